@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# make            builds into build/          make demo    the whole thing, live
+# make check      builds and runs every test  make bench-quick   the ratios
+# make install    DESTDIR= PREFIX=            V=1 shows the commands, WERROR=1 is strict
+
+VERSION := 0.1.0
+PREFIX  ?= /usr/local
+BUILD   ?= build
+
+CC      ?= cc
+CLANG   ?= clang
+BPFTOOL ?= $(shell PATH="$$PATH:/usr/sbin:/sbin" command -v bpftool)
+INSTALL ?= install
+
+CFLAGS  ?= -O2 -g
+WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
+ifeq ($(WERROR),1)
+WARN    += -Werror
+endif
+XCFLAGS := -std=gnu17 $(WARN) -fPIC -D_GNU_SOURCE -DXKV_RELEASE='"$(VERSION)"' -I$(BUILD) -MMD -MP $(SAN)
+XLDFLAGS := $(LDFLAGS) $(SAN)
+
+# The byte order, multi-arch include path and barriers of the BPF code follow the machine that it is built on.
+ARCH    := $(shell uname -m | sed 's/x86_64/x86/;s/aarch64/arm64/')
+BPFFLAGS := -O2 -g -target bpf -mcpu=v3 -std=gnu17 -D__TARGET_ARCH_$(ARCH) \
+	-I/usr/include/$(shell $(CC) -dumpmachine) \
+	-Wall -Wextra -Wno-unused-parameter -MMD -MP $(if $(filter 1,$(WERROR)),-Werror)
+
+ifeq ($(V),1)
+Q :=
+say = @:
+else
+Q := @
+say = @printf '  %-7s %s\n'
+endif
+
+LIB_OBJ   := $(BUILD)/client/libxkv.o
+CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out client/libxkv.c,$(wildcard client/*.c)))
+XKVD_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard loader/*.c))
+BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %.bpf.c,$(wildcard bench/*.c)))
+TESTS     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+
+XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd -lpthread
+CLI_LIBS   := -ledit -ljansson
+BENCH_LIBS := -lbpf -ljansson -lm -lpthread
+
+BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench libxkv.a libxkv.so xkv.bpf.o)
+
+.PHONY: all tests check demo sanitize bench-quick install uninstall clean setup
+all: $(BIN)
+
+$(BUILD)/%.bpf.o: bpf/%.bpf.c
+	$(say) CLANG $@
+	@mkdir -p $(@D)
+	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
+
+$(BUILD)/bench/%.bpf.o: bench/%.bpf.c
+	$(say) CLANG $@
+	@mkdir -p $(@D)
+	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
+
+$(BUILD)/%.skel.h: $(BUILD)/%.bpf.o
+	$(say) SKEL $@
+	$(Q)$(BPFTOOL) gen skeleton $< name $(subst -,_,$(basename $(basename $(@F))))_bpf > $@.tmp && mv $@.tmp $@
+
+$(BUILD)/%.o: %.c
+	$(say) CC $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(XCFLAGS) $(CFLAGS) -c $< -o $@
+
+$(XKVD_OBJ): | $(BUILD)/xkv.skel.h
+$(BUILD)/loader/bpf.o: $(BUILD)/xkv.skel.h
+$(BENCH_OBJ): | $(patsubst bench/%.bpf.c,$(BUILD)/bench/%.skel.h,$(wildcard bench/*.bpf.c))
+
+$(BUILD)/libxkv.a: $(LIB_OBJ)
+	$(say) AR $@
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(BUILD)/libxkv.so: $(LIB_OBJ)
+	$(say) LD $@
+	$(Q)$(CC) -shared -Wl,-soname,libxkv.so.0 $(XLDFLAGS) $^ -o $@
+
+$(BUILD)/xkv: $(CLI_OBJ) $(BUILD)/libxkv.a
+	$(say) LD $@
+	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ $(CLI_LIBS)
+
+$(BUILD)/xkvd: $(XKVD_OBJ)
+	$(say) LD $@
+	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ $(XKVD_LIBS)
+
+$(BUILD)/xkv-bench: $(BENCH_OBJ)
+	$(say) LD $@
+	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ $(BENCH_LIBS)
+
+include tests/tests.mk
+
+clean:
+	rm -rf $(BUILD)
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

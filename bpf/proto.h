@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The wire format of xkv over UDP, version 1: the one definition that the XDP
+ * program, xkvd, libxkv, the load generator and the tests include.
+ * docs/protocol.md draws it; tests/vectors.txt holds examples of it.
+ *
+ * A datagram is a header, an optional 16-byte token, 1 to 255 operations and
+ * optional padding:
+ *
+ *      0       1       2       3       4       5       6       7
+ *     +-------+-------+-------+-------+-------+-------+-------+-------+
+ *   0 |  magic 58 4b  |version| flags | count |status |    length     |
+ *     +-------+-------+-------+-------+-------+-------+-------+-------+
+ *   8 |                          request id                           |
+ *     +-------+-------+-------+-------+-------+-------+-------+-------+
+ *
+ * and one operation (in a request) or result (in a reply), each of which
+ * starts at a multiple of 8 from the start of the header:
+ *
+ *     +-------+-------+-------+-------+-------+-------+-------+-------+
+ *   0 |opcode | flags |key_len|   0   |           value_len           |  op
+ *   0 |opcode |status | flags |   0   |           value_len           |  result
+ *     +-------+-------+-------+-------+-------+-------+-------+-------+
+ *   8 |                      ttl, milliseconds                        |
+ *     +-------+-------+-------+-------+-------+-------+-------+-------+
+ *  16 |                           version                             |
+ *     +-------+-------+-------+-------+-------+-------+-------+-------+
+ *  24 | key (op only), then value, each padded with zeros to 8 bytes  |
+ *
+ * All numbers are in network byte order.  Everything is a multiple of 8 bytes
+ * so that the in-kernel store can hash, compare and copy words, and so that no
+ * field ever straddles one.
+ */
+#ifndef XKV_PROTO_H
+#define XKV_PROTO_H
+
+#include <linux/types.h>
+
+#define XKV_PORT 6379 /* Redis' own: one number for both doors */
+
+#define XKV_MAGIC 0x584b /* "XK" */
+#define XKV_VERSION 1
+
+#define XKV_KEY_MAX 250 /* memcached's limit */
+#define XKV_VALUE_MAX (1U << 20)
+#define XKV_TOKEN_BYTES 16
+
+/* A datagram on a 1,500-byte link: less 20 (IPv4) or 40 (IPv6), less 8 (UDP). */
+#define XKV_PAYLOAD_MAX4 1472
+#define XKV_PAYLOAD_MAX6 1452
+
+/* struct xkv_hdr.flags */
+#define XKV_F_REPLY 0x01 /* set in replies only; a server drops what has it */
+#define XKV_F_TOKEN 0x02 /* XKV_TOKEN_BYTES of client token follow the header */
+
+struct xkv_hdr {
+	__be16 magic;
+	__u8 version;
+	__u8 flags;
+	__u8 count;    /* operations; in a reply: results, perhaps fewer */
+	__u8 status;   /* 0 in requests; in a reply, why no operation was looked at */
+	__be16 length; /* header, token and operations; what follows is padding */
+	__be64 id;     /* chosen by the client, echoed */
+};
+
+enum xkv_opcode {
+	XKV_OP_PING = 1,
+	XKV_OP_GET = 2,
+	XKV_OP_SET = 3,
+	XKV_OP_DELETE = 4,
+	XKV_OP_EXPIRE = 5, /* ttl 0: keep for ever */
+};
+
+/* struct xkv_op.flags; which opcode knows which is in docs/protocol.md */
+#define XKV_NX 0x01      /* SET only if the key does not exist */
+#define XKV_XX 0x02      /* SET only if the key exists */
+#define XKV_KEEPTTL 0x04 /* SET keeps the expiry that the key has */
+#define XKV_CAS 0x08     /* only if the key's version is op.version */
+#define XKV_RETURN 0x10  /* the result carries the value that was replaced or deleted */
+#define XKV_ABSTTL 0x20  /* ttl is Unix time in milliseconds, not a distance */
+
+struct xkv_op {
+	__u8 opcode;
+	__u8 flags;
+	__u8 key_len; /* 1..XKV_KEY_MAX; 0 for PING */
+	__u8 zero;
+	__be32 value_len; /* SET only, else 0 */
+	__be64 ttl;       /* milliseconds, 0 = none (SET, EXPIRE; else 0) */
+	__be64 version;   /* with XKV_CAS, else 0 */
+};
+
+enum xkv_status {
+	XKV_OK = 0,
+	XKV_MISS = 1,        /* no such key */
+	XKV_NOT_STORED = 2,  /* the NX, XX or CAS condition does not hold */
+	XKV_TOO_LARGE = 3,   /* the value (of value_len bytes) does not fit a datagram: use TCP */
+	XKV_PAD = 4,         /* reply too large for this request: pad it to value_len bytes */
+	XKV_NO_MEMORY = 5,   /* the store is full; nothing was changed */
+	XKV_BUSY = 6,        /* contended; nothing was changed: try again */
+	XKV_BAD_REQUEST = 7, /* lengths, flags or padding that contradict each other */
+	XKV_BAD_OPCODE = 8,
+	XKV_BAD_KEY = 9,     /* key of 0 or more than XKV_KEY_MAX bytes */
+	XKV_BAD_VERSION = 10,/* header only: the server speaks XKV_VERSION */
+	XKV_NOAUTH = 11,     /* header only: token missing or wrong */
+};
+
+struct xkv_result {
+	__u8 opcode; /* of the operation that this answers */
+	__u8 status;
+	__u8 flags; /* 0 */
+	__u8 zero;
+	__be32 value_len; /* bytes of value that follow; for XKV_TOO_LARGE and XKV_PAD see there */
+	__be64 ttl;       /* milliseconds left, 0 = does not expire */
+	__be64 version;   /* of the entry after the operation, 0 = none */
+};
+
+/* Bytes that `len` bytes of key or value take on the wire. */
+#define XKV_PADDED(len) (((len) + 7U) & ~7U)
+
+_Static_assert(sizeof(struct xkv_hdr) == 16, "wire format");
+_Static_assert(sizeof(struct xkv_op) == 24, "wire format");
+_Static_assert(sizeof(struct xkv_result) == 24, "wire format");
+
+#endif

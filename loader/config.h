@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * xkvd's configuration: one table of directives (config.c) serves the file, the
+ * command line (`--name value`), CONFIG GET and SET and --help.  Names and
+ * meanings are Redis' where Redis has them.
+ */
+#ifndef XKV_CONFIG_H
+#define XKV_CONFIG_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "log.h"
+
+#define CONFIG_MAX_BIND 16
+#define CONFIG_MAX_ALLOW 32
+#define CONFIG_MAX_SAVE 16
+
+enum attach_mode { MODE_AUTO, MODE_NATIVE, MODE_GENERIC };
+enum miss_policy { MISS_PASS, MISS_REPLY };
+enum foreign_policy { FOREIGN_PASS, FOREIGN_DROP };
+enum rdb_other { RDB_OTHER_REFUSE, RDB_OTHER_SKIP };
+
+/* IPv4 prefixes stand as ::ffff:a.b.c.d with 96 added to the length. */
+struct prefix {
+	struct in6_addr addr;
+	unsigned int len; /* bits, 0..128 */
+};
+
+struct save_rule {
+	unsigned int seconds;
+	unsigned int changes;
+};
+
+struct config {
+	/* Redis' */
+	unsigned int port;                 /* 1..65535, default 6379 */
+	char *bind[CONFIG_MAX_BIND];       /* addresses, default: those of the interface, 127.0.0.1 and ::1 */
+	unsigned int bind_count;
+	char *dir;                         /* default "." for the program, /var/lib/xkv in the unit file */
+	char *dbfilename;                  /* default dump.rdb */
+	struct save_rule save[CONFIG_MAX_SAVE]; /* default 3600 1 300 100 60 10000 */
+	unsigned int save_count;
+	char *requirepass;                 /* default "" */
+	enum log_level loglevel;           /* default notice */
+	char *logfile;                     /* default "" = standard error */
+	unsigned int maxclients;           /* default 10000 */
+	unsigned int timeout;              /* seconds, 0 = never */
+	unsigned int tcp_keepalive;        /* seconds, default 300 */
+	unsigned int tcp_backlog;          /* default 511 */
+	uint64_t client_output_limit;      /* bytes a client may leave unread, default 256 MiB */
+	uint64_t query_buffer_limit;       /* bytes, default 1 GiB as in Redis; one bulk is at most XKV_VALUE_MAX + some */
+	/* ours */
+	char *interface;                   /* default none: TCP and UDP through the kernel stack only */
+	enum attach_mode mode;             /* default auto */
+	unsigned int max_keys;             /* default 1048576 */
+	enum miss_policy miss;             /* default pass */
+	enum foreign_policy foreign;       /* default pass */
+	struct prefix allow[CONFIG_MAX_ALLOW]; /* empty = the subnets of the interface, with replies <= 3 times the request */
+	unsigned int allow_count;
+	uint8_t udp_token[16];             /* 32 hex digits; what UDP requests must carry */
+	bool udp_token_set;
+	char *pin_dir;                     /* default /sys/fs/bpf/xkv */
+	enum rdb_other rdb_other;          /* rdb-other-types refuse|skip, default refuse */
+	bool load_empty;                   /* --start-empty: an unreadable snapshot is set aside, not an error */
+	bool exit_without_save;            /* not a directive: SHUTDOWN NOSAVE */
+};
+
+/* Fills in the defaults. 0 or -ENOMEM. */
+int config_init(struct config *cfg);
+void config_free(struct config *cfg);
+
+/*
+ * Reads a file of `name value` lines (Redis' syntax: # comments, "quoted" strings).
+ * On an error writes one sentence with file and line to `err` and returns -EINVAL,
+ * or -errno of a file that cannot be read (also with a sentence).
+ */
+int config_read_file(struct config *cfg, const char *path, char *err, size_t err_len);
+
+/* Sets one directive from words, as a line of the file or a command-line option would. */
+int config_set(struct config *cfg, const char *name, int argc, char *const argv[], char *err,
+	       size_t err_len);
+
+/* Checks what one directive alone cannot show. 0, or -EINVAL with a sentence. */
+int config_check(const struct config *cfg, char *err, size_t err_len);
+
+/* CONFIG SET: as config_set(), but -EPERM for what can only be set at start. */
+int config_set_live(struct config *cfg, const char *name, const char *value, char *err,
+		    size_t err_len);
+
+/* CONFIG GET: calls fn for each directive that matches the glob pattern, value as text. */
+void config_get(const struct config *cfg, const char *pattern,
+		void (*fn)(void *arg, const char *name, const char *value), void *arg);
+
+/* One line of help for each directive, to a stdio stream. */
+void config_help(void *stream);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Snapshots: the store to an RDB file and back.  A save walks the store in a
+ * thread of its own while traffic runs: every key's value is one that it had
+ * during the save, and a key that is there for the whole save is in the file.
+ */
+#ifndef XKV_SNAPSHOT_H
+#define XKV_SNAPSHOT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+struct config;
+struct store;
+
+struct snapshot_info {
+	bool in_progress;
+	bool last_ok;          /* of the last save that ended; true before the first */
+	time_t last_save;      /* of the last good one; at start, the time of the start */
+	time_t last_attempt;
+	uint64_t last_keys;    /* keys in the last good one */
+	double last_seconds;   /* how long the last one took */
+	char last_error[256];  /* a sentence, "" if last_ok */
+};
+
+/* Neither call keeps `cfg` beyond itself, except that a background save uses a copy of dir and name. */
+
+/* Saves now and returns when the file is durable. 0, -EINPROGRESS, or -errno with a sentence in info.last_error. */
+int snapshot_save(struct store *st, const struct config *cfg);
+
+/*
+ * Starts a save in a thread. 0, -EINPROGRESS, or -errno. `done_fd` of
+ * snapshot_event_fd() becomes readable when it has ended; then call snapshot_reap().
+ */
+int snapshot_bgsave(struct store *st, const struct config *cfg);
+int snapshot_event_fd(void);
+void snapshot_reap(void);
+/* Waits for a running background save to end. */
+void snapshot_wait(void);
+
+void snapshot_status(struct snapshot_info *out);
+
+/*
+ * Loads dir/dbfilename into the store.  0 with *keys; -ENOENT if there is no
+ * file; else a negative errno with one sentence that names file and offset.
+ * Nothing is written to the file.  The whole file (checksum included) is
+ * checked before the first key is set.
+ */
+int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
+		  unsigned int err_len);
+
+/* Changes (sets, deletes, expirations) since the last good save: for the `save` rules and INFO. */
+uint64_t snapshot_changes(const struct store *st);
+
+#endif
