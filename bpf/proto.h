@@ -44,6 +44,7 @@
 #define XKV_KEY_MAX 250 /* memcached's limit */
 #define XKV_VALUE_MAX (1U << 20)
 #define XKV_TOKEN_BYTES 16
+#define XKV_TTL_MAX (1ULL << 53) /* ms; some 285,000 years: no sum with a time overflows */
 
 /* A datagram on a 1,500-byte link: less 20 (IPv4) or 40 (IPv6), less 8 (UDP). */
 #define XKV_PAYLOAD_MAX4 1472
@@ -104,10 +105,13 @@ enum xkv_status {
 	XKV_NOAUTH = 11,     /* header only: token missing or wrong */
 };
 
+/* struct xkv_result.flags */
+#define XKV_HAS_VALUE 0x01 /* a value follows, perhaps an empty one */
+
 struct xkv_result {
 	__u8 opcode; /* of the operation that this answers */
 	__u8 status;
-	__u8 flags; /* 0 */
+	__u8 flags;  /* XKV_HAS_VALUE */
 	__u8 zero;
 	__be32 value_len; /* bytes of value that follow; for XKV_TOO_LARGE and XKV_PAD see there */
 	__be64 ttl;       /* milliseconds left, 0 = does not expire */

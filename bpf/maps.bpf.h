@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Every map, with what it holds, who writes it and what a miss means.
+ */
+#ifndef XKV_MAPS_BPF_H
+#define XKV_MAPS_BPF_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "layout.h"
+
+/*
+ * Which keys exist.  Written by the operations only.  A miss is a miss.  Not
+ * preallocated, so that it grows with the data.  Its elements are reused at
+ * once, without a grace period: a look-up may return an element that belongs to
+ * another key by the time it is read, so nothing but `ref` is taken from it and
+ * the slot is what decides.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, XKV_MAX_KEYS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u64);
+	__type(value, struct xkv_index);
+} xkv_index SEC(".maps");
+
+/* A page of slots: one element, mapped by xkvd, which makes and fills it. */
+struct xkv_page_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, XKV_PAGE_BYTES);
+};
+
+/* The pages.  Written by xkvd; a miss means a stale reference. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, XKV_PAGES_MAX);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__array(values, struct xkv_page_map);
+} xkv_pages SEC(".maps");
+
+/* Size classes with their free lists.  Written by the operations and, when pages are added, by xkvd. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, XKV_CLASSES);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, struct xkv_class);
+} xkv_classes SEC(".maps");
+
+/* A cache in front of index.  Written by look-ups.  A miss means: ask index. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, XKV_NEAR_BUCKETS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, struct xkv_near);
+} xkv_near SEC(".maps");
+
+/* One element, written by xkvd. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, struct xkv_config);
+} xkv_config SEC(".maps");
+
+/* One element a CPU, written by both doors. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, struct xkv_counters);
+} xkv_counters SEC(".maps");
+
+/* The frame that a CPU is working on in XDP, which never nests on a CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, struct xkv_frame);
+} xkv_frames SEC(".maps");
+
+/* xkvd's frames, XKV_BATCH_FRAMES for each of its threads; written by xkvd and the operations that it runs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, XKV_BATCH_LANES * XKV_BATCH_FRAMES);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, struct xkv_frame);
+} xkv_batch SEC(".maps");
+
+#endif
