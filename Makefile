@@ -41,7 +41,7 @@ BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %.bpf.c,$(wildcard bench/*
 TESTS     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
 XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd -lpthread
-CLI_LIBS   := -ledit -ljansson
+CLI_LIBS   := -ledit -ljansson -lhiredis
 BENCH_LIBS := -lbpf -ljansson -lm -lpthread
 
 BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench libxkv.a libxkv.so xkv.bpf.o)

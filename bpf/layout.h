@@ -233,6 +233,9 @@ struct xkv_counters {
 #define XKV_FRAME_TRUSTED 0x08  /* needs no token */
 #define XKV_FRAME_LAST 0x10     /* nobody else can do it: busy and full are answered, not passed on */
 
+/* What becomes of a datagram. */
+enum verdict { VERDICT_REPLY, VERDICT_PASS, VERDICT_DROP };
+
 struct xkv_frame {
 	/* set by the door */
 	__u32 req_len;       /* bytes of payload in `in` */
@@ -249,7 +252,7 @@ struct xkv_frame {
 	__u32 end;   /* hdr.length */
 	__u32 stop;  /* enum xkv_counter + 1: why the engine stopped, 0 = it did not */
 	__u32 need;  /* class that has no free slot (pass_no_slot) */
-	__u32 verdict; /* of the last run by xkvd: enum verdict in request.bpf.h */
+	__u32 verdict; /* of the last run by xkvd: enum verdict */
 
 	/* the operation at hand */
 	__u32 key_off, key_len, value_off, value_len, op_flags;

@@ -11,9 +11,6 @@
 /* More operations than fit a datagram are never asked for. */
 #define OPERATIONS_MAX 64
 
-/* What becomes of a datagram. */
-enum verdict { VERDICT_REPLY, VERDICT_PASS, VERDICT_DROP };
-
 /* ---- one operation ------------------------------------------------------- */
 
 /* The flags that an opcode knows, or -1 if nobody knows the opcode. */

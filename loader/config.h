@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "log.h"
 
@@ -34,26 +35,29 @@ struct save_rule {
 	unsigned int changes;
 };
 
+/* All strings are owned by the struct and never NULL. */
 struct config {
 	/* Redis' */
 	unsigned int port;                 /* 1..65535, default 6379 */
-	char *bind[CONFIG_MAX_BIND];       /* addresses, default: those of the interface, 127.0.0.1 and ::1 */
-	unsigned int bind_count;
+	char *bind[CONFIG_MAX_BIND];       /* addresses; "*" and "::*" are all; a leading '-': may be missing */
+	unsigned int bind_count;           /* default 0: those of the interface, 127.0.0.1 and ::1 */
 	char *dir;                         /* default "." for the program, /var/lib/xkv in the unit file */
 	char *dbfilename;                  /* default dump.rdb */
 	struct save_rule save[CONFIG_MAX_SAVE]; /* default 3600 1 300 100 60 10000 */
 	unsigned int save_count;
+	bool save_given;                   /* a further `save` line adds to the rules */
 	char *requirepass;                 /* default "" */
 	enum log_level loglevel;           /* default notice */
 	char *logfile;                     /* default "" = standard error */
 	unsigned int maxclients;           /* default 10000 */
 	unsigned int timeout;              /* seconds, 0 = never */
-	unsigned int tcp_keepalive;        /* seconds, default 300 */
+	unsigned int tcp_keepalive;        /* seconds, 0 = off, default 300 */
 	unsigned int tcp_backlog;          /* default 511 */
-	uint64_t client_output_limit;      /* bytes a client may leave unread, default 256 MiB */
-	uint64_t query_buffer_limit;       /* bytes, default 1 GiB as in Redis; one bulk is at most XKV_VALUE_MAX + some */
+	uint64_t client_output_limit;      /* bytes a client may leave unread, 0 = any, default 256 MiB */
+	uint64_t query_buffer_limit;       /* bytes of one command, default 1 GiB as in Redis */
+	uint64_t proto_max_bulk_len;       /* bytes of one argument, default 2 MiB; values end at XKV_VALUE_MAX */
 	/* ours */
-	char *interface;                   /* default none: TCP and UDP through the kernel stack only */
+	char *interface;                   /* default "" = none: TCP and UDP through the kernel stack only */
 	enum attach_mode mode;             /* default auto */
 	unsigned int max_keys;             /* default 1048576 */
 	enum miss_policy miss;             /* default pass */
@@ -65,7 +69,6 @@ struct config {
 	char *pin_dir;                     /* default /sys/fs/bpf/xkv */
 	enum rdb_other rdb_other;          /* rdb-other-types refuse|skip, default refuse */
 	bool load_empty;                   /* --start-empty: an unreadable snapshot is set aside, not an error */
-	bool exit_without_save;            /* not a directive: SHUTDOWN NOSAVE */
 };
 
 /* Fills in the defaults. 0 or -ENOMEM. */
@@ -79,22 +82,43 @@ void config_free(struct config *cfg);
  */
 int config_read_file(struct config *cfg, const char *path, char *err, size_t err_len);
 
-/* Sets one directive from words, as a line of the file or a command-line option would. */
+/* Reads `--name value...` options, as many as there are.  0, or -EINVAL with a sentence. */
+int config_read_args(struct config *cfg, int argc, char *const argv[], char *err, size_t err_len);
+
+/*
+ * Sets one directive from words, as a line of the file or a command-line option would.
+ * The first `save` or `allow` replaces the default, further ones add to it.
+ */
 int config_set(struct config *cfg, const char *name, int argc, char *const argv[], char *err,
 	       size_t err_len);
 
 /* Checks what one directive alone cannot show. 0, or -EINVAL with a sentence. */
 int config_check(const struct config *cfg, char *err, size_t err_len);
 
-/* CONFIG SET: as config_set(), but -EPERM for what can only be set at start. */
-int config_set_live(struct config *cfg, const char *name, const char *value, char *err,
+/*
+ * Makes the new configuration effective where it lives outside this struct (BPF
+ * maps), before it is adopted; returns 0, or -errno with a sentence to refuse it.
+ */
+typedef int config_apply_fn(void *arg, const struct config *next, char *err, size_t err_len);
+
+/*
+ * CONFIG SET of several pairs: all or none.  -ENOENT for an unknown name,
+ * -EPERM for what can only be set at start (miss, foreign, allow and udp-token
+ * too if `apply` is NULL), -EEXIST for a name given twice, -EINVAL with a
+ * sentence for a bad value; *failed is the pair that it is about.
+ */
+struct config_pair {
+	const char *name, *value;
+};
+int config_set_live(struct config *cfg, const struct config_pair *pairs, unsigned int count,
+		    config_apply_fn *apply, void *arg, unsigned int *failed, char *err,
 		    size_t err_len);
 
-/* CONFIG GET: calls fn for each directive that matches the glob pattern, value as text. */
-void config_get(const struct config *cfg, const char *pattern,
+/* CONFIG GET: calls fn for each directive that matches one of the glob patterns, value as text. */
+void config_get(const struct config *cfg, const char *const *patterns, unsigned int count,
 		void (*fn)(void *arg, const char *name, const char *value), void *arg);
 
-/* One line of help for each directive, to a stdio stream. */
-void config_help(void *stream);
+/* Describes each directive. */
+void config_help(FILE *stream);
 
 #endif

@@ -24,7 +24,11 @@ struct snapshot_info {
 	char last_error[256];  /* a sentence, "" if last_ok */
 };
 
-/* Neither call keeps `cfg` beyond itself, except that a background save uses a copy of dir and name. */
+/*
+ * One save at a time in a process; the functions are safe to call from any
+ * thread.  None keeps `cfg` (a background save uses copies of dir and
+ * dbfilename); `st` must stay until the save has ended.
+ */
 
 /* Saves now and returns when the file is durable. 0, -EINPROGRESS, or -errno with a sentence in info.last_error. */
 int snapshot_save(struct store *st, const struct config *cfg);
@@ -38,6 +42,8 @@ int snapshot_event_fd(void);
 void snapshot_reap(void);
 /* Waits for a running background save to end. */
 void snapshot_wait(void);
+/* Has a running save give up soon; its temporary file is removed. Then call snapshot_wait(). */
+void snapshot_cancel(void);
 
 void snapshot_status(struct snapshot_info *out);
 
@@ -45,7 +51,10 @@ void snapshot_status(struct snapshot_info *out);
  * Loads dir/dbfilename into the store.  0 with *keys; -ENOENT if there is no
  * file; else a negative errno with one sentence that names file and offset.
  * Nothing is written to the file.  The whole file (checksum included) is
- * checked before the first key is set.
+ * checked before the first key is set; if the store fails later, a store that
+ * was empty is empty again.  Keys that are in the store already are newer than
+ * the file and stay.  Call it before clients can reach the store: a key that is
+ * deleted during the load would come back.
  */
 int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
 		  unsigned int err_len);

@@ -95,11 +95,12 @@ void store_counters(const struct store *st, void (*fn)(void *arg, const char *na
 /*
  * Runs one request of the UDP protocol that XDP passed up, whatever it needs:
  * waits out contention, grows the store.  `req` and `reply` must not overlap;
- * the reply has at most `reply_max` bytes (<= XKV_PAYLOAD_MAX4).  Returns the
- * bytes of the reply, 0 if there must be none, or an error.
+ * the reply has at most `reply_max` bytes (<= XKV_PAYLOAD_MAX4), and where a longer
+ * one than `reply_allowed` would be due, it asks for padding instead.  Returns
+ * the bytes of the reply, 0 if there must be none, or an error.
  */
 int store_datagram(struct store_lane *lane, const void *req, size_t req_len, void *reply,
-		   size_t reply_max);
+		   size_t reply_max, size_t reply_allowed);
 
 /* Removes expired entries, looking at no more than `max_slots` slots.  Returns how many it removed. */
 unsigned int store_expire_cycle(struct store_lane *lane, unsigned int max_slots);

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What xkvd has in the kernel: maps (made, or adopted from their pins), the two
+ * syscall programs, and the XDP program on the interface.
+ *
+ * Everything is pinned below `pin-dir`, so it outlives xkvd; only bpf_detach()
+ * takes it away.  Errors: negative errno, with one sentence in `err`.
+ */
+#ifndef XKV_BPF_H
+#define XKV_BPF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "config.h"
+
+enum bpf_map_id {
+	BPF_INDEX,
+	BPF_PAGES,
+	BPF_CLASSES,
+	BPF_NEAR,
+	BPF_CONFIG,
+	BPF_COUNTERS,
+	BPF_FRAMES,
+	BPF_BATCH,
+	BPF_MAPS,
+};
+
+struct bpf {
+	int map[BPF_MAPS]; /* file descriptors */
+	int run;           /* of SEC("syscall") xkv_run */
+	int slots;         /* of SEC("syscall") xkv_slots */
+	unsigned int max_keys; /* what `index` was made for */
+	bool adopted;      /* the maps were there before */
+	int lock;          /* of the pin directory, against a second xkvd */
+	struct bpf_object *object; /* owns the above */
+};
+
+/* What the kernel lacks, as one sentence; 0 if nothing. Needs no privileges. */
+int bpf_check_kernel(char *err, size_t err_len);
+
+/* Makes the maps and pins them in cfg->pin_dir, or adopts the ones that are pinned there. */
+int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len);
+
+/* Closes the descriptors.  What is pinned or attached stays. */
+void bpf_close(struct bpf *b);
+
+/*
+ * Attaches the XDP program to cfg->interface, native or generic as cfg->mode
+ * says, unless one that uses these maps and is built alike is there already.
+ */
+int bpf_attach(struct bpf *b, const struct config *cfg, char *err, size_t err_len);
+
+/*
+ * The XDP program on its own, on the maps that we hold, opened but not loaded
+ * (the tests load it and run it with BPF_PROG_RUN).  NULL with errno.  To be closed by the caller.
+ */
+struct bpf_object *bpf_open_xdp(const struct bpf *b);
+
+/* Is an XDP program that uses these maps attached to cfg->interface? */
+bool bpf_is_attached(const struct bpf *b, const struct config *cfg);
+
+/* Takes the XDP program from cfg->interface (if named) and removes the pins, and with them the data. */
+int bpf_detach(const struct config *cfg, char *err, size_t err_len);
+
+#endif

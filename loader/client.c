@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * One TCP client: reading, executing in rounds, replying, closing.
+ *
+ * Memory: an idle client has neither a query nor a reply buffer.  Input is read into
+ * one buffer that all clients share; only what is left of an incomplete
+ * command moves into a buffer of the client's own.
+ *
+ * Fairness: a round executes a bounded number of commands and fills a bounded
+ * number of bytes; what is left waits for the next turn, behind the others.
+ * A client that does not read its replies is not executed further, but still
+ * read: most client libraries write a whole pipeline before they read, and
+ * would wait for us for ever.
+ */
+#include "client.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "log.h"
+
+#define ROUND_COMMANDS 256
+#define ROUND_OUTPUT   (256 << 10)
+#define ROUND_WRITE    (4 << 20)
+#define PAUSE_ABOVE    (1 << 20) /* unsent bytes at which execution pauses... */
+#define RESUME_BELOW   (256 << 10) /* ...and goes on */
+#define ROOM_MIN       (16 << 10)
+#define ROOM_HINT_MAX  (2 << 20) /* a longer argument gets its memory as its bytes come */
+#define WRITE_VECTORS  64
+
+void client_address(const struct client *c, bool peer, char text[ADDRESS_TEXT])
+{
+	char host[INET6_ADDRSTRLEN] = "?";
+	struct sockaddr_storage addr;
+	socklen_t len = sizeof(addr);
+	unsigned int port = 0;
+	int ret = peer ? getpeername(c->fd, (struct sockaddr *)&addr, &len) :
+			 getsockname(c->fd, (struct sockaddr *)&addr, &len);
+
+	if (!ret && addr.ss_family == AF_INET) {
+		const struct sockaddr_in *in = (const struct sockaddr_in *)&addr;
+
+		inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
+		port = ntohs(in->sin_port);
+	} else if (!ret && addr.ss_family == AF_INET6) {
+		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&addr;
+
+		inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
+		port = ntohs(in6->sin6_port);
+	}
+	snprintf(text, ADDRESS_TEXT, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);
+}
+
+static void log_closing(const struct client *c, const char *why)
+{
+	char peer[ADDRESS_TEXT];
+
+	client_address(c, true, peer);
+	log_warning("closing client %s (id %llu): %s", peer, (unsigned long long)c->id, why);
+}
+
+/* --- input --- */
+
+static void input_release(struct client *c)
+{
+	if (!c->in.shared)
+		free(c->in.data);
+	c->in = (struct input){ 0 };
+}
+
+/* Bytes to have room for, beyond the `rest` that is there. */
+static size_t input_want(const struct client *c, size_t rest)
+{
+	size_t missing = resp_missing(&c->parser, rest);
+
+	return missing > ROOM_MIN && missing <= ROOM_HINT_MAX ? missing : ROOM_MIN;
+}
+
+/* After a round: keeps the rest in a buffer of the client's own, or nothing at all. */
+static bool input_keep(struct client *c)
+{
+	size_t rest = c->in.len - c->in.pos, cap;
+	char *own;
+
+	if (!rest) {
+		input_release(c);
+		return true;
+	}
+	if (!c->in.shared)
+		return true;
+	cap = rest + input_want(c, rest);
+	own = malloc(cap);
+	if (!own)
+		return false;
+	memcpy(own, c->in.data + c->in.pos, rest);
+	c->in = (struct input){ .data = own, .len = rest, .cap = cap };
+	return true;
+}
+
+/*
+ * Makes room to read into.  The rest moves to the front only if it is the
+ * smaller part, and the buffer at least doubles when it grows, so every byte
+ * moves a bounded number of times.
+ */
+static bool input_room(struct client *c)
+{
+	struct input *in = &c->in;
+	size_t rest = in->len - in->pos, want = input_want(c, rest), cap;
+	char *data;
+
+	if (!in->data) {
+		*in = (struct input){ c->srv->read_buffer, 0, 0, READ_BYTES, true };
+		return true;
+	}
+	if (in->pos && in->pos >= rest) {
+		memmove(in->data, in->data + in->pos, rest);
+		in->pos = 0;
+		in->len = rest;
+	}
+	if (in->cap - in->len >= want)
+		return true;
+	cap = in->len + want > in->cap * 2 ? in->len + want : in->cap * 2;
+	data = realloc(in->data, cap);
+	if (!data)
+		return false;
+	in->data = data;
+	in->cap = cap;
+	return true;
+}
+
+/* --- execution --- */
+
+static void protocol_error(struct client *c)
+{
+	char peer[ADDRESS_TEXT];
+
+	client_address(c, true, peer);
+	log_verbose("protocol error from client %s: %s", peer, c->parser.error);
+	c->srv->stats.protocol_errors++;
+	reply_error(&c->out, "ERR Protocol error: %s", c->parser.error);
+	c->closing = true;
+}
+
+/* Executes one command.  False if there is none, or none may be executed. */
+static bool execute_one(struct client *c)
+{
+	struct input *in = &c->in;
+	struct resp_limits limits = { c->srv->cfg->proto_max_bulk_len, client_needs_auth(c) };
+
+	if (c->closing || c->dead || c->out.failed || c->srv->stopping)
+		return false;
+	switch (resp_parse(&c->parser, in->data + in->pos, in->len - in->pos, &limits)) {
+	case RESP_COMMAND:
+		if (c->parser.argc)
+			command_run(c, c->parser.argc, c->parser.argv);
+		in->pos += c->parser.pos;
+		return true;
+	case RESP_ERROR:
+		protocol_error(c);
+		return false;
+	case RESP_NOMEM:
+		log_closing(c, "out of memory");
+		c->dead = true;
+		return false;
+	case RESP_MORE:
+		break;
+	}
+	return false;
+}
+
+static void queue(struct client *c)
+{
+	struct server *s = c->srv;
+
+	if (c->queued)
+		return;
+	if (TAILQ_EMPTY(&s->ready))
+		ev_idle_start(s->loop, &s->no_wait);
+	TAILQ_INSERT_TAIL(&s->ready, c, turn);
+	c->queued = true;
+}
+
+static void unqueue(struct client *c)
+{
+	struct server *s = c->srv;
+
+	if (!c->queued)
+		return;
+	TAILQ_REMOVE(&s->ready, c, turn);
+	c->queued = false;
+	if (TAILQ_EMPTY(&s->ready))
+		ev_idle_stop(s->loop, &s->no_wait);
+}
+
+/* One round.  Leaves the client queued or paused if commands are left. */
+static void execute(struct client *c)
+{
+	size_t start = c->out.bytes;
+
+	c->out.limit = c->srv->cfg->client_output_limit;
+	for (unsigned int n = 0; n < ROUND_COMMANDS; n++) {
+		if (c->in.pos == c->in.len || !execute_one(c))
+			return;
+		if (c->out.bytes > start + ROUND_OUTPUT)
+			break;
+	}
+	if (c->in.pos == c->in.len)
+		return;
+	if (c->out.bytes > PAUSE_ABOVE)
+		c->paused = true;
+	else
+		queue(c);
+}
+
+/* --- output --- */
+
+/* Keeps server.clients in the order of activity, for `timeout`. */
+static void touch(struct client *c)
+{
+	c->active = ev_now(c->srv->loop);
+	TAILQ_REMOVE(&c->srv->clients, c, link);
+	TAILQ_INSERT_TAIL(&c->srv->clients, c, link);
+}
+
+void client_flush(struct client *c)
+{
+	struct iovec iov[WRITE_VECTORS];
+	size_t total = 0;
+	ssize_t n;
+
+	while (c->out.bytes && total < ROUND_WRITE) {
+		n = writev(c->fd, iov, reply_iov(&c->out, iov, WRITE_VECTORS));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) {
+			c->dead |= errno != EAGAIN;
+			break;
+		}
+		reply_sent(&c->out, (size_t)n);
+		total += (size_t)n;
+	}
+	c->srv->stats.bytes_out += total;
+	if (total)
+		touch(c);
+	if (c->out.bytes)
+		ev_io_start(c->srv->loop, &c->writable);
+	else
+		ev_io_stop(c->srv->loop, &c->writable);
+}
+
+/*
+ * Closing a socket with unread input makes the kernel send a reset, which can
+ * overtake the last reply.  What has arrived by now is read and dropped.
+ */
+static void drain(struct client *c)
+{
+	shutdown(c->fd, SHUT_WR);
+	for (unsigned int i = 0; i < 64; i++)
+		if (recv(c->fd, c->srv->read_buffer, READ_BYTES, MSG_DONTWAIT) <= 0)
+			break;
+}
+
+/* The end of every event of a client: closes it, or makes it ready for the next. */
+static void settle(struct client *c)
+{
+	if (c->out.failed) {
+		log_closing(c, "its replies pass client-output-buffer-limit, or memory is short");
+		c->srv->stats.output_closed++;
+		c->dead = true;
+	}
+	if (!c->dead && !input_keep(c)) {
+		log_closing(c, "out of memory");
+		c->dead = true;
+	}
+	if (c->closing && !c->out.bytes && !c->dead) {
+		drain(c);
+		c->dead = true;
+	}
+	if (c->dead)
+		client_free(c);
+	else if (c->closing)
+		ev_io_stop(c->srv->loop, &c->readable);
+}
+
+/* Executing pauses and resumes by what is unsent; sending decides that. */
+static void run_round(struct client *c)
+{
+	execute(c);
+	if (!c->dead)
+		client_flush(c);
+	if (c->paused && c->out.bytes < RESUME_BELOW) {
+		c->paused = false;
+		queue(c);
+	}
+	settle(c);
+}
+
+void client_turn(struct client *c)
+{
+	unqueue(c);
+	run_round(c);
+}
+
+/* --- events --- */
+
+static bool receive(struct client *c)
+{
+	struct server *s = c->srv;
+	ssize_t n;
+
+	if (c->in.len - c->in.pos >= s->cfg->query_buffer_limit) {
+		log_closing(c, "its command passes client-query-buffer-limit");
+		s->stats.query_closed++;
+		return false;
+	}
+	if (!input_room(c)) {
+		log_closing(c, "out of memory");
+		return false;
+	}
+	n = read(c->fd, c->in.data + c->in.len, c->in.cap - c->in.len);
+	if (n > 0) {
+		c->in.len += (size_t)n;
+		s->stats.bytes_in += (uint64_t)n;
+		touch(c);
+		return true;
+	}
+	return n < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
+static void on_readable(struct ev_loop *loop, ev_io *w, int events)
+{
+	struct client *c = w->data;
+
+	(void)loop;
+	(void)events;
+	if (c->queued)
+		return; /* its turn comes before more is read */
+	if (!receive(c)) {
+		c->dead = true;
+		settle(c);
+	} else if (c->paused) {
+		settle(c);
+	} else {
+		run_round(c);
+	}
+}
+
+static void on_writable(struct ev_loop *loop, ev_io *w, int events)
+{
+	struct client *c = w->data;
+
+	(void)loop;
+	(void)events;
+	client_flush(c);
+	if (c->paused && c->out.bytes < RESUME_BELOW) {
+		c->paused = false;
+		queue(c);
+	}
+	settle(c);
+}
+
+/* --- life --- */
+
+static void set_options(int fd, unsigned int keepalive)
+{
+	int on = 1, idle = (int)keepalive, interval = idle / 3 ? idle / 3 : 1, count = 3;
+	bool ok = !setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+
+	if (keepalive)
+		ok = ok && !setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) &&
+		     !setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)) &&
+		     !setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval)) &&
+		     !setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+	if (!ok)
+		log_verbose("cannot set TCP options of a client: %s", strerror(errno));
+}
+
+void client_new(struct server *s, int fd)
+{
+	struct client *c = calloc(1, sizeof(*c));
+
+	if (!c) {
+		log_warning("out of memory for a client");
+		close(fd);
+		return;
+	}
+	set_options(fd, s->cfg->tcp_keepalive);
+	c->srv = s;
+	c->fd = fd;
+	c->id = ++s->next_id;
+	c->since = c->active = ev_now(s->loop);
+	c->authenticated = !s->cfg->requirepass[0];
+	reply_init(&c->out, s->cfg->client_output_limit);
+	ev_io_init(&c->readable, on_readable, fd, EV_READ);
+	ev_io_init(&c->writable, on_writable, fd, EV_WRITE);
+	c->readable.data = c->writable.data = c;
+	ev_io_start(s->loop, &c->readable);
+	TAILQ_INSERT_TAIL(&s->clients, c, link);
+	s->client_count++;
+	s->stats.connections++;
+}
+
+void client_free(struct client *c)
+{
+	struct server *s = c->srv;
+
+	unqueue(c);
+	ev_io_stop(s->loop, &c->readable);
+	ev_io_stop(s->loop, &c->writable);
+	TAILQ_REMOVE(&s->clients, c, link);
+	s->client_count--;
+	close(c->fd);
+	input_release(c);
+	resp_parser_free(&c->parser);
+	reply_free(&c->out);
+	free(c->name);
+	free(c->lib_name);
+	free(c->lib_version);
+	free(c);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The commands of the RESP door: one row of the table in commands.c and one
+ * function each, in commands_string.c, commands_keyspace.c or commands_server.c.
+ */
+#ifndef XKV_COMMANDS_H
+#define XKV_COMMANDS_H
+
+#include "client.h"
+#include "text.h"
+
+/* What clients are told: the version whose behaviour the commands have. */
+#define REDIS_VERSION "7.0.15"
+
+#define COMMAND_NAME_MAX 34 /* bytes of "command|subcommand" with its NUL */
+
+/* argv[0] is the command's name (argv[1] the subcommand's). */
+typedef void command_fn(struct client *c, unsigned int argc, const struct resp_arg *argv);
+
+enum command_flags {
+	CMD_WRITE = 0x01,
+	CMD_READONLY = 0x02,
+	CMD_DENYOOM = 0x04,
+	CMD_ADMIN = 0x08,
+	CMD_NOSCRIPT = 0x10,
+	CMD_LOADING = 0x20,
+	CMD_STALE = 0x40,
+	CMD_FAST = 0x80,
+	CMD_NO_AUTH = 0x100, /* may be called before AUTH */
+};
+
+struct command {
+	const char *name;     /* lower case; NULL ends a table */
+	command_fn *fn;
+	int arity;            /* words, the name included; negative: at least so many */
+	unsigned int flags;
+	int first, last, step; /* where the keys stand, 0 = none; a negative `last` counts from the end */
+	const char *group, *usage, *summary;
+	const struct command *sub; /* subcommands, NULL = none */
+};
+
+/* Must be called before the first command_run(). */
+void commands_init(void);
+
+/* Finds the command and its subcommand, checks arity and authentication, executes it, replies. */
+void command_run(struct client *c, unsigned int argc, const struct resp_arg *argv);
+
+/* "get" or "config|get", in `text` or static. */
+const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_MAX]);
+
+/* "-ERR ..." of an error of the store. */
+void reply_store_error(struct client *c, int error);
+
+/* Check what a client gave; on false the error was replied. */
+bool check_key(struct client *c, const struct resp_arg *key);
+bool check_keys(struct client *c, const struct resp_arg *argv, unsigned int argc,
+		unsigned int step);
+bool check_value(struct client *c, const struct resp_arg *value);
+bool check_integer(struct client *c, const struct resp_arg *arg, int64_t *out);
+
+/* Whether an argument is this word, in any case. */
+static inline bool arg_is(const struct resp_arg *arg, const char *word)
+{
+	return text_is(arg->ptr, arg->len, word);
+}
+
+/* INFO (info.c): the text of the named sections, all of the default ones if none is; malloc()ed. */
+char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv, size_t *len);
+
+/* Lowers maxclients to what the limit of open files permits, after trying to raise that (server.c). */
+void server_fit_open_files(struct server *s);
+
+/* commands_string.c */
+command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getset, cmd_mget,
+	cmd_mset, cmd_strlen;
+/* commands_keyspace.c */
+command_fn cmd_del, cmd_exists, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire,
+	cmd_expireat, cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan;
+/* commands_server.c */
+command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_reset, cmd_info,
+	cmd_config_get, cmd_config_set, cmd_config_resetstat, cmd_client_setname,
+	cmd_client_getname, cmd_client_id, cmd_client_setinfo, cmd_client_list, cmd_client_info,
+	cmd_save, cmd_bgsave, cmd_lastsave, cmd_shutdown;
+
+#endif

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Commands on keys, whatever their values: existence, expiry, walks. */
+#include "commands.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "glob.h"
+
+#define SCAN_COUNT     10
+#define SCAN_COUNT_MAX 10000 /* more would let one client stop the loop; COUNT is a hint anyway */
+#define KEYS_STEP      1000
+#define EXPIRE_TRIES   64    /* of EXPIRE NX|XX|GT|LT while others change the key */
+
+/* DEL and EXISTS: how many of the keys there are. An error other than "no such key" ends it. */
+static int delete_one(struct client *c, const struct resp_arg *key)
+{
+	return store_delete(c->srv->lane, key->ptr, key->len, NULL);
+}
+
+static int exists_one(struct client *c, const struct resp_arg *key)
+{
+	struct store_entry e;
+
+	return store_get(c->srv->lane, key->ptr, key->len, &e);
+}
+
+static void count_keys(struct client *c, unsigned int argc, const struct resp_arg *argv,
+		       int (*fn)(struct client *c, const struct resp_arg *key))
+{
+	int64_t n = 0;
+
+	if (!check_keys(c, argv, argc, 1))
+		return;
+	for (unsigned int i = 1; i < argc; i++) {
+		int ret = fn(c, &argv[i]);
+
+		if (ret && ret != -ENOENT) {
+			reply_store_error(c, ret);
+			return;
+		}
+		n += !ret;
+	}
+	reply_int(&c->out, n);
+}
+
+void cmd_del(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	count_keys(c, argc, argv, delete_one);
+}
+
+void cmd_exists(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	count_keys(c, argc, argv, exists_one);
+}
+
+/* Looks a key up for a command about it: 1 found, 0 not, -1 replied with an error. */
+static int look_up(struct client *c, const struct resp_arg *key, struct store_entry *e)
+{
+	int ret;
+
+	if (!check_key(c, key))
+		return -1;
+	ret = store_get(c->srv->lane, key->ptr, key->len, e);
+	if (ret && ret != -ENOENT) {
+		reply_store_error(c, ret);
+		return -1;
+	}
+	return !ret;
+}
+
+void cmd_type(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct store_entry e;
+	int found = look_up(c, &argv[1], &e);
+
+	(void)argc;
+	if (found >= 0)
+		reply_status(&c->out, found ? "string" : "none");
+}
+
+/* --- expiry --- */
+
+static void reply_ttl(struct client *c, const struct resp_arg *key, bool seconds)
+{
+	struct store_entry e;
+	int found = look_up(c, key, &e);
+	int64_t left;
+
+	if (found < 0)
+		return;
+	if (!found || !e.expire_ms) {
+		reply_int(&c->out, found ? -1 : -2);
+		return;
+	}
+	left = (int64_t)e.expire_ms - (int64_t)store_now_ms(c->srv->store);
+	if (left < 0)
+		left = 0;
+	reply_int(&c->out, seconds ? left / 1000 + (left % 1000 + 500) / 1000 : left);
+}
+
+void cmd_ttl(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	reply_ttl(c, &argv[1], true);
+}
+
+void cmd_pttl(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	reply_ttl(c, &argv[1], false);
+}
+
+enum expire_condition { EXPIRE_NX = 1, EXPIRE_XX = 2, EXPIRE_GT = 4, EXPIRE_LT = 8 };
+
+static bool expire_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
+			   unsigned int *conditions)
+{
+	static const char *const names[] = { "nx", "xx", "gt", "lt" };
+
+	*conditions = 0;
+	for (unsigned int i = 3, bit; i < argc; i++) {
+		for (bit = 0; bit < 4 && !arg_is(&argv[i], names[bit]); bit++)
+			;
+		if (bit == 4) {
+			reply_error(&c->out, "ERR Unsupported option %.*s", (int)argv[i].len,
+				    argv[i].ptr);
+			return false;
+		}
+		*conditions |= 1U << bit;
+	}
+	if (*conditions & EXPIRE_NX && *conditions & ~(unsigned int)EXPIRE_NX) {
+		reply_error(&c->out, "ERR NX and XX, GT or LT options at the same time are not compatible");
+		return false;
+	}
+	if (*conditions & EXPIRE_GT && *conditions & EXPIRE_LT) {
+		reply_error(&c->out, "ERR GT and LT options at the same time are not compatible");
+		return false;
+	}
+	return true;
+}
+
+/* Whether the conditions hold for a key that expires at `has` (0 = never). */
+static bool conditions_hold(unsigned int conditions, uint64_t has, int64_t when)
+{
+	if (conditions & EXPIRE_NX && has)
+		return false;
+	if (conditions & EXPIRE_XX && !has)
+		return false;
+	if (conditions & EXPIRE_GT && (!has || when <= (int64_t)has))
+		return false;
+	return !(conditions & EXPIRE_LT && has && when >= (int64_t)has);
+}
+
+static int set_expiry(struct client *c, const struct resp_arg *key, int64_t when)
+{
+	if (when <= (int64_t)store_now_ms(c->srv->store))
+		return store_delete(c->srv->lane, key->ptr, key->len, NULL);
+	return store_expire(c->srv->lane, key->ptr, key->len, (uint64_t)when);
+}
+
+/*
+ * An expiry under a condition, atomic although the store has no such
+ * operation: the value is written again with the new expiry if its version is still the
+ * one whose expiry was judged.
+ */
+static int set_expiry_if(struct client *c, const struct resp_arg *key, unsigned int conditions,
+			 int64_t when)
+{
+	uint64_t expire_ms = when <= 0 ? 1 : (uint64_t)when; /* 0 is never; any past time deletes */
+	struct store_entry e;
+	void *copy;
+	int ret;
+
+	for (unsigned int i = 0; i < EXPIRE_TRIES; i++) {
+		ret = store_get(c->srv->lane, key->ptr, key->len, &e);
+		if (ret)
+			return ret;
+		if (!conditions_hold(conditions, e.expire_ms, when))
+			return -ECANCELED;
+		copy = malloc(e.value_len ? e.value_len : 1);
+		if (!copy)
+			return -ENOMEM;
+		memcpy(copy, e.value, e.value_len);
+		ret = store_set(c->srv->lane, key->ptr, key->len, copy, e.value_len, XKV_CAS,
+				e.version, expire_ms, NULL);
+		free(copy);
+		if (ret != -ECANCELED)
+			return ret;
+	}
+	return -EBUSY;
+}
+
+static void expire(struct client *c, unsigned int argc, const struct resp_arg *argv,
+		   const char *command, bool seconds, bool relative)
+{
+	int64_t when, now = relative ? (int64_t)store_now_ms(c->srv->store) : 0;
+	unsigned int conditions;
+	int ret;
+
+	if (!check_key(c, &argv[1]) || !expire_options(c, argc, argv, &conditions) ||
+	    !check_integer(c, &argv[2], &when))
+		return;
+	if ((seconds && (when > INT64_MAX / 1000 || when < INT64_MIN / 1000)) ||
+	    (seconds ? when * 1000 : when) > INT64_MAX - now) {
+		reply_error(&c->out, "ERR invalid expire time in '%s' command", command);
+		return;
+	}
+	when = (seconds ? when * 1000 : when) + now;
+	ret = conditions ? set_expiry_if(c, &argv[1], conditions, when) :
+			   set_expiry(c, &argv[1], when);
+	if (ret == -EINVAL)
+		reply_error(&c->out, "ERR invalid expire time in '%s' command", command);
+	else if (ret && ret != -ENOENT && ret != -ECANCELED)
+		reply_store_error(c, ret);
+	else
+		reply_int(&c->out, !ret);
+}
+
+void cmd_expire(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	expire(c, argc, argv, "expire", true, true);
+}
+
+void cmd_pexpire(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	expire(c, argc, argv, "pexpire", false, true);
+}
+
+void cmd_expireat(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	expire(c, argc, argv, "expireat", true, false);
+}
+
+void cmd_pexpireat(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	expire(c, argc, argv, "pexpireat", false, false);
+}
+
+void cmd_persist(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct store_entry e;
+	int found = look_up(c, &argv[1], &e), ret;
+
+	(void)argc;
+	if (found < 0)
+		return;
+	if (!found || !e.expire_ms) {
+		reply_int(&c->out, 0);
+		return;
+	}
+	ret = store_expire(c->srv->lane, argv[1].ptr, argv[1].len, 0);
+	if (ret && ret != -ENOENT)
+		reply_store_error(c, ret);
+	else
+		reply_int(&c->out, !ret);
+}
+
+/* --- the whole store --- */
+
+void cmd_dbsize(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_int(&c->out, (int64_t)store_count(c->srv->store));
+}
+
+void cmd_flush(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	int ret;
+
+	if (argc > 2 || (argc == 2 && !arg_is(&argv[1], "sync") && !arg_is(&argv[1], "async"))) {
+		reply_error(&c->out, "ERR syntax error");
+		return;
+	}
+	ret = store_flush(c->srv->lane);
+	if (ret)
+		reply_store_error(c, ret);
+	else
+		reply_status(&c->out, "OK");
+}
+
+/* Keys that a walk found, as a reply whose length is known at its end. */
+struct found {
+	struct reply keys;
+	const struct resp_arg *pattern; /* NULL = all */
+	size_t count;
+};
+
+static void found_init(struct found *f, const struct client *c, const struct resp_arg *pattern)
+{
+	reply_init(&f->keys, c->out.limit);
+	f->pattern = pattern;
+	f->count = 0;
+}
+
+static int add_found(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
+{
+	struct found *f = arg;
+
+	(void)entry;
+	if (f->pattern && !glob_match(f->pattern->ptr, f->pattern->len, key, key_len, false))
+		return 0;
+	reply_bulk(&f->keys, key, key_len);
+	f->count++;
+	return f->keys.failed; /* the reply is too large: no need to look further */
+}
+
+static void reply_found(struct client *c, struct found *f)
+{
+	reply_array(&c->out, f->count);
+	reply_splice(&c->out, &f->keys);
+}
+
+void cmd_keys(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	uint64_t cursor = 0;
+	struct found f;
+	int ret;
+
+	(void)argc;
+	found_init(&f, c, argv[1].len == 1 && argv[1].ptr[0] == '*' ? NULL : &argv[1]);
+	do {
+		ret = store_scan(c->srv->lane, &cursor, KEYS_STEP, false, add_found, &f);
+	} while (!ret && cursor);
+	if (ret >= 0) {
+		reply_found(c, &f);
+		return;
+	}
+	reply_free(&f.keys);
+	reply_store_error(c, ret);
+}
+
+struct scan_options {
+	const struct resp_arg *pattern;
+	unsigned int count;
+	bool strings; /* TYPE is none, or the one that we have */
+};
+
+static bool scan_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
+			 struct scan_options *o)
+{
+	int64_t count;
+
+	*o = (struct scan_options){ .count = SCAN_COUNT, .strings = true };
+	for (unsigned int i = 2; i < argc; i += 2) {
+		bool has_value = i + 1 < argc;
+
+		if (has_value && arg_is(&argv[i], "match")) {
+			o->pattern = &argv[i + 1];
+		} else if (has_value && arg_is(&argv[i], "type")) {
+			o->strings = arg_is(&argv[i + 1], "string");
+		} else if (has_value && arg_is(&argv[i], "count")) {
+			if (!check_integer(c, &argv[i + 1], &count))
+				return false;
+			if (count < 1)
+				goto syntax;
+			o->count = count < SCAN_COUNT_MAX ? (unsigned int)count : SCAN_COUNT_MAX;
+		} else {
+			goto syntax;
+		}
+	}
+	return true;
+syntax:
+	reply_error(&c->out, "ERR syntax error");
+	return false;
+}
+
+/* A cursor is any 64-bit decimal number, as strtoul() takes it in Redis. */
+static bool scan_cursor(struct client *c, const struct resp_arg *arg, uint64_t *cursor)
+{
+	char text[TEXT_NUMBER_MAX + 1], *end;
+
+	if (arg->len < sizeof(text) && !(arg->len && strchr(" \t\n\v\f\r", arg->ptr[0]))) {
+		memcpy(text, arg->ptr, arg->len);
+		text[arg->len] = '\0';
+		errno = 0;
+		*cursor = strtoull(text, &end, 10);
+		if (end == text + arg->len && !errno)
+			return true;
+	}
+	reply_error(&c->out, "ERR invalid cursor");
+	return false;
+}
+
+void cmd_scan(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	char text[TEXT_NUMBER_MAX];
+	struct scan_options o;
+	struct found f;
+	uint64_t cursor;
+	int ret;
+
+	if (!scan_cursor(c, &argv[1], &cursor) || !scan_options(c, argc, argv, &o))
+		return;
+	found_init(&f, c, o.pattern);
+	ret = store_scan(c->srv->lane, &cursor, o.count, false, add_found, &f);
+	if (ret < 0) {
+		reply_free(&f.keys);
+		reply_store_error(c, ret);
+		return;
+	}
+	if (!o.strings) {
+		reply_free(&f.keys);
+		f.count = 0;
+	}
+	reply_array(&c->out, 2);
+	reply_bulk(&c->out, text, text_from_u64(text, cursor));
+	reply_found(c, &f);
+}

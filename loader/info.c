@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* INFO: sections of `name:value` lines, with Redis' names where Redis has the field. */
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "snapshot.h"
+
+#ifndef XKV_RELEASE
+#define XKV_RELEASE "unknown"
+#endif
+
+/* 1.50M: as Redis writes sizes for people. */
+static void human(uint64_t bytes, char text[32])
+{
+	static const char units[] = "BKMGTP";
+	double value = (double)bytes;
+	unsigned int unit = 0;
+
+	while (value >= 1024 && unit < sizeof(units) - 2) {
+		value /= 1024;
+		unit++;
+	}
+	snprintf(text, 32, unit ? "%.2f%c" : "%.0f%c", value, units[unit]);
+}
+
+static void print_size(FILE *out, const char *name, uint64_t bytes)
+{
+	char text[32];
+
+	human(bytes, text);
+	fprintf(out, "%s:%llu\r\n%s_human:%s\r\n", name, (unsigned long long)bytes, name, text);
+}
+
+static void server_section(FILE *out, struct server *s)
+{
+	long long up = (long long)(ev_now(s->loop) - s->started);
+	struct utsname os;
+
+	if (uname(&os))
+		memset(&os, 0, sizeof(os));
+	fprintf(out,
+		"redis_version:%s\r\nredis_mode:standalone\r\nxkv_version:%s\r\nos:%s %s %s\r\n"
+		"arch_bits:%zu\r\nmultiplexing_api:epoll\r\ngcc_version:%d.%d.%d\r\nprocess_id:%d\r\n"
+		"tcp_port:%u\r\nserver_time_usec:%lld\r\nuptime_in_seconds:%lld\r\nuptime_in_days:%lld\r\n"
+		"config_file:%s\r\n",
+		REDIS_VERSION, XKV_RELEASE, os.sysname, os.release, os.machine, sizeof(long) * 8,
+		__GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__, (int)getpid(), s->cfg->port,
+		(long long)(ev_now(s->loop) * 1e6), up, up / 86400,
+		s->opt.config_file ? s->opt.config_file : "");
+}
+
+static void clients_section(FILE *out, struct server *s)
+{
+	size_t input = 0, output = 0;
+	struct client *c;
+
+	TAILQ_FOREACH(c, &s->clients, link) {
+		input = c->in.cap > input ? c->in.cap : input;
+		output = c->out.bytes > output ? c->out.bytes : output;
+	}
+	fprintf(out,
+		"connected_clients:%u\r\nmaxclients:%u\r\nclient_recent_max_input_buffer:%zu\r\n"
+		"client_recent_max_output_buffer:%zu\r\nblocked_clients:0\r\n",
+		s->client_count, s->cfg->maxclients, input, output);
+}
+
+static uint64_t resident_bytes(void)
+{
+	unsigned long total, resident = 0;
+	FILE *file = fopen("/proc/self/statm", "re");
+
+	if (!file)
+		return 0;
+	if (fscanf(file, "%lu %lu", &total, &resident) != 2)
+		resident = 0;
+	fclose(file);
+	return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* used_memory is what the data and the daemon take: kernel memory of the maps and our heap. */
+static void memory_section(FILE *out, struct server *s)
+{
+	struct mallinfo2 heap = mallinfo2();
+
+	print_size(out, "used_memory", store_memory(s->store) + heap.uordblks + heap.hblkhd);
+	print_size(out, "used_memory_rss", resident_bytes());
+	print_size(out, "used_memory_dataset", store_memory(s->store));
+	fprintf(out, "maxmemory:0\r\nmaxmemory_policy:noeviction\r\nmem_allocator:libc\r\n");
+}
+
+static void persistence_section(FILE *out, struct server *s)
+{
+	struct snapshot_info info;
+
+	snapshot_status(&info);
+	fprintf(out,
+		"loading:0\r\nrdb_changes_since_last_save:%llu\r\nrdb_bgsave_in_progress:%d\r\n"
+		"rdb_last_save_time:%lld\r\nrdb_last_bgsave_status:%s\r\n"
+		"rdb_last_bgsave_time_sec:%lld\r\nrdb_last_save_keys:%llu\r\n"
+		"rdb_last_bgsave_error:%s\r\naof_enabled:0\r\n",
+		(unsigned long long)snapshot_changes(s->store), info.in_progress,
+		(long long)info.last_save, info.last_ok ? "ok" : "err",
+		info.last_keys || info.last_seconds > 0 ? (long long)info.last_seconds : -1,
+		(unsigned long long)info.last_keys, info.last_error);
+}
+
+static void stats_section(FILE *out, struct server *s)
+{
+	const struct server_stats *st = &s->stats;
+
+	/* Hits and misses over UDP are counted in the kernel. */
+	fprintf(out,
+		"total_connections_received:%llu\r\ntotal_commands_processed:%llu\r\n"
+		"total_net_input_bytes:%llu\r\ntotal_net_output_bytes:%llu\r\n"
+		"rejected_connections:%llu\r\nexpired_keys:%llu\r\nevicted_keys:0\r\n"
+		"keyspace_hits:%llu\r\nkeyspace_misses:%llu\r\n"
+		"client_query_buffer_limit_disconnections:%llu\r\n"
+		"client_output_buffer_limit_disconnections:%llu\r\nprotocol_errors:%llu\r\n",
+		(unsigned long long)st->connections, (unsigned long long)st->commands,
+		(unsigned long long)st->bytes_in, (unsigned long long)st->bytes_out,
+		(unsigned long long)st->rejected, (unsigned long long)st->expired,
+		(unsigned long long)(st->hits + store_counter(s->store, "get_hits")),
+		(unsigned long long)(st->misses + store_counter(s->store, "get_misses")),
+		(unsigned long long)st->query_closed, (unsigned long long)st->output_closed,
+		(unsigned long long)st->protocol_errors);
+}
+
+static void replication_section(FILE *out, struct server *s)
+{
+	(void)s;
+	fprintf(out, "role:master\r\nconnected_slaves:0\r\n");
+}
+
+static void cpu_section(FILE *out, struct server *s)
+{
+	struct rusage u;
+
+	(void)s;
+	if (getrusage(RUSAGE_SELF, &u))
+		memset(&u, 0, sizeof(u));
+	fprintf(out, "used_cpu_sys:%lld.%06ld\r\nused_cpu_user:%lld.%06ld\r\n",
+		(long long)u.ru_stime.tv_sec, (long)u.ru_stime.tv_usec,
+		(long long)u.ru_utime.tv_sec, (long)u.ru_utime.tv_usec);
+}
+
+/* Keys with an expiry are not counted apart by the store; clients expect the field. */
+static void keyspace_section(FILE *out, struct server *s)
+{
+	uint64_t keys = store_count(s->store);
+
+	if (keys)
+		fprintf(out, "db0:keys=%llu,expires=%llu,avg_ttl=0\r\n", (unsigned long long)keys,
+			(unsigned long long)store_counter(s->store, "expiring"));
+}
+
+static void print_counter(void *arg, const char *name, uint64_t value)
+{
+	fprintf(arg, "xkv_%s:%llu\r\n", name, (unsigned long long)value);
+}
+
+static void xkv_section(FILE *out, struct server *s)
+{
+	fprintf(out, "xkv_interface:%s\r\nxkv_max_keys:%llu\r\nxkv_store_memory:%llu\r\n",
+		s->cfg->interface, (unsigned long long)store_max_keys(s->store),
+		(unsigned long long)store_memory(s->store));
+	store_counters(s->store, print_counter, out);
+}
+
+static const struct section {
+	const char *name;
+	void (*print)(FILE *out, struct server *s);
+} sections[] = {
+	{ "Server", server_section },	     { "Clients", clients_section },
+	{ "Memory", memory_section },	     { "Persistence", persistence_section },
+	{ "Stats", stats_section },	     { "Replication", replication_section },
+	{ "CPU", cpu_section },		     { "Keyspace", keyspace_section },
+	{ "Xkv", xkv_section },
+};
+
+/* Without names, and for the names that mean several, every section is wanted. */
+static bool is_wanted(const struct section *section, unsigned int argc, const struct resp_arg *argv)
+{
+	for (unsigned int i = 0; i < argc; i++)
+		if (arg_is(&argv[i], section->name) || arg_is(&argv[i], "all") ||
+		    arg_is(&argv[i], "default") || arg_is(&argv[i], "everything"))
+			return true;
+	return argc == 0;
+}
+
+char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv, size_t *len)
+{
+	bool first = true;
+	char *text = NULL;
+	FILE *out = open_memstream(&text, len);
+
+	if (!out)
+		return NULL;
+	for (unsigned int i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
+		if (!is_wanted(&sections[i], argc, argv))
+			continue;
+		fprintf(out, "%s# %s\r\n", first ? "" : "\r\n", sections[i].name);
+		sections[i].print(out, s);
+		first = false;
+	}
+	if (fclose(out)) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}

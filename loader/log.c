@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The logger.  A line is formatted into one buffer and written with one
+ * write(), so lines of several threads never mix, also not in a file that
+ * another process appends to.
+ */
+#include "log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE_BYTES 2048
+
+static int log_fd = STDERR_FILENO;
+static atomic_int threshold = LOG_LEVEL_NOTICE;
+
+int log_open(const char *path)
+{
+	int fd, old = log_fd;
+
+	if (!path[0]) {
+		fd = STDERR_FILENO;
+	} else {
+		fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+		if (fd < 0)
+			return -errno;
+	}
+	log_fd = fd;
+	if (old != STDERR_FILENO)
+		close(old);
+	return 0;
+}
+
+void log_set_level(enum log_level level)
+{
+	atomic_store_explicit(&threshold, (int)level, memory_order_relaxed);
+}
+
+/* Redis' line head, so that its log tools work: 1234:M 20 Nov 2026 11:12:13.456 * text */
+static size_t line_head(char *line, size_t size, enum log_level level)
+{
+	static const char marks[] = ".-*#";
+	struct timespec now;
+	struct tm local;
+	size_t len;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	localtime_r(&now.tv_sec, &local);
+	len = (size_t)snprintf(line, size, "%d:M ", (int)getpid());
+	len += strftime(line + len, size - len, "%d %b %Y %H:%M:%S", &local);
+	len += (size_t)snprintf(line + len, size - len, ".%03ld %c ", now.tv_nsec / 1000000,
+				marks[level]);
+	return len;
+}
+
+/* A line stays one line, and what a client sent cannot steer a terminal. */
+static void clean(char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+			text[i] = ' ';
+}
+
+void log_write(enum log_level level, const char *fmt, ...)
+{
+	char line[LINE_BYTES];
+	size_t len, room;
+	va_list ap;
+	int n, saved = errno;
+
+	if ((int)level < atomic_load_explicit(&threshold, memory_order_relaxed))
+		return;
+	len = line_head(line, sizeof(line), level);
+	room = sizeof(line) - len - 1;
+	va_start(ap, fmt);
+	n = vsnprintf(line + len, room, fmt, ap);
+	va_end(ap);
+	if (n > 0)
+		len += (size_t)n < room ? (size_t)n : room - 1;
+	clean(line, len);
+	line[len++] = '\n';
+	/* There is nobody left to tell when the log itself cannot be written. */
+	if (write(log_fd, line, len) < 0)
+		errno = 0;
+	errno = saved;
+}

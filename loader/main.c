@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * xkvd: takes the command line apart and puts the pieces together.
+ *
+ *   bpf.c      maps and programs, made or adopted    net.c       addresses, allow
+ *   store.c    the store on those maps               udp.c       what XDP passes on
+ *   snapshot.c the store to a file and back          server.c    RESP, timers, signals
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bpf.h"
+#include "config.h"
+#include "log.h"
+#include "net.h"
+#include "server.h"
+#include "snapshot.h"
+#include "store_open.h"
+#include "udp.h"
+
+#define ERR_LEN 512
+
+enum job { JOB_RUN, JOB_CHECK, JOB_DETACH, JOB_HELP, JOB_VERSION };
+
+struct options {
+	enum job job;
+	bool adopt; /* the maps came from `ip link`: they have to be there, and the program too */
+	const char *file;
+};
+
+struct xkvd {
+	struct config cfg;
+	struct bpf bpf;
+	struct store *store;
+	struct net net;
+	struct udp udp;
+	struct server *server;
+	bool fresh; /* the maps were made, or never served from, by us */
+};
+
+/* ---- the command line ---------------------------------------------------- */
+
+static void usage(FILE *out)
+{
+	fprintf(out,
+		"xkvd %s: a key-value store in the NIC driver\n\n"
+		"usage: xkvd [FILE] [--DIRECTIVE VALUE ...]\n"
+		"       xkvd --check-config FILE     parse it, say what is wrong, exit\n"
+		"       xkvd --detach [--interface IF] [--pin-dir DIR]\n"
+		"                                    take XDP off IF and free the maps, and with them the data\n"
+		"       xkvd --adopt DIR --interface IF\n"
+		"                                    use the maps in DIR that `ip link set dev IF xdpdrv obj\n"
+		"                                    xkv.bpf.o sec xdp` has made\n"
+		"       xkvd --help | --version\n\n"
+		"Directives, in FILE or as options:\n",
+		XKV_RELEASE);
+	config_help(out);
+}
+
+/*
+ * Takes our own options out of argv and leaves the directives.  Sets *argc to
+ * what is left.
+ */
+static int parse_options(struct options *o, int *argc, char *argv[], struct config *cfg, char *err)
+{
+	int kept = 1, ret = 0;
+	char *word;
+
+	for (int i = 1; i < *argc && !ret; i++) {
+		word = argv[i];
+		if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
+			o->job = JOB_HELP;
+		} else if (!strcmp(word, "--version") || !strcmp(word, "-v")) {
+			o->job = JOB_VERSION;
+		} else if (!strcmp(word, "--detach")) {
+			o->job = JOB_DETACH;
+		} else if (!strcmp(word, "--check-config") || !strcmp(word, "--adopt")) {
+			if (i + 1 == *argc) {
+				snprintf(err, ERR_LEN, "%s needs a name behind it (xkvd --help)", word);
+				return -EINVAL;
+			}
+			i++;
+			if (!strcmp(word, "--adopt")) {
+				o->adopt = true;
+				ret = config_set(cfg, "pin-dir", 1, &argv[i], err, ERR_LEN);
+			} else {
+				o->job = JOB_CHECK;
+				o->file = argv[i];
+			}
+		} else if (i == 1 && word[0] != '-') {
+			o->file = word;
+		} else {
+			argv[kept++] = word;
+		}
+	}
+	argv[kept] = NULL;
+	*argc = kept;
+	return ret;
+}
+
+/* The file first, then the options, which so have the last word. */
+static int configure(struct options *o, int argc, char *argv[], struct config *cfg, char *err)
+{
+	int ret = config_init(cfg);
+
+	if (ret) {
+		snprintf(err, ERR_LEN, "not enough memory");
+		return ret;
+	}
+	ret = parse_options(o, &argc, argv, cfg, err);
+	if (!ret && o->file)
+		ret = config_read_file(cfg, o->file, err, ERR_LEN);
+	if (!ret)
+		ret = config_read_args(cfg, argc - 1, argv + 1, err, ERR_LEN);
+	return ret ? ret : config_check(cfg, err, ERR_LEN);
+}
+
+/* ---- starting ------------------------------------------------------------ */
+
+static int open_store(struct xkvd *x, const struct options *o, char *err)
+{
+	int ret = bpf_open(&x->bpf, &x->cfg, err, ERR_LEN);
+
+	if (ret)
+		return ret;
+	x->fresh = !x->bpf.adopted; /* until we know better: what is new is removed on failure */
+	if (o->adopt && !x->bpf.adopted) {
+		snprintf(err, ERR_LEN,
+			 "%s holds no maps of xkv: ip link set dev IF xdpdrv obj xkv.bpf.o sec xdp",
+			 x->cfg.pin_dir);
+		return -ENOENT;
+	}
+	x->store = store_open(&x->bpf, &x->fresh, err, ERR_LEN);
+	if (!x->store)
+		return -EINVAL;
+	if (x->bpf.adopted && !x->fresh)
+		log_notice("adopted the store in %s: %llu keys", x->cfg.pin_dir,
+			   (unsigned long long)store_count(x->store));
+	if (x->bpf.adopted && x->bpf.max_keys != x->cfg.max_keys)
+		log_warning("the store was made for %u keys and stays so; max-keys %u needs `xkvd --detach` "
+			    "first",
+			    x->bpf.max_keys, x->cfg.max_keys);
+	return 0;
+}
+
+/* Moves a snapshot that cannot be read out of the way, so that the next save does not overwrite it. */
+static int set_aside(const struct config *cfg, char *err)
+{
+	char from[4096], to[4120];
+
+	snprintf(from, sizeof(from), "%s/%s", cfg->dir, cfg->dbfilename);
+	snprintf(to, sizeof(to), "%s.unreadable", from);
+	if (rename(from, to)) {
+		snprintf(err, ERR_LEN, "cannot rename %.200s to %.200s: %s", from, to, strerror(errno));
+		return -errno;
+	}
+	log_warning("%s was set aside as %s; starting empty", from, to);
+	return 0;
+}
+
+/* Only a store that was never served from is loaded: one that was adopted is newer than any file. */
+static int load(struct xkvd *x, char *err)
+{
+	char reason[ERR_LEN] = "";
+	uint64_t keys = 0;
+	int ret;
+
+	if (!x->fresh)
+		return 0;
+	ret = snapshot_load(x->store, &x->cfg, &keys, reason, sizeof(reason));
+	if (!ret)
+		log_notice("loaded %llu keys from %s/%s", (unsigned long long)keys, x->cfg.dir,
+			   x->cfg.dbfilename);
+	if (!ret || ret == -ENOENT)
+		return 0;
+	if (x->cfg.load_empty) {
+		log_warning("%s", reason);
+		return set_aside(&x->cfg, err);
+	}
+	snprintf(err, ERR_LEN, "%.400s (--start-empty yes sets the file aside and starts empty)", reason);
+	return ret;
+}
+
+static int apply(void *arg, const struct config *next, char *err, size_t err_len)
+{
+	struct xkvd *x = arg;
+
+	return net_publish(&x->net, next, err, err_len);
+}
+
+static bool admit(void *arg, const struct sockaddr *peer)
+{
+	return net_allows(arg, peer);
+}
+
+static void every_second(void *arg)
+{
+	store_clock(arg);
+}
+
+/* The doors: TCP, UDP, and the things that keep them right. */
+static int open_doors(struct xkvd *x, const struct options *o, char *err)
+{
+	struct server_options options = {
+		.cfg = &x->cfg,
+		.store = x->store,
+		.config_file = o->file,
+		.apply = apply,
+		.apply_arg = x,
+		.admit = admit,
+		.admit_arg = &x->net,
+	};
+	int ret = 0;
+
+	x->server = server_new(&options, err, ERR_LEN);
+	if (!x->server)
+		return -EINVAL;
+	ret = server_listen(x->server, err, ERR_LEN);
+	if (!ret)
+		ret = udp_open(&x->udp, &x->cfg, &x->net, server_lane(x->server), err, ERR_LEN);
+	for (unsigned int i = 0; !ret && i < x->udp.count; i++)
+		ret = server_add_fd(x->server, x->udp.socket[i].fd, udp_readable,
+				    &x->udp.socket[i]);
+	if (!ret)
+		ret = server_add_fd(x->server, x->net.monitor, net_changed, &x->net);
+	if (!ret)
+		ret = server_add_timer(x->server, 1.0, every_second, x->store);
+	if (ret == -ENOMEM)
+		snprintf(err, ERR_LEN, "not enough memory");
+	return ret;
+}
+
+static int attach(struct xkvd *x, const struct options *o, char *err)
+{
+	store_start(x->store);
+	if (!x->cfg.interface[0]) {
+		log_notice("no interface: serving TCP and UDP through the kernel's stack only");
+		return 0;
+	}
+	if (!o->adopt)
+		return bpf_attach(&x->bpf, &x->cfg, err, ERR_LEN);
+	if (!bpf_is_attached(&x->bpf, &x->cfg))
+		log_warning("no XDP program that uses the maps in %s is on %s", x->cfg.pin_dir,
+			    x->cfg.interface);
+	return 0;
+}
+
+static int start(struct xkvd *x, const struct options *o, char *err)
+{
+	int ret = open_store(x, o, err);
+
+	if (!ret)
+		ret = net_open(&x->net, &x->cfg, store_config(x->store), err, ERR_LEN);
+	if (!ret)
+		ret = load(x, err);
+	if (!ret)
+		ret = open_doors(x, o, err);
+	if (!ret)
+		ret = attach(x, o, err);
+	return ret;
+}
+
+static void stop(struct xkvd *x)
+{
+	if (x->server)
+		server_free(x->server);
+	udp_close(&x->udp);
+	net_close(&x->net);
+	snapshot_wait();
+	store_close(x->store);
+	bpf_close(&x->bpf);
+}
+
+static int run(struct xkvd *x, const struct options *o)
+{
+	char err[ERR_LEN] = "", ignored[ERR_LEN];
+	int code = 1, ret;
+
+	x->bpf.lock = x->net.monitor = -1;
+	ret = log_open(x->cfg.logfile);
+	if (ret) {
+		fprintf(stderr, "xkvd: cannot open the log %s: %s\n", x->cfg.logfile, strerror(-ret));
+		return 1;
+	}
+	log_set_level(x->cfg.loglevel);
+	log_notice("xkvd %s, pid %d", XKV_RELEASE, getpid());
+	ret = start(x, o, err);
+	if (!ret)
+		code = server_run(x->server);
+	else
+		log_warning("%s", err);
+	stop(x);
+	/* An empty store that never served would be adopted by the next start instead of the snapshot. */
+	if (ret && x->fresh && !x->bpf.adopted && !o->adopt)
+		bpf_detach(&x->cfg, ignored, sizeof(ignored));
+	return code;
+}
+
+int main(int argc, char *argv[])
+{
+	static struct xkvd x; /* zero: what was not opened is not closed */
+	struct options o = { .job = JOB_RUN };
+	char err[ERR_LEN] = "";
+	int code = 0;
+
+	if (configure(&o, argc, argv, &x.cfg, err)) {
+		fprintf(stderr, "xkvd: %s\n", err);
+		config_free(&x.cfg);
+		return 1;
+	}
+	switch (o.job) {
+	case JOB_HELP:
+		usage(stdout);
+		break;
+	case JOB_VERSION:
+		printf("xkvd %s\n", XKV_RELEASE);
+		break;
+	case JOB_CHECK:
+		printf("%s: ok\n", o.file);
+		break;
+	case JOB_DETACH:
+		code = bpf_detach(&x.cfg, err, sizeof(err)) != 0;
+		if (code)
+			fprintf(stderr, "xkvd: %s\n", err);
+		break;
+	case JOB_RUN:
+		code = run(&x, &o);
+	}
+	config_free(&x.cfg);
+	return code;
+}
