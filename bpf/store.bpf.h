@@ -26,6 +26,8 @@
 #define READ(x) (*(const volatile typeof(x) *)&(x))
 #define WRITE(x, value) (*(volatile typeof(x) *)&(x) = (value))
 #define barrier() asm volatile("" ::: "memory")
+/* Has the compiler forget what it knows of x, so that a check of it stands where the verifier needs it. */
+#define OPAQUE(x) asm volatile("" : "+r"(x))
 
 /*
  * Loads stay in order, and stores stay in order.  x86 keeps that by itself; elsewhere a

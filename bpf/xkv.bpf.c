@@ -279,6 +279,12 @@ static __always_inline __u64 udp_sum(struct packet *p, __be16 udp_len)
 	return sum + p->udp->source + p->udp->dest;
 }
 
+/*
+ * A length that is known to be 1..2048, in a form that the verifier sees: a
+ * comparison would do, but compilers move it to where older verifiers lose sight of it.
+ */
+#define FRAME_LEN(len) ((((len) - 1) & (XKV_FRAME_WORDS * 8 - 1)) + 1)
+
 /* Copies the payload into the frame and checks it. */
 static __always_inline int load(struct xdp_md *ctx, struct packet *p, struct xkv_frame *f)
 {
@@ -289,8 +295,9 @@ static __always_inline int load(struct xdp_md *ctx, struct packet *p, struct xkv
 		return XKV_C_pass_not_xkv;
 	if (len > XKV_FRAME_BYTES - 8 || (void *)(p->udp + 1) + len > p->end)
 		return XKV_C_pass_length;
-	f->in_word[len / 8] = 0;
-	if (bpf_xdp_load_bytes(ctx, offset, f->in, len))
+	OPAQUE(len);
+	IN(f, len) = 0;
+	if (bpf_xdp_load_bytes(ctx, offset, f->in, FRAME_LEN(len)))
 		return XKV_C_pass_length;
 	if (!p->udp->check)
 		return p->ip4 ? CONTINUE : XKV_C_pass_checksum;
@@ -391,11 +398,11 @@ static __always_inline int reply(struct xdp_md *ctx, struct packet *p, struct xk
 {
 	__u32 len = f->out_len;
 
-	if (len < sizeof(struct xkv_hdr) || len > XKV_FRAME_BYTES)
-		return XKV_C_drop_internal;
 	if (resize(ctx, offset, len))
 		return XKV_C_pass_no_room;
-	if (bpf_xdp_store_bytes(ctx, offset, f->out, len) || reparse(ctx, p) != CONTINUE)
+	OPAQUE(len);
+	if (bpf_xdp_store_bytes(ctx, offset, f->out, FRAME_LEN(len)) ||
+	    reparse(ctx, p) != CONTINUE)
 		return XKV_C_drop_internal;
 	swap_headers(p, f);
 	return XKV_C_replies;
