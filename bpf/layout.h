@@ -188,12 +188,12 @@ struct xkv_config {
  */
 #define XKV_COUNTERS(X)                                                                            \
 	/* operations that could not be done here: passed on by XDP, retried by xkvd */            \
-	X(pass_miss) X(pass_busy) X(pass_no_slot) X(pass_full) X(pass_too_large)                   \
+	X(pass_miss) X(pass_busy) X(pass_no_slot) X(pass_full) X(pass_no_room) X(pass_too_large)   \
 	/* passed on untouched: not for us, or not in a form that we serve */                      \
 	X(pass_not_ready) X(pass_short) X(pass_ethertype) X(pass_vlan_depth) X(pass_ip_header)     \
 	X(pass_ip_options) X(pass_ip_fragment) X(pass_ip6_extension) X(pass_not_udp)               \
 	X(pass_port) X(pass_not_local) X(pass_length) X(pass_checksum) X(pass_not_xkv)             \
-	X(pass_foreign) X(pass_no_room)                                                            \
+	X(pass_foreign)                                                                            \
 	/* dropped */                                                                              \
 	X(drop_foreign) X(drop_source) X(drop_reply_flag) X(drop_internal)                         \
 	/* datagrams answered, and those answered with just a header and an error */               \
@@ -241,6 +241,7 @@ struct xkv_frame {
 	__u32 req_len;       /* bytes of payload in `in` */
 	__u32 reply_max;     /* bytes that a reply can have */
 	__u32 reply_allowed; /* bytes that this one may have: see XKV_REPLY_FACTOR */
+	__u32 reply_room;    /* bytes that it can have where it is */
 	__u32 flags;
 	__u64 prefilled; /* reference of a slot taken by xkvd and not yet published; survives a crash */
 
@@ -253,6 +254,7 @@ struct xkv_frame {
 	__u32 stop;  /* enum xkv_counter + 1: why the engine stopped, 0 = it did not */
 	__u32 need;  /* class that has no free slot (pass_no_slot) */
 	__u32 verdict; /* of the last run by xkvd: enum verdict */
+	__u32 zero;
 
 	/* the operation at hand */
 	__u32 key_off, key_len, value_off, value_len, op_flags;

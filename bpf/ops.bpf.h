@@ -86,10 +86,12 @@ __noinline int value_room(struct xkv_frame *f, __u32 opcode, __u32 value_len, __
 	if (!f)
 		return XKV_C_pass_busy;
 	need = f->out_len + sizeof(struct xkv_result) + XKV_PADDED(value_len);
-	if (value_len <= VALUE_WORDS * 8 && need <= f->reply_allowed)
+	if (value_len <= VALUE_WORDS * 8 && need <= f->reply_room && need <= f->reply_allowed)
 		return -1;
 	if (f->done)
 		return XKV_C_pass_too_large; /* the client asks again, with this one first */
+	if (need <= f->reply_allowed)
+		return XKV_C_pass_no_room;
 	if (value_len <= VALUE_WORDS * 8 && need <= f->reply_max) {
 		put_result(f, opcode, XKV_PAD, 0,
 			   XKV_PADDED((need + XKV_REPLY_FACTOR - 1) / XKV_REPLY_FACTOR), 0, version);

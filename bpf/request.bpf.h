@@ -232,7 +232,7 @@ __noinline int request_run(struct xkv_frame *f, int again)
 	f->stop = 0;
 	for (int i = 0; i < OPERATIONS_MAX; i++) {
 		if (f->done >= f->count || f->in_off + sizeof(struct xkv_op) > f->end ||
-		    f->out_len + sizeof(struct xkv_result) > f->reply_allowed)
+		    f->out_len + sizeof(struct xkv_result) > f->reply_room)
 			break;
 		outcome = op_run(f);
 		if (STOPS(outcome)) {

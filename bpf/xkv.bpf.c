@@ -284,6 +284,7 @@ static __always_inline __u64 udp_sum(struct packet *p, __be16 udp_len)
  * comparison would do, but compilers move it to where older verifiers lose sight of it.
  */
 #define FRAME_LEN(len) ((((len) - 1) & (XKV_FRAME_WORDS * 8 - 1)) + 1)
+#define HEADERS_LEN(len) ((((len) - 1) & 127) + 1) /* Ethernet to UDP: 42 to 70 */
 
 /* Copies the payload into the frame and checks it. */
 static __always_inline int load(struct xdp_md *ctx, struct packet *p, struct xkv_frame *f)
@@ -393,12 +394,30 @@ static __always_inline int reparse(struct xdp_md *ctx, struct packet *p)
 	return (void *)(p->udp + 1) > p->end ? XKV_C_pass_short : CONTINUE;
 }
 
+/*
+ * Makes the packet longer at its front: its headers, `offset` bytes, move up.  Where
+ * a driver has no room behind the packet it still has some before it.
+ */
+static __always_inline int grow_head(struct xdp_md *ctx, struct xkv_frame *f, __u32 offset, int more)
+{
+	void *headers = &f->in[OTHER_KEY];
+
+	OPAQUE(offset);
+	if (bpf_xdp_load_bytes(ctx, 0, headers, HEADERS_LEN(offset)) ||
+	    bpf_xdp_adjust_head(ctx, -more))
+		return -1;
+	OPAQUE(offset);
+	return bpf_xdp_store_bytes(ctx, 0, headers, HEADERS_LEN(offset));
+}
+
 static __always_inline int reply(struct xdp_md *ctx, struct packet *p, struct xkv_frame *f,
 				 __u32 offset)
 {
+	int have = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
 	__u32 len = f->out_len;
+	int more = offset + len - have;
 
-	if (resize(ctx, offset, len))
+	if (resize(ctx, offset, len) && (more < 0 || grow_head(ctx, f, offset, more)))
 		return XKV_C_pass_no_room;
 	OPAQUE(len);
 	if (bpf_xdp_store_bytes(ctx, offset, f->out, FRAME_LEN(len)) ||
@@ -414,21 +433,21 @@ static __always_inline int reply(struct xdp_md *ctx, struct packet *p, struct xk
  * The reply may be longer than the request, and whether the driver has room for
  * that shows only when the packet is made longer.  It has to be known before
  * anything is changed, so a request that may both change something and get more
- * than it brought is made long enough first.  A single GET may simply fail, a
- * single change without XKV_RETURN gets less than it brought.
+ * than it brought is made long enough first, or else gets only what fits.  A
+ * single GET may simply fail, a single change without XKV_RETURN gets less than it brought.
  */
-static __always_inline bool ensure_room(struct xdp_md *ctx, struct xkv_frame *f, __u32 offset)
+static __always_inline void find_room(struct xdp_md *ctx, struct xkv_frame *f, __u32 offset)
 {
 	struct xkv_hdr *hdr = (struct xkv_hdr *)f->in;
 	__u32 first = sizeof(*hdr) + (hdr->flags & XKV_F_TOKEN ? XKV_TOKEN_BYTES : 0);
 	struct xkv_op *op = (struct xkv_op *)&IN(f, first);
 	int have = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
 
+	f->reply_room = f->reply_allowed;
 	if (hdr->count <= 1 && !(op->flags & XKV_RETURN))
-		return true;
-	if ((int)(offset + f->reply_allowed) <= have)
-		return true;
-	return !resize(ctx, offset, f->reply_allowed);
+		return;
+	if ((int)(offset + f->reply_allowed) > have && resize(ctx, offset, f->reply_allowed))
+		f->reply_room = f->req_len;
 }
 
 static __always_inline int serve(struct xdp_md *ctx, struct xkv_config *cfg)
@@ -458,8 +477,7 @@ static __always_inline int serve(struct xdp_md *ctx, struct xkv_config *cfg)
 	f->reply_allowed = f->reply_max;
 	if (!cfg->trusted && XKV_REPLY_FACTOR * f->req_len < f->reply_max)
 		f->reply_allowed = XKV_REPLY_FACTOR * f->req_len;
-	if (!ensure_room(ctx, f, offset))
-		return XKV_C_pass_no_room;
+	find_room(ctx, f, offset);
 	verdict = request_run(f, 0);
 	if (verdict == VERDICT_REPLY)
 		return reply(ctx, &p, f, offset);

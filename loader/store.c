@@ -58,7 +58,7 @@ struct xkv_op *frame_begin(struct store_lane *lane, unsigned int frame, uint8_t 
 	memset(f, 0, offsetof(struct xkv_frame, in));
 	f->prefilled = prefilled;
 	f->flags = XKV_FRAME_XKVD | XKV_FRAME_TRUSTED;
-	f->reply_max = f->reply_allowed = XKV_FRAME_BYTES;
+	f->reply_max = f->reply_allowed = f->reply_room = XKV_FRAME_BYTES;
 	f->req_len = sizeof(*hdr) + sizeof(*op) + XKV_PADDED(key_len);
 	*hdr = (struct xkv_hdr){
 		.magic = htons(XKV_MAGIC),
@@ -410,6 +410,7 @@ int store_datagram(struct store_lane *lane, const void *req, size_t req_len, voi
 	f->req_len = req_len;
 	f->reply_max = reply_max;
 	f->reply_allowed = reply_allowed < reply_max ? reply_allowed : reply_max;
+	f->reply_room = f->reply_allowed;
 	*(uint64_t *)(f->in + (req_len & ~7UL)) = 0;
 	memcpy(f->in, req, req_len);
 	ret = lane_run(lane, 1);

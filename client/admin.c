@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What is not in the UDP protocol and goes over TCP to the same host and port:
+ * the server's figures, snapshots, and `watch`, which turns figures into rates.
+ */
+#include <errno.h>
+#include <hiredis/hiredis.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "cli.h"
+
+/* ---- TCP -------------------------------------------------------------- */
+
+static int fail_tcp(const struct cli *c, const redisContext *tcp)
+{
+	const char *text = tcp ? tcp->errstr : "out of memory";
+
+	if (tcp && tcp->err == REDIS_ERR_IO && (errno == EAGAIN || errno == EWOULDBLOCK))
+		text = "no answer in time";
+	return fail(c, EXIT_UNREACHABLE, "%s port %u (TCP): %s", c->host, c->port, text);
+}
+
+/* Sends a command of up to two words.  NULL after saying why, with an exit code in *err. */
+static redisReply *ask(const struct cli *c, redisContext *tcp, const char *name, const char *arg,
+		       int *err)
+{
+	redisReply *reply =
+		arg ? redisCommand(tcp, "%s %s", name, arg) : redisCommand(tcp, "%s", name);
+
+	*err = 0;
+	if (!reply) {
+		*err = fail_tcp(c, tcp);
+	} else if (reply->type == REDIS_REPLY_ERROR) {
+		*err = fail(c, EXIT_SERVER, "%s: the server says: %s%s", name, reply->str,
+			    strncmp(reply->str, "NOAUTH", 6) ? ""
+							     : " (-a or XKVCLI_AUTH gives it)");
+		freeReplyObject(reply);
+		reply = NULL;
+	}
+	return reply;
+}
+
+static redisContext *tcp_open(const struct cli *c, int *err)
+{
+	unsigned int ms = c->timeout_ms ? c->timeout_ms : 1000;
+	struct timeval tv = { .tv_sec = ms / 1000, .tv_usec = (int)(ms % 1000 * 1000) };
+	redisContext *tcp = redisConnectWithTimeout(c->host, (int)c->port, tv);
+	redisReply *reply;
+
+	if (!tcp || tcp->err || redisSetTimeout(tcp, tv) != REDIS_OK) {
+		*err = fail_tcp(c, tcp);
+	} else if (c->password) {
+		reply = ask(c, tcp, "AUTH", c->password, err);
+		if (reply)
+			freeReplyObject(reply);
+	} else {
+		*err = 0;
+	}
+	if (*err && tcp) {
+		redisFree(tcp);
+		tcp = NULL;
+	}
+	return tcp;
+}
+
+/* ---- save ------------------------------------------------------------- */
+
+/* A save takes as long as it takes; only a dead connection ends the wait. */
+static int wait_without_limit(const struct cli *c, redisContext *tcp)
+{
+	struct timeval none = { 0 };
+
+	if (redisSetTimeout(tcp, none) == REDIS_OK && redisEnableKeepAlive(tcp) == REDIS_OK)
+		return 0;
+	return fail_tcp(c, tcp);
+}
+
+int cmd_save(struct cli *c, int argc, struct word *argv)
+{
+	const char *name = strcasecmp(argv[0].data, "save") ? "BGSAVE" : "SAVE";
+	redisReply *reply = NULL;
+	redisContext *tcp;
+	int err;
+
+	(void)argc;
+	tcp = tcp_open(c, &err);
+	if (!tcp)
+		return err;
+	err = wait_without_limit(c, tcp);
+	if (!err)
+		reply = ask(c, tcp, name, NULL, &err);
+	if (reply && c->style == STYLE_JSON)
+		out_json(json_pack("{s:b, s:s}", "ok", 1, "reply", reply->str ? reply->str : ""));
+	else if (reply)
+		out_text(c, reply->str ? reply->str : "OK");
+	if (reply)
+		freeReplyObject(reply);
+	redisFree(tcp);
+	return err;
+}
+
+/* ---- stats ------------------------------------------------------------ */
+
+static redisReply *info(const struct cli *c, redisContext *tcp, const char *section, int *err)
+{
+	redisReply *reply = ask(c, tcp, "INFO", section, err);
+
+	if (reply && !reply->str) {
+		*err = fail(c, EXIT_SERVER, "INFO: the server did not answer with text");
+		freeReplyObject(reply);
+		reply = NULL;
+	}
+	return reply;
+}
+
+/* Calls fn for each `name:value` line of INFO, which it cuts up; `section` is the last # line. */
+static void each_field(char *text,
+		       void (*fn)(void *arg, const char *section, const char *name,
+				  const char *value),
+		       void *arg)
+{
+	const char *section = "";
+	char *save, *colon;
+
+	for (char *line = strtok_r(text, "\r\n", &save); line;
+	     line = strtok_r(NULL, "\r\n", &save)) {
+		if (line[0] == '#') {
+			section = line + 1 + strspn(line + 1, " ");
+			continue;
+		}
+		colon = strchr(line, ':');
+		if (!colon)
+			continue;
+		*colon = 0;
+		fn(arg, section, line, colon + 1);
+	}
+}
+
+/* A whole number, which is all that rates are made of. */
+static bool number(const char *text, long long *n)
+{
+	char *end;
+
+	errno = 0;
+	*n = strtoll(text, &end, 10);
+	return end != text && !*end && !errno;
+}
+
+static void add_field(void *arg, const char *section, const char *name, const char *value)
+{
+	json_t *all = arg, *fields = json_object_get(all, section);
+	long long n;
+
+	if (!fields) {
+		json_object_set_new(all, section, json_object());
+		fields = json_object_get(all, section);
+	}
+	json_object_set_new(fields, name, number(value, &n) ? json_integer(n) : json_string(value));
+}
+
+int cmd_stats(struct cli *c, int argc, struct word *argv)
+{
+	redisReply *reply;
+	redisContext *tcp;
+	int err;
+
+	tcp = tcp_open(c, &err);
+	if (!tcp)
+		return err;
+	reply = info(c, tcp, argc > 1 ? argv[1].data : NULL, &err);
+	if (reply && c->style == STYLE_JSON) {
+		json_t *all = json_object();
+
+		each_field(reply->str, add_field, all);
+		out_json(all);
+	} else if (reply) {
+		fwrite(reply->str, 1, reply->len, stdout);
+	}
+	if (reply)
+		freeReplyObject(reply);
+	redisFree(tcp);
+	return err;
+}
+
+/* ---- watch ------------------------------------------------------------ */
+
+volatile sig_atomic_t watch_interrupted;
+static struct sigaction watch_before;
+
+static void on_interrupt(int sig)
+{
+	(void)sig;
+	watch_interrupted = 1;
+}
+
+void watch_begin(void)
+{
+	struct sigaction sa = { .sa_handler = on_interrupt };
+
+	watch_interrupted = 0;
+	sigaction(SIGINT, &sa, &watch_before);
+}
+
+bool watch_again(const struct cli *c, unsigned long looks)
+{
+	struct timespec ts = { .tv_sec = (time_t)c->interval };
+
+	ts.tv_nsec = (long)((c->interval - (double)ts.tv_sec) * 1e9);
+	if (c->looks && looks >= c->looks)
+		return false;
+	if (looks && nanosleep(&ts, NULL) && errno != EINTR)
+		return false;
+	return !watch_interrupted;
+}
+
+void watch_end(void)
+{
+	sigaction(SIGINT, &watch_before, NULL);
+}
+
+#define FIELDS_MAX 512
+
+struct field {
+	char name[64];
+	long long value, before;
+	bool changed; /* at any time since the watch began */
+};
+
+struct figures {
+	struct field field[FIELDS_MAX];
+	unsigned int count;
+	double time, before; /* of the two looks, seconds */
+};
+
+/* These change with the clock alone and would only be in the way. */
+static bool is_clock(const char *name)
+{
+	return strncmp(name, "uptime", 6) == 0 || strcmp(name, "lru_clock") == 0 ||
+	       strcmp(name, "server_time_usec") == 0;
+}
+
+static void note_field(void *arg, const char *section, const char *name, const char *value)
+{
+	struct figures *f = arg;
+	struct field *it = f->field, *end = f->field + f->count;
+	long long n;
+
+	(void)section;
+	if (!number(value, &n) || is_clock(name) || strlen(name) >= sizeof(it->name))
+		return;
+	while (it < end && strcmp(it->name, name) != 0)
+		it++;
+	if (it == end) {
+		if (f->count == FIELDS_MAX)
+			return;
+		f->count++;
+		*it = (struct field){ .value = n };
+		memcpy(it->name, name, strlen(name) + 1);
+	}
+	it->before = it->value;
+	it->value = n;
+	it->changed |= it->before != n;
+}
+
+static double rate(const struct figures *f, const struct field *it)
+{
+	double seconds = f->time - f->before;
+
+	return seconds > 0 ? (double)(it->value - it->before) / seconds : 0;
+}
+
+static void print_json_rates(const struct figures *f)
+{
+	json_t *rates = json_object(), *values = json_object();
+
+	for (unsigned int i = 0; i < f->count; i++) {
+		if (!f->field[i].changed)
+			continue;
+		json_object_set_new(rates, f->field[i].name, json_real(rate(f, &f->field[i])));
+		json_object_set_new(values, f->field[i].name, json_integer(f->field[i].value));
+	}
+	out_json(json_pack("{s:I, s:f, s:o, s:o}", "time", (json_int_t)time(NULL), "seconds",
+			   f->time - f->before, "per_second", rates, "values", values));
+}
+
+/* On a terminal the table stays in its place; in a pipe the tables follow each other. */
+static void print_rates(const struct cli *c, const struct figures *f)
+{
+	unsigned int rows = 0;
+
+	if (c->style == STYLE_JSON) {
+		print_json_rates(f);
+		return;
+	}
+	if (c->style == STYLE_QUOTED)
+		printf("\033[H\033[J%s port %u, every %g s, Ctrl-C ends\n", c->host, c->port,
+		       c->interval);
+	printf("%-36s %20s %14s\n", "figure", "value", "per second");
+	for (unsigned int i = 0; i < f->count; i++) {
+		if (!f->field[i].changed)
+			continue;
+		printf("%-36s %20lld %14.1f\n", f->field[i].name, f->field[i].value,
+		       rate(f, &f->field[i]));
+		rows++;
+	}
+	if (!rows)
+		puts("(nothing has changed yet)");
+}
+
+static void note_look(struct figures *f, char *text)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	f->before = f->time;
+	f->time = (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+	each_field(text, note_field, f);
+}
+
+int watch_stats(struct cli *c)
+{
+	static struct figures figures;
+	redisReply *reply;
+	redisContext *tcp;
+	int err;
+
+	tcp = tcp_open(c, &err);
+	if (!tcp)
+		return err;
+	figures.count = 0;
+	watch_begin();
+	for (unsigned long looks = 0; watch_again(c, looks); looks++) {
+		reply = info(c, tcp, NULL, &err);
+		if (!reply)
+			break;
+		note_look(&figures, reply->str);
+		freeReplyObject(reply);
+		/* The first look has nothing to be compared with. */
+		if (looks)
+			print_rates(c, &figures);
+		fflush(stdout);
+	}
+	watch_end();
+	redisFree(tcp);
+	/* Ctrl-C is how it is meant to end, also in the middle of a reply. */
+	return watch_interrupted ? EXIT_DONE : err;
+}

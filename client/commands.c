@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The commands: one row in the table and one function each.  Those here go over
+ * UDP through libxkv; names and options are Redis'.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "cli.h"
+
+typedef int command_fn(struct cli *c, int argc, struct word *argv);
+
+struct command {
+	const char *name;
+	int min, max; /* words after the name, -1 = any number */
+	command_fn *run;
+	const char *usage, *help;
+};
+
+static const struct command *command_find(const char *name);
+
+/* The usage line of the command at hand. */
+static int bad_usage(const struct cli *c, const struct word *argv)
+{
+	return usage_error(c, command_find(argv[0].data)->usage);
+}
+
+/* ---- the handle ------------------------------------------------------- */
+
+/* 0, or an exit code after saying why there is no handle. */
+static int need_handle(struct cli *c)
+{
+	struct xkv_options opts = { .timeout_ms = c->timeout_ms,
+				    .token = c->has_token ? c->token : NULL };
+	int err;
+
+	if (c->h)
+		return 0;
+	c->h = xkv_open(c->host, c->port, &opts, &err);
+	return c->h ? 0 : fail_xkv(c, err);
+}
+
+static int fail_too_large(const struct cli *c, const struct xkv_cmd *cmd)
+{
+	if (cmd->command == XKV_CMD_SET && cmd->value_len > xkv_value_max(c->h, cmd->key_len))
+		return fail(
+			c, EXIT_SERVER,
+			"the value has %zu bytes, and at most %zu fit a datagram with this key: "
+			"set it through TCP (redis-cli -h %s -p %u -x set KEY)",
+			cmd->value_len, xkv_value_max(c->h, cmd->key_len), c->host, c->port);
+	return fail(c, EXIT_SERVER,
+		    "the value of '%.*s' has %zu bytes, which do not fit a datagram: read it "
+		    "through TCP (redis-cli -h %s -p %u get KEY)",
+		    (int)cmd->key_len, (const char *)cmd->key, cmd->reply.value_len, c->host,
+		    c->port);
+}
+
+/*
+ * Runs commands.  0 if each was answered with success, MISS or NOT_STORED; else
+ * an exit code, after saying what went wrong with the first that was not.
+ */
+static int run(struct cli *c, struct xkv_cmd *cmds, size_t n)
+{
+	int err = need_handle(c);
+
+	if (err)
+		return err;
+	err = xkv_batch(c->h, cmds, n);
+	for (size_t i = 0; i < n; i++) {
+		int status = cmds[i].reply.status;
+
+		if (status == XKV_E_TOO_LARGE)
+			return fail_too_large(c, &cmds[i]);
+		/* When the call failed, its code says more than what it left at other commands. */
+		if (!err && status && status != XKV_E_MISS && status != XKV_E_NOT_STORED)
+			return fail_xkv(c, status);
+	}
+	return err ? fail_xkv(c, err) : 0;
+}
+
+/* The same command on each of the keys argv[1]..; NULL when out of memory. */
+static struct xkv_cmd *on_keys(enum xkv_command command, int argc, const struct word *argv)
+{
+	struct xkv_cmd *cmds = calloc((size_t)argc, sizeof(*cmds));
+
+	for (int i = 1; cmds && i < argc; i++)
+		cmds[i - 1] = (struct xkv_cmd){ .command = command,
+						.key = argv[i].data,
+						.key_len = argv[i].len };
+	return cmds;
+}
+
+/* ---- ping, get, mget -------------------------------------------------- */
+
+static int cmd_ping(struct cli *c, int argc, struct word *argv)
+{
+	struct xkv_cmd cmd = { .command = XKV_CMD_PING };
+	struct timespec from, to;
+	int err;
+
+	(void)argc;
+	(void)argv;
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	err = run(c, &cmd, 1);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	if (err)
+		return err;
+	if (c->style == STYLE_JSON)
+		out_json(json_pack("{s:b, s:f, s:i}", "ok", 1, "us",
+				   (double)(to.tv_sec - from.tv_sec) * 1e6 +
+					   (double)(to.tv_nsec - from.tv_nsec) / 1e3,
+				   "sent", (int)cmd.reply.sent));
+	else
+		out_text(c, "PONG");
+	return EXIT_DONE;
+}
+
+/* Milliseconds to live as JSON: null = for ever. */
+static json_t *json_ttl(uint64_t ttl_ms)
+{
+	return ttl_ms ? json_integer((json_int_t)ttl_ms) : json_null();
+}
+
+static json_t *json_entry(const struct xkv_cmd *cmd)
+{
+	const struct xkv_reply *r = &cmd->reply;
+	json_t *key = json_bytes(cmd->key, cmd->key_len);
+
+	if (r->status)
+		return json_pack("{s:o, s:b}", "key", key, "found", 0);
+	return json_pack("{s:o, s:b, s:o, s:o, s:o}", "key", key, "found", 1, "value",
+			 json_bytes(r->value, r->value_len), "ttl_ms", json_ttl(r->ttl_ms),
+			 "version", json_version(r->version));
+}
+
+static void print_entry(const struct cli *c, const struct xkv_cmd *cmd)
+{
+	if (cmd->reply.status)
+		out_nil(c);
+	else
+		out_value(c, cmd->reply.value, cmd->reply.value_len);
+}
+
+static int cmd_get(struct cli *c, int argc, struct word *argv)
+{
+	struct xkv_cmd cmd = { .command = XKV_CMD_GET,
+			       .key = argv[1].data,
+			       .key_len = argv[1].len };
+	int err = run(c, &cmd, 1);
+
+	(void)argc;
+	if (err)
+		return err;
+	if (c->style == STYLE_JSON)
+		out_json(json_entry(&cmd));
+	else
+		print_entry(c, &cmd);
+	return cmd.reply.status ? EXIT_MISS : EXIT_DONE;
+}
+
+static void print_entries(const struct cli *c, const struct xkv_cmd *cmds, size_t n)
+{
+	json_t *all = c->style == STYLE_JSON ? json_array() : NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		if (all) {
+			json_array_append_new(all, json_entry(&cmds[i]));
+			continue;
+		}
+		if (c->style == STYLE_QUOTED)
+			printf("%zu) ", i + 1);
+		print_entry(c, &cmds[i]);
+	}
+	if (c->style == STYLE_JSON)
+		out_json(all);
+}
+
+static int cmd_mget(struct cli *c, int argc, struct word *argv)
+{
+	struct xkv_cmd *cmds = on_keys(XKV_CMD_GET, argc, argv);
+	size_t n = (size_t)argc - 1, misses = 0;
+	int err;
+
+	if (!cmds)
+		return fail_xkv(c, XKV_E_OUT_OF_MEMORY);
+	err = run(c, cmds, n);
+	if (!err) {
+		print_entries(c, cmds, n);
+		for (size_t i = 0; i < n; i++)
+			misses += cmds[i].reply.status != 0;
+	}
+	free(cmds);
+	return err ? err : misses ? EXIT_MISS : EXIT_DONE;
+}
+
+/* ---- numbers ---------------------------------------------------------- */
+
+/* Digits only: a sign or a blank in a time is a mistake. */
+static bool parse_u64(const struct word *w, uint64_t *n)
+{
+	char *end;
+
+	if (!w->len || strlen(w->data) != w->len || !isdigit((unsigned char)w->data[0]))
+		return false;
+	errno = 0;
+	*n = strtoull(w->data, &end, 10);
+	return !errno && !*end;
+}
+
+/* A time of `unit` milliseconds. */
+static bool parse_time(const struct word *w, uint64_t unit, uint64_t *ms)
+{
+	uint64_t n;
+
+	if (!parse_u64(w, &n) || n > XKV_TTL_MAX / unit)
+		return false;
+	*ms = n * unit;
+	return true;
+}
+
+/* ---- set, mset -------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	unsigned int flags;
+	uint64_t unit; /* of the time that follows, 0 = none follows */
+} set_options[] = {
+	{ "EX", 0, 1000 },
+	{ "PX", 0, 1 },
+	{ "EXAT", XKV_ABSTTL, 1000 },
+	{ "PXAT", XKV_ABSTTL, 1 },
+	{ "NX", XKV_NX, 0 },
+	{ "XX", XKV_XX, 0 },
+	{ "GET", XKV_RETURN, 0 },
+	{ "KEEPTTL", XKV_KEEPTTL, 0 },
+};
+
+/* The option at argv[0] and its argument.  How many words it takes, 0 if it is not good. */
+static int set_option(struct xkv_cmd *cmd, int argc, const struct word *argv)
+{
+	if (strcasecmp(argv[0].data, "CAS") == 0) {
+		if (argc < 2 || !parse_u64(&argv[1], &cmd->version))
+			return 0;
+		cmd->flags |= XKV_CAS;
+		return 2;
+	}
+	for (size_t i = 0; i < sizeof(set_options) / sizeof(set_options[0]); i++) {
+		if (strcasecmp(argv[0].data, set_options[i].name) != 0)
+			continue;
+		cmd->flags |= set_options[i].flags;
+		if (!set_options[i].unit)
+			return 1;
+		/* Zero would mean for ever to the server, which nobody means who writes EX 0. */
+		if (argc < 2 || cmd->ttl_ms ||
+		    !parse_time(&argv[1], set_options[i].unit, &cmd->ttl_ms) || !cmd->ttl_ms)
+			return 0;
+		return 2;
+	}
+	return 0;
+}
+
+static void print_set(const struct cli *c, const struct xkv_cmd *cmd)
+{
+	const struct xkv_reply *r = &cmd->reply;
+
+	if (c->style == STYLE_JSON) {
+		json_t *object =
+			json_pack("{s:o, s:b, s:o}", "key", json_bytes(cmd->key, cmd->key_len),
+				  "stored", !r->status, "version", json_version(r->version));
+
+		if (object && (cmd->flags & XKV_RETURN))
+			json_object_set_new(object, "old",
+					    r->value ? json_bytes(r->value, r->value_len)
+						     : json_null());
+		out_json(object);
+	} else if (r->value) {
+		out_value(c, r->value, r->value_len);
+	} else if (r->status || (cmd->flags & XKV_RETURN)) {
+		out_nil(c);
+	} else {
+		out_text(c, "OK");
+	}
+}
+
+static int cmd_set(struct cli *c, int argc, struct word *argv)
+{
+	struct xkv_cmd cmd = { .command = XKV_CMD_SET,
+			       .key = argv[1].data,
+			       .key_len = argv[1].len,
+			       .value = argv[2].data,
+			       .value_len = argv[2].len };
+	int err, used;
+
+	for (int i = 3; i < argc; i += used) {
+		used = set_option(&cmd, argc - i, argv + i);
+		if (!used)
+			return bad_usage(c, argv);
+	}
+	if (((cmd.flags & XKV_NX) && (cmd.flags & (XKV_XX | XKV_CAS))) ||
+	    ((cmd.flags & XKV_KEEPTTL) && cmd.ttl_ms))
+		return bad_usage(c, argv);
+	err = run(c, &cmd, 1);
+	if (err)
+		return err;
+	print_set(c, &cmd);
+	return cmd.reply.status ? EXIT_MISS : EXIT_DONE;
+}
+
+static int cmd_mset(struct cli *c, int argc, struct word *argv)
+{
+	size_t n = (size_t)(argc - 1) / 2;
+	struct xkv_cmd *cmds;
+	int err;
+
+	if (argc % 2 == 0)
+		return bad_usage(c, argv);
+	cmds = calloc(n, sizeof(*cmds));
+	if (!cmds)
+		return fail_xkv(c, XKV_E_OUT_OF_MEMORY);
+	for (size_t i = 0; i < n; i++)
+		cmds[i] = (struct xkv_cmd){ .command = XKV_CMD_SET,
+					    .key = argv[1 + 2 * i].data,
+					    .key_len = argv[1 + 2 * i].len,
+					    .value = argv[2 + 2 * i].data,
+					    .value_len = argv[2 + 2 * i].len };
+	err = run(c, cmds, n);
+	free(cmds);
+	if (err)
+		return err;
+	if (c->style == STYLE_JSON)
+		out_json(json_pack("{s:I}", "stored", (json_int_t)n));
+	else
+		out_text(c, "OK");
+	return EXIT_DONE;
+}
+
+/* ---- del, ttl, expire ------------------------------------------------- */
+
+static int cmd_del(struct cli *c, int argc, struct word *argv)
+{
+	struct xkv_cmd *cmds = on_keys(XKV_CMD_DELETE, argc, argv);
+	int err, deleted = 0;
+
+	if (!cmds)
+		return fail_xkv(c, XKV_E_OUT_OF_MEMORY);
+	err = run(c, cmds, (size_t)argc - 1);
+	for (int i = 0; i < argc - 1; i++)
+		deleted += !cmds[i].reply.status;
+	free(cmds);
+	if (err)
+		return err;
+	if (c->style == STYLE_JSON)
+		out_json(json_pack("{s:i}", "deleted", deleted));
+	else
+		out_integer(c, deleted);
+	return deleted ? EXIT_DONE : EXIT_MISS;
+}
+
+/* TTL and PTTL answer as Redis does: -2 no key, -1 no expiry. */
+static int cmd_ttl(struct cli *c, int argc, struct word *argv)
+{
+	struct xkv_cmd cmd = { .command = XKV_CMD_GET,
+			       .key = argv[1].data,
+			       .key_len = argv[1].len };
+	bool ms = tolower((unsigned char)argv[0].data[0]) == 'p';
+	long long ttl;
+	int err = run(c, &cmd, 1);
+
+	(void)argc;
+	if (err)
+		return err;
+	ttl = (long long)cmd.reply.ttl_ms;
+	if (c->style == STYLE_JSON)
+		out_json(json_pack("{s:o, s:b, s:o}", "key", json_bytes(cmd.key, cmd.key_len),
+				   "found", !cmd.reply.status, "ttl_ms",
+				   json_ttl(cmd.reply.ttl_ms)));
+	else
+		out_integer(c, cmd.reply.status ? -2 : !ttl ? -1 : ms ? ttl : (ttl + 500) / 1000);
+	return cmd.reply.status ? EXIT_MISS : EXIT_DONE;
+}
+
+static int set_expiry(struct cli *c, const struct word *key, uint64_t ttl_ms)
+{
+	struct xkv_cmd cmd = {
+		.command = XKV_CMD_EXPIRE, .key = key->data, .key_len = key->len, .ttl_ms = ttl_ms
+	};
+	int err = run(c, &cmd, 1);
+
+	if (err)
+		return err;
+	if (c->style == STYLE_JSON)
+		out_json(json_pack("{s:o, s:b, s:o}", "key", json_bytes(key->data, key->len),
+				   "found", !cmd.reply.status, "ttl_ms",
+				   json_ttl(cmd.reply.ttl_ms)));
+	else
+		out_integer(c, !cmd.reply.status);
+	return cmd.reply.status ? EXIT_MISS : EXIT_DONE;
+}
+
+static int cmd_expire(struct cli *c, int argc, struct word *argv)
+{
+	uint64_t unit = tolower((unsigned char)argv[0].data[0]) == 'p' ? 1 : 1000, ms;
+
+	(void)argc;
+	if (!parse_time(&argv[2], unit, &ms) || !ms)
+		return bad_usage(c, argv);
+	return set_expiry(c, &argv[1], ms);
+}
+
+static int cmd_persist(struct cli *c, int argc, struct word *argv)
+{
+	(void)argc;
+	return set_expiry(c, &argv[1], 0);
+}
+
+/* ---- watch ------------------------------------------------------------ */
+
+static void print_change(const struct cli *c, const struct xkv_cmd *cmd)
+{
+	char when[16];
+	time_t now = time(NULL);
+	struct tm tm;
+
+	if (c->style == STYLE_JSON) {
+		json_t *object = json_entry(cmd);
+
+		if (object)
+			json_object_set_new(object, "time", json_integer(now));
+		out_json(object);
+	} else {
+		strftime(when, sizeof(when), "%H:%M:%S", localtime_r(&now, &tm));
+		printf("%s ", when);
+		print_entry(c, cmd);
+	}
+	fflush(stdout);
+}
+
+/* The version tells whether an entry has changed, even to the value that it had. */
+static int watch_key(struct cli *c, const struct word *key)
+{
+	struct xkv_cmd cmd = { .command = XKV_CMD_GET, .key = key->data, .key_len = key->len };
+	uint64_t last = 0;
+	int err = EXIT_DONE;
+
+	watch_begin();
+	for (unsigned long looks = 0; watch_again(c, looks); looks++) {
+		err = run(c, &cmd, 1);
+		if (err)
+			break;
+		if (!looks || cmd.reply.version != last)
+			print_change(c, &cmd);
+		last = cmd.reply.version;
+	}
+	watch_end();
+	return err;
+}
+
+static int cmd_watch(struct cli *c, int argc, struct word *argv)
+{
+	return argc > 1 ? watch_key(c, &argv[1]) : watch_stats(c);
+}
+
+/* ---- the table -------------------------------------------------------- */
+
+static int cmd_help(struct cli *c, int argc, struct word *argv)
+{
+	(void)c;
+	return command_help(argc > 1 ? argv[1].data : NULL);
+}
+
+static const struct command commands[] = {
+	{ "get", 1, 1, cmd_get, "get KEY", "the value of a key" },
+	{ "set", 2, 12, cmd_set,
+	  "set KEY VALUE|-|-f FILE [EX s|PX ms|EXAT s|PXAT ms|KEEPTTL] [NX|XX|CAS VERSION] [GET]",
+	  "sets a key; - reads the value from standard input" },
+	{ "del", 1, -1, cmd_del, "del KEY...", "deletes keys; how many there were" },
+	{ "mget", 1, -1, cmd_mget, "mget KEY...", "the values of several keys" },
+	{ "mset", 2, -1, cmd_mset, "mset KEY VALUE [KEY VALUE]...",
+	  "sets several keys, one by one" },
+	{ "ttl", 1, 1, cmd_ttl, "ttl KEY", "seconds to live; -1 = for ever, -2 = no such key" },
+	{ "pttl", 1, 1, cmd_ttl, "pttl KEY", "the same in milliseconds" },
+	{ "expire", 2, 2, cmd_expire, "expire KEY SECONDS", "sets the time to live" },
+	{ "pexpire", 2, 2, cmd_expire, "pexpire KEY MILLISECONDS", "the same in milliseconds" },
+	{ "persist", 1, 1, cmd_persist, "persist KEY", "takes the time to live away" },
+	{ "ping", 0, 0, cmd_ping, "ping", "PONG, if the server answers" },
+	{ "stats", 0, 1, cmd_stats, "stats [SECTION]", "the server's figures (over TCP)" },
+	{ "save", 0, 0, cmd_save, "save", "writes a snapshot and waits for it (over TCP)" },
+	{ "bgsave", 0, 0, cmd_save, "bgsave", "starts a snapshot (over TCP)" },
+	{ "watch", 0, 1, cmd_watch, "watch [KEY]",
+	  "changes of a key, or of the server's figures, until Ctrl-C; see -i and -r" },
+	{ "help", 0, 1, cmd_help, "help [COMMAND]", "this table, or the usage of a command" },
+};
+#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static const struct command *command_find(const char *name)
+{
+	for (size_t i = 0; i < COMMANDS; i++)
+		if (strcasecmp(name, commands[i].name) == 0)
+			return &commands[i];
+	return NULL;
+}
+
+int command_help(const char *name)
+{
+	const struct command *one = name ? command_find(name) : NULL;
+
+	if (name && !one) {
+		fprintf(stderr, "xkv: there is no command '%s': `help` lists them\n", name);
+		return EXIT_USAGE;
+	}
+	if (one) {
+		printf("%s\n    %s\n", one->usage, one->help);
+		return EXIT_DONE;
+	}
+	for (size_t i = 0; i < COMMANDS; i++)
+		printf("  %-8s %s\n", commands[i].name, commands[i].help);
+	return EXIT_DONE;
+}
+
+int command_run(struct cli *c, int argc, struct word *argv)
+{
+	const struct command *cmd = command_find(argv[0].data);
+
+	if (!cmd)
+		return fail(c, EXIT_USAGE, "there is no command '%s': `xkv help` lists them",
+			    argv[0].data);
+	if (argc - 1 < cmd->min || (cmd->max >= 0 && argc - 1 > cmd->max))
+		return usage_error(c, cmd->usage);
+	return cmd->run(c, argc, argv);
+}

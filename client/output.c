@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* How results and errors look: on a terminal, in a pipe, as JSON. */
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+void out_text(const struct cli *c, const char *text)
+{
+	(void)c;
+	puts(text);
+}
+
+void out_integer(const struct cli *c, long long n)
+{
+	printf(c->style == STYLE_QUOTED ? "(integer) %lld\n" : "%lld\n", n);
+}
+
+void out_nil(const struct cli *c)
+{
+	puts(c->style == STYLE_QUOTED ? "(nil)" : "");
+}
+
+static void put_escaped(unsigned char byte)
+{
+	static const char plain[] = "\n\r\t\a\b\\\"", letter[] = "nrtab\\\"";
+	const char *found = byte ? strchr(plain, byte) : NULL;
+
+	if (found)
+		printf("\\%c", letter[found - plain]);
+	else if (isprint(byte))
+		putchar(byte);
+	else
+		printf("\\x%02x", byte);
+}
+
+void out_value(const struct cli *c, const void *value, size_t len)
+{
+	const unsigned char *p = value;
+
+	if (c->style == STYLE_QUOTED) {
+		putchar('"');
+		for (size_t i = 0; i < len; i++)
+			put_escaped(p[i]);
+		putchar('"');
+	} else {
+		fwrite(p, 1, len, stdout);
+	}
+	putchar('\n');
+}
+
+void out_json(json_t *object)
+{
+	if (!object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9))) {
+		fputs("xkv: cannot write JSON: out of memory, or the output is closed\n", stderr);
+		exit(EXIT_SERVER);
+	}
+	putchar('\n');
+	json_decref(object);
+}
+
+static json_t *json_base64(const unsigned char *p, size_t len)
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	char *text = malloc((len + 2) / 3 * 4 + 1), *to = text;
+	json_t *object;
+
+	if (!text)
+		return NULL;
+	for (size_t i = 0; i < len; i += 3) {
+		uint32_t n = (uint32_t)p[i] << 16 | (i + 1 < len ? (uint32_t)p[i + 1] << 8 : 0) |
+			     (i + 2 < len ? p[i + 2] : 0);
+
+		*to++ = digits[n >> 18];
+		*to++ = digits[n >> 12 & 63];
+		*to++ = i + 1 < len ? digits[n >> 6 & 63] : '=';
+		*to++ = i + 2 < len ? digits[n & 63] : '=';
+	}
+	*to = 0;
+	object = json_pack("{s:s}", "base64", text);
+	free(text);
+	return object;
+}
+
+json_t *json_bytes(const void *bytes, size_t len)
+{
+	json_t *text = json_stringn(bytes, len);
+
+	return text ? text : json_base64(bytes, len);
+}
+
+json_t *json_version(uint64_t version)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRIu64, version);
+	return json_string(text);
+}
+
+int fail(const struct cli *c, int code, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (c->style == STYLE_JSON)
+		out_json(json_pack("{s:s, s:i}", "error", text, "code", code));
+	else
+		fprintf(stderr, "xkv: %s\n", text);
+	return code;
+}
+
+static int code_of(int error)
+{
+	switch (error) {
+	case 0:
+		return EXIT_DONE;
+	case XKV_E_MISS:
+	case XKV_E_NOT_STORED:
+		return EXIT_MISS;
+	case XKV_E_INVALID:
+	case XKV_E_BAD_KEY:
+		return EXIT_USAGE;
+	case XKV_E_TIMEOUT:
+	case XKV_E_REFUSED:
+	case XKV_E_UNREACHABLE:
+	case XKV_E_HOST:
+		return EXIT_UNREACHABLE;
+	default:
+		return EXIT_SERVER;
+	}
+}
+
+int fail_xkv(const struct cli *c, int error)
+{
+	const char *text = error == XKV_E_SYSTEM ? strerror(errno) : xkv_strerror(error);
+
+	/* What went wrong here has nothing to do with the server. */
+	if (code_of(error) == EXIT_USAGE || error == XKV_E_OUT_OF_MEMORY || error == XKV_E_SYSTEM)
+		return fail(c, code_of(error), "%s", text);
+	return fail(c, code_of(error), "%s port %u: %s", c->host, c->port, text);
+}
+
+int usage_error(const struct cli *c, const char *usage)
+{
+	return fail(c, EXIT_USAGE, "usage: %s", usage);
+}

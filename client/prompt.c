@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Commands line by line: at the prompt, with editing and history from libedit,
+ * or from standard input when that is not a terminal.
+ */
+#include <ctype.h>
+#include <editline/readline.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+#define HISTORY_LINES 1000
+
+/* ---- words ------------------------------------------------------------ */
+
+/* One \escape between double quotes; *p stands behind the backslash. */
+static char unescape(char **p)
+{
+	static const char letter[] = "nrtab", plain[] = "\n\r\t\a\b";
+	char first = *(*p)++, hex[3];
+	const char *found;
+
+	if (first == 'x' && isxdigit((unsigned char)(*p)[0]) && isxdigit((unsigned char)(*p)[1])) {
+		memcpy(hex, *p, 2);
+		hex[2] = 0;
+		*p += 2;
+		return (char)strtoul(hex, NULL, 16);
+	}
+	found = strchr(letter, first);
+	return found ? plain[found - letter] : first;
+}
+
+/*
+ * Takes one word off the line, in place: it never grows.  "..." knows escapes,
+ * '...' only \'.  False if a quote is not closed, or is not the end of its word.
+ */
+static bool next_word(char **line, struct word *w)
+{
+	char *p = *line, *to = *line, quote = 0;
+
+	if (*p == '"' || *p == '\'')
+		quote = *p++;
+	w->data = to;
+	while (*p && (quote ? *p != quote : !isspace((unsigned char)*p))) {
+		if (quote == '"' && *p == '\\' && p[1]) {
+			p++;
+			*to++ = unescape(&p);
+		} else {
+			p += quote == '\'' && *p == '\\' && p[1] == '\'';
+			*to++ = *p++;
+		}
+	}
+	if (quote && *p++ != quote)
+		return false;
+	if (*p && !isspace((unsigned char)*p))
+		return false;
+	w->len = (size_t)(to - w->data);
+	*line = *p ? p + 1 : p;
+	*to = 0;
+	return true;
+}
+
+/* The words of a line, in an array that the caller frees.  Their number, or -1. */
+static int split(char *line, struct word **words)
+{
+	int n = 0;
+
+	/* Words are at least a character and a blank long, so this many are enough. */
+	*words = malloc((strlen(line) / 2 + 2) * sizeof(**words));
+	if (!*words)
+		return -1;
+	for (;;) {
+		line += strspn(line, " \t\r\n");
+		if (!*line)
+			return n;
+		if (!next_word(&line, &(*words)[n++]))
+			return -1;
+	}
+}
+
+static bool is_quit(int n, const struct word *words)
+{
+	return n &&
+	       (strcasecmp(words[0].data, "quit") == 0 || strcasecmp(words[0].data, "exit") == 0);
+}
+
+/* Runs a line.  False if it said quit; *code is what its command ended with. */
+static bool run_line(struct cli *c, char *line, int *code)
+{
+	struct word *words;
+	int n = split(line, &words);
+	bool go_on = true;
+
+	if (n < 0)
+		*code = fail(c, EXIT_USAGE, "a quote is not closed, or text follows it");
+	else if (is_quit(n, words))
+		go_on = false;
+	else if (n && words[0].data[0] != '#')
+		*code = command_run(c, n, words);
+	free(words);
+	fflush(stdout);
+	return go_on;
+}
+
+/* ---- history ---------------------------------------------------------- */
+
+static bool history_path(char *path, size_t len)
+{
+	const char *home = getenv("HOME");
+
+	return home && *home && snprintf(path, len, "%s/.xkv_history", home) < (int)len;
+}
+
+/* Values may be secrets: the file is for its owner only. */
+static bool history_save(const char *path)
+{
+	mode_t before = umask(077);
+	bool good = !write_history(path);
+
+	umask(before);
+	if (!good)
+		fprintf(stderr, "xkv: cannot write the history to %s\n", path);
+	return good;
+}
+
+static int from_terminal(struct cli *c)
+{
+	char path[4096], prompt[300], *line;
+	bool keep = history_path(path, sizeof(path)), go_on = true;
+	int code = EXIT_DONE;
+
+	rl_readline_name = "xkv";
+	using_history();
+	stifle_history(HISTORY_LINES);
+	if (keep)
+		read_history(path);
+	snprintf(prompt, sizeof(prompt), "%s:%u> ", c->host, c->port);
+	puts("`help` lists the commands, `quit` leaves.");
+	while (go_on && (line = readline(prompt))) {
+		/* As in shells, a blank in front keeps a line out of the history. */
+		if (*line && !isspace((unsigned char)*line)) {
+			add_history(line);
+			/* At once: Ctrl-C ends the program without asking. */
+			keep = keep && history_save(path);
+		}
+		go_on = run_line(c, line, &code);
+		free(line);
+	}
+	if (go_on)
+		putchar('\n');
+	return EXIT_DONE;
+}
+
+/* A script: its exit code is that of its last command. */
+static int from_pipe(struct cli *c)
+{
+	size_t size = 0;
+	char *line = NULL;
+	int code = EXIT_DONE;
+
+	while (getline(&line, &size, stdin) >= 0)
+		if (!run_line(c, line, &code))
+			break;
+	free(line);
+	return code;
+}
+
+int prompt_run(struct cli *c)
+{
+	return isatty(STDIN_FILENO) ? from_terminal(c) : from_pipe(c);
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * xkv, the command line client: options and environment, then one command, or
+ * the prompt when there is none.  docs/xkv.1 is its manual.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+#define INPUT_MAX (1U << 20) /* the longest value of the store, over whichever door */
+
+enum { OPT_TIMEOUT = 256, OPT_TOKEN, OPT_JSON, OPT_RAW, OPT_NO_RAW, OPT_HELP, OPT_VERSION };
+
+/* Where the value of a command comes from if it is not in the command line. */
+struct input {
+	const char *path; /* NULL = none, "-" = standard input */
+	char *data;
+	size_t len;
+};
+
+static void print_usage(FILE *to)
+{
+	fputs("usage: xkv [OPTION...] [COMMAND [ARGUMENT...]]\n"
+	      "\n"
+	      "  -h HOST        server, address or name (127.0.0.1; XKV_HOST)\n"
+	      "  -p PORT        its port, UDP and TCP (6379; XKV_PORT)\n"
+	      "  -a PASSWORD    for what goes over TCP: stats, save, watch (XKVCLI_AUTH)\n"
+	      "  --token HEX    client token for UDP, 32 hex digits (XKV_TOKEN)\n"
+	      "  --timeout MS   how long to wait for an answer, milliseconds (1000)\n"
+	      "  -x             the value of the command comes from standard input\n"
+	      "  -f FILE        the value of the command comes from a file\n"
+	      "  -i SECONDS     watch: time between two looks (1)\n"
+	      "  -r COUNT       watch: number of looks (until Ctrl-C)\n"
+	      "  --json         results and errors as JSON, one line each\n"
+	      "  --raw          values as they are, also on a terminal\n"
+	      "  --no-raw       values as on a terminal, also in a pipe\n"
+	      "  --help, --version\n"
+	      "\n"
+	      "Without a command: a prompt, or commands from standard input, one a line.\n"
+	      "Exit codes: 0 done, 1 no such key or condition not met, 2 usage,\n"
+	      "3 no answer, 4 error of the server.\n"
+	      "\n",
+	      to);
+}
+
+/* ---- values of options ------------------------------------------------ */
+
+/* Says which option is wrong, and ends. */
+static void bad_option(const char *name, const char *text, const char *want)
+{
+	fprintf(stderr, "xkv: %s '%s': %s\n", name, text, want);
+	exit(EXIT_USAGE);
+}
+
+static unsigned long parse_number(const char *name, const char *text, unsigned long max)
+{
+	char want[64], *end;
+	unsigned long n;
+
+	errno = 0;
+	n = strtoul(text, &end, 10);
+	if (!isdigit((unsigned char)*text) || *end || errno || !n || n > max) {
+		snprintf(want, sizeof(want), "a number from 1 to %lu is needed", max);
+		bad_option(name, text, want);
+	}
+	return n;
+}
+
+static double parse_interval(const char *text)
+{
+	char *end;
+	double seconds = strtod(text, &end);
+
+	if (end == text || *end || !(seconds >= 0.001 && seconds <= 86400))
+		bad_option("-i", text, "seconds from 0.001 to 86400 are needed");
+	return seconds;
+}
+
+/* The token itself is not repeated in the message: it is a secret. */
+static void parse_token(struct cli *c, const char *name, const char *text)
+{
+	bool good = strlen(text) == 2 * XKV_TOKEN_BYTES;
+
+	for (size_t i = 0; good && i < XKV_TOKEN_BYTES; i++) {
+		char hex[3] = { text[2 * i], text[2 * i + 1], 0 };
+
+		good = isxdigit((unsigned char)hex[0]) && isxdigit((unsigned char)hex[1]);
+		c->token[i] = (unsigned char)strtoul(hex, NULL, 16);
+	}
+	if (!good) {
+		fprintf(stderr, "xkv: %s: a token is %d hex digits\n", name, 2 * XKV_TOKEN_BYTES);
+		exit(EXIT_USAGE);
+	}
+	c->has_token = true;
+}
+
+static void from_environment(struct cli *c)
+{
+	const char *host = getenv("XKV_HOST"), *port = getenv("XKV_PORT"),
+		   *token = getenv("XKV_TOKEN");
+
+	c->password = getenv("XKVCLI_AUTH");
+	if (host && *host)
+		c->host = host;
+	if (port && *port)
+		c->port = (unsigned int)parse_number("XKV_PORT", port, 65535);
+	if (token && *token)
+		parse_token(c, "XKV_TOKEN", token);
+}
+
+static void take_option(struct cli *c, struct input *in, int opt)
+{
+	switch (opt) {
+	case 'h':
+		c->host = optarg;
+		break;
+	case 'p':
+		c->port = (unsigned int)parse_number("-p", optarg, 65535);
+		break;
+	case 'a':
+		c->password = optarg;
+		break;
+	case 'x':
+		in->path = "-";
+		break;
+	case 'f':
+		in->path = optarg;
+		break;
+	case 'i':
+		c->interval = parse_interval(optarg);
+		break;
+	case 'r':
+		c->looks = parse_number("-r", optarg, 1000000000);
+		break;
+	case OPT_TIMEOUT:
+		c->timeout_ms = (unsigned int)parse_number("--timeout", optarg, 86400000);
+		break;
+	case OPT_TOKEN:
+		parse_token(c, "--token", optarg);
+		break;
+	case OPT_JSON:
+		c->style = STYLE_JSON;
+		break;
+	case OPT_RAW:
+		c->style = STYLE_RAW;
+		break;
+	case OPT_NO_RAW:
+		c->style = STYLE_QUOTED;
+		break;
+	case OPT_HELP:
+		print_usage(stdout);
+		exit(command_help(NULL));
+	case OPT_VERSION:
+		puts("xkv " XKV_RELEASE);
+		exit(EXIT_DONE);
+	default:
+		fputs("xkv: `xkv --help` lists the options\n", stderr);
+		exit(EXIT_USAGE);
+	}
+}
+
+static void parse_options(struct cli *c, struct input *in, int argc, char **argv)
+{
+	static const struct option longs[] = {
+		{ "timeout", required_argument, NULL, OPT_TIMEOUT },
+		{ "token", required_argument, NULL, OPT_TOKEN },
+		{ "json", no_argument, NULL, OPT_JSON },
+		{ "raw", no_argument, NULL, OPT_RAW },
+		{ "no-raw", no_argument, NULL, OPT_NO_RAW },
+		{ "help", no_argument, NULL, OPT_HELP },
+		{ "version", no_argument, NULL, OPT_VERSION },
+		{ NULL, 0, NULL, 0 },
+	};
+	int opt;
+
+	from_environment(c);
+	/* "+": what comes after the command is the command's, -1 as a value for one. */
+	while ((opt = getopt_long(argc, argv, "+h:p:a:xf:i:r:", longs, NULL)) != -1)
+		take_option(c, in, opt);
+}
+
+/* ---- the value from a file or from standard input --------------------- */
+
+static void read_stream(struct input *in, FILE *stream)
+{
+	size_t got;
+
+	in->data = malloc(INPUT_MAX + 2);
+	if (!in->data)
+		bad_option("-f", in->path, "out of memory");
+	do {
+		got = fread(in->data + in->len, 1, INPUT_MAX + 1 - in->len, stream);
+		in->len += got;
+	} while (got);
+	if (ferror(stream))
+		bad_option("-f", in->path, strerror(errno));
+	if (in->len > INPUT_MAX)
+		bad_option("-f", in->path, "a value has at most 1 MiB");
+	in->data[in->len] = 0;
+}
+
+static void read_input(struct input *in)
+{
+	FILE *stream = stdin;
+
+	if (strcmp(in->path, "-") != 0)
+		stream = fopen(in->path, "re");
+	if (!stream)
+		bad_option("-f", in->path, strerror(errno));
+	read_stream(in, stream);
+	if (stream != stdin)
+		fclose(stream);
+}
+
+/* `set KEY -` and `set KEY -f FILE`: takes those words out, and remembers what they say. */
+static int take_input_words(struct input *in, int argc, struct word *argv)
+{
+	int words = 0;
+
+	if (argc < 3 || strcasecmp(argv[0].data, "set") != 0 || in->path)
+		return argc;
+	if (strcmp(argv[2].data, "-") == 0) {
+		in->path = "-";
+		words = 1;
+	} else if (argc > 3 && strcmp(argv[2].data, "-f") == 0) {
+		in->path = argv[3].data;
+		words = 2;
+	}
+	memmove(argv + 2, argv + 2 + words, (size_t)(argc - 2 - words) * sizeof(*argv));
+	return argc - words;
+}
+
+/* Puts the value where it belongs: behind the key of `set`, else at the end, as redis-cli does. */
+static int insert_input(const struct input *in, int argc, struct word *argv)
+{
+	int at = strcasecmp(argv[0].data, "set") == 0 && argc > 2 ? 2 : argc;
+
+	memmove(argv + at + 1, argv + at, (size_t)(argc - at) * sizeof(*argv));
+	argv[at] = (struct word){ in->data, in->len };
+	return argc + 1;
+}
+
+static int run_once(struct cli *c, struct input *in, int argc, char **argv)
+{
+	struct word *words = calloc((size_t)argc + 2, sizeof(*words));
+	int code;
+
+	if (!words)
+		return fail_xkv(c, XKV_E_OUT_OF_MEMORY);
+	for (int i = 0; i < argc; i++)
+		words[i] = (struct word){ argv[i], strlen(argv[i]) };
+	argc = take_input_words(in, argc, words);
+	if (in->path) {
+		read_input(in);
+		argc = insert_input(in, argc, words);
+	}
+	code = command_run(c, argc, words);
+	free(words);
+	free(in->data);
+	return code;
+}
+
+int main(int argc, char **argv)
+{
+	struct cli c = { .host = "127.0.0.1", .port = XKV_PORT, .interval = 1 };
+	struct input in = { 0 };
+	int code;
+
+	setlocale(LC_CTYPE, "C"); /* what is printable does not depend on where this runs */
+	c.style = isatty(STDOUT_FILENO) ? STYLE_QUOTED : STYLE_RAW;
+	parse_options(&c, &in, argc, argv);
+	if (optind < argc)
+		code = run_once(&c, &in, argc - optind, argv + optind);
+	else if (in.path)
+		code = fail(&c, EXIT_USAGE, "-x and -f need a command that takes a value");
+	else
+		code = prompt_run(&c);
+	xkv_close(c.h);
+	/* A full disk or a closed pipe behind the output must not look like success. */
+	if (fflush(stdout) || ferror(stdout)) {
+		fprintf(stderr, "xkv: cannot write the result: %s\n", strerror(errno));
+		return EXIT_SERVER;
+	}
+	return code;
+}

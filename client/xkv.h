@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * libxkv: the C client of xkv over UDP.  docs/libxkv.3 is the manual,
+ * docs/protocol.md the wire format.  Link with -lxkv.
+ *
+ *      int err;
+ *      struct xkv *h = xkv_open("10.77.0.1", 6379, NULL, &err);
+ *      struct xkv_reply r;
+ *
+ *      if (!h)
+ *              errx(3, "%s", xkv_strerror(err));
+ *      err = xkv_set(h, "greeting", 8, "hello", 5, 60000, 0, NULL);
+ *      if (!err)
+ *              err = xkv_get(h, "greeting", 8, &r);
+ *      if (!err)
+ *              printf("%.*s\n", (int)r.value_len, (const char *)r.value);
+ *      xkv_close(h);
+ *
+ * Units: times are in milliseconds, lengths in bytes.  Keys and values are
+ * binary: they may hold any byte, zeros included.
+ *
+ * Threads: a handle serves one thread at a time.  Threads with a handle each
+ * need no locks; the library has no global state.
+ *
+ * Errors: calls return 0 or a negative `enum xkv_error`;
+ * xkv_strerror() has a sentence for each.
+ *
+ * Ownership: what is passed in stays the caller's and is read during the call
+ * only.  A value that is returned belongs to the handle and stays valid until
+ * the next call with that handle; a zero byte that value_len does not count
+ * follows it, so that text can be used as a C string.
+ *
+ * Repeats: a request that is not answered is sent again, and a server does not
+ * remember requests: what was sent twice may be done twice, the second time
+ * late.  reply.sent tells how often the request went out.  docs/libxkv.3 says
+ * what that means for each command; XKV_CAS makes a change safe to repeat.
+ */
+#ifndef XKV_H
+#define XKV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define XKV_API __attribute__((visibility("default")))
+
+/*
+ * These have the names and numbers that they have on the wire.  libxkv.c
+ * includes the definition of the wire format too, so the two cannot differ.
+ */
+#define XKV_PORT        6379         /* of a server that was not told otherwise */
+#define XKV_KEY_MAX     250          /* longest key */
+#define XKV_TOKEN_BYTES 16           /* length of a client token */
+#define XKV_TTL_MAX     (1ULL << 53) /* longest time to live, milliseconds */
+
+/* Flags of commands. */
+#define XKV_NX      0x01 /* SET: only if the key does not exist; not with XX or CAS */
+#define XKV_XX      0x02 /* SET: only if the key exists */
+#define XKV_KEEPTTL 0x04 /* SET: keep the expiry that the key has; ttl_ms must be 0 */
+#define XKV_CAS     0x08 /* SET, DELETE: only if the entry's version is `version` */
+#define XKV_RETURN  0x10 /* SET, DELETE: return the value that was there */
+#define XKV_ABSTTL  0x20 /* SET, EXPIRE: ttl_ms is Unix time in milliseconds */
+
+enum xkv_error {
+	/* 0 is success.  The first eleven are the server's answer. */
+	XKV_E_MISS = -1,       /* no such key */
+	XKV_E_NOT_STORED = -2, /* the NX, XX or CAS condition does not hold */
+	XKV_E_TOO_LARGE = -3, /* the value does not fit a datagram; its length is reply.value_len */
+	XKV_E_PAD = -4,       /* the server wants more padding than a datagram can hold */
+	XKV_E_NO_MEMORY = -5, /* the server's store is full; nothing was changed */
+	XKV_E_BUSY = -6,      /* contended; nothing was changed: try again */
+	XKV_E_BAD_REQUEST = -7,  /* the server found the request malformed */
+	XKV_E_BAD_OPCODE = -8,   /* the server does not know the command */
+	XKV_E_BAD_KEY = -9,      /* key of 0 or more than XKV_KEY_MAX bytes */
+	XKV_E_BAD_VERSION = -10, /* the server speaks another version of the protocol */
+	XKV_E_NOAUTH = -11,      /* the server wants a token, or another one */
+	/* The others arise in the library. */
+	XKV_E_TIMEOUT = -32,       /* no answer; the command may have been done or not */
+	XKV_E_REFUSED = -33,       /* nobody listens on that port */
+	XKV_E_UNREACHABLE = -34,   /* no route to the host */
+	XKV_E_HOST = -35,          /* the name cannot be resolved */
+	XKV_E_PROTOCOL = -36,      /* the answer broke the protocol */
+	XKV_E_INVALID = -37,       /* an argument contradicts xkv.h; nothing was sent */
+	XKV_E_OUT_OF_MEMORY = -38, /* malloc failed here */
+	XKV_E_SYSTEM = -39,        /* a system call failed: errno has the reason */
+};
+
+/* How a handle behaves.  Zero in any member means its default. */
+struct xkv_options {
+	unsigned int timeout_ms; /* for the answer to a datagram, repeats included; 1000 */
+	unsigned int retry_ms;   /* before the first repeat; doubles with each, +-25 %; 50 */
+	int retries;             /* most repeats of a datagram; 8; -1 = never repeat */
+	/* Longest UDP payload to send, 512 up to the default: 1472 on IPv4, 1452 on IPv6. */
+	unsigned int payload_max;
+	const unsigned char *token; /* XKV_TOKEN_BYTES, copied; NULL = none */
+};
+
+/* What became of a command. */
+struct xkv_reply {
+	int status;        /* 0 or a negative enum xkv_error */
+	unsigned int sent; /* how often the request was sent; more than 1: see "Repeats" above */
+	const void *value; /* NULL = none; not NULL for an empty value */
+	/* of `value`; with XKV_E_TOO_LARGE how long the value is that did not fit */
+	size_t value_len;
+	uint64_t ttl_ms;  /* left to live, 0 = for ever */
+	uint64_t version; /* of the entry after the command, 0 = there is none */
+};
+
+enum xkv_command {
+	XKV_CMD_PING = 1,
+	XKV_CMD_GET = 2,
+	XKV_CMD_SET = 3,
+	XKV_CMD_DELETE = 4,
+	XKV_CMD_EXPIRE = 5, /* sets the time to live; ttl_ms 0: for ever */
+};
+
+/* A command for xkv_batch().  What a command does not use must be zero. */
+struct xkv_cmd {
+	enum xkv_command command;
+	unsigned int flags;
+	const void *key;
+	size_t key_len; /* 1..XKV_KEY_MAX; 0 for PING */
+	const void *value;
+	size_t value_len;       /* 0..xkv_value_max() */
+	uint64_t ttl_ms;        /* 0..XKV_TTL_MAX, or with XKV_ABSTTL a time; 0 = for ever */
+	uint64_t version;       /* with XKV_CAS */
+	struct xkv_reply reply; /* written by the library */
+};
+
+/* A handle. */
+struct xkv;
+
+/*
+ * Opens a handle to a server.  `host` is an IPv4 or IPv6 address or a name,
+ * `port` is 1..65535.  `opts` may be NULL.  Sends nothing: a name with several
+ * addresses is settled by the first call, which goes on to the next address
+ * where one refuses.  NULL on failure, with a code in *error (`error` may be
+ * NULL): XKV_E_HOST, _UNREACHABLE, _INVALID, _OUT_OF_MEMORY or _SYSTEM.
+ */
+XKV_API struct xkv *xkv_open(const char *host, unsigned int port, const struct xkv_options *opts,
+			     int *error);
+/* Closes the handle and frees its values.  NULL is allowed. */
+XKV_API void xkv_close(struct xkv *h);
+
+/* Sends this token of XKV_TOKEN_BYTES with each further request; NULL = none. */
+XKV_API void xkv_set_token(struct xkv *h, const unsigned char *token);
+
+/* The longest value that can be SET under a key of that length, 0 if none can. */
+XKV_API size_t xkv_value_max(const struct xkv *h, size_t key_len);
+
+/* 0 if the server answers. */
+XKV_API int xkv_ping(struct xkv *h);
+
+/* Reads a key.  0 with value, ttl_ms and version in *out, or XKV_E_MISS and others. */
+XKV_API int xkv_get(struct xkv *h, const void *key, size_t key_len, struct xkv_reply *out);
+
+/*
+ * Sets a key.  `flags`: XKV_NX, XKV_XX, XKV_KEEPTTL, XKV_RETURN, XKV_ABSTTL.
+ * `out` may be NULL; it gets the new version, or with XKV_E_NOT_STORED the
+ * version that is there, and with XKV_RETURN the value that was there.
+ */
+XKV_API int xkv_set(struct xkv *h, const void *key, size_t key_len, const void *value,
+		    size_t value_len, uint64_t ttl_ms, unsigned int flags, struct xkv_reply *out);
+
+/*
+ * Sets a key whose entry still has `version`.  XKV_E_NOT_STORED: it has another
+ * one, out->version; XKV_E_MISS: it is gone.  Other arguments as in xkv_set().
+ */
+XKV_API int xkv_cas(struct xkv *h, const void *key, size_t key_len, const void *value,
+		    size_t value_len, uint64_t ttl_ms, uint64_t version, unsigned int flags,
+		    struct xkv_reply *out);
+
+/* Deletes a key.  `flags`: 0 or XKV_RETURN.  `out` may be NULL.  XKV_E_MISS if there is none. */
+XKV_API int xkv_delete(struct xkv *h, const void *key, size_t key_len, unsigned int flags,
+		       struct xkv_reply *out);
+
+/*
+ * Sets the time to live of a key, 0 = for ever.  `flags`: 0 or XKV_ABSTTL.
+ * XKV_E_MISS if there is no such key.
+ */
+XKV_API int xkv_expire(struct xkv *h, const void *key, size_t key_len, uint64_t ttl_ms,
+		       unsigned int flags);
+
+/*
+ * Runs `n` commands in their order, in as few datagrams as they need.  Other
+ * clients' commands may come between them: a batch is no transaction.  All
+ * commands are checked before the first is sent.
+ *
+ * 0 if every command was answered: cmds[i].reply.status tells how each of them
+ * ended.  Else the code of what went wrong; commands that were not answered
+ * have it as their status, and reply.sent is 0 for those that were never sent.
+ * The timeout holds for each datagram.  Values of all replies are kept in
+ * memory until the next call.
+ */
+XKV_API int xkv_batch(struct xkv *h, struct xkv_cmd *cmds, size_t n);
+
+/* A sentence for a code, in static storage. */
+XKV_API const char *xkv_strerror(int error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

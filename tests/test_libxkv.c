@@ -1,0 +1,1236 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * libxkv against a server on loopback that answers as the test at hand wants:
+ * with the replies of tests/vectors.txt, too late, twice, broken, not at all.
+ * The library is only used through its public header.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../bpf/proto.h"
+#include "../client/xkv.h"
+#include "vectors.h"
+
+/* ---- the server ------------------------------------------------------- */
+
+struct datagram {
+	size_t len;
+	uint8_t byte[XKV_PAYLOAD_MAX4 + 1];
+};
+
+struct fake;
+typedef void handler_fn(struct fake *f, const struct datagram *req);
+
+struct fake {
+	int fd, stop;
+	unsigned int port;
+	pthread_t thread;
+	handler_fn *handler;
+	struct sockaddr_storage client;
+	socklen_t client_len;
+	atomic_uint received;
+	/* for the handlers */
+	struct datagram first, last, held, reply;
+	const struct vector *vector;
+	unsigned int limit;
+	uint64_t value;
+};
+
+static struct fake server;
+
+static void *serve(void *arg)
+{
+	struct fake *f = arg;
+	struct pollfd pfd[2] = { { f->fd, POLLIN, 0 }, { f->stop, POLLIN, 0 } };
+	struct datagram req;
+
+	while (poll(pfd, 2, -1) > 0 && !pfd[1].revents) {
+		ssize_t len;
+
+		f->client_len = sizeof(f->client);
+		len = recvfrom(f->fd, req.byte, sizeof(req.byte), 0, (struct sockaddr *)&f->client,
+			       &f->client_len);
+		if (len < 0)
+			continue;
+		req.len = (size_t)len;
+		atomic_fetch_add(&f->received, 1);
+		f->last = req;
+		if (atomic_load(&f->received) == 1)
+			f->first = req;
+		f->handler(f, &req);
+	}
+	return NULL;
+}
+
+static void listen_on(struct fake *f, int family, unsigned int port)
+{
+	struct sockaddr_in6 sin6 = { .sin6_family = AF_INET6,
+				     .sin6_port = htons((uint16_t)port),
+				     .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	struct sockaddr_in sin = { .sin_family = AF_INET,
+				   .sin_port = htons((uint16_t)port),
+				   .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	struct sockaddr_storage bound;
+	socklen_t len = sizeof(bound);
+	int rc, one = 1;
+
+	f->fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_true(f->fd >= 0);
+	if (family == AF_INET6) {
+		assert_int_equal(0,
+				 setsockopt(f->fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one)));
+		rc = bind(f->fd, (struct sockaddr *)&sin6, sizeof(sin6));
+	} else {
+		rc = bind(f->fd, (struct sockaddr *)&sin, sizeof(sin));
+	}
+	assert_int_equal(0, rc);
+	assert_int_equal(0, getsockname(f->fd, (struct sockaddr *)&bound, &len));
+	f->port = ntohs(family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+					   : ((struct sockaddr_in *)&bound)->sin_port);
+}
+
+static void start_at(handler_fn *handler, int family, unsigned int port)
+{
+	memset(&server, 0, sizeof(server));
+	server.handler = handler;
+	server.stop = eventfd(0, EFD_CLOEXEC);
+	assert_true(server.stop >= 0);
+	listen_on(&server, family, port);
+	assert_int_equal(0, pthread_create(&server.thread, NULL, serve, &server));
+}
+
+static void start(handler_fn *handler)
+{
+	start_at(handler, AF_INET, 0);
+}
+
+static void stop(void)
+{
+	uint64_t one = 1;
+
+	assert_int_equal(sizeof(one), write(server.stop, &one, sizeof(one)));
+	assert_int_equal(0, pthread_join(server.thread, NULL));
+	close(server.fd);
+	close(server.stop);
+}
+
+static void send_bytes(struct fake *f, const struct datagram *d)
+{
+	sendto(f->fd, d->byte, d->len, 0, (struct sockaddr *)&f->client, f->client_len);
+}
+
+/* ---- building replies, independent of the library --------------------- */
+
+static struct xkv_hdr *header(struct datagram *d)
+{
+	return (struct xkv_hdr *)(void *)d->byte;
+}
+
+static void reply_begin(struct datagram *d, const struct datagram *req)
+{
+	const struct xkv_hdr *asked = (const void *)req->byte;
+	struct xkv_hdr hdr = { htobe16(XKV_MAGIC),   XKV_VERSION, XKV_F_REPLY, 0, 0,
+			       htobe16(sizeof(hdr)), asked->id };
+
+	memset(d, 0, sizeof(*d));
+	memcpy(d->byte, &hdr, sizeof(hdr));
+	d->len = sizeof(hdr);
+}
+
+static void reply_result(struct datagram *d, unsigned int opcode, unsigned int status,
+			 const void *value, size_t len)
+{
+	struct xkv_result res = { .opcode = (uint8_t)opcode,
+				  .status = (uint8_t)status,
+				  .flags = value ? XKV_HAS_VALUE : 0,
+				  .value_len = htobe32((uint32_t)len),
+				  .version = htobe64(77) };
+
+	assert_true(d->len + sizeof(res) + XKV_PADDED(value ? len : 0) <= sizeof(d->byte));
+	memcpy(d->byte + d->len, &res, sizeof(res));
+	d->len += sizeof(res);
+	if (value) {
+		memcpy(d->byte + d->len, value, len);
+		d->len += XKV_PADDED(len);
+	}
+	header(d)->count++;
+	header(d)->length = htobe16((uint16_t)d->len);
+}
+
+/* An operation of a request, as an independent reader finds it. */
+struct found {
+	struct xkv_op op;
+	const uint8_t *key, *value;
+	size_t value_len;
+	uint64_t ttl, version;
+};
+
+static bool zeros(const uint8_t *p, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (p[i])
+			return false;
+	return true;
+}
+
+/* Reads the operation at *at; false if a struct xkv_cmd could not express it. */
+static bool read_op(const uint8_t *p, size_t len, size_t *at, struct found *o)
+{
+	size_t keys, values;
+
+	if (len - *at < sizeof(o->op))
+		return false;
+	memcpy(&o->op, p + *at, sizeof(o->op));
+	*at += sizeof(o->op);
+	o->value_len = be32toh(o->op.value_len);
+	o->ttl = be64toh(o->op.ttl);
+	o->version = be64toh(o->op.version);
+	keys = XKV_PADDED(o->op.key_len);
+	if (o->value_len > len || keys + XKV_PADDED(o->value_len) > len - *at || o->op.zero)
+		return false;
+	values = XKV_PADDED(o->value_len);
+	o->key = p + *at;
+	o->value = o->key + keys;
+	*at += keys + values;
+	return zeros(o->key + o->op.key_len, keys - o->op.key_len) &&
+	       zeros(o->value + o->value_len, values - o->value_len);
+}
+
+/* Where the operations of a request start. */
+static size_t ops_at(const uint8_t *p)
+{
+	return sizeof(struct xkv_hdr) +
+	       (((const struct xkv_hdr *)(const void *)p)->flags & XKV_F_TOKEN ? XKV_TOKEN_BYTES
+									       : 0);
+}
+
+/* The value that this server has under a key: the key, twice. */
+static size_t value_of(const struct found *o, uint8_t *value)
+{
+	memcpy(value, o->key, o->op.key_len);
+	memcpy(value + o->op.key_len, o->key, o->op.key_len);
+	return 2U * o->op.key_len;
+}
+
+/* Builds a well-behaved reply to at most `limit` operations. */
+static void reply_to(struct datagram *d, const struct datagram *req, unsigned int limit)
+{
+	size_t at = ops_at(req->byte), len, end = be16toh(header((struct datagram *)req)->length);
+	uint8_t value[2 * XKV_KEY_MAX];
+	struct found o;
+
+	assert_true(end <= req->len);
+	reply_begin(d, req);
+	for (unsigned int i = 0; i < limit && at < end; i++) {
+		assert_true(read_op(req->byte, end, &at, &o));
+		len = value_of(&o, value);
+		if (d->len + 24 + XKV_PADDED(len) > XKV_PAYLOAD_MAX4)
+			break;
+		reply_result(d, o.op.opcode, XKV_OK, o.op.opcode == XKV_OP_GET ? value : NULL,
+			     o.op.opcode == XKV_OP_GET ? len : 0);
+	}
+}
+
+static void answer(struct fake *f, const struct datagram *req)
+{
+	reply_to(&f->reply, req, 255);
+	send_bytes(f, &f->reply);
+}
+
+/* ---- clients ---------------------------------------------------------- */
+
+static struct xkv *open_with(const struct xkv_options *opts)
+{
+	int err = -1;
+	struct xkv *h = xkv_open("127.0.0.1", server.port, opts, &err);
+
+	assert_int_equal(0, err);
+	assert_non_null(h);
+	return h;
+}
+
+/* A timeout that a slow machine does not reach by chance. */
+static const struct xkv_options patient = { .timeout_ms = 20000, .retry_ms = 20000 };
+/* For what is meant to be repeated. */
+static const struct xkv_options eager = { .timeout_ms = 20000, .retry_ms = 2, .retries = 1000 };
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+static void assert_value(const struct xkv_reply *r, const char *text)
+{
+	assert_non_null(r->value);
+	assert_int_equal(strlen(text), r->value_len);
+	assert_string_equal(text, r->value); /* the zero byte behind it included */
+}
+
+/* GETs a key from a server that has value_of(). */
+static void get_ok(struct xkv *h, const char *key, struct xkv_reply *r)
+{
+	char want[2 * XKV_KEY_MAX + 1];
+
+	snprintf(want, sizeof(want), "%s%s", key, key);
+	assert_int_equal(0, xkv_get(h, key, strlen(key), r));
+	assert_value(r, want);
+}
+
+/* ---- the vectors ------------------------------------------------------ */
+
+#define ANY_BYTE 0x11 /* what stands for `..` and `vv` */
+
+static size_t fill(uint8_t *to, const struct vector_bytes *b)
+{
+	for (size_t i = 0; i < b->len; i++)
+		to[i] = b->kind[i] == VECTOR_BYTE ? b->byte[i] : ANY_BYTE;
+	return b->len;
+}
+
+/* The first request gets the vector's reply, all others a header that refuses them. */
+static void handle_vector(struct fake *f, const struct datagram *req)
+{
+	uint64_t id = header((struct datagram *)req)->id;
+
+	reply_begin(&f->reply, req);
+	header(&f->reply)->status = XKV_BAD_REQUEST;
+	if (atomic_load(&f->received) == 1)
+		f->reply.len = fill(f->reply.byte, &f->vector->reply);
+	header(&f->reply)->id = id;
+	send_bytes(f, &f->reply);
+}
+
+/* The commands that a request consists of; 0 if no caller of the library could ask for it. */
+static size_t commands_of(const struct datagram *req, struct xkv_cmd *cmds)
+{
+	const struct xkv_hdr *hdr = (const void *)req->byte;
+	size_t at, n = 0;
+	struct found o;
+
+	if (req->len < sizeof(*hdr) || be16toh(hdr->magic) != XKV_MAGIC ||
+	    hdr->version != XKV_VERSION || (hdr->flags & ~XKV_F_TOKEN) || hdr->status ||
+	    be16toh(hdr->length) != req->len)
+		return 0;
+	for (at = ops_at(req->byte); at < req->len; n++) {
+		if (!read_op(req->byte, req->len, &at, &o) || o.op.opcode < XKV_OP_PING ||
+		    o.op.opcode > XKV_OP_EXPIRE)
+			return 0;
+		cmds[n] = (struct xkv_cmd){ .command = o.op.opcode,
+					    .flags = o.op.flags,
+					    .key = o.key,
+					    .key_len = o.op.key_len,
+					    .value = o.value,
+					    .value_len = o.value_len,
+					    .ttl_ms = o.ttl,
+					    .version = o.version };
+	}
+	return n == hdr->count ? n : 0;
+}
+
+/* Compares what the library made of the vector's reply with its bytes.  Returns how many results.
+ */
+static unsigned int check_results(const struct datagram *reply, const struct xkv_cmd *cmds)
+{
+	const struct xkv_hdr *hdr = (const void *)reply->byte;
+	size_t at = sizeof(*hdr);
+	struct xkv_result res;
+
+	for (unsigned int i = 0; i < hdr->count; i++) {
+		const struct xkv_reply *r = &cmds[i].reply;
+
+		memcpy(&res, reply->byte + at, sizeof(res));
+		at += sizeof(res);
+		if (res.status == XKV_PAD)
+			return i;
+		assert_int_equal(-(int)res.status, r->status);
+		assert_int_equal(be32toh(res.value_len), r->value_len);
+		assert_true(be64toh(res.ttl) == r->ttl_ms);
+		assert_true(be64toh(res.version) == r->version);
+		assert_int_equal(!!(res.flags & XKV_HAS_VALUE), r->value != NULL);
+		if (!r->value)
+			continue;
+		assert_memory_equal(reply->byte + at, r->value, r->value_len);
+		at += XKV_PADDED(r->value_len);
+	}
+	assert_int_equal(at, reply->len);
+	return hdr->count;
+}
+
+static struct xkv *open_for(const struct vector *v, const struct datagram *req)
+{
+	struct xkv_options opts = patient;
+
+	server.vector = v;
+	atomic_store(&server.received, 0);
+	if (req->byte[3] & XKV_F_TOKEN)
+		opts.token = req->byte + sizeof(struct xkv_hdr);
+	return open_with(&opts);
+}
+
+/* A request that the library can be asked for: does it build just that, and understand the reply?
+ */
+static void run_whole(const struct vector *v, const struct datagram *req, struct xkv_cmd *cmds,
+		      size_t n)
+{
+	struct xkv *h = open_for(v, req);
+	unsigned int results, got;
+	struct datagram reply;
+	int err;
+
+	reply.len = fill(reply.byte, &v->reply);
+	err = xkv_batch(h, cmds, n);
+	got = atomic_load(&server.received);
+	assert_int_equal(req->len, server.first.len);
+	memcpy(server.first.byte + 8, req->byte + 8, 8); /* the id is the library's choice */
+	assert_memory_equal(req->byte, server.first.byte, req->len);
+	results = check_results(&reply, cmds);
+	if (header(&reply)->status) {
+		assert_int_equal(-(int)header(&reply)->status, err);
+		assert_int_equal(1, got);
+	} else if (results < n) {
+		assert_int_equal(XKV_E_BAD_REQUEST,
+				 err); /* of the second request, see handle_vector() */
+		assert_int_equal(2, got);
+		assert_memory_not_equal(server.first.byte + 8, server.last.byte + 8, 8);
+	} else {
+		assert_int_equal(0, err);
+		assert_int_equal(1, got);
+	}
+	if (reply.byte[17] == XKV_PAD) {
+		assert_int_equal(be32toh(*(uint32_t *)(void *)(reply.byte + 20)), server.last.len);
+		assert_memory_equal(req->byte + 16, server.last.byte + 16, req->len - 16);
+		assert_true(zeros(server.last.byte + req->len, server.last.len - req->len));
+	}
+	xkv_close(h);
+}
+
+static bool refuses(const struct vector_bytes *reply)
+{
+	return reply->len == 40 &&
+	       (reply->byte[17] == XKV_BAD_REQUEST || reply->byte[17] == XKV_BAD_KEY);
+}
+
+/* A request that the server refuses: the library does not even send it. */
+static void run_refused(const struct vector *v, const struct datagram *req, struct xkv_cmd *cmds,
+			size_t n)
+{
+	struct xkv *h = open_for(v, req);
+	int err = xkv_batch(h, cmds, n);
+
+	assert_int_equal(v->reply.byte[17] == XKV_BAD_KEY ? XKV_E_BAD_KEY : XKV_E_INVALID, err);
+	assert_int_equal(0, atomic_load(&server.received));
+	xkv_close(h);
+}
+
+/* Another request with the same opcode gets the vector's reply: is the error understood? */
+static void run_error(const struct vector *v, const struct datagram *req)
+{
+	unsigned int opcode = v->reply.len > 16 ? v->reply.byte[16] : XKV_OP_PING;
+	struct xkv *h = open_for(v, req);
+	struct xkv_cmd cmd = { .command = opcode };
+	int err;
+
+	if (opcode != XKV_OP_PING) {
+		cmd.key = "k";
+		cmd.key_len = 1;
+	}
+	err = xkv_batch(h, &cmd, 1);
+	assert_int_equal(v->reply.len > 16 ? 0 : -(int)v->reply.byte[5], err);
+	assert_int_equal(-(int)v->reply.byte[v->reply.len > 16 ? 17 : 5], cmd.reply.status);
+	xkv_close(h);
+}
+
+static void test_vectors(void **state)
+{
+	unsigned int whole = 0, refused = 0, errors = 0;
+	static struct vector v;
+	struct vector_file f;
+
+	(void)state;
+	vectors_open(&f);
+	start(handle_vector);
+	while (vectors_next(&f, &v)) {
+		struct xkv_cmd cmds[64];
+		struct datagram req;
+		size_t n;
+
+		if (!v.has_reply)
+			continue;
+		req.len = fill(req.byte, &v.request);
+		n = commands_of(&req, cmds);
+		if (n && refuses(&v.reply)) {
+			run_refused(&v, &req, cmds, n);
+			refused++;
+		} else if (n) {
+			run_whole(&v, &req, cmds, n);
+			whole++;
+		}
+		if (v.reply.len == 16 || (refuses(&v.reply) && v.reply.byte[4] == 1)) {
+			run_error(&v, &req);
+			errors++;
+		}
+	}
+	stop();
+	vectors_close(&f);
+	print_message("vectors: %u built and understood, %u refused before sending, %u errors\n",
+		      whole, refused, errors);
+	assert_true(whole >= 40 && refused >= 10 && errors >= 20);
+}
+
+/* ---- a network that is not kind --------------------------------------- */
+
+static void handle_loss(struct fake *f, const struct datagram *req)
+{
+	if (atomic_load(&f->received) > 3) {
+		/* The repeats are the same datagram, id included. */
+		assert_int_equal(f->first.len, req->len);
+		assert_memory_equal(f->first.byte, req->byte, req->len);
+		answer(f, req);
+	}
+}
+
+static void test_loss(void **state)
+{
+	struct xkv_reply r;
+	struct xkv *h;
+
+	(void)state;
+	start(handle_loss);
+	h = open_with(&eager);
+	get_ok(h, "key", &r);
+	assert_true(r.sent >= 4);
+	xkv_close(h);
+	stop();
+}
+
+static void handle_twice(struct fake *f, const struct datagram *req)
+{
+	/* First the reply to the request before this one, again; then this one's, twice. */
+	send_bytes(f, &f->held);
+	answer(f, req);
+	send_bytes(f, &f->reply);
+	f->held = f->reply;
+}
+
+static void test_duplicates(void **state)
+{
+	struct xkv_reply r;
+	struct xkv *h;
+	char key[16];
+
+	(void)state;
+	start(handle_twice);
+	h = open_with(&patient);
+	for (int i = 0; i < 200; i++) {
+		snprintf(key, sizeof(key), "key%d", i);
+		get_ok(h, key, &r);
+		assert_int_equal(1, r.sent);
+	}
+	xkv_close(h);
+	stop();
+}
+
+/* The first request is answered when the second has come, before that one's answer. */
+static void handle_late(struct fake *f, const struct datagram *req)
+{
+	if (atomic_load(&f->received) == 1) {
+		reply_to(&f->held, req, 255);
+		return;
+	}
+	send_bytes(f, &f->held);
+	answer(f, req);
+}
+
+static void test_late(void **state)
+{
+	struct xkv_options hasty = { .timeout_ms = 30, .retries = -1 };
+	struct xkv_reply r;
+	struct xkv *h;
+
+	(void)state;
+	start(handle_late);
+	h = open_with(&hasty);
+	assert_int_equal(XKV_E_TIMEOUT, xkv_get(h, "first", 5, &r));
+	assert_int_equal(1, r.sent);
+	assert_int_equal(XKV_E_TIMEOUT, r.status);
+	/* The answer takes no time now; a second try covers a machine that stalls. */
+	if (xkv_get(h, "second", 6, &r))
+		assert_int_equal(0, xkv_get(h, "second", 6, &r));
+	assert_value(&r, "secondsecond");
+	xkv_close(h);
+	stop();
+}
+
+/* A perfect reply, but from another port. */
+static void send_from_elsewhere(struct fake *f, const struct datagram *req)
+{
+	struct datagram d;
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	reply_begin(&d, req);
+	reply_result(&d, XKV_OP_GET, XKV_OK, "forged", 6);
+	assert_int_equal(
+		d.len, sendto(fd, d.byte, d.len, 0, (struct sockaddr *)&f->client, f->client_len));
+	close(fd);
+}
+
+/* The reply with one field changed, and with another value, by which it is seen if it is believed.
+ */
+static void send_changed(struct fake *f, size_t at, uint8_t xor)
+{
+	struct datagram d = f->reply;
+
+	d.byte[40] ^= 0x20;
+	d.byte[at] ^= xor;
+	send_bytes(f, &d);
+}
+
+/* The reply with bytes behind its results, and with one result more than was asked for. */
+static void send_extended(struct fake *f)
+{
+	struct datagram d = f->reply;
+
+	d.byte[40] ^= 0x20;
+	d.len += 8;
+	header(&d)->length = htobe16((uint16_t)d.len);
+	send_bytes(f, &d);
+	d = f->reply;
+	d.byte[40] ^= 0x20;
+	reply_result(&d, XKV_OP_GET, XKV_OK, "more", 4);
+	send_bytes(f, &d);
+}
+
+static void handle_foreign(struct fake *f, const struct datagram *req)
+{
+	static const struct {
+		size_t at;
+		uint8_t xor ;
+	} changes[] = {
+		{ 0, 1 },
+		{ 1, 1 },
+		{ 2, 3 },
+		{ 3, XKV_F_REPLY }, /* magic, version, flags */
+		{ 3, 0x80 },
+		{ 4, 1 },
+		{ 4, 2 }, /* flags, count 0, count 3 */
+		{ 6, 1 },
+		{ 7, 1 },
+		{ 7, 8 },
+		{ 7, 16 }, /* length */
+		{ 8, 1 },
+		{ 15, 1 }, /* id */
+		{ 16, 1 },
+		{ 19, 1 },
+		{ 18, XKV_HAS_VALUE }, /* opcode, zero, flags */
+		{ 20, 0xff },
+		{ 22, 1 },
+		{ 23, 0x20 }, /* value_len */
+		{ 17, XKV_PAD },
+		{ 17, XKV_MISS }, /* these have no value */
+	};
+	struct datagram empty = { .len = 0 };
+
+	send_from_elsewhere(f, req);
+	send_bytes(f, &empty);
+	reply_to(&f->reply, req, 255);
+	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++)
+		send_changed(f, changes[i].at, changes[i].xor);
+	send_extended(f);
+	send_bytes(f, req); /* the request itself, as an echo service would */
+	send_bytes(f, &f->reply);
+}
+
+static void test_foreign(void **state)
+{
+	struct xkv_reply r;
+	struct xkv *h;
+	char key[16];
+
+	(void)state;
+	start(handle_foreign);
+	h = open_with(&patient);
+	for (int i = 0; i < 50; i++) {
+		snprintf(key, sizeof(key), "key%d", i);
+		get_ok(h, key, &r);
+		assert_int_equal(1, r.sent);
+	}
+	xkv_close(h);
+	stop();
+}
+
+/* Every beginning of the reply, then the whole. */
+static void handle_truncated(struct fake *f, const struct datagram *req)
+{
+	struct datagram d;
+
+	reply_to(&f->reply, req, 255);
+	for (d = f->reply, d.len = 0; d.len < f->reply.len; d.len++)
+		send_bytes(f, &d);
+	send_bytes(f, &f->reply);
+}
+
+static void test_truncated(void **state)
+{
+	struct xkv_reply r;
+	struct xkv *h;
+
+	(void)state;
+	start(handle_truncated);
+	h = open_with(&patient);
+	get_ok(h, "somekey", &r);
+	assert_int_equal(1, r.sent);
+	xkv_close(h);
+	stop();
+}
+
+/* Only broken replies come: that is another error than silence. */
+static void handle_broken(struct fake *f, const struct datagram *req)
+{
+	reply_to(&f->reply, req, 255);
+	send_changed(f, 20, 0xff);
+}
+
+static void test_broken(void **state)
+{
+	struct xkv_options hasty = { .timeout_ms = 500 };
+	struct xkv *h;
+
+	(void)state;
+	start(handle_broken);
+	h = open_with(&hasty);
+	assert_int_equal(XKV_E_PROTOCOL, xkv_get(h, "key", 3, NULL));
+	xkv_close(h);
+	stop();
+}
+
+/* A few random changes of a good reply each; then the good one, so that no round has to wait. */
+static void handle_fuzz(struct fake *f, const struct datagram *req)
+{
+	struct datagram d;
+
+	reply_to(&f->reply, req, 255);
+	for (int i = 0; i < 4; i++) {
+		d = f->reply;
+		for (unsigned int n = 0; n < 1 + f->value % 3; n++) {
+			f->value = f->value * 6364136223846793005ULL + 1442695040888963407ULL;
+			/* The id stays, else all of this would only be foreign. */
+			if ((f->value >> 33) % d.len / 8 != 1)
+				d.byte[(f->value >> 33) % d.len] = (uint8_t)(f->value >> 56);
+		}
+		if (f->value & 1)
+			d.len = (f->value >> 40) % (d.len + 1);
+		send_bytes(f, &d);
+	}
+	send_bytes(f, &f->reply);
+}
+
+/* What comes out is up to the changes; that nothing is read out of bounds is up to the sanitizers.
+ */
+static void test_fuzz(void **state)
+{
+	struct xkv_cmd cmds[4];
+	unsigned int good = 0;
+	struct xkv *h;
+	size_t sum = 0;
+
+	(void)state;
+	start(handle_fuzz);
+	h = open_with(&eager);
+	for (int i = 0; i < 5000; i++) {
+		for (int j = 0; j < 4; j++)
+			cmds[j] = (struct xkv_cmd){ .command = XKV_CMD_GET,
+						    .key = "abcdefgh",
+						    .key_len = (size_t)(1 + (i + j) % 8) };
+		if (xkv_batch(h, cmds, 4))
+			continue;
+		for (int j = 0; j < 4; j++)
+			for (size_t k = 0; cmds[j].reply.value && k < cmds[j].reply.value_len; k++)
+				sum += ((const uint8_t *)cmds[j].reply.value)[k];
+		good++;
+	}
+	print_message("fuzz: %u of 5000 batches went through, sum %zu\n", good, sum);
+	assert_true(good > 1000);
+	xkv_close(h);
+	stop();
+}
+
+/* ---- partial replies, padding, datagrams ------------------------------ */
+
+/* Counts the operations in f->value, and answers some of them. */
+static void handle_partial(struct fake *f, const struct datagram *req)
+{
+	reply_to(&f->reply, req, f->limit);
+	f->value += header(&f->reply)->count;
+	send_bytes(f, &f->reply);
+}
+
+static void run_partial(unsigned int limit, unsigned int want)
+{
+	enum { N = 600 };
+	static struct xkv_cmd cmds[N];
+	static char keys[N][128];
+	struct xkv *h = open_with(&patient);
+
+	server.limit = limit;
+	server.value = 0;
+	atomic_store(&server.received, 0);
+	for (int i = 0; i < N; i++) {
+		/* Values of 210 bytes, more than a chunk of the library holds in all. */
+		snprintf(keys[i], sizeof(keys[i]), "%0105d", i);
+		cmds[i] =
+			(struct xkv_cmd){ .command = XKV_CMD_GET, .key = keys[i], .key_len = 105 };
+	}
+	assert_int_equal(0, xkv_batch(h, cmds, N));
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(0, cmds[i].reply.status);
+		assert_int_equal(1, cmds[i].reply.sent);
+		assert_int_equal(210, cmds[i].reply.value_len);
+		assert_memory_equal(keys[i], cmds[i].reply.value, 105);
+		assert_memory_equal(keys[i], (const char *)cmds[i].reply.value + 105, 105);
+	}
+	assert_int_equal(N, server.value); /* each was done once */
+	assert_int_equal(want, atomic_load(&server.received));
+	xkv_close(h);
+}
+
+static void test_partial(void **state)
+{
+	(void)state;
+	start(handle_partial);
+	run_partial(1, 600);
+	run_partial(4, 150);
+	run_partial(255, 100); /* six values of 240 bytes fit a reply */
+	stop();
+}
+
+/* Each datagram as full as it can be, and none longer than the path allows. */
+static void handle_full(struct fake *f, const struct datagram *req)
+{
+	if (req->len > f->limit)
+		f->value++;
+	answer(f, req);
+}
+
+static void test_datagrams(void **state)
+{
+	static struct xkv_cmd cmds[600];
+	struct xkv *h;
+
+	(void)state;
+	start(handle_full);
+	h = open_with(&patient);
+	server.limit = 1472;
+	for (int i = 0; i < 600; i++)
+		cmds[i] = (struct xkv_cmd){ .command = XKV_CMD_PING };
+	assert_int_equal(0, xkv_batch(h, cmds, 600));
+	assert_int_equal(10, atomic_load(&server.received)); /* (1472 - 16) / 24 = 60 */
+	xkv_close(h);
+
+	h = open_with(&(struct xkv_options){ .timeout_ms = 20000, .payload_max = 600 });
+	server.limit = 600;
+	assert_int_equal(0, xkv_batch(h, cmds, 600));
+	assert_int_equal(0, server.value);
+	assert_int_equal(10 + 25, atomic_load(&server.received));
+	assert_int_equal(0, xkv_batch(h, cmds, 0));
+	xkv_close(h);
+	stop();
+}
+
+/* xkvd's rule for sources that nobody allowed: at most three times the request. */
+static void handle_pad(struct fake *f, const struct datagram *req)
+{
+	unsigned int n = 255;
+
+	do
+		reply_to(&f->reply, req, n);
+	while (f->reply.len > 3 * req->len && n && (n = header(&f->reply)->count - 1));
+	if (!n) {
+		size_t want = XKV_PADDED((f->reply.len + 2) / 3);
+
+		reply_begin(&f->reply, req);
+		reply_result(&f->reply, XKV_OP_GET, XKV_PAD, NULL, want);
+	}
+	send_bytes(f, &f->reply);
+}
+
+static void test_pad(void **state)
+{
+	struct xkv_cmd cmds[20];
+	struct xkv_reply r;
+	struct xkv *h;
+	char key[122];
+
+	(void)state;
+	memset(key, 'k', sizeof(key));
+	key[121] = 0;
+	start(handle_pad);
+	h = open_with(&patient);
+	get_ok(h, "short", &r);
+	assert_int_equal(1, atomic_load(&server.received));
+	server.limit = 0;
+	get_ok(h, key, &r); /* 16 + 24 + 248 = 288 <= 3 * 168: fits */
+	assert_int_equal(2, atomic_load(&server.received));
+	for (int i = 0; i < 20; i++)
+		cmds[i] = (struct xkv_cmd){ .command = XKV_CMD_GET, .key = key, .key_len = 121 };
+	assert_int_equal(0, xkv_batch(h, cmds, 20));
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(242, cmds[i].reply.value_len);
+	xkv_close(h);
+	stop();
+}
+
+/* GETs that need `value` bytes of request, whatever they ask for. */
+static void handle_want(struct fake *f, const struct datagram *req)
+{
+	char value[400] = "v";
+
+	reply_begin(&f->reply, req);
+	if (req->byte[16] != XKV_OP_GET)
+		reply_result(&f->reply, req->byte[16], XKV_OK, NULL, 0);
+	else if (req->len < f->value)
+		reply_result(&f->reply, XKV_OP_GET, XKV_PAD, NULL, f->value);
+	else
+		reply_result(&f->reply, XKV_OP_GET, XKV_OK, value, sizeof(value));
+	send_bytes(f, &f->reply);
+}
+
+static void test_pad_remembered(void **state)
+{
+	static char ones[1000];
+	struct xkv_reply r;
+	struct xkv *h;
+
+	(void)state;
+	memset(ones, 0xff, sizeof(ones));
+	start(handle_want);
+	server.value = 152;
+	h = open_with(&patient);
+	/* Padding is zeros, whatever the datagram before held there. */
+	assert_int_equal(0, xkv_set(h, "k", 1, ones, sizeof(ones), 0, 0, &r));
+	atomic_store(&server.received, 0);
+	assert_int_equal(0, xkv_get(h, "k", 1, &r));
+	assert_int_equal(400, r.value_len);
+	assert_int_equal(2, atomic_load(&server.received));
+	assert_int_equal(152, server.last.len);
+	assert_true(zeros(server.last.byte + 48, 152 - 48));
+	assert_int_equal(0, xkv_get(h, "k", 1, &r));
+	assert_int_equal(3, atomic_load(&server.received));
+	server.value = 360; /* it wants more now */
+	assert_int_equal(0, xkv_get(h, "k", 1, &r));
+	assert_int_equal(5, atomic_load(&server.received));
+	server.value = 1480; /* more than there can be */
+	assert_int_equal(XKV_E_PAD, xkv_get(h, "k", 1, &r));
+	xkv_close(h);
+	stop();
+}
+
+/* A server that wants what it has got: the client must not ask for ever. */
+static void handle_want_less(struct fake *f, const struct datagram *req)
+{
+	reply_begin(&f->reply, req);
+	reply_result(&f->reply, XKV_OP_GET, XKV_PAD, NULL, req->len);
+	send_bytes(f, &f->reply);
+}
+
+static void test_pad_endless(void **state)
+{
+	struct xkv *h;
+
+	(void)state;
+	start(handle_want_less);
+	h = open_with(&patient);
+	assert_int_equal(XKV_E_PROTOCOL, xkv_get(h, "k", 1, NULL));
+	assert_int_equal(1, atomic_load(&server.received));
+	xkv_close(h);
+	stop();
+}
+
+/* PAD where there is no value, and PAD that is not the last result: both break the protocol. */
+static void handle_pad_nonsense(struct fake *f, const struct datagram *req)
+{
+	unsigned int opcode = req->byte[16];
+
+	reply_begin(&f->reply, req);
+	reply_result(&f->reply, opcode, XKV_PAD, NULL, req->len + 8);
+	if (opcode == XKV_OP_GET)
+		reply_result(&f->reply, opcode, XKV_OK, "v", 1);
+	send_bytes(f, &f->reply);
+}
+
+static void test_pad_nonsense(void **state)
+{
+	struct xkv_cmd get = { .command = XKV_CMD_GET, .key = "k", .key_len = 1 };
+	struct xkv_cmd gets[2] = { get, get };
+	struct xkv_options hasty = { .timeout_ms = 500 };
+	struct xkv *h;
+
+	(void)state;
+	start(handle_pad_nonsense);
+	h = open_with(&hasty);
+	assert_int_equal(XKV_E_PROTOCOL, xkv_ping(h));
+	assert_int_equal(XKV_E_PROTOCOL, xkv_batch(h, gets, 2));
+	xkv_close(h);
+	stop();
+}
+
+/* ---- nobody answers --------------------------------------------------- */
+
+static void handle_silent(struct fake *f, const struct datagram *req)
+{
+	/* Noise must not keep a client waiting either. */
+	for (int i = 0; i < 200; i++)
+		send_bytes(f, req);
+}
+
+static void test_silent(void **state)
+{
+	struct xkv_options opts = { .timeout_ms = 1000, .retry_ms = 20, .retries = 3 };
+	struct xkv_reply r;
+	struct xkv *h;
+	uint64_t began;
+
+	(void)state;
+	start(handle_silent);
+	h = open_with(&opts);
+	began = now_ms();
+	assert_int_equal(XKV_E_TIMEOUT, xkv_get(h, "key", 3, &r));
+	assert_in_range(now_ms() - began, 990, 8000);
+	assert_int_equal(4, r.sent);
+	assert_int_equal(4, atomic_load(&server.received));
+	xkv_close(h);
+	stop();
+}
+
+static void test_refused(void **state)
+{
+	struct xkv_options opts = { .timeout_ms = 20000, .retry_ms = 10, .retries = 4 };
+	struct xkv_reply r;
+	struct xkv *h;
+	uint64_t began;
+
+	(void)state;
+	start(answer);
+	h = open_with(&opts);
+	get_ok(h, "key", &r);
+	stop();
+	began = now_ms();
+	assert_int_equal(XKV_E_REFUSED, xkv_get(h, "key", 3, &r));
+	assert_in_range(now_ms() - began, 100, 10000); /* 10 + 15 + 30 + 60 at least */
+	assert_int_equal(5, r.sent);
+	/* The handle outlives a restart of its server. */
+	start_at(answer, AF_INET, server.port);
+	get_ok(h, "key", &r);
+	xkv_close(h);
+	stop();
+}
+
+/* ---- addresses, arguments, tokens, threads ---------------------------- */
+
+static void test_ipv6(void **state)
+{
+	struct xkv_reply r;
+	struct xkv *h;
+
+	(void)state;
+	if (access("/proc/net/if_inet6", R_OK))
+		skip();
+	start_at(answer, AF_INET6, 0);
+	h = xkv_open("::1", server.port, &patient, NULL);
+	assert_non_null(h);
+	get_ok(h, "key", &r);
+	assert_int_equal(1400, xkv_value_max(h, 3)); /* 1452 - 16 - 24 - 8 = 1404, by 8: 1400 */
+	xkv_close(h);
+	stop();
+}
+
+/* A name of which only the last address is served: the client finds it, and at once. */
+static void test_name(void **state)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_DGRAM }, *all, *last;
+	struct xkv_reply r;
+	struct xkv *h;
+	uint64_t began;
+	int family;
+
+	(void)state;
+	if (getaddrinfo("localhost", NULL, &hints, &all))
+		skip();
+	for (last = all; last->ai_next; last = last->ai_next)
+		;
+	family = last->ai_family;
+	print_message("localhost has %s\n", last == all ? "one address only" : "several addresses");
+	freeaddrinfo(all);
+	start_at(answer, family, 0);
+	h = xkv_open("localhost", server.port, &patient, NULL);
+	assert_non_null(h);
+	began = now_ms();
+	get_ok(h, "key", &r);
+	assert_true(now_ms() - began < 10000); /* the pause before a repeat would be 20 s */
+	xkv_close(h);
+	stop();
+}
+
+static void test_open_errors(void **state)
+{
+	struct xkv_options opts = { .payload_max = 100 };
+	int err;
+
+	(void)state;
+	assert_null(xkv_open("127.0.0.1", 0, NULL, &err));
+	assert_int_equal(XKV_E_INVALID, err);
+	assert_null(xkv_open("127.0.0.1", 65536, NULL, &err));
+	assert_int_equal(XKV_E_INVALID, err);
+	assert_null(xkv_open(NULL, 1, NULL, &err));
+	assert_int_equal(XKV_E_INVALID, err);
+	assert_null(xkv_open("127.0.0.1", 1, &opts, &err));
+	assert_int_equal(XKV_E_INVALID, err);
+	assert_null(xkv_open("no such host", 1, NULL, &err));
+	assert_int_equal(XKV_E_HOST, err);
+	assert_null(xkv_open("no such host", 1, NULL, NULL));
+	xkv_close(NULL);
+}
+
+static void test_arguments(void **state)
+{
+	static const char value[2000];
+	struct xkv_cmd two[2] = { { .command = XKV_CMD_PING }, { .command = 9 } };
+	struct xkv_reply r;
+	struct xkv *h;
+
+	(void)state;
+	start(answer);
+	h = open_with(&patient);
+	assert_int_equal(1424, xkv_value_max(h, 3));
+	assert_int_equal(0, xkv_value_max(h, 0));
+	assert_int_equal(0, xkv_value_max(h, 251));
+	assert_int_equal(XKV_E_TOO_LARGE, xkv_set(h, "key", 3, value, 1425, 0, 0, &r));
+	assert_int_equal(1425, r.value_len);
+	assert_int_equal(XKV_E_BAD_KEY, xkv_get(h, "", 0, &r));
+	assert_int_equal(XKV_E_BAD_KEY, xkv_get(h, value, 251, &r));
+	assert_int_equal(XKV_E_INVALID, xkv_get(h, NULL, 3, &r));
+	assert_int_equal(XKV_E_INVALID, xkv_set(h, "k", 1, NULL, 3, 0, 0, NULL));
+	assert_int_equal(XKV_E_INVALID, xkv_set(h, "k", 1, "v", 1, 0, XKV_NX | XKV_XX, NULL));
+	assert_int_equal(XKV_E_INVALID, xkv_set(h, "k", 1, "v", 1, 1, XKV_KEEPTTL, NULL));
+	assert_int_equal(XKV_E_INVALID, xkv_set(h, "k", 1, "v", 1, XKV_TTL_MAX + 1, 0, NULL));
+	assert_int_equal(XKV_E_INVALID, xkv_delete(h, "k", 1, XKV_NX, NULL));
+	assert_int_equal(XKV_E_INVALID, xkv_expire(h, "k", 1, 1, XKV_CAS));
+	assert_int_equal(XKV_E_INVALID, xkv_batch(h, two, 2));
+	assert_int_equal(XKV_E_INVALID, two[0].reply.status);
+	assert_int_equal(0, two[0].reply.sent);
+	assert_int_equal(0, atomic_load(&server.received)); /* none of them went out */
+	assert_int_equal(0, xkv_set(h, "key", 3, value, 1424, 0, 0, &r));
+	assert_int_equal(1472, server.last.len);
+	assert_int_equal(0, xkv_cas(h, "key", 3, value, 1, 5, 9, XKV_RETURN, NULL));
+	assert_int_equal(XKV_CAS | XKV_RETURN, server.last.byte[17]);
+	assert_int_equal(0, xkv_delete(h, "key", 3, 0, NULL));
+	assert_int_equal(0, xkv_expire(h, "key", 3, 0, 0));
+	assert_int_equal(0, xkv_ping(h));
+	xkv_close(h);
+	stop();
+}
+
+static void test_token(void **state)
+{
+	static const unsigned char token[XKV_TOKEN_BYTES] = "0123456789abcde";
+	struct xkv_options opts = patient;
+	struct xkv_reply r;
+	struct xkv *h;
+
+	(void)state;
+	start(answer);
+	opts.token = token;
+	h = open_with(&opts);
+	assert_int_equal(1408, xkv_value_max(h, 3));
+	get_ok(h, "key", &r);
+	assert_int_equal(16 + 16 + 24 + 8, server.last.len);
+	assert_int_equal(XKV_F_TOKEN, server.last.byte[3]);
+	assert_memory_equal(token, server.last.byte + 16, 16);
+	xkv_set_token(h, NULL);
+	get_ok(h, "key", &r);
+	assert_int_equal(0, server.last.byte[3]);
+	assert_int_equal(16 + 24 + 8, server.last.len);
+	xkv_close(h);
+	stop();
+}
+
+static void *hammer(void *arg)
+{
+	struct xkv *h = xkv_open("127.0.0.1", server.port, &eager, NULL);
+	struct xkv_reply r;
+	char key[32], want[64];
+	intptr_t bad = !h;
+
+	for (int i = 0; h && i < 1000; i++) {
+		snprintf(key, sizeof(key), "%s-%d", (const char *)arg, i);
+		snprintf(want, sizeof(want), "%s%s", key, key);
+		bad += xkv_get(h, key, strlen(key), &r) || strcmp(want, r.value);
+	}
+	xkv_close(h);
+	return (void *)bad;
+}
+
+static void test_threads(void **state)
+{
+	static char name[4][2] = { "a", "b", "c", "d" };
+	pthread_t threads[4];
+	void *bad;
+
+	(void)state;
+	start(answer);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(0, pthread_create(&threads[i], NULL, hammer, name[i]));
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(0, pthread_join(threads[i], &bad));
+		assert_null(bad);
+	}
+	stop();
+}
+
+static void test_strerror(void **state)
+{
+	(void)state;
+	assert_string_equal("success", xkv_strerror(0));
+	for (int e = XKV_E_NOAUTH; e <= XKV_E_MISS; e++)
+		assert_string_not_equal("unknown error", xkv_strerror(e));
+	for (int e = XKV_E_SYSTEM; e <= XKV_E_TIMEOUT; e++)
+		assert_string_not_equal("unknown error", xkv_strerror(e));
+	assert_string_equal("unknown error", xkv_strerror(-1000));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_vectors),     cmocka_unit_test(test_loss),
+		cmocka_unit_test(test_duplicates),  cmocka_unit_test(test_late),
+		cmocka_unit_test(test_foreign),     cmocka_unit_test(test_truncated),
+		cmocka_unit_test(test_broken),      cmocka_unit_test(test_fuzz),
+		cmocka_unit_test(test_partial),     cmocka_unit_test(test_datagrams),
+		cmocka_unit_test(test_pad),         cmocka_unit_test(test_pad_remembered),
+		cmocka_unit_test(test_pad_endless), cmocka_unit_test(test_pad_nonsense),
+		cmocka_unit_test(test_silent),      cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_ipv6),        cmocka_unit_test(test_name),
+		cmocka_unit_test(test_open_errors), cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_token),       cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_strerror),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
