@@ -9,7 +9,7 @@ BUILD   ?= build
 
 CC      ?= cc
 CLANG   ?= clang
-BPFTOOL ?= $(shell PATH="$$PATH:/usr/sbin:/sbin" command -v bpftool)
+BPFTOOL ?= $(shell scripts/require.sh --bpftool 2>/dev/null || echo bpftool)
 INSTALL ?= install
 
 CFLAGS  ?= -O2 -g

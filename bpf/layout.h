@@ -130,9 +130,10 @@ struct xkv_near {
 struct xkv_class {
 	__u64 head; /* tag and reference of the first free slot */
 	__u64 free; /* slots in the list; approximate while it changes */
+	__u64 wanted; /* how often XDP found the list empty: a sign for xkvd to add pages */
 	__u32 slot_bytes;
 	__u32 zero;
-	__u64 pad[5]; /* a cache line for each class */
+	__u64 pad[4]; /* a cache line for each class */
 };
 
 /* ---- configuration ------------------------------------------------------- */

@@ -16,6 +16,7 @@
 
 #define STOPS(outcome) ((outcome) <= XKV_C_pass_too_large)
 #define VALUE_WORDS (XKV_PAYLOAD_MAX4 / 8)
+#define CLASSES_TRIED 4 /* for a slot, the right one included */
 
 /* Unix time in milliseconds. */
 static __always_inline __u64 now_ms(struct xkv_frame *f)
@@ -249,6 +250,25 @@ __noinline int op_get(struct xkv_frame *f)
 
 /* ---- SET ----------------------------------------------------------------- */
 
+/*
+ * A slot of the class or, if it has none, of the next few: the data plane goes
+ * on while xkvd, which is told, adds pages (or is not there to do it).
+ */
+__noinline __u64 slot_take_near(__u32 class)
+{
+	struct xkv_class *c = class_at(class);
+	__u64 ref = 0;
+
+	for (__u32 i = 0; i < CLASSES_TRIED; i++) {
+		ref = slot_take(class + i);
+		if (ref)
+			break;
+		if (!i && c)
+			__sync_fetch_and_add(&c->wanted, 1);
+	}
+	return ref;
+}
+
 /* A free slot for the entry at hand: its reference, or 0 with *outcome. */
 static __always_inline __u64 take_slot(struct xkv_frame *f, int *outcome)
 {
@@ -262,7 +282,7 @@ static __always_inline __u64 take_slot(struct xkv_frame *f, int *outcome)
 	if (!cfg || need >= sizeof(cfg->class_of))
 		return 0;
 	f->need = cfg->class_of[need];
-	ref = slot_take(f->need);
+	ref = f->flags & XKV_FRAME_XKVD ? slot_take(f->need) : slot_take_near(f->need);
 	*outcome = ref ? XKV_C_pass_busy : XKV_C_pass_no_slot;
 	return ref == ~0ULL ? 0 : ref;
 }
@@ -395,6 +415,14 @@ static __always_inline bool stays_in_class(struct xkv_frame *f, struct xkv_slot 
 	       cfg->class_of[need] == slot->class;
 }
 
+static __always_inline bool fits_in_class(struct xkv_frame *f, struct xkv_slot *slot)
+{
+	struct xkv_class *c = class_at(slot->class);
+
+	return !(f->flags & XKV_FRAME_PREFILL) && c &&
+	       XKV_SLOT_NEED(f->key_len, f->value_len) <= c->slot_bytes;
+}
+
 /* The key at hand is in slot f->ref: overwrites it if the conditions hold. */
 __noinline int set_found(struct xkv_frame *f)
 {
@@ -431,20 +459,25 @@ __noinline int set_found(struct xkv_frame *f)
 	}
 	if (!(f->op_flags & XKV_KEEPTTL) || !exists)
 		expire_ms = expiry_asked(f);
-	if (stays_in_class(f, slot)) {
+	outcome = XKV_C_overwrites;
+	version = 0;
+	if (!stays_in_class(f, slot)) {
+		outcome = set_move(f, expire_ms);
+		version = f->version;
+		/* no slot of the right size, but this one will do */
+		if (outcome == XKV_C_pass_no_slot && fits_in_class(f, slot))
+			outcome = XKV_C_overwrites;
+	}
+	if (STOPS(outcome)) {
+		unlock(slot, f->seq);
+		return outcome;
+	}
+	if (outcome == XKV_C_overwrites) {
 		slot->expire_ms = expire_ms;
 		slot->value_len = f->value_len;
 		copy_value(f, slot);
 		version = new_version();
 		unlock(slot, version);
-		outcome = XKV_C_overwrites;
-	} else {
-		outcome = set_move(f, expire_ms);
-		if (outcome != XKV_C_moves) {
-			unlock(slot, f->seq);
-			return outcome;
-		}
-		version = f->version;
 	}
 	put_result(f, XKV_OP_SET, XKV_OK, give, give ? old_len : 0, expire_ms, version);
 	return revived ? XKV_C_revived : outcome;

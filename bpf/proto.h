@@ -5,7 +5,7 @@
  * docs/protocol.md draws it; tests/vectors.txt holds examples of it.
  *
  * A datagram is a header, an optional 16-byte token, 1 to 255 operations and
- * optional padding:
+ * optional padding, which counts as part of the request (XKV_PAD):
  *
  *      0       1       2       3       4       5       6       7
  *     +-------+-------+-------+-------+-------+-------+-------+-------+

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "bpf.h"
@@ -146,13 +147,13 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 	return 0;
 }
 
-/* Moves a snapshot that cannot be read out of the way, so that the next save does not overwrite it. */
+/* Moves a snapshot that cannot be read out of the way, so that neither the next save nor the next bad one overwrites it. */
 static int set_aside(const struct config *cfg, char *err)
 {
-	char from[4096], to[4120];
+	char from[4096], to[4140];
 
 	snprintf(from, sizeof(from), "%s/%s", cfg->dir, cfg->dbfilename);
-	snprintf(to, sizeof(to), "%s.unreadable", from);
+	snprintf(to, sizeof(to), "%s.unreadable-%lld", from, (long long)time(NULL));
 	if (rename(from, to)) {
 		snprintf(err, ERR_LEN, "cannot rename %.200s to %.200s: %s", from, to, strerror(errno));
 		return -errno;
@@ -171,9 +172,6 @@ static int load(struct xkvd *x, char *err)
 	if (!x->fresh)
 		return 0;
 	ret = snapshot_load(x->store, &x->cfg, &keys, reason, sizeof(reason));
-	if (!ret)
-		log_notice("loaded %llu keys from %s/%s", (unsigned long long)keys, x->cfg.dir,
-			   x->cfg.dbfilename);
 	if (!ret || ret == -ENOENT)
 		return 0;
 	if (x->cfg.load_empty) {

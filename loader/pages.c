@@ -287,19 +287,29 @@ int pages_grow(struct store *st, unsigned int class)
 
 /* ---- ahead of need ------------------------------------------------------- */
 
-/* Is a class that XDP uses about to run out?  An eighth of it is kept free, at most four pages. */
-static bool runs_low(const struct store *st, unsigned int class)
+/*
+ * Is a class that XDP uses about to run out?  An eighth of it is kept free, at
+ * most four pages; and XDP says when it found one empty.
+ */
+static bool runs_low(struct store *st, unsigned int class)
 {
-	uint64_t per_page = XKV_PAGE_BYTES / st->classes[class].slot_bytes;
+	struct xkv_class *c = &st->classes[class];
+	uint64_t per_page = XKV_PAGE_BYTES / c->slot_bytes;
 	uint64_t low = per_page * st->class_pages[class] / 8;
+	uint64_t wanted = __atomic_load_n(&c->wanted, __ATOMIC_RELAXED);
+	uint64_t free = __atomic_load_n(&c->free, __ATOMIC_RELAXED);
 
-	if (!st->class_pages[class] || st->classes[class].slot_bytes > XKV_SLOT_WINDOW)
+	if (wanted != st->class_wanted[class]) {
+		st->class_wanted[class] = wanted;
+		return !free;
+	}
+	if (!st->class_pages[class] || c->slot_bytes > XKV_SLOT_WINDOW)
 		return false;
 	if (low < per_page / 4)
 		low = per_page / 4;
 	if (low > 4 * per_page)
 		low = 4 * per_page;
-	return __atomic_load_n(&st->classes[class].free, __ATOMIC_RELAXED) < low;
+	return free < low;
 }
 
 static void *grower(void *arg)

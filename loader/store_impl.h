@@ -37,6 +37,7 @@ struct store {
 	pthread_mutex_t lane_lock;
 	_Atomic unsigned int pages; /* in use; numbered from 0 */
 	unsigned int class_pages[XKV_CLASSES];
+	uint64_t class_wanted[XKV_CLASSES]; /* xkv_class.wanted when it was last looked at */
 	void *_Atomic page[XKV_PAGES_MAX];
 	struct store_lane lane[XKV_BATCH_LANES];
 	unsigned int sweep_page, sweep_slot; /* where store_expire_cycle() goes on */

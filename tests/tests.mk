@@ -1,1 +1,74 @@
 # SPDX-License-Identifier: BSD-2-Clause
+# Building and running the tests, the demo and the quick figures; installation
+# stands in scripts/install.mk.  Included by the main Makefile.
+
+include scripts/install.mk
+
+SAN_FLAGS := -fsanitize=address,undefined -fno-omit-frame-pointer
+JOBS      := $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+# What `make check` builds with: warnings are errors in CI.
+STRICT    := $(if $(CI),1,$(WERROR))
+
+# The client side of the test bed needs it to receive what XDP_TX sends.
+all: $(BUILD)/pass.bpf.o
+
+# A C test (test_*.c), and a helper that other tests run, is one file with a main().  It is linked with
+# the parts that it includes from: files of tests/ without a main(), and archives of xkvd's, the
+# client's and the load generator's objects, so that only what it calls comes along.
+# tests/memstore.c takes the place of loader/store.c where memstore.h is included.
+TEST_LIBS  := -lcmocka -lhiredis $(XKVD_LIBS) $(CLI_LIBS) -lm
+TEST_MAIN  := $(shell grep -l '^int main\b' tests/*.c 2>/dev/null)
+TEST_BIN   := $(TEST_MAIN:tests/%.c=$(BUILD)/tests/%)
+TEST_PARTS := $(patsubst tests/%.c,%,$(filter-out $(TEST_MAIN),$(wildcard tests/*.c)))
+includes    = $(shell grep -qE '^#include .*$(2)' tests/$(1).c && echo $(3))
+parts       = $(foreach p,$(TEST_PARTS),$(call includes,$(1),"$(p).h",$(BUILD)/tests/$(p).o)) \
+	      $(call includes,$(1),bench/,$(BUILD)/tests/bench.a) \
+	      $(call includes,$(1),client/,$(BUILD)/tests/client.a) \
+	      $(call includes,$(1),(loader/|memstore.h),$(BUILD)/tests/loader.a)
+
+tests: $(TEST_BIN)
+
+WITH_MAIN   := $(shell grep -l '^int main\b' loader/*.c client/*.c bench/*.c 2>/dev/null)
+without_main = $(filter-out $(WITH_MAIN:%.c=$(BUILD)/%.o),$(1))
+$(BUILD)/tests/loader.a: $(call without_main,$(XKVD_OBJ))
+$(BUILD)/tests/client.a: $(call without_main,$(LIB_OBJ) $(CLI_OBJ))
+$(BUILD)/tests/bench.a: $(call without_main,$(BENCH_OBJ))
+$(BUILD)/tests/%.a:
+	@mkdir -p $(@D)
+	$(say) AR $@
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+define test_program
+$$(BUILD)/tests/$(1): $$(BUILD)/tests/$(1).o $(call parts,$(1))
+	$$(say) LD $$@
+	$$(Q)$$(CC) $$(XLDFLAGS) $$^ -o $$@ $$(TEST_LIBS)
+endef
+$(foreach t,$(notdir $(TEST_BIN)),$(eval $(call test_program,$(t))))
+
+# Some tests may include skeletons.
+$(BUILD)/tests/%.o: tests/%.c | $(BUILD)/xkv.skel.h
+	$(say) CC $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(XCFLAGS) $(CFLAGS) -c $< -o $@
+
+# Installs what is missing as root; as another user it says what is missing.
+setup:
+	@scripts/setup.sh
+
+# The sub-make looks for bpftool anew, after the packages are there.
+demo:
+	@scripts/setup.sh build demo
+	@XKV_BUILD=$(BUILD) scripts/demo.sh
+
+# Both builds are tested in one run, so that there is one sum at its end.
+check: setup
+	@scripts/require.sh tools
+	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) all tests
+	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) sanitize
+	@tests/run --build $(BUILD) --build $(BUILD)/san
+
+sanitize:
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san SAN='$(SAN_FLAGS)' all tests
+
+bench-quick: all
+	@XKV_BUILD=$(BUILD) bench/quick.py

@@ -1,0 +1,145 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# Puts xkv on a real network interface, in either of the two ways, and takes
+# it off again.
+#
+#   attach.sh check DEV              says what of DEV's settings fits XDP and what to change
+#   attach.sh xkvd DEV [OPTION...]   checks, then runs xkvd in the foreground
+#   attach.sh ip DEV                 checks, then attaches the object with iproute2, no daemon;
+#                                    'xkvd --adopt /sys/fs/bpf/xdp/globals' takes it over later
+#   attach.sh status DEV             what is attached
+#   attach.sh detach DEV [OPTION...] takes off what either way attached; the data in memory goes with
+#                                    it ('xkv save' first keeps it); OPTION as for xkvd (--pin-dir)
+#
+# Exit status: 0 done, 1 refused (a sentence says why), 2 wrong usage.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+
+# In the source tree what was built, else what was installed.
+if [[ -d $XKV_ROOT/loader ]]; then
+	OBJECT=$XKV_BUILD/xkv.bpf.o XKVD=$XKV_BUILD/xkvd
+else
+	OBJECT=@LIBDIR@/xkv/xkv.bpf.o XKVD=@SBINDIR@/xkvd
+fi
+PINS=/sys/fs/bpf/xdp/globals
+
+usage() {
+	warn "usage: attach.sh check|ip|status DEV | attach.sh xkvd|detach DEV [OPTION...]"
+	exit 2
+}
+
+hint() {
+	printf '  hint  %s\n' "$*"
+}
+
+driver() {
+	ethtool -i "$dev" 2>/dev/null | sed -n 's/^driver: //p'
+}
+
+# One page holds a frame and the room that XDP wants around it; more needs multi-buffer programs.
+check_mtu() {
+	local mtu
+	mtu=$(ip -o link show dev "$dev" | grep -o 'mtu [0-9]*' | cut -d' ' -f2)
+	echo "  mtu   $mtu"
+	((mtu <= 3498)) || die "$dev has an MTU of $mtu, and a native XDP program needs frames that fit" \
+		"one page: run 'ip link set dev $dev mtu 1500'"
+	((mtu >= 1500)) || hint "datagrams of xkv clients are up to 1500 bytes: on an MTU of $mtu large" \
+		"values cannot be fetched over UDP"
+}
+
+# feature NAME: on, off or nothing
+feature() {
+	ethtool -k "$dev" 2>/dev/null | sed -n "s/^$1: \(on\|off\).*/\1/p"
+}
+
+check_offloads() {
+	[[ $(feature rx-vlan-offload) != on ]] || hint "the device strips VLAN tags before XDP sees them:" \
+		"if requests come tagged, run 'ethtool -K $dev rxvlan off'"
+	[[ $(feature large-receive-offload) != on ]] ||
+		die "large receive offload merges frames and excludes XDP: run 'ethtool -K $dev lro off'"
+	if [[ $(driver) = veth && $(feature tx-checksumming) = on ]]; then
+		hint "a veth's peer leaves checksums unfinished: run 'ethtool -K PEER tx off' on the peer"
+	fi
+}
+
+# With fewer transmit queues than CPUs drivers share or lock them, or refuse XDP.
+check_channels() {
+	local text queues cpus
+	cpus=$(nproc)
+	text=$(ethtool -l "$dev" 2>/dev/null) || return 0
+	queues=$(sed -n '/Current/,$p' <<<"$text" |
+		awk '/^(RX|Combined):/ && $2 ~ /^[0-9]+$/ { n += $2 } END { print n + 0 }')
+	echo "  queues $queues, CPUs $cpus"
+	((queues >= cpus)) || hint "fewer queues than CPUs: 'ethtool -L $dev combined $cpus' spreads the" \
+		"load, if the device has as many"
+	case $(driver) in
+	virtio_net)
+		hint "virtio_net needs a transmit queue for each CPU more than it uses: give the virtual" \
+			"machine 'queues=$((2 * cpus))', or XDP_TX shares queues under a lock"
+		;;
+	esac
+}
+
+check() {
+	ip link show dev "$dev" >/dev/null 2>&1 ||
+		die "there is no interface $dev: 'ip -br link' lists them"
+	command -v ethtool >/dev/null || die "ethtool is missing: run 'apt-get install -y ethtool'"
+	echo "$dev: driver $(driver)"
+	check_mtu
+	check_offloads
+	check_channels
+	[[ $(ip -o link show dev "$dev") = *,UP[,\>]* ]] || hint "$dev is down: run 'ip link set dev $dev up'"
+}
+
+attached() {
+	ip -o -d link show dev "$dev" | grep -o 'prog/xdp.*\|xdp[a-z]* id [0-9]*' || true
+}
+
+attach_ip() {
+	[[ -r $OBJECT ]] || die "$OBJECT is missing: run 'make' (or 'make install') first"
+	[[ -z $(attached) ]] || die "$dev has an XDP program already: run 'attach.sh detach $dev' first"
+	ip link set dev "$dev" xdpdrv obj "$OBJECT" sec xdp ||
+		die "$dev's driver refused the program in native mode: 'xkvd --interface $dev --mode auto' can" \
+			"use generic mode"
+	echo "attached; the maps are pinned below $PINS"
+	echo "next: $XKVD --interface $dev --adopt $PINS"
+}
+
+detach() {
+	[[ ! -x $XKVD ]] || "$XKVD" --detach --interface "$dev" "$@" || warn "xkvd --detach failed: see above"
+	ip link set dev "$dev" xdpdrv off 2>/dev/null || true
+	ip link set dev "$dev" xdp off 2>/dev/null || true
+	[[ -z $(attached) ]] || die "$dev still has an XDP program: 'bpftool net show dev $dev' tells whose"
+	# Pins of the ip way keep the data; say how to drop it rather than do it.
+	if [[ -d $PINS ]] && [[ -n $(ls -A "$PINS") ]]; then
+		echo "maps stay pinned below $PINS: 'rm -r $PINS' frees them, and what they hold"
+	fi
+}
+
+(($# >= 2)) || usage
+action=$1 dev=$2
+shift 2
+[[ $action = xkvd || $action = detach || $# -eq 0 ]] || usage
+case $action in
+check) check ;;
+xkvd)
+	require root kernel btf bpffs
+	check
+	exec "$XKVD" --interface "$dev" "$@"
+	;;
+ip)
+	require root kernel btf bpffs
+	check
+	attach_ip
+	;;
+status)
+	if [[ -n $(attached) ]]; then attached; else echo "nothing is attached to $dev"; fi
+	;;
+detach)
+	require root
+	detach "$@"
+	;;
+*) usage ;;
+esac

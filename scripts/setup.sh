@@ -1,0 +1,171 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# Installs what is missing for building, showing and testing xkv on Debian 12
+# and Ubuntu 24.04 (and newer), after saying what and why.
+#
+#   scripts/setup.sh [--check] [build] [demo] [test]     default: all three groups
+#
+# Exit status: 0 all is there (or was installed), 1 something is missing, 2 wrong usage.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+OS_RELEASE=${XKV_REQ_OS_RELEASE:-/etc/os-release}
+POLICY=${XKV_REQ_POLICY:-/usr/sbin/policy-rc.d}
+
+# Group, package, what it is for.  A name that starts with ? is taken only where the system offers it.
+packages() {
+	cat <<'END'
+build make             runs the build
+build gcc              compiles user space
+build libc6-dev        C library headers
+build pkg-config       finds libraries for what links to libxkv
+build clang            compiles the BPF programs
+build llvm             llvm-objdump and llvm-strip for BPF objects
+build libbpf-dev       loads BPF programs and maps
+build libxdp-dev       attaches XDP programs
+build libelf-dev       libbpf reads object files with it
+build zlib1g-dev       libbpf needs it
+build libev-dev        event loop of xkvd
+build liblzf-dev       compressed strings in snapshots
+build libedit-dev      line editing in xkv
+build libjansson-dev   JSON output
+build libsystemd-dev   readiness messages to systemd
+build libhiredis-dev   xkv speaks RESP with it where a request has to go over TCP
+demo  iproute2         network namespaces and veth pairs
+demo  ethtool          checksum offloads of the test bed
+demo  util-linux       nsenter and flock
+demo  kmod             modprobe veth
+demo  redis-tools      redis-cli and redis-benchmark, the clients of the TCP door
+demo  ?xdp-tools       xdp-loader shows what is attached
+test  redis-server     the stock server that snapshots are exchanged with
+test  python3          the end-to-end tests
+test  python3-pytest   their framework
+test  python3-redis    the Redis client library that they use
+test  libcmocka-dev    framework of the C tests
+test  tcpdump          shows that captures have no checksum error
+test  ?libclang-rt-dev run-time library of the fuzz targets
+END
+	# bpftool is a package of its own in Debian, a part of the kernel's tools in Ubuntu.
+	if [[ $ID = ubuntu ]]; then
+		echo 'build linux-tools-common  bpftool (wrapper): skeleton headers, dumps'
+		echo 'build linux-tools-generic bpftool itself'
+	else
+		echo 'build bpftool          skeleton headers, map dumps'
+	fi
+}
+
+usage() {
+	warn "usage: setup.sh [--check] [build] [demo] [test]"
+	exit 2
+}
+
+have() {
+	[[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) = installed ]]
+}
+
+offered() {
+	LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q '^  Candidate: [^(]'
+}
+
+# Prints "package purpose" of each missing package of the groups given.
+missing() {
+	local group package purpose
+	while read -r group package purpose; do
+		[[ " $* " = *" $group "* ]] || continue
+		if [[ $package = \?* ]]; then
+			package=${package#\?}
+			have "$package" || ! offered "$package" || printf '%-20s %s\n' "$package" "$purpose"
+		else
+			have "$package" || printf '%-20s %s\n' "$package" "$purpose"
+		fi
+	done < <(packages)
+}
+
+# A package must not start its service while we install: redis-server would take port 6379.
+hold_services() {
+	[[ -e $POLICY ]] && return
+	printf '#!/bin/sh\nexit 101\n' >"$POLICY"
+	chmod 755 "$POLICY"
+	trap 'rm -f "$POLICY"' EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+}
+
+install_packages() {
+	local log
+	log=$(mktemp)
+	hold_services
+	export DEBIAN_FRONTEND=noninteractive
+	local package stale=0
+	for package; do
+		offered "$package" || stale=1
+	done
+	if ((stale)); then
+		echo "  package lists are missing or old: apt-get update"
+		apt-get update >"$log" 2>&1 </dev/null || warn "apt-get update failed: $(tail -n 1 "$log")"
+	fi
+	if ! apt-get install -y --no-install-recommends "$@" >"$log" 2>&1 </dev/null; then
+		# Lists that are a few days old name versions that the mirror has dropped.
+		apt-get update >>"$log" 2>&1 </dev/null || true
+		if ! apt-get install -y --no-install-recommends "$@" >>"$log" 2>&1 </dev/null; then
+			tail -n 20 "$log" >&2
+			die "apt-get could not install the packages (full log: $log): check the network and" \
+				"/etc/apt/sources.list, then run it again"
+		fi
+	fi
+	rm -f "$log"
+}
+
+# A redis-server that was here before is the owner's; one that came with us stays off.
+keep_redis_off() {
+	[[ -d /run/systemd/system ]] || return 0
+	systemctl disable --quiet redis-server.service 2>/dev/null ||
+		warn "could not disable redis-server.service: it will start at the next boot; if you do not" \
+			"want that, run 'systemctl disable redis-server'"
+}
+
+check_only=0 groups=()
+for arg; do
+	case $arg in
+	--check) check_only=1 ;;
+	build | demo | test) groups+=("$arg") ;;
+	*) usage ;;
+	esac
+done
+((${#groups[@]})) || groups=(build demo test)
+
+ID='' ID_LIKE='' PRETTY_NAME='this system'
+# shellcheck disable=SC1090 # the system's own file
+[[ ! -r $OS_RELEASE ]] || . "$OS_RELEASE"
+case " $ID $ID_LIKE " in
+*" ubuntu "*) ID=ubuntu ;;
+*" debian "*) ID=debian ;;
+*)
+	warn "$PRETTY_NAME is neither Debian nor Ubuntu: nothing is installed; make sure that you have what" \
+		"these packages hold: $(packages | awk '{sub(/^\?/, "", $2); print $2}' | paste -sd ' ')"
+	exit 0
+	;;
+esac
+
+list=$(missing "${groups[@]}")
+if [[ -z $list ]]; then
+	echo "setup: nothing is missing for ${groups[*]}"
+	exit 0
+fi
+mapfile -t names < <(awk '{print $1}' <<<"$list")
+command="apt-get install -y --no-install-recommends ${names[*]}"
+if ((check_only)); then
+	printf 'setup: missing packages:\n%s\n' "$list"
+	warn "packages are missing: run 'sudo $command'"
+	exit 1
+fi
+if ((${XKV_REQ_UID:-$EUID} != 0)); then
+	warn "packages are missing: run 'sudo $command'"
+	exit 1
+fi
+printf 'setup: installing with apt-get (no service is started):\n%s\n' "$list"
+install_packages "${names[@]}"
+[[ " ${names[*]} " != *" redis-server "* ]] || keep_redis_off
+echo "setup: done"

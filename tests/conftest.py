@@ -1,0 +1,470 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the end-to-end tests share: a test bed, daemons on it, clients inside its namespaces.
+
+Fixtures
+    bed          a test bed of its own name, for one module; torn down after it
+    xkvd         starts daemons on the bed for one test: d = xkvd(), d = xkvd("--miss", "reply")
+    xkvd_module  the same for a whole module
+
+Every daemon has a pin directory and a data directory of its own.  XKV_BUILD (default build) says
+which binaries are tested.
+"""
+import contextlib
+import ctypes
+import itertools
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import proto
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / os.environ.get("XKV_BUILD", "build")  # an absolute XKV_BUILD stands alone
+PREFIX = os.environ.get("XKV_TEST_PREFIX") or f"xkvt{secrets.token_hex(3)}"
+CASE_SECONDS = 180
+SERVER, SERVER6, CLIENT, CLIENT6 = "10.77.0.1", "fd77::1", "10.77.0.2", "fd77::2"
+SANITIZERS = ("AddressSanitizer", "LeakSanitizer", "runtime error:")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_CLONE_NEWNET = 0x40000000
+
+
+def wait_for(condition, seconds=10.0, what="the condition"):
+    """Returns the first true value of condition(); fails the test when the time is up."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            pytest.fail(f"{what}: not within {seconds:g} s", pytrace=True)
+        time.sleep(0.01)
+
+
+def run(*argv, check=True, timeout=60, **more):
+    """Runs a command and returns it with its output as text (text=False: as bytes)."""
+    more.setdefault("text", True)
+    if "input" not in more:
+        more.setdefault("stdin", subprocess.DEVNULL)
+    done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          timeout=timeout, check=False, **more)
+    if check and done.returncode:
+        pytest.fail(f"{' '.join(map(str, argv))}: exit status {done.returncode}\n"
+                    f"{done.stdout}\n{done.stderr}", pytrace=True)
+    return done
+
+
+class Bed:
+    """Two network namespaces joined by a veth pair (scripts/testbed.sh)."""
+
+    def __init__(self, name):
+        self.name = name
+        self.env = dict(os.environ, XKV_TESTBED=name, XKV_BUILD=str(BUILD))
+
+    def _script(self, *argv):
+        return run(ROOT / "scripts/testbed.sh", *argv, env=self.env)
+
+    def up(self):
+        self._script("up")
+
+    def down(self):
+        self._script("down")
+
+    def netns(self, side):
+        return f"/run/netns/{self.name}-{side}"
+
+    def argv(self, side, *argv):
+        return ["nsenter", f"--net={self.netns(side)}", "--", *map(str, argv)]
+
+    def run(self, side, *argv, **more):
+        """Runs a command on one side ("client" or "server")."""
+        return run(*self.argv(side, *argv), env=more.pop("env", self.env), **more)
+
+    def popen(self, side, *argv, **more):
+        return subprocess.Popen(self.argv(side, *argv), env=more.pop("env", self.env), **more)
+
+    @contextlib.contextmanager
+    def inside(self, side):
+        """Sockets that this thread opens meanwhile belong to that side, for as long as they live."""
+        back = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        there = os.open(self.netns(side), os.O_RDONLY)
+        try:
+            _setns(there)
+            yield
+        finally:
+            _setns(back)
+            os.close(there)
+            os.close(back)
+
+    def socket(self, side, family=socket.AF_INET, kind=socket.SOCK_DGRAM, proto=0, timeout=5.0):
+        with self.inside(side):
+            sock = socket.socket(family, kind, proto)
+        sock.settimeout(timeout)
+        return sock
+
+    def packet_socket(self, side, ethertype=3, timeout=5.0):
+        """Sends and receives whole frames on that side's end of the pair (3: all protocols)."""
+        with self.inside(side):
+            return PacketSocket("xkv0" if side == "server" else "xkv1", ethertype, timeout)
+
+    def tcp(self, side, host=SERVER, port=6379, timeout=10.0):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = self.socket(side, family, socket.SOCK_STREAM, timeout=timeout)
+        sock.connect((host, port))
+        return sock
+
+    def ping(self, host=SERVER, side="client", data=b"", timeout=5.0):
+        """An ICMP echo request; whether the reply came, with the same data."""
+        six = ":" in host
+        family, proto_, request, reply = ((socket.AF_INET6, socket.IPPROTO_ICMPV6, 128, 129) if six
+                                          else (socket.AF_INET, socket.IPPROTO_ICMP, 8, 0))
+        body = secrets.token_bytes(4) + data
+        packet = struct.pack("!BBH", request, 0, 0) + body
+        packet = packet[:2] + struct.pack("!H", proto.checksum(packet)) + packet[4:]
+        with self.socket(side, family, socket.SOCK_RAW, proto_, timeout=timeout) as sock:
+            sock.sendto(packet, (host, 0))
+            end = time.monotonic() + timeout
+            while time.monotonic() < end:
+                try:
+                    got = sock.recv(65536)[0 if six else 20:]
+                except socket.timeout:
+                    break
+                if got[0] == reply and got[4:] == body:
+                    return True
+        return False
+
+    def redis(self, host=SERVER, port=6379, side="client", **options):
+        """A redis-py client on that side."""
+        import redis  # only some tests need it
+
+        bed = self
+
+        class Connection(redis.Connection):
+            def _connect(self):
+                with bed.inside(side):
+                    return super()._connect()
+
+        options.setdefault("socket_timeout", 10)
+        pool = redis.ConnectionPool(connection_class=Connection, host=host, port=port, **options)
+        return redis.Redis(connection_pool=pool)
+
+
+def _setns(fd):
+    if _libc.setns(fd, _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+class PacketSocket(socket.socket):
+    """Whole Ethernet frames on one interface; receives only what comes in, as it stood on the wire."""
+
+    _SOL_PACKET, _AUXDATA = 263, 8
+    _VLAN_VALID = 0x10  # TP_STATUS_VLAN_VALID
+
+    def __init__(self, device, ethertype=3, timeout=5.0):
+        super().__init__(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ethertype))
+        self.setsockopt(self._SOL_PACKET, self._AUXDATA, 1)
+        self.bind((device, ethertype))
+        self.settimeout(timeout)
+
+    def recv(self, size=65536, flags=0):
+        while True:
+            data, control, _, where = self.recvmsg(size, 256, flags)
+            if where[2] != socket.PACKET_OUTGOING:
+                return self._with_tag(data, control)
+
+    def _with_tag(self, data, control):
+        # The kernel takes the outermost VLAN tag out of the frame before sockets see it.
+        for level, kind, text in control:
+            if (level, kind) == (self._SOL_PACKET, self._AUXDATA):
+                status, _, _, _, _, tci, tpid = struct.unpack_from("=IIIHHHH", text)
+                if status & self._VLAN_VALID:
+                    return data[:12] + struct.pack("!HH", tpid, tci) + data[12:]
+        return data
+
+
+class Udp:
+    """A client of the UDP door on one connected socket; a reply that breaks the format is an error."""
+
+    def __init__(self, sock, token=b""):
+        self.sock, self.token = sock, token
+        self._ids = itertools.count(secrets.randbits(32))
+
+    def ask(self, *ops, **more):
+        """The decoded reply to one datagram with these operations, None if none comes in time."""
+        more.setdefault("token", self.token)
+        more.setdefault("id", next(self._ids))
+        self.sock.send(proto.request(*ops, **more))
+        while True:
+            try:
+                reply = proto.decode(self.sock.recv(65536))
+            except socket.timeout:
+                return None
+            if reply.id == more["id"]:  # else a late one
+                return reply
+
+    def one(self, op, **more):
+        """The result of a single operation, which there must be."""
+        reply = self.ask(op, **more)
+        assert reply is not None, f"no reply to {op}"
+        assert reply.status == 0 and len(reply.results) == 1, reply
+        return reply.results[0]
+
+    def get(self, key, **more):
+        """Asks with as much padding as the largest value needs."""
+        return self.one(proto.get(key), **{"pad_to": 512, **more})
+
+    def set(self, key, value, **more):
+        return self.one(proto.set_(key, value, **more))
+
+    def delete(self, key, **more):
+        return self.one(proto.delete(key, **more))
+
+    def close(self):
+        self.sock.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Xkvd:
+    """One daemon on a bed.  It keeps its directories over stop() and start()."""
+
+    def __init__(self, bed, tmp, options):
+        self.bed = bed
+        self.tmp = Path(tmp)
+        self.pins = Path(f"/sys/fs/bpf/xkv-test-{PREFIX}-{secrets.token_hex(3)}")
+        self.dir = self.tmp / "data"
+        self.dir.mkdir(parents=True, exist_ok=True)
+        self.log_path = self.tmp / "xkvd.log"
+        self.log_path.touch()
+        self.options = [str(o) for o in options]
+        self.port = int(self._option("--port", "6379"))
+        self.process = None
+
+    def _option(self, name, default):
+        return self.options[self.options.index(name) + 1] if name in self.options else default
+
+    def argv(self):
+        argv = [str(BUILD / "xkvd")]
+        if "--interface" not in self.options:
+            argv += ["--interface", "xkv0"]
+        return argv + ["--pin-dir", str(self.pins), "--dir", str(self.dir), *self.options]
+
+    def start(self, wait=True, seconds=30.0):
+        assert self.process is None or self.process.poll() is not None, "xkvd runs already"
+        with self.log_path.open("ab") as log:
+            self.process = self.bed.popen("server", *self.argv(), stdin=subprocess.DEVNULL,
+                                          stdout=log, stderr=log)
+        if wait:
+            self.wait_ready(seconds)
+        return self
+
+    def wait_ready(self, seconds=30.0):
+        def ready():
+            if self.process.poll() is not None:
+                pytest.fail(f"xkvd ended with status {self.process.returncode}:\n{self.log()}")
+            try:
+                with self.bed.tcp("server", port=self.port, timeout=1.0) as sock:
+                    # "-NOAUTH" and "-LOADING" come from a running server too; loading is not ready.
+                    sock.sendall(b"PING\r\n")
+                    answer = sock.recv(100)
+                    return answer and not answer.startswith(b"-LOADING")
+            except OSError:
+                return False
+
+        wait_for(ready, seconds, f"xkvd answers on port {self.port}; its log:\n{self.log()}")
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def wait(self, seconds=30.0):
+        return self.process.wait(seconds)
+
+    def kill(self):
+        """As if it crashed: the pinned programs and maps go on."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, seconds=60.0):
+        """A clean stop by SIGTERM, which must succeed; XDP stays attached."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            pytest.fail(f"xkvd did not stop within {seconds:g} s of SIGTERM:\n{self.log()}")
+        assert status == 0, f"xkvd ended with status {status}:\n{self.log()}"
+
+    def restart(self):
+        self.stop()
+        return self.start()
+
+    def detach(self, check=True):
+        return self.bed.run("server", BUILD / "xkvd", "--detach", "--interface", "xkv0",
+                            "--pin-dir", self.pins, check=check)
+
+    def close(self):
+        """Ends it and removes all that it pinned; complains about what a sanitizer found."""
+        try:
+            self.stop()
+            if self.pins.exists():
+                self.detach(check=False)
+            log = self.log()
+            assert not any(word in log for word in SANITIZERS), f"a sanitizer complained:\n{log}"
+        finally:
+            if self.process is not None and self.process.poll() is None:
+                self.kill()
+            self.bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off", check=False)
+            shutil.rmtree(self.pins, ignore_errors=True)
+
+    # Clients ---------------------------------------------------------------------------------
+
+    def redis(self, **options):
+        return self.bed.redis(port=self.port, **options)
+
+    def cli(self, *argv, **more):
+        """Runs build/xkv on the client's side against this daemon."""
+        return self.bed.run("client", BUILD / "xkv", "-h", more.pop("host", SERVER), "-p", self.port,
+                            *argv, **more)
+
+    def ask(self, datagram, host=SERVER, seconds=5.0):
+        """Sends one datagram to the daemon's port and returns the answer, None if none came."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with self.bed.socket("client", family, timeout=seconds) as sock:
+            sock.connect((host, self.port))
+            sock.send(datagram)
+            try:
+                return sock.recv(65536)
+            except socket.timeout:
+                return None
+
+    def udp(self, host=SERVER, side="client", source=None, timeout=5.0, token=b""):
+        """A client of the UDP door; `source` is the address that it sends from."""
+        sock = self.bed.socket(side, socket.AF_INET6 if ":" in host else socket.AF_INET, timeout=timeout)
+        if source:
+            sock.bind((source, 0))
+        sock.connect((host, self.port))
+        return Udp(sock, token)
+
+    def counters(self):
+        """What the programs have counted, by name, over all CPUs; the daemon need not run."""
+        total = {}
+        for cpu in self.map_dump("xkv_counters")[0]["formatted"]["values"]:
+            for name, value in cpu["value"].items():
+                total[name] = total.get(name, 0) + value
+        return total
+
+    @contextlib.contextmanager
+    def counted(self, **expected):
+        """Insists that these counters grow by so much meanwhile, e.g. counted(replies=1)."""
+        before = self.counters()
+        yield
+        after = self.counters()
+        grown = {name: after[name] - before[name] for name in expected}
+        assert grown == expected, f"counters grew by {grown}, not by {expected}"
+
+    def map_dump(self, name):
+        """The entries of a pinned map as bpftool shows them."""
+        return json.loads(run("bpftool", "-j", "map", "dump", "pinned", self.pins / name).stdout)
+
+
+def _missing_privilege():
+    if os.geteuid() != 0:
+        return "needs root for network namespaces and BPF"
+    done = run(ROOT / "scripts/require.sh", "kernel", "btf", "bpffs", "netns", check=False)
+    return done.stderr.strip().replace("\n", "; ") if done.returncode else None
+
+
+@pytest.fixture(scope="session")
+def privileged():
+    """Skips, with the reason, where no test bed can be made."""
+    reason = _missing_privilege()
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def bed(privileged):
+    made = Bed(f"{PREFIX}-{secrets.token_hex(2)}")
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+
+
+def _factory(bed, tmp_path_factory):
+    daemons = []
+
+    def start(*options, wait=True, run=True):
+        """Starts a daemon with these options; run=False only prepares it."""
+        daemon = Xkvd(bed, tmp_path_factory.mktemp("xkvd"), options)
+        daemons.append(daemon)
+        return daemon.start(wait) if run else daemon
+
+    return start, daemons
+
+
+def _close_all(daemons):
+    problems = []
+    for daemon in reversed(daemons):
+        try:
+            daemon.close()
+        except (Exception, pytest.fail.Exception) as error:  # the others must be closed all the same
+            problems.append(error)
+    if problems:
+        raise problems[0]
+
+
+@pytest.fixture
+def xkvd(bed, tmp_path_factory):
+    start, daemons = _factory(bed, tmp_path_factory)
+    yield start
+    _close_all(daemons)
+
+
+@pytest.fixture(scope="module")
+def xkvd_module(bed, tmp_path_factory):
+    start, daemons = _factory(bed, tmp_path_factory)
+    yield start
+    _close_all(daemons)
+
+
+# A case that hangs fails after CASE_SECONDS, or after @pytest.mark.seconds(N). ----------------
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "seconds(N): the time that this case has")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item):
+    mark = item.get_closest_marker("seconds")
+    seconds = mark.args[0] if mark else CASE_SECONDS
+
+    def late(_signal, _frame):
+        pytest.fail(f"took longer than {seconds} s", pytrace=True)
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
