@@ -65,12 +65,18 @@ static __always_inline bool padding_is_clean(struct xkv_frame *f, __u32 off, __u
 }
 
 /* Fills in "the operation at hand". -1, or the outcome of one that is refused, with its result. */
-static __always_inline int op_parse(struct xkv_frame *f, struct xkv_op *op)
+__noinline int op_parse(struct xkv_frame *f)
 {
-	__u32 room = f->end - f->in_off - sizeof(*op);
-	__u32 value_len = bpf_ntohl(op->value_len);
-	int known = known_flags(op->opcode);
+	struct xkv_op *op;
+	__u32 room, value_len;
+	int known;
 
+	if (!f)
+		return XKV_C_op_bad_request;
+	op = (struct xkv_op *)&IN(f, f->in_off);
+	room = f->end - f->in_off - sizeof(*op);
+	value_len = bpf_ntohl(op->value_len);
+	known = known_flags(op->opcode);
 	if (known < 0)
 		return answer(f, op->opcode, XKV_BAD_OPCODE, XKV_C_op_bad_opcode);
 	if (op->opcode != XKV_OP_PING && (!op->key_len || op->key_len > XKV_KEY_MAX))
@@ -108,17 +114,12 @@ static __always_inline int answer_stopped(struct xkv_frame *f, __u8 opcode, int 
 /* Runs the operation at in_off, of which there are at least the fixed fields, and goes on to the next. */
 __noinline int op_run(struct xkv_frame *f)
 {
-	struct xkv_op *op;
+	int outcome = op_parse(f);
 	__u8 opcode;
-	int outcome;
 
-	if (!f || f->in_off > XKV_FRAME_BYTES - sizeof(*op))
-		return XKV_C_op_bad_request;
-	op = (struct xkv_op *)&IN(f, f->in_off);
-	opcode = op->opcode;
-	outcome = op_parse(f, op);
-	if (outcome >= 0)
+	if (outcome >= 0 || !f)
 		return outcome;
+	opcode = ((struct xkv_op *)&IN(f, f->in_off))->opcode;
 	if (opcode != XKV_OP_PING)
 		f->fingerprint = key_fingerprint(f, f->key_off, f->key_len);
 	switch (opcode) {

@@ -28,7 +28,7 @@
 #define ROUND_COMMANDS 256
 #define ROUND_OUTPUT   (256 << 10)
 #define ROUND_WRITE    (4 << 20)
-#define PAUSE_ABOVE    (1 << 20) /* unsent bytes at which execution pauses... */
+#define PAUSE_ABOVE    (1 << 20)   /* unsent bytes at which execution pauses... */
 #define RESUME_BELOW   (256 << 10) /* ...and goes on */
 #define ROOM_MIN       (16 << 10)
 #define ROOM_HINT_MAX  (2 << 20) /* a longer argument gets its memory as its bytes come */
@@ -40,8 +40,8 @@ void client_address(const struct client *c, bool peer, char text[ADDRESS_TEXT])
 	struct sockaddr_storage addr;
 	socklen_t len = sizeof(addr);
 	unsigned int port = 0;
-	int ret = peer ? getpeername(c->fd, (struct sockaddr *)&addr, &len) :
-			 getsockname(c->fd, (struct sockaddr *)&addr, &len);
+	int ret = peer ? getpeername(c->fd, (struct sockaddr *)&addr, &len)
+		       : getsockname(c->fd, (struct sockaddr *)&addr, &len);
 
 	if (!ret && addr.ss_family == AF_INET) {
 		const struct sockaddr_in *in = (const struct sockaddr_in *)&addr;

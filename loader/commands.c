@@ -152,7 +152,7 @@ static const struct command table[] = {
 };
 /* clang-format on */
 
-#define TABLE_SIZE (sizeof(table) / sizeof(table[0]))
+#define TABLE_SIZE   (sizeof(table) / sizeof(table[0]))
 #define NAME_MAX_LEN 16
 
 /* --- look-up --- */
@@ -210,9 +210,9 @@ static const struct command *parent_of(const struct command *cmd)
 	for (unsigned int i = 0; i < 3; i++)
 		for (const struct command *sub = subs[i]; sub->name; sub++)
 			if (sub == cmd)
-				return subs[i] == config_sub ? find("config", 6) :
-				       subs[i] == client_sub ? find("client", 6) :
-							       find("command", 7);
+				return subs[i] == config_sub   ? find("config", 6)
+				       : subs[i] == client_sub ? find("client", 6)
+							       : find("command", 7);
 	return NULL;
 }
 
@@ -221,8 +221,8 @@ const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_
 {
 	const struct command *parent = parent_of(cmd);
 
-	snprintf(text, COMMAND_NAME_MAX, "%s%s%s", parent ? parent->name : "",
-		 parent ? "|" : "", cmd->name);
+	snprintf(text, COMMAND_NAME_MAX, "%s%s%s", parent ? parent->name : "", parent ? "|" : "",
+		 cmd->name);
 	return text;
 }
 
@@ -336,7 +336,8 @@ static void refuse_http(struct client *c)
 
 static bool arity_ok(const struct command *cmd, unsigned int argc)
 {
-	return cmd->arity >= 0 ? argc == (unsigned int)cmd->arity : argc >= (unsigned int)-cmd->arity;
+	return cmd->arity >= 0 ? argc == (unsigned int)cmd->arity
+			       : argc >= (unsigned int)-cmd->arity;
 }
 
 void command_run(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -381,13 +382,13 @@ struct flag_name {
 };
 
 static const struct flag_name flag_names[] = {
-	{ CMD_WRITE, "write" },	    { CMD_READONLY, "readonly" }, { CMD_DENYOOM, "denyoom" },
-	{ CMD_ADMIN, "admin" },	    { CMD_NOSCRIPT, "noscript" }, { CMD_LOADING, "loading" },
-	{ CMD_STALE, "stale" },	    { CMD_FAST, "fast" },	  { CMD_NO_AUTH, "no_auth" },
+	{ CMD_WRITE, "write" }, { CMD_READONLY, "readonly" }, { CMD_DENYOOM, "denyoom" },
+	{ CMD_ADMIN, "admin" }, { CMD_NOSCRIPT, "noscript" }, { CMD_LOADING, "loading" },
+	{ CMD_STALE, "stale" }, { CMD_FAST, "fast" },	      { CMD_NO_AUTH, "no_auth" },
 };
 
 static const struct flag_name category_names[] = {
-	{ CMD_WRITE, "@write" }, { CMD_READONLY, "@read" }, { CMD_ADMIN, "@admin" },
+	{ CMD_WRITE, "@write" },     { CMD_READONLY, "@read" }, { CMD_ADMIN, "@admin" },
 	{ CMD_ADMIN, "@dangerous" }, { CMD_FAST, "@fast" },
 };
 
@@ -613,7 +614,8 @@ static void cmd_help(struct client *c, unsigned int argc, const struct resp_arg 
 		text[at] = (char)toupper((unsigned char)text[at]);
 	reply_status(&c->out, text);
 	for (const struct command *sub = cmd->sub; sub->name; sub++) {
-		snprintf(text, sizeof(text), "%s%s%s", sub->name, sub->usage[0] ? " " : "", sub->usage);
+		snprintf(text, sizeof(text), "%s%s%s", sub->name, sub->usage[0] ? " " : "",
+			 sub->usage);
 		for (at = 0; sub->name[at]; at++)
 			text[at] = (char)toupper((unsigned char)text[at]);
 		reply_status(&c->out, text);

@@ -30,11 +30,12 @@ enum command_flags {
 };
 
 struct command {
-	const char *name;     /* lower case; NULL ends a table */
+	const char *name; /* lower case; NULL ends a table */
 	command_fn *fn;
-	int arity;            /* words, the name included; negative: at least so many */
+	int arity; /* words, the name included; negative: at least so many */
 	unsigned int flags;
-	int first, last, step; /* where the keys stand, 0 = none; a negative `last` counts from the end */
+	int first, last,
+		step; /* where the keys stand, 0 = none; a negative `last` counts from the end */
 	const char *group, *usage, *summary;
 	const struct command *sub; /* subcommands, NULL = none */
 };
@@ -67,15 +68,16 @@ static inline bool arg_is(const struct resp_arg *arg, const char *word)
 /* INFO (info.c): the text of the named sections, all of the default ones if none is; malloc()ed. */
 char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv, size_t *len);
 
-/* Lowers maxclients to what the limit of open files permits, after trying to raise that (server.c). */
+/* Lowers maxclients to what the limit of open files permits, after trying to raise that (server.c).
+ */
 void server_fit_open_files(struct server *s);
 
 /* commands_string.c */
 command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getset, cmd_mget,
 	cmd_mset, cmd_strlen;
 /* commands_keyspace.c */
-command_fn cmd_del, cmd_exists, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire,
-	cmd_expireat, cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan;
+command_fn cmd_del, cmd_exists, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire, cmd_expireat,
+	cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan;
 /* commands_server.c */
 command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_reset, cmd_info,
 	cmd_config_get, cmd_config_set, cmd_config_resetstat, cmd_client_setname,

@@ -11,7 +11,7 @@
 #define SCAN_COUNT     10
 #define SCAN_COUNT_MAX 10000 /* more would let one client stop the loop; COUNT is a hint anyway */
 #define KEYS_STEP      1000
-#define EXPIRE_TRIES   64    /* of EXPIRE NX|XX|GT|LT while others change the key */
+#define EXPIRE_TRIES   64 /* of EXPIRE NX|XX|GT|LT while others change the key */
 
 /* DEL and EXISTS: how many of the keys there are. An error other than "no such key" ends it. */
 static int delete_one(struct client *c, const struct resp_arg *key)
@@ -131,7 +131,8 @@ static bool expire_options(struct client *c, unsigned int argc, const struct res
 		*conditions |= 1U << bit;
 	}
 	if (*conditions & EXPIRE_NX && *conditions & ~(unsigned int)EXPIRE_NX) {
-		reply_error(&c->out, "ERR NX and XX, GT or LT options at the same time are not compatible");
+		reply_error(&c->out,
+			    "ERR NX and XX, GT or LT options at the same time are not compatible");
 		return false;
 	}
 	if (*conditions & EXPIRE_GT && *conditions & EXPIRE_LT) {
@@ -208,8 +209,8 @@ static void expire(struct client *c, unsigned int argc, const struct resp_arg *a
 		return;
 	}
 	when = (seconds ? when * 1000 : when) + now;
-	ret = conditions ? set_expiry_if(c, &argv[1], conditions, when) :
-			   set_expiry(c, &argv[1], when);
+	ret = conditions ? set_expiry_if(c, &argv[1], conditions, when)
+			 : set_expiry(c, &argv[1], when);
 	if (ret == -EINVAL)
 		reply_error(&c->out, "ERR invalid expire time in '%s' command", command);
 	else if (ret && ret != -ENOENT && ret != -ECANCELED)

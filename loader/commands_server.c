@@ -90,8 +90,9 @@ void cmd_auth(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	if (argc > 3)
 		reply_error(&c->out, "ERR syntax error");
 	else if (argc == 2 && !c->srv->cfg->requirepass[0])
-		reply_error(&c->out, "ERR AUTH <password> called without any password configured "
-				     "for the default user. Are you sure your configuration is correct?");
+		reply_error(&c->out,
+			    "ERR AUTH <password> called without any password configured "
+			    "for the default user. Are you sure your configuration is correct?");
 	else if (authenticate(c, argc == 3 ? &argv[1] : NULL, &argv[argc - 1]))
 		reply_status(&c->out, "OK");
 }
@@ -195,7 +196,8 @@ void cmd_hello(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct hello h = { 0 };
 
-	if (argc > 1 && (!hello_version(c, &argv[1], &h.version) || !hello_options(c, argc, argv, &h)))
+	if (argc > 1 &&
+	    (!hello_version(c, &argv[1], &h.version) || !hello_options(c, argc, argv, &h)))
 		return;
 	if (h.user && !authenticate(c, h.user, h.password))
 		return;
@@ -260,7 +262,8 @@ void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_a
 		reply_error(&c->out, "ERR Unrecognized option '%.*s'",
 			    (int)strnlen(argv[2].ptr, argv[2].len), argv[2].ptr);
 	else if (!is_name(&argv[3]))
-		reply_error(&c->out, "ERR %s cannot contain spaces, newlines or special characters.",
+		reply_error(&c->out,
+			    "ERR %s cannot contain spaces, newlines or special characters.",
 			    name ? "lib-name" : "lib-ver");
 	else if (set_text(c, name ? &c->lib_name : &c->lib_version, &argv[3]))
 		reply_status(&c->out, "OK");
@@ -275,14 +278,16 @@ static void print_client(FILE *out, const struct client *c)
 	client_address(c, true, peer);
 	client_address(c, false, local);
 	fprintf(out,
-		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=N db=0 sub=0 psub=0 "
-		"multi=-1 qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu events=%s cmd=%s "
+		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=N db=0 sub=0 "
+		"psub=0 multi=-1 qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
+		"events=%s cmd=%s "
 		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
 		(unsigned long long)c->id, peer, local, c->fd, c->name ? c->name : "",
 		(long long)(now - c->since), (long long)(now - c->active), c->in.len - c->in.pos,
 		c->in.cap - c->in.len, c->parser.cap * sizeof(struct resp_arg), c->out.bytes,
-		ev_is_active(&c->writable) ? "rw" : "r", c->last ? command_full_name(c->last, name) : "NULL",
-		c->out.version, c->lib_name ? c->lib_name : "", c->lib_version ? c->lib_version : "");
+		ev_is_active(&c->writable) ? "rw" : "r",
+		c->last ? command_full_name(c->last, name) : "NULL", c->out.version,
+		c->lib_name ? c->lib_name : "", c->lib_version ? c->lib_version : "");
 }
 
 /* Replies what a FILE collected; frees it. */
@@ -312,7 +317,7 @@ void cmd_client_info(struct client *c, unsigned int argc, const struct resp_arg 
 }
 
 struct client_filter {
-	bool none;      /* a type of client that there is not */
+	bool none;	  /* a type of client that there is not */
 	unsigned int ids; /* arguments from argv[3] on are ids; 0 = all clients */
 };
 
@@ -372,8 +377,8 @@ void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg 
 		return;
 	}
 	TAILQ_FOREACH(each, &c->srv->clients, link)
-		if (filter_has(&filter, argv, each->id))
-			print_client(out, each);
+	if (filter_has(&filter, argv, each->id))
+		print_client(out, each);
 	reply_collected(c, out, &text, &len);
 }
 
@@ -397,8 +402,9 @@ static char **strings_from(struct client *c, unsigned int count, const struct re
 	char **strings = calloc(count + 1, sizeof(*strings));
 
 	for (unsigned int i = 0; strings && i < count; i++) {
-		strings[i] = memchr(argv[i].ptr, '\0', argv[i].len) ? NULL :
-								      strndup(argv[i].ptr, argv[i].len);
+		strings[i] = memchr(argv[i].ptr, '\0', argv[i].len)
+				     ? NULL
+				     : strndup(argv[i].ptr, argv[i].len);
 		if (strings[i])
 			continue;
 		while (i)
@@ -454,7 +460,8 @@ static void reply_config_error(struct client *c, int error, const char *name, co
 
 	switch (error) {
 	case -ENOENT:
-		reply_error(&c->out, "ERR Unknown option or number of arguments for CONFIG SET - '%s'",
+		reply_error(&c->out,
+			    "ERR Unknown option or number of arguments for CONFIG SET - '%s'",
 			    name);
 		break;
 	case -EPERM:
@@ -504,7 +511,11 @@ void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp
 {
 	(void)argc;
 	(void)argv;
-	c->srv->stats = (struct server_stats){ 0 };
+	c->srv->stats = (struct server_stats){
+		.old_hits = store_counter(c->srv->store, "get_hits"),
+		.old_misses = store_counter(c->srv->store, "get_misses"),
+		.old_expired = store_counter(c->srv->store, "expires"),
+	};
 	reply_status(&c->out, "OK");
 }
 
@@ -518,7 +529,8 @@ static void reply_save_error(struct client *c, int error)
 	if (error == -EINPROGRESS)
 		reply_error(&c->out, "ERR Background save already in progress");
 	else
-		reply_error(&c->out, "ERR %s", info.last_error[0] ? info.last_error : strerror(-error));
+		reply_error(&c->out, "ERR %s",
+			    info.last_error[0] ? info.last_error : strerror(-error));
 }
 
 void cmd_save(struct client *c, unsigned int argc, const struct resp_arg *argv)

@@ -7,14 +7,6 @@
 
 /* --- reading --- */
 
-static void count_lookup(struct client *c, bool found)
-{
-	if (found)
-		c->srv->stats.hits++;
-	else
-		c->srv->stats.misses++;
-}
-
 static void get_one(struct client *c, const struct resp_arg *key)
 {
 	struct store_entry e;
@@ -24,7 +16,6 @@ static void get_one(struct client *c, const struct resp_arg *key)
 		reply_store_error(c, ret);
 		return;
 	}
-	count_lookup(c, !ret);
 	if (ret)
 		reply_null(&c->out);
 	else
@@ -60,7 +51,6 @@ void cmd_strlen(struct client *c, unsigned int argc, const struct resp_arg *argv
 		reply_store_error(c, ret);
 		return;
 	}
-	count_lookup(c, !ret);
 	reply_int(&c->out, ret ? 0 : (int64_t)e.value_len);
 }
 
@@ -75,14 +65,17 @@ struct set_options {
 	bool get;
 };
 
-/* One word of SET's options; `next` is what follows it, NULL at the end. Returns the words taken, 0 = bad. */
+/* One word of SET's options; `next` is what follows it, NULL at the end. Returns the words taken, 0
+ * = bad. */
 static unsigned int set_option(struct set_options *o, const struct resp_arg *word,
 			       const struct resp_arg *next)
 {
 	static const struct {
 		const char *name;
 		enum ttl_unit unit;
-	} units[] = { { "ex", TTL_EX }, { "px", TTL_PX }, { "exat", TTL_EXAT }, { "pxat", TTL_PXAT } };
+	} units[] = {
+		{ "ex", TTL_EX }, { "px", TTL_PX }, { "exat", TTL_EXAT }, { "pxat", TTL_PXAT }
+	};
 
 	if (arg_is(word, "nx") && !(o->flags & XKV_XX)) {
 		o->flags |= XKV_NX;
@@ -137,7 +130,6 @@ invalid:
 
 static void reply_old(struct client *c, const struct store_entry *old)
 {
-	count_lookup(c, old->value != NULL);
 	if (old->value)
 		reply_bulk(&c->out, old->value, old->value_len);
 	else
@@ -160,8 +152,8 @@ static void set_with_options(struct client *c, unsigned int argc, const struct r
 	}
 	if (o.unit && !expiry_from(c, "set", o.unit, o.ttl, &expire_ms))
 		return;
-	ret = store_set(c->srv->lane, argv[1].ptr, argv[1].len, argv[2].ptr, argv[2].len, o.flags, 0,
-			expire_ms, o.get ? &old : NULL);
+	ret = store_set(c->srv->lane, argv[1].ptr, argv[1].len, argv[2].ptr, argv[2].len, o.flags,
+			0, expire_ms, o.get ? &old : NULL);
 	if (ret && ret != -ECANCELED)
 		reply_store_error(c, ret);
 	else if (o.get)
@@ -264,7 +256,6 @@ void cmd_getdel(struct client *c, unsigned int argc, const struct resp_arg *argv
 		reply_store_error(c, ret);
 		return;
 	}
-	count_lookup(c, !ret);
 	if (ret)
 		reply_null(&c->out);
 	else

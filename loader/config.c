@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Configuration: one table of directives (at the end of this file) serves the
- * file, the command line, CONFIG GET and SET and --help.  A directive has a type, which reads words into
- * the field and writes the field as text; the next directive is one row.
+ * file, the command line, CONFIG GET and SET and --help.  A directive has a type, which reads words
+ * into the field and writes the field as text; the next directive is one row.
  */
 #include "config.h"
 
@@ -77,8 +77,8 @@ static int out_of_range(const struct directive *d, const char *word, struct sink
 		   (unsigned long long)d->min, (unsigned long long)d->max);
 }
 
-static int number_parse(struct config *cfg, const struct directive *d, unsigned int n,
-			char **words, struct sink *err)
+static int number_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
+			struct sink *err)
 {
 	int64_t value;
 
@@ -105,9 +105,8 @@ static bool size_from_text(const char *word, uint64_t *out)
 		const char *name;
 		uint64_t factor;
 	} units[] = {
-		{ "", 1 },	   { "b", 1 },		 { "k", 1000 },
-		{ "kb", 1 << 10 }, { "m", 1000000 },	 { "mb", 1 << 20 },
-		{ "g", 1000000000 }, { "gb", 1 << 30 },
+		{ "", 1 },	  { "b", 1 },	     { "k", 1000 },	  { "kb", 1 << 10 },
+		{ "m", 1000000 }, { "mb", 1 << 20 }, { "g", 1000000000 }, { "gb", 1 << 30 },
 	};
 	size_t digits = strspn(word, "0123456789");
 	int64_t value;
@@ -127,7 +126,8 @@ static int size_parse(struct config *cfg, const struct directive *d, unsigned in
 
 	(void)n;
 	if (!size_from_text(words[0], &value))
-		return bad(err, "%s: \"%s\" is not a size; write bytes, or a number with kb, mb or gb",
+		return bad(err,
+			   "%s: \"%s\" is not a size; write bytes, or a number with kb, mb or gb",
 			   d->name, words[0]);
 	if (value < d->min || value > d->max)
 		return out_of_range(d, words[0], err);
@@ -157,8 +157,8 @@ static int replace_string(char **at, const char *value, struct sink *err)
 	return 0;
 }
 
-static int string_parse(struct config *cfg, const struct directive *d, unsigned int n,
-			char **words, struct sink *err)
+static int string_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
+			struct sink *err)
 {
 	size_t len = strlen(words[0]);
 
@@ -196,7 +196,10 @@ static void list_choices(const struct directive *d, char *text, size_t room)
 	text[0] = '\0';
 	for (unsigned int i = 0; d->choices[i] && len < room; i++)
 		len += (size_t)snprintf(text + len, room - len, "%s%s",
-					!i ? "" : d->choices[i + 1] ? ", " : " or ", d->choices[i]);
+					!i		    ? ""
+					: d->choices[i + 1] ? ", "
+							    : " or ",
+					d->choices[i]);
 }
 
 static int choice_index(const struct directive *d, const char *word, unsigned int *index,
@@ -211,8 +214,8 @@ static int choice_index(const struct directive *d, const char *word, unsigned in
 	return bad(err, "%s: \"%s\" is unknown, it must be %s", d->name, word, choices);
 }
 
-static int choice_parse(struct config *cfg, const struct directive *d, unsigned int n,
-			char **words, struct sink *err)
+static int choice_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
+			struct sink *err)
 {
 	unsigned int index;
 	int ret = choice_index(d, words[0], &index, err);
@@ -344,7 +347,8 @@ static int save_parse(struct config *cfg, const struct directive *d, unsigned in
 	unsigned int have = cfg->save_given && n ? cfg->save_count : 0;
 
 	if (n % 2)
-		return bad(err, "%s: takes pairs of seconds and changes, as in `save 300 100`, or \"\"",
+		return bad(err,
+			   "%s: takes pairs of seconds and changes, as in `save 300 100`, or \"\"",
 			   d->name);
 	if (have + n / 2 > CONFIG_MAX_SAVE)
 		return bad(err, "%s: %u rules are too many, %d are possible", d->name, have + n / 2,
@@ -394,7 +398,7 @@ static bool prefix_mask(struct prefix *p)
 	bool clean = true;
 
 	for (unsigned int byte = p->len / 8; byte < 16; byte++) {
-		uint8_t keep = byte == p->len / 8 ? (uint8_t)~(0xff >> p->len % 8) : 0;
+		uint8_t keep = byte == p->len / 8 ? (uint8_t) ~(0xff >> p->len % 8) : 0;
 
 		clean &= !(p->addr.s6_addr[byte] & ~keep);
 		p->addr.s6_addr[byte] &= keep;
@@ -436,8 +440,8 @@ static int prefix_parse(const struct directive *d, const char *word, struct pref
 	char right[INET6_ADDRSTRLEN + 4];
 
 	if (!prefix_read(word, p))
-		return bad(err, "%s: \"%s\" is not a prefix such as 10.0.0.0/8 or fd00::/8", d->name,
-			   word);
+		return bad(err, "%s: \"%s\" is not a prefix such as 10.0.0.0/8 or fd00::/8",
+			   d->name, word);
 	if (prefix_mask(p))
 		return 0;
 	prefix_text(p, right, sizeof(right));
@@ -522,7 +526,8 @@ static bool is_client_class(const char *word)
 	return false;
 }
 
-/* Redis' form: class, hard limit, soft limit, seconds.  There is one class here, and no soft limit. */
+/* Redis' form: class, hard limit, soft limit, seconds.  There is one class here, and no soft limit.
+ */
 static int output_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
 			struct sink *err)
 {
@@ -543,8 +548,8 @@ static int output_parse(struct config *cfg, const struct directive *d, unsigned 
 		if (strcasecmp(words[i], "normal") != 0)
 			continue;
 		if (soft || seconds)
-			return bad(err, "%s: there is no soft limit, write `normal %s 0 0`", d->name,
-				   words[i + 1]);
+			return bad(err, "%s: there is no soft limit, write `normal %s 0 0`",
+				   d->name, words[i + 1]);
 		limit = hard;
 	}
 	cfg->client_output_limit = limit;
@@ -743,8 +748,8 @@ static int set_directive(struct config *cfg, const struct directive *d, int argc
 		return bad(err, "%s: the value is missing: %s %s", d->name, d->name, d->usage);
 	if (!(d->flags & MULTI)) {
 		if (argc > 1)
-			return bad(err, "%s: takes one value, not %d: %s %s", d->name, argc, d->name,
-				   d->usage);
+			return bad(err, "%s: takes one value, not %d: %s %s", d->name, argc,
+				   d->name, d->usage);
 		words[0] = argv[0];
 		return d->type->parse(cfg, d, 1, words, err);
 	}
@@ -798,8 +803,9 @@ int config_check(const struct config *cfg, char *err, size_t err_len)
 	struct sink sink = { err, err_len };
 
 	if (cfg->query_buffer_limit < cfg->proto_max_bulk_len)
-		return bad(&sink, "client-query-buffer-limit (%llu) must not be less than "
-				  "proto-max-bulk-len (%llu)",
+		return bad(&sink,
+			   "client-query-buffer-limit (%llu) must not be less than "
+			   "proto-max-bulk-len (%llu)",
 			   (unsigned long long)cfg->query_buffer_limit,
 			   (unsigned long long)cfg->proto_max_bulk_len);
 	if (cfg->mode != MODE_AUTO && !cfg->interface[0])
@@ -815,7 +821,8 @@ static int read_line(struct config *cfg, char *line, size_t len, struct sink *er
 	size_t word_len[MAX_WORDS + 1];
 	int n = 0, more;
 
-	while (n <= MAX_WORDS && (more = text_next_word(&cursor, end, &words[n], &word_len[n])) > 0) {
+	while (n <= MAX_WORDS &&
+	       (more = text_next_word(&cursor, end, &words[n], &word_len[n])) > 0) {
 		if (n == 0 && words[0][0] == '#')
 			return 0;
 		n++;

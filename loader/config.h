@@ -15,9 +15,9 @@
 
 #include "log.h"
 
-#define CONFIG_MAX_BIND 16
+#define CONFIG_MAX_BIND	 16
 #define CONFIG_MAX_ALLOW 32
-#define CONFIG_MAX_SAVE 16
+#define CONFIG_MAX_SAVE	 16
 
 enum attach_mode { MODE_AUTO, MODE_NATIVE, MODE_GENERIC };
 enum miss_policy { MISS_PASS, MISS_REPLY };
@@ -38,37 +38,41 @@ struct save_rule {
 /* All strings are owned by the struct and never NULL. */
 struct config {
 	/* Redis' */
-	unsigned int port;                 /* 1..65535, default 6379 */
-	char *bind[CONFIG_MAX_BIND];       /* addresses; "*" and "::*" are all; a leading '-': may be missing */
-	unsigned int bind_count;           /* default 0: those of the interface, 127.0.0.1 and ::1 */
-	char *dir;                         /* default "." for the program, /var/lib/xkv in the unit file */
-	char *dbfilename;                  /* default dump.rdb */
+	unsigned int port;	     /* 1..65535, default 6379 */
+	char *bind[CONFIG_MAX_BIND]; /* addresses; "*" and "::*" are all; a leading '-': may be
+					missing */
+	unsigned int bind_count;     /* default 0: those of the interface, 127.0.0.1 and ::1 */
+	char *dir;	  /* default "." for the program, /var/lib/xkv in the unit file */
+	char *dbfilename; /* default dump.rdb */
 	struct save_rule save[CONFIG_MAX_SAVE]; /* default 3600 1 300 100 60 10000 */
 	unsigned int save_count;
-	bool save_given;                   /* a further `save` line adds to the rules */
-	char *requirepass;                 /* default "" */
-	enum log_level loglevel;           /* default notice */
-	char *logfile;                     /* default "" = standard error */
-	unsigned int maxclients;           /* default 10000 */
-	unsigned int timeout;              /* seconds, 0 = never */
-	unsigned int tcp_keepalive;        /* seconds, 0 = off, default 300 */
-	unsigned int tcp_backlog;          /* default 511 */
-	uint64_t client_output_limit;      /* bytes a client may leave unread, 0 = any, default 256 MiB */
-	uint64_t query_buffer_limit;       /* bytes of one command, default 1 GiB as in Redis */
-	uint64_t proto_max_bulk_len;       /* bytes of one argument, default 2 MiB; values end at XKV_VALUE_MAX */
+	bool save_given;	    /* a further `save` line adds to the rules */
+	char *requirepass;	    /* default "" */
+	enum log_level loglevel;    /* default notice */
+	char *logfile;		    /* default "" = standard error */
+	unsigned int maxclients;    /* default 10000 */
+	unsigned int timeout;	    /* seconds, 0 = never */
+	unsigned int tcp_keepalive; /* seconds, 0 = off, default 300 */
+	unsigned int tcp_backlog;   /* default 511 */
+	uint64_t
+		client_output_limit; /* bytes a client may leave unread, 0 = any, default 256 MiB */
+	uint64_t query_buffer_limit; /* bytes of one command, default 1 GiB as in Redis */
+	uint64_t proto_max_bulk_len; /* bytes of one argument, default 2 MiB; values end at
+					XKV_VALUE_MAX */
 	/* ours */
-	char *interface;                   /* default "" = none: TCP and UDP through the kernel stack only */
-	enum attach_mode mode;             /* default auto */
-	unsigned int max_keys;             /* default 1048576 */
-	enum miss_policy miss;             /* default pass */
-	enum foreign_policy foreign;       /* default pass */
-	struct prefix allow[CONFIG_MAX_ALLOW]; /* empty = the subnets of the interface, with replies <= 3 times the request */
+	char *interface;       /* default "" = none: TCP and UDP through the kernel stack only */
+	enum attach_mode mode; /* default auto */
+	unsigned int max_keys; /* default 1048576 */
+	enum miss_policy miss; /* default pass */
+	enum foreign_policy foreign;	       /* default pass */
+	struct prefix allow[CONFIG_MAX_ALLOW]; /* empty = the subnets of the interface, with replies
+						  <= 3 times the request */
 	unsigned int allow_count;
-	uint8_t udp_token[16];             /* 32 hex digits; what UDP requests must carry */
+	uint8_t udp_token[16]; /* 32 hex digits; what UDP requests must carry */
 	bool udp_token_set;
-	char *pin_dir;                     /* default /sys/fs/bpf/xkv */
-	enum rdb_other rdb_other;          /* rdb-other-types refuse|skip, default refuse */
-	bool load_empty;                   /* --start-empty: an unreadable snapshot is set aside, not an error */
+	char *pin_dir;		  /* default /sys/fs/bpf/xkv */
+	enum rdb_other rdb_other; /* rdb-other-types refuse|skip, default refuse */
+	bool load_empty; /* --start-empty: an unreadable snapshot is set aside, not an error */
 };
 
 /* Fills in the defaults. 0 or -ENOMEM. */

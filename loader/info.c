@@ -44,15 +44,16 @@ static void server_section(FILE *out, struct server *s)
 
 	if (uname(&os))
 		memset(&os, 0, sizeof(os));
-	fprintf(out,
-		"redis_version:%s\r\nredis_mode:standalone\r\nxkv_version:%s\r\nos:%s %s %s\r\n"
-		"arch_bits:%zu\r\nmultiplexing_api:epoll\r\ngcc_version:%d.%d.%d\r\nprocess_id:%d\r\n"
-		"tcp_port:%u\r\nserver_time_usec:%lld\r\nuptime_in_seconds:%lld\r\nuptime_in_days:%lld\r\n"
-		"config_file:%s\r\n",
-		REDIS_VERSION, XKV_RELEASE, os.sysname, os.release, os.machine, sizeof(long) * 8,
-		__GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__, (int)getpid(), s->cfg->port,
-		(long long)(ev_now(s->loop) * 1e6), up, up / 86400,
-		s->opt.config_file ? s->opt.config_file : "");
+	fprintf(out, "redis_version:%s\r\nredis_mode:standalone\r\nxkv_version:%s\r\n",
+		REDIS_VERSION, XKV_RELEASE);
+	fprintf(out, "os:%s %s %s\r\narch_bits:%zu\r\nmultiplexing_api:%s\r\n", os.sysname,
+		os.release, os.machine, sizeof(long) * 8,
+		ev_backend(s->loop) == EVBACKEND_EPOLL ? "epoll" : "libev");
+	fprintf(out, "gcc_version:%d.%d.%d\r\nprocess_id:%d\r\ntcp_port:%u\r\n", __GNUC__,
+		__GNUC_MINOR__, __GNUC_PATCHLEVEL__, (int)getpid(), s->cfg->port);
+	fprintf(out, "server_time_usec:%lld\r\nuptime_in_seconds:%lld\r\nuptime_in_days:%lld\r\n",
+		(long long)(ev_now(s->loop) * 1e6), up, up / 86400);
+	fprintf(out, "config_file:%s\r\n", s->opt.config_file ? s->opt.config_file : "");
 }
 
 static void clients_section(FILE *out, struct server *s)
@@ -60,7 +61,8 @@ static void clients_section(FILE *out, struct server *s)
 	size_t input = 0, output = 0;
 	struct client *c;
 
-	TAILQ_FOREACH(c, &s->clients, link) {
+	TAILQ_FOREACH(c, &s->clients, link)
+	{
 		input = c->in.cap > input ? c->in.cap : input;
 		output = c->out.bytes > output ? c->out.bytes : output;
 	}
@@ -114,7 +116,6 @@ static void stats_section(FILE *out, struct server *s)
 {
 	const struct server_stats *st = &s->stats;
 
-	/* Hits and misses over UDP are counted in the kernel. */
 	fprintf(out,
 		"total_connections_received:%llu\r\ntotal_commands_processed:%llu\r\n"
 		"total_net_input_bytes:%llu\r\ntotal_net_output_bytes:%llu\r\n"
@@ -124,9 +125,10 @@ static void stats_section(FILE *out, struct server *s)
 		"client_output_buffer_limit_disconnections:%llu\r\nprotocol_errors:%llu\r\n",
 		(unsigned long long)st->connections, (unsigned long long)st->commands,
 		(unsigned long long)st->bytes_in, (unsigned long long)st->bytes_out,
-		(unsigned long long)st->rejected, (unsigned long long)st->expired,
-		(unsigned long long)(st->hits + store_counter(s->store, "get_hits")),
-		(unsigned long long)(st->misses + store_counter(s->store, "get_misses")),
+		(unsigned long long)st->rejected,
+		(unsigned long long)(store_counter(s->store, "expires") - st->old_expired),
+		(unsigned long long)(store_counter(s->store, "get_hits") - st->old_hits),
+		(unsigned long long)(store_counter(s->store, "get_misses") - st->old_misses),
 		(unsigned long long)st->query_closed, (unsigned long long)st->output_closed,
 		(unsigned long long)st->protocol_errors);
 }
@@ -176,10 +178,10 @@ static const struct section {
 	const char *name;
 	void (*print)(FILE *out, struct server *s);
 } sections[] = {
-	{ "Server", server_section },	     { "Clients", clients_section },
-	{ "Memory", memory_section },	     { "Persistence", persistence_section },
-	{ "Stats", stats_section },	     { "Replication", replication_section },
-	{ "CPU", cpu_section },		     { "Keyspace", keyspace_section },
+	{ "Server", server_section }, { "Clients", clients_section },
+	{ "Memory", memory_section }, { "Persistence", persistence_section },
+	{ "Stats", stats_section },   { "Replication", replication_section },
+	{ "CPU", cpu_section },	      { "Keyspace", keyspace_section },
 	{ "Xkv", xkv_section },
 };
 

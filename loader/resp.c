@@ -14,7 +14,7 @@
 #include "text.h"
 
 #define ARGV_START 16
-#define ARGV_KEEP 1024 /* a longer array is given back after its command */
+#define ARGV_KEEP  1024 /* a longer array is given back after its command */
 
 static enum resp_status fail(struct resp_parser *p, const char *text)
 {
@@ -91,8 +91,7 @@ static enum resp_status multibulk_header(struct resp_parser *p, char *buf, size_
 {
 	int64_t count;
 	bool ok;
-	enum resp_status st =
-		length_line(p, buf, len, "too big mbulk count string", &count, &ok);
+	enum resp_status st = length_line(p, buf, len, "too big mbulk count string", &count, &ok);
 
 	if (st != RESP_COMMAND)
 		return st;
@@ -202,7 +201,7 @@ void resp_parser_free(struct resp_parser *p)
 
 /* --- replies --- */
 
-#define CHUNK_BYTES 16384
+#define CHUNK_BYTES  16384
 #define CACHE_CHUNKS 64 /* up to 1 MiB is kept, so that busy clients cost no allocation */
 
 struct reply_chunk {

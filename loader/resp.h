@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#define RESP_INLINE_MAX 65536       /* bytes of one line: an inline command or a length */
-#define RESP_UNAUTH_ARGS 10         /* what a client may send before AUTH, as in Redis 7 */
+#define RESP_INLINE_MAX	 65536 /* bytes of one line: an inline command or a length */
+#define RESP_UNAUTH_ARGS 10    /* what a client may send before AUTH, as in Redis 7 */
 #define RESP_UNAUTH_BULK 16384
 
 /* One argument; points into the buffer that was parsed.  Not NUL-terminated, may hold any byte. */
@@ -34,14 +34,14 @@ struct resp_parser {
 	struct resp_arg *argv; /* owned; valid after RESP_COMMAND until the next call */
 	unsigned int argc;
 	unsigned int cap;
-	unsigned int left;     /* arguments that are still to come */
+	unsigned int left; /* arguments that are still to come */
 	bool in_multibulk;
-	bool in_bulk;          /* the length `bulk` was read, its bytes are still to come */
+	bool in_bulk; /* the length `bulk` was read, its bytes are still to come */
 	bool done;
 	size_t bulk;
-	size_t pos;            /* bytes from the start of the command that are parsed */
-	size_t scanned;        /* bytes behind pos that hold no end of line */
-	char error[64];        /* after RESP_ERROR: text for the client */
+	size_t pos;	/* bytes from the start of the command that are parsed */
+	size_t scanned; /* bytes behind pos that hold no end of line */
+	char error[64]; /* after RESP_ERROR: text for the client */
 };
 
 enum resp_status {
@@ -74,8 +74,8 @@ struct reply_chunk;
 
 struct reply {
 	struct reply_chunk *head, *tail;
-	size_t bytes;    /* not yet sent */
-	size_t limit;    /* 0 = none */
+	size_t bytes;	 /* not yet sent */
+	size_t limit;	 /* 0 = none */
 	uint8_t version; /* 2 or 3 */
 	bool failed;
 };

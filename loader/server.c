@@ -22,17 +22,17 @@
 #include "log.h"
 #include "snapshot.h"
 
-#define ACCEPTS_A_ROUND	  100
-#define ACCEPT_PAUSE	  0.5 /* seconds without accepting when file descriptors ran out */
-#define FDS_BESIDES	  64  /* listeners, maps, log, snapshot: what is not a client */
-#define SAVE_RETRY	  5   /* seconds before a background save that failed is tried again */
+#define ACCEPTS_A_ROUND 100
+#define ACCEPT_PAUSE	0.5 /* seconds without accepting when file descriptors ran out */
+#define FDS_BESIDES	64  /* listeners, maps, log, snapshot: what is not a client */
+#define SAVE_RETRY	5   /* seconds before a background save that failed is tried again */
 
 /* Active expiry: 2 % of one CPU, or 25 % while a good part of what is looked at has expired. */
-#define EXPIRY_PERIOD	  0.1
-#define EXPIRY_SLICE	  0.002
+#define EXPIRY_PERIOD	   0.1
+#define EXPIRY_SLICE	   0.002
 #define EXPIRY_BUSY_PERIOD 0.01
-#define EXPIRY_BUSY_SLICE 0.0025
-#define EXPIRY_SLOTS	  512 /* looked at in one call */
+#define EXPIRY_BUSY_SLICE  0.0025
+#define EXPIRY_SLOTS	   512 /* looked at in one call */
 
 struct extra {
 	struct extra *next;
@@ -69,8 +69,9 @@ static void on_accept_pause_end(struct ev_loop *loop, ev_timer *w, int events)
 /* A connection that cannot be accepted stays readable: without a pause the loop would spin. */
 static void accept_pause(struct server *s, int error)
 {
-	log_warning("cannot accept a client: %s; pausing for %.1f s (raise the limit of open files)",
-		    strerror(error), ACCEPT_PAUSE);
+	log_warning(
+		"cannot accept a client: %s; pausing for %.1f s (raise the limit of open files)",
+		strerror(error), ACCEPT_PAUSE);
 	accept_stop(s);
 	ev_timer_set(&s->accept_pause, ACCEPT_PAUSE, 0.);
 	ev_timer_start(s->loop, &s->accept_pause);
@@ -105,7 +106,8 @@ static void on_connection(struct ev_loop *loop, ev_io *w, int events)
 	for (unsigned int i = 0; i < ACCEPTS_A_ROUND; i++) {
 		struct sockaddr_storage peer;
 		socklen_t len = sizeof(peer);
-		int fd = accept4(w->fd, (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		int fd = accept4(w->fd, (struct sockaddr *)&peer, &len,
+				 SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0) {
 			accepted(s, fd, (struct sockaddr *)&peer);
@@ -132,9 +134,9 @@ static int try_listen(struct server *s, const struct addrinfo *ai, bool from_int
 		ret = setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
 	/* An IPv6 address of an interface that just came up may still be tentative. */
 	if (!ret && from_interface)
-		ret = ai->ai_family == AF_INET6 ?
-			      setsockopt(fd, IPPROTO_IPV6, IPV6_FREEBIND, &on, sizeof(on)) :
-			      setsockopt(fd, IPPROTO_IP, IP_FREEBIND, &on, sizeof(on));
+		ret = ai->ai_family == AF_INET6
+			      ? setsockopt(fd, IPPROTO_IPV6, IPV6_FREEBIND, &on, sizeof(on))
+			      : setsockopt(fd, IPPROTO_IP, IP_FREEBIND, &on, sizeof(on));
 	if (!ret)
 		ret = bind(fd, ai->ai_addr, ai->ai_addrlen);
 	if (!ret)
@@ -184,7 +186,8 @@ static int listen_on(struct server *s, const char *address, bool from_interface,
 	}
 	if (optional && (ret == -EADDRNOTAVAIL || ret == -EAFNOSUPPORT || ret == -EPROTONOSUPPORT))
 		return 0;
-	snprintf(err, err_len, "cannot listen on %s port %u: %s", host, s->cfg->port, strerror(-ret));
+	snprintf(err, err_len, "cannot listen on %s port %u: %s", host, s->cfg->port,
+		 strerror(-ret));
 	return ret;
 }
 
@@ -207,8 +210,8 @@ static int listen_on_interface(struct server *s, char *err, size_t err_len)
 		    (family != AF_INET && family != AF_INET6))
 			continue;
 		if (getnameinfo(i->ifa_addr,
-				family == AF_INET ? sizeof(struct sockaddr_in) :
-						    sizeof(struct sockaddr_in6),
+				family == AF_INET ? sizeof(struct sockaddr_in)
+						  : sizeof(struct sockaddr_in6),
 				address, sizeof(address), NULL, 0, NI_NUMERICHOST))
 			continue;
 		if (strcmp(address, "127.0.0.1") != 0 && strcmp(address, "::1") != 0)
@@ -305,16 +308,15 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 {
 	struct server *s = w->data;
 	bool was_busy = w->repeat < EXPIRY_PERIOD, busy = false;
-	uint64_t slots = store_count(s->store) / 10 + EXPIRY_SLOTS;
+	uint64_t keys = store_count(s->store), slots = keys / 10 + EXPIRY_SLOTS;
 	ev_tstamp end = ev_time() + (was_busy ? EXPIRY_BUSY_SLICE : EXPIRY_SLICE);
 
 	(void)events;
-	if (slots == EXPIRY_SLOTS && !store_count(s->store))
+	if (!keys)
 		return;
 	for (uint64_t seen = 0; busy || seen < slots; seen += EXPIRY_SLOTS) {
 		unsigned int removed = store_expire_cycle(s->lane, EXPIRY_SLOTS);
 
-		s->stats.expired += removed;
 		busy = removed > EXPIRY_SLOTS / 10;
 		if (ev_time() >= end)
 			break;
@@ -514,8 +516,8 @@ static void on_reopen_signal(struct ev_loop *loop, ev_signal *w, int events)
 
 /* --- life --- */
 
-static void init_signal(struct server *s, ev_signal *w, void (*cb)(struct ev_loop *, ev_signal *, int),
-			int number)
+static void init_signal(struct server *s, ev_signal *w,
+			void (*cb)(struct ev_loop *, ev_signal *, int), int number)
 {
 	ev_signal_init(w, cb, number);
 	w->data = s;
@@ -564,7 +566,8 @@ void server_fit_open_files(struct server *s)
 	}
 	if (limit.rlim_cur >= want)
 		return;
-	s->cfg->maxclients = limit.rlim_cur > FDS_BESIDES + 1 ? (unsigned int)limit.rlim_cur - FDS_BESIDES : 1;
+	s->cfg->maxclients =
+		limit.rlim_cur > FDS_BESIDES + 1 ? (unsigned int)limit.rlim_cur - FDS_BESIDES : 1;
 	log_warning("maxclients lowered to %u: only %llu files may be open (ulimit -n)",
 		    s->cfg->maxclients, (unsigned long long)limit.rlim_cur);
 }

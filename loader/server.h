@@ -23,10 +23,10 @@
 struct server;
 
 struct server_options {
-	struct config *cfg;    /* not owned; CONFIG SET changes it in place */
-	struct store *store;   /* not owned */
+	struct config *cfg;	 /* not owned; CONFIG SET changes it in place */
+	struct store *store;	 /* not owned */
 	const char *config_file; /* for INFO, NULL = none */
-	config_apply_fn *apply;  /* for CONFIG SET, see config.h; NULL = miss, allow... are fixed */
+	config_apply_fn *apply;	 /* for CONFIG SET, see config.h; NULL = miss, allow... are fixed */
 	void *apply_arg;
 	/* Whether a TCP client may connect, by its address; NULL = every one. */
 	bool (*admit)(void *arg, const struct sockaddr *peer);

@@ -94,7 +94,8 @@ static char *unquote(char *s, char *end, char quote, char **dst)
 
 	while (s < end && *s) {
 		if (*s == quote)
-			return s + 1 == end || s[1] == '\0' || isspace((unsigned char)s[1]) ? s + 1 : NULL;
+			return s + 1 == end || s[1] == '\0' || isspace((unsigned char)s[1]) ? s + 1
+											    : NULL;
 		if (*s == '\\' && s + 1 < end && s[1] && (quote == '"' || s[1] == '\''))
 			s = unescape(s + 1, end, &c);
 		else

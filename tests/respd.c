@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * xkvd without BPF: the RESP door, configuration, snapshots and log on the
+ * in-memory store of memstore.c.  Takes xkvd's directives; needs no root.
+ * SIGUSR2 holds walks over the store, and lets them go on again, so that a
+ * save lasts as long as a test wants.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "../loader/log.h"
+#include "../loader/server.h"
+#include "../loader/snapshot.h"
+#include "memstore.h"
+
+static int fail(const char *text)
+{
+	fprintf(stderr, "respd: %s\n", text);
+	return 1;
+}
+
+static int load(struct store *st, const struct config *cfg)
+{
+	char err[512];
+	uint64_t keys;
+	int ret = snapshot_load(st, cfg, &keys, err, sizeof(err));
+
+	return ret && ret != -ENOENT ? fail(err) : 0;
+}
+
+struct hold {
+	struct store *store;
+	int fd;
+	bool held;
+};
+
+static void on_hold_signal(void *arg)
+{
+	struct signalfd_siginfo info;
+	struct hold *h = arg;
+
+	if (read(h->fd, &info, sizeof(info)) != sizeof(info))
+		return;
+	h->held = !h->held;
+	memstore_hold_scans(h->store, h->held);
+	log_notice("walks are %s", h->held ? "held" : "released");
+}
+
+/* Before any thread starts, so that every thread has the signal blocked. */
+static int hold_fd(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR2);
+	if (sigprocmask(SIG_BLOCK, &set, NULL))
+		return -1;
+	return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+static int serve(struct store *st, struct config *cfg, const char *file)
+{
+	struct server_options options = { .cfg = cfg, .store = st, .config_file = file };
+	char err[512];
+	struct hold hold = { .store = st, .fd = hold_fd() };
+	struct server *s = server_new(&options, err, sizeof(err));
+	int ret;
+
+	if (!s)
+		return fail(err);
+	if (hold.fd < 0 || server_add_fd(s, hold.fd, on_hold_signal, &hold))
+		ret = fail("cannot catch SIGUSR2");
+	else
+		ret = server_listen(s, err, sizeof(err)) ? fail(err) : server_run(s);
+	server_free(s);
+	close(hold.fd);
+	return ret;
+}
+
+int main(int argc, char *argv[])
+{
+	const char *file = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
+	int first = file ? 2 : 1, ret;
+	struct config cfg;
+	struct store *st;
+	char err[512];
+
+	if (config_init(&cfg))
+		return fail("out of memory");
+	if ((file && config_read_file(&cfg, file, err, sizeof(err))) ||
+	    config_read_args(&cfg, argc - first, argv + first, err, sizeof(err)) ||
+	    config_check(&cfg, err, sizeof(err))) {
+		config_free(&cfg);
+		return fail(err);
+	}
+	log_set_level(cfg.loglevel);
+	if (log_open(cfg.logfile))
+		return fail("cannot open the log file");
+	st = memstore_new();
+	if (!st)
+		return fail("out of memory");
+	memstore_set_max_keys(st, cfg.max_keys);
+	ret = load(st, &cfg);
+	if (!ret)
+		ret = serve(st, &cfg, file);
+	memstore_free(st);
+	config_free(&cfg);
+	return ret;
+}
