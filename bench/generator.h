@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The user-space side of generator.bpf.c and sink.bpf.c: templates, the table of
+ * keys, runs on one or more CPUs, and what came back.
+ */
+#ifndef BENCH_GENERATOR_H
+#define BENCH_GENERATOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bed.h"
+#include "dist.h"
+#include "frame.h"
+#include "options.h"
+
+struct generator_bpf;
+struct sink_bpf;
+
+struct generator {
+	struct generator_bpf *skel;
+	struct sink_bpf *sink;
+	uint64_t *table; /* the map, FRAME_TABLE_SIZE entries */
+	const struct options *o;
+};
+
+/* What a run sent and got back.  */
+struct frame_result {
+	uint64_t requests;
+	uint64_t count[SINK_COUNTS];
+	uint64_t replies; /* sum of count[] */
+	double seconds;   /* of CPU time, of the mean CPU */
+	double wall;      /* seconds that the run took, of the mean CPU */
+};
+
+/* Loads the programs.  0, or -errno after a sentence. */
+int generator_open(struct generator *g, const struct options *o);
+void generator_close(struct generator *g);
+
+/* Aims the requests at the server of `bed` and puts the sink on its client side. */
+int generator_aim(struct generator *g, struct bed *bed);
+
+/* Fills the table with draws from `dist`, SETs and GETs in proportion. */
+void generator_fill(struct generator *g, const struct dist *dist, struct ratio ratio);
+
+/* Fills the table with the keys first .. first + count - 1, each once, to GET or SET. */
+void generator_sequence(struct generator *g, uint32_t first, uint32_t count, bool set);
+
+/* Whether the sink sums up the checksum of every reply: for sweeps, not for measurements. */
+void generator_check(struct generator *g, bool check);
+
+/*
+ * Sends `frames` requests in the namespace of `bed` on the first CPU (if not 0), or
+ * as many as `seconds` allow on each CPU.  0, -EINTR if interrupted, or -errno
+ * after a sentence.
+ */
+int generator_run(struct generator *g, const struct bed *bed, uint64_t frames, double seconds,
+		  struct frame_result *out);
+
+/* The eight digits of a key number, as they stand in a frame. */
+uint64_t frame_digits(uint32_t key);
+
+/* The value that the generator SETs for a key; `value` has FRAME_VALUE_SIZE bytes. */
+void frame_value(void *value, uint32_t key);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* xkv-bench's command line: what it may say, its defaults, and their validation. */
+#ifndef BENCH_OPTIONS_H
+#define BENCH_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../bpf/proto.h"
+#include "dist.h"
+
+#define OPTIONS_MAX_THREADS 256
+#define OPTIONS_MAX_CLIENTS 20000
+#define OPTIONS_MAX_LIST 8
+#define OPTIONS_MAX_CPUS 64
+
+enum frame_server { SERVER_ECHO, SERVER_THESIS, SERVER_THESIS_NOPRE, SERVER_ATTACHED, SERVERS };
+
+/* SETs and GETs stand in the proportion set : get; not both are 0. */
+struct ratio {
+	unsigned int set, get;
+};
+
+struct options {
+	const char *host; /* default 127.0.0.1 */
+	const char *port; /* default 6379 */
+	unsigned int clients, threads;
+	uint64_t requests; /* operations to do, 0 = until `seconds` are over */
+	double seconds;
+	uint32_t keys;
+	unsigned int key_size, value_size; /* bytes */
+	unsigned int batch;                /* operations in a datagram */
+	unsigned int pad;                  /* bytes of payload that a request has at least */
+	unsigned int timeout_ms;
+	uint64_t seed;
+	bool load;      /* set every key before the measurement */
+	bool load_only; /* and do nothing else */
+	bool verify;    /* check every value that comes back */
+	bool json, quiet;
+	bool token_set;
+	uint8_t token[XKV_TOKEN_BYTES];
+	struct ratio ratio[OPTIONS_MAX_LIST]; /* more than one: frame loop only */
+	struct dist dist[OPTIONS_MAX_LIST];
+	char *dist_name[OPTIONS_MAX_LIST];
+	unsigned int ratios, dists;
+
+	/* the frame loop */
+	bool frames;
+	enum frame_server server[SERVERS];
+	unsigned int servers;
+	const char *bed, *base_bed; /* base_bed: where the baselines run, default: bed */
+	unsigned int rounds;
+	unsigned int frame_batch; /* frames in flight, at most 256 */
+	unsigned int cpu[OPTIONS_MAX_CPUS];
+	unsigned int cpus;
+};
+
+/*
+ * Parses the command line.  0 with *o filled in; 1 if --help or --version was
+ * answered; -EINVAL after one sentence on standard error.  What *o points to
+ * lives as long as argv, dist_name until options_free().
+ */
+int options_parse(struct options *o, int argc, char **argv);
+void options_free(struct options *o);
+
+const char *frame_server_name(enum frame_server server);
+
+#endif

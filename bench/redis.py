@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""xkv beside Redis on the same veth: one client, one request at a time, GET, 16-byte keys, 128-byte values.
+
+xkv is asked by xkv-bench over UDP, a stock redis-server by redis-benchmark over TCP, in alternating
+rounds; all keys exist on both sides. Results go to build/bench-redis.json.
+"""
+import argparse
+import csv
+import io
+from contextlib import ExitStack
+
+from harness import (BUILD, SERVER_IP, Bed, die, load_redis, machine, median, prepare, start_redis,
+                     start_xkvd, step, write_json)
+
+REDIS_PORT = 6380
+FIGURES = ("ops_per_sec", "p50_us", "p99_us")
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keys", type=int, default=1000000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2, help="of an xkv round")
+    parser.add_argument("--requests", type=int, default=150000, help="of a Redis round")
+    parser.add_argument("--pad", type=int, default=0, help="bytes of payload of an xkv request")
+    parser.add_argument("--output", default=BUILD / "bench-redis.json", type=type(BUILD))
+    return parser.parse_args()
+
+
+def xkv_round(bed, args):
+    row = bed.bench("-c", 1, "-t", 1, "--seconds", args.seconds, "--keys", args.keys, "--no-load",
+                    "--pad", args.pad)
+    if row["errors"] or row["timeouts"] or row["misses"]:
+        die(f"xkv: {row['errors']} errors, {row['timeouts']} timeouts, {row['misses']} misses")
+    return {name: row[name] for name in FIGURES}
+
+
+def redis_round(bed, args):
+    text = bed.client("redis-benchmark", "-h", SERVER_IP, "-p", REDIS_PORT, "-c", 1, "-t", "get",
+                      "-d", 128, "-r", args.keys, "-n", args.requests, "--precision", 3, "--csv")
+    row = next((r for r in csv.DictReader(io.StringIO(text)) if r["test"] == "GET"), None)
+    if not row or "p50_latency_ms" not in row:
+        die("redis-benchmark prints no percentiles: it has to be version 6.2 or later")
+    return {"ops_per_sec": float(row["rps"]), "p50_us": float(row["p50_latency_ms"]) * 1000,
+            "p99_us": float(row["p99_latency_ms"]) * 1000}
+
+
+def medians(rounds):
+    result = {name: round(median(r[name] for r in rounds), 3) for name in FIGURES}
+    result["min_ops_per_sec"] = min(r["ops_per_sec"] for r in rounds)
+    result["max_ops_per_sec"] = max(r["ops_per_sec"] for r in rounds)
+    return result
+
+
+def main():
+    args = parse_args()
+    prepare()
+    xkv, redis = [], []
+    with ExitStack() as stack:
+        step("making the test bed, starting xkvd and redis-server")
+        bed = Bed(stack, "redis")
+        start_xkvd(stack, bed, "--max-keys", max(args.keys, 1 << 20))
+        start_redis(stack, bed, REDIS_PORT)
+        step(f"loading {args.keys:,} keys on both sides")
+        bed.bench("--load-only", "--keys", args.keys)
+        load_redis(bed, REDIS_PORT, args.keys)
+        for i in range(args.rounds):
+            step(f"round {i + 1} of {args.rounds}")
+            xkv.append(xkv_round(bed, args))
+            redis.append(redis_round(bed, args))
+    result = {"xkv": medians(xkv), "redis": medians(redis), "pad": args.pad, "machine": machine()}
+    result["ratio"] = {
+        "ops_per_sec": round(median(a["ops_per_sec"] / b["ops_per_sec"]
+                                    for a, b in zip(xkv, redis)), 3),
+        "p50": round(result["xkv"]["p50_us"] / result["redis"]["p50_us"], 4),
+        "p99": round(result["xkv"]["p99_us"] / result["redis"]["p99_us"], 4),
+    }
+    print(f"{'':6} {'requests/s':>12} {'p50 us':>8} {'p99 us':>8}")
+    for name in ("xkv", "redis"):
+        row = result[name]
+        print(f"{name:6} {row['ops_per_sec']:12,.0f} {row['p50_us']:8.1f} {row['p99_us']:8.1f}")
+    print(f"xkv answers {result['ratio']['ops_per_sec']:.2f} times as many requests per second; its p50 "
+          f"is {result['ratio']['p50']:.2f} and its p99 {result['ratio']['p99']:.2f} of Redis'")
+    write_json(args.output, result)
+
+
+if __name__ == "__main__":
+    main()

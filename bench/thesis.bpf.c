@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The store that the thesis describes, as a yardstick: one HASH map with the
+ * literal 16-byte key and the 128-byte value inline, looked up in XDP, answered
+ * with XDP_TX.  It is meant to be as fast as that design can be: fields at fixed
+ * offsets, no check beyond what the verifier demands, a UDP checksum of 0 in
+ * replies, a SET that writes over the value in place.  It is not meant to be
+ * right: readers see torn values, and a deleted element's memory may be another
+ * key's by the time it is read.  Request and reply have the sizes of xkv's.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "swap.h"
+
+struct key {
+	__u64 word[FRAME_KEY_SIZE / 8];
+};
+
+struct value {
+	__u64 word[FRAME_VALUE_SIZE / 8];
+};
+
+/* The data.  frames.c sets its size, and BPF_F_NO_PREALLOC for `thesis-nopre`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct key);
+	__type(value, struct value);
+} kv SEC(".maps");
+
+/* The IPv4 checksum (RFC 1624) after the total length went from `from` to `to`. */
+static __always_inline void set_ip_length(void *data, __u16 from, __u16 to)
+{
+	__u32 sum = (__u16)~FRAME_U16(data, FRAME_IP + 10);
+
+	sum += (__u16)~bpf_htons(from) + bpf_htons(to);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	FRAME_U16(data, FRAME_IP + 10) = ~sum;
+	FRAME_U16(data, FRAME_IP + 2) = bpf_htons(to);
+}
+
+/* Turns the request at `data`, of `from` bytes, into a reply of `to` bytes; constants both. */
+static __always_inline int reply(void *data, __u32 from, __u32 to, __u8 status)
+{
+	swap_addresses(data);
+	set_ip_length(data, from - FRAME_IP, to - FRAME_IP);
+	FRAME_U16(data, FRAME_UDP + 4) = bpf_htons(to - FRAME_UDP);
+	FRAME_U16(data, FRAME_UDP + 6) = 0;
+	FRAME_U8(data, FRAME_HDR + 3) = XKV_F_REPLY;
+	FRAME_U16(data, FRAME_HDR + 6) = bpf_htons(to - FRAME_HDR);
+	FRAME_U8(data, FRAME_OP + 1) = status;
+	FRAME_U8(data, FRAME_OP + 2) = 0;
+	FRAME_U32(data, FRAME_OP + 4) = bpf_htonl(to - FRAME_SHORT_BYTES);
+	return XDP_TX;
+}
+
+static __always_inline int miss(struct xdp_md *ctx)
+{
+	void *data;
+
+	if (bpf_xdp_adjust_tail(ctx, FRAME_SHORT_BYTES - FRAME_GET_BYTES))
+		return XDP_DROP;
+	data = (void *)(long)ctx->data;
+	if (data + FRAME_SHORT_BYTES > (void *)(long)ctx->data_end)
+		return XDP_DROP;
+	return reply(data, FRAME_GET_BYTES, FRAME_SHORT_BYTES, XKV_MISS);
+}
+
+static __always_inline int get(struct xdp_md *ctx, void *data)
+{
+	struct value *value = bpf_map_lookup_elem(&kv, data + FRAME_KEY);
+
+	if (!value)
+		return miss(ctx);
+	if (bpf_xdp_adjust_tail(ctx, FRAME_HIT_BYTES - FRAME_GET_BYTES))
+		return XDP_DROP;
+	data = (void *)(long)ctx->data;
+	if (data + FRAME_HIT_BYTES > (void *)(long)ctx->data_end)
+		return XDP_DROP;
+#pragma unroll
+	for (int i = 0; i < FRAME_VALUE_SIZE / 8; i++)
+		FRAME_U64(data, FRAME_REPLY_VALUE + 8 * i) = value->word[i];
+	return reply(data, FRAME_GET_BYTES, FRAME_HIT_BYTES, XKV_OK);
+}
+
+static __always_inline int set(struct xdp_md *ctx, void *data)
+{
+	struct value *value;
+	__u8 status = XKV_OK;
+
+	if (data + FRAME_SET_BYTES > (void *)(long)ctx->data_end)
+		return XDP_PASS;
+	value = bpf_map_lookup_elem(&kv, data + FRAME_KEY);
+	if (value) {
+#pragma unroll
+		for (int i = 0; i < FRAME_VALUE_SIZE / 8; i++)
+			value->word[i] = FRAME_U64(data, FRAME_REQUEST_VALUE + 8 * i);
+	} else if (bpf_map_update_elem(&kv, data + FRAME_KEY, data + FRAME_REQUEST_VALUE,
+				       BPF_ANY)) {
+		status = XKV_NO_MEMORY;
+	}
+	reply(data, FRAME_SET_BYTES, FRAME_SHORT_BYTES, status);
+	return bpf_xdp_adjust_tail(ctx, FRAME_SHORT_BYTES - FRAME_SET_BYTES) ? XDP_DROP : XDP_TX;
+}
+
+SEC("xdp")
+int thesis(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+
+	if (data + FRAME_GET_BYTES > (void *)(long)ctx->data_end || !to_server(data))
+		return XDP_PASS;
+	if (FRAME_U8(data, FRAME_OP) == XKV_OP_SET)
+		return set(ctx, data);
+	return get(ctx, data);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
