@@ -205,7 +205,7 @@ struct xkv_config {
 	X(pings) X(get_hits) X(get_misses) X(inserts) X(overwrites) X(moves) X(not_stored)         \
 	X(deletes) X(tombs) X(expires) X(expiry_changes) X(op_misses)                              \
 	/* the store's insides */                                                                  \
-	X(revived) X(collisions) X(orphans)
+	X(revived) X(collisions) X(orphans) X(ttls_given)
 
 #define XKV_COUNTER_ENUM(name) XKV_C_##name,
 enum xkv_counter { XKV_COUNTERS(XKV_COUNTER_ENUM) XKV_COUNTER_COUNT };

@@ -33,12 +33,22 @@ static __always_inline bool expired(struct xkv_frame *f, __u64 expire_ms)
 	return expire_ms && expire_ms <= now_ms(f);
 }
 
+/* An entry that expires is written: xkvd need not look for them where this never happened. */
+static __always_inline void ttl_given(void)
+{
+	struct xkv_counters *c = counters();
+
+	if (c)
+		count(c, XKV_C_ttls_given);
+}
+
 /* The absolute time that the operation's ttl means, 0 = never. */
 static __always_inline __u64 expiry_asked(struct xkv_frame *f)
 {
-	if (!f->ttl || (f->op_flags & XKV_ABSTTL))
-		return f->ttl;
-	return now_ms(f) + f->ttl;
+	if (!f->ttl)
+		return 0;
+	ttl_given();
+	return f->op_flags & XKV_ABSTTL ? f->ttl : now_ms(f) + f->ttl;
 }
 
 /* ---- results ------------------------------------------------------------- */
@@ -459,6 +469,8 @@ __noinline int set_found(struct xkv_frame *f)
 	}
 	if (!(f->op_flags & XKV_KEEPTTL) || !exists)
 		expire_ms = expiry_asked(f);
+	else if (expire_ms)
+		ttl_given();
 	outcome = XKV_C_overwrites;
 	version = 0;
 	if (!stays_in_class(f, slot)) {
@@ -573,8 +585,8 @@ __noinline int delete_found(struct xkv_frame *f)
 
 __noinline int expire_found(struct xkv_frame *f)
 {
+	__u64 version, expire_ms;
 	struct xkv_slot *slot;
-	__u64 version;
 
 	if (!f)
 		return XKV_C_pass_busy;
@@ -585,11 +597,11 @@ __noinline int expire_found(struct xkv_frame *f)
 		unlock(slot, f->seq);
 		return answer(f, XKV_OP_EXPIRE, XKV_MISS, XKV_C_op_misses);
 	}
-	slot->expire_ms = expiry_asked(f);
+	expire_ms = expiry_asked(f);
+	slot->expire_ms = expire_ms;
 	version = new_version();
 	unlock(slot, version);
-	return answer_entry(f, XKV_OP_EXPIRE, XKV_OK, expiry_asked(f), version,
-			    XKV_C_expiry_changes);
+	return answer_entry(f, XKV_OP_EXPIRE, XKV_OK, expire_ms, version, XKV_C_expiry_changes);
 }
 
 /* DELETE and EXPIRE: nothing to do where the key is not. */

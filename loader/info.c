@@ -158,7 +158,7 @@ static void keyspace_section(FILE *out, struct server *s)
 
 	if (keys)
 		fprintf(out, "db0:keys=%llu,expires=%llu,avg_ttl=0\r\n", (unsigned long long)keys,
-			(unsigned long long)store_counter(s->store, "expiring"));
+			(unsigned long long)store_expiring(s->store));
 }
 
 static void print_counter(void *arg, const char *name, uint64_t value)

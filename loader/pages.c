@@ -21,7 +21,7 @@
 #include "log.h"
 #include "store_impl.h"
 
-#define GROW_MAX 16          /* pages at once: the kernel waits a grace period for each call */
+#define GROW_MAX 8           /* pages at once: the kernel waits a grace period for each call */
 #define GROWER_PERIOD_MS 20
 #define RESERVE_SHARE 20     /* the machine keeps 1/20 of its memory free */
 
@@ -264,12 +264,12 @@ static int pages_add(struct store *st, unsigned int class, unsigned int want)
 	return put ? 0 : ret;
 }
 
-/* A quarter more than the class has, so that filling the store takes few waits. */
+/* An eighth more than the class has, so that filling the store takes few waits and little is left over. */
 static unsigned int pages_wanted(const struct store *st, unsigned int class)
 {
-	unsigned int have = st->class_pages[class];
+	unsigned int more = st->class_pages[class] / 8;
 
-	return have < 4 ? 1 : have / 4 > GROW_MAX ? GROW_MAX : have / 4;
+	return more < 1 ? 1 : more > GROW_MAX ? GROW_MAX : more;
 }
 
 int pages_grow(struct store *st, unsigned int class)
@@ -289,7 +289,7 @@ int pages_grow(struct store *st, unsigned int class)
 
 /*
  * Is a class that XDP uses about to run out?  An eighth of it is kept free, at
- * most four pages; and XDP says when it found one empty.
+ * most two pages; and XDP says when it found one empty.
  */
 static bool runs_low(struct store *st, unsigned int class)
 {
@@ -307,8 +307,8 @@ static bool runs_low(struct store *st, unsigned int class)
 		return false;
 	if (low < per_page / 4)
 		low = per_page / 4;
-	if (low > 4 * per_page)
-		low = 4 * per_page;
+	if (low > 2 * per_page)
+		low = 2 * per_page;
 	return free < low;
 }
 

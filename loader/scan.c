@@ -21,6 +21,8 @@
 
 #define MIN_BATCH 64     /* elements; a bucket has to fit, and is retried with more */
 #define MAX_BATCH 65536
+#define COST_REMOVAL 32  /* of an expired entry, against ... */
+#define COST_LOOK 1      /* ... a look at one that stays */
 #define COPY_TRIES 100000 /* of reading an entry that changes all the time */
 
 
@@ -186,21 +188,34 @@ int store_flush(struct store_lane *lane)
 
 /* ---- expiry -------------------------------------------------------------- */
 
+uint64_t store_expiring(const struct store *st)
+{
+	return st->expiring;
+}
+
+/* Moves when an entry got an expiry, or a slot was orphaned. */
+static uint64_t sweep_news(const struct store *st)
+{
+	return store_counter(st, "ttls_given") + store_counter(st, "orphans");
+}
+
 /* Looks at one slot.  1 if its entry has expired and a request to delete it was written. */
 static unsigned int sweep_slot(struct store_lane *lane, uint64_t ref, unsigned int frame,
 			       uint64_t now)
 {
 	struct xkv_slot *slot = slot_of(lane->st, ref);
+	uint64_t seq = __atomic_load_n(&slot->seq, __ATOMIC_RELAXED);
 	struct slot_copy copy;
 
-	if ((slot->seq & 1) && (slot->flags & XKV_SLOT_ORPHAN)) {
+	if ((seq & 1) && (slot->flags & XKV_SLOT_ORPHAN)) {
 		slot_free(lane->st, ref);
 		return 0;
 	}
-	if ((slot->seq & 1) || slot->expire_ms <= XKV_TOMB || slot->expire_ms > now)
+	if ((seq & 1) || slot->expire_ms <= XKV_TOMB)
 		return 0;
-	if (!slot_copy(lane->st, ref, &copy, NULL) || copy.expire_ms <= XKV_TOMB ||
-	    copy.expire_ms > now)
+	lane->st->sweep_expiring++;
+	if (slot->expire_ms > now || !slot_copy(lane->st, ref, &copy, NULL) ||
+	    copy.expire_ms <= XKV_TOMB || copy.expire_ms > now)
 		return 0;
 	frame_begin(lane, frame, XKV_OP_DELETE, copy.key, copy.key_len);
 	lane->frame[frame].flags |= XKV_FRAME_EXPIRED;
@@ -221,30 +236,59 @@ static unsigned int sweep_run(struct store_lane *lane, unsigned int frames)
 	return removed;
 }
 
-unsigned int store_expire_cycle(struct store_lane *lane, unsigned int max_slots)
+/* A turn over all pages ends and the next begins. */
+static void sweep_turn(struct store *st)
+{
+	uint64_t news = sweep_news(st);
+
+	st->expiring = st->sweep_expiring;
+	st->sweep_idle = !st->sweep_expiring && news == st->sweep_given;
+	st->sweep_given = news;
+	st->sweep_expiring = 0;
+	st->sweep_page = 0;
+	st->sweep_slot = 0;
+}
+
+/* Looks at slots of one page, for no more than `budget`: what it spent.  Adds requests to the frames. */
+static unsigned int sweep_page(struct store_lane *lane, unsigned int budget, uint64_t now,
+			       unsigned int *frames)
 {
 	struct store *st = lane->st;
-	unsigned int frames = 0, removed = 0, seen = 0, pages = st->pages;
+	struct xkv_page *page = st->page[st->sweep_page];
+	unsigned int spent = 0, found;
+
+	while (st->sweep_slot < page->slots && spent < budget && *frames < XKV_BATCH_FRAMES) {
+		uint32_t offset = sizeof(*page) + st->sweep_slot++ * page->slot_bytes;
+
+		found = sweep_slot(lane, XKV_REF(st->sweep_page, offset), *frames, now);
+		*frames += found;
+		spent += found ? COST_REMOVAL : COST_LOOK;
+	}
+	if (st->sweep_slot >= page->slots) {
+		st->sweep_page++;
+		st->sweep_slot = 0;
+	}
+	return spent;
+}
+
+unsigned int store_expire_cycle(struct store_lane *lane, unsigned int max_slots)
+{
+	unsigned int frames = 0, removed = 0, budget = max_slots * COST_REMOVAL, spent = 0;
+	struct store *st = lane->st;
 	uint64_t now = store_now_ms(st);
-	struct xkv_page *page;
 
-	for (unsigned int turns = 0; seen < max_slots && turns <= pages; turns++) {
-		if (st->sweep_page >= pages)
-			st->sweep_page = 0;
-		page = st->page[st->sweep_page];
-		for (; page && st->sweep_slot < page->slots && seen < max_slots; seen++) {
-			uint64_t ref = XKV_REF(st->sweep_page, sizeof(*page) +
-							       st->sweep_slot++ * page->slot_bytes);
-
-			frames += sweep_slot(lane, ref, frames, now);
-			if (frames == XKV_BATCH_FRAMES) {
-				removed += sweep_run(lane, frames);
-				frames = 0;
-			}
+	if (st->sweep_idle && sweep_news(st) == st->sweep_given)
+		return 0;
+	st->sweep_idle = false;
+	while (spent < budget) {
+		if (st->sweep_page >= st->pages) {
+			sweep_turn(st);
+			break; /* a store of a few pages is not walked again and again in one call */
 		}
-		if (!page || st->sweep_slot >= page->slots) {
-			st->sweep_page++;
-			st->sweep_slot = 0;
+		spent += sweep_page(lane, budget - spent, now, &frames);
+		if (frames == XKV_BATCH_FRAMES) {
+			removed += sweep_run(lane, frames);
+			frames = 0;
 		}
 	}
 	return removed + sweep_run(lane, frames);

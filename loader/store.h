@@ -82,6 +82,8 @@ int store_flush(struct store_lane *lane);
 
 /* Keys in the store, expired ones that were not yet removed included. */
 uint64_t store_count(const struct store *st);
+/* Keys with an expiry, as the last whole turn of store_expire_cycle() has met them. */
+uint64_t store_expiring(const struct store *st);
 /* Greatest number of keys. */
 uint64_t store_max_keys(const struct store *st);
 /* Bytes of kernel memory: index elements and table, pages, near, scratch. */
@@ -102,7 +104,11 @@ void store_counters(const struct store *st, void (*fn)(void *arg, const char *na
 int store_datagram(struct store_lane *lane, const void *req, size_t req_len, void *reply,
 		   size_t reply_max, size_t reply_allowed);
 
-/* Removes expired entries, looking at no more than `max_slots` slots.  Returns how many it removed. */
+/*
+ * Removes up to `max_slots` expired entries, or looks at some tens of times as
+ * many that stay, and goes on there the next time.  Costs next to nothing where no key has
+ * an expiry.  Returns how many it removed.
+ */
 unsigned int store_expire_cycle(struct store_lane *lane, unsigned int max_slots);
 
 /* Unix time in milliseconds, by the clock that expiry is judged by. */

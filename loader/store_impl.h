@@ -40,7 +40,13 @@ struct store {
 	uint64_t class_wanted[XKV_CLASSES]; /* xkv_class.wanted when it was last looked at */
 	void *_Atomic page[XKV_PAGES_MAX];
 	struct store_lane lane[XKV_BATCH_LANES];
-	unsigned int sweep_page, sweep_slot; /* where store_expire_cycle() goes on */
+
+	/* store_expire_cycle(): where it goes on, and what it knows */
+	unsigned int sweep_page, sweep_slot;
+	bool sweep_idle;         /* the last turn found nothing that could expire */
+	uint64_t sweep_given;    /* what sweep_news() was when this turn began */
+	uint64_t sweep_expiring; /* keys with an expiry that this turn has met */
+	_Atomic uint64_t expiring; /* that the last turn has met */
 };
 
 /* ---- pages.c ---- */

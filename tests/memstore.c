@@ -501,6 +501,18 @@ unsigned int store_expire_cycle(struct store_lane *lane, unsigned int max_slots)
 	return removed;
 }
 
+uint64_t store_expiring(const struct store *st)
+{
+	uint64_t n = 0;
+
+	lock(st);
+	for (unsigned int b = 0; b < BUCKETS; b++)
+		for (const struct item *item = st->buckets[b]; item; item = item->next)
+			n += item->expire_ms != 0;
+	unlock(st);
+	return n;
+}
+
 /* Reads one 64-bit field under the lock. */
 static uint64_t peek(const struct store *st, const uint64_t *field)
 {
