@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # make            builds into build/          make demo    the whole thing, live
-# make check      builds and runs every test  make bench-quick   the ratios
+# make check      builds and runs every test  make bench-quick   the ratios (also bench-redis, bench-memory)
 # make install    DESTDIR= PREFIX=            V=1 shows the commands, WERROR=1 is strict
 
 VERSION := 0.1.0
@@ -46,7 +46,8 @@ BENCH_LIBS := -lbpf -ljansson -lm -lpthread
 
 BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench libxkv.a libxkv.so xkv.bpf.o)
 
-.PHONY: all tests check demo sanitize bench-quick install uninstall clean setup
+.PHONY: all tests check demo sanitize bench-quick bench-redis bench-memory install uninstall clean setup
+.SECONDARY: # intermediate objects are kept
 all: $(BIN)
 
 $(BUILD)/%.bpf.o: bpf/%.bpf.c

@@ -37,8 +37,6 @@ static int set_options(int fd, int family)
 	int on = 1, size = SOCKET_BUFFER;
 
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)); /* as much as is allowed */
-	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)))
-		return -errno;
 	if (family == AF_INET)
 		return setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on)) ? -errno : 0;
 	if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) ||

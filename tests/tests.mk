@@ -3,6 +3,7 @@
 # stands in scripts/install.mk.  Included by the main Makefile.
 
 include scripts/install.mk
+include tests/fuzz.mk
 
 SAN_FLAGS := -fsanitize=address,undefined -fno-omit-frame-pointer
 JOBS      := $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
@@ -70,5 +71,6 @@ check: setup
 sanitize:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san SAN='$(SAN_FLAGS)' all tests
 
-bench-quick: all
-	@XKV_BUILD=$(BUILD) bench/quick.py
+# The figures of docs/benchmarks.md; as root.
+bench-quick bench-redis bench-memory: bench-%: all
+	@XKV_BUILD=$(BUILD) bench/$*.py
