@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: timeout 400
+"""All doors at once on few keys: nothing torn, foreign, stale or lost, and every slot accounted for.
+
+tests/stress.c does the work and the judging; here it runs on a test bed (native XDP on veth, so
+XDP runs on each CPU that a worker sends from).  XKV_STRESS_SEED repeats what the workers do.
+"""
+import json
+import os
+import random
+import shutil
+import subprocess
+import time
+
+import conftest
+import pytest
+from conftest import BUILD, ROOT, run, wait_for
+
+# The first of the builds under test gets the whole minute.
+FIRST = os.environ.get("XKV_TEST_PASS", "0") == "0"
+SECONDS = 60 if FIRST else 10
+SEED = int(os.environ.get("XKV_STRESS_SEED") or random.getrandbits(48))
+KILLS = 6
+
+
+class Stress:
+    """One run of build/tests/stress on the client's side."""
+
+    def __init__(self, daemon, tmp, seconds, *options):
+        self.log = tmp / "stress.log"
+        with self.log.open("w") as log:
+            self.process = daemon.bed.popen(
+                "client", BUILD / "tests/stress", "--pin-dir", daemon.pins, "--seed", SEED,
+                "--seconds", seconds, *options, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=log, text=True)
+
+    def runs(self):
+        return self.process.poll() is None
+
+    def result(self, seconds):
+        """What it found, and its exit status."""
+        try:
+            out, _ = self.process.communicate(timeout=seconds)
+        finally:
+            if self.runs():
+                self.process.kill()
+                self.process.wait()
+        said = self.log.read_text()
+        print(said)
+        if not out:
+            pytest.fail(f"the stress test ended with {self.process.returncode}:\n{said}")
+        found = json.loads(out)
+        print({k: v for k, v in found.items() if k != "counters"})
+        print({k: v for k, v in found["counters"].items() if v})
+        return found, self.process.returncode, said
+
+
+def check_that_it_was_stress(found):
+    """A run in which nothing happened would prove nothing."""
+    counters = found["counters"]
+    busy = [cpu for cpu, replies in enumerate(found["replies_by_cpu"]) if replies > 1000]
+    assert len(busy) >= min(len(os.sched_getaffinity(0)), 8), f"XDP ran on CPUs {busy} only"
+    for name in ("get_hits", "overwrites", "moves", "inserts", "deletes", "expiry_changes",
+                 "not_stored", "pass_miss", "op_too_large"):
+        assert counters[name] > 100, f"{name}: only {counters[name]}"
+    assert found["batches"] > 1000
+    assert found["unjudged"] <= found["gets"] / 10000
+
+
+@pytest.mark.seconds(SECONDS + 60)
+def test_nothing_torn_foreign_or_stale(xkvd, tmp_path):
+    daemon = xkvd()
+    found, status, said = Stress(daemon, tmp_path, SECONDS).result(SECONDS + 40)
+    assert status == 0 and found["failures"] == 0, said
+    check_that_it_was_stress(found)
+    # Keys that have expired count until they are removed; there are three at most.
+    assert found["keys"] <= daemon.redis().dbsize() <= found["keys"] + 3
+
+
+@pytest.mark.seconds(90)
+def test_colliding_fingerprints(xkvd, tmp_path):
+    """The same with 256 fingerprints only: keys step aside, deleted ones leave tombs."""
+    found, status, said = Stress(xkvd(), tmp_path, 8, "--mask", "0xf00000000000000f").result(60)
+    assert status == 0 and found["failures"] == 0, said
+    for name in ("collisions", "tombs", "revived"):
+        assert found["counters"][name] > 0, name
+
+
+@pytest.mark.seconds(120)
+def test_killed_and_adopted(xkvd, tmp_path):
+    """kill -9 in the middle of it, again and again: what the kernel holds is served meanwhile."""
+    daemon = xkvd()
+    rng = random.Random(SEED)
+    stress = Stress(daemon, tmp_path, 5 + KILLS * 1.5, "--killed")
+    wait_for(lambda: "workers" in stress.log.read_text(), 20, "the stress test begins")
+    for _ in range(KILLS):
+        # A moment by chance, and a while without xkvd: these are the test, not a wait for something.
+        time.sleep(rng.uniform(0.2, 0.8))
+        daemon.kill()
+        time.sleep(rng.uniform(0.1, 0.4))
+        daemon.start()
+        assert stress.runs(), stress.log.read_text()
+    found, status, said = stress.result(60)
+    assert status == 0 and found["failures"] == 0, said
+    assert found["lost"] > 0, "nothing was going on when xkvd was killed"
+    assert found["strict"] > 1000
+
+
+# ---- does it find what it is there to find? ---------------------------------------------------
+
+SEQUENCE_CHECK = """\
+		copy_out(f, slot, f->key_len, value_len);
+		smp_mb_reads();
+		if (READ(slot->seq) != f->seq)
+			continue;
+"""
+WITHOUT_CHECK = """\
+		copy_out(f, slot, f->key_len, value_len);
+"""
+
+
+def build_mutant(to):
+    """xkvd with a GET that does not look whether the slot was changed while it was copied."""
+    for part in ("bpf", "loader", "scripts", "tests"):
+        shutil.copytree(ROOT / part, to / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy2(ROOT / "Makefile", to)
+    ops = to / "bpf/ops.bpf.h"
+    text = ops.read_text()
+    assert text.count(SEQUENCE_CHECK) == 1, "op_get() has changed: change SEQUENCE_CHECK here too"
+    ops.write_text(text.replace(SEQUENCE_CHECK, WITHOUT_CHECK))
+    # Not a part of the make that may have started the tests.
+    env = {name: value for name, value in os.environ.items() if name[:4] not in ("MAKE", "MFLA")}
+    run("make", "-s", "-j2", "-C", to, "BUILD=build", "CFLAGS=-O1", "build/xkvd", env=env,
+        timeout=50)
+    return to / "build"
+
+
+if FIRST:
+    @pytest.mark.seconds(90)
+    def test_fails_without_the_sequence_check(xkvd, tmp_path, monkeypatch):
+        mutant = build_mutant(tmp_path / "mutant")
+        monkeypatch.setattr(conftest, "BUILD", mutant)
+        daemon = xkvd()
+        assert daemon.argv()[0] == str(mutant / "xkvd")
+        found, status, said = Stress(daemon, tmp_path, 20, "--hot").result(60)
+        assert status == 1 and found["failures"] > 0 and "torn value" in said, said
+
+    @pytest.mark.seconds(60)
+    def test_passes_with_the_sequence_check(xkvd, tmp_path):
+        found, status, said = Stress(xkvd(), tmp_path, 5, "--hot").result(40)
+        assert status == 0 and found["failures"] == 0, said
