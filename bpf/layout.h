@@ -189,7 +189,7 @@ struct xkv_config {
  */
 #define XKV_COUNTERS(X)                                                                            \
 	/* operations that could not be done here: passed on by XDP, retried by xkvd */            \
-	X(pass_miss) X(pass_busy) X(pass_no_slot) X(pass_full) X(pass_no_room) X(pass_too_large)   \
+	X(pass_miss) X(pass_busy) X(pass_no_slot) X(pass_full) X(pass_too_large)                   \
 	/* passed on untouched: not for us, or not in a form that we serve */                      \
 	X(pass_not_ready) X(pass_short) X(pass_ethertype) X(pass_vlan_depth) X(pass_ip_header)     \
 	X(pass_ip_options) X(pass_ip_fragment) X(pass_ip6_extension) X(pass_not_udp)               \

@@ -101,11 +101,10 @@ __noinline int value_room(struct xkv_frame *f, __u32 opcode, __u32 value_len, __
 		return -1;
 	if (f->done)
 		return XKV_C_pass_too_large; /* the client asks again, with this one first */
-	if (need <= f->reply_allowed)
-		return XKV_C_pass_no_room;
 	if (value_len <= VALUE_WORDS * 8 && need <= f->reply_max) {
-		put_result(f, opcode, XKV_PAD, 0,
-			   XKV_PADDED((need + XKV_REPLY_FACTOR - 1) / XKV_REPLY_FACTOR), 0, version);
+		if (need > f->reply_allowed)
+			need = XKV_PADDED((need + XKV_REPLY_FACTOR - 1) / XKV_REPLY_FACTOR);
+		put_result(f, opcode, XKV_PAD, 0, need, 0, version);
 		return XKV_C_op_pad;
 	}
 	if (!(f->flags & XKV_FRAME_XKVD))
@@ -373,7 +372,7 @@ __noinline int set_insert(struct xkv_frame *f)
 		untake_slot(f, ref);
 		if (err == -EEXIST)
 			return AGAIN;
-		return err == -E2BIG || err == -ENOMEM ? XKV_C_pass_full : XKV_C_pass_busy;
+		return err == -E2BIG ? XKV_C_pass_full : XKV_C_pass_busy;
 	}
 	version = publish(f, slot, ref);
 	return answer_entry(f, XKV_OP_SET, XKV_OK, expire_ms, version, XKV_C_inserts);

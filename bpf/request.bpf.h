@@ -210,6 +210,22 @@ static __always_inline bool request_begin(struct xkv_frame *f, struct xkv_counte
 	return false;
 }
 
+/*
+ * The reply to a single GET is there, but the packet cannot be made long enough
+ * for it: has the client send one that is.
+ */
+static __always_inline void ask_for_padding(struct xkv_frame *f)
+{
+	struct xkv_counters *c = counters();
+	__u32 need = f->out_len;
+
+	f->out_len = sizeof(struct xkv_hdr);
+	put_result(f, XKV_OP_GET, XKV_PAD, 0, need, 0, 0);
+	reply_header(f, XKV_OK);
+	if (c)
+		count(c, XKV_C_op_pad);
+}
+
 static __always_inline bool refused(int outcome)
 {
 	return outcome >= XKV_C_op_bad_request && outcome <= XKV_C_op_bad_key;

@@ -427,8 +427,12 @@ static __always_inline int reply(struct xdp_md *ctx, struct packet *p, struct xk
 	__u32 len = f->out_len;
 	int more = offset + len - have;
 
-	if (resize(ctx, offset, len) && (more < 0 || grow_head(ctx, f, offset, more)))
-		return XKV_C_pass_no_room;
+	if (resize(ctx, offset, len) && (more < 0 || grow_head(ctx, f, offset, more))) {
+		ask_for_padding(f);
+		len = f->out_len;
+		if (resize(ctx, offset, len))
+			return XKV_C_drop_internal;
+	}
 	OPAQUE(len);
 	if (bpf_xdp_store_bytes(ctx, offset, f->out, FRAME_LEN(len)) ||
 	    reparse(ctx, p) != CONTINUE)
