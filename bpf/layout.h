@@ -199,7 +199,7 @@ struct xkv_config {
 	X(drop_foreign) X(drop_source) X(drop_reply_flag) X(drop_internal)                         \
 	/* datagrams answered, and those answered with just a header and an error */               \
 	X(replies) X(error_version) X(error_request) X(error_auth)                                 \
-	/* operations refused */                                                                   \
+	/* operations refused; those up to op_pad end the reply */                                                                   \
 	X(op_bad_request) X(op_bad_opcode) X(op_bad_key) X(op_pad) X(op_too_large) X(op_no_memory) X(op_busy)                 \
 	/* operations done */                                                                      \
 	X(pings) X(get_hits) X(get_misses) X(inserts) X(overwrites) X(moves) X(not_stored)         \

@@ -48,7 +48,9 @@ static __always_inline __u64 expiry_asked(struct xkv_frame *f)
 	if (!f->ttl)
 		return 0;
 	ttl_given();
-	return f->op_flags & XKV_ABSTTL ? f->ttl : now_ms(f) + f->ttl;
+	if (!(f->op_flags & XKV_ABSTTL))
+		return now_ms(f) + f->ttl;
+	return f->ttl == XKV_TOMB ? XKV_TOMB + 1 : f->ttl; /* both are long past */
 }
 
 /* ---- results ------------------------------------------------------------- */

@@ -226,9 +226,10 @@ static __always_inline void ask_for_padding(struct xkv_frame *f)
 		count(c, XKV_C_op_pad);
 }
 
-static __always_inline bool refused(int outcome)
+/* Does this result end the reply?  The client will send what follows again, or has to mend it. */
+static __always_inline bool ends_reply(int outcome)
 {
-	return outcome >= XKV_C_op_bad_request && outcome <= XKV_C_op_bad_key;
+	return outcome >= XKV_C_op_bad_request && outcome <= XKV_C_op_pad;
 }
 
 /*
@@ -260,7 +261,7 @@ __noinline int request_run(struct xkv_frame *f, int again)
 		}
 		count(c, outcome);
 		f->done++;
-		if (refused(outcome)) {
+		if (ends_reply(outcome)) {
 			f->count = f->done;
 			break;
 		}

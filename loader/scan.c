@@ -98,15 +98,20 @@ static int next_elements(const struct store *st, uint64_t *cursor, struct walk *
 	return count;
 }
 
-static int report(const struct store *st, struct walk *w, unsigned int i, store_scan_fn *fn,
-		  void *arg)
+static bool has_expired(const struct store *st, uint64_t expire_ms)
+{
+	return expire_ms && expire_ms <= store_now_ms(st);
+}
+
+static int report(const struct store *st, struct walk *w, unsigned int i, bool expired_too,
+		  store_scan_fn *fn, void *arg)
 {
 	struct store_entry entry;
 	struct slot_copy copy;
 
 	if (!read_entry(st, w->place[i], &w->index[i], &copy, w->value))
 		return 0;
-	if (copy.expire_ms && copy.expire_ms <= store_now_ms(st))
+	if (copy.expire_ms == XKV_TOMB || (!expired_too && has_expired(st, copy.expire_ms)))
 		return 0;
 	entry = (struct store_entry){
 		.value = w->value,
@@ -117,8 +122,8 @@ static int report(const struct store *st, struct walk *w, unsigned int i, store_
 	return fn(arg, copy.key, copy.key_len, &entry);
 }
 
-int store_scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, bool values,
-	       store_scan_fn *fn, void *arg)
+static int scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, bool values,
+		bool expired_too, store_scan_fn *fn, void *arg)
 {
 	unsigned int batch = count > MAX_BATCH ? MAX_BATCH : count ? count : 1;
 	struct walk w;
@@ -139,9 +144,15 @@ int store_scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, bo
 	}
 	ret = found < 0 ? found : 0;
 	for (int i = 0; !ret && i < found; i++)
-		ret = report(lane->st, &w, i, fn, arg);
+		ret = report(lane->st, &w, i, expired_too, fn, arg);
 	walk_free(&w);
 	return ret;
+}
+
+int store_scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, bool values,
+	       store_scan_fn *fn, void *arg)
+{
+	return scan(lane, cursor, count, values, false, fn, arg);
 }
 
 /* ---- FLUSHALL ------------------------------------------------------------ */
@@ -163,8 +174,10 @@ static int flush_one(void *arg, const void *key, size_t key_len, const struct st
 {
 	struct flush *f = arg;
 
-	(void)entry;
-	frame_begin(f->lane, f->frames++, XKV_OP_DELETE, key, key_len);
+	frame_begin(f->lane, f->frames, XKV_OP_DELETE, key, key_len);
+	if (has_expired(f->lane->st, entry->expire_ms))
+		f->lane->frame[f->frames].flags |= XKV_FRAME_EXPIRED;
+	f->frames++;
 	if (f->frames == XKV_BATCH_FRAMES)
 		flush_run(f);
 	return f->ret;
@@ -178,7 +191,7 @@ int store_flush(struct store_lane *lane)
 
 	do {
 		/* the walk itself runs no operations, so that the frames are ours meanwhile */
-		ret = store_scan(lane, &cursor, 4096, false, flush_one, &f);
+		ret = scan(lane, &cursor, 4096, false, true, flush_one, &f);
 		flush_run(&f);
 		if (!ret)
 			ret = f.ret;

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Broken frames for the XDP program: valid ones with bits flipped, cut, spliced
+ * and with their lengths and fields changed, half of them with checksums that are
+ * made right again, so that the damage gets past the first checks.
+ *
+ *     fuzz_packet [FRAMES [SEED]]
+ *
+ * After each frame: it is passed as it came, dropped, or answered with a frame
+ * that is whole and no larger than allowed.  Every so often, and at the end, each
+ * slot of the store is accounted for.  The same seed makes the same frames
+ * (versions and times that the store gives out differ); what fails is printed.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <linux/bpf.h>
+
+#include "../loader/store.h"
+#include "packet.h"
+#include "xdpbed.h"
+
+#define ACCOUNT_EVERY 50000
+#define MAX_KEYS      512  /* few, so that a full store is met too */
+#define FRAME_SEEN    1600 /* bytes of a frame that are mutated */
+
+static struct bed bed;
+static uint64_t random_state;
+
+static uint64_t random_u64(void)
+{
+	uint64_t z = (random_state += 0x9e3779b97f4a7c15ULL); /* splitmix64 */
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
+	return z ^ z >> 31;
+}
+
+static size_t below(size_t n)
+{
+	return n ? random_u64() % n : 0;
+}
+
+/* ---- valid frames -------------------------------------------------------- */
+
+static const uint8_t token[XKV_TOKEN_BYTES] = "0123456789abcde";
+
+static struct operation random_operation(void)
+{
+	static uint8_t bytes[4096];
+	static const uint8_t flags[] = {
+		0,	     0,	      0,	  XKV_NX,     XKV_XX,
+		XKV_KEEPTTL, XKV_CAS, XKV_RETURN, XKV_ABSTTL, XKV_NX | XKV_RETURN
+	};
+	struct operation op = { .opcode = (uint8_t)(1 + below(5)) };
+
+	if (!bytes[0])
+		for (size_t i = 0; i < sizeof(bytes); i++)
+			bytes[i] = (uint8_t)(random_u64() | !i);
+	if (op.opcode == XKV_OP_PING)
+		return op;
+	op.key_len = below(4) ? 1 + below(12) : 1 + below(XKV_KEY_MAX);
+	op.key = bytes + below(64); /* few keys, so that they are met again */
+	if (op.opcode == XKV_OP_SET) {
+		op.flags = flags[below(sizeof(flags))];
+		op.value = bytes + below(2000);
+		op.value_len = below(3) ? below(64) : below(1200);
+	}
+	if (op.opcode == XKV_OP_DELETE && !below(2))
+		op.flags = below(2) ? XKV_RETURN : XKV_CAS;
+	if ((op.opcode == XKV_OP_SET && !(op.flags & XKV_KEEPTTL) && !below(4)) ||
+	    op.opcode == XKV_OP_EXPIRE)
+		op.ttl = below(2) ? 1 + below(10) : below(1000000);
+	return op;
+}
+
+static size_t random_frame(uint8_t *frame)
+{
+	struct packet_spec s;
+	struct operation op;
+	struct payload req;
+	size_t ops = below(3) ? 1 : 1 + below(8);
+
+	request_begin(&req, random_u64(), below(4) ? NULL : token);
+	while (ops--) {
+		op = random_operation();
+		if (req.len + 24 + XKV_PADDED(op.key_len) + XKV_PADDED(op.value_len) >
+		    XKV_PAYLOAD_MAX4)
+			break;
+		request_add(&req, &op);
+	}
+	if (!below(4))
+		request_pad(&req, below(XKV_PAYLOAD_MAX4 - req.len + 1), 0);
+	packet_default(&s, below(2));
+	s.tags = (unsigned int)below(3);
+	s.trailer = below(4) ? 0 : below(64);
+	s.payload = req.byte;
+	s.len = req.len;
+	return packet_build(&s, frame);
+}
+
+/* ---- mutations ----------------------------------------------------------- */
+
+/* A place in the headers or in the first operations, where most can go wrong. */
+static size_t place(size_t len)
+{
+	return below(len < 128 || !below(4) ? len : 128);
+}
+
+static const uint16_t interesting[] = { 0,    1,    7,	  8,	9,	15,	16,	24,    40,
+					250,  251,  255,  256,	0x5b,	0xff,	1452,	1472,  1473,
+					1528, 1536, 2047, 2048, 0x7fff, 0x8000, 0xfff8, 0xffff };
+
+static size_t mutate_once(uint8_t *frame, size_t len)
+{
+	size_t at = place(len), other, n;
+
+	switch (below(8)) {
+	case 0:
+		frame[at] ^= (uint8_t)(1 << below(8));
+		break;
+	case 1:
+		frame[at] = (uint8_t)random_u64();
+		break;
+	case 2:
+	case 3:
+		if (at + 2 <= len) /* lengths have 2 bytes, and the low ones of 4 */
+			put_be(frame + (at & ~(size_t)1), 2,
+			       interesting[below(sizeof(interesting) / 2)]);
+		break;
+	case 4:
+		return 14 + below(len - 14); /* cut */
+	case 5:
+		n = below(64); /* grow */
+		for (size_t i = 0; i < n && len < FRAME_SEEN; i++)
+			frame[len++] = (uint8_t)random_u64();
+		break;
+	case 6:
+		n = below(48); /* one part over another */
+		other = place(len);
+		if (at + n <= len && other + n <= len)
+			memmove(frame + at, frame + other, n);
+		break;
+	case 7:
+		n = 1 + below(8);
+		for (size_t i = at; i < at + n && i < len; i++)
+			frame[i] = below(2) ? 0 : 0xff;
+		break;
+	}
+	return len;
+}
+
+/* Makes UDP's and IP's lengths fit the frame, as a sender's stack would. */
+static void fix_lengths(uint8_t *frame, size_t len)
+{
+	size_t ip = 14;
+
+	while (ip + 4 < len && (frame[ip - 2] == 0x81 || frame[ip - 2] == 0x88) && ip < 22)
+		ip += 4;
+	if (ip + 28 > len)
+		return;
+	if (frame[ip] >> 4 == 4) {
+		put_be(frame + ip + 2, 2, len - ip);
+		put_be(frame + ip + 24, 2, len - ip - 20);
+	} else if (ip + 48 <= len) {
+		put_be(frame + ip + 4, 2, len - ip - 40);
+		put_be(frame + ip + 44, 2, len - ip - 40);
+	}
+}
+
+static size_t mutate(uint8_t *frame, size_t len)
+{
+	size_t n = below(5);
+
+	while (n-- && len > 14)
+		len = mutate_once(frame, len);
+	if (!below(2))
+		fix_lengths(frame, len);
+	if (below(4))
+		packet_fix(frame, len);
+	return len;
+}
+
+/* ---- judging ------------------------------------------------------------- */
+
+/* Bytes of UDP payload in a frame whose headers were good enough to be answered. */
+static size_t payload_of(const uint8_t *frame, size_t len)
+{
+	size_t at = 12;
+
+	while (at + 2 < len && (get_be(frame + at, 2) == 0x8100 || get_be(frame + at, 2) == 0x88a8))
+		at += 4;
+	at += 2 + (get_be(frame + at, 2) == 0x0800 ? 20 : 40);
+	return at + 8 <= len ? get_be(frame + at + 4, 2) - 8 : 0;
+}
+
+static bool is_v6(const uint8_t *frame)
+{
+	size_t at = 12;
+
+	while (get_be(frame + at, 2) == 0x8100 || get_be(frame + at, 2) == 0x88a8)
+		at += 4;
+	return get_be(frame + at, 2) == 0x86dd;
+}
+
+static const char *judge(const uint8_t *in, size_t len, const struct outcome *out)
+{
+	size_t sent, got;
+
+	if (out->verdict == XDP_DROP)
+		return NULL;
+	if (out->verdict == XDP_PASS)
+		return out->len == len && !memcmp(out->frame, in, len) ? NULL
+								       : "was passed, but changed";
+	if (out->verdict != XDP_TX)
+		return "got a verdict that is none of ours";
+	sent = payload_of(in, len);
+	got = payload_of(out->frame, out->len);
+	if (got > (is_v6(in) ? XKV_PAYLOAD_MAX6 : XKV_PAYLOAD_MAX4))
+		return "was answered with more than fits a datagram";
+	if (!bed.c->trusted && got > XKV_REPLY_FACTOR * sent)
+		return "was answered with more than three times its bytes";
+	return packet_complaint(out->frame, out->len);
+}
+
+static void show(const char *what, const uint8_t *frame, size_t len)
+{
+	printf("%s, %zu bytes:\n", what, len);
+	for (size_t i = 0; i < len; i++)
+		printf("%02x%s", frame[i], i % 32 == 31 || i + 1 == len ? "\n" : "");
+}
+
+/* ---- the run ------------------------------------------------------------- */
+
+/* Every way in which the server can be set up, in turns. */
+static void reconfigure(uint64_t turn)
+{
+	bed.c->trusted = turn & 1;
+	bed.c->miss_reply = turn >> 1 & 1;
+	bed.c->auth = turn % 7 == 6 ? XKV_AUTH_TOKEN : XKV_AUTH_OPEN;
+	memcpy(bed.c->token, token, sizeof(token));
+}
+
+static int check_store(uint64_t frames)
+{
+	const char *why;
+
+	store_expire_cycle(bed.lane, UINT32_MAX / 64);
+	why = bed_account(&bed);
+	if (why)
+		printf("after %" PRIu64 " frames: %s\n", frames, why);
+	return why ? -1 : 0;
+}
+
+/* What goes up is answered by xkvd's side of the engine now and then, which also adds pages. */
+static void go_up(const uint8_t *frame, size_t len)
+{
+	size_t payload = payload_of(frame, len);
+	uint8_t reply[XKV_PAYLOAD_MAX4];
+
+	if (payload >= 16 && payload <= XKV_PAYLOAD_MAX4 && payload < len)
+		store_datagram(bed.lane, frame + len - payload, payload, reply, sizeof(reply),
+			       sizeof(reply));
+}
+
+static int one_frame(uint64_t number, uint64_t verdicts[5])
+{
+	static struct outcome out;
+	uint8_t frame[PACKET_MAX];
+	size_t len = mutate(frame, random_frame(frame));
+	const char *why = NULL;
+
+	if (!bed_run(&bed, frame, len, &out))
+		why = errno == EINVAL && len < 14 ? NULL : "was not run by the kernel";
+	else
+		why = judge(frame, len, &out);
+	if (why) {
+		printf("frame %" PRIu64 " %s\n", number, why);
+		show("in", frame, len);
+		show("out", out.frame, out.len);
+		return -1;
+	}
+	verdicts[out.verdict <= XDP_REDIRECT ? out.verdict : 0]++;
+	if (out.verdict == XDP_PASS && !below(16))
+		go_up(frame, len);
+	return 0;
+}
+
+static int run(uint64_t frames, uint64_t seed)
+{
+	uint64_t verdicts[5] = { 0 };
+	int ret = 0;
+
+	random_state = seed;
+	for (uint64_t i = 1; !ret && i <= frames; i++) {
+		if (i % 1000 == 1)
+			reconfigure(i / 1000);
+		ret = one_frame(i, verdicts);
+		if (!ret && (i % ACCOUNT_EVERY == 0 || i == frames))
+			ret = check_store(i);
+	}
+	printf("seed %" PRIu64 ": %" PRIu64 " answered, %" PRIu64 " passed, %" PRIu64
+	       " dropped, %" PRIu64 " keys left%s\n",
+	       seed, verdicts[XDP_TX], verdicts[XDP_PASS], verdicts[XDP_DROP], store_count(bed.st),
+	       ret ? ": FAILED" : "");
+	return ret;
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t frames = argc > 1 ? strtoull(argv[1], NULL, 0) : 300000;
+	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
+	const char *why = bed_cannot_run();
+	int ret;
+
+	if (why) {
+		printf("SKIP: %s\n", why);
+		return 77;
+	}
+	why = bed_open(&bed, MAX_KEYS);
+	if (why)
+		printf("%s\n", why);
+	ret = why ? -1 : run(frames, seed);
+	bed_close(&bed);
+	return ret ? 1 : 0;
+}

@@ -1,0 +1,2220 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Packet in, packet out: what the XDP program makes of each kind of frame, byte
+ * for byte, and which counters say so.  Frames go in through BPF_PROG_RUN.
+ *
+ * Every exchange names the counters that have to go up, and no other may; the
+ * last case fails if there is a counter that no case has named.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <linux/bpf.h>
+
+#include "../bpf/layout.h"
+#include "../loader/store.h"
+#include "packet.h"
+#include "vectors.h"
+#include "xdpbed.h"
+
+/* Results and operations are given by what matters in them. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+#define ANY	 UINT64_MAX /* of a version or ttl in an expected result */
+#define NOTHING	 (-1)
+#define ID	 0x0102030405060708ULL
+#define MAX_KEYS 4096
+
+/* Expected results and counters, as arguments. */
+#define RESULTS(...)                                                                               \
+	(const struct result[]){ __VA_ARGS__ },                                                    \
+		sizeof((const struct result[]){ __VA_ARGS__ }) / sizeof(struct result)
+#define COUNTS(...)                                                                                \
+	(const int[])                                                                              \
+	{                                                                                          \
+		__VA_ARGS__, NOTHING                                                               \
+	}
+
+static struct bed bed;
+static bool exercised[XKV_COUNTER_COUNT];
+static struct outcome out;	/* of the last frame */
+static uint64_t version;	/* in the last result of the last reply */
+static const char *now_running; /* the vector, for messages */
+static unsigned int shape;	/* of the next frame: IPv4 and IPv6, tags and trailers take turns */
+
+/* ---- running and comparing ----------------------------------------------- */
+
+static void count_check(const uint64_t *before, const int *expected)
+{
+	uint64_t after[XKV_COUNTER_COUNT];
+	int64_t want[XKV_COUNTER_COUNT] = { 0 };
+	bool ok = true;
+
+	bed_counters(&bed, after);
+	for (; *expected != NOTHING; expected++) {
+		want[*expected]++;
+		exercised[*expected] = true;
+	}
+	for (int i = 0; i < XKV_COUNTER_COUNT; i++) {
+		if ((int64_t)(after[i] - before[i]) == want[i])
+			continue;
+		print_error("counter %s went up by %ld, not by %ld\n", counter_name(i),
+			    (long)(after[i] - before[i]), (long)want[i]);
+		ok = false;
+	}
+	assert_true(ok);
+}
+
+static void hex(const char *what, const uint8_t *at, size_t len)
+{
+	print_error("%s, %zu bytes:", what, len);
+	for (size_t i = 0; i < len && i < 256; i++)
+		print_error("%s%02x", i % 32 ? i % 8 ? "" : " " : "\n    ", at[i]);
+	print_error("\n");
+}
+
+static void same_bytes(const uint8_t *is, size_t is_len, const uint8_t *want, size_t want_len)
+{
+	if (is_len == want_len && !memcmp(is, want, want_len))
+		return;
+	if (now_running)
+		print_error("vector %s\n", now_running);
+	hex("expected", want, want_len);
+	hex("but got", is, is_len);
+	fail();
+}
+
+static void run_frame(const uint8_t *frame, size_t len, int verdict, const int *counters)
+{
+	uint64_t before[XKV_COUNTER_COUNT];
+
+	bed_counters(&bed, before);
+	assert_true(bed_run(&bed, frame, len, &out));
+	if (out.verdict != verdict)
+		print_error("verdict %d, not %d\n", out.verdict, verdict);
+	count_check(before, counters);
+	assert_int_equal(out.verdict, verdict);
+}
+
+/* The frame goes up as it came, for this reason. */
+static void passes_frame(const uint8_t *frame, size_t len, int counter)
+{
+	run_frame(frame, len, XDP_PASS, COUNTS(counter));
+	same_bytes(out.frame, out.len, frame, len);
+}
+
+static void passes(const struct packet_spec *s, int counter)
+{
+	uint8_t frame[PACKET_MAX];
+
+	passes_frame(frame, packet_build(s, frame), counter);
+}
+
+static void drops(const struct packet_spec *s, int counter)
+{
+	uint8_t frame[PACKET_MAX];
+
+	run_frame(frame, packet_build(s, frame), XDP_DROP, COUNTS(counter));
+}
+
+/* A frame of the next shape with this payload. */
+static struct packet_spec next_shape(const struct payload *req)
+{
+	struct packet_spec s;
+
+	packet_default(&s, shape & 1);
+	s.tags = shape / 2 % 3;
+	s.trailer = shape % 5 == 4 ? 11 : 0;
+	s.udp_check = shape % 4 == 2 ? CHECK_ZERO : CHECK_RIGHT; /* IPv4 only */
+	s.payload = req->byte;
+	s.len = req->len;
+	shape++;
+	return s;
+}
+
+/* Builds the expected reply; what may be ANY is taken from `actual`, if it makes sense. */
+static void expect(struct payload *p, uint64_t id, uint8_t status, const struct result *r, size_t n,
+		   const uint8_t *actual, size_t actual_len)
+{
+	struct result one;
+
+	reply_begin(p, id, status);
+	for (size_t i = 0; i < n; i++) {
+		one = r[i];
+		if (p->len + sizeof(struct xkv_result) <= actual_len) {
+			version = RESULT_VERSION(actual, p->len);
+			if (one.version == ANY) {
+				one.version = version;
+				assert_true(version && !(version & 1));
+			}
+			if (one.ttl == ANY) {
+				one.ttl = RESULT_TTL(actual, p->len);
+				assert_true(one.ttl);
+			}
+		}
+		reply_add(p, &one);
+	}
+}
+
+/* The frame is answered like this; `replies` is counted in any case. */
+static void spec_answers(const struct packet_spec *s, uint8_t status, const struct result *r,
+			 size_t n, const int *counters)
+{
+	size_t at = packet_payload_at(s->v6, s->tags), count = 0;
+	uint8_t frame[PACKET_MAX], want[PACKET_MAX];
+	int all[XKV_COUNTER_COUNT * 2];
+	struct packet_spec answer;
+	struct payload reply;
+
+	for (; counters[count] != NOTHING; count++)
+		all[count] = counters[count];
+	all[count++] = XKV_C_replies;
+	all[count] = NOTHING;
+	run_frame(frame, packet_build(s, frame), XDP_TX, all);
+	expect(&reply, s->len >= 16 ? get_be((const uint8_t *)s->payload + 8, 8) : 0, status, r, n,
+	       out.frame + at, out.len > at ? out.len - at : 0);
+	answer = packet_answer(s, reply.byte, reply.len);
+	same_bytes(out.frame, out.len, want, packet_build(&answer, want));
+	assert_null(packet_complaint(out.frame, out.len));
+}
+
+static void answers(const struct payload *req, const struct result *r, size_t n,
+		    const int *counters)
+{
+	struct packet_spec s = next_shape(req);
+
+	spec_answers(&s, 0, r, n, counters);
+}
+
+static void header_answers(const struct payload *req, uint8_t status, int counter)
+{
+	struct packet_spec s = next_shape(req);
+
+	spec_answers(&s, status, NULL, 0, COUNTS(counter));
+}
+
+static void goes_up(const struct payload *req, int counter)
+{
+	struct packet_spec s = next_shape(req);
+
+	passes(&s, counter);
+}
+
+/* What xkvd makes of a request that went up. */
+static void xkvd_answers(const struct payload *req, size_t allowed, const struct result *r,
+			 size_t n, const int *counters)
+{
+	uint64_t before[XKV_COUNTER_COUNT];
+	uint8_t reply[XKV_PAYLOAD_MAX4];
+	struct payload want;
+	int len;
+
+	bed_counters(&bed, before);
+	len = store_datagram(bed.lane, req->byte, req->len, reply, sizeof(reply), allowed);
+	count_check(before, counters);
+	assert_true(len >= 0);
+	expect(&want, get_be(req->byte + 8, 8), 0, r, n, reply, (size_t)len);
+	same_bytes(reply, (size_t)len, want.byte, want.len);
+}
+
+/* ---- requests ------------------------------------------------------------ */
+
+static struct payload request(const struct operation *op)
+{
+	struct payload p;
+
+	request_begin(&p, ID, NULL);
+	request_add(&p, op);
+	return p;
+}
+
+#define OP(code, ...)	   (&(struct operation){ .opcode = (code), __VA_ARGS__ })
+#define KEY(text)	   .key = (text), .key_len = strlen(text)
+#define VALUE(text)	   .value = (text), .value_len = strlen(text)
+#define REQUEST(code, ...) request(OP(code, __VA_ARGS__))
+
+static struct payload ping(void)
+{
+	return REQUEST(XKV_OP_PING, 0);
+}
+
+#define PONG                                                                                       \
+	{                                                                                          \
+		.opcode = XKV_OP_PING                                                              \
+	}
+
+static void put(const char *key, const void *value, size_t len, uint64_t expire_ms)
+{
+	assert_int_equal(store_set(bed.lane, key, strlen(key), value, len, 0, 0, expire_ms, NULL),
+			 0);
+}
+
+static void put_text(const char *key, const char *text)
+{
+	put(key, text, strlen(text), 0);
+}
+
+static uint64_t version_of(const char *key)
+{
+	struct store_entry e;
+
+	assert_int_equal(store_get(bed.lane, key, strlen(key), &e), 0);
+	return e.version;
+}
+
+static void holds(const char *key, const void *value, size_t len)
+{
+	struct store_entry e;
+
+	assert_int_equal(store_get(bed.lane, key, strlen(key), &e), 0);
+	assert_int_equal(e.value_len, len);
+	assert_memory_equal(e.value, value, len);
+}
+
+static void holds_text(const char *key, const char *text)
+{
+	holds(key, text, strlen(text));
+}
+
+static void is_gone(const char *key)
+{
+	struct store_entry e;
+
+	assert_int_equal(store_get(bed.lane, key, strlen(key), &e), -ENOENT);
+}
+
+/* Bytes that tell their place. */
+static const uint8_t *pattern(void)
+{
+	static uint8_t byte[4096];
+
+	for (size_t i = 0; i < sizeof(byte); i++)
+		byte[i] = (uint8_t)(i * 7 + i / 256 + 1);
+	return byte;
+}
+
+static void wait_until(uint64_t ms)
+{
+	while (store_now_ms(bed.st) <= ms + 1)
+		sched_yield();
+}
+
+/* ---- set-up -------------------------------------------------------------- */
+
+static void account(void)
+{
+	const char *why = bed_account(&bed);
+
+	if (why)
+		print_error("%s\n", why);
+	assert_null(why);
+}
+
+static void open_bed(unsigned int max_keys)
+{
+	const char *why = bed_open(&bed, max_keys);
+
+	if (why)
+		print_error("%s\n", why);
+	assert_null(why);
+}
+
+/* A page for each size class that a datagram can fill, so that no SET goes up for want of a slot.
+ */
+static void warm(void)
+{
+	for (size_t len = 0; len <= XKV_PAYLOAD_MAX4 - 48; len += 8)
+		put("warm", pattern(), len, 0);
+	assert_int_equal(store_delete(bed.lane, "warm", 4, NULL), 0);
+}
+
+static int group_setup(void **state)
+{
+	(void)state;
+	open_bed(MAX_KEYS);
+	warm();
+	return 0;
+}
+
+static int group_teardown(void **state)
+{
+	(void)state;
+	bed_close(&bed);
+	return 0;
+}
+
+/* Removes all that has expired: to the end of the turn that is under way, and a whole one. */
+static unsigned int expire_all(void)
+{
+	unsigned int removed = store_expire_cycle(bed.lane, UINT32_MAX / 64);
+
+	return removed + store_expire_cycle(bed.lane, UINT32_MAX / 64);
+}
+
+/* Each case begins with an empty store and the plain configuration, and leaves no slot unaccounted
+ * for. */
+static int setup(void **state)
+{
+	(void)state;
+	bed_configure(&bed);
+	store_start(bed.st);
+	expire_all();
+	assert_int_equal(store_flush(bed.lane), 0);
+	assert_int_equal(bed_index_count(&bed), 0);
+	shape = 0;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	account();
+	return 0;
+}
+
+/* ---- parsing ------------------------------------------------------------- */
+
+static void test_shapes(void **state)
+{
+	static const size_t trailer[] = { 0, 1, 4, 18, 46 };
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	for (unsigned int i = 0; i < 2 * 3 * 5 * 2; i++) {
+		packet_default(&s, i & 1);
+		s.tags = i / 2 % 3;
+		s.trailer = trailer[i / 6 % 5];
+		s.udp_check = i / 30 && !s.v6 ? CHECK_ZERO : CHECK_RIGHT;
+		s.frag = i / 30 ? 0x4000 : 0;
+		s.hops = (uint8_t)(1 + i);
+		s.payload = req.byte;
+		s.len = req.len;
+		spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+	}
+}
+
+/* A frame that was cut anywhere goes up as it is. */
+static void test_truncated(void **state)
+{
+	struct payload req = REQUEST(XKV_OP_SET, KEY("hello"), VALUE("world"));
+	uint8_t frame[PACKET_MAX];
+	struct packet_spec s;
+	size_t len, payload;
+
+	(void)state;
+	for (unsigned int i = 0; i < 6; i++) {
+		packet_default(&s, i & 1);
+		s.tags = i / 2;
+		s.payload = req.byte;
+		s.len = req.len;
+		len = packet_build(&s, frame);
+		payload = packet_payload_at(s.v6, s.tags);
+		for (size_t cut = 0; cut < len; cut++) {
+			if (cut < 14)
+				assert_false(bed_run(&bed, frame, cut, &out));
+			else
+				passes_frame(frame, cut,
+					     cut < payload ? XKV_C_pass_short : XKV_C_pass_length);
+		}
+		assert_int_equal(store_count(bed.st), 0);
+	}
+	shape = 0;
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
+}
+
+/* The same with lengths that are right for what is left. */
+static void test_truncated_payload(void **state)
+{
+	struct payload req = REQUEST(XKV_OP_SET, KEY("hello"), VALUE("world")), cut;
+
+	(void)state;
+	for (size_t len = 0; len < req.len; len++) {
+		cut = req;
+		cut.len = len;
+		if (len < 16)
+			goes_up(&cut, XKV_C_pass_not_xkv);
+		else
+			header_answers(&cut, XKV_BAD_REQUEST, XKV_C_error_request);
+	}
+	is_gone("hello");
+}
+
+static void test_not_ours(void **state)
+{
+	struct payload req = ping();
+	static const uint8_t next[] = { 6, 1, 58, 50, 59, 132, 255 };
+	struct packet_spec s;
+
+	(void)state;
+	for (unsigned int v6 = 0; v6 < 2; v6++) {
+		packet_default(&s, v6);
+		s.payload = req.byte;
+		s.len = req.len;
+		s.ethertype = 0x0806;
+		passes(&s, XKV_C_pass_ethertype);
+		s.ethertype = 0;
+		s.tags = 3;
+		passes(&s, XKV_C_pass_vlan_depth);
+		s.tags = 2;
+		s.dport = XKV_PORT + 1;
+		passes(&s, XKV_C_pass_port);
+		s.dport = XKV_PORT;
+		for (size_t i = 0; i < sizeof(next); i++) {
+			s.protocol = next[i];
+			passes(&s, XKV_C_pass_not_udp);
+		}
+	}
+}
+
+/* Tags of all kinds in any order; a type that only looks like one is none. */
+static void test_tags(void **state)
+{
+	static const uint16_t kinds[] = { 0x8100, 0x88a8, 0x9100 };
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	for (unsigned int i = 0; i < 9; i++) {
+		packet_default(&s, i & 1);
+		s.tags = 2;
+		s.tag_proto[0] = kinds[i % 3];
+		s.tag_proto[1] = kinds[i / 3];
+		s.payload = req.byte;
+		s.len = req.len;
+		if (i % 3 == 2 || i / 3 == 2)
+			passes(&s, XKV_C_pass_ethertype);
+		else
+			spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+	}
+}
+
+static void test_ip4_header(void **state)
+{
+	static const uint16_t fragments[] = { 0x2000, 0x0001, 0x1fff, 0x6000, 0x4001, 0x3fff };
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	packet_default(&s, false);
+	s.payload = req.byte;
+	s.len = req.len;
+	s.bad_ip_check = true;
+	passes(&s, XKV_C_pass_ip_header);
+	s.bad_ip_check = false;
+	for (s.version = 1; s.version < 16; s.version++)
+		if (s.version != 4)
+			passes(&s, XKV_C_pass_ip_header);
+	s.version = 0;
+	for (s.ihl = 0; s.ihl < 5; s.ihl++)
+		passes(&s, XKV_C_pass_ip_header);
+	for (s.ihl = 6; s.ihl < 16; s.ihl++)
+		passes(&s, XKV_C_pass_ip_options);
+	s.ihl = 5;
+	s.ip_len_add = -(int)(8 + req.len + 1); /* less than its own header */
+	passes(&s, XKV_C_pass_ip_header);
+	s.ip_len_add = 0;
+	for (size_t i = 0; i < 6; i++) {
+		s.frag = fragments[i];
+		passes(&s, XKV_C_pass_ip_fragment);
+	}
+}
+
+static void test_ip6_header(void **state)
+{
+	static const uint8_t extensions[] = { 0, 43, 44, 60, 51 };
+	struct payload req = ping();
+	struct packet_spec s;
+	uint8_t frame[PACKET_MAX];
+	size_t len;
+
+	(void)state;
+	packet_default(&s, true);
+	s.payload = req.byte;
+	s.len = req.len;
+	for (s.version = 1; s.version < 16; s.version++)
+		if (s.version != 6)
+			passes(&s, XKV_C_pass_ip_header);
+	s.version = 0;
+	for (size_t i = 0; i < sizeof(extensions); i++) {
+		s.extension = 60;
+		len = packet_build(&s, frame);
+		frame[14 + 6] = extensions[i]; /* 0 cannot be said in the spec */
+		passes_frame(frame, len, XKV_C_pass_ip6_extension);
+	}
+}
+
+static void test_lengths(void **state)
+{
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	request_pad(&req, 8, 0);
+	for (unsigned int i = 0; i < 4; i++) {
+		packet_default(&s, i & 1);
+		s.trailer = i / 2 * 40;
+		s.payload = req.byte;
+		s.len = req.len;
+		s.udp_len_add = 1; /* more than IP has */
+		passes(&s, XKV_C_pass_length);
+		s.udp_len_add = 0;
+		s.ip_len_add = -1;
+		passes(&s, XKV_C_pass_length);
+		s.ip_len_add = -(int)req.len;
+		passes(&s, XKV_C_pass_length);
+		s.ip_len_add = 0;
+		for (int len = 0; len < 8; len++) { /* less than UDP's header */
+			s.udp_len_add = len - (int)(8 + req.len);
+			passes(&s, XKV_C_pass_length);
+		}
+		s.udp_len_add = -8; /* IP has more than UDP: the reply has not */
+		spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+		s.udp_len_add = s.ip_len_add = 200; /* both say more than there is */
+		s.udp_check = CHECK_WRONG;
+		passes(&s, XKV_C_pass_length);
+	}
+}
+
+/* Padding up to what the program can hold; datagrams beyond that go up. */
+static void test_jumbo(void **state)
+{
+	static const size_t lens[] = { 1472, 1473, 1500, 1527, 1528 };
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	request_pad(&req, 2000 - req.len, 0xa5);
+	for (unsigned int v6 = 0; v6 < 2; v6++) {
+		packet_default(&s, v6);
+		s.tags = 2;
+		s.payload = req.byte;
+		for (size_t i = 0; i < 5; i++) {
+			s.len = lens[i];
+			spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+		}
+		for (s.len = 1529; s.len < 2000; s.len += 47)
+			passes(&s, XKV_C_pass_length);
+	}
+}
+
+static void test_checksums(void **state)
+{
+	struct payload req = REQUEST(XKV_OP_SET, KEY("hello"), VALUE("world!!"));
+	uint8_t frame[PACKET_MAX];
+	struct packet_spec s;
+	size_t len, at;
+
+	(void)state;
+	for (unsigned int i = 0; i < 6; i++) {
+		packet_default(&s, i & 1);
+		s.tags = i / 2;
+		s.payload = req.byte;
+		s.len = req.len;
+		s.udp_check = CHECK_WRONG;
+		passes(&s, XKV_C_pass_checksum);
+		s.udp_check = CHECK_RIGHT;
+		len = packet_build(&s, frame);
+		at = packet_payload_at(s.v6, s.tags);
+		for (size_t bit = at * 8; bit < len * 8; bit++) { /* each bit of the payload */
+			frame[bit / 8] ^= (uint8_t)(1 << bit % 8);
+			passes_frame(frame, len, XKV_C_pass_checksum);
+			frame[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		}
+		at = len - req.len - 8 -
+		     (s.v6 ? 16 : 4); /* an address, IPv4's header made right again */
+		frame[at + 3] ^= 0x55;
+		if (!s.v6) {
+			uint16_t udp = (uint16_t)get_be(frame + len - req.len - 2, 2);
+
+			packet_fix(frame, len);
+			put_be(frame + len - req.len - 2, 2, udp);
+		}
+		passes_frame(frame, len, XKV_C_pass_not_local);
+	}
+	packet_default(&s, true); /* IPv6 has to have one */
+	s.payload = req.byte;
+	s.len = req.len;
+	s.udp_check = CHECK_ZERO;
+	passes(&s, XKV_C_pass_checksum);
+	is_gone("hello");
+}
+
+/* A sum that comes out as 0 is sent as ffff (RFC 768): some request id makes it so. */
+static void test_checksum_zero(void **state)
+{
+	uint8_t frame[PACKET_MAX];
+	struct payload req, reply;
+	struct packet_spec s, a;
+	bool met;
+
+	(void)state;
+	for (unsigned int v6 = 0; v6 < 2; v6++) {
+		met = false;
+		for (uint64_t id = 0; id < 0x10000 && !met; id++) {
+			request_begin(&req, id, NULL);
+			request_add(&req, OP(XKV_OP_PING, 0));
+			packet_default(&s, v6);
+			s.payload = req.byte;
+			s.len = req.len;
+			reply_begin(&reply, id, 0);
+			reply_add(&reply, &(struct result)PONG);
+			a = packet_answer(&s, reply.byte, reply.len);
+			packet_build(&a, frame);
+			if (get_be(frame + packet_payload_at(v6, 0) - 2, 2) != 0xffff)
+				continue;
+			spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+			met = true;
+		}
+		assert_true(met);
+	}
+}
+
+/* ---- admission ----------------------------------------------------------- */
+
+static void test_not_local(void **state)
+{
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	for (unsigned int v6 = 0; v6 < 2; v6++) {
+		packet_default(&s, v6);
+		s.payload = req.byte;
+		s.len = req.len;
+		for (unsigned int i = 0; i < (v6 ? 16 : 4); i++) {
+			s.dst[i] ^= 0x04;
+			passes(&s, XKV_C_pass_not_local);
+			s.dst[i] ^= 0x04;
+		}
+		bed.c->local4_count = bed.c->local6_count = 0;
+		passes(&s, XKV_C_pass_not_local);
+		bed_configure(&bed);
+	}
+}
+
+/* The last of 32 addresses and prefixes counts as the first does. */
+static void test_many_addresses(void **state)
+{
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	for (unsigned int v6 = 0; v6 < 2; v6++) {
+		packet_default(&s, v6);
+		s.payload = req.byte;
+		s.len = req.len;
+		for (int i = 0; i < XKV_LOCAL_MAX; i++) {
+			bed.c->local4[i] = htonl(0x0a4d0100 + i);
+			bed.c->local6[i][1] = i;
+			bed.c->allow4[i] = (struct xkv_prefix4){ htonl(0x0a630000 + i), ~0U };
+			bed.c->allow6[i].net[0] = i;
+			bed.c->allow6[i].mask[0] = bed.c->allow6[i].mask[1] = ~0ULL;
+		}
+		bed.c->local4_count = bed.c->local6_count = XKV_LOCAL_MAX;
+		bed.c->allow4_count = bed.c->allow6_count = XKV_ALLOW_MAX;
+		passes(&s, XKV_C_pass_not_local);
+		memcpy(&bed.c->local4[XKV_LOCAL_MAX - 1], s.dst, 4);
+		memcpy(bed.c->local6[XKV_LOCAL_MAX - 1], s.dst, 16);
+		passes(&s, XKV_C_pass_foreign);
+		memcpy(&bed.c->allow4[XKV_ALLOW_MAX - 1].net, s.src, 4);
+		memcpy(bed.c->allow6[XKV_ALLOW_MAX - 1].net, s.src, 16);
+		spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+		bed_configure(&bed);
+	}
+}
+
+static void test_foreign(void **state)
+{
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	for (unsigned int v6 = 0; v6 < 2; v6++) {
+		packet_default(&s, v6);
+		s.payload = req.byte;
+		s.len = req.len;
+		s.src[v6 ? 7 : 2] ^= 1; /* the last byte of the prefix */
+		passes(&s, XKV_C_pass_foreign);
+		bed.c->foreign_drop = 1;
+		drops(&s, XKV_C_drop_foreign);
+		s.src[v6 ? 7 : 2] ^= 1;
+		s.src[v6 ? 8 : 3] ^= 0xf0; /* the first behind it */
+		spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+		bed.c->foreign_drop = 0;
+		bed.c->allow4_count = bed.c->allow6_count = 0;
+		passes(&s, XKV_C_pass_foreign);
+		bed_configure(&bed);
+	}
+}
+
+/* Addresses that nobody can have are not answered, whatever is allowed. */
+static void test_impossible_sources(void **state)
+{
+	static const uint8_t bad4[][4] = { { 0, 0, 0, 0 },   { 0, 1, 2, 3 },
+					   { 127, 0, 0, 1 }, { 127, 255, 1, 1 },
+					   { 224, 0, 0, 1 }, { 239, 1, 2, 3 },
+					   { 240, 0, 0, 1 }, { 255, 255, 255, 255 },
+					   { 10, 77, 0, 1 } };
+	static const uint8_t good4[][4] = {
+		{ 1, 0, 0, 1 }, { 126, 1, 1, 1 }, { 128, 0, 0, 1 }, { 223, 255, 255, 1 }
+	};
+	static const uint8_t bad6[][16] = {
+		{ 0 }, { [15] = 1 }, { 0xff, 2, [15] = 1 }, { 0xff, 0x0e }, { 0xfd, 0x77, [15] = 1 }
+	};
+	static const uint8_t good6[][16] = {
+		{ [15] = 2 }, { 0xfe, 0x80, [15] = 1 }, { 0x20, 1 }, { [7] = 1, [15] = 1 }
+	};
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	memset(bed.c->allow4, 0, sizeof(bed.c->allow4)); /* everybody */
+	memset(bed.c->allow6, 0, sizeof(bed.c->allow6));
+	packet_default(&s, false);
+	s.payload = req.byte;
+	s.len = req.len;
+	for (size_t i = 0; i < sizeof(bad4) / 4; i++) {
+		memcpy(s.src, bad4[i], 4);
+		drops(&s, XKV_C_drop_source);
+	}
+	for (size_t i = 0; i < sizeof(good4) / 4; i++) {
+		memcpy(s.src, good4[i], 4);
+		spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+	}
+	s.sport = 0;
+	drops(&s, XKV_C_drop_source);
+	packet_default(&s, true);
+	s.payload = req.byte;
+	s.len = req.len;
+	for (size_t i = 0; i < sizeof(bad6) / 16; i++) {
+		memcpy(s.src, bad6[i], 16);
+		drops(&s, XKV_C_drop_source);
+	}
+	for (size_t i = 0; i < sizeof(good6) / 16; i++) {
+		memcpy(s.src, good6[i], 16);
+		spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+	}
+	s.sport = 0;
+	drops(&s, XKV_C_drop_source);
+}
+
+static void test_not_ready(void **state)
+{
+	struct payload req = ping();
+
+	(void)state;
+	bed.c->magic = 0;
+	goes_up(&req, XKV_C_pass_not_ready);
+	goes_up(&req, XKV_C_pass_not_ready);
+	store_start(bed.st);
+	answers(&req, RESULTS(PONG), COUNTS(XKV_C_pings));
+}
+
+static void test_other_port(void **state)
+{
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	bed.c->port = htons(7777);
+	goes_up(&req, XKV_C_pass_port);
+	packet_default(&s, true);
+	s.dport = 7777;
+	s.payload = req.byte;
+	s.len = req.len;
+	spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+}
+
+/* ---- headers ------------------------------------------------------------- */
+
+static void test_header(void **state)
+{
+	struct payload good = ping(), req;
+
+	(void)state;
+	for (unsigned int bit = 0; bit < 16; bit++) { /* another magic is not ours */
+		req = good;
+		req.byte[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		goes_up(&req, XKV_C_pass_not_xkv);
+	}
+	for (unsigned int v = 0; v < 256; v++) {
+		req = good;
+		req.byte[2] = (uint8_t)v;
+		if (v != XKV_VERSION)
+			header_answers(&req, XKV_BAD_VERSION, XKV_C_error_version);
+	}
+	for (unsigned int status = 1; status < 256; status++) {
+		req = good;
+		req.byte[5] = (uint8_t)status;
+		header_answers(&req, XKV_BAD_REQUEST, XKV_C_error_request);
+	}
+	req = good;
+	req.byte[4] = 0;
+	header_answers(&req, XKV_BAD_REQUEST, XKV_C_error_request);
+	req.byte[4] = 255; /* promises more than is there */
+	answers(&req, RESULTS(PONG), COUNTS(XKV_C_pings));
+}
+
+static void test_header_flags(void **state)
+{
+	struct payload good = ping(), req;
+	struct packet_spec s;
+
+	(void)state;
+	request_pad(&good, 16, 0);
+	for (unsigned int flags = 1; flags < 256; flags++) {
+		req = good;
+		req.byte[3] = (uint8_t)flags;
+		if (flags & XKV_F_REPLY) {
+			s = next_shape(&req);
+			drops(&s, XKV_C_drop_reply_flag);
+		} else { /* a token there is, but no room for it in header.length */
+			header_answers(&req, XKV_BAD_REQUEST, XKV_C_error_request);
+		}
+	}
+}
+
+/* header.length against what is there: shorter, longer, odd. */
+static void test_header_length(void **state)
+{
+	struct payload good = REQUEST(XKV_OP_SET, KEY("hello"), VALUE("world")), req;
+
+	(void)state;
+	request_pad(&good, 16, 0);
+	for (unsigned int len = 0; len < 200; len++) {
+		req = good;
+		put_be(req.byte + 6, 2, len);
+		if (len < 40 || len > good.len || len % 8)
+			header_answers(&req, XKV_BAD_REQUEST, XKV_C_error_request);
+		else if (len < 56)
+			answers(&req, RESULTS({ XKV_OP_SET, XKV_BAD_REQUEST }),
+				COUNTS(XKV_C_op_bad_request));
+		else
+			answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
+				COUNTS(len == 56 ? XKV_C_inserts : XKV_C_overwrites));
+	}
+	put_be(req.byte + 6, 2, 0xfff8);
+	header_answers(&req, XKV_BAD_REQUEST, XKV_C_error_request);
+}
+
+static void test_token(void **state)
+{
+	uint8_t token[XKV_TOKEN_BYTES] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 };
+	struct payload with, without = ping(), req;
+
+	(void)state;
+	request_begin(&with, ID, token);
+	request_add(&with, OP(XKV_OP_PING, 0));
+	answers(&with, RESULTS(PONG), COUNTS(XKV_C_pings)); /* open: ignored */
+
+	memcpy(bed.c->token, token, sizeof(token));
+	bed.c->auth = XKV_AUTH_TOKEN;
+	answers(&with, RESULTS(PONG), COUNTS(XKV_C_pings));
+	header_answers(&without, XKV_NOAUTH, XKV_C_error_auth);
+	for (unsigned int bit = 0; bit < 128; bit++) {
+		req = with;
+		req.byte[16 + bit / 8] ^= (uint8_t)(1 << bit % 8);
+		header_answers(&req, XKV_NOAUTH, XKV_C_error_auth);
+	}
+	req = with;
+	put_be(req.byte + 6, 2, 48); /* cut short: no room for token and operation */
+	header_answers(&req, XKV_BAD_REQUEST, XKV_C_error_request);
+
+	bed.c->auth = XKV_AUTH_CLOSED;
+	header_answers(&with, XKV_NOAUTH, XKV_C_error_auth);
+	header_answers(&without, XKV_NOAUTH, XKV_C_error_auth);
+	req = with;
+	req.byte[2] = 9; /* the version comes first */
+	header_answers(&req, XKV_BAD_VERSION, XKV_C_error_version);
+}
+
+/* ---- malformed operations ------------------------------------------------ */
+
+static void refuses(const struct payload *req, uint8_t status)
+{
+	int counter = status == XKV_BAD_KEY	 ? XKV_C_op_bad_key
+		      : status == XKV_BAD_OPCODE ? XKV_C_op_bad_opcode
+						 : XKV_C_op_bad_request;
+
+	answers(req, RESULTS({ req->byte[16], status }), COUNTS(counter));
+}
+
+static void test_opcodes(void **state)
+{
+	struct payload req;
+
+	(void)state;
+	for (unsigned int code = 0; code < 256; code++) {
+		req = REQUEST((uint8_t)code, KEY("key"));
+		if (!code || code > XKV_OP_EXPIRE)
+			refuses(&req, XKV_BAD_OPCODE);
+	}
+}
+
+/* Every opcode with every byte of flags: taken or refused as the protocol says. */
+static void test_flags(void **state)
+{
+	static const uint8_t known[] = { 0, 0, 0, 0x3f, XKV_CAS | XKV_RETURN, XKV_ABSTTL };
+	struct payload req;
+	bool bad;
+
+	(void)state;
+	for (unsigned int code = XKV_OP_PING; code <= XKV_OP_EXPIRE; code++) {
+		for (unsigned int flags = 0; flags < 256; flags++) {
+			bad = flags & ~(unsigned int)known[code];
+			if ((flags & XKV_NX) && (flags & (XKV_XX | XKV_CAS)))
+				bad = true;
+			if (!bad)
+				continue;
+			req = REQUEST((uint8_t)code, (uint8_t)flags, .key = "key",
+				      .key_len = code == XKV_OP_PING ? 0 : 3);
+			refuses(&req, XKV_BAD_REQUEST);
+		}
+	}
+	assert_int_equal(store_count(bed.st), 0);
+}
+
+static void test_bad_fields(void **state)
+{
+	struct payload req;
+
+	(void)state;
+	for (uint8_t code = XKV_OP_PING; code <= XKV_OP_EXPIRE; code++) {
+		size_t key_len = code == XKV_OP_PING ? 0 : 3;
+
+		req = REQUEST(code, .key = "key", .key_len = key_len);
+		req.byte[16 + 3] = 1;
+		refuses(&req, XKV_BAD_REQUEST);
+		req = REQUEST(code, .key = "key", .key_len = key_len, .version = 2);
+		refuses(&req, XKV_BAD_REQUEST);
+		if (code != XKV_OP_SET) {
+			req = REQUEST(code, .key = "key", .key_len = key_len, VALUE("v"));
+			refuses(&req, XKV_BAD_REQUEST);
+		}
+		if (code != XKV_OP_SET && code != XKV_OP_EXPIRE) {
+			req = REQUEST(code, .key = "key", .key_len = key_len, .ttl = 1);
+			refuses(&req, XKV_BAD_REQUEST);
+		} else {
+			req = REQUEST(code, .key = "key", .key_len = key_len,
+				      .ttl = XKV_TTL_MAX + 1);
+			refuses(&req, XKV_BAD_REQUEST);
+			req = REQUEST(code, .key = "key", .key_len = key_len, .ttl = UINT64_MAX);
+			refuses(&req, XKV_BAD_REQUEST);
+		}
+	}
+	req = REQUEST(XKV_OP_SET, XKV_KEEPTTL, KEY("key"), .ttl = 1);
+	refuses(&req, XKV_BAD_REQUEST);
+	req = REQUEST(XKV_OP_PING, 0, KEY("key"));
+	refuses(&req, XKV_BAD_REQUEST);
+	assert_int_equal(store_count(bed.st), 0);
+}
+
+static void test_bad_keys(void **state)
+{
+	static const size_t lens[] = { 0, 251, 252, 253, 254, 255 };
+	struct payload req;
+
+	(void)state;
+	for (uint8_t code = XKV_OP_GET; code <= XKV_OP_EXPIRE; code++) {
+		for (size_t i = 0; i < 6; i++) {
+			req = REQUEST(code, .key = pattern(), .key_len = lens[i]);
+			refuses(&req, XKV_BAD_KEY);
+		}
+		req = REQUEST(code, KEY("0123456789")); /* one that header.length cuts off */
+		put_be(req.byte + 6, 2, req.len - 8);
+		refuses(&req, XKV_BAD_REQUEST);
+	}
+}
+
+/* Any byte behind key or value that is not zero. */
+static void test_dirty_padding(void **state)
+{
+	struct payload good, req;
+
+	(void)state;
+	for (size_t len = 1; len <= 24; len++) {
+		good = REQUEST(XKV_OP_SET, .key = pattern(), .key_len = len, .value = pattern(),
+			       .value_len = len);
+		for (size_t i = len; i < XKV_PADDED(len); i++) {
+			req = good;
+			req.byte[40 + i] = 1;
+			refuses(&req, XKV_BAD_REQUEST);
+			req = good;
+			req.byte[40 + XKV_PADDED(len) + i] = 0x80;
+			refuses(&req, XKV_BAD_REQUEST);
+		}
+		answers(&good, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
+	}
+}
+
+static void test_bad_value_len(void **state)
+{
+	static const uint32_t lens[] = { 9,	     16,	 1472,	     1473,
+					 1480,	     0xffff,	 0x10000000, 0x7fffffff,
+					 0x80000000, 0xfffffff8, 0xffffffff };
+	struct payload req;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lens) / 4; i++) {
+		req = REQUEST(XKV_OP_SET, KEY("hello"), VALUE("world"));
+		put_be(req.byte + 16 + 4, 4, lens[i]);
+		refuses(&req, XKV_BAD_REQUEST);
+	}
+	is_gone("hello");
+}
+
+/* ---- GET and SET --------------------------------------------------------- */
+
+/* Every length of value that fits, in through one door and out through both. */
+static void test_value_lengths(void **state)
+{
+	size_t room = XKV_PAYLOAD_MAX4 - 16 - 24 - 8, last = 0;
+	struct payload req;
+	bool moved;
+
+	(void)state;
+	for (size_t len = 0; len <= room; len++) {
+		req = REQUEST(XKV_OP_SET, KEY("k"), .value = pattern() + len % 7, .value_len = len);
+		moved = bed.c->class_of[XKV_SLOT_NEED(1, len) / 8] !=
+			bed.c->class_of[XKV_SLOT_NEED(1, last) / 8];
+		answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
+			COUNTS(!len    ? XKV_C_inserts
+			       : moved ? XKV_C_moves
+				       : XKV_C_overwrites));
+		last = len;
+		holds("k", pattern() + len % 7, len);
+		shape &= ~1U; /* IPv4: the larger of the two */
+		req = REQUEST(XKV_OP_GET, KEY("k"));
+		answers(&req,
+			RESULTS({ XKV_OP_GET, 0, pattern() + len % 7, len, .version = version }),
+			COUNTS(XKV_C_get_hits));
+	}
+	account();
+	for (size_t len = room; len > 0; len = len * 3 / 4) { /* and back */
+		req = REQUEST(XKV_OP_SET, KEY("k"), .value = pattern(), .value_len = len);
+		moved = bed.c->class_of[XKV_SLOT_NEED(1, len) / 8] !=
+			bed.c->class_of[XKV_SLOT_NEED(1, last) / 8];
+		answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
+			COUNTS(moved ? XKV_C_moves : XKV_C_overwrites));
+		last = len;
+		holds("k", pattern(), len);
+	}
+}
+
+/* Keys of every length, with every byte, each the beginning of the next. */
+static void test_key_lengths(void **state)
+{
+	static const uint8_t zero[256];
+	struct payload req;
+	char value[16];
+
+	(void)state;
+	for (size_t len = 1; len <= XKV_KEY_MAX; len++) {
+		snprintf(value, sizeof(value), "%zu", len);
+		req = REQUEST(XKV_OP_SET, .key = pattern(), .key_len = len, VALUE(value));
+		answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
+		req = REQUEST(XKV_OP_SET, .key = zero, .key_len = len, VALUE(value));
+		answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
+	}
+	for (size_t len = 1; len <= XKV_KEY_MAX; len++) {
+		snprintf(value, sizeof(value), "%zu", len);
+		req = REQUEST(XKV_OP_GET, .key = pattern(), .key_len = len);
+		answers(&req, RESULTS({ XKV_OP_GET, 0, value, strlen(value), .version = ANY }),
+			COUNTS(XKV_C_get_hits));
+		req = REQUEST(XKV_OP_GET, .key = zero, .key_len = len);
+		answers(&req, RESULTS({ XKV_OP_GET, 0, value, strlen(value), .version = ANY }),
+			COUNTS(XKV_C_get_hits));
+	}
+	assert_int_equal(store_count(bed.st), 2 * XKV_KEY_MAX);
+}
+
+/* A reply just fits, and with one byte more it does not. */
+static void test_reply_limit(void **state)
+{
+	struct payload req = REQUEST(XKV_OP_GET, KEY("k"));
+	struct packet_spec s;
+
+	(void)state;
+	for (unsigned int v6 = 0; v6 < 2; v6++) {
+		size_t most = v6 ? 1408 : 1432;
+
+		packet_default(&s, v6);
+		s.payload = req.byte;
+		s.len = req.len;
+		put("k", pattern(), most, 0);
+		spec_answers(&s, 0, RESULTS({ XKV_OP_GET, 0, pattern(), most, .version = ANY }),
+			     COUNTS(XKV_C_get_hits));
+		put("k", pattern(), most + 1, 0);
+		passes(&s, XKV_C_pass_too_large);
+	}
+	for (size_t len = 1433; len < XKV_VALUE_MAX; len *= 3) {
+		static uint8_t large[XKV_VALUE_MAX];
+
+		put("k", large, len, 0);
+		goes_up(&req, XKV_C_pass_too_large);
+		xkvd_answers(&req, XKV_PAYLOAD_MAX4,
+			     RESULTS({ XKV_OP_GET, XKV_TOO_LARGE, NULL, len, .version = ANY }),
+			     COUNTS(XKV_C_op_too_large));
+	}
+}
+
+/* The other door knows no such limit: every length around it comes back whole. */
+static void test_around_the_limit(void **state)
+{
+	struct payload req = REQUEST(XKV_OP_GET, KEY("k"));
+	struct store_entry old;
+
+	(void)state;
+	for (size_t len = 1100; len < 2100; len++) {
+		put("k", pattern(), len, 0);
+		holds("k", pattern(), len);
+		assert_int_equal(store_set(bed.lane, "k", 1, "x", 1, 0, 0, 0, &old), 0);
+		assert_int_equal(old.value_len, len);
+		assert_memory_equal(old.value, pattern(), len);
+		put("k", pattern(), len, 0);
+		if (len > 1432)
+			goes_up(&req, XKV_C_pass_too_large);
+		assert_int_equal(store_delete(bed.lane, "k", 1, &old), 0);
+		assert_int_equal(old.value_len, len);
+		assert_memory_equal(old.value, pattern(), len);
+	}
+}
+
+static void test_misses(void **state)
+{
+	struct payload req = REQUEST(XKV_OP_GET, KEY("nobody"));
+
+	(void)state;
+	goes_up(&req, XKV_C_pass_miss);
+	xkvd_answers(&req, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_GET, XKV_MISS }),
+		     COUNTS(XKV_C_get_misses));
+	bed.c->miss_reply = 1;
+	answers(&req, RESULTS({ XKV_OP_GET, XKV_MISS }), COUNTS(XKV_C_get_misses));
+	answers(&req, RESULTS({ XKV_OP_GET, XKV_MISS }), COUNTS(XKV_C_get_misses));
+}
+
+static void test_conditions(void **state)
+{
+	struct payload req;
+	uint64_t v;
+
+	(void)state;
+	req = REQUEST(XKV_OP_SET, XKV_XX, KEY("a"), VALUE("1"));
+	answers(&req, RESULTS({ XKV_OP_SET, XKV_NOT_STORED }), COUNTS(XKV_C_not_stored));
+	req = REQUEST(XKV_OP_SET, XKV_CAS, KEY("a"), VALUE("1"), .version = 2);
+	answers(&req, RESULTS({ XKV_OP_SET, XKV_MISS }), COUNTS(XKV_C_not_stored));
+	req = REQUEST(XKV_OP_SET, XKV_NX, KEY("a"), VALUE("1"));
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
+	v = version;
+	req = REQUEST(XKV_OP_SET, XKV_NX, KEY("a"), VALUE("2"));
+	answers(&req, RESULTS({ XKV_OP_SET, XKV_NOT_STORED, .version = v }),
+		COUNTS(XKV_C_not_stored));
+	req = REQUEST(XKV_OP_SET, XKV_CAS, KEY("a"), VALUE("2"), .version = v + 2);
+	answers(&req, RESULTS({ XKV_OP_SET, XKV_NOT_STORED, .version = v }),
+		COUNTS(XKV_C_not_stored));
+	req = REQUEST(XKV_OP_SET, XKV_CAS, KEY("a"), VALUE("2")); /* version 0 is no wildcard */
+	answers(&req, RESULTS({ XKV_OP_SET, XKV_NOT_STORED, .version = v }),
+		COUNTS(XKV_C_not_stored));
+	holds_text("a", "1");
+	req = REQUEST(XKV_OP_SET, XKV_CAS | XKV_XX, KEY("a"), VALUE("3"), .version = v);
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+	assert_int_not_equal(v, version);
+	answers(&req, RESULTS({ XKV_OP_SET, XKV_NOT_STORED, .version = version }),
+		COUNTS(XKV_C_not_stored));
+	holds_text("a", "3");
+	req = REQUEST(XKV_OP_SET, XKV_XX, KEY("a"), VALUE("4"));
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+	holds_text("a", "4");
+}
+
+static void test_delete(void **state)
+{
+	struct payload req = REQUEST(XKV_OP_DELETE, KEY("a"));
+	uint64_t v;
+
+	(void)state;
+	answers(&req, RESULTS({ XKV_OP_DELETE, XKV_MISS }), COUNTS(XKV_C_op_misses));
+	put_text("a", "1");
+	answers(&req, RESULTS({ XKV_OP_DELETE }), COUNTS(XKV_C_deletes));
+	answers(&req, RESULTS({ XKV_OP_DELETE, XKV_MISS }), COUNTS(XKV_C_op_misses));
+	put_text("a", "1");
+	v = version_of("a");
+	req = REQUEST(XKV_OP_DELETE, XKV_CAS, KEY("a"), .version = v + 2);
+	answers(&req, RESULTS({ XKV_OP_DELETE, XKV_NOT_STORED, .version = v }),
+		COUNTS(XKV_C_not_stored));
+	req = REQUEST(XKV_OP_DELETE, XKV_CAS | XKV_RETURN, KEY("a"), .version = v + 2);
+	answers(&req, RESULTS({ XKV_OP_DELETE, XKV_NOT_STORED, .version = v }),
+		COUNTS(XKV_C_not_stored));
+	req = REQUEST(XKV_OP_DELETE, XKV_CAS | XKV_RETURN, KEY("a"), .version = v);
+	answers(&req, RESULTS({ XKV_OP_DELETE, 0, "1", 1 }), COUNTS(XKV_C_deletes));
+	answers(&req, RESULTS({ XKV_OP_DELETE, XKV_MISS }), COUNTS(XKV_C_op_misses));
+	put("a", "", 0, 0);
+	req = REQUEST(XKV_OP_DELETE, XKV_RETURN, KEY("a"));
+	answers(&req, RESULTS({ XKV_OP_DELETE, 0, "", 0 }), COUNTS(XKV_C_deletes));
+	assert_int_equal(store_count(bed.st), 0);
+	assert_int_equal(bed_index_count(&bed), 0);
+}
+
+/* RETURN gives the old value of any length; one that does not fit leaves all as it was. */
+static void test_return(void **state)
+{
+	size_t lens[] = { 0, 1, 7, 8, 9, 100, 1407, 1408 };
+	struct payload req;
+
+	(void)state;
+	for (size_t i = 0; i < 8; i++) {
+		put("a", pattern(), lens[i], 0);
+		req = REQUEST(XKV_OP_SET, XKV_NX | XKV_RETURN, KEY("a"), VALUE("new"));
+		answers(&req,
+			RESULTS({ XKV_OP_SET, XKV_NOT_STORED, pattern(), lens[i], .version = ANY }),
+			COUNTS(XKV_C_not_stored));
+		req = REQUEST(XKV_OP_SET, XKV_RETURN, KEY("a"), VALUE("new"));
+		answers(&req, RESULTS({ XKV_OP_SET, 0, pattern(), lens[i], .version = ANY }),
+			COUNTS(bed.c->class_of[XKV_SLOT_NEED(1, 3) / 8] ==
+					       bed.c->class_of[XKV_SLOT_NEED(1, lens[i]) / 8]
+				       ? XKV_C_overwrites
+				       : XKV_C_moves));
+		holds_text("a", "new");
+		put("a", pattern(), lens[i], 0);
+		req = REQUEST(XKV_OP_DELETE, XKV_RETURN, KEY("a"));
+		answers(&req, RESULTS({ XKV_OP_DELETE, 0, pattern(), lens[i] }),
+			COUNTS(XKV_C_deletes));
+	}
+	put("a", pattern(), 1433, 0);
+	version = version_of("a");
+	req = REQUEST(XKV_OP_SET, XKV_RETURN, KEY("a"), VALUE("new"));
+	goes_up(&req, XKV_C_pass_too_large);
+	xkvd_answers(&req, XKV_PAYLOAD_MAX4,
+		     RESULTS({ XKV_OP_SET, XKV_TOO_LARGE, NULL, 1433, .version = version }),
+		     COUNTS(XKV_C_op_too_large));
+	req = REQUEST(XKV_OP_DELETE, XKV_RETURN, KEY("a"));
+	goes_up(&req, XKV_C_pass_too_large);
+	holds("a", pattern(), 1433);
+	assert_int_equal(version_of("a"), version);
+}
+
+/* ---- time ---------------------------------------------------------------- */
+
+static void test_ttl(void **state)
+{
+	struct payload set = REQUEST(XKV_OP_SET, KEY("a"), VALUE("1"), .ttl = 500), req;
+	uint64_t begin = store_now_ms(bed.st);
+
+	(void)state;
+	answers(&set, RESULTS({ XKV_OP_SET, 0, .ttl = ANY, .version = ANY }),
+		COUNTS(XKV_C_inserts, XKV_C_ttls_given));
+	assert_in_range(RESULT_TTL(out.frame + packet_payload_at(false, 0), 16), 1, 500);
+	req = REQUEST(XKV_OP_GET, KEY("a"));
+	for (uint64_t left = 501, now; store_now_ms(bed.st) < begin + 20; left = now) {
+		shape = 0;
+		answers(&req, RESULTS({ XKV_OP_GET, 0, "1", 1, .ttl = ANY, .version = ANY }),
+			COUNTS(XKV_C_get_hits));
+		now = RESULT_TTL(out.frame + packet_payload_at(false, 0), 16);
+		assert_true(now <= left);
+	}
+	wait_until(store_now_ms(bed.st) + 500);
+	goes_up(&req, XKV_C_pass_miss);
+	is_gone("a");
+	req = REQUEST(XKV_OP_DELETE, KEY("a"));
+	answers(&req, RESULTS({ XKV_OP_DELETE, XKV_MISS }), COUNTS(XKV_C_op_misses));
+	req = REQUEST(XKV_OP_DELETE, XKV_RETURN, KEY("a"));
+	answers(&req, RESULTS({ XKV_OP_DELETE, XKV_MISS }), COUNTS(XKV_C_op_misses));
+	req = REQUEST(XKV_OP_EXPIRE, KEY("a"), .ttl = 1000);
+	answers(&req, RESULTS({ XKV_OP_EXPIRE, XKV_MISS }), COUNTS(XKV_C_op_misses));
+}
+
+/* An entry that has expired is none: for NX, XX, CAS, KEEPTTL and RETURN. */
+static void test_expired_conditions(void **state)
+{
+	struct payload req;
+	uint64_t v;
+
+	(void)state;
+	put("a", "1", 1, 1000);
+	v = bed_slot(&bed, "a", 1)->seq;
+	req = REQUEST(XKV_OP_SET, XKV_XX | XKV_RETURN, KEY("a"), VALUE("2"));
+	answers(&req, RESULTS({ XKV_OP_SET, XKV_NOT_STORED }), COUNTS(XKV_C_not_stored));
+	req = REQUEST(XKV_OP_SET, XKV_CAS, KEY("a"), VALUE("2"), .version = v);
+	answers(&req, RESULTS({ XKV_OP_SET, XKV_MISS }), COUNTS(XKV_C_not_stored));
+	req = REQUEST(XKV_OP_SET, XKV_NX | XKV_KEEPTTL | XKV_RETURN, KEY("a"), VALUE("2"));
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+	holds_text("a", "2");
+	assert_int_equal(store_count(bed.st), 1);
+}
+
+static void test_expire(void **state)
+{
+	struct payload req, get = REQUEST(XKV_OP_GET, KEY("a"));
+	uint64_t v;
+
+	(void)state;
+	req = REQUEST(XKV_OP_EXPIRE, KEY("a"), .ttl = 1000);
+	answers(&req, RESULTS({ XKV_OP_EXPIRE, XKV_MISS }), COUNTS(XKV_C_op_misses));
+	put_text("a", "1");
+	v = version_of("a");
+	req = REQUEST(XKV_OP_EXPIRE, KEY("a"), .ttl = 100000);
+	answers(&req, RESULTS({ XKV_OP_EXPIRE, 0, .ttl = 100000, .version = ANY }),
+		COUNTS(XKV_C_expiry_changes, XKV_C_ttls_given));
+	assert_int_not_equal(v, version);
+	answers(&get, RESULTS({ XKV_OP_GET, 0, "1", 1, .ttl = ANY, .version = version }),
+		COUNTS(XKV_C_get_hits));
+	req = REQUEST(XKV_OP_SET, XKV_KEEPTTL, KEY("a"), VALUE("22"));
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .ttl = ANY, .version = ANY }),
+		COUNTS(XKV_C_overwrites, XKV_C_ttls_given));
+	req = REQUEST(XKV_OP_SET, XKV_KEEPTTL, KEY("a"), .value = pattern(), .value_len = 700);
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .ttl = ANY, .version = ANY }),
+		COUNTS(XKV_C_moves, XKV_C_ttls_given));
+	req = REQUEST(XKV_OP_EXPIRE, KEY("a")); /* keep for ever */
+	answers(&req, RESULTS({ XKV_OP_EXPIRE, 0, .version = ANY }), COUNTS(XKV_C_expiry_changes));
+	answers(&get, RESULTS({ XKV_OP_GET, 0, pattern(), 700, .version = version }),
+		COUNTS(XKV_C_get_hits));
+	req = REQUEST(XKV_OP_EXPIRE, XKV_ABSTTL, KEY("a"), .ttl = store_now_ms(bed.st) - 1000);
+	answers(&req, RESULTS({ XKV_OP_EXPIRE, 0, .version = ANY }),
+		COUNTS(XKV_C_expiry_changes, XKV_C_ttls_given));
+	goes_up(&get, XKV_C_pass_miss);
+	assert_int_equal(store_count(bed.st), 1);
+}
+
+/* The longest times, which must not wrap into the past. */
+static void test_long_ttl(void **state)
+{
+	static const uint64_t absolute[] = { 1ULL << 53, 1ULL << 62, INT64_MAX, UINT64_MAX - 1,
+					     UINT64_MAX };
+	struct payload req = REQUEST(XKV_OP_SET, KEY("a"), VALUE("1"), .ttl = XKV_TTL_MAX);
+
+	(void)state;
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .ttl = XKV_TTL_MAX, .version = ANY }),
+		COUNTS(XKV_C_inserts, XKV_C_ttls_given));
+	holds_text("a", "1");
+	req = REQUEST(XKV_OP_EXPIRE, KEY("a"), .ttl = XKV_TTL_MAX);
+	answers(&req, RESULTS({ XKV_OP_EXPIRE, 0, .ttl = XKV_TTL_MAX, .version = ANY }),
+		COUNTS(XKV_C_expiry_changes, XKV_C_ttls_given));
+	for (size_t i = 0; i < 5; i++) {
+		req = REQUEST(XKV_OP_SET, XKV_ABSTTL, KEY("a"), VALUE("1"), .ttl = absolute[i]);
+		answers(&req, RESULTS({ XKV_OP_SET, 0, .ttl = ANY, .version = ANY }),
+			COUNTS(XKV_C_overwrites, XKV_C_ttls_given));
+		holds_text("a", "1");
+	}
+}
+
+static void test_expire_cycle(void **state)
+{
+	uint64_t before[XKV_COUNTER_COUNT];
+	struct payload req = REQUEST(XKV_OP_SET, XKV_ABSTTL, KEY("a"), VALUE("1"), .ttl = 1000);
+
+	(void)state;
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
+		COUNTS(XKV_C_inserts, XKV_C_ttls_given));
+	put_text("b", "2");
+	bed_counters(&bed, before);
+	assert_int_equal(expire_all(), 1);
+	count_check(before, COUNTS(XKV_C_expires));
+	assert_int_equal(store_count(bed.st), 1);
+	assert_int_equal(bed_index_count(&bed), 1);
+}
+
+/* What has expired and was not yet removed goes with FLUSHALL too. */
+static void test_flush(void **state)
+{
+	(void)state;
+	put("a", "1", 1, 1000);
+	put("b", "2", 1, 0);
+	put("c", "3", 1, store_now_ms(bed.st) + 100000);
+	assert_int_equal(store_flush(bed.lane), 0);
+	assert_int_equal(store_count(bed.st), 0);
+	assert_int_equal(bed_index_count(&bed), 0);
+}
+
+/*
+ * The earliest times: 1 ms after the epoch is as expired as any other, and must
+ * not be taken for the mark of a deleted entry (XKV_TOMB).
+ */
+static void test_earliest_time(void **state)
+{
+	struct payload set = REQUEST(XKV_OP_SET, XKV_ABSTTL, KEY("a"), VALUE("1"), .ttl = 1), req;
+
+	(void)state;
+	answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
+		COUNTS(XKV_C_inserts, XKV_C_ttls_given));
+	req = REQUEST(XKV_OP_GET, KEY("a"));
+	goes_up(&req, XKV_C_pass_miss);
+	assert_int_equal(store_count(bed.st), 1);
+	req = REQUEST(XKV_OP_SET, KEY("a"), VALUE("2"));
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+	assert_int_equal(store_count(bed.st), 1);
+	req = REQUEST(XKV_OP_EXPIRE, XKV_ABSTTL, KEY("a"), .ttl = 1);
+	answers(&req, RESULTS({ XKV_OP_EXPIRE, 0, .version = ANY }),
+		COUNTS(XKV_C_expiry_changes, XKV_C_ttls_given));
+	assert_int_equal(expire_all(), 1);
+	assert_int_equal(store_count(bed.st), 0);
+	assert_int_equal(bed_index_count(&bed), 0);
+}
+
+/* ---- several operations -------------------------------------------------- */
+
+static void test_batch(void **state)
+{
+	struct payload req;
+
+	(void)state;
+	request_begin(&req, ID, NULL);
+	request_add(&req, OP(XKV_OP_SET, KEY("a"), VALUE("one")));
+	request_add(&req, OP(XKV_OP_GET, KEY("a")));
+	request_add(&req,
+		    OP(XKV_OP_SET, XKV_RETURN, KEY("a"), VALUE("two two two two two two two")));
+	request_add(&req, OP(XKV_OP_EXPIRE, KEY("a"), .ttl = 5000));
+	request_add(&req, OP(XKV_OP_DELETE, XKV_RETURN, KEY("a")));
+	request_add(&req, OP(XKV_OP_DELETE, KEY("a")));
+	request_add(&req, OP(XKV_OP_PING, 0));
+	for (int i = 0; i < 12; i++)
+		answers(&req,
+			RESULTS({ XKV_OP_SET, 0, .version = ANY },
+				{ XKV_OP_GET, 0, "one", 3, .version = ANY },
+				{ XKV_OP_SET, 0, "one", 3, .version = ANY },
+				{ XKV_OP_EXPIRE, 0, .ttl = 5000, .version = ANY },
+				{ XKV_OP_DELETE, 0, "two two two two two two two", 27 },
+				{ XKV_OP_DELETE, XKV_MISS }, PONG),
+			COUNTS(XKV_C_inserts, XKV_C_get_hits, XKV_C_moves, XKV_C_expiry_changes,
+			       XKV_C_ttls_given, XKV_C_deletes, XKV_C_op_misses, XKV_C_pings));
+	assert_int_equal(store_count(bed.st), 0);
+}
+
+/* As many as there is room for, also in a datagram that is larger than a reply may be. */
+static void test_many_pings(void **state)
+{
+	static const struct {
+		bool v6;
+		unsigned int asked, answered;
+	} t[] = { { false, 60, 60 }, { false, 63, 60 }, { true, 58, 58 },
+		  { true, 59, 59 },  { true, 60, 59 },	{ true, 63, 59 } };
+	struct result pong[63];
+	int counters[64];
+	struct packet_spec s;
+	struct payload req;
+
+	(void)state;
+	for (size_t i = 0; i < 6; i++) {
+		request_begin(&req, ID, NULL);
+		for (unsigned int n = 0; n < t[i].asked; n++) {
+			request_add(&req, OP(XKV_OP_PING, 0));
+			pong[n] = (struct result)PONG;
+			counters[n] = XKV_C_pings;
+		}
+		counters[t[i].answered] = NOTHING;
+		packet_default(&s, t[i].v6);
+		s.payload = req.byte;
+		s.len = req.len;
+		spec_answers(&s, 0, pong, t[i].answered, counters);
+	}
+}
+
+/* An operation that XDP leaves to xkvd ends the reply before it; what follows is not done. */
+static void test_partial_miss(void **state)
+{
+	struct payload req;
+
+	(void)state;
+	put_text("a", "1");
+	request_begin(&req, ID, NULL);
+	request_add(&req, OP(XKV_OP_GET, KEY("a")));
+	request_add(&req, OP(XKV_OP_GET, KEY("b")));
+	request_add(&req, OP(XKV_OP_DELETE, KEY("a")));
+	for (int i = 0; i < 12; i++)
+		answers(&req, RESULTS({ XKV_OP_GET, 0, "1", 1, .version = ANY }),
+			COUNTS(XKV_C_get_hits));
+	holds_text("a", "1");
+	bed.c->miss_reply = 1;
+	answers(&req,
+		RESULTS({ XKV_OP_GET, 0, "1", 1, .version = ANY }, { XKV_OP_GET, XKV_MISS },
+			{ XKV_OP_DELETE }),
+		COUNTS(XKV_C_get_hits, XKV_C_get_misses, XKV_C_deletes));
+	bed.c->miss_reply = 0;
+	request_begin(&req, ID, NULL); /* the first: all of it goes up, as it came */
+	request_add(&req, OP(XKV_OP_GET, KEY("b")));
+	request_add(&req, OP(XKV_OP_SET, KEY("b"), VALUE("2")));
+	for (int i = 0; i < 12; i++)
+		goes_up(&req, XKV_C_pass_miss);
+	is_gone("b");
+	xkvd_answers(&req, XKV_PAYLOAD_MAX4,
+		     RESULTS({ XKV_OP_GET, XKV_MISS }, { XKV_OP_SET, 0, .version = ANY }),
+		     COUNTS(XKV_C_get_misses, XKV_C_inserts));
+}
+
+/* A value that no longer fits ends the reply before it. */
+static void test_partial_full(void **state)
+{
+	struct payload req;
+	struct packet_spec s;
+
+	(void)state;
+	put("a", pattern(), 600, 0);
+	put("b", pattern() + 1, 768, 0);
+	request_begin(&req, ID, NULL);
+	request_add(&req, OP(XKV_OP_GET, KEY("a")));
+	request_add(&req, OP(XKV_OP_GET, KEY("b")));
+	request_add(&req, OP(XKV_OP_SET, KEY("a"), VALUE("never")));
+	packet_default(&s, false);
+	s.payload = req.byte;
+	s.len = req.len;
+	/* 16 + 24 + 600 + 24 + 768 + 24 is 1456: the third fits too */
+	spec_answers(&s, 0,
+		     RESULTS({ XKV_OP_GET, 0, pattern(), 600, .version = ANY },
+			     { XKV_OP_GET, 0, pattern() + 1, 768, .version = ANY },
+			     { XKV_OP_SET, 0, .version = ANY }),
+		     COUNTS(XKV_C_get_hits, XKV_C_get_hits, XKV_C_moves));
+	put("a", pattern(), 600, 0);
+	put("b", pattern() + 1, 792, 0);
+	spec_answers(&s, 0,
+		     RESULTS({ XKV_OP_GET, 0, pattern(), 600, .version = ANY },
+			     { XKV_OP_GET, 0, pattern() + 1, 792, .version = ANY }),
+		     COUNTS(XKV_C_get_hits, XKV_C_get_hits));
+	holds("a", pattern(), 600); /* no room for its result: not done */
+	put("b", pattern() + 1, 817, 0);
+	spec_answers(&s, 0, RESULTS({ XKV_OP_GET, 0, pattern(), 600, .version = ANY }),
+		     COUNTS(XKV_C_get_hits));
+	put("a", pattern(), 1433, 0); /* the first is too large for any: up */
+	passes(&s, XKV_C_pass_too_large);
+}
+
+/* What is refused ends the reply; what came before it is done. */
+static void test_partial_refused(void **state)
+{
+	struct payload req;
+
+	(void)state;
+	request_begin(&req, ID, NULL);
+	request_add(&req, OP(XKV_OP_SET, KEY("a"), VALUE("1")));
+	request_add(&req, OP(99, 0));
+	request_add(&req, OP(XKV_OP_SET, KEY("b"), VALUE("2")));
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }, { 99, XKV_BAD_OPCODE }),
+		COUNTS(XKV_C_inserts, XKV_C_op_bad_opcode));
+	is_gone("b");
+	request_begin(&req, ID, NULL);
+	request_add(&req, OP(XKV_OP_PING, 0));
+	request_add(&req, OP(XKV_OP_SET, KEY("b"), VALUE("2")));
+	for (size_t len = req.len - 8; len > 40; len -= 8) { /* the second is cut off */
+		put_be(req.byte + 6, 2, len);
+		if (len >= 64)
+			answers(&req, RESULTS(PONG, { XKV_OP_SET, XKV_BAD_REQUEST }),
+				COUNTS(XKV_C_pings, XKV_C_op_bad_request));
+		else
+			answers(&req, RESULTS(PONG), COUNTS(XKV_C_pings));
+	}
+	is_gone("b");
+}
+
+/* ---- replies to those who have not proven their address ------------------ */
+
+static void pad_round(bool v6, size_t len)
+{
+	size_t most = v6 ? XKV_PAYLOAD_MAX6 : XKV_PAYLOAD_MAX4, need = 16 + 24 + XKV_PADDED(len),
+	       ask;
+	struct payload req = REQUEST(XKV_OP_GET, KEY("k")), padded;
+	struct packet_spec s;
+
+	packet_default(&s, v6);
+	s.payload = req.byte;
+	s.len = req.len;
+	if (need > most) {
+		passes(&s, XKV_C_pass_too_large);
+		return;
+	}
+	if (need <= 3 * req.len) {
+		spec_answers(&s, 0, RESULTS({ XKV_OP_GET, 0, pattern(), len, .version = ANY }),
+			     COUNTS(XKV_C_get_hits));
+		return;
+	}
+	ask = XKV_PADDED((need + 2) / 3);
+	spec_answers(&s, 0, RESULTS({ XKV_OP_GET, XKV_PAD, NULL, ask, .version = ANY }),
+		     COUNTS(XKV_C_op_pad));
+	padded = req;
+	request_pad(&padded, ask - req.len, 0x5a);
+	s.payload = padded.byte;
+	s.len = padded.len;
+	spec_answers(&s, 0, RESULTS({ XKV_OP_GET, 0, pattern(), len, .version = ANY }),
+		     COUNTS(XKV_C_get_hits));
+	s.len = (need - 1) / 3; /* a byte too few */
+	spec_answers(&s, 0, RESULTS({ XKV_OP_GET, XKV_PAD, NULL, ask, .version = ANY }),
+		     COUNTS(XKV_C_op_pad));
+}
+
+static void test_three_times(void **state)
+{
+	(void)state;
+	bed.c->trusted = 0;
+	for (size_t len = 0; len <= 1440; len += len < 200 || len > 1390 ? 1 : 13) {
+		put("k", pattern(), len, 0);
+		pad_round(len & 1, len);
+		pad_round(!(len & 1), len);
+	}
+}
+
+static void test_three_times_return(void **state)
+{
+	struct payload req;
+	uint64_t v;
+
+	(void)state;
+	bed.c->trusted = 0;
+	put("k", pattern(), 300, 0);
+	v = version_of("k");
+	req = REQUEST(XKV_OP_SET, XKV_RETURN, KEY("k"), VALUE("v"));
+	answers(&req, RESULTS({ XKV_OP_SET, XKV_PAD, NULL, 120, .version = v }),
+		COUNTS(XKV_C_op_pad));
+	holds("k", pattern(), 300);
+	assert_int_equal(version_of("k"), v);
+	req = REQUEST(XKV_OP_DELETE, XKV_RETURN, KEY("k"));
+	answers(&req, RESULTS({ XKV_OP_DELETE, XKV_PAD, NULL, 120, .version = v }),
+		COUNTS(XKV_C_op_pad));
+	holds("k", pattern(), 300);
+	request_pad(&req, 120 - req.len, 0);
+	answers(&req, RESULTS({ XKV_OP_DELETE, 0, pattern(), 300 }), COUNTS(XKV_C_deletes));
+	put("k", pattern(), 90, 0); /* the second would be the one too many */
+	request_begin(&req, ID, NULL);
+	request_add(&req, OP(XKV_OP_GET, KEY("k")));
+	request_add(&req, OP(XKV_OP_GET, KEY("k")));
+	answers(&req, RESULTS({ XKV_OP_GET, 0, pattern(), 90, .version = ANY }),
+		COUNTS(XKV_C_get_hits));
+}
+
+/* PAD is the last result: the client repeats the request, so nothing behind it may be done already.
+ */
+static void test_pad_is_last(void **state)
+{
+	struct payload req;
+
+	(void)state;
+	bed.c->trusted = 0;
+	put("k", pattern(), 600, 0);
+	request_begin(&req, ID, NULL);
+	request_add(&req, OP(XKV_OP_GET, KEY("k")));
+	request_add(&req, OP(XKV_OP_DELETE, KEY("k")));
+	answers(&req, RESULTS({ XKV_OP_GET, XKV_PAD, NULL, 216, .version = ANY }),
+		COUNTS(XKV_C_op_pad));
+	holds("k", pattern(), 600);
+}
+
+/* ---- what cannot be done here -------------------------------------------- */
+
+/* An entry that somebody else holds goes up, and comes through when it is let go. */
+static void test_locked(void **state)
+{
+	struct payload reqs[] = { REQUEST(XKV_OP_GET, KEY("a")),
+				  REQUEST(XKV_OP_EXPIRE, KEY("a"), .ttl = 9),
+				  REQUEST(XKV_OP_SET, KEY("a"), VALUE("2")),
+				  REQUEST(XKV_OP_SET, XKV_NX, KEY("a"), VALUE("2")),
+				  REQUEST(XKV_OP_SET, KEY("a"), .value = pattern(),
+					  .value_len = 900),
+				  REQUEST(XKV_OP_DELETE, KEY("a")) },
+		       req;
+	uint64_t before[XKV_COUNTER_COUNT];
+	struct xkv_slot *slot;
+	struct store_entry e;
+
+	(void)state;
+	put_text("a", "1");
+	slot = bed_slot(&bed, "a", 1);
+	slot->seq |= 1;
+	for (size_t i = 0; i < sizeof(reqs) / sizeof(reqs[0]); i++) {
+		goes_up(&reqs[i], XKV_C_pass_busy);
+		goes_up(&reqs[i], XKV_C_pass_busy);
+	}
+	request_begin(&req, ID, NULL);
+	request_add(&req, OP(XKV_OP_PING, 0));
+	request_add(&req, OP(XKV_OP_GET, KEY("a")));
+	answers(&req, RESULTS(PONG), COUNTS(XKV_C_pings));
+	bed_counters(&bed, before);
+	assert_int_equal(store_get(bed.lane, "a", 1, &e), -EBUSY);
+	count_check(before, COUNTS(XKV_C_op_busy));
+	slot->seq &= ~1ULL;
+	holds_text("a", "1");
+	answers(&reqs[2], RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+}
+
+/*
+ * No room behind the packet for the largest reply: what fits the request's own
+ * bytes is done; where not even the first result does, padding is asked for that makes
+ * it fit.  (The room is there; we claim to need more.)
+ */
+static void test_no_room(void **state)
+{
+	struct payload req;
+
+	(void)state;
+	put("a", pattern(), 40, 0);
+	bed.c->payload4 = bed.c->payload6 = 60000;
+	request_begin(&req, ID, NULL);
+	request_add(&req, OP(XKV_OP_GET, KEY("a")));
+	request_add(&req, OP(XKV_OP_DELETE, KEY("a")));
+	for (int i = 0; i < 12; i++)
+		answers(&req, RESULTS({ XKV_OP_GET, 0, pattern(), 40, .version = ANY }),
+			COUNTS(XKV_C_get_hits));
+	put("a", pattern(), 41, 0);
+	for (int i = 0; i < 12; i++)
+		answers(&req, RESULTS({ XKV_OP_GET, XKV_PAD, NULL, 88, .version = ANY }),
+			COUNTS(XKV_C_op_pad));
+	req = REQUEST(XKV_OP_SET, XKV_RETURN, KEY("a"), VALUE("v"));
+	answers(&req, RESULTS({ XKV_OP_SET, XKV_PAD, NULL, 88, .version = ANY }),
+		COUNTS(XKV_C_op_pad));
+	holds("a", pattern(), 41);
+	request_pad(&req, 88 - req.len, 0);
+	answers(&req, RESULTS({ XKV_OP_SET, 0, pattern(), 41, .version = ANY }),
+		COUNTS(XKV_C_moves));
+	req = REQUEST(XKV_OP_GET, KEY("a")); /* asks for room when it knows how much */
+	answers(&req, RESULTS({ XKV_OP_GET, 0, "v", 1, .version = ANY }), COUNTS(XKV_C_get_hits));
+	req = REQUEST(XKV_OP_DELETE, XKV_RETURN, KEY("a"));
+	answers(&req, RESULTS({ XKV_OP_DELETE, 0, "v", 1 }), COUNTS(XKV_C_deletes));
+}
+
+/* ---- stores of their own ------------------------------------------------- */
+
+/*
+ * A class that has no slot yet, nor any of the next three: SET goes up, and once
+ * there is a page, comes through.  xkvd adds one when it answers, and soon
+ * after by itself; so each class is met here for the first time.
+ */
+static void test_no_slot(void **state)
+{
+	struct payload req = REQUEST(XKV_OP_SET, KEY("a"), VALUE("1"));
+	uint8_t frame[PACKET_MAX];
+	struct packet_spec s;
+	uint64_t begin;
+
+	(void)state;
+	bed_close(&bed);
+	open_bed(MAX_KEYS);
+	goes_up(&req, XKV_C_pass_no_slot);
+	assert_int_equal(bed_index_count(&bed), 0);
+	xkvd_answers(&req, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
+		     COUNTS(XKV_C_inserts));
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+	/* a move that finds no slot changes nothing */
+	req = REQUEST(XKV_OP_SET, KEY("a"), .value = pattern(), .value_len = 200);
+	goes_up(&req, XKV_C_pass_no_slot);
+	holds_text("a", "1");
+	account();
+	xkvd_answers(&req, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
+		     COUNTS(XKV_C_moves));
+	/* in the middle of a request it ends the reply */
+	request_begin(&req, ID, NULL);
+	request_add(&req, OP(XKV_OP_PING, 0));
+	request_add(&req, OP(XKV_OP_SET, KEY("a"), .value = pattern(), .value_len = 500));
+	answers(&req, RESULTS(PONG), COUNTS(XKV_C_pings));
+	holds("a", pattern(), 200);
+	/* nobody helps but the thread that adds pages */
+	req = REQUEST(XKV_OP_SET, KEY("a"), .value = pattern(), .value_len = 1000);
+	goes_up(&req, XKV_C_pass_no_slot);
+	packet_default(&s, false);
+	s.payload = req.byte;
+	s.len = req.len;
+	begin = store_now_ms(bed.st);
+	do {
+		assert_true(bed_run(&bed, frame, packet_build(&s, frame), &out));
+		assert_true(store_now_ms(bed.st) < begin + 5000);
+	} while (out.verdict == XDP_PASS);
+	holds("a", pattern(), 1000);
+}
+
+/* Where only a larger class has a slot, that one serves; a smaller value stays where it is. */
+static void test_larger_class(void **state)
+{
+	struct payload req;
+
+	(void)state;
+	bed_close(&bed);
+	open_bed(MAX_KEYS);
+	put("b", pattern(), 100, 0); /* need: 24 + 8 + 104 */
+	req = REQUEST(XKV_OP_SET, KEY("a"), .value = pattern(), .value_len = 80);
+	assert_int_not_equal(bed.c->class_of[XKV_SLOT_NEED(1, 80) / 8],
+			     bed.c->class_of[XKV_SLOT_NEED(1, 100) / 8]);
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
+	assert_int_equal(bed_slot(&bed, "a", 1)->class, bed_slot(&bed, "b", 1)->class);
+	holds("a", pattern(), 80);
+	account();
+	req = REQUEST(XKV_OP_SET, KEY("b"), VALUE("1"));
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+	holds_text("b", "1");
+	account();
+	req = REQUEST(XKV_OP_DELETE, KEY("a"));
+	answers(&req, RESULTS({ XKV_OP_DELETE }), COUNTS(XKV_C_deletes));
+}
+
+/*
+ * The head of a free list never comes back: while somebody looked away, the same
+ * slot may be first again, with another one behind it (the ABA problem).
+ */
+static void test_list_tag(void **state)
+{
+	struct payload set = REQUEST(XKV_OP_SET, KEY("a"), VALUE("1"));
+	struct payload del = REQUEST(XKV_OP_DELETE, KEY("a"));
+	const struct xkv_class *c = &bed.classes[bed.c->class_of[XKV_SLOT_NEED(1, 1) / 8]];
+	uint64_t before, ref = c->head & XKV_REF_MASK;
+
+	(void)state;
+	for (int i = 0; i < 100; i++) {
+		before = c->head;
+		answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
+		answers(&del, RESULTS({ XKV_OP_DELETE }), COUNTS(XKV_C_deletes));
+		assert_int_equal(c->head & XKV_REF_MASK, ref);
+		assert_true(c->head != before);
+	}
+}
+
+/* A store for 16 keys: the 17th goes up, is refused there, and all else still works. */
+static void test_full(void **state)
+{
+	struct payload req;
+	char key[8];
+
+	(void)state;
+	bed_close(&bed);
+	open_bed(16);
+	warm();
+	for (int i = 0; i < 16; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		req = REQUEST(XKV_OP_SET, KEY(key), VALUE("1"));
+		answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
+	}
+	req = REQUEST(XKV_OP_SET, KEY("more"), VALUE("1"));
+	goes_up(&req, XKV_C_pass_full);
+	xkvd_answers(&req, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_SET, XKV_NO_MEMORY }),
+		     COUNTS(XKV_C_op_no_memory));
+	assert_int_equal(store_set(bed.lane, "more", 4, "1", 1, 0, 0, 0, NULL), -ENOSPC);
+	account();
+	req = REQUEST(XKV_OP_SET, KEY("k3"), VALUE("2"));
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+	req = REQUEST(XKV_OP_SET, KEY("k3"), .value = pattern(), .value_len = 1000);
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_moves));
+	holds("k3", pattern(), 1000);
+	req = REQUEST(XKV_OP_DELETE, KEY("k3"));
+	answers(&req, RESULTS({ XKV_OP_DELETE }), COUNTS(XKV_C_deletes));
+	req = REQUEST(XKV_OP_SET, KEY("more"), VALUE("1"));
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
+	account();
+}
+
+/* Eight keys with one fingerprint have a place; the ninth is busy for ever, and nothing is mixed
+ * up. */
+static void test_collisions(void **state)
+{
+	struct payload req;
+	char key[8];
+
+	(void)state;
+	bed_close(&bed);
+	open_bed(MAX_KEYS);
+	warm();
+	bed.c->fingerprint_mask = 0;
+	for (int i = 0; i < XKV_PROBES; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		req = REQUEST(XKV_OP_SET, KEY(key), VALUE(key));
+		/* each new key marks the last one before it */
+		answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
+			i ? COUNTS(XKV_C_inserts, XKV_C_collisions) : COUNTS(XKV_C_inserts));
+		account();
+	}
+	req = REQUEST(XKV_OP_GET, KEY("ninth"));
+	goes_up(&req, XKV_C_pass_miss);
+	req = REQUEST(XKV_OP_DELETE, KEY("ninth"));
+	answers(&req, RESULTS({ XKV_OP_DELETE, XKV_MISS }), COUNTS(XKV_C_op_misses));
+	req = REQUEST(XKV_OP_SET, XKV_XX, KEY("ninth"), VALUE("9"));
+	answers(&req, RESULTS({ XKV_OP_SET, XKV_NOT_STORED }), COUNTS(XKV_C_not_stored));
+	req = REQUEST(XKV_OP_DELETE, KEY("k7")); /* the last one goes for good */
+	answers(&req, RESULTS({ XKV_OP_DELETE }), COUNTS(XKV_C_deletes));
+	req = REQUEST(XKV_OP_SET, KEY("ninth"), VALUE("9"));
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
+	account();
+	req = REQUEST(XKV_OP_SET, KEY("k7"), VALUE("7"));
+	run_frame((uint8_t[PACKET_MAX]){ 0 }, 60, XDP_PASS, COUNTS(XKV_C_pass_ethertype));
+	struct packet_spec s = next_shape(&req);
+	uint8_t frame[PACKET_MAX];
+
+	run_frame(frame, packet_build(&s, frame), XDP_PASS,
+		  COUNTS(XKV_C_pass_busy, XKV_C_collisions));
+	goes_up(&req, XKV_C_pass_busy);
+	req = REQUEST(XKV_OP_DELETE, XKV_RETURN, KEY("k2")); /* one in the middle leaves a tomb */
+	answers(&req, RESULTS({ XKV_OP_DELETE, 0, "k2", 2 }), COUNTS(XKV_C_tombs));
+	answers(&req, RESULTS({ XKV_OP_DELETE, XKV_MISS }), COUNTS(XKV_C_op_misses));
+	account();
+	for (int i = 3; i < 7; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		holds_text(key, key);
+	}
+	req = REQUEST(XKV_OP_SET, XKV_XX, KEY("k2"), VALUE("again"));
+	answers(&req, RESULTS({ XKV_OP_SET, XKV_NOT_STORED }), COUNTS(XKV_C_not_stored));
+	req = REQUEST(XKV_OP_SET, XKV_NX | XKV_RETURN, KEY("k2"), VALUE("again"));
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_revived));
+	holds_text("k2", "again");
+	assert_int_equal(store_count(bed.st), XKV_PROBES);
+	account();
+}
+
+/* Back to the common store, after a case that closed it. */
+static int own_teardown(void **state)
+{
+	int ret = teardown(state);
+
+	bed_close(&bed);
+	return ret ? ret : group_setup(state);
+}
+
+/* ---- tests/vectors.txt --------------------------------------------------- */
+
+static void vector_config(const char *word)
+{
+	if (strcmp(word, "miss=reply") == 0) {
+		bed.c->miss_reply = 1;
+	} else if (strcmp(word, "limited") == 0) {
+		bed.c->trusted = 0;
+	} else if (strcmp(word, "closed") == 0) {
+		bed.c->auth = XKV_AUTH_CLOSED;
+	} else {
+		assert_true(strncmp(word, "token=", 6) == 0 && strlen(word) == 6 + 32);
+		for (int i = 0; i < 16; i++) {
+			char byte[3] = { word[6 + 2 * i], word[7 + 2 * i], 0 };
+
+			((uint8_t *)bed.c->token)[i] = (uint8_t)strtoul(byte, NULL, 16);
+		}
+		bed.c->auth = XKV_AUTH_TOKEN;
+	}
+}
+
+/* Puts the version, and into a reply what may be any byte, where the vector leaves it open. */
+static void vector_fill(const struct vector_bytes *b, uint8_t *to, uint64_t v,
+			const uint8_t *actual, size_t actual_len)
+{
+	unsigned int at = 0;
+
+	memcpy(to, b->byte, b->len);
+	for (size_t i = 0; i < b->len; i++) {
+		if (b->kind[i] == VECTOR_VERSION)
+			to[i] = (uint8_t)(v >> (56 - 8 * (at++ & 7)));
+		else if (b->kind[i] == VECTOR_ANY && i < actual_len)
+			to[i] = actual[i];
+	}
+}
+
+static void vector_after(const struct vector *v)
+{
+	const struct vector_entry *e;
+	struct store_entry got;
+	int ret;
+
+	for (unsigned int i = 0; i < v->afters; i++) {
+		e = &v->after[i];
+		ret = store_get(bed.lane, e->key, e->key_len, &got);
+		assert_int_equal(ret, e->has_value ? 0 : -ENOENT);
+		if (!e->has_value)
+			continue;
+		assert_int_equal(got.value_len, e->value_len);
+		assert_memory_equal(got.value, e->value, e->value_len);
+	}
+}
+
+static uint64_t vector_given(const struct vector *v)
+{
+	struct store_entry got = { .version = 0 };
+	const struct vector_entry *e;
+	uint64_t ttl;
+
+	expire_all();
+	assert_int_equal(store_flush(bed.lane), 0);
+	bed_configure(&bed);
+	for (unsigned int i = 0; i < v->configs; i++)
+		vector_config(v->config[i]);
+	for (unsigned int i = 0; i < v->givens; i++) {
+		e = &v->given[i];
+		ttl = e->ttl_ms ? store_now_ms(bed.st) + e->ttl_ms : 0;
+		assert_int_equal(store_set(bed.lane, e->key, e->key_len, e->value, e->value_len, 0,
+					   0, ttl, NULL),
+				 0);
+	}
+	if (v->givens)
+		assert_int_equal(store_get(bed.lane, v->given[0].key, v->given[0].key_len, &got),
+				 0);
+	return got.version;
+}
+
+/* What xkvd says to a request that went up: the vector's reply, or nothing. */
+static void vector_xkvd(const struct vector *v, const uint8_t *req, uint64_t first)
+{
+	size_t allowed = bed.c->trusted ? XKV_PAYLOAD_MAX4 : 3 * v->request.len;
+	uint8_t reply[XKV_PAYLOAD_MAX4], want[VECTOR_BYTES];
+	int len = store_datagram(bed.lane, req, v->request.len, reply, sizeof(reply), allowed);
+
+	assert_true(len >= 0);
+	vector_fill(&v->reply, want, first, reply, (size_t)len);
+	same_bytes(reply, (size_t)len, want, v->has_reply ? v->reply.len : 0);
+}
+
+static void vector_run(const struct vector *v, bool v6, unsigned int tags)
+{
+	static const int verdicts[] = {
+		[VECTOR_TX] = XDP_TX, [VECTOR_PASS] = XDP_PASS, [VECTOR_DROP] = XDP_DROP
+	};
+	uint8_t frame[PACKET_MAX], want[PACKET_MAX], req[VECTOR_BYTES], reply[VECTOR_BYTES];
+	size_t at = packet_payload_at(v6, tags), len;
+	uint64_t first = vector_given(v);
+	struct packet_spec s, answer;
+
+	vector_fill(&v->request, req, first, NULL, 0);
+	packet_default(&s, v6);
+	s.tags = tags;
+	s.payload = req;
+	s.len = v->request.len;
+	len = packet_build(&s, frame);
+	assert_true(bed_run(&bed, frame, len, &out));
+	if (out.verdict != verdicts[v->verdict])
+		print_error("vector %s\n", v->name);
+	assert_int_equal(out.verdict, verdicts[v->verdict]);
+	if (v->verdict == VECTOR_PASS) {
+		same_bytes(out.frame, out.len, frame, len);
+		vector_xkvd(v, req, first);
+	} else if (v->verdict == VECTOR_TX) {
+		vector_fill(&v->reply, reply, first, out.frame + at,
+			    out.len > at ? out.len - at : 0);
+		answer = packet_answer(&s, reply, v->reply.len);
+		same_bytes(out.frame, out.len, want, packet_build(&answer, want));
+	}
+	vector_after(v);
+}
+
+static void test_vectors(void **state)
+{
+	static struct vector v;
+	struct vector_file f;
+	unsigned int n = 0;
+	size_t len;
+
+	(void)state;
+	vectors_open(&f);
+	while (vectors_next(&f, &v)) {
+		len = strlen(v.name);
+		for (unsigned int i = 0; i < 6; i++) {
+			if (i % 2 && len > 3 && strcmp(v.name + len - 3, "-v4") == 0)
+				continue;
+			now_running = v.name;
+			vector_run(&v, i % 2, i / 2);
+			now_running = NULL;
+		}
+		n++;
+	}
+	vectors_close(&f);
+	assert_true(n > 50);
+}
+
+/* ---- all counters -------------------------------------------------------- */
+
+/* What no frame can bring about here, and why. */
+static const struct {
+	int counter;
+	const char *why;
+} unreachable[] = {
+	{ XKV_C_drop_internal, "the program contradicts itself: it cannot happen" },
+	{ XKV_C_orphans, "a free list is contended 32 times in a row: needs many CPUs" },
+};
+
+static void test_every_counter(void **state)
+{
+	bool missing = false, excused;
+
+	(void)state;
+	for (int i = 0; i < XKV_COUNTER_COUNT; i++) {
+		excused = false;
+		for (size_t u = 0; u < sizeof(unreachable) / sizeof(unreachable[0]); u++)
+			excused |= unreachable[u].counter == i;
+		if (exercised[i] == !excused)
+			continue;
+		print_error("counter %s is %s\n", counter_name(i),
+			    excused ? "named as unreachable, but is not" : "never exercised");
+		missing = true;
+	}
+	assert_false(missing);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define OWN(name)  cmocka_unit_test_setup_teardown(name, setup, own_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE(test_shapes),
+		CASE(test_truncated),
+		CASE(test_truncated_payload),
+		CASE(test_not_ours),
+		CASE(test_tags),
+		CASE(test_ip4_header),
+		CASE(test_ip6_header),
+		CASE(test_lengths),
+		CASE(test_jumbo),
+		CASE(test_checksums),
+		CASE(test_checksum_zero),
+		CASE(test_not_local),
+		CASE(test_many_addresses),
+		CASE(test_foreign),
+		CASE(test_impossible_sources),
+		CASE(test_not_ready),
+		CASE(test_other_port),
+		CASE(test_header),
+		CASE(test_header_flags),
+		CASE(test_header_length),
+		CASE(test_token),
+		CASE(test_opcodes),
+		CASE(test_flags),
+		CASE(test_bad_fields),
+		CASE(test_bad_keys),
+		CASE(test_dirty_padding),
+		CASE(test_bad_value_len),
+		CASE(test_value_lengths),
+		CASE(test_key_lengths),
+		CASE(test_reply_limit),
+		CASE(test_around_the_limit),
+		CASE(test_misses),
+		CASE(test_conditions),
+		CASE(test_delete),
+		CASE(test_return),
+		CASE(test_ttl),
+		CASE(test_expired_conditions),
+		CASE(test_expire),
+		CASE(test_long_ttl),
+		CASE(test_expire_cycle),
+		CASE(test_flush),
+		CASE(test_batch),
+		CASE(test_many_pings),
+		CASE(test_partial_miss),
+		CASE(test_partial_full),
+		CASE(test_partial_refused),
+		CASE(test_three_times),
+		CASE(test_three_times_return),
+		CASE(test_pad_is_last),
+		CASE(test_locked),
+		CASE(test_no_room),
+		CASE(test_list_tag),
+		OWN(test_no_slot),
+		OWN(test_larger_class),
+		OWN(test_full),
+		OWN(test_collisions),
+		CASE(test_vectors),
+		CASE(test_every_counter),
+		CASE(test_earliest_time), /* last of all: what it leaves behind breaks the
+					     accounting */
+	};
+	const char *why = bed_cannot_run();
+
+	if (why) {
+		printf("SKIP: %s\n", why);
+		return 77;
+	}
+	return cmocka_run_group_tests_name("packet", tests, group_setup, group_teardown);
+}
