@@ -309,6 +309,14 @@ static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_
 	return b->adopted ? 0 : pin_maps(b, cfg, err, err_len);
 }
 
+bool bpf_is_pinned(const struct config *cfg)
+{
+	char path[512];
+
+	map_path(path, sizeof(path), cfg, BPF_INDEX);
+	return !access(path, F_OK);
+}
+
 int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 {
 	int ret;
@@ -564,7 +572,7 @@ static int detach_interface(const struct config *cfg, char *err, size_t err_len)
 		return fail(-ENODEV, err, err_len, "there is no interface %s", cfg->interface);
 	a = find_attached(ifindex, 0);
 	if (!a.prog)
-		log_notice("no program of xkv on %s", cfg->interface);
+		log_verbose("no program of xkv on %s", cfg->interface);
 	else if (xdp_multiprog__is_legacy(a.multi))
 		ret = xdp_multiprog__detach(a.multi);
 	else
@@ -576,27 +584,39 @@ static int detach_interface(const struct config *cfg, char *err, size_t err_len)
 	return 0;
 }
 
-int bpf_detach(const struct config *cfg, char *err, size_t err_len)
+static int unpin(const struct config *cfg, char *err, size_t err_len)
 {
 	char path[512];
-	int lock, ret;
+	int ret = 0;
 
-	log_through_ours();
-	if (geteuid())
-		return fail(-EPERM, err, err_len, "xkvd --detach has to be run as root");
-	if (access(cfg->pin_dir, F_OK))
-		return cfg->interface[0] ? detach_interface(cfg, err, err_len) : 0;
-	lock = lock_pin_dir(cfg->pin_dir, err, err_len);
-	if (lock < 0)
-		return lock;
-	ret = cfg->interface[0] ? detach_interface(cfg, err, err_len) : 0;
-	for (int id = 0; !ret && id < BPF_MAPS; id++) {
+	for (int id = 0; id < BPF_MAPS; id++) {
 		map_path(path, sizeof(path), cfg, id);
 		if (unlink(path) && errno != ENOENT)
 			ret = fail(-errno, err, err_len, "cannot remove %s: %s", path, strerror(errno));
 	}
-	close(lock);
-	if (!ret && rmdir(cfg->pin_dir) && errno != ENOTEMPTY && errno != ENOENT && errno != EBUSY)
+	if (!ret && rmdir(cfg->pin_dir) && errno != ENOTEMPTY && errno != EBUSY)
 		ret = fail(-errno, err, err_len, "cannot remove %s: %s", cfg->pin_dir, strerror(errno));
 	return ret;
+}
+
+int bpf_detach(const struct config *cfg, char *err, size_t err_len)
+{
+	bool pinned = !access(cfg->pin_dir, F_OK);
+	int lock = -1, ret = 0, unpinned = 0;
+
+	log_through_ours();
+	if (geteuid())
+		return fail(-EPERM, err, err_len, "xkvd --detach has to be run as root");
+	if (pinned)
+		lock = lock_pin_dir(cfg->pin_dir, err, err_len);
+	if (pinned && lock < 0)
+		return lock;
+	if (cfg->interface[0])
+		ret = detach_interface(cfg, err, err_len);
+	/* An interface that is gone has taken its program along: the pins go all the same. */
+	if (pinned && (!ret || ret == -ENODEV))
+		unpinned = unpin(cfg, err, err_len);
+	if (lock >= 0)
+		close(lock);
+	return unpinned ? unpinned : ret;
 }

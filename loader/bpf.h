@@ -39,6 +39,9 @@ struct bpf {
 /* What the kernel lacks, as one sentence; 0 if nothing. Needs no privileges. */
 int bpf_check_kernel(char *err, size_t err_len);
 
+/* Are there maps of xkv in cfg->pin_dir?  Makes nothing. */
+bool bpf_is_pinned(const struct config *cfg);
+
 /* Makes the maps and pins them in cfg->pin_dir, or adopts the ones that are pinned there. */
 int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len);
 

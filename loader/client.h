@@ -78,6 +78,7 @@ struct server {
 	char *read_buffer; /* READ_BYTES, used by one client at a time */
 	struct server_stats stats;
 	ev_tstamp started;
+	bool followed;	/* listeners are being added: those that are there are no surprise */
 	bool stopping;	/* nothing is executed any more */
 	bool signalled; /* SIGTERM or SIGINT came, and saving failed */
 };

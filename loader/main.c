@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bpf.h"
@@ -123,17 +122,18 @@ static int configure(struct options *o, int argc, char *argv[], struct config *c
 
 static int open_store(struct xkvd *x, const struct options *o, char *err)
 {
-	int ret = bpf_open(&x->bpf, &x->cfg, err, ERR_LEN);
+	int ret;
 
-	if (ret)
-		return ret;
-	x->fresh = !x->bpf.adopted; /* until we know better: what is new is removed on failure */
-	if (o->adopt && !x->bpf.adopted) {
+	if (o->adopt && !bpf_is_pinned(&x->cfg)) {
 		snprintf(err, ERR_LEN,
 			 "%s holds no maps of xkv: ip link set dev IF xdpdrv obj xkv.bpf.o sec xdp",
 			 x->cfg.pin_dir);
 		return -ENOENT;
 	}
+	ret = bpf_open(&x->bpf, &x->cfg, err, ERR_LEN);
+	if (ret)
+		return ret;
+	x->fresh = !x->bpf.adopted; /* until we know better: what is new is removed on failure */
 	x->store = store_open(&x->bpf, &x->fresh, err, ERR_LEN);
 	if (!x->store)
 		return -EINVAL;
@@ -147,16 +147,19 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 	return 0;
 }
 
-/* Moves a snapshot that cannot be read out of the way, so that neither the next save nor the next bad one overwrites it. */
+/* Moves a snapshot that cannot be read to a name that is free: neither the next save nor the next bad one may overwrite it. */
 static int set_aside(const struct config *cfg, char *err)
 {
-	char from[4096], to[4140];
+	char from[4096], to[4120];
 
 	snprintf(from, sizeof(from), "%s/%s", cfg->dir, cfg->dbfilename);
-	snprintf(to, sizeof(to), "%s.unreadable-%lld", from, (long long)time(NULL));
-	if (rename(from, to)) {
-		snprintf(err, ERR_LEN, "cannot rename %.200s to %.200s: %s", from, to, strerror(errno));
-		return -errno;
+	snprintf(to, sizeof(to), "%s.unreadable", from);
+	for (int i = 1; i < 1000 && !access(to, F_OK); i++)
+		snprintf(to, sizeof(to), "%s.unreadable.%d", from, i);
+	if (!access(to, F_OK) || rename(from, to)) {
+		snprintf(err, ERR_LEN, "cannot rename %.200s to %.200s: %s", from, to,
+			 strerror(errno ? errno : EEXIST));
+		return -EIO;
 	}
 	log_warning("%s was set aside as %s; starting empty", from, to);
 	return 0;
@@ -178,7 +181,8 @@ static int load(struct xkvd *x, char *err)
 		log_warning("%s", reason);
 		return set_aside(&x->cfg, err);
 	}
-	snprintf(err, ERR_LEN, "%.400s (--start-empty yes sets the file aside and starts empty)", reason);
+	snprintf(err, ERR_LEN, "%.400s%s", reason,
+		 ret == -ENOTDIR ? "" : " (--start-empty yes sets the file aside and starts empty)");
 	return ret;
 }
 
@@ -192,6 +196,14 @@ static int apply(void *arg, const struct config *next, char *err, size_t err_len
 static bool admit(void *arg, const struct sockaddr *peer)
 {
 	return net_allows(arg, peer);
+}
+
+static void addresses_changed(void *arg)
+{
+	struct xkvd *x = arg;
+
+	net_changed(&x->net);
+	server_follow_addresses(x->server);
 }
 
 static void every_second(void *arg)
@@ -223,7 +235,7 @@ static int open_doors(struct xkvd *x, const struct options *o, char *err)
 		ret = server_add_fd(x->server, x->udp.socket[i].fd, udp_readable,
 				    &x->udp.socket[i]);
 	if (!ret)
-		ret = server_add_fd(x->server, x->net.monitor, net_changed, &x->net);
+		ret = server_add_fd(x->server, x->net.monitor, addresses_changed, x);
 	if (!ret)
 		ret = server_add_timer(x->server, 1.0, every_second, x->store);
 	if (ret == -ENOMEM)

@@ -345,12 +345,24 @@ static bool allows6(const struct xkv_config *s, const struct in6_addr *addr)
 	return false;
 }
 
+/* Our own address: a program on this machine.  The kernel does not take such sources from a wire. */
+static bool is_local(const struct xkv_config *s, const struct sockaddr *source)
+{
+	for (unsigned int i = 0; source->sa_family == AF_INET && i < s->local4_count; i++)
+		if (s->local4[i] == ((const struct sockaddr_in *)source)->sin_addr.s_addr)
+			return true;
+	for (unsigned int i = 0; source->sa_family == AF_INET6 && i < s->local6_count; i++)
+		if (!memcmp(s->local6[i], &((const struct sockaddr_in6 *)source)->sin6_addr, 16))
+			return true;
+	return false;
+}
+
 bool net_allows(const struct net *net, const struct sockaddr *source)
 {
 	const struct in6_addr *six;
 	__be32 four;
 
-	if (source->sa_family == AF_UNIX || is_loopback(source))
+	if (source->sa_family == AF_UNIX || is_loopback(source) || is_local(net->shared, source))
 		return true;
 	if (source->sa_family == AF_INET)
 		return allows4(net->shared, ((const struct sockaddr_in *)source)->sin_addr.s_addr);

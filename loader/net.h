@@ -35,7 +35,7 @@ int net_publish(struct net *net, const struct config *cfg, char *err, size_t err
 /* To be called when `monitor` is readable. */
 void net_changed(void *net);
 
-/* May this source be answered?  Loopback always may. */
+/* May this source be answered?  This machine itself always may. */
 bool net_allows(const struct net *net, const struct sockaddr *source);
 
 /* Bytes that a reply to a request of `len` bytes from this source may have: all, or 3 times the request. */

@@ -216,6 +216,8 @@ static int listen_on_interface(struct server *s, char *err, size_t err_len)
 			continue;
 		if (strcmp(address, "127.0.0.1") != 0 && strcmp(address, "::1") != 0)
 			ret = listen_on(s, address, true, err, err_len);
+		if (ret == -EADDRINUSE && s->followed)
+			ret = 0; /* we do already */
 	}
 	freeifaddrs(list);
 	return ret;
@@ -238,6 +240,20 @@ int server_listen(struct server *s, char *err, size_t err_len)
 		ret = -EADDRNOTAVAIL;
 	}
 	return ret;
+}
+
+void server_follow_addresses(struct server *s)
+{
+	unsigned int before = s->listener_count;
+	char err[256];
+
+	if (s->cfg->bind_count || !s->cfg->interface[0])
+		return;
+	s->followed = true;
+	if (listen_on_interface(s, err, sizeof(err)))
+		log_warning("%s", err);
+	for (unsigned int i = before; i < s->listener_count; i++)
+		ev_io_start(s->loop, &s->listeners[i]);
 }
 
 /* --- periodic work --- */

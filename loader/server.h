@@ -43,6 +43,9 @@ void server_free(struct server *s);
  */
 int server_listen(struct server *s, char *err, size_t err_len);
 
+/* The interface's addresses may have changed: listens on those that are new, where the default `bind` says so. */
+void server_follow_addresses(struct server *s);
+
 /*
  * Calls cb whenever `fd` (not owned) is readable, until the server is freed; the fd
  * must be non-blocking and cb must bound what it does in one call.  0 or -ENOMEM.

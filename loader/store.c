@@ -147,9 +147,12 @@ static uint64_t left_to_expiry(const struct store *st, const struct xkv_result *
 /* Runs the lane's one operation. 0 or what its status means; the result in *out. */
 static int run_one(struct store_lane *lane, struct xkv_result **out)
 {
+	const struct xkv_frame *f = &lane->frame[0];
 	int ret = lane_run(lane, 1);
 
 	*out = frame_result(lane, 0);
+	if (!ret && (f->verdict != VERDICT_REPLY || !f->done))
+		ret = -EIO; /* our own request was not understood: layouts differ, or a bug */
 	return ret ? ret : status_error((*out)->status);
 }
 

@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Both ways onto an interface, what is pinned, what is adopted, what is refused."""
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+from conftest import BUILD, SERVER6, Xkvd, run, wait_for
+
+MAPS = ["xkv_index", "xkv_pages", "xkv_classes", "xkv_near", "xkv_config", "xkv_counters",
+        "xkv_frames", "xkv_batch"]
+NATIVE, GENERIC = 1, 2  # IFLA_XDP_ATTACHED
+GLOBALS = "/sys/fs/bpf/xdp/globals"
+
+
+def attached(bed, side="server", device="xkv0"):
+    """What `ip` says is attached: None or {"mode": .., "prog": {"name": ..}}."""
+    return json.loads(bed.run(side, "ip", "-j", "link", "show", "dev", device).stdout)[0].get("xdp")
+
+
+def serves(d, host="10.77.0.1", **options):
+    """Sets and gets over UDP, and insists that XDP and nobody else did it."""
+    with d.udp(host, **options) as udp:
+        udp.set(b"warm", b"up")  # the first one of a size may have to go up for a page
+        with d.counted(replies=2):
+            assert udp.set(b"warm", b"value").status == 0
+            assert udp.get(b"warm").value == b"value"
+
+
+def refused(d):
+    """Starts a daemon that must not start: its log, which must be there."""
+    d.start(wait=False)
+    assert d.wait(15) == 1, d.log()
+    return d.log()
+
+
+@pytest.mark.parametrize("mode, expected", [("native", NATIVE), ("generic", GENERIC), ("auto", NATIVE)])
+def test_mode(bed, xkvd, mode, expected):
+    d = xkvd("--mode", mode, "--save", "")
+    assert attached(bed)["mode"] == expected
+    assert attached(bed)["prog"]["name"] in ("xkv_xdp", "xdp_dispatcher")
+    assert ("generic" if expected == GENERIC else "native") + " mode" in d.log()
+    assert sorted(os.listdir(d.pins)) == sorted(MAPS)
+    serves(d)
+    serves(d, SERVER6)
+
+
+@contextlib.contextmanager
+def refusing_native(bed):
+    """A veth refuses native XDP when its peer's frames do not fit a page."""
+    bed.run("client", "ip", "link", "set", "dev", "xkv1", "xdp", "off")
+    bed.run("client", "ip", "link", "set", "dev", "xkv1", "mtu", "9000")
+    try:
+        yield
+    finally:
+        bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off", check=False)
+        bed.run("client", "ip", "link", "set", "dev", "xkv1", "mtu", "1500")
+        bed.up()
+
+
+def test_auto_falls_back_to_generic(bed, xkvd):
+    with refusing_native(bed):
+        d = xkvd("--mode", "auto", "--save", "")
+        assert attached(bed)["mode"] == GENERIC
+        assert "falling back to generic" in d.log()
+        serves(d)
+        d.stop()
+        d.detach()
+
+
+def test_native_only_is_refused_with_a_sentence(bed, xkvd):
+    with refusing_native(bed):
+        d = xkvd("--mode", "native", "--save", "", run=False)
+        log = refused(d)
+        assert "cannot attach natively to xkv0" in log and "MTU" in log
+        assert not attached(bed)
+        assert not d.pins.exists(), "a start that failed leaves no pins"
+
+
+def test_detach_removes_program_and_pins(bed, xkvd):
+    d = xkvd("--save", "")
+    serves(d)
+    running = d.detach(check=False)
+    assert running.returncode == 1 and "another xkvd is running" in running.stderr
+    assert attached(bed) and d.pins.exists()
+    d.stop()
+    assert attached(bed), "a stopped daemon leaves XDP attached"
+    d.detach()
+    assert not attached(bed) and not d.pins.exists()
+    d.detach()  # once more does no harm
+    with d.udp(timeout=0.3) as udp, contextlib.suppress(ConnectionRefusedError):
+        assert udp.get(b"warm") is None
+
+
+def test_interface_down_and_up(bed, xkvd):
+    d = xkvd("--save", "")
+    serves(d, SERVER6)
+    bed.run("server", "ip", "link", "set", "dev", "xkv0", "down")
+    bed.up()  # the kernel took the IPv6 address away
+    assert attached(bed)["mode"] == NATIVE
+    wait_for(lambda: d.udp(timeout=0.5).ask() is not None, what="XDP answers again")
+    serves(d)
+    serves(d, SERVER6)
+    assert d.redis().dbsize() == 1
+
+
+def test_second_daemon_on_the_same_pins(xkvd):
+    d = xkvd("--save", "")
+    second = xkvd("--save", "", "--port", "6380", run=False)
+    second.pins = d.pins
+    assert f"another xkvd is running on {d.pins}" in refused(second)
+    serves(d)
+    second.pins = d.pins.with_name(d.pins.name + "-none")
+
+
+def test_pins_of_another_layout(bed, xkvd):
+    d = xkvd("--save", "")
+    d.stop()
+    (d.pins / "xkv_classes").unlink()
+    run("bpftool", "map", "create", d.pins / "xkv_classes", "type", "array", "key", 4, "value", 64,
+        "entries", 97, "name", "xkv_classes", "flags", "0x400")
+    assert "xkv_classes was made by another version of xkv" in refused(d)
+    assert attached(bed), "what serves goes on serving"
+    d.detach()
+    d.start()
+    serves(d)
+
+
+def test_some_pins_missing(xkvd):
+    d = xkvd("--save", "")
+    d.stop()
+    (d.pins / "xkv_near").unlink()
+    assert "holds some of xkv's maps but not all" in refused(d)
+    d.detach()
+    d.start()
+    serves(d)
+
+
+def test_pins_of_another_layout_version(xkvd):
+    """Same sizes, other meaning: the number in the configuration tells."""
+    d = xkvd("--save", "")
+    d.stop()
+    value = d.map_dump("xkv_config")[0]["value"]
+    value[4] = hex(int(value[4], 0) + 1)
+    run("bpftool", "map", "update", "pinned", d.pins / "xkv_config", "key", 0, 0, 0, 0, "value", *value)
+    log = refused(d).splitlines()[-1]
+    assert "version" in log and "detach" in log, log
+
+
+def test_other_max_keys_keeps_the_store(xkvd):
+    d = xkvd("--save", "", "--max-keys", "1000")
+    with d.udp() as udp:
+        udp.set(b"kept", b"1")
+    d.stop()
+    d.options[d.options.index("1000")] = "2000"
+    d.start()
+    assert "the store was made for 1000 keys and stays so" in d.log()
+    assert d.redis().get("kept") == b"1"
+
+
+def as_nobody(*argv):
+    return run(*argv, check=False, user=65534, group=65534, extra_groups=[])
+
+
+@pytest.fixture
+def readable_xkvd():
+    """Where everybody may run it; the build directory may be behind root's home."""
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        shutil.copy(BUILD / "xkvd", place)
+        yield f"{place}/xkvd"
+
+
+def test_not_root(privileged, readable_xkvd):
+    done = as_nobody(readable_xkvd, "--interface", "lo")
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert "started as root" in lines[-1] and len(lines) == 2, done.stderr  # after "xkvd VERSION, pid N"
+    done = as_nobody(readable_xkvd, "--detach")
+    assert done.returncode == 1 and "as root" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_check_config_needs_no_root(privileged, readable_xkvd, tmp_path_factory):
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+        file.write("port 7000\nmiss reply\n")
+        file.flush()
+        os.chmod(file.name, 0o644)
+        assert as_nobody(readable_xkvd, "--check-config", file.name).returncode == 0
+
+
+# What `ip link` attaches -----------------------------------------------------------------------
+
+
+class PrivateBpffs:
+    """The bed with a BPF file system of its own: `ip` pins by name, and the host's pins are not ours."""
+
+    def __init__(self, bed):
+        self.bed = bed
+        self.holder = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c",
+             "mount -t bpf bpf /sys/fs/bpf && echo ready && exec cat"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.holder.stdout.readline() == "ready\n"
+
+    def argv(self, side, *argv):
+        return ["nsenter", f"--mount=/proc/{self.holder.pid}/ns/mnt", *self.bed.argv(side, *argv)[1:]]
+
+    def run(self, side, *argv, **more):
+        return run(*self.argv(side, *argv), env=more.pop("env", self.bed.env), **more)
+
+    def popen(self, side, *argv, **more):
+        return subprocess.Popen(self.argv(side, *argv), env=self.bed.env, **more)
+
+    def __getattr__(self, name):
+        return getattr(self.bed, name)
+
+    def close(self):
+        self.bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off", check=False)
+        self.holder.stdin.close()  # the last user of the mount: its pins go with it
+        self.holder.wait(10)
+
+
+class Adopter(Xkvd):
+    """A daemon that takes over what `ip link` has made."""
+
+    def argv(self):
+        return [str(BUILD / "xkvd"), "--adopt", GLOBALS, "--interface", "xkv0", "--dir", str(self.dir),
+                *self.options]
+
+    def detach(self, check=True):
+        return self.bed.run("server", BUILD / "xkvd", "--detach", "--interface", "xkv0", "--pin-dir",
+                            GLOBALS, check=check)
+
+    def map_dump(self, name):
+        return json.loads(self.bed.run("server", "bpftool", "-j", "map", "dump", "pinned",
+                                       f"{GLOBALS}/{name}").stdout)
+
+
+@pytest.fixture
+def private(bed):
+    made = PrivateBpffs(bed)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def adopter(private, tmp_path_factory):
+    made = Adopter(private, tmp_path_factory.mktemp("adopt"), ["--save", ""])
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def ip_attach(private):
+    private.run("server", "ip", "link", "set", "dev", "xkv0", "xdpdrv", "obj", BUILD / "xkv.bpf.o",
+                "sec", "xdp")
+
+
+def test_ip_link_and_adopt(private, adopter):
+    ip_attach(private)
+    program = attached(private)
+    assert program["mode"] == NATIVE and program["prog"]["name"] == "xkv_xdp"
+    assert sorted(private.run("server", "ls", GLOBALS).stdout.split()) == sorted(MAPS)
+    # Without a daemon it passes everything and harms nothing.
+    assert private.ping() and private.ping(SERVER6)
+    adopter.start()
+    serves(adopter)
+    serves(adopter, SERVER6)
+    assert attached(private)["prog"]["id"] == program["prog"]["id"], "served by that program"
+    assert adopter.redis().get("warm") == b"value"
+    adopter.kill()
+    serves(adopter)
+    adopter.start()
+    assert "adopted the store" in adopter.log()
+    serves(adopter)
+    assert adopter.redis().dbsize() == 1
+    adopter.stop()
+    adopter.detach()
+    assert not attached(private)
+    assert private.run("server", "ls", GLOBALS, check=False).stdout == ""
+    ip_attach(private)  # all over again, with maps that are new
+    adopter.start()
+    assert adopter.redis().dbsize() == 0
+    serves(adopter)
+
+
+def test_adopt_needs_the_maps(adopter):
+    log = refused(adopter)
+    assert "ip link set dev IF xdpdrv obj xkv.bpf.o sec xdp" in log
+
+
+def test_adopt_without_the_program_warns(private, adopter):
+    ip_attach(private)
+    private.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off")
+    adopter.start()
+    assert "no XDP program that uses the maps" in adopter.log()
+    assert adopter.redis().set("over", "tcp")
+    with adopter.udp() as udp:
+        assert udp.get(b"over").value == b"tcp"  # by xkvd's socket
+
+
+def test_object_loads_into_a_new_interface_with_the_same_maps(private, adopter):
+    """`ip` finds maps by their pins, so a program that is loaded again serves the same data."""
+    ip_attach(private)
+    adopter.start()
+    with adopter.udp() as udp:
+        udp.set(b"kept", b"here")
+    private.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off")
+    ip_attach(private)
+    with adopter.udp() as udp, adopter.counted(replies=1):
+        assert udp.get(b"kept").value == b"here"
