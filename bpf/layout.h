@@ -191,7 +191,7 @@ struct xkv_config {
 	/* operations that could not be done here: passed on by XDP, retried by xkvd */            \
 	X(pass_miss) X(pass_busy) X(pass_no_slot) X(pass_full) X(pass_too_large)                   \
 	/* passed on untouched: not for us, or not in a form that we serve */                      \
-	X(pass_not_ready) X(pass_short) X(pass_ethertype) X(pass_vlan_depth) X(pass_ip_header)     \
+	X(pass_not_ready) X(pass_short) X(pass_group) X(pass_ethertype) X(pass_vlan_depth) X(pass_ip_header)     \
 	X(pass_ip_options) X(pass_ip_fragment) X(pass_ip6_extension) X(pass_not_udp)               \
 	X(pass_port) X(pass_not_local) X(pass_length) X(pass_checksum) X(pass_not_xkv)             \
 	X(pass_foreign)                                                                            \

@@ -191,23 +191,24 @@ static __always_inline void unlock(struct xkv_slot *slot, __u64 seq)
 	WRITE(slot->seq, seq);
 }
 
-/* The index key under which the locked slot f->ref stands.  0 = could not tell, try again. */
-__noinline int place_of_locked(struct xkv_frame *f)
+/*
+ * The index element of the locked slot f->ref, whose key goes to f->place; NULL
+ * = could not tell, try again.  No other element has this reference, and it stays while the slot is locked.
+ */
+static __always_inline struct xkv_index *element_of_locked(struct xkv_frame *f)
 {
 	struct xkv_index *element;
 	__u64 place;
 
-	if (!f)
-		return 0;
 	for (int i = 0; i < TRIES * XKV_PROBES; i++) {
 		place = f->fingerprint + (i % XKV_PROBES) * XKV_PROBE_STEP;
 		element = bpf_map_lookup_elem(&xkv_index, &place);
 		if (element && READ(element->ref) == f->ref) {
 			f->place = place;
-			return 1;
+			return element;
 		}
 	}
-	return 0;
+	return NULL;
 }
 
 /* ---- GET, PING ----------------------------------------------------------- */
@@ -293,7 +294,11 @@ static __always_inline __u64 take_slot(struct xkv_frame *f, int *outcome)
 	if (!cfg || need >= sizeof(cfg->class_of))
 		return 0;
 	f->need = cfg->class_of[need];
-	ref = f->flags & XKV_FRAME_XKVD ? slot_take(f->need) : slot_take_near(f->need);
+	/* xkvd can add pages, and does that first */
+	if ((f->flags & XKV_FRAME_XKVD) && !(f->flags & XKV_FRAME_LAST))
+		ref = slot_take(f->need);
+	else
+		ref = slot_take_near(f->need);
 	*outcome = ref ? XKV_C_pass_busy : XKV_C_pass_no_slot;
 	return ref == ~0ULL ? 0 : ref;
 }
@@ -323,8 +328,8 @@ __noinline int fill_slot(struct xkv_frame *f, __u64 ref, __u32 flags, __u64 expi
 	return 0;
 }
 
-/* Makes index[place] refer to `ref`. 0 or what bpf_map_update_elem() says. */
-static __always_inline long index_set(struct xkv_frame *f, __u64 ref, __u64 how)
+/* Makes index[place], where nothing stands, refer to `ref`. 0 or what bpf_map_update_elem() says. */
+static __always_inline long index_insert(struct xkv_frame *f, __u64 ref)
 {
 	struct xkv_index element = { .ref = ref, .key_len = f->key_len };
 	__u64 place = f->place, head[3];
@@ -332,7 +337,7 @@ static __always_inline long index_set(struct xkv_frame *f, __u64 ref, __u64 how)
 	for (int i = 0; i < 3; i++)
 		head[i] = i * 8 < (int)f->key_len ? IN(f, f->key_off + i * 8) : 0;
 	__builtin_memcpy(element.key_head, head, sizeof(element.key_head));
-	return bpf_map_update_elem(&xkv_index, &place, &element, how);
+	return bpf_map_update_elem(&xkv_index, &place, &element, BPF_NOEXIST);
 }
 
 /* Publishes a filled slot under a new version, which it returns. */
@@ -369,7 +374,7 @@ __noinline int set_insert(struct xkv_frame *f)
 		return outcome;
 	expire_ms = expiry_asked(f);
 	fill_slot(f, ref, 0, expire_ms);
-	err = index_set(f, ref, BPF_NOEXIST);
+	err = index_insert(f, ref);
 	if (err) {
 		untake_slot(f, ref);
 		if (err == -EEXIST)
@@ -385,6 +390,7 @@ __noinline int set_move(struct xkv_frame *f, __u64 expire_ms)
 {
 	int outcome = XKV_C_pass_busy;
 	struct xkv_slot *old, *slot;
+	struct xkv_index *element;
 	__u64 ref;
 
 	if (!f)
@@ -395,10 +401,16 @@ __noinline int set_move(struct xkv_frame *f, __u64 expire_ms)
 	if (!slot || !old)
 		return outcome;
 	fill_slot(f, ref, old->flags, expire_ms);
-	if (!place_of_locked(f) || index_set(f, ref, BPF_EXIST)) {
+	element = element_of_locked(f);
+	if (!element) {
 		untake_slot(f, ref);
 		return XKV_C_pass_busy;
 	}
+	/*
+	 * Not bpf_map_update_elem(): it puts a new element before the old one, and a
+	 * look-up that is under way between the two finds neither.
+	 */
+	WRITE(element->ref, ref);
 	f->version = publish(f, slot, ref);
 	slot_give(f->ref);
 	return XKV_C_moves;
@@ -530,7 +542,7 @@ static __always_inline int remove_locked(struct xkv_frame *f, struct xkv_slot *s
 		unlock(slot, new_version());
 		return XKV_C_tombs;
 	}
-	if (!place_of_locked(f))
+	if (!element_of_locked(f))
 		return XKV_C_pass_busy;
 	place = f->place;
 	if (bpf_map_delete_elem(&xkv_index, &place))

@@ -93,7 +93,7 @@ __noinline int op_parse(struct xkv_frame *f)
 	    XKV_PADDED(f->key_len) + XKV_PADDED(value_len) > room ||
 	    !padding_is_clean(f, f->key_off, f->key_len) ||
 	    !padding_is_clean(f, f->value_off, value_len) ||
-	    (!(f->op_flags & XKV_ABSTTL) && f->ttl > XKV_TTL_MAX))
+	    f->ttl > XKV_TTL_MAX)
 		return answer(f, op->opcode, XKV_BAD_REQUEST, XKV_C_op_bad_request);
 	return -1;
 }

@@ -42,7 +42,8 @@
 	do {                                                                                       \
 		__u64 fence = 0;                                                                   \
 		barrier();                                                                         \
-		__sync_fetch_and_add(&fence, 1);                                                   \
+		fence = __sync_fetch_and_add(&fence, 1);                                           \
+		OPAQUE(fence); /* its result is used: else it is compiled to one that orders nothing */ \
 		barrier();                                                                         \
 	} while (0)
 #define smp_mb_writes() smp_mb_reads()
@@ -336,6 +337,18 @@ static __always_inline int slot_collide(struct xkv_frame *f)
 
 enum place { PLACE_MINE, PLACE_EMPTY, PLACE_OTHER, PLACE_BUSY };
 
+/* Is slot f->ref, with what was read of it at f->seq, what index[place] refers to now? */
+static __always_inline bool still_at_place(struct xkv_frame *f, __u64 place)
+{
+	struct xkv_index *element = bpf_map_lookup_elem(&xkv_index, &place);
+	struct xkv_slot *slot = slot_at(f->ref);
+
+	if (!element || !slot || READ(element->ref) != f->ref)
+		return false;
+	smp_mb_reads();
+	return READ(slot->seq) == f->seq;
+}
+
 /* What stands at index key f->place? */
 __noinline int look_at_place(struct xkv_frame *f)
 {
@@ -354,18 +367,31 @@ __noinline int look_at_place(struct xkv_frame *f)
 		match = slot_match(f, ref);
 		if (match == MATCH_SAME)
 			return PLACE_MINE;
-		if (match == MATCH_OTHER && belongs(f, place))
+		/*
+		 * A collision, unless the slot changed hands to a key of the same
+		 * fingerprint after its reference was read.
+		 */
+		if (match == MATCH_OTHER && belongs(f, place) && still_at_place(f, place))
 			return PLACE_OTHER;
 	}
 	return PLACE_BUSY;
 }
 
-/* Was the entry in slot f->ref, read at f->seq, marked by slot_collide()? */
-static __always_inline bool has_collided(struct xkv_frame *f)
+enum collided { COLLIDED_NO, COLLIDED_YES, COLLIDED_GONE };
+
+/* Was the entry in slot f->ref, read at f->seq, marked by slot_collide()?  GONE: it is not there any more. */
+static __always_inline int has_collided(struct xkv_frame *f)
 {
 	struct xkv_slot *slot = slot_at(f->ref);
+	__u8 flags;
 
-	return slot && (READ(slot->flags) & XKV_SLOT_COLLIDED);
+	if (!slot)
+		return COLLIDED_GONE;
+	flags = READ(slot->flags);
+	smp_mb_reads();
+	if (READ(slot->seq) != f->seq)
+		return COLLIDED_GONE;
+	return flags & XKV_SLOT_COLLIDED ? COLLIDED_YES : COLLIDED_NO;
 }
 
 /*
@@ -396,8 +422,15 @@ __noinline int find(struct xkv_frame *f, int insert)
 		case PLACE_BUSY:
 			return BUSY;
 		}
-		if (!has_collided(f) && (!insert || slot_collide(f)))
-			return insert ? BUSY : ABSENT;
+		switch (has_collided(f)) {
+		case COLLIDED_GONE:
+			return BUSY;
+		case COLLIDED_NO:
+			if (!insert)
+				return ABSENT;
+			if (slot_collide(f))
+				return BUSY;
+		}
 	}
 	return insert ? BUSY : ABSENT;
 }

@@ -59,6 +59,8 @@ static __always_inline int parse_link(struct packet *p, void **cursor)
 
 	if ((void *)(eth + 1) > p->end)
 		return XKV_C_pass_short;
+	if (eth->h_dest[0] & 1)
+		return XKV_C_pass_group; /* broadcast, multicast: never a source address */
 	p->eth = eth;
 	p->proto = eth->h_proto;
 	*cursor = eth + 1;

@@ -31,6 +31,8 @@
 #include "xkv.skel.h"
 
 #define XDP_PROG "xkv_xdp"
+#define LOCK_TRIES 20
+#define LOCK_WAIT_US 50000
 
 static const char *const map_names[BPF_MAPS] = {
 	[BPF_INDEX] = "xkv_index",   [BPF_PAGES] = "xkv_pages",
@@ -125,15 +127,15 @@ static int lock_pin_dir(const char *dir, char *err, size_t err_len)
 
 	if (fd < 0)
 		return fail(-errno, err, err_len, "cannot open %s: %s", dir, strerror(errno));
-	if (flock(fd, LOCK_EX | LOCK_NB)) {
-		int saved = -errno;
-
-		close(fd);
-		return fail(saved, err, err_len,
-			    "another xkvd is running on %s: stop it, or give this one its own pin-dir",
-			    dir);
+	/* One that was killed may hold it a little longer, until the kernel is done with its last call. */
+	for (int i = 0; i < LOCK_TRIES; i++) {
+		if (!flock(fd, LOCK_EX | LOCK_NB))
+			return fd;
+		usleep(LOCK_WAIT_US);
 	}
-	return fd;
+	close(fd);
+	return fail(-EWOULDBLOCK, err, err_len,
+		    "another xkvd is running on %s: stop it, or give this one its own pin-dir", dir);
 }
 
 /* ---- maps ---------------------------------------------------------------- */
@@ -563,6 +565,23 @@ int bpf_attach(struct bpf *b, const struct config *cfg, char *err, size_t err_le
 	return ret;
 }
 
+/* The kernel's number of the index that is pinned, 0 = none. */
+static unsigned int pinned_index(const struct config *cfg)
+{
+	unsigned int id = 0;
+	char path[512];
+	int fd;
+
+	map_path(path, sizeof(path), cfg, BPF_INDEX);
+	fd = bpf_obj_get(path);
+	if (fd >= 0) {
+		id = map_kernel_id(fd);
+		close(fd);
+	}
+	return id;
+}
+
+/* Takes off the program that uses the maps which are pinned; if none are, any of ours. */
 static int detach_interface(const struct config *cfg, char *err, size_t err_len)
 {
 	int ifindex = if_nametoindex(cfg->interface), ret = 0;
@@ -570,9 +589,9 @@ static int detach_interface(const struct config *cfg, char *err, size_t err_len)
 
 	if (!ifindex)
 		return fail(-ENODEV, err, err_len, "there is no interface %s", cfg->interface);
-	a = find_attached(ifindex, 0);
+	a = find_attached(ifindex, pinned_index(cfg));
 	if (!a.prog)
-		log_verbose("no program of xkv on %s", cfg->interface);
+		log_verbose("no program on %s that uses these maps", cfg->interface);
 	else if (xdp_multiprog__is_legacy(a.multi))
 		ret = xdp_multiprog__detach(a.multi);
 	else

@@ -195,7 +195,7 @@ static int apply(void *arg, const struct config *next, char *err, size_t err_len
 
 static bool admit(void *arg, const struct sockaddr *peer)
 {
-	return net_allows(arg, peer);
+	return net_allows(arg, peer, true);
 }
 
 static void addresses_changed(void *arg)

@@ -206,8 +206,9 @@ static bool lists_differ(const struct xkv_config *s, const struct lists *l)
 }
 
 /*
- * While a list changes its count is 0, so that no half-written entry is ever
- * compared.  Nothing is touched where nothing changed: traffic does not notice.
+ * While a list changes its count is 0.  (A program that is in the middle of the
+ * list may still compare a half-written entry: half old, half new, it matches at worst what
+ * either matched.)  Nothing is touched where nothing changed: traffic does not notice.
  */
 static void publish_lists(struct xkv_config *s, const struct lists *l)
 {
@@ -235,16 +236,28 @@ static uint16_t smaller(unsigned int a, unsigned int b)
 
 /*
  * A password without a token closes the UDP door: a user who sets one does not
- * expect anybody to get in without.
+ * expect anybody to get in without.  While the token changes the door is closed
+ * too, so that no half of one ever opens it.
  */
+static void publish_token(struct xkv_config *s, const struct config *cfg)
+{
+	uint8_t auth = cfg->udp_token_set  ? XKV_AUTH_TOKEN :
+		       cfg->requirepass[0] ? XKV_AUTH_CLOSED :
+					     XKV_AUTH_OPEN;
+
+	if (auth == XKV_AUTH_TOKEN && memcmp(s->token, cfg->udp_token, sizeof(s->token))) {
+		__atomic_store_n(&s->auth, XKV_AUTH_CLOSED, __ATOMIC_RELAXED);
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		memcpy(s->token, cfg->udp_token, sizeof(s->token));
+	}
+	__atomic_store_n(&s->auth, auth, __ATOMIC_RELEASE);
+}
+
 static void publish_policy(struct xkv_config *s, const struct config *cfg)
 {
 	unsigned int mtu = cfg->interface[0] ? interface_mtu(cfg->interface) : 1500;
 
-	s->auth = cfg->udp_token_set	 ? XKV_AUTH_TOKEN :
-		  cfg->requirepass[0] ? XKV_AUTH_CLOSED :
-					   XKV_AUTH_OPEN;
-	memcpy(s->token, cfg->udp_token, sizeof(s->token));
+	publish_token(s, cfg);
 	s->trusted = cfg->allow_count > 0;
 	s->miss_reply = cfg->miss == MISS_REPLY;
 	s->foreign_drop = cfg->foreign == FOREIGN_DROP;
@@ -345,7 +358,10 @@ static bool allows6(const struct xkv_config *s, const struct in6_addr *addr)
 	return false;
 }
 
-/* Our own address: a program on this machine.  The kernel does not take such sources from a wire. */
+/*
+ * Our own address: a program on this machine, if the source is proven.  (The kernel does
+ * not take such IPv4 sources from a wire, but IPv6 ones it does.)
+ */
 static bool is_local(const struct xkv_config *s, const struct sockaddr *source)
 {
 	for (unsigned int i = 0; source->sa_family == AF_INET && i < s->local4_count; i++)
@@ -357,12 +373,14 @@ static bool is_local(const struct xkv_config *s, const struct sockaddr *source)
 	return false;
 }
 
-bool net_allows(const struct net *net, const struct sockaddr *source)
+bool net_allows(const struct net *net, const struct sockaddr *source, bool connected)
 {
 	const struct in6_addr *six;
 	__be32 four;
 
-	if (source->sa_family == AF_UNIX || is_loopback(source) || is_local(net->shared, source))
+	if (source->sa_family == AF_UNIX || is_loopback(source))
+		return true;
+	if ((connected || source->sa_family == AF_INET) && is_local(net->shared, source))
 		return true;
 	if (source->sa_family == AF_INET)
 		return allows4(net->shared, ((const struct sockaddr_in *)source)->sin_addr.s_addr);

@@ -35,8 +35,12 @@ int net_publish(struct net *net, const struct config *cfg, char *err, size_t err
 /* To be called when `monitor` is readable. */
 void net_changed(void *net);
 
-/* May this source be answered?  This machine itself always may. */
-bool net_allows(const struct net *net, const struct sockaddr *source);
+/*
+ * May this source be answered?  This machine itself always may; `connected` says
+ * that the source is proven, by a TCP handshake, and so may be believed to be one
+ * of our own addresses.
+ */
+bool net_allows(const struct net *net, const struct sockaddr *source, bool connected);
 
 /* Bytes that a reply to a request of `len` bytes from this source may have: all, or 3 times the request. */
 size_t net_reply_allowed(const struct net *net, const struct sockaddr *source, size_t len);

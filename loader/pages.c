@@ -242,12 +242,17 @@ static int pages_add(struct store *st, unsigned int class, unsigned int want)
 		if (fd[made] < 0)
 			break;
 	}
-	if (!made)
+	if (!made) {
+		if (first < XKV_PAGES_MAX)
+			log_warning("cannot make a page: %s", strerror(-fd[0]));
 		return -ENOSPC;
+	}
 	put = made;
 	if (bpf_map_update_batch(st->bpf.map[BPF_PAGES], number, fd, &put, NULL)) {
 		ret = -errno;
 		log_warning("cannot add pages to the store: %s", strerror(-ret));
+		if (put >= made)
+			put = 0; /* it did not even begin: libbpf left our number */
 	}
 	for (unsigned int i = 0; i < made; i++)
 		close(fd[i]);

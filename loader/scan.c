@@ -167,6 +167,9 @@ static void flush_run(struct flush *f)
 {
 	if (f->frames && !f->ret)
 		f->ret = lane_run(f->lane, f->frames);
+	for (unsigned int i = 0; i < f->frames && !f->ret; i++)
+		if (frame_result(f->lane, i)->status == XKV_BUSY)
+			f->ret = -EBUSY;
 	f->frames = 0;
 }
 
@@ -238,14 +241,11 @@ static unsigned int sweep_slot(struct store_lane *lane, uint64_t ref, unsigned i
 static unsigned int sweep_run(struct store_lane *lane, unsigned int frames)
 {
 	unsigned int removed = 0;
-	const struct xkv_result *r;
 
 	if (!frames || lane_run(lane, frames))
 		return 0;
-	for (unsigned int i = 0; i < frames; i++) {
-		r = (const struct xkv_result *)(lane->frame[i].out + sizeof(struct xkv_hdr));
-		removed += r->status == XKV_OK;
-	}
+	for (unsigned int i = 0; i < frames; i++)
+		removed += frame_result(lane, i)->status == XKV_OK;
 	return removed;
 }
 

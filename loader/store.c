@@ -112,7 +112,7 @@ int lane_run(struct store_lane *lane, unsigned int frames)
 	return ret;
 }
 
-static struct xkv_result *frame_result(struct store_lane *lane, unsigned int frame)
+struct xkv_result *frame_result(const struct store_lane *lane, unsigned int frame)
 {
 	return (struct xkv_result *)(lane->frame[frame].out + sizeof(struct xkv_hdr));
 }
@@ -206,7 +206,21 @@ int store_get(struct store_lane *lane, const void *key, size_t key_len, struct s
 	return -EBUSY;
 }
 
+/* No expiry is later than the protocol can say: some 285,000 years hence. */
+static uint64_t latest(uint64_t expire_ms)
+{
+	return expire_ms < XKV_TTL_MAX ? expire_ms : XKV_TTL_MAX;
+}
+
 /* ---- SET ----------------------------------------------------------------- */
+
+/* Gives back the slot that was taken for a large value and not published. */
+static int unprefill(struct store_lane *lane)
+{
+	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FREE, .frame = lane->first };
+
+	return lane->frame[0].prefilled ? slots_run(lane->st, &args) : 0;
+}
 
 /* Takes a slot for a large value and fills it; it stands in the frame, so that it cannot be lost. */
 static int prefill(struct store_lane *lane, const void *key, size_t key_len, const void *value,
@@ -221,8 +235,10 @@ static int prefill(struct store_lane *lane, const void *key, size_t key_len, con
 	struct xkv_slot *slot;
 	uint64_t pad = 0;
 	char *at;
-	int ret;
+	int ret = unprefill(lane); /* what an earlier failure may have left */
 
+	if (ret)
+		return ret;
 	while ((ret = slots_run(st, &args)) == -ENOSPC || ret == -EBUSY)
 		if (ret == -ENOSPC && pages_grow(st, args.class))
 			return -ENOSPC;
@@ -237,13 +253,6 @@ static int prefill(struct store_lane *lane, const void *key, size_t key_len, con
 	memcpy(at + XKV_PADDED(key_len), value, value_len);
 	memcpy(at + XKV_PADDED(key_len) + value_len, &pad, XKV_PADDED(value_len) - value_len);
 	return 0;
-}
-
-static int unprefill(struct store_lane *lane)
-{
-	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FREE, .frame = lane->first };
-
-	return lane->frame[0].prefilled ? slots_run(lane->st, &args) : 0;
 }
 
 static int set_once(struct store_lane *lane, const void *key, size_t key_len, const void *value,
@@ -262,7 +271,7 @@ static int set_once(struct store_lane *lane, const void *key, size_t key_len, co
 		return ret;
 	op = frame_begin(lane, 0, XKV_OP_SET, key, key_len);
 	op->flags = flags | (expire_ms ? XKV_ABSTTL : 0);
-	op->ttl = htobe64(expire_ms);
+	op->ttl = htobe64(latest(expire_ms));
 	op->version = htobe64(version);
 	if (inlined) {
 		at = (char *)(op + 1) + XKV_PADDED(key_len);
@@ -392,7 +401,7 @@ int store_expire(struct store_lane *lane, const void *key, size_t key_len, uint6
 		return -EMSGSIZE;
 	op = frame_begin(lane, 0, XKV_OP_EXPIRE, key, key_len);
 	op->flags = expire_ms ? XKV_ABSTTL : 0;
-	op->ttl = htobe64(expire_ms);
+	op->ttl = htobe64(latest(expire_ms));
 	return run_one(lane, &r);
 }
 
@@ -665,6 +674,8 @@ struct store *store_open(const struct bpf *bpf, bool *fresh, char *err, size_t e
 	struct store *st = calloc(1, sizeof(*st));
 	int cpus = libbpf_num_possible_cpus(), ret;
 
+	if (st && cpus > XKV_VERSION_CPUS)
+		cpus = -E2BIG; /* versions would not be unique */
 	if (!st || cpus < 0) {
 		snprintf(err, err_len, "cannot open the store: %s", strerror(st ? -cpus : ENOMEM));
 		free(st);

@@ -96,6 +96,8 @@ int lane_run(struct store_lane *lane, unsigned int frames);
 /* Writes a request of one operation into a frame. */
 struct xkv_op *frame_begin(struct store_lane *lane, unsigned int frame, uint8_t opcode,
 			   const void *key, size_t key_len);
+/* The result of a frame that has run. */
+struct xkv_result *frame_result(const struct store_lane *lane, unsigned int frame);
 /* Runs BPF_PROG_RUN of xkv_slots. 0 or -errno. */
 int slots_run(const struct store *st, struct xkv_slots_args *args);
 

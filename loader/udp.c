@@ -140,8 +140,9 @@ static int receive(int fd, struct udp_batch *b)
 }
 
 /*
- * Did the datagram come in on a link of ours?  And makes its control data such
- * that the reply goes out from the address that it was sent to.
+ * Did the datagram come in on a link of ours, and for an address of ours alone (no
+ * broadcast, no multicast)?  And makes its control data such that the reply goes
+ * out from the address that it was sent to.
  */
 static bool take_destination(const struct udp *udp, struct msghdr *msg)
 {
@@ -154,9 +155,8 @@ static bool take_destination(const struct udp *udp, struct msghdr *msg)
 			four = (struct in_pktinfo *)CMSG_DATA(c);
 			if (udp->check_link && !net_has_link(udp->net, four->ipi_ifindex))
 				return false;
-			four->ipi_spec_dst = four->ipi_addr;
 			four->ipi_ifindex = 0;
-			return true;
+			return four->ipi_spec_dst.s_addr == four->ipi_addr.s_addr;
 		}
 		if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
 			six = (struct in6_pktinfo *)CMSG_DATA(c);
@@ -178,8 +178,8 @@ static void answer(const struct udp *udp, int fd, struct udp_batch *b, int i)
 	const struct xkv_config *shared = udp->net->shared;
 	int ret;
 
-	if ((msg->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !net_allows(udp->net, from) ||
-	    !take_destination(udp, msg))
+	if ((msg->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !b->from[i].sin6_port ||
+	    !net_allows(udp->net, from, false) || !take_destination(udp, msg))
 		return;
 	ret = store_datagram(udp->lane, b->in[i], len, b->out,
 			     from->sa_family == AF_INET ? shared->payload4 : shared->payload6,

@@ -18,9 +18,7 @@
 #define ANSWER_MS    1000
 #define SETTLE_MS    50
 #define RESP_SECONDS 20
-/* A third of the longest reply: servers give three times what they got to whom they do not know. */
-#define ENOUGH 496
-/* Every other request is as long as any reply, so that the driver need not find room for it. */
+/* As long as any reply: for requests of several operations, which end where there is no room. */
 #define LONG 1448
 
 struct door {
@@ -155,11 +153,11 @@ static ssize_t wait_answer(struct door *d, int ms)
 	}
 }
 
-/* Makes the request for some operations in `out`: its length. */
-static size_t udp_request(struct door *d, const struct wish *w, int n)
+/* Makes the request for some operations in `out`, of at least `pad` bytes: its length. */
+static size_t udp_request(struct door *d, const struct wish *w, int n, size_t pad)
 {
 	struct xkv_hdr *hdr = (struct xkv_hdr *)d->out;
-	size_t len = sizeof(*hdr), pad;
+	size_t len = sizeof(*hdr);
 	int i;
 
 	for (i = 0; i < n; i++) {
@@ -176,17 +174,27 @@ static size_t udp_request(struct door *d, const struct wish *w, int n)
 		.length = htons(len),
 		.id = htobe64(++d->id),
 	};
-	pad = d->id & 1 ? ENOUGH : LONG;
 	if (len >= pad)
 		return len;
 	memset(d->out + len, 0, pad - len);
 	return pad;
 }
 
+/* Bytes that the only result of an answer wants the request to have, 0 if it is not of that kind. */
+static size_t padding_asked(const struct door *d, ssize_t got)
+{
+	const struct xkv_hdr *hdr = (const struct xkv_hdr *)d->in;
+	const struct xkv_result *r = (const struct xkv_result *)(hdr + 1);
+
+	if (got < (ssize_t)(sizeof(*hdr) + sizeof(*r)) || hdr->count != 1 || r->status != XKV_PAD)
+		return 0;
+	return ntohl(r->value_len) <= LONG ? ntohl(r->value_len) : 0;
+}
+
 static int udp_ask(struct door *d, const struct wish *w, int n, struct result *r)
 {
 	const struct xkv_hdr *hdr = (struct xkv_hdr *)d->in;
-	size_t len = udp_request(d, w, n), at = sizeof(*hdr);
+	size_t len = udp_request(d, w, n, n == 1 ? 0 : LONG), at = sizeof(*hdr);
 	const struct xkv_result *x;
 	ssize_t got;
 	int i;
@@ -194,6 +202,12 @@ static int udp_ask(struct door *d, const struct wish *w, int n, struct result *r
 	if (!send_out(d, len))
 		return -1;
 	got = wait_answer(d, ANSWER_MS);
+	/* A single operation is asked again with the padding that it needs. */
+	for (; got > 0 && n == 1 && padding_asked(d, got) > len; got = wait_answer(d, ANSWER_MS)) {
+		len = udp_request(d, w, n, padding_asked(d, got));
+		if (!send_out(d, len))
+			return -1;
+	}
 	for (i = 0; got >= 0 && i < hdr->count && at + sizeof(*x) <= (size_t)got; i++) {
 		x = (const struct xkv_result *)(d->in + at);
 		r[i] = (struct result){
@@ -220,7 +234,7 @@ static bool udp_settle(struct door *d, double seconds)
 	uint64_t end = now_ms() + (uint64_t)(seconds * 1000);
 
 	while (now_ms() < end)
-		if (send_out(d, udp_request(d, &w, 1)) && wait_answer(d, SETTLE_MS) >= 0)
+		if (send_out(d, udp_request(d, &w, 1, 0)) && wait_answer(d, SETTLE_MS) >= 0)
 			return true;
 		else
 			poll(NULL, 0, 5); /* refused at once while no xkvd runs */

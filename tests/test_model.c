@@ -646,9 +646,9 @@ static uint64_t number(const char *name, uint64_t otherwise)
 	return text ? strtoull(text, NULL, 0) : otherwise;
 }
 
-static void open_bed(uint64_t fingerprint_mask)
+static void open_bed_for(unsigned int max_keys, uint64_t fingerprint_mask)
 {
-	const char *why = bed_open(&bed, 4096);
+	const char *why = bed_open(&bed, max_keys);
 
 	if (why)
 		print_error("%s\n", why);
@@ -659,6 +659,11 @@ static void open_bed(uint64_t fingerprint_mask)
 				 0);
 		assert_int_equal(store_delete(bed.lane, "w", 1, NULL), 0);
 	}
+}
+
+static void open_bed(uint64_t fingerprint_mask)
+{
+	open_bed_for(4096, fingerprint_mask);
 }
 
 static void model(uint64_t fingerprint_mask)
@@ -850,10 +855,79 @@ static void test_torn(void **state)
 	account();
 }
 
+/* ---- moves: an entry that changes its slot is never away ---------------- */
+
+#define MOVES_MS 2000
+
+static _Atomic bool moves_end;
+static int moving; /* keys */
+
+/* Overwrites the keys with values of two size classes in turn, so that they move all the time. */
+static void *mover(void *arg)
+{
+	struct store_lane *lane = store_lane_get(bed.st);
+	const char *failed = lane ? NULL : "no lane";
+	static const char large[500];
+
+	(void)arg;
+	for (unsigned int turn = 0; !failed && !atomic_load(&moves_end); turn++)
+		for (char key = 'a'; key < 'a' + moving; key++)
+			if (store_set(lane, &key, 1, large, turn & 1 ? sizeof(large) : 20, 0, 0, 0, NULL))
+				failed = "a SET failed";
+	store_lane_put(lane);
+	return (void *)failed;
+}
+
+/* Two writers and a reader; with a fingerprint of no bits all keys collide as well. */
+static void moves(uint64_t mask, int keys)
+{
+	uint64_t begin, misses = 0, gets = 0;
+	struct store_entry entry;
+	pthread_t writer[2];
+	void *failed;
+
+	moving = keys;
+	open_bed_for(keys, mask); /* so few buckets that keys share them */
+	for (char key = 'a'; key < 'a' + moving; key++)
+		assert_int_equal(store_set(bed.lane, &key, 1, "", 0, 0, 0, 0, NULL), 0);
+	atomic_store(&moves_end, false);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&writer[i], NULL, mover, NULL), 0);
+	begin = store_now_ms(bed.st);
+	while (store_now_ms(bed.st) < begin + MOVES_MS)
+		for (char key = 'a'; key < 'a' + moving; key++, gets++) {
+			misses += store_get(bed.lane, &key, 1, &entry) == -ENOENT;
+			misses += store_expire(bed.lane, &key, 1, 0) == -ENOENT;
+		}
+	atomic_store(&moves_end, true);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(pthread_join(writer[i], &failed), 0);
+		assert_null(failed);
+	}
+	assert_true(gets > 1000);
+	assert_int_equal(misses, 0);
+	assert_int_equal(store_count(bed.st), keys);
+	account();
+}
+
+static void test_moves(void **state)
+{
+	(void)state;
+	moves(~0ULL, 16);
+}
+
+static void test_moves_that_collide(void **state)
+{
+	(void)state;
+	moves(0, 6);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_torn, close_bed),
+		cmocka_unit_test_teardown(test_moves, close_bed),
+		cmocka_unit_test_teardown(test_moves_that_collide, close_bed),
 		cmocka_unit_test_teardown(test_every_order, close_bed),
 		cmocka_unit_test_teardown(test_model, close_bed),
 		cmocka_unit_test_teardown(test_model_four, close_bed),

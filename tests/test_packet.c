@@ -1389,8 +1389,7 @@ static void test_expire(void **state)
 /* The longest times, which must not wrap into the past. */
 static void test_long_ttl(void **state)
 {
-	static const uint64_t absolute[] = { 1ULL << 53, 1ULL << 62, INT64_MAX, UINT64_MAX - 1,
-					     UINT64_MAX };
+	static const uint64_t beyond[] = { XKV_TTL_MAX + 1, 1ULL << 62, INT64_MAX, UINT64_MAX };
 	struct payload req = REQUEST(XKV_OP_SET, KEY("a"), VALUE("1"), .ttl = XKV_TTL_MAX);
 
 	(void)state;
@@ -1400,11 +1399,14 @@ static void test_long_ttl(void **state)
 	req = REQUEST(XKV_OP_EXPIRE, KEY("a"), .ttl = XKV_TTL_MAX);
 	answers(&req, RESULTS({ XKV_OP_EXPIRE, 0, .ttl = XKV_TTL_MAX, .version = ANY }),
 		COUNTS(XKV_C_expiry_changes, XKV_C_ttls_given));
-	for (size_t i = 0; i < 5; i++) {
-		req = REQUEST(XKV_OP_SET, XKV_ABSTTL, KEY("a"), VALUE("1"), .ttl = absolute[i]);
-		answers(&req, RESULTS({ XKV_OP_SET, 0, .ttl = ANY, .version = ANY }),
-			COUNTS(XKV_C_overwrites, XKV_C_ttls_given));
-		holds_text("a", "1");
+	req = REQUEST(XKV_OP_SET, XKV_ABSTTL, KEY("a"), VALUE("2"), .ttl = XKV_TTL_MAX);
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .ttl = ANY, .version = ANY }),
+		COUNTS(XKV_C_overwrites, XKV_C_ttls_given));
+	holds_text("a", "2");
+	for (size_t i = 0; i < 4; i++) {
+		req = REQUEST(XKV_OP_SET, XKV_ABSTTL, KEY("a"), VALUE("3"), .ttl = beyond[i]);
+		answers(&req, RESULTS({ XKV_OP_SET, XKV_BAD_REQUEST }), COUNTS(XKV_C_op_bad_request));
+		holds_text("a", "2");
 	}
 }
 
@@ -1937,6 +1939,11 @@ static void test_collisions(void **state)
 	account();
 	req = REQUEST(XKV_OP_SET, KEY("k7"), VALUE("7"));
 	run_frame((uint8_t[PACKET_MAX]){ 0 }, 60, XDP_PASS, COUNTS(XKV_C_pass_ethertype));
+	/* to all, to a group: a reply would have that as its source */
+	run_frame((uint8_t[PACKET_MAX]){ 0xff, 0xff, 0xff, 0xff, 0xff, 0xff }, 60, XDP_PASS,
+		  COUNTS(XKV_C_pass_group));
+	run_frame((uint8_t[PACKET_MAX]){ 0x01, 0, 0x5e, 0, 0, 0x01 }, 60, XDP_PASS,
+		  COUNTS(XKV_C_pass_group));
 	struct packet_spec s = next_shape(&req);
 	uint8_t frame[PACKET_MAX];
 
