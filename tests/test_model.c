@@ -879,15 +879,15 @@ static void *mover(void *arg)
 }
 
 /* Two writers and a reader; with a fingerprint of no bits all keys collide as well. */
-static void moves(uint64_t mask, int keys)
+static void moves(uint64_t mask, int n)
 {
 	uint64_t begin, misses = 0, gets = 0;
 	struct store_entry entry;
 	pthread_t writer[2];
 	void *failed;
 
-	moving = keys;
-	open_bed_for(keys, mask); /* so few buckets that keys share them */
+	moving = n;
+	open_bed_for(n, mask); /* so few buckets that keys share them */
 	for (char key = 'a'; key < 'a' + moving; key++)
 		assert_int_equal(store_set(bed.lane, &key, 1, "", 0, 0, 0, 0, NULL), 0);
 	atomic_store(&moves_end, false);
@@ -906,7 +906,7 @@ static void moves(uint64_t mask, int keys)
 	}
 	assert_true(gets > 1000);
 	assert_int_equal(misses, 0);
-	assert_int_equal(store_count(bed.st), keys);
+	assert_int_equal(store_count(bed.st), n);
 	account();
 }
 
