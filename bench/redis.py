@@ -8,6 +8,7 @@ rounds; all keys exist on both sides. Results go to build/bench-redis.json.
 import argparse
 import csv
 import io
+import os
 from contextlib import ExitStack
 
 from harness import (BUILD, SERVER_IP, Bed, die, load_redis, machine, median, prepare, start_redis,
@@ -24,6 +25,8 @@ def parse_args():
     parser.add_argument("--seconds", type=float, default=2, help="of an xkv round")
     parser.add_argument("--requests", type=int, default=150000, help="of a Redis round")
     parser.add_argument("--pad", type=int, default=0, help="bytes of payload of an xkv request")
+    parser.add_argument("--pin", type=int, metavar="CPU", default=0,
+                        help="everything on one CPU (default 0), so that no wake-up crosses CPUs: best for Redis; -1: none")
     parser.add_argument("--output", default=BUILD / "bench-redis.json", type=type(BUILD))
     return parser.parse_args()
 
@@ -57,6 +60,8 @@ def main():
     args = parse_args()
     prepare()
     xkv, redis = [], []
+    if args.pin >= 0:
+        os.sched_setaffinity(0, {args.pin})
     with ExitStack() as stack:
         step("making the test bed, starting xkvd and redis-server")
         bed = Bed(stack, "redis")
