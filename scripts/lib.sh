@@ -8,6 +8,8 @@
 # can show each message without a machine that lacks the thing.
 
 XKV_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# Locks against a second run; containers and fresh systems may lack the directory.
+[[ -d /run/lock || $EUID != 0 ]] || mkdir -p /run/lock
 XKV_BUILD=${XKV_BUILD:-$XKV_ROOT/build}
 [[ $XKV_BUILD = /* ]] || XKV_BUILD=$XKV_ROOT/$XKV_BUILD
 # A sudo or cron PATH may lack the directories where ip, ethtool and bpftool live.

@@ -44,7 +44,8 @@ test  python3          the end-to-end tests
 test  python3-pytest   their framework
 test  python3-redis    the Redis client library that they use
 test  libcmocka-dev    framework of the C tests
-test  tcpdump          shows that captures have no checksum error
+test  tcpdump          captures what XDP sends
+test  tshark           shows that the captures have no checksum error
 test  ?libclang-rt-dev run-time library of the fuzz targets
 END
 	# bpftool is a package of its own in Debian, a part of the kernel's tools in Ubuntu.
