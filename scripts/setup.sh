@@ -44,6 +44,9 @@ test  python3          the end-to-end tests
 test  python3-pytest   their framework
 test  python3-redis    the Redis client library that they use
 test  libcmocka-dev    framework of the C tests
+test  python3-hiredis  another client library
+test  procps           pgrep, for what a test has left running
+test  shellcheck       the scripts' own test
 test  tcpdump          captures what XDP sends
 test  tshark           shows that the captures have no checksum error
 test  ?libclang-rt-dev run-time library of the fuzz targets
