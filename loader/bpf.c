@@ -481,6 +481,11 @@ static int attach_new(const struct bpf *b, const struct config *cfg, int ifindex
 
 	if (cfg->mode != MODE_GENERIC)
 		ret = attach_mode(b, ifindex, XDP_MODE_NATIVE);
+	if (ret == -EBUSY || ret == -EEXIST)
+		return fail(ret, err, err_len,
+			    "cannot attach to %s: another XDP program is there (ip link show %s; ip link set dev "
+			    "%s xdp off)",
+			    cfg->interface, cfg->interface, cfg->interface);
 	if (ret && cfg->mode == MODE_NATIVE)
 		return fail(ret, err, err_len,
 			    "cannot attach natively to %s: %s (its driver may lack XDP, or its MTU be too "
@@ -495,10 +500,7 @@ static int attach_new(const struct bpf *b, const struct config *cfg, int ifindex
 		ret = attach_mode(b, ifindex, XDP_MODE_SKB);
 	}
 	if (ret)
-		return fail(ret, err, err_len, "cannot attach to %s: %s", cfg->interface,
-			    ret == -EBUSY || ret == -EEXIST ?
-				    "another XDP program is there (ip link show; ip link set dev DEV xdp off)" :
-				    strerror(-ret));
+		return fail(ret, err, err_len, "cannot attach to %s: %s", cfg->interface, strerror(-ret));
 	log_notice("attached to %s, %s mode%s", cfg->interface, mode,
 		   attached_alone(ifindex) ?
 			   ", as the only program (this kernel cannot run libxdp's dispatcher)" :
@@ -582,25 +584,42 @@ static unsigned int pinned_index(const struct config *cfg)
 }
 
 /* Takes off the program that uses the maps which are pinned; if none are, any of ours. */
-static int detach_interface(const struct config *cfg, char *err, size_t err_len)
+static int detach_interface(const struct config *cfg, const char *name, char *err, size_t err_len)
 {
-	int ifindex = if_nametoindex(cfg->interface), ret = 0;
+	int ifindex = if_nametoindex(name), ret = 0;
 	struct attached a;
 
 	if (!ifindex)
-		return fail(-ENODEV, err, err_len, "there is no interface %s", cfg->interface);
+		return fail(-ENODEV, err, err_len, "there is no interface %s", name);
 	a = find_attached(ifindex, pinned_index(cfg));
-	if (!a.prog)
-		log_verbose("no program on %s that uses these maps", cfg->interface);
-	else if (xdp_multiprog__is_legacy(a.multi))
+	if (!a.prog) {
+		log_verbose("no program on %s that uses these maps", name);
+		xdp_multiprog__close(a.multi);
+		return 0;
+	}
+	if (xdp_multiprog__is_legacy(a.multi))
 		ret = xdp_multiprog__detach(a.multi);
 	else
 		ret = xdp_program__detach(a.prog, ifindex, xdp_program__is_attached(a.prog, ifindex), 0);
 	xdp_multiprog__close(a.multi);
 	if (ret)
-		return fail(ret, err, err_len, "cannot detach from %s: %s", cfg->interface,
-			    strerror(-ret));
+		return fail(ret, err, err_len, "cannot detach from %s: %s", name, strerror(-ret));
+	log_notice("took the program off %s", name);
 	return 0;
+}
+
+/* Without an interface: wherever the program is that uses the pinned maps, so that none serves what is gone. */
+static int detach_everywhere(const struct config *cfg, char *err, size_t err_len)
+{
+	struct if_nameindex *all = if_nameindex(), *i;
+	int ret = 0;
+
+	if (!all)
+		return fail(-errno, err, err_len, "cannot list the interfaces: %s", strerror(errno));
+	for (i = all; i->if_index && !ret; i++)
+		ret = detach_interface(cfg, i->if_name, err, err_len);
+	if_freenameindex(all);
+	return ret;
 }
 
 static int unpin(const struct config *cfg, char *err, size_t err_len)
@@ -615,6 +634,8 @@ static int unpin(const struct config *cfg, char *err, size_t err_len)
 	}
 	if (!ret && rmdir(cfg->pin_dir) && errno != ENOTEMPTY && errno != EBUSY)
 		ret = fail(-errno, err, err_len, "cannot remove %s: %s", cfg->pin_dir, strerror(errno));
+	if (!ret)
+		log_notice("removed the maps in %s", cfg->pin_dir);
 	return ret;
 }
 
@@ -631,7 +652,9 @@ int bpf_detach(const struct config *cfg, char *err, size_t err_len)
 	if (pinned && lock < 0)
 		return lock;
 	if (cfg->interface[0])
-		ret = detach_interface(cfg, err, err_len);
+		ret = detach_interface(cfg, cfg->interface, err, err_len);
+	else if (pinned_index(cfg))
+		ret = detach_everywhere(cfg, err, err_len);
 	/* An interface that is gone has taken its program along: the pins go all the same. */
 	if (pinned && (!ret || ret == -ENODEV))
 		unpinned = unpin(cfg, err, err_len);

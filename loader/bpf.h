@@ -63,7 +63,10 @@ struct bpf_object *bpf_open_xdp(const struct bpf *b);
 /* Is an XDP program that uses these maps attached to cfg->interface? */
 bool bpf_is_attached(const struct bpf *b, const struct config *cfg);
 
-/* Takes the XDP program from cfg->interface (if named) and removes the pins, and with them the data. */
+/*
+ * Takes the XDP program that uses the pinned maps from cfg->interface (or, if none is
+ * named, from where it is) and removes the pins, and with them the data.  Logs what it did.
+ */
 int bpf_detach(const struct config *cfg, char *err, size_t err_len);
 
 #endif

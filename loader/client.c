@@ -319,6 +319,11 @@ static bool receive(struct client *c)
 		s->stats.query_closed++;
 		return false;
 	}
+	if (client_needs_auth(c) && c->in.len - c->in.pos > UNAUTH_INPUT_MAX) {
+		log_closing(c, "it sends much and has not authenticated");
+		s->stats.query_closed++;
+		return false;
+	}
 	if (!input_room(c)) {
 		log_closing(c, "out of memory");
 		return false;

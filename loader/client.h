@@ -16,6 +16,8 @@
 
 #define MAX_LISTENERS 64
 #define READ_BYTES    65536
+/* The longest command before AUTH, and a pipeline beside it; what a stranger may have us keep. */
+#define UNAUTH_INPUT_MAX (RESP_UNAUTH_ARGS * RESP_UNAUTH_BULK + 2 * READ_BYTES)
 #define ADDRESS_TEXT  80 /* an IPv6 address with zone, brackets and port */
 
 struct command;
@@ -80,7 +82,7 @@ struct server {
 	ev_tstamp started;
 	bool followed;	/* listeners are being added: those that are there are no surprise */
 	bool stopping;	/* nothing is executed any more */
-	bool signalled; /* SIGTERM or SIGINT came, and saving failed */
+	ev_tstamp signalled; /* when SIGTERM or SIGINT came and saving failed, 0 = never */
 };
 
 /* server.c */

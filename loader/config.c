@@ -599,7 +599,7 @@ static const struct directive table[] = {
 	{ "udp-token", &token, AT(udp_token), "", 0, 0, HOOKED, NULL, "HEX",
 	  "32 hexadecimal digits that every UDP request must carry" },
 	{ "pin-dir", &string, AT(pin_dir), "/sys/fs/bpf/xkv", 1, 4095, 0, NULL, "DIR",
-	  "where maps and programs are pinned" },
+	  "where the maps are pinned" },
 	{ "dir", &string, AT(dir), ".", 1, 4095, 0, NULL, "DIR",
 	  "directory of the snapshot" },
 	{ "dbfilename", &filename, AT(dbfilename), "dump.rdb", 1, 255, 0, NULL, "NAME",

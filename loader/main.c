@@ -50,7 +50,7 @@ static void usage(FILE *out)
 		"usage: xkvd [FILE] [--DIRECTIVE VALUE ...]\n"
 		"       xkvd --check-config FILE     parse it, say what is wrong, exit\n"
 		"       xkvd --detach [--interface IF] [--pin-dir DIR]\n"
-		"                                    take XDP off IF and free the maps, and with them the data\n"
+		"                                    take XDP off and free the maps, and with them the data\n"
 		"       xkvd --adopt DIR --interface IF\n"
 		"                                    use the maps in DIR that `ip link set dev IF xdpdrv obj\n"
 		"                                    xkv.bpf.o sec xdp` has made\n"
@@ -101,6 +101,18 @@ static int parse_options(struct options *o, int *argc, char *argv[], struct conf
 	return ret;
 }
 
+/* As CONFIG GET shows it, and xkv-snapshot needs it.  What is not there is told later, by name. */
+static int make_absolute(char **dir)
+{
+	char *absolute = realpath(*dir, NULL);
+
+	if (!absolute)
+		return errno == ENOMEM ? -ENOMEM : 0;
+	free(*dir);
+	*dir = absolute;
+	return 0;
+}
+
 /* The file first, then the options, which so have the last word. */
 static int configure(struct options *o, int argc, char *argv[], struct config *cfg, char *err)
 {
@@ -115,7 +127,9 @@ static int configure(struct options *o, int argc, char *argv[], struct config *c
 		ret = config_read_file(cfg, o->file, err, ERR_LEN);
 	if (!ret)
 		ret = config_read_args(cfg, argc - 1, argv + 1, err, ERR_LEN);
-	return ret ? ret : config_check(cfg, err, ERR_LEN);
+	if (!ret)
+		ret = config_check(cfg, err, ERR_LEN);
+	return ret ? ret : make_absolute(&cfg->dir);
 }
 
 /* ---- starting ------------------------------------------------------------ */
@@ -126,7 +140,8 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 
 	if (o->adopt && !bpf_is_pinned(&x->cfg)) {
 		snprintf(err, ERR_LEN,
-			 "%s holds no maps of xkv: ip link set dev IF xdpdrv obj xkv.bpf.o sec xdp",
+			 "%s holds no maps of xkv; make them with: ip link set dev IF xdpdrv obj "
+			 "xkv.bpf.o sec xdp",
 			 x->cfg.pin_dir);
 		return -ENOENT;
 	}
@@ -304,6 +319,7 @@ static int run(struct xkvd *x, const struct options *o)
 		log_warning("%s", err);
 	stop(x);
 	/* An empty store that never served would be adopted by the next start instead of the snapshot. */
+	log_set_level(LOG_LEVEL_WARNING); /* the reason is the last word */
 	if (ret && x->fresh && !x->bpf.adopted && !o->adopt)
 		bpf_detach(&x->cfg, ignored, sizeof(ignored));
 	return code;

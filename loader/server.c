@@ -432,6 +432,8 @@ struct store_lane *server_lane(struct server *s)
 
 /* --- signals and the way down --- */
 
+#define SECOND_SIGNAL_SECONDS 60
+
 static void exit_at_once(int number)
 {
 	(void)number;
@@ -463,6 +465,7 @@ static bool final_save(struct server *s)
 	int ret;
 
 	log_notice("saving the final snapshot before exiting");
+	snapshot_cancel(); /* one that runs in the background would be older */
 	snapshot_wait();
 	snapshot_reap();
 	ret = snapshot_save(s->store, s->cfg);
@@ -479,10 +482,11 @@ bool server_shutdown(struct server *s, enum shutdown_save save, bool force)
 
 	accept_stop(s);
 	s->stopping = true;
-	if (wanted) {
-		second_signal_exits(s, true);
+	second_signal_exits(s, true);
+	if (wanted)
 		sd_notify(0, "STOPPING=1\nSTATUS=Saving the final snapshot");
-	}
+	else
+		snapshot_cancel();
 	if (wanted && !final_save(s) && !force) {
 		log_warning("not exiting, so that no data is lost; a second signal exits at once");
 		sd_notify(0, "READY=1\nSTATUS=Saving failed, see the log");
@@ -507,11 +511,12 @@ static void on_exit_signal(struct ev_loop *loop, ev_signal *w, int events)
 
 	(void)loop;
 	(void)events;
-	if (s->signalled) {
+	/* One that comes long after a save had failed is a first one again. */
+	if (s->signalled && ev_time() - s->signalled < SECOND_SIGNAL_SECONDS) {
 		log_warning("second signal: exiting at once");
 		_exit(1);
 	}
-	s->signalled = true;
+	s->signalled = ev_time();
 	log_notice("received %s, shutting down", w->signum == SIGINT ? "SIGINT" : "SIGTERM");
 	server_stop(s);
 }

@@ -131,7 +131,9 @@ require_tools() {
 require() {
 	local name bad=0
 	for name; do
-		"require_$name" || bad=1
+		"require_$name" && continue
+		bad=1
+		[[ $name != root ]] || break # the other checks cannot tell without it
 	done
 	return "$bad"
 }

@@ -56,17 +56,21 @@ $(BUILD)/tests/%.o: tests/%.c | $(BUILD)/xkv.skel.h
 setup:
 	@scripts/setup.sh
 
+# What was built under sudo is the user's.
+give_back = [ -z "$$SUDO_UID" ] || chown -R "$$SUDO_UID:$$SUDO_GID" $(BUILD)
+
 # The sub-make looks for bpftool anew, after the packages are there.
 demo:
 	@scripts/setup.sh build demo
 	@XKV_BUILD=$(BUILD) scripts/demo.sh
+	@$(give_back)
 
 # Both builds are tested in one run, so that there is one sum at its end.
 check: setup
 	@scripts/require.sh tools
 	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) all tests
 	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) sanitize
-	@tests/run --build $(BUILD) --build $(BUILD)/san
+	@tests/run --build $(BUILD) --build $(BUILD)/san; status=$$?; $(give_back); exit $$status
 
 sanitize:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san SAN='$(SAN_FLAGS)' all tests
