@@ -5,6 +5,7 @@ Most tests send the same bytes to a stock redis-server and want the same bytes b
 differs on purpose, the test is in the part "differences" and says why: keys of 1 to 250 bytes,
 values up to 1 MiB, database 0 only, its own configuration names.
 """
+import contextlib
 import os
 import resource
 import shlex
@@ -1067,6 +1068,37 @@ def test_second_signal_ends_at_once(tmp_path):
         daemon.process.send_signal(signal.SIGINT)
         assert daemon.process.wait(WAIT) == 1
     assert not (tmp_path / "dump.rdb").exists()
+
+
+def test_second_signal_during_a_background_save(tmp_path):
+    """Also where nothing is to be saved at the end."""
+    daemon = Daemon(RESPD, str(tmp_path), "--save", "")
+    with daemon.connect() as c:
+        c.call("SET", "k", "v")
+        hold_walks(daemon)
+        assert c.call("BGSAVE").startswith(b"+Background saving started")
+        daemon.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: "received SIGTERM" in daemon.log(), "the signal")
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(WAIT) == 1
+    assert not (tmp_path / "dump.rdb").exists()
+
+
+def test_strangers_cannot_make_us_keep_what_they_send(tmp_path):
+    """A client without AUTH that reads no replies: its connection ends, our memory does not grow."""
+    daemon = Daemon(RESPD, str(tmp_path), "--save", "", "--requirepass", "secret")
+    try:
+        with socket.create_connection(("127.0.0.1", daemon.port)) as s:
+            s.settimeout(WAIT)
+            sent = 0
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                while sent < 256 << 20:
+                    sent += s.send(b"PING\r\n" * 4096)
+            assert sent < 256 << 20
+        with daemon.connect() as c:
+            assert c.call("PING").startswith(b"-NOAUTH")
+    finally:
+        daemon.stop()
 
 
 def hold_walks(daemon):
