@@ -9,10 +9,13 @@ import pytest
 XKV = Path(os.environ.get("XKV_BUILD", "build")).resolve() / "xkv"
 
 
-@pytest.mark.parametrize("line", [
+LINES = [
     b"\v" * 100000, b"\f" * 26, b"\v\f\t \r" * 5000, b"a\v" * 30000, b'"' * 999, b"'" * 999,
     b"get " + b"k" * 100000, b"\\" * 999, b'"\\', b"get \0\0\0", b"\xff\xfe" * 500, b"",
-])
+]
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line[:4]!r}*{len(line)}")
 def test_odd_lines(line, tmp_path):
     done = subprocess.run([XKV, "-h", "127.0.0.1", "-p", "1", "--timeout", "50"], input=line + b"\n",
                           capture_output=True, timeout=60, check=False,
