@@ -25,6 +25,7 @@ struct door {
 	char host[64];
 	uint16_t port;
 	bool is_udp;
+	size_t pad; /* bytes that a request for one value should have */
 	/* UDP */
 	int fd;
 	size_t payload;
@@ -194,7 +195,7 @@ static size_t padding_asked(const struct door *d, ssize_t got)
 static int udp_ask(struct door *d, const struct wish *w, int n, struct result *r)
 {
 	const struct xkv_hdr *hdr = (struct xkv_hdr *)d->in;
-	size_t len = udp_request(d, w, n, n == 1 ? 0 : LONG), at = sizeof(*hdr);
+	size_t len = udp_request(d, w, n, n == 1 ? d->pad : LONG), at = sizeof(*hdr);
 	const struct xkv_result *x;
 	ssize_t got;
 	int i;
@@ -204,7 +205,8 @@ static int udp_ask(struct door *d, const struct wish *w, int n, struct result *r
 	got = wait_answer(d, ANSWER_MS);
 	/* A single operation is asked again with the padding that it needs. */
 	for (; got > 0 && n == 1 && padding_asked(d, got) > len; got = wait_answer(d, ANSWER_MS)) {
-		len = udp_request(d, w, n, padding_asked(d, got));
+		d->pad = padding_asked(d, got); /* as clients do, for later requests too */
+		len = udp_request(d, w, n, d->pad);
 		if (!send_out(d, len))
 			return -1;
 	}

@@ -73,8 +73,8 @@ def test_nothing_torn_foreign_or_stale(xkvd, tmp_path):
     found, status, said = Stress(daemon, tmp_path, SECONDS).result(SECONDS + 40)
     assert status == 0 and found["failures"] == 0, said
     check_that_it_was_stress(found)
-    # Keys that have expired count until they are removed; there are three at most.
-    assert found["keys"] <= daemon.redis().dbsize() <= found["keys"] + 3
+    # Three keys at most expire: they count until they are removed, which may be between the two counts.
+    assert abs(found["keys"] - daemon.redis().dbsize()) <= 3
 
 
 @pytest.mark.seconds(90)
@@ -136,13 +136,13 @@ def build_mutant(to):
 
 
 if FIRST:
-    @pytest.mark.seconds(90)
+    @pytest.mark.seconds(150)
     def test_fails_without_the_sequence_check(xkvd, tmp_path, monkeypatch):
         mutant = build_mutant(tmp_path / "mutant")
         monkeypatch.setattr(conftest, "BUILD", mutant)
         daemon = xkvd()
         assert daemon.argv()[0] == str(mutant / "xkvd")
-        found, status, said = Stress(daemon, tmp_path, 20, "--hot").result(60)
+        found, status, said = Stress(daemon, tmp_path, 60, "--hot").result(100)
         assert status == 1 and found["failures"] > 0 and "torn value" in said, said
 
     @pytest.mark.seconds(60)
