@@ -142,7 +142,12 @@ if FIRST:
         monkeypatch.setattr(conftest, "BUILD", mutant)
         daemon = xkvd()
         assert daemon.argv()[0] == str(mutant / "xkvd")
-        found, status, said = Stress(daemon, tmp_path, 60, "--hot").result(100)
+        # Which queue of the veth a socket's packets take is a matter of its port, and with all of them
+        # on one queue nothing runs in parallel: some tries, each with sockets of its own.
+        for _ in range(15):
+            found, status, said = Stress(daemon, tmp_path, 3, "--hot").result(40)
+            if status:
+                break
         assert status == 1 and found["failures"] > 0 and "torn value" in said, said
 
     @pytest.mark.seconds(60)
