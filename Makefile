@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # make            builds into build/          make demo    the whole thing, live
-# make check      builds and runs every test  make bench-quick   the ratios (also bench-redis, bench-memory)
+# make check      builds and runs every test  make bench-quick   the ratios (also bench-redis, -memory, -hitratio)
 # make install    DESTDIR= PREFIX=            V=1 shows the commands, WERROR=1 is strict
 
 VERSION := 0.1.0
@@ -37,16 +37,16 @@ endif
 LIB_OBJ   := $(BUILD)/client/libxkv.o
 CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out client/libxkv.c,$(wildcard client/*.c)))
 XKVD_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard loader/*.c))
-BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %.bpf.c,$(wildcard bench/*.c)))
+BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %.bpf.c bench/replay.c,$(wildcard bench/*.c)))
 TESTS     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
 XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd -lpthread
-CLI_LIBS   := -ledit -ljansson -lhiredis
+CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf
 BENCH_LIBS := -lbpf -ljansson -lm -lpthread
 
-BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench libxkv.a libxkv.so xkv.bpf.o)
+BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-replay libxkv.a libxkv.so xkv.bpf.o)
 
-.PHONY: all tests check demo sanitize bench-quick bench-redis bench-memory install uninstall clean setup
+.PHONY: all tests check demo sanitize bench-quick bench-redis bench-memory bench-hitratio install uninstall clean setup
 .SECONDARY: # intermediate objects are kept
 all: $(BIN)
 
@@ -92,6 +92,10 @@ $(BUILD)/xkvd: $(XKVD_OBJ)
 $(BUILD)/xkv-bench: $(BENCH_OBJ)
 	$(say) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ $(BENCH_LIBS)
+
+$(BUILD)/xkv-replay: $(BUILD)/bench/replay.o $(BUILD)/bench/dist.o
+	$(say) LD $@
+	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ -lhiredis -lm
 
 include tests/tests.mk
 

@@ -165,3 +165,48 @@ uint32_t dist_spread(const struct dist *d, uint32_t rank)
 {
 	return rank * d->stride % d->keys;
 }
+
+const struct sizes sizes_etc_key = { .min = 20, .max = 45 };
+const struct sizes sizes_etc_value = {
+	.min = 1, .max = 1400, .scale = 214.476, .shape = 0.348238
+};
+
+int sizes_parse(struct sizes *s, const char *text, unsigned int min, unsigned int max,
+		const struct sizes *etc, char *err, size_t err_len)
+{
+	int used = 0, fields;
+
+	if (!strcmp(text, "etc")) {
+		*s = *etc;
+		return 0;
+	}
+	*s = (struct sizes){ 0 };
+	fields = sscanf(text, "%4u%n-%4u%n", &s->min, &used, &s->max, &used);
+	if (fields == 1)
+		s->max = s->min;
+	if (fields > 0 && !text[used] && strspn(text, "0123456789-") == strlen(text) &&
+	    s->min >= min && s->min <= s->max && s->max <= max)
+		return 0;
+	snprintf(err, err_len, "%s: give a size of %u to %u bytes, a range such as %u-%u, or etc",
+		 text, min, max, etc->min, etc->max);
+	return -EINVAL;
+}
+
+/* The inverse of the distribution's function, for u in [0, 1). */
+static double pareto(const struct sizes *s, double u)
+{
+	return s->scale / s->shape * (pow(1 - u, -s->shape) - 1);
+}
+
+unsigned int sizes_of(const struct sizes *s, uint64_t number)
+{
+	uint64_t random = mix64(number);
+	double size;
+
+	if (s->min == s->max)
+		return s->min;
+	if (s->scale <= 0)
+		return s->min + (((unsigned __int128)random * (s->max - s->min + 1)) >> 64);
+	size = ceil(pareto(s, (random >> 11) * 0x1p-53));
+	return size < s->min ? s->min : size > s->max ? s->max : size;
+}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which key comes next: a random generator and the distributions over it.
+ * Which key comes next, and how many bytes keys and values have: a random
+ * generator and the distributions over it.
  *
  * Random numbers are xoshiro256++ 1.0 (David Blackman and Sebastiano Vigna,
  * 2019), seeded through splitmix64, both public domain, from
@@ -72,5 +73,31 @@ static inline uint32_t dist_next(const struct dist *d, struct rng *r)
 {
 	return dist_spread(d, dist_rank(d, r));
 }
+
+/*
+ * How many bytes a key or a value has.  The size belongs to the key's number and
+ * never changes, so that a GET finds what a SET stored.
+ */
+struct sizes {
+	unsigned int min, max; /* both included; uniform between them */
+	double scale, shape;   /* scale > 0: generalized Pareto instead, rounded up, cut at max */
+};
+
+/*
+ * Facebook's ETC pool: Atikoglu, Xu, Frachtenberg, Jiang and Paleczny, "Workload
+ * Analysis of a Large-Scale Key-Value Store", SIGMETRICS 2012.  Its values go on to
+ * a megabyte; these end where a datagram does.
+ */
+extern const struct sizes sizes_etc_key, sizes_etc_value;
+
+/*
+ * Parses "16", "20-45" or "etc" (which is *etc) into *s.  Sizes are min..max.  0, or
+ * -EINVAL with a sentence in `err`.
+ */
+int sizes_parse(struct sizes *s, const char *text, unsigned int min, unsigned int max,
+		const struct sizes *etc, char *err, size_t err_len);
+
+/* The size that belongs to `number`, which need not look random. */
+unsigned int sizes_of(const struct sizes *s, uint64_t number);
 
 #endif

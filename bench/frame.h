@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The frames of the frame loop: one Ethernet/IPv4/UDP datagram that carries one
- * operation on a 16-byte key with a 128-byte value.  The generator, the sink,
- * the baselines and the user-space side (frames.c) all take the offsets from here.
+ * or more operations of one kind on keys of one size with 128-byte values.  The
+ * generator, the sink, the baselines and the user-space side (frames.c) all take
+ * the offsets from here.  The baselines know one operation and 16-byte keys only.
  *
- * Keys are "key:0000" and eight decimal digits.  The digits are the only bytes
- * that differ between two requests: they stand in the request id, at the end of
- * the key and, in a SET, in the value, which starts with its key.  So a frame is
- * a copy of a template and three stores, its UDP checksum is the template's sum
- * and the digits' sum a few times over, and the sink can tell from the id alone
- * whether the value in a reply belongs to the key that was asked for.
+ * Keys are "key:0000" and eight decimal digits, then '-' up to their size.  The
+ * digits are the only bytes that differ between two requests: they stand in each
+ * key and, in a SET, in the value, which starts with its key; the request id is
+ * their sum over all operations.  So a frame is a copy of a template and some
+ * stores, its UDP checksum is the template's sum and those of the digits, and the
+ * sink can tell from the id alone whether the values in a reply belong to the
+ * keys that were asked for.
  *
  * Fields are read and written through the pointer types below rather than
  * through a packed struct, which clang for BPF would access byte by byte.
@@ -38,7 +40,12 @@
 
 #define FRAME_GET_BYTES (FRAME_KEY + FRAME_KEY_SIZE)
 #define FRAME_SET_BYTES (FRAME_REQUEST_VALUE + FRAME_VALUE_SIZE)
-#define FRAME_ROOM (FRAME_SET_BYTES + 2) /* what the generator gets; longer than any request */
+#define FRAME_MAX (FRAME_HDR + XKV_PAYLOAD_MAX4)
+#define FRAME_BLOCK 64 /* bytes that the generator writes at a time */
+#define FRAME_BLOCKS ((FRAME_MAX + FRAME_BLOCK - 1) / FRAME_BLOCK)
+/* What the generator gets: longer than any request. */
+#define FRAME_ROOM (FRAME_BLOCKS * FRAME_BLOCK + 2)
+#define FRAME_OPS_MAX 8		   /* SETs of the smallest key that fit a datagram */
 #define FRAME_HIT_BYTES (FRAME_REPLY_VALUE + FRAME_VALUE_SIZE)
 #define FRAME_SHORT_BYTES (FRAME_OP + 24) /* a reply without a value */
 
@@ -55,25 +62,38 @@
 #define FRAME_U32(data, off) (*(__u32 *)((data) + (off)))
 #define FRAME_U64(data, off) (*(__u64 *)((data) + (off)))
 
-/* What the sink counts, one line of counters for each CPU. */
+/* What the sink counts: operations, one line of counters for each CPU. */
 enum sink_count {
 	SINK_HIT,   /* GET answered with the right value, or SET, DELETE answered with XKV_OK */
 	SINK_MISS,  /* XKV_MISS */
-	SINK_OTHER, /* any other status */
+	SINK_OTHER, /* any other status, or a hit in a reply with fewer hits than keys */
 	SINK_ECHO,  /* came back as a request: the echo server */
 	SINK_WRONG, /* a GET's value is not that key's, or the UDP checksum is wrong */
 	SINK_COUNTS,
 };
 
+/*
+ * A line is two cache lines, which is what the prefetcher fetches at once: what one CPU
+ * writes stays away from what the others write or read.
+ */
+#define FRAME_LINE __attribute__((aligned(128)))
+
 struct sink_line {
-	__u64 count[8];
-};
+	__u64 count[SINK_COUNTS];
+} FRAME_LINE;
 
 struct generator_line {
-	__u64 position; /* in the table; grows without bound */
-	__u64 unused[7];
-};
+	__u64 position; /* in the table */
+} FRAME_LINE;
 
-_Static_assert(SINK_COUNTS <= 8, "sink_line");
+/* A request with zeros for digits, and where the digits go. */
+struct generator_template {
+	__u64 sum;   /* of what does not vary, for the UDP checksum */
+	__u32 bytes; /* of the frame, padding included */
+	__u32 ops;
+	__u32 op_bytes; /* from an operation to the next */
+	__u32 value;    /* from the digits of a SET's key to those of its value, 0 in a GET */
+	__u64 frame[FRAME_BLOCKS][FRAME_BLOCK / 8];
+};
 
 #endif

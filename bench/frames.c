@@ -22,11 +22,14 @@
 #include "options.h"
 #include "say.h"
 
-#define WARM_UP 0.2 /* of a measurement's time, before it */
+#define WARM_UP_FRAMES (1U << 16)
+#define MOST_FRAMES    (1U << 28) /* the kernel's limit is near */
 
-/* What the rounds of one server, distribution and ratio found. */
+/* One server asked in one way; the rounds go from one to the next. */
 struct series {
-	double *mpps; /* one a round */
+	enum frame_server server;
+	struct shape shape;
+	double *mops; /* of a distribution and ratio, one a round */
 	struct frame_result sum;
 };
 
@@ -36,8 +39,16 @@ struct loop {
 	struct bed bed, base_bed; /* base_bed is open only if it is another one */
 	struct bed *bed_of[SERVERS];
 	struct baseline baseline[SERVERS];
+	struct series *series; /* every combination of server and shape */
+	unsigned int series_count;
 	json_t *results;
 };
+
+static int out_of_memory(void)
+{
+	say("out of memory");
+	return -ENOMEM;
+}
 
 static struct bed *base_bed(struct loop *l)
 {
@@ -99,38 +110,84 @@ static int open_servers(struct loop *l)
 	return 0;
 }
 
-/* Makes `server` the one that answers, and points the generator at it. */
-static int select_server(struct loop *l, enum frame_server server)
+/* Adds the series of one server, key size and batch: one for each number of loops. */
+static void add_loops(struct loop *l, enum frame_server server, unsigned int key_size,
+		      unsigned int batch)
 {
-	struct bed *bed = l->bed_of[server];
-	int err = 0;
-
-	if (server != SERVER_ATTACHED)
-		err = bed_attach(&bed->server, l->baseline[server].prog_fd);
-	return err ? err : generator_aim(&l->generator, bed);
+	for (unsigned int i = 0; i < l->o->loop_counts; i++)
+		l->series[l->series_count++] = (struct series){
+			.server = server,
+			.shape = { .key_size = key_size, .batch = batch, .loops = l->o->loops[i] }
+		};
 }
 
-/* Asks for each key once, checks value and checksum of every reply; *found is the keys that came.
+static int make_series(struct loop *l)
+{
+	const struct options *o = l->o;
+
+	l->series = calloc(o->servers * o->key_sizes * o->batches * o->loop_counts,
+			   sizeof(*l->series));
+	if (!l->series)
+		return out_of_memory();
+	for (unsigned int s = 0; s < o->servers; s++) {
+		for (unsigned int k = 0; k < o->key_sizes; k++) {
+			for (unsigned int b = 0; b < o->batches; b++)
+				add_loops(l, o->server[s], o->key_size[k].min, o->batch[b]);
+		}
+	}
+	for (unsigned int i = 0; i < l->series_count; i++) {
+		l->series[i].mops = calloc(o->rounds, sizeof(double));
+		if (!l->series[i].mops)
+			return out_of_memory();
+	}
+	return 0;
+}
+
+static void free_series(struct loop *l)
+{
+	for (unsigned int i = 0; i < l->series_count; i++)
+		free(l->series[i].mops);
+	free(l->series);
+}
+
+/* Makes the server of a series the one that answers, and the generator ask as the series does. */
+static int select_series(struct loop *l, const struct series *s)
+{
+	struct bed *bed = l->bed_of[s->server];
+	int err = 0;
+
+	if (s->server != SERVER_ATTACHED)
+		err = bed_attach(&bed->server, l->baseline[s->server].prog_fd);
+	if (!err)
+		err = generator_listen(&l->generator, bed);
+	if (!err)
+		generator_shape(&l->generator, bed, &s->shape);
+	return err;
+}
+
+/* Asks for each key once, checks values and checksum of every reply; *missing is what did not come.
  */
-static int sweep(struct loop *l, enum frame_server server, uint64_t *found)
+static int sweep(struct loop *l, const struct series *s, uint64_t *missing)
 {
 	struct generator *g = &l->generator;
 	struct frame_result result;
 	int err = 0;
 
-	*found = 0;
+	*missing = 0;
 	generator_check(g, true);
 	for (uint32_t first = 0; first < l->o->keys && !err; first += FRAME_TABLE_SIZE) {
 		uint32_t count = l->o->keys - first;
 
 		if (count > FRAME_TABLE_SIZE)
 			count = FRAME_TABLE_SIZE;
-		generator_sequence(g, first, count, false);
-		err = generator_run(g, l->bed_of[server], count, 0, &result);
-		*found += result.count[SINK_HIT];
+		generator_sequence(g, first, count);
+		/* The last frame is filled up with the first keys again. */
+		err = generator_run(g, l->bed_of[s->server],
+				    (count + s->shape.batch - 1) / s->shape.batch, &result);
+		*missing += result.requests - result.count[SINK_HIT];
 		if (!err && result.count[SINK_WRONG]) {
 			say("%s answered %llu GETs with a wrong value or checksum",
-			    frame_server_name(server),
+			    frame_server_name(s->server),
 			    (unsigned long long)result.count[SINK_WRONG]);
 			err = -EBADMSG;
 		}
@@ -139,42 +196,65 @@ static int sweep(struct loop *l, enum frame_server server, uint64_t *found)
 	return err;
 }
 
-static int check_keys(struct loop *l, enum frame_server server)
+static int check_keys(struct loop *l, const struct series *s)
 {
-	uint64_t found = 0;
-	int err = select_server(l, server);
+	uint64_t missing = 1;
+	int err = select_series(l, s);
 
 	/* A frame can be lost to a busy machine; three times in a row it is not that. */
-	for (int i = 0; i < 3 && !err && found != l->o->keys; i++)
-		err = sweep(l, server, &found);
-	if (err || found == l->o->keys)
+	for (int i = 0; i < 3 && !err && missing; i++)
+		err = sweep(l, s, &missing);
+	if (err || !missing)
 		return err;
-	say("%s answered for %llu of %u keys: load them first, in the client's namespace, with "
-	    "xkv-bench --load-only --keys %u",
-	    frame_server_name(server), (unsigned long long)found, l->o->keys, l->o->keys);
+	say("%s did not answer for %llu of %u keys: load them first, in the client's namespace, "
+	    "with xkv-bench --load-only --keys %u --key-size %u",
+	    frame_server_name(s->server), (unsigned long long)missing, l->o->keys, l->o->keys,
+	    s->shape.key_size);
 	return -ENOENT;
 }
 
-static int measure(struct loop *l, enum frame_server server, unsigned int round,
-		   struct series *series)
+/* All keys of all shapes; on one CPU, so that those that differ in loops need but one. */
+static int check_series(struct loop *l)
 {
-	struct bed *bed = l->bed_of[server];
+	int err = 0;
+
+	for (unsigned int i = 0; i < l->series_count && !err; i += l->o->loop_counts) {
+		struct series s = l->series[i];
+
+		s.shape.loops = 1;
+		if (s.server != SERVER_ECHO)
+			err = check_keys(l, &s);
+	}
+	return err;
+}
+
+/* How many frames a CPU sends in --seconds, from what it took for those of the warm-up. */
+static uint32_t frames_to_send(const struct loop *l, const struct frame_result *warm_up)
+{
+	double frames = l->o->seconds / warm_up->seconds * WARM_UP_FRAMES;
+
+	return frames < 1 ? 1 : frames < MOST_FRAMES ? frames : MOST_FRAMES;
+}
+
+static int measure(struct loop *l, struct series *s, unsigned int round)
+{
+	struct bed *bed = l->bed_of[s->server];
 	struct frame_result r;
-	int err = select_server(l, server);
+	int err = select_series(l, s);
 
 	if (!err)
-		err = generator_run(&l->generator, bed, 0, l->o->seconds * WARM_UP, &r);
+		err = generator_run(&l->generator, bed, WARM_UP_FRAMES, &r);
 	if (!err)
-		err = generator_run(&l->generator, bed, 0, l->o->seconds, &r);
+		err = generator_run(&l->generator, bed, frames_to_send(l, &r), &r);
 	if (err)
 		return err;
-	series->mpps[round] = r.replies / r.seconds * 1e-6;
-	series->sum.requests += r.requests;
-	series->sum.replies += r.replies;
-	series->sum.seconds += r.seconds;
-	series->sum.wall += r.wall;
+	s->mops[round] = r.replies / r.seconds * 1e-6;
+	s->sum.requests += r.requests;
+	s->sum.replies += r.replies;
+	s->sum.seconds += r.seconds;
+	s->sum.wall += r.wall;
 	for (int i = 0; i < SINK_COUNTS; i++)
-		series->sum.count[i] += r.count[i];
+		s->sum.count[i] += r.count[i];
 	return 0;
 }
 
@@ -195,94 +275,103 @@ static const char *ratio_name(struct ratio ratio, char *buf, size_t len)
 	return buf;
 }
 
+static double median(const double *sorted, unsigned int n)
+{
+	return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+}
+
 static json_t *series_json(const struct series *s, unsigned int rounds, const double *sorted)
 {
 	const struct frame_result *sum = &s->sum;
 	json_t *each = json_array();
 
 	for (unsigned int i = 0; i < rounds; i++)
-		json_array_append_new(each, json_real(s->mpps[i]));
+		json_array_append_new(each, json_real(s->mops[i]));
 	return json_pack(
-		"{s:f,s:f,s:f,s:o,s:f,s:f,s:I,s:I,s:I,s:I,s:I}", "mpps",
-		(sorted[(rounds - 1) / 2] + sorted[rounds / 2]) / 2, "min", sorted[0], "max",
-		sorted[rounds - 1], "rounds", each, "reply_share",
+		"{s:f,s:f,s:f,s:o,s:f,s:f,s:I,s:I,s:I,s:I,s:I}", "mpps", median(sorted, rounds),
+		"min", sorted[0], "max", sorted[rounds - 1], "rounds", each, "reply_share",
 		(double)sum->replies / sum->requests, "cpu_share", sum->seconds / sum->wall, "hits",
 		(json_int_t)sum->count[SINK_HIT], "misses", (json_int_t)sum->count[SINK_MISS],
 		"other", (json_int_t)sum->count[SINK_OTHER], "echoed",
 		(json_int_t)sum->count[SINK_ECHO], "wrong", (json_int_t)sum->count[SINK_WRONG]);
 }
 
-static int report(struct loop *l, enum frame_server server, const char *dist, struct ratio ratio,
-		  const struct series *s)
+/* The JSON row of a series says what it is and what was found. */
+static json_t *row_json(const struct series *s, const char *dist, const char *op, json_t *found)
+{
+	json_t *row = json_pack("{s:s,s:s,s:s,s:i,s:i,s:i}", "server",
+				frame_server_name(s->server), "distribution", dist, "op", op,
+				"key_size", (int)s->shape.key_size, "batch", (int)s->shape.batch,
+				"cpus", (int)s->shape.loops);
+
+	if (row && json_object_update(row, found)) {
+		json_decref(row);
+		row = NULL;
+	}
+	json_decref(found);
+	return row;
+}
+
+static void print_row(const struct series *s, const char *dist, const char *op,
+		      const double *sorted, unsigned int rounds)
+{
+	printf("%-13s %-10s %-5s %4u %3u %4u %8.3f %8.3f %8.3f %8.2f %8.2f %8.2f\n",
+	       frame_server_name(s->server), dist, op, s->shape.key_size, s->shape.batch,
+	       s->shape.loops, median(sorted, rounds), sorted[0], sorted[rounds - 1],
+	       100.0 * s->sum.replies / s->sum.requests,
+	       100.0 * s->sum.count[SINK_HIT] / s->sum.requests,
+	       100.0 * s->sum.seconds / s->sum.wall);
+	fflush(stdout);
+}
+
+static int report(struct loop *l, const struct series *s, const char *dist, struct ratio ratio)
 {
 	unsigned int rounds = l->o->rounds;
 	double sorted[1000]; /* the greatest --rounds */
 	char buf[32];
+	const char *op = ratio_name(ratio, buf, sizeof(buf));
 	json_t *row;
 
-	memcpy(sorted, s->mpps, rounds * sizeof(*sorted));
+	memcpy(sorted, s->mops, rounds * sizeof(*sorted));
 	qsort(sorted, rounds, sizeof(*sorted), compare);
-	row = series_json(s, rounds, sorted);
-	if (!row || json_object_set_new(row, "server", json_string(frame_server_name(server))) ||
-	    json_object_set_new(row, "distribution", json_string(dist)) ||
-	    json_object_set_new(row, "op", json_string(ratio_name(ratio, buf, sizeof(buf))))) {
-		json_decref(row);
-		say("out of memory");
-		return -ENOMEM;
-	}
+	row = row_json(s, dist, op, series_json(s, rounds, sorted));
+	if (!row || json_array_append_new(l->results, row))
+		return out_of_memory();
 	if (!l->o->json)
-		printf("%-13s %-10s %-5s %7.3f %7.3f %7.3f %8.2f %8.2f %8.2f\n",
-		       frame_server_name(server), dist, ratio_name(ratio, buf, sizeof(buf)),
-		       json_real_value(json_object_get(row, "mpps")), sorted[0], sorted[rounds - 1],
-		       100.0 * s->sum.replies / s->sum.requests,
-		       100.0 * s->sum.count[SINK_HIT] / s->sum.requests,
-		       100.0 * s->sum.seconds / s->sum.wall);
-	fflush(stdout);
-	return json_array_append_new(l->results, row) ? -ENOMEM : 0;
+		print_row(s, dist, op, sorted, rounds);
+	return 0;
 }
 
-/* All servers, turn by turn, with one table. */
+/* All series, turn by turn, with one table. */
 static int run_table(struct loop *l, unsigned int d, unsigned int ratio)
 {
-	struct series series[SERVERS] = { 0 };
 	const struct options *o = l->o;
 	int err = 0;
 
 	generator_fill(&l->generator, &o->dist[d], o->ratio[ratio]);
-	for (unsigned int i = 0; i < o->servers; i++) {
-		series[i].mpps = calloc(o->rounds, sizeof(double));
-		if (!series[i].mpps) {
-			say("out of memory");
-			err = -ENOMEM;
-		}
-	}
+	for (unsigned int i = 0; i < l->series_count; i++)
+		l->series[i].sum = (struct frame_result){ 0 };
 	for (unsigned int round = 0; round < o->rounds && !err; round++) {
 		if (!o->quiet)
 			fprintf(stderr, "%s, %u SET : %u GET, round %u of %u\n", o->dist_name[d],
 				o->ratio[ratio].set, o->ratio[ratio].get, round + 1, o->rounds);
-		for (unsigned int i = 0; i < o->servers && !err; i++)
-			err = measure(l, o->server[i], round, &series[i]);
+		for (unsigned int i = 0; i < l->series_count && !err; i++)
+			err = measure(l, &l->series[i], round);
 	}
-	for (unsigned int i = 0; i < o->servers; i++) {
-		if (!err)
-			err = report(l, o->server[i], o->dist_name[d], o->ratio[ratio], &series[i]);
-		free(series[i].mpps);
-	}
+	for (unsigned int i = 0; i < l->series_count && !err; i++)
+		err = report(l, &l->series[i], o->dist_name[d], o->ratio[ratio]);
 	return err;
 }
 
 static int run_all(struct loop *l)
 {
 	const struct options *o = l->o;
-	int err = 0;
+	int err = check_series(l);
 
-	for (unsigned int i = 0; i < o->servers && !err; i++) {
-		if (o->server[i] != SERVER_ECHO)
-			err = check_keys(l, o->server[i]);
-	}
 	if (!err && !o->json)
-		printf("%-13s %-10s %-5s %7s %7s %7s %8s %8s %8s\n", "server", "keys", "op", "Mpps",
-		       "min", "max", "replies%", "hits%", "cpu%");
+		printf("%-13s %-10s %-5s %4s %3s %4s %8s %8s %8s %8s %8s %8s\n", "server", "keys",
+		       "op", "size", "ops", "cpus", "Mops", "min", "max", "replies%", "hits%",
+		       "cpu%");
 	for (unsigned int d = 0; d < o->dists && !err; d++) {
 		for (unsigned int r = 0; r < o->ratios && !err; r++)
 			err = run_table(l, d, r);
@@ -321,6 +410,8 @@ int frames_run(struct options *o)
 	if (!err)
 		err = open_servers(&l);
 	if (!err)
+		err = make_series(&l);
+	if (!err)
 		err = run_all(&l);
 	if (!err && o->json)
 		err = print_json(&l);
@@ -329,6 +420,7 @@ int frames_run(struct options *o)
 	for (int i = 0; i < SERVERS; i++)
 		baseline_close(&l.baseline[i]);
 	generator_close(&l.generator);
+	free_series(&l);
 	json_decref(l.results);
 	if (err == -EINTR)
 		say("interrupted");

@@ -5,10 +5,11 @@
  * it writes every byte of a request; XDP_TX then sends the frame out of the
  * client's veth.  Recycled frames keep the length that the server gave them, too,
  * unless this program changes its own view of it: so frames come with FRAME_ROOM
- * bytes, and each is cut to its length.  The keys come from a table that user space fills, so that
- * a draw costs one load whatever the distribution is.
+ * bytes, and each is cut to its length.  The keys come from a table that user space
+ * fills, so that a draw costs one load whatever the distribution is.
  */
 #include <linux/bpf.h>
+#include <stdbool.h>
 #include <bpf/bpf_helpers.h>
 
 #include "frame.h"
@@ -22,10 +23,8 @@ struct {
 	__type(value, __u64);
 } table SEC(".maps");
 
-/* Requests with all that does not vary, and the sums of their UDP checksum over it. */
-__u64 get_template[FRAME_SET_BYTES / 8 + 1];
-__u64 set_template[FRAME_SET_BYTES / 8 + 1];
-__u64 get_sum, set_sum;
+/* What is sent: [0] GETs, [1] SETs. */
+struct generator_template request[2] FRAME_LINE;
 
 /* Entries in use: a run starts over when it has sent so many. */
 __u64 table_used = FRAME_TABLE_SIZE;
@@ -48,62 +47,81 @@ static __always_inline __u16 checksum(__u64 sum)
 	return folded ? folded : 0xffff; /* 0 would say "no checksum" */
 }
 
-static __always_inline int write_get(struct xdp_md *ctx, __u64 digits)
+/* The next entry of this CPU; 0, which is no digits, if there is none. */
+static __always_inline __u64 draw(__u32 cpu)
 {
-	void *data;
-
-	if (bpf_xdp_adjust_tail(ctx, FRAME_GET_BYTES - FRAME_ROOM))
-		return XDP_ABORTED;
-	data = (void *)(long)ctx->data;
-	if (data + FRAME_GET_BYTES > (void *)(long)ctx->data_end)
-		return XDP_ABORTED;
-#pragma unroll
-	for (int i = 0; i < FRAME_GET_BYTES / 8; i++)
-		FRAME_U64(data, 8 * i) = get_template[i];
-	FRAME_U64(data, FRAME_ID) = digits;
-	FRAME_U64(data, FRAME_KEY + FRAME_DIGITS) = digits;
-	FRAME_U16(data, FRAME_UDP + 6) = checksum(get_sum + 2 * sum16(digits));
-	return XDP_TX;
-}
-
-static __always_inline int write_set(struct xdp_md *ctx, __u64 digits)
-{
-	void *data;
-
-	if (bpf_xdp_adjust_tail(ctx, FRAME_SET_BYTES - FRAME_ROOM))
-		return XDP_ABORTED;
-	data = (void *)(long)ctx->data;
-	if (data + FRAME_SET_BYTES > (void *)(long)ctx->data_end)
-		return XDP_ABORTED;
-#pragma unroll
-	for (int i = 0; i < FRAME_SET_BYTES / 8; i++)
-		FRAME_U64(data, 8 * i) = set_template[i];
-	FRAME_U16(data, FRAME_SET_BYTES - 2) = set_template[FRAME_SET_BYTES / 8];
-	FRAME_U64(data, FRAME_ID) = digits;
-	FRAME_U64(data, FRAME_KEY + FRAME_DIGITS) = digits;
-	FRAME_U64(data, FRAME_REQUEST_VALUE + FRAME_DIGITS) = digits;
-	FRAME_U16(data, FRAME_UDP + 6) = checksum(set_sum + 3 * sum16(digits));
-	return XDP_TX;
-}
-
-SEC("xdp")
-int generator(struct xdp_md *ctx)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
 	__u32 slot;
 	__u64 *digits;
 
-	if (cpu >= FRAME_CPUS)
-		return XDP_ABORTED;
 	if (line[cpu].position >= table_used)
 		line[cpu].position = 0;
 	slot = line[cpu].position++;
 	digits = bpf_map_lookup_elem(&table, &slot);
+	return digits ? *digits : 0;
+}
+
+/* Copies the template, up to a block too much: what is behind the request is cut off later. */
+static __always_inline bool copy_template(void *data, void *end, const struct generator_template *t)
+{
+	for (__u32 i = 0; i < FRAME_BLOCKS && i * FRAME_BLOCK < t->bytes; i++) {
+		void *to = data + i * FRAME_BLOCK;
+
+		if (to + FRAME_BLOCK > end)
+			return false;
+#pragma unroll
+		for (int j = 0; j < FRAME_BLOCK / 8; j++)
+			FRAME_U64(to, 8 * j) = t->frame[i][j];
+	}
+	return true;
+}
+
+/* Stores the digits at a place that varies.  Returns their sum, or 0 beyond the frame. */
+static __always_inline __u64 put_digits(void *data, void *end, __u32 at, __u64 digits)
+{
+	void *to = data + (at & 0x7ff);
+
+	if (to + 8 > end)
+		return 0;
+	FRAME_U64(to, 0) = digits;
+	return sum16(digits);
+}
+
+static __always_inline int write_request(struct xdp_md *ctx, const struct generator_template *t,
+					 __u32 cpu, __u64 digits)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 at = FRAME_KEY + FRAME_DIGITS;
+	__u64 id = 0, sum = t->sum;
+
+	if (data + FRAME_GET_BYTES > end || !copy_template(data, end, t))
+		return XDP_ABORTED;
+	for (__u32 i = 0; i < FRAME_OPS_MAX && i < t->ops; i++, at += t->op_bytes) {
+		if (i)
+			digits = draw(cpu) & ~FRAME_SET_BIT;
+		sum += put_digits(data, end, at, digits);
+		if (t->value)
+			sum += put_digits(data, end, at + t->value, digits);
+		id += digits;
+	}
+	FRAME_U64(data, FRAME_ID) = id;
+	FRAME_U16(data, FRAME_UDP + 6) = checksum(sum + sum16(id));
+	return bpf_xdp_adjust_tail(ctx, t->bytes - FRAME_ROOM) ? XDP_ABORTED : XDP_TX;
+}
+
+/* The first draw decides for the whole datagram whether it asks or sets. */
+SEC("xdp")
+int generator(struct xdp_md *ctx)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	__u64 digits;
+
+	if (cpu >= FRAME_CPUS)
+		return XDP_ABORTED;
+	digits = draw(cpu);
 	if (!digits)
 		return XDP_ABORTED;
-	if (*digits & FRAME_SET_BIT)
-		return write_set(ctx, *digits & ~FRAME_SET_BIT);
-	return write_get(ctx, *digits);
+	return write_request(ctx, &request[!!(digits & FRAME_SET_BIT)], cpu,
+			     digits & ~FRAME_SET_BIT);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

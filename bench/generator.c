@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
+#include <linux/perf_event.h>
 #include <linux/udp.h>
 #include <pthread.h>
 #include <sched.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,10 +26,6 @@
 #include "bench/sink.skel.h"
 #include "ksoftirqd.h"
 #include "say.h"
-
-#define GENERATOR_PORT 40000
-#define FIRST_FRAMES   (1U << 15) /* of a run's first call, which tells how fast it goes */
-#define MOST_FRAMES    (1U << 28) /* a call */
 
 uint64_t frame_digits(uint32_t key)
 {
@@ -102,40 +100,70 @@ static void write_headers(uint8_t *frame, const struct bed *bed, uint16_t port, 
 	memcpy(frame + FRAME_UDP, &udp, sizeof(udp));
 }
 
-/* A request with zeros for digits; returns the sum that its UDP checksum starts from. */
-static uint64_t write_template(void *words, const struct bed *bed, uint16_t port, bool set)
+static void write_op(uint8_t *to, unsigned int key_size, bool set)
 {
-	uint32_t bytes = set ? FRAME_SET_BYTES : FRAME_GET_BYTES;
-	struct xkv_hdr hdr = { .magic = htons(XKV_MAGIC),
-			       .version = XKV_VERSION,
-			       .count = 1,
-			       .length = htons(bytes - FRAME_HDR) };
 	struct xkv_op op = { .opcode = set ? XKV_OP_SET : XKV_OP_GET,
-			     .key_len = FRAME_KEY_SIZE,
+			     .key_len = key_size,
 			     .value_len = htonl(set ? FRAME_VALUE_SIZE : 0) };
-	uint8_t *frame = words;
+	uint8_t *key = to + sizeof(op);
 
-	write_headers(frame, bed, port, bytes);
-	memcpy(frame + FRAME_HDR, &hdr, sizeof(hdr));
-	memcpy(frame + FRAME_OP, &op, sizeof(op));
-	memcpy(frame + FRAME_KEY, "key:0000", 8);
-	memset(frame + FRAME_KEY + FRAME_DIGITS, 0, 8);
+	memcpy(to, &op, sizeof(op));
+	memset(key, 0, XKV_PADDED(key_size));
+	memset(key + FRAME_KEY_SIZE, '-', key_size - FRAME_KEY_SIZE);
+	memcpy(key, "key:0000", 8);
 	if (set)
-		value_without_digits(frame + FRAME_REQUEST_VALUE);
-	/* The pseudo header: addresses (in the frame), protocol and length. */
-	return sum_words(frame + FRAME_IP + 12, bytes - FRAME_IP - 12) + htons(IPPROTO_UDP) +
-	       htons(bytes - FRAME_UDP);
+		value_without_digits(key + XKV_PADDED(key_size));
 }
 
-int generator_aim(struct generator *g, struct bed *bed)
+/* What a client that knows its server pads to: a third of the reply, rounded up. */
+static uint32_t padded_bytes(uint32_t length, unsigned int batch, bool set)
+{
+	uint32_t reply = sizeof(struct xkv_hdr) +
+			 batch * (sizeof(struct xkv_result) + (set ? 0 : FRAME_VALUE_SIZE));
+	uint32_t least = XKV_PADDED((reply + 2) / 3);
+
+	return length > least ? length : least;
+}
+
+static void write_template(struct generator_template *t, const struct bed *bed, uint16_t port,
+			   const struct shape *shape, bool set)
+{
+	uint32_t key_bytes = XKV_PADDED(shape->key_size);
+	uint32_t op_bytes = sizeof(struct xkv_op) + key_bytes + (set ? FRAME_VALUE_SIZE : 0);
+	struct xkv_hdr hdr = { .magic = htons(XKV_MAGIC),
+			       .version = XKV_VERSION,
+			       .count = shape->batch };
+	uint32_t length = sizeof(hdr) + shape->batch * op_bytes;
+	uint8_t *frame = (uint8_t *)t->frame;
+
+	hdr.length = htons(length);
+	*t = (struct generator_template){ .bytes = FRAME_HDR +
+						   padded_bytes(length, shape->batch, set),
+					  .ops = shape->batch,
+					  .op_bytes = op_bytes,
+					  .value = set ? key_bytes : 0 };
+	write_headers(frame, bed, port, t->bytes);
+	memcpy(frame + FRAME_HDR, &hdr, sizeof(hdr));
+	for (unsigned int i = 0; i < shape->batch; i++)
+		write_op(frame + FRAME_OP + i * op_bytes, shape->key_size, set);
+	/* The pseudo header: addresses (in the frame), protocol and length. */
+	t->sum = sum_words(frame + FRAME_IP + 12, t->bytes - FRAME_IP - 12) +
+		 htons(IPPROTO_UDP) + htons(t->bytes - FRAME_UDP);
+}
+
+void generator_shape(struct generator *g, const struct bed *bed, const struct shape *shape)
 {
 	uint16_t port = atoi(g->o->port);
 
-	g->skel->bss->get_sum = write_template(g->skel->bss->get_template, bed, port, false);
-	g->skel->bss->set_sum = write_template(g->skel->bss->set_template, bed, port, true);
-	return bed->client.attached_fd >= 0
-		       ? 0
-		       : bed_attach(&bed->client, bpf_program__fd(g->sink->progs.sink));
+	g->shape = *shape;
+	g->sink->bss->asked = shape->batch;
+	write_template(&g->skel->bss->request[0], bed, port, shape, false);
+	write_template(&g->skel->bss->request[1], bed, port, shape, true);
+}
+
+int generator_listen(struct generator *g, struct bed *bed)
+{
+	return bed->client.attached_fd >= 0 ? 0 : bed_attach(&bed->client, generator_sink_fd(g));
 }
 
 static int open_programs(struct generator *g)
@@ -203,10 +231,10 @@ void generator_fill(struct generator *g, const struct dist *dist, struct ratio r
 	rewind_table(g, FRAME_TABLE_SIZE);
 }
 
-void generator_sequence(struct generator *g, uint32_t first, uint32_t count, bool set)
+void generator_sequence(struct generator *g, uint32_t first, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
-		g->table[i] = frame_digits(first + i) | (set ? FRAME_SET_BIT : 0);
+		g->table[i] = frame_digits(first + i);
 	rewind_table(g, count);
 }
 
@@ -222,9 +250,8 @@ struct runner {
 	pthread_t thread;
 	pthread_barrier_t *start;
 	unsigned int cpu;
-	uint64_t frames; /* to send; 0: as `seconds` allow */
-	double seconds;
-	uint64_t sent;
+	int task_clock;  /* see open_task_clock() */
+	uint32_t frames; /* to send */
 	double cpu_time, wall;
 	int err;
 };
@@ -237,18 +264,16 @@ static double clock_seconds(clockid_t clock)
 	return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-static int send_frames(struct runner *r, uint32_t frames)
+static int send_frames(const struct runner *r)
 {
 	static const uint8_t blank[FRAME_ROOM];
 	struct xdp_md ctx = { .data_end = FRAME_ROOM, .ingress_ifindex = r->bed->client.ifindex };
 	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = blank, .data_size_in = FRAME_ROOM,
-		    .ctx_in = &ctx, .ctx_size_in = sizeof(ctx), .repeat = frames,
+		    .ctx_in = &ctx, .ctx_size_in = sizeof(ctx), .repeat = r->frames,
 		    .flags = BPF_F_TEST_XDP_LIVE_FRAMES, .batch_size = r->g->o->frame_batch);
-	int err = bpf_prog_test_run_opts(bpf_program__fd(r->g->skel->progs.generator), &opts);
+	int err = bpf_prog_test_run_opts(generator_fd(r->g), &opts);
 
-	if (!err)
-		r->sent += frames;
-	else if (err != -EINTR)
+	if (err && err != -EINTR)
 		say("the kernel refused to run the generator: %s%s", strerror(-err),
 		    err == -EINVAL ? "; live frames need Linux 5.18" : "");
 	return err;
@@ -271,43 +296,39 @@ static int settle_on_cpu(const struct runner *r)
 	return bed_enter(&r->bed->client);
 }
 
+/*
+ * A clock that runs while this thread does, softirqs in it included: those are the loop, and
+ * CLOCK_THREAD_CPUTIME_ID leaves them out if the kernel was built with
+ * CONFIG_IRQ_TIME_ACCOUNTING.  -1 if there is no perf: then that one has to do.
+ */
+static int open_task_clock(void)
+{
+	struct perf_event_attr attr = { .type = PERF_TYPE_SOFTWARE,
+					.size = sizeof(attr),
+					.config = PERF_COUNT_SW_TASK_CLOCK };
+
+	return syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+}
+
 /* CPU time that the loop has used: of this thread and of the softirqs that the kernel moved away.
  */
-static double loop_seconds(unsigned int cpu)
+static double loop_seconds(const struct runner *r)
 {
-	return clock_seconds(CLOCK_THREAD_CPUTIME_ID) + ksoftirqd_seconds(cpu);
+	double thread = clock_seconds(CLOCK_THREAD_CPUTIME_ID);
+	uint64_t ns;
+
+	if (r->task_clock >= 0 && read(r->task_clock, &ns, sizeof(ns)) == sizeof(ns))
+		thread = ns * 1e-9;
+	return thread + ksoftirqd_seconds(r->cpu);
 }
 
-/*
- * How many frames the next call gets, 0 if the run is over.  A call sleeps for an
- * RCU grace period at its end (20 ms and more), so calls are few and long; the
- * time that counts is CPU time, which leaves the sleep out.
- */
-static uint32_t next_frames(const struct runner *r, double used)
-{
-	double frames = FIRST_FRAMES;
-
-	if (r->frames)
-		frames = r->frames - r->sent;
-	else if (used > 0)
-		frames = r->seconds > used ? (r->seconds - used) * r->sent / used : 0;
-	if (!r->frames && frames < FIRST_FRAMES)
-		return 0;
-	return frames < MOST_FRAMES ? frames : MOST_FRAMES;
-}
-
+/* A call sleeps for an RCU grace period at its end, 20 ms and more: CPU time leaves that out. */
 static void run_loop(struct runner *r)
 {
-	double cpu = loop_seconds(r->cpu), wall = clock_seconds(CLOCK_MONOTONIC);
+	double cpu = loop_seconds(r), wall = clock_seconds(CLOCK_MONOTONIC);
 
-	while (!r->err) {
-		uint32_t frames = next_frames(r, r->cpu_time);
-
-		if (!frames)
-			break;
-		r->err = interrupted ? -EINTR : send_frames(r, frames);
-		r->cpu_time = loop_seconds(r->cpu) - cpu;
-	}
+	r->err = interrupted ? -EINTR : send_frames(r);
+	r->cpu_time = loop_seconds(r) - cpu;
 	r->wall = clock_seconds(CLOCK_MONOTONIC) - wall;
 }
 
@@ -316,13 +337,26 @@ static void *runner_main(void *arg)
 	struct runner *r = arg;
 
 	r->err = settle_on_cpu(r);
+	r->task_clock = open_task_clock();
 	pthread_barrier_wait(r->start);
 	if (!r->err)
 		run_loop(r);
+	if (r->task_clock >= 0)
+		close(r->task_clock);
 	return NULL;
 }
 
-static void read_sink(const struct generator *g, uint64_t count[SINK_COUNTS])
+int generator_fd(const struct generator *g)
+{
+	return bpf_program__fd(g->skel->progs.generator);
+}
+
+int generator_sink_fd(const struct generator *g)
+{
+	return bpf_program__fd(g->sink->progs.sink);
+}
+
+void generator_counts(const struct generator *g, uint64_t count[SINK_COUNTS])
 {
 	memset(count, 0, SINK_COUNTS * sizeof(*count));
 	for (unsigned int cpu = 0; cpu < FRAME_CPUS; cpu++) {
@@ -337,7 +371,7 @@ static uint64_t replies_since(const struct generator *g, const uint64_t before[S
 {
 	uint64_t now[SINK_COUNTS];
 
-	read_sink(g, now);
+	generator_counts(g, now);
 	out->replies = 0;
 	for (int i = 0; i < SINK_COUNTS; i++) {
 		out->count[i] = now[i] - before[i];
@@ -369,38 +403,37 @@ static int collect(struct runner *runner, unsigned int cpus, struct frame_result
 		pthread_join(runner[i].thread, NULL);
 		if (runner[i].err && !err)
 			err = runner[i].err;
-		out->requests += runner[i].sent;
+		out->requests += (uint64_t)runner[i].frames * runner[i].g->shape.batch;
 		out->seconds += runner[i].cpu_time / cpus;
 		out->wall += runner[i].wall / cpus;
 	}
 	return err;
 }
 
-int generator_run(struct generator *g, const struct bed *bed, uint64_t frames, double seconds,
+int generator_run(struct generator *g, const struct bed *bed, uint32_t frames,
 		  struct frame_result *out)
 {
 	struct runner runner[OPTIONS_MAX_CPUS];
-	unsigned int cpus = frames ? 1 : g->o->cpus;
+	unsigned int loops = g->shape.loops;
 	uint64_t before[SINK_COUNTS];
 	pthread_barrier_t start;
 	int err;
 
 	*out = (struct frame_result){ 0 };
-	read_sink(g, before);
-	pthread_barrier_init(&start, NULL, cpus);
-	for (unsigned int i = 0; i < cpus; i++) {
+	generator_counts(g, before);
+	pthread_barrier_init(&start, NULL, loops);
+	for (unsigned int i = 0; i < loops; i++) {
 		runner[i] = (struct runner){ .g = g,
 					     .bed = bed,
 					     .start = &start,
 					     .cpu = g->o->cpu[i],
-					     .frames = frames,
-					     .seconds = seconds };
+					     .frames = frames };
 		if (pthread_create(&runner[i].thread, NULL, runner_main, &runner[i])) {
 			say("cannot start a thread: %s", strerror(errno));
 			exit(1); /* the others wait at the barrier for ever */
 		}
 	}
-	err = collect(runner, cpus, out);
+	err = collect(runner, loops, out);
 	pthread_barrier_destroy(&start);
 	if (!err)
 		wait_for_replies(g, before, out);

@@ -167,18 +167,14 @@ def start_redis(stack, bed, port):
     return daemon
 
 
-def load_redis(bed, port, keys):
-    """Sets the keys that xkv-bench and `redis-benchmark -r` use: 16 bytes, values of 128."""
-    command = bed.inside("client", "redis-cli", "-h", SERVER_IP, "-p", port, "--pipe")
-    value = b"x" * 128
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as pipe:
-        for first in range(0, keys, 10000):
-            pipe.stdin.write(b"".join(
-                b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%012d\r\n$128\r\n%s\r\n" % (n, value)
-                for n in range(first, min(first + 10000, keys))))
-        pipe.stdin.close()
-    count = run(*bed.inside("client", "redis-cli", "-h", SERVER_IP, "-p", port, "dbsize"))
-    if pipe.returncode != 0 or int(count.split()[-1]) != keys:
+def load_redis(bed, port, keys, *sizes):
+    """Sets what `xkv-bench --load-only` sets with the same options."""
+    commands = [BUILD / "xkv-bench", "--resp", "--keys", str(keys), *sizes]
+    pipe = bed.inside("client", "redis-cli", "-h", SERVER_IP, "-p", port, "--pipe")
+    with subprocess.Popen(commands, stdout=subprocess.PIPE) as source:
+        done = subprocess.run(pipe, stdin=source.stdout, stdout=subprocess.DEVNULL, check=False)
+    count = bed.client("redis-cli", "-h", SERVER_IP, "-p", port, "dbsize")
+    if source.returncode or done.returncode or int(count.split()[-1]) != keys:
         die(f"redis holds {count.strip()} of {keys} keys after loading")
 
 

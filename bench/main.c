@@ -10,6 +10,7 @@
 #include "frames.h"
 #include "load.h"
 #include "options.h"
+#include "resp.h"
 #include "say.h"
 
 static void on_signal(int sig)
@@ -36,7 +37,7 @@ int main(int argc, char **argv)
 	if (ret)
 		return ret < 0 ? 2 : 0;
 	catch_signals();
-	ret = o.frames ? frames_run(&o) : load_run(&o);
+	ret = o.frames ? frames_run(&o) : o.resp ? resp_print(&o) : load_run(&o);
 	options_free(&o);
 	if (fflush(stdout)) {
 		say("cannot write the results to standard output");

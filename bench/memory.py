@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Memory per entry, xkv beside Redis: one million entries with keys of 16 and values of 128 bytes.
+"""Memory per entry, xkv beside Redis, one million entries of two kinds: keys of 16 and values of
+128 bytes, and sizes as in Facebook's ETC pool (keys of 20 to 45 bytes, values generalized Pareto).
 
-xkv's memory is the kernel's, and is taken from it twice: by what each BPF map says it holds, and by what
-the machine has less of afterwards (MemAvailable), which has to agree. Redis' is the growth of its RSS.
-Both are growth from the running, empty server to the loaded one; what the empty one takes is shown
-beside. Results go to build/bench-memory.json.
+xkv's memory is the kernel's, and is taken from it twice: by what each BPF map says it holds, and by
+what the machine has less of afterwards (MemAvailable), which has to agree. Redis' is the growth of its
+RSS over the same keys and values. Both are growth from the running, empty server to the loaded one,
+but tables that xkvd makes for max-keys entries count as if they had grown: they are there for the
+entries, whenever they were made. What else the empty one takes is shown beside. Results go to
+build/bench-memory.json.
 """
 import argparse
 import json
@@ -15,18 +18,26 @@ from harness import (BUILD, Bed, die, load_redis, machine, prepare, run, start_r
                      write_json)
 
 REDIS_PORT = 6380
-# What the bytes of a map are for; a note for those whose parts are known.
-NOTES = {
-    "xkv_index": "element: 96-byte allocation = 48 of the kernel's HASH + 8 fingerprint + 8 reference + 24 "
-                 "readable key head, 8 unused; 8 of the allocator's list; bucket: 16",
-    "xkv_near": "cache in front of the index: 8 a key",
-    "pages": "slot: 24 header + 16 key + 128 value, what its size class adds, and the last page's rest",
+TABLES = ("xkv_index", "xkv_near")  # sized by max-keys
+SLOT_HEADER = 24  # struct xkv_slot of bpf/layout.h
+
+
+def etc_value_mean(scale=214.476, shape=0.348238, most=1400):
+    """Of a generalized Pareto distribution that ends at `most`, rounded up: xkv-bench's `etc`."""
+    return scale / (1 - shape) * (1 - (1 + shape * most / scale) ** (1 - 1 / shape)) + 0.5
+
+
+# What is loaded: xkv-bench's options, and the mean sizes of key and value.
+MIXES = {
+    "fixed": (("--key-size", "16", "--value-size", "128"), 16, 128),
+    "etc": (("--key-size", "etc", "--value-size", "etc"), 32.5, etc_value_mean()),
 }
 
 
 def parse_args():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("--keys", type=int, default=1000000)
+    parser.add_argument("--mix", choices=MIXES, help="only this one; default: both")
     parser.add_argument("--output", default=BUILD / "bench-memory.json", type=type(BUILD))
     return parser.parse_args()
 
@@ -70,7 +81,7 @@ def settle():
         control.write("3\n")
 
 
-def measure_xkv(keys):
+def measure_xkv(keys, sizes):
     with ExitStack() as stack:
         bed = Bed(stack, "memory")
         settle()
@@ -78,7 +89,7 @@ def measure_xkv(keys):
         daemon = start_xkvd(stack, bed, "--max-keys", max(keys, 1 << 20))
         settle()
         empty, empty_free, empty_rss = by_group(maps(), before), meminfo(), status(daemon.pid, "RssAnon")
-        bed.bench("--load-only", "--keys", keys)
+        bed.bench("--load-only", "--keys", keys, *sizes)
         settle()
         full, full_free, full_rss = by_group(maps(), before), meminfo(), status(daemon.pid, "RssAnon")
     return {
@@ -94,36 +105,69 @@ def measure_xkv(keys):
     }
 
 
-def measure_redis(keys):
+def measure_redis(keys, sizes):
     with ExitStack() as stack:
         bed = Bed(stack, "memory")
         daemon = start_redis(stack, bed, REDIS_PORT)
         settle()
         empty, free = status(daemon.pid, "VmRSS"), meminfo()
-        load_redis(bed, REDIS_PORT, keys)
+        load_redis(bed, REDIS_PORT, keys, *sizes)
         settle()
         full, full_free = status(daemon.pid, "VmRSS"), meminfo()
     return {"rss_growth": full - empty, "rss_total": full,
             "available_growth": free["MemAvailable"] - full_free["MemAvailable"]}
 
 
-def show(result, keys):
+def per_entry(xkv, keys, key_size, value_size):
+    """{part: bytes an entry}: what each byte of an entry is for."""
+    parts = {name: (size["loaded"] - (0 if name in TABLES else size["empty"])) / keys
+             for name, size in xkv["parts"].items()}
+    pages = parts.pop("pages")
+    process = (xkv["process"]["loaded"] - xkv["process"]["empty"]) / keys
+    return {"key": key_size, "value": value_size, "slot header": SLOT_HEADER,
+            "rest of the pages": pages - key_size - value_size - SLOT_HEADER,
+            **parts, "process of xkvd": process}
+
+
+def compare(keys, mix):
+    """One mix in both servers."""
+    sizes, key_size, value_size = MIXES[mix]
+    # Redis first: its memory is free when it has ended, that of BPF maps some time later.
+    step(f"Redis: {keys:,} entries, {mix}")
+    redis = measure_redis(keys, sizes)
+    step(f"xkv: {keys:,} entries, {mix}")
+    xkv = measure_xkv(keys, sizes)
+    parts = per_entry(xkv, keys, key_size, value_size)
+    total = xkv["maps_total"] + xkv["process"]["loaded"]
+    growth = xkv["maps_growth"] + xkv["process"]["loaded"] - xkv["process"]["empty"]
+    return {
+        "xkv": xkv, "redis": redis,
+        "per_entry": {name: round(size, 2) for name, size in parts.items()},
+        "xkv_bytes": round(sum(parts.values()), 2), "xkv_bytes_total": round(total / keys, 2),
+        "xkv_bytes_growth": round(growth / keys, 2),
+        "redis_bytes": round(redis["rss_growth"] / keys, 2),
+        "ratio": round(sum(parts.values()) * keys / redis["rss_growth"], 4),
+        "ratio_growth": round(growth / redis["rss_growth"], 4),
+        "ratio_total": round(total / redis["rss_total"], 4),
+        "ratio_available": round(xkv["available_growth"] / redis["available_growth"], 4),
+    }
+
+
+def show(result, mix, keys):
     xkv, redis = result["xkv"], result["redis"]
-    print(f"{'bytes an entry':28} {'loaded':>8} {'growth':>8}")
-    for name, size in xkv["parts"].items():
-        growth = size["loaded"] - size["empty"]
-        if size["loaded"] / keys >= 0.05:
-            print(f"  {name:26} {size['loaded'] / keys:8.1f} {growth / keys:8.1f}  {NOTES.get(name, '')}")
-    process = xkv["process"]
-    print(f"  {'xkvd (process)':26} {process['loaded'] / keys:8.1f} "
-          f"{(process['loaded'] - process['empty']) / keys:8.1f}  not counting the maps it has mapped")
-    print(f"{'xkv, maps and process':28} {result['xkv_bytes_total']:8.1f} {result['xkv_bytes']:8.1f}")
-    print(f"{'xkv, less MemAvailable':28} {xkv['available_total'] / keys:8.1f} "
-          f"{xkv['available_growth'] / keys:8.1f}")
-    print(f"{'Redis, RSS':28} {redis['rss_total'] / keys:8.1f} {result['redis_bytes']:8.1f}")
-    print(f"xkv takes {result['ratio']:.2f} times the memory of Redis by growth, "
-          f"{result['ratio_total']:.2f} times with everything that it holds, and "
-          f"{result['ratio_available']:.2f} times by what the machine has less of")
+    print(f"{'bytes an entry, ' + mix:32} {'':>8}")
+    for name, size in result["per_entry"].items():
+        if abs(size) >= 0.05:
+            print(f"  {name:30} {size:8.1f}")
+    for name, size in (("xkv", result["xkv_bytes"]),
+                       ("  without the tables made at start", result["xkv_bytes_growth"]),
+                       ("  with all that is there at start", result["xkv_bytes_total"]),
+                       ("  growth by MemAvailable", xkv["available_growth"] / keys),
+                       ("Redis, growth of RSS", result["redis_bytes"]),
+                       ("  with all that is there at start", redis["rss_total"] / keys)):
+        print(f"{name:34} {size:6.1f}")
+    print(f"xkv takes {result['ratio']:.2f} times the memory of Redis ({result['ratio_growth']:.2f} "
+          f"by growth alone, {result['ratio_total']:.2f} with all that is there at start)")
 
 
 def main():
@@ -131,24 +175,11 @@ def main():
     if args.keys < 1000:
         die("--keys: too few to divide by")
     prepare()
-    keys = args.keys
-    # Redis first: its memory is free when it has ended, that of BPF maps some time later.
-    step(f"Redis: {keys:,} entries")
-    redis = measure_redis(keys)
-    step(f"xkv: {keys:,} entries")
-    xkv = measure_xkv(keys)
-    process = xkv["process"]
-    total = xkv["maps_total"] + process["loaded"]
-    growth = xkv["maps_growth"] + process["loaded"] - process["empty"]
-    result = {
-        "keys": keys, "xkv": xkv, "redis": redis, "machine": machine(),
-        "xkv_bytes": round(growth / keys, 2), "xkv_bytes_total": round(total / keys, 2),
-        "redis_bytes": round(redis["rss_growth"] / keys, 2),
-        "ratio": round(growth / redis["rss_growth"], 4),
-        "ratio_total": round(total / redis["rss_total"], 4),
-        "ratio_available": round(xkv["available_growth"] / redis["available_growth"], 4),
-    }
-    show(result, keys)
+    result = {"keys": args.keys, "machine": machine()}
+    for mix in [args.mix] if args.mix else MIXES:
+        found = compare(args.keys, mix)
+        show(found, mix, args.keys)
+        result.update(found if mix == "fixed" else {mix: found})
     write_json(args.output, result)
 
 

@@ -109,6 +109,33 @@ static int add_dist(struct options *o, const char *text)
 	return 0;
 }
 
+static int parse_sizes(const char *name, const char *text, unsigned int min, unsigned int max,
+		       const struct sizes *etc, struct sizes *out)
+{
+	char err[160];
+
+	if (!sizes_parse(out, text, min, max, etc, err, sizeof(err)))
+		return 0;
+	say("%s %s", name, err);
+	return -EINVAL;
+}
+
+static int add_key_size(struct options *o, const char *text)
+{
+	return parse_sizes("--key-size", text, 8, XKV_KEY_MAX, &sizes_etc_key,
+			   &o->key_size[o->key_sizes++]);
+}
+
+static int add_batch(struct options *o, const char *text)
+{
+	return parse_uint("--batch", text, 1, 60, &o->batch[o->batches++]);
+}
+
+static int add_loops(struct options *o, const char *text)
+{
+	return parse_uint("--loops", text, 1, OPTIONS_MAX_CPUS, &o->loops[o->loop_counts++]);
+}
+
 static int add_server(struct options *o, const char *text)
 {
 	for (int i = 0; i < SERVERS; i++) {
@@ -162,9 +189,9 @@ static int parse_list(struct options *o, const char *name, const char *text, uns
 /* clang-format off */
 enum {
 	OPT_SECONDS = 256, OPT_KEYS, OPT_KEY_SIZE, OPT_VALUE_SIZE, OPT_RATIO, OPT_DISTRIBUTION,
-	OPT_SEED, OPT_LOAD, OPT_NO_LOAD, OPT_LOAD_ONLY, OPT_TOKEN, OPT_TIMEOUT, OPT_BATCH, OPT_PAD,
-	OPT_VERIFY, OPT_JSON, OPT_QUIET, OPT_FRAMES, OPT_SERVER, OPT_BED, OPT_BASE_BED,
-	OPT_ROUNDS, OPT_FRAME_BATCH, OPT_CPUS, OPT_HELP, OPT_VERSION,
+	OPT_SEED, OPT_LOAD, OPT_NO_LOAD, OPT_LOAD_ONLY, OPT_RESP, OPT_TOKEN, OPT_TIMEOUT,
+	OPT_BATCH, OPT_PAD, OPT_VERIFY, OPT_JSON, OPT_QUIET, OPT_FRAMES, OPT_SERVER, OPT_BED,
+	OPT_BASE_BED, OPT_ROUNDS, OPT_FRAME_BATCH, OPT_CPUS, OPT_LOOPS, OPT_HELP, OPT_VERSION,
 };
 /* clang-format on */
 
@@ -184,6 +211,7 @@ static const struct option long_options[] = {
 	{ "load", no_argument, NULL, OPT_LOAD },
 	{ "no-load", no_argument, NULL, OPT_NO_LOAD },
 	{ "load-only", no_argument, NULL, OPT_LOAD_ONLY },
+	{ "resp", no_argument, NULL, OPT_RESP },
 	{ "token", required_argument, NULL, OPT_TOKEN },
 	{ "timeout", required_argument, NULL, OPT_TIMEOUT },
 	{ "batch", required_argument, NULL, OPT_BATCH },
@@ -198,6 +226,7 @@ static const struct option long_options[] = {
 	{ "rounds", required_argument, NULL, OPT_ROUNDS },
 	{ "frame-batch", required_argument, NULL, OPT_FRAME_BATCH },
 	{ "cpus", required_argument, NULL, OPT_CPUS },
+	{ "loops", required_argument, NULL, OPT_LOOPS },
 	{ "help", no_argument, NULL, OPT_HELP },
 	{ "version", no_argument, NULL, OPT_VERSION },
 	{ 0 },
@@ -214,14 +243,15 @@ static void print_help(void)
 	     "  -n, --requests N         operations; default: as many as --seconds allows\n"
 	     "      --seconds S          default 10, or no limit with -n\n"
 	     "      --keys N             default 1000000\n"
-	     "      --key-size B         8 to 250, default 16\n"
-	     "      --value-size B       0 to 1400, default 128\n"
+	     "      --key-size B         8 to 250 (16), a range as 20-45, or etc\n"
+	     "      --value-size B       0 to 1400 (128), a range, or etc\n"
 	     "      --ratio SET:GET      default 0:1\n"
 	     "      --distribution D     uniform (default), zipf:0.99 or hot:2000\n"
 	     "      --batch N            operations in a datagram, default 1\n"
 	     "      --pad BYTES          pad requests to this size, default 0: as the server asks\n"
 	     "      --load, --no-load    set every key first; default: if there are GETs\n"
 	     "      --load-only          set every key and stop\n"
+	     "      --resp               print these SETs instead, for redis-cli --pipe\n"
 	     "      --verify             check the content of every value\n"
 	     "      --timeout MS         wait for a reply, default 1000\n"
 	     "      --token HEX          client token, 32 digits\n"
@@ -229,7 +259,7 @@ static void print_help(void)
 	     "      --json               results as one JSON object on standard output\n"
 	     "      --quiet              no progress line\n"
 	     "Frame loop: live frames through scripts/testbed.sh's bed, as root:\n"
-	     "      --frames             --ratio and --distribution may be lists: 0:1,1:0\n"
+	     "      --frames             ratio, distribution, batch, key-size may be lists\n"
 	     "      --server LIST        echo, thesis, thesis-nopre, attached (default)\n"
 	     "      --bed NAME           the bed, default xkv\n"
 	     "      --base-bed NAME      bed for echo and thesis, default: the same\n"
@@ -237,6 +267,7 @@ static void print_help(void)
 	     "      --seconds S          per measurement, default 0.5\n"
 	     "      --frame-batch N      frames in flight, 1 to 256, default 64\n"
 	     "      --cpus LIST          one loop on each, default 0\n"
+	     "      --loops LIST         so many of them at once, in turns; default: all\n"
 	     "See xkv-bench(1).");
 }
 
@@ -248,9 +279,11 @@ static void set_defaults(struct options *o)
 		.clients = 1,
 		.threads = 1,
 		.keys = 1000000,
-		.key_size = 16,
-		.value_size = 128,
-		.batch = 1,
+		.key_size = { { .min = 16, .max = 16 } },
+		.key_sizes = 1,
+		.value_size = { .min = 128, .max = 128 },
+		.batch = { 1 },
+		.batches = 1,
 		.timeout_ms = 1000,
 		.seed = 1,
 		.bed = "xkv",
@@ -282,6 +315,8 @@ static int parse_frame_option(struct options *o, int opt, const char *arg)
 		return parse_uint("--frame-batch", arg, 1, 256, &o->frame_batch);
 	case OPT_CPUS:
 		return parse_list(o, "--cpus", arg, OPTIONS_MAX_CPUS, &o->cpus, add_cpu);
+	case OPT_LOOPS:
+		return parse_list(o, "--loops", arg, OPTIONS_MAX_LIST, &o->loop_counts, add_loops);
 	default:
 		return -EINVAL;
 	}
@@ -300,9 +335,10 @@ static int parse_workload_option(struct options *o, int opt, const char *arg)
 		o->keys = n;
 		return 0;
 	case OPT_KEY_SIZE:
-		return parse_uint("--key-size", arg, 8, XKV_KEY_MAX, &o->key_size);
+		return parse_list(o, "--key-size", arg, OPTIONS_MAX_LIST, &o->key_sizes,
+				  add_key_size);
 	case OPT_VALUE_SIZE:
-		return parse_uint("--value-size", arg, 0, 1400, &o->value_size);
+		return parse_sizes("--value-size", arg, 0, 1400, &sizes_etc_value, &o->value_size);
 	case OPT_RATIO:
 		return parse_list(o, "--ratio", arg, OPTIONS_MAX_LIST, &o->ratios, add_ratio);
 	case OPT_DISTRIBUTION:
@@ -310,7 +346,7 @@ static int parse_workload_option(struct options *o, int opt, const char *arg)
 	case OPT_SEED:
 		return parse_number("--seed", arg, 0, UINT64_MAX, &o->seed);
 	case OPT_BATCH:
-		return parse_uint("--batch", arg, 1, 60, &o->batch);
+		return parse_list(o, "--batch", arg, OPTIONS_MAX_LIST, &o->batches, add_batch);
 	case OPT_PAD:
 		return parse_uint("--pad", arg, 0, XKV_PAYLOAD_MAX6, &o->pad);
 	default:
@@ -341,6 +377,9 @@ static int parse_option(struct options *o, int opt, const char *arg, enum load_w
 		return 0;
 	case OPT_LOAD_ONLY:
 		o->load_only = true;
+		return 0;
+	case OPT_RESP:
+		o->resp = true;
 		return 0;
 	case OPT_TOKEN:
 		return parse_token(o, arg);
@@ -373,65 +412,127 @@ static int refuse(const char *fmt, ...)
 	return -EINVAL;
 }
 
-static int check_frames(struct options *o)
+unsigned int options_op_bytes(const struct sizes *key, const struct sizes *value)
+{
+	return sizeof(struct xkv_op) + XKV_PADDED(key->max) + XKV_PADDED(value->max);
+}
+
+/* Bytes of the larger of a batch's request and reply. */
+static unsigned int datagram_bytes(const struct options *o, const struct sizes *key,
+				   unsigned int batch)
+{
+	return sizeof(struct xkv_hdr) + (o->token_set ? XKV_TOKEN_BYTES : 0) +
+	       batch * options_op_bytes(key, &o->value_size);
+}
+
+static int check_datagram(const struct options *o, const struct sizes *key, unsigned int batch)
+{
+	/* One value of a distribution is cut to what its datagram holds: wire_value_size(). */
+	if (batch == 1 && o->value_size.scale > 0)
+		return 0;
+	if (datagram_bytes(o, key, batch) <= XKV_PAYLOAD_MAX6)
+		return 0;
+	return refuse("%u operations of this size do not fit a datagram of %d bytes: "
+		      "lower --batch, --value-size or --key-size",
+		      batch, XKV_PAYLOAD_MAX6);
+}
+
+static void set_frame_defaults(struct options *o)
 {
 	if (!o->servers)
 		o->server[o->servers++] = SERVER_ATTACHED;
 	if (!o->cpus)
 		o->cpu[o->cpus++] = 0;
+	if (!o->loop_counts)
+		o->loops[o->loop_counts++] = o->cpus;
 	if (!o->base_bed)
 		o->base_bed = o->bed;
 	if (o->seconds == 0)
 		o->seconds = 0.5;
-	if (o->key_size != FRAME_KEY_SIZE || o->value_size != FRAME_VALUE_SIZE)
-		return refuse("--frames has keys of %d and values of %d bytes only", FRAME_KEY_SIZE,
-			      FRAME_VALUE_SIZE);
-	if (o->keys > FRAME_KEYS_MAX)
-		return refuse("--frames: at most %u keys", FRAME_KEYS_MAX);
-	if (o->token_set)
-		return refuse("--frames cannot send a token: run xkvd without udp-token");
+}
+
+/* Whether all frames are of the one kind that the thesis-like program knows. */
+static bool plain_frames(const struct options *o)
+{
+	return o->key_sizes == 1 && o->key_size[0].max == FRAME_KEY_SIZE && o->batches == 1 &&
+	       o->batch[0] == 1;
+}
+
+static int check_frame_servers(const struct options *o)
+{
 	for (unsigned int i = 0; i < o->servers; i++) {
-		if (o->server[i] == SERVER_ATTACHED && o->servers > 1 &&
-		    !strcmp(o->bed, o->base_bed))
+		enum frame_server server = o->server[i];
+
+		if (server == SERVER_ATTACHED && o->servers > 1 && !strcmp(o->bed, o->base_bed))
 			return refuse("--server attached beside others: give the others a bed of "
 				      "their own with --base-bed");
+		if ((server == SERVER_THESIS || server == SERVER_THESIS_NOPRE) && !plain_frames(o))
+			return refuse("--server %s knows one operation in a datagram and keys of "
+				      "%d bytes only",
+				      frame_server_name(server), FRAME_KEY_SIZE);
 	}
 	return 0;
 }
 
-/* Bytes of the larger of a batch's request and reply. */
-static unsigned int datagram_bytes(const struct options *o)
+/* Every combination of --key-size and --batch has to make a frame. */
+static int check_frame_sizes(const struct options *o)
 {
-	unsigned int op =
-		sizeof(struct xkv_op) + XKV_PADDED(o->key_size) + XKV_PADDED(o->value_size);
+	int err = 0;
 
-	return sizeof(struct xkv_hdr) + (o->token_set ? XKV_TOKEN_BYTES : 0) + o->batch * op;
+	if (o->value_size.min != FRAME_VALUE_SIZE || o->value_size.max != FRAME_VALUE_SIZE)
+		return refuse("--frames has values of %d bytes only", FRAME_VALUE_SIZE);
+	for (unsigned int k = 0; k < o->key_sizes && !err; k++) {
+		const struct sizes *key = &o->key_size[k];
+
+		if (key->min < FRAME_KEY_SIZE || key->min != key->max)
+			return refuse("--frames has keys of one size each, %d to %d bytes",
+				      FRAME_KEY_SIZE, XKV_KEY_MAX);
+		for (unsigned int b = 0; b < o->batches && !err; b++)
+			err = check_datagram(o, key, o->batch[b]);
+	}
+	return err;
+}
+
+static int check_frames(struct options *o)
+{
+	int err;
+
+	set_frame_defaults(o);
+	if (o->keys > FRAME_KEYS_MAX)
+		return refuse("--frames: at most %u keys", FRAME_KEYS_MAX);
+	if (o->token_set)
+		return refuse("--frames cannot send a token: run xkvd without udp-token");
+	if (o->resp)
+		return refuse("--resp is for loads over sockets, not for --frames");
+	for (unsigned int i = 0; i < o->loop_counts; i++) {
+		if (o->loops[i] > o->cpus)
+			return refuse("--loops %u: name as many CPUs with --cpus", o->loops[i]);
+	}
+	err = check_frame_servers(o);
+	return err ? err : check_frame_sizes(o);
 }
 
 static int check_sockets(struct options *o)
 {
-	unsigned int digits = o->key_size < 16 ? o->key_size - 4 : 12;
+	unsigned int digits = o->key_size[0].min < 16 ? o->key_size[0].min - 4 : 12;
 	uint64_t names = 1;
 
-	if (o->ratios > 1 || o->dists > 1)
-		return refuse("lists of ratios or distributions are for --frames only");
-	if (o->servers || o->cpus || o->base_bed)
-		return refuse("--server, --cpus and --base-bed need --frames");
+	if (o->ratios > 1 || o->dists > 1 || o->key_sizes > 1 || o->batches > 1)
+		return refuse("lists of ratios, distributions, sizes or batches are for --frames "
+			      "only");
+	if (o->servers || o->cpus || o->loop_counts || o->base_bed)
+		return refuse("--server, --cpus, --loops and --base-bed need --frames");
 	if (o->threads > o->clients)
 		return refuse("-t %u: a thread needs a client: raise -c to %u or lower -t",
 			      o->threads, o->threads);
-	if (datagram_bytes(o) > XKV_PAYLOAD_MAX6)
-		return refuse("%u operations of this size do not fit a datagram of %d bytes: "
-			      "lower --batch, --value-size or --key-size",
-			      o->batch, XKV_PAYLOAD_MAX6);
 	while (digits--)
 		names *= 10;
 	if (o->keys > names)
 		return refuse("keys of %u bytes can name %llu keys only: raise --key-size",
-			      o->key_size, (unsigned long long)names);
+			      o->key_size[0].min, (unsigned long long)names);
 	if (o->seconds == 0 && !o->requests)
 		o->seconds = 10;
-	return 0;
+	return check_datagram(o, &o->key_size[0], o->batch[0]);
 }
 
 int options_parse(struct options *o, int argc, char **argv)

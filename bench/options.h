@@ -28,13 +28,16 @@ struct options {
 	uint64_t requests; /* operations to do, 0 = until `seconds` are over */
 	double seconds;
 	uint32_t keys;
-	unsigned int key_size, value_size; /* bytes */
-	unsigned int batch;                /* operations in a datagram */
-	unsigned int pad;                  /* bytes of payload that a request has at least */
+	struct sizes key_size[OPTIONS_MAX_LIST]; /* bytes; more than one: frame loop only */
+	struct sizes value_size;
+	unsigned int batch[OPTIONS_MAX_LIST]; /* operations in a datagram; as above */
+	unsigned int key_sizes, batches;
+	unsigned int pad; /* bytes of payload that a request has at least */
 	unsigned int timeout_ms;
 	uint64_t seed;
 	bool load;      /* set every key before the measurement */
 	bool load_only; /* and do nothing else */
+	bool resp;      /* write the load to standard output, as Redis commands */
 	bool verify;    /* check every value that comes back */
 	bool json, quiet;
 	bool token_set;
@@ -53,6 +56,8 @@ struct options {
 	unsigned int frame_batch; /* frames in flight, at most 256 */
 	unsigned int cpu[OPTIONS_MAX_CPUS];
 	unsigned int cpus;
+	unsigned int loops[OPTIONS_MAX_LIST]; /* so many of these CPUs at once */
+	unsigned int loop_counts;
 };
 
 /*
@@ -62,6 +67,9 @@ struct options {
  */
 int options_parse(struct options *o, int argc, char **argv);
 void options_free(struct options *o);
+
+/* Bytes that the largest SET takes in a datagram, its head included. */
+unsigned int options_op_bytes(const struct sizes *key, const struct sizes *value);
 
 const char *frame_server_name(enum frame_server server);
 

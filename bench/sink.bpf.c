@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The frame loop's sink, on the client's veth: counts what comes back to the
- * generator's port by its status and drops it.  Everything else (ARP, the
+ * The frame loop's sink, on the client's veth: counts the results that come back
+ * to the generator's port by their status and drops them.  Everything else (ARP, the
  * sockets of the namespace) passes, so the bed stays usable while it is attached.
  */
 #include <linux/bpf.h>
@@ -14,62 +14,107 @@
 
 const volatile __u16 generator_port = 0; /* network byte order */
 
+/* How many operations a request has. */
+__u32 asked FRAME_LINE;
+
 /* Set for verification sweeps: sum up every reply, as a network stack would. */
 __u32 verify_checksum;
 
 struct sink_line count[FRAME_CPUS];
 
-/* The one's complement sum of `bytes` (constant, a multiple of 4 below 512) at `from`. */
-static __always_inline __s64 sum(void *from, __u32 bytes, __s64 seed)
+/* Whether the UDP checksum holds.  Datagrams of the protocol are multiples of 8 bytes. */
+static __noinline int checksum_ok(struct xdp_md *ctx)
 {
-	return bpf_csum_diff(NULL, 0, from, bytes, seed);
-}
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u64 sum = bpf_htons(IPPROTO_UDP);
+	__u32 bytes;
 
-/* Whether the UDP checksum holds; `bytes` is the frame's length as a constant. */
-static __always_inline int checksum_ok(void *data, __u32 bytes)
-{
-	__u32 udp_bytes = bytes - FRAME_UDP;
-	__s64 s;
-
+	if (data + FRAME_HDR > end)
+		return 0;
 	if (!FRAME_U16(data, FRAME_UDP + 6)) /* IPv4 allows it: no checksum */
 		return 1;
-	s = bpf_htonl(IPPROTO_UDP << 16 | udp_bytes);
-	s = sum(data + FRAME_IP + 12, 8, s);
-	s = sum(data + FRAME_UDP, udp_bytes, s);
-	s = (s & 0xffff) + (s >> 16 & 0xffff) + (s >> 32 & 0xffff);
-	s = (s & 0xffff) + (s >> 16);
-	return s == 0xffff;
+	bytes = bpf_ntohs(FRAME_U16(data, FRAME_UDP + 4));
+	sum += FRAME_U16(data, FRAME_UDP + 4);
+	sum += FRAME_U32(data, FRAME_IP + 12) + (__u64)FRAME_U32(data, FRAME_IP + 16);
+	for (__u32 i = 0; i < (FRAME_MAX - FRAME_UDP) / 8 && i < bytes / 8; i++) {
+		void *at = data + FRAME_UDP + 8 * i;
+
+		if (at + 8 > end)
+			return 0;
+		sum += FRAME_U32(at, 0) + (__u64)FRAME_U32(at, 4);
+	}
+	for (int i = 0; i < 4; i++)
+		sum = (sum & 0xffff) + (sum >> 16);
+	return sum == 0xffff;
 }
 
-static __always_inline int classify_hit(void *data, void *end)
+/*
+ * What a reply holds: how many results of each kind, and the sum of its values' digits.
+ * In a map and not on the stack: the verifier would follow each way to count up to eight.
+ */
+struct tally {
+	__u64 hits, misses, others;
+	__u64 gets; /* of the hits, those that have to have a value */
+	__u64 digits;
+} FRAME_LINE;
+
+static struct tally tally[FRAME_CPUS];
+
+/* Adds the result at `at`.  Returns where the next one starts. */
+static __always_inline __u32 add_result(struct tally *t, void *data, void *end, __u32 at)
 {
-	if (data + FRAME_HIT_BYTES > end) {
-		/* No value: the answer to a SET. */
-		if (verify_checksum && !checksum_ok(data, FRAME_SHORT_BYTES))
-			return SINK_WRONG;
-		return FRAME_U8(data, FRAME_OP) == XKV_OP_GET ? SINK_WRONG : SINK_HIT;
-	}
-	if (FRAME_U64(data, FRAME_REPLY_VALUE + FRAME_DIGITS) != FRAME_U64(data, FRAME_ID))
-		return SINK_WRONG;
-	if (verify_checksum && !checksum_ok(data, FRAME_HIT_BYTES))
-		return SINK_WRONG;
-	return SINK_HIT;
+	void *r = data + (at & 0x7ff);
+
+	at += sizeof(struct xkv_result);
+	if (r + sizeof(struct xkv_result) > end)
+		return at;
+	if (FRAME_U8(r, 1) == XKV_MISS)
+		t->misses++;
+	else if (FRAME_U8(r, 1) != XKV_OK)
+		t->others++;
+	else
+		t->hits++;
+	if (FRAME_U8(r, 1) != XKV_OK || FRAME_U8(r, 0) != XKV_OP_GET)
+		return at;
+	t->gets++;
+	if (r + sizeof(struct xkv_result) + FRAME_DIGITS + 8 <= end)
+		t->digits += FRAME_U64(r, sizeof(struct xkv_result) + FRAME_DIGITS);
+	return at + FRAME_VALUE_SIZE;
 }
 
-static __always_inline int classify(void *data, void *end)
+static __always_inline void count_results(struct sink_line *line, struct tally *t, __u32 ops)
 {
-	if (!(FRAME_U8(data, FRAME_HDR + 3) & XKV_F_REPLY))
-		return SINK_ECHO;
-	if (FRAME_U8(data, FRAME_HDR + 5)) /* no operation was looked at */
-		return SINK_OTHER;
-	switch (FRAME_U8(data, FRAME_OP + 1)) {
-	case XKV_OK:
-		return classify_hit(data, end);
-	case XKV_MISS:
-		return SINK_MISS;
-	default:
-		return SINK_OTHER;
+	if (!(t->hits + t->misses + t->others)) /* no operation was looked at */
+		t->others = ops;
+	if (t->hits < ops) { /* the id says nothing about some of the keys */
+		t->others += t->hits;
+		t->hits = 0;
 	}
+	line->count[SINK_HIT] += t->hits;
+	line->count[SINK_MISS] += t->misses;
+	line->count[SINK_OTHER] += t->others;
+}
+
+static __always_inline void count_reply(struct xdp_md *ctx, struct sink_line *line,
+					struct tally *t)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 ops = asked, at = FRAME_OP;
+
+	if (data + FRAME_OP > end)
+		return;
+	if (!(FRAME_U8(data, FRAME_HDR + 3) & XKV_F_REPLY)) {
+		line->count[SINK_ECHO] += ops;
+		return;
+	}
+	*t = (struct tally){ 0 };
+	for (__u32 i = 0; i < FRAME_OPS_MAX && i < FRAME_U8(data, FRAME_HDR + 4); i++)
+		at = add_result(t, data, end, at);
+	if ((t->gets == ops && t->digits != FRAME_U64(data, FRAME_ID)) ||
+	    (verify_checksum && !checksum_ok(ctx)))
+		line->count[SINK_WRONG] += ops;
+	else
+		count_results(line, t, ops);
 }
 
 SEC("xdp")
@@ -79,13 +124,13 @@ int sink(struct xdp_md *ctx)
 	void *end = (void *)(long)ctx->data_end;
 	__u32 cpu = bpf_get_smp_processor_id();
 
-	if (data + FRAME_SHORT_BYTES > end || cpu >= FRAME_CPUS)
+	if (data + FRAME_OP > end || cpu >= FRAME_CPUS)
 		return XDP_PASS;
 	if (FRAME_U16(data, 12) != bpf_htons(ETH_P_IP) ||
 	    FRAME_U8(data, FRAME_IP + 9) != IPPROTO_UDP ||
 	    FRAME_U16(data, FRAME_UDP + 2) != generator_port)
 		return XDP_PASS;
-	count[cpu].count[classify(data, end) & 7]++;
+	count_reply(ctx, &count[cpu], &tally[cpu]);
 	return XDP_DROP;
 }
 

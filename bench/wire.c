@@ -4,15 +4,32 @@
 
 #include <arpa/inet.h>
 #include <endian.h>
+#include <stdio.h>
 #include <string.h>
 
 #define KEY_HEAD      16
 #define VALUE_CHECKED 32 /* smallest value that carries key, nonce and sum */
+#define VALUE_SALT    0x9e3779b97f4a7c15ULL /* a key's value is not large because the key is */
 
-/* Returns the bytes that it wrote. */
-static unsigned int write_key_head(const struct options *o, uint8_t *to, uint32_t key)
+unsigned int wire_key_size(const struct options *o, uint32_t key)
 {
-	unsigned int head = o->key_size < KEY_HEAD ? o->key_size : KEY_HEAD;
+	return sizes_of(&o->key_size[0], key);
+}
+
+unsigned int wire_value_size(const struct options *o, uint32_t key)
+{
+	unsigned int size = sizes_of(&o->value_size, key ^ VALUE_SALT);
+	unsigned int used = sizeof(struct xkv_hdr) + (o->token_set ? XKV_TOKEN_BYTES : 0) +
+			    sizeof(struct xkv_op) + XKV_PADDED(wire_key_size(o, key));
+	unsigned int room = (XKV_PAYLOAD_MAX4 - used) & ~7U;
+
+	return size < room ? size : room;
+}
+
+/* The first KEY_HEAD bytes of a key of `size` bytes, or all.  Returns how many it wrote. */
+static unsigned int write_key_head(uint8_t *to, unsigned int size, uint32_t key)
+{
+	unsigned int head = size < KEY_HEAD ? size : KEY_HEAD;
 
 	memcpy(to, "key:", 4);
 	for (unsigned int i = head - 1; i >= 4; i--, key /= 10)
@@ -20,11 +37,11 @@ static unsigned int write_key_head(const struct options *o, uint8_t *to, uint32_
 	return head;
 }
 
-static void write_key(const struct options *o, uint8_t *to, uint32_t key)
+static void write_key(uint8_t *to, unsigned int size, uint32_t key)
 {
-	unsigned int head = write_key_head(o, to, key);
+	unsigned int head = write_key_head(to, size, key);
 
-	memset(to + head, '-', o->key_size - head);
+	memset(to + head, '-', size - head);
 }
 
 /* Words from `seed` on, the last one cut as needed. */
@@ -37,19 +54,20 @@ static void write_words(uint8_t *to, size_t len, uint64_t seed)
 	}
 }
 
-static void write_value(const struct options *o, uint8_t *to, uint32_t key, uint64_t nonce)
+static void write_value(const struct options *o, uint8_t *to, unsigned int size, uint32_t key,
+			uint64_t nonce)
 {
 	uint64_t sum = mix64(key ^ mix64(nonce));
 
-	if (o->value_size < VALUE_CHECKED) {
-		write_words(to, o->value_size, mix64(key));
+	if (size < VALUE_CHECKED) {
+		write_words(to, size, mix64(key));
 		return;
 	}
 	memset(to, 0, KEY_HEAD);
-	write_key_head(o, to, key);
+	write_key_head(to, wire_key_size(o, key), key);
 	memcpy(to + KEY_HEAD, &nonce, 8);
-	write_words(to + KEY_HEAD + 8, o->value_size - VALUE_CHECKED, nonce);
-	memcpy(to + o->value_size - 8, &sum, 8);
+	write_words(to + KEY_HEAD + 8, size - VALUE_CHECKED, nonce);
+	memcpy(to + size - 8, &sum, 8);
 }
 
 bool wire_value_ok(const struct options *o, uint32_t key, const uint8_t *value, uint32_t len)
@@ -57,12 +75,25 @@ bool wire_value_ok(const struct options *o, uint32_t key, const uint8_t *value, 
 	uint8_t want[WIRE_MAX];
 	uint64_t nonce = 0;
 
-	if (len != o->value_size)
+	if (len != wire_value_size(o, key))
 		return false;
 	if (len >= VALUE_CHECKED)
 		memcpy(&nonce, value + KEY_HEAD, 8);
-	write_value(o, want, key, nonce);
+	write_value(o, want, len, key, nonce);
 	return !memcmp(value, want, len);
+}
+
+size_t wire_resp_set(const struct options *o, uint8_t *buf, uint32_t key)
+{
+	unsigned int key_size = wire_key_size(o, key), value_size = wire_value_size(o, key);
+	size_t len = sprintf((char *)buf, "*3\r\n$3\r\nSET\r\n$%u\r\n", key_size);
+
+	write_key(buf + len, key_size, key);
+	len += key_size;
+	len += sprintf((char *)buf + len, "\r\n$%u\r\n", value_size);
+	write_value(o, buf + len, value_size, key, mix64(key));
+	memcpy(buf + len + value_size, "\r\n", 2);
+	return len + value_size + 2;
 }
 
 static uint8_t *write_header(const struct options *o, uint8_t *buf, uint64_t id, unsigned int count)
@@ -96,21 +127,22 @@ static size_t finish(uint8_t *buf, uint8_t *end, unsigned int pad)
 static uint8_t *write_op(const struct options *o, uint8_t *to, const struct wire_op *op,
 			 uint64_t nonce)
 {
-	unsigned int key = XKV_PADDED(o->key_size), value = XKV_PADDED(o->value_size);
+	unsigned int key = wire_key_size(o, op->key);
+	unsigned int value = op->set ? wire_value_size(o, op->key) : 0;
 	struct xkv_op head = { .opcode = op->set ? XKV_OP_SET : XKV_OP_GET,
-			       .key_len = o->key_size,
-			       .value_len = op->set ? htonl(o->value_size) : 0 };
+			       .key_len = key,
+			       .value_len = htonl(value) };
 
 	memcpy(to, &head, sizeof(head));
 	to += sizeof(head);
-	memset(to + key - 8, 0, 8);
-	write_key(o, to, op->key);
-	to += key;
-	if (!op->set || !value)
+	memset(to + XKV_PADDED(key) - 8, 0, 8);
+	write_key(to, key, op->key);
+	to += XKV_PADDED(key);
+	if (!value)
 		return to;
-	memset(to + value - 8, 0, 8);
-	write_value(o, to, op->key, nonce);
-	return to + value;
+	memset(to + XKV_PADDED(value) - 8, 0, 8);
+	write_value(o, to, value, op->key, nonce);
+	return to + XKV_PADDED(value);
 }
 
 size_t wire_request(const struct options *o, uint8_t *buf, uint64_t id, const struct wire_op *op,

@@ -4,8 +4,9 @@
  * and the keys and values that it uses.
  *
  * Key number n is "key:" and n in decimal with leading zeros to 16 bytes (or to
- * the key size, if that is less), then '-' up to the key size.  A value of 32
- * bytes or more is made from the key and a nonce that is new for each SET:
+ * the key size, if that is less), then '-' up to the key size.  Both sizes belong
+ * to the number.  A value of 32 bytes or more is made from the key and a nonce
+ * that is new for each SET:
  *
  *     first 16 bytes of the key (or all) | nonce, 8 | words from the nonce ... | sum of key and nonce, 8
  *
@@ -35,6 +36,16 @@ struct wire_op {
  */
 size_t wire_request(const struct options *o, uint8_t *buf, uint64_t id, const struct wire_op *op,
 		    unsigned int n, uint64_t nonce, unsigned int pad);
+
+/*
+ * Encodes the SET of a key as a Redis command into `buf` (WIRE_MAX bytes); the same key
+ * always gets the same value.  Returns its length.
+ */
+size_t wire_resp_set(const struct options *o, uint8_t *buf, uint32_t key);
+
+/* Bytes of a key, and of its value: at most what a SET's datagram over IPv4 has room for. */
+unsigned int wire_key_size(const struct options *o, uint32_t key);
+unsigned int wire_value_size(const struct options *o, uint32_t key);
 
 /* Encodes a PING.  Returns its length. */
 size_t wire_ping(const struct options *o, uint8_t *buf, uint64_t id);

@@ -55,11 +55,10 @@ static unsigned int take(struct phase *p, unsigned int want, uint64_t *first)
 /* As many as one datagram of SETs holds, with or without --batch. */
 static unsigned int load_batch(const struct options *o)
 {
-	unsigned int op =
-		sizeof(struct xkv_op) + XKV_PADDED(o->key_size) + XKV_PADDED(o->value_size);
-	unsigned int n = (XKV_PAYLOAD_MAX6 - sizeof(struct xkv_hdr) - XKV_TOKEN_BYTES) / op;
+	unsigned int n = (XKV_PAYLOAD_MAX6 - sizeof(struct xkv_hdr) - XKV_TOKEN_BYTES) /
+			 options_op_bytes(&o->key_size[0], &o->value_size);
 
-	return n < WIRE_OPS_MAX ? n : WIRE_OPS_MAX;
+	return n > WIRE_OPS_MAX ? WIRE_OPS_MAX : n ? n : 1;
 }
 
 /* Draws the client's next operations.  False if the phase is over. */
@@ -71,7 +70,7 @@ static bool next_request(struct worker *w, struct client *c)
 
 	if (phase_over(w->phase))
 		return false;
-	c->ops = take(w->phase, w->phase->loading ? load_batch(o) : o->batch, &first);
+	c->ops = take(w->phase, w->phase->loading ? load_batch(o) : o->batch[0], &first);
 	c->tries = 0;
 	for (unsigned int i = 0; i < c->ops; i++) {
 		if (w->phase->loading) {

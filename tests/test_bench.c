@@ -143,9 +143,80 @@ static void random_numbers_are_xoshiro(void **state)
 		assert_int_equal(rng_next(&rng), want[i]);
 }
 
+static struct sizes new_sizes(const char *text, const struct sizes *etc)
+{
+	struct sizes s;
+	char err[200];
+
+	assert_int_equal(sizes_parse(&s, text, 0, 1400, etc, err, sizeof(err)), 0);
+	return s;
+}
+
+static void sizes_are_validated(void **state)
+{
+	static const char *const bad[] = { "",	    "7",     "251",    "20-",  "-20",   "45-20",
+					   "7-9",   "20x",   "20-3x",  "ETC",  "etc ",  "1e2",
+					   "8-251", "20- 9", "20--30", "8 -9", "8-9-10" };
+	struct sizes s;
+	char err[200];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		err[0] = 0;
+		if (!sizes_parse(&s, bad[i], 8, 250, &sizes_etc_key, err, sizeof(err)))
+			fail_msg("accepted: %s", bad[i]);
+		assert_true(err[0]);
+	}
+	assert_int_equal(sizes_parse(&s, "8-250", 8, 250, &sizes_etc_key, err, sizeof(err)), 0);
+	assert_int_equal(s.min, 8);
+	assert_int_equal(s.max, 250);
+}
+
+static void fixed_and_uniform_sizes(void **state)
+{
+	struct sizes fixed = new_sizes("128", &sizes_etc_value);
+	struct sizes etc = new_sizes("etc", &sizes_etc_key);
+	uint32_t count[46] = { 0 };
+
+	(void)state;
+	for (uint64_t i = 0; i < 260000; i++) {
+		unsigned int size = sizes_of(&etc, i);
+
+		assert_int_equal(sizes_of(&fixed, i), 128);
+		assert_in_range(size, 20, 45);
+		assert_int_equal(size, sizes_of(&etc, i)); /* belongs to the number */
+		count[size]++;
+	}
+	for (int size = 20; size <= 45; size++)
+		near(count[size], 10000, 0.05);
+}
+
+/* The share of values up to some sizes, and the mean, are those of the distribution. */
+static void etc_values_are_pareto(void **state)
+{
+	static const unsigned int upto[] = { 10, 50, 168, 400, 1000, 1399 };
+	struct sizes etc = new_sizes("etc", &sizes_etc_value);
+	double k = 0.348238, sigma = 214.476, sum = 0, below[6] = { 0 };
+
+	(void)state;
+	for (uint64_t i = 0; i < DRAWS; i++) {
+		unsigned int size = sizes_of(&etc, i);
+
+		assert_in_range(size, 1, 1400);
+		sum += size;
+		for (int j = 0; j < 6; j++)
+			below[j] += size <= upto[j];
+	}
+	for (int j = 0; j < 6; j++)
+		near(below[j] / DRAWS, 1 - pow(1 + k * upto[j] / sigma, -1 / k), 0.01);
+	near(sum / DRAWS,
+	     sigma / (1 - k) * (1 - pow(1 + k * 1400 / sigma, 1 - 1 / k)) + 0.5, 0.005);
+}
+
 static struct options sizes(unsigned int key, unsigned int value)
 {
-	return (struct options){ .key_size = key, .value_size = value };
+	return (struct options){ .key_size = { { .min = key, .max = key } },
+				 .value_size = { .min = value, .max = value } };
 }
 
 static void requests_are_as_the_protocol_says(void **state)
@@ -177,6 +248,50 @@ static void requests_are_as_the_protocol_says(void **state)
 	assert_int_equal(op.opcode, XKV_OP_GET);
 	assert_int_equal(op.value_len, 0);
 	assert_memory_equal(buf + 128, "key:000000000007----\0\0\0\0", 24);
+}
+
+/* The sizes of an entry are the same in its GET, its SET and for Redis, and fit a datagram. */
+static void sizes_belong_to_the_key(void **state)
+{
+	struct options o = { .key_size = { sizes_etc_key }, .value_size = sizes_etc_value };
+	unsigned int largest = 0;
+
+	(void)state;
+	for (uint32_t key = 0; key < 20000; key++) {
+		unsigned int key_size = wire_key_size(&o, key);
+		unsigned int value_size = wire_value_size(&o, key);
+		struct wire_op op = { .key = key, .set = true };
+		uint8_t buf[WIRE_MAX];
+		struct xkv_op head;
+
+		assert_true(wire_request(&o, buf, 1, &op, 1, key, 0) <= XKV_PAYLOAD_MAX4);
+		memcpy(&head, buf + 16, sizeof(head));
+		assert_int_equal(head.key_len, key_size);
+		assert_int_equal(ntohl(head.value_len), value_size);
+		assert_true(wire_value_ok(&o, key, buf + 40 + XKV_PADDED(key_size), value_size));
+		op.set = false;
+		assert_int_equal(wire_request(&o, buf, 1, &op, 1, key, 0),
+				 40 + XKV_PADDED(key_size));
+		largest = value_size > largest ? value_size : largest;
+	}
+	assert_int_equal(largest, 1400);
+}
+
+static void redis_commands(void **state)
+{
+	static const char head[] = "*3\r\n$3\r\nSET\r\n$20\r\nkey:000000000042----\r\n$33\r\n";
+	struct options o = sizes(20, 33);
+	size_t at = sizeof(head) - 1;
+	uint8_t buf[WIRE_MAX];
+
+	(void)state;
+	assert_int_equal(wire_resp_set(&o, buf, 42), at + 33 + 2);
+	assert_memory_equal(buf, head, at);
+	assert_true(wire_value_ok(&o, 42, buf + at, 33));
+	assert_memory_equal(buf + at + 33, "\r\n", 2);
+	o.value_size = (struct sizes){ 0 };
+	assert_int_equal(wire_resp_set(&o, buf, 42), at - 1 + 2); /* "$0", no value */
+	assert_memory_equal(buf + at - 5, "$0\r\n\r\n", 6);
 }
 
 static void token_and_padding(void **state)
@@ -340,6 +455,21 @@ static void command_line(void **state)
 	assert_int_equal(parse(&o, "--frames --server echo,thesis --ratio 0:1,1:0"), 0);
 	assert_int_equal(o.servers, 2);
 	assert_int_equal(o.ratios, 2);
+	assert_int_equal(o.loop_counts, 1);
+	assert_int_equal(o.loops[0], 1);
+	options_free(&o);
+	assert_int_equal(parse(&o, "--frames --key-size 16,128 --batch 1,4 --cpus 0,1,2 "
+				   "--loops 1,3"),
+			 0);
+	assert_int_equal(o.key_sizes, 2);
+	assert_int_equal(o.key_size[1].max, 128);
+	assert_int_equal(o.batch[1], 4);
+	assert_int_equal(o.loops[1], 3);
+	options_free(&o);
+	assert_int_equal(parse(&o, "--resp --key-size etc --value-size 10-300"), 0);
+	assert_true(o.resp);
+	assert_int_equal(o.key_size[0].min, 20);
+	assert_int_equal(o.value_size.max, 300);
 	options_free(&o);
 }
 
@@ -370,6 +500,22 @@ static void bad_command_lines_are_refused(void **state)
 		"--frames --server echo,echo",
 		"--frames --server attached,echo",
 		"--frames --value-size 64",
+		"--frames --value-size etc",
+		"--frames --key-size 15",
+		"--frames --key-size 16-32",
+		"--frames --key-size 16,128 --batch 1,6",
+		"--frames --batch 9",
+		"--frames --batch 2 --server thesis",
+		"--frames --key-size 128 --server thesis-nopre",
+		"--frames --cpus 0,1 --loops 3",
+		"--frames --resp",
+		"--key-size 16,32",
+		"--batch 1,2",
+		"--loops 1",
+		"--value-size 1400-1",
+		"--value-size 1-1400 --key-size etc",
+		"--value-size etc --batch 2",
+		"--keys 10001 --key-size 8-20",
 		"--frames --cpus 1,,x",
 		"--frames --rounds 0",
 		"stray",
@@ -403,7 +549,12 @@ int main(void)
 		cmocka_unit_test(spread_is_a_permutation),
 		cmocka_unit_test(distributions_are_validated),
 		cmocka_unit_test(random_numbers_are_xoshiro),
+		cmocka_unit_test(sizes_are_validated),
+		cmocka_unit_test(fixed_and_uniform_sizes),
+		cmocka_unit_test(etc_values_are_pareto),
 		cmocka_unit_test(requests_are_as_the_protocol_says),
+		cmocka_unit_test(sizes_belong_to_the_key),
+		cmocka_unit_test(redis_commands),
 		cmocka_unit_test(token_and_padding),
 		cmocka_unit_test(values_show_every_change),
 		cmocka_unit_test(replies_are_read),

@@ -24,7 +24,7 @@ TEST_PARTS := $(patsubst tests/%.c,%,$(filter-out $(TEST_MAIN),$(wildcard tests/
 includes    = $(shell grep -qE '^#include .*$(2)' tests/$(1).c && echo $(3))
 parts       = $(foreach p,$(TEST_PARTS),$(call includes,$(1),"$(p).h",$(BUILD)/tests/$(p).o)) \
 	      $(call includes,$(1),bench/,$(BUILD)/tests/bench.a) \
-	      $(call includes,$(1),client/,$(BUILD)/tests/client.a) \
+	      $(call includes,$(1),(client/|xdpbed.h),$(BUILD)/tests/client.a) \
 	      $(call includes,$(1),(loader/|memstore.h),$(BUILD)/tests/loader.a)
 
 tests: $(TEST_BIN)
@@ -76,5 +76,5 @@ sanitize:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san SAN='$(SAN_FLAGS)' all tests
 
 # The figures of docs/benchmarks.md; as root.
-bench-quick bench-redis bench-memory: bench-%: all
+bench-quick bench-redis bench-memory bench-hitratio: bench-%: all
 	@XKV_BUILD=$(BUILD) bench/$*.py

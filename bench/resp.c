@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* See resp.h. */
+#include "resp.h"
+
+#include <stdio.h>
+
+#include "options.h"
+#include "say.h"
+#include "wire.h"
+
+int resp_print(const struct options *o)
+{
+	uint8_t command[WIRE_MAX];
+
+	for (uint32_t key = 0; key < o->keys && !interrupted; key++) {
+		size_t len = wire_resp_set(o, command, key);
+
+		if (fwrite(command, 1, len, stdout) != len) {
+			say("cannot write the commands to standard output");
+			return 1;
+		}
+	}
+	return interrupted ? 1 : 0;
+}
