@@ -3,11 +3,11 @@
  * What stands in the maps: the one definition that the BPF programs, xkvd and
  * the tests include.  bpf/maps.bpf.h declares the maps themselves.
  *
- *   index   fingerprint of the key -> where its slot is.  Decides which keys exist.
+ *   index   buckets of references to slots, by the fingerprint of the key.  Decides which keys exist.
  *   pages   2 MiB arrays of slots; a slot holds header, key and value in one piece.
  *   classes the size classes with their lists of free slots.
- *   near    a cache in front of index.  Never believed: the slot decides.
- *   config  what is tunable at run time.   counters  what happened, per CPU.
+ *   once    the last replies of clients that want their repetitions recognised.
+ *   config  what is tunable at run time.   counters  what happened, per door and CPU.
  *   frames  one request and its reply while they are worked on, per CPU (XDP).
  *   batch   the same for xkvd's commands, mapped into its memory.
  *
@@ -19,7 +19,7 @@
 #include "proto.h"
 
 #define XKV_LAYOUT_MAGIC 0x584b5631 /* "XKV1" */
-#define XKV_LAYOUT_VERSION 1        /* raise it when anything in this file changes its meaning */
+#define XKV_LAYOUT_VERSION 2        /* raise it when anything in this file changes its meaning */
 
 /* ---- references: where a slot is, in 40 bits ---------------------------- */
 
@@ -29,8 +29,8 @@
  *  |      tag       |        page         | offset in page, by 8  |
  *  +----------------+---------------------+-----------------------+
  *
- * 0 means none: the start of a page is its header.  The tag is 0 in `index`, bits
- * of the fingerprint in `near`, a count against ABA in the free lists.
+ * 0 means none: the start of a page is its header.  The tag is the upper bits of the
+ * fingerprint in `index`, a count against ABA in the free lists.
  */
 #define XKV_PAGE_SHIFT 21
 #define XKV_PAGE_BYTES (1U << XKV_PAGE_SHIFT)
@@ -38,6 +38,7 @@
 #define XKV_OFFSET_BITS (XKV_PAGE_SHIFT - 3)
 #define XKV_REF_BITS 40
 #define XKV_REF_MASK ((1ULL << XKV_REF_BITS) - 1)
+#define XKV_TAG(fingerprint) ((fingerprint) & ~XKV_REF_MASK)
 #define XKV_REF(page, offset) (((__u64)(page) << XKV_OFFSET_BITS) | ((offset) >> 3))
 #define XKV_REF_PAGE(ref) (((ref) & XKV_REF_MASK) >> XKV_OFFSET_BITS)
 #define XKV_REF_OFFSET(ref) (((ref) & ((1U << XKV_OFFSET_BITS) - 1)) << 3)
@@ -46,32 +47,31 @@
 
 /*
  * `seq` is sequence and version at once.  Even: the slot holds a live entry and
- * this is its version.  Odd: it is being written, or it is free.  Versions are
- * drawn from one space for all slots and keys and never come back, so a reader
- * that sees the same even number before and after has read one whole entry.
- * Only who moved seq from even to odd (compare and exchange) may write here.
+ * this is its version.  Odd: it is being written, or it is free, or it is a chain
+ * bucket.  Versions are drawn from one space for all slots and keys and never
+ * come back, so a reader that sees the same even number before and after has
+ * read one whole entry.  Only who moved seq from even to odd (compare and
+ * exchange) may write here; `access` alone may be written at any time.
  *
  * An entry is expired, and reads as missing, when expire_ms is not 0 and past.
  */
 struct xkv_slot {
 	__u64 seq;
 	union {
-		__u64 expire_ms; /* Unix time in ms, 0 = never, XKV_TOMB = deleted but kept */
+		__u64 expire_ms; /* Unix time in ms, 0 = never */
 		__u64 next;      /* while free: the next free slot of the class */
+		__u64 home;      /* of a chain bucket: the bucket that its chain begins at */
 	};
 	__u32 value_len;
-	__u8 key_len;
-	__u8 class;
-	__u8 flags;
-	__u8 zero;
+	__u8 key_len; /* XKV_KEY_CHAIN: not an entry, but a bucket that an other one overflows into */
+	__u8 class;   /* | XKV_CLASS_ORPHAN: free, but in no list: xkvd puts it back */
+	__u16 access; /* when or how often it was read, as config.policy has it */
 	/* key, padded to 8; value, padded to 8 */
 };
 
-#define XKV_SLOT_COLLIDED 0x01 /* another key with this fingerprint stepped aside: keep in index */
-#define XKV_SLOT_ORPHAN 0x02   /* free, but in no list: xkvd puts it back */
-
-/* An entry that was deleted, but has to stay in `index` since others stepped aside for it. */
-#define XKV_TOMB 1ULL
+#define XKV_KEY_CHAIN 255
+#define XKV_CLASS_ORPHAN 0x80
+#define XKV_CLASS_MASK 0x7f
 
 /* Bytes that an entry takes in a slot. */
 #define XKV_SLOT_NEED(klen, vlen) (sizeof(struct xkv_slot) + XKV_PADDED(klen) + XKV_PADDED(vlen))
@@ -88,10 +88,17 @@ struct xkv_slot {
 struct xkv_page {
 	__u32 magic;
 	__u16 class;
-	__u16 linked;     /* its slots are in the free list (or taken from it) */
+	__u16 state;      /* enum xkv_page_state */
 	__u32 slot_bytes; /* distance from slot to slot */
 	__u32 slots;
-	__u64 zero[6];
+	__u64 parked;     /* slots of a draining page that are free and in no list */
+	__u64 zero[5];
+};
+
+enum xkv_page_state {
+	XKV_PAGE_NEW,      /* its slots are chained, but in no list */
+	XKV_PAGE_LINKED,   /* its slots are in the free list, or taken from it */
+	XKV_PAGE_DRAINING, /* being emptied: its free slots are parked */
 };
 
 #define XKV_PAGE_MAGIC 0x584b5047 /* "XKPG" */
@@ -99,41 +106,82 @@ struct xkv_page {
 /* ---- index --------------------------------------------------------------- */
 
 /*
- * Only `ref` is used, read in one load.  The rest costs nothing, since a hash
- * element of this size takes 96 bytes in any case, and makes `bpftool map dump`
- * readable; it is written at insertion.
+ * A cache line.  A key's entry (tag and reference) stands in the bucket that its
+ * fingerprint names, or in the chain of it, at one place that does not change as long
+ * as the key exists; 0 = empty.  All of a chain is written only under the lock in
+ * its first bucket's head, and read without it.
+ *
+ * head: 63 lock | 62..40 count of buckets that left the chain | reference of the next bucket, 0 = none.
+ * A look-up that finds nothing while a bucket leaves the chain has to look again: it may have stood on that one.
  */
-struct xkv_index {
-	__u64 ref;
-	__u8 key_len;
-	char key_head[23];
+#define XKV_WAYS 7
+struct xkv_bucket {
+	__u64 head;
+	__u64 entry[XKV_WAYS];
 };
 
-/* Keys with the same fingerprint stand at fingerprint + n * XKV_PROBE_STEP, n < XKV_PROBES. */
-#define XKV_PROBES 8
-#define XKV_PROBE_STEP 0x9e3779b97f4a7c15ULL /* 2^64 / golden ratio: odd, so no two probes meet */
+#define XKV_BUCKET_LOCK (1ULL << 63)
+#define XKV_BUCKET_LEFT (1ULL << XKV_REF_BITS) /* one of the count */
+#define XKV_BUCKET_COUNT (~XKV_REF_MASK & ~XKV_BUCKET_LOCK)
 
-/* Default size: xkvd --max-keys changes it, `ip link` takes it as it is. */
+/* Where a bucket overflows: a slot of the store that holds a bucket, of whose head only the reference is used. */
+struct xkv_chain {
+	struct xkv_slot slot;
+	struct xkv_bucket bucket;
+};
+
+/* Buckets of a chain behind the first. */
+#define XKV_CHAIN_MAX 16
+
+/*
+ * Four keys a bucket on average when there are as many as the index was made
+ * for, so that one in twenty buckets overflows.  `xkvd --max-keys` sets it, `ip link` takes it as it is.
+ */
+#define XKV_KEYS_PER_BUCKET 4
 #define XKV_MAX_KEYS 1048576
-
-/* ---- near ---------------------------------------------------------------- */
-
-#define XKV_NEAR_WAYS 8
-struct xkv_near {
-	__u64 entry[XKV_NEAR_WAYS]; /* tag (top bits of the fingerprint) and reference */
-};
-#define XKV_NEAR_BUCKETS (XKV_MAX_KEYS / XKV_NEAR_WAYS)
+#define XKV_BUCKETS (XKV_MAX_KEYS / XKV_KEYS_PER_BUCKET)
 
 /* ---- size classes -------------------------------------------------------- */
 
+/*
+ * Free slots stand in two stacks, so that all of them can be looked through
+ * while they are in use (XKV_SLOTS_FILTER): slots are put into head[which & 1], and
+ * taken from there or, when it is empty, from the other.
+ */
 #define XKV_CLASSES 96
 struct xkv_class {
-	__u64 head; /* tag and reference of the first free slot */
-	__u64 free; /* slots in the list; approximate while it changes */
-	__u64 wanted; /* how often XDP found the list empty: a sign for xkvd to add pages */
+	__u64 head[2]; /* tag and reference of the first free slot */
+	__u64 free;    /* slots in the lists; approximate while it changes */
+	__u64 wanted;  /* how often XDP found them empty: a sign for xkvd to add pages */
 	__u32 slot_bytes;
+	__u32 which;
+	__u64 pad[3]; /* a cache line for each class */
+};
+
+/* ---- repetitions --------------------------------------------------------- */
+
+/*
+ * One request in a session's slot, of which a client has XKV_ONCE_SLOTS (by id): the
+ * last that was done, and its reply.  Is given to another session when it was not used for XKV_ONCE_MS.
+ */
+#define XKV_ONCE_SLOTS 8
+#define XKV_ONCE_MS 60000
+#define XKV_ONCE_REPLY 88
+#define XKV_ONCE_WAYS 4
+#define XKV_ONCE_SETS 4096
+
+struct xkv_once {
+	__u64 lock;    /* odd: the request is being worked on */
+	__u64 session; /* 0 = nobody's */
+	__u64 id;
+	__u64 used_ms;
+	__u32 len; /* of the reply; 0 = it was too long to be kept */
 	__u32 zero;
-	__u64 pad[4]; /* a cache line for each class */
+	__u64 reply[XKV_ONCE_REPLY / 8];
+};
+
+struct xkv_once_set {
+	struct xkv_once way[XKV_ONCE_WAYS];
 };
 
 /* ---- configuration ------------------------------------------------------- */
@@ -157,7 +205,7 @@ struct xkv_config {
 	__u32 layout; /* XKV_LAYOUT_VERSION */
 	__u64 secret[2];
 	__u64 fingerprint_mask; /* all ones; tests take bits away to make keys collide */
-	__u64 near_mask;        /* buckets - 1 */
+	__u64 bucket_mask;      /* buckets of `index` - 1 */
 	__u64 tai_offset_ms;    /* what CLOCK_TAI is ahead of Unix time */
 	__u64 token[2];
 	__be16 port;
@@ -167,7 +215,10 @@ struct xkv_config {
 	__u8 auth;         /* 0 open, 1 token needed, 2 closed */
 	__u16 payload4;    /* largest reply over IPv4 and IPv6 */
 	__u16 payload6;
+	__u16 access;        /* the clock that xkvd counts up, as slot.access has it */
+	__u16 access_spread; /* XKV_TRACK_TIME: a new entry is up to so old */
 	__u16 zero;
+	__u32 track;         /* enum xkv_track */
 	__u32 local4_count, local6_count, allow4_count, allow6_count;
 	__be32 local4[XKV_LOCAL_MAX];
 	__be64 local6[XKV_LOCAL_MAX][2];
@@ -175,6 +226,18 @@ struct xkv_config {
 	struct xkv_prefix6 allow6[XKV_ALLOW_MAX];
 	__u8 class_of[XKV_SLOT_WINDOW / 8]; /* by (bytes needed + 7) / 8 */
 };
+
+/* What a read leaves in the entry for eviction. */
+enum xkv_track {
+	XKV_TRACK_NOTHING,
+	XKV_TRACK_TIME,      /* config.access */
+	XKV_TRACK_FREQUENCY, /* config.access, and in its lower bits how many of its ticks it was used in */
+};
+
+#define XKV_LFU_COUNT 7   /* bits of slot.access, and the greatest count */
+#define XKV_LFU_TICK 8    /* one of the clock above them */
+#define XKV_LFU_LEASE 256 /* ticks without use that cost one of the count */
+#define XKV_LFU_AGE(now, access) ((__u16)((now) - ((access) & ~XKV_LFU_COUNT)) / XKV_LFU_TICK)
 
 #define XKV_AUTH_OPEN 0
 #define XKV_AUTH_TOKEN 1
@@ -196,16 +259,16 @@ struct xkv_config {
 	X(pass_port) X(pass_not_local) X(pass_length) X(pass_checksum) X(pass_not_xkv)             \
 	X(pass_foreign)                                                                            \
 	/* dropped */                                                                              \
-	X(drop_foreign) X(drop_source) X(drop_reply_flag) X(drop_internal)                         \
+	X(drop_foreign) X(drop_source) X(drop_reply_flag) X(drop_repeated) X(drop_internal)                         \
 	/* datagrams answered, and those answered with just a header and an error */               \
-	X(replies) X(error_version) X(error_request) X(error_auth)                                 \
+	X(replies) X(error_version) X(error_request) X(error_auth) X(error_once)                                 \
 	/* operations refused; those up to op_pad end the reply */                                                                   \
 	X(op_bad_request) X(op_bad_opcode) X(op_bad_key) X(op_pad) X(op_too_large) X(op_no_memory) X(op_busy)                 \
 	/* operations done */                                                                      \
 	X(pings) X(get_hits) X(get_misses) X(inserts) X(overwrites) X(moves) X(not_stored)         \
-	X(deletes) X(tombs) X(expires) X(expiry_changes) X(op_misses)                              \
+	X(deletes) X(expires) X(evictions) X(expiry_changes) X(op_misses) X(not_number) X(relocations)            \
 	/* the store's insides */                                                                  \
-	X(revived) X(collisions) X(orphans) X(ttls_given)
+	X(chained) X(unchained) X(orphans) X(ttls_given) X(once_repeated)
 
 #define XKV_COUNTER_ENUM(name) XKV_C_##name,
 enum xkv_counter { XKV_COUNTERS(XKV_COUNTER_ENUM) XKV_COUNTER_COUNT };
@@ -213,10 +276,13 @@ enum xkv_counter { XKV_COUNTERS(XKV_COUNTER_ENUM) XKV_COUNTER_COUNT };
 #define XKV_COUNTER_FIELD(name) __u64 name;
 struct xkv_counters {
 	XKV_COUNTERS(XKV_COUNTER_FIELD)
-	__u64 version; /* next number of this CPU in the space of versions; starts at the time of creation */
+	__u64 version; /* next number of this CPU and door; starts at the time of creation */
 };
 
-/* version = (number * XKV_VERSION_CPUS + cpu) * 2: even, and never the same twice. */
+/* XDP, which nothing interrupts on its CPU, has its own counters and versions, and needs no atomic operations on them. */
+enum xkv_door { XKV_DOOR_XDP, XKV_DOOR_XKVD, XKV_DOORS };
+
+/* version = ((number * XKV_VERSION_CPUS + cpu) * XKV_DOORS + door) * 2: even, and never the same twice. */
 #define XKV_VERSION_CPUS 1024
 
 /* ---- frames: a request and its reply ------------------------------------- */
@@ -228,10 +294,12 @@ struct xkv_counters {
 #define XKV_REPLY_FACTOR 3
 
 /* What only xkvd may ask for: flags of the frame, not of the wire. */
-#define XKV_FRAME_XKVD 0x01     /* from xkvd: misses and large values are answered, not passed on */
+#define XKV_FRAME_XKVD 0x01     /* XKV_DOOR_XKVD: from xkvd: misses and large values are answered, not passed on */
 #define XKV_FRAME_EXPIRED 0x02  /* DELETE only if it has expired */
 #define XKV_FRAME_PREFILL 0x04  /* SET publishes the slot `prefilled`, which xkvd has filled */
 #define XKV_FRAME_TRUSTED 0x08  /* needs no token */
+#define XKV_FRAME_EVICT 0x20    /* DELETE is an eviction */
+#define XKV_FRAME_RELOCATE 0x40 /* SET, with PREFILL and CAS, of the same entry in another slot: keeps all else */
 #define XKV_FRAME_LAST 0x10     /* nobody else can do it: busy and full are answered, not passed on */
 
 /* What becomes of a datagram. */
@@ -255,15 +323,29 @@ struct xkv_frame {
 	__u32 stop;  /* enum xkv_counter + 1: why the engine stopped, 0 = it did not */
 	__u32 need;  /* class that has no free slot (pass_no_slot) */
 	__u32 verdict; /* of the last run by xkvd: enum verdict */
+
+	/* the packet that it came in (XDP) */
+	__u32 ip_off;      /* of its IP header */
+	__u32 payload_off;
+	__u32 length;      /* as it came */
+	__u32 ip4;         /* else IPv6 */
+	__u64 address_sum; /* checksum of addresses and protocol, which the reply has too */
+	__u32 torn;        /* its payload is not the request any more */
 	__u32 zero;
 
 	/* the operation at hand */
-	__u32 key_off, key_len, value_off, value_len, op_flags;
+	__u32 key_off, key_len, value_off, value_len, next_off, op_flags;
+	__u32 opcode;
+	__u32 keep; /* bytes of the old value that stay in front of the new (APPEND) */
 	__u64 ttl, version;
 	__u64 fingerprint; /* of the key */
-	__u64 place;       /* its key in `index` */
+	__u32 hashed;      /* key_off of which it is known already, 0 = none */
+	__u32 zero2;
 	__u64 ref, seq;    /* the slot found, and its sequence then */
 	__u64 now_ms;      /* 0 = not yet asked */
+	__u64 number;      /* INCR: the sum */
+	__u32 amount_off;  /* INCR: where in `in` the amount is */
+	__u32 once;        /* 1 + place in the map `once` that this request has locked */
 
 	/*
 	 * Bytes for the doors, words for the engine.  Both have XKV_FRAME_WORDS words,
@@ -286,24 +368,30 @@ struct xkv_frame {
 /* Context of the syscall programs. */
 struct xkv_batch_args {
 	__u32 first; /* frame */
-	__u32 count; /* frames, up to XKV_BATCH_FRAMES */
+	__u32 count; /* frames, up to XKV_BATCH_FRAMES; out: those that were run */
 };
 
-enum xkv_slots_cmd { XKV_SLOTS_LINK, XKV_SLOTS_ALLOC, XKV_SLOTS_FREE };
+enum xkv_slots_cmd {
+	XKV_SLOTS_LINK,   /* the slots of a new page into the list of their class */
+	XKV_SLOTS_ALLOC,  /* a slot for a large value */
+	XKV_SLOTS_FREE,   /* back */
+	XKV_SLOTS_FILTER, /* look through free slots for those of draining pages */
+	XKV_SLOTS_CHAIN,  /* move a chain bucket to an other slot */
+};
 
 struct xkv_slots_args {
 	__u32 cmd;
 	__u32 class;
 	__u32 frame; /* ALLOC: prefilled of this frame gets the slot; FREE: is emptied */
-	__u32 count; /* LINK: slots */
-	__u64 first; /* LINK: chain of slots, linked through slot.next; FREE: the slot, if frame is ~0 */
+	__u32 count; /* LINK: slots; FILTER: in: flip the lists first; out: slots that were looked at */
+	__u64 first; /* LINK: chain of slots, linked through slot.next; FREE: the slot, if frame is ~0; CHAIN: the bucket */
 	__u64 last;
 };
 
 _Static_assert(sizeof(struct xkv_slot) == 24, "layout");
 _Static_assert(sizeof(struct xkv_page) == 64, "layout");
-_Static_assert(sizeof(struct xkv_index) == 32, "layout");
-_Static_assert(sizeof(struct xkv_near) == 64, "layout");
+_Static_assert(sizeof(struct xkv_bucket) == 64, "layout");
+_Static_assert(sizeof(struct xkv_once) == 128, "layout");
 _Static_assert(sizeof(struct xkv_class) == 64, "layout");
 _Static_assert(XKV_SLOT_NEED(XKV_KEY_MAX, XKV_PAYLOAD_MAX4) <= XKV_SLOT_WINDOW, "layout");
 _Static_assert(XKV_SLOT_MAX <= XKV_PAGE_BYTES - sizeof(struct xkv_page), "layout");

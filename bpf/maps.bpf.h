@@ -10,20 +10,14 @@
 
 #include "layout.h"
 
-/*
- * Which keys exist.  Written by the operations only.  A miss is a miss.  Not
- * preallocated, so that it grows with the data.  Its elements are reused at
- * once, without a grace period: a look-up may return an element that belongs to
- * another key by the time it is read, so nothing but `ref` is taken from it and
- * the slot is what decides.
- */
+/* Which keys exist.  Written by the operations only, under the lock of a bucket. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, XKV_MAX_KEYS);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, XKV_BUCKETS);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
-	__type(key, __u64);
-	__type(value, struct xkv_index);
+	__type(key, __u32);
+	__type(value, struct xkv_bucket);
 } xkv_index SEC(".maps");
 
 /* A page of slots: one element, mapped by xkvd, which makes and fills it. */
@@ -54,15 +48,15 @@ struct {
 	__type(value, struct xkv_class);
 } xkv_classes SEC(".maps");
 
-/* A cache in front of index.  Written by look-ups.  A miss means: ask index. */
+/* The last replies of sessions.  Written by requests with XKV_F_ONCE. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, XKV_NEAR_BUCKETS);
+	__uint(max_entries, XKV_ONCE_SETS);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 	__type(key, __u32);
-	__type(value, struct xkv_near);
-} xkv_near SEC(".maps");
+	__type(value, struct xkv_once_set);
+} xkv_once SEC(".maps");
 
 /* One element, written by xkvd. */
 struct {
@@ -74,10 +68,10 @@ struct {
 	__type(value, struct xkv_config);
 } xkv_config SEC(".maps");
 
-/* One element a CPU, written by both doors. */
+/* By enum xkv_door, for each CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, XKV_DOORS);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 	__type(key, __u32);
 	__type(value, struct xkv_counters);

@@ -34,12 +34,9 @@ static __always_inline bool expired(struct xkv_frame *f, __u64 expire_ms)
 }
 
 /* An entry that expires is written: xkvd need not look for them where this never happened. */
-static __always_inline void ttl_given(void)
+static __always_inline void ttl_given(struct xkv_frame *f)
 {
-	struct xkv_counters *c = counters();
-
-	if (c)
-		count(c, XKV_C_ttls_given);
+	count(f, XKV_C_ttls_given);
 }
 
 /* The absolute time that the operation's ttl means, 0 = never. */
@@ -47,10 +44,8 @@ static __always_inline __u64 expiry_asked(struct xkv_frame *f)
 {
 	if (!f->ttl)
 		return 0;
-	ttl_given();
-	if (!(f->op_flags & XKV_ABSTTL))
-		return now_ms(f) + f->ttl;
-	return f->ttl == XKV_TOMB ? XKV_TOMB + 1 : f->ttl; /* both are long past */
+	ttl_given(f);
+	return f->op_flags & XKV_ABSTTL ? f->ttl : now_ms(f) + f->ttl;
 }
 
 /* ---- results ------------------------------------------------------------- */
@@ -160,6 +155,38 @@ static __always_inline void copy_key(struct xkv_frame *f, struct xkv_slot *slot)
 	}
 }
 
+/*
+ * Joins the value at hand to the f->keep bytes that the slot has.  A word of the
+ * result is made of two: what the bytes before leave of one, and the next.
+ */
+__noinline int append_value(struct xkv_frame *f, __u64 ref)
+{
+	struct xkv_slot *slot = slot_at(ref);
+	__u32 from, len, to, shift;
+	__u64 rest = 0, word;
+
+	if (!f || !slot)
+		return 0;
+	from = f->value_off;
+	len = f->value_len;
+	to = sizeof(*slot) + XKV_PADDED(f->key_len) + (f->keep & ~7U);
+	shift = (f->keep & 7) * 8;
+	if (shift)
+		rest = LE64(SLOT(slot, to));
+	for (__u32 i = 0; i < VALUE_WORDS; i++) {
+		if (i * 8 >= len)
+			break;
+		word = LE64(IN(f, from + i * 8));
+		SLOT(slot, to + i * 8) = LE64(rest | (word << (shift & 63)));
+		rest = shift ? word >> ((64 - shift) & 63) : 0;
+	}
+	/* the last word only if the value goes that far: behind it another slot may begin */
+	if (len && (f->keep & 7) + len > XKV_PADDED(len))
+		SLOT(slot, to + XKV_PADDED(len)) = LE64(rest);
+	return 0;
+}
+
+/* Writes the value at hand into a slot that is ours. */
 static __always_inline void copy_value(struct xkv_frame *f, struct xkv_slot *slot)
 {
 	__u32 from = f->value_off, len = f->value_len;
@@ -170,6 +197,62 @@ static __always_inline void copy_value(struct xkv_frame *f, struct xkv_slot *slo
 			break;
 		value[i] = IN(f, from + i * 8);
 	}
+}
+
+/* Copies the f->keep bytes that stay from the locked slot to another. */
+__noinline int copy_kept(struct xkv_frame *f, __u64 ref)
+{
+	struct xkv_slot *to = slot_at(ref), *from;
+	__u32 at;
+
+	if (!f || !to)
+		return 0;
+	from = slot_at(f->ref);
+	at = sizeof(*to) + XKV_PADDED(f->key_len);
+	for (__u32 i = 0; i < VALUE_WORDS && from; i++) {
+		if (i * 8 >= f->keep)
+			break;
+		SLOT(to, at + i * 8) = SLOT(from, at + i * 8);
+	}
+	return 0;
+}
+
+/* ---- what reads and writes leave for eviction ---------------------------- */
+
+/*
+ * Counts in how many ticks of the clock the entry was used, not how often: one store a tick for a hot
+ * entry, no random numbers, and as good (loader/evict.c).
+ */
+static __always_inline __u16 used_again(__u16 access, __u16 now)
+{
+	__u16 age = XKV_LFU_AGE(now, access), count = access & XKV_LFU_COUNT;
+	__u16 lost = age / XKV_LFU_LEASE;
+
+	if (!age)
+		return access;
+	count = count > lost ? count - lost : 0;
+	return now | (count < XKV_LFU_COUNT ? count + 1 : XKV_LFU_COUNT);
+}
+
+/* What a new entry begins with.  Its version, scattered, serves as the random number. */
+static __always_inline __u16 access_new(struct xkv_config *cfg, __u64 version)
+{
+	__u32 random = version * 0x9e3779b97f4a7c15ULL >> 48; /* 2^64 / golden ratio */
+
+	return cfg->access - (random * cfg->access_spread >> 16);
+}
+
+/* The entry was read or overwritten.  Written only where it changes, or a hot entry's line would wander between the CPUs. */
+static __always_inline void mark_access(struct xkv_config *cfg, struct xkv_slot *slot)
+{
+	__u16 old, new;
+
+	if (cfg->track == XKV_TRACK_NOTHING)
+		return;
+	old = READ(slot->access);
+	new = cfg->track == XKV_TRACK_TIME ? cfg->access : used_again(old, cfg->access);
+	if (new != old)
+		WRITE(slot->access, new);
 }
 
 /* ---- the lock of an entry ------------------------------------------------ */
@@ -184,34 +267,7 @@ static __always_inline struct xkv_slot *lock_found(struct xkv_frame *f)
 	return slot;
 }
 
-/* Ends a lock: with the old seq if nothing was changed, else with a new version. */
-static __always_inline void unlock(struct xkv_slot *slot, __u64 seq)
-{
-	smp_mb_writes();
-	WRITE(slot->seq, seq);
-}
-
-/*
- * The index element of the locked slot f->ref, whose key goes to f->place; NULL
- * = could not tell, try again.  No other element has this reference, and it stays while the slot is locked.
- */
-static __always_inline struct xkv_index *element_of_locked(struct xkv_frame *f)
-{
-	struct xkv_index *element;
-	__u64 place;
-
-	for (int i = 0; i < TRIES * XKV_PROBES; i++) {
-		place = f->fingerprint + (i % XKV_PROBES) * XKV_PROBE_STEP;
-		element = bpf_map_lookup_elem(&xkv_index, &place);
-		if (element && READ(element->ref) == f->ref) {
-			f->place = place;
-			return element;
-		}
-	}
-	return NULL;
-}
-
-/* ---- GET, PING ----------------------------------------------------------- */
+/* ---- GET and what is like it --------------------------------------------- */
 
 static __always_inline int op_miss(struct xkv_frame *f, __u8 opcode, int outcome)
 {
@@ -222,45 +278,153 @@ static __always_inline int op_miss(struct xkv_frame *f, __u8 opcode, int outcome
 	return answer(f, opcode, XKV_MISS, outcome);
 }
 
-__noinline int op_get(struct xkv_frame *f)
+/* GET, SCAN; TTL, TOUCH: without the value. */
+__noinline int op_get(struct xkv_frame *f, __u32 opcode)
 {
+	struct xkv_config *cfg = config();
+	bool value = opcode == XKV_OP_GET || opcode == XKV_OP_SCAN;
 	struct xkv_slot *slot;
 	__u64 expire_ms;
 	__u32 value_len;
 	int found, room;
 
-	if (!f)
+	if (!f || !cfg)
 		return XKV_C_pass_busy;
 	for (int i = 0; i < TRIES; i++) {
-		found = find(f, 0);
+		found = find(f);
 		if (found == ABSENT)
-			return op_miss(f, XKV_OP_GET, XKV_C_get_misses);
+			return op_miss(f, opcode, XKV_C_get_misses);
 		if (found == BUSY)
 			return XKV_C_pass_busy;
 		slot = slot_at(f->ref);
 		if (!slot)
 			continue;
 		expire_ms = READ(slot->expire_ms);
-		value_len = READ(slot->value_len);
+		value_len = value ? READ(slot->value_len) : 0;
 		smp_mb_reads();
 		if (READ(slot->seq) != f->seq)
 			continue;
 		if (expired(f, expire_ms))
-			return op_miss(f, XKV_OP_GET, XKV_C_get_misses);
-		room = value_room(f, XKV_OP_GET, value_len, f->seq);
+			return op_miss(f, opcode, XKV_C_get_misses);
+		room = value_room(f, opcode, value_len, f->seq);
 		if (room >= 0)
 			return room;
 		copy_out(f, slot, f->key_len, value_len);
 		smp_mb_reads();
 		if (READ(slot->seq) != f->seq)
 			continue;
-		put_result(f, XKV_OP_GET, XKV_OK, XKV_HAS_VALUE, value_len, expire_ms, f->seq);
+		if (opcode != XKV_OP_TTL)
+			mark_access(cfg, slot);
+		put_result(f, opcode, XKV_OK, value ? XKV_HAS_VALUE : 0, value_len, expire_ms, f->seq);
 		return XKV_C_get_hits;
 	}
 	return XKV_C_pass_busy;
 }
 
-/* ---- SET ----------------------------------------------------------------- */
+/* ---- numbers, as text ---------------------------------------------------- */
+
+#define DIGITS_MAX 20 /* -9223372036854775808 */
+#define INT64_MAX_ (~0ULL >> 1)
+
+/* Is the value of the locked slot the text of a signed 64-bit number, in the one form that Redis' string2ll() takes?  -1: no. */
+__noinline int number_parse(struct xkv_frame *f)
+{
+	struct xkv_slot *slot;
+	__u64 w0, w1, w2, n = 0, digit;
+	__u32 at, len;
+	bool minus;
+
+	if (!f)
+		return -1;
+	slot = slot_at(f->ref);
+	if (!slot)
+		return -1;
+	len = slot->value_len;
+	at = sizeof(*slot) + XKV_PADDED(f->key_len);
+	if (!len || len > DIGITS_MAX)
+		return -1;
+	w0 = LE64(SLOT(slot, at));
+	w1 = LE64(SLOT(slot, at + 8));
+	w2 = LE64(SLOT(slot, at + 16));
+	minus = (__u8)w0 == '-';
+	if (minus) {
+		w0 = (w0 >> 8) | (w1 << 56);
+		w1 = (w1 >> 8) | (w2 << 56);
+		w2 >>= 8;
+		len--;
+	}
+	if (!len || ((__u8)w0 == '0' && (len > 1 || minus)))
+		return -1;
+	for (__u32 i = 0; i < DIGITS_MAX; i++) {
+		if (i >= len)
+			break;
+		digit = (__u8)w0 - '0';
+		w0 = (w0 >> 8) | (w1 << 56);
+		w1 = (w1 >> 8) | (w2 << 56);
+		w2 >>= 8;
+		if (digit > 9 || n > (~0ULL - digit) / 10)
+			return -1;
+		n = n * 10 + digit;
+	}
+	if (n > INT64_MAX_ + minus)
+		return -1;
+	f->number = minus ? -n : n;
+	return 0;
+}
+
+/* Writes the number as text into the frame: it becomes the value at hand. */
+__noinline int number_print(struct xkv_frame *f)
+{
+	__u64 w0 = 0, w1 = 0, w2 = 0, n, digit;
+	__u32 len = 0;
+	bool minus;
+
+	if (!f)
+		return 0;
+	minus = f->number >> 63;
+	n = minus ? -f->number : f->number;
+	for (int i = 0; i < DIGITS_MAX + 1; i++) {
+		if (i && !n && !minus)
+			break;
+		digit = i && !n ? '-' : '0' + n % 10;
+		if (digit == '-')
+			minus = false;
+		n /= 10;
+		w2 = (w2 << 8) | (w1 >> 56);
+		w1 = (w1 << 8) | (w0 >> 56);
+		w0 = (w0 << 8) | digit;
+		len++;
+	}
+	IN(f, SCRATCH) = LE64(w0);
+	IN(f, SCRATCH + 8) = LE64(w1);
+	IN(f, SCRATCH + 16) = LE64(w2);
+	f->value_off = SCRATCH;
+	f->value_len = len;
+	return 0;
+}
+
+/*
+ * The amount that INCR brings plus the number in the locked slot (none: 0) becomes
+ * the value at hand.  XKV_OK or the status that says why not.
+ */
+static __always_inline int increment(struct xkv_frame *f, bool exists)
+{
+	__s64 amount = bpf_be64_to_cpu(IN(f, f->amount_off)), old = 0;
+
+	if (exists) {
+		if (number_parse(f))
+			return XKV_NOT_NUMBER;
+		old = f->number;
+	}
+	if ((amount < 0 && old < (__s64)~INT64_MAX_ - amount) ||
+	    (amount > 0 && old > (__s64)INT64_MAX_ - amount))
+		return XKV_OVERFLOW;
+	f->number = old + amount;
+	number_print(f);
+	return XKV_OK;
+}
+
+/* ---- SET, INCR, APPEND --------------------------------------------------- */
 
 /*
  * A slot of the class or, if it has none, of the next few: the data plane goes
@@ -269,11 +433,11 @@ __noinline int op_get(struct xkv_frame *f)
 __noinline __u64 slot_take_near(__u32 class)
 {
 	struct xkv_class *c = class_at(class);
-	__u64 ref = 0;
+	__u64 ref = LIST_EMPTY;
 
 	for (__u32 i = 0; i < CLASSES_TRIED; i++) {
 		ref = slot_take(class + i);
-		if (ref)
+		if (ref != LIST_EMPTY)
 			break;
 		if (!i && c)
 			__sync_fetch_and_add(&c->wanted, 1);
@@ -281,26 +445,41 @@ __noinline __u64 slot_take_near(__u32 class)
 	return ref;
 }
 
+/* The class for so many words, which the caller has compared with CLASS_WORDS. */
+#define CLASS_WORDS (XKV_SLOT_WINDOW / 8)
+
+static __always_inline __u32 class_of(struct xkv_config *cfg, __u32 words)
+{
+	OPAQUE(words);
+	return cfg->class_of[words & (CLASS_WORDS - 1)];
+}
+
+/* What the entry at hand takes in a slot, in words. */
+static __always_inline __u32 words_needed(struct xkv_frame *f)
+{
+	return XKV_SLOT_NEED(f->key_len, f->keep + f->value_len) / 8;
+}
+
 /* A free slot for the entry at hand: its reference, or 0 with *outcome. */
 static __always_inline __u64 take_slot(struct xkv_frame *f, int *outcome)
 {
 	struct xkv_config *cfg = config();
-	__u32 need = XKV_SLOT_NEED(f->key_len, f->value_len) / 8;
+	__u32 need = words_needed(f);
 	__u64 ref;
 
 	if (f->flags & XKV_FRAME_PREFILL)
 		return f->prefilled;
 	*outcome = XKV_C_pass_too_large;
-	if (!cfg || need >= sizeof(cfg->class_of))
+	if (!cfg || need >= CLASS_WORDS)
 		return 0;
-	f->need = cfg->class_of[need];
+	f->need = class_of(cfg, need);
 	/* xkvd can add pages, and does that first */
 	if ((f->flags & XKV_FRAME_XKVD) && !(f->flags & XKV_FRAME_LAST))
 		ref = slot_take(f->need);
 	else
 		ref = slot_take_near(f->need);
-	*outcome = ref ? XKV_C_pass_busy : XKV_C_pass_no_slot;
-	return ref == ~0ULL ? 0 : ref;
+	*outcome = ref == LIST_EMPTY ? XKV_C_pass_no_slot : XKV_C_pass_busy;
+	return ref == LIST_BUSY ? 0 : ref;
 }
 
 /* Gives back what take_slot() gave and what was not published. */
@@ -311,86 +490,88 @@ static __always_inline void untake_slot(struct xkv_frame *f, __u64 ref)
 }
 
 /* Writes the entry at hand into a slot that is ours and that nobody can find yet. */
-__noinline int fill_slot(struct xkv_frame *f, __u64 ref, __u32 flags, __u64 expire_ms)
+__noinline int fill_slot(struct xkv_frame *f, __u64 ref, __u64 expire_ms, __u32 access)
 {
 	struct xkv_slot *slot = slot_at(ref);
 
 	if (!f || !slot)
 		return 0;
 	slot->expire_ms = expire_ms;
-	slot->flags = flags;
+	slot->access = access;
 	if (f->flags & XKV_FRAME_PREFILL)
 		return 0;
 	slot->key_len = f->key_len;
-	slot->value_len = f->value_len;
+	slot->value_len = f->keep + f->value_len;
 	copy_key(f, slot);
-	copy_value(f, slot);
+	if (f->keep) {
+		copy_kept(f, ref);
+		append_value(f, ref);
+	} else {
+		copy_value(f, slot);
+	}
 	return 0;
 }
 
-/* Makes index[place], where nothing stands, refer to `ref`. 0 or what bpf_map_update_elem() says. */
-static __always_inline long index_insert(struct xkv_frame *f, __u64 ref)
+static __always_inline void published(struct xkv_frame *f)
 {
-	struct xkv_index element = { .ref = ref, .key_len = f->key_len };
-	__u64 place = f->place, head[3];
-
-	for (int i = 0; i < 3; i++)
-		head[i] = i * 8 < (int)f->key_len ? IN(f, f->key_off + i * 8) : 0;
-	__builtin_memcpy(element.key_head, head, sizeof(element.key_head));
-	return bpf_map_update_elem(&xkv_index, &place, &element, BPF_NOEXIST);
-}
-
-/* Publishes a filled slot under a new version, which it returns. */
-static __always_inline __u64 publish(struct xkv_frame *f, struct xkv_slot *slot, __u64 ref)
-{
-	struct xkv_config *cfg = config();
-	struct xkv_near *near;
-	__u64 version = new_version();
-
-	unlock(slot, version);
 	if (f->flags & XKV_FRAME_PREFILL)
 		f->prefilled = 0;
-	near = cfg ? near_at(cfg, f->fingerprint) : NULL;
-	if (near)
-		near_fill(near, f->fingerprint, ref);
-	return version;
 }
 
-#define AGAIN (-1) /* somebody else was faster: look again */
-
-/* The key at hand is not there: inserts it at f->place. */
-__noinline int set_insert(struct xkv_frame *f)
+/* INCR and APPEND return a number in place of a value. */
+static __always_inline void put_number(struct xkv_frame *f, __u64 number)
 {
-	int outcome = XKV_C_pass_busy;
-	struct xkv_slot *slot;
-	__u64 ref, expire_ms, version;
-	long err;
+	OUT(f, f->out_len + sizeof(struct xkv_result)) = bpf_cpu_to_be64(number);
+}
 
-	if (!f)
+/* The result of a write that was done; *give bytes of an old value stand behind its place. */
+static __always_inline int put_written(struct xkv_frame *f, __u32 flags, __u32 old_len,
+				       __u64 expire_ms, __u64 version, int outcome)
+{
+	if (f->opcode != XKV_OP_SET) {
+		put_number(f, f->opcode == XKV_OP_INCR ? f->number : f->keep + f->value_len);
+		flags = XKV_HAS_VALUE;
+		old_len = 8;
+	}
+	put_result(f, f->opcode, XKV_OK, flags, old_len, expire_ms, version);
+	return outcome;
+}
+
+/* The key at hand is not there: inserts it. */
+__noinline int write_absent(struct xkv_frame *f)
+{
+	struct xkv_config *cfg = config();
+	int outcome = XKV_C_pass_busy, status;
+	__u64 ref, expire_ms, version;
+
+	if (!f || !cfg)
 		return outcome;
+	f->keep = 0;
+	if (f->opcode == XKV_OP_INCR) {
+		status = increment(f, false);
+		if (status != XKV_OK)
+			return answer(f, f->opcode, status, XKV_C_not_number);
+	}
 	ref = take_slot(f, &outcome);
-	slot = ref ? slot_at(ref) : NULL;
-	if (!slot)
+	if (!ref)
 		return outcome;
 	expire_ms = expiry_asked(f);
-	fill_slot(f, ref, 0, expire_ms);
-	err = index_insert(f, ref);
-	if (err) {
+	version = new_version(f);
+	fill_slot(f, ref, expire_ms, access_new(cfg, version));
+	outcome = entry_add(f, ref, version);
+	if (outcome != -1) {
 		untake_slot(f, ref);
-		if (err == -EEXIST)
-			return AGAIN;
-		return err == -E2BIG ? XKV_C_pass_full : XKV_C_pass_busy;
+		return outcome;
 	}
-	version = publish(f, slot, ref);
-	return answer_entry(f, XKV_OP_SET, XKV_OK, expire_ms, version, XKV_C_inserts);
+	published(f);
+	return put_written(f, 0, 0, expire_ms, version, XKV_C_inserts);
 }
 
-/* The entry at hand does not fit the class of its locked slot: moves it to another slot. */
-__noinline int set_move(struct xkv_frame *f, __u64 expire_ms)
+/* The entry at hand does not fit the class of its locked slot: moves it to another slot, as f->version. */
+__noinline int write_moved(struct xkv_frame *f, __u64 expire_ms)
 {
 	int outcome = XKV_C_pass_busy;
 	struct xkv_slot *old, *slot;
-	struct xkv_index *element;
 	__u64 ref;
 
 	if (!f)
@@ -400,18 +581,14 @@ __noinline int set_move(struct xkv_frame *f, __u64 expire_ms)
 	old = slot_at(f->ref);
 	if (!slot || !old)
 		return outcome;
-	fill_slot(f, ref, old->flags, expire_ms);
-	element = element_of_locked(f);
-	if (!element) {
+	fill_slot(f, ref, expire_ms, old->access);
+	if (entry_swap(f, f->ref, ref)) {
 		untake_slot(f, ref);
 		return XKV_C_pass_busy;
 	}
-	/*
-	 * Not bpf_map_update_elem(): it puts a new element before the old one, and a
-	 * look-up that is under way between the two finds neither.
-	 */
-	WRITE(element->ref, ref);
-	f->version = publish(f, slot, ref);
+	f->version = new_version(f);
+	unlock(slot, f->version);
+	published(f);
 	slot_give(f->ref);
 	return XKV_C_moves;
 }
@@ -432,35 +609,83 @@ static __always_inline int condition(struct xkv_frame *f, bool exists)
 static __always_inline bool stays_in_class(struct xkv_frame *f, struct xkv_slot *slot)
 {
 	struct xkv_config *cfg = config();
-	__u32 need = XKV_SLOT_NEED(f->key_len, f->value_len) / 8;
+	__u32 need = words_needed(f);
 
-	return !(f->flags & XKV_FRAME_PREFILL) && cfg && need < sizeof(cfg->class_of) &&
-	       cfg->class_of[need] == slot->class;
+	return !(f->flags & XKV_FRAME_PREFILL) && cfg && need < CLASS_WORDS &&
+	       class_of(cfg, need) == slot->class;
 }
 
 static __always_inline bool fits_in_class(struct xkv_frame *f, struct xkv_slot *slot)
 {
 	struct xkv_class *c = class_at(slot->class);
 
-	return !(f->flags & XKV_FRAME_PREFILL) && c &&
-	       XKV_SLOT_NEED(f->key_len, f->value_len) <= c->slot_bytes;
+	return !(f->flags & XKV_FRAME_PREFILL) && c && words_needed(f) * 8 <= c->slot_bytes;
+}
+
+/* Writes the entry at hand over the one in its locked slot. */
+__noinline int write_in_place(struct xkv_frame *f, __u64 expire_ms)
+{
+	struct xkv_config *cfg = config();
+	struct xkv_slot *slot;
+
+	if (!f || !cfg)
+		return 0;
+	slot = slot_at(f->ref);
+	if (!slot)
+		return 0;
+	slot->expire_ms = expire_ms;
+	slot->value_len = f->keep + f->value_len;
+	if (f->keep)
+		append_value(f, f->ref);
+	else
+		copy_value(f, slot);
+	mark_access(cfg, slot);
+	f->version = new_version(f);
+	unlock(slot, f->version);
+	return 0;
+}
+
+/* What the opcode makes of the value at hand and of what is there.  XKV_OK or why not. */
+static __always_inline int combine(struct xkv_frame *f, const struct xkv_slot *slot, bool exists)
+{
+	f->keep = f->opcode == XKV_OP_APPEND && exists ? slot->value_len : 0;
+	if (f->keep && f->keep + f->value_len > VALUE_WORDS * 8)
+		return XKV_TOO_LARGE; /* for this engine, that is: xkvd has other ways */
+	return f->opcode == XKV_OP_INCR ? increment(f, exists) : XKV_OK;
+}
+
+/* The conditions of the write hold: does it, and unlocks the slot. */
+static __always_inline int write_locked(struct xkv_frame *f, struct xkv_slot *slot, __u64 expire_ms)
+{
+	int outcome = XKV_C_overwrites;
+
+	if (!stays_in_class(f, slot)) {
+		outcome = write_moved(f, expire_ms);
+		/* no slot of the right size, but this one will do */
+		if (outcome == XKV_C_pass_no_slot && fits_in_class(f, slot))
+			outcome = XKV_C_overwrites;
+	}
+	if (STOPS(outcome))
+		unlock(slot, f->seq);
+	else if (outcome == XKV_C_overwrites)
+		write_in_place(f, expire_ms);
+	return outcome;
 }
 
 /* The key at hand is in slot f->ref: overwrites it if the conditions hold. */
-__noinline int set_found(struct xkv_frame *f)
+__noinline int write_found(struct xkv_frame *f)
 {
-	__u64 expire_ms, version;
 	__u32 old_len, give = 0;
 	struct xkv_slot *slot;
-	bool exists, revived;
 	int status, outcome;
+	__u64 expire_ms;
+	bool exists;
 
 	if (!f)
 		return XKV_C_pass_busy;
 	slot = lock_found(f);
 	if (!slot)
 		return AGAIN;
-	revived = slot->expire_ms == XKV_TOMB;
 	exists = !expired(f, slot->expire_ms);
 	old_len = slot->value_len;
 	if ((f->op_flags & XKV_RETURN) && exists) {
@@ -472,57 +697,89 @@ __noinline int set_found(struct xkv_frame *f)
 		copy_old(f);
 		give = XKV_HAS_VALUE;
 	}
-	status = condition(f, exists);
 	expire_ms = slot->expire_ms;
+	status = condition(f, exists);
 	if (status != XKV_OK) {
 		unlock(slot, f->seq);
-		put_result(f, XKV_OP_SET, status, give, give ? old_len : 0, exists ? expire_ms : 0,
+		put_result(f, f->opcode, status, give, give ? old_len : 0, exists ? expire_ms : 0,
 			   exists ? f->seq : 0);
 		return XKV_C_not_stored;
 	}
-	if (!(f->op_flags & XKV_KEEPTTL) || !exists)
-		expire_ms = expiry_asked(f);
-	else if (expire_ms)
-		ttl_given();
-	outcome = XKV_C_overwrites;
-	version = 0;
-	if (!stays_in_class(f, slot)) {
-		outcome = set_move(f, expire_ms);
-		version = f->version;
-		/* no slot of the right size, but this one will do */
-		if (outcome == XKV_C_pass_no_slot && fits_in_class(f, slot))
-			outcome = XKV_C_overwrites;
-	}
-	if (STOPS(outcome)) {
+	status = combine(f, slot, exists);
+	if (status != XKV_OK) {
 		unlock(slot, f->seq);
+		put_result(f, f->opcode, status, 0,
+			   status == XKV_TOO_LARGE ? f->keep + f->value_len : 0, 0, 0);
+		return status == XKV_TOO_LARGE ? XKV_C_op_too_large : XKV_C_not_number;
+	}
+	if ((f->op_flags & XKV_KEEPTTL) && exists) {
+		if (expire_ms)
+			ttl_given(f);
+	} else {
+		expire_ms = expiry_asked(f);
+	}
+	outcome = write_locked(f, slot, expire_ms);
+	if (STOPS(outcome))
 		return outcome;
-	}
-	if (outcome == XKV_C_overwrites) {
-		slot->expire_ms = expire_ms;
-		slot->value_len = f->value_len;
-		copy_value(f, slot);
-		version = new_version();
-		unlock(slot, version);
-	}
-	put_result(f, XKV_OP_SET, XKV_OK, give, give ? old_len : 0, expire_ms, version);
-	return revived ? XKV_C_revived : outcome;
+	return put_written(f, give, give ? old_len : 0, expire_ms, f->version, outcome);
 }
 
-__noinline int op_set(struct xkv_frame *f)
+/*
+ * xkvd has copied the entry into another slot: makes that one its slot, if it has not changed
+ * since.  Nobody can tell: version, expiry and access stay.  Only out of a draining page,
+ * whose slots are not used again: so no slot ever has the same version twice.
+ */
+__noinline int relocate_found(struct xkv_frame *f)
+{
+	struct xkv_slot *old, *slot;
+	struct xkv_page *page;
+
+	if (!f)
+		return XKV_C_pass_busy;
+	page = page_at(f->ref);
+	slot = slot_at(f->prefilled);
+	old = NULL;
+	if (page && READ(page->state) == XKV_PAGE_DRAINING && f->seq == f->version)
+		old = lock_found(f);
+	if (!slot || !old)
+		return answer(f, XKV_OP_SET, XKV_NOT_STORED, XKV_C_not_stored);
+	slot->expire_ms = old->expire_ms;
+	slot->access = old->access;
+	if (entry_swap(f, f->ref, f->prefilled)) {
+		unlock(old, f->seq);
+		return XKV_C_pass_busy;
+	}
+	unlock(slot, f->seq);
+	published(f);
+	slot_give(f->ref);
+	return answer(f, XKV_OP_SET, XKV_OK, XKV_C_relocations);
+}
+
+__noinline int op_write(struct xkv_frame *f)
 {
 	int found, outcome;
 
 	if (!f)
 		return XKV_C_pass_busy;
+	/* a number in the place of a value: needs room like one, and has it where it is the first */
+	if (f->opcode != XKV_OP_SET) {
+		f->op_flags |= XKV_KEEPTTL;
+		f->amount_off = f->value_off;
+		outcome = value_room(f, f->opcode, 8, 0);
+		if (outcome >= 0)
+			return outcome;
+	}
 	for (int i = 0; i < TRIES; i++) {
-		found = find(f, !(f->op_flags & (XKV_XX | XKV_CAS)));
+		found = find(f);
 		if (found == BUSY)
 			return XKV_C_pass_busy;
 		if (found == ABSENT && (f->op_flags & XKV_CAS))
-			return answer(f, XKV_OP_SET, XKV_MISS, XKV_C_not_stored);
+			return answer(f, f->opcode, XKV_MISS, XKV_C_not_stored);
 		if (found == ABSENT && (f->op_flags & XKV_XX))
-			return answer(f, XKV_OP_SET, XKV_NOT_STORED, XKV_C_not_stored);
-		outcome = found == FOUND ? set_found(f) : set_insert(f);
+			return answer(f, f->opcode, XKV_NOT_STORED, XKV_C_not_stored);
+		if (f->flags & XKV_FRAME_RELOCATE)
+			return found == FOUND ? relocate_found(f) : XKV_C_pass_busy;
+		outcome = found == FOUND ? write_found(f) : write_absent(f);
 		if (outcome != AGAIN)
 			return outcome;
 	}
@@ -531,24 +788,12 @@ __noinline int op_set(struct xkv_frame *f)
 
 /* ---- DELETE, EXPIRE ------------------------------------------------------ */
 
-/* Takes the locked entry out of index and frees its slot, or leaves a tomb. */
-static __always_inline int remove_locked(struct xkv_frame *f, struct xkv_slot *slot)
+/* Is the entry what a DELETE is meant for? */
+static __always_inline bool wanted(struct xkv_frame *f, __u64 expire_ms)
 {
-	__u64 place;
-
-	if (slot->flags & XKV_SLOT_COLLIDED) {
-		slot->expire_ms = XKV_TOMB;
-		slot->value_len = 0;
-		unlock(slot, new_version());
-		return XKV_C_tombs;
-	}
-	if (!element_of_locked(f))
-		return XKV_C_pass_busy;
-	place = f->place;
-	if (bpf_map_delete_elem(&xkv_index, &place))
-		return XKV_C_pass_busy;
-	slot_give(f->ref);
-	return XKV_C_deletes;
+	if (f->flags & XKV_FRAME_EVICT)
+		return true;
+	return expired(f, expire_ms) == !!(f->flags & XKV_FRAME_EXPIRED);
 }
 
 __noinline int delete_found(struct xkv_frame *f)
@@ -556,7 +801,6 @@ __noinline int delete_found(struct xkv_frame *f)
 	struct xkv_slot *slot;
 	__u32 old_len, give = 0;
 	__u64 expire_ms;
-	bool want;
 	int outcome;
 
 	if (!f)
@@ -566,10 +810,7 @@ __noinline int delete_found(struct xkv_frame *f)
 		return AGAIN;
 	expire_ms = slot->expire_ms;
 	old_len = slot->value_len;
-	want = !expired(f, expire_ms);
-	if (f->flags & XKV_FRAME_EXPIRED)
-		want = !want && expire_ms != XKV_TOMB;
-	if (!want) {
+	if (!wanted(f, expire_ms)) {
 		unlock(slot, f->seq);
 		return answer(f, XKV_OP_DELETE, XKV_MISS, XKV_C_op_misses);
 	}
@@ -587,13 +828,15 @@ __noinline int delete_found(struct xkv_frame *f)
 		copy_old(f);
 		give = XKV_HAS_VALUE;
 	}
-	outcome = remove_locked(f, slot);
-	if (STOPS(outcome)) {
+	if (entry_swap(f, f->ref, 0)) {
 		unlock(slot, f->seq);
-		return outcome;
+		return XKV_C_pass_busy;
 	}
+	slot_give(f->ref);
 	put_result(f, XKV_OP_DELETE, XKV_OK, give, give ? old_len : 0, 0, 0);
-	return f->flags & XKV_FRAME_EXPIRED ? XKV_C_expires : outcome;
+	if (f->flags & XKV_FRAME_EVICT)
+		return XKV_C_evictions;
+	return f->flags & XKV_FRAME_EXPIRED ? XKV_C_expires : XKV_C_deletes;
 }
 
 __noinline int expire_found(struct xkv_frame *f)
@@ -612,7 +855,7 @@ __noinline int expire_found(struct xkv_frame *f)
 	}
 	expire_ms = expiry_asked(f);
 	slot->expire_ms = expire_ms;
-	version = new_version();
+	version = new_version(f);
 	unlock(slot, version);
 	return answer_entry(f, XKV_OP_EXPIRE, XKV_OK, expire_ms, version, XKV_C_expiry_changes);
 }
@@ -625,7 +868,7 @@ __noinline int op_change(struct xkv_frame *f, __u32 opcode)
 	if (!f)
 		return XKV_C_pass_busy;
 	for (int i = 0; i < TRIES; i++) {
-		found = find(f, 0);
+		found = find(f);
 		if (found == BUSY)
 			return XKV_C_pass_busy;
 		if (found == ABSENT)

@@ -4,7 +4,7 @@
  * program, xkvd, libxkv, the load generator and the tests include.
  * docs/protocol.md draws it; tests/vectors.txt holds examples of it.
  *
- * A datagram is a header, an optional 16-byte token, 1 to 255 operations and
+ * A datagram is a header, an optional 16-byte token, an optional 8-byte session, 1 to 255 operations and
  * optional padding, which counts as part of the request (XKV_PAD):
  *
  *      0       1       2       3       4       5       6       7
@@ -18,7 +18,7 @@
  * starts at a multiple of 8 from the start of the header:
  *
  *     +-------+-------+-------+-------+-------+-------+-------+-------+
- *   0 |opcode | flags |key_len|   0   |           value_len           |  op
+ *   0 |opcode | flags |key_len| keys  |           value_len           |  op
  *   0 |opcode |status | flags |   0   |           value_len           |  result
  *     +-------+-------+-------+-------+-------+-------+-------+-------+
  *   8 |                      ttl, milliseconds                        |
@@ -44,6 +44,8 @@
 #define XKV_KEY_MAX 250 /* memcached's limit */
 #define XKV_VALUE_MAX (1U << 20)
 #define XKV_TOKEN_BYTES 16
+#define XKV_SESSION_BYTES 8
+#define XKV_SCAN_MAX 100 /* keys of a SCAN */
 #define XKV_TTL_MAX (1ULL << 53) /* ms; some 285,000 years: no sum with a time overflows */
 
 /* A datagram on a 1,500-byte link: less 20 (IPv4) or 40 (IPv6), less 8 (UDP). */
@@ -53,6 +55,7 @@
 /* struct xkv_hdr.flags */
 #define XKV_F_REPLY 0x01 /* set in replies only; a server drops what has it */
 #define XKV_F_TOKEN 0x02 /* XKV_TOKEN_BYTES of client token follow the header */
+#define XKV_F_ONCE 0x04  /* XKV_SESSION_BYTES of session follow (the token): a repetition is recognised */
 
 struct xkv_hdr {
 	__be16 magic;
@@ -70,6 +73,11 @@ enum xkv_opcode {
 	XKV_OP_SET = 3,
 	XKV_OP_DELETE = 4,
 	XKV_OP_EXPIRE = 5, /* ttl 0: keep for ever */
+	XKV_OP_INCR = 6,   /* value: the amount, 8 bytes, signed; so is the result's */
+	XKV_OP_APPEND = 7, /* the result's value: the new length, 8 bytes */
+	XKV_OP_TTL = 8,    /* GET without the value, and without being an access */
+	XKV_OP_TOUCH = 9,  /* GET without the value */
+	XKV_OP_SCAN = 10,  /* GET of `keys` keys that are numbered one after the other */
 };
 
 /* struct xkv_op.flags; which opcode knows which is in docs/protocol.md */
@@ -84,8 +92,8 @@ struct xkv_op {
 	__u8 opcode;
 	__u8 flags;
 	__u8 key_len; /* 1..XKV_KEY_MAX; 0 for PING */
-	__u8 zero;
-	__be32 value_len; /* SET only, else 0 */
+	__u8 keys;        /* SCAN only, 1..XKV_SCAN_MAX; else 0 */
+	__be32 value_len; /* SET, INCR, APPEND; else 0 */
 	__be64 ttl;       /* milliseconds, 0 = none (SET, EXPIRE; else 0) */
 	__be64 version;   /* with XKV_CAS, else 0 */
 };
@@ -103,6 +111,10 @@ enum xkv_status {
 	XKV_BAD_KEY = 9,     /* key of 0 or more than XKV_KEY_MAX bytes */
 	XKV_BAD_VERSION = 10,/* header only: the server speaks XKV_VERSION */
 	XKV_NOAUTH = 11,     /* header only: token missing or wrong */
+	XKV_NOT_NUMBER = 12, /* INCR: the value is no integer, or out of range */
+	XKV_OVERFLOW = 13,   /* INCR: the sum would be out of range */
+	XKV_REPEATED = 14,   /* header only: was done before, but its reply was too long to be kept */
+	XKV_NO_SESSION = 15, /* header only: too many sessions; nothing was done */
 };
 
 /* struct xkv_result.flags */

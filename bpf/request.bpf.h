@@ -6,6 +6,7 @@
 #ifndef XKV_REQUEST_BPF_H
 #define XKV_REQUEST_BPF_H
 
+#include "once.bpf.h"
 #include "ops.bpf.h"
 
 /* More operations than fit a datagram are never asked for. */
@@ -19,6 +20,9 @@ static __always_inline int known_flags(__u8 opcode)
 	switch (opcode) {
 	case XKV_OP_PING:
 	case XKV_OP_GET:
+	case XKV_OP_TTL:
+	case XKV_OP_TOUCH:
+	case XKV_OP_SCAN:
 		return 0;
 	case XKV_OP_SET:
 		return XKV_NX | XKV_XX | XKV_KEEPTTL | XKV_CAS | XKV_RETURN | XKV_ABSTTL;
@@ -26,8 +30,24 @@ static __always_inline int known_flags(__u8 opcode)
 		return XKV_CAS | XKV_RETURN;
 	case XKV_OP_EXPIRE:
 		return XKV_ABSTTL;
+	case XKV_OP_INCR:
+	case XKV_OP_APPEND:
+		return XKV_XX | XKV_CAS;
 	}
 	return -1;
+}
+
+/* Does this value_len fit the opcode? */
+static __always_inline bool value_is_wrong(__u8 opcode, __u32 value_len)
+{
+	switch (opcode) {
+	case XKV_OP_SET:
+	case XKV_OP_APPEND:
+		return false;
+	case XKV_OP_INCR:
+		return value_len != bpf_htonl(8);
+	}
+	return value_len;
 }
 
 /* Do the fields of an operation contradict its opcode or each other? */
@@ -35,9 +55,9 @@ static __always_inline bool op_is_bad(const struct xkv_op *op, int known)
 {
 	__u8 flags = op->flags, opcode = op->opcode;
 
-	if (op->zero || (flags & ~known))
+	if ((flags & ~known) || value_is_wrong(opcode, op->value_len))
 		return true;
-	if (op->value_len && opcode != XKV_OP_SET)
+	if (opcode == XKV_OP_SCAN ? !op->keys || op->keys > XKV_SCAN_MAX : op->keys)
 		return true;
 	if (op->version && !(flags & XKV_CAS))
 		return true;
@@ -64,6 +84,14 @@ static __always_inline bool padding_is_clean(struct xkv_frame *f, __u32 off, __u
 	return !(word << (rest * 8));
 }
 
+/* The last byte of the key at hand, or one before it. */
+#define KEY_BYTE(f, before) ((f)->in[((f)->key_off + (f)->key_len - 1 - (before)) & (XKV_FRAME_WORDS * 8 - 1)])
+
+static __always_inline bool is_digit(__u8 c)
+{
+	return c >= '0' && c <= '9';
+}
+
 /* Fills in "the operation at hand". -1, or the outcome of one that is refused, with its result. */
 __noinline int op_parse(struct xkv_frame *f)
 {
@@ -85,6 +113,9 @@ __noinline int op_parse(struct xkv_frame *f)
 	f->key_len = op->key_len;
 	f->value_off = f->key_off + XKV_PADDED(f->key_len);
 	f->value_len = value_len;
+	f->next_off = f->value_off + XKV_PADDED(value_len);
+	f->opcode = op->opcode;
+	f->keep = 0;
 	f->op_flags = op->flags;
 	f->ttl = bpf_be64_to_cpu(op->ttl);
 	f->version = bpf_be64_to_cpu(op->version);
@@ -93,7 +124,7 @@ __noinline int op_parse(struct xkv_frame *f)
 	    XKV_PADDED(f->key_len) + XKV_PADDED(value_len) > room ||
 	    !padding_is_clean(f, f->key_off, f->key_len) ||
 	    !padding_is_clean(f, f->value_off, value_len) ||
-	    f->ttl > XKV_TTL_MAX)
+	    f->ttl > XKV_TTL_MAX || (op->keys > 1 && !is_digit(KEY_BYTE(f, 0))))
 		return answer(f, op->opcode, XKV_BAD_REQUEST, XKV_C_op_bad_request);
 	return -1;
 }
@@ -111,34 +142,76 @@ static __always_inline int answer_stopped(struct xkv_frame *f, __u8 opcode, int 
 	return outcome;
 }
 
+#define COUNTED_DIGITS 32
+
+/* Makes the key of a SCAN the next one.  False behind the last: 9 or 99 or ... */
+__noinline int next_key(struct xkv_frame *f)
+{
+	__u8 c;
+
+	if (!f)
+		return false;
+	for (__u32 i = 0; i < COUNTED_DIGITS; i++) {
+		if (i >= f->key_len)
+			break;
+		c = KEY_BYTE(f, i);
+		if (!is_digit(c))
+			break;
+		KEY_BYTE(f, i) = c == '9' ? '0' : c + 1;
+		if (c != '9')
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Goes on behind the operation that was done.  Of a SCAN one key was read: what
+ * is left of it is the SCAN of the next one.
+ */
+static __always_inline void op_end(struct xkv_frame *f)
+{
+	struct xkv_op *op = (struct xkv_op *)&IN(f, f->in_off);
+
+	if (f->opcode == XKV_OP_SCAN && op->keys > 1 && next_key(f)) {
+		op = (struct xkv_op *)&IN(f, f->in_off);
+		op->keys--;
+		f->count++;
+	} else {
+		f->in_off = f->next_off;
+	}
+}
+
 /* Runs the operation at in_off, of which there are at least the fixed fields, and goes on to the next. */
 __noinline int op_run(struct xkv_frame *f)
 {
 	int outcome = op_parse(f);
-	__u8 opcode;
+	__u32 opcode;
 
 	if (outcome >= 0 || !f)
 		return outcome;
-	opcode = ((struct xkv_op *)&IN(f, f->in_off))->opcode;
+	opcode = f->opcode;
 	if (opcode != XKV_OP_PING)
-		f->fingerprint = key_fingerprint(f, f->key_off, f->key_len);
+		key_fingerprint(f);
 	switch (opcode) {
 	case XKV_OP_PING:
 		outcome = answer(f, opcode, XKV_OK, XKV_C_pings);
 		break;
-	case XKV_OP_GET:
-		outcome = op_get(f);
-		break;
 	case XKV_OP_SET:
-		outcome = op_set(f);
+	case XKV_OP_INCR:
+	case XKV_OP_APPEND:
+		outcome = op_write(f);
+		break;
+	case XKV_OP_DELETE:
+	case XKV_OP_EXPIRE:
+		outcome = op_change(f, opcode);
 		break;
 	default:
-		outcome = op_change(f, opcode);
+		outcome = op_get(f, opcode);
 	}
 	if (STOPS(outcome) && (f->flags & XKV_FRAME_LAST))
 		outcome = answer_stopped(f, opcode, outcome);
 	if (!STOPS(outcome))
-		f->in_off = f->value_off + XKV_PADDED(f->value_len);
+		op_end(f);
 	return outcome;
 }
 
@@ -149,13 +222,14 @@ static __always_inline __u8 header_check(struct xkv_frame *f, struct xkv_hdr *hd
 {
 	struct xkv_config *cfg = config();
 	__u32 length = bpf_ntohs(hdr->length);
-	bool token = hdr->flags & XKV_F_TOKEN;
+	bool token = hdr->flags & XKV_F_TOKEN, once = hdr->flags & XKV_F_ONCE;
 	__u64 *sent = (__u64 *)(hdr + 1);
 
 	if (hdr->version != XKV_VERSION)
 		return XKV_BAD_VERSION;
-	*ops = sizeof(*hdr) + (token ? XKV_TOKEN_BYTES : 0);
-	if ((hdr->flags & ~XKV_F_TOKEN) || hdr->status || !hdr->count || (length & 7) ||
+	*ops = session_off(f) + (once ? XKV_SESSION_BYTES : 0);
+	if ((hdr->flags & ~(XKV_F_TOKEN | XKV_F_ONCE)) || hdr->status || !hdr->count ||
+	    (once && (hdr->count != 1 || !IN(f, session_off(f)))) || (length & 7) ||
 	    length < *ops + sizeof(struct xkv_op) || length > f->req_len)
 		return XKV_BAD_REQUEST;
 	if (!cfg || (f->flags & XKV_FRAME_TRUSTED) || cfg->auth == XKV_AUTH_OPEN)
@@ -179,21 +253,35 @@ static __always_inline void reply_header(struct xkv_frame *f, __u8 status)
 	out->id = in->id;
 }
 
-/* Looks at the header of a new request.  True: go on with the operations. */
-static __always_inline bool request_begin(struct xkv_frame *f, struct xkv_counters *c, int *verdict)
+/* A reply that is only a header. */
+static __always_inline int refuse(struct xkv_frame *f, __u8 status, int counter)
+{
+	f->done = 0;
+	f->out_len = sizeof(struct xkv_hdr);
+	reply_header(f, status);
+	count(f, counter);
+	return VERDICT_REPLY;
+}
+
+static __always_inline int stop(struct xkv_frame *f, int why, int verdict)
+{
+	f->stop = why + 1;
+	return verdict;
+}
+
+#define GO_ON (-1)
+
+/* Looks at the header of a new request. */
+static __always_inline int request_begin(struct xkv_frame *f)
 {
 	struct xkv_hdr *hdr = (struct xkv_hdr *)f->in;
 	__u32 ops = 0;
 	__u8 status;
 
-	*verdict = VERDICT_PASS;
-	f->stop = XKV_C_pass_not_xkv + 1;
 	if (f->req_len < sizeof(*hdr) || hdr->magic != bpf_htons(XKV_MAGIC))
-		return false;
-	*verdict = VERDICT_DROP;
-	f->stop = XKV_C_drop_reply_flag + 1;
+		return stop(f, XKV_C_pass_not_xkv, VERDICT_PASS);
 	if (hdr->flags & XKV_F_REPLY)
-		return false;
+		return stop(f, XKV_C_drop_reply_flag, VERDICT_DROP);
 	f->done = 0;
 	f->out_len = sizeof(*hdr);
 	status = header_check(f, hdr, &ops);
@@ -201,13 +289,30 @@ static __always_inline bool request_begin(struct xkv_frame *f, struct xkv_counte
 	f->end = bpf_ntohs(hdr->length);
 	f->count = hdr->count;
 	if (status == XKV_OK)
-		return true;
-	*verdict = VERDICT_REPLY;
-	reply_header(f, status);
-	count(c, status == XKV_BAD_VERSION ? XKV_C_error_version :
-		 status == XKV_NOAUTH	   ? XKV_C_error_auth :
-					     XKV_C_error_request);
-	return false;
+		return GO_ON;
+	return refuse(f, status, status == XKV_BAD_VERSION ? XKV_C_error_version :
+				 status == XKV_NOAUTH	   ? XKV_C_error_auth :
+							     XKV_C_error_request);
+}
+
+/* A request that is to be done only once: has it been? */
+static __always_inline int request_once(struct xkv_frame *f)
+{
+	if (!(((struct xkv_hdr *)f->in)->flags & XKV_F_ONCE))
+		return GO_ON;
+	now_ms(f);
+	switch (once_begin(f)) {
+	case ONCE_NEW:
+		return GO_ON;
+	case ONCE_REPEATED:
+		count(f, XKV_C_once_repeated);
+		return VERDICT_REPLY;
+	case ONCE_UNKEPT:
+		return refuse(f, XKV_REPEATED, XKV_C_once_repeated);
+	case ONCE_FULL:
+		return refuse(f, XKV_NO_SESSION, XKV_C_error_once);
+	}
+	return stop(f, XKV_C_drop_repeated, VERDICT_DROP);
 }
 
 /*
@@ -216,14 +321,13 @@ static __always_inline bool request_begin(struct xkv_frame *f, struct xkv_counte
  */
 static __always_inline void ask_for_padding(struct xkv_frame *f)
 {
-	struct xkv_counters *c = counters();
 	__u32 need = f->out_len;
 
 	f->out_len = sizeof(struct xkv_hdr);
-	put_result(f, XKV_OP_GET, XKV_PAD, 0, need, 0, 0);
+	put_result(f, f->opcode, XKV_PAD, 0, need, 0, 0);
+	f->done = 1;
 	reply_header(f, XKV_OK);
-	if (c)
-		count(c, XKV_C_op_pad);
+	count(f, XKV_C_op_pad);
 }
 
 /* Does this result end the reply?  The client will send what follows again, or has to mend it. */
@@ -237,16 +341,10 @@ static __always_inline bool ends_reply(int outcome)
  * cannot be done here (f->stop says why) or is cut off.  A frame that stopped
  * goes on where it stopped (done, in_off and out_len are kept) when it is run again.
  */
-__noinline int request_run(struct xkv_frame *f, int again)
+static __always_inline int operations_run(struct xkv_frame *f)
 {
-	struct xkv_counters *c = counters();
-	int verdict = VERDICT_DROP, outcome;
+	int outcome;
 
-	if (!f || !c)
-		return VERDICT_DROP;
-	f->now_ms = 0;
-	if (!again && !request_begin(f, c, &verdict))
-		return verdict;
 	f->stop = 0;
 	for (int i = 0; i < OPERATIONS_MAX; i++) {
 		if (f->done >= f->count || f->in_off + sizeof(struct xkv_op) > f->end ||
@@ -259,7 +357,7 @@ __noinline int request_run(struct xkv_frame *f, int again)
 				return VERDICT_PASS;
 			break;
 		}
-		count(c, outcome);
+		count(f, outcome);
 		f->done++;
 		if (ends_reply(outcome)) {
 			f->count = f->done;
@@ -268,6 +366,27 @@ __noinline int request_run(struct xkv_frame *f, int again)
 	}
 	reply_header(f, XKV_OK);
 	return VERDICT_REPLY;
+}
+
+/* A request from its first byte to its reply: enum verdict.  `again`: one that stopped. */
+__noinline int request_run(struct xkv_frame *f, int again)
+{
+	int verdict = GO_ON;
+
+	if (!f)
+		return VERDICT_DROP;
+	f->now_ms = 0;
+	f->once = 0;
+	if (!again)
+		verdict = request_begin(f);
+	if (verdict == GO_ON)
+		verdict = request_once(f);
+	if (verdict != GO_ON)
+		return verdict;
+	verdict = operations_run(f);
+	if (f->once)
+		once_end(f, verdict == VERDICT_REPLY);
+	return verdict;
 }
 
 #endif

@@ -9,7 +9,8 @@
  *
  * Rules that keep it right (docs/design.md has the reasons):
  *  - only who moved slot.seq from even to odd writes to the slot;
- *  - nothing but `ref` is taken from an index element, in one load;
+ *  - only who holds the lock of a bucket writes to it and its chain; a slot is
+ *    locked before a bucket, and who holds a bucket locks nothing more;
  *  - nothing is believed of a slot unless seq was the same even number before
  *    and after it was read;
  *  - nothing waits: every loop has a bound, after which the caller gets `busy`.
@@ -28,6 +29,13 @@
 #define barrier() asm volatile("" ::: "memory")
 /* Has the compiler forget what it knows of x, so that a check of it stands where the verifier needs it. */
 #define OPAQUE(x) asm volatile("" : "+r"(x))
+
+/* Words whose first byte in memory is the lowest; both ways. */
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define LE64(word) (word)
+#else
+#define LE64(word) __builtin_bswap64(word)
+#endif
 
 /*
  * Loads stay in order, and stores stay in order.  x86 keeps that by itself; elsewhere a
@@ -49,14 +57,16 @@
 #define smp_mb_writes() smp_mb_reads()
 #endif
 
-/* Words of a frame, by byte offset (all are multiples of 8). */
+/* Words of a frame and of a slot, by byte offset (all are multiples of 8). */
 #define IN(f, at) ((f)->in_word[((at) >> 3) & (XKV_FRAME_WORDS - 1)])
 #define OUT(f, at) ((f)->out_word[((at) >> 3) & (XKV_FRAME_WORDS - 1)])
+#define SLOT(slot, at) (((__u64 *)(slot))[((at) >> 3) & (XKV_SLOT_WINDOW / 8 - 1)])
 
 #define KEY_WORDS 32    /* of the longest key */
-#define OTHER_KEY (XKV_FRAME_BYTES + 256) /* place in `in` for the key of another slot */
+#define SCRATCH (XKV_FRAME_BYTES + 256) /* place in `in` for 256 bytes of passing use */
 
-#define TRIES 4      /* of an operation, before it is passed on as busy */
+#define TRIES 4       /* of an operation, before it is passed on as busy */
+#define LOCK_TRIES 32 /* to lock a bucket, which is held for some tens of instructions */
 #define LIST_TRIES 32 /* of a compare and exchange on a free list */
 
 static __always_inline struct xkv_config *config(void)
@@ -66,42 +76,57 @@ static __always_inline struct xkv_config *config(void)
 	return bpf_map_lookup_elem(&xkv_config, &zero);
 }
 
-static __always_inline struct xkv_counters *counters(void)
+static __always_inline struct xkv_counters *counters(__u32 door)
 {
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&xkv_counters, &zero);
+	return bpf_map_lookup_elem(&xkv_counters, &door);
 }
 
-/* Adds one to a counter of this CPU.  Atomic: softirq may interrupt a syscall program. */
-static __always_inline void count(struct xkv_counters *c, __u32 which)
+/* The door that a frame came through. */
+#define DOOR(f) ((f)->flags & XKV_FRAME_XKVD)
+
+/* Adds one to a counter of this CPU and returns what it was.  Programs of xkvd may interrupt each other, XDP is never interrupted by itself. */
+static __always_inline __u64 add_one(__u64 *counter, __u32 door)
 {
-	if (which < XKV_COUNTER_COUNT)
-		__sync_fetch_and_add(&((__u64 *)c)[which], 1);
+	if (door == XKV_DOOR_XKVD)
+		return __sync_fetch_and_add(counter, 1);
+	return (*counter)++;
+}
+
+static __always_inline void count(struct xkv_frame *f, __u32 which)
+{
+	__u32 door = DOOR(f);
+	struct xkv_counters *c = counters(door);
+
+	if (c && which < XKV_COUNTER_COUNT)
+		add_one(&((__u64 *)c)[which], door);
 }
 
 /* A new version: even, never used before, for whatever slot and key. 0 if there is none. */
-static __always_inline __u64 new_version(void)
+static __always_inline __u64 new_version(struct xkv_frame *f)
 {
-	struct xkv_counters *c = counters();
+	__u32 door = DOOR(f), cpu = bpf_get_smp_processor_id() & (XKV_VERSION_CPUS - 1);
+	struct xkv_counters *c = counters(door);
 
 	if (!c)
 		return 0;
-	return (__sync_fetch_and_add(&c->version, 1) * XKV_VERSION_CPUS +
-		(bpf_get_smp_processor_id() & (XKV_VERSION_CPUS - 1))) * 2;
+	return ((add_one(&c->version, door) * XKV_VERSION_CPUS + cpu) * XKV_DOORS + door) * 2;
+}
+
+static __always_inline struct xkv_page *page_at(__u64 ref)
+{
+	__u32 page = XKV_REF_PAGE(ref), zero = 0;
+	void *inner = bpf_map_lookup_elem(&xkv_pages, &page);
+
+	return inner ? bpf_map_lookup_elem(inner, &zero) : NULL;
 }
 
 /* The slot behind a reference, with XKV_SLOT_WINDOW bytes that may be touched, or NULL. */
 static __always_inline struct xkv_slot *slot_at(__u64 ref)
 {
-	__u32 page = XKV_REF_PAGE(ref), zero = 0;
 	__u32 offset = XKV_REF_OFFSET(ref);
-	void *inner = bpf_map_lookup_elem(&xkv_pages, &page);
-	char *base;
+	char *base = (char *)page_at(ref);
 
-	if (!inner)
-		return NULL;
-	base = bpf_map_lookup_elem(inner, &zero);
+	OPAQUE(offset);
 	if (!base || offset > XKV_PAGE_BYTES - XKV_SLOT_WINDOW)
 		return NULL;
 	return (struct xkv_slot *)(base + offset);
@@ -119,44 +144,73 @@ static __always_inline __u64 list_head(__u64 old, __u64 ref)
 	return (((old >> XKV_REF_BITS) + 1) << XKV_REF_BITS) | (ref & XKV_REF_MASK);
 }
 
-/* Takes a free slot: its reference, 0 if there is none, ~0 if the list was contended. */
+/* A free slot of a draining page goes into no list any more. */
+static __always_inline bool park(__u64 ref)
+{
+	struct xkv_page *page = page_at(ref);
+
+	if (!page || READ(page->state) != XKV_PAGE_DRAINING)
+		return false;
+	__sync_fetch_and_add(&page->parked, 1);
+	return true;
+}
+
+#define LIST_EMPTY 0ULL
+#define LIST_BUSY (~0ULL)
+
+/* Takes the first slot of a list: its reference, LIST_EMPTY or LIST_BUSY. */
+static __always_inline __u64 list_pop(struct xkv_class *c, __u64 *list)
+{
+	__u64 head = READ(*list), ref = head & XKV_REF_MASK;
+	struct xkv_slot *slot;
+
+	if (!ref)
+		return LIST_EMPTY;
+	slot = slot_at(ref);
+	if (!slot)
+		return LIST_BUSY;
+	smp_mb_reads();
+	if (__sync_val_compare_and_swap(list, head, list_head(head, READ(slot->next))) != head)
+		return LIST_BUSY;
+	__sync_fetch_and_add(&c->free, -1);
+	return ref;
+}
+
+/* Takes a free slot: its reference, LIST_EMPTY or LIST_BUSY. */
 __noinline __u64 slot_take(__u32 class)
 {
 	struct xkv_class *c = class_at(class);
-	struct xkv_slot *slot;
-	__u64 head, ref;
+	__u64 ref = LIST_EMPTY;
+	__u32 which;
 
 	if (!c)
-		return 0;
+		return LIST_EMPTY;
 	for (int i = 0; i < LIST_TRIES; i++) {
-		head = READ(c->head);
-		ref = head & XKV_REF_MASK;
-		if (!ref)
-			return 0;
-		slot = slot_at(ref);
-		if (!slot)
-			return 0;
-		smp_mb_reads();
-		if (__sync_val_compare_and_swap(&c->head, head, list_head(head, READ(slot->next))) ==
-		    head) {
-			__sync_fetch_and_add(&c->free, -1);
+		which = READ(c->which) & 1;
+		ref = list_pop(c, &c->head[which]);
+		if (ref == LIST_EMPTY)
+			ref = list_pop(c, &c->head[which ^ 1]);
+		if (ref == LIST_EMPTY)
 			return ref;
-		}
+		if (ref != LIST_BUSY && !park(ref))
+			return ref;
+		ref = LIST_BUSY;
 	}
-	return ~0ULL;
+	return ref;
 }
 
 /* Puts the chain first..last of free slots into the list. 0, or -EBUSY. */
 static __always_inline int list_push(struct xkv_class *c, __u64 first, struct xkv_slot *last,
 				     __u32 slots)
 {
-	__u64 head;
+	__u64 head, *list;
 
 	for (int i = 0; i < LIST_TRIES; i++) {
-		head = READ(c->head);
+		list = &c->head[READ(c->which) & 1];
+		head = READ(*list);
 		WRITE(last->next, head & XKV_REF_MASK);
 		smp_mb_writes();
-		if (__sync_val_compare_and_swap(&c->head, head, list_head(head, first)) == head) {
+		if (__sync_val_compare_and_swap(list, head, list_head(head, first)) == head) {
 			__sync_fetch_and_add(&c->free, slots);
 			return 0;
 		}
@@ -168,37 +222,36 @@ static __always_inline int list_push(struct xkv_class *c, __u64 first, struct xk
 __noinline int slot_give(__u64 ref)
 {
 	struct xkv_slot *slot = slot_at(ref);
-	struct xkv_class *c;
 	struct xkv_counters *n;
+	struct xkv_class *c;
 
 	if (!slot)
 		return -EINVAL;
-	c = class_at(slot->class);
+	c = class_at(slot->class & XKV_CLASS_MASK);
 	if (!c)
 		return -EINVAL;
-	slot->flags = 0;
-	if (!list_push(c, ref, slot, 1))
+	slot->class &= XKV_CLASS_MASK;
+	slot->key_len = 0;
+	if (park(ref) || !list_push(c, ref, slot, 1))
 		return 0;
-	WRITE(slot->flags, XKV_SLOT_ORPHAN);
-	n = counters();
+	WRITE(slot->class, slot->class | XKV_CLASS_ORPHAN);
+	n = counters(XKV_DOOR_XKVD);
 	if (n)
-		count(n, XKV_C_orphans);
+		__sync_fetch_and_add(&n->orphans, 1);
 	return 0;
 }
 
 /* ---- keys ---------------------------------------------------------------- */
 
 /*
- * The fingerprint of the key_len bytes at in[key_off]: a hash under a secret
- * that was drawn when the maps were made, so that nobody can make keys collide.
+ * The fingerprint of the key at hand: a hash under a secret that was drawn when
+ * the maps were made, so that nobody can make keys collide.
  */
-__noinline __u64 key_fingerprint(struct xkv_frame *f, __u32 key_off, __u32 key_len)
+static __always_inline __u64 fingerprint_of(struct xkv_frame *f, struct xkv_config *cfg)
 {
-	struct xkv_config *cfg = config();
+	__u32 key_off = f->key_off, key_len = f->key_len;
 	struct siphash s;
 
-	if (!f || !cfg)
-		return 0;
 	siphash_init(&s, cfg->secret);
 	for (__u32 i = 0; i < KEY_WORDS; i++) {
 		if (i * 8 >= key_len)
@@ -208,16 +261,33 @@ __noinline __u64 key_fingerprint(struct xkv_frame *f, __u32 key_off, __u32 key_l
 	return siphash_end(&s, key_len) & cfg->fingerprint_mask;
 }
 
-enum match { MATCH_SAME, MATCH_OTHER, MATCH_UNSTABLE };
-
-/* Is the key at hand the one in slot `ref`?  SAME leaves ref and its seq in the frame. */
-__noinline int slot_match(struct xkv_frame *f, __u64 ref)
+__noinline int key_fingerprint(struct xkv_frame *f)
 {
+	struct xkv_config *cfg = config();
+
+	if (f && cfg && f->hashed != f->key_off)
+		f->fingerprint = fingerprint_of(f, cfg);
+	if (f)
+		f->hashed = 0;
+	return 0;
+}
+
+enum match { MATCH_OTHER, MATCH_SAME, MATCH_UNSTABLE };
+
+/*
+ * Is the key at hand the one in the slot that the entry at `place` refers to?  SAME leaves ref and
+ * seq of the slot in the frame.
+ *
+ * OTHER is believed only if the entry stood there while the slot held the other key:
+ * else the key may have moved on, and its old slot gone to another, since the entry was read.
+ */
+static __always_inline int slot_match(struct xkv_frame *f, const __u64 *place, __u64 entry)
+{
+	__u64 seq, differ, *key, ref = entry & XKV_REF_MASK;
 	struct xkv_slot *slot = slot_at(ref);
-	__u64 seq, differ, *key;
 	__u32 key_len, key_off;
 
-	if (!f || !slot)
+	if (!slot)
 		return MATCH_UNSTABLE;
 	seq = READ(slot->seq);
 	if (seq & 1)
@@ -233,206 +303,334 @@ __noinline int slot_match(struct xkv_frame *f, __u64 ref)
 		differ = key[i] ^ IN(f, key_off + i * 8);
 	}
 	smp_mb_reads();
+	if (differ && READ(*place) != entry)
+		return MATCH_UNSTABLE;
+	smp_mb_reads();
 	if (READ(slot->seq) != seq)
 		return MATCH_UNSTABLE;
+	if (differ)
+		return MATCH_OTHER;
 	f->ref = ref;
 	f->seq = seq;
-	return differ ? MATCH_OTHER : MATCH_SAME;
+	return MATCH_SAME;
 }
 
-/* ---- near ---------------------------------------------------------------- */
+/* ---- the index ----------------------------------------------------------- */
 
-static __always_inline struct xkv_near *near_at(struct xkv_config *cfg, __u64 fingerprint)
+/* The bucket that the chain of a fingerprint begins at. */
+static __always_inline struct xkv_bucket *home_of(__u64 fingerprint)
 {
-	__u32 bucket = fingerprint & cfg->near_mask;
+	struct xkv_config *cfg = config();
+	__u32 bucket;
 
-	return bpf_map_lookup_elem(&xkv_near, &bucket);
+	if (!cfg)
+		return NULL;
+	bucket = fingerprint & cfg->bucket_mask;
+	return bpf_map_lookup_elem(&xkv_index, &bucket);
 }
 
-static __always_inline __u64 near_tag(__u64 fingerprint)
+/* Asks for a cache line that will be needed; nothing waits for it here. */
+static __always_inline void touch(const struct xkv_bucket *b)
 {
-	return fingerprint & ~XKV_REF_MASK;
+	if (b)
+		(void)READ(b->head);
 }
 
-static __always_inline bool near_find(struct xkv_frame *f, struct xkv_near *near)
+/* The bucket that a head refers to, NULL if there is none. */
+static __always_inline struct xkv_chain *next_of(__u64 head)
 {
-	__u64 tag = near_tag(f->fingerprint), entry;
+	return head & XKV_REF_MASK ? (struct xkv_chain *)slot_at(head) : NULL;
+}
 
-	for (int i = 0; i < XKV_NEAR_WAYS; i++) {
-		entry = READ(near->entry[i]);
-		if (entry && near_tag(entry) == tag &&
-		    slot_match(f, entry & XKV_REF_MASK) == MATCH_SAME)
+/* Is the key at hand in this bucket?  UNSTABLE if it is not, but may be in a slot that is being changed. */
+static __always_inline int bucket_match(struct xkv_frame *f, struct xkv_bucket *b)
+{
+	__u64 fingerprint = f->fingerprint, entry;
+	int match, all = MATCH_OTHER;
+
+	for (int way = 0; way < XKV_WAYS; way++) {
+		entry = READ(b->entry[way]);
+		if ((entry ^ fingerprint) >> XKV_REF_BITS || !entry)
+			continue;
+		match = slot_match(f, &b->entry[way], entry);
+		if (match == MATCH_SAME)
+			return match;
+		if (match == MATCH_UNSTABLE)
+			all = match;
+	}
+	return all;
+}
+
+__noinline int look_at_bucket(struct xkv_frame *f, struct xkv_bucket *b)
+{
+	return f && b ? bucket_match(f, b) : MATCH_UNSTABLE;
+}
+
+/* The same for the buckets behind the first, of which `ref` is the second. */
+__noinline int look_at_chain(struct xkv_frame *f, __u64 ref)
+{
+	int match, all = MATCH_OTHER;
+	struct xkv_chain *chain;
+
+	if (!f)
+		return MATCH_UNSTABLE;
+	for (int i = 0; i < XKV_CHAIN_MAX; i++) {
+		chain = next_of(ref);
+		if (!chain)
+			return MATCH_UNSTABLE;
+		ref = READ(chain->bucket.head) & XKV_REF_MASK;
+		match = look_at_bucket(f, &chain->bucket);
+		if (match == MATCH_SAME)
+			return match;
+		if (match == MATCH_UNSTABLE)
+			all = match;
+		if (!ref)
+			break;
+	}
+	return all;
+}
+
+enum found { FOUND, ABSENT, BUSY };
+
+/* Finds the slot of the key at hand.  FOUND: ref and seq are set. */
+__noinline int find(struct xkv_frame *f)
+{
+	struct xkv_bucket *home;
+	int match, behind;
+	__u64 head;
+
+	if (!f)
+		return BUSY;
+	home = home_of(f->fingerprint);
+	if (!home)
+		return BUSY;
+	for (int i = 0; i < TRIES; i++) {
+		head = READ(home->head);
+		smp_mb_reads();
+		match = look_at_bucket(f, home);
+		if (match == MATCH_SAME)
+			return FOUND;
+		behind = head & XKV_REF_MASK ? look_at_chain(f, head) : MATCH_OTHER;
+		smp_mb_reads();
+		/* what was read of a bucket that has left the chain means nothing */
+		if ((READ(home->head) ^ head) & XKV_BUCKET_COUNT)
+			continue;
+		if (behind == MATCH_SAME)
+			return FOUND;
+		if (match == MATCH_OTHER && behind == MATCH_OTHER)
+			return ABSENT;
+	}
+	return BUSY;
+}
+
+static __always_inline bool bucket_lock(struct xkv_bucket *home)
+{
+	__u64 head;
+
+	for (int i = 0; i < LOCK_TRIES; i++) {
+		head = READ(home->head);
+		if (!(head & XKV_BUCKET_LOCK) &&
+		    __sync_val_compare_and_swap(&home->head, head, head | XKV_BUCKET_LOCK) == head)
 			return true;
 	}
 	return false;
 }
 
-/* Takes the place of the entry with the same tag, an empty one, or one by chance. */
-static __always_inline void near_fill(struct xkv_near *near, __u64 fingerprint, __u64 ref)
+/*
+ * A fetching atomic, and so a full barrier: who has inserted a key and then reads another sees no older
+ * state of that than one who reads in the other order.
+ */
+static __always_inline void bucket_unlock(struct xkv_bucket *home)
 {
-	__u64 tag = near_tag(fingerprint), entry;
-	__u32 way = (fingerprint >> 32) & (XKV_NEAR_WAYS - 1);
+	__u64 head = __sync_fetch_and_and(&home->head, ~XKV_BUCKET_LOCK);
 
-	for (int i = 0; i < XKV_NEAR_WAYS; i++) {
-		entry = READ(near->entry[i]);
-		if (!entry || near_tag(entry) == tag) {
-			way = i;
-			break;
-		}
+	OPAQUE(head);
+}
+
+/* Replaces one entry of a bucket by another.  False if it is not there. */
+static __always_inline bool bucket_replace(struct xkv_bucket *b, __u64 old, __u64 new)
+{
+	for (int way = 0; way < XKV_WAYS; way++) {
+		if (b->entry[way] != old)
+			continue;
+		WRITE(b->entry[way], new);
+		return true;
 	}
-	WRITE(near->entry[way & (XKV_NEAR_WAYS - 1)], tag | ref);
+	return false;
 }
 
-/* ---- look-up ------------------------------------------------------------- */
-
-enum found { FOUND, ABSENT, BUSY };
-
-/*
- * Does the key of slot f->ref (which differs from ours) belong at index key
- * `place`?  If not, the element was reused while we looked at it.
- */
-__noinline int belongs(struct xkv_frame *f, __u64 place)
+/* The entry of the key at hand with this reference; 0 stays 0. */
+static __always_inline __u64 entry_of(struct xkv_frame *f, __u64 ref)
 {
-	struct xkv_slot *slot;
-	__u64 fingerprint, *key;
-	__u32 key_len;
-
-	if (!f)
-		return 0;
-	slot = slot_at(f->ref);
-	if (!slot)
-		return 0;
-	key_len = slot->key_len;
-	key = (__u64 *)(slot + 1);
-	for (__u32 i = 0; i < KEY_WORDS; i++)
-		IN(f, OTHER_KEY + i * 8) = key[i];
-	smp_mb_reads();
-	if (READ(slot->seq) != f->seq)
-		return 0;
-	fingerprint = key_fingerprint(f, OTHER_KEY, key_len);
-	for (int i = 0; i < XKV_PROBES; i++)
-		if (fingerprint + i * XKV_PROBE_STEP == place)
-			return 1;
-	return 0;
+	return ref ? XKV_TAG(f->fingerprint) | ref : 0;
 }
 
-/*
- * Marks the entry in slot f->ref as one that others stepped aside for, so that
- * it never leaves index and their places never move.  0, or -EBUSY.
- */
-static __always_inline int slot_collide(struct xkv_frame *f)
-{
-	struct xkv_slot *slot = slot_at(f->ref);
-	struct xkv_counters *c = counters();
-
-	if (!slot || !c ||
-	    __sync_val_compare_and_swap(&slot->seq, f->seq, f->seq | 1) != f->seq)
-		return -EBUSY;
-	slot->flags |= XKV_SLOT_COLLIDED;
-	smp_mb_writes();
-	WRITE(slot->seq, f->seq); /* what readers see of the entry did not change */
-	count(c, XKV_C_collisions);
-	return 0;
-}
-
-enum place { PLACE_MINE, PLACE_EMPTY, PLACE_OTHER, PLACE_BUSY };
-
-/* Is slot f->ref, with what was read of it at f->seq, what index[place] refers to now? */
-static __always_inline bool still_at_place(struct xkv_frame *f, __u64 place)
-{
-	struct xkv_index *element = bpf_map_lookup_elem(&xkv_index, &place);
-	struct xkv_slot *slot = slot_at(f->ref);
-
-	if (!element || !slot || READ(element->ref) != f->ref)
-		return false;
-	smp_mb_reads();
-	return READ(slot->seq) == f->seq;
-}
-
-/* What stands at index key f->place? */
-__noinline int look_at_place(struct xkv_frame *f)
-{
-	struct xkv_index *element;
-	__u64 ref, place;
-	int match;
-
-	if (!f)
-		return PLACE_BUSY;
-	place = f->place;
-	for (int i = 0; i < TRIES; i++) {
-		element = bpf_map_lookup_elem(&xkv_index, &place);
-		if (!element)
-			return PLACE_EMPTY;
-		ref = READ(element->ref);
-		match = slot_match(f, ref);
-		if (match == MATCH_SAME)
-			return PLACE_MINE;
-		/*
-		 * A collision, unless the slot changed hands to a key of the same
-		 * fingerprint after its reference was read.
-		 */
-		if (match == MATCH_OTHER && belongs(f, place) && still_at_place(f, place))
-			return PLACE_OTHER;
-	}
-	return PLACE_BUSY;
-}
-
-enum collided { COLLIDED_NO, COLLIDED_YES, COLLIDED_GONE };
-
-/* Was the entry in slot f->ref, read at f->seq, marked by slot_collide()?  GONE: it is not there any more. */
-static __always_inline int has_collided(struct xkv_frame *f)
-{
-	struct xkv_slot *slot = slot_at(f->ref);
-	__u8 flags;
-
-	if (!slot)
-		return COLLIDED_GONE;
-	flags = READ(slot->flags);
-	smp_mb_reads();
-	if (READ(slot->seq) != f->seq)
-		return COLLIDED_GONE;
-	return flags & XKV_SLOT_COLLIDED ? COLLIDED_YES : COLLIDED_NO;
-}
-
-/*
- * Finds the slot of the key at hand.  FOUND: ref and seq are set.  ABSENT: place
- * is where it would have to be inserted; then, if `insert`, whoever stands before has been marked.
- */
-__noinline int find(struct xkv_frame *f, int insert)
+/* A slot as an empty bucket of the chain of the key at hand. */
+static __always_inline void chain_init(struct xkv_frame *f, struct xkv_chain *chain, __u64 entry)
 {
 	struct xkv_config *cfg = config();
-	struct xkv_near *near;
-	__u64 fingerprint;
 
-	if (!f || !cfg)
-		return BUSY;
-	fingerprint = f->fingerprint;
-	near = near_at(cfg, fingerprint);
-	if (near && near_find(f, near))
-		return FOUND;
-	for (int probe = 0; probe < XKV_PROBES; probe++) {
-		f->place = fingerprint + probe * XKV_PROBE_STEP;
-		switch (look_at_place(f)) {
-		case PLACE_MINE:
-			if (near)
-				near_fill(near, fingerprint, f->ref);
-			return FOUND;
-		case PLACE_EMPTY:
-			return ABSENT;
-		case PLACE_BUSY:
-			return BUSY;
-		}
-		switch (has_collided(f)) {
-		case COLLIDED_GONE:
-			return BUSY;
-		case COLLIDED_NO:
-			if (!insert)
-				return ABSENT;
-			if (slot_collide(f))
-				return BUSY;
-		}
+	chain->slot.key_len = XKV_KEY_CHAIN;
+	chain->slot.value_len = 0;
+	chain->slot.home = cfg ? f->fingerprint & cfg->bucket_mask : 0;
+	chain->bucket.head = 0;
+	chain->bucket.entry[0] = entry;
+	for (int way = 1; way < XKV_WAYS; way++)
+		chain->bucket.entry[way] = 0;
+	smp_mb_writes();
+}
+
+/* Puts a further bucket with this entry behind the last one.  -1, or the outcome that stops the operation. */
+__noinline int chain_extend(struct xkv_frame *f, struct xkv_bucket *last, __u64 entry)
+{
+	struct xkv_config *cfg = config();
+	struct xkv_chain *chain;
+	__u64 ref;
+
+	if (!f || !last || !cfg)
+		return XKV_C_pass_busy;
+	f->need = cfg->class_of[sizeof(*chain) / 8];
+	ref = slot_take(f->need);
+	if (ref == LIST_EMPTY)
+		return XKV_C_pass_no_slot;
+	chain = ref == LIST_BUSY ? NULL : next_of(ref);
+	if (!chain)
+		return XKV_C_pass_busy;
+	chain_init(f, chain, entry);
+	WRITE(last->head, (last->head & ~XKV_REF_MASK) | ref);
+	count(f, XKV_C_chained);
+	return -1;
+}
+
+#define AGAIN (-2) /* somebody else was faster: look again */
+
+/* entry_add() for the buckets of a locked chain. */
+static __always_inline int chain_add(struct xkv_frame *f, struct xkv_bucket *home, __u64 entry)
+{
+	struct xkv_bucket *b = home;
+	struct xkv_chain *chain;
+	int match;
+
+	/* all of it, before anything is written: the key may stand behind an empty place */
+	match = look_at_bucket(f, home);
+	if (match == MATCH_OTHER && (home->head & XKV_REF_MASK))
+		match = look_at_chain(f, home->head);
+	if (match != MATCH_OTHER)
+		return AGAIN;
+	for (int i = 0; i <= XKV_CHAIN_MAX; i++) {
+		if (bucket_replace(b, 0, entry))
+			return -1;
+		if (!(b->head & XKV_REF_MASK))
+			return i == XKV_CHAIN_MAX ? XKV_C_pass_full : chain_extend(f, b, entry);
+		chain = next_of(b->head);
+		if (!chain)
+			return XKV_C_pass_busy;
+		b = &chain->bucket;
 	}
-	return insert ? BUSY : ABSENT;
+	return XKV_C_pass_full;
+}
+
+/* Ends the lock of a slot: with the old seq if nothing was changed, else with a new version. */
+static __always_inline void unlock(struct xkv_slot *slot, __u64 seq)
+{
+	smp_mb_writes();
+	WRITE(slot->seq, seq);
+}
+
+/*
+ * Makes the key at hand, which was not there, refer to `ref`, a slot that holds it, and publishes
+ * that as `version`.  Not before: who has an old reference to this slot would read what may
+ * not come to be.  -1, AGAIN if the key is there by now, or the outcome that stops the operation.
+ */
+__noinline int entry_add(struct xkv_frame *f, __u64 ref, __u64 version)
+{
+	struct xkv_bucket *home;
+	struct xkv_slot *slot;
+	int outcome;
+
+	if (!f)
+		return XKV_C_pass_busy;
+	home = home_of(f->fingerprint);
+	slot = slot_at(ref);
+	if (!home || !slot || !bucket_lock(home))
+		return XKV_C_pass_busy;
+	outcome = chain_add(f, home, entry_of(f, ref));
+	if (outcome == -1)
+		unlock(slot, version);
+	bucket_unlock(home);
+	return outcome;
+}
+
+/* Takes an empty bucket out of the chain that it stands in behind `before`. */
+static __always_inline void chain_unlink(struct xkv_bucket *home, struct xkv_bucket *before,
+					 struct xkv_bucket *b)
+{
+	__u64 head;
+
+	WRITE(before->head, (before->head & ~XKV_REF_MASK) | (b->head & XKV_REF_MASK));
+	smp_mb_writes();
+	head = (home->head & ~XKV_BUCKET_COUNT) | ((home->head + XKV_BUCKET_LEFT) & XKV_BUCKET_COUNT);
+	WRITE(home->head, head);
+}
+
+static __always_inline bool bucket_is_empty(const struct xkv_bucket *b)
+{
+	__u64 any = 0;
+
+	for (int way = 0; way < XKV_WAYS; way++)
+		any |= b->entry[way];
+	return !any;
+}
+
+/*
+ * entry_swap() in a locked chain.  0 = not found, 1 = done, else the reference of
+ * the bucket that became empty, has left the chain and is to be given back.
+ */
+__noinline __u64 chain_swap(struct xkv_frame *f, struct xkv_bucket *home, __u64 old, __u64 new)
+{
+	struct xkv_bucket *b = home, *before = home;
+	struct xkv_chain *chain;
+	__u64 ref = 0;
+
+	if (!f || !home)
+		return 0;
+	for (int i = 0; i <= XKV_CHAIN_MAX; i++) {
+		if (bucket_replace(b, old, new)) {
+			if (new || !ref || !bucket_is_empty(b))
+				return 1;
+			chain_unlink(home, before, b);
+			count(f, XKV_C_unchained);
+			return ref;
+		}
+		ref = b->head & XKV_REF_MASK;
+		chain = next_of(ref);
+		if (!chain)
+			return 0;
+		before = b;
+		b = &chain->bucket;
+	}
+	return 0;
+}
+
+/*
+ * Makes the key at hand, whose slot `old` is locked, refer to slot `new`, or
+ * with 0 takes it out of the index.  0, or -EBUSY.
+ */
+__noinline int entry_swap(struct xkv_frame *f, __u64 old, __u64 new)
+{
+	struct xkv_bucket *home;
+	__u64 left;
+
+	if (!f)
+		return -EBUSY;
+	home = home_of(f->fingerprint);
+	if (!home || !bucket_lock(home))
+		return -EBUSY;
+	left = chain_swap(f, home, entry_of(f, old), entry_of(f, new));
+	bucket_unlock(home);
+	if (left > 1)
+		slot_give(left);
+	return left ? 0 : -EBUSY;
 }
 
 #endif

@@ -6,6 +6,7 @@
  *   prompt.c    lines: the prompt with its history, or a script on standard input
  *   commands.c  the table of commands, and those that go over UDP (libxkv)
  *   admin.c     those that go over TCP (hiredis): stats, save, watch
+ *   check.c     the one that looks into the kernel's memory: check
  *   output.c    how a result looks on a terminal, in a pipe and as JSON
  */
 #ifndef XKV_CLI_H
@@ -71,6 +72,10 @@ void watch_begin(void);
 /* Waits for the next look.  False if there is none: interrupted, or enough of them. */
 bool watch_again(const struct cli *c, unsigned long looks);
 void watch_end(void);
+
+/* ---- check.c ---- */
+
+int cmd_check(struct cli *c, int argc, struct word *argv);
 
 /* ---- prompt.c ---- */
 

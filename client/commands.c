@@ -494,6 +494,8 @@ static const struct command commands[] = {
 	{ "bgsave", 0, 0, cmd_save, "bgsave", "starts a snapshot (over TCP)" },
 	{ "watch", 0, 1, cmd_watch, "watch [KEY]",
 	  "changes of a key, or of the server's figures, until Ctrl-C; see -i and -r" },
+	{ "check", 0, 2, cmd_check, "check [--pin-dir DIR]",
+	  "walks the store in this machine's kernel: is everything accounted for?" },
 	{ "help", 0, 1, cmd_help, "help [COMMAND]", "this table, or the usage of a command" },
 };
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))

@@ -31,12 +31,13 @@
 #include "xkv.skel.h"
 
 #define XDP_PROG "xkv_xdp"
+#define ENTRIES	 "entries" /* what is pinned beside the maps, to `cat` */
 #define LOCK_TRIES 20
 #define LOCK_WAIT_US 50000
 
 static const char *const map_names[BPF_MAPS] = {
 	[BPF_INDEX] = "xkv_index",   [BPF_PAGES] = "xkv_pages",
-	[BPF_CLASSES] = "xkv_classes", [BPF_NEAR] = "xkv_near",
+	[BPF_CLASSES] = "xkv_classes", [BPF_ONCE] = "xkv_once",
 	[BPF_CONFIG] = "xkv_config", [BPF_COUNTERS] = "xkv_counters",
 	[BPF_FRAMES] = "xkv_frames", [BPF_BATCH] = "xkv_batch",
 };
@@ -87,8 +88,7 @@ int bpf_check_kernel(char *err, size_t err_len)
 		return fail(-EINVAL, err, err_len, "cannot tell the kernel's version");
 	if (major < 6 || (major == 6 && minor < 1))
 		return fail(-EOPNOTSUPP, err, err_len,
-			    "Linux %s is too old: xkv needs 6.1 or newer (sleepable programs that use a "
-			    "hash map that is not preallocated)",
+			    "Linux %s is too old: xkv needs 6.1 or newer (bpf_ktime_get_tai_ns)",
 			    name.release);
 	if (access("/sys/kernel/btf/vmlinux", R_OK))
 		return fail(-EOPNOTSUPP, err, err_len,
@@ -145,12 +145,12 @@ static void map_path(char *path, size_t len, const struct config *cfg, int id)
 	snprintf(path, len, "%s/%s", cfg->pin_dir, map_names[id]);
 }
 
-/* `near` has a bucket for each 8 keys, a power of two. */
-static unsigned int near_buckets(unsigned int max_keys)
+/* Buckets of `index` for so many keys: a power of two. */
+static unsigned int buckets_for(unsigned int max_keys)
 {
 	unsigned int buckets = 1;
 
-	while (buckets * XKV_NEAR_WAYS < max_keys && buckets < (1U << 28))
+	while (buckets * XKV_KEYS_PER_BUCKET < max_keys && buckets < (1U << 28))
 		buckets *= 2;
 	return buckets;
 }
@@ -159,12 +159,10 @@ static unsigned int near_buckets(unsigned int max_keys)
 static int check_pinned(struct bpf_map *map, int id, const struct bpf_map_info *info,
 			const char *path, char *err, size_t err_len)
 {
-	bool sized = id == BPF_INDEX || id == BPF_NEAR;
-
 	if (info->type != bpf_map__type(map) || info->key_size != bpf_map__key_size(map) ||
 	    info->value_size != bpf_map__value_size(map) ||
 	    info->map_flags != bpf_map__map_flags(map) ||
-	    (!sized && info->max_entries != bpf_map__max_entries(map)))
+	    (id != BPF_INDEX && info->max_entries != bpf_map__max_entries(map)))
 		return fail(-EINVAL, err, err_len,
 			    "%s was made by another version of xkv: save with that version, then "
 			    "`xkvd --detach` and start again",
@@ -190,10 +188,10 @@ static int adopt_map(struct bpf *b, const struct config *cfg, int id, char *err,
 	ret = bpf_obj_get_info_by_fd(fd, &info, &len) ? -errno : 0;
 	if (!ret)
 		ret = check_pinned(map, id, &info, path, err, err_len);
-	if (!ret && (id == BPF_INDEX || id == BPF_NEAR))
+	if (!ret && id == BPF_INDEX) {
 		ret = bpf_map__set_max_entries(map, info.max_entries);
-	if (!ret && id == BPF_INDEX)
-		b->max_keys = info.max_entries;
+		b->buckets = info.max_entries;
+	}
 	if (!ret)
 		ret = bpf_map__reuse_fd(map, fd);
 	close(fd);
@@ -223,13 +221,10 @@ static int adopt_maps(struct bpf *b, const struct config *cfg, char *err, size_t
 static int size_maps(struct bpf *b, const struct config *cfg)
 {
 	struct bpf_map *map;
-	int ret;
 
-	b->max_keys = cfg->max_keys;
+	b->buckets = buckets_for(cfg->max_keys);
 	map = bpf_object__find_map_by_name(b->object, map_names[BPF_INDEX]);
-	ret = bpf_map__set_max_entries(map, cfg->max_keys);
-	map = bpf_object__find_map_by_name(b->object, map_names[BPF_NEAR]);
-	return ret ? ret : bpf_map__set_max_entries(map, near_buckets(cfg->max_keys));
+	return bpf_map__set_max_entries(map, b->buckets);
 }
 
 static int pin_maps(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
@@ -252,8 +247,8 @@ static int pin_maps(struct bpf *b, const struct config *cfg, char *err, size_t e
 	return 0;
 }
 
-/* Opens the object with only the programs that `xdp` says, nothing pinned by libbpf itself. */
-static struct bpf_object *open_object(bool xdp)
+/* Opens the object with only the programs of one type, nothing pinned by libbpf itself. */
+static struct bpf_object *open_object(enum bpf_prog_type type)
 {
 	LIBBPF_OPTS(bpf_object_open_opts, opts, .object_name = "xkv");
 	struct bpf_object *object;
@@ -267,9 +262,28 @@ static struct bpf_object *open_object(bool xdp)
 	if (!object)
 		return NULL;
 	bpf_object__for_each_program(prog, object)
-		bpf_program__set_autoload(prog, (bpf_program__type(prog) == BPF_PROG_TYPE_XDP) == xdp);
+		bpf_program__set_autoload(prog, bpf_program__type(prog) == type);
 	bpf_object__for_each_map(map, object)
 		bpf_map__set_pin_path(map, NULL);
+	return object;
+}
+
+/* The same on the maps that we hold.  NULL with errno. */
+static struct bpf_object *open_on_maps(const struct bpf *b, enum bpf_prog_type type)
+{
+	struct bpf_object *object = open_object(type);
+	struct bpf_map *map;
+	int ret = 0;
+
+	for (int id = 0; object && !ret && id < BPF_MAPS; id++) {
+		map = bpf_object__find_map_by_name(object, map_names[id]);
+		ret = bpf_map__reuse_fd(map, b->map[id]);
+	}
+	if (ret) {
+		bpf_object__close(object);
+		errno = -ret;
+		return NULL;
+	}
 	return object;
 }
 
@@ -288,11 +302,41 @@ static const char *load_hint(int err)
 	}
 }
 
+/*
+ * Pins the iterator that prints the entries (bpf/entries.bpf.h) beside the maps, in place of one that
+ * an earlier xkvd has left.  A convenience: without the kernel's BTF there is none.
+ */
+static void pin_entries(const struct bpf *b, const struct config *cfg)
+{
+	struct bpf_object *object = open_on_maps(b, BPF_PROG_TYPE_TRACING);
+	union bpf_iter_link_info info = { .map.map_fd = b->map[BPF_INDEX] };
+	LIBBPF_OPTS(bpf_iter_attach_opts, opts, .link_info = &info, .link_info_len = sizeof(info));
+	struct bpf_link *link = NULL;
+	char path[512];
+	int ret;
+
+	snprintf(path, sizeof(path), "%s/" ENTRIES, cfg->pin_dir);
+	ret = object ? bpf_object__load(object) : -errno;
+	if (!ret) {
+		link = bpf_program__attach_iter(
+			bpf_object__find_program_by_name(object, "xkv_entries"), &opts);
+		ret = libbpf_get_error(link);
+	}
+	if (!ret) {
+		unlink(path);
+		ret = bpf_link__pin(link, path);
+		bpf_link__destroy(link);
+	}
+	if (ret)
+		log_debug("cannot make %s: %s", path, strerror(-ret));
+	bpf_object__close(object);
+}
+
 static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 {
 	int ret;
 
-	b->object = open_object(false);
+	b->object = open_object(BPF_PROG_TYPE_SYSCALL);
 	if (!b->object)
 		return fail(-errno, err, err_len, "cannot open the BPF object: %s", strerror(errno));
 	ret = adopt_maps(b, cfg, err, err_len);
@@ -308,7 +352,10 @@ static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_
 		b->map[id] = bpf_object__find_map_fd_by_name(b->object, map_names[id]);
 	b->run = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_run"));
 	b->slots = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_slots"));
-	return b->adopted ? 0 : pin_maps(b, cfg, err, err_len);
+	ret = b->adopted ? 0 : pin_maps(b, cfg, err, err_len);
+	if (!ret)
+		pin_entries(b, cfg);
+	return ret;
 }
 
 bool bpf_is_pinned(const struct config *cfg)
@@ -424,20 +471,7 @@ bool bpf_is_attached(const struct bpf *b, const struct config *cfg)
 
 struct bpf_object *bpf_open_xdp(const struct bpf *b)
 {
-	struct bpf_object *object = open_object(true);
-	struct bpf_map *map;
-	int ret = 0;
-
-	for (int id = 0; object && !ret && id < BPF_MAPS; id++) {
-		map = bpf_object__find_map_by_name(object, map_names[id]);
-		ret = bpf_map__reuse_fd(map, b->map[id]);
-	}
-	if (ret) {
-		bpf_object__close(object);
-		errno = -ret;
-		return NULL;
-	}
-	return object;
+	return open_on_maps(b, BPF_PROG_TYPE_XDP);
 }
 
 /* Attaches in one mode.  Each try has an object of its own, since libxdp's choice is loaded into it. */
@@ -627,6 +661,8 @@ static int unpin(const struct config *cfg, char *err, size_t err_len)
 	char path[512];
 	int ret = 0;
 
+	snprintf(path, sizeof(path), "%s/" ENTRIES, cfg->pin_dir);
+	unlink(path);
 	for (int id = 0; id < BPF_MAPS; id++) {
 		map_path(path, sizeof(path), cfg, id);
 		if (unlink(path) && errno != ENOENT)

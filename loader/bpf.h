@@ -18,7 +18,7 @@ enum bpf_map_id {
 	BPF_INDEX,
 	BPF_PAGES,
 	BPF_CLASSES,
-	BPF_NEAR,
+	BPF_ONCE,
 	BPF_CONFIG,
 	BPF_COUNTERS,
 	BPF_FRAMES,
@@ -30,7 +30,7 @@ struct bpf {
 	int map[BPF_MAPS]; /* file descriptors */
 	int run;           /* of SEC("syscall") xkv_run */
 	int slots;         /* of SEC("syscall") xkv_slots */
-	unsigned int max_keys; /* what `index` was made for */
+	unsigned int buckets;  /* of `index` */
 	bool adopted;      /* the maps were there before */
 	int lock;          /* of the pin directory, against a second xkvd */
 	struct bpf_object *object; /* owns the above */

@@ -140,6 +140,7 @@ static void protocol_error(struct client *c)
 {
 	char peer[ADDRESS_TEXT];
 
+	commands_flush(c);
 	client_address(c, true, peer);
 	log_verbose("protocol error from client %s: %s", peer, c->parser.error);
 	c->srv->stats.protocol_errors++;
@@ -198,19 +199,29 @@ static void unqueue(struct client *c)
 		ev_idle_stop(s->loop, &s->no_wait);
 }
 
-/* One round.  Leaves the client queued or paused if commands are left. */
-static void execute(struct client *c)
+/* Executes commands until the round is over.  False if there is none left that may be executed. */
+static bool execute_some(struct client *c)
 {
 	size_t start = c->out.bytes;
 
-	c->out.limit = c->srv->cfg->client_output_limit;
 	for (unsigned int n = 0; n < ROUND_COMMANDS; n++) {
 		if (c->in.pos == c->in.len || !execute_one(c))
-			return;
+			return false;
 		if (c->out.bytes > start + ROUND_OUTPUT)
 			break;
 	}
-	if (c->in.pos == c->in.len)
+	return c->in.pos < c->in.len;
+}
+
+/* One round.  Leaves the client queued or paused if commands are left. */
+static void execute(struct client *c)
+{
+	bool more;
+
+	c->out.limit = c->srv->cfg->client_output_limit;
+	more = execute_some(c);
+	commands_flush(c);
+	if (!more)
 		return;
 	if (c->out.bytes > PAUSE_ABOVE)
 		c->paused = true;

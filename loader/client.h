@@ -20,7 +20,26 @@
 #define UNAUTH_INPUT_MAX (RESP_UNAUTH_ARGS * RESP_UNAUTH_BULK + 2 * READ_BYTES)
 #define ADDRESS_TEXT  80 /* an IPv6 address with zone, brackets and port */
 
+struct client;
 struct command;
+
+/* What the store did of what a command has queued; `note` is the command's own. */
+typedef void command_end_fn(struct client *c, unsigned int note, int ret,
+			    const struct store_entry *e);
+
+/*
+ * Operations that commands of one client have asked for, in its turn, and that are still to be
+ * run, together.  Each may return a value of 1 MiB: that many more may stand unsent than PAUSE_ABOVE says.
+ */
+#define QUEUE_OPS 32
+struct queue {
+	unsigned int count;
+	struct store_op op[QUEUE_OPS]; /* keys and values stand in the client's input */
+	struct {
+		command_end_fn *end;
+		unsigned int note;
+	} then[QUEUE_OPS];
+};
 
 /* What was read and not yet executed. */
 struct input {
@@ -41,6 +60,8 @@ struct client {
 	struct resp_parser parser;
 	struct reply out;
 	const struct command *last;
+	int64_t tally; /* of a command about several keys: those that count so far, */
+	int failure;   /* and its first error */
 	char *name, *lib_name, *lib_version; /* owned, NULL = none */
 	bool authenticated;
 	bool queued;  /* has commands left to execute, and waits for its turn */
@@ -55,7 +76,7 @@ struct server_stats {
 	uint64_t connections, rejected, commands, protocol_errors;
 	uint64_t output_closed, query_closed, bytes_in, bytes_out;
 	/* The store counts these, for both doors; here is what CONFIG RESETSTAT found. */
-	uint64_t old_hits, old_misses, old_expired;
+	uint64_t old_hits, old_misses, old_expired, old_evicted;
 };
 
 struct extra; /* a watcher of server_add_fd() or server_add_timer() */
@@ -78,6 +99,7 @@ struct server {
 	unsigned int client_count;
 	uint64_t next_id;
 	char *read_buffer; /* READ_BYTES, used by one client at a time */
+	struct queue queue; /* empty between two turns */
 	struct server_stats stats;
 	ev_tstamp started;
 	bool followed;	/* listeners are being added: those that are there are no surprise */

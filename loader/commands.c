@@ -25,6 +25,7 @@ static command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_
 #define LS (CMD_LOADING | CMD_STALE)
 #define F  CMD_FAST
 #define NA CMD_NO_AUTH
+#define Q  CMD_QUEUES
 
 /* clang-format off */
 static const struct command config_sub[] = {
@@ -70,43 +71,55 @@ static const struct command command_sub[] = {
 
 static const struct command table[] = {
 	/* values */
-	{ "get", cmd_get, 2, R | F, 1, 1, 1, "string", "<key>", "Returns the value of a key.", NULL },
-	{ "set", cmd_set, -3, W | M, 1, 1, 1, "string",
+	{ "get", cmd_get, 2, R | F | Q, 1, 1, 1, "string", "<key>", "Returns the value of a key.", NULL },
+	{ "set", cmd_set, -3, W | M | Q, 1, 1, 1, "string",
 	  "<key> <value> [NX|XX] [GET] [EX|PX|EXAT|PXAT <time> | KEEPTTL]",
 	  "Sets the value of a key, with conditions and an expiry.", NULL },
-	{ "setnx", cmd_setnx, 3, W | M | F, 1, 1, 1, "string", "<key> <value>",
+	{ "setnx", cmd_setnx, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <value>",
 	  "Sets the value of a key only if it does not exist.", NULL },
-	{ "setex", cmd_setex, 4, W | M, 1, 1, 1, "string", "<key> <seconds> <value>",
+	{ "setex", cmd_setex, 4, W | M | Q, 1, 1, 1, "string", "<key> <seconds> <value>",
 	  "Sets the value of a key and its expiry.", NULL },
-	{ "psetex", cmd_psetex, 4, W | M, 1, 1, 1, "string", "<key> <milliseconds> <value>",
+	{ "psetex", cmd_psetex, 4, W | M | Q, 1, 1, 1, "string", "<key> <milliseconds> <value>",
 	  "Sets the value of a key and its expiry.", NULL },
-	{ "getset", cmd_getset, 3, W | M | F, 1, 1, 1, "string", "<key> <value>",
+	{ "getset", cmd_getset, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <value>",
 	  "Returns the value of a key and sets a new one.", NULL },
-	{ "getdel", cmd_getdel, 2, W | F, 1, 1, 1, "string", "<key>",
+	{ "getdel", cmd_getdel, 2, W | F | Q, 1, 1, 1, "string", "<key>",
 	  "Returns the value of a key and deletes it.", NULL },
-	{ "mget", cmd_mget, -2, R | F, 1, -1, 1, "string", "<key> [<key> ...]",
+	{ "mget", cmd_mget, -2, R | F | Q, 1, -1, 1, "string", "<key> [<key> ...]",
 	  "Returns the values of several keys.", NULL },
-	{ "mset", cmd_mset, -3, W | M, 1, -1, 2, "string", "<key> <value> [<key> <value> ...]",
+	{ "mset", cmd_mset, -3, W | M | Q, 1, -1, 2, "string", "<key> <value> [<key> <value> ...]",
 	  "Sets several keys.", NULL },
-	{ "strlen", cmd_strlen, 2, R | F, 1, 1, 1, "string", "<key>",
+	{ "strlen", cmd_strlen, 2, R | F | Q, 1, 1, 1, "string", "<key>",
 	  "Returns the length of a value.", NULL },
+	{ "incr", cmd_incr, 2, W | M | F | Q, 1, 1, 1, "string", "<key>",
+	  "Adds one to the number that is a value.", NULL },
+	{ "decr", cmd_decr, 2, W | M | F | Q, 1, 1, 1, "string", "<key>",
+	  "Subtracts one from the number that is a value.", NULL },
+	{ "incrby", cmd_incrby, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <increment>",
+	  "Adds to the number that is a value.", NULL },
+	{ "decrby", cmd_decrby, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <decrement>",
+	  "Subtracts from the number that is a value.", NULL },
+	{ "append", cmd_append, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <value>",
+	  "Appends to a value.", NULL },
 	/* keys */
-	{ "del", cmd_del, -2, W, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
-	{ "unlink", cmd_del, -2, W | F, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
-	{ "exists", cmd_exists, -2, R | F, 1, -1, 1, "generic", "<key> [<key> ...]",
+	{ "del", cmd_del, -2, W | Q, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
+	{ "unlink", cmd_del, -2, W | F | Q, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
+	{ "exists", cmd_exists, -2, R | F | Q, 1, -1, 1, "generic", "<key> [<key> ...]",
 	  "Counts the keys that exist.", NULL },
-	{ "type", cmd_type, 2, R | F, 1, 1, 1, "generic", "<key>", "Returns the type of a value.", NULL },
-	{ "ttl", cmd_ttl, 2, R | F, 1, 1, 1, "generic", "<key>",
+	{ "touch", cmd_touch, -2, R | F | Q, 1, -1, 1, "generic", "<key> [<key> ...]",
+	  "Counts the keys that exist, and counts as an access to them.", NULL },
+	{ "type", cmd_type, 2, R | F | Q, 1, 1, 1, "generic", "<key>", "Returns the type of a value.", NULL },
+	{ "ttl", cmd_ttl, 2, R | F | Q, 1, 1, 1, "generic", "<key>",
 	  "Returns the seconds until a key expires.", NULL },
-	{ "pttl", cmd_pttl, 2, R | F, 1, 1, 1, "generic", "<key>",
+	{ "pttl", cmd_pttl, 2, R | F | Q, 1, 1, 1, "generic", "<key>",
 	  "Returns the milliseconds until a key expires.", NULL },
-	{ "expire", cmd_expire, -3, W | F, 1, 1, 1, "generic", "<key> <seconds> [NX|XX|GT|LT]",
+	{ "expire", cmd_expire, -3, W | F | Q, 1, 1, 1, "generic", "<key> <seconds> [NX|XX|GT|LT]",
 	  "Sets the expiry of a key in seconds.", NULL },
-	{ "pexpire", cmd_pexpire, -3, W | F, 1, 1, 1, "generic", "<key> <milliseconds> [NX|XX|GT|LT]",
+	{ "pexpire", cmd_pexpire, -3, W | F | Q, 1, 1, 1, "generic", "<key> <milliseconds> [NX|XX|GT|LT]",
 	  "Sets the expiry of a key in milliseconds.", NULL },
-	{ "expireat", cmd_expireat, -3, W | F, 1, 1, 1, "generic", "<key> <unix-seconds> [NX|XX|GT|LT]",
+	{ "expireat", cmd_expireat, -3, W | F | Q, 1, 1, 1, "generic", "<key> <unix-seconds> [NX|XX|GT|LT]",
 	  "Sets the expiry of a key to a Unix time.", NULL },
-	{ "pexpireat", cmd_pexpireat, -3, W | F, 1, 1, 1, "generic",
+	{ "pexpireat", cmd_pexpireat, -3, W | F | Q, 1, 1, 1, "generic",
 	  "<key> <unix-milliseconds> [NX|XX|GT|LT]",
 	  "Sets the expiry of a key to a Unix time in milliseconds.", NULL },
 	{ "persist", cmd_persist, 2, W | F, 1, 1, 1, "generic", "<key>",
@@ -226,7 +239,59 @@ const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_
 	return text;
 }
 
+/* --- the queue --- */
+
+static void on_done(void *arg, unsigned int op, int ret, const struct store_entry *e)
+{
+	struct client *c = arg;
+	const struct queue *q = &c->srv->queue;
+
+	q->then[op].end(c, q->then[op].note, ret, e);
+}
+
+void commands_flush(struct client *c)
+{
+	struct queue *q = &c->srv->queue;
+
+	if (q->count)
+		store_run(c->srv->lane, q->op, q->count, on_done, c);
+	q->count = 0;
+}
+
+void command_queue(struct client *c, const struct store_op *op, command_end_fn *end,
+		   unsigned int note)
+{
+	struct queue *q = &c->srv->queue;
+
+	if (q->count == QUEUE_OPS)
+		commands_flush(c);
+	q->op[q->count] = *op;
+	q->then[q->count].end = end;
+	q->then[q->count++].note = note;
+}
+
+struct reply *reply_now(struct client *c)
+{
+	commands_flush(c);
+	return &c->out;
+}
+
+void end_yes_no(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+{
+	(void)note;
+	(void)e;
+	if (ret && ret != -ENOENT && ret != -ECANCELED)
+		reply_store_error(c, ret);
+	else
+		reply_int(&c->out, !ret);
+}
+
 /* --- errors --- */
+
+#define VALUE_TOO_LONG "ERR value is larger than 1 MiB"
+#define NOT_AN_INTEGER "ERR value is not an integer or out of range"
+
+_Static_assert(XKV_VALUE_MAX == 1 << 20, "a text above names it");
 
 void reply_store_error(struct client *c, int error)
 {
@@ -239,11 +304,13 @@ void reply_store_error(struct client *c, int error)
 		reply_error(&c->out, "BUSY the key is changed by too many others: try again");
 		break;
 	case -EMSGSIZE:
-		reply_error(&c->out, "ERR key or value is too long");
+		reply_error(&c->out, VALUE_TOO_LONG);
 		break;
-	case -EINVAL:
-		reply_error(&c->out, "ERR invalid expire time in '%s' command",
-			    c->last ? c->last->name : "?");
+	case -EDOM:
+		reply_error(&c->out, NOT_AN_INTEGER);
+		break;
+	case -ERANGE:
+		reply_error(&c->out, "ERR increment or decrement would overflow");
 		break;
 	default:
 		log_warning("a store operation failed: %s", strerror(-error));
@@ -255,7 +322,7 @@ bool check_key(struct client *c, const struct resp_arg *key)
 {
 	if (key->len >= 1 && key->len <= XKV_KEY_MAX)
 		return true;
-	reply_error(&c->out, "ERR key must be 1 to %d bytes", XKV_KEY_MAX);
+	reply_error(reply_now(c), "ERR key must be 1 to %d bytes", XKV_KEY_MAX);
 	return false;
 }
 
@@ -271,17 +338,15 @@ bool check_value(struct client *c, const struct resp_arg *value)
 {
 	if (value->len <= XKV_VALUE_MAX)
 		return true;
-	reply_error(&c->out, "ERR value is larger than 1 MiB");
+	reply_error(reply_now(c), VALUE_TOO_LONG);
 	return false;
 }
-
-_Static_assert(XKV_VALUE_MAX == 1 << 20, "the text above names it");
 
 bool check_integer(struct client *c, const struct resp_arg *arg, int64_t *out)
 {
 	if (text_to_i64(arg->ptr, arg->len, out))
 		return true;
-	reply_error(&c->out, "ERR value is not an integer or out of range");
+	reply_error(reply_now(c), NOT_AN_INTEGER);
 	return false;
 }
 
@@ -300,7 +365,7 @@ static void unknown_command(struct client *c, unsigned int argc, const struct re
 	for (unsigned int i = 1; i < argc && len < 128; i++)
 		len += (size_t)snprintf(args + len, sizeof(args) - len, "'%.*s' ",
 					shown(&argv[i], 128 - len), argv[i].ptr);
-	reply_error(&c->out, "ERR unknown command '%.*s', with args beginning with: %s",
+	reply_error(reply_now(c), "ERR unknown command '%.*s', with args beginning with: %s",
 		    shown(&argv[0], 128), argv[0].ptr, args);
 }
 
@@ -313,7 +378,7 @@ static void unknown_subcommand(struct client *c, const struct command *cmd,
 	for (i = 0; cmd->name[i] && i < NAME_MAX_LEN; i++)
 		upper[i] = (char)toupper((unsigned char)cmd->name[i]);
 	upper[i] = '\0';
-	reply_error(&c->out, "ERR unknown subcommand '%.*s'. Try %s HELP.", shown(sub, 128),
+	reply_error(reply_now(c), "ERR unknown subcommand '%.*s'. Try %s HELP.", shown(sub, 128),
 		    sub->ptr, upper);
 }
 
@@ -340,36 +405,50 @@ static bool arity_ok(const struct command *cmd, unsigned int argc)
 			       : argc >= (unsigned int)-cmd->arity;
 }
 
-void command_run(struct client *c, unsigned int argc, const struct resp_arg *argv)
+/* The command, or the subcommand of it, that may be executed; NULL with its error. */
+static const struct command *accepted(struct client *c, unsigned int argc,
+				      const struct resp_arg *argv)
 {
 	const struct command *cmd = find(argv[0].ptr, argv[0].len), *sub;
 	char name[COMMAND_NAME_MAX];
 
-	c->srv->stats.commands++;
 	if (!cmd) {
 		if (is_http(&argv[0]))
 			refuse_http(c);
 		else
 			unknown_command(c, argc, argv);
-		return;
+		return NULL;
 	}
 	if (cmd->sub && argc > 1) {
 		sub = find_sub(cmd, argv[1].ptr, argv[1].len);
 		if (!sub) {
 			unknown_subcommand(c, cmd, &argv[1]);
-			return;
+			return NULL;
 		}
 		cmd = sub;
 	}
 	if (!arity_ok(cmd, argc)) {
-		reply_error(&c->out, "ERR wrong number of arguments for '%s' command",
+		reply_error(reply_now(c), "ERR wrong number of arguments for '%s' command",
 			    command_full_name(cmd, name));
-		return;
+		return NULL;
 	}
 	if (!(cmd->flags & CMD_NO_AUTH) && client_needs_auth(c)) {
-		reply_error(&c->out, "NOAUTH Authentication required.");
-		return;
+		reply_error(reply_now(c), "NOAUTH Authentication required.");
+		return NULL;
 	}
+	return cmd;
+}
+
+void command_run(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	const struct command *cmd;
+
+	c->srv->stats.commands++;
+	cmd = accepted(c, argc, argv);
+	if (!cmd)
+		return;
+	if (!(cmd->flags & CMD_QUEUES))
+		commands_flush(c);
 	c->last = cmd;
 	cmd->fn(c, argc, argv);
 }
@@ -394,7 +473,7 @@ static const struct flag_name category_names[] = {
 
 static void reply_flags(struct reply *r, unsigned int flags)
 {
-	reply_set(r, (size_t)__builtin_popcount(flags));
+	reply_set(r, (size_t)__builtin_popcount(flags & ~(unsigned int)CMD_QUEUES));
 	for (unsigned int i = 0; i < sizeof(flag_names) / sizeof(flag_names[0]); i++)
 		if (flags & flag_names[i].flag)
 			reply_status(r, flag_names[i].name);

@@ -27,6 +27,7 @@ enum command_flags {
 	CMD_STALE = 0x40,
 	CMD_FAST = 0x80,
 	CMD_NO_AUTH = 0x100, /* may be called before AUTH */
+	CMD_QUEUES = 0x200,  /* uses command_queue(), and reply_now() for all else */
 };
 
 struct command {
@@ -46,11 +47,26 @@ void commands_init(void);
 /* Finds the command and its subcommand, checks arity and authentication, executes it, replies. */
 void command_run(struct client *c, unsigned int argc, const struct resp_arg *argv);
 
+/*
+ * Most commands are an operation of the store and what its result reads like.  They
+ * queue it, and `end` replies later: so those of a pipeline are run together.  What `op` points
+ * to are arguments.
+ */
+void command_queue(struct client *c, const struct store_op *op, command_end_fn *end,
+		   unsigned int note);
+/* Runs what is queued.  Before anything else replies or uses the store. */
+void commands_flush(struct client *c);
+/* Where to reply at once, behind what is queued. */
+struct reply *reply_now(struct client *c);
+
 /* "get" or "config|get", in `text` or static. */
 const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_MAX]);
 
 /* "-ERR ..." of an error of the store. */
 void reply_store_error(struct client *c, int error);
+
+/* Ends for yes (0) and no, and for a value or none; `note` is not used. */
+command_end_fn end_yes_no, end_value;
 
 /* Check what a client gave; on false the error was replied. */
 bool check_key(struct client *c, const struct resp_arg *key);
@@ -74,9 +90,9 @@ void server_fit_open_files(struct server *s);
 
 /* commands_string.c */
 command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getset, cmd_mget,
-	cmd_mset, cmd_strlen;
+	cmd_mset, cmd_strlen, cmd_incr, cmd_decr, cmd_incrby, cmd_decrby, cmd_append;
 /* commands_keyspace.c */
-command_fn cmd_del, cmd_exists, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire, cmd_expireat,
+command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire, cmd_expireat,
 	cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan;
 /* commands_server.c */
 command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_reset, cmd_info,

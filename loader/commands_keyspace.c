@@ -13,103 +13,98 @@
 #define KEYS_STEP      1000
 #define EXPIRE_TRIES   64 /* of EXPIRE NX|XX|GT|LT while others change the key */
 
-/* DEL and EXISTS: how many of the keys there are. An error other than "no such key" ends it. */
-static int delete_one(struct client *c, const struct resp_arg *key)
+static void queue_key(struct client *c, uint8_t opcode, const struct resp_arg *key,
+		      command_end_fn *end, unsigned int note)
 {
-	return store_delete(c->srv->lane, key->ptr, key->len, NULL);
+	struct store_op op = { .opcode = opcode, .key = key->ptr, .key_len = key->len };
+
+	command_queue(c, &op, end, note);
 }
 
-static int exists_one(struct client *c, const struct resp_arg *key)
+/* Counts the keys that there are; the last one has a note. */
+static void end_count(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
-	struct store_entry e;
-
-	return store_get(c->srv->lane, key->ptr, key->len, &e);
+	(void)e;
+	c->tally += !ret;
+	if (ret && ret != -ENOENT && !c->failure)
+		c->failure = ret;
+	if (!note)
+		return;
+	if (c->failure)
+		reply_store_error(c, c->failure);
+	else
+		reply_int(&c->out, c->tally);
+	c->tally = c->failure = 0;
 }
 
 static void count_keys(struct client *c, unsigned int argc, const struct resp_arg *argv,
-		       int (*fn)(struct client *c, const struct resp_arg *key))
+		       uint8_t opcode)
 {
-	int64_t n = 0;
-
 	if (!check_keys(c, argv, argc, 1))
 		return;
-	for (unsigned int i = 1; i < argc; i++) {
-		int ret = fn(c, &argv[i]);
-
-		if (ret && ret != -ENOENT) {
-			reply_store_error(c, ret);
-			return;
-		}
-		n += !ret;
-	}
-	reply_int(&c->out, n);
+	for (unsigned int i = 1; i < argc; i++)
+		queue_key(c, opcode, &argv[i], end_count, i == argc - 1);
 }
 
 void cmd_del(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	count_keys(c, argc, argv, delete_one);
+	count_keys(c, argc, argv, XKV_OP_DELETE);
 }
 
 void cmd_exists(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	count_keys(c, argc, argv, exists_one);
+	count_keys(c, argc, argv, XKV_OP_TTL);
 }
 
-/* Looks a key up for a command about it: 1 found, 0 not, -1 replied with an error. */
-static int look_up(struct client *c, const struct resp_arg *key, struct store_entry *e)
+void cmd_touch(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	int ret;
+	count_keys(c, argc, argv, XKV_OP_TOUCH);
+}
 
-	if (!check_key(c, key))
-		return -1;
-	ret = store_get(c->srv->lane, key->ptr, key->len, e);
-	if (ret && ret != -ENOENT) {
+static void end_type(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+{
+	(void)note;
+	(void)e;
+	if (ret && ret != -ENOENT)
 		reply_store_error(c, ret);
-		return -1;
-	}
-	return !ret;
+	else
+		reply_status(&c->out, ret ? "none" : "string");
 }
 
 void cmd_type(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	struct store_entry e;
-	int found = look_up(c, &argv[1], &e);
-
 	(void)argc;
-	if (found >= 0)
-		reply_status(&c->out, found ? "string" : "none");
+	if (check_key(c, &argv[1]))
+		queue_key(c, XKV_OP_TTL, &argv[1], end_type, 0);
 }
 
 /* --- expiry --- */
 
-static void reply_ttl(struct client *c, const struct resp_arg *key, bool seconds)
+/* The note is the unit, in milliseconds. */
+static void end_ttl(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
-	struct store_entry e;
-	int found = look_up(c, key, &e);
-	int64_t left;
+	int64_t left = (int64_t)e->expire_ms - (int64_t)store_now_ms(c->srv->store);
 
-	if (found < 0)
-		return;
-	if (!found || !e.expire_ms) {
-		reply_int(&c->out, found ? -1 : -2);
-		return;
-	}
-	left = (int64_t)e.expire_ms - (int64_t)store_now_ms(c->srv->store);
-	if (left < 0)
-		left = 0;
-	reply_int(&c->out, seconds ? left / 1000 + (left % 1000 + 500) / 1000 : left);
+	if (ret && ret != -ENOENT)
+		reply_store_error(c, ret);
+	else if (ret || !e->expire_ms)
+		reply_int(&c->out, ret ? -2 : -1);
+	else
+		reply_int(&c->out, left > 0 ? (left + note / 2) / note : 0);
 }
 
 void cmd_ttl(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
-	reply_ttl(c, &argv[1], true);
+	if (check_key(c, &argv[1]))
+		queue_key(c, XKV_OP_TTL, &argv[1], end_ttl, 1000);
 }
 
 void cmd_pttl(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
-	reply_ttl(c, &argv[1], false);
+	if (check_key(c, &argv[1]))
+		queue_key(c, XKV_OP_TTL, &argv[1], end_ttl, 1);
 }
 
 enum expire_condition { EXPIRE_NX = 1, EXPIRE_XX = 2, EXPIRE_GT = 4, EXPIRE_LT = 8 };
@@ -124,19 +119,19 @@ static bool expire_options(struct client *c, unsigned int argc, const struct res
 		for (bit = 0; bit < 4 && !arg_is(&argv[i], names[bit]); bit++)
 			;
 		if (bit == 4) {
-			reply_error(&c->out, "ERR Unsupported option %.*s", (int)argv[i].len,
+			reply_error(reply_now(c), "ERR Unsupported option %.*s", (int)argv[i].len,
 				    argv[i].ptr);
 			return false;
 		}
 		*conditions |= 1U << bit;
 	}
 	if (*conditions & EXPIRE_NX && *conditions & ~(unsigned int)EXPIRE_NX) {
-		reply_error(&c->out,
+		reply_error(reply_now(c),
 			    "ERR NX and XX, GT or LT options at the same time are not compatible");
 		return false;
 	}
 	if (*conditions & EXPIRE_GT && *conditions & EXPIRE_LT) {
-		reply_error(&c->out, "ERR GT and LT options at the same time are not compatible");
+		reply_error(reply_now(c), "ERR GT and LT options at the same time are not compatible");
 		return false;
 	}
 	return true;
@@ -154,11 +149,17 @@ static bool conditions_hold(unsigned int conditions, uint64_t has, int64_t when)
 	return !(conditions & EXPIRE_LT && has && when >= (int64_t)has);
 }
 
-static int set_expiry(struct client *c, const struct resp_arg *key, int64_t when)
+static void queue_expiry(struct client *c, const struct resp_arg *key, int64_t when)
 {
-	if (when <= (int64_t)store_now_ms(c->srv->store))
-		return store_delete(c->srv->lane, key->ptr, key->len, NULL);
-	return store_expire(c->srv->lane, key->ptr, key->len, (uint64_t)when);
+	bool past = when <= (int64_t)store_now_ms(c->srv->store);
+	struct store_op op = {
+		.opcode = past ? XKV_OP_DELETE : XKV_OP_EXPIRE,
+		.key = key->ptr,
+		.key_len = key->len,
+		.expire_ms = past ? 0 : (uint64_t)when,
+	};
+
+	command_queue(c, &op, end_yes_no, 0);
 }
 
 /*
@@ -198,25 +199,22 @@ static void expire(struct client *c, unsigned int argc, const struct resp_arg *a
 {
 	int64_t when, now = relative ? (int64_t)store_now_ms(c->srv->store) : 0;
 	unsigned int conditions;
-	int ret;
 
 	if (!check_key(c, &argv[1]) || !expire_options(c, argc, argv, &conditions) ||
 	    !check_integer(c, &argv[2], &when))
 		return;
 	if ((seconds && (when > INT64_MAX / 1000 || when < INT64_MIN / 1000)) ||
 	    (seconds ? when * 1000 : when) > INT64_MAX - now) {
-		reply_error(&c->out, "ERR invalid expire time in '%s' command", command);
+		reply_error(reply_now(c), "ERR invalid expire time in '%s' command", command);
 		return;
 	}
 	when = (seconds ? when * 1000 : when) + now;
-	ret = conditions ? set_expiry_if(c, &argv[1], conditions, when)
-			 : set_expiry(c, &argv[1], when);
-	if (ret == -EINVAL)
-		reply_error(&c->out, "ERR invalid expire time in '%s' command", command);
-	else if (ret && ret != -ENOENT && ret != -ECANCELED)
-		reply_store_error(c, ret);
-	else
-		reply_int(&c->out, !ret);
+	if (!conditions) {
+		queue_expiry(c, &argv[1], when);
+		return;
+	}
+	commands_flush(c);
+	end_yes_no(c, 0, set_expiry_if(c, &argv[1], conditions, when), NULL);
 }
 
 void cmd_expire(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -241,21 +239,19 @@ void cmd_pexpireat(struct client *c, unsigned int argc, const struct resp_arg *a
 
 void cmd_persist(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
+	const struct resp_arg *key = &argv[1];
 	struct store_entry e;
-	int found = look_up(c, &argv[1], &e), ret;
+	int ret;
 
 	(void)argc;
-	if (found < 0)
+	if (!check_key(c, key))
 		return;
-	if (!found || !e.expire_ms) {
-		reply_int(&c->out, 0);
-		return;
-	}
-	ret = store_expire(c->srv->lane, argv[1].ptr, argv[1].len, 0);
-	if (ret && ret != -ENOENT)
-		reply_store_error(c, ret);
-	else
-		reply_int(&c->out, !ret);
+	ret = store_touch(c->srv->lane, key->ptr, key->len, true, &e);
+	if (!ret && e.expire_ms)
+		ret = store_expire(c->srv->lane, key->ptr, key->len, 0);
+	else if (!ret)
+		ret = -ECANCELED; /* it does not expire anyway */
+	end_yes_no(c, 0, ret, NULL);
 }
 
 /* --- the whole store --- */

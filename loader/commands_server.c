@@ -515,6 +515,7 @@ void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp
 		.old_hits = store_counter(c->srv->store, "get_hits"),
 		.old_misses = store_counter(c->srv->store, "get_misses"),
 		.old_expired = store_counter(c->srv->store, "expires"),
+		.old_evicted = store_counter(c->srv->store, "evictions"),
 	};
 	reply_status(&c->out, "OK");
 }

@@ -7,51 +7,56 @@
 
 /* --- reading --- */
 
-static void get_one(struct client *c, const struct resp_arg *key)
+/* With a note: the first of an array of so many. */
+void end_value(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
-	struct store_entry e;
-	int ret = store_get(c->srv->lane, key->ptr, key->len, &e);
-
-	if (ret && ret != -ENOENT) {
+	if (note)
+		reply_array(&c->out, note);
+	if (ret && ret != -ENOENT && ret != -ECANCELED)
 		reply_store_error(c, ret);
-		return;
-	}
-	if (ret)
-		reply_null(&c->out);
+	else if (e->value)
+		reply_bulk(&c->out, e->value, e->value_len);
 	else
-		reply_bulk(&c->out, e.value, e.value_len);
+		reply_null(&c->out);
+}
+
+static void queue_get(struct client *c, const struct resp_arg *key, command_end_fn *end,
+		      unsigned int note)
+{
+	struct store_op op = { .opcode = XKV_OP_GET, .key = key->ptr, .key_len = key->len };
+
+	command_queue(c, &op, end, note);
 }
 
 void cmd_get(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	if (check_key(c, &argv[1]))
-		get_one(c, &argv[1]);
+		queue_get(c, &argv[1], end_value, 0);
 }
 
 void cmd_mget(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (!check_keys(c, argv, argc, 1))
 		return;
-	reply_array(&c->out, argc - 1);
 	for (unsigned int i = 1; i < argc && !c->out.failed; i++)
-		get_one(c, &argv[i]);
+		queue_get(c, &argv[i], end_value, i == 1 ? argc - 1 : 0);
+}
+
+static void end_length(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+{
+	(void)note;
+	if (ret && ret != -ENOENT)
+		reply_store_error(c, ret);
+	else
+		reply_int(&c->out, (int64_t)e->value_len);
 }
 
 void cmd_strlen(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	struct store_entry e;
-	int ret;
-
 	(void)argc;
-	if (!check_key(c, &argv[1]))
-		return;
-	ret = store_get(c->srv->lane, argv[1].ptr, argv[1].len, &e);
-	if (ret && ret != -ENOENT) {
-		reply_store_error(c, ret);
-		return;
-	}
-	reply_int(&c->out, ret ? 0 : (int64_t)e.value_len);
+	if (check_key(c, &argv[1]))
+		queue_get(c, &argv[1], end_length, 0);
 }
 
 /* --- SET --- */
@@ -124,77 +129,74 @@ static bool expiry_from(struct client *c, const char *command, enum ttl_unit uni
 	*expire_ms = (uint64_t)(relative ? ttl + now : ttl);
 	return true;
 invalid:
-	reply_error(&c->out, "ERR invalid expire time in '%s' command", command);
+	reply_error(reply_now(c), "ERR invalid expire time in '%s' command", command);
 	return false;
 }
 
-static void reply_old(struct client *c, const struct store_entry *old)
+/* OK, null where a condition was in the way. */
+static void end_ok(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
-	if (old->value)
-		reply_bulk(&c->out, old->value, old->value_len);
-	else
+	(void)note;
+	(void)e;
+	if (!ret)
+		reply_raw(&c->out, "+OK\r\n", 5);
+	else if (ret == -ECANCELED)
 		reply_null(&c->out);
+	else
+		reply_store_error(c, ret);
+}
+
+static void queue_set(struct client *c, const struct resp_arg *key, const struct resp_arg *value,
+		      unsigned int flags, uint64_t expire_ms, command_end_fn *end)
+{
+	struct store_op op = {
+		.opcode = XKV_OP_SET,
+		.flags = (uint8_t)flags,
+		.key = key->ptr,
+		.key_len = key->len,
+		.value = value->ptr,
+		.value_len = value->len,
+		.expire_ms = expire_ms,
+	};
+
+	command_queue(c, &op, end, 0);
 }
 
 static void set_with_options(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct set_options o = { 0 };
-	struct store_entry old = { 0 };
 	uint64_t expire_ms = 0;
-	int ret;
 
 	for (unsigned int i = 3, taken; i < argc; i += taken) {
 		taken = set_option(&o, &argv[i], i + 1 < argc ? &argv[i + 1] : NULL);
 		if (!taken) {
-			reply_error(&c->out, "ERR syntax error");
+			reply_error(reply_now(c), "ERR syntax error");
 			return;
 		}
 	}
 	if (o.unit && !expiry_from(c, "set", o.unit, o.ttl, &expire_ms))
 		return;
-	ret = store_set(c->srv->lane, argv[1].ptr, argv[1].len, argv[2].ptr, argv[2].len, o.flags,
-			0, expire_ms, o.get ? &old : NULL);
-	if (ret && ret != -ECANCELED)
-		reply_store_error(c, ret);
-	else if (o.get)
-		reply_old(c, &old);
-	else if (ret)
-		reply_null(&c->out);
+	if (o.get)
+		queue_set(c, &argv[1], &argv[2], o.flags | XKV_RETURN, expire_ms, end_value);
 	else
-		reply_raw(&c->out, "+OK\r\n", 5);
+		queue_set(c, &argv[1], &argv[2], o.flags, expire_ms, end_ok);
 }
 
 void cmd_set(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	int ret;
-
 	if (!check_key(c, &argv[1]) || !check_value(c, &argv[2]))
 		return;
-	if (argc > 3) {
+	if (argc > 3)
 		set_with_options(c, argc, argv);
-		return;
-	}
-	ret = store_set(c->srv->lane, argv[1].ptr, argv[1].len, argv[2].ptr, argv[2].len, 0, 0, 0,
-			NULL);
-	if (ret)
-		reply_store_error(c, ret);
 	else
-		reply_raw(&c->out, "+OK\r\n", 5);
+		queue_set(c, &argv[1], &argv[2], 0, 0, end_ok);
 }
 
 void cmd_setnx(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	int ret;
-
 	(void)argc;
-	if (!check_key(c, &argv[1]) || !check_value(c, &argv[2]))
-		return;
-	ret = store_set(c->srv->lane, argv[1].ptr, argv[1].len, argv[2].ptr, argv[2].len, XKV_NX, 0,
-			0, NULL);
-	if (ret && ret != -ECANCELED)
-		reply_store_error(c, ret);
-	else
-		reply_int(&c->out, !ret);
+	if (check_key(c, &argv[1]) && check_value(c, &argv[2]))
+		queue_set(c, &argv[1], &argv[2], XKV_NX, 0, end_yes_no);
 }
 
 /* SETEX and PSETEX: key, TTL, value. */
@@ -202,17 +204,10 @@ static void set_expiring(struct client *c, const char *command, enum ttl_unit un
 			 const struct resp_arg *argv)
 {
 	uint64_t expire_ms;
-	int ret;
 
-	if (!check_key(c, &argv[1]) || !check_value(c, &argv[3]) ||
-	    !expiry_from(c, command, unit, &argv[2], &expire_ms))
-		return;
-	ret = store_set(c->srv->lane, argv[1].ptr, argv[1].len, argv[3].ptr, argv[3].len, 0, 0,
-			expire_ms, NULL);
-	if (ret)
-		reply_store_error(c, ret);
-	else
-		reply_raw(&c->out, "+OK\r\n", 5);
+	if (check_key(c, &argv[1]) && check_value(c, &argv[3]) &&
+	    expiry_from(c, command, unit, &argv[2], &expire_ms))
+		queue_set(c, &argv[1], &argv[3], 0, expire_ms, end_ok);
 }
 
 void cmd_setex(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -229,43 +224,42 @@ void cmd_psetex(struct client *c, unsigned int argc, const struct resp_arg *argv
 
 void cmd_getset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	struct store_entry old = { 0 };
-	int ret;
-
 	(void)argc;
-	if (!check_key(c, &argv[1]) || !check_value(c, &argv[2]))
-		return;
-	ret = store_set(c->srv->lane, argv[1].ptr, argv[1].len, argv[2].ptr, argv[2].len, 0, 0, 0,
-			&old);
-	if (ret)
-		reply_store_error(c, ret);
-	else
-		reply_old(c, &old);
+	if (check_key(c, &argv[1]) && check_value(c, &argv[2]))
+		queue_set(c, &argv[1], &argv[2], XKV_RETURN, 0, end_value);
 }
 
 void cmd_getdel(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	struct store_entry old = { 0 };
-	int ret;
+	struct store_op op = { .opcode = XKV_OP_DELETE,
+			       .flags = XKV_RETURN,
+			       .key = argv[1].ptr,
+			       .key_len = argv[1].len };
 
 	(void)argc;
-	if (!check_key(c, &argv[1]))
-		return;
-	ret = store_delete(c->srv->lane, argv[1].ptr, argv[1].len, &old);
-	if (ret && ret != -ENOENT) {
-		reply_store_error(c, ret);
-		return;
-	}
-	if (ret)
-		reply_null(&c->out);
-	else
-		reply_bulk(&c->out, old.value, old.value_len);
+	if (check_key(c, &argv[1]))
+		command_queue(c, &op, end_value, 0);
+}
+
+static void end_mset_key(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+{
+	(void)note;
+	(void)e;
+	if (!c->failure)
+		c->failure = ret;
+}
+
+static void end_mset(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+{
+	end_mset_key(c, note, ret, e);
+	end_ok(c, note, c->failure, e);
+	c->failure = 0;
 }
 
 void cmd_mset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (argc % 2 == 0) {
-		reply_error(&c->out, "ERR wrong number of arguments for 'mset' command");
+		reply_error(reply_now(c), "ERR wrong number of arguments for 'mset' command");
 		return;
 	}
 	/* What can be refused is refused before the first key is set. */
@@ -274,14 +268,77 @@ void cmd_mset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	for (unsigned int i = 2; i < argc; i += 2)
 		if (!check_value(c, &argv[i]))
 			return;
-	for (unsigned int i = 1; i < argc; i += 2) {
-		int ret = store_set(c->srv->lane, argv[i].ptr, argv[i].len, argv[i + 1].ptr,
-				    argv[i + 1].len, 0, 0, 0, NULL);
+	for (unsigned int i = 1; i < argc; i += 2)
+		queue_set(c, &argv[i], &argv[i + 1], 0, 0, i + 2 < argc ? end_mset_key : end_mset);
+}
 
-		if (ret) {
-			reply_store_error(c, ret);
-			return;
-		}
-	}
-	reply_raw(&c->out, "+OK\r\n", 5);
+/* --- numbers, and appending --- */
+
+static void end_number(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+{
+	(void)note;
+	if (ret)
+		reply_store_error(c, ret);
+	else
+		reply_int(&c->out, e->number);
+}
+
+static void increment(struct client *c, const struct resp_arg *key, int64_t amount)
+{
+	struct store_op op = {
+		.opcode = XKV_OP_INCR, .key = key->ptr, .key_len = key->len, .amount = amount
+	};
+
+	command_queue(c, &op, end_number, 0);
+}
+
+void cmd_incr(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	if (check_key(c, &argv[1]))
+		increment(c, &argv[1], 1);
+}
+
+void cmd_decr(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	if (check_key(c, &argv[1]))
+		increment(c, &argv[1], -1);
+}
+
+void cmd_incrby(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	int64_t amount;
+
+	(void)argc;
+	if (check_key(c, &argv[1]) && check_integer(c, &argv[2], &amount))
+		increment(c, &argv[1], amount);
+}
+
+void cmd_decrby(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	int64_t amount;
+
+	(void)argc;
+	if (!check_key(c, &argv[1]) || !check_integer(c, &argv[2], &amount))
+		return;
+	if (amount == INT64_MIN)
+		reply_error(reply_now(c), "ERR decrement would overflow");
+	else
+		increment(c, &argv[1], -amount);
+}
+
+void cmd_append(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct store_op op = {
+		.opcode = XKV_OP_APPEND,
+		.key = argv[1].ptr,
+		.key_len = argv[1].len,
+		.value = argv[2].ptr,
+		.value_len = argv[2].len,
+	};
+
+	(void)argc;
+	if (check_key(c, &argv[1]) && check_value(c, &argv[2]))
+		command_queue(c, &op, end_number, 0);
 }

@@ -568,6 +568,10 @@ static const struct type output_limit = { output_parse, output_format };
 
 static const char *const levels[] = { "debug", "verbose", "notice", "warning", NULL };
 static const char *const modes[] = { "auto", "native", "generic", NULL };
+/* in the order of enum store_policy */
+static const char *const policies[] = { "noeviction",	"allkeys-lru",	"allkeys-lfu",
+					"allkeys-random", "volatile-lru", "volatile-lfu",
+					"volatile-random", "volatile-ttl", NULL };
 static const char *const misses[] = { "pass", "reply", NULL };
 static const char *const foreigns[] = { "pass", "drop", NULL };
 static const char *const others[] = { "refuse", "skip", NULL };
@@ -589,7 +593,12 @@ static const struct directive table[] = {
 	{ "mode", &choice, AT(mode), "auto", 0, 0, 0, modes, "auto|native|generic",
 	  "how to attach; auto takes generic XDP with a warning if native is refused" },
 	{ "max-keys", &number, AT(max_keys), "1048576", 1, 1U << 30, 0, NULL, "N",
-	  "greatest number of keys" },
+	  "number of keys that the index is made for; more fit, but cost more" },
+	{ "maxmemory", &size, AT(maxmemory), "0", 0, INT64_MAX, HOOKED, NULL, "BYTES",
+	  "limit of the store's memory in the kernel, tables included; 0: none" },
+	{ "maxmemory-policy", &choice, AT(maxmemory_policy), "noeviction", 0, 0, HOOKED, policies,
+	  "noeviction|allkeys-lru|allkeys-lfu|allkeys-random|volatile-lru|volatile-lfu|volatile-random|volatile-ttl",
+	  "what goes at the limit" },
 	{ "miss", &choice, AT(miss), "pass", 0, 0, HOOKED, misses, "pass|reply",
 	  "a miss over UDP goes up to xkvd, or is answered in the driver" },
 	{ "allow", &prefixes, AT(allow), "", 0, 0, HOOKED | MULTI, NULL, "PREFIX...",
@@ -1009,4 +1018,9 @@ void config_help(FILE *stream)
 			fprintf(stream, " (default: %s)", d->fallback);
 		fputc('\n', stream);
 	}
+}
+
+const char *config_policy_name(unsigned int policy)
+{
+	return policies[policy];
 }

@@ -63,6 +63,8 @@ struct config {
 	char *interface;       /* default "" = none: TCP and UDP through the kernel stack only */
 	enum attach_mode mode; /* default auto */
 	unsigned int max_keys; /* default 1048576 */
+	uint64_t maxmemory;    /* bytes, 0 = no limit */
+	unsigned int maxmemory_policy; /* enum store_policy, default noeviction */
 	enum miss_policy miss; /* default pass */
 	enum foreign_policy foreign;	       /* default pass */
 	struct prefix allow[CONFIG_MAX_ALLOW]; /* empty = the subnets of the interface, with replies
@@ -124,5 +126,8 @@ void config_get(const struct config *cfg, const char *const *patterns, unsigned 
 
 /* Describes each directive. */
 void config_help(FILE *stream);
+
+/* The word for an enum store_policy. */
+const char *config_policy_name(unsigned int policy);
 
 #endif

@@ -93,7 +93,9 @@ static void memory_section(FILE *out, struct server *s)
 	print_size(out, "used_memory", store_memory(s->store) + heap.uordblks + heap.hblkhd);
 	print_size(out, "used_memory_rss", resident_bytes());
 	print_size(out, "used_memory_dataset", store_memory(s->store));
-	fprintf(out, "maxmemory:0\r\nmaxmemory_policy:noeviction\r\nmem_allocator:libc\r\n");
+	print_size(out, "maxmemory", s->cfg->maxmemory);
+	fprintf(out, "maxmemory_policy:%s\r\nmem_allocator:libc\r\n",
+		config_policy_name(s->cfg->maxmemory_policy));
 }
 
 static void persistence_section(FILE *out, struct server *s)
@@ -119,7 +121,7 @@ static void stats_section(FILE *out, struct server *s)
 	fprintf(out,
 		"total_connections_received:%llu\r\ntotal_commands_processed:%llu\r\n"
 		"total_net_input_bytes:%llu\r\ntotal_net_output_bytes:%llu\r\n"
-		"rejected_connections:%llu\r\nexpired_keys:%llu\r\nevicted_keys:0\r\n"
+		"rejected_connections:%llu\r\nexpired_keys:%llu\r\nevicted_keys:%llu\r\n"
 		"keyspace_hits:%llu\r\nkeyspace_misses:%llu\r\n"
 		"client_query_buffer_limit_disconnections:%llu\r\n"
 		"client_output_buffer_limit_disconnections:%llu\r\nprotocol_errors:%llu\r\n",
@@ -127,6 +129,7 @@ static void stats_section(FILE *out, struct server *s)
 		(unsigned long long)st->bytes_in, (unsigned long long)st->bytes_out,
 		(unsigned long long)st->rejected,
 		(unsigned long long)(store_counter(s->store, "expires") - st->old_expired),
+		(unsigned long long)(store_counter(s->store, "evictions") - st->old_evicted),
 		(unsigned long long)(store_counter(s->store, "get_hits") - st->old_hits),
 		(unsigned long long)(store_counter(s->store, "get_misses") - st->old_misses),
 		(unsigned long long)st->query_closed, (unsigned long long)st->output_closed,

@@ -134,6 +134,22 @@ static int configure(struct options *o, int argc, char *argv[], struct config *c
 
 /* ---- starting ------------------------------------------------------------ */
 
+/* A limit that the tables alone exceed would refuse every key: better said at once. */
+static int limit(struct xkvd *x, const struct config *cfg, char *err, size_t err_len)
+{
+	uint64_t least = store_memory_least(x->store);
+
+	if (cfg->maxmemory && cfg->maxmemory < least) {
+		snprintf(err, err_len,
+			 "maxmemory %llu is less than what the empty store takes (%llu): raise it, or "
+			 "lower max-keys",
+			 (unsigned long long)cfg->maxmemory, (unsigned long long)least);
+		return -EINVAL;
+	}
+	store_limit(x->store, cfg->maxmemory, cfg->maxmemory_policy);
+	return 0;
+}
+
 static int open_store(struct xkvd *x, const struct options *o, char *err)
 {
 	int ret;
@@ -149,17 +165,19 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 	if (ret)
 		return ret;
 	x->fresh = !x->bpf.adopted; /* until we know better: what is new is removed on failure */
-	x->store = store_open(&x->bpf, &x->fresh, err, ERR_LEN);
+	x->store = store_open(&x->bpf, x->cfg.maxmemory, x->cfg.maxmemory_policy, &x->fresh, err,
+			      ERR_LEN);
 	if (!x->store)
 		return -EINVAL;
 	if (x->bpf.adopted && !x->fresh)
 		log_notice("adopted the store in %s: %llu keys", x->cfg.pin_dir,
 			   (unsigned long long)store_count(x->store));
-	if (x->bpf.adopted && x->bpf.max_keys != x->cfg.max_keys)
-		log_warning("the store was made for %u keys and stays so; max-keys %u needs `xkvd --detach` "
+	if (x->bpf.adopted && (store_max_keys(x->store) < x->cfg.max_keys ||
+			       store_max_keys(x->store) / 2 >= x->cfg.max_keys))
+		log_warning("the index was made for %llu keys and stays so; max-keys %u needs `xkvd --detach` "
 			    "first",
-			    x->bpf.max_keys, x->cfg.max_keys);
-	return 0;
+			    (unsigned long long)store_max_keys(x->store), x->cfg.max_keys);
+	return limit(x, &x->cfg, err, ERR_LEN);
 }
 
 /* Moves a snapshot that cannot be read to a name that is free: neither the next save nor the next bad one may overwrite it. */
@@ -204,8 +222,9 @@ static int load(struct xkvd *x, char *err)
 static int apply(void *arg, const struct config *next, char *err, size_t err_len)
 {
 	struct xkvd *x = arg;
+	int ret = limit(x, next, err, err_len);
 
-	return net_publish(&x->net, next, err, err_len);
+	return ret ? ret : net_publish(&x->net, next, err, err_len);
 }
 
 static bool admit(void *arg, const struct sockaddr *peer)

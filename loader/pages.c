@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -21,8 +20,6 @@
 #include "log.h"
 #include "store_impl.h"
 
-#define GROW_MAX 8           /* pages at once: the kernel waits a grace period for each call */
-#define GROWER_PERIOD_MS 20
 #define RESERVE_SHARE 20     /* the machine keeps 1/20 of its memory free */
 
 /* ---- size classes -------------------------------------------------------- */
@@ -110,7 +107,6 @@ bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void
 	out->expire_ms = slot->expire_ms;
 	out->value_len = slot->value_len;
 	out->key_len = slot->key_len;
-	out->flags = slot->flags;
 	if (!lengths_fit(st, slot->class, out->key_len, out->value_len))
 		return false;
 	memset(out->key, 0, sizeof(out->key));
@@ -121,14 +117,14 @@ bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void
 	return __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) == out->seq;
 }
 
-uint64_t fingerprint(const struct store *st, const struct slot_copy *key)
+uint64_t key_hash(const struct store *st, const struct slot_copy *key)
 {
 	struct siphash s;
 
 	siphash_init(&s, st->cfg->secret);
 	for (unsigned int i = 0; i * 8 < key->key_len; i++)
 		siphash_word(&s, key->key[i]);
-	return siphash_end(&s, key->key_len) & st->cfg->fingerprint_mask;
+	return siphash_end(&s, key->key_len);
 }
 
 int slot_free(struct store *st, uint64_t ref)
@@ -157,24 +153,31 @@ static bool memory_is_short(void)
 	return available && available < total / RESERVE_SHARE;
 }
 
+unsigned int page_slots(uint32_t slot_bytes)
+{
+	unsigned int whole = (XKV_PAGE_BYTES - sizeof(struct xkv_page)) / slot_bytes;
+	unsigned int reachable =
+		(XKV_PAGE_BYTES - XKV_SLOT_WINDOW - sizeof(struct xkv_page)) / slot_bytes + 1;
+
+	return whole < reachable ? whole : reachable;
+}
+
 /* Writes the header and the chain of free slots into a page that nobody else can see. */
 static void page_fill(struct store *st, char *base, unsigned int number, unsigned int class)
 {
 	struct xkv_page *page = (struct xkv_page *)base;
-	uint32_t size = st->classes[class].slot_bytes, at = sizeof(*page), slots = 0;
-	uint32_t end = XKV_PAGE_BYTES - XKV_SLOT_WINDOW;
 	struct xkv_slot *slot;
 
 	page->magic = XKV_PAGE_MAGIC;
 	page->class = class;
-	page->slot_bytes = size;
-	for (; at <= end && at + size <= XKV_PAGE_BYTES; at += size, slots++) {
-		slot = (struct xkv_slot *)(base + at);
+	page->slot_bytes = st->classes[class].slot_bytes;
+	page->slots = page_slots(page->slot_bytes);
+	for (unsigned int i = 0; i < page->slots; i++) {
+		slot = slot_in(page, i);
 		slot->seq = 1;
 		slot->class = class;
-		slot->next = XKV_REF(number, at + size);
+		slot->next = XKV_REF(number, (char *)slot_in(page, i + 1) - base);
 	}
-	page->slots = slots;
 }
 
 /* Links the slots of a page that is in `pages` into the free list of its class. */
@@ -218,6 +221,8 @@ static int page_make(struct store *st, unsigned int number, unsigned int class)
 	}
 	page_fill(st, base, number, class);
 	atomic_store_explicit(&st->page[number], base, memory_order_release);
+	if (number >= st->pages)
+		st->pages = number + 1;
 	return fd;
 }
 
@@ -227,26 +232,43 @@ static void page_drop(struct store *st, unsigned int number)
 	st->page[number] = NULL;
 }
 
-/* Adds up to `want` pages to the class; at least one, or an error.  With grow_lock held. */
-static int pages_add(struct store *st, unsigned int class, unsigned int want)
+/* The first number from *number on that no page has. */
+static bool free_number(const struct store *st, uint32_t *number)
 {
-	uint32_t number[GROW_MAX], first = st->pages;
-	int fd[GROW_MAX], ret = 0;
-	unsigned int made = 0, put;
+	while (*number < XKV_PAGES_MAX && st->page[*number])
+		++*number;
+	return *number < XKV_PAGES_MAX;
+}
+
+/* How many of `want` pages there may be more: by maxmemory, and by what the machine has. */
+static unsigned int pages_allowed(const struct store *st, unsigned int want)
+{
+	uint64_t limit = st->maxmemory, used = store_memory(st);
 
 	if (memory_is_short())
-		return -ENOSPC;
-	for (; made < want && made < GROW_MAX && first + made < XKV_PAGES_MAX; made++) {
-		number[made] = first + made;
-		fd[made] = page_make(st, number[made], class);
-		if (fd[made] < 0)
+		return 0;
+	if (limit && limit < used + (uint64_t)want * XKV_PAGE_COST)
+		return limit > used ? (limit - used) / XKV_PAGE_COST : 0;
+	return want;
+}
+
+int pages_add(struct store *st, unsigned int class, unsigned int want)
+{
+	uint32_t number[PAGES_AT_ONCE], free = 0;
+	int fd[PAGES_AT_ONCE], ret = 0;
+	unsigned int made = 0, put;
+
+	want = pages_allowed(st, want < PAGES_AT_ONCE ? want : PAGES_AT_ONCE);
+	for (; made < want && free_number(st, &free); made++, free++) {
+		number[made] = free;
+		fd[made] = page_make(st, free, class);
+		if (fd[made] < 0) {
+			log_warning("cannot make a page: %s", strerror(-fd[made]));
 			break;
+		}
 	}
-	if (!made) {
-		if (first < XKV_PAGES_MAX)
-			log_warning("cannot make a page: %s", strerror(-fd[0]));
+	if (!made)
 		return -ENOSPC;
-	}
 	put = made;
 	if (bpf_map_update_batch(st->bpf.map[BPF_PAGES], number, fd, &put, NULL)) {
 		ret = -errno;
@@ -258,7 +280,7 @@ static int pages_add(struct store *st, unsigned int class, unsigned int want)
 		close(fd[i]);
 	for (unsigned int i = put; i < made; i++)
 		page_drop(st, number[i]);
-	st->pages = first + put;
+	st->pages_used += put;
 	for (unsigned int i = 0; i < put; i++) {
 		int linked = page_link(st, number[i]);
 
@@ -267,96 +289,6 @@ static int pages_add(struct store *st, unsigned int class, unsigned int want)
 	}
 	log_debug("class of %u bytes: %u pages more", st->classes[class].slot_bytes, put);
 	return put ? 0 : ret;
-}
-
-/* An eighth more than the class has, so that filling the store takes few waits and little is left over. */
-static unsigned int pages_wanted(const struct store *st, unsigned int class)
-{
-	unsigned int more = st->class_pages[class] / 8;
-
-	return more < 1 ? 1 : more > GROW_MAX ? GROW_MAX : more;
-}
-
-int pages_grow(struct store *st, unsigned int class)
-{
-	int ret = 0;
-
-	if (class >= st->class_count)
-		return -EINVAL;
-	pthread_mutex_lock(&st->grow_lock);
-	if (!__atomic_load_n(&st->classes[class].free, __ATOMIC_RELAXED))
-		ret = pages_add(st, class, pages_wanted(st, class));
-	pthread_mutex_unlock(&st->grow_lock);
-	return ret;
-}
-
-/* ---- ahead of need ------------------------------------------------------- */
-
-/*
- * Is a class that XDP uses about to run out?  An eighth of it is kept free, at
- * most two pages; and XDP says when it found one empty.
- */
-static bool runs_low(struct store *st, unsigned int class)
-{
-	struct xkv_class *c = &st->classes[class];
-	uint64_t per_page = XKV_PAGE_BYTES / c->slot_bytes;
-	uint64_t low = per_page * st->class_pages[class] / 8;
-	uint64_t wanted = __atomic_load_n(&c->wanted, __ATOMIC_RELAXED);
-	uint64_t free = __atomic_load_n(&c->free, __ATOMIC_RELAXED);
-
-	if (wanted != st->class_wanted[class]) {
-		st->class_wanted[class] = wanted;
-		return !free;
-	}
-	if (!st->class_pages[class] || c->slot_bytes > XKV_SLOT_WINDOW)
-		return false;
-	if (low < per_page / 4)
-		low = per_page / 4;
-	if (low > 2 * per_page)
-		low = 2 * per_page;
-	return free < low;
-}
-
-static void *grower(void *arg)
-{
-	struct store *st = arg;
-	struct timespec until;
-
-	pthread_mutex_lock(&st->grow_lock);
-	while (!st->stopping) {
-		for (unsigned int class = 0; class < st->class_count; class++)
-			if (runs_low(st, class))
-				pages_add(st, class, pages_wanted(st, class));
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_nsec += GROWER_PERIOD_MS * 1000000L;
-		if (until.tv_nsec >= 1000000000L) {
-			until.tv_sec++;
-			until.tv_nsec -= 1000000000L;
-		}
-		pthread_cond_timedwait(&st->wake, &st->grow_lock, &until);
-	}
-	pthread_mutex_unlock(&st->grow_lock);
-	return NULL;
-}
-
-int grower_start(struct store *st)
-{
-	int ret = -pthread_create(&st->grower, NULL, grower, st);
-
-	st->grower_runs = !ret;
-	return ret;
-}
-
-void grower_stop(struct store *st)
-{
-	if (!st->grower_runs)
-		return;
-	pthread_mutex_lock(&st->grow_lock);
-	st->stopping = true;
-	pthread_cond_signal(&st->wake);
-	pthread_mutex_unlock(&st->grow_lock);
-	pthread_join(st->grower, NULL);
-	st->grower_runs = false;
 }
 
 /* ---- adopting ------------------------------------------------------------ */
@@ -376,7 +308,7 @@ static int page_adopt(struct store *st, unsigned int number, uint32_t id)
 	if (page->magic != XKV_PAGE_MAGIC || page->class >= st->class_count ||
 	    page->slot_bytes != st->classes[page->class].slot_bytes)
 		return -EINVAL;
-	if (!page->linked)
+	if (page->state == XKV_PAGE_NEW)
 		return page_link(st, number);
 	st->class_pages[page->class]++;
 	return 0;
@@ -389,11 +321,12 @@ int pages_adopt(struct store *st)
 
 	for (number = 0; number < XKV_PAGES_MAX; number++) {
 		if (bpf_map_lookup_elem(st->bpf.map[BPF_PAGES], &number, &id))
-			break;
+			continue; /* given back */
 		ret = page_adopt(st, number, id);
 		if (ret)
 			return ret;
 		st->pages = number + 1;
+		st->pages_used++;
 	}
 	return 0;
 }

@@ -3,11 +3,9 @@
  * Walks: over the keys by the buckets of `index` (SCAN, KEYS, snapshots, FLUSHALL),
  * and over the slots by pages (expiry).
  *
- * BPF_MAP_LOOKUP_BATCH reads a bucket of a hash map under its lock and goes from
- * bucket to bucket by number.  A key stays in its bucket for as long as it
- * exists, and the table is never resized; so a key that is there throughout is
- * met exactly once, and the number of the next bucket is a cursor without
- * state.
+ * A key stays in its bucket for as long as it exists, and the index is never
+ * resized; so a key that is there throughout is met exactly once, and the number of the
+ * next bucket is a cursor without state.
  */
 #include <errno.h>
 #include <sched.h>
@@ -19,83 +17,69 @@
 #include "log.h"
 #include "store_impl.h"
 
-#define MIN_BATCH 64     /* elements; a bucket has to fit, and is retried with more */
-#define MAX_BATCH 65536
-#define COST_REMOVAL 32  /* of an expired entry, against ... */
-#define COST_LOOK 1      /* ... a look at one that stays */
-#define COPY_TRIES 100000 /* of reading an entry that changes all the time */
+#define EMPTY_BUCKETS 64   /* looked at for each key that was asked for, so that a call ends */
+#define COST_REMOVAL 32    /* of an expired entry, against ... */
+#define COST_LOOK 1        /* ... a look at one that stays */
+#define COPY_TRIES 100000  /* of reading an entry that changes all the time */
+#define BUCKET_KEYS ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
 
-
+/* A bucket with its chain as it was at one moment, and what was reported of it. */
 struct walk {
-	uint64_t *place;
-	struct xkv_index *index;
-	void *value; /* XKV_VALUE_MAX bytes, if values are asked for */
+	struct store *st;
+	uint32_t bucket;
+	unsigned int entries, seen;
+	uint64_t entry[BUCKET_KEYS];
+	uint64_t met[BUCKET_KEYS]; /* hashes of the keys that were met, for when the bucket changes */
+	void *value;               /* XKV_VALUE_MAX bytes, if values are asked for */
 };
 
-static void walk_free(struct walk *w)
+static uint64_t load(const __u64 *word)
 {
-	free(w->place);
-	free(w->index);
-	free(w->value);
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-static int walk_alloc(struct walk *w, unsigned int batch, bool values)
+static void take_entries(struct walk *w, const struct xkv_bucket *b)
 {
-	w->place = malloc(batch * sizeof(*w->place));
-	w->index = malloc(batch * sizeof(*w->index));
-	w->value = values ? malloc(XKV_VALUE_MAX) : NULL;
-	if (w->place && w->index && (w->value || !values))
-		return 0;
-	walk_free(w);
-	return -ENOMEM;
+	for (int way = 0; way < XKV_WAYS && w->entries < BUCKET_KEYS; way++) {
+		uint64_t entry = load(&b->entry[way]);
+
+		if (entry)
+			w->entry[w->entries++] = entry;
+	}
 }
 
-/* Does this key stand at this key of `index`? */
-static bool at_place(const struct store *st, const struct slot_copy *key, uint64_t place)
+/* Reads the references of a bucket and its chain. False: it changed meanwhile. */
+static bool take_bucket(struct walk *w)
 {
-	uint64_t first = fingerprint(st, key);
+	const struct xkv_bucket *home = &w->st->index[w->bucket], *b = home;
+	uint64_t head = load(&home->head), next = head & XKV_REF_MASK;
 
-	for (uint64_t i = 0; i < XKV_PROBES; i++)
-		if (first + i * XKV_PROBE_STEP == place)
-			return true;
-	return false;
+	w->entries = 0;
+	take_entries(w, home);
+	for (int i = 0; next && i < XKV_CHAIN_MAX; i++) {
+		const struct xkv_chain *chain = (const struct xkv_chain *)slot_of(w->st, next);
+
+		if (!chain)
+			return false;
+		b = &chain->bucket;
+		take_entries(w, b);
+		next = load(&b->head) & XKV_REF_MASK;
+	}
+	return !((load(&home->head) ^ head) & XKV_BUCKET_COUNT);
 }
 
 /*
- * Reads the entry that was found at `place`, or whatever the key's entry has
- * become since.  False if there is none any more.
+ * Does the bucket refer to something else than it did?  A key may have moved, and its old slot gone to another key of this
+ * bucket, before it was read.
  */
-static bool read_entry(const struct store *st, uint64_t place, struct xkv_index *index,
-		       struct slot_copy *copy, void *value)
+static bool has_changed(struct walk *w)
 {
-	for (int i = 0; i < COPY_TRIES; i++) {
-		if (slot_copy(st, index->ref, copy, value) && at_place(st, copy, place))
-			return true;
-		if (i > 10)
-			sched_yield();
-		if (bpf_map_lookup_elem(st->bpf.map[BPF_INDEX], &place, index))
-			return false;
-	}
-	log_warning("a key could not be read: it never stood still");
-	return false;
-}
+	uint64_t before[BUCKET_KEYS];
+	unsigned int entries = w->entries;
 
-/* One call of BPF_MAP_LOOKUP_BATCH: elements read, or -errno.  *cursor: 0 at the end. */
-static int next_elements(const struct store *st, uint64_t *cursor, struct walk *w,
-			 unsigned int batch)
-{
-	uint32_t in = *cursor, out = 0, count = batch;
-	int ret = bpf_map_lookup_batch(st->bpf.map[BPF_INDEX], in ? &in : NULL, &out, w->place,
-				       w->index, &count, NULL);
-
-	if (ret && errno == ENOENT) {
-		*cursor = 0;
-		return count;
-	}
-	if (ret)
-		return -errno;
-	*cursor = out;
-	return count;
+	memcpy(before, w->entry, entries * sizeof(*before));
+	return !take_bucket(w) || w->entries != entries ||
+	       memcmp(before, w->entry, entries * sizeof(*before));
 }
 
 static bool has_expired(const struct store *st, uint64_t expire_ms)
@@ -103,49 +87,104 @@ static bool has_expired(const struct store *st, uint64_t expire_ms)
 	return expire_ms && expire_ms <= store_now_ms(st);
 }
 
-static int report(const struct store *st, struct walk *w, unsigned int i, bool expired_too,
-		  store_scan_fn *fn, void *arg)
+/* Was this key met in this bucket before?  Remembers it. */
+static bool met_before(struct walk *w, uint64_t hash)
 {
-	struct store_entry entry;
-	struct slot_copy copy;
+	for (unsigned int i = 0; i < w->seen; i++)
+		if (w->met[i] == hash)
+			return true;
+	if (w->seen < BUCKET_KEYS)
+		w->met[w->seen++] = hash;
+	return false;
+}
 
-	if (!read_entry(st, w->place[i], &w->index[i], &copy, w->value))
-		return 0;
-	if (copy.expire_ms == XKV_TOMB || (!expired_too && has_expired(st, copy.expire_ms)))
-		return 0;
-	entry = (struct store_entry){
-		.value = w->value,
-		.value_len = copy.value_len,
-		.expire_ms = copy.expire_ms,
-		.version = copy.seq,
-	};
-	return fn(arg, copy.key, copy.key_len, &entry);
+enum entry_read { READ_ENTRY, READ_GONE, READ_AGAIN };
+
+/*
+ * Reads the entry that a reference of the bucket leads to.  AGAIN: its slot does not hold a key of this
+ * bucket (any more), so what the bucket refers to now has to be looked at.
+ */
+static int read_entry(struct walk *w, uint64_t entry, struct slot_copy *copy, bool *met)
+{
+	const struct xkv_config *cfg = w->st->cfg;
+	uint64_t hash, fingerprint;
+
+	if (!slot_copy(w->st, entry & XKV_REF_MASK, copy, w->value))
+		return READ_AGAIN;
+	hash = key_hash(w->st, copy);
+	fingerprint = hash & cfg->fingerprint_mask;
+	if ((fingerprint & cfg->bucket_mask) != w->bucket || XKV_TAG(fingerprint ^ entry))
+		return READ_AGAIN;
+	*met = met_before(w, hash);
+	return READ_ENTRY;
+}
+
+/* Reports the keys of a bucket.  What changed under our eyes is read anew until it stands still. */
+static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, store_scan_fn *fn,
+			 void *arg)
+{
+	struct slot_copy copy;
+	bool again = true, met;
+	int ret = 0;
+
+	w->seen = 0;
+	for (int tries = 0; again && !ret && tries < COPY_TRIES; tries++) {
+		if (tries > 10)
+			sched_yield();
+		pages_hold(w->st);
+		again = !take_bucket(w);
+		for (unsigned int i = 0; i < w->entries && !ret; i++) {
+			if (read_entry(w, w->entry[i], &copy, &met) == READ_AGAIN) {
+				again = true;
+				continue;
+			}
+			if (met || (!expired_too && has_expired(w->st, copy.expire_ms)))
+				continue;
+			/* `fn` may take its time, and may need a page */
+			pages_release(w->st);
+			ret = fn(arg, copy.key, copy.key_len,
+				 &(struct store_entry){ .value = w->value,
+							.value_len = copy.value_len,
+							.expire_ms = copy.expire_ms,
+							.version = copy.seq });
+			pages_hold(w->st);
+			++*keys;
+		}
+		again = again || has_changed(w);
+		pages_release(w->st);
+	}
+	if (again && !ret)
+		log_warning("a key could not be read: it never stood still");
+	return ret;
 }
 
 static int scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, bool values,
 		bool expired_too, store_scan_fn *fn, void *arg)
 {
-	unsigned int batch = count > MAX_BATCH ? MAX_BATCH : count ? count : 1;
-	struct walk w;
-	int found, ret;
+	uint64_t buckets = lane->st->bpf.buckets, end = *cursor + (uint64_t)count * EMPTY_BUCKETS + 1;
+	struct walk *w = calloc(1, sizeof(*w));
+	unsigned int keys = 0;
+	int ret = 0;
 
-	if (*cursor >= lane->st->index_buckets) {
-		*cursor = 0; /* not one of ours */
-		return 0;
+	if (w)
+		w->value = values ? malloc(XKV_VALUE_MAX) : NULL;
+	if (!w || (values && !w->value)) {
+		free(w);
+		return -ENOMEM;
 	}
-	for (;; batch = batch < MIN_BATCH ? MIN_BATCH : batch * 2) {
-		ret = walk_alloc(&w, batch, values);
-		if (ret)
-			return ret;
-		found = next_elements(lane->st, cursor, &w, batch);
-		if (found != -ENOSPC)
-			break;
-		walk_free(&w); /* the next bucket alone has more */
+	w->st = lane->st;
+	while (!ret && *cursor < buckets && *cursor < end && (!keys || keys < count)) {
+		w->bucket = (*cursor)++;
+		if (load(&w->st->index[w->bucket].head) & XKV_REF_MASK)
+			ret = report_bucket(w, expired_too, &keys, fn, arg);
+		else if (memcmp(&w->st->index[w->bucket].entry, (uint64_t[XKV_WAYS]){},
+				sizeof(w->st->index->entry)))
+			ret = report_bucket(w, expired_too, &keys, fn, arg);
 	}
-	ret = found < 0 ? found : 0;
-	for (int i = 0; !ret && i < found; i++)
-		ret = report(lane->st, &w, i, expired_too, fn, arg);
-	walk_free(&w);
+	if (*cursor >= buckets)
+		*cursor = 0;
+	free(w->value);
+	free(w);
 	return ret;
 }
 
@@ -223,15 +262,11 @@ static unsigned int sweep_slot(struct store_lane *lane, uint64_t ref, unsigned i
 	uint64_t seq = __atomic_load_n(&slot->seq, __ATOMIC_RELAXED);
 	struct slot_copy copy;
 
-	if ((seq & 1) && (slot->flags & XKV_SLOT_ORPHAN)) {
-		slot_free(lane->st, ref);
-		return 0;
-	}
-	if ((seq & 1) || slot->expire_ms <= XKV_TOMB)
+	if ((seq & 1) || !slot->expire_ms)
 		return 0;
 	lane->st->sweep_expiring++;
-	if (slot->expire_ms > now || !slot_copy(lane->st, ref, &copy, NULL) ||
-	    copy.expire_ms <= XKV_TOMB || copy.expire_ms > now)
+	if (slot->expire_ms > now || !slot_copy(lane->st, ref, &copy, NULL) || !copy.expire_ms ||
+	    copy.expire_ms > now)
 		return 0;
 	frame_begin(lane, frame, XKV_OP_DELETE, copy.key, copy.key_len);
 	lane->frame[frame].flags |= XKV_FRAME_EXPIRED;
@@ -262,25 +297,46 @@ static void sweep_turn(struct store *st)
 	st->sweep_slot = 0;
 }
 
-/* Looks at slots of one page, for no more than `budget`: what it spent.  Adds requests to the frames. */
-static unsigned int sweep_page(struct store_lane *lane, unsigned int budget, uint64_t now,
-			       unsigned int *frames)
+/*
+ * Looks at slots of one page, for no more than `budget`: what it spent.  Adds requests to the
+ * frames.  Ends at an orphan, which is to be freed with the pages released.
+ */
+static unsigned int sweep_slots(struct store_lane *lane, unsigned int budget, uint64_t now,
+				unsigned int *frames, uint64_t *orphan)
 {
 	struct store *st = lane->st;
 	struct xkv_page *page = st->page[st->sweep_page];
 	unsigned int spent = 0, found;
 
-	while (st->sweep_slot < page->slots && spent < budget && *frames < XKV_BATCH_FRAMES) {
+	while (page && st->sweep_slot < page->slots && spent < budget &&
+	       *frames < XKV_BATCH_FRAMES && !*orphan) {
 		uint32_t offset = sizeof(*page) + st->sweep_slot++ * page->slot_bytes;
+		struct xkv_slot *slot = (struct xkv_slot *)((char *)page + offset);
 
+		if ((load(&slot->seq) & 1) && (slot->class & XKV_CLASS_ORPHAN))
+			*orphan = XKV_REF(st->sweep_page, offset);
 		found = sweep_slot(lane, XKV_REF(st->sweep_page, offset), *frames, now);
 		*frames += found;
 		spent += found ? COST_REMOVAL : COST_LOOK;
 	}
-	if (st->sweep_slot >= page->slots) {
+	if (!page || st->sweep_slot >= page->slots) {
 		st->sweep_page++;
 		st->sweep_slot = 0;
 	}
+	return spent;
+}
+
+static unsigned int sweep_page(struct store_lane *lane, unsigned int budget, uint64_t now,
+			       unsigned int *frames)
+{
+	unsigned int spent;
+	uint64_t orphan = 0;
+
+	pages_hold(lane->st);
+	spent = sweep_slots(lane, budget, now, frames, &orphan);
+	pages_release(lane->st);
+	if (orphan)
+		slot_free(lane->st, orphan);
 	return spent;
 }
 

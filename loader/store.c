@@ -27,24 +27,23 @@
 
 #define BUSY_TRIES 10000 /* then the caller hears of it; each yields the CPU */
 
-/* The largest value that an operation carries; larger ones are filled into their slot here. */
-#define INLINE_VALUE (XKV_PAYLOAD_MAX4 - XKV_PADDED(XKV_KEY_MAX) - sizeof(struct xkv_op) - \
-		      sizeof(struct xkv_hdr))
-
 /* ---- running ------------------------------------------------------------- */
 
-static int prog_run(int fd, void *args, size_t size)
+/* No page goes while a program may hold a reference to it. */
+static int prog_run(struct store *st, int fd, void *args, size_t size)
 {
-	LIBBPF_OPTS(bpf_test_run_opts, opts, .ctx_in = args, .ctx_size_in = size);
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .ctx_in = args, .ctx_size_in = size); /* and out */
+	int ret;
 
-	if (bpf_prog_test_run_opts(fd, &opts))
-		return -errno;
-	return (int)opts.retval;
+	pages_hold(st);
+	ret = bpf_prog_test_run_opts(fd, &opts) ? -errno : (int)opts.retval;
+	pages_release(st);
+	return ret;
 }
 
-int slots_run(const struct store *st, struct xkv_slots_args *args)
+int slots_run(struct store *st, struct xkv_slots_args *args)
 {
-	return prog_run(st->bpf.slots, args, sizeof(*args));
+	return prog_run(st, st->bpf.slots, args, sizeof(*args));
 }
 
 struct xkv_op *frame_begin(struct store_lane *lane, unsigned int frame, uint8_t opcode,
@@ -97,19 +96,36 @@ static bool frame_help(struct store *st, struct xkv_frame *f, unsigned int *busy
 	return false;
 }
 
+/*
+ * Runs frames from the `first` on, up to the last or to one that is TOO_LARGE: what is
+ * behind that may be about the same key, and has to wait for it.  Returns how many of
+ * the `frames` have been run now, or -errno if none has been by this call.
+ */
+static int run_some(struct store_lane *lane, unsigned int first, unsigned int frames)
+{
+	struct xkv_batch_args args;
+	unsigned int at = first, busy = 0;
+	int ret;
+
+	do {
+		args = (struct xkv_batch_args){ lane->first + at, frames - at };
+		ret = prog_run(lane->st, lane->st->bpf.run, &args, sizeof(args));
+		if (ret)
+			return at > first ? (int)at : ret;
+		at += args.count - 1; /* the one that was run last */
+		if (args.count > 1)
+			busy = 0;
+	} while (frame_help(lane->st, &lane->frame[at], &busy));
+	return (int)at + 1;
+}
+
 int lane_run(struct store_lane *lane, unsigned int frames)
 {
-	struct xkv_batch_args args = { .first = lane->first, .count = frames };
-	unsigned int busy = 0;
-	int ret = prog_run(lane->st->bpf.run, &args, sizeof(args));
+	int done = 0;
 
-	args.count = 1;
-	for (unsigned int i = 0; !ret && i < frames; i++) {
-		args.first = lane->first + i;
-		while (!ret && frame_help(lane->st, &lane->frame[i], &busy))
-			ret = prog_run(lane->st->bpf.run, &args, sizeof(args));
-	}
-	return ret;
+	while (done >= 0 && (unsigned int)done < frames)
+		done = run_some(lane, (unsigned int)done, frames);
+	return done < 0 ? done : 0;
 }
 
 struct xkv_result *frame_result(const struct store_lane *lane, unsigned int frame)
@@ -130,8 +146,12 @@ static int status_error(uint8_t status)
 		return -ENOSPC;
 	case XKV_BUSY:
 		return -EBUSY;
+	case XKV_NOT_NUMBER:
+		return -EDOM;
+	case XKV_OVERFLOW:
+		return -ERANGE;
 	case XKV_TOO_LARGE:
-		return -EFBIG; /* stays in this file: the value is read from its slot */
+		return -EFBIG; /* stays in this file: see store_do() */
 	default:
 		return -EINVAL;
 	}
@@ -144,67 +164,39 @@ static uint64_t left_to_expiry(const struct store *st, const struct xkv_result *
 	return left ? store_now_ms(st) + left : 0;
 }
 
-/* Runs the lane's one operation. 0 or what its status means; the result in *out. */
-static int run_one(struct store_lane *lane, struct xkv_result **out)
+/* What became of the operation in a frame that has run: 0 or what its status means. */
+static int frame_outcome(const struct store_lane *lane, unsigned int frame)
 {
-	const struct xkv_frame *f = &lane->frame[0];
-	int ret = lane_run(lane, 1);
+	const struct xkv_frame *f = &lane->frame[frame];
 
-	*out = frame_result(lane, 0);
-	if (!ret && (f->verdict != VERDICT_REPLY || !f->done))
-		ret = -EIO; /* our own request was not understood: layouts differ, or a bug */
-	return ret ? ret : status_error((*out)->status);
+	if (f->verdict != VERDICT_REPLY || !f->done)
+		return -EIO; /* our own request was not understood: layouts differ, or a bug */
+	return status_error(frame_result(lane, frame)->status);
 }
 
-/* The value that came with a result; value NULL if none did. */
-static void take_value(const struct store *st, struct xkv_result *r, struct store_entry *out)
+/* What an operation with this outcome has given. */
+static struct store_entry entry_of(const struct store *st, const struct xkv_result *r, int outcome)
 {
-	out->value = r->flags & XKV_HAS_VALUE ? r + 1 : NULL;
-	out->value_len = out->value ? ntohl(r->value_len) : 0;
-	out->version = be64toh(r->version);
-	out->expire_ms = left_to_expiry(st, r);
-}
+	struct store_entry entry = { 0 };
+	uint64_t number;
 
-/* ---- GET ----------------------------------------------------------------- */
-
-static bool check_key(size_t key_len)
-{
-	return key_len && key_len <= XKV_KEY_MAX;
-}
-
-static void *large_buffer(struct store_lane *lane)
-{
-	if (!lane->large)
-		lane->large = malloc(XKV_VALUE_MAX);
-	return lane->large;
-}
-
-int store_get(struct store_lane *lane, const void *key, size_t key_len, struct store_entry *out)
-{
-	struct slot_copy copy;
-	struct xkv_result *r;
-	int ret;
-
-	if (!check_key(key_len))
-		return -EMSGSIZE;
-	for (int i = 0; i < BUSY_TRIES; i++) {
-		frame_begin(lane, 0, XKV_OP_GET, key, key_len);
-		ret = run_one(lane, &r);
-		if (ret != -EFBIG) {
-			take_value(lane->st, r, out);
-			return ret;
-		}
-		if (!large_buffer(lane))
-			return -ENOMEM;
-		if (slot_copy(lane->st, lane->frame[0].ref, &copy, lane->large) &&
-		    copy.seq == be64toh(r->version)) {
-			*out = (struct store_entry){ lane->large, copy.value_len, copy.expire_ms,
-						     copy.seq };
-			return 0;
-		}
+	if (outcome && outcome != -ECANCELED)
+		return entry;
+	entry.expire_ms = left_to_expiry(st, r);
+	entry.version = be64toh(r->version);
+	if (!(r->flags & XKV_HAS_VALUE))
+		return entry;
+	if (r->opcode == XKV_OP_INCR || r->opcode == XKV_OP_APPEND) {
+		memcpy(&number, r + 1, sizeof(number));
+		entry.number = (int64_t)be64toh(number);
+	} else {
+		entry.value = r + 1;
+		entry.value_len = ntohl(r->value_len);
 	}
-	return -EBUSY;
+	return entry;
 }
+
+/* ---- requests ------------------------------------------------------------ */
 
 /* No expiry is later than the protocol can say: some 285,000 years hence. */
 static uint64_t latest(uint64_t expire_ms)
@@ -212,7 +204,51 @@ static uint64_t latest(uint64_t expire_ms)
 	return expire_ms < XKV_TTL_MAX ? expire_ms : XKV_TTL_MAX;
 }
 
-/* ---- SET ----------------------------------------------------------------- */
+static bool is_valid(const struct store_op *op)
+{
+	return op->key_len && op->key_len <= XKV_KEY_MAX && op->value_len <= XKV_VALUE_MAX;
+}
+
+/* Larger values are filled into their slot here. */
+static bool fits_frame(const struct store_op *op)
+{
+	return sizeof(struct xkv_hdr) + sizeof(struct xkv_op) + XKV_PADDED(op->key_len) +
+		       XKV_PADDED(op->value_len) <=
+	       XKV_PAYLOAD_MAX4;
+}
+
+/* Puts a value behind the request in a frame. */
+static void frame_value(struct store_lane *lane, unsigned int frame, const void *value, size_t len)
+{
+	struct xkv_frame *f = &lane->frame[frame];
+	struct xkv_hdr *hdr = (struct xkv_hdr *)f->in;
+	uint8_t *at = f->in + f->req_len;
+
+	*(uint64_t *)(at + (len & ~7UL)) = 0; /* what pads it */
+	if (len)
+		memcpy(at, value, len);
+	((struct xkv_op *)(hdr + 1))->value_len = htonl(len);
+	f->req_len += XKV_PADDED(len);
+	hdr->length = htons(f->req_len);
+}
+
+static void put_op(struct store_lane *lane, unsigned int frame, const struct store_op *op)
+{
+	struct xkv_op *wire = frame_begin(lane, frame, op->opcode, op->key, op->key_len);
+	uint64_t amount = htobe64((uint64_t)op->amount);
+
+	wire->flags = op->flags | (op->expire_ms ? XKV_ABSTTL : 0);
+	wire->ttl = htobe64(latest(op->expire_ms));
+	wire->version = htobe64(op->version);
+	if (op->opcode == XKV_OP_INCR)
+		frame_value(lane, frame, &amount, sizeof(amount));
+	else if (fits_frame(op))
+		frame_value(lane, frame, op->value, op->value_len);
+	else
+		lane->frame[frame].flags |= XKV_FRAME_PREFILL;
+}
+
+/* ---- large values -------------------------------------------------------- */
 
 /* Gives back the slot that was taken for a large value and not published. */
 static int unprefill(struct store_lane *lane)
@@ -223,13 +259,12 @@ static int unprefill(struct store_lane *lane)
 }
 
 /* Takes a slot for a large value and fills it; it stands in the frame, so that it cannot be lost. */
-static int prefill(struct store_lane *lane, const void *key, size_t key_len, const void *value,
-		   size_t value_len)
+static int prefill(struct store_lane *lane, const struct store_op *op)
 {
 	struct store *st = lane->st;
 	struct xkv_slots_args args = {
 		.cmd = XKV_SLOTS_ALLOC,
-		.class = class_for(st, XKV_SLOT_NEED(key_len, value_len)),
+		.class = class_for(st, XKV_SLOT_NEED(op->key_len, op->value_len)),
 		.frame = lane->first,
 	};
 	struct xkv_slot *slot;
@@ -245,54 +280,80 @@ static int prefill(struct store_lane *lane, const void *key, size_t key_len, con
 	if (ret)
 		return ret;
 	slot = slot_of(st, lane->frame[0].prefilled);
-	slot->key_len = key_len;
-	slot->value_len = value_len;
+	slot->key_len = op->key_len;
+	slot->value_len = op->value_len;
 	at = (char *)(slot + 1);
-	memcpy(at + (key_len & ~7UL), &pad, sizeof(pad));
-	memcpy(at, key, key_len);
-	memcpy(at + XKV_PADDED(key_len), value, value_len);
-	memcpy(at + XKV_PADDED(key_len) + value_len, &pad, XKV_PADDED(value_len) - value_len);
+	memcpy(at + (op->key_len & ~7UL), &pad, sizeof(pad));
+	memcpy(at, op->key, op->key_len);
+	at += XKV_PADDED(op->key_len);
+	memcpy(at, op->value, op->value_len);
+	memcpy(at + op->value_len, &pad, XKV_PADDED(op->value_len) - op->value_len);
 	return 0;
 }
 
-static int set_once(struct store_lane *lane, const void *key, size_t key_len, const void *value,
-		    size_t value_len, unsigned int flags, uint64_t version, uint64_t expire_ms,
-		    struct xkv_result **r)
+/* Does an operation in the lane's first frame, if what it returns fits there; else -EFBIG, and nothing was changed. */
+static int do_once(struct store_lane *lane, const struct store_op *op, struct store_entry *out)
 {
-	bool inlined = value_len <= INLINE_VALUE;
-	struct xkv_hdr *hdr = (struct xkv_hdr *)lane->frame[0].in;
-	struct xkv_op *op;
-	char *at;
+	bool prefilled = !fits_frame(op);
 	int ret = 0;
 
-	if (!inlined)
-		ret = prefill(lane, key, key_len, value, value_len);
+	*out = (struct store_entry){ 0 };
+	if (prefilled && op->opcode != XKV_OP_SET)
+		return -EFBIG;
+	if (prefilled)
+		ret = prefill(lane, op);
 	if (ret)
 		return ret;
-	op = frame_begin(lane, 0, XKV_OP_SET, key, key_len);
-	op->flags = flags | (expire_ms ? XKV_ABSTTL : 0);
-	op->ttl = htobe64(latest(expire_ms));
-	op->version = htobe64(version);
-	if (inlined) {
-		at = (char *)(op + 1) + XKV_PADDED(key_len);
-		*(uint64_t *)(at + (value_len & ~7UL)) = 0;
-		memcpy(at, value, value_len);
-		op->value_len = htonl(value_len);
-		lane->frame[0].req_len += XKV_PADDED(value_len);
-		hdr->length = htons(lane->frame[0].req_len);
-	} else
-		lane->frame[0].flags |= XKV_FRAME_PREFILL;
-	ret = run_one(lane, r);
-	if (!inlined)
+	put_op(lane, 0, op);
+	ret = lane_run(lane, 1);
+	if (prefilled)
 		unprefill(lane);
+	if (ret)
+		return ret;
+	ret = frame_outcome(lane, 0);
+	*out = entry_of(lane->st, frame_result(lane, 0), ret);
 	return ret;
 }
 
-/* store_get() with the value where the next operation of this lane leaves it alone. */
-static int get_kept(struct store_lane *lane, const void *key, size_t key_len,
-		    struct store_entry *out)
+static void *large_buffer(struct store_lane *lane)
 {
-	int ret = store_get(lane, key, key_len, out);
+	if (!lane->large)
+		lane->large = malloc(XKV_VALUE_MAX);
+	return lane->large;
+}
+
+/* GET of a value too large for a frame, of which one was just found in frame 0. */
+static int get_large(struct store_lane *lane, const struct store_op *op, struct store_entry *out)
+{
+	struct slot_copy copy;
+	bool same;
+	int ret;
+
+	if (!large_buffer(lane))
+		return -ENOMEM;
+	for (int i = 0; i < BUSY_TRIES; i++) {
+		pages_hold(lane->st);
+		same = slot_copy(lane->st, lane->frame[0].ref, &copy, lane->large) &&
+		       copy.seq == be64toh(frame_result(lane, 0)->version);
+		pages_release(lane->st);
+		if (same) {
+			*out = (struct store_entry){ .value = lane->large,
+						     .value_len = copy.value_len,
+						     .expire_ms = copy.expire_ms,
+						     .version = copy.seq };
+			return 0;
+		}
+		ret = do_once(lane, op, out);
+		if (ret != -EFBIG)
+			return ret;
+	}
+	return -EBUSY;
+}
+
+/* The entry that an operation is about, with its value where the next operations of this lane leave it alone. */
+static int get_kept(struct store_lane *lane, const struct store_op *op, struct store_entry *out)
+{
+	int ret = store_get(lane, op->key, op->key_len, out);
 
 	if (ret || out->value == lane->large)
 		return ret;
@@ -304,105 +365,113 @@ static int get_kept(struct store_lane *lane, const void *key, size_t key_len,
 }
 
 /*
- * SET that returns an old value too large for a frame: reads it, then replaces
- * exactly that version.
+ * What the engine cannot do with values of this size becomes a SET or DELETE of exactly the
+ * version that was read, in lane->large (old; NULL = no such key).  0, or the operation's error.
  */
-static int set_return_large(struct store_lane *lane, const void *key, size_t key_len,
-			    const void *value, size_t value_len, unsigned int flags,
-			    uint64_t expire_ms, struct store_entry *old)
+static int plan_change(struct store_lane *lane, const struct store_op *op,
+		       const struct store_entry *old, struct store_op *change)
 {
-	struct xkv_result *r;
+	bool append = op->opcode == XKV_OP_APPEND;
+
+	*change = *op;
+	if (append)
+		change->opcode = XKV_OP_SET;
+	if (!old) {
+		if (op->opcode == XKV_OP_DELETE || (op->flags & XKV_CAS))
+			return -ENOENT;
+		change->flags = XKV_NX;
+		return op->flags & XKV_XX ? -ECANCELED : 0;
+	}
+	if ((op->flags & XKV_NX) || ((op->flags & XKV_CAS) && old->version != op->version))
+		return -ECANCELED;
+	change->flags = XKV_CAS | (append ? XKV_KEEPTTL : op->flags & XKV_KEEPTTL);
+	change->version = old->version;
+	if (!append)
+		return 0;
+	if (old->value_len + op->value_len > XKV_VALUE_MAX)
+		return -EMSGSIZE;
+	if (op->value_len)
+		memcpy((char *)lane->large + old->value_len, op->value, op->value_len);
+	change->value = lane->large;
+	change->value_len = old->value_len + op->value_len;
+	return 0;
+}
+
+static int change_large(struct store_lane *lane, const struct store_op *op,
+			struct store_entry *out)
+{
+	struct store_entry now;
+	struct store_op change;
 	int ret;
 
 	for (int i = 0; i < BUSY_TRIES; i++) {
-		ret = get_kept(lane, key, key_len, old);
-		if (ret == -ENOENT && (flags & XKV_XX))
-			return -ECANCELED;
-		if (ret == -ENOENT)
-			ret = set_once(lane, key, key_len, value, value_len, XKV_NX, 0, expire_ms, &r);
-		else if (ret || (flags & XKV_NX))
-			return ret ? ret : -ECANCELED;
-		else
-			ret = set_once(lane, key, key_len, value, value_len,
-				       (flags & XKV_KEEPTTL) | XKV_CAS, old->version, expire_ms, &r);
-		if (ret != -ECANCELED && ret != -ENOENT)
+		ret = get_kept(lane, op, out);
+		if (ret && ret != -ENOENT)
 			return ret;
-	}
-	return -EBUSY;
-}
-
-int store_set(struct store_lane *lane, const void *key, size_t key_len, const void *value,
-	      size_t value_len, unsigned int flags, uint64_t version, uint64_t expire_ms,
-	      struct store_entry *old)
-{
-	struct xkv_result *r;
-	int ret;
-
-	if (!check_key(key_len) || value_len > XKV_VALUE_MAX)
-		return -EMSGSIZE;
-	if (flags & ~(XKV_NX | XKV_XX | XKV_KEEPTTL | XKV_CAS))
-		return -EINVAL;
-	if (!old)
-		return set_once(lane, key, key_len, value, value_len, flags, version, expire_ms, &r);
-	*old = (struct store_entry){};
-	ret = set_once(lane, key, key_len, value, value_len, flags | XKV_RETURN, version, expire_ms,
-		       &r);
-	if (ret == -EFBIG && (flags & XKV_CAS))
-		return -EINVAL; /* the condition and the old value in one: only for values that fit */
-	if (ret == -EFBIG)
-		return set_return_large(lane, key, key_len, value, value_len, flags, expire_ms, old);
-	if (!ret || ret == -ECANCELED)
-		take_value(lane->st, r, old);
-	return ret;
-}
-
-/* ---- DELETE, EXPIRE ------------------------------------------------------ */
-
-static int delete_once(struct store_lane *lane, const void *key, size_t key_len,
-		       unsigned int flags, uint64_t version, struct xkv_result **r)
-{
-	struct xkv_op *op = frame_begin(lane, 0, XKV_OP_DELETE, key, key_len);
-
-	op->flags = flags;
-	op->version = htobe64(version);
-	return run_one(lane, r);
-}
-
-int store_delete(struct store_lane *lane, const void *key, size_t key_len, struct store_entry *old)
-{
-	struct xkv_result *r;
-	int ret;
-
-	if (!check_key(key_len))
-		return -EMSGSIZE;
-	ret = delete_once(lane, key, key_len, old ? XKV_RETURN : 0, 0, &r);
-	if (ret != -EFBIG) {
-		if (!ret && old)
-			take_value(lane->st, r, old);
-		return ret;
-	}
-	for (int i = 0; i < BUSY_TRIES; i++) {
-		ret = get_kept(lane, key, key_len, old);
+		ret = plan_change(lane, op, ret ? NULL : out, &change);
 		if (ret)
 			return ret;
-		ret = delete_once(lane, key, key_len, XKV_CAS, old->version, &r);
-		if (ret != -ECANCELED)
-			return ret;
+		ret = do_once(lane, &change, &now);
+		if (ret == -ECANCELED || ret == -ENOENT)
+			continue; /* changed since it was read */
+		if (op->opcode == XKV_OP_APPEND) {
+			*out = now;
+			out->number = (int64_t)change.value_len;
+		}
+		return ret;
 	}
 	return -EBUSY;
 }
 
-int store_expire(struct store_lane *lane, const void *key, size_t key_len, uint64_t expire_ms)
-{
-	struct xkv_result *r;
-	struct xkv_op *op;
+/* ---- operations ---------------------------------------------------------- */
 
-	if (!check_key(key_len))
+int store_do(struct store_lane *lane, const struct store_op *op, struct store_entry *out)
+{
+	int ret;
+
+	*out = (struct store_entry){ 0 };
+	if (!is_valid(op))
 		return -EMSGSIZE;
-	op = frame_begin(lane, 0, XKV_OP_EXPIRE, key, key_len);
-	op->flags = expire_ms ? XKV_ABSTTL : 0;
-	op->ttl = htobe64(latest(expire_ms));
-	return run_one(lane, &r);
+	ret = do_once(lane, op, out);
+	if (ret != -EFBIG)
+		return ret;
+	return op->opcode == XKV_OP_GET ? get_large(lane, op, out) : change_large(lane, op, out);
+}
+
+/* Writes operations into frames, up to one that needs more than a frame. Returns how many. */
+static unsigned int put_ops(struct store_lane *lane, const struct store_op *ops, unsigned int count)
+{
+	unsigned int n = 0;
+
+	for (; n < count && n < XKV_BATCH_FRAMES && is_valid(&ops[n]) && fits_frame(&ops[n]); n++)
+		put_op(lane, n, &ops[n]);
+	return n;
+}
+
+void store_run(struct store_lane *lane, const struct store_op *ops, unsigned int count,
+	       store_done_fn *done, void *arg)
+{
+	struct store_entry out;
+	unsigned int at = 0;
+	int ret, ran;
+
+	while (at < count) {
+		ran = (int)put_ops(lane, ops + at, count - at);
+		if (ran)
+			ran = run_some(lane, 0, (unsigned int)ran);
+		ret = -EFBIG;
+		for (int i = 0; i < ran; i++) {
+			ret = frame_outcome(lane, (unsigned int)i);
+			if (ret == -EFBIG)
+				break;
+			out = entry_of(lane->st, frame_result(lane, (unsigned int)i), ret);
+			done(arg, at++, ret, &out);
+		}
+		if (ret == -EFBIG) { /* this one needs more than its frame, or none could be run */
+			ret = store_do(lane, &ops[at], &out);
+			done(arg, at++, ret, &out);
+		}
+	}
 }
 
 /* ---- datagrams ----------------------------------------------------------- */
@@ -470,17 +539,19 @@ static const char *const counter_names[] = {
 	XKV_COUNTERS(COUNTER_NAME)
 };
 
-/* Adds up the counters of all CPUs. False if they cannot be read. */
+/* Adds up the counters of both doors and all CPUs. False if they cannot be read. */
 static bool read_counters(const struct store *st, uint64_t sum[XKV_COUNTER_COUNT])
 {
 	struct xkv_counters *each = calloc(st->cpus, sizeof(*each));
-	uint32_t zero = 0;
-	bool ok = each && !bpf_map_lookup_elem(st->bpf.map[BPF_COUNTERS], &zero, each);
+	bool ok = each;
 
 	memset(sum, 0, XKV_COUNTER_COUNT * sizeof(*sum));
-	for (unsigned int cpu = 0; ok && cpu < st->cpus; cpu++)
-		for (int i = 0; i < XKV_COUNTER_COUNT; i++)
-			sum[i] += ((uint64_t *)&each[cpu])[i];
+	for (uint32_t door = 0; ok && door < XKV_DOORS; door++) {
+		ok = !bpf_map_lookup_elem(st->bpf.map[BPF_COUNTERS], &door, each);
+		for (unsigned int cpu = 0; ok && cpu < st->cpus; cpu++)
+			for (int i = 0; i < XKV_COUNTER_COUNT; i++)
+				sum[i] += ((uint64_t *)&each[cpu])[i];
+	}
 	free(each);
 	return ok;
 }
@@ -490,8 +561,8 @@ uint64_t store_count(const struct store *st)
 	uint64_t sum[XKV_COUNTER_COUNT], in, out;
 
 	read_counters(st, sum);
-	in = sum[XKV_C_inserts] + sum[XKV_C_revived];
-	out = sum[XKV_C_deletes] + sum[XKV_C_tombs] + sum[XKV_C_expires];
+	in = sum[XKV_C_inserts];
+	out = sum[XKV_C_deletes] + sum[XKV_C_expires] + sum[XKV_C_evictions];
 	return in > out ? in - out : 0;
 }
 
@@ -518,22 +589,23 @@ void store_counters(const struct store *st, void (*fn)(void *arg, const char *na
 
 uint64_t store_max_keys(const struct store *st)
 {
-	return st->bpf.max_keys;
+	return (uint64_t)st->bpf.buckets * XKV_KEYS_PER_BUCKET;
 }
 
-/*
- * What the kernel holds for us.  An element of index is 48 bytes of struct
- * htab_elem, 8 of key, 32 of value and 8 of list, in a kmalloc-96 object; its
- * bucket is 16 bytes.  A page is its 2 MiB and a page of struct bpf_array.
- */
+/* What the kernel holds for us. */
 uint64_t store_memory(const struct store *st)
 {
-	uint64_t near = (st->cfg->near_mask + 1) * sizeof(struct xkv_near);
-
-	return store_count(st) * 96 + (uint64_t)st->index_buckets * 16 + near +
-	       (uint64_t)st->pages * (XKV_PAGE_BYTES + 4096) +
+	return (uint64_t)st->bpf.buckets * sizeof(struct xkv_bucket) +
+	       st->pages_used * XKV_PAGE_COST +
+	       (uint64_t)XKV_ONCE_SETS * sizeof(struct xkv_once_set) +
 	       (uint64_t)XKV_BATCH_LANES * XKV_BATCH_FRAMES * sizeof(struct xkv_frame) +
-	       (uint64_t)st->cpus * (sizeof(struct xkv_frame) + sizeof(struct xkv_counters));
+	       (uint64_t)st->cpus *
+		       (sizeof(struct xkv_frame) + XKV_DOORS * sizeof(struct xkv_counters));
+}
+
+uint64_t store_memory_least(const struct store *st)
+{
+	return store_memory(st) - st->pages_used * XKV_PAGE_COST + XKV_PAGE_COST;
 }
 
 uint64_t store_now_ms(const struct store *st)
@@ -575,21 +647,21 @@ static int versions_init(struct store *st)
 {
 	struct xkv_counters *each = calloc(st->cpus, sizeof(*each));
 	struct timespec now;
-	uint32_t zero = 0;
-	int ret;
+	int ret = 0;
 
 	if (!each)
 		return -ENOMEM;
 	clock_gettime(CLOCK_REALTIME, &now);
 	for (unsigned int cpu = 0; cpu < st->cpus; cpu++)
 		each[cpu].version = now.tv_sec * 1000000ULL + now.tv_nsec / 1000;
-	ret = bpf_map_update_elem(st->bpf.map[BPF_COUNTERS], &zero, each, BPF_ANY) ? -errno : 0;
+	for (uint32_t door = 0; !ret && door < XKV_DOORS; door++)
+		ret = bpf_map_update_elem(st->bpf.map[BPF_COUNTERS], &door, each, BPF_ANY) ? -errno : 0;
 	free(each);
 	return ret;
 }
 
 /* Makes fresh maps into an empty store.  The program passes everything until `magic` is set. */
-static int store_format(struct store *st, unsigned int near_buckets)
+static int store_format(struct store *st)
 {
 	int ret = versions_init(st);
 
@@ -598,7 +670,7 @@ static int store_format(struct store *st, unsigned int near_buckets)
 	if (getrandom(st->cfg->secret, sizeof(st->cfg->secret), 0) != sizeof(st->cfg->secret))
 		return -errno;
 	st->cfg->fingerprint_mask = ~0ULL;
-	st->cfg->near_mask = near_buckets - 1;
+	st->cfg->bucket_mask = st->bpf.buckets - 1;
 	st->cfg->payload4 = XKV_PAYLOAD_MAX4;
 	st->cfg->payload6 = XKV_PAYLOAD_MAX6;
 	classes_init(st);
@@ -623,14 +695,6 @@ static int store_adopt(struct store *st)
 	return ret;
 }
 
-static unsigned int map_entries(int fd)
-{
-	struct bpf_map_info info = {};
-	uint32_t len = sizeof(info);
-
-	return bpf_obj_get_info_by_fd(fd, &info, &len) ? 0 : info.max_entries;
-}
-
 static int store_map(struct store *st)
 {
 	size_t frames = XKV_BATCH_LANES * XKV_BATCH_FRAMES;
@@ -638,7 +702,8 @@ static int store_map(struct store *st)
 	st->cfg = map_memory(st->bpf.map[BPF_CONFIG], sizeof(*st->cfg));
 	st->classes = map_memory(st->bpf.map[BPF_CLASSES], XKV_CLASSES * sizeof(*st->classes));
 	st->batch = map_memory(st->bpf.map[BPF_BATCH], frames * sizeof(*st->batch));
-	if (!st->cfg || !st->classes || !st->batch)
+	st->index = map_memory(st->bpf.map[BPF_INDEX], st->bpf.buckets * sizeof(*st->index));
+	if (!st->cfg || !st->classes || !st->batch || !st->index)
 		return -errno;
 	for (int i = 0; i < XKV_BATCH_LANES; i++) {
 		st->lane[i].st = st;
@@ -650,26 +715,24 @@ static int store_map(struct store *st)
 
 static void store_locks(struct store *st)
 {
+	pthread_rwlockattr_t pages;
 	pthread_condattr_t attr;
 
 	pthread_mutex_init(&st->lane_lock, NULL);
 	pthread_mutex_init(&st->grow_lock, NULL);
+	pthread_mutex_init(&st->keeper_lock, NULL);
+	pthread_rwlockattr_init(&pages);
+	pthread_rwlockattr_setkind_np(&pages, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(&st->pages_lock, &pages);
+	pthread_rwlockattr_destroy(&pages);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&st->wake, &attr);
 	pthread_condattr_destroy(&attr);
 }
 
-static unsigned int power_of_two(unsigned int n)
-{
-	unsigned int power = 1;
-
-	while (power < n)
-		power *= 2;
-	return power;
-}
-
-struct store *store_open(const struct bpf *bpf, bool *fresh, char *err, size_t err_len)
+struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_policy policy,
+			 bool *fresh, char *err, size_t err_len)
 {
 	struct store *st = calloc(1, sizeof(*st));
 	int cpus = libbpf_num_possible_cpus(), ret;
@@ -683,17 +746,16 @@ struct store *store_open(const struct bpf *bpf, bool *fresh, char *err, size_t e
 	}
 	st->bpf = *bpf;
 	st->cpus = cpus;
-	st->index_buckets = power_of_two(bpf->max_keys);
 	store_locks(st);
 	ret = store_map(st);
 	if (!ret) {
 		*fresh = st->cfg->magic != XKV_LAYOUT_MAGIC;
-		ret = st->cfg->layout ? store_adopt(st) :
-					store_format(st, map_entries(bpf->map[BPF_NEAR]));
+		ret = st->cfg->layout ? store_adopt(st) : store_format(st);
 	}
 	if (!ret) {
 		store_clock(st);
-		ret = grower_start(st);
+		store_limit(st, maxmemory, policy);
+		ret = keeper_start(st);
 	}
 	if (!ret)
 		return st;
@@ -718,7 +780,7 @@ void store_close(struct store *st)
 {
 	if (!st)
 		return;
-	grower_stop(st);
+	keeper_stop(st);
 	pages_close(st);
 	for (int i = 0; i < XKV_BATCH_LANES; i++)
 		free(st->lane[i].large);
@@ -726,6 +788,8 @@ void store_close(struct store *st)
 		munmap(st->cfg, sizeof(*st->cfg));
 	if (st->classes)
 		munmap(st->classes, XKV_CLASSES * sizeof(*st->classes));
+	if (st->index)
+		munmap(st->index, st->bpf.buckets * sizeof(*st->index));
 	if (st->batch)
 		munmap(st->batch, XKV_BATCH_LANES * XKV_BATCH_FRAMES * sizeof(*st->batch));
 	free(st);

@@ -15,6 +15,8 @@
  *   -ENOSPC    the store is full (max-keys, or no memory for pages)
  *   -EBUSY     contended beyond a bound; nothing was changed
  *   -EMSGSIZE  key or value too long
+ *   -EDOM      INCR: the value is not a number
+ *   -ERANGE    INCR: the sum would be out of range
  *   -EINVAL    an argument is out of range
  * Anything else is a failed system call.
  */
@@ -32,36 +34,152 @@ struct store_lane;
 
 /* One entry as a reader gets it.  `value` stays valid until the next call with the same lane. */
 struct store_entry {
-	const void *value;
+	const void *value;  /* NULL = there is none, or it was not asked for */
 	size_t value_len;   /* bytes, 0..XKV_VALUE_MAX */
 	uint64_t expire_ms; /* Unix time in milliseconds, 0 = never */
 	uint64_t version;
+	int64_t number;     /* INCR: the sum; APPEND: the new length */
+};
+
+/* An operation on one key, as bpf/proto.h has them.  What it points to stays as it is until it is done. */
+struct store_op {
+	uint8_t opcode; /* XKV_OP_GET, SET, DELETE, EXPIRE, INCR, APPEND, TTL or TOUCH */
+	uint8_t flags;  /* XKV_NX, XKV_XX, XKV_KEEPTTL, XKV_CAS, XKV_RETURN, where the opcode knows them */
+	const void *key;
+	size_t key_len;
+	const void *value; /* SET, APPEND */
+	size_t value_len;
+	int64_t amount;     /* INCR */
+	uint64_t expire_ms; /* SET, EXPIRE: Unix time in milliseconds, 0 = never; a past one: gone at once */
+	uint64_t version;   /* with XKV_CAS */
 };
 
 /* A lane for the calling thread, NULL with errno set when all are taken. */
 struct store_lane *store_lane_get(struct store *st);
 void store_lane_put(struct store_lane *lane);
 
-/* Reads `key`.  0 and *out, or -ENOENT, -EBUSY, -EMSGSIZE. */
-int store_get(struct store_lane *lane, const void *key, size_t key_len, struct store_entry *out);
+/*
+ * Does one operation, whatever the size of the values.  0 or an error; *out is what is there
+ * afterwards, with the value that GET reads or that XKV_RETURN asks for (the old
+ * one, also when XKV_NX was in its way), and all zero where there is none.
+ */
+int store_do(struct store_lane *lane, const struct store_op *op, struct store_entry *out);
 
 /*
- * Sets `key`.  `flags` are XKV_NX, XKV_XX, XKV_KEEPTTL, XKV_CAS (with `version`).
- * `expire_ms` is Unix time in milliseconds, 0 = never; in the past means the
- * entry is gone at once.  With `old` not NULL the replaced value is returned
- * there (old->value NULL if there was none), also when -ECANCELED comes back
- * because of XKV_NX.  0 or an error.
+ * Does many operations in this order, as store_do() would, but with few system
+ * calls.  `done` hears of each in turn; it must not use this lane, and what it gets is
+ * valid during the call only.  Operations of others may come between.
  */
-int store_set(struct store_lane *lane, const void *key, size_t key_len, const void *value,
-	      size_t value_len, unsigned int flags, uint64_t version, uint64_t expire_ms,
-	      struct store_entry *old);
+typedef void store_done_fn(void *arg, unsigned int op, int ret, const struct store_entry *out);
+void store_run(struct store_lane *lane, const struct store_op *ops, unsigned int count,
+	       store_done_fn *done, void *arg);
+
+/* ---- single operations ---- */
+
+/* Reads `key`.  0 and *out, or -ENOENT, -EBUSY, -EMSGSIZE. */
+static inline int store_get(struct store_lane *lane, const void *key, size_t key_len,
+			    struct store_entry *out)
+{
+	struct store_op op = { .opcode = XKV_OP_GET, .key = key, .key_len = key_len };
+
+	return store_do(lane, &op, out);
+}
+
+/* Reads what store_get() does but for the value; counts as an access only if `touch`. */
+static inline int store_touch(struct store_lane *lane, const void *key, size_t key_len, bool touch,
+			      struct store_entry *out)
+{
+	struct store_op op = {
+		.opcode = touch ? XKV_OP_TOUCH : XKV_OP_TTL, .key = key, .key_len = key_len
+	};
+
+	return store_do(lane, &op, out);
+}
+
+/*
+ * Sets `key`.  `flags` are XKV_NX, XKV_XX, XKV_KEEPTTL, XKV_CAS (with `version`).  With `old` not
+ * NULL the replaced value is returned there (old->value NULL if there was none), also when
+ * -ECANCELED comes back because of XKV_NX.  0 or an error.
+ */
+static inline int store_set(struct store_lane *lane, const void *key, size_t key_len,
+			    const void *value, size_t value_len, unsigned int flags,
+			    uint64_t version, uint64_t expire_ms, struct store_entry *old)
+{
+	struct store_entry unused;
+	struct store_op op = {
+		.opcode = XKV_OP_SET,
+		.flags = (uint8_t)(flags | (old ? XKV_RETURN : 0)),
+		.key = key,
+		.key_len = key_len,
+		.value = value,
+		.value_len = value_len,
+		.expire_ms = expire_ms,
+		.version = version,
+	};
+
+	return store_do(lane, &op, old ? old : &unused);
+}
 
 /* Deletes `key`; with `old` not NULL returns what it held.  0, -ENOENT, -EBUSY. */
-int store_delete(struct store_lane *lane, const void *key, size_t key_len,
-		 struct store_entry *old);
+static inline int store_delete(struct store_lane *lane, const void *key, size_t key_len,
+			       struct store_entry *old)
+{
+	struct store_entry unused;
+	struct store_op op = {
+		.opcode = XKV_OP_DELETE,
+		.flags = old ? XKV_RETURN : 0,
+		.key = key,
+		.key_len = key_len,
+	};
+
+	return store_do(lane, &op, old ? old : &unused);
+}
 
 /* Changes the expiry: Unix time in milliseconds, 0 = never.  0, -ENOENT, -EBUSY. */
-int store_expire(struct store_lane *lane, const void *key, size_t key_len, uint64_t expire_ms);
+static inline int store_expire(struct store_lane *lane, const void *key, size_t key_len,
+			       uint64_t expire_ms)
+{
+	struct store_entry unused;
+	struct store_op op = {
+		.opcode = XKV_OP_EXPIRE, .key = key, .key_len = key_len, .expire_ms = expire_ms
+	};
+
+	return store_do(lane, &op, &unused);
+}
+
+/* Adds `amount` to the number that is the value of `key`, 0 if there is none.  0, -EDOM, -ERANGE, -EBUSY, -ENOSPC. */
+static inline int store_incr(struct store_lane *lane, const void *key, size_t key_len,
+			     int64_t amount, int64_t *sum)
+{
+	struct store_entry out;
+	struct store_op op = {
+		.opcode = XKV_OP_INCR, .key = key, .key_len = key_len, .amount = amount
+	};
+	int ret = store_do(lane, &op, &out);
+
+	*sum = out.number;
+	return ret;
+}
+
+/* Appends to the value of `key`, or makes it.  0, -EMSGSIZE (the value would become too long), -EBUSY, -ENOSPC. */
+static inline int store_append(struct store_lane *lane, const void *key, size_t key_len,
+			       const void *value, size_t value_len, uint64_t *new_len)
+{
+	struct store_entry out;
+	struct store_op op = {
+		.opcode = XKV_OP_APPEND,
+		.key = key,
+		.key_len = key_len,
+		.value = value,
+		.value_len = value_len,
+	};
+	int ret = store_do(lane, &op, &out);
+
+	*new_len = (uint64_t)out.number;
+	return ret;
+}
+
+/* ---- all of it ---- */
 
 /*
  * Walks the keys, a bucket of the index at a time.  Start with *cursor = 0;
@@ -80,13 +198,31 @@ int store_scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, bo
 /* Deletes everything that is there when it is called.  0 or an error. */
 int store_flush(struct store_lane *lane);
 
+/* What goes when memory is short; the names are Redis' maxmemory-policy. */
+enum store_policy {
+	STORE_NOEVICTION,
+	STORE_ALLKEYS_LRU,
+	STORE_ALLKEYS_LFU,
+	STORE_ALLKEYS_RANDOM,
+	STORE_VOLATILE_LRU,
+	STORE_VOLATILE_LFU,
+	STORE_VOLATILE_RANDOM,
+	STORE_VOLATILE_TTL,
+};
+
+/* Limits store_memory() to `maxmemory` bytes, 0 = no limit.  Takes effect with the next insert. */
+void store_limit(struct store *st, uint64_t maxmemory, enum store_policy policy);
+
+/* Bytes of kernel memory that the store takes with nothing in it but one page. */
+uint64_t store_memory_least(const struct store *st);
+
 /* Keys in the store, expired ones that were not yet removed included. */
 uint64_t store_count(const struct store *st);
 /* Keys with an expiry, as the last whole turn of store_expire_cycle() has met them. */
 uint64_t store_expiring(const struct store *st);
-/* Greatest number of keys. */
+/* Keys that the index was made for. */
 uint64_t store_max_keys(const struct store *st);
-/* Bytes of kernel memory: index elements and table, pages, near, scratch. */
+/* Bytes of kernel memory: index, pages, tables. */
 uint64_t store_memory(const struct store *st);
 /* Sum over all CPUs of the counter with this name (see bpf/layout.h), 0 if there is none. */
 uint64_t store_counter(const struct store *st, const char *name);

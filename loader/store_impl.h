@@ -26,20 +26,32 @@ struct store {
 	struct xkv_config *cfg;     /* mapped: config */
 	struct xkv_class *classes;  /* mapped: classes */
 	struct xkv_frame *batch;    /* mapped: batch */
+	struct xkv_bucket *index;   /* mapped: index */
 	unsigned int class_count;
-	unsigned int index_buckets;
 	unsigned int cpus;          /* possible ones: elements of a per-CPU value */
-	bool stopping;              /* of the thread that adds pages ahead of need */
-	bool grower_runs;
-	pthread_t grower;
-	pthread_cond_t wake;        /* with grow_lock */
-	pthread_mutex_t grow_lock;  /* adding pages */
+	_Atomic uint64_t maxmemory; /* bytes, 0 = no limit */
+	_Atomic unsigned int policy; /* enum store_policy */
+	bool keeper_runs, stopping;
+	pthread_t keeper;
+	pthread_cond_t wake;        /* the keeper, with keeper_lock */
+	pthread_mutex_t keeper_lock; /* its lane: eviction, draining; before grow_lock */
+	struct store_lane *keeper_lane;
+	pthread_mutex_t grow_lock;  /* adding and removing pages */
 	pthread_mutex_t lane_lock;
-	_Atomic unsigned int pages; /* in use; numbered from 0 */
+	pthread_rwlock_t pages_lock; /* who follows references reads, who takes pages away writes */
+	_Atomic unsigned int pages; /* 1 + the highest number in use */
+	_Atomic unsigned int pages_used;
 	unsigned int class_pages[XKV_CLASSES];
 	uint64_t class_wanted[XKV_CLASSES]; /* xkv_class.wanted when it was last looked at */
 	void *_Atomic page[XKV_PAGES_MAX];
 	struct store_lane lane[XKV_BATCH_LANES];
+
+	/* the keeper's */
+	bool at_limit;                     /* the last page that was wanted was not allowed */
+	uint64_t class_free[XKV_CLASSES];  /* free slots at the last look */
+	unsigned int class_surplus[XKV_CLASSES], class_idle[XKV_CLASSES];
+	unsigned int hand_page, hand_slot; /* of eviction */
+	uint64_t random, clock_inserts, barren_ms;
 
 	/* store_expire_cycle(): where it goes on, and what it knows */
 	unsigned int sweep_page, sweep_slot;
@@ -61,20 +73,67 @@ unsigned int class_for(const struct store *st, size_t need);
 /* Maps the pages of a store that was adopted. 0 or -errno. */
 int pages_adopt(struct store *st);
 void pages_close(struct store *st);
-/* Makes sure that the class has a free slot, adding pages. 0, -ENOSPC or -errno. */
-int pages_grow(struct store *st, unsigned int class);
-/* Starts and stops the thread that adds pages ahead of need. */
-int grower_start(struct store *st);
-void grower_stop(struct store *st);
+/* Adds up to `want` pages to the class; at least one, or -ENOSPC or -errno.  With grow_lock held. */
+#define PAGES_AT_ONCE 8 /* the kernel waits a grace period for each call */
+int pages_add(struct store *st, unsigned int class, unsigned int want);
 
-/* The slot behind a reference, NULL if there is none. */
+/* What a page takes of the kernel's memory: itself, and a page of struct bpf_array. */
+#define XKV_PAGE_COST (XKV_PAGE_BYTES + 4096ULL)
+
+/* ---- drain.c ---- */
+
+/*
+ * Marks the emptiest `count` pages of the class as draining, moves what is in draining pages of the
+ * class elsewhere, and gives back those that are empty: how many.  What is in use at this moment is
+ * left for the next call.
+ */
+unsigned int drain_pages(struct store_lane *lane, unsigned int class, unsigned int count);
+bool drain_is_pending(const struct store *st, unsigned int class);
+
+/* ---- keeper.c ---- */
+
+/* Makes sure that the class has a free slot, by pages or by eviction. 0, -ENOSPC or -errno. */
+int pages_grow(struct store *st, unsigned int class);
+/* Starts and stops the thread that keeps slots free ahead of need, and gives pages back. */
+int keeper_start(struct store *st);
+void keeper_stop(struct store *st);
+
+/* ---- evict.c ---- */
+
+/* Evicts up to `want` entries, by the policy: how many went.  0 if it finds none that may go. */
+unsigned int evict(struct store_lane *lane, unsigned int want);
+/* Moves the clock that ages are measured by. */
+void evict_tick(struct store *st);
+
+/* ---- pages.c, reading ---- */
+
+/* While held, no page is taken away: what references lead to stays readable. */
+static inline void pages_hold(struct store *st)
+{
+	pthread_rwlock_rdlock(&st->pages_lock);
+}
+
+static inline void pages_release(struct store *st)
+{
+	pthread_rwlock_unlock(&st->pages_lock);
+}
+
+/* Slots of this size in a page. */
+unsigned int page_slots(uint32_t slot_bytes);
+
+static inline struct xkv_slot *slot_in(const struct xkv_page *page, unsigned int i)
+{
+	return (struct xkv_slot *)((char *)page + sizeof(*page) + (size_t)i * page->slot_bytes);
+}
+
+/* The slot behind a reference, NULL if there is none; with the pages held. */
 struct xkv_slot *slot_of(const struct store *st, uint64_t ref);
 
 /* A consistent copy of what a slot held at one moment. */
 struct slot_copy {
 	uint64_t seq, expire_ms;
 	uint32_t value_len;
-	uint8_t key_len, flags;
+	uint8_t key_len;
 	uint64_t key[32]; /* zero-padded */
 };
 
@@ -84,7 +143,8 @@ struct slot_copy {
  */
 bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void *value);
 
-uint64_t fingerprint(const struct store *st, const struct slot_copy *key);
+/* The hash of a key, of which the fingerprint is made. */
+uint64_t key_hash(const struct store *st, const struct slot_copy *key);
 
 /* Gives a slot that is in no list back to its class. */
 int slot_free(struct store *st, uint64_t ref);
@@ -99,6 +159,6 @@ struct xkv_op *frame_begin(struct store_lane *lane, unsigned int frame, uint8_t 
 /* The result of a frame that has run. */
 struct xkv_result *frame_result(const struct store_lane *lane, unsigned int frame);
 /* Runs BPF_PROG_RUN of xkv_slots. 0 or -errno. */
-int slots_run(const struct store *st, struct xkv_slots_args *args);
+int slots_run(struct store *st, struct xkv_slots_args *args);
 
 #endif

@@ -11,15 +11,18 @@
 
 #include "../bpf/layout.h"
 #include "bpf.h"
+#include "store.h"
 
 struct store;
 
 /*
  * Opens the store that is in these maps, or makes one.  *fresh: it was never
  * started, so that the snapshot has to be loaded (again, if an xkvd was killed
- * while it did that).  `bpf` is copied and must stay open.  NULL with one sentence.
+ * while it did that).  `bpf` is copied and must stay open.  The limit is as for store_limit().  NULL
+ * with one sentence.
  */
-struct store *store_open(const struct bpf *bpf, bool *fresh, char *err, size_t err_len);
+struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_policy policy,
+			 bool *fresh, char *err, size_t err_len);
 
 /* Lets XDP serve from it: until then it passes everything. */
 void store_start(struct store *st);

@@ -336,12 +336,18 @@ class Xkvd:
         return self.bed.run("server", BUILD / "xkvd", "--detach", "--interface", "xkv0",
                             "--pin-dir", self.pins, check=check)
 
+    def check(self, *argv):
+        """What `xkv check` says of the store, running or not: a finished process."""
+        return run(BUILD / "xkv", *argv, "check", "--pin-dir", self.pins, check=False)
+
     def close(self):
-        """Ends it and removes all that it pinned; complains about what a sanitizer found."""
+        """Ends it and removes all that it pinned; complains about slots that are lost and what a sanitizer found."""
         try:
             self.stop()
+            checked = self.check()
             if self.pins.exists():
                 self.detach(check=False)
+            assert checked.returncode != 1, f"xkv check:\n{checked.stdout}"
             log = self.log()
             assert not any(word in log for word in SANITIZERS), f"a sanitizer complained:\n{log}"
         finally:
@@ -380,11 +386,12 @@ class Xkvd:
         return Udp(sock, token)
 
     def counters(self):
-        """What the programs have counted, by name, over all CPUs; the daemon need not run."""
+        """What the programs have counted, by name, over both doors and all CPUs; the daemon need not run."""
         total = {}
-        for cpu in self.map_dump("xkv_counters")[0]["formatted"]["values"]:
-            for name, value in cpu["value"].items():
-                total[name] = total.get(name, 0) + value
+        for door in self.map_dump("xkv_counters"):
+            for cpu in door["formatted"]["values"]:
+                for name, value in cpu["value"].items():
+                    total[name] = total.get(name, 0) + value
         return total
 
     @contextlib.contextmanager

@@ -23,8 +23,8 @@
 #include "packet.h"
 #include "xdpbed.h"
 
-#define ACCOUNT_EVERY 50000
-#define MAX_KEYS      512  /* few, so that a full store is met too */
+#define ACCOUNT_EVERY 20000
+#define MAX_KEYS      16   /* few buckets, so that long chains and full ones are met too */
 #define FRAME_SEEN    1600 /* bytes of a frame that are mutated */
 
 static struct bed bed;
@@ -48,14 +48,53 @@ static size_t below(size_t n)
 
 static const uint8_t token[XKV_TOKEN_BYTES] = "0123456789abcde";
 
+static uint8_t random_flags(uint8_t opcode)
+{
+	static const uint8_t set[] = { 0,	    0,	     0,		 XKV_NX,     XKV_XX,
+				       XKV_KEEPTTL, XKV_CAS, XKV_RETURN, XKV_ABSTTL, XKV_NX | XKV_RETURN };
+
+	switch (opcode) {
+	case XKV_OP_SET:
+		return set[below(sizeof(set))];
+	case XKV_OP_DELETE:
+		return below(2) ? 0 : below(2) ? XKV_RETURN : XKV_CAS;
+	case XKV_OP_INCR:
+	case XKV_OP_APPEND:
+		return below(4) ? 0 : below(2) ? XKV_XX : XKV_CAS;
+	}
+	return 0;
+}
+
+/* Bytes of the value for each opcode that has one; half of what SET writes can be counted up. */
+static void random_value(struct operation *op, const uint8_t *bytes)
+{
+	static char number[24];
+
+	op->value = bytes + below(2000);
+	switch (op->opcode) {
+	case XKV_OP_SET:
+		op->value_len = below(3) ? below(64) : below(1200);
+		if (below(2))
+			break;
+		op->value = number;
+		op->value_len = (size_t)snprintf(number, sizeof(number), "%" PRId64,
+						 (int64_t)random_u64() >> below(64));
+		break;
+	case XKV_OP_INCR:
+		op->value_len = 8;
+		break;
+	case XKV_OP_APPEND:
+		op->value_len = below(64);
+		break;
+	default:
+		op->value = NULL;
+	}
+}
+
 static struct operation random_operation(void)
 {
-	static uint8_t bytes[4096];
-	static const uint8_t flags[] = {
-		0,	     0,	      0,	  XKV_NX,     XKV_XX,
-		XKV_KEEPTTL, XKV_CAS, XKV_RETURN, XKV_ABSTTL, XKV_NX | XKV_RETURN
-	};
-	struct operation op = { .opcode = (uint8_t)(1 + below(5)) };
+	static uint8_t bytes[4096], counted[] = "key00000";
+	struct operation op = { .opcode = (uint8_t)(1 + below(XKV_OP_SCAN)) };
 
 	if (!bytes[0])
 		for (size_t i = 0; i < sizeof(bytes); i++)
@@ -64,33 +103,47 @@ static struct operation random_operation(void)
 		return op;
 	op.key_len = below(4) ? 1 + below(12) : 1 + below(XKV_KEY_MAX);
 	op.key = bytes + below(64); /* few keys, so that they are met again */
-	if (op.opcode == XKV_OP_SET) {
-		op.flags = flags[below(sizeof(flags))];
-		op.value = bytes + below(2000);
-		op.value_len = below(3) ? below(64) : below(1200);
+	if (op.opcode == XKV_OP_SCAN || !below(4)) {
+		op.key = counted;
+		op.key_len = 8;
+		counted[7] = (uint8_t)('0' + below(10));
 	}
-	if (op.opcode == XKV_OP_DELETE && !below(2))
-		op.flags = below(2) ? XKV_RETURN : XKV_CAS;
+	op.flags = random_flags(op.opcode);
+	random_value(&op, bytes);
 	if ((op.opcode == XKV_OP_SET && !(op.flags & XKV_KEEPTTL) && !below(4)) ||
 	    op.opcode == XKV_OP_EXPIRE)
 		op.ttl = below(2) ? 1 + below(10) : below(1000000);
 	return op;
 }
 
+/* Has the request done only once: one of a few sessions, with an id that may have been there before. */
+static void make_once(struct payload *req)
+{
+	req->byte[3] |= XKV_F_ONCE;
+	put_be(req->byte + 8, 8, 1 + below(64));
+	put_be(req->byte + req->len, 8, 1 + below(8));
+	req->len += XKV_SESSION_BYTES;
+}
+
 static size_t random_frame(uint8_t *frame)
 {
+	size_t ops = below(3) ? 1 : 1 + below(8), at;
 	struct packet_spec s;
 	struct operation op;
 	struct payload req;
-	size_t ops = below(3) ? 1 : 1 + below(8);
 
 	request_begin(&req, random_u64(), below(4) ? NULL : token);
+	if (ops == 1 && !below(4))
+		make_once(&req);
 	while (ops--) {
 		op = random_operation();
+		at = req.len;
 		if (req.len + 24 + XKV_PADDED(op.key_len) + XKV_PADDED(op.value_len) >
 		    XKV_PAYLOAD_MAX4)
 			break;
 		request_add(&req, &op);
+		if (op.opcode == XKV_OP_SCAN)
+			req.byte[at + 3] = (uint8_t)(1 + below(XKV_SCAN_MAX));
 	}
 	if (!below(4))
 		request_pad(&req, below(XKV_PAYLOAD_MAX4 - req.len + 1), 0);
@@ -244,12 +297,19 @@ static void reconfigure(uint64_t turn)
 	memcpy(bed.c->token, token, sizeof(token));
 }
 
-static int check_store(uint64_t frames)
+/* Is everything in its place, with what there is and after it was all deleted? */
+static int account(uint64_t frames)
 {
 	const char *why;
 
 	store_expire_cycle(bed.lane, UINT32_MAX / 64);
 	why = bed_account(&bed);
+	if (!why && store_flush(bed.lane))
+		why = "FLUSHALL failed";
+	if (!why)
+		why = bed_account(&bed);
+	if (!why && bed_chain_count(&bed))
+		why = "chain buckets are left in an empty store";
 	if (why)
 		printf("after %" PRIu64 " frames: %s\n", frames, why);
 	return why ? -1 : 0;
@@ -291,7 +351,7 @@ static int one_frame(uint64_t number, uint64_t verdicts[5])
 
 static int run(uint64_t frames, uint64_t seed)
 {
-	uint64_t verdicts[5] = { 0 };
+	uint64_t verdicts[5] = { 0 }, counters[XKV_COUNTER_COUNT];
 	int ret = 0;
 
 	random_state = seed;
@@ -300,12 +360,14 @@ static int run(uint64_t frames, uint64_t seed)
 			reconfigure(i / 1000);
 		ret = one_frame(i, verdicts);
 		if (!ret && (i % ACCOUNT_EVERY == 0 || i == frames))
-			ret = check_store(i);
+			ret = account(i);
 	}
+	bed_counters(&bed, counters);
 	printf("seed %" PRIu64 ": %" PRIu64 " answered, %" PRIu64 " passed, %" PRIu64
-	       " dropped, %" PRIu64 " keys left%s\n",
-	       seed, verdicts[XDP_TX], verdicts[XDP_PASS], verdicts[XDP_DROP], store_count(bed.st),
-	       ret ? ": FAILED" : "");
+	       " dropped, %" PRIu64 " chain buckets made, %" PRIu64
+	       " times full%s\n",
+	       seed, verdicts[XDP_TX], verdicts[XDP_PASS], verdicts[XDP_DROP],
+	       counters[XKV_C_chained], counters[XKV_C_pass_full], ret ? ": FAILED" : "");
 	return ret;
 }
 
@@ -323,6 +385,8 @@ int main(int argc, char **argv)
 	why = bed_open(&bed, MAX_KEYS);
 	if (why)
 		printf("%s\n", why);
+	if (!why)
+		bed_keeper(&bed, true);
 	ret = why ? -1 : run(frames, seed);
 	bed_close(&bed);
 	return ret ? 1 : 0;

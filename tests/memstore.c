@@ -8,7 +8,9 @@
 #include "memstore.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -44,7 +46,7 @@ struct store {
 	unsigned int lanes;
 	unsigned int sweep; /* bucket at which store_expire_cycle() goes on */
 	bool hold;
-	unsigned int fail_after, fail_count; /* calls of store_set(), see memstore_fail_sets() */
+	unsigned int fail_after, fail_count; /* SETs, see memstore_fail_sets() */
 	int fail_err;
 };
 
@@ -121,7 +123,7 @@ void memstore_fail_sets(struct store *st, unsigned int after, unsigned int count
 	unlock(st);
 }
 
-/* The error that a test has ordered for this call of store_set(), or 0. */
+/* The error that a test has ordered for this SET, or 0. */
 static int ordered_failure(struct store *st)
 {
 	if (!st->fail_count)
@@ -175,11 +177,6 @@ static uint64_t now_ms_locked(const struct store *st)
 static bool expired(const struct item *it, uint64_t now)
 {
 	return it->expire_ms && it->expire_ms <= now;
-}
-
-static int check_key(size_t key_len)
-{
-	return key_len == 0 || key_len > XKV_KEY_MAX ? -EMSGSIZE : 0;
 }
 
 static unsigned int bucket_of(const void *key, size_t key_len)
@@ -245,22 +242,6 @@ static int copy_out(struct store_lane *lane, const struct item *it, struct store
 	return 0;
 }
 
-int store_get(struct store_lane *lane, const void *key, size_t key_len, struct store_entry *out)
-{
-	struct store *st = lane->st;
-	int ret = check_key(key_len);
-	struct item *it;
-
-	if (ret)
-		return ret;
-	lock(st);
-	it = *find(st, key, key_len);
-	st->counters[it ? HITS : MISSES]++;
-	ret = it ? copy_out(lane, it, out) : -ENOENT;
-	unlock(st);
-	return ret;
-}
-
 static struct item *item_new(const void *key, size_t key_len, const void *value, size_t value_len)
 {
 	struct item *it = malloc(sizeof(*it) + key_len + value_len);
@@ -276,28 +257,29 @@ static struct item *item_new(const void *key, size_t key_len, const void *value,
 	return it;
 }
 
-/* 0 if a SET with these flags may go on over `was` (NULL = no such key). */
-static int check_condition(const struct item *was, unsigned int flags, uint64_t version)
+/* 0 if a write with these flags may go on over `was` (NULL = no such key). */
+static int check_condition(const struct item *was, const struct store_op *op)
 {
-	if (was && (flags & XKV_NX))
-		return -ECANCELED;
-	if (!was && (flags & (XKV_XX | XKV_CAS)))
-		return -ECANCELED;
-	if (was && (flags & XKV_CAS) && was->version != version)
+	if (op->flags & XKV_CAS)
+		return !was ? -ENOENT : was->version == op->version ? 0 : -ECANCELED;
+	if ((was && (op->flags & XKV_NX)) || (!was && (op->flags & XKV_XX)))
 		return -ECANCELED;
 	return 0;
 }
 
-/* Puts `it` where `link` is; the caller holds the lock and has checked the conditions. */
-static int place(struct store *st, struct item **link, struct item *it, bool keep_ttl)
+/* Puts a new item where `link` is; the caller holds the lock and has checked the conditions. */
+static int place(struct store *st, struct item **link, const struct store_op *op, const void *value,
+		 size_t value_len, uint64_t expire_ms)
 {
-	struct item *was = *link;
+	struct item *was = *link, *it;
 
 	if (!was && st->count >= st->max_keys)
 		return -ENOSPC;
+	it = item_new(op->key, op->key_len, value, value_len);
+	if (!it)
+		return -ENOMEM;
+	it->expire_ms = expire_ms;
 	if (was) {
-		if (keep_ttl)
-			it->expire_ms = was->expire_ms;
 		it->next = was->next;
 		st->bytes -= item_size(was);
 		free(was);
@@ -311,78 +293,164 @@ static int place(struct store *st, struct item **link, struct item *it, bool kee
 	return 0;
 }
 
-int store_set(struct store_lane *lane, const void *key, size_t key_len, const void *value,
-	      size_t value_len, unsigned int flags, uint64_t version, uint64_t expire_ms,
-	      struct store_entry *old)
+static int do_get(struct store_lane *lane, struct item *it, const struct store_op *op,
+		  struct store_entry *out)
 {
-	struct store *st = lane->st;
-	struct item *it, **link;
-	int ret = check_key(key_len);
+	int ret;
 
-	if (ret)
-		return ret;
-	if (value_len > XKV_VALUE_MAX)
-		return -EMSGSIZE;
-	if (flags & ~(unsigned int)(XKV_NX | XKV_XX | XKV_KEEPTTL | XKV_CAS))
-		return -EINVAL;
-	it = item_new(key, key_len, value, value_len);
+	lane->st->counters[it ? HITS : MISSES]++;
 	if (!it)
-		return -ENOMEM;
-	it->expire_ms = expire_ms;
-	if (old)
-		*old = (struct store_entry){ 0 };
-	lock(st);
-	link = find(st, key, key_len);
-	ret = ordered_failure(st);
-	if (!ret && old && *link)
-		ret = copy_out(lane, *link, old);
-	if (!ret)
-		ret = check_condition(*link, flags, version);
-	if (!ret)
-		ret = place(st, link, it, flags & XKV_KEEPTTL);
-	unlock(st);
-	if (ret)
-		free(it);
-	return ret;
-}
-
-int store_delete(struct store_lane *lane, const void *key, size_t key_len, struct store_entry *old)
-{
-	struct store *st = lane->st;
-	int ret = check_key(key_len);
-	struct item **link;
-
-	if (ret)
-		return ret;
-	lock(st);
-	link = find(st, key, key_len);
-	if (!*link)
-		ret = -ENOENT;
-	else if (old)
-		ret = copy_out(lane, *link, old);
-	if (!ret)
-		unlink_item(st, link, DELETES);
-	unlock(st);
-	return ret;
-}
-
-int store_expire(struct store_lane *lane, const void *key, size_t key_len, uint64_t expire_ms)
-{
-	struct store *st = lane->st;
-	int ret = check_key(key_len);
-	struct item *it;
-
-	if (ret)
-		return ret;
-	lock(st);
-	it = *find(st, key, key_len);
-	if (it) {
-		it->expire_ms = expire_ms;
-		it->version = ++st->last_version;
-		st->counters[EXPIRY_CHANGES]++;
+		return -ENOENT;
+	ret = copy_out(lane, it, out);
+	if (op->opcode != XKV_OP_GET) {
+		out->value = NULL;
+		out->value_len = 0;
 	}
-	unlock(st);
-	return it ? 0 : -ENOENT;
+	return ret;
+}
+
+static int do_set(struct store_lane *lane, struct item **link, const struct store_op *op,
+		  struct store_entry *out)
+{
+	bool keep = *link && (op->flags & XKV_KEEPTTL);
+	int ret = ordered_failure(lane->st);
+
+	if (!ret && (op->flags & XKV_RETURN) && *link)
+		ret = copy_out(lane, *link, out);
+	if (!ret)
+		ret = check_condition(*link, op);
+	if (!ret)
+		ret = place(lane->st, link, op, op->value, op->value_len,
+			    keep ? (*link)->expire_ms : op->expire_ms);
+	return ret;
+}
+
+/* The number that is the value of `it`, in the one form that it is printed in. */
+static bool number_of(const struct item *it, int64_t *out)
+{
+	char text[32] = "", printed[32];
+
+	if (it->value_len >= sizeof(text))
+		return false;
+	memcpy(text, it->data + it->key_len, it->value_len);
+	errno = 0;
+	*out = strtoll(text, NULL, 10);
+	snprintf(printed, sizeof(printed), "%" PRId64, *out);
+	return !errno && strlen(printed) == it->value_len && !strcmp(printed, text);
+}
+
+static int do_incr(struct store *st, struct item **link, const struct store_op *op,
+		   struct store_entry *out)
+{
+	const struct item *was = *link;
+	char text[32];
+	int64_t number = 0;
+	int ret = check_condition(was, op);
+
+	if (ret)
+		return ret;
+	if (was && !number_of(was, &number))
+		return -EDOM;
+	if (__builtin_add_overflow(number, op->amount, &number))
+		return -ERANGE;
+	ret = snprintf(text, sizeof(text), "%" PRId64, number);
+	ret = place(st, link, op, text, (size_t)ret, was ? was->expire_ms : 0);
+	out->number = number;
+	return ret;
+}
+
+static int do_append(struct store *st, struct item **link, const struct store_op *op,
+		     struct store_entry *out)
+{
+	const struct item *was = *link;
+	size_t had = was ? was->value_len : 0, len = had + op->value_len;
+	int ret = check_condition(was, op);
+	char *value;
+
+	if (!ret && len > XKV_VALUE_MAX)
+		ret = -EMSGSIZE;
+	if (ret)
+		return ret;
+	value = malloc(len + 1); /* malloc(0) may be NULL */
+	if (!value)
+		return -ENOMEM;
+	if (had)
+		memcpy(value, was->data + was->key_len, had);
+	memcpy(value + had, op->value, op->value_len);
+	ret = place(st, link, op, value, len, was ? was->expire_ms : 0);
+	free(value);
+	out->number = (int64_t)len;
+	return ret;
+}
+
+static int do_delete(struct store_lane *lane, struct item **link, const struct store_op *op,
+		     struct store_entry *out)
+{
+	int ret = *link ? check_condition(*link, op) : -ENOENT;
+
+	if (!ret && (op->flags & XKV_RETURN))
+		ret = copy_out(lane, *link, out);
+	if (!ret)
+		unlink_item(lane->st, link, DELETES);
+	return ret;
+}
+
+static int do_expire(struct store *st, struct item *it, const struct store_op *op)
+{
+	if (!it)
+		return -ENOENT;
+	it->expire_ms = op->expire_ms;
+	it->version = ++st->last_version;
+	st->counters[EXPIRY_CHANGES]++;
+	return 0;
+}
+
+static int do_locked(struct store_lane *lane, const struct store_op *op, struct store_entry *out)
+{
+	struct item **link = find(lane->st, op->key, op->key_len);
+
+	switch (op->opcode) {
+	case XKV_OP_GET:
+	case XKV_OP_TTL:
+	case XKV_OP_TOUCH:
+		return do_get(lane, *link, op, out);
+	case XKV_OP_SET:
+		return do_set(lane, link, op, out);
+	case XKV_OP_DELETE:
+		return do_delete(lane, link, op, out);
+	case XKV_OP_EXPIRE:
+		return do_expire(lane->st, *link, op);
+	case XKV_OP_INCR:
+		return do_incr(lane->st, link, op, out);
+	case XKV_OP_APPEND:
+		return do_append(lane->st, link, op, out);
+	}
+	return -EINVAL;
+}
+
+int store_do(struct store_lane *lane, const struct store_op *op, struct store_entry *out)
+{
+	int ret;
+
+	*out = (struct store_entry){ 0 };
+	if (!op->key_len || op->key_len > XKV_KEY_MAX || op->value_len > XKV_VALUE_MAX)
+		return -EMSGSIZE;
+	lock(lane->st);
+	ret = do_locked(lane, op, out);
+	unlock(lane->st);
+	return ret;
+}
+
+void store_run(struct store_lane *lane, const struct store_op *ops, unsigned int count,
+	       store_done_fn *done, void *arg)
+{
+	struct store_entry out;
+	int ret;
+
+	for (unsigned int i = 0; i < count; i++) {
+		ret = store_do(lane, &ops[i], &out);
+		done(arg, i, ret, &out);
+	}
 }
 
 /* Copies the live items of one bucket into a list at *out, which the caller frees, on -ENOMEM too.

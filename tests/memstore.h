@@ -30,8 +30,7 @@ void memstore_advance(struct store *st, uint64_t ms);
  * needs. */
 void memstore_hold_scans(struct store *st, bool hold);
 
-/* After `after` more calls of store_set(), the next `count` of them change nothing and return
- * `err`. */
+/* After `after` more SETs, the next `count` of them change nothing and return `err`. */
 void memstore_fail_sets(struct store *st, unsigned int after, unsigned int count, int err);
 
 #endif

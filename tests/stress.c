@@ -29,7 +29,7 @@
 #include <bpf/libbpf.h>
 
 #include "../bpf/layout.h"
-#include "accounting.h"
+#include "../client/check.h"
 #include "stress_doors.h"
 #include "stress_model.h"
 
@@ -48,6 +48,7 @@
 #define HOT_SIZE       1384 /* fits a datagram over IPv6 too */
 #define TTL_MAX_MS     60
 #define SETTLE_SECONDS 20.0
+#define WALKS	       6 /* of the store, before what is wrong in all of them is an error */
 
 enum role { ROLE_MIXED, ROLE_STRICT, ROLE_FAST };
 
@@ -83,7 +84,7 @@ static struct {
 	double seconds;
 	bool killed; /* somebody kills xkvd meanwhile: what needs it may get no answer */
 	bool hot;    /* one key only */
-	uint64_t mask;
+	uint64_t mask, buckets;
 } opt = { .pin_dir = "/sys/fs/bpf/xkv", .port = XKV_PORT, .seconds = 60 };
 
 static struct key keys[KEYS_MAX];
@@ -680,12 +681,15 @@ static void *map_pin(const char *name, size_t size)
 	return at;
 }
 
-/* Takes bits from the fingerprints, so that keys have to step aside.  The store must be empty. */
-static void make_keys_collide(void)
+/* Takes bits from the fingerprints, or buckets, so that keys stand in chains.  The store must be empty. */
+static void make_keys_crowd(void)
 {
 	struct xkv_config *cfg = map_pin("xkv_config", sizeof(*cfg));
 
-	cfg->fingerprint_mask = opt.mask;
+	if (opt.mask)
+		cfg->fingerprint_mask = opt.mask;
+	if (opt.buckets && opt.buckets <= cfg->bucket_mask)
+		cfg->bucket_mask = opt.buckets - 1;
 	munmap(cfg, sizeof(*cfg));
 }
 
@@ -729,17 +733,17 @@ static void fail_run(const char *format, ...)
 /* What the store itself says that readers must find. */
 static uint64_t keys_in_store(void)
 {
-	struct accounting a = {};
+	struct check_sums sums = {};
 	char *text = NULL;
 	size_t len;
-	FILE *quiet = open_memstream(&text, &len); /* errors are reported by check_store() */
+	FILE *quiet = open_memstream(&text, &len); /* errors are reported by account() */
 
 	if (!quiet)
 		die("not enough memory");
-	accounting_read(opt.pin_dir, &a, quiet);
+	check_store(opt.pin_dir, 1, &sums, quiet);
 	fclose(quiet);
 	free(text);
-	return a.live - a.tombs - a.expired;
+	return sums.keys - sums.expired;
 }
 
 /* Keys may still expire while they are counted, for a while. */
@@ -795,27 +799,34 @@ static void print_counters(void)
 	};
 	int cpus = libbpf_num_possible_cpus(), fd;
 	struct xkv_counters *each = calloc(cpus > 0 ? cpus : 1, sizeof(*each));
-	uint32_t zero = 0;
+	struct xkv_counters *sum = calloc(cpus > 0 ? cpus : 1, sizeof(*sum));
 	char path[4096];
 
 	snprintf(path, sizeof(path), "%s/xkv_counters", opt.pin_dir);
 	fd = bpf_obj_get(path);
-	if (cpus < 1 || !each || fd < 0 || bpf_map_lookup_elem(fd, &zero, each))
+	if (cpus < 1 || !each || !sum || fd < 0)
 		die("cannot read %s: %s", path, strerror(errno));
+	for (uint32_t door = 0; door < XKV_DOORS; door++) {
+		if (bpf_map_lookup_elem(fd, &door, each))
+			die("cannot read %s: %s", path, strerror(errno));
+		for (size_t i = 0; i < cpus * sizeof(*sum) / sizeof(uint64_t); i++)
+			((uint64_t *)sum)[i] += ((uint64_t *)each)[i];
+	}
 	printf(", \"replies_by_cpu\": [");
 	for (int cpu = 0; cpu < cpus; cpu++)
-		printf("%s%" PRIu64, cpu ? ", " : "", (uint64_t)each[cpu].replies);
+		printf("%s%" PRIu64, cpu ? ", " : "", (uint64_t)sum[cpu].replies);
 	printf("], \"counters\": {");
 	for (int i = 0; i < XKV_COUNTER_COUNT; i++) {
-		uint64_t sum = 0;
+		uint64_t all = 0;
 
 		for (int cpu = 0; cpu < cpus; cpu++)
-			sum += ((uint64_t *)&each[cpu])[i];
-		printf("%s\"%s\": %" PRIu64, i ? ", " : "", names[i], sum);
+			all += ((uint64_t *)&sum[cpu])[i];
+		printf("%s\"%s\": %" PRIu64, i ? ", " : "", names[i], all);
 	}
 	printf("}");
 	close(fd);
 	free(each);
+	free(sum);
 }
 
 static void print_result(const struct tally *t, uint64_t key_total, double seconds)
@@ -848,11 +859,22 @@ static void run_workers(void)
 		pthread_join(worker[i]->thread, NULL);
 }
 
-static void check_store(const struct tally *t, uint64_t *found)
+/* Walks the store. 0 if everything is accounted for. */
+static int account(void)
+{
+	struct check_sums sums = {};
+	int ret = check_store(opt.pin_dir, WALKS, &sums, stderr);
+
+	if (ret >= 0)
+		check_print(&sums, stderr);
+	return ret;
+}
+
+static void judge_store(const struct tally *t, uint64_t *found)
 {
 	*found =
 		check_number_of_keys(worker[0], opt.hot ? worker[1] : worker[owner_with(false, 0)]);
-	if (accounting_check(opt.pin_dir, stderr))
+	if (account())
 		fail_run("the store does not account for all of its slots");
 	if (counter)
 		check_count(t);
@@ -871,10 +893,11 @@ static void parse_options(int argc, char **argv)
 		{ "killed", no_argument, NULL, 'k' },
 		{ "hot", no_argument, NULL, 'o' },
 		{ "mask", required_argument, NULL, 'm' },
+		{ "buckets", required_argument, NULL, 'b' },
 		{ "account", no_argument, NULL, 'a' },
 		{},
 	};
-	bool account = false;
+	bool only_account = false;
 	int c;
 
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
@@ -900,15 +923,18 @@ static void parse_options(int argc, char **argv)
 		case 'm':
 			opt.mask = strtoull(optarg, NULL, 16);
 			break;
+		case 'b':
+			opt.buckets = strtoull(optarg, NULL, 0);
+			break;
 		case 'a':
-			account = true;
+			only_account = true;
 			break;
 		default:
 			die("usage: stress --pin-dir DIR [--seconds S] [--seed N] [--port P] "
-			    "[--killed] [--hot] [--mask HEX] | --account --pin-dir DIR");
+			    "[--killed] [--hot] [--mask HEX] [--buckets N] | --account --pin-dir DIR");
 		}
-	if (account)
-		exit(accounting_check(opt.pin_dir, stderr) != 0);
+	if (only_account)
+		exit(account() != 0);
 }
 
 int main(int argc, char **argv)
@@ -921,8 +947,7 @@ int main(int argc, char **argv)
 		if (getrandom(&stress_seed, sizeof(stress_seed), 0) < 0)
 			die("getrandom: %s", strerror(errno));
 	setvbuf(stderr, NULL, _IOLBF, 0);
-	if (opt.mask)
-		make_keys_collide();
+	make_keys_crowd();
 	make_workers();
 	make_keys();
 	for (int i = 0; i < worker_count; i++)
@@ -932,7 +957,7 @@ int main(int argc, char **argv)
 	run_workers();
 	sum = add_up();
 	if (!atomic_load(&stress_failures))
-		check_store(&sum, &found);
+		judge_store(&sum, &found);
 	print_result(&sum, found, (now_ns() - begin) / 1e9);
 	for (int i = 0; i < worker_count; i++) {
 		door_close(worker[i]->door);

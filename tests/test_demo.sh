@@ -68,7 +68,7 @@ signal() {
 start env XKV_DEMO_SECONDS=1
 wait "$demo" || fail "the demo succeeds"
 nothing_left "the whole demo"
-for text in 'hello from the driver' 'quince' 'operations per second' '"key_head": "key:' \
+for text in 'hello from the driver' 'quince' 'operations per second' ' 128 bytes, version' \
 	'still without a daemon' 'RDB looks OK' 'xkv_get_hits:' 'Next:'; do
 	grep -q -- "$text" "$OUT" || fail "the demo shows: $text"
 done

@@ -11,8 +11,9 @@ import tempfile
 import pytest
 from conftest import BUILD, SERVER6, Xkvd, run, wait_for
 
-MAPS = ["xkv_index", "xkv_pages", "xkv_classes", "xkv_near", "xkv_config", "xkv_counters",
+MAPS = ["xkv_index", "xkv_pages", "xkv_classes", "xkv_once", "xkv_config", "xkv_counters",
         "xkv_frames", "xkv_batch"]
+PINS = MAPS + ["entries"]  # which is read, and shows what there is
 NATIVE, GENERIC = 1, 2  # IFLA_XDP_ATTACHED
 GLOBALS = "/sys/fs/bpf/xdp/globals"
 
@@ -44,7 +45,7 @@ def test_mode(bed, xkvd, mode, expected):
     assert attached(bed)["mode"] == expected
     assert attached(bed)["prog"]["name"] in ("xkv_xdp", "xdp_dispatcher")
     assert ("generic" if expected == GENERIC else "native") + " mode" in d.log()
-    assert sorted(os.listdir(d.pins)) == sorted(MAPS)
+    assert sorted(os.listdir(d.pins)) == sorted(PINS)
     serves(d)
     serves(d, SERVER6)
 
@@ -133,7 +134,7 @@ def test_pins_of_another_layout(bed, xkvd):
 def test_some_pins_missing(xkvd):
     d = xkvd("--save", "")
     d.stop()
-    (d.pins / "xkv_near").unlink()
+    (d.pins / "xkv_once").unlink()
     assert "holds some of xkv's maps but not all" in refused(d)
     d.detach()
     d.start()
@@ -158,7 +159,7 @@ def test_other_max_keys_keeps_the_store(xkvd):
     d.stop()
     d.options[d.options.index("1000")] = "2000"
     d.start()
-    assert "the store was made for 1000 keys and stays so" in d.log()
+    assert "the index was made for 1024 keys and stays so" in d.log()
     assert d.redis().get("kept") == b"1"
 
 

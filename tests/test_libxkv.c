@@ -200,7 +200,7 @@ static bool read_op(const uint8_t *p, size_t len, size_t *at, struct found *o)
 	o->ttl = be64toh(o->op.ttl);
 	o->version = be64toh(o->op.version);
 	keys = XKV_PADDED(o->op.key_len);
-	if (o->value_len > len || keys + XKV_PADDED(o->value_len) > len - *at || o->op.zero)
+	if (o->value_len > len || keys + XKV_PADDED(o->value_len) > len - *at || o->op.keys)
 		return false;
 	values = XKV_PADDED(o->value_len);
 	o->key = p + *at;

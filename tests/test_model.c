@@ -2,9 +2,10 @@
 /*
  * Random operations through every door (XDP, the datagrams that xkvd answers,
  * the calls of loader/store.h), one after the other, against a model of the store
- * in a few lines.  With fingerprints cut down to one, four and many values,
- * so that keys step aside for each other; and deletions of colliding keys in every
- * order.  XKV_MODEL_SEED and XKV_MODEL_ROUNDS repeat a run or make it longer.
+ * in a few lines.  With fingerprints cut down to one, four and many values, and with one
+ * bucket for all of them, so that keys stand in chains and chains get full; and deletions
+ * of keys of one chain in every order.  XKV_MODEL_SEED and XKV_MODEL_ROUNDS repeat a run or
+ * make it longer.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,13 +24,15 @@
 
 #include "../bpf/layout.h"
 #include "../loader/store.h"
+#include "../loader/store_impl.h"
 #include "packet.h"
 #include "xdpbed.h"
 
 /* Operations are given by what matters in them. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
-#define KEYS	 48
+#define KEYS	 320 /* more than a chain has room for, though only some are there at a time */
+#define CHAIN_KEYS ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
 #define OPS_MAX	 6	 /* of a datagram */
 #define ROUNDS	 40000	 /* of each case; a round has 1 to OPS_MAX operations */
 #define FAR_MS	 1000000 /* a time that does not come during the test */
@@ -59,11 +62,9 @@ static unsigned int below(unsigned int n)
 struct key {
 	uint8_t byte[XKV_KEY_MAX];
 	size_t len;
-	unsigned int group; /* keys with one fingerprint: the first of them */
-	bool listed;	    /* has a place in index, perhaps as a tomb */
-	bool there;	    /* no tomb */
-	bool marked;	    /* another one stepped aside for it */
-	uint32_t seed;	    /* of its value */
+	const struct xkv_bucket *bucket;
+	bool there; /* in index, perhaps expired */
+	uint8_t *value, *old;
 	size_t value_len;
 	uint64_t expire_ms; /* 0 = never */
 	uint64_t version;
@@ -83,24 +84,40 @@ static void fresh_version(uint64_t v)
 	versions[at % VERSIONS] = v;
 }
 
-static const uint8_t *value_of(uint32_t seed, size_t len)
+/* Bytes that are never twice the same. */
+static const uint8_t *value_of(uint32_t seed)
 {
 	static uint8_t noise[XKV_VALUE_MAX + 4096];
 
 	if (!noise[0])
 		for (size_t i = 0; i < sizeof(noise); i++)
 			noise[i] = (uint8_t)(random_u64() | !i);
-	(void)len;
 	return noise + seed % 4096;
 }
 
-static unsigned int group_size(unsigned int group)
+static unsigned int keys_in(const struct xkv_bucket *bucket)
 {
 	unsigned int n = 0;
 
 	for (int i = 0; i < KEYS; i++)
-		n += keys[i].listed && keys[i].group == group;
+		n += keys[i].there && keys[i].bucket == bucket;
 	return n;
+}
+
+/* The value that the model has from now on; the one before stays readable until the next. */
+static void set_value(struct key *k, size_t keep, const void *value, size_t len)
+{
+	uint8_t *new = malloc(keep + len + 1);
+
+	assert_non_null(new);
+	if (keep)
+		memcpy(new, k->value, keep);
+	if (len)
+		memcpy(new + keep, value, len);
+	free(k->old);
+	k->old = k->value;
+	k->value = new;
+	k->value_len = keep + len;
 }
 
 static bool alive(const struct key *k)
@@ -108,7 +125,7 @@ static bool alive(const struct key *k)
 	return k->there && (!k->expire_ms || k->expire_ms > store_now_ms(bed.st));
 }
 
-enum end { DONE, MISSED, BUSY_END, NO_FIT };
+enum end { DONE, MISSED, FULL, NO_FIT };
 
 /* What an operation shall do: how it ends, and its result if DONE. */
 struct forecast {
@@ -116,6 +133,7 @@ struct forecast {
 	struct result r;
 	bool changes_version;
 	uint64_t expire_ms;
+	uint8_t number[8]; /* that INCR and APPEND return */
 };
 
 static uint64_t left_of(uint64_t expire_ms)
@@ -132,69 +150,32 @@ static uint64_t expiry_asked(const struct operation *op)
 	return store_now_ms(bed.st) + op->ttl;
 }
 
-static void mark_group(unsigned int group)
-{
-	for (int i = 0; i < KEYS; i++)
-		if (keys[i].listed && keys[i].group == group)
-			keys[i].marked = true;
-}
-
 static void give_value(struct forecast *f, const struct key *k)
 {
-	f->r.value = value_of(k->seed, k->value_len);
+	f->r.value = k->value;
 	f->r.value_len = k->value_len;
 }
 
-static void model_get(const struct key *k, size_t room, struct forecast *f)
+static void model_get(const struct key *k, const struct operation *op, size_t room,
+		      struct forecast *f)
 {
+	bool value = op->opcode != XKV_OP_TTL && op->opcode != XKV_OP_TOUCH;
+
 	if (!alive(k)) {
 		f->end = MISSED;
 		f->r.status = XKV_MISS;
 		return;
 	}
 	f->r.version = k->version;
-	if (24 + XKV_PADDED(k->value_len) > room) {
+	if (value && 24 + XKV_PADDED(k->value_len) > room) {
 		f->end = NO_FIT;
 		f->r.status = XKV_TOO_LARGE;
 		f->r.value_len = k->value_len;
 		return;
 	}
-	give_value(f, k);
+	if (value)
+		give_value(f, k);
 	f->expire_ms = k->expire_ms;
-}
-
-static void model_store(struct key *k, const struct operation *op, uint32_t seed,
-			struct forecast *f)
-{
-	bool keep = (op->flags & XKV_KEEPTTL) && k->listed && alive(k);
-
-	k->expire_ms = keep ? k->expire_ms : expiry_asked(op);
-	k->listed = k->there = true;
-	k->seed = seed;
-	k->value_len = op->value_len;
-	f->expire_ms = k->expire_ms;
-	f->changes_version = true;
-}
-
-static void model_insert(struct key *k, const struct operation *op, uint32_t seed,
-			 struct forecast *f)
-{
-	if (op->flags & XKV_CAS) {
-		f->r.status = XKV_MISS;
-		return;
-	}
-	if (op->flags & XKV_XX) {
-		f->r.status = XKV_NOT_STORED;
-		return;
-	}
-	mark_group(k->group);
-	if (group_size(k->group) == XKV_PROBES) {
-		f->end = BUSY_END;
-		f->r.status = XKV_BUSY;
-		return;
-	}
-	k->marked = false;
-	model_store(k, op, seed, f);
 }
 
 static uint8_t condition(const struct key *k, const struct operation *op, bool exists)
@@ -206,17 +187,99 @@ static uint8_t condition(const struct key *k, const struct operation *op, bool e
 	return XKV_OK;
 }
 
-static void model_set(struct key *k, const struct operation *op, uint32_t seed, size_t room,
-		      struct forecast *f)
+/* The number that a value is, in the form that Redis' string2ll() takes. */
+static bool parse_number(const uint8_t *value, size_t len, __int128 *n)
+{
+	size_t digits = len - (len && value[0] == '-');
+	const uint8_t *at = value + len - digits;
+
+	if (!len || len > 20 || !digits || (at[0] == '0' && len > 1))
+		return false;
+	*n = 0;
+	for (size_t i = 0; i < digits; i++) {
+		if (at[i] < '0' || at[i] > '9')
+			return false;
+		*n = *n * 10 + (at[i] - '0');
+	}
+	if (at > value)
+		*n = -*n;
+	return *n >= INT64_MIN && *n <= INT64_MAX;
+}
+
+/* The new value.  False: it cannot be, for the reason in the result. */
+static bool model_value(struct key *k, const struct operation *op, bool exists, struct forecast *f)
+{
+	size_t keep = exists && op->opcode == XKV_OP_APPEND ? k->value_len : 0;
+	__int128 n = 0;
+	char text[32];
+
+	if (op->opcode != XKV_OP_INCR) {
+		if (keep && keep + op->value_len > XKV_PAYLOAD_MAX4) {
+			f->r.status = XKV_TOO_LARGE;
+			f->r.value_len = keep + op->value_len;
+			return false;
+		}
+		set_value(k, keep, op->value, op->value_len);
+		put_be(f->number, 8, k->value_len);
+		return true;
+	}
+	if (exists && !parse_number(k->value, k->value_len, &n))
+		f->r.status = XKV_NOT_NUMBER;
+	n += (int64_t)get_be(op->value, 8);
+	if (f->r.status == XKV_OK && (n < INT64_MIN || n > INT64_MAX))
+		f->r.status = XKV_OVERFLOW;
+	if (f->r.status != XKV_OK)
+		return false;
+	put_be(f->number, 8, (uint64_t)n);
+	set_value(k, 0, text, (size_t)snprintf(text, sizeof(text), "%ld", (long)n));
+	return true;
+}
+
+static void model_store(struct key *k, const struct operation *op, struct forecast *f)
+{
+	bool exists = alive(k), keep = op->opcode != XKV_OP_SET || (op->flags & XKV_KEEPTTL);
+
+	if (!model_value(k, op, exists, f)) {
+		f->r.version = f->expire_ms = 0;
+		return;
+	}
+	k->expire_ms = keep && exists ? k->expire_ms : keep ? 0 : expiry_asked(op);
+	k->there = true;
+	f->expire_ms = k->expire_ms;
+	f->changes_version = true;
+	if (op->opcode != XKV_OP_SET) {
+		f->r.value = f->number;
+		f->r.value_len = 8;
+	}
+}
+
+static void model_insert(struct key *k, const struct operation *op, struct forecast *f)
+{
+	f->r.status = condition(k, op, false);
+	if (f->r.status != XKV_OK)
+		return;
+	if (keys_in(k->bucket) == CHAIN_KEYS) {
+		f->end = FULL;
+		f->r.status = XKV_NO_MEMORY;
+		return;
+	}
+	model_store(k, op, f);
+}
+
+static void model_write(struct key *k, const struct operation *op, size_t room, struct forecast *f)
 {
 	bool exists = alive(k);
 
-	if (!k->listed) {
-		model_insert(k, op, seed, f);
+	if (op->opcode != XKV_OP_SET && room < 24 + 8) {
+		f->end = NO_FIT;
+		return;
+	}
+	if (!k->there) {
+		model_insert(k, op, f);
 		return;
 	}
 	if ((op->flags & XKV_RETURN) && exists) {
-		model_get(k, room, f);
+		model_get(k, op, room, f);
 		if (f->end == NO_FIT)
 			return;
 	}
@@ -224,7 +287,7 @@ static void model_set(struct key *k, const struct operation *op, uint32_t seed, 
 	f->expire_ms = exists ? k->expire_ms : 0;
 	f->r.version = exists ? k->version : 0;
 	if (f->r.status == XKV_OK)
-		model_store(k, op, seed, f);
+		model_store(k, op, f);
 }
 
 static void model_delete(struct key *k, const struct operation *op, size_t room, struct forecast *f)
@@ -240,14 +303,13 @@ static void model_delete(struct key *k, const struct operation *op, size_t room,
 		return;
 	}
 	if (op->flags & XKV_RETURN) {
-		model_get(k, room, f);
+		model_get(k, op, room, f);
 		if (f->end == NO_FIT)
 			return;
 	}
 	f->r.version = 0;
 	f->expire_ms = 0;
 	k->there = false;
-	k->listed = k->marked;
 }
 
 static void model_expire(struct key *k, const struct operation *op, struct forecast *f)
@@ -260,26 +322,27 @@ static void model_expire(struct key *k, const struct operation *op, struct forec
 	f->changes_version = true;
 }
 
-static struct forecast model_run(struct key *k, const struct operation *op, uint32_t seed,
-				 size_t room)
+static void model_run(struct key *k, const struct operation *op, size_t room, struct forecast *f)
 {
-	struct forecast f = { .end = DONE, .r = { .opcode = op->opcode } };
-
+	*f = (struct forecast){ .end = DONE, .r = { .opcode = op->opcode } };
 	switch (op->opcode) {
 	case XKV_OP_GET:
-		model_get(k, room, &f);
+	case XKV_OP_TTL:
+	case XKV_OP_TOUCH:
+		model_get(k, op, room, f);
 		break;
 	case XKV_OP_SET:
-		model_set(k, op, seed, room, &f);
+	case XKV_OP_INCR:
+	case XKV_OP_APPEND:
+		model_write(k, op, room, f);
 		break;
 	case XKV_OP_DELETE:
-		model_delete(k, op, room, &f);
+		model_delete(k, op, room, f);
 		break;
 	case XKV_OP_EXPIRE:
-		model_expire(k, op, &f);
+		model_expire(k, op, f);
 		break;
 	}
-	return f;
 }
 
 /* ---- random operations --------------------------------------------------- */
@@ -287,7 +350,7 @@ static struct forecast model_run(struct key *k, const struct operation *op, uint
 struct step {
 	struct key *k;
 	struct operation op;
-	uint32_t seed;
+	uint8_t value[24]; /* of INCR, and of a SET of a number */
 };
 
 static uint64_t random_ttl(uint8_t *flags)
@@ -318,36 +381,82 @@ static size_t random_len(void)
 	return below(40);
 }
 
-static struct step random_step(void)
+static int64_t random_number(void)
 {
-	static const uint8_t flags[] = { 0,	  0,	   0,		XKV_NX,		 XKV_XX,
-					 XKV_CAS, XKV_CAS, XKV_KEEPTTL, XKV_CAS | XKV_XX };
-	static const uint8_t codes[] = { XKV_OP_GET, XKV_OP_GET,    XKV_OP_SET,	   XKV_OP_SET,
-					 XKV_OP_SET, XKV_OP_DELETE, XKV_OP_DELETE, XKV_OP_EXPIRE };
-	struct step s = { .k = &keys[below(KEYS)], .seed = (uint32_t)random_u64() };
-	struct operation *op = &s.op;
+	uint64_t n = random_u64() >> below(64);
 
-	op->opcode = codes[below(8)];
-	op->key = s.k->byte;
-	op->key_len = s.k->len;
-	if (op->opcode == XKV_OP_SET) {
-		op->flags = flags[below(9)];
-		if (!(op->flags & XKV_KEEPTTL))
-			op->ttl = random_ttl(&op->flags);
+	return (int64_t)(below(2) ? n : -n);
+}
+
+static void random_value(struct step *s)
+{
+	struct operation *op = &s->op;
+	size_t most = XKV_PAYLOAD_MAX6 - 48 - XKV_PADDED(op->key_len);
+
+	if (op->opcode == XKV_OP_INCR) {
+		put_be(s->value, 8, (uint64_t)random_number());
+		op->value_len = 8;
+	} else if (op->opcode == XKV_OP_SET && !below(4)) {
+		op->value_len = (size_t)snprintf((char *)s->value, sizeof(s->value), "%ld",
+						 (long)random_number());
+	} else {
 		op->value_len = random_len();
-		if (op->value_len > XKV_PAYLOAD_MAX6 - 48 - XKV_PADDED(op->key_len))
-			op->value_len = XKV_PAYLOAD_MAX6 - 48 - XKV_PADDED(op->key_len);
-		op->value = value_of(s.seed, op->value_len);
+		if (op->value_len > most)
+			op->value_len = most;
+		op->value = value_of((uint32_t)random_u64());
 	}
-	if (op->opcode == XKV_OP_DELETE && !below(3))
-		op->flags = XKV_CAS;
-	if (op->opcode == XKV_OP_EXPIRE)
+}
+
+static bool writes(const struct operation *op)
+{
+	return op->opcode == XKV_OP_SET || op->opcode == XKV_OP_INCR || op->opcode == XKV_OP_APPEND;
+}
+
+static uint8_t random_flags(uint8_t opcode)
+{
+	static const uint8_t set[] = { 0,	XKV_NX,	     XKV_XX, XKV_CAS, XKV_CAS, 0,
+				       0,	XKV_KEEPTTL, 0,	     0,	      0,       XKV_CAS | XKV_XX };
+	uint8_t flags = 0;
+
+	switch (opcode) {
+	case XKV_OP_SET:
+		flags = set[below(12)];
+		break;
+	case XKV_OP_INCR:
+	case XKV_OP_APPEND:
+		flags = set[below(12)] & (XKV_XX | XKV_CAS);
+		break;
+	case XKV_OP_DELETE:
+		flags = below(3) ? 0 : XKV_CAS;
+		break;
+	}
+	if ((opcode == XKV_OP_SET || opcode == XKV_OP_DELETE) && !below(3))
+		flags |= XKV_RETURN;
+	return flags;
+}
+
+static void random_step(struct step *s)
+{
+	static const uint8_t codes[] = {
+		XKV_OP_GET,    XKV_OP_GET,    XKV_OP_GET,    XKV_OP_SET,    XKV_OP_SET,	   XKV_OP_SET,
+		XKV_OP_SET,    XKV_OP_SET,    XKV_OP_DELETE, XKV_OP_DELETE, XKV_OP_DELETE, XKV_OP_EXPIRE,
+		XKV_OP_EXPIRE, XKV_OP_INCR,   XKV_OP_INCR,   XKV_OP_APPEND, XKV_OP_APPEND, XKV_OP_TTL,
+		XKV_OP_TOUCH,
+	};
+	struct operation *op = &s->op;
+
+	*s = (struct step){ .k = &keys[below(KEYS)] };
+	op->opcode = codes[below(sizeof(codes))];
+	op->key = s->k->byte;
+	op->key_len = s->k->len;
+	op->flags = random_flags(op->opcode);
+	op->value = s->value;
+	if (writes(op))
+		random_value(s);
+	if (op->opcode == XKV_OP_EXPIRE || (op->opcode == XKV_OP_SET && !(op->flags & XKV_KEEPTTL)))
 		op->ttl = random_ttl(&op->flags);
-	if ((op->opcode == XKV_OP_SET || op->opcode == XKV_OP_DELETE) && !below(3))
-		op->flags |= XKV_RETURN;
 	if (op->flags & XKV_CAS)
-		op->version = below(3) ? s.k->version : random_u64();
-	return s;
+		op->version = below(3) ? s->k->version : random_u64();
 }
 
 /* ---- the doors ----------------------------------------------------------- */
@@ -393,9 +502,10 @@ static void through_xkvd(struct step *s)
 {
 	struct payload req;
 	uint8_t reply[XKV_PAYLOAD_MAX4];
-	struct forecast f = model_run(s->k, &s->op, s->seed, sizeof(reply) - 16);
+	struct forecast f;
 	int len;
 
+	model_run(s->k, &s->op, sizeof(reply) - 16, &f);
 	request_begin(&req, random_u64(), NULL);
 	request_add(&req, &s->op);
 	len = store_datagram(bed.lane, req.byte, req.len, reply, sizeof(reply), sizeof(reply));
@@ -431,7 +541,7 @@ static void through_xdp(struct step *s, unsigned int n)
 
 		if (room < 24)
 			break;
-		f = model_run(s[done].k, &s[done].op, s[done].seed, room);
+		model_run(s[done].k, &s[done].op, room, &f);
 		if (f.end != DONE)
 			break;
 		assert_int_equal(out.verdict, XDP_TX);
@@ -445,8 +555,7 @@ static void through_xdp(struct step *s, unsigned int n)
 	assert_int_equal(out.verdict, XDP_PASS);
 	assert_int_equal(out.len, len);
 	assert_memory_equal(out.frame, frame, len);
-	if (f.end != BUSY_END || !below(200)) /* xkvd tries for a while before it says busy */
-		through_xkvd(s);
+	through_xkvd(s);
 }
 
 /* As through_xdp(), with as many operations as fit. */
@@ -457,7 +566,7 @@ static void through_xdp_many(void)
 	unsigned int n = 0, want = 2 + below(OPS_MAX - 1);
 
 	for (; n < want; n++) {
-		s[n] = random_step();
+		random_step(&s[n]);
 		if (s[n].op.flags &
 		    XKV_CAS) /* the version may be another by then: known either way */
 			s[n].op.version = 2;
@@ -473,7 +582,7 @@ static int status_errno(uint8_t status)
 {
 	return status == XKV_OK	    ? 0
 	       : status == XKV_MISS ? -ENOENT
-	       : status == XKV_BUSY ? -EBUSY
+	       : status == XKV_NO_MEMORY ? -ENOSPC
 				    : -ECANCELED;
 }
 
@@ -486,16 +595,9 @@ static void check_entry(const struct key *k)
 	if (ret)
 		return;
 	assert_int_equal(e.value_len, k->value_len);
-	assert_memory_equal(e.value, value_of(k->seed, k->value_len), k->value_len);
+	assert_memory_equal(e.value, k->value, k->value_len);
 	assert_true(k->expire_ms ? near_to(e.expire_ms, k->expire_ms) : !e.expire_ms);
 	assert_int_equal(e.version, k->version);
-}
-
-/* A new key for which there is no place. */
-static bool will_be_busy(const struct step *s)
-{
-	return s->op.opcode == XKV_OP_SET && !(s->op.flags & (XKV_XX | XKV_CAS)) && !s->k->listed &&
-	       group_size(s->k->group) == XKV_PROBES;
 }
 
 static int call(struct step *s, struct store_entry *old)
@@ -529,15 +631,17 @@ static void through_calls(struct step *s)
 
 	if (s->op.opcode == XKV_OP_DELETE)
 		s->op.flags &= XKV_RETURN; /* the call has no CAS */
+	if (s->op.opcode > XKV_OP_EXPIRE) {
+		through_xkvd(s); /* there are no calls for these */
+		return;
+	}
 	if ((s->op.flags & XKV_RETURN) && (s->op.flags & XKV_CAS) && s->k->value_len > SMALL)
 		s->op.flags &= (uint8_t)~XKV_RETURN; /* not offered together for large values */
 	if (s->op.opcode == XKV_OP_SET && !below(50)) {
 		s->op.value_len = below(50) ? below(20000) : XKV_VALUE_MAX - below(100);
-		s->op.value = value_of(s->seed, s->op.value_len);
+		s->op.value = value_of((uint32_t)random_u64());
 	}
-	if (will_be_busy(s) && below(200))
-		return; /* it tries for a while before it says so */
-	f = model_run(s->k, &s->op, s->seed, SIZE_MAX / 2);
+	model_run(s->k, &s->op, SIZE_MAX / 2, &f);
 	ret = call(s, &old);
 	assert_int_equal(ret, status_errno(f.r.status));
 	if ((s->op.flags & XKV_RETURN) && (!ret || ret == -ECANCELED)) {
@@ -584,45 +688,36 @@ static void make_keys(void)
 		} else if (i == 19) {
 			k->len = keys[7].len + 5;
 		}
-		k->group = (unsigned int)i;
-		for (int j = i - 1; j >= 0; j--)
-			if (bed_fingerprint(&bed, keys[j].byte, keys[j].len) ==
-			    bed_fingerprint(&bed, k->byte, k->len))
-				k->group = keys[j].group;
+		k->bucket = bed_bucket(&bed, k->byte, k->len);
 	}
 }
 
-/* Expired entries go, and an expired one that others stepped aside for becomes a tomb. */
 static void expire_all(void)
 {
 	store_expire_cycle(bed.lane, UINT32_MAX / 64); /* to the end of a turn over the pages */
 	store_expire_cycle(bed.lane, UINT32_MAX / 64); /* and a whole one */
-	for (int i = 0; i < KEYS; i++) {
-		if (!keys[i].there || alive(&keys[i]))
-			continue;
-		keys[i].there = false;
-		keys[i].listed = keys[i].marked;
-	}
+	for (int i = 0; i < KEYS; i++)
+		keys[i].there = alive(&keys[i]);
 }
 
 static void check_all(void)
 {
-	unsigned int there = 0, listed = 0;
+	unsigned int there = 0;
 
 	for (int i = 0; i < KEYS; i++) {
 		check_entry(&keys[i]);
 		there += keys[i].there;
-		listed += keys[i].listed;
 	}
 	assert_int_equal(store_count(bed.st), there);
-	assert_int_equal(bed_index_count(&bed), listed);
+	assert_int_equal(bed_index_count(&bed), there);
 	account();
 }
 
 static void one_round(void)
 {
-	struct step s = random_step();
+	struct step s;
 
+	random_step(&s);
 	switch (below(4)) {
 	case 0:
 		through_xdp(&s, 1);
@@ -634,8 +729,7 @@ static void one_round(void)
 		through_calls(&s);
 		break;
 	default:
-		if (!will_be_busy(&s))
-			through_xkvd(&s);
+		through_xkvd(&s);
 	}
 }
 
@@ -646,32 +740,46 @@ static uint64_t number(const char *name, uint64_t otherwise)
 	return text ? strtoull(text, NULL, 0) : otherwise;
 }
 
-static void open_bed_for(unsigned int max_keys, uint64_t fingerprint_mask)
+/* A store in which only these bits of a fingerprint, and of these only those of the bucket, count. */
+static void open_bed(uint64_t fingerprint_mask, uint64_t bucket_mask)
 {
-	const char *why = bed_open(&bed, max_keys);
+	const char *why = bed_open(&bed, 4096);
 
 	if (why)
 		print_error("%s\n", why);
 	assert_null(why);
 	bed.c->fingerprint_mask = fingerprint_mask;
+	bed.c->bucket_mask &= bucket_mask;
 	for (size_t len = 0; len <= XKV_PAYLOAD_MAX4; len += 8) { /* a page for each class */
-		assert_int_equal(store_set(bed.lane, "w", 1, value_of(0, len), len, 0, 0, 0, NULL),
-				 0);
+		assert_int_equal(store_set(bed.lane, "w", 1, value_of(0), len, 0, 0, 0, NULL), 0);
 		assert_int_equal(store_delete(bed.lane, "w", 1, NULL), 0);
 	}
 }
 
-static void open_bed(uint64_t fingerprint_mask)
+static void forget_keys(void)
 {
-	open_bed_for(4096, fingerprint_mask);
+	for (int i = 0; i < KEYS; i++) {
+		free(keys[i].value);
+		free(keys[i].old);
+	}
+	memset(keys, 0, sizeof(keys));
 }
 
-static void model(uint64_t fingerprint_mask)
+static void flush(void)
 {
-	uint64_t rounds = number("XKV_MODEL_ROUNDS", ROUNDS);
+	assert_int_equal(store_flush(bed.lane), 0);
+	for (int i = 0; i < KEYS; i++)
+		keys[i].there = false;
+	assert_int_equal(bed_chain_count(&bed), 0);
+	check_all();
+}
 
-	random_state = number("XKV_MODEL_SEED", 1) ^ fingerprint_mask;
-	open_bed(fingerprint_mask);
+static void model(uint64_t fingerprint_mask, uint64_t bucket_mask)
+{
+	uint64_t rounds = number("XKV_MODEL_ROUNDS", ROUNDS), c[XKV_COUNTER_COUNT];
+
+	random_state = number("XKV_MODEL_SEED", 1) ^ fingerprint_mask ^ bucket_mask << 32;
+	open_bed(fingerprint_mask, bucket_mask);
 	make_keys();
 	memset(versions, 0, sizeof(versions));
 	for (uint64_t i = 1; i <= rounds; i++) {
@@ -680,50 +788,64 @@ static void model(uint64_t fingerprint_mask)
 			expire_all();
 		if (i % 2000 == 0)
 			check_all();
+		if (i % 8000 == 0)
+			flush();
 	}
 	check_all();
+	bed_counters(&bed, c);
+	if (!(fingerprint_mask & bucket_mask) && rounds >= ROUNDS) /* what it was for has happened */
+		assert_true(c[XKV_C_op_no_memory] && c[XKV_C_pass_full] && c[XKV_C_unchained]);
 }
 
 static int close_bed(void **state)
 {
 	(void)state;
 	bed_close(&bed);
+	forget_keys();
 	return 0;
 }
 
 static void test_model(void **state)
 {
 	(void)state;
-	model(~0ULL);
+	model(~0ULL, ~0ULL);
 }
 
 static void test_model_four(void **state)
 {
 	(void)state;
-	model(3);
+	model(3, ~0ULL);
 }
 
 static void test_model_one(void **state)
 {
 	(void)state;
-	model(0);
+	model(0, ~0ULL);
+}
+
+static void test_model_one_bucket(void **state)
+{
+	(void)state;
+	model(~0ULL, 0);
 }
 
 /* ---- every order --------------------------------------------------------- */
 
-#define ORDER_KEYS 5
-#define ORDERS	   120 /* of 5 keys */
-#define ORDER_MASK 0x3ffULL
+/* Each order has a bucket of its own, with a chain behind it, and keys that all have one tag. */
+#define ORDER_KEYS (ORDER * XKV_WAYS)
+#define ORDER	   5   /* buckets of the chain, the first included */
+#define ORDERS	   120 /* of 5 */
+#define ORDER_MASK 0x7fULL
 
 /* The n-th permutation. */
 static void permutation(unsigned int n, unsigned int *order)
 {
-	bool used[ORDER_KEYS] = { false };
+	bool used[ORDER] = { false };
 	unsigned int pick, left;
 
-	for (unsigned int i = 0; i < ORDER_KEYS; i++) {
-		pick = n % (ORDER_KEYS - i);
-		n /= ORDER_KEYS - i;
+	for (unsigned int i = 0; i < ORDER; i++) {
+		pick = n % (ORDER - i);
+		n /= ORDER - i;
 		for (left = 0; used[left] || pick; left++)
 			pick -= !used[left];
 		used[left] = true;
@@ -736,25 +858,29 @@ static void find_keys(uint64_t fingerprint)
 {
 	unsigned int found = 0;
 
-	memset(keys, 0, sizeof(keys));
+	forget_keys();
 	for (unsigned int i = 0; found < ORDER_KEYS; i++) {
 		struct key *k = &keys[found];
 
 		k->len = (size_t)snprintf((char *)k->byte, sizeof(k->byte), "key %u", i);
+		k->bucket = bed_bucket(&bed, k->byte, k->len);
 		found += bed_fingerprint(&bed, k->byte, k->len) == fingerprint;
 	}
+	memset(&keys[ORDER_KEYS], 0, sizeof(keys[0]));
 }
 
 /* One operation without conditions through XDP or the calls, with all keys looked at after it. */
 static void order_step(unsigned int which, uint8_t opcode, size_t len)
 {
-	struct step s = { .k = &keys[which], .seed = (uint32_t)random_u64() };
+	struct step s = { .k = &keys[which] };
 
-	s.op = (struct operation){ .opcode = opcode,
-				   .key = s.k->byte,
-				   .key_len = s.k->len,
-				   .value = opcode == XKV_OP_SET ? value_of(s.seed, len) : NULL,
-				   .value_len = opcode == XKV_OP_SET ? len : 0 };
+	s.op = (struct operation){
+		.opcode = opcode,
+		.key = s.k->byte,
+		.key_len = s.k->len,
+		.value = opcode == XKV_OP_SET ? value_of((uint32_t)random_u64()) : NULL,
+		.value_len = opcode == XKV_OP_SET ? len : 0,
+	};
 	if (below(2))
 		through_xdp(&s, 1);
 	else
@@ -763,28 +889,45 @@ static void order_step(unsigned int which, uint8_t opcode, size_t len)
 		check_entry(&keys[i]);
 }
 
+/* The keys that stand in one bucket of the chain, which was filled in their order. */
+static void bucket_steps(unsigned int bucket, uint8_t opcode, size_t len)
+{
+	for (unsigned int way = 0; way < XKV_WAYS; way++)
+		order_step(bucket * XKV_WAYS + way, opcode, len);
+}
+
 static void test_every_order(void **state)
 {
-	unsigned int order[ORDER_KEYS];
+	unsigned int order[ORDER], chain;
 
 	(void)state;
 	random_state = number("XKV_MODEL_SEED", 1);
 	memset(versions, 0, sizeof(versions));
-	open_bed(ORDER_MASK);
+	open_bed(ORDER_MASK, ~0ULL);
 	for (unsigned int n = 0; n < ORDERS; n++) {
 		permutation(n, order);
 		find_keys(n);
-		for (unsigned int i = 0; i < ORDER_KEYS; i++)
-			order_step(i, XKV_OP_SET, 10);
-		for (unsigned int i = 0; i < ORDER_KEYS; i++) /* overwritten, some moved */
-			order_step(order[i], XKV_OP_SET, n & 1 ? 12 : 300);
-		for (unsigned int i = 0; i < ORDER_KEYS; i++)
-			order_step(order[i], XKV_OP_DELETE, 0);
-		for (unsigned int i = ORDER_KEYS; i-- > 0;)
-			order_step(order[i], XKV_OP_SET, 70);
-		for (unsigned int i = 0; i < ORDER_KEYS; i += 2)
-			order_step(order[i], XKV_OP_DELETE, 0);
+		for (unsigned int i = 0; i < ORDER; i++)
+			bucket_steps(i, XKV_OP_SET, 10);
+		chain = bed_chain_count(&bed);
+		assert_int_equal(chain, ORDER - 1);
+		for (unsigned int i = 0; i < ORDER; i++) /* overwritten, some moved */
+			bucket_steps(order[i], XKV_OP_SET, n & 1 ? 12 : 300);
+		for (unsigned int i = 0; i < ORDER; i++) {
+			bucket_steps(order[i], XKV_OP_DELETE, 0);
+			chain -= order[i] != 0;
+			assert_int_equal(bed_chain_count(&bed), chain);
+		}
+		for (unsigned int i = ORDER; i-- > 0;)
+			bucket_steps(order[i], XKV_OP_SET, 70);
+		for (unsigned int i = 0; i < ORDER_KEYS; i += 2) /* leave gaps, and no bucket empty */
+			order_step(i, XKV_OP_DELETE, 0);
+		for (unsigned int i = 0; i < ORDER; i += 2)
+			order_step(order[i] * XKV_WAYS + order[i] % 2, XKV_OP_SET, 20);
 		account();
+		for (unsigned int i = 0; i < ORDER_KEYS; i++)
+			order_step(i, XKV_OP_DELETE, 0);
+		assert_int_equal(bed_chain_count(&bed), 0);
 	}
 }
 
@@ -826,8 +969,8 @@ static void test_torn(void **state)
 	void *failed;
 
 	(void)state;
-	open_bed(~0ULL);
-	assert_int_equal(store_set(bed.lane, "k", 1, value_of(0, 1), 1, 0, 0, 0, NULL), 0);
+	open_bed(~0ULL, ~0ULL);
+	assert_int_equal(store_set(bed.lane, "k", 1, value_of(0), 1, 0, 0, 0, NULL), 0);
 	packet_default(&spec, false);
 	request_begin(&req, 1, NULL);
 	request_add(&req, &op);
@@ -878,8 +1021,8 @@ static void *mover(void *arg)
 	return (void *)failed;
 }
 
-/* Two writers and a reader; with a fingerprint of no bits all keys collide as well. */
-static void moves(uint64_t mask, int n)
+/* Two writers and a reader. */
+static void moves(uint64_t fingerprint_mask, uint64_t bucket_mask, int n)
 {
 	uint64_t begin, misses = 0, gets = 0;
 	struct store_entry entry;
@@ -887,7 +1030,7 @@ static void moves(uint64_t mask, int n)
 	void *failed;
 
 	moving = n;
-	open_bed_for(n, mask); /* so few buckets that keys share them */
+	open_bed(fingerprint_mask, bucket_mask);
 	for (char key = 'a'; key < 'a' + moving; key++)
 		assert_int_equal(store_set(bed.lane, &key, 1, "", 0, 0, 0, 0, NULL), 0);
 	atomic_store(&moves_end, false);
@@ -913,13 +1056,282 @@ static void moves(uint64_t mask, int n)
 static void test_moves(void **state)
 {
 	(void)state;
-	moves(~0ULL, 16);
+	moves(~0ULL, ~0ULL, 16);
 }
 
-static void test_moves_that_collide(void **state)
+/* All keys in one bucket and its chain. */
+static void test_moves_in_a_chain(void **state)
 {
 	(void)state;
-	moves(0, 6);
+	moves(~0ULL, 0, 20);
+}
+
+/* And all of one tag. */
+static void test_moves_alike(void **state)
+{
+	(void)state;
+	moves(0, 0, 20);
+}
+
+/* ---- chains: a key is never missed because a bucket leaves its chain ------ */
+
+/*
+ * Each of two writers has keys in generations.  It inserts those of the next one, with keys between
+ * that only take place, tells the readers, and then deletes the older ones, whose
+ * buckets leave the chain in front of those that are being read.
+ */
+#define CHURNERS 2
+
+static _Atomic unsigned int generation[CHURNERS];
+
+static size_t churn_key(char *key, unsigned int who, unsigned int turn, const char *what, unsigned int n)
+{
+	return (size_t)snprintf(key, 32, "%u.%u.%s%u", who, turn % 2, what, n);
+}
+
+static bool churn(struct store_lane *lane, unsigned int who, unsigned int turn, const char *what,
+		  bool there)
+{
+	char key[32];
+	size_t len;
+
+	for (unsigned int n = 0; n < XKV_WAYS; n++) {
+		len = churn_key(key, who, turn, what, n);
+		if (there ? store_set(lane, key, len, key, len, 0, 0, 0, NULL) :
+			    store_delete(lane, key, len, NULL))
+			return false;
+	}
+	return true;
+}
+
+static void *churner(void *arg)
+{
+	struct store_lane *lane = store_lane_get(bed.st);
+	unsigned int who = (unsigned int)(uintptr_t)arg;
+	bool well = lane;
+
+	for (unsigned int turn = 1; well && !atomic_load(&moves_end); turn++) {
+		well = churn(lane, who, turn, "gap", true) && churn(lane, who, turn, "key", true);
+		atomic_store(&generation[who], turn);
+		well = well && churn(lane, who, turn, "gap", false) &&
+		       (turn == 1 || churn(lane, who, turn - 1, "key", false));
+	}
+	store_lane_put(lane);
+	return well ? NULL : "a SET or DELETE failed";
+}
+
+/* Did XDP answer with this value?  When it left it to xkvd, that has to know it. */
+static bool xdp_gets(const char *key, size_t len, bool *passed)
+{
+	struct operation op = { .opcode = XKV_OP_GET, .key = key, .key_len = len };
+	static struct outcome out;
+	uint8_t frame[PACKET_MAX];
+	struct packet_spec spec;
+	struct payload req;
+
+	packet_default(&spec, false);
+	request_begin(&req, 1, NULL);
+	request_add(&req, &op);
+	spec.payload = req.byte;
+	spec.len = req.len;
+	if (!bed_run(&bed, frame, packet_build(&spec, frame), &out))
+		return false;
+	*passed = out.verdict == XDP_PASS;
+	return *passed || (out.verdict == XDP_TX && out.frame[packet_payload_at(false, 0) + 17] == XKV_OK &&
+			   !memcmp(out.frame + packet_payload_at(false, 0) + 40, key, len));
+}
+
+/* Looks for a key that has to be there as long as the generation is the one before and after it. */
+static unsigned int missed(unsigned int who, unsigned int n, uint64_t *gets)
+{
+	unsigned int turn = atomic_load(&generation[who]);
+	struct store_entry entry;
+	bool ok, passed;
+	char key[32];
+	size_t len;
+
+	if (!turn)
+		return 0;
+	len = churn_key(key, who, turn, "key", n);
+	ok = xdp_gets(key, len, &passed);
+	if (passed)
+		ok = !store_get(bed.lane, key, len, &entry) && entry.value_len == len &&
+		     !memcmp(entry.value, key, len);
+	*gets += !passed;
+	return !ok && atomic_load(&generation[who]) == turn;
+}
+
+static void chains(uint64_t fingerprint_mask)
+{
+	uint64_t begin, misses = 0, gets = 0, c[XKV_COUNTER_COUNT];
+	pthread_t writer[CHURNERS];
+	void *failed;
+
+	open_bed(fingerprint_mask, 0);
+	bed.c->miss_reply = 1;
+	for (char key = 'a'; key < 'a' + XKV_WAYS; key++) /* all else is in the chain */
+		assert_int_equal(store_set(bed.lane, &key, 1, "", 0, 0, 0, 0, NULL), 0);
+	atomic_store(&moves_end, false);
+	for (uintptr_t who = 0; who < CHURNERS; who++) {
+		atomic_store(&generation[who], 0);
+		assert_int_equal(pthread_create(&writer[who], NULL, churner, (void *)who), 0);
+	}
+	begin = store_now_ms(bed.st);
+	for (unsigned int n = 0; store_now_ms(bed.st) < begin + MOVES_MS; n++)
+		for (unsigned int who = 0; who < CHURNERS; who++)
+			misses += missed(who, n % XKV_WAYS, &gets);
+	atomic_store(&moves_end, true);
+	for (int who = 0; who < CHURNERS; who++) {
+		assert_int_equal(pthread_join(writer[who], &failed), 0);
+		assert_null(failed);
+	}
+	bed_counters(&bed, c);
+	assert_true(gets > 1000);
+	assert_true(c[XKV_C_unchained] > 100);
+	assert_int_equal(misses, 0);
+	account();
+}
+
+static void test_chains(void **state)
+{
+	(void)state;
+	chains(~0ULL);
+}
+
+static void test_chains_alike(void **state)
+{
+	(void)state;
+	chains(0);
+}
+
+/* ---- pages that are emptied under all of it ------------------------------- */
+
+#define STEADY	 200 /* keys that nobody changes */
+#define DRAIN_MS 4000
+
+static uint64_t steady_version[STEADY];
+
+/* Values of many size classes, so that each page that is emptied has some of them. */
+static size_t steady_len(unsigned int n)
+{
+	return n % 20 == 19 ? 30000 : n * 37 % 1300;
+}
+
+static size_t steady_key(char *key, unsigned int n)
+{
+	return (size_t)snprintf(key, 32, "steady%u", n);
+}
+
+static void steady_write(void)
+{
+	struct store_entry entry;
+	char key[32];
+
+	for (unsigned int n = 0; n < STEADY; n++) {
+		size_t len = steady_key(key, n);
+
+		assert_int_equal(store_set(bed.lane, key, len, value_of(n), steady_len(n), 0, 0,
+					   n % 3 ? 0 : store_now_ms(bed.st) + FAR_MS, NULL),
+				 0);
+		assert_int_equal(store_get(bed.lane, key, len, &entry), 0);
+		steady_version[n] = entry.version;
+	}
+}
+
+/* Is the key there with its value, and as its first version still? */
+static bool steady_is_there(unsigned int n)
+{
+	struct store_entry entry;
+	char key[32];
+	size_t len = steady_key(key, n);
+
+	return !store_get(bed.lane, key, len, &entry) && entry.value_len == steady_len(n) &&
+	       !memcmp(entry.value, value_of(n), entry.value_len) &&
+	       entry.version == steady_version[n] && !entry.expire_ms == !!(n % 3);
+}
+
+/* Changes keys of its own all the time: inserts, overwrites, moves, deletions, expiry. */
+static void *changer(void *arg)
+{
+	struct store_lane *lane = store_lane_get(bed.st);
+	unsigned int who = (unsigned int)(uintptr_t)arg;
+	const char *failed = lane ? NULL : "no lane";
+	char key[32];
+
+	for (unsigned int turn = 0; !failed && !atomic_load(&moves_end); turn++) {
+		size_t len = (size_t)snprintf(key, sizeof(key), "changes%u.%u", who, turn % 101);
+		int ret;
+
+		if (turn / 101 % 3 == 2)
+			ret = store_delete(lane, key, len, NULL);
+		else
+			ret = store_set(lane, key, len, value_of(turn), turn * 7919 % 2000, 0, 0,
+					turn % 4 ? 0 : store_now_ms(bed.st) + FAR_MS, NULL);
+		if (ret)
+			failed = "a SET or DELETE failed";
+	}
+	store_lane_put(lane);
+	return (void *)failed;
+}
+
+/* Empties pages of all classes, over and over, also the only one that a class has. */
+static void *drainer(void *arg)
+{
+	struct store_lane *lane = store_lane_get(bed.st);
+	uintptr_t pages = 0;
+
+	(void)arg;
+	while (lane && !atomic_load(&moves_end))
+		for (unsigned int class = 0; class < bed.st->class_count; class ++) {
+			pages += drain_pages(lane, class, 1);
+			if (drain_is_pending(bed.st, class) && !pages_grow(bed.st, class))
+				pages += drain_pages(lane, class, 0);
+		}
+	store_lane_put(lane);
+	return (void *)pages;
+}
+
+static void drains(uint64_t bucket_mask)
+{
+	uint64_t begin, wrong = 0, gets = 0, c[XKV_COUNTER_COUNT];
+	pthread_t writer[2], drain;
+	void *failed, *pages;
+
+	open_bed(~0ULL, bucket_mask);
+	steady_write();
+	atomic_store(&moves_end, false);
+	for (uintptr_t i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&writer[i], NULL, changer, (void *)i), 0);
+	assert_int_equal(pthread_create(&drain, NULL, drainer, NULL), 0);
+	begin = store_now_ms(bed.st);
+	while (store_now_ms(bed.st) < begin + DRAIN_MS)
+		for (unsigned int n = 0; n < STEADY; n++, gets++)
+			wrong += !steady_is_there(n);
+	atomic_store(&moves_end, true);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(pthread_join(writer[i], &failed), 0);
+		assert_null(failed);
+	}
+	assert_int_equal(pthread_join(drain, &pages), 0);
+	bed_counters(&bed, c);
+	assert_true((uintptr_t)pages > 20);
+	assert_true(c[XKV_C_relocations] > 200);
+	assert_true(gets > 1000);
+	assert_int_equal(wrong, 0);
+	account();
+}
+
+static void test_drains(void **state)
+{
+	(void)state;
+	drains(~0ULL);
+}
+
+/* Chain buckets are moved out of the pages too. */
+static void test_drains_with_chains(void **state)
+{
+	(void)state;
+	drains(7);
 }
 
 int main(void)
@@ -927,11 +1339,17 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_torn, close_bed),
 		cmocka_unit_test_teardown(test_moves, close_bed),
-		cmocka_unit_test_teardown(test_moves_that_collide, close_bed),
+		cmocka_unit_test_teardown(test_moves_in_a_chain, close_bed),
+		cmocka_unit_test_teardown(test_moves_alike, close_bed),
+		cmocka_unit_test_teardown(test_chains, close_bed),
+		cmocka_unit_test_teardown(test_chains_alike, close_bed),
+		cmocka_unit_test_teardown(test_drains, close_bed),
+		cmocka_unit_test_teardown(test_drains_with_chains, close_bed),
 		cmocka_unit_test_teardown(test_every_order, close_bed),
 		cmocka_unit_test_teardown(test_model, close_bed),
 		cmocka_unit_test_teardown(test_model_four, close_bed),
 		cmocka_unit_test_teardown(test_model_one, close_bed),
+		cmocka_unit_test_teardown(test_model_one_bucket, close_bed),
 	};
 	const char *why = bed_cannot_run();
 

@@ -353,6 +353,12 @@ static int group_teardown(void **state)
 	return 0;
 }
 
+/* The class of an entry with such a value, and a key of up to 8 bytes. */
+static unsigned int class_of(size_t value_len)
+{
+	return bed.c->class_of[XKV_SLOT_NEED(1, value_len) / 8];
+}
+
 /* Removes all that has expired: to the end of the turn that is under way, and a whole one. */
 static unsigned int expire_all(void)
 {
@@ -475,6 +481,16 @@ static void test_not_ours(void **state)
 			passes(&s, XKV_C_pass_not_udp);
 		}
 	}
+}
+
+/* To all, to a group: a reply would have that as its source. */
+static void test_groups(void **state)
+{
+	(void)state;
+	passes_frame((uint8_t[PACKET_MAX]){ 0 }, 60, XKV_C_pass_ethertype);
+	passes_frame((uint8_t[PACKET_MAX]){ 0xff, 0xff, 0xff, 0xff, 0xff, 0xff }, 60,
+		     XKV_C_pass_group);
+	passes_frame((uint8_t[PACKET_MAX]){ 0x01, 0, 0x5e, 0, 0, 0x01 }, 60, XKV_C_pass_group);
 }
 
 /* Tags of all kinds in any order; a type that only looks like one is none. */
@@ -957,32 +973,56 @@ static void test_opcodes(void **state)
 	(void)state;
 	for (unsigned int code = 0; code < 256; code++) {
 		req = REQUEST((uint8_t)code, KEY("key"));
-		if (!code || code > XKV_OP_EXPIRE)
+		if (!code || code > XKV_OP_SCAN)
 			refuses(&req, XKV_BAD_OPCODE);
 	}
+}
+
+/* An operation with nothing wrong about it. */
+static struct payload plain_operation(uint8_t code)
+{
+	struct payload req = REQUEST(code, .key = "key7", .key_len = code == XKV_OP_PING ? 0 : 4,
+				     .value = "12345678", .value_len = code == XKV_OP_INCR ? 8 : 0);
+
+	if (code == XKV_OP_SCAN)
+		req.byte[16 + 3] = 2;
+	return req;
 }
 
 /* Every opcode with every byte of flags: taken or refused as the protocol says. */
 static void test_flags(void **state)
 {
-	static const uint8_t known[] = { 0, 0, 0, 0x3f, XKV_CAS | XKV_RETURN, XKV_ABSTTL };
+	static const uint8_t known[] = {
+		[XKV_OP_SET] = 0x3f,		   [XKV_OP_DELETE] = XKV_CAS | XKV_RETURN,
+		[XKV_OP_EXPIRE] = XKV_ABSTTL,	   [XKV_OP_INCR] = XKV_XX | XKV_CAS,
+		[XKV_OP_APPEND] = XKV_XX | XKV_CAS, [XKV_OP_SCAN] = 0,
+	};
 	struct payload req;
 	bool bad;
 
 	(void)state;
-	for (unsigned int code = XKV_OP_PING; code <= XKV_OP_EXPIRE; code++) {
+	for (unsigned int code = XKV_OP_PING; code <= XKV_OP_SCAN; code++) {
 		for (unsigned int flags = 0; flags < 256; flags++) {
 			bad = flags & ~(unsigned int)known[code];
 			if ((flags & XKV_NX) && (flags & (XKV_XX | XKV_CAS)))
 				bad = true;
 			if (!bad)
 				continue;
-			req = REQUEST((uint8_t)code, (uint8_t)flags, .key = "key",
-				      .key_len = code == XKV_OP_PING ? 0 : 3);
+			req = plain_operation((uint8_t)code);
+			req.byte[16 + 1] = (uint8_t)flags;
 			refuses(&req, XKV_BAD_REQUEST);
 		}
 	}
 	assert_int_equal(store_count(bed.st), 0);
+}
+
+/* A field of the operation set to something that it must not be. */
+static void refuses_field(uint8_t code, unsigned int at, unsigned int bytes, uint64_t value)
+{
+	struct payload req = plain_operation(code);
+
+	put_be(req.byte + 16 + at, bytes, value);
+	refuses(&req, XKV_BAD_REQUEST);
 }
 
 static void test_bad_fields(void **state)
@@ -990,29 +1030,32 @@ static void test_bad_fields(void **state)
 	struct payload req;
 
 	(void)state;
-	for (uint8_t code = XKV_OP_PING; code <= XKV_OP_EXPIRE; code++) {
-		size_t key_len = code == XKV_OP_PING ? 0 : 3;
-
-		req = REQUEST(code, .key = "key", .key_len = key_len);
-		req.byte[16 + 3] = 1;
-		refuses(&req, XKV_BAD_REQUEST);
-		req = REQUEST(code, .key = "key", .key_len = key_len, .version = 2);
-		refuses(&req, XKV_BAD_REQUEST);
-		if (code != XKV_OP_SET) {
-			req = REQUEST(code, .key = "key", .key_len = key_len, VALUE("v"));
-			refuses(&req, XKV_BAD_REQUEST);
-		}
-		if (code != XKV_OP_SET && code != XKV_OP_EXPIRE) {
-			req = REQUEST(code, .key = "key", .key_len = key_len, .ttl = 1);
-			refuses(&req, XKV_BAD_REQUEST);
+	for (uint8_t code = XKV_OP_PING; code <= XKV_OP_SCAN; code++) {
+		if (code == XKV_OP_SCAN) {
+			refuses_field(code, 3, 1, 0);
+			refuses_field(code, 3, 1, XKV_SCAN_MAX + 1);
+			refuses_field(code, 3, 1, 255);
 		} else {
-			req = REQUEST(code, .key = "key", .key_len = key_len,
-				      .ttl = XKV_TTL_MAX + 1);
-			refuses(&req, XKV_BAD_REQUEST);
-			req = REQUEST(code, .key = "key", .key_len = key_len, .ttl = UINT64_MAX);
-			refuses(&req, XKV_BAD_REQUEST);
+			refuses_field(code, 3, 1, 1);
+		}
+		refuses_field(code, 16, 8, 2); /* a version, but no CAS */
+		if (code == XKV_OP_INCR) {
+			refuses_field(code, 4, 4, 0);
+			refuses_field(code, 4, 4, 7);
+			refuses_field(code, 4, 4, 9);
+		} else if (code != XKV_OP_SET && code != XKV_OP_APPEND) {
+			refuses_field(code, 4, 4, 1);
+		}
+		if (code == XKV_OP_SET || code == XKV_OP_EXPIRE) {
+			refuses_field(code, 8, 8, XKV_TTL_MAX + 1);
+			refuses_field(code, 8, 8, UINT64_MAX);
+		} else {
+			refuses_field(code, 8, 8, 1);
 		}
 	}
+	req = REQUEST(XKV_OP_SCAN, KEY("nodigit")); /* of one key it needs none, of two it does */
+	req.byte[16 + 3] = 2;
+	refuses(&req, XKV_BAD_REQUEST);
 	req = REQUEST(XKV_OP_SET, XKV_KEEPTTL, KEY("key"), .ttl = 1);
 	refuses(&req, XKV_BAD_REQUEST);
 	req = REQUEST(XKV_OP_PING, 0, KEY("key"));
@@ -1026,7 +1069,7 @@ static void test_bad_keys(void **state)
 	struct payload req;
 
 	(void)state;
-	for (uint8_t code = XKV_OP_GET; code <= XKV_OP_EXPIRE; code++) {
+	for (uint8_t code = XKV_OP_GET; code <= XKV_OP_SCAN; code++) {
 		for (size_t i = 0; i < 6; i++) {
 			req = REQUEST(code, .key = pattern(), .key_len = lens[i]);
 			refuses(&req, XKV_BAD_KEY);
@@ -1086,8 +1129,7 @@ static void test_value_lengths(void **state)
 	(void)state;
 	for (size_t len = 0; len <= room; len++) {
 		req = REQUEST(XKV_OP_SET, KEY("k"), .value = pattern() + len % 7, .value_len = len);
-		moved = bed.c->class_of[XKV_SLOT_NEED(1, len) / 8] !=
-			bed.c->class_of[XKV_SLOT_NEED(1, last) / 8];
+		moved = class_of(len) != class_of(last);
 		answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
 			COUNTS(!len    ? XKV_C_inserts
 			       : moved ? XKV_C_moves
@@ -1103,8 +1145,7 @@ static void test_value_lengths(void **state)
 	account();
 	for (size_t len = room; len > 0; len = len * 3 / 4) { /* and back */
 		req = REQUEST(XKV_OP_SET, KEY("k"), .value = pattern(), .value_len = len);
-		moved = bed.c->class_of[XKV_SLOT_NEED(1, len) / 8] !=
-			bed.c->class_of[XKV_SLOT_NEED(1, last) / 8];
+		moved = class_of(len) != class_of(last);
 		answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
 			COUNTS(moved ? XKV_C_moves : XKV_C_overwrites));
 		last = len;
@@ -1281,10 +1322,7 @@ static void test_return(void **state)
 			COUNTS(XKV_C_not_stored));
 		req = REQUEST(XKV_OP_SET, XKV_RETURN, KEY("a"), VALUE("new"));
 		answers(&req, RESULTS({ XKV_OP_SET, 0, pattern(), lens[i], .version = ANY }),
-			COUNTS(bed.c->class_of[XKV_SLOT_NEED(1, 3) / 8] ==
-					       bed.c->class_of[XKV_SLOT_NEED(1, lens[i]) / 8]
-				       ? XKV_C_overwrites
-				       : XKV_C_moves));
+			COUNTS(class_of(3) == class_of(lens[i]) ? XKV_C_overwrites : XKV_C_moves));
 		holds_text("a", "new");
 		put("a", pattern(), lens[i], 0);
 		req = REQUEST(XKV_OP_DELETE, XKV_RETURN, KEY("a"));
@@ -1438,10 +1476,7 @@ static void test_flush(void **state)
 	assert_int_equal(bed_index_count(&bed), 0);
 }
 
-/*
- * The earliest times: 1 ms after the epoch is as expired as any other, and must
- * not be taken for the mark of a deleted entry (XKV_TOMB).
- */
+/* The earliest times: 1 ms after the epoch is as expired as any other. */
 static void test_earliest_time(void **state)
 {
 	struct payload set = REQUEST(XKV_OP_SET, XKV_ABSTTL, KEY("a"), VALUE("1"), .ttl = 1), req;
@@ -1461,6 +1496,342 @@ static void test_earliest_time(void **state)
 	assert_int_equal(expire_all(), 1);
 	assert_int_equal(store_count(bed.st), 0);
 	assert_int_equal(bed_index_count(&bed), 0);
+}
+
+/* ---- INCR, APPEND, TTL, TOUCH, SCAN -------------------------------------- */
+
+static struct payload incr(const char *key, int64_t amount, unsigned int flags, uint64_t v)
+{
+	uint8_t value[8];
+
+	put_be(value, 8, (uint64_t)amount);
+	return REQUEST(XKV_OP_INCR, (uint8_t)flags, KEY(key), .value = value, .value_len = 8,
+		       .version = v);
+}
+
+static void answers_number(const struct payload *req, int64_t number, const int *counters)
+{
+	uint8_t value[8];
+
+	put_be(value, 8, (uint64_t)number);
+	answers(req, RESULTS({ req->byte[16], 0, value, 8, .version = ANY }), counters);
+}
+
+static void test_incr(void **state)
+{
+	static const struct {
+		const char *value;
+		int64_t amount;
+		const char *sum; /* NULL: overflow, "": not a number */
+	} t[] = {
+		{ "0", 0, "0" },
+		{ "9", 1, "10" },
+		{ "-1", 1, "0" },
+		{ "0", -1, "-1" },
+		{ "99999999", 1, "100000000" },
+		{ "9223372036854775806", 1, "9223372036854775807" },
+		{ "-9223372036854775807", -1, "-9223372036854775808" },
+		{ "-9223372036854775808", INT64_MAX, "-1" },
+		{ "9223372036854775807", INT64_MIN, "-1" },
+		{ "-9223372036854775808", 0, "-9223372036854775808" },
+		{ "9223372036854775807", 1, NULL },
+		{ "-9223372036854775808", -1, NULL },
+		{ "1", INT64_MAX, NULL },
+		{ "-1", INT64_MIN, NULL },
+		{ "9223372036854775808", 0, "" },
+		{ "-9223372036854775809", 0, "" },
+		{ "18446744073709551616", 0, "" },
+		{ "99999999999999999999", 0, "" },
+		{ "100000000000000000000", 0, "" },
+		{ "", 0, "" },
+		{ "-", 0, "" },
+		{ "-0", 0, "" },
+		{ "00", 0, "" },
+		{ "01", 0, "" },
+		{ "+1", 0, "" },
+		{ " 1", 0, "" },
+		{ "1 ", 0, "" },
+		{ "1.0", 0, "" },
+		{ "0x1", 0, "" },
+		{ "--1", 0, "" },
+	};
+	struct payload req;
+	bool moved;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		put_text("n", t[i].value);
+		req = incr("n", t[i].amount, 0, 0);
+		if (t[i].sum && *t[i].sum) {
+			moved = class_of(strlen(t[i].value)) != class_of(strlen(t[i].sum));
+			answers_number(&req, strtoll(t[i].sum, NULL, 10),
+				       COUNTS(moved ? XKV_C_moves : XKV_C_overwrites));
+			holds_text("n", t[i].sum);
+			continue;
+		}
+		answers(&req,
+			RESULTS({ XKV_OP_INCR, t[i].sum ? XKV_NOT_NUMBER : XKV_OVERFLOW }),
+			COUNTS(XKV_C_not_number));
+		holds_text("n", t[i].value);
+	}
+}
+
+static void test_incr_conditions(void **state)
+{
+	struct payload req = incr("n", 5, XKV_XX, 0);
+	uint64_t v;
+
+	(void)state;
+	answers(&req, RESULTS({ XKV_OP_INCR, XKV_NOT_STORED }), COUNTS(XKV_C_not_stored));
+	req = incr("n", 5, XKV_CAS, 2);
+	answers(&req, RESULTS({ XKV_OP_INCR, XKV_MISS }), COUNTS(XKV_C_not_stored));
+	req = incr("n", -5, 0, 0);
+	answers_number(&req, -5, COUNTS(XKV_C_inserts));
+	v = version;
+	req = incr("n", 7, XKV_CAS | XKV_XX, v + 2);
+	answers(&req, RESULTS({ XKV_OP_INCR, XKV_NOT_STORED, .version = v }),
+		COUNTS(XKV_C_not_stored));
+	req = incr("n", 7, XKV_CAS | XKV_XX, v);
+	answers_number(&req, 2, COUNTS(XKV_C_overwrites));
+	put("n", "41", 2, store_now_ms(bed.st) + 100000); /* keeps the expiry */
+	req = incr("n", 1, 0, 0);
+	answers(&req, RESULTS({ XKV_OP_INCR, 0, "\0\0\0\0\0\0\0*", 8, .ttl = ANY, .version = ANY }),
+		COUNTS(XKV_C_overwrites, XKV_C_ttls_given));
+	put("n", "41", 2, 1000); /* an expired one is none */
+	req = incr("n", 1, 0, 0);
+	answers_number(&req, 1, COUNTS(XKV_C_overwrites));
+}
+
+/* A value in every length is made out of two, in each position of a word, in place and by a move. */
+static void test_append(void **state)
+{
+	struct payload req;
+	size_t len = 0;
+	bool moved;
+
+	(void)state;
+	for (size_t add = 1; len + add <= XKV_PAYLOAD_MAX4 - 16 - 24; len += add, add = (add + 2) % 19) {
+		req = REQUEST(XKV_OP_APPEND, KEY("k"), .value = pattern() + len, .value_len = add);
+		moved = class_of(len) != class_of(len + add);
+		answers_number(&req, (int64_t)(len + add),
+			       COUNTS(!len    ? XKV_C_inserts
+				      : moved ? XKV_C_moves
+					      : XKV_C_overwrites));
+		holds("k", pattern(), len + add);
+		account();
+	}
+	req = REQUEST(XKV_OP_APPEND, XKV_XX, KEY("no"), VALUE("1"));
+	answers(&req, RESULTS({ XKV_OP_APPEND, XKV_NOT_STORED }), COUNTS(XKV_C_not_stored));
+	req = REQUEST(XKV_OP_APPEND, XKV_CAS, KEY("no"), VALUE("1"), .version = 2);
+	answers(&req, RESULTS({ XKV_OP_APPEND, XKV_MISS }), COUNTS(XKV_C_not_stored));
+	req = REQUEST(XKV_OP_APPEND, KEY("no"), VALUE(""));
+	answers_number(&req, 0, COUNTS(XKV_C_inserts));
+	holds_text("no", "");
+}
+
+/* Beyond a datagram's worth of value nothing is changed. */
+static void test_append_too_large(void **state)
+{
+	static uint8_t large[100000];
+	struct payload req = REQUEST(XKV_OP_APPEND, KEY("k"), VALUE("0123456789"));
+
+	(void)state;
+	put("k", pattern(), 1462, 0);
+	answers_number(&req, 1472,
+		       COUNTS(class_of(1462) == class_of(1472) ? XKV_C_overwrites : XKV_C_moves));
+	answers(&req, RESULTS({ XKV_OP_APPEND, XKV_TOO_LARGE, NULL, 1482 }),
+		COUNTS(XKV_C_op_too_large));
+	put("k", large, sizeof(large), 0);
+	answers(&req, RESULTS({ XKV_OP_APPEND, XKV_TOO_LARGE, NULL, 100010 }),
+		COUNTS(XKV_C_op_too_large));
+	holds("k", large, sizeof(large));
+}
+
+/* What there is without the value; only TOUCH is an access. */
+static void test_ttl_touch(void **state)
+{
+	struct payload ttl = REQUEST(XKV_OP_TTL, KEY("k")), touch = REQUEST(XKV_OP_TOUCH, KEY("k"));
+	struct xkv_slot *slot;
+
+	(void)state;
+	goes_up(&ttl, XKV_C_pass_miss);
+	goes_up(&touch, XKV_C_pass_miss);
+	xkvd_answers(&ttl, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_TTL, XKV_MISS }),
+		     COUNTS(XKV_C_get_misses));
+	put("k", pattern(), 5000, store_now_ms(bed.st) + 100000); /* of any size */
+	slot = bed_slot(&bed, "k", 1);
+	bed.c->track = XKV_TRACK_TIME;
+	bed.c->access = 777;
+	slot->access = 1;
+	answers(&ttl, RESULTS({ XKV_OP_TTL, 0, .ttl = ANY, .version = slot->seq }),
+		COUNTS(XKV_C_get_hits));
+	assert_int_equal(slot->access, 1);
+	answers(&touch, RESULTS({ XKV_OP_TOUCH, 0, .ttl = ANY, .version = slot->seq }),
+		COUNTS(XKV_C_get_hits));
+	assert_int_equal(slot->access, 777);
+	bed.c->track = XKV_TRACK_NOTHING;
+	bed.c->access = 0;
+	assert_int_equal(store_expire(bed.lane, "k", 1, 0), 0);
+	answers(&ttl, RESULTS({ XKV_OP_TTL, 0, .version = slot->seq }), COUNTS(XKV_C_get_hits));
+}
+
+static struct payload scan(const char *key, unsigned int keys)
+{
+	struct payload req = REQUEST(XKV_OP_SCAN, KEY(key));
+
+	req.byte[16 + 3] = (uint8_t)keys;
+	return req;
+}
+
+static void test_scan(void **state)
+{
+	struct payload req = scan("k08", 5);
+
+	(void)state;
+	put_text("k08", "eight");
+	put_text("k09", "");
+	put_text("k11", "eleven");
+	put_text("k100", "no");
+	answers(&req,
+		RESULTS({ XKV_OP_SCAN, 0, "eight", 5, .version = ANY },
+			{ XKV_OP_SCAN, 0, "", 0, .version = ANY }),
+		COUNTS(XKV_C_get_hits, XKV_C_get_hits)); /* the miss ends the reply */
+	req = scan("k10", 3);
+	goes_up(&req, XKV_C_pass_miss);
+	xkvd_answers(&req, XKV_PAYLOAD_MAX4,
+		     RESULTS({ XKV_OP_SCAN, XKV_MISS }, { XKV_OP_SCAN, 0, "eleven", 6, .version = ANY },
+			     { XKV_OP_SCAN, XKV_MISS }),
+		     COUNTS(XKV_C_get_misses, XKV_C_get_hits, XKV_C_get_misses));
+	bed.c->miss_reply = 1;
+	answers(&req,
+		RESULTS({ XKV_OP_SCAN, XKV_MISS }, { XKV_OP_SCAN, 0, "eleven", 6, .version = ANY },
+			{ XKV_OP_SCAN, XKV_MISS }),
+		COUNTS(XKV_C_get_misses, XKV_C_get_hits, XKV_C_get_misses));
+	req = scan("k98", 9); /* there is no key behind k99 */
+	answers(&req, RESULTS({ XKV_OP_SCAN, XKV_MISS }, { XKV_OP_SCAN, XKV_MISS }),
+		COUNTS(XKV_C_get_misses, XKV_C_get_misses));
+	req = scan("nodigit", 1);
+	answers(&req, RESULTS({ XKV_OP_SCAN, XKV_MISS }), COUNTS(XKV_C_get_misses));
+	/* among others: what is asked for behind it comes behind it */
+	request_begin(&req, ID, NULL);
+	request_add(&req, OP(XKV_OP_SET, KEY("k10"), VALUE("ten")));
+	request_add(&req, OP(XKV_OP_SCAN, KEY("k09")));
+	req.byte[16 + 24 + 8 + 8 + 3] = 3;
+	request_add(&req, OP(XKV_OP_PING, 0));
+	answers(&req,
+		RESULTS({ XKV_OP_SET, 0, .version = ANY }, { XKV_OP_SCAN, 0, "", 0, .version = ANY },
+			{ XKV_OP_SCAN, 0, "ten", 3, .version = ANY },
+			{ XKV_OP_SCAN, 0, "eleven", 6, .version = ANY }, PONG),
+		COUNTS(XKV_C_inserts, XKV_C_get_hits, XKV_C_get_hits, XKV_C_get_hits, XKV_C_pings));
+}
+
+/* ---- exactly once --------------------------------------------------------- */
+
+#define SESSION 0x1122334455667788ULL
+
+static struct payload once(uint64_t session, uint64_t id, const struct operation *op)
+{
+	struct payload req;
+
+	request_begin(&req, id, NULL);
+	req.byte[3] = XKV_F_ONCE;
+	put_be(req.byte + req.len, 8, session);
+	req.len += 8;
+	request_add(&req, op);
+	return req;
+}
+
+/* A repetition gets the reply of the first time, whatever has happened since. */
+static void test_once(void **state)
+{
+	uint8_t one[8] = { 0, 0, 0, 0, 0, 0, 0, 1 }, two[8] = { 0, 0, 0, 0, 0, 0, 0, 2 };
+	const struct operation *op = OP(XKV_OP_INCR, KEY("n"), .value = one, .value_len = 8);
+	struct payload first = once(SESSION, 101, op), req;
+	struct packet_spec s;
+	uint64_t v;
+
+	(void)state;
+	answers(&first, RESULTS({ XKV_OP_INCR, 0, one, 8, .version = ANY }), COUNTS(XKV_C_inserts));
+	v = version;
+	for (int i = 0; i < 3; i++)
+		answers(&first, RESULTS({ XKV_OP_INCR, 0, one, 8, .version = v }),
+			COUNTS(XKV_C_once_repeated));
+	xkvd_answers(&first, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_INCR, 0, one, 8, .version = v }),
+		     COUNTS(XKV_C_once_repeated)); /* by whichever door */
+	req = once(SESSION, 109, op); /* the next in this slot */
+	answers(&req, RESULTS({ XKV_OP_INCR, 0, two, 8, .version = ANY }), COUNTS(XKV_C_overwrites));
+	s = next_shape(&first); /* a copy that was on its way for long */
+	drops(&s, XKV_C_drop_repeated);
+	holds_text("n", "2");
+	req = once(SESSION + 1, 101, OP(XKV_OP_SET, KEY("n"), VALUE("other")));
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+	req = once(0, 1, op); /* nobody's */
+	header_answers(&req, XKV_BAD_REQUEST, XKV_C_error_request);
+	req = once(SESSION, 117, op);
+	req.byte[4] = 2;
+	header_answers(&req, XKV_BAD_REQUEST, XKV_C_error_request);
+}
+
+/* A reply that is too long to be kept: the repetition at least does nothing. */
+static void test_once_long(void **state)
+{
+	struct payload req = once(SESSION, 201, OP(XKV_OP_DELETE, XKV_RETURN, KEY("k")));
+
+	(void)state;
+	put("k", pattern(), 48, 0); /* 16 + 24 + 48 just is not */
+	answers(&req, RESULTS({ XKV_OP_DELETE, 0, pattern(), 48 }), COUNTS(XKV_C_deletes));
+	answers(&req, RESULTS({ XKV_OP_DELETE, 0, pattern(), 48 }), COUNTS(XKV_C_once_repeated));
+	put("k", pattern(), 49, 0);
+	req = once(SESSION, 209, OP(XKV_OP_DELETE, XKV_RETURN, KEY("k")));
+	answers(&req, RESULTS({ XKV_OP_DELETE, 0, pattern(), 49 }), COUNTS(XKV_C_deletes));
+	put("k", pattern(), 49, 0);
+	header_answers(&req, XKV_REPEATED, XKV_C_once_repeated);
+	holds("k", pattern(), 49);
+}
+
+/* What goes up was not done: whoever gets it then does it, once. */
+static void test_once_goes_up(void **state)
+{
+	struct payload req = once(SESSION, 301, OP(XKV_OP_GET, KEY("k")));
+
+	(void)state;
+	goes_up(&req, XKV_C_pass_miss);
+	goes_up(&req, XKV_C_pass_miss);
+	put_text("k", "1");
+	answers(&req, RESULTS({ XKV_OP_GET, 0, "1", 1, .version = ANY }), COUNTS(XKV_C_get_hits));
+	put_text("k", "2");
+	answers(&req, RESULTS({ XKV_OP_GET, 0, "1", 1, .version = ANY }),
+		COUNTS(XKV_C_once_repeated));
+}
+
+/* Sessions until a set has no room: then nothing is done. */
+static void test_once_full(void **state)
+{
+	struct xkv_once_set *set = bed.once;
+	uint8_t frame[PACKET_MAX];
+	struct packet_spec s;
+	struct payload req;
+	int tries = 0;
+
+	(void)state;
+	do {
+		assert_true(tries++ < XKV_ONCE_SETS * XKV_ONCE_WAYS);
+		req = once(0xabc000 + (uint64_t)tries, 1, OP(XKV_OP_SET, KEY("k"), VALUE("1")));
+		packet_default(&s, false);
+		s.payload = req.byte;
+		s.len = req.len;
+		assert_true(bed_run(&bed, frame, packet_build(&s, frame), &out));
+		assert_int_equal(out.verdict, XDP_TX);
+	} while (out.frame[packet_payload_at(false, 0) + 5] != XKV_NO_SESSION);
+	header_answers(&req, XKV_NO_SESSION, XKV_C_error_once);
+	account();
+	for (int i = 0; i < XKV_ONCE_SETS; i++) /* a minute later */
+		for (int way = 0; way < XKV_ONCE_WAYS; way++)
+			if (set[i].way[way].session)
+				set[i].way[way].used_ms -= XKV_ONCE_MS + 1000;
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = version }), COUNTS(XKV_C_once_repeated));
+	memset(set, 0, XKV_ONCE_SETS * sizeof(*set));
 }
 
 /* ---- several operations -------------------------------------------------- */
@@ -1814,12 +2185,13 @@ static void test_no_slot(void **state)
 	request_add(&req, OP(XKV_OP_SET, KEY("a"), .value = pattern(), .value_len = 500));
 	answers(&req, RESULTS(PONG), COUNTS(XKV_C_pings));
 	holds("a", pattern(), 200);
-	/* nobody helps but the thread that adds pages */
+	/* nobody helps but the store's own thread */
 	req = REQUEST(XKV_OP_SET, KEY("a"), .value = pattern(), .value_len = 1000);
 	goes_up(&req, XKV_C_pass_no_slot);
 	packet_default(&s, false);
 	s.payload = req.byte;
 	s.len = req.len;
+	bed_keeper(&bed, true);
 	begin = store_now_ms(bed.st);
 	do {
 		assert_true(bed_run(&bed, frame, packet_build(&s, frame), &out));
@@ -1838,8 +2210,7 @@ static void test_larger_class(void **state)
 	open_bed(MAX_KEYS);
 	put("b", pattern(), 100, 0); /* need: 24 + 8 + 104 */
 	req = REQUEST(XKV_OP_SET, KEY("a"), .value = pattern(), .value_len = 80);
-	assert_int_not_equal(bed.c->class_of[XKV_SLOT_NEED(1, 80) / 8],
-			     bed.c->class_of[XKV_SLOT_NEED(1, 100) / 8]);
+	assert_int_not_equal(class_of(80), class_of(100));
 	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
 	assert_int_equal(bed_slot(&bed, "a", 1)->class, bed_slot(&bed, "b", 1)->class);
 	holds("a", pattern(), 80);
@@ -1861,110 +2232,459 @@ static void test_list_tag(void **state)
 	struct payload set = REQUEST(XKV_OP_SET, KEY("a"), VALUE("1"));
 	struct payload del = REQUEST(XKV_OP_DELETE, KEY("a"));
 	const struct xkv_class *c = &bed.classes[bed.c->class_of[XKV_SLOT_NEED(1, 1) / 8]];
-	uint64_t before, ref = c->head & XKV_REF_MASK;
+	const __u64 *head = &c->head[c->which & 1];
+	uint64_t before, ref = *head & XKV_REF_MASK;
 
 	(void)state;
 	for (int i = 0; i < 100; i++) {
-		before = c->head;
+		before = *head;
 		answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
 		answers(&del, RESULTS({ XKV_OP_DELETE }), COUNTS(XKV_C_deletes));
-		assert_int_equal(c->head & XKV_REF_MASK, ref);
-		assert_true(c->head != before);
+		assert_int_equal(*head & XKV_REF_MASK, ref);
+		assert_true(*head != before);
 	}
 }
 
-/* A store for 16 keys: the 17th goes up, is refused there, and all else still works. */
+/* Makes one more key of a number, "k0", "k1" and so on, with its own name as its value. */
+static struct payload set_numbered(char key[16], int number)
+{
+	snprintf(key, 16, "k%d", number);
+	return REQUEST(XKV_OP_SET, KEY(key), VALUE(key));
+}
+
+/*
+ * An index for 16 keys: many more fit, until a bucket has no room any more.  Then that key goes
+ * up, is refused there, and all else still works.
+ */
 static void test_full(void **state)
 {
-	struct payload req;
-	char key[8];
+	int keys = 0, most = 4 * (XKV_CHAIN_MAX + 1) * XKV_WAYS;
+	uint8_t frame[PACKET_MAX];
+	struct packet_spec s;
+	struct payload req, more;
+	char key[16];
 
 	(void)state;
 	bed_close(&bed);
 	open_bed(16);
 	warm();
-	for (int i = 0; i < 16; i++) {
-		snprintf(key, sizeof(key), "k%d", i);
-		req = REQUEST(XKV_OP_SET, KEY(key), VALUE("1"));
-		answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
-	}
-	req = REQUEST(XKV_OP_SET, KEY("more"), VALUE("1"));
-	goes_up(&req, XKV_C_pass_full);
-	xkvd_answers(&req, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_SET, XKV_NO_MEMORY }),
+	assert_int_equal(bed.bpf.buckets, 4);
+	do {
+		more = set_numbered(key, keys++);
+		packet_default(&s, false);
+		s.payload = more.byte;
+		s.len = more.len;
+		assert_true(bed_run(&bed, frame, packet_build(&s, frame), &out));
+	} while (out.verdict == XDP_TX);
+	assert_int_equal(out.verdict, XDP_PASS);
+	assert_in_range(keys, most / 2, most); /* the buckets fill up evenly */
+	goes_up(&more, XKV_C_pass_full);
+	xkvd_answers(&more, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_SET, XKV_NO_MEMORY }),
 		     COUNTS(XKV_C_op_no_memory));
-	assert_int_equal(store_set(bed.lane, "more", 4, "1", 1, 0, 0, 0, NULL), -ENOSPC);
+	assert_int_equal(store_set(bed.lane, key, strlen(key), "1", 1, 0, 0, 0, NULL), -ENOSPC);
+	assert_int_equal(bed_index_count(&bed), keys - 1);
 	account();
 	req = REQUEST(XKV_OP_SET, KEY("k3"), VALUE("2"));
 	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
 	req = REQUEST(XKV_OP_SET, KEY("k3"), .value = pattern(), .value_len = 1000);
 	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_moves));
 	holds("k3", pattern(), 1000);
-	req = REQUEST(XKV_OP_DELETE, KEY("k3"));
-	answers(&req, RESULTS({ XKV_OP_DELETE }), COUNTS(XKV_C_deletes));
-	req = REQUEST(XKV_OP_SET, KEY("more"), VALUE("1"));
-	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
+	for (int i = 0; i < keys - 1; i++) { /* one of the same bucket makes room */
+		snprintf(key, sizeof(key), "k%d", i);
+		if (bed_bucket(&bed, key, strlen(key)) !=
+		    bed_bucket(&bed, more.byte + 40, more.byte[18]))
+			continue;
+		req = REQUEST(XKV_OP_DELETE, KEY(key));
+		answers(&req, RESULTS({ XKV_OP_DELETE }), COUNTS(XKV_C_deletes));
+		break;
+	}
+	answers(&more, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
 	account();
 }
 
-/* Eight keys with one fingerprint have a place; the ninth is busy for ever, and nothing is mixed
- * up. */
-static void test_collisions(void **state)
+/* ---- one bucket for all --------------------------------------------------- */
+
+#define BUCKET_KEYS ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
+
+/* All keys have one fingerprint, and so one bucket and one tag. */
+static void open_one_bucket(void)
+{
+	bed_close(&bed);
+	open_bed(MAX_KEYS);
+	warm();
+	bed.c->fingerprint_mask = 0;
+}
+
+/* Inserts keys from..to - 1 into a chain that has `from` keys and no gaps. */
+static void fill_bucket(int from, int to)
 {
 	struct payload req;
-	char key[8];
+	char key[16];
+
+	for (int i = from; i < to; i++) {
+		req = set_numbered(key, i);
+		answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
+			i && i % XKV_WAYS == 0 ? COUNTS(XKV_C_inserts, XKV_C_chained) :
+						 COUNTS(XKV_C_inserts));
+		assert_int_equal(bed_chain_count(&bed), i / XKV_WAYS);
+		if (i % XKV_WAYS == 0)
+			account();
+	}
+}
+
+static void delete_numbered(int number, bool unchains)
+{
+	struct payload req;
+	char key[16];
+
+	snprintf(key, sizeof(key), "k%d", number);
+	req = REQUEST(XKV_OP_DELETE, XKV_RETURN, KEY(key));
+	answers(&req, RESULTS({ XKV_OP_DELETE, 0, key, strlen(key) }),
+		unchains ? COUNTS(XKV_C_deletes, XKV_C_unchained) : COUNTS(XKV_C_deletes));
+}
+
+static void numbered_hold(int from, int to)
+{
+	char key[16];
+
+	for (int i = from; i < to; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		holds_text(key, key);
+	}
+}
+
+/* Keys with one fingerprint live side by side, as many as a chain has room for; the next one is refused. */
+static void test_one_bucket(void **state)
+{
+	struct payload req;
+	char key[16];
+
+	(void)state;
+	open_one_bucket();
+	fill_bucket(0, BUCKET_KEYS);
+	assert_int_equal(bed_index_count(&bed), BUCKET_KEYS);
+	assert_int_equal(bed_chain_count(&bed), XKV_CHAIN_MAX);
+	numbered_hold(0, BUCKET_KEYS);
+	req = set_numbered(key, BUCKET_KEYS);
+	goes_up(&req, XKV_C_pass_full);
+	xkvd_answers(&req, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_SET, XKV_NO_MEMORY }),
+		     COUNTS(XKV_C_op_no_memory));
+	assert_int_equal(store_set(bed.lane, key, strlen(key), pattern(), 4096, 0, 0, 0, NULL),
+			 -ENOSPC);
+	account();
+	req = REQUEST(XKV_OP_GET, KEY(key));
+	goes_up(&req, XKV_C_pass_miss);
+	req = REQUEST(XKV_OP_DELETE, KEY(key));
+	answers(&req, RESULTS({ XKV_OP_DELETE, XKV_MISS }), COUNTS(XKV_C_op_misses));
+	req = REQUEST(XKV_OP_SET, XKV_XX, KEY(key), VALUE("9"));
+	answers(&req, RESULTS({ XKV_OP_SET, XKV_NOT_STORED }), COUNTS(XKV_C_not_stored));
+	/* the last one of the chain can all that the first one can */
+	req = REQUEST(XKV_OP_GET, KEY("k118"));
+	answers(&req, RESULTS({ XKV_OP_GET, 0, "k118", 4, .version = ANY }),
+		COUNTS(XKV_C_get_hits));
+	req = REQUEST(XKV_OP_SET, XKV_NX, KEY("k118"), VALUE("9"));
+	answers(&req, RESULTS({ XKV_OP_SET, XKV_NOT_STORED, .version = ANY }),
+		COUNTS(XKV_C_not_stored));
+	req = REQUEST(XKV_OP_SET, XKV_XX | XKV_RETURN, KEY("k118"), VALUE("9"));
+	answers(&req, RESULTS({ XKV_OP_SET, 0, "k118", 4, .version = ANY }),
+		COUNTS(XKV_C_overwrites));
+	req = REQUEST(XKV_OP_EXPIRE, KEY("k118"), .ttl = 100000);
+	answers(&req, RESULTS({ XKV_OP_EXPIRE, 0, .ttl = 100000, .version = ANY }),
+		COUNTS(XKV_C_expiry_changes, XKV_C_ttls_given));
+	req = REQUEST(XKV_OP_SET, XKV_KEEPTTL, KEY("k118"), .value = pattern(), .value_len = 500);
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .ttl = ANY, .version = ANY }),
+		COUNTS(XKV_C_moves, XKV_C_ttls_given));
+	holds("k118", pattern(), 500);
+	numbered_hold(0, BUCKET_KEYS - 1);
+}
+
+/* A place that became free is taken again; a bucket that became empty leaves the chain, wherever it stands. */
+static void test_chain_shrinks(void **state)
+{
+	static const int buckets[] = { 2, 1, 4, 3 }; /* in the middle, the first, the last, the only one */
+	int left = 4;
+	struct payload req;
+	char key[16];
+
+	(void)state;
+	open_one_bucket();
+	fill_bucket(0, 5 * XKV_WAYS);
+	delete_numbered(3, false);
+	delete_numbered(10, false);
+	req = set_numbered(key, 100);
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
+	req = set_numbered(key, 101);
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
+	assert_int_equal(bed_chain_count(&bed), 4);
+	delete_numbered(101, false); /* it took the place of k10 */
+	req = set_numbered(key, 10);
+	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
+	for (size_t i = 0; i < 4; i++) {
+		for (int way = 0; way < XKV_WAYS; way++)
+			delete_numbered(buckets[i] * XKV_WAYS + way, way == XKV_WAYS - 1);
+		assert_int_equal(bed_chain_count(&bed), --left);
+		account();
+		for (size_t other = i + 1; other < 4; other++)
+			numbered_hold(buckets[other] * XKV_WAYS, (buckets[other] + 1) * XKV_WAYS);
+	}
+	numbered_hold(0, 3);
+	holds_text("k100", "k100");
+	numbered_hold(4, 7);
+	for (int i = 0; i < XKV_WAYS; i++) /* the first bucket is empty, and has no chain to lose */
+		delete_numbered(i == 3 ? 100 : i, false);
+	assert_int_equal(bed_index_count(&bed), 0);
+	fill_bucket(0, 3 * XKV_WAYS); /* and all over again */
+}
+
+/* Expired entries leave the chain as deleted ones do. */
+static void test_chain_expires(void **state)
+{
+	uint64_t before[XKV_COUNTER_COUNT], after[XKV_COUNTER_COUNT];
+	char key[16];
+
+	(void)state;
+	open_one_bucket();
+	for (int i = 0; i < 3 * XKV_WAYS; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		put(key, key, strlen(key), i / XKV_WAYS == 1 ? 1000 : 0);
+	}
+	bed_counters(&bed, before);
+	assert_int_equal(expire_all(), XKV_WAYS);
+	bed_counters(&bed, after);
+	assert_int_equal(after[XKV_C_expires] - before[XKV_C_expires], XKV_WAYS);
+	assert_int_equal(after[XKV_C_unchained] - before[XKV_C_unchained], 1);
+	assert_int_equal(bed_chain_count(&bed), 1);
+	numbered_hold(0, XKV_WAYS);
+	numbered_hold(2 * XKV_WAYS, 3 * XKV_WAYS);
+}
+
+/* The slot for a further bucket may be what is missing: the SET goes up, and nothing is half done. */
+static void test_chain_no_slot(void **state)
+{
+	struct payload req;
+	char key[16];
+
+	(void)state;
+	bed_close(&bed);
+	open_bed(MAX_KEYS);
+	bed.c->fingerprint_mask = 0;
+	put("warm", "1", 1, 0);
+	assert_int_equal(store_delete(bed.lane, "warm", 4, NULL), 0);
+	fill_bucket(0, XKV_WAYS);
+	req = set_numbered(key, XKV_WAYS);
+	goes_up(&req, XKV_C_pass_no_slot);
+	goes_up(&req, XKV_C_pass_no_slot);
+	is_gone(key);
+	account();
+	xkvd_answers(&req, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
+		     COUNTS(XKV_C_inserts, XKV_C_chained));
+	numbered_hold(0, XKV_WAYS + 1);
+}
+
+/* Who comes while somebody else changes a bucket: only who has to change it too goes up. */
+static void test_locked_bucket(void **state)
+{
+	struct payload set = REQUEST(XKV_OP_SET, KEY("a"), VALUE("2")),
+		       get = REQUEST(XKV_OP_GET, KEY("a")),
+		       expire = REQUEST(XKV_OP_EXPIRE, KEY("a"), .ttl = 100000),
+		       insert = REQUEST(XKV_OP_SET, KEY("b"), VALUE("2")),
+		       move = REQUEST(XKV_OP_SET, KEY("a"), .value = pattern(), .value_len = 900),
+		       del = REQUEST(XKV_OP_DELETE, KEY("a"));
+	uint64_t before[XKV_COUNTER_COUNT];
+	struct xkv_bucket *bucket;
+
+	(void)state;
+	open_one_bucket();
+	put_text("a", "1");
+	bucket = bed_bucket(&bed, "a", 1);
+	bucket->head |= XKV_BUCKET_LOCK;
+	answers(&get, RESULTS({ XKV_OP_GET, 0, "1", 1, .version = ANY }), COUNTS(XKV_C_get_hits));
+	answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+	answers(&expire, RESULTS({ XKV_OP_EXPIRE, 0, .ttl = 100000, .version = ANY }),
+		COUNTS(XKV_C_expiry_changes, XKV_C_ttls_given));
+	goes_up(&insert, XKV_C_pass_busy);
+	goes_up(&move, XKV_C_pass_busy);
+	goes_up(&del, XKV_C_pass_busy);
+	bed_counters(&bed, before);
+	assert_int_equal(store_delete(bed.lane, "a", 1, NULL), -EBUSY);
+	count_check(before, COUNTS(XKV_C_op_busy));
+	holds_text("a", "2");
+	bucket->head &= ~XKV_BUCKET_LOCK;
+	account();
+	answers(&insert, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
+	answers(&move, RESULTS({ XKV_OP_SET, 0, .ttl = 0, .version = ANY }), COUNTS(XKV_C_moves));
+	answers(&del, RESULTS({ XKV_OP_DELETE }), COUNTS(XKV_C_deletes));
+	holds_text("b", "2");
+}
+
+/* ---- what only xkvd asks for ---------------------------------------------- */
+
+/* Runs a request as xkvd does, with more flags for the frame; the result's status. */
+static uint8_t engine(const struct payload *req, uint32_t flags, uint64_t prefilled)
+{
+	struct xkv_frame *f = bed_frame(&bed);
+
+	memset(f, 0, offsetof(struct xkv_frame, in));
+	f->flags = XKV_FRAME_XKVD | XKV_FRAME_TRUSTED | flags;
+	f->reply_max = f->reply_allowed = f->reply_room = XKV_FRAME_BYTES;
+	f->req_len = (uint32_t)req->len;
+	f->prefilled = prefilled;
+	memcpy(f->in, req->byte, req->len);
+	assert_int_equal(bed_run_frame(&bed), 0);
+	assert_int_equal(f->verdict, VERDICT_REPLY);
+	assert_int_equal(f->done, 1);
+	return f->out[16 + 1];
+}
+
+static void test_eviction(void **state)
+{
+	struct payload req = REQUEST(XKV_OP_DELETE, KEY("a")), cas;
+	uint64_t before[XKV_COUNTER_COUNT];
+
+	(void)state;
+	put_text("a", "1");
+	bed_counters(&bed, before);
+	assert_int_equal(engine(&req, XKV_FRAME_EVICT, 0), XKV_OK);
+	count_check(before, COUNTS(XKV_C_evictions));
+	assert_int_equal(engine(&req, XKV_FRAME_EVICT, 0), XKV_MISS);
+	put("a", "1", 1, 1000); /* one that has expired may go that way too */
+	cas = REQUEST(XKV_OP_DELETE, XKV_CAS, KEY("a"), .version = 2);
+	assert_int_equal(engine(&cas, XKV_FRAME_EVICT, 0), XKV_NOT_STORED);
+	bed_counters(&bed, before);
+	assert_int_equal(engine(&req, XKV_FRAME_EVICT, 0), XKV_OK);
+	count_check(before, COUNTS(XKV_C_evictions));
+	assert_int_equal(store_count(bed.st), 0);
+}
+
+/* A slot for the frame, of another page if all that are left are parked. */
+static void take_slot(unsigned int class)
+{
+	struct xkv_slots_args args = { .cmd = XKV_SLOTS_ALLOC, .class = class };
+	int ret = bed_slots(&bed, &args);
+
+	if (ret == -ENOSPC) {
+		assert_int_equal(bed_grow(&bed, class), 0);
+		ret = bed_slots(&bed, &args);
+	}
+	assert_int_equal(ret, 0);
+}
+
+/* Copies the entry of a key into another slot and has it moved there. */
+static uint8_t relocate(const char *key, uint64_t v)
+{
+	struct payload req = REQUEST(XKV_OP_SET, XKV_CAS, KEY(key), .version = v);
+	const struct xkv_slot *old = bed_slot(&bed, key, strlen(key));
+	struct xkv_slot *slot;
+	uint64_t ref;
+
+	take_slot(old->class);
+	ref = bed_frame(&bed)->prefilled;
+	slot = bed_slot_at(&bed, ref);
+	slot->key_len = old->key_len;
+	slot->value_len = old->value_len;
+	memcpy(slot + 1, old + 1, XKV_SLOT_NEED(old->key_len, old->value_len) - sizeof(*slot));
+	return engine(&req, XKV_FRAME_PREFILL | XKV_FRAME_RELOCATE, ref);
+}
+
+static void free_slot(void)
+{
+	assert_int_equal(bed_slots(&bed, &(struct xkv_slots_args){ .cmd = XKV_SLOTS_FREE }), 0);
+}
+
+/* Goes through the free lists of a class twice, so that none of a draining page stays in any. */
+static void filter_lists(unsigned int class)
+{
+	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FILTER, .class = class };
+
+	for (int turn = 0; turn < 2; turn++) {
+		args.count = 1; /* the lists change places */
+		do {
+			assert_int_equal(bed_slots(&bed, &args), 0);
+		} while (args.count && !(args.count = 0));
+	}
+}
+
+/* The entry is the same in another slot: version, expiry and access stay. */
+static void test_relocate(void **state)
+{
+	struct payload req = REQUEST(XKV_OP_GET, KEY("a"));
+	uint64_t before[XKV_COUNTER_COUNT], v;
+	struct xkv_slot *old;
 
 	(void)state;
 	bed_close(&bed);
 	open_bed(MAX_KEYS);
 	warm();
-	bed.c->fingerprint_mask = 0;
-	for (int i = 0; i < XKV_PROBES; i++) {
-		snprintf(key, sizeof(key), "k%d", i);
-		req = REQUEST(XKV_OP_SET, KEY(key), VALUE(key));
-		/* each new key marks the last one before it */
-		answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
-			i ? COUNTS(XKV_C_inserts, XKV_C_collisions) : COUNTS(XKV_C_inserts));
+	put("a", pattern(), 100, store_now_ms(bed.st) + 100000);
+	v = version_of("a");
+	old = bed_slot(&bed, "a", 1);
+	old->access = 1234;
+	assert_int_equal(relocate("a", v), XKV_NOT_STORED); /* its page stays */
+	free_slot();
+	account();
+	bed_page_of(&bed, old)->state = XKV_PAGE_DRAINING;
+	filter_lists(old->class);
+	account();
+	assert_int_equal(relocate("a", v + 2), XKV_NOT_STORED); /* somebody has written it since */
+	free_slot();
+	bed_counters(&bed, before);
+	assert_int_equal(relocate("a", v), XKV_OK);
+	count_check(before, COUNTS(XKV_C_relocations));
+	assert_ptr_not_equal(bed_slot(&bed, "a", 1), old);
+	assert_int_equal(bed_slot(&bed, "a", 1)->access, 1234);
+	assert_int_equal(bed_page_of(&bed, old)->parked, bed_page_of(&bed, old)->slots);
+	answers(&req, RESULTS({ XKV_OP_GET, 0, pattern(), 100, .ttl = ANY, .version = v }),
+		COUNTS(XKV_C_get_hits));
+}
+
+/* A page with live entries, chain buckets and free slots is emptied down to the last slot. */
+static void test_drain(void **state)
+{
+	unsigned int class;
+	struct xkv_page *page;
+	struct xkv_slot *slot;
+	char key[16];
+
+	(void)state;
+	open_one_bucket();
+	class = bed.c->class_of[sizeof(struct xkv_chain) / 8];
+	/* entries as large as a chain bucket, so that both stand in one page */
+	for (int i = 0; i < 3 * XKV_WAYS; i++) {
+		snprintf(key, sizeof(key), "k%02d", i);
+		put(key, pattern(), sizeof(struct xkv_chain) - sizeof(*slot) - 8, 0);
+	}
+	assert_int_equal(bed_chain_count(&bed), 2);
+	page = bed_page_of(&bed, bed_slot(&bed, "k00", 3));
+	page->state = XKV_PAGE_DRAINING;
+	filter_lists(class);
+	account();
+	assert_int_equal(page->parked, page->slots - 3 * XKV_WAYS - 2);
+	for (int i = 0; i < 3 * XKV_WAYS; i += 2) {
+		snprintf(key, sizeof(key), "k%02d", i);
+		assert_int_equal(relocate(key, version_of(key)), XKV_OK);
+	}
+	for (int i = 1; i < 3 * XKV_WAYS; i += 2) { /* or goes by itself */
+		snprintf(key, sizeof(key), "k%02d", i);
+		assert_int_equal(store_delete(bed.lane, key, 3, NULL), 0);
+	}
+	account();
+	assert_int_equal(page->parked, page->slots - 2);
+	for (uint32_t i = 0; i < page->slots; i++) {
+		slot = (struct xkv_slot *)((char *)(page + 1) + (size_t)i * page->slot_bytes);
+		if (slot->key_len != XKV_KEY_CHAIN)
+			continue;
+		take_slot(class);
+		assert_int_equal(bed_slots(&bed,
+					   &(struct xkv_slots_args){ .cmd = XKV_SLOTS_CHAIN,
+								     .first = bed_ref(&bed, slot) }),
+				 0);
 		account();
 	}
-	req = REQUEST(XKV_OP_GET, KEY("ninth"));
-	goes_up(&req, XKV_C_pass_miss);
-	req = REQUEST(XKV_OP_DELETE, KEY("ninth"));
-	answers(&req, RESULTS({ XKV_OP_DELETE, XKV_MISS }), COUNTS(XKV_C_op_misses));
-	req = REQUEST(XKV_OP_SET, XKV_XX, KEY("ninth"), VALUE("9"));
-	answers(&req, RESULTS({ XKV_OP_SET, XKV_NOT_STORED }), COUNTS(XKV_C_not_stored));
-	req = REQUEST(XKV_OP_DELETE, KEY("k7")); /* the last one goes for good */
-	answers(&req, RESULTS({ XKV_OP_DELETE }), COUNTS(XKV_C_deletes));
-	req = REQUEST(XKV_OP_SET, KEY("ninth"), VALUE("9"));
-	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_inserts));
-	account();
-	req = REQUEST(XKV_OP_SET, KEY("k7"), VALUE("7"));
-	run_frame((uint8_t[PACKET_MAX]){ 0 }, 60, XDP_PASS, COUNTS(XKV_C_pass_ethertype));
-	/* to all, to a group: a reply would have that as its source */
-	run_frame((uint8_t[PACKET_MAX]){ 0xff, 0xff, 0xff, 0xff, 0xff, 0xff }, 60, XDP_PASS,
-		  COUNTS(XKV_C_pass_group));
-	run_frame((uint8_t[PACKET_MAX]){ 0x01, 0, 0x5e, 0, 0, 0x01 }, 60, XDP_PASS,
-		  COUNTS(XKV_C_pass_group));
-	struct packet_spec s = next_shape(&req);
-	uint8_t frame[PACKET_MAX];
-
-	run_frame(frame, packet_build(&s, frame), XDP_PASS,
-		  COUNTS(XKV_C_pass_busy, XKV_C_collisions));
-	goes_up(&req, XKV_C_pass_busy);
-	req = REQUEST(XKV_OP_DELETE, XKV_RETURN, KEY("k2")); /* one in the middle leaves a tomb */
-	answers(&req, RESULTS({ XKV_OP_DELETE, 0, "k2", 2 }), COUNTS(XKV_C_tombs));
-	answers(&req, RESULTS({ XKV_OP_DELETE, XKV_MISS }), COUNTS(XKV_C_op_misses));
-	account();
-	for (int i = 3; i < 7; i++) {
-		snprintf(key, sizeof(key), "k%d", i);
-		holds_text(key, key);
+	assert_int_equal(page->parked, page->slots);
+	for (int i = 0; i < 3 * XKV_WAYS; i += 2) {
+		snprintf(key, sizeof(key), "k%02d", i);
+		holds(key, pattern(), sizeof(struct xkv_chain) - sizeof(*slot) - 8);
 	}
-	req = REQUEST(XKV_OP_SET, XKV_XX, KEY("k2"), VALUE("again"));
-	answers(&req, RESULTS({ XKV_OP_SET, XKV_NOT_STORED }), COUNTS(XKV_C_not_stored));
-	req = REQUEST(XKV_OP_SET, XKV_NX | XKV_RETURN, KEY("k2"), VALUE("again"));
-	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_revived));
-	holds_text("k2", "again");
-	assert_int_equal(store_count(bed.st), XKV_PROBES);
-	account();
 }
 
 /* Back to the common store, after a case that closed it. */
@@ -2160,6 +2880,7 @@ int main(void)
 		CASE(test_truncated),
 		CASE(test_truncated_payload),
 		CASE(test_not_ours),
+		CASE(test_groups),
 		CASE(test_tags),
 		CASE(test_ip4_header),
 		CASE(test_ip6_header),
@@ -2197,6 +2918,17 @@ int main(void)
 		CASE(test_long_ttl),
 		CASE(test_expire_cycle),
 		CASE(test_flush),
+		CASE(test_earliest_time),
+		CASE(test_incr),
+		CASE(test_incr_conditions),
+		CASE(test_append),
+		CASE(test_append_too_large),
+		CASE(test_ttl_touch),
+		CASE(test_scan),
+		CASE(test_once),
+		CASE(test_once_long),
+		CASE(test_once_goes_up),
+		CASE(test_once_full),
 		CASE(test_batch),
 		CASE(test_many_pings),
 		CASE(test_partial_miss),
@@ -2211,11 +2943,16 @@ int main(void)
 		OWN(test_no_slot),
 		OWN(test_larger_class),
 		OWN(test_full),
-		OWN(test_collisions),
+		OWN(test_one_bucket),
+		OWN(test_chain_shrinks),
+		OWN(test_chain_expires),
+		OWN(test_chain_no_slot),
+		OWN(test_locked_bucket),
+		CASE(test_eviction),
+		OWN(test_relocate),
+		OWN(test_drain),
 		CASE(test_vectors),
 		CASE(test_every_counter),
-		CASE(test_earliest_time), /* last of all: what it leaves behind breaks the
-					     accounting */
 	};
 	const char *why = bed_cannot_run();
 

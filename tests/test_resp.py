@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The RESP door, against a daemon whose command line is in XKV_RESPD (default build/tests/respd).
 
-Most tests send the same bytes to a stock redis-server and want the same bytes back.  Where xkv
-differs on purpose, the test is in the part "differences" and says why: keys of 1 to 250 bytes,
+Most tests send the same bytes to a stock redis-server and want the same bytes back; as root also
+to xkvd itself, whose store is the kernel's and not tests/memstore.c.  Where xkv differs on purpose, the test is in the part "differences" and says why: keys of 1 to 250 bytes,
 values up to 1 MiB, database 0 only, its own configuration names.
 """
 import contextlib
 import os
+import random
 import resource
+import secrets
 import shlex
 import shutil
 import signal
@@ -16,6 +18,7 @@ import subprocess
 import time
 
 import pytest
+from conftest import BUILD, PREFIX
 
 redis = pytest.importorskip("redis")
 
@@ -157,16 +160,46 @@ def no_process_stays():
             process.wait()
 
 
-@pytest.fixture(scope="module")
-def xkv(tmp_path_factory):
-    daemon = Daemon(RESPD, str(tmp_path_factory.mktemp("xkv")), "--save", "")
+@contextlib.contextmanager
+def in_kernel(place, *options):
+    """xkvd without an interface, on maps of its own; the index is small enough to have chains."""
+    argv = [str(BUILD / "xkvd"), "--pin-dir", f"/sys/fs/bpf/xkv-test-{PREFIX}-{secrets.token_hex(3)}"]
+    daemon = Daemon(argv, str(place), "--save", "", "--max-keys", "2048", *options)
+    try:
+        yield daemon
+        assert daemon.stop() == 0, daemon.log()
+        assert "Sanitizer" not in daemon.log(), daemon.log()
+    finally:
+        if daemon.process.poll() is None:
+            daemon.process.kill()
+            daemon.process.wait()
+        subprocess.run([argv[0], "--detach", *argv[1:]], check=True, stderr=subprocess.DEVNULL)
+
+
+@contextlib.contextmanager
+def in_memory(place, *options):
+    daemon = Daemon(RESPD, str(place), "--save", "", *options)
     yield daemon
     assert daemon.stop() == 0, daemon.log()
     assert "Sanitizer" not in daemon.log(), daemon.log()
 
 
+@pytest.fixture(scope="module", params=["memory", "kernel"])
+def store(request, no_process_stays):
+    """Makes daemons on one kind of store."""
+    if request.param == "kernel":
+        request.getfixturevalue("privileged")
+    return in_memory if request.param == "memory" else in_kernel
+
+
 @pytest.fixture(scope="module")
-def stock(tmp_path_factory):
+def xkv(store, tmp_path_factory):
+    with store(tmp_path_factory.mktemp("xkv")) as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory, no_process_stays):
     if not shutil.which("redis-server"):
         pytest.skip("redis-server is not installed")
     daemon = Daemon(["redis-server"], str(tmp_path_factory.mktemp("redis")), "--save", "",
@@ -248,6 +281,119 @@ SEQUENCES = {
         DBSIZE
         SET spaces '  leading'
         GET spaces
+        TOUCH spaces nothing spaces
+        TOUCH nothing
+    """,
+    "numbers": """
+        INCR n
+        GET n
+        INCR n
+        DECR n
+        INCRBY n 10
+        DECRBY n 3
+        INCRBY n -5
+        DECRBY n -5
+        INCRBY n 0
+        DECRBY n 0
+        STRLEN n
+        DECR below
+        DECRBY further 1000
+        INCRBY n 1.5
+        INCRBY n ''
+        INCRBY n ' 1'
+        INCRBY n '1 '
+        INCRBY n +1
+        INCRBY n 01
+        INCRBY n -0
+        INCRBY n x
+        INCRBY n 9223372036854775808
+        INCRBY n -9223372036854775809
+        DECRBY n 9223372036854775808
+        DECRBY n x
+        GET n
+        SET n %(BIG)s
+        INCR n
+        INCRBY n 1
+        DECRBY n -1
+        GET n
+        DECR n
+        INCRBY n 2
+        INCR n
+        INCRBY n %(BIG)s
+        DECRBY n %(BIG)s
+        GET n
+        SET n %(SMALL)s
+        DECR n
+        INCRBY n -1
+        DECRBY n 1
+        DECRBY n %(BIG)s
+        INCRBY n %(SMALL)s
+        GET n
+        INCR n
+        INCRBY n %(BIG)s
+        GET n
+        DECRBY n %(SMALL)s
+        DECRBY none %(SMALL)s
+        EXISTS none
+        INCRBY none %(SMALL)s
+        DECR none
+        INCRBY none %(BIG)s
+        GET none
+        INCRBY none2 %(BIG)s
+        INCR none2
+        SET t 5 EX 100
+        INCR t
+        TTL t
+        DECRBY t 100
+        TTL t
+        EXPIRE t 0
+        INCR t
+        TTL t
+        SET t 5 PXAT 1
+        INCR t
+        TTL t
+        APPEND t 0
+        INCR t
+        APPEND t x
+        INCR t
+        GET t
+    """ % {"BIG": BIG, "SMALL": SMALL},
+    "what is a number": "\n".join(f"SET n '{text}'\nINCR n\nGET n\nDECR n\nGET n" for text in (
+        "", " ", "0", "-1", "1", "-0", "00", "01", "-01", "1 ", " 1", "+1", "-", "+", "--1", "-+1", "1-",
+        "1.0", "1.", ".1", "1e3", "0x10", "abc", "1a", "a1", "1\\x00", "\\x001", "\\x00", "\\xb1", "9",
+        "99", "999999999", "-1000", "-9", "-10", "-99", BIG, SMALL, BIG[:-1] + "8", SMALL[:-1] + "9",
+        BIG[:-1] + "6", SMALL[:-1] + "7", "9" * 18, "9" * 19, "-" + "9" * 18, "-" + "9" * 19, "1" * 19,
+        "1" * 20, "-" + "1" * 19, "-" + "1" * 20, "9" * 20, "18446744073709551615",
+        "18446744073709551616", "18446744073709551617", "9" * 21, "1" + "0" * 40, "0" * 30, "x" * 2000,
+        "1" * 2000)),
+    "append": """
+        APPEND a ''
+        EXISTS a
+        GET a
+        APPEND a ''
+        APPEND a 'bin\\x00\\r\\n'
+        APPEND a ''
+        GET a
+        APPEND b hello
+        APPEND b ' world'
+        GET b
+        STRLEN b
+        SET c 1234567 EX 100
+        APPEND c 8
+        APPEND c 9
+        TTL c
+        GET c
+        EXPIRE c 0
+        APPEND c new
+        TTL c
+        GET c
+        SET d old PXAT 1
+        APPEND d new
+        TTL d
+        GET d
+        APPEND e 1
+        APPEND e 2
+        INCR e
     """,
     "set options": """
         SET k v NX
@@ -402,6 +548,15 @@ SEQUENCES = {
         MGET
         MSET
         STRLEN
+        INCR
+        INCR a b
+        DECR
+        INCRBY a
+        INCRBY a 1 2
+        DECRBY a
+        APPEND a
+        APPEND a b c
+        TOUCH
         TYPE
         TTL
         PTTL a b
@@ -581,6 +736,66 @@ def test_glob_patterns(pair):
         assert found[0] == found[1], pattern
 
 
+def pipeline(pair, requests):
+    """All at once to both; the replies to each have to be the same."""
+    for c in pair:
+        c.send(b"".join(encode(*args) for args in requests))
+    for number, args in enumerate(requests):
+        replies = [c.reply() for c in pair]
+        assert replies[0] == replies[1], (number, [a[:40] if isinstance(a, bytes) else a for a in args])
+
+
+def any_value(rng):
+    """From nothing to more than a page of output, most of them small."""
+    length = rng.choice((0, 1, 5, 8, 20, 100, 1000, rng.randrange(1380, 1500), rng.randrange(1900, 2100),
+                         5000, rng.choice((20_000, 300_000, 900_000))))
+    return rng.choice((b"x", b"7", b"\0", b"\r\n"))[:1] * length
+
+
+def any_request(rng):
+    """On few keys, so that each depends on those before it.  Some are wrong, or of several keys, or no matter of the store."""
+    key = b"key %d" % rng.randrange(6)
+    number = rng.choice((1, -1, 7, 2**63 - 1, -(2**63), "x"))
+    return rng.choice((
+        ("GET", key), ("GET", key), ("GET", key), ("STRLEN", key), ("EXISTS", key, "none", key),
+        ("SET", key, any_value(rng)), ("SET", key, any_value(rng)), ("SET", key, rng.randrange(100)),
+        ("SET", key, any_value(rng), rng.choice(("NX", "XX", "GET", "KEEPTTL"))), ("SETNX", key, any_value(rng)),
+        ("SET", key, "v", rng.choice(("bad", "EX"))), ("GETSET", key, any_value(rng)), ("GETDEL", key),
+        ("INCR", key), ("INCR", key), ("DECR", key), ("INCRBY", key, number), ("DECRBY", key, number),
+        ("APPEND", key, any_value(rng)[:5000]), ("APPEND", key, rng.randrange(10)), ("DEL", key),
+        ("DEL", *[b"key %d" % i for i in range(rng.randrange(1, 4))]), ("UNLINK", key, "none"), ("TOUCH", key, key),
+        ("MSET", *[x for i in range(6) for x in (b"key %d" % i, any_value(rng)[:5000])]), ("MSET", key),
+        ("MGET", *[b"key %d" % i for i in range(6)], "none"), ("MGET", key, key),
+        ("MGET", *[b"key %d" % (i % 7) for i in range(rng.choice((30, 70)))]) if rng.randrange(4) == 0 else ("TYPE", key),
+        ("EXPIRE", key, rng.choice((100, 0, -1, "x"))), ("PEXPIRE", key, 10**9, rng.choice(("NX", "XX", "GT", "LT"))),
+        ("PERSIST", key), ("SETEX", key, rng.choice((1000, 0)), "v"), ("DBSIZE",), ("PING",), ("ECHO", any_value(rng)),
+        ("nonsense", key), ("GET",), ("GET", key, key), ("CLIENT", "GETNAME"), ("FLUSHALL",) if rng.randrange(5) == 0 else ("GET", key)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_same_pipeline(pair, seed):
+    """Everything in any order and in one piece, so that what is run together differs each time."""
+    rng = random.Random(seed)
+    for c in pair:
+        c.call("HELLO", 2 + seed % 2)
+    for _ in range(4):
+        pipeline(pair, [any_request(rng) for _ in range(rng.choice((2, 15, 100, 250)))])
+
+
+@pytest.mark.parametrize("what", ["syntax", "inline", "quit"])
+def test_pipeline_that_ends_early(pair, what):
+    """What stands before the end is done, and answered before it."""
+    sent = encode("SET", "a", 1) + encode("INCR", "a") + encode("GET", "a")
+    sent += {"syntax": b"*x\r\n", "inline": b'GET "a\r\n', "quit": b"QUIT\r\n"}[what] + encode("SET", "a", "not done")
+    results = []
+    for c in pair:
+        c.send(sent)
+        c.sock.shutdown(socket.SHUT_WR)
+        results.append(c.rest())
+    assert results[0] == results[1]
+    assert results[0].startswith(b"+OK\r\n:2\r\n$1\r\n2\r\n")
+
+
 INLINE = [
     b"PING\r\n", b"PING\n", b"  PING  \r\n", b"\r\nPING\r\n", b"\n\n\nPING\r\n", b"ECHO 'a b'\r\n",
     b'ECHO "a\\x41\\n\\r\\t\\b\\a\\q\\"b"\r\n', b"ECHO 'a\\'b\\n'\r\n", b'ECHO "a"b\r\nPING\r\n',
@@ -697,7 +912,9 @@ def test_key_length(own):
     for key in (b"", b"x" * 251):
         for args in (("GET", key), ("SET", key, 1), ("DEL", "a", key), ("MGET", "a", key),
                      ("MSET", "a", 1, key, 1), ("TTL", key), ("EXPIRE", key, 1), ("EXISTS", key),
-                     ("GETDEL", key), ("SETEX", key, 1, 1), ("TYPE", key), ("STRLEN", key)):
+                     ("GETDEL", key), ("SETEX", key, 1, 1), ("TYPE", key), ("STRLEN", key),
+                     ("INCR", key), ("DECRBY", key, 1), ("APPEND", key, 1), ("TOUCH", "a", key),
+                     ("PERSIST", key)):
             assert own.call(*args) == error, args
     assert own.call("EXISTS", "a") == b":0\r\n", "MSET with a bad key must set none"
     assert own.call("SET", "x" * 250, 1) == b"+OK\r\n"
@@ -712,23 +929,116 @@ def test_value_length(own):
     assert own.call("MSET", "new", 1, "k", largest + b"x") == error
     assert own.call("EXISTS", "new") == b":0\r\n"
     assert own.call("STRLEN", "k") == b":1048576\r\n"
+    assert own.call("APPEND", "k", b"") == b":1048576\r\n"
+    for more in b"x", largest:
+        assert own.call("APPEND", "k", more) == error
+    assert own.call("APPEND", "other", largest + b"x") == error
+    assert own.call("GET", "k") == b"$1048576\r\n" + largest + b"\r\n"
+    assert own.call("INCR", "k") == b"-ERR value is not an integer or out of range\r\n"
+
+
+def test_append_of_every_size(own):
+    """Around the words, the size classes, a frame, and what goes into a slot without the engine."""
+    rng = random.Random(3)
+    sizes = [*range(20), *range(100, 140, 3), *range(1090, 1180, 7), *range(1370, 1500, 5),
+             *range(1900, 2100, 19), 5000, 100_000]
+    for had in sizes:
+        old, requests, expected = os.urandom(had), b"", b""
+        for more in rng.sample(sizes, 12):
+            new = os.urandom(more)
+            requests += encode("SET", "k", old, "EX", 100) + encode("APPEND", "k", new)
+            requests += encode("GET", "k") + encode("PERSIST", "k")
+            expected += b"+OK\r\n:%d\r\n$%d\r\n%s\r\n:1\r\n" % (had + more, had + more, old + new)
+        own.send(requests)
+        assert own.file.read(len(expected)) == expected, had
+
+
+def test_growing_by_appending(own):
+    """From nothing to 1 MiB, through all size classes, while the neighbours stay what they are."""
+    own.call("MSET", *[x for i in range(50) for x in (f"neighbour {i}", b"n" * (i * 50))])
+    value = b""
+    while len(value) < 1 << 20:
+        piece = os.urandom(min(1 + len(value) // 7, (1 << 20) - len(value)))
+        value += piece
+        assert own.call("APPEND", "k", piece) == b":%d\r\n" % len(value)
+        assert own.call("GET", "k") == b"$%d\r\n%s\r\n" % (len(value), value)
+    for i in range(50):
+        assert own.call("GET", f"neighbour {i}") == b"$%d\r\n%s\r\n" % (i * 50, b"n" * (i * 50))
+
+
+def test_counting_by_several(xkv, own):
+    """Increments of many clients, single and in pipelines: none is lost."""
+    clients = [xkv.connect() for _ in range(8)]
+    for _ in range(20):
+        for number, c in enumerate(clients):
+            c.send(encode("INCR", "n") * (1 + 10 * number))
+    for number, c in enumerate(clients):
+        seen = [int(c.reply()[1:]) for _ in range(20 * (1 + 10 * number))]
+        assert seen == sorted(set(seen))
+        c.close()
+    assert own.call("GET", "n") == b"$4\r\n%d\r\n" % sum(20 * (1 + 10 * i) for i in range(8))
 
 
 def test_one_database(own):
     assert own.call("SELECT", 1) == b"-ERR DB index is out of range\r\n"
 
 
+FULL = b"-OOM command not allowed when the store is full: raise max-keys or delete keys\r\n"
+
+
 def test_full_store(tmp_path):
-    daemon = Daemon(RESPD, str(tmp_path), "--save", "", "--max-keys", "4")
-    with daemon.connect() as c:
+    with in_memory(tmp_path, "--max-keys", "4") as daemon, daemon.connect() as c:
         for i in range(4):
             assert c.call("SET", i, i) == b"+OK\r\n"
-        assert c.call("SET", 5, 5) == (b"-OOM command not allowed when the store is full: "
-                                       b"raise max-keys or delete keys\r\n")
+        assert c.call("SET", 5, 5) == FULL
         assert c.call("SET", 3, "again") == b"+OK\r\n"
         c.call("DEL", 0)
         assert c.call("SET", 5, 5) == b"+OK\r\n"
-    assert daemon.stop() == 0
+
+
+def test_full_store_in_a_pipeline(tmp_path):
+    """What finds no room says so in its place, and what follows goes on."""
+    with in_memory(tmp_path, "--max-keys", "4") as daemon, daemon.connect() as c:
+        script = [(("MSET", 1, 1, 2, 2, 3, 3), b"+OK\r\n"), (("INCR", 4), b":1\r\n"), (("INCR", 5), FULL),
+                  (("APPEND", 5, "x"), FULL), (("GET", 5), b"$-1\r\n"), (("MSET", 1, "a", 5, 5, 2, "b"), FULL),
+                  (("MGET", 1, 5, 4), b"*3\r\n$1\r\na\r\n$-1\r\n$1\r\n1\r\n"), (("INCR", 4), b":2\r\n"),
+                  (("DEL", 4, 5), b":1\r\n"), (("SETNX", 5, 5), b":1\r\n"), (("SETNX", 4, 5), FULL),
+                  (("INCR", 5), b":6\r\n"), (("EXISTS", 4, 5), b":1\r\n")]
+        c.send(b"".join(encode(*args) for args, _ in script))
+        for args, reply in script:
+            assert c.reply() == reply, args
+
+
+def test_full_memory_in_a_pipeline(privileged, tmp_path):
+    """Whether there is room shows in the middle of a batch; each GET has to agree with the SET before it."""
+    # The empty store takes some MiB: as many values are sent as surely pass the limit.
+    with in_kernel(tmp_path, "--max-keys", "10000", "--maxmemory", "32mb") as daemon, daemon.connect() as c:
+        values = {i: os.urandom(random.Random(i).choice((1000, 1000, 70_000, 300_000))) for i in range(600)}
+        c.send(b"".join(encode("SET", i, value) + encode("STRLEN", i) + encode("APPEND", i, "") + encode("DECR", "n")
+                        for i, value in values.items()))
+        refused = 0
+        for i, value in values.items():
+            replies = [c.reply() for _ in range(4)]
+            refused += replies[0] == FULL
+            assert replies[0] in (FULL, b"+OK\r\n"), i
+            assert replies[1] == b":%d\r\n" % (0 if replies[0] == FULL else len(value)), i
+            assert replies[2] in (replies[1], FULL), i
+            assert replies[3] == b":-%d\r\n" % (i + 1)
+        assert 0 < refused < 600
+
+
+def test_pages_that_come_in_a_pipeline(privileged, tmp_path):
+    """Each first entry of a size class stops the batch until there is a page: what follows must have waited."""
+    with in_kernel(tmp_path) as daemon, daemon.connect() as c:
+        requests, expected = b"", b""
+        for length in range(0, 2000, 16):
+            value = b"v" * length
+            requests += encode("SET", "k", value) + encode("GET", "k") + encode("APPEND", "k", "x" * 8)
+            requests += encode("GETDEL", "k") + encode("EXISTS", "k")
+            expected += b"+OK\r\n$%d\r\n%s\r\n:%d\r\n$%d\r\n%s\r\n:0\r\n" % (
+                length, value, length + 8, length + 8, value + b"x" * 8)
+        c.send(requests)
+        assert c.file.read(len(expected)) == expected
 
 
 def test_scan_finds_every_key_once(xkv, own):
@@ -764,7 +1074,6 @@ def test_expensive_pattern(own):
 # --- the server -----------------------------------------------------------------------------------
 
 def test_pipeline_in_random_pieces(own):
-    import random
     rng = random.Random(1)
     sent, expected = b"", b""
     for i in range(3000):
@@ -1207,7 +1516,7 @@ def test_redis_cli(xkv, own):
 @pytest.mark.skipif(not shutil.which("redis-benchmark"), reason="redis-benchmark is not installed")
 def test_redis_benchmark(xkv, own):
     done = run("redis-benchmark", "-p", str(xkv.port), "-P", "16", "-n", "20000", "-c", "20", "-q",
-               "--csv", "-t", "ping_inline,ping_mbulk,set,get,mset")
+               "--csv", "-t", "ping_inline,ping_mbulk,set,get,incr,mset")
     assert done.returncode == 0
     assert "rror" not in done.stdout + done.stderr and "WARN" not in done.stderr, done
     assert len([x for x in done.stdout.splitlines() if x.startswith('"')]) >= 5

@@ -17,8 +17,13 @@
 #include <linux/magic.h>
 
 #include "../bpf/siphash.h"
+#include "../client/check.h"
+#include "../loader/store_impl.h"
 
 #define BPFFS "/sys/fs/bpf"
+#define FRAMES (XKV_BATCH_LANES * XKV_BATCH_FRAMES)
+#define FRAME (FRAMES - 1) /* ours: the last of a lane that nobody takes */
+#define WALKS 4 /* while we walk, the store's own thread may link a page: that is over in a moment */
 
 static char complaint[512];
 
@@ -97,22 +102,39 @@ static const char *load_xdp(struct bed *b)
 	return b->prog < 0 ? say("there is no program xkv_xdp") : NULL;
 }
 
+static void *map_shared(int fd, size_t size)
+{
+	void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static void forget_page(struct bed *b, uint32_t number)
+{
+	if (b->page[number])
+		munmap(b->page[number], XKV_PAGE_BYTES);
+	b->page[number] = NULL;
+}
+
 static const char *open_store(struct bed *b)
 {
 	char err[512];
 	bool fresh;
 
-	b->st = store_open(&b->bpf, &fresh, err, sizeof(err));
+	b->st = store_open(&b->bpf, 0, STORE_NOEVICTION, &fresh, err, sizeof(err));
 	if (!b->st)
 		return say("%s", err);
 	b->lane = store_lane_get(b->st);
 	b->c = store_config(b->st);
 	b->cpus = libbpf_num_possible_cpus();
 	b->each_cpu = calloc(b->cpus, sizeof(*b->each_cpu));
-	b->classes = mmap(NULL, XKV_CLASSES * sizeof(*b->classes), PROT_READ, MAP_SHARED,
-			  b->bpf.map[BPF_CLASSES], 0);
-	if (!b->lane || !b->each_cpu || b->classes == MAP_FAILED)
+	b->classes = map_shared(b->bpf.map[BPF_CLASSES], XKV_CLASSES * sizeof(*b->classes));
+	b->index = map_shared(b->bpf.map[BPF_INDEX], b->bpf.buckets * sizeof(*b->index));
+	b->once = map_shared(b->bpf.map[BPF_ONCE], XKV_ONCE_SETS * sizeof(*b->once));
+	b->batch = map_shared(b->bpf.map[BPF_BATCH], FRAMES * sizeof(*b->batch));
+	if (!b->lane || !b->each_cpu || !b->classes || !b->index || !b->once || !b->batch)
 		return say("cannot map the store: %s", strerror(errno));
+	bed_keeper(b, false);
 	bed_configure(b);
 	store_start(b->st);
 	return fresh ? NULL : say("the store in %s is not new", b->pin_dir);
@@ -146,15 +168,28 @@ const char *bed_open(struct bed *b, unsigned int max_keys)
 	return why;
 }
 
+void bed_keeper(struct bed *b, bool runs)
+{
+	keeper_stop(b->st);
+	b->st->stopping = false;
+	if (runs && keeper_start(b->st))
+		fprintf(stderr, "the store's thread does not start\n");
+}
+
 void bed_close(struct bed *b)
 {
 	char err[400];
 
 	for (unsigned int i = 0; i < XKV_PAGES_MAX; i++)
-		if (b->page[i])
-			munmap(b->page[i], XKV_PAGE_BYTES);
-	if (b->classes && b->classes != MAP_FAILED)
+		forget_page(b, i);
+	if (b->classes)
 		munmap(b->classes, XKV_CLASSES * sizeof(*b->classes));
+	if (b->index)
+		munmap(b->index, b->bpf.buckets * sizeof(*b->index));
+	if (b->once)
+		munmap(b->once, XKV_ONCE_SETS * sizeof(*b->once));
+	if (b->batch)
+		munmap(b->batch, FRAMES * sizeof(*b->batch));
 	store_lane_put(b->lane);
 	store_close(b->st);
 	if (b->object)
@@ -182,16 +217,45 @@ bool bed_run(struct bed *b, const uint8_t *frame, size_t len, struct outcome *ou
 	return true;
 }
 
+static int run_syscall(int fd, void *args, size_t size)
+{
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .ctx_in = args, .ctx_size_in = (uint32_t)size);
+
+	return bpf_prog_test_run_opts(fd, &opts) ? -errno : (int)opts.retval;
+}
+
+struct xkv_frame *bed_frame(struct bed *b)
+{
+	return &b->batch[FRAME];
+}
+
+int bed_run_frame(struct bed *b)
+{
+	return run_syscall(b->bpf.run, &(struct xkv_batch_args){ .first = FRAME, .count = 1 },
+			   sizeof(struct xkv_batch_args));
+}
+
+int bed_slots(struct bed *b, struct xkv_slots_args *args)
+{
+	args->frame = FRAME;
+	return run_syscall(b->bpf.slots, args, sizeof(*args));
+}
+
+int bed_grow(struct bed *b, unsigned int class)
+{
+	return pages_grow(b->st, class);
+}
+
 void bed_counters(const struct bed *b, uint64_t sum[XKV_COUNTER_COUNT])
 {
-	uint32_t zero = 0;
-
 	memset(sum, 0, XKV_COUNTER_COUNT * sizeof(*sum));
-	if (bpf_map_lookup_elem(b->bpf.map[BPF_COUNTERS], &zero, b->each_cpu))
-		return;
-	for (unsigned int cpu = 0; cpu < b->cpus; cpu++)
-		for (int i = 0; i < XKV_COUNTER_COUNT; i++)
-			sum[i] += ((uint64_t *)&b->each_cpu[cpu])[i];
+	for (uint32_t door = 0; door < XKV_DOORS; door++) {
+		if (bpf_map_lookup_elem(b->bpf.map[BPF_COUNTERS], &door, b->each_cpu))
+			return;
+		for (unsigned int cpu = 0; cpu < b->cpus; cpu++)
+			for (int i = 0; i < XKV_COUNTER_COUNT; i++)
+				sum[i] += ((uint64_t *)&b->each_cpu[cpu])[i];
+	}
 }
 
 /* ---- slots --------------------------------------------------------------- */
@@ -199,30 +263,45 @@ void bed_counters(const struct bed *b, uint64_t sum[XKV_COUNTER_COUNT])
 static uint8_t *page_at(struct bed *b, uint32_t number)
 {
 	uint32_t id;
-	void *at;
 	int fd;
 
-	if (number >= XKV_PAGES_MAX)
+	if (number >= XKV_PAGES_MAX || bpf_map_lookup_elem(b->bpf.map[BPF_PAGES], &number, &id))
 		return NULL;
-	if (b->page[number])
+	if (b->page[number] && b->page_id[number] == id)
 		return b->page[number];
-	if (bpf_map_lookup_elem(b->bpf.map[BPF_PAGES], &number, &id))
-		return NULL;
+	forget_page(b, number);
 	fd = bpf_map_get_fd_by_id(id);
 	if (fd < 0)
 		return NULL;
-	at = mmap(NULL, XKV_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	b->page[number] = map_shared(fd, XKV_PAGE_BYTES);
+	b->page_id[number] = id;
 	close(fd);
-	if (at != MAP_FAILED)
-		b->page[number] = at;
 	return b->page[number];
 }
 
-static struct xkv_slot *slot_at(struct bed *b, uint64_t ref)
+struct xkv_slot *bed_slot_at(struct bed *b, uint64_t ref)
 {
 	uint8_t *page = page_at(b, (uint32_t)XKV_REF_PAGE(ref));
 
 	return page && XKV_REF_OFFSET(ref) ? (struct xkv_slot *)(page + XKV_REF_OFFSET(ref)) : NULL;
+}
+
+struct xkv_page *bed_page_of(struct bed *b, const struct xkv_slot *slot)
+{
+	for (unsigned int i = 0; i < XKV_PAGES_MAX; i++)
+		if (b->page[i] && (const uint8_t *)slot > b->page[i] &&
+		    (const uint8_t *)slot < b->page[i] + XKV_PAGE_BYTES)
+			return (struct xkv_page *)b->page[i];
+	return NULL;
+}
+
+uint64_t bed_ref(struct bed *b, const struct xkv_slot *slot)
+{
+	for (unsigned int i = 0; i < XKV_PAGES_MAX; i++)
+		if (b->page[i] && (const uint8_t *)slot > b->page[i] &&
+		    (const uint8_t *)slot < b->page[i] + XKV_PAGE_BYTES)
+			return XKV_REF(i, (uint64_t)((const uint8_t *)slot - b->page[i]));
+	return 0;
 }
 
 uint64_t bed_fingerprint(const struct bed *b, const void *key, size_t key_len)
@@ -237,215 +316,72 @@ uint64_t bed_fingerprint(const struct bed *b, const void *key, size_t key_len)
 	return siphash_end(&s, (__u32)key_len) & b->c->fingerprint_mask;
 }
 
+struct xkv_bucket *bed_bucket(struct bed *b, const void *key, size_t key_len)
+{
+	return &b->index[bed_fingerprint(b, key, key_len) & b->c->bucket_mask];
+}
+
+/* The bucket behind this one, NULL if it is the last. */
+static struct xkv_bucket *next_bucket(struct bed *b, const struct xkv_bucket *bucket)
+{
+	struct xkv_chain *chain = (struct xkv_chain *)bed_slot_at(b, bucket->head & XKV_REF_MASK);
+
+	return chain ? &chain->bucket : NULL;
+}
+
 struct xkv_slot *bed_slot(struct bed *b, const void *key, size_t key_len)
 {
-	uint64_t place = bed_fingerprint(b, key, key_len);
-	struct xkv_index element;
+	struct xkv_bucket *bucket = bed_bucket(b, key, key_len);
 	struct xkv_slot *slot;
 
-	for (int i = 0; i < XKV_PROBES; i++, place += XKV_PROBE_STEP) {
-		if (bpf_map_lookup_elem(b->bpf.map[BPF_INDEX], &place, &element))
-			return NULL;
-		slot = slot_at(b, element.ref);
-		if (slot && slot->key_len == key_len && !memcmp(slot + 1, key, key_len))
-			return slot;
-	}
+	for (; bucket; bucket = next_bucket(b, bucket))
+		for (int way = 0; way < XKV_WAYS; way++) {
+			slot = bed_slot_at(b, bucket->entry[way] & XKV_REF_MASK);
+			if (slot && slot->key_len == key_len && !memcmp(slot + 1, key, key_len))
+				return slot;
+		}
 	return NULL;
 }
 
-unsigned int bed_index_count(const struct bed *b)
+unsigned int bed_index_count(struct bed *b)
 {
-	uint64_t key, next;
 	unsigned int n = 0;
-	int fd = b->bpf.map[BPF_INDEX];
 
-	for (int ret = bpf_map_get_next_key(fd, NULL, &next); !ret;
-	     ret = bpf_map_get_next_key(fd, &key, &next)) {
-		key = next;
-		n++;
-	}
+	for (unsigned int i = 0; i < b->bpf.buckets; i++)
+		for (struct xkv_bucket *at = &b->index[i]; at; at = next_bucket(b, at))
+			for (int way = 0; way < XKV_WAYS; way++)
+				n += at->entry[way] != 0;
 	return n;
 }
 
-/* ---- accounting ---------------------------------------------------------- */
-
-/* Which slots were met: a bit for each 8 bytes of each page. */
-struct account {
-	struct bed *b;
-	unsigned int pages;
-	uint64_t slots, met, live;
-	uint8_t *seen;
-};
-
-/* Marks a slot; false if it is none, or was met before. */
-static bool meet(struct account *a, uint64_t ref)
+unsigned int bed_chain_count(struct bed *b)
 {
-	uint64_t page = XKV_REF_PAGE(ref), offset = XKV_REF_OFFSET(ref), bit;
-	const struct xkv_page *head;
+	unsigned int n = 0;
 
-	if (page >= a->pages || ref >> XKV_REF_BITS || offset < sizeof(*head))
-		return false;
-	head = (const struct xkv_page *)a->b->page[page];
-	if ((offset - sizeof(*head)) % head->slot_bytes ||
-	    (offset - sizeof(*head)) / head->slot_bytes >= head->slots)
-		return false;
-	bit = page << XKV_OFFSET_BITS | offset >> 3;
-	if (a->seen[bit >> 3] & 1 << (bit & 7))
-		return false;
-	a->seen[bit >> 3] |= (uint8_t)(1 << (bit & 7));
-	a->met++;
-	return true;
-}
-
-static const char *account_pages(struct account *a)
-{
-	const struct xkv_page *head;
-
-	for (a->pages = 0; page_at(a->b, a->pages); a->pages++) {
-		head = (const struct xkv_page *)a->b->page[a->pages];
-		if (head->magic != XKV_PAGE_MAGIC || head->class >= XKV_CLASSES ||
-		    head->slot_bytes != a->b->classes[head->class].slot_bytes)
-			return say("page %u has a broken header", a->pages);
-		a->slots += head->slots;
-	}
-	a->seen = calloc(a->pages + 1, (1U << XKV_OFFSET_BITS) / 8);
-	return a->seen ? NULL : say("not enough memory");
-}
-
-static const char *account_list(struct account *a, unsigned int class)
-{
-	const struct xkv_class *c = &a->b->classes[class];
-	uint64_t ref = c->head & XKV_REF_MASK, n = 0;
-	const struct xkv_slot *slot;
-
-	for (; ref; ref = slot->next, n++) {
-		if (!meet(a, ref))
-			return say("free list of class %u: slot %#lx is none, or is met twice",
-				   class, (unsigned long)ref);
-		slot = slot_at(a->b, ref);
-		if (!(slot->seq & 1) || slot->class != class || slot->flags)
-			return say(
-				"free list of class %u: slot %#lx has seq %lu, class %u, flags %u",
-				class, (unsigned long)ref, (unsigned long)slot->seq, slot->class,
-				slot->flags);
-	}
-	if (n != c->free)
-		return say("class %u says it has %lu free slots, and has %lu", class,
-			   (unsigned long)c->free, (unsigned long)n);
-	return NULL;
-}
-
-static bool zeros(const uint8_t *at, size_t from)
-{
-	for (; from & 7; from++)
-		if (at[from])
-			return false;
-	return true;
-}
-
-/* Is what `slot` holds whole, in the right class, and described rightly in index? */
-static const char *account_entry(struct account *a, const struct xkv_slot *slot,
-				 const struct xkv_index *element)
-{
-	size_t need = XKV_SLOT_NEED(slot->key_len, slot->value_len);
-	const uint8_t *key = (const uint8_t *)(slot + 1);
-	size_t head = slot->key_len < sizeof(element->key_head) ? slot->key_len
-								: sizeof(element->key_head);
-
-	if (slot->seq & 1)
-		return "is locked or free";
-	if (!slot->key_len || slot->key_len > XKV_KEY_MAX ||
-	    need > a->b->classes[slot->class].slot_bytes)
-		return "has lengths that do not fit its class";
-	if (!zeros(key, slot->key_len) || !zeros(key + XKV_PADDED(slot->key_len), slot->value_len))
-		return "is not padded with zeros";
-	if (slot->flags & ~XKV_SLOT_COLLIDED)
-		return "has unknown flags";
-	if (element->key_len != slot->key_len || memcmp(element->key_head, key, head))
-		return "is described by another key in index";
-	return NULL;
-}
-
-/* Does the key of a slot belong at this place, with a marked entry at each place before? */
-static const char *account_place(struct account *a, const struct xkv_slot *slot, uint64_t place)
-{
-	uint64_t probe = bed_fingerprint(a->b, slot + 1, slot->key_len);
-	const struct xkv_slot *other;
-	struct xkv_index element;
-
-	for (int i = 0; i < XKV_PROBES; i++, probe += XKV_PROBE_STEP) {
-		if (probe == place)
-			return NULL;
-		if (bpf_map_lookup_elem(a->b->bpf.map[BPF_INDEX], &probe, &element))
-			return "cannot be found: a place before its own is empty";
-		other = slot_at(a->b, element.ref);
-		if (!other || !(other->flags & XKV_SLOT_COLLIDED))
-			return "cannot be found: an entry before it is not marked";
-		if (other->key_len == slot->key_len && !memcmp(other + 1, slot + 1, slot->key_len))
-			return "stands in index twice";
-	}
-	return "stands where its key does not belong";
-}
-
-static const char *account_index(struct account *a)
-{
-	int fd = a->b->bpf.map[BPF_INDEX];
-	const struct xkv_slot *slot;
-	struct xkv_index element;
-	uint64_t place, next;
-	const char *why;
-
-	for (int ret = bpf_map_get_next_key(fd, NULL, &next); !ret;
-	     ret = bpf_map_get_next_key(fd, &place, &next)) {
-		place = next;
-		if (bpf_map_lookup_elem(fd, &place, &element))
-			return say("index[%#lx] went away", (unsigned long)place);
-		if (!meet(a, element.ref))
-			return say("index[%#lx]: slot %#lx is none, is free, or is met twice",
-				   (unsigned long)place, (unsigned long)element.ref);
-		slot = slot_at(a->b, element.ref);
-		why = account_entry(a, slot, &element);
-		if (!why)
-			why = account_place(a, slot, place);
-		if (why)
-			return say("index[%#lx]: the entry (key of %u bytes, seq %lu, flags %u) %s",
-				   (unsigned long)place, slot->key_len, (unsigned long)slot->seq,
-				   slot->flags, why);
-		a->live += slot->expire_ms != XKV_TOMB;
-	}
-	return NULL;
-}
-
-static const char *account_once(struct account *a)
-{
-	const char *why = account_pages(a);
-
-	for (unsigned int class = 0; !why && class < XKV_CLASSES; class ++)
-		why = account_list(a, class);
-	if (!why)
-		why = account_index(a);
-	if (!why && a->met != a->slots)
-		why = say("%ld of %lu slots are lost", (long)(a->slots - a->met),
-			  (unsigned long)a->slots);
-	if (!why && a->live != store_count(a->b->st))
-		why = say("index has %lu keys, store_count() says %lu", (unsigned long)a->live,
-			  (unsigned long)store_count(a->b->st));
-	return why;
+	for (unsigned int i = 0; i < b->bpf.buckets; i++)
+		for (struct xkv_bucket *at = next_bucket(b, &b->index[i]); at; at = next_bucket(b, at))
+			n++;
+	return n;
 }
 
 const char *bed_account(struct bed *b)
 {
-	const char *why = NULL;
+	struct check_sums sums;
+	char *report = NULL;
+	size_t len = 0;
+	FILE *text = open_memstream(&report, &len);
+	int ret;
 
-	/* While we walk, the store's own thread may link a page: that is over in a moment. */
-	for (int i = 0; i < 50; i++) {
-		struct account a = { .b = b };
-
-		why = account_once(&a);
-		free(a.seen);
-		if (!why)
-			break;
-		usleep(1000);
-	}
-	return why;
+	if (!text)
+		return say("not enough memory");
+	ret = check_store(b->pin_dir, WALKS, &sums, text);
+	check_print(&sums, text);
+	fclose(text);
+	if (ret)
+		say("%s", report);
+	else if (sums.keys != store_count(b->st))
+		say("index has %lu keys, store_count() says %lu", (unsigned long)sums.keys,
+		    (unsigned long)store_count(b->st));
+	free(report);
+	return ret || sums.keys != store_count(b->st) ? complaint : NULL;
 }

@@ -26,7 +26,11 @@ struct bed {
 	struct store_lane *lane;
 	struct xkv_config *c;	   /* what BPF reads, mapped */
 	struct xkv_class *classes; /* mapped */
+	struct xkv_bucket *index;  /* mapped */
+	struct xkv_once_set *once; /* mapped */
+	struct xkv_frame *batch;   /* mapped */
 	uint8_t *page[XKV_PAGES_MAX];
+	uint32_t page_id[XKV_PAGES_MAX]; /* what is mapped there: pages come and go */
 	unsigned int cpus;
 	struct xkv_counters *each_cpu;
 	char pin_dir[128];
@@ -41,6 +45,12 @@ const char *bed_cannot_run(void);
  */
 const char *bed_open(struct bed *b, unsigned int max_keys);
 void bed_close(struct bed *b);
+
+/*
+ * Lets the store's own thread run, which adds pages, takes them away and evicts.  After
+ * bed_open() it does not: pages come when a call needs one, and stay.
+ */
+void bed_keeper(struct bed *b, bool runs);
 
 /* The configuration that bed_open() made, `fingerprint_mask` excepted. */
 void bed_configure(struct bed *b);
@@ -58,22 +68,42 @@ bool bed_run(struct bed *b, const uint8_t *frame, size_t len, struct outcome *ou
 /* Sums over the CPUs. */
 void bed_counters(const struct bed *b, uint64_t sum[XKV_COUNTER_COUNT]);
 
+/* A frame that the store's own lanes do not use, and a run of it as xkvd does it. 0 or -errno. */
+struct xkv_frame *bed_frame(struct bed *b);
+int bed_run_frame(struct bed *b);
+
+/* A run of xkv_slots, for that frame. 0 or -errno. */
+int bed_slots(struct bed *b, struct xkv_slots_args *args);
+
+/* Has the store add a page to a class that has no free slot. 0 or -errno. */
+int bed_grow(struct bed *b, unsigned int class);
+
 /* The name of a counter. */
 const char *counter_name(unsigned int counter);
 
-/* The slot in which a key stands (its tomb too), NULL if it is not in index. */
+/* The slot behind a reference, NULL if there is none. */
+struct xkv_slot *bed_slot_at(struct bed *b, uint64_t ref);
+
+/* The other way, and the page that the slot is in. */
+uint64_t bed_ref(struct bed *b, const struct xkv_slot *slot);
+struct xkv_page *bed_page_of(struct bed *b, const struct xkv_slot *slot);
+
+/* The slot in which a key stands, NULL if it is not in index. */
 struct xkv_slot *bed_slot(struct bed *b, const void *key, size_t key_len);
 
 /* What the engine makes of a key under this configuration. */
 uint64_t bed_fingerprint(const struct bed *b, const void *key, size_t key_len);
 
-/* Elements of index. */
-unsigned int bed_index_count(const struct bed *b);
+/* The bucket that a key belongs to. */
+struct xkv_bucket *bed_bucket(struct bed *b, const void *key, size_t key_len);
+
+/* Entries of index, expired ones included; and the buckets behind the first ones that they stand in. */
+unsigned int bed_index_count(struct bed *b);
+unsigned int bed_chain_count(struct bed *b);
 
 /*
- * Accounts for every slot: it is live and stands in index exactly once, where
- * its key belongs; or it is free and stands in one free list.  Nobody may change
- * the store meanwhile but the thread that adds pages.  NULL, or what is wrong.
+ * Accounts for everything: see client/check.h.  Nobody may change the store
+ * meanwhile but the thread that adds pages.  NULL, or what is wrong.
  */
 const char *bed_account(struct bed *b);
 

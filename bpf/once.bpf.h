@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Exactly once: a request with XKV_F_ONCE is done once however often it arrives.
+ *
+ * A client draws a session and counts its requests; id % XKV_ONCE_SLOTS is the slot that a request
+ * takes, as in NFS 4.1 (RFC 8881, 2.10.6).  The server keeps the last request of each slot
+ * with its reply.  The same id again is answered from there, an older one is a copy that
+ * the network had kept, and is dropped.
+ */
+#ifndef XKV_ONCE_BPF_H
+#define XKV_ONCE_BPF_H
+
+#include "store.bpf.h"
+
+/* Where the parts of a request with XKV_F_ONCE are. */
+static __always_inline __u32 session_off(struct xkv_frame *f)
+{
+	struct xkv_hdr *hdr = (struct xkv_hdr *)f->in;
+
+	return sizeof(*hdr) + (hdr->flags & XKV_F_TOKEN ? XKV_TOKEN_BYTES : 0);
+}
+
+static __always_inline __u32 once_set_of(struct xkv_config *cfg, __u64 session, __u64 slot)
+{
+	struct siphash s;
+
+	siphash_init(&s, cfg->secret);
+	siphash_word(&s, session);
+	siphash_word(&s, slot);
+	return siphash_end(&s, sizeof(session) + 1) & (XKV_ONCE_SETS - 1);
+}
+
+static __always_inline bool once_lock(struct xkv_once *o)
+{
+	__u64 lock = READ(o->lock);
+
+	return !(lock & 1) && __sync_val_compare_and_swap(&o->lock, lock, lock + 1) == lock;
+}
+
+static __always_inline void once_unlock(struct xkv_once *o)
+{
+	smp_mb_writes();
+	WRITE(o->lock, o->lock + 1);
+}
+
+/* The record that this request has locked. */
+static __always_inline struct xkv_once *once_of(struct xkv_frame *f)
+{
+	__u32 place = f->once - 1, set = place / XKV_ONCE_WAYS;
+	struct xkv_once_set *s = bpf_map_lookup_elem(&xkv_once, &set);
+
+	return f->once && s ? &s->way[place & (XKV_ONCE_WAYS - 1)] : NULL;
+}
+
+enum once { ONCE_NEW, ONCE_REPEATED, ONCE_UNKEPT, ONCE_DROP, ONCE_FULL };
+
+/* The record of the slot is locked: what is this request to it? */
+static __always_inline int once_compare(struct xkv_frame *f, struct xkv_once *o, __u64 id)
+{
+	if ((__s64)(id - o->id) > 0) {
+		o->id = id;
+		return ONCE_NEW;
+	}
+	if (o->id != id)
+		return ONCE_DROP;
+	o->used_ms = f->now_ms;
+	if (!o->len || o->len > XKV_ONCE_REPLY)
+		return ONCE_UNKEPT;
+	for (int i = 0; i < XKV_ONCE_REPLY / 8; i++)
+		f->out_word[i] = o->reply[i];
+	f->out_len = o->len;
+	return ONCE_REPEATED;
+}
+
+/* Is the record free for another session?  Versions of the clock apart, it has not been used for a while. */
+static __always_inline bool once_is_free(struct xkv_frame *f, const struct xkv_once *o)
+{
+	return !READ(o->session) || READ(o->used_ms) + XKV_ONCE_MS < f->now_ms;
+}
+
+/*
+ * Looks for the record of the request's session and slot, or takes one for it.  Two
+ * rounds: no other record is taken as long as its own may be behind.
+ */
+static __always_inline struct xkv_once *once_find(struct xkv_frame *f, struct xkv_once_set *set,
+						  __u64 session, __u64 id, __u32 *way, bool *taken)
+{
+	struct xkv_once *o;
+
+	for (__u32 i = 0; i < XKV_ONCE_WAYS; i++) {
+		o = &set->way[i];
+		*way = i;
+		if (READ(o->session) == session && !((READ(o->id) ^ id) & (XKV_ONCE_SLOTS - 1)))
+			return o;
+	}
+	for (__u32 i = 0; i < XKV_ONCE_WAYS; i++) {
+		o = &set->way[i];
+		*way = i;
+		if (!once_is_free(f, o) || !once_lock(o))
+			continue;
+		if (once_is_free(f, o)) {
+			*taken = true;
+			return o;
+		}
+		once_unlock(o);
+	}
+	return NULL;
+}
+
+/*
+ * Makes the locked record this session's.  False if there is one by now: two copies that are
+ * looked at at once both find none.  Each shows its own before it looks for others, so
+ * that at least one of them steps back.
+ */
+static __always_inline bool once_claim(struct xkv_once_set *set, struct xkv_once *mine, __u32 way,
+				       __u64 session, __u64 id)
+{
+	bool alone = true;
+
+	mine->id = id - XKV_ONCE_SLOTS;
+	__sync_lock_test_and_set(&mine->session, session); /* a full barrier, too */
+	for (__u32 i = 0; i < XKV_ONCE_WAYS; i++)
+		if (i != way && READ(set->way[i].session) == session &&
+		    !((READ(set->way[i].id) ^ id) & (XKV_ONCE_SLOTS - 1)))
+			alone = false;
+	if (!alone)
+		WRITE(mine->session, 0);
+	return alone;
+}
+
+/*
+ * No record was free: is it certain that no other copy of the request has just taken one?  Who
+ * is told that there is no room believes that nothing was done, and does it another way.
+ */
+static __always_inline bool once_is_full(struct xkv_once_set *set, __u64 session, __u64 id)
+{
+	bool full = true;
+
+	for (__u32 i = 0; i < XKV_ONCE_WAYS; i++)
+		if ((READ(set->way[i].lock) & 1) ||
+		    (READ(set->way[i].session) == session &&
+		     !((READ(set->way[i].id) ^ id) & (XKV_ONCE_SLOTS - 1))))
+			full = false;
+	return full;
+}
+
+/* ONCE_NEW: the request is to be done, and f->once locks its record until once_end(). */
+__noinline int once_begin(struct xkv_frame *f)
+{
+	struct xkv_config *cfg = config();
+	struct xkv_once_set *set;
+	__u64 session, id;
+	struct xkv_once *o;
+	bool taken = false;
+	__u32 number, way = 0;
+	int what;
+
+	if (!f || !cfg)
+		return ONCE_DROP;
+	session = IN(f, session_off(f));
+	id = bpf_be64_to_cpu(((struct xkv_hdr *)f->in)->id);
+	number = once_set_of(cfg, session, id & (XKV_ONCE_SLOTS - 1));
+	set = bpf_map_lookup_elem(&xkv_once, &number);
+	if (!set)
+		return ONCE_DROP;
+	o = once_find(f, set, session, id, &way, &taken);
+	if (!o)
+		return once_is_full(set, session, id) ? ONCE_FULL : ONCE_DROP;
+	if (!taken && !once_lock(o))
+		return ONCE_DROP; /* its first copy is being worked on */
+	what = ONCE_DROP;
+	if (taken ? once_claim(set, o, way, session, id) :
+		    o->session == session && !((o->id ^ id) & (XKV_ONCE_SLOTS - 1)))
+		what = once_compare(f, o, id);
+	if (what == ONCE_NEW)
+		f->once = number * XKV_ONCE_WAYS + way + 1;
+	else
+		once_unlock(o);
+	return what;
+}
+
+/* The request is done and its reply stands in `out`; or else it was not done, and its next copy is new. */
+__noinline int once_end(struct xkv_frame *f, int done)
+{
+	struct xkv_once *o;
+
+	if (!f)
+		return 0;
+	o = once_of(f);
+	f->once = 0;
+	if (!o)
+		return 0;
+	o->used_ms = f->now_ms;
+	if (!done)
+		o->id -= XKV_ONCE_SLOTS;
+	o->len = done && f->out_len <= XKV_ONCE_REPLY ? f->out_len : 0;
+	for (int i = 0; i < XKV_ONCE_REPLY / 8; i++)
+		o->reply[i] = f->out_word[i];
+	once_unlock(o);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Packets: which are for us, may their senders be answered, is the payload whole; and
+ * the headers of a reply.  Knows nothing of requests.
+ *
+ * Stages that look at the payload are global functions, which the verifier checks one by one; what
+ * they have to know of the packet stands in the frame.
+ */
+#ifndef XKV_PACKET_BPF_H
+#define XKV_PACKET_BPF_H
+
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+
+#include "store.bpf.h"
+
+/* A stage returns CONTINUE or the counter of the reason why the packet leaves there. */
+#define CONTINUE (-1)
+#define VLAN_DEPTH 2
+#define IP_FRAGMENT 0x3fff /* more fragments, or an offset */
+#define HOPS 64
+
+struct vlan_hdr {
+	__be16 tci;
+	__be16 proto;
+};
+
+/* What the stages find out about a packet. */
+struct packet {
+	void *data, *end;
+	struct ethhdr *eth;
+	struct iphdr *ip4; /* one of the two */
+	struct ipv6hdr *ip6;
+	struct udphdr *udp;
+	__u64 source[2], dest[2]; /* IPv4: in source[0] and dest[0] */
+	__u32 ip_off; /* of the IP header: 14, 18 or 22 */
+	__u32 payload_len;
+	__be16 proto;
+};
+
+/* ---- parsing ------------------------------------------------------------- */
+
+static __always_inline int parse_link(struct packet *p, void **cursor)
+{
+	struct ethhdr *eth = p->data;
+	struct vlan_hdr *vlan;
+
+	if ((void *)(eth + 1) > p->end)
+		return XKV_C_pass_short;
+	if (eth->h_dest[0] & 1)
+		return XKV_C_pass_group; /* broadcast, multicast: never a source address */
+	p->eth = eth;
+	p->proto = eth->h_proto;
+	*cursor = eth + 1;
+	for (int i = 0; i < VLAN_DEPTH; i++) {
+		if (p->proto != bpf_htons(ETH_P_8021Q) && p->proto != bpf_htons(ETH_P_8021AD))
+			break;
+		vlan = *cursor;
+		if ((void *)(vlan + 1) > p->end)
+			return XKV_C_pass_short;
+		p->proto = vlan->proto;
+		*cursor = vlan + 1;
+	}
+	if (p->proto == bpf_htons(ETH_P_8021Q) || p->proto == bpf_htons(ETH_P_8021AD))
+		return XKV_C_pass_vlan_depth;
+	return CONTINUE;
+}
+
+static __always_inline __u16 fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+static __always_inline __u64 ip4_sum(struct iphdr *ip)
+{
+	__u32 *word = (__u32 *)ip;
+
+	return (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
+}
+
+static __always_inline int parse_ip4(struct packet *p, void **cursor, __u32 *ip_payload)
+{
+	struct iphdr *ip = *cursor;
+	__u32 total;
+
+	if ((void *)(ip + 1) > p->end)
+		return XKV_C_pass_short;
+	total = bpf_ntohs(ip->tot_len);
+	if (ip->version != 4 || ip->ihl < 5 || total < sizeof(*ip))
+		return XKV_C_pass_ip_header;
+	if (ip->ihl != 5)
+		return XKV_C_pass_ip_options;
+	if (ip->protocol != IPPROTO_UDP)
+		return XKV_C_pass_not_udp;
+	if (ip->frag_off & bpf_htons(IP_FRAGMENT))
+		return XKV_C_pass_ip_fragment;
+	if (fold(ip4_sum(ip)) != 0xffff)
+		return XKV_C_pass_ip_header;
+	p->ip4 = ip;
+	p->source[0] = ip->saddr;
+	p->dest[0] = ip->daddr;
+	*cursor = ip + 1;
+	*ip_payload = total - sizeof(*ip);
+	return CONTINUE;
+}
+
+static __always_inline int parse_ip6(struct packet *p, void **cursor, __u32 *ip_payload)
+{
+	struct ipv6hdr *ip = *cursor;
+
+	if ((void *)(ip + 1) > p->end)
+		return XKV_C_pass_short;
+	if (ip->version != 6)
+		return XKV_C_pass_ip_header;
+	switch (ip->nexthdr) {
+	case IPPROTO_UDP:
+		break;
+	case IPPROTO_HOPOPTS:
+	case IPPROTO_ROUTING:
+	case IPPROTO_FRAGMENT:
+	case IPPROTO_DSTOPTS:
+	case IPPROTO_AH:
+		return XKV_C_pass_ip6_extension;
+	default:
+		return XKV_C_pass_not_udp;
+	}
+	p->ip6 = ip;
+	__builtin_memcpy(p->source, &ip->saddr, sizeof(p->source));
+	__builtin_memcpy(p->dest, &ip->daddr, sizeof(p->dest));
+	*cursor = ip + 1;
+	*ip_payload = bpf_ntohs(ip->payload_len);
+	return CONTINUE;
+}
+
+static __always_inline int parse_udp(struct packet *p, void *cursor, __u32 ip_payload,
+				     struct xkv_config *cfg)
+{
+	struct udphdr *udp = cursor;
+	__u32 len;
+
+	if ((void *)(udp + 1) > p->end)
+		return XKV_C_pass_short;
+	if (udp->dest != cfg->port)
+		return XKV_C_pass_port;
+	len = bpf_ntohs(udp->len);
+	if (len < sizeof(*udp) || len > ip_payload)
+		return XKV_C_pass_length;
+	p->udp = udp;
+	p->payload_len = len - sizeof(*udp);
+	return CONTINUE;
+}
+
+static __always_inline int parse(struct packet *p, struct xkv_config *cfg)
+{
+	void *cursor;
+	__u32 ip_payload = 0;
+	int why = parse_link(p, &cursor);
+
+	if (why != CONTINUE)
+		return why;
+	p->ip_off = cursor - p->data;
+	if (p->proto == bpf_htons(ETH_P_IP))
+		why = parse_ip4(p, &cursor, &ip_payload);
+	else if (p->proto == bpf_htons(ETH_P_IPV6))
+		why = parse_ip6(p, &cursor, &ip_payload);
+	else
+		return XKV_C_pass_ethertype;
+	return why != CONTINUE ? why : parse_udp(p, cursor, ip_payload, cfg);
+}
+
+/* ---- who may be answered ------------------------------------------------- */
+
+static __always_inline bool local4(struct xkv_config *cfg, __u64 addr)
+{
+	for (__u32 i = 0; i < XKV_LOCAL_MAX && i < READ(cfg->local4_count); i++)
+		if (cfg->local4[i] == (__be32)addr)
+			return true;
+	return false;
+}
+
+static __always_inline bool local6(struct xkv_config *cfg, const __u64 *addr)
+{
+	for (__u32 i = 0; i < XKV_LOCAL_MAX && i < READ(cfg->local6_count); i++)
+		if (cfg->local6[i][0] == addr[0] && cfg->local6[i][1] == addr[1])
+			return true;
+	return false;
+}
+
+static __always_inline bool allowed4(struct xkv_config *cfg, __u64 addr)
+{
+	for (__u32 i = 0; i < XKV_ALLOW_MAX && i < READ(cfg->allow4_count); i++)
+		if (((__be32)addr & cfg->allow4[i].mask) == cfg->allow4[i].net)
+			return true;
+	return false;
+}
+
+static __always_inline bool allowed6(struct xkv_config *cfg, const __u64 *addr)
+{
+	for (__u32 i = 0; i < XKV_ALLOW_MAX && i < READ(cfg->allow6_count); i++)
+		if ((addr[0] & cfg->allow6[i].mask[0]) == cfg->allow6[i].net[0] &&
+		    (addr[1] & cfg->allow6[i].mask[1]) == cfg->allow6[i].net[1])
+			return true;
+	return false;
+}
+
+/* An address that nobody can have: a reply would go to many, to nobody or to ourselves. */
+static __always_inline bool impossible4(__be32 addr)
+{
+	__u8 first = bpf_ntohl(addr) >> 24;
+
+	return first == 0 || first == 127 || first >= 224;
+}
+
+static __always_inline bool impossible6(const __u64 *addr)
+{
+	return (addr[0] & bpf_cpu_to_be64(0xffULL << 56)) == bpf_cpu_to_be64(0xffULL << 56) ||
+	       (!addr[0] && (addr[1] == 0 || addr[1] == bpf_cpu_to_be64(1)));
+}
+
+/*
+ * Packets to other hosts (a bridge, a router, a promiscuous NIC) go on to the
+ * stack; only then is the sender looked at.
+ */
+static __always_inline int admit(struct packet *p, struct xkv_config *cfg)
+{
+	bool v4 = p->proto == bpf_htons(ETH_P_IP), allowed;
+
+	if (v4 ? !local4(cfg, p->dest[0]) : !local6(cfg, p->dest))
+		return XKV_C_pass_not_local;
+	if (!p->udp->source || (v4 ? impossible4(p->source[0]) : impossible6(p->source)) ||
+	    (v4 ? local4(cfg, p->source[0]) : local6(cfg, p->source)))
+		return XKV_C_drop_source;
+	allowed = v4 ? allowed4(cfg, p->source[0]) : allowed6(cfg, p->source);
+	if (allowed)
+		return CONTINUE;
+	return cfg->foreign_drop ? XKV_C_drop_foreign : XKV_C_pass_foreign;
+}
+
+/* ---- payload and checksum ------------------------------------------------ */
+
+#define HALVES(word) (((word) & 0xffffffff) + ((word) >> 32))
+
+/* Of addresses and protocol: what of a UDP checksum stays when source and destination change places. */
+static __always_inline __u64 address_sum(const struct packet *p)
+{
+	return (__u64)bpf_htons(IPPROTO_UDP) + HALVES(p->source[0]) + HALVES(p->source[1]) +
+	       HALVES(p->dest[0]) + HALVES(p->dest[1]);
+}
+
+/* Of the pseudo header and the UDP header less its checksum. */
+static __always_inline __u64 udp_sum(struct xkv_frame *f, __be16 source, __be16 dest, __be16 len)
+{
+	return f->address_sum + source + dest + len + len;
+}
+
+/*
+ * A length that is known to be 1..2048, in a form that the verifier sees: a
+ * comparison would do, but compilers move it to where older verifiers lose sight of it.
+ */
+#define FRAME_LEN(len) ((((len) - 1) & (XKV_FRAME_WORDS * 8 - 1)) + 1)
+#define HEADERS_LEN(len) ((((len) - 1) & 127) + 1) /* Ethernet to UDP: 42 to 70 */
+
+/*
+ * Copies the payload into the frame, zero-padded to a word, and returns the sum of its
+ * 16-bit words.  By words and not by a helper: the CPU can read back at once what it
+ * wrote in words.
+ */
+static __always_inline __u64 copy_in(struct packet *p, struct xkv_frame *f, __u32 len)
+{
+	__u8 *byte = (__u8 *)(p->udp + 1);
+	__u64 word, sum = 0;
+	__u32 i;
+
+	for (i = 0; i < XKV_FRAME_BYTES / 8; i++) {
+		if (i * 8 + 8 > len || (void *)(byte + 8) > p->end)
+			break;
+		word = *(__u64 *)byte;
+		f->in_word[i] = word;
+		sum += HALVES(word);
+		byte += 8;
+	}
+	word = 0;
+	for (int rest = 0; rest < 7; rest++) {
+		if (rest >= (int)(len & 7) || (void *)(byte + 1) > p->end)
+			break;
+		word |= (__u64)*byte++ << (8 * rest);
+	}
+	word = LE64(word);
+	IN(f, len) = word;
+	return sum + HALVES(word);
+}
+
+/* The headers of the packet, for each stage anew: they do not move, but what is behind them may. */
+static __always_inline int locate(struct xdp_md *ctx, struct xkv_frame *f, struct packet *p)
+{
+	__u32 ip_off = f->ip_off;
+	void *ip;
+
+	p->data = (void *)(long)ctx->data;
+	p->end = (void *)(long)ctx->data_end;
+	p->eth = p->data;
+	p->ip4 = NULL;
+	p->ip6 = NULL;
+	if (p->data + sizeof(*p->eth) > p->end)
+		return XKV_C_drop_internal;
+	OPAQUE(ip_off);
+	ip = p->data + (ip_off & 31);
+	if (f->ip4) {
+		p->ip4 = ip;
+		p->udp = (void *)(p->ip4 + 1);
+	} else {
+		p->ip6 = ip;
+		p->udp = (void *)(p->ip6 + 1);
+	}
+	if ((void *)(p->udp + 1) > p->end)
+		return XKV_C_drop_internal;
+	return CONTINUE;
+}
+
+/*
+ * A request of one operation, and nothing unusual about its header?  Then asks for the bucket of its key at
+ * once: it is on its way from memory while the checksum is added up.
+ */
+#define TOUCH_WORDS 4 /* of the key; longer ones wait */
+
+static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
+{
+	__u64 *word = (__u64 *)(p->udp + 1), *key = word + 5, *next;
+	struct xkv_config *cfg = config();
+	struct siphash s;
+	__u32 key_len;
+
+	f->hashed = 0;
+	if ((void *)key > p->end || !cfg)
+		return;
+	key_len = ((struct xkv_op *)(word + 2))->key_len;
+	if (((struct xkv_hdr *)word)->flags || key_len > TOUCH_WORDS * 8)
+		return;
+	siphash_init(&s, cfg->secret);
+	for (__u32 i = 0; i < TOUCH_WORDS; i++) {
+		if (i * 8 >= key_len)
+			break;
+		next = key + 1;
+		OPAQUE(next); /* compilers else compare with end + 1, which does not exist for the verifier */
+		if ((void *)next > p->end)
+			return;
+		siphash_word(&s, *key);
+		key = next;
+	}
+	f->hashed = 40;
+	f->fingerprint = siphash_end(&s, key_len) & cfg->fingerprint_mask;
+	touch(home_of(f->fingerprint));
+}
+
+/* Copies the payload into the frame and checks it. */
+__noinline int load(struct xdp_md *ctx, struct xkv_frame *f)
+{
+	struct packet p;
+	__u64 sum;
+
+	if (!f || locate(ctx, f, &p) != CONTINUE)
+		return XKV_C_pass_length;
+	touch_bucket(&p, f);
+	sum = copy_in(&p, f, f->req_len);
+	if (!p.udp->check)
+		return f->ip4 ? CONTINUE : XKV_C_pass_checksum;
+	sum += udp_sum(f, p.udp->source, p.udp->dest, p.udp->len) + p.udp->check;
+	return fold(sum) == 0xffff ? CONTINUE : XKV_C_pass_checksum;
+}
+
+/* ---- the reply ----------------------------------------------------------- */
+
+static __always_inline void swap_link(struct ethhdr *eth)
+{
+	__u8 mac[ETH_ALEN];
+
+	__builtin_memcpy(mac, eth->h_dest, ETH_ALEN);
+	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
+}
+
+/* Written in words that are then not read again: a load that spans several stores would wait for them. */
+static __always_inline void swap_ip4(struct iphdr *ip, __u32 ip_payload)
+{
+	__be32 *word = (__be32 *)ip, source = ip->saddr, dest = ip->daddr;
+	__be32 version_length = bpf_htonl(0x45000000 | (sizeof(*ip) + ip_payload));
+	__be32 dont_fragment = bpf_htonl(0x4000); /* then the id may be 0 (RFC 6864) */
+	__be32 hops_protocol = bpf_htonl(HOPS << 24 | IPPROTO_UDP << 16);
+
+	word[0] = version_length;
+	word[1] = dont_fragment;
+	word[2] = hops_protocol;
+	ip->check = ~fold((__u64)version_length + dont_fragment + hops_protocol + source + dest);
+	ip->saddr = dest;
+	ip->daddr = source;
+}
+
+static __always_inline void swap_ip6(struct ipv6hdr *ip, __u32 ip_payload)
+{
+	struct in6_addr addr = ip->saddr;
+
+	ip->saddr = ip->daddr;
+	ip->daddr = addr;
+	ip->payload_len = bpf_htons(ip_payload);
+	ip->hop_limit = HOPS;
+	ip->flow_lbl[0] = ip->flow_lbl[1] = ip->flow_lbl[2] = 0;
+	ip->priority = 0;
+}
+
+/* Turns addresses and ports around and sets lengths and checksums; `sum` is the payload's. */
+static __always_inline void swap_headers(struct packet *p, struct xkv_frame *f, __u32 len,
+					 __u64 sum)
+{
+	__be16 source = p->udp->source, dest = p->udp->dest;
+	__u32 udp_len = sizeof(struct udphdr) + len;
+	__u16 check;
+
+	swap_link(p->eth);
+	if (p->ip4)
+		swap_ip4(p->ip4, udp_len);
+	else if (p->ip6)
+		swap_ip6(p->ip6, udp_len);
+	check = ~fold(udp_sum(f, source, dest, bpf_htons(udp_len)) + sum);
+	p->udp->source = dest;
+	p->udp->dest = source;
+	p->udp->len = bpf_htons(udp_len);
+	p->udp->check = check ? check : 0xffff;
+}
+
+/* Worked out at once: compilers else keep the halves of the sum in a way that the verifier does not follow. */
+static __always_inline int packet_length(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	long length = end - data;
+
+	OPAQUE(length);
+	return length;
+}
+
+/* Gives the packet the length that a payload of `len` bytes needs. */
+static __always_inline int resize(struct xdp_md *ctx, __u32 offset, __u32 len)
+{
+	int have = packet_length(ctx);
+	int want = offset + len;
+
+	return want == have ? 0 : bpf_xdp_adjust_tail(ctx, want - have);
+}
+
+#endif

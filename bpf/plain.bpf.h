@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The short way of most requests: one GET that hits, or one SET that overwrites in place, with nothing
+ * unusual about them.  The reply goes straight into the packet, without the frame's `out` between.
+ * Whatever is not so goes the long way (request.bpf.h), for which the request still stands in the frame.
+ */
+#ifndef XKV_PLAIN_BPF_H
+#define XKV_PLAIN_BPF_H
+
+#include "request.bpf.h"
+#include "packet.bpf.h"
+
+#define PLAIN_OPCODE 16
+#define PLAIN_KEY 40 /* where the key is: behind header and operation */
+#define PLAIN_RESULT (sizeof(struct xkv_hdr) + sizeof(struct xkv_result))
+
+/*
+ * Is this a request of one such operation?  Header and operation are compared as words, each of which has one
+ * right content.  Fills in the operation at hand.
+ */
+static __always_inline bool is_plain(struct xkv_frame *f, struct xkv_config *cfg, __u64 opcode)
+{
+	__u64 word = bpf_be64_to_cpu(f->in_word[2]);
+	__u32 key_len = (word >> 40) & 0xff, value_len = word;
+	__u32 length = PLAIN_KEY + XKV_PADDED(key_len) + XKV_PADDED(value_len);
+	__u64 header = (__u64)XKV_MAGIC << 48 | (__u64)XKV_VERSION << 40 | 1ULL << 24 | length;
+
+	if (f->in_word[0] != bpf_cpu_to_be64(header) ||
+	    word != (opcode << 56 | (__u64)key_len << 40 | value_len) ||
+	    (f->in_word[3] | f->in_word[4]) ||
+	    value_len > (opcode == XKV_OP_SET ? XKV_PAYLOAD_MAX4 : 0) || length > f->req_len ||
+	    f->hashed != PLAIN_KEY || !key_len || key_len > XKV_KEY_MAX ||
+	    cfg->auth != XKV_AUTH_OPEN)
+		return false;
+	f->key_off = PLAIN_KEY;
+	f->key_len = key_len;
+	f->value_off = PLAIN_KEY + XKV_PADDED(key_len);
+	f->value_len = value_len;
+	return padding_is_clean(f, f->key_off, key_len) &&
+	       padding_is_clean(f, f->value_off, value_len);
+}
+
+/* The slot of the key at hand if it is easily found: in its first bucket. */
+static __always_inline struct xkv_slot *find_plain(struct xkv_frame *f)
+{
+	struct xkv_bucket *home = home_of(f->fingerprint);
+
+	if (!home || bucket_match(f, home) != MATCH_SAME)
+		return NULL;
+	return slot_at(f->ref);
+}
+
+#define WORD_OUT(to, sum, word)                                                                    \
+	do {                                                                                       \
+		__u64 w = (word);                                                                  \
+		*(to) = w;                                                                         \
+		(sum) += HALVES(w);                                                                \
+	} while (0)
+
+/* Writes a reply with one result, which is OK and has value_len bytes to come, and returns the sum of its words. */
+static __always_inline __u64 write_result(struct packet *p, struct xkv_frame *f, __u64 opcode,
+					  __u32 flags, __u32 value_len, __u64 ttl, __u64 version)
+{
+	__u64 *to = (__u64 *)(p->udp + 1), sum = 0;
+	__u32 length = PLAIN_RESULT + XKV_PADDED(value_len);
+
+	if ((void *)(to + 5) > p->end)
+		return 0;
+	WORD_OUT(to, sum, bpf_cpu_to_be64((__u64)XKV_MAGIC << 48 | (__u64)XKV_VERSION << 40 |
+					  (__u64)XKV_F_REPLY << 32 | 1ULL << 24 | length));
+	WORD_OUT(to + 1, sum, f->in_word[1]);
+	WORD_OUT(to + 2, sum, bpf_cpu_to_be64(opcode << 56 | (__u64)flags << 40 | value_len));
+	WORD_OUT(to + 3, sum, bpf_cpu_to_be64(ttl));
+	WORD_OUT(to + 4, sum, bpf_cpu_to_be64(version));
+	return sum;
+}
+
+/* Writes the value behind the result, four words a turn, and returns the sum of its words. */
+static __always_inline __u64 write_value(struct packet *p, const __u64 *value, __u32 value_len)
+{
+	__u64 *to = (__u64 *)(p->udp + 1) + PLAIN_RESULT / 8, sum = 0;
+	__u32 words = (value_len + 7) / 8, i;
+
+	for (i = 0; i < VALUE_WORDS; i += 4) {
+		if (i + 4 > words || (void *)(to + 4) > p->end)
+			break;
+		WORD_OUT(to, sum, value[i]);
+		WORD_OUT(to + 1, sum, value[i + 1]);
+		WORD_OUT(to + 2, sum, value[i + 2]);
+		WORD_OUT(to + 3, sum, value[i + 3]);
+		to += 4;
+	}
+	for (int rest = 0; rest < 3; rest++, i++) {
+		if (i >= words || (void *)(to + 1) > p->end)
+			break;
+		WORD_OUT(to, sum, value[i]);
+		to++;
+	}
+	return sum;
+}
+
+/* CONTINUE: has to go the long way; the packet may have another size and payload by now (f->torn). */
+__noinline int get_plain(struct xdp_md *ctx, struct xkv_frame *f)
+{
+	struct xkv_config *cfg = config();
+	__u64 expire_ms, ttl = 0, sum;
+	struct xkv_slot *slot;
+	struct packet p;
+	__u32 value_len, length;
+
+	if (!f || !cfg || !is_plain(f, cfg, XKV_OP_GET))
+		return CONTINUE;
+	slot = find_plain(f);
+	if (!slot)
+		return CONTINUE;
+	expire_ms = READ(slot->expire_ms);
+	value_len = READ(slot->value_len);
+	length = PLAIN_RESULT + XKV_PADDED(value_len);
+	if (value_len > VALUE_WORDS * 8 || length > f->reply_allowed)
+		return CONTINUE;
+	if (expire_ms) {
+		if (expire_ms <= now_ms(f))
+			return CONTINUE;
+		ttl = expire_ms - now_ms(f);
+	}
+	if (resize(ctx, f->payload_off, length))
+		return CONTINUE;
+	f->torn = 1;
+	if (locate(ctx, f, &p) != CONTINUE)
+		return XKV_C_drop_internal;
+	sum = write_result(&p, f, XKV_OP_GET, XKV_HAS_VALUE, value_len, ttl, f->seq);
+	sum += write_value(&p, slot_value(slot, f->key_len), value_len);
+	smp_mb_reads();
+	if (READ(slot->seq) != f->seq)
+		return CONTINUE;
+	mark_access(cfg, slot);
+	swap_headers(&p, f, length, sum);
+	count(f, XKV_C_get_hits);
+	return XKV_C_replies;
+}
+
+/* CONTINUE: has to go the long way; nothing was changed. */
+__noinline int set_plain(struct xdp_md *ctx, struct xkv_frame *f)
+{
+	struct xkv_config *cfg = config();
+	struct xkv_slot *slot;
+	struct packet p;
+	__u64 sum;
+
+	if (!f || !cfg || !is_plain(f, cfg, XKV_OP_SET))
+		return CONTINUE;
+	slot = find_plain(f);
+	if (!slot || !lock_found(f))
+		return CONTINUE;
+	f->keep = 0;
+	if (!stays_in_class(f, slot)) {
+		unlock(slot, f->seq);
+		return CONTINUE;
+	}
+	slot->expire_ms = 0;
+	slot->value_len = f->value_len;
+	copy_value(f, slot);
+	mark_access(cfg, slot);
+	f->version = new_version(f);
+	unlock(slot, f->version);
+	count(f, XKV_C_overwrites);
+	/* the reply is never longer than the request, so this cannot fail */
+	if (resize(ctx, f->payload_off, PLAIN_RESULT) || locate(ctx, f, &p) != CONTINUE)
+		return XKV_C_drop_internal;
+	sum = write_result(&p, f, XKV_OP_SET, 0, 0, 0, f->version);
+	swap_headers(&p, f, PLAIN_RESULT, sum);
+	return XKV_C_replies;
+}
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Free slots for xkvd: see enum xkv_slots_cmd.  Each is one run, so that xkvd may be killed at
+ * any time without a slot being lost: what it has taken stands in its frame.
+ */
+#ifndef XKV_SLOTS_BPF_H
+#define XKV_SLOTS_BPF_H
+
+#include "store.bpf.h"
+
+static __always_inline int slots_link(struct xkv_slots_args *args)
+{
+	struct xkv_page *page = page_at(args->first);
+	struct xkv_slot *last = slot_at(args->last);
+	struct xkv_class *c = class_at(args->class);
+
+	if (!last || !c || !page || page->state != XKV_PAGE_NEW)
+		return -EINVAL;
+	if (list_push(c, args->first, last, args->count))
+		return -EBUSY;
+	page->state = XKV_PAGE_LINKED;
+	return 0;
+}
+
+/* Takes a slot for the frame. */
+static __always_inline int slots_alloc(struct xkv_frame *f, __u32 class)
+{
+	__u64 ref;
+
+	if (f->prefilled)
+		return -EBUSY;
+	ref = slot_take(class);
+	if (ref == LIST_EMPTY)
+		return -ENOSPC;
+	if (ref == LIST_BUSY)
+		return -EBUSY;
+	f->prefilled = ref;
+	return 0;
+}
+
+#define FILTERED 512 /* slots a run */
+
+/*
+ * Takes slots from the list that is not filled any more and puts them into the other, those of
+ * draining pages aside.  None is in hand between two runs.
+ */
+static __always_inline int slots_filter(struct xkv_slots_args *args)
+{
+	struct xkv_class *c = class_at(args->class);
+	__u32 which, moved = 0;
+	__u64 ref;
+
+	if (!c)
+		return -EINVAL;
+	if (args->count)
+		c->which++;
+	which = c->which & 1;
+	for (int i = 0; i < FILTERED; i++) {
+		ref = list_pop(c, &c->head[which ^ 1]);
+		if (ref == LIST_EMPTY)
+			break;
+		if (ref == LIST_BUSY)
+			continue;
+		slot_give(ref);
+		moved++;
+	}
+	args->count = moved;
+	return 0;
+}
+
+/* Looks for the bucket `ref` in the locked chain and puts `chain`, which is `to`, in its place. */
+static __always_inline bool chain_replace(struct xkv_bucket *home, __u64 ref, __u64 to,
+					  struct xkv_chain *chain)
+{
+	struct xkv_bucket *b = home;
+	struct xkv_chain *next;
+
+	for (int i = 0; i < XKV_CHAIN_MAX; i++) {
+		next = next_of(b->head);
+		if (!next)
+			return false;
+		if ((b->head & XKV_REF_MASK) == ref) {
+			chain->bucket = next->bucket;
+			smp_mb_writes();
+			WRITE(b->head, (b->head & ~XKV_REF_MASK) | to);
+			return true;
+		}
+		b = &next->bucket;
+	}
+	return false;
+}
+
+/* Moves the bucket args->first to the slot that the frame has. */
+static __always_inline int slots_chain(struct xkv_slots_args *args, struct xkv_frame *f)
+{
+	struct xkv_chain *old = next_of(args->first), *chain = next_of(f->prefilled);
+	struct xkv_bucket *home;
+	__u32 bucket;
+	bool done;
+
+	if (!old || !chain || old->slot.key_len != XKV_KEY_CHAIN)
+		return -ENOENT;
+	bucket = old->slot.home;
+	home = bpf_map_lookup_elem(&xkv_index, &bucket);
+	if (!home)
+		return -ENOENT;
+	if (!bucket_lock(home))
+		return -EBUSY;
+	chain->slot.key_len = XKV_KEY_CHAIN;
+	chain->slot.value_len = 0;
+	chain->slot.home = bucket;
+	done = chain_replace(home, args->first, f->prefilled, chain);
+	if (done) {
+		home->head = (home->head & ~XKV_BUCKET_COUNT) |
+			     ((home->head + XKV_BUCKET_LEFT) & XKV_BUCKET_COUNT);
+		f->prefilled = 0;
+	}
+	bucket_unlock(home);
+	if (done)
+		slot_give(args->first);
+	return done ? 0 : -ENOENT;
+}
+
+#endif

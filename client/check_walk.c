@@ -1,0 +1,733 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * One walk over the store.  Every slot gets a mark when it is met; who meets a
+ * mark, and what has none in the end, is an error.  The store may go on
+ * meanwhile: reads follow the rules of bpf/layout.h, nothing read is trusted to be in bounds.
+ */
+#include "check.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "../bpf/layout.h"
+#include "../bpf/siphash.h"
+
+#define CHAIN_KEYS ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
+#define STILL_TRIES 1000 /* to see something that changes at a moment when it does not */
+
+enum mark { UNSEEN, INDEXED, CHAIN, FREE, HELD };
+
+static const char *const holder[] = { "nobody", "index", "a chain", "a free list", "xkvd" };
+
+enum map { INDEX, PAGES, CLASSES, ONCE, CONFIG, COUNTERS, BATCH, MAPS };
+
+static const char *const map_names[MAPS] = { "xkv_index",    "xkv_pages",  "xkv_classes",
+					     "xkv_once",     "xkv_config", "xkv_counters",
+					     "xkv_batch" };
+
+struct walk {
+	FILE *report;
+	struct findings *findings;
+	struct check_sums *sums;
+	int fd[MAPS];
+	const void *at[MAPS]; /* mapped, where that can be done */
+	size_t size[MAPS];
+	const struct xkv_bucket *index;
+	const struct xkv_class *classes;
+	const struct xkv_config *cfg;
+	uint64_t buckets;
+	uint64_t now_ms; /* Unix time */
+	const struct xkv_page *page[XKV_PAGES_MAX];
+	uint8_t *mark[XKV_PAGES_MAX]; /* enum mark of each slot */
+	bool torn[XKV_CLASSES];	      /* its lists changed too fast: nothing is known of them */
+};
+
+static uint64_t load(const __u64 *word)
+{
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+#define FOUND(...) found(w->findings, __VA_ARGS__)
+
+/* ---- the maps ------------------------------------------------------------ */
+
+/* Opens a pinned map that is as large as this program was built for, and maps it if it can be. */
+static int open_map(struct walk *w, const char *dir, enum map id, size_t value_size)
+{
+	struct bpf_map_info info = {};
+	__u32 len = sizeof(info);
+	char path[4200];
+	void *at;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, map_names[id]);
+	w->fd[id] = bpf_obj_get(path);
+	if (w->fd[id] < 0 || bpf_obj_get_info_by_fd(w->fd[id], &info, &len)) {
+		int err = -errno;
+
+		fprintf(w->report, "cannot open %s: %s\n", path, strerror(-err));
+		return err;
+	}
+	if (info.value_size != value_size) {
+		fprintf(w->report, "%s was made by another version of xkv\n", path);
+		return -EPROTO;
+	}
+	if (id == INDEX)
+		w->buckets = info.max_entries;
+	if (!(info.map_flags & BPF_F_MMAPABLE))
+		return 0;
+	w->size[id] = (size_t)info.max_entries * ((info.value_size + 7) & ~7U);
+	at = mmap(NULL, w->size[id], PROT_READ, MAP_SHARED, w->fd[id], 0);
+	if (at == MAP_FAILED) {
+		int err = -errno;
+
+		fprintf(w->report, "cannot map %s: %s\n", path, strerror(-err));
+		return err;
+	}
+	w->at[id] = at;
+	return 0;
+}
+
+static int open_maps(struct walk *w, const char *dir)
+{
+	static const size_t value_size[MAPS] = {
+		[INDEX] = sizeof(struct xkv_bucket),	[PAGES] = sizeof(uint32_t),
+		[CLASSES] = sizeof(struct xkv_class),	[ONCE] = sizeof(struct xkv_once_set),
+		[CONFIG] = sizeof(struct xkv_config),	[COUNTERS] = sizeof(struct xkv_counters),
+		[BATCH] = sizeof(struct xkv_frame),
+	};
+	int ret = 0;
+
+	for (int id = 0; id < MAPS; id++)
+		w->fd[id] = -1;
+	for (int id = 0; !ret && id < MAPS; id++)
+		ret = open_map(w, dir, id, value_size[id]);
+	w->index = w->at[INDEX];
+	w->classes = w->at[CLASSES];
+	w->cfg = w->at[CONFIG];
+	if (!ret && w->cfg->layout != XKV_LAYOUT_VERSION) {
+		fprintf(w->report, "the store in %s has layout %u, and this is for %u\n", dir,
+			w->cfg->layout, XKV_LAYOUT_VERSION);
+		ret = -EPROTO;
+	}
+	return ret;
+}
+
+static void close_maps(struct walk *w)
+{
+	for (int id = 0; id < MAPS; id++) {
+		if (w->at[id])
+			munmap((void *)w->at[id], w->size[id]);
+		if (w->fd[id] >= 0)
+			close(w->fd[id]);
+	}
+}
+
+/* ---- pages --------------------------------------------------------------- */
+
+static bool page_is_sane(struct walk *w, const struct xkv_page *page)
+{
+	uint64_t end = sizeof(*page) + (uint64_t)page->slots * page->slot_bytes;
+
+	return page->magic == XKV_PAGE_MAGIC && page->class < XKV_CLASSES && page->slots &&
+	       page->slot_bytes >= sizeof(struct xkv_slot) &&
+	       page->slot_bytes == w->classes[page->class].slot_bytes && end <= XKV_PAGE_BYTES &&
+	       page->state <= XKV_PAGE_DRAINING;
+}
+
+/* Maps page `number`, if there is one. */
+static int map_page(struct walk *w, uint32_t number)
+{
+	const struct xkv_page *page;
+	uint32_t id;
+	int fd;
+
+	if (bpf_map_lookup_elem(w->fd[PAGES], &number, &id))
+		return errno == ENOENT ? 0 : -errno;
+	fd = bpf_map_get_fd_by_id(id);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -errno; /* it has just been taken away */
+	page = mmap(NULL, XKV_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	if (page == MAP_FAILED)
+		return -errno;
+	w->sums->pages++;
+	if (!page_is_sane(w, page)) {
+		FOUND("page %u: its header is wrong (class %u, state %u, %u slots of %u bytes)",
+		      number, page->class, page->state, page->slots, page->slot_bytes);
+		munmap((void *)page, XKV_PAGE_BYTES);
+		return 0;
+	}
+	w->page[number] = page;
+	w->sums->slots += page->slots;
+	w->sums->draining += page->state == XKV_PAGE_DRAINING;
+	w->mark[number] = calloc(page->slots, 1);
+	return w->mark[number] ? 0 : -ENOMEM;
+}
+
+static int map_pages(struct walk *w)
+{
+	int ret = 0;
+
+	for (uint32_t number = 0; !ret && number < XKV_PAGES_MAX; number++)
+		ret = map_page(w, number);
+	return ret;
+}
+
+static void unmap_pages(struct walk *w)
+{
+	for (uint32_t number = 0; number < XKV_PAGES_MAX; number++) {
+		if (w->page[number])
+			munmap((void *)w->page[number], XKV_PAGE_BYTES);
+		free(w->mark[number]);
+	}
+}
+
+/* ---- slots --------------------------------------------------------------- */
+
+/* The slot behind a reference and the place of its mark; NULL if none starts there. */
+static const struct xkv_slot *slot_at(struct walk *w, uint64_t ref, uint8_t **mark)
+{
+	uint64_t number = XKV_REF_PAGE(ref), offset = XKV_REF_OFFSET(ref), slot;
+	const struct xkv_page *page = number < XKV_PAGES_MAX ? w->page[number] : NULL;
+
+	if (!page || ref & ~XKV_REF_MASK || offset < sizeof(*page) ||
+	    (offset - sizeof(*page)) % page->slot_bytes)
+		return NULL;
+	slot = (offset - sizeof(*page)) / page->slot_bytes;
+	if (slot >= page->slots)
+		return NULL;
+	*mark = &w->mark[number][slot];
+	return (const struct xkv_slot *)((const char *)page + offset);
+}
+
+static uint32_t class_of_page(struct walk *w, uint64_t ref)
+{
+	return w->page[XKV_REF_PAGE(ref)]->class;
+}
+
+/* ---- index --------------------------------------------------------------- */
+
+/* A bucket with its chain as it was at one moment. */
+struct chain {
+	uint64_t number;
+	uint64_t head;
+	unsigned int entries, buckets;
+	uint64_t entry[CHAIN_KEYS];
+	uint64_t bucket[XKV_CHAIN_MAX + 1]; /* references, one more than there may be */
+	/* keys that were met */
+	unsigned int keys;
+	uint64_t hash[CHAIN_KEYS];
+	const struct xkv_slot *slot[CHAIN_KEYS];
+};
+
+static void chain_take(struct chain *c, const struct xkv_bucket *b)
+{
+	for (int way = 0; way < XKV_WAYS; way++) {
+		c->entry[c->entries] = load(&b->entry[way]);
+		c->entries += c->entry[c->entries] != 0;
+	}
+}
+
+/* Reads what the bucket refers to.  False: buckets left its chain, or it was locked, meanwhile. */
+static bool chain_read(struct walk *w, struct chain *c)
+{
+	const struct xkv_bucket *home = &w->index[c->number];
+	const struct xkv_slot *slot;
+	uint64_t next;
+	uint8_t *mark;
+
+	c->entries = c->buckets = 0;
+	c->head = load(&home->head);
+	chain_take(c, home);
+	for (next = c->head & XKV_REF_MASK; next && c->buckets <= XKV_CHAIN_MAX;) {
+		c->bucket[c->buckets++] = next;
+		slot = slot_at(w, next, &mark);
+		if (!slot || c->buckets > XKV_CHAIN_MAX)
+			break;
+		chain_take(c, &((const struct xkv_chain *)slot)->bucket);
+		next = load(&((const struct xkv_chain *)slot)->bucket.head) & XKV_REF_MASK;
+	}
+	return !(c->head & XKV_BUCKET_LOCK) && !((load(&home->head) ^ c->head) & ~XKV_REF_MASK);
+}
+
+static void chain_read_still(struct walk *w, struct chain *c)
+{
+	for (int i = 0; i < STILL_TRIES && !chain_read(w, c); i++)
+		sched_yield();
+	if (c->head & XKV_BUCKET_LOCK)
+		FOUND("bucket %" PRIu64 " is locked (head %#" PRIx64 ")", c->number, c->head);
+}
+
+static bool bucket_is_empty(const struct xkv_bucket *b)
+{
+	static const uint64_t none[XKV_WAYS];
+
+	return !memcmp(b->entry, none, sizeof(none));
+}
+
+static void check_chain_bucket(struct walk *w, struct chain *c, uint64_t ref)
+{
+	const struct xkv_chain *chain;
+	const struct xkv_slot *slot;
+	const char *why = NULL;
+	uint8_t *mark;
+
+	slot = slot_at(w, ref, &mark);
+	chain = (const struct xkv_chain *)slot;
+	if (!slot)
+		why = "where no slot starts";
+	else if (*mark != UNSEEN)
+		why = holder[*mark];
+	else if (slot->key_len != XKV_KEY_CHAIN)
+		why = "which is no chain bucket";
+	else if (!(load(&slot->seq) & 1))
+		why = "which is live";
+	else if (slot->class != class_of_page(w, ref) ||
+		 w->classes[slot->class].slot_bytes < sizeof(*chain))
+		why = "which has the wrong class";
+	else if (slot->home != c->number)
+		why = "which belongs to another bucket";
+	else if (chain->bucket.head & ~XKV_REF_MASK)
+		why = "whose head is not only a reference";
+	else if (bucket_is_empty(&chain->bucket))
+		why = "which is empty";
+	if (why)
+		FOUND("bucket %" PRIu64 " (head %#" PRIx64 ") overflows into slot %#" PRIx64 ", %s%s",
+		      c->number, c->head, ref, slot && *mark != UNSEEN ? "which is met before in " : "",
+		      why);
+	else
+		*mark = CHAIN;
+	w->sums->chain++;
+}
+
+static uint64_t hash_of(struct walk *w, const struct xkv_slot *slot, uint32_t key_len)
+{
+	const uint64_t *key = (const uint64_t *)(slot + 1);
+	struct siphash s;
+
+	siphash_init(&s, w->cfg->secret);
+	for (unsigned int i = 0; i * 8 < key_len; i++)
+		siphash_word(&s, key[i]);
+	return siphash_end(&s, key_len);
+}
+
+static bool padded_with_zeros(const uint8_t *at, size_t len)
+{
+	for (; len & 7; len++)
+		if (at[len])
+			return false;
+	return true;
+}
+
+/* Was the key met in this chain before? */
+static bool key_is_double(struct chain *c, const struct xkv_slot *slot, uint64_t hash)
+{
+	for (unsigned int i = 0; i < c->keys; i++)
+		if (c->hash[i] == hash && c->slot[i]->key_len == slot->key_len &&
+		    !memcmp(c->slot[i] + 1, slot + 1, slot->key_len))
+			return true;
+	c->hash[c->keys] = hash;
+	c->slot[c->keys++] = slot;
+	return false;
+}
+
+/* Does the slot hold a whole entry, and does it belong here?  NULL if so. */
+static const char *entry_error(struct walk *w, struct chain *c, uint64_t entry,
+			       const struct xkv_slot *slot)
+{
+	uint32_t value_len = slot->value_len, key_len = slot->key_len, class = slot->class;
+	const uint8_t *key = (const uint8_t *)(slot + 1);
+	uint64_t hash, fingerprint;
+
+	if (load(&slot->seq) & 1)
+		return "is locked or free";
+	if (class != class_of_page(w, entry & XKV_REF_MASK))
+		return "has the wrong class";
+	if (!key_len || key_len > XKV_KEY_MAX || value_len > XKV_VALUE_MAX ||
+	    XKV_SLOT_NEED(key_len, value_len) > w->classes[class].slot_bytes)
+		return "has lengths that do not fit its class";
+	if (!padded_with_zeros(key, key_len) ||
+	    !padded_with_zeros(key + XKV_PADDED(key_len), value_len))
+		return "is not padded with zeros";
+	hash = hash_of(w, slot, key_len);
+	fingerprint = hash & w->cfg->fingerprint_mask;
+	if ((fingerprint & w->cfg->bucket_mask) != c->number)
+		return "belongs to another bucket";
+	if (XKV_TAG(fingerprint ^ entry))
+		return "has another tag";
+	if (key_is_double(c, slot, hash))
+		return "has a key that stands in this bucket twice";
+	return NULL;
+}
+
+static void check_entry(struct walk *w, struct chain *c, uint64_t entry)
+{
+	uint64_t ref = entry & XKV_REF_MASK, seq, expire_ms;
+	const struct xkv_slot *slot;
+	const char *why;
+	uint8_t *mark;
+
+	w->sums->keys++;
+	slot = slot_at(w, ref, &mark);
+	if (!slot) {
+		FOUND("bucket %" PRIu64 ": entry %#" PRIx64 " refers to where no slot starts", c->number,
+		      entry);
+		return;
+	}
+	seq = load(&slot->seq);
+	if (*mark != UNSEEN) {
+		FOUND("bucket %" PRIu64 ": entry %#" PRIx64 " (seq %" PRIu64
+		      ") refers to a slot that %s has already",
+		      c->number, entry, seq, holder[*mark]);
+		return;
+	}
+	*mark = INDEXED;
+	expire_ms = slot->expire_ms;
+	w->sums->expired += expire_ms && expire_ms <= w->now_ms;
+	why = entry_error(w, c, entry, slot);
+	if (why)
+		FOUND("bucket %" PRIu64 ": entry %#" PRIx64 " (seq %" PRIu64 ") %s", c->number, entry,
+		      seq, why);
+}
+
+static void walk_index(struct walk *w)
+{
+	struct chain c;
+
+	for (c.number = 0; c.number < w->buckets; c.number++) {
+		c.keys = 0;
+		chain_read_still(w, &c);
+		if (c.buckets > XKV_CHAIN_MAX)
+			FOUND("the chain of bucket %" PRIu64 " (head %#" PRIx64 ") has no end",
+			      c.number, c.head);
+		for (unsigned int i = 0; i < c.buckets && i < XKV_CHAIN_MAX; i++)
+			check_chain_bucket(w, &c, c.bucket[i]);
+		for (unsigned int i = 0; i < c.entries; i++)
+			check_entry(w, &c, c.entry[i]);
+		if (c.buckets > w->sums->longest)
+			w->sums->longest = c.buckets;
+	}
+}
+
+/* ---- free lists ---------------------------------------------------------- */
+
+/* How often a list was changed between two looks at its head. */
+static uint64_t changes(uint64_t from, uint64_t to)
+{
+	return ((to >> XKV_REF_BITS) - (from >> XKV_REF_BITS)) & ((1 << (64 - XKV_REF_BITS)) - 1);
+}
+
+/* Heads and count of a class as they were at one moment. False: they never stood still. */
+static bool class_read(const struct xkv_class *c, uint64_t head[2], uint64_t *count)
+{
+	for (int i = 0; i < STILL_TRIES; i++) {
+		head[0] = load(&c->head[0]);
+		head[1] = load(&c->head[1]);
+		*count = load(&c->free);
+		if (load(&c->head[0]) == head[0] && load(&c->head[1]) == head[1])
+			return true;
+	}
+	return false;
+}
+
+/* A slot that a list says is free: is it? */
+static const char *free_error(struct walk *w, uint64_t ref, const struct xkv_slot *slot,
+			      uint32_t class, uint8_t mark)
+{
+	if (mark != UNSEEN && !(mark == CHAIN && !slot->key_len)) /* was a chain bucket until now */
+		return holder[mark];
+	if (slot->class & XKV_CLASS_ORPHAN)
+		return "the orphans";
+	if (slot->class != class || class_of_page(w, ref) != class)
+		return "another class";
+	if (!(load(&slot->seq) & 1) || slot->key_len)
+		return "whom it is in use by";
+	return NULL;
+}
+
+enum taken { TAKEN, TOO_FAST, BROKEN };
+
+/*
+ * Adds the slots of a list to `ref`, which has *n.  A slot was still in the list when its `next` was
+ * read if the list was changed less often by then than slots stand above it; else TOO_FAST.
+ */
+static enum taken list_read(struct walk *w, const __u64 *list, uint64_t head, uint32_t class,
+			    uint64_t *ref, uint64_t *n)
+{
+	uint64_t first = *n, next;
+	const struct xkv_slot *slot;
+	uint8_t *mark;
+
+	for (uint64_t at = head & XKV_REF_MASK; at; at = next) {
+		slot = slot_at(w, at, &mark);
+		if (!slot || *n == w->sums->slots) {
+			FOUND("class %u: a free list %s %#" PRIx64, class,
+			      slot ? "has no end: it comes back to" : "has no slot at", at);
+			return BROKEN;
+		}
+		next = load(&slot->next) & XKV_REF_MASK;
+		if (changes(head, load(list)) > *n - first)
+			return TOO_FAST;
+		ref[(*n)++] = at;
+	}
+	return TAKEN;
+}
+
+static void check_free(struct walk *w, uint64_t ref, uint32_t class)
+{
+	const struct xkv_slot *slot;
+	const char *why;
+	uint8_t *mark;
+
+	slot = slot_at(w, ref, &mark);
+	why = free_error(w, ref, slot, class, *mark);
+	if (why)
+		FOUND("slot %#" PRIx64 " (seq %" PRIu64 ") is in a free list of class %u, and of %s",
+		      ref, (uint64_t)load(&slot->seq), class, why);
+	if (*mark == UNSEEN || *mark == CHAIN)
+		*mark = FREE;
+	w->sums->free++;
+}
+
+/* Both lists of a class, as they were at one moment. */
+static enum taken class_take(struct walk *w, uint32_t class, uint64_t *ref)
+{
+	const struct xkv_class *c = &w->classes[class];
+	uint64_t head[2], count, n = 0;
+	enum taken taken = TAKEN;
+
+	if (!class_read(c, head, &count))
+		return TOO_FAST;
+	for (int i = 0; taken == TAKEN && i < 2; i++)
+		taken = list_read(w, &c->head[i], head[i], class, ref, &n);
+	if (taken != TAKEN)
+		return taken;
+	for (uint64_t i = 0; i < n; i++)
+		check_free(w, ref[i], class);
+	if (n != count)
+		FOUND("class %u: its lists have %" PRId64 " slots more than it has counted", class,
+		      (int64_t)(n - count));
+	return TAKEN;
+}
+
+static int walk_lists(struct walk *w)
+{
+	uint64_t *ref = calloc(w->sums->slots + 1, sizeof(*ref));
+	enum taken taken;
+
+	if (!ref)
+		return -ENOMEM;
+	for (uint32_t class = 0; class < XKV_CLASSES; class ++) {
+		taken = TOO_FAST;
+		for (int i = 0; taken == TOO_FAST && i < STILL_TRIES; i++)
+			taken = class_take(w, class, ref);
+		w->torn[class] = taken != TAKEN;
+	}
+	free(ref);
+	return 0;
+}
+
+/* ---- what is left -------------------------------------------------------- */
+
+/* What an xkvd has taken and not yet published stands in its frames. */
+static void walk_held(struct walk *w)
+{
+	const struct xkv_frame *frame = w->at[BATCH];
+	uint64_t ref;
+	uint8_t *mark;
+
+	for (int i = 0; i < XKV_BATCH_LANES * XKV_BATCH_FRAMES; i++) {
+		ref = load(&frame[i].prefilled);
+		if (!ref)
+			continue;
+		if (!slot_at(w, ref, &mark))
+			FOUND("frame %d of xkvd holds %#" PRIx64 ", where no slot starts", i, ref);
+		else if (*mark != UNSEEN)
+			FOUND("frame %d of xkvd holds slot %#" PRIx64 ", which %s has already", i, ref,
+			      holder[*mark]);
+		else
+			*mark = HELD;
+		w->sums->held++;
+	}
+}
+
+/* A slot that was not met. True: it is free and its page is being emptied. */
+static bool check_unseen(struct walk *w, uint64_t ref, const struct xkv_page *page,
+			 const struct xkv_slot *slot)
+{
+	uint64_t seq = load(&slot->seq), home;
+
+	if ((seq & 1) && (slot->class & XKV_CLASS_ORPHAN)) {
+		w->sums->orphans++;
+		return false;
+	}
+	if (!(seq & 1)) {
+		FOUND("slot %#" PRIx64 " (seq %" PRIu64 ") is live, but not in index", ref, seq);
+		return false;
+	}
+	if (slot->key_len == XKV_KEY_CHAIN) {
+		home = slot->home;
+		FOUND("slot %#" PRIx64 " is a chain bucket of bucket %" PRIu64
+		      " (head %#" PRIx64 "), but not in its chain",
+		      ref, home, home < w->buckets ? load(&w->index[home].head) : 0);
+		return false;
+	}
+	if (!slot->key_len && page->state == XKV_PAGE_DRAINING)
+		return true;
+	if (page->state != XKV_PAGE_NEW && !w->torn[page->class])
+		FOUND("slot %#" PRIx64 " (seq %" PRIu64 ") is lost: in use by nobody, and in no list",
+		      ref, seq);
+	return false;
+}
+
+static void walk_page(struct walk *w, uint32_t number)
+{
+	const struct xkv_page *page = w->page[number];
+	uint64_t parked = 0;
+
+	if (page->state == XKV_PAGE_NEW)
+		FOUND("page %u (slots of %u bytes) was put in, but its slots are in no list", number,
+		      page->slot_bytes);
+	for (uint32_t i = 0; i < page->slots; i++) {
+		uint32_t offset = sizeof(*page) + i * page->slot_bytes;
+
+		if (w->mark[number][i] == UNSEEN)
+			parked += check_unseen(w, XKV_REF(number, offset), page,
+					       (const struct xkv_slot *)((const char *)page + offset));
+	}
+	w->sums->parked += parked;
+	if (!w->torn[page->class] && parked != load(&page->parked))
+		FOUND("page %u: %" PRIu64 " slots are parked, but it has counted %" PRIu64, number,
+		      parked, (uint64_t)load(&page->parked));
+}
+
+/* ---- repetitions --------------------------------------------------------- */
+
+static bool same_slot(const struct xkv_once *a, const struct xkv_once *b)
+{
+	return a->session && a->session == b->session && !((a->id ^ b->id) % XKV_ONCE_SLOTS);
+}
+
+static void walk_once(struct walk *w)
+{
+	const struct xkv_once_set *set = w->at[ONCE];
+
+	for (unsigned int i = 0; i < XKV_ONCE_SETS * XKV_ONCE_WAYS; i++) {
+		const struct xkv_once *way = set[i / XKV_ONCE_WAYS].way;
+		const struct xkv_once *o = &way[i % XKV_ONCE_WAYS];
+
+		w->sums->sessions += o->session != 0;
+		if (load(&o->lock) & 1)
+			FOUND("repetition %u is locked (%" PRIu64 " times)", i, (uint64_t)o->lock);
+		for (const struct xkv_once *other = way; other < o; other++)
+			if (same_slot(o, other))
+				FOUND("repetition %u stands there twice (id %" PRIu64 ")", i,
+				      (uint64_t)o->id);
+	}
+}
+
+/* ---- counters ------------------------------------------------------------ */
+
+/* What the counters say: keys, chain buckets, and how often either number has changed. */
+struct counted {
+	uint64_t keys, chain, changes;
+};
+
+static int read_counters(struct walk *w, struct counted *sum)
+{
+	int cpus = libbpf_num_possible_cpus(), ret = 0;
+	struct xkv_counters *each = cpus > 0 ? calloc((size_t)cpus, sizeof(*each)) : NULL;
+
+	if (!each)
+		return -ENOMEM;
+	*sum = (struct counted){};
+	for (uint32_t door = 0; !ret && door < XKV_DOORS; door++) {
+		ret = bpf_map_lookup_elem(w->fd[COUNTERS], &door, each) ? -errno : 0;
+		for (int i = 0; !ret && i < cpus; i++) {
+			const struct xkv_counters *c = &each[i];
+			uint64_t out = c->deletes + c->expires + c->evictions;
+
+			sum->keys += c->inserts - out;
+			sum->chain += c->chained - c->unchained;
+			sum->changes += c->inserts + out + c->chained + c->unchained;
+		}
+	}
+	free(each);
+	return ret;
+}
+
+/* DBSIZE is computed from counters. */
+static int check_counters(struct walk *w, const struct counted *before)
+{
+	struct counted after;
+	int ret = read_counters(w, &after);
+
+	w->sums->counted = !ret && before->changes == after.changes;
+	if (!w->sums->counted)
+		return ret;
+	if (after.keys != w->sums->keys)
+		FOUND("the counters say %" PRId64 " keys, index has %" PRIu64, (int64_t)after.keys,
+		      w->sums->keys);
+	if (after.chain != w->sums->chain)
+		FOUND("the counters say %" PRId64 " chain buckets, index has %" PRIu64,
+		      (int64_t)after.chain, w->sums->chain);
+	return 0;
+}
+
+/* ---- all of it ----------------------------------------------------------- */
+
+static int walk_all(struct walk *w)
+{
+	struct counted before;
+	int ret = read_counters(w, &before);
+
+	if (!ret)
+		ret = map_pages(w);
+	if (ret)
+		return ret;
+	walk_index(w);
+	ret = walk_lists(w);
+	if (ret)
+		return ret;
+	walk_held(w);
+	for (uint32_t number = 0; number < XKV_PAGES_MAX; number++)
+		if (w->page[number])
+			walk_page(w, number);
+	walk_once(w);
+	return check_counters(w, &before);
+}
+
+int check_walk(const char *pin_dir, struct check_sums *sums, struct findings *f, FILE *report)
+{
+	struct walk *w = calloc(1, sizeof(*w));
+	struct timespec now;
+	int ret;
+
+	if (!w)
+		return -ENOMEM;
+	*sums = (struct check_sums){};
+	w->report = report;
+	w->findings = f;
+	w->sums = sums;
+	clock_gettime(CLOCK_REALTIME, &now);
+	w->now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	ret = open_maps(w, pin_dir);
+	if (!ret) {
+		ret = walk_all(w);
+		if (ret)
+			fprintf(report, "cannot walk the store in %s: %s\n", pin_dir, strerror(-ret));
+	}
+	unmap_pages(w);
+	close_maps(w);
+	free(w);
+	return ret;
+}
