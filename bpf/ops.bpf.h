@@ -570,11 +570,12 @@ __noinline int write_absent(struct xkv_frame *f)
 /* The entry at hand does not fit the class of its locked slot: moves it to another slot, as f->version. */
 __noinline int write_moved(struct xkv_frame *f, __u64 expire_ms)
 {
+	struct xkv_config *cfg = config();
 	int outcome = XKV_C_pass_busy;
 	struct xkv_slot *old, *slot;
 	__u64 ref;
 
-	if (!f)
+	if (!f || !cfg)
 		return outcome;
 	ref = take_slot(f, &outcome);
 	slot = ref ? slot_at(ref) : NULL;
@@ -582,6 +583,7 @@ __noinline int write_moved(struct xkv_frame *f, __u64 expire_ms)
 	if (!slot || !old)
 		return outcome;
 	fill_slot(f, ref, expire_ms, old->access);
+	mark_access(cfg, slot);
 	if (entry_swap(f, f->ref, ref)) {
 		untake_slot(f, ref);
 		return XKV_C_pass_busy;

@@ -345,7 +345,6 @@ static __always_inline int operations_run(struct xkv_frame *f)
 {
 	int outcome;
 
-	f->stop = 0;
 	for (int i = 0; i < OPERATIONS_MAX; i++) {
 		if (f->done >= f->count || f->in_off + sizeof(struct xkv_op) > f->end ||
 		    f->out_len + sizeof(struct xkv_result) > f->reply_room)
@@ -377,6 +376,7 @@ __noinline int request_run(struct xkv_frame *f, int again)
 		return VERDICT_DROP;
 	f->now_ms = 0;
 	f->once = 0;
+	f->stop = 0;
 	if (!again)
 		verdict = request_begin(f);
 	if (verdict == GO_ON)
