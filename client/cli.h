@@ -88,6 +88,8 @@ void out_text(const struct cli *c, const char *text);
 void out_integer(const struct cli *c, long long n);
 void out_nil(const struct cli *c);
 void out_value(const struct cli *c, const void *value, size_t len);
+/* In front of a value, for people only: programs know which key they asked for. */
+void out_key(const struct cli *c, const void *key, size_t len);
 /* Prints and frees.  NULL means that memory ran out, which ends the program. */
 void out_json(json_t *object);
 /* A string, or {"base64": ...} for bytes that are no UTF-8. */

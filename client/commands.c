@@ -48,6 +48,11 @@ static int need_handle(struct cli *c)
 
 static int fail_too_large(const struct cli *c, const struct xkv_cmd *cmd)
 {
+	if (cmd->command == XKV_CMD_APPEND)
+		return fail(c, EXIT_SERVER,
+			    "the value would have %zu bytes, which do not fit a datagram: append "
+			    "through TCP (redis-cli -h %s -p %u -x append KEY)",
+			    cmd->reply.value_len, c->host, c->port);
 	if (cmd->command == XKV_CMD_SET && cmd->value_len > xkv_value_max(c->h, cmd->key_len))
 		return fail(
 			c, EXIT_SERVER,
@@ -96,7 +101,45 @@ static struct xkv_cmd *on_keys(enum xkv_command command, int argc, const struct 
 	return cmds;
 }
 
-/* ---- ping, get, mget -------------------------------------------------- */
+/* ---- numbers ---------------------------------------------------------- */
+
+/* Digits only: a sign or a blank in a time is a mistake. */
+static bool parse_u64(const struct word *w, uint64_t *n)
+{
+	char *end;
+
+	if (!w->len || strlen(w->data) != w->len || !isdigit((unsigned char)w->data[0]))
+		return false;
+	errno = 0;
+	*n = strtoull(w->data, &end, 10);
+	return !errno && !*end;
+}
+
+/* An amount: digits, a minus before them if it is negative. */
+static bool parse_i64(const struct word *w, int64_t *n)
+{
+	bool minus = w->len && w->data[0] == '-';
+	struct word digits = { w->data + minus, w->len - minus };
+	uint64_t magnitude;
+
+	if (!parse_u64(&digits, &magnitude) || magnitude > (uint64_t)INT64_MAX + minus)
+		return false;
+	*n = (int64_t)(minus ? -magnitude : magnitude);
+	return true;
+}
+
+/* A time of `unit` milliseconds. */
+static bool parse_time(const struct word *w, uint64_t unit, uint64_t *ms)
+{
+	uint64_t n;
+
+	if (!parse_u64(w, &n) || n > XKV_TTL_MAX / unit)
+		return false;
+	*ms = n * unit;
+	return true;
+}
+
+/* ---- ping, get, mget, scan -------------------------------------------- */
 
 static int cmd_ping(struct cli *c, int argc, struct word *argv)
 {
@@ -199,32 +242,60 @@ static int cmd_mget(struct cli *c, int argc, struct word *argv)
 	return err ? err : misses ? EXIT_MISS : EXIT_DONE;
 }
 
-/* ---- numbers ---------------------------------------------------------- */
+/* What the keys of a scan are put into. */
+struct scanned {
+	const struct cli *c;
+	json_t *all; /* NULL: printed at once */
+	size_t found, too_large;
+};
 
-/* Digits only: a sign or a blank in a time is a mistake. */
-static bool parse_u64(const struct word *w, uint64_t *n)
+static int print_scanned(void *arg, const char *key, size_t key_len, const struct xkv_reply *reply)
 {
-	char *end;
+	struct xkv_cmd cmd = { .command = XKV_CMD_GET, .key = key, .key_len = key_len,
+			       .reply = *reply };
+	struct scanned *s = arg;
 
-	if (!w->len || strlen(w->data) != w->len || !isdigit((unsigned char)w->data[0]))
-		return false;
-	errno = 0;
-	*n = strtoull(w->data, &end, 10);
-	return !errno && !*end;
+	if (reply->status == XKV_E_TOO_LARGE) {
+		s->too_large++;
+		fail_too_large(s->c, &cmd);
+		return 0;
+	}
+	if (reply->status && reply->status != XKV_E_MISS)
+		return reply->status;
+	s->found += !reply->status;
+	if (s->all)
+		return json_array_append_new(s->all, json_entry(&cmd)) ? XKV_E_OUT_OF_MEMORY : 0;
+	out_key(s->c, key, key_len);
+	print_entry(s->c, &cmd);
+	return 0;
 }
 
-/* A time of `unit` milliseconds. */
-static bool parse_time(const struct word *w, uint64_t unit, uint64_t *ms)
+static int cmd_scan(struct cli *c, int argc, struct word *argv)
 {
+	struct scanned s = { .c = c };
 	uint64_t n;
+	int err;
 
-	if (!parse_u64(w, &n) || n > XKV_TTL_MAX / unit)
-		return false;
-	*ms = n * unit;
-	return true;
+	(void)argc;
+	if (!parse_u64(&argv[2], &n) || !n)
+		return bad_usage(c, argv);
+	err = need_handle(c);
+	if (err)
+		return err;
+	s.all = c->style == STYLE_JSON ? json_array() : NULL;
+	err = xkv_scan(c->h, argv[1].data, argv[1].len, n, print_scanned, &s);
+	if (!err && c->style == STYLE_JSON)
+		out_json(s.all);
+	else
+		json_decref(s.all);
+	if (err == XKV_E_INVALID)
+		return fail(c, EXIT_USAGE, "the key '%s' does not end in a digit", argv[1].data);
+	if (err)
+		return fail_xkv(c, err);
+	return s.too_large ? EXIT_SERVER : s.found ? EXIT_DONE : EXIT_MISS;
 }
 
-/* ---- set, mset -------------------------------------------------------- */
+/* ---- set, add, replace, mset ------------------------------------------ */
 
 static const struct {
 	const char *name;
@@ -288,7 +359,9 @@ static void print_set(const struct cli *c, const struct xkv_cmd *cmd)
 	}
 }
 
-static int cmd_set(struct cli *c, int argc, struct word *argv)
+/* SET with this condition; `allowed`: the flags that the options behind the value may have. */
+static int set_with(struct cli *c, int argc, struct word *argv, unsigned int condition,
+		    unsigned int allowed)
 {
 	struct xkv_cmd cmd = { .command = XKV_CMD_SET,
 			       .key = argv[1].data,
@@ -302,14 +375,31 @@ static int cmd_set(struct cli *c, int argc, struct word *argv)
 		if (!used)
 			return bad_usage(c, argv);
 	}
-	if (((cmd.flags & XKV_NX) && (cmd.flags & (XKV_XX | XKV_CAS))) ||
+	if ((cmd.flags & ~allowed) ||
+	    ((cmd.flags & XKV_NX) && (cmd.flags & (XKV_XX | XKV_CAS))) ||
 	    ((cmd.flags & XKV_KEEPTTL) && cmd.ttl_ms))
 		return bad_usage(c, argv);
+	cmd.flags |= condition;
 	err = run(c, &cmd, 1);
 	if (err)
 		return err;
 	print_set(c, &cmd);
 	return cmd.reply.status ? EXIT_MISS : EXIT_DONE;
+}
+
+static int cmd_set(struct cli *c, int argc, struct word *argv)
+{
+	return set_with(c, argc, argv, 0, ~0U);
+}
+
+static int cmd_add(struct cli *c, int argc, struct word *argv)
+{
+	return set_with(c, argc, argv, XKV_NX, XKV_ABSTTL);
+}
+
+static int cmd_replace(struct cli *c, int argc, struct word *argv)
+{
+	return set_with(c, argc, argv, XKV_XX, XKV_ABSTTL);
 }
 
 static int cmd_mset(struct cli *c, int argc, struct word *argv)
@@ -340,32 +430,114 @@ static int cmd_mset(struct cli *c, int argc, struct word *argv)
 	return EXIT_DONE;
 }
 
-/* ---- del, ttl, expire ------------------------------------------------- */
+/* ---- incr, append ----------------------------------------------------- */
 
-static int cmd_del(struct cli *c, int argc, struct word *argv)
+/* Runs a command that changes a value, and prints the number that comes of it. */
+static int run_number(struct cli *c, struct xkv_cmd *cmd)
 {
-	struct xkv_cmd *cmds = on_keys(XKV_CMD_DELETE, argc, argv);
-	int err, deleted = 0;
+	const struct xkv_reply *r = &cmd->reply;
+	int err = run(c, cmd, 1);
+
+	if (err)
+		return err;
+	if (c->style == STYLE_JSON)
+		out_json(json_pack("{s:o, s:I, s:o, s:o}",
+				   "key", json_bytes(cmd->key, cmd->key_len),
+				   cmd->command == XKV_CMD_INCR ? "number" : "length",
+				   (json_int_t)r->number, "ttl_ms", json_ttl(r->ttl_ms),
+				   "version", json_version(r->version)));
+	else
+		out_integer(c, r->number);
+	return EXIT_DONE;
+}
+
+static int cmd_incr(struct cli *c, int argc, struct word *argv)
+{
+	struct xkv_cmd cmd = { .command = XKV_CMD_INCR,
+			       .key = argv[1].data,
+			       .key_len = argv[1].len,
+			       .amount = 1 };
+	bool down = tolower((unsigned char)argv[0].data[0]) == 'd';
+
+	if (argc > 2 && !parse_i64(&argv[2], &cmd.amount))
+		return bad_usage(c, argv);
+	if (down && cmd.amount == INT64_MIN)
+		return bad_usage(c, argv);
+	cmd.amount = down ? -cmd.amount : cmd.amount;
+	return run_number(c, &cmd);
+}
+
+static int cmd_append(struct cli *c, int argc, struct word *argv)
+{
+	struct xkv_cmd cmd = { .command = XKV_CMD_APPEND,
+			       .key = argv[1].data,
+			       .key_len = argv[1].len,
+			       .value = argv[2].data,
+			       .value_len = argv[2].len };
+
+	(void)argc;
+	return run_number(c, &cmd);
+}
+
+/* ---- del, touch, getdel, ttl, expire ---------------------------------- */
+
+/* Runs a command on the keys argv[1].. and prints how many there were, in JSON as `name`. */
+static int count_keys(struct cli *c, enum xkv_command command, const char *name, int argc,
+		      const struct word *argv)
+{
+	struct xkv_cmd *cmds = on_keys(command, argc, argv);
+	int err, there = 0;
 
 	if (!cmds)
 		return fail_xkv(c, XKV_E_OUT_OF_MEMORY);
 	err = run(c, cmds, (size_t)argc - 1);
 	for (int i = 0; i < argc - 1; i++)
-		deleted += !cmds[i].reply.status;
+		there += !cmds[i].reply.status;
 	free(cmds);
 	if (err)
 		return err;
 	if (c->style == STYLE_JSON)
-		out_json(json_pack("{s:i}", "deleted", deleted));
+		out_json(json_pack("{s:i}", name, there));
 	else
-		out_integer(c, deleted);
-	return deleted ? EXIT_DONE : EXIT_MISS;
+		out_integer(c, there);
+	return there ? EXIT_DONE : EXIT_MISS;
+}
+
+static int cmd_del(struct cli *c, int argc, struct word *argv)
+{
+	return count_keys(c, XKV_CMD_DELETE, "deleted", argc, argv);
+}
+
+static int cmd_touch(struct cli *c, int argc, struct word *argv)
+{
+	return count_keys(c, XKV_CMD_TOUCH, "touched", argc, argv);
+}
+
+static int cmd_getdel(struct cli *c, int argc, struct word *argv)
+{
+	struct xkv_cmd cmd = { .command = XKV_CMD_DELETE,
+			       .flags = XKV_RETURN,
+			       .key = argv[1].data,
+			       .key_len = argv[1].len };
+	const struct xkv_reply *r = &cmd.reply;
+	int err = run(c, &cmd, 1);
+
+	(void)argc;
+	if (err)
+		return err;
+	if (c->style == STYLE_JSON)
+		out_json(json_pack("{s:o, s:b, s:o}", "key", json_bytes(cmd.key, cmd.key_len),
+				   "found", !r->status, "value",
+				   r->value ? json_bytes(r->value, r->value_len) : json_null()));
+	else
+		print_entry(c, &cmd);
+	return r->status ? EXIT_MISS : EXIT_DONE;
 }
 
 /* TTL and PTTL answer as Redis does: -2 no key, -1 no expiry. */
 static int cmd_ttl(struct cli *c, int argc, struct word *argv)
 {
-	struct xkv_cmd cmd = { .command = XKV_CMD_GET,
+	struct xkv_cmd cmd = { .command = XKV_CMD_TTL,
 			       .key = argv[1].data,
 			       .key_len = argv[1].len };
 	bool ms = tolower((unsigned char)argv[0].data[0]) == 'p';
@@ -480,7 +652,18 @@ static const struct command commands[] = {
 	  "set KEY VALUE|-|-f FILE [EX s|PX ms|EXAT s|PXAT ms|KEEPTTL] [NX|XX|CAS VERSION] [GET]",
 	  "sets a key; - reads the value from standard input" },
 	{ "del", 1, -1, cmd_del, "del KEY...", "deletes keys; how many there were" },
+	{ "add", 2, 4, cmd_add, "add KEY VALUE|-|-f FILE [EX s|PX ms|EXAT s|PXAT ms]",
+	  "sets a key that does not exist" },
+	{ "replace", 2, 4, cmd_replace, "replace KEY VALUE|-|-f FILE [EX s|PX ms|EXAT s|PXAT ms]",
+	  "sets a key that exists" },
+	{ "append", 2, 2, cmd_append, "append KEY VALUE|-|-f FILE",
+	  "adds to the end of a value; its new length" },
+	{ "incr", 1, 2, cmd_incr, "incr KEY [BY]", "adds 1, or BY, to a number" },
+	{ "decr", 1, 2, cmd_incr, "decr KEY [BY]", "subtracts 1, or BY" },
+	{ "getdel", 1, 1, cmd_getdel, "getdel KEY", "the value of a key, which is deleted" },
 	{ "mget", 1, -1, cmd_mget, "mget KEY...", "the values of several keys" },
+	{ "scan", 2, 2, cmd_scan, "scan KEY COUNT",
+	  "the values of COUNT keys numbered from KEY on: k:08, k:09, k:10" },
 	{ "mset", 2, -1, cmd_mset, "mset KEY VALUE [KEY VALUE]...",
 	  "sets several keys, one by one" },
 	{ "ttl", 1, 1, cmd_ttl, "ttl KEY", "seconds to live; -1 = for ever, -2 = no such key" },
@@ -488,6 +671,8 @@ static const struct command commands[] = {
 	{ "expire", 2, 2, cmd_expire, "expire KEY SECONDS", "sets the time to live" },
 	{ "pexpire", 2, 2, cmd_expire, "pexpire KEY MILLISECONDS", "the same in milliseconds" },
 	{ "persist", 1, 1, cmd_persist, "persist KEY", "takes the time to live away" },
+	{ "touch", 1, -1, cmd_touch, "touch KEY...",
+	  "counts as an access to keys; how many there were" },
 	{ "ping", 0, 0, cmd_ping, "ping", "PONG, if the server answers" },
 	{ "stats", 0, 1, cmd_stats, "stats [SECTION]", "the server's figures (over TCP)" },
 	{ "save", 0, 0, cmd_save, "save", "writes a snapshot and waits for it (over TCP)" },

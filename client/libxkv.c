@@ -9,7 +9,8 @@
  *
  * One request is under way at a time.  That keeps the commands of a batch in
  * their order even when the server answers only the first few of a request and
- * the rest goes out again as a new one.
+ * the rest goes out again as a new one.  And it makes one slot of the server's
+ * memory of changes enough: see XKV_F_ONCE in docs/protocol.md.
  */
 #include <endian.h>
 #include <errno.h>
@@ -31,12 +32,19 @@
 #define DEFAULT_RETRIES    8
 #define PAYLOAD_MIN        512          /* room for a token, the longest key and some value */
 #define COUNT_MAX          255          /* hdr.count is a byte */
+#define ONCE_SLOTS         8            /* a change takes the slot that its id names: always 0 */
+#define ONCE_REPEAT_MS     50000        /* copies of a change come no later: it is known for 60 s */
+#define SESSIONS_TRIED     8            /* before believing that the server has no room for one */
+#define BUSY_MS            1            /* before the next try of what was contended; doubles */
 #define CHUNK_BYTES        (64U * 1024) /* a batch's values are kept in chunks of this size */
 
 /* The numbers of the API are those of the wire; here the compiler checks it. */
 _Static_assert(XKV_CMD_PING == (int)XKV_OP_PING && XKV_CMD_GET == (int)XKV_OP_GET &&
 		       XKV_CMD_SET == (int)XKV_OP_SET && XKV_CMD_DELETE == (int)XKV_OP_DELETE &&
-		       XKV_CMD_EXPIRE == (int)XKV_OP_EXPIRE,
+		       XKV_CMD_EXPIRE == (int)XKV_OP_EXPIRE &&
+		       XKV_CMD_INCR == (int)XKV_OP_INCR &&
+		       XKV_CMD_APPEND == (int)XKV_OP_APPEND && XKV_CMD_TTL == (int)XKV_OP_TTL &&
+		       XKV_CMD_TOUCH == (int)XKV_OP_TOUCH,
 	       "commands are opcodes");
 _Static_assert(XKV_E_MISS == -(int)XKV_MISS && XKV_E_NOT_STORED == -(int)XKV_NOT_STORED &&
 		       XKV_E_TOO_LARGE == -(int)XKV_TOO_LARGE && XKV_E_PAD == -(int)XKV_PAD &&
@@ -45,8 +53,15 @@ _Static_assert(XKV_E_MISS == -(int)XKV_MISS && XKV_E_NOT_STORED == -(int)XKV_NOT
 		       XKV_E_BAD_OPCODE == -(int)XKV_BAD_OPCODE &&
 		       XKV_E_BAD_KEY == -(int)XKV_BAD_KEY &&
 		       XKV_E_BAD_VERSION == -(int)XKV_BAD_VERSION &&
-		       XKV_E_NOAUTH == -(int)XKV_NOAUTH,
+		       XKV_E_NOAUTH == -(int)XKV_NOAUTH &&
+		       XKV_E_NOT_NUMBER == -(int)XKV_NOT_NUMBER &&
+		       XKV_E_OVERFLOW == -(int)XKV_OVERFLOW &&
+		       XKV_E_REPEATED == -(int)XKV_REPEATED &&
+		       XKV_E_NO_SESSION == -(int)XKV_NO_SESSION,
 	       "errors are negative statuses");
+
+/* One key of an xkv_scan(): the request has one operation for all that are asked for together. */
+#define CMD_SCAN ((enum xkv_command)XKV_OP_SCAN)
 
 /* Values of the last call.  Chunks never move, so pointers into them stay good. */
 struct chunk {
@@ -66,6 +81,9 @@ struct xkv {
 	uint64_t wait_us; /* what SO_RCVTIMEO is set to */
 	uint64_t id;      /* of the request that is under way */
 	unsigned int pad; /* payload that one returned value needs, as the server said */
+	unsigned int scan_pad; /* payload that a SCAN needs */
+	bool once;             /* changes are sent with XKV_F_ONCE, under this session */
+	uint64_t session;
 	bool has_token;
 	unsigned char token[XKV_TOKEN_BYTES];
 
@@ -78,6 +96,7 @@ struct xkv {
 struct request {
 	struct xkv_cmd *cmds;
 	unsigned int count;
+	bool once;         /* the server recognises its copies */
 	size_t len;        /* payload, padding included */
 	unsigned int sent; /* so often */
 	int settled;       /* commands that the reply answered, or the error that it was */
@@ -152,20 +171,46 @@ static const void *values_add(struct xkv *h, const void *value, size_t len)
 
 /* ---- building requests ------------------------------------------------ */
 
-static size_t head_len(const struct xkv *h)
+static bool changes(const struct xkv_cmd *cmd)
 {
-	return sizeof(struct xkv_hdr) + (h->has_token ? XKV_TOKEN_BYTES : 0);
+	switch (cmd->command) {
+	case XKV_CMD_SET:
+	case XKV_CMD_DELETE:
+	case XKV_CMD_EXPIRE:
+	case XKV_CMD_INCR:
+	case XKV_CMD_APPEND:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static size_t head_len(const struct xkv *h, bool once)
+{
+	return sizeof(struct xkv_hdr) + (h->has_token ? XKV_TOKEN_BYTES : 0) +
+	       (once ? XKV_SESSION_BYTES : 0);
+}
+
+static size_t wire_value_len(const struct xkv_cmd *cmd)
+{
+	return cmd->command == XKV_CMD_INCR ? sizeof(cmd->amount) : cmd->value_len;
 }
 
 static size_t op_len(const struct xkv_cmd *cmd)
 {
-	return sizeof(struct xkv_op) + XKV_PADDED(cmd->key_len) + XKV_PADDED(cmd->value_len);
+	return sizeof(struct xkv_op) + XKV_PADDED(cmd->key_len) + XKV_PADDED(wire_value_len(cmd));
 }
 
-/* Whether the result may carry a value: those are the replies that padding is for. */
+/* Whether the result may carry a value of any length: those are the replies that padding is for. */
 static bool returns_value(const struct xkv_cmd *cmd)
 {
-	return cmd->command == XKV_CMD_GET || (cmd->flags & XKV_RETURN);
+	return cmd->command == XKV_CMD_GET || cmd->command == CMD_SCAN ||
+	       (cmd->flags & XKV_RETURN);
+}
+
+static bool returns_number(const struct xkv_cmd *cmd)
+{
+	return cmd->command == XKV_CMD_INCR || cmd->command == XKV_CMD_APPEND;
 }
 
 static unsigned char *put_bytes(unsigned char *p, const void *bytes, size_t len)
@@ -178,38 +223,75 @@ static unsigned char *put_bytes(unsigned char *p, const void *bytes, size_t len)
 	return p + padded;
 }
 
-static unsigned char *put_op(unsigned char *p, const struct xkv_cmd *cmd)
+/* Puts a command, or `keys` commands of a scan. */
+static unsigned char *put_op(unsigned char *p, const struct xkv_cmd *cmd, unsigned int keys)
 {
+	uint64_t amount = htobe64((uint64_t)cmd->amount);
 	struct xkv_op op = {
 		.opcode = (uint8_t)cmd->command,
 		.flags = (uint8_t)cmd->flags,
 		.key_len = (uint8_t)cmd->key_len,
-		.value_len = htobe32((uint32_t)cmd->value_len),
+		.keys = (uint8_t)keys,
+		.value_len = htobe32((uint32_t)wire_value_len(cmd)),
 		.ttl = htobe64(cmd->ttl_ms),
 		.version = htobe64(cmd->version),
 	};
 
 	memcpy(p, &op, sizeof(op));
 	p = put_bytes(p + sizeof(op), cmd->key, cmd->key_len);
-	return put_bytes(p, cmd->value, cmd->value_len);
+	return put_bytes(p, cmd->command == XKV_CMD_INCR ? &amount : cmd->value,
+			 wire_value_len(cmd));
+}
+
+/* Puts as many commands as fit.  *pad: the payload that their values need. */
+static unsigned char *put_ops(const struct xkv *h, struct request *req, unsigned char *p, size_t n,
+			      size_t *pad)
+{
+	const struct xkv_cmd *cmd = req->cmds;
+
+	for (; req->count < n && req->count < COUNT_MAX; cmd++, req->count++) {
+		if ((size_t)(p - h->out) + op_len(cmd) > h->payload_max)
+			break;
+		/* A change goes alone: only so it can be recognised. */
+		if (req->count && h->once && (changes(&req->cmds[0]) || changes(cmd)))
+			break;
+		if (returns_value(cmd))
+			*pad += h->pad;
+		p = put_op(p, cmd, 0);
+	}
+	return p;
+}
+
+/*
+ * The next id.  Ids of changes are multiples of ONCE_SLOTS, so that all of them
+ * are of one slot, in which the server keeps the last.
+ */
+static uint64_t next_id(struct xkv *h, bool once)
+{
+	h->id = once ? (h->id | (ONCE_SLOTS - 1)) + 1 : h->id + 1;
+	return h->id;
 }
 
 /* Puts as many commands as fit into h->out, under a new id. */
-static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size_t n)
+static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size_t n, bool once)
 {
 	unsigned char *p = h->out + sizeof(struct xkv_hdr);
 	size_t pad = 0, len;
 	struct xkv_hdr hdr;
+	bool scan = cmds[0].command == CMD_SCAN;
 
+	*req = (struct request){ .cmds = cmds, .failure = XKV_E_TIMEOUT };
+	req->once = once && changes(&cmds[0]);
 	if (h->has_token)
 		p = put_bytes(p, h->token, sizeof(h->token));
-	*req = (struct request){ .cmds = cmds, .failure = XKV_E_TIMEOUT };
-	while (req->count < n && req->count < COUNT_MAX) {
-		if ((size_t)(p - h->out) + op_len(&cmds[req->count]) > h->payload_max)
-			break;
-		if (returns_value(&cmds[req->count]))
-			pad += h->pad;
-		p = put_op(p, &cmds[req->count++]);
+	if (req->once)
+		p = put_bytes(p, &h->session, sizeof(h->session));
+	if (scan) {
+		req->count = (unsigned int)n;
+		pad = h->scan_pad;
+		p = put_op(p, cmds, req->count);
+	} else {
+		p = put_ops(h, req, p, n, &pad);
 	}
 	len = (size_t)(p - h->out);
 	req->len = pad > h->payload_max ? h->payload_max : pad > len ? pad : len;
@@ -217,10 +299,10 @@ static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size
 	hdr = (struct xkv_hdr){
 		.magic = htobe16(XKV_MAGIC),
 		.version = XKV_VERSION,
-		.flags = h->has_token ? XKV_F_TOKEN : 0,
-		.count = (uint8_t)req->count,
+		.flags = (uint8_t)((h->has_token ? XKV_F_TOKEN : 0) | (req->once ? XKV_F_ONCE : 0)),
+		.count = scan ? 1 : (uint8_t)req->count,
 		.length = htobe16((uint16_t)len),
-		.id = htobe64(++h->id),
+		.id = htobe64(next_id(h, req->once)),
 	};
 	memcpy(h->out, &hdr, sizeof(hdr));
 }
@@ -258,6 +340,17 @@ static bool next_result(struct cursor *c, struct xkv_result *res, const unsigned
 	return true;
 }
 
+/* Whether a result has a value if the command gets one, and none if it does not. */
+static bool value_sane(const struct xkv_cmd *cmd, const struct xkv_result *res, const void *value)
+{
+	if (returns_number(cmd))
+		return res->status == XKV_OK ? value && be32toh(res->value_len) == sizeof(int64_t)
+					     : !value;
+	if (!returns_value(cmd))
+		return !value;
+	return value || res->status != XKV_OK || (cmd->flags & XKV_RETURN);
+}
+
 /* Whether the results are whole, as many as the header says, and fit the commands. */
 static bool results_sane(const struct request *req, struct cursor c, unsigned int count)
 {
@@ -267,9 +360,7 @@ static bool results_sane(const struct request *req, struct cursor c, unsigned in
 	for (unsigned int i = 0; i < count; i++) {
 		if (!next_result(&c, &res, &value) || res.opcode != (uint8_t)req->cmds[i].command)
 			return false;
-		if (value && !returns_value(&req->cmds[i]))
-			return false;
-		if (!value && res.status == XKV_OK && req->cmds[i].command == XKV_CMD_GET)
+		if (!value_sane(&req->cmds[i], &res, value))
 			return false;
 		if (res.status == XKV_PAD && (i + 1 != count || !returns_value(&req->cmds[i])))
 			return false;
@@ -280,17 +371,25 @@ static bool results_sane(const struct request *req, struct cursor c, unsigned in
 /* A status that this version of the library does not know is an answer all the same. */
 static int status_error(unsigned int status)
 {
-	return status <= XKV_NOAUTH ? -(int)status : XKV_E_PROTOCOL;
+	return status <= XKV_NO_SESSION ? -(int)status : XKV_E_PROTOCOL;
 }
 
-static void take_result(struct xkv *h, struct xkv_reply *reply, const struct xkv_result *res,
+static void take_result(struct xkv *h, struct xkv_cmd *cmd, const struct xkv_result *res,
 			const unsigned char *value)
 {
+	struct xkv_reply *reply = &cmd->reply;
+	uint64_t number;
+
 	reply->status = status_error(res->status);
-	reply->value_len = be32toh(res->value_len);
-	reply->value = value ? values_add(h, value, reply->value_len) : NULL;
 	reply->ttl_ms = be64toh(res->ttl);
 	reply->version = be64toh(res->version);
+	if (value && returns_number(cmd)) {
+		memcpy(&number, value, sizeof(number));
+		reply->number = (int64_t)be64toh(number);
+		return;
+	}
+	reply->value_len = be32toh(res->value_len);
+	reply->value = value ? values_add(h, value, reply->value_len) : NULL;
 }
 
 /*
@@ -299,12 +398,14 @@ static void take_result(struct xkv *h, struct xkv_reply *reply, const struct xkv
  */
 static int take_pad(struct xkv *h, const struct request *req, uint32_t want)
 {
+	unsigned int *pad = req->cmds[0].command == CMD_SCAN ? &h->scan_pad : &h->pad;
+
 	if (want <= req->len)
 		return XKV_E_PROTOCOL;
 	if (want > h->payload_max)
 		return XKV_E_PAD;
-	if (want > h->pad)
-		h->pad = want;
+	if (want > *pad)
+		*pad = want;
 	return 0;
 }
 
@@ -325,9 +426,21 @@ static int take_results(struct xkv *h, const struct request *req, struct cursor 
 			/* What came before it is done; if it cannot be had, the next reply says so first. */
 			return err && !i ? err : (int)i;
 		}
-		take_result(h, &req->cmds[i].reply, &res, value);
+		take_result(h, &req->cmds[i], &res, value);
 	}
 	return (int)count;
+}
+
+/*
+ * What a header-only reply comes to.  REPEATED is the answer to one command, all
+ * others tell that none was looked at.
+ */
+static int refusal(const struct request *req, unsigned int status)
+{
+	if (status != XKV_REPEATED || !req->once)
+		return status_error(status);
+	req->cmds[0].reply.status = XKV_E_REPEATED;
+	return 1;
 }
 
 enum verdict { FOREIGN, BROKEN, OURS };
@@ -352,12 +465,15 @@ static enum verdict judge(struct xkv *h, struct request *req, size_t len)
 	if (hdr.flags != XKV_F_REPLY || length < sizeof(hdr) || length > len || length % 8)
 		return BROKEN;
 	if (hdr.status != XKV_OK) {
-		req->settled = status_error(hdr.status);
+		req->settled = refusal(req, hdr.status);
 		return hdr.count || length != sizeof(hdr) ? BROKEN : OURS;
 	}
 	c = (struct cursor){ h->in + sizeof(hdr), h->in + length };
 	if (!hdr.count || hdr.count > req->count || !results_sane(req, c, hdr.count))
 		return BROKEN;
+	/* A SCAN cut short, and half of the datagram unused: a longer request gets more. */
+	if (req->cmds[0].command == CMD_SCAN && hdr.count < req->count && len < h->payload_max / 2)
+		h->scan_pad = h->payload_max;
 	req->settled = take_results(h, req, c, hdr.count);
 	return OURS;
 }
@@ -506,16 +622,19 @@ static void pause_until(uint64_t until)
  * Sends the request until it is answered, with pauses that grow.  1 and
  * req->settled, or an error.
  */
-static int exchange(struct xkv *h, struct request *req)
+static int exchange(struct xkv *h, struct request *req, uint64_t deadline)
 {
-	uint64_t now = now_us(), deadline = now + (uint64_t)h->timeout_ms * 1000;
+	uint64_t now = now_us(), last = deadline;
 	unsigned int turns = 0;
 
+	/* A copy that comes when the server has forgotten the first would be done again. */
+	if (req->once && last > now + ONCE_REPEAT_MS * 1000ULL)
+		last = now + ONCE_REPEAT_MS * 1000ULL;
 	for (unsigned int n = 0; now < deadline; now = now_us()) {
 		uint64_t until = now + backoff_us(h, n);
 		int rc;
 
-		if (until > deadline || n >= h->retries)
+		if (until > last || n >= h->retries)
 			until = deadline;
 		rc = transmit(h, req);
 		if (!rc)
@@ -537,6 +656,61 @@ static int exchange(struct xkv *h, struct request *req)
 	return req->failure;
 }
 
+/* ---- once ------------------------------------------------------------- */
+
+/* A session that nobody can guess; 0 is nobody's. */
+static int new_session(struct xkv *h)
+{
+	do {
+		if (getrandom(&h->session, sizeof(h->session), 0) != (ssize_t)sizeof(h->session))
+			return XKV_E_SYSTEM;
+	} while (!h->session);
+	return 0;
+}
+
+/* Was the only command of the request contended?  Then nothing was done. */
+static bool was_busy(const struct request *req, int rc)
+{
+	return rc == 1 && req->count == 1 && req->settled == 1 &&
+	       req->cmds[0].reply.status == XKV_E_BUSY;
+}
+
+/*
+ * The server has no room for the session.  True if the change can be sent again: with another
+ * session, which falls to another place, if there is no copy on its way that may yet find
+ * room; or without one if the condition of the change keeps a copy from being done.
+ */
+static bool without_room(struct xkv *h, const struct request *req, unsigned int *tried, bool *once)
+{
+	if (req->sent == 1 && ++*tried < SESSIONS_TRIED)
+		return !new_session(h);
+	*once = false;
+	return req->cmds[0].flags & XKV_CAS;
+}
+
+/* Has the first of the commands answered.  1 and req->settled, or an error. */
+static int deliver(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size_t n)
+{
+	uint64_t deadline = now_us() + (uint64_t)h->timeout_ms * 1000, pause = BUSY_MS * 1000;
+	unsigned int sessions = 0;
+	bool once = h->once;
+	int rc;
+
+	for (;;) {
+		build(h, req, cmds, n, once);
+		rc = exchange(h, req, deadline);
+		if (was_busy(req, rc) && now_us() + pause < deadline) {
+			pause_until(now_us() + pause);
+			pause *= 2;
+		} else if (rc == XKV_E_BAD_REQUEST && req->once) {
+			h->once = once = false; /* the server is too old for it */
+		} else if (rc != XKV_E_NO_SESSION || !req->once ||
+			   !without_room(h, req, &sessions, &once)) {
+			return rc;
+		}
+	}
+}
+
 /* ---- calls ------------------------------------------------------------ */
 
 static unsigned int known_flags(enum xkv_command command)
@@ -548,36 +722,47 @@ static unsigned int known_flags(enum xkv_command command)
 		return XKV_CAS | XKV_RETURN;
 	case XKV_CMD_EXPIRE:
 		return XKV_ABSTTL;
+	case XKV_CMD_INCR:
+	case XKV_CMD_APPEND:
+		return XKV_XX | XKV_CAS;
 	default:
 		return 0;
 	}
 }
 
-/* The server would refuse what this refuses; a clear error here costs no round trip. */
-static int check(const struct xkv *h, struct xkv_cmd *cmd)
+/* Whether a command has what only others have. */
+static bool misfits(const struct xkv_cmd *cmd)
 {
 	bool set = cmd->command == XKV_CMD_SET;
 
-	if (cmd->command < XKV_CMD_PING || cmd->command > XKV_CMD_EXPIRE)
+	if (cmd->command < XKV_CMD_PING || cmd->command > XKV_CMD_TOUCH)
+		return true;
+	if ((cmd->flags & ~known_flags(cmd->command)) || (cmd->version && !(cmd->flags & XKV_CAS)))
+		return true;
+	if (cmd->value_len && !set && cmd->command != XKV_CMD_APPEND)
+		return true;
+	if (cmd->ttl_ms && !set && cmd->command != XKV_CMD_EXPIRE)
+		return true;
+	return (cmd->amount && cmd->command != XKV_CMD_INCR) ||
+	       (cmd->key_len && cmd->command == XKV_CMD_PING);
+}
+
+/* The server would refuse what this refuses; a clear error here costs no round trip. */
+static int check(const struct xkv *h, struct xkv_cmd *cmd)
+{
+	if (misfits(cmd))
 		return XKV_E_INVALID;
-	if (cmd->command == XKV_CMD_PING ? cmd->key_len != 0
-					 : !cmd->key_len || cmd->key_len > XKV_KEY_MAX)
-		return cmd->command == XKV_CMD_PING ? XKV_E_INVALID : XKV_E_BAD_KEY;
+	if (cmd->command != XKV_CMD_PING && (!cmd->key_len || cmd->key_len > XKV_KEY_MAX))
+		return XKV_E_BAD_KEY;
 	if ((cmd->key_len && !cmd->key) || (cmd->value_len && !cmd->value))
-		return XKV_E_INVALID;
-	if (cmd->flags & ~known_flags(cmd->command))
 		return XKV_E_INVALID;
 	if ((cmd->flags & XKV_NX) && (cmd->flags & (XKV_XX | XKV_CAS)))
 		return XKV_E_INVALID;
 	if ((cmd->flags & XKV_KEEPTTL) && cmd->ttl_ms)
 		return XKV_E_INVALID;
-	if (cmd->ttl_ms && !set && cmd->command != XKV_CMD_EXPIRE)
-		return XKV_E_INVALID;
 	if (cmd->ttl_ms > XKV_TTL_MAX && !(cmd->flags & XKV_ABSTTL))
 		return XKV_E_INVALID;
-	if ((cmd->version && !(cmd->flags & XKV_CAS)) || (cmd->value_len && !set))
-		return XKV_E_INVALID;
-	if (set && cmd->value_len > xkv_value_max(h, cmd->key_len)) {
+	if (cmd->value_len > xkv_value_max(h, cmd->key_len)) {
 		cmd->reply.value_len = cmd->value_len;
 		return XKV_E_TOO_LARGE;
 	}
@@ -601,120 +786,235 @@ static int check_all(const struct xkv *h, struct xkv_cmd *cmds, size_t n)
 	return first;
 }
 
-int xkv_batch(struct xkv *h, struct xkv_cmd *cmds, size_t n)
+/* Runs commands that were checked.  How many were answered; with less than all of them, *err. */
+static size_t run_all(struct xkv *h, struct xkv_cmd *cmds, size_t n, int *err)
 {
 	struct request req;
 	size_t done = 0;
-	int err;
 
 	values_reset(h);
-	err = check_all(h, cmds, n);
-	if (err)
-		return err;
-	while (done < n) {
-		build(h, &req, cmds + done, n - done);
-		err = values_reserve(h);
-		if (!err)
-			err = exchange(h, &req);
+	for (*err = 0; done < n; done += (size_t)req.settled) {
+		*err = values_reserve(h);
+		if (*err)
+			break;
+		*err = deliver(h, &req, cmds + done, n - done);
 		for (unsigned int i = 0; i < req.count; i++)
 			req.cmds[i].reply.sent = req.sent;
-		if (err < 0)
+		if (*err < 0)
 			break;
 		/* Fewer than asked: the rest goes out again.  None: it goes out again with padding.
 		 */
-		done += (size_t)req.settled;
+		*err = 0;
 	}
 	for (size_t i = done; i < n; i++)
-		cmds[i].reply.status = err;
-	return err < 0 ? err : 0;
+		cmds[i].reply.status = *err;
+	return done;
+}
+
+int xkv_batch(struct xkv *h, struct xkv_cmd *cmds, size_t n)
+{
+	int err = check_all(h, cmds, n);
+
+	if (err)
+		values_reset(h);
+	else
+		run_all(h, cmds, n, &err);
+	return err;
 }
 
 /* A batch of one; its answer is the result of the call. */
-static int run(struct xkv *h, struct xkv_cmd *cmd, struct xkv_reply *out)
+static int run(struct xkv *h, struct xkv_cmd cmd, struct xkv_reply *out)
 {
-	int err = xkv_batch(h, cmd, 1);
+	int err = xkv_batch(h, &cmd, 1);
 
 	if (out)
-		*out = cmd->reply;
-	return err ? err : cmd->reply.status;
+		*out = cmd.reply;
+	return err ? err : cmd.reply.status;
 }
+
+/* A command and the arguments that all of the calls have. */
+#define ON_KEY(cmd) .command = (cmd), .key = key, .key_len = key_len
 
 int xkv_ping(struct xkv *h)
 {
-	struct xkv_cmd cmd = { .command = XKV_CMD_PING };
-
-	return run(h, &cmd, NULL);
+	return run(h, (struct xkv_cmd){ .command = XKV_CMD_PING }, NULL);
 }
 
 int xkv_get(struct xkv *h, const void *key, size_t key_len, struct xkv_reply *out)
 {
-	struct xkv_cmd cmd = { .command = XKV_CMD_GET, .key = key, .key_len = key_len };
+	return run(h, (struct xkv_cmd){ ON_KEY(XKV_CMD_GET) }, out);
+}
 
-	return run(h, &cmd, out);
+int xkv_ttl(struct xkv *h, const void *key, size_t key_len, struct xkv_reply *out)
+{
+	return run(h, (struct xkv_cmd){ ON_KEY(XKV_CMD_TTL) }, out);
+}
+
+int xkv_touch(struct xkv *h, const void *key, size_t key_len, struct xkv_reply *out)
+{
+	return run(h, (struct xkv_cmd){ ON_KEY(XKV_CMD_TOUCH) }, out);
+}
+
+/* Everything that is a SET. */
+static int run_set(struct xkv *h, const void *key, size_t key_len, const void *value,
+		   size_t value_len, uint64_t ttl_ms, uint64_t version, unsigned int flags,
+		   struct xkv_reply *out)
+{
+	return run(h,
+		   (struct xkv_cmd){ ON_KEY(XKV_CMD_SET), .value = value, .value_len = value_len,
+				     .ttl_ms = ttl_ms, .version = version, .flags = flags },
+		   out);
 }
 
 int xkv_set(struct xkv *h, const void *key, size_t key_len, const void *value, size_t value_len,
 	    uint64_t ttl_ms, unsigned int flags, struct xkv_reply *out)
 {
-	struct xkv_cmd cmd = {
-		.command = XKV_CMD_SET,
-		.flags = flags,
-		.key = key,
-		.key_len = key_len,
-		.value = value,
-		.value_len = value_len,
-		.ttl_ms = ttl_ms,
-	};
-
-	return run(h, &cmd, out);
+	return run_set(h, key, key_len, value, value_len, ttl_ms, 0, flags, out);
 }
 
 int xkv_cas(struct xkv *h, const void *key, size_t key_len, const void *value, size_t value_len,
 	    uint64_t ttl_ms, uint64_t version, unsigned int flags, struct xkv_reply *out)
 {
-	struct xkv_cmd cmd = {
-		.command = XKV_CMD_SET,
-		.flags = flags | XKV_CAS,
-		.key = key,
-		.key_len = key_len,
-		.value = value,
-		.value_len = value_len,
-		.ttl_ms = ttl_ms,
-		.version = version,
-	};
+	return run_set(h, key, key_len, value, value_len, ttl_ms, version, flags | XKV_CAS, out);
+}
 
-	return run(h, &cmd, out);
+int xkv_add(struct xkv *h, const void *key, size_t key_len, const void *value, size_t value_len,
+	    uint64_t ttl_ms, struct xkv_reply *out)
+{
+	return run_set(h, key, key_len, value, value_len, ttl_ms, 0, XKV_NX, out);
+}
+
+int xkv_replace(struct xkv *h, const void *key, size_t key_len, const void *value,
+		size_t value_len, uint64_t ttl_ms, struct xkv_reply *out)
+{
+	return run_set(h, key, key_len, value, value_len, ttl_ms, 0, XKV_XX, out);
+}
+
+int xkv_incr(struct xkv *h, const void *key, size_t key_len, int64_t amount, unsigned int flags,
+	     struct xkv_reply *out)
+{
+	return run(h,
+		   (struct xkv_cmd){ ON_KEY(XKV_CMD_INCR), .amount = amount, .flags = flags }, out);
+}
+
+int xkv_append(struct xkv *h, const void *key, size_t key_len, const void *value,
+	       size_t value_len, unsigned int flags, struct xkv_reply *out)
+{
+	return run(h,
+		   (struct xkv_cmd){ ON_KEY(XKV_CMD_APPEND), .value = value,
+				     .value_len = value_len, .flags = flags },
+		   out);
 }
 
 int xkv_delete(struct xkv *h, const void *key, size_t key_len, unsigned int flags,
 	       struct xkv_reply *out)
 {
-	struct xkv_cmd cmd = {
-		.command = XKV_CMD_DELETE,
-		.flags = flags,
-		.key = key,
-		.key_len = key_len,
-	};
+	return run(h, (struct xkv_cmd){ ON_KEY(XKV_CMD_DELETE), .flags = flags }, out);
+}
 
-	return run(h, &cmd, out);
+int xkv_getdel(struct xkv *h, const void *key, size_t key_len, struct xkv_reply *out)
+{
+	return xkv_delete(h, key, key_len, XKV_RETURN, out);
 }
 
 int xkv_expire(struct xkv *h, const void *key, size_t key_len, uint64_t ttl_ms, unsigned int flags)
 {
-	struct xkv_cmd cmd = {
-		.command = XKV_CMD_EXPIRE,
-		.flags = flags,
-		.key = key,
-		.key_len = key_len,
-		.ttl_ms = ttl_ms,
-	};
+	return run(h,
+		   (struct xkv_cmd){ ON_KEY(XKV_CMD_EXPIRE), .ttl_ms = ttl_ms, .flags = flags },
+		   NULL);
+}
 
-	return run(h, &cmd, NULL);
+int xkv_persist(struct xkv *h, const void *key, size_t key_len)
+{
+	return xkv_expire(h, key, key_len, 0, 0);
+}
+
+/* ---- scans ------------------------------------------------------------ */
+
+/* As many keys as one operation asks for. */
+struct scan {
+	struct xkv_cmd cmd[XKV_SCAN_MAX];
+	char key[XKV_SCAN_MAX][XKV_KEY_MAX + 1];
+};
+
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+/* Counts a key up.  False if all of its digits were 9. */
+static bool next_key(char *key, size_t len)
+{
+	while (len && is_digit(key[len - 1])) {
+		if (key[--len]++ != '9')
+			return true;
+		key[len] = '0';
+	}
+	return false;
+}
+
+/* Fills in the commands from the key in key[0] on.  How many. */
+static size_t scan_fill(struct scan *s, size_t key_len, size_t n)
+{
+	size_t i = 0;
+
+	do {
+		s->cmd[i] = (struct xkv_cmd){ .command = CMD_SCAN, .key = s->key[i],
+					      .key_len = key_len };
+		if (++i == XKV_SCAN_MAX || i == n)
+			return i;
+		memcpy(s->key[i], s->key[i - 1], key_len + 1);
+	} while (next_key(s->key[i], key_len));
+	return i;
+}
+
+/* The keys from key[0] on, `n` at most. */
+static int scan_run(struct xkv *h, struct scan *s, size_t key_len, size_t n, xkv_scan_fn *fn,
+		    void *arg)
+{
+	size_t count, done;
+	bool more;
+	int err;
+
+	do {
+		count = scan_fill(s, key_len, n);
+		done = run_all(h, s->cmd, count, &err);
+		for (size_t i = 0; i < done; i++) {
+			int rc = fn(arg, s->key[i], key_len, &s->cmd[i].reply);
+
+			if (rc)
+				return rc;
+		}
+		n -= count;
+		memcpy(s->key[0], s->key[count - 1], key_len);
+		more = next_key(s->key[0], key_len);
+	} while (!err && n && more);
+	return err;
+}
+
+int xkv_scan(struct xkv *h, const void *key, size_t key_len, size_t n, xkv_scan_fn *fn, void *arg)
+{
+	struct scan *s;
+	int err;
+
+	if (!key_len || key_len > XKV_KEY_MAX)
+		return XKV_E_BAD_KEY;
+	if (!key || !fn || !is_digit(((const char *)key)[key_len - 1]))
+		return XKV_E_INVALID;
+	if (!n)
+		return 0;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return XKV_E_OUT_OF_MEMORY;
+	memcpy(s->key[0], key, key_len);
+	err = scan_run(h, s, key_len, n, fn, arg);
+	free(s);
+	return err;
 }
 
 size_t xkv_value_max(const struct xkv *h, size_t key_len)
 {
-	size_t used = head_len(h) + sizeof(struct xkv_op) + XKV_PADDED(key_len);
+	size_t used = head_len(h, h->once) + sizeof(struct xkv_op) + XKV_PADDED(key_len);
 
 	if (!key_len || key_len > XKV_KEY_MAX || used > h->payload_max)
 		return 0;
@@ -760,7 +1060,8 @@ static int configure(struct xkv *h, const struct xkv_options *opts)
 
 	if (!opts)
 		opts = &none;
-	if (opts->retries < -1 || (opts->payload_max && opts->payload_max < PAYLOAD_MIN))
+	if (opts->retries < -1 || opts->once < -1 || opts->once > 0 ||
+	    (opts->payload_max && opts->payload_max < PAYLOAD_MIN))
 		return XKV_E_INVALID;
 	h->timeout_ms = opts->timeout_ms ? opts->timeout_ms : DEFAULT_TIMEOUT_MS;
 	h->retry_ms = opts->retry_ms ? opts->retry_ms : DEFAULT_RETRY_MS;
@@ -769,6 +1070,7 @@ static int configure(struct xkv *h, const struct xkv_options *opts)
 		h->retries = opts->retries > 0 ? (unsigned int)opts->retries : 0;
 	if (opts->payload_max && opts->payload_max < h->payload_max)
 		h->payload_max = opts->payload_max;
+	h->once = !opts->once;
 	xkv_set_token(h, opts->token);
 	return 0;
 }
@@ -790,6 +1092,8 @@ static int set_up(struct xkv *h, const char *host, unsigned int port,
 	/* Ids that cannot be guessed: nobody off the path can forge a reply. */
 	if (!err && getrandom(&h->id, sizeof(h->id), 0) != (ssize_t)sizeof(h->id))
 		err = XKV_E_SYSTEM;
+	if (!err)
+		err = new_session(h);
 	return err;
 }
 
@@ -847,6 +1151,12 @@ const char *xkv_strerror(int error)
 		{ XKV_E_BAD_VERSION, "the server speaks another version of the protocol: upgrade "
 				     "client or server" },
 		{ XKV_E_NOAUTH, "the server wants a client token, and not the one that was sent" },
+		{ XKV_E_NOT_NUMBER, "the value is not an integer or out of range" },
+		{ XKV_E_OVERFLOW, "the sum would be out of range: 64 bits, signed" },
+		{ XKV_E_REPEATED, "the change was made or refused before; the answer, which had "
+				  "the old value in it, was lost" },
+		{ XKV_E_NO_SESSION, "the server has too many clients to recognise copies of a "
+				    "change: try again" },
 		{ XKV_E_TIMEOUT, "no answer in time: are host and port right, and does the server "
 				 "allow this client?" },
 		{ XKV_E_REFUSED, "connection refused: is xkvd running?" },

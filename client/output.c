@@ -39,18 +39,28 @@ static void put_escaped(unsigned char byte)
 		printf("\\x%02x", byte);
 }
 
+static void put_quoted(const unsigned char *p, size_t len)
+{
+	putchar('"');
+	for (size_t i = 0; i < len; i++)
+		put_escaped(p[i]);
+	putchar('"');
+}
+
+void out_key(const struct cli *c, const void *key, size_t len)
+{
+	if (c->style != STYLE_QUOTED)
+		return;
+	put_quoted(key, len);
+	putchar(' ');
+}
+
 void out_value(const struct cli *c, const void *value, size_t len)
 {
-	const unsigned char *p = value;
-
-	if (c->style == STYLE_QUOTED) {
-		putchar('"');
-		for (size_t i = 0; i < len; i++)
-			put_escaped(p[i]);
-		putchar('"');
-	} else {
-		fwrite(p, 1, len, stdout);
-	}
+	if (c->style == STYLE_QUOTED)
+		put_quoted(value, len);
+	else
+		fwrite(value, 1, len, stdout);
 	putchar('\n');
 }
 

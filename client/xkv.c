@@ -220,12 +220,23 @@ static void read_input(struct input *in)
 		fclose(stream);
 }
 
+/* Is it a command with one value, which stands behind its key? */
+static bool takes_value(const struct word *command)
+{
+	static const char *const names[] = { "set", "add", "replace", "append" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcasecmp(command->data, names[i]) == 0)
+			return true;
+	return false;
+}
+
 /* `set KEY -` and `set KEY -f FILE`: takes those words out, and remembers what they say. */
 static int take_input_words(struct input *in, int argc, struct word *argv)
 {
 	int words = 0;
 
-	if (argc < 3 || strcasecmp(argv[0].data, "set") != 0 || in->path)
+	if (argc < 3 || !takes_value(&argv[0]) || in->path)
 		return argc;
 	if (strcmp(argv[2].data, "-") == 0) {
 		in->path = "-";
@@ -238,10 +249,10 @@ static int take_input_words(struct input *in, int argc, struct word *argv)
 	return argc - words;
 }
 
-/* Puts the value where it belongs: behind the key of `set`, else at the end, as redis-cli does. */
+/* Puts the value where it belongs: behind the key, or else at the end, as redis-cli does. */
 static int insert_input(const struct input *in, int argc, struct word *argv)
 {
-	int at = strcasecmp(argv[0].data, "set") == 0 && argc > 2 ? 2 : argc;
+	int at = takes_value(&argv[0]) && argc > 2 ? 2 : argc;
 
 	memmove(argv + at + 1, argv + at, (size_t)(argc - at) * sizeof(*argv));
 	argv[at] = (struct word){ in->data, in->len };

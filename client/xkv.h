@@ -30,10 +30,9 @@
  * the next call with that handle; a zero byte that value_len does not count
  * follows it, so that text can be used as a C string.
  *
- * Repeats: a request that is not answered is sent again, and a server does not
- * remember requests: what was sent twice may be done twice, the second time
- * late.  reply.sent tells how often the request went out.  docs/libxkv.3 says
- * what that means for each command; XKV_CAS makes a change safe to repeat.
+ * Repeats: a request that is not answered is sent again.  The server recognises
+ * the copies of a change and does it once, however often and late they arrive.
+ * docs/libxkv.3 says what to expect of a server that is too old for that.
  */
 #ifndef XKV_H
 #define XKV_H
@@ -58,14 +57,14 @@ extern "C" {
 
 /* Flags of commands. */
 #define XKV_NX      0x01 /* SET: only if the key does not exist; not with XX or CAS */
-#define XKV_XX      0x02 /* SET: only if the key exists */
+#define XKV_XX      0x02 /* SET, INCR, APPEND: only if the key exists */
 #define XKV_KEEPTTL 0x04 /* SET: keep the expiry that the key has; ttl_ms must be 0 */
-#define XKV_CAS     0x08 /* SET, DELETE: only if the entry's version is `version` */
+#define XKV_CAS     0x08 /* SET, DELETE, INCR, APPEND: only if the entry's version is `version` */
 #define XKV_RETURN  0x10 /* SET, DELETE: return the value that was there */
 #define XKV_ABSTTL  0x20 /* SET, EXPIRE: ttl_ms is Unix time in milliseconds */
 
 enum xkv_error {
-	/* 0 is success.  The first eleven are the server's answer. */
+	/* 0 is success.  The first fifteen are the server's answer. */
 	XKV_E_MISS = -1,       /* no such key */
 	XKV_E_NOT_STORED = -2, /* the NX, XX or CAS condition does not hold */
 	XKV_E_TOO_LARGE = -3, /* the value does not fit a datagram; its length is reply.value_len */
@@ -77,6 +76,10 @@ enum xkv_error {
 	XKV_E_BAD_KEY = -9,      /* key of 0 or more than XKV_KEY_MAX bytes */
 	XKV_E_BAD_VERSION = -10, /* the server speaks another version of the protocol */
 	XKV_E_NOAUTH = -11,      /* the server wants a token, or another one */
+	XKV_E_NOT_NUMBER = -12,  /* INCR: the value is no integer, or out of range */
+	XKV_E_OVERFLOW = -13,    /* INCR: the sum would be out of range */
+	XKV_E_REPEATED = -14,    /* done before; that answer was lost and was too long to be kept */
+	XKV_E_NO_SESSION = -15,  /* the server has no room to recognise repetitions of the change */
 	/* The others arise in the library. */
 	XKV_E_TIMEOUT = -32,       /* no answer; the command may have been done or not */
 	XKV_E_REFUSED = -33,       /* nobody listens on that port */
@@ -96,17 +99,19 @@ struct xkv_options {
 	/* Longest UDP payload to send, 512 up to the default: 1472 on IPv4, 1452 on IPv6. */
 	unsigned int payload_max;
 	const unsigned char *token; /* XKV_TOKEN_BYTES, copied; NULL = none */
+	int once; /* -1 = do not have the server recognise copies of a change: see "Repeats" */
 };
 
 /* What became of a command. */
 struct xkv_reply {
 	int status;        /* 0 or a negative enum xkv_error */
-	unsigned int sent; /* how often the request was sent; more than 1: see "Repeats" above */
+	unsigned int sent; /* how often the request was sent */
 	const void *value; /* NULL = none; not NULL for an empty value */
 	/* of `value`; with XKV_E_TOO_LARGE how long the value is that did not fit */
 	size_t value_len;
 	uint64_t ttl_ms;  /* left to live, 0 = for ever */
 	uint64_t version; /* of the entry after the command, 0 = there is none */
+	int64_t number;   /* INCR: the new number; APPEND: the new length */
 };
 
 enum xkv_command {
@@ -115,6 +120,10 @@ enum xkv_command {
 	XKV_CMD_SET = 3,
 	XKV_CMD_DELETE = 4,
 	XKV_CMD_EXPIRE = 5, /* sets the time to live; ttl_ms 0: for ever */
+	XKV_CMD_INCR = 6,   /* adds `amount` to the number that the value is, as text */
+	XKV_CMD_APPEND = 7, /* adds `value` at the end of the value */
+	XKV_CMD_TTL = 8,    /* a GET without the value, that does not count as an access */
+	XKV_CMD_TOUCH = 9,  /* a GET without the value */
 };
 
 /* A command for xkv_batch().  What a command does not use must be zero. */
@@ -127,6 +136,7 @@ struct xkv_cmd {
 	size_t value_len;       /* 0..xkv_value_max() */
 	uint64_t ttl_ms;        /* 0..XKV_TTL_MAX, or with XKV_ABSTTL a time; 0 = for ever */
 	uint64_t version;       /* with XKV_CAS */
+	int64_t amount;         /* INCR */
 	struct xkv_reply reply; /* written by the library */
 };
 
@@ -173,9 +183,35 @@ XKV_API int xkv_cas(struct xkv *h, const void *key, size_t key_len, const void *
 		    size_t value_len, uint64_t ttl_ms, uint64_t version, unsigned int flags,
 		    struct xkv_reply *out);
 
+/* xkv_set() with XKV_NX: XKV_E_NOT_STORED if there is such a key. */
+XKV_API int xkv_add(struct xkv *h, const void *key, size_t key_len, const void *value,
+		    size_t value_len, uint64_t ttl_ms, struct xkv_reply *out);
+/* xkv_set() with XKV_XX: XKV_E_NOT_STORED if there is no such key. */
+XKV_API int xkv_replace(struct xkv *h, const void *key, size_t key_len, const void *value,
+			size_t value_len, uint64_t ttl_ms, struct xkv_reply *out);
+
+/*
+ * Adds `amount`, which may be negative, to the number that is a key's value as decimal text, of
+ * 64 bits and signed.  A key that does not exist counts as 0.  The expiry stays.  `flags`: 0 or
+ * XKV_XX.  0 with out->number, or XKV_E_NOT_NUMBER or XKV_E_OVERFLOW, and nothing was changed.
+ */
+XKV_API int xkv_incr(struct xkv *h, const void *key, size_t key_len, int64_t amount,
+		     unsigned int flags, struct xkv_reply *out);
+
+/*
+ * Adds bytes at the end of a value; a key that does not exist is made.  The expiry stays.
+ * `flags`: 0 or XKV_XX.  0 with the new length in out->number; XKV_E_TOO_LARGE, and nothing
+ * was changed, if that would be more than a datagram holds (1,472): such values go over TCP.
+ */
+XKV_API int xkv_append(struct xkv *h, const void *key, size_t key_len, const void *value,
+		       size_t value_len, unsigned int flags, struct xkv_reply *out);
+
 /* Deletes a key.  `flags`: 0 or XKV_RETURN.  `out` may be NULL.  XKV_E_MISS if there is none. */
 XKV_API int xkv_delete(struct xkv *h, const void *key, size_t key_len, unsigned int flags,
 		       struct xkv_reply *out);
+
+/* xkv_delete() with XKV_RETURN: the value that was there in *out. */
+XKV_API int xkv_getdel(struct xkv *h, const void *key, size_t key_len, struct xkv_reply *out);
 
 /*
  * Sets the time to live of a key, 0 = for ever.  `flags`: 0 or XKV_ABSTTL.
@@ -183,11 +219,37 @@ XKV_API int xkv_delete(struct xkv *h, const void *key, size_t key_len, unsigned 
  */
 XKV_API int xkv_expire(struct xkv *h, const void *key, size_t key_len, uint64_t ttl_ms,
 		       unsigned int flags);
+/* xkv_expire() with 0. */
+XKV_API int xkv_persist(struct xkv *h, const void *key, size_t key_len);
+
+/* Reads ttl_ms and version of a key, not its value, and does not count as an access to it. */
+XKV_API int xkv_ttl(struct xkv *h, const void *key, size_t key_len, struct xkv_reply *out);
+/* The same, and counts as an access: the key is evicted later. */
+XKV_API int xkv_touch(struct xkv *h, const void *key, size_t key_len, struct xkv_reply *out);
 
 /*
- * Runs `n` commands in their order, in as few datagrams as they need.  Other
- * clients' commands may come between them: a batch is no transaction.  All
- * commands are checked before the first is sent.
+ * Called by xkv_scan() with a key, a zero byte behind it, and what xkv_get() would have for it.
+ * Both are valid during the call only, in which the handle must not be used.  Not 0: ends the scan.
+ */
+typedef int xkv_scan_fn(void *arg, const char *key, size_t key_len,
+			const struct xkv_reply *reply);
+
+/*
+ * Reads `n` keys that are numbered one after the other.  The first key ends in decimal digits,
+ * which are counted up, with as many digits as there are: key:08, key:09, key:10.  Behind 99 the
+ * scan is at its end, also if fewer than n keys were read.  0, what `fn` returned if that was not
+ * 0, or an error; then `fn` was called for all keys up to there.  XKV_E_INVALID: the key does not
+ * end in a digit.
+ */
+XKV_API int xkv_scan(struct xkv *h, const void *key, size_t key_len, size_t n, xkv_scan_fn *fn,
+		     void *arg);
+
+/*
+ * Runs `n` commands in their order.  Reads go in as few datagrams as they need,
+ * each change has one to itself, in which the server can recognise it (with
+ * xkv_options.once -1 they go together too).  Other clients' commands may come
+ * between them: a batch is no transaction.  All commands are checked before the
+ * first is sent.
  *
  * 0 if every command was answered: cmds[i].reply.status tells how each of them
  * ended.  Else the code of what went wrong; commands that were not answered

@@ -49,6 +49,8 @@ test  procps           pgrep, for what a test has left running
 test  shellcheck       the scripts' own test
 test  tcpdump          captures what XDP sends
 test  tshark           shows that the captures have no checksum error
+test  ?golang-go       the linearizability test (Porcupine, from the Go module proxy)
+test  ?spin            checks the model of the entry protocol
 test  ?libclang-rt-dev run-time library of the fuzz targets
 END
 	# bpftool is a package of its own in Debian, a part of the kernel's tools in Ubuntu.

@@ -40,14 +40,14 @@ class Op:
     flags: int = 0
     ttl: int = 0
     version: int = 0
-    zero: int = 0
+    keys: int = 0  # SCAN: how many; else 0
     key_len: Optional[int] = None
     value_len: Optional[int] = None
 
     def encode(self) -> bytes:
         key_len = len(self.key) if self.key_len is None else self.key_len
         value_len = len(self.value) if self.value_len is None else self.value_len
-        return (_OP.pack(self.opcode, self.flags, key_len, self.zero, value_len, self.ttl,
+        return (_OP.pack(self.opcode, self.flags, key_len, self.keys, value_len, self.ttl,
                          self.version) + padded(self.key) + padded(self.value))
 
 
@@ -71,13 +71,39 @@ def expire(key: bytes, ttl: int, **more) -> Op:
     return Op(CONST["OP_EXPIRE"], key, ttl=ttl, **more)
 
 
-def request(*ops: Op, id: int = 1, token: bytes = b"", pad_to: int = 0, magic: int = 0x584B,
-            version: int = 1, flags: Optional[int] = None, count: Optional[int] = None,
-            status: int = 0, length: Optional[int] = None) -> bytes:
-    """A datagram.  pad_to: at least so many bytes, with zeros that `length` does not count."""
-    body = token + b"".join(op.encode() for op in ops)
+def incr(key: bytes, amount: int, **more) -> Op:
+    return Op(CONST["OP_INCR"], key, struct.pack("!q", amount), **more)
+
+
+def append(key: bytes, value: bytes, **more) -> Op:
+    return Op(CONST["OP_APPEND"], key, value, **more)
+
+
+def ttl_of(key: bytes, **more) -> Op:
+    return Op(CONST["OP_TTL"], key, **more)
+
+
+def touch(key: bytes, **more) -> Op:
+    return Op(CONST["OP_TOUCH"], key, **more)
+
+
+def scan(key: bytes, keys: int, **more) -> Op:
+    return Op(CONST["OP_SCAN"], key, keys=keys, **more)
+
+
+def number(value: bytes) -> int:
+    """The value that comes with the result of an INCR or APPEND."""
+    return struct.unpack("!q", value)[0]
+
+
+def request(*ops: Op, id: int = 1, token: bytes = b"", session: bytes = b"", pad_to: int = 0,
+            magic: int = 0x584B, version: int = 1, flags: Optional[int] = None,
+            count: Optional[int] = None, status: int = 0, length: Optional[int] = None) -> bytes:
+    """A datagram.  session: 8 bytes; the request is to be done only once.
+    pad_to: at least so many bytes, with zeros that `length` does not count."""
+    body = token + session + b"".join(op.encode() for op in ops)
     if flags is None:
-        flags = CONST["F_TOKEN"] if token else 0
+        flags = (CONST["F_TOKEN"] if token else 0) | (CONST["F_ONCE"] if session else 0)
     head = _HDR.pack(magic, version, flags, len(ops) if count is None else count, status,
                      HDR_LEN + len(body) if length is None else length, id)
     return (head + body).ljust(pad_to, b"\0")

@@ -22,7 +22,7 @@ def datagrams(word):
         for line in re.findall(rf"^{word} (.*?)(?:#.*)?$", lines.split("\nend")[0], re.M):
             for token in line.split():
                 digits, _, times = token.partition("*")
-                one = b"\0" if digits in ("..", "vv") else bytes.fromhex(digits)
+                one = b"\0" if digits in ("..", "vv", "ss") else bytes.fromhex(digits)
                 data += one * int(times or 1)
         if data:
             yield name.strip(), data

@@ -200,7 +200,8 @@ static bool read_op(const uint8_t *p, size_t len, size_t *at, struct found *o)
 	o->ttl = be64toh(o->op.ttl);
 	o->version = be64toh(o->op.version);
 	keys = XKV_PADDED(o->op.key_len);
-	if (o->value_len > len || keys + XKV_PADDED(o->value_len) > len - *at || o->op.keys)
+	if (o->value_len > len || keys + XKV_PADDED(o->value_len) > len - *at ||
+	    (o->op.keys && o->op.opcode != XKV_OP_SCAN))
 		return false;
 	values = XKV_PADDED(o->value_len);
 	o->key = p + *at;
@@ -210,12 +211,15 @@ static bool read_op(const uint8_t *p, size_t len, size_t *at, struct found *o)
 	       zeros(o->value + o->value_len, values - o->value_len);
 }
 
-/* Where the operations of a request start. */
+/* Where the session of a request is, if it has one, and where its operations start. */
+static size_t session_at(const uint8_t *p)
+{
+	return sizeof(struct xkv_hdr) + (p[3] & XKV_F_TOKEN ? XKV_TOKEN_BYTES : 0);
+}
+
 static size_t ops_at(const uint8_t *p)
 {
-	return sizeof(struct xkv_hdr) +
-	       (((const struct xkv_hdr *)(const void *)p)->flags & XKV_F_TOKEN ? XKV_TOKEN_BYTES
-									       : 0);
+	return session_at(p) + (p[3] & XKV_F_ONCE ? XKV_SESSION_BYTES : 0);
 }
 
 /* The value that this server has under a key: the key, twice. */
@@ -240,8 +244,14 @@ static void reply_to(struct datagram *d, const struct datagram *req, unsigned in
 		len = value_of(&o, value);
 		if (d->len + 24 + XKV_PADDED(len) > XKV_PAYLOAD_MAX4)
 			break;
-		reply_result(d, o.op.opcode, XKV_OK, o.op.opcode == XKV_OP_GET ? value : NULL,
-			     o.op.opcode == XKV_OP_GET ? len : 0);
+		if (o.op.opcode == XKV_OP_INCR) /* the sum with 0 */
+			reply_result(d, o.op.opcode, XKV_OK, o.value, o.value_len);
+		else if (o.op.opcode == XKV_OP_APPEND)
+			reply_result(d, o.op.opcode, XKV_OK, "\0\0\0\0\0\0\0", 8);
+		else
+			reply_result(d, o.op.opcode, XKV_OK,
+				     o.op.opcode == XKV_OP_GET ? value : NULL,
+				     o.op.opcode == XKV_OP_GET ? len : 0);
 	}
 }
 
@@ -317,6 +327,20 @@ static void handle_vector(struct fake *f, const struct datagram *req)
 	send_bytes(f, &f->reply);
 }
 
+/* The amount of an INCR is no value in the library's commands. */
+static bool take_amount(struct xkv_cmd *cmd, const struct found *o)
+{
+	uint64_t amount;
+
+	if (o->value_len != sizeof(amount))
+		return false;
+	memcpy(&amount, o->value, sizeof(amount));
+	cmd->amount = (int64_t)be64toh(amount);
+	cmd->value = NULL;
+	cmd->value_len = 0;
+	return true;
+}
+
 /* The commands that a request consists of; 0 if no caller of the library could ask for it. */
 static size_t commands_of(const struct datagram *req, struct xkv_cmd *cmds)
 {
@@ -325,12 +349,15 @@ static size_t commands_of(const struct datagram *req, struct xkv_cmd *cmds)
 	struct found o;
 
 	if (req->len < sizeof(*hdr) || be16toh(hdr->magic) != XKV_MAGIC ||
-	    hdr->version != XKV_VERSION || (hdr->flags & ~XKV_F_TOKEN) || hdr->status ||
-	    be16toh(hdr->length) != req->len)
+	    hdr->version != XKV_VERSION || (hdr->flags & ~(XKV_F_TOKEN | XKV_F_ONCE)) ||
+	    hdr->status || be16toh(hdr->length) != req->len)
+		return 0;
+	if ((hdr->flags & XKV_F_ONCE) &&
+	    zeros(req->byte + session_at(req->byte), XKV_SESSION_BYTES))
 		return 0;
 	for (at = ops_at(req->byte); at < req->len; n++) {
 		if (!read_op(req->byte, req->len, &at, &o) || o.op.opcode < XKV_OP_PING ||
-		    o.op.opcode > XKV_OP_EXPIRE)
+		    o.op.opcode > XKV_OP_TOUCH)
 			return 0;
 		cmds[n] = (struct xkv_cmd){ .command = o.op.opcode,
 					    .flags = o.op.flags,
@@ -340,8 +367,40 @@ static size_t commands_of(const struct datagram *req, struct xkv_cmd *cmds)
 					    .value_len = o.value_len,
 					    .ttl_ms = o.ttl,
 					    .version = o.version };
+		if (o.op.opcode == XKV_OP_INCR && !take_amount(&cmds[n], &o))
+			return 0;
+		/* reads are repeated as they are */
+		if ((hdr->flags & XKV_F_ONCE) && o.op.opcode == XKV_OP_GET)
+			return 0;
 	}
 	return n == hdr->count ? n : 0;
+}
+
+/* Compares a result at *at with what the library made of it. */
+static void check_result(const struct datagram *reply, size_t *at, const struct xkv_reply *r)
+{
+	struct xkv_result res;
+	uint64_t number;
+	size_t len;
+
+	memcpy(&res, reply->byte + *at, sizeof(res));
+	*at += sizeof(res);
+	len = be32toh(res.value_len);
+	assert_int_equal(-(int)res.status, r->status);
+	assert_true(be64toh(res.ttl) == r->ttl_ms);
+	assert_true(be64toh(res.version) == r->version);
+	if ((res.opcode == XKV_OP_INCR || res.opcode == XKV_OP_APPEND) && res.status == XKV_OK) {
+		memcpy(&number, reply->byte + *at, sizeof(number));
+		assert_true((int64_t)be64toh(number) == r->number);
+		assert_null(r->value);
+	} else {
+		assert_true(!r->number);
+		assert_int_equal(len, r->value_len);
+		assert_int_equal(!!(res.flags & XKV_HAS_VALUE), r->value != NULL);
+		if (r->value)
+			assert_memory_equal(reply->byte + *at, r->value, len);
+	}
+	*at += res.flags & XKV_HAS_VALUE ? XKV_PADDED(len) : 0;
 }
 
 /* Compares what the library made of the vector's reply with its bytes.  Returns how many results.
@@ -350,24 +409,11 @@ static unsigned int check_results(const struct datagram *reply, const struct xkv
 {
 	const struct xkv_hdr *hdr = (const void *)reply->byte;
 	size_t at = sizeof(*hdr);
-	struct xkv_result res;
 
 	for (unsigned int i = 0; i < hdr->count; i++) {
-		const struct xkv_reply *r = &cmds[i].reply;
-
-		memcpy(&res, reply->byte + at, sizeof(res));
-		at += sizeof(res);
-		if (res.status == XKV_PAD)
+		if (reply->byte[at + 1] == XKV_PAD)
 			return i;
-		assert_int_equal(-(int)res.status, r->status);
-		assert_int_equal(be32toh(res.value_len), r->value_len);
-		assert_true(be64toh(res.ttl) == r->ttl_ms);
-		assert_true(be64toh(res.version) == r->version);
-		assert_int_equal(!!(res.flags & XKV_HAS_VALUE), r->value != NULL);
-		if (!r->value)
-			continue;
-		assert_memory_equal(reply->byte + at, r->value, r->value_len);
-		at += XKV_PADDED(r->value_len);
+		check_result(reply, &at, &cmds[i].reply);
 	}
 	assert_int_equal(at, reply->len);
 	return hdr->count;
@@ -381,7 +427,23 @@ static struct xkv *open_for(const struct vector *v, const struct datagram *req)
 	atomic_store(&server.received, 0);
 	if (req->byte[3] & XKV_F_TOKEN)
 		opts.token = req->byte + sizeof(struct xkv_hdr);
+	opts.once = req->byte[3] & XKV_F_ONCE ? 0 : -1;
 	return open_with(&opts);
+}
+
+/* Id and session are the library's choice. */
+static void same_request(const struct datagram *want, const struct datagram *got)
+{
+	struct datagram d = *got;
+
+	memcpy(d.byte + 8, want->byte + 8, 8);
+	if (d.byte[3] & XKV_F_ONCE) {
+		assert_int_equal(0, got->byte[15] % 8);
+		assert_false(zeros(got->byte + session_at(got->byte), XKV_SESSION_BYTES));
+		memcpy(d.byte + session_at(d.byte), want->byte + session_at(want->byte),
+		       XKV_SESSION_BYTES);
+	}
+	assert_memory_equal(want->byte, d.byte, want->len);
 }
 
 /* A request that the library can be asked for: does it build just that, and understand the reply?
@@ -398,10 +460,12 @@ static void run_whole(const struct vector *v, const struct datagram *req, struct
 	err = xkv_batch(h, cmds, n);
 	got = atomic_load(&server.received);
 	assert_int_equal(req->len, server.first.len);
-	memcpy(server.first.byte + 8, req->byte + 8, 8); /* the id is the library's choice */
-	assert_memory_equal(req->byte, server.first.byte, req->len);
+	same_request(req, &server.first);
 	results = check_results(&reply, cmds);
-	if (header(&reply)->status) {
+	if (header(&reply)->status == XKV_REPEATED) {
+		assert_int_equal(0, err);
+		assert_int_equal(XKV_E_REPEATED, cmds[0].reply.status);
+	} else if (header(&reply)->status) {
 		assert_int_equal(-(int)header(&reply)->status, err);
 		assert_int_equal(1, got);
 	} else if (results < n) {
@@ -457,41 +521,112 @@ static void run_error(const struct vector *v, const struct datagram *req)
 	xkv_close(h);
 }
 
+struct vector_sums {
+	unsigned int whole, refused, errors, scans;
+};
+
+/* Keys that can be counted up to, the first included, if that are less than `most`. */
+static unsigned int keys_left(const struct found *o, unsigned int most)
+{
+	unsigned int left = 0, weight = 1;
+
+	for (size_t i = o->op.key_len; i && left < most; i--, weight *= 10) {
+		if (o->key[i - 1] < '0' || o->key[i - 1] > '9')
+			break;
+		left += ('9' - o->key[i - 1]) * weight;
+	}
+	return left + 1 < most ? left + 1 : most;
+}
+
+static int take_scanned(void *arg, const char *key, size_t key_len, const struct xkv_reply *reply)
+{
+	struct xkv_cmd **next = arg;
+
+	(void)key;
+	(void)key_len;
+	(*next)++->reply = *reply;
+	return 0;
+}
+
+/* A request that is one SCAN. */
+static void run_scan(const struct vector *v, struct datagram *req, const struct found *o)
+{
+	struct xkv_cmd cmds[XKV_SCAN_MAX], *next = cmds;
+	struct xkv *h = open_for(v, req);
+	struct datagram reply;
+	unsigned int results;
+	int err;
+
+	reply.len = fill(reply.byte, &v->reply);
+	results = header(&reply)->count;
+	/* The values of up to 100 keys are valid until the handle is used again. */
+	err = xkv_scan(h, o->key, o->op.key_len, o->op.keys, take_scanned, &next);
+	req->byte[19] = (uint8_t)keys_left(o, o->op.keys); /* it does not ask for what cannot be */
+	same_request(req, &server.first);
+	assert_int_equal(results, next - cmds);
+	assert_int_equal(results, check_results(&reply, cmds));
+	assert_true(err == 0 || err == XKV_E_BAD_REQUEST);
+	xkv_close(h);
+}
+
+static bool is_scan(const struct datagram *req, struct found *o)
+{
+	size_t at = sizeof(struct xkv_hdr);
+
+	return req->len > at && !req->byte[3] && req->byte[4] == 1 &&
+	       be16toh(header((struct datagram *)req)->length) == req->len &&
+	       read_op(req->byte, req->len, &at, o) && o->op.opcode == XKV_OP_SCAN &&
+	       !o->op.flags && !o->value_len && o->op.keys > 1;
+}
+
+static void run_vector(const struct vector *v, struct vector_sums *sums)
+{
+	struct xkv_cmd cmds[64];
+	struct datagram req;
+	struct found o;
+	size_t n;
+
+	req.len = fill(req.byte, &v->request);
+	n = commands_of(&req, cmds);
+	if (n && refuses(&v->reply)) {
+		run_refused(v, &req, cmds, n);
+		sums->refused++;
+	} else if (n) {
+		run_whole(v, &req, cmds, n);
+		sums->whole++;
+	} else if (is_scan(&req, &o) && !refuses(&v->reply)) {
+		run_scan(v, &req, &o);
+		sums->scans++;
+	}
+	if (v->reply.byte[16] == XKV_OP_SCAN)
+		return;
+	if (v->reply.len == 16 || (refuses(&v->reply) && v->reply.byte[4] == 1)) {
+		run_error(v, &req);
+		sums->errors++;
+	}
+}
+
 static void test_vectors(void **state)
 {
-	unsigned int whole = 0, refused = 0, errors = 0;
-	static struct vector v;
+	static struct vector v[VECTOR_REQUESTS];
+	struct vector_sums sums = { 0 };
 	struct vector_file f;
+	unsigned int n;
 
 	(void)state;
 	vectors_open(&f);
 	start(handle_vector);
-	while (vectors_next(&f, &v)) {
-		struct xkv_cmd cmds[64];
-		struct datagram req;
-		size_t n;
-
-		if (!v.has_reply)
-			continue;
-		req.len = fill(req.byte, &v.request);
-		n = commands_of(&req, cmds);
-		if (n && refuses(&v.reply)) {
-			run_refused(&v, &req, cmds, n);
-			refused++;
-		} else if (n) {
-			run_whole(&v, &req, cmds, n);
-			whole++;
-		}
-		if (v.reply.len == 16 || (refuses(&v.reply) && v.reply.byte[4] == 1)) {
-			run_error(&v, &req);
-			errors++;
-		}
-	}
+	while ((n = vectors_read(&f, v)))
+		for (unsigned int i = 0; i < n; i++)
+			if (v[i].has_reply)
+				run_vector(&v[i], &sums);
 	stop();
 	vectors_close(&f);
-	print_message("vectors: %u built and understood, %u refused before sending, %u errors\n",
-		      whole, refused, errors);
-	assert_true(whole >= 40 && refused >= 10 && errors >= 20);
+	print_message("vectors: %u built and understood, %u refused before sending, %u errors, "
+		      "%u scans\n",
+		      sums.whole, sums.refused, sums.errors, sums.scans);
+	assert_true(sums.whole >= 110 && sums.refused >= 30 && sums.errors >= 40 &&
+		    sums.scans >= 10);
 }
 
 /* ---- a network that is not kind --------------------------------------- */
@@ -903,8 +1038,8 @@ static void handle_want(struct fake *f, const struct datagram *req)
 	char value[400] = "v";
 
 	reply_begin(&f->reply, req);
-	if (req->byte[16] != XKV_OP_GET)
-		reply_result(&f->reply, req->byte[16], XKV_OK, NULL, 0);
+	if (req->byte[ops_at(req->byte)] != XKV_OP_GET)
+		reply_result(&f->reply, req->byte[ops_at(req->byte)], XKV_OK, NULL, 0);
 	else if (req->len < f->value)
 		reply_result(&f->reply, XKV_OP_GET, XKV_PAD, NULL, f->value);
 	else
@@ -991,6 +1126,461 @@ static void test_pad_nonsense(void **state)
 	stop();
 }
 
+/* ---- done only once --------------------------------------------------- */
+
+/* What identifies the last changes that the server has seen: it keeps no more than that. */
+#define CHANGES 16
+
+struct once {
+	uint64_t session[CHANGES], id[CHANGES];
+	unsigned int seen;
+	unsigned int status; /* of a header that refuses, for this many more requests: */
+	unsigned int refusals;
+};
+
+static struct once once;
+
+/* Notes the change; it has to be one that can be recognised. */
+static void note_change(const struct datagram *req)
+{
+	unsigned int i = once.seen++;
+
+	assert_true(i < CHANGES);
+	assert_true(req->byte[3] & XKV_F_ONCE);
+	assert_int_equal(1, req->byte[4]);
+	memcpy(&once.session[i], req->byte + session_at(req->byte), sizeof(once.session[i]));
+	memcpy(&once.id[i], req->byte + 8, sizeof(once.id[i]));
+	once.id[i] = be64toh(once.id[i]);
+	assert_int_equal(0, once.id[i] % 8);
+	assert_true(once.session[i]);
+}
+
+static void refuse(struct fake *f, const struct datagram *req, unsigned int status)
+{
+	reply_begin(&f->reply, req);
+	header(&f->reply)->status = (uint8_t)status;
+	send_bytes(f, &f->reply);
+}
+
+/* Refuses as many requests as `once` says, then answers. */
+static void handle_refusals(struct fake *f, const struct datagram *req)
+{
+	if (req->byte[3] & XKV_F_ONCE)
+		note_change(req);
+	if (once.refusals && once.refusals--)
+		refuse(f, req, once.status);
+	else
+		answer(f, req);
+}
+
+static struct xkv *open_once(handler_fn *handler, const struct xkv_options *opts,
+			     unsigned int status, unsigned int refusals)
+{
+	once = (struct once){ .status = status, .refusals = refusals };
+	start(handler);
+	return open_with(opts);
+}
+
+static void close_once(struct xkv *h)
+{
+	xkv_close(h);
+	stop();
+}
+
+/* Only every third copy of a change is answered. */
+static void handle_third(struct fake *f, const struct datagram *req)
+{
+	note_change(req);
+	if (once.seen % 3 == 0)
+		answer(f, req);
+}
+
+/* Copies of a change are the same datagram, and changes follow each other in one slot. */
+static void test_once(void **state)
+{
+	struct xkv *h = open_once(handle_third, &eager, 0, 0), *other = open_with(&eager);
+	struct xkv_reply r;
+
+	(void)state;
+	assert_int_equal(0, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
+	assert_int_equal(3, r.sent);
+	assert_int_equal(0, xkv_incr(h, "k", 1, -5, 0, &r));
+	assert_int_equal(-5, r.number);
+	assert_int_equal(0, xkv_persist(h, "k", 1));
+	assert_int_equal(0, xkv_getdel(other, "k", 1, &r));
+	for (unsigned int i = 0; i < 12; i++) {
+		assert_true(once.id[i] == once.id[i - i % 3]);
+		assert_true((once.session[i] == once.session[0]) == (i < 9));
+	}
+	assert_int_equal(once.id[3], once.id[0] + 8);
+	assert_int_equal(once.id[6], once.id[3] + 8);
+	xkv_close(other);
+	close_once(h);
+}
+
+/* A server that does not know the flag: from then on without it, and with its room. */
+static void handle_old(struct fake *f, const struct datagram *req)
+{
+	f->value++;
+	if (req->byte[3] & XKV_F_ONCE)
+		refuse(f, req, XKV_BAD_REQUEST);
+	else
+		answer(f, req);
+}
+
+static void test_once_old_server(void **state)
+{
+	struct xkv *h = open_once(handle_old, &patient, 0, 0);
+	struct xkv_cmd sets[3];
+	struct xkv_reply r;
+
+	(void)state;
+	get_ok(h, "key", &r); /* reads do not tell */
+	assert_int_equal(1416, xkv_value_max(h, 1));
+	assert_int_equal(0, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
+	assert_int_equal(1, r.sent);
+	assert_int_equal(3, server.value);
+	assert_int_equal(1424, xkv_value_max(h, 1));
+	assert_int_equal(0, xkv_delete(h, "k", 1, 0, &r));
+	assert_int_equal(4, server.value);
+	for (int i = 0; i < 3; i++)
+		sets[i] = (struct xkv_cmd){ .command = XKV_CMD_SET, .key = "k", .key_len = 1 };
+	assert_int_equal(0, xkv_batch(h, sets, 3)); /* in one datagram */
+	assert_int_equal(5, server.value);
+	close_once(h);
+}
+
+static void test_once_off(void **state)
+{
+	struct xkv_options opts = patient;
+	struct xkv *h;
+
+	(void)state;
+	start(answer);
+	opts.once = 1;
+	assert_null(xkv_open("127.0.0.1", server.port, &opts, NULL));
+	opts.once = -1;
+	h = open_with(&opts);
+	assert_int_equal(1424, xkv_value_max(h, 1));
+	assert_int_equal(0, xkv_append(h, "k", 1, "v", 1, 0, NULL));
+	assert_int_equal(0, server.last.byte[3]);
+	close_once(h);
+}
+
+/* Notes which commands came together. */
+static char datagrams[64];
+
+static void handle_note(struct fake *f, const struct datagram *req)
+{
+	size_t at = ops_at(req->byte), end = be16toh(header((struct datagram *)req)->length);
+	struct found o;
+
+	while (read_op(req->byte, end, &at, &o))
+		snprintf(datagrams + strlen(datagrams), sizeof(datagrams) - strlen(datagrams),
+			 "%u", o.op.opcode);
+	strcat(datagrams, req->byte[3] & XKV_F_ONCE ? "! " : " ");
+	answer(f, req);
+}
+
+/* In a batch, reads share datagrams and changes do not. */
+static void test_once_batch(void **state)
+{
+	static const int commands[] = { 2, 8, 3, 2, 2, 6, 5, 1, 9 };
+	struct xkv_cmd cmds[9];
+	struct xkv_options opts = patient;
+	struct xkv *h;
+
+	(void)state;
+	for (int i = 0; i < 9; i++)
+		cmds[i] = (struct xkv_cmd){ .command = (enum xkv_command)commands[i],
+					    .key = "k",
+					    .key_len = commands[i] != XKV_CMD_PING };
+	start(handle_note);
+	h = open_with(&opts);
+	assert_int_equal(0, xkv_batch(h, cmds, 9));
+	assert_string_equal("28 3! 22 6! 5! 19 ", datagrams);
+	xkv_close(h);
+	*datagrams = 0;
+	opts.once = -1;
+	h = open_with(&opts);
+	assert_int_equal(0, xkv_batch(h, cmds, 9));
+	assert_string_equal("283226519 ", datagrams);
+	close_once(h);
+}
+
+/* No room for this session: others may have some. */
+static void test_no_session(void **state)
+{
+	struct xkv *h = open_once(handle_refusals, &patient, XKV_NO_SESSION, 7);
+	struct xkv_reply r;
+
+	(void)state;
+	assert_int_equal(0, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
+	assert_int_equal(1, r.sent);
+	assert_int_equal(8, once.seen);
+	for (int i = 1; i < 8; i++) {
+		assert_true(once.session[i] != once.session[i - 1]);
+		assert_true(once.id[i] > once.id[i - 1]);
+	}
+	assert_int_equal(0, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
+	assert_true(once.session[8] == once.session[7]); /* that one is good */
+	close_once(h);
+}
+
+/* No room for anybody: an error, unless a copy of the change would do no harm. */
+static void test_no_session_left(void **state)
+{
+	struct xkv *h = open_once(handle_refusals, &patient, XKV_NO_SESSION, 1000);
+	struct xkv_reply r;
+
+	(void)state;
+	assert_int_equal(XKV_E_NO_SESSION, xkv_incr(h, "k", 1, 1, 0, &r));
+	assert_int_equal(XKV_E_NO_SESSION, r.status);
+	assert_int_equal(8, once.seen);
+	once.refusals = 8;
+	once.seen = 0;
+	assert_int_equal(0, xkv_cas(h, "k", 1, "v", 1, 0, 5, 0, &r));
+	assert_int_equal(8, once.seen); /* the ninth was without a session */
+	assert_int_equal(0, server.last.byte[3]);
+	once.refusals = 0;
+	assert_int_equal(0, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
+	assert_int_equal(9, once.seen);
+	close_once(h);
+}
+
+static void handle_second_refused(struct fake *f, const struct datagram *req)
+{
+	note_change(req);
+	if (once.seen > 1)
+		refuse(f, req, XKV_NO_SESSION);
+}
+
+/* The first copy may yet find room, and be done: nothing else must be sent in its place. */
+static void test_no_session_late(void **state)
+{
+	struct xkv *h = open_once(handle_second_refused, &eager, 0, 0);
+	struct xkv_reply r;
+
+	(void)state;
+	assert_int_equal(XKV_E_NO_SESSION, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
+	assert_true(r.sent > 1);
+	for (unsigned int i = 1; i < once.seen; i++) {
+		assert_true(once.session[i] == once.session[0]);
+		assert_true(once.id[i] == once.id[0]);
+	}
+	close_once(h);
+}
+
+/* Done before, and what it returned is lost: an error for that command, and the others go on. */
+static void test_repeated(void **state)
+{
+	struct xkv *h = open_once(handle_refusals, &patient, XKV_REPEATED, 1);
+	struct xkv_cmd cmds[2] = {
+		{ .command = XKV_CMD_DELETE, .flags = XKV_RETURN, .key = "k", .key_len = 1 },
+		{ .command = XKV_CMD_GET, .key = "k", .key_len = 1 },
+	};
+	struct xkv_reply r;
+
+	(void)state;
+	assert_int_equal(0, xkv_batch(h, cmds, 2));
+	assert_int_equal(XKV_E_REPEATED, cmds[0].reply.status);
+	assert_null(cmds[0].reply.value);
+	assert_int_equal(0, cmds[1].reply.status);
+	once.refusals = 1;
+	assert_int_equal(XKV_E_REPEATED, xkv_getdel(h, "k", 1, &r));
+	/* nobody can have done a read before */
+	once.refusals = 1;
+	assert_int_equal(XKV_E_REPEATED, xkv_get(h, "k", 1, &r));
+	assert_int_equal(XKV_E_REPEATED, r.status);
+	close_once(h);
+}
+
+/* BUSY as often as once.refusals says. */
+static void handle_busy(struct fake *f, const struct datagram *req)
+{
+	unsigned int opcode = req->byte[ops_at(req->byte)];
+
+	if (req->byte[3] & XKV_F_ONCE)
+		note_change(req);
+	if (!once.refusals || !once.refusals--) {
+		answer(f, req);
+		return;
+	}
+	reply_begin(&f->reply, req);
+	reply_result(&f->reply, opcode, XKV_BUSY, NULL, 0);
+	send_bytes(f, &f->reply);
+}
+
+/* That answer is the last for its id: the next try is a new request. */
+static void test_busy(void **state)
+{
+	struct xkv_options hasty = { .timeout_ms = 100 };
+	struct xkv *h = open_once(handle_busy, &patient, 0, 4);
+	struct xkv_reply r;
+
+	(void)state;
+	assert_int_equal(0, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
+	assert_int_equal(1, r.sent);
+	assert_int_equal(5, once.seen);
+	for (int i = 1; i < 5; i++)
+		assert_int_equal(once.id[i], once.id[i - 1] + 8);
+	once.refusals = 3;
+	get_ok(h, "key", &r);
+	xkv_close(h);
+	h = open_with(&hasty);
+	once.refusals = UINT32_MAX;
+	once.seen = 0;
+	assert_int_equal(XKV_E_BUSY, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
+	assert_in_range(once.seen, 2, 10); /* 1 + 2 + 4 + ... ms */
+	close_once(h);
+}
+
+/* ---- numbers and scans ------------------------------------------------ */
+
+/* Numbers that are none: without a value, of 7 bytes, with an error. */
+static void handle_no_number(struct fake *f, const struct datagram *req)
+{
+	unsigned int opcode = req->byte[ops_at(req->byte)];
+
+	for (int i = 0; i < 4; i++) {
+		reply_begin(&f->reply, req);
+		reply_result(&f->reply, opcode, i == 2 ? XKV_NOT_STORED : XKV_OK,
+			     i ? "1234567" : NULL, i == 1 ? 7 : i ? 8 : 0);
+		if (i < 3 || f->limit)
+			send_bytes(f, &f->reply);
+	}
+}
+
+static void test_no_number(void **state)
+{
+	struct xkv_options hasty = { .timeout_ms = 300 };
+	struct xkv_reply r;
+	struct xkv *h;
+
+	(void)state;
+	start(handle_no_number);
+	h = open_with(&hasty);
+	assert_int_equal(XKV_E_PROTOCOL, xkv_incr(h, "k", 1, 1, 0, &r));
+	assert_int_equal(XKV_E_PROTOCOL, xkv_append(h, "k", 1, "v", 1, 0, &r));
+	server.limit = 1;
+	assert_int_equal(0, xkv_append(h, "k", 1, "v", 1, 0, &r));
+	assert_true(r.number == 0x3132333435363700);
+	assert_null(r.value);
+	close_once(h);
+}
+
+/*
+ * Answers a SCAN with the keys themselves as values, `limit` at most, and as long as the reply
+ * is not longer than f->value times the request.
+ */
+static void handle_scan(struct fake *f, const struct datagram *req)
+{
+	size_t at = ops_at(req->byte), most = f->value * req->len;
+	struct found o;
+	char key[XKV_KEY_MAX + 1];
+	unsigned long number;
+	size_t digits = 0;
+
+	assert_int_equal(1, header((struct datagram *)req)->count);
+	assert_true(read_op(req->byte, be16toh(header((struct datagram *)req)->length), &at, &o));
+	assert_int_equal(XKV_OP_SCAN, o.op.opcode);
+	assert_in_range(o.op.keys, 1, XKV_SCAN_MAX);
+	memcpy(key, o.key, o.op.key_len);
+	key[o.op.key_len] = 0;
+	while (digits < 9 && digits < o.op.key_len &&
+	       strchr("0123456789", key[o.op.key_len - digits - 1]))
+		digits++;
+	number = strtoul(key + o.op.key_len - digits, NULL, 10);
+	reply_begin(&f->reply, req);
+	for (unsigned int i = 0; i < o.op.keys && i < f->limit; i++) {
+		snprintf(key + o.op.key_len - digits, digits + 1, "%0*lu", (int)digits, number + i);
+		if (f->reply.len + 24 + XKV_PADDED(o.op.key_len) > (most < 1472 ? most : 1472))
+			break;
+		if ((number + i) % 7 == 3)
+			reply_result(&f->reply, XKV_OP_SCAN, XKV_MISS, NULL, 0);
+		else
+			reply_result(&f->reply, XKV_OP_SCAN, XKV_OK, key, o.op.key_len);
+	}
+	send_bytes(f, &f->reply);
+}
+
+struct scanned {
+	unsigned long next; /* number of the next key */
+	unsigned int count, stop_at;
+	const char *format; /* of a key */
+};
+
+static int check_scanned(void *arg, const char *key, size_t key_len, const struct xkv_reply *r)
+{
+	struct scanned *s = arg;
+	char want[XKV_KEY_MAX + 1];
+
+	snprintf(want, sizeof(want), s->format, s->next++);
+	assert_string_equal(want, key);
+	assert_int_equal(strlen(want), key_len);
+	assert_int_equal((s->next - 1) % 7 == 3 ? XKV_E_MISS : 0, r->status);
+	if (!r->status)
+		assert_value(r, want);
+	return ++s->count == s->stop_at ? 77 : 0;
+}
+
+/* A server with numbered keys whose replies have at most `factor` times the bytes of the request. */
+static struct xkv *open_numbered(unsigned int factor)
+{
+	start(handle_scan);
+	server.limit = 255;
+	server.value = factor;
+	return open_with(&patient);
+}
+
+/* Scans `n` keys from `first` on; how many were seen. */
+static unsigned int scan(struct xkv *h, const char *format, unsigned long first, size_t n,
+			 unsigned int stop_at)
+{
+	struct scanned s = { .next = first, .format = format, .stop_at = stop_at };
+	char key[XKV_KEY_MAX + 1];
+
+	atomic_store(&server.received, 0);
+	snprintf(key, sizeof(key), format, first);
+	assert_int_equal(stop_at ? 77 : 0, xkv_scan(h, key, strlen(key), n, check_scanned, &s));
+	return s.count;
+}
+
+static void test_scan(void **state)
+{
+	struct xkv *h = open_numbered(1000);
+
+	(void)state;
+	assert_int_equal(5, scan(h, "k%lu", 1, 5, 0));
+	assert_int_equal(1, atomic_load(&server.received));
+	assert_int_equal(4, scan(h, "k%02lu", 8, 4, 0)); /* 08, 09, 10, 11 */
+	assert_int_equal(2, scan(h, "k%02lu", 98, 50, 0)); /* and no more: 99 is the last */
+	assert_int_equal(1, atomic_load(&server.received));
+	assert_int_equal(1, scan(h, "%lu", 9, 50, 0));
+	assert_int_equal(901, scan(h, "k%03lu", 99, 5000, 0));
+	assert_int_equal(250, scan(h, "some:longer:key:%06lu", 999, 250, 0));
+	server.limit = 1;
+	assert_int_equal(30, scan(h, "k%03lu", 0, 30, 0));
+	assert_int_equal(30, atomic_load(&server.received));
+	server.limit = 255;
+	assert_int_equal(17, scan(h, "k%03lu", 0, 100, 17)); /* as long as the caller likes it */
+	close_once(h);
+}
+
+/* A reply that is kept short by the length of its request: the next ones are padded. */
+static void test_scan_padded(void **state)
+{
+	struct xkv *h = open_numbered(3);
+
+	(void)state;
+	assert_int_equal(100, scan(h, "k%03lu", 0, 100, 0));
+	assert_int_equal(4, atomic_load(&server.received)); /* 4, then 45 each */
+	assert_int_equal(1472, server.last.len);
+	assert_int_equal(90, scan(h, "k%03lu", 0, 90, 0));
+	assert_int_equal(2, atomic_load(&server.received));
+	close_once(h);
+}
+
 /* ---- nobody answers --------------------------------------------------- */
 
 static void handle_silent(struct fake *f, const struct datagram *req)
@@ -1056,7 +1646,7 @@ static void test_ipv6(void **state)
 	h = xkv_open("::1", server.port, &patient, NULL);
 	assert_non_null(h);
 	get_ok(h, "key", &r);
-	assert_int_equal(1400, xkv_value_max(h, 3)); /* 1452 - 16 - 24 - 8 = 1404, by 8: 1400 */
+	assert_int_equal(1392, xkv_value_max(h, 3)); /* 1452 - 16 - 8 - 24 - 8 = 1396, by 8: 1392 */
 	xkv_close(h);
 	stop();
 }
@@ -1111,18 +1701,18 @@ static void test_open_errors(void **state)
 static void test_arguments(void **state)
 {
 	static const char value[2000];
-	struct xkv_cmd two[2] = { { .command = XKV_CMD_PING }, { .command = 9 } };
+	struct xkv_cmd two[2] = { { .command = XKV_CMD_PING }, { .command = 10 } };
 	struct xkv_reply r;
 	struct xkv *h;
 
 	(void)state;
 	start(answer);
 	h = open_with(&patient);
-	assert_int_equal(1424, xkv_value_max(h, 3));
+	assert_int_equal(1416, xkv_value_max(h, 3)); /* 1472 - 16 - 8 - 24 - 8 */
 	assert_int_equal(0, xkv_value_max(h, 0));
 	assert_int_equal(0, xkv_value_max(h, 251));
-	assert_int_equal(XKV_E_TOO_LARGE, xkv_set(h, "key", 3, value, 1425, 0, 0, &r));
-	assert_int_equal(1425, r.value_len);
+	assert_int_equal(XKV_E_TOO_LARGE, xkv_set(h, "key", 3, value, 1417, 0, 0, &r));
+	assert_int_equal(1417, r.value_len);
 	assert_int_equal(XKV_E_BAD_KEY, xkv_get(h, "", 0, &r));
 	assert_int_equal(XKV_E_BAD_KEY, xkv_get(h, value, 251, &r));
 	assert_int_equal(XKV_E_INVALID, xkv_get(h, NULL, 3, &r));
@@ -1132,14 +1722,29 @@ static void test_arguments(void **state)
 	assert_int_equal(XKV_E_INVALID, xkv_set(h, "k", 1, "v", 1, XKV_TTL_MAX + 1, 0, NULL));
 	assert_int_equal(XKV_E_INVALID, xkv_delete(h, "k", 1, XKV_NX, NULL));
 	assert_int_equal(XKV_E_INVALID, xkv_expire(h, "k", 1, 1, XKV_CAS));
+	assert_int_equal(XKV_E_INVALID, xkv_incr(h, "k", 1, 1, XKV_NX, NULL));
+	assert_int_equal(XKV_E_INVALID, xkv_append(h, "k", 1, "v", 1, XKV_KEEPTTL, NULL));
+	assert_int_equal(XKV_E_INVALID, xkv_append(h, "k", 1, NULL, 1, 0, NULL));
+	assert_int_equal(XKV_E_TOO_LARGE, xkv_append(h, "k", 1, value, 1417, 0, NULL));
+	assert_int_equal(XKV_E_BAD_KEY, xkv_ttl(h, "k", 0, NULL));
+	assert_int_equal(XKV_E_INVALID, xkv_scan(h, "k1", 2, 1, NULL, NULL));
+	assert_int_equal(XKV_E_INVALID, xkv_scan(h, "1k", 2, 1, take_scanned, NULL));
+	assert_int_equal(XKV_E_BAD_KEY, xkv_scan(h, "", 0, 1, take_scanned, NULL));
+	assert_int_equal(0, xkv_scan(h, "k1", 2, 0, take_scanned, NULL));
+	assert_int_equal(XKV_E_INVALID, xkv_batch(h, two, 2));
+	two[1] = (struct xkv_cmd){ .command = XKV_CMD_GET, .key = "k", .key_len = 1, .amount = 1 };
+	assert_int_equal(XKV_E_INVALID, xkv_batch(h, two, 2));
+	two[1] = (struct xkv_cmd){
+		.command = XKV_CMD_INCR, .key = "k", .key_len = 1, .value = "1", .value_len = 1
+	};
 	assert_int_equal(XKV_E_INVALID, xkv_batch(h, two, 2));
 	assert_int_equal(XKV_E_INVALID, two[0].reply.status);
 	assert_int_equal(0, two[0].reply.sent);
 	assert_int_equal(0, atomic_load(&server.received)); /* none of them went out */
-	assert_int_equal(0, xkv_set(h, "key", 3, value, 1424, 0, 0, &r));
+	assert_int_equal(0, xkv_set(h, "key", 3, value, 1416, 0, 0, &r));
 	assert_int_equal(1472, server.last.len);
 	assert_int_equal(0, xkv_cas(h, "key", 3, value, 1, 5, 9, XKV_RETURN, NULL));
-	assert_int_equal(XKV_CAS | XKV_RETURN, server.last.byte[17]);
+	assert_int_equal(XKV_CAS | XKV_RETURN, server.last.byte[ops_at(server.last.byte) + 1]);
 	assert_int_equal(0, xkv_delete(h, "key", 3, 0, NULL));
 	assert_int_equal(0, xkv_expire(h, "key", 3, 0, 0));
 	assert_int_equal(0, xkv_ping(h));
@@ -1158,7 +1763,7 @@ static void test_token(void **state)
 	start(answer);
 	opts.token = token;
 	h = open_with(&opts);
-	assert_int_equal(1408, xkv_value_max(h, 3));
+	assert_int_equal(1400, xkv_value_max(h, 3));
 	get_ok(h, "key", &r);
 	assert_int_equal(16 + 16 + 24 + 8, server.last.len);
 	assert_int_equal(XKV_F_TOKEN, server.last.byte[3]);
@@ -1208,7 +1813,7 @@ static void test_strerror(void **state)
 {
 	(void)state;
 	assert_string_equal("success", xkv_strerror(0));
-	for (int e = XKV_E_NOAUTH; e <= XKV_E_MISS; e++)
+	for (int e = XKV_E_NO_SESSION; e <= XKV_E_MISS; e++)
 		assert_string_not_equal("unknown error", xkv_strerror(e));
 	for (int e = XKV_E_SYSTEM; e <= XKV_E_TIMEOUT; e++)
 		assert_string_not_equal("unknown error", xkv_strerror(e));
@@ -1225,6 +1830,13 @@ int main(void)
 		cmocka_unit_test(test_partial),     cmocka_unit_test(test_datagrams),
 		cmocka_unit_test(test_pad),         cmocka_unit_test(test_pad_remembered),
 		cmocka_unit_test(test_pad_endless), cmocka_unit_test(test_pad_nonsense),
+		cmocka_unit_test(test_once),        cmocka_unit_test(test_once_old_server),
+		cmocka_unit_test(test_once_off),    cmocka_unit_test(test_once_batch),
+		cmocka_unit_test(test_no_session),  cmocka_unit_test(test_no_session_left),
+		cmocka_unit_test(test_no_session_late),
+		cmocka_unit_test(test_repeated),    cmocka_unit_test(test_busy),
+		cmocka_unit_test(test_no_number),   cmocka_unit_test(test_scan),
+		cmocka_unit_test(test_scan_padded),
 		cmocka_unit_test(test_silent),      cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_ipv6),        cmocka_unit_test(test_name),
 		cmocka_unit_test(test_open_errors), cmocka_unit_test(test_arguments),

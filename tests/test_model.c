@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -1204,6 +1205,208 @@ static void test_chains_alike(void **state)
 	chains(0);
 }
 
+/* ---- chains: a bucket that has left is something else by the time a reader comes to it ---- */
+
+/*
+ * The hardest case for a reader: it has read the reference to a bucket, and has still to compare the seven
+ * keys of the bucket before (long ones, alike but for their ends) when that one leaves the
+ * chain and its slot becomes an entry, in the next operation of the same datagram.  That
+ * entry's bytes look like the end of a chain with nothing in it.
+ */
+#define REUSE_KEY_LEN XKV_KEY_MAX
+#define REUSE_FIXED   (2 * XKV_WAYS)
+
+static uint8_t reuse_keys[REUSE_FIXED + 2 * XKV_WAYS][REUSE_KEY_LEN];
+static uint8_t reuse_end[8]; /* a key of another bucket that begins with a reference to nothing */
+
+static uint8_t *reuse_key(unsigned int turn, unsigned int n)
+{
+	return reuse_keys[REUSE_FIXED + turn % 2 * XKV_WAYS + n];
+}
+
+static void reuse_make_keys(void)
+{
+	unsigned int n = 0;
+
+	for (uint64_t i = 0; n < REUSE_FIXED + 2 * XKV_WAYS; i++) {
+		memset(reuse_keys[n], 'k', REUSE_KEY_LEN);
+		put_be(reuse_keys[n] + REUSE_KEY_LEN - 8, 8, i);
+		n += bed_fingerprint(&bed, reuse_keys[n], REUSE_KEY_LEN) == 0;
+	}
+	memset(reuse_end, 0, sizeof(reuse_end));
+	while (bed_fingerprint(&bed, reuse_end, sizeof(reuse_end)) == 0)
+		reuse_end[7]++;
+}
+
+/* Runs these operations as one datagram: the first status, -1 if not all were done. */
+static int reuse_run(const struct operation *op, unsigned int n)
+{
+	static _Thread_local struct outcome out;
+	uint8_t frame[PACKET_MAX];
+	struct packet_spec spec;
+	struct payload req;
+
+	packet_default(&spec, false);
+	request_begin(&req, 1, NULL);
+	for (unsigned int i = 0; i < n; i++)
+		request_add(&req, &op[i]);
+	spec.payload = req.byte;
+	spec.len = req.len;
+	if (!bed_run(&bed, frame, packet_build(&spec, frame), &out) || out.verdict != XDP_TX ||
+	    out.frame[packet_payload_at(false, 0) + 4] != n)
+		return -1;
+	return out.frame[packet_payload_at(false, 0) + 17];
+}
+
+static struct operation reuse_op(uint8_t opcode, const void *key, size_t len)
+{
+	static const uint8_t nothing[sizeof(struct xkv_chain)];
+	struct operation op = { .opcode = opcode, .key = key, .key_len = len };
+
+	if (opcode == XKV_OP_SET && len == sizeof(reuse_end)) {
+		op.value = nothing;
+		op.value_len = sizeof(struct xkv_chain) - sizeof(struct xkv_slot) - len;
+	}
+	return op;
+}
+
+static bool reuse_one(uint8_t opcode, const void *key)
+{
+	struct operation op = reuse_op(opcode, key, REUSE_KEY_LEN);
+
+	for (int tries = 0; tries < 1000; tries++) /* the reader's own call may be in the way */
+		if (reuse_run(&op, 1) == XKV_OK)
+			return true;
+	return false;
+}
+
+static void *reuser(void *arg)
+{
+	struct operation last[2];
+	bool well = true;
+
+	(void)arg;
+	for (unsigned int turn = 1; well && !atomic_load(&moves_end); turn++) {
+		for (unsigned int n = 0; well && n < XKV_WAYS; n++)
+			well = reuse_one(XKV_OP_SET, reuse_key(turn, n));
+		atomic_store(&generation[0], turn);
+		for (unsigned int n = 0; well && n < XKV_WAYS - 1; n++)
+			well = reuse_one(XKV_OP_DELETE, reuse_key(turn - 1, n));
+		last[0] = reuse_op(XKV_OP_DELETE, reuse_key(turn - 1, XKV_WAYS - 1), REUSE_KEY_LEN);
+		last[1] = reuse_op(XKV_OP_SET, reuse_end, sizeof(reuse_end));
+		well = well && reuse_run(last, 2) == XKV_OK;
+		last[1].opcode = XKV_OP_DELETE;
+		last[1].value_len = 0;
+		well = well && reuse_run(&last[1], 1) == XKV_OK;
+	}
+	return well ? NULL : "an operation was not done";
+}
+
+static void test_chain_bucket_reused(void **state)
+{
+	uint64_t begin, misses = 0, gets = 0, c[XKV_COUNTER_COUNT];
+	pthread_t writer;
+	void *failed;
+
+	(void)state;
+	open_bed(1, ~0ULL);
+	reuse_make_keys();
+	bed.c->miss_reply = 1;
+	for (unsigned int i = 0; i < REUSE_FIXED + XKV_WAYS; i++) /* with those of turn 0 */
+		assert_true(reuse_one(XKV_OP_SET, reuse_keys[i]));
+	atomic_store(&moves_end, false);
+	atomic_store(&generation[0], 0);
+	assert_int_equal(pthread_create(&writer, NULL, reuser, NULL), 0);
+	begin = store_now_ms(bed.st);
+	for (unsigned int n = 0; store_now_ms(bed.st) < begin + MOVES_MS; n++, gets++) {
+		unsigned int turn = atomic_load(&generation[0]);
+		struct operation op = reuse_op(XKV_OP_GET, reuse_key(turn, n % XKV_WAYS),
+					       REUSE_KEY_LEN);
+
+		misses += reuse_run(&op, 1) == XKV_MISS && atomic_load(&generation[0]) == turn;
+	}
+	atomic_store(&moves_end, true);
+	assert_int_equal(pthread_join(writer, &failed), 0);
+	assert_null(failed);
+	bed_counters(&bed, c);
+	assert_true(gets > 1000 && c[XKV_C_unchained] > 100);
+	assert_int_equal(misses, 0);
+	account();
+}
+
+/* ---- one key, inserted by several at once --------------------------------- */
+
+#define RIVALS	2
+#define RACE_MS 2000
+
+static struct {
+	_Atomic unsigned int round, ready, won, wrong;
+	_Atomic bool over;
+	uint64_t end_ms;
+} race;
+
+/* Waits for the others, hot, so that all go on at the same moment.  The last one says whether it is over. */
+static bool race_meet(unsigned int turn)
+{
+	if (atomic_fetch_add(&race.ready, 1) == RIVALS - 1) {
+		atomic_store(&race.ready, 0);
+		if (turn % 4 == 0)
+			atomic_store(&race.over, store_now_ms(bed.st) > race.end_ms);
+		atomic_store(&race.round, turn);
+	}
+	for (unsigned int spins = 0; atomic_load(&race.round) < turn; spins++)
+		if (spins > 1000)
+			sched_yield();
+	return !atomic_load(&race.over);
+}
+
+/* Each round has a key, which one of them inserts and one of them deletes. */
+static void *rival(void *arg)
+{
+	struct store_lane *lane = store_lane_get(bed.st);
+	unsigned int turn = 0;
+	char key[32];
+
+	(void)arg;
+	do {
+		size_t len = (size_t)snprintf(key, sizeof(key), "race%u", turn % 1000);
+
+		race_meet(++turn);
+		atomic_fetch_add(&race.won, !store_set(lane, key, len, key, len, XKV_NX, 0, 0, NULL));
+		race_meet(++turn);
+		atomic_fetch_add(&race.wrong, atomic_load(&race.won) != 1);
+		race_meet(++turn);
+		atomic_fetch_sub(&race.won, !store_delete(lane, key, len, NULL));
+	} while (race_meet(++turn));
+	store_lane_put(lane);
+	return NULL;
+}
+
+/* In the first bucket and far behind it: who inserts has to look there once more when nobody else can. */
+static void test_rivals(void **state)
+{
+	pthread_t thread[RIVALS];
+	char key[16];
+
+	(void)state;
+	open_bed(~0ULL, 0);
+	for (int i = 0; i < 6 * XKV_WAYS; i++)
+		assert_int_equal(store_set(bed.lane, key, (size_t)snprintf(key, sizeof(key), "fill%d", i),
+					   "", 0, 0, 0, 0, NULL),
+				 0);
+	memset(&race, 0, sizeof(race));
+	race.end_ms = store_now_ms(bed.st) + RACE_MS;
+	for (int i = 0; i < RIVALS; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, rival, NULL), 0);
+	for (int i = 0; i < RIVALS; i++)
+		pthread_join(thread[i], NULL);
+	assert_true(atomic_load(&race.round) > 1000);
+	assert_int_equal(atomic_load(&race.wrong), 0);
+	assert_int_equal(atomic_load(&race.won), 0);
+	assert_int_equal(store_count(bed.st), 6 * XKV_WAYS);
+	account();
+}
+
 /* ---- pages that are emptied under all of it ------------------------------- */
 
 #define STEADY	 200 /* keys that nobody changes */
@@ -1334,7 +1537,7 @@ static void test_drains_with_chains(void **state)
 	drains(7);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_torn, close_bed),
@@ -1343,6 +1546,8 @@ int main(void)
 		cmocka_unit_test_teardown(test_moves_alike, close_bed),
 		cmocka_unit_test_teardown(test_chains, close_bed),
 		cmocka_unit_test_teardown(test_chains_alike, close_bed),
+		cmocka_unit_test_teardown(test_chain_bucket_reused, close_bed),
+		cmocka_unit_test_teardown(test_rivals, close_bed),
 		cmocka_unit_test_teardown(test_drains, close_bed),
 		cmocka_unit_test_teardown(test_drains_with_chains, close_bed),
 		cmocka_unit_test_teardown(test_every_order, close_bed),
@@ -1357,5 +1562,7 @@ int main(void)
 		printf("SKIP: %s\n", why);
 		return 77;
 	}
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests_name("model", tests, NULL, NULL);
 }

@@ -72,6 +72,12 @@ check: setup
 	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) sanitize
 	@tests/run --build $(BUILD) --build $(BUILD)/san; status=$$?; $(give_back); exit $$status
 
+# Is there one order of all that clients did to a key?  Some minutes, as root; needs Go.
+LINEAR_SECONDS ?= 240
+.PHONY: linear
+linear: all
+	@XKV_LINEAR_SECONDS=$(LINEAR_SECONDS) tests/run -v --build $(BUILD) test_linear.py
+
 sanitize:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san SAN='$(SAN_FLAGS)' all tests
 

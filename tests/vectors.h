@@ -17,11 +17,12 @@
 #define VECTOR_BYTES 1472
 #define VECTOR_TEXT  2048
 #define VECTOR_LINES 8
+#define VECTOR_REQUESTS 4
 
 enum vector_verdict { VECTOR_NONE, VECTOR_TX, VECTOR_PASS, VECTOR_DROP };
 
 /* What a byte of a request or reply is. */
-enum vector_kind { VECTOR_BYTE, VECTOR_ANY, VECTOR_VERSION };
+enum vector_kind { VECTOR_BYTE, VECTOR_ANY, VECTOR_VERSION, VECTOR_SESSION };
 
 struct vector_bytes {
 	size_t len;
@@ -37,6 +38,10 @@ struct vector_entry {
 	char key[VECTOR_TEXT], value[VECTOR_TEXT];
 };
 
+/*
+ * One request of a vector.  Where there are several, name, config and given are with the first,
+ * after with the last.
+ */
 struct vector {
 	char name[64];
 	char config[VECTOR_LINES][64];
@@ -115,6 +120,10 @@ static inline void vector_word(const struct vector_file *f, struct vector_bytes 
 		vector_put(f, b, 0, VECTOR_VERSION, times);
 		return;
 	}
+	if (strcmp(word, "ss") == 0) {
+		vector_put(f, b, 0, VECTOR_SESSION, times);
+		return;
+	}
 	for (; *word; word += 2) {
 		char hex[3] = { word[0], word[1], 0 };
 
@@ -190,37 +199,58 @@ static inline void vector_line(const struct vector_file *f, struct vector *v, co
 		vector_bad(f, "unknown line, or too many of them");
 }
 
-/* The next vector of the file; false at its end. */
-static inline bool vectors_next(struct vector_file *f, struct vector *v)
+/* The next line that is not empty: its first word, NULL at the end of the file. */
+static inline char *vector_read(struct vector_file *f, char line[VECTOR_TEXT], char **save)
 {
-	char line[VECTOR_TEXT], *save, *what, *hash;
-	bool inside = false;
+	char *word, *hash;
 
-	memset(v, 0, sizeof(*v));
-	while (fgets(line, sizeof(line), f->stream)) {
+	while (fgets(line, VECTOR_TEXT, f->stream)) {
 		f->line++;
 		hash = strchr(line, '#');
 		if (hash)
 			*hash = 0;
-		what = strtok_r(line, " \t\n", &save);
-		if (!what)
-			continue;
-		if (inside != (strcmp(what, "vector") != 0))
-			vector_bad(f, inside ? "end is missing" : "vector NAME expected");
-		if (!inside) {
-			snprintf(v->name, sizeof(v->name), "%s", strtok_r(NULL, " \t\n", &save));
-			inside = true;
-		} else if (strcmp(what, "end") == 0) {
+		word = strtok_r(line, " \t\n", save);
+		if (word)
+			return word;
+	}
+	return NULL;
+}
+
+/* The lines of one request.  True if `then` ended it, which means that another one follows. */
+static inline bool vector_request(struct vector_file *f, struct vector *v)
+{
+	char line[VECTOR_TEXT], *save, *what;
+	bool more;
+
+	while ((what = vector_read(f, line, &save))) {
+		more = strcmp(what, "then") == 0;
+		if (more || strcmp(what, "end") == 0) {
 			if (v->verdict == VECTOR_NONE)
 				vector_bad(f, "verdict is missing");
-			return true;
-		} else {
-			vector_line(f, v, what, &save);
+			return more;
 		}
+		vector_line(f, v, what, &save);
 	}
-	if (inside)
-		vector_bad(f, "end is missing");
+	vector_bad(f, "end is missing");
 	return false;
+}
+
+/* Reads the next vector of the file.  How many requests it has; 0 at the end of the file. */
+static inline unsigned int vectors_read(struct vector_file *f, struct vector v[VECTOR_REQUESTS])
+{
+	char line[VECTOR_TEXT], *save, *what = vector_read(f, line, &save);
+	unsigned int n = 0;
+
+	memset(v, 0, VECTOR_REQUESTS * sizeof(*v));
+	if (!what)
+		return 0;
+	if (strcmp(what, "vector") != 0)
+		vector_bad(f, "vector NAME expected");
+	snprintf(v->name, sizeof(v->name), "%s", strtok_r(NULL, " \t\n", &save));
+	while (vector_request(f, &v[n++]))
+		if (n == VECTOR_REQUESTS)
+			vector_bad(f, "too many requests");
+	return n;
 }
 
 #endif

@@ -1,0 +1,1768 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * INCR, APPEND, TTL, TOUCH, SCAN, and requests that are done only once: packets in,
+ * packets out.  What is right is said here a second time, in plain C.
+ *
+ * Every request can come through both doors: as a frame into the XDP program
+ * (and where that passes it on, to xkvd's side of the store), or to that side at once.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <endian.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <linux/bpf.h>
+
+#include "../loader/store.h"
+#include "../loader/store_impl.h"
+#include "packet.h"
+#include "xdpbed.h"
+
+#define MAX_KEYS 4096
+#define DATAGRAM XKV_PAYLOAD_MAX4
+#define RESULTS_MAX 64
+
+static struct bed bed;
+
+/* ---- asking --------------------------------------------------------------- */
+
+enum door { DRIVER, DAEMON, DOORS };
+
+/* What came back, in host byte order. */
+struct reply {
+	bool passed;  /* by the driver, to xkvd */
+	bool dropped; /* there is none */
+	uint8_t status;
+	unsigned int count;
+	struct xkv_result result[RESULTS_MAX];
+	const uint8_t *value[RESULTS_MAX]; /* NULL if the result has none */
+	size_t len;
+	uint8_t byte[PACKET_MAX];
+};
+
+/* Takes a reply apart, and insists on what the format promises. */
+static void decode(struct reply *r, const struct payload *req)
+{
+	size_t at = sizeof(struct xkv_hdr);
+	struct xkv_result *res;
+
+	assert_true(r->len >= at && r->len <= DATAGRAM);
+	assert_int_equal(get_be(r->byte, 4), 0x584b0101);
+	assert_int_equal(get_be(r->byte + 6, 2), r->len);
+	assert_memory_equal(r->byte + 8, req->byte + 8, 8);
+	r->count = r->byte[4];
+	r->status = r->byte[5];
+	assert_true(r->count <= RESULTS_MAX && !r->count == !!r->status);
+	for (unsigned int i = 0; i < r->count; i++) {
+		res = &r->result[i];
+		assert_true(at + sizeof(*res) <= r->len);
+		memcpy(res, r->byte + at, sizeof(*res));
+		res->value_len = (uint32_t)get_be(r->byte + at + 4, 4);
+		res->ttl = get_be(r->byte + at + 8, 8);
+		res->version = get_be(r->byte + at + 16, 8);
+		at += sizeof(*res);
+		r->value[i] = res->flags & XKV_HAS_VALUE ? r->byte + at : NULL;
+		at += r->value[i] ? XKV_PADDED(res->value_len) : 0;
+	}
+	assert_int_equal(at, r->len);
+}
+
+/* Has xkvd's side answer. */
+static void ask_daemon(struct store_lane *lane, const struct payload *req, struct reply *r)
+{
+	int len = store_datagram(lane, req->byte, req->len, r->byte, DATAGRAM, DATAGRAM);
+
+	assert_true(len >= 0);
+	r->len = (size_t)len;
+	r->dropped = !len;
+}
+
+/* Has the driver answer; what it passes on is passed on unchanged. */
+static void ask_driver(struct store_lane *lane, const struct payload *req, struct reply *r)
+{
+	size_t at = packet_payload_at(false, 0), len;
+	uint8_t frame[PACKET_MAX];
+	struct packet_spec s;
+	struct outcome out;
+
+	packet_default(&s, false);
+	s.payload = req->byte;
+	s.len = req->len;
+	len = packet_build(&s, frame);
+	assert_true(bed_run(&bed, frame, len, &out));
+	r->passed = out.verdict == XDP_PASS;
+	r->dropped = out.verdict == XDP_DROP;
+	if (r->passed) {
+		assert_int_equal(out.len, len);
+		assert_memory_equal(out.frame, frame, len);
+		ask_daemon(lane, req, r);
+	} else if (!r->dropped) {
+		assert_int_equal(out.verdict, XDP_TX);
+		assert_null(packet_complaint(out.frame, out.len));
+		r->len = get_be(out.frame + at + 6, 2);
+		memcpy(r->byte, out.frame + at, r->len);
+	}
+}
+
+static void ask_as(struct store_lane *lane, enum door door, const struct payload *req,
+		   struct reply *r)
+{
+	memset(r, 0, offsetof(struct reply, byte));
+	if (door == DRIVER)
+		ask_driver(lane, req, r);
+	else
+		ask_daemon(lane, req, r);
+	if (!r->dropped)
+		decode(r, req);
+}
+
+static void ask(enum door door, const struct payload *req, struct reply *r)
+{
+	ask_as(bed.lane, door, req, r);
+}
+
+/* ---- requests ------------------------------------------------------------- */
+
+static uint64_t next_id = 1;
+
+static void begin(struct payload *p, uint64_t id, uint64_t session)
+{
+	request_begin(p, id, NULL);
+	if (!session)
+		return;
+	p->byte[3] |= XKV_F_ONCE;
+	put_be(p->byte + p->len, 8, session);
+	p->len += XKV_SESSION_BYTES;
+}
+
+static struct payload once_request(uint64_t session, uint64_t id, const struct operation *op)
+{
+	struct payload p;
+
+	begin(&p, id, session);
+	request_add(&p, op);
+	return p;
+}
+
+/* Asks one operation; its result is r->result[0]. */
+static void ask_op(enum door door, const struct operation *op, struct reply *r)
+{
+	struct payload p = once_request(0, next_id++, op);
+
+	ask(door, &p, r);
+	assert_int_equal(r->count, 1);
+	assert_int_equal(r->result[0].opcode, op->opcode);
+}
+
+#define TEXT(text) .key = (text), .key_len = strlen(text)
+
+static struct operation op_on(uint8_t opcode, const void *key, size_t key_len)
+{
+	return (struct operation){ .opcode = opcode, .key = key, .key_len = key_len };
+}
+
+static struct operation incr(const void *key, size_t key_len, int64_t amount)
+{
+	static uint8_t wire[8];
+	struct operation op = op_on(XKV_OP_INCR, key, key_len);
+
+	put_be(wire, 8, (uint64_t)amount);
+	op.value = wire;
+	op.value_len = sizeof(wire);
+	return op;
+}
+
+static struct operation append(const void *key, size_t key_len, const void *value, size_t value_len)
+{
+	struct operation op = op_on(XKV_OP_APPEND, key, key_len);
+
+	op.value = value;
+	op.value_len = value_len;
+	return op;
+}
+
+static struct payload scan(const char *key, unsigned int keys)
+{
+	struct operation op = op_on(XKV_OP_SCAN, key, strlen(key));
+	struct payload p = once_request(0, next_id++, &op);
+
+	p.byte[sizeof(struct xkv_hdr) + 3] = (uint8_t)keys;
+	return p;
+}
+
+/* The number that comes with the result of an INCR or APPEND. */
+static int64_t number(const struct reply *r)
+{
+	assert_int_equal(r->result[0].status, XKV_OK);
+	assert_non_null(r->value[0]);
+	assert_int_equal(r->result[0].value_len, 8);
+	return (int64_t)get_be(r->value[0], 8);
+}
+
+/* A result that says why not, and nothing else. */
+static void refused(const struct reply *r, uint8_t status)
+{
+	const struct xkv_result *res = &r->result[0];
+
+	assert_int_equal(res->status, status);
+	assert_null(r->value[0]);
+	assert_true(!res->value_len && !res->ttl && !res->version);
+}
+
+/* ---- the store behind it -------------------------------------------------- */
+
+static void put(const void *key, size_t key_len, const void *value, size_t len, uint64_t expire_ms)
+{
+	assert_int_equal(store_set(bed.lane, key, key_len, value, len, 0, 0, expire_ms, NULL), 0);
+}
+
+static void put_text(const char *key, const char *text)
+{
+	put(key, strlen(key), text, strlen(text), 0);
+}
+
+static struct store_entry entry(const void *key, size_t key_len)
+{
+	struct store_entry e;
+
+	assert_int_equal(store_get(bed.lane, key, key_len, &e), 0);
+	return e;
+}
+
+static void holds(const void *key, size_t key_len, const void *value, size_t len)
+{
+	struct store_entry e = entry(key, key_len);
+
+	assert_int_equal(e.value_len, len);
+	assert_memory_equal(e.value, value, len);
+}
+
+static void holds_text(const char *key, const char *text)
+{
+	holds(key, strlen(key), text, strlen(text));
+}
+
+static uint64_t count_of(unsigned int counter)
+{
+	uint64_t sum[XKV_COUNTER_COUNT];
+
+	bed_counters(&bed, sum);
+	return sum[counter];
+}
+
+/* Moves the store's clock. */
+static void pass_time(int64_t ms)
+{
+	bed.c->tai_offset_ms -= (uint64_t)ms;
+}
+
+/* Bytes that tell their place; two of the same offset and other seed differ. */
+static const uint8_t *pattern(unsigned int seed)
+{
+	static uint8_t byte[2][4096];
+
+	for (size_t i = 0; i < sizeof(byte[0]); i++)
+		byte[seed & 1][i] = (uint8_t)(i * 7 + i / 256 + 1 + seed * 101);
+	return byte[seed & 1];
+}
+
+static const uint8_t large[XKV_VALUE_MAX];
+
+static uint64_t dice_state = 88172645463325252ULL;
+
+static uint64_t dice(uint64_t sides)
+{
+	dice_state ^= dice_state << 13;
+	dice_state ^= dice_state >> 7;
+	dice_state ^= dice_state << 17;
+	return dice_state % sides;
+}
+
+static int group_setup(void **state)
+{
+	const char *why = bed_open(&bed, MAX_KEYS);
+
+	(void)state;
+	if (why)
+		print_error("%s\n", why);
+	else
+		keeper_stop(bed.st); /* slots stay where they are */
+	return why ? -1 : 0;
+}
+
+static int group_teardown(void **state)
+{
+	(void)state;
+	bed_close(&bed);
+	return 0;
+}
+
+static uint64_t offset_before;
+
+static int setup(void **state)
+{
+	(void)state;
+	bed_configure(&bed);
+	offset_before = bed.c->tai_offset_ms;
+	memset(bed.once, 0, XKV_ONCE_SETS * sizeof(*bed.once));
+	return store_flush(bed.lane);
+}
+
+/* Whatever a case did, no slot is lost and none is written over. */
+static int teardown(void **state)
+{
+	const char *why;
+
+	(void)state;
+	bed.c->tai_offset_ms = offset_before;
+	bed.c->track = XKV_TRACK_NOTHING;
+	why = bed_account(&bed);
+	if (why)
+		print_error("%s\n", why);
+	return why ? -1 : 0;
+}
+
+/* ---- INCR ----------------------------------------------------------------- */
+
+/* A text is a number if it is what this number is printed as. */
+static bool is_number(const char *text, size_t len, int64_t *n)
+{
+	char printed[24];
+	__int128 value = 0;
+
+	if (!len || len > 20)
+		return false;
+	for (size_t i = text[0] == '-'; i < len; i++)
+		value = value * 10 + (text[i] - '0');
+	value = text[0] == '-' ? -value : value;
+	if (value > INT64_MAX || value < INT64_MIN)
+		return false;
+	*n = (int64_t)value;
+	snprintf(printed, sizeof(printed), "%" PRId64, *n);
+	return strlen(printed) == len && !memcmp(printed, text, len);
+}
+
+/* INCR of a text, through one door, compared with what is right. */
+static void check_incr(enum door door, const char *text, size_t len, int64_t amount)
+{
+	uint64_t expire_ms = dice(2) ? store_now_ms(bed.st) + 1000000 : 0;
+	struct operation op = incr("n", 1, amount);
+	struct store_entry before, after;
+	int64_t old, sum;
+	struct reply r;
+	char want[24];
+
+	put("n", 1, text, len, expire_ms);
+	before = entry("n", 1);
+	ask_op(door, &op, &r);
+	if (!is_number(text, len, &old)) {
+		refused(&r, XKV_NOT_NUMBER);
+	} else if (__builtin_add_overflow(old, amount, &sum)) {
+		refused(&r, XKV_OVERFLOW);
+	} else {
+		assert_true(number(&r) == sum);
+		snprintf(want, sizeof(want), "%" PRId64, sum);
+		text = want;
+		len = strlen(want);
+	}
+	after = entry("n", 1);
+	assert_int_equal(after.value_len, len);
+	assert_memory_equal(after.value, text, len);
+	assert_int_equal(!after.expire_ms, !expire_ms);
+	if (expire_ms) /* it was worked out from what is left */
+		assert_in_range(after.expire_ms, expire_ms - 1000, expire_ms + 1000);
+	assert_int_equal(after.version != before.version, r.result[0].status == XKV_OK);
+	if (r.result[0].status == XKV_OK)
+		assert_true(after.version == r.result[0].version && !r.result[0].ttl == !expire_ms);
+}
+
+/* Texts at all borders, with amounts at all borders. */
+static void test_incr_texts(void **state)
+{
+	static const char *const texts[] = {
+		"0", "1", "-1", "9", "10", "-10", "99999999", "100000000", "-99999999",
+		"9999999999999999",
+		"9223372036854775806", "9223372036854775807", "9223372036854775808",
+		"-9223372036854775807", "-9223372036854775808", "-9223372036854775809",
+		"9223372036854775800", "9999999999999999999", "18446744073709551615",
+		"18446744073709551616", "18446744073709551617", "99999999999999999999",
+		"-99999999999999999999", "-9999999999999999999", "100000000000000000000",
+		"-0", "-", "--1", "+1", "01", "00", "-01", "", " 1", "1 ", "1\n", "1.0", "1e3",
+		"0x10",
+		"abc", "1a", "a1", "1-", "12/", "12:", "/", ":", "000000000000000000001",
+		"12345678a", "1234567812345678a", "\xef\xbc\x91", "\x80", "-\xff",
+	};
+	static const int64_t amounts[] = { 0, 1, -1, 7, -7, 10, -10, INT64_MAX, INT64_MIN,
+					   INT64_MAX - 1, INT64_MIN + 1, 1LL << 62, -(1LL << 62) };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		for (size_t j = 0; j < sizeof(amounts) / sizeof(amounts[0]); j++)
+			check_incr((i + j) % DOORS, texts[i], strlen(texts[i]), amounts[j]);
+	for (enum door door = 0; door < DOORS; door++) {
+		check_incr(door, "1\0", 2, 1);
+		check_incr(door, "\0", 1, 1);
+		check_incr(door, "1\0\0\0\0\0\0\0", 8, 1);
+		for (size_t len = 20; len < 2000; len += 61)
+			check_incr(door, (const char *)pattern(0), len, 1);
+	}
+}
+
+/* A number with any count of digits, one of its characters perhaps replaced. */
+static void test_incr_random(void **state)
+{
+	char text[32];
+	int64_t n, amount;
+
+	(void)state;
+	for (int i = 0; i < 20000; i++) {
+		n = (int64_t)(dice(UINT64_MAX) >> dice(64));
+		amount = (int64_t)(dice(UINT64_MAX) >> dice(64));
+		snprintf(text, sizeof(text), "%" PRId64, dice(2) ? n : -(n & INT64_MAX));
+		if (!dice(4))
+			text[dice(strlen(text))] = "0123456789-+ x"[dice(14)];
+		check_incr(dice(DOORS), text, strlen(text),
+			   dice(2) ? amount : -(amount & INT64_MAX));
+	}
+}
+
+/*
+ * Numbers that get longer and shorter move from slot to slot, under keys of all lengths;
+ * others stay as they are.
+ */
+static void test_incr_classes(void **state)
+{
+	static const int64_t steps[] = { 9, 1, 89, 1, 9999989, 1, 90000000 - 1, 1,
+					 INT64_MAX - 100000090 };
+	char key[XKV_KEY_MAX], text[24];
+	struct operation op;
+	struct reply r;
+	int64_t n;
+
+	(void)state;
+	memset(key, 'k', sizeof(key));
+	for (size_t len = 1; len <= XKV_KEY_MAX; len++) {
+		n = 0;
+		for (int i = 0; i < 18; i++) {
+			int64_t step = i < 9 ? steps[i] : -steps[17 - i];
+
+			op = incr(key, len, step);
+			ask_op(dice(DOORS), &op, &r);
+			n += step;
+			assert_true(number(&r) == n);
+		}
+		assert_true(!n);
+		op = incr(key, len, (int64_t)len - 100);
+		ask_op(DRIVER, &op, &r);
+	}
+	for (size_t len = 1; len <= XKV_KEY_MAX; len++) {
+		snprintf(text, sizeof(text), "%d", (int)len - 100);
+		holds(key, len, text, strlen(text));
+	}
+}
+
+/* A key that is not there, or not there any more, counts as 0 and does not expire. */
+static void test_incr_missing(void **state)
+{
+	struct operation op = incr("n", 1, -5);
+	struct reply r;
+
+	(void)state;
+	for (enum door door = 0; door < DOORS; door++) {
+		for (int expired = 0; expired < 2; expired++) {
+			store_delete(bed.lane, "n", 1, NULL);
+			if (expired)
+				put("n", 1, "41", 2, 1000);
+			op.flags = XKV_XX;
+			ask_op(door, &op, &r);
+			refused(&r, XKV_NOT_STORED);
+			op.flags = XKV_CAS;
+			op.version = 2;
+			ask_op(door, &op, &r);
+			refused(&r, XKV_MISS);
+			op.flags = XKV_XX | XKV_CAS;
+			ask_op(door, &op, &r);
+			refused(&r, XKV_MISS);
+			op.flags = 0;
+			op.version = 0;
+			ask_op(door, &op, &r);
+			assert_true(number(&r) == -5);
+			assert_true(!r.result[0].ttl && r.result[0].version);
+			assert_true(!entry("n", 1).expire_ms);
+			holds_text("n", "-5");
+		}
+	}
+}
+
+/* What was expired and no number does not matter; and 0 plus an amount cannot overflow. */
+static void test_incr_expired_text(void **state)
+{
+	struct operation op = incr("n", 1, INT64_MIN);
+	struct reply r;
+
+	(void)state;
+	put("n", 1, "text", 4, 1000);
+	ask_op(DRIVER, &op, &r);
+	assert_true(number(&r) == INT64_MIN);
+	holds_text("n", "-9223372036854775808");
+}
+
+/* CAS and XX with INCR and APPEND: the version decides. */
+static void test_conditions(void **state)
+{
+	struct operation ops[2] = { incr("n", 1, 1), append("n", 1, "0", 1) };
+	struct store_entry e;
+	struct reply r;
+
+	(void)state;
+	for (unsigned int i = 0; i < 4; i++) {
+		struct operation *op = &ops[i / 2];
+
+		put_text("n", "5");
+		e = entry("n", 1);
+		op->flags = XKV_CAS;
+		op->version = e.version + 2;
+		ask_op(i % DOORS, op, &r);
+		assert_int_equal(r.result[0].status, XKV_NOT_STORED);
+		assert_true(r.result[0].version == e.version && !r.value[0]);
+		holds_text("n", "5");
+		op->version = e.version;
+		ask_op(i % DOORS, op, &r);
+		assert_int_equal(number(&r), i / 2 ? 2 : 6);
+		op->flags = XKV_XX | XKV_CAS; /* has changed by now */
+		ask_op(i % DOORS, op, &r);
+		assert_int_equal(r.result[0].status, XKV_NOT_STORED);
+		op->flags = XKV_XX;
+		op->version = 0;
+		ask_op(i % DOORS, op, &r);
+		assert_int_equal(number(&r), i / 2 ? 3 : 7);
+		holds_text("n", i / 2 ? "500" : "7");
+	}
+}
+
+/* ---- APPEND --------------------------------------------------------------- */
+
+/* What stands before and behind the entry at hand in its page must stay. */
+static void neighbours(const char *key, size_t len, bool check)
+{
+	char other[XKV_KEY_MAX + 1];
+
+	memcpy(other, key, len);
+	for (char c = 'A'; c < 'E'; c++) {
+		other[0] = c;
+		if (check)
+			holds(other, len, pattern(1), 40);
+		else
+			put(other, len, pattern(1), 40, 0);
+	}
+}
+
+/* APPEND of `more` bytes to `old`, none: the key is not there. */
+static void check_append(enum door door, const char *key, size_t key_len, int old, size_t more)
+{
+	struct operation op = append(key, key_len, pattern(1), more);
+	uint64_t version = 0, expire_ms = 0;
+	uint8_t want[4096];
+	struct reply r;
+
+	store_delete(bed.lane, key, key_len, NULL);
+	if (old >= 0) {
+		expire_ms = dice(2) ? store_now_ms(bed.st) + 1000000 : 0;
+		put(key, key_len, pattern(0), (size_t)old, expire_ms);
+		version = entry(key, key_len).version;
+		memcpy(want, pattern(0), (size_t)old);
+	}
+	old = old < 0 ? 0 : old;
+	memcpy(want + old, pattern(1), more);
+	ask_op(door, &op, &r);
+	assert_int_equal(number(&r), (size_t)old + more);
+	assert_true(!r.result[0].ttl == !expire_ms);
+	assert_true(r.result[0].version == entry(key, key_len).version);
+	assert_true(r.result[0].version != version);
+	holds(key, key_len, want, (size_t)old + more);
+}
+
+/* All that a byte can be shifted by. */
+static void test_append_alignments(void **state)
+{
+	(void)state;
+	for (int old = -1; old <= 40; old++)
+		for (size_t more = 0; more <= 40; more++)
+			check_append((old + 1 + more) % DOORS, "key", 3, old, more);
+}
+
+/* Keys of all lengths, in the midst of others. */
+static void test_append_keys(void **state)
+{
+	static const struct {
+		int old;
+		size_t more;
+	} lengths[] = { { 0, 1 }, { 1, 7 },  { 5, 1 },	{ 7, 1 },    { 7, 2 },
+			{ 8, 8 }, { 39, 1 }, { 40, 1 }, { 33, 100 }, { 100, 3 } };
+	char key[XKV_KEY_MAX];
+
+	(void)state;
+	memset(key, 'k', sizeof(key));
+	for (size_t len = 1; len <= XKV_KEY_MAX; len++) {
+		neighbours(key, len, false);
+		for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
+			check_append(DRIVER, key, len, lengths[i].old, lengths[i].more);
+		neighbours(key, len, true);
+	}
+}
+
+/* Every slot of a page filled to its last byte, and each one appended to as far as it goes. */
+static void test_append_neighbours(void **state)
+{
+	struct operation op;
+	struct reply r;
+	char key[8];
+
+	(void)state;
+	for (int i = 0; i < 1000; i++) {
+		snprintf(key, sizeof(key), "k%03d", i);
+		put(key, 4, pattern(0), (size_t)i % 8, 0);
+	}
+	for (int i = 0; i < 1000; i++) {
+		snprintf(key, sizeof(key), "k%03d", i);
+		op = append(key, 4, pattern(0) + i % 8, 8 - (size_t)i % 8);
+		ask_op(DRIVER, &op, &r);
+		assert_false(r.passed);
+		assert_int_equal(number(&r), 8);
+	}
+	for (int i = 0; i < 1000; i++) {
+		snprintf(key, sizeof(key), "k%03d", i);
+		holds(key, 4, pattern(0), 8);
+	}
+}
+
+/* A value that grows by what fits a datagram each time, up to the limit and not beyond. */
+static void test_append_limit(void **state)
+{
+	static const int old[] = { 0,	 1,    7,    8,	   100,	 1000, 1399, 1400,
+				   1424, 1471, 1472, 1473, 1600, 2000, 4096 };
+	size_t room = DATAGRAM - 16 - 24 - 8, most;
+	struct store_entry before, after;
+	struct operation op;
+	struct reply r;
+
+	(void)state;
+	for (size_t i = 0; i < 2 * sizeof(old) / sizeof(old[0]); i++) {
+		size_t len = (size_t)old[i / 2];
+
+		most = len < DATAGRAM ? DATAGRAM - len : 0;
+		most = most < room ? most : room;
+		if (len <= DATAGRAM)
+			check_append(i % DOORS, "key", 3, (int)len, most);
+		if (len + room <= DATAGRAM)
+			continue;
+		put("key", 3, pattern(0), len, 0);
+		before = entry("key", 3);
+		op = append("key", 3, pattern(1), most + 1 <= room ? most + 1 : room);
+		ask_op(i % DOORS, &op, &r);
+		assert_int_equal(r.result[0].status, XKV_TOO_LARGE);
+		assert_null(r.value[0]);
+		assert_int_equal(r.result[0].value_len, len + op.value_len);
+		after = entry("key", 3);
+		assert_true(after.version == before.version && after.value_len == len);
+		assert_memory_equal(after.value, pattern(0), len);
+	}
+	put("key", 3, large, XKV_VALUE_MAX, 0);
+	op = append("key", 3, "x", 1);
+	ask_op(DRIVER, &op, &r);
+	assert_int_equal(r.result[0].status, XKV_TOO_LARGE);
+	assert_int_equal(r.result[0].value_len, XKV_VALUE_MAX + 1);
+}
+
+/* An expired value does not come back, and its expiry neither. */
+static void test_append_expired(void **state)
+{
+	struct operation op = append("key", 3, "new", 3);
+	struct reply r;
+
+	(void)state;
+	for (enum door door = 0; door < DOORS; door++) {
+		put("key", 3, "old", 3, 1000);
+		op.flags = XKV_XX;
+		ask_op(door, &op, &r);
+		refused(&r, XKV_NOT_STORED);
+		op.flags = 0;
+		ask_op(door, &op, &r);
+		assert_int_equal(number(&r), 3);
+		assert_true(!r.result[0].ttl);
+		holds_text("key", "new");
+	}
+}
+
+/* A byte after the other: every length, in place and moving. */
+static void test_append_grows(void **state)
+{
+	struct operation op;
+	struct reply r;
+
+	(void)state;
+	for (size_t len = 0; len < 600; len++) {
+		op = append("key", 3, pattern(0) + len, 1);
+		ask_op(len % 3 ? DRIVER : DAEMON, &op, &r);
+		assert_int_equal(number(&r), len + 1);
+		if (len % 50 == 0)
+			holds("key", 3, pattern(0), len + 1);
+	}
+	holds("key", 3, pattern(0), 600);
+}
+
+/* ---- a model of all changes ------------------------------------------------ */
+
+#define MODEL_KEYS 24
+
+struct model {
+	bool exists;
+	size_t len;
+	uint8_t value[2048];
+	uint64_t version;
+};
+
+static struct model model[MODEL_KEYS];
+
+static void model_key(unsigned int i, char key[32], size_t *len)
+{
+	*len = (size_t)snprintf(key, 32, "%.*s%u", (int)(i * 7 % 20), "aaaaaaaaaaaaaaaaaaaa", i);
+}
+
+static void model_set(enum door door, struct model *m, const char *key, size_t key_len)
+{
+	struct operation op = op_on(XKV_OP_SET, key, key_len);
+	char text[24];
+	struct reply r;
+
+	op.value = pattern(0);
+	op.value_len = dice(3) ? dice(64) : dice(1400);
+	if (dice(2)) {
+		snprintf(text, sizeof(text), "%" PRId64, (int64_t)(dice(UINT64_MAX) >> dice(64)));
+		op.value = text;
+		op.value_len = strlen(text);
+	}
+	ask_op(door, &op, &r);
+	assert_int_equal(r.result[0].status, XKV_OK);
+	m->exists = true;
+	m->len = op.value_len;
+	memcpy(m->value, op.value, m->len);
+	m->version = r.result[0].version;
+}
+
+static void model_incr(enum door door, struct model *m, const char *key, size_t key_len)
+{
+	int64_t amount = (int64_t)dice(1ULL << 40) - (1LL << 39), old = 0, sum;
+	struct operation op = incr(key, key_len, amount);
+	struct reply r;
+
+	ask_op(door, &op, &r);
+	if (m->exists && !is_number((char *)m->value, m->len, &old)) {
+		refused(&r, XKV_NOT_NUMBER);
+	} else if (__builtin_add_overflow(old, amount, &sum)) {
+		refused(&r, XKV_OVERFLOW);
+	} else {
+		assert_true(number(&r) == sum);
+		m->len = (size_t)snprintf((char *)m->value, sizeof(m->value), "%" PRId64, sum);
+		m->exists = true;
+		m->version = r.result[0].version;
+	}
+}
+
+static void model_append(enum door door, struct model *m, const char *key, size_t key_len)
+{
+	size_t more = dice(20), old = m->exists ? m->len : 0;
+	struct operation op = append(key, key_len, pattern(1), more);
+	struct reply r;
+
+	ask_op(door, &op, &r);
+	if (old + more > DATAGRAM) {
+		assert_int_equal(r.result[0].status, XKV_TOO_LARGE);
+		return;
+	}
+	assert_int_equal(number(&r), old + more);
+	memcpy(m->value + old, pattern(1), more);
+	m->len = old + more;
+	m->exists = true;
+	m->version = r.result[0].version;
+}
+
+static void model_delete(enum door door, struct model *m, const char *key, size_t key_len)
+{
+	struct operation op = op_on(XKV_OP_DELETE, key, key_len);
+	struct reply r;
+
+	ask_op(door, &op, &r);
+	assert_int_equal(r.result[0].status, m->exists ? XKV_OK : XKV_MISS);
+	m->exists = false;
+	m->version = 0;
+}
+
+static void model_check(enum door door, const struct model *m, const char *key, size_t key_len)
+{
+	struct operation op = op_on(XKV_OP_GET, key, key_len);
+	struct reply r;
+
+	for (int i = 0; i < 3; i++) {
+		op.opcode = (uint8_t[]){ XKV_OP_GET, XKV_OP_TTL, XKV_OP_TOUCH }[i];
+		ask_op(door, &op, &r);
+		assert_int_equal(r.result[0].status, m->exists ? XKV_OK : XKV_MISS);
+		assert_true(r.result[0].version == m->version);
+		assert_int_equal(!r.value[0], !m->exists || i);
+		if (!r.value[0])
+			continue;
+		assert_int_equal(r.result[0].value_len, m->len);
+		assert_memory_equal(r.value[0], m->value, m->len);
+	}
+}
+
+/* Changes of all kinds in any order, through both doors, on a few keys. */
+static void test_model(void **state)
+{
+	size_t len;
+	char key[32];
+
+	(void)state;
+	memset(model, 0, sizeof(model));
+	for (int i = 0; i < 30000; i++) {
+		unsigned int n = (unsigned int)dice(MODEL_KEYS), what = (unsigned int)dice(10);
+		enum door door = dice(3) ? DRIVER : DAEMON;
+
+		model_key(n, key, &len);
+		if (what < 1)
+			model_set(door, &model[n], key, len);
+		else if (what < 4)
+			model_incr(door, &model[n], key, len);
+		else if (what < 8)
+			model_append(door, &model[n], key, len);
+		else if (what < 9)
+			model_delete(door, &model[n], key, len);
+		model_check(dice(DOORS), &model[n], key, len);
+		if (i % 1000)
+			continue;
+		for (n = 0; n < MODEL_KEYS; n++) {
+			model_key(n, key, &len);
+			model_check(DRIVER, &model[n], key, len);
+		}
+	}
+}
+
+/* ---- TTL, TOUCH and what counts as an access ------------------------------- */
+
+static void test_ttl(void **state)
+{
+	static const uint8_t opcodes[] = { XKV_OP_TTL, XKV_OP_TOUCH };
+	struct operation op;
+	struct reply r;
+
+	(void)state;
+	put("a", 1, pattern(0), 1400, 0);
+	put("b", 1, "1", 1, store_now_ms(bed.st) + 50000);
+	put("c", 1, "1", 1, 1000);
+	put("d", 1, large, XKV_VALUE_MAX, 0);
+	for (unsigned int i = 0; i < 4; i++) {
+		enum door door = i % DOORS;
+
+		op = op_on(opcodes[i / 2], "a", 1);
+		ask_op(door, &op, &r);
+		assert_int_equal(r.result[0].status, XKV_OK);
+		assert_true(!r.value[0] && !r.result[0].value_len && !r.result[0].ttl);
+		assert_true(r.result[0].version == entry("a", 1).version);
+		op.key = "b";
+		ask_op(door, &op, &r);
+		assert_int_equal(r.result[0].status, XKV_OK);
+		assert_in_range(r.result[0].ttl, 1, 50000);
+		op.key = "d";
+		ask_op(door, &op, &r);
+		assert_int_equal(r.result[0].status, XKV_OK);
+		for (op.key = "c"; op.key; op.key = !strcmp(op.key, "c") ? "x" : NULL) {
+			for (bed.c->miss_reply = 0; bed.c->miss_reply < 2; bed.c->miss_reply++) {
+				ask_op(door, &op, &r);
+				refused(&r, XKV_MISS);
+				assert_int_equal(r.passed, door == DRIVER && !bed.c->miss_reply);
+			}
+		}
+	}
+}
+
+/* What an operation leaves in the entry's access. */
+static uint16_t access_after(const struct operation *op, uint16_t before)
+{
+	struct xkv_slot *slot = bed_slot(&bed, op->key, op->key_len);
+	struct reply r;
+
+	assert_non_null(slot);
+	slot->access = before;
+	ask_op(DRIVER, op, &r);
+	assert_false(r.passed);
+	slot = bed_slot(&bed, op->key, op->key_len);
+	assert_non_null(slot);
+	return slot->access;
+}
+
+/* TTL leaves no trace; everything else that reads or writes is an access. */
+static void test_access(void **state)
+{
+	static const enum xkv_track tracks[] = { XKV_TRACK_TIME, XKV_TRACK_FREQUENCY };
+	struct operation get = op_on(XKV_OP_GET, "k1", 2), ttl = op_on(XKV_OP_TTL, "k1", 2),
+			 touch = op_on(XKV_OP_TOUCH, "k1", 2), add = incr("k1", 2, 1),
+			 join = append("k1", 2, "2", 1);
+	struct payload p = scan("k1", 1);
+	uint16_t before = 0x1203, used;
+	struct reply r;
+
+	(void)state;
+	put_text("k1", "41");
+	bed.c->access = 0x4448;
+	bed.c->track = XKV_TRACK_NOTHING;
+	assert_int_equal(access_after(&get, before), before);
+	assert_int_equal(access_after(&touch, before), before);
+	for (int i = 0; i < 2; i++) {
+		bed.c->track = tracks[i];
+		used = access_after(&get, before);
+		assert_int_not_equal(used, before);
+		assert_int_equal(access_after(&touch, before), used);
+		assert_int_equal(access_after(&add, before), used);
+		assert_int_equal(access_after(&join, before), used);
+		assert_int_equal(access_after(&ttl, before), before);
+		bed_slot(&bed, "k1", 2)->access = before;
+		ask(DRIVER, &p, &r);
+		assert_int_equal(bed_slot(&bed, "k1", 2)->access, used);
+	}
+}
+
+/* A write that moves the entry to another slot is an access as much as one in place. */
+static void test_access_moved(void **state)
+{
+	struct operation set = op_on(XKV_OP_SET, "k1", 2), join = append("k1", 2, pattern(0), 500);
+
+	(void)state;
+	put("big", 3, pattern(0), 1000, 0); /* so that there are slots of that size */
+	put("mid", 3, pattern(0), 502, 0);
+	put_text("k1", "41");
+	bed.c->access = 777;
+	bed.c->track = XKV_TRACK_TIME;
+	assert_int_equal(access_after(&join, 5), 777);
+	set.value = pattern(0);
+	set.value_len = 1000;
+	assert_int_equal(access_after(&set, 5), 777);
+}
+
+/* ---- SCAN ------------------------------------------------------------------ */
+
+/* The key that follows, as a person would count. */
+static void count_up(char *key)
+{
+	size_t at = strlen(key);
+
+	while (at && key[at - 1] >= '0' && key[at - 1] <= '9') {
+		if (key[--at] != '9') {
+			key[at]++;
+			return;
+		}
+		key[at] = '0';
+	}
+	*key = 0; /* was the last */
+}
+
+/* Is a result of a SCAN what GET would say? */
+static void check_scanned(const struct reply *r, unsigned int i, const char *key)
+{
+	struct store_entry e = { .version = 0 };
+	int ret = store_get(bed.lane, key, strlen(key), &e);
+
+	assert_int_equal(r->result[i].opcode, XKV_OP_SCAN);
+	assert_int_equal(r->result[i].status, ret ? XKV_MISS : XKV_OK);
+	assert_true(r->result[i].version == (ret ? 0 : e.version));
+	assert_int_equal(!r->value[i], !!ret);
+	if (ret)
+		return;
+	assert_int_equal(!r->result[i].ttl, !e.expire_ms);
+	assert_int_equal(r->result[i].value_len, e.value_len);
+	assert_memory_equal(r->value[i], e.value, e.value_len);
+}
+
+/* Reads `keys` keys as a client does: goes on behind what was answered.  How many there were. */
+static unsigned int scan_all(enum door door, const char *first, unsigned int keys,
+			     unsigned int *requests)
+{
+	unsigned int read = 0, ask_for;
+	char key[XKV_KEY_MAX + 1];
+	struct payload p;
+	struct reply r;
+
+	snprintf(key, sizeof(key), "%s", first);
+	for (*requests = 0; *key && read < keys; ++*requests) {
+		ask_for = keys - read > XKV_SCAN_MAX ? XKV_SCAN_MAX : keys - read;
+		p = scan(key, ask_for);
+		ask(door, &p, &r);
+		assert_in_range(r.count, 1, ask_for);
+		for (unsigned int i = 0; i < r.count; i++) {
+			assert_true(*key);
+			check_scanned(&r, i, key);
+			count_up(key);
+		}
+		read += r.count;
+	}
+	return read;
+}
+
+static void test_scan(void **state)
+{
+	unsigned int requests;
+	char key[32];
+
+	(void)state;
+	for (int i = 0; i < 300; i++) {
+		snprintf(key, sizeof(key), "item:%04d", i);
+		if (i % 10 != 7)
+			put(key, strlen(key), pattern(0), (size_t)i % 70,
+			    i % 3 ? 0 : store_now_ms(bed.st) + 1000000);
+	}
+	put("item:0017", 9, "gone", 4, 1000);
+	for (enum door door = 0; door < DOORS; door++) {
+		for (bed.c->miss_reply = 0; bed.c->miss_reply < 2; bed.c->miss_reply++) {
+			assert_int_equal(scan_all(door, "item:0000", 300, &requests), 300);
+			assert_in_range(requests, 10, 100);
+			assert_int_equal(scan_all(door, "item:0295", 10, &requests), 10);
+			assert_int_equal(scan_all(door, "item:0008", 4, &requests), 4);
+			/* the first is not there: xkvd answers all, in one go */
+			assert_int_equal(scan_all(door, "item:0297", 20, &requests), 20);
+			assert_int_equal(requests, 1);
+		}
+	}
+}
+
+/* Where the counting ends. */
+static void test_scan_end(void **state)
+{
+	char nines[XKV_KEY_MAX + 1];
+	unsigned int requests;
+
+	(void)state;
+	bed.c->miss_reply = 1;
+	for (enum door door = 0; door < DOORS; door++) {
+		assert_int_equal(scan_all(door, "k8", 100, &requests), 2);
+		assert_int_equal(scan_all(door, "k9", 100, &requests), 1);
+		assert_int_equal(scan_all(door, "k09", 100, &requests), 91);
+		assert_int_equal(scan_all(door, "k98", 100, &requests), 2);
+		assert_int_equal(scan_all(door, "1k7", 100, &requests), 3);
+		assert_int_equal(scan_all(door, "9", 100, &requests), 1);
+		assert_int_equal(scan_all(door, "0", 100, &requests), 10);
+		assert_int_equal(scan_all(door, "99999998", 100, &requests), 2);
+		assert_int_equal(scan_all(door, "0999999999999999998", 4, &requests), 4);
+		for (size_t len = 1; len <= 32; len++) {
+			memset(nines, '9', len);
+			nines[len] = 0;
+			assert_int_equal(scan_all(door, nines, 3, &requests), 1);
+			nines[0] = '8';
+			assert_int_equal(scan_all(door, nines, 3, &requests), len > 1 ? 3 : 2);
+		}
+	}
+}
+
+/* Carries of all lengths, in keys of all lengths. */
+static void test_scan_keys(void **state)
+{
+	char key[XKV_KEY_MAX + 1];
+	unsigned int requests;
+
+	(void)state;
+	bed.c->miss_reply = 1;
+	for (size_t len = 2; len <= XKV_KEY_MAX; len++) {
+		size_t digits = 1 + len % (len < 24 ? len - 1 : 23);
+
+		memset(key, 'k', len);
+		memset(key + len - digits, '9', digits);
+		key[len] = 0;
+		key[len - digits] = '4';
+		put(key, len, pattern(0), len % 30, 0);
+		key[len - 1] = '7';
+		assert_int_equal(scan_all(len % DOORS, key, 5, &requests), digits > 1 ? 5 : 3);
+	}
+}
+
+/* What fits a datagram, byte for byte; the reply is as full as it can be. */
+static void test_scan_full(void **state)
+{
+	struct payload p;
+	struct reply r;
+	char key[8];
+
+	(void)state;
+	for (size_t len = 0; len < 1500; len = len * 5 / 4 + 1) {
+		size_t each = 24 + XKV_PADDED(len), fit = (DATAGRAM - 16) / each;
+
+		for (int i = 0; i < 64; i++) {
+			snprintf(key, sizeof(key), "k%02d", i);
+			put(key, 3, pattern(0), len, 0);
+		}
+		for (enum door door = 0; door < DOORS; door++) {
+			p = scan("k00", 64);
+			ask(door, &p, &r);
+			if (fit) {
+				assert_int_equal(r.count, fit < 60 ? fit : 60);
+				assert_false(r.passed);
+			} else { /* none does: its length, and the others in the same way */
+				assert_int_equal(r.count, 60);
+				assert_int_equal(r.result[0].status, XKV_TOO_LARGE);
+				assert_int_equal(r.result[0].value_len, len);
+			}
+		}
+	}
+}
+
+/* Hits and misses are counted key by key. */
+static void test_scan_counters(void **state)
+{
+	struct payload p = scan("k1", 5);
+	uint64_t hits, misses;
+	struct reply r;
+
+	(void)state;
+	bed.c->miss_reply = 1;
+	put_text("k1", "a");
+	put_text("k3", "c");
+	hits = count_of(XKV_C_get_hits);
+	misses = count_of(XKV_C_get_misses);
+	ask(DRIVER, &p, &r);
+	assert_int_equal(r.count, 5);
+	assert_int_equal(count_of(XKV_C_get_hits) - hits, 2);
+	assert_int_equal(count_of(XKV_C_get_misses) - misses, 3);
+}
+
+/* SCANs and others in one datagram: what is answered is right, and nothing behind it was done. */
+static void test_scan_batch(void **state)
+{
+	struct operation set = op_on(XKV_OP_SET, "done", 4);
+	struct payload p;
+	struct reply r;
+	char key[8];
+
+	(void)state;
+	for (int i = 0; i < 10; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		put(key, 2, pattern(0), 200, 0);
+	}
+	p = scan("k2", 2);
+	request_add(&p, &(struct operation){ .opcode = XKV_OP_SCAN, TEXT("k8") });
+	p.byte[p.len - 32 + 3] = 9; /* two of them exist */
+	request_add(&p, &set);
+	ask(DRIVER, &p, &r);
+	assert_int_equal(r.count, 5);
+	check_scanned(&r, 0, "k2");
+	check_scanned(&r, 1, "k3");
+	check_scanned(&r, 2, "k8");
+	check_scanned(&r, 3, "k9");
+	assert_int_equal(r.result[4].opcode, XKV_OP_SET);
+	holds_text("done", "");
+	store_delete(bed.lane, "done", 4, NULL);
+	p = scan("k0", 8); /* six fit */
+	request_add(&p, &set);
+	ask(DRIVER, &p, &r);
+	assert_int_equal(r.count, 6);
+	assert_int_equal(store_get(bed.lane, "done", 4, &(struct store_entry){ 0 }), -ENOENT);
+}
+
+/* ---- once ------------------------------------------------------------------ */
+
+#define SESSION 0x5e5510115e551011ULL
+
+/* Asks an INCR of "n" by 1 as request `id` of a session. */
+static void ask_once(enum door door, uint64_t session, uint64_t id, struct reply *r)
+{
+	struct operation op = incr("n", 1, 1);
+	struct payload p = once_request(session, id, &op);
+
+	ask(door, &p, r);
+}
+
+static void counts_to(enum door door, uint64_t session, uint64_t id, int64_t n)
+{
+	struct reply r;
+
+	ask_once(door, session, id, &r);
+	assert_false(r.dropped);
+	assert_int_equal(r.count, 1);
+	assert_int_equal(number(&r), n);
+}
+
+static void is_dropped(enum door door, uint64_t session, uint64_t id)
+{
+	uint64_t before = count_of(XKV_C_drop_repeated);
+	struct reply r;
+
+	ask_once(door, session, id, &r);
+	assert_true(r.dropped);
+	assert_int_equal(count_of(XKV_C_drop_repeated), before + (door == DRIVER));
+}
+
+static void header_only(enum door door, uint64_t session, uint64_t id, uint8_t status)
+{
+	struct reply r;
+
+	ask_once(door, session, id, &r);
+	assert_false(r.dropped);
+	assert_int_equal(r.status, status);
+}
+
+/* Through whichever door it comes again. */
+static void test_once(void **state)
+{
+	uint64_t repeated = count_of(XKV_C_once_repeated);
+
+	(void)state;
+	for (enum door first = 0; first < DOORS; first++) {
+		for (enum door second = 0; second < DOORS; second++) {
+			uint64_t session = SESSION + first * 2 + second;
+
+			put_text("n", "41");
+			counts_to(first, session, 80, 42);
+			counts_to(second, session, 80, 42);
+			counts_to(first, session, 80, 42);
+			counts_to(second, session, 88, 43);
+			is_dropped(first, session, 80); /* came late */
+			is_dropped(second, session, 8);
+			counts_to(first, session, 88, 43);
+			counts_to(first, session, 1000 * 8, 44);
+			is_dropped(second, session, 88);
+			holds_text("n", "44");
+		}
+	}
+	assert_int_equal(count_of(XKV_C_once_repeated) - repeated, 4 * 3);
+}
+
+/* All of a reply comes again, also where the entry is another one by now. */
+static void test_once_same_bytes(void **state)
+{
+	struct operation ops[] = {
+		{ .opcode = XKV_OP_SET, TEXT("k"), .value = "new", .value_len = 3, .ttl = 50000,
+		  .flags = XKV_RETURN },
+		incr("k", 1, 1),
+		{ .opcode = XKV_OP_GET, TEXT("k") },
+		{ .opcode = XKV_OP_GET, TEXT("none") },
+		{ .opcode = XKV_OP_EXPIRE, TEXT("k"), .ttl = 1000000 },
+		append("k", 1, "0", 1),
+		{ .opcode = XKV_OP_DELETE, TEXT("k"), .flags = XKV_RETURN },
+		{ .opcode = XKV_OP_DELETE, TEXT("k") },
+		{ .opcode = XKV_OP_PING },
+		{ .opcode = 99, TEXT("k") },
+		{ .opcode = XKV_OP_SET, TEXT("k"), .flags = XKV_NX | XKV_XX },
+	};
+	struct reply first, again;
+	struct payload p;
+
+	(void)state;
+	for (size_t i = 0; i < 2 * sizeof(ops) / sizeof(ops[0]); i++) {
+		put_text("k", "41");
+		p = once_request(SESSION, 8 * (i + 1), &ops[i / 2]);
+		ask(i % DOORS, &p, &first);
+		assert_false(first.dropped);
+		put_text("k", "something else");
+		ask((i + 1) % DOORS, &p, &again);
+		assert_int_equal(again.len, first.len);
+		assert_memory_equal(again.byte, first.byte, first.len);
+		holds_text("k", "something else");
+	}
+}
+
+/* Eight requests may be under way at once, in any order. */
+static void test_once_slots(void **state)
+{
+	(void)state;
+	for (uint64_t round = 0; round < 24; round += 8) {
+		for (uint64_t i = 0; i < 8; i++)
+			counts_to(i % DOORS, SESSION, round + i * 3 % 8, (int64_t)(round + i + 1));
+		for (uint64_t i = 0; i < 8; i++)
+			counts_to(DRIVER, SESSION, round + i * 3 % 8, (int64_t)(round + i + 1));
+	}
+	for (uint64_t i = 0; i < 16; i++)
+		is_dropped(DRIVER, SESSION, i);
+	/* ids go round */
+	put_text("n", "0");
+	counts_to(DRIVER, SESSION + 1, UINT64_MAX - 7, 1);
+	counts_to(DRIVER, SESSION + 1, 0, 2);
+	counts_to(DRIVER, SESSION + 1, 8, 3);
+	is_dropped(DRIVER, SESSION + 1, UINT64_MAX - 7);
+}
+
+/* The same id in another session is another request; and without a session everything is. */
+static void test_once_sessions(void **state)
+{
+	struct operation op = incr("n", 1, 1);
+	struct reply r;
+	struct payload p;
+
+	(void)state;
+	for (uint64_t i = 1; i <= 100; i++)
+		counts_to(i % DOORS, i << 56 | i, 80, (int64_t)i);
+	for (uint64_t i = 1; i <= 100; i++)
+		counts_to(DRIVER, i << 56 | i, 80, (int64_t)i);
+	p = once_request(0, 80, &op);
+	for (int i = 1; i <= 3; i++) {
+		ask(DRIVER, &p, &r);
+		assert_int_equal(number(&r), 100 + i);
+	}
+}
+
+/* Replies of up to 88 bytes are kept, header and all. */
+static void test_once_too_long(void **state)
+{
+	struct operation op = op_on(XKV_OP_DELETE, "k", 1);
+	uint64_t id = 0;
+	struct payload p;
+	struct reply r;
+
+	(void)state;
+	op.flags = XKV_RETURN;
+	for (size_t len = 40; len < 60; len++) {
+		for (enum door door = 0; door < DOORS; door++) {
+			put("k", 1, pattern(0), len, 0);
+			p = once_request(SESSION, id += 8, &op);
+			ask(door, &p, &r);
+			assert_int_equal(r.result[0].value_len, len);
+			put("k", 1, "again", 5, 0);
+			ask(!door, &p, &r);
+			assert_int_equal(r.status, len > 48 ? XKV_REPEATED : 0);
+			if (len <= 48)
+				assert_memory_equal(r.value[0], pattern(0), len);
+			holds_text("k", "again");
+		}
+	}
+}
+
+/* A request that the driver cannot do: whoever does it in the end, it is done once. */
+static void test_once_passed(void **state)
+{
+	struct operation op = incr("n", 1, 1), get = op_on(XKV_OP_GET, "none", 4);
+	struct payload p = once_request(SESSION, 80, &op), miss = once_request(SESSION, 81, &get);
+	struct xkv_slot *slot;
+	struct outcome out;
+	struct packet_spec s;
+	struct reply first, r;
+	uint8_t frame[PACKET_MAX];
+	size_t len;
+
+	(void)state;
+	put_text("n", "41");
+	counts_to(DRIVER, SESSION, 72, 42); /* a request before it, whose record it takes */
+	slot = bed_slot(&bed, "n", 1);
+	packet_default(&s, false);
+	s.payload = p.byte;
+	s.len = p.len;
+	len = packet_build(&s, frame);
+	slot->seq |= 1; /* somebody is writing it */
+	for (int i = 0; i < 3; i++) {
+		assert_true(bed_run(&bed, frame, len, &out));
+		assert_int_equal(out.verdict, XDP_PASS);
+		assert_int_equal(out.len, len);
+		assert_memory_equal(out.frame, frame, len);
+	}
+	slot->seq &= ~1ULL;
+	ask(DAEMON, &p, &first); /* the first copy, from the socket */
+	assert_int_equal(number(&first), 43);
+	ask(DRIVER, &p, &r); /* the client's repetition */
+	assert_int_equal(number(&r), 43);
+	ask(DAEMON, &p, &r); /* the other copies that went up */
+	assert_int_equal(number(&r), 43);
+	assert_memory_equal(r.byte, first.byte, first.len);
+	is_dropped(DAEMON, SESSION, 72);
+	holds_text("n", "43");
+	ask(DRIVER, &miss, &r);
+	assert_true(r.passed);
+	assert_int_equal(r.result[0].status, XKV_MISS);
+	put_text("none", "some");
+	ask(DRIVER, &miss, &r);
+	assert_false(r.passed);
+	assert_int_equal(r.result[0].status, XKV_MISS);
+}
+
+/*
+ * xkvd has to try twice, and between its tries another copy is done: it answers as to any
+ * repetition, and is at its end.
+ */
+static void test_once_stopped(void **state)
+{
+	struct operation op = incr("n", 1, 1);
+	struct payload p = once_request(SESSION, 80, &op);
+	struct xkv_frame *f = bed_frame(&bed);
+	struct xkv_slot *slot;
+	struct reply r;
+
+	(void)state;
+	put_text("n", "41");
+	memset(f, 0, offsetof(struct xkv_frame, in));
+	f->flags = XKV_FRAME_XKVD;
+	f->req_len = (uint32_t)p.len;
+	f->reply_max = f->reply_allowed = f->reply_room = DATAGRAM;
+	memcpy(f->in, p.byte, p.len);
+	slot = bed_slot(&bed, "n", 1);
+	slot->seq |= 1;
+	assert_int_equal(bed_run_frame(&bed), 0);
+	assert_int_equal(f->verdict, VERDICT_PASS);
+	assert_int_equal(f->stop, XKV_C_pass_busy + 1);
+	slot->seq &= ~1ULL;
+	ask(DRIVER, &p, &r);
+	assert_int_equal(number(&r), 42);
+	assert_int_equal(bed_run_frame(&bed), 0);
+	assert_int_equal(f->verdict, VERDICT_REPLY);
+	assert_int_equal(f->stop, 0);
+	assert_int_equal(f->out_len, r.len);
+	assert_memory_equal(f->out, r.byte, r.len);
+	holds_text("n", "42");
+}
+
+/*
+ * A request that was passed on and not yet done, and a late copy of the one before it: that
+ * one must not be done again, and gets nothing that is somebody else's.
+ */
+static void test_once_not_done(void **state)
+{
+	struct operation get = op_on(XKV_OP_GET, "none", 4);
+	struct payload p = once_request(SESSION, 88, &get);
+	struct packet_spec s;
+	struct outcome out;
+	uint8_t frame[PACKET_MAX];
+	struct reply r;
+
+	(void)state;
+	counts_to(DRIVER, SESSION, 80, 1);
+	packet_default(&s, false);
+	s.payload = p.byte;
+	s.len = p.len;
+	assert_true(bed_run(&bed, frame, packet_build(&s, frame), &out));
+	assert_int_equal(out.verdict, XDP_PASS);
+	ask_once(DRIVER, SESSION, 80, &r);
+	assert_true(r.dropped || r.status == XKV_REPEATED);
+	holds_text("n", "1");
+	ask(DAEMON, &p, &r);
+	assert_int_equal(r.result[0].status, XKV_MISS);
+	is_dropped(DRIVER, SESSION, 80);
+}
+
+/* The record of a session's request. */
+static struct xkv_once *record_of(uint64_t session)
+{
+	for (unsigned int i = 0; i < XKV_ONCE_SETS * XKV_ONCE_WAYS; i++) {
+		struct xkv_once *o = &bed.once[i / XKV_ONCE_WAYS].way[i % XKV_ONCE_WAYS];
+
+		if (o->session == htobe64(session))
+			return o;
+	}
+	return NULL;
+}
+
+/* What comes to a slot while a request of it is being worked on is dropped, copy or not. */
+static void test_once_under_way(void **state)
+{
+	struct xkv_once *o;
+
+	(void)state;
+	counts_to(DRIVER, SESSION, 80, 1);
+	o = record_of(SESSION);
+	assert_non_null(o);
+	assert_false(o->lock & 1);
+	o->lock++;
+	is_dropped(DRIVER, SESSION, 80);
+	is_dropped(DAEMON, SESSION, 80);
+	is_dropped(DRIVER, SESSION, 88);
+	counts_to(DRIVER, SESSION, 81, 2); /* others are not concerned */
+	o->lock++;
+	counts_to(DRIVER, SESSION, 88, 3);
+}
+
+/* Sessions until there is no room for one.  Its number; those before it were given an id each. */
+static uint64_t fill_table(uint64_t from)
+{
+	uint64_t session = from;
+	struct reply r;
+
+	for (;; session++) {
+		ask_once(session % 64 ? DRIVER : DAEMON, session, 80, &r);
+		assert_false(r.dropped);
+		if (r.status)
+			break;
+		assert_int_equal(number(&r), session - from + 1);
+	}
+	assert_int_equal(r.status, XKV_NO_SESSION);
+	return session;
+}
+
+/* When there is no room, nothing is done, and nobody loses what he has. */
+static void test_once_full(void **state)
+{
+	uint64_t last = fill_table(1), refusals = count_of(XKV_C_error_once);
+	char text[24];
+
+	(void)state;
+	/* a set of four is the first of 4,096 to get a fifth after some 1,000 of them */
+	assert_in_range(last, 50, XKV_ONCE_SETS * XKV_ONCE_WAYS);
+	header_only(DRIVER, last, 80, XKV_NO_SESSION);
+	header_only(DAEMON, last, 80, XKV_NO_SESSION);
+	assert_int_equal(count_of(XKV_C_error_once) - refusals, 2);
+	for (uint64_t session = 1; session < last; session++)
+		counts_to(DRIVER, session, 80, (int64_t)session);
+	snprintf(text, sizeof(text), "%" PRIu64, last - 1);
+	holds_text("n", text);
+}
+
+/* Repeats the requests whose records stand in these ways of their sets. */
+static void use_records(unsigned int from, unsigned int to)
+{
+	for (unsigned int i = 0; i < XKV_ONCE_SETS * XKV_ONCE_WAYS; i++) {
+		struct xkv_once *o = &bed.once[i / XKV_ONCE_WAYS].way[i % XKV_ONCE_WAYS];
+		uint64_t session = be64toh(o->session);
+
+		if (session && i % XKV_ONCE_WAYS >= from && i % XKV_ONCE_WAYS < to)
+			counts_to(DRIVER, session, 80, (int64_t)session);
+	}
+}
+
+/* A record is kept for 60 s after its last use, and then only given away when somebody needs it. */
+static void test_once_expires(void **state)
+{
+	uint64_t last = fill_table(1);
+
+	(void)state;
+	pass_time(59900);
+	header_only(DRIVER, last, 80, XKV_NO_SESSION);
+	use_records(0, XKV_ONCE_WAYS);
+	pass_time(59900);
+	header_only(DRIVER, last, 80, XKV_NO_SESSION);
+	use_records(0, XKV_ONCE_WAYS - 1);
+	pass_time(200);
+	counts_to(DRIVER, last, 80, (int64_t)last); /* in the place of the one that was not used */
+	use_records(0, XKV_ONCE_WAYS);
+	pass_time(3600000);
+	counts_to(DRIVER, last, 80, (int64_t)last); /* nobody needed it */
+}
+
+/* ---- from two sides at once ------------------------------------------------ */
+
+#define RACES 4096
+
+struct racer {
+	int cpu;
+	struct store_lane *lane;
+	int64_t got[RACES]; /* 0: no answer, -1: another one than it has to be */
+	bool refused[RACES];
+};
+
+static atomic_uint arrived;
+static uint64_t race_session;
+
+/* The session and id of a race: one new record each, of eight in a session. */
+static uint64_t session_of(uint64_t race)
+{
+	return race_session + race / 8;
+}
+
+static uint64_t id_of(uint64_t race)
+{
+	return 8 + race % 8;
+}
+
+static void run_on(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	sched_setaffinity(0, sizeof(set), &set);
+}
+
+static void start_racers(struct racer racers[2], pthread_t threads[2], void *(*run)(void *))
+{
+	atomic_store(&arrived, 0);
+	for (int i = 0; i < 2; i++) {
+		racers[i].cpu = i;
+		racers[i].lane = store_lane_get(bed.st);
+		assert_non_null(racers[i].lane);
+		assert_int_equal(pthread_create(&threads[i], NULL, run, &racers[i]), 0);
+	}
+}
+
+static void join_racers(struct racer racers[2], pthread_t threads[2])
+{
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+		store_lane_put(racers[i].lane);
+	}
+}
+
+/* Both leave at the same moment, if both have a CPU. */
+static void meet(unsigned int number)
+{
+	atomic_fetch_add(&arrived, 1);
+	for (int spin = 1; atomic_load(&arrived) < 2 * number; spin++)
+		if (spin % 10000 == 0)
+			sched_yield();
+}
+
+/* INCR and APPEND of one key each, as fast as it goes. */
+static void *hammer(void *arg)
+{
+	struct racer *me = arg;
+	struct operation ops[2] = {
+		{ .opcode = XKV_OP_INCR, TEXT("n"), .value = "\0\0\0\0\0\0\0\1", .value_len = 8 },
+		append("text", 4, me->cpu ? "b" : "a", 1),
+	};
+	struct payload p;
+	struct reply r;
+
+	run_on(me->cpu);
+	for (uint64_t i = 0; i < RACES; i++) {
+		p = once_request(0, i, &ops[i % 8 == 7]);
+		ask_as(me->lane, (i + (uint64_t)me->cpu) % 4 ? DRIVER : DAEMON, &p, &r);
+		me->refused[i] = r.dropped || r.result[0].status;
+	}
+	return NULL;
+}
+
+/* No step is lost, and none is done twice. */
+static void test_race(void **state)
+{
+	static struct racer racers[2];
+	pthread_t threads[2];
+	unsigned int a = 0, b = 0;
+	struct store_entry e;
+
+	(void)state;
+	start_racers(racers, threads, hammer);
+	join_racers(racers, threads);
+	for (int i = 0; i < RACES; i++)
+		assert_false(racers[0].refused[i] || racers[1].refused[i]);
+	e = entry("text", 4);
+	for (size_t i = 0; i < e.value_len; i++) {
+		a += ((const char *)e.value)[i] == 'a';
+		b += ((const char *)e.value)[i] == 'b';
+	}
+	assert_int_equal(a, RACES / 8);
+	assert_int_equal(b, RACES / 8);
+	assert_int_equal(e.value_len, a + b);
+	holds_text("n", "7168"); /* 2 * 4096 * 7 / 8 */
+}
+
+static void *race(void *arg)
+{
+	struct racer *me = arg;
+	struct operation op = { .opcode = XKV_OP_INCR, TEXT("n"), .value = "\0\0\0\0\0\0\0\1",
+				.value_len = 8 };
+	struct payload p;
+	struct reply r;
+
+	run_on(me->cpu);
+	for (uint64_t i = 0; i < RACES; i++) {
+		p = once_request(session_of(i), id_of(i), &op);
+		meet((unsigned int)i + 1);
+		ask_as(me->lane, (i + (uint64_t)me->cpu) % 4 ? DRIVER : DAEMON, &p, &r);
+		me->refused[i] = r.status == XKV_NO_SESSION;
+		me->got[i] = r.dropped || r.status ? 0 : -1;
+		if (me->got[i] && r.value[0])
+			me->got[i] = (int64_t)get_be(r.value[0], 8);
+	}
+	return NULL;
+}
+
+/*
+ * Two copies of each request, one on each CPU: each is done once, and who is answered gets the
+ * same.  Both may be dropped, when both look for a place for a new record; a third copy helps.
+ * Who is told that there is no room may rely on it that nothing was done.
+ */
+static void test_once_race(void **state)
+{
+	static struct racer racers[2];
+	unsigned int both = 0, none = 0, done = 0;
+	pthread_t threads[2];
+	struct reply r;
+	char text[24];
+
+	(void)state;
+	race_session = dice(UINT64_MAX) | 1;
+	start_racers(racers, threads, race);
+	join_racers(racers, threads);
+	for (unsigned int i = 0; i < RACES; i++) {
+		int64_t a = racers[0].got[i], b = racers[1].got[i];
+
+		assert_true(a >= 0 && b >= 0);
+		if (a && b)
+			assert_int_equal(a, b);
+		if (racers[0].refused[i] || racers[1].refused[i])
+			assert_true(!a && !b);
+		both += a && b;
+		none += !a && !b;
+		ask_once(DRIVER, session_of(i), id_of(i), &r);
+		if (r.status) {
+			assert_true(!a && !b);
+			assert_int_equal(r.status, XKV_NO_SESSION);
+			continue;
+		}
+		assert_true(number(&r) == a || number(&r) == b || (!a && !b));
+		done++;
+	}
+	snprintf(text, sizeof(text), "%u", done);
+	holds_text("n", text);
+	print_message("%u of %d were answered twice, %u not at first, %u had no room\n", both,
+		      RACES, none, RACES - done);
+}
+
+/* ---- */
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE(test_incr_texts),
+		CASE(test_incr_random),
+		CASE(test_incr_classes),
+		CASE(test_incr_missing),
+		CASE(test_incr_expired_text),
+		CASE(test_conditions),
+		CASE(test_append_alignments),
+		CASE(test_append_keys),
+		CASE(test_append_neighbours),
+		CASE(test_append_limit),
+		CASE(test_append_expired),
+		CASE(test_append_grows),
+		CASE(test_model),
+		CASE(test_ttl),
+		CASE(test_access),
+		CASE(test_access_moved),
+		CASE(test_scan),
+		CASE(test_scan_end),
+		CASE(test_scan_keys),
+		CASE(test_scan_full),
+		CASE(test_scan_counters),
+		CASE(test_scan_batch),
+		CASE(test_once),
+		CASE(test_once_same_bytes),
+		CASE(test_once_slots),
+		CASE(test_once_sessions),
+		CASE(test_once_too_long),
+		CASE(test_once_passed),
+		CASE(test_once_stopped),
+		CASE(test_once_not_done),
+		CASE(test_once_under_way),
+		CASE(test_once_full),
+		CASE(test_once_expires),
+		CASE(test_race),
+		CASE(test_once_race),
+	};
+	const char *why = bed_cannot_run();
+
+	if (why) {
+		printf("SKIP: %s\n", why);
+		return 77;
+	}
+	return cmocka_run_group_tests_name("ops", tests, group_setup, group_teardown);
+}
