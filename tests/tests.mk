@@ -78,6 +78,11 @@ LINEAR_SECONDS ?= 240
 linear: all
 	@XKV_LINEAR_SECONDS=$(LINEAR_SECONDS) tests/run -v --build $(BUILD) test_linear.py
 
+# Every case of the models of tests/model, with those that take long.
+.PHONY: model
+model:
+	@tests/test_spin.py
+
 sanitize:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san SAN='$(SAN_FLAGS)' all tests
 
