@@ -328,8 +328,6 @@ static __always_inline int locate(struct xdp_md *ctx, struct xkv_frame *f, struc
  * A request of one operation, and nothing unusual about its header?  Then asks for the bucket of its key at
  * once: it is on its way from memory while the checksum is added up.
  */
-#define TOUCH_WORDS 4 /* of the key; longer ones wait */
-
 static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 {
 	__u64 *word = (__u64 *)(p->udp + 1), *key = word + 5, *next;
@@ -341,10 +339,10 @@ static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 	if ((void *)key > p->end || !cfg)
 		return;
 	key_len = ((struct xkv_op *)(word + 2))->key_len;
-	if (((struct xkv_hdr *)word)->flags || key_len > TOUCH_WORDS * 8)
+	if (((struct xkv_hdr *)word)->flags || key_len > XKV_KEY_MAX)
 		return;
 	siphash_init(&s, cfg->secret);
-	for (__u32 i = 0; i < TOUCH_WORDS; i++) {
+	for (__u32 i = 0; i < KEY_WORDS; i++) {
 		if (i * 8 >= key_len)
 			break;
 		next = key + 1;

@@ -111,8 +111,7 @@ static __always_inline int slots_chain(struct xkv_slots_args *args, struct xkv_f
 	chain->slot.home = bucket;
 	done = chain_replace(home, args->first, f->prefilled, chain);
 	if (done) {
-		home->head = (home->head & ~XKV_BUCKET_COUNT) |
-			     ((home->head + XKV_BUCKET_LEFT) & XKV_BUCKET_COUNT);
+		chain_left(home);
 		f->prefilled = 0;
 	}
 	bucket_unlock(home);

@@ -561,16 +561,21 @@ __noinline int entry_add(struct xkv_frame *f, __u64 ref, __u64 version)
 	return outcome;
 }
 
+/* A bucket has left the chain: look-ups that may stand on it have to begin anew. */
+static __always_inline void chain_left(struct xkv_bucket *home)
+{
+	__u64 count = (home->head + XKV_BUCKET_LEFT) & XKV_BUCKET_COUNT;
+
+	smp_mb_writes();
+	WRITE(home->head, (home->head & ~XKV_BUCKET_COUNT) | count);
+}
+
 /* Takes an empty bucket out of the chain that it stands in behind `before`. */
 static __always_inline void chain_unlink(struct xkv_bucket *home, struct xkv_bucket *before,
 					 struct xkv_bucket *b)
 {
-	__u64 head;
-
 	WRITE(before->head, (before->head & ~XKV_REF_MASK) | (b->head & XKV_REF_MASK));
-	smp_mb_writes();
-	head = (home->head & ~XKV_BUCKET_COUNT) | ((home->head + XKV_BUCKET_LEFT) & XKV_BUCKET_COUNT);
-	WRITE(home->head, head);
+	chain_left(home);
 }
 
 static __always_inline bool bucket_is_empty(const struct xkv_bucket *b)

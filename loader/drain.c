@@ -123,10 +123,31 @@ static int move_all(struct store_lane *lane, unsigned int number)
 			ret = move_entry(lane, ref);
 		else if (slot->key_len == XKV_KEY_CHAIN)
 			ret = move_chain(lane, ref);
-		else if (slot->class & XKV_CLASS_ORPHAN)
-			ret = slot_free(lane->st, ref);
 	}
 	return ret;
+}
+
+static void free_orphans_of(struct store *st, unsigned int number)
+{
+	struct xkv_page *page = st->page[number];
+
+	for (unsigned int i = 0; page && i < page->slots; i++) {
+		struct xkv_slot *slot = slot_in(page, i);
+
+		if (!is_live(slot) && (slot->class & XKV_CLASS_ORPHAN))
+			slot_free(st, XKV_REF(number, (char *)slot - (char *)page));
+	}
+}
+
+void free_orphans(struct store *st)
+{
+	uint64_t orphans = store_counter(st, "orphans");
+
+	if (orphans == st->orphans_seen)
+		return;
+	st->orphans_seen = orphans;
+	for (unsigned int number = 0; number < st->pages; number++)
+		free_orphans_of(st, number);
 }
 
 /* Looks through the free slots of a class once. */

@@ -190,6 +190,8 @@ static void give_back(struct store *st, unsigned int class)
 static void keep(struct store *st, unsigned int period)
 {
 	evict_tick(st);
+	if (period % DRAIN_PERIODS == 0)
+		free_orphans(st);
 	for (unsigned int class = 0; class < st->class_count; class++) {
 		keep_ahead(st, class);
 		if (period % DRAIN_PERIODS == 0)

@@ -248,10 +248,10 @@ uint64_t store_expiring(const struct store *st)
 	return st->expiring;
 }
 
-/* Moves when an entry got an expiry, or a slot was orphaned. */
+/* Moves when an entry got an expiry. */
 static uint64_t sweep_news(const struct store *st)
 {
-	return store_counter(st, "ttls_given") + store_counter(st, "orphans");
+	return store_counter(st, "ttls_given");
 }
 
 /* Looks at one slot.  1 if its entry has expired and a request to delete it was written. */
@@ -297,25 +297,22 @@ static void sweep_turn(struct store *st)
 	st->sweep_slot = 0;
 }
 
-/*
- * Looks at slots of one page, for no more than `budget`: what it spent.  Adds requests to the
- * frames.  Ends at an orphan, which is to be freed with the pages released.
- */
-static unsigned int sweep_slots(struct store_lane *lane, unsigned int budget, uint64_t now,
-				unsigned int *frames, uint64_t *orphan)
+/* Looks at slots of one page, for no more than `budget`: what it spent.  Adds requests to the frames. */
+static unsigned int sweep_page(struct store_lane *lane, unsigned int budget, uint64_t now,
+			       unsigned int *frames)
 {
 	struct store *st = lane->st;
-	struct xkv_page *page = st->page[st->sweep_page];
 	unsigned int spent = 0, found;
+	struct xkv_page *page;
 
+	pages_hold(st);
+	page = st->page[st->sweep_page];
 	while (page && st->sweep_slot < page->slots && spent < budget &&
-	       *frames < XKV_BATCH_FRAMES && !*orphan) {
-		uint32_t offset = sizeof(*page) + st->sweep_slot++ * page->slot_bytes;
-		struct xkv_slot *slot = (struct xkv_slot *)((char *)page + offset);
+	       *frames < XKV_BATCH_FRAMES) {
+		struct xkv_slot *slot = slot_in(page, st->sweep_slot++);
 
-		if ((load(&slot->seq) & 1) && (slot->class & XKV_CLASS_ORPHAN))
-			*orphan = XKV_REF(st->sweep_page, offset);
-		found = sweep_slot(lane, XKV_REF(st->sweep_page, offset), *frames, now);
+		found = sweep_slot(lane, XKV_REF(st->sweep_page, (char *)slot - (char *)page),
+				   *frames, now);
 		*frames += found;
 		spent += found ? COST_REMOVAL : COST_LOOK;
 	}
@@ -323,20 +320,7 @@ static unsigned int sweep_slots(struct store_lane *lane, unsigned int budget, ui
 		st->sweep_page++;
 		st->sweep_slot = 0;
 	}
-	return spent;
-}
-
-static unsigned int sweep_page(struct store_lane *lane, unsigned int budget, uint64_t now,
-			       unsigned int *frames)
-{
-	unsigned int spent;
-	uint64_t orphan = 0;
-
-	pages_hold(lane->st);
-	spent = sweep_slots(lane, budget, now, frames, &orphan);
-	pages_release(lane->st);
-	if (orphan)
-		slot_free(lane->st, orphan);
+	pages_release(st);
 	return spent;
 }
 

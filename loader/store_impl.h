@@ -52,6 +52,7 @@ struct store {
 	unsigned int class_surplus[XKV_CLASSES], class_idle[XKV_CLASSES];
 	unsigned int hand_page, hand_slot; /* of eviction */
 	uint64_t random, clock_inserts, barren_ms;
+	uint64_t orphans_seen;             /* the counter, when they were last put back */
 
 	/* store_expire_cycle(): where it goes on, and what it knows */
 	unsigned int sweep_page, sweep_slot;
@@ -88,6 +89,8 @@ int pages_add(struct store *st, unsigned int class, unsigned int want);
  * left for the next call.
  */
 unsigned int drain_pages(struct store_lane *lane, unsigned int class, unsigned int count);
+/* Puts slots back that found their list contended.  By the keeper alone: nobody else may give what it gives, or take its page away. */
+void free_orphans(struct store *st);
 bool drain_is_pending(const struct store *st, unsigned int class);
 
 /* ---- keeper.c ---- */

@@ -104,7 +104,7 @@ def test_what_is_there_after_a_crash(xkvd):
     wait_for(lambda: redis.dbsize() == 4, 5, "the expired key is removed")
     assert sorted(redis.scan_iter()) == [b"large", b"tcp-ttl", b"udp", b"udp-ttl"]
     with d.udp() as udp:
-        assert udp.get(b"udp").version > versions[b"udp"]
+        assert udp.get(b"udp").version != versions[b"udp"]
         assert udp.get(b"tcp-ttl").value == b"4"
         assert udp.set(b"udp", b"cas", flags=0x08, version=versions[b"udp"]).status_name == "NOT_STORED"
 
