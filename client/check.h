@@ -30,6 +30,7 @@ struct check_sums {
 	uint64_t held;	  /* that an xkvd, running or killed, has taken and not yet published */
 	uint64_t sessions; /* records of repetitions that belong to someone */
 	bool counted;	  /* nothing was inserted or deleted meanwhile: counters and keys were compared */
+	unsigned int unread; /* classes whose free lists changed too fast to be read */
 	uint64_t errors;
 };
 

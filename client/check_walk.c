@@ -22,7 +22,8 @@
 #include "../bpf/siphash.h"
 
 #define CHAIN_KEYS ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
-#define STILL_TRIES 1000 /* to see something that changes at a moment when it does not */
+#define STILL_TRIES 1000 /* to see a word or two that change at a moment when they do not */
+#define LIST_TRIES  50	 /* to follow a list that changes */
 
 enum mark { UNSEEN, INDEXED, CHAIN, FREE, HELD };
 
@@ -528,9 +529,10 @@ static int walk_lists(struct walk *w)
 		return -ENOMEM;
 	for (uint32_t class = 0; class < XKV_CLASSES; class ++) {
 		taken = TOO_FAST;
-		for (int i = 0; taken == TOO_FAST && i < STILL_TRIES; i++)
+		for (int i = 0; taken == TOO_FAST && i < LIST_TRIES; i++)
 			taken = class_take(w, class, ref);
 		w->torn[class] = taken != TAKEN;
+		w->sums->unread += taken == TOO_FAST;
 	}
 	free(ref);
 	return 0;
