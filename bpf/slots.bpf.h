@@ -40,31 +40,40 @@ static __always_inline int slots_alloc(struct xkv_frame *f, __u32 class)
 
 #define FILTERED 512 /* slots a run */
 
-/*
- * Takes slots from the list that is not filled any more and puts them into the other, those of
- * draining pages aside.  None is in hand between two runs.
- */
+struct filter {
+	__u32 class, moved;
+};
+
+/* Moves one slot from the list that is not filled any more to the other, or aside if its page is draining. */
+static int filter_slot(__u32 i, struct filter *x)
+{
+	struct xkv_class *c = class_at(x->class);
+	__u64 ref;
+
+	if (!c)
+		return 1;
+	ref = list_pop(c, &c->head[(c->which & 1) ^ 1]);
+	if (ref == LIST_EMPTY)
+		return 1;
+	if (ref == LIST_BUSY)
+		return 0;
+	slot_give(ref);
+	x->moved++;
+	return 0;
+}
+
+/* Looks through free slots for those of draining pages.  None is in hand between two runs. */
 static __always_inline int slots_filter(struct xkv_slots_args *args)
 {
 	struct xkv_class *c = class_at(args->class);
-	__u32 which, moved = 0;
-	__u64 ref;
+	struct filter x = { .class = args->class };
 
 	if (!c)
 		return -EINVAL;
 	if (args->count)
 		c->which++;
-	which = c->which & 1;
-	for (int i = 0; i < FILTERED; i++) {
-		ref = list_pop(c, &c->head[which ^ 1]);
-		if (ref == LIST_EMPTY)
-			break;
-		if (ref == LIST_BUSY)
-			continue;
-		slot_give(ref);
-		moved++;
-	}
-	args->count = moved;
+	bpf_loop(FILTERED, filter_slot, &x, 0);
+	args->count = x.moved;
 	return 0;
 }
 

@@ -12,9 +12,9 @@
 #include "cli.h"
 
 #define REPORTED_ERRORS 20
-#define WALKS 6
-#define WHOLE_TRIES 10
-#define PAUSE_MS 20 /* between two walks: what is changing hands has changed them by then */
+#define WALKS		6
+#define WHOLE_TRIES	10
+#define PAUSE_MS	20 /* between two walks: what is changing hands has changed them by then */
 
 /* ---- findings ------------------------------------------------------------ */
 
@@ -60,8 +60,8 @@ static void keep_common(struct findings *f, struct findings *again)
 	if (again->count)
 		qsort(again->text, again->count, sizeof(*again->text), by_text);
 	for (size_t i = 0; i < f->count; i++) {
-		if (again->count && bsearch(&f->text[i], again->text, again->count,
-					    sizeof(*again->text), by_text))
+		if (again->count &&
+		    bsearch(&f->text[i], again->text, again->count, sizeof(*again->text), by_text))
 			f->text[kept++] = f->text[i];
 		else
 			free(f->text[i]);
@@ -120,8 +120,8 @@ int check_store(const char *pin_dir, unsigned int walks, struct check_sums *out,
 
 void check_print(const struct check_sums *s, FILE *to)
 {
-	int64_t moving = (int64_t)(s->slots - s->keys - s->chain - s->free - s->parked - s->orphans -
-				   s->held);
+	int64_t moving = (int64_t)(s->slots - s->keys - s->chain - s->free - s->parked -
+				   s->orphans - s->held);
 
 	fprintf(to,
 		"%" PRIu64 " pages, %" PRIu64 " slots = %" PRIu64 " keys (%" PRIu64
@@ -130,15 +130,15 @@ void check_print(const struct check_sums *s, FILE *to)
 		s->pages, s->slots, s->keys, s->expired, s->chain, s->free, s->parked, s->orphans,
 		s->held);
 	if (moving)
-		fprintf(to, " %c %" PRId64 " changing hands",
-			moving < 0 ? '-' : '+', moving < 0 ? -moving : moving);
+		fprintf(to, " %c %" PRId64 " changing hands", moving < 0 ? '-' : '+',
+			moving < 0 ? -moving : moving);
 	if (s->errors)
 		fprintf(to, "; %" PRIu64 " errors\n", s->errors);
 	else
 		fprintf(to, "; all accounted for%s\n",
-			s->unread   ? " (but for free lists, which changed too fast to be read)" :
-			!s->counted ? " (counters not compared: keys came and went)" :
-				      "");
+			s->unread     ? " (but for free lists, which changed too fast to be read)"
+			: !s->counted ? " (counters not compared: keys came and went)"
+				      : "");
 }
 
 static void check_json(const struct check_sums *s, const char *text)
@@ -150,8 +150,8 @@ static void check_json(const struct check_sums *s, const char *text)
 		end = strchr(text, '\n');
 		json_array_append_new(errors, json_stringn(text, (size_t)(end - text)));
 	}
-	object = json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "ok",
-			   !s->errors, "pages", (json_int_t)s->pages, "draining",
+	object = json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+			   "ok", !s->errors, "pages", (json_int_t)s->pages, "draining",
 			   (json_int_t)s->draining, "slots", (json_int_t)s->slots, "keys",
 			   (json_int_t)s->keys, "expired", (json_int_t)s->expired, "chain_buckets",
 			   (json_int_t)s->chain, "longest_chain", (json_int_t)s->longest, "free",
@@ -183,7 +183,8 @@ int cmd_check(struct cli *c, int argc, struct word *argv)
 	fclose(report);
 	if (ret < 0) {
 		text[strcspn(text, "\n")] = 0;
-		fail(c, EXIT_USAGE, "%s%s", text, ret == -EPERM || ret == -EACCES ? " (root is needed)" : "");
+		fail(c, EXIT_USAGE, "%s%s", text,
+		     ret == -EPERM || ret == -EACCES ? " (root is needed)" : "");
 	} else if (c->style == STYLE_JSON) {
 		check_json(&sums, text);
 	} else {

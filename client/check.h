@@ -17,19 +17,19 @@
 
 #define CHECK_PIN_DIR "/sys/fs/bpf/xkv"
 
-/* What there is.  All slots are keys, chain buckets, free, parked, orphans or held, or just changing hands. */
+/* What there is.  Slots are keys, chain buckets, free, parked, orphans, held, or changing hands. */
 struct check_sums {
 	uint64_t pages, draining, slots;
-	uint64_t keys;	  /* entries of the index */
-	uint64_t expired; /* of these: not yet removed, but no reader finds them */
-	uint64_t chain;	  /* buckets that others overflow into */
-	uint64_t longest; /* buckets of the longest chain, the first excepted */
-	uint64_t free;	  /* in free lists */
-	uint64_t parked;  /* free, in pages that are being emptied */
-	uint64_t orphans; /* in no list, marked as such: xkvd puts them back */
-	uint64_t held;	  /* that an xkvd, running or killed, has taken and not yet published */
-	uint64_t sessions; /* records of repetitions that belong to someone */
-	bool counted;	  /* nothing was inserted or deleted meanwhile: counters and keys were compared */
+	uint64_t keys;	     /* entries of the index */
+	uint64_t expired;    /* of these: not yet removed, but no reader finds them */
+	uint64_t chain;	     /* buckets that others overflow into */
+	uint64_t longest;    /* buckets of the longest chain, the first excepted */
+	uint64_t free;	     /* in free lists */
+	uint64_t parked;     /* free, in pages that are being emptied */
+	uint64_t orphans;    /* in no list, marked as such: xkvd puts them back */
+	uint64_t held;	     /* that an xkvd, running or killed, has taken and not yet published */
+	uint64_t sessions;   /* records of repetitions that belong to someone */
+	bool counted;	     /* counters and keys were compared: they stood still */
 	unsigned int unread; /* classes whose free lists changed too fast to be read */
 	uint64_t errors;
 };
@@ -48,7 +48,10 @@ void check_print(const struct check_sums *sums, FILE *to);
 
 /* ---- between the two files ------------------------------------------------ */
 
-/* Sentences that say what is wrong.  Each has in it what would differ if the store went on, so that the same one twice is the same error. */
+/*
+ * Sentences that say what is wrong.  Each has in it what would differ if the store went
+ * on, so that the same one in two walks is the same error.
+ */
 struct findings {
 	char **text;
 	size_t count, room;

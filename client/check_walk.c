@@ -21,7 +21,7 @@
 #include "../bpf/layout.h"
 #include "../bpf/siphash.h"
 
-#define CHAIN_KEYS ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
+#define CHAIN_KEYS  ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
 #define STILL_TRIES 1000 /* to see a word or two that change at a moment when they do not */
 #define LIST_TRIES  50	 /* to follow a list that changes */
 
@@ -31,8 +31,8 @@ static const char *const holder[] = { "nobody", "index", "a chain", "a free list
 
 enum map { INDEX, PAGES, CLASSES, ONCE, CONFIG, COUNTERS, BATCH, MAPS };
 
-static const char *const map_names[MAPS] = { "xkv_index",    "xkv_pages",  "xkv_classes",
-					     "xkv_once",     "xkv_config", "xkv_counters",
+static const char *const map_names[MAPS] = { "xkv_index", "xkv_pages",	"xkv_classes",
+					     "xkv_once",  "xkv_config", "xkv_counters",
 					     "xkv_batch" };
 
 struct walk {
@@ -100,9 +100,9 @@ static int open_map(struct walk *w, const char *dir, enum map id, size_t value_s
 static int open_maps(struct walk *w, const char *dir)
 {
 	static const size_t value_size[MAPS] = {
-		[INDEX] = sizeof(struct xkv_bucket),	[PAGES] = sizeof(uint32_t),
-		[CLASSES] = sizeof(struct xkv_class),	[ONCE] = sizeof(struct xkv_once_set),
-		[CONFIG] = sizeof(struct xkv_config),	[COUNTERS] = sizeof(struct xkv_counters),
+		[INDEX] = sizeof(struct xkv_bucket),  [PAGES] = sizeof(uint32_t),
+		[CLASSES] = sizeof(struct xkv_class), [ONCE] = sizeof(struct xkv_once_set),
+		[CONFIG] = sizeof(struct xkv_config), [COUNTERS] = sizeof(struct xkv_counters),
 		[BATCH] = sizeof(struct xkv_frame),
 	};
 	int ret = 0;
@@ -302,9 +302,10 @@ static void check_chain_bucket(struct walk *w, struct chain *c, uint64_t ref)
 	else if (bucket_is_empty(&chain->bucket))
 		why = "which is empty";
 	if (why)
-		FOUND("bucket %" PRIu64 " (head %#" PRIx64 ") overflows into slot %#" PRIx64 ", %s%s",
-		      c->number, c->head, ref, slot && *mark != UNSEEN ? "which is met before in " : "",
-		      why);
+		FOUND("bucket %" PRIu64 " (head %#" PRIx64 ") overflows into slot %#" PRIx64
+		      ", %s%s",
+		      c->number, c->head, ref,
+		      slot && *mark != UNSEEN ? "which is met before in " : "", why);
 	else
 		*mark = CHAIN;
 	w->sums->chain++;
@@ -380,8 +381,8 @@ static void check_entry(struct walk *w, struct chain *c, uint64_t entry)
 	w->sums->keys++;
 	slot = slot_at(w, ref, &mark);
 	if (!slot) {
-		FOUND("bucket %" PRIu64 ": entry %#" PRIx64 " refers to where no slot starts", c->number,
-		      entry);
+		FOUND("bucket %" PRIu64 ": entry %#" PRIx64 " refers to where no slot starts",
+		      c->number, entry);
 		return;
 	}
 	seq = load(&slot->seq);
@@ -396,8 +397,8 @@ static void check_entry(struct walk *w, struct chain *c, uint64_t entry)
 	w->sums->expired += expire_ms && expire_ms <= w->now_ms;
 	why = entry_error(w, c, entry, slot);
 	if (why)
-		FOUND("bucket %" PRIu64 ": entry %#" PRIx64 " (seq %" PRIu64 ") %s", c->number, entry,
-		      seq, why);
+		FOUND("bucket %" PRIu64 ": entry %#" PRIx64 " (seq %" PRIu64 ") %s", c->number,
+		      entry, seq, why);
 }
 
 static void walk_index(struct walk *w)
@@ -440,26 +441,29 @@ static bool class_read(const struct xkv_class *c, uint64_t head[2], uint64_t *co
 	return false;
 }
 
-/* A slot that a list says is free: is it? */
+/* A slot that a list says is free: NULL if it is. */
 static const char *free_error(struct walk *w, uint64_t ref, const struct xkv_slot *slot,
 			      uint32_t class, uint8_t mark)
 {
+	static const char *const has_it[] = { NULL, "index has it", "a chain has it",
+					      "a free list has it already", "xkvd has it" };
+
 	if (mark != UNSEEN && !(mark == CHAIN && !slot->key_len)) /* was a chain bucket until now */
-		return holder[mark];
+		return has_it[mark];
 	if (slot->class & XKV_CLASS_ORPHAN)
-		return "the orphans";
+		return "it is an orphan";
 	if (slot->class != class || class_of_page(w, ref) != class)
-		return "another class";
+		return "its class is another";
 	if (!(load(&slot->seq) & 1) || slot->key_len)
-		return "whom it is in use by";
+		return "it is in use";
 	return NULL;
 }
 
 enum taken { TAKEN, TOO_FAST, BROKEN };
 
 /*
- * Adds the slots of a list to `ref`, which has *n.  A slot was still in the list when its `next` was
- * read if the list was changed less often by then than slots stand above it; else TOO_FAST.
+ * Adds the slots of a list to `ref`, which has *n.  A slot was still in the list when its `next`
+ * was read if the list was changed less often by then than slots stand above it; else TOO_FAST.
  */
 static enum taken list_read(struct walk *w, const __u64 *list, uint64_t head, uint32_t class,
 			    uint64_t *ref, uint64_t *n)
@@ -492,7 +496,7 @@ static void check_free(struct walk *w, uint64_t ref, uint32_t class)
 	slot = slot_at(w, ref, &mark);
 	why = free_error(w, ref, slot, class, *mark);
 	if (why)
-		FOUND("slot %#" PRIx64 " (seq %" PRIu64 ") is in a free list of class %u, and of %s",
+		FOUND("slot %#" PRIx64 " (seq %" PRIu64 ") is in a free list of class %u, but %s",
 		      ref, (uint64_t)load(&slot->seq), class, why);
 	if (*mark == UNSEEN || *mark == CHAIN)
 		*mark = FREE;
@@ -554,8 +558,8 @@ static void walk_held(struct walk *w)
 		if (!slot_at(w, ref, &mark))
 			FOUND("frame %d of xkvd holds %#" PRIx64 ", where no slot starts", i, ref);
 		else if (*mark != UNSEEN)
-			FOUND("frame %d of xkvd holds slot %#" PRIx64 ", which %s has already", i, ref,
-			      holder[*mark]);
+			FOUND("frame %d of xkvd holds slot %#" PRIx64 ", which %s has already", i,
+			      ref, holder[*mark]);
 		else
 			*mark = HELD;
 		w->sums->held++;
@@ -578,15 +582,16 @@ static bool check_unseen(struct walk *w, uint64_t ref, const struct xkv_page *pa
 	}
 	if (slot->key_len == XKV_KEY_CHAIN) {
 		home = slot->home;
-		FOUND("slot %#" PRIx64 " is a chain bucket of bucket %" PRIu64
-		      " (head %#" PRIx64 "), but not in its chain",
+		FOUND("slot %#" PRIx64 " is a chain bucket of bucket %" PRIu64 " (head %#" PRIx64
+		      "), but not in its chain",
 		      ref, home, home < w->buckets ? load(&w->index[home].head) : 0);
 		return false;
 	}
 	if (!slot->key_len && page->state == XKV_PAGE_DRAINING)
 		return true;
 	if (page->state != XKV_PAGE_NEW && !w->torn[page->class])
-		FOUND("slot %#" PRIx64 " (seq %" PRIu64 ") is lost: in use by nobody, and in no list",
+		FOUND("slot %#" PRIx64 " (seq %" PRIu64
+		      ") is lost: in use by nobody, and in no list",
 		      ref, seq);
 	return false;
 }
@@ -597,14 +602,15 @@ static void walk_page(struct walk *w, uint32_t number)
 	uint64_t parked = 0;
 
 	if (page->state == XKV_PAGE_NEW)
-		FOUND("page %u (slots of %u bytes) was put in, but its slots are in no list", number,
-		      page->slot_bytes);
+		FOUND("page %u (slots of %u bytes) was put in, but its slots are in no list",
+		      number, page->slot_bytes);
 	for (uint32_t i = 0; i < page->slots; i++) {
 		uint32_t offset = sizeof(*page) + i * page->slot_bytes;
 
 		if (w->mark[number][i] == UNSEEN)
-			parked += check_unseen(w, XKV_REF(number, offset), page,
-					       (const struct xkv_slot *)((const char *)page + offset));
+			parked += check_unseen(
+				w, XKV_REF(number, offset), page,
+				(const struct xkv_slot *)((const char *)page + offset));
 	}
 	w->sums->parked += parked;
 	if (!w->torn[page->class] && parked != load(&page->parked))
@@ -726,7 +732,8 @@ int check_walk(const char *pin_dir, struct check_sums *sums, struct findings *f,
 	if (!ret) {
 		ret = walk_all(w);
 		if (ret)
-			fprintf(report, "cannot walk the store in %s: %s\n", pin_dir, strerror(-ret));
+			fprintf(report, "cannot walk the store in %s: %s\n", pin_dir,
+				strerror(-ret));
 	}
 	unmap_pages(w);
 	close_maps(w);

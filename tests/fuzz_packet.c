@@ -50,8 +50,10 @@ static const uint8_t token[XKV_TOKEN_BYTES] = "0123456789abcde";
 
 static uint8_t random_flags(uint8_t opcode)
 {
-	static const uint8_t set[] = { 0,	    0,	     0,		 XKV_NX,     XKV_XX,
-				       XKV_KEEPTTL, XKV_CAS, XKV_RETURN, XKV_ABSTTL, XKV_NX | XKV_RETURN };
+	static const uint8_t set[] = {
+		0,	     0,	      0,	  XKV_NX,     XKV_XX,
+		XKV_KEEPTTL, XKV_CAS, XKV_RETURN, XKV_ABSTTL, XKV_NX | XKV_RETURN
+	};
 
 	switch (opcode) {
 	case XKV_OP_SET:
@@ -116,7 +118,8 @@ static struct operation random_operation(void)
 	return op;
 }
 
-/* Has the request done only once: one of a few sessions, with an id that may have been there before. */
+/* Has the request done only once: one of a few sessions, with an id that may have been there
+ * before. */
 static void make_once(struct payload *req)
 {
 	req->byte[3] |= XKV_F_ONCE;
@@ -364,8 +367,7 @@ static int run(uint64_t frames, uint64_t seed)
 	}
 	bed_counters(&bed, counters);
 	printf("seed %" PRIu64 ": %" PRIu64 " answered, %" PRIu64 " passed, %" PRIu64
-	       " dropped, %" PRIu64 " chain buckets made, %" PRIu64
-	       " times full%s\n",
+	       " dropped, %" PRIu64 " chain buckets made, %" PRIu64 " times full%s\n",
 	       seed, verdicts[XDP_TX], verdicts[XDP_PASS], verdicts[XDP_DROP],
 	       counters[XKV_C_chained], counters[XKV_C_pass_full], ret ? ": FAILED" : "");
 	return ret;

@@ -681,7 +681,8 @@ static void *map_pin(const char *name, size_t size)
 	return at;
 }
 
-/* Takes bits from the fingerprints, or buckets, so that keys stand in chains.  The store must be empty. */
+/* Takes bits from the fingerprints, or buckets, so that keys stand in chains.  The store must be
+ * empty. */
 static void make_keys_crowd(void)
 {
 	struct xkv_config *cfg = map_pin("xkv_config", sizeof(*cfg));
@@ -931,7 +932,8 @@ static void parse_options(int argc, char **argv)
 			break;
 		default:
 			die("usage: stress --pin-dir DIR [--seconds S] [--seed N] [--port P] "
-			    "[--killed] [--hot] [--mask HEX] [--buckets N] | --account --pin-dir DIR");
+			    "[--killed] [--hot] [--mask HEX] [--buckets N] | --account --pin-dir "
+			    "DIR");
 		}
 	if (only_account)
 		exit(account() != 0);

@@ -96,9 +96,9 @@ static int open_store(void **state)
 	assert_null(why);
 	bed.c->bucket_mask = 0;
 	for (unsigned int i = 0; i < KEYS; i++)
-		assert_int_equal(store_set(bed.lane, name(i), strlen(name(i)), "value", 5, 0, 0, 0,
-					   NULL),
-				 0);
+		assert_int_equal(
+			store_set(bed.lane, name(i), strlen(name(i)), "value", 5, 0, 0, 0, NULL),
+			0);
 	return 0;
 }
 
@@ -196,7 +196,8 @@ static void damage_double_key(void)
 		POKE(((uint64_t *)to)[i], ((uint64_t *)from)[i]);
 	POKE(to->seq, from->seq + 1000000);
 	assert_int_equal(last->entry[XKV_WAYS - 1], 0);
-	POKE(last->entry[XKV_WAYS - 1], XKV_TAG(bed_fingerprint(&bed, "key0", 4)) | bed_ref(&bed, to));
+	POKE(last->entry[XKV_WAYS - 1],
+	     XKV_TAG(bed_fingerprint(&bed, "key0", 4)) | bed_ref(&bed, to));
 }
 
 static void give(struct xkv_slot *slot)
@@ -362,10 +363,10 @@ static const struct damage {
 	{ damage_gone_entry, "is live, but not in index" },
 	{ damage_gone_entry, "the counters say 60 keys, index has 59" },
 	{ damage_double_key, "has a key that stands in this bucket twice" },
-	{ damage_free_chain, "is in a free list" },
-	{ damage_free_live, "is in a free list" },
+	{ damage_free_chain, "but it is in use" },
+	{ damage_free_live, "but index has it" },
 	{ damage_free_twice, "has no end" },
-	{ damage_free_orphan, "and of the orphans" },
+	{ damage_free_orphan, "but it is an orphan" },
 	{ damage_free_nowhere, "has no slot at" },
 	{ damage_cut_chain, "but not in its chain" },
 	{ damage_cut_chain, "is live, but not in index" },
@@ -515,7 +516,8 @@ static void test_cannot_look(void **state)
 
 static atomic_bool busy_end;
 
-/* Inserts, moves and deletes keys in a few buckets, so that all that changes hands does so all the time. */
+/* Inserts, moves and deletes keys in a few buckets, so that all that changes hands does so all the
+ * time. */
 static void *worker(void *arg)
 {
 	struct store_lane *lane = store_lane_get(bed.st);

@@ -32,14 +32,14 @@
 /* Operations are given by what matters in them. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
-#define KEYS	 320 /* more than a chain has room for, though only some are there at a time */
+#define KEYS	   320 /* more than a chain has room for, though only some are there at a time */
 #define CHAIN_KEYS ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
-#define OPS_MAX	 6	 /* of a datagram */
-#define ROUNDS	 40000	 /* of each case; a round has 1 to OPS_MAX operations */
-#define FAR_MS	 1000000 /* a time that does not come during the test */
-#define SLACK_MS 5000	 /* how exactly a far time is compared */
-#define SMALL	 1400	 /* values that fit any reply */
-#define VERSIONS (1U << 20)
+#define OPS_MAX	   6	   /* of a datagram */
+#define ROUNDS	   40000   /* of each case; a round has 1 to OPS_MAX operations */
+#define FAR_MS	   1000000 /* a time that does not come during the test */
+#define SLACK_MS   5000	   /* how exactly a far time is compared */
+#define SMALL	   1400	   /* values that fit any reply */
+#define VERSIONS   (1U << 20)
 
 static struct bed bed;
 static uint64_t random_state;
@@ -415,8 +415,8 @@ static bool writes(const struct operation *op)
 
 static uint8_t random_flags(uint8_t opcode)
 {
-	static const uint8_t set[] = { 0,	XKV_NX,	     XKV_XX, XKV_CAS, XKV_CAS, 0,
-				       0,	XKV_KEEPTTL, 0,	     0,	      0,       XKV_CAS | XKV_XX };
+	static const uint8_t set[] = { 0, XKV_NX,      XKV_XX, XKV_CAS, XKV_CAS, 0,
+				       0, XKV_KEEPTTL, 0,      0,	0,	 XKV_CAS | XKV_XX };
 	uint8_t flags = 0;
 
 	switch (opcode) {
@@ -439,10 +439,10 @@ static uint8_t random_flags(uint8_t opcode)
 static void random_step(struct step *s)
 {
 	static const uint8_t codes[] = {
-		XKV_OP_GET,    XKV_OP_GET,    XKV_OP_GET,    XKV_OP_SET,    XKV_OP_SET,	   XKV_OP_SET,
-		XKV_OP_SET,    XKV_OP_SET,    XKV_OP_DELETE, XKV_OP_DELETE, XKV_OP_DELETE, XKV_OP_EXPIRE,
-		XKV_OP_EXPIRE, XKV_OP_INCR,   XKV_OP_INCR,   XKV_OP_APPEND, XKV_OP_APPEND, XKV_OP_TTL,
-		XKV_OP_TOUCH,
+		XKV_OP_GET,    XKV_OP_GET,    XKV_OP_GET,    XKV_OP_SET,    XKV_OP_SET,
+		XKV_OP_SET,    XKV_OP_SET,    XKV_OP_SET,    XKV_OP_DELETE, XKV_OP_DELETE,
+		XKV_OP_DELETE, XKV_OP_EXPIRE, XKV_OP_EXPIRE, XKV_OP_INCR,   XKV_OP_INCR,
+		XKV_OP_APPEND, XKV_OP_APPEND, XKV_OP_TTL,    XKV_OP_TOUCH,
 	};
 	struct operation *op = &s->op;
 
@@ -581,10 +581,10 @@ static void through_xdp_many(void)
 
 static int status_errno(uint8_t status)
 {
-	return status == XKV_OK	    ? 0
-	       : status == XKV_MISS ? -ENOENT
+	return status == XKV_OK		 ? 0
+	       : status == XKV_MISS	 ? -ENOENT
 	       : status == XKV_NO_MEMORY ? -ENOSPC
-				    : -ECANCELED;
+					 : -ECANCELED;
 }
 
 static void check_entry(const struct key *k)
@@ -741,7 +741,8 @@ static uint64_t number(const char *name, uint64_t otherwise)
 	return text ? strtoull(text, NULL, 0) : otherwise;
 }
 
-/* A store in which only these bits of a fingerprint, and of these only those of the bucket, count. */
+/* A store in which only these bits of a fingerprint, and of these only those of the bucket, count.
+ */
 static void open_bed(uint64_t fingerprint_mask, uint64_t bucket_mask)
 {
 	const char *why = bed_open(&bed, 4096);
@@ -794,7 +795,8 @@ static void model(uint64_t fingerprint_mask, uint64_t bucket_mask)
 	}
 	check_all();
 	bed_counters(&bed, c);
-	if (!(fingerprint_mask & bucket_mask) && rounds >= ROUNDS) /* what it was for has happened */
+	if (!(fingerprint_mask & bucket_mask) &&
+	    rounds >= ROUNDS) /* what it was for has happened */
 		assert_true(c[XKV_C_op_no_memory] && c[XKV_C_pass_full] && c[XKV_C_unchained]);
 }
 
@@ -921,7 +923,8 @@ static void test_every_order(void **state)
 		}
 		for (unsigned int i = ORDER; i-- > 0;)
 			bucket_steps(order[i], XKV_OP_SET, 70);
-		for (unsigned int i = 0; i < ORDER_KEYS; i += 2) /* leave gaps, and no bucket empty */
+		for (unsigned int i = 0; i < ORDER_KEYS;
+		     i += 2) /* leave gaps, and no bucket empty */
 			order_step(i, XKV_OP_DELETE, 0);
 		for (unsigned int i = 0; i < ORDER; i += 2)
 			order_step(order[i] * XKV_WAYS + order[i] % 2, XKV_OP_SET, 20);
@@ -1016,7 +1019,8 @@ static void *mover(void *arg)
 	(void)arg;
 	for (unsigned int turn = 0; !failed && !atomic_load(&moves_end); turn++)
 		for (char key = 'a'; key < 'a' + moving; key++)
-			if (store_set(lane, &key, 1, large, turn & 1 ? sizeof(large) : 20, 0, 0, 0, NULL))
+			if (store_set(lane, &key, 1, large, turn & 1 ? sizeof(large) : 20, 0, 0, 0,
+				      NULL))
 				failed = "a SET failed";
 	store_lane_put(lane);
 	return (void *)failed;
@@ -1085,7 +1089,8 @@ static void test_moves_alike(void **state)
 
 static _Atomic unsigned int generation[CHURNERS];
 
-static size_t churn_key(char *key, unsigned int who, unsigned int turn, const char *what, unsigned int n)
+static size_t churn_key(char *key, unsigned int who, unsigned int turn, const char *what,
+			unsigned int n)
 {
 	return (size_t)snprintf(key, 32, "%u.%u.%s%u", who, turn % 2, what, n);
 }
@@ -1098,8 +1103,8 @@ static bool churn(struct store_lane *lane, unsigned int who, unsigned int turn, 
 
 	for (unsigned int n = 0; n < XKV_WAYS; n++) {
 		len = churn_key(key, who, turn, what, n);
-		if (there ? store_set(lane, key, len, key, len, 0, 0, 0, NULL) :
-			    store_delete(lane, key, len, NULL))
+		if (there ? store_set(lane, key, len, key, len, 0, 0, 0, NULL)
+			  : store_delete(lane, key, len, NULL))
 			return false;
 	}
 	return true;
@@ -1138,8 +1143,9 @@ static bool xdp_gets(const char *key, size_t len, bool *passed)
 	if (!bed_run(&bed, frame, packet_build(&spec, frame), &out))
 		return false;
 	*passed = out.verdict == XDP_PASS;
-	return *passed || (out.verdict == XDP_TX && out.frame[packet_payload_at(false, 0) + 17] == XKV_OK &&
-			   !memcmp(out.frame + packet_payload_at(false, 0) + 40, key, len));
+	return *passed ||
+	       (out.verdict == XDP_TX && out.frame[packet_payload_at(false, 0) + 17] == XKV_OK &&
+		!memcmp(out.frame + packet_payload_at(false, 0) + 40, key, len));
 }
 
 /* Looks for a key that has to be there as long as the generation is the one before and after it. */
@@ -1208,9 +1214,9 @@ static void test_chains_alike(void **state)
 /* ---- chains: a bucket that has left is something else by the time a reader comes to it ---- */
 
 /*
- * The hardest case for a reader: it has read the reference to a bucket, and has still to compare the seven
- * keys of the bucket before (long ones, alike but for their ends) when that one leaves the
- * chain and its slot becomes an entry, in the next operation of the same datagram.  That
+ * The hardest case for a reader: it has read the reference to a bucket, and has still to compare
+ * the seven keys of the bucket before (long ones, alike but for their ends) when that one leaves
+ * the chain and its slot becomes an entry, in the next operation of the same datagram.  That
  * entry's bytes look like the end of a chain with nothing in it.
  */
 #define REUSE_KEY_LEN XKV_KEY_MAX
@@ -1339,8 +1345,8 @@ static void test_chain_bucket_reused(void **state)
 	begin = store_now_ms(bed.st);
 	for (unsigned int n = 0; store_now_ms(bed.st) < begin + MOVES_MS; n++, gets++) {
 		unsigned int turn = atomic_load(&generation[0]);
-		struct operation op = reuse_op(XKV_OP_GET, reuse_key(turn, n % XKV_WAYS),
-					       REUSE_KEY_LEN);
+		struct operation op =
+			reuse_op(XKV_OP_GET, reuse_key(turn, n % XKV_WAYS), REUSE_KEY_LEN);
 
 		misses += reuse_run(&op, 1) == XKV_MISS && atomic_load(&generation[0]) == turn;
 	}
@@ -1365,7 +1371,8 @@ static struct {
 	uint64_t end_ms;
 } race;
 
-/* Waits for the others, hot, so that all go on at the same moment.  The last one says whether it is over. */
+/* Waits for the others, hot, so that all go on at the same moment.  The last one says whether it is
+ * over. */
 static bool race_meet(unsigned int turn)
 {
 	if (atomic_fetch_add(&race.ready, 1) == RIVALS - 1) {
@@ -1392,7 +1399,8 @@ static void *rival(void *arg)
 		size_t len = (size_t)snprintf(key, sizeof(key), "race%u", turn % 1000);
 
 		race_meet(++turn);
-		atomic_fetch_add(&race.won, !store_set(lane, key, len, key, len, XKV_NX, 0, 0, NULL));
+		atomic_fetch_add(&race.won,
+				 !store_set(lane, key, len, key, len, XKV_NX, 0, 0, NULL));
 		race_meet(++turn);
 		atomic_fetch_add(&race.wrong, atomic_load(&race.won) != 1);
 		race_meet(++turn);
@@ -1402,7 +1410,8 @@ static void *rival(void *arg)
 	return NULL;
 }
 
-/* In the first bucket and far behind it: who inserts has to look there once more when nobody else can. */
+/* In the first bucket and far behind it: who inserts has to look there once more when nobody else
+ * can. */
 static void test_rivals(void **state)
 {
 	pthread_t thread[RIVALS];
@@ -1411,8 +1420,9 @@ static void test_rivals(void **state)
 	(void)state;
 	open_bed(~0ULL, 0);
 	for (int i = 0; i < 6 * XKV_WAYS; i++)
-		assert_int_equal(store_set(bed.lane, key, (size_t)snprintf(key, sizeof(key), "fill%d", i),
-					   "", 0, 0, 0, 0, NULL),
+		assert_int_equal(store_set(bed.lane, key,
+					   (size_t)snprintf(key, sizeof(key), "fill%d", i), "", 0,
+					   0, 0, 0, NULL),
 				 0);
 	memset(&race, 0, sizeof(race));
 	race.end_ms = store_now_ms(bed.st) + RACE_MS;

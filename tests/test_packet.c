@@ -993,9 +993,12 @@ static struct payload plain_operation(uint8_t code)
 static void test_flags(void **state)
 {
 	static const uint8_t known[] = {
-		[XKV_OP_SET] = 0x3f,		   [XKV_OP_DELETE] = XKV_CAS | XKV_RETURN,
-		[XKV_OP_EXPIRE] = XKV_ABSTTL,	   [XKV_OP_INCR] = XKV_XX | XKV_CAS,
-		[XKV_OP_APPEND] = XKV_XX | XKV_CAS, [XKV_OP_SCAN] = 0,
+		[XKV_OP_SET] = 0x3f,
+		[XKV_OP_DELETE] = XKV_CAS | XKV_RETURN,
+		[XKV_OP_EXPIRE] = XKV_ABSTTL,
+		[XKV_OP_INCR] = XKV_XX | XKV_CAS,
+		[XKV_OP_APPEND] = XKV_XX | XKV_CAS,
+		[XKV_OP_SCAN] = 0,
 	};
 	struct payload req;
 	bool bad;
@@ -1443,7 +1446,8 @@ static void test_long_ttl(void **state)
 	holds_text("a", "2");
 	for (size_t i = 0; i < 4; i++) {
 		req = REQUEST(XKV_OP_SET, XKV_ABSTTL, KEY("a"), VALUE("3"), .ttl = beyond[i]);
-		answers(&req, RESULTS({ XKV_OP_SET, XKV_BAD_REQUEST }), COUNTS(XKV_C_op_bad_request));
+		answers(&req, RESULTS({ XKV_OP_SET, XKV_BAD_REQUEST }),
+			COUNTS(XKV_C_op_bad_request));
 		holds_text("a", "2");
 	}
 }
@@ -1569,8 +1573,7 @@ static void test_incr(void **state)
 			holds_text("n", t[i].sum);
 			continue;
 		}
-		answers(&req,
-			RESULTS({ XKV_OP_INCR, t[i].sum ? XKV_NOT_NUMBER : XKV_OVERFLOW }),
+		answers(&req, RESULTS({ XKV_OP_INCR, t[i].sum ? XKV_NOT_NUMBER : XKV_OVERFLOW }),
 			COUNTS(XKV_C_not_number));
 		holds_text("n", t[i].value);
 	}
@@ -1602,7 +1605,8 @@ static void test_incr_conditions(void **state)
 	answers_number(&req, 1, COUNTS(XKV_C_overwrites));
 }
 
-/* A value in every length is made out of two, in each position of a word, in place and by a move. */
+/* A value in every length is made out of two, in each position of a word, in place and by a move.
+ */
 static void test_append(void **state)
 {
 	struct payload req;
@@ -1610,7 +1614,8 @@ static void test_append(void **state)
 	bool moved;
 
 	(void)state;
-	for (size_t add = 1; len + add <= XKV_PAYLOAD_MAX4 - 16 - 24; len += add, add = (add + 2) % 19) {
+	for (size_t add = 1; len + add <= XKV_PAYLOAD_MAX4 - 16 - 24;
+	     len += add, add = (add + 2) % 19) {
 		req = REQUEST(XKV_OP_APPEND, KEY("k"), .value = pattern() + len, .value_len = add);
 		moved = class_of(len) != class_of(len + add);
 		answers_number(&req, (int64_t)(len + add),
@@ -1699,7 +1704,8 @@ static void test_scan(void **state)
 	req = scan("k10", 3);
 	goes_up(&req, XKV_C_pass_miss);
 	xkvd_answers(&req, XKV_PAYLOAD_MAX4,
-		     RESULTS({ XKV_OP_SCAN, XKV_MISS }, { XKV_OP_SCAN, 0, "eleven", 6, .version = ANY },
+		     RESULTS({ XKV_OP_SCAN, XKV_MISS },
+			     { XKV_OP_SCAN, 0, "eleven", 6, .version = ANY },
 			     { XKV_OP_SCAN, XKV_MISS }),
 		     COUNTS(XKV_C_get_misses, XKV_C_get_hits, XKV_C_get_misses));
 	bed.c->miss_reply = 1;
@@ -1719,7 +1725,8 @@ static void test_scan(void **state)
 	req.byte[16 + 24 + 8 + 8 + 3] = 3;
 	request_add(&req, OP(XKV_OP_PING, 0));
 	answers(&req,
-		RESULTS({ XKV_OP_SET, 0, .version = ANY }, { XKV_OP_SCAN, 0, "", 0, .version = ANY },
+		RESULTS({ XKV_OP_SET, 0, .version = ANY },
+			{ XKV_OP_SCAN, 0, "", 0, .version = ANY },
 			{ XKV_OP_SCAN, 0, "ten", 3, .version = ANY },
 			{ XKV_OP_SCAN, 0, "eleven", 6, .version = ANY }, PONG),
 		COUNTS(XKV_C_inserts, XKV_C_get_hits, XKV_C_get_hits, XKV_C_get_hits, XKV_C_pings));
@@ -1758,8 +1765,9 @@ static void test_once(void **state)
 			COUNTS(XKV_C_once_repeated));
 	xkvd_answers(&first, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_INCR, 0, one, 8, .version = v }),
 		     COUNTS(XKV_C_once_repeated)); /* by whichever door */
-	req = once(SESSION, 109, op); /* the next in this slot */
-	answers(&req, RESULTS({ XKV_OP_INCR, 0, two, 8, .version = ANY }), COUNTS(XKV_C_overwrites));
+	req = once(SESSION, 109, op);		   /* the next in this slot */
+	answers(&req, RESULTS({ XKV_OP_INCR, 0, two, 8, .version = ANY }),
+		COUNTS(XKV_C_overwrites));
 	s = next_shape(&first); /* a copy that was on its way for long */
 	drops(&s, XKV_C_drop_repeated);
 	holds_text("n", "2");
@@ -2324,8 +2332,8 @@ static void fill_bucket(int from, int to)
 	for (int i = from; i < to; i++) {
 		req = set_numbered(key, i);
 		answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }),
-			i && i % XKV_WAYS == 0 ? COUNTS(XKV_C_inserts, XKV_C_chained) :
-						 COUNTS(XKV_C_inserts));
+			i && i % XKV_WAYS == 0 ? COUNTS(XKV_C_inserts, XKV_C_chained)
+					       : COUNTS(XKV_C_inserts));
 		assert_int_equal(bed_chain_count(&bed), i / XKV_WAYS);
 		if (i % XKV_WAYS == 0)
 			account();
@@ -2353,7 +2361,8 @@ static void numbered_hold(int from, int to)
 	}
 }
 
-/* Keys with one fingerprint live side by side, as many as a chain has room for; the next one is refused. */
+/* Keys with one fingerprint live side by side, as many as a chain has room for; the next one is
+ * refused. */
 static void test_one_bucket(void **state)
 {
 	struct payload req;
@@ -2398,10 +2407,12 @@ static void test_one_bucket(void **state)
 	numbered_hold(0, BUCKET_KEYS - 1);
 }
 
-/* A place that became free is taken again; a bucket that became empty leaves the chain, wherever it stands. */
+/* A place that became free is taken again; a bucket that became empty leaves the chain, wherever it
+ * stands. */
 static void test_chain_shrinks(void **state)
 {
-	static const int buckets[] = { 2, 1, 4, 3 }; /* in the middle, the first, the last, the only one */
+	static const int buckets[] = { 2, 1, 4,
+				       3 }; /* in the middle, the first, the last, the only one */
 	int left = 4;
 	struct payload req;
 	char key[16];
@@ -2458,7 +2469,8 @@ static void test_chain_expires(void **state)
 	numbered_hold(2 * XKV_WAYS, 3 * XKV_WAYS);
 }
 
-/* The slot for a further bucket may be what is missing: the SET goes up, and nothing is half done. */
+/* The slot for a further bucket may be what is missing: the SET goes up, and nothing is half done.
+ */
 static void test_chain_no_slot(void **state)
 {
 	struct payload req;
@@ -2674,10 +2686,10 @@ static void test_drain(void **state)
 		if (slot->key_len != XKV_KEY_CHAIN)
 			continue;
 		take_slot(class);
-		assert_int_equal(bed_slots(&bed,
-					   &(struct xkv_slots_args){ .cmd = XKV_SLOTS_CHAIN,
-								     .first = bed_ref(&bed, slot) }),
-				 0);
+		assert_int_equal(
+			bed_slots(&bed, &(struct xkv_slots_args){ .cmd = XKV_SLOTS_CHAIN,
+								  .first = bed_ref(&bed, slot) }),
+			0);
 		account();
 	}
 	assert_int_equal(page->parked, page->slots);

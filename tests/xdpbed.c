@@ -20,10 +20,11 @@
 #include "../client/check.h"
 #include "../loader/store_impl.h"
 
-#define BPFFS "/sys/fs/bpf"
+#define BPFFS  "/sys/fs/bpf"
 #define FRAMES (XKV_BATCH_LANES * XKV_BATCH_FRAMES)
-#define FRAME (FRAMES - 1) /* ours: the last of a lane that nobody takes */
-#define WALKS 4 /* while we walk, the store's own thread may link a page: that is over in a moment */
+#define FRAME  (FRAMES - 1) /* ours: the last of a lane that nobody takes */
+#define WALKS                                                                                      \
+	4 /* while we walk, the store's own thread may link a page: that is over in a moment */
 
 static char complaint[512];
 
@@ -359,7 +360,8 @@ unsigned int bed_chain_count(struct bed *b)
 	unsigned int n = 0;
 
 	for (unsigned int i = 0; i < b->bpf.buckets; i++)
-		for (struct xkv_bucket *at = next_bucket(b, &b->index[i]); at; at = next_bucket(b, at))
+		for (struct xkv_bucket *at = next_bucket(b, &b->index[i]); at;
+		     at = next_bucket(b, at))
 			n++;
 	return n;
 }

@@ -97,7 +97,8 @@ uint64_t bed_fingerprint(const struct bed *b, const void *key, size_t key_len);
 /* The bucket that a key belongs to. */
 struct xkv_bucket *bed_bucket(struct bed *b, const void *key, size_t key_len);
 
-/* Entries of index, expired ones included; and the buckets behind the first ones that they stand in. */
+/* Entries of index, expired ones included; and the buckets behind the first ones that they stand
+ * in. */
 unsigned int bed_index_count(struct bed *b);
 unsigned int bed_chain_count(struct bed *b);
 
