@@ -331,7 +331,7 @@ struct xkv_frame {
 	__u32 ip4;         /* else IPv6 */
 	__u64 address_sum; /* checksum of addresses and protocol, which the reply has too */
 	__u32 torn;        /* its payload is not the request any more */
-	__u32 zero;
+	__u32 scan_fits;   /* results of the last reply of many: of the next SCAN as many will fit, or so */
 
 	/* the operation at hand */
 	__u32 key_off, key_len, value_off, value_len, next_off, op_flags;
@@ -361,6 +361,18 @@ struct xkv_frame {
 		__u64 out_word[XKV_FRAME_WORDS];
 	};
 };
+
+/* One of the keys that are looked for together (bpf/gets.bpf.h). */
+struct xkv_ahead {
+	__u64 fingerprint;
+	__u64 ref, seq; /* its slot */
+	__u64 expire_ms;
+	__u32 key_off, key_len; /* in the frame */
+	__u32 value_len;
+	__u32 at; /* its result, in the reply */
+};
+
+#define XKV_AHEAD 64 /* more results than this do not fit a datagram */
 
 #define XKV_BATCH_LANES 8  /* threads of xkvd that may run operations at once */
 #define XKV_BATCH_FRAMES 64 /* frames of a lane */

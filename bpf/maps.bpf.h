@@ -86,6 +86,14 @@ struct {
 	__type(value, struct xkv_frame);
 } xkv_frames SEC(".maps");
 
+/* The keys that a CPU looks for together in XDP.  Means nothing between packets, so it is not pinned. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, XKV_AHEAD);
+	__type(key, __u32);
+	__type(value, struct xkv_ahead);
+} xkv_ahead SEC(".maps");
+
 /* xkvd's frames, XKV_BATCH_FRAMES for each of its threads; written by xkvd and the operations that it runs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -71,11 +71,12 @@ static __always_inline int parse_link(struct packet *p, void **cursor)
 
 static __always_inline __u16 fold(__u64 sum)
 {
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum;
+	__u32 half;
+
+	sum += sum >> 32 | sum << 32; /* the upper half: the sum of both, with the carry that went around */
+	half = sum >> 32;
+	half += half >> 16 | half << 16;
+	return half >> 16;
 }
 
 static __always_inline __u64 ip4_sum(struct iphdr *ip)
@@ -267,6 +268,14 @@ static __always_inline __u64 udp_sum(struct xkv_frame *f, __be16 source, __be16 
 #define FRAME_LEN(len) ((((len) - 1) & (XKV_FRAME_WORDS * 8 - 1)) + 1)
 #define HEADERS_LEN(len) ((((len) - 1) & 127) + 1) /* Ethernet to UDP: 42 to 70 */
 
+#define WORD_IN(f, i, byte, sum)                                                                   \
+	do {                                                                                       \
+		__u64 w = *(__u64 *)(byte);                                                        \
+		(f)->in_word[i] = w;                                                               \
+		(sum) += HALVES(w);                                                                \
+		(byte) += 8;                                                                       \
+	} while (0)
+
 /*
  * Copies the payload into the frame, zero-padded to a word, and returns the sum of its
  * 16-bit words.  By words and not by a helper: the CPU can read back at once what it
@@ -278,13 +287,18 @@ static __always_inline __u64 copy_in(struct packet *p, struct xkv_frame *f, __u3
 	__u64 word, sum = 0;
 	__u32 i;
 
-	for (i = 0; i < XKV_FRAME_BYTES / 8; i++) {
+	for (i = 0; i < XKV_FRAME_BYTES / 8; i += 4) {
+		if (i * 8 + 32 > len || (void *)(byte + 32) > p->end)
+			break;
+		WORD_IN(f, i, byte, sum);
+		WORD_IN(f, i + 1, byte, sum);
+		WORD_IN(f, i + 2, byte, sum);
+		WORD_IN(f, i + 3, byte, sum);
+	}
+	for (int rest = 0; rest < 3; rest++, i++) {
 		if (i * 8 + 8 > len || (void *)(byte + 8) > p->end)
 			break;
-		word = *(__u64 *)byte;
-		f->in_word[i] = word;
-		sum += HALVES(word);
-		byte += 8;
+		WORD_IN(f, i & (XKV_FRAME_WORDS - 1), byte, sum);
 	}
 	word = 0;
 	for (int rest = 0; rest < 7; rest++) {
@@ -332,14 +346,16 @@ static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 {
 	__u64 *word = (__u64 *)(p->udp + 1), *key = word + 5, *next;
 	struct xkv_config *cfg = config();
+	struct xkv_hdr *hdr = (struct xkv_hdr *)word;
+	struct xkv_op *op = (struct xkv_op *)(hdr + 1);
 	struct siphash s;
 	__u32 key_len;
 
 	f->hashed = 0;
 	if ((void *)key > p->end || !cfg)
 		return;
-	key_len = ((struct xkv_op *)(word + 2))->key_len;
-	if (((struct xkv_hdr *)word)->flags || key_len > XKV_KEY_MAX)
+	key_len = op->key_len;
+	if (hdr->flags || hdr->count != 1 || op->opcode == XKV_OP_SCAN || key_len > XKV_KEY_MAX)
 		return;
 	siphash_init(&s, cfg->secret);
 	for (__u32 i = 0; i < KEY_WORDS; i++) {

@@ -45,7 +45,7 @@ static __always_inline struct xkv_slot *find_plain(struct xkv_frame *f)
 {
 	struct xkv_bucket *home = home_of(f->fingerprint);
 
-	if (!home || bucket_match(f, home) != MATCH_SAME)
+	if (!home || (bucket_match(f, home) != MATCH_SAME && find(f) != FOUND))
 		return NULL;
 	return slot_at(f->ref);
 }
@@ -57,32 +57,43 @@ static __always_inline struct xkv_slot *find_plain(struct xkv_frame *f)
 		(sum) += HALVES(w);                                                                \
 	} while (0)
 
-/* Writes a reply with one result, which is OK and has value_len bytes to come, and returns the sum of its words. */
-static __always_inline __u64 write_result(struct packet *p, struct xkv_frame *f, __u64 opcode,
-					  __u32 flags, __u32 value_len, __u64 ttl, __u64 version)
+/* Writes the header of a reply of `length` bytes into the packet and returns the sum of its words. */
+static __always_inline __u64 write_header(struct packet *p, struct xkv_frame *f, __u64 results,
+					  __u32 length)
 {
 	__u64 *to = (__u64 *)(p->udp + 1), sum = 0;
-	__u32 length = PLAIN_RESULT + XKV_PADDED(value_len);
 
-	if ((void *)(to + 5) > p->end)
+	if ((void *)(to + 2) > p->end)
 		return 0;
 	WORD_OUT(to, sum, bpf_cpu_to_be64((__u64)XKV_MAGIC << 48 | (__u64)XKV_VERSION << 40 |
-					  (__u64)XKV_F_REPLY << 32 | 1ULL << 24 | length));
+					  (__u64)XKV_F_REPLY << 32 | results << 24 | length));
 	WORD_OUT(to + 1, sum, f->in_word[1]);
-	WORD_OUT(to + 2, sum, bpf_cpu_to_be64(opcode << 56 | (__u64)flags << 40 | value_len));
-	WORD_OUT(to + 3, sum, bpf_cpu_to_be64(ttl));
-	WORD_OUT(to + 4, sum, bpf_cpu_to_be64(version));
 	return sum;
 }
 
-/* Writes the value behind the result, four words a turn, and returns the sum of its words. */
-static __always_inline __u64 write_value(struct packet *p, const __u64 *value, __u32 value_len)
+/* The same for a result, behind which value_len bytes are to come. */
+static __always_inline __u64 write_result(__u64 *to, void *end, __u64 opcode, __u64 status,
+					  __u64 flags, __u32 value_len, __u64 ttl, __u64 version)
 {
-	__u64 *to = (__u64 *)(p->udp + 1) + PLAIN_RESULT / 8, sum = 0;
-	__u32 words = (value_len + 7) / 8, i;
+	__u64 sum = 0;
 
+	if ((void *)(to + 3) > end)
+		return 0;
+	WORD_OUT(to, sum, bpf_cpu_to_be64(opcode << 56 | status << 48 | flags << 40 | value_len));
+	WORD_OUT(to + 1, sum, bpf_cpu_to_be64(ttl));
+	WORD_OUT(to + 2, sum, bpf_cpu_to_be64(version));
+	return sum;
+}
+
+/* The same for a value, four words a turn. */
+static __always_inline __u64 write_value(__u64 *to, void *end, const __u64 *value, __u32 value_len)
+{
+	__u32 words = (value_len + 7) / 8, i;
+	__u64 sum = 0;
+
+	OPAQUE(to); /* compilers else go on from another pointer than the one that they compare */
 	for (i = 0; i < VALUE_WORDS; i += 4) {
-		if (i + 4 > words || (void *)(to + 4) > p->end)
+		if (i + 4 > words || (void *)(to + 4) > end)
 			break;
 		WORD_OUT(to, sum, value[i]);
 		WORD_OUT(to + 1, sum, value[i + 1]);
@@ -91,7 +102,7 @@ static __always_inline __u64 write_value(struct packet *p, const __u64 *value, _
 		to += 4;
 	}
 	for (int rest = 0; rest < 3; rest++, i++) {
-		if (i >= words || (void *)(to + 1) > p->end)
+		if (i >= words || (void *)(to + 1) > end)
 			break;
 		WORD_OUT(to, sum, value[i]);
 		to++;
@@ -103,7 +114,7 @@ static __always_inline __u64 write_value(struct packet *p, const __u64 *value, _
 __noinline int get_plain(struct xdp_md *ctx, struct xkv_frame *f)
 {
 	struct xkv_config *cfg = config();
-	__u64 expire_ms, ttl = 0, sum;
+	__u64 expire_ms, ttl = 0, sum, *to;
 	struct xkv_slot *slot;
 	struct packet p;
 	__u32 value_len, length;
@@ -128,8 +139,10 @@ __noinline int get_plain(struct xdp_md *ctx, struct xkv_frame *f)
 	f->torn = 1;
 	if (locate(ctx, f, &p) != CONTINUE)
 		return XKV_C_drop_internal;
-	sum = write_result(&p, f, XKV_OP_GET, XKV_HAS_VALUE, value_len, ttl, f->seq);
-	sum += write_value(&p, slot_value(slot, f->key_len), value_len);
+	to = (__u64 *)(p.udp + 1) + 2;
+	sum = write_header(&p, f, 1, length);
+	sum += write_result(to, p.end, XKV_OP_GET, XKV_OK, XKV_HAS_VALUE, value_len, ttl, f->seq);
+	sum += write_value(to + 3, p.end, slot_value(slot, f->key_len), value_len);
 	smp_mb_reads();
 	if (READ(slot->seq) != f->seq)
 		return CONTINUE;
@@ -167,7 +180,8 @@ __noinline int set_plain(struct xdp_md *ctx, struct xkv_frame *f)
 	/* the reply is never longer than the request, so this cannot fail */
 	if (resize(ctx, f->payload_off, PLAIN_RESULT) || locate(ctx, f, &p) != CONTINUE)
 		return XKV_C_drop_internal;
-	sum = write_result(&p, f, XKV_OP_SET, 0, 0, 0, f->version);
+	sum = write_header(&p, f, 1, PLAIN_RESULT);
+	sum += write_result((__u64 *)(p.udp + 1) + 2, p.end, XKV_OP_SET, XKV_OK, 0, 0, 0, f->version);
 	swap_headers(&p, f, PLAIN_RESULT, sum);
 	return XKV_C_replies;
 }

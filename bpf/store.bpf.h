@@ -92,6 +92,15 @@ static __always_inline __u64 add_one(__u64 *counter, __u32 door)
 	return (*counter)++;
 }
 
+/* The same for many, in XDP. */
+static __always_inline void count_many(__u32 which, __u32 many)
+{
+	struct xkv_counters *c = counters(XKV_DOOR_XDP);
+
+	if (c && which < XKV_COUNTER_COUNT)
+		((__u64 *)c)[which] += many;
+}
+
 static __always_inline void count(struct xkv_frame *f, __u32 which)
 {
 	__u32 door = DOOR(f);
@@ -272,6 +281,29 @@ __noinline int key_fingerprint(struct xkv_frame *f)
 	return 0;
 }
 
+/* Asks for the cache lines of an entry of some 128 bytes: else the later ones are asked for when the first is there. */
+static __always_inline void touch_slot(const struct xkv_slot *slot)
+{
+	(void)READ(slot->seq);
+	(void)READ(((const __u64 *)slot)[8]);
+	(void)READ(((const __u64 *)slot)[16]);
+}
+
+/* 0 if the key at hand is the one in the slot, as far as that can be believed. */
+static __always_inline __u64 key_differs(struct xkv_frame *f, const struct xkv_slot *slot)
+{
+	const __u64 *key = (const __u64 *)(slot + 1);
+	__u32 key_len = f->key_len, key_off = f->key_off;
+	__u64 differ = slot->key_len ^ key_len;
+
+	for (__u32 i = 0; i < KEY_WORDS; i++) {
+		if (i * 8 >= key_len || differ)
+			break;
+		differ = key[i] ^ IN(f, key_off + i * 8);
+	}
+	return differ;
+}
+
 enum match { MATCH_OTHER, MATCH_SAME, MATCH_UNSTABLE };
 
 /*
@@ -283,25 +315,17 @@ enum match { MATCH_OTHER, MATCH_SAME, MATCH_UNSTABLE };
  */
 static __always_inline int slot_match(struct xkv_frame *f, const __u64 *place, __u64 entry)
 {
-	__u64 seq, differ, *key, ref = entry & XKV_REF_MASK;
+	__u64 seq, differ, ref = entry & XKV_REF_MASK;
 	struct xkv_slot *slot = slot_at(ref);
-	__u32 key_len, key_off;
 
 	if (!slot)
 		return MATCH_UNSTABLE;
 	seq = READ(slot->seq);
+	touch_slot(slot);
 	if (seq & 1)
 		return MATCH_UNSTABLE;
 	smp_mb_reads();
-	key = (__u64 *)(slot + 1);
-	key_len = f->key_len;
-	key_off = f->key_off;
-	differ = slot->key_len ^ key_len;
-	for (__u32 i = 0; i < KEY_WORDS; i++) {
-		if (i * 8 >= key_len || differ)
-			break;
-		differ = key[i] ^ IN(f, key_off + i * 8);
-	}
+	differ = key_differs(f, slot);
 	smp_mb_reads();
 	if (differ && READ(*place) != entry)
 		return MATCH_UNSTABLE;

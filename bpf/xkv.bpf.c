@@ -6,6 +6,7 @@
  *   admit    may its sender be answered?
  *   load     whole, and the checksum is right?
  *   get_plain, set_plain  the short way of most requests   (plain.bpf.h)
+ *   gets_plain            and of many reads at once        (gets.bpf.h)
  *   request_run           all others                       (request.bpf.h, ops.bpf.h, store.bpf.h)
  *   reply                 turn the frame around
  *
@@ -20,6 +21,7 @@
 #include <stddef.h>
 
 #include "entries.bpf.h"
+#include "gets.bpf.h"
 #include "plain.bpf.h"
 #include "request.bpf.h"
 #include "slots.bpf.h"
@@ -144,6 +146,20 @@ static __always_inline int frame_begin(struct packet *p, struct xkv_config *cfg,
 	return CONTINUE;
 }
 
+/* The short ways. */
+static __always_inline int plain(struct xdp_md *ctx, struct xkv_frame *f)
+{
+	switch (f->in[PLAIN_OPCODE]) {
+	case XKV_OP_GET:
+		return ((struct xkv_hdr *)f->in)->count == 1 ? get_plain(ctx, f) : gets_plain(ctx, f);
+	case XKV_OP_SET:
+		return set_plain(ctx, f);
+	case XKV_OP_SCAN:
+		return gets_plain(ctx, f);
+	}
+	return CONTINUE;
+}
+
 static __always_inline int serve(struct xdp_md *ctx, struct xkv_config *cfg)
 {
 	struct packet p = { .data = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
@@ -163,7 +179,7 @@ static __always_inline int serve(struct xdp_md *ctx, struct xkv_config *cfg)
 	if (why == CONTINUE)
 		why = load(ctx, f);
 	if (why == CONTINUE)
-		why = f->in[PLAIN_OPCODE] == XKV_OP_SET ? set_plain(ctx, f) : get_plain(ctx, f);
+		why = plain(ctx, f);
 	if (why != CONTINUE)
 		return why;
 	find_room(ctx, f);

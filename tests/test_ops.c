@@ -974,13 +974,13 @@ static void count_up(char *key)
 	*key = 0; /* was the last */
 }
 
-/* Is a result of a SCAN what GET would say? */
-static void check_scanned(const struct reply *r, unsigned int i, const char *key)
+/* Is a result of several what GET would say of the key alone? */
+static void check_read(const struct reply *r, unsigned int i, uint8_t opcode, const char *key)
 {
 	struct store_entry e = { .version = 0 };
 	int ret = store_get(bed.lane, key, strlen(key), &e);
 
-	assert_int_equal(r->result[i].opcode, XKV_OP_SCAN);
+	assert_int_equal(r->result[i].opcode, opcode);
 	assert_int_equal(r->result[i].status, ret ? XKV_MISS : XKV_OK);
 	assert_true(r->result[i].version == (ret ? 0 : e.version));
 	assert_int_equal(!r->value[i], !!ret);
@@ -989,6 +989,11 @@ static void check_scanned(const struct reply *r, unsigned int i, const char *key
 	assert_int_equal(!r->result[i].ttl, !e.expire_ms);
 	assert_int_equal(r->result[i].value_len, e.value_len);
 	assert_memory_equal(r->value[i], e.value, e.value_len);
+}
+
+static void check_scanned(const struct reply *r, unsigned int i, const char *key)
+{
+	check_read(r, i, XKV_OP_SCAN, key);
 }
 
 /* Reads `keys` keys as a client does: goes on behind what was answered.  How many there were. */
@@ -1138,6 +1143,64 @@ static void test_scan_counters(void **state)
 	assert_int_equal(r.count, 5);
 	assert_int_equal(count_of(XKV_C_get_hits) - hits, 2);
 	assert_int_equal(count_of(XKV_C_get_misses) - misses, 3);
+}
+
+/* Asks for n of the keys of test_gets() at once.  The key after i is i + step. */
+static void gets(unsigned int first, unsigned int step, unsigned int n)
+{
+	size_t len = sizeof(struct xkv_hdr);
+	struct operation op[RESULTS_MAX];
+	char key[RESULTS_MAX][16];
+	unsigned int missing = 0;
+	struct payload p;
+	struct reply r;
+
+	begin(&p, next_id++, 0);
+	for (unsigned int i = 0; i < n; i++) {
+		struct store_entry e = { .version = 0 };
+
+		snprintf(key[i], sizeof(key[i]), "gets:%u", (first + i * step) % 100);
+		op[i] = op_on(XKV_OP_GET, key[i], strlen(key[i]));
+		request_add(&p, &op[i]);
+		missing += !!store_get(bed.lane, key[i], strlen(key[i]), &e);
+		len += 24 + XKV_PADDED(e.value_len);
+	}
+	ask(DRIVER, &p, &r);
+	for (unsigned int i = 0; i < r.count; i++)
+		check_read(&r, i, XKV_OP_GET, key[i]);
+	if (len <= DATAGRAM && (!missing || bed.c->miss_reply || r.passed))
+		assert_int_equal(r.count, n);
+	assert_true(r.count > 0);
+	assert_true(r.passed <= (missing && !bed.c->miss_reply));
+}
+
+/* GETs whose keys are looked for together, with keys that collide and without, there and not there. */
+static void test_gets(void **state)
+{
+	static const uint64_t mask[] = { ~0ULL, 0xffULL << 40 | 1, 3 };
+	char key[16];
+
+	(void)state;
+	for (size_t m = 0; m < sizeof(mask) / sizeof(*mask); m++) {
+		bed.c->fingerprint_mask = mask[m];
+		for (unsigned int i = 0; i < 100; i++) {
+			snprintf(key, sizeof(key), "gets:%u", i);
+			if (i % 9 != 8)
+				put(key, strlen(key), pattern(i % 7), i * 31 % 250,
+				    i % 5 ? 0 : store_now_ms(bed.st) + 1000000);
+		}
+		put("gets:17", 7, "gone", 4, 1000);
+		for (bed.c->miss_reply = 0; bed.c->miss_reply < 2; bed.c->miss_reply++)
+			for (unsigned int first = 0; first < 100; first++)
+				for (unsigned int n = 1; n < 24; n++)
+					gets(first, 1 + n % 7, n);
+		for (unsigned int i = 0; i < 100; i++) {
+			snprintf(key, sizeof(key), "gets:%u", i);
+			put(key, strlen(key), "", 0, 0); /* what has expired cannot be deleted */
+			store_delete(bed.lane, key, strlen(key), NULL);
+		}
+	}
+	bed.c->fingerprint_mask = ~0ULL;
 }
 
 /* SCANs and others in one datagram: what is answered is right, and nothing behind it was done. */
@@ -1652,6 +1715,70 @@ static void test_race(void **state)
 	holds_text("n", "7168"); /* 2 * 4096 * 7 / 8 */
 }
 
+#define GETS_KEYS 8
+
+/* Overwrites the keys of a datagram of GETs, with values that are one byte again and again, as many as it says. */
+static void *overwrite(void *arg)
+{
+	struct racer *me = arg;
+	char key[] = "race:0";
+	uint8_t value[250];
+
+	run_on(me->cpu);
+	for (unsigned int i = 0; !atomic_load(&arrived); i++) {
+		uint8_t byte = (uint8_t)(i / GETS_KEYS % sizeof(value));
+
+		key[5] = (char)('0' + i % GETS_KEYS);
+		memset(value, byte, sizeof(value));
+		assert_int_equal(store_set(me->lane, key, 6, value, byte, 0, 0, 0, NULL), 0);
+	}
+	return NULL;
+}
+
+static void check_whole(const struct reply *r, unsigned int i)
+{
+	assert_int_equal(r->result[i].status, XKV_OK);
+	for (unsigned int at = 0; at < r->result[i].value_len; at++)
+		assert_int_equal(r->value[i][at], r->result[i].value_len);
+}
+
+/* GETs that are answered together while their keys are written: each value is whole. */
+static void test_gets_race(void **state)
+{
+	static struct racer racer = { .cpu = 1 };
+	struct operation op[GETS_KEYS];
+	char key[GETS_KEYS][8];
+	unsigned int whole = 0;
+	pthread_t thread;
+	struct payload p;
+	struct reply r;
+
+	(void)state;
+	begin(&p, next_id++, 0);
+	for (int i = 0; i < GETS_KEYS; i++) {
+		snprintf(key[i], sizeof(key[i]), "race:%d", i);
+		put(key[i], 6, "", 0, 0);
+		op[i] = op_on(XKV_OP_GET, key[i], 6);
+		request_add(&p, &op[i]);
+	}
+	atomic_store(&arrived, 0);
+	racer.lane = store_lane_get(bed.st);
+	assert_non_null(racer.lane);
+	assert_int_equal(pthread_create(&thread, NULL, overwrite, &racer), 0);
+	run_on(0);
+	for (int n = 0; n < 8 * RACES; n++) {
+		ask(DRIVER, &p, &r);
+		for (unsigned int i = 0; i < r.count; i++)
+			if (r.result[i].status != XKV_BUSY)
+				check_whole(&r, i);
+		whole += r.count == GETS_KEYS;
+	}
+	atomic_store(&arrived, 1);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	store_lane_put(racer.lane);
+	assert_true(whole > 0);
+}
+
 static void *race(void *arg)
 {
 	struct racer *me = arg;
@@ -1744,6 +1871,7 @@ int main(void)
 		CASE(test_scan_full),
 		CASE(test_scan_counters),
 		CASE(test_scan_batch),
+		CASE(test_gets),
 		CASE(test_once),
 		CASE(test_once_same_bytes),
 		CASE(test_once_slots),
@@ -1757,6 +1885,7 @@ int main(void)
 		CASE(test_once_expires),
 		CASE(test_race),
 		CASE(test_once_race),
+		CASE(test_gets_race),
 	};
 	const char *why = bed_cannot_run();
 
