@@ -326,12 +326,15 @@ static __always_inline int locate(struct xdp_md *ctx, struct xkv_frame *f, struc
 		return XKV_C_drop_internal;
 	OPAQUE(ip_off);
 	ip = p->data + (ip_off & 31);
+	/* OPAQUE: else compilers make several choices of it, and older verifiers follow those that never meet, too */
 	if (f->ip4) {
 		p->ip4 = ip;
 		p->udp = (void *)(p->ip4 + 1);
+		OPAQUE(p->udp);
 	} else {
 		p->ip6 = ip;
 		p->udp = (void *)(p->ip6 + 1);
+		OPAQUE(p->udp);
 	}
 	if ((void *)(p->udp + 1) > p->end)
 		return XKV_C_drop_internal;

@@ -95,17 +95,20 @@ static __always_inline __u64 write_value(__u64 *to, void *end, const __u64 *valu
 	for (i = 0; i < VALUE_WORDS; i += 4) {
 		if (i + 4 > words || (void *)(to + 4) > end)
 			break;
-		WORD_OUT(to, sum, value[i]);
-		WORD_OUT(to + 1, sum, value[i + 1]);
-		WORD_OUT(to + 2, sum, value[i + 2]);
-		WORD_OUT(to + 3, sum, value[i + 3]);
+		WORD_OUT(to, sum, value[0]);
+		WORD_OUT(to + 1, sum, value[1]);
+		WORD_OUT(to + 2, sum, value[2]);
+		WORD_OUT(to + 3, sum, value[3]);
 		to += 4;
+		value += 4;
+		OPAQUE(value); /* what follows goes on from here: compilers else work it out from value_len, without a bound */
 	}
 	for (int rest = 0; rest < 3; rest++, i++) {
 		if (i >= words || (void *)(to + 1) > end)
 			break;
-		WORD_OUT(to, sum, value[i]);
+		WORD_OUT(to, sum, *value);
 		to++;
+		value++;
 	}
 	return sum;
 }

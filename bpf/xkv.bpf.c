@@ -98,8 +98,10 @@ static __always_inline void find_room(struct xdp_md *ctx, struct xkv_frame *f)
 {
 	struct xkv_hdr *hdr = (struct xkv_hdr *)f->in;
 	__u32 first = session_off(f) + (hdr->flags & XKV_F_ONCE ? XKV_SESSION_BYTES : 0);
-	struct xkv_op *op = (struct xkv_op *)&IN(f, first);
+	struct xkv_op *op;
 
+	OPAQUE(first); /* compilers else see that it is small, and leave out the mask that the verifier needs */
+	op = (struct xkv_op *)&IN(f, first);
 	f->reply_room = f->reply_allowed;
 	if (hdr->count <= 1 && !(op->flags & XKV_RETURN))
 		return;
