@@ -62,6 +62,7 @@ static __always_inline void put_result(struct xkv_frame *f, __u8 opcode, __u8 st
 		return;
 	if (expire_ms && expire_ms > now_ms(f))
 		left = expire_ms - now_ms(f);
+	OPAQUE(at); /* the mask has to stay: verifiers do not remember the comparison */
 	r = (struct xkv_result *)&OUT(f, at);
 	r->opcode = opcode;
 	r->status = status;
@@ -372,34 +373,44 @@ __noinline int number_parse(struct xkv_frame *f)
 	return 0;
 }
 
+/* Text of up to 24 bytes that grows at its front. */
+struct text {
+	__u64 w0, w1, w2;
+	__u32 len;
+};
+
+static __always_inline void put_before(struct text *t, __u8 c)
+{
+	t->w2 = (t->w2 << 8) | (t->w1 >> 56);
+	t->w1 = (t->w1 << 8) | (t->w0 >> 56);
+	t->w0 = (t->w0 << 8) | c;
+	t->len++;
+}
+
 /* Writes the number as text into the frame: it becomes the value at hand. */
 __noinline int number_print(struct xkv_frame *f)
 {
-	__u64 w0 = 0, w1 = 0, w2 = 0, n, digit;
-	__u32 len = 0;
+	struct text t = {};
 	bool minus;
+	__u64 n;
 
 	if (!f)
 		return 0;
 	minus = f->number >> 63;
 	n = minus ? -f->number : f->number;
-	for (int i = 0; i < DIGITS_MAX + 1; i++) {
-		if (i && !n && !minus)
+	for (int i = 0; i < DIGITS_MAX; i++) {
+		if (i && !n)
 			break;
-		digit = i && !n ? '-' : '0' + n % 10;
-		if (digit == '-')
-			minus = false;
+		put_before(&t, '0' + n % 10);
 		n /= 10;
-		w2 = (w2 << 8) | (w1 >> 56);
-		w1 = (w1 << 8) | (w0 >> 56);
-		w0 = (w0 << 8) | digit;
-		len++;
 	}
-	IN(f, SCRATCH) = LE64(w0);
-	IN(f, SCRATCH + 8) = LE64(w1);
-	IN(f, SCRATCH + 16) = LE64(w2);
+	if (minus)
+		put_before(&t, '-');
+	IN(f, SCRATCH) = LE64(t.w0);
+	IN(f, SCRATCH + 8) = LE64(t.w1);
+	IN(f, SCRATCH + 16) = LE64(t.w2);
 	f->value_off = SCRATCH;
-	f->value_len = len;
+	f->value_len = t.len;
 	return 0;
 }
 
