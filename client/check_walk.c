@@ -19,6 +19,7 @@
 #include <bpf/libbpf.h>
 
 #include "../bpf/layout.h"
+#include "../bpf/page_ids.h"
 #include "../bpf/siphash.h"
 
 #define CHAIN_KEYS  ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
@@ -144,16 +145,12 @@ static bool page_is_sane(struct walk *w, const struct xkv_page *page)
 	       page->state <= XKV_PAGE_DRAINING;
 }
 
-/* Maps page `number`, if there is one. */
-static int map_page(struct walk *w, uint32_t number)
+/* Maps page `number`, which is the map `id`. */
+static int map_page(struct walk *w, uint32_t number, uint32_t id)
 {
 	const struct xkv_page *page;
-	uint32_t id;
-	int fd;
+	int fd = bpf_map_get_fd_by_id(id);
 
-	if (bpf_map_lookup_elem(w->fd[PAGES], &number, &id))
-		return errno == ENOENT ? 0 : -errno;
-	fd = bpf_map_get_fd_by_id(id);
 	if (fd < 0)
 		return errno == ENOENT ? 0 : -errno; /* it has just been taken away */
 	page = mmap(NULL, XKV_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
@@ -176,10 +173,12 @@ static int map_page(struct walk *w, uint32_t number)
 
 static int map_pages(struct walk *w)
 {
-	int ret = 0;
+	uint32_t id[XKV_PAGES_MAX];
+	int ret = page_ids(w->fd[PAGES], id);
 
 	for (uint32_t number = 0; !ret && number < XKV_PAGES_MAX; number++)
-		ret = map_page(w, number);
+		if (id[number])
+			ret = map_page(w, number, id[number]);
 	return ret;
 }
 

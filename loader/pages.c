@@ -16,6 +16,7 @@
 
 #include <bpf/bpf.h>
 
+#include "../bpf/page_ids.h"
 #include "../bpf/siphash.h"
 #include "log.h"
 #include "store_impl.h"
@@ -316,19 +317,17 @@ static int page_adopt(struct store *st, unsigned int number, uint32_t id)
 
 int pages_adopt(struct store *st)
 {
-	uint32_t number, id;
-	int ret;
+	uint32_t id[XKV_PAGES_MAX];
+	int ret = page_ids(st->bpf.map[BPF_PAGES], id);
 
-	for (number = 0; number < XKV_PAGES_MAX; number++) {
-		if (bpf_map_lookup_elem(st->bpf.map[BPF_PAGES], &number, &id))
+	for (uint32_t number = 0; !ret && number < XKV_PAGES_MAX; number++) {
+		if (!id[number])
 			continue; /* given back */
-		ret = page_adopt(st, number, id);
-		if (ret)
-			return ret;
+		ret = page_adopt(st, number, id[number]);
 		st->pages = number + 1;
 		st->pages_used++;
 	}
-	return 0;
+	return ret;
 }
 
 void pages_close(struct store *st)
