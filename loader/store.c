@@ -157,11 +157,12 @@ static int status_error(uint8_t status)
 	}
 }
 
-static uint64_t left_to_expiry(const struct store *st, const struct xkv_result *r)
+/* Exactly what the entry has: what was left is counted from the time that the engine saw. */
+static uint64_t expiry_of(const struct xkv_frame *f, const struct xkv_result *r)
 {
 	uint64_t left = be64toh(r->ttl);
 
-	return left ? store_now_ms(st) + left : 0;
+	return left ? f->now_ms + left : 0;
 }
 
 /* What became of the operation in a frame that has run: 0 or what its status means. */
@@ -174,15 +175,16 @@ static int frame_outcome(const struct store_lane *lane, unsigned int frame)
 	return status_error(frame_result(lane, frame)->status);
 }
 
-/* What an operation with this outcome has given. */
-static struct store_entry entry_of(const struct store *st, const struct xkv_result *r, int outcome)
+/* What the operation in a frame, with this outcome, has given. */
+static struct store_entry entry_of(const struct store_lane *lane, unsigned int frame, int outcome)
 {
+	const struct xkv_result *r = frame_result(lane, frame);
 	struct store_entry entry = { 0 };
 	uint64_t number;
 
 	if (outcome && outcome != -ECANCELED)
 		return entry;
-	entry.expire_ms = left_to_expiry(st, r);
+	entry.expire_ms = expiry_of(&lane->frame[frame], r);
 	entry.version = be64toh(r->version);
 	if (!(r->flags & XKV_HAS_VALUE))
 		return entry;
@@ -311,7 +313,7 @@ static int do_once(struct store_lane *lane, const struct store_op *op, struct st
 	if (ret)
 		return ret;
 	ret = frame_outcome(lane, 0);
-	*out = entry_of(lane->st, frame_result(lane, 0), ret);
+	*out = entry_of(lane, 0, ret);
 	return ret;
 }
 
@@ -464,7 +466,7 @@ void store_run(struct store_lane *lane, const struct store_op *ops, unsigned int
 			ret = frame_outcome(lane, (unsigned int)i);
 			if (ret == -EFBIG)
 				break;
-			out = entry_of(lane->st, frame_result(lane, (unsigned int)i), ret);
+			out = entry_of(lane, (unsigned int)i, ret);
 			done(arg, at++, ret, &out);
 		}
 		if (ret == -EFBIG) { /* this one needs more than its frame, or none could be run */

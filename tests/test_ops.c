@@ -377,9 +377,7 @@ static void check_incr(enum door door, const char *text, size_t len, int64_t amo
 	after = entry("n", 1);
 	assert_int_equal(after.value_len, len);
 	assert_memory_equal(after.value, text, len);
-	assert_int_equal(!after.expire_ms, !expire_ms);
-	if (expire_ms) /* it was worked out from what is left */
-		assert_in_range(after.expire_ms, expire_ms - 1000, expire_ms + 1000);
+	assert_int_equal(after.expire_ms, expire_ms);
 	assert_int_equal(after.version != before.version, r.result[0].status == XKV_OK);
 	if (r.result[0].status == XKV_OK)
 		assert_true(after.version == r.result[0].version && !r.result[0].ttl == !expire_ms);

@@ -1064,6 +1064,16 @@ def test_expired_keys_are_gone(xkv, own):
     assert r.info("stats")["expired_keys"] >= 1
 
 
+def test_conditions_on_the_millisecond(own):
+    """GT and LT compare with the time that was set, whenever they come."""
+    start = int(time.time() * 1000) + 10**7
+    for when in range(start, start + 5000, 100):
+        own.send(b"".join(encode("SET", "k", "v", "PXAT", t) + encode("PEXPIREAT", "k", t, "GT")
+                          + encode("PEXPIREAT", "k", t + 1, "GT") + encode("PEXPIREAT", "k", t + 1, "LT")
+                          for t in range(when, when + 100)))
+        assert [own.reply() for _ in range(400)] == [b"+OK\r\n", b":0\r\n", b":1\r\n", b":0\r\n"] * 100
+
+
 def test_expensive_pattern(own):
     own.call("SET", "a" * 250, 1)
     start = time.monotonic()
