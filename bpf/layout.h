@@ -174,7 +174,7 @@ struct xkv_once {
 	__u64 lock;    /* odd: the request is being worked on */
 	__u64 session; /* 0 = nobody's */
 	__u64 id;
-	__u64 used_ms;
+	__u64 used_ms; /* since the machine was started */
 	__u32 len; /* of the reply; 0 = it was too long to be kept */
 	__u32 zero;
 	__u64 reply[XKV_ONCE_REPLY / 8];

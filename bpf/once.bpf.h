@@ -12,6 +12,12 @@
 
 #include "store.bpf.h"
 
+/* Not the time of day, which may be stepped: a record's minute is a minute. */
+static __always_inline __u64 once_clock(void)
+{
+	return bpf_ktime_get_boot_ns() / 1000000;
+}
+
 /* Where the parts of a request with XKV_F_ONCE are. */
 static __always_inline __u32 session_off(struct xkv_frame *f)
 {
@@ -63,7 +69,7 @@ static __always_inline int once_compare(struct xkv_frame *f, struct xkv_once *o,
 	}
 	if (o->id != id)
 		return ONCE_DROP;
-	o->used_ms = f->now_ms;
+	o->used_ms = once_clock();
 	if (!o->len || o->len > XKV_ONCE_REPLY)
 		return ONCE_UNKEPT;
 	for (int i = 0; i < XKV_ONCE_REPLY / 8; i++)
@@ -72,19 +78,20 @@ static __always_inline int once_compare(struct xkv_frame *f, struct xkv_once *o,
 	return ONCE_REPEATED;
 }
 
-/* Is the record free for another session?  Versions of the clock apart, it has not been used for a while. */
-static __always_inline bool once_is_free(struct xkv_frame *f, const struct xkv_once *o)
+/* Is the record free for another session?  Another CPU may have used it after `now`. */
+static __always_inline bool once_is_free(const struct xkv_once *o, __u64 now)
 {
-	return !READ(o->session) || READ(o->used_ms) + XKV_ONCE_MS < f->now_ms;
+	return !READ(o->session) || (__s64)(now - READ(o->used_ms)) > XKV_ONCE_MS;
 }
 
 /*
  * Looks for the record of the request's session and slot, or takes one for it.  Two
  * rounds: no other record is taken as long as its own may be behind.
  */
-static __always_inline struct xkv_once *once_find(struct xkv_frame *f, struct xkv_once_set *set,
-						  __u64 session, __u64 id, __u32 *way, bool *taken)
+static __always_inline struct xkv_once *once_find(struct xkv_once_set *set, __u64 session, __u64 id,
+						  __u32 *way, bool *taken)
 {
+	__u64 now = once_clock();
 	struct xkv_once *o;
 
 	for (__u32 i = 0; i < XKV_ONCE_WAYS; i++) {
@@ -96,9 +103,9 @@ static __always_inline struct xkv_once *once_find(struct xkv_frame *f, struct xk
 	for (__u32 i = 0; i < XKV_ONCE_WAYS; i++) {
 		o = &set->way[i];
 		*way = i;
-		if (!once_is_free(f, o) || !once_lock(o))
+		if (!once_is_free(o, now) || !once_lock(o))
 			continue;
-		if (once_is_free(f, o)) {
+		if (once_is_free(o, now)) {
 			*taken = true;
 			return o;
 		}
@@ -163,7 +170,7 @@ __noinline int once_begin(struct xkv_frame *f)
 	set = bpf_map_lookup_elem(&xkv_once, &number);
 	if (!set)
 		return ONCE_DROP;
-	o = once_find(f, set, session, id, &way, &taken);
+	o = once_find(set, session, id, &way, &taken);
 	if (!o)
 		return once_is_full(set, session, id) ? ONCE_FULL : ONCE_DROP;
 	if (!taken && !once_lock(o))
@@ -190,7 +197,7 @@ __noinline int once_end(struct xkv_frame *f, int done)
 	f->once = 0;
 	if (!o)
 		return 0;
-	o->used_ms = f->now_ms;
+	o->used_ms = once_clock();
 	if (!done)
 		o->id -= XKV_ONCE_SLOTS;
 	o->len = done && f->out_len <= XKV_ONCE_REPLY ? f->out_len : 0;

@@ -300,7 +300,6 @@ static __always_inline int request_once(struct xkv_frame *f)
 {
 	if (!(((struct xkv_hdr *)f->in)->flags & XKV_F_ONCE))
 		return GO_ON;
-	now_ms(f);
 	switch (once_begin(f)) {
 	case ONCE_NEW:
 		return GO_ON;

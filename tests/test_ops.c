@@ -1588,23 +1588,45 @@ static void use_records(unsigned int from, unsigned int to)
 	}
 }
 
+/* So long ago was what the records say. */
+static void age_records(uint64_t ms)
+{
+	for (unsigned int i = 0; i < XKV_ONCE_SETS * XKV_ONCE_WAYS; i++)
+		bed.once[i / XKV_ONCE_WAYS].way[i % XKV_ONCE_WAYS].used_ms -= ms;
+}
+
 /* A record is kept for 60 s after its last use, and then only given away when somebody needs it. */
 static void test_once_expires(void **state)
 {
 	uint64_t last = fill_table(1);
 
 	(void)state;
-	pass_time(59900);
+	age_records(59000);
 	header_only(DRIVER, last, 80, XKV_NO_SESSION);
 	use_records(0, XKV_ONCE_WAYS);
-	pass_time(59900);
+	age_records(59000);
 	header_only(DRIVER, last, 80, XKV_NO_SESSION);
 	use_records(0, XKV_ONCE_WAYS - 1);
-	pass_time(200);
+	age_records(1200);
 	counts_to(DRIVER, last, 80, (int64_t)last); /* in the place of the one that was not used */
 	use_records(0, XKV_ONCE_WAYS);
-	pass_time(3600000);
+	age_records(3600000);
 	counts_to(DRIVER, last, 80, (int64_t)last); /* nobody needed it */
+}
+
+/* A step of the wall clock neither makes the records old nor keeps them young. */
+static void test_once_when_the_clock_is_stepped(void **state)
+{
+	uint64_t last = fill_table(1);
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		pass_time(i ? -7200000 : 3600000);
+		header_only(DRIVER, last, 80, XKV_NO_SESSION);
+		use_records(0, XKV_ONCE_WAYS);
+	}
+	age_records(61000);
+	counts_to(DRIVER, last, 80, (int64_t)last);
 }
 
 /* ---- from two sides at once ------------------------------------------------ */
@@ -1881,6 +1903,7 @@ int main(void)
 		CASE(test_once_under_way),
 		CASE(test_once_full),
 		CASE(test_once_expires),
+		CASE(test_once_when_the_clock_is_stepped),
 		CASE(test_race),
 		CASE(test_once_race),
 		CASE(test_gets_race),
