@@ -76,7 +76,8 @@ struct xkv_slot *slot_of(const struct store *st, uint64_t ref)
 	uint64_t number = XKV_REF_PAGE(ref);
 	char *page;
 
-	if (number >= XKV_PAGES_MAX || !(ref & XKV_REF_MASK))
+	if (number >= XKV_PAGES_MAX || !(ref & XKV_REF_MASK) ||
+	    XKV_REF_OFFSET(ref) > XKV_PAGE_BYTES - XKV_SLOT_WINDOW)
 		return NULL;
 	page = atomic_load_explicit(&st->page[number], memory_order_acquire);
 	return page ? (struct xkv_slot *)(page + XKV_REF_OFFSET(ref)) : NULL;
@@ -108,7 +109,8 @@ bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void
 	out->expire_ms = slot->expire_ms;
 	out->value_len = slot->value_len;
 	out->key_len = slot->key_len;
-	if (!lengths_fit(st, slot->class, out->key_len, out->value_len))
+	if (!lengths_fit(st, slot->class, out->key_len, out->value_len) ||
+	    XKV_REF_OFFSET(ref) + XKV_SLOT_NEED(out->key_len, out->value_len) > XKV_PAGE_BYTES)
 		return false;
 	memset(out->key, 0, sizeof(out->key));
 	memcpy(out->key, key, out->key_len);

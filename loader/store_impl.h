@@ -129,7 +129,10 @@ static inline struct xkv_slot *slot_in(const struct xkv_page *page, unsigned int
 	return (struct xkv_slot *)((char *)page + sizeof(*page) + (size_t)i * page->slot_bytes);
 }
 
-/* The slot behind a reference, NULL if there is none; with the pages held. */
+/*
+ * The slot behind a reference, NULL if there is none; with the pages held.  The reference may be
+ * one that was read of memory that somebody else has by now: XKV_SLOT_WINDOW bytes can be read all the same.
+ */
 struct xkv_slot *slot_of(const struct store *st, uint64_t ref);
 
 /* A consistent copy of what a slot held at one moment. */
@@ -142,7 +145,7 @@ struct slot_copy {
 
 /*
  * Copies header and key of the slot, and its value to `value` (XKV_VALUE_MAX
- * bytes) if that is not NULL.  False if the slot is free or was changed meanwhile.
+ * bytes) if that is not NULL.  False if the slot is free, was changed meanwhile or is none.
  */
 bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void *value);
 

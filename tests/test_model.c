@@ -1287,6 +1287,42 @@ static bool reuse_one(uint8_t opcode, const void *key)
 }
 
 /*
+ * What a walk in xkvd reads of a bucket that has just left its chain may be a client's bytes: references
+ * to anywhere, and slots that say of themselves that they go on beyond their page.
+ */
+static void test_references_that_are_none(void **state)
+{
+	uint8_t *value = calloc(1, XKV_VALUE_MAX);
+	struct xkv_slot *slot, *forged;
+	struct slot_copy copy;
+	uint64_t ref;
+
+	(void)state;
+	open_bed(~0ULL, ~0ULL);
+	assert_non_null(value);
+	assert_int_equal(store_set(bed.lane, "k", 1, value, XKV_VALUE_MAX, 0, 0, 0, NULL), 0);
+	slot = bed_slot(&bed, "k", 1);
+	assert_true(slot_copy(bed.st, bed_ref(&bed, slot), &copy, value));
+	ref = XKV_REF(XKV_REF_PAGE(bed_ref(&bed, slot)), 0);
+	assert_null(slot_of(bed.st, XKV_REF(XKV_PAGES_MAX, 64)));
+	assert_null(slot_of(bed.st, ref | (XKV_PAGE_BYTES - 8) >> 3));
+	assert_null(slot_of(bed.st, ref | (XKV_PAGE_BYTES - XKV_SLOT_WINDOW + 8) >> 3));
+	/* behind the only slot of the page, where nobody writes */
+	ref |= (XKV_PAGE_BYTES - XKV_SLOT_WINDOW) >> 3;
+	forged = slot_of(bed.st, ref);
+	assert_non_null(forged);
+	*forged = (struct xkv_slot){ .seq = 2, .key_len = 8, .value_len = 1000,
+				     .class = bed.st->class_count - 1 };
+	assert_true(slot_copy(bed.st, ref, &copy, value));
+	forged->value_len = XKV_SLOT_WINDOW - 24;
+	assert_false(slot_copy(bed.st, ref, &copy, value));
+	forged->value_len = XKV_VALUE_MAX;
+	assert_false(slot_copy(bed.st, ref, &copy, value));
+	memset(forged, 0, sizeof(*forged));
+	free(value);
+}
+
+/*
  * XDP is never interrupted by itself, and its frame is one for each CPU; BPF_PROG_RUN
  * in two threads on one CPU could be.  So each has its own.
  */
@@ -1576,6 +1612,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_moves_alike, close_bed),
 		cmocka_unit_test_teardown(test_chains, close_bed),
 		cmocka_unit_test_teardown(test_chains_alike, close_bed),
+		cmocka_unit_test_teardown(test_references_that_are_none, close_bed),
 		cmocka_unit_test_teardown(test_chain_bucket_reused, close_bed),
 		cmocka_unit_test_teardown(test_rivals, close_bed),
 		cmocka_unit_test_teardown(test_drains, close_bed),
