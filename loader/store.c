@@ -26,6 +26,7 @@
 #include "store_open.h"
 
 #define BUSY_TRIES 10000 /* then the caller hears of it; each yields the CPU */
+#define ROOM_TRIES 16    /* so often slots are got for an operation, which may need two at once */
 
 /* ---- running ------------------------------------------------------------- */
 
@@ -71,8 +72,16 @@ struct xkv_op *frame_begin(struct store_lane *lane, unsigned int frame, uint8_t 
 	return op;
 }
 
-/* Does what a stopped frame needs before it can go on.  True: run it again. */
-static bool frame_help(struct store *st, struct xkv_frame *f, unsigned int *busy)
+/* How often a frame was stopped. */
+struct stops {
+	unsigned int busy, no_slot;
+};
+
+/*
+ * Does what a stopped frame needs before it can go on.  True: run it again.  Not for ever: a slot of one
+ * class may have cost the only free one of another that it needs, too (a chain bucket's).
+ */
+static bool frame_help(struct store *st, struct xkv_frame *f, struct stops *stops)
 {
 	int why = (int)f->stop - 1;
 
@@ -80,13 +89,13 @@ static bool frame_help(struct store *st, struct xkv_frame *f, unsigned int *busy
 		return false;
 	switch (why) {
 	case XKV_C_pass_busy:
-		if (++*busy < BUSY_TRIES)
+		if (++stops->busy < BUSY_TRIES)
 			sched_yield();
 		else
 			f->flags |= XKV_FRAME_LAST;
 		return true;
 	case XKV_C_pass_no_slot:
-		if (pages_grow(st, f->need))
+		if (++stops->no_slot > ROOM_TRIES || pages_grow(st, f->need))
 			f->flags |= XKV_FRAME_LAST;
 		return true;
 	case XKV_C_pass_full:
@@ -104,7 +113,8 @@ static bool frame_help(struct store *st, struct xkv_frame *f, unsigned int *busy
 static int run_some(struct store_lane *lane, unsigned int first, unsigned int frames)
 {
 	struct xkv_batch_args args;
-	unsigned int at = first, busy = 0;
+	struct stops stops = { 0 };
+	unsigned int at = first;
 	int ret;
 
 	do {
@@ -114,8 +124,8 @@ static int run_some(struct store_lane *lane, unsigned int first, unsigned int fr
 			return at > first ? (int)at : ret;
 		at += args.count - 1; /* the one that was run last */
 		if (args.count > 1)
-			busy = 0;
-	} while (frame_help(lane->st, &lane->frame[at], &busy));
+			stops = (struct stops){ 0 };
+	} while (frame_help(lane->st, &lane->frame[at], &stops));
 	return (int)at + 1;
 }
 

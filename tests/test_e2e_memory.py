@@ -105,6 +105,21 @@ def test_a_limit_below_the_tables_is_refused(xkvd):
     assert d.redis().config_get("maxmemory") == {"maxmemory": "0"}
 
 
+def test_two_sizes_that_need_the_last_page(xkvd):
+    """An entry and the chain bucket that it needs, and memory for one of them: refused, and not tried for ever."""
+    d = xkvd("--save", "", "--max-keys", "1")
+    client = d.redis()
+    client.config_set("maxmemory", dataset(d) + 2 * (2 * MB + 4096))
+    for i in range(7):
+        client.set(i, "x" * 100)
+    for size in (1000, 20000):
+        with pytest.raises(redis.ResponseError, match=OOM):
+            client.set("the eighth", "x" * size)
+    client.config_set("maxmemory", 0)
+    client.set("the eighth", "x" * 1000)
+    accounted(d)
+
+
 @pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu", "allkeys-random"])
 def test_any_key_may_go(xkvd, policy):
     d = xkvd(*OPTIONS, "--maxmemory-policy", policy)
