@@ -30,7 +30,7 @@
 #define LFU_WORST 16     /* ... the least used sixteenth */
 #define LRU_TICKS 128    /* of the clock while the store turns over */
 #define LFU_TICKS 16
-#define BARREN_MS 100    /* before it is tried again when there was nothing to evict */
+#define BARREN_MS 100    /* before it is tried again when there was nothing to evict, and nothing came */
 #define PAGE_LOOKS 1536  /* slots that the hand passes with one threshold, for each page: an eighth or more of them */
 
 /* xorshift64: which slots are looked at has to be fast, not unforeseeable (Marsaglia 2003). */
@@ -211,20 +211,43 @@ static unsigned int sweep(struct store_lane *lane, int64_t worst, unsigned int w
 	return frames;
 }
 
+/* Looks that take the hand once over all slots. */
+static unsigned int whole_turn(const struct store *st)
+{
+	unsigned int looks = 0;
+
+	for (unsigned int number = 0; number < st->pages; number++) {
+		const struct xkv_page *page = st->page[number];
+
+		looks += 1 + (page ? page->slots : 0);
+	}
+	return looks;
+}
+
+/* Moves when there is something more that may go. */
+static uint64_t candidates_made(const struct store *st)
+{
+	return store_counter(st, only_volatile(st->policy) ? "ttls_given" : "inserts");
+}
+
 unsigned int evict(struct store_lane *lane, unsigned int want)
 {
 	struct store *st = lane->st;
 	unsigned int gone = 0, looks, frames;
+	uint64_t made;
 	int64_t worst;
 
-	if (st->policy == STORE_NOEVICTION || !st->pages || store_now_ms(st) - st->barren_ms < BARREN_MS)
+	if (st->policy == STORE_NOEVICTION || !st->pages)
+		return 0;
+	made = candidates_made(st);
+	if (made == st->barren_made && store_now_ms(st) - st->barren_ms < BARREN_MS)
 		return 0;
 	evict_tick(st);
 	for (int round = 0; round < ROUNDS && gone < want; round++) {
 		pages_hold(st);
 		worst = threshold(st);
 		/* as many as there are of the worst, on average; then their share is another */
-		looks = st->pages_used * PAGE_LOOKS;
+		looks = worst == INT64_MAX ? whole_turn(st) : st->pages_used * PAGE_LOOKS;
 		pages_release(st);
 		while (looks && gone < want) {
 			pages_hold(st);
@@ -236,7 +259,9 @@ unsigned int evict(struct store_lane *lane, unsigned int want)
 			break;
 	}
 	/* each refused write would look through the whole store again */
-	if (!gone)
+	if (!gone) {
 		st->barren_ms = store_now_ms(st);
+		st->barren_made = made;
+	}
 	return gone;
 }

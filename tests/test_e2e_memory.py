@@ -145,6 +145,32 @@ def test_only_keys_with_an_expiry_go(xkvd, policy):
     accounted(d)
 
 
+@pytest.mark.parametrize("policy", ["volatile-lru", "volatile-random", "volatile-ttl"])
+def test_the_only_key_that_may_go_is_found(xkvd, policy):
+    """Among tens of thousands that may not."""
+    d = xkvd(*OPTIONS, "--maxmemory-policy", policy)
+    client = d.redis()
+    assert fill(client, 100000) > 1000
+    for i in range(50):
+        client.set(f"key:{i:08d}", "y" * 100, ex=1000)
+        client.set(f"new:{i:08d}", "y" * 100)
+        assert not client.exists(f"key:{i:08d}")
+    with pytest.raises(redis.ResponseError, match=OOM):
+        client.set("one more", "y" * 100)
+    accounted(d)
+
+
+def test_the_only_key_that_may_go_gives_its_page(xkvd):
+    """All keys may go, but there are a few only, in pages of many slots."""
+    d = xkvd("--save", "", "--max-keys", "1024", "--maxmemory-policy", "allkeys-lru")
+    client = d.redis()
+    client.config_set("maxmemory", dataset(d) + 4 * (2 * MB + 4096))
+    for i in range(100):
+        client.set(f"small:{i}", "x" * (i % 4 * 20))
+        client.set("large", "x" * random.Random(i).choice((5000, 60_000, 300_000, MB)))
+    accounted(d)
+
+
 def test_volatile_ttl_takes_what_expires_first(xkvd):
     d = xkvd(*OPTIONS, "--maxmemory-policy", "volatile-ttl")
     client = d.redis()
