@@ -212,7 +212,7 @@ static enum outcome retry_load(struct worker *w, struct client *c)
 	if (!w->phase->loading)
 		return DONE;
 	if (w->stats.count[STAT_NO_MEMORY]) {
-		fail(w->phase, "the store is full: raise xkvd's max-keys or lower --keys");
+		fail(w->phase, "the store is full: raise xkvd's maxmemory or max-keys, or lower --keys");
 		return DONE;
 	}
 	if (++c->tries >= LOAD_TRIES) {

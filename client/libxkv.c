@@ -1142,7 +1142,7 @@ const char *xkv_strerror(int error)
 		{ XKV_E_PAD, "the server wants more padding than a datagram holds: add this client "
 			     "to the server's allow list" },
 		{ XKV_E_NO_MEMORY,
-		  "the server's store is full: raise its max-keys or delete keys" },
+		  "the server's store is full: raise its maxmemory or max-keys, or delete keys" },
 		{ XKV_E_BUSY, "the entry is contended and was not changed: try again" },
 		{ XKV_E_BAD_REQUEST, "the server found the request malformed: do the versions of "
 				     "client and server fit?" },

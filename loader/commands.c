@@ -298,7 +298,7 @@ void reply_store_error(struct client *c, int error)
 	switch (error) {
 	case -ENOSPC:
 		reply_error(&c->out, "OOM command not allowed when the store is full: "
-				     "raise max-keys or delete keys");
+				     "raise maxmemory or max-keys, or delete keys");
 		break;
 	case -EBUSY:
 		reply_error(&c->out, "BUSY the key is changed by too many others: try again");

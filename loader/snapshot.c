@@ -646,7 +646,7 @@ static int set_key(struct load *load, const struct rdb_key *k)
 		snprintf(load->err, load->err_len,
 			 "%s, offset %" PRIu64 ": the store did not take the key: %s%s", load->path,
 			 k->offset, strerror(-ret),
-			 ret == -ENOSPC ? "; raise max-keys or add memory" : "");
+			 ret == -ENOSPC ? "; raise maxmemory or max-keys, or add memory" : "");
 	return ret;
 }
 

@@ -850,7 +850,7 @@ static void test_store_fails(void **state)
 	assert_int_equal(store_flush(b->lane), 0);
 	memstore_set_max_keys(b->st, 9);
 	expect_load_error(b, -ENOSPC, "the store did not take the key: No space left on device; "
-				      "raise max-keys or add memory");
+				      "raise maxmemory or max-keys, or add memory");
 	memstore_set_max_keys(b->st, 10);
 	assert_int_equal(store_flush(b->lane), 0);
 	memstore_fail_sets(b->st, 5, 1, -ENOSPC);

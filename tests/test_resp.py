@@ -983,7 +983,7 @@ def test_one_database(own):
     assert own.call("SELECT", 1) == b"-ERR DB index is out of range\r\n"
 
 
-FULL = b"-OOM command not allowed when the store is full: raise max-keys or delete keys\r\n"
+FULL = b"-OOM command not allowed when the store is full: raise maxmemory or max-keys, or delete keys\r\n"
 
 
 def test_full_store(tmp_path):
