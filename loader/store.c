@@ -26,6 +26,8 @@
 #include "store_open.h"
 
 #define BUSY_TRIES 10000 /* then the caller hears of it; each yields the CPU */
+#define CLOCK_MS 100     /* that may pass while the clocks are looked at, ... */
+#define CLOCK_TRIES 100  /* ... once in so many times */
 #define ROOM_TRIES 16    /* so often slots are got for an operation, which may need two at once */
 
 /* ---- running ------------------------------------------------------------- */
@@ -620,13 +622,18 @@ uint64_t store_memory_least(const struct store *st)
 	return store_memory(st) - st->pages_used * XKV_PAGE_COST + XKV_PAGE_COST;
 }
 
-uint64_t store_now_ms(const struct store *st)
+static uint64_t clock_ms(clockid_t clock)
 {
 	struct timespec now;
 
-	(void)st;
-	clock_gettime(CLOCK_REALTIME, &now);
+	clock_gettime(clock, &now);
 	return now.tv_sec * 1000ULL + now.tv_nsec / 1000000;
+}
+
+uint64_t store_now_ms(const struct store *st)
+{
+	(void)st;
+	return clock_ms(CLOCK_REALTIME);
 }
 
 /* ---- opening ------------------------------------------------------------- */
@@ -638,20 +645,24 @@ static void *map_memory(int fd, size_t size)
 	return at == MAP_FAILED ? NULL : at;
 }
 
-/* The kernel's clock for expiry is CLOCK_TAI, which leads Unix time by some seconds where that was set. */
+/*
+ * The kernel's clock for expiry is CLOCK_TAI, which leads Unix time by some seconds where that was set.  What
+ * two looks say is wrong by what comes between them: then it is looked again.  (adjtimex() would tell, but
+ * xkvd's unit does not let it.)
+ */
 void store_clock(struct store *st)
 {
-	struct timespec tai, now;
-	uint64_t lead;
+	uint64_t before, now, after;
 
-	clock_gettime(CLOCK_TAI, &tai);
-	clock_gettime(CLOCK_REALTIME, &now);
-	lead = tai.tv_sec - now.tv_sec;
-	if (tai.tv_nsec > now.tv_nsec + 500000000L)
-		lead++;
-	else if (now.tv_nsec > tai.tv_nsec + 500000000L)
-		lead--;
-	st->cfg->tai_offset_ms = lead * 1000;
+	for (int i = 0; i < CLOCK_TRIES; i++) {
+		before = clock_ms(CLOCK_TAI);
+		now = clock_ms(CLOCK_REALTIME);
+		after = clock_ms(CLOCK_TAI);
+		if (after - before > CLOCK_MS)
+			continue;
+		st->cfg->tai_offset_ms = (after - now + 500) / 1000 * 1000;
+		return;
+	}
 }
 
 /* Versions start at the time, so that none comes back when the maps are made anew. */

@@ -16,14 +16,18 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
+#include <time.h>
 
 #include <linux/bpf.h>
 
 #include "../loader/store.h"
 #include "../loader/store_impl.h"
+#include "../loader/store_open.h"
 #include "packet.h"
 #include "xdpbed.h"
 
@@ -329,6 +333,36 @@ static int teardown(void **state)
 	if (why)
 		print_error("%s\n", why);
 	return why ? -1 : 0;
+}
+
+/* ---- the clock ------------------------------------------------------------- */
+
+static volatile sig_atomic_t delays;
+
+static void delay(int number)
+{
+	(void)number;
+	nanosleep(&(struct timespec){ .tv_nsec = 600000000 }, NULL);
+	delays++;
+}
+
+/* What xkvd tells the engine of its clock does not depend on how long it took to find out. */
+static void test_clock_of_who_is_held_up(void **state)
+{
+	uint64_t offset = bed.c->tai_offset_ms;
+	sig_atomic_t before;
+
+	(void)state;
+	delays = 0;
+	signal(SIGALRM, delay);
+	while (delays < 5 && bed.c->tai_offset_ms == offset) {
+		before = delays;
+		setitimer(ITIMER_REAL, &(struct itimerval){ .it_value.tv_usec = 50 }, NULL);
+		while (delays == before && bed.c->tai_offset_ms == offset)
+			store_clock(bed.st);
+	}
+	signal(SIGALRM, SIG_IGN);
+	assert_int_equal(bed.c->tai_offset_ms, offset);
 }
 
 /* ---- INCR ----------------------------------------------------------------- */
@@ -1869,6 +1903,7 @@ static void test_once_race(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		CASE(test_clock_of_who_is_held_up),
 		CASE(test_incr_texts),
 		CASE(test_incr_random),
 		CASE(test_incr_classes),
