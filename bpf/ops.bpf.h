@@ -809,29 +809,37 @@ static __always_inline bool wanted(struct xkv_frame *f, __u64 expire_ms)
 	return expired(f, expire_ms) == !!(f->flags & XKV_FRAME_EXPIRED);
 }
 
+/* Locks the entry that a DELETE or EXPIRE has found and is meant for; NULL with the outcome. */
+static __always_inline struct xkv_slot *lock_wanted(struct xkv_frame *f, int *outcome)
+{
+	struct xkv_slot *slot = lock_found(f);
+
+	*outcome = AGAIN;
+	if (!slot)
+		return NULL;
+	if (!wanted(f, slot->expire_ms))
+		*outcome = answer(f, f->opcode, XKV_MISS, XKV_C_op_misses);
+	else if ((f->op_flags & XKV_CAS) && f->seq != f->version)
+		*outcome = answer_entry(f, f->opcode, XKV_NOT_STORED, slot->expire_ms, f->seq,
+					XKV_C_not_stored);
+	else
+		return slot;
+	unlock(slot, f->seq);
+	return NULL;
+}
+
 __noinline int delete_found(struct xkv_frame *f)
 {
 	struct xkv_slot *slot;
 	__u32 old_len, give = 0;
-	__u64 expire_ms;
 	int outcome;
 
 	if (!f)
 		return XKV_C_pass_busy;
-	slot = lock_found(f);
+	slot = lock_wanted(f, &outcome);
 	if (!slot)
-		return AGAIN;
-	expire_ms = slot->expire_ms;
+		return outcome;
 	old_len = slot->value_len;
-	if (!wanted(f, expire_ms)) {
-		unlock(slot, f->seq);
-		return answer(f, XKV_OP_DELETE, XKV_MISS, XKV_C_op_misses);
-	}
-	if ((f->op_flags & XKV_CAS) && f->seq != f->version) {
-		unlock(slot, f->seq);
-		return answer_entry(f, XKV_OP_DELETE, XKV_NOT_STORED, expire_ms, f->seq,
-				    XKV_C_not_stored);
-	}
 	if (f->op_flags & XKV_RETURN) {
 		outcome = value_room(f, XKV_OP_DELETE, old_len, f->seq);
 		if (outcome >= 0) {
@@ -856,16 +864,13 @@ __noinline int expire_found(struct xkv_frame *f)
 {
 	__u64 version, expire_ms;
 	struct xkv_slot *slot;
+	int outcome;
 
 	if (!f)
 		return XKV_C_pass_busy;
-	slot = lock_found(f);
+	slot = lock_wanted(f, &outcome);
 	if (!slot)
-		return AGAIN;
-	if (expired(f, slot->expire_ms)) {
-		unlock(slot, f->seq);
-		return answer(f, XKV_OP_EXPIRE, XKV_MISS, XKV_C_op_misses);
-	}
+		return outcome;
 	expire_ms = expiry_asked(f);
 	slot->expire_ms = expire_ms;
 	version = new_version(f);

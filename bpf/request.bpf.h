@@ -29,7 +29,7 @@ static __always_inline int known_flags(__u8 opcode)
 	case XKV_OP_DELETE:
 		return XKV_CAS | XKV_RETURN;
 	case XKV_OP_EXPIRE:
-		return XKV_ABSTTL;
+		return XKV_CAS | XKV_ABSTTL;
 	case XKV_OP_INCR:
 	case XKV_OP_APPEND:
 		return XKV_XX | XKV_CAS;

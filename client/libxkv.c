@@ -721,7 +721,7 @@ static unsigned int known_flags(enum xkv_command command)
 	case XKV_CMD_DELETE:
 		return XKV_CAS | XKV_RETURN;
 	case XKV_CMD_EXPIRE:
-		return XKV_ABSTTL;
+		return XKV_CAS | XKV_ABSTTL;
 	case XKV_CMD_INCR:
 	case XKV_CMD_APPEND:
 		return XKV_XX | XKV_CAS;

@@ -59,7 +59,7 @@ extern "C" {
 #define XKV_NX      0x01 /* SET: only if the key does not exist; not with XX or CAS */
 #define XKV_XX      0x02 /* SET, INCR, APPEND: only if the key exists */
 #define XKV_KEEPTTL 0x04 /* SET: keep the expiry that the key has; ttl_ms must be 0 */
-#define XKV_CAS     0x08 /* SET, DELETE, INCR, APPEND: only if the entry's version is `version` */
+#define XKV_CAS     0x08 /* SET, DELETE, EXPIRE, INCR, APPEND: only if the entry's version is `version` */
 #define XKV_RETURN  0x10 /* SET, DELETE: return the value that was there */
 #define XKV_ABSTTL  0x20 /* SET, EXPIRE: ttl_ms is Unix time in milliseconds */
 
@@ -215,7 +215,7 @@ XKV_API int xkv_getdel(struct xkv *h, const void *key, size_t key_len, struct xk
 
 /*
  * Sets the time to live of a key, 0 = for ever.  `flags`: 0 or XKV_ABSTTL.
- * XKV_E_MISS if there is no such key.
+ * XKV_E_MISS if there is no such key.  Only if the entry has a version: xkv_batch(), with XKV_CAS.
  */
 XKV_API int xkv_expire(struct xkv *h, const void *key, size_t key_len, uint64_t ttl_ms,
 		       unsigned int flags);

@@ -62,6 +62,15 @@ struct reply *reply_now(struct client *c);
 /* "get" or "config|get", in `text` or static. */
 const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_MAX]);
 
+#define EXPIRE_TRIES 1000 /* of an expiry that depends on the entry, while others change it */
+
+/*
+ * Gives the key this expiry (Unix time in ms, 0 = never; a past one deletes it) if its entry still is this version.
+ * 0, -ECANCELED if it is another, or an error of the store.
+ */
+int expire_version(struct client *c, const struct resp_arg *key, uint64_t version,
+		   uint64_t expire_ms);
+
 /* "-ERR ..." of an error of the store. */
 void reply_store_error(struct client *c, int error);
 
@@ -89,7 +98,7 @@ char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv
 void server_fit_open_files(struct server *s);
 
 /* commands_string.c */
-command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getset, cmd_mget,
+command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getex, cmd_getset, cmd_mget,
 	cmd_mset, cmd_strlen, cmd_incr, cmd_decr, cmd_incrby, cmd_decrby, cmd_append;
 /* commands_keyspace.c */
 command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire, cmd_expireat,

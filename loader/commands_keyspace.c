@@ -11,7 +11,6 @@
 #define SCAN_COUNT     10
 #define SCAN_COUNT_MAX 10000 /* more would let one client stop the loop; COUNT is a hint anyway */
 #define KEYS_STEP      1000
-#define EXPIRE_TRIES   64 /* of EXPIRE NX|XX|GT|LT while others change the key */
 
 static void queue_key(struct client *c, uint8_t opcode, const struct resp_arg *key,
 		      command_end_fn *end, unsigned int note)
@@ -137,61 +136,63 @@ static bool expire_options(struct client *c, unsigned int argc, const struct res
 	return true;
 }
 
-/* Whether the conditions hold for a key that expires at `has` (0 = never). */
-static bool conditions_hold(unsigned int conditions, uint64_t has, int64_t when)
+/* Whether the conditions hold for a key that expires at `has`.  Times are Unix time in ms, 0 = never. */
+static bool conditions_hold(unsigned int conditions, uint64_t has, uint64_t expire_ms)
 {
 	if (conditions & EXPIRE_NX && has)
 		return false;
 	if (conditions & EXPIRE_XX && !has)
 		return false;
-	if (conditions & EXPIRE_GT && (!has || when <= (int64_t)has))
+	if (conditions & EXPIRE_GT && (!has || expire_ms <= has))
 		return false;
-	return !(conditions & EXPIRE_LT && has && when >= (int64_t)has);
+	return !(conditions & EXPIRE_LT && has && expire_ms >= has);
 }
 
-static void queue_expiry(struct client *c, const struct resp_arg *key, int64_t when)
+/* What gives a key this expiry; one that is past deletes the key. */
+static struct store_op expiry_op(struct client *c, const struct resp_arg *key, uint64_t expire_ms)
 {
-	bool past = when <= (int64_t)store_now_ms(c->srv->store);
-	struct store_op op = {
+	bool past = expire_ms && expire_ms <= store_now_ms(c->srv->store);
+
+	return (struct store_op){
 		.opcode = past ? XKV_OP_DELETE : XKV_OP_EXPIRE,
 		.key = key->ptr,
 		.key_len = key->len,
-		.expire_ms = past ? 0 : (uint64_t)when,
+		.expire_ms = past ? 0 : expire_ms,
 	};
-
-	command_queue(c, &op, end_yes_no, 0);
 }
 
-/*
- * An expiry under a condition, atomic although the store has no such
- * operation: the value is written again with the new expiry if its version is still the
- * one whose expiry was judged.
- */
-static int set_expiry_if(struct client *c, const struct resp_arg *key, unsigned int conditions,
-			 int64_t when)
+int expire_version(struct client *c, const struct resp_arg *key, uint64_t version,
+		   uint64_t expire_ms)
 {
-	uint64_t expire_ms = when <= 0 ? 1 : (uint64_t)when; /* 0 is never; any past time deletes */
+	struct store_op op = expiry_op(c, key, expire_ms);
+	struct store_entry unused;
+
+	op.flags = XKV_CAS;
+	op.version = version;
+	return store_do(c->srv->lane, &op, &unused);
+}
+
+/* An expiry under a condition: given to the version whose expiry was judged, or judged again. */
+static void expire_if(struct client *c, const struct resp_arg *key, unsigned int conditions,
+		      uint64_t expire_ms)
+{
 	struct store_entry e;
-	void *copy;
 	int ret;
 
+	commands_flush(c);
 	for (unsigned int i = 0; i < EXPIRE_TRIES; i++) {
-		ret = store_get(c->srv->lane, key->ptr, key->len, &e);
-		if (ret)
-			return ret;
-		if (!conditions_hold(conditions, e.expire_ms, when))
-			return -ECANCELED;
-		copy = malloc(e.value_len ? e.value_len : 1);
-		if (!copy)
-			return -ENOMEM;
-		memcpy(copy, e.value, e.value_len);
-		ret = store_set(c->srv->lane, key->ptr, key->len, copy, e.value_len, XKV_CAS,
-				e.version, expire_ms, NULL);
-		free(copy);
-		if (ret != -ECANCELED)
-			return ret;
+		ret = store_touch(c->srv->lane, key->ptr, key->len, true, &e);
+		if (ret || !conditions_hold(conditions, e.expire_ms, expire_ms)) {
+			end_yes_no(c, 0, ret ? ret : -ECANCELED, NULL);
+			return;
+		}
+		ret = expire_version(c, key, e.version, expire_ms);
+		if (ret != -ECANCELED) {
+			end_yes_no(c, 0, ret, NULL);
+			return;
+		}
 	}
-	return -EBUSY;
+	reply_store_error(c, -EBUSY);
 }
 
 static void expire(struct client *c, unsigned int argc, const struct resp_arg *argv,
@@ -199,6 +200,8 @@ static void expire(struct client *c, unsigned int argc, const struct resp_arg *a
 {
 	int64_t when, now = relative ? (int64_t)store_now_ms(c->srv->store) : 0;
 	unsigned int conditions;
+	struct store_op op;
+	uint64_t expire_ms;
 
 	if (!check_key(c, &argv[1]) || !expire_options(c, argc, argv, &conditions) ||
 	    !check_integer(c, &argv[2], &when))
@@ -209,12 +212,13 @@ static void expire(struct client *c, unsigned int argc, const struct resp_arg *a
 		return;
 	}
 	when = (seconds ? when * 1000 : when) + now;
-	if (!conditions) {
-		queue_expiry(c, &argv[1], when);
+	expire_ms = when > 0 ? (uint64_t)when : 1; /* 0 would be never */
+	if (conditions) {
+		expire_if(c, &argv[1], conditions, expire_ms);
 		return;
 	}
-	commands_flush(c);
-	end_yes_no(c, 0, set_expiry_if(c, &argv[1], conditions, when), NULL);
+	op = expiry_op(c, &argv[1], expire_ms);
+	command_queue(c, &op, end_yes_no, 0);
 }
 
 void cmd_expire(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -239,19 +243,9 @@ void cmd_pexpireat(struct client *c, unsigned int argc, const struct resp_arg *a
 
 void cmd_persist(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	const struct resp_arg *key = &argv[1];
-	struct store_entry e;
-	int ret;
-
 	(void)argc;
-	if (!check_key(c, key))
-		return;
-	ret = store_touch(c->srv->lane, key->ptr, key->len, true, &e);
-	if (!ret && e.expire_ms)
-		ret = store_expire(c->srv->lane, key->ptr, key->len, 0);
-	else if (!ret)
-		ret = -ECANCELED; /* it does not expire anyway */
-	end_yes_no(c, 0, ret, NULL);
+	if (check_key(c, &argv[1]))
+		expire_if(c, &argv[1], EXPIRE_XX, 0);
 }
 
 /* --- the whole store --- */

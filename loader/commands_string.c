@@ -67,12 +67,11 @@ struct set_options {
 	unsigned int flags; /* XKV_NX, XKV_XX, XKV_KEEPTTL */
 	enum ttl_unit unit;
 	const struct resp_arg *ttl;
-	bool get;
+	bool get, persist;
 };
 
-/* One word of SET's options; `next` is what follows it, NULL at the end. Returns the words taken, 0
- * = bad. */
-static unsigned int set_option(struct set_options *o, const struct resp_arg *word,
+/* A time to live among the options; `next` is what follows, NULL at the end.  Returns the words taken, 0 = bad. */
+static unsigned int ttl_option(struct set_options *o, const struct resp_arg *word,
 			       const struct resp_arg *next)
 {
 	static const struct {
@@ -82,6 +81,23 @@ static unsigned int set_option(struct set_options *o, const struct resp_arg *wor
 		{ "ex", TTL_EX }, { "px", TTL_PX }, { "exat", TTL_EXAT }, { "pxat", TTL_PXAT }
 	};
 
+	for (unsigned int i = 0; i < 4; i++) {
+		if (!arg_is(word, units[i].name))
+			continue;
+		if (!next || (o->flags & XKV_KEEPTTL) || o->persist ||
+		    (o->unit && o->unit != units[i].unit))
+			return 0;
+		o->unit = units[i].unit;
+		o->ttl = next;
+		return 2;
+	}
+	return 0;
+}
+
+/* One word of SET's options, as ttl_option(). */
+static unsigned int set_option(struct set_options *o, const struct resp_arg *word,
+			       const struct resp_arg *next)
+{
 	if (arg_is(word, "nx") && !(o->flags & XKV_XX)) {
 		o->flags |= XKV_NX;
 		return 1;
@@ -98,16 +114,32 @@ static unsigned int set_option(struct set_options *o, const struct resp_arg *wor
 		o->flags |= XKV_KEEPTTL;
 		return 1;
 	}
-	for (unsigned int i = 0; i < 4; i++) {
-		if (!arg_is(word, units[i].name))
-			continue;
-		if (!next || (o->flags & XKV_KEEPTTL) || (o->unit && o->unit != units[i].unit))
-			return 0;
-		o->unit = units[i].unit;
-		o->ttl = next;
-		return 2;
+	return ttl_option(o, word, next);
+}
+
+static unsigned int getex_option(struct set_options *o, const struct resp_arg *word,
+				 const struct resp_arg *next)
+{
+	if (!arg_is(word, "persist") || o->unit)
+		return ttl_option(o, word, next);
+	o->persist = true;
+	return 1;
+}
+
+/* All options of a command, from the word `first` on.  On false the error was replied. */
+typedef unsigned int option_fn(struct set_options *o, const struct resp_arg *word,
+			       const struct resp_arg *next);
+static bool parse_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
+			  unsigned int first, option_fn *option, struct set_options *o)
+{
+	for (unsigned int i = first, taken; i < argc; i += taken) {
+		taken = option(o, &argv[i], i + 1 < argc ? &argv[i + 1] : NULL);
+		if (!taken) {
+			reply_error(reply_now(c), "ERR syntax error");
+			return false;
+		}
 	}
-	return 0;
+	return true;
 }
 
 /* Turns a client's TTL into Unix time in milliseconds. */
@@ -167,13 +199,8 @@ static void set_with_options(struct client *c, unsigned int argc, const struct r
 	struct set_options o = { 0 };
 	uint64_t expire_ms = 0;
 
-	for (unsigned int i = 3, taken; i < argc; i += taken) {
-		taken = set_option(&o, &argv[i], i + 1 < argc ? &argv[i + 1] : NULL);
-		if (!taken) {
-			reply_error(reply_now(c), "ERR syntax error");
-			return;
-		}
-	}
+	if (!parse_options(c, argc, argv, 3, set_option, &o))
+		return;
 	if (o.unit && !expiry_from(c, "set", o.unit, o.ttl, &expire_ms))
 		return;
 	if (o.get)
@@ -239,6 +266,52 @@ void cmd_getdel(struct client *c, unsigned int argc, const struct resp_arg *argv
 	(void)argc;
 	if (check_key(c, &argv[1]))
 		command_queue(c, &op, end_value, 0);
+}
+
+/* The value of the version that is given the expiry: if that is another by then, it is read again. */
+static void get_and_expire(struct client *c, const struct resp_arg *key,
+			   const struct set_options *o)
+{
+	struct store_entry e;
+	uint64_t expire_ms = 0;
+	struct reply value;
+	int ret;
+
+	commands_flush(c);
+	for (unsigned int i = 0; i < EXPIRE_TRIES; i++) {
+		ret = store_get(c->srv->lane, key->ptr, key->len, &e);
+		if (ret) {
+			end_value(c, 0, ret, &e);
+			return;
+		}
+		/* not before: where there is no key, Redis does not look at the time */
+		if (!i && o->unit && !expiry_from(c, "getex", o->unit, o->ttl, &expire_ms))
+			return;
+		reply_init(&value, c->out.limit);
+		reply_bulk(&value, e.value, e.value_len);
+		if (e.expire_ms != expire_ms)
+			ret = expire_version(c, key, e.version, expire_ms);
+		if (!ret) {
+			reply_splice(&c->out, &value);
+			return;
+		}
+		reply_free(&value);
+		if (ret != -ECANCELED && ret != -ENOENT)
+			break;
+	}
+	reply_store_error(c, ret == -ECANCELED || ret == -ENOENT ? -EBUSY : ret);
+}
+
+void cmd_getex(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct set_options o = { 0 };
+
+	if (!check_key(c, &argv[1]) || !parse_options(c, argc, argv, 2, getex_option, &o))
+		return;
+	if (o.unit || o.persist)
+		get_and_expire(c, &argv[1], &o);
+	else
+		queue_get(c, &argv[1], end_value, 0);
 }
 
 static void end_mset_key(struct client *c, unsigned int note, int ret, const struct store_entry *e)

@@ -51,7 +51,7 @@ struct store_op {
 	size_t value_len;
 	int64_t amount;     /* INCR */
 	uint64_t expire_ms; /* SET, EXPIRE: Unix time in milliseconds, 0 = never; a past one: gone at once */
-	uint64_t version;   /* with XKV_CAS */
+	uint64_t version;   /* with XKV_CAS: SET, DELETE, EXPIRE, INCR, APPEND */
 };
 
 /* A lane for the calling thread, NULL with errno set when all are taken. */

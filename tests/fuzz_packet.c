@@ -63,6 +63,8 @@ static uint8_t random_flags(uint8_t opcode)
 	case XKV_OP_INCR:
 	case XKV_OP_APPEND:
 		return below(4) ? 0 : below(2) ? XKV_XX : XKV_CAS;
+	case XKV_OP_EXPIRE:
+		return below(2) ? 0 : below(2) ? XKV_ABSTTL : XKV_CAS;
 	}
 	return 0;
 }

@@ -397,8 +397,10 @@ static int do_delete(struct store_lane *lane, struct item **link, const struct s
 
 static int do_expire(struct store *st, struct item *it, const struct store_op *op)
 {
-	if (!it)
-		return -ENOENT;
+	int ret = it ? check_condition(it, op) : -ENOENT;
+
+	if (ret)
+		return ret;
 	it->expire_ms = op->expire_ms;
 	it->version = ++st->last_version;
 	st->counters[EXPIRY_CHANGES]++;

@@ -30,6 +30,38 @@ def doors(daemon, request):
         yield udp, redis
 
 
+def persist_over_udp(udp, key):
+    """What PERSIST does, by the version: True if it was this call that took the expiry away."""
+    while True:
+        found = udp.one(proto.Op(proto.OP_TTL, key))
+        if found.status or not found.ttl:
+            return False
+        result = udp.one(proto.expire(key, 0, flags=proto.CAS, version=found.version))
+        if result.status != proto.NOT_STORED:
+            return result.status == 0
+
+
+def test_persist_through_both_doors_at_once(daemon, doors):
+    """Two clients take an expiry away: exactly one of them is told that it did."""
+    udp, redis = doors
+    rounds, start, won = 300, threading.Barrier(2), []
+
+    def other():
+        client = daemon.redis()
+        for number in range(rounds):
+            start.wait()
+            won.append(client.persist(b"k%d" % number))
+
+    for number in range(rounds):
+        redis.set(b"k%d" % number, 1, ex=1000)
+    thread = threading.Thread(target=other)
+    thread.start()
+    mine = [start.wait() is not None and persist_over_udp(udp, b"k%d" % number) for number in range(rounds)]
+    thread.join()
+    assert [bool(a) + bool(b) for a, b in zip(mine, won, strict=True)] == [1] * rounds
+    assert all(redis.ttl(b"k%d" % number) == -1 for number in range(rounds))
+
+
 @pytest.mark.parametrize("value", VALUES)
 def test_values(doors, value):
     udp, redis = doors

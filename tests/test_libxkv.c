@@ -1721,7 +1721,7 @@ static void test_arguments(void **state)
 	assert_int_equal(XKV_E_INVALID, xkv_set(h, "k", 1, "v", 1, 1, XKV_KEEPTTL, NULL));
 	assert_int_equal(XKV_E_INVALID, xkv_set(h, "k", 1, "v", 1, XKV_TTL_MAX + 1, 0, NULL));
 	assert_int_equal(XKV_E_INVALID, xkv_delete(h, "k", 1, XKV_NX, NULL));
-	assert_int_equal(XKV_E_INVALID, xkv_expire(h, "k", 1, 1, XKV_CAS));
+	assert_int_equal(XKV_E_INVALID, xkv_expire(h, "k", 1, 1, XKV_NX));
 	assert_int_equal(XKV_E_INVALID, xkv_incr(h, "k", 1, 1, XKV_NX, NULL));
 	assert_int_equal(XKV_E_INVALID, xkv_append(h, "k", 1, "v", 1, XKV_KEEPTTL, NULL));
 	assert_int_equal(XKV_E_INVALID, xkv_append(h, "k", 1, NULL, 1, 0, NULL));
@@ -1747,6 +1747,12 @@ static void test_arguments(void **state)
 	assert_int_equal(XKV_CAS | XKV_RETURN, server.last.byte[ops_at(server.last.byte) + 1]);
 	assert_int_equal(0, xkv_delete(h, "key", 3, 0, NULL));
 	assert_int_equal(0, xkv_expire(h, "key", 3, 0, 0));
+	two[1] = (struct xkv_cmd){ .command = XKV_CMD_EXPIRE, .key = "k", .key_len = 1, .version = 9 };
+	assert_int_equal(XKV_E_INVALID, xkv_batch(h, two + 1, 1));
+	two[1].flags = XKV_CAS | XKV_ABSTTL;
+	assert_int_equal(0, xkv_batch(h, two + 1, 1));
+	assert_int_equal(XKV_CAS | XKV_ABSTTL, server.last.byte[ops_at(server.last.byte) + 1]);
+	assert_int_equal(9, server.last.byte[ops_at(server.last.byte) + 23]);
 	assert_int_equal(0, xkv_ping(h));
 	xkv_close(h);
 	stop();

@@ -291,18 +291,23 @@ static void model_write(struct key *k, const struct operation *op, size_t room, 
 		model_store(k, op, f);
 }
 
-static void model_delete(struct key *k, const struct operation *op, size_t room, struct forecast *f)
+/* May a DELETE or EXPIRE go on? */
+static bool model_change(const struct key *k, const struct operation *op, struct forecast *f)
 {
-	if (!alive(k)) {
+	f->r.status = condition(k, op, alive(k));
+	if (!alive(k))
 		f->r.status = XKV_MISS;
-		return;
-	}
-	if ((op->flags & XKV_CAS) && op->version != k->version) {
-		f->r.status = XKV_NOT_STORED;
+	if (f->r.status == XKV_NOT_STORED) {
 		f->r.version = k->version;
 		f->expire_ms = k->expire_ms;
-		return;
 	}
+	return f->r.status == XKV_OK;
+}
+
+static void model_delete(struct key *k, const struct operation *op, size_t room, struct forecast *f)
+{
+	if (!model_change(k, op, f))
+		return;
 	if (op->flags & XKV_RETURN) {
 		model_get(k, op, room, f);
 		if (f->end == NO_FIT)
@@ -315,10 +320,8 @@ static void model_delete(struct key *k, const struct operation *op, size_t room,
 
 static void model_expire(struct key *k, const struct operation *op, struct forecast *f)
 {
-	if (!alive(k)) {
-		f->r.status = XKV_MISS;
+	if (!model_change(k, op, f))
 		return;
-	}
 	k->expire_ms = f->expire_ms = expiry_asked(op);
 	f->changes_version = true;
 }
@@ -428,6 +431,7 @@ static uint8_t random_flags(uint8_t opcode)
 		flags = set[below(12)] & (XKV_XX | XKV_CAS);
 		break;
 	case XKV_OP_DELETE:
+	case XKV_OP_EXPIRE:
 		flags = below(3) ? 0 : XKV_CAS;
 		break;
 	}
@@ -630,8 +634,8 @@ static void through_calls(struct step *s)
 	struct forecast f;
 	int ret;
 
-	if (s->op.opcode == XKV_OP_DELETE)
-		s->op.flags &= XKV_RETURN; /* the call has no CAS */
+	if (s->op.opcode == XKV_OP_DELETE || s->op.opcode == XKV_OP_EXPIRE)
+		s->op.flags &= (uint8_t)~XKV_CAS; /* the calls have none */
 	if (s->op.opcode > XKV_OP_EXPIRE) {
 		through_xkvd(s); /* there are no calls for these */
 		return;

@@ -548,6 +548,37 @@ static void test_incr_expired_text(void **state)
 	holds_text("n", "-9223372036854775808");
 }
 
+/* The version decides: CAS with EXPIRE and DELETE. */
+static void test_conditions_of_changes(void **state)
+{
+	struct operation op = op_on(XKV_OP_EXPIRE, "n", 1);
+	struct store_entry e;
+	struct reply r;
+
+	(void)state;
+	put("n", 1, "5", 1, store_now_ms(bed.st) + 1000000);
+	op.flags = XKV_CAS;
+	for (unsigned int i = 0; i < 2 * DOORS; i++) {
+		op.opcode = i < DOORS ? XKV_OP_EXPIRE : XKV_OP_DELETE;
+		e = entry("n", 1);
+		op.version = e.version + 2;
+		ask_op(i % DOORS, &op, &r);
+		assert_int_equal(r.result[0].status, XKV_NOT_STORED);
+		assert_true(r.result[0].version == e.version && !r.result[0].ttl == !e.expire_ms);
+		assert_true(entry("n", 1).version == e.version);
+		op.version = e.version;
+		ask_op(i % DOORS, &op, &r);
+		assert_int_equal(r.result[0].status, XKV_OK);
+		ask_op(i % DOORS, &op, &r);
+		assert_int_equal(r.result[0].status,
+				 op.opcode == XKV_OP_DELETE ? XKV_MISS : XKV_NOT_STORED);
+		if (op.opcode == XKV_OP_DELETE)
+			put_text("n", "5");
+		else
+			assert_true(!entry("n", 1).expire_ms);
+	}
+}
+
 /* CAS and XX with INCR and APPEND: the version decides. */
 static void test_conditions(void **state)
 {
@@ -1769,6 +1800,58 @@ static void test_race(void **state)
 	holds_text("n", "7168"); /* 2 * 4096 * 7 / 8 */
 }
 
+/* Takes the expiry of each race's key away, if it has one: what PERSIST does. */
+static void *persist(void *arg)
+{
+	struct racer *me = arg;
+	struct operation op;
+	struct payload p;
+	struct reply r;
+
+	run_on(me->cpu);
+	for (uint64_t i = 0; i < RACES; i++) {
+		enum door door = (i + (uint64_t)me->cpu) % 4 ? DRIVER : DAEMON;
+
+		meet((unsigned int)i + 1);
+		do { /* until the version has stood still between the two */
+			op = op_on(XKV_OP_TTL, &i, sizeof(i));
+			p = once_request(0, i, &op);
+			ask_as(me->lane, door, &p, &r);
+			if (r.result[0].status || !r.result[0].ttl)
+				break;
+			op.opcode = XKV_OP_EXPIRE;
+			op.flags = XKV_CAS;
+			op.version = r.result[0].version;
+			p = once_request(0, i, &op);
+			ask_as(me->lane, door, &p, &r);
+		} while (r.result[0].status == XKV_NOT_STORED);
+		me->refused[i] = r.result[0].status;
+		me->got[i] = r.result[0].opcode == XKV_OP_EXPIRE && !r.result[0].status;
+	}
+	return NULL;
+}
+
+/* Of two that take an expiry away at once, exactly one does. */
+static void test_persist_race(void **state)
+{
+	static struct racer racers[2];
+	pthread_t threads[2];
+	unsigned int won = 0;
+
+	(void)state;
+	for (uint64_t i = 0; i < RACES; i++)
+		put(&i, sizeof(i), "v", 1, store_now_ms(bed.st) + 1000000);
+	start_racers(racers, threads, persist);
+	join_racers(racers, threads);
+	for (uint64_t i = 0; i < RACES; i++) {
+		assert_false(racers[0].refused[i] || racers[1].refused[i]);
+		assert_int_equal(racers[0].got[i] + racers[1].got[i], 1);
+		assert_true(!entry(&i, sizeof(i)).expire_ms);
+		won += racers[0].got[i] != 0;
+	}
+	print_message("%u of %d won by the first\n", won, RACES);
+}
+
 #define GETS_KEYS 8
 
 /* Overwrites the keys of a datagram of GETs, with values that are one byte again and again, as many as it says. */
@@ -1910,6 +1993,7 @@ int main(void)
 		CASE(test_incr_missing),
 		CASE(test_incr_expired_text),
 		CASE(test_conditions),
+		CASE(test_conditions_of_changes),
 		CASE(test_append_alignments),
 		CASE(test_append_keys),
 		CASE(test_append_neighbours),
@@ -1940,6 +2024,7 @@ int main(void)
 		CASE(test_once_expires),
 		CASE(test_once_when_the_clock_is_stepped),
 		CASE(test_race),
+		CASE(test_persist_race),
 		CASE(test_once_race),
 		CASE(test_gets_race),
 	};

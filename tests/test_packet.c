@@ -995,7 +995,7 @@ static void test_flags(void **state)
 	static const uint8_t known[] = {
 		[XKV_OP_SET] = 0x3f,
 		[XKV_OP_DELETE] = XKV_CAS | XKV_RETURN,
-		[XKV_OP_EXPIRE] = XKV_ABSTTL,
+		[XKV_OP_EXPIRE] = XKV_CAS | XKV_ABSTTL,
 		[XKV_OP_INCR] = XKV_XX | XKV_CAS,
 		[XKV_OP_APPEND] = XKV_XX | XKV_CAS,
 		[XKV_OP_SCAN] = 0,
@@ -1425,6 +1425,38 @@ static void test_expire(void **state)
 		COUNTS(XKV_C_expiry_changes, XKV_C_ttls_given));
 	goes_up(&get, XKV_C_pass_miss);
 	assert_int_equal(store_count(bed.st), 1);
+}
+
+/* With CAS it is for one version; another one is named, and stays as it is. */
+static void test_expire_cas(void **state)
+{
+	uint64_t at = store_now_ms(bed.st) + 100000, v;
+	struct payload req;
+
+	(void)state;
+	req = REQUEST(XKV_OP_EXPIRE, XKV_CAS, KEY("a"), .ttl = 1000, .version = 2);
+	answers(&req, RESULTS({ XKV_OP_EXPIRE, XKV_MISS }), COUNTS(XKV_C_op_misses));
+	put("a", "1", 1, at);
+	v = version_of("a");
+	req = REQUEST(XKV_OP_EXPIRE, XKV_CAS, KEY("a"), .version = v + 2);
+	answers(&req, RESULTS({ XKV_OP_EXPIRE, XKV_NOT_STORED, .ttl = ANY, .version = v }),
+		COUNTS(XKV_C_not_stored));
+	assert_int_equal(bed_slot(&bed, "a", 1)->expire_ms, at);
+	req = REQUEST(XKV_OP_EXPIRE, XKV_CAS, KEY("a"), .version = v);
+	answers(&req, RESULTS({ XKV_OP_EXPIRE, 0, .version = ANY }), COUNTS(XKV_C_expiry_changes));
+	assert_true(version_of("a") != v && !bed_slot(&bed, "a", 1)->expire_ms);
+	answers(&req, RESULTS({ XKV_OP_EXPIRE, XKV_NOT_STORED, .version = version }),
+		COUNTS(XKV_C_not_stored));
+	req = REQUEST(XKV_OP_EXPIRE, XKV_CAS | XKV_ABSTTL, KEY("a"), .ttl = at,
+		      .version = version_of("a"));
+	answers(&req, RESULTS({ XKV_OP_EXPIRE, 0, .ttl = ANY, .version = ANY }),
+		COUNTS(XKV_C_expiry_changes, XKV_C_ttls_given));
+	assert_int_equal(bed_slot(&bed, "a", 1)->expire_ms, at);
+	holds_text("a", "1");
+	put("a", "1", 1, 1000); /* expired: there is no version of it */
+	v = bed_slot(&bed, "a", 1)->seq;
+	req = REQUEST(XKV_OP_EXPIRE, XKV_CAS, KEY("a"), .version = v);
+	answers(&req, RESULTS({ XKV_OP_EXPIRE, XKV_MISS }), COUNTS(XKV_C_op_misses));
 }
 
 /* The longest times, which must not wrap into the past. */
@@ -2940,6 +2972,7 @@ int main(void)
 		CASE(test_ttl),
 		CASE(test_expired_conditions),
 		CASE(test_expire),
+		CASE(test_expire_cas),
 		CASE(test_long_ttl),
 		CASE(test_expire_cycle),
 		CASE(test_flush),

@@ -459,6 +459,56 @@ SEQUENCES = {
         PSETEX k 9.5 v
         TTL k
     """ % {"BIG": BIG, "SMALL": SMALL},
+    "getex": """
+        GETEX
+        GETEX no
+        GETEX no EX 10
+        GETEX no EX 0
+        GETEX no EX nonsense
+        GETEX no BAD
+        SET k value
+        GETEX k
+        GETEX k EX 100
+        TTL k
+        GETEX k PX 200499
+        TTL k
+        GETEX k
+        TTL k
+        GETEX k PERSIST
+        TTL k
+        GETEX k persist
+        TTL k
+        GETEX k EXAT 99999999999
+        PERSIST k
+        GETEX k PXAT 99999999999999
+        PERSIST k
+        GETEX k EX 100 EX 300
+        TTL k
+        GETEX k PERSIST PERSIST
+        TTL k
+        GETEX k EX
+        GETEX k EX 0
+        GETEX k PX -1
+        GETEX k EX nonsense
+        GETEX k EX 9223372036854775807
+        GETEX k PX 9223372036854775807
+        GETEX k EX 10 PX 10
+        GETEX k EX 10 PERSIST
+        GETEX k PERSIST EX 10
+        GETEX k NX
+        GETEX k KEEPTTL
+        GETEX k GET
+        TTL k
+        SET big %(VALUE)s
+        GETEX big EX 100
+        TTL big
+        GETEX big PERSIST
+        TTL big
+        GETEX k EXAT 1
+        EXISTS k
+        GETEX big PXAT 1
+        EXISTS big
+    """ % {"VALUE": "x" * 100_000},
     "expiry": """
         TTL no
         PTTL no
@@ -768,7 +818,8 @@ def any_request(rng):
         ("MGET", *[b"key %d" % i for i in range(6)], "none"), ("MGET", key, key),
         ("MGET", *[b"key %d" % (i % 7) for i in range(rng.choice((30, 70)))]) if rng.randrange(4) == 0 else ("TYPE", key),
         ("EXPIRE", key, rng.choice((100, 0, -1, "x"))), ("PEXPIRE", key, 10**9, rng.choice(("NX", "XX", "GT", "LT"))),
-        ("PERSIST", key), ("SETEX", key, rng.choice((1000, 0)), "v"), ("DBSIZE",), ("PING",), ("ECHO", any_value(rng)),
+        ("PERSIST", key), ("GETEX", key, *rng.choice(((), ("PERSIST",), ("EX", 1000), ("PXAT", 1), ("EX", 0), ("PX",)))),
+        ("SETEX", key, rng.choice((1000, 0)), "v"), ("DBSIZE",), ("PING",), ("ECHO", any_value(rng)),
         ("nonsense", key), ("GET",), ("GET", key, key), ("CLIENT", "GETNAME"), ("FLUSHALL",) if rng.randrange(5) == 0 else ("GET", key)))
 
 
@@ -914,7 +965,7 @@ def test_key_length(own):
                      ("MSET", "a", 1, key, 1), ("TTL", key), ("EXPIRE", key, 1), ("EXISTS", key),
                      ("GETDEL", key), ("SETEX", key, 1, 1), ("TYPE", key), ("STRLEN", key),
                      ("INCR", key), ("DECRBY", key, 1), ("APPEND", key, 1), ("TOUCH", "a", key),
-                     ("PERSIST", key)):
+                     ("PERSIST", key), ("GETEX", key), ("GETEX", key, "PERSIST")):
             assert own.call(*args) == error, args
     assert own.call("EXISTS", "a") == b":0\r\n", "MSET with a bad key must set none"
     assert own.call("SET", "x" * 250, 1) == b"+OK\r\n"
@@ -977,6 +1028,27 @@ def test_counting_by_several(xkv, own):
         assert seen == sorted(set(seen))
         c.close()
     assert own.call("GET", "n") == b"$4\r\n%d\r\n" % sum(20 * (1 + 10 * i) for i in range(8))
+
+
+def test_conditions_on_an_expiry_are_exact(own):
+    """What is there is compared to the millisecond."""
+    for at in range(9999999999000, 9999999999400):
+        own.send(encode("SET", "k", 1, "PXAT", at) + encode("PEXPIREAT", "k", at, "GT") + encode("PEXPIREAT", "k", at, "LT")
+                 + encode("PEXPIREAT", "k", at + 1, "GT") + encode("PEXPIREAT", "k", at, "LT"))
+        assert [own.reply() for _ in range(5)] == [b"+OK\r\n", b":0\r\n", b":0\r\n", b":1\r\n", b":1\r\n"]
+
+
+def test_one_of_many_persists(xkv, own):
+    """Of several that take the expiry away at once exactly one is told that it did; so with NX."""
+    clients = [xkv.connect() for _ in range(8)]
+    for command in ("PERSIST", "k"), ("PEXPIRE", "k", 100_000, "NX"):
+        for _ in range(100):
+            own.call("SET", "k", 1, *(("EX", 100) if command[0] == "PERSIST" else ()))
+            for c in clients:
+                c.send(encode(*command))
+            assert sorted(c.reply() for c in clients) == [b":0\r\n"] * 7 + [b":1\r\n"], command
+    for c in clients:
+        c.close()
 
 
 def test_one_database(own):
