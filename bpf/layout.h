@@ -296,7 +296,7 @@ enum xkv_door { XKV_DOOR_XDP, XKV_DOOR_XKVD, XKV_DOORS };
 /* What only xkvd may ask for: flags of the frame, not of the wire. */
 #define XKV_FRAME_XKVD 0x01     /* XKV_DOOR_XKVD: from xkvd: misses and large values are answered, not passed on */
 #define XKV_FRAME_EXPIRED 0x02  /* DELETE only if it has expired */
-#define XKV_FRAME_PREFILL 0x04  /* SET publishes the slot `prefilled`, which xkvd has filled */
+#define XKV_FRAME_PREFILL 0x04  /* SET, APPEND publish the slot `prefilled`, which xkvd has filled */
 #define XKV_FRAME_TRUSTED 0x08  /* needs no token */
 #define XKV_FRAME_EVICT 0x20    /* DELETE is an eviction */
 #define XKV_FRAME_RELOCATE 0x40 /* SET, with PREFILL and CAS, of the same entry in another slot: keeps all else */
@@ -343,7 +343,10 @@ struct xkv_frame {
 	__u32 zero2;
 	__u64 ref, seq;    /* the slot found, and its sequence then */
 	__u64 now_ms;      /* 0 = not yet asked */
-	__u64 number;      /* INCR: the sum */
+	union {
+		__u64 number; /* INCR: the sum */
+		__u64 joined; /* APPEND with PREFILL: the version that `prefilled` goes on from */
+	};
 	__u32 amount_off;  /* INCR: where in `in` the amount is */
 	__u32 once;        /* 1 + place in the map `once` that this request has locked */
 

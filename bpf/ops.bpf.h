@@ -478,8 +478,10 @@ static __always_inline __u64 take_slot(struct xkv_frame *f, int *outcome)
 	__u32 need = words_needed(f);
 	__u64 ref;
 
-	if (f->flags & XKV_FRAME_PREFILL)
+	if (f->flags & XKV_FRAME_PREFILL) {
+		*outcome = XKV_C_pass_no_slot; /* 0: xkvd has found none */
 		return f->prefilled;
+	}
 	*outcome = XKV_C_pass_too_large;
 	if (!cfg || need >= CLASS_WORDS)
 		return 0;
@@ -548,6 +550,19 @@ static __always_inline int put_written(struct xkv_frame *f, __u32 flags, __u32 o
 	return outcome;
 }
 
+/*
+ * What of the old value stays: all of it in front of what APPEND brings.  If xkvd has joined the two
+ * already, that counts only if the entry still is the version that it was made of.
+ */
+static __always_inline void keep_old(struct xkv_frame *f, bool exists, __u32 old_len)
+{
+	bool append = f->opcode == XKV_OP_APPEND;
+
+	f->keep = append && exists ? old_len : 0;
+	if (append && !(exists && f->joined == f->seq))
+		f->flags &= ~XKV_FRAME_PREFILL;
+}
+
 /* The key at hand is not there: inserts it. */
 __noinline int write_absent(struct xkv_frame *f)
 {
@@ -557,7 +572,7 @@ __noinline int write_absent(struct xkv_frame *f)
 
 	if (!f || !cfg)
 		return outcome;
-	f->keep = 0;
+	keep_old(f, false, 0);
 	if (f->opcode == XKV_OP_INCR) {
 		status = increment(f, false);
 		if (status != XKV_OK)
@@ -659,12 +674,28 @@ __noinline int write_in_place(struct xkv_frame *f, __u64 expire_ms)
 }
 
 /* What the opcode makes of the value at hand and of what is there.  XKV_OK or why not. */
-static __always_inline int combine(struct xkv_frame *f, const struct xkv_slot *slot, bool exists)
+static __always_inline int combine(struct xkv_frame *f, bool exists)
 {
-	f->keep = f->opcode == XKV_OP_APPEND && exists ? slot->value_len : 0;
-	if (f->keep && f->keep + f->value_len > VALUE_WORDS * 8)
-		return XKV_TOO_LARGE; /* for this engine, that is: xkvd has other ways */
+	if (f->keep + f->value_len > XKV_VALUE_MAX)
+		return XKV_TOO_LARGE;
 	return f->opcode == XKV_OP_INCR ? increment(f, exists) : XKV_OK;
+}
+
+/* Has xkvd to join the values?  Together they are more than programs touch of a slot. */
+static __always_inline bool has_to_be_joined(struct xkv_frame *f)
+{
+	return f->keep && f->keep + f->value_len > VALUE_WORDS * 8 &&
+	       !(f->flags & XKV_FRAME_PREFILL);
+}
+
+/* Nothing is written, for the reason in status, and the slot unlocked. */
+static __always_inline int not_written(struct xkv_frame *f, struct xkv_slot *slot, int status)
+{
+	bool large = status == XKV_TOO_LARGE;
+
+	unlock(slot, f->seq);
+	put_result(f, f->opcode, status, 0, large ? f->keep + f->value_len : 0, 0, 0);
+	return large ? XKV_C_op_too_large : XKV_C_not_number;
 }
 
 /* The conditions of the write hold: does it, and unlocks the slot. */
@@ -718,12 +749,13 @@ __noinline int write_found(struct xkv_frame *f)
 			   exists ? f->seq : 0);
 		return XKV_C_not_stored;
 	}
-	status = combine(f, slot, exists);
-	if (status != XKV_OK) {
+	keep_old(f, exists, old_len);
+	status = combine(f, exists);
+	if (status != XKV_OK)
+		return not_written(f, slot, status);
+	if (has_to_be_joined(f)) {
 		unlock(slot, f->seq);
-		put_result(f, f->opcode, status, 0,
-			   status == XKV_TOO_LARGE ? f->keep + f->value_len : 0, 0, 0);
-		return status == XKV_TOO_LARGE ? XKV_C_op_too_large : XKV_C_not_number;
+		return XKV_C_pass_too_large;
 	}
 	if ((f->op_flags & XKV_KEEPTTL) && exists) {
 		if (expire_ms)

@@ -102,7 +102,7 @@ enum xkv_status {
 	XKV_OK = 0,
 	XKV_MISS = 1,        /* no such key */
 	XKV_NOT_STORED = 2,  /* the NX, XX or CAS condition does not hold */
-	XKV_TOO_LARGE = 3,   /* the value (of value_len bytes) does not fit a datagram: use TCP */
+	XKV_TOO_LARGE = 3,   /* the value (of value_len bytes) does not fit a datagram: use TCP.  APPEND: nor the store */
 	XKV_PAD = 4,         /* reply too large for this request, or its packet: pad it to value_len bytes */
 	XKV_NO_MEMORY = 5,   /* the store is full; nothing was changed */
 	XKV_BUSY = 6,        /* contended; nothing was changed: try again */

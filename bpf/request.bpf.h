@@ -136,6 +136,10 @@ static __always_inline int answer_stopped(struct xkv_frame *f, __u8 opcode, int 
 	case XKV_C_pass_no_slot:
 	case XKV_C_pass_full:
 		return answer(f, opcode, XKV_NO_MEMORY, XKV_C_op_no_memory);
+	case XKV_C_pass_too_large:
+		if (!f->keep)
+			break;
+		/* fall through: an APPEND that xkvd has not got done in all its tries */
 	case XKV_C_pass_busy:
 		return answer(f, opcode, XKV_BUSY, XKV_C_op_busy);
 	}
@@ -166,12 +170,13 @@ __noinline int next_key(struct xkv_frame *f)
 
 /*
  * Goes on behind the operation that was done.  Of a SCAN one key was read: what
- * is left of it is the SCAN of the next one.
+ * is left of it is the SCAN of the next one.  What xkvd has prefilled was for this operation alone.
  */
 static __always_inline void op_end(struct xkv_frame *f)
 {
 	struct xkv_op *op = (struct xkv_op *)&IN(f, f->in_off);
 
+	f->flags &= ~XKV_FRAME_PREFILL;
 	if (f->opcode == XKV_OP_SCAN && op->keys > 1 && next_key(f)) {
 		op = (struct xkv_op *)&IN(f, f->in_off);
 		op->keys--;

@@ -48,17 +48,19 @@ static int need_handle(struct cli *c)
 
 static int fail_too_large(const struct cli *c, const struct xkv_cmd *cmd)
 {
-	if (cmd->command == XKV_CMD_APPEND)
-		return fail(c, EXIT_SERVER,
-			    "the value would have %zu bytes, which do not fit a datagram: append "
-			    "through TCP (redis-cli -h %s -p %u -x append KEY)",
-			    cmd->reply.value_len, c->host, c->port);
-	if (cmd->command == XKV_CMD_SET && cmd->value_len > xkv_value_max(c->h, cmd->key_len))
+	bool append = cmd->command == XKV_CMD_APPEND;
+
+	if (cmd->value_len > xkv_value_max(c->h, cmd->key_len))
 		return fail(
 			c, EXIT_SERVER,
 			"the value has %zu bytes, and at most %zu fit a datagram with this key: "
-			"set it through TCP (redis-cli -h %s -p %u -x set KEY)",
-			cmd->value_len, xkv_value_max(c->h, cmd->key_len), c->host, c->port);
+			"%s it through TCP (redis-cli -h %s -p %u -x %s KEY)",
+			cmd->value_len, xkv_value_max(c->h, cmd->key_len),
+			append ? "append" : "set", c->host, c->port, append ? "append" : "set");
+	if (append)
+		return fail(c, EXIT_SERVER,
+			    "the value would have %zu bytes, which is more than the store takes",
+			    cmd->reply.value_len);
 	return fail(c, EXIT_SERVER,
 		    "the value of '%.*s' has %zu bytes, which do not fit a datagram: read it "
 		    "through TCP (redis-cli -h %s -p %u get KEY)",

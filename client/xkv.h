@@ -107,7 +107,7 @@ struct xkv_reply {
 	int status;        /* 0 or a negative enum xkv_error */
 	unsigned int sent; /* how often the request was sent */
 	const void *value; /* NULL = none; not NULL for an empty value */
-	/* of `value`; with XKV_E_TOO_LARGE how long the value is that did not fit */
+	/* of `value`; with XKV_E_TOO_LARGE how long the value is that did not fit, or would be */
 	size_t value_len;
 	uint64_t ttl_ms;  /* left to live, 0 = for ever */
 	uint64_t version; /* of the entry after the command, 0 = there is none */
@@ -201,7 +201,7 @@ XKV_API int xkv_incr(struct xkv *h, const void *key, size_t key_len, int64_t amo
 /*
  * Adds bytes at the end of a value; a key that does not exist is made.  The expiry stays.
  * `flags`: 0 or XKV_XX.  0 with the new length in out->number; XKV_E_TOO_LARGE, and nothing
- * was changed, if that would be more than a datagram holds (1,472): such values go over TCP.
+ * was changed, if that would be more than 1 MiB.
  */
 XKV_API int xkv_append(struct xkv *h, const void *key, size_t key_len, const void *value,
 		       size_t value_len, unsigned int flags, struct xkv_reply *out);

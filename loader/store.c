@@ -29,6 +29,7 @@
 #define CLOCK_MS 100     /* that may pass while the clocks are looked at, ... */
 #define CLOCK_TRIES 100  /* ... once in so many times */
 #define ROOM_TRIES 16    /* so often slots are got for an operation, which may need two at once */
+#define JOIN_COST 100    /* of them, of a try to join a large value */
 
 /* ---- running ------------------------------------------------------------- */
 
@@ -74,17 +75,97 @@ struct xkv_op *frame_begin(struct store_lane *lane, unsigned int frame, uint8_t 
 	return op;
 }
 
+/* ---- slots that are filled here ------------------------------------------ */
+
+/* Gives back a slot that was taken for the frame and not published. */
+static int unprefill(struct store_lane *lane, unsigned int frame)
+{
+	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FREE, .frame = lane->first + frame };
+
+	return lane->frame[frame].prefilled ? slots_run(lane->st, &args) : 0;
+}
+
+/* Takes a slot for the frame and fills it; it stands in the frame, so that it cannot be lost. */
+static int prefill(struct store_lane *lane, unsigned int frame, const struct store_op *op)
+{
+	struct store *st = lane->st;
+	struct xkv_slots_args args = {
+		.cmd = XKV_SLOTS_ALLOC,
+		.class = class_for(st, XKV_SLOT_NEED(op->key_len, op->value_len)),
+		.frame = lane->first + frame,
+	};
+	struct xkv_slot *slot;
+	uint64_t pad = 0;
+	char *at;
+	int ret = unprefill(lane, frame); /* what an earlier failure may have left */
+
+	if (ret)
+		return ret;
+	while ((ret = slots_run(st, &args)) == -ENOSPC || ret == -EBUSY)
+		if (ret == -ENOSPC && pages_grow(st, args.class))
+			return -ENOSPC;
+	if (ret)
+		return ret;
+	slot = slot_of(st, lane->frame[frame].prefilled);
+	slot->key_len = op->key_len;
+	slot->value_len = op->value_len;
+	at = (char *)(slot + 1);
+	memcpy(at + (op->key_len & ~7UL), &pad, sizeof(pad));
+	memcpy(at, op->key, op->key_len);
+	at += XKV_PADDED(op->key_len);
+	memcpy(at, op->value, op->value_len);
+	memcpy(at + op->value_len, &pad, XKV_PADDED(op->value_len) - op->value_len);
+	return 0;
+}
+
+static void *large_buffer(struct store_lane *lane)
+{
+	if (!lane->large)
+		lane->large = malloc(XKV_VALUE_MAX);
+	return lane->large;
+}
+
+/*
+ * An APPEND has stopped whose result is more than the engine joins: joins it here, in a slot that the next run of the
+ * frame publishes if the entry is still the version that was read.  So each run is a whole try of the request,
+ * also of one that is to be done only once.  0 also if it has changed meanwhile; then the next run finds that out.
+ */
+static int join(struct store_lane *lane, unsigned int frame)
+{
+	struct xkv_frame *f = &lane->frame[frame];
+	struct store_op whole = { .key = f->in + f->key_off, .key_len = f->key_len };
+	struct slot_copy copy;
+	bool same;
+
+	if (!large_buffer(lane))
+		return -ENOMEM;
+	pages_hold(lane->st);
+	same = slot_copy(lane->st, f->ref, &copy, lane->large) && copy.seq == f->seq;
+	pages_release(lane->st);
+	if (!same)
+		return 0;
+	memcpy((char *)lane->large + copy.value_len, f->in + f->value_off, f->value_len);
+	whole.value = lane->large;
+	whole.value_len = copy.value_len + f->value_len;
+	f->joined = f->seq;
+	f->flags |= XKV_FRAME_PREFILL;
+	return prefill(lane, frame, &whole);
+}
+
+/* ---- frames that stop ---------------------------------------------------- */
+
 /* How often a frame was stopped. */
 struct stops {
 	unsigned int busy, no_slot;
 };
 
 /*
- * Does what a stopped frame needs before it can go on.  True: run it again.  Not for ever: a slot of one
+ * Does what a stopped frame of the lane needs before it can go on.  True: run it again.  Not for ever: a slot of one
  * class may have cost the only free one of another that it needs, too (a chain bucket's).
  */
-static bool frame_help(struct store *st, struct xkv_frame *f, struct stops *stops)
+static bool frame_help(struct store_lane *lane, unsigned int frame, struct stops *stops)
 {
+	struct xkv_frame *f = &lane->frame[frame];
 	int why = (int)f->stop - 1;
 
 	if (f->verdict == VERDICT_DROP || why < 0 || why > XKV_C_pass_too_large)
@@ -97,11 +178,18 @@ static bool frame_help(struct store *st, struct xkv_frame *f, struct stops *stop
 			f->flags |= XKV_FRAME_LAST;
 		return true;
 	case XKV_C_pass_no_slot:
-		if (++stops->no_slot > ROOM_TRIES || pages_grow(st, f->need))
+		if (++stops->no_slot > ROOM_TRIES || pages_grow(lane->st, f->need))
 			f->flags |= XKV_FRAME_LAST;
 		return true;
 	case XKV_C_pass_full:
 		f->flags |= XKV_FRAME_LAST;
+		return true;
+	case XKV_C_pass_too_large:
+		if (!f->keep)
+			return false; /* its result does not fit behind the others */
+		stops->busy += JOIN_COST;
+		if (join(lane, frame) || stops->busy >= BUSY_TRIES)
+			f->flags |= XKV_FRAME_LAST;
 		return true;
 	}
 	return false;
@@ -115,8 +203,8 @@ static bool frame_help(struct store *st, struct xkv_frame *f, struct stops *stop
 static int run_some(struct store_lane *lane, unsigned int first, unsigned int frames)
 {
 	struct xkv_batch_args args;
+	unsigned int at = first, before;
 	struct stops stops = { 0 };
-	unsigned int at = first;
 	int ret;
 
 	do {
@@ -124,10 +212,14 @@ static int run_some(struct store_lane *lane, unsigned int first, unsigned int fr
 		ret = prog_run(lane->st, lane->st->bpf.run, &args, sizeof(args));
 		if (ret)
 			return at > first ? (int)at : ret;
+		before = at;
 		at += args.count - 1; /* the one that was run last */
-		if (args.count > 1)
+		if (at > before) {
+			unprefill(lane, before);
 			stops = (struct stops){ 0 };
-	} while (frame_help(lane->st, &lane->frame[at], &stops));
+		}
+	} while (frame_help(lane, at, &stops));
+	unprefill(lane, at);
 	return (int)at + 1;
 }
 
@@ -264,47 +356,6 @@ static void put_op(struct store_lane *lane, unsigned int frame, const struct sto
 
 /* ---- large values -------------------------------------------------------- */
 
-/* Gives back the slot that was taken for a large value and not published. */
-static int unprefill(struct store_lane *lane)
-{
-	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FREE, .frame = lane->first };
-
-	return lane->frame[0].prefilled ? slots_run(lane->st, &args) : 0;
-}
-
-/* Takes a slot for a large value and fills it; it stands in the frame, so that it cannot be lost. */
-static int prefill(struct store_lane *lane, const struct store_op *op)
-{
-	struct store *st = lane->st;
-	struct xkv_slots_args args = {
-		.cmd = XKV_SLOTS_ALLOC,
-		.class = class_for(st, XKV_SLOT_NEED(op->key_len, op->value_len)),
-		.frame = lane->first,
-	};
-	struct xkv_slot *slot;
-	uint64_t pad = 0;
-	char *at;
-	int ret = unprefill(lane); /* what an earlier failure may have left */
-
-	if (ret)
-		return ret;
-	while ((ret = slots_run(st, &args)) == -ENOSPC || ret == -EBUSY)
-		if (ret == -ENOSPC && pages_grow(st, args.class))
-			return -ENOSPC;
-	if (ret)
-		return ret;
-	slot = slot_of(st, lane->frame[0].prefilled);
-	slot->key_len = op->key_len;
-	slot->value_len = op->value_len;
-	at = (char *)(slot + 1);
-	memcpy(at + (op->key_len & ~7UL), &pad, sizeof(pad));
-	memcpy(at, op->key, op->key_len);
-	at += XKV_PADDED(op->key_len);
-	memcpy(at, op->value, op->value_len);
-	memcpy(at + op->value_len, &pad, XKV_PADDED(op->value_len) - op->value_len);
-	return 0;
-}
-
 /* Does an operation in the lane's first frame, if what it returns fits there; else -EFBIG, and nothing was changed. */
 static int do_once(struct store_lane *lane, const struct store_op *op, struct store_entry *out)
 {
@@ -315,25 +366,16 @@ static int do_once(struct store_lane *lane, const struct store_op *op, struct st
 	if (prefilled && op->opcode != XKV_OP_SET)
 		return -EFBIG;
 	if (prefilled)
-		ret = prefill(lane, op);
+		ret = prefill(lane, 0, op);
 	if (ret)
 		return ret;
 	put_op(lane, 0, op);
 	ret = lane_run(lane, 1);
-	if (prefilled)
-		unprefill(lane);
 	if (ret)
-		return ret;
+		return ret; /* what was prefilled stands in the frame for the next time */
 	ret = frame_outcome(lane, 0);
 	*out = entry_of(lane, 0, ret);
 	return ret;
-}
-
-static void *large_buffer(struct store_lane *lane)
-{
-	if (!lane->large)
-		lane->large = malloc(XKV_VALUE_MAX);
-	return lane->large;
 }
 
 /* GET of a value too large for a frame, of which one was just found in frame 0. */
@@ -704,17 +746,15 @@ static int store_format(struct store *st)
 /* Takes over a store that an earlier xkvd has left, at whatever point it was killed. */
 static int store_adopt(struct store *st)
 {
-	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FREE };
 	int ret;
 
 	if (st->cfg->layout != XKV_LAYOUT_VERSION)
 		return -EPROTO;
 	classes_adopt(st);
 	ret = pages_adopt(st);
-	for (unsigned int lane = 0; !ret && lane < XKV_BATCH_LANES; lane++) {
-		args.frame = lane * XKV_BATCH_FRAMES;
-		ret = slots_run(st, &args);
-	}
+	for (unsigned int lane = 0; lane < XKV_BATCH_LANES; lane++)
+		for (unsigned int frame = 0; !ret && frame < XKV_BATCH_FRAMES; frame++)
+			ret = unprefill(&st->lane[lane], frame);
 	return ret;
 }
 

@@ -74,9 +74,15 @@ def test_append(daemon, tmp_path):
     assert xkv(daemon, "-x", "append", "a", input=" five") == "23\n"
     assert xkv(daemon, "get", "a") == "one two three four five\n"
     xkv(daemon, "set", "a", "x" * 1000)
-    done = daemon.cli("append", "a", "y" * 500, check=False)
-    assert done.returncode == 4 and "1500 bytes" in done.stderr and "redis-cli" in done.stderr
-    assert xkv(daemon, "get", "a") == "x" * 1000 + "\n"
+    assert xkv(daemon, "append", "a", "y" * 500) == "1500\n"  # more than a datagram holds
+    assert xkv(daemon, "append", "a", "z") == "1501\n"
+    assert daemon.redis().get("a") == b"x" * 1000 + b"y" * 500 + b"z"
+    done = daemon.cli("append", "a", "y" * 1500, check=False)
+    assert done.returncode == 4 and "1500 bytes" in done.stderr and "-x append KEY" in done.stderr
+    daemon.redis().set("a", b"x" * (1 << 20))
+    done = daemon.cli("append", "a", "y", check=False)
+    assert done.returncode == 4 and "1048577 bytes" in done.stderr
+    xkv(daemon, "del", "a")
 
 
 def test_add_replace_getdel(daemon):
@@ -104,7 +110,7 @@ def test_ttl_of_a_value_that_fits_no_datagram(daemon):
     assert int(xkv(daemon, "ttl", "large")) in (999, 1000)
     assert xkv(daemon, "touch", "large") == "1\n"
     xkv(daemon, "get", "large", code=4)
-    xkv(daemon, "append", "large", "x", code=4)
+    assert xkv(daemon, "append", "large", "x") == "100001\n"
 
 
 def test_scan(daemon):

@@ -196,6 +196,21 @@ def test_sizes_around_and_over_a_datagram(daemon, size):
     assert redis.get("sized") is None
 
 
+def test_append_to_values_of_any_size(doors):
+    """The driver appends to small values, xkvd to large ones; a client sees no difference."""
+    udp, redis = doors
+    rng, value = random.Random(7), b""
+    while len(value) < 20_000:
+        piece = rng.randbytes(rng.choice((1, 7, 100, 1300)))
+        value += piece
+        result = udp.one(proto.append(b"key", piece))
+        assert result.status == 0 and int.from_bytes(result.value, "big") == len(value)
+        assert redis.get("key") == value
+    redis.set("key", b"x" * (1 << 20))
+    result = udp.one(proto.append(b"key", b"y"))
+    assert result.status == proto.TOO_LARGE and result.value_len == (1 << 20) + 1
+
+
 @pytest.mark.parametrize("key", [b"k", b"x" * 16, b"L" * 250])
 def test_every_size_where_values_stop_to_fit(daemon, key):
     """From what fits a datagram over what fits xkvd's frames to what is filled into its slot."""

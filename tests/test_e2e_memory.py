@@ -7,6 +7,7 @@ import random
 import threading
 import time
 
+import proto
 import pytest
 import redis
 from conftest import BUILD, run, wait_for
@@ -95,6 +96,23 @@ def test_without_eviction_writes_are_refused_and_all_else_goes_on(xkvd):
     client.set("there is room again", "x" * 90)
     client.config_set("maxmemory", 0)
     assert fill(client, 5000, start=200000) == 0
+    accounted(d)
+
+
+def test_appending_to_large_values_when_memory_is_short(xkvd):
+    """It needs a slot for what becomes of the value: none, and it stays as it was."""
+    d = xkvd(*OPTIONS)
+    client = d.redis()
+    assert fill(client, 10000, size=3000) > 1000
+    before = client.get("key:00000001")
+    with d.udp() as udp:
+        assert udp.one(proto.append(b"key:00000001", b"x")).status == proto.NO_MEMORY
+        with pytest.raises(redis.ResponseError, match=OOM):
+            client.append("key:00000001", "x")
+        assert client.get("key:00000001") == before
+        client.delete("key:00000002")
+        assert udp.one(proto.append(b"key:00000001", b"x")).status == 0
+    assert client.get("key:00000001") == before + b"x"
     accounted(d)
 
 

@@ -215,7 +215,7 @@ static bool model_value(struct key *k, const struct operation *op, bool exists, 
 	char text[32];
 
 	if (op->opcode != XKV_OP_INCR) {
-		if (keep && keep + op->value_len > XKV_PAYLOAD_MAX4) {
+		if (keep + op->value_len > XKV_VALUE_MAX) {
 			f->r.status = XKV_TOO_LARGE;
 			f->r.value_len = keep + op->value_len;
 			return false;
@@ -518,6 +518,15 @@ static void through_xkvd(struct step *s)
 	assert_int_equal(check_result(s, &f, reply, 16), len);
 }
 
+/* Is this an APPEND that the driver leaves to xkvd? */
+static bool joins_too_much(const struct key *k, const struct operation *op)
+{
+	size_t len = k->value_len + op->value_len;
+
+	return op->opcode == XKV_OP_APPEND && alive(k) && k->value_len && len > XKV_PAYLOAD_MAX4 &&
+	       len <= XKV_VALUE_MAX && condition(k, op, true) == XKV_OK;
+}
+
 /* A datagram of one or several operations through XDP. */
 static void through_xdp(struct step *s, unsigned int n)
 {
@@ -544,7 +553,7 @@ static void through_xdp(struct step *s, unsigned int n)
 	for (at = 16; done < n; done++) {
 		size_t room = (v6 ? XKV_PAYLOAD_MAX6 : XKV_PAYLOAD_MAX4) - at;
 
-		if (room < 24)
+		if (room < 24 || joins_too_much(s[done].k, &s[done].op))
 			break;
 		model_run(s[done].k, &s[done].op, room, &f);
 		if (f.end != DONE)

@@ -708,42 +708,104 @@ static void test_append_neighbours(void **state)
 	}
 }
 
-/* A value that grows by what fits a datagram each time, up to the limit and not beyond. */
-static void test_append_limit(void **state)
+/* Around the length from which on xkvd does it, by its own means. */
+static void test_append_large(void **state)
 {
 	static const int old[] = { 0,	 1,    7,    8,	   100,	 1000, 1399, 1400,
-				   1424, 1471, 1472, 1473, 1600, 2000, 4096 };
-	size_t room = DATAGRAM - 16 - 24 - 8, most;
-	struct store_entry before, after;
+				   1424, 1471, 1472, 1473, 1600, 2000, 2600 };
+	static const size_t more[] = { 0, 1, 7, 8, 9, 72, 73, 400 };
+	size_t room = DATAGRAM - 16 - 24 - 8, rest;
+
+	(void)state;
+	for (size_t i = 0; i < DOORS * sizeof(old) / sizeof(old[0]); i++) {
+		size_t len = (size_t)old[i / DOORS];
+
+		for (size_t j = 0; j < sizeof(more) / sizeof(more[0]); j++)
+			check_append(i % DOORS, "key", 3, (int)len, more[j]);
+		rest = len < DATAGRAM ? DATAGRAM - len : 0;
+		check_append(i % DOORS, "key", 3, (int)len, rest < room ? rest : room);
+		check_append(i % DOORS, "key", 3, (int)len, rest + 1 < room ? rest + 1 : room);
+		check_append(i % DOORS, "key", 3, (int)len, room);
+	}
+}
+
+/* What would be more than the store holds stays as it is. */
+static void test_append_limit(void **state)
+{
+	struct operation op = append("key", 3, "xy", 2);
+	struct reply r;
+
+	(void)state;
+	for (enum door door = 0; door < DOORS; door++) {
+		put("key", 3, large, XKV_VALUE_MAX - 3, 0);
+		ask_op(door, &op, &r);
+		assert_int_equal(number(&r), XKV_VALUE_MAX - 1);
+		ask_op(door, &op, &r);
+		assert_int_equal(r.result[0].status, XKV_TOO_LARGE);
+		assert_null(r.value[0]);
+		assert_int_equal(r.result[0].value_len, XKV_VALUE_MAX + 1);
+		assert_int_equal(entry("key", 3).value_len, XKV_VALUE_MAX - 1);
+	}
+}
+
+/* From nothing to 1 MiB, by datagrams. */
+static void test_append_far(void **state)
+{
+	static uint8_t want[XKV_VALUE_MAX];
+	size_t len = 0, more;
 	struct operation op;
 	struct reply r;
 
 	(void)state;
-	for (size_t i = 0; i < 2 * sizeof(old) / sizeof(old[0]); i++) {
-		size_t len = (size_t)old[i / 2];
-
-		most = len < DATAGRAM ? DATAGRAM - len : 0;
-		most = most < room ? most : room;
-		if (len <= DATAGRAM)
-			check_append(i % DOORS, "key", 3, (int)len, most);
-		if (len + room <= DATAGRAM)
-			continue;
-		put("key", 3, pattern(0), len, 0);
-		before = entry("key", 3);
-		op = append("key", 3, pattern(1), most + 1 <= room ? most + 1 : room);
-		ask_op(i % DOORS, &op, &r);
-		assert_int_equal(r.result[0].status, XKV_TOO_LARGE);
-		assert_null(r.value[0]);
-		assert_int_equal(r.result[0].value_len, len + op.value_len);
-		after = entry("key", 3);
-		assert_true(after.version == before.version && after.value_len == len);
-		assert_memory_equal(after.value, pattern(0), len);
+	while (len < sizeof(want)) {
+		more = 1 + dice(1400);
+		more = more < sizeof(want) - len ? more : sizeof(want) - len;
+		op = append("key", 3, pattern(len & 1), more);
+		memcpy(want + len, op.value, more);
+		len += more;
+		ask_op(dice(DOORS), &op, &r);
+		assert_int_equal(number(&r), len);
 	}
-	put("key", 3, large, XKV_VALUE_MAX, 0);
-	op = append("key", 3, "x", 1);
-	ask_op(DRIVER, &op, &r);
-	assert_int_equal(r.result[0].status, XKV_TOO_LARGE);
-	assert_int_equal(r.result[0].value_len, XKV_VALUE_MAX + 1);
+	holds("key", 3, want, sizeof(want));
+}
+
+/* Large ones and small ones, of the same key and of others, in one datagram to xkvd: each has its own slot. */
+static void test_append_many(void **state)
+{
+	struct operation ops[] = {
+		append("a", 1, pattern(1), 100),
+		{ .opcode = XKV_OP_SET, TEXT("b"), .value = "new", .value_len = 3 },
+		append("a", 1, "x", 1),
+		{ .opcode = XKV_OP_APPEND, .flags = XKV_CAS, TEXT("c"), .value = "y", .value_len = 1,
+		  .version = 2 },
+		append("b", 1, "er", 2),
+		{ .opcode = XKV_OP_INCR, TEXT("n"), .value = "\0\0\0\0\0\0\0\1", .value_len = 8 },
+		append("c", 1, "z", 1),
+		{ .opcode = XKV_OP_DELETE, TEXT("a") },
+		append("a", 1, "first", 5),
+	};
+	static const uint64_t numbers[] = { 1500, 0, 1501, 0, 5, 42, 3001, 0, 5 };
+	unsigned int count = sizeof(ops) / sizeof(ops[0]);
+	struct payload p;
+	struct reply r;
+
+	(void)state;
+	put("a", 1, pattern(0), 1400, 0);
+	put("b", 1, pattern(0), 1400, 0);
+	put("c", 1, pattern(0), 3000, 0);
+	put_text("n", "41");
+	begin(&p, next_id++, 0);
+	for (unsigned int i = 0; i < count; i++)
+		request_add(&p, &ops[i]);
+	ask(DAEMON, &p, &r);
+	assert_int_equal(r.count, count);
+	for (unsigned int i = 0; i < count; i++) {
+		assert_int_equal(r.result[i].status, i == 3 ? XKV_NOT_STORED : XKV_OK);
+		assert_int_equal(r.value[i] ? get_be(r.value[i], 8) : 0, numbers[i]);
+	}
+	holds_text("a", "first");
+	holds_text("b", "newer");
+	assert_int_equal(entry("c", 1).value_len, 3001);
 }
 
 /* An expired value does not come back, and its expiry neither. */
@@ -847,11 +909,9 @@ static void model_append(enum door door, struct model *m, const char *key, size_
 	struct operation op = append(key, key_len, pattern(1), more);
 	struct reply r;
 
-	ask_op(door, &op, &r);
-	if (old + more > DATAGRAM) {
-		assert_int_equal(r.result[0].status, XKV_TOO_LARGE);
+	if (old + more > sizeof(m->value))
 		return;
-	}
+	ask_op(door, &op, &r);
 	assert_int_equal(number(&r), old + more);
 	memcpy(m->value + old, pattern(1), more);
 	m->len = old + more;
@@ -1547,6 +1607,55 @@ static void test_once_stopped(void **state)
 	holds_text("n", "42");
 }
 
+/* An APPEND that xkvd has to finish keeps its place in the session: its copies get what it got. */
+static void test_once_append_large(void **state)
+{
+	struct operation op = append("k", 1, "xy", 2);
+	struct payload p;
+	struct reply first, r;
+	int64_t len = 1471;
+
+	(void)state;
+	put("k", 1, pattern(0), (size_t)len, 0);
+	for (uint64_t id = 80; id < 160; id += 8) {
+		p = once_request(SESSION, id, &op);
+		ask(id % 16 ? DRIVER : DAEMON, &p, &first);
+		assert_int_equal(number(&first), len += 2);
+		for (enum door door = 0; door < DOORS; door++) {
+			ask(door, &p, &r);
+			assert_true(r.len == first.len && !memcmp(r.byte, first.byte, r.len));
+		}
+	}
+	assert_int_equal(entry("k", 1).value_len, len);
+	put("k", 1, large, XKV_VALUE_MAX, 0); /* what is refused stays so */
+	p = once_request(SESSION, 160, &op);
+	ask(DRIVER, &p, &r);
+	assert_int_equal(r.result[0].status, XKV_TOO_LARGE);
+	put("k", 1, "small", 5, 0);
+	ask(DAEMON, &p, &r);
+	assert_int_equal(r.result[0].status, XKV_TOO_LARGE);
+	holds_text("k", "small");
+}
+
+/* A large old value is not given, its length is; nothing was set, and copies hear the same. */
+static void test_once_return_large(void **state)
+{
+	struct operation op = { .opcode = XKV_OP_SET, .flags = XKV_RETURN, TEXT("k"),
+				.value = "new", .value_len = 3 };
+	struct payload p = once_request(SESSION, 80, &op);
+	struct reply r;
+
+	(void)state;
+	put("k", 1, large, 5000, 0);
+	for (int i = 0; i < 2 * DOORS; i++) {
+		ask(i % DOORS, &p, &r);
+		assert_int_equal(r.result[0].status, XKV_TOO_LARGE);
+		assert_int_equal(r.result[0].value_len, 5000);
+		assert_null(r.value[0]);
+	}
+	assert_int_equal(entry("k", 1).value_len, 5000);
+}
+
 /*
  * A request that was passed on and not yet done, and a late copy of the one before it: that
  * one must not be done again, and gets nothing that is somebody else's.
@@ -1776,15 +1885,16 @@ static void *hammer(void *arg)
 	return NULL;
 }
 
-/* No step is lost, and none is done twice. */
-static void test_race(void **state)
+/* No step is lost, and none is done twice. `before`: bytes that there are to append to. */
+static void check_hammered(size_t before)
 {
 	static struct racer racers[2];
 	pthread_t threads[2];
 	unsigned int a = 0, b = 0;
 	struct store_entry e;
 
-	(void)state;
+	if (before)
+		put("text", 4, large, before, 0);
 	start_racers(racers, threads, hammer);
 	join_racers(racers, threads);
 	for (int i = 0; i < RACES; i++)
@@ -1796,8 +1906,21 @@ static void test_race(void **state)
 	}
 	assert_int_equal(a, RACES / 8);
 	assert_int_equal(b, RACES / 8);
-	assert_int_equal(e.value_len, a + b);
+	assert_int_equal(e.value_len, before + a + b);
 	holds_text("n", "7168"); /* 2 * 4096 * 7 / 8 */
+}
+
+static void test_race(void **state)
+{
+	(void)state;
+	check_hammered(0);
+}
+
+/* The same where xkvd joins what is appended. */
+static void test_race_large(void **state)
+{
+	(void)state;
+	check_hammered(2000);
 }
 
 /* Takes the expiry of each race's key away, if it has one: what PERSIST does. */
@@ -1916,17 +2039,17 @@ static void test_gets_race(void **state)
 	assert_true(whole > 0);
 }
 
+static struct operation raced; /* that both send */
+
 static void *race(void *arg)
 {
 	struct racer *me = arg;
-	struct operation op = { .opcode = XKV_OP_INCR, TEXT("n"), .value = "\0\0\0\0\0\0\0\1",
-				.value_len = 8 };
 	struct payload p;
 	struct reply r;
 
 	run_on(me->cpu);
 	for (uint64_t i = 0; i < RACES; i++) {
-		p = once_request(session_of(i), id_of(i), &op);
+		p = once_request(session_of(i), id_of(i), &raced);
 		meet((unsigned int)i + 1);
 		ask_as(me->lane, (i + (uint64_t)me->cpu) % 4 ? DRIVER : DAEMON, &p, &r);
 		me->refused[i] = r.status == XKV_NO_SESSION;
@@ -1942,15 +2065,14 @@ static void *race(void *arg)
  * same.  Both may be dropped, when both look for a place for a new record; a third copy helps.
  * Who is told that there is no room may rely on it that nothing was done.
  */
-static void test_once_race(void **state)
+static unsigned int check_once_race(void)
 {
 	static struct racer racers[2];
 	unsigned int both = 0, none = 0, done = 0;
 	pthread_t threads[2];
+	struct payload p;
 	struct reply r;
-	char text[24];
 
-	(void)state;
 	race_session = dice(UINT64_MAX) | 1;
 	start_racers(racers, threads, race);
 	join_racers(racers, threads);
@@ -1964,7 +2086,8 @@ static void test_once_race(void **state)
 			assert_true(!a && !b);
 		both += a && b;
 		none += !a && !b;
-		ask_once(DRIVER, session_of(i), id_of(i), &r);
+		p = once_request(session_of(i), id_of(i), &raced);
+		ask(DRIVER, &p, &r);
 		if (r.status) {
 			assert_true(!a && !b);
 			assert_int_equal(r.status, XKV_NO_SESSION);
@@ -1973,10 +2096,34 @@ static void test_once_race(void **state)
 		assert_true(number(&r) == a || number(&r) == b || (!a && !b));
 		done++;
 	}
-	snprintf(text, sizeof(text), "%u", done);
-	holds_text("n", text);
 	print_message("%u of %d were answered twice, %u not at first, %u had no room\n", both,
 		      RACES, none, RACES - done);
+	return done;
+}
+
+static void test_once_race(void **state)
+{
+	unsigned int done;
+	char text[24];
+
+	(void)state;
+	raced = (struct operation){ .opcode = XKV_OP_INCR, TEXT("n"),
+				    .value = "\0\0\0\0\0\0\0\1", .value_len = 8 };
+	done = check_once_race();
+	snprintf(text, sizeof(text), "%u", done);
+	holds_text("n", text);
+}
+
+/* The same where it is xkvd that does it, in several steps. */
+static void test_once_race_large(void **state)
+{
+	unsigned int done;
+
+	(void)state;
+	put("text", 4, large, 2000, 0);
+	raced = append("text", 4, "x", 1);
+	done = check_once_race();
+	assert_int_equal(entry("text", 4).value_len, 2000 + done);
 }
 
 /* ---- */
@@ -1997,7 +2144,10 @@ int main(void)
 		CASE(test_append_alignments),
 		CASE(test_append_keys),
 		CASE(test_append_neighbours),
+		CASE(test_append_large),
 		CASE(test_append_limit),
+		CASE(test_append_far),
+		CASE(test_append_many),
 		CASE(test_append_expired),
 		CASE(test_append_grows),
 		CASE(test_model),
@@ -2016,6 +2166,8 @@ int main(void)
 		CASE(test_once_slots),
 		CASE(test_once_sessions),
 		CASE(test_once_too_long),
+		CASE(test_once_append_large),
+		CASE(test_once_return_large),
 		CASE(test_once_passed),
 		CASE(test_once_stopped),
 		CASE(test_once_not_done),
@@ -2024,9 +2176,11 @@ int main(void)
 		CASE(test_once_expires),
 		CASE(test_once_when_the_clock_is_stepped),
 		CASE(test_race),
+		CASE(test_race_large),
 		CASE(test_persist_race),
 		CASE(test_once_race),
 		CASE(test_gets_race),
+		CASE(test_once_race_large),
 	};
 	const char *why = bed_cannot_run();
 

@@ -1666,21 +1666,45 @@ static void test_append(void **state)
 	holds_text("no", "");
 }
 
-/* Beyond a datagram's worth of value nothing is changed. */
+/* Has xkvd append ten bytes, which make so many. */
+static void xkvd_appends(const struct payload *req, int64_t number)
+{
+	uint8_t value[8];
+
+	put_be(value, 8, (uint64_t)number);
+	goes_up(req, XKV_C_pass_too_large);
+	xkvd_answers(req, XKV_PAYLOAD_MAX4,
+		     RESULTS({ XKV_OP_APPEND, 0, value, 8, .ttl = ANY, .version = ANY }),
+		     COUNTS(XKV_C_moves, XKV_C_ttls_given));
+}
+
+/* Beyond a datagram's worth of value it is a matter of xkvd, beyond what the store holds of nobody. */
 static void test_append_too_large(void **state)
 {
-	static uint8_t large[100000];
+	static uint8_t large[XKV_VALUE_MAX];
 	struct payload req = REQUEST(XKV_OP_APPEND, KEY("k"), VALUE("0123456789"));
+	uint64_t at = store_now_ms(bed.st) + 100000;
 
 	(void)state;
 	put("k", pattern(), 1462, 0);
 	answers_number(&req, 1472,
 		       COUNTS(class_of(1462) == class_of(1472) ? XKV_C_overwrites : XKV_C_moves));
-	answers(&req, RESULTS({ XKV_OP_APPEND, XKV_TOO_LARGE, NULL, 1482 }),
+	memcpy(large, pattern(), 1472);
+	memcpy(large + 1472, "0123456789", 10);
+	put("k", large, 1472, at);
+	xkvd_appends(&req, 1482);
+	holds("k", large, 1482);
+	assert_int_equal(bed_slot(&bed, "k", 1)->expire_ms, at);
+	memset(large, 0, sizeof(large));
+	put("k", large, sizeof(large) - 10, at);
+	memcpy(large + sizeof(large) - 10, "0123456789", 10);
+	xkvd_appends(&req, XKV_VALUE_MAX);
+	holds("k", large, sizeof(large));
+	answers(&req, RESULTS({ XKV_OP_APPEND, XKV_TOO_LARGE, NULL, XKV_VALUE_MAX + 10 }),
 		COUNTS(XKV_C_op_too_large));
-	put("k", large, sizeof(large), 0);
-	answers(&req, RESULTS({ XKV_OP_APPEND, XKV_TOO_LARGE, NULL, 100010 }),
-		COUNTS(XKV_C_op_too_large));
+	req = REQUEST(XKV_OP_APPEND, XKV_CAS, KEY("k"), VALUE("0123456789"), .version = 2);
+	answers(&req, RESULTS({ XKV_OP_APPEND, XKV_NOT_STORED, .ttl = ANY, .version = ANY }),
+		COUNTS(XKV_C_not_stored));
 	holds("k", large, sizeof(large));
 }
 

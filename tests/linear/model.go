@@ -136,13 +136,13 @@ func step(s state, q *request, r *reply, evictions bool) []interface{} {
 }
 
 // datagramValue is the longest value that the driver's engine makes by APPEND.
-const datagramValue = 1472
+const largestValue = 1 << 20
 
 // apply does the operation to exactly this state, if it could have had that outcome there.
 func apply(s state, q *request, r *reply) (state, bool) {
-	if r.outcome == tooLarge && q.kind == opAppend { // over UDP, beyond what a datagram carries
+	if r.outcome == tooLarge && q.kind == opAppend { // the store holds none that large
 		length := len(s.value) + len(q.value)
-		return s, s.exists && length > datagramValue && length == r.valueLen && verdict(s, q) == done
+		return s, s.exists && length > largestValue && length == r.valueLen && verdict(s, q) == done
 	}
 	if r.outcome == tooLarge {
 		return s, s.exists && len(s.value) == r.valueLen
