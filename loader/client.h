@@ -102,6 +102,7 @@ struct server {
 	struct queue queue; /* empty between two turns */
 	struct server_stats stats;
 	ev_tstamp started;
+	uint64_t memory_peak; /* bytes of the store, as info_note_memory() has seen them */
 	bool followed;	/* listeners are being added: those that are there are no surprise */
 	bool stopping;	/* nothing is executed any more */
 	ev_tstamp signalled; /* when SIGTERM or SIGINT came and saving failed, 0 = never */

@@ -300,8 +300,10 @@ void reply_store_error(struct client *c, int error)
 {
 	switch (error) {
 	case -ENOSPC:
-		reply_error(&c->out, "OOM command not allowed when the store is full: "
-				     "raise maxmemory or max-keys, or delete keys");
+		reply_error(&c->out, store_at_limit(c->srv->store) ?
+					     "OOM command not allowed when used memory > 'maxmemory'." :
+					     "OOM command not allowed when the store is full: raise "
+					     "max-keys, add memory or delete keys");
 		break;
 	case -EBUSY:
 		reply_error(&c->out, "BUSY the key is changed by too many others: try again");

@@ -85,17 +85,46 @@ static uint64_t resident_bytes(void)
 	return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* used_memory is what the data and the daemon take: kernel memory of the maps and our heap. */
+void info_note_memory(struct server *s)
+{
+	uint64_t used = store_memory(s->store);
+
+	if (used > s->memory_peak)
+		s->memory_peak = used;
+}
+
+static double percent(uint64_t part, uint64_t whole)
+{
+	return whole ? 100.0 * (double)part / (double)whole : 0;
+}
+
+/*
+ * used_memory is what maxmemory limits: the kernel's memory that the store takes.  The daemon's own stands in
+ * allocator_*; rss has both, as xkvd maps the store.  Overhead is what an empty store takes, dataset the rest.
+ */
 static void memory_section(FILE *out, struct server *s)
 {
+	uint64_t used = store_memory(s->store), empty = store_memory_least(s->store);
+	uint64_t data = used > empty ? used - empty : 0, rss = resident_bytes();
 	struct mallinfo2 heap = mallinfo2();
 
-	print_size(out, "used_memory", store_memory(s->store) + heap.uordblks + heap.hblkhd);
-	print_size(out, "used_memory_rss", resident_bytes());
-	print_size(out, "used_memory_dataset", store_memory(s->store));
+	info_note_memory(s);
+	print_size(out, "used_memory", used);
+	print_size(out, "used_memory_rss", rss);
+	print_size(out, "used_memory_peak", s->memory_peak);
+	fprintf(out, "used_memory_peak_perc:%.2f%%\r\n", percent(used, s->memory_peak));
+	fprintf(out, "used_memory_overhead:%llu\r\nused_memory_startup:%llu\r\n",
+		(unsigned long long)(used - data), (unsigned long long)(used - data));
+	fprintf(out, "used_memory_dataset:%llu\r\n", (unsigned long long)data);
+	fprintf(out, "allocator_allocated:%zu\r\nallocator_active:%zu\r\n",
+		heap.uordblks + heap.hblkhd, heap.arena + heap.hblkhd);
+	print_size(out, "total_system_memory",
+		   (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
 	print_size(out, "maxmemory", s->cfg->maxmemory);
-	fprintf(out, "maxmemory_policy:%s\r\nmem_allocator:libc\r\n",
-		config_policy_name(s->cfg->maxmemory_policy));
+	fprintf(out, "maxmemory_policy:%s\r\n", config_policy_name(s->cfg->maxmemory_policy));
+	fprintf(out, "mem_fragmentation_ratio:%.2f\r\nmem_fragmentation_bytes:%lld\r\n",
+		percent(rss, used) / 100, (long long)(rss - used));
+	fprintf(out, "mem_allocator:libc\r\n");
 }
 
 static void persistence_section(FILE *out, struct server *s)

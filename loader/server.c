@@ -301,6 +301,7 @@ static void on_second(struct ev_loop *loop, ev_timer *w, int events)
 	(void)events;
 	close_idle_clients(w->data);
 	check_save_rules(w->data);
+	info_note_memory(w->data);
 }
 
 static void on_snapshot_done(struct ev_loop *loop, ev_io *w, int events)

@@ -659,6 +659,11 @@ uint64_t store_memory(const struct store *st)
 		       (sizeof(struct xkv_frame) + XKV_DOORS * sizeof(struct xkv_counters));
 }
 
+bool store_at_limit(const struct store *st)
+{
+	return st->maxmemory && store_memory(st) + XKV_PAGE_COST > st->maxmemory;
+}
+
 uint64_t store_memory_least(const struct store *st)
 {
 	return store_memory(st) - st->pages_used * XKV_PAGE_COST + XKV_PAGE_COST;

@@ -224,6 +224,8 @@ uint64_t store_expiring(const struct store *st);
 uint64_t store_max_keys(const struct store *st);
 /* Bytes of kernel memory: index, pages, tables. */
 uint64_t store_memory(const struct store *st);
+/* Does maxmemory allow no further page?  Then -ENOSPC comes of that. */
+bool store_at_limit(const struct store *st);
 /* Sum over all CPUs of the counter with this name (see bpf/layout.h), 0 if there is none. */
 uint64_t store_counter(const struct store *st, const char *name);
 /* Calls fn for every counter, in the order of bpf/layout.h. */

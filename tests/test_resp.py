@@ -1055,7 +1055,8 @@ def test_one_database(own):
     assert own.call("SELECT", 1) == b"-ERR DB index is out of range\r\n"
 
 
-FULL = b"-OOM command not allowed when the store is full: raise maxmemory or max-keys, or delete keys\r\n"
+FULL = b"-OOM command not allowed when the store is full: raise max-keys, add memory or delete keys\r\n"
+AT_LIMIT = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 
 
 def test_full_store(tmp_path):
@@ -1091,10 +1092,10 @@ def test_full_memory_in_a_pipeline(privileged, tmp_path):
         refused = 0
         for i, value in values.items():
             replies = [c.reply() for _ in range(4)]
-            refused += replies[0] == FULL
-            assert replies[0] in (FULL, b"+OK\r\n"), i
-            assert replies[1] == b":%d\r\n" % (0 if replies[0] == FULL else len(value)), i
-            assert replies[2] in (replies[1], FULL), i
+            refused += replies[0] == AT_LIMIT
+            assert replies[0] in (AT_LIMIT, b"+OK\r\n"), i
+            assert replies[1] == b":%d\r\n" % (0 if replies[0] == AT_LIMIT else len(value)), i
+            assert replies[2] in (replies[1], AT_LIMIT), i
             assert replies[3] == b":-%d\r\n" % (i + 1)
         assert 0 < refused < 600
 
@@ -1375,6 +1376,27 @@ def test_info(xkv, own):
     assert r.execute_command("INFO", "nonsense") == {}
     r.config_resetstat()
     assert r.info("stats")["keyspace_misses"] <= info["keyspace_misses"]
+
+
+def test_info_memory(xkv, own):
+    """With Redis' names and their relations to each other."""
+    memory = xkv.client().info("memory")
+    xkv.client().mset({f"key {i}": "x" * 1000 for i in range(5000)})
+    full = xkv.client().info("memory")
+    assert full["used_memory"] > memory["used_memory"]
+    for m in memory, full:
+        assert m["used_memory"] == m["used_memory_overhead"] + m["used_memory_dataset"]
+        assert m["used_memory_startup"] <= m["used_memory_overhead"]
+        assert m["used_memory_peak"] >= m["used_memory"] and m["used_memory_peak_perc"].endswith("%")
+        assert m["maxmemory"] == 0 and m["maxmemory_human"] == "0B" and m["maxmemory_policy"] == "noeviction"
+        assert abs(m["mem_fragmentation_ratio"] - m["used_memory_rss"] / m["used_memory"]) < 0.01
+        assert m["mem_fragmentation_bytes"] == m["used_memory_rss"] - m["used_memory"]
+        assert 0 < m["allocator_allocated"] <= m["allocator_active"]
+        assert m["total_system_memory"] == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        for name in "used_memory", "used_memory_rss", "used_memory_peak", "total_system_memory":
+            assert m[name + "_human"][-1] in "BKMGT"
+    own.call("FLUSHALL")
+    assert xkv.client().info("memory")["used_memory_peak"] >= full["used_memory"]
 
 
 def test_client_list(xkv, own):
