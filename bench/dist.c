@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GOLDEN 0x9e3779b97f4a7c15ULL
+#define GOLDEN	     0x9e3779b97f4a7c15ULL
+#define THETA_MAX    10   /* nearly all draws are of one key */
+#define LATEST_THETA 0.99 /* as in YCSB */
 
 uint64_t mix64(uint64_t x)
 {
@@ -61,10 +63,11 @@ static int parse_zipf(struct dist *d, const char *text, char *err, size_t err_le
 
 	d->kind = DIST_ZIPF;
 	d->theta = strtod(text, &end);
-	if (end != text && !*end && d->theta > 0 && d->theta < 1)
+	if (end != text && !*end && d->theta > 0 && d->theta <= THETA_MAX)
 		return 0;
-	snprintf(err, err_len, "zipf:%s: the exponent must be above 0 and below 1, as in zipf:0.99",
-		 text);
+	snprintf(err, err_len,
+		 "zipf:%s: the exponent must be above 0 and at most %d, as in zipf:0.99", text,
+		 THETA_MAX);
 	return -EINVAL;
 }
 
@@ -74,6 +77,7 @@ static int parse_hot(struct dist *d, const char *text, char *err, size_t err_len
 	unsigned long n;
 
 	d->kind = DIST_HOT;
+	d->hot_ops = 1;
 	errno = 0;
 	n = strtoul(text, &end, 10);
 	if (*text >= '0' && *text <= '9' && !*end && !errno && n > 0 && n <= DIST_KEYS_MAX) {
@@ -81,6 +85,24 @@ static int parse_hot(struct dist *d, const char *text, char *err, size_t err_len
 		return 0;
 	}
 	snprintf(err, err_len, "hot:%s: give the number of hot keys, as in hot:2000", text);
+	return -EINVAL;
+}
+
+static int parse_hotspot(struct dist *d, const char *text, char *err, size_t err_len)
+{
+	double keys, ops;
+	int used = 0;
+
+	d->kind = DIST_HOT;
+	if (sscanf(text, "%lf:%lf%n", &keys, &ops, &used) == 2 && !text[used] && keys > 0 &&
+	    keys < 100 && ops >= 0 && ops <= 100) {
+		d->hot_keys = keys / 100;
+		d->hot_ops = ops / 100;
+		return 0;
+	}
+	snprintf(err, err_len,
+		 "hotspot:%s: give percent of the keys and of the operations, as in hotspot:20:80",
+		 text);
 	return -EINVAL;
 }
 
@@ -93,7 +115,21 @@ int dist_parse(struct dist *d, const char *text, char *err, size_t err_len)
 		return parse_zipf(d, text + 5, err, err_len);
 	if (!strncmp(text, "hot:", 4))
 		return parse_hot(d, text + 4, err, err_len);
-	snprintf(err, err_len, "%s is unknown: use uniform, zipf:0.99 or hot:2000", text);
+	if (!strncmp(text, "hotspot:", 8))
+		return parse_hotspot(d, text + 8, err, err_len);
+	if (!strcmp(text, "sequential")) {
+		d->kind = DIST_SEQUENTIAL;
+		return 0;
+	}
+	if (!strcmp(text, "latest")) {
+		d->kind = DIST_LATEST;
+		d->theta = LATEST_THETA;
+		return 0;
+	}
+	snprintf(err, err_len,
+		 "%s is unknown: use uniform, zipf:0.99, hotspot:20:80, hot:2000, sequential or "
+		 "latest",
+		 text);
 	return -EINVAL;
 }
 
@@ -118,16 +154,12 @@ static uint64_t coprime_stride(uint32_t keys)
 	return stride ? stride : 1;
 }
 
-void dist_init(struct dist *d, uint32_t keys)
+/* Gray's generator. */
+static void init_below_one(struct dist *d)
 {
+	uint32_t keys = d->keys;
 	double zeta2;
 
-	d->keys = keys;
-	d->stride = coprime_stride(keys);
-	if (d->hot > keys)
-		d->hot = keys;
-	if (d->kind != DIST_ZIPF)
-		return;
 	d->zeta = 0;
 	for (uint32_t i = keys; i > 0; i--) /* small terms first: less is rounded away */
 		d->zeta += pow(i, -d->theta);
@@ -137,7 +169,7 @@ void dist_init(struct dist *d, uint32_t keys)
 	d->eta = keys > 2 ? (1 - pow(2.0 / keys, 1 - d->theta)) / (1 - zeta2 / d->zeta) : 1;
 }
 
-static uint32_t zipf_rank(const struct dist *d, struct rng *r)
+static uint32_t rank_below_one(const struct dist *d, struct rng *r)
 {
 	double u = rng_unit(r), uz = u * d->zeta, rank;
 
@@ -149,13 +181,72 @@ static uint32_t zipf_rank(const struct dist *d, struct rng *r)
 	return rank < d->keys ? rank : d->keys - 1;
 }
 
+/* The integral of x^-theta, 0 at x = 1, and its inverse; theta 1, where they are log and exp, too. */
+static double area(const struct dist *d, double x)
+{
+	double t = (1 - d->theta) * log(x);
+
+	return log(x) * (fabs(t) > 1e-8 ? expm1(t) / t : 1 + t / 2);
+}
+
+static double area_inverse(const struct dist *d, double y)
+{
+	double t = y * (1 - d->theta);
+
+	if (t < -1)
+		t = -1; /* rounding */
+	return exp(y * (fabs(t) > 1e-8 ? log1p(t) / t : 1 - t / 2));
+}
+
+/* Hoermann and Derflinger's. */
+static void init_from_one(struct dist *d)
+{
+	d->first = area(d, 1.5) - 1;
+	d->last = area(d, d->keys + 0.5);
+	d->squeeze = 2 - area_inverse(d, area(d, 2.5) - pow(2, -d->theta));
+}
+
+static uint32_t rank_from_one(const struct dist *d, struct rng *r)
+{
+	for (;;) {
+		double u = d->last + rng_unit(r) * (d->first - d->last);
+		double x = area_inverse(d, u), k = floor(x + 0.5);
+
+		k = k < 1 ? 1 : k > d->keys ? d->keys : k;
+		if (k - x <= d->squeeze || u >= area(d, k + 0.5) - pow(k, -d->theta))
+			return k - 1;
+	}
+}
+
+void dist_init(struct dist *d, uint32_t keys)
+{
+	d->keys = keys;
+	d->stride = coprime_stride(keys);
+	if (d->hot_keys > 0)
+		d->hot = ceil(d->hot_keys * keys);
+	if (d->hot > keys)
+		d->hot = keys;
+	if (d->theta >= 1)
+		init_from_one(d);
+	else if (d->theta > 0)
+		init_below_one(d);
+}
+
+static uint32_t hot_rank(const struct dist *d, struct rng *r)
+{
+	if (d->hot_ops < 1 && d->hot < d->keys && rng_unit(r) >= d->hot_ops)
+		return d->hot + rng_below(r, d->keys - d->hot);
+	return rng_below(r, d->hot);
+}
+
 uint32_t dist_rank(const struct dist *d, struct rng *r)
 {
 	switch (d->kind) {
 	case DIST_ZIPF:
-		return zipf_rank(d, r);
+	case DIST_LATEST:
+		return d->theta < 1 ? rank_below_one(d, r) : rank_from_one(d, r);
 	case DIST_HOT:
-		return rng_below(r, d->hot);
+		return hot_rank(d, r);
 	default:
 		return rng_below(r, d->keys);
 	}
@@ -164,49 +255,4 @@ uint32_t dist_rank(const struct dist *d, struct rng *r)
 uint32_t dist_spread(const struct dist *d, uint32_t rank)
 {
 	return rank * d->stride % d->keys;
-}
-
-const struct sizes sizes_etc_key = { .min = 20, .max = 45 };
-const struct sizes sizes_etc_value = {
-	.min = 1, .max = 1400, .scale = 214.476, .shape = 0.348238
-};
-
-int sizes_parse(struct sizes *s, const char *text, unsigned int min, unsigned int max,
-		const struct sizes *etc, char *err, size_t err_len)
-{
-	int used = 0, fields;
-
-	if (!strcmp(text, "etc")) {
-		*s = *etc;
-		return 0;
-	}
-	*s = (struct sizes){ 0 };
-	fields = sscanf(text, "%4u%n-%4u%n", &s->min, &used, &s->max, &used);
-	if (fields == 1)
-		s->max = s->min;
-	if (fields > 0 && !text[used] && strspn(text, "0123456789-") == strlen(text) &&
-	    s->min >= min && s->min <= s->max && s->max <= max)
-		return 0;
-	snprintf(err, err_len, "%s: give a size of %u to %u bytes, a range such as %u-%u, or etc",
-		 text, min, max, etc->min, etc->max);
-	return -EINVAL;
-}
-
-/* The inverse of the distribution's function, for u in [0, 1). */
-static double pareto(const struct sizes *s, double u)
-{
-	return s->scale / s->shape * (pow(1 - u, -s->shape) - 1);
-}
-
-unsigned int sizes_of(const struct sizes *s, uint64_t number)
-{
-	uint64_t random = mix64(number);
-	double size;
-
-	if (s->min == s->max)
-		return s->min;
-	if (s->scale <= 0)
-		return s->min + (((unsigned __int128)random * (s->max - s->min + 1)) >> 64);
-	size = ceil(pareto(s, (random >> 11) * 0x1p-53));
-	return size < s->min ? s->min : size > s->max ? s->max : size;
 }

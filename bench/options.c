@@ -4,13 +4,16 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <stdarg.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "frame.h"
+#include "options_help.h"
+#include "request.h"
 #include "say.h"
+#include "transport.h"
 
 static const char *const server_names[SERVERS] = {
 	[SERVER_ECHO] = "echo",
@@ -18,6 +21,20 @@ static const char *const server_names[SERVERS] = {
 	[SERVER_THESIS_NOPRE] = "thesis-nopre",
 	[SERVER_ATTACHED] = "attached",
 };
+
+static const char *const protocol_names[PROTOCOLS] = {
+	[PROTOCOL_XKV] = "xkv",
+};
+
+const char *options_transport_name(const struct options *o)
+{
+	return transport_of(o)->name;
+}
+
+const char *protocol_name(enum protocol_kind protocol)
+{
+	return protocol_names[protocol];
+}
 
 const char *frame_server_name(enum frame_server server)
 {
@@ -52,14 +69,14 @@ static int parse_uint(const char *name, const char *text, unsigned int min, unsi
 	return err;
 }
 
-static int parse_seconds(struct options *o, const char *text)
+static int parse_real(const char *name, const char *text, double min, double max, double *out)
 {
 	char *end;
 
-	o->seconds = strtod(text, &end);
-	if (end != text && !*end && o->seconds > 0 && o->seconds <= 1e6)
+	*out = strtod(text, &end);
+	if (end != text && !*end && *out >= min && *out <= max)
 		return 0;
-	say("--seconds %s: give a number above 0", text);
+	say("%s %s: give a number from %g to %g", name, text, min, max);
 	return -EINVAL;
 }
 
@@ -92,7 +109,7 @@ static int add_ratio(struct options *o, const char *text)
 	return 0;
 }
 
-static int add_dist(struct options *o, const char *text)
+int options_add_dist(struct options *o, const char *text)
 {
 	char err[160];
 
@@ -109,12 +126,12 @@ static int add_dist(struct options *o, const char *text)
 	return 0;
 }
 
-static int parse_sizes(const char *name, const char *text, unsigned int min, unsigned int max,
-		       const struct sizes *etc, struct sizes *out)
+static int parse_sizes(const char *name, const char *text, enum sizes_of_what what,
+		       unsigned int min, unsigned int max, struct sizes *out)
 {
 	char err[160];
 
-	if (!sizes_parse(out, text, min, max, etc, err, sizeof(err)))
+	if (!sizes_parse(out, text, what, min, max, err, sizeof(err)))
 		return 0;
 	say("%s %s", name, err);
 	return -EINVAL;
@@ -122,13 +139,13 @@ static int parse_sizes(const char *name, const char *text, unsigned int min, uns
 
 static int add_key_size(struct options *o, const char *text)
 {
-	return parse_sizes("--key-size", text, 8, XKV_KEY_MAX, &sizes_etc_key,
+	return parse_sizes("--key-size", text, SIZES_KEY, 8, XKV_KEY_MAX,
 			   &o->key_size[o->key_sizes++]);
 }
 
 static int add_batch(struct options *o, const char *text)
 {
-	return parse_uint("--batch", text, 1, 60, &o->batch[o->batches++]);
+	return parse_uint("--batch", text, 1, REQUEST_KEYS_MAX, &o->batch[o->batches++]);
 }
 
 static int add_loops(struct options *o, const char *text)
@@ -151,6 +168,23 @@ static int add_server(struct options *o, const char *text)
 		return 0;
 	}
 	say("--server %s is unknown: use echo, thesis, thesis-nopre or attached", text);
+	return -EINVAL;
+}
+
+static int add_pin(struct options *o, const char *text)
+{
+	return parse_uint("--pin", text, 0, CPU_SETSIZE - 1, &o->pin[o->pins++]);
+}
+
+static int parse_protocol(struct options *o, const char *text)
+{
+	for (int i = 0; i < PROTOCOLS; i++) {
+		if (!strcmp(text, protocol_names[i])) {
+			o->protocol = i;
+			return 0;
+		}
+	}
+	say("--protocol %s is unknown: use xkv", text);
 	return -EINVAL;
 }
 
@@ -190,7 +224,8 @@ static int parse_list(struct options *o, const char *name, const char *text, uns
 enum {
 	OPT_SECONDS = 256, OPT_KEYS, OPT_KEY_SIZE, OPT_VALUE_SIZE, OPT_RATIO, OPT_DISTRIBUTION,
 	OPT_SEED, OPT_LOAD, OPT_NO_LOAD, OPT_LOAD_ONLY, OPT_RESP, OPT_TOKEN, OPT_TIMEOUT,
-	OPT_BATCH, OPT_PAD, OPT_VERIFY, OPT_JSON, OPT_QUIET, OPT_FRAMES, OPT_SERVER, OPT_BED,
+	OPT_PROTOCOL, OPT_RATE, OPT_DEPTH, OPT_WARMUP, OPT_WORKLOAD, OPT_DELETES, OPT_SCANS,
+	OPT_SCAN_LENGTH, OPT_PIN, OPT_RETRIES, OPT_PROGRESS, OPT_BATCH, OPT_PAD, OPT_VERIFY, OPT_JSON, OPT_QUIET, OPT_FRAMES, OPT_SERVER, OPT_BED,
 	OPT_BASE_BED, OPT_ROUNDS, OPT_FRAME_BATCH, OPT_CPUS, OPT_LOOPS, OPT_HELP, OPT_VERSION,
 };
 /* clang-format on */
@@ -202,6 +237,17 @@ static const struct option long_options[] = {
 	{ "threads", required_argument, NULL, 't' },
 	{ "requests", required_argument, NULL, 'n' },
 	{ "seconds", required_argument, NULL, OPT_SECONDS },
+	{ "protocol", required_argument, NULL, OPT_PROTOCOL },
+	{ "rate", required_argument, NULL, OPT_RATE },
+	{ "depth", required_argument, NULL, OPT_DEPTH },
+	{ "warmup", required_argument, NULL, OPT_WARMUP },
+	{ "workload", required_argument, NULL, OPT_WORKLOAD },
+	{ "deletes", required_argument, NULL, OPT_DELETES },
+	{ "scans", required_argument, NULL, OPT_SCANS },
+	{ "scan-length", required_argument, NULL, OPT_SCAN_LENGTH },
+	{ "pin", required_argument, NULL, OPT_PIN },
+	{ "retries", required_argument, NULL, OPT_RETRIES },
+	{ "progress", no_argument, NULL, OPT_PROGRESS },
 	{ "keys", required_argument, NULL, OPT_KEYS },
 	{ "key-size", required_argument, NULL, OPT_KEY_SIZE },
 	{ "value-size", required_argument, NULL, OPT_VALUE_SIZE },
@@ -232,51 +278,14 @@ static const struct option long_options[] = {
 	{ 0 },
 };
 
-static void print_help(void)
-{
-	puts("Usage: xkv-bench [OPTION]...\n"
-	     "Closed loops over UDP sockets, one outstanding request a client:\n"
-	     "  -h, --host HOST          default 127.0.0.1\n"
-	     "  -p, --port PORT          default 6379\n"
-	     "  -c, --clients N          default 1\n"
-	     "  -t, --threads N          default 1, at most one a client\n"
-	     "  -n, --requests N         operations; default: as many as --seconds allows\n"
-	     "      --seconds S          default 10, or no limit with -n\n"
-	     "      --keys N             default 1000000\n"
-	     "      --key-size B         8 to 250 (16), a range as 20-45, or etc\n"
-	     "      --value-size B       0 to 1400 (128), a range, or etc\n"
-	     "      --ratio SET:GET      default 0:1\n"
-	     "      --distribution D     uniform (default), zipf:0.99 or hot:2000\n"
-	     "      --batch N            operations in a datagram, default 1\n"
-	     "      --pad BYTES          pad requests to this size, default 0: as the server asks\n"
-	     "      --load, --no-load    set every key first; default: if there are GETs\n"
-	     "      --load-only          set every key and stop\n"
-	     "      --resp               print these SETs instead, for redis-cli --pipe\n"
-	     "      --verify             check the content of every value\n"
-	     "      --timeout MS         wait for a reply, default 1000\n"
-	     "      --token HEX          client token, 32 digits\n"
-	     "      --seed N             default 1\n"
-	     "      --json               results as one JSON object on standard output\n"
-	     "      --quiet              no progress line\n"
-	     "Frame loop: live frames through scripts/testbed.sh's bed, as root:\n"
-	     "      --frames             ratio, distribution, batch, key-size may be lists\n"
-	     "      --server LIST        echo, thesis, thesis-nopre, attached (default)\n"
-	     "      --bed NAME           the bed, default xkv\n"
-	     "      --base-bed NAME      bed for echo and thesis, default: the same\n"
-	     "      --rounds N           alternating rounds, default 5\n"
-	     "      --seconds S          per measurement, default 0.5\n"
-	     "      --frame-batch N      frames in flight, 1 to 256, default 64\n"
-	     "      --cpus LIST          one loop on each, default 0\n"
-	     "      --loops LIST         so many of them at once, in turns; default: all\n"
-	     "See xkv-bench(1).");
-}
-
 static void set_defaults(struct options *o)
 {
 	*o = (struct options){
 		.host = "127.0.0.1",
 		.port = "6379",
 		.clients = 1,
+		.retries = 3,
+		.scan_length = 100,
 		.threads = 1,
 		.keys = 1000000,
 		.key_size = { { .min = 16, .max = 16 } },
@@ -328,7 +337,7 @@ static int parse_workload_option(struct options *o, int opt, const char *arg)
 
 	switch (opt) {
 	case OPT_SECONDS:
-		return parse_seconds(o, arg);
+		return parse_real("--seconds", arg, 0.001, 1e6, &o->seconds);
 	case OPT_KEYS:
 		if (parse_number("--keys", arg, 1, DIST_KEYS_MAX, &n))
 			return -EINVAL;
@@ -338,11 +347,20 @@ static int parse_workload_option(struct options *o, int opt, const char *arg)
 		return parse_list(o, "--key-size", arg, OPTIONS_MAX_LIST, &o->key_sizes,
 				  add_key_size);
 	case OPT_VALUE_SIZE:
-		return parse_sizes("--value-size", arg, 0, 1400, &sizes_etc_value, &o->value_size);
+		return parse_sizes("--value-size", arg, SIZES_VALUE, 0, 1400, &o->value_size);
+	case OPT_WORKLOAD:
+		o->workload = arg;
+		return 0;
+	case OPT_DELETES:
+		return parse_real("--deletes", arg, 0, 100, &o->deletes);
+	case OPT_SCANS:
+		return parse_real("--scans", arg, 0, 100, &o->scans);
+	case OPT_SCAN_LENGTH:
+		return parse_uint("--scan-length", arg, 1, 10000, &o->scan_length);
 	case OPT_RATIO:
 		return parse_list(o, "--ratio", arg, OPTIONS_MAX_LIST, &o->ratios, add_ratio);
 	case OPT_DISTRIBUTION:
-		return parse_list(o, "--distribution", arg, OPTIONS_MAX_LIST, &o->dists, add_dist);
+		return parse_list(o, "--distribution", arg, OPTIONS_MAX_LIST, &o->dists, options_add_dist);
 	case OPT_SEED:
 		return parse_number("--seed", arg, 0, UINT64_MAX, &o->seed);
 	case OPT_BATCH:
@@ -351,6 +369,29 @@ static int parse_workload_option(struct options *o, int opt, const char *arg)
 		return parse_uint("--pad", arg, 0, XKV_PAYLOAD_MAX6, &o->pad);
 	default:
 		return parse_frame_option(o, opt, arg);
+	}
+}
+
+static int parse_loop_option(struct options *o, int opt, const char *arg)
+{
+	switch (opt) {
+	case OPT_PROTOCOL:
+		return parse_protocol(o, arg);
+	case OPT_RATE:
+		return parse_real("--rate", arg, 0, 1e9, &o->rate);
+	case OPT_DEPTH:
+		return parse_uint("--depth", arg, 1, REQUEST_DEPTH_MAX, &o->depth);
+	case OPT_WARMUP:
+		return parse_real("--warmup", arg, 0, 1e6, &o->warmup);
+	case OPT_PIN:
+		return parse_list(o, "--pin", arg, OPTIONS_MAX_CPUS, &o->pins, add_pin);
+	case OPT_RETRIES:
+		return parse_uint("--retries", arg, 0, 100, &o->retries);
+	case OPT_PROGRESS:
+		o->progress = true;
+		return 0;
+	default:
+		return parse_workload_option(o, opt, arg);
 	}
 }
 
@@ -395,144 +436,8 @@ static int parse_option(struct options *o, int opt, const char *arg, enum load_w
 		o->quiet = true;
 		return 0;
 	default:
-		return parse_workload_option(o, opt, arg);
+		return parse_loop_option(o, opt, arg);
 	}
-}
-
-static int refuse(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static int refuse(const char *fmt, ...)
-{
-	char line[256];
-	va_list args;
-
-	va_start(args, fmt);
-	vsnprintf(line, sizeof(line), fmt, args);
-	va_end(args);
-	say("%s", line);
-	return -EINVAL;
-}
-
-unsigned int options_op_bytes(const struct sizes *key, const struct sizes *value)
-{
-	return sizeof(struct xkv_op) + XKV_PADDED(key->max) + XKV_PADDED(value->max);
-}
-
-/* Bytes of the larger of a batch's request and reply. */
-static unsigned int datagram_bytes(const struct options *o, const struct sizes *key,
-				   unsigned int batch)
-{
-	return sizeof(struct xkv_hdr) + (o->token_set ? XKV_TOKEN_BYTES : 0) +
-	       batch * options_op_bytes(key, &o->value_size);
-}
-
-static int check_datagram(const struct options *o, const struct sizes *key, unsigned int batch)
-{
-	/* One value of a distribution is cut to what its datagram holds: wire_value_size(). */
-	if (batch == 1 && o->value_size.scale > 0)
-		return 0;
-	if (datagram_bytes(o, key, batch) <= XKV_PAYLOAD_MAX6)
-		return 0;
-	return refuse("%u operations of this size do not fit a datagram of %d bytes: "
-		      "lower --batch, --value-size or --key-size",
-		      batch, XKV_PAYLOAD_MAX6);
-}
-
-static void set_frame_defaults(struct options *o)
-{
-	if (!o->servers)
-		o->server[o->servers++] = SERVER_ATTACHED;
-	if (!o->cpus)
-		o->cpu[o->cpus++] = 0;
-	if (!o->loop_counts)
-		o->loops[o->loop_counts++] = o->cpus;
-	if (!o->base_bed)
-		o->base_bed = o->bed;
-	if (o->seconds == 0)
-		o->seconds = 0.5;
-}
-
-/* Whether all frames are of the one kind that the thesis-like program knows. */
-static bool plain_frames(const struct options *o)
-{
-	return o->key_sizes == 1 && o->key_size[0].max == FRAME_KEY_SIZE && o->batches == 1 &&
-	       o->batch[0] == 1;
-}
-
-static int check_frame_servers(const struct options *o)
-{
-	for (unsigned int i = 0; i < o->servers; i++) {
-		enum frame_server server = o->server[i];
-
-		if (server == SERVER_ATTACHED && o->servers > 1 && !strcmp(o->bed, o->base_bed))
-			return refuse("--server attached beside others: give the others a bed of "
-				      "their own with --base-bed");
-		if ((server == SERVER_THESIS || server == SERVER_THESIS_NOPRE) && !plain_frames(o))
-			return refuse("--server %s knows one operation in a datagram and keys of "
-				      "%d bytes only",
-				      frame_server_name(server), FRAME_KEY_SIZE);
-	}
-	return 0;
-}
-
-/* Every combination of --key-size and --batch has to make a frame. */
-static int check_frame_sizes(const struct options *o)
-{
-	int err = 0;
-
-	if (o->value_size.min != FRAME_VALUE_SIZE || o->value_size.max != FRAME_VALUE_SIZE)
-		return refuse("--frames has values of %d bytes only", FRAME_VALUE_SIZE);
-	for (unsigned int k = 0; k < o->key_sizes && !err; k++) {
-		const struct sizes *key = &o->key_size[k];
-
-		if (key->min < FRAME_KEY_SIZE || key->min != key->max)
-			return refuse("--frames has keys of one size each, %d to %d bytes",
-				      FRAME_KEY_SIZE, XKV_KEY_MAX);
-		for (unsigned int b = 0; b < o->batches && !err; b++)
-			err = check_datagram(o, key, o->batch[b]);
-	}
-	return err;
-}
-
-static int check_frames(struct options *o)
-{
-	int err;
-
-	set_frame_defaults(o);
-	if (o->keys > FRAME_KEYS_MAX)
-		return refuse("--frames: at most %u keys", FRAME_KEYS_MAX);
-	if (o->token_set)
-		return refuse("--frames cannot send a token: run xkvd without udp-token");
-	if (o->resp)
-		return refuse("--resp is for loads over sockets, not for --frames");
-	for (unsigned int i = 0; i < o->loop_counts; i++) {
-		if (o->loops[i] > o->cpus)
-			return refuse("--loops %u: name as many CPUs with --cpus", o->loops[i]);
-	}
-	err = check_frame_servers(o);
-	return err ? err : check_frame_sizes(o);
-}
-
-static int check_sockets(struct options *o)
-{
-	unsigned int digits = o->key_size[0].min < 16 ? o->key_size[0].min - 4 : 12;
-	uint64_t names = 1;
-
-	if (o->ratios > 1 || o->dists > 1 || o->key_sizes > 1 || o->batches > 1)
-		return refuse("lists of ratios, distributions, sizes or batches are for --frames "
-			      "only");
-	if (o->servers || o->cpus || o->loop_counts || o->base_bed)
-		return refuse("--server, --cpus, --loops and --base-bed need --frames");
-	if (o->threads > o->clients)
-		return refuse("-t %u: a thread needs a client: raise -c to %u or lower -t",
-			      o->threads, o->threads);
-	while (digits--)
-		names *= 10;
-	if (o->keys > names)
-		return refuse("keys of %u bytes can name %llu keys only: raise --key-size",
-			      o->key_size[0].min, (unsigned long long)names);
-	if (o->seconds == 0 && !o->requests)
-		o->seconds = 10;
-	return check_datagram(o, &o->key_size[0], o->batch[0]);
 }
 
 int options_parse(struct options *o, int argc, char **argv)
@@ -546,7 +451,7 @@ int options_parse(struct options *o, int argc, char **argv)
 			say("try --help");
 			err = -EINVAL;
 		} else if (opt == OPT_HELP) {
-			print_help();
+			fputs(options_help, stdout);
 			return 1;
 		} else if (opt == OPT_VERSION) {
 			puts("xkv-bench " XKV_RELEASE);
@@ -555,16 +460,13 @@ int options_parse(struct options *o, int argc, char **argv)
 			err = parse_option(o, opt, optarg, &load);
 		}
 	}
-	if (!err && optind < argc)
-		err = refuse("%s: there are no arguments besides options; try --help",
-			     argv[optind]);
-	if (!err && !o->ratios)
-		o->ratio[o->ratios++] = (struct ratio){ .set = 0, .get = 1 };
-	if (!err && !o->dists)
-		err = add_dist(o, "uniform");
+	if (!err && optind < argc) {
+		say("%s: there are no arguments besides options; try --help", argv[optind]);
+		err = -EINVAL;
+	}
 	if (!err)
-		err = o->frames ? check_frames(o) : check_sockets(o);
-	o->load = load == LOAD_YES || (load == LOAD_DEFAULT && o->ratio[0].get) || o->load_only;
+		err = options_check(o);
+	o->load = load == LOAD_YES || (load == LOAD_DEFAULT && (o->ratio[0].get || o->shared)) || o->load_only;
 	if (err)
 		options_free(o);
 	return err;

@@ -8,13 +8,17 @@
 
 #include "../bpf/proto.h"
 #include "dist.h"
+#include "sizes.h"
 
 #define OPTIONS_MAX_THREADS 256
 #define OPTIONS_MAX_CLIENTS 20000
 #define OPTIONS_MAX_LIST 8
 #define OPTIONS_MAX_CPUS 64
+#define OPTIONS_MAX_IN_FLIGHT (1U << 20)
 
 enum frame_server { SERVER_ECHO, SERVER_THESIS, SERVER_THESIS_NOPRE, SERVER_ATTACHED, SERVERS };
+
+enum protocol_kind { PROTOCOL_XKV, PROTOCOLS };
 
 /* SETs and GETs stand in the proportion set : get; not both are 0. */
 struct ratio {
@@ -24,9 +28,16 @@ struct ratio {
 struct options {
 	const char *host; /* default 127.0.0.1 */
 	const char *port; /* default 6379 */
+	enum protocol_kind protocol;
 	unsigned int clients, threads;
+	unsigned int depth; /* requests that a client may have out */
+	unsigned int pin[OPTIONS_MAX_CPUS]; /* CPUs of the threads, in turns */
+	unsigned int pins;		    /* 0: the scheduler's choice */
 	uint64_t requests; /* operations to do, 0 = until `seconds` are over */
 	double seconds;
+	double warmup;	   /* seconds before them that do not count */
+	double rate;	   /* open loop: requests/s of all threads; 0: closed loop */
+	unsigned int retries; /* of a datagram without a reply */
 	uint32_t keys;
 	struct sizes key_size[OPTIONS_MAX_LIST]; /* bytes; more than one: frame loop only */
 	struct sizes value_size;
@@ -40,6 +51,13 @@ struct options {
 	bool resp;      /* write the load to standard output, as Redis commands */
 	bool verify;    /* check every value that comes back */
 	bool json, quiet;
+	bool progress; /* a line each second on standard error */
+	const char *workload; /* name of a preset, or NULL */
+	/* Percent of all requests; what is left has the ratio.  Inserts are SETs of new keys,
+	 * rmws GETs with a SET of the same keys behind them. */
+	double deletes, scans, inserts, rmws;
+	bool shared; /* any of these is not 0 */
+	unsigned int scan_length; /* keys */
 	bool token_set;
 	uint8_t token[XKV_TOKEN_BYTES];
 	struct ratio ratio[OPTIONS_MAX_LIST]; /* more than one: frame loop only */
@@ -68,9 +86,19 @@ struct options {
 int options_parse(struct options *o, int argc, char **argv);
 void options_free(struct options *o);
 
-/* Bytes that the largest SET takes in a datagram, its head included. */
-unsigned int options_op_bytes(const struct sizes *key, const struct sizes *value);
+/* SETs of the largest entries that fit a datagram; at least 1. */
+unsigned int options_load_batch(const struct options *o);
 
+/* Appends a distribution.  -EINVAL after a sentence. */
+int options_add_dist(struct options *o, const char *text);
+
+/* options_check.c: contradictions, and defaults that follow from other options.  -EINVAL after a
+ * sentence. */
+int options_check(struct options *o);
+
+/* "udp", "tcp" or "xdp". */
+const char *options_transport_name(const struct options *o);
+const char *protocol_name(enum protocol_kind protocol);
 const char *frame_server_name(enum frame_server server);
 
 #endif

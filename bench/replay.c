@@ -75,6 +75,9 @@ static void trace_open(const char *text)
 	}
 	if (dist_parse(&trace.dist, copy, sentence, sizeof(sentence)))
 		errx(2, "%s", sentence);
+	if (!dist_is_random(&trace.dist))
+		errx(2, "--trace %s: a trace is drawn at random: use uniform, zipf, hot or hotspot",
+		     text);
 	free(copy);
 	dist_init(&trace.dist, opt.keys);
 	rng_seed(&trace.rng, opt.seed);

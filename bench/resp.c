@@ -4,16 +4,18 @@
 
 #include <stdio.h>
 
+#include "dist.h"
 #include "options.h"
+#include "protocol.h"
+#include "protocol_resp.h"
 #include "say.h"
-#include "wire.h"
 
 int resp_print(const struct options *o)
 {
-	uint8_t command[WIRE_MAX];
+	uint8_t command[DATAGRAM_MAX];
 
 	for (uint32_t key = 0; key < o->keys && !interrupted; key++) {
-		size_t len = wire_resp_set(o, command, key);
+		size_t len = resp_set(o, command, key, mix64(key));
 
 		if (fwrite(command, 1, len, stdout) != len) {
 			say("cannot write the commands to standard output");

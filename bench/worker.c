@@ -3,22 +3,18 @@
 #include "worker.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
+#include <sys/prctl.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "say.h"
+#include "sizes.h"
 
-#define SLICE_MS	100 /* longest blind wait, so that signals and the end are seen in time */
-#define LOAD_TRIES	30  /* of a request while loading, before the thread gives up */
-#define ID_CLIENT_SHIFT 40
-#define EVENTS		64
-
-/* What a datagram meant for the request that is out. */
-enum outcome { WAIT, AGAIN, DONE };
+#define LOAD_TRIES 30 /* of a request while loading, before the thread gives up */
+#define ISSUE_MAX  256 /* requests between two looks at what has come */
 
 uint64_t now_ns(void)
 {
@@ -28,23 +24,40 @@ uint64_t now_ns(void)
 	return t.tv_sec * 1000000000ULL + t.tv_nsec;
 }
 
-static bool phase_over(const struct phase *p)
+void worker_fail(struct worker *w, const char *sentence)
 {
-	return interrupted || __atomic_load_n(&p->failed, __ATOMIC_RELAXED) ||
-	       (p->end_ns && now_ns() >= p->end_ns);
-}
-
-static void fail(struct phase *p, const char *sentence)
-{
-	if (!__atomic_exchange_n(&p->failed, true, __ATOMIC_RELAXED))
+	if (!__atomic_exchange_n(&w->phase->failed, true, __ATOMIC_RELAXED))
 		say("%s", sentence);
 }
 
-/* Takes up to `want` of what the phase has left; *first is the first of them. */
-static unsigned int take(struct phase *p, unsigned int want, uint64_t *first)
+void worker_socket_error(struct worker *w, int err)
 {
+	stat_add(&w->stats, STAT_SOCKET, 1);
+	if (err == EPERM || err == ENETUNREACH || err == EHOSTUNREACH || err == EMSGSIZE)
+		worker_fail(w, strerror(err));
+}
+
+static bool phase_over(const struct worker *w)
+{
+	const struct phase *p = w->phase;
+
+	return interrupted || __atomic_load_n(&p->failed, __ATOMIC_RELAXED) ||
+	       (p->end_ns && w->now >= p->end_ns);
+}
+
+/* Where this request is counted. */
+static struct stats *stats_of(struct worker *w, const struct request *r)
+{
+	return r->since >= w->phase->from_ns ? &w->stats : &w->ignored;
+}
+
+/* Takes up to `want` of what the phase has left; *first is the first of them. */
+static unsigned int take_share(struct worker *w, unsigned int want, uint64_t *first)
+{
+	struct phase *p = w->phase;
+
 	*first = 0;
-	if (!p->total)
+	if (!p->total || w->now < p->from_ns)
 		return want;
 	*first = __atomic_fetch_add(&p->taken, want, __ATOMIC_RELAXED);
 	if (*first >= p->total)
@@ -53,365 +66,439 @@ static unsigned int take(struct phase *p, unsigned int want, uint64_t *first)
 }
 
 /* As many as one datagram of SETs holds, with or without --batch. */
-static unsigned int load_batch(const struct options *o)
-{
-	unsigned int n = (XKV_PAYLOAD_MAX6 - sizeof(struct xkv_hdr) - XKV_TOKEN_BYTES) /
-			 options_op_bytes(&o->key_size[0], &o->value_size);
-
-	return n > WIRE_OPS_MAX ? WIRE_OPS_MAX : n ? n : 1;
-}
-
-/* Draws the client's next operations.  False if the phase is over. */
-static bool next_request(struct worker *w, struct client *c)
+static unsigned int load_batch(const struct worker *w)
 {
 	const struct options *o = w->phase->o;
-	struct ratio ratio = o->ratio[0];
+	unsigned int n = options_load_batch(o);
+
+	return n < w->protocol->sets ? n : w->protocol->sets;
+}
+
+/* Draws a request.  False if the phase has none left. */
+static bool next_request(struct worker *w, struct request *r)
+{
+	bool loading = w->phase->loading;
 	uint64_t first;
+	unsigned int n = take_share(w, loading ? load_batch(w) : w->phase->o->batch[0], &first);
 
-	if (phase_over(w->phase))
+	if (!n)
 		return false;
-	c->ops = take(w->phase, w->phase->loading ? load_batch(o) : o->batch[0], &first);
-	c->tries = 0;
-	for (unsigned int i = 0; i < c->ops; i++) {
-		if (w->phase->loading) {
-			c->op[i] = (struct wire_op){ .key = first + i, .set = true };
-			continue;
-		}
-		c->op[i].key = dist_next(&o->dist[0], &w->rng);
-		c->op[i].set = ratio.set && (!ratio.get ||
-					     rng_below(&w->rng, ratio.set + ratio.get) < ratio.set);
+	r->tries = 0;
+	r->rmw_since = 0;
+	r->must = loading;
+	if (!loading) {
+		workload_draw(&w->workload, r, n);
+		return true;
 	}
-	return c->ops;
+	r->op = OP_SET;
+	r->rmw = r->insert = false;
+	r->first = 0;
+	r->keys = n;
+	for (unsigned int i = 0; i < n; i++)
+		r->key[i] = first + i;
+	return true;
 }
 
-static void count_socket_error(struct worker *w, int err)
+/* An id that no earlier try of this request has. */
+static uint64_t next_id(const struct request *r)
 {
-	stat_add(&w->stats, STAT_SOCKET, 1);
-	if (err == EPERM || err == ENETUNREACH || err == EHOSTUNREACH || err == EMSGSIZE)
-		fail(w->phase, strerror(err));
+	uint64_t step = 1ULL << REQUEST_PLACE_BITS, client = 1ULL << REQUEST_CLIENT_SHIFT;
+
+	return (r->id & ~(client - 1)) | ((r->id + step) & (client - 1));
 }
 
-/*
- * Sends what is not yet answered.  A datagram that the kernel refuses counts as
- * lost on its way: its client waits for the timeout, as after any other loss.
- */
-static void send_request(struct worker *w, struct client *c, bool first)
+/* Sends what is not yet answered of a request, for the first time or again. */
+static void send_request(struct worker *w, struct request *r)
 {
-	size_t len = wire_request(w->phase->o, w->out, ++c->id, c->op, c->ops, rng_next(&w->rng),
-				  c->pad);
-	uint64_t now = now_ns();
+	const struct options *o = w->phase->o;
+	size_t room = w->protocol->room(o, r->keys), len;
+	uint8_t *buf = w->transport->reserve(w, r->client, room);
 
-	if (first)
-		c->since = now;
-	c->until = now + w->phase->o->timeout_ms * 1000000ULL;
-	if (send(c->fd, w->out, len, 0) < 0)
-		count_socket_error(w, errno);
+	if (!buf) {
+		w->transport->flush(w);
+		buf = w->transport->reserve(w, r->client, room);
+	}
+	r->id = next_id(r);
+	if (buf) { /* else it is as good as lost on its way */
+		len = w->protocol->encode(o, buf, r, rng_next(&w->workload.rng));
+		w->transport->commit(w, r->client, len);
+	}
+	if (!r->since)
+		r->since = now_ns();
+	r->until = w->now + o->timeout_ms * 1000000ULL;
+	r->out = true;
+	w->out_count++;
+	TAILQ_INSERT_TAIL(&w->out, r, line);
+	if (w->protocol->stream)
+		TAILQ_INSERT_TAIL(&r->client->order, r, order);
 }
 
-static void check_value(struct worker *w, uint32_t key, const struct wire_result *r)
+/* Takes a request out of those that wait for a reply. */
+static void take_in(struct worker *w, struct request *r)
 {
-	stat_add(&w->stats, STAT_HITS, 1);
-	if (w->phase->o->verify && !wire_value_ok(w->phase->o, key, r->value, r->value_len))
-		stat_add(&w->stats, STAT_CORRUPT, 1);
+	r->out = false;
+	w->out_count--;
+	TAILQ_REMOVE(&w->out, r, line);
+	if (w->protocol->stream)
+		TAILQ_REMOVE(&r->client->order, r, order);
 }
 
-/* Counts an operation's result.  True if the operation has to be asked for again. */
-static bool take_result(struct worker *w, struct client *c, const struct wire_op *op,
-			const struct wire_result *r)
+/* The request is over, one way or the other. */
+static void release(struct worker *w, struct request *r)
 {
-	enum stat which = STAT_REFUSED;
-
-	switch (r->status) {
-	case XKV_OK:
-		if (op->set)
-			stat_add(&w->stats, STAT_SETS, 1);
-		else
-			check_value(w, op->key, r);
-		stat_add(&w->stats, STAT_OPS, 1);
-		return false;
-	case XKV_MISS:
-		which = op->set ? STAT_REFUSED : STAT_MISSES;
-		stat_add(&w->stats, STAT_OPS, !op->set);
-		break;
-	case XKV_PAD:
-		if (r->number > c->pad && r->number <= XKV_PAYLOAD_MAX4) {
-			c->pad = r->number;
-			return true;
-		}
-		break;
-	case XKV_BUSY:
-		which = STAT_BUSY;
-		break;
-	case XKV_NO_MEMORY:
-		which = STAT_NO_MEMORY;
-		break;
-	case XKV_TOO_LARGE:
-		which = STAT_TOO_LARGE;
-		break;
-	}
-	stat_add(&w->stats, which, 1);
-	/* While loading every key has to get in; the number of tries is bounded. */
-	return w->phase->loading && which == STAT_BUSY;
+	for (unsigned int i = 0; r->insert && i < r->first + r->keys; i++)
+		workload_inserted(&w->workload, r->key[i]);
+	TAILQ_INSERT_TAIL(&w->free, r, line);
 }
 
-/* Goes through the results; what has to be asked for again moves to the front of c->op. */
-static enum outcome take_results(struct worker *w, struct client *c, struct wire_reply *r)
+static void record(struct worker *w, const struct request *r)
 {
-	unsigned int n = r->count, keep = 0, pad = c->pad;
-	struct wire_result result;
+	struct stats *s = stats_of(w, r);
+	uint64_t took = w->now > r->since ? w->now - r->since : 0;
 
-	if (!n || n > c->ops) {
-		stat_add(&w->stats, STAT_MALFORMED, 1);
-		return DONE;
+	hist_record(&s->latency, took);
+	hist_record(&s->op[r->op], took);
+	stat_add(s, STAT_REQUESTS, 1);
+	if (r->op == OP_SCAN) {
+		stat_add(s, STAT_OPS, 1);
+		stat_add(s, STAT_SCANS, 1);
 	}
-	for (unsigned int i = 0; i < n; i++) {
-		struct wire_op op = c->op[i];
-
-		if (!wire_reply_next(r, &result) ||
-		    result.opcode != (op.set ? XKV_OP_SET : XKV_OP_GET)) {
-			stat_add(&w->stats, STAT_MALFORMED, 1);
-			return DONE;
-		}
-		if (take_result(w, c, &op, &result))
-			c->op[keep++] = op;
-	}
-	stat_add(&w->stats, STAT_PARTIAL, n < c->ops);
-	stat_add(&w->stats, STAT_PADDED, c->pad > pad);
-	memmove(&c->op[keep], &c->op[n], (c->ops - n) * sizeof(c->op[0]));
-	c->ops = keep + c->ops - n;
-	return c->ops ? AGAIN : DONE;
+	if (r->rmw_since)
+		hist_record(&s->op[OP_RMW], w->now - r->rmw_since);
+	w->last = w->now;
 }
 
-static enum outcome take_datagram(struct worker *w, struct client *c, size_t len)
+static void lose(struct worker *w, struct request *r)
 {
-	struct wire_reply r;
-
-	if (!wire_reply_open(&r, w->in, len)) {
-		stat_add(&w->stats, STAT_MALFORMED, 1);
-		return WAIT;
-	}
-	if (r.id != c->id) {
-		bool ours = r.id >> ID_CLIENT_SHIFT == c->id >> ID_CLIENT_SHIFT && r.id < c->id;
-
-		stat_add(&w->stats, ours ? STAT_LATE : STAT_FOREIGN, 1);
-		return WAIT;
-	}
-	if (r.status) {
-		stat_add(&w->stats, STAT_REFUSED, c->ops);
-		if (r.status == XKV_NOAUTH)
-			fail(w->phase,
-			     "the server wants another token: give its udp-token with --token");
-		return DONE;
-	}
-	return take_results(w, c, &r);
+	stat_add(stats_of(w, r), STAT_LOST, 1);
+	release(w, r);
 }
 
 /* While loading, a request is repeated, but not for ever. */
-static enum outcome retry_load(struct worker *w, struct client *c)
+static bool may_load_again(struct worker *w, struct request *r)
 {
-	if (!w->phase->loading)
-		return DONE;
-	if (w->stats.count[STAT_NO_MEMORY]) {
-		fail(w->phase, "the store is full: raise xkvd's maxmemory or max-keys, or lower --keys");
-		return DONE;
+	if (w->stats.count[STAT_NO_MEMORY])
+		worker_fail(w, "the store is full: raise xkvd's maxmemory or max-keys, or lower --keys");
+	else if (++r->tries >= LOAD_TRIES)
+		worker_fail(w, "loading gave up: the server is busy or does not answer");
+	else
+		return true;
+	return false;
+}
+
+/* What a reply meant; the request is not among those that wait. */
+static void proceed(struct worker *w, struct request *r, enum outcome outcome, unsigned int keys)
+{
+	if (outcome == AGAIN && r->must && r->keys == keys && !may_load_again(w, r))
+		outcome = BROKEN;
+	if (outcome == AGAIN) {
+		send_request(w, r);
+		return;
 	}
-	if (++c->tries >= LOAD_TRIES) {
-		fail(w->phase, "loading gave up: the server is busy or does not answer");
-		return DONE;
+	if (outcome == BROKEN) {
+		release(w, r);
+		return;
 	}
-	return AGAIN;
-}
-
-static enum outcome on_timeout(struct worker *w, struct client *c)
-{
-	stat_add(&w->stats, STAT_TIMEOUTS, 1);
-	return retry_load(w, c);
-}
-
-/* Receives one datagram of a client, if there is one. */
-static enum outcome receive(struct worker *w, struct client *c, int flags)
-{
-	ssize_t len = recv(c->fd, w->in, sizeof(w->in), flags);
-	enum outcome outcome;
-
-	if (len < 0) {
-		if (errno != EAGAIN && errno != EINTR)
-			count_socket_error(w, errno);
-		return WAIT;
+	record(w, r);
+	if (!r->rmw) {
+		release(w, r);
+		return;
 	}
-	outcome = take_datagram(w, c, len);
-	if (outcome == DONE)
-		hist_record(&w->stats.latency, now_ns() - c->since);
-	if (w->phase->loading && outcome == AGAIN)
-		outcome = retry_load(w, c);
-	return outcome;
+	r->rmw = false;
+	r->op = OP_SET;
+	r->rmw_since = r->since;
+	r->since = w->now;
+	r->keys = r->first;
+	r->first = 0;
+	send_request(w, r);
 }
 
-static bool late(const struct worker *w, const struct client *c)
+static void answer(struct worker *w, struct request *r, const uint8_t *buf, size_t len)
 {
-	return interrupted || __atomic_load_n(&w->phase->failed, __ATOMIC_RELAXED) ||
-	       now_ns() >= c->until;
-}
+	unsigned int keys = r->keys;
+	enum outcome outcome = w->protocol->take(w->phase->o, stats_of(w, r), r, buf, len);
 
-/*
- * One client: plain blocking calls.  recv() returns at least every SLICE_MS (see
- * open_client()); a reply that is there already costs no more than with polling.
- */
-static void run_one(struct worker *w)
-{
-	struct client *c = &w->client[0];
-
-	while (next_request(w, c)) {
-		enum outcome outcome = AGAIN;
-		bool first = true;
-
-		while (outcome != DONE) {
-			if (outcome == AGAIN)
-				send_request(w, c, first);
-			first = false;
-			outcome = receive(w, c, 0);
-			if (outcome == WAIT && late(w, c))
-				outcome = interrupted ? DONE : on_timeout(w, c);
-		}
-	}
-}
-
-/* Sends for a client of many, and puts it at the end of the line of deadlines. */
-static void send_queued(struct worker *w, struct client *c, bool first)
-{
-	send_request(w, c, first);
-	TAILQ_INSERT_TAIL(&w->waiting, c, waiting);
-}
-
-/* Takes a client to its next request, or out of the game. */
-static void proceed(struct worker *w, struct client *c, enum outcome outcome)
-{
 	if (outcome == WAIT)
 		return;
-	TAILQ_REMOVE(&w->waiting, c, waiting);
-	if (outcome == AGAIN)
-		send_queued(w, c, false);
-	else if (next_request(w, c))
-		send_queued(w, c, true);
+	take_in(w, r);
+	proceed(w, r, outcome, keys);
+}
+
+/* Whose number an id carries: this worker's client, or NULL. */
+static struct client *client_of(struct worker *w, uint64_t id)
+{
+	uint64_t number = id >> REQUEST_CLIENT_SHIFT, first = w->client[0].number;
+
+	return number >= first && number < first + w->clients ? &w->client[number - first] : NULL;
+}
+
+void worker_datagram(struct worker *w, struct client *c, const uint8_t *buf, size_t len)
+{
+	uint64_t id, mask = w->protocol->id_mask, place;
+
+	if (!w->protocol->id(buf, len, &id)) {
+		stat_add(&w->stats, STAT_MALFORMED, 1);
+		return;
+	}
+	if (!c)
+		c = client_of(w, id);
+	place = id & (REQUEST_DEPTH_MAX - 1);
+	if (c && place < w->depth) {
+		struct request *r = &c->request[place];
+
+		if (r->out && (r->id & mask) == id) {
+			answer(w, r, buf, len);
+			return;
+		}
+		if ((id ^ r->id) >> REQUEST_CLIENT_SHIFT == 0 || mask >> REQUEST_CLIENT_SHIFT == 0) {
+			stat_add(&w->stats, STAT_LATE, 1);
+			return;
+		}
+	}
+	stat_add(&w->stats, STAT_FOREIGN, 1);
+}
+
+ssize_t worker_stream(struct worker *w, struct client *c, const uint8_t *buf, size_t len)
+{
+	struct request *r;
+	size_t used = 0;
+
+	while (used < len && (r = TAILQ_FIRST(&c->order))) {
+		ssize_t n = w->protocol->measure(r, buf + used, len - used);
+
+		if (n < 0)
+			stat_add(&w->stats, STAT_MALFORMED, 1);
+		if (n <= 0)
+			return n < 0 ? n : (ssize_t)used;
+		answer(w, r, buf + used, n);
+		used += n;
+	}
+	if (used == len)
+		return used;
+	stat_add(&w->stats, STAT_FOREIGN, 1); /* a reply that nobody asked for */
+	return -EBADMSG;
+}
+
+void worker_drop(struct worker *w, struct client *c)
+{
+	for (unsigned int i = 0; i < w->depth; i++) {
+		struct request *r = &c->request[i];
+
+		if (!r->out)
+			continue;
+		take_in(w, r);
+		lose(w, r);
+	}
+	if (w->phase->loading)
+		worker_fail(w, "loading gave up: the server closed the connection or does not answer");
+}
+
+static void on_timeout(struct worker *w, struct request *r)
+{
+	struct stats *s = stats_of(w, r);
+
+	stat_add(s, STAT_TIMEOUTS, 1);
+	if (w->protocol->stream) { /* what comes next on it could be anything */
+		worker_drop(w, r->client);
+		w->transport->reset(w, r->client);
+		return;
+	}
+	take_in(w, r);
+	if (r->must ? may_load_again(w, r) : !w->stopping && r->tries++ < w->phase->o->retries) {
+		stat_add(s, STAT_RETRIES, 1);
+		send_request(w, r);
+	} else {
+		lose(w, r);
+	}
 }
 
 static void expire(struct worker *w)
 {
-	struct client *c;
-	uint64_t now = now_ns();
+	struct request *r;
 
-	while ((c = TAILQ_FIRST(&w->waiting)) && c->until <= now && !interrupted)
-		proceed(w, c, on_timeout(w, c));
+	while ((r = TAILQ_FIRST(&w->out)) && r->until <= w->now && !interrupted)
+		on_timeout(w, r);
 }
 
-/* Milliseconds until the first deadline, rounded up; at most SLICE_MS. */
-static int patience(const struct worker *w)
+/* Whether a request may go out now.  *since: when it should have, 0 in a closed loop. */
+static bool is_due(struct worker *w, uint64_t *since)
 {
-	const struct client *c = TAILQ_FIRST(&w->waiting);
-	uint64_t now = now_ns();
-
-	if (c->until <= now)
-		return 0;
-	return c->until - now < SLICE_MS * 1000000ULL ? (c->until - now) / 1000000 + 1 : SLICE_MS;
+	*since = 0;
+	if (w->gap == 0)
+		return true;
+	if (w->due > w->now)
+		return false;
+	*since = w->due;
+	w->due += w->gap;
+	return true;
 }
 
-static int watch_clients(struct worker *w)
+/* Sends what may be sent.  False if there is more that could be. */
+static bool issue(struct worker *w)
 {
-	int fd = epoll_create1(EPOLL_CLOEXEC);
+	struct request *r;
 
-	for (unsigned int i = 0; i < w->clients && fd >= 0; i++) {
-		struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &w->client[i] };
+	for (unsigned int i = 0; !w->stopping && (r = TAILQ_FIRST(&w->free)); i++) {
+		uint64_t since;
 
-		if (epoll_ctl(fd, EPOLL_CTL_ADD, w->client[i].fd, &ev)) {
-			close(fd);
-			fd = -1;
+		if (i == ISSUE_MAX)
+			return false;
+		if (phase_over(w)) {
+			w->stopping = true;
+			return true;
 		}
+		if (!is_due(w, &since))
+			return true;
+		if (!next_request(w, r)) {
+			w->stopping = true;
+			return true;
+		}
+		TAILQ_REMOVE(&w->free, r, line);
+		r->since = since;
+		send_request(w, r);
+		if (since)
+			hist_record(&stats_of(w, r)->lag, w->now - since);
 	}
-	return fd;
+	return true;
 }
 
-static void run_many(struct worker *w)
+/* How long nothing has to be done unless something comes: until a deadline or the next request. */
+static uint64_t patience(const struct worker *w)
 {
-	struct epoll_event event[EVENTS];
-	int fd = watch_clients(w);
+	const struct request *first = TAILQ_FIRST(&w->out);
+	uint64_t until = w->now + SLICE_MS * 1000000ULL, end = w->phase->end_ns;
 
-	if (fd < 0) {
-		fail(w->phase, "cannot watch the sockets with epoll");
-		return;
-	}
-	for (unsigned int i = 0; i < w->clients; i++) {
-		if (next_request(w, &w->client[i]))
-			send_queued(w, &w->client[i], true);
-	}
-	while (!TAILQ_EMPTY(&w->waiting) && !interrupted) {
-		int n = epoll_wait(fd, event, EVENTS, patience(w));
+	if (first && first->until < until)
+		until = first->until;
+	if (!w->stopping && w->gap > 0 && !TAILQ_EMPTY(&w->free) && w->due < until)
+		until = w->due;
+	if (!w->stopping && end && end < until)
+		until = end;
+	return until > w->now ? until - w->now : 0;
+}
 
-		for (int i = 0; i < n; i++) {
-			struct client *c = event[i].data.ptr;
+/* What was due before the end and found no free request in time. */
+static void count_unsent(struct worker *w)
+{
+	uint64_t end = w->phase->end_ns;
 
-			proceed(w, c, receive(w, c, MSG_DONTWAIT));
-		}
+	if (w->gap > 0 && end && w->due < end && !interrupted)
+		stat_add(&w->stats, STAT_UNSENT, (end - w->due) / w->gap);
+}
+
+static void start(struct worker *w)
+{
+	const struct phase *p = w->phase;
+
+	w->now = now_ns();
+	w->stopping = false;
+	w->last = 0;
+	w->gap = p->rate > 0 ? 1e9 * w->workers / p->rate : 0;
+	/* The threads take turns. */
+	w->due = w->now + w->gap * (w->number + 1) / w->workers;
+}
+
+static void run(struct worker *w)
+{
+	start(w);
+	while (!interrupted) {
+		bool all = issue(w);
+
+		w->transport->flush(w);
+		if (w->stopping && TAILQ_EMPTY(&w->out))
+			break;
+		w->transport->receive(w, all ? patience(w) : 0);
+		w->now = now_ns();
 		expire(w);
+		if (phase_over(w) && !w->stopping)
+			w->stopping = true;
 	}
-	close(fd);
+	count_unsent(w);
+}
+
+static void pin(struct worker *w)
+{
+	const struct options *o = w->phase->o;
+	cpu_set_t set;
+
+	if (!o->pins)
+		return;
+	CPU_ZERO(&set);
+	CPU_SET(o->pin[w->number % o->pins], &set);
+	if (pthread_setaffinity_np(pthread_self(), sizeof(set), &set))
+		worker_fail(w, "--pin names a CPU that this process may not run on");
 }
 
 void *worker_main(void *worker)
 {
 	struct worker *w = worker;
 
-	TAILQ_INIT(&w->waiting);
-	if (w->clients == 1)
-		run_one(w);
-	else
-		run_many(w);
+	pin(w);
+	/* Sleeps end when they should, not up to 50 us later. */
+	prctl(PR_SET_TIMERSLACK, 1UL);
+	run(w);
 	return NULL;
 }
 
-static int open_client(struct client *c, const struct options *o, const struct sockaddr *addr,
-		       socklen_t addr_len)
+static int make_requests(struct worker *w, const struct options *o)
 {
-	unsigned int ms = o->timeout_ms < SLICE_MS ? o->timeout_ms : SLICE_MS;
-	struct timeval slice = { .tv_usec = ms * 1000 };
+	size_t n = (size_t)w->clients * w->depth, keys = options_load_batch(o);
 
-	c->fd = socket(addr->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (c->fd < 0 || setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof(slice)) ||
-	    connect(c->fd, addr, addr_len))
-		return -errno;
+	if (keys < o->batch[0])
+		keys = o->batch[0];
+	w->request = calloc(n, sizeof(*w->request));
+	w->keys = calloc(n * keys, sizeof(*w->keys));
+	if (!w->request || !w->keys) {
+		say("out of memory for %zu requests", n);
+		return -ENOMEM;
+	}
+	for (unsigned int i = 0; i < w->clients; i++)
+		w->client[i].request = &w->request[i * w->depth];
+	/* Neighbours in the line are of different clients. */
+	for (size_t i = 0; i < n; i++) {
+		struct client *c = &w->client[i % w->clients];
+		size_t place = i / w->clients;
+		struct request *r = &c->request[place];
+
+		r->client = c;
+		r->key = &w->keys[i * keys];
+		r->id = (uint64_t)c->number << REQUEST_CLIENT_SHIFT | place;
+		TAILQ_INSERT_TAIL(&w->free, r, line);
+	}
 	return 0;
 }
 
-int worker_open(struct worker *w, const struct options *o, const struct sockaddr *addr,
-		socklen_t addr_len, unsigned int first, unsigned int clients)
+int worker_open(struct worker *w, const struct options *o, const struct server_address *server,
+		unsigned int first, unsigned int clients)
 {
-	memset(w, 0, sizeof(*w));
+	TAILQ_INIT(&w->free);
+	TAILQ_INIT(&w->out);
+	w->protocol = protocol_of(o);
+	w->depth = o->depth;
 	w->client = calloc(clients, sizeof(*w->client));
 	if (!w->client) {
 		say("out of memory for %u clients", clients);
 		return -ENOMEM;
 	}
-	rng_seed(&w->rng, mix64(o->seed) + first);
-	for (; w->clients < clients; w->clients++) {
-		struct client *c = &w->client[w->clients];
-		int err = open_client(c, o, addr, addr_len);
-
-		c->pad = o->pad;
-		c->id = (uint64_t)(first + w->clients + 1) << ID_CLIENT_SHIFT;
-		if (!err)
-			continue;
-		if (c->fd >= 0)
-			close(c->fd);
-		say("cannot open a socket for client %u: %s%s", first + w->clients + 1,
-		    strerror(-err), err == -EMFILE ? "; raise the limit with ulimit -n" : "");
-		return err;
+	w->clients = clients;
+	for (unsigned int i = 0; i < clients; i++) {
+		w->client[i].fd = -1;
+		w->client[i].number = first + i + 1;
+		w->client[i].pad = o->pad;
+		TAILQ_INIT(&w->client[i].order);
 	}
-	return 0;
+	if (make_requests(w, o))
+		return -ENOMEM;
+	w->transport = transport_of(o);
+	return w->transport->open(w, o, server);
 }
 
 void worker_close(struct worker *w)
 {
-	for (unsigned int i = 0; i < w->clients; i++)
-		close(w->client[i].fd);
+	if (w->transport)
+		w->transport->close(w);
+	free(w->request);
+	free(w->keys);
 	free(w->client);
 	w->client = NULL;
 	w->clients = 0;

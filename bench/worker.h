@@ -1,60 +1,85 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One thread of the load: its clients, each a connected UDP socket with one
- * outstanding request, and the loop that serves them.
+ * One thread of the load: its clients, the requests that they have out, and the
+ * loop that sends, receives and gives up.
+ *
+ * Closed loop: each client has --depth requests out, and an answer makes room for
+ * the next.  Open loop: requests are due at fixed distances in time.  One that
+ * cannot be sent when it is due, because the thread is late or no request is free,
+ * is sent as soon as it can be, none is left out, and its latency counts from when
+ * it was due: a server that stalls is seen by all that wanted to ask it meanwhile.
  */
 #ifndef BENCH_WORKER_H
 #define BENCH_WORKER_H
 
-#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/queue.h>
 
 #include "options.h"
+#include "protocol.h"
+#include "request.h"
 #include "stats.h"
-#include "wire.h"
+#include "transport.h"
+#include "workload.h"
 
 /* What the threads do together: load every key once, or run the workload. */
 struct phase {
 	const struct options *o;
+	struct inserts *inserts;
 	bool loading;
-	uint64_t total; /* keys to load or operations to do, 0 = no limit */
-	uint64_t taken; /* of them; atomic */
-	uint64_t end_ns; /* CLOCK_MONOTONIC, 0 = no limit */
-	bool failed;     /* a thread gave up, after a sentence; atomic */
-};
-
-struct client {
-	TAILQ_ENTRY(client) waiting; /* in the order of their deadlines */
-	int fd;
-	uint64_t id;    /* of the request that is out; upper 24 bits are the client's number */
-	uint64_t since; /* ns: when the request was first sent */
-	uint64_t until; /* ns: when it times out */
-	unsigned int ops, pad, tries;
-	struct wire_op op[WIRE_OPS_MAX]; /* not yet answered */
+	uint64_t total;	  /* keys to load or operations to do, 0 = no limit */
+	uint64_t taken;	  /* of them; atomic */
+	uint64_t from_ns; /* CLOCK_MONOTONIC: what is due earlier is warm-up and does not count */
+	uint64_t end_ns;  /* 0 = no limit */
+	double rate;	  /* open loop: requests/s of all threads; 0 = closed loop */
+	bool failed;	  /* a thread gave up, after a sentence; atomic */
 };
 
 struct worker {
 	struct phase *phase;
+	const struct protocol *protocol;
+	const struct transport *transport;
+	void *transport_state;
+	unsigned int number, workers;
 	struct client *client;
 	unsigned int clients;
-	struct rng rng;
+	unsigned int depth; /* requests of a client */
+	uint32_t *keys;	    /* of all requests */
+	struct request *request;
+	struct request_line free, out; /* `out`: in the order of their deadlines */
+	struct workload workload;
+	uint64_t now;	 /* ns; set by receive() and at the top of the loop */
+	double due;	 /* open loop: ns when the next request is due */
+	double gap;	 /* ns to the one after it */
+	bool stopping;	 /* nothing new is sent */
+	uint64_t last;	 /* ns: the last answer that counts */
+	uint64_t out_count;
 	struct stats stats;
-	TAILQ_HEAD(, client) waiting;
-	uint8_t out[WIRE_MAX], in[WIRE_MAX];
+	struct stats ignored; /* warm-up's */
 };
 
 /*
- * Opens `clients` sockets to the address.  `first` is the number of the first client.
+ * Makes the requests of clients first .. first + clients - 1 and opens their transport.
  * 0, or -errno after a sentence; worker_close() in both cases.
  */
-int worker_open(struct worker *w, const struct options *o, const struct sockaddr *addr,
-		socklen_t addr_len, unsigned int first, unsigned int clients);
+int worker_open(struct worker *w, const struct options *o, const struct server_address *server,
+		unsigned int first, unsigned int clients);
 void worker_close(struct worker *w);
 
 /* Works on w->phase until it is over.  A pthread start routine. */
 void *worker_main(void *worker);
+
+/* For transports: a datagram came for a client (NULL: its id tells) ... */
+void worker_datagram(struct worker *w, struct client *c, const uint8_t *buf, size_t len);
+/* ... or a stream has these bytes; returns how many were used, -EBADMSG if they make no sense ... */
+ssize_t worker_stream(struct worker *w, struct client *c, const uint8_t *buf, size_t len);
+/* ... or a system call failed ... */
+void worker_socket_error(struct worker *w, int err);
+/* ... or a stream broke and whatever was out on it is lost. */
+void worker_drop(struct worker *w, struct client *c);
+
+/* Ends the phase with a sentence. */
+void worker_fail(struct worker *w, const char *sentence);
 
 uint64_t now_ns(void);
 

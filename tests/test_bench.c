@@ -18,8 +18,12 @@
 #include <unistd.h>
 
 #include "../bench/dist.h"
+#include "../bench/entry.h"
 #include "../bench/options.h"
-#include "../bench/wire.h"
+#include "../bench/protocol.h"
+#include "../bench/protocol_resp.h"
+#include "../bench/protocol_xkv.h"
+#include "../bench/workload.h"
 
 #define DRAWS 2000000
 
@@ -96,6 +100,42 @@ static void uniform_and_hot_are_flat(void **state)
 	free(h);
 }
 
+/* Exact for any exponent of 1 and more; 1 itself is where its formulas have a gap. */
+static void steep_zipf_has_the_right_shares(void **state)
+{
+	static const char *const theta[] = { "zipf:1", "zipf:1.2", "zipf:2" };
+
+	(void)state;
+	for (size_t t = 0; t < sizeof(theta) / sizeof(theta[0]); t++) {
+		struct dist d = new_dist(theta[t], 100000);
+		uint32_t *count = draw(&d, 4 + t);
+		double sum = 0, exponent = strtod(theta[t] + 5, NULL), top = 0, want = 0;
+
+		for (uint32_t i = 1; i <= d.keys; i++)
+			sum += pow(i, -exponent);
+		for (int i = 0; i < 1000; i++) {
+			if (i < 5)
+				near(count[i] / (double)DRAWS, pow(i + 1, -exponent) / sum, 0.03);
+			top += count[i] / (double)DRAWS;
+			want += pow(i + 1, -exponent) / sum;
+		}
+		near(top, want, 0.01);
+		free(count);
+	}
+}
+
+/* A fifth of the keys gets four fifths of the draws, evenly, and the others the rest. */
+static void hotspot_has_the_right_shares(void **state)
+{
+	struct dist d = new_dist("hotspot:20:80", 1000);
+	uint32_t *count = draw(&d, 5);
+
+	(void)state;
+	for (int i = 0; i < 1000; i++)
+		near(count[i], i < 200 ? DRAWS * 0.8 / 200 : DRAWS * 0.2 / 800, 0.25);
+	free(count);
+}
+
 static void spread_is_a_permutation(void **state)
 {
 	static const uint32_t sizes[] = { 1, 2, 3, 4, 5, 6, 10, 100, 2000, 65536, 99991, 1000000 };
@@ -118,9 +158,12 @@ static void spread_is_a_permutation(void **state)
 
 static void distributions_are_validated(void **state)
 {
-	static const char *const bad[] = { "",	     "zipf",   "zipf:",	   "zipf:0",
-					   "zipf:1", "zipf:x", "zipf:nan", "hot:0",
-					   "hot:-1", "hot:1x", "normal",   "uniform " };
+	static const char *const bad[] = {
+		"",	      "zipf",	       "zipf:",		 "zipf:0",	    "zipf:11",
+		"zipf:-1",    "zipf:x",	       "zipf:nan",	 "hot:0",	    "hot:-1",
+		"hot:1x",     "normal",	       "uniform ",	 "hotspot:20",	    "hotspot:0:80",
+		"latest:1",   "hotspot:20:80x", "hotspot:20:101", "hotspot:100:80", "sequential:",
+	};
 	struct dist d;
 	char err[200];
 
@@ -143,12 +186,12 @@ static void random_numbers_are_xoshiro(void **state)
 		assert_int_equal(rng_next(&rng), want[i]);
 }
 
-static struct sizes new_sizes(const char *text, const struct sizes *etc)
+static struct sizes new_sizes(const char *text, enum sizes_of_what what)
 {
 	struct sizes s;
 	char err[200];
 
-	assert_int_equal(sizes_parse(&s, text, 0, 1400, etc, err, sizeof(err)), 0);
+	assert_int_equal(sizes_parse(&s, text, what, 0, 1400, err, sizeof(err)), 0);
 	return s;
 }
 
@@ -163,19 +206,19 @@ static void sizes_are_validated(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		err[0] = 0;
-		if (!sizes_parse(&s, bad[i], 8, 250, &sizes_etc_key, err, sizeof(err)))
+		if (!sizes_parse(&s, bad[i], SIZES_KEY, 8, 250, err, sizeof(err)))
 			fail_msg("accepted: %s", bad[i]);
 		assert_true(err[0]);
 	}
-	assert_int_equal(sizes_parse(&s, "8-250", 8, 250, &sizes_etc_key, err, sizeof(err)), 0);
+	assert_int_equal(sizes_parse(&s, "8-250", SIZES_KEY, 8, 250, err, sizeof(err)), 0);
 	assert_int_equal(s.min, 8);
 	assert_int_equal(s.max, 250);
 }
 
 static void fixed_and_uniform_sizes(void **state)
 {
-	struct sizes fixed = new_sizes("128", &sizes_etc_value);
-	struct sizes etc = new_sizes("etc", &sizes_etc_key);
+	struct sizes fixed = new_sizes("128", SIZES_VALUE);
+	struct sizes etc = new_sizes("etc", SIZES_KEY);
 	uint32_t count[46] = { 0 };
 
 	(void)state;
@@ -195,7 +238,7 @@ static void fixed_and_uniform_sizes(void **state)
 static void etc_values_are_pareto(void **state)
 {
 	static const unsigned int upto[] = { 10, 50, 168, 400, 1000, 1399 };
-	struct sizes etc = new_sizes("etc", &sizes_etc_value);
+	struct sizes etc = new_sizes("etc", SIZES_VALUE);
 	double k = 0.348238, sigma = 214.476, sum = 0, below[6] = { 0 };
 
 	(void)state;
@@ -213,65 +256,144 @@ static void etc_values_are_pareto(void **state)
 	     sigma / (1 - k) * (1 - pow(1 + k * 1400 / sigma, 1 - 1 / k)) + 0.5, 0.005);
 }
 
+static int by_size(const void *a, const void *b)
+{
+	return (int)*(const unsigned int *)a - (int)*(const unsigned int *)b;
+}
+
+static void twitter_values_are_lognormal(void **state)
+{
+	struct sizes twitter = new_sizes("twitter", SIZES_VALUE);
+	struct sizes keys = new_sizes("twitter", SIZES_KEY);
+	static unsigned int size[100000];
+	double sum = 0;
+
+	(void)state;
+	for (uint64_t i = 0; i < 100000; i++) {
+		size[i] = sizes_of(&twitter, i);
+		assert_in_range(size[i], 1, 1400);
+		sum += sizes_of(&keys, i);
+	}
+	qsort(size, 100000, sizeof(size[0]), by_size);
+	near(size[25000], 100, 0.03);
+	near(size[50000], 230, 0.03);
+	near(size[75000], 230 * 2.3, 0.03);
+	near(sum / 100000, 38, 0.01);
+}
+
 static struct options sizes(unsigned int key, unsigned int value)
 {
 	return (struct options){ .key_size = { { .min = key, .max = key } },
 				 .value_size = { .min = value, .max = value } };
 }
 
+/* A request of these keys, and its encoding. */
+struct asked {
+	struct client client;
+	uint32_t key[8];
+	struct request r;
+	uint8_t buf[100 * DATAGRAM_MAX];
+};
+
+static struct asked asked;
+
+static size_t encode(const struct protocol *p, const struct options *o, enum op op,
+		     unsigned int keys, unsigned int pad)
+{
+	asked.client = (struct client){ .pad = pad, .scan_pad = pad };
+	asked.r = (struct request){ .client = &asked.client,
+				    .op = op,
+				    .id = 0x1122,
+				    .keys = keys,
+				    .key = asked.key };
+	memset(asked.buf, 0xee, sizeof(asked.buf));
+	return p->encode(o, asked.buf, &asked.r, 99);
+}
+
+static size_t encode_one(const struct options *o, enum op op, uint32_t key)
+{
+	asked.key[0] = key;
+	return encode(&protocol_xkv, o, op, 1, 0);
+}
+
 static void requests_are_as_the_protocol_says(void **state)
 {
-	static const struct wire_op ops[] = { { .key = 42, .set = true }, { .key = 7 } };
 	struct options o = sizes(20, 33);
-	uint8_t buf[WIRE_MAX];
+	uint8_t *buf = asked.buf;
 	struct xkv_hdr hdr;
 	struct xkv_op op;
 
 	(void)state;
-	memset(buf, 0xee, sizeof(buf));
-	assert_int_equal(wire_request(&o, buf, 0x1122, ops, 2, 1, 0), 16 + 24 + 24 + 40 + 24 + 24);
+	asked.key[0] = 42;
+	asked.key[1] = 7;
+	assert_int_equal(encode(&protocol_xkv, &o, OP_SET, 2, 0), 16 + 2 * (24 + 24 + 40));
 	memcpy(&hdr, buf, sizeof(hdr));
 	assert_int_equal(ntohs(hdr.magic), XKV_MAGIC);
 	assert_int_equal(hdr.version, XKV_VERSION);
 	assert_int_equal(hdr.flags, 0);
 	assert_int_equal(hdr.count, 2);
-	assert_int_equal(ntohs(hdr.length), 152);
+	assert_int_equal(ntohs(hdr.length), 192);
 	assert_int_equal(be64toh(hdr.id), 0x1122);
 	memcpy(&op, buf + 16, sizeof(op));
 	assert_int_equal(op.opcode, XKV_OP_SET);
 	assert_int_equal(op.key_len, 20);
 	assert_int_equal(ntohl(op.value_len), 33);
 	assert_memory_equal(buf + 40, "key:000000000042----\0\0\0\0", 24);
-	assert_true(wire_value_ok(&o, 42, buf + 64, 33));
+	assert_true(entry_value_ok(&o, 42, buf + 64, 33));
 	assert_memory_equal(buf + 64 + 33, "\0\0\0\0\0\0\0", 7);
-	memcpy(&op, buf + 104, sizeof(op));
+	assert_memory_equal(buf + 128, "key:000000000007----\0\0\0\0", 24);
+
+	assert_int_equal(encode(&protocol_xkv, &o, OP_GET, 2, 0), 16 + 2 * (24 + 24));
+	memcpy(&op, buf + 64, sizeof(op));
 	assert_int_equal(op.opcode, XKV_OP_GET);
 	assert_int_equal(op.value_len, 0);
-	assert_memory_equal(buf + 128, "key:000000000007----\0\0\0\0", 24);
+	assert_int_equal(encode(&protocol_xkv, &o, OP_DELETE, 1, 0), 16 + 24 + 24);
+	memcpy(&op, buf + 16, sizeof(op));
+	assert_int_equal(op.opcode, XKV_OP_DELETE);
+}
+
+/* A scan is one operation, and goes on behind the key that was answered last. */
+static void scans_are_as_the_protocol_says(void **state)
+{
+	struct options o = sizes(16, 33);
+	struct xkv_op op;
+
+	(void)state;
+	asked.key[0] = 42;
+	assert_int_equal(encode(&protocol_xkv, &o, OP_SCAN, 250, 0), 16 + 24 + 16);
+	memcpy(&op, asked.buf + 16, sizeof(op));
+	assert_int_equal(op.opcode, XKV_OP_SCAN);
+	assert_int_equal(op.keys, 100);
+	assert_int_equal(asked.r.asked, 100);
+	request_answered(&asked.r, 177);
+	assert_int_equal(protocol_xkv.encode(&o, asked.buf, &asked.r, 1), 16 + 24 + 16);
+	memcpy(&op, asked.buf + 16, sizeof(op));
+	assert_int_equal(op.keys, 73);
+	assert_memory_equal(asked.buf + 40, "key:000000000219", 16);
 }
 
 /* The sizes of an entry are the same in its GET, its SET and for Redis, and fit a datagram. */
 static void sizes_belong_to_the_key(void **state)
 {
-	struct options o = { .key_size = { sizes_etc_key }, .value_size = sizes_etc_value };
+	struct options o = { .key_size = { new_sizes("etc", SIZES_KEY) },
+			     .value_size = new_sizes("etc", SIZES_VALUE) };
 	unsigned int largest = 0;
 
 	(void)state;
 	for (uint32_t key = 0; key < 20000; key++) {
-		unsigned int key_size = wire_key_size(&o, key);
-		unsigned int value_size = wire_value_size(&o, key);
-		struct wire_op op = { .key = key, .set = true };
-		uint8_t buf[WIRE_MAX];
+		unsigned int key_size = entry_key_size(&o, key);
+		unsigned int value_size = entry_value_size(&o, key);
 		struct xkv_op head;
 
-		assert_true(wire_request(&o, buf, 1, &op, 1, key, 0) <= XKV_PAYLOAD_MAX4);
-		memcpy(&head, buf + 16, sizeof(head));
+		assert_true(encode_one(&o, OP_SET, key) <= XKV_PAYLOAD_MAX4);
+		memcpy(&head, asked.buf + 16, sizeof(head));
 		assert_int_equal(head.key_len, key_size);
 		assert_int_equal(ntohl(head.value_len), value_size);
-		assert_true(wire_value_ok(&o, key, buf + 40 + XKV_PADDED(key_size), value_size));
-		op.set = false;
-		assert_int_equal(wire_request(&o, buf, 1, &op, 1, key, 0),
-				 40 + XKV_PADDED(key_size));
+		assert_true(entry_value_ok(&o, key, asked.buf + 40 + XKV_PADDED(key_size),
+					   value_size));
+		assert_true(entry_key_is(&o, key, asked.buf + 40, key_size));
+		assert_false(entry_key_is(&o, key + 1, asked.buf + 40, key_size));
+		assert_int_equal(encode_one(&o, OP_GET, key), 40 + XKV_PADDED(key_size));
 		largest = value_size > largest ? value_size : largest;
 	}
 	assert_int_equal(largest, 1400);
@@ -282,30 +404,29 @@ static void redis_commands(void **state)
 	static const char head[] = "*3\r\n$3\r\nSET\r\n$20\r\nkey:000000000042----\r\n$33\r\n";
 	struct options o = sizes(20, 33);
 	size_t at = sizeof(head) - 1;
-	uint8_t buf[WIRE_MAX];
+	uint8_t buf[DATAGRAM_MAX];
 
 	(void)state;
-	assert_int_equal(wire_resp_set(&o, buf, 42), at + 33 + 2);
+	assert_int_equal(resp_set(&o, buf, 42, 7), at + 33 + 2);
 	assert_memory_equal(buf, head, at);
-	assert_true(wire_value_ok(&o, 42, buf + at, 33));
+	assert_true(entry_value_ok(&o, 42, buf + at, 33));
 	assert_memory_equal(buf + at + 33, "\r\n", 2);
 	o.value_size = (struct sizes){ 0 };
-	assert_int_equal(wire_resp_set(&o, buf, 42), at - 1 + 2); /* "$0", no value */
+	assert_int_equal(resp_set(&o, buf, 42, 7), at - 1 + 2); /* "$0", no value */
 	assert_memory_equal(buf + at - 5, "$0\r\n\r\n", 6);
 }
 
 static void token_and_padding(void **state)
 {
-	static const struct wire_op get = { .key = 1 };
 	struct options o = sizes(8, 128);
-	uint8_t buf[WIRE_MAX];
+	uint8_t *buf = asked.buf;
 	uint16_t length;
 
 	(void)state;
 	o.token_set = true;
 	memset(o.token, 0xab, sizeof(o.token));
-	memset(buf, 0xee, sizeof(buf));
-	assert_int_equal(wire_request(&o, buf, 1, &get, 1, 0, 200), 200);
+	asked.key[0] = 1;
+	assert_int_equal(encode(&protocol_xkv, &o, OP_GET, 1, 200), 200);
 	memcpy(&length, buf + 6, 2);
 	assert_int_equal(ntohs(length), 64); /* padding does not count */
 	assert_int_equal(buf[3], XKV_F_TOKEN);
@@ -321,17 +442,16 @@ static void values_show_every_change(void **state)
 
 	(void)state;
 	for (size_t s = 0; s < sizeof(size) / sizeof(size[0]); s++) {
-		static const struct wire_op set = { .key = 42, .set = true };
 		struct options o = sizes(16, size[s]);
-		uint8_t buf[WIRE_MAX], *value = buf + 16 + 24 + 16;
+		uint8_t *value = asked.buf + 16 + 24 + 16;
 
-		wire_request(&o, buf, 1, &set, 1, 99, 0);
-		assert_true(wire_value_ok(&o, 42, value, size[s]));
-		assert_false(wire_value_ok(&o, 42, value, size[s] + 1));
-		assert_int_equal(wire_value_ok(&o, 43, value, size[s]), !size[s]);
+		encode_one(&o, OP_SET, 42);
+		assert_true(entry_value_ok(&o, 42, value, size[s]));
+		assert_false(entry_value_ok(&o, 42, value, size[s] + 1));
+		assert_int_equal(entry_value_ok(&o, 43, value, size[s]), !size[s]);
 		for (unsigned int i = 0; i < size[s]; i++) {
 			value[i] ^= 0x10;
-			assert_false(wire_value_ok(&o, 42, value, size[s]));
+			assert_false(entry_value_ok(&o, 42, value, size[s]));
 			value[i] ^= 0x10;
 		}
 	}
@@ -367,58 +487,167 @@ static size_t put_reply(uint8_t *buf)
 
 static void replies_are_read(void **state)
 {
-	struct wire_result result;
-	struct wire_reply r;
-	uint8_t buf[WIRE_MAX];
+	struct xkv_answer result;
+	struct xkv_reply r;
+	uint8_t buf[DATAGRAM_MAX];
 	size_t len = put_reply(buf);
 
 	(void)state;
-	assert_true(wire_reply_open(&r, buf, len));
+	assert_true(xkv_reply_open(&r, buf, len));
 	assert_int_equal(r.id, 5);
 	assert_int_equal(r.count, 3);
-	assert_true(wire_reply_next(&r, &result));
+	assert_true(xkv_reply_next(&r, &result));
 	assert_int_equal(result.value_len, 13);
 	assert_ptr_equal(result.value, buf + 40);
-	assert_true(wire_reply_next(&r, &result));
+	assert_true(xkv_reply_next(&r, &result));
 	assert_int_equal(result.status, XKV_PAD);
 	assert_int_equal(result.number, 900);
 	assert_int_equal(result.value_len, 0);
-	assert_true(wire_reply_next(&r, &result));
+	assert_true(xkv_reply_next(&r, &result));
 	assert_int_equal(result.status, XKV_MISS);
 	assert_int_equal(r.count, 0);
-	assert_false(wire_reply_next(&r, &result));
+	assert_false(xkv_reply_next(&r, &result));
 }
 
 /* Cut anywhere and with any byte changed, a reply is refused or read within its bounds. */
 static void broken_replies_are_refused(void **state)
 {
-	uint8_t buf[WIRE_MAX];
+	uint8_t buf[DATAGRAM_MAX];
 	size_t len = put_reply(buf);
 
 	(void)state;
 	for (size_t cut = 0; cut < len; cut++) {
-		struct wire_reply r;
+		struct xkv_reply r;
 		uint8_t *exact = malloc(cut ? cut : 1); /* so that ASan sees a step too far */
 
 		assert_non_null(exact);
 		memcpy(exact, buf, cut);
-		assert_false(wire_reply_open(&r, exact, cut));
+		assert_false(xkv_reply_open(&r, exact, cut));
 		free(exact);
 	}
 	for (size_t i = 0; i < len * 255; i++) {
-		struct wire_result result;
-		struct wire_reply r;
+		struct xkv_answer result;
+		struct xkv_reply r;
 		uint8_t *exact = malloc(len);
 
 		assert_non_null(exact);
 		memcpy(exact, buf, len);
 		exact[i / 255] ^= 1 + i % 255;
-		if (wire_reply_open(&r, exact, len)) {
-			while (r.count && wire_reply_next(&r, &result))
+		if (xkv_reply_open(&r, exact, len)) {
+			while (r.count && xkv_reply_next(&r, &result))
 				assert_true(result.value + result.value_len <= exact + len);
 		}
 		free(exact);
 	}
+}
+
+/* Appends the result of one key to a reply that starts in `buf`. */
+static size_t add_result(uint8_t *buf, size_t len, unsigned int opcode, unsigned int status,
+			 uint32_t number)
+{
+	struct xkv_result r = { .opcode = opcode,
+				.status = status,
+				.flags = status == XKV_OK ? XKV_HAS_VALUE : 0,
+				.value_len = htonl(number) };
+	size_t value = status == XKV_OK ? XKV_PADDED(number) : 0;
+
+	memcpy(buf + len, &r, sizeof(r));
+	memset(buf + len + sizeof(r), 'v', value);
+	return len + sizeof(r) + value;
+}
+
+static size_t end_reply(uint8_t *buf, size_t len, unsigned int count)
+{
+	struct xkv_hdr hdr = { .magic = htons(XKV_MAGIC),
+			       .version = XKV_VERSION,
+			       .flags = XKV_F_REPLY,
+			       .count = count,
+			       .length = htons(len),
+			       .id = htobe64(0x1122) };
+
+	memcpy(buf, &hdr, sizeof(hdr));
+	return len;
+}
+
+static struct stats stats;
+
+/* A reply without all results: the keys that it has none for, or PAD, are asked for again. */
+static void unanswered_keys_are_asked_for_again(void **state)
+{
+	struct options o = sizes(16, 33);
+	uint8_t reply[DATAGRAM_MAX];
+	size_t len = sizeof(struct xkv_hdr);
+
+	(void)state;
+	memset(&stats, 0, sizeof(stats));
+	for (int i = 0; i < 4; i++)
+		asked.key[i] = 10 + i;
+	encode(&protocol_xkv, &o, OP_GET, 4, 0);
+	len = add_result(reply, len, XKV_OP_GET, XKV_OK, 33);
+	len = add_result(reply, len, XKV_OP_GET, XKV_MISS, 0);
+	len = add_result(reply, len, XKV_OP_GET, XKV_PAD, 500);
+	end_reply(reply, len, 3);
+	assert_int_equal(protocol_xkv.take(&o, &stats, &asked.r, reply, len), AGAIN);
+	assert_int_equal(asked.r.keys, 2);
+	assert_int_equal(request_key(&asked.r, 0), 12);
+	assert_int_equal(request_key(&asked.r, 1), 13);
+	assert_int_equal(asked.client.pad, 500);
+	assert_int_equal(stats.count[STAT_HITS], 1);
+	assert_int_equal(stats.count[STAT_MISSES], 1);
+	assert_int_equal(stats.count[STAT_PARTIAL], 1);
+	assert_int_equal(protocol_xkv.encode(&o, asked.buf, &asked.r, 1), 500);
+	len = add_result(reply, sizeof(struct xkv_hdr), XKV_OP_GET, XKV_OK, 33);
+	len = add_result(reply, len, XKV_OP_GET, XKV_OK, 33);
+	end_reply(reply, len, 2);
+	assert_int_equal(protocol_xkv.take(&o, &stats, &asked.r, reply, len), DONE);
+	assert_int_equal(stats.count[STAT_HITS], 3);
+	assert_int_equal(stats.count[STAT_OPS], 4);
+	assert_int_equal(asked.r.first, 4); /* all four keys are still there, for a SET of them */
+	assert_int_equal(asked.key[0] + asked.key[1] + asked.key[2] + asked.key[3], 46);
+}
+
+/* More padding than was sent is asked for, or the reply lies. */
+static void padding_has_to_grow(void **state)
+{
+	struct options o = sizes(16, 33);
+	uint8_t reply[DATAGRAM_MAX];
+	size_t len = sizeof(struct xkv_hdr);
+
+	(void)state;
+	memset(&stats, 0, sizeof(stats));
+	encode(&protocol_xkv, &o, OP_GET, 1, 500);
+	len = add_result(reply, len, XKV_OP_GET, XKV_PAD, 500);
+	end_reply(reply, len, 1);
+	assert_int_equal(protocol_xkv.take(&o, &stats, &asked.r, reply, len), DONE);
+	assert_int_equal(stats.count[STAT_REFUSED], 1);
+	/* Another request was told meanwhile: this one was shorter, and goes out again. */
+	encode(&protocol_xkv, &o, OP_GET, 1, 0);
+	asked.client.pad = 500;
+	assert_int_equal(protocol_xkv.take(&o, &stats, &asked.r, reply, len), AGAIN);
+	assert_int_equal(stats.count[STAT_REFUSED], 1);
+}
+
+/* With --verify a value that is not one of the key's counts as corrupt. */
+static void wrong_values_are_found(void **state)
+{
+	struct options o = sizes(16, 33);
+	uint8_t reply[DATAGRAM_MAX];
+	size_t len = add_result(reply, sizeof(struct xkv_hdr), XKV_OP_GET, XKV_OK, 33);
+
+	(void)state;
+	end_reply(reply, len, 1);
+	memset(&stats, 0, sizeof(stats));
+	encode_one(&o, OP_GET, 42);
+	assert_int_equal(protocol_xkv.take(&o, &stats, &asked.r, reply, len), DONE);
+	assert_int_equal(stats.count[STAT_CORRUPT], 0);
+	o.verify = true;
+	encode_one(&o, OP_GET, 42);
+	assert_int_equal(protocol_xkv.take(&o, &stats, &asked.r, reply, len), DONE);
+	assert_int_equal(stats.count[STAT_CORRUPT], 1);
+	entry_write_value(&o, reply + 40, 42, 5);
+	encode_one(&o, OP_GET, 42);
+	protocol_xkv.take(&o, &stats, &asked.r, reply, len);
+	assert_int_equal(stats.count[STAT_CORRUPT], 1);
 }
 
 static int parse(struct options *o, const char *line)
@@ -431,6 +660,112 @@ static int parse(struct options *o, const char *line)
 		argv[argc++] = word;
 	optind = 0;
 	return options_parse(o, argc, argv);
+}
+
+#define REQUESTS 200000
+
+/* How often each kind comes, in percent of all; an insert counts as OPS. */
+static void draw_shares(const char *line, double share[OPS + 1])
+{
+	static struct inserts inserts;
+	struct request r = { .key = asked.key };
+	struct workload w;
+	struct options o;
+
+	assert_int_equal(parse(&o, line), 0);
+	dist_init(&o.dist[0], o.keys);
+	assert_int_equal(inserts_init(&inserts, o.keys, entry_names(16)), 0);
+	workload_init(&w, &o, &inserts, 0, 1);
+	memset(share, 0, (OPS + 1) * sizeof(*share));
+	for (int i = 0; i < REQUESTS; i++) {
+		workload_draw(&w, &r, 1);
+		share[r.insert ? OPS : r.rmw ? OP_RMW : r.op] += 100.0 / REQUESTS;
+		assert_true(r.insert || r.key[0] < inserts.there);
+		if (r.insert)
+			workload_inserted(&w, r.key[0]);
+	}
+	inserts_destroy(&inserts);
+	options_free(&o);
+}
+
+/* Core workloads as the YCSB paper has them. */
+static void ycsb_has_the_right_shares(void **state)
+{
+	double s[OPS + 1];
+
+	(void)state;
+	draw_shares("--keys 1000 --workload ycsb-a", s);
+	near(s[OP_GET], 50, 0.02);
+	near(s[OP_SET], 50, 0.02);
+	draw_shares("--keys 1000 --workload ycsb-b", s);
+	near(s[OP_GET], 95, 0.01);
+	near(s[OP_SET], 5, 0.05);
+	draw_shares("--keys 1000 --workload ycsb-c", s);
+	near(s[OP_GET], 100, 1e-6);
+	draw_shares("--keys 1000 --workload ycsb-d", s);
+	near(s[OP_GET], 95, 0.01);
+	near(s[OPS], 5, 0.05);
+	draw_shares("--keys 1000 --workload ycsb-f", s);
+	near(s[OP_GET], 50, 0.02);
+	near(s[OP_RMW], 50, 0.02);
+	draw_shares("--keys 1000 --deletes 5 --scans 10 --ratio 1:1", s);
+	near(s[OP_DELETE], 5, 0.05);
+	near(s[OP_SCAN], 10, 0.05);
+	near(s[OP_GET], 42.5, 0.02);
+	near(s[OP_SET], 42.5, 0.02);
+}
+
+/* "latest" asks most for what was inserted last, and never for what may not be there yet. */
+static void latest_keys_are_there(void **state)
+{
+	static struct inserts in;
+	uint32_t key[3], newest = 0;
+	struct request r = { .key = key };
+	struct workload w;
+	struct options o;
+
+	(void)state;
+	assert_int_equal(parse(&o, "--keys 1000 --workload ycsb-d"), 0);
+	dist_init(&o.dist[0], o.keys);
+	assert_int_equal(inserts_init(&in, 1000, entry_names(16)), 0);
+	workload_init(&w, &o, &in, 0, 1);
+	in.next = 1003;
+	workload_inserted(&w, 1001);
+	workload_inserted(&w, 1002);
+	assert_int_equal(in.there, 1000); /* 1000 is under way */
+	workload_inserted(&w, 1000);
+	assert_int_equal(in.there, 1003);
+	for (int i = 0; i < 1000; i++) {
+		do
+			workload_draw(&w, &r, 1);
+		while (r.insert);
+		assert_in_range(key[0], 3, 1002);
+		newest += key[0] == 1002;
+	}
+	assert_in_range(newest, 50, 300); /* zipf over a thousand: 13 % */
+	/* One that never comes does not hold up those far behind it. */
+	workload_inserted(&w, in.there + 1 + INSERTS_WINDOW);
+	assert_int_equal(in.there, 1003 + 2 + INSERTS_WINDOW);
+	inserts_destroy(&in);
+	options_free(&o);
+}
+
+static void sequential_keys_follow(void **state)
+{
+	uint32_t key[3];
+	struct request r = { .key = key };
+	struct workload w;
+	struct options o;
+
+	(void)state;
+	assert_int_equal(parse(&o, "--keys 10 --distribution sequential"), 0);
+	dist_init(&o.dist[0], o.keys);
+	workload_init(&w, &o, NULL, 1, 2);
+	for (uint32_t i = 0; i < 25; i++) {
+		workload_draw(&w, &r, 1);
+		assert_int_equal(key[0], (5 + i) % 10);
+	}
+	options_free(&o);
 }
 
 static void command_line(void **state)
@@ -465,6 +800,15 @@ static void command_line(void **state)
 	assert_int_equal(o.key_size[1].max, 128);
 	assert_int_equal(o.batch[1], 4);
 	assert_int_equal(o.loops[1], 3);
+	options_free(&o);
+	assert_int_equal(parse(&o, "--rate 5000.5 --warmup 0.5 --pin 0,1 -c 4 -t 2 --retries 0"), 0);
+	assert_true(o.rate == 5000.5);
+	assert_int_equal(o.pin[1], 1);
+	assert_true(o.depth > 1); /* an open loop is not held up by one reply */
+	options_free(&o);
+	assert_int_equal(parse(&o, "-c 4 --depth 16 --workload ycsb-d --distribution uniform"), 0);
+	assert_int_equal(o.depth, 16);
+	assert_string_equal(o.dist_name[0], "uniform");
 	options_free(&o);
 	assert_int_equal(parse(&o, "--resp --key-size etc --value-size 10-300"), 0);
 	assert_true(o.resp);
@@ -517,6 +861,25 @@ static void bad_command_lines_are_refused(void **state)
 		"--value-size etc --batch 2",
 		"--keys 10001 --key-size 8-20",
 		"--frames --cpus 1,,x",
+		"--frames --rate 5",
+		"--frames --workload ycsb-a",
+		"--frames --distribution latest",
+		"--workload ycsb-e",
+		"--workload ycsb-a --ratio 1:1",
+		"--workload ycsb-d --key-size 12",
+		"--deletes 60 --scans 41",
+		"--deletes -1",
+		"--scans 1 --key-size 20",
+		"--scans 1 --key-size 8-16",
+		"--scans 1 --scan-length 1000 --keys 999",
+		"--rate -1",
+		"--rate x",
+		"--depth 0",
+		"--depth 1025",
+		"--depth 1000 -c 2000",
+		"--pin 1,x",
+		"--protocol http",
+		"--batch 101",
 		"--frames --rounds 0",
 		"stray",
 		"--unknown",
@@ -545,20 +908,30 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(zipf_has_the_right_shares),
+		cmocka_unit_test(steep_zipf_has_the_right_shares),
 		cmocka_unit_test(uniform_and_hot_are_flat),
+		cmocka_unit_test(hotspot_has_the_right_shares),
 		cmocka_unit_test(spread_is_a_permutation),
 		cmocka_unit_test(distributions_are_validated),
 		cmocka_unit_test(random_numbers_are_xoshiro),
 		cmocka_unit_test(sizes_are_validated),
 		cmocka_unit_test(fixed_and_uniform_sizes),
 		cmocka_unit_test(etc_values_are_pareto),
+		cmocka_unit_test(twitter_values_are_lognormal),
 		cmocka_unit_test(requests_are_as_the_protocol_says),
+		cmocka_unit_test(scans_are_as_the_protocol_says),
 		cmocka_unit_test(sizes_belong_to_the_key),
 		cmocka_unit_test(redis_commands),
 		cmocka_unit_test(token_and_padding),
 		cmocka_unit_test(values_show_every_change),
 		cmocka_unit_test(replies_are_read),
 		cmocka_unit_test(broken_replies_are_refused),
+		cmocka_unit_test(unanswered_keys_are_asked_for_again),
+		cmocka_unit_test(padding_has_to_grow),
+		cmocka_unit_test(wrong_values_are_found),
+		cmocka_unit_test(ycsb_has_the_right_shares),
+		cmocka_unit_test(latest_keys_are_there),
+		cmocka_unit_test(sequential_keys_follow),
 		cmocka_unit_test(command_line),
 		cmocka_unit_test(bad_command_lines_are_refused),
 	};

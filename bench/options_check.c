@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* What options may not say together, and the defaults that follow from others. */
+#include "options.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "entry.h"
+#include "frame.h"
+#include "request.h"
+#include "say.h"
+#include "workload.h"
+
+#define OPEN_DEPTH 1024 /* requests that an open loop may have out a client, without --depth */
+
+static int refuse(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static int refuse(const char *fmt, ...)
+{
+	char line[256];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(line, sizeof(line), fmt, args);
+	va_end(args);
+	say("%s", line);
+	return -EINVAL;
+}
+
+/* Bytes that the largest SET takes in a datagram, its head included. */
+static unsigned int op_bytes(const struct sizes *key, const struct sizes *value)
+{
+	return sizeof(struct xkv_op) + XKV_PADDED(key->max) + XKV_PADDED(value->max);
+}
+
+unsigned int options_load_batch(const struct options *o)
+{
+	unsigned int n = (XKV_PAYLOAD_MAX6 - sizeof(struct xkv_hdr) - XKV_TOKEN_BYTES) /
+			 op_bytes(&o->key_size[0], &o->value_size);
+
+	return n > REQUEST_KEYS_MAX ? REQUEST_KEYS_MAX : n ? n : 1;
+}
+
+/* Bytes of the larger of a batch's request and reply. */
+static unsigned int datagram_bytes(const struct options *o, const struct sizes *key,
+				   unsigned int batch)
+{
+	return sizeof(struct xkv_hdr) + (o->token_set ? XKV_TOKEN_BYTES : 0) +
+	       batch * op_bytes(key, &o->value_size);
+}
+
+static int check_datagram(const struct options *o, const struct sizes *key, unsigned int batch)
+{
+	/* One value of a distribution is cut to what its datagram holds: entry_value_size(). */
+	if (batch == 1 && sizes_have_tail(&o->value_size))
+		return 0;
+	if (datagram_bytes(o, key, batch) <= XKV_PAYLOAD_MAX6)
+		return 0;
+	return refuse("%u operations of this size do not fit a datagram of %d bytes: "
+		      "lower --batch, --value-size or --key-size",
+		      batch, XKV_PAYLOAD_MAX6);
+}
+
+static void set_frame_defaults(struct options *o)
+{
+	if (!o->servers)
+		o->server[o->servers++] = SERVER_ATTACHED;
+	if (!o->cpus)
+		o->cpu[o->cpus++] = 0;
+	if (!o->loop_counts)
+		o->loops[o->loop_counts++] = o->cpus;
+	if (!o->base_bed)
+		o->base_bed = o->bed;
+	if (o->seconds == 0)
+		o->seconds = 0.5;
+}
+
+/* Whether all frames are of the one kind that the thesis-like program knows. */
+static bool plain_frames(const struct options *o)
+{
+	return o->key_sizes == 1 && o->key_size[0].max == FRAME_KEY_SIZE && o->batches == 1 &&
+	       o->batch[0] == 1;
+}
+
+static int check_frame_servers(const struct options *o)
+{
+	for (unsigned int i = 0; i < o->servers; i++) {
+		enum frame_server server = o->server[i];
+
+		if (server == SERVER_ATTACHED && o->servers > 1 && !strcmp(o->bed, o->base_bed))
+			return refuse("--server attached beside others: give the others a bed of "
+				      "their own with --base-bed");
+		if ((server == SERVER_THESIS || server == SERVER_THESIS_NOPRE) && !plain_frames(o))
+			return refuse("--server %s knows one operation in a datagram and keys of "
+				      "%d bytes only",
+				      frame_server_name(server), FRAME_KEY_SIZE);
+	}
+	return 0;
+}
+
+/* Every combination of --key-size and --batch has to make a frame. */
+static int check_frame_sizes(const struct options *o)
+{
+	int err = 0;
+
+	if (o->value_size.min != FRAME_VALUE_SIZE || o->value_size.max != FRAME_VALUE_SIZE)
+		return refuse("--frames has values of %d bytes only", FRAME_VALUE_SIZE);
+	for (unsigned int k = 0; k < o->key_sizes && !err; k++) {
+		const struct sizes *key = &o->key_size[k];
+
+		if (key->min < FRAME_KEY_SIZE || key->min != key->max)
+			return refuse("--frames has keys of one size each, %d to %d bytes",
+				      FRAME_KEY_SIZE, XKV_KEY_MAX);
+		for (unsigned int b = 0; b < o->batches && !err; b++)
+			err = check_datagram(o, key, o->batch[b]);
+	}
+	return err;
+}
+
+static int check_frames(struct options *o)
+{
+	int err;
+
+	set_frame_defaults(o);
+	if (o->keys > FRAME_KEYS_MAX)
+		return refuse("--frames: at most %u keys", FRAME_KEYS_MAX);
+	if (o->token_set)
+		return refuse("--frames cannot send a token: run xkvd without udp-token");
+	if (o->resp)
+		return refuse("--resp is for loads over sockets, not for --frames");
+	if (o->workload || o->deletes > 0 || o->scans > 0 || o->rate > 0 || o->warmup > 0)
+		return refuse("--frames has no --rate, --warmup, --workload, --deletes and --scans");
+	for (unsigned int i = 0; i < o->dists; i++) {
+		if (!dist_is_random(&o->dist[i]))
+			return refuse("--frames draws its keys at random: no --distribution %s",
+				      o->dist_name[i]);
+	}
+	for (unsigned int i = 0; i < o->loop_counts; i++) {
+		if (o->loops[i] > o->cpus)
+			return refuse("--loops %u: name as many CPUs with --cpus", o->loops[i]);
+	}
+	err = check_frame_servers(o);
+	return err ? err : check_frame_sizes(o);
+}
+
+/* A scan's keys are counted up at their end, so digits have to stand there. */
+static int check_scans(const struct options *o)
+{
+	if (o->scans <= 0)
+		return 0;
+	if (o->scan_length > o->keys)
+		return refuse("--scan-length %u: there are but %u keys", o->scan_length, o->keys);
+	if (o->protocol == PROTOCOL_XKV && o->key_size[0].max > ENTRY_DIGITS_MAX + 4)
+		return refuse("--scans needs keys that end in digits: --key-size of at most %d",
+			      ENTRY_DIGITS_MAX + 4);
+	if (o->key_size[0].min != o->key_size[0].max)
+		return refuse("--scans needs keys of one size");
+	return 0;
+}
+
+static int check_shares(struct options *o)
+{
+	o->shared = o->deletes > 0 || o->scans > 0 || o->inserts > 0 || o->rmws > 0;
+	if (o->deletes + o->scans + o->inserts + o->rmws > 100)
+		return refuse("--deletes and --scans leave less than nothing for the rest: together "
+			      "with the inserts and the like of --workload at most 100 percent");
+	return check_scans(o);
+}
+
+static int check_keys(const struct options *o)
+{
+	uint64_t names = entry_names(o->key_size[0].min);
+
+	if (o->keys > names)
+		return refuse("keys of %u bytes can name %llu keys only: raise --key-size",
+			      o->key_size[0].min, (unsigned long long)names);
+	if (o->inserts > 0 && names < UINT32_MAX)
+		return refuse("a workload that inserts needs names for its keys: --key-size of at "
+			      "least 14");
+	return 0;
+}
+
+static int check_loop(struct options *o)
+{
+	if (o->threads > o->clients)
+		return refuse("-t %u: a thread needs a client: raise -c to %u or lower -t",
+			      o->threads, o->threads);
+	if (!o->depth)
+		o->depth = o->rate > 0 ? OPEN_DEPTH : 1;
+	while (o->rate > 0 && o->depth > 1 && o->depth * o->clients > OPTIONS_MAX_IN_FLIGHT / 8)
+		o->depth /= 2;
+	if (o->depth > OPTIONS_MAX_IN_FLIGHT / o->clients)
+		return refuse("-c %u with --depth %u: at most %u requests may be out at a time",
+			      o->clients, o->depth, OPTIONS_MAX_IN_FLIGHT);
+	if (o->seconds == 0 && !o->requests)
+		o->seconds = 10;
+	return 0;
+}
+
+static int check_sockets(struct options *o)
+{
+	int err;
+
+	if (o->ratios > 1 || o->dists > 1 || o->key_sizes > 1 || o->batches > 1)
+		return refuse("lists of ratios, distributions, sizes or batches are for --frames "
+			      "only");
+	if (o->servers || o->cpus || o->loop_counts || o->base_bed)
+		return refuse("--server, --cpus, --loops and --base-bed need --frames");
+	err = check_loop(o);
+	if (!err)
+		err = check_keys(o);
+	if (!err)
+		err = check_shares(o);
+	return err ? err : check_datagram(o, &o->key_size[0], o->batch[0]);
+}
+
+/* A preset says what --ratio would, and which keys are asked for unless --distribution does. */
+static int apply_workload(struct options *o)
+{
+	if (!o->workload)
+		return 0;
+	if (o->ratios)
+		return refuse("--workload and --ratio say the same: give one of them");
+	if (workload_preset(o, o->workload))
+		return refuse("--workload %s is unknown: use ycsb-a, -b, -c, -d or -f", o->workload);
+	return 0;
+}
+
+int options_check(struct options *o)
+{
+	int err = apply_workload(o);
+
+	if (!err && !o->ratios)
+		o->ratio[o->ratios++] = (struct ratio){ .set = 0, .get = 1 };
+	if (!err && !o->dists)
+		err = options_add_dist(o, "uniform");
+	if (!err)
+		err = o->frames ? check_frames(o) : check_sockets(o);
+	o->progress = !o->quiet && (o->progress || isatty(STDERR_FILENO));
+	return err;
+}

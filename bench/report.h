@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* How the results of a load are shown: progress, table, JSON, files for other tools. */
+#ifndef BENCH_REPORT_H
+#define BENCH_REPORT_H
+
+#include "options.h"
+#include "stats.h"
+
+struct result {
+	struct stats stats;
+	double seconds; /* that were measured */
+};
+
+/* One line about `seconds` that end `at` seconds after the start, to standard error. */
+void report_progress(const struct stats *interval, double seconds, double at, const char *phase);
+
+/* Ends a progress line that stands on a terminal. */
+void report_progress_end(void);
+
+/* A table, or with --json one object, on standard output. */
+void report_result(const struct options *o, const struct result *r);
+
+#endif

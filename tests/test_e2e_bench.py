@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""xkv-bench against real servers, and against servers that misbehave."""
+import contextlib
+import json
+import signal
+import struct
+import subprocess
+import threading
+import time
+
+import proto
+import pytest
+from conftest import BUILD, SERVER, SANITIZERS, wait_for
+
+KEYS = "2000"
+PORT = 7000  # of servers that are not xkvd
+
+
+@pytest.fixture(scope="module")
+def daemon(xkvd_module):
+    return xkvd_module("--save", "", "--max-keys", "100000")
+
+
+def command(*options, host=SERVER):
+    return [BUILD / "xkv-bench", "-h", host, "--json", "--keys", KEYS, *options]
+
+
+def bench(bed, *options, status=0, side="client"):
+    """Runs it to its end; its JSON."""
+    done = bed.run(side, *command(*options), check=False)
+    assert done.returncode == status, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert not any(word in done.stderr for word in SANITIZERS), done.stderr
+    return json.loads(done.stdout)
+
+
+@contextlib.contextmanager
+def running(bed, *options):
+    """Runs it meanwhile; .result is its JSON afterwards."""
+    class Running:
+        result = None
+
+    run = Running()
+    process = bed.popen("client", *command(*options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield run
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, f"exit status {process.returncode}\n{out}\n{err}"
+        run.result = json.loads(out)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+class UdpServer(threading.Thread):
+    """Calls answer(datagram), which returns the datagrams to send back."""
+
+    def __init__(self, bed, answer):
+        super().__init__(daemon=True)
+        self.sock = bed.socket("server", timeout=0.1)
+        self.sock.bind((SERVER, PORT))
+        self.answer = answer
+        self.over = False
+
+    def run(self):
+        while not self.over:
+            try:
+                data, peer = self.sock.recvfrom(65536)
+            except TimeoutError:
+                continue
+            for reply in self.answer(data):
+                self.sock.sendto(reply, peer)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over = True
+        self.join()
+        self.sock.close()
+
+
+def misses(request):
+    """A reply that says so for each operation."""
+    count = request[4]
+    results = b"".join(struct.pack("!BBBBIQQ", request[16], proto.MISS, 0, 0, 0, 0, 0) for _ in range(count))
+    return request[:3] + b"\x01" + request[4:6] + struct.pack("!H", 16 + len(results)) + request[8:16] + results
+
+
+def test_json_has_the_agreed_shape(bed, daemon):
+    row = bench(bed, "-n", "5000", "-c", "4", "-t", "2", "--depth", "4", "--ratio", "1:1", "--verify")
+    assert row["protocol"] == "xkv" and row["transport"] == "udp"
+    assert row["workload"]["keys"] == int(KEYS) and row["workload"]["ratio"] == {"set": 1, "get": 1}
+    assert row["requests"] == row["ops"] == row["hits"] + row["sets"] == 5000
+    assert row["requests_per_second"] == pytest.approx(5000 / row["seconds"], rel=0.01)
+    for name in "lost", "retries", "errors", "misses", "verify_failures":
+        assert row[name] == 0, name
+    every = row["latency_us"]
+    assert 0 < every["min"] <= every["p50"] <= every["p90"] <= every["p95"] <= every["p99"]
+    assert every["p99"] <= every["p99.9"] <= every["max"] and every["min"] <= every["mean"] <= every["max"]
+    operations = row["operations_latency_us"]
+    assert operations["get"]["count"] + operations["set"]["count"] == every["count"] == 5000
+    assert operations["scan"] is None and "offered_per_second" not in row
+    assert row["histogram"]["relative_error"] < 0.01
+
+
+def test_every_kind_of_operation(bed, daemon):
+    row = bench(bed, "--seconds", "0.5", "--deletes", "10", "--scans", "20", "--ratio", "1:1", "--verify")
+    for name in "get", "set", "delete", "scan":
+        assert row["operations_latency_us"][name]["count"] > 10, name
+    assert row["hits"] + row["misses"] >= 100 * row["scans"]
+    assert row["errors"] == row["lost"] == 0
+
+
+@pytest.mark.parametrize("workload", ["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-f"])
+def test_ycsb(bed, daemon, workload):
+    row = bench(bed, "-n", "3000", "--workload", workload, "-c", "2", "--depth", "8", "--verify")
+    assert row["errors"] == row["misses"] == row["lost"] == 0
+    reads = row["operations_latency_us"]["get"]["count"] / 3000
+    assert reads == pytest.approx({"a": .5, "b": .95, "c": 1, "d": .95, "f": 1}[workload[-1]], abs=.05)
+    if workload == "ycsb-f":
+        operations = row["operations_latency_us"]
+        assert operations["rmw"]["count"] == operations["set"]["count"] > 1000
+        assert operations["rmw"]["mean"] > operations["set"]["mean"]
+
+
+def test_batches(bed, daemon):
+    row = bench(bed, "-n", "6000", "--batch", "6", "--ratio", "1:2", "--verify", "-c", "3")
+    assert row["ops"] == 6000 == row["hits"] + row["sets"]
+    assert row["requests"] == 1000 and row["errors"] == 0
+
+
+def test_open_loop_keeps_its_rate(bed, daemon):
+    row = bench(bed, "--rate", "2000", "--seconds", "1", "--warmup", "0.2", "-c", "3", "-t", "2")
+    assert row["offered_per_second"] == 2000
+    assert row["requests"] + row["unsent"] == pytest.approx(2000, abs=5)
+    assert row["send_lag_us"]["count"] == row["requests"] and row["lost"] == 0
+
+
+def stall(bed, daemon, *options):
+    """Latencies of keys that only xkvd answers for, which is stopped for 200 ms in the middle."""
+    with running(bed, "--no-load", "--seconds", "1.5", "--key-size", "30", *options) as run:
+        before = daemon.counters()["pass_miss"]
+        wait_for(lambda: daemon.counters()["pass_miss"] > before + 20, what="requests reach xkvd")
+        daemon.signal(signal.SIGSTOP)
+        time.sleep(0.2)
+        daemon.signal(signal.SIGCONT)
+    assert run.result["errors"] == run.result["lost"] == 0
+    return run.result["latency_us"]
+
+
+def test_open_loop_shows_a_stall(bed, daemon):
+    """All that were due meanwhile waited, some 13 % of the requests, 100 ms in the mean."""
+    latency = stall(bed, daemon, "--rate", "1000")
+    assert latency["max"] > 180e3
+    assert latency["p95"] > 80e3
+    assert latency["mean"] > 5e3
+
+
+def test_open_loop_shows_a_stall_even_with_one_request_out(bed, daemon):
+    """What cannot be sent while one waits is not left out: its latency counts from when it was due."""
+    latency = stall(bed, daemon, "--rate", "1000", "--depth", "1")
+    assert latency["count"] > 1400
+    assert latency["p95"] > 80e3
+
+
+def test_lost_requests_are_repeated_and_late_replies_ignored(bed, privileged):
+    """Every second datagram is answered at once, the ones before them only then: too late."""
+    held = []
+
+    def answer(request):
+        if not held:
+            held.append(request)
+            return []
+        return [misses(held.pop()), misses(request)]
+
+    with UdpServer(bed, lambda r: [misses(r)] if r[16] == proto.OP_PING else answer(r)):
+        row = bench(bed, "-p", PORT, "-n", "20", "--no-load", "--timeout", "30")
+    assert row["requests"] == row["misses"] == 20
+    assert row["retries"] == row["timeouts"] == row["late"] == 20
+    assert row["lost"] == row["foreign"] == row["errors"] == 0
+
+
+def test_what_is_never_answered_is_lost(bed, privileged):
+    asked = []
+
+    def answer(request):
+        if request[16] == proto.OP_PING:
+            return [misses(request)]
+        asked.append(request)
+        return []
+
+    with UdpServer(bed, answer):
+        row = bench(bed, "-p", PORT, "-n", "2", "--no-load", "--timeout", "20", "--retries", "2", status=3)
+    assert row["lost"] == 2 and row["requests"] == 0 and row["latency_us"] is None
+    assert len(asked) == 6 and len({r[8:16] for r in asked}) == 6  # each copy has its own id
+
+
+def test_verification_finds_a_wrong_value(bed, daemon):
+    options = ("--value-size", "64", "--verify", "-c", "2", "--depth", "2")
+    assert bench(bed, "-n", "4000", "--distribution", "sequential", *options)["verify_failures"] == 0
+    with daemon.udp() as udp:
+        for number in 7, 1234:
+            value = bytearray(udp.get(b"key:%012d" % number).value)
+            value[20] ^= 1
+            udp.set(b"key:%012d" % number, bytes(value))
+    row = bench(bed, "-n", KEYS, "--no-load", "--distribution", "sequential", "-t", "1", *options, status=3)
+    assert row["verify_failures"] == row["errors"] == 2
+
+
+def test_nobody_is_there(bed, privileged):
+    done = bed.run("client", *command("-p", "7999"), check=False)
+    assert done.returncode == 1 and "nothing listens on UDP port 7999" in done.stderr
