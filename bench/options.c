@@ -24,6 +24,7 @@ static const char *const server_names[SERVERS] = {
 
 static const char *const protocol_names[PROTOCOLS] = {
 	[PROTOCOL_XKV] = "xkv",
+	[PROTOCOL_RESP] = "resp",
 };
 
 const char *options_transport_name(const struct options *o)
@@ -184,7 +185,7 @@ static int parse_protocol(struct options *o, const char *text)
 			return 0;
 		}
 	}
-	say("--protocol %s is unknown: use xkv", text);
+	say("--protocol %s is unknown: use xkv or resp", text);
 	return -EINVAL;
 }
 

@@ -53,6 +53,8 @@ static unsigned int datagram_bytes(const struct options *o, const struct sizes *
 
 static int check_datagram(const struct options *o, const struct sizes *key, unsigned int batch)
 {
+	if (o->protocol == PROTOCOL_RESP)
+		return 0;
 	/* One value of a distribution is cut to what its datagram holds: entry_value_size(). */
 	if (batch == 1 && sizes_have_tail(&o->value_size))
 		return 0;
@@ -208,6 +210,8 @@ static int check_sockets(struct options *o)
 			      "only");
 	if (o->servers || o->cpus || o->loop_counts || o->base_bed)
 		return refuse("--server, --cpus, --loops and --base-bed need --frames");
+	if (o->protocol != PROTOCOL_XKV && (o->token_set || o->pad))
+		return refuse("--token and --pad are for --protocol xkv");
 	err = check_loop(o);
 	if (!err)
 		err = check_keys(o);

@@ -8,7 +8,7 @@ static const char options_help[] =
 	"Load over the network:\n"
 	"  -h, --host HOST          default 127.0.0.1\n"
 	"  -p, --port PORT          default 6379\n"
-	"      --protocol P         xkv (default)\n"
+	"      --protocol P         xkv (default, UDP) or resp (TCP)\n"
 	"  -c, --clients N          sockets, default 1\n"
 	"  -t, --threads N          default 1, at most one a client\n"
 	"      --pin LIST           CPUs of the threads\n"

@@ -8,6 +8,7 @@ const struct protocol *protocol_of(const struct options *o)
 {
 	static const struct protocol *const all[PROTOCOLS] = {
 		[PROTOCOL_XKV] = &protocol_xkv,
+		[PROTOCOL_RESP] = &protocol_resp,
 	};
 
 	return all[o->protocol];

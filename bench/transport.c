@@ -7,6 +7,5 @@
 
 const struct transport *transport_of(const struct options *o)
 {
-	(void)o;
-	return &transport_udp;
+	return protocol_of(o)->stream ? &transport_tcp : &transport_udp;
 }

@@ -3,7 +3,9 @@
 """xkv-bench against real servers, and against servers that misbehave."""
 import contextlib
 import json
+import shutil
 import signal
+import socket
 import struct
 import subprocess
 import threading
@@ -213,3 +215,138 @@ def test_verification_finds_a_wrong_value(bed, daemon):
 def test_nobody_is_there(bed, privileged):
     done = bed.run("client", *command("-p", "7999"), check=False)
     assert done.returncode == 1 and "nothing listens on UDP port 7999" in done.stderr
+
+
+# Other servers ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def server(bed, tmp_path, *argv):
+    """A server on PORT of the bed's server side, until it accepts connections."""
+    process = bed.popen("server", *argv, cwd=tmp_path, stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def ready():
+        try:
+            bed.tcp("server", SERVER, PORT, timeout=1).close()
+            return True
+        except OSError:
+            return process.poll() is not None
+
+    try:
+        wait_for(ready, 20, f"{argv[0]} accepts connections")
+        assert process.poll() is None, f"{argv[0]} ended with status {process.returncode}"
+        yield process
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@pytest.fixture
+def redis_server(bed, tmp_path):
+    if not shutil.which("redis-server"):
+        pytest.skip("no redis-server")
+    with server(bed, tmp_path, "redis-server", "--port", PORT, "--bind", SERVER, "--protected-mode", "no",
+                "--save", "", "--appendonly", "no") as process:
+        yield process
+
+
+def every_kind(bed, *options):
+    """All kinds of operations are asked and answered, over one connection and over several."""
+    for shape in ("-c", "1"), ("-c", "1", "--depth", "32"), ("-c", "5", "-t", "2", "--depth", "8"):
+        row = bench(bed, "-n", "4000", "--scans", "2", "--ratio", "1:1", "--verify", *shape, *options)
+        assert row["ops"] == 4000 and row["errors"] == row["lost"] == row["misses"] == 0
+        assert row["hits"] > 1500 and row["sets"] > 1500 and row["scans"] > 20
+    row = bench(bed, "-n", "1000", "--deletes", "30", "--verify", *options)
+    assert row["deletes"] > 200 and row["misses"] > 10 and row["errors"] == 0
+    return row
+
+
+def test_redis(bed, redis_server):
+    row = every_kind(bed, "-p", PORT, "--protocol", "resp")
+    assert row["protocol"] == "resp" and row["transport"] == "tcp"
+    row = bench(bed, "-n", "6000", "--batch", "6", "--ratio", "1:2", "-p", PORT, "--protocol", "resp", "--verify")
+    assert row["ops"] == row["hits"] + row["sets"] == 6000 and row["requests"] == 1000
+
+
+def test_xkvd_over_resp(bed, daemon):
+    every_kind(bed, "--protocol", "resp")
+
+
+def test_open_loop_over_tcp_shows_a_stall(bed, redis_server):
+    with running(bed, "-p", PORT, "--protocol", "resp", "--rate", "1000", "--seconds", "1.5", "-c", "3") as run:
+        with bed.redis(port=PORT) as client:
+            wait_for(lambda: client.info("stats")["keyspace_hits"] > 100, what="GETs come")
+        redis_server.send_signal(signal.SIGSTOP)
+        time.sleep(0.2)
+        redis_server.send_signal(signal.SIGCONT)
+    assert run.result["latency_us"]["max"] > 180e3 and run.result["latency_us"]["p95"] > 80e3
+    assert run.result["errors"] == run.result["lost"] == 0
+
+
+class TcpServer(threading.Thread):
+    """Sends reply(bytes) for each piece that comes, after a PONG for the ping; None closes."""
+
+    def __init__(self, bed, reply):
+        super().__init__(daemon=True)
+        self.listener = bed.socket("server", kind=socket.SOCK_STREAM, timeout=0.1)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind((SERVER, PORT))
+        self.listener.listen()
+        self.reply = reply
+        self.over = False
+        self.connections = 0
+
+    def run(self):
+        while not self.over:
+            with contextlib.suppress(OSError):
+                peer, _ = self.listener.accept()
+                self.connections += 1
+                threading.Thread(target=self.serve, args=(peer,), daemon=True).start()
+
+    def serve(self, peer):
+        with contextlib.suppress(OSError), peer:
+            peer.settimeout(20)
+            while not self.over and (data := peer.recv(65536)):
+                answer = b"+PONG\r\n" if b"PING" in data else self.reply(data)
+                if answer is None:
+                    return
+                peer.sendall(answer)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over = True
+        self.join()
+        self.listener.close()
+
+
+@pytest.mark.parametrize("reply", [b"nonsense\r\n", b"$99999999999\r\n", b"*1\r\n*1\r\n", b"+OK\r\n" * 1000, None])
+def test_hostile_redis(bed, privileged, reply):
+    """Connections that talk nonsense are made anew; what was out on them is lost, and counted."""
+    with TcpServer(bed, lambda _: reply) as hostile:
+        row = bench(bed, "-p", PORT, "--protocol", "resp", "--no-load", "-n", "20", "-c", "2", "--depth", "4",
+                    "--timeout", "200", status=3)
+        assert row["errors"] > 0 and row["hits"] == 0
+        assert hostile.connections > 3
+
+
+def test_silent_redis(bed, privileged):
+    with TcpServer(bed, lambda _: b"") as silent:
+        row = bench(bed, "-p", PORT, "--protocol", "resp", "--no-load", "-n", "3", "--timeout", "50", status=3)
+        assert row["lost"] == row["timeouts"] == 3 and row["requests"] == 0
+        assert silent.connections == 1 + 1 + 3  # the ping's, the first, and one after each loss
+
+
+def test_no_redis(bed, daemon):
+    done = bed.run("client", *command("-p", "7999", "--protocol", "resp"), check=False)
+    assert done.returncode == 1 and "nothing listens on TCP port 7999" in done.stderr
+    with daemon.redis() as client:
+        client.config_set("requirepass", "secret")
+        try:
+            done = bed.run("client", *command("--protocol", "resp"), check=False)
+        finally:
+            client.config_set("requirepass", "")
+    assert done.returncode == 1 and "NOAUTH" in done.stderr
