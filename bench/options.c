@@ -25,6 +25,8 @@ static const char *const server_names[SERVERS] = {
 static const char *const protocol_names[PROTOCOLS] = {
 	[PROTOCOL_XKV] = "xkv",
 	[PROTOCOL_RESP] = "resp",
+	[PROTOCOL_MEMCACHED] = "memcached",
+	[PROTOCOL_MEMCACHED_UDP] = "memcached-udp",
 };
 
 const char *options_transport_name(const struct options *o)
@@ -185,7 +187,7 @@ static int parse_protocol(struct options *o, const char *text)
 			return 0;
 		}
 	}
-	say("--protocol %s is unknown: use xkv or resp", text);
+	say("--protocol %s is unknown: use xkv, resp, memcached or memcached-udp", text);
 	return -EINVAL;
 }
 

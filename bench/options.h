@@ -18,7 +18,13 @@
 
 enum frame_server { SERVER_ECHO, SERVER_THESIS, SERVER_THESIS_NOPRE, SERVER_ATTACHED, SERVERS };
 
-enum protocol_kind { PROTOCOL_XKV, PROTOCOL_RESP, PROTOCOLS };
+enum protocol_kind {
+	PROTOCOL_XKV,
+	PROTOCOL_RESP,
+	PROTOCOL_MEMCACHED,
+	PROTOCOL_MEMCACHED_UDP,
+	PROTOCOLS,
+};
 
 /* SETs and GETs stand in the proportion set : get; not both are 0. */
 struct ratio {

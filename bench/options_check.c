@@ -53,7 +53,11 @@ static unsigned int datagram_bytes(const struct options *o, const struct sizes *
 
 static int check_datagram(const struct options *o, const struct sizes *key, unsigned int batch)
 {
-	if (o->protocol == PROTOCOL_RESP)
+	if (o->protocol == PROTOCOL_MEMCACHED_UDP && batch > 1 &&
+	    (o->ratio[0].set || o->deletes > 0 || o->inserts > 0 || o->rmws > 0))
+		return refuse("memcached takes one SET or DELETE in a datagram: --batch is for "
+			      "GETs there");
+	if (o->protocol != PROTOCOL_XKV)
 		return 0;
 	/* One value of a distribution is cut to what its datagram holds: entry_value_size(). */
 	if (batch == 1 && sizes_have_tail(&o->value_size))

@@ -9,6 +9,8 @@ const struct protocol *protocol_of(const struct options *o)
 	static const struct protocol *const all[PROTOCOLS] = {
 		[PROTOCOL_XKV] = &protocol_xkv,
 		[PROTOCOL_RESP] = &protocol_resp,
+		[PROTOCOL_MEMCACHED] = &protocol_memcached,
+		[PROTOCOL_MEMCACHED_UDP] = &protocol_memcached_udp,
 	};
 
 	return all[o->protocol];

@@ -28,7 +28,7 @@ enum op {
 };
 
 struct client;
-struct parts; /* a reply of several datagrams, as far as it is there: protocol_memcached.c */
+struct parts; /* a reply of several datagrams, as far as it is there */
 
 struct request {
 	TAILQ_ENTRY(request) line;  /* free ones, or those that are out in the order of deadlines */

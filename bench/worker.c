@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include "parts.h"
 #include "say.h"
 #include "sizes.h"
 
@@ -497,6 +498,8 @@ void worker_close(struct worker *w)
 {
 	if (w->transport)
 		w->transport->close(w);
+	for (size_t i = 0; w->request && i < (size_t)w->clients * w->depth; i++)
+		parts_free(w->request[i].parts);
 	free(w->request);
 	free(w->keys);
 	free(w->client);

@@ -40,6 +40,7 @@ demo  kmod             modprobe veth
 demo  redis-tools      redis-cli and redis-benchmark, the clients of the TCP door
 demo  ?xdp-tools       xdp-loader shows what is attached
 test  redis-server     the stock server that snapshots are exchanged with
+test  memcached        another server that xkv-bench can ask
 test  python3          the end-to-end tests
 test  python3-pytest   their framework
 test  python3-redis    the Redis client library that they use

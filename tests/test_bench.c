@@ -879,6 +879,8 @@ static void bad_command_lines_are_refused(void **state)
 		"--depth 1000 -c 2000",
 		"--pin 1,x",
 		"--protocol http",
+		"--protocol memcached-udp --batch 2 --ratio 1:1",
+		"--protocol resp --pad 100",
 		"--batch 101",
 		"--frames --rounds 0",
 		"stray",

@@ -273,6 +273,28 @@ def test_xkvd_over_resp(bed, daemon):
     every_kind(bed, "--protocol", "resp")
 
 
+@pytest.fixture
+def memcached(bed, tmp_path):
+    if not shutil.which("memcached"):
+        pytest.skip("no memcached")
+    with server(bed, tmp_path, "memcached", "-u", "root", "-l", SERVER, "-p", PORT, "-U", PORT, "-t", "2") as process:
+        yield process
+
+
+def test_memcached(bed, memcached):
+    every_kind(bed, "-p", PORT, "--protocol", "memcached")
+    row = bench(bed, "-n", "6000", "--batch", "6", "--ratio", "1:2", "-p", PORT, "--protocol", "memcached", "--verify")
+    assert row["ops"] == row["hits"] + row["sets"] == 6000 and row["requests"] == 1000
+
+
+def test_memcached_over_udp(bed, memcached):
+    """A scan's reply takes a dozen datagrams."""
+    row = every_kind(bed, "-p", PORT, "--protocol", "memcached-udp")
+    assert row["protocol"] == "memcached-udp" and row["transport"] == "udp"
+    row = bench(bed, "-n", "6000", "--batch", "6", "-p", PORT, "--protocol", "memcached-udp", "--verify")
+    assert row["ops"] == row["hits"] == 6000 and row["requests"] == 1000
+
+
 def test_open_loop_over_tcp_shows_a_stall(bed, redis_server):
     with running(bed, "-p", PORT, "--protocol", "resp", "--rate", "1000", "--seconds", "1.5", "-c", "3") as run:
         with bed.redis(port=PORT) as client:
