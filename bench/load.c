@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "entry.h"
+#include "hdr.h"
 #include "options.h"
 #include "probe.h"
 #include "report.h"
@@ -25,6 +26,7 @@ struct load {
 	const struct options *o;
 	struct server_address server;
 	struct inserts inserts;
+	FILE *hdr; /* NULL without --hdr */
 	struct worker *worker;
 	pthread_t *thread;
 	unsigned int workers; /* open */
@@ -195,7 +197,23 @@ static int run_workload(struct load *l)
 	if (err && !s->count[STAT_OPS])
 		return 1;
 	report_result(l->o, &result);
+	if (l->hdr && hdr_write(l->hdr, &s->latency)) {
+		say("cannot write %s: %s", l->o->hdr, strerror(errno));
+		return 1;
+	}
 	return err ? 1 : stats_errors(s) || !s->count[STAT_OPS] ? 3 : 0;
+}
+
+/* Before anything is measured, so that nothing is measured in vain. */
+static int open_hdr(struct load *l)
+{
+	if (!l->o->hdr)
+		return 0;
+	l->hdr = fopen(l->o->hdr, "we");
+	if (l->hdr)
+		return 0;
+	say("cannot write %s: %s", l->o->hdr, strerror(errno));
+	return -errno;
 }
 
 int load_run(struct options *o)
@@ -208,12 +226,16 @@ int load_run(struct options *o)
 		err = inserts_init(&l.inserts, o->keys, entry_names(o->key_size[0].min));
 	if (err)
 		return ret;
-	err = open_workers(&l);
+	err = open_hdr(&l);
+	if (!err)
+		err = open_workers(&l);
 	if (!err && o->load)
 		err = load_keys(&l);
 	if (!err)
 		ret = o->load_only || interrupted ? 0 : run_workload(&l);
 	close_workers(&l);
 	inserts_destroy(&l.inserts);
+	if (l.hdr)
+		fclose(l.hdr);
 	return ret;
 }

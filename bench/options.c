@@ -228,7 +228,7 @@ enum {
 	OPT_SECONDS = 256, OPT_KEYS, OPT_KEY_SIZE, OPT_VALUE_SIZE, OPT_RATIO, OPT_DISTRIBUTION,
 	OPT_SEED, OPT_LOAD, OPT_NO_LOAD, OPT_LOAD_ONLY, OPT_RESP, OPT_TOKEN, OPT_TIMEOUT,
 	OPT_PROTOCOL, OPT_RATE, OPT_DEPTH, OPT_WARMUP, OPT_WORKLOAD, OPT_DELETES, OPT_SCANS,
-	OPT_SCAN_LENGTH, OPT_PIN, OPT_RETRIES, OPT_PROGRESS, OPT_BATCH, OPT_PAD, OPT_VERIFY, OPT_JSON, OPT_QUIET, OPT_FRAMES, OPT_SERVER, OPT_BED,
+	OPT_SCAN_LENGTH, OPT_PIN, OPT_RETRIES, OPT_PROGRESS, OPT_HDR, OPT_BATCH, OPT_PAD, OPT_VERIFY, OPT_JSON, OPT_QUIET, OPT_FRAMES, OPT_SERVER, OPT_BED,
 	OPT_BASE_BED, OPT_ROUNDS, OPT_FRAME_BATCH, OPT_CPUS, OPT_LOOPS, OPT_HELP, OPT_VERSION,
 };
 /* clang-format on */
@@ -250,6 +250,7 @@ static const struct option long_options[] = {
 	{ "scan-length", required_argument, NULL, OPT_SCAN_LENGTH },
 	{ "pin", required_argument, NULL, OPT_PIN },
 	{ "retries", required_argument, NULL, OPT_RETRIES },
+	{ "hdr", required_argument, NULL, OPT_HDR },
 	{ "progress", no_argument, NULL, OPT_PROGRESS },
 	{ "keys", required_argument, NULL, OPT_KEYS },
 	{ "key-size", required_argument, NULL, OPT_KEY_SIZE },
@@ -390,6 +391,9 @@ static int parse_loop_option(struct options *o, int opt, const char *arg)
 		return parse_list(o, "--pin", arg, OPTIONS_MAX_CPUS, &o->pins, add_pin);
 	case OPT_RETRIES:
 		return parse_uint("--retries", arg, 0, 100, &o->retries);
+	case OPT_HDR:
+		o->hdr = arg;
+		return 0;
 	case OPT_PROGRESS:
 		o->progress = true;
 		return 0;

@@ -58,6 +58,7 @@ struct options {
 	bool verify;    /* check every value that comes back */
 	bool json, quiet;
 	bool progress; /* a line each second on standard error */
+	const char *hdr; /* file for the latencies, or NULL */
 	const char *workload; /* name of a preset, or NULL */
 	/* Percent of all requests; what is left has the ratio.  Inserts are SETs of new keys,
 	 * rmws GETs with a SET of the same keys behind them. */

@@ -136,6 +136,8 @@ static int check_frames(struct options *o)
 		return refuse("--frames cannot send a token: run xkvd without udp-token");
 	if (o->resp)
 		return refuse("--resp is for loads over sockets, not for --frames");
+	if (o->hdr)
+		return refuse("--hdr has latencies, which --frames has none of");
 	if (o->workload || o->deletes > 0 || o->scans > 0 || o->rate > 0 || o->warmup > 0)
 		return refuse("--frames has no --rate, --warmup, --workload, --deletes and --scans");
 	for (unsigned int i = 0; i < o->dists; i++) {

@@ -40,6 +40,7 @@ static const char options_help[] =
 	"      --seed N             default 1\n"
 	"What is shown:\n"
 	"      --json               results as one JSON object on standard output\n"
+	"      --hdr FILE           latencies as HdrHistogram's tools read them\n"
 	"      --progress, --quiet  a line each second, or none; default: on a terminal\n"
 	"Frame loop: live frames through scripts/testbed.sh's bed, as root:\n"
 	"      --frames             ratio, distribution, batch, key-size may be lists\n"

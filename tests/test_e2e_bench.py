@@ -212,6 +212,24 @@ def test_verification_finds_a_wrong_value(bed, daemon):
     assert row["verify_failures"] == row["errors"] == 2
 
 
+def test_hdr_file(bed, daemon, tmp_path):
+    """Read as HdrHistogram's plotter does, it says what the JSON says."""
+    row = bench(bed, "-n", "20000", "--hdr", tmp_path / "hdr")
+    lines = [line.split() for line in (tmp_path / "hdr").read_text().splitlines() if line[:1] not in ("", "#")]
+    assert lines[0] == ["Value", "Percentile", "TotalCount", "1/(1-Percentile)"]
+    points = [[float(field) for field in line] for line in lines[1:]]
+    assert all(len(point) == 4 for point in points[:-1]) and points[-1][1:] == [1.0, 20000]
+    for percent in 50, 90, 99.9:
+        value = next(point[0] for point in points if point[2] >= 20000 * percent / 100)
+        assert value == pytest.approx(row["latency_us"][f"p{percent}"], rel=0.2)
+    assert points[-1][0] == pytest.approx(row["latency_us"]["max"], abs=0.001)
+
+
+def test_hdr_file_that_cannot_be_written(bed, daemon):
+    done = bed.run("client", *command("-n", "1", "--hdr", "/nowhere/hdr"), check=False)
+    assert done.returncode == 1 and "cannot write /nowhere/hdr" in done.stderr
+
+
 def test_nobody_is_there(bed, privileged):
     done = bed.run("client", *command("-p", "7999"), check=False)
     assert done.returncode == 1 and "nothing listens on UDP port 7999" in done.stderr

@@ -5,11 +5,14 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../bench/dist.h"
+#include "../bench/hdr.h"
 #include "../bench/hist.h"
 
 static struct hist *new_hist(void)
@@ -151,6 +154,72 @@ static void empty_and_too_long(void **state)
 	free(h);
 }
 
+/* The lines of HdrHistogram's format, read back as its plotter does: four numbers each. */
+static void percentiles_as_text(void **state)
+{
+	struct hist *h = new_hist();
+	char *text = NULL, *line, *save = NULL;
+	size_t size;
+	FILE *to = open_memstream(&text, &size);
+	double last_value = 0, last_percentile = -1, last_count = 0, mean, deviation;
+	int lines = 0;
+
+	(void)state;
+	assert_non_null(to);
+	for (uint64_t us = 1; us <= 10000; us++)
+		hist_record(h, us * 1000);
+	assert_int_equal(hdr_write(to, h), 0);
+	fclose(to);
+	line = strtok_r(text, "\n", &save);
+	assert_string_equal(line, "       Value     Percentile TotalCount 1/(1-Percentile)");
+	while ((line = strtok_r(NULL, "\n", &save)) && *line != '#') {
+		double value, percentile, count, inverse;
+		int fields = sscanf(line, "%lf %lf %lf %lf", &value, &percentile, &count, &inverse);
+
+		assert_true(fields == 4 || percentile == 1);
+		assert_true(value >= last_value && count >= last_count);
+		assert_true(percentile > last_percentile && count >= percentile * 10000);
+		assert_true(value >= count && value <= count * 1.008); /* the n-th value is n us */
+		if (fields == 4)
+			assert_true(fabs(inverse * (1 - percentile) - 1) < 0.01);
+		last_value = value;
+		last_percentile = percentile;
+		last_count = count;
+		lines++;
+	}
+	assert_in_range(lines, 35, 50); /* 5 for each half of the way, until the last bucket */
+	assert_true(last_value == 10000 && last_percentile == 1 && last_count == 10000);
+	assert_int_equal(sscanf(line, "#[Mean    = %lf, StdDeviation   = %lf]", &mean, &deviation), 2);
+	assert_true(fabs(mean - 5000.5) < 0.001 && fabs(deviation - 2886.75) < 1);
+	line = strtok_r(NULL, "\n", &save);
+	assert_string_equal(line, "#[Max     =    10000.000, Total count    =        10000]");
+	free(text);
+	free(h);
+}
+
+static void nothing_as_text(void **state)
+{
+	struct hist *h = new_hist();
+	char *text = NULL;
+	size_t size;
+	FILE *to = open_memstream(&text, &size);
+
+	(void)state;
+	assert_non_null(to);
+	assert_int_equal(hdr_write(to, h), 0);
+	fclose(to);
+	assert_non_null(strstr(text, "Total count    =            0]"));
+	free(text);
+	hist_record(h, 0);
+	to = open_memstream(&text, &size);
+	assert_non_null(to);
+	assert_int_equal(hdr_write(to, h), 0);
+	fclose(to);
+	assert_non_null(strstr(text, "       0.000 1.000000000000          1\n"));
+	free(text);
+	free(h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -160,6 +229,8 @@ int main(void)
 		cmocka_unit_test(percentiles_match_a_sorted_list),
 		cmocka_unit_test(merge_equals_recording_in_one),
 		cmocka_unit_test(empty_and_too_long),
+		cmocka_unit_test(percentiles_as_text),
+		cmocka_unit_test(nothing_as_text),
 	};
 
 	return cmocka_run_group_tests_name("histogram", tests, NULL, NULL);
