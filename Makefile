@@ -43,7 +43,7 @@ TESTS     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
 XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd -lpthread
 CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf
-BENCH_LIBS := -lbpf -ljansson -lm -lpthread
+BENCH_LIBS := -lxdp -lbpf -ljansson -lm -lpthread
 
 BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-replay libxkv.a libxkv.so xkv.bpf.o)
 

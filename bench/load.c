@@ -22,10 +22,13 @@
 #include "say.h"
 #include "worker.h"
 
+#define START_NS 5000000 /* until then the threads are there, and begin together */
+
 struct load {
 	const struct options *o;
 	struct server_address server;
 	struct inserts inserts;
+	void *shared; /* the transport's */
 	FILE *hdr; /* NULL without --hdr */
 	struct worker *worker;
 	pthread_t *thread;
@@ -61,6 +64,7 @@ static int open_workers(struct load *l)
 
 		l->worker[i].number = i;
 		l->worker[i].workers = threads;
+		l->worker[i].transport_shared = l->shared;
 		err = worker_open(&l->worker[i], l->o, &l->server, first, clients);
 		if (err)
 			return err;
@@ -122,6 +126,7 @@ static void wait_for_threads(struct load *l, unsigned int threads, const char *n
 /* The threads that could be started; with fewer than there should be the phase has failed. */
 static unsigned int start_threads(struct load *l, struct phase *phase)
 {
+	phase->working = l->workers;
 	for (unsigned int i = 0; i < l->workers; i++) {
 		struct worker *w = &l->worker[i];
 		int err;
@@ -133,6 +138,7 @@ static unsigned int start_threads(struct load *l, struct phase *phase)
 		if (err) {
 			say("cannot start thread %u: %s", i + 1, strerror(err));
 			__atomic_store_n(&phase->failed, true, __ATOMIC_RELAXED);
+			__atomic_sub_fetch(&phase->working, l->workers - i, __ATOMIC_RELAXED);
 			return i;
 		}
 	}
@@ -152,9 +158,9 @@ static double measured_seconds(const struct load *l, const struct phase *phase)
 /* Runs a phase on all workers.  0 with what they counted and how long it took, or an error. */
 static int run_phase(struct load *l, struct phase *phase, const char *name, struct result *result)
 {
-	uint64_t start = now_ns();
+	uint64_t start = now_ns() + START_NS;
 
-	phase->from_ns = start;
+	phase->start_ns = phase->from_ns = start;
 	phase->inserts = &l->inserts;
 	if (!phase->loading) {
 		phase->from_ns += l->o->warmup * 1e9;
@@ -162,6 +168,7 @@ static int run_phase(struct load *l, struct phase *phase, const char *name, stru
 			phase->end_ns = phase->from_ns + l->o->seconds * 1e9;
 	}
 	wait_for_threads(l, start_threads(l, phase), name, start);
+	result->mode = transport_of(l->o)->mode ? transport_of(l->o)->mode(l->shared) : NULL;
 	result->seconds = measured_seconds(l, phase);
 	sum_up(l, &result->stats);
 	return phase->failed ? -EIO : 0;
@@ -218,6 +225,7 @@ static int open_hdr(struct load *l)
 
 int load_run(struct options *o)
 {
+	const struct transport *transport = transport_of(o);
 	struct load l = { .o = o };
 	int err = probe_server(o, protocol_of(o), &l.server), ret = 1;
 
@@ -227,6 +235,8 @@ int load_run(struct options *o)
 	if (err)
 		return ret;
 	err = open_hdr(&l);
+	if (!err && transport->start)
+		err = transport->start(&l.shared, o, &l.server);
 	if (!err)
 		err = open_workers(&l);
 	if (!err && o->load)
@@ -234,6 +244,8 @@ int load_run(struct options *o)
 	if (!err)
 		ret = o->load_only || interrupted ? 0 : run_workload(&l);
 	close_workers(&l);
+	if (transport->stop)
+		transport->stop(l.shared);
 	inserts_destroy(&l.inserts);
 	if (l.hdr)
 		fclose(l.hdr);

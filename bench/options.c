@@ -14,6 +14,7 @@
 #include "request.h"
 #include "say.h"
 #include "transport.h"
+#include "xsk.h"
 
 static const char *const server_names[SERVERS] = {
 	[SERVER_ECHO] = "echo",
@@ -227,7 +228,7 @@ static int parse_list(struct options *o, const char *name, const char *text, uns
 enum {
 	OPT_SECONDS = 256, OPT_KEYS, OPT_KEY_SIZE, OPT_VALUE_SIZE, OPT_RATIO, OPT_DISTRIBUTION,
 	OPT_SEED, OPT_LOAD, OPT_NO_LOAD, OPT_LOAD_ONLY, OPT_RESP, OPT_TOKEN, OPT_TIMEOUT,
-	OPT_PROTOCOL, OPT_RATE, OPT_DEPTH, OPT_WARMUP, OPT_WORKLOAD, OPT_DELETES, OPT_SCANS,
+	OPT_PROTOCOL, OPT_TRANSPORT, OPT_INTERFACE, OPT_QUEUES, OPT_XDP_MODE, OPT_MAC, OPT_RATE, OPT_DEPTH, OPT_WARMUP, OPT_WORKLOAD, OPT_DELETES, OPT_SCANS,
 	OPT_SCAN_LENGTH, OPT_PIN, OPT_RETRIES, OPT_PROGRESS, OPT_HDR, OPT_BATCH, OPT_PAD, OPT_VERIFY, OPT_JSON, OPT_QUIET, OPT_FRAMES, OPT_SERVER, OPT_BED,
 	OPT_BASE_BED, OPT_ROUNDS, OPT_FRAME_BATCH, OPT_CPUS, OPT_LOOPS, OPT_HELP, OPT_VERSION,
 };
@@ -241,6 +242,11 @@ static const struct option long_options[] = {
 	{ "requests", required_argument, NULL, 'n' },
 	{ "seconds", required_argument, NULL, OPT_SECONDS },
 	{ "protocol", required_argument, NULL, OPT_PROTOCOL },
+	{ "transport", required_argument, NULL, OPT_TRANSPORT },
+	{ "interface", required_argument, NULL, OPT_INTERFACE },
+	{ "queues", required_argument, NULL, OPT_QUEUES },
+	{ "xdp-mode", required_argument, NULL, OPT_XDP_MODE },
+	{ "mac", required_argument, NULL, OPT_MAC },
 	{ "rate", required_argument, NULL, OPT_RATE },
 	{ "depth", required_argument, NULL, OPT_DEPTH },
 	{ "warmup", required_argument, NULL, OPT_WARMUP },
@@ -376,11 +382,90 @@ static int parse_workload_option(struct options *o, int opt, const char *arg)
 	}
 }
 
-static int parse_loop_option(struct options *o, int opt, const char *arg)
+static int parse_transport(struct options *o, const char *text)
+{
+	if (!strcmp(text, "udp")) {
+		o->transport = TRANSPORT_SOCKETS;
+		return 0;
+	}
+	if (!strcmp(text, "xdp")) {
+		o->transport = TRANSPORT_XDP;
+		return 0;
+	}
+	say("--transport %s is unknown: use udp or xdp", text);
+	return -EINVAL;
+}
+
+static int parse_xdp_mode(struct options *o, const char *text)
+{
+	static const char *const modes[XDP_MODES] = { "auto", "copy", "zerocopy" };
+
+	for (int i = 0; i < XDP_MODES; i++) {
+		if (!strcmp(text, modes[i])) {
+			o->xdp_mode = i;
+			return 0;
+		}
+	}
+	say("--xdp-mode %s is unknown: use auto, copy or zerocopy", text);
+	return -EINVAL;
+}
+
+static int parse_mac(struct options *o, const char *text)
+{
+	uint8_t *m = o->mac;
+	int used = 0;
+
+	if (sscanf(text, "%2hhx:%2hhx:%2hhx:%2hhx:%2hhx:%2hhx%n", &m[0], &m[1], &m[2], &m[3], &m[4],
+		   &m[5], &used) == 6 &&
+	    !text[used]) {
+		o->mac_set = true;
+		return 0;
+	}
+	say("--mac %s: give an address such as 02:00:00:77:00:01", text);
+	return -EINVAL;
+}
+
+static int add_queue(struct options *o, const char *text)
+{
+	return parse_uint("--queues", text, 0, XSK_QUEUES_MAX - 1, &o->queue[o->queues++]);
+}
+
+/* A number alone is how many, from queue 0 on; a list names them. */
+static int parse_queues(struct options *o, const char *text)
+{
+	if (strchr(text, ','))
+		return parse_list(o, "--queues", text, XSK_QUEUES_MAX, &o->queues, add_queue);
+	if (parse_uint("--queues", text, 1, XSK_QUEUES_MAX, &o->queues))
+		return -EINVAL;
+	for (unsigned int i = 0; i < o->queues; i++)
+		o->queue[i] = i;
+	return 0;
+}
+
+static int parse_transport_option(struct options *o, int opt, const char *arg)
 {
 	switch (opt) {
 	case OPT_PROTOCOL:
 		return parse_protocol(o, arg);
+	case OPT_TRANSPORT:
+		return parse_transport(o, arg);
+	case OPT_INTERFACE:
+		o->interface = arg;
+		return 0;
+	case OPT_QUEUES:
+		return parse_queues(o, arg);
+	case OPT_XDP_MODE:
+		return parse_xdp_mode(o, arg);
+	case OPT_MAC:
+		return parse_mac(o, arg);
+	default:
+		return parse_workload_option(o, opt, arg);
+	}
+}
+
+static int parse_loop_option(struct options *o, int opt, const char *arg)
+{
+	switch (opt) {
 	case OPT_RATE:
 		return parse_real("--rate", arg, 0, 1e9, &o->rate);
 	case OPT_DEPTH:
@@ -398,7 +483,7 @@ static int parse_loop_option(struct options *o, int opt, const char *arg)
 		o->progress = true;
 		return 0;
 	default:
-		return parse_workload_option(o, opt, arg);
+		return parse_transport_option(o, opt, arg);
 	}
 }
 

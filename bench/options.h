@@ -26,6 +26,9 @@ enum protocol_kind {
 	PROTOCOLS,
 };
 
+enum transport_kind { TRANSPORT_SOCKETS, TRANSPORT_XDP };
+enum xdp_mode { XDP_MODE_AUTO, XDP_MODE_COPY, XDP_MODE_ZEROCOPY, XDP_MODES };
+
 /* SETs and GETs stand in the proportion set : get; not both are 0. */
 struct ratio {
 	unsigned int set, get;
@@ -35,6 +38,13 @@ struct options {
 	const char *host; /* default 127.0.0.1 */
 	const char *port; /* default 6379 */
 	enum protocol_kind protocol;
+	enum transport_kind transport;
+	/* AF_XDP */
+	const char *interface;
+	unsigned int queue[OPTIONS_MAX_CPUS], queues; /* 0: all that the interface has */
+	enum xdp_mode xdp_mode;
+	uint8_t mac[6]; /* of the server or its gateway */
+	bool mac_set;
 	unsigned int clients, threads;
 	unsigned int depth; /* requests that a client may have out */
 	unsigned int pin[OPTIONS_MAX_CPUS]; /* CPUs of the threads, in turns */

@@ -207,6 +207,21 @@ static int check_loop(struct options *o)
 	return 0;
 }
 
+static int check_transport(const struct options *o)
+{
+	if (o->transport != TRANSPORT_XDP) {
+		if (o->interface || o->queues || o->xdp_mode || o->mac_set)
+			return refuse("--interface, --queues, --xdp-mode and --mac need --transport xdp");
+		return 0;
+	}
+	if (o->protocol != PROTOCOL_XKV && o->protocol != PROTOCOL_MEMCACHED_UDP)
+		return refuse("--transport xdp sends datagrams: --protocol %s has none",
+			      protocol_name(o->protocol));
+	if (!o->interface)
+		return refuse("--transport xdp needs an --interface");
+	return 0;
+}
+
 static int check_sockets(struct options *o)
 {
 	int err;
@@ -218,7 +233,9 @@ static int check_sockets(struct options *o)
 		return refuse("--server, --cpus, --loops and --base-bed need --frames");
 	if (o->protocol != PROTOCOL_XKV && (o->token_set || o->pad))
 		return refuse("--token and --pad are for --protocol xkv");
-	err = check_loop(o);
+	err = check_transport(o);
+	if (!err)
+		err = check_loop(o);
 	if (!err)
 		err = check_keys(o);
 	if (!err)

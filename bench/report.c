@@ -132,6 +132,8 @@ static json_t *result_json(const struct options *o, const struct result *r)
 	json_t *all = json_object();
 
 	add_parameters(all, o);
+	if (r->mode)
+		set(all, "transport_mode", json_string(r->mode));
 	set(all, "seconds", json_real(r->seconds));
 	set(all, "requests_per_second", json_real(s->count[STAT_REQUESTS] / r->seconds));
 	set(all, "ops_per_sec", json_real(s->count[STAT_OPS] / r->seconds));
@@ -193,9 +195,10 @@ static void report_table(const struct options *o, const struct result *r)
 	const struct stats *s = &r->stats;
 	char n[28];
 
-	printf("%-16s %12s  in %.2f s, %s, %u clients, %u threads, depth %u, %s\n", "operations",
-	       thousands(s->count[STAT_OPS], n), r->seconds, protocol_name(o->protocol), o->clients,
-	       o->threads, o->depth, o->dist_name[0]);
+	printf("%-16s %12s  in %.2f s, %s over %s%s%s, %u clients, %u threads, depth %u, %s\n",
+	       "operations", thousands(s->count[STAT_OPS], n), r->seconds,
+	       protocol_name(o->protocol), options_transport_name(o), r->mode ? " " : "",
+	       r->mode ? r->mode : "", o->clients, o->threads, o->depth, o->dist_name[0]);
 	if (o->rate > 0)
 		printf("%-16s %12s  requests per second\n", "offered", thousands(o->rate, n));
 	printf("%-16s %12s  requests per second\n", "throughput",

@@ -8,7 +8,8 @@
 
 struct result {
 	struct stats stats;
-	double seconds; /* that were measured */
+	double seconds;	  /* that were measured */
+	const char *mode; /* of the transport, or NULL */
 };
 
 /* One line about `seconds` that end `at` seconds after the start, to standard error. */

@@ -23,7 +23,7 @@
 	ROW(TIMEOUTS, "timeouts", "requests without a reply in time", 0)                   \
 	ROW(RETRIES, "retries", "of them sent again", 0)                                   \
 	ROW(LOST, "lost", "requests given up without a reply", 0)                          \
-	ROW(UNSENT, "unsent", "requests that were due and not sent before the end", 0)     \
+	ROW(UNSENT, "unsent", "requests that were due and never sent", 0)     \
 	ROW(LATE, "late", "replies after their timeout", 0)                                \
 	ROW(FOREIGN, "foreign", "replies to requests that were never made", 0)             \
 	ROW(BUSY, "busy", "operations refused for contention", 1)                          \

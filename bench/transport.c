@@ -7,5 +7,7 @@
 
 const struct transport *transport_of(const struct options *o)
 {
+	if (o->transport == TRANSPORT_XDP)
+		return &transport_xdp;
 	return protocol_of(o)->stream ? &transport_tcp : &transport_udp;
 }

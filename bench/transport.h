@@ -23,6 +23,13 @@ struct server_address {
 struct transport {
 	const char *name;
 
+	/* What the threads share, for transports that have such a thing: before the first open() and
+	 * after the last close().  0 and *shared, or -errno after a sentence; stop() in both cases. */
+	int (*start)(void **shared, const struct options *o, const struct server_address *server);
+	void (*stop)(void *shared);
+	/* What came of a choice that was left to the kernel. */
+	const char *(*mode)(const void *shared);
+
 	/* Opens w->client[0..w->clients-1] to the server; sets w->transport_state.  0, or -errno after
 	 * a sentence; close() in both cases. */
 	int (*open)(struct worker *w, const struct options *o, const struct server_address *server);

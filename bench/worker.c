@@ -3,6 +3,7 @@
 #include "worker.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -38,12 +39,21 @@ void worker_socket_error(struct worker *w, int err)
 		worker_fail(w, strerror(err));
 }
 
+/* What is due before the end is sent after it, too, but not for ever. */
+static bool time_is_up(const struct worker *w)
+{
+	uint64_t end = w->phase->end_ns;
+
+	if (!end || w->now < end)
+		return false;
+	return w->gap == 0 || w->due >= end ||
+	       w->now >= end + w->phase->o->timeout_ms * 1000000ULL;
+}
+
 static bool phase_over(const struct worker *w)
 {
-	const struct phase *p = w->phase;
-
-	return interrupted || __atomic_load_n(&p->failed, __ATOMIC_RELAXED) ||
-	       (p->end_ns && w->now >= p->end_ns);
+	return interrupted || __atomic_load_n(&w->phase->failed, __ATOMIC_RELAXED) ||
+	       time_is_up(w);
 }
 
 /* Where this request is counted. */
@@ -373,30 +383,43 @@ static uint64_t patience(const struct worker *w)
 		until = first->until;
 	if (!w->stopping && w->gap > 0 && !TAILQ_EMPTY(&w->free) && w->due < until)
 		until = w->due;
-	if (!w->stopping && end && end < until)
+	if (!w->stopping && end > w->now && end < until)
 		until = end;
 	return until > w->now ? until - w->now : 0;
 }
 
-/* What was due before the end and found no free request in time. */
+/* What was due before the end and is not sent any more. */
 static void count_unsent(struct worker *w)
 {
 	uint64_t end = w->phase->end_ns;
 
 	if (w->gap > 0 && end && w->due < end && !interrupted)
-		stat_add(&w->stats, STAT_UNSENT, (end - w->due) / w->gap);
+		stat_add(&w->stats, STAT_UNSENT, ceil((end - w->due) / w->gap));
 }
 
 static void start(struct worker *w)
 {
 	const struct phase *p = w->phase;
+	struct timespec begin = { p->start_ns / 1000000000, p->start_ns % 1000000000 };
 
+	/* Should a signal end it early, the loop sees that next. */
+	(void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &begin, NULL);
 	w->now = now_ns();
 	w->stopping = false;
 	w->last = 0;
 	w->gap = p->rate > 0 ? 1e9 * w->workers / p->rate : 0;
 	/* The threads take turns. */
-	w->due = w->now + w->gap * (w->number + 1) / w->workers;
+	w->due = p->start_ns + w->gap * (w->number + 1) / w->workers;
+}
+
+/* Where replies to one thread may come to another, all stay until the last one is done. */
+static void linger(struct worker *w)
+{
+	__atomic_sub_fetch(&w->phase->working, 1, __ATOMIC_RELAXED);
+	if (!w->transport->start)
+		return;
+	while (!interrupted && __atomic_load_n(&w->phase->working, __ATOMIC_RELAXED))
+		w->transport->receive(w, 1000000);
 }
 
 static void run(struct worker *w)
@@ -415,6 +438,7 @@ static void run(struct worker *w)
 			w->stopping = true;
 	}
 	count_unsent(w);
+	linger(w);
 }
 
 static void pin(struct worker *w)

@@ -29,9 +29,11 @@ struct phase {
 	bool loading;
 	uint64_t total;	  /* keys to load or operations to do, 0 = no limit */
 	uint64_t taken;	  /* of them; atomic */
-	uint64_t from_ns; /* CLOCK_MONOTONIC: what is due earlier is warm-up and does not count */
+	uint64_t start_ns; /* CLOCK_MONOTONIC: when the threads begin */
+	uint64_t from_ns; /* what is due earlier is warm-up and does not count */
 	uint64_t end_ns;  /* 0 = no limit */
 	double rate;	  /* open loop: requests/s of all threads; 0 = closed loop */
+	unsigned int working; /* threads that are not yet done; atomic */
 	bool failed;	  /* a thread gave up, after a sentence; atomic */
 };
 
@@ -40,6 +42,7 @@ struct worker {
 	const struct protocol *protocol;
 	const struct transport *transport;
 	void *transport_state;
+	void *transport_shared; /* by transport.start() */
 	unsigned int number, workers;
 	struct client *client;
 	unsigned int clients;

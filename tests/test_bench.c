@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../bench/datagram.h"
 #include "../bench/dist.h"
 #include "../bench/entry.h"
 #include "../bench/options.h"
@@ -650,6 +651,45 @@ static void wrong_values_are_found(void **state)
 	assert_int_equal(stats.count[STAT_CORRUPT], 1);
 }
 
+/* The ones' complement sum of 16-bit words, as RFC 1071 has it. */
+static uint16_t internet_sum(const uint8_t *at, size_t len, uint32_t sum)
+{
+	for (size_t i = 0; i < len; i++)
+		sum += i % 2 ? at[i] : at[i] << 8;
+	while (sum >> 16)
+		sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+static void frames_have_right_checksums(void **state)
+{
+	struct datagram_path path = { .mac = { 1, 2, 3, 4, 5, 6 },
+				      .source_mac = { 7, 8, 9, 10, 11, 12 },
+				      .source.s_addr = htonl(0x0a4d0002),
+				      .ip.s_addr = htonl(0x0a4d0001),
+				      .port = htons(6379) };
+	uint8_t frame[DATAGRAM_HEADERS + 1472];
+	in_port_t port;
+
+	(void)state;
+	for (size_t len = 0; len <= 1472; len += 1 + len / 8) {
+		for (size_t i = 0; i < len; i++)
+			frame[DATAGRAM_HEADERS + i] = 0xff - i * 7;
+		datagram_write(&path, htons(40000), frame, len);
+		assert_memory_equal(frame, "\1\2\3\4\5\6\7\10\11\12\13\14\x08\0\x45", 15);
+		assert_int_equal(internet_sum(frame + 14, 20, 0), 0xffff);
+		/* The pseudo header: addresses, protocol, length. */
+		assert_int_equal(internet_sum(frame + 26, 8 + 8 + len, 17 + 8 + len), 0xffff);
+		assert_memory_equal(frame + 26, "\x0a\x4d\0\2\x0a\x4d\0\1", 8);
+		assert_int_equal(datagram_read(frame, DATAGRAM_HEADERS + len, &port), len);
+		assert_int_equal(port, htons(6379));
+		assert_int_equal(datagram_read(frame, DATAGRAM_HEADERS + len + 6, &port), len);
+		assert_int_equal(datagram_read(frame, DATAGRAM_HEADERS + len - 1, &port), -1);
+	}
+	frame[38] = frame[39] = 0; /* a UDP length below its header's */
+	assert_int_equal(datagram_read(frame, sizeof(frame), &port), -1);
+}
+
 static int parse(struct options *o, const char *line)
 {
 	char copy[256], *argv[32] = { "xkv-bench" }, *save = NULL;
@@ -806,6 +846,15 @@ static void command_line(void **state)
 	assert_int_equal(o.pin[1], 1);
 	assert_true(o.depth > 1); /* an open loop is not held up by one reply */
 	options_free(&o);
+	assert_int_equal(parse(&o, "--transport xdp --interface x --queues 1,5 --mac 2:0:0:77:0:1f"), 0);
+	assert_int_equal(o.queues, 2);
+	assert_int_equal(o.queue[1], 5);
+	assert_memory_equal(o.mac, "\2\0\0\x77\0\x1f", 6);
+	options_free(&o);
+	assert_int_equal(parse(&o, "--transport xdp --interface x --queues 3"), 0);
+	assert_int_equal(o.queues, 3);
+	assert_int_equal(o.queue[2], 2);
+	options_free(&o);
 	assert_int_equal(parse(&o, "-c 4 --depth 16 --workload ycsb-d --distribution uniform"), 0);
 	assert_int_equal(o.depth, 16);
 	assert_string_equal(o.dist_name[0], "uniform");
@@ -879,6 +928,15 @@ static void bad_command_lines_are_refused(void **state)
 		"--depth 1000 -c 2000",
 		"--pin 1,x",
 		"--protocol http",
+		"--transport raw",
+		"--transport xdp",
+		"--transport xdp --interface x --protocol resp",
+		"--transport xdp --interface x --queues 0",
+		"--transport xdp --interface x --queues 0,64",
+		"--transport xdp --interface x --xdp-mode fast",
+		"--transport xdp --interface x --mac 1:2:3:4:5",
+		"--transport xdp --interface x --mac 1:2:3:4:5:6:7",
+		"--interface x",
 		"--protocol memcached-udp --batch 2 --ratio 1:1",
 		"--protocol resp --pad 100",
 		"--batch 101",
@@ -931,6 +989,7 @@ int main(void)
 		cmocka_unit_test(unanswered_keys_are_asked_for_again),
 		cmocka_unit_test(padding_has_to_grow),
 		cmocka_unit_test(wrong_values_are_found),
+		cmocka_unit_test(frames_have_right_checksums),
 		cmocka_unit_test(ycsb_has_the_right_shares),
 		cmocka_unit_test(latest_keys_are_there),
 		cmocka_unit_test(sequential_keys_follow),

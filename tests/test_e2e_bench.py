@@ -141,6 +141,15 @@ def test_open_loop_keeps_its_rate(bed, daemon):
     assert row["send_lag_us"]["count"] == row["requests"] and row["lost"] == 0
 
 
+def test_open_loop_beyond_what_the_server_can_do(bed, daemon):
+    """Nothing is skipped: what was due is answered, later and later, or counted as unsent."""
+    row = bench(bed, "--rate", "5000000", "--seconds", "0.2", "--depth", "8", "--timeout", "200")
+    assert row["unsent"] > 1000 and row["lost"] == 0
+    assert row["requests"] + row["unsent"] == pytest.approx(1000000, abs=2)
+    assert row["requests_per_second"] < 5000000
+    assert row["latency_us"]["max"] > 100e3 and row["send_lag_us"]["max"] > 100e3
+
+
 def stall(bed, daemon, *options):
     """Latencies of keys that only xkvd answers for, which is stopped for 200 ms in the middle."""
     with running(bed, "--no-load", "--seconds", "1.5", "--key-size", "30", *options) as run:
@@ -377,7 +386,8 @@ def test_silent_redis(bed, privileged):
     with TcpServer(bed, lambda _: b"") as silent:
         row = bench(bed, "-p", PORT, "--protocol", "resp", "--no-load", "-n", "3", "--timeout", "50", status=3)
         assert row["lost"] == row["timeouts"] == 3 and row["requests"] == 0
-        assert silent.connections == 1 + 1 + 3  # the ping's, the first, and one after each loss
+        # The ping's, the first, and one after each loss.
+        wait_for(lambda: silent.connections == 1 + 1 + 3, what="the last connection is seen")
 
 
 def test_no_redis(bed, daemon):
@@ -390,3 +400,71 @@ def test_no_redis(bed, daemon):
         finally:
             client.config_set("requirepass", "")
     assert done.returncode == 1 and "NOAUTH" in done.stderr
+
+
+# AF_XDP ----------------------------------------------------------------------------------------
+
+XDP = ("--transport", "xdp", "--interface", "xkv1", "--xdp-mode", "copy")
+
+
+def program(bed):
+    """Name of the XDP program on the client's device."""
+    shown = bed.run("client", "ip", "-d", "-j", "link", "show", "dev", "xkv1").stdout
+    return json.loads(shown)[0]["xdp"]["prog"]["name"]
+
+
+@pytest.fixture
+def bed_stays(bed):
+    """The test bed's own program is on the device again afterwards."""
+    assert program(bed) == "xkv_pass"
+    yield
+    assert program(bed) == "xkv_pass"
+
+
+@pytest.mark.parametrize("shape", [("-c", "1"), ("-c", "1", "--depth", "64"), ("-c", "6", "--depth", "16")])
+def test_xdp(bed, daemon, bed_stays, shape):
+    row = bench(bed, "-n", "5000", "--ratio", "1:1", "--verify", *shape, *XDP)
+    assert row["transport"] == "xdp" and row["transport_mode"] == "copy"
+    assert row["ops"] == row["hits"] + row["sets"] == 5000
+    assert row["errors"] == row["lost"] == row["foreign"] == 0
+
+
+def test_xdp_with_a_queue_for_each_thread(bed, daemon, bed_stays):
+    """A reply may come to another thread than the one that asked."""
+    queues = len(list_queues(bed))
+    row = bench(bed, "-n", "8000", "--verify", "-c", "4", "-t", queues, "--queues", queues, "--depth", "8", *XDP)
+    assert row["threads"] == queues and row["ops"] == row["hits"] == 8000
+    assert row["errors"] == row["lost"] == row["foreign"] == 0
+
+
+def list_queues(bed):
+    """The device's receive queues, as sysfs of its namespace has them."""
+    shown = bed.run("client", "unshare", "-m", "sh", "-c",
+                    "mount -t sysfs none /sys && ls -d /sys/class/net/xkv1/queues/rx-*").stdout
+    return shown.split()
+
+
+def test_xdp_in_an_open_loop(bed, daemon, bed_stays):
+    row = bench(bed, "--rate", "2000", "--seconds", "1", "-c", "2", "--scans", "2", *XDP)
+    assert row["requests"] + row["unsent"] == pytest.approx(2000, abs=5)
+    assert row["errors"] == row["lost"] == 0 and row["scans"] > 10
+
+
+def test_xdp_to_memcached(bed, memcached, bed_stays):
+    row = bench(bed, "-n", "3000", "-p", PORT, "--protocol", "memcached-udp", "--ratio", "1:1", "--scans", "1",
+                "--verify", "-c", "2", "--depth", "4", "--mac", "02:00:00:77:00:01", *XDP)
+    assert row["ops"] == 3000 and row["errors"] == row["lost"] == row["misses"] == 0
+
+
+def test_xdp_where_it_cannot_be(bed, daemon, bed_stays):
+    for options, reason in ((("--interface", "none"), "--interface none: No such device"),
+                            (("--interface", "lo"), "does not go through that --interface"),
+                            (("--interface", "xkv1", "--queues", "0,63"), "on queue 63 of xkv1"),
+                            (("--interface", "xkv1", "--xdp-mode", "zerocopy"), "has no zero-copy"),
+                            (("--interface", "xkv1", "--queues", "1", "-t", "2", "-c", "2"), "a queue of its own")):
+        done = bed.run("client", *command("--transport", "xdp", *options), check=False)
+        assert done.returncode == 1 and reason in done.stderr, done.stderr
+    # The server's own program stays where it is.
+    done = bed.run("server", *command("--transport", "xdp", "--interface", "xkv0", "--mac", "2:0:0:77:0:1"),
+                   check=False)
+    assert done.returncode == 1 and "xkv0 carries the XDP program" in done.stderr
