@@ -190,25 +190,86 @@ static int load_keys(struct load *l)
 	if (!err && l->o->progress)
 		fprintf(stderr, "loaded %s keys in %.1f s\n", thousands(stored, n), result.seconds);
 	if (!err && l->o->load_only)
-		report_result(l->o, &result);
+		report_result(l->o, &result, NULL);
 	return err;
+}
+
+static int measure(struct load *l, double rate, struct result *result)
+{
+	struct phase phase = { .o = l->o, .total = l->o->requests, .rate = rate };
+
+	result->offered = rate;
+	return run_phase(l, &phase, "run", result);
+}
+
+/* Prints and writes what came of it.  The exit code. */
+static int conclude(struct load *l, const struct result *result, const struct ramp *ramp)
+{
+	const struct stats *s = &result->stats;
+
+	report_result(l->o, result, ramp);
+	if (l->hdr && hdr_write(l->hdr, &s->latency)) {
+		say("cannot write %s: %s", l->o->hdr, strerror(errno));
+		return 1;
+	}
+	return stats_errors(s) || !s->count[STAT_OPS] ? 3 : 0;
 }
 
 static int run_workload(struct load *l)
 {
 	static struct result result;
-	struct phase phase = { .o = l->o, .total = l->o->requests, .rate = l->o->rate };
-	int err = run_phase(l, &phase, "run", &result);
-	const struct stats *s = &result.stats;
+	int err = measure(l, l->o->rate, &result), ret;
 
-	if (err && !s->count[STAT_OPS])
+	if (err && !result.stats.count[STAT_OPS])
 		return 1;
-	report_result(l->o, &result);
-	if (l->hdr && hdr_write(l->hdr, &s->latency)) {
-		say("cannot write %s: %s", l->o->hdr, strerror(errno));
+	ret = conclude(l, &result, NULL);
+	return err ? 1 : ret;
+}
+
+/* A ramp while it is run. */
+struct climb {
+	struct load *l;
+	struct result last, best; /* best: of the highest rate that held */
+	bool first;
+};
+
+static int climb_step(void *context, struct ramp_step *step)
+{
+	struct climb *c = context;
+	const struct stats *s = &c->last.stats;
+	int err = measure(c->l, step->offered, &c->last);
+
+	if (err || interrupted)
+		return err ? err : -EINTR;
+	step->answered = s->count[STAT_REQUESTS] / c->last.seconds;
+	step->requests = s->count[STAT_REQUESTS];
+	step->lost = s->count[STAT_LOST] + s->count[STAT_UNSENT];
+	step->p50_us = hist_percentile(&s->latency, 50) / 1e3;
+	step->p99_us = hist_percentile(&s->latency, 99) / 1e3;
+	if (ramp_holds(step) && step->offered > c->best.offered)
+		c->best = c->last;
+	report_step(c->l->o, step, c->first);
+	c->first = false;
+	return 0;
+}
+
+static int run_ramp(struct load *l)
+{
+	static struct climb climb;
+	static struct ramp ramp;
+	int err, ret;
+
+	climb.l = l;
+	climb.first = true;
+	err = ramp_find(&ramp, l->o->rate, climb_step, &climb);
+	if (!(ramp.saturation > 0)) {
+		if (!err)
+			say("no rate holds, however low: the server loses requests, or this "
+			    "machine is too busy");
 		return 1;
 	}
-	return err ? 1 : stats_errors(s) || !s->count[STAT_OPS] ? 3 : 0;
+	ret = conclude(l, &climb.best, &ramp);
+	return err && err != -EINTR ? 1 : ret;
 }
 
 /* Before anything is measured, so that nothing is measured in vain. */
@@ -242,7 +303,7 @@ int load_run(struct options *o)
 	if (!err && o->load)
 		err = load_keys(&l);
 	if (!err)
-		ret = o->load_only || interrupted ? 0 : run_workload(&l);
+		ret = o->load_only || interrupted ? 0 : o->ramp ? run_ramp(&l) : run_workload(&l);
 	close_workers(&l);
 	if (transport->stop)
 		transport->stop(l.shared);

@@ -228,7 +228,7 @@ static int parse_list(struct options *o, const char *name, const char *text, uns
 enum {
 	OPT_SECONDS = 256, OPT_KEYS, OPT_KEY_SIZE, OPT_VALUE_SIZE, OPT_RATIO, OPT_DISTRIBUTION,
 	OPT_SEED, OPT_LOAD, OPT_NO_LOAD, OPT_LOAD_ONLY, OPT_RESP, OPT_TOKEN, OPT_TIMEOUT,
-	OPT_PROTOCOL, OPT_TRANSPORT, OPT_INTERFACE, OPT_QUEUES, OPT_XDP_MODE, OPT_MAC, OPT_RATE, OPT_DEPTH, OPT_WARMUP, OPT_WORKLOAD, OPT_DELETES, OPT_SCANS,
+	OPT_PROTOCOL, OPT_TRANSPORT, OPT_INTERFACE, OPT_QUEUES, OPT_XDP_MODE, OPT_MAC, OPT_RAMP, OPT_RATE, OPT_DEPTH, OPT_WARMUP, OPT_WORKLOAD, OPT_DELETES, OPT_SCANS,
 	OPT_SCAN_LENGTH, OPT_PIN, OPT_RETRIES, OPT_PROGRESS, OPT_HDR, OPT_BATCH, OPT_PAD, OPT_VERIFY, OPT_JSON, OPT_QUIET, OPT_FRAMES, OPT_SERVER, OPT_BED,
 	OPT_BASE_BED, OPT_ROUNDS, OPT_FRAME_BATCH, OPT_CPUS, OPT_LOOPS, OPT_HELP, OPT_VERSION,
 };
@@ -247,6 +247,7 @@ static const struct option long_options[] = {
 	{ "queues", required_argument, NULL, OPT_QUEUES },
 	{ "xdp-mode", required_argument, NULL, OPT_XDP_MODE },
 	{ "mac", required_argument, NULL, OPT_MAC },
+	{ "ramp", no_argument, NULL, OPT_RAMP },
 	{ "rate", required_argument, NULL, OPT_RATE },
 	{ "depth", required_argument, NULL, OPT_DEPTH },
 	{ "warmup", required_argument, NULL, OPT_WARMUP },
@@ -468,6 +469,9 @@ static int parse_loop_option(struct options *o, int opt, const char *arg)
 	switch (opt) {
 	case OPT_RATE:
 		return parse_real("--rate", arg, 0, 1e9, &o->rate);
+	case OPT_RAMP:
+		o->ramp = true;
+		return 0;
 	case OPT_DEPTH:
 		return parse_uint("--depth", arg, 1, REQUEST_DEPTH_MAX, &o->depth);
 	case OPT_WARMUP:

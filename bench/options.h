@@ -53,6 +53,7 @@ struct options {
 	double seconds;
 	double warmup;	   /* seconds before them that do not count */
 	double rate;	   /* open loop: requests/s of all threads; 0: closed loop */
+	bool ramp;	   /* find the highest rate that holds, from this one on */
 	unsigned int retries; /* of a datagram without a reply */
 	uint32_t keys;
 	struct sizes key_size[OPTIONS_MAX_LIST]; /* bytes; more than one: frame loop only */

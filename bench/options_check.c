@@ -14,6 +14,8 @@
 #include "say.h"
 #include "workload.h"
 
+#define RAMP_RATE    10000 /* requests/s of the first step */
+#define RAMP_SECONDS 2
 #define OPEN_DEPTH 1024 /* requests that an open loop may have out a client, without --depth */
 
 static int refuse(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -138,8 +140,8 @@ static int check_frames(struct options *o)
 		return refuse("--resp is for loads over sockets, not for --frames");
 	if (o->hdr)
 		return refuse("--hdr has latencies, which --frames has none of");
-	if (o->workload || o->deletes > 0 || o->scans > 0 || o->rate > 0 || o->warmup > 0)
-		return refuse("--frames has no --rate, --warmup, --workload, --deletes and --scans");
+	if (o->ramp || o->workload || o->deletes > 0 || o->scans > 0 || o->rate > 0 || o->warmup > 0)
+		return refuse("--frames has no --rate, --ramp, --warmup, --workload, --deletes and --scans");
 	for (unsigned int i = 0; i < o->dists; i++) {
 		if (!dist_is_random(&o->dist[i]))
 			return refuse("--frames draws its keys at random: no --distribution %s",
@@ -195,6 +197,12 @@ static int check_loop(struct options *o)
 	if (o->threads > o->clients)
 		return refuse("-t %u: a thread needs a client: raise -c to %u or lower -t",
 			      o->threads, o->threads);
+	if (o->ramp && o->requests)
+		return refuse("--ramp has steps of --seconds: no --requests");
+	if (o->ramp && !(o->rate > 0))
+		o->rate = RAMP_RATE;
+	if (o->ramp && o->seconds == 0)
+		o->seconds = RAMP_SECONDS;
 	if (!o->depth)
 		o->depth = o->rate > 0 ? OPEN_DEPTH : 1;
 	while (o->rate > 0 && o->depth > 1 && o->depth * o->clients > OPTIONS_MAX_IN_FLIGHT / 8)

@@ -20,6 +20,7 @@ static const char options_help[] =
 	"      --pin LIST           CPUs of the threads\n"
 	"      --depth N            requests that a client has out, default 1\n"
 	"      --rate R             open loop: so many requests/s, latency from when they were due\n"
+	"      --ramp               find the highest rate that the server follows\n"
 	"  -n, --requests N         operations; default: as many as --seconds allows\n"
 	"      --seconds S          default 10, or no limit with -n\n"
 	"      --warmup S           so long before, without counting; default 0\n"

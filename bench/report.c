@@ -137,8 +137,8 @@ static json_t *result_json(const struct options *o, const struct result *r)
 	set(all, "seconds", json_real(r->seconds));
 	set(all, "requests_per_second", json_real(s->count[STAT_REQUESTS] / r->seconds));
 	set(all, "ops_per_sec", json_real(s->count[STAT_OPS] / r->seconds));
-	if (o->rate > 0)
-		set(all, "offered_per_second", json_real(o->rate));
+	if (r->offered > 0)
+		set(all, "offered_per_second", json_real(r->offered));
 	set(all, "errors", json_integer(stats_errors(s)));
 	set(all, "verify_failures", json_integer(s->count[STAT_CORRUPT]));
 	for (int i = 0; i < STATS; i++)
@@ -148,9 +148,31 @@ static json_t *result_json(const struct options *o, const struct result *r)
 	return all;
 }
 
-static void report_json(const struct options *o, const struct result *r)
+static json_t *ramp_json(const struct ramp *ramp)
+{
+	json_t *all = json_object(), *steps = json_array();
+
+	for (unsigned int i = 0; i < ramp->steps; i++) {
+		const struct ramp_step *s = &ramp->step[i];
+
+		(void)json_array_append_new(
+			steps, json_pack("{s:f,s:f,s:I,s:f,s:f,s:b}", "offered_per_second",
+					 s->offered, "requests_per_second", s->answered, "lost",
+					 (json_int_t)s->lost, "p50_us", s->p50_us, "p99_us",
+					 s->p99_us, "holds", ramp_holds(s)));
+	}
+	set(all, "steps", steps);
+	set(all, "saturation_per_second",
+	    ramp->saturation > 0 ? json_real(ramp->saturation) : json_null());
+	return all;
+}
+
+static void report_json(const struct options *o, const struct result *r, const struct ramp *ramp)
 {
 	json_t *all = result_json(o, r);
+
+	if (ramp)
+		set(all, "ramp", ramp_json(ramp));
 
 	if (!all || json_dumpf(all, stdout, JSON_REAL_PRECISION(9)))
 		say("cannot write the results");
@@ -199,8 +221,8 @@ static void report_table(const struct options *o, const struct result *r)
 	       "operations", thousands(s->count[STAT_OPS], n), r->seconds,
 	       protocol_name(o->protocol), options_transport_name(o), r->mode ? " " : "",
 	       r->mode ? r->mode : "", o->clients, o->threads, o->depth, o->dist_name[0]);
-	if (o->rate > 0)
-		printf("%-16s %12s  requests per second\n", "offered", thousands(o->rate, n));
+	if (r->offered > 0)
+		printf("%-16s %12s  requests per second\n", "offered", thousands(r->offered, n));
 	printf("%-16s %12s  requests per second\n", "throughput",
 	       thousands(s->count[STAT_REQUESTS] / r->seconds, n));
 	if (s->count[STAT_OPS] != s->count[STAT_REQUESTS])
@@ -215,10 +237,30 @@ static void report_table(const struct options *o, const struct result *r)
 	printf("%-16s %12s  all of these together\n", "errors", thousands(stats_errors(s), n));
 }
 
-void report_result(const struct options *o, const struct result *r)
+void report_step(const struct options *o, const struct ramp_step *step, bool first)
 {
+	char offered[28], answered[28], lost[28];
+
 	if (o->json)
-		report_json(o, r);
+		return;
+	if (first)
+		printf("%14s %14s %10s %10s %10s\n", "offered/s", "answered/s", "lost", "p50, us",
+		       "p99, us");
+	printf("%14s %14s %10s %10.1f %10.1f  %s\n", thousands(step->offered, offered),
+	       thousands(step->answered, answered), thousands(step->lost, lost), step->p50_us,
+	       step->p99_us, ramp_holds(step) ? "holds" : "does not hold");
+	fflush(stdout);
+}
+
+void report_result(const struct options *o, const struct result *r, const struct ramp *ramp)
+{
+	char n[28];
+
+	if (ramp && !o->json)
+		printf("%-16s %12s  requests per second, and at that:\n", "saturation",
+		       thousands(ramp->saturation, n));
+	if (o->json)
+		report_json(o, r, ramp);
 	else
 		report_table(o, r);
 }

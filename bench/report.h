@@ -4,10 +4,12 @@
 #define BENCH_REPORT_H
 
 #include "options.h"
+#include "ramp.h"
 #include "stats.h"
 
 struct result {
 	struct stats stats;
+	double offered;	  /* requests/s of an open loop, or 0 */
 	double seconds;	  /* that were measured */
 	const char *mode; /* of the transport, or NULL */
 };
@@ -18,7 +20,10 @@ void report_progress(const struct stats *interval, double seconds, double at, co
 /* Ends a progress line that stands on a terminal. */
 void report_progress_end(void);
 
-/* A table, or with --json one object, on standard output. */
-void report_result(const struct options *o, const struct result *r);
+/* One step of a ramp, with a head before the first, unless --json. */
+void report_step(const struct options *o, const struct ramp_step *step, bool first);
+
+/* A table, or with --json one object, on standard output; `ramp` may be NULL. */
+void report_result(const struct options *o, const struct result *r, const struct ramp *ramp);
 
 #endif

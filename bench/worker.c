@@ -409,7 +409,7 @@ static void start(struct worker *w)
 	w->last = 0;
 	w->gap = p->rate > 0 ? 1e9 * w->workers / p->rate : 0;
 	/* The threads take turns. */
-	w->due = p->start_ns + w->gap * (w->number + 1) / w->workers;
+	w->due = p->start_ns + w->gap * w->number / w->workers;
 }
 
 /* Where replies to one thread may come to another, all stay until the last one is done. */

@@ -24,6 +24,7 @@
 #include "../bench/protocol.h"
 #include "../bench/protocol_resp.h"
 #include "../bench/protocol_xkv.h"
+#include "../bench/ramp.h"
 #include "../bench/workload.h"
 
 #define DRAWS 2000000
@@ -808,6 +809,66 @@ static void sequential_keys_follow(void **state)
 	options_free(&o);
 }
 
+/* A server that answers so many requests a second, and some steps in which the machine was busy. */
+struct limited {
+	double capacity;
+	unsigned int spoiled; /* bits: steps that fail whatever the rate */
+	unsigned int steps;
+	int err;
+};
+
+static int measure_limited(void *context, struct ramp_step *step)
+{
+	struct limited *l = context;
+	double answers = step->offered < l->capacity ? step->offered : l->capacity;
+
+	if (l->spoiled >> l->steps++ & 1)
+		answers /= 2;
+	step->requests = 2 * answers;
+	step->answered = answers;
+	return l->err;
+}
+
+static void ramps_find_the_saturation_point(void **state)
+{
+	static const double capacity[] = { 3, 9999, 10000, 10001, 123456, 5e7 };
+	struct ramp ramp;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(capacity) / sizeof(capacity[0]); i++) {
+		struct limited l = { .capacity = capacity[i] };
+
+		assert_int_equal(ramp_find(&ramp, 10000, measure_limited, &l), 0);
+		assert_true(ramp.saturation >= capacity[i] / 1.05);
+		assert_true(ramp.saturation <= capacity[i] / 0.99);
+		assert_int_equal(ramp.steps, l.steps);
+	}
+	/* One bad moment in a step is not the end; two in a row are. */
+	assert_int_equal(ramp_find(&ramp, 1000, measure_limited,
+				   &(struct limited){ .capacity = 1e6, .spoiled = 1 << 3 }),
+			 0);
+	near(ramp.saturation, 1e6, 0.06);
+	assert_int_equal(ramp_find(&ramp, 1000, measure_limited,
+				   &(struct limited){ .capacity = 1e6, .spoiled = 3 << 3 }),
+			 0);
+	near(ramp.saturation, 8000, 0.06);
+	/* Nothing holds; an error. */
+	assert_int_equal(ramp_find(&ramp, 1000, measure_limited, &(struct limited){ 0 }), 0);
+	assert_true(ramp.saturation == 0);
+	assert_int_equal(ramp_find(&ramp, 1000, measure_limited, &(struct limited){ .err = -EIO }),
+			 -EIO);
+	assert_int_equal(ramp.steps, 0);
+}
+
+static void steps_hold_or_not(void **state)
+{
+	(void)state;
+	assert_true(ramp_holds(&(struct ramp_step){ 1000, 990, 990, 0, 0, 0 }));
+	assert_false(ramp_holds(&(struct ramp_step){ 1000, 989, 989, 0, 0, 0 }));
+	assert_true(ramp_holds(&(struct ramp_step){ 1000, 999, 3000, 3, 0, 0 }));
+	assert_false(ramp_holds(&(struct ramp_step){ 1000, 999, 3000, 4, 0, 0 }));
+}
+
 static void command_line(void **state)
 {
 	struct options o;
@@ -911,6 +972,8 @@ static void bad_command_lines_are_refused(void **state)
 		"--keys 10001 --key-size 8-20",
 		"--frames --cpus 1,,x",
 		"--frames --rate 5",
+		"--frames --ramp",
+		"--ramp -n 5",
 		"--frames --workload ycsb-a",
 		"--frames --distribution latest",
 		"--workload ycsb-e",
@@ -993,6 +1056,8 @@ int main(void)
 		cmocka_unit_test(ycsb_has_the_right_shares),
 		cmocka_unit_test(latest_keys_are_there),
 		cmocka_unit_test(sequential_keys_follow),
+		cmocka_unit_test(ramps_find_the_saturation_point),
+		cmocka_unit_test(steps_hold_or_not),
 		cmocka_unit_test(command_line),
 		cmocka_unit_test(bad_command_lines_are_refused),
 	};
