@@ -11,6 +11,7 @@
 
 #include "frame.h"
 #include "options_help.h"
+#include "parse.h"
 #include "request.h"
 #include "say.h"
 #include "transport.h"
@@ -30,12 +31,23 @@ static const char *const protocol_names[PROTOCOLS] = {
 	[PROTOCOL_MEMCACHED_UDP] = "memcached-udp",
 };
 
+static const char *const transport_names[TRANSPORTS] = {
+	[TRANSPORT_SOCKETS] = "udp",
+	[TRANSPORT_XDP] = "xdp",
+};
+
+static const char *const xdp_modes[XDP_MODES] = {
+	[XDP_MODE_AUTO] = "auto",
+	[XDP_MODE_COPY] = "copy",
+	[XDP_MODE_ZEROCOPY] = "zerocopy",
+};
+
 const char *options_transport_name(const struct options *o)
 {
 	return transport_of(o)->name;
 }
 
-const char *protocol_name(enum protocol_kind protocol)
+const char *protocol_name(unsigned int protocol)
 {
 	return protocol_names[protocol];
 }
@@ -43,45 +55,6 @@ const char *protocol_name(enum protocol_kind protocol)
 const char *frame_server_name(enum frame_server server)
 {
 	return server_names[server];
-}
-
-static int parse_number(const char *name, const char *text, uint64_t min, uint64_t max,
-			uint64_t *out)
-{
-	char *end;
-	unsigned long long n;
-
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end || errno || n < min || n > max) {
-		say("%s %s: give a number from %llu to %llu", name, text, (unsigned long long)min,
-		    (unsigned long long)max);
-		return -EINVAL;
-	}
-	*out = n;
-	return 0;
-}
-
-static int parse_uint(const char *name, const char *text, unsigned int min, unsigned int max,
-		      unsigned int *out)
-{
-	uint64_t n;
-	int err = parse_number(name, text, min, max, &n);
-
-	if (!err)
-		*out = n;
-	return err;
-}
-
-static int parse_real(const char *name, const char *text, double min, double max, double *out)
-{
-	char *end;
-
-	*out = strtod(text, &end);
-	if (end != text && !*end && *out >= min && *out <= max)
-		return 0;
-	say("%s %s: give a number from %g to %g", name, text, min, max);
-	return -EINVAL;
 }
 
 static int parse_token(struct options *o, const char *text)
@@ -159,37 +132,23 @@ static int add_loops(struct options *o, const char *text)
 
 static int add_server(struct options *o, const char *text)
 {
-	for (int i = 0; i < SERVERS; i++) {
-		if (strcmp(text, server_names[i]))
-			continue;
-		for (unsigned int j = 0; j < o->servers; j++) {
-			if (o->server[j] == (enum frame_server)i) {
-				say("--server names %s twice", text);
-				return -EINVAL;
-			}
+	unsigned int server;
+
+	if (parse_choice("--server", text, server_names, SERVERS, &server))
+		return -EINVAL;
+	for (unsigned int i = 0; i < o->servers; i++) {
+		if (o->server[i] == server) {
+			say("--server names %s twice", text);
+			return -EINVAL;
 		}
-		o->server[o->servers++] = i;
-		return 0;
 	}
-	say("--server %s is unknown: use echo, thesis, thesis-nopre or attached", text);
-	return -EINVAL;
+	o->server[o->servers++] = server;
+	return 0;
 }
 
 static int add_pin(struct options *o, const char *text)
 {
 	return parse_uint("--pin", text, 0, CPU_SETSIZE - 1, &o->pin[o->pins++]);
-}
-
-static int parse_protocol(struct options *o, const char *text)
-{
-	for (int i = 0; i < PROTOCOLS; i++) {
-		if (!strcmp(text, protocol_names[i])) {
-			o->protocol = i;
-			return 0;
-		}
-	}
-	say("--protocol %s is unknown: use xkv, resp, memcached or memcached-udp", text);
-	return -EINVAL;
 }
 
 static int add_cpu(struct options *o, const char *text)
@@ -383,34 +342,6 @@ static int parse_workload_option(struct options *o, int opt, const char *arg)
 	}
 }
 
-static int parse_transport(struct options *o, const char *text)
-{
-	if (!strcmp(text, "udp")) {
-		o->transport = TRANSPORT_SOCKETS;
-		return 0;
-	}
-	if (!strcmp(text, "xdp")) {
-		o->transport = TRANSPORT_XDP;
-		return 0;
-	}
-	say("--transport %s is unknown: use udp or xdp", text);
-	return -EINVAL;
-}
-
-static int parse_xdp_mode(struct options *o, const char *text)
-{
-	static const char *const modes[XDP_MODES] = { "auto", "copy", "zerocopy" };
-
-	for (int i = 0; i < XDP_MODES; i++) {
-		if (!strcmp(text, modes[i])) {
-			o->xdp_mode = i;
-			return 0;
-		}
-	}
-	say("--xdp-mode %s is unknown: use auto, copy or zerocopy", text);
-	return -EINVAL;
-}
-
 static int parse_mac(struct options *o, const char *text)
 {
 	uint8_t *m = o->mac;
@@ -447,16 +378,16 @@ static int parse_transport_option(struct options *o, int opt, const char *arg)
 {
 	switch (opt) {
 	case OPT_PROTOCOL:
-		return parse_protocol(o, arg);
+		return parse_choice("--protocol", arg, protocol_names, PROTOCOLS, &o->protocol);
 	case OPT_TRANSPORT:
-		return parse_transport(o, arg);
+		return parse_choice("--transport", arg, transport_names, TRANSPORTS, &o->transport);
 	case OPT_INTERFACE:
 		o->interface = arg;
 		return 0;
 	case OPT_QUEUES:
 		return parse_queues(o, arg);
 	case OPT_XDP_MODE:
-		return parse_xdp_mode(o, arg);
+		return parse_choice("--xdp-mode", arg, xdp_modes, XDP_MODES, &o->xdp_mode);
 	case OPT_MAC:
 		return parse_mac(o, arg);
 	default:

@@ -26,7 +26,7 @@ enum protocol_kind {
 	PROTOCOLS,
 };
 
-enum transport_kind { TRANSPORT_SOCKETS, TRANSPORT_XDP };
+enum transport_kind { TRANSPORT_SOCKETS, TRANSPORT_XDP, TRANSPORTS };
 enum xdp_mode { XDP_MODE_AUTO, XDP_MODE_COPY, XDP_MODE_ZEROCOPY, XDP_MODES };
 
 /* SETs and GETs stand in the proportion set : get; not both are 0. */
@@ -37,12 +37,12 @@ struct ratio {
 struct options {
 	const char *host; /* default 127.0.0.1 */
 	const char *port; /* default 6379 */
-	enum protocol_kind protocol;
-	enum transport_kind transport;
+	unsigned int protocol;  /* enum protocol_kind */
+	unsigned int transport; /* enum transport_kind */
 	/* AF_XDP */
 	const char *interface;
 	unsigned int queue[OPTIONS_MAX_CPUS], queues; /* 0: all that the interface has */
-	enum xdp_mode xdp_mode;
+	unsigned int xdp_mode; /* enum xdp_mode */
 	uint8_t mac[6]; /* of the server or its gateway */
 	bool mac_set;
 	unsigned int clients, threads;
@@ -116,7 +116,7 @@ int options_check(struct options *o);
 
 /* "udp", "tcp" or "xdp". */
 const char *options_transport_name(const struct options *o);
-const char *protocol_name(enum protocol_kind protocol);
+const char *protocol_name(unsigned int protocol);
 const char *frame_server_name(enum frame_server server);
 
 #endif

@@ -23,3 +23,9 @@ void protocol_value(const struct options *o, struct stats *s, uint32_t key, cons
 	if (o->verify && !entry_value_ok(o, key, value, len))
 		stat_add(s, STAT_CORRUPT, 1);
 }
+
+enum outcome protocol_broken(struct stats *s)
+{
+	stat_add(s, STAT_MALFORMED, 1);
+	return BROKEN;
+}

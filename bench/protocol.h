@@ -72,4 +72,7 @@ const struct protocol *protocol_of(const struct options *o);
 void protocol_value(const struct options *o, struct stats *s, uint32_t key, const uint8_t *value,
 		    uint32_t len);
 
+/* For the tables: count a reply that contradicts the protocol.  BROKEN. */
+enum outcome protocol_broken(struct stats *s);
+
 #endif

@@ -210,12 +210,6 @@ static ssize_t measure(const struct request *r, const uint8_t *buf, size_t len)
 	return used;
 }
 
-static enum outcome broken(struct stats *s)
-{
-	stat_add(s, STAT_MALFORMED, 1);
-	return BROKEN;
-}
-
 /* Which error a line tells.  False if it is none. */
 static bool read_error(const uint8_t *line, size_t len, enum stat_id *which)
 {
@@ -247,7 +241,7 @@ static enum outcome take_values(const struct options *o, struct stats *s, struct
 			i++;
 		}
 		if (i == r->asked)
-			return broken(s);
+			return protocol_broken(s);
 		protocol_value(o, s, request_key(r, i++), v.data, v.len);
 		at += n;
 		len -= n;
@@ -258,7 +252,7 @@ static enum outcome take_values(const struct options *o, struct stats *s, struct
 		return DONE;
 	}
 	if (len != 5 || memcmp(at, "END\r\n", 5))
-		return broken(s);
+		return protocol_broken(s);
 	stat_add(s, STAT_MISSES, r->asked - i);
 	stat_add(s, STAT_OPS, r->op == OP_GET ? r->asked : 0);
 	request_answered(r, r->asked);
@@ -283,7 +277,7 @@ static enum outcome take(const struct options *o, struct stats *s, struct reques
 		} else if (read_error(buf, line, &error)) {
 			stat_add(s, error, 1);
 		} else {
-			return broken(s);
+			return protocol_broken(s);
 		}
 		buf += line;
 		len -= line;
@@ -320,11 +314,11 @@ static enum outcome take_parts(const struct options *o, struct stats *s, struct 
 	ssize_t have = parts_add(&r->parts, r->id, head->number, head->total, text, len), n;
 
 	if (have <= 0)
-		return have ? broken(s) : WAIT;
+		return have ? protocol_broken(s) : WAIT;
 	n = measure(r, parts_text(r->parts), have);
 	if (!n)
 		return WAIT;
-	return n == have ? take(o, s, r, parts_text(r->parts), n) : broken(s);
+	return n == have ? take(o, s, r, parts_text(r->parts), n) : protocol_broken(s);
 }
 
 static enum outcome udp_take(const struct options *o, struct stats *s, struct request *r,
@@ -333,7 +327,7 @@ static enum outcome udp_take(const struct options *o, struct stats *s, struct re
 	struct frame_header head;
 
 	if (!read_frame_header(&head, buf, len))
-		return broken(s);
+		return protocol_broken(s);
 	buf += sizeof(head);
 	len -= sizeof(head);
 	if (!len && !head.total)

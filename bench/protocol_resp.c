@@ -164,12 +164,6 @@ static ssize_t measure(const struct request *r, const uint8_t *buf, size_t len)
 	return used;
 }
 
-static enum outcome broken(struct stats *s)
-{
-	stat_add(s, STAT_MALFORMED, 1);
-	return BROKEN;
-}
-
 static bool starts_with(const struct element *e, const char *word)
 {
 	return e->len >= strlen(word) && !memcmp(e->text, word, strlen(word));
@@ -208,14 +202,14 @@ static enum outcome take_values(const struct options *o, struct stats *s, struct
 	struct element e = *head;
 
 	if (head->type == '*' && head->number != (long)r->asked)
-		return broken(s);
+		return protocol_broken(s);
 	for (unsigned int i = 0; i < r->asked; i++) {
 		if (head->type == '*')
 			at += read_element(&e, at, end - at); /* complete: measure() saw to it */
 		else if (r->asked != 1)
-			return broken(s);
+			return protocol_broken(s);
 		if (!take_value(o, s, request_key(r, i), &e))
-			return broken(s);
+			return protocol_broken(s);
 	}
 	stat_add(s, STAT_OPS, r->op == OP_GET ? r->asked : 0);
 	request_answered(r, r->asked);
@@ -233,7 +227,7 @@ static enum outcome take(const struct options *o, struct stats *s, struct reques
 	if (r->op == OP_GET || r->op == OP_SCAN)
 		return take_values(o, s, r, &e, buf + head, buf + len);
 	if (r->op == OP_SET ? e.type != '+' || !starts_with(&e, "OK") : e.type != ':')
-		return broken(s);
+		return protocol_broken(s);
 	stat_add(s, r->op == OP_SET ? STAT_SETS : STAT_DELETES, r->asked);
 	stat_add(s, STAT_OPS, r->asked);
 	request_answered(r, r->asked);

@@ -208,12 +208,6 @@ static void learn_scan_pad(struct request *r, unsigned int results, size_t len)
 		r->client->scan_pad = XKV_PAYLOAD_MAX6;
 }
 
-static enum outcome broken(struct stats *s)
-{
-	stat_add(s, STAT_MALFORMED, 1);
-	return BROKEN;
-}
-
 static enum outcome take(const struct options *o, struct stats *s, struct request *r,
 			 const uint8_t *buf, size_t len)
 {
@@ -222,23 +216,23 @@ static enum outcome take(const struct options *o, struct stats *s, struct reques
 	struct xkv_answer a;
 
 	if (!xkv_reply_open(&reply, buf, len))
-		return broken(s);
+		return protocol_broken(s);
 	if (reply.status) {
 		stat_add(s, STAT_REFUSED, r->keys);
 		return DONE;
 	}
 	n = reply.count;
 	if (!n || n > r->asked)
-		return broken(s);
+		return protocol_broken(s);
 	learn_scan_pad(r, n, len);
 	for (unsigned int i = 0; i < n; i++) {
 		if (!xkv_reply_next(&reply, &a) || a.opcode != opcode[r->op])
-			return broken(s);
+			return protocol_broken(s);
 		if (!take_result(o, s, r, request_key(r, i), &a))
 			request_settle(r, i, settled++);
 	}
 	if (r->op == OP_SCAN && settled < n - (a.status == XKV_PAD))
-		return broken(s); /* only the last one can be left open */
+		return protocol_broken(s); /* only the last one can be left open */
 	stat_add(s, STAT_PARTIAL, n < r->asked);
 	request_answered(r, settled);
 	return r->keys ? AGAIN : DONE;

@@ -74,12 +74,13 @@ static inline uint32_t request_key(const struct request *r, unsigned int i)
 /* The i-th of the keys that are not yet answered was; call it with rising i, then request_answered(). */
 static inline void request_settle(struct request *r, unsigned int i, unsigned int settled)
 {
-	uint32_t *a = &r->key[r->first + i], *b = &r->key[r->first + settled], t = *a;
+	uint32_t *key = r->key + r->first, t;
 
 	if (r->op == OP_SCAN)
 		return; /* its keys stand nowhere */
-	*a = *b;
-	*b = t;
+	t = key[i];
+	key[i] = key[settled];
+	key[settled] = t;
 }
 
 static inline void request_answered(struct request *r, unsigned int settled)

@@ -125,12 +125,12 @@ install_packages() {
 	rm -f "$log"
 }
 
-# A redis-server that was here before is the owner's; one that came with us stays off.
-keep_redis_off() {
+# A server that was here before is the owner's; one that came with us stays off.
+keep_off() {
 	[[ -d /run/systemd/system ]] || return 0
-	systemctl disable --quiet redis-server.service 2>/dev/null ||
-		warn "could not disable redis-server.service: it will start at the next boot; if you do not" \
-			"want that, run 'systemctl disable redis-server'"
+	systemctl disable --quiet "$1.service" 2>/dev/null ||
+		warn "could not disable $1.service: it will start at the next boot; if you do not" \
+			"want that, run 'systemctl disable $1'"
 }
 
 check_only=0 groups=()
@@ -174,5 +174,7 @@ if ((${XKV_REQ_UID:-$EUID} != 0)); then
 fi
 printf 'setup: installing with apt-get (no service is started):\n%s\n' "$list"
 install_packages "${names[@]}"
-[[ " ${names[*]} " != *" redis-server "* ]] || keep_redis_off
+for service in redis-server memcached; do
+	[[ " ${names[*]} " != *" $service "* ]] || keep_off "$service"
+done
 echo "setup: done"

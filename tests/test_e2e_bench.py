@@ -158,10 +158,10 @@ def test_ramp_finds_the_saturation_point(bed, privileged):
         return [misses(request)]
 
     with UdpServer(bed, answer):
-        row = bench(bed, "-p", PORT, "--no-load", "--ramp", "--rate", "50", "--seconds", "0.5", "--timeout", "300",
+        row = bench(bed, "-p", PORT, "--no-load", "--ramp", "--rate", "20", "--seconds", "0.5", "--timeout", "300",
                     "--retries", "0")
     saturation = row["ramp"]["saturation_per_second"]
-    assert 60 < saturation < 450  # less than 400 where the machine is busy, never more
+    assert 15 < saturation < 450  # less than 400 where the machine is busy, never more
     held = [step["offered_per_second"] for step in row["ramp"]["steps"] if step["holds"]]
     failed = [step["offered_per_second"] for step in row["ramp"]["steps"] if not step["holds"]]
     assert max(held) == saturation == row["offered_per_second"] and min(failed) < 1.06 * saturation
@@ -391,7 +391,8 @@ class TcpServer(threading.Thread):
         self.listener.close()
 
 
-@pytest.mark.parametrize("reply", [b"nonsense\r\n", b"$99999999999\r\n", b"*1\r\n*1\r\n", b"+OK\r\n" * 1000, None])
+@pytest.mark.parametrize("reply", [b"nonsense\r\n", b"$99999999999\r\n", b"*1\r\n*1\r\n", b"+OK\r\n" * 1000, None],
+                         ids=["nonsense", "huge", "nested", "unasked", "closes"])
 def test_hostile_redis(bed, privileged, reply):
     """Connections that talk nonsense are made anew; what was out on them is lost, and counted."""
     with TcpServer(bed, lambda _: reply) as hostile:
