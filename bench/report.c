@@ -223,11 +223,11 @@ static void report_table(const struct options *o, const struct result *r)
 	       r->mode ? r->mode : "", o->clients, o->threads, o->depth, o->dist_name[0]);
 	if (r->offered > 0)
 		printf("%-16s %12s  requests per second\n", "offered", thousands(r->offered, n));
-	printf("%-16s %12s  requests per second\n", "throughput",
-	       thousands(s->count[STAT_REQUESTS] / r->seconds, n));
+	printf("%-16s %12s  operations per second\n", "throughput",
+	       thousands(s->count[STAT_OPS] / r->seconds, n));
 	if (s->count[STAT_OPS] != s->count[STAT_REQUESTS])
-		printf("%-16s %12s  operations per second\n", "",
-		       thousands(s->count[STAT_OPS] / r->seconds, n));
+		printf("%-16s %12s  requests per second\n", "",
+		       thousands(s->count[STAT_REQUESTS] / r->seconds, n));
 	print_latency_table(o, s);
 	for (int i = STAT_OPS + 1; i < STATS; i++) {
 		if (s->count[i] || always_shown(i))
