@@ -300,6 +300,8 @@ int load_run(struct options *o)
 		err = transport->start(&l.shared, o, &l.server);
 	if (!err)
 		err = open_workers(&l);
+	if (!err && transport->settle)
+		err = transport->settle(l.worker, l.workers);
 	if (!err && o->load)
 		err = load_keys(&l);
 	if (!err)

@@ -35,6 +35,9 @@ struct transport {
 	int (*open)(struct worker *w, const struct options *o, const struct server_address *server);
 	void (*close)(struct worker *w);
 
+	/* NULL, or called once, before the threads start, when all workers are open. */
+	int (*settle)(struct worker *workers, unsigned int n);
+
 	/* A place to write a request of this client into, at most `room` bytes; NULL if there is none
 	 * now, and then not before flush(). */
 	uint8_t *(*reserve)(struct worker *w, struct client *c, size_t room);

@@ -29,6 +29,9 @@
 #define FRAMES	     (2 * RING) /* one half to receive into, one half to send from */
 #define UMEM_BYTES   ((size_t)FRAMES * FRAME_SIZE)
 #define RECV_BATCH   64
+#define PROBE_NS     20000000ULL   /* to wait for an answer to a probe */
+#define SETTLE_NS    2000000000ULL /* to look for better ports, for all clients together */
+#define PROBES	     8		   /* ports to try for each thread that there is */
 #define KICKS	     64 /* in copy mode a system call sends some 32 frames */
 
 struct queue {
@@ -64,7 +67,7 @@ static int bind_port(struct xdp *x, struct client *c, const struct server_addres
 		return -errno;
 	c->port = own.sin_port;
 	x->path.source = own.sin_addr;
-	return xdp_claim_port(x, c, worker);
+	return xdp_claim_port(x, c->port, c, worker);
 }
 
 static int bind_ports(struct worker *w, struct xdp *x, const struct server_address *server)
@@ -288,8 +291,10 @@ static void xdp_flush(struct worker *w)
 	t->next = (t->next + 1) % t->queues;
 }
 
-static void take_frame(struct worker *w, struct thread *t, const uint8_t *frame, size_t len)
+static void take_frame(void *worker, const uint8_t *frame, size_t len)
 {
+	struct worker *w = worker;
+	struct thread *t = w->transport_state;
 	in_port_t port;
 	int payload = datagram_read(frame, len, &port);
 	struct client *c = payload >= 0 ? t->x->port[port].client : NULL;
@@ -298,26 +303,28 @@ static void take_frame(struct worker *w, struct thread *t, const uint8_t *frame,
 		stat_add(&w->stats, STAT_FOREIGN, 1);
 		return;
 	}
-	if (t->x->port[port].worker == w->number)
+	if (t->x->port[port].worker == w->number) {
 		worker_datagram(w, c, frame + DATAGRAM_HEADERS, payload);
-	else
-		inbox_put(&t->x->inbox[t->x->port[port].worker], c, frame + DATAGRAM_HEADERS,
-			  payload);
+		return;
+	}
+	stat_add(&w->stats, STAT_HANDED_OVER, 1);
+	inbox_put(&t->x->inbox[t->x->port[port].worker], c, frame + DATAGRAM_HEADERS, payload);
 }
 
-/* Takes what came on a queue, and gives the frames back to receive into. */
-static unsigned int take_queue(struct worker *w, struct thread *t, struct queue *q)
+/* Calls take() for each frame that came on a queue, and gives them back to receive into. */
+static unsigned int take_queue(struct queue *q,
+			       void (*take)(void *context, const uint8_t *frame, size_t len),
+			       void *context)
 {
 	__u32 at, fill = 0, n = xsk_ring_cons__peek(&q->rx, RECV_BATCH, &at);
 
 	if (n) {
-		w->now = now_ns();
 		/* These frames came out of this ring, so there is room for them. */
 		xsk_ring_prod__reserve(&q->fill, n, &fill);
 		for (__u32 i = 0; i < n; i++) {
 			const struct xdp_desc *desc = xsk_ring_cons__rx_desc(&q->rx, at + i);
 
-			take_frame(w, t, xsk_umem__get_data(q->umem_bytes, desc->addr), desc->len);
+			take(context, xsk_umem__get_data(q->umem_bytes, desc->addr), desc->len);
 			*xsk_ring_prod__fill_addr(&q->fill, fill + i) =
 				desc->addr - desc->addr % FRAME_SIZE;
 		}
@@ -353,8 +360,9 @@ static unsigned int take_all(struct worker *w, struct thread *t)
 {
 	unsigned int n = take_inbox(w, t->inbox);
 
+	w->now = now_ns();
 	for (unsigned int i = 0; i < t->queues; i++)
-		n += take_queue(w, t, &t->queue[i]);
+		n += take_queue(&t->queue[i], take_frame, w);
 	return n;
 }
 
@@ -367,6 +375,94 @@ static void xdp_receive(struct worker *w, uint64_t wait)
 		return;
 	if (ppoll(t->poll, t->queues + 1, &time, NULL) > 0)
 		take_all(w, t);
+}
+
+/* A ping whose answer tells on which queue those to a port come. */
+struct probe {
+	const struct protocol *protocol;
+	in_port_t port;
+	uint64_t id;
+	bool answered;
+};
+
+static void take_answer(void *context, const uint8_t *frame, size_t len)
+{
+	struct probe *p = context;
+	in_port_t port;
+	int payload = datagram_read(frame, len, &port);
+	uint64_t id;
+
+	if (payload >= 0 && port == p->port &&
+	    p->protocol->id(frame + DATAGRAM_HEADERS, payload, &id) && id == p->id)
+		p->answered = true;
+}
+
+/* The thread whose queue the answer came on, or -1 if none came. */
+static int send_probe(struct worker *workers, unsigned int n, unsigned int from, struct client *c)
+{
+	struct worker *w = &workers[from];
+	struct thread *t = w->transport_state;
+	struct probe p = { .protocol = w->protocol, .port = c->port, .id = c->port };
+	uint8_t *buf = xdp_reserve(w, c, DATAGRAM_MAX);
+	uint64_t end = now_ns() + PROBE_NS;
+
+	if (!buf)
+		return -1;
+	xdp_commit(w, c, p.protocol->ping(t->x->o, buf, p.id));
+	xdp_flush(w);
+	while (now_ns() < end && !interrupted) {
+		for (unsigned int i = 0; i < n; i++) {
+			struct thread *to = workers[i].transport_state;
+
+			for (unsigned int q = 0; q < to->queues; q++) {
+				take_queue(&to->queue[q], take_answer, &p);
+				if (p.answered)
+					return i;
+			}
+		}
+	}
+	return -1;
+}
+
+/* Another port, with the old one still taken, so that it is not the same. */
+static int change_port(struct worker *w, struct client *c)
+{
+	struct thread *t = w->transport_state;
+	in_port_t port = c->port;
+	int fd = c->fd, err = bind_port(t->x, c, &t->x->server, w->number);
+
+	if (!err)
+		err = xdp_claim_port(t->x, port, NULL, 0);
+	close(fd);
+	return err;
+}
+
+/*
+ * The NIC spreads replies over the queues by addresses and ports.  So clients change their
+ * ports until their replies come on a queue of their own thread, or the time is up; what
+ * still comes elsewhere (always where the NIC spreads in another way) is handed over.
+ */
+static int settle(struct worker *workers, unsigned int n)
+{
+	uint64_t end = now_ns() + SETTLE_NS;
+	int err = 0;
+
+	for (unsigned int i = 0; i < n && n > 1; i++) {
+		for (unsigned int j = 0; j < workers[i].clients && !err; j++) {
+			struct client *c = &workers[i].client[j];
+			int at = send_probe(workers, n, i, c);
+
+			for (unsigned int tries = 0; tries < PROBES * n && at >= 0 && !err &&
+						     at != (int)i && now_ns() < end;
+			     tries++) {
+				err = change_port(&workers[i], c);
+				at = err ? -1 : send_probe(workers, n, i, c);
+			}
+		}
+	}
+	if (err)
+		say("cannot get another port for a client: %s", strerror(-err));
+	return err;
 }
 
 static int xdp_start(void **shared, const struct options *o, const struct server_address *server)
@@ -390,6 +486,7 @@ const struct transport transport_xdp = {
 	.stop = xdp_stop,
 	.mode = mode_name,
 	.open = xdp_thread_open,
+	.settle = settle,
 	.close = xdp_thread_close,
 	.reserve = xdp_reserve,
 	.commit = xdp_commit,

@@ -149,6 +149,7 @@ int xdp_open(struct xdp **xdp, const struct options *o, const struct server_addr
 		return -ENOMEM;
 	}
 	x->o = o;
+	x->server = *server;
 	x->replaced_fd = -1;
 	libbpf_set_print(NULL);
 	libxdp_set_print(NULL);
@@ -194,14 +195,14 @@ void xdp_close(struct xdp *x)
 	free(x);
 }
 
-int xdp_claim_port(struct xdp *x, struct client *c, unsigned int worker)
+int xdp_claim_port(struct xdp *x, in_port_t port, struct client *c, unsigned int worker)
 {
-	__u32 port = ntohs(c->port);
-	__u8 one = 1;
+	__u32 key = ntohs(port);
+	__u8 claimed = c != NULL;
 
-	x->port[c->port].client = c;
-	x->port[c->port].worker = worker;
-	return bpf_map_update_elem(bpf_map__fd(x->skel->maps.ports), &port, &one, BPF_ANY);
+	x->port[port].client = c;
+	x->port[port].worker = worker;
+	return bpf_map_update_elem(bpf_map__fd(x->skel->maps.ports), &key, &claimed, BPF_ANY);
 }
 
 void inbox_put(struct inbox *in, struct client *c, const uint8_t *data, size_t len)

@@ -35,6 +35,7 @@ struct inbox {
 
 struct xdp {
 	const struct options *o;
+	struct server_address server;
 	struct xsk_bpf *skel;
 	struct bpf_link *link;
 	unsigned int ifindex;
@@ -54,8 +55,8 @@ int xdp_open(struct xdp **xdp, const struct options *o, const struct server_addr
 /* Also for NULL.  Takes the program off. */
 void xdp_close(struct xdp *xdp);
 
-/* The client's port is this worker's. */
-int xdp_claim_port(struct xdp *x, struct client *c, unsigned int worker);
+/* Replies to a port are this client's, of that worker; with a NULL client nobody's. 0 or -errno. */
+int xdp_claim_port(struct xdp *x, in_port_t port, struct client *c, unsigned int worker);
 
 /* Gives a datagram to the thread that asked for it. */
 void inbox_put(struct inbox *in, struct client *c, const uint8_t *data, size_t len);
