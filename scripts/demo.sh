@@ -173,7 +173,7 @@ both_doors() {
 
 load() {
 	step "Load: one client for $LOAD_SECONDS seconds, 9 GETs to a SET, 16-byte keys, 128-byte values, zipf 0.99"
-	long "$BED" exec client "$XKV_BUILD/xkv-bench" -h "$SERVER" --seconds "$LOAD_SECONDS" --keys 100000 \
+	long "$BED" exec client "$XKV_BUILD/xkv-bench" -h "$SERVER" --seconds "$LOAD_SECONDS" --keys 100000 --progress \
 		--ratio 1:9 --distribution zipf:0.99 || failed "xkv-bench failed"
 }
 
