@@ -17,7 +17,8 @@ struct datagram_path {
 	in_port_t port; /* of the server */
 };
 
-/* Writes the headers before a payload of `len` bytes at frame + DATAGRAM_HEADERS, with checksums. */
+/* Writes the headers before a payload of `len` bytes at frame + DATAGRAM_HEADERS, with checksums.
+ */
 void datagram_write(const struct datagram_path *path, in_port_t source_port, uint8_t *frame,
 		    size_t len);
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define GOLDEN	     0x9e3779b97f4a7c15ULL
-#define THETA_MAX    10   /* nearly all draws are of one key */
+#define THETA_MAX    10	  /* nearly all draws are of one key */
 #define LATEST_THETA 0.99 /* as in YCSB */
 
 uint64_t mix64(uint64_t x)
@@ -181,7 +181,8 @@ static uint32_t rank_below_one(const struct dist *d, struct rng *r)
 	return rank < d->keys ? rank : d->keys - 1;
 }
 
-/* The integral of x^-theta, 0 at x = 1, and its inverse; theta 1, where they are log and exp, too. */
+/* The integral of x^-theta, 0 at x = 1, and its inverse; theta 1, where they are log and exp, too.
+ */
 static double area(const struct dist *d, double x)
 {
 	double t = (1 - d->theta) * log(x);

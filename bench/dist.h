@@ -49,14 +49,14 @@ enum dist_kind { DIST_UNIFORM, DIST_ZIPF, DIST_HOT, DIST_SEQUENTIAL, DIST_LATEST
 /* Constant after dist_init(); any number of threads may draw from it, each with its own rng. */
 struct dist {
 	enum dist_kind kind;
-	double theta;    /* DIST_ZIPF, DIST_LATEST: above 0 */
-	uint32_t hot;    /* DIST_HOT: so many keys, uniformly ... */
+	double theta;	 /* DIST_ZIPF, DIST_LATEST: above 0 */
+	uint32_t hot;	 /* DIST_HOT: so many keys, uniformly ... */
 	double hot_keys; /* ... or, if above 0, this share of all keys */
-	double hot_ops;  /* ... get this share of the draws; the other keys get the rest, uniformly */
-	uint32_t keys;   /* key numbers are 0..keys-1 */
+	double hot_ops;	 /* ... get this share of the draws; the others get the rest, uniformly */
+	uint32_t keys;	 /* key numbers are 0..keys-1 */
 	uint64_t stride; /* coprime to keys */
 	double zeta, alpha, eta, second; /* theta below 1 */
-	double first, last, squeeze;     /* theta of 1 and more */
+	double first, last, squeeze;	 /* theta of 1 and more */
 };
 
 /*

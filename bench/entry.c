@@ -8,7 +8,7 @@
 
 #define KEY_PREFIX    4 /* "key:" */
 #define KEY_HEAD      (KEY_PREFIX + ENTRY_DIGITS_MAX)
-#define VALUE_CHECKED 32 /* smallest value that carries key, nonce and sum */
+#define VALUE_CHECKED 32		    /* smallest value that carries key, nonce and sum */
 #define VALUE_SALT    0x9e3779b97f4a7c15ULL /* a key's value is not large because the key is */
 
 unsigned int entry_key_size(const struct options *o, uint32_t key)

@@ -7,7 +7,8 @@
  * to the number.  A value of 32 bytes or more is made from the key and a nonce
  * that is new for each SET:
  *
- *     first 16 bytes of the key (or all) | nonce, 8 | words from the nonce ... | sum of key and nonce, 8
+ *     first 16 bytes of the key (or all) | nonce, 8 | words from the nonce ... | sum of key and
+ * nonce, 8
  *
  * so a value that was torn, cut, mixed with another or stored under another key
  * does not check.  Shorter ones depend on the key alone.

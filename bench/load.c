@@ -29,7 +29,7 @@ struct load {
 	struct server_address server;
 	struct inserts inserts;
 	void *shared; /* the transport's */
-	FILE *hdr; /* NULL without --hdr */
+	FILE *hdr;    /* NULL without --hdr */
 	struct worker *worker;
 	pthread_t *thread;
 	unsigned int workers; /* open */

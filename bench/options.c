@@ -187,9 +187,11 @@ static int parse_list(struct options *o, const char *name, const char *text, uns
 enum {
 	OPT_SECONDS = 256, OPT_KEYS, OPT_KEY_SIZE, OPT_VALUE_SIZE, OPT_RATIO, OPT_DISTRIBUTION,
 	OPT_SEED, OPT_LOAD, OPT_NO_LOAD, OPT_LOAD_ONLY, OPT_RESP, OPT_TOKEN, OPT_TIMEOUT,
-	OPT_PROTOCOL, OPT_TRANSPORT, OPT_INTERFACE, OPT_QUEUES, OPT_XDP_MODE, OPT_MAC, OPT_RAMP, OPT_RATE, OPT_DEPTH, OPT_WARMUP, OPT_WORKLOAD, OPT_DELETES, OPT_SCANS,
-	OPT_SCAN_LENGTH, OPT_PIN, OPT_RETRIES, OPT_PROGRESS, OPT_HDR, OPT_BATCH, OPT_PAD, OPT_VERIFY, OPT_JSON, OPT_QUIET, OPT_FRAMES, OPT_SERVER, OPT_BED,
-	OPT_BASE_BED, OPT_ROUNDS, OPT_FRAME_BATCH, OPT_CPUS, OPT_LOOPS, OPT_HELP, OPT_VERSION,
+	OPT_PROTOCOL, OPT_TRANSPORT, OPT_INTERFACE, OPT_QUEUES, OPT_XDP_MODE, OPT_MAC, OPT_RAMP,
+	OPT_RATE, OPT_DEPTH, OPT_WARMUP, OPT_WORKLOAD, OPT_DELETES, OPT_SCANS, OPT_SCAN_LENGTH,
+	OPT_PIN, OPT_RETRIES, OPT_PROGRESS, OPT_HDR, OPT_BATCH, OPT_PAD, OPT_VERIFY, OPT_JSON,
+	OPT_QUIET, OPT_FRAMES, OPT_SERVER, OPT_BED, OPT_BASE_BED, OPT_ROUNDS, OPT_FRAME_BATCH,
+	OPT_CPUS, OPT_LOOPS, OPT_HELP, OPT_VERSION,
 };
 /* clang-format on */
 
@@ -330,7 +332,8 @@ static int parse_workload_option(struct options *o, int opt, const char *arg)
 	case OPT_RATIO:
 		return parse_list(o, "--ratio", arg, OPTIONS_MAX_LIST, &o->ratios, add_ratio);
 	case OPT_DISTRIBUTION:
-		return parse_list(o, "--distribution", arg, OPTIONS_MAX_LIST, &o->dists, options_add_dist);
+		return parse_list(o, "--distribution", arg, OPTIONS_MAX_LIST, &o->dists,
+				  options_add_dist);
 	case OPT_SEED:
 		return parse_number("--seed", arg, 0, UINT64_MAX, &o->seed);
 	case OPT_BATCH:
@@ -493,7 +496,8 @@ int options_parse(struct options *o, int argc, char **argv)
 	}
 	if (!err)
 		err = options_check(o);
-	o->load = load == LOAD_YES || (load == LOAD_DEFAULT && (o->ratio[0].get || o->shared)) || o->load_only;
+	o->load = load == LOAD_YES || (load == LOAD_DEFAULT && (o->ratio[0].get || o->shared)) ||
+		  o->load_only;
 	if (err)
 		options_free(o);
 	return err;

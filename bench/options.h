@@ -10,10 +10,10 @@
 #include "dist.h"
 #include "sizes.h"
 
-#define OPTIONS_MAX_THREADS 256
-#define OPTIONS_MAX_CLIENTS 20000
-#define OPTIONS_MAX_LIST 8
-#define OPTIONS_MAX_CPUS 64
+#define OPTIONS_MAX_THREADS   256
+#define OPTIONS_MAX_CLIENTS   20000
+#define OPTIONS_MAX_LIST      8
+#define OPTIONS_MAX_CPUS      64
 #define OPTIONS_MAX_IN_FLIGHT (1U << 20)
 
 enum frame_server { SERVER_ECHO, SERVER_THESIS, SERVER_THESIS_NOPRE, SERVER_ATTACHED, SERVERS };
@@ -35,25 +35,25 @@ struct ratio {
 };
 
 struct options {
-	const char *host; /* default 127.0.0.1 */
-	const char *port; /* default 6379 */
-	unsigned int protocol;  /* enum protocol_kind */
+	const char *host;	/* default 127.0.0.1 */
+	const char *port;	/* default 6379 */
+	unsigned int protocol;	/* enum protocol_kind */
 	unsigned int transport; /* enum transport_kind */
 	/* AF_XDP */
 	const char *interface;
 	unsigned int queue[OPTIONS_MAX_CPUS], queues; /* 0: all that the interface has */
-	unsigned int xdp_mode; /* enum xdp_mode */
-	uint8_t mac[6]; /* of the server or its gateway */
+	unsigned int xdp_mode;			      /* enum xdp_mode */
+	uint8_t mac[6];				      /* of the server or its gateway */
 	bool mac_set;
 	unsigned int clients, threads;
-	unsigned int depth; /* requests that a client may have out */
+	unsigned int depth;		    /* requests that a client may have out */
 	unsigned int pin[OPTIONS_MAX_CPUS]; /* CPUs of the threads, in turns */
 	unsigned int pins;		    /* 0: the scheduler's choice */
-	uint64_t requests; /* operations to do, 0 = until `seconds` are over */
+	uint64_t requests;		    /* operations to do, 0 = until `seconds` are over */
 	double seconds;
-	double warmup;	   /* seconds before them that do not count */
-	double rate;	   /* open loop: requests/s of all threads; 0: closed loop */
-	bool ramp;	   /* find the highest rate that holds, from this one on */
+	double warmup;	      /* seconds before them that do not count */
+	double rate;	      /* open loop: requests/s of all threads; 0: closed loop */
+	bool ramp;	      /* find the highest rate that holds, from this one on */
 	unsigned int retries; /* of a datagram without a reply */
 	uint32_t keys;
 	struct sizes key_size[OPTIONS_MAX_LIST]; /* bytes; more than one: frame loop only */
@@ -63,18 +63,18 @@ struct options {
 	unsigned int pad; /* bytes of payload that a request has at least */
 	unsigned int timeout_ms;
 	uint64_t seed;
-	bool load;      /* set every key before the measurement */
+	bool load;	/* set every key before the measurement */
 	bool load_only; /* and do nothing else */
-	bool resp;      /* write the load to standard output, as Redis commands */
-	bool verify;    /* check every value that comes back */
+	bool resp;	/* write the load to standard output, as Redis commands */
+	bool verify;	/* check every value that comes back */
 	bool json, quiet;
-	bool progress; /* a line each second on standard error */
-	const char *hdr; /* file for the latencies, or NULL */
+	bool progress;	      /* a line each second on standard error */
+	const char *hdr;      /* file for the latencies, or NULL */
 	const char *workload; /* name of a preset, or NULL */
 	/* Percent of all requests; what is left has the ratio.  Inserts are SETs of new keys,
 	 * rmws GETs with a SET of the same keys behind them. */
 	double deletes, scans, inserts, rmws;
-	bool shared; /* any of these is not 0 */
+	bool shared;		  /* any of these is not 0 */
 	unsigned int scan_length; /* keys */
 	bool token_set;
 	uint8_t token[XKV_TOKEN_BYTES];

@@ -16,7 +16,7 @@
 
 #define RAMP_RATE    10000 /* requests/s of the first step */
 #define RAMP_SECONDS 2
-#define OPEN_DEPTH 1024 /* requests that an open loop may have out a client, without --depth */
+#define OPEN_DEPTH   1024 /* requests that an open loop may have out a client, without --depth */
 
 static int refuse(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static int refuse(const char *fmt, ...)
@@ -140,8 +140,10 @@ static int check_frames(struct options *o)
 		return refuse("--resp is for loads over sockets, not for --frames");
 	if (o->hdr)
 		return refuse("--hdr has latencies, which --frames has none of");
-	if (o->ramp || o->workload || o->deletes > 0 || o->scans > 0 || o->rate > 0 || o->warmup > 0)
-		return refuse("--frames has no --rate, --ramp, --warmup, --workload, --deletes and --scans");
+	if (o->ramp || o->workload || o->deletes > 0 || o->scans > 0 || o->rate > 0 ||
+	    o->warmup > 0)
+		return refuse("--frames has no --rate, --ramp, --warmup, --workload, --deletes and "
+			      "--scans");
 	for (unsigned int i = 0; i < o->dists; i++) {
 		if (!dist_is_random(&o->dist[i]))
 			return refuse("--frames draws its keys at random: no --distribution %s",
@@ -174,8 +176,9 @@ static int check_shares(struct options *o)
 {
 	o->shared = o->deletes > 0 || o->scans > 0 || o->inserts > 0 || o->rmws > 0;
 	if (o->deletes + o->scans + o->inserts + o->rmws > 100)
-		return refuse("--deletes and --scans leave less than nothing for the rest: together "
-			      "with the inserts and the like of --workload at most 100 percent");
+		return refuse(
+			"--deletes and --scans leave less than nothing for the rest: together "
+			"with the inserts and the like of --workload at most 100 percent");
 	return check_scans(o);
 }
 
@@ -219,7 +222,8 @@ static int check_transport(const struct options *o)
 {
 	if (o->transport != TRANSPORT_XDP) {
 		if (o->interface || o->queues || o->xdp_mode || o->mac_set)
-			return refuse("--interface, --queues, --xdp-mode and --mac need --transport xdp");
+			return refuse(
+				"--interface, --queues, --xdp-mode and --mac need --transport xdp");
 		return 0;
 	}
 	if (o->protocol != PROTOCOL_XKV && o->protocol != PROTOCOL_MEMCACHED_UDP)
@@ -259,7 +263,8 @@ static int apply_workload(struct options *o)
 	if (o->ratios)
 		return refuse("--workload and --ratio say the same: give one of them");
 	if (workload_preset(o, o->workload))
-		return refuse("--workload %s is unknown: use ycsb-a, -b, -c, -d or -f", o->workload);
+		return refuse("--workload %s is unknown: use ycsb-a, -b, -c, -d or -f",
+			      o->workload);
 	return 0;
 }
 

@@ -58,7 +58,10 @@ int parse_choice(const char *name, const char *text, const char *const *choices,
 			return 0;
 		}
 		snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s",
-			 !i ? "" : i + 1 < n ? ", " : " or ", choices[i]);
+			 !i	     ? ""
+			 : i + 1 < n ? ", "
+				     : " or ",
+			 choices[i]);
 	}
 	say("%s %s is unknown: use %s", name, text, all);
 	return -EINVAL;

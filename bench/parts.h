@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define PARTS_PIECES_MAX 256	  /* of a message */
+#define PARTS_PIECES_MAX 256	   /* of a message */
 #define PARTS_TEXT_MAX	 (1 << 20) /* bytes of a reply */
 
 struct parts;

@@ -39,8 +39,8 @@ struct protocol {
 	size_t (*room)(const struct options *o, unsigned int keys);
 
 	/*
-	 * Writes the request into `buf` (room() bytes for r->keys, or DATAGRAM_MAX) and sets r->asked.
-	 * The values of a SET are made of `nonce`.  Returns the length.
+	 * Writes the request into `buf` (room() bytes for r->keys, or DATAGRAM_MAX) and sets
+	 * r->asked. The values of a SET are made of `nonce`.  Returns the length.
 	 */
 	size_t (*encode)(const struct options *o, uint8_t *buf, struct request *r, uint64_t nonce);
 
@@ -58,7 +58,8 @@ struct protocol {
 	/* A request that any server answers, in at most DATAGRAM_MAX bytes. */
 	size_t (*ping)(const struct options *o, uint8_t *buf, uint64_t id);
 
-	/* 1 if this answers the ping, 0 if not (yet), -errno after a sentence if it is a refusal. */
+	/* 1 if this answers the ping, 0 if not (yet), -errno after a sentence if it is a refusal.
+	 */
 	int (*pong)(const uint8_t *buf, size_t len, uint64_t id);
 };
 

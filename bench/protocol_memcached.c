@@ -83,8 +83,8 @@ static size_t encode_text(const struct options *o, uint8_t *buf, struct request 
 	for (unsigned int i = 0; i < r->keys; i++) {
 		uint32_t key = request_key(r, i);
 
-		len += r->op == OP_SET ? write_set(o, buf + len, key, nonce + i) :
-					 write_delete(o, buf + len, key);
+		len += r->op == OP_SET ? write_set(o, buf + len, key, nonce + i)
+				       : write_delete(o, buf + len, key);
 	}
 	return len;
 }
@@ -154,10 +154,9 @@ static bool read_value_line(struct value *v, const uint8_t *at, size_t line)
 	len = strtoul(end + 1, &end, 10);
 	if (*end || len > XKV_VALUE_MAX)
 		return false;
-	*v = (struct value){ .key = at + 6,
-			     .key_len = key_end - text - 6,
-			     .data = at + line,
-			     .len = len };
+	*v = (struct value){
+		.key = at + 6, .key_len = key_end - text - 6, .data = at + line, .len = len
+	};
 	return true;
 }
 

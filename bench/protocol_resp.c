@@ -84,10 +84,10 @@ static size_t encode(const struct options *o, uint8_t *buf, struct request *r, u
 
 /* A reply, or one of an array's: its type, its number or length, and where it ends. */
 struct element {
-	char type; /* + - : $ * */
-	long number;	      /* of : $ and *; -1 for null */
-	const uint8_t *text;  /* of + - and $ */
-	size_t len;	      /* of text */
+	char type;	     /* + - : $ * */
+	long number;	     /* of : $ and *; -1 for null */
+	const uint8_t *text; /* of + - and $ */
+	size_t len;	     /* of text */
 };
 
 /* Digits, a minus before them if they are below 0, nothing else. */
@@ -141,8 +141,8 @@ static ssize_t read_element(struct element *e, const uint8_t *buf, size_t len)
 		return -EBADMSG;
 	if (e->type == '$')
 		return read_bulk(e, buf, line, len);
-	return e->type == '*' && (e->number < 0 || e->number > REQUEST_KEYS_MAX) ? -EBADMSG :
-										  (ssize_t)line;
+	return e->type == '*' && (e->number < 0 || e->number > REQUEST_KEYS_MAX) ? -EBADMSG
+										 : (ssize_t)line;
 }
 
 /* No reply that is asked for has arrays in an array. */
@@ -172,9 +172,9 @@ static bool starts_with(const struct element *e, const char *word)
 /* An error answers all that was asked for. */
 static enum outcome take_error(struct stats *s, struct request *r, const struct element *e)
 {
-	enum stat_id which = starts_with(e, "OOM")	    ? STAT_NO_MEMORY :
-			  starts_with(e, "BUSY") || starts_with(e, "LOADING") ? STAT_BUSY :
-										STAT_REFUSED;
+	enum stat_id which = starts_with(e, "OOM")				   ? STAT_NO_MEMORY
+			     : starts_with(e, "BUSY") || starts_with(e, "LOADING") ? STAT_BUSY
+										   : STAT_REFUSED;
 
 	stat_add(s, which, r->asked);
 	if (r->must && which == STAT_BUSY)

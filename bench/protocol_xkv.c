@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* xkv over UDP (docs/protocol.md): any number of operations in a datagram, replies may be partial. */
+/* xkv over UDP (docs/protocol.md): any number of operations in a datagram, replies may be partial.
+ */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
@@ -153,8 +154,9 @@ static enum stat_id stat_of(const struct request *r, unsigned int status)
 {
 	switch (status) {
 	case XKV_MISS:
-		return r->op == OP_SET ? STAT_REFUSED :
-		       r->op == OP_DELETE ? STAT_DELETES : STAT_MISSES;
+		return r->op == OP_SET	    ? STAT_REFUSED
+		       : r->op == OP_DELETE ? STAT_DELETES
+					    : STAT_MISSES;
 	case XKV_BUSY:
 		return STAT_BUSY;
 	case XKV_NO_MEMORY:
@@ -192,8 +194,9 @@ static bool take_result(const struct options *o, struct stats *s, struct request
 		stat_add(s, STAT_OPS, r->op == OP_GET);
 		return false;
 	}
-	which = a->status != XKV_OK  ? stat_of(r, a->status) :
-		r->op == OP_SET ? STAT_SETS : STAT_DELETES;
+	which = a->status != XKV_OK ? stat_of(r, a->status)
+		: r->op == OP_SET   ? STAT_SETS
+				    : STAT_DELETES;
 	stat_add(s, which, 1);
 	stat_add(s, STAT_OPS,
 		 r->op != OP_SCAN &&

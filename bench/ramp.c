@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#define NEAR	  1.05 /* the lowest rate that does not hold over the highest that does */
-#define TRIES	  2
+#define NEAR	   1.05 /* the lowest rate that does not hold over the highest that does */
+#define TRIES	   2
 #define RATE_LEAST 1
 #define RATE_MOST  1e9
 

@@ -179,8 +179,8 @@ static bool read_get(const key_text key)
 		errx(1, "GET: %s", reply->str);
 	if (found) {
 		value_write(value, key);
-		tally.wrong += reply->len != opt.value_size ||
-			       memcmp(reply->str, value, opt.value_size);
+		tally.wrong +=
+			reply->len != opt.value_size || memcmp(reply->str, value, opt.value_size);
 	}
 	freeReplyObject(reply);
 	return found;

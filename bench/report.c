@@ -13,8 +13,8 @@ static const struct {
 	const char *name, *old_name; /* in latency_us, and beside it */
 	double percent;
 } percentiles[] = {
-	{ "p50", "p50_us", 50 },	{ "p90", "p90_us", 90 },     { "p95", NULL, 95 },
-	{ "p99", "p99_us", 99 },	{ "p99.9", "p99_9_us", 99.9 }, { "max", "max_us", 100 },
+	{ "p50", "p50_us", 50 }, { "p90", "p90_us", 90 },	{ "p95", NULL, 95 },
+	{ "p99", "p99_us", 99 }, { "p99.9", "p99_9_us", 99.9 }, { "max", "max_us", 100 },
 };
 
 #define PERCENTILES (sizeof(percentiles) / sizeof(percentiles[0]))
@@ -81,10 +81,10 @@ static json_t *workload_json(const struct options *o)
 			 o->workload, "keys", (json_int_t)o->keys, "key_size",
 			 sizes_json(&o->key_size[0]), "value_size", sizes_json(&o->value_size),
 			 "distribution", o->dist_name[0], "ratio", "set", (int)o->ratio[0].set,
-			 "get", (int)o->ratio[0].get, "deletes_percent", o->deletes, "scans_percent",
-			 o->scans, "inserts_percent", o->inserts, "rmws_percent", o->rmws,
-			 "scan_length", (int)o->scan_length, "batch", (int)o->batch[0], "seed",
-			 (json_int_t)o->seed);
+			 "get", (int)o->ratio[0].get, "deletes_percent", o->deletes,
+			 "scans_percent", o->scans, "inserts_percent", o->inserts, "rmws_percent",
+			 o->rmws, "scan_length", (int)o->scan_length, "batch", (int)o->batch[0],
+			 "seed", (json_int_t)o->seed);
 }
 
 /* What was asked for. */

@@ -15,7 +15,11 @@ static const struct {
 } workloads[] = {
 	{ "etc",
 	  { { .min = 20, .max = 45 },
-	    { .min = 1, .max = 1400, .kind = SIZES_PARETO, .scale = 214.476, .shape = 0.348238 } } },
+	    { .min = 1,
+	      .max = 1400,
+	      .kind = SIZES_PARETO,
+	      .scale = 214.476,
+	      .shape = 0.348238 } } },
 	/* ln(230 / 100) / 0.6745: the lower quartile is 100. */
 	{ "twitter",
 	  { { .min = 20, .max = 56 },
@@ -72,7 +76,7 @@ unsigned int sizes_of(const struct sizes *s, uint64_t number)
 		return s->min;
 	if (s->kind == SIZES_UNIFORM)
 		return s->min + (((unsigned __int128)random * (s->max - s->min + 1)) >> 64);
-	size = ceil(s->kind == SIZES_PARETO ? pareto(s, unit(random)) :
-					      lognormal(s, unit(random), unit(mix64(random))));
+	size = ceil(s->kind == SIZES_PARETO ? pareto(s, unit(random))
+					    : lognormal(s, unit(random), unit(mix64(random))));
 	return size < s->min ? s->min : size > s->max ? s->max : size;
 }

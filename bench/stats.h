@@ -10,36 +10,36 @@
 #include "request.h"
 
 /* Name in JSON and in the table, what it counts, and whether it is an error. */
-#define STATS_TABLE(ROW)                                                                   \
-	ROW(REQUESTS, "requests", "requests answered", 0)                                  \
-	ROW(OPS, "ops", "operations answered, those of a batch one by one", 0)             \
-	ROW(HITS, "hits", "values that came, those of scans included", 0)                  \
-	ROW(MISSES, "misses", "keys that had none", 0)                                     \
-	ROW(SETS, "sets", "SETs done", 0)                                                  \
-	ROW(DELETES, "deletes", "DELETEs done", 0)                                         \
-	ROW(SCANS, "scans", "scans done", 0)                                               \
-	ROW(PADDED, "padded", "operations repeated with padding", 0)                       \
-	ROW(PARTIAL, "partial", "replies with fewer results than operations", 0)           \
-	ROW(TIMEOUTS, "timeouts", "requests without a reply in time", 0)                   \
-	ROW(RETRIES, "retries", "of them sent again", 0)                                   \
-	ROW(LOST, "lost", "requests given up without a reply", 0)                          \
-	ROW(UNSENT, "unsent", "requests that were due and never sent", 0)     \
-	ROW(LATE, "late", "replies after their timeout", 0)                                \
-	ROW(HANDED_OVER, "handed_over", "AF_XDP: replies that came to another thread", 0)  \
-	ROW(FOREIGN, "foreign", "replies to requests that were never made", 0)             \
-	ROW(BUSY, "busy", "operations refused for contention", 1)                          \
-	ROW(NO_MEMORY, "no_memory", "SETs refused because the store is full", 1)           \
-	ROW(TOO_LARGE, "too_large", "values that do not fit a datagram", 1)                \
-	ROW(REFUSED, "refused", "operations with another error status", 1)                 \
-	ROW(MALFORMED, "malformed", "replies that contradict the protocol", 1)             \
-	ROW(CORRUPT, "corrupt", "values that are not what was set (--verify)", 1)          \
+#define STATS_TABLE(ROW)                                                                           \
+	ROW(REQUESTS, "requests", "requests answered", 0)                                          \
+	ROW(OPS, "ops", "operations answered, those of a batch one by one", 0)                     \
+	ROW(HITS, "hits", "values that came, those of scans included", 0)                          \
+	ROW(MISSES, "misses", "keys that had none", 0)                                             \
+	ROW(SETS, "sets", "SETs done", 0)                                                          \
+	ROW(DELETES, "deletes", "DELETEs done", 0)                                                 \
+	ROW(SCANS, "scans", "scans done", 0)                                                       \
+	ROW(PADDED, "padded", "operations repeated with padding", 0)                               \
+	ROW(PARTIAL, "partial", "replies with fewer results than operations", 0)                   \
+	ROW(TIMEOUTS, "timeouts", "requests without a reply in time", 0)                           \
+	ROW(RETRIES, "retries", "of them sent again", 0)                                           \
+	ROW(LOST, "lost", "requests given up without a reply", 0)                                  \
+	ROW(UNSENT, "unsent", "requests that were due and never sent", 0)                          \
+	ROW(LATE, "late", "replies after their timeout", 0)                                        \
+	ROW(HANDED_OVER, "handed_over", "AF_XDP: replies that came to another thread", 0)          \
+	ROW(FOREIGN, "foreign", "replies to requests that were never made", 0)                     \
+	ROW(BUSY, "busy", "operations refused for contention", 1)                                  \
+	ROW(NO_MEMORY, "no_memory", "SETs refused because the store is full", 1)                   \
+	ROW(TOO_LARGE, "too_large", "values that do not fit a datagram", 1)                        \
+	ROW(REFUSED, "refused", "operations with another error status", 1)                         \
+	ROW(MALFORMED, "malformed", "replies that contradict the protocol", 1)                     \
+	ROW(CORRUPT, "corrupt", "values that are not what was set (--verify)", 1)                  \
 	ROW(SOCKET, "socket_errors", "failed system calls and refused connections", 1)
 
 enum stat_id {
 #define ROW(name, text, what, error) STAT_##name,
 	STATS_TABLE(ROW)
 #undef ROW
-	STATS
+		STATS
 };
 
 struct stat_row {
@@ -52,9 +52,9 @@ extern const struct stat_row stat_rows[STATS];
 /* One thread counts, others may read meanwhile. */
 struct stats {
 	uint64_t count[STATS];
-	struct hist latency;	 /* of requests */
+	struct hist latency; /* of requests */
 	struct hist op[OPS]; /* of those of one kind; OP_RMW: of both its requests together */
-	struct hist lag;	 /* open loop: from when a request was due to when it was sent */
+	struct hist lag;     /* open loop: from when a request was due to when it was sent */
 };
 
 static inline void stat_add(struct stats *s, enum stat_id which, uint64_t n)

@@ -23,31 +23,32 @@ struct server_address {
 struct transport {
 	const char *name;
 
-	/* What the threads share, for transports that have such a thing: before the first open() and
-	 * after the last close().  0 and *shared, or -errno after a sentence; stop() in both cases. */
+	/* What the threads share, for transports that have such a thing: before the first open()
+	 * and after the last close().  0 and *shared, or -errno after a sentence; stop() in both
+	 * cases. */
 	int (*start)(void **shared, const struct options *o, const struct server_address *server);
 	void (*stop)(void *shared);
 	/* What came of a choice that was left to the kernel. */
 	const char *(*mode)(const void *shared);
 
-	/* Opens w->client[0..w->clients-1] to the server; sets w->transport_state.  0, or -errno after
-	 * a sentence; close() in both cases. */
+	/* Opens w->client[0..w->clients-1] to the server; sets w->transport_state.  0, or -errno
+	 * after a sentence; close() in both cases. */
 	int (*open)(struct worker *w, const struct options *o, const struct server_address *server);
 	void (*close)(struct worker *w);
 
 	/* NULL, or called once, before the threads start, when all workers are open. */
 	int (*settle)(struct worker *workers, unsigned int n);
 
-	/* A place to write a request of this client into, at most `room` bytes; NULL if there is none
-	 * now, and then not before flush(). */
+	/* A place to write a request of this client into, at most `room` bytes; NULL if there is
+	 * none now, and then not before flush(). */
 	uint8_t *(*reserve)(struct worker *w, struct client *c, size_t room);
 	/* What was reserved is `len` bytes long, and is to be sent. */
 	void (*commit)(struct worker *w, struct client *c, size_t len);
 	/* Sends what was committed. */
 	void (*flush)(struct worker *w);
 
-	/* Hands over what has come: worker_datagram(), worker_stream().  If nothing has, waits for up
-	 * to `wait` ns; longer only if w->phase has no rate, and then SLICE_MS at most. */
+	/* Hands over what has come: worker_datagram(), worker_stream().  If nothing has, waits for
+	 * up to `wait` ns; longer only if w->phase has no rate, and then SLICE_MS at most. */
 	void (*receive)(struct worker *w, uint64_t wait);
 
 	/* Streams: starts the client's connection anew. */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* TCP connections, one a client: requests are written one behind the other, replies come in their order. */
+/* TCP connections, one a client: requests are written one behind the other, replies come in their
+ * order. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -32,7 +33,7 @@ struct stream {
 struct tcp {
 	const struct options *o;
 	struct server_address server;
-	int epoll; /* -1 with a single client */
+	int epoll;	       /* -1 with a single client */
 	struct client **dirty; /* those that have bytes to send */
 	unsigned int dirties;
 };
@@ -270,7 +271,8 @@ static void tcp_receive(struct worker *w, uint64_t wait)
 
 		if (event[i].events & ~EPOLLOUT)
 			take_from(w, c, MSG_DONTWAIT);
-		if (event[i].events & EPOLLOUT) /* the next flush sends, and asks again if it must */
+		if (event[i].events &
+		    EPOLLOUT) /* the next flush sends, and asks again if it must */
 			(void)watch(t, c, EPOLL_CTL_MOD, 0);
 	}
 }

@@ -24,15 +24,15 @@
 #include "worker.h"
 #include "xdp.h"
 
-#define FRAME_SIZE   XSK_UMEM__DEFAULT_FRAME_SIZE
-#define RING	     2048
-#define FRAMES	     (2 * RING) /* one half to receive into, one half to send from */
-#define UMEM_BYTES   ((size_t)FRAMES * FRAME_SIZE)
-#define RECV_BATCH   64
-#define PROBE_NS     20000000ULL   /* to wait for an answer to a probe */
-#define SETTLE_NS    2000000000ULL /* to look for better ports, for all clients together */
-#define PROBES	     8		   /* ports to try for each thread that there is */
-#define KICKS	     64 /* in copy mode a system call sends some 32 frames */
+#define FRAME_SIZE XSK_UMEM__DEFAULT_FRAME_SIZE
+#define RING	   2048
+#define FRAMES	   (2 * RING) /* one half to receive into, one half to send from */
+#define UMEM_BYTES ((size_t)FRAMES * FRAME_SIZE)
+#define RECV_BATCH 64
+#define PROBE_NS   20000000ULL	 /* to wait for an answer to a probe */
+#define SETTLE_NS  2000000000ULL /* to look for better ports, for all clients together */
+#define PROBES	   8		 /* ports to try for each thread that there is */
+#define KICKS	   64		 /* in copy mode a system call sends some 32 frames */
 
 struct queue {
 	unsigned int number;
@@ -51,7 +51,7 @@ struct thread {
 	struct inbox *inbox;
 	struct queue *queue;
 	unsigned int queues;
-	unsigned int next; /* queue to send on */
+	unsigned int next;			/* queue to send on */
 	struct pollfd poll[XSK_QUEUES_MAX + 1]; /* the last one is the inbox's */
 };
 
@@ -123,14 +123,14 @@ static const char *mode_of(struct queue *q)
 
 static int open_queue(struct xdp *x, struct queue *q)
 {
-	static const __u16 flags[] = { [XDP_MODE_AUTO] = 0,
-				       [XDP_MODE_COPY] = XDP_COPY,
-				       [XDP_MODE_ZEROCOPY] = XDP_ZEROCOPY };
+	static const __u16 flags[] = {
+		[XDP_MODE_AUTO] = 0, [XDP_MODE_COPY] = XDP_COPY, [XDP_MODE_ZEROCOPY] = XDP_ZEROCOPY
+	};
 	struct xsk_socket_config config = { .rx_size = RING,
 					    .tx_size = RING,
 					    .libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD,
-					    .bind_flags = XDP_USE_NEED_WAKEUP |
-							  flags[x->o->xdp_mode] };
+					    .bind_flags =
+						    XDP_USE_NEED_WAKEUP | flags[x->o->xdp_mode] };
 	int err = open_umem(q);
 
 	if (!err)
@@ -141,9 +141,9 @@ static int open_queue(struct xdp *x, struct queue *q)
 	if (err) {
 		say("cannot open an AF_XDP socket on queue %u of %s: %s%s", q->number,
 		    x->o->interface, strerror(-err),
-		    err == -EOPNOTSUPP ? "; the driver has no zero-copy, use --xdp-mode copy" :
-		    err == -EINVAL     ? "; is there such a queue?" :
-					 "");
+		    err == -EOPNOTSUPP ? "; the driver has no zero-copy, use --xdp-mode copy"
+		    : err == -EINVAL   ? "; is there such a queue?"
+				       : "");
 		return err;
 	}
 	fill_up(q);
@@ -170,8 +170,8 @@ static int open_queues(struct worker *w, struct thread *t)
 		err = open_queue(x, q);
 		if (err)
 			return err;
-		t->poll[t->queues - 1] = (struct pollfd){ .fd = xsk_socket__fd(q->socket),
-							  .events = POLLIN };
+		t->poll[t->queues - 1] =
+			(struct pollfd){ .fd = xsk_socket__fd(q->socket), .events = POLLIN };
 	}
 	t->poll[t->queues] = (struct pollfd){ .fd = t->inbox->event, .events = POLLIN };
 	return 0;

@@ -15,7 +15,7 @@
 #include "say.h"
 #include "sizes.h"
 
-#define LOAD_TRIES 30 /* of a request while loading, before the thread gives up */
+#define LOAD_TRIES 30  /* of a request while loading, before the thread gives up */
 #define ISSUE_MAX  256 /* requests between two looks at what has come */
 
 uint64_t now_ns(void)
@@ -46,14 +46,12 @@ static bool time_is_up(const struct worker *w)
 
 	if (!end || w->now < end)
 		return false;
-	return w->gap == 0 || w->due >= end ||
-	       w->now >= end + w->phase->o->timeout_ms * 1000000ULL;
+	return w->gap == 0 || w->due >= end || w->now >= end + w->phase->o->timeout_ms * 1000000ULL;
 }
 
 static bool phase_over(const struct worker *w)
 {
-	return interrupted || __atomic_load_n(&w->phase->failed, __ATOMIC_RELAXED) ||
-	       time_is_up(w);
+	return interrupted || __atomic_load_n(&w->phase->failed, __ATOMIC_RELAXED) || time_is_up(w);
 }
 
 /* Where this request is counted. */
@@ -261,7 +259,8 @@ void worker_datagram(struct worker *w, struct client *c, const uint8_t *buf, siz
 			answer(w, r, buf, len);
 			return;
 		}
-		if ((id ^ r->id) >> REQUEST_CLIENT_SHIFT == 0 || mask >> REQUEST_CLIENT_SHIFT == 0) {
+		if ((id ^ r->id) >> REQUEST_CLIENT_SHIFT == 0 ||
+		    mask >> REQUEST_CLIENT_SHIFT == 0) {
 			stat_add(&w->stats, STAT_LATE, 1);
 			return;
 		}
@@ -301,7 +300,8 @@ void worker_drop(struct worker *w, struct client *c)
 		lose(w, r);
 	}
 	if (w->phase->loading)
-		worker_fail(w, "loading gave up: the server closed the connection or does not answer");
+		worker_fail(w,
+			    "loading gave up: the server closed the connection or does not answer");
 }
 
 static void on_timeout(struct worker *w, struct request *r)

@@ -27,14 +27,14 @@ struct phase {
 	const struct options *o;
 	struct inserts *inserts;
 	bool loading;
-	uint64_t total;	  /* keys to load or operations to do, 0 = no limit */
-	uint64_t taken;	  /* of them; atomic */
-	uint64_t start_ns; /* CLOCK_MONOTONIC: when the threads begin */
-	uint64_t from_ns; /* what is due earlier is warm-up and does not count */
-	uint64_t end_ns;  /* 0 = no limit */
-	double rate;	  /* open loop: requests/s of all threads; 0 = closed loop */
+	uint64_t total;	      /* keys to load or operations to do, 0 = no limit */
+	uint64_t taken;	      /* of them; atomic */
+	uint64_t start_ns;    /* CLOCK_MONOTONIC: when the threads begin */
+	uint64_t from_ns;     /* what is due earlier is warm-up and does not count */
+	uint64_t end_ns;      /* 0 = no limit */
+	double rate;	      /* open loop: requests/s of all threads; 0 = closed loop */
 	unsigned int working; /* threads that are not yet done; atomic */
-	bool failed;	  /* a thread gave up, after a sentence; atomic */
+	bool failed;	      /* a thread gave up, after a sentence; atomic */
 };
 
 struct worker {
@@ -51,11 +51,11 @@ struct worker {
 	struct request *request;
 	struct request_line free, out; /* `out`: in the order of their deadlines */
 	struct workload workload;
-	uint64_t now;	 /* ns; set by receive() and at the top of the loop */
-	double due;	 /* open loop: ns when the next request is due */
-	double gap;	 /* ns to the one after it */
-	bool stopping;	 /* nothing new is sent */
-	uint64_t last;	 /* ns: the last answer that counts */
+	uint64_t now;  /* ns; set by receive() and at the top of the loop */
+	double due;    /* open loop: ns when the next request is due */
+	double gap;    /* ns to the one after it */
+	bool stopping; /* nothing new is sent */
+	uint64_t last; /* ns: the last answer that counts */
 	uint64_t out_count;
 	struct stats stats;
 	struct stats ignored; /* warm-up's */
@@ -74,7 +74,8 @@ void *worker_main(void *worker);
 
 /* For transports: a datagram came for a client (NULL: its id tells) ... */
 void worker_datagram(struct worker *w, struct client *c, const uint8_t *buf, size_t len);
-/* ... or a stream has these bytes; returns how many were used, -EBADMSG if they make no sense ... */
+/* ... or a stream has these bytes; returns how many were used, -EBADMSG if they make no sense ...
+ */
 ssize_t worker_stream(struct worker *w, struct client *c, const uint8_t *buf, size_t len);
 /* ... or a system call failed ... */
 void worker_socket_error(struct worker *w, int err);

@@ -37,7 +37,8 @@ void workload_inserted(struct workload *w, uint32_t key)
 
 	pthread_mutex_lock(&in->lock);
 	if (key >= in->there && key - in->there >= INSERTS_WINDOW) {
-		/* Something is waited for too long: what is behind it shall be read all the same. */
+		/* Something is waited for too long: what is behind it shall be read all the same.
+		 */
 		memset(in->done, 0, sizeof(in->done));
 		__atomic_store_n(&in->there, key, __ATOMIC_RELAXED);
 	}
@@ -76,7 +77,8 @@ static uint32_t draw_key(struct workload *w)
 	}
 }
 
-/* Which kind comes next: the shares stand one behind the other in 0..100, the ratio has the rest. */
+/* Which kind comes next: the shares stand one behind the other in 0..100, the ratio has the rest.
+ */
 static enum op draw_op(struct workload *w, bool *insert)
 {
 	const struct options *o = w->o;
@@ -96,8 +98,8 @@ static enum op draw_op(struct workload *w, bool *insert)
 	}
 	if (!ratio.set)
 		return OP_GET;
-	return !ratio.get || rng_below(&w->rng, ratio.set + ratio.get) < ratio.set ? OP_SET :
-										      OP_GET;
+	return !ratio.get || rng_below(&w->rng, ratio.set + ratio.get) < ratio.set ? OP_SET
+										   : OP_GET;
 }
 
 /* A scan does not go beyond the keys that were loaded. */
@@ -133,10 +135,8 @@ static const struct preset {
 	double inserts, rmws;
 	const char *dist;
 } presets[] = {
-	{ "ycsb-a", { 50, 50 }, 0, 0, "zipf:0.99" },
-	{ "ycsb-b", { 5, 95 }, 0, 0, "zipf:0.99" },
-	{ "ycsb-c", { 0, 100 }, 0, 0, "zipf:0.99" },
-	{ "ycsb-d", { 0, 100 }, 5, 0, "latest" },
+	{ "ycsb-a", { 50, 50 }, 0, 0, "zipf:0.99" },  { "ycsb-b", { 5, 95 }, 0, 0, "zipf:0.99" },
+	{ "ycsb-c", { 0, 100 }, 0, 0, "zipf:0.99" },  { "ycsb-d", { 0, 100 }, 5, 0, "latest" },
 	{ "ycsb-f", { 0, 100 }, 0, 50, "zipf:0.99" },
 };
 

@@ -26,9 +26,9 @@ struct options;
  * before it were answered, or given up.
  */
 struct inserts {
-	uint32_t next;	   /* atomic */
-	uint32_t there;	   /* keys below are there; atomic */
-	uint32_t room;	   /* where `next` starts over: so many keys have a name */
+	uint32_t next;	/* atomic */
+	uint32_t there; /* keys below are there; atomic */
+	uint32_t room;	/* where `next` starts over: so many keys have a name */
 	pthread_mutex_t lock;
 	uint8_t done[INSERTS_WINDOW]; /* of the keys from `there` on; under the lock */
 };

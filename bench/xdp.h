@@ -24,7 +24,7 @@ struct client;
 
 struct inbox {
 	pthread_mutex_t lock;
-	int event; /* eventfd: something came into the empty inbox */
+	int event;	    /* eventfd: something came into the empty inbox */
 	unsigned int count; /* under the lock, or as a hint */
 	struct {
 		struct client *client;

@@ -161,10 +161,10 @@ static void spread_is_a_permutation(void **state)
 static void distributions_are_validated(void **state)
 {
 	static const char *const bad[] = {
-		"",	      "zipf",	       "zipf:",		 "zipf:0",	    "zipf:11",
-		"zipf:-1",    "zipf:x",	       "zipf:nan",	 "hot:0",	    "hot:-1",
-		"hot:1x",     "normal",	       "uniform ",	 "hotspot:20",	    "hotspot:0:80",
-		"latest:1",   "hotspot:20:80x", "hotspot:20:101", "hotspot:100:80", "sequential:",
+		"",	    "zipf",	      "zipf:",		"zipf:0",	  "zipf:11",
+		"zipf:-1",  "zipf:x",	      "zipf:nan",	"hot:0",	  "hot:-1",
+		"hot:1x",   "normal",	      "uniform ",	"hotspot:20",	  "hotspot:0:80",
+		"latest:1", "hotspot:20:80x", "hotspot:20:101", "hotspot:100:80", "sequential:",
 	};
 	struct dist d;
 	char err[200];
@@ -199,8 +199,8 @@ static struct sizes new_sizes(const char *text, enum sizes_of_what what)
 
 static void sizes_are_validated(void **state)
 {
-	static const char *const bad[] = { "",	    "7",     "251",    "20-",  "-20",   "45-20",
-					   "7-9",   "20x",   "20-3x",  "ETC",  "etc ",  "1e2",
+	static const char *const bad[] = { "",	    "7",     "251",    "20-",  "-20",	"45-20",
+					   "7-9",   "20x",   "20-3x",  "ETC",  "etc ",	"1e2",
 					   "8-251", "20- 9", "20--30", "8 -9", "8-9-10" };
 	struct sizes s;
 	char err[200];
@@ -254,8 +254,8 @@ static void etc_values_are_pareto(void **state)
 	}
 	for (int j = 0; j < 6; j++)
 		near(below[j] / DRAWS, 1 - pow(1 + k * upto[j] / sigma, -1 / k), 0.01);
-	near(sum / DRAWS,
-	     sigma / (1 - k) * (1 - pow(1 + k * 1400 / sigma, 1 - 1 / k)) + 0.5, 0.005);
+	near(sum / DRAWS, sigma / (1 - k) * (1 - pow(1 + k * 1400 / sigma, 1 - 1 / k)) + 0.5,
+	     0.005);
 }
 
 static int by_size(const void *a, const void *b)
@@ -303,11 +303,9 @@ static size_t encode(const struct protocol *p, const struct options *o, enum op 
 		     unsigned int keys, unsigned int pad)
 {
 	asked.client = (struct client){ .pad = pad, .scan_pad = pad };
-	asked.r = (struct request){ .client = &asked.client,
-				    .op = op,
-				    .id = 0x1122,
-				    .keys = keys,
-				    .key = asked.key };
+	asked.r = (struct request){
+		.client = &asked.client, .op = op, .id = 0x1122, .keys = keys, .key = asked.key
+	};
 	memset(asked.buf, 0xee, sizeof(asked.buf));
 	return p->encode(o, asked.buf, &asked.r, 99);
 }
@@ -391,8 +389,8 @@ static void sizes_belong_to_the_key(void **state)
 		memcpy(&head, asked.buf + 16, sizeof(head));
 		assert_int_equal(head.key_len, key_size);
 		assert_int_equal(ntohl(head.value_len), value_size);
-		assert_true(entry_value_ok(&o, key, asked.buf + 40 + XKV_PADDED(key_size),
-					   value_size));
+		assert_true(
+			entry_value_ok(&o, key, asked.buf + 40 + XKV_PADDED(key_size), value_size));
 		assert_true(entry_key_is(&o, key, asked.buf + 40, key_size));
 		assert_false(entry_key_is(&o, key + 1, asked.buf + 40, key_size));
 		assert_int_equal(encode_one(&o, OP_GET, key), 40 + XKV_PADDED(key_size));
@@ -902,12 +900,14 @@ static void command_line(void **state)
 	assert_int_equal(o.batch[1], 4);
 	assert_int_equal(o.loops[1], 3);
 	options_free(&o);
-	assert_int_equal(parse(&o, "--rate 5000.5 --warmup 0.5 --pin 0,1 -c 4 -t 2 --retries 0"), 0);
+	assert_int_equal(parse(&o, "--rate 5000.5 --warmup 0.5 --pin 0,1 -c 4 -t 2 --retries 0"),
+			 0);
 	assert_true(o.rate == 5000.5);
 	assert_int_equal(o.pin[1], 1);
 	assert_true(o.depth > 1); /* an open loop is not held up by one reply */
 	options_free(&o);
-	assert_int_equal(parse(&o, "--transport xdp --interface x --queues 1,5 --mac 2:0:0:77:0:1f"), 0);
+	assert_int_equal(
+		parse(&o, "--transport xdp --interface x --queues 1,5 --mac 2:0:0:77:0:1f"), 0);
 	assert_int_equal(o.queues, 2);
 	assert_int_equal(o.queue[1], 5);
 	assert_memory_equal(o.mac, "\2\0\0\x77\0\x1f", 6);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The load generator's other protocols: what it asks, and replies of servers good, slow and hostile. */
+/* The load generator's other protocols: what it asks, and replies of servers good, slow and
+ * hostile. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -104,11 +105,14 @@ static void resp_commands(void **state)
 	(void)state;
 	assert_memory_equal(set, "*5\r\n$4\r\nMSET\r\n$16\r\nkey:000000000000\r\n$8\r\n", 41);
 	assert_memory_equal(set + 41 + 8, "\r\n$16\r\nkey:000000000001\r\n$8\r\n", 29);
-	assert_string_equal(ask(&protocol_resp, OP_GET, 1), "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000000\r\n");
-	assert_string_equal(ask(&protocol_resp, OP_DELETE, 2),
-			    "*3\r\n$3\r\nDEL\r\n$16\r\nkey:000000000000\r\n$16\r\nkey:000000000001\r\n");
-	assert_string_equal(ask(&protocol_resp, OP_SCAN, 2),
-			    "*3\r\n$4\r\nMGET\r\n$16\r\nkey:000000000000\r\n$16\r\nkey:000000000001\r\n");
+	assert_string_equal(ask(&protocol_resp, OP_GET, 1),
+			    "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000000\r\n");
+	assert_string_equal(
+		ask(&protocol_resp, OP_DELETE, 2),
+		"*3\r\n$3\r\nDEL\r\n$16\r\nkey:000000000000\r\n$16\r\nkey:000000000001\r\n");
+	assert_string_equal(
+		ask(&protocol_resp, OP_SCAN, 2),
+		"*3\r\n$4\r\nMGET\r\n$16\r\nkey:000000000000\r\n$16\r\nkey:000000000001\r\n");
 	ask(&protocol_resp, OP_SCAN, 250);
 	assert_int_equal(r.asked, 100);
 }
@@ -168,22 +172,10 @@ static void resp_errors(void **state)
 static void hostile_resp(void **state)
 {
 	static const char *const bad[] = {
-		"x",
-		"$1\r\nxy\r\n",
-		"$1048577\r\n",
-		"$99999999999999999999\r\n",
-		"$-2\r\n",
-		"$\r\n",
-		"$ 1\r\n",
-		"$+1\r\n",
-		"$1\n",
-		":1x\r\n",
-		":\r\n",
-		":-\r\n",
-		"*101\r\n",
-		"*-1\r\n",
-		"*1\r\n*1\r\n",
-		"*1\r\n?\r\n",
+		"x",	    "$1\r\nxy\r\n", "$1048577\r\n", "$99999999999999999999\r\n",
+		"$-2\r\n",  "$\r\n",	    "$ 1\r\n",	    "$+1\r\n",
+		"$1\n",	    ":1x\r\n",	    ":\r\n",	    ":-\r\n",
+		"*101\r\n", "*-1\r\n",	    "*1\r\n*1\r\n", "*1\r\n?\r\n",
 		"\r\n",
 	};
 
@@ -252,9 +244,18 @@ static void memcached_replies(void **state)
 static void hostile_memcached(void **state)
 {
 	static const char *const bad[] = {
-		"VALUE \r\n",	       "VALUE  0 1\r\n",	  "VALUE k\r\n",	   "VALUE k 0\r\n",
-		"VALUE k 0 \r\n",      "VALUE k 0 -1\r\n",	  "VALUE k 0 1x\r\n",	   "VALUE k x 1\r\n",
-		"VALUE k 0 1\r\nabc\r", "VALUE k 0 1048577\r\n", "VALUE k 0 1 1 1\r\n", "END\n",
+		"VALUE \r\n",
+		"VALUE  0 1\r\n",
+		"VALUE k\r\n",
+		"VALUE k 0\r\n",
+		"VALUE k 0 \r\n",
+		"VALUE k 0 -1\r\n",
+		"VALUE k 0 1x\r\n",
+		"VALUE k x 1\r\n",
+		"VALUE k 0 1\r\nabc\r",
+		"VALUE k 0 1048577\r\n",
+		"VALUE k 0 1 1 1\r\n",
+		"END\n",
 		"VALUE k 0 99999999999999999999999\r\n",
 	};
 
@@ -276,8 +277,9 @@ static void hostile_memcached(void **state)
 	assert_int_equal(take(&protocol_memcached, "STORED\r\n"), BROKEN);
 	ask(&protocol_memcached, OP_SET, 1);
 	assert_int_equal(take(&protocol_memcached, "END\r\n"), BROKEN);
-	change_every_byte(&protocol_memcached, OP_GET, 2,
-			  "VALUE key:000000000000 0 3\r\nabc\r\nVALUE key:000000000001 0 0\r\n\r\nEND\r\n");
+	change_every_byte(
+		&protocol_memcached, OP_GET, 2,
+		"VALUE key:000000000000 0 3\r\nabc\r\nVALUE key:000000000001 0 0\r\n\r\nEND\r\n");
 	change_every_byte(&protocol_memcached, OP_SET, 2, "STORED\r\nSTORED\r\n");
 }
 

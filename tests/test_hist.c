@@ -189,7 +189,8 @@ static void percentiles_as_text(void **state)
 	}
 	assert_in_range(lines, 35, 50); /* 5 for each half of the way, until the last bucket */
 	assert_true(last_value == 10000 && last_percentile == 1 && last_count == 10000);
-	assert_int_equal(sscanf(line, "#[Mean    = %lf, StdDeviation   = %lf]", &mean, &deviation), 2);
+	assert_int_equal(sscanf(line, "#[Mean    = %lf, StdDeviation   = %lf]", &mean, &deviation),
+			 2);
 	assert_true(fabs(mean - 5000.5) < 0.001 && fabs(deviation - 2886.75) < 1);
 	line = strtok_r(NULL, "\n", &save);
 	assert_string_equal(line, "#[Max     =    10000.000, Total count    =        10000]");
