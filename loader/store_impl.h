@@ -51,7 +51,7 @@ struct store {
 	uint64_t class_free[XKV_CLASSES];  /* free slots at the last look */
 	unsigned int class_surplus[XKV_CLASSES], class_idle[XKV_CLASSES];
 	unsigned int hand_page, hand_slot; /* of eviction */
-	uint64_t random, clock_inserts, barren_ms, barren_made;
+	uint64_t random, clock_inserts, barren_ms, barren_took_ms, barren_made;
 	uint64_t orphans_seen;             /* the counter, when they were last put back */
 
 	/* store_expire_cycle(): where it goes on, and what it knows */
