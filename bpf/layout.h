@@ -19,7 +19,7 @@
 #include "proto.h"
 
 #define XKV_LAYOUT_MAGIC 0x584b5631 /* "XKV1" */
-#define XKV_LAYOUT_VERSION 2        /* raise it when anything in this file changes its meaning */
+#define XKV_LAYOUT_VERSION 3        /* raise it when anything in this file changes its meaning */
 
 /* ---- references: where a slot is, in 40 bits ---------------------------- */
 
