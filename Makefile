@@ -38,14 +38,14 @@ endif
 LIB_OBJ   := $(BUILD)/client/libxkv.o
 CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out client/libxkv.c,$(wildcard client/*.c)))
 XKVD_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard loader/*.c))
-BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %.bpf.c bench/replay.c,$(wildcard bench/*.c)))
+BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %.bpf.c bench/replay.c bench/udpserver.c,$(wildcard bench/*.c)))
 TESTS     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
 XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd -lpthread
 CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf
 BENCH_LIBS := -lxdp -lbpf -ljansson -lm -lpthread
 
-BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-replay libxkv.a libxkv.so xkv.bpf.o)
+BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-replay xkv-udpserver libxkv.a libxkv.so xkv.bpf.o)
 
 .PHONY: all tests check demo sanitize bench-quick bench-redis bench-memory bench-hitratio install uninstall clean setup
 .SECONDARY: # intermediate objects are kept
@@ -97,6 +97,10 @@ $(BUILD)/xkv-bench: $(BENCH_OBJ)
 $(BUILD)/xkv-replay: $(BUILD)/bench/replay.o $(BUILD)/bench/dist.o
 	$(say) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ -lhiredis -lm
+
+$(BUILD)/xkv-udpserver: $(BUILD)/bench/udpserver.o $(BUILD)/bench/dist.o
+	$(say) LD $@
+	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ -lm -lpthread
 
 include tests/tests.mk
 
