@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # make            builds into build/          make demo    the whole thing, live
 # make check      builds and runs every test  make bench-quick   the ratios (also bench-redis, -memory, -hitratio)
+# make figures    the thesis' experiments beside Redis and memcached, docs/benchmarks.md
 # make fuzz, linear, model   the long forms of three tests
 # make install    DESTDIR= PREFIX=            V=1 shows the commands, WERROR=1 is strict
 

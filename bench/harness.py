@@ -76,6 +76,8 @@ def wait_until(condition, seconds, what, process=None):
 
 class Bed:
     """A test bed of our own."""
+    interface, address = "xkv0", SERVER_IP
+    tool = BUILD / "xkv-bench"  # as the client's side has it
 
     def __init__(self, stack, purpose):
         self.name = f"xkv-{purpose}-{os.getpid()}"
@@ -134,10 +136,10 @@ class Daemon:
 
 
 def start_xkvd(stack, bed, *options):
-    """xkvd on the bed's xkv0, ready to answer; detached and unpinned at the end."""
+    """xkvd on the bed's interface, ready to answer; detached and unpinned at the end."""
     pins = Path("/sys/fs/bpf") / bed.name
     directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="xkv-bench-"))
-    where = ("--interface", "xkv0", "--pin-dir", pins)
+    where = ("--interface", bed.interface, "--pin-dir", pins)
 
     def detach():
         command = bed.inside("server", BUILD / "xkvd", "--detach", *where)
@@ -147,7 +149,7 @@ def start_xkvd(stack, bed, *options):
     stack.callback(detach)
     daemon = Daemon(stack, bed.inside("server", BUILD / "xkvd", *where, "--dir", directory,
                                       "--save", "", *options))
-    probe = bed.inside("client", BUILD / "xkv-bench", "-h", SERVER_IP, "--keys", "1", "-n", "1",
+    probe = bed.inside("client", bed.tool, "-h", bed.address, "--keys", "1", "-n", "1",
                        "--no-load", "--timeout", "100", "--quiet")
     wait_until(lambda: subprocess.run(probe, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                       check=False).returncode == 0,

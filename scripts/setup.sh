@@ -46,6 +46,7 @@ test  python3-pytest   their framework
 test  python3-redis    the Redis client library that they use
 test  libcmocka-dev    framework of the C tests
 test  python3-hiredis  another client library
+test  python3-matplotlib draws the figures
 test  procps           pgrep, for what a test has left running
 test  shellcheck       the scripts' own test
 test  tcpdump          captures what XDP sends

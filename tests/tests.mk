@@ -57,7 +57,7 @@ setup:
 	@scripts/setup.sh
 
 # What was built under sudo is the user's.
-give_back = [ -z "$$SUDO_UID" ] || chown -R "$$SUDO_UID:$$SUDO_GID" $(BUILD)
+give_back = [ -z "$$SUDO_UID" ] || chown -R "$$SUDO_UID:$$SUDO_GID" $(BUILD) $(1)
 
 # The sub-make looks for bpftool anew, after the packages are there.
 demo:
@@ -89,3 +89,12 @@ sanitize:
 # The figures of docs/benchmarks.md; as root.
 bench-quick bench-redis bench-memory bench-hitratio: bench-%: all
 	@XKV_BUILD=$(BUILD) bench/$*.py
+
+# The thesis' experiments beside Redis and memcached, and what docs/benchmarks.md says of them; as root.
+# On a NIC: INTERFACE=eth0 CLIENT='ssh root@client'; FIGURES_FLAGS= is for all other options.
+SECONDS ?= 0.25
+.PHONY: figures
+figures: all
+	@XKV_BUILD=$(BUILD) bench/figures.py --seconds $(SECONDS) $(if $(INTERFACE),--interface $(INTERFACE)) \
+		$(if $(CLIENT),--client '$(CLIENT)') $(FIGURES_FLAGS); status=$$?; \
+		$(call give_back,bench/results docs/benchmarks.md docs/figures); exit $$status
