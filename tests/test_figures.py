@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -404,6 +405,15 @@ def test_findings():
     text = document.findings({"fig07-08-latency": load_curve()})
     assert "**Latency by throughput**: p99 of xkv 83.3 us at 50%; Redis 83.3 us at 50% of each" in text
     assert document.findings({}) == "Nothing has been measured yet."
+
+
+def test_the_page_in_the_repository_is_that_of_its_data(tmp_path):
+    """What is generated was not edited by hand."""
+    shutil.copy(ROOT / "docs" / document.DOCUMENT, tmp_path)
+    shutil.copytree(ROOT / "docs" / document.FIGURES, tmp_path / document.FIGURES)
+    document.update(tmp_path, tmp_path, {})
+    assert (tmp_path / document.DOCUMENT).read_text(encoding="utf-8") == (
+        ROOT / "docs" / document.DOCUMENT).read_text(encoding="utf-8")
 
 
 # ---- the command -----------------------------------------------------------------------------------
