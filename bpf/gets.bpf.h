@@ -105,7 +105,7 @@ __noinline int gets_touch_bucket(__u32 i)
 {
 	struct xkv_ahead *a = ahead_at(i);
 
-	touch(a ? home_of(a->fingerprint) : NULL);
+	touch(a ? home_of(config(), a->fingerprint) : NULL);
 	return 0;
 }
 
@@ -125,7 +125,7 @@ __noinline int gets_entry(__u32 i)
 	struct xkv_bucket *home;
 	__u64 entry;
 
-	home = a ? home_of(a->fingerprint) : NULL;
+	home = a ? home_of(config(), a->fingerprint) : NULL;
 	if (!home)
 		return 0;
 	a->ref = 0;

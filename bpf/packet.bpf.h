@@ -373,7 +373,7 @@ static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 	}
 	f->hashed = 40;
 	f->fingerprint = siphash_end(&s, key_len) & cfg->fingerprint_mask;
-	touch(home_of(f->fingerprint));
+	touch(home_of(cfg, f->fingerprint));
 }
 
 /* Copies the payload into the frame and checks it. */

@@ -41,9 +41,9 @@ static __always_inline bool is_plain(struct xkv_frame *f, struct xkv_config *cfg
 }
 
 /* The slot of the key at hand if it is easily found: in its first bucket. */
-static __always_inline struct xkv_slot *find_plain(struct xkv_frame *f)
+static __always_inline struct xkv_slot *find_plain(struct xkv_frame *f, struct xkv_config *cfg)
 {
-	struct xkv_bucket *home = home_of(f->fingerprint);
+	struct xkv_bucket *home = home_of(cfg, f->fingerprint);
 
 	if (!home || (bucket_match(f, home) != MATCH_SAME && find(f) != FOUND))
 		return NULL;
@@ -124,7 +124,7 @@ __noinline int get_plain(struct xdp_md *ctx, struct xkv_frame *f)
 
 	if (!f || !cfg || !is_plain(f, cfg, XKV_OP_GET))
 		return CONTINUE;
-	slot = find_plain(f);
+	slot = find_plain(f, cfg);
 	if (!slot)
 		return CONTINUE;
 	expire_ms = READ(slot->expire_ms);
@@ -165,7 +165,7 @@ __noinline int set_plain(struct xdp_md *ctx, struct xkv_frame *f)
 
 	if (!f || !cfg || !is_plain(f, cfg, XKV_OP_SET))
 		return CONTINUE;
-	slot = find_plain(f);
+	slot = find_plain(f, cfg);
 	if (!slot || !lock_found(f))
 		return CONTINUE;
 	f->keep = 0;

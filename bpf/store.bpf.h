@@ -342,9 +342,8 @@ static __always_inline int slot_match(struct xkv_frame *f, const __u64 *place, _
 /* ---- the index ----------------------------------------------------------- */
 
 /* The bucket that the chain of a fingerprint begins at. */
-static __always_inline struct xkv_bucket *home_of(__u64 fingerprint)
+static __always_inline struct xkv_bucket *home_of(struct xkv_config *cfg, __u64 fingerprint)
 {
-	struct xkv_config *cfg = config();
 	__u32 bucket;
 
 	if (!cfg)
@@ -425,7 +424,7 @@ __noinline int find(struct xkv_frame *f)
 
 	if (!f)
 		return BUSY;
-	home = home_of(f->fingerprint);
+	home = home_of(config(), f->fingerprint);
 	if (!home)
 		return BUSY;
 	for (int i = 0; i < TRIES; i++) {
@@ -574,7 +573,7 @@ __noinline int entry_add(struct xkv_frame *f, __u64 ref, __u64 version)
 
 	if (!f)
 		return XKV_C_pass_busy;
-	home = home_of(f->fingerprint);
+	home = home_of(config(), f->fingerprint);
 	slot = slot_at(ref);
 	if (!home || !slot || !bucket_lock(home))
 		return XKV_C_pass_busy;
@@ -652,7 +651,7 @@ __noinline int entry_swap(struct xkv_frame *f, __u64 old, __u64 new)
 
 	if (!f)
 		return -EBUSY;
-	home = home_of(f->fingerprint);
+	home = home_of(config(), f->fingerprint);
 	if (!home || !bucket_lock(home))
 		return -EBUSY;
 	left = chain_swap(f, home, entry_of(f, old), entry_of(f, new));
