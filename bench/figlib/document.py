@@ -116,6 +116,16 @@ def alone(data, value):
     return [line]
 
 
+def past_sockets(data, value):
+    """What both sides together do on the same CPUs, with the clients' sockets and without them."""
+    rates = {n: tables.middle(data, n, value, "rate") for n in ("xkv-shared", "xkv-afxdp", "redis-cores")}
+    if not all(rates.values()):
+        return []
+    return [f"**Server and clients on the same CPUs**: xkv answers {tables.number(rates['xkv-shared'])} "
+            f"requests/s to clients with sockets and {tables.number(rates['xkv-afxdp'])} to clients with "
+            f"AF_XDP, Redis with one instance a core {tables.number(rates['redis-cores'])}."]
+
+
 def limited(data, value):
     """Whose limit the full load was."""
     shares = {n: tables.middle(data, n, value, "busy") for n in ("xkv", "udp", "memcached", "redis")}
@@ -143,14 +153,15 @@ def trends(data, what):
 
 
 def latencies(data):
-    """p99 at half and at most of the full load; at all of it queues grow for as long as one measures."""
+    """At half and at most of the full load; at all of it queues grow for as long as one measures."""
     each = []
     for series in data["series"].values():
         points = {p["x"]: p["summary"] for p in series["points"]}
-        found = [f"{tables.number(points[x]['p99'][0])} us at {x:.0%}" for x in (0.5, 0.85) if x in points]
+        found = [f"{tables.number(points[x]['p50'][0])} / {tables.number(points[x]['p99'][0])} us at {x:.0%}"
+                 for x in (0.5, 0.85) if x in points]
         if found:
             each.append(f"{series['label']} {' and '.join(found)}")
-    return [f"**{data['title']}**: p99 of {'; '.join(each)} of each one's full load."] if each else []
+    return [f"**{data['title']}**: p50 / p99 of {'; '.join(each)} of each one's full load."] if each else []
 
 
 def shares(data):
@@ -165,7 +176,8 @@ def shares(data):
 
 
 FINDERS = {
-    "fig06-distribution": lambda d: cost(d, "zipf:0.99") + limited(d, "zipf:0.99") + alone(d, "zipf:0.99"),
+    "fig06-distribution": lambda d: cost(d, "zipf:0.99") + limited(d, "zipf:0.99") + alone(d, "zipf:0.99")
+    + past_sockets(d, "zipf:0.99"),
     "fig07-08-latency": latencies,
     "fig09-writes": lambda d: trends(d, "Writes (%)"),
     "fig10-keys": lambda d: trends(d, "Size of keys (bytes)"),

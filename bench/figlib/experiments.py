@@ -55,6 +55,7 @@ class Series(NamedTuple):
     mode: str          # "apart", "shared", or "frames": without sockets and clients
     color: str
     marker: str
+    flags: Sequence = ()  # more options of the load generator
 
 
 # Colours of Okabe and Ito, which those who see few colours tell apart.
@@ -66,19 +67,22 @@ SERIES = {
     "memcached": Series("memcached", "memcached", "apart", "#e69f00", "s"),
     "redis": Series("Redis", "redis", "apart", "#d55e00", "D"),
     "xkv-shared": Series("xkv, CPUs shared", "xkv", "shared", "#009e73", "^"),
+    "xkv-afxdp": Series("xkv, AF_XDP clients, CPUs shared", "xkv", "shared", "#332288", "<",
+                        ("--transport", "xdp", "--interface", "xkv1")),
     "udp-shared": Series("UDP server in user space, CPUs shared", "udp", "shared", "#56b4e9", "v"),
     "memcached-shared": Series("memcached, CPUs shared", "memcached", "shared", "#e69f00", "s"),
     "redis-shared": Series("Redis, CPUs shared", "redis", "shared", "#cc79a7", "P"),
     "redis-cores": Series("Redis, one a core, CPUs shared", "redis-cores", "shared", "#882255", "X"),
 }
-# With a NIC the server has its machine for itself: nothing is shared, and there is no frame loop.
+# With a NIC the server has its machine for itself: nothing is shared, and there is no frame loop.  AF_XDP on
+# its client is --udp-flags.
 WIRE_SERIES = {
     "xkv": SERIES["xkv"], "udp": SERIES["udp"], "memcached": SERIES["memcached"],
     "redis": SERIES["redis"]._replace(label="Redis, one instance"),
     "redis-cores": SERIES["redis-cores"]._replace(label="Redis, one a core", mode="apart"),
 }
 SOCKETS = ("xkv", "udp", "memcached", "redis", "xkv-shared", "redis-cores")
-ALL = ("frames", "thesis") + SOCKETS
+ALL = ("frames", "thesis") + SOCKETS + ("xkv-afxdp",)
 CURVES = ("xkv-shared", "udp-shared", "memcached-shared", "redis-shared", "redis-cores")
 
 
@@ -113,7 +117,7 @@ EXPERIMENTS = (
     _curve("7, 8", "fig07-08-latency", "Latency by throughput", {},
            "p50 6 us at Redis' maximum load and 143 us at 12,532 KRPS (Redis: 18 us at 59 KRPS, 128 "
            "at 590); p99 25 us at 275 KRPS and 277 us at 12,532 (Redis: 117 us at 59, 280,924 at 590)",
-           CURVES + ("xkv", "redis")),
+           CURVES + ("xkv-afxdp", "xkv", "redis")),
     _sweep(9, "writes", "Throughput by share of writes", "writes", "writes (% of requests)",
            (0, 25, 50, 75, 100), {0: Thesis(12518, 589), 100: Thesis(12494, 524)},
            "-0.19 % from all reads to all writes; Redis -10 %"),

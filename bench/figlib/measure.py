@@ -3,7 +3,7 @@
 import json
 import subprocess
 from dataclasses import dataclass
-from typing import Optional
+from typing import Optional, Sequence
 
 from .experiments import SCAN_LENGTH
 
@@ -23,6 +23,7 @@ class Load:
     threads: int
     rate: Optional[float] = None  # requests a second, sent when they are due; None: as fast as answered
     warmup: float = 0
+    flags: Sequence = ()  # more options of xkv-bench
 
 
 def workload_options(workload):
@@ -100,6 +101,7 @@ def run_clients(place, system, workload, load):
         options += ["--warmup", f"{load.warmup:g}"]
     if load.rate:
         options += ["--rate", round(load.rate / n)]
+    options += load.flags
     commands = [bench_command(place, system.protocol, port, system.keys(workload), workload, *options)
                 for port in system.ports]
     running = []

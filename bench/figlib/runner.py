@@ -90,7 +90,8 @@ def usable(context, experiment, result):
 
 def measure_series(context, series, workload, load):
     context.place.use(series.mode)
-    return measure(context.place, context.systems.get(series.system), workload, load)
+    return measure(context.place, context.systems.get(series.system), workload,
+                   replace(load, flags=series.flags))
 
 
 def attempt(result, name, value, function, *args):
