@@ -6,10 +6,11 @@ import re
 import threading
 
 import pytest
-from conftest import BUILD, run
+from conftest import BUILD, run, wait_for
 
 SUMS = re.compile(r"(\d+) pages, (\d+) slots = (\d+) keys \((\d+) expired\) \+ (\d+) chain buckets \+ (\d+) free "
-                  r"\+ (\d+) parked \+ (\d+) orphans \+ (\d+) held; all accounted for\n$")
+                  r"\+ (\d+) parked \+ (\d+) orphans \+ (\d+) held; all accounted for"
+                  r"( \(counters not compared: keys came and went\))?\n$")
 
 
 def sums(done):
@@ -17,7 +18,7 @@ def sums(done):
     assert done.returncode == 0, done.stdout + done.stderr
     found = SUMS.search(done.stdout)
     assert found, done.stdout
-    pages, slots, keys, expired, *rest = map(int, found.groups())
+    pages, slots, keys, expired, *rest = map(int, found.groups()[:-1])
     assert slots == keys + sum(rest)
     return pages, slots, keys, expired, *rest
 
@@ -39,11 +40,13 @@ def test_sums(xkvd):
         redis.set(number, "x" * number * 100, px=1 if number == 7 else None)
     redis.set("large", "x" * 300000)
     _, _, keys, expired, chain, _, parked, orphans, held = sums(d.check())
-    assert keys == redis.dbsize() == 20 + expired and chain == 2 and not parked + orphans + held
+    # 7 has expired, and is removed about now
+    assert keys == 20 + expired and chain == 2 and not parked + orphans + held
+    wait_for(lambda: redis.dbsize() == 20)
     d.stop()
-    assert sums(d.check())[2] == keys, "the daemon need not run"
+    assert sums(d.check())[2] == 20, "the daemon need not run"
     found = json.loads(d.check("--json").stdout)
-    assert found["ok"] and found["keys"] == keys and found["longest_chain"] == 2 and found["errors"] == []
+    assert found["ok"] and found["keys"] == 20 and found["longest_chain"] == 2 and found["errors"] == []
 
 
 def test_damage(xkvd):
