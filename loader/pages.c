@@ -205,34 +205,34 @@ static int page_link(struct store *st, unsigned int number)
 	return ret;
 }
 
-/* Makes a page: its descriptor, mapped at st->page[number], or -errno. */
-static int page_make(struct store *st, unsigned int number, unsigned int class)
+/* Makes a page that nobody else can see, mapped at *base: its descriptor, or -errno. */
+static int page_make(struct store *st, unsigned int number, unsigned int class, void **base)
 {
 	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_MMAPABLE);
 	int fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "xkv_page", sizeof(uint32_t), XKV_PAGE_BYTES, 1,
 				&opts);
-	void *base;
 
 	if (fd < 0)
 		return -errno;
-	base = mmap(NULL, XKV_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (base == MAP_FAILED) {
+	*base = mmap(NULL, XKV_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (*base == MAP_FAILED) {
 		int saved = -errno;
 
 		close(fd);
 		return saved;
 	}
-	page_fill(st, base, number, class);
-	atomic_store_explicit(&st->page[number], base, memory_order_release);
-	if (number >= st->pages)
-		st->pages = number + 1;
+	page_fill(st, *base, number, class);
 	return fd;
 }
 
-static void page_drop(struct store *st, unsigned int number)
+/* The page is in `pages`: whoever follows references finds it, and so do walks.  Then its slots may be given out. */
+static int page_publish(struct store *st, unsigned int number, void *base)
 {
-	munmap(st->page[number], XKV_PAGE_BYTES);
-	st->page[number] = NULL;
+	atomic_store_explicit(&st->page[number], base, memory_order_release);
+	if (number >= st->pages)
+		st->pages = number + 1;
+	st->pages_used++;
+	return page_link(st, number);
 }
 
 /* The first number from *number on that no page has. */
@@ -258,13 +258,14 @@ static unsigned int pages_allowed(const struct store *st, unsigned int want)
 int pages_add(struct store *st, unsigned int class, unsigned int want)
 {
 	uint32_t number[PAGES_AT_ONCE], free = 0;
-	int fd[PAGES_AT_ONCE], ret = 0;
 	unsigned int made = 0, put;
+	int fd[PAGES_AT_ONCE], ret = 0;
+	void *base[PAGES_AT_ONCE];
 
 	want = pages_allowed(st, want < PAGES_AT_ONCE ? want : PAGES_AT_ONCE);
 	for (; made < want && free_number(st, &free); made++, free++) {
 		number[made] = free;
-		fd[made] = page_make(st, free, class);
+		fd[made] = page_make(st, free, class, &base[made]);
 		if (fd[made] < 0) {
 			log_warning("cannot make a page: %s", strerror(-fd[made]));
 			break;
@@ -282,16 +283,16 @@ int pages_add(struct store *st, unsigned int class, unsigned int want)
 	for (unsigned int i = 0; i < made; i++)
 		close(fd[i]);
 	for (unsigned int i = put; i < made; i++)
-		page_drop(st, number[i]);
-	st->pages_used += put;
+		munmap(base[i], XKV_PAGE_BYTES);
+	if (put)
+		ret = 0;
 	for (unsigned int i = 0; i < put; i++) {
-		int linked = page_link(st, number[i]);
+		int linked = page_publish(st, number[i], base[i]);
 
-		if (linked)
-			return linked;
+		ret = linked ? linked : ret;
 	}
 	log_debug("class of %u bytes: %u pages more", st->classes[class].slot_bytes, put);
-	return put ? 0 : ret;
+	return ret;
 }
 
 /* ---- adopting ------------------------------------------------------------ */
@@ -336,5 +337,5 @@ void pages_close(struct store *st)
 {
 	for (unsigned int number = 0; number < XKV_PAGES_MAX; number++)
 		if (st->page[number])
-			page_drop(st, number);
+			munmap(st->page[number], XKV_PAGE_BYTES);
 }

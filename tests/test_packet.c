@@ -23,6 +23,7 @@
 
 #include "../bpf/layout.h"
 #include "../loader/store.h"
+#include "../loader/store_impl.h"
 #include "packet.h"
 #include "vectors.h"
 #include "xdpbed.h"
@@ -2264,6 +2265,29 @@ static void test_no_slot(void **state)
 	holds("a", pattern(), 1000);
 }
 
+/* Pages that the kernel does not take leave nothing behind, for walks and readers to meet. */
+static void test_page_refused(void **state)
+{
+	int pages;
+
+	(void)state;
+	bed_close(&bed);
+	open_bed(MAX_KEYS);
+	put_text("a", "1");
+	pages = bed.st->bpf.map[BPF_PAGES];
+	bed.st->bpf.map[BPF_PAGES] = -1;
+	assert_int_equal(bed_grow(&bed, class_of(500)), -EBADF);
+	bed.st->bpf.map[BPF_PAGES] = pages;
+	assert_int_equal(bed.st->pages, 1);
+	assert_int_equal(bed.st->pages_used, 1);
+	assert_null(bed.st->page[1]);
+	account();
+	put("b", pattern(), 500, 0);
+	assert_int_equal(bed.st->pages_used, 2);
+	holds("b", pattern(), 500);
+	account();
+}
+
 /* Where only a larger class has a slot, that one serves; a smaller value stays where it is. */
 static void test_larger_class(void **state)
 {
@@ -3023,6 +3047,7 @@ int main(void)
 		CASE(test_no_room),
 		CASE(test_list_tag),
 		OWN(test_no_slot),
+		OWN(test_page_refused),
 		OWN(test_larger_class),
 		OWN(test_full),
 		OWN(test_one_bucket),
