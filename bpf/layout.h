@@ -149,6 +149,7 @@ struct xkv_chain {
  * taken from there or, when it is empty, from the other.
  */
 #define XKV_CLASSES 96
+#define XKV_CLASSES_TRIED 4 /* for a slot, the right one included */
 struct xkv_class {
 	__u64 head[2]; /* tag and reference of the first free slot */
 	__u64 free;    /* slots in the lists; approximate while it changes */

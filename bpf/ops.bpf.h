@@ -16,7 +16,6 @@
 
 #define STOPS(outcome) ((outcome) <= XKV_C_pass_too_large)
 #define VALUE_WORDS (XKV_PAYLOAD_MAX4 / 8)
-#define CLASSES_TRIED 4 /* for a slot, the right one included */
 
 /* Unix time in milliseconds. */
 static __always_inline __u64 now_ms(struct xkv_frame *f)
@@ -446,7 +445,7 @@ __noinline __u64 slot_take_near(__u32 class)
 	struct xkv_class *c = class_at(class);
 	__u64 ref = LIST_EMPTY;
 
-	for (__u32 i = 0; i < CLASSES_TRIED; i++) {
+	for (__u32 i = 0; i < XKV_CLASSES_TRIED; i++) {
 		ref = slot_take(class + i);
 		if (ref != LIST_EMPTY)
 			break;

@@ -33,12 +33,12 @@ static bool is_live(const struct xkv_slot *slot)
 
 /* ---- moving what is in a page -------------------------------------------- */
 
-/* Takes a slot for `need` bytes into the lane's frame.  0, or -ENOSPC. */
-static int take_slot(struct store_lane *lane, size_t need)
+/* Takes a slot of a class into the lane's frame.  0, or -ENOSPC. */
+static int take_slot_of(struct store_lane *lane, unsigned int class)
 {
 	struct xkv_slots_args args = {
 		.cmd = XKV_SLOTS_ALLOC,
-		.class = class_for(lane->st, need),
+		.class = class,
 		.frame = lane->first,
 	};
 	int ret;
@@ -46,6 +46,17 @@ static int take_slot(struct store_lane *lane, size_t need)
 	do
 		ret = slots_run(lane->st, &args);
 	while (ret == -EBUSY && !lane->frame->prefilled);
+	return ret;
+}
+
+/* Takes a slot for `need` bytes: like the engine, of the next classes where the right one has none, or a page would never be empty. */
+static int take_slot(struct store_lane *lane, size_t need)
+{
+	unsigned int class = class_for(lane->st, need), end = class + XKV_CLASSES_TRIED;
+	int ret = -ENOSPC;
+
+	for (; ret == -ENOSPC && class < end && class < lane->st->class_count; class++)
+		ret = take_slot_of(lane, class);
 	return ret;
 }
 

@@ -2779,6 +2779,42 @@ static void test_drain(void **state)
 	}
 }
 
+/*
+ * At the limit the class of a draining page has no other slot: its last entries, and a chain bucket,
+ * go into slots of the next classes, and the page goes.
+ */
+static void test_drain_to_larger_class(void **state)
+{
+	const size_t len = sizeof(struct xkv_chain) - sizeof(struct xkv_slot) - 8;
+	unsigned int class, pages;
+	char key[16];
+
+	(void)state;
+	bed_close(&bed);
+	open_bed(MAX_KEYS);
+	bed.c->fingerprint_mask = 0;
+	class = bed.c->class_of[sizeof(struct xkv_chain) / 8];
+	for (int i = 0; i <= XKV_WAYS; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		put(key, pattern(), len, 0);
+	}
+	assert_int_equal(bed_chain_count(&bed), 1);
+	store_limit(bed.st, 1, STORE_NOEVICTION);
+	assert_int_equal(bed_grow(&bed, class + 3), -ENOSPC);
+	pages = bed.st->pages_used;
+	assert_int_equal(drain_pages(bed.lane, class, 1), 0); /* nowhere to go */
+	store_limit(bed.st, 0, STORE_NOEVICTION);
+	assert_int_equal(bed_grow(&bed, class + 3), 0);
+	store_limit(bed.st, 1, STORE_NOEVICTION);
+	assert_int_equal(drain_pages(bed.lane, class, 0), 1);
+	assert_int_equal(bed.st->pages_used, pages);
+	for (int i = 0; i <= XKV_WAYS; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		holds(key, pattern(), len);
+	}
+	account();
+}
+
 /* Back to the common store, after a case that closed it. */
 static int own_teardown(void **state)
 {
@@ -3058,6 +3094,7 @@ int main(void)
 		CASE(test_eviction),
 		OWN(test_relocate),
 		OWN(test_drain),
+		OWN(test_drain_to_larger_class),
 		CASE(test_vectors),
 		CASE(test_every_counter),
 	};
