@@ -16,7 +16,8 @@
 
 #include "plain.bpf.h"
 
-enum gets { GETS_OK, GETS_END, GETS_LONG };
+/* NO_PLACE: for the key, in the frame. */
+enum gets { GETS_OK, GETS_END, GETS_NO_PLACE, GETS_LONG };
 
 static __always_inline struct xkv_ahead *ahead_at(__u32 i)
 {
@@ -67,8 +68,8 @@ static __always_inline int gets_next(struct xkv_frame *f, __u32 i)
 {
 	__u32 from = f->key_off, size = XKV_PADDED(f->key_len), to = XKV_PADDED(f->req_len) + 8 + size * i;
 
-	if (to + size > XKV_FRAME_BYTES)
-		return GETS_END;
+	if (to + size > XKV_FRAME_WORDS * 8)
+		return GETS_NO_PLACE;
 	for (__u32 at = 0; at < KEY_WORDS * 8; at += 8) {
 		if (at >= size)
 			break;
@@ -207,6 +208,7 @@ __noinline int gets_match(struct xkv_frame *f, __u32 i)
 __noinline __u32 gets_find(struct xkv_frame *f, __u32 first, __u32 last)
 {
 	int step = GETS_OK;
+	bool no_place;
 	__u32 i;
 
 	EACH_KEY(i, first, last) {
@@ -216,6 +218,7 @@ __noinline __u32 gets_find(struct xkv_frame *f, __u32 first, __u32 last)
 	}
 	if (step == GETS_LONG)
 		return 0;
+	no_place = step == GETS_NO_PLACE;
 	last = first + i;
 	EACH_KEY(i, first, last)
 		gets_touch_bucket(first + i);
@@ -228,6 +231,9 @@ __noinline __u32 gets_find(struct xkv_frame *f, __u32 first, __u32 last)
 		if (step != GETS_OK)
 			break;
 	}
+	/* all fit, and there may be more: the long way makes each key in place of the one before */
+	if (no_place && first + i == last)
+		return 0;
 	return step == GETS_LONG ? 0 : first + i;
 }
 

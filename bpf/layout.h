@@ -354,7 +354,7 @@ struct xkv_frame {
 	/*
 	 * Bytes for the doors, words for the engine.  Both have XKV_FRAME_WORDS words,
 	 * a power of two, so that a mask makes every access safe; what is behind
-	 * XKV_FRAME_BYTES takes overruns, and (in `in`) another key for comparison.
+	 * XKV_FRAME_BYTES takes overruns, and (in `in`) other keys: of a SCAN, or for comparison.
 	 */
 	union {
 		__u8 in[XKV_FRAME_WORDS * 8];

@@ -1249,6 +1249,38 @@ static void test_scan_full(void **state)
 	}
 }
 
+/* Padding takes the place where the next keys are made: as many fit the reply as without, whatever their length. */
+static void test_scan_padded(void **state)
+{
+	char key[XKV_KEY_MAX + 1];
+	struct payload p;
+	struct reply r;
+
+	(void)state;
+	for (size_t len = 8; len <= XKV_KEY_MAX; len += len < 248 ? 8 : 2) {
+		memset(key, 'k', len);
+		key[len] = 0;
+		for (int i = 0; i < 100; i++) {
+			snprintf(key + len - 2, 3, "%02d", i);
+			put(key, len, pattern(i % 7), 8, 0);
+		}
+		memcpy(key + len - 2, "00", 2);
+		for (size_t pad = 0; pad <= DATAGRAM - 16 - 24 - XKV_PADDED(len); pad += 8)
+			for (int again = 0; again < 2; again++) { /* knowing how many fit */
+				p = scan(key, 100);
+				request_pad(&p, pad, 0xff);
+				ask(DRIVER, &p, &r);
+				assert_false(r.passed);
+				assert_int_equal(r.count, (DATAGRAM - 16) / 32);
+				for (unsigned int i = 0; i < r.count; i++) {
+					snprintf(key + len - 2, 3, "%02d", i);
+					check_read(&r, i, XKV_OP_SCAN, key);
+				}
+				memcpy(key + len - 2, "00", 2);
+			}
+	}
+}
+
 /* Hits and misses are counted key by key. */
 static void test_scan_counters(void **state)
 {
@@ -2158,6 +2190,7 @@ int main(void)
 		CASE(test_scan_end),
 		CASE(test_scan_keys),
 		CASE(test_scan_full),
+		CASE(test_scan_padded),
 		CASE(test_scan_counters),
 		CASE(test_scan_batch),
 		CASE(test_gets),
