@@ -28,7 +28,7 @@
 #define FRAME_SEEN    1600 /* bytes of a frame that are mutated */
 
 static struct bed bed;
-static uint64_t random_state;
+static uint64_t random_state, reads_compared;
 
 static uint64_t random_u64(void)
 {
@@ -130,10 +130,22 @@ static void make_once(struct payload *req)
 	req->len += XKV_SESSION_BYTES;
 }
 
+/* Puts a request into a frame. */
+static size_t frame_of(const struct payload *req, uint8_t *frame)
+{
+	struct packet_spec s;
+
+	packet_default(&s, below(2));
+	s.tags = (unsigned int)below(3);
+	s.trailer = below(4) ? 0 : below(64);
+	s.payload = req->byte;
+	s.len = req->len;
+	return packet_build(&s, frame);
+}
+
 static size_t random_frame(uint8_t *frame)
 {
 	size_t ops = below(3) ? 1 : 1 + below(8), at;
-	struct packet_spec s;
 	struct operation op;
 	struct payload req;
 
@@ -152,12 +164,74 @@ static size_t random_frame(uint8_t *frame)
 	}
 	if (!below(4))
 		request_pad(&req, below(XKV_PAYLOAD_MAX4 - req.len + 1), 0);
-	packet_default(&s, below(2));
-	s.tags = (unsigned int)below(3);
-	s.trailer = below(4) ? 0 : below(64);
-	s.payload = req.byte;
-	s.len = req.len;
-	return packet_build(&s, frame);
+	return frame_of(&req, frame);
+}
+
+/* ---- many reads at once ---------------------------------------------------- */
+
+/* Numbered keys of a length that each number has, some of which are there. */
+static struct operation numbered(uint8_t opcode, size_t number)
+{
+	static const size_t lengths[] = { 5, 8, 16, 17, 64, 249, 250 };
+	static char key[XKV_KEY_MAX + 1];
+	struct operation op = { .opcode = opcode, .key = key };
+
+	op.key_len = lengths[number / 100 % (sizeof(lengths) / sizeof(*lengths))];
+	memset(key, 'r', op.key_len);
+	snprintf(key + op.key_len - 3, 4, "%03zu", number);
+	return op;
+}
+
+/* Writes one of them: mostly small, so that many fit a reply. */
+static void write_numbered(void)
+{
+	static const uint8_t bytes[XKV_PAYLOAD_MAX4] = "what many reads find";
+	struct operation key = numbered(0, below(700));
+	struct store_op op = { .opcode = below(8) ? XKV_OP_SET : XKV_OP_DELETE,
+			       .key = key.key, .key_len = key.key_len };
+	struct store_entry unused;
+
+	if (op.opcode == XKV_OP_SET) {
+		op.value = bytes;
+		op.value_len = below(8) ? below(100) : below(sizeof(bytes));
+		op.expire_ms = below(8) ? 0 : store_now_ms(bed.st) + 1 + below(2000000);
+	}
+	store_do(bed.lane, &op, &unused);
+}
+
+/* A request of many GETs, or of a SCAN. */
+static struct payload random_reads(void)
+{
+	bool scan = below(2);
+	size_t ops = scan ? 1 : 2 + below(64), number = below(700);
+	struct operation op;
+	struct payload req;
+
+	request_begin(&req, random_u64(), NULL);
+	while (ops--) {
+		op = numbered(scan ? XKV_OP_SCAN : XKV_OP_GET, below(4) ? number : below(700));
+		number = (number + 1) % 700;
+		if (req.len + 24 + XKV_PADDED(op.key_len) > XKV_PAYLOAD_MAX4)
+			break;
+		request_add(&req, &op);
+	}
+	if (scan)
+		req.byte[19] = (uint8_t)(1 + below(XKV_SCAN_MAX));
+	if (!below(3))
+		request_pad(&req, below(XKV_PAYLOAD_MAX4 - req.len + 1), 0);
+	return req;
+}
+
+/* Is it the reply of xkvd's side?  Not compared where time decides, or the two doors may differ. */
+static bool same_reply(const uint8_t *reply, size_t len, const uint8_t *want, size_t want_len)
+{
+	for (size_t at = 16; at + 24 <= len; at += 24) {
+		if (get_be(reply + at + 8, 8))
+			return true; /* a time to live */
+		if (reply[at + 2] & XKV_HAS_VALUE)
+			at += XKV_PADDED(get_be(reply + at + 4, 4));
+	}
+	return len == want_len && !memcmp(reply, want, len);
 }
 
 /* ---- mutations ----------------------------------------------------------- */
@@ -331,6 +405,14 @@ static void go_up(const uint8_t *frame, size_t len)
 			       sizeof(reply));
 }
 
+static void complain(uint64_t number, const char *why, const uint8_t *frame, size_t len,
+		     const struct outcome *got)
+{
+	printf("frame %" PRIu64 " %s\n", number, why);
+	show("in", frame, len);
+	show("out", got->frame, got->len);
+}
+
 static int one_frame(uint64_t number, uint64_t verdicts[5])
 {
 	static struct outcome out;
@@ -343,15 +425,54 @@ static int one_frame(uint64_t number, uint64_t verdicts[5])
 	else
 		why = judge(frame, len, &out);
 	if (why) {
-		printf("frame %" PRIu64 " %s\n", number, why);
-		show("in", frame, len);
-		show("out", out.frame, out.len);
+		complain(number, why, frame, len, &out);
 		return -1;
 	}
 	verdicts[out.verdict <= XDP_REDIRECT ? out.verdict : 0]++;
 	if (out.verdict == XDP_PASS && !below(16))
 		go_up(frame, len);
 	return 0;
+}
+
+/* What is wrong with how XDP does reads side by side. */
+static const char *judge_reads(const struct payload *req, const uint8_t *frame, size_t len,
+			       const struct outcome *got)
+{
+	const uint8_t *reply = got->frame + got->len - payload_of(got->frame, got->len);
+	size_t max = is_v6(frame) ? XKV_PAYLOAD_MAX6 : XKV_PAYLOAD_MAX4, allowed = max;
+	uint8_t want[XKV_PAYLOAD_MAX4];
+	const char *why = judge(frame, len, got);
+	int want_len;
+
+	if (why || got->verdict != XDP_TX || bed.c->auth || !bed.c->miss_reply)
+		return why;
+	if (!bed.c->trusted && XKV_REPLY_FACTOR * req->len < max)
+		allowed = XKV_REPLY_FACTOR * req->len;
+	want_len = store_datagram(bed.lane, req->byte, req->len, want, max, allowed);
+	if (want_len < 0)
+		return "is not done by xkvd's side";
+	reads_compared++;
+	return same_reply(reply, payload_of(got->frame, got->len), want, (size_t)want_len)
+		       ? NULL
+		       : "got another answer than xkvd's side gives";
+}
+
+static int one_of_reads(uint64_t number, uint64_t verdicts[5])
+{
+	static struct outcome out;
+	struct payload req = random_reads();
+	uint8_t frame[PACKET_MAX];
+	size_t len = frame_of(&req, frame);
+	const char *why;
+
+	for (int i = 0; i < 4; i++)
+		write_numbered();
+	why = bed_run(&bed, frame, len, &out) ? judge_reads(&req, frame, len, &out)
+					      : "was not run by the kernel";
+	verdicts[out.verdict <= XDP_REDIRECT ? out.verdict : 0]++;
+	if (why)
+		complain(number, why, frame, len, &out);
+	return why ? -1 : 0;
 }
 
 static int run(uint64_t frames, uint64_t seed)
@@ -363,14 +484,15 @@ static int run(uint64_t frames, uint64_t seed)
 	for (uint64_t i = 1; !ret && i <= frames; i++) {
 		if (i % 1000 == 1)
 			reconfigure(i / 1000);
-		ret = one_frame(i, verdicts);
+		ret = i % 4 ? one_frame(i, verdicts) : one_of_reads(i, verdicts);
 		if (!ret && (i % ACCOUNT_EVERY == 0 || i == frames))
 			ret = account(i);
 	}
 	bed_counters(&bed, counters);
 	printf("seed %" PRIu64 ": %" PRIu64 " answered, %" PRIu64 " passed, %" PRIu64
-	       " dropped, %" PRIu64 " chain buckets made, %" PRIu64 " times full%s\n",
-	       seed, verdicts[XDP_TX], verdicts[XDP_PASS], verdicts[XDP_DROP],
+	       " dropped, %" PRIu64 " requests of reads compared, %" PRIu64
+	       " chain buckets made, %" PRIu64 " times full%s\n",
+	       seed, verdicts[XDP_TX], verdicts[XDP_PASS], verdicts[XDP_DROP], reads_compared,
 	       counters[XKV_C_chained], counters[XKV_C_pass_full], ret ? ": FAILED" : "");
 	return ret;
 }
