@@ -9,8 +9,9 @@
 #   attach.sh ip DEV                 checks, then attaches the object with iproute2, no daemon;
 #                                    'xkvd --adopt /sys/fs/bpf/xdp/globals' takes it over later
 #   attach.sh status DEV             what is attached
-#   attach.sh detach DEV [OPTION...] takes off what either way attached; the data in memory goes with
-#                                    it ('xkv save' first keeps it); OPTION as for xkvd (--pin-dir)
+#   attach.sh detach DEV [OPTION...] takes off what either way attached; xkvd's maps and the data in them
+#                                    go with it ('xkv save' first keeps it), those of the ip way stay
+#                                    pinned; OPTION as for xkvd (--pin-dir)
 #
 # Exit status: 0 done, 1 refused (a sentence says why), 2 wrong usage.
 set -euo pipefail
