@@ -64,8 +64,8 @@ static int open_end(struct bed_end *end, const char *bed, const char *side, cons
 	end->netns = open(path, O_RDONLY | O_CLOEXEC);
 	if (end->netns < 0) {
 		err = -errno;
-		say("no test bed %s (%s: %s): run scripts/testbed.sh up", bed, path,
-		    strerror(-err));
+		say("no test bed %s (%s: %s): run XKV_TESTBED=%s scripts/testbed.sh up", bed, path,
+		    strerror(-err), bed);
 		return err;
 	}
 	err = bed_enter(end);
