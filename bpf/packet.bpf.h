@@ -281,11 +281,11 @@ static __always_inline __u64 udp_sum(struct xkv_frame *f, __be16 source, __be16 
  * 16-bit words.  By words and not by a helper: the CPU can read back at once what it
  * wrote in words.
  */
-static __always_inline __u64 copy_in(struct packet *p, struct xkv_frame *f, __u32 len)
+static __always_inline __u64 copy_in(struct packet *p, struct xkv_frame *f)
 {
 	__u8 *byte = (__u8 *)(p->udp + 1);
+	__u32 len = f->req_len, i;
 	__u64 word, sum = 0;
-	__u32 i;
 
 	for (i = 0; i < XKV_FRAME_BYTES / 8; i += 4) {
 		if (i * 8 + 32 > len || (void *)(byte + 32) > p->end)
@@ -300,6 +300,9 @@ static __always_inline __u64 copy_in(struct packet *p, struct xkv_frame *f, __u3
 			break;
 		WORD_IN(f, i & (XKV_FRAME_WORDS - 1), byte, sum);
 	}
+	/* begins anew: else each end of the loops is a state of its own to the verifier, with all that follows */
+	len = READ(f->req_len);
+	byte = (__u8 *)(p->udp + 1) + (len & (XKV_FRAME_WORDS * 8 - 8));
 	word = 0;
 	for (int rest = 0; rest < 7; rest++) {
 		if (rest >= (int)(len & 7) || (void *)(byte + 1) > p->end)
@@ -385,7 +388,7 @@ __noinline int load(struct xdp_md *ctx, struct xkv_frame *f)
 	if (!f || locate(ctx, f, &p) != CONTINUE)
 		return XKV_C_pass_length;
 	touch_bucket(&p, f);
-	sum = copy_in(&p, f, f->req_len);
+	sum = copy_in(&p, f);
 	if (!p.udp->check)
 		return f->ip4 ? CONTINUE : XKV_C_pass_checksum;
 	sum += udp_sum(f, p.udp->source, p.udp->dest, p.udp->len) + p.udp->check;
