@@ -30,7 +30,7 @@ struct check_sums {
 	uint64_t held;	     /* that an xkvd, running or killed, has taken and not yet published */
 	uint64_t sessions;   /* records of repetitions that belong to someone */
 	bool counted;	     /* counters and keys were compared: they stood still */
-	unsigned int unread; /* classes whose free lists changed too fast to be read */
+	unsigned int unread; /* chains and free lists that were not read to their end, as they changed too fast */
 	uint64_t errors;
 };
 

@@ -261,8 +261,14 @@ static bool chain_read(struct walk *w, struct chain *c)
 
 static void chain_read_still(struct walk *w, struct chain *c)
 {
-	for (int i = 0; i < STILL_TRIES && !chain_read(w, c); i++)
-		sched_yield();
+	bool still = false;
+
+	for (int i = 0; i < STILL_TRIES && !still; i++) {
+		still = chain_read(w, c);
+		if (!still)
+			sched_yield();
+	}
+	w->sums->unread += !still;
 	if (c->head & XKV_BUCKET_LOCK)
 		FOUND("bucket %" PRIu64 " is locked (head %#" PRIx64 ")", c->number, c->head);
 }
@@ -283,6 +289,7 @@ static void check_chain_bucket(struct walk *w, struct chain *c, uint64_t ref)
 
 	slot = slot_at(w, ref, &mark);
 	chain = (const struct xkv_chain *)slot;
+	w->sums->unread += !slot; /* nor what is behind it: perhaps in a page that has come since */
 	if (!slot)
 		why = "where no slot starts";
 	else if (*mark != UNSEEN)
@@ -535,7 +542,7 @@ static int walk_lists(struct walk *w)
 		for (int i = 0; taken == TOO_FAST && i < LIST_TRIES; i++)
 			taken = class_take(w, class, ref);
 		w->torn[class] = taken != TAKEN;
-		w->sums->unread += taken == TOO_FAST;
+		w->sums->unread += taken != TAKEN;
 	}
 	free(ref);
 	return 0;
