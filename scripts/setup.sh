@@ -74,7 +74,7 @@ have() {
 }
 
 offered() {
-	LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q '^  Candidate: [^(]'
+	LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep '^  Candidate: [^(]' >/dev/null
 }
 
 # Prints "package purpose" of each missing package of the groups given.

@@ -94,6 +94,7 @@ END
 cat >"$TMP/deb/apt-cache" <<'END'
 #!/bin/sh
 echo "$2:"; echo "  Installed: (none)"; echo "  Candidate: ${CANDIDATE:-1.0}"
+exec seq 20000 # more than a pipe holds: it fails if nobody reads to the end
 END
 cat >"$TMP/deb/apt-get" <<'END'
 #!/bin/sh
@@ -118,6 +119,8 @@ one_line
 outcome 0 'nothing is missing for build demo' setup debian MISSING=redis-server scripts/setup.sh build demo
 outcome 1 'bpftool ' setup debian MISSING='bpftool linux-tools-generic' scripts/setup.sh --check
 outcome 1 'linux-tools-generic ' setup ubuntu MISSING='bpftool linux-tools-generic' scripts/setup.sh --check
+outcome 1 'xdp-tools ' setup debian MISSING=xdp-tools scripts/setup.sh --check demo
+CANDIDATE='(none)' outcome 0 'nothing is missing' setup debian MISSING=xdp-tools scripts/setup.sh --check demo
 if grep -q 'sudo.* bpftool' "$TMP/out"; then fail "Ubuntu has no package bpftool"; fi
 outcome 0 'Fedora 40 is neither Debian nor Ubuntu' setup fedora MISSING=clang scripts/setup.sh
 outcome 2 'usage' setup debian scripts/setup.sh --what
