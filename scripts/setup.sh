@@ -101,19 +101,23 @@ hold_services() {
 	trap 'exit 143' TERM
 }
 
+# refresh_lists PACKAGE...: fetches the lists if they lack one of these; false if that was not needed.
+refresh_lists() {
+	local package said
+	for package; do
+		offered "$package" && continue
+		echo "setup: package lists are missing or old: apt-get update"
+		said=$(apt-get update 2>&1 </dev/null) || warn "apt-get update failed: ${said##*$'\n'}"
+		return 0
+	done
+	return 1
+}
+
 install_packages() {
 	local log
 	log=$(mktemp)
 	hold_services
 	export DEBIAN_FRONTEND=noninteractive
-	local package stale=0
-	for package; do
-		offered "$package" || stale=1
-	done
-	if ((stale)); then
-		echo "  package lists are missing or old: apt-get update"
-		apt-get update >"$log" 2>&1 </dev/null || warn "apt-get update failed: $(tail -n 1 "$log")"
-	fi
 	if ! apt-get install -y --no-install-recommends "$@" >"$log" 2>&1 </dev/null; then
 		# Lists that are a few days old name versions that the mirror has dropped.
 		apt-get update >>"$log" 2>&1 </dev/null || true
@@ -172,6 +176,10 @@ fi
 if ((${XKV_REQ_UID:-$EUID} != 0)); then
 	warn "packages are missing: run 'sudo $command'"
 	exit 1
+fi
+if refresh_lists "${names[@]}"; then # only now is known which of the optional ones there are
+	list=$(missing "${groups[@]}")
+	mapfile -t names < <(awk '{print $1}' <<<"$list")
 fi
 printf 'setup: installing with apt-get (no service is started):\n%s\n' "$list"
 install_packages "${names[@]}"

@@ -93,6 +93,7 @@ echo installed
 END
 cat >"$TMP/deb/apt-cache" <<'END'
 #!/bin/sh
+grep -qsx update "$APT_LOG" && CANDIDATE=''
 echo "$2:"; echo "  Installed: (none)"; echo "  Candidate: ${CANDIDATE:-1.0}"
 exec seq 20000 # more than a pipe holds: it fails if nobody reads to the end
 END
@@ -140,7 +141,8 @@ sed -n 's/.*full log: \([^)]*\)).*/\1/p' "$TMP/out" | xargs -r rm -f
 : >"$TMP/apt"
 printf '#!/bin/sh\nexit 104\n' >"$TMP/policy-rc.d"
 chmod +x "$TMP/policy-rc.d"
-CANDIDATE='(none)' outcome 0 'apt-get update' setup debian MISSING=clang XKV_REQ_UID=0 CANDIDATE='(none)' scripts/setup.sh
+outcome 0 'apt-get update' setup debian MISSING='clang spin' XKV_REQ_UID=0 CANDIDATE='(none)' scripts/setup.sh
+grep -qx 'install -y --no-install-recommends clang spin' "$TMP/apt" || fail "new lists offer optional packages, too"
 grep -q 'policy 104' "$TMP/apt" || fail "a policy that was there is left alone"
 [[ -e $TMP/policy-rc.d ]] || fail "a policy that was there stays"
 ok "setup.sh: installs only what is missing, starts no service, refreshes old lists"
