@@ -14,6 +14,7 @@
 #include <net/if.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -32,6 +33,7 @@
 
 #define XDP_PROG "xkv_xdp"
 #define ENTRIES	 "entries" /* what is pinned beside the maps, to `cat` */
+#define SKIP_DISPATCHER "LIBXDP_SKIP_DISPATCHER" /* for libxdp: in the environment */
 #define LOCK_TRIES 20
 #define LOCK_WAIT_US 50000
 
@@ -475,7 +477,7 @@ struct bpf_object *bpf_open_xdp(const struct bpf *b)
 }
 
 /* Attaches in one mode.  Each try has an object of its own, since libxdp's choice is loaded into it. */
-static int attach_mode(const struct bpf *b, int ifindex, enum xdp_attach_mode mode)
+static int try_attach(const struct bpf *b, int ifindex, enum xdp_attach_mode mode)
 {
 	struct bpf_object *object = bpf_open_xdp(b);
 	struct xdp_program *prog;
@@ -492,6 +494,21 @@ static int attach_mode(const struct bpf *b, int ifindex, enum xdp_attach_mode mo
 	ret = xdp_program__attach(prog, ifindex, mode, 0);
 	xdp_program__close(prog);
 	bpf_object__close(object);
+	return ret;
+}
+
+/*
+ * Newer kernels (Debian's 6.12) do not let a program that changes packets extend one that does not, which
+ * the dispatcher of older libxdps is to them (xdp-tools, pull request 509).  Then ours goes there alone.
+ */
+static int attach_mode(const struct bpf *b, int ifindex, enum xdp_attach_mode mode)
+{
+	int ret = try_attach(b, ifindex, mode);
+
+	if (ret != -EINVAL || setenv(SKIP_DISPATCHER, "1", 1))
+		return ret;
+	ret = try_attach(b, ifindex, mode);
+	unsetenv(SKIP_DISPATCHER);
 	return ret;
 }
 
