@@ -88,6 +88,11 @@ write_init() {
 		start
 		check "adopted" 2 "$(grep -c adopted /log)"
 		check "get after adopting" six "$($redis get udp)"
+		check "increment over UDP" 42 "$($xkv incr number 42)"
+		check "append over UDP" 4 "$($xkv append number 00)"
+		check "entries" 3 "$(grep -c version /sys/fs/bpf/xkv/entries)"
+		xkv check
+		check "xkv check" 0 $?
 		kill $daemon; sleep 2
 		xkvd --detach --interface xkv0
 		check "detached" 0 "$($IP link show xkv0 | grep -c xdp)"
@@ -102,7 +107,8 @@ mkdir -p root/{bin,lib,proc,sys,dev,run,tmp,usr/lib/x86_64-linux-gnu/bpf}
 cp "$(command -v busybox)" root/bin/busybox
 for applet in "${APPLETS[@]}"; do ln -s busybox "root/bin/$applet"; done
 cp "$XKV_BUILD/pass.bpf.o" root/bin/
-find kernel -name veth.ko -exec cp {} root/lib/ \;
+find kernel -name 'veth.ko*' -exec cp {} root/lib/ \;
+[[ ! -e root/lib/veth.ko.xz ]] || xz -d root/lib/veth.ko.xz
 cp /usr/lib/x86_64-linux-gnu/bpf/* root/usr/lib/x86_64-linux-gnu/bpf/ 2>/dev/null || true # libxdp's dispatcher
 with_libraries "${PROGRAMS[@]}"
 write_init
