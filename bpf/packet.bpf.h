@@ -261,6 +261,31 @@ static __always_inline __u64 udp_sum(struct xkv_frame *f, __be16 source, __be16 
 	return f->address_sum + source + dest + len + len;
 }
 
+/* What the stages behind need to know of the packet. */
+static __always_inline int frame_begin(struct packet *p, struct xkv_config *cfg, struct xkv_frame *f)
+{
+	__u32 len = p->payload_len;
+
+	if (len < sizeof(struct xkv_hdr))
+		return XKV_C_pass_not_xkv;
+	if (len > XKV_FRAME_BYTES - 8 || (void *)(p->udp + 1) + len > p->end)
+		return XKV_C_pass_length;
+	f->ip_off = p->ip_off;
+	f->payload_off = (void *)(p->udp + 1) - p->data;
+	f->length = p->end - p->data;
+	f->ip4 = p->ip4 != NULL;
+	f->address_sum = address_sum(p);
+	f->torn = 0;
+	f->flags = 0;
+	f->now_ms = 0;
+	f->req_len = len;
+	f->reply_max = f->ip4 ? cfg->payload4 : cfg->payload6;
+	f->reply_allowed = f->reply_max;
+	if (!cfg->trusted && XKV_REPLY_FACTOR * len < f->reply_max)
+		f->reply_allowed = XKV_REPLY_FACTOR * len;
+	return CONTINUE;
+}
+
 /*
  * A length that is known to be 1..2048, in a form that the verifier sees: a
  * comparison would do, but compilers move it to where older verifiers lose sight of it.
@@ -380,19 +405,25 @@ static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 }
 
 /* Copies the payload into the frame and checks it. */
+static __always_inline int take_in(struct packet *p, struct xkv_frame *f)
+{
+	__u64 sum = copy_in(p, f);
+
+	if (!p->udp->check)
+		return f->ip4 ? CONTINUE : XKV_C_pass_checksum;
+	sum += udp_sum(f, p->udp->source, p->udp->dest, p->udp->len) + p->udp->check;
+	return fold(sum) == 0xffff ? CONTINUE : XKV_C_pass_checksum;
+}
+
+/* The same, and the bucket of the key is on its way meanwhile. */
 __noinline int load(struct xdp_md *ctx, struct xkv_frame *f)
 {
 	struct packet p;
-	__u64 sum;
 
 	if (!f || locate(ctx, f, &p) != CONTINUE)
 		return XKV_C_pass_length;
 	touch_bucket(&p, f);
-	sum = copy_in(&p, f);
-	if (!p.udp->check)
-		return f->ip4 ? CONTINUE : XKV_C_pass_checksum;
-	sum += udp_sum(f, p.udp->source, p.udp->dest, p.udp->len) + p.udp->check;
-	return fold(sum) == 0xffff ? CONTINUE : XKV_C_pass_checksum;
+	return take_in(&p, f);
 }
 
 /* ---- the reply ----------------------------------------------------------- */

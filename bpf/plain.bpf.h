@@ -116,46 +116,76 @@ static __always_inline __u64 write_value(__u64 *to, void *end, const __u64 *valu
 	return sum;
 }
 
+/*
+ * Makes the packet a reply with what is in the slot, but for its headers: `sum` is then the payload's.  The
+ * length of the payload, or 0 if it has to go the long way; the packet may have another size and payload then.
+ */
+static __always_inline __u32 read_slot(struct xdp_md *ctx, struct xkv_frame *f, struct xkv_config *cfg,
+				       struct xkv_slot *slot, struct packet *p, __u64 *sum)
+{
+	__u64 expire_ms = READ(slot->expire_ms), ttl = 0, *to;
+	__u32 value_len = READ(slot->value_len), length = PLAIN_RESULT + XKV_PADDED(value_len);
+
+	if (value_len > VALUE_WORDS * 8 || length > f->reply_allowed)
+		return 0;
+	if (expire_ms) {
+		if (expire_ms <= now_ms(f))
+			return 0;
+		ttl = expire_ms - now_ms(f);
+	}
+	if (resize(ctx, f->payload_off, length))
+		return 0;
+	f->torn = 1;
+	if (locate(ctx, f, p) != CONTINUE)
+		return 0;
+	to = (__u64 *)(p->udp + 1) + 2;
+	*sum = write_header(p, f, 1, length);
+	*sum += write_result(to, p->end, XKV_OP_GET, XKV_OK, XKV_HAS_VALUE, value_len, ttl, f->seq);
+	*sum += write_value(to + 3, p->end, slot_value(slot, f->key_len), value_len);
+	smp_mb_reads();
+	if (READ(slot->seq) != f->seq)
+		return 0;
+	mark_access(cfg, slot);
+	return length;
+}
+
 /* CONTINUE: has to go the long way; the packet may have another size and payload by now (f->torn). */
 __noinline int get_plain(struct xdp_md *ctx, struct xkv_frame *f)
 {
 	struct xkv_config *cfg = config();
-	__u64 expire_ms, ttl = 0, sum, *to;
 	struct xkv_slot *slot;
 	struct packet p;
-	__u32 value_len, length;
+	__u32 length;
+	__u64 sum;
 
 	if (!f || !cfg || !is_plain(f, cfg, XKV_OP_GET))
 		return CONTINUE;
 	slot = find_plain(f, cfg);
-	if (!slot)
+	length = slot ? read_slot(ctx, f, cfg, slot, &p, &sum) : 0;
+	if (!length)
 		return CONTINUE;
-	expire_ms = READ(slot->expire_ms);
-	value_len = READ(slot->value_len);
-	length = PLAIN_RESULT + XKV_PADDED(value_len);
-	if (value_len > VALUE_WORDS * 8 || length > f->reply_allowed)
-		return CONTINUE;
-	if (expire_ms) {
-		if (expire_ms <= now_ms(f))
-			return CONTINUE;
-		ttl = expire_ms - now_ms(f);
-	}
-	if (resize(ctx, f->payload_off, length))
-		return CONTINUE;
-	f->torn = 1;
-	if (locate(ctx, f, &p) != CONTINUE)
-		return XKV_C_drop_internal;
-	to = (__u64 *)(p.udp + 1) + 2;
-	sum = write_header(&p, f, 1, length);
-	sum += write_result(to, p.end, XKV_OP_GET, XKV_OK, XKV_HAS_VALUE, value_len, ttl, f->seq);
-	sum += write_value(to + 3, p.end, slot_value(slot, f->key_len), value_len);
-	smp_mb_reads();
-	if (READ(slot->seq) != f->seq)
-		return CONTINUE;
-	mark_access(cfg, slot);
 	swap_headers(&p, f, length, sum);
 	count(f, XKV_C_get_hits);
 	return XKV_C_replies;
+}
+
+/* Overwrites what is in the slot.  False: has to go the long way; nothing was changed. */
+static __always_inline bool write_slot(struct xkv_frame *f, struct xkv_config *cfg, struct xkv_slot *slot)
+{
+	if (!lock_found(f))
+		return false;
+	f->keep = 0;
+	if (!stays_in_class(f, slot)) {
+		unlock(slot, f->seq);
+		return false;
+	}
+	slot->expire_ms = 0;
+	slot->value_len = f->value_len;
+	copy_value(f, slot);
+	mark_access(cfg, slot);
+	f->version = new_version(f);
+	unlock(slot, f->version);
+	return true;
 }
 
 /* CONTINUE: has to go the long way; nothing was changed. */
@@ -169,19 +199,8 @@ __noinline int set_plain(struct xdp_md *ctx, struct xkv_frame *f)
 	if (!f || !cfg || !is_plain(f, cfg, XKV_OP_SET))
 		return CONTINUE;
 	slot = find_plain(f, cfg);
-	if (!slot || !lock_found(f))
+	if (!slot || !write_slot(f, cfg, slot))
 		return CONTINUE;
-	f->keep = 0;
-	if (!stays_in_class(f, slot)) {
-		unlock(slot, f->seq);
-		return CONTINUE;
-	}
-	slot->expire_ms = 0;
-	slot->value_len = f->value_len;
-	copy_value(f, slot);
-	mark_access(cfg, slot);
-	f->version = new_version(f);
-	unlock(slot, f->version);
 	count(f, XKV_C_overwrites);
 	/* the reply is never longer than the request, so this cannot fail */
 	if (resize(ctx, f->payload_off, PLAIN_RESULT) || locate(ctx, f, &p) != CONTINUE)

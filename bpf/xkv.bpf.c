@@ -123,31 +123,6 @@ static __always_inline int put_back(struct xdp_md *ctx, struct xkv_frame *f)
 	return f->stop - 1;
 }
 
-/* What the stages behind need to know of the packet. */
-static __always_inline int frame_begin(struct packet *p, struct xkv_config *cfg, struct xkv_frame *f)
-{
-	__u32 len = p->payload_len;
-
-	if (len < sizeof(struct xkv_hdr))
-		return XKV_C_pass_not_xkv;
-	if (len > XKV_FRAME_BYTES - 8 || (void *)(p->udp + 1) + len > p->end)
-		return XKV_C_pass_length;
-	f->ip_off = p->ip_off;
-	f->payload_off = (void *)(p->udp + 1) - p->data;
-	f->length = p->end - p->data;
-	f->ip4 = p->ip4 != NULL;
-	f->address_sum = address_sum(p);
-	f->torn = 0;
-	f->flags = 0;
-	f->now_ms = 0;
-	f->req_len = len;
-	f->reply_max = f->ip4 ? cfg->payload4 : cfg->payload6;
-	f->reply_allowed = f->reply_max;
-	if (!cfg->trusted && XKV_REPLY_FACTOR * len < f->reply_max)
-		f->reply_allowed = XKV_REPLY_FACTOR * len;
-	return CONTINUE;
-}
-
 /* The short ways. */
 static __always_inline int plain(struct xdp_md *ctx, struct xkv_frame *f)
 {
