@@ -99,7 +99,8 @@ int baseline_open(struct baseline *b, enum frame_server server, uint32_t keys, u
 	else
 		err = open_thesis(b, server == SERVER_THESIS, keys, port);
 	if (err) {
-		say("cannot load the %s server: %s", frame_server_name(server), strerror(-err));
+		say("cannot load the %s server: %s", server == SERVER_ECHO ? "echo" : "thesis-like",
+		    strerror(-err));
 		return err;
 	}
 	return b->thesis ? fill_thesis(bpf_map__fd(b->thesis->maps.kv), keys) : 0;

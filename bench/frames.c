@@ -38,7 +38,8 @@ struct loop {
 	struct generator generator;
 	struct bed bed, base_bed; /* base_bed is open only if it is another one */
 	struct bed *bed_of[SERVERS];
-	struct baseline baseline[SERVERS];
+	struct baseline baseline[SERVER_ATTACHED];
+	int prog_fd[SERVERS];  /* of SERVER_ATTACHED: unused */
 	struct series *series; /* every combination of server and shape */
 	unsigned int series_count;
 	json_t *results;
@@ -55,10 +56,11 @@ static struct bed *base_bed(struct loop *l)
 	return strcmp(l->o->bed, l->o->base_bed) ? &l->base_bed : &l->bed;
 }
 
-static bool has_server(const struct options *o, enum frame_server server)
+/* Is anything measured on the store's bed? */
+static bool needs_store(const struct options *o)
 {
 	for (unsigned int i = 0; i < o->servers; i++) {
-		if (o->server[i] == server)
+		if (o->server[i] >= SERVER_ATTACHED)
 			return true;
 	}
 	return false;
@@ -66,7 +68,7 @@ static bool has_server(const struct options *o, enum frame_server server)
 
 static int open_beds(struct loop *l)
 {
-	bool attached = has_server(l->o, SERVER_ATTACHED);
+	bool attached = needs_store(l->o);
 	int err = 0;
 
 	if (attached || base_bed(l) == &l->bed)
@@ -93,21 +95,52 @@ static int open_beds(struct loop *l)
 	return err < 0 ? err : 0;
 }
 
+static int open_pinned(struct loop *l, enum frame_server server)
+{
+	const char *path = frame_server_name(l->o, server);
+	int err;
+
+	l->prog_fd[server] = bpf_obj_get(path);
+	if (l->prog_fd[server] >= 0)
+		return 0;
+	err = -errno;
+	say("cannot open the pinned program %s: %s", path, strerror(-err));
+	return err;
+}
+
+static int open_baseline(struct loop *l, enum frame_server server)
+{
+	struct baseline *b = &l->baseline[server];
+	int err = baseline_open(b, server, l->o->keys, htons(atoi(l->o->port)));
+
+	l->prog_fd[server] = b->prog_fd;
+	return err;
+}
+
 static int open_servers(struct loop *l)
 {
-	for (unsigned int i = 0; i < l->o->servers; i++) {
-		enum frame_server server = l->o->server[i];
-		int err;
+	int err = 0;
 
-		l->bed_of[server] = server == SERVER_ATTACHED ? &l->bed : base_bed(l);
-		if (server == SERVER_ATTACHED)
-			continue;
-		err = baseline_open(&l->baseline[server], server, l->o->keys,
-				    htons(atoi(l->o->port)));
-		if (err)
-			return err;
+	for (unsigned int i = 0; i < l->o->servers && !err; i++) {
+		enum frame_server server = l->o->server[i];
+
+		l->bed_of[server] = server >= SERVER_ATTACHED ? &l->bed : base_bed(l);
+		if (server < SERVER_ATTACHED)
+			err = open_baseline(l, server);
+		else if (server >= SERVER_PINNED)
+			err = open_pinned(l, server);
 	}
-	return 0;
+	return err;
+}
+
+static void close_servers(struct loop *l)
+{
+	for (int i = 0; i < SERVER_ATTACHED; i++)
+		baseline_close(&l->baseline[i]);
+	for (int i = SERVER_PINNED; i < SERVERS; i++) {
+		if (l->prog_fd[i] >= 0)
+			close(l->prog_fd[i]);
+	}
 }
 
 /* Adds the series of one server, key size and batch: one for each number of loops. */
@@ -154,10 +187,10 @@ static void free_series(struct loop *l)
 static int select_series(struct loop *l, const struct series *s)
 {
 	struct bed *bed = l->bed_of[s->server];
-	int err = 0;
+	/* The attached one comes back if another has taken its place. */
+	int fd = s->server == SERVER_ATTACHED ? bed->server.replaced_fd : l->prog_fd[s->server];
+	int err = fd >= 0 ? bed_attach(&bed->server, fd) : 0;
 
-	if (s->server != SERVER_ATTACHED)
-		err = bed_attach(&bed->server, l->baseline[s->server].prog_fd);
 	if (!err)
 		err = generator_listen(&l->generator, bed);
 	if (!err)
@@ -187,7 +220,7 @@ static int sweep(struct loop *l, const struct series *s, uint64_t *missing)
 		*missing += result.requests - result.count[SINK_HIT];
 		if (!err && result.count[SINK_WRONG]) {
 			say("%s answered %llu GETs with a wrong value or checksum",
-			    frame_server_name(s->server),
+			    frame_server_name(l->o, s->server),
 			    (unsigned long long)result.count[SINK_WRONG]);
 			err = -EBADMSG;
 		}
@@ -208,12 +241,15 @@ static int check_keys(struct loop *l, const struct series *s)
 		return err;
 	say("%s did not answer for %llu of %u keys: load them first, in the client's namespace, "
 	    "with xkv-bench --load-only --keys %u --key-size %u",
-	    frame_server_name(s->server), (unsigned long long)missing, l->o->keys, l->o->keys,
+	    frame_server_name(l->o, s->server), (unsigned long long)missing, l->o->keys, l->o->keys,
 	    s->shape.key_size);
 	return -ENOENT;
 }
 
-/* All keys of all shapes; on one CPU, so that those that differ in loops need but one. */
+/*
+ * All keys of all shapes, of servers that are known to have keys; on one CPU, so that those that
+ * differ in loops need but one.
+ */
 static int check_series(struct loop *l)
 {
 	int err = 0;
@@ -222,7 +258,7 @@ static int check_series(struct loop *l)
 		struct series s = l->series[i];
 
 		s.shape.loops = 1;
-		if (s.server != SERVER_ECHO)
+		if (s.server != SERVER_ECHO && s.server < SERVER_PINNED)
 			err = check_keys(l, &s);
 	}
 	return err;
@@ -297,12 +333,13 @@ static json_t *series_json(const struct series *s, unsigned int rounds, const do
 }
 
 /* The JSON row of a series says what it is and what was found. */
-static json_t *row_json(const struct series *s, const char *dist, const char *op, json_t *found)
+static json_t *row_json(const struct loop *l, const struct series *s, const char *dist,
+			const char *op, json_t *found)
 {
-	json_t *row = json_pack("{s:s,s:s,s:s,s:i,s:i,s:i}", "server",
-				frame_server_name(s->server), "distribution", dist, "op", op,
-				"key_size", (int)s->shape.key_size, "batch", (int)s->shape.batch,
-				"cpus", (int)s->shape.loops);
+	json_t *row =
+		json_pack("{s:s,s:s,s:s,s:i,s:i,s:i}", "server", frame_server_name(l->o, s->server),
+			  "distribution", dist, "op", op, "key_size", (int)s->shape.key_size,
+			  "batch", (int)s->shape.batch, "cpus", (int)s->shape.loops);
 
 	if (row && json_object_update(row, found)) {
 		json_decref(row);
@@ -312,11 +349,11 @@ static json_t *row_json(const struct series *s, const char *dist, const char *op
 	return row;
 }
 
-static void print_row(const struct series *s, const char *dist, const char *op,
-		      const double *sorted, unsigned int rounds)
+static void print_row(const struct loop *l, const struct series *s, const char *dist,
+		      const char *op, const double *sorted, unsigned int rounds)
 {
 	printf("%-13s %-10s %-5s %4u %3u %4u %8.3f %8.3f %8.3f %8.2f %8.2f %8.2f\n",
-	       frame_server_name(s->server), dist, op, s->shape.key_size, s->shape.batch,
+	       frame_server_name(l->o, s->server), dist, op, s->shape.key_size, s->shape.batch,
 	       s->shape.loops, median(sorted, rounds), sorted[0], sorted[rounds - 1],
 	       100.0 * s->sum.replies / s->sum.requests,
 	       100.0 * s->sum.count[SINK_HIT] / s->sum.requests,
@@ -334,11 +371,11 @@ static int report(struct loop *l, const struct series *s, const char *dist, stru
 
 	memcpy(sorted, s->mops, rounds * sizeof(*sorted));
 	qsort(sorted, rounds, sizeof(*sorted), compare);
-	row = row_json(s, dist, op, series_json(s, rounds, sorted));
+	row = row_json(l, s, dist, op, series_json(s, rounds, sorted));
 	if (!row || json_array_append_new(l->results, row))
 		return out_of_memory();
 	if (!l->o->json)
-		print_row(s, dist, op, sorted, rounds);
+		print_row(l, s, dist, op, sorted, rounds);
 	return 0;
 }
 
@@ -401,6 +438,7 @@ int frames_run(struct options *o)
 
 	for (unsigned int i = 0; i < o->dists; i++)
 		dist_init(&o->dist[i], o->keys);
+	memset(l.prog_fd, -1, sizeof(l.prog_fd));
 	l.bed.client.netns = l.bed.server.netns = -1;
 	l.base_bed.client.netns = l.base_bed.server.netns = -1;
 	libbpf_set_print(NULL);
@@ -417,8 +455,7 @@ int frames_run(struct options *o)
 		err = print_json(&l);
 	bed_close(&l.bed);
 	bed_close(&l.base_bed);
-	for (int i = 0; i < SERVERS; i++)
-		baseline_close(&l.baseline[i]);
+	close_servers(&l);
 	generator_close(&l.generator);
 	free_series(&l);
 	json_decref(l.results);

@@ -17,7 +17,7 @@
 #include "transport.h"
 #include "xsk.h"
 
-static const char *const server_names[SERVERS] = {
+static const char *const server_names[SERVER_PINNED] = {
 	[SERVER_ECHO] = "echo",
 	[SERVER_THESIS] = "thesis",
 	[SERVER_THESIS_NOPRE] = "thesis-nopre",
@@ -52,9 +52,9 @@ const char *protocol_name(unsigned int protocol)
 	return protocol_names[protocol];
 }
 
-const char *frame_server_name(enum frame_server server)
+const char *frame_server_name(const struct options *o, enum frame_server server)
 {
-	return server_names[server];
+	return server < SERVER_PINNED ? server_names[server] : o->pinned[server - SERVER_PINNED];
 }
 
 static int parse_token(struct options *o, const char *text)
@@ -130,18 +130,34 @@ static int add_loops(struct options *o, const char *text)
 	return parse_uint("--loops", text, 1, OPTIONS_MAX_CPUS, &o->loops[o->loop_counts++]);
 }
 
+static int add_pinned(struct options *o, const char *text, unsigned int *server)
+{
+	if (o->pinned_count == OPTIONS_MAX_LIST) {
+		say("--server: at most %d pinned programs", OPTIONS_MAX_LIST);
+		return -EINVAL;
+	}
+	o->pinned[o->pinned_count] = strdup(text);
+	if (!o->pinned[o->pinned_count]) {
+		say("out of memory");
+		return -EINVAL;
+	}
+	*server = SERVER_PINNED + o->pinned_count++;
+	return 0;
+}
+
 static int add_server(struct options *o, const char *text)
 {
 	unsigned int server;
 
-	if (parse_choice("--server", text, server_names, SERVERS, &server))
-		return -EINVAL;
 	for (unsigned int i = 0; i < o->servers; i++) {
-		if (o->server[i] == server) {
+		if (!strcmp(frame_server_name(o, o->server[i]), text)) {
 			say("--server names %s twice", text);
 			return -EINVAL;
 		}
 	}
+	if (text[0] == '/' ? add_pinned(o, text, &server)
+			   : parse_choice("--server", text, server_names, SERVER_PINNED, &server))
+		return -EINVAL;
 	o->server[o->servers++] = server;
 	return 0;
 }
@@ -509,4 +525,6 @@ void options_free(struct options *o)
 		free(o->dist_name[i]);
 		o->dist_name[i] = NULL;
 	}
+	while (o->pinned_count)
+		free(o->pinned[--o->pinned_count]);
 }

@@ -16,7 +16,15 @@
 #define OPTIONS_MAX_CPUS      64
 #define OPTIONS_MAX_IN_FLIGHT (1U << 20)
 
-enum frame_server { SERVER_ECHO, SERVER_THESIS, SERVER_THESIS_NOPRE, SERVER_ATTACHED, SERVERS };
+/* Those before SERVER_ATTACHED are our own and run on the base bed, the others on the store's. */
+enum frame_server {
+	SERVER_ECHO,
+	SERVER_THESIS,
+	SERVER_THESIS_NOPRE,
+	SERVER_ATTACHED,
+	SERVER_PINNED, /* the first of options.pinned */
+	SERVERS = SERVER_PINNED + OPTIONS_MAX_LIST,
+};
 
 enum protocol_kind {
 	PROTOCOL_XKV,
@@ -87,6 +95,8 @@ struct options {
 	bool frames;
 	enum frame_server server[SERVERS];
 	unsigned int servers;
+	char *pinned[OPTIONS_MAX_LIST]; /* paths; the i-th is server SERVER_PINNED + i */
+	unsigned int pinned_count;
 	const char *bed, *base_bed; /* base_bed: where the baselines run, default: bed */
 	unsigned int rounds;
 	unsigned int frame_batch; /* frames in flight, at most 256 */
@@ -99,7 +109,7 @@ struct options {
 /*
  * Parses the command line.  0 with *o filled in; 1 if --help or --version was
  * answered; -EINVAL after one sentence on standard error.  What *o points to
- * lives as long as argv, dist_name until options_free().
+ * lives as long as argv, dist_name and pinned until options_free().
  */
 int options_parse(struct options *o, int argc, char **argv);
 void options_free(struct options *o);
@@ -117,6 +127,6 @@ int options_check(struct options *o);
 /* "udp", "tcp" or "xdp". */
 const char *options_transport_name(const struct options *o);
 const char *protocol_name(unsigned int protocol);
-const char *frame_server_name(enum frame_server server);
+const char *frame_server_name(const struct options *o, enum frame_server server);
 
 #endif

@@ -94,17 +94,21 @@ static bool plain_frames(const struct options *o)
 
 static int check_frame_servers(const struct options *o)
 {
+	bool ours = false, attached = false;
+
 	for (unsigned int i = 0; i < o->servers; i++) {
 		enum frame_server server = o->server[i];
 
-		if (server == SERVER_ATTACHED && o->servers > 1 && !strcmp(o->bed, o->base_bed))
-			return refuse("--server attached beside others: give the others a bed of "
-				      "their own with --base-bed");
+		ours |= server < SERVER_ATTACHED;
+		attached |= server >= SERVER_ATTACHED;
 		if ((server == SERVER_THESIS || server == SERVER_THESIS_NOPRE) && !plain_frames(o))
 			return refuse("--server %s knows one operation in a datagram and keys of "
 				      "%d bytes only",
-				      frame_server_name(server), FRAME_KEY_SIZE);
+				      frame_server_name(o, server), FRAME_KEY_SIZE);
 	}
+	if (ours && attached && !strcmp(o->bed, o->base_bed))
+		return refuse("--server attached, or a pinned program, beside others: give the "
+			      "others a bed of their own with --base-bed");
 	return 0;
 }
 

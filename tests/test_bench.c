@@ -889,8 +889,16 @@ static void command_line(void **state)
 	assert_int_equal(parse(&o, "--frames --server echo,thesis --ratio 0:1,1:0"), 0);
 	assert_int_equal(o.servers, 2);
 	assert_int_equal(o.ratios, 2);
+	assert_int_equal(o.pinned_count, 0);
 	assert_int_equal(o.loop_counts, 1);
 	assert_int_equal(o.loops[0], 1);
+	options_free(&o);
+	assert_int_equal(parse(&o, "--frames --server /a/b,attached,/c"), 0);
+	assert_int_equal(o.servers, 3);
+	assert_int_equal(o.server[0], SERVER_PINNED);
+	assert_int_equal(o.server[1], SERVER_ATTACHED);
+	assert_string_equal(frame_server_name(&o, o.server[0]), "/a/b");
+	assert_string_equal(frame_server_name(&o, o.server[2]), "/c");
 	options_free(&o);
 	assert_int_equal(parse(&o, "--frames --key-size 16,128 --batch 1,4 --cpus 0,1,2 "
 				   "--loops 1,3"),
@@ -953,6 +961,9 @@ static void bad_command_lines_are_refused(void **state)
 		"--server echo",
 		"--frames --server echo,echo",
 		"--frames --server attached,echo",
+		"--frames --server echo,/a",
+		"--frames --server /a,/a",
+		"--frames --server /1,/2,/3,/4,/5,/6,/7,/8,/9",
 		"--frames --value-size 64",
 		"--frames --value-size etc",
 		"--frames --key-size 15",
