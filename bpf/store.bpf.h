@@ -133,12 +133,14 @@ static __always_inline struct xkv_page *page_at(__u64 ref)
 static __always_inline struct xkv_slot *slot_at(__u64 ref)
 {
 	__u32 offset = XKV_REF_OFFSET(ref);
-	char *base = (char *)page_at(ref);
+	char *slot = (char *)page_at(ref);
 
 	OPAQUE(offset);
-	if (!base || offset > XKV_PAGE_BYTES - XKV_SLOT_WINDOW)
+	if (!slot || offset > XKV_PAGE_BYTES - XKV_SLOT_WINDOW)
 		return NULL;
-	return (struct xkv_slot *)(base + offset);
+	slot += offset;
+	OPAQUE(slot); /* compilers else keep both parts, and the older verifiers forget the bound of the one */
+	return (struct xkv_slot *)slot;
 }
 
 /* ---- free lists (Treiber stacks; the tag in the head guards against ABA) -- */
