@@ -123,30 +123,11 @@ __noinline int gets_touch_slot(__u32 i)
 __noinline int gets_entry(__u32 i)
 {
 	struct xkv_ahead *a = ahead_at(i);
-	struct xkv_bucket *home;
-	__u64 entry;
+	struct xkv_bucket *home = a ? home_of(config(), a->fingerprint) : NULL;
 
-	home = a ? home_of(config(), a->fingerprint) : NULL;
-	if (!home)
-		return 0;
-	a->ref = 0;
-	for (int way = 0; way < XKV_WAYS; way++) {
-		entry = READ(home->entry[way]);
-		if ((entry ^ a->fingerprint) >> XKV_REF_BITS || !entry)
-			continue;
-		a->ref = entry & XKV_REF_MASK;
-		break;
-	}
+	if (home)
+		a->ref = likely_ref(home, a->fingerprint);
 	return 0;
-}
-
-/* Is the key at hand in this slot?  Believed when gets_write() sees the same seq. */
-static __always_inline bool gets_same(struct xkv_frame *f, struct xkv_ahead *a,
-				      const struct xkv_slot *slot)
-{
-	a->seq = READ(slot->seq);
-	smp_mb_reads();
-	return !(a->seq & 1) && !key_differs(f, slot);
 }
 
 /* A key that is not easily found.  NULL: it is not there (a->ref is 0), or nobody can tell. */
@@ -176,8 +157,8 @@ __noinline int gets_match(struct xkv_frame *f, __u32 i)
 		return GETS_LONG;
 	f->key_off = a->key_off;
 	f->key_len = a->key_len;
-	slot = slot_at(a->ref);
-	if (!slot || !gets_same(f, a, slot))
+	slot = a->ref ? slot_at(a->ref) : NULL;
+	if (!slot || !holds_key(f, slot, &a->seq))
 		slot = gets_search(f, a, cfg, &step);
 	a->value_len = 0;
 	if (slot) {

@@ -40,14 +40,22 @@ static __always_inline bool is_plain(struct xkv_frame *f, struct xkv_config *cfg
 	       padding_is_clean(f, f->value_off, value_len);
 }
 
-/* The slot of the key at hand if it is easily found: in its first bucket. */
+/* The slot of the key at hand, and its ref and seq.  NULL if there is none, or nobody can tell. */
 static __always_inline struct xkv_slot *find_plain(struct xkv_frame *f, struct xkv_config *cfg)
 {
 	struct xkv_bucket *home = home_of(cfg, f->fingerprint);
+	struct xkv_slot *slot;
 
-	if (!home || (bucket_match(f, home) != MATCH_SAME && find(f) != FOUND))
+	if (!home)
 		return NULL;
-	return slot_at(f->ref);
+	f->ref = likely_ref(home, f->fingerprint);
+	slot = f->ref ? slot_at(f->ref) : NULL;
+	if (slot) {
+		touch_slot(slot);
+		if (holds_key(f, slot, &f->seq))
+			return slot;
+	}
+	return find(f) == FOUND ? slot_at(f->ref) : NULL;
 }
 
 #define WORD_OUT(to, sum, word)                                                                    \

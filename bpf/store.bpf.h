@@ -306,6 +306,14 @@ static __always_inline __u64 key_differs(struct xkv_frame *f, const struct xkv_s
 	return differ;
 }
 
+/* Is the key at hand in this slot?  Believed by whoever finds the same *seq there after what else he read. */
+static __always_inline bool holds_key(struct xkv_frame *f, const struct xkv_slot *slot, __u64 *seq)
+{
+	*seq = READ(slot->seq);
+	smp_mb_reads();
+	return !(*seq & 1) && !key_differs(f, slot);
+}
+
 enum match { MATCH_OTHER, MATCH_SAME, MATCH_UNSTABLE };
 
 /*
@@ -359,6 +367,26 @@ static __always_inline void touch(const struct xkv_bucket *b)
 {
 	if (b)
 		(void)READ(b->head);
+}
+
+/*
+ * The reference in a bucket that has the tag of the fingerprint, 0 if none has, or several.  Without branches: at
+ * which one they would end is anybody's guess, and a CPU that guesses wrong has to wait for
+ * the bucket before it can go on to ask for the slot.
+ */
+static __always_inline __u64 likely_ref(const struct xkv_bucket *b, __u64 fingerprint)
+{
+	__u64 entry, same, ref = 0, count = 0;
+
+	for (int way = 0; way < XKV_WAYS; way++) {
+		entry = READ(b->entry[way]);
+		same = ((entry ^ fingerprint) >> XKV_REF_BITS) - 1;
+		same = (__s64)same >> 63; /* all ones for 0 less 1 */
+		OPAQUE(same);		  /* compilers else make a branch of it */
+		ref |= entry & same;
+		count -= same;
+	}
+	return count == 1 ? ref & XKV_REF_MASK : 0;
 }
 
 /* The bucket that a head refers to, NULL if there is none. */
