@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # make            builds into build/          make demo    the whole thing, live
-# make check      builds and runs every test  make bench-quick   the ratios (also bench-redis, -memory, -hitratio)
+# make check      builds and runs every test  make bench-quick   the ratios (also bench-redis, -memory, -hitratio, -stages)
 # make figures    the thesis' experiments beside Redis and memcached, docs/benchmarks.md
 # make fuzz, linear, model   the long forms of three tests
 # make install    DESTDIR= PREFIX=            V=1 shows the commands, WERROR=1 is strict
@@ -48,7 +48,7 @@ BENCH_LIBS := -lxdp -lbpf -ljansson -lm -lpthread
 
 BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-replay xkv-udpserver libxkv.a libxkv.so xkv.bpf.o)
 
-.PHONY: all tests check demo sanitize bench-quick bench-redis bench-memory bench-hitratio install uninstall clean setup
+.PHONY: all tests check demo sanitize bench-quick bench-redis bench-memory bench-hitratio bench-stages install uninstall clean setup
 .SECONDARY: # intermediate objects are kept
 all: $(BIN)
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the two baseline servers share: which frames are theirs, and the
- * exchange of the addresses, in as few loads and stores as the layout allows.
- * For BPF only.
+ * What the baseline servers share: which frames are theirs, the exchange of
+ * the addresses, in as few loads and stores as the layout allows, and replies
+ * with all fields at fixed places.  For BPF only.
  */
 #ifndef BENCH_SWAP_H
 #define BENCH_SWAP_H
@@ -35,6 +35,33 @@ static __always_inline void swap_addresses(void *data)
 	FRAME_U32(data, FRAME_IP + 16) = ip;
 	FRAME_U16(data, FRAME_UDP) = FRAME_U16(data, FRAME_UDP + 2);
 	FRAME_U16(data, FRAME_UDP + 2) = port;
+}
+
+/* The IPv4 checksum (RFC 1624) after the total length went from `from` to `to`. */
+static __always_inline void set_ip_length(void *data, __u16 from, __u16 to)
+{
+	__u32 sum = (__u16)~FRAME_U16(data, FRAME_IP + 10);
+
+	sum += (__u16)~bpf_htons(from) + bpf_htons(to);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	FRAME_U16(data, FRAME_IP + 10) = ~sum;
+	FRAME_U16(data, FRAME_IP + 2) = bpf_htons(to);
+}
+
+/* Turns the request at `data`, of `from` bytes, into a reply of `to` bytes; constants both. */
+static __always_inline int fixed_reply(void *data, __u32 from, __u32 to, __u8 status)
+{
+	swap_addresses(data);
+	set_ip_length(data, from - FRAME_IP, to - FRAME_IP);
+	FRAME_U16(data, FRAME_UDP + 4) = bpf_htons(to - FRAME_UDP);
+	FRAME_U16(data, FRAME_UDP + 6) = 0;
+	FRAME_U8(data, FRAME_HDR + 3) = XKV_F_REPLY;
+	FRAME_U16(data, FRAME_HDR + 6) = bpf_htons(to - FRAME_HDR);
+	FRAME_U8(data, FRAME_OP + 1) = status;
+	FRAME_U8(data, FRAME_OP + 2) = 0;
+	FRAME_U32(data, FRAME_OP + 4) = bpf_htonl(to - FRAME_SHORT_BYTES);
+	return XDP_TX;
 }
 
 #endif

@@ -29,33 +29,6 @@ struct {
 	__type(value, struct value);
 } kv SEC(".maps");
 
-/* The IPv4 checksum (RFC 1624) after the total length went from `from` to `to`. */
-static __always_inline void set_ip_length(void *data, __u16 from, __u16 to)
-{
-	__u32 sum = (__u16)~FRAME_U16(data, FRAME_IP + 10);
-
-	sum += (__u16)~bpf_htons(from) + bpf_htons(to);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	FRAME_U16(data, FRAME_IP + 10) = ~sum;
-	FRAME_U16(data, FRAME_IP + 2) = bpf_htons(to);
-}
-
-/* Turns the request at `data`, of `from` bytes, into a reply of `to` bytes; constants both. */
-static __always_inline int reply(void *data, __u32 from, __u32 to, __u8 status)
-{
-	swap_addresses(data);
-	set_ip_length(data, from - FRAME_IP, to - FRAME_IP);
-	FRAME_U16(data, FRAME_UDP + 4) = bpf_htons(to - FRAME_UDP);
-	FRAME_U16(data, FRAME_UDP + 6) = 0;
-	FRAME_U8(data, FRAME_HDR + 3) = XKV_F_REPLY;
-	FRAME_U16(data, FRAME_HDR + 6) = bpf_htons(to - FRAME_HDR);
-	FRAME_U8(data, FRAME_OP + 1) = status;
-	FRAME_U8(data, FRAME_OP + 2) = 0;
-	FRAME_U32(data, FRAME_OP + 4) = bpf_htonl(to - FRAME_SHORT_BYTES);
-	return XDP_TX;
-}
-
 static __always_inline int miss(struct xdp_md *ctx)
 {
 	void *data;
@@ -65,7 +38,7 @@ static __always_inline int miss(struct xdp_md *ctx)
 	data = (void *)(long)ctx->data;
 	if (data + FRAME_SHORT_BYTES > (void *)(long)ctx->data_end)
 		return XDP_DROP;
-	return reply(data, FRAME_GET_BYTES, FRAME_SHORT_BYTES, XKV_MISS);
+	return fixed_reply(data, FRAME_GET_BYTES, FRAME_SHORT_BYTES, XKV_MISS);
 }
 
 static __always_inline int get(struct xdp_md *ctx, void *data)
@@ -82,7 +55,7 @@ static __always_inline int get(struct xdp_md *ctx, void *data)
 #pragma unroll
 	for (int i = 0; i < FRAME_VALUE_SIZE / 8; i++)
 		FRAME_U64(data, FRAME_REPLY_VALUE + 8 * i) = value->word[i];
-	return reply(data, FRAME_GET_BYTES, FRAME_HIT_BYTES, XKV_OK);
+	return fixed_reply(data, FRAME_GET_BYTES, FRAME_HIT_BYTES, XKV_OK);
 }
 
 static __always_inline int set(struct xdp_md *ctx, void *data)
@@ -101,7 +74,7 @@ static __always_inline int set(struct xdp_md *ctx, void *data)
 				       BPF_ANY)) {
 		status = XKV_NO_MEMORY;
 	}
-	reply(data, FRAME_SET_BYTES, FRAME_SHORT_BYTES, status);
+	fixed_reply(data, FRAME_SET_BYTES, FRAME_SHORT_BYTES, status);
 	return bpf_xdp_adjust_tail(ctx, FRAME_SHORT_BYTES - FRAME_SET_BYTES) ? XDP_DROP : XDP_TX;
 }
 

@@ -355,8 +355,10 @@ def test_ticks(number, text):
 
 
 def page(tmp_path):
-    text = "# By hand\n" + "".join(f"\nbefore {n}\n\n{document.BEGIN.format(n)}\nold\n{document.END.format(n)}\n"
-                                   for n in ("machine", "findings", "figures")) + "\nlast\n"
+    def part(name):
+        return f"\nbefore {name}\n\n{document.BEGIN.format('make figures', name)}\nold\n{document.END.format(name)}\n"
+
+    text = "# By hand\n" + "".join(map(part, ("machine", "findings", "figures"))) + "\nlast\n"
     (tmp_path / document.DOCUMENT).write_text(text, encoding="utf-8")
     return tmp_path / document.DOCUMENT
 

@@ -86,8 +86,8 @@ model:
 sanitize:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san SAN='$(SAN_FLAGS)' all tests
 
-# The figures of docs/benchmarks.md; as root.
-bench-quick bench-redis bench-memory bench-hitratio: bench-%: all
+# The figures of docs/benchmarks.md and docs/performance.md; as root.
+bench-quick bench-redis bench-memory bench-hitratio bench-stages: bench-%: all
 	@XKV_BUILD=$(BUILD) bench/$*.py
 
 # The thesis' experiments beside Redis and memcached, and what docs/benchmarks.md says of them; as root.

@@ -12,16 +12,16 @@ from .experiments import EXPERIMENTS
 from .summary import change
 
 DOCUMENT, FIGURES = "benchmarks.md", "figures"
-BEGIN, END = "<!-- make figures: {} -->", "<!-- end of {} -->"
+BEGIN, END = "<!-- {}: {} -->", "<!-- end of {} -->"
 
 
-def fill(text, name, body):
-    """The text with `body` between the markers of that name."""
-    begin, end = BEGIN.format(name), END.format(name)
+def fill(text, name, body, maker="make figures"):
+    """The text with `body` between the markers of that name and of the command that makes it."""
+    begin, end = BEGIN.format(maker, name), END.format(name)
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
     found = pattern.findall(text)
     if len(found) != 1:
-        raise ValueError(f"{DOCUMENT} has {len(found)} times the markers '{begin}' and '{end}'")
+        raise ValueError(f"the document has {len(found)} times the markers '{begin}' and '{end}'")
     return pattern.sub(lambda _: f"{begin}\n{body.strip()}\n{end}", text)
 
 
