@@ -4,10 +4,14 @@
 """make bench-stages: its programs load on a running store's maps, each answers as it should, and nothing stays."""
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import time
 from pathlib import Path
+
+import pytest
 
 from conftest import BUILD, ROOT
 
@@ -58,6 +62,20 @@ def test_nothing_stays_after_a_signal(privileged, tmp_path):
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
+    assert not left_over(process.pid)
+
+
+@pytest.mark.skipif(not shutil.which("perf"), reason="perf is not installed")
+def test_hot_lines(privileged):
+    command = [ROOT / "bench" / "hotlines.py", "--keys", "2000", "--seconds", "0.3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=dict(os.environ, XKV_BUILD=str(BUILD))) as process:
+        out, err = process.communicate(timeout=100)
+    if process.returncode and "perf" in err:
+        pytest.skip("perf cannot sample here")
+    assert process.returncode == 0, err
+    assert re.search(r"%  \* bpf_prog_[0-9a-f]+_get_plain$", out, re.M)
+    assert re.search(r"%  \w+\.bpf\.h:[1-9]\d* \S", out)
     assert not left_over(process.pid)
 
 
