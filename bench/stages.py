@@ -52,8 +52,8 @@ DOCUMENT, MAKER = ROOT / "docs" / "performance.md", "make bench-stages"
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keys", type=int, default=1000000)
-    parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--seconds", type=float, default=0.03, help="of a measurement")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--seconds", type=float, default=0.1, help="of a measurement")
     parser.add_argument("--distributions", default=",".join(DISTRIBUTIONS))
     parser.add_argument("--cpu", type=int, default=0)
     parser.add_argument("--output", default=BUILD / "bench-stages.json", type=Path)
