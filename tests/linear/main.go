@@ -23,7 +23,8 @@ type options struct {
 	port, clients, respClients int
 	keys, operations           int
 	neighbours                 int
-	seconds                    float64
+	seconds, patience          float64
+	leastUDP, leastRESP        int64
 	seed                       int64
 	timeout, checkTimeout      time.Duration
 	evictions                  bool
@@ -34,6 +35,9 @@ func parseOptions() options {
 	flag.StringVar(&o.server, "server", "10.77.0.1", "address of xkvd")
 	flag.IntVar(&o.port, "port", 6379, "its port")
 	flag.Float64Var(&o.seconds, "seconds", 10, "how long the clients work")
+	flag.Int64Var(&o.leastUDP, "least-udp", 0, "they work on until so many operations were answered over UDP, ...")
+	flag.Int64Var(&o.leastRESP, "least-resp", 0, "... and so many over RESP, ...")
+	flag.Float64Var(&o.patience, "patience", 60, "... but no longer than these seconds more")
 	flag.IntVar(&o.clients, "clients", 8, "clients over UDP")
 	flag.IntVar(&o.respClients, "resp-clients", 4, "clients over RESP")
 	flag.IntVar(&o.keys, "keys", 8, "keys at a time")
@@ -87,6 +91,8 @@ type run struct {
 	over    atomic.Bool
 	churned atomic.Int64
 	refused atomic.Int64
+	udp     atomic.Int64 // operations that were answered
+	resp    atomic.Int64
 	errors  chan error
 	workers sync.WaitGroup
 }
@@ -101,6 +107,10 @@ func (r *run) dialRESP() *respDoor {
 
 // client works on the keys until the time is over.
 func (r *run) client(number int, d door, g *generator) {
+	answered := &r.udp
+	if g.resp {
+		answered = &r.resp
+	}
 	for !r.over.Load() {
 		if !d.ready() {
 			pause()
@@ -111,6 +121,8 @@ func (r *run) client(number int, d door, g *generator) {
 		for _, o := range batch {
 			if o.outcome == refused {
 				r.refused.Add(1)
+			} else if o.outcome != unknown {
+				answered.Add(1)
 			}
 			r.keys.done(number, o)
 		}
@@ -198,13 +210,21 @@ func (r *run) beginChurn(chance func(int) *rand.Rand) error {
 	return nil
 }
 
+// ends tells whether the clients have worked long enough, which takes longer on a busy machine.
+func (r *run) ends(seconds float64) bool {
+	if r.udp.Load() < r.leastUDP || r.resp.Load() < r.leastRESP {
+		return seconds > r.seconds+r.patience
+	}
+	return seconds > r.seconds
+}
+
 // finish waits for the time to be over, and for the last operations.
 func (r *run) finish() {
-	end := time.Now().Add(time.Duration(r.seconds * float64(time.Second)))
-	for time.Now().Before(end) && !r.over.Load() {
+	for begin := time.Now(); !r.over.Load() && !r.ends(time.Since(begin).Seconds()); {
 		time.Sleep(20 * time.Millisecond)
 	}
 	r.over.Store(true)
+	fmt.Fprintln(os.Stderr, "clients have worked")
 	r.workers.Wait()
 	r.keys.close()
 }
