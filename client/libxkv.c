@@ -570,12 +570,15 @@ static int transmit(struct xkv *h, struct request *req)
 
 /*
  * Waits for the reply until `until`.  1 and req->settled, 0 if none came, or an
- * error; XKV_E_REFUSED and XKV_E_UNREACHABLE come at once.
+ * error; XKV_E_REFUSED and XKV_E_UNREACHABLE come at once.  What has come is looked
+ * at even if this process did not run before the time was up.
  */
 static int await(struct xkv *h, struct request *req, uint64_t until)
 {
-	for (uint64_t now = now_us(); now < until; now = now_us()) {
-		uint64_t left = until - now;
+	uint64_t now = now_us();
+
+	do {
+		uint64_t left = until > now ? until - now : 0;
 		enum verdict verdict;
 		ssize_t len;
 
@@ -598,7 +601,7 @@ static int await(struct xkv *h, struct request *req, uint64_t until)
 			continue;
 		h->proven = true;
 		return req->settled < 0 ? req->settled : 1;
-	}
+	} while ((now = now_us()) < until);
 	return 0;
 }
 
