@@ -452,8 +452,8 @@ static void run_whole(const struct vector *v, const struct datagram *req, struct
 		      size_t n)
 {
 	struct xkv *h = open_for(v, req);
+	struct datagram reply = { 0 };
 	unsigned int results, got;
-	struct datagram reply;
 	int err;
 
 	reply.len = fill(reply.byte, &v->reply);
@@ -697,6 +697,7 @@ static void test_late(void **state)
 {
 	struct xkv_options hasty = { .timeout_ms = 30, .retries = -1 };
 	struct xkv_reply r;
+	int err, tries = 0;
 	struct xkv *h;
 
 	(void)state;
@@ -705,9 +706,11 @@ static void test_late(void **state)
 	assert_int_equal(XKV_E_TIMEOUT, xkv_get(h, "first", 5, &r));
 	assert_int_equal(1, r.sent);
 	assert_int_equal(XKV_E_TIMEOUT, r.status);
-	/* The answer takes no time now; a second try covers a machine that stalls. */
-	if (xkv_get(h, "second", 6, &r))
-		assert_int_equal(0, xkv_get(h, "second", 6, &r));
+	/* The answer takes no time now; more tries cover a machine that stalls. */
+	do {
+		err = xkv_get(h, "second", 6, &r);
+	} while (err == XKV_E_TIMEOUT && ++tries < 300);
+	assert_int_equal(0, err);
 	assert_value(&r, "secondsecond");
 	xkv_close(h);
 	stop();
@@ -1129,7 +1132,7 @@ static void test_pad_nonsense(void **state)
 /* ---- done only once --------------------------------------------------- */
 
 /* What identifies the last changes that the server has seen: it keeps no more than that. */
-#define CHANGES 16
+#define CHANGES 64
 
 struct once {
 	uint64_t session[CHANGES], id[CHANGES];
@@ -1187,35 +1190,58 @@ static void close_once(struct xkv *h)
 	stop();
 }
 
-/* Only every third copy of a change is answered. */
+/* How many copies of the last change have come. */
+static unsigned int copies_seen(void)
+{
+	unsigned int n = 0;
+
+	while (n < once.seen && once.id[once.seen - n - 1] == once.id[once.seen - 1])
+		n++;
+	return n;
+}
+
+/* Only from the third copy on a change is answered. */
 static void handle_third(struct fake *f, const struct datagram *req)
 {
 	note_change(req);
-	if (once.seen % 3 == 0)
+	if (copies_seen() >= 3)
 		answer(f, req);
 }
 
-/* Copies of a change are the same datagram, and changes follow each other in one slot. */
+/*
+ * Copies of a change are the same datagram, and changes follow each other in one slot.  A machine that stalls
+ * makes more copies.
+ */
 static void test_once(void **state)
 {
 	struct xkv *h = open_once(handle_third, &eager, 0, 0), *other = open_with(&eager);
+	unsigned int first[4] = { 0 }, changes = 0;
 	struct xkv_reply r;
 
 	(void)state;
 	assert_int_equal(0, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
-	assert_int_equal(3, r.sent);
+	assert_true(r.sent >= 3);
 	assert_int_equal(0, xkv_incr(h, "k", 1, -5, 0, &r));
 	assert_int_equal(-5, r.number);
 	assert_int_equal(0, xkv_persist(h, "k", 1));
 	assert_int_equal(0, xkv_getdel(other, "k", 1, &r));
-	for (unsigned int i = 0; i < 12; i++) {
-		assert_true(once.id[i] == once.id[i - i % 3]);
-		assert_true((once.session[i] == once.session[0]) == (i < 9));
-	}
-	assert_int_equal(once.id[3], once.id[0] + 8);
-	assert_int_equal(once.id[6], once.id[3] + 8);
 	xkv_close(other);
 	close_once(h);
+	for (unsigned int i = 0; i < once.seen; i++) {
+		if (i && once.id[i] == once.id[i - 1]) {
+			assert_true(once.session[i] == once.session[i - 1]);
+			continue;
+		}
+		assert_true(changes < 4);
+		first[changes++] = i;
+	}
+	assert_int_equal(4, changes);
+	for (unsigned int i = 1; i < 4; i++) {
+		assert_true(first[i] - first[i - 1] >= 3);
+		assert_true((once.session[first[i]] == once.session[0]) == (i < 3));
+	}
+	assert_int_equal(once.id[first[1]], once.id[0] + 8);
+	assert_int_equal(once.id[first[2]], once.id[first[1]] + 8);
 }
 
 /* A server that does not know the flag: from then on without it, and with its room. */
@@ -1417,6 +1443,7 @@ static void test_busy(void **state)
 	struct xkv_options hasty = { .timeout_ms = 100 };
 	struct xkv *h = open_once(handle_busy, &patient, 0, 4);
 	struct xkv_reply r;
+	int err, tries = 0;
 
 	(void)state;
 	assert_int_equal(0, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
@@ -1429,8 +1456,11 @@ static void test_busy(void **state)
 	xkv_close(h);
 	h = open_with(&hasty);
 	once.refusals = UINT32_MAX;
-	once.seen = 0;
-	assert_int_equal(XKV_E_BUSY, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
+	do { /* a machine that stalls lets the last answer come too late */
+		once.seen = 0;
+		err = xkv_set(h, "k", 1, "v", 1, 0, 0, &r);
+	} while ((err == XKV_E_TIMEOUT || once.seen < 2) && ++tries < 100);
+	assert_int_equal(XKV_E_BUSY, err);
 	assert_in_range(once.seen, 2, 10); /* 1 + 2 + 4 + ... ms */
 	close_once(h);
 }
