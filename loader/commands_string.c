@@ -194,6 +194,24 @@ static void queue_set(struct client *c, const struct resp_arg *key, const struct
 	command_queue(c, &op, end, 0);
 }
 
+static void end_quietly(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+{
+	(void)c;
+	(void)note;
+	(void)ret;
+	(void)e;
+}
+
+/* An entry that was given an expiry in the past goes now, not when the walk over the store comes by. */
+static void queue_removal(struct client *c, const struct resp_arg *key)
+{
+	struct store_op op = {
+		.opcode = XKV_OP_DELETE, .key = key->ptr, .key_len = key->len, .expired = true
+	};
+
+	command_queue(c, &op, end_quietly, 0);
+}
+
 static void set_with_options(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct set_options o = { 0 };
@@ -207,6 +225,8 @@ static void set_with_options(struct client *c, unsigned int argc, const struct r
 		queue_set(c, &argv[1], &argv[2], o.flags | XKV_RETURN, expire_ms, end_value);
 	else
 		queue_set(c, &argv[1], &argv[2], o.flags, expire_ms, end_ok);
+	if (expire_ms && expire_ms <= store_now_ms(c->srv->store))
+		queue_removal(c, &argv[1]);
 }
 
 void cmd_set(struct client *c, unsigned int argc, const struct resp_arg *argv)

@@ -343,6 +343,8 @@ static void put_op(struct store_lane *lane, unsigned int frame, const struct sto
 	struct xkv_op *wire = frame_begin(lane, frame, op->opcode, op->key, op->key_len);
 	uint64_t amount = htobe64((uint64_t)op->amount);
 
+	if (op->expired)
+		lane->frame[frame].flags |= XKV_FRAME_EXPIRED;
 	wire->flags = op->flags | (op->expire_ms ? XKV_ABSTTL : 0);
 	wire->ttl = htobe64(latest(op->expire_ms));
 	wire->version = htobe64(op->version);

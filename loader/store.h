@@ -50,8 +50,9 @@ struct store_op {
 	const void *value; /* SET, APPEND */
 	size_t value_len;
 	int64_t amount;     /* INCR */
-	uint64_t expire_ms; /* SET, EXPIRE: Unix time in milliseconds, 0 = never; a past one: gone at once */
+	uint64_t expire_ms; /* SET, EXPIRE: Unix time in milliseconds, 0 = never; a past one: nobody sees it any more */
 	uint64_t version;   /* with XKV_CAS: SET, DELETE, EXPIRE, INCR, APPEND */
+	bool expired;       /* DELETE: only an entry that has expired, of which nobody else hears */
 };
 
 /* A lane for the calling thread, NULL with errno set when all are taken. */

@@ -386,7 +386,8 @@ static int do_append(struct store *st, struct item **link, const struct store_op
 static int do_delete(struct store_lane *lane, struct item **link, const struct store_op *op,
 		     struct store_entry *out)
 {
-	int ret = *link ? check_condition(*link, op) : -ENOENT;
+	/* what has expired went when it was looked for */
+	int ret = *link && !op->expired ? check_condition(*link, op) : -ENOENT;
 
 	if (!ret && (op->flags & XKV_RETURN))
 		ret = copy_out(lane, *link, out);
