@@ -276,8 +276,8 @@ unsigned int evict(struct store_lane *lane, unsigned int want)
 			pages_release(st);
 			gone += evict_run(lane, frames);
 		}
-		if (!gone && worst == INT64_MAX)
-			break;
+		if (worst == INT64_MAX)
+			break; /* all that may go has gone */
 	}
 	if (!gone) {
 		st->barren_ms = store_now_ms(st);

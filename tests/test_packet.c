@@ -2648,6 +2648,37 @@ static void test_eviction(void **state)
 	assert_int_equal(store_count(bed.st), 0);
 }
 
+/* What an eviction of up to 256 entries costs, of which `there` are there to be found. */
+static uint64_t eviction_us(unsigned int there)
+{
+	struct timespec begin, end;
+
+	bed.st->barren_ms = 0;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+	assert_int_equal(evict(bed.lane, 256), there);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+	return (end.tv_sec - begin.tv_sec) * 1000000 + (end.tv_nsec - begin.tv_nsec) / 1000;
+}
+
+/* Fewer than are wanted, among many slots: one look through all of them finds them, and others none. */
+static void test_eviction_of_few(void **state)
+{
+	uint64_t none, one;
+
+	(void)state;
+	bed_close(&bed);
+	open_bed(MAX_KEYS);
+	assert_int_equal(pages_add(bed.st, 0, 16), 0);
+	put("stays", "1", 1, 0);
+	store_limit(bed.st, 1, STORE_VOLATILE_TTL);
+	none = eviction_us(0);
+	put("goes", "1", 1, 1000000);
+	one = eviction_us(1);
+	assert_in_range(one, 1, 10 * none + 1000);
+	assert_int_equal(store_count(bed.st), 1);
+	account();
+}
+
 /* A slot for the frame, of another page if all that are left are parked. */
 static void take_slot(unsigned int class)
 {
@@ -3092,6 +3123,7 @@ int main(void)
 		OWN(test_chain_no_slot),
 		OWN(test_locked_bucket),
 		CASE(test_eviction),
+		OWN(test_eviction_of_few),
 		OWN(test_relocate),
 		OWN(test_drain),
 		OWN(test_drain_to_larger_class),
