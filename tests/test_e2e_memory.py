@@ -128,7 +128,7 @@ def test_two_sizes_that_need_the_last_page(xkvd):
     """An entry and the chain bucket that it needs, and memory for one of them: refused, and not tried for ever."""
     d = xkvd("--save", "", "--max-keys", "1")
     client = d.redis()
-    client.config_set("maxmemory", dataset(d) + 2 * (2 * MB + 4096))
+    client.config_set("maxmemory", used(d) + 2 * (2 * MB + 4096))
     for i in range(7):
         client.set(i, "x" * 100)
     for size in (1000, 20000):
@@ -185,7 +185,7 @@ def test_the_only_key_that_may_go_gives_its_page(xkvd):
     """All keys may go, but there are a few only, in pages of many slots."""
     d = xkvd("--save", "", "--max-keys", "1024", "--maxmemory-policy", "allkeys-lru")
     client = d.redis()
-    client.config_set("maxmemory", dataset(d) + 4 * (2 * MB + 4096))
+    client.config_set("maxmemory", used(d) + 4 * (2 * MB + 4096))
     for i in range(40):
         client.set(f"small:{i}", "x" * (i % 4 * 20))
         client.set("large", "x" * random.Random(i).choice((5000, 60_000, 300_000, MB)))
