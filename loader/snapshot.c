@@ -604,6 +604,8 @@ uint64_t snapshot_changes(const struct store *st)
 struct load {
 	struct store *st;
 	struct store_lane *lane; /* NULL: only check */
+	const struct config *cfg;
+	bool unlimited; /* it takes more than maxmemory */
 	const char *path;
 	int64_t now;
 	uint64_t keys;
@@ -621,6 +623,27 @@ static bool is_past(const struct load *load, bool expires, int64_t expire_ms)
 	return expires && expire_ms <= load->now;
 }
 
+/* What is on the disk is the data, whatever maxmemory is: as with Redis, that counts for what comes later.  True: once more. */
+static bool lift_limit(struct load *load)
+{
+	if (load->unlimited || !store_at_limit(load->st))
+		return false;
+	store_limit(load->st, 0, load->cfg->maxmemory_policy);
+	return load->unlimited = true;
+}
+
+static void restore_limit(const struct load *load)
+{
+	uint64_t limit = load->cfg->maxmemory;
+
+	if (!load->unlimited)
+		return;
+	store_limit(load->st, limit, load->cfg->maxmemory_policy);
+	log_warning("%s takes %" PRIu64 " MiB, and maxmemory is %" PRIu64
+		    " MiB: writes that need memory are refused, or evict; raise maxmemory",
+		    load->path, store_memory(load->st) >> 20, limit >> 20);
+}
+
 static int set_key(struct load *load, const struct rdb_key *k)
 {
 	const struct timespec wait = { .tv_nsec = BUSY_WAIT_NS };
@@ -632,6 +655,8 @@ static int set_key(struct load *load, const struct rdb_key *k)
 	for (int i = 0; i < BUSY_RETRIES; i++) {
 		ret = store_set(load->lane, k->key, k->key_len, k->value, k->value_len, XKV_NX, 0,
 				expire_ms, NULL);
+		if (ret == -ENOSPC && lift_limit(load))
+			continue;
 		if (ret != -EBUSY)
 			break;
 		nanosleep(&wait, NULL);
@@ -749,6 +774,7 @@ static int load_file(struct load *load, int fd, enum rdb_other policy)
 		return ret;
 	}
 	ret = read_file(load, fd);
+	restore_limit(load);
 	/* Half a snapshot must not pass for the data at the next start. */
 	if (ret && was_empty && store_flush(load->lane))
 		log_warning("the store still holds a part of %s: remove its pins", load->path);
@@ -791,7 +817,7 @@ int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 		  unsigned int err_len)
 {
 	struct job job = { .st = st, .dir = cfg->dir, .name = cfg->dbfilename };
-	struct load load = { .st = st, .err = err, .err_len = err_len };
+	struct load load = { .st = st, .cfg = cfg, .err = err, .err_len = err_len };
 	char path[PATH_MAX];
 	int fd, ret;
 

@@ -616,6 +616,13 @@ uint64_t store_memory_least(const struct store *st)
 }
 
 /* Its limit is one of keys. */
+void store_limit(struct store *st, uint64_t maxmemory, enum store_policy policy)
+{
+	(void)st;
+	(void)maxmemory;
+	(void)policy;
+}
+
 bool store_at_limit(const struct store *st)
 {
 	(void)st;

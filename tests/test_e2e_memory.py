@@ -139,6 +139,34 @@ def test_two_sizes_that_need_the_last_page(xkvd):
     accounted(d)
 
 
+@pytest.mark.parametrize("policy", ["noeviction", "volatile-lru", "allkeys-lru"])
+def test_a_snapshot_of_more_than_maxmemory(xkvd, policy):
+    """It is loaded all the same, as by Redis, unless there is something that may go."""
+    d = xkvd("--save", "", "--max-keys", "65536")
+    assert fill(d.redis(), 100000) == 0
+    before = used(d)
+    d.redis().save()
+    d.stop()
+    d.detach()
+    d.options += ["--maxmemory", str(LIMIT), "--maxmemory-policy", policy]
+    d.start()
+    client = d.redis()
+    if policy == "allkeys-lru":
+        assert used(d) <= LIMIT and client.dbsize() > 10000
+        accounted(d)
+        return
+    assert client.dbsize() == 100000 and LIMIT < used(d) <= before + 4 * MB
+    assert f"and maxmemory is {LIMIT // MB} MiB" in d.log()
+    assert client.get("key:00077777") == b"00077777" + b"x" * 92
+    client.set("key:00077777", "y" * 100)
+    assert fill(client, 20000, prefix="more") > 1000
+    with d.udp() as udp:
+        assert udp.set(b"another size", b"y" * 1000).status == proto.NO_MEMORY
+    client.delete("key:00077777")
+    client.set("in its place", "x" * 88)
+    accounted(d)
+
+
 @pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu", "allkeys-random"])
 def test_any_key_may_go(xkvd, policy):
     d = xkvd(*OPTIONS, "--maxmemory-policy", policy)
