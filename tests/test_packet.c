@@ -2855,6 +2855,91 @@ static int own_teardown(void **state)
 	return ret ? ret : group_setup(state);
 }
 
+/* xkvd was killed when it had slots in hand, in any frames of any lanes: the next one gives them back. */
+static void test_adopt_prefilled(void **state)
+{
+	static const unsigned int frames[] = { 1, XKV_BATCH_FRAMES - 1, XKV_BATCH_FRAMES + 3,
+					       XKV_BATCH_LANES * XKV_BATCH_FRAMES - 1 };
+	const size_t n = sizeof(frames) / sizeof(frames[0]);
+	struct xkv_slots_args args = { .cmd = XKV_SLOTS_ALLOC };
+	uint64_t free;
+
+	(void)state;
+	bed_close(&bed);
+	open_bed(MAX_KEYS);
+	put_text("key", "value");
+	args.class = bed_slot(&bed, "key", 3)->class;
+	free = bed.classes[args.class].free;
+	for (size_t i = 0; i < n; i++) {
+		args.frame = frames[i];
+		assert_int_equal(slots_run(bed.st, &args), 0);
+	}
+	assert_int_equal(bed.classes[args.class].free, free - n);
+	assert_null(bed_adopt(&bed));
+	assert_int_equal(bed.classes[args.class].free, free);
+	for (size_t i = 0; i < n; i++)
+		assert_true(!bed.batch[frames[i]].prefilled);
+	holds_text("key", "value");
+	account();
+}
+
+/* Has xkvd's part of an APPEND done: its text behind the entry's value, in a slot that the frame has. */
+static void join_in_frame(const char *key, const char *text)
+{
+	struct xkv_frame *f = bed_frame(&bed);
+	const struct xkv_slot *old = bed_slot(&bed, key, strlen(key));
+	size_t at = XKV_PADDED(strlen(key)), len = strlen(text);
+	struct xkv_slot *slot;
+
+	assert_int_equal(f->stop, XKV_C_pass_too_large + 1);
+	take_slot(old->class + 1);
+	slot = bed_slot_at(&bed, f->prefilled);
+	slot->key_len = old->key_len;
+	slot->value_len = (uint32_t)(old->value_len + len);
+	memcpy(slot + 1, old + 1, at + old->value_len);
+	memcpy((uint8_t *)(slot + 1) + at + old->value_len, text, XKV_PADDED(len));
+	f->joined = f->seq;
+	f->flags |= XKV_FRAME_PREFILL;
+}
+
+/*
+ * The entry expires when xkvd has joined the two parts of a large APPEND, and before they are published:
+ * then there is no old part.  With time left the joined value is what is published.
+ */
+static void test_append_expires_while_joined(void **state)
+{
+	const char text[8] = "end", *const key = "key";
+	struct payload req = REQUEST(XKV_OP_APPEND, KEY("key"), VALUE("end"));
+	struct xkv_frame *f = bed_frame(&bed);
+	uint8_t whole[3003];
+
+	(void)state;
+	memcpy(whole, pattern(), 3000);
+	memcpy(whole + 3000, "end", 3);
+	for (int expires = 0; expires < 2; expires++) {
+		put(key, pattern(), 3000, store_now_ms(bed.st) + 3600 * 1000);
+		memset(f, 0, offsetof(struct xkv_frame, in));
+		f->flags = XKV_FRAME_XKVD | XKV_FRAME_TRUSTED;
+		f->reply_max = f->reply_allowed = f->reply_room = XKV_FRAME_BYTES;
+		f->req_len = (uint32_t)req.len;
+		memcpy(f->in, req.byte, req.len);
+		assert_int_equal(bed_run_frame(&bed), 0);
+		join_in_frame(key, text);
+		bed.c->tai_offset_ms -= expires ? 7200 * 1000 : 0;
+		assert_int_equal(bed_run_frame(&bed), 0);
+		assert_int_equal(f->verdict, VERDICT_REPLY);
+		assert_int_equal(f->out[16 + 1], XKV_OK);
+		assert_int_equal(!!f->prefilled, expires);
+		if (expires)
+			holds(key, "end", 3);
+		else
+			holds(key, whole, sizeof(whole));
+		bed.c->tai_offset_ms += expires ? 7200 * 1000 : 0;
+		free_slot();
+		assert_int_equal(store_delete(bed.lane, key, 3, NULL), 0);
+	}
+}
+
 /* ---- tests/vectors.txt --------------------------------------------------- */
 
 static void vector_config(const char *word)
@@ -3127,6 +3212,8 @@ int main(void)
 		OWN(test_relocate),
 		OWN(test_drain),
 		OWN(test_drain_to_larger_class),
+		OWN(test_adopt_prefilled),
+		CASE(test_append_expires_while_joined),
 		CASE(test_vectors),
 		CASE(test_every_counter),
 	};

@@ -117,7 +117,7 @@ static void forget_page(struct bed *b, uint32_t number)
 	b->page[number] = NULL;
 }
 
-static const char *open_store(struct bed *b)
+static const char *open_store(struct bed *b, bool new)
 {
 	char err[512];
 	bool fresh;
@@ -138,7 +138,28 @@ static const char *open_store(struct bed *b)
 	bed_keeper(b, false);
 	bed_configure(b);
 	store_start(b->st);
-	return fresh ? NULL : say("the store in %s is not new", b->pin_dir);
+	return fresh == new ? NULL : say("the store in %s is%s new", b->pin_dir, new ? " not" : "");
+}
+
+static void close_store(struct bed *b)
+{
+	if (b->classes)
+		munmap(b->classes, XKV_CLASSES * sizeof(*b->classes));
+	if (b->index)
+		munmap(b->index, b->bpf.buckets * sizeof(*b->index));
+	if (b->once)
+		munmap(b->once, XKV_ONCE_SETS * sizeof(*b->once));
+	if (b->batch)
+		munmap(b->batch, FRAMES * sizeof(*b->batch));
+	store_lane_put(b->lane);
+	store_close(b->st);
+	free(b->each_cpu);
+}
+
+const char *bed_adopt(struct bed *b)
+{
+	close_store(b);
+	return open_store(b, false);
 }
 
 const char *bed_open(struct bed *b, unsigned int max_keys)
@@ -163,7 +184,7 @@ const char *bed_open(struct bed *b, unsigned int max_keys)
 	if (!why)
 		why = load_xdp(b);
 	if (!why)
-		why = open_store(b);
+		why = open_store(b, true);
 	if (why)
 		bed_close(b);
 	return why;
@@ -183,23 +204,13 @@ void bed_close(struct bed *b)
 
 	for (unsigned int i = 0; i < XKV_PAGES_MAX; i++)
 		forget_page(b, i);
-	if (b->classes)
-		munmap(b->classes, XKV_CLASSES * sizeof(*b->classes));
-	if (b->index)
-		munmap(b->index, b->bpf.buckets * sizeof(*b->index));
-	if (b->once)
-		munmap(b->once, XKV_ONCE_SETS * sizeof(*b->once));
-	if (b->batch)
-		munmap(b->batch, FRAMES * sizeof(*b->batch));
-	store_lane_put(b->lane);
-	store_close(b->st);
+	close_store(b);
 	if (b->object)
 		bpf_object__close(b->object);
 	bpf_close(&b->bpf);
 	if (b->config.pin_dir && bpf_detach(&b->config, err, sizeof(err)))
 		fprintf(stderr, "%s\n", err);
 	config_free(&b->config);
-	free(b->each_cpu);
 	memset(b, 0, sizeof(*b));
 	b->bpf.lock = -1; /* 0 would be a descriptor */
 }

@@ -46,6 +46,9 @@ const char *bed_cannot_run(void);
 const char *bed_open(struct bed *b, unsigned int max_keys);
 void bed_close(struct bed *b);
 
+/* Leaves the store as an xkvd that is killed does, and opens it as the next one.  NULL, or what went wrong. */
+const char *bed_adopt(struct bed *b);
+
 /*
  * Lets the store's own thread run, which adds pages, takes them away and evicts.  After
  * bed_open() it does not: pages come when a call needs one, and stay.
