@@ -91,19 +91,22 @@ __noinline int reply(struct xdp_md *ctx, struct xkv_frame *f)
  * The reply may be longer than the request, and whether the driver has room for
  * that shows only when the packet is made longer.  It has to be known before
  * anything is changed, so a request that may both change something and get more
- * than it brought is made long enough first, or else gets only what fits.  A
- * single GET may simply fail, a single change without XKV_RETURN gets less than it brought.
+ * than it brought is made long enough first, or else gets only what fits; and so is a read that is
+ * to be done once, whose answer is noted before it is sent.  Any other single GET may simply fail, a
+ * single change without XKV_RETURN gets less than it brought.
  */
 static __always_inline void find_room(struct xdp_md *ctx, struct xkv_frame *f)
 {
 	struct xkv_hdr *hdr = (struct xkv_hdr *)f->in;
-	__u32 first = session_off(f) + (hdr->flags & XKV_F_ONCE ? XKV_SESSION_BYTES : 0);
+	bool once = hdr->flags & XKV_F_ONCE;
+	__u32 first = session_off(f) + (once ? XKV_SESSION_BYTES : 0);
 	struct xkv_op *op;
 
 	OPAQUE(first); /* compilers else see that it is small, and leave out the mask that the verifier needs */
 	op = (struct xkv_op *)&IN(f, first);
 	f->reply_room = f->reply_allowed;
-	if (hdr->count <= 1 && !(op->flags & XKV_RETURN))
+	if (hdr->count <= 1 && !(op->flags & XKV_RETURN) &&
+	    !(once && (op->opcode == XKV_OP_GET || op->opcode == XKV_OP_SCAN)))
 		return;
 	if ((int)(f->payload_off + f->reply_allowed) > packet_length(ctx) &&
 	    resize(ctx, f->payload_off, f->reply_allowed))
