@@ -126,10 +126,10 @@ SEQUENCE_CHECKS = {
 			continue;
 """,
     "bpf/plain.bpf.h": """\
-	sum += write_value(&p, slot_value(slot, f->key_len), value_len);
+	*sum += write_value(to + 3, p->end, slot_value(slot, f->key_len), value_len);
 	smp_mb_reads();
 	if (READ(slot->seq) != f->seq)
-		return CONTINUE;
+		return 0;
 """,
 }
 
