@@ -23,7 +23,7 @@ static void write_entry(uint8_t *key, uint8_t *value, uint32_t number)
 
 	memcpy(key, "key:0000", 8);
 	memcpy(key + FRAME_DIGITS, &digits, sizeof(digits));
-	frame_value(value, number);
+	frame_value(value, FRAME_VALUE_SIZE, 0, number);
 }
 
 static int fill(int map_fd, uint32_t keys, uint8_t *key, uint8_t *value)

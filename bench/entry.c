@@ -18,7 +18,7 @@ unsigned int entry_key_size(const struct options *o, uint32_t key)
 
 unsigned int entry_value_size(const struct options *o, uint32_t key)
 {
-	unsigned int size = sizes_of(&o->value_size, key ^ VALUE_SALT);
+	unsigned int size = sizes_of(&o->value_size[0], key ^ VALUE_SALT);
 	unsigned int used = sizeof(struct xkv_hdr) + (o->token_set ? XKV_TOKEN_BYTES : 0) +
 			    sizeof(struct xkv_op) + XKV_PADDED(entry_key_size(o, key));
 	unsigned int room = (XKV_PAYLOAD_MAX4 - used) & ~7U;
@@ -37,19 +37,21 @@ uint64_t entry_names(unsigned int key_size)
 }
 
 /* The first KEY_HEAD bytes of a key of `size` bytes, or all.  Returns how many it wrote. */
-static unsigned int write_key_head(uint8_t *to, unsigned int size, uint32_t key)
+static unsigned int write_key_head(const struct options *o, uint8_t *to, unsigned int size,
+				   uint32_t key)
 {
 	unsigned int head = size < KEY_HEAD ? size : KEY_HEAD;
+	uint64_t number = o->first_key + key;
 
 	memcpy(to, "key:", KEY_PREFIX);
-	for (unsigned int i = head - 1; i >= KEY_PREFIX; i--, key /= 10)
-		to[i] = '0' + key % 10;
+	for (unsigned int i = head - 1; i >= KEY_PREFIX; i--, number /= 10)
+		to[i] = '0' + number % 10;
 	return head;
 }
 
 unsigned int entry_write_key(const struct options *o, uint8_t *to, uint32_t key)
 {
-	unsigned int size = entry_key_size(o, key), head = write_key_head(to, size, key);
+	unsigned int size = entry_key_size(o, key), head = write_key_head(o, to, size, key);
 
 	memset(to + head, '-', size - head);
 	return size;
@@ -82,7 +84,7 @@ static void write_value(const struct options *o, uint8_t *to, unsigned int size,
 		return;
 	}
 	memset(to, 0, KEY_HEAD);
-	write_key_head(to, entry_key_size(o, key), key);
+	write_key_head(o, to, entry_key_size(o, key), key);
 	memcpy(to + KEY_HEAD, &nonce, 8);
 	write_words(to + KEY_HEAD + 8, size - VALUE_CHECKED, nonce);
 	memcpy(to + size - 8, &sum, 8);

@@ -2,9 +2,9 @@
 /*
  * The keys and values that the load generator uses, whatever the protocol.
  *
- * Key number n is "key:" and n in decimal with leading zeros to 16 bytes (or to
- * the key size, if that is less), then '-' up to the key size.  Both sizes belong
- * to the number.  A value of 32 bytes or more is made from the key and a nonce
+ * Key number n is "key:" and n, counted from --first-key, in decimal with leading zeros
+ * to 16 bytes (or to the key size, if that is less), then '-' up to the key size.  Both
+ * sizes belong to the number.  A value of 32 bytes or more is made from the key and a nonce
  * that is new for each SET:
  *
  *     first 16 bytes of the key (or all) | nonce, 8 | words from the nonce ... | sum of key and

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The frames of the frame loop: one Ethernet/IPv4/UDP datagram that carries one
- * or more operations of one kind on keys of one size with 128-byte values.  The
+ * or more operations of one kind on keys of one size with values of one size.  The
  * generator, the sink, the baselines and the user-space side (frames.c) all take
- * the offsets from here.  The baselines know one operation and 16-byte keys only.
+ * the offsets from here.  The baselines know one GET or SET, 16-byte keys and
+ * 128-byte values only.
  *
- * Keys are "key:0000" and eight decimal digits, then '-' up to their size.  The
+ * Keys are "key:", four digits of a range, eight of a number, then '-' up to their
+ * size.  Each size of values has a range of its own, "0000" the first one, so that
+ * one store holds keys that differ in the size of their values alone.  The eight
  * digits are the only bytes that differ between two requests: they stand in each
  * key and, in a SET, in the value, which starts with its key; the request id is
  * their sum over all operations.  So a frame is a copy of a template and some
  * stores, its UDP checksum is the template's sum and those of the digits, and the
  * sink can tell from the id alone whether the values in a reply belong to the
- * keys that were asked for.
+ * keys that were asked for: they have the same sum, or, of a SCAN, are the numbers
+ * from its key on.
  *
  * Fields are read and written through the pointer types below rather than
  * through a packed struct, which clang for BPF would access byte by byte.
@@ -24,8 +28,9 @@
 #include "../bpf/proto.h"
 
 #define FRAME_KEY_SIZE 16
-#define FRAME_VALUE_SIZE 128
-#define FRAME_KEYS_MAX 100000000U /* eight digits */
+#define FRAME_VALUE_SIZE 128	    /* the baselines' */
+#define FRAME_VALUE_MIN	 32	    /* smaller ones do not tell their key (entry.h) */
+#define FRAME_KEYS_MAX	 100000000U /* eight digits: the keys of a range */
 
 /* Offsets from the start of the Ethernet header. */
 #define FRAME_IP 14
@@ -45,7 +50,12 @@
 #define FRAME_BLOCKS ((FRAME_MAX + FRAME_BLOCK - 1) / FRAME_BLOCK)
 /* What the generator gets: longer than any request. */
 #define FRAME_ROOM (FRAME_BLOCKS * FRAME_BLOCK + 2)
-#define FRAME_OPS_MAX 8		   /* SETs of the smallest key that fit a datagram */
+#define FRAME_OPS_MAX 8 /* of a request; SETs with values of 128 bytes that fit a datagram */
+/* Results of a SCAN that fit a datagram. */
+#define FRAME_RESULTS(value_size)                                                                  \
+	((XKV_PAYLOAD_MAX4 - sizeof(struct xkv_hdr)) /                                             \
+	 (sizeof(struct xkv_result) + XKV_PADDED(value_size)))
+#define FRAME_RESULTS_MAX FRAME_RESULTS(FRAME_VALUE_MIN)
 #define FRAME_HIT_BYTES (FRAME_REPLY_VALUE + FRAME_VALUE_SIZE)
 #define FRAME_SHORT_BYTES (FRAME_OP + 24) /* a reply without a value */
 
@@ -64,11 +74,11 @@
 
 /* What the sink counts: operations, one line of counters for each CPU. */
 enum sink_count {
-	SINK_HIT,   /* GET answered with the right value, or SET, DELETE answered with XKV_OK */
+	SINK_HIT,   /* key read with the right value, or SET, DELETE answered with XKV_OK */
 	SINK_MISS,  /* XKV_MISS */
 	SINK_OTHER, /* any other status, or a hit in a reply with fewer hits than keys */
 	SINK_ECHO,  /* came back as a request: the echo server */
-	SINK_WRONG, /* a GET's value is not that key's, or the UDP checksum is wrong */
+	SINK_WRONG, /* a value is not that key's, or the UDP checksum is wrong */
 	SINK_COUNTS,
 };
 

@@ -143,31 +143,55 @@ static void close_servers(struct loop *l)
 	}
 }
 
-/* Adds the series of one server, key size and batch: one for each number of loops. */
-static void add_loops(struct loop *l, enum frame_server server, unsigned int key_size,
-		      unsigned int batch)
+/* Adds the series of one server and one kind of request: one for each number of loops. */
+static void add_loops(struct loop *l, enum frame_server server, struct shape shape)
 {
-	for (unsigned int i = 0; i < l->o->loop_counts; i++)
-		l->series[l->series_count++] = (struct series){
-			.server = server,
-			.shape = { .key_size = key_size, .batch = batch, .loops = l->o->loops[i] }
-		};
+	for (unsigned int i = 0; i < l->o->loop_counts; i++) {
+		shape.loops = l->o->loops[i];
+		l->series[l->series_count++] = (struct series){ .server = server, .shape = shape };
+	}
+}
+
+/* Adds what is asked for entries of the sizes in `shape`: batches, or SCANs one a datagram. */
+static void add_requests(struct loop *l, enum frame_server server, struct shape shape, bool scan)
+{
+	const struct options *o = l->o;
+
+	for (unsigned int i = 0; i < (scan ? o->scan_lengths : o->batches); i++) {
+		shape.scan = scan ? o->scan_length[i] : 0;
+		shape.batch = scan ? 1 : o->batch[i];
+		add_loops(l, server, shape);
+	}
+}
+
+/* Adds all series of one server. */
+static void add_server(struct loop *l, enum frame_server server)
+{
+	const struct options *o = l->o;
+
+	for (unsigned int k = 0; k < o->key_sizes; k++) {
+		for (unsigned int v = 0; v < o->value_sizes; v++) {
+			struct shape shape = { .key_size = o->key_size[k].min,
+					       .value_size = o->value_size[v].min,
+					       .range = v };
+
+			for (unsigned int s = 0; s < o->scan_shares; s++)
+				add_requests(l, server, shape, o->scans[s] > 0);
+		}
+	}
 }
 
 static int make_series(struct loop *l)
 {
 	const struct options *o = l->o;
 
-	l->series = calloc(o->servers * o->key_sizes * o->batches * o->loop_counts,
+	l->series = calloc((size_t)o->servers * o->key_sizes * o->value_sizes * o->scan_shares *
+				   (o->batches + o->scan_lengths) * o->loop_counts,
 			   sizeof(*l->series));
 	if (!l->series)
 		return out_of_memory();
-	for (unsigned int s = 0; s < o->servers; s++) {
-		for (unsigned int k = 0; k < o->key_sizes; k++) {
-			for (unsigned int b = 0; b < o->batches; b++)
-				add_loops(l, o->server[s], o->key_size[k].min, o->batch[b]);
-		}
-	}
+	for (unsigned int s = 0; s < o->servers; s++)
+		add_server(l, o->server[s]);
 	for (unsigned int i = 0; i < l->series_count; i++) {
 		l->series[i].mops = calloc(o->rounds, sizeof(double));
 		if (!l->series[i].mops)
@@ -198,28 +222,37 @@ static int select_series(struct loop *l, const struct series *s)
 	return err;
 }
 
-/* Asks for each key once, checks values and checksum of every reply; *missing is what did not come.
+/* The last key that a request may begin with: SCANs do not go beyond the keys. */
+static uint32_t last_key(const struct loop *l, unsigned int scan)
+{
+	return l->o->keys - (scan ? scan : 1);
+}
+
+/*
+ * Asks for each key once (but for the last ones with SCANs, which stop at last_key()), checks
+ * values and checksum of every reply; *missing is what did not come.
  */
 static int sweep(struct loop *l, const struct series *s, uint64_t *missing)
 {
 	struct generator *g = &l->generator;
 	struct frame_result result;
+	uint32_t step = s->shape.scan ? shape_results(&s->shape) : 1;
+	uint32_t left = last_key(l, s->shape.scan) / step + 1, first = 0;
 	int err = 0;
 
 	*missing = 0;
 	generator_check(g, true);
-	for (uint32_t first = 0; first < l->o->keys && !err; first += FRAME_TABLE_SIZE) {
-		uint32_t count = l->o->keys - first;
+	for (; left && !err; first += FRAME_TABLE_SIZE * step) {
+		uint32_t count = left < FRAME_TABLE_SIZE ? left : FRAME_TABLE_SIZE;
 
-		if (count > FRAME_TABLE_SIZE)
-			count = FRAME_TABLE_SIZE;
-		generator_sequence(g, first, count);
+		left -= count;
+		generator_sequence(g, first, step, count);
 		/* The last frame is filled up with the first keys again. */
 		err = generator_run(g, l->bed_of[s->server],
 				    (count + s->shape.batch - 1) / s->shape.batch, &result);
 		*missing += result.requests - result.count[SINK_HIT];
 		if (!err && result.count[SINK_WRONG]) {
-			say("%s answered %llu GETs with a wrong value or checksum",
+			say("%s answered for %llu keys with a wrong value or checksum",
 			    frame_server_name(l->o, s->server),
 			    (unsigned long long)result.count[SINK_WRONG]);
 			err = -EBADMSG;
@@ -240,9 +273,10 @@ static int check_keys(struct loop *l, const struct series *s)
 	if (err || !missing)
 		return err;
 	say("%s did not answer for %llu of %u keys: load them first, in the client's namespace, "
-	    "with xkv-bench --load-only --keys %u --key-size %u",
+	    "with xkv-bench --load-only --keys %u --first-key %llu --key-size %u --value-size %u",
 	    frame_server_name(l->o, s->server), (unsigned long long)missing, l->o->keys, l->o->keys,
-	    s->shape.key_size);
+	    (unsigned long long)s->shape.range * FRAME_KEYS_MAX, s->shape.key_size,
+	    s->shape.value_size);
 	return -ENOENT;
 }
 
@@ -336,10 +370,11 @@ static json_t *series_json(const struct series *s, unsigned int rounds, const do
 static json_t *row_json(const struct loop *l, const struct series *s, const char *dist,
 			const char *op, json_t *found)
 {
-	json_t *row =
-		json_pack("{s:s,s:s,s:s,s:i,s:i,s:i}", "server", frame_server_name(l->o, s->server),
-			  "distribution", dist, "op", op, "key_size", (int)s->shape.key_size,
-			  "batch", (int)s->shape.batch, "cpus", (int)s->shape.loops);
+	json_t *row = json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i}", "server",
+				frame_server_name(l->o, s->server), "distribution", dist, "op", op,
+				"key_size", (int)s->shape.key_size, "value_size",
+				(int)s->shape.value_size, "batch", (int)s->shape.batch, "scan",
+				(int)s->shape.scan, "cpus", (int)s->shape.loops);
 
 	if (row && json_object_update(row, found)) {
 		json_decref(row);
@@ -352,9 +387,10 @@ static json_t *row_json(const struct loop *l, const struct series *s, const char
 static void print_row(const struct loop *l, const struct series *s, const char *dist,
 		      const char *op, const double *sorted, unsigned int rounds)
 {
-	printf("%-13s %-10s %-5s %4u %3u %4u %8.3f %8.3f %8.3f %8.2f %8.2f %8.2f\n",
-	       frame_server_name(l->o, s->server), dist, op, s->shape.key_size, s->shape.batch,
-	       s->shape.loops, median(sorted, rounds), sorted[0], sorted[rounds - 1],
+	printf("%-13s %-10s %-5s %4u %5u %3u %4u %8.3f %8.3f %8.3f %8.2f %8.2f %8.2f\n",
+	       frame_server_name(l->o, s->server), dist, op, s->shape.key_size, s->shape.value_size,
+	       s->shape.scan ? s->shape.scan : s->shape.batch, s->shape.loops,
+	       median(sorted, rounds), sorted[0], sorted[rounds - 1],
 	       100.0 * s->sum.replies / s->sum.requests,
 	       100.0 * s->sum.count[SINK_HIT] / s->sum.requests,
 	       100.0 * s->sum.seconds / s->sum.wall);
@@ -366,7 +402,7 @@ static int report(struct loop *l, const struct series *s, const char *dist, stru
 	unsigned int rounds = l->o->rounds;
 	double sorted[1000]; /* the greatest --rounds */
 	char buf[32];
-	const char *op = ratio_name(ratio, buf, sizeof(buf));
+	const char *op = s->shape.scan ? "scan" : ratio_name(ratio, buf, sizeof(buf));
 	json_t *row;
 
 	memcpy(sorted, s->mops, rounds * sizeof(*sorted));
@@ -379,13 +415,25 @@ static int report(struct loop *l, const struct series *s, const char *dist, stru
 	return 0;
 }
 
+/* One table is for all series. */
+static unsigned int longest_scan(const struct loop *l)
+{
+	unsigned int longest = 0;
+
+	for (unsigned int i = 0; i < l->series_count; i++) {
+		if (l->series[i].shape.scan > longest)
+			longest = l->series[i].shape.scan;
+	}
+	return longest;
+}
+
 /* All series, turn by turn, with one table. */
 static int run_table(struct loop *l, unsigned int d, unsigned int ratio)
 {
 	const struct options *o = l->o;
 	int err = 0;
 
-	generator_fill(&l->generator, &o->dist[d], o->ratio[ratio]);
+	generator_fill(&l->generator, &o->dist[d], o->ratio[ratio], last_key(l, longest_scan(l)));
 	for (unsigned int i = 0; i < l->series_count; i++)
 		l->series[i].sum = (struct frame_result){ 0 };
 	for (unsigned int round = 0; round < o->rounds && !err; round++) {
@@ -406,9 +454,9 @@ static int run_all(struct loop *l)
 	int err = check_series(l);
 
 	if (!err && !o->json)
-		printf("%-13s %-10s %-5s %4s %3s %4s %8s %8s %8s %8s %8s %8s\n", "server", "keys",
-		       "op", "size", "ops", "cpus", "Mops", "min", "max", "replies%", "hits%",
-		       "cpu%");
+		printf("%-13s %-10s %-5s %4s %5s %3s %4s %8s %8s %8s %8s %8s %8s\n", "server",
+		       "keys", "op", "key", "value", "ops", "cpus", "Mops", "min", "max",
+		       "replies%", "hits%", "cpu%");
 	for (unsigned int d = 0; d < o->dists && !err; d++) {
 		for (unsigned int r = 0; r < o->ratios && !err; r++)
 			err = run_table(l, d, r);

@@ -38,20 +38,29 @@ uint64_t frame_digits(uint32_t key)
 	return word;
 }
 
-/* The key twice, then letters: readable in a dump, and no two words alike. */
-static void value_without_digits(uint8_t *value)
+/* The first 16 bytes of a key, but zeros where its digits go. */
+static void key_without_digits(uint8_t *key, unsigned int range)
 {
-	memcpy(value, "key:0000", 8);
-	memset(value + FRAME_DIGITS, 0, 8);
-	for (int i = FRAME_KEY_SIZE; i < FRAME_VALUE_SIZE; i++)
+	char text[FRAME_DIGITS + 1];
+
+	snprintf(text, sizeof(text), "key:%04u", range % 10000);
+	memcpy(key, text, FRAME_DIGITS);
+	memset(key + FRAME_DIGITS, 0, 8);
+}
+
+/* The key, then letters: readable in a dump, and no two words alike. */
+static void value_without_digits(uint8_t *value, unsigned int size, unsigned int range)
+{
+	key_without_digits(value, range);
+	for (unsigned int i = FRAME_KEY_SIZE; i < size; i++)
 		value[i] = 'a' + (i + i / 8) % 26;
 }
 
-void frame_value(void *value, uint32_t key)
+void frame_value(void *value, unsigned int size, unsigned int range, uint32_t key)
 {
 	uint64_t digits = frame_digits(key);
 
-	value_without_digits(value);
+	value_without_digits(value, size, range);
 	memcpy((uint8_t *)value + FRAME_DIGITS, &digits, sizeof(digits));
 }
 
@@ -100,26 +109,37 @@ static void write_headers(uint8_t *frame, const struct bed *bed, uint16_t port, 
 	memcpy(frame + FRAME_UDP, &udp, sizeof(udp));
 }
 
-static void write_op(uint8_t *to, unsigned int key_size, bool set)
+unsigned int shape_results(const struct shape *shape)
 {
-	struct xkv_op op = { .opcode = set ? XKV_OP_SET : XKV_OP_GET,
-			     .key_len = key_size,
-			     .value_len = htonl(set ? FRAME_VALUE_SIZE : 0) };
+	unsigned int fit = FRAME_RESULTS(shape->value_size);
+
+	return !shape->scan ? shape->batch : shape->scan < fit ? shape->scan : fit;
+}
+
+static void write_op(uint8_t *to, const struct shape *shape, bool set)
+{
+	struct xkv_op op = { .opcode = set	     ? XKV_OP_SET
+				       : shape->scan ? XKV_OP_SCAN
+						     : XKV_OP_GET,
+			     .key_len = shape->key_size,
+			     .keys = set ? 0 : shape->scan,
+			     .value_len = htonl(set ? shape->value_size : 0) };
 	uint8_t *key = to + sizeof(op);
 
-	memcpy(to, &op, sizeof(op));
-	memset(key, 0, XKV_PADDED(key_size));
-	memset(key + FRAME_KEY_SIZE, '-', key_size - FRAME_KEY_SIZE);
-	memcpy(key, "key:0000", 8);
+	memcpy(to, &op, sizeof(op)); /* what is not written is 0: the padding */
+	key_without_digits(key, shape->range);
+	memset(key + FRAME_KEY_SIZE, '-', shape->key_size - FRAME_KEY_SIZE);
 	if (set)
-		value_without_digits(key + XKV_PADDED(key_size));
+		value_without_digits(key + XKV_PADDED(shape->key_size), shape->value_size,
+				     shape->range);
 }
 
 /* What a client that knows its server pads to: a third of the reply, rounded up. */
-static uint32_t padded_bytes(uint32_t length, unsigned int batch, bool set)
+static uint32_t padded_bytes(uint32_t length, const struct shape *shape, bool set)
 {
-	uint32_t reply = sizeof(struct xkv_hdr) +
-			 batch * (sizeof(struct xkv_result) + (set ? 0 : FRAME_VALUE_SIZE));
+	uint32_t value = set ? 0 : XKV_PADDED(shape->value_size);
+	uint32_t reply =
+		sizeof(struct xkv_hdr) + shape_results(shape) * (sizeof(struct xkv_result) + value);
 	uint32_t least = XKV_PADDED((reply + 2) / 3);
 
 	return length > least ? length : least;
@@ -129,7 +149,8 @@ static void write_template(struct generator_template *t, const struct bed *bed, 
 			   const struct shape *shape, bool set)
 {
 	uint32_t key_bytes = XKV_PADDED(shape->key_size);
-	uint32_t op_bytes = sizeof(struct xkv_op) + key_bytes + (set ? FRAME_VALUE_SIZE : 0);
+	uint32_t value_bytes = set ? XKV_PADDED(shape->value_size) : 0;
+	uint32_t op_bytes = sizeof(struct xkv_op) + key_bytes + value_bytes;
 	struct xkv_hdr hdr = { .magic = htons(XKV_MAGIC),
 			       .version = XKV_VERSION,
 			       .count = shape->batch };
@@ -137,15 +158,14 @@ static void write_template(struct generator_template *t, const struct bed *bed, 
 	uint8_t *frame = (uint8_t *)t->frame;
 
 	hdr.length = htons(length);
-	*t = (struct generator_template){ .bytes = FRAME_HDR +
-						   padded_bytes(length, shape->batch, set),
+	*t = (struct generator_template){ .bytes = FRAME_HDR + padded_bytes(length, shape, set),
 					  .ops = shape->batch,
 					  .op_bytes = op_bytes,
 					  .value = set ? key_bytes : 0 };
 	write_headers(frame, bed, port, t->bytes);
 	memcpy(frame + FRAME_HDR, &hdr, sizeof(hdr));
 	for (unsigned int i = 0; i < shape->batch; i++)
-		write_op(frame + FRAME_OP + i * op_bytes, shape->key_size, set);
+		write_op(frame + FRAME_OP + i * op_bytes, shape, set);
 	/* The pseudo header: addresses (in the frame), protocol and length. */
 	t->sum = sum_words(frame + FRAME_IP + 12, t->bytes - FRAME_IP - 12) +
 		 htons(IPPROTO_UDP) + htons(t->bytes - FRAME_UDP);
@@ -156,7 +176,8 @@ void generator_shape(struct generator *g, const struct bed *bed, const struct sh
 	uint16_t port = atoi(g->o->port);
 
 	g->shape = *shape;
-	g->sink->bss->asked = shape->batch;
+	g->sink->bss->asked = shape_results(shape);
+	g->sink->bss->value_size = shape->value_size;
 	write_template(&g->skel->bss->request[0], bed, port, shape, false);
 	write_template(&g->skel->bss->request[1], bed, port, shape, true);
 }
@@ -216,13 +237,14 @@ static void rewind_table(struct generator *g, uint32_t used)
 		g->skel->bss->line[g->o->cpu[i]].position = (uint64_t)used * i / g->o->cpus;
 }
 
-void generator_fill(struct generator *g, const struct dist *dist, struct ratio ratio)
+void generator_fill(struct generator *g, const struct dist *dist, struct ratio ratio, uint32_t last)
 {
 	struct rng rng;
 
 	rng_seed(&rng, g->o->seed);
 	for (uint32_t i = 0; i < FRAME_TABLE_SIZE; i++) {
-		uint64_t digits = frame_digits(dist_next(dist, &rng));
+		uint32_t key = dist_next(dist, &rng);
+		uint64_t digits = frame_digits(key < last ? key : last);
 
 		if (ratio.set && (!ratio.get || rng_below(&rng, ratio.set + ratio.get) < ratio.set))
 			digits |= FRAME_SET_BIT;
@@ -231,10 +253,10 @@ void generator_fill(struct generator *g, const struct dist *dist, struct ratio r
 	rewind_table(g, FRAME_TABLE_SIZE);
 }
 
-void generator_sequence(struct generator *g, uint32_t first, uint32_t count)
+void generator_sequence(struct generator *g, uint32_t first, uint32_t step, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
-		g->table[i] = frame_digits(first + i);
+		g->table[i] = frame_digits(first + i * step);
 	rewind_table(g, count);
 }
 
@@ -403,7 +425,7 @@ static int collect(struct runner *runner, unsigned int cpus, struct frame_result
 		pthread_join(runner[i].thread, NULL);
 		if (runner[i].err && !err)
 			err = runner[i].err;
-		out->requests += (uint64_t)runner[i].frames * runner[i].g->shape.batch;
+		out->requests += (uint64_t)runner[i].frames * shape_results(&runner[i].g->shape);
 		out->seconds += runner[i].cpu_time / cpus;
 		out->wall += runner[i].wall / cpus;
 	}

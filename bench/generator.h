@@ -21,10 +21,16 @@ struct sink_bpf;
 
 /* What the datagrams carry, and from how many CPUs they come at once. */
 struct shape {
-	unsigned int key_size; /* at least FRAME_KEY_SIZE */
-	unsigned int batch;    /* operations in a datagram, at most FRAME_OPS_MAX */
-	unsigned int loops;    /* the first of the options' CPUs */
+	unsigned int key_size;	 /* at least FRAME_KEY_SIZE */
+	unsigned int value_size; /* at least FRAME_VALUE_MIN */
+	unsigned int range;	 /* of FRAME_KEYS_MAX keys each, which these are from */
+	unsigned int batch;	 /* operations in a datagram, at most FRAME_OPS_MAX */
+	unsigned int scan;	 /* keys of a SCAN, which is alone in its datagram; 0: GETs */
+	unsigned int loops;	 /* the first of the options' CPUs */
 };
+
+/* The results that a request has in one reply, if nothing goes wrong. */
+unsigned int shape_results(const struct shape *shape);
 
 struct generator {
 	struct generator_bpf *skel;
@@ -34,7 +40,7 @@ struct generator {
 	struct shape shape;
 };
 
-/* What a run sent and got back, in operations. */
+/* What a run sent and got back, in operations; of a SCAN, in results that fit its reply. */
 struct frame_result {
 	uint64_t requests;
 	uint64_t count[SINK_COUNTS];
@@ -53,11 +59,12 @@ void generator_shape(struct generator *g, const struct bed *bed, const struct sh
 /* Puts the sink on the client side of `bed`.  0, or -errno after a sentence. */
 int generator_listen(struct generator *g, struct bed *bed);
 
-/* Fills the table with draws from `dist`, SETs and GETs in proportion. */
-void generator_fill(struct generator *g, const struct dist *dist, struct ratio ratio);
+/* Fills the table with draws from `dist`, none above `last`, SETs and GETs in proportion. */
+void generator_fill(struct generator *g, const struct dist *dist, struct ratio ratio,
+		    uint32_t last);
 
-/* Fills the table with the keys first .. first + count - 1, each once, to GET. */
-void generator_sequence(struct generator *g, uint32_t first, uint32_t count);
+/* Fills the table with `count` keys, each `step` behind the one before it, to GET or SCAN. */
+void generator_sequence(struct generator *g, uint32_t first, uint32_t step, uint32_t count);
 
 /* Whether the sink sums up the checksum of every reply: for sweeps, not for measurements. */
 void generator_check(struct generator *g, bool check);
@@ -79,7 +86,7 @@ int generator_sink_fd(const struct generator *g);
 /* The eight digits of a key number, as they stand in a frame. */
 uint64_t frame_digits(uint32_t key);
 
-/* The value that the generator SETs for a key; `value` has FRAME_VALUE_SIZE bytes. */
-void frame_value(void *value, uint32_t key);
+/* The value of `size` bytes that the generator SETs for a key of a range. */
+void frame_value(void *value, unsigned int size, unsigned int range, uint32_t key);
 
 #endif

@@ -292,7 +292,8 @@ int load_run(struct options *o)
 
 	dist_init(&o->dist[0], o->keys);
 	if (!err)
-		err = inserts_init(&l.inserts, o->keys, entry_names(o->key_size[0].min));
+		err = inserts_init(&l.inserts, o->keys,
+				   entry_names(o->key_size[0].min) - o->first_key);
 	if (err)
 		return ret;
 	err = open_hdr(&l);

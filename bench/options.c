@@ -120,6 +120,22 @@ static int add_key_size(struct options *o, const char *text)
 			   &o->key_size[o->key_sizes++]);
 }
 
+static int add_value_size(struct options *o, const char *text)
+{
+	return parse_sizes("--value-size", text, SIZES_VALUE, 0, 1400,
+			   &o->value_size[o->value_sizes++]);
+}
+
+static int add_scans(struct options *o, const char *text)
+{
+	return parse_real("--scans", text, 0, 100, &o->scans[o->scan_shares++]);
+}
+
+static int add_scan_length(struct options *o, const char *text)
+{
+	return parse_uint("--scan-length", text, 1, 10000, &o->scan_length[o->scan_lengths++]);
+}
+
 static int add_batch(struct options *o, const char *text)
 {
 	return parse_uint("--batch", text, 1, REQUEST_KEYS_MAX, &o->batch[o->batches++]);
@@ -201,8 +217,8 @@ static int parse_list(struct options *o, const char *name, const char *text, uns
 
 /* clang-format off */
 enum {
-	OPT_SECONDS = 256, OPT_KEYS, OPT_KEY_SIZE, OPT_VALUE_SIZE, OPT_RATIO, OPT_DISTRIBUTION,
-	OPT_SEED, OPT_LOAD, OPT_NO_LOAD, OPT_LOAD_ONLY, OPT_RESP, OPT_TOKEN, OPT_TIMEOUT,
+	OPT_SECONDS = 256, OPT_KEYS, OPT_FIRST_KEY, OPT_KEY_SIZE, OPT_VALUE_SIZE, OPT_RATIO,
+	OPT_DISTRIBUTION, OPT_SEED, OPT_LOAD, OPT_NO_LOAD, OPT_LOAD_ONLY, OPT_RESP, OPT_TOKEN, OPT_TIMEOUT,
 	OPT_PROTOCOL, OPT_TRANSPORT, OPT_INTERFACE, OPT_QUEUES, OPT_XDP_MODE, OPT_MAC, OPT_RAMP,
 	OPT_RATE, OPT_DEPTH, OPT_WARMUP, OPT_WORKLOAD, OPT_DELETES, OPT_SCANS, OPT_SCAN_LENGTH,
 	OPT_PIN, OPT_RETRIES, OPT_PROGRESS, OPT_HDR, OPT_BATCH, OPT_PAD, OPT_VERIFY, OPT_JSON,
@@ -237,6 +253,7 @@ static const struct option long_options[] = {
 	{ "hdr", required_argument, NULL, OPT_HDR },
 	{ "progress", no_argument, NULL, OPT_PROGRESS },
 	{ "keys", required_argument, NULL, OPT_KEYS },
+	{ "first-key", required_argument, NULL, OPT_FIRST_KEY },
 	{ "key-size", required_argument, NULL, OPT_KEY_SIZE },
 	{ "value-size", required_argument, NULL, OPT_VALUE_SIZE },
 	{ "ratio", required_argument, NULL, OPT_RATIO },
@@ -273,12 +290,15 @@ static void set_defaults(struct options *o)
 		.port = "6379",
 		.clients = 1,
 		.retries = 3,
-		.scan_length = 100,
+		.scan_shares = 1,
+		.scan_length = { 100 },
+		.scan_lengths = 1,
 		.threads = 1,
 		.keys = 1000000,
 		.key_size = { { .min = 16, .max = 16 } },
 		.key_sizes = 1,
-		.value_size = { .min = 128, .max = 128 },
+		.value_size = { { .min = 128, .max = 128 } },
+		.value_sizes = 1,
 		.batch = { 1 },
 		.batches = 1,
 		.timeout_ms = 1000,
@@ -331,20 +351,24 @@ static int parse_workload_option(struct options *o, int opt, const char *arg)
 			return -EINVAL;
 		o->keys = n;
 		return 0;
+	case OPT_FIRST_KEY:
+		return parse_number("--first-key", arg, 0, 999999999999, &o->first_key);
 	case OPT_KEY_SIZE:
 		return parse_list(o, "--key-size", arg, OPTIONS_MAX_LIST, &o->key_sizes,
 				  add_key_size);
 	case OPT_VALUE_SIZE:
-		return parse_sizes("--value-size", arg, SIZES_VALUE, 0, 1400, &o->value_size);
+		return parse_list(o, "--value-size", arg, OPTIONS_MAX_LIST, &o->value_sizes,
+				  add_value_size);
 	case OPT_WORKLOAD:
 		o->workload = arg;
 		return 0;
 	case OPT_DELETES:
 		return parse_real("--deletes", arg, 0, 100, &o->deletes);
 	case OPT_SCANS:
-		return parse_real("--scans", arg, 0, 100, &o->scans);
+		return parse_list(o, "--scans", arg, OPTIONS_MAX_LIST, &o->scan_shares, add_scans);
 	case OPT_SCAN_LENGTH:
-		return parse_uint("--scan-length", arg, 1, 10000, &o->scan_length);
+		return parse_list(o, "--scan-length", arg, OPTIONS_MAX_LIST, &o->scan_lengths,
+				  add_scan_length);
 	case OPT_RATIO:
 		return parse_list(o, "--ratio", arg, OPTIONS_MAX_LIST, &o->ratios, add_ratio);
 	case OPT_DISTRIBUTION:

@@ -64,10 +64,11 @@ struct options {
 	bool ramp;	      /* find the highest rate that holds, from this one on */
 	unsigned int retries; /* of a datagram without a reply */
 	uint32_t keys;
+	uint64_t first_key;			 /* number of the first of them */
 	struct sizes key_size[OPTIONS_MAX_LIST]; /* bytes; more than one: frame loop only */
-	struct sizes value_size;
-	unsigned int batch[OPTIONS_MAX_LIST]; /* operations in a datagram; as above */
-	unsigned int key_sizes, batches;
+	struct sizes value_size[OPTIONS_MAX_LIST]; /* as above */
+	unsigned int batch[OPTIONS_MAX_LIST];	   /* operations in a datagram; as above */
+	unsigned int key_sizes, value_sizes, batches;
 	unsigned int pad; /* bytes of payload that a request has at least */
 	unsigned int timeout_ms;
 	uint64_t seed;
@@ -81,9 +82,11 @@ struct options {
 	const char *workload; /* name of a preset, or NULL */
 	/* Percent of all requests; what is left has the ratio.  Inserts are SETs of new keys,
 	 * rmws GETs with a SET of the same keys behind them. */
-	double deletes, scans, inserts, rmws;
-	bool shared;		  /* any of these is not 0 */
-	unsigned int scan_length; /* keys */
+	double deletes, inserts, rmws;
+	double scans[OPTIONS_MAX_LIST];		    /* more than one: frame loop only */
+	bool shared;				    /* any of these is not 0 */
+	unsigned int scan_length[OPTIONS_MAX_LIST]; /* keys; more than one: frame loop only */
+	unsigned int scan_shares, scan_lengths;
 	bool token_set;
 	uint8_t token[XKV_TOKEN_BYTES];
 	struct ratio ratio[OPTIONS_MAX_LIST]; /* more than one: frame loop only */

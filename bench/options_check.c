@@ -40,20 +40,21 @@ static unsigned int op_bytes(const struct sizes *key, const struct sizes *value)
 unsigned int options_load_batch(const struct options *o)
 {
 	unsigned int n = (XKV_PAYLOAD_MAX6 - sizeof(struct xkv_hdr) - XKV_TOKEN_BYTES) /
-			 op_bytes(&o->key_size[0], &o->value_size);
+			 op_bytes(&o->key_size[0], &o->value_size[0]);
 
 	return n > REQUEST_KEYS_MAX ? REQUEST_KEYS_MAX : n ? n : 1;
 }
 
 /* Bytes of the larger of a batch's request and reply. */
 static unsigned int datagram_bytes(const struct options *o, const struct sizes *key,
-				   unsigned int batch)
+				   const struct sizes *value, unsigned int batch)
 {
 	return sizeof(struct xkv_hdr) + (o->token_set ? XKV_TOKEN_BYTES : 0) +
-	       batch * op_bytes(key, &o->value_size);
+	       batch * op_bytes(key, value);
 }
 
-static int check_datagram(const struct options *o, const struct sizes *key, unsigned int batch)
+static int check_datagram(const struct options *o, const struct sizes *key,
+			  const struct sizes *value, unsigned int batch)
 {
 	if (o->protocol == PROTOCOL_MEMCACHED_UDP && batch > 1 &&
 	    (o->ratio[0].set || o->deletes > 0 || o->inserts > 0 || o->rmws > 0))
@@ -62,9 +63,9 @@ static int check_datagram(const struct options *o, const struct sizes *key, unsi
 	if (o->protocol != PROTOCOL_XKV)
 		return 0;
 	/* One value of a distribution is cut to what its datagram holds: entry_value_size(). */
-	if (batch == 1 && sizes_have_tail(&o->value_size))
+	if (batch == 1 && sizes_have_tail(value))
 		return 0;
-	if (datagram_bytes(o, key, batch) <= XKV_PAYLOAD_MAX6)
+	if (datagram_bytes(o, key, value, batch) <= XKV_PAYLOAD_MAX6)
 		return 0;
 	return refuse("%u operations of this size do not fit a datagram of %d bytes: "
 		      "lower --batch, --value-size or --key-size",
@@ -85,11 +86,22 @@ static void set_frame_defaults(struct options *o)
 		o->seconds = 0.5;
 }
 
+/* Whether any of the frames are SCANs. */
+static bool frames_scan(const struct options *o)
+{
+	for (unsigned int i = 0; i < o->scan_shares; i++) {
+		if (o->scans[i] > 0)
+			return true;
+	}
+	return false;
+}
+
 /* Whether all frames are of the one kind that the thesis-like program knows. */
 static bool plain_frames(const struct options *o)
 {
-	return o->key_sizes == 1 && o->key_size[0].max == FRAME_KEY_SIZE && o->batches == 1 &&
-	       o->batch[0] == 1;
+	return o->key_sizes == 1 && o->key_size[0].max == FRAME_KEY_SIZE && o->value_sizes == 1 &&
+	       o->value_size[0].max == FRAME_VALUE_SIZE && o->batches == 1 && o->batch[0] == 1 &&
+	       !frames_scan(o);
 }
 
 static int check_frame_servers(const struct options *o)
@@ -102,9 +114,10 @@ static int check_frame_servers(const struct options *o)
 		ours |= server < SERVER_ATTACHED;
 		attached |= server >= SERVER_ATTACHED;
 		if ((server == SERVER_THESIS || server == SERVER_THESIS_NOPRE) && !plain_frames(o))
-			return refuse("--server %s knows one operation in a datagram and keys of "
-				      "%d bytes only",
-				      frame_server_name(o, server), FRAME_KEY_SIZE);
+			return refuse("--server %s knows one GET or SET in a datagram, keys of %d "
+				      "bytes and values of %d only",
+				      frame_server_name(o, server), FRAME_KEY_SIZE,
+				      FRAME_VALUE_SIZE);
 	}
 	if (ours && attached && !strcmp(o->bed, o->base_bed))
 		return refuse("--server attached, or a pinned program, beside others: give the "
@@ -112,23 +125,58 @@ static int check_frame_servers(const struct options *o)
 	return 0;
 }
 
-/* Every combination of --key-size and --batch has to make a frame. */
+/* Every batch of entries of these sizes has to make a frame. */
+static int check_frame_entry(const struct options *o, const struct sizes *key,
+			     const struct sizes *value)
+{
+	int err = 0;
+
+	if (key->min < FRAME_KEY_SIZE || key->min != key->max)
+		return refuse("--frames has keys of one size each, %d to %d bytes", FRAME_KEY_SIZE,
+			      XKV_KEY_MAX);
+	if (value->min < FRAME_VALUE_MIN || value->min != value->max)
+		return refuse("--frames has values of one size each, %d to 1400 bytes",
+			      FRAME_VALUE_MIN);
+	for (unsigned int b = 0; b < o->batches && !err; b++) {
+		if (o->batch[b] > FRAME_OPS_MAX)
+			return refuse("--frames has a --batch of at most %d", FRAME_OPS_MAX);
+		err = check_datagram(o, key, value, o->batch[b]);
+	}
+	return err;
+}
+
 static int check_frame_sizes(const struct options *o)
 {
 	int err = 0;
 
-	if (o->value_size.min != FRAME_VALUE_SIZE || o->value_size.max != FRAME_VALUE_SIZE)
-		return refuse("--frames has values of %d bytes only", FRAME_VALUE_SIZE);
-	for (unsigned int k = 0; k < o->key_sizes && !err; k++) {
-		const struct sizes *key = &o->key_size[k];
-
-		if (key->min < FRAME_KEY_SIZE || key->min != key->max)
-			return refuse("--frames has keys of one size each, %d to %d bytes",
-				      FRAME_KEY_SIZE, XKV_KEY_MAX);
-		for (unsigned int b = 0; b < o->batches && !err; b++)
-			err = check_datagram(o, key, o->batch[b]);
+	for (unsigned int k = 0; k < o->key_sizes; k++) {
+		for (unsigned int v = 0; v < o->value_sizes && !err; v++)
+			err = check_frame_entry(o, &o->key_size[k], &o->value_size[v]);
 	}
 	return err;
+}
+
+/* Only the keys of the smallest size end in their digits, which a SCAN counts up. */
+static int check_frame_scans(const struct options *o)
+{
+	for (unsigned int i = 0; i < o->scan_shares; i++) {
+		if (o->scans[i] != 0 && o->scans[i] != 100)
+			return refuse("--frames: all requests are SCANs or none: --scans 0 or 100");
+	}
+	if (!frames_scan(o))
+		return 0;
+	for (unsigned int i = 0; i < o->scan_lengths; i++) {
+		if (o->scan_length[i] > XKV_SCAN_MAX || o->scan_length[i] > o->keys)
+			return refuse("--frames: a SCAN reads at most %d keys, and those that "
+				      "there are: lower --scan-length",
+				      XKV_SCAN_MAX);
+	}
+	if (o->key_sizes > 1 || o->key_size[0].max != FRAME_KEY_SIZE)
+		return refuse("--frames: --scans needs keys of %d bytes, which end in digits",
+			      FRAME_KEY_SIZE);
+	if (o->ratios > 1 || o->ratio[0].set)
+		return refuse("--frames: SCANs read: --scans needs a --ratio of 0:1");
+	return 0;
 }
 
 static int check_frames(struct options *o)
@@ -144,10 +192,12 @@ static int check_frames(struct options *o)
 		return refuse("--resp is for loads over sockets, not for --frames");
 	if (o->hdr)
 		return refuse("--hdr has latencies, which --frames has none of");
-	if (o->ramp || o->workload || o->deletes > 0 || o->scans > 0 || o->rate > 0 ||
-	    o->warmup > 0)
-		return refuse("--frames has no --rate, --ramp, --warmup, --workload, --deletes and "
-			      "--scans");
+	if (o->ramp || o->workload || o->deletes > 0 || o->rate > 0 || o->warmup > 0)
+		return refuse("--frames has no --rate, --ramp, --warmup, --workload and --deletes");
+	if (o->first_key)
+		return refuse("--first-key is for loads over sockets: --frames has the keys from "
+			      "0 on, and from %u on for each further --value-size",
+			      FRAME_KEYS_MAX);
 	for (unsigned int i = 0; i < o->dists; i++) {
 		if (!dist_is_random(&o->dist[i]))
 			return refuse("--frames draws its keys at random: no --distribution %s",
@@ -158,16 +208,19 @@ static int check_frames(struct options *o)
 			return refuse("--loops %u: name as many CPUs with --cpus", o->loops[i]);
 	}
 	err = check_frame_servers(o);
-	return err ? err : check_frame_sizes(o);
+	if (!err)
+		err = check_frame_sizes(o);
+	return err ? err : check_frame_scans(o);
 }
 
 /* A scan's keys are counted up at their end, so digits have to stand there. */
 static int check_scans(const struct options *o)
 {
-	if (o->scans <= 0)
+	if (o->scans[0] <= 0)
 		return 0;
-	if (o->scan_length > o->keys)
-		return refuse("--scan-length %u: there are but %u keys", o->scan_length, o->keys);
+	if (o->scan_length[0] > o->keys)
+		return refuse("--scan-length %u: there are but %u keys", o->scan_length[0],
+			      o->keys);
 	if (o->protocol == PROTOCOL_XKV && o->key_size[0].max > ENTRY_DIGITS_MAX + 4)
 		return refuse("--scans needs keys that end in digits: --key-size of at most %d",
 			      ENTRY_DIGITS_MAX + 4);
@@ -178,8 +231,8 @@ static int check_scans(const struct options *o)
 
 static int check_shares(struct options *o)
 {
-	o->shared = o->deletes > 0 || o->scans > 0 || o->inserts > 0 || o->rmws > 0;
-	if (o->deletes + o->scans + o->inserts + o->rmws > 100)
+	o->shared = o->deletes > 0 || o->scans[0] > 0 || o->inserts > 0 || o->rmws > 0;
+	if (o->deletes + o->scans[0] + o->inserts + o->rmws > 100)
 		return refuse(
 			"--deletes and --scans leave less than nothing for the rest: together "
 			"with the inserts and the like of --workload at most 100 percent");
@@ -190,10 +243,11 @@ static int check_keys(const struct options *o)
 {
 	uint64_t names = entry_names(o->key_size[0].min);
 
-	if (o->keys > names)
-		return refuse("keys of %u bytes can name %llu keys only: raise --key-size",
-			      o->key_size[0].min, (unsigned long long)names);
-	if (o->inserts > 0 && names < UINT32_MAX)
+	if (o->keys > names || o->first_key > names - o->keys)
+		return refuse("keys of %u bytes can name %llu keys only: raise --key-size%s",
+			      o->key_size[0].min, (unsigned long long)names,
+			      o->first_key ? " or lower --first-key" : "");
+	if (o->inserts > 0 && names - o->first_key < UINT32_MAX)
 		return refuse("a workload that inserts needs names for its keys: --key-size of at "
 			      "least 14");
 	return 0;
@@ -242,9 +296,10 @@ static int check_sockets(struct options *o)
 {
 	int err;
 
-	if (o->ratios > 1 || o->dists > 1 || o->key_sizes > 1 || o->batches > 1)
-		return refuse("lists of ratios, distributions, sizes or batches are for --frames "
-			      "only");
+	if (o->ratios > 1 || o->dists > 1 || o->key_sizes > 1 || o->value_sizes > 1 ||
+	    o->batches > 1 || o->scan_shares > 1 || o->scan_lengths > 1)
+		return refuse("lists of ratios, distributions, sizes, batches or scans are for "
+			      "--frames only");
 	if (o->servers || o->cpus || o->loop_counts || o->base_bed)
 		return refuse("--server, --cpus, --loops and --base-bed need --frames");
 	if (o->protocol != PROTOCOL_XKV && (o->token_set || o->pad))
@@ -256,7 +311,7 @@ static int check_sockets(struct options *o)
 		err = check_keys(o);
 	if (!err)
 		err = check_shares(o);
-	return err ? err : check_datagram(o, &o->key_size[0], o->batch[0]);
+	return err ? err : check_datagram(o, &o->key_size[0], &o->value_size[0], o->batch[0]);
 }
 
 /* A preset says what --ratio would, and which keys are asked for unless --distribution does. */

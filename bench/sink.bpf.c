@@ -14,8 +14,9 @@
 
 const volatile __u16 generator_port = 0; /* network byte order */
 
-/* How many operations a request has. */
+/* How many results a request has, and the bytes of each value. */
 __u32 asked FRAME_LINE;
+__u32 value_size;
 
 /* Set for verification sweeps: sum up every reply, as a network stack would. */
 __u32 verify_checksum;
@@ -49,44 +50,89 @@ static __noinline int checksum_ok(struct xdp_md *ctx)
 }
 
 /*
- * What a reply holds: how many results of each kind, and the sum of its values' digits.
- * In a map and not on the stack: the verifier would follow each way to count up to eight.
+ * What a reply holds: how many results of each kind, and whose values.
+ * In a map and not on the stack: the verifier would follow each way to count them.
  */
 struct tally {
+	__u64 at; /* where the next result starts */
 	__u64 hits, misses, others;
-	__u64 gets; /* of the hits, those that have to have a value */
-	__u64 digits;
+	__u64 gets;   /* of the hits, those of GETs */
+	__u64 digits; /* sum over their values */
+	__u64 next;   /* digits of the key that a SCAN comes to next, as a number */
+	__u64 scans;  /* results of a SCAN */
+	__u64 wrong;  /* not 0: a value is of another key or another size */
 } FRAME_LINE;
 
 static struct tally tally[FRAME_CPUS];
 
-/* Adds the result at `at`.  Returns where the next one starts. */
-static __always_inline __u32 add_result(struct tally *t, void *data, void *end, __u32 at)
+/*
+ * The digits one further, in eight bytes at once: with 0xc6 added a '9' is 0xff, so that a
+ * carry goes on to the next byte and leaves 0, where '0' belongs.
+ */
+static __always_inline __u64 count_up(__u64 digits)
 {
-	void *r = data + (at & 0x7ff);
+	__u64 sum = digits + 0xc6c6c6c6c6c6c6c6 + 1;
+	__u64 carried = (~sum & 0x8080808080808080) >> 7;
 
-	at += sizeof(struct xkv_result);
+	return sum + carried * 0xf6 - 0xc6c6c6c6c6c6c6c6;
+}
+
+/* Whether the value is that of the key: of a SCAN one by one, of GETs by the sum of all. */
+static __always_inline void add_value(struct tally *t, __u64 digits, __u8 opcode)
+{
+	if (opcode == XKV_OP_SCAN) {
+		t->wrong |= digits ^ bpf_cpu_to_be64(t->next);
+	} else {
+		t->gets++;
+		t->digits += digits;
+	}
+}
+
+static __always_inline void read_result(struct tally *t, void *data, void *end)
+{
+	void *r = data + (t->at & 0x7ff);
+	__u8 opcode, status;
+	__u64 digits = 0;
+
+	t->at += sizeof(struct xkv_result);
 	if (r + sizeof(struct xkv_result) > end)
-		return at;
-	if (FRAME_U8(r, 1) == XKV_MISS)
+		return;
+	opcode = FRAME_U8(r, 0);
+	status = FRAME_U8(r, 1);
+	if (status == XKV_MISS)
 		t->misses++;
-	else if (FRAME_U8(r, 1) != XKV_OK)
+	else if (status != XKV_OK)
 		t->others++;
 	else
 		t->hits++;
-	if (FRAME_U8(r, 1) != XKV_OK || FRAME_U8(r, 0) != XKV_OP_GET)
-		return at;
-	t->gets++;
-	if (r + sizeof(struct xkv_result) + FRAME_DIGITS + 8 <= end)
-		t->digits += FRAME_U64(r, sizeof(struct xkv_result) + FRAME_DIGITS);
-	return at + FRAME_VALUE_SIZE;
+	if (status == XKV_OK && (opcode == XKV_OP_GET || opcode == XKV_OP_SCAN)) {
+		if (r + sizeof(struct xkv_result) + FRAME_DIGITS + 8 <= end)
+			digits = FRAME_U64(r, sizeof(struct xkv_result) + FRAME_DIGITS);
+		add_value(t, digits, opcode);
+		t->wrong |= FRAME_U32(r, 4) ^ bpf_htonl(value_size);
+		t->at += XKV_PADDED(value_size);
+	}
+	if (opcode == XKV_OP_SCAN) {
+		t->scans++;
+		t->next = count_up(t->next);
+	}
+}
+
+/* Not static: the verifier looks at it once by itself, and not at every way through all results. */
+__noinline int add_result(struct xdp_md *ctx)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	if (cpu < FRAME_CPUS)
+		read_result(&tally[cpu], (void *)(long)ctx->data, (void *)(long)ctx->data_end);
+	return 0;
 }
 
 static __always_inline void count_results(struct sink_line *line, struct tally *t, __u32 ops)
 {
 	if (!(t->hits + t->misses + t->others)) /* no operation was looked at */
 		t->others = ops;
-	if (t->hits < ops) { /* the id says nothing about some of the keys */
+	if (!t->scans && t->hits < ops) { /* the id says nothing about some of the keys */
 		t->others += t->hits;
 		t->hits = 0;
 	}
@@ -99,7 +145,8 @@ static __always_inline void count_reply(struct xdp_md *ctx, struct sink_line *li
 					struct tally *t)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 ops = asked, at = FRAME_OP;
+	__u32 ops = asked, results;
+	__u64 id;
 
 	if (data + FRAME_OP > end)
 		return;
@@ -107,10 +154,13 @@ static __always_inline void count_reply(struct xdp_md *ctx, struct sink_line *li
 		line->count[SINK_ECHO] += ops;
 		return;
 	}
-	*t = (struct tally){ 0 };
-	for (__u32 i = 0; i < FRAME_OPS_MAX && i < FRAME_U8(data, FRAME_HDR + 4); i++)
-		at = add_result(t, data, end, at);
-	if ((t->gets == ops && t->digits != FRAME_U64(data, FRAME_ID)) ||
+	id = FRAME_U64(data, FRAME_ID);
+	*t = (struct tally){ .at = FRAME_OP, .next = bpf_be64_to_cpu(id) };
+	results = FRAME_U8(data, FRAME_HDR + 4);
+#pragma clang loop unroll(disable)
+	for (__u32 i = 0; i < FRAME_RESULTS_MAX && i < results; i++)
+		add_result(ctx);
+	if (t->wrong || (t->gets == ops && t->digits != id) ||
 	    (verify_checksum && !checksum_ok(ctx)))
 		line->count[SINK_WRONG] += ops;
 	else

@@ -88,7 +88,7 @@ static enum op draw_op(struct workload *w, bool *insert)
 	*insert = false;
 	if ((point -= o->deletes) < 0)
 		return OP_DELETE;
-	if ((point -= o->scans) < 0)
+	if ((point -= o->scans[0]) < 0)
 		return OP_SCAN;
 	if ((point -= o->rmws) < 0)
 		return OP_RMW;
@@ -106,9 +106,9 @@ static enum op draw_op(struct workload *w, bool *insert)
 static void draw_scan(struct workload *w, struct request *r)
 {
 	const struct options *o = w->o;
-	uint32_t key = draw_key(w), last = o->keys - o->scan_length;
+	uint32_t key = draw_key(w), last = o->keys - o->scan_length[0];
 
-	r->keys = o->scan_length;
+	r->keys = o->scan_length[0];
 	r->key[0] = key < last ? key : last;
 }
 

@@ -349,7 +349,7 @@ void request_begin(struct payload *p, uint64_t id, const void *token)
 
 void request_add(struct payload *p, const struct operation *op)
 {
-	uint8_t fixed[XKV_OP] = { op->opcode, op->flags, (uint8_t)op->key_len, 0 };
+	uint8_t fixed[XKV_OP] = { op->opcode, op->flags, (uint8_t)op->key_len, op->keys };
 
 	put_be(fixed + 4, 4, op->value_len);
 	put_be(fixed + 8, 8, op->ttl);

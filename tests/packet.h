@@ -70,6 +70,7 @@ struct payload {
 /* An operation of a request; `key` and `value` are copied. */
 struct operation {
 	uint8_t opcode, flags;
+	uint8_t keys; /* of a SCAN */
 	const void *key;
 	size_t key_len;
 	const void *value;

@@ -286,7 +286,7 @@ static void twitter_values_are_lognormal(void **state)
 static struct options sizes(unsigned int key, unsigned int value)
 {
 	return (struct options){ .key_size = { { .min = key, .max = key } },
-				 .value_size = { .min = value, .max = value } };
+				 .value_size = { { .min = value, .max = value } } };
 }
 
 /* A request of these keys, and its encoding. */
@@ -372,11 +372,32 @@ static void scans_are_as_the_protocol_says(void **state)
 	assert_memory_equal(asked.buf + 40, "key:000000000219", 16);
 }
 
+/* The frame loop finds the entries of its ranges by such names: frame.h. */
+static void keys_count_from_the_first(void **state)
+{
+	struct options o = sizes(20, 64);
+	uint8_t key[20], value[80];
+	unsigned int size;
+
+	(void)state;
+	o.first_key = 300000000;
+	assert_int_equal(entry_write_key(&o, key, 42), 20);
+	assert_memory_equal(key, "key:000300000042----", 20);
+	assert_true(entry_key_is(&o, 42, key, 20));
+	size = entry_write_value(&o, value, 42, 1);
+	assert_int_equal(size, 64);
+	assert_memory_equal(value, "key:000300000042", 16);
+	assert_true(entry_value_ok(&o, 42, value, size));
+	o.first_key = 0;
+	assert_false(entry_key_is(&o, 42, key, 20));
+	assert_false(entry_value_ok(&o, 42, value, size));
+}
+
 /* The sizes of an entry are the same in its GET, its SET and for Redis, and fit a datagram. */
 static void sizes_belong_to_the_key(void **state)
 {
 	struct options o = { .key_size = { new_sizes("etc", SIZES_KEY) },
-			     .value_size = new_sizes("etc", SIZES_VALUE) };
+			     .value_size = { new_sizes("etc", SIZES_VALUE) } };
 	unsigned int largest = 0;
 
 	(void)state;
@@ -411,7 +432,7 @@ static void redis_commands(void **state)
 	assert_memory_equal(buf, head, at);
 	assert_true(entry_value_ok(&o, 42, buf + at, 33));
 	assert_memory_equal(buf + at + 33, "\r\n", 2);
-	o.value_size = (struct sizes){ 0 };
+	o.value_size[0] = (struct sizes){ 0 };
 	assert_int_equal(resp_set(&o, buf, 42, 7), at - 1 + 2); /* "$0", no value */
 	assert_memory_equal(buf + at - 5, "$0\r\n\r\n", 6);
 }
@@ -908,6 +929,19 @@ static void command_line(void **state)
 	assert_int_equal(o.batch[1], 4);
 	assert_int_equal(o.loops[1], 3);
 	options_free(&o);
+	assert_int_equal(parse(&o, "--frames --value-size 128,1024 --scans 0,100 "
+				   "--scan-length 5,100"),
+			 0);
+	assert_int_equal(o.value_sizes, 2);
+	assert_int_equal(o.value_size[1].max, 1024);
+	assert_int_equal(o.scan_shares, 2);
+	assert_true(o.scans[1] == 100);
+	assert_int_equal(o.scan_length[1], 100);
+	options_free(&o);
+	assert_int_equal(parse(&o, "--load-only --keys 5 --first-key 100000000"), 0);
+	assert_int_equal(o.first_key, 100000000);
+	assert_int_equal(o.scan_length[0], 100);
+	options_free(&o);
 	assert_int_equal(parse(&o, "--rate 5000.5 --warmup 0.5 --pin 0,1 -c 4 -t 2 --retries 0"),
 			 0);
 	assert_true(o.rate == 5000.5);
@@ -931,7 +965,7 @@ static void command_line(void **state)
 	assert_int_equal(parse(&o, "--resp --key-size etc --value-size 10-300"), 0);
 	assert_true(o.resp);
 	assert_int_equal(o.key_size[0].min, 20);
-	assert_int_equal(o.value_size.max, 300);
+	assert_int_equal(o.value_size[0].max, 300);
 	options_free(&o);
 }
 
@@ -964,7 +998,18 @@ static void bad_command_lines_are_refused(void **state)
 		"--frames --server echo,/a",
 		"--frames --server /a,/a",
 		"--frames --server /1,/2,/3,/4,/5,/6,/7,/8,/9",
-		"--frames --value-size 64",
+		"--frames --value-size 31",
+		"--frames --value-size 32-64",
+		"--frames --value-size 128,1024 --batch 1,2",
+		"--frames --value-size 64 --server thesis",
+		"--frames --scans 100 --server thesis",
+		"--frames --scans 50",
+		"--frames --scans 100 --key-size 24",
+		"--frames --scans 100 --key-size 16,24",
+		"--frames --scans 100 --ratio 1:1",
+		"--frames --scans 100 --scan-length 101",
+		"--frames --scans 100 --scan-length 50 --keys 49",
+		"--frames --first-key 5",
 		"--frames --value-size etc",
 		"--frames --key-size 15",
 		"--frames --key-size 16-32",
@@ -975,6 +1020,11 @@ static void bad_command_lines_are_refused(void **state)
 		"--frames --cpus 0,1 --loops 3",
 		"--frames --resp",
 		"--key-size 16,32",
+		"--value-size 16,32",
+		"--scans 0,50",
+		"--scan-length 10,20",
+		"--first-key 1 --keys 10000 --key-size 8",
+		"--first-key 999999999999 --keys 2",
 		"--batch 1,2",
 		"--loops 1",
 		"--value-size 1400-1",
@@ -1054,6 +1104,7 @@ int main(void)
 		cmocka_unit_test(twitter_values_are_lognormal),
 		cmocka_unit_test(requests_are_as_the_protocol_says),
 		cmocka_unit_test(scans_are_as_the_protocol_says),
+		cmocka_unit_test(keys_count_from_the_first),
 		cmocka_unit_test(sizes_belong_to_the_key),
 		cmocka_unit_test(redis_commands),
 		cmocka_unit_test(token_and_padding),

@@ -17,7 +17,7 @@
 #include "../bench/protocol.h"
 
 static const struct options o = { .key_size = { { .min = 16, .max = 16 } },
-				  .value_size = { .min = 8, .max = 8 },
+				  .value_size = { { .min = 8, .max = 8 } },
 				  .verify = true };
 
 static uint32_t key[REQUEST_KEYS_MAX];

@@ -41,10 +41,15 @@ static int close_generator(void **state)
 	return 0;
 }
 
-static void take_shape(unsigned int key_size, unsigned int batch)
+static void take_shape(const struct shape *shape)
 {
-	generator_shape(&generator, &bed,
-			&(struct shape){ .key_size = key_size, .batch = batch, .loops = 1 });
+	generator_shape(&generator, &bed, shape);
+}
+
+static void take_batch(unsigned int batch)
+{
+	take_shape(
+		&(struct shape){ .key_size = 16, .value_size = 128, .batch = batch, .loops = 1 });
 }
 
 /* Runs a program once on a frame; *len becomes the frame's length.  Returns the verdict. */
@@ -61,41 +66,56 @@ static uint32_t run_program(int fd, const void *in, size_t in_len, uint8_t *out,
 /* ---- generator ----------------------------------------------------------- */
 
 /* A key as xkv-bench --load-only names it. */
-static void name_key(char *to, unsigned int size, uint32_t key)
+static void name_key(char *to, unsigned int size, uint64_t key)
 {
 	memset(to, '-', size);
-	snprintf(to, size + 1, "key:%012u", key);
+	snprintf(to, size + 1, "key:%012llu", (unsigned long long)key);
 	if (size > 16)
 		to[16] = '-';
 }
 
-static void add_request(struct payload *p, unsigned int key_size, uint32_t key, bool set)
+static void add_request(struct payload *p, const struct shape *shape, uint32_t key, bool set)
 {
-	char name[XKV_KEY_MAX + 1], value[FRAME_VALUE_SIZE];
+	uint64_t number = (uint64_t)shape->range * FRAME_KEYS_MAX + key;
+	char name[XKV_KEY_MAX + 1], value[1024];
 
-	name_key(name, key_size, key);
-	frame_value(value, key);
-	request_add(p, &(struct operation){ .opcode = set ? XKV_OP_SET : XKV_OP_GET,
+	name_key(name, shape->key_size, number);
+	frame_value(value, shape->value_size, shape->range, key);
+	request_add(p, &(struct operation){ .opcode = set	    ? XKV_OP_SET
+						      : shape->scan ? XKV_OP_SCAN
+								    : XKV_OP_GET,
+					    .keys = set ? 0 : shape->scan,
 					    .key = name,
-					    .key_len = key_size,
+					    .key_len = shape->key_size,
 					    .value = set ? value : NULL,
-					    .value_len = set ? sizeof(value) : 0 });
+					    .value_len = set ? shape->value_size : 0 });
+}
+
+/* What a request for the keys from `first` on may have in its reply. */
+static size_t reply_bytes(const struct shape *shape, bool set)
+{
+	size_t result = 24 + (set ? 0 : XKV_PADDED(shape->value_size)), bytes = 16;
+
+	for (unsigned int i = 0; i < (shape->scan ? shape->scan : shape->batch); i++) {
+		if (bytes + result <= XKV_PAYLOAD_MAX4)
+			bytes += result;
+	}
+	return bytes;
 }
 
 /* The frame that shall ask for, or set, the keys first .. first + batch - 1. */
-static size_t expected_frame(uint8_t *out, unsigned int key_size, unsigned int batch,
-			     uint32_t first, bool set)
+static size_t expected_frame(uint8_t *out, const struct shape *shape, uint32_t first, bool set)
 {
 	struct packet_spec s;
 	struct payload p;
 	uint64_t id = 0;
-	size_t reply = 16 + batch * (24 + (set ? 0 : FRAME_VALUE_SIZE)), third = (reply + 2) / 3;
+	size_t third = (reply_bytes(shape, set) + 2) / 3;
 
-	for (unsigned int i = 0; i < batch; i++)
+	for (unsigned int i = 0; i < shape->batch; i++)
 		id += frame_digits(first + i);
 	request_begin(&p, be64toh(id), NULL);
-	for (unsigned int i = 0; i < batch; i++)
-		add_request(&p, key_size, first + i, set);
+	for (unsigned int i = 0; i < shape->batch; i++)
+		add_request(&p, shape, first + i, set);
 	if (p.len < XKV_PADDED(third))
 		request_pad(&p, XKV_PADDED(third) - p.len, 0);
 	packet_default(&s, false);
@@ -109,10 +129,10 @@ static size_t expected_frame(uint8_t *out, unsigned int key_size, unsigned int b
 	return packet_build(&s, out);
 }
 
-static void assert_sends(unsigned int key_size, unsigned int batch, uint32_t first, bool set)
+static void assert_sends(const struct shape *shape, uint32_t first, bool set)
 {
 	uint8_t want[PACKET_MAX], got[PACKET_MAX], in[FRAME_ROOM];
-	size_t len, want_len = expected_frame(want, key_size, batch, first, set);
+	size_t len, want_len = expected_frame(want, shape, first, set);
 
 	memset(in, 0xee, sizeof(in)); /* a recycled frame */
 	assert_int_equal(run_program(generator_fd(&generator), in, sizeof(in), got, &len), XDP_TX);
@@ -120,34 +140,74 @@ static void assert_sends(unsigned int key_size, unsigned int batch, uint32_t fir
 	assert_memory_equal(got, want, len);
 }
 
+static void assert_sends_both(const struct shape *shape)
+{
+	take_shape(shape);
+	generator_sequence(&generator, 98765430, 1, shape->batch);
+	assert_sends(shape, 98765430, false);
+	for (unsigned int i = 0; i < shape->batch; i++)
+		generator.table[i] |= FRAME_SET_BIT;
+	assert_sends(shape, 98765430, true);
+}
+
 static void requests_are_whole_and_right(void **state)
 {
 	static const unsigned int key_size[] = { 16, 17, 24, 45, 128, 250 };
+	static const unsigned int value_size[] = { 32, 33, 128, 1024 };
 
 	(void)state;
-	for (size_t k = 0; k < sizeof(key_size) / sizeof(key_size[0]); k++) {
-		for (unsigned int batch = 1; batch <= FRAME_OPS_MAX; batch++) {
-			if (16 + batch * (24 + XKV_PADDED(key_size[k]) + 128) > XKV_PAYLOAD_MAX4)
-				break;
-			take_shape(key_size[k], batch);
-			generator_sequence(&generator, 98765430, batch);
-			assert_sends(key_size[k], batch, 98765430, false);
-			for (unsigned int i = 0; i < batch; i++)
-				generator.table[i] |= FRAME_SET_BIT;
-			assert_sends(key_size[k], batch, 98765430, true);
-		}
+	for (unsigned int i = 0; i < 6 * 4 * FRAME_OPS_MAX; i++) {
+		struct shape shape = { .key_size = key_size[i % 6],
+				       .value_size = value_size[i / 6 % 4],
+				       .range = i / 6 % 4,
+				       .batch = i / 24 + 1,
+				       .loops = 1 };
+
+		if (16 + shape.batch * (24 + XKV_PADDED(shape.key_size) +
+					XKV_PADDED(shape.value_size)) <=
+		    XKV_PAYLOAD_MAX4)
+			assert_sends_both(&shape);
+	}
+}
+
+/* A SCAN is padded to a third of what fits its reply, not of what it asks for. */
+static void scans_are_whole_and_right(void **state)
+{
+	static const struct {
+		unsigned int scan, value_size, results;
+	} cases[] = { { 1, 128, 1 },   { 5, 128, 5 },	{ 9, 128, 9 },	 { 10, 128, 9 },
+		      { 100, 128, 9 }, { 100, 32, 26 }, { 100, 33, 22 }, { 100, 1024, 1 } };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct shape shape = { .key_size = 16,
+				       .value_size = cases[i].value_size,
+				       .range = i,
+				       .batch = 1,
+				       .scan = cases[i].scan,
+				       .loops = 1 };
+
+		assert_int_equal(shape_results(&shape), cases[i].results);
+		take_shape(&shape);
+		generator_sequence(&generator, 12345600, cases[i].results, 2);
+		assert_sends(&shape, 12345600, false);
+		assert_sends(&shape, 12345600 + cases[i].results, false);
 	}
 }
 
 /* Each operation is a draw of its own, and the table starts over behind its last entry. */
 static void draws_follow_the_table(void **state)
 {
+	static const struct shape shape = {
+		.key_size = 16, .value_size = 128, .batch = 2, .loops = 1
+	};
+
 	(void)state;
-	take_shape(16, 2);
-	generator_sequence(&generator, 7, 4);
+	take_shape(&shape);
+	generator_sequence(&generator, 7, 1, 4);
 	for (int i = 0; i < 3; i++) {
-		assert_sends(16, 2, 7, false);
-		assert_sends(16, 2, 9, false);
+		assert_sends(&shape, 7, false);
+		assert_sends(&shape, 9, false);
 	}
 }
 
@@ -160,7 +220,7 @@ static void ratios_and_distributions_are_drawn(void **state)
 	(void)state;
 	assert_int_equal(dist_parse(&hot, "hot:2", err, sizeof(err)), 0);
 	dist_init(&hot, 1000);
-	generator_fill(&generator, &hot, (struct ratio){ .set = 1, .get = 3 });
+	generator_fill(&generator, &hot, (struct ratio){ .set = 1, .get = 3 }, 999);
 	for (uint32_t i = 0; i < FRAME_TABLE_SIZE; i++) {
 		uint64_t digits = generator.table[i] & ~FRAME_SET_BIT;
 
@@ -171,20 +231,38 @@ static void ratios_and_distributions_are_drawn(void **state)
 	assert_in_range(sets, FRAME_TABLE_SIZE / 4 * 0.99, FRAME_TABLE_SIZE / 4 * 1.01);
 }
 
+/* Behind the last key that a SCAN may begin with it would come to keys that are not there. */
+static void draws_end_with_the_last_key(void **state)
+{
+	struct dist uniform;
+	char err[100];
+	bool found = false;
+
+	(void)state;
+	assert_int_equal(dist_parse(&uniform, "uniform", err, sizeof(err)), 0);
+	dist_init(&uniform, 1000);
+	generator_fill(&generator, &uniform, (struct ratio){ .set = 0, .get = 1 }, 900);
+	for (uint32_t i = 0; i < FRAME_TABLE_SIZE; i++) {
+		assert_true(be64toh(generator.table[i]) <= be64toh(frame_digits(900)));
+		found |= generator.table[i] == frame_digits(900);
+	}
+	assert_true(found);
+}
+
 /* ---- sink ---------------------------------------------------------------- */
 
 /* A result to put into a reply to a request for the keys 0, 1, ...  */
-enum answer { RIGHT, OTHER_KEY, NO_VALUE, SET_DONE, MISSED, BUSY };
+enum answer { RIGHT, OTHER_KEY, OTHER_SIZE, NO_VALUE, SET_DONE, MISSED, BUSY };
 
-static void add_answer(struct payload *p, uint32_t key, enum answer answer)
+static void add_answer(struct payload *p, uint8_t opcode, uint32_t key, enum answer answer)
 {
 	uint8_t value[FRAME_VALUE_SIZE];
-	struct result r = { .opcode = answer == SET_DONE ? XKV_OP_SET : XKV_OP_GET };
+	struct result r = { .opcode = answer == SET_DONE ? XKV_OP_SET : opcode };
 
-	frame_value(value, answer == OTHER_KEY ? key + 100 : key);
-	if (answer == RIGHT || answer == OTHER_KEY) {
+	frame_value(value, sizeof(value), 0, answer == OTHER_KEY ? key + 100 : key);
+	if (answer <= OTHER_SIZE) {
 		r.value = value;
-		r.value_len = sizeof(value);
+		r.value_len = sizeof(value) - (answer == OTHER_SIZE);
 	}
 	r.status = answer == MISSED ? XKV_MISS : answer == BUSY ? XKV_BUSY : XKV_OK;
 	reply_add(p, &r);
@@ -199,7 +277,16 @@ static void build_reply(struct payload *p, unsigned int asked, const enum answer
 		id += frame_digits(key);
 	reply_begin(p, be64toh(id), answers ? 0 : XKV_BAD_REQUEST);
 	for (unsigned int key = 0; key < answers; key++)
-		add_answer(p, key, answer[key]);
+		add_answer(p, XKV_OP_GET, key, answer[key]);
+}
+
+/* To a SCAN from `first` on. */
+static void build_scan_reply(struct payload *p, uint32_t first, const enum answer *answer,
+			     unsigned int answers)
+{
+	reply_begin(p, be64toh(frame_digits(first)), answers ? 0 : XKV_BAD_REQUEST);
+	for (unsigned int i = 0; i < answers; i++)
+		add_answer(p, XKV_OP_SCAN, first + i, answer[i]);
 }
 
 /* Gives the sink a payload in a frame to this port.  Returns the verdict; count is what it counted.
@@ -226,6 +313,13 @@ static uint32_t give(const struct payload *p, uint16_t port, enum packet_check c
 	return verdict;
 }
 
+static void assert_counts(size_t i, const uint64_t *count, const uint64_t *want)
+{
+	if (memcmp(count, want, SINK_COUNTS * sizeof(*count)))
+		fail_msg("case %zu: %lu hits, %lu misses, %lu others, %lu wrong", i,
+			 count[SINK_HIT], count[SINK_MISS], count[SINK_OTHER], count[SINK_WRONG]);
+}
+
 static void sink_counts_results(void **state)
 {
 	static const struct {
@@ -238,6 +332,7 @@ static void sink_counts_results(void **state)
 		{ 1, 1, { MISSED }, { [SINK_MISS] = 1 } },
 		{ 1, 1, { BUSY }, { [SINK_OTHER] = 1 } },
 		{ 1, 1, { OTHER_KEY }, { [SINK_WRONG] = 1 } },
+		{ 1, 1, { OTHER_SIZE }, { [SINK_WRONG] = 1 } },
 		{ 1, 1, { NO_VALUE }, { [SINK_WRONG] = 1 } },
 		{ 3, 0, { 0 }, { [SINK_OTHER] = 3 } },
 		{ 8, 8, { RIGHT }, { [SINK_HIT] = 8 } }, /* RIGHT is 0: all of them */
@@ -252,13 +347,43 @@ static void sink_counts_results(void **state)
 		uint64_t count[SINK_COUNTS];
 		struct payload p;
 
-		take_shape(16, cases[i].asked);
+		take_batch(cases[i].asked);
 		build_reply(&p, cases[i].asked, cases[i].answer, cases[i].answers);
 		assert_int_equal(give(&p, GENERATOR_PORT, CHECK_RIGHT, count), XDP_DROP);
-		if (memcmp(count, cases[i].count, sizeof(count)))
-			fail_msg("case %zu: %lu hits, %lu misses, %lu others, %lu wrong", i,
-				 count[SINK_HIT], count[SINK_MISS], count[SINK_OTHER],
-				 count[SINK_WRONG]);
+		assert_counts(i, count, cases[i].count);
+	}
+}
+
+/* A SCAN may be answered in part; of what there is each value has to be that of its place. */
+static void sink_counts_scans(void **state)
+{
+	static const struct {
+		unsigned int first, answers;
+		enum answer answer[9];
+		uint64_t count[SINK_COUNTS];
+	} cases[] = {
+		{ 0, 9, { RIGHT }, { [SINK_HIT] = 9 } },
+		{ 99995, 9, { RIGHT }, { [SINK_HIT] = 9 } }, /* digits that carry */
+		{ 7, 4, { RIGHT }, { [SINK_HIT] = 4 } },
+		{ 7, 0, { 0 }, { [SINK_OTHER] = 9 } },
+		{ 7, 9, { [4] = MISSED }, { [SINK_HIT] = 8, [SINK_MISS] = 1 } },
+		{ 7, 5, { [4] = BUSY }, { [SINK_HIT] = 4, [SINK_OTHER] = 1 } },
+		{ 7, 9, { [8] = OTHER_KEY }, { [SINK_WRONG] = 9 } },
+		{ 7, 3, { [1] = OTHER_KEY }, { [SINK_WRONG] = 9 } },
+		{ 7, 9, { [8] = OTHER_SIZE }, { [SINK_WRONG] = 9 } },
+		{ 7, 9, { [8] = NO_VALUE }, { [SINK_WRONG] = 9 } },
+	};
+
+	(void)state;
+	take_shape(&(struct shape){
+		.key_size = 16, .value_size = 128, .batch = 1, .scan = 100, .loops = 1 });
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		uint64_t count[SINK_COUNTS];
+		struct payload p;
+
+		build_scan_reply(&p, cases[i].first, cases[i].answer, cases[i].answers);
+		assert_int_equal(give(&p, GENERATOR_PORT, CHECK_RIGHT, count), XDP_DROP);
+		assert_counts(i, count, cases[i].count);
 	}
 }
 
@@ -269,7 +394,7 @@ static void sink_sums_up_when_told(void **state)
 	struct payload p;
 
 	(void)state;
-	take_shape(16, 8);
+	take_batch(8);
 	build_reply(&p, 8, right, 8);
 	give(&p, GENERATOR_PORT, CHECK_WRONG, count);
 	assert_int_equal(count[SINK_HIT], 8);
@@ -290,15 +415,15 @@ static void sink_takes_only_its_own(void **state)
 	struct payload p;
 
 	(void)state;
-	take_shape(16, 2);
+	take_batch(2);
 	build_reply(&p, 1, right, 1);
 	assert_int_equal(give(&p, GENERATOR_PORT + 1, CHECK_RIGHT, count), XDP_PASS);
 	for (int i = 0; i < SINK_COUNTS; i++)
 		sum += count[i];
 	assert_int_equal(sum, 0);
 	request_begin(&p, 1, NULL);
-	add_request(&p, 16, 1, false);
-	add_request(&p, 16, 2, false);
+	add_request(&p, &generator.shape, 1, false);
+	add_request(&p, &generator.shape, 2, false);
 	assert_int_equal(give(&p, GENERATOR_PORT, CHECK_RIGHT, count), XDP_DROP);
 	assert_int_equal(count[SINK_ECHO], 2);
 }
@@ -317,9 +442,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(requests_are_whole_and_right),
+		cmocka_unit_test(scans_are_whole_and_right),
 		cmocka_unit_test(draws_follow_the_table),
 		cmocka_unit_test(ratios_and_distributions_are_drawn),
+		cmocka_unit_test(draws_end_with_the_last_key),
 		cmocka_unit_test(sink_counts_results),
+		cmocka_unit_test(sink_counts_scans),
 		cmocka_unit_test(sink_sums_up_when_told),
 		cmocka_unit_test(sink_takes_only_its_own),
 	};
