@@ -4,7 +4,8 @@
 
 Store, echo (the ceiling) and the thesis-like program (both of its configurations) take turns
 in the frame loop, so that whatever drifts on the machine meets them alike; so do the store and
-the store asked in another way: eight GETs in a datagram, keys of 128 bytes, two cores. A ratio is
+the store asked in another way: eight GETs in a datagram, SCANs of 100 keys, keys of 128 bytes,
+values of 1,024, two cores. A ratio is
 the median of the rounds' ratios: one's figure over the other's of the same round. vs_thesis is
 against the configuration with the better median. Results go to build/bench-quick.json, and the
 ratios are compared with those of bench/expected.json.
@@ -25,6 +26,9 @@ OPERATIONS = {"get": "0:1", "set": "1:0", "half": "1:1"}
 SERVERS = ("echo", "thesis", "thesis-nopre", "attached")
 GUARDED = ("uniform", "zipf")
 LONG_KEY = 128
+VALUE, LARGE_VALUE = 128, 1024
+VALUES_SHARE = 5  # the comparison of values has a fifth of the keys: it shall fit other machines
+RANGE = 100000000  # keys with another size of values are numbered from here on: bench/frame.h
 
 
 class Comparison(NamedTuple):
@@ -35,11 +39,15 @@ class Comparison(NamedTuple):
     base: int
     value: int
     goals: dict  # {operation: ratio that is aimed at}
+    bed: str = "store"
 
 
 COMPARISONS = (
     Comparison("mget8", "--batch", "batch", 1, 8, {"get": 3.0}),
-    Comparison("key128", "--key-size", "key_size", 16, LONG_KEY, {"get": 0.85}),
+    Comparison("scan100", "--scans", "scan", 0, 100, {"get": 6.0}),
+    Comparison("key128", "--key-size", "key_size", 16, LONG_KEY, {"get": 0.85}, "keys"),
+    Comparison("value1024", "--value-size", "value_size", VALUE, LARGE_VALUE, {"get": 0.6},
+               "values"),
     Comparison("cores2", "--loops", "cpus", 1, 2, {"get": 1.8, "half": 1.7}),
 )
 GOALS = {f"{c.name}_{op}": goal for c in COMPARISONS for op, goal in c.goals.items()}
@@ -65,12 +73,12 @@ def frames(args, bed, distributions, operations, *options):
     """The frame loop over these; {(operation, distribution): [row of xkv-bench, ...]}."""
     found = json.loads(run(
         BUILD / "xkv-bench", "--frames", "--json", "--quiet", "--bed", bed.name,
-        "--keys", args.keys, "--rounds", args.rounds, "--seconds", args.seconds,
+        "--keys", bed.keys, "--rounds", args.rounds, "--seconds", args.seconds,
         "--distribution", ",".join(DISTRIBUTIONS[d] for d in distributions),
         "--ratio", ",".join(OPERATIONS[op] for op in operations), *options))
     table = {}
     for row in found["results"]:
-        op = "half" if row["op"] == OPERATIONS["half"] else row["op"]
+        op = {OPERATIONS["half"]: "half", "scan": "get"}.get(row["op"], row["op"])
         distribution = next(k for k, v in DISTRIBUTIONS.items() if v == row["distribution"])
         table.setdefault((op, distribution), []).append(row)
         check(row)
@@ -107,10 +115,11 @@ def summarize(rows):
     }
 
 
-def beside_others(args, store, base):
+def beside_others(args, beds):
     """{operation: {distribution: cell}}: the store, echo and thesis."""
-    table = frames(args, store, DISTRIBUTIONS, ("get", "set"), "--server", ",".join(SERVERS),
-                   "--base-bed", base.name, "--cpus", args.cpus)
+    table = frames(args, beds["store"], DISTRIBUTIONS, ("get", "set"),
+                   "--server", ",".join(SERVERS), "--base-bed", beds["base"].name,
+                   "--cpus", args.cpus)
     return {op: {d: summarize(table[op, d]) for d in ("zipf", "uniform", "hot")}
             for op in ("get", "set")}
 
@@ -131,13 +140,12 @@ def beside_itself(args, comparison, bed):
 
 def measure(args, beds):
     """One whole run."""
-    store, base, both = beds
-    result = beside_others(args, store, base)
+    result = beside_others(args, beds)
     compared = {}
     for c in COMPARISONS:
         if c.field == "cpus" and os.cpu_count() < 2:
             continue
-        compared.update(beside_itself(args, c, both if c.field == "key_size" else store))
+        compared.update(beside_itself(args, c, beds[c.bed]))
     ratios = {f"thesis_{op}_{d}": result[op][d]["vs_thesis"]
               for op in ("get", "set") for d in GUARDED}
     ratios.update((name, cell["ratio"]) for name, cell in compared.items())
@@ -179,24 +187,32 @@ def spread(runs):
             for name, cells in figures.items()}
 
 
-def load(bed, keys, size):
-    step(f"loading {keys:,} keys of {size} bytes with values of 128 into {bed.name}")
-    loaded = bed.bench("--load-only", "--keys", keys, "--key-size", size)
-    if loaded["sets"] != keys:
+def load(bed, key_size=16, value_size=VALUE, first=0):
+    step(f"loading {bed.keys:,} keys of {key_size} bytes with values of {value_size:,} into "
+         f"{bed.name}")
+    loaded = bed.bench("--load-only", "--keys", bed.keys, "--first-key", first,
+                       "--key-size", key_size, "--value-size", value_size)
+    if loaded["sets"] != bed.keys:
         die(f"only {loaded['sets']} keys were stored")
 
 
 def make_beds(stack, keys):
-    """A bed with the store, one for echo and thesis, one with a store of short and long keys."""
-    step("making three test beds")
-    store, base, both = (Bed(stack, purpose) for purpose in ("quick", "base", "keys"))
+    """{name: bed}: the store, echo and thesis, a store of short and long keys, one of values."""
+    step("making four test beds")
+    beds = {name: Bed(stack, name) for name in ("store", "base", "keys", "values")}
+    for bed in beds.values():
+        bed.keys = keys
+    beds["values"].keys = max(keys // VALUES_SHARE, 1)
     step("starting xkvd with native XDP")
-    start_xkvd(stack, store, "--max-keys", max(keys, 1 << 20))
-    start_xkvd(stack, both, "--max-keys", max(2 * keys, 1 << 21))
-    load(store, keys, 16)
-    load(both, keys, 16)
-    load(both, keys, LONG_KEY)
-    return store, base, both
+    start_xkvd(stack, beds["store"], "--max-keys", max(keys, 1 << 20))
+    start_xkvd(stack, beds["keys"], "--max-keys", max(2 * keys, 1 << 21))
+    start_xkvd(stack, beds["values"], "--max-keys", max(keys, 1 << 20))
+    load(beds["store"])
+    load(beds["keys"])
+    load(beds["keys"], key_size=LONG_KEY)
+    load(beds["values"])
+    load(beds["values"], value_size=LARGE_VALUE, first=RANGE)
+    return beds
 
 
 def read_expected(args):
