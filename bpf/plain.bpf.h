@@ -12,6 +12,7 @@
 
 #define PLAIN_OPCODE 16
 #define PLAIN_KEY 40 /* where the key is: behind header and operation */
+#define LONG_VALUE 256 /* worth the call of touch_rest() */
 #define PLAIN_RESULT (sizeof(struct xkv_hdr) + sizeof(struct xkv_result))
 
 /*
@@ -125,6 +126,25 @@ static __always_inline __u64 write_value(__u64 *to, void *end, const __u64 *valu
 }
 
 /*
+ * Asks for the lines of a long slot, of so many bytes, that touch_slot() has not asked for, all at once: the loop that
+ * copies a value is too long for the CPU to look ahead by more than a few lines, and would wait for memory after
+ * each few.  Not inlined: to the verifier each end of the loop would be a state of its own.
+ */
+__noinline int touch_rest(struct xkv_frame *f, __u32 bytes)
+{
+	struct xkv_slot *slot = f ? slot_at(f->ref) : NULL;
+
+	if (!slot)
+		return 0;
+	for (__u32 at = SLOT_TOUCHED; at < SLOT_TOUCHED + XKV_PAYLOAD_MAX4; at += 64) {
+		if (at >= bytes)
+			break;
+		(void)READ(((const __u64 *)slot)[at / 8]);
+	}
+	return 0;
+}
+
+/*
  * Makes the packet a reply with what is in the slot, but for its headers: `sum` is then the payload's.  The
  * length of the payload, or 0 if it has to go the long way; the packet may have another size and payload then.
  */
@@ -141,6 +161,8 @@ static __always_inline __u32 read_slot(struct xdp_md *ctx, struct xkv_frame *f, 
 			return 0;
 		ttl = expire_ms - now_ms(f);
 	}
+	if (value_len > LONG_VALUE)
+		touch_rest(f, sizeof(*slot) + XKV_PADDED(f->key_len) + value_len);
 	if (resize(ctx, f->payload_off, length))
 		return 0;
 	f->torn = 1;

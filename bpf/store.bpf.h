@@ -291,6 +291,8 @@ static __always_inline void touch_slot(const struct xkv_slot *slot)
 	(void)READ(((const __u64 *)slot)[16]);
 }
 
+#define SLOT_TOUCHED 192 /* bytes of a slot in these lines */
+
 /* 0 if the key at hand is the one in the slot, as far as that can be believed. */
 static __always_inline __u64 key_differs(struct xkv_frame *f, const struct xkv_slot *slot)
 {
