@@ -58,7 +58,7 @@ def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keys", type=int, default=1000000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.25, help="of a measurement")
+    parser.add_argument("--seconds", type=float, default=0.2, help="of a measurement")
     parser.add_argument("--repeat", type=int, default=1, help="whole runs; shows how they differ")
     parser.add_argument("--cpus", default="0", help="one loop on each of these, default 0")
     parser.add_argument("--pair", default="0,1", help="the two cores that are compared with one")
