@@ -129,19 +129,22 @@ __noinline int load_unverified(struct xdp_md *ctx, struct xkv_frame *f)
 	return CONTINUE;
 }
 
+static __always_inline __u64 hash_key16(struct xkv_config *cfg, const __u64 *key)
+{
+	__u64 sum = hash_word(0, key[0], 0, &cfg->secret);
+
+	return hash_end(hash_word(sum, key[1], 1, &cfg->secret), FRAME_KEY_SIZE, &cfg->secret);
+}
+
 /* Hashes a key of 16 bytes, and makes what is hashed next wait for it, as the bucket does. */
 static __always_inline void hash_first(struct packet *p)
 {
 	__u64 *key = (__u64 *)(p->udp + 1) + PLAIN_KEY / 8, hash, same;
 	struct xkv_config *cfg = config();
-	struct siphash s;
 
 	if (!cfg || (void *)(key + 2) > p->end)
 		return;
-	siphash_init(&s, cfg->secret);
-	siphash_word(&s, key[0]);
-	siphash_word(&s, key[1]);
-	hash = same = siphash_end(&s, FRAME_KEY_SIZE);
+	hash = same = hash_key16(cfg, key);
 	OPAQUE(same);
 	key[0] ^= hash ^ same;
 }
@@ -324,13 +327,9 @@ static __always_inline struct xkv_slot *fixed_find(struct xkv_config *cfg, const
 {
 	struct xkv_bucket *home;
 	struct xkv_slot *slot;
-	struct siphash s;
 	__u64 hash, entry;
 
-	siphash_init(&s, cfg->secret);
-	siphash_word(&s, key[0]);
-	siphash_word(&s, key[1]);
-	hash = siphash_end(&s, FRAME_KEY_SIZE) & cfg->fingerprint_mask;
+	hash = hash_key16(cfg, key) & cfg->fingerprint_mask;
 	home = home_of(cfg, hash);
 	for (int way = 0; home && way < XKV_WAYS; way++) {
 		entry = home->entry[way];

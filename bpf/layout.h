@@ -16,10 +16,11 @@
 #ifndef XKV_LAYOUT_H
 #define XKV_LAYOUT_H
 
+#include "hash.h"
 #include "proto.h"
 
 #define XKV_LAYOUT_MAGIC 0x584b5631 /* "XKV1" */
-#define XKV_LAYOUT_VERSION 3        /* raise it when anything in this file changes its meaning */
+#define XKV_LAYOUT_VERSION 4        /* raise it when anything in this file changes its meaning */
 
 /* ---- references: where a slot is, in 40 bits ---------------------------- */
 
@@ -204,7 +205,7 @@ struct xkv_prefix6 {
 struct xkv_config {
 	__u32 magic;  /* XKV_LAYOUT_MAGIC: the store is ready */
 	__u32 layout; /* XKV_LAYOUT_VERSION */
-	__u64 secret[2];
+	struct xkv_secret secret; /* of the hash of keys */
 	__u64 fingerprint_mask; /* all ones; tests take bits away to make keys collide */
 	__u64 bucket_mask;      /* buckets of `index` - 1 */
 	__u64 tai_offset_ms;    /* what CLOCK_TAI is ahead of Unix time */

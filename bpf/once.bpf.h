@@ -28,12 +28,9 @@ static __always_inline __u32 session_off(struct xkv_frame *f)
 
 static __always_inline __u32 once_set_of(struct xkv_config *cfg, __u64 session, __u64 slot)
 {
-	struct siphash s;
+	__u64 sum = hash_word(0, session, 0, &cfg->secret);
 
-	siphash_init(&s, cfg->secret);
-	siphash_word(&s, session);
-	siphash_word(&s, slot);
-	return siphash_end(&s, sizeof(session) + 1) & (XKV_ONCE_SETS - 1);
+	return hash_end(hash_word(sum, slot, 1, &cfg->secret), 0, &cfg->secret) & (XKV_ONCE_SETS - 1);
 }
 
 static __always_inline bool once_lock(struct xkv_once *o)

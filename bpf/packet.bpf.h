@@ -379,7 +379,7 @@ static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 	struct xkv_config *cfg = config();
 	struct xkv_hdr *hdr = (struct xkv_hdr *)word;
 	struct xkv_op *op = (struct xkv_op *)(hdr + 1);
-	struct siphash s;
+	__u64 sum = 0;
 	__u32 key_len;
 
 	f->hashed = 0;
@@ -388,7 +388,6 @@ static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 	key_len = op->key_len;
 	if (hdr->flags || hdr->count != 1 || op->opcode == XKV_OP_SCAN || key_len > XKV_KEY_MAX)
 		return;
-	siphash_init(&s, cfg->secret);
 	for (__u32 i = 0; i < KEY_WORDS; i++) {
 		if (i * 8 >= key_len)
 			break;
@@ -396,11 +395,11 @@ static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 		OPAQUE(next); /* compilers else compare with end + 1, which does not exist for the verifier */
 		if ((void *)next > p->end)
 			return;
-		siphash_word(&s, *key);
+		sum = hash_word(sum, *key, i, &cfg->secret);
 		key = next;
 	}
 	f->hashed = 40;
-	f->fingerprint = siphash_end(&s, key_len) & cfg->fingerprint_mask;
+	f->fingerprint = hash_end(sum, key_len, &cfg->secret) & cfg->fingerprint_mask;
 	touch(home_of(cfg, f->fingerprint));
 }
 

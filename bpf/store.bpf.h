@@ -22,7 +22,6 @@
 #include <bpf/bpf_endian.h>
 
 #include "maps.bpf.h"
-#include "siphash.h"
 
 #define READ(x) (*(const volatile typeof(x) *)&(x))
 #define WRITE(x, value) (*(volatile typeof(x) *)&(x) = (value))
@@ -62,7 +61,7 @@
 #define OUT(f, at) ((f)->out_word[((at) >> 3) & (XKV_FRAME_WORDS - 1)])
 #define SLOT(slot, at) (((__u64 *)(slot))[((at) >> 3) & (XKV_SLOT_WINDOW / 8 - 1)])
 
-#define KEY_WORDS 32    /* of the longest key */
+#define KEY_WORDS XKV_HASH_WORDS
 #define SCRATCH (XKV_FRAME_BYTES + 256) /* place in `in` for 256 bytes of passing use */
 
 #define TRIES 4       /* of an operation, before it is passed on as busy */
@@ -261,15 +260,14 @@ __noinline int slot_give(__u64 ref)
 static __always_inline __u64 fingerprint_of(struct xkv_frame *f, struct xkv_config *cfg)
 {
 	__u32 key_off = f->key_off, key_len = f->key_len;
-	struct siphash s;
+	__u64 sum = 0;
 
-	siphash_init(&s, cfg->secret);
 	for (__u32 i = 0; i < KEY_WORDS; i++) {
 		if (i * 8 >= key_len)
 			break;
-		siphash_word(&s, IN(f, key_off + i * 8));
+		sum = hash_word(sum, IN(f, key_off + i * 8), i, &cfg->secret);
 	}
-	return siphash_end(&s, key_len) & cfg->fingerprint_mask;
+	return hash_end(sum, key_len, &cfg->secret) & cfg->fingerprint_mask;
 }
 
 __noinline int key_fingerprint(struct xkv_frame *f)

@@ -20,7 +20,6 @@
 
 #include "../bpf/layout.h"
 #include "../bpf/page_ids.h"
-#include "../bpf/siphash.h"
 
 #define CHAIN_KEYS  ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
 #define STILL_TRIES 1000 /* to see a word or two that change at a moment when they do not */
@@ -320,12 +319,11 @@ static void check_chain_bucket(struct walk *w, struct chain *c, uint64_t ref)
 static uint64_t hash_of(struct walk *w, const struct xkv_slot *slot, uint32_t key_len)
 {
 	const uint64_t *key = (const uint64_t *)(slot + 1);
-	struct siphash s;
+	uint64_t sum = 0;
 
-	siphash_init(&s, w->cfg->secret);
 	for (unsigned int i = 0; i * 8 < key_len; i++)
-		siphash_word(&s, key[i]);
-	return siphash_end(&s, key_len);
+		sum = hash_word(sum, key[i], i, &w->cfg->secret);
+	return hash_end(sum, key_len, &w->cfg->secret);
 }
 
 static bool padded_with_zeros(const uint8_t *at, size_t len)

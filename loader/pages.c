@@ -17,7 +17,6 @@
 #include <bpf/bpf.h>
 
 #include "../bpf/page_ids.h"
-#include "../bpf/siphash.h"
 #include "log.h"
 #include "store_impl.h"
 
@@ -122,12 +121,12 @@ bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void
 
 uint64_t key_hash(const struct store *st, const struct slot_copy *key)
 {
-	struct siphash s;
+	const struct xkv_secret *secret = &st->cfg->secret;
+	uint64_t sum = 0;
 
-	siphash_init(&s, st->cfg->secret);
 	for (unsigned int i = 0; i * 8 < key->key_len; i++)
-		siphash_word(&s, key->key[i]);
-	return siphash_end(&s, key->key_len);
+		sum = hash_word(sum, key->key[i], i, secret);
+	return hash_end(sum, key->key_len, secret);
 }
 
 int slot_free(struct store *st, uint64_t ref)

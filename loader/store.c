@@ -735,12 +735,15 @@ static int versions_init(struct store *st)
 /* Makes fresh maps into an empty store.  The program passes everything until `magic` is set. */
 static int store_format(struct store *st)
 {
+	struct xkv_secret *secret = &st->cfg->secret;
 	int ret = versions_init(st);
 
 	if (ret)
 		return ret;
-	if (getrandom(st->cfg->secret, sizeof(st->cfg->secret), 0) != sizeof(st->cfg->secret))
+	if (getrandom(secret, sizeof(*secret), 0) != sizeof(*secret))
 		return -errno;
+	secret->mix[0] |= 1;
+	secret->mix[1] |= 1;
 	st->cfg->fingerprint_mask = ~0ULL;
 	st->cfg->bucket_mask = st->bpf.buckets - 1;
 	st->cfg->payload4 = XKV_PAYLOAD_MAX4;

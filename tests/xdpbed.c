@@ -16,7 +16,6 @@
 #include <bpf/libbpf.h>
 #include <linux/magic.h>
 
-#include "../bpf/siphash.h"
 #include "../client/check.h"
 #include "../loader/store_impl.h"
 
@@ -318,14 +317,12 @@ uint64_t bed_ref(struct bed *b, const struct xkv_slot *slot)
 
 uint64_t bed_fingerprint(const struct bed *b, const void *key, size_t key_len)
 {
-	uint64_t word[32] = { 0 };
-	struct siphash s;
+	uint64_t word[XKV_HASH_WORDS] = { 0 }, sum = 0;
 
 	memcpy(word, key, key_len);
-	siphash_init(&s, b->c->secret);
 	for (size_t i = 0; i * 8 < key_len; i++)
-		siphash_word(&s, word[i]);
-	return siphash_end(&s, (__u32)key_len) & b->c->fingerprint_mask;
+		sum = hash_word(sum, word[i], (__u32)i, &b->c->secret);
+	return hash_end(sum, (__u32)key_len, &b->c->secret) & b->c->fingerprint_mask;
 }
 
 struct xkv_bucket *bed_bucket(struct bed *b, const void *key, size_t key_len)

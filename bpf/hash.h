@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The hash of keys under a secret: NH as in UMAC (Black, Halevi, Krawczyk, Krovetz, Rogaway: "UMAC:
+ * fast and secure message authentication", CRYPTO '99; RFC 4418) over the words of the zero-padded
+ * key, and then a permutation that brings all bits of the sum to all others.
+ *
+ * NH adds a secret to each half of a word and sums up the products of the halves.  Two keys that
+ * were chosen without knowledge of the secret have the same sum with a probability of at most 2^-31
+ * (2^-32 if they have as many words); those of the same words differ by their lengths.  The
+ * permutation is a keyed relative of MurmurHash3's last step.  Only parts of its result are ever
+ * seen, as the order of SCAN.
+ *
+ * SipHash, which would stand even if hashes were seen, takes five times the instructions in BPF,
+ * which has no rotation.  Steps, not a function over a buffer, since the verifier wants to see
+ * every load.
+ */
+#ifndef XKV_HASH_H
+#define XKV_HASH_H
+
+#include <linux/types.h>
+
+#define XKV_HASH_WORDS 32 /* of the longest key */
+
+/* Drawn when the maps are made. */
+struct xkv_secret {
+	struct {
+		__u32 low, high;
+	} word[XKV_HASH_WORDS];
+	__u64 mix[2]; /* odd */
+};
+
+/* The sum of the words up to number i, which is this one.  The first sum is 0. */
+static inline __attribute__((always_inline)) __u64 hash_word(__u64 sum, __u64 word, __u32 i,
+							     const struct xkv_secret *s)
+{
+	__u32 low = (__u32)word + s->word[i].low, high = (__u32)(word >> 32) + s->word[i].high;
+
+	return sum + (__u64)low * high;
+}
+
+/* The hash of a key of so many bytes, whose words have this sum. */
+static inline __attribute__((always_inline)) __u64 hash_end(__u64 sum, __u32 len,
+							    const struct xkv_secret *s)
+{
+	sum += len;
+	sum = (sum ^ sum >> 32) * s->mix[0];
+	sum = (sum ^ sum >> 32) * s->mix[1];
+	return sum ^ sum >> 32;
+}
+
+#endif
