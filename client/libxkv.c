@@ -33,6 +33,7 @@
 #define PAYLOAD_MIN        512          /* room for a token, the longest key and some value */
 #define COUNT_MAX          255          /* hdr.count is a byte */
 #define ONCE_SLOTS         8            /* a change takes the slot that its id names: always 0 */
+#define LATE_LOOKS         1000         /* when the time is up: datagrams, more than a socket holds */
 #define ONCE_REPEAT_MS     50000        /* copies of a change come no later: it is known for 60 s */
 #define SESSIONS_TRIED     8            /* before believing that the server has no room for one */
 #define BUSY_MS            1            /* before the next try of what was contended; doubles */
@@ -570,27 +571,29 @@ static int transmit(struct xkv *h, struct request *req)
 
 /*
  * Waits for the reply until `until`.  1 and req->settled, 0 if none came, or an
- * error; XKV_E_REFUSED and XKV_E_UNREACHABLE come at once.  What has come is looked
+ * error; XKV_E_REFUSED and XKV_E_UNREACHABLE come at once.  All that has come is looked
  * at even if this process did not run before the time was up.
  */
 static int await(struct xkv *h, struct request *req, uint64_t until)
 {
-	uint64_t now = now_us();
-
-	do {
-		uint64_t left = until > now ? until - now : 0;
+	for (unsigned int looks = 0; looks < LATE_LOOKS;) {
+		uint64_t now = now_us(), left = until > now ? until - now : 0;
 		enum verdict verdict;
 		ssize_t len;
 
 		/* What the socket is set to is near enough in the common case: saves a system call.
+		 * At first it is set to nothing, and would wait for ever.
 		 */
-		if ((h->wait_us > left + 1000 || h->wait_us + 1000 < left) && !set_wait(h, left))
+		if (left &&
+		    (!h->wait_us || h->wait_us > left + 1000 || h->wait_us + 1000 < left) &&
+		    !set_wait(h, left))
 			return XKV_E_SYSTEM;
-		len = recv(h->fd, h->in, sizeof(h->in), MSG_TRUNC);
+		looks += !left;
+		len = recv(h->fd, h->in, sizeof(h->in), MSG_TRUNC | (left ? 0 : MSG_DONTWAIT));
 		if (len < 0) {
 			int err = soft_failure(errno);
 
-			if (err)
+			if (err || !left)
 				return err;
 			continue;
 		}
@@ -601,7 +604,7 @@ static int await(struct xkv *h, struct request *req, uint64_t until)
 			continue;
 		h->proven = true;
 		return req->settled < 0 ? req->settled : 1;
-	} while ((now = now_us()) < until);
+	}
 	return 0;
 }
 

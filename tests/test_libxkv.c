@@ -15,6 +15,7 @@
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -1639,6 +1640,80 @@ static void test_silent(void **state)
 	stop();
 }
 
+static void handle_nothing(struct fake *f, const struct datagram *req)
+{
+	(void)f;
+	(void)req;
+}
+
+/* The first wait of a handle, and less than a millisecond: its socket has no limit yet. */
+static void test_silent_shortly(void **state)
+{
+	struct xkv_options opts = { .timeout_ms = 1, .retries = -1 };
+	struct xkv_reply r;
+	struct xkv *h;
+
+	(void)state;
+	start(handle_nothing);
+	h = open_with(&opts);
+	alarm(20); /* it would wait for ever */
+	assert_int_equal(XKV_E_TIMEOUT, xkv_get(h, "key", 3, &r));
+	alarm(0);
+	xkv_close(h);
+	stop();
+}
+
+static pthread_t stopped;
+static atomic_bool asleep, woken;
+
+/* The client is kept from running, until more than its time is over. */
+static void sleep_on(int signal)
+{
+	struct timespec ts = { 0, 1000000 };
+
+	(void)signal;
+	atomic_store(&asleep, true);
+	while (!atomic_load(&woken))
+		nanosleep(&ts, NULL);
+}
+
+/* Answers a client that does not run: with what others sent, and then its reply. */
+static void handle_stopped(struct fake *f, const struct datagram *req)
+{
+	struct timespec ts = { 0, 1000000 }, over = { 0, 300000000 };
+
+	nanosleep(&over, NULL); /* it waits by now */
+	pthread_kill(stopped, SIGUSR1);
+	while (!atomic_load(&asleep))
+		nanosleep(&ts, NULL);
+	for (int i = 0; i < 10; i++)
+		send_bytes(f, req);
+	answer(f, req);
+	for (int i = 0; i < 4; i++)
+		nanosleep(&over, NULL);
+	atomic_store(&woken, true);
+}
+
+/* A client that is stopped while it waits, as by a debugger, and runs again when its time is up. */
+static void test_stopped(void **state)
+{
+	struct xkv_options opts = { .timeout_ms = 1000, .retries = -1 };
+	struct sigaction action = { .sa_handler = sleep_on }, old;
+	struct xkv_reply r;
+	struct xkv *h;
+
+	(void)state;
+	stopped = pthread_self();
+	assert_int_equal(0, sigaction(SIGUSR1, &action, &old));
+	start(handle_stopped);
+	h = open_with(&opts);
+	get_ok(h, "key", &r);
+	assert_int_equal(1, r.sent);
+	xkv_close(h);
+	stop();
+	assert_int_equal(0, sigaction(SIGUSR1, &old, NULL));
+}
+
 static void test_refused(void **state)
 {
 	struct xkv_options opts = { .timeout_ms = 20000, .retry_ms = 10, .retries = 4 };
@@ -1873,7 +1948,8 @@ int main(void)
 		cmocka_unit_test(test_repeated),    cmocka_unit_test(test_busy),
 		cmocka_unit_test(test_no_number),   cmocka_unit_test(test_scan),
 		cmocka_unit_test(test_scan_padded),
-		cmocka_unit_test(test_silent),      cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_silent),      cmocka_unit_test(test_silent_shortly),
+		cmocka_unit_test(test_stopped),     cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_ipv6),        cmocka_unit_test(test_name),
 		cmocka_unit_test(test_open_errors), cmocka_unit_test(test_arguments),
 		cmocka_unit_test(test_token),       cmocka_unit_test(test_threads),
