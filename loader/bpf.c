@@ -505,7 +505,7 @@ static int attach_mode(const struct bpf *b, int ifindex, enum xdp_attach_mode mo
 {
 	int ret = try_attach(b, ifindex, mode);
 
-	if (ret != -EINVAL || setenv(SKIP_DISPATCHER, "1", 1))
+	if (ret != -EINVAL || getenv(SKIP_DISPATCHER) || setenv(SKIP_DISPATCHER, "1", 1))
 		return ret;
 	ret = try_attach(b, ifindex, mode);
 	unsetenv(SKIP_DISPATCHER);

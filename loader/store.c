@@ -732,18 +732,32 @@ static int versions_init(struct store *st)
 	return ret;
 }
 
+/* In pieces: signals may cut short what is more than 256 bytes. */
+static int draw_secret(struct xkv_secret *secret)
+{
+	char *to = (char *)secret, *end = (char *)(secret + 1);
+	ssize_t drawn;
+
+	while (to < end) {
+		drawn = getrandom(to, end - to, 0);
+		if (drawn < 0)
+			return -errno;
+		to += drawn;
+	}
+	secret->mix[0] |= 1;
+	secret->mix[1] |= 1;
+	return 0;
+}
+
 /* Makes fresh maps into an empty store.  The program passes everything until `magic` is set. */
 static int store_format(struct store *st)
 {
-	struct xkv_secret *secret = &st->cfg->secret;
 	int ret = versions_init(st);
 
+	if (!ret)
+		ret = draw_secret(&st->cfg->secret);
 	if (ret)
 		return ret;
-	if (getrandom(secret, sizeof(*secret), 0) != sizeof(*secret))
-		return -errno;
-	secret->mix[0] |= 1;
-	secret->mix[1] |= 1;
 	st->cfg->fingerprint_mask = ~0ULL;
 	st->cfg->bucket_mask = st->bpf.buckets - 1;
 	st->cfg->payload4 = XKV_PAYLOAD_MAX4;

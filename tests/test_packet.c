@@ -19,6 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <linux/bpf.h>
 
 #include "../bpf/layout.h"
@@ -337,6 +341,14 @@ static void warm(void)
 	for (size_t len = 0; len <= XKV_PAYLOAD_MAX4 - 48; len += 8)
 		put("warm", pattern(), len, 0);
 	assert_int_equal(store_delete(bed.lane, "warm", 4, NULL), 0);
+}
+
+#define DRAWN_AT_ONCE 100
+
+/* In place of the C library's: draws no more than this, as it may where a signal comes. */
+ssize_t getrandom(void *to, size_t len, unsigned int flags)
+{
+	return syscall(SYS_getrandom, to, len < DRAWN_AT_ONCE ? len : DRAWN_AT_ONCE, flags);
 }
 
 static int group_setup(void **state)
@@ -824,6 +836,19 @@ static void test_impossible_sources(void **state)
 	}
 	s.sport = 0;
 	drops(&s, XKV_C_drop_source);
+}
+
+/* All of the secret is drawn, however little is drawn at once. */
+static void test_secret(void **state)
+{
+	const struct xkv_secret *s = &bed.c->secret;
+
+	(void)state;
+	assert_int_equal(bed.c->layout, XKV_LAYOUT_VERSION);
+	for (unsigned int i = 0; i + 1 < XKV_HASH_WORDS; i++) /* two words of zeros: 2^-128 */
+		assert_true(s->word[i].low | s->word[i].high | s->word[i + 1].low |
+			    s->word[i + 1].high);
+	assert_true((s->mix[0] & s->mix[1] & 1) && s->mix[0] > 1 && s->mix[1] > 1);
 }
 
 static void test_not_ready(void **state)
@@ -3149,6 +3174,7 @@ int main(void)
 		CASE(test_many_addresses),
 		CASE(test_foreign),
 		CASE(test_impossible_sources),
+		CASE(test_secret),
 		CASE(test_not_ready),
 		CASE(test_other_port),
 		CASE(test_header),
