@@ -6,7 +6,8 @@
  *
  * NH adds a secret to each half of a word and sums up the products of the halves.  Two keys that
  * were chosen without knowledge of the secret have the same sum with a probability of at most 2^-31
- * (2^-32 if they have as many words); those of the same words differ by their lengths.  The
+ * (2^-32 if they have as many words); those of the same words differ by their lengths.  Few stores
+ * have such keys, but some have many: the same hash never means the same key.  The
  * permutation is a keyed relative of MurmurHash3's last step.  Only parts of its result are ever
  * seen, as the order of SCAN.
  *

@@ -30,6 +30,10 @@ struct walk {
 	unsigned int entries, seen;
 	uint64_t entry[BUCKET_KEYS];
 	uint64_t met[BUCKET_KEYS]; /* hashes of the keys that were met, for when the bucket changes */
+	struct {
+		uint64_t word[XKV_HASH_WORDS];
+		uint8_t len;
+	} met_key[BUCKET_KEYS]; /* two keys may have the same hash: bpf/hash.h */
 	void *value;               /* XKV_VALUE_MAX bytes, if values are asked for */
 };
 
@@ -88,13 +92,17 @@ static bool has_expired(const struct store *st, uint64_t expire_ms)
 }
 
 /* Was this key met in this bucket before?  Remembers it. */
-static bool met_before(struct walk *w, uint64_t hash)
+static bool met_before(struct walk *w, uint64_t hash, const struct slot_copy *key)
 {
 	for (unsigned int i = 0; i < w->seen; i++)
-		if (w->met[i] == hash)
+		if (w->met[i] == hash && w->met_key[i].len == key->key_len &&
+		    !memcmp(w->met_key[i].word, key->key, key->key_len))
 			return true;
-	if (w->seen < BUCKET_KEYS)
-		w->met[w->seen++] = hash;
+	if (w->seen < BUCKET_KEYS) {
+		w->met[w->seen] = hash;
+		w->met_key[w->seen].len = key->key_len;
+		memcpy(w->met_key[w->seen++].word, key->key, key->key_len);
+	}
 	return false;
 }
 
@@ -115,7 +123,7 @@ static int read_entry(struct walk *w, uint64_t entry, struct slot_copy *copy, bo
 	fingerprint = hash & cfg->fingerprint_mask;
 	if ((fingerprint & cfg->bucket_mask) != w->bucket || XKV_TAG(fingerprint ^ entry))
 		return READ_AGAIN;
-	*met = met_before(w, hash);
+	*met = met_before(w, hash, copy);
 	return READ_ENTRY;
 }
 

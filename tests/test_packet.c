@@ -851,6 +851,50 @@ static void test_secret(void **state)
 	assert_true((s->mix[0] & s->mix[1] & 1) && s->mix[0] > 1 && s->mix[1] > 1);
 }
 
+static int count_key(void *arg, const void *key, size_t len, const struct store_entry *e)
+{
+	(void)e;
+	assert_int_equal(len, 9);
+	assert_memory_equal((const char *)key + 1, "key high", 8);
+	++*(unsigned int *)arg;
+	return 0;
+}
+
+/* Keys that have the same hash, all of it: everybody still tells them from each other. */
+static void test_same_hash(void **state)
+{
+	uint32_t high = bed.c->secret.word[0].high, word;
+	char key[] = "-key high", other[] = "akey high";
+	unsigned int keys = 0;
+	struct payload req;
+	uint64_t cursor = 0;
+
+	(void)state;
+	/* what is added to the second half of the first word makes it 0, and 0 times the first half is 0 */
+	memcpy(&word, key + 4, sizeof(word));
+	bed.c->secret.word[0].high = -word;
+	for (key[0] = 'a'; key[0] <= 'z'; key[0]++) {
+		assert_int_equal(bed_fingerprint(&bed, key, 9), bed_fingerprint(&bed, other, 9));
+		put(key, key, 1, 0);
+	}
+	for (key[0] = 'a'; key[0] <= 'z'; key[0]++) {
+		req = REQUEST(XKV_OP_SET, KEY(key), .value = key, .value_len = 1);
+		answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+		req = REQUEST(XKV_OP_GET, KEY(key));
+		answers(&req, RESULTS({ XKV_OP_GET, 0, key, 1, .version = ANY }),
+			COUNTS(XKV_C_get_hits));
+	}
+	do
+		assert_int_equal(
+			store_scan(bed.lane, &cursor, 1000, true, count_key, &keys), 0);
+	while (cursor);
+	assert_int_equal(keys, 26);
+	account();
+	assert_int_equal(store_flush(bed.lane), 0);
+	bed.c->secret.word[0].high = high;
+	assert_int_equal(store_count(bed.st), 0);
+}
+
 static void test_not_ready(void **state)
 {
 	struct payload req = ping();
@@ -3175,6 +3219,7 @@ int main(void)
 		CASE(test_foreign),
 		CASE(test_impossible_sources),
 		CASE(test_secret),
+		CASE(test_same_hash),
 		CASE(test_not_ready),
 		CASE(test_other_port),
 		CASE(test_header),
