@@ -6,14 +6,17 @@
  *
  * NH adds a secret to each half of a word and sums up the products of the halves.  Two keys that
  * were chosen without knowledge of the secret have the same sum with a probability of at most 2^-31
- * (2^-32 if they have as many words); those of the same words differ by their lengths.  Few stores
- * have such keys, but some have many: the same hash never means the same key.  The
- * permutation is a keyed relative of MurmurHash3's last step.  Only parts of its result are ever
- * seen, as the order of SCAN.
+ * (2^-32 if they have as many words); those of the same words differ by their lengths.  Still, the
+ * same hash never means the same key.
  *
- * SipHash, which would stand even if hashes were seen, takes five times the instructions in BPF,
- * which has no rotation.  Steps, not a function over a buffer, since the verifier wants to see
- * every load.
+ * By itself NH would give the same sum to all keys that differ in one half only if the other half
+ * and its secret happen to add up to 0.  So a multiple of each word is added, too, which leaves the
+ * probabilities as they are, and no such family.
+ *
+ * The permutation is a keyed relative of MurmurHash3's last step.  Only parts of its result are
+ * ever seen, as the order of SCAN.  SipHash, which would stand even if hashes were seen, takes
+ * several times the instructions in BPF, which has no rotation.  Steps, not a function over a
+ * buffer, since the verifier wants to see every load.
  */
 #ifndef XKV_HASH_H
 #define XKV_HASH_H
@@ -36,7 +39,7 @@ static inline __attribute__((always_inline)) __u64 hash_word(__u64 sum, __u64 wo
 {
 	__u32 low = (__u32)word + s->word[i].low, high = (__u32)(word >> 32) + s->word[i].high;
 
-	return sum + (__u64)low * high;
+	return sum + (__u64)low * high + word * s->mix[0];
 }
 
 /* The hash of a key of so many bytes, whose words have this sum. */

@@ -159,6 +159,17 @@ static void length_counts(void **state)
 	}
 }
 
+/* A factor that is 0 for all keys takes the other half of the word out of NH's sum. */
+static void keys_spread_without_a_factor(void **state)
+{
+	struct xkv_secret drawn = secret;
+
+	(void)state;
+	secret.word[0].high = 0; /* as that half of the keys */
+	keys_spread(counter);
+	secret = drawn;
+}
+
 /* Other secrets, other buckets: who knows those of one store knows nothing of another's. */
 static void secret_counts(void **state)
 {
@@ -171,10 +182,15 @@ static void secret_counts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(decimal_keys_spread),	   cmocka_unit_test(of_16_keys_spread),
-		cmocka_unit_test(two_numbers_keys_spread), cmocka_unit_test(counter_keys_spread),
-		cmocka_unit_test(pages_keys_spread),	   cmocka_unit_test(longest_keys_spread),
-		cmocka_unit_test(single_bits_keys_spread), cmocka_unit_test(length_counts),
+		cmocka_unit_test(decimal_keys_spread),
+		cmocka_unit_test(of_16_keys_spread),
+		cmocka_unit_test(two_numbers_keys_spread),
+		cmocka_unit_test(counter_keys_spread),
+		cmocka_unit_test(pages_keys_spread),
+		cmocka_unit_test(longest_keys_spread),
+		cmocka_unit_test(single_bits_keys_spread),
+		cmocka_unit_test(length_counts),
+		cmocka_unit_test(keys_spread_without_a_factor),
 		cmocka_unit_test(secret_counts),
 	};
 
