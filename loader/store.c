@@ -25,11 +25,13 @@
 #include "store_impl.h"
 #include "store_open.h"
 
-#define BUSY_TRIES 10000 /* then the caller hears of it; each yields the CPU */
-#define CLOCK_MS 100     /* that may pass while the clocks are looked at, ... */
-#define CLOCK_TRIES 100  /* ... once in so many times */
-#define ROOM_TRIES 16    /* so often slots are got for an operation, which may need two at once */
-#define JOIN_COST 100    /* of them, of a try to join a large value */
+#define BUSY_TRIES    10000 /* then the caller hears of it; ... */
+#define BUSY_YIELDS   5000  /* ... each yields the CPU, and from this one on sleeps */
+#define BUSY_SLEEP_US 50
+#define CLOCK_MS      100 /* that may pass while the clocks are looked at, ... */
+#define CLOCK_TRIES   100 /* ... once in so many times */
+#define ROOM_TRIES    16  /* so often slots are got for an operation, which may need two at once */
+#define JOIN_COST     100 /* of BUSY_TRIES, of a try to join a large value */
 
 /* ---- running ------------------------------------------------------------- */
 
@@ -159,6 +161,15 @@ struct stops {
 	unsigned int busy, no_slot;
 };
 
+/* Who holds a lock may have lost his CPU, and on a busy machine for longer than yielding takes. */
+static void wait_for_others(unsigned int tries)
+{
+	if (tries < BUSY_YIELDS)
+		sched_yield();
+	else
+		usleep(BUSY_SLEEP_US);
+}
+
 /*
  * Does what a stopped frame of the lane needs before it can go on.  True: run it again.  Not for ever: a slot of one
  * class may have cost the only free one of another that it needs, too (a chain bucket's).
@@ -173,7 +184,7 @@ static bool frame_help(struct store_lane *lane, unsigned int frame, struct stops
 	switch (why) {
 	case XKV_C_pass_busy:
 		if (++stops->busy < BUSY_TRIES)
-			sched_yield();
+			wait_for_others(stops->busy);
 		else
 			f->flags |= XKV_FRAME_LAST;
 		return true;
