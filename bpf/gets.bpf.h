@@ -4,10 +4,12 @@
  * keys before the next, and asks for the cache lines that the next one reads: so the keys wait for memory
  * together, where one after the other each would wait twice.
  *
- *   gets_key    takes the next key from the request, and asks for its bucket
- *   gets_slot   looks for the key in its bucket, and asks for its slot
- *   gets_match  is it that key, and does its value fit the reply?
- *   gets_write  copies the value into the packet
+ *   gets_key          takes the next key from the request
+ *   gets_touch_bucket asks for its bucket
+ *   gets_entry        looks for the key in its bucket
+ *   gets_touch_slot   asks for its slot
+ *   gets_match        is it that key, and does its value fit the reply?
+ *   gets_write        copies the value into the packet
  *
  * Whatever is not so goes the long way (request.bpf.h), for which the request still stands in the frame.
  */

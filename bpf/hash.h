@@ -52,4 +52,20 @@ static inline __attribute__((always_inline)) __u64 hash_end(__u64 sum, __u32 len
 	return sum ^ sum >> 32;
 }
 
+#ifndef __bpf__
+/* The same of a whole key, 1 to 8 * XKV_HASH_WORDS bytes. */
+static inline __u64 hash_key(const void *key, __u32 len, const struct xkv_secret *s)
+{
+	__u64 sum = 0;
+
+	for (__u32 at = 0; at < len; at += 8) {
+		__u64 word = 0;
+
+		__builtin_memcpy(&word, (const char *)key + at, len - at < 8 ? len - at : 8);
+		sum = hash_word(sum, word, at / 8, s);
+	}
+	return hash_end(sum, len, s);
+}
+#endif
+
 #endif

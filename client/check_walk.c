@@ -318,12 +318,7 @@ static void check_chain_bucket(struct walk *w, struct chain *c, uint64_t ref)
 
 static uint64_t hash_of(struct walk *w, const struct xkv_slot *slot, uint32_t key_len)
 {
-	const uint64_t *key = (const uint64_t *)(slot + 1);
-	uint64_t sum = 0;
-
-	for (unsigned int i = 0; i * 8 < key_len; i++)
-		sum = hash_word(sum, key[i], i, &w->cfg->secret);
-	return hash_end(sum, key_len, &w->cfg->secret);
+	return hash_key(slot + 1, key_len, &w->cfg->secret);
 }
 
 static bool padded_with_zeros(const uint8_t *at, size_t len)

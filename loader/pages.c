@@ -121,12 +121,7 @@ bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void
 
 uint64_t key_hash(const struct store *st, const struct slot_copy *key)
 {
-	const struct xkv_secret *secret = &st->cfg->secret;
-	uint64_t sum = 0;
-
-	for (unsigned int i = 0; i * 8 < key->key_len; i++)
-		sum = hash_word(sum, key->key[i], i, secret);
-	return hash_end(sum, key->key_len, secret);
+	return hash_key(key->key, key->key_len, &st->cfg->secret);
 }
 
 int slot_free(struct store *st, uint64_t ref)

@@ -317,12 +317,7 @@ uint64_t bed_ref(struct bed *b, const struct xkv_slot *slot)
 
 uint64_t bed_fingerprint(const struct bed *b, const void *key, size_t key_len)
 {
-	uint64_t word[XKV_HASH_WORDS] = { 0 }, sum = 0;
-
-	memcpy(word, key, key_len);
-	for (size_t i = 0; i * 8 < key_len; i++)
-		sum = hash_word(sum, word[i], (__u32)i, &b->c->secret);
-	return hash_end(sum, (__u32)key_len, &b->c->secret) & b->c->fingerprint_mask;
+	return hash_key(key, (__u32)key_len, &b->c->secret) & b->c->fingerprint_mask;
 }
 
 struct xkv_bucket *bed_bucket(struct bed *b, const void *key, size_t key_len)
