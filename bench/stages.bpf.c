@@ -131,9 +131,10 @@ __noinline int load_unverified(struct xdp_md *ctx, struct xkv_frame *f)
 
 static __always_inline __u64 hash_key16(struct xkv_config *cfg, const __u64 *key)
 {
-	__u64 sum = hash_word(0, key[0], 0, &cfg->secret);
+	const struct xkv_secret *s = &cfg->secret;
+	__u64 products = hash_word(key[0], &s->word[0]) + hash_word(key[1], &s->word[1]);
 
-	return hash_end(hash_word(sum, key[1], 1, &cfg->secret), FRAME_KEY_SIZE, &cfg->secret);
+	return hash_end(products, key[0] + key[1], FRAME_KEY_SIZE, s);
 }
 
 /* Hashes a key of 16 bytes, and makes what is hashed next wait for it, as the bucket does. */

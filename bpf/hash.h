@@ -25,28 +25,31 @@
 
 #define XKV_HASH_WORDS 32 /* of the longest key */
 
+struct xkv_secret_word {
+	__u32 low, high;
+};
+
 /* Drawn when the maps are made. */
 struct xkv_secret {
-	struct {
-		__u32 low, high;
-	} word[XKV_HASH_WORDS];
+	struct xkv_secret_word word[XKV_HASH_WORDS];
 	__u64 mix[2]; /* odd */
 };
 
-/* The sum of the words up to number i, which is this one.  The first sum is 0. */
-static inline __attribute__((always_inline)) __u64 hash_word(__u64 sum, __u64 word, __u32 i,
-							     const struct xkv_secret *s)
+/* What a word adds to the products; the secret is the one with its number. */
+static inline __attribute__((always_inline)) __u64 hash_word(__u64 word,
+							     const struct xkv_secret_word *s)
 {
-	__u32 low = (__u32)word + s->word[i].low, high = (__u32)(word >> 32) + s->word[i].high;
+	__u32 low = (__u32)word + s->low, high = (__u32)(word >> 32) + s->high;
 
-	return sum + (__u64)low * high + word * s->mix[0];
+	return (__u64)low * high;
 }
 
-/* The hash of a key of so many bytes, whose words have this sum. */
-static inline __attribute__((always_inline)) __u64 hash_end(__u64 sum, __u32 len,
+/* The hash of a key of so many bytes, by the sum of its products and that of its words. */
+static inline __attribute__((always_inline)) __u64 hash_end(__u64 products, __u64 words, __u32 len,
 							    const struct xkv_secret *s)
 {
-	sum += len;
+	__u64 sum = products + words * s->mix[0] + len;
+
 	sum = (sum ^ sum >> 32) * s->mix[0];
 	sum = (sum ^ sum >> 32) * s->mix[1];
 	return sum ^ sum >> 32;
@@ -56,15 +59,16 @@ static inline __attribute__((always_inline)) __u64 hash_end(__u64 sum, __u32 len
 /* The same of a whole key, 1 to 8 * XKV_HASH_WORDS bytes. */
 static inline __u64 hash_key(const void *key, __u32 len, const struct xkv_secret *s)
 {
-	__u64 sum = 0;
+	__u64 products = 0, words = 0;
 
 	for (__u32 at = 0; at < len; at += 8) {
 		__u64 word = 0;
 
 		__builtin_memcpy(&word, (const char *)key + at, len - at < 8 ? len - at : 8);
-		sum = hash_word(sum, word, at / 8, s);
+		products += hash_word(word, &s->word[at / 8]);
+		words += word;
 	}
-	return hash_end(sum, len, s);
+	return hash_end(products, words, len, s);
 }
 #endif
 

@@ -28,9 +28,10 @@ static __always_inline __u32 session_off(struct xkv_frame *f)
 
 static __always_inline __u32 once_set_of(struct xkv_config *cfg, __u64 session, __u64 slot)
 {
-	__u64 sum = hash_word(0, session, 0, &cfg->secret);
+	const struct xkv_secret *s = &cfg->secret;
+	__u64 products = hash_word(session, &s->word[0]) + hash_word(slot, &s->word[1]);
 
-	return hash_end(hash_word(sum, slot, 1, &cfg->secret), 0, &cfg->secret) & (XKV_ONCE_SETS - 1);
+	return hash_end(products, session + slot, 0, s) & (XKV_ONCE_SETS - 1);
 }
 
 static __always_inline bool once_lock(struct xkv_once *o)

@@ -186,33 +186,40 @@ __noinline int append_value(struct xkv_frame *f, __u64 ref)
 	return 0;
 }
 
-/* Writes the value at hand into a slot that is ours, four words a turn. */
-static __always_inline void copy_value(struct xkv_frame *f, struct xkv_slot *slot)
+/* Words of a value, whatever is believed of its length. */
+static __always_inline __u32 value_words(__u32 value_len)
 {
-	const __u64 *from = &IN(f, f->value_off);
-	__u64 *to = slot_value(slot, f->key_len);
-	__u32 words = (f->value_len + 7) / 8;
+	__u32 words = (value_len + 7) / 8;
 
-	for (int i = 0; i < VALUE_WORDS / 4; i++) {
-		if (words < 4)
-			break;
+	OPAQUE(words); /* the comparison has to stay */
+	return words < VALUE_WORDS ? words : VALUE_WORDS;
+}
+
+/* Four words a turn.  Not global, since it takes pointers: a function that has the registers to itself. */
+static __noinline int copy_words(__u64 *to, const __u64 *from, __u32 words)
+{
+	for (; words >= 4; words -= 4) {
 		to[0] = from[0];
 		to[1] = from[1];
 		to[2] = from[2];
 		to[3] = from[3];
 		to += 4;
 		from += 4;
-		words -= 4;
-		/* what follows goes on from here: compilers else work it out from value_len, without a bound */
-		OPAQUE(to);
-		OPAQUE(from);
-		OPAQUE(words);
+		GOES_ON(to);
+		GOES_ON(from);
 	}
 	for (__u32 rest = 0; rest < 3; rest++) {
 		if (rest >= words)
 			break;
 		*to++ = *from++;
 	}
+	return 0;
+}
+
+/* Writes the value at hand into a slot that is ours. */
+static __always_inline void copy_value(struct xkv_frame *f, struct xkv_slot *slot)
+{
+	copy_words(slot_value(slot, f->key_len), &IN(f, f->value_off), value_words(f->value_len));
 }
 
 /* Copies the f->keep bytes that stay from the locked slot to another. */

@@ -312,13 +312,74 @@ static __always_inline int frame_begin(struct packet *p, struct xkv_config *cfg,
 #define FRAME_LEN(len) ((((len) - 1) & (XKV_FRAME_WORDS * 8 - 1)) + 1)
 #define HEADERS_LEN(len) ((((len) - 1) & 127) + 1) /* Ethernet to UDP: 42 to 70 */
 
-#define WORD_IN(f, i, byte, sum)                                                                   \
+#define COPY_WORD(to, from, i, sum)                                                                \
 	do {                                                                                       \
-		__u64 w = *(__u64 *)(byte);                                                        \
-		(f)->in_word[i] = w;                                                               \
-		halves_add(&(sum), w);                                                             \
-		(byte) += 8;                                                                       \
+		__u64 w = (from)[i];                                                               \
+		(to)[i] = w;                                                                       \
+		halves_add(sum, w);                                                                \
 	} while (0)
+
+/*
+ * Copies words, four a turn, into or out of a packet that ends at `end`, and returns the sum of their
+ * halves.  The pointer into the packet goes on to what was compared with the end, or the verifier does not know it.
+ */
+static __always_inline __u64 copy_summed(__u64 *to, const __u64 *from, bool out, const void *end,
+					 __u32 words)
+{
+	struct halves sum = { 0 };
+	__u64 *next, *other;
+
+	for (; words >= 4; words -= 4) {
+		next = (out ? to : (__u64 *)from) + 4;
+		other = (out ? (__u64 *)from : to) + 4;
+		OPAQUE(next);
+		if ((void *)next > end)
+			break;
+		COPY_WORD(to, from, 0, &sum);
+		COPY_WORD(to, from, 1, &sum);
+		COPY_WORD(to, from, 2, &sum);
+		COPY_WORD(to, from, 3, &sum);
+		GOES_ON(other);
+		to = out ? next : other;
+		from = out ? other : next;
+	}
+	for (int rest = 0; rest < 3; rest++) {
+		next = (out ? to : (__u64 *)from) + 1;
+		other = (out ? (__u64 *)from : to) + 1;
+		OPAQUE(next);
+		if (rest >= (int)words || (void *)next > end)
+			break;
+		COPY_WORD(to, from, 0, &sum);
+		GOES_ON(other);
+		to = out ? next : other;
+		from = out ? other : next;
+	}
+	return halves_sum(&sum);
+}
+
+/* Functions that are not global, since they take pointers; and not inlined, so that the loop has all registers. */
+static __noinline __u64 copy_from_packet(__u64 *to, const __u64 *from, const void *end, __u32 words)
+{
+	return copy_summed(to, from, false, end, words);
+}
+
+static __noinline __u64 copy_to_packet(__u64 *to, const __u64 *from, const void *end, __u32 words)
+{
+	return copy_summed(to, from, true, end, words);
+}
+
+/* The bytes behind the last whole word of the payload, with zeros behind them. */
+static __always_inline __u64 last_word(const __u8 *byte, const void *end, __u32 bytes)
+{
+	__u64 word = 0;
+
+	for (__u32 i = 0; i < 7; i++) {
+		if (i >= bytes || (const void *)(byte + 1) > end)
+			break;
+		word |= (__u64)*byte++ << (8 * i);
+	}
+	return LE64(word);
+}
 
 /*
  * Copies the payload into the frame, zero-padded to a word, and returns the sum of its
@@ -327,36 +388,14 @@ static __always_inline int frame_begin(struct packet *p, struct xkv_config *cfg,
  */
 static __always_inline __u64 copy_in(struct packet *p, struct xkv_frame *f)
 {
-	__u8 *byte = (__u8 *)(p->udp + 1);
-	__u32 len = f->req_len, i;
-	struct halves sum = { 0 };
-	__u64 word;
+	__u8 *payload = (__u8 *)(p->udp + 1), *last = payload + (f->req_len & (XKV_FRAME_WORDS * 8 - 8));
+	__u32 len = f->req_len;
+	__u64 sum, word;
 
-	for (i = 0; i < XKV_FRAME_BYTES / 8; i += 4) {
-		if (i * 8 + 32 > len || (void *)(byte + 32) > p->end)
-			break;
-		WORD_IN(f, i, byte, sum);
-		WORD_IN(f, i + 1, byte, sum);
-		WORD_IN(f, i + 2, byte, sum);
-		WORD_IN(f, i + 3, byte, sum);
-	}
-	for (int rest = 0; rest < 3; rest++, i++) {
-		if (i * 8 + 8 > len || (void *)(byte + 8) > p->end)
-			break;
-		WORD_IN(f, i & (XKV_FRAME_WORDS - 1), byte, sum);
-	}
-	/* begins anew: else each end of the loops is a state of its own to the verifier, with all that follows */
-	len = READ(f->req_len);
-	byte = (__u8 *)(p->udp + 1) + (len & (XKV_FRAME_WORDS * 8 - 8));
-	word = 0;
-	for (int rest = 0; rest < 7; rest++) {
-		if (rest >= (int)(len & 7) || (void *)(byte + 1) > p->end)
-			break;
-		word |= (__u64)*byte++ << (8 * rest);
-	}
-	word = LE64(word);
+	sum = copy_from_packet(f->in_word, (__u64 *)payload, p->end, len / 8 & (XKV_FRAME_WORDS - 1));
+	word = len & 7 ? last_word(last, p->end, len & 7) : 0;
 	IN(f, len) = word;
-	return halves_sum(&sum) + HALVES(word);
+	return sum + HALVES(word);
 }
 
 /* The headers of the packet, for each stage anew: they do not move, but what is behind them may. */
@@ -395,11 +434,11 @@ static __always_inline int locate(struct xdp_md *ctx, struct xkv_frame *f, struc
  */
 static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 {
-	__u64 *word = (__u64 *)(p->udp + 1), *key = word + 5, *next;
+	__u64 *word = (__u64 *)(p->udp + 1), *key = word + 5, *next, products = 0, words = 0;
 	struct xkv_config *cfg = config();
 	struct xkv_hdr *hdr = (struct xkv_hdr *)word;
 	struct xkv_op *op = (struct xkv_op *)(hdr + 1);
-	__u64 sum = 0;
+	const struct xkv_secret_word *secret;
 	__u32 key_len;
 
 	f->hashed = 0;
@@ -408,18 +447,21 @@ static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 	key_len = op->key_len;
 	if (hdr->flags || hdr->count != 1 || op->opcode == XKV_OP_SCAN || key_len > XKV_KEY_MAX)
 		return;
-	for (__u32 i = 0; i < KEY_WORDS; i++) {
-		if (i * 8 >= key_len)
+	secret = cfg->secret.word;
+	for (__u32 at = 0; at < KEY_WORDS * 8; at += 8) {
+		if (at >= key_len)
 			break;
 		next = key + 1;
 		OPAQUE(next); /* compilers else compare with end + 1, which does not exist for the verifier */
 		if ((void *)next > p->end)
 			return;
-		sum = hash_word(sum, *key, i, &cfg->secret);
+		products += hash_word(*key, secret++);
+		words += *key;
 		key = next;
+		GOES_ON(secret);
 	}
 	f->hashed = 40;
-	f->fingerprint = hash_end(sum, key_len, &cfg->secret) & cfg->fingerprint_mask;
+	f->fingerprint = hash_end(products, words, key_len, &cfg->secret) & cfg->fingerprint_mask;
 	touch(home_of(cfg, f->fingerprint));
 }
 

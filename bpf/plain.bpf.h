@@ -94,43 +94,10 @@ static __always_inline __u64 write_result(__u64 *to, void *end, __u64 opcode, __
 	return sum;
 }
 
-#define VALUE_OUT(to, sum, word)                                                                   \
-	do {                                                                                       \
-		__u64 w = (word);                                                                  \
-		*(to) = w;                                                                         \
-		halves_add(&(sum), w);                                                             \
-	} while (0)
-
-/* The same for a value, four words a turn. */
+/* The same for a value. */
 static __always_inline __u64 write_value(__u64 *to, void *end, const __u64 *value, __u32 value_len)
 {
-	__u32 words = (value_len + 7) / 8;
-	struct halves sum = { 0 };
-
-	OPAQUE(to); /* compilers else go on from another pointer than the one that they compare */
-	for (int i = 0; i < VALUE_WORDS / 4; i++) {
-		if (words < 4 || (void *)(to + 4) > end)
-			break;
-		VALUE_OUT(to, sum, value[0]);
-		VALUE_OUT(to + 1, sum, value[1]);
-		VALUE_OUT(to + 2, sum, value[2]);
-		VALUE_OUT(to + 3, sum, value[3]);
-		to += 4;
-		value += 4;
-		words -= 4;
-		/* what follows goes on from here: compilers else work it out from value_len, without a bound */
-		OPAQUE(value);
-		OPAQUE(words);
-		OPAQUE(to);
-	}
-	for (__u32 rest = 0; rest < 3; rest++) {
-		if (rest >= words || (void *)(to + 1) > end)
-			break;
-		VALUE_OUT(to, sum, *value);
-		to++;
-		value++;
-	}
-	return halves_sum(&sum);
+	return copy_to_packet(to, value, end, value_words(value_len));
 }
 
 /*

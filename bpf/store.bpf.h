@@ -28,6 +28,8 @@
 #define barrier() asm volatile("" ::: "memory")
 /* Has the compiler forget what it knows of x, so that a check of it stands where the verifier needs it. */
 #define OPAQUE(x) asm volatile("" : "+r"(x))
+/* Of a pointer that a loop moves on: compilers else add up its base and an index in each turn, which BPF cannot in one. */
+#define GOES_ON(x) OPAQUE(x)
 
 /* Words whose first byte in memory is the lowest; both ways. */
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -259,15 +261,20 @@ __noinline int slot_give(__u64 ref)
  */
 static __always_inline __u64 fingerprint_of(struct xkv_frame *f, struct xkv_config *cfg)
 {
-	__u32 key_off = f->key_off, key_len = f->key_len;
-	__u64 sum = 0;
+	const struct xkv_secret_word *secret = cfg->secret.word;
+	__u32 key_len = f->key_len;
+	const __u64 *key = &IN(f, f->key_off);
+	__u64 products = 0, words = 0;
 
-	for (__u32 i = 0; i < KEY_WORDS; i++) {
-		if (i * 8 >= key_len)
+	for (__u32 at = 0; at < KEY_WORDS * 8; at += 8) {
+		if (at >= key_len)
 			break;
-		sum = hash_word(sum, IN(f, key_off + i * 8), i, &cfg->secret);
+		products += hash_word(*key, secret++);
+		words += *key++;
+		GOES_ON(key);
+		GOES_ON(secret);
 	}
-	return hash_end(sum, key_len, &cfg->secret) & cfg->fingerprint_mask;
+	return hash_end(products, words, key_len, &cfg->secret) & cfg->fingerprint_mask;
 }
 
 __noinline int key_fingerprint(struct xkv_frame *f)
@@ -294,14 +301,16 @@ static __always_inline void touch_slot(const struct xkv_slot *slot)
 /* 0 if the key at hand is the one in the slot, as far as that can be believed. */
 static __always_inline __u64 key_differs(struct xkv_frame *f, const struct xkv_slot *slot)
 {
-	const __u64 *key = (const __u64 *)(slot + 1);
-	__u32 key_len = f->key_len, key_off = f->key_off;
+	const __u64 *key = (const __u64 *)(slot + 1), *ours = &IN(f, f->key_off);
+	__u32 key_len = f->key_len;
 	__u64 differ = slot->key_len ^ key_len;
 
-	for (__u32 i = 0; i < KEY_WORDS; i++) {
-		if (i * 8 >= key_len || differ)
+	for (__u32 at = 0; at < KEY_WORDS * 8; at += 8) {
+		if (at >= key_len || differ)
 			break;
-		differ = key[i] ^ IN(f, key_off + i * 8);
+		differ = *key++ ^ *ours++;
+		GOES_ON(key);
+		GOES_ON(ours);
 	}
 	return differ;
 }
