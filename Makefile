@@ -3,6 +3,7 @@
 # make check      builds and runs every test  make bench-quick   the ratios (also bench-redis, -memory, -hitratio, -stages)
 # make figures    the thesis' experiments beside Redis and memcached, docs/benchmarks.md
 # make fuzz, linear, model   the long forms of three tests
+# make soak       hours of random sizes and kill -9, SECONDS=7200; every slot is accounted for
 # make install    DESTDIR= PREFIX=            V=1 shows the commands, WERROR=1 is strict
 
 VERSION := 0.1.0

@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / os.environ.get("XKV_BUILD", "build")  # an absolute XKV_BUILD stands alone
 PREFIX = os.environ.get("XKV_TEST_PREFIX") or f"xkvt{secrets.token_hex(3)}"
 CASE_SECONDS = 180
+PATIENCE = 1  # times all limits below; tests/soak.py, which may be stopped for minutes, takes more
 SERVER, SERVER6, CLIENT, CLIENT6 = "10.77.0.1", "fd77::1", "10.77.0.2", "fd77::2"
 SANITIZERS = ("AddressSanitizer", "LeakSanitizer", "runtime error:")
 
@@ -40,7 +41,7 @@ _CLONE_NEWNET = 0x40000000
 
 def wait_for(condition, seconds=10.0, what="the condition"):
     """Returns the first true value of condition(); fails the test when the time is up."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * PATIENCE
     while True:
         value = condition()
         if value:
@@ -56,7 +57,7 @@ def run(*argv, check=True, timeout=60, **more):
     if "input" not in more:
         more.setdefault("stdin", subprocess.DEVNULL)
     done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          timeout=timeout, check=False, **more)
+                          timeout=timeout * PATIENCE, check=False, **more)
     if check and done.returncode:
         pytest.fail(f"{' '.join(map(str, argv))}: exit status {done.returncode}\n"
                     f"{done.stdout}\n{done.stderr}", pytrace=True)
@@ -322,7 +323,7 @@ class Xkvd:
             return
         self.process.terminate()
         try:
-            status = self.process.wait(seconds)
+            status = self.process.wait(seconds * PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
             pytest.fail(f"xkvd did not stop within {seconds:g} s of SIGTERM:\n{self.log()}")

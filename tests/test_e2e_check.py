@@ -23,11 +23,11 @@ def sums(done):
     return pages, slots, keys, expired, *rest
 
 
-def poke(daemon, name, key, offset, change):
-    """Changes a byte of an element of a pinned map."""
+def poke(daemon, name, key, offset, change, count=1):
+    """Changes a byte, or some, of an element of a pinned map."""
     entry = daemon.map_dump(name)[key]
     value = [int(byte, 0) for byte in entry["value"]]
-    value[offset] = change(value[offset])
+    value[offset:offset + count] = map(change, value[offset:offset + count])
     run("bpftool", "map", "update", "pinned", daemon.pins / name, "key", *entry["key"], "value",
         *map(str, value))
 

@@ -78,6 +78,12 @@ LINEAR_SECONDS ?= 240
 linear: all
 	@XKV_LINEAR_SECONDS=$(LINEAR_SECONDS) tests/run -v --build $(BUILD) test_linear.py
 
+# Random sizes, evictions and kill -9 for SECONDS, and after each minute every slot is accounted for; as root.
+.PHONY: soak
+soak: SECONDS = 7200
+soak: all
+	@XKV_BUILD=$(BUILD) $(or $(PYTHON),/usr/bin/python3) tests/soak.py --seconds $(SECONDS) $(SOAK_FLAGS)
+
 # Every case of the models of tests/model, with those that take long.
 .PHONY: model
 model:
