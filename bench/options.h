@@ -12,7 +12,7 @@
 
 #define OPTIONS_MAX_THREADS   256
 #define OPTIONS_MAX_CLIENTS   20000
-#define OPTIONS_MAX_LIST      8
+#define OPTIONS_MAX_LIST      12
 #define OPTIONS_MAX_CPUS      64
 #define OPTIONS_MAX_IN_FLIGHT (1U << 20)
 

@@ -22,6 +22,7 @@
  *   more_hash      hashes the key twice
  *   bare           all three less
  *   fixed          the thesis-like program on the store's maps: no checks, sizes are fixed
+ *   fixed_50, fixed_300   the same, and then so many instructions that do nothing
  */
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -372,8 +373,7 @@ static __always_inline int fixed_set(struct xdp_md *ctx, __u64 *value)
 }
 
 /* Keys in a further bucket are not found; there are few. */
-SEC("xdp")
-int fixed(struct xdp_md *ctx)
+static __always_inline int fixed_run(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	struct xkv_config *cfg = config();
@@ -390,3 +390,22 @@ int fixed(struct xdp_md *ctx)
 		return fixed_set(ctx, slot_value(slot, FRAME_KEY_SIZE));
 	return fixed_get(ctx, slot_value(slot, FRAME_KEY_SIZE));
 }
+
+SEC("xdp")
+int fixed(struct xdp_md *ctx)
+{
+	return fixed_run(ctx);
+}
+
+#define FIXED_AND(n)                                                                               \
+	SEC("xdp")                                                                                 \
+	int fixed_##n(struct xdp_md *ctx)                                                          \
+	{                                                                                          \
+		int verdict = fixed_run(ctx);                                                      \
+                                                                                                   \
+		asm volatile(".rept " #n "\n\tr0 = 0\n\t.endr" ::: "r0");                          \
+		return verdict;                                                                    \
+	}
+
+FIXED_AND(50)
+FIXED_AND(300)

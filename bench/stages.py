@@ -43,6 +43,8 @@ VARIANTS = {
     "bare": "all of these",
     "more_hash": "key is hashed twice",
     "fixed": "thesis-like program on the store's index and slots",
+    "fixed_50": "that, and 50 instructions that do nothing",
+    "fixed_300": "that, and 300",
 }
 SHORT = "whole"  # what the variants are compared with
 GROUPS = ((*STAGES, ATTACHED), (SHORT, *VARIANTS))

@@ -997,7 +997,7 @@ static void bad_command_lines_are_refused(void **state)
 		"--frames --server attached,echo",
 		"--frames --server echo,/a",
 		"--frames --server /a,/a",
-		"--frames --server /1,/2,/3,/4,/5,/6,/7,/8,/9",
+		"--frames --server /1,/2,/3,/4,/5,/6,/7,/8,/9,/10,/11,/12,/13",
 		"--frames --value-size 31",
 		"--frames --value-size 32-64",
 		"--frames --value-size 128,1024 --batch 1,2",
