@@ -67,7 +67,7 @@ static __always_inline int look_for_tag(struct xkv_frame *f)
 	if (!a)
 		return XKV_C_drop_internal;
 	a->fingerprint = f->fingerprint;
-	return gets_entry(0) ? XKV_C_drop_internal : CONTINUE;
+	return gets_entries(0, 1) ? XKV_C_drop_internal : CONTINUE;
 }
 
 /* The slot of the key, or NULL if this is no GET or SET of the short way. */
