@@ -76,6 +76,11 @@ void store_limit(struct store *st, uint64_t maxmemory, enum store_policy policy)
 	st->cfg->track = track;
 }
 
+void store_limit_lift(struct store *st)
+{
+	store_limit(st, store_memory(st) + XKV_PAGE_COST, STORE_NOEVICTION);
+}
+
 /* The lower, the sooner it goes. */
 static int64_t score(struct store *st, const struct xkv_slot *slot)
 {

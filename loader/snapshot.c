@@ -605,7 +605,7 @@ struct load {
 	struct store *st;
 	struct store_lane *lane; /* NULL: only check */
 	const struct config *cfg;
-	bool unlimited; /* it takes more than maxmemory */
+	bool lifted; /* it takes more than maxmemory */
 	const char *path;
 	int64_t now;
 	uint64_t keys;
@@ -623,20 +623,23 @@ static bool is_past(const struct load *load, bool expires, int64_t expire_ms)
 	return expires && expire_ms <= load->now;
 }
 
-/* What is on the disk is the data, whatever maxmemory is: as with Redis, that counts for what comes later.  True: once more. */
+/*
+ * What is on the disk is the data, whatever maxmemory is: as with Redis, that counts for what comes later.  By a page, so
+ * that sizes go on to share classes; and nothing is evicted for what is loaded.  True: once more.
+ */
 static bool lift_limit(struct load *load)
 {
-	if (load->unlimited || !store_at_limit(load->st))
+	if (!store_at_limit(load->st))
 		return false;
-	store_limit(load->st, 0, load->cfg->maxmemory_policy);
-	return load->unlimited = true;
+	store_limit_lift(load->st);
+	return load->lifted = true;
 }
 
 static void restore_limit(const struct load *load)
 {
 	uint64_t limit = load->cfg->maxmemory;
 
-	if (!load->unlimited)
+	if (!load->lifted)
 		return;
 	store_limit(load->st, limit, load->cfg->maxmemory_policy);
 	log_warning("%s takes %" PRIu64 " MiB, and maxmemory is %" PRIu64

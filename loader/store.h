@@ -213,6 +213,8 @@ enum store_policy {
 
 /* Limits store_memory() to `maxmemory` bytes, 0 = no limit.  Takes effect with the next insert. */
 void store_limit(struct store *st, uint64_t maxmemory, enum store_policy policy);
+/* Until that is called again: allows one page more than there are, and evicts nothing.  For what has to be taken in any case. */
+void store_limit_lift(struct store *st);
 
 /* Bytes of kernel memory that the store takes with nothing in it but one page. */
 uint64_t store_memory_least(const struct store *st);

@@ -168,6 +168,27 @@ def test_a_snapshot_of_more_than_maxmemory(xkvd, policy):
     accounted(d)
 
 
+def test_a_snapshot_of_all_sizes_takes_what_it_took(xkvd):
+    """Sizes share pages when memory is short, and when what they made is loaded again."""
+    d = xkvd("--save", "", "--max-keys", "16384", "--maxmemory", str(64 * MB))
+    client, draw = d.redis(), random.Random(64)
+    refused = number = 0
+    while refused < 20:
+        try:
+            client.set(f"key:{number}", b"x" * int(2 ** draw.uniform(0, 20)))
+            number += 1
+        except redis.ResponseError as e:
+            assert OOM in str(e)
+            refused += 1
+    client.save()
+    d.stop()
+    d.detach()
+    d.start()
+    assert d.redis().dbsize() == number
+    assert used(d) <= 64 * MB + 8 * MB, used(d)
+    accounted(d)
+
+
 @pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu", "allkeys-random"])
 def test_any_key_may_go(xkvd, policy):
     d = xkvd(*OPTIONS, "--maxmemory-policy", policy)
