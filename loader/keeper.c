@@ -12,8 +12,9 @@
 
 #define PERIOD_MS 20
 #define DRAIN_PERIODS 50 /* pages are given back once a second, ... */
-#define DRAIN_SHARE 4    /* ... of a class that has more than a quarter of its slots free, */
+#define DRAIN_SHARE 4    /* ... of a class that has more than a quarter of its slots free while it grows, */
 #define DRAIN_AT_ONCE 16 /* so many at once */
+#define QUIET_LOOKS 5    /* seconds in which a class lost no free slot: it does not grow, and all but its reserve goes */
 #define IDLE_LOOKS 60    /* a minute without an entry, and the last page of a class goes, too */
 #define EVICT_AT_ONCE 256
 
@@ -105,8 +106,14 @@ int pages_grow(struct store *st, unsigned int class)
 
 /* ---- ahead of need ------------------------------------------------------- */
 
+static bool is_quiet(const struct store *st, unsigned int class)
+{
+	return st->class_quiet[class] >= QUIET_LOOKS;
+}
+
 /*
- * Slots of a class that XDP uses which are to be free.  While it may grow: an eighth, at most two pages.
+ * Slots of a class that XDP uses which are to be free.  While it grows: an eighth, at most two pages; later a quarter
+ * of a page, enough until it is seen to grow again.
  * At the limit free slots are memory that holds nothing: as many as the last period took, twice.
  */
 static uint64_t reserve(struct store *st, unsigned int class, const struct slots *s)
@@ -114,7 +121,8 @@ static uint64_t reserve(struct store *st, unsigned int class, const struct slots
 	uint64_t taken = st->class_free[class] > s->free ? st->class_free[class] - s->free : 0;
 
 	if (!st->at_limit)
-		return clamp(s->all / 8, s->per_page / 4, 2 * s->per_page);
+		return is_quiet(st, class) ? s->per_page / 4 :
+					     clamp(s->all / 8, s->per_page / 4, 2 * s->per_page);
 	return clamp(2 * taken, s->all / 256 + 1, s->all / 8 + 1);
 }
 
@@ -157,10 +165,20 @@ static void keep_ahead(struct store *st, unsigned int class)
 
 /* ---- giving back --------------------------------------------------------- */
 
+/* Free slots that a class may keep: many while it grows, as pages are made some at once; no more than the reserve when it has stopped. */
+static uint64_t allowance(struct store *st, unsigned int class, const struct slots *s)
+{
+	bool grows = s->free < st->class_looked[class];
+
+	st->class_quiet[class] = grows ? 0 : st->class_quiet[class] + 1;
+	return is_quiet(st, class) ? reserve(st, class, s) : s->all / DRAIN_SHARE;
+}
+
 /* Pages of a class that it can do without.  The last one is kept for a while: its entries may come again. */
 static unsigned int surplus(struct store *st, unsigned int class)
 {
 	struct slots s = slots_of(st, class);
+	uint64_t keep = allowance(st, class, &s);
 
 	if (!st->class_pages[class])
 		return 0;
@@ -169,9 +187,7 @@ static unsigned int surplus(struct store *st, unsigned int class)
 		return st->class_pages[class];
 	if (st->class_idle[class])
 		return st->class_pages[class] - 1;
-	if (s.free < s.all / DRAIN_SHARE + s.per_page)
-		return 0;
-	return (s.free - s.all / DRAIN_SHARE) / s.per_page;
+	return s.free < keep + s.per_page ? 0 : (s.free - keep) / s.per_page;
 }
 
 /* What is too much at two looks in a row goes. */
@@ -183,6 +199,7 @@ static void give_back(struct store *st, unsigned int class)
 	now = now < before ? now : before;
 	if (now || drain_is_pending(st, class))
 		drain_pages(st->keeper_lane, class, now < DRAIN_AT_ONCE ? now : DRAIN_AT_ONCE);
+	st->class_looked[class] = slots_of(st, class).free; /* what was given back just now is no growth */
 }
 
 /* ---- the thread ---------------------------------------------------------- */

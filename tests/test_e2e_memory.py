@@ -310,6 +310,20 @@ def test_pages_go_back_to_the_kernel(xkvd):
     accounted(d)
 
 
+def test_free_slots_are_few_at_rest(xkvd):
+    """A quarter may be free while a class grows; not much more than a page when it has stopped."""
+    d = xkvd("--save", "", "--max-keys", "65536")
+    client = d.redis()
+    fill(client, 300000)
+    names = [f"key:{i:08d}" for i in range(0, 300000, 5)]
+    for first in range(0, len(names), 1000):
+        client.delete(*names[first:first + 1000])
+    full = used(d)
+    wait_for(lambda: used(d) <= full - 3 * 2 * MB, 30, "three of the more than four pages' worth are given back")
+    assert present(client, (f"key:{i:08d}" for i in range(300000))) == 240000
+    accounted(d)
+
+
 class Churn(threading.Thread):
     """Sets and deletes, and reads back what must be there, while pages come and go."""
 
