@@ -14,7 +14,8 @@
 #define DRAIN_PERIODS 50 /* pages are given back once a second, ... */
 #define DRAIN_SHARE 4    /* ... of a class that has more than a quarter of its slots free while it grows, */
 #define DRAIN_AT_ONCE 16 /* so many at once */
-#define QUIET_LOOKS 5    /* seconds in which a class lost no free slot: it does not grow, and all but its reserve goes */
+#define QUIET_LOOKS 5    /* seconds in which a class did not grow: all but its reserve goes */
+#define GROWTH_SHARE 16  /* it grows when it takes more than so large a part of a page in a second: for less its reserve lasts */
 #define IDLE_LOOKS 60    /* a minute without an entry, and the last page of a class goes, too */
 #define EVICT_AT_ONCE 256
 
@@ -33,15 +34,29 @@ static struct slots slots_of(const struct store *st, unsigned int class)
 	return s;
 }
 
+/* Not in the lists: also what is parked in draining pages. */
+static uint64_t used(const struct slots *s)
+{
+	return s->all > s->free ? s->all - s->free : 0;
+}
+
 static uint64_t clamp(uint64_t x, uint64_t low, uint64_t high)
 {
 	return x < low ? low : x > high ? high : x;
 }
 
-/* An eighth more than the class has, so that filling the store takes few waits and little is left over. */
+static bool is_quiet(const struct store *st, unsigned int class)
+{
+	return st->class_quiet[class] >= QUIET_LOOKS;
+}
+
+/*
+ * An eighth more than the class has, so that filling the store takes few waits and little is left over.  One where
+ * it did not grow: the others would be given back some seconds later, and made again for the next insert.
+ */
 static unsigned int pages_wanted(const struct store *st, unsigned int class)
 {
-	return clamp(st->class_pages[class] / 8, 1, PAGES_AT_ONCE);
+	return is_quiet(st, class) ? 1 : clamp(st->class_pages[class] / 8, 1, PAGES_AT_ONCE);
 }
 
 /* ---- somebody waits ------------------------------------------------------ */
@@ -93,8 +108,10 @@ int pages_grow(struct store *st, unsigned int class)
 	if (class >= st->class_count)
 		return -EINVAL;
 	pthread_mutex_lock(&st->grow_lock);
-	if (!slots_of(st, class).free)
+	if (!slots_of(st, class).free) {
 		ret = pages_add(st, class, pages_wanted(st, class));
+		st->class_quiet[class] = 0;
+	}
 	pthread_mutex_unlock(&st->grow_lock);
 	if (ret != -ENOSPC)
 		return ret;
@@ -106,14 +123,10 @@ int pages_grow(struct store *st, unsigned int class)
 
 /* ---- ahead of need ------------------------------------------------------- */
 
-static bool is_quiet(const struct store *st, unsigned int class)
-{
-	return st->class_quiet[class] >= QUIET_LOOKS;
-}
-
 /*
  * Slots of a class that XDP uses which are to be free.  While it grows: an eighth, at most two pages; later a quarter
- * of a page, enough until it is seen to grow again.
+ * of a page, enough until it is seen to grow again.  At least one: who overwrites a large value takes its slot before
+ * he gives one back.
  * At the limit free slots are memory that holds nothing: as many as the last period took, twice.
  */
 static uint64_t reserve(struct store *st, unsigned int class, const struct slots *s)
@@ -121,7 +134,7 @@ static uint64_t reserve(struct store *st, unsigned int class, const struct slots
 	uint64_t taken = st->class_free[class] > s->free ? st->class_free[class] - s->free : 0;
 
 	if (!st->at_limit)
-		return is_quiet(st, class) ? s->per_page / 4 :
+		return is_quiet(st, class) ? clamp(s->per_page / 4, 1, s->per_page) :
 					     clamp(s->all / 8, s->per_page / 4, 2 * s->per_page);
 	return clamp(2 * taken, s->all / 256 + 1, s->all / 8 + 1);
 }
@@ -134,8 +147,10 @@ static uint64_t shortage(struct store *st, unsigned int class)
 	bool was_empty = wanted != st->class_wanted[class];
 
 	st->class_wanted[class] = wanted;
-	if (was_empty && !s.free)
+	if (was_empty && !s.free) {
+		st->class_quiet[class] = 0;
 		return s.all / 64 + 1;
+	}
 	if (!st->class_pages[class] || st->classes[class].slot_bytes > XKV_SLOT_WINDOW)
 		return 0;
 	keep = reserve(st, class, &s);
@@ -168,7 +183,7 @@ static void keep_ahead(struct store *st, unsigned int class)
 /* Free slots that a class may keep: many while it grows, as pages are made some at once; no more than the reserve when it has stopped. */
 static uint64_t allowance(struct store *st, unsigned int class, const struct slots *s)
 {
-	bool grows = s->free < st->class_looked[class];
+	bool grows = used(s) > st->class_looked[class] + s->per_page / GROWTH_SHARE;
 
 	st->class_quiet[class] = grows ? 0 : st->class_quiet[class] + 1;
 	return is_quiet(st, class) ? reserve(st, class, s) : s->all / DRAIN_SHARE;
@@ -194,12 +209,14 @@ static unsigned int surplus(struct store *st, unsigned int class)
 static void give_back(struct store *st, unsigned int class)
 {
 	unsigned int now = surplus(st, class), before = st->class_surplus[class];
+	struct slots s;
 
 	st->class_surplus[class] = now;
 	now = now < before ? now : before;
 	if (now || drain_is_pending(st, class))
 		drain_pages(st->keeper_lane, class, now < DRAIN_AT_ONCE ? now : DRAIN_AT_ONCE);
-	st->class_looked[class] = slots_of(st, class).free; /* what was given back just now is no growth */
+	s = slots_of(st, class); /* what was given back just now is no growth */
+	st->class_looked[class] = used(&s);
 }
 
 /* ---- the thread ---------------------------------------------------------- */

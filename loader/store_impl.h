@@ -49,8 +49,9 @@ struct store {
 	/* the keeper's */
 	bool at_limit;                     /* the last page that was wanted was not allowed */
 	uint64_t class_free[XKV_CLASSES];  /* free slots at the last look */
-	uint64_t class_looked[XKV_CLASSES]; /* the same, when pages were last given back */
-	unsigned int class_surplus[XKV_CLASSES], class_idle[XKV_CLASSES], class_quiet[XKV_CLASSES];
+	uint64_t class_looked[XKV_CLASSES]; /* slots in use, when pages were last given back */
+	unsigned int class_surplus[XKV_CLASSES], class_idle[XKV_CLASSES];
+	_Atomic unsigned int class_quiet[XKV_CLASSES]; /* looks without growth; 0 from who found it empty, too */
 	unsigned int hand_page, hand_slot; /* of eviction */
 	uint64_t random, clock_inserts, barren_ms, barren_took_ms, barren_made;
 	uint64_t orphans_seen;             /* the counter, when they were last put back */

@@ -321,6 +321,36 @@ def test_free_slots_are_few_at_rest(xkvd):
     full = used(d)
     wait_for(lambda: used(d) <= full - 3 * 2 * MB, 30, "three of the more than four pages' worth are given back")
     assert present(client, (f"key:{i:08d}" for i in range(300000))) == 240000
+    at_rest = steady(d)
+    client.set("one more", "x" * 100)
+    time.sleep(2)
+    assert used(d) <= at_rest + 2 * MB + 4096, "one key more is no reason for pages ahead of need"
+    accounted(d)
+
+
+def steady(d, seconds=4, most=40):
+    """used_memory, when it has stood still for a while."""
+    last, since, end = used(d), time.monotonic(), time.monotonic() + most
+    while time.monotonic() < min(since + seconds, end):
+        time.sleep(0.2)
+        if used(d) != last:
+            last, since = used(d), time.monotonic()
+    return last
+
+
+@pytest.mark.parametrize("size", [700_000, MB])  # two to a page, and one
+def test_overwrites_of_large_values_need_no_new_pages(xkvd, size):
+    """Each takes a slot before it gives one back; that one stays, however few there are in a page."""
+    d = xkvd("--save", "", "--max-keys", "65536", "--loglevel", "debug")
+    client = d.redis()
+    for i in range(16):
+        client.set(i, b"x" * size)
+    time.sleep(8)  # until pages ahead of need have gone
+    before = len(d.log())
+    for i in range(20):
+        client.set(i % 16, b"y" * size)
+        time.sleep(0.3)
+    assert d.log()[before:].count("given back") <= 1, d.log()
     accounted(d)
 
 
