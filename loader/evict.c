@@ -246,17 +246,20 @@ static uint64_t cpu_ms(void)
 }
 
 /*
- * Was there nothing to evict just now?  Each refused write would look through the whole store again:
- * a tenth of the time, or some more if there may be something by now.
+ * Was there nothing to evict just now?  Each refused write would look through the whole store again: a tenth of the
+ * time.  If something that may go has come since, who looks ahead of need still waits for half as long as a look takes; a write
+ * that would be refused does not: it is there to be found, and found only once.
  */
-static bool is_barren(const struct store *st, uint64_t made)
+static bool is_barren(const struct store *st, uint64_t made, bool ahead)
 {
 	uint64_t since = store_now_ms(st) - st->barren_ms, took = st->barren_took_ms;
 
-	return since < (made == st->barren_made ? BARREN_MS + 10 * took : took / 2);
+	if (made == st->barren_made)
+		return since < BARREN_MS + 10 * took;
+	return ahead && since < took / 2;
 }
 
-unsigned int evict(struct store_lane *lane, unsigned int want)
+unsigned int evict(struct store_lane *lane, unsigned int want, bool ahead)
 {
 	struct store *st = lane->st;
 	unsigned int gone = 0, looks, frames;
@@ -266,7 +269,7 @@ unsigned int evict(struct store_lane *lane, unsigned int want)
 	if (st->policy == STORE_NOEVICTION || !st->pages)
 		return 0;
 	made = candidates_made(st);
-	if (is_barren(st, made))
+	if (is_barren(st, made, ahead))
 		return 0;
 	evict_tick(st);
 	for (int round = 0; round < ROUNDS && gone < want; round++) {

@@ -78,7 +78,7 @@ static bool take_from_others(struct store *st, unsigned int class)
  * Gets free slots for the class where memory allows no further page: from others that have too many, or by
  * eviction, which goes over all classes; what is freed elsewhere is worth a page in the end.
  */
-static int make_room(struct store *st, unsigned int class)
+static int make_room(struct store *st, unsigned int class, bool ahead)
 {
 	uint64_t per_page = slots_of(st, class).per_page;
 	unsigned int want = clamp(per_page / 16, 1, EVICT_AT_ONCE), gone;
@@ -93,7 +93,7 @@ static int make_room(struct store *st, unsigned int class)
 			if (!ret)
 				break;
 		}
-		gone = evict(st->keeper_lane, want);
+		gone = evict(st->keeper_lane, want, ahead);
 		evicted += gone;
 		if (!gone || evicted > most)
 			return -ENOSPC;
@@ -116,7 +116,7 @@ int pages_grow(struct store *st, unsigned int class)
 	if (ret != -ENOSPC)
 		return ret;
 	pthread_mutex_lock(&st->keeper_lock);
-	ret = make_room(st, class);
+	ret = make_room(st, class, false);
 	pthread_mutex_unlock(&st->keeper_lock);
 	return ret;
 }
@@ -171,9 +171,9 @@ static void keep_ahead(struct store *st, unsigned int class)
 	if (ret == -ENOSPC && st->policy != STORE_NOEVICTION) {
 		want = shortage(st, class); /* by what is kept at the limit */
 		if (want)
-			evict(st->keeper_lane, want);
+			evict(st->keeper_lane, want, true);
 		if (!slots_of(st, class).free)
-			make_room(st, class);
+			make_room(st, class, true);
 	}
 	st->class_free[class] = slots_of(st, class).free;
 }

@@ -105,8 +105,8 @@ void keeper_stop(struct store *st);
 
 /* ---- evict.c ---- */
 
-/* Evicts up to `want` entries, by the policy: how many went.  0 if it finds none that may go. */
-unsigned int evict(struct store_lane *lane, unsigned int want);
+/* Evicts up to `want` entries, by the policy: how many went.  0 if it finds none that may go.  `ahead`: nobody waits for it. */
+unsigned int evict(struct store_lane *lane, unsigned int want, bool ahead);
 /* Moves the clock that ages are measured by. */
 void evict_tick(struct store *st);
 
