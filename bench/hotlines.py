@@ -25,6 +25,7 @@ KERNEL = 1 << 63  # addresses from here on
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keys", type=int, default=1000000)
+    parser.add_argument("--key-size", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--distribution", default="zipf:0.99")
     parser.add_argument("--operation", choices=OPERATIONS, default="get")
@@ -38,7 +39,7 @@ def sample(args, bed, program, file):
     """Kernel addresses and symbols at which the loop was found.  cpu-clock: virtual machines have no other counter."""
     run("perf", "record", "-q", "-e", "cpu-clock", "-F", 10000, "-o", file, "--",
         BUILD / "xkv-bench", "--frames", "--json", "--quiet", "--bed", bed.name, "--server", program,
-        "--keys", args.keys, "--rounds", 1, "--seconds", args.seconds, "--cpus", args.cpu,
+        "--keys", args.keys, "--key-size", args.key_size, "--rounds", 1, "--seconds", args.seconds, "--cpus", args.cpu,
         "--distribution", args.distribution, "--ratio", OPERATIONS[args.operation], "--batch", args.batch)
     found = []
     for text in run("perf", "script", "-i", file, "-F", "ip,sym").splitlines():
@@ -83,7 +84,7 @@ def main():
         pins = Path("/sys/fs/bpf") / bed.name
         step("starting xkvd with native XDP, loading keys")
         start_xkvd(stack, bed, "--max-keys", max(args.keys, 1 << 20))
-        if bed.bench("--load-only", "--keys", args.keys)["sets"] != args.keys:
+        if bed.bench("--load-only", "--keys", args.keys, "--key-size", args.key_size)["sets"] != args.keys:
             die("not all keys were stored")
         path, = pin_programs(BUILD / "xkv.bpf.o", (WHOLE,), pins, pins / "whole")
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xkv-hotlines-")))
