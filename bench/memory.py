@@ -82,7 +82,7 @@ def settle():
         control.write("3\n")
 
 
-def wait_until_steady(before, seconds=8, most=60):
+def wait_until_steady(before, seconds=12, most=60):
     """xkvd has slots ahead of need while keys come, and gives back what is too much some seconds later."""
     last, since, end = None, 0, time.monotonic() + most
     while time.monotonic() < end and (last is None or time.monotonic() < since + seconds):

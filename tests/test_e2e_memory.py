@@ -309,6 +309,7 @@ def test_pages_go_back_to_the_kernel(xkvd):
     accounted(d)
 
 
+@pytest.mark.seconds(120)
 def test_free_slots_are_few_at_rest(xkvd):
     """A quarter may be free while a class grows; not much more than a page when it has stopped."""
     d = xkvd("--save", "", "--max-keys", "65536")
@@ -321,7 +322,7 @@ def test_free_slots_are_few_at_rest(xkvd):
     wait_for(lambda: used(d) <= full - 3 * 2 * MB, 30, "three of the more than four pages' worth are given back")
     assert present(client, (f"key:{i:08d}" for i in range(300000))) == 240000
     at_rest = steady(d)
-    client.set("one more", "x" * 100)
+    fill(client, 1, start=300000)
     time.sleep(2)
     assert used(d) <= at_rest + 2 * MB + 4096, "one key more is no reason for pages ahead of need"
     accounted(d)
@@ -344,7 +345,7 @@ def test_overwrites_of_large_values_need_no_new_pages(xkvd, size):
     client = d.redis()
     for i in range(16):
         client.set(i, b"x" * size)
-    time.sleep(8)  # until pages ahead of need have gone
+    steady(d, 10)  # pages ahead of need have gone
     before = len(d.log())
     for i in range(20):
         client.set(i % 16, b"y" * size)
