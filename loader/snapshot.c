@@ -637,14 +637,8 @@ static bool lift_limit(struct load *load)
 
 static void restore_limit(const struct load *load)
 {
-	uint64_t limit = load->cfg->maxmemory;
-
-	if (!load->lifted)
-		return;
-	store_limit(load->st, limit, load->cfg->maxmemory_policy);
-	log_warning("%s takes %" PRIu64 " MiB, and maxmemory is %" PRIu64
-		    " MiB: writes that need memory are refused, or evict; raise maxmemory",
-		    load->path, store_memory(load->st) >> 20, limit >> 20);
+	if (load->lifted)
+		store_limit(load->st, load->cfg->maxmemory, load->cfg->maxmemory_policy);
 }
 
 static int set_key(struct load *load, const struct rdb_key *k)
@@ -752,6 +746,8 @@ static int check_file(const struct load *job, int fd, enum rdb_other policy)
 
 static void log_loaded(const struct load *load)
 {
+	uint64_t limit = load->cfg->maxmemory, used = store_memory(load->st);
+
 	log_notice("%s: %" PRIu64 " keys loaded, %" PRIu64 " had expired, %" PRIu64 " skipped",
 		   load->path, load->keys, load->expired, load->others);
 	if (load->others > OTHERS_LOGGED)
@@ -760,6 +756,11 @@ static void log_loaded(const struct load *load)
 	if (load->present)
 		log_warning("%s: %" PRIu64 " keys were in the store already, and stay as they are",
 			    load->path, load->present);
+	/* also where an xkvd that was killed meanwhile has lifted the limit */
+	if (limit && used > limit)
+		log_warning("%s takes %" PRIu64 " MiB, and maxmemory is %" PRIu64
+			    " MiB: writes that need memory are refused, or evict; raise maxmemory",
+			    load->path, used >> 20, limit >> 20);
 }
 
 static int load_file(struct load *load, int fd, enum rdb_other policy)
