@@ -3,13 +3,14 @@
 import os
 import re
 import secrets
+import signal
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 import soak
-from conftest import ROOT, run
+from conftest import PREFIX, ROOT, run
 from test_e2e_check import poke
 
 # One round on a store of few buckets; small, so that there are evictions at once.
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.seconds(90), pytest.mark.usefixtures("privileged")]
 
 
 def test_every_slot_is_accounted_for():
-    prefix = f"xkvt{secrets.token_hex(3)}"
+    prefix = f"{PREFIX}-{secrets.token_hex(3)}"  # of this run: tests/run removes what a soak that hangs has left
     done = run(sys.executable, ROOT / "tests/soak.py", "--seconds", "8", *OPTIONS, timeout=80,
                env=dict(os.environ, XKV_TEST_PREFIX=prefix))
     *rounds, last = done.stdout.splitlines()
@@ -51,6 +52,16 @@ def set_for_another(daemon):
     emptied(daemon).set("a key", "the value of another key")
 
 
+@pytest.fixture(name="signals")
+def signals_as_before():
+    """soak.main() ends with SIGINT and SIGTERM ignored; pytest, and the daemons after it, are not to inherit that."""
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    yield
+    for number, handler in before:
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("damage, finding", [
     (lose_a_slot, r"Wrong: xkv check, exit status 1:\nslot \w+ \(seq \d+\) is live, but not in index"),
     (set_for_another, "Wrong: key [0-9a-f]+ has a value of 24 bytes that was not set for it"),
