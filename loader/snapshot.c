@@ -625,7 +625,7 @@ static bool is_past(const struct load *load, bool expires, int64_t expire_ms)
 
 /*
  * What is on the disk is the data, whatever maxmemory is: as with Redis, that counts for what comes later.  By a page, so
- * that sizes go on to share classes; and nothing is evicted for what is loaded.  True: once more.
+ * that sizes go on to share classes; and from now on nothing is evicted for what is loaded: what may go by the policy has gone.  True: once more.
  */
 static bool lift_limit(struct load *load)
 {
