@@ -159,7 +159,7 @@ __noinline int gets_entries(__u32 first, __u32 last)
 	EACH_KEY(i, first, last) {
 		a = ahead_at(first + i);
 		home = a ? home_of(cfg, a->fingerprint) : NULL;
-		if (a && home)
+		if (home)
 			a->ref = likely_ref(home, a->fingerprint);
 	}
 	return 0;

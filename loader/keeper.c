@@ -180,12 +180,18 @@ static void keep_ahead(struct store *st, unsigned int class)
 
 /* ---- giving back --------------------------------------------------------- */
 
+/* Counts the looks at which the class had not grown. */
+static void look_for_growth(struct store *st, unsigned int class)
+{
+	struct slots s = slots_of(st, class);
+	bool grows = used(&s) > st->class_looked[class] + s.per_page / GROWTH_SHARE;
+
+	st->class_quiet[class] = grows ? 0 : st->class_quiet[class] + 1;
+}
+
 /* Free slots that a class may keep: many while it grows, as pages are made some at once; no more than the reserve when it has stopped. */
 static uint64_t allowance(struct store *st, unsigned int class, const struct slots *s)
 {
-	bool grows = used(s) > st->class_looked[class] + s->per_page / GROWTH_SHARE;
-
-	st->class_quiet[class] = grows ? 0 : st->class_quiet[class] + 1;
 	return is_quiet(st, class) ? reserve(st, class, s) : s->all / DRAIN_SHARE;
 }
 
@@ -208,9 +214,11 @@ static unsigned int surplus(struct store *st, unsigned int class)
 /* What is too much at two looks in a row goes. */
 static void give_back(struct store *st, unsigned int class)
 {
-	unsigned int now = surplus(st, class), before = st->class_surplus[class];
+	unsigned int now, before = st->class_surplus[class];
 	struct slots s;
 
+	look_for_growth(st, class);
+	now = surplus(st, class);
 	st->class_surplus[class] = now;
 	now = now < before ? now : before;
 	if (now || drain_is_pending(st, class))

@@ -605,7 +605,7 @@ struct load {
 	struct store *st;
 	struct store_lane *lane; /* NULL: only check */
 	const struct config *cfg;
-	bool lifted; /* it takes more than maxmemory */
+	bool lifted; /* the limit is another than maxmemory */
 	const char *path;
 	int64_t now;
 	uint64_t keys;
@@ -625,7 +625,8 @@ static bool is_past(const struct load *load, bool expires, int64_t expire_ms)
 
 /*
  * What is on the disk is the data, whatever maxmemory is: as with Redis, that counts for what comes later.  By a page, so
- * that sizes go on to share classes; and from now on nothing is evicted for what is loaded: what may go by the policy has gone.  True: once more.
+ * that sizes go on to share classes; and from now on nothing is evicted for what is loaded: what
+ * may go by the policy has gone.  True: try once more.
  */
 static bool lift_limit(struct load *load)
 {
