@@ -246,10 +246,33 @@ def test_frame_loop():
     words = " ".join(command)
     assert "--ratio 0:1000,500:500,1000:0" in words and "--server attached,thesis" in words
     rows = [{"server": "attached", "distribution": "zipf:0.99", "op": op, "key_size": 16,
-             "rounds": [n]} for n, op in enumerate(("get", "500:500", "set"))]
+             "value_size": 128, "rounds": [n]} for n, op in enumerate(("get", "500:500", "set"))]
     found = [runner.loop_rounds(rows, BY_NAME["fig09-writes"], v, "attached") for v in (0, 50, 100)]
     assert found == [[0], [1], [2]]
     assert runner.loop_rounds(rows, BY_NAME["fig09-writes"], 0, "thesis") == []
+
+
+@pytest.mark.parametrize("name, loops", [("fig11-values", [["128"], ["1024"]]),
+                                         ("fig10-keys", [["16", "128"]])])
+def test_frame_loops_hold_one_size_of_values_at_a_time(monkeypatch, name, loops):
+    context, _ = fake_context(monkeypatch, lambda *_: row(1), only=("frames",))
+    context.place.name, context.base = "bed", SimpleNamespace(name="base")
+    context.points, found, loaded = 2, [], []
+    context.systems.get = lambda _: SimpleNamespace(load=lambda w: loaded.append(w))
+
+    def loop(command):
+        sizes = command[command.index("--" + BY_NAME[name].field.replace("_", "-")) + 1].split(",")
+        found.append(sizes)
+        one = {"server": "attached", "distribution": "zipf:0.99", "op": "get", "key_size": 16,
+               "value_size": 128, "rounds": [2.0]}
+        return [dict(one, **{BY_NAME[name].field: int(size)}) for size in sizes]
+
+    monkeypatch.setattr(runner, "run_loop", loop)
+    data = runner.run_experiment(context, BY_NAME[name])
+    assert found == loops and data["failures"] == []
+    assert [w.value_size if name == "fig11-values" else w.key_size for w in loaded] == [
+        int(size) for group in loops for size in group]
+    assert [p["summary"]["rate"][0] for p in data["series"]["frames"]["points"]] == [2e6, 2e6]
 
 
 def test_redis_own_work():
@@ -409,7 +432,19 @@ def test_findings():
     assert "xkv answers 400 requests/s to clients with sockets and 800 to clients with AF_XDP" in text
     text = document.findings({"fig07-08-latency": load_curve()})
     assert "**Latency by throughput**: p50 / p99 of xkv 8.33 / 83.3 us at 50%; Redis 8.33 / 83.3 us at 50% of" in text
+    assert "at the most that Redis serves: Redis 500 us with 1,000 requests/s, xkv 500 us with 1,000, 1 of that" in text
     assert document.findings({}) == "Nothing has been measured yet."
+
+
+def test_p99_at_the_most_that_redis_serves():
+    curves = {"xkv-shared": {x: [row(300 * x, p99=10.0 * x)] for x in (1, 2, 3)},
+              "redis-shared": {x: [row(200 * x, p99=100.0 * x)] for x in (1, 2)},
+              "redis-cores": {1: [row(1000, p99=900.0)]}}
+    found = document.latencies(made("fig13-scans-1", curves))
+    assert found[-1].endswith(
+        "at the most that Redis serves: Redis, CPUs shared 200 us with 400 requests/s, xkv, CPUs shared "
+        "20 us with 600, 0.1 of that; Redis, one a core, CPUs shared 900 us with 1,000 requests/s, xkv, "
+        "CPUs shared less in all.")
 
 
 def test_the_page_in_the_repository_is_that_of_its_data(tmp_path):

@@ -161,7 +161,30 @@ def latencies(data):
                  for x in (0.5, 0.85) if x in points]
         if found:
             each.append(f"{series['label']} {' and '.join(found)}")
-    return [f"**{data['title']}**: p50 / p99 of {'; '.join(each)} of each one's full load."] if each else []
+    lines = [f"**{data['title']}**: p50 / p99 of {'; '.join(each)} of each one's full load."] if each else []
+    mode = "-shared" if "xkv-shared" in data["series"] else ""
+    return lines + at_most(data, (f"redis{mode}", "redis-cores"), f"xkv{mode}")
+
+
+def by_rate(data, name):
+    """[(rate, p99)] of a curve."""
+    return sorted((p["summary"]["rate"][0], p["summary"]["p99"][0])
+                  for p in data["series"].get(name, {"points": ()})["points"])
+
+
+def at_most(data, others, name):
+    """p99 of the others at the most that they serve, beside ours at the first load that is no less."""
+    each = []
+    for other in others:
+        most, ours = by_rate(data, other)[-1:], by_rate(data, name)
+        if most and ours:
+            rate, p99 = most[0]
+            served = next((o for o in ours if o[0] >= rate), None)
+            beside = (f"{tables.number(served[1])} us with {tables.number(served[0])}, "
+                      f"{tables.number(served[1] / p99)} of that" if served else "less in all")
+            each.append(f"{label(data, other)} {tables.number(p99)} us with {tables.number(rate)} "
+                        f"requests/s, {label(data, name)} {beside}")
+    return [f"**{data['title']}**, at the most that Redis serves: {'; '.join(each)}."] if each else []
 
 
 def shares(data):

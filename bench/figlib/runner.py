@@ -125,30 +125,38 @@ def sweep(context, experiment, result):
 
 
 def frame_loops(context, experiment, values, result, items, names):
-    """xkv-bench's frame loop over all values at once; a failure is one of all of them."""
+    """
+    xkv-bench's frame loop over all values at once; but one by one where they are sizes of values, of which a
+    key has one at a time.  A failure is one of all of them.
+    """
+    groups = [(value,) for value in values] if experiment.field == "value_size" else [values]
     try:
-        store = context.systems.get("xkv")
-        for value in values:
-            store.load(experiment.workload(items, value))
-        context.place.use(places.FRAMES)
-        found = run_loop(loop_command(context, experiment, values, items, names))
-        for value in values:
-            for name in names:
-                for mops in loop_rounds(found, experiment, value, SERIES[name].system):
-                    result.add(name, value, {"rate": mops * 1e6, "cpu_us": 1 / mops})
+        for group in groups:
+            frame_loop(context, experiment, group, result, items, names)
     except Failure as error:
         result.fail(" and ".join(names), None, error)
 
 
+def frame_loop(context, experiment, values, result, items, names):
+    for value in values:
+        context.systems.get("xkv").load(experiment.workload(items, value))
+    context.place.use(places.FRAMES)
+    found = run_loop(loop_command(context, experiment, values, items, names))
+    for value in values:
+        for name in names:
+            for mops in loop_rounds(found, experiment, value, SERIES[name].system):
+                result.add(name, value, {"rate": mops * 1e6, "cpu_us": 1 / mops})
+
+
 # Field of Workload: option of the frame loop that takes a list, and how a value is written there.
 LOOP_FIELDS = {"distribution": ("--distribution", str), "writes": ("--ratio", ratio_option),
-               "key_size": ("--key-size", str)}
+               "key_size": ("--key-size", str), "value_size": ("--value-size", str)}
 
 
 def loop_command(context, experiment, values, items, names):
     first = experiment.workload(items)
     options = {"--distribution": first.distribution, "--ratio": ratio_option(first.writes),
-               "--key-size": first.key_size}
+               "--key-size": first.key_size, "--value-size": first.value_size}
     option, form = LOOP_FIELDS[experiment.field]
     options[option] = ",".join(map(form, values))
     servers = ",".join(SERIES[name].system for name in names)
@@ -174,8 +182,8 @@ def loop_rounds(rows, experiment, value, server):
     workload = experiment.workload(1, value)
     op = {0: "get", 100: "set"}.get(workload.writes, ratio_option(workload.writes))
     for row in rows:
-        if (row["server"], row["distribution"], row["op"], row["key_size"]) == (
-                server, workload.distribution, op, workload.key_size):
+        if (row["server"], row["distribution"], row["op"], row["key_size"], row["value_size"]) == (
+                server, workload.distribution, op, workload.key_size, workload.value_size):
             return row["rounds"]
     return []
 
