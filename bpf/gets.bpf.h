@@ -291,7 +291,7 @@ __noinline int gets_plain(struct xdp_md *ctx, struct xkv_frame *f)
 	found = gets_find(f, 0, expected);
 	if (found == expected && found < limit)
 		found = gets_find(f, found, limit);
-	if (!found || resize(ctx, f->payload_off, f->out_len))
+	if (!found || stretch(ctx, f, f->out_len))
 		return CONTINUE;
 	f->torn = 1;
 	EACH_KEY(i, 0, found) {

@@ -568,4 +568,24 @@ static __always_inline int resize(struct xdp_md *ctx, __u32 offset, __u32 len)
 	return want == have ? 0 : bpf_xdp_adjust_tail(ctx, want - have);
 }
 
+/*
+ * The same for a reply.  Where a driver has no room behind the packet it still has some before it: the headers
+ * move up, and the payload begins where they ended.
+ */
+static __always_inline int stretch(struct xdp_md *ctx, struct xkv_frame *f, __u32 len)
+{
+	__u32 offset = f->payload_off;
+	void *headers = &f->in[SCRATCH];
+	int more = offset + len - packet_length(ctx);
+
+	if (!resize(ctx, offset, len))
+		return 0;
+	OPAQUE(offset);
+	if (more < 0 || bpf_xdp_load_bytes(ctx, 0, headers, HEADERS_LEN(offset)) ||
+	    bpf_xdp_adjust_head(ctx, -more))
+		return -1;
+	OPAQUE(offset);
+	return bpf_xdp_store_bytes(ctx, 0, headers, HEADERS_LEN(offset));
+}
+
 #endif

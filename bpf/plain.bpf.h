@@ -138,7 +138,7 @@ static __always_inline __u32 read_slot(struct xdp_md *ctx, struct xkv_frame *f, 
 	}
 	if (value_len > LONG_VALUE)
 		touch_rest(f, sizeof(*slot) + XKV_PADDED(f->key_len) + value_len);
-	if (resize(ctx, f->payload_off, length))
+	if (stretch(ctx, f, length))
 		return 0;
 	f->torn = 1;
 	if (locate(ctx, f, p) != CONTINUE)

@@ -45,35 +45,17 @@ static __always_inline __u64 copy_out_frame(struct packet *p, struct xkv_frame *
 	return sum;
 }
 
-/*
- * Makes the packet longer at its front: its headers, `offset` bytes, move up.  Where
- * a driver has no room behind the packet it still has some before it.
- */
-static __always_inline int grow_head(struct xdp_md *ctx, struct xkv_frame *f, __u32 offset, int more)
-{
-	void *headers = &f->in[SCRATCH];
-
-	OPAQUE(offset);
-	if (bpf_xdp_load_bytes(ctx, 0, headers, HEADERS_LEN(offset)) ||
-	    bpf_xdp_adjust_head(ctx, -more))
-		return -1;
-	OPAQUE(offset);
-	return bpf_xdp_store_bytes(ctx, 0, headers, HEADERS_LEN(offset));
-}
-
 /* The reply in the frame becomes the packet. */
 __noinline int reply(struct xdp_md *ctx, struct xkv_frame *f)
 {
 	struct packet p;
 	__u32 len, offset;
-	int more;
 
 	if (!f)
 		return XKV_C_drop_internal;
 	len = f->out_len;
 	offset = f->payload_off;
-	more = offset + len - packet_length(ctx);
-	if (resize(ctx, offset, len) && (more < 0 || grow_head(ctx, f, offset, more))) {
+	if (stretch(ctx, f, len)) {
 		ask_for_padding(f);
 		len = f->out_len;
 		if (resize(ctx, offset, len))
