@@ -13,6 +13,7 @@
 #include "request.h"
 #include "say.h"
 #include "workload.h"
+#include "xsk.h"
 
 #define RAMP_RATE    10000 /* requests/s of the first step */
 #define RAMP_SECONDS 2
@@ -276,6 +277,26 @@ static int check_loop(struct options *o)
 	return 0;
 }
 
+/* Clients are dealt out to the threads in turn. */
+static unsigned int out_of_a_thread(const struct options *o)
+{
+	return (o->clients + o->threads - 1) / o->threads * o->depth;
+}
+
+/* An open loop may have fewer out: what is due meanwhile waits, and its latency counts. */
+static int check_ring(struct options *o)
+{
+	if (o->transport != TRANSPORT_XDP)
+		return 0;
+	while (o->rate > 0 && o->depth > 1 && out_of_a_thread(o) > XSK_RING)
+		o->depth /= 2;
+	if (out_of_a_thread(o) > XSK_RING)
+		return refuse("-c %u with -t %u and --depth %u: with --transport xdp a thread may have "
+			      "%u requests out, which its rings have room for",
+			      o->clients, o->threads, o->depth, XSK_RING);
+	return 0;
+}
+
 static int check_transport(const struct options *o)
 {
 	if (o->transport != TRANSPORT_XDP) {
@@ -307,6 +328,8 @@ static int check_sockets(struct options *o)
 	err = check_transport(o);
 	if (!err)
 		err = check_loop(o);
+	if (!err)
+		err = check_ring(o);
 	if (!err)
 		err = check_keys(o);
 	if (!err)

@@ -26,6 +26,7 @@
 	ROW(UNSENT, "unsent", "requests that were due and never sent", 0)                          \
 	ROW(LATE, "late", "replies after their timeout", 0)                                        \
 	ROW(HANDED_OVER, "handed_over", "AF_XDP: replies that came to another thread", 0)          \
+	ROW(OVERRUNS, "overruns", "AF_XDP: replies dropped on this side, for want of room", 0)     \
 	ROW(FOREIGN, "foreign", "replies to requests that were never made", 0)                     \
 	ROW(BUSY, "busy", "operations refused for contention", 1)                                  \
 	ROW(NO_MEMORY, "no_memory", "SETs refused because the store is full", 1)                   \

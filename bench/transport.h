@@ -51,6 +51,9 @@ struct transport {
 	 * up to `wait` ns; longer only if w->phase has no rate, and then SLICE_MS at most. */
 	void (*receive)(struct worker *w, uint64_t wait);
 
+	/* NULL, or called at the end of a phase: counts what was dropped on this side. */
+	void (*finish)(struct worker *w);
+
 	/* Streams: starts the client's connection anew. */
 	void (*reset)(struct worker *w, struct client *c);
 };

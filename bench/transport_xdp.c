@@ -25,10 +25,9 @@
 #include "xdp.h"
 
 #define FRAME_SIZE XSK_UMEM__DEFAULT_FRAME_SIZE
-#define RING	   2048
+#define RING	   XSK_RING
 #define FRAMES	   (2 * RING) /* one half to receive into, one half to send from */
 #define UMEM_BYTES ((size_t)FRAMES * FRAME_SIZE)
-#define RECV_BATCH 64
 #define PROBE_NS   20000000ULL	 /* to wait for an answer to a probe */
 #define SETTLE_NS  2000000000ULL /* to look for better ports, for all clients together */
 #define PROBES	   8		 /* ports to try for each thread that there is */
@@ -44,6 +43,7 @@ struct queue {
 	uint64_t free[RING]; /* frames to send from */
 	unsigned int frees;
 	unsigned int pending; /* handed to the kernel and not yet sent */
+	uint64_t overruns;    /* as far as they are counted */
 };
 
 struct thread {
@@ -308,15 +308,19 @@ static void take_frame(void *worker, const uint8_t *frame, size_t len)
 		return;
 	}
 	stat_add(&w->stats, STAT_HANDED_OVER, 1);
-	inbox_put(&t->x->inbox[t->x->port[port].worker], c, frame + DATAGRAM_HEADERS, payload);
+	if (!inbox_put(&t->x->inbox[t->x->port[port].worker], c, frame + DATAGRAM_HEADERS, payload))
+		stat_add(&w->stats, STAT_OVERRUNS, 1);
 }
 
-/* Calls take() for each frame that came on a queue, and gives them back to receive into. */
+/*
+ * Calls take() for each frame that came on a queue, and gives them back to receive into.  All of them: who takes
+ * fewer than he sends in a turn has the ring run over.
+ */
 static unsigned int take_queue(struct queue *q,
 			       void (*take)(void *context, const uint8_t *frame, size_t len),
 			       void *context)
 {
-	__u32 at, fill = 0, n = xsk_ring_cons__peek(&q->rx, RECV_BATCH, &at);
+	__u32 at, fill = 0, n = xsk_ring_cons__peek(&q->rx, RING, &at);
 
 	if (n) {
 		/* These frames came out of this ring, so there is room for them. */
@@ -375,6 +379,28 @@ static void xdp_receive(struct worker *w, uint64_t wait)
 		return;
 	if (ppoll(t->poll, t->queues + 1, &time, NULL) > 0)
 		take_all(w, t);
+}
+
+/* Replies that the kernel had no place for on our queues. */
+static void count_overruns(struct worker *w)
+{
+	struct thread *t = w->transport_state;
+
+	for (unsigned int i = 0; i < t->queues; i++) {
+		struct queue *q = &t->queue[i];
+		struct xdp_statistics found = { 0 };
+		socklen_t len = sizeof(found);
+		uint64_t all;
+
+		if (getsockopt(xsk_socket__fd(q->socket), SOL_XDP, XDP_STATISTICS, &found, &len)) {
+			worker_socket_error(w, errno);
+			continue;
+		}
+		/* Without a frame to receive into it is one of the dropped, with a full ring it is not. */
+		all = found.rx_dropped + found.rx_ring_full;
+		stat_add(&w->stats, STAT_OVERRUNS, all - q->overruns);
+		q->overruns = all;
+	}
 }
 
 /* A ping whose answer tells on which queue those to a port come. */
@@ -492,4 +518,5 @@ const struct transport transport_xdp = {
 	.commit = xdp_commit,
 	.flush = xdp_flush,
 	.receive = xdp_receive,
+	.finish = count_overruns,
 };

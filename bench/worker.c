@@ -439,6 +439,8 @@ static void run(struct worker *w)
 	}
 	count_unsent(w);
 	linger(w);
+	if (w->transport->finish)
+		w->transport->finish(w);
 }
 
 static void pin(struct worker *w)

@@ -205,9 +205,10 @@ int xdp_claim_port(struct xdp *x, in_port_t port, struct client *c, unsigned int
 	return bpf_map_update_elem(bpf_map__fd(x->skel->maps.ports), &key, &claimed, BPF_ANY);
 }
 
-void inbox_put(struct inbox *in, struct client *c, const uint8_t *data, size_t len)
+bool inbox_put(struct inbox *in, struct client *c, const uint8_t *data, size_t len)
 {
 	uint64_t one = 1;
+	bool put = false;
 
 	pthread_mutex_lock(&in->lock);
 	if (in->count < INBOX_ROOM && len <= DATAGRAM_MAX) {
@@ -216,9 +217,10 @@ void inbox_put(struct inbox *in, struct client *c, const uint8_t *data, size_t l
 		in->item[n].client = c;
 		in->item[n].len = len;
 		memcpy(in->item[n].data, data, len);
-		__atomic_store_n(&in->count, n + 1, __ATOMIC_RELAXED);
-		if (!n && write(in->event, &one, sizeof(one)) < 0)
-			in->count = n; /* nobody would look: it is lost */
+		/* If the first one cannot be told of, nobody would look. */
+		put = n || write(in->event, &one, sizeof(one)) == sizeof(one);
+		__atomic_store_n(&in->count, n + put, __ATOMIC_RELAXED);
 	}
 	pthread_mutex_unlock(&in->lock);
+	return put;
 }

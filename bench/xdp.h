@@ -17,7 +17,7 @@
 #include "transport.h"
 #include "xsk.h"
 
-#define INBOX_ROOM 512 /* datagrams; one more is lost, and counted as that */
+#define INBOX_ROOM XSK_RING /* datagrams; a thread does not wait for more */
 
 struct xsk_bpf;
 struct client;
@@ -58,7 +58,7 @@ void xdp_close(struct xdp *xdp);
 /* Replies to a port are this client's, of that worker; with a NULL client nobody's. 0 or -errno. */
 int xdp_claim_port(struct xdp *x, in_port_t port, struct client *c, unsigned int worker);
 
-/* Gives a datagram to the thread that asked for it. */
-void inbox_put(struct inbox *in, struct client *c, const uint8_t *data, size_t len);
+/* Gives a datagram to the thread that asked for it.  False: there is no room. */
+bool inbox_put(struct inbox *in, struct client *c, const uint8_t *data, size_t len);
 
 #endif

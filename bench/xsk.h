@@ -5,4 +5,10 @@
 
 #define XSK_QUEUES_MAX 64
 
+/*
+ * Replies that a queue has room for, and frames to send from.  A thread has no more requests out, so that
+ * none is lost here, wherever the NIC steers them.
+ */
+#define XSK_RING 4096
+
 #endif

@@ -470,6 +470,15 @@ def test_xdp_in_an_open_loop(bed, daemon, bed_stays):
     assert row["errors"] == row["lost"] == 0 and row["scans"] > 10
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_xdp_has_room_for_all_that_may_be_out(bed, daemon, bed_stays, threads):
+    """More than the server can do: what is not answered in time waits, and none is lost on this side."""
+    row = bench(bed, "--rate", "3000000", "--seconds", "0.3", "-c", "8", "-t", threads, "--timeout", "20000", *XDP)
+    assert row["overruns"] == row["lost"] == row["timeouts"] == row["errors"] == 0
+    row = bench(bed, "-n", "200000", "-c", "8", "-t", threads, "--depth", "512", "--timeout", "20000", *XDP)
+    assert row["overruns"] == row["lost"] == row["timeouts"] == row["errors"] == 0
+
+
 def test_xdp_to_memcached(bed, memcached, bed_stays):
     row = bench(bed, "-n", "3000", "-p", PORT, "--protocol", "memcached-udp", "--ratio", "1:1", "--scans", "1",
                 "--verify", "-c", "2", "--depth", "4", "--mac", "02:00:00:77:00:01", *XDP)

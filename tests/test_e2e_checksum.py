@@ -29,7 +29,7 @@ class Capture:
 
     def __init__(self, bed, path, packets=20000):
         self.bed, self.path = bed, path
-        self.dump = bed.popen("client", "tcpdump", "-i", "xkv1", "-n", "-s", "0", "-U", "-Z", "root",
+        self.dump = bed.popen("client", "tcpdump", "-i", "xkv1", "-n", "-s", "2048", "-U", "-Z", "root",
                               "-B", "65536", "--immediate-mode", "-c", str(packets), "-w", str(path), "udp or vlan",
                               stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         head = self.dump.stderr.readline()
