@@ -56,7 +56,7 @@ def writes():
 
 def load_curve():
     return made("fig07-08-latency", {
-        name: {x: [row(1000 * x, p50=5 / (1.1 - x), p99=50 / (1.1 - x)) for _ in range(2)]
+        name: {x: [row(900 * x, offered=1000 * x, p50=5 / (1.1 - x), p99=50 / (1.1 - x)) for _ in range(2)]
                for x in (0.1, 0.5, 1.0)} for name in ("xkv", "redis")})
 
 
@@ -312,6 +312,13 @@ def test_table_beside_the_thesis():
     assert "not measured: udp: broke" in tables.brief(dict(writes(), failures=["udp: broke"]))
 
 
+def test_losses_stand_beside_the_latencies():
+    """Of 1,000 requests/s for half a second."""
+    curves = {"xkv-shared": {x: [row(900 * x, offered=1000 * x, lost=lost)] for x, lost in ((0.5, 0), (1.0, 50))}}
+    text = tables.brief(made("fig13-scans-1", curves))
+    assert "| xkv, CPUs shared | 1,000 | 10 / 20 | 10 / 20 (10.0% lost) |" in text
+
+
 def test_tables_of_curves_and_shares():
     assert "| xkv | 1,000 | 5 / 50 | 8.33 / 83.3 | 50 / 500 |" in tables.brief(load_curve())
     assert "| 90 % | 500 | 10 | 20 | 4 | 2 | 91.0 % | 95.0 % |" in tables.brief(shares())
@@ -432,7 +439,7 @@ def test_findings():
     assert "xkv answers 400 requests/s to clients with sockets and 800 to clients with AF_XDP" in text
     text = document.findings({"fig07-08-latency": load_curve()})
     assert "**Latency by throughput**: p50 / p99 of xkv 8.33 / 83.3 us at 50%; Redis 8.33 / 83.3 us at 50% of" in text
-    assert "at the most that Redis serves: Redis 500 us with 1,000 requests/s, xkv 500 us with 1,000, 1 of that" in text
+    assert "at the most that Redis serves: Redis 500 us with 900 requests/s, xkv 500 us with 900, 1 of that" in text
     assert document.findings({}) == "Nothing has been measured yet."
 
 

@@ -8,6 +8,7 @@ from typing import Optional, Sequence
 from .experiments import SCAN_LENGTH
 
 GRACE = 60  # seconds that a load generator may take beyond what it was told
+TIMEOUT_MS = 200  # of a datagram, before it is sent again: what TCP waits at least (RFC 6298, Linux' TCP_RTO_MIN)
 MISSES = 0.001  # share of the reads that may find nothing before the figure is none
 
 
@@ -41,7 +42,7 @@ def ratio_option(writes):
 
 
 def bench_command(place, protocol, port, keys, workload, *options):
-    flags = place.udp_flags if protocol == "xkv" else ()
+    flags = ("--timeout", TIMEOUT_MS, *place.udp_flags) if protocol == "xkv" else ()
     return [str(word) for word in place.on_client(
         (place.tool, "-h", place.address, "-p", port, "--protocol", protocol, "--keys", keys,
          "--json", "--quiet", *workload_options(workload), *options, *flags))]

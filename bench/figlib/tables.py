@@ -7,6 +7,7 @@ from .experiments import EXPERIMENTS
 
 COLUMNS = ("rate", "offered", "p50", "p99", "p99.9", "max", "lost", "cpu_us", "busy", "own_us",
            "command_p99", "share_p50", "share_p99")
+WORTH_TELLING = 0.001  # share of the requests that were lost
 THESIS = {e.name: e.thesis for e in EXPERIMENTS}
 
 
@@ -148,10 +149,21 @@ def curve_brief(data):
     """Latencies at some of the loads."""
     rows, chosen = [], [f for f in (0.1, 0.5, 0.85, 1.0) if f in values_of(data)]
     for name, series in data["series"].items():
-        cells = [f"{cell(data, name, x, 'p50', lambda r: number(r[0]))} / "
-                 f"{cell(data, name, x, 'p99', lambda r: number(r[0]))}" for x in chosen]
-        rows.append([series["label"], number(middle(data, name, max(values_of(data)), "rate")), *cells])
+        rows.append([series["label"], number(full_load(data, name)),
+                     *(brief_cell(data, name, x) for x in chosen)])
     return table(["p50 / p99, us", "full load, requests/s", *(f"at {x:.0%}" for x in chosen)], rows)
+
+
+def full_load(data, name):
+    """Of which the loads are shares: more than what is answered at 100 %, if that is too much."""
+    last = data["series"][name]["points"][-1]
+    return last["summary"]["offered"][0] / last["x"]
+
+
+def brief_cell(data, name, x):
+    p50, p99 = (cell(data, name, x, figure, lambda r: number(r[0])) for figure in ("p50", "p99"))
+    lost = (middle(data, name, x, "lost") or 0) / (full_load(data, name) * x * data["seconds"])
+    return f"{p50} / {p99}" + (f" ({lost:.1%} lost)" if lost >= WORTH_TELLING else "")
 
 
 def share_table(data):
