@@ -272,6 +272,13 @@ make -s uninstall "BUILD=${XKV_BUILD#"$XKV_ROOT"/}" "DESTDIR=$TMP/root" PREFIX=/
 }
 ok "make install and uninstall: complete, linkable, units and configuration valid"
 
+# --- the benchmarks' command lines --------------------------------------------------------------
+
+for script in bench/*.py; do
+	[[ ! -x $script ]] || outcome 0 "^usage: $(basename "$script")" "$script" --help
+done
+ok "every benchmark explains its options"
+
 # --- style ------------------------------------------------------------------------------------
 
 if command -v shellcheck >/dev/null; then
