@@ -183,9 +183,21 @@ static int add_pin(struct options *o, const char *text)
 	return parse_uint("--pin", text, 0, CPU_SETSIZE - 1, &o->pin[o->pins++]);
 }
 
+/* Two loops on one CPU would share its time, and each be taken for having had a CPU of its own. */
 static int add_cpu(struct options *o, const char *text)
 {
-	return parse_uint("--cpus", text, 0, FRAME_CPUS - 1, &o->cpu[o->cpus++]);
+	unsigned int cpu;
+
+	if (parse_uint("--cpus", text, 0, FRAME_CPUS - 1, &cpu))
+		return -EINVAL;
+	for (unsigned int i = 0; i < o->cpus; i++) {
+		if (o->cpu[i] == cpu) {
+			say("--cpus names CPU %u twice: a CPU has one loop", cpu);
+			return -EINVAL;
+		}
+	}
+	o->cpu[o->cpus++] = cpu;
+	return 0;
 }
 
 /* Calls add() for each part of a comma-separated list of at most `max`. */

@@ -1025,6 +1025,8 @@ static void bad_command_lines_are_refused(void **state)
 		"--frames --batch 2 --server thesis",
 		"--frames --key-size 128 --server thesis-nopre",
 		"--frames --cpus 0,1 --loops 3",
+		"--frames --cpus 0,0",
+		"--frames --cpus 0,1,2,1 --loops 1,2",
 		"--frames --resp",
 		"--key-size 16,32",
 		"--value-size 16,32",
