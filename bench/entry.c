@@ -11,14 +11,20 @@
 #define VALUE_CHECKED 32		    /* smallest value that carries key, nonce and sum */
 #define VALUE_SALT    0x9e3779b97f4a7c15ULL /* a key's value is not large because the key is */
 
+/* What a key is made of, whichever --first-key it was counted from. */
+static uint64_t number_of(const struct options *o, uint32_t key)
+{
+	return o->first_key + key;
+}
+
 unsigned int entry_key_size(const struct options *o, uint32_t key)
 {
-	return sizes_of(&o->key_size[0], key);
+	return sizes_of(&o->key_size[0], number_of(o, key));
 }
 
 unsigned int entry_value_size(const struct options *o, uint32_t key)
 {
-	unsigned int size = sizes_of(&o->value_size[0], key ^ VALUE_SALT);
+	unsigned int size = sizes_of(&o->value_size[0], number_of(o, key) ^ VALUE_SALT);
 	unsigned int used = sizeof(struct xkv_hdr) + (o->token_set ? XKV_TOKEN_BYTES : 0) +
 			    sizeof(struct xkv_op) + XKV_PADDED(entry_key_size(o, key));
 	unsigned int room = (XKV_PAYLOAD_MAX4 - used) & ~7U;
@@ -41,7 +47,7 @@ static unsigned int write_key_head(const struct options *o, uint8_t *to, unsigne
 				   uint32_t key)
 {
 	unsigned int head = size < KEY_HEAD ? size : KEY_HEAD;
-	uint64_t number = o->first_key + key;
+	uint64_t number = number_of(o, key);
 
 	memcpy(to, "key:", KEY_PREFIX);
 	for (unsigned int i = head - 1; i >= KEY_PREFIX; i--, number /= 10)
@@ -77,10 +83,10 @@ static void write_words(uint8_t *to, size_t len, uint64_t seed)
 static void write_value(const struct options *o, uint8_t *to, unsigned int size, uint32_t key,
 			uint64_t nonce)
 {
-	uint64_t sum = mix64(key ^ mix64(nonce));
+	uint64_t number = number_of(o, key), sum = mix64(number ^ mix64(nonce));
 
 	if (size < VALUE_CHECKED) {
-		write_words(to, size, mix64(key));
+		write_words(to, size, mix64(number));
 		return;
 	}
 	memset(to, 0, KEY_HEAD);

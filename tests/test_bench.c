@@ -394,6 +394,31 @@ static void keys_count_from_the_first(void **state)
 	assert_false(entry_value_ok(&o, 42, value, size));
 }
 
+/* One key has the same sizes and values whatever number the keys are counted from. */
+static void entries_do_not_depend_on_the_first_key(void **state)
+{
+	static const char *const value_size[] = { "8", "64", "etc", "1-300" };
+	uint8_t key[XKV_KEY_MAX], value[XKV_PAYLOAD_MAX4];
+
+	(void)state;
+	for (size_t s = 0; s < sizeof(value_size) / sizeof(value_size[0]); s++) {
+		struct options all = { .key_size = { new_sizes("etc", SIZES_KEY) },
+				       .value_size = { new_sizes(value_size[s], SIZES_VALUE) } };
+		struct options some = all;
+
+		some.first_key = 100;
+		for (uint32_t i = 0; i < 1000; i++) {
+			unsigned int key_size = entry_write_key(&all, key, 100 + i);
+			unsigned int size = entry_write_value(&all, value, 100 + i, 7);
+
+			assert_int_equal(entry_key_size(&some, i), key_size);
+			assert_true(entry_key_is(&some, i, key, key_size));
+			assert_int_equal(entry_value_size(&some, i), size);
+			assert_true(entry_value_ok(&some, i, value, size));
+		}
+	}
+}
+
 /* The sizes of an entry are the same in its GET, its SET and for Redis, and fit a datagram. */
 static void sizes_belong_to_the_key(void **state)
 {
@@ -1115,6 +1140,7 @@ int main(void)
 		cmocka_unit_test(requests_are_as_the_protocol_says),
 		cmocka_unit_test(scans_are_as_the_protocol_says),
 		cmocka_unit_test(keys_count_from_the_first),
+		cmocka_unit_test(entries_do_not_depend_on_the_first_key),
 		cmocka_unit_test(sizes_belong_to_the_key),
 		cmocka_unit_test(redis_commands),
 		cmocka_unit_test(token_and_padding),

@@ -240,6 +240,17 @@ def test_verification_finds_a_wrong_value(bed, daemon):
     assert row["verify_failures"] == row["errors"] == 2
 
 
+def test_keys_have_the_same_values_from_another_first_key(bed, daemon):
+    """Part of what was loaded from key 0 on is read, checked and set again from key 100 on."""
+    sizes = ("--key-size", "etc", "--value-size", "1-600")
+    bench(bed, "--keys", "200", "--load-only", *sizes)
+    row = bench(bed, "--keys", "100", "--first-key", "100", "--no-load", "-n", "1000", "--verify", *sizes)
+    assert row["hits"] == 1000 and row["verify_failures"] == row["errors"] == row["misses"] == 0
+    bench(bed, "--keys", "100", "--first-key", "100", "-n", "1000", "--ratio", "1:0", *sizes)
+    row = bench(bed, "--keys", "200", "--no-load", "-n", "1000", "--verify", *sizes)
+    assert row["hits"] == 1000 and row["verify_failures"] == row["errors"] == row["misses"] == 0
+
+
 def test_hdr_file(bed, daemon, tmp_path):
     """Read as HdrHistogram's plotter does, it says what the JSON says."""
     row = bench(bed, "-n", "20000", "--hdr", tmp_path / "hdr")
