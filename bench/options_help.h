@@ -25,7 +25,7 @@ static const char options_help[] =
 	"  -n, --requests N         operations; default: as many as --seconds allows\n"
 	"      --seconds S          default 10, or no limit with -n\n"
 	"      --warmup S           so long before, without counting; default 0\n"
-	"      --timeout MS         wait for a reply, default 1000\n"
+	"      --timeout MS         wait for a connection or reply, default 1000\n"
 	"      --retries N          of a datagram that was not answered, default 3\n"
 	"What is asked:\n"
 	"      --keys N             default 1000000\n"

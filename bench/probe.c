@@ -58,13 +58,9 @@ static int take_pong(const struct options *o, const struct protocol *p, int fd, 
 
 static int ping(const struct options *o, const struct protocol *p, int fd)
 {
-	struct timeval wait = { .tv_sec = o->timeout_ms / 1000,
-				.tv_usec = o->timeout_ms % 1000 * 1000 };
 	uint8_t buf[DATAGRAM_MAX];
 	int answered = 0;
 
-	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)))
-		return -errno;
 	for (uint64_t id = 1; id <= PINGS && !answered && !interrupted; id++) {
 		size_t len = p->ping(o, buf, id);
 
@@ -83,6 +79,29 @@ static int ping(const struct options *o, const struct protocol *p, int fd)
 	return answered > 0 ? 0 : answered ? answered : -ETIMEDOUT;
 }
 
+/* --timeout is for all that may wait: to connect, to send and to receive. */
+static int limit_waits(const struct options *o, int fd)
+{
+	struct timeval wait = { .tv_sec = o->timeout_ms / 1000,
+				.tv_usec = o->timeout_ms % 1000 * 1000 };
+
+	return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait)) ||
+	       setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+}
+
+/* Says why there is no connection. */
+static void unreachable(const struct options *o, const struct protocol *p, int err)
+{
+	if (err == -ECONNREFUSED)
+		nobody(o, p);
+	else if (err == -EINPROGRESS) /* what connect() says of SO_SNDTIMEO */
+		say("%s does not take a connection on TCP port %s within %u ms: is it too busy, "
+		    "or a firewall in between?  --timeout says how long to wait",
+		    o->host, o->port, o->timeout_ms);
+	else
+		say("cannot connect to %s: %s", o->host, strerror(-err));
+}
+
 int probe_server(const struct options *o, const struct protocol *p, struct server_address *server)
 {
 	int fd, err = resolve(o, p, server);
@@ -91,14 +110,12 @@ int probe_server(const struct options *o, const struct protocol *p, struct serve
 		return err;
 	fd = socket(server->addr.ss_family, (p->stream ? SOCK_STREAM : SOCK_DGRAM) | SOCK_CLOEXEC,
 		    0);
-	if (fd >= 0 && !connect(fd, (struct sockaddr *)&server->addr, server->len)) {
+	if (fd >= 0 && !limit_waits(o, fd) &&
+	    !connect(fd, (struct sockaddr *)&server->addr, server->len)) {
 		err = ping(o, p, fd);
 	} else {
 		err = -errno;
-		if (err == -ECONNREFUSED)
-			nobody(o, p);
-		else
-			say("cannot connect to %s: %s", o->host, strerror(-err));
+		unreachable(o, p, err);
 	}
 	if (fd >= 0)
 		close(fd);

@@ -421,6 +421,23 @@ def test_silent_redis(bed, privileged):
         wait_for(lambda: silent.connections == 1 + 1 + 3, what="the last connection is seen")
 
 
+def test_a_server_that_accepts_no_connections(bed, privileged):
+    """Its backlog is full: what comes is neither taken nor refused."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(bed.socket("server", kind=socket.SOCK_STREAM))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((SERVER, PORT))
+        listener.listen(0)
+        for _ in range(4):
+            peer = stack.enter_context(bed.socket("client", kind=socket.SOCK_STREAM, timeout=0.2))
+            with contextlib.suppress(TimeoutError):
+                peer.connect((SERVER, PORT))
+        begin = time.monotonic()
+        done = bed.run("client", *command("-p", PORT, "--protocol", "resp", "--timeout", "300"), check=False)
+    assert time.monotonic() - begin < 5
+    assert done.returncode == 1 and f"does not take a connection on TCP port {PORT} within 300 ms" in done.stderr
+
+
 def test_no_redis(bed, daemon):
     done = bed.run("client", *command("-p", "7999", "--protocol", "resp"), check=False)
     assert done.returncode == 1 and "nothing listens on TCP port 7999" in done.stderr
