@@ -232,7 +232,7 @@ enum {
 	OPT_SECONDS = 256, OPT_KEYS, OPT_FIRST_KEY, OPT_KEY_SIZE, OPT_VALUE_SIZE, OPT_RATIO,
 	OPT_DISTRIBUTION, OPT_SEED, OPT_LOAD, OPT_NO_LOAD, OPT_LOAD_ONLY, OPT_RESP, OPT_TOKEN, OPT_TIMEOUT,
 	OPT_PROTOCOL, OPT_TRANSPORT, OPT_INTERFACE, OPT_QUEUES, OPT_XDP_MODE, OPT_MAC, OPT_RAMP,
-	OPT_RATE, OPT_DEPTH, OPT_WARMUP, OPT_WORKLOAD, OPT_DELETES, OPT_SCANS, OPT_SCAN_LENGTH,
+	OPT_RATE, OPT_DEPTH, OPT_WARMUP, OPT_WORKLOAD, OPT_DELETES, OPT_SCANS, OPT_SCAN_LENGTH, OPT_MGETS,
 	OPT_PIN, OPT_RETRIES, OPT_PROGRESS, OPT_HDR, OPT_BATCH, OPT_PAD, OPT_VERIFY, OPT_JSON,
 	OPT_QUIET, OPT_FRAMES, OPT_SERVER, OPT_BED, OPT_BASE_BED, OPT_ROUNDS, OPT_FRAME_BATCH,
 	OPT_CPUS, OPT_LOOPS, OPT_HELP, OPT_VERSION,
@@ -260,6 +260,7 @@ static const struct option long_options[] = {
 	{ "deletes", required_argument, NULL, OPT_DELETES },
 	{ "scans", required_argument, NULL, OPT_SCANS },
 	{ "scan-length", required_argument, NULL, OPT_SCAN_LENGTH },
+	{ "mgets", required_argument, NULL, OPT_MGETS },
 	{ "pin", required_argument, NULL, OPT_PIN },
 	{ "retries", required_argument, NULL, OPT_RETRIES },
 	{ "hdr", required_argument, NULL, OPT_HDR },
@@ -381,6 +382,9 @@ static int parse_workload_option(struct options *o, int opt, const char *arg)
 	case OPT_SCAN_LENGTH:
 		return parse_list(o, "--scan-length", arg, OPTIONS_MAX_LIST, &o->scan_lengths,
 				  add_scan_length);
+	case OPT_MGETS:
+		o->mgets_set = true;
+		return parse_real("--mgets", arg, 0, 100, &o->mgets);
 	case OPT_RATIO:
 		return parse_list(o, "--ratio", arg, OPTIONS_MAX_LIST, &o->ratios, add_ratio);
 	case OPT_DISTRIBUTION:

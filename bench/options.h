@@ -81,8 +81,10 @@ struct options {
 	const char *hdr;      /* file for the latencies, or NULL */
 	const char *workload; /* name of a preset, or NULL */
 	/* Percent of all requests; what is left has the ratio.  Inserts are SETs of new keys,
-	 * rmws GETs with a SET of the same keys behind them. */
-	double deletes, inserts, rmws;
+	 * rmws GETs with a SET of the same keys behind them, mgets GETs of `batch` keys: if they
+	 * have a share, though it be 0, all others are of one key. */
+	double deletes, inserts, rmws, mgets;
+	bool mgets_set;
 	double scans[OPTIONS_MAX_LIST];		    /* more than one: frame loop only */
 	bool shared;				    /* any of these is not 0 */
 	unsigned int scan_length[OPTIONS_MAX_LIST]; /* keys; more than one: frame loop only */

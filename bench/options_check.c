@@ -57,7 +57,7 @@ static unsigned int datagram_bytes(const struct options *o, const struct sizes *
 static int check_datagram(const struct options *o, const struct sizes *key,
 			  const struct sizes *value, unsigned int batch)
 {
-	if (o->protocol == PROTOCOL_MEMCACHED_UDP && batch > 1 &&
+	if (o->protocol == PROTOCOL_MEMCACHED_UDP && batch > 1 && !o->mgets_set &&
 	    (o->ratio[0].set || o->deletes > 0 || o->inserts > 0 || o->rmws > 0))
 		return refuse("memcached takes one SET or DELETE in a datagram: --batch is for "
 			      "GETs there");
@@ -193,8 +193,10 @@ static int check_frames(struct options *o)
 		return refuse("--resp is for loads over sockets, not for --frames");
 	if (o->hdr)
 		return refuse("--hdr has latencies, which --frames has none of");
-	if (o->ramp || o->workload || o->deletes > 0 || o->rate > 0 || o->warmup > 0)
-		return refuse("--frames has no --rate, --ramp, --warmup, --workload and --deletes");
+	if (o->ramp || o->workload || o->deletes > 0 || o->mgets_set || o->rate > 0 ||
+	    o->warmup > 0)
+		return refuse("--frames has no --rate, --ramp, --warmup, --workload, --deletes and "
+			      "--mgets");
 	if (o->first_key)
 		return refuse("--first-key is for loads over sockets: --frames has the keys from "
 			      "0 on, and from %u on for each further --value-size",
@@ -230,13 +232,31 @@ static int check_scans(const struct options *o)
 	return 0;
 }
 
+/* Requests are of several sizes then, so -n counts them, each as what the largest takes. */
+static int check_mgets(struct options *o)
+{
+	uint64_t most = UINT64_MAX / o->batch[0];
+
+	if (!o->mgets_set)
+		return 0;
+	if (o->batch[0] < 2)
+		return refuse("--mgets needs a --batch of at least 2: the keys of an MGET");
+	o->requests = (o->requests < most ? o->requests : most) * o->batch[0];
+	return 0;
+}
+
 static int check_shares(struct options *o)
 {
-	o->shared = o->deletes > 0 || o->scans[0] > 0 || o->inserts > 0 || o->rmws > 0;
-	if (o->deletes + o->scans[0] + o->inserts + o->rmws > 100)
+	int err = check_mgets(o);
+
+	o->shared =
+		o->deletes > 0 || o->scans[0] > 0 || o->inserts > 0 || o->rmws > 0 || o->mgets > 0;
+	if (err)
+		return err;
+	if (o->deletes + o->scans[0] + o->inserts + o->rmws + o->mgets > 100)
 		return refuse(
-			"--deletes and --scans leave less than nothing for the rest: together "
-			"with the inserts and the like of --workload at most 100 percent");
+			"--deletes, --scans and --mgets leave less than nothing for the rest: "
+			"together with the inserts and the like of --workload at most 100 percent");
 	return check_scans(o);
 }
 

@@ -39,6 +39,7 @@ static const char options_help[] =
 	"      --distribution D     uniform (default), zipf:0.99, hotspot:20:80, hot:2000,\n"
 	"                           sequential or latest\n"
 	"      --batch N            keys of a request, default 1\n"
+	"      --mgets PCT          of all requests are GETs of --batch keys, all others of one\n"
 	"      --pad BYTES          pad requests to this size, default 0: as the server asks\n"
 	"      --load, --no-load    set every key first; default: if anything is read\n"
 	"      --load-only          set every key and stop\n"

@@ -77,14 +77,15 @@ static json_t *sizes_json(const struct sizes *s)
 
 static json_t *workload_json(const struct options *o)
 {
-	return json_pack("{s:s?,s:I,s:o,s:o,s:s,s:{s:i,s:i},s:f,s:f,s:f,s:f,s:i,s:i,s:I}", "name",
-			 o->workload, "keys", (json_int_t)o->keys, "key_size",
-			 sizes_json(&o->key_size[0]), "value_size", sizes_json(&o->value_size[0]),
-			 "distribution", o->dist_name[0], "ratio", "set", (int)o->ratio[0].set,
-			 "get", (int)o->ratio[0].get, "deletes_percent", o->deletes,
-			 "scans_percent", o->scans[0], "inserts_percent", o->inserts,
-			 "rmws_percent", o->rmws, "scan_length", (int)o->scan_length[0], "batch",
-			 (int)o->batch[0], "seed", (json_int_t)o->seed);
+	return json_pack(
+		"{s:s?,s:I,s:o,s:o,s:s,s:{s:i,s:i},s:f,s:f,s:f,s:f,s:o,s:i,s:i,s:I}", "name",
+		o->workload, "keys", (json_int_t)o->keys, "key_size", sizes_json(&o->key_size[0]),
+		"value_size", sizes_json(&o->value_size[0]), "distribution", o->dist_name[0],
+		"ratio", "set", (int)o->ratio[0].set, "get", (int)o->ratio[0].get,
+		"deletes_percent", o->deletes, "scans_percent", o->scans[0], "inserts_percent",
+		o->inserts, "rmws_percent", o->rmws, "mgets_percent",
+		o->mgets_set ? json_real(o->mgets) : json_null(), "scan_length",
+		(int)o->scan_length[0], "batch", (int)o->batch[0], "seed", (json_int_t)o->seed);
 }
 
 /* What was asked for. */

@@ -79,13 +79,14 @@ static uint32_t draw_key(struct workload *w)
 
 /* Which kind comes next: the shares stand one behind the other in 0..100, the ratio has the rest.
  */
-static enum op draw_op(struct workload *w, bool *insert)
+static enum op draw_op(struct workload *w, struct request *r, unsigned int batch)
 {
 	const struct options *o = w->o;
 	struct ratio ratio = o->ratio[0];
 	double point = o->shared ? rng_unit(&w->rng) * 100 : 100;
 
-	*insert = false;
+	r->insert = false;
+	r->keys = o->mgets_set ? 1 : batch;
 	if ((point -= o->deletes) < 0)
 		return OP_DELETE;
 	if ((point -= o->scans[0]) < 0)
@@ -93,8 +94,12 @@ static enum op draw_op(struct workload *w, bool *insert)
 	if ((point -= o->rmws) < 0)
 		return OP_RMW;
 	if ((point -= o->inserts) < 0) {
-		*insert = true;
+		r->insert = true;
 		return OP_SET;
+	}
+	if ((point -= o->mgets) < 0) {
+		r->keys = batch;
+		return OP_GET;
 	}
 	if (!ratio.set)
 		return OP_GET;
@@ -114,7 +119,7 @@ static void draw_scan(struct workload *w, struct request *r)
 
 void workload_draw(struct workload *w, struct request *r, unsigned int keys)
 {
-	enum op op = draw_op(w, &r->insert);
+	enum op op = draw_op(w, r, keys);
 
 	r->rmw = op == OP_RMW;
 	r->op = op == OP_RMW ? OP_GET : op;
@@ -123,8 +128,7 @@ void workload_draw(struct workload *w, struct request *r, unsigned int keys)
 		draw_scan(w, r);
 		return;
 	}
-	r->keys = keys;
-	for (unsigned int i = 0; i < keys; i++)
+	for (unsigned int i = 0; i < r->keys; i++)
 		r->key[i] = r->insert ? new_key(w->inserts) : draw_key(w);
 }
 

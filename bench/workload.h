@@ -48,7 +48,10 @@ struct workload {
 void workload_init(struct workload *w, const struct options *o, struct inserts *inserts,
 		   unsigned int thread, unsigned int threads);
 
-/* Draws a request of `keys` keys (a scan has --scan-length): op, flags and keys of *r. */
+/*
+ * Draws a request of `keys` keys (a scan has --scan-length, and with --mgets what is no MGET
+ * one): op, flags and keys of *r.
+ */
 void workload_draw(struct workload *w, struct request *r, unsigned int keys);
 
 /* The keys of an insert were answered or given up. */

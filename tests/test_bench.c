@@ -801,6 +801,42 @@ static void ycsb_has_the_right_shares(void **state)
 	near(s[OP_SET], 42.5, 0.02);
 }
 
+#define BATCH 6
+
+/* GETs of BATCH keys have their share of all requests; whatever else is asked has one key. */
+static void mgets_have_the_right_share(void **state)
+{
+	unsigned int mgets = 0, gets = 0;
+	uint32_t key[BATCH];
+	struct request r = { .key = key };
+	struct workload w;
+	struct options o;
+
+	(void)state;
+	assert_int_equal(parse(&o, "--keys 1000 --deletes 10 --mgets 30 --batch 6 --ratio 1:2"), 0);
+	dist_init(&o.dist[0], o.keys);
+	workload_init(&w, &o, NULL, 0, 1);
+	for (int i = 0; i < REQUESTS; i++) {
+		workload_draw(&w, &r, BATCH);
+		if (r.keys == BATCH)
+			mgets++;
+		else
+			assert_int_equal(r.keys, 1);
+		assert_true(r.op == OP_GET || r.keys == 1);
+		gets += r.op == OP_GET;
+	}
+	near(100.0 * mgets / REQUESTS, 30, 0.02);
+	near(100.0 * gets / REQUESTS, 30 + 60 * 2 / 3.0, 0.02);
+	options_free(&o);
+	/* None is a share, too. */
+	assert_int_equal(parse(&o, "--mgets 0 --batch 6"), 0);
+	dist_init(&o.dist[0], o.keys);
+	workload_init(&w, &o, NULL, 0, 1);
+	workload_draw(&w, &r, BATCH);
+	assert_int_equal(r.keys, 1);
+	options_free(&o);
+}
+
 /* "latest" asks most for what was inserted last, and never for what may not be there yet. */
 static void latest_keys_are_there(void **state)
 {
@@ -1075,6 +1111,13 @@ static void bad_command_lines_are_refused(void **state)
 		"--workload ycsb-a --ratio 1:1",
 		"--workload ycsb-d --key-size 12",
 		"--deletes 60 --scans 41",
+		"--batch 4 --mgets 60 --scans 41",
+		"--batch 4 --mgets 101",
+		"--batch 4 --mgets -1",
+		"--mgets 5",
+		"--protocol memcached-udp --batch 1 --mgets 5",
+		"--batch 9 --mgets 5",
+		"--frames --batch 4 --mgets 5",
 		"--deletes -1",
 		"--scans 1 --key-size 20",
 		"--scans 1 --key-size 8-16",
@@ -1152,6 +1195,7 @@ int main(void)
 		cmocka_unit_test(wrong_values_are_found),
 		cmocka_unit_test(frames_have_right_checksums),
 		cmocka_unit_test(ycsb_has_the_right_shares),
+		cmocka_unit_test(mgets_have_the_right_share),
 		cmocka_unit_test(latest_keys_are_there),
 		cmocka_unit_test(sequential_keys_follow),
 		cmocka_unit_test(ramps_find_the_saturation_point),

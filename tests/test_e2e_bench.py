@@ -134,6 +134,20 @@ def test_batches(bed, daemon):
     assert row["requests"] == 1000 and row["errors"] == 0
 
 
+def mgets(bed, *options):
+    """Every second request or so is a GET of six keys."""
+    row = bench(bed, "-n", "3000", "--batch", "6", "--mgets", "50", "--ratio", "1:1", "--verify", "-c", "3", *options)
+    assert row["requests"] == 3000 and row["errors"] == row["lost"] == row["misses"] == 0
+    assert row["sets"] == pytest.approx(750, abs=150) and row["hits"] == pytest.approx(6 * 1500 + 750, rel=.1)
+    assert row["ops"] == row["sets"] + row["hits"]
+    assert row["workload"]["mgets_percent"] == 50 and row["workload"]["batch"] == 6
+
+
+def test_mgets(bed, daemon):
+    mgets(bed)
+    mgets(bed, "--protocol", "resp")
+
+
 def test_open_loop_keeps_its_rate(bed, daemon):
     row = bench(bed, "--rate", "2000", "--seconds", "1", "--warmup", "0.2", "-c", "3", "-t", "2")
     assert row["offered_per_second"] == 2000
@@ -350,6 +364,7 @@ def test_memcached_over_udp(bed, memcached):
     assert row["protocol"] == "memcached-udp" and row["transport"] == "udp"
     row = bench(bed, "-n", "6000", "--batch", "6", "-p", PORT, "--protocol", "memcached-udp", "--verify")
     assert row["ops"] == row["hits"] == 6000 and row["requests"] == 1000
+    mgets(bed, "-p", PORT, "--protocol", "memcached-udp")
 
 
 def test_open_loop_over_tcp_shows_a_stall(bed, redis_server):
