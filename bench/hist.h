@@ -43,7 +43,7 @@ uint64_t hist_percentile(const struct hist *h, double percent);
 /* ns; 0 if empty */
 double hist_mean(const struct hist *h);
 
-/* For tests: the bucket of a value, and the largest value in a bucket. */
+/* The bucket of a value, and the largest value that a bucket takes, ns. */
 unsigned int hist_bucket(uint64_t ns);
 uint64_t hist_bucket_max(unsigned int bucket);
 

@@ -67,6 +67,20 @@ static json_t *latency_json(const struct hist *h)
 	return all;
 }
 
+/* The upper end in us, and the count, of each bucket that holds something. */
+static json_t *buckets_json(const struct hist *h)
+{
+	json_t *all = json_array();
+
+	for (unsigned int i = 0; i < HIST_BUCKETS; i++) {
+		if (h->count[i])
+			(void)json_array_append_new(all,
+						    json_pack("[f,I]", hist_bucket_max(i) / 1e3,
+							      (json_int_t)h->count[i]));
+	}
+	return all;
+}
+
 static json_t *sizes_json(const struct sizes *s)
 {
 	static const char *const kinds[] = { "uniform", "pareto", "lognormal" };
@@ -103,9 +117,11 @@ static void add_parameters(json_t *all, const struct options *o)
 
 static void add_latencies(json_t *all, const struct stats *s)
 {
-	json_t *ops = json_object();
+	json_t *latency = latency_json(&s->latency), *ops = json_object();
 
-	set(all, "latency_us", latency_json(&s->latency));
+	if (s->latency.total)
+		set(latency, "histogram", buckets_json(&s->latency));
+	set(all, "latency_us", latency);
 	for (int i = 0; i < OPS; i++)
 		set(ops, op_names[i], latency_json(&s->op[i]));
 	set(all, "operations_latency_us", ops);

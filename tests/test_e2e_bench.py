@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """xkv-bench against real servers, and against servers that misbehave."""
+import collections
 import contextlib
 import json
+import math
 import shutil
 import signal
 import socket
@@ -104,6 +106,7 @@ def test_json_has_the_agreed_shape(bed, daemon):
     assert every["p99"] <= every["p99.9"] <= every["max"] and every["min"] <= every["mean"] <= every["max"]
     operations = row["operations_latency_us"]
     assert operations["get"]["count"] + operations["set"]["count"] == every["count"] == 5000
+    assert "histogram" in every and "histogram" not in operations["get"]
     assert operations["scan"] is None and "offered_per_second" not in row
     assert row["histogram"]["relative_error"] < 0.01
 
@@ -263,6 +266,34 @@ def test_keys_have_the_same_values_from_another_first_key(bed, daemon):
     bench(bed, "--keys", "100", "--first-key", "100", "-n", "1000", "--ratio", "1:0", *sizes)
     row = bench(bed, "--keys", "200", "--no-load", "-n", "1000", "--verify", *sizes)
     assert row["hits"] == 1000 and row["verify_failures"] == row["errors"] == row["misses"] == 0
+
+
+def percentile(buckets, largest, percent):
+    """As the manual page says."""
+    want, seen = math.ceil(percent / 100 * sum(buckets.values())), 0
+    for end, count in sorted(buckets.items()):
+        seen += count
+        if seen >= want:
+            return min(end, largest)
+    return None
+
+
+def test_histograms_of_several_runs_add_up(bed, daemon):
+    """Each says what the percentiles say; the sum of two lies between them."""
+    rows = [bench(bed, "-n", "20000", "-c", clients)["latency_us"] for clients in ("1", "16")]
+    both = collections.Counter()
+    for row in rows:
+        buckets = dict(row["histogram"])
+        assert len(buckets) == len(row["histogram"]) and min(buckets.values()) > 0
+        assert sum(buckets.values()) == row["count"] == 20000
+        for percent in 50, 90, 95, 99, 99.9, 100:
+            printed = row["max" if percent == 100 else f"p{percent}"]
+            assert percentile(buckets, row["max"], percent) == pytest.approx(printed, rel=1e-6)
+        both.update(buckets)
+    largest = max(row["max"] for row in rows)
+    for percent in 50, 99:
+        low, high = sorted(row[f"p{percent}"] for row in rows)
+        assert low <= percentile(both, largest, percent) <= high
 
 
 def test_hdr_file(bed, daemon, tmp_path):
