@@ -296,6 +296,47 @@ static const struct option long_options[] = {
 	{ 0 },
 };
 
+/* Options that one of the two ways to measure has no use for; 0 is the end. */
+/* clang-format off */
+static const int sockets_only[] = {
+	'h', 'c', 't', 'n', OPT_PROTOCOL, OPT_TRANSPORT, OPT_INTERFACE, OPT_QUEUES, OPT_XDP_MODE,
+	OPT_MAC, OPT_RAMP, OPT_RATE, OPT_DEPTH, OPT_WARMUP, OPT_WORKLOAD, OPT_DELETES, OPT_MGETS,
+	OPT_PIN, OPT_RETRIES, OPT_PROGRESS, OPT_HDR, OPT_PAD, OPT_VERIFY, OPT_TIMEOUT, OPT_LOAD,
+	OPT_NO_LOAD, OPT_LOAD_ONLY, OPT_RESP, 0,
+};
+/* clang-format on */
+static const int frames_only[] = {
+	OPT_SERVER, OPT_BED, OPT_BASE_BED, OPT_ROUNDS, OPT_FRAME_BATCH, OPT_CPUS, OPT_LOOPS, 0,
+};
+
+static unsigned int row_of(int opt)
+{
+	unsigned int row = 0;
+
+	while (long_options[row].val != opt)
+		row++;
+	return row;
+}
+
+/* What would have no effect is a mistake.  `given` has a bit for each row that was. */
+static int check_scope(bool frames, uint64_t given)
+{
+	_Static_assert(sizeof(long_options) / sizeof(long_options[0]) <= 64,
+		       "`given` is too small");
+
+	for (const int *opt = frames ? sockets_only : frames_only; *opt; opt++) {
+		unsigned int row = row_of(*opt);
+
+		if (!(given >> row & 1))
+			continue;
+		say(frames ? "--%s is for loads over sockets: --frames has no use for it"
+			   : "--%s needs --frames",
+		    long_options[row].name);
+		return -EINVAL;
+	}
+	return 0;
+}
+
 static void set_defaults(struct options *o)
 {
 	*o = (struct options){
@@ -458,7 +499,7 @@ static int parse_loop_option(struct options *o, int opt, const char *arg)
 {
 	switch (opt) {
 	case OPT_RATE:
-		return parse_real("--rate", arg, 0, 1e9, &o->rate);
+		return parse_real("--rate", arg, 0.001, 1e9, &o->rate);
 	case OPT_RAMP:
 		o->ramp = true;
 		return 0;
@@ -469,6 +510,7 @@ static int parse_loop_option(struct options *o, int opt, const char *arg)
 	case OPT_PIN:
 		return parse_list(o, "--pin", arg, OPTIONS_MAX_CPUS, &o->pins, add_pin);
 	case OPT_RETRIES:
+		o->retries_set = true;
 		return parse_uint("--retries", arg, 0, 100, &o->retries);
 	case OPT_HDR:
 		o->hdr = arg;
@@ -529,6 +571,7 @@ static int parse_option(struct options *o, int opt, const char *arg, enum load_w
 int options_parse(struct options *o, int argc, char **argv)
 {
 	enum load_wish load = LOAD_DEFAULT;
+	uint64_t given = 0;
 	int opt, err = 0;
 
 	set_defaults(o);
@@ -543,6 +586,7 @@ int options_parse(struct options *o, int argc, char **argv)
 			puts("xkv-bench " XKV_RELEASE);
 			return 1;
 		} else {
+			given |= 1ULL << row_of(opt);
 			err = parse_option(o, opt, optarg, &load);
 		}
 	}
@@ -550,6 +594,8 @@ int options_parse(struct options *o, int argc, char **argv)
 		say("%s: there are no arguments besides options; try --help", argv[optind]);
 		err = -EINVAL;
 	}
+	if (!err)
+		err = check_scope(o->frames, given);
 	if (!err)
 		err = options_check(o);
 	o->load = load == LOAD_YES || (load == LOAD_DEFAULT && (o->ratio[0].get || o->shared)) ||

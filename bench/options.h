@@ -63,6 +63,7 @@ struct options {
 	double rate;	      /* open loop: requests/s of all threads; 0: closed loop */
 	bool ramp;	      /* find the highest rate that holds, from this one on */
 	unsigned int retries; /* of a datagram without a reply */
+	bool retries_set;
 	uint32_t keys;
 	uint64_t first_key;			 /* number of the first of them */
 	struct sizes key_size[OPTIONS_MAX_LIST]; /* bytes; more than one: frame loop only */

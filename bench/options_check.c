@@ -10,6 +10,7 @@
 
 #include "entry.h"
 #include "frame.h"
+#include "protocol.h"
 #include "request.h"
 #include "say.h"
 #include "workload.h"
@@ -189,14 +190,6 @@ static int check_frames(struct options *o)
 		return refuse("--frames: at most %u keys", FRAME_KEYS_MAX);
 	if (o->token_set)
 		return refuse("--frames cannot send a token: run xkvd without udp-token");
-	if (o->resp)
-		return refuse("--resp is for loads over sockets, not for --frames");
-	if (o->hdr)
-		return refuse("--hdr has latencies, which --frames has none of");
-	if (o->ramp || o->workload || o->deletes > 0 || o->mgets_set || o->rate > 0 ||
-	    o->warmup > 0)
-		return refuse("--frames has no --rate, --ramp, --warmup, --workload, --deletes and "
-			      "--mgets");
 	if (o->first_key)
 		return refuse("--first-key is for loads over sockets: --frames has the keys from "
 			      "0 on, and from %u on for each further --value-size",
@@ -341,10 +334,14 @@ static int check_sockets(struct options *o)
 	    o->batches > 1 || o->scan_shares > 1 || o->scan_lengths > 1)
 		return refuse("lists of ratios, distributions, sizes, batches or scans are for "
 			      "--frames only");
-	if (o->servers || o->cpus || o->loop_counts || o->base_bed)
-		return refuse("--server, --cpus, --loops and --base-bed need --frames");
 	if (o->protocol != PROTOCOL_XKV && (o->token_set || o->pad))
 		return refuse("--token and --pad are for --protocol xkv");
+	if (o->retries_set && protocol_of(o)->stream)
+		return refuse("--retries is for datagrams: --protocol %s has connections",
+			      protocol_name(o->protocol));
+	if (o->hdr && (o->load_only || o->resp))
+		return refuse("--hdr has the latencies of a load: --load-only and --resp have "
+			      "none");
 	err = check_transport(o);
 	if (!err)
 		err = check_loop(o);

@@ -1037,6 +1037,70 @@ static void command_line(void **state)
 	options_free(&o);
 }
 
+static void refuse_all(const char *const *bad, size_t n, const char *more)
+{
+	int err = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY);
+	struct options o;
+
+	assert_true(err >= 0 && null >= 0);
+	dup2(null, STDERR_FILENO); /* each says why, at length */
+	close(null);
+	for (size_t i = 0; i < n; i++) {
+		char line[200];
+
+		snprintf(line, sizeof(line), "%s%s", more, bad[i]);
+		if (parse(&o, line) != -EINVAL) {
+			dup2(err, STDERR_FILENO);
+			fail_msg("accepted: %s", line);
+		}
+	}
+	dup2(err, STDERR_FILENO);
+	close(err);
+}
+
+/* What one of the two ways to measure would ignore; the values are right. */
+static void options_without_effect_are_refused(void **state)
+{
+	static const char *const sockets[] = {
+		"-h 10.77.0.1",
+		"-c 2",
+		"-t 1",
+		"-n 5",
+		"--protocol resp",
+		"--transport xdp --interface nix",
+		"--interface nix",
+		"--queues 1",
+		"--xdp-mode copy",
+		"--mac 2:0:0:77:0:1",
+		"--ramp",
+		"--rate 5",
+		"--depth 1",
+		"--warmup 1",
+		"--workload ycsb-a",
+		"--deletes 0",
+		"--mgets 5 --batch 4",
+		"--pin 77",
+		"--retries 0",
+		"--progress",
+		"--hdr /nowhere/hdr",
+		"--pad 0",
+		"--verify",
+		"--timeout 5",
+		"--load",
+		"--no-load",
+		"--load-only",
+		"--resp",
+	};
+	static const char *const frames[] = {
+		"--server echo",    "--bed xkv", "--base-bed xkv", "--rounds 1",
+		"--frame-batch 64", "--cpus 0",	 "--loops 1",
+	};
+
+	(void)state;
+	refuse_all(sockets, sizeof(sockets) / sizeof(sockets[0]), "--frames ");
+	refuse_all(frames, sizeof(frames) / sizeof(frames[0]), "");
+}
+
 static void bad_command_lines_are_refused(void **state)
 {
 	static const char *const bad[] = {
@@ -1060,7 +1124,6 @@ static void bad_command_lines_are_refused(void **state)
 		"--distribution pareto",
 		"--token 12",
 		"--token zz112233445566778899aabbccddeeff",
-		"--server echo",
 		"--frames --server echo,echo",
 		"--frames --server attached,echo",
 		"--frames --server echo,/a",
@@ -1088,7 +1151,6 @@ static void bad_command_lines_are_refused(void **state)
 		"--frames --cpus 0,1 --loops 3",
 		"--frames --cpus 0,0",
 		"--frames --cpus 0,1,2,1 --loops 1,2",
-		"--frames --resp",
 		"--key-size 16,32",
 		"--value-size 16,32",
 		"--scans 0,50",
@@ -1096,16 +1158,12 @@ static void bad_command_lines_are_refused(void **state)
 		"--first-key 1 --keys 10000 --key-size 8",
 		"--first-key 999999999999 --keys 2",
 		"--batch 1,2",
-		"--loops 1",
 		"--value-size 1400-1",
 		"--value-size 1-1400 --key-size etc",
 		"--value-size etc --batch 2",
 		"--keys 10001 --key-size 8-20",
 		"--frames --cpus 1,,x",
-		"--frames --rate 5",
-		"--frames --ramp",
 		"--ramp -n 5",
-		"--frames --workload ycsb-a",
 		"--frames --distribution latest",
 		"--workload ycsb-e",
 		"--workload ycsb-a --ratio 1:1",
@@ -1117,12 +1175,12 @@ static void bad_command_lines_are_refused(void **state)
 		"--mgets 5",
 		"--protocol memcached-udp --batch 1 --mgets 5",
 		"--batch 9 --mgets 5",
-		"--frames --batch 4 --mgets 5",
 		"--deletes -1",
 		"--scans 1 --key-size 20",
 		"--scans 1 --key-size 8-16",
 		"--scans 1 --scan-length 1000 --keys 999",
 		"--rate -1",
+		"--rate 0",
 		"--rate x",
 		"--depth 0",
 		"--depth 1025",
@@ -1141,29 +1199,18 @@ static void bad_command_lines_are_refused(void **state)
 		"--interface x",
 		"--protocol memcached-udp --batch 2 --ratio 1:1",
 		"--protocol resp --pad 100",
+		"--protocol resp --retries 3",
+		"--protocol memcached --retries 0",
+		"--load-only --hdr /nowhere/hdr",
+		"--resp --hdr /nowhere/hdr",
 		"--batch 101",
 		"--frames --rounds 0",
 		"stray",
 		"--unknown",
 	};
 
-	int err = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY);
-	struct options o;
-
 	(void)state;
-	assert_true(err >= 0 && null >= 0);
-	dup2(null, STDERR_FILENO); /* each says why, at length */
-	close(null);
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		int ret = parse(&o, bad[i]);
-
-		if (ret != -EINVAL) {
-			dup2(err, STDERR_FILENO);
-			fail_msg("accepted: %s", bad[i]);
-		}
-	}
-	dup2(err, STDERR_FILENO);
-	close(err);
+	refuse_all(bad, sizeof(bad) / sizeof(bad[0]), "");
 }
 
 int main(void)
@@ -1202,6 +1249,7 @@ int main(void)
 		cmocka_unit_test(steps_hold_or_not),
 		cmocka_unit_test(command_line),
 		cmocka_unit_test(bad_command_lines_are_refused),
+		cmocka_unit_test(options_without_effect_are_refused),
 	};
 
 	return cmocka_run_group_tests_name("load generator", tests, NULL, NULL);

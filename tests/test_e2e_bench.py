@@ -319,6 +319,17 @@ def test_nobody_is_there(bed, privileged):
     assert done.returncode == 1 and "nothing listens on UDP port 7999" in done.stderr
 
 
+def test_options_without_effect_are_refused():
+    """One sentence names both options."""
+    for options, words in ((("--frames", "--verify"), ("--frames", "--verify")),
+                           (("--frames", "-n", "5"), ("--frames", "--requests")),
+                           (("--rounds", "5"), ("--frames", "--rounds")),
+                           (("--protocol", "resp", "--retries", "1"), ("--protocol resp", "--retries"))):
+        done = subprocess.run([BUILD / "xkv-bench", *options], capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+        assert all(word in done.stderr for word in words), done.stderr
+
+
 # Other servers ---------------------------------------------------------------------------------
 
 
