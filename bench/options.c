@@ -432,7 +432,7 @@ static int parse_workload_option(struct options *o, int opt, const char *arg)
 		return parse_list(o, "--distribution", arg, OPTIONS_MAX_LIST, &o->dists,
 				  options_add_dist);
 	case OPT_SEED:
-		return parse_number("--seed", arg, 0, UINT64_MAX, &o->seed);
+		return parse_number("--seed", arg, 0, INT64_MAX, &o->seed); /* as JSON has it */
 	case OPT_BATCH:
 		return parse_list(o, "--batch", arg, OPTIONS_MAX_LIST, &o->batches, add_batch);
 	case OPT_PAD:

@@ -1122,6 +1122,7 @@ static void bad_command_lines_are_refused(void **state)
 		"--ratio 1:1x",
 		"--ratio 1:1,1:2",
 		"--distribution pareto",
+		"--seed 9223372036854775808",
 		"--token 12",
 		"--token zz112233445566778899aabbccddeeff",
 		"--frames --server echo,echo",

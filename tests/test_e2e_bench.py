@@ -94,8 +94,9 @@ def misses(request):
 
 
 def test_json_has_the_agreed_shape(bed, daemon):
-    row = bench(bed, "-n", "5000", "-c", "4", "-t", "2", "--depth", "4", "--ratio", "1:1", "--verify")
-    assert row["protocol"] == "xkv" and row["transport"] == "udp"
+    seed = 2**63 - 1
+    row = bench(bed, "-n", "5000", "-c", "4", "-t", "2", "--depth", "4", "--ratio", "1:1", "--verify", "--seed", seed)
+    assert row["protocol"] == "xkv" and row["transport"] == "udp" and row["workload"]["seed"] == seed
     assert row["workload"]["keys"] == int(KEYS) and row["workload"]["ratio"] == {"set": 1, "get": 1}
     assert row["requests"] == row["ops"] == row["hits"] + row["sets"] == 5000
     assert row["requests_per_second"] == pytest.approx(5000 / row["seconds"], rel=0.01)
