@@ -2,6 +2,7 @@
 /* What options may not say together, and the defaults that follow from others. */
 #include "options.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -47,12 +48,34 @@ unsigned int options_load_batch(const struct options *o)
 	return n > REQUEST_KEYS_MAX ? REQUEST_KEYS_MAX : n ? n : 1;
 }
 
-/* Bytes of the larger of a batch's request and reply. */
-static unsigned int datagram_bytes(const struct options *o, const struct sizes *key,
-				   const struct sizes *value, unsigned int batch)
+/* Payload that a datagram has: that of IPv6, unless the server's address is one of IPv4. */
+static unsigned int payload_max(const struct options *o)
 {
-	return sizeof(struct xkv_hdr) + (o->token_set ? XKV_TOKEN_BYTES : 0) +
-	       batch * op_bytes(key, value);
+	struct in_addr address;
+
+	return inet_pton(AF_INET, o->host, &address) == 1 ? XKV_PAYLOAD_MAX4 : XKV_PAYLOAD_MAX6;
+}
+
+/* Bytes that the larger of a batch's request and reply has for each of its operations. */
+static unsigned int op_room(const struct options *o, unsigned int batch)
+{
+	unsigned int used = sizeof(struct xkv_hdr) + (o->token_set ? XKV_TOKEN_BYTES : 0);
+
+	return (payload_max(o) - used) / batch & ~7U;
+}
+
+static int refuse_datagram(const struct options *o, const struct sizes *key,
+			   const struct sizes *value, unsigned int batch)
+{
+	static const struct sizes none = { 0 };
+	unsigned int least = op_bytes(key, &none), room = op_room(o, batch);
+	char most[48] = "";
+
+	if (room >= least)
+		snprintf(most, sizeof(most), " to at most %u", room - least);
+	return refuse("a batch of %u with keys of %u bytes and values of %u does not fit a "
+		      "datagram of %u: lower --value-size%s, --key-size or --batch",
+		      batch, key->max, value->max, payload_max(o), most);
 }
 
 static int check_datagram(const struct options *o, const struct sizes *key,
@@ -67,11 +90,9 @@ static int check_datagram(const struct options *o, const struct sizes *key,
 	/* One value of a distribution is cut to what its datagram holds: entry_value_size(). */
 	if (batch == 1 && sizes_have_tail(value))
 		return 0;
-	if (datagram_bytes(o, key, value, batch) <= XKV_PAYLOAD_MAX6)
+	if (op_bytes(key, value) <= op_room(o, batch))
 		return 0;
-	return refuse("%u operations of this size do not fit a datagram of %d bytes: "
-		      "lower --batch, --value-size or --key-size",
-		      batch, XKV_PAYLOAD_MAX6);
+	return refuse_datagram(o, key, value, batch);
 }
 
 static void set_frame_defaults(struct options *o)

@@ -1004,6 +1004,10 @@ static void command_line(void **state)
 	assert_int_equal(o.first_key, 100000000);
 	assert_int_equal(o.scan_length[0], 100);
 	options_free(&o);
+	assert_int_equal(parse(&o, "--value-size 1400 -h 10.77.0.1 --key-size 32"), 0);
+	options_free(&o);
+	assert_int_equal(parse(&o, "--value-size 1392 -h fd77::1"), 0);
+	options_free(&o);
 	assert_int_equal(parse(&o, "--rate 5000.5 --warmup 0.5 --pin 0,1 -c 4 -t 2 --retries 0"),
 			 0);
 	assert_true(o.rate == 5000.5);
@@ -1116,6 +1120,10 @@ static void bad_command_lines_are_refused(void **state)
 		"--key-size 251",
 		"--value-size 1401",
 		"--value-size 1400 --key-size 250",
+		"--value-size 1400 --key-size 33",
+		"--value-size 1400 --key-size 24 --token 00112233445566778899aabbccddeeff",
+		"--value-size 1393 -h fd77::1",
+		"--value-size 1400 -h localhost",
 		"--batch 9",
 		"--ratio 0:0",
 		"--ratio 1",

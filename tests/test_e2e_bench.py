@@ -15,7 +15,7 @@ import time
 
 import proto
 import pytest
-from conftest import BUILD, SERVER, SANITIZERS, wait_for
+from conftest import BUILD, SERVER, SERVER6, SANITIZERS, wait_for
 
 KEYS = "2000"
 PORT = 7000  # of servers that are not xkvd
@@ -145,6 +145,12 @@ def mgets(bed, *options):
     assert row["sets"] == pytest.approx(750, abs=150) and row["hits"] == pytest.approx(6 * 1500 + 750, rel=.1)
     assert row["ops"] == row["sets"] + row["hits"]
     assert row["workload"]["mgets_percent"] == 50 and row["workload"]["batch"] == 6
+
+
+@pytest.mark.parametrize("size, host", [("1400", SERVER), ("1392", SERVER6)], ids=["IPv4", "IPv6"])
+def test_the_largest_values(bed, daemon, size, host):
+    row = bench(bed, "-h", host, "--value-size", size, "-n", "4000", "--ratio", "1:1", "--verify")
+    assert row["hits"] + row["sets"] == 4000 and row["errors"] == row["misses"] == row["lost"] == 0
 
 
 def test_mgets(bed, daemon):
@@ -320,11 +326,12 @@ def test_nobody_is_there(bed, privileged):
     assert done.returncode == 1 and "nothing listens on UDP port 7999" in done.stderr
 
 
-def test_options_without_effect_are_refused():
-    """One sentence names both options."""
+def test_contradictions_are_refused():
+    """One sentence names the options."""
     for options, words in ((("--frames", "--verify"), ("--frames", "--verify")),
                            (("--frames", "-n", "5"), ("--frames", "--requests")),
                            (("--rounds", "5"), ("--frames", "--rounds")),
+                           (("-h", "::1", "--value-size", "1400"), ("--value-size to at most 1392", "--key-size")),
                            (("--protocol", "resp", "--retries", "1"), ("--protocol resp", "--retries"))):
         done = subprocess.run([BUILD / "xkv-bench", *options], capture_output=True, text=True, check=False)
         assert done.returncode == 2 and done.stderr.count("\n") == 1
