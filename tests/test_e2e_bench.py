@@ -338,6 +338,33 @@ def test_contradictions_are_refused():
         assert all(word in done.stderr for word in words), done.stderr
 
 
+@pytest.fixture
+def named(bed, tmp_path):
+    """Runs it with "many" as the name of several addresses, which are tried in the order of getaddrinfo()."""
+    def run_with(addresses, *options):
+        hosts = tmp_path / "hosts"
+        hosts.write_text("".join(f"{address} many\n" for address in addresses), encoding="ascii")
+        return bed.run("client", "unshare", "-m", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', hosts,
+                       *command(*options, host="many"), check=False)
+
+    return run_with
+
+
+@pytest.mark.parametrize("protocol", ["xkv", "resp"])
+def test_a_host_of_several_addresses(bed, named, protocol):
+    """Where the first one refuses, or says nothing, the next one is asked."""
+    options = ("-p", PORT, "--protocol", protocol, "--no-load", "-n", "5", "--timeout", "100")
+    kind = UdpServer(bed, lambda r: [misses(r)]) if protocol == "xkv" else TcpServer(bed, lambda _: b"$-1\r\n")
+    with kind:
+        for other in SERVER6, "fd77::99":  # nothing listens there on the port; nobody is there
+            done = named((other, SERVER), *options)
+            assert done.returncode == 0, done.stderr
+            assert json.loads(done.stdout)["misses"] == 5
+    done = named((SERVER6, SERVER), *options)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert f"nothing listens on {'UDP' if protocol == 'xkv' else 'TCP'} port {PORT} of many" in done.stderr
+
+
 # Other servers ---------------------------------------------------------------------------------
 
 
