@@ -18,7 +18,8 @@ static const char options_help[] =
 	"  -c, --clients N          sockets, default 1\n"
 	"  -t, --threads N          default 1, at most one a client\n"
 	"      --pin LIST           CPUs of the threads\n"
-	"      --depth N            requests that a client has out, default 1\n"
+	"      --depth N            requests that a client has out, default 1; in an open loop\n"
+	"                           1024, less with more than 128 clients\n"
 	"      --rate R             open loop: so many requests/s, latency from when they were "
 	"due\n"
 	"      --ramp               find the highest rate that the server follows\n"
@@ -63,6 +64,7 @@ static const char options_help[] =
 	"      --frame-batch N      frames in flight, 1 to 256, default 64\n"
 	"      --cpus LIST          one loop on each, default 0\n"
 	"      --loops LIST         so many of them at once, in turns; default: all\n"
+	"      --help, --version    print this, or the version\n"
 	"See xkv-bench(1).\n";
 
 #endif

@@ -414,12 +414,25 @@ static uint64_t number(const char *name, const char *text, uint64_t max)
 	return n;
 }
 
+static void print_help(void)
+{
+	fputs("Usage: xkv-udpserver [OPTION]...\n"
+	      "A server of xkv's datagrams in user space, to measure others against; not for use.\n"
+	      "  -h, --host HOST    address to listen on, default 127.0.0.1\n"
+	      "  -p, --port PORT    default 6379\n"
+	      "  -t, --threads N    1 to 256, each with a socket of its own, default 1\n"
+	      "  -k, --keys N       that are expected: the table's size, default 1000000\n"
+	      "      --help         print this\n",
+	      stdout);
+	exit(0);
+}
+
 static void parse_options(int argc, char **argv)
 {
 	static const struct option longs[] = {
 		{ "host", required_argument, NULL, 'h' },    { "port", required_argument, NULL, 'p' },
 		{ "threads", required_argument, NULL, 't' }, { "keys", required_argument, NULL, 'k' },
-		{ NULL, 0, NULL, 0 },
+		{ "help", no_argument, NULL, 'H' },	     { NULL, 0, NULL, 0 },
 	};
 	int c;
 
@@ -432,8 +445,10 @@ static void parse_options(int argc, char **argv)
 			opt.threads = number("threads", optarg, THREADS_MAX);
 		else if (c == 'k')
 			opt.keys = number("keys", optarg, KEYS_MAX);
+		else if (c == 'H')
+			print_help();
 		else
-			exit(2);
+			errx(2, "try --help");
 	}
 	if (optind < argc)
 		errx(2, "unexpected argument: %s", argv[optind]);

@@ -5,6 +5,7 @@ import collections
 import contextlib
 import json
 import math
+import re
 import shutil
 import signal
 import socket
@@ -15,7 +16,7 @@ import time
 
 import proto
 import pytest
-from conftest import BUILD, SERVER, SERVER6, SANITIZERS, wait_for
+from conftest import BUILD, ROOT, SERVER, SERVER6, SANITIZERS, wait_for
 
 KEYS = "2000"
 PORT = 7000  # of servers that are not xkvd
@@ -324,6 +325,14 @@ def test_hdr_file_that_cannot_be_written(bed, daemon):
 def test_nobody_is_there(bed, privileged):
     done = bed.run("client", *command("-p", "7999"), check=False)
     assert done.returncode == 1 and "nothing listens on UDP port 7999" in done.stderr
+
+
+def test_help_and_the_manual_page_have_the_same_options():
+    helped = subprocess.run([BUILD / "xkv-bench", "--help"], capture_output=True, text=True, check=True).stdout
+    page = (ROOT / "docs/xkv-bench.1").read_text(encoding="utf-8").replace("\\-", "-")
+    page = page.partition("\n.SH OPTIONS")[2].partition("\n.SH ACCURACY")[0]
+    of_help, of_page = (set(re.findall(r"--[a-z][a-z-]*", text)) for text in (helped, page))
+    assert of_help == of_page
 
 
 def test_contradictions_are_refused():

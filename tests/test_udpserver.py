@@ -146,7 +146,15 @@ def test_load_of_several_threads(port):
     (["--keys", "x"], "--keys x: give a number"),
     (["--port", "nope"], "port nope: "),
     (["extra"], "unexpected argument: extra"),
+    (["--nope"], "try --help"),
 ])
 def test_bad_options(options, sentence):
     done = run(BUILD / "xkv-udpserver", *options, check=False)
     assert done.returncode in (1, 2) and sentence in done.stderr
+
+
+def test_help():
+    done = run(BUILD / "xkv-udpserver", "--help")
+    assert done.stdout.startswith("Usage: xkv-udpserver ") and not done.stderr
+    for option in "--host", "--port", "--threads", "--keys":
+        assert option in done.stdout
