@@ -145,12 +145,13 @@ static unsigned int start_threads(struct load *l, struct phase *phase)
 	return l->workers;
 }
 
-/* From the end of the warm-up to the last answer, or to the end if that came after it. */
+/* From the end of the warm-up to the end, or to the last answer where all was done before. */
 static double measured_seconds(const struct load *l, const struct phase *phase)
 {
-	uint64_t now = now_ns(), last = phase->end_ns && phase->end_ns < now ? phase->end_ns : 0;
+	bool ended = phase->end_ns && phase->end_ns < now_ns();
+	uint64_t last = ended ? phase->end_ns : 0;
 
-	for (unsigned int i = 0; i < l->workers; i++)
+	for (unsigned int i = 0; i < l->workers && !ended; i++)
 		last = l->worker[i].last > last ? l->worker[i].last : last;
 	return last > phase->from_ns ? (last - phase->from_ns) / 1e9 : 1e-9;
 }
@@ -241,7 +242,7 @@ static int climb_step(void *context, struct ramp_step *step)
 
 	if (err || interrupted)
 		return err ? err : -EINTR;
-	step->answered = s->count[STAT_REQUESTS] / c->last.seconds;
+	step->answered = result_requests_rate(&c->last);
 	step->requests = s->count[STAT_REQUESTS];
 	step->lost = s->count[STAT_LOST] + s->count[STAT_UNSENT];
 	step->p50_us = hist_percentile(&s->latency, 50) / 1e3;

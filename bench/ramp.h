@@ -13,9 +13,9 @@
 
 #define RAMP_STEPS_MAX 64
 
-/* Rates in requests/s. */
+/* Rates in requests/s, as they are drawn: a GET with a SET behind it is one. */
 struct ramp_step {
-	double offered, answered;
+	double offered, answered; /* answered: before the step's end */
 	uint64_t requests, lost; /* answered, and not answered or never sent */
 	double p50_us, p99_us;
 };
@@ -26,7 +26,10 @@ struct ramp {
 	double saturation; /* the highest rate that held, 0: none did */
 };
 
-/* Whether a server follows a rate: it answers 99 % of it, and all but one in a thousand at all. */
+/*
+ * Whether a server follows a rate: it answers 99 % of it before the step's end, so that it is
+ * behind by 1 % of the step at most, and all but one in a thousand at all.
+ */
 bool ramp_holds(const struct ramp_step *step);
 
 /*

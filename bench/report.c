@@ -24,6 +24,16 @@ static const char *const op_names[OPS] = {
 	[OP_SCAN] = "scan", [OP_RMW] = "rmw",
 };
 
+double result_requests_rate(const struct result *r)
+{
+	return (r->stats.count[STAT_REQUESTS] - r->stats.count[STAT_AFTER_END]) / r->seconds;
+}
+
+double result_ops_rate(const struct result *r)
+{
+	return (r->stats.count[STAT_OPS] - r->stats.count[STAT_OPS_AFTER_END]) / r->seconds;
+}
+
 void report_progress(const struct stats *interval, double seconds, double at, const char *phase)
 {
 	char ops[28];
@@ -152,8 +162,8 @@ static json_t *result_json(const struct options *o, const struct result *r)
 	if (r->mode)
 		set(all, "transport_mode", json_string(r->mode));
 	set(all, "seconds", json_real(r->seconds));
-	set(all, "requests_per_second", json_real(s->count[STAT_REQUESTS] / r->seconds));
-	set(all, "ops_per_sec", json_real(s->count[STAT_OPS] / r->seconds));
+	set(all, "requests_per_second", json_real(result_requests_rate(r)));
+	set(all, "ops_per_sec", json_real(result_ops_rate(r)));
 	if (r->offered > 0)
 		set(all, "offered_per_second", json_real(r->offered));
 	set(all, "errors", json_integer(stats_errors(s)));
@@ -214,16 +224,24 @@ static void print_latencies(const char *name, const struct hist *h)
 	putchar('\n');
 }
 
+/* Where there is one, all that is said of the requests is said of it. */
+static bool one_kind(const struct stats *s)
+{
+	unsigned int kinds = 0;
+
+	for (int i = 0; i < OPS; i++)
+		kinds += s->op[i].total > 0;
+	return kinds == 1;
+}
+
 static void print_latency_table(const struct options *o, const struct stats *s)
 {
 	printf("%-16s", "latency, us");
 	for (unsigned int i = 0; i < PERCENTILES; i++)
 		printf(" %10s", percentiles[i].name);
 	putchar('\n');
-	for (int i = 0; i < OPS; i++) {
-		if (s->op[i].total != s->latency.total)
-			print_latencies(op_names[i], &s->op[i]);
-	}
+	for (int i = 0; i < OPS && !one_kind(s); i++)
+		print_latencies(op_names[i], &s->op[i]);
 	print_latencies("requests", &s->latency);
 	if (o->rate > 0)
 		print_latencies("sent late by", &s->lag);
@@ -241,12 +259,12 @@ static void report_table(const struct options *o, const struct result *r)
 	if (r->offered > 0)
 		printf("%-16s %12s  requests per second\n", "offered", thousands(r->offered, n));
 	printf("%-16s %12s  operations per second\n", "throughput",
-	       thousands(s->count[STAT_OPS] / r->seconds, n));
+	       thousands(result_ops_rate(r), n));
 	if (s->count[STAT_OPS] != s->count[STAT_REQUESTS])
 		printf("%-16s %12s  requests per second\n", "",
-		       thousands(s->count[STAT_REQUESTS] / r->seconds, n));
+		       thousands(result_requests_rate(r), n));
 	print_latency_table(o, s);
-	for (int i = STAT_OPS + 1; i < STATS; i++) {
+	for (int i = STAT_AFTER_END; i < STATS; i++) {
 		if (s->count[i] || always_shown(i))
 			printf("%-16s %12s  %s\n", stat_rows[i].name, thousands(s->count[i], n),
 			       stat_rows[i].what);

@@ -14,6 +14,10 @@ struct result {
 	const char *mode; /* of the transport, or NULL */
 };
 
+/* Requests and operations per second that were answered before the end. */
+double result_requests_rate(const struct result *r);
+double result_ops_rate(const struct result *r);
+
 /* One line about `seconds` that end `at` seconds after the start, to standard error. */
 void report_progress(const struct stats *interval, double seconds, double at, const char *phase);
 

@@ -37,7 +37,7 @@ struct request {
 	uint64_t id;
 	uint64_t since;	    /* ns: when it was first sent, or should have been (open loop) */
 	uint64_t until;	    /* ns: when it times out */
-	uint64_t rmw_since; /* ns: `since` of the GET before this SET; 0: not an OP_RMW */
+	uint64_t rmw_since; /* ns: `since` of the GET before this SET; 0: not a SET of an OP_RMW */
 	enum op op;
 	bool out;	    /* sent, and neither answered nor given up */
 	bool must;	    /* loading: what the server is too busy for is asked again */

@@ -11,8 +11,10 @@
 
 /* Name in JSON and in the table, what it counts, and whether it is an error. */
 #define STATS_TABLE(ROW)                                                                           \
-	ROW(REQUESTS, "requests", "requests answered", 0)                                          \
+	ROW(REQUESTS, "requests", "requests answered, a GET with its SET (rmw) as one", 0)         \
 	ROW(OPS, "ops", "operations answered, those of a batch one by one", 0)                     \
+	ROW(OPS_AFTER_END, "ops_after_end", "of them after the end: in no rate", 0)                \
+	ROW(AFTER_END, "after_end", "requests answered after the end: in no rate", 0)              \
 	ROW(HITS, "hits", "values that came, those of scans included", 0)                          \
 	ROW(MISSES, "misses", "keys that had none", 0)                                             \
 	ROW(SETS, "sets", "SETs done", 0)                                                          \
@@ -53,8 +55,8 @@ extern const struct stat_row stat_rows[STATS];
 /* One thread counts, others may read meanwhile. */
 struct stats {
 	uint64_t count[STATS];
-	struct hist latency; /* of requests */
-	struct hist op[OPS]; /* of those of one kind; OP_RMW: of both its requests together */
+	struct hist latency; /* of requests as they were drawn: an OP_RMW is one */
+	struct hist op[OPS]; /* of one kind; OP_RMW: of its GET and its SET together */
 	struct hist lag;     /* open loop: from when a request was due to when it was sent */
 };
 

@@ -54,10 +54,27 @@ static bool phase_over(const struct worker *w)
 	return interrupted || __atomic_load_n(&w->phase->failed, __ATOMIC_RELAXED) || time_is_up(w);
 }
 
+/* When a request was due: of a SET that ends an OP_RMW, when its GET was. */
+static uint64_t due_ns(const struct request *r)
+{
+	return r->rmw_since ? r->rmw_since : r->since;
+}
+
 /* Where this request is counted. */
 static struct stats *stats_of(struct worker *w, const struct request *r)
 {
-	return r->since >= w->phase->from_ns ? &w->stats : &w->ignored;
+	return due_ns(r) >= w->phase->from_ns ? &w->stats : &w->ignored;
+}
+
+static uint64_t age(const struct worker *w, uint64_t since)
+{
+	return w->now > since ? w->now - since : 0;
+}
+
+/* What comes then is in no rate, or a rate would count what was late as if it had not been. */
+static bool after_end(const struct worker *w)
+{
+	return w->phase->end_ns && w->now > w->phase->end_ns;
 }
 
 /* Takes up to `want` of what the phase has left; *first is the first of them. */
@@ -160,21 +177,24 @@ static void release(struct worker *w, struct request *r)
 	TAILQ_INSERT_TAIL(&w->free, r, line);
 }
 
+/* The operation that was sent is answered, and with it the request, but for an OP_RMW's GET. */
 static void record(struct worker *w, const struct request *r)
 {
 	struct stats *s = stats_of(w, r);
-	uint64_t took = w->now > r->since ? w->now - r->since : 0;
 
-	hist_record(&s->latency, took);
-	hist_record(&s->op[r->op], took);
-	stat_add(s, STAT_REQUESTS, 1);
+	w->last = w->now;
+	hist_record(&s->op[r->op], age(w, r->since));
 	if (r->op == OP_SCAN) {
 		stat_add(s, STAT_OPS, 1);
 		stat_add(s, STAT_SCANS, 1);
 	}
+	if (r->rmw)
+		return;
 	if (r->rmw_since)
-		hist_record(&s->op[OP_RMW], w->now - r->rmw_since);
-	w->last = w->now;
+		hist_record(&s->op[OP_RMW], age(w, r->rmw_since));
+	hist_record(&s->latency, age(w, due_ns(r)));
+	stat_add(s, STAT_REQUESTS, 1);
+	stat_add(s, STAT_AFTER_END, after_end(w));
 }
 
 static void lose(struct worker *w, struct request *r)
@@ -225,12 +245,16 @@ static void proceed(struct worker *w, struct request *r, enum outcome outcome, u
 static void answer(struct worker *w, struct request *r, const uint8_t *buf, size_t len)
 {
 	unsigned int keys = r->keys;
-	enum outcome outcome = w->protocol->take(w->phase->o, stats_of(w, r), r, buf, len);
+	struct stats *s = stats_of(w, r);
+	uint64_t ops = s->count[STAT_OPS];
+	enum outcome outcome = w->protocol->take(w->phase->o, s, r, buf, len);
 
-	if (outcome == WAIT)
-		return;
-	take_in(w, r);
-	proceed(w, r, outcome, keys);
+	if (outcome != WAIT) {
+		take_in(w, r);
+		proceed(w, r, outcome, keys);
+	}
+	if (after_end(w))
+		stat_add(s, STAT_OPS_AFTER_END, s->count[STAT_OPS] - ops);
 }
 
 /* Whose number an id carries: this worker's client, or NULL. */

@@ -87,10 +87,10 @@ class UdpServer(threading.Thread):
         self.sock.close()
 
 
-def misses(request):
+def misses(request, status=proto.MISS):
     """A reply that says so for each operation."""
     count = request[4]
-    results = b"".join(struct.pack("!BBBBIQQ", request[16], proto.MISS, 0, 0, 0, 0, 0) for _ in range(count))
+    results = b"".join(struct.pack("!BBBBIQQ", request[16], status, 0, 0, 0, 0, 0) for _ in range(count))
     return request[:3] + b"\x01" + request[4:6] + struct.pack("!H", 16 + len(results)) + request[8:16] + results
 
 
@@ -131,6 +131,7 @@ def test_ycsb(bed, daemon, workload):
         operations = row["operations_latency_us"]
         assert operations["rmw"]["count"] == operations["set"]["count"] > 1000
         assert operations["rmw"]["mean"] > operations["set"]["mean"]
+        assert row["requests"] == row["latency_us"]["count"] == operations["get"]["count"] == 3000
 
 
 def test_batches(bed, daemon):
@@ -191,6 +192,38 @@ def test_ramp_finds_the_saturation_point(bed, privileged):
     failed = [step["offered_per_second"] for step in row["ramp"]["steps"] if not step["holds"]]
     assert max(held) == saturation == row["offered_per_second"] and min(failed) < 1.06 * saturation
     assert row["requests_per_second"] >= 0.99 * saturation
+
+
+def grudging(request):
+    """An answer to what a GET with a SET behind it asks, 2.5 ms later."""
+    if request[16] != proto.OP_PING:
+        time.sleep(0.0025)
+    return [misses(request, proto.OK if request[16] == proto.OP_SET else proto.MISS)]
+
+
+def test_a_get_with_its_set_is_one_request(bed, daemon):
+    """Of what is offered and of what is answered."""
+    row = bench(bed, "--rate", "400", "--seconds", "1", "--workload", "ycsb-f")
+    assert row["requests"] + row["unsent"] == pytest.approx(400, abs=2)
+    assert row["requests_per_second"] < 405 and row["ops_per_sec"] > 500
+    assert row["send_lag_us"]["count"] == row["latency_us"]["count"] == row["requests"]
+
+
+def test_ramp_of_gets_with_sets(bed, privileged):
+    """Every second request asks twice: 400 answers a second are 267 requests."""
+    with UdpServer(bed, grudging):
+        row = bench(bed, "-p", PORT, "--no-load", "--ramp", "--rate", "50", "--seconds", "0.5", "--timeout", "300",
+                    "--retries", "0", "--workload", "ycsb-f")
+    assert 15 < row["ramp"]["saturation_per_second"] < 310
+
+
+def test_rates_are_of_what_came_before_the_end(bed, privileged):
+    """Of 200 requests in a quarter of a second such a server answers up to 100 by then, and the others after it."""
+    with UdpServer(bed, grudging):
+        row = bench(bed, "-p", PORT, "--no-load", "--rate", "800", "--seconds", "0.25", "--timeout", "5000")
+    assert row["requests"] == 200 and row["lost"] == row["unsent"] == 0 and row["seconds"] == 0.25
+    assert row["requests_per_second"] * 0.25 == pytest.approx(200 - row["after_end"]) and row["after_end"] >= 99
+    assert row["ops_after_end"] == row["after_end"]
 
 
 def stall(bed, daemon, *options):
