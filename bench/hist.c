@@ -51,14 +51,19 @@ uint64_t hist_bucket_max(unsigned int bucket)
 	return ((uint64_t)(bucket - (shift << HIST_SUB_BITS) + 1) << shift) - 1;
 }
 
-void hist_record(struct hist *h, uint64_t ns)
+void hist_record_many(struct hist *h, uint64_t ns, uint64_t times)
 {
 	if (ns > HIST_MAX_NS)
 		ns = HIST_MAX_NS;
-	add(&h->count[hist_bucket(ns)], 1);
+	add(&h->count[hist_bucket(ns)], times);
 	take_extremes(h, ns, ns);
-	add(&h->sum, ns);
-	add(&h->total, 1);
+	add(&h->sum, ns * times);
+	add(&h->total, times);
+}
+
+void hist_record(struct hist *h, uint64_t ns)
+{
+	hist_record_many(h, ns, 1);
 }
 
 void hist_merge(struct hist *into, const struct hist *from)

@@ -31,6 +31,9 @@ struct hist {
 /* An all-zero histogram is an empty one. */
 void hist_record(struct hist *h, uint64_t ns);
 
+/* The same value, so many times; at least once. */
+void hist_record_many(struct hist *h, uint64_t ns, uint64_t times);
+
 /* Adds what `from` holds to `into`. */
 void hist_merge(struct hist *into, const struct hist *from);
 

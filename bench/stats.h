@@ -52,7 +52,11 @@ struct stat_row {
 
 extern const struct stat_row stat_rows[STATS];
 
-/* One thread counts, others may read meanwhile. */
+/*
+ * One thread counts, others may read meanwhile.  Latencies are of all requests that are over:
+ * what is given up or never sent took as long as it was waited for, or the slowest ones would
+ * not be in the percentiles.
+ */
 struct stats {
 	uint64_t count[STATS];
 	struct hist latency; /* of requests as they were drawn: an OP_RMW is one */

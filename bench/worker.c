@@ -18,6 +18,10 @@
 #define LOAD_TRIES 30  /* of a request while loading, before the thread gives up */
 #define ISSUE_MAX  256 /* requests between two looks at what has come */
 
+/* Different ages that requests are counted with that were never sent, of which there may be
+ * billions. */
+#define UNSENT_AGES 65536
+
 uint64_t now_ns(void)
 {
 	struct timespec t;
@@ -177,6 +181,16 @@ static void release(struct worker *w, struct request *r)
 	TAILQ_INSERT_TAIL(&w->free, r, line);
 }
 
+/* Of a request that is over. */
+static void record_latency(struct worker *w, struct stats *s, const struct request *r)
+{
+	uint64_t took = age(w, due_ns(r));
+
+	hist_record(&s->latency, took);
+	if (r->rmw || r->rmw_since)
+		hist_record(&s->op[OP_RMW], took);
+}
+
 /* The operation that was sent is answered, and with it the request, but for an OP_RMW's GET. */
 static void record(struct worker *w, const struct request *r)
 {
@@ -190,16 +204,18 @@ static void record(struct worker *w, const struct request *r)
 	}
 	if (r->rmw)
 		return;
-	if (r->rmw_since)
-		hist_record(&s->op[OP_RMW], age(w, r->rmw_since));
-	hist_record(&s->latency, age(w, due_ns(r)));
+	record_latency(w, s, r);
 	stat_add(s, STAT_REQUESTS, 1);
 	stat_add(s, STAT_AFTER_END, after_end(w));
 }
 
 static void lose(struct worker *w, struct request *r)
 {
-	stat_add(stats_of(w, r), STAT_LOST, 1);
+	struct stats *s = stats_of(w, r);
+
+	hist_record(&s->op[r->op], age(w, r->since));
+	record_latency(w, s, r);
+	stat_add(s, STAT_LOST, 1);
 	release(w, r);
 }
 
@@ -368,6 +384,33 @@ static bool is_due(struct worker *w, uint64_t *since)
 	return true;
 }
 
+/* What was due before the end and is not sent any more. */
+static void count_unsent(struct worker *w)
+{
+	double from = w->phase->from_ns, due = w->due;
+	uint64_t n, some;
+
+	if (due < from)
+		due += ceil((from - due) / w->gap) * w->gap;
+	if (due >= w->phase->end_ns)
+		return;
+	n = ceil((w->phase->end_ns - due) / w->gap);
+	stat_add(&w->stats, STAT_UNSENT, n);
+	for (some = n / UNSENT_AGES + 1; n; n -= some) {
+		some = some < n ? some : n;
+		hist_record_many(&w->stats.latency, age(w, due), some);
+		due += some * w->gap;
+	}
+}
+
+/* The phase is over for this thread, but for the answers that it waits for. */
+static void stop(struct worker *w)
+{
+	w->stopping = true;
+	if (w->gap > 0 && time_is_up(w))
+		count_unsent(w);
+}
+
 /* Sends what may be sent.  False if there is more that could be. */
 static bool issue(struct worker *w)
 {
@@ -379,7 +422,7 @@ static bool issue(struct worker *w)
 		if (i == ISSUE_MAX)
 			return false;
 		if (phase_over(w)) {
-			w->stopping = true;
+			stop(w);
 			return true;
 		}
 		if (!is_due(w, &since))
@@ -410,15 +453,6 @@ static uint64_t patience(const struct worker *w)
 	if (!w->stopping && end > w->now && end < until)
 		until = end;
 	return until > w->now ? until - w->now : 0;
-}
-
-/* What was due before the end and is not sent any more. */
-static void count_unsent(struct worker *w)
-{
-	uint64_t end = w->phase->end_ns;
-
-	if (w->gap > 0 && end && w->due < end && !interrupted)
-		stat_add(&w->stats, STAT_UNSENT, ceil((end - w->due) / w->gap));
 }
 
 static void start(struct worker *w)
@@ -459,9 +493,8 @@ static void run(struct worker *w)
 		w->now = now_ns();
 		expire(w);
 		if (phase_over(w) && !w->stopping)
-			w->stopping = true;
+			stop(w);
 	}
-	count_unsent(w);
 	linger(w);
 	if (w->transport->finish)
 		w->transport->finish(w);

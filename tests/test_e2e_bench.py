@@ -174,6 +174,9 @@ def test_open_loop_beyond_what_the_server_can_do(bed, daemon):
     assert row["requests"] + row["unsent"] == pytest.approx(1000000, abs=2)
     assert row["requests_per_second"] < 5000000
     assert row["latency_us"]["max"] > 100e3 and row["send_lag_us"]["max"] > 100e3
+    # What was never sent is not left out of the percentiles, but for when it would have been sent.
+    assert row["latency_us"]["count"] == row["requests"] + row["unsent"]
+    assert row["latency_us"]["p50"] > 200e3 and row["send_lag_us"]["count"] == row["requests"]
 
 
 def test_ramp_finds_the_saturation_point(bed, privileged):
@@ -282,8 +285,30 @@ def test_what_is_never_answered_is_lost(bed, privileged):
 
     with UdpServer(bed, answer):
         row = bench(bed, "-p", PORT, "-n", "2", "--no-load", "--timeout", "20", "--retries", "2", status=3)
-    assert row["lost"] == 2 and row["requests"] == 0 and row["latency_us"] is None
+    assert row["lost"] == 2 and row["requests"] == 0
+    assert row["latency_us"]["count"] == row["operations_latency_us"]["get"]["count"] == 2
+    assert row["latency_us"]["min"] > 60e3
     assert len(asked) == 6 and len({r[8:16] for r in asked}) == 6  # each copy has its own id
+
+
+def test_what_is_lost_is_in_the_percentiles(bed, privileged):
+    """With the age at which it was given up."""
+    left = [950]
+
+    def answer(request):
+        left[0] -= request[16] != proto.OP_PING
+        return [misses(request)] if left[0] >= 0 else []
+
+    with UdpServer(bed, answer):
+        row = bench(bed, "-p", PORT, "--rate", "1000", "--seconds", "1", "--no-load", "--timeout", "300", "--retries", "0")
+    latency = row["latency_us"]
+    assert row["requests"] == 950 and row["lost"] + row["unsent"] == 50 and latency["count"] == 1000
+    assert latency["p99"] > 300e3 > latency["p90"]
+
+
+def test_nothing_is_unsent_where_all_was_asked(bed, daemon):
+    row = bench(bed, "-n", "20", "--rate", "1000", "--seconds", "5")
+    assert row["requests"] == 20 and row["unsent"] == 0
 
 
 def test_verification_finds_a_wrong_value(bed, daemon):

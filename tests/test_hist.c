@@ -23,6 +23,21 @@ static struct hist *new_hist(void)
 	return h;
 }
 
+static void many_at_once_are_as_many_one_by_one(void **state)
+{
+	struct hist *once = new_hist(), *each = new_hist();
+
+	(void)state;
+	for (uint64_t ns = 1; ns < 4 * HIST_MAX_NS; ns *= 3) {
+		hist_record_many(once, ns, 5);
+		for (int i = 0; i < 5; i++)
+			hist_record(each, ns);
+	}
+	assert_memory_equal(once, each, sizeof(*once));
+	free(once);
+	free(each);
+}
+
 static void buckets_cover_every_value_once(void **state)
 {
 	(void)state;
@@ -224,6 +239,7 @@ static void nothing_as_text(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(many_at_once_are_as_many_one_by_one),
 		cmocka_unit_test(buckets_cover_every_value_once),
 		cmocka_unit_test(error_is_at_most_one_in_128),
 		cmocka_unit_test(percentiles_of_known_values),
