@@ -53,9 +53,14 @@ static bool time_is_up(const struct worker *w)
 	return w->gap == 0 || w->due >= end || w->now >= end + w->phase->o->timeout_ms * 1000000ULL;
 }
 
+static bool failed(const struct worker *w)
+{
+	return __atomic_load_n(&w->phase->failed, __ATOMIC_RELAXED);
+}
+
 static bool phase_over(const struct worker *w)
 {
-	return interrupted || __atomic_load_n(&w->phase->failed, __ATOMIC_RELAXED) || time_is_up(w);
+	return interrupted || failed(w) || time_is_up(w);
 }
 
 /* When a request was due: of a SET that ends an OP_RMW, when its GET was. */
@@ -344,6 +349,14 @@ void worker_drop(struct worker *w, struct client *c)
 			    "loading gave up: the server closed the connection or does not answer");
 }
 
+/* After the end, too, or all that is lost shortly before it would be lost for good. */
+static bool may_retry(struct worker *w, struct request *r)
+{
+	if (failed(w))
+		return false;
+	return r->must ? may_load_again(w, r) : r->tries++ < w->phase->o->retries;
+}
+
 static void on_timeout(struct worker *w, struct request *r)
 {
 	struct stats *s = stats_of(w, r);
@@ -355,7 +368,7 @@ static void on_timeout(struct worker *w, struct request *r)
 		return;
 	}
 	take_in(w, r);
-	if (r->must ? may_load_again(w, r) : !w->stopping && r->tries++ < w->phase->o->retries) {
+	if (may_retry(w, r)) {
 		stat_add(s, STAT_RETRIES, 1);
 		send_request(w, r);
 	} else {

@@ -274,6 +274,36 @@ def test_lost_requests_are_repeated_and_late_replies_ignored(bed, privileged):
     assert row["lost"] == row["foreign"] == row["errors"] == 0
 
 
+def test_what_is_lost_at_the_end_is_repeated_after_it(bed, privileged):
+    """The first copy of every request is lost, also of those that time out when nothing new is sent any more."""
+    seen = set()
+
+    def answer(request):
+        if request[16] == proto.OP_PING:
+            return [misses(request)]
+        key = request[40:56]
+        if key in seen:
+            return [misses(request)]
+        seen.add(key)
+        return []
+
+    with UdpServer(bed, answer):
+        row = bench(bed, "-p", PORT, "--no-load", "--rate", "100", "--seconds", "0.5", "--timeout", "300",
+                    "--distribution", "sequential")
+    assert row["requests"] == 50 and row["retries"] == row["timeouts"] >= 50 and row["lost"] == 0
+    assert row["after_end"] >= 29 and row["latency_us"]["min"] > 300e3
+
+
+@pytest.mark.parametrize("loop", [("--depth", "8"), ("--rate", "1000"), ("--rate", "1000", "--depth", "2")])
+def test_a_silent_server_does_not_hold_up_the_end(bed, privileged, loop):
+    """Sending ends a timeout after the end, and what is out then is repeated twice."""
+    with UdpServer(bed, lambda r: [misses(r)] if r[16] == proto.OP_PING else []):
+        began = time.monotonic()
+        row = bench(bed, "-p", PORT, "--no-load", "--seconds", "0.2", "--timeout", "100", "--retries", "2", *loop, status=3)
+    assert row["requests"] == 0 and row["lost"] > 0 and row["timeouts"] == 3 * row["lost"]
+    assert row["latency_us"]["max"] < 2e6 and time.monotonic() - began < 10
+
+
 def test_what_is_never_answered_is_lost(bed, privileged):
     asked = []
 
