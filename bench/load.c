@@ -145,7 +145,7 @@ static unsigned int start_threads(struct load *l, struct phase *phase)
 	return l->workers;
 }
 
-/* From the end of the warm-up to the end, or to the last answer where all was done before. */
+/* From the end of the warm-up to the end, or where all was over before, to the last that was. */
 static double measured_seconds(const struct load *l, const struct phase *phase)
 {
 	bool ended = phase->end_ns && phase->end_ns < now_ns();
@@ -161,7 +161,7 @@ static int run_phase(struct load *l, struct phase *phase, const char *name, stru
 {
 	uint64_t start = now_ns() + START_NS;
 
-	phase->start_ns = phase->from_ns = start;
+	phase->start_ns = phase->from_ns = phase->heard = start;
 	phase->inserts = &l->inserts;
 	if (!phase->loading) {
 		phase->from_ns += l->o->warmup * 1e9;

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -17,6 +18,12 @@
 
 #define LOAD_TRIES 30  /* of a request while loading, before the thread gives up */
 #define ISSUE_MAX  256 /* requests between two looks at what has come */
+
+/* No reply for so many times what a request waits for, and a second at least: the server is gone.
+ * When the last one came is known to within HEARD_NS. */
+#define SILENCE	       3
+#define SILENCE_MIN_MS 1000
+#define HEARD_NS       10000000
 
 /* Different ages that requests are counted with that were never sent, of which there may be
  * billions. */
@@ -214,14 +221,42 @@ static void record(struct worker *w, const struct request *r)
 	stat_add(s, STAT_AFTER_END, after_end(w));
 }
 
+/* The threads share the time of the last reply, and write it seldom. */
+static void hear(struct worker *w)
+{
+	uint64_t heard = __atomic_load_n(&w->phase->heard, __ATOMIC_RELAXED);
+
+	w->in_vain = 0;
+	if (w->now > heard + HEARD_NS)
+		__atomic_store_n(&w->phase->heard, w->now, __ATOMIC_RELAXED);
+}
+
+/* What ends by number only would go on for days without a server. */
+static void give_up_on_silence(struct worker *w)
+{
+	const struct phase *p = w->phase;
+	uint64_t ms = SILENCE * (p->o->retries + 1ULL) * p->o->timeout_ms;
+	uint64_t heard = __atomic_load_n(&p->heard, __ATOMIC_RELAXED);
+	char line[80];
+
+	ms = ms < SILENCE_MIN_MS ? SILENCE_MIN_MS : ms;
+	if (p->loading || p->end_ns || ++w->in_vain < SILENCE || w->now < heard + ms * 1000000)
+		return;
+	snprintf(line, sizeof(line), "no reply at all for %.1f s: the server is gone, or cut off",
+		 (w->now - heard) / 1e9);
+	worker_fail(w, line);
+}
+
 static void lose(struct worker *w, struct request *r)
 {
 	struct stats *s = stats_of(w, r);
 
+	w->last = w->now;
 	hist_record(&s->op[r->op], age(w, r->since));
 	record_latency(w, s, r);
 	stat_add(s, STAT_LOST, 1);
 	release(w, r);
+	give_up_on_silence(w);
 }
 
 /* While loading, a request is repeated, but not for ever. */
@@ -294,6 +329,7 @@ void worker_datagram(struct worker *w, struct client *c, const uint8_t *buf, siz
 		stat_add(&w->stats, STAT_MALFORMED, 1);
 		return;
 	}
+	hear(w);
 	if (!c)
 		c = client_of(w, id);
 	place = id & (REQUEST_DEPTH_MAX - 1);
@@ -318,6 +354,7 @@ ssize_t worker_stream(struct worker *w, struct client *c, const uint8_t *buf, si
 	struct request *r;
 	size_t used = 0;
 
+	hear(w);
 	while (used < len && (r = TAILQ_FIRST(&c->order))) {
 		ssize_t n = w->protocol->measure(r, buf + used, len - used);
 
@@ -478,6 +515,7 @@ static void start(struct worker *w)
 	w->now = now_ns();
 	w->stopping = false;
 	w->last = 0;
+	w->in_vain = 0;
 	w->gap = p->rate > 0 ? 1e9 * w->workers / p->rate : 0;
 	/* The threads take turns. */
 	w->due = p->start_ns + w->gap * w->number / w->workers;
@@ -508,6 +546,8 @@ static void run(struct worker *w)
 		if (phase_over(w) && !w->stopping)
 			stop(w);
 	}
+	if (interrupted)
+		w->last = w->now;
 	linger(w);
 	if (w->transport->finish)
 		w->transport->finish(w);

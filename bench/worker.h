@@ -34,6 +34,7 @@ struct phase {
 	uint64_t end_ns;      /* 0 = no limit */
 	double rate;	      /* open loop: requests/s of all threads; 0 = closed loop */
 	unsigned int working; /* threads that are not yet done; atomic */
+	uint64_t heard;	      /* ns, about: the last reply to any thread; atomic */
 	bool failed;	      /* a thread gave up, after a sentence; atomic */
 };
 
@@ -51,11 +52,12 @@ struct worker {
 	struct request *request;
 	struct request_line free, out; /* `out`: in the order of their deadlines */
 	struct workload workload;
-	uint64_t now;  /* ns; set by receive() and at the top of the loop */
-	double due;    /* open loop: ns when the next request is due */
-	double gap;    /* ns to the one after it */
-	bool stopping; /* nothing new is sent */
-	uint64_t last; /* ns: the last answer that counts */
+	uint64_t now;	      /* ns; set by receive() and at the top of the loop */
+	double due;	      /* open loop: ns when the next request is due */
+	double gap;	      /* ns to the one after it */
+	bool stopping;	      /* nothing new is sent */
+	uint64_t last;	      /* ns: when the last request was over, answered or given up */
+	unsigned int in_vain; /* given up since the last reply */
 	uint64_t out_count;
 	struct stats stats;
 	struct stats ignored; /* warm-up's */

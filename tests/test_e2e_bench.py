@@ -321,6 +321,37 @@ def test_what_is_never_answered_is_lost(bed, privileged):
     assert len(asked) == 6 and len({r[8:16] for r in asked}) == 6  # each copy has its own id
 
 
+def test_a_server_that_goes_is_noticed(bed, privileged):
+    """It ends, though only a number of operations was to end it, and the time of silence counts."""
+    left = [100]
+
+    def answer(request):
+        left[0] -= request[16] != proto.OP_PING
+        return [misses(request)] if left[0] >= 0 else []
+
+    with UdpServer(bed, answer):
+        done = bed.run("client", *command("-p", PORT, "--no-load", "-n", "1000000", "-c", "4", "-t", "2", "--depth", "2",
+                                          "--timeout", "50", "--retries", "1"), check=False)
+    row = json.loads(done.stdout)
+    assert done.returncode == 1 and "no reply at all for 1." in done.stderr and "the server is gone" in done.stderr
+    assert row["requests"] == 100 and row["lost"] >= 3
+    assert row["seconds"] > 1 and row["requests_per_second"] == pytest.approx(100 / row["seconds"])
+
+
+def test_a_silence_because_nothing_is_asked_is_none(bed, privileged):
+    """Two requests are lost, one is answered, and so on; between them is more than what a server may be silent for."""
+    asked = []
+
+    def answer(request):
+        if request[16] != proto.OP_PING:
+            asked.append(request)
+        return [misses(request)] if len(asked) % 3 == 0 else []
+
+    with UdpServer(bed, answer):
+        row = bench(bed, "-p", PORT, "--no-load", "-n", "6", "--rate", "2", "--timeout", "20", "--retries", "0")
+    assert row["requests"] == 2 and row["lost"] == 4
+
+
 def test_what_is_lost_is_in_the_percentiles(bed, privileged):
     """With the age at which it was given up."""
     left = [950]
