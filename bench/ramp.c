@@ -15,11 +15,10 @@ bool ramp_holds(const struct ramp_step *step)
 	return step->answered >= 0.99 * step->offered && step->lost * 1000 <= step->requests;
 }
 
-/* Whether the rate holds; what measure() said if that was not 0. */
-static int try_rate(struct ramp *r, double rate, ramp_measure *measure, void *context, bool *holds)
+/* Measures a rate until it holds, `tries` times at most.  What measure() said if that was not 0. */
+static int try_rate(struct ramp *r, double rate, int tries, ramp_measure *measure, void *context)
 {
-	*holds = false;
-	for (int i = 0; i < TRIES && !*holds && r->steps < RAMP_STEPS_MAX; i++) {
+	for (int i = 0; i < tries && r->saturation < rate && r->steps < RAMP_STEPS_MAX; i++) {
 		struct ramp_step *step = &r->step[r->steps];
 		int err;
 
@@ -28,29 +27,46 @@ static int try_rate(struct ramp *r, double rate, ramp_measure *measure, void *co
 		if (err)
 			return err;
 		r->steps++;
-		*holds = ramp_holds(step);
+		if (ramp_holds(step))
+			r->saturation = rate;
 	}
-	if (*holds && rate > r->saturation)
-		r->saturation = rate;
 	return 0;
+}
+
+/* Above all that held; INFINITY if there is none. */
+static double lowest_failed(const struct ramp *r)
+{
+	double lowest = INFINITY;
+
+	for (unsigned int i = 0; i < r->steps; i++) {
+		if (r->step[i].offered > r->saturation && r->step[i].offered < lowest)
+			lowest = r->step[i].offered;
+	}
+	return lowest;
+}
+
+static double next_rate(const struct ramp *r, double high)
+{
+	if (high == INFINITY)
+		return 2 * r->saturation;
+	return r->saturation > 0 ? sqrt(r->saturation * high) : high / 2;
 }
 
 int ramp_find(struct ramp *r, double rate, ramp_measure *measure, void *context)
 {
-	double low = 0, high = INFINITY; /* hold, and do not */
-	int err = 0;
+	int err, tries = TRIES;
 
 	memset(r, 0, sizeof(*r));
-	while (!err && r->steps < RAMP_STEPS_MAX && rate >= RATE_LEAST && rate <= RATE_MOST &&
-	       (!(low > 0) || high / low > NEAR)) {
-		bool holds;
+	do {
+		double high;
 
-		err = try_rate(r, rate, measure, context, &holds);
-		if (holds)
-			low = rate;
-		else
-			high = rate;
-		rate = high == INFINITY ? 2 * low : low > 0 ? sqrt(low * high) : high / 2;
-	}
+		err = try_rate(r, rate, tries, measure, context);
+		if (tries == 1 && r->saturation < rate)
+			break; /* it failed for good */
+		high = lowest_failed(r);
+		/* What is near enough is asked once more: a disturbance may be over by now. */
+		tries = high <= r->saturation * NEAR ? 1 : TRIES;
+		rate = tries == 1 ? high : next_rate(r, high);
+	} while (!err && r->steps < RAMP_STEPS_MAX && rate >= RATE_LEAST && rate <= RATE_MOST);
 	return err;
 }

@@ -2,8 +2,9 @@
 /*
  * Finds the saturation point of a server: the highest rate of an open loop that it
  * follows.  The rate doubles until a step does not hold, and the distance between the
- * highest that did and the lowest that did not is halved until it is 5 %.  A step that
- * does not hold is tried once more, since a busy machine can spoil one.
+ * highest that did and the lowest that did not is halved until it is 5 %.  A busy machine can
+ * spoil steps: one that does not hold is tried once more at once, and the lowest that did not
+ * once more at the end; if it holds then, it goes on from there.
  */
 #ifndef BENCH_RAMP_H
 #define BENCH_RAMP_H

@@ -893,7 +893,7 @@ static void sequential_keys_follow(void **state)
 /* A server that answers so many requests a second, and some steps in which the machine was busy. */
 struct limited {
 	double capacity;
-	unsigned int spoiled; /* bits: steps that fail whatever the rate */
+	uint64_t spoiled; /* bits: steps that fail whatever the rate */
 	unsigned int steps;
 	int err;
 };
@@ -924,15 +924,21 @@ static void ramps_find_the_saturation_point(void **state)
 		assert_true(ramp.saturation <= capacity[i] / 0.99);
 		assert_int_equal(ramp.steps, l.steps);
 	}
-	/* One bad moment in a step is not the end; two in a row are. */
+	/* A bad moment is not the end: one step, or all up to the last look. */
 	assert_int_equal(ramp_find(&ramp, 1000, measure_limited,
 				   &(struct limited){ .capacity = 1e6, .spoiled = 1 << 3 }),
 			 0);
 	near(ramp.saturation, 1e6, 0.06);
 	assert_int_equal(ramp_find(&ramp, 1000, measure_limited,
-				   &(struct limited){ .capacity = 1e6, .spoiled = 3 << 3 }),
+				   &(struct limited){ .capacity = 1e6, .spoiled = 0x1ff8 }),
 			 0);
-	near(ramp.saturation, 8000, 0.06);
+	near(ramp.saturation, 1e6, 0.06);
+	/* One that lasts leaves what held before. */
+	assert_int_equal(ramp_find(&ramp, 1000, measure_limited,
+				   &(struct limited){ .capacity = 1e6, .spoiled = ~7ULL }),
+			 0);
+	near(ramp.saturation, 4000, 0.06);
+	assert_true(ramp.steps < 20);
 	/* Nothing holds; an error. */
 	assert_int_equal(ramp_find(&ramp, 1000, measure_limited, &(struct limited){ 0 }), 0);
 	assert_true(ramp.saturation == 0);
