@@ -81,43 +81,60 @@ static void close_workers(struct load *l)
 	free(l->thread);
 }
 
-static void sum_up(const struct load *l, struct stats *sum)
+/* Of what counts, or of the warm-up. */
+static void sum_up(const struct load *l, struct stats *sum, bool warmup)
 {
 	memset(sum, 0, sizeof(*sum));
 	for (unsigned int i = 0; i < l->workers; i++)
-		stats_merge(sum, &l->worker[i].stats);
+		stats_merge(sum, warmup ? &l->worker[i].ignored : &l->worker[i].stats);
 }
 
-/* Shows what happened since *before, and makes that the new *before. */
-static void show_progress(const struct load *l, const char *name, uint64_t start, uint64_t *last,
-			  struct stats *before)
+/* Where the lines of progress stand. */
+struct progress {
+	const struct phase *phase;
+	const char *name;
+	uint64_t last;	     /* ns: end of the previous line's time */
+	struct stats before; /* what had been counted then */
+};
+
+/* Shows what happened since the previous line; of the warm-up, what will not count. */
+static void show_progress(const struct load *l, struct progress *p)
 {
 	static struct stats sum, interval;
-	uint64_t now = now_ns();
+	uint64_t now = now_ns(), from = p->phase->from_ns;
+	bool warmup = now < from;
 
-	sum_up(l, &sum);
+	if (!warmup && p->last < from) { /* a line's time is warm-up or not, never both */
+		memset(&p->before, 0, sizeof(p->before));
+		p->last = from;
+	}
+	sum_up(l, &sum, warmup);
 	interval = sum;
-	stats_subtract(&interval, before);
-	report_progress(&interval, (now - *last) / 1e9, (now - start) / 1e9, name);
-	*before = sum;
-	*last = now;
+	stats_subtract(&interval, &p->before);
+	report_progress(&interval, (now - p->last) / 1e9, (now - p->phase->start_ns) / 1e9,
+			warmup ? "warm-up" : p->name);
+	p->before = sum;
+	p->last = now;
 }
 
 /* Waits for the threads, with a line of progress each second. */
-static void wait_for_threads(struct load *l, unsigned int threads, const char *name, uint64_t start)
+static void wait_for_threads(struct load *l, unsigned int threads, const struct phase *phase,
+			     const char *name)
 {
-	static struct stats before;
-	uint64_t last = start;
+	static struct progress progress;
 	struct timespec tick;
 
-	memset(&before, 0, sizeof(before));
+	memset(&progress, 0, sizeof(progress));
+	progress.phase = phase;
+	progress.name = name;
+	progress.last = phase->start_ns;
 	clock_gettime(CLOCK_REALTIME, &tick);
 	for (unsigned int i = 0; i < threads;) {
 		tick.tv_sec++;
 		while (i < threads && pthread_timedjoin_np(l->thread[i], NULL, &tick) == 0)
 			i++;
 		if (i < threads && l->o->progress)
-			show_progress(l, name, start, &last, &before);
+			show_progress(l, &progress);
 	}
 	if (l->o->progress)
 		report_progress_end();
@@ -132,6 +149,7 @@ static unsigned int start_threads(struct load *l, struct phase *phase)
 		int err;
 
 		memset(&w->stats, 0, sizeof(w->stats));
+		memset(&w->ignored, 0, sizeof(w->ignored));
 		w->phase = phase;
 		workload_init(&w->workload, l->o, &l->inserts, i, l->workers);
 		err = pthread_create(&l->thread[i], NULL, worker_main, w);
@@ -168,10 +186,10 @@ static int run_phase(struct load *l, struct phase *phase, const char *name, stru
 		if (l->o->seconds)
 			phase->end_ns = phase->from_ns + l->o->seconds * 1e9;
 	}
-	wait_for_threads(l, start_threads(l, phase), name, start);
+	wait_for_threads(l, start_threads(l, phase), phase, name);
 	result->mode = transport_of(l->o)->mode ? transport_of(l->o)->mode(l->shared) : NULL;
 	result->seconds = measured_seconds(l, phase);
-	sum_up(l, &result->stats);
+	sum_up(l, &result->stats, false);
 	return phase->failed ? -EIO : 0;
 }
 

@@ -167,6 +167,15 @@ def test_open_loop_keeps_its_rate(bed, daemon):
     assert row["send_lag_us"]["count"] == row["requests"] and row["lost"] == 0
 
 
+def test_progress_tells_the_warmup_from_the_rest(bed, daemon):
+    """And each line has the rate of its own time: neither is diluted by the other."""
+    done = bed.run("client", *command("--rate", "1000", "--warmup", "1.5", "--seconds", "2", "--progress"))
+    lines = re.findall(r"^(\S+) +(\d+) s +([\d,]+) ops/s +p50 ([\d.]+) us", done.stderr, re.MULTILINE)
+    assert [line[0] for line in lines] == ["warm-up", "run", "run"], done.stderr
+    for _, _, rate, p50 in lines:
+        assert 900 < int(rate.replace(",", "")) < 1100 and float(p50) > 0, done.stderr
+
+
 def test_open_loop_beyond_what_the_server_can_do(bed, daemon):
     """Nothing is skipped: what was due is answered, later and later, or counted as unsent."""
     row = bench(bed, "--rate", "5000000", "--seconds", "0.2", "--depth", "8", "--timeout", "200")
