@@ -57,7 +57,7 @@ struct options {
 	unsigned int depth;		    /* requests that a client may have out */
 	unsigned int pin[OPTIONS_MAX_CPUS]; /* CPUs of the threads, in turns */
 	unsigned int pins;		    /* 0: the scheduler's choice */
-	uint64_t requests;		    /* operations to do, 0 = until `seconds` are over */
+	uint64_t requests;		    /* STAT_OPS to do, 0 = until `seconds` are over */
 	double seconds;
 	double warmup;	      /* seconds before them that do not count */
 	double rate;	      /* open loop: requests/s of all threads; 0: closed loop */

@@ -246,16 +246,10 @@ static int check_scans(const struct options *o)
 	return 0;
 }
 
-/* Requests are of several sizes then, so -n counts them, each as what the largest takes. */
-static int check_mgets(struct options *o)
+static int check_mgets(const struct options *o)
 {
-	uint64_t most = UINT64_MAX / o->batch[0];
-
-	if (!o->mgets_set)
-		return 0;
-	if (o->batch[0] < 2)
+	if (o->mgets_set && o->batch[0] < 2)
 		return refuse("--mgets needs a --batch of at least 2: the keys of an MGET");
-	o->requests = (o->requests < most ? o->requests : most) * o->batch[0];
 	return 0;
 }
 

@@ -93,18 +93,25 @@ static bool after_end(const struct worker *w)
 	return w->phase->end_ns && w->now > w->phase->end_ns;
 }
 
-/* Takes up to `want` of what the phase has left; *first is the first of them. */
-static unsigned int take_share(struct worker *w, unsigned int want, uint64_t *first)
+/*
+ * Takes from what the phase has left for up to `want` keys that cost so much each, and not more:
+ * what is too little for one may be enough for another thread.  *first is where it starts.
+ */
+static unsigned int take_share(struct worker *w, unsigned int want, unsigned int cost,
+			       uint64_t *first)
 {
 	struct phase *p = w->phase;
+	uint64_t n;
 
-	*first = 0;
+	*first = __atomic_load_n(&p->taken, __ATOMIC_RELAXED);
 	if (!p->total || w->now < p->from_ns)
 		return want;
-	*first = __atomic_fetch_add(&p->taken, want, __ATOMIC_RELAXED);
-	if (*first >= p->total)
-		return 0;
-	return p->total - *first < want ? p->total - *first : want;
+	do {
+		n = (p->total - *first) / cost;
+		n = n < want ? n : want;
+	} while (n && !__atomic_compare_exchange_n(&p->taken, first, *first + n * cost, false,
+						   __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+	return n;
 }
 
 /* As many as one datagram of SETs holds, with or without --batch. */
@@ -116,29 +123,46 @@ static unsigned int load_batch(const struct worker *w)
 	return n < w->protocol->sets ? n : w->protocol->sets;
 }
 
-/* Draws a request.  False if the phase has none left. */
-static bool next_request(struct worker *w, struct request *r)
+/* The keys that come next when all are loaded. */
+static bool next_load(struct worker *w, struct request *r)
 {
-	bool loading = w->phase->loading;
 	uint64_t first;
-	unsigned int n = take_share(w, loading ? load_batch(w) : w->phase->o->batch[0], &first);
+	unsigned int n = take_share(w, load_batch(w), 1, &first);
 
-	if (!n)
-		return false;
-	r->tries = 0;
-	r->rmw_since = 0;
-	r->must = loading;
-	if (!loading) {
-		workload_draw(&w->workload, r, n);
-		return true;
-	}
 	r->op = OP_SET;
 	r->rmw = r->insert = false;
 	r->first = 0;
 	r->keys = n;
 	for (unsigned int i = 0; i < n; i++)
 		r->key[i] = first + i;
-	return true;
+	return n;
+}
+
+/* The last one has as many keys as there are operations left. */
+static bool next_draw(struct worker *w, struct request *r)
+{
+	unsigned int want, n;
+	uint64_t first;
+
+	workload_draw_kind(&w->workload, r);
+	want = r->op == OP_SCAN ? 1 : r->keys;
+	n = take_share(w, want, r->rmw ? 2 : 1, &first);
+	if (!n && r->rmw) { /* no room for a SET behind the GET */
+		r->rmw = false;
+		n = take_share(w, 1, 1, &first);
+	}
+	if (n)
+		workload_draw_keys(&w->workload, r, n);
+	return n;
+}
+
+/* Makes a request.  False if the phase has none left. */
+static bool next_request(struct worker *w, struct request *r)
+{
+	r->tries = 0;
+	r->rmw_since = 0;
+	r->must = w->phase->loading;
+	return r->must ? next_load(w, r) : next_draw(w, r);
 }
 
 /* An id that no earlier try of this request has. */

@@ -79,14 +79,14 @@ static uint32_t draw_key(struct workload *w)
 
 /* Which kind comes next: the shares stand one behind the other in 0..100, the ratio has the rest.
  */
-static enum op draw_op(struct workload *w, struct request *r, unsigned int batch)
+static enum op draw_op(struct workload *w, struct request *r)
 {
 	const struct options *o = w->o;
 	struct ratio ratio = o->ratio[0];
 	double point = o->shared ? rng_unit(&w->rng) * 100 : 100;
 
 	r->insert = false;
-	r->keys = o->mgets_set ? 1 : batch;
+	r->keys = o->mgets_set ? 1 : o->batch[0];
 	if ((point -= o->deletes) < 0)
 		return OP_DELETE;
 	if ((point -= o->scans[0]) < 0)
@@ -98,7 +98,7 @@ static enum op draw_op(struct workload *w, struct request *r, unsigned int batch
 		return OP_SET;
 	}
 	if ((point -= o->mgets) < 0) {
-		r->keys = batch;
+		r->keys = o->batch[0];
 		return OP_GET;
 	}
 	if (!ratio.set)
@@ -117,18 +117,23 @@ static void draw_scan(struct workload *w, struct request *r)
 	r->key[0] = key < last ? key : last;
 }
 
-void workload_draw(struct workload *w, struct request *r, unsigned int keys)
+void workload_draw_kind(struct workload *w, struct request *r)
 {
-	enum op op = draw_op(w, r, keys);
+	enum op op = draw_op(w, r);
 
 	r->rmw = op == OP_RMW;
 	r->op = op == OP_RMW ? OP_GET : op;
+}
+
+void workload_draw_keys(struct workload *w, struct request *r, unsigned int keys)
+{
 	r->first = 0;
-	if (op == OP_SCAN) {
+	if (r->op == OP_SCAN) {
 		draw_scan(w, r);
 		return;
 	}
-	for (unsigned int i = 0; i < r->keys; i++)
+	r->keys = keys;
+	for (unsigned int i = 0; i < keys; i++)
 		r->key[i] = r->insert ? new_key(w->inserts) : draw_key(w);
 }
 

@@ -48,11 +48,11 @@ struct workload {
 void workload_init(struct workload *w, const struct options *o, struct inserts *inserts,
 		   unsigned int thread, unsigned int threads);
 
-/*
- * Draws a request of `keys` keys (a scan has --scan-length, and with --mgets what is no MGET
- * one): op, flags and keys of *r.
- */
-void workload_draw(struct workload *w, struct request *r, unsigned int keys);
+/* Draws what a request is to do: op and flags of *r, and of how many keys (not of a scan). */
+void workload_draw_kind(struct workload *w, struct request *r);
+
+/* Draws its keys, `keys` of them (a scan has --scan-length). */
+void workload_draw_keys(struct workload *w, struct request *r, unsigned int keys);
 
 /* The keys of an insert were answered or given up. */
 void workload_inserted(struct workload *w, uint32_t key);

@@ -748,6 +748,12 @@ static int parse(struct options *o, const char *line)
 	return options_parse(o, argc, argv);
 }
 
+static void draw_request(struct workload *w, struct request *r)
+{
+	workload_draw_kind(w, r);
+	workload_draw_keys(w, r, 1);
+}
+
 #define REQUESTS 200000
 
 /* How often each kind comes, in percent of all; an insert counts as OPS. */
@@ -764,7 +770,7 @@ static void draw_shares(const char *line, double share[OPS + 1])
 	workload_init(&w, &o, &inserts, 0, 1);
 	memset(share, 0, (OPS + 1) * sizeof(*share));
 	for (int i = 0; i < REQUESTS; i++) {
-		workload_draw(&w, &r, 1);
+		draw_request(&w, &r);
 		share[r.insert ? OPS : r.rmw ? OP_RMW : r.op] += 100.0 / REQUESTS;
 		assert_true(r.insert || r.key[0] < inserts.there);
 		if (r.insert)
@@ -807,8 +813,7 @@ static void ycsb_has_the_right_shares(void **state)
 static void mgets_have_the_right_share(void **state)
 {
 	unsigned int mgets = 0, gets = 0;
-	uint32_t key[BATCH];
-	struct request r = { .key = key };
+	struct request r = { 0 };
 	struct workload w;
 	struct options o;
 
@@ -817,7 +822,7 @@ static void mgets_have_the_right_share(void **state)
 	dist_init(&o.dist[0], o.keys);
 	workload_init(&w, &o, NULL, 0, 1);
 	for (int i = 0; i < REQUESTS; i++) {
-		workload_draw(&w, &r, BATCH);
+		workload_draw_kind(&w, &r);
 		if (r.keys == BATCH)
 			mgets++;
 		else
@@ -832,7 +837,7 @@ static void mgets_have_the_right_share(void **state)
 	assert_int_equal(parse(&o, "--mgets 0 --batch 6"), 0);
 	dist_init(&o.dist[0], o.keys);
 	workload_init(&w, &o, NULL, 0, 1);
-	workload_draw(&w, &r, BATCH);
+	workload_draw_kind(&w, &r);
 	assert_int_equal(r.keys, 1);
 	options_free(&o);
 }
@@ -859,7 +864,7 @@ static void latest_keys_are_there(void **state)
 	assert_int_equal(in.there, 1003);
 	for (int i = 0; i < 1000; i++) {
 		do
-			workload_draw(&w, &r, 1);
+			draw_request(&w, &r);
 		while (r.insert);
 		assert_in_range(key[0], 3, 1002);
 		newest += key[0] == 1002;
@@ -884,7 +889,7 @@ static void sequential_keys_follow(void **state)
 	dist_init(&o.dist[0], o.keys);
 	workload_init(&w, &o, NULL, 1, 2);
 	for (uint32_t i = 0; i < 25; i++) {
-		workload_draw(&w, &r, 1);
+		draw_request(&w, &r);
 		assert_int_equal(key[0], (5 + i) % 10);
 	}
 	options_free(&o);
