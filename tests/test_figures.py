@@ -470,11 +470,6 @@ def figures(*options, **more):
     return run(ROOT / "bench/figures.py", *options, env=dict(os.environ, XKV_BUILD=str(BUILD)), **more)
 
 
-@pytest.mark.parametrize("script", ["figures", "hitratio", "hotlines", "memory", "quick", "redis", "stages"])
-def test_help(script):
-    assert "usage: " in run(ROOT / "bench" / f"{script}.py", "--help").stdout
-
-
 def test_list():
     lines = figures("--list", "--only", "fig09,scans").stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["fig09-writes", "fig12-scans", "fig13-scans-1",
