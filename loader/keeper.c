@@ -83,7 +83,7 @@ static int make_room(struct store *st, unsigned int class, bool ahead)
 	uint64_t per_page = slots_of(st, class).per_page;
 	unsigned int want = clamp(per_page / 16, 1, EVICT_AT_ONCE), gone;
 	uint64_t most = store_count(st) + EVICT_AT_ONCE, evicted = 0;
-	int ret = -ENOSPC;
+	int ret;
 
 	while (!slots_of(st, class).free) {
 		if (take_from_others(st, class)) {
@@ -92,6 +92,7 @@ static int make_room(struct store *st, unsigned int class, bool ahead)
 			pthread_mutex_unlock(&st->grow_lock);
 			if (!ret)
 				break;
+			continue; /* one is not enough where more than maxmemory is taken: by a snapshot, or since it was lowered */
 		}
 		gone = evict(st->keeper_lane, want, ahead);
 		evicted += gone;

@@ -124,6 +124,19 @@ def test_a_limit_below_the_tables_is_refused(xkvd):
     assert d.redis().config_get("maxmemory") == {"maxmemory": "0"}
 
 
+@pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru"])
+def test_an_emptied_store_takes_writes_though_it_was_above_maxmemory(xkvd, policy):
+    """Pages of other sizes go until there is room, not only one."""
+    d = xkvd("--save", "", "--max-keys", "65536", "--maxmemory", str(3 * LIMIT), "--maxmemory-policy", policy)
+    client = d.redis()
+    assert fill(client, 20000, size=1000) == 0 and used(d) > 1.5 * LIMIT
+    client.config_set("maxmemory", str(LIMIT))
+    client.flushall()
+    for size in (1, 200, 5000, 100000):
+        assert client.set(f"of {size}", b"x" * size)
+    accounted(d)
+
+
 def test_two_sizes_that_need_the_last_page(xkvd):
     """An entry and the chain bucket that it needs, and memory for one of them: refused, and not tried for ever."""
     d = xkvd("--save", "", "--max-keys", "1")
