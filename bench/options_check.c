@@ -305,23 +305,17 @@ static int check_loop(struct options *o)
 	return 0;
 }
 
-/* Clients are dealt out to the threads in turn. */
-static unsigned int out_of_a_thread(const struct options *o)
-{
-	return (o->clients + o->threads - 1) / o->threads * o->depth;
-}
-
 /* An open loop may have fewer out: what is due meanwhile waits, and its latency counts. */
 static int check_ring(struct options *o)
 {
 	if (o->transport != TRANSPORT_XDP)
 		return 0;
-	while (o->rate > 0 && o->depth > 1 && out_of_a_thread(o) > XSK_RING)
+	while (o->rate > 0 && o->depth > 1 && o->clients * o->depth > XSK_OUT_MAX)
 		o->depth /= 2;
-	if (out_of_a_thread(o) > XSK_RING)
-		return refuse("-c %u with -t %u and --depth %u: with --transport xdp a thread may have "
-			      "%u requests out, which its rings have room for",
-			      o->clients, o->threads, o->depth, XSK_RING);
+	if (o->clients * o->depth > XSK_OUT_MAX)
+		return refuse("-c %u with --depth %u: with --transport xdp %u requests may be out at a time, "
+			      "which the ring of a queue has room for",
+			      o->clients, o->depth, XSK_OUT_MAX);
 	return 0;
 }
 

@@ -28,6 +28,7 @@
 #define RING	   XSK_RING
 #define FRAMES	   (2 * RING) /* one half to receive into, one half to send from */
 #define UMEM_BYTES ((size_t)FRAMES * FRAME_SIZE)
+#define RECV_BATCH 64 /* frames that are given back together */
 #define PROBE_NS   20000000ULL	 /* to wait for an answer to a probe */
 #define SETTLE_NS  2000000000ULL /* to look for better ports, for all clients together */
 #define PROBES	   8		 /* ports to try for each thread that there is */
@@ -312,15 +313,12 @@ static void take_frame(void *worker, const uint8_t *frame, size_t len)
 		stat_add(&w->stats, STAT_OVERRUNS, 1);
 }
 
-/*
- * Calls take() for each frame that came on a queue, and gives them back to receive into.  All of them: who takes
- * fewer than he sends in a turn has the ring run over.
- */
+/* Calls take() for some frames that came on a queue, and gives them back to receive into. */
 static unsigned int take_queue(struct queue *q,
 			       void (*take)(void *context, const uint8_t *frame, size_t len),
 			       void *context)
 {
-	__u32 at, fill = 0, n = xsk_ring_cons__peek(&q->rx, RING, &at);
+	__u32 at, fill = 0, n = xsk_ring_cons__peek(&q->rx, RECV_BATCH, &at);
 
 	if (n) {
 		/* These frames came out of this ring, so there is room for them. */
@@ -338,6 +336,18 @@ static unsigned int take_queue(struct queue *q,
 	if (xsk_ring_prod__needs_wakeup(&q->fill))
 		(void)recvfrom(xsk_socket__fd(q->socket), NULL, 0, MSG_DONTWAIT, NULL, NULL);
 	return n;
+}
+
+/* All that is there: who takes fewer than he sends in a turn has the ring run over. */
+static unsigned int empty_queue(struct worker *w, struct queue *q)
+{
+	unsigned int n, all = 0;
+
+	do {
+		n = take_queue(q, take_frame, w);
+		all += n;
+	} while (n == RECV_BATCH && all < RING);
+	return all;
 }
 
 /* Takes what other threads received for this one. */
@@ -366,7 +376,7 @@ static unsigned int take_all(struct worker *w, struct thread *t)
 
 	w->now = now_ns();
 	for (unsigned int i = 0; i < t->queues; i++)
-		n += take_queue(&t->queue[i], take_frame, w);
+		n += empty_queue(w, &t->queue[i]);
 	return n;
 }
 

@@ -17,7 +17,7 @@
 #include "transport.h"
 #include "xsk.h"
 
-#define INBOX_ROOM XSK_RING /* datagrams; a thread does not wait for more */
+#define INBOX_ROOM XSK_RING /* datagrams; no more can come */
 
 struct xsk_bpf;
 struct client;

@@ -1031,11 +1031,11 @@ static void command_line(void **state)
 	assert_int_equal(o.queue[1], 5);
 	assert_memory_equal(o.mac, "\2\0\0\x77\0\x1f", 6);
 	options_free(&o);
-	/* A thread has no more out than its rings have room for. */
+	/* No more are out than a queue has room for. */
 	assert_int_equal(parse(&o, "--transport xdp --interface x -c 8 -t 2 --rate 9"), 0);
-	assert_int_equal(o.depth, XSK_RING / 4);
+	assert_int_equal(o.depth, XSK_OUT_MAX / 8);
 	options_free(&o);
-	assert_int_equal(parse(&o, "--transport xdp --interface x -c 8 -t 2 --depth 1024"), 0);
+	assert_int_equal(parse(&o, "--transport xdp --interface x -c 2 -t 2 --depth 1024"), 0);
 	options_free(&o);
 	assert_int_equal(parse(&o, "--transport xdp --interface x --queues 3"), 0);
 	assert_int_equal(o.queues, 3);
@@ -1211,7 +1211,7 @@ static void bad_command_lines_are_refused(void **state)
 		"--transport xdp",
 		"--transport xdp --interface x --protocol resp",
 		"--transport xdp --interface x --queues 0",
-		"--transport xdp --interface x -c 9 -t 2 --depth 1024",
+		"--transport xdp --interface x -c 3 -t 2 --depth 1024",
 		"--transport xdp --interface x --queues 0,64",
 		"--transport xdp --interface x --xdp-mode fast",
 		"--transport xdp --interface x --mac 1:2:3:4:5",
