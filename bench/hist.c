@@ -17,6 +17,21 @@ static void add(uint64_t *word, uint64_t n)
 	__atomic_store_n(word, *word + n, __ATOMIC_RELAXED);
 }
 
+static double load_sum(const double *sum)
+{
+	double value;
+
+	__atomic_load(sum, &value, __ATOMIC_RELAXED);
+	return value;
+}
+
+static void add_sum(double *sum, double ns)
+{
+	double value = *sum + ns;
+
+	__atomic_store(sum, &value, __ATOMIC_RELAXED);
+}
+
 static void take_extremes(struct hist *h, uint64_t min, uint64_t max)
 {
 	if (!h->total || min < h->min)
@@ -57,7 +72,7 @@ void hist_record_many(struct hist *h, uint64_t ns, uint64_t times)
 		ns = HIST_MAX_NS;
 	add(&h->count[hist_bucket(ns)], times);
 	take_extremes(h, ns, ns);
-	add(&h->sum, ns * times);
+	add_sum(&h->sum, (double)ns * times);
 	add(&h->total, times);
 }
 
@@ -80,7 +95,7 @@ void hist_merge(struct hist *into, const struct hist *from)
 		total += n;
 	}
 	take_extremes(into, load(&from->min), load(&from->max));
-	add(&into->sum, load(&from->sum));
+	add_sum(&into->sum, load_sum(&from->sum));
 	/* The buckets' own sum, so that percentiles of a moving histogram add up. */
 	add(&into->total, total);
 }
@@ -115,5 +130,5 @@ uint64_t hist_percentile(const struct hist *h, double percent)
 
 double hist_mean(const struct hist *h)
 {
-	return h->total ? (double)h->sum / h->total : 0;
+	return h->total ? h->sum / h->total : 0;
 }

@@ -23,7 +23,7 @@
 struct hist {
 	uint64_t count[HIST_BUCKETS];
 	uint64_t total; /* values recorded */
-	uint64_t sum;   /* of them, ns */
+	double sum;     /* of them, ns: of many that were never sent it does not fit a word */
 	uint64_t min;   /* ns; 0 if empty */
 	uint64_t max;   /* ns; 0 if empty */
 };

@@ -40,6 +40,7 @@ struct request {
 	uint64_t rmw_since; /* ns: `since` of the GET before this SET; 0: not a SET of an OP_RMW */
 	enum op op;
 	bool out;	    /* sent, and neither answered nor given up */
+	bool counts;	    /* is not of the warm-up */
 	bool must;	    /* loading: what the server is too busy for is asked again */
 	bool rmw;	    /* a SET of the same keys follows */
 	bool insert;	    /* the keys are new: tell the workload when they are there */

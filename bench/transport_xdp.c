@@ -374,9 +374,10 @@ static unsigned int take_all(struct worker *w, struct thread *t)
 {
 	unsigned int n = take_inbox(w, t->inbox);
 
-	w->now = now_ns();
-	for (unsigned int i = 0; i < t->queues; i++)
+	for (unsigned int i = 0; i < t->queues; i++) {
+		w->now = now_ns();
 		n += empty_queue(w, &t->queue[i]);
+	}
 	return n;
 }
 

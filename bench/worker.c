@@ -79,7 +79,7 @@ static uint64_t due_ns(const struct request *r)
 /* Where this request is counted. */
 static struct stats *stats_of(struct worker *w, const struct request *r)
 {
-	return due_ns(r) >= w->phase->from_ns ? &w->stats : &w->ignored;
+	return r->counts ? &w->stats : &w->ignored;
 }
 
 static uint64_t age(const struct worker *w, uint64_t since)
@@ -97,14 +97,12 @@ static bool after_end(const struct worker *w)
  * Takes from what the phase has left for up to `want` keys that cost so much each, and not more:
  * what is too little for one may be enough for another thread.  *first is where it starts.
  */
-static unsigned int take_share(struct worker *w, unsigned int want, unsigned int cost,
-			       uint64_t *first)
+static uint64_t take_share(struct phase *p, uint64_t want, unsigned int cost, uint64_t *first)
 {
-	struct phase *p = w->phase;
 	uint64_t n;
 
 	*first = __atomic_load_n(&p->taken, __ATOMIC_RELAXED);
-	if (!p->total || w->now < p->from_ns)
+	if (!p->total)
 		return want;
 	do {
 		n = (p->total - *first) / cost;
@@ -127,7 +125,7 @@ static unsigned int load_batch(const struct worker *w)
 static bool next_load(struct worker *w, struct request *r)
 {
 	uint64_t first;
-	unsigned int n = take_share(w, load_batch(w), 1, &first);
+	unsigned int n = take_share(w->phase, load_batch(w), 1, &first);
 
 	r->op = OP_SET;
 	r->rmw = r->insert = false;
@@ -141,26 +139,28 @@ static bool next_load(struct worker *w, struct request *r)
 /* The last one has as many keys as there are operations left. */
 static bool next_draw(struct worker *w, struct request *r)
 {
-	unsigned int want, n;
+	unsigned int n;
 	uint64_t first;
 
 	workload_draw_kind(&w->workload, r);
-	want = r->op == OP_SCAN ? 1 : r->keys;
-	n = take_share(w, want, r->rmw ? 2 : 1, &first);
+	n = r->op == OP_SCAN ? 1 : r->keys;
+	if (r->counts)
+		n = take_share(w->phase, n, r->rmw ? 2 : 1, &first);
 	if (!n && r->rmw) { /* no room for a SET behind the GET */
 		r->rmw = false;
-		n = take_share(w, 1, 1, &first);
+		n = take_share(w->phase, 1, 1, &first);
 	}
 	if (n)
 		workload_draw_keys(&w->workload, r, n);
 	return n;
 }
 
-/* Makes a request.  False if the phase has none left. */
-static bool next_request(struct worker *w, struct request *r)
+/* Makes a request that was due then.  False if the phase has none left. */
+static bool next_request(struct worker *w, struct request *r, uint64_t due)
 {
 	r->tries = 0;
 	r->rmw_since = 0;
+	r->counts = due >= w->phase->from_ns;
 	r->must = w->phase->loading;
 	return r->must ? next_load(w, r) : next_draw(w, r);
 }
@@ -445,6 +445,12 @@ static void expire(struct worker *w)
 		on_timeout(w, r);
 }
 
+/* The threads take turns.  Not by adding up: what is rounded off would add up, too. */
+static double due_at(const struct worker *w, uint64_t dues)
+{
+	return w->phase->start_ns + w->gap * (dues + (double)w->number / w->workers);
+}
+
 /* Whether a request may go out now.  *since: when it should have, 0 in a closed loop. */
 static bool is_due(struct worker *w, uint64_t *since)
 {
@@ -454,21 +460,22 @@ static bool is_due(struct worker *w, uint64_t *since)
 	if (w->due > w->now)
 		return false;
 	*since = w->due;
-	w->due += w->gap;
+	w->due = due_at(w, ++w->dues);
 	return true;
 }
 
-/* What was due before the end and is not sent any more. */
+/* What was due before the end and is not sent any more; with -n only what that has left. */
 static void count_unsent(struct worker *w)
 {
 	double from = w->phase->from_ns, due = w->due;
-	uint64_t n, some;
+	uint64_t n, some, first;
 
 	if (due < from)
 		due += ceil((from - due) / w->gap) * w->gap;
 	if (due >= w->phase->end_ns)
 		return;
 	n = ceil((w->phase->end_ns - due) / w->gap);
+	n = take_share(w->phase, n, w->phase->o->batch[0], &first);
 	stat_add(&w->stats, STAT_UNSENT, n);
 	for (some = n / UNSENT_AGES + 1; n; n -= some) {
 		some = some < n ? some : n;
@@ -501,7 +508,7 @@ static bool issue(struct worker *w)
 		}
 		if (!is_due(w, &since))
 			return true;
-		if (!next_request(w, r)) {
+		if (!next_request(w, r, since ? since : w->now)) {
 			w->stopping = true;
 			return true;
 		}
@@ -541,8 +548,8 @@ static void start(struct worker *w)
 	w->last = 0;
 	w->in_vain = 0;
 	w->gap = p->rate > 0 ? 1e9 * w->workers / p->rate : 0;
-	/* The threads take turns. */
-	w->due = p->start_ns + w->gap * w->number / w->workers;
+	w->dues = 0;
+	w->due = due_at(w, 0);
 }
 
 /* Where replies to one thread may come to another, all stay until the last one is done. */

@@ -53,7 +53,8 @@ struct worker {
 	struct request_line free, out; /* `out`: in the order of their deadlines */
 	struct workload workload;
 	uint64_t now;	      /* ns; set by receive() and at the top of the loop */
-	double due;	      /* open loop: ns when the next request is due */
+	uint64_t dues;	      /* open loop: requests that were due before */
+	double due;	      /* ns when the next one is */
 	double gap;	      /* ns to the one after it */
 	bool stopping;	      /* nothing new is sent */
 	uint64_t last;	      /* ns: when the last request was over, answered or given up */

@@ -165,7 +165,9 @@ def test_mgets(bed, daemon):
 @pytest.mark.parametrize("options", [("--scans", "50"), ("--workload", "ycsb-f"), ("--workload", "ycsb-d")])
 def test_the_number_of_operations_is_exact(bed, daemon, options):
     """Also where a request has several, and the last one not as many."""
-    for shape in ("-n", "1"), ("-n", "1003", "--batch", "5"), ("-n", "1003", "--batch", "5", "-c", "4", "-t", "2"):
+    for shape in (("-n", "1"), ("-n", "1003", "--batch", "5"), ("-n", "1003", "--batch", "5", "-c", "4", "-t", "2"),
+                  ("-n", "5003", "-c", "16", "-t", "2", "--depth", "16", "--warmup", "0.1"),
+                  ("-n", "1003", "-c", "4", "-t", "2", "--rate", "10000", "--warmup", "0.1")):
         row = bench(bed, *options, *shape)
         assert row["ops"] == int(shape[1]) and row["errors"] == row["lost"] == 0
 
@@ -389,6 +391,20 @@ def test_what_is_lost_is_in_the_percentiles(bed, privileged):
 def test_nothing_is_unsent_where_all_was_asked(bed, daemon):
     row = bench(bed, "-n", "20", "--rate", "1000", "--seconds", "5")
     assert row["requests"] == 20 and row["unsent"] == 0
+
+
+def test_unsent_is_only_what_was_asked_for(bed, privileged):
+    """Of -n, not all that the rate had brought until the end."""
+    left = [50]
+
+    def answer(request):
+        left[0] -= request[16] != proto.OP_PING
+        return [misses(request)] if left[0] >= 0 else []
+
+    with UdpServer(bed, answer):
+        row = bench(bed, "-p", PORT, "-n", "300", "--rate", "1000", "--seconds", "1", "--depth", "4", "--no-load", "--timeout", "300",
+                    "--retries", "0")
+    assert row["requests"] == 50 and row["lost"] + row["unsent"] == 250 and row["latency_us"]["count"] == 300
 
 
 def test_verification_finds_a_wrong_value(bed, daemon):

@@ -56,7 +56,7 @@ def writes():
 
 def load_curve():
     return made("fig07-08-latency", {
-        name: {x: [row(900 * x, offered=1000 * x, p50=5 / (1.1 - x), p99=50 / (1.1 - x)) for _ in range(2)]
+        name: {x: [row(1000 * x, offered=1000 * x, p50=5 / (1.1 - x), p99=50 / (1.1 - x)) for _ in range(2)]
                for x in (0.1, 0.5, 1.0)} for name in ("xkv", "redis")})
 
 
@@ -130,7 +130,7 @@ def test_more_options_are_for_udp_alone():
 
 
 def answer(**more):
-    return dict({"requests_per_second": 100.0, "errors": 0, "hits": 1000, "misses": 0, "lost": 1, "unsent": 0,
+    return dict({"requests_per_second": 100.0, "errors": 0, "hits": 1000, "misses": 0, "lost": 1, "unsent": 0, "after_end": 0,
                  "latency_us": {"p50": 1, "p99": 2, "p99.9": 3, "max": 4}}, **more)
 
 
@@ -439,17 +439,20 @@ def test_findings():
     assert "xkv answers 400 requests/s to clients with sockets and 800 to clients with AF_XDP" in text
     text = document.findings({"fig07-08-latency": load_curve()})
     assert "**Latency by throughput**: p50 / p99 of xkv 8.33 / 83.3 us at 50%; Redis 8.33 / 83.3 us at 50% of" in text
-    assert "at the most that Redis serves: Redis 500 us with 900 requests/s, xkv 500 us with 900, 1 of that" in text
+    assert "at the most that Redis follows: Redis 500 us with 1,000 requests/s, xkv 500 us with 1,000, 1 of that" in text
     assert document.findings({}) == "Nothing has been measured yet."
 
 
 def test_p99_at_the_most_that_redis_serves():
-    curves = {"xkv-shared": {x: [row(300 * x, p99=10.0 * x)] for x in (1, 2, 3)},
-              "redis-shared": {x: [row(200 * x, p99=100.0 * x)] for x in (1, 2)},
-              "redis-cores": {1: [row(1000, p99=900.0)]}}
+    def at(offered, p99, answered=None):
+        return [row(answered or offered, offered=offered, p99=p99)]
+
+    curves = {"xkv-shared": {x: at(300 * x, 10.0 * x) for x in (1, 2, 3)},
+              "redis-shared": {1: at(200, 100.0), 2: at(400, 200.0), 3: at(600, 9e9, 500)},  # that it does not follow
+              "redis-cores": {1: at(1000, 900.0)}}
     found = document.latencies(made("fig13-scans-1", curves))
     assert found[-1].endswith(
-        "at the most that Redis serves: Redis, CPUs shared 200 us with 400 requests/s, xkv, CPUs shared "
+        "at the most that Redis follows: Redis, CPUs shared 200 us with 400 requests/s, xkv, CPUs shared "
         "20 us with 600, 0.1 of that; Redis, one a core, CPUs shared 900 us with 1,000 requests/s, xkv, "
         "CPUs shared less in all.")
 

@@ -87,7 +87,8 @@ def measure(place, system, workload, load):
     if load.rate:
         row["offered"] = load.rate
     if before is not None:
-        whole = row["rate"] * (load.seconds + load.warmup)  # requests, those of the warm-up too
+        # Requests, those of the warm-up and of after the end too.
+        whole = row["rate"] * (load.seconds + load.warmup) + sum(one["after_end"] for one in found)
         row["cpu_us"] = (after - before) / whole / 1000
         row["busy"] = row["cpu_us"] * row["rate"] / 1e6 / len(place.server_cpus)
     return row
