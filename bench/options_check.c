@@ -282,6 +282,24 @@ static int check_keys(const struct options *o)
 	return 0;
 }
 
+/* An open loop may have fewer out: what is due meanwhile waits, and its latency counts. */
+static int check_depth(struct options *o)
+{
+	bool xdp = o->transport == TRANSPORT_XDP;
+	unsigned int most = xdp ? XSK_OUT_MAX : OPTIONS_MAX_IN_FLIGHT;
+	unsigned int most_open = xdp ? most : most / 8;
+
+	if (!o->depth)
+		o->depth = o->rate > 0 ? OPEN_DEPTH : 1;
+	while (o->rate > 0 && o->depth > 1 && o->depth * o->clients > most_open)
+		o->depth /= 2;
+	if (o->depth > most / o->clients)
+		return refuse("-c %u with --depth %u: at most %u requests may be out at a time%s",
+			      o->clients, o->depth, most,
+			      xdp ? " with --transport xdp, which the ring of a queue has room for" : "");
+	return 0;
+}
+
 static int check_loop(struct options *o)
 {
 	if (o->threads > o->clients)
@@ -293,30 +311,9 @@ static int check_loop(struct options *o)
 		o->rate = RAMP_RATE;
 	if (o->ramp && o->seconds == 0)
 		o->seconds = RAMP_SECONDS;
-	if (!o->depth)
-		o->depth = o->rate > 0 ? OPEN_DEPTH : 1;
-	while (o->rate > 0 && o->depth > 1 && o->depth * o->clients > OPTIONS_MAX_IN_FLIGHT / 8)
-		o->depth /= 2;
-	if (o->depth > OPTIONS_MAX_IN_FLIGHT / o->clients)
-		return refuse("-c %u with --depth %u: at most %u requests may be out at a time",
-			      o->clients, o->depth, OPTIONS_MAX_IN_FLIGHT);
 	if (o->seconds == 0 && !o->requests)
 		o->seconds = 10;
-	return 0;
-}
-
-/* An open loop may have fewer out: what is due meanwhile waits, and its latency counts. */
-static int check_ring(struct options *o)
-{
-	if (o->transport != TRANSPORT_XDP)
-		return 0;
-	while (o->rate > 0 && o->depth > 1 && o->clients * o->depth > XSK_OUT_MAX)
-		o->depth /= 2;
-	if (o->clients * o->depth > XSK_OUT_MAX)
-		return refuse("-c %u with --depth %u: with --transport xdp %u requests may be out at a time, "
-			      "which the ring of a queue has room for",
-			      o->clients, o->depth, XSK_OUT_MAX);
-	return 0;
+	return check_depth(o);
 }
 
 static int check_transport(const struct options *o)
@@ -354,8 +351,6 @@ static int check_sockets(struct options *o)
 	err = check_transport(o);
 	if (!err)
 		err = check_loop(o);
-	if (!err)
-		err = check_ring(o);
 	if (!err)
 		err = check_keys(o);
 	if (!err)

@@ -240,8 +240,10 @@ static void print_latency_table(const struct options *o, const struct stats *s)
 	for (unsigned int i = 0; i < PERCENTILES; i++)
 		printf(" %10s", percentiles[i].name);
 	putchar('\n');
-	for (int i = 0; i < OPS && !one_kind(s); i++)
-		print_latencies(op_names[i], &s->op[i]);
+	if (!one_kind(s)) {
+		for (int i = 0; i < OPS; i++)
+			print_latencies(op_names[i], &s->op[i]);
+	}
 	print_latencies("requests", &s->latency);
 	if (o->rate > 0)
 		print_latencies("sent late by", &s->lag);

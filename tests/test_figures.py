@@ -443,7 +443,7 @@ def test_findings():
     assert document.findings({}) == "Nothing has been measured yet."
 
 
-def test_p99_at_the_most_that_redis_serves():
+def test_p99_at_the_most_that_redis_follows():
     def at(offered, p99, answered=None):
         return [row(answered or offered, offered=offered, p99=p99)]
 

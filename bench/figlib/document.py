@@ -163,26 +163,26 @@ def latencies(data):
         if found:
             each.append(f"{series['label']} {' and '.join(found)}")
     lines = [f"**{data['title']}**: p50 / p99 of {'; '.join(each)} of each one's full load."] if each else []
-    mode = "-shared" if "xkv-shared" in data["series"] else ""
-    if 1.0 not in tables.values_of(data):
-        return lines
-    return lines + at_most(data, (f"redis{mode}", "redis-cores"), f"xkv{mode}")
+    if 1.0 in tables.values_of(data):
+        mode = "-shared" if "xkv-shared" in data["series"] else ""
+        lines += at_most(data, (f"redis{mode}", "redis-cores"), f"xkv{mode}")
+    return lines
 
 
 def by_rate(data, name):
     """[(rate, p99)] of a curve, as far as the system followed: beyond, p99 is how long one measured."""
-    summaries = [p["summary"] for p in data["series"].get(name, {"points": ()})["points"]]
+    summaries = [p["summary"] for p in tables.points_of(data, name)]
     return sorted((s["rate"][0], s["p99"][0]) for s in summaries
                   if s["rate"][0] >= FOLLOWS * s["offered"][0])
 
 
 def at_most(data, others, name):
     """p99 of the others at the most that they follow, beside ours at the first load that is no less."""
-    each = []
+    each, ours = [], by_rate(data, name)
     for other in others:
-        most, ours = by_rate(data, other)[-1:], by_rate(data, name)
-        if most and ours:
-            rate, p99 = most[0]
+        theirs = by_rate(data, other)
+        if theirs and ours:
+            rate, p99 = theirs[-1]
             served = next((o for o in ours if o[0] >= rate), None)
             beside = (f"{tables.number(served[1])} us with {tables.number(served[0])}, "
                       f"{tables.number(served[1] / p99)} of that" if served else "less in all")

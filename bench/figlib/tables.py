@@ -58,9 +58,13 @@ def table(header, rows):
     return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
 
 
+def points_of(data, series):
+    """None of a series that did not take part."""
+    return data["series"].get(series, {"points": ()})["points"]
+
+
 def point_of(data, series, value):
-    points = data["series"].get(series, {"points": ()})["points"]
-    return next((p for p in points if p["x"] == value), None)
+    return next((p for p in points_of(data, series) if p["x"] == value), None)
 
 
 def cell(data, series, value, figure, form=ranged):
