@@ -748,6 +748,17 @@ static int parse(struct options *o, const char *line)
 	return options_parse(o, argc, argv);
 }
 
+/* What a command line asks for, as one of some threads draws it. */
+static void open_workload(struct workload *w, struct options *o, const char *line, struct inserts *inserts,
+			  unsigned int thread, unsigned int threads)
+{
+	assert_int_equal(parse(o, line), 0);
+	dist_init(&o->dist[0], o->keys);
+	if (inserts)
+		assert_int_equal(inserts_init(inserts, o->keys, entry_names(16)), 0);
+	workload_init(w, o, inserts, thread, threads);
+}
+
 static void draw_request(struct workload *w, struct request *r)
 {
 	workload_draw_kind(w, r);
@@ -764,10 +775,7 @@ static void draw_shares(const char *line, double share[OPS + 1])
 	struct workload w;
 	struct options o;
 
-	assert_int_equal(parse(&o, line), 0);
-	dist_init(&o.dist[0], o.keys);
-	assert_int_equal(inserts_init(&inserts, o.keys, entry_names(16)), 0);
-	workload_init(&w, &o, &inserts, 0, 1);
+	open_workload(&w, &o, line, &inserts, 0, 1);
 	memset(share, 0, (OPS + 1) * sizeof(*share));
 	for (int i = 0; i < REQUESTS; i++) {
 		draw_request(&w, &r);
@@ -818,9 +826,7 @@ static void mgets_have_the_right_share(void **state)
 	struct options o;
 
 	(void)state;
-	assert_int_equal(parse(&o, "--keys 1000 --deletes 10 --mgets 30 --batch 6 --ratio 1:2"), 0);
-	dist_init(&o.dist[0], o.keys);
-	workload_init(&w, &o, NULL, 0, 1);
+	open_workload(&w, &o, "--keys 1000 --deletes 10 --mgets 30 --batch 6 --ratio 1:2", NULL, 0, 1);
 	for (int i = 0; i < REQUESTS; i++) {
 		workload_draw_kind(&w, &r);
 		if (r.keys == BATCH)
@@ -834,9 +840,7 @@ static void mgets_have_the_right_share(void **state)
 	near(100.0 * gets / REQUESTS, 30 + 60 * 2 / 3.0, 0.02);
 	options_free(&o);
 	/* None is a share, too. */
-	assert_int_equal(parse(&o, "--mgets 0 --batch 6"), 0);
-	dist_init(&o.dist[0], o.keys);
-	workload_init(&w, &o, NULL, 0, 1);
+	open_workload(&w, &o, "--mgets 0 --batch 6", NULL, 0, 1);
 	workload_draw_kind(&w, &r);
 	assert_int_equal(r.keys, 1);
 	options_free(&o);
@@ -852,10 +856,7 @@ static void latest_keys_are_there(void **state)
 	struct options o;
 
 	(void)state;
-	assert_int_equal(parse(&o, "--keys 1000 --workload ycsb-d"), 0);
-	dist_init(&o.dist[0], o.keys);
-	assert_int_equal(inserts_init(&in, 1000, entry_names(16)), 0);
-	workload_init(&w, &o, &in, 0, 1);
+	open_workload(&w, &o, "--keys 1000 --workload ycsb-d", &in, 0, 1);
 	in.next = 1003;
 	workload_inserted(&w, 1001);
 	workload_inserted(&w, 1002);
@@ -885,9 +886,7 @@ static void sequential_keys_follow(void **state)
 	struct options o;
 
 	(void)state;
-	assert_int_equal(parse(&o, "--keys 10 --distribution sequential"), 0);
-	dist_init(&o.dist[0], o.keys);
-	workload_init(&w, &o, NULL, 1, 2);
+	open_workload(&w, &o, "--keys 10 --distribution sequential", NULL, 1, 2);
 	for (uint32_t i = 0; i < 25; i++) {
 		draw_request(&w, &r);
 		assert_int_equal(key[0], (5 + i) % 10);
