@@ -4,7 +4,7 @@
  * the tests include.  bpf/maps.bpf.h declares the maps themselves.
  *
  *   index   buckets of references to slots, by the fingerprint of the key.  Decides which keys exist.
- *   pages   2 MiB arrays of slots; a slot holds header, key and value in one piece.
+ *   pages   2 MiB arrays, cut into spans of slots; a slot holds header, key and value in one piece.
  *   classes the size classes with their lists of free slots.
  *   once    the last replies of clients that want their repetitions recognised.
  *   config  what is tunable at run time.   counters  what happened, per door and CPU.
@@ -20,7 +20,7 @@
 #include "proto.h"
 
 #define XKV_LAYOUT_MAGIC 0x584b5631 /* "XKV1" */
-#define XKV_LAYOUT_VERSION 4        /* raise it when anything in this file changes its meaning */
+#define XKV_LAYOUT_VERSION 5        /* raise it when anything in this file changes its meaning */
 
 /* ---- references: where a slot is, in 40 bits ---------------------------- */
 
@@ -85,21 +85,42 @@ struct xkv_slot {
 #define XKV_SLOT_WINDOW 2048
 #define XKV_SLOT_MAX XKV_SLOT_NEED(XKV_KEY_MAX, XKV_VALUE_MAX)
 
-/* First bytes of every page. */
-struct xkv_page {
-	__u32 magic;
-	__u16 class;
-	__u16 state;      /* enum xkv_page_state */
-	__u32 slot_bytes; /* distance from slot to slot */
-	__u32 slots;
-	__u64 parked;     /* slots of a draining page that are free and in no list */
-	__u64 zero[5];
+/* ---- pages, units and spans ----------------------------------------------- */
+
+/*
+ * A page is cut into units of 4 KiB.  The first holds the page's header, a word for each unit.  A
+ * run of units whose slots have one size is a span: so a class that has a few entries only takes a
+ * few KiB, and a value of more than XKV_LARGE bytes exactly the units that it needs.
+ *
+ *   unit    0        1        2        3        4        5       511
+ *        +--------+--------+--------+--------+--------+-- - - --+--------+
+ *        | header |    span of 168 B slots   |  free  |  span of one large value
+ *        +--------+--------+--------+--------+--------+-- - - --+--------+
+ *
+ * Written by xkvd, but for `parked` and for NEW to LINKED, which is xkv_slots' part.  The units of
+ * a span go to other sizes only after a grace period in which nobody could find its slots: what a
+ * reader with an old reference takes for the header of a slot is one as long as it looks at it.
+ */
+#define XKV_UNIT_SHIFT 12
+#define XKV_UNIT_BYTES (1U << XKV_UNIT_SHIFT)
+#define XKV_UNITS (XKV_PAGE_BYTES / XKV_UNIT_BYTES)
+
+struct xkv_unit {
+	__u16 first;  /* unit that its span begins with; 0 = it is free, or the header's */
+	__u8 class;   /* of the span; this and what follows is said by its first unit only */
+	__u8 state;   /* enum xkv_span_state */
+	__u32 parked; /* slots of a draining span that are free and in no list */
 };
 
-enum xkv_page_state {
-	XKV_PAGE_NEW,      /* its slots are chained, but in no list */
-	XKV_PAGE_LINKED,   /* its slots are in the free list, or taken from it */
-	XKV_PAGE_DRAINING, /* being emptied: its free slots are parked */
+/* unit[0].parked is XKV_PAGE_MAGIC. */
+struct xkv_page {
+	struct xkv_unit unit[XKV_UNITS];
+};
+
+enum xkv_span_state {
+	XKV_SPAN_NEW,      /* its slots are in no list, and nobody knows them */
+	XKV_SPAN_LINKED,   /* its slots are in the free lists, or taken from them */
+	XKV_SPAN_DRAINING, /* being emptied: its free slots are parked */
 };
 
 #define XKV_PAGE_MAGIC 0x584b5047 /* "XKPG" */
@@ -151,6 +172,11 @@ struct xkv_chain {
  */
 #define XKV_CLASSES 96
 #define XKV_CLASSES_TRIED 4 /* for a slot, the right one included */
+
+/* Entries of more bytes than this are in the last class: each of their slots is a span of its own. */
+#define XKV_LARGE 16384
+#define XKV_CLASS_LARGE (XKV_CLASSES - 1)
+
 struct xkv_class {
 	__u64 head[2]; /* tag and reference of the first free slot */
 	__u64 free;    /* slots in the lists; approximate while it changes */
@@ -389,10 +415,10 @@ struct xkv_batch_args {
 };
 
 enum xkv_slots_cmd {
-	XKV_SLOTS_LINK,   /* the slots of a new page into the list of their class */
+	XKV_SLOTS_LINK,   /* the slots of a new span into the list of their class */
 	XKV_SLOTS_ALLOC,  /* a slot for a large value */
 	XKV_SLOTS_FREE,   /* back */
-	XKV_SLOTS_FILTER, /* look through free slots for those of draining pages */
+	XKV_SLOTS_FILTER, /* look through free slots for those of draining spans */
 	XKV_SLOTS_CHAIN,  /* move a chain bucket to an other slot */
 };
 
@@ -406,11 +432,13 @@ struct xkv_slots_args {
 };
 
 _Static_assert(sizeof(struct xkv_slot) == 24, "layout");
-_Static_assert(sizeof(struct xkv_page) == 64, "layout");
+_Static_assert(sizeof(struct xkv_page) == XKV_UNIT_BYTES, "layout");
+_Static_assert(XKV_CLASS_LARGE <= XKV_CLASS_MASK, "layout");
 _Static_assert(sizeof(struct xkv_bucket) == 64, "layout");
 _Static_assert(sizeof(struct xkv_once) == 128, "layout");
 _Static_assert(sizeof(struct xkv_class) == 64, "layout");
 _Static_assert(XKV_SLOT_NEED(XKV_KEY_MAX, XKV_PAYLOAD_MAX4) <= XKV_SLOT_WINDOW, "layout");
 _Static_assert(XKV_SLOT_MAX <= XKV_PAGE_BYTES - sizeof(struct xkv_page), "layout");
+_Static_assert(XKV_SLOT_WINDOW < XKV_UNIT_BYTES, "layout");
 
 #endif

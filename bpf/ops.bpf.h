@@ -793,20 +793,18 @@ __noinline int write_found(struct xkv_frame *f)
 
 /*
  * xkvd has copied the entry into another slot: makes that one its slot, if it has not changed
- * since.  Nobody can tell: version, expiry and access stay.  Only out of a draining page,
+ * since.  Nobody can tell: version, expiry and access stay.  Only out of a draining span,
  * whose slots are not used again: so no slot ever has the same version twice.
  */
 __noinline int relocate_found(struct xkv_frame *f)
 {
 	struct xkv_slot *old, *slot;
-	struct xkv_page *page;
 
 	if (!f)
 		return XKV_C_pass_busy;
-	page = page_at(f->ref);
 	slot = slot_at(f->prefilled);
 	old = NULL;
-	if (page && READ(page->state) == XKV_PAGE_DRAINING && f->seq == f->version)
+	if (is_draining(f->ref) && f->seq == f->version)
 		old = lock_found(f);
 	if (!slot || !old)
 		return answer(f, XKV_OP_SET, XKV_NOT_STORED, XKV_C_not_stored);

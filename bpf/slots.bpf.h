@@ -10,15 +10,15 @@
 
 static __always_inline int slots_link(struct xkv_slots_args *args)
 {
-	struct xkv_page *page = page_at(args->first);
+	struct xkv_unit *span = span_of(args->first);
 	struct xkv_slot *last = slot_at(args->last);
 	struct xkv_class *c = class_at(args->class);
 
-	if (!last || !c || !page || page->state != XKV_PAGE_NEW)
+	if (!last || !c || !span || span->state != XKV_SPAN_NEW)
 		return -EINVAL;
 	if (list_push(c, args->first, last, args->count))
 		return -EBUSY;
-	page->state = XKV_PAGE_LINKED;
+	span->state = XKV_SPAN_LINKED;
 	return 0;
 }
 
@@ -44,7 +44,7 @@ struct filter {
 	__u32 class, moved;
 };
 
-/* Moves one slot from the list that is not filled any more to the other, or aside if its page is draining. */
+/* Moves one slot from the list that is not filled any more to the other, or aside if its span is draining. */
 static int filter_slot(__u32 i, struct filter *x)
 {
 	struct xkv_class *c = class_at(x->class);
@@ -62,7 +62,7 @@ static int filter_slot(__u32 i, struct filter *x)
 	return 0;
 }
 
-/* Looks through free slots for those of draining pages.  None is in hand between two runs. */
+/* Looks through free slots for those of draining spans.  None is in hand between two runs. */
 static __always_inline int slots_filter(struct xkv_slots_args *args)
 {
 	struct xkv_class *c = class_at(args->class);

@@ -156,14 +156,35 @@ static __always_inline __u64 list_head(__u64 old, __u64 ref)
 	return (((old >> XKV_REF_BITS) + 1) << XKV_REF_BITS) | (ref & XKV_REF_MASK);
 }
 
-/* A free slot of a draining page goes into no list any more. */
-static __always_inline bool park(__u64 ref)
+/* The first unit of the span that a slot is in, which says what the span is. */
+static __always_inline struct xkv_unit *span_of(__u64 ref)
 {
+	__u32 unit = XKV_REF_OFFSET(ref) >> XKV_UNIT_SHIFT, first;
 	struct xkv_page *page = page_at(ref);
 
-	if (!page || READ(page->state) != XKV_PAGE_DRAINING)
+	if (!page)
+		return NULL;
+	OPAQUE(unit);
+	first = READ(page->unit[unit & (XKV_UNITS - 1)].first);
+	OPAQUE(first);
+	return &page->unit[first & (XKV_UNITS - 1)];
+}
+
+static __always_inline bool is_draining(__u64 ref)
+{
+	struct xkv_unit *span = span_of(ref);
+
+	return span && READ(span->state) == XKV_SPAN_DRAINING;
+}
+
+/* A free slot of a draining span goes into no list any more. */
+static __always_inline bool park(__u64 ref)
+{
+	struct xkv_unit *span = span_of(ref);
+
+	if (!span || READ(span->state) != XKV_SPAN_DRAINING)
 		return false;
-	__sync_fetch_and_add(&page->parked, 1);
+	__sync_fetch_and_add(&span->parked, 1);
 	return true;
 }
 

@@ -19,13 +19,13 @@
 
 /* What there is.  Slots are keys, chain buckets, free, parked, orphans, held, or changing hands. */
 struct check_sums {
-	uint64_t pages, draining, slots;
+	uint64_t pages, draining /* spans */, slots;
 	uint64_t keys;	     /* entries of the index */
 	uint64_t expired;    /* of these: not yet removed, but no reader finds them */
 	uint64_t chain;	     /* buckets that others overflow into */
 	uint64_t longest;    /* buckets of the longest chain, the first excepted */
 	uint64_t free;	     /* in free lists */
-	uint64_t parked;     /* free, in pages that are being emptied */
+	uint64_t parked;     /* free, in spans that are being emptied */
 	uint64_t orphans;    /* in no list, marked as such: xkvd puts them back */
 	uint64_t held;	     /* that an xkvd, running or killed, has taken and not yet published */
 	uint64_t sessions;   /* records of repetitions that belong to someone */

@@ -35,6 +35,18 @@ static const char *const map_names[MAPS] = { "xkv_index", "xkv_pages",	"xkv_clas
 					     "xkv_once",  "xkv_config", "xkv_counters",
 					     "xkv_batch" };
 
+/* A span as the header of its page has it. */
+struct span {
+	const struct xkv_unit *head;
+	uint32_t first, units, class, slots, slot_bytes;
+	uint8_t *mark; /* enum mark of each slot */
+};
+
+struct page {
+	const char *base;
+	struct span *span[XKV_UNITS]; /* that a unit belongs to */
+};
+
 struct walk {
 	FILE *report;
 	struct findings *findings;
@@ -47,8 +59,8 @@ struct walk {
 	const struct xkv_config *cfg;
 	uint64_t buckets;
 	uint64_t now_ms; /* Unix time */
-	const struct xkv_page *page[XKV_PAGES_MAX];
-	uint8_t *mark[XKV_PAGES_MAX]; /* enum mark of each slot */
+	struct page *page[XKV_PAGES_MAX];
+	uint64_t list_room;	      /* slots that there were when lists began to be read */
 	bool torn[XKV_CLASSES];	      /* its lists changed too fast: nothing is known of them */
 };
 
@@ -134,40 +146,82 @@ static void close_maps(struct walk *w)
 
 /* ---- pages --------------------------------------------------------------- */
 
-static bool page_is_sane(struct walk *w, const struct xkv_page *page)
+/* Fills in what the header says of the span that begins at `first`.  False if that makes no sense. */
+static bool span_read(struct walk *w, const struct xkv_unit *unit, uint32_t first, struct span *s)
 {
-	uint64_t end = sizeof(*page) + (uint64_t)page->slots * page->slot_bytes;
+	uint32_t reach = XKV_PAGE_BYTES - XKV_SLOT_WINDOW - first * XKV_UNIT_BYTES, fit;
 
-	return page->magic == XKV_PAGE_MAGIC && page->class < XKV_CLASSES && page->slots &&
-	       page->slot_bytes >= sizeof(struct xkv_slot) &&
-	       page->slot_bytes == w->classes[page->class].slot_bytes && end <= XKV_PAGE_BYTES &&
-	       page->state <= XKV_PAGE_DRAINING;
+	*s = (struct span){ .head = &unit[first], .first = first, .class = unit[first].class };
+	while (first + s->units < XKV_UNITS && unit[first + s->units].first == first)
+		s->units++;
+	if (!s->units || s->class >= XKV_CLASSES || unit[first].state > XKV_SPAN_DRAINING)
+		return false;
+	s->slot_bytes = s->class == XKV_CLASS_LARGE ? s->units * XKV_UNIT_BYTES :
+						      w->classes[s->class].slot_bytes;
+	if (s->slot_bytes < sizeof(struct xkv_slot))
+		return false;
+	fit = s->units * XKV_UNIT_BYTES / s->slot_bytes;
+	s->slots = reach / s->slot_bytes + 1 < fit ? reach / s->slot_bytes + 1 : fit;
+	return s->slots;
+}
+
+/* The span that a unit belongs to, also one that was made since its page was read; NULL if it is free. */
+static struct span *span_of(struct walk *w, uint32_t number, uint32_t unit)
+{
+	struct page *page = w->page[number];
+	const struct xkv_unit *header = (const struct xkv_unit *)page->base;
+	uint32_t first = __atomic_load_n(&header[unit].first, __ATOMIC_ACQUIRE);
+	struct span s, *span;
+
+	if (page->span[unit] || !unit || !first || first >= XKV_UNITS)
+		return page->span[unit];
+	if (first > unit || !span_read(w, header, first, &s) || unit >= first + s.units) {
+		FOUND("page %u: unit %u: its span makes no sense (first %u, class %u, state %u)",
+		      number, unit, first, header[first].class, header[first].state);
+		return NULL;
+	}
+	span = malloc(sizeof(*span));
+	s.mark = calloc(s.slots, 1);
+	if (!span || !s.mark) {
+		free(span);
+		free(s.mark);
+		return NULL;
+	}
+	*span = s;
+	for (uint32_t i = first; i < first + s.units; i++)
+		page->span[i] = page->span[i] ? page->span[i] : span;
+	w->sums->slots += s.slots;
+	w->sums->draining += s.head->state == XKV_SPAN_DRAINING;
+	return span;
 }
 
 /* Maps page `number`, which is the map `id`. */
 static int map_page(struct walk *w, uint32_t number, uint32_t id)
 {
-	const struct xkv_page *page;
+	struct page *page = calloc(1, sizeof(*page));
 	int fd = bpf_map_get_fd_by_id(id);
+	void *at;
 
-	if (fd < 0)
-		return errno == ENOENT ? 0 : -errno; /* it has just been taken away */
-	page = mmap(NULL, XKV_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
-	close(fd);
-	if (page == MAP_FAILED)
-		return -errno;
-	w->sums->pages++;
-	if (!page_is_sane(w, page)) {
-		FOUND("page %u: its header is wrong (class %u, state %u, %u slots of %u bytes)",
-		      number, page->class, page->state, page->slots, page->slot_bytes);
-		munmap((void *)page, XKV_PAGE_BYTES);
-		return 0;
+	if (!page || fd < 0) {
+		int ret = !page ? -ENOMEM : errno == ENOENT ? 0 : -errno; /* just taken away */
+
+		free(page);
+		return ret;
 	}
+	at = mmap(NULL, XKV_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	if (at == MAP_FAILED) {
+		free(page);
+		return -errno;
+	}
+	page->base = at;
 	w->page[number] = page;
-	w->sums->slots += page->slots;
-	w->sums->draining += page->state == XKV_PAGE_DRAINING;
-	w->mark[number] = calloc(page->slots, 1);
-	return w->mark[number] ? 0 : -ENOMEM;
+	w->sums->pages++;
+	if (((const struct xkv_page *)at)->unit[0].parked != XKV_PAGE_MAGIC)
+		FOUND("page %u: its header is not that of a page", number);
+	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
+		span_of(w, number, unit);
+	return 0;
 }
 
 static int map_pages(struct walk *w)
@@ -181,13 +235,25 @@ static int map_pages(struct walk *w)
 	return ret;
 }
 
+static void unmap_page(struct page *page)
+{
+	for (uint32_t unit = 1; unit < XKV_UNITS; unit++) {
+		struct span *span = page->span[unit];
+
+		if (!span || span->first != unit)
+			continue;
+		free(span->mark);
+		free(span);
+	}
+	munmap((void *)page->base, XKV_PAGE_BYTES);
+	free(page);
+}
+
 static void unmap_pages(struct walk *w)
 {
-	for (uint32_t number = 0; number < XKV_PAGES_MAX; number++) {
+	for (uint32_t number = 0; number < XKV_PAGES_MAX; number++)
 		if (w->page[number])
-			munmap((void *)w->page[number], XKV_PAGE_BYTES);
-		free(w->mark[number]);
-	}
+			unmap_page(w->page[number]);
 }
 
 /* ---- slots --------------------------------------------------------------- */
@@ -195,22 +261,26 @@ static void unmap_pages(struct walk *w)
 /* The slot behind a reference and the place of its mark; NULL if none starts there. */
 static const struct xkv_slot *slot_at(struct walk *w, uint64_t ref, uint8_t **mark)
 {
-	uint64_t number = XKV_REF_PAGE(ref), offset = XKV_REF_OFFSET(ref), slot;
-	const struct xkv_page *page = number < XKV_PAGES_MAX ? w->page[number] : NULL;
+	uint64_t number = XKV_REF_PAGE(ref), offset = XKV_REF_OFFSET(ref), inside;
+	const struct page *page = number < XKV_PAGES_MAX ? w->page[number] : NULL;
+	struct span *s;
 
-	if (!page || ref & ~XKV_REF_MASK || offset < sizeof(*page) ||
-	    (offset - sizeof(*page)) % page->slot_bytes)
+	if (!page || ref & ~XKV_REF_MASK)
 		return NULL;
-	slot = (offset - sizeof(*page)) / page->slot_bytes;
-	if (slot >= page->slots)
+	s = span_of(w, (uint32_t)number, (uint32_t)(offset / XKV_UNIT_BYTES));
+	if (!s)
 		return NULL;
-	*mark = &w->mark[number][slot];
-	return (const struct xkv_slot *)((const char *)page + offset);
+	inside = offset - (uint64_t)s->first * XKV_UNIT_BYTES;
+	if (inside % s->slot_bytes || inside / s->slot_bytes >= s->slots)
+		return NULL;
+	*mark = &s->mark[inside / s->slot_bytes];
+	return (const struct xkv_slot *)(page->base + offset);
 }
 
-static uint32_t class_of_page(struct walk *w, uint64_t ref)
+/* The span of a slot that there is. */
+static const struct span *span_of_ref(struct walk *w, uint64_t ref)
 {
-	return w->page[XKV_REF_PAGE(ref)]->class;
+	return w->page[XKV_REF_PAGE(ref)]->span[XKV_REF_OFFSET(ref) / XKV_UNIT_BYTES];
 }
 
 /* ---- index --------------------------------------------------------------- */
@@ -297,7 +367,7 @@ static void check_chain_bucket(struct walk *w, struct chain *c, uint64_t ref)
 		why = "which is no chain bucket";
 	else if (!(load(&slot->seq) & 1))
 		why = "which is live";
-	else if (slot->class != class_of_page(w, ref) ||
+	else if (slot->class != span_of_ref(w, ref)->class ||
 		 w->classes[slot->class].slot_bytes < sizeof(*chain))
 		why = "which has the wrong class";
 	else if (slot->home != c->number)
@@ -351,10 +421,10 @@ static const char *entry_error(struct walk *w, struct chain *c, uint64_t entry,
 
 	if (load(&slot->seq) & 1)
 		return "is locked or free";
-	if (class != class_of_page(w, entry & XKV_REF_MASK))
+	if (class != span_of_ref(w, entry & XKV_REF_MASK)->class)
 		return "has the wrong class";
 	if (!key_len || key_len > XKV_KEY_MAX || value_len > XKV_VALUE_MAX ||
-	    XKV_SLOT_NEED(key_len, value_len) > w->classes[class].slot_bytes)
+	    XKV_SLOT_NEED(key_len, value_len) > span_of_ref(w, entry & XKV_REF_MASK)->slot_bytes)
 		return "has lengths that do not fit its class";
 	if (!padded_with_zeros(key, key_len) ||
 	    !padded_with_zeros(key + XKV_PADDED(key_len), value_len))
@@ -451,7 +521,7 @@ static const char *free_error(struct walk *w, uint64_t ref, const struct xkv_slo
 		return has_it[mark];
 	if (slot->class & XKV_CLASS_ORPHAN)
 		return "it is an orphan";
-	if (slot->class != class || class_of_page(w, ref) != class)
+	if (slot->class != class || span_of_ref(w, ref)->class != class)
 		return "its class is another";
 	if (!(load(&slot->seq) & 1) || slot->key_len)
 		return "it is in use";
@@ -473,7 +543,7 @@ static enum taken list_read(struct walk *w, const __u64 *list, uint64_t head, ui
 
 	for (uint64_t at = head & XKV_REF_MASK; at; at = next) {
 		slot = slot_at(w, at, &mark);
-		if (!slot || *n == w->sums->slots) {
+		if (!slot || *n == w->list_room) {
 			FOUND("class %u: a free list %s %#" PRIx64, class,
 			      slot ? "has no end: it comes back to" : "has no slot at", at);
 			return BROKEN;
@@ -528,6 +598,7 @@ static int walk_lists(struct walk *w)
 	uint64_t *ref = calloc(w->sums->slots + 1, sizeof(*ref));
 	enum taken taken;
 
+	w->list_room = w->sums->slots;
 	if (!ref)
 		return -ENOMEM;
 	for (uint32_t class = 0; class < XKV_CLASSES; class ++) {
@@ -565,8 +636,8 @@ static void walk_held(struct walk *w)
 	}
 }
 
-/* A slot that was not met. True: it is free and its page is being emptied. */
-static bool check_unseen(struct walk *w, uint64_t ref, const struct xkv_page *page,
+/* A slot that was not met. True: it is free and its span is being emptied. */
+static bool check_unseen(struct walk *w, uint64_t ref, const struct span *s,
 			 const struct xkv_slot *slot)
 {
 	uint64_t seq = load(&slot->seq), home;
@@ -586,35 +657,46 @@ static bool check_unseen(struct walk *w, uint64_t ref, const struct xkv_page *pa
 		      ref, home, home < w->buckets ? load(&w->index[home].head) : 0);
 		return false;
 	}
-	if (!slot->key_len && page->state == XKV_PAGE_DRAINING)
+	if (!slot->key_len && s->head->state == XKV_SPAN_DRAINING)
 		return true;
-	if (page->state != XKV_PAGE_NEW && !w->torn[page->class])
+	if (s->head->state != XKV_SPAN_NEW && !w->torn[s->class])
 		FOUND("slot %#" PRIx64 " (seq %" PRIu64
 		      ") is lost: in use by nobody, and in no list",
 		      ref, seq);
 	return false;
 }
 
-static void walk_page(struct walk *w, uint32_t number)
+static void walk_span(struct walk *w, uint32_t number, const struct span *s)
 {
-	const struct xkv_page *page = w->page[number];
+	const char *base = w->page[number]->base;
 	uint64_t parked = 0;
 
-	if (page->state == XKV_PAGE_NEW)
-		FOUND("page %u (slots of %u bytes) was put in, but its slots are in no list",
-		      number, page->slot_bytes);
-	for (uint32_t i = 0; i < page->slots; i++) {
-		uint32_t offset = sizeof(*page) + i * page->slot_bytes;
+	if (s->head->state == XKV_SPAN_NEW)
+		FOUND("page %u: the span at unit %u (slots of %u bytes) was made, but its slots are in "
+		      "no list",
+		      number, s->first, s->slot_bytes);
+	for (uint32_t i = 0; i < s->slots; i++) {
+		uint32_t offset = s->first * XKV_UNIT_BYTES + i * s->slot_bytes;
 
-		if (w->mark[number][i] == UNSEEN)
-			parked += check_unseen(
-				w, XKV_REF(number, offset), page,
-				(const struct xkv_slot *)((const char *)page + offset));
+		if (s->mark[i] == UNSEEN)
+			parked += check_unseen(w, XKV_REF(number, offset), s,
+					       (const struct xkv_slot *)(base + offset));
 	}
 	w->sums->parked += parked;
-	if (!w->torn[page->class] && parked != load(&page->parked))
-		FOUND("page %u: %" PRIu64 " slots are parked, but it has counted %" PRIu64, number,
-		      parked, (uint64_t)load(&page->parked));
+	if (!w->torn[s->class] && parked != __atomic_load_n(&s->head->parked, __ATOMIC_ACQUIRE))
+		FOUND("page %u: %" PRIu64 " slots of the span at unit %u are parked, but it has "
+		      "counted %u",
+		      number, parked, s->first, s->head->parked);
+}
+
+static void walk_page(struct walk *w, uint32_t number)
+{
+	for (uint32_t unit = 1; unit < XKV_UNITS; unit++) {
+		const struct span *s = w->page[number]->span[unit];
+
+		if (s && s->first == unit)
+			walk_span(w, number, s);
+	}
 }
 
 /* ---- repetitions --------------------------------------------------------- */

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Emptying pages: gives memory back to the kernel, and so lets another size class have it, while
- * traffic runs.
+ * Emptying spans: lets another size class have their units, and gives pages back to the kernel,
+ * while traffic runs.
  *
- * A page that is marked as draining gets no slot into the free lists any more (bpf/store.bpf.h: park).
- * Three things bring its slots together: entries are moved to slots of other pages, chain
+ * A span that is marked as draining gets no slot into the free lists any more (bpf/store.bpf.h: park).
+ * Three things bring its slots together: entries are moved to slots of other spans, chain
  * buckets too, and the free lists are looked through.  When all are parked, nothing refers to
- * the page; it is taken out of `pages`, where the kernel waits for the programs that may
- * still look at it, and unmapped when nobody here does.
+ * them; after a grace period for the programs that may still look at them, and when nobody here
+ * does, their units are free.
  *
  * xkvd may be killed at any time: the mark and the count stand in the page.
  */
@@ -22,9 +22,8 @@
 #include "log.h"
 #include "store_impl.h"
 
-#define DRAIN_MAX 16   /* pages at once: they share the look through the free lists */
-#define SAMPLE_STEP 16 /* every so many slots are looked at to see how full a page is */
-#define PASSES 8       /* over a page; what is then still in use is in somebody's hands: later */
+#define SAMPLES 64 /* so many slots are looked at to see how full a span is */
+#define PASSES 8   /* over the spans; what is then still in use is in somebody's hands: later */
 
 static bool is_live(const struct xkv_slot *slot)
 {
@@ -49,13 +48,28 @@ static int take_slot_of(struct store_lane *lane, unsigned int class)
 	return ret;
 }
 
-/* Takes a slot for `need` bytes: like the engine, of the next classes where the right one has none, or a page would never be empty. */
+/* One more span for the class, or, for a large value, a slot in one of its own. */
+static int make_slot(struct store_lane *lane, unsigned int class, size_t need)
+{
+	int ret;
+
+	if (class == XKV_CLASS_LARGE)
+		return span_take_large(lane->st, lane->frame, large_units(need));
+	ret = span_carve(lane->st, class);
+	return ret ? ret : take_slot_of(lane, class);
+}
+
+/* Takes a slot for `need` bytes: like the engine, of the next classes where the right one has none, or a span would never be empty. */
 static int take_slot(struct store_lane *lane, size_t need)
 {
 	unsigned int class = class_for(lane->st, need), end = class + XKV_CLASSES_TRIED;
 	int ret = -ENOSPC;
 
-	for (; ret == -ENOSPC && class < end && class < lane->st->class_count; class++)
+	if (class != XKV_CLASS_LARGE)
+		ret = take_slot_of(lane, class);
+	if (ret == -ENOSPC)
+		ret = make_slot(lane, class, need);
+	while (ret == -ENOSPC && ++class < end && class < lane->st->class_count)
 		ret = take_slot_of(lane, class);
 	return ret;
 }
@@ -121,44 +135,35 @@ static int move_chain(struct store_lane *lane, uint64_t ref)
 	return ret == -ENOENT || ret == -EBUSY ? 0 : ret;
 }
 
-static int move_all(struct store_lane *lane, unsigned int number)
+static int move_all(struct store_lane *lane, const struct span *s)
 {
-	struct xkv_page *page = lane->st->page[number];
 	int ret = 0;
 
-	for (unsigned int i = 0; i < page->slots && !ret; i++) {
-		struct xkv_slot *slot = slot_in(page, i);
-		uint64_t ref = XKV_REF(number, (char *)slot - (char *)page);
+	for (unsigned int i = 0; i < s->slots && !ret; i++) {
+		struct xkv_slot *slot = span_slot(s, i);
 
 		if (is_live(slot))
-			ret = move_entry(lane, ref);
+			ret = move_entry(lane, span_ref(s, i));
 		else if (slot->key_len == XKV_KEY_CHAIN)
-			ret = move_chain(lane, ref);
+			ret = move_chain(lane, span_ref(s, i));
 	}
 	return ret;
-}
-
-static void free_orphans_of(struct store *st, unsigned int number)
-{
-	struct xkv_page *page = st->page[number];
-
-	for (unsigned int i = 0; page && i < page->slots; i++) {
-		struct xkv_slot *slot = slot_in(page, i);
-
-		if (!is_live(slot) && (slot->class & XKV_CLASS_ORPHAN))
-			slot_free(st, XKV_REF(number, (char *)slot - (char *)page));
-	}
 }
 
 void free_orphans(struct store *st)
 {
 	uint64_t orphans = store_counter(st, "orphans");
+	struct hand hand = { 0 };
+	struct span s;
 
 	if (orphans == st->orphans_seen)
 		return;
 	st->orphans_seen = orphans;
-	for (unsigned int number = 0; number < st->pages; number++)
-		free_orphans_of(st, number);
+	for (; hand_span(st, &hand, &s); hand.unit += s.units, hand.slot = 0)
+		for (unsigned int i = 0; i < s.slots; i++)
+			if (!is_live(span_slot(&s, i)) &&
+			    (span_slot(&s, i)->class & XKV_CLASS_ORPHAN))
+				slot_free(st, span_ref(&s, i));
 }
 
 /* Looks through the free slots of a class once. */
@@ -175,132 +180,183 @@ static int filter(struct store *st, unsigned int class)
 	} while (1);
 }
 
-/* ---- taking pages away --------------------------------------------------- */
+/* ---- the spans that are being emptied ------------------------------------ */
 
-static bool is_draining(const struct store *st, unsigned int number, unsigned int class)
+/* More than its slots: units of a span were freed when an xkvd was killed. */
+static bool is_empty(const struct span *s)
 {
-	const struct xkv_page *page = st->page[number];
-
-	return page && page->state == XKV_PAGE_DRAINING && page->class == class;
+	return __atomic_load_n(&span_head(s)->parked, __ATOMIC_ACQUIRE) >= s->slots;
 }
 
-static bool is_empty(const struct store *st, unsigned int number)
+static bool is_draining(const struct span *s)
 {
-	const struct xkv_page *page = st->page[number];
-
-	return __atomic_load_n(&page->parked, __ATOMIC_ACQUIRE) == page->slots;
+	return __atomic_load_n(&span_head(s)->state, __ATOMIC_ACQUIRE) == XKV_SPAN_DRAINING;
 }
 
-/*
- * Takes an empty page away.  The kernel returns when no XDP program can hold a reference from before; our
- * own runs and readers are waited for by the lock.
- */
-static int page_remove(struct store *st, uint32_t number)
+void drain_begin(struct store *st, const struct span *s)
 {
-	struct xkv_page *page = st->page[number];
-	unsigned int class = page->class;
+	size_t room = st->drain_room ? st->drain_room * 2 : 64;
+	uint8_t linked = XKV_SPAN_LINKED;
+	struct span *more;
 
-	if (bpf_map_delete_elem(st->bpf.map[BPF_PAGES], &number))
-		return -errno;
-	pthread_mutex_lock(&st->grow_lock);
-	pthread_rwlock_wrlock(&st->pages_lock);
-	atomic_store(&st->page[number], NULL);
-	pthread_rwlock_unlock(&st->pages_lock);
-	munmap(page, XKV_PAGE_BYTES);
-	st->class_pages[class]--;
-	st->pages_used--;
-	pthread_mutex_unlock(&st->grow_lock);
-	return 0;
-}
-
-static unsigned int remove_empty(struct store *st, unsigned int class, unsigned int *left)
-{
-	unsigned int removed = 0;
-
-	*left = 0;
-	for (unsigned int number = 0; number < st->pages; number++) {
-		if (!is_draining(st, number, class))
-			continue;
-		if (is_empty(st, number) && !page_remove(st, number))
-			removed++;
-		else
-			++*left;
+	if (st->drain_count == st->drain_room) {
+		more = realloc(st->draining, room * sizeof(*more));
+		if (!more)
+			return; /* it stays in use */
+		st->draining = more;
+		st->drain_room = room;
 	}
-	return removed;
+	/* not one that is just being made */
+	if (!__atomic_compare_exchange_n(&span_head(s)->state, &linked, XKV_SPAN_DRAINING, false,
+					 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) &&
+	    linked != XKV_SPAN_DRAINING)
+		return;
+	st->draining[st->drain_count++] = *s;
 }
 
-static unsigned int drain_class(struct store_lane *lane, unsigned int class)
+/* Parks the free slots of the spans, and moves what is in them. 0, or why not all could be. */
+static int drain_pass(struct store_lane *lane)
 {
+	bool filtered[XKV_CLASSES] = { false };
 	struct store *st = lane->st;
-	unsigned int removed = 0, left = 1;
 	int ret = 0;
 
-	for (int pass = 0; pass < PASSES && left && !ret; pass++) {
-		ret = filter(st, class);
-		for (unsigned int number = 0; number < st->pages && !ret; number++)
-			if (is_draining(st, number, class) && !is_empty(st, number))
-				ret = move_all(lane, number);
-		removed += remove_empty(st, class, &left);
+	for (size_t i = 0; i < st->drain_count && !ret; i++) {
+		const struct span *s = &st->draining[i];
+
+		if (is_empty(s))
+			continue;
+		if (!filtered[s->class])
+			ret = filter(st, s->class);
+		filtered[s->class] = true;
 	}
-	if (removed)
-		log_debug("class of %u bytes: %u pages given back", st->classes[class].slot_bytes,
-			  removed);
-	return removed;
+	for (size_t i = 0; i < st->drain_count && !ret; i++)
+		if (!is_empty(&st->draining[i]))
+			ret = move_all(lane, &st->draining[i]);
+	return ret;
 }
 
-/* ---- which pages --------------------------------------------------------- */
-
-/* How full a page is: live slots of those that were looked at, in 1/1024. */
-static unsigned int fullness(const struct xkv_page *page)
+/* Sorts the spans that are empty before the others: how many. */
+static size_t drain_sort(struct store *st)
 {
-	unsigned int live = 0, seen = 0;
+	size_t empty = 0;
+	struct span s;
 
-	for (unsigned int i = 0; i < page->slots; i += SAMPLE_STEP, seen++)
-		live += is_live(slot_in(page, i));
+	for (size_t i = 0; i < st->drain_count; i++) {
+		if (!is_empty(&st->draining[i]))
+			continue;
+		s = st->draining[empty];
+		st->draining[empty++] = st->draining[i];
+		st->draining[i] = s;
+	}
+	return empty;
+}
+
+static bool large_buffer(struct store_lane *lane)
+{
+	if (!lane->large)
+		lane->large = malloc(XKV_VALUE_MAX);
+	return lane->large;
+}
+
+unsigned int drain_run(struct store_lane *lane)
+{
+	struct store *st = lane->st;
+	unsigned int units = 0;
+	size_t empty = drain_sort(st);
+	int ret = large_buffer(lane) ? 0 : -ENOMEM;
+
+	for (int pass = 0; pass < PASSES && empty < st->drain_count && !ret; pass++) {
+		ret = drain_pass(lane);
+		empty = drain_sort(st);
+	}
+	if (!empty || grace_wait(st))
+		return 0;
+	for (size_t i = 0; i < empty; i++)
+		units += st->draining[i].units;
+	spans_release(st, st->draining, empty);
+	st->drain_count -= empty;
+	memmove(st->draining, st->draining + empty, st->drain_count * sizeof(*st->draining));
+	log_debug("%u units freed, %zu spans are still being emptied", units, st->drain_count);
+	return units;
+}
+
+/* ---- which spans --------------------------------------------------------- */
+
+unsigned int span_fullness(const struct span *s)
+{
+	unsigned int step = s->slots / SAMPLES + 1, live = 0, seen = 0;
+
+	for (unsigned int i = 0; i < s->slots; i += step, seen++)
+		live += is_live(span_slot(s, i)) || span_slot(s, i)->key_len == XKV_KEY_CHAIN;
 	return live * 1024 / seen;
 }
 
-static bool mark_emptiest(struct store *st, unsigned int class)
-{
-	unsigned int best = ~0U, least = ~0U;
-
-	for (unsigned int number = 0; number < st->pages; number++) {
-		const struct xkv_page *page = st->page[number];
-		unsigned int full;
-
-		if (!page || page->class != class || page->state != XKV_PAGE_LINKED)
-			continue;
-		full = fullness(page);
-		if (full < least) {
-			least = full;
-			best = number;
-		}
-	}
-	if (best == ~0U)
-		return false;
-	__atomic_store_n(&((struct xkv_page *)st->page[best])->state, XKV_PAGE_DRAINING,
-			 __ATOMIC_SEQ_CST);
-	return true;
-}
-
-unsigned int drain_pages(struct store_lane *lane, unsigned int class, unsigned int count)
+/* A slot that is in the keeper's frame is in nobody's hands else. */
+int drain_large(struct store_lane *lane)
 {
 	struct store *st = lane->st;
-	unsigned int marked = 0;
+	struct xkv_slots_args args = { .class = XKV_CLASS_LARGE, .frame = lane->first };
+	struct span s;
+	int ret;
 
-	if (!lane->large)
-		lane->large = malloc(XKV_VALUE_MAX);
-	if (!lane->large)
-		return 0;
-	while (marked < count && marked < DRAIN_MAX && mark_emptiest(st, class))
-		marked++;
-	return drain_class(lane, class);
+	do {
+		args.cmd = XKV_SLOTS_ALLOC;
+		ret = slots_run(st, &args);
+		if (ret == -ENOSPC)
+			return 0;
+		if (ret)
+			continue;
+		if (span_of_unit(st, XKV_REF_PAGE(lane->frame->prefilled),
+				 XKV_REF_OFFSET(lane->frame->prefilled) / XKV_UNIT_BYTES, &s))
+			drain_begin(st, &s);
+		give_slot(lane);
+	} while (!ret || ret == -EBUSY);
+	return ret;
 }
 
-bool drain_is_pending(const struct store *st, unsigned int class)
+/* Takes the free units of a range, so that what is moved out of it does not move into it: which they are. */
+static void units_reserve(struct store *st, uint32_t page, uint32_t first, unsigned int units,
+			  bool reserved[XKV_UNITS])
 {
-	for (unsigned int number = 0; number < st->pages; number++)
-		if (is_draining(st, number, class))
-			return true;
-	return false;
+	pthread_mutex_lock(&st->units_lock);
+	for (uint32_t unit = first; unit < first + units; unit++)
+		reserved[unit] = unit_take(st, page, unit);
+	pthread_mutex_unlock(&st->units_lock);
+}
+
+static bool units_unreserve(struct store *st, uint32_t page, uint32_t first, unsigned int units,
+			    const bool reserved[XKV_UNITS])
+{
+	bool all = true;
+
+	pthread_mutex_lock(&st->units_lock);
+	for (uint32_t unit = first; unit < first + units; unit++) {
+		if (reserved[unit])
+			units_give(st, page, unit, 1);
+		all = all && unit_is_free(st, page, unit);
+	}
+	pthread_mutex_unlock(&st->units_lock);
+	return all;
+}
+
+bool drain_range(struct store_lane *lane, uint32_t page, uint32_t first, unsigned int units)
+{
+	bool reserved[XKV_UNITS] = { false };
+	struct store *st = lane->st;
+	uint32_t at = first;
+	struct span s;
+
+	units_reserve(st, page, first, units, reserved);
+	while (at < first + units) {
+		if (!span_of_unit(st, page, at, &s)) {
+			at++;
+			continue;
+		}
+		if (!is_draining(&s))
+			drain_begin(st, &s);
+		at = s.first + s.units;
+	}
+	drain_run(lane);
+	return units_unreserve(st, page, first, units, reserved);
 }

@@ -134,15 +134,16 @@ static int ascending(const void *a, const void *b)
 /* Scores of some slots in a row: a page read on for a bit costs less than as many jumps. */
 static unsigned int sample_run(struct store *st, int64_t *found)
 {
-	const struct xkv_page *page = st->page[draw(st) % st->pages];
+	uint32_t page = draw(st) % st->pages, unit = draw(st) % XKV_UNITS;
 	unsigned int first, n = 0;
+	struct span s;
 
-	if (!page)
+	if (!span_of_unit(st, page, unit, &s))
 		return 0;
-	first = draw(st) % page->slots;
-	for (unsigned int i = 0; i < RUN_SLOTS && first + i < page->slots; i++)
-		if (is_candidate(st, slot_in(page, first + i)))
-			found[n++] = score(st, slot_in(page, first + i));
+	first = (uint64_t)(unit - s.first) * s.slots / s.units;
+	for (unsigned int i = first; i < first + RUN_SLOTS && i < s.slots; i++)
+		if (is_candidate(st, span_slot(&s, i)))
+			found[n++] = score(st, span_slot(&s, i));
 	return n;
 }
 
@@ -196,23 +197,22 @@ static unsigned int sweep(struct store_lane *lane, int64_t worst, unsigned int w
 {
 	struct store *st = lane->st;
 	unsigned int frames = 0;
+	struct span s;
 
 	while (*looks && frames < want && frames < XKV_BATCH_FRAMES) {
-		struct xkv_page *page = st->hand_page < st->pages ? st->page[st->hand_page] : NULL;
-		struct xkv_slot *slot;
-
-		if (!page || st->hand_slot >= page->slots) {
-			st->hand_page = st->hand_page + 1 < st->pages ? st->hand_page + 1 : 0;
-			st->hand_slot = 0;
-			--*looks;
+		--*looks; /* also where there is no span at all */
+		if (!hand_span(st, &st->hand, &s))
 			continue;
+		++*looks;
+		while (*looks && st->hand.slot < s.slots && frames < want &&
+		       frames < XKV_BATCH_FRAMES) {
+			unsigned int i = st->hand.slot++;
+
+			--*looks;
+			if (is_candidate(st, span_slot(&s, i)) &&
+			    score(st, span_slot(&s, i)) <= worst)
+				frames += evict_slot(lane, span_ref(&s, i), frames);
 		}
-		slot = slot_in(page, st->hand_slot++);
-		--*looks;
-		if (is_candidate(st, slot) && score(st, slot) <= worst)
-			frames += evict_slot(lane,
-					     XKV_REF(st->hand_page, (char *)slot - (char *)page),
-					     frames);
 	}
 	return frames;
 }
@@ -220,13 +220,10 @@ static unsigned int sweep(struct store_lane *lane, int64_t worst, unsigned int w
 /* Looks that take the hand once over all slots. */
 static unsigned int whole_turn(const struct store *st)
 {
-	unsigned int looks = 0;
+	unsigned int looks = 1;
 
-	for (unsigned int number = 0; number < st->pages; number++) {
-		const struct xkv_page *page = st->page[number];
-
-		looks += 1 + (page ? page->slots : 0);
-	}
+	for (unsigned int class = 0; class < XKV_CLASSES; class ++)
+		looks += st->class[class].slots;
 	return looks;
 }
 

@@ -1,40 +1,62 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * The thread that keeps slots free ahead of need, so that inserts in XDP find one: by new pages
- * while memory allows it, then by eviction; and that gives pages back which are not needed.
+ * The maintenance thread.  It keeps slots free ahead of need, so that inserts in XDP find one: in
+ * new spans and pages while memory allows it, then by eviction.  It gives memory back that is not
+ * needed.  And it does what requests need that found no slot: they wait for it, up to a deadline,
+ * and never do it themselves.
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "log.h"
 #include "store_impl.h"
 
 #define PERIOD_MS 20
-#define DRAIN_PERIODS 50 /* pages are given back once a second, ... */
-#define DRAIN_SHARE 4    /* ... of a class that has more than a quarter of its slots free while it grows, */
-#define DRAIN_AT_ONCE 16 /* so many at once */
-#define QUIET_LOOKS 5    /* seconds in which a class did not grow: all but its reserve goes */
-#define GROWTH_SHARE 16  /* it grows when it takes more than so large a part of a page in a second: for less its reserve lasts */
-#define IDLE_LOOKS 60    /* a minute without an entry, and the last page of a class goes, too */
-#define EVICT_AT_ONCE 256
+#define GIVE_PERIODS 50   /* memory is given back once a second: ... */
+#define GIVE_SHARE 4      /* ... of a class that has more than a quarter of its slots free while it grows; */
+#define GIVE_PAGES 4      /* so many pages at once */
+#define QUIET_LOOKS 5     /* seconds in which a class did not grow: all but its reserve goes */
+#define GROWTH_SHARE 16   /* it grows when it takes more than so large a part of its slots in a second */
+#define RESERVE_PAGES 2   /* that may be free ahead of need in a class that grows */
+#define EVICT_AT_ONCE 64
+#define ROOM_TRIES 4096   /* of evicting so many, reclaiming, and looking again */
+#define REFUSED_MS 60000  /* between two lines that say that there is no memory */
+
+static uint64_t monotonic_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000ULL + now.tv_nsec / 1000000;
+}
+
+static struct timespec to_timespec(uint64_t ms)
+{
+	return (struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+}
+
+/* ---- what a class has ---------------------------------------------------- */
 
 struct slots {
-	uint64_t per_page, all, free;
+	uint64_t all, free;
+	uint64_t per_page; /* that would fit one */
 };
 
 static struct slots slots_of(const struct store *st, unsigned int class)
 {
 	const struct xkv_class *c = &st->classes[class];
-	struct slots s = { .per_page = page_slots(c->slot_bytes) };
 	int64_t free = __atomic_load_n(&c->free, __ATOMIC_RELAXED);
 
-	s.all = s.per_page * st->class_pages[class];
-	s.free = free > 0 ? free : 0;
-	return s;
+	return (struct slots){
+		.all = st->class[class].slots,
+		.free = free > 0 ? free : 0,
+		.per_page = XKV_PAGE_BYTES / c->slot_bytes,
+	};
 }
 
-/* Not in the lists: also what is parked in draining pages. */
+/* Not in the lists: also what is parked in draining spans. */
 static uint64_t used(const struct slots *s)
 {
 	return s->all > s->free ? s->all - s->free : 0;
@@ -47,136 +69,346 @@ static uint64_t clamp(uint64_t x, uint64_t low, uint64_t high)
 
 static bool is_quiet(const struct store *st, unsigned int class)
 {
-	return st->class_quiet[class] >= QUIET_LOOKS;
+	return st->class[class].quiet >= QUIET_LOOKS;
 }
 
-/*
- * An eighth more than the class has, so that filling the store takes few waits and little is left over.  One where
- * it did not grow: the others would be given back some seconds later, and made again for the next insert.
- */
-static unsigned int pages_wanted(const struct store *st, unsigned int class)
+static bool is_growing(const struct store *st)
 {
-	return is_quiet(st, class) ? 1 : clamp(st->class_pages[class] / 8, 1, PAGES_AT_ONCE);
+	for (unsigned int class = 0; class < st->class_count; class ++)
+		if (st->class[class].slots && !is_quiet(st, class))
+			return true;
+	return false;
+}
+
+/* An eighth more than there are while the store grows, so that filling it takes few waits and little is left over. */
+static unsigned int pages_wanted(const struct store *st)
+{
+	return is_growing(st) ? clamp(st->pages_used / 8, 1, PAGES_AT_ONCE) : 1;
+}
+
+/* ---- reclaiming: free slots become free units ----------------------------- */
+
+struct candidate {
+	struct span span;
+	unsigned int fullness;
+};
+
+static int emptiest_first(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+
+	return (x->fullness > y->fullness) - (x->fullness < y->fullness);
+}
+
+/* The spans of classes that can do without so many slots.  Allocated; NULL if there are none. */
+static struct candidate *find_candidates(struct store *st, const uint64_t surplus[XKV_CLASSES],
+					 size_t *count)
+{
+	struct candidate *c = NULL, *more;
+	struct hand hand = { 0 };
+	size_t room = 0;
+	struct span s;
+
+	*count = 0;
+	for (; hand_span(st, &hand, &s); hand.unit += s.units, hand.slot = 0) {
+		if (s.slots > surplus[s.class] || s.class == XKV_CLASS_LARGE ||
+		    __atomic_load_n(&span_head(&s)->state, __ATOMIC_ACQUIRE) != XKV_SPAN_LINKED)
+			continue;
+		if (*count == room) {
+			room = room ? room * 2 : 64;
+			more = realloc(c, room * sizeof(*c));
+			if (!more)
+				break;
+			c = more;
+		}
+		c[(*count)++] = (struct candidate){ .span = s, .fullness = span_fullness(&s) };
+	}
+	return c;
+}
+
+/* Has the emptiest spans of the classes drain, of each as many slots as it can do without: how many units, at most `most`. */
+static unsigned int drain_surplus(struct store *st, uint64_t surplus[XKV_CLASSES], unsigned int most)
+{
+	unsigned int units = 0;
+	struct candidate *c;
+	size_t count;
+
+	c = find_candidates(st, surplus, &count);
+	if (count)
+		qsort(c, count, sizeof(*c), emptiest_first);
+	for (size_t i = 0; i < count && units < most; i++) {
+		if (c[i].span.slots > surplus[c[i].span.class])
+			continue;
+		surplus[c[i].span.class] -= c[i].span.slots;
+		units += c[i].span.units;
+		drain_begin(st, &c[i].span);
+	}
+	free(c);
+	return units;
+}
+
+/* Takes units from classes that have free slots, for who waits: how many became free. */
+static unsigned int reclaim(struct store *st, unsigned int want)
+{
+	uint64_t surplus[XKV_CLASSES] = { 0 };
+	bool large = !class_is_empty(st, XKV_CLASS_LARGE), any = st->drain_count;
+
+	for (unsigned int class = 0; class < st->class_count; class ++) {
+		struct slots s = slots_of(st, class);
+		uint64_t keep = s.all / 256 + 1;
+
+		surplus[class] = s.free > keep ? s.free - keep : 0;
+		any = any || surplus[class];
+	}
+	if (large)
+		drain_large(st->keeper_lane);
+	if (any)
+		any = drain_surplus(st, surplus, want) || st->drain_count;
+	return any || large ? drain_run(st->keeper_lane) : 0;
+}
+
+/* ---- large values: neighbouring units ------------------------------------- */
+
+#define NEVER 1000000 /* costs of moving what cannot be moved */
+
+/* The cheapest units of a page to empty for a value: their cost. */
+static unsigned int cheapest_run(const struct store *st, uint32_t page, unsigned int units,
+				 uint32_t *first)
+{
+	const struct xkv_unit *unit = ((struct xkv_page *)st->page[page])->unit;
+	unsigned int cost[XKV_UNITS], sum = 0, best = NEVER;
+
+	for (uint32_t i = 1; i < XKV_UNITS; i++) {
+		bool large = unit[i].first && unit[unit[i].first].class == XKV_CLASS_LARGE;
+
+		cost[i] = unit_is_free(st, page, i) ? 0 : large ? NEVER : 1;
+		sum += cost[i] - (i > units ? cost[i - units] : 0);
+		if (i >= units && sum < best) {
+			best = sum;
+			*first = i - units + 1;
+		}
+	}
+	return best;
+}
+
+/* There are enough free units, but not in a row: moves what is between some. */
+static bool compact(struct store *st, unsigned int units)
+{
+	unsigned int least = NEVER, cost;
+	uint32_t page = 0, first = 0, at;
+
+	if (units_free(st) < 2 * units)
+		return false;
+	for (uint32_t number = 0; number < st->pages; number++) {
+		if (!st->page[number])
+			continue;
+		cost = cheapest_run(st, number, units, &at);
+		if (cost < least) {
+			least = cost;
+			page = number;
+			first = at;
+		}
+	}
+	return first && drain_range(st->keeper_lane, page, first, units);
 }
 
 /* ---- somebody waits ------------------------------------------------------ */
 
-/* Takes a page from a class that can spare one.  True if one was given back. */
-static bool take_from_others(struct store *st, unsigned int class)
+/* Is there what is wanted: a free slot, or the units for a large value? */
+static bool is_there(struct store *st, unsigned int class, unsigned int units)
 {
-	for (unsigned int other = 0; other < st->class_count; other++) {
-		struct slots s = slots_of(st, other);
+	uint32_t page, first;
+	bool found;
 
-		if (other != class && st->class_pages[other] && s.free >= s.per_page &&
-		    drain_pages(st->keeper_lane, other, 1))
-			return true;
-	}
-	return false;
+	if (class != XKV_CLASS_LARGE)
+		return !class_is_empty(st, class) || !span_carve(st, class);
+	pthread_mutex_lock(&st->units_lock);
+	found = units_take(st, units, &page, &first);
+	if (found)
+		units_give(st, page, first, units);
+	pthread_mutex_unlock(&st->units_lock);
+	return found;
 }
 
-/*
- * Gets free slots for the class where memory allows no further page: from others that have too many, or by
- * eviction, which goes over all classes; what is freed elsewhere is worth a page in the end.
- */
-static int make_room(struct store *st, unsigned int class, bool ahead)
+/* Writes are refused: a line a minute. */
+static void log_refusal(struct store *st)
 {
-	uint64_t per_page = slots_of(st, class).per_page;
-	unsigned int want = clamp(per_page / 16, 1, EVICT_AT_ONCE), gone;
-	uint64_t most = store_count(st) + EVICT_AT_ONCE, evicted = 0;
-	int ret;
+	uint64_t now = monotonic_ms();
 
-	while (!slots_of(st, class).free) {
-		if (take_from_others(st, class)) {
-			pthread_mutex_lock(&st->grow_lock);
-			ret = pages_add(st, class, 1);
-			pthread_mutex_unlock(&st->grow_lock);
-			if (!ret)
-				break;
-			continue; /* one is not enough where more than maxmemory is taken: by a snapshot, or since it was lowered */
+	if (st->refused_ms && now - st->refused_ms < REFUSED_MS)
+		return;
+	st->refused_ms = now;
+	if (store_at_limit(st))
+		log_warning("no memory: writes are refused, as maxmemory (%llu bytes) is taken and the "
+			    "policy finds nothing to evict", (unsigned long long)st->maxmemory);
+	else
+		log_warning("no memory: writes are refused, as the machine has no more to give");
+}
+
+/* Gets what is wanted: from what the machine has, from classes that can spare it, or by eviction. */
+static int make_room(struct store *st, unsigned int class, unsigned int units)
+{
+	unsigned int span = class == XKV_CLASS_LARGE ? units : SPAN_UNITS_MAX;
+	uint64_t most = store_count(st) + EVICT_AT_ONCE, evicted = 0;
+
+	for (int i = 0; i < ROOM_TRIES; i++) {
+		unsigned int gone;
+
+		if (is_there(st, class, units))
+			return 0;
+		if (pages_add(st, pages_wanted(st)) > 0) {
+			st->at_limit = false;
+			continue;
 		}
-		gone = evict(st->keeper_lane, want, ahead);
+		st->at_limit = true;
+		if (reclaim(st, span) || (class == XKV_CLASS_LARGE && compact(st, units)))
+			continue;
+		gone = evict(st->keeper_lane, EVICT_AT_ONCE, false);
 		evicted += gone;
 		if (!gone || evicted > most)
-			return -ENOSPC;
+			break;
 	}
-	return 0;
+	log_refusal(st);
+	return -ENOSPC;
 }
 
-int pages_grow(struct store *st, unsigned int class)
+/* Does what requests want.  With need_lock held, which is let go of meanwhile. */
+static void serve_needs(struct store *st)
 {
+	st->need_any = false;
+	for (unsigned int class = 0; class < XKV_CLASSES; class ++) {
+		struct need *n = &st->need[class];
+		uint64_t ticket = n->posted;
+		unsigned int units = n->units;
+		int ret;
+
+		if (n->served == ticket)
+			continue;
+		n->units = 0;
+		pthread_mutex_unlock(&st->need_lock);
+		ret = make_room(st, class, units);
+		pthread_mutex_lock(&st->need_lock);
+		n->result = ret;
+		n->served = ticket;
+		pthread_cond_broadcast(&st->need_served);
+	}
+}
+
+void keeper_serve(struct store *st)
+{
+	pthread_mutex_lock(&st->need_lock);
+	if (st->need_any)
+		serve_needs(st);
+	pthread_mutex_unlock(&st->need_lock);
+}
+
+/* Has the maintenance thread do it, and waits until it has. */
+static int need_wait(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
+{
+	struct timespec until = to_timespec(until_ms);
+	struct need *n = &st->need[class];
+	uint64_t ticket;
 	int ret = 0;
 
-	if (class >= st->class_count)
-		return -EINVAL;
-	pthread_mutex_lock(&st->grow_lock);
-	if (!slots_of(st, class).free) {
-		ret = pages_add(st, class, pages_wanted(st, class));
-		st->class_quiet[class] = 0;
-	}
-	pthread_mutex_unlock(&st->grow_lock);
-	if (ret != -ENOSPC)
-		return ret;
-	pthread_mutex_lock(&st->keeper_lock);
-	ret = make_room(st, class, false);
-	pthread_mutex_unlock(&st->keeper_lock);
+	pthread_mutex_lock(&st->need_lock);
+	ticket = ++n->posted;
+	if (n->units < units)
+		n->units = units;
+	st->need_any = true;
+	pthread_cond_signal(&st->need_posted);
+	while (n->served < ticket && !ret && !st->stopping)
+		ret = pthread_cond_timedwait(&st->need_served, &st->need_lock, &until);
+	ret = n->served < ticket ? -ENOSPC : n->result;
+	pthread_mutex_unlock(&st->need_lock);
 	return ret;
+}
+
+int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms)
+{
+	if (class >= st->class_count && class != XKV_CLASS_LARGE)
+		return -EINVAL;
+	if (class != XKV_CLASS_LARGE && class_is_empty(st, class))
+		st->class[class].quiet = 0;
+	if (is_there(st, class, units))
+		return 0;
+	if (!st->keeper_runs)
+		return make_room(st, class, units);
+	if (!*until_ms)
+		*until_ms = monotonic_ms() + GROW_WAIT_MS;
+	return need_wait(st, class, units, *until_ms);
 }
 
 /* ---- ahead of need ------------------------------------------------------- */
 
 /*
- * Slots of a class that XDP uses which are to be free.  While it grows: an eighth, at most two pages; later a quarter
- * of a page, enough until it is seen to grow again.  At least one: who overwrites a large value takes its slot before
- * he gives one back.
+ * Slots of a class that XDP uses which are to be free.  While it grows: an eighth; later a 32nd,
+ * enough until it is seen to grow again.  At least one: who overwrites a large value takes its slot
+ * before he gives one back.
  * At the limit free slots are memory that holds nothing: as many as the last period took, twice.
  */
-static uint64_t reserve(struct store *st, unsigned int class, const struct slots *s)
+static uint64_t reserve(const struct store *st, unsigned int class, const struct slots *s)
 {
-	uint64_t taken = st->class_free[class] > s->free ? st->class_free[class] - s->free : 0;
+	uint64_t before = st->class[class].free_before;
+	uint64_t taken = before > s->free ? before - s->free : 0;
 
-	if (!st->at_limit)
-		return is_quiet(st, class) ? clamp(s->per_page / 4, 1, s->per_page) :
-					     clamp(s->all / 8, s->per_page / 4, 2 * s->per_page);
-	return clamp(2 * taken, s->all / 256 + 1, s->all / 8 + 1);
+	if (st->at_limit)
+		return clamp(2 * taken, s->all / 256 + 1, s->all / 8 + 1);
+	if (is_quiet(st, class))
+		return clamp(s->all / 32, 1, s->per_page / 4 + 1);
+	return clamp(s->all / 8, 1, RESERVE_PAGES * s->per_page + 1);
 }
 
 /* Slots that the class is short of. */
-static uint64_t shortage(struct store *st, unsigned int class)
+static uint64_t shortage(const struct store *st, unsigned int class)
 {
-	uint64_t wanted = __atomic_load_n(&st->classes[class].wanted, __ATOMIC_RELAXED), keep;
 	struct slots s = slots_of(st, class);
-	bool was_empty = wanted != st->class_wanted[class];
+	uint64_t keep;
 
-	st->class_wanted[class] = wanted;
-	if (was_empty && !s.free) {
-		st->class_quiet[class] = 0;
-		return s.all / 64 + 1;
-	}
-	if (!st->class_pages[class] || st->classes[class].slot_bytes > XKV_SLOT_WINDOW)
+	if (!s.all || st->classes[class].slot_bytes > XKV_SLOT_WINDOW)
 		return 0;
 	keep = reserve(st, class, &s);
 	return s.free < keep ? keep - s.free : 0;
 }
 
+/* Has XDP found the class empty since the last look? */
+static bool was_empty(struct store *st, unsigned int class)
+{
+	uint64_t wanted = __atomic_load_n(&st->classes[class].wanted, __ATOMIC_RELAXED);
+	bool moved = wanted != st->class[class].wanted;
+
+	st->class[class].wanted = wanted;
+	return moved && class_is_empty(st, class);
+}
+
+/* One span more, in a new page if need be. */
+static int grow(struct store *st, unsigned int class)
+{
+	int ret = span_carve(st, class);
+
+	if (ret != -ENOSPC)
+		return ret;
+	ret = pages_add(st, pages_wanted(st));
+	st->at_limit = ret == -ENOSPC;
+	return ret < 0 ? ret : span_carve(st, class);
+}
+
 static void keep_ahead(struct store *st, unsigned int class)
 {
-	uint64_t want = shortage(st, class);
 	int ret = 0;
 
-	if (want) {
-		pthread_mutex_lock(&st->grow_lock);
-		ret = pages_add(st, class, pages_wanted(st, class));
-		pthread_mutex_unlock(&st->grow_lock);
-		st->at_limit = ret == -ENOSPC;
+	if (was_empty(st, class)) {
+		st->class[class].quiet = 0;
+		ret = grow(st, class);
 	}
+	while (!ret && shortage(st, class))
+		ret = grow(st, class);
 	if (ret == -ENOSPC && st->policy != STORE_NOEVICTION) {
-		want = shortage(st, class); /* by what is kept at the limit */
-		if (want)
-			evict(st->keeper_lane, want, true);
-		if (!slots_of(st, class).free)
-			make_room(st, class, true);
+		uint64_t want = shortage(st, class); /* by what is kept at the limit */
+
+		if (want || class_is_empty(st, class))
+			evict(st->keeper_lane, clamp(want, 1, ~0U), true);
 	}
-	st->class_free[class] = slots_of(st, class).free;
+	st->class[class].free_before = slots_of(st, class).free;
 }
 
 /* ---- giving back --------------------------------------------------------- */
@@ -185,47 +417,76 @@ static void keep_ahead(struct store *st, unsigned int class)
 static void look_for_growth(struct store *st, unsigned int class)
 {
 	struct slots s = slots_of(st, class);
-	bool grows = used(&s) > st->class_looked[class] + s.per_page / GROWTH_SHARE;
+	bool grows = used(&s) > st->class[class].used_before + s.all / GROWTH_SHARE;
 
-	st->class_quiet[class] = grows ? 0 : st->class_quiet[class] + 1;
+	st->class[class].quiet = grows ? 0 : st->class[class].quiet + 1;
+	st->class[class].used_before = used(&s);
 }
 
-/* Free slots that a class may keep: many while it grows, as pages are made some at once; no more than the reserve when it has stopped. */
-static uint64_t allowance(struct store *st, unsigned int class, const struct slots *s)
+/* Free slots that a class may keep: many while it grows; no more than the reserve when it has stopped. */
+static uint64_t allowance(const struct store *st, unsigned int class, const struct slots *s)
 {
-	return is_quiet(st, class) ? reserve(st, class, s) : s->all / DRAIN_SHARE;
+	if (!is_quiet(st, class))
+		return s->all / GIVE_SHARE;
+	return used(s) ? reserve(st, class, s) : 0;
 }
 
-/* Pages of a class that it can do without.  The last one is kept for a while: its entries may come again. */
-static unsigned int surplus(struct store *st, unsigned int class)
+/* Slots of a class that were too many at two looks in a row. */
+static uint64_t surplus_of(struct store *st, unsigned int class)
 {
+	uint64_t before = st->class[class].surplus, now = 0, keep;
 	struct slots s = slots_of(st, class);
-	uint64_t keep = allowance(st, class, &s);
 
-	if (!st->class_pages[class])
-		return 0;
-	st->class_idle[class] = s.free >= s.all ? st->class_idle[class] + 1 : 0;
-	if (st->class_idle[class] > IDLE_LOOKS)
-		return st->class_pages[class];
-	if (st->class_idle[class])
-		return st->class_pages[class] - 1;
-	return s.free < keep + s.per_page ? 0 : (s.free - keep) / s.per_page;
+	keep = allowance(st, class, &s);
+	if (s.free > keep)
+		now = s.free - keep;
+	st->class[class].surplus = now;
+	return now < before ? now : before;
 }
 
-/* What is too much at two looks in a row goes. */
-static void give_back(struct store *st, unsigned int class)
+/* The page that has the most free units; the last page stays. */
+static bool emptiest_page(const struct store *st, uint32_t *page)
 {
-	unsigned int now, before = st->class_surplus[class];
-	struct slots s;
+	unsigned int most = 0;
 
-	look_for_growth(st, class);
-	now = surplus(st, class);
-	st->class_surplus[class] = now;
-	now = now < before ? now : before;
-	if (now || drain_is_pending(st, class))
-		drain_pages(st->keeper_lane, class, now < DRAIN_AT_ONCE ? now : DRAIN_AT_ONCE);
-	s = slots_of(st, class); /* what was given back just now is no growth */
-	st->class_looked[class] = used(&s);
+	if (st->pages_used < 2)
+		return false;
+	for (uint32_t number = 0; number < st->pages; number++)
+		if (st->page[number] && st->units_free[number] > most) {
+			most = st->units_free[number];
+			*page = number;
+		}
+	return most;
+}
+
+/* Free units that are worth a page go back to the kernel as one. */
+static void give_pages(struct store *st)
+{
+	uint64_t keep = is_growing(st) ? st->pages_used * (XKV_UNITS / 8) : 0, free = units_free(st);
+	unsigned int given = 0;
+	uint32_t page;
+
+	for (; given < GIVE_PAGES && free >= keep + 2 * XKV_UNITS; given++, free -= XKV_UNITS - 1)
+		if (!emptiest_page(st, &page) ||
+		    !drain_range(st->keeper_lane, page, 1, XKV_UNITS - 1) || page_remove(st, page))
+			break;
+	if (given)
+		log_debug("%u pages given back", given);
+}
+
+static void give_back(struct store *st)
+{
+	uint64_t surplus[XKV_CLASSES] = { 0 };
+
+	for (unsigned int class = 0; class < st->class_count; class ++) {
+		look_for_growth(st, class);
+		surplus[class] = surplus_of(st, class);
+	}
+	drain_large(st->keeper_lane);
+	drain_surplus(st, surplus, ~0U);
+	if (st->drain_count)
+		drain_run(st->keeper_lane);
+	give_pages(st);
 }
 
 /* ---- the thread ---------------------------------------------------------- */
@@ -233,32 +494,33 @@ static void give_back(struct store *st, unsigned int class)
 static void keep(struct store *st, unsigned int period)
 {
 	evict_tick(st);
-	if (period % DRAIN_PERIODS == 0)
-		free_orphans(st);
-	for (unsigned int class = 0; class < st->class_count; class++) {
+	for (unsigned int class = 0; class < st->class_count; class ++)
 		keep_ahead(st, class);
-		if (period % DRAIN_PERIODS == 0)
-			give_back(st, class);
-	}
+	if (period % GIVE_PERIODS)
+		return;
+	free_orphans(st);
+	give_back(st);
 }
 
 static void *keeper(void *arg)
 {
 	struct store *st = arg;
 	struct timespec until;
+	int ret;
 
-	pthread_mutex_lock(&st->keeper_lock);
+	pthread_mutex_lock(&st->need_lock);
 	for (unsigned int period = 1; !st->stopping; period++) {
+		pthread_mutex_unlock(&st->need_lock);
 		keep(st, period);
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_nsec += PERIOD_MS * 1000000L;
-		if (until.tv_nsec >= 1000000000L) {
-			until.tv_sec++;
-			until.tv_nsec -= 1000000000L;
+		until = to_timespec(monotonic_ms() + PERIOD_MS);
+		pthread_mutex_lock(&st->need_lock);
+		for (ret = 0; !ret && !st->stopping;) {
+			if (st->need_any)
+				serve_needs(st);
+			ret = pthread_cond_timedwait(&st->need_posted, &st->need_lock, &until);
 		}
-		pthread_cond_timedwait(&st->wake, &st->keeper_lock, &until);
 	}
-	pthread_mutex_unlock(&st->keeper_lock);
+	pthread_mutex_unlock(&st->need_lock);
 	return NULL;
 }
 
@@ -270,6 +532,8 @@ int keeper_start(struct store *st)
 	st->keeper_lane = store_lane_get(st);
 	if (!st->keeper_lane)
 		return -errno;
+	st->stopping = false;
+	st->keeper_runs = true;
 	ret = -pthread_create(&st->keeper, NULL, keeper, st);
 	st->keeper_runs = !ret;
 	return ret;
@@ -279,10 +543,11 @@ void keeper_stop(struct store *st)
 {
 	if (!st->keeper_runs)
 		return;
-	pthread_mutex_lock(&st->keeper_lock);
+	pthread_mutex_lock(&st->need_lock);
 	st->stopping = true;
-	pthread_cond_signal(&st->wake);
-	pthread_mutex_unlock(&st->keeper_lock);
+	pthread_cond_signal(&st->need_posted);
+	pthread_cond_broadcast(&st->need_served);
+	pthread_mutex_unlock(&st->need_lock);
 	pthread_join(st->keeper, NULL);
 	st->keeper_runs = false;
 	store_lane_put(st->keeper_lane);

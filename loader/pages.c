@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Pages and slots: size classes, growth, and reading slots through mapped
- * memory under the same rules as the BPF side (bpf/layout.h).
+ * Pages and their units, size classes, and reading slots through mapped memory under the same
+ * rules as the BPF side (bpf/layout.h).  What units are used for is spans.c's.
  *
- * A page is made and its slots are chained while nobody can see it; then it is
- * put into `pages`, and one run of xkv_slots links the chain into its class and marks the
- * page.  xkvd may be killed between any two of these steps: pages_adopt()
- * links what was put in but not linked.
+ * Which units are free stands in the headers of the pages; the bitmaps here say the same, so that
+ * a run of free units is found quickly.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +25,8 @@
 /*
  * Small entries come in steps of 16 bytes (24 of header, key and value in
  * words: half a step is lost on average), larger ones in steps of an eighth.
- * Slots that XDP cannot write (over XKV_SLOT_WINDOW) grow by a quarter.
+ * Slots that XDP cannot write (over XKV_SLOT_WINDOW) grow by a quarter, up to XKV_LARGE: beyond it
+ * each has a span of its own.
  */
 static uint32_t next_size(uint32_t size)
 {
@@ -44,9 +43,10 @@ void classes_init(struct store *st)
 {
 	uint32_t size = 40, class = 0;
 
-	for (; class < XKV_CLASSES - 1 && size < XKV_SLOT_MAX; size = next_size(size))
+	for (; size < XKV_LARGE; size = next_size(size))
 		st->classes[class++].slot_bytes = size;
-	st->classes[class++].slot_bytes = XKV_SLOT_MAX;
+	st->classes[class++].slot_bytes = XKV_LARGE;
+	st->classes[XKV_CLASS_LARGE].slot_bytes = XKV_SLOT_MAX;
 	st->class_count = class;
 	for (size_t unit = 0; unit < sizeof(st->cfg->class_of); unit++)
 		st->cfg->class_of[unit] = class_for(st, unit * 8);
@@ -55,7 +55,7 @@ void classes_init(struct store *st)
 void classes_adopt(struct store *st)
 {
 	st->class_count = 0;
-	while (st->class_count < XKV_CLASSES && st->classes[st->class_count].slot_bytes)
+	while (st->class_count < XKV_CLASS_LARGE && st->classes[st->class_count].slot_bytes)
 		st->class_count++;
 }
 
@@ -63,9 +63,9 @@ unsigned int class_for(const struct store *st, size_t need)
 {
 	unsigned int class = 0;
 
-	while (class < st->class_count - 1 && st->classes[class].slot_bytes < need)
+	while (class < st->class_count && st->classes[class].slot_bytes < need)
 		class++;
-	return class;
+	return class < st->class_count ? class : XKV_CLASS_LARGE;
 }
 
 /* ---- reading slots ------------------------------------------------------- */
@@ -90,7 +90,7 @@ static uint64_t load_seq(const struct xkv_slot *slot)
 /* Does an entry of these lengths fit a slot of this class?  While a slot changes its header may say anything. */
 static bool lengths_fit(const struct store *st, uint32_t class, uint32_t key_len, uint32_t value_len)
 {
-	return class < st->class_count && key_len <= XKV_KEY_MAX && value_len <= XKV_VALUE_MAX &&
+	return class < XKV_CLASSES && key_len <= XKV_KEY_MAX && value_len <= XKV_VALUE_MAX &&
 	       XKV_SLOT_NEED(key_len, value_len) <= st->classes[class].slot_bytes;
 }
 
@@ -131,6 +131,93 @@ int slot_free(struct store *st, uint64_t ref)
 	return slots_run(st, &args);
 }
 
+/* ---- units --------------------------------------------------------------- */
+
+bool unit_is_free(const struct store *st, uint32_t page, uint32_t unit)
+{
+	return st->unit_map[page][unit / 64] >> unit % 64 & 1;
+}
+
+static void units_mark(struct store *st, uint32_t page, uint32_t first, unsigned int count, bool free)
+{
+	for (uint32_t unit = first; unit < first + count; unit++) {
+		uint64_t bit = 1ULL << unit % 64;
+
+		if (free)
+			st->unit_map[page][unit / 64] |= bit;
+		else
+			st->unit_map[page][unit / 64] &= ~bit;
+	}
+	st->units_free[page] += free ? count : -count;
+}
+
+/* The first of `count` neighbouring free units of a page, 0 if there are none. */
+static uint32_t find_run(const struct store *st, uint32_t page, unsigned int count)
+{
+	unsigned int run = 0;
+
+	for (uint32_t unit = 1; unit < XKV_UNITS; unit++) {
+		run = unit_is_free(st, page, unit) ? run + 1 : 0;
+		if (run == count)
+			return unit - count + 1;
+	}
+	return 0;
+}
+
+bool units_take(struct store *st, unsigned int count, uint32_t *page, uint32_t *first)
+{
+	unsigned int least = XKV_UNITS;
+	uint32_t run;
+
+	*first = 0;
+	for (uint32_t number = 0; number < st->pages; number++) {
+		if (st->units_free[number] < count || st->units_free[number] >= least)
+			continue;
+		run = find_run(st, number, count);
+		if (!run)
+			continue;
+		least = st->units_free[number];
+		*page = number;
+		*first = run;
+	}
+	if (*first)
+		units_mark(st, *page, *first, count, false);
+	return *first;
+}
+
+bool unit_take(struct store *st, uint32_t page, uint32_t unit)
+{
+	bool free = unit_is_free(st, page, unit);
+
+	if (free)
+		units_mark(st, page, unit, 1, false);
+	return free;
+}
+
+void units_give(struct store *st, uint32_t page, uint32_t first, unsigned int count)
+{
+	units_mark(st, page, first, count, true);
+}
+
+uint64_t units_free(struct store *st)
+{
+	uint64_t units = 0;
+
+	pthread_mutex_lock(&st->units_lock);
+	for (uint32_t number = 0; number < st->pages; number++)
+		units += st->units_free[number];
+	pthread_mutex_unlock(&st->units_lock);
+	return units;
+}
+
+/* The kernel returns from a change of a map of maps when the programs that may look at what was there before have ended. */
+int grace_wait(struct store *st)
+{
+	uint32_t zero = 0;
+
+	return bpf_map_update_elem(st->grace[0], &zero, &st->grace[1], BPF_ANY) ? -errno : 0;
+}
+
 /* ---- growth -------------------------------------------------------------- */
 
 /* Memory for the rest of the machine; what the kernel gives away for pages it cannot take back. */
@@ -150,57 +237,8 @@ static bool memory_is_short(void)
 	return available && available < total / RESERVE_SHARE;
 }
 
-unsigned int page_slots(uint32_t slot_bytes)
-{
-	unsigned int whole = (XKV_PAGE_BYTES - sizeof(struct xkv_page)) / slot_bytes;
-	unsigned int reachable =
-		(XKV_PAGE_BYTES - XKV_SLOT_WINDOW - sizeof(struct xkv_page)) / slot_bytes + 1;
-
-	return whole < reachable ? whole : reachable;
-}
-
-/* Writes the header and the chain of free slots into a page that nobody else can see. */
-static void page_fill(struct store *st, char *base, unsigned int number, unsigned int class)
-{
-	struct xkv_page *page = (struct xkv_page *)base;
-	struct xkv_slot *slot;
-
-	page->magic = XKV_PAGE_MAGIC;
-	page->class = class;
-	page->slot_bytes = st->classes[class].slot_bytes;
-	page->slots = page_slots(page->slot_bytes);
-	for (unsigned int i = 0; i < page->slots; i++) {
-		slot = slot_in(page, i);
-		slot->seq = 1;
-		slot->class = class;
-		slot->next = XKV_REF(number, (char *)slot_in(page, i + 1) - base);
-	}
-}
-
-/* Links the slots of a page that is in `pages` into the free list of its class. */
-static int page_link(struct store *st, unsigned int number)
-{
-	struct xkv_page *page = st->page[number];
-	uint32_t last = sizeof(*page) + (page->slots - 1) * page->slot_bytes;
-	struct xkv_slots_args args = {
-		.cmd = XKV_SLOTS_LINK,
-		.class = page->class,
-		.count = page->slots,
-		.first = XKV_REF(number, sizeof(*page)),
-		.last = XKV_REF(number, last),
-	};
-	int ret;
-
-	do
-		ret = slots_run(st, &args);
-	while (ret == -EBUSY);
-	if (!ret)
-		st->class_pages[page->class]++;
-	return ret;
-}
-
 /* Makes a page that nobody else can see, mapped at *base: its descriptor, or -errno. */
-static int page_make(struct store *st, unsigned int number, unsigned int class, void **base)
+static int page_make(void **base)
 {
 	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_MMAPABLE);
 	int fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "xkv_page", sizeof(uint32_t), XKV_PAGE_BYTES, 1,
@@ -215,18 +253,17 @@ static int page_make(struct store *st, unsigned int number, unsigned int class, 
 		close(fd);
 		return saved;
 	}
-	page_fill(st, *base, number, class);
+	((struct xkv_page *)*base)->unit[0].parked = XKV_PAGE_MAGIC;
 	return fd;
 }
 
-/* The page is in `pages`: whoever follows references finds it, and so do walks.  Then its slots may be given out. */
-static int page_publish(struct store *st, unsigned int number, void *base)
+/* The page is in `pages`: who follows references finds it, and so do walks.  With units_lock held, or alone. */
+static void page_publish(struct store *st, unsigned int number, void *base)
 {
 	atomic_store_explicit(&st->page[number], base, memory_order_release);
 	if (number >= st->pages)
 		st->pages = number + 1;
 	st->pages_used++;
-	return page_link(st, number);
 }
 
 /* The first number from *number on that no page has. */
@@ -249,17 +286,40 @@ static unsigned int pages_allowed(const struct store *st, unsigned int want)
 	return want;
 }
 
-int pages_add(struct store *st, unsigned int class, unsigned int want)
+/* Puts pages that were made into `pages`: how many of them, or -errno. */
+static int pages_put(struct store *st, uint32_t *number, int *fd, void **base, unsigned int made)
+{
+	unsigned int put = made;
+	int ret = 0;
+
+	if (bpf_map_update_batch(st->bpf.map[BPF_PAGES], number, fd, &put, NULL)) {
+		ret = -errno;
+		log_warning("cannot add pages to the store: %s", strerror(-ret));
+		if (put >= made)
+			put = 0; /* it did not even begin: libbpf left our number */
+	}
+	pthread_mutex_lock(&st->units_lock);
+	for (unsigned int i = 0; i < put; i++) {
+		page_publish(st, number[i], base[i]);
+		units_give(st, number[i], 1, XKV_UNITS - 1);
+	}
+	pthread_mutex_unlock(&st->units_lock);
+	for (unsigned int i = put; i < made; i++)
+		munmap(base[i], XKV_PAGE_BYTES);
+	return put ? (int)put : ret;
+}
+
+int pages_add(struct store *st, unsigned int want)
 {
 	uint32_t number[PAGES_AT_ONCE], free = 0;
-	unsigned int made = 0, put;
-	int fd[PAGES_AT_ONCE], ret = 0;
 	void *base[PAGES_AT_ONCE];
+	unsigned int made = 0;
+	int fd[PAGES_AT_ONCE], ret;
 
 	want = pages_allowed(st, want < PAGES_AT_ONCE ? want : PAGES_AT_ONCE);
 	for (; made < want && free_number(st, &free); made++, free++) {
 		number[made] = free;
-		fd[made] = page_make(st, free, class, &base[made]);
+		fd[made] = page_make(&base[made]);
 		if (fd[made] < 0) {
 			log_warning("cannot make a page: %s", strerror(-fd[made]));
 			break;
@@ -267,26 +327,43 @@ int pages_add(struct store *st, unsigned int class, unsigned int want)
 	}
 	if (!made)
 		return -ENOSPC;
-	put = made;
-	if (bpf_map_update_batch(st->bpf.map[BPF_PAGES], number, fd, &put, NULL)) {
-		ret = -errno;
-		log_warning("cannot add pages to the store: %s", strerror(-ret));
-		if (put >= made)
-			put = 0; /* it did not even begin: libbpf left our number */
-	}
+	ret = pages_put(st, number, fd, base, made);
 	for (unsigned int i = 0; i < made; i++)
 		close(fd[i]);
-	for (unsigned int i = put; i < made; i++)
-		munmap(base[i], XKV_PAGE_BYTES);
-	if (put)
-		ret = 0;
-	for (unsigned int i = 0; i < put; i++) {
-		int linked = page_publish(st, number[i], base[i]);
-
-		ret = linked ? linked : ret;
-	}
-	log_debug("class of %u bytes: %u pages more", st->classes[class].slot_bytes, put);
+	log_debug("%d pages more", ret);
 	return ret;
+}
+
+/*
+ * The kernel returns when no XDP program can hold a reference from before; our own runs and readers
+ * are waited for by the lock.
+ */
+int page_remove(struct store *st, uint32_t number)
+{
+	void *page = st->page[number];
+	bool empty;
+
+	pthread_mutex_lock(&st->units_lock);
+	empty = st->units_free[number] == XKV_UNITS - 1;
+	if (empty) /* from here on nobody takes any */
+		units_mark(st, number, 1, XKV_UNITS - 1, false);
+	pthread_mutex_unlock(&st->units_lock);
+	if (!empty)
+		return -EBUSY;
+	if (bpf_map_delete_elem(st->bpf.map[BPF_PAGES], &number)) {
+		int ret = -errno;
+
+		pthread_mutex_lock(&st->units_lock);
+		units_give(st, number, 1, XKV_UNITS - 1);
+		pthread_mutex_unlock(&st->units_lock);
+		return ret;
+	}
+	pthread_rwlock_wrlock(&st->pages_lock);
+	atomic_store(&st->page[number], NULL);
+	st->pages_used--;
+	pthread_rwlock_unlock(&st->pages_lock);
+	munmap(page, XKV_PAGE_BYTES);
+	return 0;
 }
 
 /* ---- adopting ------------------------------------------------------------ */
@@ -302,14 +379,10 @@ static int page_adopt(struct store *st, unsigned int number, uint32_t id)
 	close(fd);
 	if (page == MAP_FAILED)
 		return -errno;
-	st->page[number] = page;
-	if (page->magic != XKV_PAGE_MAGIC || page->class >= st->class_count ||
-	    page->slot_bytes != st->classes[page->class].slot_bytes)
+	page_publish(st, number, page);
+	if (page->unit[0].parked != XKV_PAGE_MAGIC)
 		return -EINVAL;
-	if (page->state == XKV_PAGE_NEW)
-		return page_link(st, number);
-	st->class_pages[page->class]++;
-	return 0;
+	return spans_adopt(st, number);
 }
 
 int pages_adopt(struct store *st)
@@ -317,13 +390,9 @@ int pages_adopt(struct store *st)
 	uint32_t id[XKV_PAGES_MAX];
 	int ret = page_ids(st->bpf.map[BPF_PAGES], id);
 
-	for (uint32_t number = 0; !ret && number < XKV_PAGES_MAX; number++) {
-		if (!id[number])
-			continue; /* given back */
-		ret = page_adopt(st, number, id[number]);
-		st->pages = number + 1;
-		st->pages_used++;
-	}
+	for (uint32_t number = 0; !ret && number < XKV_PAGES_MAX; number++)
+		if (id[number])
+			ret = page_adopt(st, number, id[number]);
 	return ret;
 }
 

@@ -301,40 +301,30 @@ static void sweep_turn(struct store *st)
 	st->sweep_idle = !st->sweep_expiring && news == st->sweep_given;
 	st->sweep_given = news;
 	st->sweep_expiring = 0;
-	st->sweep_page = 0;
-	st->sweep_slot = 0;
 }
 
-/* Looks at slots of one page, for no more than `budget`: what it spent.  Adds requests to the frames. */
-static unsigned int sweep_page(struct store_lane *lane, unsigned int budget, uint64_t now,
+/* Looks at slots of one span, for no more than `budget`: what it spent, 0 at the end of a turn.  Adds requests to the frames. */
+static unsigned int sweep_span(struct store_lane *lane, unsigned int budget, uint64_t now,
 			       unsigned int *frames)
 {
 	struct store *st = lane->st;
 	unsigned int spent = 0, found;
-	struct xkv_page *page;
+	struct span s;
 
 	pages_hold(st);
-	page = st->page[st->sweep_page];
-	while (page && st->sweep_slot < page->slots && spent < budget &&
-	       *frames < XKV_BATCH_FRAMES) {
-		struct xkv_slot *slot = slot_in(page, st->sweep_slot++);
-
-		found = sweep_slot(lane, XKV_REF(st->sweep_page, (char *)slot - (char *)page),
-				   *frames, now);
-		*frames += found;
-		spent += found ? COST_REMOVAL : COST_LOOK;
-	}
-	if (!page || st->sweep_slot >= page->slots) {
-		st->sweep_page++;
-		st->sweep_slot = 0;
-	}
+	if (hand_span(st, &st->sweep, &s))
+		while (st->sweep.slot < s.slots && spent < budget && *frames < XKV_BATCH_FRAMES) {
+			found = sweep_slot(lane, span_ref(&s, st->sweep.slot++), *frames, now);
+			*frames += found;
+			spent += found ? COST_REMOVAL : COST_LOOK;
+		}
 	pages_release(st);
 	return spent;
 }
 
 unsigned int store_expire_cycle(struct store_lane *lane, unsigned int max_slots)
 {
-	unsigned int frames = 0, removed = 0, budget = max_slots * COST_REMOVAL, spent = 0;
+	unsigned int frames = 0, removed = 0, budget = max_slots * COST_REMOVAL, spent = 0, step;
 	struct store *st = lane->st;
 	uint64_t now = store_now_ms(st);
 
@@ -342,11 +332,12 @@ unsigned int store_expire_cycle(struct store_lane *lane, unsigned int max_slots)
 		return 0;
 	st->sweep_idle = false;
 	while (spent < budget) {
-		if (st->sweep_page >= st->pages) {
+		step = sweep_span(lane, budget - spent, now, &frames);
+		if (!step) {
 			sweep_turn(st);
-			break; /* a store of a few pages is not walked again and again in one call */
+			break; /* a small store is not walked again and again in one call */
 		}
-		spent += sweep_page(lane, budget - spent, now, &frames);
+		spent += step;
 		if (frames == XKV_BATCH_FRAMES) {
 			removed += sweep_run(lane, frames);
 			frames = 0;

@@ -77,6 +77,15 @@ struct xkv_op *frame_begin(struct store_lane *lane, unsigned int frame, uint8_t 
 	return op;
 }
 
+/* Who holds a lock may have lost his CPU, and on a busy machine for longer than yielding takes. */
+static void wait_for_others(unsigned int tries)
+{
+	if (tries < BUSY_YIELDS)
+		sched_yield();
+	else
+		usleep(BUSY_SLEEP_US);
+}
+
 /* ---- slots that are filled here ------------------------------------------ */
 
 /* Gives back a slot that was taken for the frame and not published. */
@@ -87,25 +96,43 @@ static int unprefill(struct store_lane *lane, unsigned int frame)
 	return lane->frame[frame].prefilled ? slots_run(lane->st, &args) : 0;
 }
 
-/* Takes a slot for the frame and fills it; it stands in the frame, so that it cannot be lost. */
+/* Takes a slot for `need` bytes, which then stands in the frame, so that it cannot be lost. 0, -ENOSPC, -EBUSY. */
+static int take_slot(struct store_lane *lane, unsigned int frame, size_t need)
+{
+	struct store *st = lane->st;
+	unsigned int class = class_for(st, need), units = large_units(need), busy = 0;
+	struct xkv_slots_args args = {
+		.cmd = XKV_SLOTS_ALLOC,
+		.class = class,
+		.frame = lane->first + frame,
+	};
+	uint64_t until_ms = 0;
+	int ret;
+
+	for (unsigned int tries = 0; tries < ROOM_TRIES;) {
+		ret = class == XKV_CLASS_LARGE ? span_take_large(st, &lane->frame[frame], units) :
+						 slots_run(st, &args);
+		if (ret == -EBUSY && ++busy < BUSY_TRIES)
+			wait_for_others(busy);
+		else if (ret != -ENOSPC)
+			return ret;
+		else if (++tries && slots_grow(st, class, units, &until_ms))
+			break;
+	}
+	return -ENOSPC;
+}
+
+/* Takes a slot for the frame and fills it. */
 static int prefill(struct store_lane *lane, unsigned int frame, const struct store_op *op)
 {
 	struct store *st = lane->st;
-	struct xkv_slots_args args = {
-		.cmd = XKV_SLOTS_ALLOC,
-		.class = class_for(st, XKV_SLOT_NEED(op->key_len, op->value_len)),
-		.frame = lane->first + frame,
-	};
 	struct xkv_slot *slot;
 	uint64_t pad = 0;
 	char *at;
 	int ret = unprefill(lane, frame); /* what an earlier failure may have left */
 
-	if (ret)
-		return ret;
-	while ((ret = slots_run(st, &args)) == -ENOSPC || ret == -EBUSY)
-		if (ret == -ENOSPC && pages_grow(st, args.class))
-			return -ENOSPC;
+	if (!ret)
+		ret = take_slot(lane, frame, XKV_SLOT_NEED(op->key_len, op->value_len));
 	if (ret)
 		return ret;
 	slot = slot_of(st, lane->frame[frame].prefilled);
@@ -142,7 +169,8 @@ static int join(struct store_lane *lane, unsigned int frame)
 	if (!large_buffer(lane))
 		return -ENOMEM;
 	pages_hold(lane->st);
-	same = slot_copy(lane->st, f->ref, &copy, lane->large) && copy.seq == f->seq;
+	same = lane->retired == lane->st->units_retired &&
+	       slot_copy(lane->st, f->ref, &copy, lane->large) && copy.seq == f->seq;
 	pages_release(lane->st);
 	if (!same)
 		return 0;
@@ -159,16 +187,8 @@ static int join(struct store_lane *lane, unsigned int frame)
 /* How often a frame was stopped. */
 struct stops {
 	unsigned int busy, no_slot;
+	uint64_t until_ms; /* slots_grow() */
 };
-
-/* Who holds a lock may have lost his CPU, and on a busy machine for longer than yielding takes. */
-static void wait_for_others(unsigned int tries)
-{
-	if (tries < BUSY_YIELDS)
-		sched_yield();
-	else
-		usleep(BUSY_SLEEP_US);
-}
 
 /*
  * Does what a stopped frame of the lane needs before it can go on.  True: run it again.  Not for ever: a slot of one
@@ -189,7 +209,7 @@ static bool frame_help(struct store_lane *lane, unsigned int frame, struct stops
 			f->flags |= XKV_FRAME_LAST;
 		return true;
 	case XKV_C_pass_no_slot:
-		if (++stops->no_slot > ROOM_TRIES || pages_grow(lane->st, f->need))
+		if (++stops->no_slot > ROOM_TRIES || slots_grow(lane->st, f->need, 0, &stops->until_ms))
 			f->flags |= XKV_FRAME_LAST;
 		return true;
 	case XKV_C_pass_full:
@@ -220,6 +240,7 @@ static int run_some(struct store_lane *lane, unsigned int first, unsigned int fr
 
 	do {
 		args = (struct xkv_batch_args){ lane->first + at, frames - at };
+		lane->retired = lane->st->units_retired;
 		ret = prog_run(lane->st, lane->st->bpf.run, &args, sizeof(args));
 		if (ret)
 			return at > first ? (int)at : ret;
@@ -402,7 +423,8 @@ static int get_large(struct store_lane *lane, const struct store_op *op, struct 
 		return -ENOMEM;
 	for (int i = 0; i < BUSY_TRIES; i++) {
 		pages_hold(lane->st);
-		same = slot_copy(lane->st, lane->frame[0].ref, &copy, lane->large) &&
+		same = lane->retired == lane->st->units_retired &&
+		       slot_copy(lane->st, lane->frame[0].ref, &copy, lane->large) &&
 		       copy.seq == be64toh(frame_result(lane, 0)->version);
 		pages_release(lane->st);
 		if (same) {
@@ -811,21 +833,35 @@ static int store_map(struct store *st)
 	return 0;
 }
 
+/* What grace_wait() changes: a map of maps of its own, of one element. */
+static int grace_init(struct store *st)
+{
+	LIBBPF_OPTS(bpf_map_create_opts, opts);
+
+	st->grace[1] = bpf_map_create(BPF_MAP_TYPE_ARRAY, "xkv_grace_inner", 4, 4, 1, NULL);
+	if (st->grace[1] < 0)
+		return -errno;
+	opts.inner_map_fd = st->grace[1];
+	st->grace[0] = bpf_map_create(BPF_MAP_TYPE_ARRAY_OF_MAPS, "xkv_grace", 4, 4, 1, &opts);
+	return st->grace[0] < 0 ? -errno : 0;
+}
+
 static void store_locks(struct store *st)
 {
 	pthread_rwlockattr_t pages;
 	pthread_condattr_t attr;
 
 	pthread_mutex_init(&st->lane_lock, NULL);
-	pthread_mutex_init(&st->grow_lock, NULL);
-	pthread_mutex_init(&st->keeper_lock, NULL);
+	pthread_mutex_init(&st->units_lock, NULL);
+	pthread_mutex_init(&st->need_lock, NULL);
 	pthread_rwlockattr_init(&pages);
 	pthread_rwlockattr_setkind_np(&pages, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	pthread_rwlock_init(&st->pages_lock, &pages);
 	pthread_rwlockattr_destroy(&pages);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&st->wake, &attr);
+	pthread_cond_init(&st->need_posted, &attr);
+	pthread_cond_init(&st->need_served, &attr);
 	pthread_condattr_destroy(&attr);
 }
 
@@ -844,8 +880,11 @@ struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_p
 	}
 	st->bpf = *bpf;
 	st->cpus = cpus;
+	st->grace[0] = st->grace[1] = -1;
 	store_locks(st);
 	ret = store_map(st);
+	if (!ret)
+		ret = grace_init(st);
 	if (!ret) {
 		*fresh = st->cfg->magic != XKV_LAYOUT_MAGIC;
 		ret = st->cfg->layout ? store_adopt(st) : store_format(st);
@@ -853,6 +892,9 @@ struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_p
 	if (!ret) {
 		store_clock(st);
 		store_limit(st, maxmemory, policy);
+		/* the first inserts need not wait for it */
+		if (!st->pages_used && pages_add(st, 1) < 0)
+			log_warning("no memory for entries yet");
 		ret = keeper_start(st);
 	}
 	if (!ret)
@@ -880,6 +922,10 @@ void store_close(struct store *st)
 		return;
 	keeper_stop(st);
 	pages_close(st);
+	free(st->draining);
+	for (int i = 0; i < 2; i++)
+		if (st->grace[i] >= 0)
+			close(st->grace[i]);
 	for (int i = 0; i < XKV_BATCH_LANES; i++)
 		free(st->lane[i].large);
 	if (st->cfg)

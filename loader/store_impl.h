@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The insides of the store, shared by store.c (operations), pages.c (slots and
- * growth) and scan.c (walks).  Nobody else includes this.
+ * The insides of the store, shared by store.c (operations), pages.c and spans.c (memory),
+ * keeper.c, drain.c, evict.c (who gets it) and scan.c (walks).  Nobody else includes this.
  */
 #ifndef XKV_STORE_IMPL_H
 #define XKV_STORE_IMPL_H
@@ -19,6 +19,12 @@ struct store_lane {
 	unsigned int first;      /* number of the first */
 	bool taken;
 	void *large;             /* a value of up to XKV_VALUE_MAX bytes, made when first needed */
+	uint64_t retired;        /* units_retired before the last run: its references are good while that stands */
+};
+
+/* Where a walk over all slots stands. */
+struct hand {
+	uint32_t page, unit, slot;
 };
 
 struct store {
@@ -31,40 +37,62 @@ struct store {
 	unsigned int cpus;          /* possible ones: elements of a per-CPU value */
 	_Atomic uint64_t maxmemory; /* bytes, 0 = no limit */
 	_Atomic unsigned int policy; /* enum store_policy */
-	bool keeper_runs, stopping;
-	pthread_t keeper;
-	pthread_cond_t wake;        /* the keeper, with keeper_lock */
-	pthread_mutex_t keeper_lock; /* its lane: eviction, draining; before grow_lock */
-	struct store_lane *keeper_lane;
-	pthread_mutex_t grow_lock;  /* adding and removing pages */
-	pthread_mutex_t lane_lock;
-	pthread_rwlock_t pages_lock; /* who follows references reads, who takes pages away writes */
-	_Atomic unsigned int pages; /* 1 + the highest number in use */
-	_Atomic unsigned int pages_used;
-	unsigned int class_pages[XKV_CLASSES];
-	uint64_t class_wanted[XKV_CLASSES]; /* xkv_class.wanted when it was last looked at */
-	void *_Atomic page[XKV_PAGES_MAX];
 	struct store_lane lane[XKV_BATCH_LANES];
+	pthread_mutex_t lane_lock;
+	pthread_rwlock_t pages_lock; /* who follows references reads, who takes units away writes */
 
-	/* the keeper's */
-	bool at_limit;                     /* the last page that was wanted was not allowed */
-	uint64_t class_free[XKV_CLASSES];  /* free slots at the last look */
-	uint64_t class_looked[XKV_CLASSES]; /* slots in use, when pages were last given back */
-	unsigned int class_surplus[XKV_CLASSES], class_idle[XKV_CLASSES];
-	_Atomic unsigned int class_quiet[XKV_CLASSES]; /* looks without growth; 0 from who found it empty, too */
-	unsigned int hand_page, hand_slot; /* of eviction */
+	/* pages and their units: pages.c, spans.c */
+	pthread_mutex_t units_lock;  /* what follows, and the headers of pages; held for moments only */
+	_Atomic unsigned int pages;  /* 1 + the highest number in use */
+	_Atomic unsigned int pages_used;
+	void *_Atomic page[XKV_PAGES_MAX];
+	uint16_t units_free[XKV_PAGES_MAX];
+	uint64_t unit_map[XKV_PAGES_MAX][XKV_UNITS / 64]; /* a bit for each free unit */
+	_Atomic uint64_t units_retired;  /* moves when units may get slots of another size */
+	int grace[2];                    /* maps by which a grace period is waited for */
+	struct {
+		_Atomic uint64_t slots; /* in its spans */
+		_Atomic uint64_t units;
+		uint64_t wanted;        /* xkv_class.wanted when it was last looked at */
+		uint64_t free_before;   /* free slots, a period ago */
+		uint64_t used_before;   /* slots in use, when it was last looked whether it grows */
+		_Atomic unsigned int quiet; /* looks without growth; 0 from who found it empty, too */
+		uint64_t surplus;       /* slots, at the last look */
+	} class[XKV_CLASSES];
+
+	/* keeper.c: the thread, and what requests want of it */
+	bool keeper_runs;
+	pthread_t keeper;
+	struct store_lane *keeper_lane;
+	pthread_mutex_t need_lock;
+	pthread_cond_t need_posted, need_served; /* with need_lock */
+	struct need {
+		uint64_t posted, served; /* tickets */
+		unsigned int units;      /* XKV_CLASS_LARGE: of the largest that is wanted */
+		int result;
+	} need[XKV_CLASSES];
+	bool stopping, need_any;
+	_Atomic bool at_limit;      /* the last page that was wanted was not allowed */
+	uint64_t refused_ms;        /* when it was last logged that there is no memory, 0 = never */
+
+	/* drain.c, the keeper's: spans that are being emptied */
+	struct span *draining;
+	size_t drain_count, drain_room;
+	uint64_t orphans_seen;      /* the counter, when they were last put back */
+
+	/* evict.c, the keeper's */
+	struct hand hand;
 	uint64_t random, clock_inserts, barren_ms, barren_took_ms, barren_made;
-	uint64_t orphans_seen;             /* the counter, when they were last put back */
 
 	/* store_expire_cycle(): where it goes on, and what it knows */
-	unsigned int sweep_page, sweep_slot;
+	struct hand sweep;
 	bool sweep_idle;         /* the last turn found nothing that could expire */
 	uint64_t sweep_given;    /* what sweep_news() was when this turn began */
 	uint64_t sweep_expiring; /* keys with an expiry that this turn has met */
 	_Atomic uint64_t expiring; /* that the last turn has met */
 };
 
-/* ---- pages.c ---- */
+/* ---- pages.c: size classes, pages and their units ---- */
 
 /* Fills in the classes' sizes and the table from need to class. */
 void classes_init(struct store *st);
@@ -73,32 +101,120 @@ void classes_adopt(struct store *st);
 /* The smallest class for `need` bytes. */
 unsigned int class_for(const struct store *st, size_t need);
 
-/* Maps the pages of a store that was adopted. 0 or -errno. */
+/* Maps the pages of a store that was adopted, and finds their free units. 0 or -errno. */
 int pages_adopt(struct store *st);
 void pages_close(struct store *st);
-/* Adds up to `want` pages to the class; at least one, or -ENOSPC or -errno.  With grow_lock held. */
+/* Adds up to `want` pages: how many, or -ENOSPC (maxmemory, or the machine has no more) or -errno.  By one thread. */
 #define PAGES_AT_ONCE 8 /* the kernel waits a grace period for each call */
-int pages_add(struct store *st, unsigned int class, unsigned int want);
+int pages_add(struct store *st, unsigned int want);
+/* Gives a page back in which all units are free.  0 or -errno.  By the same thread. */
+int page_remove(struct store *st, uint32_t number);
 
 /* What a page takes of the kernel's memory: itself, and a page of struct bpf_array. */
 #define XKV_PAGE_COST (XKV_PAGE_BYTES + 4096ULL)
 
+/*
+ * Takes `count` neighbouring free units, of the fullest page that has them: the first one's number
+ * and that of its page, or false.  With units_lock held.
+ */
+bool units_take(struct store *st, unsigned int count, uint32_t *page, uint32_t *first);
+/* Takes this one, if it is free.  With units_lock held. */
+bool unit_take(struct store *st, uint32_t page, uint32_t unit);
+bool unit_is_free(const struct store *st, uint32_t page, uint32_t unit);
+/* Gives units back.  With units_lock held. */
+void units_give(struct store *st, uint32_t page, uint32_t first, unsigned int count);
+uint64_t units_free(struct store *st);
+
+/* Waits until no program runs in the driver that was running when it is called. 0 or -errno. */
+int grace_wait(struct store *st);
+
+/* ---- spans.c ---- */
+
+struct span {
+	uint32_t page, first, units;
+	uint32_t class, slots, slot_bytes;
+	char *base; /* of the page */
+};
+
+#define SPAN_UNITS_MAX 64 /* of a class; one value may take more */
+
+static inline struct xkv_unit *span_head(const struct span *s)
+{
+	return &((struct xkv_page *)s->base)->unit[s->first];
+}
+
+static inline struct xkv_slot *span_slot(const struct span *s, unsigned int i)
+{
+	return (struct xkv_slot *)(s->base + s->first * XKV_UNIT_BYTES + (size_t)i * s->slot_bytes);
+}
+
+static inline uint64_t span_ref(const struct span *s, unsigned int i)
+{
+	return XKV_REF(s->page, s->first * XKV_UNIT_BYTES + (uint64_t)i * s->slot_bytes);
+}
+
+/* The first span of a page that begins at `unit` or behind it.  With the pages held, or by who takes units away. */
+bool span_find(const struct store *st, uint32_t page, uint32_t unit, struct span *out);
+/* The span that has this unit. */
+bool span_of_unit(const struct store *st, uint32_t page, uint32_t unit, struct span *out);
+/* The span of the slot at which the hand stands; false when it has passed the last, and stands at the first again.  With the pages held. */
+bool hand_span(const struct store *st, struct hand *h, struct span *out);
+/* Slots of this size in so many units from the one on. */
+unsigned int span_slots(uint32_t first, unsigned int units, uint32_t slot_bytes);
+
+/* Makes a span for a class out of free units, larger as the class is.  0, -ENOSPC (there are none) or -errno. */
+int span_carve(struct store *st, unsigned int class);
+/* Takes a slot of so many units into the frame, where it stands until it is published.  0 or -ENOSPC. */
+int span_take_large(struct store *st, struct xkv_frame *frame, unsigned int units);
+/* Takes stock of the spans of a page that an earlier xkvd has left, at whatever point it was killed.  0, or -EINVAL. */
+int spans_adopt(struct store *st, uint32_t page);
+/* Frees the units of spans whose slots nobody can find any more. */
+void spans_release(struct store *st, const struct span *spans, size_t count);
+
+/* Are there no slots in the lists of a class?  Not by its counter, which moves a moment after they do. */
+static inline bool class_is_empty(const struct store *st, unsigned int class)
+{
+	const struct xkv_class *c = &st->classes[class];
+
+	return !((__atomic_load_n(&c->head[0], __ATOMIC_ACQUIRE) |
+		  __atomic_load_n(&c->head[1], __ATOMIC_ACQUIRE)) & XKV_REF_MASK);
+}
+
+/* Units of a slot of XKV_CLASS_LARGE. */
+static inline unsigned int large_units(size_t need)
+{
+	return (need + XKV_UNIT_BYTES - 1) / XKV_UNIT_BYTES;
+}
+
 /* ---- drain.c ---- */
 
+/* Begins to empty a span. */
+void drain_begin(struct store *st, const struct span *s);
 /*
- * Marks the emptiest `count` pages of the class as draining, moves what is in draining pages of the
- * class elsewhere, and gives back those that are empty: how many.  What is in use at this moment is
- * left for the next call.
+ * Moves what is in draining spans elsewhere and frees the units of those that are empty: how many.
+ * What is in use at this moment is left for the next call.
  */
-unsigned int drain_pages(struct store_lane *lane, unsigned int class, unsigned int count);
+unsigned int drain_run(struct store_lane *lane);
+/* Empties the spans of some units, so that a value finds room there, or all of a page: true if they are free. */
+bool drain_range(struct store_lane *lane, uint32_t page, uint32_t first, unsigned int units);
+/* Has all free slots of XKV_CLASS_LARGE drain. */
+int drain_large(struct store_lane *lane);
+/* How full a span is: live slots of those that were looked at, in 1/1024. */
+unsigned int span_fullness(const struct span *s);
 /* Puts slots back that found their list contended.  By the keeper alone: nobody else may give what it gives, or take its page away. */
 void free_orphans(struct store *st);
-bool drain_is_pending(const struct store *st, unsigned int class);
 
 /* ---- keeper.c ---- */
 
-/* Makes sure that the class has a free slot, by pages or by eviction. 0, -ENOSPC or -errno. */
-int pages_grow(struct store *st, unsigned int class);
+/*
+ * Makes sure that the class has a free slot (XKV_CLASS_LARGE: that there are units for one of so
+ * many).  Waits for the maintenance thread until *until_ms on the monotonic clock, which is
+ * GROW_WAIT_MS from now if it is 0: one for all calls of a request.  0, -ENOSPC or -errno.
+ */
+#define GROW_WAIT_MS 1000
+int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms);
+/* Does what requests wait for: by the maintenance thread, or a test in its place. */
+void keeper_serve(struct store *st);
 /* Starts and stops the thread that keeps slots free ahead of need, and gives pages back. */
 int keeper_start(struct store *st);
 void keeper_stop(struct store *st);
@@ -112,7 +228,7 @@ void evict_tick(struct store *st);
 
 /* ---- pages.c, reading ---- */
 
-/* While held, no page is taken away: what references lead to stays readable. */
+/* While held, no unit is taken away: what references lead to stays what it is. */
 static inline void pages_hold(struct store *st)
 {
 	pthread_rwlock_rdlock(&st->pages_lock);
@@ -121,14 +237,6 @@ static inline void pages_hold(struct store *st)
 static inline void pages_release(struct store *st)
 {
 	pthread_rwlock_unlock(&st->pages_lock);
-}
-
-/* Slots of this size in a page. */
-unsigned int page_slots(uint32_t slot_bytes);
-
-static inline struct xkv_slot *slot_in(const struct xkv_page *page, unsigned int i)
-{
-	return (struct xkv_slot *)((char *)page + sizeof(*page) + (size_t)i * page->slot_bytes);
 }
 
 /*

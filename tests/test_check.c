@@ -312,17 +312,17 @@ static void damage_reference(void)
 
 static void damage_page(void)
 {
-	POKE(bed_page_of(&bed, key_slot(9))->slot_bytes, 48);
+	POKE(bed_span_of(&bed, key_slot(9))->class, XKV_CLASSES - 2);
 }
 
 static void damage_page_state(void)
 {
-	POKE(bed_page_of(&bed, key_slot(9))->state, XKV_PAGE_NEW);
+	POKE(bed_span_of(&bed, key_slot(9))->state, XKV_SPAN_NEW);
 }
 
 static void damage_parked(void)
 {
-	POKE(bed_page_of(&bed, key_slot(9))->parked, 3);
+	POKE(bed_span_of(&bed, key_slot(9))->parked, 3);
 }
 
 static void damage_held(void)
@@ -475,10 +475,10 @@ static void test_set_aside(void **state)
 	POKE(key_slot(3)->expire_ms, 1000);
 	finds("60 keys (1 expired)", 0);
 	mend();
-	slot = lose_slot(true); /* its page is being emptied */
-	POKE(bed_page_of(&bed, slot)->state, XKV_PAGE_DRAINING);
-	finds("1 slots are parked, but it has counted 0", 1);
-	POKE(bed_page_of(&bed, slot)->parked, 1);
+	slot = lose_slot(true); /* its span is being emptied */
+	POKE(bed_span_of(&bed, slot)->state, XKV_SPAN_DRAINING);
+	finds("are parked, but it has counted 0", 1);
+	POKE(bed_span_of(&bed, slot)->parked, 1);
 	finds("+ 1 parked", 0);
 	mend();
 	finds(NULL, 0);
@@ -490,6 +490,8 @@ static void test_many_errors(void **state)
 	struct xkv_slot *like = key_slot(0);
 
 	(void)state;
+	while (class_of(like)->free < 12000)
+		assert_int_equal(span_carve(bed.st, like->class), 0);
 	POKE(*list_of(like), 0);
 	finds("... and ", 1);
 	assert_true(sums.errors > 10000);
@@ -556,54 +558,57 @@ static void *worker(void *arg)
 	return ret ? failed[who] : NULL;
 }
 
-/* Empties pages, so that they come and go. */
+/* In the place of the store's own thread: empties spans, so that they come and go. */
 static void *drainer(void *arg)
 {
 	struct store_lane *lane = store_lane_get(bed.st);
-	bool well = lane;
 
 	(void)arg;
-	while (well && !atomic_load(&busy_end)) {
+	bed.st->keeper_lane = lane;
+	while (lane && !atomic_load(&busy_end)) {
 		pause_a_while();
-		for (unsigned int class = 0; class < bed.st->class_count; class ++)
-			if (bed.st->class_pages[class]) {
-				drain_pages(lane, class, 1);
-				pages_grow(bed.st, class);
-			}
+		for (unsigned int class = 0; class < bed.st->class_count; class ++) {
+			keeper_serve(bed.st);
+			if (bed.st->class[class].slots)
+				bed_drain(&bed, lane, class, 1);
+		}
 	}
+	bed_maintained(&bed, false);
 	store_lane_put(lane);
-	return well ? NULL : "no lane";
+	return lane ? NULL : "no lane";
 }
 
 /*
- * What a lost slot is found by: that it is in no list or, once its page is emptied, that all others are
+ * What a lost slot is found by: that it is in no list or, once its span is emptied, that all others are
  * parked.  In between no two walks say the same.
  */
-static unsigned int page_settled(const struct xkv_page *page)
+static unsigned int span_settled(const struct xkv_unit *span, unsigned int slots)
 {
-	uint16_t state = __atomic_load_n(&page->state, __ATOMIC_ACQUIRE);
-	uint64_t parked = __atomic_load_n(&page->parked, __ATOMIC_ACQUIRE);
+	unsigned int state = __atomic_load_n(&span->state, __ATOMIC_ACQUIRE) + 1U;
+	uint32_t parked = __atomic_load_n(&span->parked, __ATOMIC_ACQUIRE);
 
-	return state == XKV_PAGE_LINKED || parked + 1 == page->slots ? state : 0;
+	return state == XKV_SPAN_LINKED + 1 || parked + 1 == slots ? state : 0;
 }
 
 /*
- * Checks for a while, and until one had to find `expected`; `page`: where a slot is lost, or NULL.  On a
+ * Checks for a while, and until one had to find `expected`; `lost`: a slot that is, or NULL.  On a
  * machine so busy that no check reads all before it has changed, ever less is changed.
  */
-static void busy_checks(const char *what, int expected, const struct xkv_page *page)
+static void busy_checks(const char *what, int expected, const struct xkv_slot *lost)
 {
+	const struct xkv_unit *span = lost ? bed_span_of(&bed, lost) : NULL;
+	unsigned int slots = lost ? bed_span_slots(&bed, lost) : 0;
 	uint64_t begin = store_now_ms(bed.st);
 	bool had_to = false, has_to;
 
 	while (!had_to || store_now_ms(bed.st) < begin + BUSY_MS) {
-		unsigned int settled = page ? page_settled(page) : 0;
+		unsigned int settled = span ? span_settled(span, slots) : 0;
 		int ret;
 		char *text = check(6, &ret);
 
 		/* what is there in no walk is never reported; what is, by those that could read all */
 		has_to = !expected ||
-			 (!sums.unread && (!page || (settled && settled == page_settled(page))));
+			 (!sums.unread && (!span || (settled && settled == span_settled(span, slots))));
 		if (has_to && (ret != expected || (what && !strstr(text, what))))
 			print_error("%s", text);
 		assert_true(!has_to || ret == expected);
@@ -646,12 +651,13 @@ static void test_busy(void **state)
 								   .class = key_slot(0)->class }),
 			 0);
 	atomic_store(&busy_end, false);
+	bed_maintained(&bed, true);
 	for (uintptr_t i = 0; i < 3; i++)
 		assert_int_equal(pthread_create(&thread[i], NULL, work[i], (void *)i), 0);
 	busy_checks(NULL, 0, NULL);
 	ref = bed_frame(&bed)->prefilled;
 	bed_frame(&bed)->prefilled = 0;
-	busy_checks(NULL, 1, bed_page_of(&bed, bed_slot_at(&bed, ref)));
+	busy_checks(NULL, 1, bed_slot_at(&bed, ref));
 	bed_frame(&bed)->prefilled = ref;
 	slot = lock_slot(20);
 	busy_checks("is locked or free", 1, NULL);

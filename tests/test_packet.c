@@ -334,13 +334,16 @@ static void open_bed(unsigned int max_keys)
 	assert_null(why);
 }
 
-/* A page for each size class that a datagram can fill, so that no SET goes up for want of a slot.
- */
+#define WARM_SLOTS 600
+
+/* Slots for each size class that a datagram can fill, so that no SET goes up for want of one. */
 static void warm(void)
 {
-	for (size_t len = 0; len <= XKV_PAYLOAD_MAX4 - 48; len += 8)
-		put("warm", pattern(), len, 0);
-	assert_int_equal(store_delete(bed.lane, "warm", 4, NULL), 0);
+	for (unsigned int class = 0; class < bed.st->class_count; class ++)
+		while (bed.st->classes[class].slot_bytes <= XKV_SLOT_WINDOW &&
+		       bed.st->class[class].slots < WARM_SLOTS)
+			if (span_carve(bed.st, class))
+				assert_in_range(pages_add(bed.st, PAGES_AT_ONCE), 1, PAGES_AT_ONCE);
 }
 
 #define DRAWN_AT_ONCE 100
@@ -2335,23 +2338,25 @@ static void test_no_slot(void **state)
 /* Pages that the kernel does not take leave nothing behind, for walks and readers to meet. */
 static void test_page_refused(void **state)
 {
+	static const uint8_t large[XKV_VALUE_MAX];
 	int pages;
 
 	(void)state;
 	bed_close(&bed);
 	open_bed(MAX_KEYS);
-	put_text("a", "1");
+	put("a", large, sizeof(large), 0);
+	assert_int_equal(bed.st->pages_used, 1);
 	pages = bed.st->bpf.map[BPF_PAGES];
 	bed.st->bpf.map[BPF_PAGES] = -1;
-	assert_int_equal(bed_grow(&bed, class_of(500)), -EBADF);
+	assert_int_equal(store_set(bed.lane, "b", 1, large, sizeof(large), 0, 0, 0, NULL), -ENOSPC);
 	bed.st->bpf.map[BPF_PAGES] = pages;
 	assert_int_equal(bed.st->pages, 1);
 	assert_int_equal(bed.st->pages_used, 1);
 	assert_null(bed.st->page[1]);
 	account();
-	put("b", pattern(), 500, 0);
+	put("b", large, sizeof(large), 0);
 	assert_int_equal(bed.st->pages_used, 2);
-	holds("b", pattern(), 500);
+	holds("b", large, sizeof(large));
 	account();
 }
 
@@ -2735,7 +2740,8 @@ static void test_eviction_of_few(void **state)
 	(void)state;
 	bed_close(&bed);
 	open_bed(MAX_KEYS);
-	assert_int_equal(pages_add(bed.st, 0, 16), 0);
+	for (int i = 0; i < 16; i++)
+		assert_int_equal(span_carve(bed.st, 0), 0);
 	put("stays", "1", 1, 0);
 	store_limit(bed.st, 1, STORE_VOLATILE_TTL);
 	none = eviction_us(0);
@@ -2809,10 +2815,10 @@ static void test_relocate(void **state)
 	v = version_of("a");
 	old = bed_slot(&bed, "a", 1);
 	old->access = 1234;
-	assert_int_equal(relocate("a", v), XKV_NOT_STORED); /* its page stays */
+	assert_int_equal(relocate("a", v), XKV_NOT_STORED); /* its span stays */
 	free_slot();
 	account();
-	bed_page_of(&bed, old)->state = XKV_PAGE_DRAINING;
+	bed_span_of(&bed, old)->state = XKV_SPAN_DRAINING;
 	filter_lists(old->class);
 	account();
 	assert_int_equal(relocate("a", v + 2), XKV_NOT_STORED); /* somebody has written it since */
@@ -2822,33 +2828,39 @@ static void test_relocate(void **state)
 	count_check(before, COUNTS(XKV_C_relocations));
 	assert_ptr_not_equal(bed_slot(&bed, "a", 1), old);
 	assert_int_equal(bed_slot(&bed, "a", 1)->access, 1234);
-	assert_int_equal(bed_page_of(&bed, old)->parked, bed_page_of(&bed, old)->slots);
+	assert_int_equal(bed_span_of(&bed, old)->parked, bed_span_slots(&bed, old));
 	answers(&req, RESULTS({ XKV_OP_GET, 0, pattern(), 100, .ttl = ANY, .version = v }),
 		COUNTS(XKV_C_get_hits));
 }
 
-/* A page with live entries, chain buckets and free slots is emptied down to the last slot. */
+/* A span with live entries, chain buckets and free slots is emptied down to the last slot. */
 static void test_drain(void **state)
 {
-	unsigned int class;
-	struct xkv_page *page;
+	unsigned int class, slots;
+	struct xkv_unit *span;
 	struct xkv_slot *slot;
+	struct span whole;
 	char key[16];
+	uint64_t ref;
 
 	(void)state;
 	open_one_bucket();
 	class = bed.c->class_of[sizeof(struct xkv_chain) / 8];
-	/* entries as large as a chain bucket, so that both stand in one page */
+	/* entries as large as a chain bucket, so that both stand in one span */
 	for (int i = 0; i < 3 * XKV_WAYS; i++) {
 		snprintf(key, sizeof(key), "k%02d", i);
 		put(key, pattern(), sizeof(struct xkv_chain) - sizeof(*slot) - 8, 0);
 	}
 	assert_int_equal(bed_chain_count(&bed), 2);
-	page = bed_page_of(&bed, bed_slot(&bed, "k00", 3));
-	page->state = XKV_PAGE_DRAINING;
+	span = bed_span_of(&bed, bed_slot(&bed, "k00", 3));
+	slots = bed_span_slots(&bed, bed_slot(&bed, "k00", 3));
+	ref = bed_ref(&bed, bed_slot(&bed, "k00", 3));
+	assert_true(span_of_unit(bed.st, XKV_REF_PAGE(ref), XKV_REF_OFFSET(ref) / XKV_UNIT_BYTES,
+				 &whole));
+	span->state = XKV_SPAN_DRAINING;
 	filter_lists(class);
 	account();
-	assert_int_equal(page->parked, page->slots - 3 * XKV_WAYS - 2);
+	assert_int_equal(span->parked, slots - 3 * XKV_WAYS - 2);
 	for (int i = 0; i < 3 * XKV_WAYS; i += 2) {
 		snprintf(key, sizeof(key), "k%02d", i);
 		assert_int_equal(relocate(key, version_of(key)), XKV_OK);
@@ -2858,9 +2870,9 @@ static void test_drain(void **state)
 		assert_int_equal(store_delete(bed.lane, key, 3, NULL), 0);
 	}
 	account();
-	assert_int_equal(page->parked, page->slots - 2);
-	for (uint32_t i = 0; i < page->slots; i++) {
-		slot = (struct xkv_slot *)((char *)(page + 1) + (size_t)i * page->slot_bytes);
+	assert_int_equal(span->parked, slots - 2);
+	for (uint32_t i = 0; i < slots; i++) {
+		slot = bed_slot_at(&bed, span_ref(&whole, i));
 		if (slot->key_len != XKV_KEY_CHAIN)
 			continue;
 		take_slot(class);
@@ -2870,7 +2882,7 @@ static void test_drain(void **state)
 			0);
 		account();
 	}
-	assert_int_equal(page->parked, page->slots);
+	assert_int_equal(span->parked, slots);
 	for (int i = 0; i < 3 * XKV_WAYS; i += 2) {
 		snprintf(key, sizeof(key), "k%02d", i);
 		holds(key, pattern(), sizeof(struct xkv_chain) - sizeof(*slot) - 8);
@@ -2878,13 +2890,14 @@ static void test_drain(void **state)
 }
 
 /*
- * At the limit the class of a draining page has no other slot: its last entries, and a chain bucket,
- * go into slots of the next classes, and the page goes.
+ * At the limit the class of a draining span has no other slot: its last entries, and a chain bucket,
+ * go into slots of the next classes, and the span goes.
  */
 static void test_drain_to_larger_class(void **state)
 {
 	const size_t len = sizeof(struct xkv_chain) - sizeof(struct xkv_slot) - 8;
-	unsigned int class, pages;
+	uint32_t page, first, last = 0;
+	unsigned int class;
 	char key[16];
 
 	(void)state;
@@ -2898,14 +2911,14 @@ static void test_drain_to_larger_class(void **state)
 	}
 	assert_int_equal(bed_chain_count(&bed), 1);
 	store_limit(bed.st, 1, STORE_NOEVICTION);
+	while (units_take(bed.st, 1, &page, &first))
+		last = first;
 	assert_int_equal(bed_grow(&bed, class + 3), -ENOSPC);
-	pages = bed.st->pages_used;
-	assert_int_equal(drain_pages(bed.lane, class, 1), 0); /* nowhere to go */
-	store_limit(bed.st, 0, STORE_NOEVICTION);
+	assert_int_equal(bed_drain(&bed, bed.lane, class, 1), 0); /* nowhere to go */
+	units_give(bed.st, 0, last, 1);
 	assert_int_equal(bed_grow(&bed, class + 3), 0);
-	store_limit(bed.st, 1, STORE_NOEVICTION);
-	assert_int_equal(drain_pages(bed.lane, class, 0), 1);
-	assert_int_equal(bed.st->pages_used, pages);
+	assert_int_equal(bed_drain(&bed, bed.lane, class, 0), 1);
+	assert_int_equal(bed.st->class[class].slots, 0);
 	for (int i = 0; i <= XKV_WAYS; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
 		holds(key, pattern(), len);

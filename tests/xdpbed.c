@@ -192,9 +192,17 @@ const char *bed_open(struct bed *b, unsigned int max_keys)
 void bed_keeper(struct bed *b, bool runs)
 {
 	keeper_stop(b->st);
-	b->st->stopping = false;
 	if (runs && keeper_start(b->st))
 		fprintf(stderr, "the store's thread does not start\n");
+}
+
+void bed_maintained(struct bed *b, bool on)
+{
+	pthread_mutex_lock(&b->st->need_lock);
+	b->st->keeper_runs = on;
+	b->st->stopping = !on;
+	pthread_cond_broadcast(&b->st->need_served);
+	pthread_mutex_unlock(&b->st->need_lock);
 }
 
 void bed_close(struct bed *b)
@@ -254,7 +262,34 @@ int bed_slots(struct bed *b, struct xkv_slots_args *args)
 
 int bed_grow(struct bed *b, unsigned int class)
 {
-	return pages_grow(b->st, class);
+	uint64_t until_ms = 0;
+
+	return slots_grow(b->st, class, 0, &until_ms);
+}
+
+/* The emptiest span of a class that does not drain yet. */
+static bool emptiest_span(struct bed *b, unsigned int class, struct span *best)
+{
+	unsigned int least = ~0U;
+	struct hand hand = { 0 };
+	struct span s;
+
+	for (; hand_span(b->st, &hand, &s); hand.unit += s.units, hand.slot = 0)
+		if (s.class == class && span_head(&s)->state == XKV_SPAN_LINKED &&
+		    span_fullness(&s) < least) {
+			least = span_fullness(&s);
+			*best = s;
+		}
+	return least != ~0U;
+}
+
+unsigned int bed_drain(struct bed *b, struct store_lane *lane, unsigned int class, unsigned int count)
+{
+	struct span s;
+
+	for (; count && emptiest_span(b, class, &s); count--)
+		drain_begin(b->st, &s);
+	return drain_run(lane);
 }
 
 void bed_counters(const struct bed *b, uint64_t sum[XKV_COUNTER_COUNT])
@@ -297,13 +332,25 @@ struct xkv_slot *bed_slot_at(struct bed *b, uint64_t ref)
 	return page && XKV_REF_OFFSET(ref) ? (struct xkv_slot *)(page + XKV_REF_OFFSET(ref)) : NULL;
 }
 
-struct xkv_page *bed_page_of(struct bed *b, const struct xkv_slot *slot)
+static bool span_of(struct bed *b, const struct xkv_slot *slot, struct span *s)
 {
-	for (unsigned int i = 0; i < XKV_PAGES_MAX; i++)
-		if (b->page[i] && (const uint8_t *)slot > b->page[i] &&
-		    (const uint8_t *)slot < b->page[i] + XKV_PAGE_BYTES)
-			return (struct xkv_page *)b->page[i];
-	return NULL;
+	uint64_t ref = bed_ref(b, slot);
+
+	return span_of_unit(b->st, XKV_REF_PAGE(ref), XKV_REF_OFFSET(ref) / XKV_UNIT_BYTES, s);
+}
+
+struct xkv_unit *bed_span_of(struct bed *b, const struct xkv_slot *slot)
+{
+	struct span s;
+
+	return span_of(b, slot, &s) ? span_head(&s) : NULL;
+}
+
+unsigned int bed_span_slots(struct bed *b, const struct xkv_slot *slot)
+{
+	struct span s;
+
+	return span_of(b, slot, &s) ? s.slots : 0;
 }
 
 uint64_t bed_ref(struct bed *b, const struct xkv_slot *slot)

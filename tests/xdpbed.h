@@ -55,6 +55,9 @@ const char *bed_adopt(struct bed *b);
  */
 void bed_keeper(struct bed *b, bool runs);
 
+/* A thread of the test does what the store's own one does for requests: keeper_serve(). */
+void bed_maintained(struct bed *b, bool on);
+
 /* The configuration that bed_open() made, `fingerprint_mask` excepted. */
 void bed_configure(struct bed *b);
 
@@ -78,8 +81,12 @@ int bed_run_frame(struct bed *b);
 /* A run of xkv_slots, for that frame. 0 or -errno. */
 int bed_slots(struct bed *b, struct xkv_slots_args *args);
 
-/* Has the store add a page to a class that has no free slot. 0 or -errno. */
+/* Has the store make a span for a class that has no free slot. 0 or -errno. */
 int bed_grow(struct bed *b, unsigned int class);
+
+/* Has the emptiest `count` spans of a class drain, and empties what drains by now: how many units became free. */
+struct store_lane;
+unsigned int bed_drain(struct bed *b, struct store_lane *lane, unsigned int class, unsigned int count);
 
 /* The name of a counter. */
 const char *counter_name(unsigned int counter);
@@ -89,7 +96,9 @@ struct xkv_slot *bed_slot_at(struct bed *b, uint64_t ref);
 
 /* The other way, and the page that the slot is in. */
 uint64_t bed_ref(struct bed *b, const struct xkv_slot *slot);
-struct xkv_page *bed_page_of(struct bed *b, const struct xkv_slot *slot);
+struct xkv_unit *bed_span_of(struct bed *b, const struct xkv_slot *slot);
+/* Slots of its span. */
+unsigned int bed_span_slots(struct bed *b, const struct xkv_slot *slot);
 
 /* The slot in which a key stands, NULL if it is not in index. */
 struct xkv_slot *bed_slot(struct bed *b, const void *key, size_t key_len);
