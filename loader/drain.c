@@ -95,7 +95,7 @@ static void fill(struct store_lane *lane, const struct slot_copy *copy)
 	memcpy(key + XKV_PADDED(copy->key_len), lane->large, copy->value_len);
 }
 
-/* Moves the entry of a slot, if it stands still.  0, or -ENOSPC. */
+/* Moves the entry of a slot, if it stands still; evicts it if there is no room and it may go.  0, or -ENOSPC. */
 static int move_entry(struct store_lane *lane, uint64_t ref)
 {
 	struct store *st = lane->st;
@@ -110,6 +110,10 @@ static int move_entry(struct store_lane *lane, uint64_t ref)
 	if (!read)
 		return 0;
 	ret = take_slot(lane, XKV_SLOT_NEED(copy.key_len, copy.value_len));
+	if (ret == -ENOSPC && st->at_limit && evict_may(st, copy.expire_ms)) {
+		evict_entry(lane, ref); /* others were faster to take what was free */
+		return 0;
+	}
 	if (ret)
 		return ret;
 	fill(lane, &copy);

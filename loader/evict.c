@@ -98,6 +98,12 @@ static int64_t score(struct store *st, const struct xkv_slot *slot)
 						  (int64_t)(draw(st) >> 32);
 }
 
+bool evict_may(const struct store *st, uint64_t expire_ms)
+{
+	return st->maxmemory && st->policy != STORE_NOEVICTION &&
+	       (expire_ms || !only_volatile(st->policy));
+}
+
 static bool is_candidate(const struct store *st, const struct xkv_slot *slot)
 {
 	return !(__atomic_load_n(&slot->seq, __ATOMIC_ACQUIRE) & 1) &&
@@ -189,6 +195,11 @@ static bool evict_slot(struct store_lane *lane, uint64_t ref, unsigned int frame
 	op->version = htobe64(copy.seq);
 	lane->frame[frame].flags |= XKV_FRAME_EVICT;
 	return true;
+}
+
+bool evict_entry(struct store_lane *lane, uint64_t ref)
+{
+	return evict_slot(lane, ref, 0) && evict_run(lane, 1);
 }
 
 /* Moves the hand over up to `looks` slots, until the frames are full: how many requests it wrote. */

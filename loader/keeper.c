@@ -16,11 +16,14 @@
 #define PERIOD_MS 20
 #define GIVE_PERIODS 50   /* memory is given back once a second: ... */
 #define GIVE_SHARE 4      /* ... of a class that has more than a quarter of its slots free while it grows; */
-#define GIVE_PAGES 4      /* so many pages at once */
+#define GIVE_PAGES 4      /* so many pages at once, */
+#define PAGE_TRIES 8      /* of the emptiest so many */
+#define UNITS_KEPT 64     /* free, in a store at rest */
 #define QUIET_LOOKS 5     /* seconds in which a class did not grow: all but its reserve goes */
 #define GROWTH_SHARE 16   /* it grows when it takes more than so large a part of its slots in a second */
 #define RESERVE_PAGES 2   /* that may be free ahead of need in a class that grows */
 #define EVICT_AT_ONCE 64
+#define LARGER 4          /* times what is wanted a span may have that is emptied for it */
 #define ROOM_TRIES 4096   /* of evicting so many, reclaiming, and looking again */
 #define REFUSED_MS 60000  /* between two lines that say that there is no memory */
 
@@ -91,18 +94,21 @@ static unsigned int pages_wanted(const struct store *st)
 struct candidate {
 	struct span span;
 	unsigned int fullness;
+	bool too_large; /* for what is wanted: more to move than is needed */
 };
 
 static int emptiest_first(const void *a, const void *b)
 {
 	const struct candidate *x = a, *y = b;
 
+	if (x->too_large != y->too_large)
+		return x->too_large - y->too_large;
 	return (x->fullness > y->fullness) - (x->fullness < y->fullness);
 }
 
 /* The spans of classes that can do without so many slots.  Allocated; NULL if there are none. */
 static struct candidate *find_candidates(struct store *st, const uint64_t surplus[XKV_CLASSES],
-					 size_t *count)
+					 uint64_t want, size_t *count)
 {
 	struct candidate *c = NULL, *more;
 	struct hand hand = { 0 };
@@ -121,7 +127,9 @@ static struct candidate *find_candidates(struct store *st, const uint64_t surplu
 				break;
 			c = more;
 		}
-		c[(*count)++] = (struct candidate){ .span = s, .fullness = span_fullness(&s) };
+		c[(*count)++] = (struct candidate){ .span = s,
+						    .fullness = span_fullness(&s),
+						    .too_large = s.units > LARGER * want };
 	}
 	return c;
 }
@@ -133,7 +141,7 @@ static unsigned int drain_surplus(struct store *st, uint64_t surplus[XKV_CLASSES
 	struct candidate *c;
 	size_t count;
 
-	c = find_candidates(st, surplus, &count);
+	c = find_candidates(st, surplus, most, &count);
 	if (count)
 		qsort(c, count, sizeof(*c), emptiest_first);
 	for (size_t i = 0; i < count && units < most; i++) {
@@ -147,24 +155,31 @@ static unsigned int drain_surplus(struct store *st, uint64_t surplus[XKV_CLASSES
 	return units;
 }
 
+/* Does a class have spans that could not be emptied yet?  Their free slots serve nobody: first things first. */
+static bool drain_is_pending(const struct store *st)
+{
+	for (size_t i = 0; i < st->drain_count; i++)
+		if (st->draining[i].class != XKV_CLASS_LARGE)
+			return true;
+	return false;
+}
+
 /* Takes units from classes that have free slots, for who waits: how many became free. */
 static unsigned int reclaim(struct store *st, unsigned int want)
 {
 	uint64_t surplus[XKV_CLASSES] = { 0 };
-	bool large = !class_is_empty(st, XKV_CLASS_LARGE), any = st->drain_count;
 
 	for (unsigned int class = 0; class < st->class_count; class ++) {
 		struct slots s = slots_of(st, class);
 		uint64_t keep = s.all / 256 + 1;
 
 		surplus[class] = s.free > keep ? s.free - keep : 0;
-		any = any || surplus[class];
 	}
-	if (large)
+	if (!class_is_empty(st, XKV_CLASS_LARGE))
 		drain_large(st->keeper_lane);
-	if (any)
-		any = drain_surplus(st, surplus, want) || st->drain_count;
-	return any || large ? drain_run(st->keeper_lane) : 0;
+	if (!drain_is_pending(st))
+		drain_surplus(st, surplus, want);
+	return st->drain_count ? drain_run(st->keeper_lane) : 0;
 }
 
 /* ---- large values: neighbouring units ------------------------------------- */
@@ -248,7 +263,7 @@ static void log_refusal(struct store *st)
 /* Gets what is wanted: from what the machine has, from classes that can spare it, or by eviction. */
 static int make_room(struct store *st, unsigned int class, unsigned int units)
 {
-	unsigned int span = class == XKV_CLASS_LARGE ? units : SPAN_UNITS_MAX;
+	unsigned int span = class == XKV_CLASS_LARGE ? units : large_units(st->classes[class].slot_bytes);
 	uint64_t most = store_count(st) + EVICT_AT_ONCE, evicted = 0;
 
 	for (int i = 0; i < ROOM_TRIES; i++) {
@@ -444,19 +459,99 @@ static uint64_t surplus_of(struct store *st, unsigned int class)
 	return now < before ? now : before;
 }
 
-/* The page that has the most free units; the last page stays. */
-static bool emptiest_page(const struct store *st, uint32_t *page)
+/* Units that are taken to see whether something would fit, and given back. */
+struct trial {
+	struct { uint32_t page, first, units; } taken[XKV_UNITS];
+	unsigned int count;
+};
+
+static bool trial_take(struct store *st, struct trial *t, unsigned int units)
 {
-	unsigned int most = 0;
+	uint32_t page = 0, first = 0;
+
+	if (!units_take(st, units, &page, &first))
+		return false;
+	t->taken[t->count].page = page;
+	t->taken[t->count].first = first;
+	t->taken[t->count++].units = units;
+	return true;
+}
+
+static void trial_end(struct store *st, struct trial *t)
+{
+	while (t->count--)
+		units_give(st, t->taken[t->count].page, t->taken[t->count].first,
+			   t->taken[t->count].units);
+}
+
+/*
+ * Would what is in a page fit the others, each large value into units in a row, and `spare` more in a
+ * row beside it?  With units_lock held; none of the page's own units are free meanwhile.
+ */
+static bool fits_elsewhere(struct store *st, uint32_t page, unsigned int spare)
+{
+	struct trial t = { .count = 0 };
+	uint64_t small = 0, free = 0;
+	struct span s;
+	bool fits = !spare || trial_take(st, &t, spare);
+
+	for (uint32_t unit = 1; fits && span_find(st, page, unit, &s); unit = s.first + s.units)
+		if (s.class == XKV_CLASS_LARGE)
+			fits = trial_take(st, &t, s.units);
+		else
+			small += s.units;
+	for (uint32_t number = 0; number < st->pages; number++)
+		free += st->units_free[number];
+	trial_end(st, &t);
+	return fits && small <= free;
+}
+
+/* Can a page be given away?  The next large value is to find its units all the same. */
+static bool page_can_go(struct store *st, uint32_t page)
+{
+	bool own[XKV_UNITS], fits;
+
+	pthread_mutex_lock(&st->units_lock);
+	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
+		own[unit] = unit_take(st, page, unit);
+	fits = fits_elsewhere(st, page, st->large_units);
+	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
+		if (own[unit])
+			units_give(st, page, unit, 1);
+	pthread_mutex_unlock(&st->units_lock);
+	return fits;
+}
+
+/* The page that has the most free units of those that can be emptied; the last page stays. */
+static bool emptiest_page(struct store *st, uint32_t *page)
+{
+	unsigned int below = XKV_UNITS, most;
 
 	if (st->pages_used < 2)
 		return false;
-	for (uint32_t number = 0; number < st->pages; number++)
-		if (st->page[number] && st->units_free[number] > most) {
-			most = st->units_free[number];
-			*page = number;
-		}
-	return most;
+	for (int i = 0; i < PAGE_TRIES; i++, below = most) {
+		most = 0;
+		for (uint32_t number = 0; number < st->pages; number++)
+			if (st->page[number] && st->units_free[number] < below &&
+			    st->units_free[number] > most) {
+				most = st->units_free[number];
+				*page = number;
+			}
+		if (!most || page_can_go(st, *page))
+			return most;
+	}
+	return false;
+}
+
+/* Forgets how large the last large values were when none came for some time. */
+static void look_for_large(struct store *st)
+{
+	uint64_t taken = st->large_taken;
+
+	st->large_quiet = taken != st->large_seen ? 0 : st->large_quiet + 1;
+	st->large_seen = taken;
+	if (st->large_quiet >= QUIET_LOOKS)
+		st->large_units = 0;
 }
 
 /* Free units that are worth a page go back to the kernel as one. */
@@ -464,9 +559,11 @@ static void give_pages(struct store *st)
 {
 	uint64_t keep = is_growing(st) ? st->pages_used * (XKV_UNITS / 8) : 0, free = units_free(st);
 	unsigned int given = 0;
-	uint32_t page;
+	uint32_t page = 0;
 
-	for (; given < GIVE_PAGES && free >= keep + 2 * XKV_UNITS; given++, free -= XKV_UNITS - 1)
+	keep = keep > UNITS_KEPT ? keep : UNITS_KEPT;
+	look_for_large(st);
+	for (; given < GIVE_PAGES && free >= keep + XKV_UNITS; given++, free -= XKV_UNITS - 1)
 		if (!emptiest_page(st, &page) ||
 		    !drain_range(st->keeper_lane, page, 1, XKV_UNITS - 1) || page_remove(st, page))
 			break;
@@ -483,7 +580,8 @@ static void give_back(struct store *st)
 		surplus[class] = surplus_of(st, class);
 	}
 	drain_large(st->keeper_lane);
-	drain_surplus(st, surplus, ~0U);
+	if (!drain_is_pending(st))
+		drain_surplus(st, surplus, ~0U);
 	if (st->drain_count)
 		drain_run(st->keeper_lane);
 	give_pages(st);

@@ -129,9 +129,12 @@ static unsigned int units_wanted(const struct store *st, unsigned int class)
 	uint32_t slot_bytes = st->classes[class].slot_bytes;
 	unsigned int least = units_least(slot_bytes);
 	uint64_t units = st->class[class].units / GROWTH_SHARE;
+	uint64_t most = st->pages_used * (uint64_t)XKV_UNITS / SPAN_STORE_SHARE;
 
-	if (units > SPAN_UNITS_MAX)
-		units = SPAN_UNITS_MAX;
+	if (most > SPAN_UNITS_MAX)
+		most = SPAN_UNITS_MAX;
+	if (units > most)
+		units = most;
 	/* no unit more than the slots need that fit into so many */
 	units = large_units(units * XKV_UNIT_BYTES / slot_bytes * slot_bytes);
 	return units > least ? units : least;
@@ -242,6 +245,9 @@ int span_take_large(struct store *st, struct xkv_frame *frame, unsigned int unit
 	struct span s;
 	bool taken;
 
+	st->large_taken++;
+	if (st->large_units < units)
+		st->large_units = units;
 	if (reuse_large(st, frame, units))
 		return 0;
 	pthread_mutex_lock(&st->units_lock);

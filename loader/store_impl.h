@@ -72,6 +72,10 @@ struct store {
 		int result;
 	} need[XKV_CLASSES];
 	bool stopping, need_any;
+	_Atomic uint64_t large_taken; /* spans of large values, ever */
+	_Atomic unsigned int large_units; /* of the largest of late */
+	uint64_t large_seen;        /* when it was last looked at, ... */
+	unsigned int large_quiet;   /* ... and looks since it moved */
 	_Atomic bool at_limit;      /* the last page that was wanted was not allowed */
 	uint64_t refused_ms;        /* when it was last logged that there is no memory, 0 = never */
 
@@ -137,6 +141,7 @@ struct span {
 };
 
 #define SPAN_UNITS_MAX 64 /* of a class; one value may take more */
+#define SPAN_STORE_SHARE 64 /* nor is it more than this part of the store: it may have to be emptied */
 
 static inline struct xkv_unit *span_head(const struct span *s)
 {
@@ -223,6 +228,10 @@ void keeper_stop(struct store *st);
 
 /* Evicts up to `want` entries, by the policy: how many went.  0 if it finds none that may go.  `ahead`: nobody waits for it. */
 unsigned int evict(struct store_lane *lane, unsigned int want, bool ahead);
+/* May an entry with this expiry (0 = none) go? */
+bool evict_may(const struct store *st, uint64_t expire_ms);
+/* Evicts the entry of a slot, as it is now.  With the lane's first frame. */
+bool evict_entry(struct store_lane *lane, uint64_t ref);
 /* Moves the clock that ages are measured by. */
 void evict_tick(struct store *st);
 

@@ -137,13 +137,15 @@ def test_an_emptied_store_takes_writes_though_it_was_above_maxmemory(xkvd, polic
     accounted(d)
 
 
-def test_two_sizes_that_need_the_last_page(xkvd):
+def test_two_sizes_that_need_the_last_unit(xkvd):
     """An entry and the chain bucket that it needs, and memory for one of them: refused, and not tried for ever."""
     d = xkvd("--save", "", "--max-keys", "1")
     client = d.redis()
-    client.config_set("maxmemory", used(d) + 2 * (2 * MB + 4096))
-    for i in range(7):
-        client.set(i, "x" * 100)
+    client.config_set("maxmemory", used(d))  # no page more than the one with 511 units of 4 KiB
+    for i in range(5):
+        client.set(i, "x" * 100)  # one unit
+    client.set("large", "x" * MB)  # 257 units
+    client.set("rest", "x" * (252 * 4096 - 32))  # less header and key
     for size in (1000, 20000):
         with pytest.raises(redis.ResponseError, match=OOM):
             client.set("the eighth", "x" * size)
