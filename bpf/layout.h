@@ -406,7 +406,7 @@ struct xkv_ahead {
 #define XKV_AHEAD 64 /* more results than this do not fit a datagram */
 
 #define XKV_BATCH_LANES 8  /* threads of xkvd that may run operations at once */
-#define XKV_BATCH_FRAMES 64 /* frames of a lane */
+#define XKV_BATCH_FRAMES 32 /* frames of a lane */
 
 /* Context of the syscall programs. */
 struct xkv_batch_args {

@@ -34,6 +34,7 @@
 #define XDP_PROG "xkv_xdp"
 #define ENTRIES	 "entries" /* what is pinned beside the maps, to `cat` */
 #define SKIP_DISPATCHER "LIBXDP_SKIP_DISPATCHER" /* for libxdp: in the environment */
+#define KEY_SHARE 512 /* bytes of maxmemory for each key that the index is made for */
 #define LOCK_TRIES 20
 #define LOCK_WAIT_US 50000
 
@@ -157,6 +158,19 @@ static unsigned int buckets_for(unsigned int max_keys)
 	return buckets;
 }
 
+/*
+ * Keys that the index is made for where max-keys does not say: a million, or what maxmemory is good
+ * for, so that the index takes 3 to 6 % of it.
+ */
+static unsigned int keys_for(const struct config *cfg)
+{
+	if (cfg->max_keys)
+		return cfg->max_keys;
+	if (cfg->maxmemory && cfg->maxmemory / KEY_SHARE < XKV_MAX_KEYS)
+		return cfg->maxmemory / KEY_SHARE + 1;
+	return XKV_MAX_KEYS;
+}
+
 /* A pinned map is taken only if it is what we would have made, except for how many keys it is for. */
 static int check_pinned(struct bpf_map *map, int id, const struct bpf_map_info *info,
 			const char *path, char *err, size_t err_len)
@@ -224,7 +238,7 @@ static int size_maps(struct bpf *b, const struct config *cfg)
 {
 	struct bpf_map *map;
 
-	b->buckets = buckets_for(cfg->max_keys);
+	b->buckets = buckets_for(keys_for(cfg));
 	map = bpf_object__find_map_by_name(b->object, map_names[BPF_INDEX]);
 	return bpf_map__set_max_entries(map, b->buckets);
 }

@@ -62,7 +62,7 @@ struct config {
 	/* ours */
 	char *interface;       /* default "" = none: TCP and UDP through the kernel stack only */
 	enum attach_mode mode; /* default auto */
-	unsigned int max_keys; /* default 1048576 */
+	unsigned int max_keys; /* 0: by maxmemory */
 	uint64_t maxmemory;    /* bytes, 0 = no limit */
 	unsigned int maxmemory_policy; /* enum store_policy, default noeviction */
 	enum miss_policy miss; /* default pass */

@@ -22,7 +22,8 @@
 #define QUIET_LOOKS 5     /* seconds in which a class did not grow: all but its reserve goes */
 #define GROWTH_SHARE 16   /* it grows when it takes more than so large a part of its slots in a second */
 #define RESERVE_PAGES 2   /* that may be free ahead of need in a class that grows */
-#define EVICT_AT_ONCE 64
+#define EVICT_AT_ONCE 64  /* entries, for who waits; fewer ... */
+#define EVICT_SHARE 64    /* ... where that is more than such a part of all */
 #define LARGER 4          /* times what is wanted a span may have that is emptied for it */
 #define ROOM_TRIES 4096   /* of evicting so many, reclaiming, and looking again */
 #define REFUSED_MS 60000  /* between two lines that say that there is no memory */
@@ -260,6 +261,17 @@ static void log_refusal(struct store *st)
 		log_warning("no memory: writes are refused, as the machine has no more to give");
 }
 
+/* How many entries to evict for so many units, some of which will be of other sizes. */
+static unsigned int entries_for(const struct store *st, unsigned int units)
+{
+	uint64_t all = 0, count = store_count(st);
+
+	for (unsigned int class = 0; class < XKV_CLASSES; class ++)
+		all += st->class[class].units;
+	return clamp(all ? count * units / all : 1, clamp(count / EVICT_SHARE, 1, EVICT_AT_ONCE),
+		     EVICT_AT_ONCE);
+}
+
 /* Gets what is wanted: from what the machine has, from classes that can spare it, or by eviction. */
 static int make_room(struct store *st, unsigned int class, unsigned int units)
 {
@@ -278,7 +290,7 @@ static int make_room(struct store *st, unsigned int class, unsigned int units)
 		st->at_limit = true;
 		if (reclaim(st, span) || (class == XKV_CLASS_LARGE && compact(st, units)))
 			continue;
-		gone = evict(st->keeper_lane, EVICT_AT_ONCE, false);
+		gone = evict(st->keeper_lane, entries_for(st, span), false);
 		evicted += gone;
 		if (!gone || evicted > most)
 			break;

@@ -172,8 +172,9 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 	if (x->bpf.adopted && !x->fresh)
 		log_notice("adopted the store in %s: %llu keys", x->cfg.pin_dir,
 			   (unsigned long long)store_count(x->store));
-	if (x->bpf.adopted && (store_max_keys(x->store) < x->cfg.max_keys ||
-			       store_max_keys(x->store) / 2 >= x->cfg.max_keys))
+	if (x->bpf.adopted && x->cfg.max_keys &&
+	    (store_max_keys(x->store) < x->cfg.max_keys ||
+	     store_max_keys(x->store) / 2 >= x->cfg.max_keys))
 		log_warning("the index was made for %llu keys and stays so; max-keys %u needs `xkvd --detach` "
 			    "first",
 			    (unsigned long long)store_max_keys(x->store), x->cfg.max_keys);

@@ -65,7 +65,7 @@ static void test_defaults(void **state)
 	assert_string_equal(cfg.dbfilename, "dump.rdb");
 	assert_int_equal(cfg.save_count, 3);
 	assert_int_equal(cfg.client_output_limit, 256 << 20);
-	assert_int_equal(cfg.max_keys, 1048576);
+	assert_int_equal(cfg.max_keys, 0);
 	assert_int_equal(cfg.bind_count, 0);
 	assert_string_equal(value_of(&cfg, "save"), "3600 1 300 100 60 10000");
 	assert_string_equal(value_of(&cfg, "loglevel"), "notice");

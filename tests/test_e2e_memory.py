@@ -117,6 +117,36 @@ def test_appending_to_large_values_when_memory_is_short(xkvd):
     accounted(d)
 
 
+def test_a_few_keys_of_many_sizes_fit_a_small_store(xkvd):
+    """69 keys of 200 B to 200 kB, 1.7 MB in all: a size takes what it needs, not a page of 2 MiB."""
+    d = xkvd("--save", "", "--maxmemory", str(40 * MB))
+    client = d.redis()
+    values = {f"key:{i}": os.urandom(int(200 * 1000 ** (i / 68))) for i in range(69)}
+    before = used(d)
+    for name, value in values.items():
+        client.set(name, value)
+    assert {name: client.get(name) for name in values} == values
+    assert used(d) <= before + 2 * (2 * MB + 4096)
+    accounted(d)
+
+
+@pytest.mark.parametrize("policy, least", [("noeviction", 2200), ("allkeys-lru", 1500)])
+def test_mixed_sizes_share_a_small_store(xkvd, policy, least):
+    """Values of 16 B to 200 kB, 24 kB on average, at 48 MiB: as many as the bytes allow."""
+    d = xkvd("--save", "", "--maxmemory", str(48 * MB), "--maxmemory-policy", policy)
+    client, draw, refused = d.redis(), random.Random(5), 0
+    for number in range(4000):
+        try:
+            client.set(f"key:{number}", b"x" * int(2 ** draw.uniform(4, 17.6)))
+        except redis.ResponseError as e:
+            assert OOM in str(e)
+            refused += 1
+    assert client.dbsize() >= least and used(d) <= 48 * MB
+    assert (refused == 0) == (policy != "noeviction")
+    assert ("no memory: writes are refused, as maxmemory" in d.log()) == (refused > 0)
+    accounted(d)
+
+
 def test_a_limit_below_the_tables_is_refused(xkvd):
     d = xkvd("--save", "")
     with pytest.raises(redis.ResponseError, match="less than what the empty store takes"):

@@ -334,16 +334,10 @@ static void open_bed(unsigned int max_keys)
 	assert_null(why);
 }
 
-#define WARM_SLOTS 600
-
 /* Slots for each size class that a datagram can fill, so that no SET goes up for want of one. */
 static void warm(void)
 {
-	for (unsigned int class = 0; class < bed.st->class_count; class ++)
-		while (bed.st->classes[class].slot_bytes <= XKV_SLOT_WINDOW &&
-		       bed.st->class[class].slots < WARM_SLOTS)
-			if (span_carve(bed.st, class))
-				assert_in_range(pages_add(bed.st, PAGES_AT_ONCE), 1, PAGES_AT_ONCE);
+	assert_true(bed_warm(&bed));
 }
 
 #define DRAWN_AT_ONCE 100
@@ -2360,6 +2354,77 @@ static void test_page_refused(void **state)
 	account();
 }
 
+/*
+ * A program was interrupted between taking the last slot and counting it: the class is empty all the
+ * same, and gets a span.
+ */
+static void test_free_count_lags(void **state)
+{
+	unsigned int class;
+
+	(void)state;
+	bed_close(&bed);
+	open_bed(MAX_KEYS);
+	class = bed.c->class_of[XKV_SLOT_NEED(1, 100) / 8];
+	bed.classes[class].free = 3;
+	put("a", pattern(), 100, 0);
+	holds("a", pattern(), 100);
+	bed.classes[class].free -= 3;
+	account();
+	bed.classes[XKV_CLASS_LARGE].free = 3;
+	put("b", pattern(), 20000, 0);
+	bed.classes[XKV_CLASS_LARGE].free -= 3;
+	account();
+}
+
+/* Who waits for memory that nobody makes waits no longer than was promised. */
+static void test_wait_ends(void **state)
+{
+	uint64_t begin, until_ms = 0;
+	unsigned int class = 0;
+
+	(void)state;
+	bed_close(&bed);
+	open_bed(MAX_KEYS);
+	pthread_mutex_lock(&bed.st->units_lock);
+	for (uint32_t page, first; units_take(bed.st, 1, &page, &first);)
+		;
+	pthread_mutex_unlock(&bed.st->units_lock);
+	bed_maintained(&bed, true); /* by nobody */
+	begin = store_now_ms(bed.st);
+	assert_int_equal(slots_grow(bed.st, class, 0, &until_ms), -ENOSPC);
+	assert_in_range(store_now_ms(bed.st) - begin, GROW_WAIT_MS - 1, 20 * GROW_WAIT_MS);
+	begin = store_now_ms(bed.st);
+	assert_int_equal(slots_grow(bed.st, class, 0, &until_ms), -ENOSPC); /* the same request */
+	assert_in_range(store_now_ms(bed.st) - begin, 0, GROW_WAIT_MS / 2);
+	bed_maintained(&bed, false);
+}
+
+/* xkvd was killed while it made a span, or freed one: what nobody had been given is free again. */
+static void test_adopt_spans(void **state)
+{
+	struct xkv_unit *unit;
+	uint64_t before;
+
+	(void)state;
+	bed_close(&bed);
+	open_bed(MAX_KEYS);
+	put_text("key", "value");
+	before = units_free(bed.st);
+	unit = ((struct xkv_page *)bed.st->page[0])->unit;
+	unit[100] = (struct xkv_unit){ .first = 100, .class = 3, .state = XKV_SPAN_NEW };
+	unit[101] = (struct xkv_unit){ .first = 100 };
+	unit[203] = (struct xkv_unit){ .first = 200 }; /* not named to its end */
+	unit[300] = (struct xkv_unit){ .first = 300, .class = XKV_CLASS_LARGE,
+				       .state = XKV_SPAN_DRAINING, .parked = 1 };
+	assert_null(bed_adopt(&bed));
+	assert_int_equal(units_free(bed.st), before - 1);
+	assert_int_equal(drain_run(bed.lane), 1);
+	assert_int_equal(units_free(bed.st), before);
+	holds("key", "value", 5);
+	account();
+}
+
 /* Where only a larger class has a slot, that one serves; a smaller value stays where it is. */
 static void test_larger_class(void **state)
 {
@@ -3282,6 +3347,9 @@ int main(void)
 		CASE(test_list_tag),
 		OWN(test_no_slot),
 		OWN(test_page_refused),
+		OWN(test_free_count_lags),
+		OWN(test_wait_ends),
+		OWN(test_adopt_spans),
 		OWN(test_larger_class),
 		OWN(test_full),
 		OWN(test_one_bucket),

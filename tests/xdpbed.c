@@ -22,6 +22,7 @@
 #define BPFFS  "/sys/fs/bpf"
 #define FRAMES (XKV_BATCH_LANES * XKV_BATCH_FRAMES)
 #define FRAME  (FRAMES - 1) /* ours: the last of a lane that nobody takes */
+#define WARM_SLOTS 2000 /* of each class */
 #define WALKS                                                                                      \
 	4 /* while we walk, the store's own thread may link a page: that is over in a moment */
 
@@ -267,19 +268,30 @@ int bed_grow(struct bed *b, unsigned int class)
 	return slots_grow(b->st, class, 0, &until_ms);
 }
 
-/* The emptiest span of a class that does not drain yet. */
+bool bed_warm(struct bed *b)
+{
+	for (unsigned int class = 0; class < b->st->class_count; class ++)
+		while (b->st->classes[class].slot_bytes <= XKV_SLOT_WINDOW &&
+		       b->st->class[class].slots < WARM_SLOTS)
+			if (span_carve(b->st, class) && pages_add(b->st, PAGES_AT_ONCE) < 1)
+				return false;
+	return true;
+}
+
+/* The emptiest span of a class that does not drain yet; one that has entries rather than one that has none. */
 static bool emptiest_span(struct bed *b, unsigned int class, struct span *best)
 {
-	unsigned int least = ~0U;
+	unsigned int least = ~0U, full;
 	struct hand hand = { 0 };
 	struct span s;
 
-	for (; hand_span(b->st, &hand, &s); hand.unit += s.units, hand.slot = 0)
-		if (s.class == class && span_head(&s)->state == XKV_SPAN_LINKED &&
-		    span_fullness(&s) < least) {
-			least = span_fullness(&s);
+	for (; hand_span(b->st, &hand, &s); hand.unit += s.units, hand.slot = 0) {
+		full = span_fullness(&s) ? span_fullness(&s) : 1025;
+		if (s.class == class && span_head(&s)->state == XKV_SPAN_LINKED && full < least) {
+			least = full;
 			*best = s;
 		}
+	}
 	return least != ~0U;
 }
 

@@ -84,6 +84,9 @@ int bed_slots(struct bed *b, struct xkv_slots_args *args);
 /* Has the store make a span for a class that has no free slot. 0 or -errno. */
 int bed_grow(struct bed *b, unsigned int class);
 
+/* Makes free slots for each size class that a datagram can fill, as many as no test takes.  False if it cannot. */
+bool bed_warm(struct bed *b);
+
 /* Has the emptiest `count` spans of a class drain, and empties what drains by now: how many units became free. */
 struct store_lane;
 unsigned int bed_drain(struct bed *b, struct store_lane *lane, unsigned int class, unsigned int count);
