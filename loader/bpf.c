@@ -26,6 +26,7 @@
 #include <xdp/libxdp.h>
 
 #include "../bpf/layout.h"
+#include "upgrade.h"
 #include "xkv.skel.h"
 
 #define ENTRIES	 "entries" /* what is pinned beside the maps, to `cat` */
@@ -369,7 +370,9 @@ int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 	b->lock = bpf_lock_pin_dir(cfg->pin_dir, err, err_len);
 	if (b->lock < 0)
 		return b->lock;
-	ret = open_locked(b, cfg, err, err_len);
+	ret = upgrade(cfg, err, err_len);
+	if (!ret)
+		ret = open_locked(b, cfg, err, err_len);
 	if (ret)
 		bpf_close(b);
 	return ret;
@@ -435,7 +438,5 @@ int bpf_unpin(const struct config *cfg, char *err, size_t err_len)
 	bpf_map_path(path, sizeof(path), cfg, BPF_CONFIG);
 	if (!ret)
 		ret = unpin(path, err, err_len);
-	if (!ret && rmdir(cfg->pin_dir) && errno != ENOTEMPTY && errno != EBUSY && errno != ENOENT)
-		ret = fail(-errno, err, err_len, "cannot remove %s: %s", cfg->pin_dir, strerror(errno));
 	return ret;
 }

@@ -33,7 +33,7 @@ void bpf_log_through_ours(void);
 void bpf_map_path(char *path, size_t len, const struct config *cfg, int id);
 /* Locks the pin directory against a second xkvd: a descriptor, or -errno with a sentence. */
 int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len);
-/* Removes what xkvd has pinned, the configuration last, and the directory if nothing else is in it.  0, or -errno with a sentence. */
+/* Removes what xkvd has pinned, the configuration last (upgrade.c).  0, or -errno with a sentence. */
 int bpf_unpin(const struct config *cfg, char *err, size_t err_len);
 
 /* The kernel's numbers of the maps that are pinned. */

@@ -236,6 +236,8 @@ static int detach_locked(const struct config *cfg, char *err, size_t err_len)
 	left = holders_check(cfg, &ids, err, err_len);
 	if (!left)
 		left = bpf_unpin(cfg, err, err_len);
+	if (!left && rmdir(cfg->pin_dir) && errno != ENOTEMPTY && errno != EBUSY && errno != ENOENT)
+		left = fail(-errno, err, err_len, "cannot remove %s: %s", cfg->pin_dir, strerror(errno));
 	if (left)
 		return left;
 	if (ids.count)
