@@ -9,7 +9,6 @@
  * links what was put in but not linked.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -18,9 +17,8 @@
 
 #include "../bpf/page_ids.h"
 #include "log.h"
+#include "machine.h"
 #include "store_impl.h"
-
-#define RESERVE_SHARE 20     /* the machine keeps 1/20 of its memory free */
 
 /* ---- size classes -------------------------------------------------------- */
 
@@ -132,23 +130,6 @@ int slot_free(struct store *st, uint64_t ref)
 }
 
 /* ---- growth -------------------------------------------------------------- */
-
-/* Memory for the rest of the machine; what the kernel gives away for pages it cannot take back. */
-static bool memory_is_short(void)
-{
-	unsigned long long total = 0, available = 0;
-	char line[128];
-	FILE *f = fopen("/proc/meminfo", "re");
-
-	if (!f)
-		return false;
-	while (fgets(line, sizeof(line), f)) {
-		sscanf(line, "MemTotal: %llu", &total);
-		sscanf(line, "MemAvailable: %llu", &available);
-	}
-	fclose(f);
-	return available && available < total / RESERVE_SHARE;
-}
 
 unsigned int page_slots(uint32_t slot_bytes)
 {
