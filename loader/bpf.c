@@ -84,28 +84,46 @@ int bpf_check_kernel(char *err, size_t err_len)
 	return 0;
 }
 
+static bool is_bpffs(const char *path)
+{
+	struct statfs fs;
+
+	return !statfs(path, &fs) && (unsigned long)fs.f_type == BPF_FS_MAGIC;
+}
+
+/* bpffs is not mounted for whoever mounts it not: `ip netns exec` hides the host's, and what is pinned in its own ends with it. */
+static int fail_no_bpffs(const char *dir, char *err, size_t err_len)
+{
+	return fail(-EINVAL, err, err_len,
+		    "pin-dir %s is not in a BPF file system: mount -t bpf bpf /sys/fs/bpf (but inside `ip netns exec` "
+		    "use nsenter --net=/run/netns/NAME, which keeps the host's)",
+		    dir);
+}
+
 /* Makes the pin directory; it has to be in a BPF file system. */
 static int make_pin_dir(const char *dir, char *err, size_t err_len)
 {
-	char parent[256];
-	struct statfs fs;
+	char parent[512];
 	char *slash;
+	int ret;
 
-	if (mkdir(dir, 0700) && errno != EEXIST) {
-		snprintf(parent, sizeof(parent), "%s", dir);
-		slash = strrchr(parent, '/');
-		if (slash && slash != parent)
-			*slash = '\0';
-		return fail(-errno, err, err_len, "cannot make the pin directory %s: %s%s", dir,
-			    strerror(errno),
-			    statfs(parent, &fs) ? " (is bpffs mounted? mount -t bpf bpf /sys/fs/bpf)" : "");
-	}
-	if (statfs(dir, &fs) || (unsigned long)fs.f_type != BPF_FS_MAGIC) {
+	if (!mkdir(dir, 0700)) {
+		if (is_bpffs(dir))
+			return 0;
 		rmdir(dir);
-		return fail(-EINVAL, err, err_len,
-			    "%s is not in a BPF file system: mount -t bpf bpf /sys/fs/bpf", dir);
+		return fail_no_bpffs(dir, err, err_len);
 	}
-	return 0;
+	ret = -errno;
+	if (ret == -EEXIST)
+		return is_bpffs(dir) ? 0 : fail_no_bpffs(dir, err, err_len);
+	snprintf(parent, sizeof(parent), "%s", dir);
+	slash = strrchr(parent, '/');
+	if (slash && slash != parent)
+		*slash = '\0';
+	if (!access(parent, F_OK) && !is_bpffs(parent))
+		return fail_no_bpffs(dir, err, err_len);
+	return fail(ret, err, err_len, "cannot make the pin directory %s: %s%s%s", dir, strerror(-ret),
+		    ret == -ENOENT ? ": make first " : "", ret == -ENOENT ? parent : "");
 }
 
 int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len)
@@ -151,8 +169,9 @@ static int check_pinned(struct bpf_map *map, int id, const struct bpf_map_info *
 	    info->map_flags != bpf_map__map_flags(map) ||
 	    (id != BPF_INDEX && info->max_entries != bpf_map__max_entries(map)))
 		return fail(-EINVAL, err, err_len,
-			    "%s was made by another version of xkv: save with that version, then "
-			    "`xkvd --detach` and start again",
+			    "%s was made by another version of xkv: start that version again, `xkv save`, stop it, "
+			    "`xkvd --detach`, and start this one, which loads the snapshot (without a save the "
+			    "data is lost)",
 			    path);
 	return 0;
 }
@@ -199,8 +218,8 @@ static int adopt_maps(struct bpf *b, const struct config *cfg, char *err, size_t
 	b->adopted = found == BPF_MAPS;
 	if (found && !b->adopted)
 		return fail(-EINVAL, err, err_len,
-			    "%s holds some of xkv's maps but not all: remove it with `xkvd --detach "
-			    "--pin-dir %s`",
+			    "%s holds some of xkv's maps but not all, so what is in them cannot be saved any more: if "
+			    "it may go, `xkvd --detach --pin-dir %s`, and the next start loads the last snapshot",
 			    cfg->pin_dir, cfg->pin_dir);
 	return 0;
 }

@@ -23,7 +23,7 @@
 #include "store_open.h"
 #include "udp.h"
 
-#define ERR_LEN 512
+#define ERR_LEN 1024
 
 enum job { JOB_RUN, JOB_CHECK, JOB_DETACH, JOB_HELP, JOB_VERSION };
 
@@ -177,8 +177,8 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 			   (unsigned long long)store_count(x->store));
 	if (x->bpf.adopted && (store_max_keys(x->store) < x->cfg.max_keys ||
 			       store_max_keys(x->store) / 2 >= x->cfg.max_keys))
-		log_warning("the index was made for %llu keys and stays so; max-keys %u needs `xkvd --detach` "
-			    "first",
+		log_warning("the index was made for %llu keys and stays so; for max-keys %u: `xkv save`, stop, "
+			    "`xkvd --detach`, start",
 			    (unsigned long long)store_max_keys(x->store), x->cfg.max_keys);
 	return limit(x, &x->cfg, err, ERR_LEN);
 }
