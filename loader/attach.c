@@ -386,7 +386,9 @@ static void tell(const struct attach *a, enum attach_place before)
 			    "native does not work",
 			    name, name);
 	if (a->place == PLACE_FREE && before != PLACE_FREE)
-		log_warning("%s: the XDP program was taken off: xkvd answers UDP, slowly%s", name,
+		log_warning("%s: %s: xkvd answers UDP, slowly%s", name,
+			    before == PLACE_GONE ? "the interface is there again, without the XDP program" :
+						   "the XDP program was taken off",
 			    a->adopt ? "" : ", and puts it back soon");
 	if (a->place == PLACE_TAKEN)
 		log_warning("%s: another XDP program is in the place of xkv's, and stays there: xkvd answers "
