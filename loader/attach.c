@@ -3,8 +3,9 @@
  * The XDP program on the interface: attaching it, and watching that it stays.
  *
  * Anybody may take a program off, put another one there, or delete the interface, and nobody asks
- * xkvd.  So whenever links have changed, and each second, the place is looked at; what changed is logged once, and
- * where the place is free the program is put back.  Where somebody else's program is, that stays.
+ * xkvd.  So whenever links have changed, and each second, the place is looked at; what changed is
+ * logged once, and where the place is free the program is put back.  Where somebody else's program
+ * is, that stays.
  */
 #include "attach.h"
 
@@ -23,7 +24,7 @@
 #include "bpf_impl.h"
 
 #define SKIP_DISPATCHER "LIBXDP_SKIP_DISPATCHER" /* for libxdp: in the environment */
-#define WAIT_FIRST_MS 1000  /* who swaps programs by `ip link` takes one off and puts the other there */
+#define WAIT_FIRST_MS 1000  /* who swaps programs takes one off, and then puts the other there */
 #define WAIT_MOST_MS  60000
 #define DISPATCHER "xdp_dispatcher" /* libxdp's */
 #define MAPS_MAX 64 /* that a program of the kernel can use */
@@ -83,7 +84,10 @@ static bool is_dispatcher(int fd)
 	return !bpf_obj_get_info_by_fd(fd, &info, &len) && !strcmp(info.name, DISPATCHER);
 }
 
-/* libxdp is asked about its dispatcher only: it leaves a descriptor open of each program that is alone, which so would never go. */
+/*
+ * libxdp is asked about its dispatcher only: it leaves a descriptor open of each program that is
+ * alone, which so would never go.
+ */
 bool attached_find(int ifindex, const struct map_ids *ids, struct attached *a)
 {
 	LIBBPF_OPTS(bpf_xdp_query_opts, there);
@@ -121,7 +125,8 @@ void attached_close(struct attached *a)
 
 int attached_take_off(struct attached *a)
 {
-	LIBBPF_OPTS(bpf_xdp_attach_opts, opts, .old_prog_fd = a->fd); /* only this one, whatever came since */
+	/* Only this one, whatever came since. */
+	LIBBPF_OPTS(bpf_xdp_attach_opts, opts, .old_prog_fd = a->fd);
 	int ret;
 
 	if (a->multi)
@@ -156,7 +161,10 @@ static unsigned int prog_id(int fd)
 
 /* ---- attaching ------------------------------------------------------------ */
 
-/* Attaches in one mode.  Each try has an object of its own, since libxdp's choice is loaded into it. */
+/*
+ * Attaches in one mode.  Each try has an object of its own, since libxdp's choice is loaded into
+ * it.
+ */
 static int try_attach(const struct bpf *b, int ifindex, enum xdp_attach_mode mode)
 {
 	struct bpf_object *object = bpf_open_xdp(b);
@@ -178,8 +186,9 @@ static int try_attach(const struct bpf *b, int ifindex, enum xdp_attach_mode mod
 }
 
 /*
- * Newer kernels (Debian's 6.12) do not let a program that changes packets extend one that does not, which
- * the dispatcher of older libxdps is to them (xdp-tools, pull request 509).  Then ours goes there alone.
+ * Newer kernels (Debian's 6.12) do not let a program that changes packets extend one that does not,
+ * which the dispatcher of older libxdps is to them (xdp-tools, pull request 509).  Then ours goes
+ * there alone.
  */
 static int attach_mode(const struct bpf *b, int ifindex, enum xdp_attach_mode mode)
 {
@@ -212,8 +221,8 @@ static int fail_taken(const struct config *cfg, int ifindex, char *err, size_t e
 	}
 	return fail(-EBUSY, err, err_len,
 		    "cannot attach to %s: the XDP program %s (id %u) is there, which does not share the "
-		    "interface; find out whose it is (bpftool prog show id %u), have its owner take it off, or "
-		    "use another interface",
+		    "interface; find out whose it is (bpftool prog show id %u), have its owner "
+		    "take it off, or use another interface",
 		    cfg->interface, info.name[0] ? info.name : "of somebody else", id, id);
 }
 
@@ -341,7 +350,10 @@ static bool note_ours(struct attach *a, int ifindex, enum attach_place place)
 	return true;
 }
 
-/* Looks what is there.  What it takes to find out is done only when the interface, or a program on it, is another. */
+/*
+ * Looks what is there.  What it takes to find out is done only when the interface, or a program on
+ * it, is another.
+ */
 static void look(struct attach *a)
 {
 	LIBBPF_OPTS(bpf_xdp_query_opts, now);
@@ -402,7 +414,10 @@ static void tell(const struct attach *a, enum attach_place before)
 			    name, now, now);
 }
 
-/* An interface that has got another name keeps the program; but where its old name comes again, that is meant. */
+/*
+ * An interface that has got another name keeps the program; but where its old name comes again,
+ * that is meant.
+ */
 static void leave_renamed(struct attach *a)
 {
 	struct attached old;
@@ -443,8 +458,9 @@ void attach_look(struct attach *a)
 	now = now_ms();
 	if (a->place != before || a->seen.ifindex != was) {
 		tell(a, before);
+		/* It has been there for long: nobody takes it off time and again. */
 		if (now - a->attached_ms > WAIT_MOST_MS || a->place == PLACE_GONE)
-			a->wait_ms = WAIT_FIRST_MS; /* it has been there for long: nobody takes it off time and again */
+			a->wait_ms = WAIT_FIRST_MS;
 		a->retry_ms = before == PLACE_GONE ? now : now + a->wait_ms;
 	}
 	if (a->adopt || a->place != PLACE_FREE || now < a->retry_ms)

@@ -45,16 +45,17 @@ struct attach {
 };
 
 /*
- * Attaches the XDP program to cfg->interface, native or generic as cfg->mode says, unless one that uses these maps and
- * is built alike is there already.  With `adopt` it only looks whether one is there.  `bpf` and `cfg` must stay.
- * 0, or -errno with a sentence.
+ * Attaches the XDP program to cfg->interface, native or generic as cfg->mode says, unless one that
+ * uses these maps and is built alike is there already.  With `adopt` it only looks whether one is
+ * there.  `bpf` and `cfg` must stay. 0, or -errno with a sentence.
  */
 int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cfg, bool adopt,
 		char *err, size_t err_len);
 
 /*
- * Looks whether the program is still there: to be called when links have changed, and each second (the kernel does not
- * tell everything).  Logs what has changed, and attaches again where the place is free.
+ * Looks whether the program is still there: to be called when links have changed, and each second
+ * (the kernel does not tell everything).  Logs what has changed, and attaches again where the place
+ * is free.
  */
 void attach_look(struct attach *a);
 

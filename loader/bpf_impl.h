@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What bpf.c (maps and pins), attach.c (the interface), detach.c and layout4.c share.  Nobody else includes this.
+ * What bpf.c (maps and pins), attach.c (the interface), detach.c and layout4.c share.  Nobody else
+ * includes this.
  */
 #ifndef XKV_BPF_IMPL_H
 #define XKV_BPF_IMPL_H
@@ -33,7 +34,9 @@ void bpf_log_through_ours(void);
 void bpf_map_path(char *path, size_t len, const struct config *cfg, int id);
 /* Locks the pin directory against a second xkvd: a descriptor, or -errno with a sentence. */
 int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len);
-/* Removes what xkvd has pinned, the configuration last (upgrade.c).  0, or -errno with a sentence. */
+/*
+ * Removes what xkvd has pinned, the configuration last (upgrade.c).  0, or -errno with a sentence.
+ */
 int bpf_unpin(const struct config *cfg, char *err, size_t err_len);
 
 /* The kernel's numbers of the maps that are pinned. */
@@ -59,8 +62,8 @@ struct attached {
 };
 
 /*
- * Finds the program of ours that uses one of these maps (none given: any of ours).  True if there is one;
- * then *a has to be closed, or taken off.
+ * Finds the program of ours that uses one of these maps (none given: any of ours).  True if there
+ * is one; then *a has to be closed, or taken off.
  */
 bool attached_find(int ifindex, const struct map_ids *ids, struct attached *a);
 void attached_close(struct attached *a);
@@ -74,8 +77,8 @@ bool prog_uses(int prog_fd, const struct map_ids *ids);
 /* Takes the program off all interfaces of this network namespace.  0, or -errno with a sentence. */
 int detach_everywhere(const struct map_ids *ids, char *err, size_t err_len);
 /*
- * Is an XDP program loaded that uses one of these maps?  Waits a little for those that are just being freed.  -EBUSY with a
- * sentence that says where it is, if that can be found out.
+ * Is an XDP program loaded that uses one of these maps?  Waits a little for those that are just
+ * being freed.  -EBUSY with a sentence that says where it is, if that can be found out.
  */
 int holders_check(const struct config *cfg, const struct map_ids *ids, char *err, size_t err_len);
 

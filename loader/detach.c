@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Taking the data plane away: the program off its interfaces, then the pins, and with them the data.
+ * Taking the data plane away: the program off its interfaces, then the pins, and with them the
+ * data.
  *
- * A program that is on an interface of another network namespace, or held by a link or a pin, goes on
- * answering, and acknowledges writes into maps that nobody could reach any more.  So the pins go only when the kernel
- * has no program left that uses the maps; else the sentence says where it is.
+ * A program that is on an interface of another network namespace, or held by a link or a pin, goes
+ * on answering, and acknowledges writes into maps that nobody could reach any more.  So the pins go
+ * only when the kernel has no program left that uses the maps; else the sentence says where it is.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -22,13 +23,16 @@
 
 #include "bpf_impl.h"
 
-#define HOLDER_TRIES 200 /* programs that are off are freed behind our back: after a grace period, or some */
+#define HOLDER_TRIES 200 /* the kernel frees what is off behind our back, after grace periods */
 #define HOLDER_WAIT_US 10000
 #define NETNS_MAX 1024 /* that are looked into */
 
 /* ---- who uses the maps? -------------------------------------------------- */
 
-/* An XDP program, or one that libxdp's dispatcher calls, that uses one of the maps: its number, 0 = there is none. */
+/*
+ * An XDP program, or one that libxdp's dispatcher calls, that uses one of the maps: its number, 0 =
+ * there is none.
+ */
 static unsigned int find_holder(const struct map_ids *ids)
 {
 	struct bpf_prog_info info;
@@ -71,7 +75,10 @@ static bool find_interface(const struct map_ids *ids, char name[IF_NAMESIZE])
 	return found;
 }
 
-/* The network namespaces that were looked into: by their inodes, as a thousand processes may share one. */
+/*
+ * The network namespaces that were looked into: by their inodes, as a thousand processes may share
+ * one.
+ */
 struct looked {
 	unsigned int count;
 	ino_t inode[NETNS_MAX];
@@ -90,7 +97,10 @@ static bool is_new(struct looked *l, int fd)
 	return true;
 }
 
-/* Looks into the namespace at `path`, unless that was done.  The thread stays there: the caller goes back. */
+/*
+ * Looks into the namespace at `path`, unless that was done.  The thread stays there: the caller
+ * goes back.
+ */
 static bool look_into(const char *path, struct looked *l, const struct map_ids *ids,
 		      char name[IF_NAMESIZE])
 {
@@ -104,7 +114,9 @@ static bool look_into(const char *path, struct looked *l, const struct map_ids *
 	return found;
 }
 
-/* In all namespaces of a directory: those with names, or those of processes (`tail` is "/ns/net"). */
+/*
+ * In all namespaces of a directory: those with names, or those of processes (`tail` is "/ns/net").
+ */
 static bool look_below(const char *dir, const char *tail, struct looked *l, const struct map_ids *ids,
 		       char name[IF_NAMESIZE], char *path, size_t len)
 {
@@ -156,12 +168,13 @@ static int say_where(const struct config *cfg, const struct map_ids *ids, unsign
 			    name, cfg->pin_dir);
 	if (find_elsewhere(ids, name, path, sizeof(path)))
 		return fail(-EBUSY, err, err_len,
-			    "the XDP program on %s in another network namespace uses the maps in %s, so they "
-			    "stay: nsenter --net=%s xkvd --detach --pin-dir %s",
+			    "the XDP program on %s in another network namespace uses the maps in "
+			    "%s, so they stay: nsenter --net=%s xkvd --detach --pin-dir %s",
 			    name, cfg->pin_dir, path, cfg->pin_dir);
 	return fail(-EBUSY, err, err_len,
-		    "the XDP program %u uses the maps in %s, so they stay, and it is on no interface that can be "
-		    "seen from here: `bpftool prog show id %u`, `bpftool link` and `bpftool net` tell who holds it",
+		    "the XDP program %u uses the maps in %s, so they stay, and it is on no interface "
+		    "that can be seen from here: `bpftool prog show id %u`, `bpftool link` and "
+		    "`bpftool net` tell who holds it",
 		    id, cfg->pin_dir, id);
 }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* Who holds a port: from /proc/net to the socket's inode, from there to the process that has it open. */
+/*
+ * Who holds a port: from /proc/net to the socket's inode, from there to the process that has it
+ * open.
+ */
 #include "holder.h"
 
 #include <ctype.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Reading a store of layout 4, to carry it over to a newer one (upgrade.c).  The door is closed, so it stands still; what
- * is read is checked all the same.
+ * Reading a store of layout 4, to carry it over to a newer one (upgrade.c).  The door is closed, so
+ * it stands still; what is read is checked all the same.
  */
 #include "layout4.h"
 

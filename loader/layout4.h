@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What has to be known of the maps of layout 4 to read a store that an older xkvd has left: a copy, as bpf/layout.h
- * goes on.  There the fields are explained.
+ * What has to be known of the maps of layout 4 to read a store that an older xkvd has left: a copy,
+ * as bpf/layout.h goes on.  There the fields are explained.
  */
 #ifndef XKV_LAYOUT4_H
 #define XKV_LAYOUT4_H
@@ -59,12 +59,13 @@ typedef int layout4_fn(void *arg, const struct layout4_entry *entry);
 
 struct layout4_sum {
 	uint64_t keys, expired;
-	uint64_t unreadable; /* references that lead to no live entry: none, unless something has overwritten the maps */
+	uint64_t unreadable; /* references that lead to no live entry: there should be none */
 };
 
 /*
- * Reports each key of the store that is pinned in cfg->pin_dir and that nobody writes to any more; those that have expired are
- * only counted.  0; what `fn` returned; or -errno with a sentence, -ENOENT where there is no index.
+ * Reports each key of the store that is pinned in cfg->pin_dir and that nobody writes to any more;
+ * those that have expired are only counted.  0; what `fn` returned; or -errno with a sentence,
+ * -ENOENT where there is no index.
  */
 int layout4_read(const struct config *cfg, layout4_fn *fn, void *arg, struct layout4_sum *sum,
 		 char *err, size_t err_len);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * How much memory is left.  Read anew each time: limits are changed, and processes moved, at run time.
+ * How much memory is left.  Read anew each time: limits are changed, and processes moved, at run
+ * time.
  */
 #include "machine.h"
 
@@ -9,9 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RESERVE_SHARE 20 /* 1/20 stays free, ... */
-#define RESERVE_LEAST (32ULL << 20) /* ... and of a cgroup's memory what the next xkvd needs to load its programs, and to save */
-#define RESERVE_MOST_SHARE 2 /* but of a small one not more than half */
+/*
+ * 1/20 stays free, and of a cgroup's memory what the next xkvd needs to load its programs (18 to 22
+ * MiB) and to save; but of a small one not more than half.
+ */
+#define RESERVE_SHARE 20
+#define RESERVE_LEAST (32ULL << 20)
+#define RESERVE_MOST_SHARE 2
 
 typedef unsigned long long bytes;
 

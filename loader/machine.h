@@ -6,9 +6,10 @@
 #include <stdbool.h>
 
 /*
- * Is so little memory left that the store must not grow?  The machine keeps a twentieth of its memory; each cgroup with a limit
- * (version 1 or 2, the one we are in and all above it) a twentieth of that, and at least what a restart and a save take: what the
- * kernel gives away for pages it cannot take back, and who is over such a limit is killed.
+ * Is so little memory left that the store must not grow?  The machine keeps a twentieth of its
+ * memory; each cgroup with a limit (version 1 or 2, the one we are in and all above it) a twentieth
+ * of that, and at least what a restart and a save take: what the kernel gives away for pages it
+ * cannot take back, and who is over such a limit is killed.
  */
 bool memory_is_short(void);
 

@@ -7,8 +7,9 @@
  *   3. take the old program off
  *   4. remove the old maps, the configuration last
  *
- * xkvd may be killed anywhere: until 4. the next start finds the maps with their door closed and begins anew, and from the first
- * pin that is gone the file is complete, and the rest is only removed.  Then maps are made, and loaded from the file, as ever.
+ * xkvd may be killed anywhere: until 4. the next start finds the maps with their door closed and
+ * begins anew, and from the first pin that is gone the file is complete, and the rest is only
+ * removed.  Then maps are made, and loaded from the file, as ever.
  */
 #include "upgrade.h"
 
@@ -98,10 +99,12 @@ static int save(const struct config *cfg, char *err, size_t err_len)
 
 	if (ret)
 		return fail(ret, err, err_len,
-			    "the store in %s is of an older xkvd (layout %u) and could not be saved: %s. Nothing was "
-			    "removed; the driver passes everything on until it is saved: start xkvd again then",
+			    "the store in %s is of an older xkvd (layout %u) and could not be saved: "
+			    "%s. Nothing was removed; the driver passes everything on until it is "
+			    "saved: start xkvd again then",
 			    cfg->pin_dir, LAYOUT4, reason);
-	log_notice("the store in %s is of an older xkvd (layout %u): %llu keys saved to %s/%s, %llu had expired",
+	log_notice("the store in %s is of an older xkvd (layout %u): %llu keys saved to %s/%s, "
+		   "%llu had expired",
 		   cfg->pin_dir, LAYOUT4, (unsigned long long)s.sum.keys, cfg->dir, cfg->dbfilename,
 		   (unsigned long long)s.sum.expired);
 	if (s.sum.unreadable)
@@ -123,7 +126,10 @@ static int remove_maps(const struct config *cfg, char *err, size_t err_len)
 	return ret ? ret : bpf_unpin(cfg, err, err_len);
 }
 
-/* What has a number of a layout but was never opened to packets was being loaded from the file: that is still there. */
+/*
+ * What has a number of a layout but was never opened to packets was being loaded from the file:
+ * that is still there.
+ */
 static int carry_over(const struct config *cfg, struct head *head, char *err, size_t err_len)
 {
 	char path[512];
@@ -148,16 +154,18 @@ static int refuse(const struct config *cfg, struct head *head, char *err, size_t
 
 	close_door(head);
 	return fail(-EINVAL, err, err_len,
-		    "the store in %s was made by %s version of xkvd (layout %u, this one has %u). The driver passes "
-		    "everything on now, so that no write is lost; nothing was removed. Start %s version again%s, "
-		    "`xkv save`, stop it, `xkvd --detach`, and start this one, which loads the snapshot",
+		    "the store in %s was made by %s version of xkvd (layout %u, this one has %u). The "
+		    "driver passes everything on now, so that no write is lost; nothing was removed. "
+		    "Start %s version again%s, `xkv save`, stop it, `xkvd --detach`, and start this one, "
+		    "which loads the snapshot",
 		    cfg->pin_dir, newer ? "a newer" : "an older", head->layout, XKV_LAYOUT_VERSION,
 		    newer ? "the newer" : "that",
 		    newer ? ", or, to go back to this one" : "");
 }
 
 /* An xkvd that was killed while it pinned new maps: nothing was ever served from them. */
-static int remove_half_made(const struct config *cfg, const struct head *head, char *err, size_t err_len)
+static int remove_half_made(const struct config *cfg, const struct head *head, char *err,
+			    size_t err_len)
 {
 	struct map_ids ids;
 	int ret;

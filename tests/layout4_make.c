@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Makes a store of layout 4, as an older xkvd has left it: maps pinned in a directory, and an XDP program on an interface that
- * drops everything, for "acknowledged it", until the door is closed.
+ * Makes a store of layout 4, as an older xkvd has left it: maps pinned in a directory, and an XDP
+ * program on an interface that drops everything, for "acknowledged it", until the door is closed.
  *
  *   layout4_make DIR IF COUNT [LAYOUT]
  *
- * key:0 .. key:COUNT-1 have their own names as values, in few buckets, so that those overflow.  Besides there are "large" (1 MiB of
- * 'x'), "empty", "later" (expires in an hour), a binary key of 250 bytes, one that has expired, and one that is unfinished.
+ * key:0 .. key:COUNT-1 have their own names as values, in few buckets, so that those overflow.
+ * Besides there are "large" (1 MiB of 'x'), "empty", "later" (expires in an hour), a binary key of
+ * 250 bytes, one that has expired, and one that is unfinished.
  */
 #include <errno.h>
 #include <net/if.h>
@@ -86,7 +87,10 @@ static struct layout4_slot *new_slot(size_t bytes, uint64_t *ref)
 	return slot;
 }
 
-/* A free place in the bucket or its chain; the lock and the count in the head, and tags, have to be looked through. */
+/*
+ * A free place in the bucket or its chain; the lock and the count in the head, and tags, have to be
+ * looked through.
+ */
 static uint64_t *place_for(struct layout4_bucket *b)
 {
 	struct layout4_chain *chain;
@@ -104,7 +108,7 @@ static uint64_t *place_for(struct layout4_bucket *b)
 			b = &chain->bucket;
 		} else {
 			ref = b->head & LAYOUT4_REF_MASK;
-			check(LAYOUT4_REF_PAGE(ref) != page_number, "a chain in an other page"); /* not met here */
+			check(LAYOUT4_REF_PAGE(ref) != page_number, "a chain in an other page");
 			b = &((struct layout4_chain *)(page + LAYOUT4_REF_OFFSET(ref)))->bucket;
 		}
 	}
@@ -151,10 +155,11 @@ static void fill(unsigned int count)
 /* Uses the index and the configuration, as the real one does. */
 static void attach(const char *interface)
 {
+	const uint8_t load = BPF_LD | BPF_DW | BPF_IMM;
 	const struct bpf_insn insns[] = {
-		{ .code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = 1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = index_fd },
+		{ .code = load, .dst_reg = 1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = index_fd },
 		{ 0 },
-		{ .code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = 1, .src_reg = BPF_PSEUDO_MAP_VALUE, .imm = config_fd },
+		{ .code = load, .dst_reg = 1, .src_reg = BPF_PSEUDO_MAP_VALUE, .imm = config_fd },
 		{ 0 },
 		{ .code = BPF_LDX | BPF_MEM | BPF_W, .dst_reg = 1, .src_reg = 1 },
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .imm = XDP_DROP },
@@ -162,7 +167,8 @@ static void attach(const char *interface)
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .imm = XDP_PASS },
 		{ .code = BPF_JMP | BPF_EXIT },
 	};
-	int fd = bpf_prog_load(BPF_PROG_TYPE_XDP, "xkv_xdp", "GPL", insns, sizeof(insns) / sizeof(insns[0]), NULL);
+	int fd = bpf_prog_load(BPF_PROG_TYPE_XDP, "xkv_xdp", "GPL", insns,
+			       sizeof(insns) / sizeof(insns[0]), NULL);
 
 	check(fd < 0, "the program");
 	check(bpf_xdp_attach((int)if_nametoindex(interface), fd, XDP_FLAGS_DRV_MODE, NULL) < 0, interface);
