@@ -20,6 +20,7 @@
 #include "proto.h"
 
 #define XKV_LAYOUT_MAGIC 0x584b5631 /* "XKV1" */
+#define XKV_LAYOUT_CLOSED 0x584b5630 /* "XKV0": was served from, but another version of xkvd has closed the door */
 #define XKV_LAYOUT_VERSION 5        /* raise it when anything in this file changes its meaning */
 
 /* ---- references: where a slot is, in 40 bits ---------------------------- */

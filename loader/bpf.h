@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What xkvd has in the kernel: maps (made, or adopted from their pins), the two
- * syscall programs, and the XDP program on the interface.
+ * What xkvd has in the kernel: maps (made, or adopted from their pins) and the two
+ * syscall programs.  The XDP program on the interface is attach.h's.
  *
  * Everything is pinned below `pin-dir`, so it outlives xkvd; only bpf_detach()
  * takes it away.  Errors: negative errno, with one sentence in `err`.
@@ -49,23 +49,15 @@ int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 void bpf_close(struct bpf *b);
 
 /*
- * Attaches the XDP program to cfg->interface, native or generic as cfg->mode
- * says, unless one that uses these maps and is built alike is there already.
- */
-int bpf_attach(struct bpf *b, const struct config *cfg, char *err, size_t err_len);
-
-/*
  * The XDP program on its own, on the maps that we hold, opened but not loaded
  * (the tests load it and run it with BPF_PROG_RUN).  NULL with errno.  To be closed by the caller.
  */
 struct bpf_object *bpf_open_xdp(const struct bpf *b);
 
-/* Is an XDP program that uses these maps attached to cfg->interface? */
-bool bpf_is_attached(const struct bpf *b, const struct config *cfg);
-
 /*
  * Takes the XDP program that uses the pinned maps from cfg->interface (or, if none is
- * named, from where it is) and removes the pins, and with them the data.  Logs what it did.
+ * named, from all of this network namespace) and removes the pins, and with them the data.  Logs what it did, also if
+ * there was nothing to do.  -EBUSY: the pins stay, because a program that uses the maps is still loaded, here or elsewhere.
  */
 int bpf_detach(const struct config *cfg, char *err, size_t err_len);
 

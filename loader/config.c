@@ -177,6 +177,23 @@ static void string_format(const struct config *cfg, const struct directive *d, F
 
 static const struct type string = { string_parse, string_format };
 
+/* One xkvd has one interface: a second one in the same file, or the same options, is a misunderstanding. */
+static int interface_parse(struct config *cfg, const struct directive *d, unsigned int n,
+			   char **words, struct sink *err)
+{
+	const char *have = *(char *const *)field(cfg, d);
+
+	if (cfg->interface_given && strcmp(have, words[0]))
+		return bad(err,
+			   "%s %s: \"%s\" was given before, and one xkvd serves one; start another xkvd "
+			   "with its own pin-dir, port and dir",
+			   d->name, words[0], have);
+	cfg->interface_given = true;
+	return string_parse(cfg, d, n, words, err);
+}
+
+static const struct type interface_name = { interface_parse, string_format };
+
 static int filename_parse(struct config *cfg, const struct directive *d, unsigned int n,
 			  char **words, struct sink *err)
 {
@@ -588,7 +605,7 @@ static const struct directive table[] = {
 	  "TCP and UDP port" },
 	{ "bind", &addresses, AT(bind), "", 0, 0, MULTI, NULL, "ADDRESS...",
 	  "addresses to listen on; default: loopback and those of the interface" },
-	{ "interface", &string, AT(interface), "", 0, IFNAMSIZ - 1, 0, NULL, "NAME",
+	{ "interface", &interface_name, AT(interface), "", 0, IFNAMSIZ - 1, 0, NULL, "NAME",
 	  "network interface to attach the XDP program to; none: kernel sockets only" },
 	{ "mode", &choice, AT(mode), "auto", 0, 0, 0, modes, "auto|native|generic",
 	  "how to attach; auto takes generic XDP with a warning if native is refused" },
@@ -667,7 +684,7 @@ static const struct directive *table_find(const char *name, size_t len)
 
 static bool is_string(const struct directive *d)
 {
-	return d->type == &string || d->type == &filename;
+	return d->type == &string || d->type == &filename || d->type == &interface_name;
 }
 
 /* --- unknown names --- */
@@ -789,7 +806,7 @@ int config_init(struct config *cfg)
 			return -ENOMEM;
 		}
 	}
-	cfg->save_given = false;
+	cfg->save_given = cfg->interface_given = false;
 	return 0;
 }
 
@@ -859,6 +876,7 @@ int config_read_file(struct config *cfg, const char *path, char *err, size_t err
 	int ret = 0;
 	FILE *file = fopen(path, "re");
 
+	cfg->interface_given = false;
 	if (!file) {
 		ret = -errno;
 		snprintf(err, err_len, "cannot read %s: %s", path, strerror(-ret));
@@ -883,6 +901,7 @@ int config_read_file(struct config *cfg, const char *path, char *err, size_t err
 
 int config_read_args(struct config *cfg, int argc, char *const argv[], char *err, size_t err_len)
 {
+	cfg->interface_given = false; /* the file's may be replaced */
 	for (int i = 0; i < argc;) {
 		const char *name = argv[i] + 2;
 		int values = 0, ret;

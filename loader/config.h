@@ -61,6 +61,7 @@ struct config {
 					XKV_VALUE_MAX */
 	/* ours */
 	char *interface;       /* default "" = none: TCP and UDP through the kernel stack only */
+	bool interface_given;  /* in this file, or these options */
 	enum attach_mode mode; /* default auto */
 	unsigned int max_keys; /* 0: by maxmemory */
 	uint64_t maxmemory;    /* bytes, 0 = no limit */

@@ -8,6 +8,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "attach.h"
 #include "commands.h"
 #include "snapshot.h"
 
@@ -200,9 +201,14 @@ static void print_counter(void *arg, const char *name, uint64_t value)
 
 static void xkv_section(FILE *out, struct server *s)
 {
+	static const struct attach nowhere = { .mode = "none" };
+	const struct attach *a = s->opt.attach ? s->opt.attach : &nowhere;
+
 	fprintf(out, "xkv_interface:%s\r\nxkv_max_keys:%llu\r\nxkv_store_memory:%llu\r\n",
 		s->cfg->interface, (unsigned long long)store_max_keys(s->store),
 		(unsigned long long)store_memory(s->store));
+	fprintf(out, "xkv_attached:%d\r\nxkv_mode:%s\r\nxkv_program_id:%u\r\n", a->attached,
+		a->mode ? a->mode : "none", a->program);
 	store_counters(s->store, print_counter, out);
 }
 

@@ -3,6 +3,7 @@
  * xkvd: takes the command line apart and puts the pieces together.
  *
  *   bpf.c      maps and programs, made or adopted    net.c       addresses, allow
+ *   attach.c   the XDP program on the interface      detach.c    all of it away
  *   store.c    the store on those maps               udp.c       what XDP passes on
  *   snapshot.c the store to a file and back          server.c    RESP, timers, signals
  */
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "attach.h"
 #include "bpf.h"
 #include "config.h"
 #include "log.h"
@@ -21,7 +23,7 @@
 #include "store_open.h"
 #include "udp.h"
 
-#define ERR_LEN 512
+#define ERR_LEN 1024
 
 enum job { JOB_RUN, JOB_CHECK, JOB_DETACH, JOB_HELP, JOB_VERSION };
 
@@ -34,6 +36,7 @@ struct options {
 struct xkvd {
 	struct config cfg;
 	struct bpf bpf;
+	struct attach attach;
 	struct store *store;
 	struct net net;
 	struct udp udp;
@@ -175,8 +178,8 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 	if (x->bpf.adopted && x->cfg.max_keys &&
 	    (store_max_keys(x->store) < x->cfg.max_keys ||
 	     store_max_keys(x->store) / 2 >= x->cfg.max_keys))
-		log_warning("the index was made for %llu keys and stays so; max-keys %u needs `xkvd --detach` "
-			    "first",
+		log_warning("the index was made for %llu keys and stays so; for max-keys %u: `xkv save`, stop, "
+			    "`xkvd --detach`, start",
 			    (unsigned long long)store_max_keys(x->store), x->cfg.max_keys);
 	return limit(x, &x->cfg, err, ERR_LEN);
 }
@@ -239,11 +242,15 @@ static void addresses_changed(void *arg)
 
 	net_changed(&x->net);
 	server_follow_addresses(x->server);
+	attach_look(&x->attach);
 }
 
 static void every_second(void *arg)
 {
-	store_clock(arg);
+	struct xkvd *x = arg;
+
+	store_clock(x->store);
+	attach_look(&x->attach);
 }
 
 /* The doors: TCP, UDP, and the things that keep them right. */
@@ -252,6 +259,7 @@ static int open_doors(struct xkvd *x, const struct options *o, char *err)
 	struct server_options options = {
 		.cfg = &x->cfg,
 		.store = x->store,
+		.attach = &x->attach,
 		.config_file = o->file,
 		.apply = apply,
 		.apply_arg = x,
@@ -272,7 +280,7 @@ static int open_doors(struct xkvd *x, const struct options *o, char *err)
 	if (!ret)
 		ret = server_add_fd(x->server, x->net.monitor, addresses_changed, x);
 	if (!ret)
-		ret = server_add_timer(x->server, 1.0, every_second, x->store);
+		ret = server_add_timer(x->server, 1.0, every_second, x);
 	if (ret == -ENOMEM)
 		snprintf(err, ERR_LEN, "not enough memory");
 	return ret;
@@ -281,16 +289,7 @@ static int open_doors(struct xkvd *x, const struct options *o, char *err)
 static int attach(struct xkvd *x, const struct options *o, char *err)
 {
 	store_start(x->store);
-	if (!x->cfg.interface[0]) {
-		log_notice("no interface: serving TCP and UDP through the kernel's stack only");
-		return 0;
-	}
-	if (!o->adopt)
-		return bpf_attach(&x->bpf, &x->cfg, err, ERR_LEN);
-	if (!bpf_is_attached(&x->bpf, &x->cfg))
-		log_warning("no XDP program that uses the maps in %s is on %s", x->cfg.pin_dir,
-			    x->cfg.interface);
-	return 0;
+	return attach_open(&x->attach, &x->bpf, &x->cfg, o->adopt, err, ERR_LEN);
 }
 
 static int start(struct xkvd *x, const struct options *o, char *err)

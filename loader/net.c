@@ -319,11 +319,13 @@ void net_changed(void *arg)
 {
 	struct net *net = arg;
 	char buffer[8192], err[256];
+	int ret;
 
 	/* What happened does not matter (and may have been lost, ENOBUFS): all is read anew. */
 	while (recv(net->monitor, buffer, sizeof(buffer), 0) > 0)
 		;
-	if (net_publish(net, net->cfg, err, sizeof(err)))
+	ret = net_publish(net, net->cfg, err, sizeof(err));
+	if (ret && ret != -ENODEV) /* that the interface is gone is said once: attach.c */
 		log_warning("%s", err);
 }
 

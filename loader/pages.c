@@ -7,7 +7,6 @@
  * a run of free units is found quickly.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,9 +15,8 @@
 
 #include "../bpf/page_ids.h"
 #include "log.h"
+#include "machine.h"
 #include "store_impl.h"
-
-#define RESERVE_SHARE 20     /* the machine keeps 1/20 of its memory free */
 
 /* ---- size classes -------------------------------------------------------- */
 
@@ -219,23 +217,6 @@ int grace_wait(struct store *st)
 }
 
 /* ---- growth -------------------------------------------------------------- */
-
-/* Memory for the rest of the machine; what the kernel gives away for pages it cannot take back. */
-static bool memory_is_short(void)
-{
-	unsigned long long total = 0, available = 0;
-	char line[128];
-	FILE *f = fopen("/proc/meminfo", "re");
-
-	if (!f)
-		return false;
-	while (fgets(line, sizeof(line), f)) {
-		sscanf(line, "MemTotal: %llu", &total);
-		sscanf(line, "MemAvailable: %llu", &available);
-	}
-	fclose(f);
-	return available && available < total / RESERVE_SHARE;
-}
 
 /* Makes a page that nobody else can see, mapped at *base: its descriptor, or -errno. */
 static int page_make(void **base)

@@ -19,6 +19,7 @@
 
 #include "client.h"
 #include "commands.h"
+#include "holder.h"
 #include "log.h"
 #include "snapshot.h"
 
@@ -159,8 +160,8 @@ static int listen_on(struct server *s, const char *address, bool from_interface,
 				  .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV };
 	bool optional = address[0] == '-';
 	const char *host = address + optional;
+	char port[8], hint[160] = "";
 	struct addrinfo *ai;
-	char port[8];
 	int ret;
 
 	if (s->listener_count == MAX_LISTENERS) {
@@ -186,8 +187,10 @@ static int listen_on(struct server *s, const char *address, bool from_interface,
 	}
 	if (optional && (ret == -EADDRNOTAVAIL || ret == -EAFNOSUPPORT || ret == -EPROTONOSUPPORT))
 		return 0;
-	snprintf(err, err_len, "cannot listen on %s port %u: %s", host, s->cfg->port,
-		 strerror(-ret));
+	if (ret == -EADDRINUSE && !s->followed)
+		port_hint(hint, sizeof(hint), true, s->cfg->port);
+	snprintf(err, err_len, "cannot listen on %s port %u: %s%s", host, s->cfg->port,
+		 strerror(-ret), hint);
 	return ret;
 }
 

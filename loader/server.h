@@ -21,10 +21,12 @@
 #include "store.h"
 
 struct server;
+struct attach;
 
 struct server_options {
 	struct config *cfg;	 /* not owned; CONFIG SET changes it in place */
 	struct store *store;	 /* not owned */
+	const struct attach *attach; /* for INFO, not owned, NULL = no XDP */
 	const char *config_file; /* for INFO, NULL = none */
 	config_apply_fn *apply;	 /* for CONFIG SET, see config.h; NULL = miss, allow... are fixed */
 	void *apply_arg;

@@ -55,6 +55,8 @@ static struct {
 /* One save. */
 struct job {
 	struct store *st;
+	snapshot_source *source; /* what is saved, in place of st */
+	void *source_arg;
 	char *dir;
 	char *name;
 	char temp[NAME_MAX + 1];
@@ -316,6 +318,23 @@ static int write_keys(struct job *job, struct store_lane *lane, int fd)
 	return 0;
 }
 
+static int write_source(struct job *job, int fd)
+{
+	struct rdb_writer *w = rdb_writer_new(fd);
+	int ret, written;
+
+	if (!w)
+		return fail(job, -ENOMEM, "out of memory");
+	rdb_write_header(w, 0, 0);
+	ret = job->source(job->source_arg, w, job->error, sizeof(job->error));
+	written = ret ? rdb_writer_error(w) : rdb_write_end(w);
+	rdb_writer_free(w);
+	if (!written)
+		return ret;
+	errno = -written;
+	return fail_step(job, "writing");
+}
+
 /* Writes the temporary file; when this returns 0, it is on the disk. */
 static int write_temp(struct job *job, int dir_fd, struct store_lane *lane)
 {
@@ -324,7 +343,7 @@ static int write_temp(struct job *job, int dir_fd, struct store_lane *lane)
 
 	if (fd < 0)
 		return fail_step(job, "creating");
-	ret = write_keys(job, lane, fd);
+	ret = job->source ? write_source(job, fd) : write_keys(job, lane, fd);
 	if (!ret && fsync(fd) < 0)
 		ret = fail_step(job, "syncing");
 	if (close(fd) < 0 && !ret)
@@ -382,6 +401,70 @@ static int save(struct job *job)
 		fail(job, ret, "the store has no lane left for the save: %s", strerror(-ret));
 	}
 	close(dir_fd);
+	return ret;
+}
+
+/* ---- saving what is no store ---- */
+
+/* Gives the file a second name, which is free, and so leaves it where it is until the new one takes its place. */
+static int keep_aside(struct job *job, int dir_fd, const char *aside)
+{
+	char name[NAME_MAX + 1];
+	int ret;
+
+	for (int i = 0; i < 1000; i++) {
+		snprintf(name, sizeof(name), i ? "%s.%s.%d" : "%s.%s", job->name, aside, i);
+		ret = linkat(dir_fd, job->name, dir_fd, name, 0) ? -errno : 0;
+		/* Without hard links there is no file for a moment; but what it is saved from is. */
+		if (ret == -EPERM || ret == -EOPNOTSUPP || ret == -EMLINK)
+			ret = renameat2(dir_fd, job->name, dir_fd, name, RENAME_NOREPLACE) ? -errno : 0;
+		if (!ret)
+			log_notice("%s/%s is kept as %s", job->dir, job->name, name);
+		if (ret != -EEXIST)
+			break;
+	}
+	if (!ret || ret == -ENOENT)
+		return 0;
+	return fail(job, ret, "keeping %s/%s aside failed: %s; %s", job->dir, job->name, strerror(-ret),
+		    remedy(ret));
+}
+
+static int save_source_in(struct job *job, int dir_fd, const char *aside)
+{
+	int ret = check_writable(job, dir_fd);
+
+	if (ret)
+		return ret;
+	remove_stale(dir_fd, job->dir);
+	ret = write_temp(job, dir_fd, NULL);
+	if (!ret)
+		ret = keep_aside(job, dir_fd, aside);
+	if (!ret)
+		ret = publish(job, dir_fd);
+	if (ret)
+		unlinkat(dir_fd, job->temp, 0);
+	return ret;
+}
+
+int snapshot_write(const struct config *cfg, snapshot_source *source, void *arg, const char *aside,
+		   char *err, size_t err_len)
+{
+	struct job job = {
+		.source = source, .source_arg = arg, .dir = cfg->dir, .name = cfg->dbfilename
+	};
+	void (*before)(int) = signal(SIGXFSZ, SIG_IGN); /* a limit is an error of write(2) */
+	int ret = check_name(&job), dir_fd;
+
+	snprintf(job.temp, sizeof(job.temp), TEMP_PREFIX "%ld" TEMP_SUFFIX, (long)getpid());
+	if (!ret) {
+		dir_fd = open_dir(&job);
+		ret = dir_fd < 0 ? dir_fd : save_source_in(&job, dir_fd, aside);
+		if (dir_fd >= 0)
+			close(dir_fd);
+	}
+	signal(SIGXFSZ, before);
+	if (ret)
+		snprintf(err, err_len, "%s", job.error);
 	return ret;
 }
 

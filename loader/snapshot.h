@@ -8,10 +8,12 @@
 #define XKV_SNAPSHOT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
 struct config;
+struct rdb_writer;
 struct store;
 
 struct snapshot_info {
@@ -32,6 +34,14 @@ struct snapshot_info {
 
 /* Saves now and returns when the file is durable. 0, -EINPROGRESS, or -errno with a sentence in info.last_error. */
 int snapshot_save(struct store *st, const struct config *cfg);
+
+/*
+ * Writes what `source` says, in place of a store, as durably as a save.  A file that is there is kept under its name with
+ * `aside` behind it.  `source` writes keys, and returns 0, or -errno with a clause in `err`.  0, or -errno with a sentence.
+ */
+typedef int snapshot_source(void *arg, struct rdb_writer *w, char *err, size_t err_len);
+int snapshot_write(const struct config *cfg, snapshot_source *source, void *arg, const char *aside,
+		   char *err, size_t err_len);
 
 /*
  * Starts a save in a thread. 0, -EINPROGRESS, or -errno. `done_fd` of

@@ -886,7 +886,7 @@ struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_p
 	if (!ret)
 		ret = grace_init(st);
 	if (!ret) {
-		*fresh = st->cfg->magic != XKV_LAYOUT_MAGIC;
+		*fresh = st->cfg->magic != XKV_LAYOUT_MAGIC && st->cfg->magic != XKV_LAYOUT_CLOSED;
 		ret = st->cfg->layout ? store_adopt(st) : store_format(st);
 	}
 	if (!ret) {
@@ -902,7 +902,7 @@ struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_p
 	if (ret == -EPROTO)
 		snprintf(err, err_len,
 			 "the pinned store has layout version %u, this xkvd knows %u: save with the xkvd that "
-			 "made it, then `xkvd --detach` and start again",
+			 "made it, stop it, then `xkvd --detach` and start again",
 			 st->cfg->layout, XKV_LAYOUT_VERSION);
 	else
 		snprintf(err, err_len, "cannot %s the store: %s", st->pages ? "adopt" : "open",

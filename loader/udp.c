@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "holder.h"
 #include "log.h"
 
 #define BATCH 32
@@ -67,7 +68,7 @@ static int open_address(struct udp *udp, const char *address, unsigned int port,
 	bool optional = address[0] == '-';
 	const char *name = address + optional;
 	struct addrinfo hints = { .ai_socktype = SOCK_DGRAM, .ai_flags = AI_PASSIVE }, *ai;
-	char service[16];
+	char service[16], hint[160] = "";
 	int fd;
 
 	if (!strcmp(name, "*"))
@@ -82,8 +83,10 @@ static int open_address(struct udp *udp, const char *address, unsigned int port,
 	fd = open_socket(ai);
 	freeaddrinfo(ai);
 	if (fd < 0) {
-		snprintf(err, err_len, "cannot listen on UDP %s port %u: %s", name, port,
-			 strerror(-fd));
+		if (fd == -EADDRINUSE)
+			port_hint(hint, sizeof(hint), false, port);
+		snprintf(err, err_len, "cannot listen on UDP %s port %u: %s%s", name, port,
+			 strerror(-fd), hint);
 		return optional || fd == -EAFNOSUPPORT ? 0 : fd;
 	}
 	udp->socket[udp->count++] = (struct udp_socket){ udp, fd };

@@ -100,7 +100,8 @@ attached() {
 
 attach_ip() {
 	[[ -r $OBJECT ]] || die "$OBJECT is missing: run 'make' (or 'make install') first"
-	[[ -z $(attached) ]] || die "$dev has an XDP program already: run 'attach.sh detach $dev' first"
+	[[ -z $(attached) ]] || die "$dev has an XDP program already ($(attached)): if it is xkv's," \
+		"'xkvd --adopt $PINS --interface $dev' takes it over as it is; else ask its owner"
 	ip link set dev "$dev" xdpdrv obj "$OBJECT" sec xdp ||
 		die "$dev's driver refused the program in native mode: 'xkvd --interface $dev --mode auto' can" \
 			"use generic mode"
@@ -110,8 +111,10 @@ attach_ip() {
 
 detach() {
 	[[ ! -x $XKVD ]] || "$XKVD" --detach --interface "$dev" "$@" || warn "xkvd --detach failed: see above"
-	ip link set dev "$dev" xdpdrv off 2>/dev/null || true
-	ip link set dev "$dev" xdp off 2>/dev/null || true
+	if [[ $(attached) = *"name xkv_xdp "* ]]; then # of the ip way; anybody else's stays
+		ip link set dev "$dev" xdpdrv off 2>/dev/null || true
+		ip link set dev "$dev" xdpgeneric off 2>/dev/null || true
+	fi
 	[[ -z $(attached) ]] || die "$dev still has an XDP program: 'bpftool net show dev $dev' tells whose"
 	# Pins of the ip way keep the data; say how to drop it rather than do it.
 	if [[ -d $PINS ]] && [[ -n $(ls -A "$PINS") ]]; then

@@ -53,6 +53,7 @@ test  tcpdump          captures what XDP sends
 test  tshark           shows that the captures have no checksum error
 test  ?golang-go       the linearizability test (Porcupine, from the Go module proxy)
 test  ?spin            checks the model of the entry protocol
+test  ?strace           kills xkvd at system calls of an upgrade
 test  ?libclang-rt-dev run-time library of the fuzz targets
 END
 	# bpftool is a package of its own in Debian, a part of the kernel's tools in Ubuntu.

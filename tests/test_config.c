@@ -153,6 +153,9 @@ static const struct {
 	{ "dir \"/tmp\"x", ":1: a quote is not closed, or is followed by a letter" },
 	{ "dir \"a\\x00b\"", ":1: a value must not hold a zero byte" },
 	{ "interface a-name-that-is-too-long", ":1: interface: longer than 15 bytes" },
+	{ "interface eth0\nport 1\ninterface eth1",
+	  ":3: interface eth1: \"eth0\" was given before, and one xkvd serves one; start another xkvd "
+	  "with its own pin-dir, port and dir" },
 	{ "client-query-buffer-limit 10x", ":1: client-query-buffer-limit: \"10x\" is not a size; "
 					   "write bytes, or a number with kb, mb or gb" },
 	{ "client-output-buffer-limit normal 1 2", ":1: client-output-buffer-limit: takes a class "

@@ -45,6 +45,7 @@ def test_mode(bed, xkvd, mode, expected):
     assert attached(bed)["mode"] == expected
     assert attached(bed)["prog"]["name"] in ("xkv_xdp", "xdp_dispatcher")
     assert ("generic" if expected == GENERIC else "native") + " mode" in d.log()
+    assert ("# xkv0: generic XDP costs" in d.log()) == (expected == GENERIC)
     assert sorted(os.listdir(d.pins)) == sorted(PINS)
     serves(d)
     serves(d, SERVER6)
@@ -92,9 +93,102 @@ def test_detach_removes_program_and_pins(bed, xkvd):
     assert attached(bed), "a stopped daemon leaves XDP attached"
     d.detach()
     assert not attached(bed) and not d.pins.exists()
-    d.detach()  # once more does no harm
+    assert "nothing to detach" in d.detach().stderr  # once more does no harm, and says so
     with d.udp(timeout=0.3) as udp, contextlib.suppress(ConnectionRefusedError):
         assert udp.get(b"warm") is None
+
+
+def test_detach_from_another_namespace_is_refused(bed, xkvd):
+    """The program that it cannot see would go on acknowledging writes into maps that nobody reaches."""
+    d = xkvd("--save", "")
+    serves(d)
+    d.stop()
+    for interface in [], ["--interface", "lo"], ["--interface", "xkv0"]:
+        done = run(BUILD / "xkvd", "--detach", "--pin-dir", d.pins, *interface, check=False)
+        assert done.returncode == 1 and "removed" not in done.stderr
+        assert f"xkv0 in another network namespace uses the maps in {d.pins}" in done.stderr
+    assert bed.netns("server") in done.stderr, "the way to do it"
+    assert sorted(os.listdir(d.pins)) == sorted(PINS) and attached(bed)
+    serves(d)
+    bed.run("server", BUILD / "xkvd", "--detach", "--pin-dir", d.pins)  # as the sentence says
+    assert not attached(bed) and not d.pins.exists()
+
+
+def test_detach_leaves_maps_of_a_program_that_is_held(bed, xkvd):
+    """By a pin, here; a link would do the same."""
+    d = xkvd("--save", "")
+    d.stop()
+    pin = d.pins.with_name(d.pins.name + "-program")
+    programs = json.loads(run("bpftool", "-j", "prog", "show").stdout)
+    index = json.loads(run("bpftool", "-j", "map", "show", "pinned", d.pins / "xkv_index").stdout)["id"]
+    ours = [p["id"] for p in programs if p["type"] != "tracing" and index in p.get("map_ids", [])]
+    run("bpftool", "prog", "pin", "id", ours[0], pin)
+    try:
+        done = d.detach(check=False)
+        assert done.returncode == 1 and f"bpftool prog show id {ours[0]}" in done.stderr
+        assert sorted(os.listdir(d.pins)) == sorted(PINS) and not attached(bed)
+    finally:
+        pin.unlink()
+    d.detach()
+    assert not d.pins.exists()
+
+
+def state(d):
+    """What INFO says of XDP; asked on the server's side, where loopback always answers."""
+    info = d.redis(host="127.0.0.1", side="server").info("xkv")
+    return info["xkv_attached"], info["xkv_mode"], info["xkv_program_id"]
+
+
+def test_program_that_is_taken_off_is_put_back(bed, xkvd):
+    d = xkvd("--save", "")
+    assert state(d) == (1, "native", attached(bed)["prog"]["id"])
+    bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off")
+    wait_for(lambda: state(d) == (0, "none", 0), what="INFO tells")
+    assert "xkv0: the XDP program was taken off" in d.log()
+    with d.udp() as udp:
+        assert udp.set(b"meanwhile", b"1").status == 0  # by xkvd
+    wait_for(lambda: state(d)[0], what="it is put back")
+    assert "xkv0: the XDP program is there again, native mode" in d.log()
+    assert state(d)[2] == attached(bed)["prog"]["id"]
+    serves(d)
+
+
+def test_another_program_in_the_place_stays(bed, xkvd):
+    d = xkvd("--save", "")
+    bed.run("server", "ip", "-force", "link", "set", "dev", "xkv0", "xdpdrv", "obj",
+            BUILD / "pass.bpf.o", "sec", "xdp")
+    wait_for(lambda: state(d) == (0, "none", 0), what="INFO tells")
+    theirs = attached(bed)["prog"]["id"]
+    assert "another XDP program is in the place of xkv's" in d.log()
+    refusing = xkvd("--save", "", "--port", "6380", run=False)
+    log = refused(refusing)
+    assert f"the XDP program xkv_pass (id {theirs}) is there" in log and "xdp off" not in log
+    assert attached(bed)["prog"]["id"] == theirs
+    bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off")
+    wait_for(lambda: state(d)[0], what="it is put back")
+    serves(d)
+
+
+def test_interface_that_is_made_again(bed, xkvd):
+    d = xkvd("--save", "")
+    serves(d)
+    bed.run("server", "ip", "link", "set", "dev", "xkv0", "name", "other")  # which takes no down
+    wait_for(lambda: "xkv0 is called other now" in d.log(), what="the new name")
+    assert state(d)[:2] == (1, "native")
+    bed.run("server", "ip", "link", "del", "dev", "other")
+    wait_for(lambda: state(d) == (0, "none", 0), what="INFO tells")
+    assert d.log().count("xkv0: the interface is gone") == 1 and "there is no interface" not in d.log()
+    bed.up()
+    wait_for(lambda: state(d)[0], what="it is attached again")
+    wait_for(lambda: d.udp(timeout=0.5).ask() is not None, what="XDP answers again")
+    serves(d)
+    serves(d, SERVER6)
+
+
+def test_without_an_interface_it_warns(xkvd):
+    d = xkvd("--interface", "", "--save", "")
+    assert "# no interface: " in d.log()
+    assert state(d) == (0, "none", 0)
 
 
 def test_interface_down_and_up(bed, xkvd):

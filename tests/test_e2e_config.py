@@ -142,6 +142,27 @@ def test_pins_outside_a_bpf_file_system(xkvd, tmp_path):
     said = refused(d)
     assert "is not in a BPF file system" in said and "mount -t bpf" in said
     d.pins = good
+    argv = d.argv  # and where none is mounted, with its usual place
+    d.argv = lambda: ["unshare", "--mount", "sh", "-c", 'umount -l /sys/fs/bpf && exec "$@"', "sh", *argv()]
+    said = refused(d)
+    assert "is not in a BPF file system" in said and "mount -t bpf" in said
+    d.pins = good.with_name("no") / "such"
+    d.argv = argv
+    assert f"cannot make the pin directory {d.pins}: No such file or directory: make first" in refused(d)
+    d.pins = good
+
+
+@pytest.mark.parametrize("kind", ["tcp", "udp"])
+def test_port_in_use(bed, xkvd, kind):
+    """Who has it, and what to do."""
+    d = xkvd("--save", "", run=False)
+    with bed.socket("server", kind=socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM) as other:
+        other.bind(("0.0.0.0", d.port))
+        if kind == "tcp":
+            other.listen()
+        said = refused(d)
+    name = Path("/proc/self/comm").read_text().strip()
+    assert f"Address already in use: {name} (process {os.getpid()}) has it" in said and "--port" in said
 
 
 # A snapshot that cannot be loaded ---------------------------------------------------------------

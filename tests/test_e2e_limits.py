@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """A store that is full, and keys that make room by themselves."""
+import contextlib
+import os
+from pathlib import Path
+
 import proto
 import pytest
 import redis as redis_py
-from conftest import wait_for
+from conftest import BUILD, wait_for
 
 
 # An index for 4 keys has one bucket: 16 more behind it, 7 keys each, and then it is full.
@@ -83,3 +87,81 @@ def test_expired_keys_are_removed_without_being_asked_for(xkvd):
     wait_for(lambda: redis.dbsize() == 500, 30, "the expired keys are removed")
     assert redis.info("stats")["expired_keys"] == 500
     assert len(list(redis.scan_iter(count=200))) == 500
+
+
+@contextlib.contextmanager
+def cgroup(d, limit):
+    """Starts of the daemon are in a cgroup below our own, whose memory is limited; in the end it is stopped."""
+    own = dict(line.strip().split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    if "memory" in own:
+        place, file = Path("/sys/fs/cgroup/memory" + own["memory"]), "memory.limit_in_bytes"
+    else:
+        place, file = Path("/sys/fs/cgroup" + own.get("", "/")), "memory.max"
+    made = place / f"xkv-test-{os.getpid()}"
+    try:
+        made.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made: {error}")
+    try:
+        if not (made / file).exists():
+            pytest.skip(f"cgroups of {place} have no memory controller")
+        (made / file).write_text(str(limit))
+        argv = d.argv
+        d.argv = lambda: ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(made), *argv()]
+        yield
+        d.stop()
+    finally:
+        if d.process:
+            d.kill()
+        wait_for(lambda: not (made / "cgroup.procs").read_text(), what="the cgroup is empty")
+        made.rmdir()
+
+
+def fill(redis, first=0):
+    """Until no more is taken: how many keys."""
+    value = "x" * 100000
+    for number in range(10000):
+        try:
+            redis.set(f"fill:{first + number}", value)
+        except redis_py.ResponseError as error:
+            assert "OOM" in str(error)
+            return number
+    return pytest.fail("the store took 1 GB")
+
+
+needs_little_memory = pytest.mark.skipif(BUILD.name == "san", reason="sanitizers take too much memory")
+
+
+@needs_little_memory
+def test_limit_of_a_cgroup(xkvd):
+    """Without maxmemory the store ends where the cgroup still has room for the next xkvd, and for a save."""
+    d = xkvd("--save", "", "--max-keys", 10000, run=False)
+    with cgroup(d, 128 << 20):
+        d.start()
+        keys = fill(d.redis())
+        d.kill()
+        d.start()
+        redis = d.redis()
+        assert redis.dbsize() == keys and redis.get(f"fill:{keys - 1}") == b"x" * 100000
+        assert redis.save()
+        assert 200 < keys + fill(redis, keys) < 900
+        redis.flushall()
+        wait_for(lambda: fill(redis), what="it can be filled again")
+
+
+@needs_little_memory
+def test_store_over_the_limit_of_its_cgroup(xkvd):
+    """It was made where there was more: it is adopted, served, saved, and can be made smaller, but does not grow."""
+    d = xkvd("--save", "", "--max-keys", 10000)
+    redis = d.redis()
+    for number in range(1000):
+        redis.set(f"fill:{number}", "x" * 100000)
+    d.kill()
+    with cgroup(d, 32 << 20):
+        d.start()
+        redis = d.redis()
+        assert redis.dbsize() == 1000 and redis.save()
+        assert redis.delete(*[f"fill:{number}" for number in range(500)]) == 500
+        assert redis.set("fill:0", "y" * 100000) and redis.save()
+        d.restart()
+        assert d.redis().dbsize() == 501

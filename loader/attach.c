@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * The XDP program on the interface: attaching it, and watching that it stays.
+ *
+ * Anybody may take a program off, put another one there, or delete the interface, and nobody asks
+ * xkvd.  So whenever links have changed, and each second, the place is looked at; what changed is
+ * logged once, and where the place is free the program is put back.  Where somebody else's program
+ * is, that stays.
+ */
+#include "attach.h"
+
+#include <errno.h>
+#include <net/if.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <linux/if_link.h>
+#include <xdp/libxdp.h>
+
+#include "bpf_impl.h"
+
+#define SKIP_DISPATCHER "LIBXDP_SKIP_DISPATCHER" /* for libxdp: in the environment */
+#define WAIT_FIRST_MS 1000  /* who swaps programs takes one off, and then puts the other there */
+#define WAIT_MOST_MS  60000
+#define DISPATCHER "xdp_dispatcher" /* libxdp's */
+#define MAPS_MAX 64 /* that a program of the kernel can use */
+
+/* ---- what is there ------------------------------------------------------- */
+
+bool prog_uses(int prog_fd, const struct map_ids *ids)
+{
+	struct bpf_prog_info info = {};
+	__u32 used[MAPS_MAX] = {}, len = sizeof(info);
+
+	info.nr_map_ids = MAPS_MAX;
+	info.map_ids = (__u64)(unsigned long)used;
+	if (prog_fd < 0 || bpf_obj_get_info_by_fd(prog_fd, &info, &len))
+		return false;
+	for (unsigned int i = 0; i < info.nr_map_ids && i < MAPS_MAX; i++)
+		for (unsigned int k = 0; k < ids->count; k++)
+			if (used[i] == ids->id[k])
+				return true;
+	return false;
+}
+
+/* Is this one of our programs?  And does it use one of the maps, if some are given? */
+static bool is_ours(int prog_fd, const struct map_ids *ids)
+{
+	struct bpf_prog_info info = {};
+	__u32 len = sizeof(info);
+
+	return prog_fd >= 0 && !bpf_obj_get_info_by_fd(prog_fd, &info, &len) &&
+	       !strcmp(info.name, XDP_PROG) && (!ids->count || prog_uses(prog_fd, ids));
+}
+
+/* Of libxdp's dispatcher. */
+static bool find_dispatched(int ifindex, const struct map_ids *ids, struct attached *a)
+{
+	struct xdp_multiprog *multi = xdp_multiprog__get_from_ifindex(ifindex);
+	struct xdp_program *prog = NULL;
+
+	if (libxdp_get_error(multi))
+		return false;
+	while ((prog = xdp_multiprog__next_prog(prog, multi)))
+		if (is_ours(xdp_program__fd(prog), ids)) {
+			a->multi = multi;
+			a->prog = prog;
+			a->fd = xdp_program__fd(prog);
+			return true;
+		}
+	xdp_multiprog__close(multi);
+	return false;
+}
+
+static bool is_dispatcher(int fd)
+{
+	struct bpf_prog_info info = {};
+	__u32 len = sizeof(info);
+
+	return !bpf_obj_get_info_by_fd(fd, &info, &len) && !strcmp(info.name, DISPATCHER);
+}
+
+/*
+ * libxdp is asked about its dispatcher only: it leaves a descriptor open of each program that is
+ * alone, which so would never go.
+ */
+bool attached_find(int ifindex, const struct map_ids *ids, struct attached *a)
+{
+	LIBBPF_OPTS(bpf_xdp_query_opts, there);
+	int fd;
+
+	*a = (struct attached){ .ifindex = ifindex, .fd = -1 };
+	if (bpf_xdp_query(ifindex, 0, &there))
+		return false;
+	for (int generic = 0; generic < 2; generic++) {
+		fd = bpf_prog_get_fd_by_id(generic ? there.skb_prog_id : there.drv_prog_id);
+		if (fd < 0)
+			continue;
+		a->generic = generic;
+		if (is_ours(fd, ids)) {
+			a->fd = fd;
+			return true;
+		}
+		if (is_dispatcher(fd) && find_dispatched(ifindex, ids, a)) {
+			close(fd);
+			return true;
+		}
+		close(fd);
+	}
+	return false;
+}
+
+void attached_close(struct attached *a)
+{
+	if (a->multi)
+		xdp_multiprog__close(a->multi);
+	else if (a->fd >= 0)
+		close(a->fd);
+	*a = (struct attached){ .fd = -1 };
+}
+
+int attached_take_off(struct attached *a)
+{
+	/* Only this one, whatever came since. */
+	LIBBPF_OPTS(bpf_xdp_attach_opts, opts, .old_prog_fd = a->fd);
+	int ret;
+
+	if (a->multi)
+		ret = xdp_program__detach(a->prog, a->ifindex,
+					  xdp_program__is_attached(a->prog, a->ifindex), 0);
+	else
+		ret = bpf_xdp_detach(a->ifindex,
+				     XDP_FLAGS_REPLACE |
+					     (a->generic ? XDP_FLAGS_SKB_MODE : XDP_FLAGS_DRV_MODE),
+				     &opts);
+	attached_close(a);
+	return ret;
+}
+
+static void our_ids(const struct bpf *b, struct map_ids *ids)
+{
+	struct bpf_map_info info = {};
+	__u32 len = sizeof(info);
+
+	ids->count = 0;
+	if (!bpf_obj_get_info_by_fd(b->map[BPF_INDEX], &info, &len))
+		ids->id[ids->count++] = info.id;
+}
+
+static unsigned int prog_id(int fd)
+{
+	struct bpf_prog_info info = {};
+	__u32 len = sizeof(info);
+
+	return bpf_obj_get_info_by_fd(fd, &info, &len) ? 0 : info.id;
+}
+
+/* ---- attaching ------------------------------------------------------------ */
+
+/*
+ * Attaches in one mode.  Each try has an object of its own, since libxdp's choice is loaded into
+ * it.
+ */
+static int try_attach(const struct bpf *b, int ifindex, enum xdp_attach_mode mode)
+{
+	struct bpf_object *object = bpf_open_xdp(b);
+	struct xdp_program *prog;
+	int ret;
+
+	if (!object)
+		return -errno;
+	prog = xdp_program__from_bpf_obj(object, "xdp");
+	ret = libxdp_get_error(prog);
+	if (ret) {
+		bpf_object__close(object);
+		return ret;
+	}
+	ret = xdp_program__attach(prog, ifindex, mode, 0);
+	xdp_program__close(prog);
+	bpf_object__close(object);
+	return ret;
+}
+
+/*
+ * Newer kernels (Debian's 6.12) do not let a program that changes packets extend one that does not,
+ * which the dispatcher of older libxdps is to them (xdp-tools, pull request 509).  Then ours goes
+ * there alone.
+ */
+static int attach_mode(const struct bpf *b, int ifindex, enum xdp_attach_mode mode)
+{
+	int ret = try_attach(b, ifindex, mode);
+
+	if (ret != -EINVAL || getenv(SKIP_DISPATCHER) || setenv(SKIP_DISPATCHER, "1", 1))
+		return ret;
+	ret = try_attach(b, ifindex, mode);
+	unsetenv(SKIP_DISPATCHER);
+	return ret;
+}
+
+/* Somebody else's program is there: whose it is decides what to do. */
+static int fail_taken(const struct config *cfg, int ifindex, char *err, size_t err_len)
+{
+	LIBBPF_OPTS(bpf_xdp_query_opts, there);
+	struct bpf_prog_info info = {};
+	__u32 len = sizeof(info);
+	unsigned int id = 0;
+	int fd;
+
+	if (!bpf_xdp_query(ifindex, 0, &there))
+		id = there.drv_prog_id ? there.drv_prog_id :
+		     there.skb_prog_id ? there.skb_prog_id :
+					 there.hw_prog_id;
+	fd = bpf_prog_get_fd_by_id(id);
+	if (fd >= 0) {
+		bpf_obj_get_info_by_fd(fd, &info, &len);
+		close(fd);
+	}
+	return fail(-EBUSY, err, err_len,
+		    "cannot attach to %s: the XDP program %s (id %u) is there, which does not share the "
+		    "interface; find out whose it is (bpftool prog show id %u), have its owner "
+		    "take it off, or use another interface",
+		    cfg->interface, info.name[0] ? info.name : "of somebody else", id, id);
+}
+
+static int attach_new(const struct bpf *b, const struct config *cfg, int ifindex, char *err,
+		      size_t err_len)
+{
+	int ret = -EOPNOTSUPP;
+
+	if (cfg->mode != MODE_GENERIC)
+		ret = attach_mode(b, ifindex, XDP_MODE_NATIVE);
+	if (ret == -EBUSY || ret == -EEXIST)
+		return fail_taken(cfg, ifindex, err, err_len);
+	if (ret && cfg->mode == MODE_NATIVE)
+		return fail(ret, err, err_len,
+			    "cannot attach natively to %s: %s (its driver may lack XDP, or its MTU be too "
+			    "large; mode generic works everywhere, slowly)",
+			    cfg->interface, strerror(-ret));
+	if (ret) {
+		if (cfg->mode == MODE_AUTO)
+			log_warning("no native XDP on %s (%s): falling back to generic", cfg->interface,
+				    strerror(-ret));
+		ret = attach_mode(b, ifindex, XDP_MODE_SKB);
+	}
+	if (ret == -EBUSY || ret == -EEXIST)
+		return fail_taken(cfg, ifindex, err, err_len);
+	if (ret)
+		return fail(ret, err, err_len, "cannot attach to %s: %s", cfg->interface, strerror(-ret));
+	return 0;
+}
+
+/* What two builds of the program have to share to be the same. */
+static int program_tag(int fd, unsigned char tag[BPF_TAG_SIZE])
+{
+	struct bpf_prog_info info = {};
+	__u32 len = sizeof(info);
+
+	if (bpf_obj_get_info_by_fd(fd, &info, &len))
+		return -errno;
+	memcpy(tag, info.tag, BPF_TAG_SIZE);
+	return 0;
+}
+
+/* Does the attached program do what this build would?  Loads ours to compare. */
+static bool same_build(const struct bpf *b, int attached_fd)
+{
+	unsigned char ours[BPF_TAG_SIZE], theirs[BPF_TAG_SIZE];
+	struct bpf_object *object = bpf_open_xdp(b);
+	bool same = false;
+	int fd;
+
+	if (!object)
+		return false;
+	if (!bpf_object__load(object)) {
+		fd = bpf_program__fd(bpf_object__find_program_by_name(object, XDP_PROG));
+		same = !program_tag(fd, ours) && !program_tag(attached_fd, theirs) &&
+		       !memcmp(ours, theirs, BPF_TAG_SIZE);
+	}
+	bpf_object__close(object);
+	return same;
+}
+
+/* Sees to it that this build's program is on the interface.  *adopted: it was there. */
+static int attach_to(const struct bpf *b, const struct config *cfg, int ifindex, bool *adopted,
+		     char *err, size_t err_len)
+{
+	struct map_ids ids;
+	struct attached old;
+	int ret;
+
+	*adopted = false;
+	our_ids(b, &ids);
+	if (!attached_find(ifindex, &ids, &old))
+		return attach_new(b, cfg, ifindex, err, err_len);
+	*adopted = same_build(b, old.fd);
+	if (*adopted) {
+		attached_close(&old);
+		return 0;
+	}
+	if (old.multi) {
+		/* Another build of it: the new one first, so that no packet finds none. */
+		ret = attach_new(b, cfg, ifindex, err, err_len);
+		if (!ret)
+			return attached_take_off(&old);
+		attached_close(&old);
+		return ret;
+	}
+	ret = attached_take_off(&old);
+	if (ret)
+		return fail(ret, err, err_len, "cannot take the older program off %s: %s", cfg->interface,
+			    strerror(-ret));
+	return attach_new(b, cfg, ifindex, err, err_len);
+}
+
+/* ---- watching ------------------------------------------------------------ */
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void note(struct attach *a, enum attach_place place, unsigned int program, const char *mode)
+{
+	a->place = place;
+	a->attached = program != 0;
+	a->program = program;
+	a->mode = mode;
+}
+
+/* Is our program on this interface?  Then notes it. */
+static bool note_ours(struct attach *a, int ifindex, enum attach_place place)
+{
+	struct attached found;
+	struct map_ids ids;
+
+	our_ids(a->bpf, &ids);
+	if (!attached_find(ifindex, &ids, &found))
+		return false;
+	note(a, place, prog_id(found.fd), found.generic ? "generic" : "native");
+	a->alone = !found.multi;
+	a->ifindex = ifindex;
+	attached_close(&found);
+	return true;
+}
+
+/*
+ * Looks what is there.  What it takes to find out is done only when the interface, or a program on
+ * it, is another.
+ */
+static void look(struct attach *a)
+{
+	LIBBPF_OPTS(bpf_xdp_query_opts, now);
+	int ifindex = if_nametoindex(a->cfg->interface);
+	char name[IF_NAMESIZE];
+
+	if (ifindex && bpf_xdp_query(ifindex, 0, &now))
+		return; /* it went meanwhile, or there is no memory: the next look tells */
+	if (ifindex && ifindex == a->seen.ifindex && now.drv_prog_id == a->seen.drv &&
+	    now.skb_prog_id == a->seen.skb && now.hw_prog_id == a->seen.hw)
+		return;
+	a->seen.ifindex = ifindex;
+	a->seen.drv = now.drv_prog_id;
+	a->seen.skb = now.skb_prog_id;
+	a->seen.hw = now.hw_prog_id;
+	if (!ifindex && a->ifindex && if_indextoname(a->ifindex, name) &&
+	    note_ours(a, a->ifindex, PLACE_RENAMED))
+		return;
+	if (!ifindex)
+		note(a, PLACE_GONE, 0, "none");
+	else if (!note_ours(a, ifindex, PLACE_OURS))
+		note(a, now.drv_prog_id || now.skb_prog_id || now.hw_prog_id ? PLACE_TAKEN : PLACE_FREE, 0,
+		     "none");
+}
+
+static const char *alone_text(const struct attach *a)
+{
+	return a->alone ? ", as the only program (this kernel cannot run libxdp's dispatcher)" : "";
+}
+
+/* Logs where we stand; `before` is where we did. */
+static void tell(const struct attach *a, enum attach_place before)
+{
+	const char *name = a->cfg->interface;
+	char now[IF_NAMESIZE];
+
+	if (a->place == PLACE_OURS && before != PLACE_OURS)
+		log_notice("%s: the XDP program is there again, %s mode%s", name, a->mode,
+			   alone_text(a));
+	if (a->place == PLACE_OURS && !strcmp(a->mode, "generic"))
+		log_warning("%s: generic XDP costs most of the speed; scripts/attach.sh check %s may say why "
+			    "native does not work",
+			    name, name);
+	if (a->place == PLACE_FREE && before != PLACE_FREE)
+		log_warning("%s: %s: xkvd answers UDP, slowly%s", name,
+			    before == PLACE_GONE ? "the interface is there again, without the XDP program" :
+						   "the XDP program was taken off",
+			    a->adopt ? "" : ", and puts it back soon");
+	if (a->place == PLACE_TAKEN)
+		log_warning("%s: another XDP program is in the place of xkv's, and stays there: xkvd answers "
+			    "UDP, slowly (bpftool net show dev %s)",
+			    name, name);
+	if (a->place == PLACE_GONE)
+		log_warning("%s: the interface is gone; the XDP program is attached when it comes again", name);
+	if (a->place == PLACE_RENAMED && if_indextoname(a->ifindex, now))
+		log_warning("%s is called %s now: the XDP program goes on there, but its addresses are not "
+			    "followed; set `interface %s` and restart",
+			    name, now, now);
+}
+
+/*
+ * An interface that has got another name keeps the program; but where its old name comes again,
+ * that is meant.
+ */
+static void leave_renamed(struct attach *a)
+{
+	struct attached old;
+	struct map_ids ids;
+
+	if (!a->ifindex || a->ifindex == a->seen.ifindex)
+		return;
+	our_ids(a->bpf, &ids);
+	if (attached_find(a->ifindex, &ids, &old) && attached_take_off(&old))
+		log_warning("cannot take the XDP program off the interface that was called %s",
+			    a->cfg->interface);
+}
+
+/* Tries at growing distances: what takes the program off may do it again and again. */
+static void put_back(struct attach *a, uint64_t now)
+{
+	char err[512] = "";
+	bool adopted;
+
+	a->wait_ms = a->wait_ms * 2 < WAIT_MOST_MS ? a->wait_ms * 2 : WAIT_MOST_MS;
+	a->retry_ms = now + a->wait_ms;
+	leave_renamed(a);
+	if (attach_to(a->bpf, a->cfg, a->seen.ifindex, &adopted, err, sizeof(err)))
+		log_warning("%s", err);
+	else
+		a->attached_ms = now;
+}
+
+void attach_look(struct attach *a)
+{
+	enum attach_place before = a->place;
+	int was = a->seen.ifindex;
+	uint64_t now;
+
+	if (before == PLACE_NONE)
+		return;
+	look(a);
+	now = now_ms();
+	if (a->place != before || a->seen.ifindex != was) {
+		tell(a, before);
+		/* It has been there for long: nobody takes it off time and again. */
+		if (now - a->attached_ms > WAIT_MOST_MS || a->place == PLACE_GONE)
+			a->wait_ms = WAIT_FIRST_MS;
+		a->retry_ms = before == PLACE_GONE ? now : now + a->wait_ms;
+	}
+	if (a->adopt || a->place != PLACE_FREE || now < a->retry_ms)
+		return;
+	put_back(a, now);
+	look(a);
+	if (a->place != PLACE_FREE)
+		tell(a, PLACE_FREE);
+}
+
+int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cfg, bool adopt,
+		char *err, size_t err_len)
+{
+	bool adopted = true;
+	int ifindex, ret = 0;
+
+	*a = (struct attach){
+		.bpf = bpf, .cfg = cfg, .adopt = adopt, .mode = "none", .wait_ms = WAIT_FIRST_MS
+	};
+	if (!cfg->interface[0]) {
+		log_warning("no interface: TCP and UDP go through the kernel's stack, without XDP");
+		return 0;
+	}
+	ifindex = if_nametoindex(cfg->interface);
+	if (!ifindex)
+		return fail(-ENODEV, err, err_len, "there is no interface %s", cfg->interface);
+	if (!adopt)
+		ret = attach_to(bpf, cfg, ifindex, &adopted, err, err_len);
+	if (ret)
+		return ret;
+	look(a);
+	a->attached_ms = now_ms();
+	if (adopt && a->place != PLACE_OURS)
+		log_warning("no XDP program that uses the maps in %s is on %s: ip link set dev %s xdpdrv obj "
+			    "xkv.bpf.o sec xdp",
+			    cfg->pin_dir, cfg->interface, cfg->interface);
+	else if (!adopt)
+		log_notice("%s %s, %s mode%s", adopted ? "adopted the program on" : "attached to",
+			   cfg->interface, a->mode, alone_text(a));
+	tell(a, PLACE_OURS);
+	return 0;
+}

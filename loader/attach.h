@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The XDP program on the interface: put there, watched, and put back when the
+ * place is free again.  One thread, the event loop's.
+ */
+#ifndef XKV_ATTACH_H
+#define XKV_ATTACH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bpf.h"
+
+/* What is where the program should be. */
+enum attach_place {
+	PLACE_NONE,    /* no interface was asked for */
+	PLACE_OURS,    /* the program that uses our maps */
+	PLACE_FREE,    /* nothing */
+	PLACE_TAKEN,   /* somebody else's program */
+	PLACE_GONE,    /* there is no such interface */
+	PLACE_RENAMED, /* nor that, but ours is on it under its new name */
+};
+
+struct attach {
+	const struct bpf *bpf;
+	const struct config *cfg;
+	bool adopt; /* `ip link` attaches, we only look */
+
+	/* what INFO shows */
+	bool attached;
+	const char *mode;     /* native, generic, none */
+	unsigned int program; /* the kernel's number, 0 = none */
+
+	/* the last look: each change is told once */
+	enum attach_place place;
+	int ifindex;            /* where the program was last */
+	bool alone;             /* not by libxdp's dispatcher */
+	struct {
+		int ifindex;
+		unsigned int drv, skb, hw; /* programs */
+	} seen;
+	uint64_t retry_ms, attached_ms; /* monotonic: when to try again; when it was attached last */
+	unsigned int wait_ms;           /* between tries; grows */
+};
+
+/*
+ * Attaches the XDP program to cfg->interface, native or generic as cfg->mode says, unless one that
+ * uses these maps and is built alike is there already.  With `adopt` it only looks whether one is
+ * there.  `bpf` and `cfg` must stay. 0, or -errno with a sentence.
+ */
+int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cfg, bool adopt,
+		char *err, size_t err_len);
+
+/*
+ * Looks whether the program is still there: to be called when links have changed, and each second
+ * (the kernel does not tell everything).  Logs what has changed, and attaches again where the place
+ * is free.
+ */
+void attach_look(struct attach *a);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What bpf.c (maps and pins), attach.c (the interface), detach.c and layout4.c share.  Nobody else
+ * includes this.
+ */
+#ifndef XKV_BPF_IMPL_H
+#define XKV_BPF_IMPL_H
+
+#include <linux/types.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "bpf.h"
+
+#define XDP_PROG "xkv_xdp"
+
+/* Writes the sentence for an error and returns the error. */
+__attribute__((format(printf, 4, 5))) static inline int fail(int err, char *text, size_t len,
+							      const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(text, len, fmt, args);
+	va_end(args);
+	return err;
+}
+
+/* ---- bpf.c ---- */
+
+/* The messages of libbpf and libxdp go to our log, one level down. */
+void bpf_log_through_ours(void);
+/* Where a map is pinned. */
+void bpf_map_path(char *path, size_t len, const struct config *cfg, int id);
+/* Locks the pin directory against a second xkvd: a descriptor, or -errno with a sentence. */
+int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len);
+/*
+ * Removes what xkvd has pinned, the configuration last (upgrade.c).  0, or -errno with a sentence.
+ */
+int bpf_unpin(const struct config *cfg, char *err, size_t err_len);
+
+/* The kernel's numbers of the maps that are pinned. */
+struct map_ids {
+	unsigned int count;
+	__u32 id[BPF_MAPS];
+};
+
+void bpf_pinned_ids(const struct config *cfg, struct map_ids *ids);
+
+/* ---- attach.c ---- */
+
+/*
+ * The program of ours that is attached, and how: through libxdp's dispatcher, or
+ * alone (by `ip link`, or where libxdp could not use its dispatcher).
+ */
+struct attached {
+	int ifindex;
+	int fd; /* of the program, -1 = none is there */
+	bool generic;
+	struct xdp_multiprog *multi; /* NULL = alone */
+	struct xdp_program *prog;    /* owned by multi, as is fd then */
+};
+
+/*
+ * Finds the program of ours that uses one of these maps (none given: any of ours).  True if there
+ * is one; then *a has to be closed, or taken off.
+ */
+bool attached_find(int ifindex, const struct map_ids *ids, struct attached *a);
+void attached_close(struct attached *a);
+/* Takes that program off, and closes *a.  0 or -errno. */
+int attached_take_off(struct attached *a);
+/* Does the program use one of these maps? */
+bool prog_uses(int prog_fd, const struct map_ids *ids);
+
+/* ---- detach.c ---- */
+
+/* Takes the program off all interfaces of this network namespace.  0, or -errno with a sentence. */
+int detach_everywhere(const struct map_ids *ids, char *err, size_t err_len);
+/*
+ * Is an XDP program loaded that uses one of these maps?  Waits a little for those that are just
+ * being freed.  -EBUSY with a sentence that says where it is, if that can be found out.
+ */
+int holders_check(const struct config *cfg, const struct map_ids *ids, char *err, size_t err_len);
+
+#endif

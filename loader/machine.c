@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * How much memory is left.  Read anew each time: limits are changed, and processes moved, at run
+ * time.
+ */
+#include "machine.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * 1/20 stays free, and of a cgroup's memory what the next xkvd needs to load its programs (18 to 22
+ * MiB) and to save; but of a small one not more than half.
+ */
+#define RESERVE_SHARE 20
+#define RESERVE_LEAST (32ULL << 20)
+#define RESERVE_MOST_SHARE 2
+
+typedef unsigned long long bytes;
+
+#define UNLIMITED (~0ULL)
+
+/* One version of cgroups: what its files are called. */
+struct version {
+	const char *fstype, *controller; /* of the mount, and in its options; "" = version 2 */
+	const char *limit[2], *usage;
+	const char *inactive, *active; /* page cache, in memory.stat */
+};
+
+static const struct version versions[] = {
+	{ "cgroup2", "", { "memory.max", "memory.high" }, "memory.current", "inactive_file", "active_file" },
+	{ "cgroup", "memory", { "memory.limit_in_bytes", NULL }, "memory.usage_in_bytes",
+	  "total_inactive_file", "total_active_file" },
+};
+
+static FILE *open_in(const char *dir, const char *name)
+{
+	char path[2 * PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	return fopen(path, "re");
+}
+
+/* Is `word` in this list with commas? */
+static bool has_word(const char *list, const char *word)
+{
+	size_t len = strlen(word);
+
+	for (; list; list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL)
+		if (!strncmp(list, word, len) && (!list[len] || list[len] == ','))
+			return true;
+	return false;
+}
+
+/* ---- the machine --------------------------------------------------------- */
+
+static bool machine_is_short(const char *root)
+{
+	bytes total = 0, available = 0;
+	char line[128];
+	FILE *f = open_in(root, "proc/meminfo");
+
+	if (!f)
+		return false;
+	while (fgets(line, sizeof(line), f)) {
+		sscanf(line, "MemTotal: %llu", &total);
+		sscanf(line, "MemAvailable: %llu", &available);
+	}
+	fclose(f);
+	return available && available < total / RESERVE_SHARE;
+}
+
+/* ---- one cgroup ---------------------------------------------------------- */
+
+/* A file with a number, or "max". */
+static bytes read_number(const char *dir, const char *name)
+{
+	FILE *f = name ? open_in(dir, name) : NULL;
+	bytes n = UNLIMITED;
+
+	if (!f)
+		return UNLIMITED;
+	if (fscanf(f, "%llu", &n) != 1)
+		n = UNLIMITED;
+	fclose(f);
+	return n;
+}
+
+/* Page cache that the kernel gives up before it kills anybody. */
+static bytes reclaimable(const struct version *v, const char *dir)
+{
+	bytes n, sum = 0;
+	char name[64];
+	FILE *f = open_in(dir, "memory.stat");
+
+	if (!f)
+		return 0;
+	while (fscanf(f, "%63s %llu", name, &n) == 2)
+		if (!strcmp(name, v->inactive))
+			sum += n;
+		else if (!strcmp(name, v->active))
+			sum += n / 2;
+	fclose(f);
+	return sum;
+}
+
+static bytes reserve(bytes limit)
+{
+	bytes share = limit / RESERVE_SHARE, most = limit / RESERVE_MOST_SHARE;
+
+	if (share >= RESERVE_LEAST)
+		return share;
+	return most < RESERVE_LEAST ? most : RESERVE_LEAST;
+}
+
+static bool cgroup_is_short(const struct version *v, const char *dir)
+{
+	bytes limit = read_number(dir, v->limit[0]), high = read_number(dir, v->limit[1]), used, cache;
+
+	if (high < limit)
+		limit = high;
+	used = limit == UNLIMITED ? UNLIMITED : read_number(dir, v->usage);
+	if (used == UNLIMITED)
+		return false;
+	if (used + reserve(limit) <= limit)
+		return false;
+	cache = reclaimable(v, dir);
+	return used - (cache < used ? cache : used) + reserve(limit) > limit;
+}
+
+/* ---- all that we are in -------------------------------------------------- */
+
+/* Our path in the hierarchy, of /proc/self/cgroup: lines of number:controllers:path. */
+static bool find_path(const char *root, const struct version *v, char *path, size_t len)
+{
+	char line[PATH_MAX + 256], *controllers, *end;
+	FILE *f = open_in(root, "proc/self/cgroup");
+	bool found = false;
+
+	while (f && !found && fgets(line, sizeof(line), f)) {
+		line[strcspn(line, "\n")] = '\0';
+		controllers = strchr(line, ':');
+		end = controllers ? strchr(controllers + 1, ':') : NULL;
+		if (!end)
+			continue;
+		*end = '\0';
+		found = *v->controller ? has_word(controllers + 1, v->controller) : !controllers[1];
+		if (found)
+			snprintf(path, len, "%s", end + 1);
+	}
+	if (f)
+		fclose(f);
+	return found;
+}
+
+/* Where the hierarchy is mounted, and what of it, of /proc/self/mountinfo (proc(5)). */
+static bool find_mount(const char *root, const struct version *v, char *top, char *at)
+{
+	char line[2 * PATH_MAX + 1024], fstype[64], options[512];
+	FILE *f = open_in(root, "proc/self/mountinfo");
+	const char *tail;
+	bool found = false;
+
+	while (f && !found && fgets(line, sizeof(line), f)) {
+		tail = strstr(line, " - ");
+		if (!tail || sscanf(tail, " - %63s %*s %511s", fstype, options) != 2 ||
+		    sscanf(line, "%*s %*s %*s %4095s %4095s", top, at) != 2)
+			continue;
+		found = !strcmp(fstype, v->fstype) && (!*v->controller || has_word(options, v->controller));
+	}
+	if (f)
+		fclose(f);
+	return found;
+}
+
+/* From ours up to the one that is mounted: each may have a limit. */
+static bool hierarchy_is_short(const char *root, const struct version *v)
+{
+	char path[PATH_MAX] = "", top[PATH_MAX], at[PATH_MAX], dir[3 * PATH_MAX];
+	size_t above, base;
+
+	if (!find_path(root, v, path, sizeof(path)) || !find_mount(root, v, top, at))
+		return false;
+	above = strcmp(top, "/") ? strlen(top) : 0;
+	if (strncmp(path, top, above) || strstr(path, "/.."))
+		path[above = 0] = '\0'; /* ours lies outside of what is mounted here */
+	snprintf(dir, sizeof(dir), "%s%s", root, at);
+	base = strlen(dir);
+	snprintf(dir + base, sizeof(dir) - base, "%s", path + above);
+	for (;;) {
+		if (cgroup_is_short(v, dir))
+			return true;
+		if (!strrchr(dir + base, '/'))
+			return false;
+		*strrchr(dir + base, '/') = '\0';
+	}
+}
+
+bool memory_is_short_below(const char *root)
+{
+	bool is_short = machine_is_short(root);
+
+	for (size_t i = 0; !is_short && i < sizeof(versions) / sizeof(versions[0]); i++)
+		is_short = hierarchy_is_short(root, &versions[i]);
+	return is_short;
+}
+
+bool memory_is_short(void)
+{
+	return memory_is_short_below("");
+}

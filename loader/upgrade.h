@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What to do with maps that another version of xkvd has left in the pin directory.
+ */
+#ifndef XKV_UPGRADE_H
+#define XKV_UPGRADE_H
+
+#include <stddef.h>
+
+#include "config.h"
+
+/*
+ * To be called with the pin directory locked, before anything in it is adopted.  A store of our
+ * layout is left as it is. One of the layout before is saved to dir/dbfilename and removed, so that
+ * the start goes on with that file; of any other the door is closed, so that the driver
+ * acknowledges nothing that would be lost.  0, or -errno with a sentence.
+ */
+int upgrade(const struct config *cfg, char *err, size_t err_len);
+
+#endif
