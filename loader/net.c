@@ -502,6 +502,18 @@ int net_publish(struct net *net, const struct config *cfg, char *err, size_t err
 
 /* ---- following changes --------------------------------------------------- */
 
+/* Who can do what is better read in the log than found out. */
+static void say_doors(const struct config *cfg)
+{
+	if (config_is_protected(cfg))
+		log_notice("protected mode: TCP from loopback only (set requirepass, allow or bind, or "
+			   "--protected-mode no)");
+	if (cfg->interface[0] && !cfg->requirepass[0])
+		log_notice("UDP: everybody in %s may read and change every key (requirepass with udp-token "
+			   "limits that)",
+			   cfg->allow_count ? "`allow`" : "the subnets of the interface");
+}
+
 int net_open(struct net *net, const struct config *cfg, struct xkv_config *shared, char *err,
 	     size_t err_len)
 {
@@ -516,6 +528,7 @@ int net_open(struct net *net, const struct config *cfg, struct xkv_config *share
 		snprintf(err, err_len, "cannot watch addresses: %s", strerror(errno));
 		return -errno;
 	}
+	say_doors(cfg);
 	return net_publish(net, cfg, err, err_len);
 }
 
@@ -603,6 +616,29 @@ bool net_allows(const struct net *net, const struct sockaddr *source, bool conne
 		return allows6(r, six);
 	memcpy(&four, six->s6_addr + 12, 4);
 	return allows4(r, four) && !is_nobody(r, four);
+}
+
+/*
+ * Protected mode is for loopback alone, as in Redis: our other addresses stand for remote clients, too, where
+ * something translates theirs.
+ */
+const char *net_refuses(const struct net *net, const struct sockaddr *peer)
+{
+	if (peer->sa_family == AF_UNIX || address_is_loopback(peer))
+		return NULL;
+	if (config_is_protected(net->cfg))
+		return "-DENIED xkvd is running in protected mode because no password is set, and neither "
+		       "`allow` nor `bind` says who may connect. In this mode connections are only accepted "
+		       "from the loopback interface. To connect from other computers, do one of the "
+		       "following and restart xkvd: 1) set a password with `requirepass` (UDP then needs "
+		       "`udp-token`); 2) name the sources that may connect with `allow`; 3) name the "
+		       "addresses to listen on with `bind`; 4) start it with '--protected-mode no', if "
+		       "everybody who can reach it may do everything.\r\n";
+	return net_allows(net, peer, true) ?
+		       NULL :
+		       "-DENIED connections from this address are not allowed: `allow` in the "
+		       "configuration of xkvd names the sources that are (by default the subnets of its "
+		       "interface).\r\n";
 }
 
 size_t net_reply_allowed(const struct net *net, const struct sockaddr *source, size_t len)

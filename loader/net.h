@@ -56,6 +56,9 @@ void net_changed(void *net);
  */
 bool net_allows(const struct net *net, const struct sockaddr *source, bool connected);
 
+/* Why this peer may not connect over TCP, as a line of RESP; NULL if it may. */
+const char *net_refuses(const struct net *net, const struct sockaddr *peer);
+
 /* Bytes that a reply to a request of `len` bytes from this source may have: all, or 3 times the request. */
 size_t net_reply_allowed(const struct net *net, const struct sockaddr *source, size_t len);
 

@@ -1020,9 +1020,12 @@ static void test_subnet_sources(void **state)
 #define SWITCH_SECONDS 1
 #define SWITCH_REPEAT  20000
 
-/* Two sets of rules change places as fast as net_switch_rules() lets them, until the test has seen enough. */
+/*
+ * Sets of rules follow each other as fast as net_switch_rules() lets them.  There are three of them, since there are two
+ * places: each set comes to both.
+ */
 struct switcher {
-	struct xkv_rules rules[2];
+	struct xkv_rules rules[3];
 	bool stop, failed;
 	unsigned int turns;
 };
@@ -1032,18 +1035,19 @@ static void *switch_rules(void *arg)
 	struct switcher *w = arg;
 
 	while (!__atomic_load_n(&w->stop, __ATOMIC_RELAXED))
-		w->failed |= net_switch_rules(bed.c, &w->rules[w->turns++ & 1]) != 0;
+		w->failed |= net_switch_rules(bed.c, &w->rules[w->turns++ % 3]) != 0;
 	return NULL;
 }
 
 /*
- * Many sources with a token, or one without: 10.77.0.2 is allowed by the first and has no token, so neither set
- * lets it do anything, nor a source that neither names.
+ * Many sources with a token, or one without: 10.77.0.2 is allowed by the first and has no token, so no set
+ * lets it do anything, nor a source that none names.
  */
-static void two_sets(struct switcher *w)
+static void three_sets(struct switcher *w)
 {
 	bed.rules->allow4[0] = (struct xkv_prefix4){ htonl(0x0a630000), ~0U };
-	w->rules[0] = w->rules[1] = *bed.rules;
+	w->rules[0] = w->rules[1] = w->rules[2] = *bed.rules;
+	w->rules[2].foreign_drop = 1;
 	for (unsigned int i = 1; i < XKV_ALLOW_MAX; i++)
 		w->rules[0].allow4[i] = (struct xkv_prefix4){ htonl(0x0a630000 + i), ~0U };
 	w->rules[0].allow4[XKV_ALLOW_MAX - 1].net = htonl(0x0a4d0002);
@@ -1080,7 +1084,7 @@ static void test_rules_that_change(void **state)
 	pthread_t thread;
 
 	(void)state;
-	two_sets(&w);
+	three_sets(&w);
 	packet_default(&known, false);
 	known.payload = req.byte;
 	known.len = req.len;
