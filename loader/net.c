@@ -28,7 +28,8 @@ struct survey {
 	struct net *net;
 	const struct config *cfg;
 	struct xkv_rules *rules;
-	unsigned int level, below; /* of links: 0 the interface; the first link of the level below */
+	unsigned int level;        /* of links: 0 the interface, 1 VLANs on it, ... */
+	unsigned int below, end;   /* net.link[] from and to where the level below stands */
 	bool bound;                /* looks at the addresses that `bind` names, then at the others */
 	bool too_many;
 };
@@ -168,7 +169,8 @@ static void look_at_vlan(struct survey *v, const struct nlmsghdr *h, const struc
 	const __be16 *proto;
 	uint32_t tag;
 
-	if (!below || below < v->net->link + v->below || below->number == XKV_LINK_NONE || !kind ||
+	if (!below || below < v->net->link + v->below || below >= v->net->link + v->end ||
+	    below->number == XKV_LINK_NONE || !kind ||
 	    strcmp(kind, "vlan") || attribute(first, len, IFLA_LINK_NETNSID))
 		return;
 	for (a = first; RTA_OK(a, left); a = RTA_NEXT(a, left))
@@ -208,10 +210,9 @@ static int look_at_links(struct survey *v)
 
 	v->net->links = 0;
 	for (v->level = 0; !ret && v->level <= VLAN_LEVELS; v->level++) {
-		unsigned int links = v->net->links;
-
+		v->below = v->end;
+		v->end = v->net->links;
 		ret = dump(v, RTM_GETLINK, look_at_link);
-		v->below = links;
 	}
 	return ret;
 }
