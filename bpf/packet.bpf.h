@@ -186,12 +186,22 @@ static __always_inline int parse(struct packet *p, struct xkv_config *cfg)
 
 /* ---- who may be answered ------------------------------------------------- */
 
-/* Of the frame, as the stack would have it: it is ours only if its link-layer address is. */
+/* A MAC and the two bytes behind it, which do not count. */
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define MAC_BITS(word) ((word) << 16)
+#else
+#define MAC_BITS(word) ((word) >> 16)
+#endif
+
+static __always_inline __u64 mac_bits(const void *mac)
+{
+	return MAC_BITS(*(const __u64 *)mac);
+}
+
+/* As the stack would have it: a frame is ours only if its link-layer address is. */
 static __always_inline int addressed(struct packet *p, const __u8 *mac)
 {
-	const __u16 *dest = (__u16 *)p->eth->h_dest, *own = (const __u16 *)mac;
-
-	return dest[0] == own[0] && dest[1] == own[1] && dest[2] == own[2] ? CONTINUE : XKV_C_pass_mac;
+	return mac_bits(p->eth->h_dest) == mac_bits(mac) ? CONTINUE : XKV_C_pass_mac;
 }
 
 static __always_inline int is_for_us(struct packet *p, struct xkv_rules *rules)
@@ -231,13 +241,9 @@ static __always_inline bool allowed6(struct xkv_rules *rules, const __u64 *addr)
  */
 static __always_inline bool impossible_mac(struct packet *p)
 {
-	const __u16 *dest = (__u16 *)p->eth->h_dest, *from = (__u16 *)p->eth->h_source;
+	__u64 to = mac_bits(p->eth->h_dest), from = mac_bits(p->eth->h_source);
 
-	if (p->eth->h_source[0] & 1)
-		return true;
-	if (!(from[0] | from[1] | from[2]))
-		return dest[0] | dest[1] | dest[2];
-	return from[0] == dest[0] && from[1] == dest[1] && from[2] == dest[2];
+	return (p->eth->h_source[0] & 1) || (from ? from == to : to != 0);
 }
 
 static __always_inline bool impossible4(struct xkv_rules *rules, __be32 addr)
