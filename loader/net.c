@@ -38,21 +38,22 @@ struct survey {
 
 typedef void look_fn(struct survey *v, const struct nlmsghdr *h);
 
-static const void *attribute(const struct rtattr *a, int len, unsigned short type)
+static const struct rtattr *find(const struct rtattr *a, int len, unsigned short type)
 {
 	for (; RTA_OK(a, len); a = RTA_NEXT(a, len))
 		if ((a->rta_type & NLA_TYPE_MASK) == type)
-			return RTA_DATA(a);
+			return a;
 	return NULL;
 }
 
-/* One level of attributes further down. */
-static const void *nested(const struct rtattr *a, int len, unsigned short outer, unsigned short type)
+static const struct rtattr *find_in(const struct rtattr *outer, unsigned short type)
 {
-	for (; RTA_OK(a, len); a = RTA_NEXT(a, len))
-		if ((a->rta_type & NLA_TYPE_MASK) == outer)
-			return attribute(RTA_DATA(a), RTA_PAYLOAD(a), type);
-	return NULL;
+	return outer ? find(RTA_DATA(outer), RTA_PAYLOAD(outer), type) : NULL;
+}
+
+static const void *value(const struct rtattr *a)
+{
+	return a ? RTA_DATA(a) : NULL;
 }
 
 /* 1: there is more to come, 0: that was the last, or -errno. */
@@ -153,34 +154,28 @@ static void add_link(struct survey *v, const struct nlmsghdr *h, const struct if
 		return;
 	}
 	*link = (struct net_link){ .ifindex = (unsigned int)info->ifi_index, .number = number };
-	link_mac(link, info, attribute(IFLA_RTA(info), (int)IFLA_PAYLOAD(h), IFLA_ADDRESS));
+	link_mac(link, info, value(find(IFLA_RTA(info), (int)IFLA_PAYLOAD(h), IFLA_ADDRESS)));
 	v->net->links++;
 }
 
 /* A VLAN on a link of the level below; what lies below it in another namespace has nothing to do with us. */
 static void look_at_vlan(struct survey *v, const struct nlmsghdr *h, const struct ifinfomsg *info)
 {
-	const struct rtattr *first = IFLA_RTA(info), *linkinfo = NULL, *a;
-	int len = (int)IFLA_PAYLOAD(h), left = len;
-	const uint32_t *lower = attribute(first, len, IFLA_LINK);
-	const char *kind = nested(first, len, IFLA_LINKINFO, IFLA_INFO_KIND);
+	int len = (int)IFLA_PAYLOAD(h);
+	const uint32_t *lower = value(find(IFLA_RTA(info), len, IFLA_LINK));
+	const struct rtattr *linkinfo = find(IFLA_RTA(info), len, IFLA_LINKINFO);
+	const struct rtattr *data = find_in(linkinfo, IFLA_INFO_DATA);
+	const char *kind = value(find_in(linkinfo, IFLA_INFO_KIND));
+	const uint16_t *id = value(find_in(data, IFLA_VLAN_ID));
+	const __be16 *protocol = value(find_in(data, IFLA_VLAN_PROTOCOL));
 	const struct net_link *below = lower ? find_link(v->net, *lower) : NULL;
-	const uint16_t *id;
-	const __be16 *proto;
 	uint32_t tag;
 
-	if (!below || below < v->net->link + v->below || below >= v->net->link + v->end ||
-	    below->number == XKV_LINK_NONE || !kind ||
-	    strcmp(kind, "vlan") || attribute(first, len, IFLA_LINK_NETNSID))
+	if (!kind || strcmp(kind, "vlan") || !id || !below ||
+	    find(IFLA_RTA(info), len, IFLA_LINK_NETNSID) || below->number == XKV_LINK_NONE ||
+	    below < v->net->link + v->below || below >= v->net->link + v->end)
 		return;
-	for (a = first; RTA_OK(a, left); a = RTA_NEXT(a, left))
-		if ((a->rta_type & NLA_TYPE_MASK) == IFLA_LINKINFO)
-			linkinfo = a;
-	id = nested(RTA_DATA(linkinfo), RTA_PAYLOAD(linkinfo), IFLA_INFO_DATA, IFLA_VLAN_ID);
-	proto = nested(RTA_DATA(linkinfo), RTA_PAYLOAD(linkinfo), IFLA_INFO_DATA, IFLA_VLAN_PROTOCOL);
-	if (!id)
-		return;
-	tag = XKV_LINK_TAG(proto && *proto == htons(ETH_P_8021AD), *id);
+	tag = XKV_LINK_TAG(protocol && *protocol == htons(ETH_P_8021AD), *id);
 	/* VLAN 0 is left to the stack: the tag stands for none here. */
 	add_link(v, h, info, tag ? XKV_LINK_IN(below->number, tag) : XKV_LINK_NONE);
 }
@@ -196,7 +191,7 @@ static void look_at_link(struct survey *v, const struct nlmsghdr *h)
 		look_at_vlan(v, h, info);
 		return;
 	}
-	name = attribute(IFLA_RTA(info), (int)IFLA_PAYLOAD(h), IFLA_IFNAME);
+	name = value(find(IFLA_RTA(info), (int)IFLA_PAYLOAD(h), IFLA_IFNAME));
 	if (name && !strcmp(name, v->cfg->interface))
 		add_link(v, h, info, 0);
 	else if (name && !strcmp(name, "lo"))
@@ -325,8 +320,8 @@ static void look_at_address(struct survey *v, const struct nlmsghdr *h)
 	const struct ifaddrmsg *info = NLMSG_DATA(h);
 	const struct net_link *link = find_link(v->net, info->ifa_index);
 	int len = (int)IFA_PAYLOAD(h);
-	const void *addr = attribute(IFA_RTA(info), len, IFA_ADDRESS);
-	const void *own = attribute(IFA_RTA(info), len, IFA_LOCAL); /* IFA_ADDRESS may be the peer's */
+	const void *addr = value(find(IFA_RTA(info), len, IFA_ADDRESS));
+	const void *own = value(find(IFA_RTA(info), len, IFA_LOCAL)); /* the other may be the peer's */
 
 	own = own ? own : addr;
 	if (h->nlmsg_type != RTM_NEWADDR || !link || !own || link == v->net->loopback ||
