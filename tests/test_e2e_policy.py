@@ -388,15 +388,16 @@ def test_a_token_without_a_password(xkvd):
 def test_protected_mode(bed, xkvd):
     """As Redis has it: nobody said who may come in, so over TCP only this machine may."""
     d = xkvd("--save", "", "--protected-mode", "yes", "--enable-protected-configs", "local")
+    own = bed.redis("127.0.0.1", side="server")
+    own.config_resetstat()  # wait_ready() may have been refused
     for host, source in (SERVER, None), (SERVER6, None), (SERVER, FOREIGN):
         said = told(bed, host, source)
         assert said.startswith(b"-DENIED xkvd is running in protected mode") and b"`requirepass`" in said
     assert told(bed, SERVER, side="server").startswith(b"-DENIED"), "our own addresses may stand for others"
-    own = bed.redis("127.0.0.1", side="server")
     stats = own.info("stats")
     assert (stats["rejected_connections"], stats["rejected_connections_by_address"]) == (4, 4)
     lines = [line for line in d.log().splitlines() if "by address" in line]
-    assert len(lines) == 1 and "refused 1 TCP connection by address, the last from 10.77.0.2:" in lines[0]
+    assert len(lines) == 1 and "refused 1 TCP connection by address, the last from 10.77.0." in lines[0]
     assert answered(d), "UDP is for the subnets of the interface"
     for name, value, undo in ("protected-mode", "no", "yes"), ("allow", "10.77.0.0/24", ""), \
             ("requirepass", "secret", ""):
