@@ -203,7 +203,8 @@ def test_three_tags_are_passed_on(bed, daemon):
     with bed.packet_socket("client", timeout=0.3) as raw, daemon.counted(pass_vlan_depth=1, replies=0):
         raw.send(frame)
         with pytest.raises(socket.timeout):
-            raw.recv()
+            while True:  # the kernels may ask for each other's addresses meanwhile
+                assert b"XK" not in raw.recv()
 
 
 @pytest.mark.parametrize("host", [SERVER, SERVER6])
