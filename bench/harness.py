@@ -148,7 +148,7 @@ def start_xkvd(stack, bed, *options):
 
     stack.callback(detach)
     daemon = Daemon(stack, bed.inside("server", BUILD / "xkvd", *where, "--dir", directory,
-                                      "--save", "", *options))
+                                      "--save", "", "--protected-mode", "no", *options))
     probe = bed.inside("client", bed.tool, "-h", bed.address, "--keys", "1", "-n", "1",
                        "--no-load", "--timeout", "100", "--quiet")
     wait_until(lambda: subprocess.run(probe, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

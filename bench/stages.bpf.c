@@ -381,7 +381,7 @@ static __always_inline int fixed_run(struct xdp_md *ctx)
 
 	if (!cfg || data + FRAME_GET_BYTES > (void *)(long)ctx->data_end ||
 	    FRAME_U16(data, 12) != bpf_htons(ETH_P_IP) ||
-	    FRAME_U16(data, FRAME_UDP + 2) != cfg->port)
+	    FRAME_U16(data, FRAME_UDP + 2) != rules_of(cfg, cfg->current)->port)
 		return XDP_PASS;
 	slot = fixed_find(cfg, data + FRAME_KEY);
 	if (!slot)

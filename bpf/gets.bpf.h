@@ -35,7 +35,7 @@ static __always_inline bool gets_begin(struct xkv_frame *f, struct xkv_config *c
 
 	if (hdr->magic != bpf_htons(XKV_MAGIC) || hdr->version != XKV_VERSION || hdr->flags ||
 	    hdr->status || !hdr->count || length & 7 || length > f->req_len ||
-	    cfg->auth != XKV_AUTH_OPEN)
+	    rules_of(cfg, f->rules)->auth != XKV_AUTH_OPEN)
 		return false;
 	f->opcode = op->opcode;
 	f->count = op->opcode == XKV_OP_SCAN ? op->keys : hdr->count;

@@ -218,6 +218,32 @@ struct xkv_once_set {
 #define XKV_LOCAL_MAX 32
 #define XKV_ALLOW_MAX 32
 
+/*
+ * Where a frame came in: the numbers of its VLAN tags, the outer one above the inner, 0 without any.
+ * A number of 0 is a priority and no VLAN, so such a tag counts as none.
+ */
+#define XKV_LINK_8021AD 0x1000 /* the tag is a service tag: another VLAN than the 802.1Q one of that number */
+#define XKV_LINK_NONE 0xffffffff /* where no frame comes from */
+#define XKV_LINK_TAG(service, vid) ((vid) ? ((service) ? XKV_LINK_8021AD : 0) | (vid) : 0)
+#define XKV_LINK_IN(outer, tag) ((tag) ? (outer) << 16 | (tag) : (outer))
+
+/*
+ * An address of ours, where it is answered, and the link-layer address that goes with it.  Network and
+ * broadcast address of its subnet are nobody's; where there are none (/31, /32) they are `addr` again.
+ */
+struct xkv_local4 {
+	__be32 addr, network, broadcast;
+	__u32 link;
+	__u8 mac[8]; /* 6 of it */
+};
+
+struct xkv_local6 {
+	__be64 addr[2];
+	__u32 link;
+	__u32 zero;
+	__u8 mac[8];
+};
+
 struct xkv_prefix4 {
 	__be32 net;
 	__be32 mask;
@@ -228,6 +254,25 @@ struct xkv_prefix6 {
 	__be64 mask[2];
 };
 
+/*
+ * Who may ask, and what.  There are two of these, and config.current says which one holds.  A packet is judged
+ * by one of them from beginning to end.  xkvd never changes the one that holds: it waits until no program can
+ * still be reading the other, fills that in, and makes it the current one by one store (loader/net.c).
+ */
+struct xkv_rules {
+	__u64 token[2];
+	__be16 port;
+	__u8 auth;         /* XKV_AUTH_... */
+	__u8 trusted;      /* `allow` was configured: replies may be of any size */
+	__u8 foreign_drop; /* sources outside `allow` are dropped */
+	__u8 zero[3];
+	__u32 local4_count, local6_count, allow4_count, allow6_count;
+	struct xkv_local4 local4[XKV_LOCAL_MAX];
+	struct xkv_local6 local6[XKV_LOCAL_MAX];
+	struct xkv_prefix4 allow4[XKV_ALLOW_MAX];
+	struct xkv_prefix6 allow6[XKV_ALLOW_MAX];
+};
+
 /* Written by xkvd.  All zero (as `ip link` leaves it) means: pass everything. */
 struct xkv_config {
 	__u32 magic;  /* XKV_LAYOUT_MAGIC: the store is ready */
@@ -236,23 +281,16 @@ struct xkv_config {
 	__u64 fingerprint_mask; /* all ones; tests take bits away to make keys collide */
 	__u64 bucket_mask;      /* buckets of `index` - 1 */
 	__u64 tai_offset_ms;    /* what CLOCK_TAI is ahead of Unix time */
-	__u64 token[2];
-	__be16 port;
-	__u8 miss_reply;   /* a miss is answered by XDP */
-	__u8 foreign_drop; /* sources outside `allow` are dropped */
-	__u8 trusted;      /* `allow` was configured: replies may be of any size */
-	__u8 auth;         /* 0 open, 1 token needed, 2 closed */
-	__u16 payload4;    /* largest reply over IPv4 and IPv6 */
+	__u32 current;          /* rules[current & 1] hold */
+	__u16 payload4;         /* largest reply over IPv4 and IPv6 */
 	__u16 payload6;
+	__u8 miss_reply;        /* a miss is answered by XDP */
+	__u8 zero8;
 	__u16 access;        /* the clock that xkvd counts up, as slot.access has it */
 	__u16 access_spread; /* XKV_TRACK_TIME: a new entry is up to so old */
 	__u16 zero;
 	__u32 track;         /* enum xkv_track */
-	__u32 local4_count, local6_count, allow4_count, allow6_count;
-	__be32 local4[XKV_LOCAL_MAX];
-	__be64 local6[XKV_LOCAL_MAX][2];
-	struct xkv_prefix4 allow4[XKV_ALLOW_MAX];
-	struct xkv_prefix6 allow6[XKV_ALLOW_MAX];
+	struct xkv_rules rules[2];
 	__u8 class_of[XKV_SLOT_WINDOW / 8]; /* by (bytes needed + 7) / 8 */
 };
 
@@ -285,7 +323,7 @@ enum xkv_track {
 	/* passed on untouched: not for us, or not in a form that we serve */                      \
 	X(pass_not_ready) X(pass_short) X(pass_group) X(pass_ethertype) X(pass_vlan_depth) X(pass_ip_header)     \
 	X(pass_ip_options) X(pass_ip_fragment) X(pass_ip6_extension) X(pass_not_udp)               \
-	X(pass_port) X(pass_not_local) X(pass_length) X(pass_checksum) X(pass_not_xkv)             \
+	X(pass_port) X(pass_not_local) X(pass_vlan) X(pass_mac) X(pass_length) X(pass_checksum) X(pass_not_xkv)             \
 	X(pass_foreign)                                                                            \
 	/* dropped */                                                                              \
 	X(drop_foreign) X(drop_source) X(drop_reply_flag) X(drop_repeated) X(drop_internal)                         \
@@ -361,6 +399,8 @@ struct xkv_frame {
 	__u64 address_sum; /* checksum of addresses and protocol, which the reply has too */
 	__u32 torn;        /* its payload is not the request any more */
 	__u32 scan_fits;   /* results of the last reply of many: of the next SCAN as many will fit, or so */
+	__u32 rules;       /* those of config.rules that it is judged by */
+	__u32 zero3;
 
 	/* the operation at hand */
 	__u32 key_off, key_len, value_off, value_len, next_off, op_flags;

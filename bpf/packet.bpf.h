@@ -20,6 +20,7 @@
 /* A stage returns CONTINUE or the counter of the reason why the packet leaves there. */
 #define CONTINUE (-1)
 #define VLAN_DEPTH 2
+#define VLAN_VID 0xfff
 #define IP_FRAGMENT 0x3fff /* more fragments, or an offset */
 #define HOPS 64
 
@@ -37,6 +38,8 @@ struct packet {
 	struct udphdr *udp;
 	__u64 source[2], dest[2]; /* IPv4: in source[0] and dest[0] */
 	__u32 ip_off; /* of the IP header: 14, 18 or 22 */
+	__u32 link; /* XKV_LINK_... */
+	__u32 current; /* rules that it is judged by: read once, so that all stages have the same */
 	__u32 payload_len;
 	__be16 proto;
 };
@@ -47,6 +50,7 @@ static __always_inline int parse_link(struct packet *p, void **cursor)
 {
 	struct ethhdr *eth = p->data;
 	struct vlan_hdr *vlan;
+	__u32 vid;
 
 	if ((void *)(eth + 1) > p->end)
 		return XKV_C_pass_short;
@@ -61,6 +65,9 @@ static __always_inline int parse_link(struct packet *p, void **cursor)
 		vlan = *cursor;
 		if ((void *)(vlan + 1) > p->end)
 			return XKV_C_pass_short;
+		vid = bpf_ntohs(vlan->tci) & VLAN_VID;
+		vid = XKV_LINK_TAG(p->proto == bpf_htons(ETH_P_8021AD), vid);
+		p->link = XKV_LINK_IN(p->link, vid);
 		p->proto = vlan->proto;
 		*cursor = vlan + 1;
 	}
@@ -141,14 +148,14 @@ static __always_inline int parse_ip6(struct packet *p, void **cursor, __u32 *ip_
 }
 
 static __always_inline int parse_udp(struct packet *p, void *cursor, __u32 ip_payload,
-				     struct xkv_config *cfg)
+				     struct xkv_rules *rules)
 {
 	struct udphdr *udp = cursor;
 	__u32 len;
 
 	if ((void *)(udp + 1) > p->end)
 		return XKV_C_pass_short;
-	if (udp->dest != cfg->port)
+	if (udp->dest != rules->port)
 		return XKV_C_pass_port;
 	len = bpf_ntohs(udp->len);
 	if (len < sizeof(*udp) || len > ip_payload)
@@ -164,6 +171,7 @@ static __always_inline int parse(struct packet *p, struct xkv_config *cfg)
 	__u32 ip_payload = 0;
 	int why = parse_link(p, &cursor);
 
+	p->current = READ(cfg->current);
 	if (why != CONTINUE)
 		return why;
 	p->ip_off = cursor - p->data;
@@ -173,54 +181,87 @@ static __always_inline int parse(struct packet *p, struct xkv_config *cfg)
 		why = parse_ip6(p, &cursor, &ip_payload);
 	else
 		return XKV_C_pass_ethertype;
-	return why != CONTINUE ? why : parse_udp(p, cursor, ip_payload, cfg);
+	return why != CONTINUE ? why : parse_udp(p, cursor, ip_payload, rules_of(cfg, p->current));
 }
 
 /* ---- who may be answered ------------------------------------------------- */
 
-static __always_inline bool local4(struct xkv_config *cfg, __u64 addr)
+/* A MAC and the two bytes behind it, which do not count. */
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define MAC_BITS(word) ((word) << 16)
+#else
+#define MAC_BITS(word) ((word) >> 16)
+#endif
+
+static __always_inline __u64 mac_bits(const void *mac)
 {
-	for (__u32 i = 0; i < XKV_LOCAL_MAX && i < READ(cfg->local4_count); i++)
-		if (cfg->local4[i] == (__be32)addr)
+	return MAC_BITS(*(const __u64 *)mac);
+}
+
+/* As the stack would have it: a frame is ours only if its link-layer address is. */
+static __always_inline int addressed(struct packet *p, const __u8 *mac)
+{
+	return mac_bits(p->eth->h_dest) == mac_bits(mac) ? CONTINUE : XKV_C_pass_mac;
+}
+
+static __always_inline int is_for_us(struct packet *p, struct xkv_rules *rules)
+{
+	bool v4 = p->proto == bpf_htons(ETH_P_IP);
+
+	for (__u32 i = 0; v4 && i < XKV_LOCAL_MAX && i < rules->local4_count; i++)
+		if (rules->local4[i].addr == (__be32)p->dest[0] && rules->local4[i].link == p->link)
+			return addressed(p, rules->local4[i].mac);
+	for (__u32 i = 0; !v4 && i < XKV_LOCAL_MAX && i < rules->local6_count; i++)
+		if (rules->local6[i].addr[0] == p->dest[0] && rules->local6[i].addr[1] == p->dest[1] &&
+		    rules->local6[i].link == p->link)
+			return addressed(p, rules->local6[i].mac);
+	return p->link ? XKV_C_pass_vlan : XKV_C_pass_not_local;
+}
+
+static __always_inline bool allowed4(struct xkv_rules *rules, __u64 addr)
+{
+	for (__u32 i = 0; i < XKV_ALLOW_MAX && i < rules->allow4_count; i++)
+		if (((__be32)addr & rules->allow4[i].mask) == rules->allow4[i].net)
 			return true;
 	return false;
 }
 
-static __always_inline bool local6(struct xkv_config *cfg, const __u64 *addr)
+static __always_inline bool allowed6(struct xkv_rules *rules, const __u64 *addr)
 {
-	for (__u32 i = 0; i < XKV_LOCAL_MAX && i < READ(cfg->local6_count); i++)
-		if (cfg->local6[i][0] == addr[0] && cfg->local6[i][1] == addr[1])
+	for (__u32 i = 0; i < XKV_ALLOW_MAX && i < rules->allow6_count; i++)
+		if ((addr[0] & rules->allow6[i].mask[0]) == rules->allow6[i].net[0] &&
+		    (addr[1] & rules->allow6[i].mask[1]) == rules->allow6[i].net[1])
 			return true;
 	return false;
 }
 
-static __always_inline bool allowed4(struct xkv_config *cfg, __u64 addr)
+/*
+ * Sources that nobody can have: a reply would go to many, to nobody or to ourselves.  Interfaces without
+ * link-layer addresses have zeros there, and so do the senders.
+ */
+static __always_inline bool impossible_mac(struct packet *p)
 {
-	for (__u32 i = 0; i < XKV_ALLOW_MAX && i < READ(cfg->allow4_count); i++)
-		if (((__be32)addr & cfg->allow4[i].mask) == cfg->allow4[i].net)
-			return true;
-	return false;
+	__u64 to = mac_bits(p->eth->h_dest), from = mac_bits(p->eth->h_source);
+
+	return (p->eth->h_source[0] & 1) || (from ? from == to : to != 0);
 }
 
-static __always_inline bool allowed6(struct xkv_config *cfg, const __u64 *addr)
-{
-	for (__u32 i = 0; i < XKV_ALLOW_MAX && i < READ(cfg->allow6_count); i++)
-		if ((addr[0] & cfg->allow6[i].mask[0]) == cfg->allow6[i].net[0] &&
-		    (addr[1] & cfg->allow6[i].mask[1]) == cfg->allow6[i].net[1])
-			return true;
-	return false;
-}
-
-/* An address that nobody can have: a reply would go to many, to nobody or to ourselves. */
-static __always_inline bool impossible4(__be32 addr)
+static __always_inline bool impossible4(struct xkv_rules *rules, __be32 addr)
 {
 	__u8 first = bpf_ntohl(addr) >> 24;
 
+	for (__u32 i = 0; i < XKV_LOCAL_MAX && i < rules->local4_count; i++)
+		if (rules->local4[i].addr == addr || rules->local4[i].network == addr ||
+		    rules->local4[i].broadcast == addr)
+			return true;
 	return first == 0 || first == 127 || first >= 224;
 }
 
-static __always_inline bool impossible6(const __u64 *addr)
+static __always_inline bool impossible6(struct xkv_rules *rules, const __u64 *addr)
 {
+	for (__u32 i = 0; i < XKV_LOCAL_MAX && i < rules->local6_count; i++)
+		if (rules->local6[i].addr[0] == addr[0] && rules->local6[i].addr[1] == addr[1])
+			return true;
 	return (addr[0] & bpf_cpu_to_be64(0xffULL << 56)) == bpf_cpu_to_be64(0xffULL << 56) ||
 	       (!addr[0] && (addr[1] == 0 || addr[1] == bpf_cpu_to_be64(1)));
 }
@@ -231,17 +272,18 @@ static __always_inline bool impossible6(const __u64 *addr)
  */
 static __always_inline int admit(struct packet *p, struct xkv_config *cfg)
 {
-	bool v4 = p->proto == bpf_htons(ETH_P_IP), allowed;
+	struct xkv_rules *rules = rules_of(cfg, p->current);
+	bool v4 = p->proto == bpf_htons(ETH_P_IP);
+	int why = is_for_us(p, rules);
 
-	if (v4 ? !local4(cfg, p->dest[0]) : !local6(cfg, p->dest))
-		return XKV_C_pass_not_local;
-	if (!p->udp->source || (v4 ? impossible4(p->source[0]) : impossible6(p->source)) ||
-	    (v4 ? local4(cfg, p->source[0]) : local6(cfg, p->source)))
+	if (why != CONTINUE)
+		return why;
+	if (!p->udp->source || impossible_mac(p) ||
+	    (v4 ? impossible4(rules, p->source[0]) : impossible6(rules, p->source)))
 		return XKV_C_drop_source;
-	allowed = v4 ? allowed4(cfg, p->source[0]) : allowed6(cfg, p->source);
-	if (allowed)
+	if (v4 ? allowed4(rules, p->source[0]) : allowed6(rules, p->source))
 		return CONTINUE;
-	return cfg->foreign_drop ? XKV_C_drop_foreign : XKV_C_pass_foreign;
+	return rules->foreign_drop ? XKV_C_drop_foreign : XKV_C_pass_foreign;
 }
 
 /* ---- payload and checksum ------------------------------------------------ */
@@ -297,10 +339,11 @@ static __always_inline int frame_begin(struct packet *p, struct xkv_config *cfg,
 	f->torn = 0;
 	f->flags = 0;
 	f->now_ms = 0;
+	f->rules = p->current;
 	f->req_len = len;
 	f->reply_max = f->ip4 ? cfg->payload4 : cfg->payload6;
 	f->reply_allowed = f->reply_max;
-	if (!cfg->trusted && XKV_REPLY_FACTOR * len < f->reply_max)
+	if (!rules_of(cfg, p->current)->trusted && XKV_REPLY_FACTOR * len < f->reply_max)
 		f->reply_allowed = XKV_REPLY_FACTOR * len;
 	return CONTINUE;
 }

@@ -31,7 +31,7 @@ static __always_inline bool is_plain(struct xkv_frame *f, struct xkv_config *cfg
 	    (f->in_word[3] | f->in_word[4]) ||
 	    value_len > (opcode == XKV_OP_SET ? XKV_PAYLOAD_MAX4 : 0) || length > f->req_len ||
 	    f->hashed != PLAIN_KEY || !key_len || key_len > XKV_KEY_MAX ||
-	    cfg->auth != XKV_AUTH_OPEN)
+	    rules_of(cfg, f->rules)->auth != XKV_AUTH_OPEN)
 		return false;
 	f->key_off = PLAIN_KEY;
 	f->key_len = key_len;

@@ -229,6 +229,7 @@ static __always_inline __u8 header_check(struct xkv_frame *f, struct xkv_hdr *hd
 	__u32 length = bpf_ntohs(hdr->length);
 	bool token = hdr->flags & XKV_F_TOKEN, once = hdr->flags & XKV_F_ONCE;
 	__u64 *sent = (__u64 *)(hdr + 1);
+	struct xkv_rules *rules;
 
 	if (hdr->version != XKV_VERSION)
 		return XKV_BAD_VERSION;
@@ -237,10 +238,13 @@ static __always_inline __u8 header_check(struct xkv_frame *f, struct xkv_hdr *hd
 	    (once && (hdr->count != 1 || !IN(f, session_off(f)))) || (length & 7) ||
 	    length < *ops + sizeof(struct xkv_op) || length > f->req_len)
 		return XKV_BAD_REQUEST;
-	if (!cfg || (f->flags & XKV_FRAME_TRUSTED) || cfg->auth == XKV_AUTH_OPEN)
+	if (!cfg || (f->flags & XKV_FRAME_TRUSTED))
 		return XKV_OK;
-	if (cfg->auth == XKV_AUTH_CLOSED || !token ||
-	    ((sent[0] ^ cfg->token[0]) | (sent[1] ^ cfg->token[1])))
+	rules = rules_of(cfg, f->rules);
+	if (rules->auth == XKV_AUTH_OPEN)
+		return XKV_OK;
+	if (rules->auth != XKV_AUTH_TOKEN || !token ||
+	    ((sent[0] ^ rules->token[0]) | (sent[1] ^ rules->token[1])))
 		return XKV_NOAUTH;
 	return XKV_OK;
 }

@@ -77,6 +77,11 @@ static __always_inline struct xkv_config *config(void)
 	return bpf_map_lookup_elem(&xkv_config, &zero);
 }
 
+static __always_inline struct xkv_rules *rules_of(struct xkv_config *cfg, __u32 current)
+{
+	return &cfg->rules[current & 1];
+}
+
 static __always_inline struct xkv_counters *counters(__u32 door)
 {
 	return bpf_map_lookup_elem(&xkv_counters, &door);

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "address.h"
 #include "log.h"
 
 #define ROUND_COMMANDS 256
@@ -34,27 +35,43 @@
 #define ROOM_HINT_MAX  (2 << 20) /* a longer argument gets its memory as its bytes come */
 #define WRITE_VECTORS  64
 
-void client_address(const struct client *c, bool peer, char text[ADDRESS_TEXT])
+void address_text(const struct sockaddr *addr, char text[ADDRESS_TEXT])
 {
 	char host[INET6_ADDRSTRLEN] = "?";
-	struct sockaddr_storage addr;
-	socklen_t len = sizeof(addr);
 	unsigned int port = 0;
-	int ret = peer ? getpeername(c->fd, (struct sockaddr *)&addr, &len)
-		       : getsockname(c->fd, (struct sockaddr *)&addr, &len);
 
-	if (!ret && addr.ss_family == AF_INET) {
-		const struct sockaddr_in *in = (const struct sockaddr_in *)&addr;
+	if (addr->sa_family == AF_INET) {
+		const struct sockaddr_in *in = (const struct sockaddr_in *)addr;
 
 		inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
 		port = ntohs(in->sin_port);
-	} else if (!ret && addr.ss_family == AF_INET6) {
-		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&addr;
+	} else if (addr->sa_family == AF_INET6) {
+		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;
 
 		inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
 		port = ntohs(in6->sin6_port);
 	}
 	snprintf(text, ADDRESS_TEXT, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);
+}
+
+void client_address(const struct client *c, bool peer, char text[ADDRESS_TEXT])
+{
+	struct sockaddr_storage addr;
+	socklen_t len = sizeof(addr);
+
+	if (peer ? getpeername(c->fd, (struct sockaddr *)&addr, &len)
+		 : getsockname(c->fd, (struct sockaddr *)&addr, &len))
+		addr.ss_family = AF_UNSPEC;
+	address_text((struct sockaddr *)&addr, text);
+}
+
+bool client_is_local(const struct client *c)
+{
+	struct sockaddr_storage addr;
+	socklen_t len = sizeof(addr);
+
+	return !getpeername(c->fd, (struct sockaddr *)&addr, &len) &&
+	       (addr.ss_family == AF_UNIX || address_is_loopback((struct sockaddr *)&addr));
 }
 
 static void log_closing(const struct client *c, const char *why)

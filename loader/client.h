@@ -73,7 +73,7 @@ struct client {
 TAILQ_HEAD(client_list, client);
 
 struct server_stats {
-	uint64_t connections, rejected, commands, protocol_errors;
+	uint64_t connections, rejected, refused, commands, protocol_errors;
 	uint64_t output_closed, query_closed, bytes_in, bytes_out;
 	/* The store counts these, for both doors; here is what CONFIG RESETSTAT found. */
 	uint64_t old_hits, old_misses, old_expired, old_evicted;
@@ -102,6 +102,8 @@ struct server {
 	struct queue queue; /* empty between two turns */
 	struct server_stats stats;
 	ev_tstamp started;
+	time_t refused_said;	     /* when clients refused by address were logged, 0 = never */
+	unsigned int refused_unsaid; /* and how many there were since */
 	uint64_t memory_peak; /* bytes of the store, as info_note_memory() has seen them */
 	bool followed;	/* listeners are being added: those that are there are no surprise */
 	bool stopping;	/* nothing is executed any more */
@@ -121,6 +123,12 @@ void client_free(struct client *c);
 void client_turn(struct client *c);
 /* Sends what the socket takes without waiting. */
 void client_flush(struct client *c);
+/* Writes "address:port". */
+void address_text(const struct sockaddr *addr, char text[ADDRESS_TEXT]);
+
+/* Is it on this machine, by loopback? */
+bool client_is_local(const struct client *c);
+
 /* Writes "address:port" of the peer, or of our side. */
 void client_address(const struct client *c, bool peer, char text[ADDRESS_TEXT]);
 static inline bool client_needs_auth(const struct client *c)

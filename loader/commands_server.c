@@ -475,6 +475,25 @@ static void reply_config_error(struct client *c, int error, const char *name, co
 	}
 }
 
+/* Replies why not if one of the pairs opens or closes a door and this client may not do that. */
+static bool may_set(struct client *c, char *const words[], unsigned int count)
+{
+	enum protected_configs who = c->srv->cfg->protected_configs;
+
+	if (who == PROTECTED_YES || (who == PROTECTED_LOCAL && client_is_local(c)))
+		return true;
+	for (unsigned int i = 0; i < count; i += 2) {
+		if (!config_opens_doors(words[i]))
+			continue;
+		reply_error(&c->out,
+			    "ERR CONFIG SET failed (possibly related to argument '%s') - can't set "
+			    "protected config",
+			    words[i]);
+		return false;
+	}
+	return true;
+}
+
 void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct server *s = c->srv;
@@ -490,6 +509,10 @@ void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *
 	words = strings_from(c, count, argv + 2);
 	if (!words)
 		return;
+	if (!may_set(c, words, count)) {
+		strings_free(words, count);
+		return;
+	}
 	pairs = calloc(count / 2, sizeof(*pairs));
 	for (unsigned int i = 0; pairs && i < count / 2; i++)
 		pairs[i] = (struct config_pair){ words[2 * i], words[2 * i + 1] };

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 #include "../bpf/proto.h"
 #include "glob.h"
@@ -25,6 +26,8 @@
 #define LIVE   0x1 /* CONFIG SET may change it */
 #define HOOKED 0x2 /* CONFIG SET may change it if there is an apply function */
 #define MULTI  0x4 /* takes any number of words, also none ("") */
+#define DOOR   0x8 /* opens or closes doors: CONFIG SET needs enable-protected-configs */
+#define SECRET 0x10 /* is never shown */
 
 struct directive;
 
@@ -592,6 +595,7 @@ static const char *const policies[] = { "noeviction",	"allkeys-lru",	"allkeys-lf
 static const char *const misses[] = { "pass", "reply", NULL };
 static const char *const foreigns[] = { "pass", "drop", NULL };
 static const char *const others[] = { "refuse", "skip", NULL };
+static const char *const protections[] = { "no", "yes", "local", NULL };
 static const char *const no_yes[] = { "no", "yes", NULL };
 
 #define AT(name) offsetof(struct config, name)
@@ -601,11 +605,11 @@ static const char *const no_yes[] = { "no", "yes", NULL };
 
 /* clang-format off */
 static const struct directive table[] = {
-	{ "port", &number, AT(port), "6379", 1, 65535, 0, NULL, "PORT",
+	{ "port", &number, AT(port), "6379", 1, 65535, DOOR, NULL, "PORT",
 	  "TCP and UDP port" },
-	{ "bind", &addresses, AT(bind), "", 0, 0, MULTI, NULL, "ADDRESS...",
+	{ "bind", &addresses, AT(bind), "", 0, 0, MULTI | DOOR, NULL, "ADDRESS...",
 	  "addresses to listen on; default: loopback and those of the interface" },
-	{ "interface", &interface_name, AT(interface), "", 0, IFNAMSIZ - 1, 0, NULL, "NAME",
+	{ "interface", &interface_name, AT(interface), "", 0, IFNAMSIZ - 1, DOOR, NULL, "NAME",
 	  "network interface to attach the XDP program to; none: kernel sockets only" },
 	{ "mode", &choice, AT(mode), "auto", 0, 0, 0, modes, "auto|native|generic",
 	  "how to attach; auto takes generic XDP with a warning if native is refused" },
@@ -618,17 +622,17 @@ static const struct directive table[] = {
 	  "what goes at the limit" },
 	{ "miss", &choice, AT(miss), "pass", 0, 0, HOOKED, misses, "pass|reply",
 	  "a miss over UDP goes up to xkvd, or is answered in the driver" },
-	{ "allow", &prefixes, AT(allow), "", 0, 0, HOOKED | MULTI, NULL, "PREFIX...",
-	  "sources that UDP answers; default: the subnets of the interface" },
+	{ "allow", &prefixes, AT(allow), "", 0, 0, HOOKED | MULTI | DOOR, NULL, "PREFIX...",
+	  "sources that are answered, and may connect; default: the subnets of the interface" },
 	{ "foreign", &choice, AT(foreign), "pass", 0, 0, HOOKED, foreigns, "pass|drop",
 	  "what becomes of datagrams from other sources" },
-	{ "udp-token", &token, AT(udp_token), "", 0, 0, HOOKED, NULL, "HEX",
+	{ "udp-token", &token, AT(udp_token), "", 0, 0, HOOKED | DOOR | SECRET, NULL, "HEX",
 	  "32 hexadecimal digits that every UDP request must carry" },
-	{ "pin-dir", &string, AT(pin_dir), "/sys/fs/bpf/xkv", 1, 4095, 0, NULL, "DIR",
+	{ "pin-dir", &string, AT(pin_dir), "/sys/fs/bpf/xkv", 1, 4095, DOOR, NULL, "DIR",
 	  "where the maps are pinned" },
-	{ "dir", &string, AT(dir), ".", 1, 4095, 0, NULL, "DIR",
+	{ "dir", &string, AT(dir), ".", 1, 4095, DOOR, NULL, "DIR",
 	  "directory of the snapshot" },
-	{ "dbfilename", &filename, AT(dbfilename), "dump.rdb", 1, 255, 0, NULL, "NAME",
+	{ "dbfilename", &filename, AT(dbfilename), "dump.rdb", 1, 255, DOOR, NULL, "NAME",
 	  "file name of the snapshot" },
 	{ "save", &save_rules, AT(save), "3600 1 300 100 60 10000", 0, 0, LIVE | MULTI, NULL,
 	  "SECONDS CHANGES...", "snapshot when so many changes are so old; \"\" for never" },
@@ -636,8 +640,12 @@ static const struct directive table[] = {
 	  "what to do with a snapshot that holds lists, sets, hashes and so on" },
 	{ "start-empty", &flag, AT(load_empty), "no", 0, 0, 0, no_yes, "no|yes",
 	  "start without data if the snapshot cannot be loaded; it is kept aside" },
-	{ "requirepass", &string, AT(requirepass), "", 0, 512, LIVE, NULL, "PASSWORD",
+	{ "requirepass", &string, AT(requirepass), "", 0, 512, LIVE | DOOR | SECRET, NULL, "PASSWORD",
 	  "password of TCP clients" },
+	{ "protected-mode", &flag, AT(protected_mode), "yes", 0, 0, LIVE | DOOR, no_yes, "yes|no",
+	  "without password, `bind` and `allow`: TCP from loopback only" },
+	{ "enable-protected-configs", &choice, AT(protected_configs), "no", 0, 0, DOOR, protections,
+	  "no|yes|local", "who may change by CONFIG SET what opens doors; local: clients on loopback" },
 	{ "maxclients", &number, AT(maxclients), "10000", 1, 1000000, LIVE, NULL, "N",
 	  "greatest number of TCP clients" },
 	{ "timeout", &number, AT(timeout), "0", 0, INT32_MAX, LIVE, NULL, "SECONDS",
@@ -655,7 +663,7 @@ static const struct directive table[] = {
 	  NULL, "BYTES", "greatest size of one argument of a TCP command" },
 	{ "loglevel", &choice, AT(loglevel), "notice", 0, 0, LIVE, levels,
 	  "debug|verbose|notice|warning", "what is logged" },
-	{ "logfile", &string, AT(logfile), "", 0, 4095, 0, NULL, "FILE",
+	{ "logfile", &string, AT(logfile), "", 0, 4095, DOOR, NULL, "FILE",
 	  "log file, opened again on SIGHUP and SIGUSR1; default: standard error" },
 	{ "daemonize", &fixed, 0, "no", 0, 0, 0, NULL, "no",
 	  "use systemd (xkvd.service) to run xkvd in the background" },
@@ -772,6 +780,9 @@ static int set_directive(struct config *cfg, const struct directive *d, int argc
 
 	if (argc < 1)
 		return bad(err, "%s: the value is missing: %s %s", d->name, d->name, d->usage);
+	/* Who copies what CONFIG GET shows must not end up with a password that everybody knows. */
+	if (d->flags & SECRET && strcmp(argv[0], CONFIG_HIDDEN) == 0)
+		return bad(err, "%s: %s is what CONFIG GET shows in its place", d->name, argv[0]);
 	if (!(d->flags & MULTI)) {
 		if (argc > 1)
 			return bad(err, "%s: takes one value, not %d: %s %s", d->name, argc,
@@ -834,9 +845,33 @@ int config_check(const struct config *cfg, char *err, size_t err_len)
 			   "proto-max-bulk-len (%llu)",
 			   (unsigned long long)cfg->query_buffer_limit,
 			   (unsigned long long)cfg->proto_max_bulk_len);
+	if (cfg->udp_token_set && !cfg->requirepass[0])
+		return bad(&sink, "udp-token closes UDP, but TCP stays open to everybody: set "
+				  "`requirepass` too, or take udp-token away");
 	if (cfg->mode != MODE_AUTO && !cfg->interface[0])
 		return bad(&sink, "mode needs an interface: add `interface NAME`");
 	return 0;
+}
+
+bool config_is_protected(const struct config *cfg)
+{
+	return cfg->protected_mode && !cfg->requirepass[0] && !cfg->bind_count && !cfg->allow_count;
+}
+
+bool config_opens_doors(const char *name)
+{
+	const struct directive *d = table_find(name, strlen(name));
+
+	/* What cannot be set at run time at all is refused as that. */
+	return d && d->flags & DOOR && d->flags & (LIVE | HOOKED);
+}
+
+bool config_file_is_open(const struct config *cfg, const char *path)
+{
+	struct stat st;
+
+	return (cfg->requirepass[0] || cfg->udp_token_set) && path && !stat(path, &st) &&
+	       st.st_mode & S_IROTH;
 }
 
 /* --- file and command line --- */
@@ -1024,7 +1059,7 @@ void config_get(const struct config *cfg, const char *const *patterns, unsigned 
 			continue;
 		d->type->format(cfg, d, out);
 		fclose(out);
-		fn(arg, d->name, value);
+		fn(arg, d->name, d->flags & SECRET && value[0] ? CONFIG_HIDDEN : value);
 	}
 	explicit_bzero(value, sizeof(value));
 }

@@ -22,6 +22,7 @@
 enum attach_mode { MODE_AUTO, MODE_NATIVE, MODE_GENERIC };
 enum miss_policy { MISS_PASS, MISS_REPLY };
 enum foreign_policy { FOREIGN_PASS, FOREIGN_DROP };
+enum protected_configs { PROTECTED_NO, PROTECTED_YES, PROTECTED_LOCAL };
 enum rdb_other { RDB_OTHER_REFUSE, RDB_OTHER_SKIP };
 
 /* IPv4 prefixes stand as ::ffff:a.b.c.d with 96 added to the length. */
@@ -48,6 +49,8 @@ struct config {
 	unsigned int save_count;
 	bool save_given;	    /* a further `save` line adds to the rules */
 	char *requirepass;	    /* default "" */
+	bool protected_mode;	    /* default yes */
+	enum protected_configs protected_configs; /* enable-protected-configs, default no */
 	enum log_level loglevel;    /* default notice */
 	char *logfile;		    /* default "" = standard error */
 	unsigned int maxclients;    /* default 10000 */
@@ -109,6 +112,18 @@ int config_check(const struct config *cfg, char *err, size_t err_len);
 typedef int config_apply_fn(void *arg, const struct config *next, char *err, size_t err_len);
 
 /*
+ * Is TCP for loopback only?  That is protected mode: no password, and neither `bind` nor `allow` says
+ * who may come in.
+ */
+bool config_is_protected(const struct config *cfg);
+
+/* Does CONFIG SET of this directive open or close doors, so that enable-protected-configs has to allow it? */
+bool config_opens_doors(const char *name);
+
+/* Does the file that was read hold a secret, while others than its owner and group may read it? */
+bool config_file_is_open(const struct config *cfg, const char *path);
+
+/*
  * CONFIG SET of several pairs: all or none.  -ENOENT for an unknown name,
  * -EPERM for what can only be set at start (miss, foreign, allow and udp-token
  * too if `apply` is NULL), -EEXIST for a name given twice, -EINVAL with a
@@ -121,7 +136,11 @@ int config_set_live(struct config *cfg, const struct config_pair *pairs, unsigne
 		    config_apply_fn *apply, void *arg, unsigned int *failed, char *err,
 		    size_t err_len);
 
-/* CONFIG GET: calls fn for each directive that matches one of the glob patterns, value as text. */
+/*
+ * CONFIG GET: calls fn for each directive that matches one of the glob patterns, value as text.  Of a secret
+ * that is set CONFIG_HIDDEN is shown, which for its part cannot be set.
+ */
+#define CONFIG_HIDDEN "<hidden>"
 void config_get(const struct config *cfg, const char *const *patterns, unsigned int count,
 		void (*fn)(void *arg, const char *name, const char *value), void *arg);
 

@@ -151,13 +151,13 @@ static void stats_section(FILE *out, struct server *s)
 	fprintf(out,
 		"total_connections_received:%llu\r\ntotal_commands_processed:%llu\r\n"
 		"total_net_input_bytes:%llu\r\ntotal_net_output_bytes:%llu\r\n"
-		"rejected_connections:%llu\r\nexpired_keys:%llu\r\nevicted_keys:%llu\r\n"
+		"rejected_connections:%llu\r\nrejected_connections_by_address:%llu\r\nexpired_keys:%llu\r\nevicted_keys:%llu\r\n"
 		"keyspace_hits:%llu\r\nkeyspace_misses:%llu\r\n"
 		"client_query_buffer_limit_disconnections:%llu\r\n"
 		"client_output_buffer_limit_disconnections:%llu\r\nprotocol_errors:%llu\r\n",
 		(unsigned long long)st->connections, (unsigned long long)st->commands,
 		(unsigned long long)st->bytes_in, (unsigned long long)st->bytes_out,
-		(unsigned long long)st->rejected,
+		(unsigned long long)st->rejected, (unsigned long long)st->refused,
 		(unsigned long long)(store_counter(s->store, "expires") - st->old_expired),
 		(unsigned long long)(store_counter(s->store, "evictions") - st->old_evicted),
 		(unsigned long long)(store_counter(s->store, "get_hits") - st->old_hits),

@@ -231,9 +231,9 @@ static int apply(void *arg, const struct config *next, char *err, size_t err_len
 	return ret ? ret : net_publish(&x->net, next, err, err_len);
 }
 
-static bool admit(void *arg, const struct sockaddr *peer)
+static const char *refuse(void *arg, const struct sockaddr *peer)
 {
-	return net_allows(arg, peer, true);
+	return net_refuses(arg, peer);
 }
 
 static void addresses_changed(void *arg)
@@ -263,8 +263,8 @@ static int open_doors(struct xkvd *x, const struct options *o, char *err)
 		.config_file = o->file,
 		.apply = apply,
 		.apply_arg = x,
-		.admit = admit,
-		.admit_arg = &x->net,
+		.refuse = refuse,
+		.refuse_arg = &x->net,
 	};
 	int ret = 0;
 
@@ -331,6 +331,8 @@ static int run(struct xkvd *x, const struct options *o)
 	}
 	log_set_level(x->cfg.loglevel);
 	log_notice("xkvd %s, pid %d", XKV_RELEASE, getpid());
+	if (config_file_is_open(&x->cfg, o->file))
+		log_warning("%s holds a secret, and everybody may read it: chmod 640", o->file);
 	ret = start(x, o, err);
 	if (!ret)
 		code = server_run(x->server);

@@ -9,18 +9,26 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 #include "../bpf/layout.h"
 #include "config.h"
 
-#define NET_LINKS_MAX 64
+#define NET_LINKS_MAX 66 /* the interface, loopback, and 64 VLANs */
+
+struct net_link {
+	unsigned int ifindex;
+	uint32_t number; /* XKV_LINK_...: the tags that its frames have */
+	uint8_t mac[8];  /* 6 of it */
+};
 
 struct net {
 	const struct config *cfg;
 	struct xkv_config *shared; /* the config map */
-	unsigned int link[NET_LINKS_MAX]; /* the interface, its VLANs, loopback */
+	struct net_link link[NET_LINKS_MAX]; /* the interface, its VLANs, loopback */
 	unsigned int links;
+	const struct net_link *loopback; /* where it is not the interface itself */
 	int monitor; /* netlink socket: readable when addresses may have changed */
 };
 
@@ -32,6 +40,12 @@ void net_close(struct net *net);
 /* Publishes policy and addresses as `cfg` has them now.  0, or -errno with a sentence. */
 int net_publish(struct net *net, const struct config *cfg, char *err, size_t err_len);
 
+/*
+ * Makes these rules the ones that hold: a packet is judged by those before or by these, and by no mixture.  May wait
+ * some ten milliseconds for XDP programs.  0 or -errno, and then the old ones hold on.
+ */
+int net_switch_rules(struct xkv_config *shared, const struct xkv_rules *next);
+
 /* To be called when `monitor` is readable. */
 void net_changed(void *net);
 
@@ -41,6 +55,9 @@ void net_changed(void *net);
  * of our own addresses.
  */
 bool net_allows(const struct net *net, const struct sockaddr *source, bool connected);
+
+/* Why this peer may not connect over TCP, as a line of RESP; NULL if it may. */
+const char *net_refuses(const struct net *net, const struct sockaddr *peer);
 
 /* Bytes that a reply to a request of `len` bytes from this source may have: all, or 3 times the request. */
 size_t net_reply_allowed(const struct net *net, const struct sockaddr *source, size_t len);

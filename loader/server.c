@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <systemd/sd-daemon.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client.h"
@@ -24,6 +25,8 @@
 #include "snapshot.h"
 
 #define ACCEPTS_A_ROUND 100
+#define REFUSED_PAUSE	10  /* seconds between two lines about refused clients */
+#define TURNED_AWAY_BYTES 65536
 #define ACCEPT_PAUSE	0.5 /* seconds without accepting when file descriptors ran out */
 #define FDS_BESIDES	64  /* listeners, maps, log, snapshot: what is not a client */
 #define SAVE_RETRY	5   /* seconds before a background save that failed is tried again */
@@ -78,24 +81,49 @@ static void accept_pause(struct server *s, int error)
 	ev_timer_start(s->loop, &s->accept_pause);
 }
 
+/* One line for all that were refused since the last one. */
+static void log_refused(struct server *s, const struct sockaddr *peer)
+{
+	char address[ADDRESS_TEXT];
+	struct timespec now;
+
+	s->refused_unsaid++;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (s->refused_said && now.tv_sec - s->refused_said < REFUSED_PAUSE)
+		return;
+	address_text(peer, address);
+	log_notice("refused %u TCP connection%s by address, the last from %s", s->refused_unsaid,
+		   s->refused_unsaid == 1 ? "" : "s", address);
+	s->refused_said = now.tv_sec;
+	s->refused_unsaid = 0;
+}
+
+/*
+ * Tells a client why, and closes.  Best effort: one that does not get it sees the connection closed.  What it has
+ * sent already is taken from the socket, or the kernel would close it by a reset, which may overtake the reason.
+ */
+static void turn_away(struct server *s, int fd, const char *why)
+{
+	s->stats.rejected++;
+	if (send(fd, why, strlen(why), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ||
+	    recv(fd, NULL, TURNED_AWAY_BYTES, MSG_DONTWAIT | MSG_TRUNC) < 0)
+		log_debug("a client that was turned away: %s", strerror(errno));
+	close(fd);
+}
+
 static void accepted(struct server *s, int fd, const struct sockaddr *peer)
 {
-	static const char full[] = "-ERR max number of clients reached\r\n";
+	const char *why = s->opt.refuse ? s->opt.refuse(s->opt.refuse_arg, peer) : NULL;
 
-	if (s->opt.admit && !s->opt.admit(s->opt.admit_arg, peer)) {
-		s->stats.rejected++;
-		close(fd);
-		return;
+	if (why) {
+		s->stats.refused++;
+		log_refused(s, peer);
+		turn_away(s, fd, why);
+	} else if (s->client_count >= s->cfg->maxclients) {
+		turn_away(s, fd, "-ERR max number of clients reached\r\n");
+	} else {
+		client_new(s, fd);
 	}
-	if (s->client_count >= s->cfg->maxclients) {
-		s->stats.rejected++;
-		/* Best effort: a client that does not get it sees the connection closed. */
-		if (send(fd, full, sizeof(full) - 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-			log_debug("cannot tell a client that there are too many");
-		close(fd);
-		return;
-	}
-	client_new(s, fd);
 }
 
 static void on_connection(struct ev_loop *loop, ev_io *w, int events)

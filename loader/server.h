@@ -30,9 +30,9 @@ struct server_options {
 	const char *config_file; /* for INFO, NULL = none */
 	config_apply_fn *apply;	 /* for CONFIG SET, see config.h; NULL = miss, allow... are fixed */
 	void *apply_arg;
-	/* Whether a TCP client may connect, by its address; NULL = every one. */
-	bool (*admit)(void *arg, const struct sockaddr *peer);
-	void *admit_arg;
+	/* Why a TCP client may not connect, by its address, in words for it; NULL = it may.  The function may be NULL. */
+	const char *(*refuse)(void *arg, const struct sockaddr *peer);
+	void *refuse_arg;
 };
 
 /* NULL with a sentence. */

@@ -579,6 +579,7 @@ int store_datagram(struct store_lane *lane, const void *req, size_t req_len, voi
 	memset(f, 0, offsetof(struct xkv_frame, in));
 	f->prefilled = prefilled;
 	f->flags = XKV_FRAME_XKVD;
+	f->rules = lane->st->cfg->current;
 	f->req_len = req_len;
 	f->reply_max = reply_max;
 	f->reply_allowed = reply_allowed < reply_max ? reply_allowed : reply_max;

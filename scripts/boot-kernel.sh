@@ -63,7 +63,7 @@ write_init() {
 		$IN $IP link set xkv1 xdpdrv obj /bin/pass.bpf.o sec xdp; $IN $IP link set xkv1 up
 
 		start() {
-			xkvd --interface xkv0 --mode native --dir /data --save "" >/log 2>&1 &
+			xkvd --interface xkv0 --mode native --protected-mode no --dir /data --save "" >/log 2>&1 &
 			daemon=$!
 			for i in $(seq 60); do grep -q ready /log && break; sleep 1; done
 			cat /log

@@ -33,6 +33,8 @@ PREFIX = os.environ.get("XKV_TEST_PREFIX") or f"xkvt{secrets.token_hex(3)}"
 CASE_SECONDS = 180
 PATIENCE = 1  # times all limits below; tests/soak.py, which may be stopped for minutes, takes more
 SERVER, SERVER6, CLIENT, CLIENT6 = "10.77.0.1", "fd77::1", "10.77.0.2", "fd77::2"
+# On a bed everybody may do everything; tests of what others may not set these themselves.
+BED_OPTIONS = {"--interface": "xkv0", "--protected-mode": "no", "--enable-protected-configs": "yes"}
 SANITIZERS = ("AddressSanitizer", "LeakSanitizer", "runtime error:")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -271,8 +273,9 @@ class Xkvd:
 
     def argv(self):
         argv = [str(BUILD / "xkvd")]
-        if "--interface" not in self.options:
-            argv += ["--interface", "xkv0"]
+        for option, value in BED_OPTIONS.items():
+            if option not in self.options:
+                argv += [option, value]
         return argv + ["--pin-dir", str(self.pins), "--dir", str(self.dir), *self.options]
 
     def start(self, wait=True, seconds=30.0):

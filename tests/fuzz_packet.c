@@ -349,11 +349,13 @@ static const char *judge(const uint8_t *in, size_t len, const struct outcome *ou
 								       : "was passed, but changed";
 	if (out->verdict != XDP_TX)
 		return "got a verdict that is none of ours";
+	if (!get_be(in, 6) || memcmp(in, bed.rules->local4[0].mac, 6) || in[6] & 1)
+		return "was answered, but was for another, or from a group";
 	sent = payload_of(in, len);
 	got = payload_of(out->frame, out->len);
 	if (got > (is_v6(in) ? XKV_PAYLOAD_MAX6 : XKV_PAYLOAD_MAX4))
 		return "was answered with more than fits a datagram";
-	if (!bed.c->trusted && got > XKV_REPLY_FACTOR * sent)
+	if (!bed.rules->trusted && got > XKV_REPLY_FACTOR * sent)
 		return "was answered with more than three times its bytes";
 	return packet_complaint(out->frame, out->len);
 }
@@ -370,10 +372,10 @@ static void show(const char *what, const uint8_t *frame, size_t len)
 /* Every way in which the server can be set up, in turns. */
 static void reconfigure(uint64_t turn)
 {
-	bed.c->trusted = turn & 1;
+	bed.rules->trusted = turn & 1;
 	bed.c->miss_reply = turn >> 1 & 1;
-	bed.c->auth = turn % 7 == 6 ? XKV_AUTH_TOKEN : XKV_AUTH_OPEN;
-	memcpy(bed.c->token, token, sizeof(token));
+	bed.rules->auth = turn % 7 == 6 ? XKV_AUTH_TOKEN : XKV_AUTH_OPEN;
+	memcpy(bed.rules->token, token, sizeof(token));
 }
 
 /* Is everything in its place, with what there is and after it was all deleted? */
@@ -444,9 +446,9 @@ static const char *judge_reads(const struct payload *req, const uint8_t *frame, 
 	const char *why = judge(frame, len, got);
 	int want_len;
 
-	if (why || got->verdict != XDP_TX || bed.c->auth || !bed.c->miss_reply)
+	if (why || got->verdict != XDP_TX || bed.rules->auth || !bed.c->miss_reply)
 		return why;
-	if (!bed.c->trusted && XKV_REPLY_FACTOR * req->len < max)
+	if (!bed.rules->trusted && XKV_REPLY_FACTOR * req->len < max)
 		allowed = XKV_REPLY_FACTOR * req->len;
 	want_len = store_datagram(bed.lane, req->byte, req->len, want, max, allowed);
 	if (want_len < 0)

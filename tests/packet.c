@@ -101,6 +101,17 @@ void packet_default(struct packet_spec *s, bool v6)
 	s->flow = 0xabcde;
 }
 
+uint32_t packet_link(const struct packet_spec *s, unsigned int tags)
+{
+	uint32_t link = 0;
+
+	for (unsigned int i = 0; i < tags; i++)
+		if (s->tag_tci[i] & 0xfff)
+			link = link << 16 | (s->tag_tci[i] & 0xfff) |
+			       (s->tag_proto[i] == ETH_QINQ ? 0x1000U : 0);
+	return link;
+}
+
 struct packet_spec packet_answer(const struct packet_spec *s, const void *payload, size_t len)
 {
 	struct packet_spec a = *s;

@@ -44,6 +44,9 @@ struct packet_spec {
 
 void packet_default(struct packet_spec *s, bool v6);
 
+/* The VLAN that so many of its tags stand for, as docs/protocol.md and bpf/layout.h number them. */
+uint32_t packet_link(const struct packet_spec *s, unsigned int tags);
+
 /* Writes the frame into out[PACKET_MAX]. Returns its length. */
 size_t packet_build(const struct packet_spec *s, uint8_t *out);
 

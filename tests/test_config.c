@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -321,6 +322,96 @@ static void test_checks(void **state)
 	config_free(&cfg);
 }
 
+/* A closed door beside an open one is refused, also where CONFIG SET would leave it so. */
+static void test_doors(void **state)
+{
+	const struct config_pair pass[] = { { "requirepass", "secret" } },
+				 token[] = { { "udp-token", "00112233445566778899aabbccddeeff" } },
+				 both[] = { pass[0], token[0] }, no_pass[] = { { "requirepass", "" } },
+				 neither[] = { no_pass[0], { "udp-token", "" } },
+				 open[] = { { "protected-mode", "no" } },
+				 allow[] = { { "allow", "0.0.0.0/0" } };
+	unsigned int failed, seen;
+	struct config cfg;
+	char err[256];
+
+	(void)state;
+#define SET(pairs)                                                                                 \
+	config_set_live(&cfg, pairs, COUNT(pairs), accept_all, &seen, &failed, err, sizeof(err))
+	assert_int_equal(config_init(&cfg), 0);
+	assert_true(config_is_protected(&cfg));
+	assert_int_equal(SET(token), -EINVAL);
+	assert_string_equal(err, "udp-token closes UDP, but TCP stays open to everybody: set "
+				 "`requirepass` too, or take udp-token away");
+	assert_int_equal(SET(both), 0);
+	assert_false(config_is_protected(&cfg));
+	assert_int_equal(SET(no_pass), -EINVAL);
+	assert_string_equal(cfg.requirepass, "secret");
+	assert_int_equal(SET(neither), 0);
+	assert_true(config_is_protected(&cfg));
+	assert_int_equal(SET(allow), 0);
+	assert_false(config_is_protected(&cfg));
+	cfg.allow_count = 0;
+	assert_int_equal(SET(open), 0);
+	assert_false(config_is_protected(&cfg));
+	config_free(&cfg);
+}
+
+static void test_secrets_are_hidden(void **state)
+{
+	char *pass = "hunter2", *token = "00112233445566778899aabbccddeeff", *hidden = CONFIG_HIDDEN;
+	struct config cfg;
+	char err[256];
+
+	(void)state;
+	assert_int_equal(config_init(&cfg), 0);
+	assert_string_equal(value_of(&cfg, "requirepass"), "");
+	assert_string_equal(value_of(&cfg, "udp-token"), "");
+	assert_int_equal(config_set(&cfg, "requirepass", 1, &pass, err, sizeof(err)), 0);
+	assert_int_equal(config_set(&cfg, "udp-token", 1, &token, err, sizeof(err)), 0);
+	assert_string_equal(value_of(&cfg, "requirepass"), CONFIG_HIDDEN);
+	assert_string_equal(value_of(&cfg, "udp-token"), CONFIG_HIDDEN);
+	/* Nor may what is shown become the password of who copies it. */
+	assert_int_equal(config_set(&cfg, "requirepass", 1, &hidden, err, sizeof(err)), -EINVAL);
+	assert_string_equal(err, "requirepass: <hidden> is what CONFIG GET shows in its place");
+	assert_string_equal(cfg.requirepass, "hunter2");
+	config_free(&cfg);
+}
+
+static void test_what_opens_doors(void **state)
+{
+	static const char *const doors[] = { "allow", "REQUIREPASS", "udp-token", "protected-mode" },
+				 *const others[] = { "timeout", "save", "miss", "nonsense",
+						     "dir" /* is refused as immutable */ };
+
+	(void)state;
+	for (size_t i = 0; i < COUNT(doors); i++)
+		assert_true(config_opens_doors(doors[i]));
+	for (size_t i = 0; i < COUNT(others); i++)
+		assert_false(config_opens_doors(others[i]));
+}
+
+static void test_open_file(void **state)
+{
+	char path[] = "/tmp/xkv-test-config-XXXXXX", *pass = "secret", err[256];
+	int fd = mkstemp(path);
+	struct config cfg;
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(config_init(&cfg), 0);
+	assert_int_equal(fchmod(fd, 0644), 0);
+	assert_false(config_file_is_open(&cfg, path));
+	assert_int_equal(config_set(&cfg, "requirepass", 1, &pass, err, sizeof(err)), 0);
+	assert_true(config_file_is_open(&cfg, path));
+	assert_false(config_file_is_open(&cfg, NULL));
+	assert_int_equal(fchmod(fd, 0640), 0);
+	assert_false(config_file_is_open(&cfg, path));
+	close(fd);
+	unlink(path);
+	config_free(&cfg);
+}
+
 static void test_help_names_every_directive(void **state)
 {
 	char *text = NULL;
@@ -459,6 +550,10 @@ int main(void)
 		cmocka_unit_test(test_arguments),
 		cmocka_unit_test(test_set_live),
 		cmocka_unit_test(test_checks),
+		cmocka_unit_test(test_doors),
+		cmocka_unit_test(test_secrets_are_hidden),
+		cmocka_unit_test(test_what_opens_doors),
+		cmocka_unit_test(test_open_file),
 		cmocka_unit_test(test_help_names_every_directive),
 		cmocka_unit_test(test_numbers),
 		cmocka_unit_test(test_word_equality),

@@ -324,7 +324,7 @@ class Adopter(Xkvd):
 
     def argv(self):
         return [str(BUILD / "xkvd"), "--adopt", GLOBALS, "--interface", "xkv0", "--dir", str(self.dir),
-                *self.options]
+                "--protected-mode", "no", *self.options]
 
     def detach(self, check=True):
         return self.bed.run("server", BUILD / "xkvd", "--detach", "--interface", "xkv0", "--pin-dir",

@@ -326,8 +326,7 @@ def test_xkv_with_a_password_and_a_token(xkvd, module_daemon):
     """On the same daemon: the policy is changed and changed back."""
     token = "00112233445566778899aabbccddeeff"
     redis = module_daemon.redis()
-    redis.config_set("udp-token", token)
-    redis.config_set("requirepass", "secret")
+    redis.config_set("requirepass", "secret", "udp-token", token)
     try:
         done = module_daemon.cli("get", "key", check=False)
         assert done.returncode == SERVER_ERROR and "token" in done.stderr, done
@@ -338,6 +337,4 @@ def test_xkv_with_a_password_and_a_token(xkvd, module_daemon):
         assert "NOAUTH" in module_daemon.cli("stats", check=False).stderr
         assert "xkv_replies" in xkv(module_daemon, "-a", "secret", "stats")
     finally:
-        with_password = module_daemon.redis(password="secret")
-        with_password.config_set("udp-token", "")
-        with_password.config_set("requirepass", "")
+        module_daemon.redis(password="secret").config_set("requirepass", "", "udp-token", "")

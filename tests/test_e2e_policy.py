@@ -7,6 +7,7 @@ import socket
 
 import proto
 import pytest
+import redis
 from conftest import SERVER, SERVER6, wait_for
 
 FOREIGN, FOREIGN6 = "192.0.2.9", "2001:db8::9"
@@ -38,17 +39,25 @@ def answered(d, host=SERVER, source=None, by_xdp=True, **more):
         return udp.one(proto.ping()).status == 0
 
 
-def tcp_closed(bed, host, source):
-    """Does the server refuse the connection, or close it without having said anything?"""
+def told(bed, host, source=None, side="client", data=b"PING\r\n"):
+    """All that a TCP client is told that sends a PING, which may be on its way before it is accepted."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with bed.socket("client", family, socket.SOCK_STREAM, timeout=5) as sock:
-        sock.bind((source, 0))
-        try:
-            sock.connect((host, 6379))
-            sock.sendall(b"PING\r\n")
-            return not sock.recv(100)
-        except (ConnectionResetError, ConnectionRefusedError, BrokenPipeError):
-            return True
+    got = b""
+    with bed.socket(side, family, socket.SOCK_STREAM, timeout=5) as sock:
+        if source:
+            sock.bind((source, 0))
+        sock.connect((host, 6379))
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            sock.sendall(data)
+        with contextlib.suppress(ConnectionResetError):
+            while not got.endswith(b"\r\n") and (more := sock.recv(4096)):
+                got += more
+    return got
+
+
+def tcp_closed(bed, host, source):
+    """Is the connection refused with the reason?"""
+    return told(bed, host, source).startswith(b"-DENIED connections from this address are not allowed: `allow`")
 
 
 PAIRS = [(SERVER, FOREIGN), (SERVER6, FOREIGN6)]
@@ -131,7 +140,7 @@ def test_addresses_that_come_and_go(bed, xkvd, here, there):
         bed.run("server", "ip", "route", "replace", there, "dev", "xkv0")
 
         def gone():
-            with d.counted(replies=0), contextlib.suppress(AssertionError):
+            with contextlib.suppress(AssertionError), d.counted(replies=0):
                 return silent(d, here)
 
         wait_for(gone, 5, f"{here} is not served any more")
@@ -148,6 +157,91 @@ def test_tcp_on_addresses_that_come(bed, xkvd, here, there):
                 return sock.recv(100) == b"+PONG\r\n"
 
         wait_for(served, 3, f"TCP on {here} is served")
+
+
+@pytest.fixture(scope="module")
+def has_vlans(bed):
+    """Skips where the kernel has no VLAN devices; tests/test_net.c and test_packet.c do all the same."""
+    done = bed.run("client", "ip", "link", "add", "link", "xkv1", "name", "probe", "type", "vlan", "id", "4", check=False)
+    bed.run("client", "ip", "link", "del", "dev", "probe", check=False)
+    if done.returncode:
+        pytest.skip("this kernel has no VLAN devices (CONFIG_VLAN_8021Q)")
+
+
+@contextlib.contextmanager
+def vlan(bed, *tags):
+    """A VLAN on the pair, or one on it: 10.79.0.1 and fd79::1 here, .2 and ::2 there.  tags: (protocol, number)."""
+    ends = [("server", "xkv0", 1), ("client", "xkv1", 2)]
+    try:
+        for side, device, host in ends:
+            for protocol, number in tags:
+                lower, device = device, f"{device[:4]}v{number}"
+                bed.run(side, "ip", "link", "add", "link", lower, "name", device, "type", "vlan", "proto",
+                        protocol, "id", str(number))
+                bed.run(side, "ip", "link", "set", "dev", device, "addrgenmode", "none", "up")
+            bed.run(side, "ip", "addr", "add", f"10.79.0.{host}/24", "dev", device)
+            bed.run(side, "ip", "addr", "add", f"fd79::{host}/64", "dev", device, "nodad")
+        yield
+    finally:
+        for side, device, _ in ends:
+            bed.run(side, "ip", "link", "del", "dev", f"{device}v{tags[0][1]}", check=False)
+
+
+@pytest.mark.parametrize("tags", [[("802.1Q", 5)], [("802.1ad", 6)], [("802.1ad", 7), ("802.1Q", 9)]])
+def test_vlans(bed, xkvd, has_vlans, tags):
+    """Answered in the driver, in the VLANs that there are and with the addresses that live there."""
+    d = xkvd("--save", "")
+    wire = [({"802.1Q": 0x8100, "802.1ad": 0x88A8}[protocol], number) for protocol, number in tags]
+    with vlan(bed, *tags):
+        for host in "10.79.0.1", "fd79::1":
+            wait_for(lambda at=host: not silent(d, at), 5, f"{host} is served")
+            assert answered(d, host)
+        ask = {"src": "10.79.0.2", "dst": "10.79.0.1"}
+        wrong = [proto.frame(proto.request(proto.ping()), vlans=vlans, **ask) for vlans in
+                 ([(0x8100, 123)], [(0x88A8, 123), *wire][:2], [(0x8100, wire[0][1]), (0x8100, 77)])]
+        other = proto.frame(proto.request(proto.ping()), vlans=wire)  # an address that lives beside the VLAN
+        with bed.packet_socket("client", timeout=0.2) as raw, d.counted(pass_vlan=4, replies=0):
+            for frame in [*wrong, other]:
+                raw.send(frame)
+            wait_for(lambda: raw_counters(d) >= 4, 5, "the frames are counted")
+        with d.counted(replies=1):
+            assert silent_frame(bed, proto.frame(proto.request(proto.ping()), vlans=wire, **ask)) is False
+
+
+def test_the_mac_that_is_ours(bed, xkvd):
+    """Frames to others go up, and a new address (ip link set address) is followed."""
+    d = xkvd("--save", "")
+    mac, new = proto.SERVER_MAC, bytes.fromhex("020000770009")
+    ask = proto.frame(proto.request(proto.ping()))
+    other = new + ask[6:]
+    with bed.packet_socket("client", timeout=0.2) as raw, d.counted(pass_mac=1, drop_source=1, replies=0):
+        raw.send(other)
+        raw.send(ask[:6] + b"\x03" + ask[7:])  # a group as its source
+        wait_for(lambda: raw_counters(d, "pass_mac") and raw_counters(d, "drop_source"), 5, "both are counted")
+    try:
+        bed.run("server", "ip", "link", "set", "dev", "xkv0", "address", new.hex(":"))
+        wait_for(lambda: silent_frame(bed, other) is False, 5, "the new address is served")
+        with d.counted(pass_mac=1, replies=0):
+            assert silent_frame(bed, ask)
+    finally:
+        bed.run("server", "ip", "link", "set", "dev", "xkv0", "address", mac.hex(":"))
+        bed.run("client", "ip", "neigh", "flush", "dev", "xkv1")
+
+
+def raw_counters(d, name="pass_vlan"):
+    return d.counters()[name]
+
+
+def silent_frame(bed, frame):
+    """Is this frame not answered?"""
+    with bed.packet_socket("client", timeout=0.2) as raw:
+        raw.send(frame)
+        with contextlib.suppress(socket.timeout):
+            while True:
+                got = raw.recv()
+                if got[6:12] == frame[:6] and b"XK" in got:
+                    return False
+    return True
 
 
 def test_other_destinations_are_not_answered(bed, xkvd):
@@ -169,7 +263,7 @@ def test_impossible_sources_are_dropped(bed, xkvd):
     """A reply to these would go to many, to nobody, or round in circles."""
     d = xkvd("--save", "", "--allow", "0.0.0.0/0 ::/0")
     ping = proto.request(proto.ping())
-    four = ["10.77.0.1", "127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255"]
+    four = ["10.77.0.1", "127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "10.77.0.0", "10.77.0.255"]
     six = ["fd77::1", "::1", "::", "ff02::1"]
     frames = [proto.frame(ping, src=source) for source in four]
     frames += [proto.frame(ping, src=source, dst=SERVER6) for source in six]
@@ -284,11 +378,71 @@ def test_a_token_opens_it(xkvd):
 
 
 def test_a_token_without_a_password(xkvd):
-    d = xkvd("--save", "", "--udp-token", TOKEN.hex())
-    assert noauth(d)
-    assert d.redis().ping()
-    with d.udp(token=TOKEN) as udp:
-        assert udp.set(b"key", b"1").status == 0
+    """Whoever has no token would do it all over TCP."""
+    d = xkvd("--save", "", "--udp-token", TOKEN.hex(), run=False)
+    d.start(wait=False)
+    assert d.wait(10) == 1 and "set `requirepass` too" in d.log() and TOKEN.hex() not in d.log()
+    assert not d.pins.exists()
+
+
+def test_protected_mode(bed, xkvd):
+    """As Redis has it: nobody said who may come in, so over TCP only this machine may."""
+    d = xkvd("--save", "", "--protected-mode", "yes", "--enable-protected-configs", "local")
+    own = bed.redis("127.0.0.1", side="server")
+    own.config_resetstat()  # wait_ready() may have been refused
+    for host, source in (SERVER, None), (SERVER6, None), (SERVER, FOREIGN):
+        said = told(bed, host, source)
+        assert said.startswith(b"-DENIED xkvd is running in protected mode") and b"`requirepass`" in said
+    assert told(bed, SERVER, side="server").startswith(b"-DENIED"), "our own addresses may stand for others"
+    stats = own.info("stats")
+    assert (stats["rejected_connections"], stats["rejected_connections_by_address"]) == (4, 4)
+    lines = [line for line in d.log().splitlines() if "by address" in line]
+    assert len(lines) == 1 and "refused 1 TCP connection by address, the last from 10.77.0." in lines[0]
+    assert answered(d), "UDP is for the subnets of the interface"
+    for name, value, undo in ("protected-mode", "no", "yes"), ("allow", "10.77.0.0/24", ""), \
+            ("requirepass", "secret", ""):
+        own.config_set(name, value)
+        assert told(bed, SERVER) == (b"-NOAUTH Authentication required.\r\n" if value == "secret" else b"+PONG\r\n")
+        own.config_set(name, undo)
+        assert told(bed, SERVER).startswith(b"-DENIED")
+
+
+@pytest.mark.parametrize("option", [("--bind", f"{SERVER} 127.0.0.1"), ("--allow", "10.77.0.0/24")])
+def test_who_says_who_may_come_in_is_not_protected(bed, xkvd, option):
+    xkvd("--save", "", "--protected-mode", "yes", *option)
+    assert told(bed, SERVER) == b"+PONG\r\n"
+
+
+def test_what_opens_doors_is_protected(bed, xkvd):
+    """Who needs no password must not be able to change who else does."""
+    d = xkvd("--save", "", "--enable-protected-configs", "no")
+    pairs = {"allow": "0.0.0.0/0", "requirepass": "mine", "udp-token": TOKEN.hex(), "protected-mode": "no"}
+    fixed = {"dir": "/tmp", "dbfilename": "x", "bind": "*", "port": "1", "logfile": "/tmp/x", "pin-dir": "/tmp",
+             "enable-protected-configs": "yes", "interface": "lo"}
+    for client in d.redis(), bed.redis("127.0.0.1", side="server"):
+        before = client.config_get("*")
+        for name, value in (pairs | fixed).items():
+            kind = "protected" if name in pairs else "immutable"
+            with pytest.raises(redis.ResponseError, match=f"argument '{name}'.*can't set {kind} config"):
+                client.config_set("timeout", 7, name, value)
+        assert client.config_get("*") == before
+        client.config_set("timeout", 0)
+
+
+def test_local_clients_may_open_doors(bed, xkvd):
+    d = xkvd("--save", "", "--enable-protected-configs", "local")
+    with pytest.raises(redis.ResponseError, match="can't set protected config"):
+        d.redis().config_set("requirepass", "mine")
+    own = bed.redis("127.0.0.1", side="server")
+    own.config_set("requirepass", "mine", "udp-token", TOKEN.hex())
+    got = own.config_get("*")
+    assert got["requirepass"] == got["udp-token"] == "<hidden>"
+    for name in "requirepass", "udp-token":  # what CONFIG GET shows is no password
+        with pytest.raises(redis.ResponseError, match="is what CONFIG GET shows"):
+            own.config_set(name, "<hidden>")
+    with pytest.raises(redis.ResponseError, match="set `requirepass` too"):
+        own.config_set("requirepass", "")
+    assert "mine" not in d.log() and TOKEN.hex() not in d.log() and "mine" not in str(own.info())
 
 
 def test_the_door_closes_while_it_runs(xkvd):

@@ -14,18 +14,22 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <bpf/bpf.h>
 #include <linux/bpf.h>
 
 #include "../bpf/layout.h"
+#include "../loader/net.h"
 #include "../loader/store.h"
 #include "../loader/store_impl.h"
 #include "packet.h"
@@ -503,6 +507,13 @@ static void test_groups(void **state)
 	passes_frame((uint8_t[PACKET_MAX]){ 0x01, 0, 0x5e, 0, 0, 0x01 }, 60, XKV_C_pass_group);
 }
 
+/* Has the second address of either family in bed.rules live on the VLAN of these tags. */
+static void live_on(const struct packet_spec *s)
+{
+	bed.rules->local4[1].link = bed.rules->local6[1].link = packet_link(s, s->tags);
+	bed.rules->local4_count = bed.rules->local6_count = 2;
+}
+
 /* Tags of all kinds in any order; a type that only looks like one is none. */
 static void test_tags(void **state)
 {
@@ -518,10 +529,148 @@ static void test_tags(void **state)
 		s.tag_proto[1] = kinds[i / 3];
 		s.payload = req.byte;
 		s.len = req.len;
+		live_on(&s);
 		if (i % 3 == 2 || i / 3 == 2)
 			passes(&s, XKV_C_pass_ethertype);
 		else
 			spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+	}
+}
+
+/* Only VLANs that are configured, in that order and with those protocols. */
+static void test_other_vlans(void **state)
+{
+	static const struct {
+		unsigned int tags;
+		uint16_t proto[2], tci[2];
+	} others[] = {
+		{ 1, { 0x8100 }, { 123 } },	       { 1, { 0x88a8 }, { 7 } },
+		{ 1, { 0x8100 }, { 8 } },	       { 2, { 0x88a8, 0x8100 }, { 7, 9 } },
+		{ 2, { 0x8100, 0x8100 }, { 7, 7 } },   { 1, { 0x8100 }, { 4095 } },
+		{ 2, { 0x8100, 0x88a8 }, { 0, 7 } },   { 1, { 0x8100 }, { 0xe000 | 6 } },
+		{ 2, { 0x8100, 0x8100 }, { 8, 7 } },   { 2, { 0x8100, 0x8100 }, { 7, 0x1fff } },
+	};
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	for (unsigned int i = 0; i < 2 * sizeof(others) / sizeof(others[0]); i++) {
+		packet_default(&s, i & 1);
+		s.payload = req.byte;
+		s.len = req.len;
+		s.tags = 1;
+		s.tag_proto[0] = 0x8100;
+		s.tag_tci[0] = 0xe007; /* number 7, with a priority */
+		live_on(&s);
+		spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+		s.tags = others[i / 2].tags;
+		memcpy(s.tag_proto, others[i / 2].proto, sizeof(others[0].proto));
+		memcpy(s.tag_tci, others[i / 2].tci, sizeof(others[0].tci));
+		passes(&s, XKV_C_pass_vlan);
+	}
+}
+
+/* An address belongs to its VLAN: it is not answered beside it, nor another one in it. */
+static void test_addresses_of_vlans(void **state)
+{
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	for (unsigned int v6 = 0; v6 < 2; v6++) {
+		packet_default(&s, v6);
+		s.payload = req.byte;
+		s.len = req.len;
+		s.dst[v6 ? 15 : 3] = 9;
+		s.tags = 1;
+		live_on(&s);
+		memcpy(&bed.rules->local4[1].addr, s.dst, 4);
+		memcpy(bed.rules->local6[1].addr, s.dst, 16);
+		spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+		s.tags = 0;
+		passes(&s, XKV_C_pass_not_local);
+		s.dst[v6 ? 15 : 3] = 1;
+		spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+		s.tags = 1;
+		passes(&s, XKV_C_pass_vlan);
+		bed_configure(&bed);
+	}
+}
+
+/* A tag with number 0 only carries a priority: wherever it stands the frame is where it is without. */
+static void test_priority_tags(void **state)
+{
+	static const uint16_t kinds[] = { 0x8100, 0x88a8 };
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	for (unsigned int i = 0; i < 16; i++) {
+		packet_default(&s, i & 1);
+		s.payload = req.byte;
+		s.len = req.len;
+		s.tags = 1 + (i >> 1 & 1);
+		s.tag_proto[0] = kinds[i >> 2 & 1];
+		s.tag_tci[0] = s.tag_tci[1] = 0xa000;
+		if (s.tags == 2 && i >> 3)
+			s.tag_tci[1] = 0xa007;
+		live_on(&s);
+		spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+	}
+}
+
+/* A bridge or a promiscuous NIC shows us frames to others: they are not ours, whatever their IP address. */
+static void test_other_macs(void **state)
+{
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	for (unsigned int i = 0; i < 12; i++) {
+		packet_default(&s, i & 1);
+		s.payload = req.byte;
+		s.len = req.len;
+		s.dst_mac[i / 2] ^= 0x40;
+		passes(&s, XKV_C_pass_mac);
+		s.tags = i % 3;
+		passes(&s, XKV_C_pass_mac);
+		/* The address moves to that one (ip link set address), of all links or only of a VLAN. */
+		for (unsigned int l = s.tags; l <= 2; l++) {
+			memcpy(bed.rules->local4[l].mac, s.dst_mac, 6);
+			memcpy(bed.rules->local6[l].mac, s.dst_mac, 6);
+		}
+		spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+		bed_configure(&bed);
+	}
+}
+
+static void test_impossible_macs(void **state)
+{
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	for (unsigned int v6 = 0; v6 < 2; v6++) {
+		packet_default(&s, v6);
+		s.payload = req.byte;
+		s.len = req.len;
+		s.src_mac[0] |= 1; /* a group */
+		drops(&s, XKV_C_drop_source);
+		memset(s.src_mac, 0xff, 6);
+		drops(&s, XKV_C_drop_source);
+		memset(s.src_mac, 0, 6);
+		drops(&s, XKV_C_drop_source);
+		memcpy(s.src_mac, s.dst_mac, 6); /* ourselves */
+		drops(&s, XKV_C_drop_source);
+		/* Loopback has no addresses: all are zero. */
+		memset(bed.rules->local4[0].mac, 0, 6);
+		memset(bed.rules->local6[0].mac, 0, 6);
+		memset(s.dst_mac, 0, 6);
+		memset(s.src_mac, 0, 6);
+		spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+		s.src_mac[0] = 1;
+		drops(&s, XKV_C_drop_source);
+		bed_configure(&bed);
 	}
 }
 
@@ -666,7 +815,7 @@ static void test_checksums(void **state)
 			packet_fix(frame, len);
 			put_be(frame + len - req.len - 2, 2, udp);
 		}
-		passes_frame(frame, len, XKV_C_pass_not_local);
+		passes_frame(frame, len, s.tags ? XKV_C_pass_vlan : XKV_C_pass_not_local);
 	}
 	packet_default(&s, true); /* IPv6 has to have one */
 	s.payload = req.byte;
@@ -723,7 +872,7 @@ static void test_not_local(void **state)
 			passes(&s, XKV_C_pass_not_local);
 			s.dst[i] ^= 0x04;
 		}
-		bed.c->local4_count = bed.c->local6_count = 0;
+		bed.rules->local4_count = bed.rules->local6_count = 0;
 		passes(&s, XKV_C_pass_not_local);
 		bed_configure(&bed);
 	}
@@ -741,20 +890,22 @@ static void test_many_addresses(void **state)
 		s.payload = req.byte;
 		s.len = req.len;
 		for (int i = 0; i < XKV_LOCAL_MAX; i++) {
-			bed.c->local4[i] = htonl(0x0a4d0100 + i);
-			bed.c->local6[i][1] = i;
-			bed.c->allow4[i] = (struct xkv_prefix4){ htonl(0x0a630000 + i), ~0U };
-			bed.c->allow6[i].net[0] = i;
-			bed.c->allow6[i].mask[0] = bed.c->allow6[i].mask[1] = ~0ULL;
+			bed.rules->local4[i] = bed.rules->local4[0];
+			bed.rules->local6[i] = bed.rules->local6[0];
+			bed.rules->local4[i].addr = htonl(0x0a4d0100 + i);
+			bed.rules->local6[i].addr[1] = i;
+			bed.rules->allow4[i] = (struct xkv_prefix4){ htonl(0x0a630000 + i), ~0U };
+			bed.rules->allow6[i].net[0] = i;
+			bed.rules->allow6[i].mask[0] = bed.rules->allow6[i].mask[1] = ~0ULL;
 		}
-		bed.c->local4_count = bed.c->local6_count = XKV_LOCAL_MAX;
-		bed.c->allow4_count = bed.c->allow6_count = XKV_ALLOW_MAX;
+		bed.rules->local4_count = bed.rules->local6_count = XKV_LOCAL_MAX;
+		bed.rules->allow4_count = bed.rules->allow6_count = XKV_ALLOW_MAX;
 		passes(&s, XKV_C_pass_not_local);
-		memcpy(&bed.c->local4[XKV_LOCAL_MAX - 1], s.dst, 4);
-		memcpy(bed.c->local6[XKV_LOCAL_MAX - 1], s.dst, 16);
+		memcpy(&bed.rules->local4[XKV_LOCAL_MAX - 1].addr, s.dst, 4);
+		memcpy(bed.rules->local6[XKV_LOCAL_MAX - 1].addr, s.dst, 16);
 		passes(&s, XKV_C_pass_foreign);
-		memcpy(&bed.c->allow4[XKV_ALLOW_MAX - 1].net, s.src, 4);
-		memcpy(bed.c->allow6[XKV_ALLOW_MAX - 1].net, s.src, 16);
+		memcpy(&bed.rules->allow4[XKV_ALLOW_MAX - 1].net, s.src, 4);
+		memcpy(bed.rules->allow6[XKV_ALLOW_MAX - 1].net, s.src, 16);
 		spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
 		bed_configure(&bed);
 	}
@@ -772,13 +923,13 @@ static void test_foreign(void **state)
 		s.len = req.len;
 		s.src[v6 ? 7 : 2] ^= 1; /* the last byte of the prefix */
 		passes(&s, XKV_C_pass_foreign);
-		bed.c->foreign_drop = 1;
+		bed.rules->foreign_drop = 1;
 		drops(&s, XKV_C_drop_foreign);
 		s.src[v6 ? 7 : 2] ^= 1;
 		s.src[v6 ? 8 : 3] ^= 0xf0; /* the first behind it */
 		spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
-		bed.c->foreign_drop = 0;
-		bed.c->allow4_count = bed.c->allow6_count = 0;
+		bed.rules->foreign_drop = 0;
+		bed.rules->allow4_count = bed.rules->allow6_count = 0;
 		passes(&s, XKV_C_pass_foreign);
 		bed_configure(&bed);
 	}
@@ -805,8 +956,8 @@ static void test_impossible_sources(void **state)
 	struct packet_spec s;
 
 	(void)state;
-	memset(bed.c->allow4, 0, sizeof(bed.c->allow4)); /* everybody */
-	memset(bed.c->allow6, 0, sizeof(bed.c->allow6));
+	memset(bed.rules->allow4, 0, sizeof(bed.rules->allow4)); /* everybody */
+	memset(bed.rules->allow6, 0, sizeof(bed.rules->allow6));
 	packet_default(&s, false);
 	s.payload = req.byte;
 	s.len = req.len;
@@ -833,6 +984,131 @@ static void test_impossible_sources(void **state)
 	}
 	s.sport = 0;
 	drops(&s, XKV_C_drop_source);
+}
+
+/* Network and broadcast address of each subnet are nobody's; a /31 or /32 has none. */
+static void test_subnet_sources(void **state)
+{
+	struct payload req = ping();
+	struct packet_spec s;
+
+	(void)state;
+	packet_default(&s, false);
+	s.payload = req.byte;
+	s.len = req.len;
+	bed.rules->allow4[0] = (struct xkv_prefix4){}; /* everybody */
+	for (unsigned int last = 0; last < 256; last++) {
+		s.src[3] = (uint8_t)last;
+		if (last <= 1 || last == 255) /* 1 is ours */
+			drops(&s, XKV_C_drop_source);
+		else if (last < 4 || last > 252)
+			spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+	}
+	/* As of a /31: the other end has the lowest or the highest address. */
+	for (unsigned int i = 0; i < 3; i++)
+		bed.rules->local4[i].network = bed.rules->local4[i].broadcast =
+			bed.rules->local4[i].addr;
+	s.src[3] = 0;
+	spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+	s.src[3] = 255;
+	spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
+}
+
+#define SWITCH_SECONDS 1
+#define SWITCH_REPEAT  20000
+
+/*
+ * Sets of rules follow each other as fast as net_switch_rules() lets them.  There are three of them, since there are two
+ * places: each set comes to both.
+ */
+struct switcher {
+	struct xkv_rules rules[3];
+	bool stop, failed;
+	unsigned int turns;
+};
+
+static void *switch_rules(void *arg)
+{
+	struct switcher *w = arg;
+
+	while (!__atomic_load_n(&w->stop, __ATOMIC_RELAXED))
+		w->failed |= net_switch_rules(bed.c, &w->rules[w->turns++ % 3]) != 0;
+	return NULL;
+}
+
+/*
+ * Many sources with a token, or one without: 10.77.0.2 is allowed by the first and has no token, so no set
+ * lets it do anything, nor a source that none names.
+ */
+static void three_sets(struct switcher *w)
+{
+	bed.rules->allow4[0] = (struct xkv_prefix4){ htonl(0x0a630000), ~0U };
+	w->rules[0] = w->rules[1] = w->rules[2] = *bed.rules;
+	w->rules[2].foreign_drop = 1;
+	for (unsigned int i = 1; i < XKV_ALLOW_MAX; i++)
+		w->rules[0].allow4[i] = (struct xkv_prefix4){ htonl(0x0a630000 + i), ~0U };
+	w->rules[0].allow4[XKV_ALLOW_MAX - 1].net = htonl(0x0a4d0002);
+	w->rules[0].allow4_count = XKV_ALLOW_MAX;
+	w->rules[0].auth = XKV_AUTH_TOKEN;
+	memset(w->rules[0].token, 7, sizeof(w->rules[0].token));
+}
+
+static double seconds_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void run_frame_often(const struct packet_spec *s, unsigned int times)
+{
+	uint8_t frame[PACKET_MAX];
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = frame, .repeat = (int)times);
+
+	opts.data_size_in = (uint32_t)packet_build(s, frame);
+	assert_int_equal(bpf_prog_test_run_opts(bed.prog, &opts), 0);
+}
+
+/* While rules change a packet meets the old or the new ones, and never a mixture that lets in whom neither does. */
+static void test_rules_that_change(void **state)
+{
+	uint64_t before[XKV_COUNTER_COUNT], after[XKV_COUNTER_COUNT];
+	struct packet_spec known, foreign;
+	struct payload req = ping();
+	struct switcher w = {};
+	double end = seconds_now() + SWITCH_SECONDS;
+	pthread_t thread;
+
+	(void)state;
+	three_sets(&w);
+	packet_default(&known, false);
+	known.payload = req.byte;
+	known.len = req.len;
+	foreign = known;
+	foreign.src[0] = 192;
+	bed_counters(&bed, before);
+	assert_int_equal(pthread_create(&thread, NULL, switch_rules, &w), 0);
+	do {
+		run_frame_often(&foreign, SWITCH_REPEAT);
+		for (int i = 0; i < 100; i++)
+			run_frame_often(&known, 1);
+		bed_counters(&bed, after);
+	} while (seconds_now() < end ||
+		 (after[XKV_C_replies] == before[XKV_C_replies] && seconds_now() < end + 20));
+	__atomic_store_n(&w.stop, true, __ATOMIC_RELAXED);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	bed_counters(&bed, after);
+	assert_false(w.failed);
+	assert_true(w.turns > 4);
+	assert_int_equal(after[XKV_C_pings], before[XKV_C_pings]);
+	assert_true(after[XKV_C_pass_foreign] > before[XKV_C_pass_foreign]);
+	/* Those who sent no token were told so, and nobody else was answered. */
+	assert_int_equal(after[XKV_C_replies] - before[XKV_C_replies],
+			 after[XKV_C_error_auth] - before[XKV_C_error_auth]);
+	assert_true(after[XKV_C_replies] - before[XKV_C_replies] > 0);
+	for (int i = XKV_C_pass_not_ready; i < XKV_C_pass_foreign; i++)
+		assert_int_equal(after[i], before[i]);
 }
 
 /* All of the secret is drawn, however little is drawn at once. */
@@ -908,7 +1184,7 @@ static void test_other_port(void **state)
 	struct packet_spec s;
 
 	(void)state;
-	bed.c->port = htons(7777);
+	bed.rules->port = htons(7777);
 	goes_up(&req, XKV_C_pass_port);
 	packet_default(&s, true);
 	s.dport = 7777;
@@ -999,8 +1275,8 @@ static void test_token(void **state)
 	request_add(&with, OP(XKV_OP_PING, 0));
 	answers(&with, RESULTS(PONG), COUNTS(XKV_C_pings)); /* open: ignored */
 
-	memcpy(bed.c->token, token, sizeof(token));
-	bed.c->auth = XKV_AUTH_TOKEN;
+	memcpy(bed.rules->token, token, sizeof(token));
+	bed.rules->auth = XKV_AUTH_TOKEN;
 	answers(&with, RESULTS(PONG), COUNTS(XKV_C_pings));
 	header_answers(&without, XKV_NOAUTH, XKV_C_error_auth);
 	for (unsigned int bit = 0; bit < 128; bit++) {
@@ -1012,7 +1288,7 @@ static void test_token(void **state)
 	put_be(req.byte + 6, 2, 48); /* cut short: no room for token and operation */
 	header_answers(&req, XKV_BAD_REQUEST, XKV_C_error_request);
 
-	bed.c->auth = XKV_AUTH_CLOSED;
+	bed.rules->auth = XKV_AUTH_CLOSED;
 	header_answers(&with, XKV_NOAUTH, XKV_C_error_auth);
 	header_answers(&without, XKV_NOAUTH, XKV_C_error_auth);
 	req = with;
@@ -2154,7 +2430,7 @@ static void pad_round(bool v6, size_t len)
 static void test_three_times(void **state)
 {
 	(void)state;
-	bed.c->trusted = 0;
+	bed.rules->trusted = 0;
 	for (size_t len = 0; len <= 1440; len += len < 200 || len > 1390 ? 1 : 13) {
 		put("k", pattern(), len, 0);
 		pad_round(len & 1, len);
@@ -2168,7 +2444,7 @@ static void test_three_times_return(void **state)
 	uint64_t v;
 
 	(void)state;
-	bed.c->trusted = 0;
+	bed.rules->trusted = 0;
 	put("k", pattern(), 300, 0);
 	v = version_of("k");
 	req = REQUEST(XKV_OP_SET, XKV_RETURN, KEY("k"), VALUE("v"));
@@ -2197,7 +2473,7 @@ static void test_pad_is_last(void **state)
 	struct payload req;
 
 	(void)state;
-	bed.c->trusted = 0;
+	bed.rules->trusted = 0;
 	put("k", pattern(), 600, 0);
 	request_begin(&req, ID, NULL);
 	request_add(&req, OP(XKV_OP_GET, KEY("k")));
@@ -3092,17 +3368,17 @@ static void vector_config(const char *word)
 	if (strcmp(word, "miss=reply") == 0) {
 		bed.c->miss_reply = 1;
 	} else if (strcmp(word, "limited") == 0) {
-		bed.c->trusted = 0;
+		bed.rules->trusted = 0;
 	} else if (strcmp(word, "closed") == 0) {
-		bed.c->auth = XKV_AUTH_CLOSED;
+		bed.rules->auth = XKV_AUTH_CLOSED;
 	} else {
 		assert_true(strncmp(word, "token=", 6) == 0 && strlen(word) == 6 + 32);
 		for (int i = 0; i < 16; i++) {
 			char byte[3] = { word[6 + 2 * i], word[7 + 2 * i], 0 };
 
-			((uint8_t *)bed.c->token)[i] = (uint8_t)strtoul(byte, NULL, 16);
+			((uint8_t *)bed.rules->token)[i] = (uint8_t)strtoul(byte, NULL, 16);
 		}
-		bed.c->auth = XKV_AUTH_TOKEN;
+		bed.rules->auth = XKV_AUTH_TOKEN;
 	}
 }
 
@@ -3170,7 +3446,7 @@ static uint64_t vector_given(const struct vector *v)
 /* What xkvd says to a request that went up: the vector's reply, or nothing. */
 static void vector_xkvd(const struct vector *v, const uint8_t *req, uint64_t first)
 {
-	size_t allowed = bed.c->trusted ? XKV_PAYLOAD_MAX4 : 3 * v->request.len;
+	size_t allowed = bed.rules->trusted ? XKV_PAYLOAD_MAX4 : 3 * v->request.len;
 	uint8_t reply[XKV_PAYLOAD_MAX4], want[VECTOR_BYTES];
 	int len = store_datagram(bed.lane, req, v->request.len, reply, sizeof(reply), allowed);
 
@@ -3284,6 +3560,11 @@ int main(void)
 		CASE(test_not_ours),
 		CASE(test_groups),
 		CASE(test_tags),
+		CASE(test_other_vlans),
+		CASE(test_addresses_of_vlans),
+		CASE(test_priority_tags),
+		CASE(test_other_macs),
+		CASE(test_impossible_macs),
 		CASE(test_ip4_header),
 		CASE(test_ip6_header),
 		CASE(test_lengths),
@@ -3294,6 +3575,8 @@ int main(void)
 		CASE(test_many_addresses),
 		CASE(test_foreign),
 		CASE(test_impossible_sources),
+		CASE(test_subnet_sources),
+		CASE(test_rules_that_change),
 		CASE(test_secret),
 		CASE(test_same_hash),
 		CASE(test_not_ready),

@@ -41,7 +41,8 @@ class Daemon:
         self.port = free_port()
         self.cwd = cwd
         self.log_path = os.path.join(cwd, log)
-        self.argv = [*argv, "--port", str(self.port), "--dir", str(cwd), *options]
+        self.argv = [*argv, "--port", str(self.port), "--dir", str(cwd), "--enable-protected-configs", "yes",
+                     *options]
         self.start()
 
     def start(self):

@@ -257,9 +257,9 @@ fi
 	fail "xkvd accepts the example configuration"
 # What is commented out must be right too, as an example.
 sed 's/^# \([a-z-]* [^ ].*\)$/\1/;s/^# \([a-z-]* ""\)$/\1/' scripts/xkvd.conf |
-	grep -E '^(interface|mode|port|bind|allow|foreign|udp-token|requirepass|maxclients|timeout|tcp-keepalive|max-keys|miss|dir|dbfilename|save|rdb-other-types|loglevel|logfile) [^ ]+( [0-9a-f.:/]+)*$' \
+	grep -E '^(interface|mode|port|bind|allow|foreign|udp-token|requirepass|protected-mode|enable-protected-configs|maxclients|timeout|tcp-keepalive|max-keys|miss|dir|dbfilename|save|rdb-other-types|loglevel|logfile) [^ ]+( [0-9a-f.:/]+)*$' \
 		>"$TMP/all.conf"
-[[ $(wc -l <"$TMP/all.conf") = 19 ]] || { cat "$TMP/all.conf"; fail "all examples are found"; }
+[[ $(wc -l <"$TMP/all.conf") = 21 ]] || { cat "$TMP/all.conf"; fail "all examples are found"; }
 "$TMP/root/usr/sbin/xkvd" --check-config "$TMP/all.conf" >/dev/null ||
 	fail "xkvd accepts every line of the example configuration"
 echo "port 1234" >"$TMP/root/etc/xkv/xkvd.conf"

@@ -97,7 +97,7 @@ def test_iproute2_route(bed, xkvd):
         assert again.returncode == 1 and "already" in again.stderr
         daemon = xkvd(run=False)
         daemon.argv = lambda: [str(BUILD / "xkvd"), "--interface", "xkv0", "--adopt", pins,
-                               "--dir", str(daemon.dir)]
+                               "--dir", str(daemon.dir), "--protected-mode", "no"]
         daemon.start()
         daemon.redis().set("key", "value")
         assert proto.decode(daemon.ask(KEY)).results[0].value == b"value"

@@ -66,25 +66,35 @@ const char *bed_cannot_run(void)
 
 void bed_configure(struct bed *b)
 {
-	struct xkv_config *c = b->c;
+	struct xkv_rules *r = b->rules = &b->c->rules[b->c->current & 1];
 	struct packet_spec s;
 
+	memset(r, 0, sizeof(*r));
 	packet_default(&s, false);
-	memcpy(&c->local4[0], s.dst, 4);
-	c->allow4[0] = (struct xkv_prefix4){ htonl(0x0a4d0000), htonl(0xffffff00) };
+	memcpy(&r->local4[0].addr, s.dst, 4);
+	r->local4[0].network = htonl(0x0a4d0000);
+	r->local4[0].broadcast = htonl(0x0a4d00ff);
+	memcpy(r->local4[0].mac, s.dst_mac, 6);
+	r->allow4[0] = (struct xkv_prefix4){ htonl(0x0a4d0000), htonl(0xffffff00) };
 	packet_default(&s, true);
-	memcpy(c->local6[0], s.dst, 16);
-	memset(&c->allow6[0], 0, sizeof(c->allow6[0]));
-	memcpy(c->allow6[0].net, s.dst, 8);
-	c->allow6[0].mask[0] = ~0ULL;
-	c->local4_count = c->local6_count = c->allow4_count = c->allow6_count = 1;
-	c->port = htons(XKV_PORT);
-	c->miss_reply = 0;
-	c->foreign_drop = 0;
-	c->trusted = 1;
-	c->auth = XKV_AUTH_OPEN;
-	c->payload4 = XKV_PAYLOAD_MAX4;
-	c->payload6 = XKV_PAYLOAD_MAX6;
+	memcpy(r->local6[0].addr, s.dst, 16);
+	memcpy(r->local6[0].mac, s.dst_mac, 6);
+	memcpy(r->allow6[0].net, s.dst, 8);
+	r->allow6[0].mask[0] = ~0ULL;
+	/* The same on the VLANs that packet.c makes: one, and one on it. */
+	for (unsigned int tags = 1; tags <= 2; tags++) {
+		r->local4[tags] = r->local4[0];
+		r->local6[tags] = r->local6[0];
+		r->local4[tags].link = r->local6[tags].link = packet_link(&s, tags);
+	}
+	r->local4_count = r->local6_count = 3;
+	r->allow4_count = r->allow6_count = 1;
+	r->port = htons(XKV_PORT);
+	r->trusted = 1;
+	r->auth = XKV_AUTH_OPEN;
+	b->c->miss_reply = 0;
+	b->c->payload4 = XKV_PAYLOAD_MAX4;
+	b->c->payload6 = XKV_PAYLOAD_MAX6;
 }
 
 static const char *load_xdp(struct bed *b)

@@ -25,6 +25,7 @@ struct bed {
 	struct store *st;
 	struct store_lane *lane;
 	struct xkv_config *c;	   /* what BPF reads, mapped */
+	struct xkv_rules *rules;   /* those of it that hold */
 	struct xkv_class *classes; /* mapped */
 	struct xkv_bucket *index;  /* mapped */
 	struct xkv_once_set *once; /* mapped */
@@ -41,7 +42,7 @@ const char *bed_cannot_run(void);
 
 /*
  * Opens a store for so many keys, with 10.77.0.1 and fd77::1 as its addresses and
- * 10.77.0.0/24 and fd77::/64 allowed and trusted.  NULL, or what went wrong.
+ * 10.77.0.0/24 and fd77::/64 allowed and trusted, also on the VLANs of packet.h.  NULL, or what went wrong.
  */
 const char *bed_open(struct bed *b, unsigned int max_keys);
 void bed_close(struct bed *b);

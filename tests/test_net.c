@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * What xkvd makes of an interface: addresses with their VLANs, MACs, network and broadcast addresses, in a network
+ * namespace of its own.  The rules are published into memory that no program reads.  VLANs, which not every kernel has,
+ * are put into what the kernel says of links and addresses.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <linux/if_link.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <net/if_arp.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "../loader/log.h"
+#include "../loader/net.h"
+
+static struct config cfg;
+static struct net net;
+static struct xkv_config shared;
+
+/* ---- what the kernel says ------------------------------------------------ */
+
+#define VLAN(n) (1000 + (n)) /* index of a link */
+
+static const struct vlan {
+	unsigned int index, lower; /* lower: 0 is d0, 1 is d1 */
+	uint16_t protocol, id;
+	bool elsewhere; /* `lower` is an index in another namespace */
+	const char *addr4, *addr6;
+} vlans[] = {
+	/* An upper link may come before its lower one. */
+	{ VLAN(69), VLAN(6), 0x8100, 9, false, "10.2.9.1", NULL },
+	{ VLAN(5), 0, 0x8100, 5, false, "10.2.5.1", "fd02:5::1" },
+	{ VLAN(6), 0, 0x88a8, 6, false, "10.2.6.1", NULL },
+	{ VLAN(610), VLAN(69), 0x8100, 10, false, "10.2.10.1", NULL },
+	{ VLAN(0), 0, 0x8100, 0, false, "10.2.0.1", NULL },
+	{ VLAN(15), 1, 0x8100, 5, false, "10.3.5.1", NULL },
+	{ VLAN(7), 0, 0x8100, 7, true, "10.2.7.1", NULL },
+};
+
+static unsigned int vlan_count = sizeof(vlans) / sizeof(vlans[0]);
+static uint16_t asked; /* RTM_GET... of the dump that has just begun */
+
+static struct rtattr *put(struct nlmsghdr *h, unsigned short type, const void *data, size_t len)
+{
+	struct rtattr *a = (struct rtattr *)((char *)h + NLMSG_ALIGN(h->nlmsg_len));
+
+	*a = (struct rtattr){ .rta_type = type, .rta_len = (unsigned short)RTA_LENGTH(len) };
+	memcpy(RTA_DATA(a), data, len);
+	h->nlmsg_len = (uint32_t)(NLMSG_ALIGN(h->nlmsg_len) + RTA_ALIGN(a->rta_len));
+	return a;
+}
+
+/* What was put behind `outer` belongs into it. */
+static void close_nest(struct nlmsghdr *h, struct rtattr *outer)
+{
+	outer->rta_len = (unsigned short)((char *)h + h->nlmsg_len - (char *)outer);
+}
+
+static size_t vlan_link(const struct vlan *v, void *at)
+{
+	const uint8_t mac[6] = { 2, 0, 0, 0, 0x0d, (uint8_t)v->id };
+	uint32_t lower = v->lower > 1 ? v->lower : if_nametoindex(v->lower ? "d1" : "d0");
+	struct rtattr *info, *data;
+	uint16_t protocol = htons(v->protocol);
+	struct nlmsghdr *h = at;
+
+	*h = (struct nlmsghdr){ .nlmsg_len = NLMSG_LENGTH(sizeof(struct ifinfomsg)),
+				.nlmsg_type = RTM_NEWLINK };
+	*(struct ifinfomsg *)NLMSG_DATA(h) =
+		(struct ifinfomsg){ .ifi_type = ARPHRD_ETHER, .ifi_index = (int)v->index };
+	put(h, IFLA_ADDRESS, mac, sizeof(mac));
+	put(h, IFLA_LINK, &lower, sizeof(lower));
+	if (v->elsewhere)
+		put(h, IFLA_LINK_NETNSID, &lower, sizeof(lower));
+	info = put(h, IFLA_LINKINFO, "", 0);
+	put(h, IFLA_INFO_KIND, "vlan", 5);
+	data = put(h, IFLA_INFO_DATA, "", 0);
+	put(h, IFLA_VLAN_PROTOCOL, &protocol, sizeof(protocol));
+	put(h, IFLA_VLAN_ID, &v->id, sizeof(v->id));
+	close_nest(h, data);
+	close_nest(h, info);
+	return h->nlmsg_len;
+}
+
+static size_t vlan_addr(const struct vlan *v, const char *addr, int family, void *at)
+{
+	struct nlmsghdr *h = at;
+	uint8_t byte[16] = {};
+
+	if (!addr)
+		return 0;
+	*h = (struct nlmsghdr){ .nlmsg_len = NLMSG_LENGTH(sizeof(struct ifaddrmsg)),
+				.nlmsg_type = RTM_NEWADDR };
+	*(struct ifaddrmsg *)NLMSG_DATA(h) =
+		(struct ifaddrmsg){ .ifa_family = (uint8_t)family,
+				    .ifa_prefixlen = family == AF_INET ? 24 : 64,
+				    .ifa_index = v->index };
+	inet_pton(family, addr, byte);
+	put(h, IFA_ADDRESS, byte, family == AF_INET ? 4 : 16);
+	return h->nlmsg_len;
+}
+
+/* In place of the C library's: a dump of ours begins with the VLANs. */
+ssize_t send(int fd, const void *data, size_t len, int flags)
+{
+	asked = ((const struct nlmsghdr *)data)->nlmsg_type;
+	return syscall(SYS_sendto, fd, data, len, flags, NULL, 0);
+}
+
+ssize_t recv(int fd, void *to, size_t room, int flags)
+{
+	char *at = to;
+
+	if (!(flags & MSG_TRUNC) || !asked || !vlan_count)
+		return syscall(SYS_recvfrom, fd, to, room, flags, NULL, NULL);
+	for (unsigned int i = 0; i < vlan_count; i++) {
+		if (asked == RTM_GETLINK) {
+			at += vlan_link(&vlans[i], at);
+			continue;
+		}
+		at += vlan_addr(&vlans[i], vlans[i].addr4, AF_INET, at);
+		at += vlan_addr(&vlans[i], vlans[i].addr6, AF_INET6, at);
+	}
+	asked = 0;
+	return at - (char *)to;
+}
+
+/* ---- looking at what is published ---------------------------------------- */
+
+static bool shell(const char *command)
+{
+	return system(command) == 0;
+}
+
+static const struct xkv_rules *rules(void)
+{
+	return &shared.rules[shared.current & 1];
+}
+
+static void set(const char *name, const char *value)
+{
+	char err[256], *word = (char *)(uintptr_t)value;
+
+	assert_int_equal(config_set(&cfg, name, 1, &word, err, sizeof(err)), 0);
+}
+
+static void open_net(const char *interface)
+{
+	char err[256] = "";
+
+	assert_int_equal(config_init(&cfg), 0);
+	set("interface", interface);
+	assert_int_equal(net_open(&net, &cfg, &shared, err, sizeof(err)), 0);
+}
+
+static void close_net(void)
+{
+	net_close(&net);
+	config_free(&cfg);
+}
+
+static void publish(void)
+{
+	char err[256] = "";
+
+	assert_int_equal(net_publish(&net, &cfg, err, sizeof(err)), 0);
+}
+
+/* After a command that changes something. */
+static void follow(const char *command)
+{
+	struct pollfd monitor = { .fd = net.monitor, .events = POLLIN };
+
+	assert_true(shell(command));
+	assert_int_equal(poll(&monitor, 1, 5000), 1);
+	net_changed(&net);
+}
+
+static __be32 four(const char *text)
+{
+	struct in_addr addr;
+
+	assert_int_equal(inet_pton(AF_INET, text, &addr), 1);
+	return addr.s_addr;
+}
+
+static const struct xkv_local4 *find4(const char *text)
+{
+	for (unsigned int i = 0; i < rules()->local4_count; i++)
+		if (rules()->local4[i].addr == four(text))
+			return &rules()->local4[i];
+	return NULL;
+}
+
+static const struct xkv_local6 *find6(const char *text)
+{
+	struct in6_addr addr;
+
+	assert_int_equal(inet_pton(AF_INET6, text, &addr), 1);
+	for (unsigned int i = 0; i < rules()->local6_count; i++)
+		if (!memcmp(rules()->local6[i].addr, &addr, 16))
+			return &rules()->local6[i];
+	return NULL;
+}
+
+static bool allows(const char *source)
+{
+	struct sockaddr_in six = { .sin_family = AF_INET, .sin_addr.s_addr = four(source) };
+
+	return net_allows(&net, (struct sockaddr *)&six, false);
+}
+
+static void test_subnets(void **state)
+{
+	static const struct {
+		const char *addr, *network, *broadcast;
+	} want[] = {
+		{ "10.1.0.5", "10.1.0.0", "10.1.0.255" }, { "10.1.1.0", "10.1.1.0", "10.1.1.0" },
+		{ "10.1.2.9", "10.1.2.9", "10.1.2.9" },	  { "10.1.3.130", "10.1.3.128", "10.1.3.255" },
+		{ "10.1.4.6", "10.1.4.4", "10.1.4.7" },
+	};
+	const struct xkv_local4 *l;
+
+	(void)state;
+	open_net("d0");
+	assert_int_equal(shared.current & 1, 1);
+	for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+		l = find4(want[i].addr);
+		assert_non_null(l);
+		assert_int_equal(l->network, four(want[i].network));
+		assert_int_equal(l->broadcast, four(want[i].broadcast));
+		assert_int_equal(l->link, 0);
+		assert_memory_equal(l->mac, "\x02\0\0\0\x0d\0\0\0", 8);
+	}
+	assert_true(allows("10.1.0.6") && allows("10.1.1.1") && allows("10.1.3.129"));
+	assert_false(allows("10.1.0.0") || allows("10.1.0.255") || allows("10.1.3.128") ||
+		     allows("10.1.4.7") || allows("10.1.2.8"));
+	close_net();
+}
+
+static void test_vlans(void **state)
+{
+	(void)state;
+	open_net("d0");
+	assert_int_equal(find4("10.2.5.1")->link, 5);
+	assert_memory_equal(find4("10.2.5.1")->mac, "\x02\0\0\0\x0d\x05", 6);
+	assert_int_equal(find6("fd02:5::1")->link, 5);
+	assert_int_equal(find4("10.2.6.1")->link, 0x1006);
+	assert_int_equal(find4("10.2.9.1")->link, 0x10060009);
+	assert_int_equal(find4("10.2.0.1")->link, XKV_LINK_NONE); /* VLAN 0 */
+	assert_null(find4("10.2.10.1"));			  /* three tags */
+	assert_null(find4("10.3.0.1"));				  /* another interface, */
+	assert_null(find4("10.3.5.1"));				  /* and its VLAN 5 */
+	assert_null(find4("10.2.7.1"));				  /* on a link elsewhere */
+	assert_true(net_has_link(&net, 1)); /* loopback */
+	assert_null(find4("127.0.0.1"));
+	close_net();
+}
+
+static void test_changes(void **state)
+{
+	(void)state;
+	open_net("d0");
+	follow("ip link set dev d0 address 02:00:00:00:0d:77");
+	assert_memory_equal(find4("10.1.0.5")->mac, "\x02\0\0\0\x0d\x77", 6);
+	assert_memory_equal(find4("10.2.5.1")->mac, "\x02\0\0\0\x0d\x05", 6);
+	follow("ip link set dev d0 address 02:00:00:00:0d:00");
+	vlan_count = 2; /* 6, on which 69 is, has gone */
+	publish();
+	assert_null(find4("10.2.6.1"));
+	assert_null(find4("10.2.9.1"));
+	assert_non_null(find4("10.2.5.1"));
+	vlan_count = sizeof(vlans) / sizeof(vlans[0]);
+	close_net();
+}
+
+/* What is not bound is ours, so nobody else's, but no frame is for it. */
+static void test_bind(void **state)
+{
+	(void)state;
+	open_net("d0");
+	set("bind", "10.2.5.1 fd02:5::1");
+	publish();
+	assert_int_equal(rules()->local4[0].addr, four("10.2.5.1"));
+	assert_int_equal(rules()->local4[0].link, 5);
+	assert_int_equal(find6("fd02:5::1")->link, 5);
+	assert_int_equal(find4("10.1.0.5")->link, XKV_LINK_NONE);
+	assert_int_equal(find6("fd01::1")->link, XKV_LINK_NONE);
+	assert_false(allows("10.1.0.255"));
+	close_net();
+}
+
+/* Loopback's frames have zeros for addresses; a tunnel's have no Ethernet header, and no frame is for its MAC. */
+static void test_without_macs(void **state)
+{
+	(void)state;
+	open_net("lo");
+	assert_int_equal(find4("127.0.0.1")->link, 0);
+	assert_memory_equal(find4("127.0.0.1")->mac, "\0\0\0\0\0\0", 6);
+	close_net();
+	if (!shell("ip tuntap add dev t0 mode tun 2>&- && ip addr add 10.4.0.1/24 dev t0"))
+		return; /* no tunnels here */
+	open_net("t0");
+	assert_memory_equal(find4("10.4.0.1")->mac, "\xff\xff\xff\xff\xff\xff", 6);
+	close_net();
+}
+
+static void test_many_addresses(void **state)
+{
+	(void)state;
+	open_net("d1");
+	follow("for i in $(seq 60); do echo addr add 10.5.$i.1/24 dev d1; done | ip -batch -");
+	assert_int_equal(rules()->local4_count, XKV_LOCAL_MAX);
+	assert_int_equal(rules()->allow4_count, XKV_ALLOW_MAX);
+	close_net();
+}
+
+/* Nothing is written where nothing has changed; a token and `allow` come and go as one. */
+static void test_publishing(void **state)
+{
+	uint32_t current;
+
+	(void)state;
+	open_net("d0");
+	current = shared.current;
+	publish();
+	assert_int_equal(shared.current, current);
+	assert_int_equal(rules()->trusted, 0);
+	set("requirepass", "secret");
+	publish();
+	assert_int_equal(rules()->auth, XKV_AUTH_CLOSED);
+	set("udp-token", "00112233445566778899aabbccddeeff");
+	set("allow", "0.0.0.0/0");
+	publish();
+	assert_int_equal(shared.current, current + 2);
+	assert_int_equal(rules()->auth, XKV_AUTH_TOKEN);
+	assert_memory_equal(rules()->token, cfg.udp_token, 16);
+	assert_int_equal(rules()->trusted, 1);
+	assert_int_equal(rules()->allow4_count, 1);
+	assert_int_equal(rules()->allow6_count, 0);
+	assert_true(allows("203.0.113.1"));
+	assert_false(allows("10.1.0.255")); /* still nobody's */
+	close_net();
+}
+
+static const char bed[] =
+	"set -e; exec 2>&1; ip link set dev lo up\n"
+	"ip link add d0 address 02:00:00:00:0d:00 type veth peer name p0; ip link add d1 type veth peer name p1\n"
+	"for d in d0 d1; do ip link set dev $d addrgenmode none up; done\n"
+	"for a in 0.5/24 1.0/31 2.9/32 4.6/30; do ip addr add 10.1.$a dev d0; done\n"
+	"ip addr add 10.1.3.130/25 dev d0 label d0:alias; ip addr add fd01::1/64 dev d0 nodad\n"
+	"ip addr add 10.3.0.1/24 dev d1\n";
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_subnets),	     cmocka_unit_test(test_vlans),
+		cmocka_unit_test(test_bind),	     cmocka_unit_test(test_changes),
+		cmocka_unit_test(test_without_macs), cmocka_unit_test(test_many_addresses),
+		cmocka_unit_test(test_publishing),
+	};
+
+	if (geteuid() || unshare(CLONE_NEWNET) || !shell(bed)) {
+		printf("needs root, network namespaces and veth\n");
+		return 77;
+	}
+	log_set_level(LOG_LEVEL_WARNING);
+	return cmocka_run_group_tests_name("net", tests, NULL, NULL);
+}
