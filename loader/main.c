@@ -351,6 +351,8 @@ int main(int argc, char *argv[])
 	char err[ERR_LEN] = "";
 	int code = 0;
 
+	if (log_reserve_stdio())
+		return 1;
 	if (configure(&o, argc, argv, &x.cfg, err)) {
 		fprintf(stderr, "xkvd: %s\n", err);
 		config_free(&x.cfg);
