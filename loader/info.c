@@ -135,11 +135,13 @@ static void persistence_section(FILE *out, struct server *s)
 	fprintf(out,
 		"loading:0\r\nrdb_changes_since_last_save:%llu\r\nrdb_bgsave_in_progress:%d\r\n"
 		"rdb_last_save_time:%lld\r\nrdb_last_bgsave_status:%s\r\n"
-		"rdb_last_bgsave_time_sec:%lld\r\nrdb_last_save_keys:%llu\r\n"
+		"rdb_last_bgsave_time_sec:%lld\r\nrdb_saves:%llu\r\nrdb_failed_saves:%llu\r\n"
+		"rdb_last_save_keys:%llu\r\n"
 		"rdb_last_bgsave_error:%s\r\naof_enabled:0\r\n",
 		(unsigned long long)snapshot_changes(s->store), info.in_progress,
 		(long long)info.last_save, info.last_ok ? "ok" : "err",
 		info.last_keys || info.last_seconds > 0 ? (long long)info.last_seconds : -1,
+		(unsigned long long)info.saves, (unsigned long long)info.failures,
 		(unsigned long long)info.last_keys, info.last_error);
 }
 

@@ -231,6 +231,16 @@ static int add_size(void *arg, const void *key, size_t key_len, const struct sto
 	return atomic_load(&state.stop) ? -ECANCELED : 0;
 }
 
+/* A walk over the store ended with this error. */
+static int fail_walk(struct job *job, int err)
+{
+	if (err == -ECANCELED)
+		return fail(job, err, "the save was cancelled");
+	if (err == -EBUSY)
+		return fail(job, err, "a key could not be read, it is locked or changes all the time; try again");
+	return fail(job, err, "reading the store failed: %s", strerror(-err));
+}
+
 /* Bytes that a file with the keys of now has. */
 static int measure(struct job *job, struct store_lane *lane, uint64_t *size)
 {
@@ -240,10 +250,8 @@ static int measure(struct job *job, struct store_lane *lane, uint64_t *size)
 	do {
 		int ret = store_scan(lane, &cursor, SCAN_COUNT, false, add_size, size);
 
-		if (ret == -ECANCELED)
-			return fail(job, ret, "the save was cancelled");
 		if (ret)
-			return fail(job, ret, "reading the store failed: %s", strerror(-ret));
+			return fail_walk(job, ret);
 	} while (cursor);
 	return 0;
 }
@@ -309,11 +317,7 @@ static int write_keys(struct job *job, struct store_lane *lane, int fd)
 		errno = -written;
 		return fail_step(job, "writing");
 	}
-	if (ret == -ECANCELED)
-		return fail(job, ret, "the save was cancelled");
-	if (ret)
-		return fail(job, ret, "reading the store failed: %s", strerror(-ret));
-	return 0;
+	return ret ? fail_walk(job, ret) : 0;
 }
 
 /* Writes the temporary file; when this returns 0, it is on the disk. */
@@ -420,7 +424,10 @@ static void conclude(struct job *job)
 	info->last_ok = job->ret == 0;
 	info->last_seconds = seconds;
 	memcpy(info->last_error, job->error, sizeof(info->last_error));
-	if (!job->ret) {
+	if (job->ret) {
+		info->failures++;
+	} else {
+		info->saves++;
 		info->last_save = time(NULL);
 		info->last_keys = job->keys;
 		state.changes_saved = job->changes;
@@ -475,6 +482,7 @@ static int start_thread(struct job *job, pthread_t *thread)
 	state.info.last_attempt = time(NULL);
 	if (ret) {
 		state.info.last_ok = false;
+		state.info.failures++;
 		snprintf(state.info.last_error, sizeof(state.info.last_error),
 			 "no thread for the save: %s", strerror(-ret));
 		return ret;

@@ -20,6 +20,7 @@ struct snapshot_info {
 	time_t last_save;      /* of the last good one; at start, the time of the start */
 	time_t last_attempt;
 	uint64_t last_keys;    /* keys in the last good one */
+	uint64_t saves, failures; /* good ones, and others, since the start */
 	double last_seconds;   /* how long the last one took */
 	char last_error[256];  /* a sentence, "" if last_ok */
 };

@@ -189,7 +189,7 @@ static inline int store_append(struct store_lane *lane, const void *key, size_t 
  * index never rehashes).  About `count` keys a call; `fn` gets each live key
  * with its entry (`value` only if `values`; valid during the call only) and returns 0
  * to go on, else the walk ends with that value.  `fn` must not use this lane.
- * 0, the value of `fn`, or an error.
+ * 0, the value of `fn`, or an error: -EBUSY if a key could not be read for seconds.
  */
 typedef int store_scan_fn(void *arg, const void *key, size_t key_len,
 			  const struct store_entry *entry);
