@@ -180,24 +180,6 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 	return limit(x, &x->cfg, err, ERR_LEN);
 }
 
-/* Moves a snapshot that cannot be read to a name that is free: neither the next save nor the next bad one may overwrite it. */
-static int set_aside(const struct config *cfg, char *err)
-{
-	char from[4096], to[4120];
-
-	snprintf(from, sizeof(from), "%s/%s", cfg->dir, cfg->dbfilename);
-	snprintf(to, sizeof(to), "%s.unreadable", from);
-	for (int i = 1; i < 1000 && !access(to, F_OK); i++)
-		snprintf(to, sizeof(to), "%s.unreadable.%d", from, i);
-	if (!access(to, F_OK) || rename(from, to)) {
-		snprintf(err, ERR_LEN, "cannot rename %.200s to %.200s: %s", from, to,
-			 strerror(errno ? errno : EEXIST));
-		return -EIO;
-	}
-	log_warning("%s was set aside as %s; starting empty", from, to);
-	return 0;
-}
-
 /* Only a store that was never served from is loaded: one that was adopted is newer than any file. */
 static int load(struct xkvd *x, char *err)
 {
@@ -205,6 +187,7 @@ static int load(struct xkvd *x, char *err)
 	uint64_t keys = 0;
 	int ret;
 
+	snapshot_clean(&x->cfg);
 	if (!x->fresh)
 		return 0;
 	ret = snapshot_load(x->store, &x->cfg, &keys, reason, sizeof(reason));
@@ -212,7 +195,7 @@ static int load(struct xkvd *x, char *err)
 		return 0;
 	if (x->cfg.load_empty) {
 		log_warning("%s", reason);
-		return set_aside(&x->cfg, err);
+		return snapshot_set_aside(&x->cfg, err, ERR_LEN);
 	}
 	snprintf(err, ERR_LEN, "%.400s%s", reason,
 		 ret == -ENOTDIR ? "" : " (--start-empty yes sets the file aside and starts empty)");

@@ -51,7 +51,7 @@ void snapshot_status(struct snapshot_info *out);
 /*
  * Loads dir/dbfilename into the store.  0 with *keys; -ENOENT if there is no
  * file; else a negative errno with one sentence that names file and offset.
- * Nothing is written to the file.  The whole file (checksum included) is
+ * Nothing is written to the file; where a part of it was skipped, it gets a second name (dbfilename.original).  The whole file (checksum included) is
  * checked before the first key is set; if the store fails later, a store that
  * was empty is empty again.  Keys that are in the store already are newer than
  * the file and stay.  Call it before clients can reach the store: a key that is
@@ -59,6 +59,15 @@ void snapshot_status(struct snapshot_info *out);
  */
 int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
 		  unsigned int err_len);
+
+/*
+ * Renames a file that cannot be loaded to dbfilename.unreadable, or .unreadable.1 and so on: neither the next
+ * save nor the next bad file may replace it.  0, or -errno with a sentence.
+ */
+int snapshot_set_aside(const struct config *cfg, char *err, unsigned int err_len);
+
+/* Removes temporary files that killed processes left in `dir`.  Every save does so, too. */
+void snapshot_clean(const struct config *cfg);
 
 /* Changes (sets, deletes, expirations) since the last good save: for the `save` rules and INFO. */
 uint64_t snapshot_changes(const struct store *st);

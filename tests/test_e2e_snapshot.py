@@ -172,3 +172,22 @@ def test_a_file_of_a_stock_redis(xkvd, stock):
     with d.udp() as udp:
         assert udp.get(b"key:7").value == b"7"
         assert udp.get(b"lzf", pad_to=1472).status == proto.TOO_LARGE
+
+
+def test_what_was_skipped_outlives_the_saves_of_the_next_daemon(xkvd, stock):
+    """It adopts the store, does not read the file, and takes away what the killed one was writing."""
+    source = stock()
+    source.hset("hash", "field", "value")
+    source.set("string", "x")
+    source.save()
+    d = xkvd("--save", "", "--rdb-other-types", "skip", run=False)
+    shutil.copy(os.path.join(source.config_get("dir")["dir"], "dump.rdb"), d.dir)
+    d.start()
+    (d.dir / f"temp-{d.process.pid}.rdb").write_bytes(b"half of a snapsh")
+    d.kill()
+    d.start()
+    assert sorted(os.listdir(d.dir)) == ["dump.rdb", "dump.rdb.original"]
+    d.redis().save()
+    d.redis().save()
+    assert stock(d.dir / "dump.rdb").keys() == [b"string"]
+    assert stock(d.dir / "dump.rdb.original").hget("hash", "field") == b"value"
