@@ -219,7 +219,8 @@ struct xkv_config {
 	__u16 payload6;
 	__u16 access;        /* the clock that xkvd counts up, as slot.access has it */
 	__u16 access_spread; /* XKV_TRACK_TIME: a new entry is up to so old */
-	__u16 zero;
+	__u8 read_only;      /* writes are answered XKV_READ_ONLY */
+	__u8 zero;
 	__u32 track;         /* enum xkv_track */
 	__u32 local4_count, local6_count, allow4_count, allow6_count;
 	__be32 local4[XKV_LOCAL_MAX];
@@ -265,7 +266,7 @@ enum xkv_track {
 	/* datagrams answered, and those answered with just a header and an error */               \
 	X(replies) X(error_version) X(error_request) X(error_auth) X(error_once)                                 \
 	/* operations refused; those up to op_pad end the reply */                                                                   \
-	X(op_bad_request) X(op_bad_opcode) X(op_bad_key) X(op_pad) X(op_too_large) X(op_no_memory) X(op_busy)                 \
+	X(op_bad_request) X(op_bad_opcode) X(op_bad_key) X(op_pad) X(op_too_large) X(op_no_memory) X(op_busy) X(op_read_only)                \
 	/* operations done */                                                                      \
 	X(pings) X(get_hits) X(get_misses) X(inserts) X(overwrites) X(moves) X(not_stored)         \
 	X(deletes) X(expires) X(evictions) X(expiry_changes) X(op_misses) X(not_number) X(relocations)            \

@@ -186,6 +186,15 @@ static __always_inline void op_end(struct xkv_frame *f)
 	}
 }
 
+/* After a failed snapshot clients may only read.  What xkvd asks for itself (expiry, eviction, a load) goes on. */
+static __always_inline bool refuses_write(struct xkv_frame *f, __u32 opcode)
+{
+	struct xkv_config *cfg = config();
+
+	return opcode >= XKV_OP_SET && opcode <= XKV_OP_APPEND && cfg && cfg->read_only &&
+	       !(f->flags & XKV_FRAME_TRUSTED);
+}
+
 /* Runs the operation at in_off, of which there are at least the fixed fields, and goes on to the next. */
 __noinline int op_run(struct xkv_frame *f)
 {
@@ -195,6 +204,10 @@ __noinline int op_run(struct xkv_frame *f)
 	if (outcome >= 0 || !f)
 		return outcome;
 	opcode = f->opcode;
+	if (refuses_write(f, opcode)) {
+		op_end(f);
+		return answer(f, opcode, XKV_READ_ONLY, XKV_C_op_read_only);
+	}
 	if (opcode != XKV_OP_PING)
 		key_fingerprint(f);
 	switch (opcode) {

@@ -104,6 +104,7 @@ struct server {
 	ev_tstamp started;
 	uint64_t memory_peak; /* bytes of the store, as info_note_memory() has seen them */
 	bool followed;	/* listeners are being added: those that are there are no surprise */
+	bool writes_refused; /* the last snapshot failed: see stop-writes-on-bgsave-error */
 	bool stopping;	/* nothing is executed any more */
 	ev_tstamp signalled; /* when SIGTERM or SIGINT came and saving failed, 0 = never */
 };
@@ -112,6 +113,9 @@ struct server {
 enum shutdown_save { SHUTDOWN_BY_RULES, SHUTDOWN_SAVE, SHUTDOWN_NOSAVE };
 /* Saves and ends the loop; false (and the server goes on) if saving failed and not `force`. */
 bool server_shutdown(struct server *s, enum shutdown_save save, bool force);
+
+/* Refuses writes, or takes them again, as the last snapshot and the configuration say. */
+void server_follow_saves(struct server *s);
 
 /* client.c */
 /* Takes over the connected, non-blocking socket `fd`; closes it if there is no memory. */

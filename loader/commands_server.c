@@ -500,6 +500,7 @@ void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *
 		reply_config_error(c, ret, words[2 * failed], err);
 	} else {
 		log_set_level(s->cfg->loglevel);
+		server_follow_saves(s);
 		server_fit_open_files(s);
 		reply_status(&c->out, "OK");
 	}
@@ -540,6 +541,7 @@ void cmd_save(struct client *c, unsigned int argc, const struct resp_arg *argv)
 
 	(void)argc;
 	(void)argv;
+	server_follow_saves(c->srv);
 	if (ret)
 		reply_save_error(c, ret);
 	else

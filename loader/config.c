@@ -615,6 +615,8 @@ static const struct directive table[] = {
 	  "file name of the snapshot" },
 	{ "save", &save_rules, AT(save), "3600 1 300 100 60 10000", 0, 0, LIVE | MULTI, NULL,
 	  "SECONDS CHANGES...", "snapshot when so many changes are so old; \"\" for never" },
+	{ "stop-writes-on-bgsave-error", &flag, AT(stop_writes), "yes", 0, 0, LIVE, no_yes, "no|yes",
+	  "with `save` rules, refuse writes after a snapshot that failed, until one succeeds" },
 	{ "rdb-other-types", &choice, AT(rdb_other), "refuse", 0, 0, 0, others, "refuse|skip",
 	  "what to do with a snapshot that holds lists, sets, hashes and so on" },
 	{ "start-empty", &flag, AT(load_empty), "no", 0, 0, 0, no_yes, "no|yes",

@@ -74,6 +74,7 @@ struct config {
 	bool udp_token_set;
 	char *pin_dir;		  /* default /sys/fs/bpf/xkv */
 	enum rdb_other rdb_other; /* rdb-other-types refuse|skip, default refuse */
+	bool stop_writes; /* stop-writes-on-bgsave-error, default yes */
 	bool load_empty; /* --start-empty: an unreadable snapshot is set aside, not an error */
 };
 

@@ -202,8 +202,8 @@ static void print_counter(void *arg, const char *name, uint64_t value)
 
 static void xkv_section(FILE *out, struct server *s)
 {
-	fprintf(out, "xkv_interface:%s\r\nxkv_max_keys:%llu\r\nxkv_store_memory:%llu\r\n",
-		s->cfg->interface, (unsigned long long)store_max_keys(s->store),
+	fprintf(out, "xkv_interface:%s\r\nxkv_writes_refused:%d\r\nxkv_max_keys:%llu\r\nxkv_store_memory:%llu\r\n",
+		s->cfg->interface, s->writes_refused, (unsigned long long)store_max_keys(s->store),
 		(unsigned long long)store_memory(s->store));
 	store_counters(s->store, print_counter, out);
 }

@@ -295,12 +295,31 @@ static void check_save_rules(struct server *s)
 	}
 }
 
+void server_follow_saves(struct server *s)
+{
+	struct snapshot_info info;
+	bool refuse;
+
+	snapshot_status(&info);
+	refuse = s->cfg->stop_writes && s->cfg->save_count && info.stop_writes;
+	if (refuse == s->writes_refused)
+		return;
+	s->writes_refused = refuse;
+	store_refuse_writes(s->store, refuse);
+	if (refuse)
+		log_warning("writes are refused until a snapshot succeeds (stop-writes-on-bgsave-error): %s",
+			    info.last_error);
+	else
+		log_notice("writes are taken again");
+}
+
 static void on_second(struct ev_loop *loop, ev_timer *w, int events)
 {
 	(void)loop;
 	(void)events;
 	close_idle_clients(w->data);
 	check_save_rules(w->data);
+	server_follow_saves(w->data);
 	info_note_memory(w->data);
 }
 
@@ -309,12 +328,12 @@ static void on_snapshot_done(struct ev_loop *loop, ev_io *w, int events)
 	struct snapshot_info info;
 
 	(void)loop;
-	(void)w;
 	(void)events;
 	snapshot_reap();
 	snapshot_status(&info);
 	if (!info.last_ok)
 		log_warning("background save failed: %s", info.last_error);
+	server_follow_saves(w->data);
 }
 
 /*
@@ -563,6 +582,7 @@ static void init_watchers(struct server *s)
 	init_signal(s, &s->on_hup, on_reopen_signal, SIGHUP);
 	if (snapshot_event_fd() >= 0) {
 		ev_io_init(&s->snapshot_done, on_snapshot_done, snapshot_event_fd(), EV_READ);
+		s->snapshot_done.data = s;
 		ev_io_start(s->loop, &s->snapshot_done);
 	}
 	signal(SIGPIPE, SIG_IGN);
@@ -617,6 +637,7 @@ struct server *server_new(const struct server_options *options, char *err, size_
 		return NULL;
 	}
 	commands_init();
+	store_refuse_writes(s->store, false); /* an xkvd that was killed may have left it so */
 	server_fit_open_files(s);
 	init_watchers(s);
 	s->started = ev_time();

@@ -478,8 +478,10 @@ static void conclude(struct job *job)
 	memcpy(info->last_error, job->error, sizeof(info->last_error));
 	if (job->ret) {
 		info->failures++;
+		info->stop_writes |= job->background && job->ret != -ECANCELED;
 	} else {
 		info->saves++;
+		info->stop_writes = false;
 		info->last_save = time(NULL);
 		info->last_keys = job->keys;
 		state.changes_saved = job->changes;
@@ -535,6 +537,7 @@ static int start_thread(struct job *job, pthread_t *thread)
 	if (ret) {
 		state.info.last_ok = false;
 		state.info.failures++;
+		state.info.stop_writes |= job->background;
 		snprintf(state.info.last_error, sizeof(state.info.last_error),
 			 "no thread for the save: %s", strerror(-ret));
 		return ret;

@@ -17,6 +17,7 @@ struct store;
 struct snapshot_info {
 	bool in_progress;
 	bool last_ok;          /* of the last save that ended; true before the first */
+	bool stop_writes;      /* a background save failed, and none has succeeded since; as in Redis, SAVE does not count */
 	time_t last_save;      /* of the last good one; at start, the time of the start */
 	time_t last_attempt;
 	uint64_t last_keys;    /* keys in the last good one */

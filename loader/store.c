@@ -572,6 +572,11 @@ int store_datagram(struct store_lane *lane, const void *req, size_t req_len, voi
 	return (int)f->out_len;
 }
 
+void store_refuse_writes(struct store *st, bool refuse)
+{
+	__atomic_store_n(&st->cfg->read_only, refuse, __ATOMIC_RELAXED);
+}
+
 /* ---- lanes --------------------------------------------------------------- */
 
 struct store_lane *store_lane_get(struct store *st)

@@ -235,6 +235,9 @@ uint64_t store_counter(const struct store *st, const char *name);
 void store_counters(const struct store *st, void (*fn)(void *arg, const char *name, uint64_t value),
 		    void *arg);
 
+/* Whether requests of the UDP protocol that would change something are answered XKV_READ_ONLY, by both doors. */
+void store_refuse_writes(struct store *st, bool refuse);
+
 /*
  * Runs one request of the UDP protocol that XDP passed up, whatever it needs:
  * waits out contention, grows the store.  `req` and `reply` must not overlap;

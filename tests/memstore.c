@@ -650,6 +650,13 @@ void store_counters(const struct store *st, void (*fn)(void *arg, const char *na
 		fn(arg, counter_names[i], peek(st, &st->counters[i]));
 }
 
+/* It has no requests of the UDP protocol. */
+void store_refuse_writes(struct store *st, bool refuse)
+{
+	(void)st;
+	(void)refuse;
+}
+
 int store_datagram(struct store_lane *lane, const void *req, size_t req_len, void *reply,
 		   size_t reply_max, size_t reply_allowed)
 {

@@ -191,3 +191,48 @@ def test_what_was_skipped_outlives_the_saves_of_the_next_daemon(xkvd, stock):
     d.redis().save()
     assert stock(d.dir / "dump.rdb").keys() == [b"string"]
     assert stock(d.dir / "dump.rdb.original").hget("hash", "field") == b"value"
+
+
+def test_writes_stop_when_the_snapshot_fails(xkvd):
+    """As Redis' stop-writes-on-bgsave-error, through both doors, until a save succeeds."""
+    d = xkvd("--save", "3600 1000000")
+    redis = d.redis()
+    redis.set("key", 1)
+    (d.dir / "dump.rdb").mkdir()
+    with d.udp() as udp, d.udp() as slow:
+        slow.by_xkvd()
+
+        def refuses(yes):
+            """Has it come to this?  Then all writes are as one."""
+            status = proto.READ_ONLY if yes else proto.OK
+            wait_for(lambda: udp.set(b"key", b"1").status == status, 10, "the driver's door")
+            assert slow.set(b"key", b"1").status == slow.one(proto.expire(b"key", 0)).status == status
+            assert udp.one(proto.incr(b"n", 1)).status == status
+            assert udp.get(b"key").value == slow.get(b"key").value == redis.get("key") == b"1"
+            for command in (("set", "key", 1), ("del", "none"), ("expire", "key", 1000), ("flushall",), ("ping",)):
+                if yes:
+                    with pytest.raises(redis_py.ResponseError, match="MISCONF"):
+                        redis.execute_command(*command)
+                elif command[0] in ("del", "ping"):
+                    redis.execute_command(*command)
+            assert redis.info("xkv")["xkv_writes_refused"] == yes
+
+        refuses(False)
+        redis.bgsave()
+        refuses(True)
+        assert "writes are refused until a snapshot succeeds" in d.log()
+        assert "snapshot" in d.cli("set", "key", "1", check=False).stderr
+        redis.config_set("stop-writes-on-bgsave-error", "no")
+        refuses(False)
+        redis.config_set("stop-writes-on-bgsave-error", "yes")
+        refuses(True)
+        d.kill()
+        d.start()  # it does not know of the failure
+        redis = d.redis()
+        refuses(False)
+        redis.bgsave()
+        refuses(True)
+        (d.dir / "dump.rdb").rmdir()
+        redis.bgsave()
+        refuses(False)
+        assert "writes are taken again" in d.log()

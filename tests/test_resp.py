@@ -1567,6 +1567,39 @@ def test_shutdown_goes_on_if_saving_fails(tmp_path):
         assert daemon.process.wait(WAIT) == 1
 
 
+def test_writes_stop_as_in_redis(tmp_path):
+    """After a background save that failed; a SAVE that fails says so itself."""
+    if not shutil.which("redis-server"):
+        pytest.skip("redis-server is not installed")
+    servers = []
+    for name, argv in (("xkv", RESPD), ("redis", ["redis-server"])):
+        (tmp_path / name).mkdir()
+        servers.append(Daemon(argv, str(tmp_path / name), "--save", "3600 1000"))
+        (tmp_path / name / "dump.rdb" / "full").mkdir(parents=True)  # no file can take its place
+    with servers[0].connect() as ours, servers[1].connect() as theirs:
+        def both(*words):
+            replies = ours.call(*words), theirs.call(*words)
+            assert replies[0] == replies[1], words
+            return replies[0]
+
+        for c in ours, theirs:
+            c.call("SET", "k", "v")
+            assert c.call("SAVE").startswith(b"-ERR")
+        assert both("SET", "k", "v") == b"+OK\r\n"
+        for c in ours, theirs:
+            assert c.call("BGSAVE") == b"+Background saving started\r\n"
+            wait_for(lambda c=c: c.call("SET", "k", "v").startswith(b"-MISCONF"), "the save to fail")
+        for words in ("SET k v", "GET k", "DEL none", "EXPIRE k 10", "INCR n", "FLUSHALL", "PING", "PING x", "TTL k",
+                      "MSET a 1 b 2", "GETEX k PERSIST", "SET", "EXISTS k", "CONFIG SET stop-writes-on-bgsave-error no",
+                      "SET k w", "PING", "CONFIG SET stop-writes-on-bgsave-error yes", "SET k v",
+                      "CONFIG GET stop-writes-on-bgsave-error", "GET k"):
+            both(*words.split())
+        for name in ("xkv", "redis"):
+            shutil.rmtree(tmp_path / name / "dump.rdb")
+        assert both("SAVE") == both("SET", "k", "v") == b"+OK\r\n"
+    assert [server.stop() for server in servers] == [0, 0]
+
+
 def test_log_is_opened_again(tmp_path):
     log = tmp_path / "xkv.log"
     daemon = Daemon(RESPD, str(tmp_path), "--save", "", "--logfile", str(log))

@@ -80,6 +80,7 @@ void bed_configure(struct bed *b)
 	c->port = htons(XKV_PORT);
 	c->miss_reply = 0;
 	c->foreign_drop = 0;
+	c->read_only = 0;
 	c->trusted = 1;
 	c->auth = XKV_AUTH_OPEN;
 	c->payload4 = XKV_PAYLOAD_MAX4;
