@@ -55,7 +55,7 @@ struct client {
 	ev_io readable, writable;
 	int fd;
 	uint64_t id;
-	ev_tstamp since, active;
+	double since, active; /* by monotonic_seconds() */
 	struct input in;
 	struct resp_parser parser;
 	struct reply out;
@@ -101,12 +101,12 @@ struct server {
 	char *read_buffer; /* READ_BYTES, used by one client at a time */
 	struct queue queue; /* empty between two turns */
 	struct server_stats stats;
-	ev_tstamp started;
+	double started; /* by monotonic_seconds() */
 	uint64_t memory_peak; /* bytes of the store, as info_note_memory() has seen them */
 	bool followed;	/* listeners are being added: those that are there are no surprise */
 	bool writes_refused; /* the last snapshot failed: see stop-writes-on-bgsave-error */
 	bool stopping;	/* nothing is executed any more */
-	ev_tstamp signalled; /* when SIGTERM or SIGINT came and saving failed, 0 = never */
+	double signalled; /* when SIGTERM or SIGINT came and saving failed, 0 = never */
 };
 
 /* server.c */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "log.h"
 #include "snapshot.h"
 
@@ -273,7 +274,7 @@ void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_a
 static void print_client(FILE *out, const struct client *c)
 {
 	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX];
-	ev_tstamp now = ev_now(c->srv->loop);
+	double now = monotonic_seconds();
 
 	client_address(c, true, peer);
 	client_address(c, false, local);

@@ -8,6 +8,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "commands.h"
 #include "snapshot.h"
 
@@ -39,7 +40,7 @@ static void print_size(FILE *out, const char *name, uint64_t bytes)
 
 static void server_section(FILE *out, struct server *s)
 {
-	long long up = (long long)(ev_now(s->loop) - s->started);
+	long long up = (long long)(monotonic_seconds() - s->started);
 	struct utsname os;
 
 	if (uname(&os))

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "client.h"
+#include "clock.h"
 #include "commands.h"
 #include "log.h"
 #include "snapshot.h"
@@ -260,7 +261,7 @@ void server_follow_addresses(struct server *s)
 
 static void close_idle_clients(struct server *s)
 {
-	ev_tstamp limit = ev_now(s->loop) - s->cfg->timeout;
+	double limit = monotonic_seconds() - s->cfg->timeout;
 	struct client *c;
 
 	while (s->cfg->timeout && (c = TAILQ_FIRST(&s->clients)) && c->active < limit) {
@@ -273,19 +274,19 @@ static void check_save_rules(struct server *s)
 {
 	struct snapshot_info info;
 	uint64_t changes;
-	time_t now = time(NULL);
+	double now = monotonic_seconds();
 
 	if (!s->cfg->save_count)
 		return;
 	snapshot_status(&info);
-	if (info.in_progress || (!info.last_ok && now - info.last_attempt <= SAVE_RETRY))
+	if (info.in_progress || (!info.last_ok && now - info.tried_at <= SAVE_RETRY))
 		return;
 	changes = snapshot_changes(s->store);
 	for (unsigned int i = 0; i < s->cfg->save_count; i++) {
 		const struct save_rule *rule = &s->cfg->save[i];
 		int ret;
 
-		if (changes < rule->changes || now - info.last_save <= (time_t)rule->seconds)
+		if (changes < rule->changes || now - info.saved_at <= rule->seconds)
 			continue;
 		log_notice("%u changes in %u seconds. Saving...", rule->changes, rule->seconds);
 		ret = snapshot_bgsave(s->store, s->cfg);
@@ -345,7 +346,7 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 	struct server *s = w->data;
 	bool was_busy = w->repeat < EXPIRY_PERIOD, busy = false;
 	uint64_t keys = store_count(s->store), slots = keys / 10 + EXPIRY_SLOTS;
-	ev_tstamp end = ev_time() + (was_busy ? EXPIRY_BUSY_SLICE : EXPIRY_SLICE);
+	double end = monotonic_seconds() + (was_busy ? EXPIRY_BUSY_SLICE : EXPIRY_SLICE);
 
 	(void)events;
 	if (!keys)
@@ -354,7 +355,7 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 		unsigned int removed = store_expire_cycle(s->lane, EXPIRY_SLOTS);
 
 		busy = removed > EXPIRY_SLOTS / 10;
-		if (ev_time() >= end)
+		if (monotonic_seconds() >= end)
 			break;
 	}
 	if (busy == was_busy)
@@ -532,11 +533,11 @@ static void on_exit_signal(struct ev_loop *loop, ev_signal *w, int events)
 	(void)loop;
 	(void)events;
 	/* One that comes long after a save had failed is a first one again. */
-	if (s->signalled && ev_time() - s->signalled < SECOND_SIGNAL_SECONDS) {
+	if (s->signalled > 0 && monotonic_seconds() - s->signalled < SECOND_SIGNAL_SECONDS) {
 		log_warning("second signal: exiting at once");
 		_exit(1);
 	}
-	s->signalled = ev_time();
+	s->signalled = monotonic_seconds();
 	log_notice("received %s, shutting down", w->signum == SIGINT ? "SIGINT" : "SIGTERM");
 	server_stop(s);
 }
@@ -640,7 +641,7 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	store_refuse_writes(s->store, false); /* an xkvd that was killed may have left it so */
 	server_fit_open_files(s);
 	init_watchers(s);
-	s->started = ev_time();
+	s->started = monotonic_seconds();
 	return s;
 }
 

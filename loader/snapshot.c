@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "aside.h"
+#include "clock.h"
 #include "config.h"
 #include "log.h"
 #include "rdb.h"
@@ -66,7 +67,7 @@ struct job {
 	int ret;
 	uint64_t keys;
 	uint64_t changes; /* at its start */
-	struct timespec start;
+	double start; /* by monotonic_seconds() */
 	char error[sizeof(state.info.last_error)];
 };
 
@@ -74,6 +75,7 @@ static void init_state(void)
 {
 	state.info.last_ok = true;
 	state.info.last_save = time(NULL);
+	state.info.saved_at = monotonic_seconds();
 	state.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (state.event_fd < 0)
 		log_warning("eventfd failed: %s; ends of background saves are noticed late",
@@ -452,19 +454,11 @@ static void free_job(struct job *job)
 	free(job);
 }
 
-static double seconds_since(const struct timespec *start)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) / 1e9;
-}
-
 /* Makes the result of a save known. */
 static void conclude(struct job *job)
 {
 	struct snapshot_info *info = &state.info;
-	double seconds = seconds_since(&job->start);
+	double seconds = monotonic_seconds() - job->start;
 
 	if (job->ret)
 		log_warning("snapshot: %s", job->error);
@@ -483,6 +477,7 @@ static void conclude(struct job *job)
 		info->saves++;
 		info->stop_writes = false;
 		info->last_save = time(NULL);
+		info->saved_at = monotonic_seconds();
 		info->last_keys = job->keys;
 		state.changes_saved = job->changes;
 	}
@@ -513,7 +508,7 @@ static struct job *new_job(struct store *st, const struct config *cfg, bool back
 	job->dir = strdup(cfg->dir);
 	job->name = strdup(cfg->dbfilename);
 	snprintf(job->temp, sizeof(job->temp), TEMP_PREFIX "%ld" TEMP_SUFFIX, (long)getpid());
-	clock_gettime(CLOCK_MONOTONIC, &job->start);
+	job->start = monotonic_seconds();
 	job->changes = count_changes(st);
 	if (!job->dir || !job->name) {
 		free_job(job);
@@ -533,7 +528,7 @@ static int start_thread(struct job *job, pthread_t *thread)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	ret = -pthread_create(thread, NULL, save_thread, job);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	state.info.last_attempt = time(NULL);
+	state.info.tried_at = monotonic_seconds();
 	if (ret) {
 		state.info.last_ok = false;
 		state.info.failures++;

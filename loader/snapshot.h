@@ -19,7 +19,7 @@ struct snapshot_info {
 	bool last_ok;          /* of the last save that ended; true before the first */
 	bool stop_writes;      /* a background save failed, and none has succeeded since; as in Redis, SAVE does not count */
 	time_t last_save;      /* of the last good one; at start, the time of the start */
-	time_t last_attempt;
+	double saved_at, tried_at; /* the last good one, or the start; the last one: by monotonic_seconds() */
 	uint64_t last_keys;    /* keys in the last good one */
 	uint64_t saves, failures; /* good ones, and others, since the start */
 	double last_seconds;   /* how long the last one took */

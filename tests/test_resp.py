@@ -14,6 +14,7 @@ import shlex
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import time
 
@@ -1452,6 +1453,89 @@ def test_save_commands_and_rules(tmp_path):
     assert daemon.stop() == 0
     daemon.start()
     assert daemon.client().mget("a", "b", "c", "d") == [b"1", b"2", b"3", b"4"]
+    assert daemon.stop() == 0
+
+
+CLOCK = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The time of day is so many seconds off as the file says. */
+static long off(void)
+{
+	static volatile long *at;
+
+	if (!at)
+		at = mmap(0, 8, PROT_READ, MAP_SHARED, open(getenv("CLOCK_OFF"), O_RDONLY | O_CLOEXEC), 0);
+	return *at;
+}
+
+int clock_gettime(clockid_t id, struct timespec *ts)
+{
+	long ret = syscall(SYS_clock_gettime, id, ts);
+
+	if (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)
+		ts->tv_sec += off();
+	return (int)ret;
+}
+
+int gettimeofday(struct timeval *tv, void *zone)
+{
+	struct timespec ts;
+
+	(void)zone;
+	clock_gettime(CLOCK_REALTIME, &ts);
+	tv->tv_sec = ts.tv_sec;
+	tv->tv_usec = ts.tv_nsec / 1000;
+	return 0;
+}
+
+time_t time(time_t *t)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	if (t)
+		*t = ts.tv_sec;
+	return ts.tv_sec;
+}
+"""
+
+
+@pytest.mark.parametrize("step", [-3600, 3600])
+def test_the_time_of_day_is_set(tmp_path, monkeypatch, step):
+    """The `save` rules, uptime and the idle times of clients do not notice."""
+    (tmp_path / "clock.c").write_text(CLOCK)
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", tmp_path / "clock.so",
+                    tmp_path / "clock.c"], check=True)
+    (tmp_path / "off").write_bytes(struct.pack("q", 0))
+    monkeypatch.setenv("CLOCK_OFF", str(tmp_path / "off"))
+    monkeypatch.setenv("ASAN_OPTIONS", os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+    daemon = Daemon(["env", f"LD_PRELOAD={tmp_path / 'clock.so'}", *RESPD], str(tmp_path), "--save", "1 1",
+                    "--timeout", "600")
+    with daemon.connect() as c:
+        r = daemon.client()
+        c.call("SET", "k", "v")
+        wait_for((tmp_path / "dump.rdb").exists, "the save rule")
+        wait_for(lambda: r.info("persistence")["rdb_changes_since_last_save"] == 0, "the save to end")
+        (tmp_path / "dump.rdb").unlink()
+        before = r.info("server")["server_time_usec"]
+        with open(tmp_path / "off", "r+b") as file:
+            file.write(struct.pack("q", step))
+        assert c.call("SET", "k", "w") == b"+OK\r\n"
+        wait_for((tmp_path / "dump.rdb").exists, "the save rule")
+        after = r.info("server")
+        assert abs(after["server_time_usec"] / 1e6 - before / 1e6 - step) < 60
+        assert 0 <= after["uptime_in_seconds"] < 60
+        for row in r.client_list():
+            assert 0 <= int(row["idle"]) <= int(row["age"]) < 60
+        assert c.call("PING") == b"+PONG\r\n"
     assert daemon.stop() == 0
 
 
