@@ -95,9 +95,8 @@ char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv
 /* Looks at the memory in use, for its peak; to be called now and then. */
 void info_note_memory(struct server *s);
 
-/* Lowers maxclients to what the limit of open files permits, after trying to raise that (server.c).
- */
-void server_fit_open_files(struct server *s);
+/* How many clients the limit of open files permits, `wanted` at most; raises it if that is possible (server.c). */
+unsigned int server_clients_possible(unsigned int wanted);
 
 /* commands_string.c */
 command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getex, cmd_getset, cmd_mget,

@@ -476,6 +476,29 @@ static void reply_config_error(struct client *c, int error, const char *name, co
 	}
 }
 
+/* Are there open files for as many clients as are asked for?  If not, says so, as Redis. */
+static bool clients_fit(struct client *c, const struct config_pair *pairs, unsigned int count)
+{
+	unsigned int possible;
+	int64_t wanted;
+
+	for (unsigned int i = 0; i < count; i++) {
+		if (strcasecmp(pairs[i].name, "maxclients") != 0 ||
+		    !text_to_i64(pairs[i].value, strlen(pairs[i].value), &wanted) || wanted < 1 ||
+		    wanted > INT32_MAX)
+			continue;
+		possible = server_clients_possible((unsigned int)wanted);
+		if (possible >= wanted)
+			continue;
+		reply_error(&c->out,
+			    "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating "
+			    "system is not able to handle the specified number of clients, try with %u",
+			    possible);
+		return false;
+	}
+	return true;
+}
+
 void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct server *s = c->srv;
@@ -494,6 +517,8 @@ void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *
 	pairs = calloc(count / 2, sizeof(*pairs));
 	for (unsigned int i = 0; pairs && i < count / 2; i++)
 		pairs[i] = (struct config_pair){ words[2 * i], words[2 * i + 1] };
+	if (pairs && !clients_fit(c, pairs, count / 2))
+		goto out;
 	if (pairs)
 		ret = config_set_live(s->cfg, pairs, count / 2, s->opt.apply, s->opt.apply_arg,
 				      &failed, err, sizeof(err));
@@ -502,9 +527,9 @@ void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *
 	} else {
 		log_set_level(s->cfg->loglevel);
 		server_follow_saves(s);
-		server_fit_open_files(s);
 		reply_status(&c->out, "OK");
 	}
+out:
 	free(pairs);
 	strings_free(words, count);
 }

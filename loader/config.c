@@ -954,6 +954,7 @@ int config_set_live(struct config *cfg, const struct config_pair *pairs, unsigne
 {
 	struct sink sink = { err, err_len };
 	struct config next, old;
+	char ignored[256];
 	int ret = find_live(pairs, count, apply != NULL, failed, &sink);
 
 	if (ret)
@@ -971,8 +972,11 @@ int config_set_live(struct config *cfg, const struct config_pair *pairs, unsigne
 	}
 	if (!ret)
 		ret = config_check(&next, err, err_len);
-	if (!ret && apply)
+	if (!ret && apply) {
 		ret = apply(arg, &next, err, err_len);
+		if (ret)
+			apply(arg, cfg, ignored, sizeof(ignored)); /* what it may have done of it */
+	}
 	if (ret) {
 		config_free(&next);
 		return ret;

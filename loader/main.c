@@ -135,7 +135,7 @@ static int configure(struct options *o, int argc, char *argv[], struct config *c
 /* ---- starting ------------------------------------------------------------ */
 
 /* A limit that the tables alone exceed would refuse every key: better said at once. */
-static int limit(struct xkvd *x, const struct config *cfg, char *err, size_t err_len)
+static int check_limit(struct xkvd *x, const struct config *cfg, char *err, size_t err_len)
 {
 	uint64_t least = store_memory_least(x->store);
 
@@ -146,7 +146,6 @@ static int limit(struct xkvd *x, const struct config *cfg, char *err, size_t err
 			 (unsigned long long)cfg->maxmemory, (unsigned long long)least);
 		return -EINVAL;
 	}
-	store_limit(x->store, cfg->maxmemory, cfg->maxmemory_policy);
 	return 0;
 }
 
@@ -177,7 +176,7 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 		log_warning("the index was made for %llu keys and stays so; max-keys %u needs `xkvd --detach` "
 			    "first",
 			    (unsigned long long)store_max_keys(x->store), x->cfg.max_keys);
-	return limit(x, &x->cfg, err, ERR_LEN);
+	return check_limit(x, &x->cfg, err, ERR_LEN);
 }
 
 /* Only a store that was never served from is loaded: one that was adopted is newer than any file. */
@@ -205,9 +204,14 @@ static int load(struct xkvd *x, char *err)
 static int apply(void *arg, const struct config *next, char *err, size_t err_len)
 {
 	struct xkvd *x = arg;
-	int ret = limit(x, next, err, err_len);
+	int ret = check_limit(x, next, err, err_len);
 
-	return ret ? ret : net_publish(&x->net, next, err, err_len);
+	if (!ret)
+		ret = net_publish(&x->net, next, err, err_len);
+	/* Last, as it cannot fail: what a lower limit has evicted nobody brings back. */
+	if (!ret)
+		store_limit(x->store, next->maxmemory, next->maxmemory_policy);
+	return ret;
 }
 
 static bool admit(void *arg, const struct sockaddr *peer)

@@ -589,30 +589,37 @@ static void init_watchers(struct server *s)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* Asks for as many open files as maxclients needs, and takes fewer clients if that is refused. */
-void server_fit_open_files(struct server *s)
+unsigned int server_clients_possible(unsigned int wanted)
 {
-	rlim_t want = (rlim_t)s->cfg->maxclients + FDS_BESIDES;
+	rlim_t want = (rlim_t)wanted + FDS_BESIDES;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= want)
-		return;
+		return wanted;
 	limit.rlim_max = limit.rlim_max > want ? limit.rlim_max : want;
 	limit.rlim_cur = want;
 	if (!setrlimit(RLIMIT_NOFILE, &limit))
-		return;
+		return wanted;
 	/* Only root may raise the hard limit; up to it every process may go. */
 	if (!getrlimit(RLIMIT_NOFILE, &limit)) {
 		limit.rlim_cur = limit.rlim_max;
 		if (setrlimit(RLIMIT_NOFILE, &limit) || getrlimit(RLIMIT_NOFILE, &limit))
-			return;
+			return wanted;
 	}
 	if (limit.rlim_cur >= want)
+		return wanted;
+	return limit.rlim_cur > FDS_BESIDES + 1 ? (unsigned int)limit.rlim_cur - FDS_BESIDES : 1;
+}
+
+static void fit_open_files(struct server *s)
+{
+	unsigned int possible = server_clients_possible(s->cfg->maxclients);
+
+	if (possible >= s->cfg->maxclients)
 		return;
-	s->cfg->maxclients =
-		limit.rlim_cur > FDS_BESIDES + 1 ? (unsigned int)limit.rlim_cur - FDS_BESIDES : 1;
-	log_warning("maxclients lowered to %u: only %llu files may be open (ulimit -n)",
-		    s->cfg->maxclients, (unsigned long long)limit.rlim_cur);
+	s->cfg->maxclients = possible;
+	log_warning("maxclients lowered to %u: only %u files may be open (ulimit -n)", possible,
+		    possible + FDS_BESIDES);
 }
 
 struct server *server_new(const struct server_options *options, char *err, size_t err_len)
@@ -639,7 +646,7 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	}
 	commands_init();
 	store_refuse_writes(s->store, false); /* an xkvd that was killed may have left it so */
-	server_fit_open_files(s);
+	fit_open_files(s);
 	init_watchers(s);
 	s->started = monotonic_seconds();
 	return s;

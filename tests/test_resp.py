@@ -1316,6 +1316,10 @@ def test_maxclients_follows_the_limit_of_open_files(tmp_path):
     assert "maxclients lowered to 16" in daemon.log()
     with daemon.connect() as c:
         assert c.call("CONFIG", "GET", "maxclients").endswith(b"$2\r\n16\r\n")
+        assert c.call("CONFIG", "SET", "timeout", 9, "maxclients", 500) == (
+            b"-ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not "
+            b"able to handle the specified number of clients, try with 16\r\n")
+        assert c.call("CONFIG", "GET", "timeout").endswith(b"$1\r\n0\r\n")
     assert daemon.stop() == 0
 
 
