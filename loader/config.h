@@ -84,12 +84,12 @@ void config_free(struct config *cfg);
 
 /*
  * Reads a file of `name value` lines (Redis' syntax: # comments, "quoted" strings).
- * On an error writes one sentence with file and line to `err` and returns -EINVAL,
- * or -errno of a file that cannot be read (also with a sentence).
+ * All of it, whatever is wrong: writes a line with file and number for each error to `err` and
+ * returns -EINVAL, or -errno of a file that cannot be read (also with a sentence).
  */
 int config_read_file(struct config *cfg, const char *path, char *err, size_t err_len);
 
-/* Reads `--name value...` options, as many as there are.  0, or -EINVAL with a sentence. */
+/* Reads `--name value...` options, as many as there are.  0, or -EINVAL with a line for each error. */
 int config_read_args(struct config *cfg, int argc, char *const argv[], char *err, size_t err_len);
 
 /*
@@ -99,7 +99,7 @@ int config_read_args(struct config *cfg, int argc, char *const argv[], char *err
 int config_set(struct config *cfg, const char *name, int argc, char *const argv[], char *err,
 	       size_t err_len);
 
-/* Checks what one directive alone cannot show. 0, or -EINVAL with a sentence. */
+/* Checks what one directive alone cannot show. 0, or -EINVAL with a line for each error. */
 int config_check(const struct config *cfg, char *err, size_t err_len);
 
 /*

@@ -22,6 +22,7 @@
 #include "udp.h"
 
 #define ERR_LEN 512
+#define REPORT_LEN 16384 /* of all that is wrong with a configuration */
 
 enum job { JOB_RUN, JOB_CHECK, JOB_DETACH, JOB_HELP, JOB_VERSION };
 
@@ -69,7 +70,7 @@ static int parse_options(struct options *o, int *argc, char *argv[], struct conf
 	int kept = 1, ret = 0;
 	char *word;
 
-	for (int i = 1; i < *argc && !ret; i++) {
+	for (int i = 1; i < *argc; i++) {
 		word = argv[i];
 		if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
 			o->job = JOB_HELP;
@@ -80,7 +81,8 @@ static int parse_options(struct options *o, int *argc, char *argv[], struct conf
 		} else if (!strcmp(word, "--check-config") || !strcmp(word, "--adopt")) {
 			if (i + 1 == *argc) {
 				snprintf(err, ERR_LEN, "%s needs a name behind it (xkvd --help)", word);
-				return -EINVAL;
+				ret = -EINVAL;
+				break;
 			}
 			i++;
 			if (!strcmp(word, "--adopt")) {
@@ -113,23 +115,31 @@ static int make_absolute(char **dir)
 	return 0;
 }
 
-/* The file first, then the options, which so have the last word. */
-static int configure(struct options *o, int argc, char *argv[], struct config *cfg, char *err)
+/* Says what is wrong, a line for each error.  True if anything is. */
+static bool complain(int ret, const char *err)
 {
-	int ret = config_init(cfg);
+	for (; ret && *err; err += strcspn(err, "\n"), err += *err == '\n')
+		fprintf(stderr, "xkvd: %.*s\n", (int)strcspn(err, "\n"), err);
+	return ret;
+}
 
-	if (ret) {
-		snprintf(err, ERR_LEN, "not enough memory");
-		return ret;
-	}
-	ret = parse_options(o, &argc, argv, cfg, err);
-	if (!ret && o->file)
-		ret = config_read_file(cfg, o->file, err, ERR_LEN);
-	if (!ret)
-		ret = config_read_args(cfg, argc - 1, argv + 1, err, ERR_LEN);
-	if (!ret)
-		ret = config_check(cfg, err, ERR_LEN);
-	return ret ? ret : make_absolute(&cfg->dir);
+/*
+ * The file first, then the options, which so have the last word.  Whatever is wrong is said now: who mends it should
+ * not meet the next error only then.  False if anything is.
+ */
+static bool configure(struct options *o, int argc, char *argv[], struct config *cfg)
+{
+	char err[REPORT_LEN] = "";
+	bool bad = complain(config_init(cfg), "not enough memory");
+
+	if (bad)
+		return false;
+	bad |= complain(parse_options(o, &argc, argv, cfg, err), err);
+	if (o->file)
+		bad |= complain(config_read_file(cfg, o->file, err, sizeof(err)), err);
+	bad |= complain(config_read_args(cfg, argc - 1, argv + 1, err, sizeof(err)), err);
+	bad |= complain(config_check(cfg, err, sizeof(err)), err);
+	return !bad && !complain(make_absolute(&cfg->dir), "not enough memory");
 }
 
 /* ---- starting ------------------------------------------------------------ */
@@ -340,8 +350,7 @@ int main(int argc, char *argv[])
 
 	if (log_reserve_stdio())
 		return 1;
-	if (configure(&o, argc, argv, &x.cfg, err)) {
-		fprintf(stderr, "xkvd: %s\n", err);
+	if (!configure(&o, argc, argv, &x.cfg)) {
 		config_free(&x.cfg);
 		return 1;
 	}

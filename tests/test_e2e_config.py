@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """What people get wrong: one sentence that says what and where, and nothing left behind."""
+import itertools
 import json
 import os
 import random
@@ -78,6 +79,17 @@ def test_bad_options(privileged, line):
     name, *values = line.replace('"open', "x" * 600).split()
     said = xkvd_says(f"--{name}", *values)
     assert said.startswith("xkvd: ") and name in said
+
+
+def test_all_that_is_wrong_is_said_at_once(privileged, tmp_path):
+    file = tmp_path / "xkvd.conf"
+    file.write_text("port 0\nnonsense 1\ntimeout 5\nsave 1\n")
+    for argv in ([file], ["--check-config", file]):
+        done = run(BUILD / "xkvd", *argv, "--loglevel", "loud", "--mode", "generic", check=False)
+        assert done.returncode == 1 and done.stdout == ""
+        wanted = (f"{file}:1: port", f"{file}:2: unknown", f"{file}:4: save", "loglevel", "mode needs")
+        for line, start in itertools.zip_longest(done.stderr.splitlines(), wanted):
+            assert line.startswith(f"xkvd: {start}")
 
 
 def test_files_that_cannot_be_read(privileged, tmp_path):
