@@ -76,7 +76,7 @@ struct server_stats {
 	uint64_t connections, rejected, commands, protocol_errors;
 	uint64_t output_closed, query_closed, bytes_in, bytes_out;
 	/* The store counts these, for both doors; here is what CONFIG RESETSTAT found. */
-	uint64_t old_hits, old_misses, old_expired, old_evicted;
+	uint64_t old_hits, old_misses, old_expired, old_evicted, old_udp_driver, old_udp_here;
 };
 
 struct extra; /* a watcher of server_add_fd() or server_add_timer() */
@@ -103,6 +103,11 @@ struct server {
 	struct server_stats stats;
 	double started; /* by monotonic_seconds() */
 	uint64_t memory_peak; /* bytes of the store, as info_note_memory() has seen them */
+	struct {
+		uint64_t count; /* commands and operations, at the last look */
+		double at;
+		double per_second; /* since the one before */
+	} ops;
 	bool followed;	/* listeners are being added: those that are there are no surprise */
 	bool writes_refused; /* the last snapshot failed: see stop-writes-on-bgsave-error */
 	bool stopping;	/* nothing is executed any more */

@@ -536,9 +536,14 @@ out:
 
 void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
+	uint64_t driver, here;
+
 	(void)argc;
 	(void)argv;
+	store_udp_operations(c->srv->store, &driver, &here);
 	c->srv->stats = (struct server_stats){
+		.old_udp_driver = driver,
+		.old_udp_here = here,
 		.old_hits = store_counter(c->srv->store, "get_hits"),
 		.old_misses = store_counter(c->srv->store, "get_misses"),
 		.old_expired = store_counter(c->srv->store, "expires"),

@@ -274,6 +274,11 @@ uint64_t store_expiring(const struct store *st)
 	return st->expiring;
 }
 
+uint64_t store_avg_ttl(const struct store *st)
+{
+	return st->avg_ttl_ms;
+}
+
 /* Moves when an entry got an expiry. */
 static uint64_t sweep_news(const struct store *st)
 {
@@ -285,13 +290,16 @@ static unsigned int sweep_slot(struct store_lane *lane, uint64_t ref, unsigned i
 			       uint64_t now)
 {
 	struct xkv_slot *slot = slot_of(lane->st, ref);
-	uint64_t seq = __atomic_load_n(&slot->seq, __ATOMIC_RELAXED);
+	uint64_t seq = load(&slot->seq), expire_ms = slot->expire_ms;
 	struct slot_copy copy;
 
-	if ((seq & 1) || !slot->expire_ms)
+	atomic_thread_fence(memory_order_acquire);
+	if ((seq & 1) || !expire_ms || __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) != seq)
 		return 0;
 	lane->st->sweep_expiring++;
-	if (slot->expire_ms > now || !slot_copy(lane->st, ref, &copy, NULL) || !copy.expire_ms ||
+	if (expire_ms > now)
+		lane->st->sweep_ttl_ms += (double)(expire_ms - now);
+	if (expire_ms > now || !slot_copy(lane->st, ref, &copy, NULL) || !copy.expire_ms ||
 	    copy.expire_ms > now)
 		return 0;
 	frame_begin(lane, frame, XKV_OP_DELETE, copy.key, copy.key_len);
@@ -316,6 +324,10 @@ static void sweep_turn(struct store *st)
 	uint64_t news = sweep_news(st);
 
 	st->expiring = st->sweep_expiring;
+	st->avg_ttl_ms = st->sweep_expiring ?
+				 (uint64_t)(st->sweep_ttl_ms / (double)st->sweep_expiring) :
+				 0;
+	st->sweep_ttl_ms = 0;
 	st->sweep_idle = !st->sweep_expiring && news == st->sweep_given;
 	st->sweep_given = news;
 	st->sweep_expiring = 0;

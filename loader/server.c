@@ -321,7 +321,7 @@ static void on_second(struct ev_loop *loop, ev_timer *w, int events)
 	close_idle_clients(w->data);
 	check_save_rules(w->data);
 	server_follow_saves(w->data);
-	info_note_memory(w->data);
+	info_sample(w->data);
 }
 
 static void on_snapshot_done(struct ev_loop *loop, ev_io *w, int events)

@@ -223,6 +223,8 @@ uint64_t store_memory_least(const struct store *st);
 uint64_t store_count(const struct store *st);
 /* Keys with an expiry, as the last whole turn of store_expire_cycle() has met them. */
 uint64_t store_expiring(const struct store *st);
+/* What those had left on average, in milliseconds. */
+uint64_t store_avg_ttl(const struct store *st);
 /* Keys that the index was made for. */
 uint64_t store_max_keys(const struct store *st);
 /* Bytes of kernel memory: index, pages, tables. */
@@ -234,6 +236,9 @@ uint64_t store_counter(const struct store *st, const char *name);
 /* Calls fn for every counter, in the order of bpf/layout.h. */
 void store_counters(const struct store *st, void (*fn)(void *arg, const char *name, uint64_t value),
 		    void *arg);
+
+/* Operations of the UDP protocol that had a result: in the driver since the maps were made, and here. */
+void store_udp_operations(const struct store *st, uint64_t *driver, uint64_t *here);
 
 /* Whether requests of the UDP protocol that would change something are answered XKV_READ_ONLY, by both doors. */
 void store_refuse_writes(struct store *st, bool refuse);

@@ -45,6 +45,7 @@ struct store {
 	uint64_t class_wanted[XKV_CLASSES]; /* xkv_class.wanted when it was last looked at */
 	void *_Atomic page[XKV_PAGES_MAX];
 	struct store_lane lane[XKV_BATCH_LANES];
+	_Atomic uint64_t datagram_ops; /* done by store_datagram() */
 
 	/* the keeper's */
 	bool at_limit;                     /* the last page that was wanted was not allowed */
@@ -61,6 +62,8 @@ struct store {
 	bool sweep_idle;         /* the last turn found nothing that could expire */
 	uint64_t sweep_given;    /* what sweep_news() was when this turn began */
 	uint64_t sweep_expiring; /* keys with an expiry that this turn has met */
+	double sweep_ttl_ms;     /* the sum of what those have left */
+	_Atomic uint64_t avg_ttl_ms;
 	_Atomic uint64_t expiring; /* that the last turn has met */
 };
 

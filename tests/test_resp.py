@@ -1383,6 +1383,28 @@ def test_info(xkv, own):
     assert r.info("stats")["keyspace_misses"] <= info["keyspace_misses"]
 
 
+def test_info_of_expiries_and_rates(xkv, own):
+    r = xkv.client()
+    r.mset({"a": 1, "b": 2, "c": 3})
+    assert r.info("keyspace")["db0"]["avg_ttl"] == 0
+    r.pexpire("a", 100_000)
+    r.pexpire("b", 300_000)
+    wait_for(lambda: r.info("keyspace")["db0"]["expires"] == 2, "the sweep")
+    assert 100_000 < r.info("keyspace")["db0"]["avg_ttl"] <= 200_000
+
+    def rate():
+        with r.pipeline(transaction=False) as pipe:
+            for _ in range(1000):
+                pipe.ping()
+            pipe.execute()
+        return r.info("stats")["instantaneous_ops_per_sec"]
+
+    wait_for(lambda: rate() > 1000, "a look at the operations")
+    r.config_resetstat()
+    assert r.info("stats")["total_commands_processed"] < 10
+    wait_for(lambda: r.info("stats")["instantaneous_ops_per_sec"] < 1000, "the next look")
+
+
 def test_info_memory(xkv, own):
     """With Redis' names and their relations to each other."""
     memory = xkv.client().info("memory")
