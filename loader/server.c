@@ -270,30 +270,38 @@ static void close_idle_clients(struct server *s)
 	}
 }
 
+/* Does a rule want a save?  Who refuses writes needs one in any case: no change will come to fulfil a rule. */
+static bool save_is_due(const struct server *s, const struct snapshot_info *info)
+{
+	uint64_t changes = snapshot_changes(s->store);
+	double now = monotonic_seconds();
+
+	if (!info->last_ok && now - info->tried_at <= SAVE_RETRY)
+		return false;
+	if (s->writes_refused)
+		return true;
+	for (unsigned int i = 0; i < s->cfg->save_count; i++) {
+		const struct save_rule *rule = &s->cfg->save[i];
+
+		if (changes < rule->changes || now - info->saved_at <= rule->seconds)
+			continue;
+		log_notice("%u changes in %u seconds. Saving...", rule->changes, rule->seconds);
+		return true;
+	}
+	return false;
+}
+
 static void check_save_rules(struct server *s)
 {
 	struct snapshot_info info;
-	uint64_t changes;
-	double now = monotonic_seconds();
+	int ret;
 
-	if (!s->cfg->save_count)
-		return;
 	snapshot_status(&info);
-	if (info.in_progress || (!info.last_ok && now - info.tried_at <= SAVE_RETRY))
+	if (!s->cfg->save_count || info.in_progress || !save_is_due(s, &info))
 		return;
-	changes = snapshot_changes(s->store);
-	for (unsigned int i = 0; i < s->cfg->save_count; i++) {
-		const struct save_rule *rule = &s->cfg->save[i];
-		int ret;
-
-		if (changes < rule->changes || now - info.saved_at <= rule->seconds)
-			continue;
-		log_notice("%u changes in %u seconds. Saving...", rule->changes, rule->seconds);
-		ret = snapshot_bgsave(s->store, s->cfg);
-		if (ret)
-			log_warning("cannot save in the background: %s", strerror(-ret));
-		return;
-	}
+	ret = snapshot_bgsave(s->store, s->cfg);
+	if (ret)
+		log_warning("cannot save in the background: %s", strerror(-ret));
 }
 
 void server_follow_saves(struct server *s)

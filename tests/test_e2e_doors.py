@@ -293,7 +293,6 @@ def test_info_counts_what_udp_does(xkvd):
     with d.udp() as udp, d.udp() as slow:
         slow.by_xkvd()
         udp.set(b"key", b"x")
-        wait_for(lambda: redis.info("stats")["instantaneous_ops_per_sec"] < 100, 10)
         before = redis.info("stats")
         for _ in range(50):
             udp.get(b"key")
