@@ -118,9 +118,15 @@ static int make_absolute(char **dir)
 /* Says what is wrong, a line for each error.  True if anything is. */
 static bool complain(int ret, const char *err)
 {
-	for (; ret && *err; err += strcspn(err, "\n"), err += *err == '\n')
-		fprintf(stderr, "xkvd: %.*s\n", (int)strcspn(err, "\n"), err);
-	return ret;
+	size_t len;
+
+	for (; ret && *err; err += len + (err[len] == '\n')) {
+		len = strcspn(err, "\n");
+		fprintf(stderr, "xkvd: ");
+		fwrite(err, 1, len, stderr);
+		fputc('\n', stderr);
+	}
+	return ret != 0;
 }
 
 /*
