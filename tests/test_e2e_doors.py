@@ -286,11 +286,11 @@ def test_both_doors_write_one_key(daemon):
     assert daemon.redis().get("fought")[:9] in (b"tcp001499", b"udp002999")
 
 
-def test_info_counts_what_udp_does(xkvd):
+def test_info_counts_what_udp_does(daemon):
     """Operations of the driver and of the slow path, among all commands and by themselves."""
-    d = xkvd("--save", "")
-    redis = d.redis()
-    with d.udp() as udp, d.udp() as slow:
+    redis = daemon.redis()
+    redis.flushall()
+    with daemon.udp() as udp, daemon.udp() as slow:
         slow.by_xkvd()
         udp.set(b"key", b"x")
         before = redis.info("stats")
