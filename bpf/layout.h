@@ -288,7 +288,8 @@ struct xkv_config {
 	__u8 zero8;
 	__u16 access;        /* the clock that xkvd counts up, as slot.access has it */
 	__u16 access_spread; /* XKV_TRACK_TIME: a new entry is up to so old */
-	__u16 zero;
+	__u8 read_only;      /* writes are answered XKV_READ_ONLY */
+	__u8 zero;
 	__u32 track;         /* enum xkv_track */
 	struct xkv_rules rules[2];
 	__u8 class_of[XKV_SLOT_WINDOW / 8]; /* by (bytes needed + 7) / 8 */
@@ -330,7 +331,7 @@ enum xkv_track {
 	/* datagrams answered, and those answered with just a header and an error */               \
 	X(replies) X(error_version) X(error_request) X(error_auth) X(error_once)                                 \
 	/* operations refused; those up to op_pad end the reply */                                                                   \
-	X(op_bad_request) X(op_bad_opcode) X(op_bad_key) X(op_pad) X(op_too_large) X(op_no_memory) X(op_busy)                 \
+	X(op_bad_request) X(op_bad_opcode) X(op_bad_key) X(op_pad) X(op_too_large) X(op_no_memory) X(op_busy) X(op_read_only)                \
 	/* operations done */                                                                      \
 	X(pings) X(get_hits) X(get_misses) X(inserts) X(overwrites) X(moves) X(not_stored)         \
 	X(deletes) X(expires) X(evictions) X(expiry_changes) X(op_misses) X(not_number) X(relocations)            \

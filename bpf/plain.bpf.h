@@ -201,7 +201,7 @@ __noinline int set_plain(struct xdp_md *ctx, struct xkv_frame *f)
 	struct packet p;
 	__u64 sum;
 
-	if (!f || !cfg || !is_plain(f, cfg, XKV_OP_SET))
+	if (!f || !cfg || cfg->read_only || !is_plain(f, cfg, XKV_OP_SET))
 		return CONTINUE;
 	slot = find_plain(f, cfg);
 	if (!slot || !write_slot(f, cfg, slot))

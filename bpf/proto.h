@@ -115,6 +115,7 @@ enum xkv_status {
 	XKV_OVERFLOW = 13,   /* INCR: the sum would be out of range */
 	XKV_REPEATED = 14,   /* header only: was done before, but its reply was too long to be kept */
 	XKV_NO_SESSION = 15, /* header only: too many sessions; nothing was done */
+	XKV_READ_ONLY = 16,  /* writes are refused until a snapshot succeeds: see the server's log; nothing was changed */
 };
 
 /* struct xkv_result.flags */

@@ -186,6 +186,36 @@ static __always_inline void op_end(struct xkv_frame *f)
 	}
 }
 
+/* After a failed snapshot clients may only read.  What xkvd asks for itself (expiry, eviction, a load) goes on. */
+static __always_inline bool refuses_write(struct xkv_frame *f, __u32 opcode)
+{
+	struct xkv_config *cfg = config();
+
+	return opcode >= XKV_OP_SET && opcode <= XKV_OP_APPEND && cfg && cfg->read_only &&
+	       !(f->flags & XKV_FRAME_TRUSTED);
+}
+
+/* Does the operation at hand: its outcome. */
+static __always_inline int op_do(struct xkv_frame *f, __u32 opcode)
+{
+	if (refuses_write(f, opcode))
+		return answer(f, opcode, XKV_READ_ONLY, XKV_C_op_read_only);
+	if (opcode != XKV_OP_PING)
+		key_fingerprint(f);
+	switch (opcode) {
+	case XKV_OP_PING:
+		return answer(f, opcode, XKV_OK, XKV_C_pings);
+	case XKV_OP_SET:
+	case XKV_OP_INCR:
+	case XKV_OP_APPEND:
+		return op_write(f);
+	case XKV_OP_DELETE:
+	case XKV_OP_EXPIRE:
+		return op_change(f, opcode);
+	}
+	return op_get(f, opcode);
+}
+
 /* Runs the operation at in_off, of which there are at least the fixed fields, and goes on to the next. */
 __noinline int op_run(struct xkv_frame *f)
 {
@@ -195,24 +225,7 @@ __noinline int op_run(struct xkv_frame *f)
 	if (outcome >= 0 || !f)
 		return outcome;
 	opcode = f->opcode;
-	if (opcode != XKV_OP_PING)
-		key_fingerprint(f);
-	switch (opcode) {
-	case XKV_OP_PING:
-		outcome = answer(f, opcode, XKV_OK, XKV_C_pings);
-		break;
-	case XKV_OP_SET:
-	case XKV_OP_INCR:
-	case XKV_OP_APPEND:
-		outcome = op_write(f);
-		break;
-	case XKV_OP_DELETE:
-	case XKV_OP_EXPIRE:
-		outcome = op_change(f, opcode);
-		break;
-	default:
-		outcome = op_get(f, opcode);
-	}
+	outcome = op_do(f, opcode);
 	if (STOPS(outcome) && (f->flags & XKV_FRAME_LAST))
 		outcome = answer_stopped(f, opcode, outcome);
 	if (!STOPS(outcome))

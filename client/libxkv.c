@@ -58,7 +58,8 @@ _Static_assert(XKV_E_MISS == -(int)XKV_MISS && XKV_E_NOT_STORED == -(int)XKV_NOT
 		       XKV_E_NOT_NUMBER == -(int)XKV_NOT_NUMBER &&
 		       XKV_E_OVERFLOW == -(int)XKV_OVERFLOW &&
 		       XKV_E_REPEATED == -(int)XKV_REPEATED &&
-		       XKV_E_NO_SESSION == -(int)XKV_NO_SESSION,
+		       XKV_E_NO_SESSION == -(int)XKV_NO_SESSION &&
+		       XKV_E_READ_ONLY == -(int)XKV_READ_ONLY,
 	       "errors are negative statuses");
 
 /* One key of an xkv_scan(): the request has one operation for all that are asked for together. */
@@ -372,7 +373,7 @@ static bool results_sane(const struct request *req, struct cursor c, unsigned in
 /* A status that this version of the library does not know is an answer all the same. */
 static int status_error(unsigned int status)
 {
-	return status <= XKV_NO_SESSION ? -(int)status : XKV_E_PROTOCOL;
+	return status <= XKV_READ_ONLY ? -(int)status : XKV_E_PROTOCOL;
 }
 
 static void take_result(struct xkv *h, struct xkv_cmd *cmd, const struct xkv_result *res,
@@ -1163,6 +1164,8 @@ const char *xkv_strerror(int error)
 				  "the old value in it, was lost" },
 		{ XKV_E_NO_SESSION, "the server has too many clients to recognise copies of a "
 				    "change: try again" },
+		{ XKV_E_READ_ONLY, "the server refuses writes since it could not save a snapshot: see its "
+				   "log" },
 		{ XKV_E_TIMEOUT, "no answer in time: are host and port right, and does the server "
 				 "allow this client?" },
 		{ XKV_E_REFUSED, "connection refused: is xkvd running?" },

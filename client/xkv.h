@@ -64,7 +64,7 @@ extern "C" {
 #define XKV_ABSTTL  0x20 /* SET, EXPIRE: ttl_ms is Unix time in milliseconds */
 
 enum xkv_error {
-	/* 0 is success.  The first fifteen are the server's answer. */
+	/* 0 is success.  The first sixteen are the server's answer. */
 	XKV_E_MISS = -1,       /* no such key */
 	XKV_E_NOT_STORED = -2, /* the NX, XX or CAS condition does not hold */
 	XKV_E_TOO_LARGE = -3, /* the value does not fit a datagram; its length is reply.value_len */
@@ -80,6 +80,7 @@ enum xkv_error {
 	XKV_E_OVERFLOW = -13,    /* INCR: the sum would be out of range */
 	XKV_E_REPEATED = -14,    /* done before; that answer was lost and was too long to be kept */
 	XKV_E_NO_SESSION = -15,  /* the server has no room to recognise repetitions of the change */
+	XKV_E_READ_ONLY = -16,   /* the server refuses writes, as it cannot save: see its log; nothing was changed */
 	/* The others arise in the library. */
 	XKV_E_TIMEOUT = -32,       /* no answer; the command may have been done or not */
 	XKV_E_REFUSED = -33,       /* nobody listens on that port */

@@ -22,6 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "commands.h"
 #include "address.h"
 #include "log.h"
@@ -251,7 +252,7 @@ static void execute(struct client *c)
 /* Keeps server.clients in the order of activity, for `timeout`. */
 static void touch(struct client *c)
 {
-	c->active = ev_now(c->srv->loop);
+	c->active = monotonic_seconds();
 	TAILQ_REMOVE(&c->srv->clients, c, link);
 	TAILQ_INSERT_TAIL(&c->srv->clients, c, link);
 }
@@ -427,7 +428,7 @@ void client_new(struct server *s, int fd)
 	c->srv = s;
 	c->fd = fd;
 	c->id = ++s->next_id;
-	c->since = c->active = ev_now(s->loop);
+	c->since = c->active = monotonic_seconds();
 	c->authenticated = !s->cfg->requirepass[0];
 	reply_init(&c->out, s->cfg->client_output_limit);
 	ev_io_init(&c->readable, on_readable, fd, EV_READ);

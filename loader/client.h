@@ -55,7 +55,7 @@ struct client {
 	ev_io readable, writable;
 	int fd;
 	uint64_t id;
-	ev_tstamp since, active;
+	double since, active; /* by monotonic_seconds() */
 	struct input in;
 	struct resp_parser parser;
 	struct reply out;
@@ -76,7 +76,7 @@ struct server_stats {
 	uint64_t connections, rejected, refused, commands, protocol_errors;
 	uint64_t output_closed, query_closed, bytes_in, bytes_out;
 	/* The store counts these, for both doors; here is what CONFIG RESETSTAT found. */
-	uint64_t old_hits, old_misses, old_expired, old_evicted;
+	uint64_t old_hits, old_misses, old_expired, old_evicted, old_udp_driver, old_udp_here;
 };
 
 struct extra; /* a watcher of server_add_fd() or server_add_timer() */
@@ -101,19 +101,28 @@ struct server {
 	char *read_buffer; /* READ_BYTES, used by one client at a time */
 	struct queue queue; /* empty between two turns */
 	struct server_stats stats;
-	ev_tstamp started;
+	double started; /* by monotonic_seconds() */
 	time_t refused_said;	     /* when clients refused by address were logged, 0 = never */
 	unsigned int refused_unsaid; /* and how many there were since */
 	uint64_t memory_peak; /* bytes of the store, as info_note_memory() has seen them */
+	struct {
+		uint64_t count; /* commands and operations, at the last look */
+		double at;
+		double per_second; /* since the one before */
+	} ops;
 	bool followed;	/* listeners are being added: those that are there are no surprise */
+	bool writes_refused; /* the last snapshot failed: see stop-writes-on-bgsave-error */
 	bool stopping;	/* nothing is executed any more */
-	ev_tstamp signalled; /* when SIGTERM or SIGINT came and saving failed, 0 = never */
+	double signalled; /* when SIGTERM or SIGINT came and saving failed, 0 = never */
 };
 
 /* server.c */
 enum shutdown_save { SHUTDOWN_BY_RULES, SHUTDOWN_SAVE, SHUTDOWN_NOSAVE };
 /* Saves and ends the loop; false (and the server goes on) if saving failed and not `force`. */
 bool server_shutdown(struct server *s, enum shutdown_save save, bool force);
+
+/* Refuses writes, or takes them again, as the last snapshot and the configuration say. */
+void server_follow_saves(struct server *s);
 
 /* client.c */
 /* Takes over the connected, non-blocking socket `fd`; closes it if there is no memory. */

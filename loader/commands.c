@@ -441,6 +441,15 @@ static const struct command *accepted(struct client *c, unsigned int argc,
 		reply_error(reply_now(c), "NOAUTH Authentication required.");
 		return NULL;
 	}
+	if (c->srv->writes_refused && ((cmd->flags & CMD_WRITE) || cmd->fn == cmd_ping)) {
+		reply_error(reply_now(c),
+			    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to "
+			    "disk. Commands that may modify the data set are disabled, because this instance is "
+			    "configured to report errors during writes if RDB snapshotting fails "
+			    "(stop-writes-on-bgsave-error option). Please check the Redis logs for details about the "
+			    "RDB error.");
+		return NULL;
+	}
 	return cmd;
 }
 

@@ -92,12 +92,11 @@ static inline bool arg_is(const struct resp_arg *arg, const char *word)
 
 /* INFO (info.c): the text of the named sections, all of the default ones if none is; malloc()ed. */
 char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv, size_t *len);
-/* Looks at the memory in use, for its peak; to be called now and then. */
-void info_note_memory(struct server *s);
+/* Looks at the memory in use, for its peak, and at what was done since the last look; to be called every second or so. */
+void info_sample(struct server *s);
 
-/* Lowers maxclients to what the limit of open files permits, after trying to raise that (server.c).
- */
-void server_fit_open_files(struct server *s);
+/* How many clients the limit of open files permits, `wanted` at most; raises it if that is possible (server.c). */
+unsigned int server_clients_possible(unsigned int wanted);
 
 /* commands_string.c */
 command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getex, cmd_getset, cmd_mget,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "log.h"
 #include "snapshot.h"
 
@@ -273,7 +274,7 @@ void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_a
 static void print_client(FILE *out, const struct client *c)
 {
 	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX];
-	ev_tstamp now = ev_now(c->srv->loop);
+	double now = monotonic_seconds();
 
 	client_address(c, true, peer);
 	client_address(c, false, local);
@@ -494,6 +495,29 @@ static bool may_set(struct client *c, char *const words[], unsigned int count)
 	return true;
 }
 
+/* Are there open files for as many clients as are asked for?  If not, says so, as Redis. */
+static bool clients_fit(struct client *c, const struct config_pair *pairs, unsigned int count)
+{
+	unsigned int possible;
+	int64_t wanted;
+
+	for (unsigned int i = 0; i < count; i++) {
+		if (strcasecmp(pairs[i].name, "maxclients") != 0 ||
+		    !text_to_i64(pairs[i].value, strlen(pairs[i].value), &wanted) || wanted < 1 ||
+		    wanted > INT32_MAX)
+			continue;
+		possible = server_clients_possible((unsigned int)wanted);
+		if (possible >= wanted)
+			continue;
+		reply_error(&c->out,
+			    "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating "
+			    "system is not able to handle the specified number of clients, try with %u",
+			    possible);
+		return false;
+	}
+	return true;
+}
+
 void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct server *s = c->srv;
@@ -516,6 +540,8 @@ void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *
 	pairs = calloc(count / 2, sizeof(*pairs));
 	for (unsigned int i = 0; pairs && i < count / 2; i++)
 		pairs[i] = (struct config_pair){ words[2 * i], words[2 * i + 1] };
+	if (pairs && !clients_fit(c, pairs, count / 2))
+		goto out;
 	if (pairs)
 		ret = config_set_live(s->cfg, pairs, count / 2, s->opt.apply, s->opt.apply_arg,
 				      &failed, err, sizeof(err));
@@ -523,18 +549,24 @@ void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *
 		reply_config_error(c, ret, words[2 * failed], err);
 	} else {
 		log_set_level(s->cfg->loglevel);
-		server_fit_open_files(s);
+		server_follow_saves(s);
 		reply_status(&c->out, "OK");
 	}
+out:
 	free(pairs);
 	strings_free(words, count);
 }
 
 void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
+	uint64_t driver, here;
+
 	(void)argc;
 	(void)argv;
+	store_udp_operations(c->srv->store, &driver, &here);
 	c->srv->stats = (struct server_stats){
+		.old_udp_driver = driver,
+		.old_udp_here = here,
 		.old_hits = store_counter(c->srv->store, "get_hits"),
 		.old_misses = store_counter(c->srv->store, "get_misses"),
 		.old_expired = store_counter(c->srv->store, "expires"),
@@ -563,6 +595,7 @@ void cmd_save(struct client *c, unsigned int argc, const struct resp_arg *argv)
 
 	(void)argc;
 	(void)argv;
+	server_follow_saves(c->srv);
 	if (ret)
 		reply_save_error(c, ret);
 	else

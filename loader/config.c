@@ -21,6 +21,7 @@
 #include "text.h"
 
 #define MAX_WORDS  128
+#define MAX_ERRORS 20 /* of a file that are told one by one */
 #define VALUE_TEXT 4096 /* bytes of the longest value as text: 32 prefixes, 16 addresses */
 
 #define LIVE   0x1 /* CONFIG SET may change it */
@@ -31,7 +32,7 @@
 
 struct directive;
 
-/* Where a type's functions write their sentence. */
+/* Where sentences about errors go, a line each; empty at first. */
 struct sink {
 	char *text;
 	size_t size;
@@ -57,13 +58,27 @@ struct directive {
 static const struct directive *table_find(const char *name, size_t len);
 static const struct directive *table_next(const struct directive *d);
 
+static struct sink sink_of(char *text, size_t size)
+{
+	text[0] = '\0';
+	return (struct sink){ text, size };
+}
+
+/* Adds a line; `%s` of another sink's only where that is one line. */
 static int __attribute__((format(printf, 2, 3))) bad(struct sink *err, const char *fmt, ...)
 {
+	size_t len = strlen(err->text);
 	va_list ap;
 
+	if (len && len < err->size - 1)
+		err->text[len++] = '\n';
 	va_start(ap, fmt);
-	vsnprintf(err->text, err->size, fmt, ap);
+	vsnprintf(err->text + len, err->size - len, fmt, ap);
 	va_end(ap);
+	/* What a file that is none holds must not steer the terminal. */
+	for (char *c = err->text + len; *c; c++)
+		if ((unsigned char)*c < 0x20 || *c == 0x7f)
+			*c = '?';
 	return -EINVAL;
 }
 
@@ -636,6 +651,8 @@ static const struct directive table[] = {
 	  "file name of the snapshot" },
 	{ "save", &save_rules, AT(save), "3600 1 300 100 60 10000", 0, 0, LIVE | MULTI, NULL,
 	  "SECONDS CHANGES...", "snapshot when so many changes are so old; \"\" for never" },
+	{ "stop-writes-on-bgsave-error", &flag, AT(stop_writes), "yes", 0, 0, LIVE, no_yes, "no|yes",
+	  "with `save` rules, refuse writes after a snapshot that failed, until one succeeds" },
 	{ "rdb-other-types", &choice, AT(rdb_other), "refuse", 0, 0, 0, others, "refuse|skip",
 	  "what to do with a snapshot that holds lists, sets, hashes and so on" },
 	{ "start-empty", &flag, AT(load_empty), "no", 0, 0, 0, no_yes, "no|yes",
@@ -797,7 +814,7 @@ static int set_directive(struct config *cfg, const struct directive *d, int argc
 int config_set(struct config *cfg, const char *name, int argc, char *const argv[], char *err,
 	       size_t err_len)
 {
-	struct sink sink = { err, err_len };
+	struct sink sink = sink_of(err, err_len);
 	const struct directive *d = table_find(name, strlen(name));
 
 	return d ? set_directive(cfg, d, argc, argv, &sink) : unknown(name, &sink);
@@ -806,7 +823,7 @@ int config_set(struct config *cfg, const char *name, int argc, char *const argv[
 int config_init(struct config *cfg)
 {
 	char text[256];
-	struct sink sink = { text, sizeof(text) };
+	struct sink sink = sink_of(text, sizeof(text));
 
 	memset(cfg, 0, sizeof(*cfg));
 	for (const struct directive *d = NULL; (d = table_next(d));) {
@@ -837,20 +854,21 @@ void config_free(struct config *cfg)
 
 int config_check(const struct config *cfg, char *err, size_t err_len)
 {
-	struct sink sink = { err, err_len };
+	struct sink sink = sink_of(err, err_len);
+	int ret = 0;
 
 	if (cfg->query_buffer_limit < cfg->proto_max_bulk_len)
-		return bad(&sink,
-			   "client-query-buffer-limit (%llu) must not be less than "
-			   "proto-max-bulk-len (%llu)",
-			   (unsigned long long)cfg->query_buffer_limit,
-			   (unsigned long long)cfg->proto_max_bulk_len);
+		ret = bad(&sink,
+			  "client-query-buffer-limit (%llu) must not be less than "
+			  "proto-max-bulk-len (%llu)",
+			  (unsigned long long)cfg->query_buffer_limit,
+			  (unsigned long long)cfg->proto_max_bulk_len);
 	if (cfg->udp_token_set && !cfg->requirepass[0])
-		return bad(&sink, "udp-token closes UDP, but TCP stays open to everybody: set "
-				  "`requirepass` too, or take udp-token away");
+		ret = bad(&sink, "udp-token closes UDP, but TCP stays open to everybody: set "
+				 "`requirepass` too, or take udp-token away");
 	if (cfg->mode != MODE_AUTO && !cfg->interface[0])
-		return bad(&sink, "mode needs an interface: add `interface NAME`");
-	return 0;
+		ret = bad(&sink, "mode needs an interface: add `interface NAME`");
+	return ret;
 }
 
 bool config_is_protected(const struct config *cfg)
@@ -901,32 +919,36 @@ static int read_line(struct config *cfg, char *line, size_t len, struct sink *er
 	return n ? config_set(cfg, words[0], n - 1, words + 1, err->text, err->size) : 0;
 }
 
+static int cannot_read(const char *path, int error, struct sink *err)
+{
+	bad(err, "cannot read %s: %s", path, strerror(-error));
+	return error;
+}
+
 int config_read_file(struct config *cfg, const char *path, char *err, size_t err_len)
 {
+	struct sink all = sink_of(err, err_len), sink;
+	unsigned int number_of_line = 0, errors = 0;
 	char *line = NULL, text[512];
-	struct sink sink = { text, sizeof(text) };
+	FILE *file = fopen(path, "re");
 	size_t room = 0;
 	ssize_t len;
-	unsigned int number_of_line = 0;
 	int ret = 0;
-	FILE *file = fopen(path, "re");
 
 	cfg->interface_given = false;
-	if (!file) {
-		ret = -errno;
-		snprintf(err, err_len, "cannot read %s: %s", path, strerror(-ret));
-		return ret;
-	}
-	while (!ret && (errno = 0, len = getline(&line, &room, file)) >= 0) {
+	if (!file)
+		return cannot_read(path, -errno, &all);
+	while (errno = 0, (len = getline(&line, &room, file)) >= 0) {
 		number_of_line++;
-		ret = read_line(cfg, line, (size_t)len, &sink);
-		if (ret)
-			snprintf(err, err_len, "%s:%u: %s", path, number_of_line, text);
+		sink = sink_of(text, sizeof(text));
+		if (read_line(cfg, line, (size_t)len, &sink) && ++errors <= MAX_ERRORS)
+			ret = bad(&all, "%s:%u: %s", path, number_of_line, text);
 	}
-	if (!ret && ferror(file)) {
-		ret = errno ? -errno : -EIO;
-		snprintf(err, err_len, "cannot read %s: %s", path, strerror(-ret));
-	}
+	if (ferror(file))
+		ret = cannot_read(path, errno ? -errno : -EIO, &all);
+	if (errors > MAX_ERRORS)
+		bad(&all, "%s: %u more lines are wrong: is it a configuration file?", path,
+		    errors - MAX_ERRORS);
 	if (line)
 		explicit_bzero(line, room);
 	free(line);
@@ -936,23 +958,26 @@ int config_read_file(struct config *cfg, const char *path, char *err, size_t err
 
 int config_read_args(struct config *cfg, int argc, char *const argv[], char *err, size_t err_len)
 {
+	struct sink all = sink_of(err, err_len);
+	char text[512];
+	int ret = 0;
+
 	cfg->interface_given = false; /* the file's may be replaced */
 	for (int i = 0; i < argc;) {
 		const char *name = argv[i] + 2;
-		int values = 0, ret;
+		int values = 0;
 
 		if (strncmp(argv[i], "--", 2) != 0) {
-			snprintf(err, err_len, "unexpected \"%s\": options start with --", argv[i]);
-			return -EINVAL;
+			ret = bad(&all, "unexpected \"%s\": options start with --", argv[i++]);
+			continue;
 		}
 		for (i++; i + values < argc && strncmp(argv[i + values], "--", 2) != 0;)
 			values++;
-		ret = config_set(cfg, name, values, argv + i, err, err_len);
-		if (ret)
-			return ret;
+		if (config_set(cfg, name, values, argv + i, text, sizeof(text)))
+			ret = bad(&all, "%s", text);
 		i += values;
 	}
-	return 0;
+	return ret;
 }
 
 /* --- CONFIG SET and GET --- */
@@ -1004,8 +1029,9 @@ int config_set_live(struct config *cfg, const struct config_pair *pairs, unsigne
 		    config_apply_fn *apply, void *arg, unsigned int *failed, char *err,
 		    size_t err_len)
 {
-	struct sink sink = { err, err_len };
+	struct sink sink = sink_of(err, err_len);
 	struct config next, old;
+	char ignored[256];
 	int ret = find_live(pairs, count, apply != NULL, failed, &sink);
 
 	if (ret)
@@ -1023,8 +1049,11 @@ int config_set_live(struct config *cfg, const struct config_pair *pairs, unsigne
 	}
 	if (!ret)
 		ret = config_check(&next, err, err_len);
-	if (!ret && apply)
+	if (!ret && apply) {
 		ret = apply(arg, &next, err, err_len);
+		if (ret)
+			apply(arg, cfg, ignored, sizeof(ignored)); /* what it may have done of it */
+	}
 	if (ret) {
 		config_free(&next);
 		return ret;

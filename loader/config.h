@@ -78,6 +78,7 @@ struct config {
 	bool udp_token_set;
 	char *pin_dir;		  /* default /sys/fs/bpf/xkv */
 	enum rdb_other rdb_other; /* rdb-other-types refuse|skip, default refuse */
+	bool stop_writes; /* stop-writes-on-bgsave-error, default yes */
 	bool load_empty; /* --start-empty: an unreadable snapshot is set aside, not an error */
 };
 
@@ -87,12 +88,12 @@ void config_free(struct config *cfg);
 
 /*
  * Reads a file of `name value` lines (Redis' syntax: # comments, "quoted" strings).
- * On an error writes one sentence with file and line to `err` and returns -EINVAL,
- * or -errno of a file that cannot be read (also with a sentence).
+ * All of it, whatever is wrong: writes a line with file and number for each error to `err` and
+ * returns -EINVAL, or -errno of a file that cannot be read (also with a sentence).
  */
 int config_read_file(struct config *cfg, const char *path, char *err, size_t err_len);
 
-/* Reads `--name value...` options, as many as there are.  0, or -EINVAL with a sentence. */
+/* Reads `--name value...` options, as many as there are.  0, or -EINVAL with a line for each error. */
 int config_read_args(struct config *cfg, int argc, char *const argv[], char *err, size_t err_len);
 
 /*
@@ -102,12 +103,13 @@ int config_read_args(struct config *cfg, int argc, char *const argv[], char *err
 int config_set(struct config *cfg, const char *name, int argc, char *const argv[], char *err,
 	       size_t err_len);
 
-/* Checks what one directive alone cannot show. 0, or -EINVAL with a sentence. */
+/* Checks what one directive alone cannot show. 0, or -EINVAL with a line for each error. */
 int config_check(const struct config *cfg, char *err, size_t err_len);
 
 /*
  * Makes the new configuration effective where it lives outside this struct (BPF
- * maps), before it is adopted; returns 0, or -errno with a sentence to refuse it.
+ * maps), before it is adopted; returns 0, or -errno with a sentence to refuse it: then it is called once more,
+ * with the configuration that stays.
  */
 typedef int config_apply_fn(void *arg, const struct config *next, char *err, size_t err_len);
 

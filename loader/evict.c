@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "clock.h"
 #include "store_impl.h"
 
 #define RUNS 64          /* of neighbouring slots, each at a place by chance, make a sample */
@@ -260,7 +261,7 @@ static uint64_t cpu_ms(void)
  */
 static bool is_barren(const struct store *st, uint64_t made, bool ahead)
 {
-	uint64_t since = store_now_ms(st) - st->barren_ms, took = st->barren_took_ms;
+	uint64_t since = monotonic_ms() - st->barren_ms, took = st->barren_took_ms;
 
 	if (made == st->barren_made)
 		return since < BARREN_MS + 10 * took;
@@ -296,7 +297,7 @@ unsigned int evict(struct store_lane *lane, unsigned int want, bool ahead)
 			break; /* all that may go has gone */
 	}
 	if (!gone) {
-		st->barren_ms = store_now_ms(st);
+		st->barren_ms = monotonic_ms();
 		st->barren_took_ms = cpu_ms() - start;
 		st->barren_made = made;
 	}

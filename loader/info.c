@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "attach.h"
+#include "clock.h"
 #include "commands.h"
 #include "snapshot.h"
 
@@ -40,7 +41,7 @@ static void print_size(FILE *out, const char *name, uint64_t bytes)
 
 static void server_section(FILE *out, struct server *s)
 {
-	long long up = (long long)(ev_now(s->loop) - s->started);
+	long long up = (long long)(monotonic_seconds() - s->started);
 	struct utsname os;
 
 	if (uname(&os))
@@ -86,12 +87,32 @@ static uint64_t resident_bytes(void)
 	return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-void info_note_memory(struct server *s)
+static void note_memory(struct server *s)
 {
 	uint64_t used = store_memory(s->store);
 
 	if (used > s->memory_peak)
 		s->memory_peak = used;
+}
+
+/* CONFIG RESETSTAT takes commands away. */
+static void note_operations(struct server *s)
+{
+	double now = monotonic_seconds(), passed = now - s->ops.at;
+	uint64_t driver, here, count;
+
+	store_udp_operations(s->store, &driver, &here);
+	count = s->stats.commands + driver + here;
+	if (s->ops.at > 0 && passed > 0)
+		s->ops.per_second = count > s->ops.count ? (double)(count - s->ops.count) / passed : 0;
+	s->ops.count = count;
+	s->ops.at = now;
+}
+
+void info_sample(struct server *s)
+{
+	note_memory(s);
+	note_operations(s);
 }
 
 static double percent(uint64_t part, uint64_t whole)
@@ -109,7 +130,7 @@ static void memory_section(FILE *out, struct server *s)
 	uint64_t data = used > empty ? used - empty : 0, rss = resident_bytes();
 	struct mallinfo2 heap = mallinfo2();
 
-	info_note_memory(s);
+	note_memory(s);
 	print_size(out, "used_memory", used);
 	print_size(out, "used_memory_rss", rss);
 	print_size(out, "used_memory_peak", s->memory_peak);
@@ -136,26 +157,36 @@ static void persistence_section(FILE *out, struct server *s)
 	fprintf(out,
 		"loading:0\r\nrdb_changes_since_last_save:%llu\r\nrdb_bgsave_in_progress:%d\r\n"
 		"rdb_last_save_time:%lld\r\nrdb_last_bgsave_status:%s\r\n"
-		"rdb_last_bgsave_time_sec:%lld\r\nrdb_last_save_keys:%llu\r\n"
+		"rdb_last_bgsave_time_sec:%lld\r\nrdb_saves:%llu\r\nrdb_failed_saves:%llu\r\n"
+		"rdb_last_save_keys:%llu\r\n"
 		"rdb_last_bgsave_error:%s\r\naof_enabled:0\r\n",
 		(unsigned long long)snapshot_changes(s->store), info.in_progress,
 		(long long)info.last_save, info.last_ok ? "ok" : "err",
 		info.last_keys || info.last_seconds > 0 ? (long long)info.last_seconds : -1,
+		(unsigned long long)info.saves, (unsigned long long)info.failures,
 		(unsigned long long)info.last_keys, info.last_error);
 }
 
 static void stats_section(FILE *out, struct server *s)
 {
 	const struct server_stats *st = &s->stats;
+	uint64_t driver, here;
 
+	store_udp_operations(s->store, &driver, &here);
+	driver -= st->old_udp_driver;
+	here -= st->old_udp_here;
 	fprintf(out,
 		"total_connections_received:%llu\r\ntotal_commands_processed:%llu\r\n"
+		"udp_operations_driver:%llu\r\nudp_operations_xkvd:%llu\r\n"
+		"instantaneous_ops_per_sec:%.0f\r\n"
 		"total_net_input_bytes:%llu\r\ntotal_net_output_bytes:%llu\r\n"
 		"rejected_connections:%llu\r\nrejected_connections_by_address:%llu\r\nexpired_keys:%llu\r\nevicted_keys:%llu\r\n"
 		"keyspace_hits:%llu\r\nkeyspace_misses:%llu\r\n"
 		"client_query_buffer_limit_disconnections:%llu\r\n"
 		"client_output_buffer_limit_disconnections:%llu\r\nprotocol_errors:%llu\r\n",
-		(unsigned long long)st->connections, (unsigned long long)st->commands,
+		(unsigned long long)st->connections,
+		(unsigned long long)(st->commands + driver + here), (unsigned long long)driver,
+		(unsigned long long)here, s->ops.per_second,
 		(unsigned long long)st->bytes_in, (unsigned long long)st->bytes_out,
 		(unsigned long long)st->rejected, (unsigned long long)st->refused,
 		(unsigned long long)(store_counter(s->store, "expires") - st->old_expired),
@@ -184,14 +215,15 @@ static void cpu_section(FILE *out, struct server *s)
 		(long long)u.ru_utime.tv_sec, (long)u.ru_utime.tv_usec);
 }
 
-/* Keys with an expiry are not counted apart by the store; clients expect the field. */
+/* Keys with an expiry, and what they have left, as the expiry sweep has last met them. */
 static void keyspace_section(FILE *out, struct server *s)
 {
 	uint64_t keys = store_count(s->store);
 
 	if (keys)
-		fprintf(out, "db0:keys=%llu,expires=%llu,avg_ttl=0\r\n", (unsigned long long)keys,
-			(unsigned long long)store_expiring(s->store));
+		fprintf(out, "db0:keys=%llu,expires=%llu,avg_ttl=%llu\r\n", (unsigned long long)keys,
+			(unsigned long long)store_expiring(s->store),
+			(unsigned long long)store_avg_ttl(s->store));
 }
 
 static void print_counter(void *arg, const char *name, uint64_t value)
@@ -204,8 +236,8 @@ static void xkv_section(FILE *out, struct server *s)
 	static const struct attach nowhere = { .mode = "none" };
 	const struct attach *a = s->opt.attach ? s->opt.attach : &nowhere;
 
-	fprintf(out, "xkv_interface:%s\r\nxkv_max_keys:%llu\r\nxkv_store_memory:%llu\r\n",
-		s->cfg->interface, (unsigned long long)store_max_keys(s->store),
+	fprintf(out, "xkv_interface:%s\r\nxkv_writes_refused:%d\r\nxkv_max_keys:%llu\r\nxkv_store_memory:%llu\r\n",
+		s->cfg->interface, s->writes_refused, (unsigned long long)store_max_keys(s->store),
 		(unsigned long long)store_memory(s->store));
 	fprintf(out, "xkv_attached:%d\r\nxkv_mode:%s\r\nxkv_program_id:%u\r\n", a->attached,
 		a->mode ? a->mode : "none", a->program);

@@ -18,24 +18,40 @@
 
 #define LINE_BYTES 2048
 
-static int log_fd = STDERR_FILENO;
+static atomic_int log_fd = STDERR_FILENO;
 static atomic_int threshold = LOG_LEVEL_NOTICE;
 
+int log_reserve_stdio(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	return fd < 0 ? -errno : close(fd);
+}
+
+/*
+ * Once there is a log file its descriptor stays: the next file takes its place in one step.  Were the
+ * old one closed, the line of another thread might go into whatever was opened under its number.
+ */
 int log_open(const char *path)
 {
-	int fd, old = log_fd;
+	int fd = path[0] ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640) : STDERR_FILENO;
+	int to = atomic_load(&log_fd), ret;
 
-	if (!path[0]) {
-		fd = STDERR_FILENO;
-	} else {
-		fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
-		if (fd < 0)
-			return -errno;
+	if (fd < 0)
+		return -errno;
+	if (to == STDERR_FILENO || to == fd) {
+		atomic_store(&log_fd, fd);
+		return 0;
 	}
-	log_fd = fd;
-	if (old != STDERR_FILENO)
-		close(old);
-	return 0;
+	do
+		ret = dup3(fd, to, O_CLOEXEC) < 0 ? -errno : 0;
+	while (ret == -EBUSY || ret == -EINTR);
+	if (fd != STDERR_FILENO)
+		close(fd);
+	return ret;
 }
 
 void log_set_level(enum log_level level)
@@ -87,7 +103,7 @@ void log_write(enum log_level level, const char *fmt, ...)
 	clean(line, len);
 	line[len++] = '\n';
 	/* There is nobody left to tell when the log itself cannot be written. */
-	if (write(log_fd, line, len) < 0)
+	if (write(atomic_load_explicit(&log_fd, memory_order_relaxed), line, len) < 0)
 		errno = 0;
 	errno = saved;
 }

@@ -24,6 +24,7 @@
 #include "udp.h"
 
 #define ERR_LEN 1024
+#define REPORT_LEN 16384 /* of all that is wrong with a configuration */
 
 enum job { JOB_RUN, JOB_CHECK, JOB_DETACH, JOB_HELP, JOB_VERSION };
 
@@ -72,7 +73,7 @@ static int parse_options(struct options *o, int *argc, char *argv[], struct conf
 	int kept = 1, ret = 0;
 	char *word;
 
-	for (int i = 1; i < *argc && !ret; i++) {
+	for (int i = 1; i < *argc; i++) {
 		word = argv[i];
 		if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
 			o->job = JOB_HELP;
@@ -83,7 +84,8 @@ static int parse_options(struct options *o, int *argc, char *argv[], struct conf
 		} else if (!strcmp(word, "--check-config") || !strcmp(word, "--adopt")) {
 			if (i + 1 == *argc) {
 				snprintf(err, ERR_LEN, "%s needs a name behind it (xkvd --help)", word);
-				return -EINVAL;
+				ret = -EINVAL;
+				break;
 			}
 			i++;
 			if (!strcmp(word, "--adopt")) {
@@ -116,29 +118,43 @@ static int make_absolute(char **dir)
 	return 0;
 }
 
-/* The file first, then the options, which so have the last word. */
-static int configure(struct options *o, int argc, char *argv[], struct config *cfg, char *err)
+/* Says what is wrong, a line for each error.  True if anything is. */
+static bool complain(int ret, const char *err)
 {
-	int ret = config_init(cfg);
+	size_t len;
 
-	if (ret) {
-		snprintf(err, ERR_LEN, "not enough memory");
-		return ret;
+	for (; ret && *err; err += len + (err[len] == '\n')) {
+		len = strcspn(err, "\n");
+		fprintf(stderr, "xkvd: ");
+		fwrite(err, 1, len, stderr);
+		fputc('\n', stderr);
 	}
-	ret = parse_options(o, &argc, argv, cfg, err);
-	if (!ret && o->file)
-		ret = config_read_file(cfg, o->file, err, ERR_LEN);
-	if (!ret)
-		ret = config_read_args(cfg, argc - 1, argv + 1, err, ERR_LEN);
-	if (!ret)
-		ret = config_check(cfg, err, ERR_LEN);
-	return ret ? ret : make_absolute(&cfg->dir);
+	return ret != 0;
+}
+
+/*
+ * The file first, then the options, which so have the last word.  Whatever is wrong is said now: who mends it should
+ * not meet the next error only then.  False if anything is.
+ */
+static bool configure(struct options *o, int argc, char *argv[], struct config *cfg)
+{
+	char err[REPORT_LEN] = "";
+	bool bad = complain(config_init(cfg), "not enough memory");
+
+	if (bad)
+		return false;
+	bad |= complain(parse_options(o, &argc, argv, cfg, err), err);
+	if (o->file)
+		bad |= complain(config_read_file(cfg, o->file, err, sizeof(err)), err);
+	bad |= complain(config_read_args(cfg, argc - 1, argv + 1, err, sizeof(err)), err);
+	bad |= complain(config_check(cfg, err, sizeof(err)), err);
+	return !bad && !complain(make_absolute(&cfg->dir), "not enough memory");
 }
 
 /* ---- starting ------------------------------------------------------------ */
 
 /* A limit that the tables alone exceed would refuse every key: better said at once. */
-static int limit(struct xkvd *x, const struct config *cfg, char *err, size_t err_len)
+static int check_limit(struct xkvd *x, const struct config *cfg, char *err, size_t err_len)
 {
 	uint64_t least = store_memory_least(x->store);
 
@@ -149,7 +165,6 @@ static int limit(struct xkvd *x, const struct config *cfg, char *err, size_t err
 			 (unsigned long long)cfg->maxmemory, (unsigned long long)least);
 		return -EINVAL;
 	}
-	store_limit(x->store, cfg->maxmemory, cfg->maxmemory_policy);
 	return 0;
 }
 
@@ -181,25 +196,7 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 		log_warning("the index was made for %llu keys and stays so; for max-keys %u: `xkv save`, stop, "
 			    "`xkvd --detach`, start",
 			    (unsigned long long)store_max_keys(x->store), x->cfg.max_keys);
-	return limit(x, &x->cfg, err, ERR_LEN);
-}
-
-/* Moves a snapshot that cannot be read to a name that is free: neither the next save nor the next bad one may overwrite it. */
-static int set_aside(const struct config *cfg, char *err)
-{
-	char from[4096], to[4120];
-
-	snprintf(from, sizeof(from), "%s/%s", cfg->dir, cfg->dbfilename);
-	snprintf(to, sizeof(to), "%s.unreadable", from);
-	for (int i = 1; i < 1000 && !access(to, F_OK); i++)
-		snprintf(to, sizeof(to), "%s.unreadable.%d", from, i);
-	if (!access(to, F_OK) || rename(from, to)) {
-		snprintf(err, ERR_LEN, "cannot rename %.200s to %.200s: %s", from, to,
-			 strerror(errno ? errno : EEXIST));
-		return -EIO;
-	}
-	log_warning("%s was set aside as %s; starting empty", from, to);
-	return 0;
+	return check_limit(x, &x->cfg, err, ERR_LEN);
 }
 
 /* Only a store that was never served from is loaded: one that was adopted is newer than any file. */
@@ -209,6 +206,7 @@ static int load(struct xkvd *x, char *err)
 	uint64_t keys = 0;
 	int ret;
 
+	snapshot_clean(&x->cfg);
 	if (!x->fresh)
 		return 0;
 	ret = snapshot_load(x->store, &x->cfg, &keys, reason, sizeof(reason));
@@ -216,7 +214,7 @@ static int load(struct xkvd *x, char *err)
 		return 0;
 	if (x->cfg.load_empty) {
 		log_warning("%s", reason);
-		return set_aside(&x->cfg, err);
+		return snapshot_set_aside(&x->cfg, err, ERR_LEN);
 	}
 	snprintf(err, ERR_LEN, "%.400s%s", reason,
 		 ret == -ENOTDIR ? "" : " (--start-empty yes sets the file aside and starts empty)");
@@ -226,9 +224,14 @@ static int load(struct xkvd *x, char *err)
 static int apply(void *arg, const struct config *next, char *err, size_t err_len)
 {
 	struct xkvd *x = arg;
-	int ret = limit(x, next, err, err_len);
+	int ret = check_limit(x, next, err, err_len);
 
-	return ret ? ret : net_publish(&x->net, next, err, err_len);
+	if (!ret)
+		ret = net_publish(&x->net, next, err, err_len);
+	/* Last, as it cannot fail: what a lower limit has evicted nobody brings back. */
+	if (!ret)
+		store_limit(x->store, next->maxmemory, next->maxmemory_policy);
+	return ret;
 }
 
 static const char *refuse(void *arg, const struct sockaddr *peer)
@@ -353,8 +356,9 @@ int main(int argc, char *argv[])
 	char err[ERR_LEN] = "";
 	int code = 0;
 
-	if (configure(&o, argc, argv, &x.cfg, err)) {
-		fprintf(stderr, "xkvd: %s\n", err);
+	if (log_reserve_stdio())
+		return 1;
+	if (!configure(&o, argc, argv, &x.cfg)) {
 		config_free(&x.cfg);
 		return 1;
 	}

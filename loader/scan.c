@@ -11,16 +11,19 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <bpf/bpf.h>
 
-#include "log.h"
+#include "clock.h"
 #include "store_impl.h"
 
 #define EMPTY_BUCKETS 64   /* looked at for each key that was asked for, so that a call ends */
 #define COST_REMOVAL 32    /* of an expired entry, against ... */
 #define COST_LOOK 1        /* ... a look at one that stays */
-#define COPY_TRIES 100000  /* of reading an entry that changes all the time */
+#define READ_WAIT_MS 2000  /* for an entry that is locked, or changes all the time; its writer may have lost the CPU, ... */
+#define READ_YIELDS 1000   /* ... for so many tries yielding is enough, ... */
+#define READ_SLEEP_US 50   /* ... then there is a pause between them */
 #define BUCKET_KEYS ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
 
 /* A bucket with its chain as it was at one moment, and what was reported of it. */
@@ -127,18 +130,35 @@ static int read_entry(struct walk *w, uint64_t entry, struct slot_copy *copy, bo
 	return READ_ENTRY;
 }
 
-/* Reports the keys of a bucket.  What changed under our eyes is read anew until it stands still. */
+/* Before a bucket is read once more.  False: it has been tried for too long. */
+static bool wait_for_writer(unsigned int tries, uint64_t *since)
+{
+	if (!tries)
+		return true;
+	if (tries < READ_YIELDS)
+		return sched_yield() == 0;
+	if (tries == READ_YIELDS)
+		*since = monotonic_ms();
+	usleep(READ_SLEEP_US);
+	return monotonic_ms() - *since < READ_WAIT_MS;
+}
+
+/*
+ * Reports the keys of a bucket.  What changed under our eyes is read anew until it stands still; -EBUSY if it
+ * never does: a walk that leaves a key out would be a snapshot without it.
+ */
 static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, store_scan_fn *fn,
 			 void *arg)
 {
 	struct slot_copy copy;
 	bool again = true, met;
+	uint64_t since = 0;
 	int ret = 0;
 
 	w->seen = 0;
-	for (int tries = 0; again && !ret && tries < COPY_TRIES; tries++) {
-		if (tries > 10)
-			sched_yield();
+	for (unsigned int tries = 0; again && !ret; tries++) {
+		if (!wait_for_writer(tries, &since))
+			return -EBUSY;
 		pages_hold(w->st);
 		again = !take_bucket(w);
 		for (unsigned int i = 0; i < w->entries && !ret; i++) {
@@ -161,8 +181,6 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 		again = again || has_changed(w);
 		pages_release(w->st);
 	}
-	if (again && !ret)
-		log_warning("a key could not be read: it never stood still");
 	return ret;
 }
 
@@ -256,6 +274,11 @@ uint64_t store_expiring(const struct store *st)
 	return st->expiring;
 }
 
+uint64_t store_avg_ttl(const struct store *st)
+{
+	return st->avg_ttl_ms;
+}
+
 /* Moves when an entry got an expiry. */
 static uint64_t sweep_news(const struct store *st)
 {
@@ -267,13 +290,16 @@ static unsigned int sweep_slot(struct store_lane *lane, uint64_t ref, unsigned i
 			       uint64_t now)
 {
 	struct xkv_slot *slot = slot_of(lane->st, ref);
-	uint64_t seq = __atomic_load_n(&slot->seq, __ATOMIC_RELAXED);
+	uint64_t seq = load(&slot->seq), expire_ms = slot->expire_ms;
 	struct slot_copy copy;
 
-	if ((seq & 1) || !slot->expire_ms)
+	atomic_thread_fence(memory_order_acquire);
+	if ((seq & 1) || !expire_ms || __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) != seq)
 		return 0;
 	lane->st->sweep_expiring++;
-	if (slot->expire_ms > now || !slot_copy(lane->st, ref, &copy, NULL) || !copy.expire_ms ||
+	if (expire_ms > now)
+		lane->st->sweep_ttl_ms += (double)(expire_ms - now);
+	if (expire_ms > now || !slot_copy(lane->st, ref, &copy, NULL) || !copy.expire_ms ||
 	    copy.expire_ms > now)
 		return 0;
 	frame_begin(lane, frame, XKV_OP_DELETE, copy.key, copy.key_len);
@@ -298,6 +324,10 @@ static void sweep_turn(struct store *st)
 	uint64_t news = sweep_news(st);
 
 	st->expiring = st->sweep_expiring;
+	st->avg_ttl_ms = st->sweep_expiring ?
+				 (uint64_t)(st->sweep_ttl_ms / (double)st->sweep_expiring) :
+				 0;
+	st->sweep_ttl_ms = 0;
 	st->sweep_idle = !st->sweep_expiring && news == st->sweep_given;
 	st->sweep_given = news;
 	st->sweep_expiring = 0;

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "client.h"
+#include "clock.h"
 #include "commands.h"
 #include "holder.h"
 #include "log.h"
@@ -291,7 +292,7 @@ void server_follow_addresses(struct server *s)
 
 static void close_idle_clients(struct server *s)
 {
-	ev_tstamp limit = ev_now(s->loop) - s->cfg->timeout;
+	double limit = monotonic_seconds() - s->cfg->timeout;
 	struct client *c;
 
 	while (s->cfg->timeout && (c = TAILQ_FIRST(&s->clients)) && c->active < limit) {
@@ -300,30 +301,56 @@ static void close_idle_clients(struct server *s)
 	}
 }
 
+/* Does a rule want a save?  Who refuses writes needs one in any case: no change will come to fulfil a rule. */
+static bool save_is_due(const struct server *s, const struct snapshot_info *info)
+{
+	uint64_t changes = snapshot_changes(s->store);
+	double now = monotonic_seconds();
+
+	if (!info->last_ok && now - info->tried_at <= SAVE_RETRY)
+		return false;
+	if (s->writes_refused)
+		return true;
+	for (unsigned int i = 0; i < s->cfg->save_count; i++) {
+		const struct save_rule *rule = &s->cfg->save[i];
+
+		if (changes < rule->changes || now - info->saved_at <= rule->seconds)
+			continue;
+		log_notice("%u changes in %u seconds. Saving...", rule->changes, rule->seconds);
+		return true;
+	}
+	return false;
+}
+
 static void check_save_rules(struct server *s)
 {
 	struct snapshot_info info;
-	uint64_t changes;
-	time_t now = time(NULL);
+	int ret;
 
-	if (!s->cfg->save_count)
-		return;
 	snapshot_status(&info);
-	if (info.in_progress || (!info.last_ok && now - info.last_attempt <= SAVE_RETRY))
+	if (!s->cfg->save_count || info.in_progress || !save_is_due(s, &info))
 		return;
-	changes = snapshot_changes(s->store);
-	for (unsigned int i = 0; i < s->cfg->save_count; i++) {
-		const struct save_rule *rule = &s->cfg->save[i];
-		int ret;
+	ret = snapshot_bgsave(s->store, s->cfg);
+	if (ret)
+		log_warning("cannot save in the background: %s", strerror(-ret));
+}
 
-		if (changes < rule->changes || now - info.last_save <= (time_t)rule->seconds)
-			continue;
-		log_notice("%u changes in %u seconds. Saving...", rule->changes, rule->seconds);
-		ret = snapshot_bgsave(s->store, s->cfg);
-		if (ret)
-			log_warning("cannot save in the background: %s", strerror(-ret));
+void server_follow_saves(struct server *s)
+{
+	struct snapshot_info info;
+	bool refuse;
+
+	snapshot_status(&info);
+	refuse = s->cfg->stop_writes && s->cfg->save_count && info.stop_writes;
+	if (refuse == s->writes_refused)
 		return;
-	}
+	s->writes_refused = refuse;
+	store_refuse_writes(s->store, refuse);
+	if (refuse)
+		log_warning("writes are refused until a snapshot succeeds (stop-writes-on-bgsave-error): %s",
+			    info.last_error);
+	else
+		log_notice("writes are taken again");
 }
 
 static void on_second(struct ev_loop *loop, ev_timer *w, int events)
@@ -332,7 +359,8 @@ static void on_second(struct ev_loop *loop, ev_timer *w, int events)
 	(void)events;
 	close_idle_clients(w->data);
 	check_save_rules(w->data);
-	info_note_memory(w->data);
+	server_follow_saves(w->data);
+	info_sample(w->data);
 }
 
 static void on_snapshot_done(struct ev_loop *loop, ev_io *w, int events)
@@ -340,12 +368,12 @@ static void on_snapshot_done(struct ev_loop *loop, ev_io *w, int events)
 	struct snapshot_info info;
 
 	(void)loop;
-	(void)w;
 	(void)events;
 	snapshot_reap();
 	snapshot_status(&info);
 	if (!info.last_ok)
 		log_warning("background save failed: %s", info.last_error);
+	server_follow_saves(w->data);
 }
 
 /*
@@ -357,7 +385,7 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 	struct server *s = w->data;
 	bool was_busy = w->repeat < EXPIRY_PERIOD, busy = false;
 	uint64_t keys = store_count(s->store), slots = keys / 10 + EXPIRY_SLOTS;
-	ev_tstamp end = ev_time() + (was_busy ? EXPIRY_BUSY_SLICE : EXPIRY_SLICE);
+	double end = monotonic_seconds() + (was_busy ? EXPIRY_BUSY_SLICE : EXPIRY_SLICE);
 
 	(void)events;
 	if (!keys)
@@ -366,7 +394,7 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 		unsigned int removed = store_expire_cycle(s->lane, EXPIRY_SLOTS);
 
 		busy = removed > EXPIRY_SLOTS / 10;
-		if (ev_time() >= end)
+		if (monotonic_seconds() >= end)
 			break;
 	}
 	if (busy == was_busy)
@@ -544,11 +572,11 @@ static void on_exit_signal(struct ev_loop *loop, ev_signal *w, int events)
 	(void)loop;
 	(void)events;
 	/* One that comes long after a save had failed is a first one again. */
-	if (s->signalled && ev_time() - s->signalled < SECOND_SIGNAL_SECONDS) {
+	if (s->signalled > 0 && monotonic_seconds() - s->signalled < SECOND_SIGNAL_SECONDS) {
 		log_warning("second signal: exiting at once");
 		_exit(1);
 	}
-	s->signalled = ev_time();
+	s->signalled = monotonic_seconds();
 	log_notice("received %s, shutting down", w->signum == SIGINT ? "SIGINT" : "SIGTERM");
 	server_stop(s);
 }
@@ -594,35 +622,43 @@ static void init_watchers(struct server *s)
 	init_signal(s, &s->on_hup, on_reopen_signal, SIGHUP);
 	if (snapshot_event_fd() >= 0) {
 		ev_io_init(&s->snapshot_done, on_snapshot_done, snapshot_event_fd(), EV_READ);
+		s->snapshot_done.data = s;
 		ev_io_start(s->loop, &s->snapshot_done);
 	}
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* Asks for as many open files as maxclients needs, and takes fewer clients if that is refused. */
-void server_fit_open_files(struct server *s)
+unsigned int server_clients_possible(unsigned int wanted)
 {
-	rlim_t want = (rlim_t)s->cfg->maxclients + FDS_BESIDES;
+	rlim_t want = (rlim_t)wanted + FDS_BESIDES;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= want)
-		return;
+		return wanted;
 	limit.rlim_max = limit.rlim_max > want ? limit.rlim_max : want;
 	limit.rlim_cur = want;
 	if (!setrlimit(RLIMIT_NOFILE, &limit))
-		return;
+		return wanted;
 	/* Only root may raise the hard limit; up to it every process may go. */
 	if (!getrlimit(RLIMIT_NOFILE, &limit)) {
 		limit.rlim_cur = limit.rlim_max;
 		if (setrlimit(RLIMIT_NOFILE, &limit) || getrlimit(RLIMIT_NOFILE, &limit))
-			return;
+			return wanted;
 	}
 	if (limit.rlim_cur >= want)
+		return wanted;
+	return limit.rlim_cur > FDS_BESIDES + 1 ? (unsigned int)limit.rlim_cur - FDS_BESIDES : 1;
+}
+
+static void fit_open_files(struct server *s)
+{
+	unsigned int possible = server_clients_possible(s->cfg->maxclients);
+
+	if (possible >= s->cfg->maxclients)
 		return;
-	s->cfg->maxclients =
-		limit.rlim_cur > FDS_BESIDES + 1 ? (unsigned int)limit.rlim_cur - FDS_BESIDES : 1;
-	log_warning("maxclients lowered to %u: only %llu files may be open (ulimit -n)",
-		    s->cfg->maxclients, (unsigned long long)limit.rlim_cur);
+	s->cfg->maxclients = possible;
+	log_warning("maxclients lowered to %u: only %u files may be open (ulimit -n)", possible,
+		    possible + FDS_BESIDES);
 }
 
 struct server *server_new(const struct server_options *options, char *err, size_t err_len)
@@ -648,9 +684,10 @@ struct server *server_new(const struct server_options *options, char *err, size_
 		return NULL;
 	}
 	commands_init();
-	server_fit_open_files(s);
+	store_refuse_writes(s->store, false); /* an xkvd that was killed may have left it so */
+	fit_open_files(s);
 	init_watchers(s);
-	s->started = ev_time();
+	s->started = monotonic_seconds();
 	return s;
 }
 

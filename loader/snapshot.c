@@ -29,6 +29,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "aside.h"
+#include "clock.h"
 #include "config.h"
 #include "log.h"
 #include "rdb.h"
@@ -41,14 +43,17 @@
 #define BUSY_WAIT_NS  100000 /* so a busy key gets a tenth of a second to become free */
 #define TEMP_PREFIX   "temp-"
 #define TEMP_SUFFIX   ".rdb"
+#define ORIGINAL      "original"   /* dump.rdb.original: a file of which a part was skipped */
+#define UNREADABLE    "unreadable" /* dump.rdb.unreadable: see --start-empty */
 
 static struct {
-	pthread_mutex_t lock; /* over everything but `stop` */
+	pthread_mutex_t lock; /* over all but the last two */
 	struct snapshot_info info;
 	pthread_t thread;
 	bool joinable; /* `thread` is a background save that nobody has joined */
 	int event_fd;
 	uint64_t changes_saved; /* sum of the change counters that the last good save covers */
+	bool keep_original; /* the file holds what was skipped when it was loaded, and has no second name yet */
 	atomic_bool stop;
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1 };
 
@@ -64,7 +69,7 @@ struct job {
 	int ret;
 	uint64_t keys;
 	uint64_t changes; /* at its start */
-	struct timespec start;
+	double start; /* by monotonic_seconds() */
 	char error[sizeof(state.info.last_error)];
 };
 
@@ -72,6 +77,7 @@ static void init_state(void)
 {
 	state.info.last_ok = true;
 	state.info.last_save = time(NULL);
+	state.info.saved_at = monotonic_seconds();
 	state.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (state.event_fd < 0)
 		log_warning("eventfd failed: %s; ends of background saves are noticed late",
@@ -155,9 +161,31 @@ static pid_t temp_pid(const char *name)
 	return strcmp(name, again) == 0 ? (pid_t)pid : 0;
 }
 
+/* Has the process this file open?  If that cannot be seen: perhaps. */
+static bool holds_open(pid_t pid, const struct stat *file)
+{
+	char path[64];
+	const struct dirent *entry;
+	struct stat st;
+	bool found = false;
+	DIR *d;
+
+	if (kill(pid, 0) < 0 && errno == ESRCH)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%ld/fd", (long)pid);
+	d = opendir(path);
+	if (!d)
+		return true;
+	while (!found && (entry = readdir(d)))
+		found = fstatat(dirfd(d), entry->d_name, &st, 0) == 0 && st.st_dev == file->st_dev &&
+			st.st_ino == file->st_ino;
+	closedir(d);
+	return found;
+}
+
 /*
- * Removes what killed processes left behind.  Our own number counts as dead:
- * only one save runs in a process, and in a container every xkvd is process 1.
+ * Removes what killed processes left behind.  The number alone says little: another process may have it by
+ * now, and in a container every xkvd is process 1.
  */
 static void remove_stale(int dir_fd, const char *dir)
 {
@@ -172,8 +200,10 @@ static void remove_stale(int dir_fd, const char *dir)
 	}
 	while ((entry = readdir(d))) {
 		pid_t pid = temp_pid(entry->d_name);
+		struct stat st;
 
-		if (!pid || (pid != getpid() && (kill(pid, 0) == 0 || errno != ESRCH)))
+		if (!pid || fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
+		    !S_ISREG(st.st_mode) || holds_open(pid, &st))
 			continue;
 		if (unlinkat(dir_fd, entry->d_name, 0) == 0)
 			log_notice("removed %s/%s, which a process that ended left behind", dir,
@@ -233,6 +263,16 @@ static int add_size(void *arg, const void *key, size_t key_len, const struct sto
 	return atomic_load(&state.stop) ? -ECANCELED : 0;
 }
 
+/* A walk over the store ended with this error. */
+static int fail_walk(struct job *job, int err)
+{
+	if (err == -ECANCELED)
+		return fail(job, err, "the save was cancelled");
+	if (err == -EBUSY)
+		return fail(job, err, "a key could not be read, it is locked or changes all the time; try again");
+	return fail(job, err, "reading the store failed: %s", strerror(-err));
+}
+
 /* Bytes that a file with the keys of now has. */
 static int measure(struct job *job, struct store_lane *lane, uint64_t *size)
 {
@@ -242,10 +282,8 @@ static int measure(struct job *job, struct store_lane *lane, uint64_t *size)
 	do {
 		int ret = store_scan(lane, &cursor, SCAN_COUNT, false, add_size, size);
 
-		if (ret == -ECANCELED)
-			return fail(job, ret, "the save was cancelled");
 		if (ret)
-			return fail(job, ret, "reading the store failed: %s", strerror(-ret));
+			return fail_walk(job, ret);
 	} while (cursor);
 	return 0;
 }
@@ -311,11 +349,7 @@ static int write_keys(struct job *job, struct store_lane *lane, int fd)
 		errno = -written;
 		return fail_step(job, "writing");
 	}
-	if (ret == -ECANCELED)
-		return fail(job, ret, "the save was cancelled");
-	if (ret)
-		return fail(job, ret, "reading the store failed: %s", strerror(-ret));
-	return 0;
+	return ret ? fail_walk(job, ret) : 0;
 }
 
 static int write_source(struct job *job, int fd)
@@ -351,6 +385,28 @@ static int write_temp(struct job *job, int dir_fd, struct store_lane *lane)
 	return ret;
 }
 
+/*
+ * Of a file that was loaded in part the rest stands nowhere else.  It gets its second name when it has been loaded (a process
+ * that is killed before it saves would not be there to do it), or else before a save replaces it.
+ */
+static int keep_original(struct job *job, int dir_fd)
+{
+	char kept[NAME_MAX + 1];
+	int ret;
+
+	if (!state.keep_original)
+		return 0;
+	ret = aside_keep(dir_fd, job->name, ORIGINAL, kept);
+	if (ret && ret != -ENOENT)
+		return fail(job, ret, "what was skipped cannot be kept aside: %s, for %s/%s; %s",
+			    strerror(-ret), job->dir, job->name, remedy(ret));
+	state.keep_original = false;
+	if (!ret)
+		log_notice("%s/%s is kept as %s: it holds what was skipped, and the next save replaces it",
+			   job->dir, job->name, kept);
+	return 0;
+}
+
 static int publish(struct job *job, int dir_fd)
 {
 	if (renameat(dir_fd, job->temp, dir_fd, job->name) < 0)
@@ -371,7 +427,9 @@ static int save_in(struct job *job, int dir_fd, struct store_lane *lane)
 	if (ret)
 		return ret;
 	remove_stale(dir_fd, job->dir);
-	ret = check_space(job, dir_fd, lane);
+	ret = keep_original(job, dir_fd);
+	if (!ret)
+		ret = check_space(job, dir_fd, lane);
 	if (ret)
 		return ret;
 	ret = write_temp(job, dir_fd, lane);
@@ -479,19 +537,11 @@ static void free_job(struct job *job)
 	free(job);
 }
 
-static double seconds_since(const struct timespec *start)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) / 1e9;
-}
-
 /* Makes the result of a save known. */
 static void conclude(struct job *job)
 {
 	struct snapshot_info *info = &state.info;
-	double seconds = seconds_since(&job->start);
+	double seconds = monotonic_seconds() - job->start;
 
 	if (job->ret)
 		log_warning("snapshot: %s", job->error);
@@ -503,8 +553,14 @@ static void conclude(struct job *job)
 	info->last_ok = job->ret == 0;
 	info->last_seconds = seconds;
 	memcpy(info->last_error, job->error, sizeof(info->last_error));
-	if (!job->ret) {
+	if (job->ret) {
+		info->failures++;
+		info->stop_writes |= job->background && job->ret != -ECANCELED;
+	} else {
+		info->saves++;
+		info->stop_writes = false;
 		info->last_save = time(NULL);
+		info->saved_at = monotonic_seconds();
 		info->last_keys = job->keys;
 		state.changes_saved = job->changes;
 	}
@@ -535,7 +591,7 @@ static struct job *new_job(struct store *st, const struct config *cfg, bool back
 	job->dir = strdup(cfg->dir);
 	job->name = strdup(cfg->dbfilename);
 	snprintf(job->temp, sizeof(job->temp), TEMP_PREFIX "%ld" TEMP_SUFFIX, (long)getpid());
-	clock_gettime(CLOCK_MONOTONIC, &job->start);
+	job->start = monotonic_seconds();
 	job->changes = count_changes(st);
 	if (!job->dir || !job->name) {
 		free_job(job);
@@ -555,9 +611,11 @@ static int start_thread(struct job *job, pthread_t *thread)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	ret = -pthread_create(thread, NULL, save_thread, job);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	state.info.last_attempt = time(NULL);
+	state.info.tried_at = monotonic_seconds();
 	if (ret) {
 		state.info.last_ok = false;
+		state.info.failures++;
+		state.info.stop_writes |= job->background;
 		snprintf(state.info.last_error, sizeof(state.info.last_error),
 			 "no thread for the save: %s", strerror(-ret));
 		return ret;
@@ -877,6 +935,18 @@ static int load_file(struct load *load, int fd, enum rdb_other policy)
 	return 0;
 }
 
+void snapshot_clean(const struct config *cfg)
+{
+	struct job job = { .dir = cfg->dir };
+	int dir_fd = open_dir(&job);
+
+	if (dir_fd < 0)
+		return; /* whoever saves or loads says so */
+	if (faccessat(dir_fd, ".", W_OK | X_OK, AT_EACCESS) == 0)
+		remove_stale(dir_fd, job.dir);
+	close(dir_fd);
+}
+
 /* Opens the file; a descriptor, -ENOENT, or an error with its sentence in job->error. */
 static int open_file(struct job *job)
 {
@@ -887,8 +957,6 @@ static int open_file(struct job *job)
 	dir_fd = open_dir(job);
 	if (dir_fd < 0)
 		return dir_fd;
-	if (faccessat(dir_fd, ".", W_OK | X_OK, AT_EACCESS) == 0)
-		remove_stale(dir_fd, job->dir);
 	/* Not to wait for the writer of what turns out to be a FIFO. */
 	fd = openat(dir_fd, job->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	ret = -errno;
@@ -899,6 +967,38 @@ static int open_file(struct job *job)
 		return fail(job, ret, "%s/%s does not exist", job->dir, job->name);
 	return fail(job, ret, "%s/%s cannot be opened: %s; let xkvd's user read it", job->dir,
 		    job->name, strerror(-ret));
+}
+
+/* The file has been loaded, but not all of it. */
+static void note_skipped(struct job *job)
+{
+	int dir_fd = open_dir(job);
+
+	state.keep_original = true;
+	if (dir_fd < 0 || keep_original(job, dir_fd))
+		log_warning("%s", job->error);
+	if (dir_fd >= 0)
+		close(dir_fd);
+}
+
+int snapshot_set_aside(const struct config *cfg, char *err, unsigned int err_len)
+{
+	struct job job = { .dir = cfg->dir, .name = cfg->dbfilename };
+	int dir_fd = open_dir(&job), ret = dir_fd;
+	char kept[NAME_MAX + 1];
+
+	if (dir_fd < 0) {
+		snprintf(err, err_len, "%s", job.error);
+		return ret;
+	}
+	ret = aside_move(dir_fd, job.name, UNREADABLE, kept);
+	close(dir_fd);
+	if (ret)
+		snprintf(err, err_len, "%s/%s cannot be renamed to %s: %s; %s", job.dir, job.name, kept,
+			 strerror(-ret), remedy(ret));
+	else
+		log_warning("%s/%s was set aside as %s; starting empty", job.dir, job.name, kept);
+	return ret;
 }
 
 int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
@@ -921,7 +1021,10 @@ int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 	load.now = (int64_t)store_now_ms(st);
 	ret = load_file(&load, fd, cfg->rdb_other);
 	close(fd);
-	if (!ret)
-		*keys = load.keys;
-	return ret;
+	if (ret)
+		return ret;
+	*keys = load.keys;
+	if (load.others)
+		note_skipped(&job);
+	return 0;
 }

@@ -19,9 +19,11 @@ struct store;
 struct snapshot_info {
 	bool in_progress;
 	bool last_ok;          /* of the last save that ended; true before the first */
+	bool stop_writes;      /* a background save failed, and none has succeeded since; as in Redis, SAVE does not count */
 	time_t last_save;      /* of the last good one; at start, the time of the start */
-	time_t last_attempt;
+	double saved_at, tried_at; /* the last good one, or the start; the last one: by monotonic_seconds() */
 	uint64_t last_keys;    /* keys in the last good one */
+	uint64_t saves, failures; /* good ones, and others, since the start */
 	double last_seconds;   /* how long the last one took */
 	char last_error[256];  /* a sentence, "" if last_ok */
 };
@@ -60,7 +62,7 @@ void snapshot_status(struct snapshot_info *out);
 /*
  * Loads dir/dbfilename into the store.  0 with *keys; -ENOENT if there is no
  * file; else a negative errno with one sentence that names file and offset.
- * Nothing is written to the file.  The whole file (checksum included) is
+ * Nothing is written to the file; where a part of it was skipped, it gets a second name (dbfilename.original).  The whole file (checksum included) is
  * checked before the first key is set; if the store fails later, a store that
  * was empty is empty again.  Keys that are in the store already are newer than
  * the file and stay.  Call it before clients can reach the store: a key that is
@@ -68,6 +70,15 @@ void snapshot_status(struct snapshot_info *out);
  */
 int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
 		  unsigned int err_len);
+
+/*
+ * Renames a file that cannot be loaded to dbfilename.unreadable, or .unreadable.1 and so on: neither the next
+ * save nor the next bad file may replace it.  0, or -errno with a sentence.
+ */
+int snapshot_set_aside(const struct config *cfg, char *err, unsigned int err_len);
+
+/* Removes temporary files that killed processes left in `dir`.  Every save does so, too. */
+void snapshot_clean(const struct config *cfg);
 
 /* Changes (sets, deletes, expirations) since the last good save: for the `save` rules and INFO. */
 uint64_t snapshot_changes(const struct store *st);

@@ -572,6 +572,7 @@ int store_datagram(struct store_lane *lane, const void *req, size_t req_len, voi
 {
 	struct xkv_frame *f = &lane->frame[0];
 	uint64_t prefilled = f->prefilled;
+	struct store *st = lane->st;
 	int ret;
 
 	if (req_len > XKV_FRAME_BYTES - 8 || reply_max > XKV_PAYLOAD_MAX4)
@@ -592,7 +593,13 @@ int store_datagram(struct store_lane *lane, const void *req, size_t req_len, voi
 	if (f->verdict != VERDICT_REPLY || f->out_len > reply_max)
 		return 0;
 	memcpy(reply, f->out, f->out_len);
+	st->datagram_ops += f->done;
 	return (int)f->out_len;
+}
+
+void store_refuse_writes(struct store *st, bool refuse)
+{
+	__atomic_store_n(&st->cfg->read_only, refuse, __ATOMIC_RELAXED);
 }
 
 /* ---- lanes --------------------------------------------------------------- */
@@ -631,14 +638,14 @@ static const char *const counter_names[] = {
 	XKV_COUNTERS(COUNTER_NAME)
 };
 
-/* Adds up the counters of both doors and all CPUs. False if they cannot be read. */
-static bool read_counters(const struct store *st, uint64_t sum[XKV_COUNTER_COUNT])
+/* Adds up the counters of the first `doors` doors and all CPUs. False if they cannot be read. */
+static bool read_doors(const struct store *st, uint32_t doors, uint64_t sum[XKV_COUNTER_COUNT])
 {
 	struct xkv_counters *each = calloc(st->cpus, sizeof(*each));
 	bool ok = each;
 
 	memset(sum, 0, XKV_COUNTER_COUNT * sizeof(*sum));
-	for (uint32_t door = 0; ok && door < XKV_DOORS; door++) {
+	for (uint32_t door = 0; ok && door < doors; door++) {
 		ok = !bpf_map_lookup_elem(st->bpf.map[BPF_COUNTERS], &door, each);
 		for (unsigned int cpu = 0; ok && cpu < st->cpus; cpu++)
 			for (int i = 0; i < XKV_COUNTER_COUNT; i++)
@@ -646,6 +653,23 @@ static bool read_counters(const struct store *st, uint64_t sum[XKV_COUNTER_COUNT
 	}
 	free(each);
 	return ok;
+}
+
+static bool read_counters(const struct store *st, uint64_t sum[XKV_COUNTER_COUNT])
+{
+	return read_doors(st, XKV_DOORS, sum);
+}
+
+/* Each operation that has a result raises one counter of this range. */
+void store_udp_operations(const struct store *st, uint64_t *driver, uint64_t *here)
+{
+	uint64_t sum[XKV_COUNTER_COUNT];
+
+	read_doors(st, XKV_DOOR_XDP + 1, sum);
+	*driver = 0;
+	for (int i = XKV_C_op_bad_request; i <= XKV_C_relocations; i++)
+		*driver += sum[i];
+	*here = st->datagram_ops;
 }
 
 uint64_t store_count(const struct store *st)

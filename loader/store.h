@@ -189,7 +189,7 @@ static inline int store_append(struct store_lane *lane, const void *key, size_t 
  * index never rehashes).  About `count` keys a call; `fn` gets each live key
  * with its entry (`value` only if `values`; valid during the call only) and returns 0
  * to go on, else the walk ends with that value.  `fn` must not use this lane.
- * 0, the value of `fn`, or an error.
+ * 0, the value of `fn`, or an error: -EBUSY if a key could not be read for seconds.
  */
 typedef int store_scan_fn(void *arg, const void *key, size_t key_len,
 			  const struct store_entry *entry);
@@ -223,6 +223,8 @@ uint64_t store_memory_least(const struct store *st);
 uint64_t store_count(const struct store *st);
 /* Keys with an expiry, as the last whole turn of store_expire_cycle() has met them. */
 uint64_t store_expiring(const struct store *st);
+/* What those had left on average, in milliseconds. */
+uint64_t store_avg_ttl(const struct store *st);
 /* Keys that the index was made for. */
 uint64_t store_max_keys(const struct store *st);
 /* Bytes of kernel memory: index, pages, tables. */
@@ -234,6 +236,12 @@ uint64_t store_counter(const struct store *st, const char *name);
 /* Calls fn for every counter, in the order of bpf/layout.h. */
 void store_counters(const struct store *st, void (*fn)(void *arg, const char *name, uint64_t value),
 		    void *arg);
+
+/* Operations of the UDP protocol that had a result: in the driver since the maps were made, and here. */
+void store_udp_operations(const struct store *st, uint64_t *driver, uint64_t *here);
+
+/* Whether requests of the UDP protocol that would change something are answered XKV_READ_ONLY, by both doors. */
+void store_refuse_writes(struct store *st, bool refuse);
 
 /*
  * Runs one request of the UDP protocol that XDP passed up, whatever it needs:

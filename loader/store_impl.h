@@ -40,6 +40,7 @@ struct store {
 	struct store_lane lane[XKV_BATCH_LANES];
 	pthread_mutex_t lane_lock;
 	pthread_rwlock_t pages_lock; /* who follows references reads, who takes units away writes */
+	_Atomic uint64_t datagram_ops; /* done by store_datagram() */
 
 	/* pages and their units: pages.c, spans.c */
 	pthread_mutex_t units_lock;  /* what follows, and the headers of pages; held for moments only */
@@ -93,6 +94,8 @@ struct store {
 	bool sweep_idle;         /* the last turn found nothing that could expire */
 	uint64_t sweep_given;    /* what sweep_news() was when this turn began */
 	uint64_t sweep_expiring; /* keys with an expiry that this turn has met */
+	double sweep_ttl_ms;     /* the sum of what those have left */
+	_Atomic uint64_t avg_ttl_ms;
 	_Atomic uint64_t expiring; /* that the last turn has met */
 };
 

@@ -650,6 +650,33 @@ void store_counters(const struct store *st, void (*fn)(void *arg, const char *na
 		fn(arg, counter_names[i], peek(st, &st->counters[i]));
 }
 
+uint64_t store_avg_ttl(const struct store *st)
+{
+	uint64_t n = 0, left = 0, now = store_now_ms(st);
+
+	lock(st);
+	for (unsigned int b = 0; b < BUCKETS; b++)
+		for (const struct item *item = st->buckets[b]; item; item = item->next) {
+			n += item->expire_ms != 0;
+			left += item->expire_ms > now ? item->expire_ms - now : 0;
+		}
+	unlock(st);
+	return n ? left / n : 0;
+}
+
+/* It has no requests of the UDP protocol. */
+void store_udp_operations(const struct store *st, uint64_t *driver, uint64_t *here)
+{
+	(void)st;
+	*driver = *here = 0;
+}
+
+void store_refuse_writes(struct store *st, bool refuse)
+{
+	(void)st;
+	(void)refuse;
+}
+
 int store_datagram(struct store_lane *lane, const void *req, size_t req_len, void *reply,
 		   size_t reply_max, size_t reply_allowed)
 {

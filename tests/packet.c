@@ -278,7 +278,9 @@ static const char *complaint_results(const uint8_t *xkv, size_t len)
 		r = xkv + at;
 		if (at + XKV_OP > len)
 			return "header.count is more than the results that are there";
-		if ((r[1] > XKV_BAD_KEY && r[1] != XKV_NOT_NUMBER && r[1] != XKV_OVERFLOW) || r[3] || (r[2] & ~XKV_HAS_VALUE))
+		if ((r[1] > XKV_BAD_KEY && r[1] != XKV_NOT_NUMBER && r[1] != XKV_OVERFLOW &&
+		     r[1] != XKV_READ_ONLY) ||
+		    r[3] || (r[2] & ~XKV_HAS_VALUE))
 			return "a result has a status, flag or byte that it cannot have";
 		room = r[2] & XKV_HAS_VALUE ? XKV_PADDED(RESULT_VALUE_LEN(xkv, at)) : 0;
 		if (at + XKV_OP + room > len)
@@ -300,7 +302,7 @@ static const char *complaint_payload(const uint8_t *xkv, size_t len)
 		return "header.flags is not just XKV_F_REPLY";
 	if (get_be(xkv + 6, 2) != len)
 		return "header.length is not the length of the payload";
-	if (xkv[5] > XKV_NO_SESSION || (xkv[5] && xkv[4]))
+	if (xkv[5] > XKV_READ_ONLY || (xkv[5] && xkv[4]))
 		return "header.status and header.count contradict each other";
 	return complaint_results(xkv, len);
 }

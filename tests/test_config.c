@@ -32,8 +32,7 @@ static int read_text(struct config *cfg, const char *text, char *err, size_t err
 	ret = config_read_file(cfg, path, err, err_len);
 	unlink(path);
 	/* The name is random: messages are compared without it. */
-	found = strstr(err, path);
-	if (found)
+	while ((found = strstr(err, path)))
 		memmove(found, found + strlen(path), strlen(found + strlen(path)) + 1);
 	return ret;
 }
@@ -181,6 +180,36 @@ static void test_bad_files(void **state)
 	}
 }
 
+/* What is wrong in several places is said at once, and what is right is taken. */
+static void test_all_errors(void **state)
+{
+	char *args[] = { "--port", "x", "stray", "--nonsense", "1", "--timeout", "7", "--maxclients", "0" };
+	char text[4096] = "", err[2048];
+	struct config cfg;
+
+	(void)state;
+	assert_int_equal(config_init(&cfg), 0);
+	assert_int_equal(read_text(&cfg, "port 0\n\nport 7\nnon\x1bsense\nmiss 'x\nmaxclients 9\n", err,
+				   sizeof(err)),
+			 -EINVAL);
+	assert_string_equal(err,
+			    ":1: port: 0 is out of range, it must be 1 to 65535\n"
+			    ":4: unknown directive \"non?sense\"\n"
+			    ":5: a quote is not closed, or is followed by a letter");
+	assert_int_equal(cfg.port, 7);
+	assert_int_equal(cfg.maxclients, 9);
+	assert_int_equal(config_read_args(&cfg, COUNT(args), args, err, sizeof(err)), -EINVAL);
+	assert_string_equal(err, "port: takes one value, not 2: port PORT\n"
+				 "unknown directive \"nonsense\"\n"
+				 "maxclients: 0 is out of range, it must be 1 to 1000000");
+	assert_int_equal(cfg.timeout, 7);
+	for (int i = 0; i < 100; i++)
+		strcat(text, "port 0\n");
+	assert_int_equal(read_text(&cfg, text, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "80 more lines are wrong: is it a configuration file?"));
+	config_free(&cfg);
+}
+
 static void test_too_many(void **state)
 {
 	char text[4096] = "allow", err[256];
@@ -239,9 +268,12 @@ static void test_arguments(void **state)
 	config_free(&cfg);
 }
 
+static unsigned int refused;
+
 static int refuse(void *arg, const struct config *next, char *err, size_t err_len)
 {
 	*(unsigned int *)arg = next->miss;
+	refused += next->miss == MISS_REPLY;
 	snprintf(err, err_len, "refused");
 	return -EBUSY;
 }
@@ -291,7 +323,8 @@ static void test_set_live(void **state)
 			 -EPERM);
 	assert_int_equal(config_set_live(&cfg, hooked, 1, refuse, &seen, &failed, err, sizeof(err)),
 			 -EBUSY);
-	assert_int_equal(seen, MISS_REPLY);
+	assert_int_equal(seen, MISS_PASS); /* what it has done before it refused is undone */
+	assert_int_equal(refused, 1);
 	assert_int_equal(cfg.miss, MISS_PASS);
 	for (int i = 0; i < 2; i++) /* replaces, does not add */
 		assert_int_equal(config_set_live(&cfg, allow, 1, accept_all, &seen, &failed, err,
@@ -311,12 +344,13 @@ static void test_checks(void **state)
 	assert_int_equal(config_init(&cfg), 0);
 	assert_int_equal(config_check(&cfg, err, sizeof(err)), 0);
 	assert_int_equal(config_set(&cfg, "proto-max-bulk-len", 1, &value, err, sizeof(err)), 0);
+	assert_int_equal(config_set(&cfg, "mode", 1, &mode, err, sizeof(err)), 0);
 	value = "4mb";
 	assert_int_equal(config_set(&cfg, "client-query-buffer-limit", 1, &value, err, sizeof(err)),
 			 0);
 	assert_int_equal(config_check(&cfg, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "proto-max-bulk-len (8388608)\nmode needs an interface"));
 	cfg.proto_max_bulk_len = 2 << 20;
-	assert_int_equal(config_set(&cfg, "mode", 1, &mode, err, sizeof(err)), 0);
 	assert_int_equal(config_check(&cfg, err, sizeof(err)), -EINVAL);
 	assert_string_equal(err, "mode needs an interface: add `interface NAME`");
 	config_free(&cfg);
@@ -545,6 +579,7 @@ int main(void)
 		cmocka_unit_test(test_defaults),
 		cmocka_unit_test(test_good_file),
 		cmocka_unit_test(test_bad_files),
+		cmocka_unit_test(test_all_errors),
 		cmocka_unit_test(test_too_many),
 		cmocka_unit_test(test_unreadable_file),
 		cmocka_unit_test(test_arguments),

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """What people get wrong: one sentence that says what and where, and nothing left behind."""
+import itertools
 import json
 import os
 import random
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import redis as redis_py
 from conftest import BUILD, SERVER, run, wait_for
 
 
@@ -79,6 +81,17 @@ def test_bad_options(privileged, line):
     assert said.startswith("xkvd: ") and name in said
 
 
+def test_all_that_is_wrong_is_said_at_once(privileged, tmp_path):
+    file = tmp_path / "xkvd.conf"
+    file.write_text("port 0\nnonsense 1\ntimeout 5\nsave 1\n")
+    for argv in ([file], ["--check-config", file]):
+        done = run(BUILD / "xkvd", *argv, "--loglevel", "loud", "--mode", "generic", check=False)
+        assert done.returncode == 1 and done.stdout == ""
+        wanted = (f"{file}:1: port", f"{file}:2: unknown", f"{file}:4: save", "loglevel", "mode needs")
+        for line, start in itertools.zip_longest(done.stderr.splitlines(), wanted):
+            assert line.startswith(f"xkvd: {start}")
+
+
 def test_files_that_cannot_be_read(privileged, tmp_path):
     assert "No such file" in xkvd_says(tmp_path / "none.conf")
     assert "irectory" in xkvd_says(tmp_path)
@@ -95,6 +108,22 @@ def test_a_good_file(xkvd, tmp_path):
     redis = d.redis(password="two words")
     wanted = {"miss": "reply", "max-keys": "5000", "save": "900 1 300 10", "loglevel": "notice"}
     assert {name: redis.config_get(name)[name] for name in wanted} == wanted
+
+
+def test_settings_that_cannot_all_be_made(bed, xkvd):
+    """A limit of memory that would take effect before the other setting fails: nothing of it does."""
+    bed.run("server", "ip", "link", "add", "xkv9", "type", "veth", "peer", "name", "xkv8")
+    d = xkvd("--save", "", "--interface", "xkv9", "--maxmemory-policy", "allkeys-lru", wait=False)
+    redis = bed.redis("127.0.0.1", side="server")
+    wait_for(lambda: "ready to accept" in d.log(), 30, "the daemon")
+    redis.mset({f"key:{n}": "x" * 10000 for n in range(1000)})
+    memory, keys = redis.info("memory"), redis.dbsize()
+    bed.run("server", "ip", "link", "del", "xkv9")
+    with pytest.raises(redis_py.ResponseError, match="there is no interface xkv9"):
+        redis.config_set("maxmemory", memory["used_memory_startup"] + (1 << 20), "miss", "reply")
+    assert redis.config_get("maxmemory")["maxmemory"] == "0" and redis.config_get("miss")["miss"] == "pass"
+    redis.mset({f"more:{n}": "x" * 10000 for n in range(1000)})
+    assert redis.dbsize() == keys + 1000 and redis.info("stats")["evicted_keys"] == 0
 
 
 def test_unknown_interface(xkvd):

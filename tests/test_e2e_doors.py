@@ -284,3 +284,34 @@ def test_both_doors_write_one_key(daemon):
     reader.join()
     assert not failures, failures[:3]
     assert daemon.redis().get("fought")[:9] in (b"tcp001499", b"udp002999")
+
+
+def test_info_counts_what_udp_does(daemon):
+    """Operations of the driver and of the slow path, among all commands and by themselves."""
+    redis = daemon.redis()
+    redis.flushall()
+    with daemon.udp() as udp, daemon.udp() as slow:
+        slow.by_xkvd()
+        udp.set(b"key", b"x")
+        before = redis.info("stats")
+        for _ in range(50):
+            udp.get(b"key")
+        for _ in range(20):
+            slow.get(b"key")
+        for _ in range(10):
+            slow.get(b"none")
+        udp.ask(*[proto.get(b"key")] * 10, pad_to=1400)
+        after = redis.info("stats")
+        grown = {name: after[name] - before[name] for name in after if isinstance(after[name], int)}
+        assert grown["udp_operations_driver"] == 60 and grown["udp_operations_xkvd"] == 30
+        assert grown["total_commands_processed"] == 60 + 30 + 1  # the INFO
+        assert grown["keyspace_hits"] == 80 and grown["keyspace_misses"] == 10
+
+        def busy():
+            for _ in range(300):
+                udp.get(b"key")
+            return redis.info("stats")["instantaneous_ops_per_sec"] > 200
+
+        wait_for(busy, 20)
+        redis.config_resetstat()
+        assert redis.info("stats")["udp_operations_driver"] == redis.info("stats")["udp_operations_xkvd"] == 0

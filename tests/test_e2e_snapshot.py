@@ -172,3 +172,66 @@ def test_a_file_of_a_stock_redis(xkvd, stock):
     with d.udp() as udp:
         assert udp.get(b"key:7").value == b"7"
         assert udp.get(b"lzf", pad_to=1472).status == proto.TOO_LARGE
+
+
+def test_what_was_skipped_outlives_the_saves_of_the_next_daemon(xkvd, stock):
+    """It adopts the store, does not read the file, and takes away what the killed one was writing."""
+    source = stock()
+    source.hset("hash", "field", "value")
+    source.set("string", "x")
+    source.save()
+    d = xkvd("--save", "", "--rdb-other-types", "skip", run=False)
+    shutil.copy(os.path.join(source.config_get("dir")["dir"], "dump.rdb"), d.dir)
+    d.start()
+    (d.dir / f"temp-{d.process.pid}.rdb").write_bytes(b"half of a snapsh")
+    d.kill()
+    d.start()
+    assert sorted(os.listdir(d.dir)) == ["dump.rdb", "dump.rdb.original"]
+    d.redis().save()
+    d.redis().save()
+    assert stock(d.dir / "dump.rdb").keys() == [b"string"]
+    assert stock(d.dir / "dump.rdb.original").hget("hash", "field") == b"value"
+
+
+def test_writes_stop_when_the_snapshot_fails(xkvd):
+    """As Redis' stop-writes-on-bgsave-error, through both doors, until a save succeeds."""
+    d = xkvd("--save", "3600 1000000")
+    redis = d.redis()
+    redis.set("key", 1)
+    (d.dir / "dump.rdb").mkdir()
+    with d.udp() as udp, d.udp() as slow:
+        slow.by_xkvd()
+
+        def refuses(yes):
+            """Has it come to this?  Then all writes are as one."""
+            status = proto.READ_ONLY if yes else proto.OK
+            wait_for(lambda: udp.set(b"key", b"1").status == status, 10, "the driver's door")
+            assert slow.set(b"key", b"1").status == slow.one(proto.expire(b"key", 0)).status == status
+            assert udp.one(proto.incr(b"n", 1)).status == status
+            assert udp.get(b"key").value == slow.get(b"key").value == redis.get("key") == b"1"
+            for command in (("set", "key", 1), ("del", "none"), ("expire", "key", 1000), ("flushall",), ("ping",)):
+                if yes:
+                    with pytest.raises(redis_py.ResponseError, match="MISCONF"):
+                        redis.execute_command(*command)
+                elif command[0] in ("del", "ping"):
+                    redis.execute_command(*command)
+            assert redis.info("xkv")["xkv_writes_refused"] == yes
+
+        refuses(False)
+        redis.bgsave()
+        refuses(True)
+        assert "writes are refused until a snapshot succeeds" in d.log()
+        assert "snapshot" in d.cli("set", "key", "1", check=False).stderr
+        redis.config_set("stop-writes-on-bgsave-error", "no")
+        refuses(False)
+        redis.config_set("stop-writes-on-bgsave-error", "yes")
+        refuses(True)
+        d.kill()
+        d.start()  # it does not know of the failure
+        redis = d.redis()
+        refuses(False)
+        redis.bgsave()
+        refuses(True)
+        (d.dir / "dump.rdb").rmdir()  # it tries by itself
+        refuses(False)
+        assert "writes are taken again" in d.log()

@@ -2158,6 +2158,59 @@ static void test_once_race_large(void **state)
 	assert_int_equal(entry("text", 4).value_len, 2000 + done);
 }
 
+/* ---- after a failed snapshot --------------------------------------------- */
+
+/* Asks one operation of both doors: it is refused, whatever the key is. */
+static void read_only_refuses(struct operation op)
+{
+	struct reply r;
+
+	for (enum door door = DRIVER; door < DOORS; door++) {
+		ask_op(door, &op, &r);
+		assert_false(r.passed);
+		refused(&r, XKV_READ_ONLY);
+	}
+}
+
+static void test_read_only(void **state)
+{
+	struct operation set = op_on(XKV_OP_SET, "k", 1), set_if = set, get = op_on(XKV_OP_GET, "k", 1);
+	struct payload p;
+	struct reply r;
+
+	(void)state;
+	put_text("k", "old!");
+	set.value = "new!";
+	set.value_len = set_if.value_len = 4;
+	set_if.value = set.value;
+	set_if.flags = XKV_XX; /* the long way, too */
+	store_refuse_writes(bed.st, true);
+	read_only_refuses(set);
+	read_only_refuses(set_if);
+	read_only_refuses(incr("k", 1, 1));
+	read_only_refuses(incr("none", 4, 1));
+	read_only_refuses(append("k", 1, "x", 1));
+	read_only_refuses(op_on(XKV_OP_DELETE, "k", 1));
+	read_only_refuses(op_on(XKV_OP_DELETE, "none", 4));
+	read_only_refuses(op_on(XKV_OP_EXPIRE, "k", 1));
+	for (enum door door = DRIVER; door < DOORS; door++) { /* what is behind it is done */
+		begin(&p, next_id++, 0);
+		request_add(&p, &set);
+		request_add(&p, &get);
+		ask(door, &p, &r);
+		assert_int_equal(r.count, 2);
+		refused(&r, XKV_READ_ONLY);
+		assert_int_equal(r.result[1].status, XKV_OK);
+		assert_memory_equal(r.value[1], "old!", 4);
+	}
+	put_text("xkvd's own", "is done");
+	holds_text("xkvd's own", "is done");
+	store_refuse_writes(bed.st, false);
+	ask_op(DRIVER, &set, &r);
+	assert_int_equal(r.result[0].status, XKV_OK);
+	holds_text("k", "new!");
+}
+
 /* ---- */
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -2183,6 +2236,7 @@ int main(void)
 		CASE(test_append_expired),
 		CASE(test_append_grows),
 		CASE(test_model),
+		CASE(test_read_only),
 		CASE(test_ttl),
 		CASE(test_access),
 		CASE(test_access_moved),

@@ -1166,6 +1166,25 @@ static void test_same_hash(void **state)
 	assert_int_equal(store_count(bed.st), 0);
 }
 
+/* After a failed snapshot; in every shape of a packet. */
+static void test_read_only(void **state)
+{
+	struct payload set = REQUEST(XKV_OP_SET, KEY("hello"), VALUE("other"));
+	struct payload del = REQUEST(XKV_OP_DELETE, KEY("hello"));
+	struct payload get = REQUEST(XKV_OP_GET, KEY("hello"));
+
+	(void)state;
+	put("hello", "world", 5, 0);
+	store_refuse_writes(bed.st, true);
+	for (int i = 0; i < 10; i++) {
+		answers(&set, RESULTS({ XKV_OP_SET, XKV_READ_ONLY }), COUNTS(XKV_C_op_read_only));
+		answers(&del, RESULTS({ XKV_OP_DELETE, XKV_READ_ONLY }), COUNTS(XKV_C_op_read_only));
+		answers(&get, RESULTS({ XKV_OP_GET, 0, "world", 5, .version = ANY }),
+			COUNTS(XKV_C_get_hits));
+	}
+	store_refuse_writes(bed.st, false);
+}
+
 static void test_not_ready(void **state)
 {
 	struct payload req = ping();
@@ -3580,6 +3599,7 @@ int main(void)
 		CASE(test_secret),
 		CASE(test_same_hash),
 		CASE(test_not_ready),
+		CASE(test_read_only),
 		CASE(test_other_port),
 		CASE(test_header),
 		CASE(test_header_flags),

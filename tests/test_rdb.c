@@ -5,6 +5,7 @@
  * file system with everything that goes wrong there.  The store is memstore.
  */
 #include <fcntl.h>
+#include <limits.h>
 #include <errno.h>
 #include <ftw.h>
 #include <liblzf/lzf.h>
@@ -18,6 +19,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -618,7 +620,7 @@ static void test_flipped_anywhere(void **state)
 
 struct bed {
 	char dir[64];
-	char path[96];
+	char path[400];
 	struct config cfg;
 	struct store *st;
 	struct store_lane *lane;
@@ -823,6 +825,139 @@ static void test_others_by_option(void **state)
 	expect_entry(b, "b", "y", 0);
 }
 
+/* A file with a string and a list, which was skipped. */
+static void load_in_part(struct bed *b, const char *list)
+{
+	uint64_t keys;
+
+	begin_file("REDIS0010");
+	ADD("\x00\x01"
+	    "a\x01x\x01\x04");
+	add(list, 4);
+	ADD("\x01\x01i");
+	end_file();
+	put_file(b);
+	b->cfg.rdb_other = RDB_OTHER_SKIP;
+	assert_int_equal(load(b, &keys), 0);
+}
+
+static void expect_original(const struct bed *b, const char *name, bool there)
+{
+	static char bytes[sizeof(file.bytes)];
+	char path[400];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", b->dir, name);
+	fd = open(path, O_RDONLY);
+	assert_int_equal(fd >= 0, there);
+	if (!there)
+		return;
+	assert_int_equal(read(fd, bytes, sizeof(bytes)), (ssize_t)file.len);
+	assert_memory_equal(bytes, file.bytes, file.len);
+	close(fd);
+}
+
+/* What was skipped outlives saves, also those of the next process, which adopts the store and loads nothing. */
+static void test_original_is_kept(void **state)
+{
+	struct bed *b = *state;
+	uint64_t keys;
+
+	load_in_part(b, "list");
+	expect_original(b, "dump.rdb.original", true);
+	assert_int_equal(load(b, &keys), 0); /* the same file: no third name */
+	expect_original(b, "dump.rdb.original.1", false);
+	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
+	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
+	expect_original(b, "dump.rdb.original", true);
+	unlink(b->path);
+	load_in_part(b, "next"); /* another file: it does not replace the first */
+	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
+	expect_original(b, "dump.rdb.original.1", true);
+	assert_int_equal(count_files(b->dir), 3);
+	unlink(b->path);
+	load_in_part(b, "list");
+	expect_original(b, "dump.rdb.original", true); /* the first: no fourth name */
+	assert_int_equal(count_files(b->dir), 3);
+}
+
+/* A file that was loaded whole needs no second name. */
+static void test_whole_file_is_not_kept(void **state)
+{
+	struct bed *b = *state;
+	uint64_t keys;
+
+	b->cfg.rdb_other = RDB_OTHER_SKIP;
+	set(b, "a", "1", 0);
+	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
+	assert_int_equal(load(b, &keys), 0);
+	assert_int_equal(count_files(b->dir), 1);
+}
+
+/* Where it cannot be kept at once, a save fails before it would replace it. */
+static void test_original_that_cannot_be_kept(void **state)
+{
+	char name[NAME_MAX + 1] = "";
+	struct bed *b = *state;
+
+	memset(name, 'd', NAME_MAX);
+	b->cfg.dbfilename = name;
+	snprintf(b->path, sizeof(b->path), "%s/%s", b->dir, name);
+	load_in_part(b, "list");
+	expect_save_error(b, -ENAMETOOLONG, "what was skipped cannot be kept aside: File name too long");
+	expect_original(b, name, true);
+	assert_int_equal(count_files(b->dir), 1);
+	unlink(b->path);
+	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
+}
+
+static bool refuse_links;
+
+/* Takes the place of libc's. */
+int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
+{
+	if (!refuse_links)
+		return (int)syscall(SYS_linkat, from_dir, from, to_dir, to, flags);
+	errno = EPERM;
+	return -1;
+}
+
+/* A file system without hard links gets a copy; one. */
+static void test_original_is_copied(void **state)
+{
+	struct bed *b = *state;
+	struct stat one, two;
+	char path[440];
+
+	refuse_links = true;
+	load_in_part(b, "list");
+	load_in_part(b, "list");
+	refuse_links = false;
+	expect_original(b, "dump.rdb.original", true);
+	snprintf(path, sizeof(path), "%s.original", b->path);
+	assert_int_equal(stat(b->path, &one) | stat(path, &two), 0);
+	assert_int_not_equal(one.st_ino, two.st_ino);
+	assert_int_equal(count_files(b->dir), 2);
+}
+
+static void test_set_aside(void **state)
+{
+	char err[256] = "";
+	struct bed *b = *state;
+
+	begin_file("REDIS0010");
+	put_file(b);
+	assert_int_equal(snapshot_set_aside(&b->cfg, err, sizeof(err)), 0);
+	expect_original(b, "dump.rdb.unreadable", true);
+	ADD("more");
+	put_file(b);
+	assert_int_equal(snapshot_set_aside(&b->cfg, err, sizeof(err)), 0);
+	expect_original(b, "dump.rdb.unreadable.1", true);
+	assert_int_equal(count_files(b->dir), 2);
+	assert_int_equal(snapshot_set_aside(&b->cfg, err, sizeof(err)), -ENOENT);
+	assert_non_null(strstr(err, "cannot be renamed"));
+}
+
 static void test_store_keeps_what_it_has(void **state)
 {
 	struct bed *b = *state;
@@ -990,10 +1125,33 @@ static void make_file(const char *dir, const char *name)
 	close(fd);
 }
 
+/* A process of its own that has a temporary file of its number open: another xkvd, or a Redis, at work. */
+static pid_t start_writer(const char *dir)
+{
+	int ready[2];
+	char name[128], c;
+	pid_t pid;
+
+	assert_int_equal(pipe(ready), 0);
+	pid = fork();
+	if (pid == 0) {
+		snprintf(name, sizeof(name), "%s/temp-%d.rdb", dir, (int)getpid());
+		if (open(name, O_WRONLY | O_CREAT, 0600) < 0 || write(ready[1], "x", 1) != 1)
+			_exit(1);
+		pause();
+		_exit(0);
+	}
+	assert_true(pid > 0);
+	assert_int_equal(read(ready[0], &c, 1), 1);
+	close(ready[0]);
+	close(ready[1]);
+	return pid;
+}
+
 static void test_stale_files(void **state)
 {
 	struct bed *b = *state;
-	pid_t dead = fork();
+	pid_t dead = fork(), writer;
 	char name[64];
 
 	if (dead == 0)
@@ -1005,13 +1163,18 @@ static void test_stale_files(void **state)
 	snprintf(name, sizeof(name), "temp-%d.rdb", (int)getpid());
 	make_file(b->dir, name);
 	snprintf(name, sizeof(name), "temp-%d.rdb", (int)getppid());
-	make_file(b->dir, name); /* alive */
+	make_file(b->dir, name); /* alive, but it is not its file */
 	snprintf(name, sizeof(name), "temp-0%d.rdb", (int)dead);
 	make_file(b->dir, name); /* not a name that we make, like the next */
 	snprintf(name, sizeof(name), "temp-%d.rdb.old", (int)dead);
 	make_file(b->dir, name);
+	writer = start_writer(b->dir);
+	snapshot_clean(&b->cfg);
+	assert_int_equal(count_files(b->dir), 3);
+	kill(writer, SIGKILL);
+	assert_int_equal(waitpid(writer, NULL, 0), writer);
 	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
-	assert_int_equal(count_files(b->dir), 4);
+	assert_int_equal(count_files(b->dir), 3);
 }
 
 static void test_background(void **state)
@@ -1134,6 +1297,11 @@ int main(void)
 		SNAPSHOT_TEST(test_expired_are_not_loaded),
 		SNAPSHOT_TEST(test_damage_sets_nothing),
 		SNAPSHOT_TEST(test_others_by_option),
+		SNAPSHOT_TEST(test_original_is_kept),
+		SNAPSHOT_TEST(test_whole_file_is_not_kept),
+		SNAPSHOT_TEST(test_original_that_cannot_be_kept),
+		SNAPSHOT_TEST(test_original_is_copied),
+		SNAPSHOT_TEST(test_set_aside),
 		SNAPSHOT_TEST(test_store_keeps_what_it_has),
 		SNAPSHOT_TEST(test_store_fails),
 		SNAPSHOT_TEST(test_directory_errors),

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import time
 
@@ -1316,6 +1317,10 @@ def test_maxclients_follows_the_limit_of_open_files(tmp_path):
     assert "maxclients lowered to 16" in daemon.log()
     with daemon.connect() as c:
         assert c.call("CONFIG", "GET", "maxclients").endswith(b"$2\r\n16\r\n")
+        assert c.call("CONFIG", "SET", "timeout", 9, "maxclients", 500) == (
+            b"-ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not "
+            b"able to handle the specified number of clients, try with 16\r\n")
+        assert c.call("CONFIG", "GET", "timeout").endswith(b"$1\r\n0\r\n")
     assert daemon.stop() == 0
 
 
@@ -1377,6 +1382,18 @@ def test_info(xkv, own):
     assert r.execute_command("INFO", "nonsense") == {}
     r.config_resetstat()
     assert r.info("stats")["keyspace_misses"] <= info["keyspace_misses"]
+
+
+def test_info_of_expiries_and_rates(xkv, own):
+    r = xkv.client()
+    r.mset({"a": 1, "b": 2, "c": 3})
+    assert r.info("keyspace")["db0"]["avg_ttl"] == 0
+    r.pexpire("a", 100_000)
+    r.pexpire("b", 300_000)
+    wait_for(lambda: r.info("keyspace")["db0"]["expires"] == 2, "the sweep")
+    assert 100_000 < r.info("keyspace")["db0"]["avg_ttl"] <= 200_000
+    r.config_resetstat()
+    assert r.info("stats")["total_commands_processed"] < 10
 
 
 def test_info_memory(xkv, own):
@@ -1453,6 +1470,89 @@ def test_save_commands_and_rules(tmp_path):
     assert daemon.stop() == 0
     daemon.start()
     assert daemon.client().mget("a", "b", "c", "d") == [b"1", b"2", b"3", b"4"]
+    assert daemon.stop() == 0
+
+
+CLOCK = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The time of day is so many seconds off as the file says. */
+static long off(void)
+{
+	static volatile long *at;
+
+	if (!at)
+		at = mmap(0, 8, PROT_READ, MAP_SHARED, open(getenv("CLOCK_OFF"), O_RDONLY | O_CLOEXEC), 0);
+	return *at;
+}
+
+int clock_gettime(clockid_t id, struct timespec *ts)
+{
+	long ret = syscall(SYS_clock_gettime, id, ts);
+
+	if (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)
+		ts->tv_sec += off();
+	return (int)ret;
+}
+
+int gettimeofday(struct timeval *tv, void *zone)
+{
+	struct timespec ts;
+
+	(void)zone;
+	clock_gettime(CLOCK_REALTIME, &ts);
+	tv->tv_sec = ts.tv_sec;
+	tv->tv_usec = ts.tv_nsec / 1000;
+	return 0;
+}
+
+time_t time(time_t *t)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	if (t)
+		*t = ts.tv_sec;
+	return ts.tv_sec;
+}
+"""
+
+
+def test_the_time_of_day_is_set(tmp_path, monkeypatch):
+    """The `save` rules, uptime and the idle times of clients do not notice."""
+    (tmp_path / "clock.c").write_text(CLOCK)
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", tmp_path / "clock.so",
+                    tmp_path / "clock.c"], check=True)
+    (tmp_path / "off").write_bytes(struct.pack("q", 0))
+    monkeypatch.setenv("CLOCK_OFF", str(tmp_path / "off"))
+    monkeypatch.setenv("ASAN_OPTIONS", os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+    daemon = Daemon(["env", f"LD_PRELOAD={tmp_path / 'clock.so'}", *RESPD], str(tmp_path), "--save", "1 1",
+                    "--timeout", "600")
+    with daemon.connect() as c:
+        r = daemon.client()
+
+        def set_clock(off):
+            with open(tmp_path / "off", "r+b") as file:
+                file.write(struct.pack("q", off))
+            wait_for(lambda: abs(r.info("server")["server_time_usec"] / 1e6 - time.time() - off) < 60, "the clock")
+            assert 0 <= r.info("server")["uptime_in_seconds"] < 60
+            for row in r.client_list():
+                assert 0 <= int(row["idle"]) <= int(row["age"]) < 60
+
+        set_clock(-3600)
+        c.call("SET", "k", "v")
+        wait_for((tmp_path / "dump.rdb").exists, "the save rule")
+        set_clock(3600)
+        begin = time.monotonic()
+        wait_for(lambda: time.monotonic() > begin + 1.1, "a look at idle clients")
+        assert c.call("PING") == b"+PONG\r\n"
     assert daemon.stop() == 0
 
 
@@ -1566,6 +1666,41 @@ def test_shutdown_goes_on_if_saving_fails(tmp_path):
             assert other.call("PING") == b"+PONG\r\n"
         daemon.process.send_signal(signal.SIGTERM)
         assert daemon.process.wait(WAIT) == 1
+
+
+def test_writes_stop_as_in_redis(tmp_path):
+    """After a background save that failed; a SAVE that fails says so itself."""
+    if not shutil.which("redis-server"):
+        pytest.skip("redis-server is not installed")
+    servers = []
+    for name, argv in (("xkv", RESPD), ("redis", ["redis-server"])):
+        (tmp_path / name).mkdir()
+        servers.append(Daemon(argv, str(tmp_path / name), "--save", "3600 1000"))
+        with servers[-1].connect() as c:
+            wait_for(lambda c=c: c.call("PING") == b"+PONG\r\n", "the load")  # Redis listens before it loads
+        (tmp_path / name / "dump.rdb" / "full").mkdir(parents=True)  # no file can take its place
+    with servers[0].connect() as ours, servers[1].connect() as theirs:
+        def both(*words):
+            replies = ours.call(*words), theirs.call(*words)
+            assert replies[0] == replies[1], words
+            return replies[0]
+
+        for c in ours, theirs:
+            c.call("SET", "k", "v")
+            assert c.call("SAVE").startswith(b"-ERR")
+        assert both("SET", "k", "v") == b"+OK\r\n"
+        for c in ours, theirs:
+            assert c.call("BGSAVE") == b"+Background saving started\r\n"
+            wait_for(lambda c=c: c.call("SET", "k", "v").startswith(b"-MISCONF"), "the save to fail")
+        for words in ("SET k v", "GET k", "DEL none", "EXPIRE k 10", "INCR n", "FLUSHALL", "PING", "PING x", "TTL k",
+                      "MSET a 1 b 2", "GETEX k PERSIST", "SET", "EXISTS k", "CONFIG SET stop-writes-on-bgsave-error no",
+                      "SET k w", "PING", "CONFIG SET stop-writes-on-bgsave-error yes", "SET k v",
+                      "CONFIG GET stop-writes-on-bgsave-error", "GET k"):
+            both(*words.split())
+        for name in ("xkv", "redis"):
+            shutil.rmtree(tmp_path / name / "dump.rdb")
+        assert both("SAVE") == both("SET", "k", "v") == b"+OK\r\n"
+    assert [server.stop() for server in servers] == [0, 0]
 
 
 def test_log_is_opened_again(tmp_path):

@@ -20,7 +20,7 @@ import redis
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ["tests/rdbtool.c", "tests/memstore.c", "loader/rdb.c", "loader/crc64.c",
-           "loader/snapshot.c", "loader/log.c"]
+           "loader/snapshot.c", "loader/aside.c", "loader/log.c"]
 KEY_MAX = 250
 VALUE_MAX = 1 << 20
 

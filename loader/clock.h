@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Time that has passed: by a clock that nobody sets, unlike the time of day, which expiry and the log have. */
+#ifndef XKV_CLOCK_H
+#define XKV_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+/* Milliseconds since some moment in the past. */
+static inline uint64_t monotonic_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* The same in seconds. */
+static inline double monotonic_seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+#endif

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The log is opened again, as by logrotate, while threads write lines and open files of their own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../loader/log.h"
+
+#define REOPENS 3000
+
+static char dir[] = "/tmp/xkv-log-XXXXXX";
+static char log_path[64], victim_path[64];
+static atomic_bool done;
+static atomic_uint written;
+
+static void *write_lines(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&done)) {
+		log_warning("a line");
+		atomic_fetch_add(&written, 1);
+	}
+	return NULL;
+}
+
+/* What is opened here takes the lowest free number, as a client's connection does. */
+static void *open_files(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&done)) {
+		int fd = open(victim_path, O_WRONLY | O_APPEND | O_CLOEXEC);
+
+		if (fd >= 0) {
+			sched_yield();
+			close(fd);
+		}
+	}
+	return NULL;
+}
+
+static off_t size_of(const char *path)
+{
+	struct stat st;
+
+	assert_int_equal(stat(path, &st), 0);
+	return st.st_size;
+}
+
+static unsigned int lines_of(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	unsigned int lines = 0;
+	int c;
+
+	assert_non_null(file);
+	while ((c = getc(file)) != EOF)
+		lines += c == '\n';
+	fclose(file);
+	return lines;
+}
+
+static void test_no_line_goes_elsewhere(void **state)
+{
+	pthread_t writer, opener;
+
+	(void)state;
+	assert_int_equal(log_open(log_path), 0);
+	assert_int_equal(pthread_create(&writer, NULL, write_lines, NULL), 0);
+	assert_int_equal(pthread_create(&opener, NULL, open_files, NULL), 0);
+	for (int i = 0; i < REOPENS; i++)
+		assert_int_equal(log_open(log_path), 0);
+	atomic_store(&done, true);
+	pthread_join(writer, NULL);
+	pthread_join(opener, NULL);
+	assert_int_equal(size_of(victim_path), 0);
+	assert_int_equal(lines_of(log_path), atomic_load(&written));
+}
+
+static void test_a_file_that_cannot_be_opened(void **state)
+{
+	unsigned int lines = lines_of(log_path);
+
+	(void)state;
+	assert_true(log_open("/proc/none/log") < 0);
+	log_warning("still here");
+	assert_int_equal(lines_of(log_path), lines + 1);
+}
+
+static void test_rotation(void **state)
+{
+	char old[80];
+	unsigned int lines = lines_of(log_path);
+
+	(void)state;
+	snprintf(old, sizeof(old), "%s.1", log_path);
+	assert_int_equal(rename(log_path, old), 0);
+	log_warning("into the old file");
+	assert_int_equal(log_open(log_path), 0);
+	log_warning("into the new file");
+	assert_int_equal(lines_of(old), lines + 1);
+	assert_int_equal(lines_of(log_path), 1);
+	unlink(old);
+}
+
+/* Started as by `xkvd 2>&-`. */
+static void test_without_standard_error(void **state)
+{
+	int kept = dup(STDERR_FILENO), fd;
+
+	(void)state;
+	close(STDERR_FILENO);
+	assert_int_equal(log_reserve_stdio(), 0);
+	fd = open(victim_path, O_WRONLY | O_APPEND | O_CLOEXEC);
+	assert_int_equal(log_open(""), 0);
+	log_warning("nobody reads this");
+	close(fd);
+	dup2(kept, STDERR_FILENO);
+	close(kept);
+	assert_int_equal(size_of(victim_path), 0);
+}
+
+static int make_files(void **state)
+{
+	int fd;
+
+	(void)state;
+	if (!mkdtemp(dir))
+		return -1;
+	snprintf(log_path, sizeof(log_path), "%s/log", dir);
+	snprintf(victim_path, sizeof(victim_path), "%s/victim", dir);
+	fd = open(victim_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	return fd < 0 ? -1 : close(fd);
+}
+
+static int remove_files(void **state)
+{
+	(void)state;
+	unlink(log_path);
+	unlink(victim_path);
+	return rmdir(dir);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_no_line_goes_elsewhere),
+		cmocka_unit_test(test_a_file_that_cannot_be_opened),
+		cmocka_unit_test(test_rotation),
+		cmocka_unit_test(test_without_standard_error),
+	};
+
+	return cmocka_run_group_tests(tests, make_files, remove_files);
+}
