@@ -64,6 +64,7 @@ struct client {
 	int failure;   /* and its first error */
 	char *name, *lib_name, *lib_version; /* owned, NULL = none */
 	bool authenticated;
+	bool multi;   /* has sent MULTI: nothing is executed until EXEC or DISCARD */
 	bool queued;  /* has commands left to execute, and waits for its turn */
 	bool paused;  /* has commands left to execute, and must read replies first */
 	bool closing; /* executes nothing more; closed when its replies are sent */

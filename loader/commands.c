@@ -151,6 +151,17 @@ static const struct command table[] = {
 	{ "reset", cmd_reset, 1, NS | LS | F | NA, 0, 0, 0, "connection", "",
 	  "Resets the connection.", NULL },
 	{ "client", NULL, -2, 0, 0, 0, 0, "connection", "", "Commands about connections.", client_sub },
+	/* transactions, which there are not */
+	{ "multi", cmd_multi, 1, NS | LS | F, 0, 0, 0, "transactions", "",
+	  "Refused, with all that follows until EXEC or DISCARD: there are no transactions.", NULL },
+	{ "exec", cmd_exec, 1, NS | LS, 0, 0, 0, "transactions", "",
+	  "Ends what MULTI began; nothing was executed.", NULL },
+	{ "discard", cmd_discard, 1, NS | LS | F, 0, 0, 0, "transactions", "",
+	  "Ends what MULTI began.", NULL },
+	{ "watch", cmd_watch, -2, NS | LS | F, 1, -1, 1, "transactions", "<key> [<key> ...]",
+	  "Refused: there are no transactions.", NULL },
+	{ "unwatch", cmd_unwatch, 1, NS | LS | F, 0, 0, 0, "transactions", "",
+	  "Replies OK: no key is watched.", NULL },
 	/* server */
 	{ "info", cmd_info, -1, LS, 0, 0, 0, "server", "[<section> ...]",
 	  "Returns information and statistics about the server.", NULL },
@@ -444,13 +455,23 @@ static const struct command *accepted(struct client *c, unsigned int argc,
 	return cmd;
 }
 
+/* Between MULTI and its end, only these are executed. */
+static bool refused_by_multi(struct client *c, const struct command *cmd)
+{
+	if (!c->multi || cmd->fn == cmd_multi || cmd->fn == cmd_exec || cmd->fn == cmd_discard ||
+	    cmd->fn == cmd_watch || cmd->fn == cmd_reset || cmd->fn == cmd_quit)
+		return false;
+	reply_error(reply_now(c), NO_TRANSACTIONS);
+	return true;
+}
+
 void command_run(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct command *cmd;
 
 	c->srv->stats.commands++;
 	cmd = accepted(c, argc, argv);
-	if (!cmd)
+	if (!cmd || refused_by_multi(c, cmd))
 		return;
 	if (!(cmd->flags & CMD_QUEUES))
 		commands_flush(c);

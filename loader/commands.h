@@ -12,6 +12,9 @@
 /* What clients are told: the version whose behaviour the commands have. */
 #define REDIS_VERSION "7.0.15"
 
+#define NO_TRANSACTIONS \
+	"ERR transactions are not supported: nothing is executed between MULTI and EXEC or DISCARD"
+
 #define COMMAND_NAME_MAX 34 /* bytes of "command|subcommand" with its NUL */
 
 /* argv[0] is the command's name (argv[1] the subcommand's). */
@@ -109,6 +112,7 @@ command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expi
 command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_reset, cmd_info,
 	cmd_config_get, cmd_config_set, cmd_config_resetstat, cmd_client_setname,
 	cmd_client_getname, cmd_client_id, cmd_client_setinfo, cmd_client_list, cmd_client_info,
-	cmd_save, cmd_bgsave, cmd_lastsave, cmd_shutdown;
+	cmd_save, cmd_bgsave, cmd_lastsave, cmd_shutdown, cmd_multi, cmd_exec, cmd_discard,
+	cmd_watch, cmd_unwatch;
 
 #endif

@@ -221,10 +221,60 @@ void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	(void)argc;
 	(void)argv;
 	c->out.version = 2;
+	c->multi = false;
 	c->authenticated = !c->srv->cfg->requirepass[0];
 	free(c->name);
 	c->name = NULL;
 	reply_status(&c->out, "RESET");
+}
+
+/* --- transactions --- */
+
+/*
+ * There are none.  But a client that sends MULTI must not have what it sends behind it executed one by one:
+ * all of that is refused, and EXEC says so, as Redis does after an error.
+ */
+void cmd_multi(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_error(&c->out, c->multi ? "ERR MULTI calls can not be nested" : NO_TRANSACTIONS);
+	c->multi = true;
+}
+
+void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_error(&c->out, c->multi ? "EXECABORT Transaction discarded because of previous errors."
+				      : "ERR EXEC without MULTI");
+	c->multi = false;
+}
+
+void cmd_discard(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	if (c->multi)
+		reply_status(&c->out, "OK");
+	else
+		reply_error(&c->out, "ERR DISCARD without MULTI");
+	c->multi = false;
+}
+
+void cmd_watch(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_error(&c->out, c->multi ? "ERR WATCH inside MULTI is not allowed"
+				      : "ERR WATCH is not supported: there are no transactions");
+}
+
+void cmd_unwatch(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_status(&c->out, "OK"); /* nothing is watched */
 }
 
 /* --- CLIENT --- */
@@ -278,12 +328,13 @@ static void print_client(FILE *out, const struct client *c)
 	client_address(c, true, peer);
 	client_address(c, false, local);
 	fprintf(out,
-		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=N db=0 sub=0 "
-		"psub=0 multi=-1 qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
+		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=0 sub=0 "
+		"psub=0 multi=%d qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
 		"events=%s cmd=%s "
 		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
 		(unsigned long long)c->id, peer, local, c->fd, c->name ? c->name : "",
-		(long long)(now - c->since), (long long)(now - c->active), c->in.len - c->in.pos,
+		(long long)(now - c->since), (long long)(now - c->active), c->multi ? "x" : "N",
+		c->multi ? 0 : -1, c->in.len - c->in.pos,
 		c->in.cap - c->in.len, c->parser.cap * sizeof(struct resp_arg), c->out.bytes,
 		ev_is_active(&c->writable) ? "rw" : "r",
 		c->last ? command_full_name(c->last, name) : "NULL", c->out.version,
