@@ -672,13 +672,13 @@ static void cmd_command_docs(struct client *c, unsigned int argc, const struct r
 }
 
 /* Adds a command and its subcommands to a list, if they match. */
-static size_t list_names(struct reply *r, const struct command *cmd, const struct resp_arg *pattern)
+static size_t list_names(struct reply *r, const struct command *cmd, const struct glob *pattern)
 {
 	char name[COMMAND_NAME_MAX];
 	size_t count = 0;
 
 	command_full_name(cmd, name);
-	if (!pattern || glob_match(pattern->ptr, pattern->len, name, strlen(name), true)) {
+	if (glob_test(pattern, name, strlen(name))) {
 		reply_text(r, name);
 		count++;
 	}
@@ -691,15 +691,20 @@ static void cmd_command_list(struct client *c, unsigned int argc, const struct r
 {
 	bool filtered = argc == 5 && arg_is(&argv[2], "filterby") && arg_is(&argv[3], "pattern");
 	struct reply names;
+	struct glob glob;
 	size_t count = 0;
 
 	if (argc != 2 && !filtered) {
 		reply_error(&c->out, "ERR syntax error");
 		return;
 	}
+	if (filtered)
+		glob_compile(&glob, argv[4].ptr, argv[4].len, true);
+	else
+		glob_compile(&glob, "*", 1, false);
 	reply_init(&names, c->out.limit);
 	for (unsigned int i = 0; i < TABLE_SIZE; i++)
-		count += list_names(&names, &table[i], filtered ? &argv[4] : NULL);
+		count += list_names(&names, &table[i], &glob);
 	reply_array(&c->out, count);
 	reply_splice(&c->out, &names);
 }

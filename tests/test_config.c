@@ -432,17 +432,34 @@ static void test_globs(void **state)
 	assert_true(glob_match("a*", 2, "a\0b", 3, false));
 }
 
-/* A star for every second letter: exponential in a recursive matcher, 1 ms here. */
+/* As many elements as a text may have characters, one more, and far more; a star for each letter. */
 static void test_glob_cost(void **state)
 {
-	char pattern[2001], text[2000];
+	static char pattern[2 << 20], text[GLOB_TEXT_MAX];
+	struct glob g;
 
 	(void)state;
-	for (int i = 0; i < 2000; i += 2)
-		memcpy(pattern + i, "a*", 2);
-	pattern[2000] = 'b';
 	memset(text, 'a', sizeof(text));
-	assert_false(glob_match(pattern, sizeof(pattern), text, sizeof(text), false));
+	memset(pattern, '?', sizeof(pattern));
+	assert_true(glob_match(pattern, GLOB_TEXT_MAX, text, sizeof(text), false));
+	assert_false(glob_match(pattern, GLOB_TEXT_MAX + 1, text, sizeof(text), false));
+	glob_compile(&g, pattern, sizeof(pattern), false);
+	assert_true(g.never);
+	memset(pattern, '*', sizeof(pattern));
+	glob_compile(&g, pattern, sizeof(pattern), false);
+	assert_true(glob_matches_all(&g));
+	for (size_t i = 0; i < 2 * sizeof(text); i += 2)
+		memcpy(pattern + i, "a*", 2);
+	assert_true(glob_match(pattern, 2 * sizeof(text), text, sizeof(text), false));
+	pattern[2 * sizeof(text) - 2] = 'b';
+	glob_compile(&g, pattern, 2 * sizeof(text), false);
+	for (int i = 0; i < 1000; i++) /* a product of the lengths in a matcher that goes back */
+		assert_false(glob_test(&g, text, sizeof(text)));
+	memset(pattern, 'b', sizeof(pattern));
+	memcpy(pattern, "[\0-`", 5);
+	pattern[sizeof(pattern) - 2] = 'a';
+	pattern[sizeof(pattern) - 1] = ']';
+	assert_true(glob_match(pattern, sizeof(pattern), text, 1, false));
 }
 
 int main(void)
