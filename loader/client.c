@@ -28,8 +28,8 @@
 #define ROUND_COMMANDS 256
 #define ROUND_OUTPUT   (256 << 10)
 #define ROUND_WRITE    (4 << 20)
-#define PAUSE_ABOVE    (1 << 20)   /* unsent bytes at which execution pauses... */
-#define RESUME_BELOW   (256 << 10) /* ...and goes on */
+#define RESUME_BELOW   (256 << 10) /* unsent bytes at which it goes on after PAUSE_ABOVE */
+#define READ_MAX       (1 << 20)   /* bytes read, and parsed, in one go */
 #define ROOM_MIN       (16 << 10)
 #define ROOM_HINT_MAX  (2 << 20) /* a longer argument gets its memory as its bytes come */
 #define WRITE_VECTORS  64
@@ -148,19 +148,23 @@ static void protocol_error(struct client *c)
 	c->closing = true;
 }
 
+static bool may_execute(const struct client *c)
+{
+	return !c->closing && !c->dead && !c->out.failed && !c->srv->stopping;
+}
+
 /* Executes one command.  False if there is none, or none may be executed. */
 static bool execute_one(struct client *c)
 {
 	struct input *in = &c->in;
 	struct resp_limits limits = { c->srv->cfg->proto_max_bulk_len, client_needs_auth(c) };
 
-	if (c->closing || c->dead || c->out.failed || c->srv->stopping)
-		return false;
 	switch (resp_parse(&c->parser, in->data + in->pos, in->len - in->pos, &limits)) {
 	case RESP_COMMAND:
 		if (c->parser.argc)
 			command_run(c, c->parser.argc, c->parser.argv);
-		in->pos += c->parser.pos;
+		if (!c->work.step)
+			in->pos += c->parser.pos;
 		return true;
 	case RESP_ERROR:
 		protocol_error(c);
@@ -181,10 +185,10 @@ static void queue(struct client *c)
 
 	if (c->queued)
 		return;
-	if (TAILQ_EMPTY(&s->ready))
-		ev_idle_start(s->loop, &s->no_wait);
-	TAILQ_INSERT_TAIL(&s->ready, c, turn);
-	c->queued = true;
+	c->queued = c->work.step ? &s->working : &s->ready;
+	TAILQ_INSERT_TAIL(&c->queued->clients, c, turn);
+	c->queued->count++;
+	ev_idle_start(s->loop, &s->no_wait);
 }
 
 static void unqueue(struct client *c)
@@ -193,9 +197,10 @@ static void unqueue(struct client *c)
 
 	if (!c->queued)
 		return;
-	TAILQ_REMOVE(&s->ready, c, turn);
-	c->queued = false;
-	if (TAILQ_EMPTY(&s->ready))
+	TAILQ_REMOVE(&c->queued->clients, c, turn);
+	c->queued->count--;
+	c->queued = NULL;
+	if (!s->ready.count && !s->working.count)
 		ev_idle_stop(s->loop, &s->no_wait);
 }
 
@@ -204,10 +209,16 @@ static bool execute_some(struct client *c)
 {
 	size_t start = c->out.bytes;
 
-	for (unsigned int n = 0; n < ROUND_COMMANDS; n++) {
+	/* A command about many keys counts as several. */
+	for (unsigned int n = 0; n < ROUND_COMMANDS; n += 1 + c->parser.argc / 8) {
+		if (!may_execute(c))
+			return false;
+		if (!work_go_on(c))
+			return true;
 		if (c->in.pos == c->in.len || !execute_one(c))
 			return false;
-		if (c->out.bytes > start + ROUND_OUTPUT)
+		if (c->out.bytes > start + ROUND_OUTPUT ||
+		    (work_was_long(c) && !slice_left(c->srv)))
 			break;
 	}
 	return c->in.pos < c->in.len;
@@ -315,6 +326,9 @@ static void run_round(struct client *c)
 void client_turn(struct client *c)
 {
 	unqueue(c);
+	if (c->work.step)
+		touch(c);
+	c->dead |= work_is_vain(c);
 	run_round(c);
 }
 
@@ -323,6 +337,7 @@ void client_turn(struct client *c)
 static bool receive(struct client *c)
 {
 	struct server *s = c->srv;
+	size_t room;
 	ssize_t n;
 
 	if (c->in.len - c->in.pos >= s->cfg->query_buffer_limit) {
@@ -339,7 +354,8 @@ static bool receive(struct client *c)
 		log_closing(c, "out of memory");
 		return false;
 	}
-	n = read(c->fd, c->in.data + c->in.len, c->in.cap - c->in.len);
+	room = c->in.cap - c->in.len;
+	n = read(c->fd, c->in.data + c->in.len, room < READ_MAX ? room : READ_MAX);
 	if (n > 0) {
 		c->in.len += (size_t)n;
 		s->stats.bytes_in += (uint64_t)n;
@@ -432,6 +448,7 @@ void client_free(struct client *c)
 	TAILQ_REMOVE(&s->clients, c, link);
 	s->client_count--;
 	close(c->fd);
+	work_end(c);
 	input_release(c);
 	resp_parser_free(&c->parser);
 	reply_free(&c->out);

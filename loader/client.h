@@ -22,6 +22,7 @@
 
 struct client;
 struct command;
+struct found;
 
 /* What the store did of what a command has queued; `note` is the command's own. */
 typedef void command_end_fn(struct client *c, unsigned int note, int ret,
@@ -41,6 +42,25 @@ struct queue {
 	} then[QUEUE_OPS];
 };
 
+/*
+ * A command that may take longer than others shall wait (work.c): `step` does a slice of it in each turn of its
+ * client, and returns whether it is done.  Until then it stands at the front of the client's input, and what is
+ * behind it waits.
+ */
+typedef bool command_step_fn(struct client *c);
+/* Queues what a command does about the key at `arg`, which was its argument `index`. */
+typedef void command_key_fn(struct client *c, const struct resp_arg *arg, unsigned int index,
+			    unsigned int argc);
+
+struct work {
+	command_step_fn *step; /* NULL = no command is in progress */
+	const char *base;      /* where the command stood when it was parsed: the input moves */
+	command_key_fn *key;   /* of a command about many keys: `stride` arguments each, */
+	unsigned int stride, checked, at; /* up to where they were checked, and queued */
+	uint64_t cursor;     /* of a walk over the store, */
+	struct found *found; /* and what it found; owned */
+};
+
 /* What was read and not yet executed. */
 struct input {
 	char *data;
@@ -50,28 +70,36 @@ struct input {
 
 struct client {
 	TAILQ_ENTRY(client) link; /* server.clients, by last activity */
-	TAILQ_ENTRY(client) turn; /* server.ready, if queued */
+	TAILQ_ENTRY(client) turn; /* of `queued` */
 	struct server *srv;
 	ev_io readable, writable;
 	int fd;
 	uint64_t id;
 	ev_tstamp since, active;
+	uint64_t hung_up; /* ns, monotonic: when it was seen to send no more, while long commands kept us from reading; 0 = not */
 	struct input in;
 	struct resp_parser parser;
+	struct work work;
 	struct reply out;
 	const struct command *last;
 	int64_t tally; /* of a command about several keys: those that count so far, */
 	int failure;   /* and its first error */
 	char *name, *lib_name, *lib_version; /* owned, NULL = none */
 	bool authenticated;
+	bool no_evict; /* CLIENT NO-EVICT */
 	bool multi;   /* has sent MULTI: nothing is executed until EXEC or DISCARD */
-	bool queued;  /* has commands left to execute, and waits for its turn */
+	struct turns *queued; /* has commands left to execute, and waits here for its turn; NULL = not */
 	bool paused;  /* has commands left to execute, and must read replies first */
 	bool closing; /* executes nothing more; closed when its replies are sent */
 	bool dead;    /* closed at the end of the round */
 };
 
 TAILQ_HEAD(client_list, client);
+
+struct turns {
+	struct client_list clients;
+	unsigned int count;
+};
 
 struct server_stats {
 	uint64_t connections, rejected, commands, protocol_errors;
@@ -95,8 +123,10 @@ struct server {
 	ev_io snapshot_done;
 	ev_check turns;	 /* gives each queued client its turn */
 	ev_idle no_wait; /* keeps the loop from sleeping while some are queued */
+	uint64_t slice_end; /* ns, monotonic: when long commands have had their time in this round of the loop */
 	struct extra *extras;
-	struct client_list clients, ready;
+	struct client_list clients;
+	struct turns ready, working; /* the latter: with a command in progress */
 	unsigned int client_count;
 	uint64_t next_id;
 	char *read_buffer; /* READ_BYTES, used by one client at a time */
@@ -118,12 +148,29 @@ bool server_shutdown(struct server *s, enum shutdown_save save, bool force);
 /* Takes over the connected, non-blocking socket `fd`; closes it if there is no memory. */
 void client_new(struct server *s, int fd);
 void client_free(struct client *c);
-/* Executes queued commands of one client for one round, and sends its replies. */
+/* Executes queued commands of one client for one round, or goes on with the one in progress, and sends its replies. */
 void client_turn(struct client *c);
 /* Sends what the socket takes without waiting. */
 void client_flush(struct client *c);
 /* Writes "address:port" of the peer, or of our side. */
 void client_address(const struct client *c, bool peer, char text[ADDRESS_TEXT]);
+
+/* work.c */
+#define PAUSE_ABOVE (1 << 20) /* unsent bytes at which execution pauses */
+/* Lets long commands have their time, all together, until the next round of the loop. */
+void slice_begin(struct server *s);
+bool slice_left(const struct server *s);
+/* Makes the command that is being executed one in progress. */
+struct work *work_begin(struct client *c, command_step_fn *step);
+/* Goes on with the command in progress, if there is one and there is time.  True if none is left. */
+bool work_go_on(struct client *c);
+/* Whether what it has us do takes its time, and is to be given up since nobody waits for the replies. */
+bool work_is_vain(struct client *c);
+/* Whether the command that was executed last may have taken its time. */
+bool work_was_long(const struct client *c);
+/* Forgets the command in progress. */
+void work_end(struct client *c);
+
 static inline bool client_needs_auth(const struct client *c)
 {
 	return !c->authenticated && c->srv->cfg->requirepass[0];

@@ -46,8 +46,13 @@ static const struct command client_sub[] = {
 	  "Return the ID of the current connection.", NULL },
 	{ "info", cmd_client_info, 2, NS | LS, 0, 0, 0, "connection", "",
 	  "Return information about the current client connection.", NULL },
+	{ "kill", cmd_client_kill, -3, A | NS | LS, 0, 0, 0, "connection",
+	  "<ip:port> | <option> <value> [<option> <value> ...]",
+	  "Close connections by ID, ADDR, LADDR, USER or TYPE; SKIPME no: this one, too.", NULL },
 	{ "list", cmd_client_list, -2, A | NS | LS, 0, 0, 0, "connection", "[TYPE <type>] [ID <id> ...]",
 	  "Return information about client connections.", NULL },
+	{ "no-evict", cmd_client_no_evict, 3, A | NS | LS, 0, 0, 0, "connection", "<ON|OFF>",
+	  "Protect the connection from maxmemory-clients.", NULL },
 	{ "setinfo", cmd_client_setinfo, 4, NS | LS, 0, 0, 0, "connection", "<LIB-NAME|LIB-VER> <value>",
 	  "Tell the server the name or version of the client library.", NULL },
 	{ "setname", cmd_client_setname, 3, NS | LS, 0, 0, 0, "connection", "<name>",
@@ -128,7 +133,7 @@ static const struct command table[] = {
 	{ "persist", cmd_persist, 2, W | F, 1, 1, 1, "generic", "<key>",
 	  "Removes the expiry of a key.", NULL },
 	{ "keys", cmd_keys, 2, R, 0, 0, 0, "generic", "<pattern>",
-	  "Returns all keys that match a pattern; SCAN does not stop the server.", NULL },
+	  "Returns all keys that match a pattern; SCAN returns some of them at a time.", NULL },
 	{ "scan", cmd_scan, -2, R, 0, 0, 0, "generic",
 	  "<cursor> [MATCH <pattern>] [COUNT <count>] [TYPE <type>]",
 	  "Walks over the keys.", NULL },
@@ -342,14 +347,6 @@ bool check_key(struct client *c, const struct resp_arg *key)
 	return false;
 }
 
-bool check_keys(struct client *c, const struct resp_arg *argv, unsigned int argc, unsigned int step)
-{
-	for (unsigned int i = 1; i < argc; i += step)
-		if (!check_key(c, &argv[i]))
-			return false;
-	return true;
-}
-
 bool check_value(struct client *c, const struct resp_arg *value)
 {
 	if (value->len <= XKV_VALUE_MAX)
@@ -445,6 +442,11 @@ static const struct command *accepted(struct client *c, unsigned int argc,
 	}
 	if (!arity_ok(cmd, argc)) {
 		reply_error(reply_now(c), "ERR wrong number of arguments for '%s' command",
+			    command_full_name(cmd, name));
+		return NULL;
+	}
+	if (cmd->last >= 0 && argc > PLAIN_ARGS_MAX) {
+		reply_error(reply_now(c), "ERR too many arguments for '%s' command",
 			    command_full_name(cmd, name));
 		return NULL;
 	}

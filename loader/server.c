@@ -344,21 +344,23 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 	ev_timer_again(loop, w);
 }
 
-/* Each client that waits now gets one turn; who queues again meanwhile waits for the next round. */
+/*
+ * Each client that waits now gets one turn; who queues again meanwhile waits for the next round.  Those with
+ * long commands share a slice of time, whatever their number; it goes round among them.
+ */
 static void on_turns(struct ev_loop *loop, ev_check *w, int events)
 {
 	struct server *s = w->data;
-	struct client *last = TAILQ_LAST(&s->ready, client_list), *c;
+	struct client *c;
 
 	(void)loop;
 	(void)events;
-	while (last && (c = TAILQ_FIRST(&s->ready))) {
-		bool end = c == last;
-
+	for (unsigned int n = s->ready.count; n && (c = TAILQ_FIRST(&s->ready.clients)); n--)
 		client_turn(c);
-		if (end)
-			break;
-	}
+	slice_begin(s);
+	for (unsigned int n = s->working.count;
+	     n && slice_left(s) && (c = TAILQ_FIRST(&s->working.clients)); n--)
+		client_turn(c);
 }
 
 static void on_no_wait(struct ev_loop *loop, ev_idle *w, int events)
@@ -606,7 +608,8 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	s->cfg = options->cfg;
 	s->store = options->store;
 	TAILQ_INIT(&s->clients);
-	TAILQ_INIT(&s->ready);
+	TAILQ_INIT(&s->ready.clients);
+	TAILQ_INIT(&s->working.clients);
 	s->read_buffer = malloc(READ_BYTES);
 	s->loop = ev_loop_new(EVFLAG_NOENV);
 	s->lane = store_lane_get(s->store);

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import time
 
@@ -1152,6 +1153,162 @@ def test_expensive_pattern(own):
     start = time.monotonic()
     assert own.call("KEYS", "a*" * 120 + "b") == b"*0\r\n"
     assert time.monotonic() - start < 2
+
+
+def pings_during(daemon, client, request):
+    """How many PINGs of another client are answered between the request's arrival and the end of its replies."""
+    number = int(client.call("CLIENT", "ID")[1:])
+    reader = client.sock.dup()
+
+    def arrived():
+        row = next(row for row in daemon.client().client_list() if int(row["id"]) == number)
+        return int(row["qbuf"]) == len(request) - 1
+
+    with daemon.connect() as other, reader:
+        client.send(request[:-1])
+        wait_for(arrived, "the server to read the request")
+        client.send(request[-1:] + encode("ECHO", "END"))
+        reader.setblocking(False)
+        pings, got = 0, b""
+        while not got.endswith(b"END\r\n"):
+            assert other.call("PING") == b"+PONG\r\n"
+            pings += 1
+            with contextlib.suppress(BlockingIOError):
+                got = (got + reader.recv(1 << 20))[-5:]
+        return pings
+
+
+LONG = {
+    "SCAN": lambda n: encode("SCAN", 0, "COUNT", n, "MATCH", "*a*b"),
+    "KEYS": lambda n: encode("KEYS", "*a*b*"),
+    "EXISTS": lambda n: encode("EXISTS", *["no"] * n),
+    "TOUCH": lambda n: encode("TOUCH", *["key:1"] * n),
+    "MGET": lambda n: encode("MGET", *["no"] * n),
+    "MSET": lambda n: encode("MSET", *["k", "v"] * n),
+    "DEL": lambda n: encode("DEL", *["no"] * n),
+    "UNLINK": lambda n: encode("UNLINK", *["no"] * n),
+    "FLUSHALL": lambda n: encode("FLUSHALL"),
+}
+
+
+@pytest.fixture(scope="module")
+def filled(privileged, tmp_path_factory):
+    """A store with 60,000 keys, in the kernel, since what is in memory is too fast; FLUSHALL comes last."""
+    with in_kernel(tmp_path_factory.mktemp("filled"), "--max-keys", "65536") as daemon:
+        with daemon.connect() as c:
+            for start in range(0, 60_000, 6_000):
+                keys = [b"key:%d:" % i + b"x" * 100 for i in range(start, start + 6_000)]
+                assert c.call("MSET", *[x for k in keys for x in (k, b"v")]) == b"+OK\r\n"
+        yield daemon
+
+
+@pytest.mark.parametrize("command", LONG)
+def test_long_commands_let_others_in(filled, command):
+    with filled.connect() as c:
+        assert pings_during(filled, c, LONG[command](60_000)) > 4
+        assert command != "FLUSHALL" or c.call("DBSIZE") == b":0\r\n"
+
+
+def test_long_commands_reply_in_order(own):
+    """Commands of every kind in one pipeline, before, between and behind long ones."""
+    keys = [b"%d" % i for i in range(300)]
+    pairs = [x for k in keys for x in (k, b"v" + k)]
+    values = b"*300\r\n" + b"".join(b"$%d\r\nv%s\r\n" % (len(k) + 1, k) for k in keys)
+    requests, expected = b"", b""
+    for _ in range(20):
+        requests += encode("MSET", *pairs) + encode("GET", "7") + encode("MGET", *keys) + encode("PING")
+        expected += b"+OK\r\n$2\r\nv7\r\n" + values + b"+PONG\r\n"
+        requests += encode("SET", "7", "x") + encode("EXISTS", *keys) + encode("GET", "7") + encode("DBSIZE")
+        expected += b"+OK\r\n:300\r\n$1\r\nx\r\n:300\r\n"
+        requests += encode("MGET", *keys, "") + encode("MSET", *pairs, "k" * 251, "v")
+        expected += b"-ERR key must be 1 to 250 bytes\r\n" * 2
+        requests += encode("DEL", *keys[:200]) + encode("KEYS", "7") + encode("DEL", "7", *keys) + encode("GET", "7")
+        expected += b":200\r\n*0\r\n:100\r\n$-1\r\n"
+        requests += encode("SET", "7", "x") + encode("FLUSHALL") + encode("SCAN", 0, "COUNT", 10**9) + b"EXISTS 7\r\n"
+        expected += b"+OK\r\n+OK\r\n*2\r\n$1\r\n0\r\n*0\r\n:0\r\n"
+    own.send(requests)
+    assert own.file.read(len(expected)) == expected
+
+
+def unread_mget(daemon, name):
+    """A client in the middle of a command whose replies it does not read."""
+    c = daemon.connect()
+    c.call("CLIENT", "SETNAME", name)
+    c.call("SET", "k", b"x" * 100_000)
+    c.send(encode("MGET", *["k"] * 1000) + encode("PING"))
+    wait_for(lambda: row_of(daemon, name)["cmd"] == "mget", "MGET to begin")
+    return c
+
+
+def row_of(daemon, name):
+    return next((row for row in daemon.client().client_list() if row["name"] == name), None)
+
+
+def test_unread_command_goes_on(xkv, own):
+    """Its output is not made before it is read, and what is sent behind it is read meanwhile."""
+    with unread_mget(xkv, "lazy") as c:
+        c.send(encode("ECHO", "x" * 1_000_000) * 3)
+        wait_for(lambda: int(row_of(xkv, "lazy")["qbuf"]) > 3_000_000, "what is behind it")
+        assert int(row_of(xkv, "lazy")["omem"]) < 8 << 20
+        assert c.line() == b"*1000\r\n"
+        for _ in range(1000):
+            assert c.reply() == b"$100000\r\n" + b"x" * 100_000 + b"\r\n"
+        assert c.reply() == b"+PONG\r\n"
+        assert [len(c.reply()) for _ in range(3)] == [1_000_012] * 3
+
+
+def test_client_kill(xkv, own):
+    r = xkv.client()
+    with unread_mget(xkv, "one") as one, xkv.connect() as two, xkv.connect() as three:
+        assert r.client_kill_filter(_id=int(row_of(xkv, "one")["id"])) == 1
+        assert row_of(xkv, "one") is None
+        with contextlib.suppress(ConnectionError):
+            assert len(one.rest()) < 100_000_000
+        assert r.client_kill("%s:%d" % two.sock.getsockname())
+        assert two.rest() == b""
+        with pytest.raises(redis.ResponseError, match="No such client"):
+            r.client_kill("127.0.0.1:1")
+        address = "%s:%d" % three.sock.getsockname()
+        for args, text in ((("ID", "0"), "should be greater"), (("ID",), "No such client"), (("NO", "1"), "syntax"),
+                           (("TYPE", "none"), "Unknown client type"), (("USER", "me"), "No such user"),
+                           (("ADDR", "a", "SKIPME"), "syntax")):
+            with pytest.raises(redis.ResponseError, match=text):
+                r.execute_command("CLIENT KILL", *args)
+        assert three.call("CLIENT", "KILL", "ADDR", address) == b":0\r\n"
+        assert three.call("CLIENT", "KILL", "ADDR", address, "TYPE", "pubsub", "SKIPME", "no") == b":0\r\n"
+        three.send(encode("CLIENT", "KILL", "ADDR", address, "SKIPME", "no", "USER", "default") + b"PING\r\n")
+        assert three.rest() == b":1\r\n"
+    assert own.call("PING") == b"+PONG\r\n"
+
+
+@pytest.mark.parametrize("how", ["reset", "close"])
+def test_nobody_works_for_a_client_that_is_gone(filled, how):
+    """Thousands of walks that were asked for end soon after the client."""
+    r = filled.client()
+    with filled.connect() as c:
+        c.call("CLIENT", "SETNAME", "gone")
+        if how == "reset":
+            c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        c.send(encode("KEYS", "*a*b*c*d*e*f*") * 2000)
+        wait_for(lambda: row_of(filled, "gone")["cmd"] == "keys", "KEYS to begin")
+        before = r.info("stats")["total_commands_processed"]
+    wait_for(lambda: row_of(filled, "gone") is None, "the client to be given up")
+    assert r.info("stats")["total_commands_processed"] - before < 1900
+
+
+def test_half_closed_client_has_its_replies(filled):
+    with filled.connect() as c:
+        c.send(encode("KEYS", "*a*b*") + encode("ECHO", "END"))
+        c.sock.shutdown(socket.SHUT_WR)
+        assert c.rest() == b"*0\r\n$3\r\nEND\r\n"
+
+
+def test_too_many_arguments(own):
+    """Where they are no keys, nobody needs them, and nobody cuts their work."""
+    for args in (("CLIENT", "LIST", "ID", *[1] * 2000), ("SET", "k", "v", *["GET"] * 2000), ("COMMAND", "INFO", *["get"] * 2000),
+                 ("CONFIG", "GET", *["*"] * 2000), ("INFO", *["x"] * 2000), ("EXPIRE", "k", 1, *["NX"] * 2000)):
+        assert own.call(*args).startswith(b"-ERR too many arguments for '")
+    assert own.call("EXISTS", "k") == b":0\r\n"
 
 
 def test_multi_changes_nothing(xkv, own):
