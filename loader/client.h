@@ -17,6 +17,7 @@
 #define MAX_LISTENERS 64
 #define READ_BYTES    65536
 /* The longest command before AUTH, and a pipeline beside it; what a stranger may have us keep. */
+#define CLIENT_TEXT_MAX 256 /* bytes of a client's name, and of its library's name and version */
 #define UNAUTH_INPUT_MAX (RESP_UNAUTH_ARGS * RESP_UNAUTH_BULK + 2 * READ_BYTES)
 #define ADDRESS_TEXT  80 /* an IPv6 address with zone, brackets and port */
 
@@ -76,6 +77,7 @@ struct client {
 	int fd;
 	uint64_t id;
 	ev_tstamp since, active;
+	size_t memory; /* bytes that it takes, as they stand in server.client_memory */
 	uint64_t hung_up; /* ns, monotonic: when it was seen to send no more, while long commands kept us from reading; 0 = not */
 	struct input in;
 	struct resp_parser parser;
@@ -103,7 +105,7 @@ struct turns {
 
 struct server_stats {
 	uint64_t connections, rejected, commands, protocol_errors;
-	uint64_t output_closed, query_closed, bytes_in, bytes_out;
+	uint64_t output_closed, query_closed, evicted_clients, bytes_in, bytes_out;
 	/* The store counts these, for both doors; here is what CONFIG RESETSTAT found. */
 	uint64_t old_hits, old_misses, old_expired, old_evicted;
 };
@@ -128,6 +130,8 @@ struct server {
 	struct client_list clients;
 	struct turns ready, working; /* the latter: with a command in progress */
 	unsigned int client_count;
+	size_t client_memory;	   /* bytes that the clients take */
+	size_t client_memory_peak; /* since memory was given back to the system */
 	uint64_t next_id;
 	char *read_buffer; /* READ_BYTES, used by one client at a time */
 	struct queue queue; /* empty between two turns */
@@ -150,6 +154,10 @@ void client_new(struct server *s, int fd);
 void client_free(struct client *c);
 /* Executes queued commands of one client for one round, or goes on with the one in progress, and sends its replies. */
 void client_turn(struct client *c);
+/* Every second: goes on reading from clients that had to wait for memory, and gives what is free back to the system. */
+void clients_tend_memory(struct server *s);
+/* Gives all memory that is free back to the system. */
+void clients_trim_memory(struct server *s);
 /* Sends what the socket takes without waiting. */
 void client_flush(struct client *c);
 /* Writes "address:port" of the peer, or of our side. */

@@ -61,6 +61,13 @@ static const struct command client_sub[] = {
 	{ .name = NULL },
 };
 
+static const struct command memory_sub[] = {
+	{ "purge", cmd_memory_purge, 2, 0, 0, 0, 0, "server", "",
+	  "Give free memory of the daemon back to the system.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
 static const struct command command_sub[] = {
 	{ "count", cmd_command_count, 2, LS, 0, 0, 0, "server", "",
 	  "Return the total number of commands in this server.", NULL },
@@ -173,6 +180,7 @@ static const struct command table[] = {
 	{ "command", cmd_command, -1, LS, 0, 0, 0, "server", "",
 	  "Returns details about all commands.", command_sub },
 	{ "config", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about the configuration.", config_sub },
+	{ "memory", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about memory.", memory_sub },
 	{ "save", cmd_save, 1, A | NS, 0, 0, 0, "server", "",
 	  "Saves a snapshot and waits for it.", NULL },
 	{ "bgsave", cmd_bgsave, -1, A | NS, 0, 0, 0, "server", "[SCHEDULE]",
@@ -237,14 +245,10 @@ static const struct command *find_sub(const struct command *cmd, const char *nam
 
 static const struct command *parent_of(const struct command *cmd)
 {
-	static const struct command *const subs[] = { config_sub, client_sub, command_sub };
-
-	for (unsigned int i = 0; i < 3; i++)
-		for (const struct command *sub = subs[i]; sub->name; sub++)
+	for (unsigned int i = 0; i < TABLE_SIZE; i++)
+		for (const struct command *sub = table[i].sub; sub && sub->name; sub++)
 			if (sub == cmd)
-				return subs[i] == config_sub   ? find("config", 6)
-				       : subs[i] == client_sub ? find("client", 6)
-							       : find("command", 7);
+				return &table[i];
 	return NULL;
 }
 

@@ -121,7 +121,7 @@ command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expi
 command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_reset, cmd_info,
 	cmd_config_get, cmd_config_set, cmd_config_resetstat, cmd_client_setname,
 	cmd_client_getname, cmd_client_id, cmd_client_setinfo, cmd_client_list, cmd_client_info, cmd_client_kill, cmd_client_no_evict,
-	cmd_save, cmd_bgsave, cmd_lastsave, cmd_shutdown, cmd_multi, cmd_exec, cmd_discard,
+	cmd_memory_purge, cmd_save, cmd_bgsave, cmd_lastsave, cmd_shutdown, cmd_multi, cmd_exec, cmd_discard,
 	cmd_watch, cmd_unwatch;
 
 #endif

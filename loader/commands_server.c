@@ -98,11 +98,19 @@ void cmd_auth(struct client *c, unsigned int argc, const struct resp_arg *argv)
 }
 
 /* Names must not break the lines of CLIENT LIST. */
-static bool is_name(const struct resp_arg *name)
+static bool is_name(struct client *c, const char *what, const struct resp_arg *name)
 {
+	if (name->len > CLIENT_TEXT_MAX) {
+		reply_error(&c->out, "ERR %s must be %d bytes at most", what, CLIENT_TEXT_MAX);
+		return false;
+	}
 	for (size_t i = 0; i < name->len; i++)
-		if (name->ptr[i] < '!' || name->ptr[i] > '~')
+		if (name->ptr[i] < '!' || name->ptr[i] > '~') {
+			reply_error(&c->out,
+				    "ERR %s cannot contain spaces, newlines or special characters.",
+				    what);
 			return false;
+		}
 	return true;
 }
 
@@ -121,11 +129,7 @@ static bool set_text(struct client *c, char **at, const struct resp_arg *value)
 
 static bool set_name(struct client *c, const struct resp_arg *name)
 {
-	if (is_name(name))
-		return set_text(c, &c->name, name);
-	reply_error(&c->out,
-		    "ERR Client names cannot contain spaces, newlines or special characters.");
-	return false;
+	return is_name(c, "Client names", name) && set_text(c, &c->name, name);
 }
 
 struct hello {
@@ -144,11 +148,8 @@ static bool hello_options(struct client *c, unsigned int argc, const struct resp
 			h->password = &argv[++i];
 		} else if (arg_is(&argv[i], "setname") && more >= 1) {
 			h->name = &argv[++i];
-			if (!is_name(h->name)) {
-				reply_error(&c->out, "ERR Client names cannot contain spaces, "
-						     "newlines or special characters.");
+			if (!is_name(c, "Client names", h->name))
 				return false;
-			}
 		} else {
 			reply_error(&c->out, "ERR Syntax error in HELLO option '%.*s'",
 				    (int)strnlen(argv[i].ptr, argv[i].len), argv[i].ptr);
@@ -311,11 +312,8 @@ void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_a
 	if (!name && !arg_is(&argv[2], "lib-ver"))
 		reply_error(&c->out, "ERR Unrecognized option '%.*s'",
 			    (int)strnlen(argv[2].ptr, argv[2].len), argv[2].ptr);
-	else if (!is_name(&argv[3]))
-		reply_error(&c->out,
-			    "ERR %s cannot contain spaces, newlines or special characters.",
-			    name ? "lib-name" : "lib-ver");
-	else if (set_text(c, name ? &c->lib_name : &c->lib_version, &argv[3]))
+	else if (is_name(c, name ? "lib-name" : "lib-ver", &argv[3]) &&
+		 set_text(c, name ? &c->lib_name : &c->lib_version, &argv[3]))
 		reply_status(&c->out, "OK");
 }
 
@@ -330,12 +328,13 @@ static void print_client(FILE *out, const struct client *c)
 	fprintf(out,
 		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=0 sub=0 "
 		"psub=0 multi=%d qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
+		"tot-mem=%zu "
 		"events=%s cmd=%s "
 		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
 		(unsigned long long)c->id, peer, local, c->fd, c->name ? c->name : "",
 		(long long)(now - c->since), (long long)(now - c->active), c->multi ? "x" : c->no_evict ? "e" : "N",
 		c->multi ? 0 : -1, c->in.len - c->in.pos,
-		c->in.cap - c->in.len, c->parser.cap * sizeof(struct resp_arg), c->out.bytes,
+		c->in.cap - c->in.len, c->parser.cap * sizeof(struct resp_arg), c->out.bytes, c->memory,
 		ev_is_active(&c->writable) ? "rw" : "r",
 		c->last ? command_full_name(c->last, name) : "NULL", c->out.version,
 		c->lib_name ? c->lib_name : "", c->lib_version ? c->lib_version : "");
@@ -671,6 +670,16 @@ void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp
 		.old_expired = store_counter(c->srv->store, "expires"),
 		.old_evicted = store_counter(c->srv->store, "evictions"),
 	};
+	reply_status(&c->out, "OK");
+}
+
+/* --- MEMORY --- */
+
+void cmd_memory_purge(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	clients_trim_memory(c->srv);
 	reply_status(&c->out, "OK");
 }
 

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <ifaddrs.h>
+#include <malloc.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -159,8 +160,8 @@ static int listen_on(struct server *s, const char *address, bool from_interface,
 				  .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV };
 	bool optional = address[0] == '-';
 	const char *host = address + optional;
-	struct addrinfo *ai;
 	char port[8];
+	struct addrinfo *ai;
 	int ret;
 
 	if (s->listener_count == MAX_LISTENERS) {
@@ -300,6 +301,7 @@ static void on_second(struct ev_loop *loop, ev_timer *w, int events)
 	(void)loop;
 	(void)events;
 	close_idle_clients(w->data);
+	clients_tend_memory(w->data);
 	check_save_rules(w->data);
 	info_note_memory(w->data);
 }
@@ -596,6 +598,14 @@ void server_fit_open_files(struct server *s)
 		    s->cfg->maxclients, (unsigned long long)limit.rlim_cur);
 }
 
+/* Buffers of clients come and go: large ones by mmap(), and no thread needs a heap of its own for the rest. */
+static void tune_allocator(void)
+{
+	if (!mallopt(M_MMAP_THRESHOLD, 4 << 20) || !mallopt(M_TRIM_THRESHOLD, 8 << 20) ||
+	    !mallopt(M_ARENA_MAX, 2))
+		log_debug("the allocator takes no options");
+}
+
 struct server *server_new(const struct server_options *options, char *err, size_t err_len)
 {
 	struct server *s = calloc(1, sizeof(*s));
@@ -604,6 +614,7 @@ struct server *server_new(const struct server_options *options, char *err, size_
 		snprintf(err, err_len, "out of memory");
 		return NULL;
 	}
+	tune_allocator();
 	s->opt = *options;
 	s->cfg = options->cfg;
 	s->store = options->store;

@@ -65,6 +65,7 @@ static void test_defaults(void **state)
 	assert_string_equal(cfg.dbfilename, "dump.rdb");
 	assert_int_equal(cfg.save_count, 3);
 	assert_int_equal(cfg.client_output_limit, 256 << 20);
+	assert_int_equal(cfg.maxmemory_clients.percent, 5);
 	assert_int_equal(cfg.max_keys, 1048576);
 	assert_int_equal(cfg.bind_count, 0);
 	assert_string_equal(value_of(&cfg, "save"), "3600 1 300 100 60 10000");
@@ -155,6 +156,14 @@ static const struct {
 	{ "interface a-name-that-is-too-long", ":1: interface: longer than 15 bytes" },
 	{ "client-query-buffer-limit 10x", ":1: client-query-buffer-limit: \"10x\" is not a size; "
 					   "write bytes, or a number with kb, mb or gb" },
+	{ "maxmemory-clients 101%", ":1: maxmemory-clients: 101% is out of range, it must be 0, 131072 bytes or more, "
+	  "or up to 100%" },
+	{ "maxmemory-clients 1kb", ":1: maxmemory-clients: 1kb is out of range, it must be 0, 131072 bytes or more, "
+	  "or up to 100%" },
+	{ "maxmemory-clients 5%%", ":1: maxmemory-clients: \"5%%\" is neither a size, as in 256mb, nor a "
+	  "percentage, as in 5%" },
+	{ "maxmemory-clients %", ":1: maxmemory-clients: \"%\" is neither a size, as in 256mb, nor a percentage, "
+	  "as in 5%" },
 	{ "client-output-buffer-limit normal 1 2", ":1: client-output-buffer-limit: takes a class "
 						   "and three numbers, as in `normal 256mb 0 0`" },
 	{ "client-output-buffer-limit normal 1mb 1 1",

@@ -1311,6 +1311,83 @@ def test_too_many_arguments(own):
     assert own.call("EXISTS", "k") == b":0\r\n"
 
 
+def resident(daemon):
+    with open(f"/proc/{daemon.process.pid}/statm", encoding="ascii") as f:
+        return int(f.read().split()[1]) * 4096
+
+
+def greedy(daemon, name, data=b"PING\r\n" * 100_000):
+    """A client that leaves replies unread until it is paused, and then sends as long as it is taken."""
+    c = daemon.connect()
+    c.call("CLIENT", "SETNAME", name)
+    c.send(encode("MGET", *["k"] * 1000))
+    c.sock.settimeout(0.2)
+    c.sent = 0
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        while c.sent < 64 << 20:
+            c.sent += c.sock.send(data[c.sent % 6:])
+    c.sock.settimeout(WAIT)
+    return c
+
+
+def test_memory_of_clients_has_a_limit(tmp_path):
+    """Those that take most go, others do not notice; what they took goes back to the system."""
+    daemon = Daemon(RESPD, str(tmp_path), "--save", "", "--maxmemory-clients", "24mb")
+    r = daemon.client()
+    r.set("k", b"x" * 100_000)
+    r.execute_command("CLIENT NO-EVICT", "ON")
+    before = resident(daemon)
+    clients = [daemon.connect() for _ in range(30)]
+    with contextlib.suppress(ConnectionError):
+        for c in clients:
+            c.send(encode("MGET", *["k"] * 500) + b"*2\r\n$4\r\nECHO\r\n$2000000\r\n" + b"x" * 1_900_000)
+    wait_for(lambda: r.info("stats")["evicted_clients"] > 5, "clients to be evicted")
+    assert "maxmemory-clients" in daemon.log()
+    assert r.info("memory")["mem_clients_normal"] <= 24 << 20
+    assert all(int(row["tot-mem"]) > 500 for row in r.client_list())
+    assert resident(daemon) - before < 64 << 20
+    for c in clients:
+        c.close()
+    wait_for(lambda: r.info("clients")["connected_clients"] == 1, "the clients to be gone")
+    wait_for(lambda: resident(daemon) - before < 6 << 20, "their memory to be given back")
+    assert r.execute_command("MEMORY PURGE") in (True, b"OK")
+    assert [row["flags"] for row in r.client_list()] == ["e"]
+    assert daemon.stop() == 0
+
+
+def test_who_does_not_read_is_not_read(tmp_path):
+    """From half of maxmemory-clients on; nobody is evicted for it, and nothing is lost."""
+    daemon = Daemon(RESPD, str(tmp_path), "--save", "", "--maxmemory-clients", "32mb")
+    r = daemon.client()
+    r.set("k", b"x" * 100_000)
+    with greedy(daemon, "greedy") as c:
+        assert c.sent < 64 << 20
+        assert int(row_of(daemon, "greedy")["tot-mem"]) < 32 << 20
+        assert r.info("stats")["evicted_clients"] == 0
+        assert c.file.read(7 + 1000 * (100_000 + 11)).startswith(b"*1000\r\n")
+        for _ in range(c.sent // 6 // 1000):
+            assert c.file.read(7000) == b"+PONG\r\n" * 1000
+        assert int(row_of(daemon, "greedy")["tot-mem"]) < 1 << 20
+    assert daemon.stop() == 0
+
+
+def test_long_names(own):
+    """Names as short as names are: an idle connection must not cost megabytes."""
+    for args in (("SETNAME",), ("SETINFO", "LIB-NAME"), ("SETINFO", "LIB-VER")):
+        assert own.call("CLIENT", *args, "x" * 257).endswith(b" must be 256 bytes at most\r\n")
+        assert own.call("CLIENT", *args, "x" * 256) == b"+OK\r\n"
+    assert own.call("HELLO", 2, "SETNAME", "x" * 257).endswith(b" must be 256 bytes at most\r\n")
+
+
+def test_idle_clients_take_little(own):
+    """After large commands, and with the beginning of a small one."""
+    own.send(b"*5001\r\n$4\r\nMGET\r\n" + b"$2\r\nno\r\n" * 5000 + b"PIN")
+    assert own.file.read(7 + 5 * 5000).startswith(b"*5000\r\n")
+    own.send(b"G\r\n")
+    assert own.reply() == b"+PONG\r\n"
+    assert int(own.call("CLIENT", "INFO").split(b"tot-mem=")[1].split()[0]) < 40_000
+
+
 def test_multi_changes_nothing(xkv, own):
     """Without transactions, what stands between MULTI and EXEC must not be done one by one."""
     own.call("SET", "k", "old")
@@ -1505,16 +1582,12 @@ def test_maxclients_follows_the_limit_of_open_files(tmp_path):
 
 def test_unfinished_bulk_takes_no_memory(xkv, own):
     """A header that announces 2 MiB must not make the server fill them."""
-    def resident():
-        with open(f"/proc/{xkv.process.pid}/statm", encoding="ascii") as f:
-            return int(f.read().split()[1]) * 4096
-
-    before = resident()
+    before = resident(xkv)
     connections = [xkv.connect() for _ in range(100)]
     for c in connections:
         c.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2097152\r\nx")
     assert own.call("PING") == b"+PONG\r\n"
-    assert resident() - before < 64 << 20
+    assert resident(xkv) - before < 64 << 20
     for c in connections:
         c.close()
 
