@@ -11,6 +11,7 @@
 #include "snapshot.h"
 
 #define PASSWORD_MAX 512
+#define PATTERNS_MAX 65536 /* of CONFIG GET, which compares each with all names */
 
 /* --- connection --- */
 
@@ -595,9 +596,14 @@ static void add_directive(void *arg, const char *name, const char *value)
 
 void cmd_config_get(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	char **patterns = strings_from(c, argc - 2, argv + 2);
 	struct directives found = { .count = 0 };
+	char **patterns;
 
+	if (c->parser.pos > PATTERNS_MAX) {
+		reply_error(&c->out, "ERR the patterns are longer than %d bytes", PATTERNS_MAX);
+		return;
+	}
+	patterns = strings_from(c, argc - 2, argv + 2);
 	if (!patterns)
 		return;
 	reply_init(&found.text, c->out.limit);

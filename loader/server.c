@@ -160,8 +160,8 @@ static int listen_on(struct server *s, const char *address, bool from_interface,
 				  .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV };
 	bool optional = address[0] == '-';
 	const char *host = address + optional;
-	char port[8];
 	struct addrinfo *ai;
+	char port[8];
 	int ret;
 
 	if (s->listener_count == MAX_LISTENERS) {

@@ -1192,7 +1192,7 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
-def filled(privileged, tmp_path_factory):
+def filled(privileged, no_process_stays, tmp_path_factory):
     """A store with 60,000 keys, in the kernel, since what is in memory is too fast; FLUSHALL comes last."""
     with in_kernel(tmp_path_factory.mktemp("filled"), "--max-keys", "65536") as daemon:
         with daemon.connect() as c:
@@ -1308,6 +1308,7 @@ def test_too_many_arguments(own):
     for args in (("CLIENT", "LIST", "ID", *[1] * 2000), ("SET", "k", "v", *["GET"] * 2000), ("COMMAND", "INFO", *["get"] * 2000),
                  ("CONFIG", "GET", *["*"] * 2000), ("INFO", *["x"] * 2000), ("EXPIRE", "k", 1, *["NX"] * 2000)):
         assert own.call(*args).startswith(b"-ERR too many arguments for '")
+    assert own.call("CONFIG", "GET", "a*" * 40_000).startswith(b"-ERR the patterns are longer")
     assert own.call("EXISTS", "k") == b":0\r\n"
 
 
