@@ -1178,16 +1178,21 @@ def pings_during(daemon, client, request):
         return pings
 
 
+def many(command, word, count):
+    """As encode(), which takes the square of the length."""
+    return encode(command).replace(b"*1", b"*%d" % (1 + count)) + b"$%d\r\n%s\r\n" % (len(word), word) * count
+
+
 LONG = {
-    "SCAN": lambda n: encode("SCAN", 0, "COUNT", n, "MATCH", "*a*b"),
-    "KEYS": lambda n: encode("KEYS", "*a*b*"),
-    "EXISTS": lambda n: encode("EXISTS", *["no"] * n),
-    "TOUCH": lambda n: encode("TOUCH", *["key:1"] * n),
-    "MGET": lambda n: encode("MGET", *["no"] * n),
-    "MSET": lambda n: encode("MSET", *["k", "v"] * n),
-    "DEL": lambda n: encode("DEL", *["no"] * n),
-    "UNLINK": lambda n: encode("UNLINK", *["no"] * n),
-    "FLUSHALL": lambda n: encode("FLUSHALL"),
+    "SCAN": encode("SCAN", 0, "COUNT", 60_000, "MATCH", "*a*b"),
+    "KEYS": encode("KEYS", "*a*b*"),
+    "EXISTS": many("EXISTS", b"no", 200_000),
+    "TOUCH": many("TOUCH", b"key:1", 200_000),
+    "MGET": many("MGET", b"no", 200_000),
+    "MSET": many("MSET", b"kv", 200_000),
+    "DEL": many("DEL", b"no", 200_000),
+    "UNLINK": many("UNLINK", b"no", 200_000),
+    "FLUSHALL": encode("FLUSHALL"),
 }
 
 
@@ -1205,7 +1210,7 @@ def filled(privileged, no_process_stays, tmp_path_factory):
 @pytest.mark.parametrize("command", LONG)
 def test_long_commands_let_others_in(filled, command):
     with filled.connect() as c:
-        assert pings_during(filled, c, LONG[command](60_000)) > 4
+        assert pings_during(filled, c, LONG[command]) > 4
         assert command != "FLUSHALL" or c.call("DBSIZE") == b":0\r\n"
 
 
@@ -1337,6 +1342,7 @@ def test_memory_of_clients_has_a_limit(tmp_path):
     r = daemon.client()
     r.set("k", b"x" * 100_000)
     r.execute_command("CLIENT NO-EVICT", "ON")
+    exact = os.environ.get("XKV_TEST_PASS") != "1"  # a sanitizer keeps what is freed
     before = resident(daemon)
     clients = [daemon.connect() for _ in range(30)]
     with contextlib.suppress(ConnectionError):
@@ -1346,11 +1352,11 @@ def test_memory_of_clients_has_a_limit(tmp_path):
     assert "maxmemory-clients" in daemon.log()
     assert r.info("memory")["mem_clients_normal"] <= 24 << 20
     assert all(int(row["tot-mem"]) > 500 for row in r.client_list())
-    assert resident(daemon) - before < 64 << 20
+    assert not exact or resident(daemon) - before < 64 << 20
     for c in clients:
         c.close()
     wait_for(lambda: r.info("clients")["connected_clients"] == 1, "the clients to be gone")
-    wait_for(lambda: resident(daemon) - before < 6 << 20, "their memory to be given back")
+    wait_for(lambda: not exact or resident(daemon) - before < 6 << 20, "their memory to be given back")
     assert r.execute_command("MEMORY PURGE") in (True, b"OK")
     assert [row["flags"] for row in r.client_list()] == ["e"]
     assert daemon.stop() == 0
