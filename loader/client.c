@@ -16,6 +16,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <malloc.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,11 +31,15 @@
 #define ROUND_COMMANDS 256
 #define ROUND_OUTPUT   (256 << 10)
 #define ROUND_WRITE    (4 << 20)
-#define PAUSE_ABOVE    (1 << 20)   /* unsent bytes at which execution pauses... */
-#define RESUME_BELOW   (256 << 10) /* ...and goes on */
+#define RESUME_BELOW   (256 << 10) /* unsent bytes at which it goes on after PAUSE_ABOVE */
+#define READ_MAX       (1 << 20)   /* bytes read, and parsed, in one go */
 #define ROOM_MIN       (16 << 10)
 #define ROOM_HINT_MAX  (2 << 20) /* a longer argument gets its memory as its bytes come */
 #define WRITE_VECTORS  64
+#define SHRINK_ABOVE   (256 << 10) /* bytes of a buffer that is given back when most of it is free */
+#define ARGV_KEEP      64	   /* arguments that a client at rest has room for */
+#define SHARE_LEAST    (64ULL << 20) /* bytes that maxmemory-clients is at least, if it is a percentage */
+#define TRIM_ABOVE     (4 << 20) /* bytes that clients have freed, from which on it is worth while */
 
 void address_text(const struct sockaddr *addr, char text[ADDRESS_TEXT])
 {
@@ -100,6 +105,25 @@ static size_t input_want(const struct client *c, size_t rest)
 	return missing > ROOM_MIN && missing <= ROOM_HINT_MAX ? missing : ROOM_MIN;
 }
 
+/* Gives most of a large buffer back that holds little. */
+static void input_shrink(struct client *c, size_t rest)
+{
+	struct input *in = &c->in;
+	size_t cap = rest + input_want(c, rest);
+	char *data;
+
+	if (in->cap <= SHRINK_ABOVE || in->cap / 4 < cap)
+		return;
+	memmove(in->data, in->data + in->pos, rest);
+	in->pos = 0;
+	in->len = rest;
+	data = realloc(in->data, cap);
+	if (data) {
+		in->data = data;
+		in->cap = cap;
+	}
+}
+
 /* After a round: keeps the rest in a buffer of the client's own, or nothing at all. */
 static bool input_keep(struct client *c)
 {
@@ -108,10 +132,14 @@ static bool input_keep(struct client *c)
 
 	if (!rest) {
 		input_release(c);
+		if (c->parser.cap > ARGV_KEEP)
+			resp_parser_free(&c->parser);
 		return true;
 	}
-	if (!c->in.shared)
+	if (!c->in.shared) {
+		input_shrink(c, rest);
 		return true;
+	}
 	cap = rest + input_want(c, rest);
 	own = malloc(cap);
 	if (!own)
@@ -166,19 +194,23 @@ static void protocol_error(struct client *c)
 	c->closing = true;
 }
 
+static bool may_execute(const struct client *c)
+{
+	return !c->closing && !c->dead && !c->out.failed && !c->srv->stopping;
+}
+
 /* Executes one command.  False if there is none, or none may be executed. */
 static bool execute_one(struct client *c)
 {
 	struct input *in = &c->in;
 	struct resp_limits limits = { c->srv->cfg->proto_max_bulk_len, client_needs_auth(c) };
 
-	if (c->closing || c->dead || c->out.failed || c->srv->stopping)
-		return false;
 	switch (resp_parse(&c->parser, in->data + in->pos, in->len - in->pos, &limits)) {
 	case RESP_COMMAND:
 		if (c->parser.argc)
 			command_run(c, c->parser.argc, c->parser.argv);
-		in->pos += c->parser.pos;
+		if (!c->work.step)
+			in->pos += c->parser.pos;
 		return true;
 	case RESP_ERROR:
 		protocol_error(c);
@@ -199,10 +231,10 @@ static void queue(struct client *c)
 
 	if (c->queued)
 		return;
-	if (TAILQ_EMPTY(&s->ready))
-		ev_idle_start(s->loop, &s->no_wait);
-	TAILQ_INSERT_TAIL(&s->ready, c, turn);
-	c->queued = true;
+	c->queued = c->work.step ? &s->working : &s->ready;
+	TAILQ_INSERT_TAIL(&c->queued->clients, c, turn);
+	c->queued->count++;
+	ev_idle_start(s->loop, &s->no_wait);
 }
 
 static void unqueue(struct client *c)
@@ -211,9 +243,10 @@ static void unqueue(struct client *c)
 
 	if (!c->queued)
 		return;
-	TAILQ_REMOVE(&s->ready, c, turn);
-	c->queued = false;
-	if (TAILQ_EMPTY(&s->ready))
+	TAILQ_REMOVE(&c->queued->clients, c, turn);
+	c->queued->count--;
+	c->queued = NULL;
+	if (!s->ready.count && !s->working.count)
 		ev_idle_stop(s->loop, &s->no_wait);
 }
 
@@ -222,10 +255,16 @@ static bool execute_some(struct client *c)
 {
 	size_t start = c->out.bytes;
 
-	for (unsigned int n = 0; n < ROUND_COMMANDS; n++) {
+	/* A command about many keys counts as several. */
+	for (unsigned int n = 0; n < ROUND_COMMANDS; n += 1 + c->parser.argc / 8) {
+		if (!may_execute(c))
+			return false;
+		if (!work_go_on(c))
+			return true;
 		if (c->in.pos == c->in.len || !execute_one(c))
 			return false;
-		if (c->out.bytes > start + ROUND_OUTPUT)
+		if (c->out.bytes > start + ROUND_OUTPUT ||
+		    (work_was_long(c) && !slice_left(c->srv)))
 			break;
 	}
 	return c->in.pos < c->in.len;
@@ -245,6 +284,96 @@ static void execute(struct client *c)
 		c->paused = true;
 	else
 		queue(c);
+}
+
+/* --- memory --- */
+
+static size_t text_memory(const char *text)
+{
+	return text ? strlen(text) + 1 : 0;
+}
+
+static size_t memory_of(const struct client *c)
+{
+	return sizeof(*c) + (c->in.shared ? 0 : c->in.cap) + c->out.memory +
+	       c->parser.cap * sizeof(*c->parser.argv) + found_memory(c->work.found) +
+	       text_memory(c->name) + text_memory(c->lib_name) + text_memory(c->lib_version);
+}
+
+static void account(struct client *c, size_t memory)
+{
+	struct server *s = c->srv;
+
+	s->client_memory += memory - c->memory;
+	c->memory = memory;
+	if (s->client_memory > s->client_memory_peak)
+		s->client_memory_peak = s->client_memory;
+}
+
+/* maxmemory-clients in bytes, 0 = no limit. */
+static uint64_t memory_limit(const struct server *s)
+{
+	const struct share *share = &s->cfg->maxmemory_clients;
+	uint64_t whole = s->cfg->maxmemory, limit;
+
+	if (!share->percent)
+		return share->bytes;
+	if (!whole)
+		whole = s->memory_whole;
+	limit = whole / 100 * share->percent;
+	return limit > SHARE_LEAST ? limit : SHARE_LEAST;
+}
+
+/* Closes the clients that take most, until all together are within the limit. */
+static void evict_clients(struct server *s)
+{
+	uint64_t limit = memory_limit(s);
+
+	while (limit && s->client_memory > limit) {
+		struct client *each, *largest = NULL;
+
+		TAILQ_FOREACH(each, &s->clients, link)
+		if (!each->no_evict && (!largest || each->memory > largest->memory))
+			largest = each;
+		if (!largest)
+			return;
+		log_closing(largest, "clients take more than maxmemory-clients, and it takes most");
+		s->stats.evicted_clients++;
+		client_free(largest);
+	}
+}
+
+/*
+ * One that does not read its replies is not read from either, once clients take half of what they may.  Not
+ * before: most libraries write all of a pipeline before they read.
+ */
+static void read_or_wait(struct client *c)
+{
+	struct server *s = c->srv;
+	uint64_t limit = c->paused ? memory_limit(s) : 0;
+
+	if (c->closing || (limit && s->client_memory > limit / 2))
+		ev_io_stop(s->loop, &c->readable);
+	else
+		ev_io_start(s->loop, &c->readable);
+}
+
+void clients_trim_memory(struct server *s)
+{
+	reply_cache_free();
+	malloc_trim(0);
+	s->client_memory_peak = s->client_memory;
+}
+
+void clients_tend_memory(struct server *s)
+{
+	struct client *c;
+
+	TAILQ_FOREACH(c, &s->clients, link)
+	if (!ev_is_active(&c->readable))
+		read_or_wait(c);
+	if (s->client_memory_peak - s->client_memory > TRIM_ABOVE)
+		clients_trim_memory(s);
 }
 
 /* --- output --- */
@@ -311,10 +440,13 @@ static void settle(struct client *c)
 		drain(c);
 		c->dead = true;
 	}
-	if (c->dead)
+	if (c->dead) {
 		client_free(c);
-	else if (c->closing)
-		ev_io_stop(c->srv->loop, &c->readable);
+		return;
+	}
+	account(c, memory_of(c));
+	read_or_wait(c);
+	evict_clients(c->srv); /* perhaps this one */
 }
 
 /* Executing pauses and resumes by what is unsent; sending decides that. */
@@ -333,6 +465,9 @@ static void run_round(struct client *c)
 void client_turn(struct client *c)
 {
 	unqueue(c);
+	if (c->work.step)
+		touch(c);
+	c->dead |= work_is_vain(c);
 	run_round(c);
 }
 
@@ -341,6 +476,7 @@ void client_turn(struct client *c)
 static bool receive(struct client *c)
 {
 	struct server *s = c->srv;
+	size_t room;
 	ssize_t n;
 
 	if (c->in.len - c->in.pos >= s->cfg->query_buffer_limit) {
@@ -357,7 +493,8 @@ static bool receive(struct client *c)
 		log_closing(c, "out of memory");
 		return false;
 	}
-	n = read(c->fd, c->in.data + c->in.len, c->in.cap - c->in.len);
+	room = c->in.cap - c->in.len;
+	n = read(c->fd, c->in.data + c->in.len, room < READ_MAX ? room : READ_MAX);
 	if (n > 0) {
 		c->in.len += (size_t)n;
 		s->stats.bytes_in += (uint64_t)n;
@@ -436,6 +573,7 @@ void client_new(struct server *s, int fd)
 	c->readable.data = c->writable.data = c;
 	ev_io_start(s->loop, &c->readable);
 	TAILQ_INSERT_TAIL(&s->clients, c, link);
+	account(c, memory_of(c));
 	s->client_count++;
 	s->stats.connections++;
 }
@@ -449,7 +587,9 @@ void client_free(struct client *c)
 	ev_io_stop(s->loop, &c->writable);
 	TAILQ_REMOVE(&s->clients, c, link);
 	s->client_count--;
+	account(c, 0);
 	close(c->fd);
+	work_end(c);
 	input_release(c);
 	resp_parser_free(&c->parser);
 	reply_free(&c->out);

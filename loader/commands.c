@@ -46,13 +46,25 @@ static const struct command client_sub[] = {
 	  "Return the ID of the current connection.", NULL },
 	{ "info", cmd_client_info, 2, NS | LS, 0, 0, 0, "connection", "",
 	  "Return information about the current client connection.", NULL },
+	{ "kill", cmd_client_kill, -3, A | NS | LS, 0, 0, 0, "connection",
+	  "<ip:port> | <option> <value> [<option> <value> ...]",
+	  "Close connections by ID, ADDR, LADDR, USER or TYPE; SKIPME no: this one, too.", NULL },
 	{ "list", cmd_client_list, -2, A | NS | LS, 0, 0, 0, "connection", "[TYPE <type>] [ID <id> ...]",
 	  "Return information about client connections.", NULL },
+	{ "no-evict", cmd_client_no_evict, 3, A | NS | LS, 0, 0, 0, "connection", "<ON|OFF>",
+	  "Protect the connection from maxmemory-clients.", NULL },
 	{ "setinfo", cmd_client_setinfo, 4, NS | LS, 0, 0, 0, "connection", "<LIB-NAME|LIB-VER> <value>",
 	  "Tell the server the name or version of the client library.", NULL },
 	{ "setname", cmd_client_setname, 3, NS | LS, 0, 0, 0, "connection", "<name>",
 	  "Assign the name <name> to the current connection.", NULL },
 	{ "help", cmd_help, 2, LS, 0, 0, 0, "connection", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
+static const struct command memory_sub[] = {
+	{ "purge", cmd_memory_purge, 2, 0, 0, 0, 0, "server", "",
+	  "Give free memory of the daemon back to the system.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
 	{ .name = NULL },
 };
 
@@ -128,7 +140,7 @@ static const struct command table[] = {
 	{ "persist", cmd_persist, 2, W | F, 1, 1, 1, "generic", "<key>",
 	  "Removes the expiry of a key.", NULL },
 	{ "keys", cmd_keys, 2, R, 0, 0, 0, "generic", "<pattern>",
-	  "Returns all keys that match a pattern; SCAN does not stop the server.", NULL },
+	  "Returns all keys that match a pattern; SCAN returns some of them at a time.", NULL },
 	{ "scan", cmd_scan, -2, R, 0, 0, 0, "generic",
 	  "<cursor> [MATCH <pattern>] [COUNT <count>] [TYPE <type>]",
 	  "Walks over the keys.", NULL },
@@ -151,12 +163,24 @@ static const struct command table[] = {
 	{ "reset", cmd_reset, 1, NS | LS | F | NA, 0, 0, 0, "connection", "",
 	  "Resets the connection.", NULL },
 	{ "client", NULL, -2, 0, 0, 0, 0, "connection", "", "Commands about connections.", client_sub },
+	/* transactions, which there are not */
+	{ "multi", cmd_multi, 1, NS | LS | F, 0, 0, 0, "transactions", "",
+	  "Refused, with all that follows until EXEC or DISCARD: there are no transactions.", NULL },
+	{ "exec", cmd_exec, 1, NS | LS, 0, 0, 0, "transactions", "",
+	  "Ends what MULTI began; nothing was executed.", NULL },
+	{ "discard", cmd_discard, 1, NS | LS | F, 0, 0, 0, "transactions", "",
+	  "Ends what MULTI began.", NULL },
+	{ "watch", cmd_watch, -2, NS | LS | F, 1, -1, 1, "transactions", "<key> [<key> ...]",
+	  "Refused: there are no transactions.", NULL },
+	{ "unwatch", cmd_unwatch, 1, NS | LS | F, 0, 0, 0, "transactions", "",
+	  "Replies OK: no key is watched.", NULL },
 	/* server */
 	{ "info", cmd_info, -1, LS, 0, 0, 0, "server", "[<section> ...]",
 	  "Returns information and statistics about the server.", NULL },
 	{ "command", cmd_command, -1, LS, 0, 0, 0, "server", "",
 	  "Returns details about all commands.", command_sub },
 	{ "config", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about the configuration.", config_sub },
+	{ "memory", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about memory.", memory_sub },
 	{ "save", cmd_save, 1, A | NS, 0, 0, 0, "server", "",
 	  "Saves a snapshot and waits for it.", NULL },
 	{ "bgsave", cmd_bgsave, -1, A | NS, 0, 0, 0, "server", "[SCHEDULE]",
@@ -221,14 +245,10 @@ static const struct command *find_sub(const struct command *cmd, const char *nam
 
 static const struct command *parent_of(const struct command *cmd)
 {
-	static const struct command *const subs[] = { config_sub, client_sub, command_sub };
-
-	for (unsigned int i = 0; i < 3; i++)
-		for (const struct command *sub = subs[i]; sub->name; sub++)
+	for (unsigned int i = 0; i < TABLE_SIZE; i++)
+		for (const struct command *sub = table[i].sub; sub && sub->name; sub++)
 			if (sub == cmd)
-				return subs[i] == config_sub   ? find("config", 6)
-				       : subs[i] == client_sub ? find("client", 6)
-							       : find("command", 7);
+				return &table[i];
 	return NULL;
 }
 
@@ -331,14 +351,6 @@ bool check_key(struct client *c, const struct resp_arg *key)
 	return false;
 }
 
-bool check_keys(struct client *c, const struct resp_arg *argv, unsigned int argc, unsigned int step)
-{
-	for (unsigned int i = 1; i < argc; i += step)
-		if (!check_key(c, &argv[i]))
-			return false;
-	return true;
-}
-
 bool check_value(struct client *c, const struct resp_arg *value)
 {
 	if (value->len <= XKV_VALUE_MAX)
@@ -437,6 +449,11 @@ static const struct command *accepted(struct client *c, unsigned int argc,
 			    command_full_name(cmd, name));
 		return NULL;
 	}
+	if (cmd->last >= 0 && argc > PLAIN_ARGS_MAX) {
+		reply_error(reply_now(c), "ERR too many arguments for '%s' command",
+			    command_full_name(cmd, name));
+		return NULL;
+	}
 	if (!(cmd->flags & CMD_NO_AUTH) && client_needs_auth(c)) {
 		reply_error(reply_now(c), "NOAUTH Authentication required.");
 		return NULL;
@@ -453,13 +470,23 @@ static const struct command *accepted(struct client *c, unsigned int argc,
 	return cmd;
 }
 
+/* Between MULTI and its end, only these are executed. */
+static bool refused_by_multi(struct client *c, const struct command *cmd)
+{
+	if (!c->multi || cmd->fn == cmd_multi || cmd->fn == cmd_exec || cmd->fn == cmd_discard ||
+	    cmd->fn == cmd_watch || cmd->fn == cmd_reset || cmd->fn == cmd_quit)
+		return false;
+	reply_error(reply_now(c), NO_TRANSACTIONS);
+	return true;
+}
+
 void command_run(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct command *cmd;
 
 	c->srv->stats.commands++;
 	cmd = accepted(c, argc, argv);
-	if (!cmd)
+	if (!cmd || refused_by_multi(c, cmd))
 		return;
 	if (!(cmd->flags & CMD_QUEUES))
 		commands_flush(c);
@@ -660,13 +687,13 @@ static void cmd_command_docs(struct client *c, unsigned int argc, const struct r
 }
 
 /* Adds a command and its subcommands to a list, if they match. */
-static size_t list_names(struct reply *r, const struct command *cmd, const struct resp_arg *pattern)
+static size_t list_names(struct reply *r, const struct command *cmd, const struct glob *pattern)
 {
 	char name[COMMAND_NAME_MAX];
 	size_t count = 0;
 
 	command_full_name(cmd, name);
-	if (!pattern || glob_match(pattern->ptr, pattern->len, name, strlen(name), true)) {
+	if (glob_test(pattern, name, strlen(name))) {
 		reply_text(r, name);
 		count++;
 	}
@@ -679,15 +706,20 @@ static void cmd_command_list(struct client *c, unsigned int argc, const struct r
 {
 	bool filtered = argc == 5 && arg_is(&argv[2], "filterby") && arg_is(&argv[3], "pattern");
 	struct reply names;
+	struct glob glob;
 	size_t count = 0;
 
 	if (argc != 2 && !filtered) {
 		reply_error(&c->out, "ERR syntax error");
 		return;
 	}
+	if (filtered)
+		glob_compile(&glob, argv[4].ptr, argv[4].len, true);
+	else
+		glob_compile(&glob, "*", 1, false);
 	reply_init(&names, c->out.limit);
 	for (unsigned int i = 0; i < TABLE_SIZE; i++)
-		count += list_names(&names, &table[i], filtered ? &argv[4] : NULL);
+		count += list_names(&names, &table[i], &glob);
 	reply_array(&c->out, count);
 	reply_splice(&c->out, &names);
 }

@@ -12,6 +12,12 @@
 /* What clients are told: the version whose behaviour the commands have. */
 #define REDIS_VERSION "7.0.15"
 
+#define NO_TRANSACTIONS \
+	"ERR transactions are not supported: nothing is executed between MULTI and EXEC or DISCARD"
+
+/* Arguments of a command without a list of keys, which nobody cuts into slices. */
+#define PLAIN_ARGS_MAX 1024
+
 #define COMMAND_NAME_MAX 34 /* bytes of "command|subcommand" with its NUL */
 
 /* argv[0] is the command's name (argv[1] the subcommand's). */
@@ -59,6 +65,10 @@ void commands_flush(struct client *c);
 /* Where to reply at once, behind what is queued. */
 struct reply *reply_now(struct client *c);
 
+/* Does `key` for each of the keys from argv[1] on, with `stride` arguments each, after a look at all of them. */
+void command_keys(struct client *c, unsigned int argc, const struct resp_arg *argv,
+		  unsigned int stride, command_key_fn *key);
+
 /* "get" or "config|get", in `text` or static. */
 const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_MAX]);
 
@@ -79,8 +89,6 @@ command_end_fn end_yes_no, end_value;
 
 /* Check what a client gave; on false the error was replied. */
 bool check_key(struct client *c, const struct resp_arg *key);
-bool check_keys(struct client *c, const struct resp_arg *argv, unsigned int argc,
-		unsigned int step);
 bool check_value(struct client *c, const struct resp_arg *value);
 bool check_integer(struct client *c, const struct resp_arg *arg, int64_t *out);
 
@@ -98,6 +106,10 @@ void info_sample(struct server *s);
 /* How many clients the limit of open files permits, `wanted` at most; raises it if that is possible (server.c). */
 unsigned int server_clients_possible(unsigned int wanted);
 
+/* What a walk has found (commands_keyspace.c). */
+void found_free(struct found *f);
+size_t found_memory(const struct found *f);
+
 /* commands_string.c */
 command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getex, cmd_getset, cmd_mget,
 	cmd_mset, cmd_strlen, cmd_incr, cmd_decr, cmd_incrby, cmd_decrby, cmd_append;
@@ -107,7 +119,8 @@ command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expi
 /* commands_server.c */
 command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_reset, cmd_info,
 	cmd_config_get, cmd_config_set, cmd_config_resetstat, cmd_client_setname,
-	cmd_client_getname, cmd_client_id, cmd_client_setinfo, cmd_client_list, cmd_client_info,
-	cmd_save, cmd_bgsave, cmd_lastsave, cmd_shutdown;
+	cmd_client_getname, cmd_client_id, cmd_client_setinfo, cmd_client_list, cmd_client_info, cmd_client_kill, cmd_client_no_evict,
+	cmd_memory_purge, cmd_save, cmd_bgsave, cmd_lastsave, cmd_shutdown, cmd_multi, cmd_exec, cmd_discard,
+	cmd_watch, cmd_unwatch;
 
 #endif

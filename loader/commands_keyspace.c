@@ -8,9 +8,9 @@
 
 #include "glob.h"
 
-#define SCAN_COUNT     10
-#define SCAN_COUNT_MAX 10000 /* more would let one client stop the loop; COUNT is a hint anyway */
-#define KEYS_STEP      1000
+#define SCAN_COUNT    10
+#define SCAN_BUCKETS  64  /* looked at for each key that was asked for, so that a call ends */
+#define KEYS_A_LOOK   100 /* between two looks at the clock */
 
 static void queue_key(struct client *c, uint8_t opcode, const struct resp_arg *key,
 		      command_end_fn *end, unsigned int note)
@@ -36,28 +36,37 @@ static void end_count(struct client *c, unsigned int note, int ret, const struct
 	c->tally = c->failure = 0;
 }
 
-static void count_keys(struct client *c, unsigned int argc, const struct resp_arg *argv,
-		       uint8_t opcode)
+static void del_key(struct client *c, const struct resp_arg *arg, unsigned int index,
+		    unsigned int argc)
 {
-	if (!check_keys(c, argv, argc, 1))
-		return;
-	for (unsigned int i = 1; i < argc; i++)
-		queue_key(c, opcode, &argv[i], end_count, i == argc - 1);
+	queue_key(c, XKV_OP_DELETE, arg, end_count, index == argc - 1);
 }
 
 void cmd_del(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	count_keys(c, argc, argv, XKV_OP_DELETE);
+	command_keys(c, argc, argv, 1, del_key);
+}
+
+static void exists_key(struct client *c, const struct resp_arg *arg, unsigned int index,
+		       unsigned int argc)
+{
+	queue_key(c, XKV_OP_TTL, arg, end_count, index == argc - 1);
 }
 
 void cmd_exists(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	count_keys(c, argc, argv, XKV_OP_TTL);
+	command_keys(c, argc, argv, 1, exists_key);
+}
+
+static void touch_key(struct client *c, const struct resp_arg *arg, unsigned int index,
+		      unsigned int argc)
+{
+	queue_key(c, XKV_OP_TOUCH, arg, end_count, index == argc - 1);
 }
 
 void cmd_touch(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	count_keys(c, argc, argv, XKV_OP_TOUCH);
+	command_keys(c, argc, argv, 1, touch_key);
 }
 
 static void end_type(struct client *c, unsigned int note, int ret, const struct store_entry *e)
@@ -257,33 +266,70 @@ void cmd_dbsize(struct client *c, unsigned int argc, const struct resp_arg *argv
 	reply_int(&c->out, (int64_t)store_count(c->srv->store));
 }
 
-void cmd_flush(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static bool flush_step(struct client *c)
 {
 	int ret;
 
-	if (argc > 2 || (argc == 2 && !arg_is(&argv[1], "sync") && !arg_is(&argv[1], "async"))) {
-		reply_error(&c->out, "ERR syntax error");
-		return;
-	}
-	ret = store_flush(c->srv->lane);
+	do {
+		ret = store_flush_some(c->srv->lane, &c->work.cursor, KEYS_A_LOOK);
+	} while (!ret && c->work.cursor && slice_left(c->srv));
 	if (ret)
 		reply_store_error(c, ret);
+	else if (c->work.cursor)
+		return false;
 	else
 		reply_status(&c->out, "OK");
+	return true;
+}
+
+void cmd_flush(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	if (argc > 2 || (argc == 2 && !arg_is(&argv[1], "sync") && !arg_is(&argv[1], "async")))
+		reply_error(&c->out, "ERR syntax error");
+	else
+		work_begin(c, flush_step);
 }
 
 /* Keys that a walk found, as a reply whose length is known at its end. */
 struct found {
 	struct reply keys;
-	const struct resp_arg *pattern; /* NULL = all */
 	size_t count;
+	uint64_t keys_left, end; /* SCAN: keys to look at, and the bucket to stop at */
+	bool none;		 /* nothing can match: what is walked over is not wanted */
+	struct glob glob;
 };
 
-static void found_init(struct found *f, const struct client *c, const struct resp_arg *pattern)
+void found_free(struct found *f)
 {
+	if (f)
+		reply_free(&f->keys);
+	free(f);
+}
+
+size_t found_memory(const struct found *f)
+{
+	return f ? sizeof(*f) + f->keys.memory : 0;
+}
+
+/* Begins a walk for keys that match, all if `pattern` is NULL.  NULL with an error. */
+static struct found *find_keys(struct client *c, const struct resp_arg *pattern,
+			       command_step_fn *step)
+{
+	struct found *f = malloc(sizeof(*f));
+
+	if (!f) {
+		reply_error(&c->out, "ERR out of memory");
+		return NULL;
+	}
 	reply_init(&f->keys, c->out.limit);
-	f->pattern = pattern;
-	f->count = 0;
+	f->count = f->keys_left = f->end = 0;
+	if (pattern)
+		glob_compile(&f->glob, pattern->ptr, pattern->len, false);
+	else
+		glob_compile(&f->glob, "*", 1, false);
+	f->none = f->glob.never;
+	work_begin(c, step)->found = f;
+	return f;
 }
 
 static int add_found(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
@@ -291,7 +337,9 @@ static int add_found(void *arg, const void *key, size_t key_len, const struct st
 	struct found *f = arg;
 
 	(void)entry;
-	if (f->pattern && !glob_match(f->pattern->ptr, f->pattern->len, key, key_len, false))
+	if (f->keys_left)
+		f->keys_left--;
+	if (f->none || (!glob_matches_all(&f->glob) && !glob_test(&f->glob, key, key_len)))
 		return 0;
 	reply_bulk(&f->keys, key, key_len);
 	f->count++;
@@ -304,28 +352,34 @@ static void reply_found(struct client *c, struct found *f)
 	reply_splice(&c->out, &f->keys);
 }
 
+static bool keys_step(struct client *c)
+{
+	struct work *w = &c->work;
+	int ret = 0;
+
+	do {
+		if (!w->found->none)
+			ret = store_scan(c->srv->lane, &w->cursor, KEYS_A_LOOK, false, add_found,
+					 w->found);
+	} while (!ret && w->cursor && slice_left(c->srv));
+	if (!ret && w->cursor)
+		return false;
+	if (ret < 0)
+		reply_store_error(c, ret);
+	else
+		reply_found(c, w->found);
+	return true;
+}
+
 void cmd_keys(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	uint64_t cursor = 0;
-	struct found f;
-	int ret;
-
 	(void)argc;
-	found_init(&f, c, argv[1].len == 1 && argv[1].ptr[0] == '*' ? NULL : &argv[1]);
-	do {
-		ret = store_scan(c->srv->lane, &cursor, KEYS_STEP, false, add_found, &f);
-	} while (!ret && cursor);
-	if (ret >= 0) {
-		reply_found(c, &f);
-		return;
-	}
-	reply_free(&f.keys);
-	reply_store_error(c, ret);
+	find_keys(c, &argv[1], keys_step);
 }
 
 struct scan_options {
 	const struct resp_arg *pattern;
-	unsigned int count;
+	uint64_t count;
 	bool strings; /* TYPE is none, or the one that we have */
 };
 
@@ -347,7 +401,7 @@ static bool scan_options(struct client *c, unsigned int argc, const struct resp_
 				return false;
 			if (count < 1)
 				goto syntax;
-			o->count = count < SCAN_COUNT_MAX ? (unsigned int)count : SCAN_COUNT_MAX;
+			o->count = (uint64_t)count;
 		} else {
 			goto syntax;
 		}
@@ -375,28 +429,48 @@ static bool scan_cursor(struct client *c, const struct resp_arg *arg, uint64_t *
 	return false;
 }
 
+static bool scan_step(struct client *c)
+{
+	struct work *w = &c->work;
+	struct found *f = w->found;
+	char text[TEXT_NUMBER_MAX];
+	int ret;
+
+	do {
+		ret = store_scan(c->srv->lane, &w->cursor,
+				 f->keys_left < KEYS_A_LOOK ? (unsigned int)f->keys_left
+							    : KEYS_A_LOOK,
+				 false, add_found, f);
+		if (ret || !w->cursor || !f->keys_left || w->cursor >= f->end)
+			goto done;
+	} while (slice_left(c->srv));
+	return false;
+done:
+	if (ret < 0) {
+		reply_store_error(c, ret);
+		return true;
+	}
+	reply_array(&c->out, 2);
+	reply_bulk(&c->out, text, text_from_u64(text, w->cursor));
+	reply_found(c, f);
+	return true;
+}
+
 void cmd_scan(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	char text[TEXT_NUMBER_MAX];
 	struct scan_options o;
-	struct found f;
+	struct found *f;
 	uint64_t cursor;
-	int ret;
 
 	if (!scan_cursor(c, &argv[1], &cursor) || !scan_options(c, argc, argv, &o))
 		return;
-	found_init(&f, c, o.pattern);
-	ret = store_scan(c->srv->lane, &cursor, o.count, false, add_found, &f);
-	if (ret < 0) {
-		reply_free(&f.keys);
-		reply_store_error(c, ret);
+	f = find_keys(c, o.pattern, scan_step);
+	if (!f)
 		return;
-	}
-	if (!o.strings) {
-		reply_free(&f.keys);
-		f.count = 0;
-	}
-	reply_array(&c->out, 2);
-	reply_bulk(&c->out, text, text_from_u64(text, cursor));
-	reply_found(c, &f);
+	f->none |= !o.strings;
+	f->keys_left = o.count;
+	if (__builtin_mul_overflow(o.count, SCAN_BUCKETS, &f->end) ||
+	    __builtin_add_overflow(f->end, cursor, &f->end))
+		f->end = UINT64_MAX;
+	c->work.cursor = cursor;
 }

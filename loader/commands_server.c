@@ -12,6 +12,7 @@
 #include "snapshot.h"
 
 #define PASSWORD_MAX 512
+#define PATTERNS_MAX 65536 /* of CONFIG GET, which compares each with all names */
 
 /* --- connection --- */
 
@@ -99,11 +100,19 @@ void cmd_auth(struct client *c, unsigned int argc, const struct resp_arg *argv)
 }
 
 /* Names must not break the lines of CLIENT LIST. */
-static bool is_name(const struct resp_arg *name)
+static bool is_name(struct client *c, const char *what, const struct resp_arg *name)
 {
+	if (name->len > CLIENT_TEXT_MAX) {
+		reply_error(&c->out, "ERR %s must be %d bytes at most", what, CLIENT_TEXT_MAX);
+		return false;
+	}
 	for (size_t i = 0; i < name->len; i++)
-		if (name->ptr[i] < '!' || name->ptr[i] > '~')
+		if (name->ptr[i] < '!' || name->ptr[i] > '~') {
+			reply_error(&c->out,
+				    "ERR %s cannot contain spaces, newlines or special characters.",
+				    what);
 			return false;
+		}
 	return true;
 }
 
@@ -122,11 +131,7 @@ static bool set_text(struct client *c, char **at, const struct resp_arg *value)
 
 static bool set_name(struct client *c, const struct resp_arg *name)
 {
-	if (is_name(name))
-		return set_text(c, &c->name, name);
-	reply_error(&c->out,
-		    "ERR Client names cannot contain spaces, newlines or special characters.");
-	return false;
+	return is_name(c, "Client names", name) && set_text(c, &c->name, name);
 }
 
 struct hello {
@@ -145,11 +150,8 @@ static bool hello_options(struct client *c, unsigned int argc, const struct resp
 			h->password = &argv[++i];
 		} else if (arg_is(&argv[i], "setname") && more >= 1) {
 			h->name = &argv[++i];
-			if (!is_name(h->name)) {
-				reply_error(&c->out, "ERR Client names cannot contain spaces, "
-						     "newlines or special characters.");
+			if (!is_name(c, "Client names", h->name))
 				return false;
-			}
 		} else {
 			reply_error(&c->out, "ERR Syntax error in HELLO option '%.*s'",
 				    (int)strnlen(argv[i].ptr, argv[i].len), argv[i].ptr);
@@ -222,10 +224,60 @@ void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	(void)argc;
 	(void)argv;
 	c->out.version = 2;
+	c->multi = c->no_evict = false;
 	c->authenticated = !c->srv->cfg->requirepass[0];
 	free(c->name);
 	c->name = NULL;
 	reply_status(&c->out, "RESET");
+}
+
+/* --- transactions --- */
+
+/*
+ * There are none.  But a client that sends MULTI must not have what it sends behind it executed one by one:
+ * all of that is refused, and EXEC says so, as Redis does after an error.
+ */
+void cmd_multi(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_error(&c->out, c->multi ? "ERR MULTI calls can not be nested" : NO_TRANSACTIONS);
+	c->multi = true;
+}
+
+void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_error(&c->out, c->multi ? "EXECABORT Transaction discarded because of previous errors."
+				      : "ERR EXEC without MULTI");
+	c->multi = false;
+}
+
+void cmd_discard(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	if (c->multi)
+		reply_status(&c->out, "OK");
+	else
+		reply_error(&c->out, "ERR DISCARD without MULTI");
+	c->multi = false;
+}
+
+void cmd_watch(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_error(&c->out, c->multi ? "ERR WATCH inside MULTI is not allowed"
+				      : "ERR WATCH is not supported: there are no transactions");
+}
+
+void cmd_unwatch(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_status(&c->out, "OK"); /* nothing is watched */
 }
 
 /* --- CLIENT --- */
@@ -262,11 +314,8 @@ void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_a
 	if (!name && !arg_is(&argv[2], "lib-ver"))
 		reply_error(&c->out, "ERR Unrecognized option '%.*s'",
 			    (int)strnlen(argv[2].ptr, argv[2].len), argv[2].ptr);
-	else if (!is_name(&argv[3]))
-		reply_error(&c->out,
-			    "ERR %s cannot contain spaces, newlines or special characters.",
-			    name ? "lib-name" : "lib-ver");
-	else if (set_text(c, name ? &c->lib_name : &c->lib_version, &argv[3]))
+	else if (is_name(c, name ? "lib-name" : "lib-ver", &argv[3]) &&
+		 set_text(c, name ? &c->lib_name : &c->lib_version, &argv[3]))
 		reply_status(&c->out, "OK");
 }
 
@@ -279,13 +328,15 @@ static void print_client(FILE *out, const struct client *c)
 	client_address(c, true, peer);
 	client_address(c, false, local);
 	fprintf(out,
-		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=N db=0 sub=0 "
-		"psub=0 multi=-1 qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
+		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=0 sub=0 "
+		"psub=0 multi=%d qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
+		"tot-mem=%zu "
 		"events=%s cmd=%s "
 		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
 		(unsigned long long)c->id, peer, local, c->fd, c->name ? c->name : "",
-		(long long)(now - c->since), (long long)(now - c->active), c->in.len - c->in.pos,
-		c->in.cap - c->in.len, c->parser.cap * sizeof(struct resp_arg), c->out.bytes,
+		(long long)(now - c->since), (long long)(now - c->active), c->multi ? "x" : c->no_evict ? "e" : "N",
+		c->multi ? 0 : -1, c->in.len - c->in.pos,
+		c->in.cap - c->in.len, c->parser.cap * sizeof(struct resp_arg), c->out.bytes, c->memory,
 		ev_is_active(&c->writable) ? "rw" : "r",
 		c->last ? command_full_name(c->last, name) : "NULL", c->out.version,
 		c->lib_name ? c->lib_name : "", c->lib_version ? c->lib_version : "");
@@ -317,33 +368,49 @@ void cmd_client_info(struct client *c, unsigned int argc, const struct resp_arg 
 	reply_collected(c, out, &text, &len);
 }
 
+/* Which clients CLIENT LIST shows, and CLIENT KILL closes. */
 struct client_filter {
-	bool none;	  /* a type of client that there is not */
-	unsigned int ids; /* arguments from argv[3] on are ids; 0 = all clients */
+	bool none; /* a type of client that there is not */
+	bool skip_self;
+	const struct resp_arg *addr, *laddr; /* NULL = any */
+	unsigned int ids;		     /* 0 = any */
+	uint64_t id[PLAIN_ARGS_MAX];
 };
 
-static bool client_filter(struct client *c, unsigned int argc, const struct resp_arg *argv,
-			  struct client_filter *f)
+/* There are only normal clients.  On false the error was replied. */
+static bool filter_type(struct client *c, const struct resp_arg *type, struct client_filter *f)
+{
+	f->none |= !arg_is(type, "normal");
+	if (!f->none || arg_is(type, "master") || arg_is(type, "replica") || arg_is(type, "slave") ||
+	    arg_is(type, "pubsub"))
+		return true;
+	reply_error(&c->out, "ERR Unknown client type '%.*s'", (int)strnlen(type->ptr, type->len),
+		    type->ptr);
+	return false;
+}
+
+static bool filter_id(struct client *c, const struct resp_arg *arg, struct client_filter *f,
+		      const char *error)
 {
 	int64_t id;
 
-	*f = (struct client_filter){ 0 };
-	if (argc == 4 && arg_is(&argv[2], "type")) {
-		f->none = !arg_is(&argv[3], "normal");
-		if (!f->none || arg_is(&argv[3], "master") || arg_is(&argv[3], "replica") ||
-		    arg_is(&argv[3], "slave") || arg_is(&argv[3], "pubsub"))
-			return true;
-		reply_error(&c->out, "ERR Unknown client type '%.*s'",
-			    (int)strnlen(argv[3].ptr, argv[3].len), argv[3].ptr);
+	if (!text_to_i64(arg->ptr, arg->len, &id) || id < 1) {
+		reply_error(&c->out, "%s", error);
 		return false;
 	}
+	f->id[f->ids++] = (uint64_t)id;
+	return true;
+}
+
+static bool list_filter(struct client *c, unsigned int argc, const struct resp_arg *argv,
+			struct client_filter *f)
+{
+	if (argc == 4 && arg_is(&argv[2], "type"))
+		return filter_type(c, &argv[3], f);
 	if (argc > 3 && arg_is(&argv[2], "id")) {
-		f->ids = argc - 3;
 		for (unsigned int i = 3; i < argc; i++)
-			if (!text_to_i64(argv[i].ptr, argv[i].len, &id) || id < 1) {
-				reply_error(&c->out, "ERR Invalid client ID");
+			if (!filter_id(c, &argv[i], f, "ERR Invalid client ID"))
 				return false;
-			}
 		return true;
 	}
 	if (argc != 2)
@@ -351,26 +418,33 @@ static bool client_filter(struct client *c, unsigned int argc, const struct resp
 	return argc == 2;
 }
 
-static bool filter_has(const struct client_filter *f, const struct resp_arg *argv, uint64_t id)
+static bool is_address_of(const struct resp_arg *arg, const struct client *c, bool peer)
 {
-	char text[TEXT_NUMBER_MAX];
-	size_t len = text_from_u64(text, id);
+	char text[ADDRESS_TEXT];
 
-	for (unsigned int i = 0; i < f->ids; i++)
-		if (argv[3 + i].len == len && memcmp(argv[3 + i].ptr, text, len) == 0)
-			return true;
-	return !f->ids && !f->none;
+	client_address(c, peer, text);
+	return arg->len == strlen(text) && memcmp(arg->ptr, text, arg->len) == 0;
+}
+
+static bool filter_has(const struct client_filter *f, const struct client *c)
+{
+	bool found = !f->ids;
+
+	for (unsigned int i = 0; i < f->ids && !found; i++)
+		found = f->id[i] == c->id;
+	return found && !f->none && (!f->addr || is_address_of(f->addr, c, true)) &&
+	       (!f->laddr || is_address_of(f->laddr, c, false));
 }
 
 void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	struct client_filter filter;
+	struct client_filter filter = { .none = false };
 	struct client *each;
 	char *text = NULL;
 	size_t len;
 	FILE *out;
 
-	if (!client_filter(c, argc, argv, &filter))
+	if (!list_filter(c, argc, argv, &filter))
 		return;
 	out = open_memstream(&text, &len);
 	if (!out) {
@@ -378,9 +452,89 @@ void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg 
 		return;
 	}
 	TAILQ_FOREACH(each, &c->srv->clients, link)
-	if (filter_has(&filter, argv, each->id))
+	if (filter_has(&filter, each))
 		print_client(out, each);
 	reply_collected(c, out, &text, &len);
+}
+
+static bool kill_option(struct client *c, const struct resp_arg *word, const struct resp_arg *value,
+			struct client_filter *f)
+{
+	if (arg_is(word, "id")) {
+		f->ids = 0;
+		return filter_id(c, value, f, "ERR client-id should be greater than 0");
+	}
+	if (arg_is(word, "type"))
+		return filter_type(c, value, f);
+	if (arg_is(word, "addr")) {
+		f->addr = value;
+	} else if (arg_is(word, "laddr")) {
+		f->laddr = value;
+	} else if (arg_is(word, "skipme") && (arg_is(value, "yes") || arg_is(value, "no"))) {
+		f->skip_self = arg_is(value, "yes");
+	} else if (arg_is(word, "user") && !arg_is(value, "default")) {
+		reply_error(&c->out, "ERR No such user '%.*s'",
+			    (int)strnlen(value->ptr, value->len), value->ptr);
+		return false;
+	} else if (!arg_is(word, "user")) {
+		reply_error(&c->out, "ERR syntax error");
+		return false;
+	}
+	return true;
+}
+
+/* Closes the clients that match; this one when it has its reply.  How many there are. */
+static unsigned int kill_clients(struct client *c, const struct client_filter *f)
+{
+	struct client *each, *next;
+	unsigned int killed = 0;
+
+	for (each = TAILQ_FIRST(&c->srv->clients); each; each = next) {
+		next = TAILQ_NEXT(each, link);
+		if (!filter_has(f, each) || (each == c && f->skip_self))
+			continue;
+		killed++;
+		if (each == c)
+			c->closing = true;
+		else
+			client_free(each);
+	}
+	return killed;
+}
+
+void cmd_client_kill(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct client_filter f = { .skip_self = argc > 3 };
+
+	if (argc == 3) {
+		f.addr = &argv[2];
+		if (kill_clients(c, &f))
+			reply_status(&c->out, "OK");
+		else
+			reply_error(&c->out, "ERR No such client");
+		return;
+	}
+	if (argc % 2) {
+		reply_error(&c->out, "ERR syntax error");
+		return;
+	}
+	for (unsigned int i = 2; i < argc; i += 2)
+		if (!kill_option(c, &argv[i], &argv[i + 1], &f))
+			return;
+	reply_int(&c->out, kill_clients(c, &f));
+}
+
+void cmd_client_no_evict(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	bool on = arg_is(&argv[2], "on");
+
+	(void)argc;
+	if (!on && !arg_is(&argv[2], "off")) {
+		reply_error(&c->out, "ERR syntax error");
+		return;
+	}
+	c->no_evict = on;
+	reply_status(&c->out, "OK");
 }
 
 /* --- INFO and CONFIG --- */
@@ -443,9 +597,14 @@ static void add_directive(void *arg, const char *name, const char *value)
 
 void cmd_config_get(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	char **patterns = strings_from(c, argc - 2, argv + 2);
 	struct directives found = { .count = 0 };
+	char **patterns;
 
+	if (c->parser.pos > PATTERNS_MAX) {
+		reply_error(&c->out, "ERR the patterns are longer than %d bytes", PATTERNS_MAX);
+		return;
+	}
+	patterns = strings_from(c, argc - 2, argv + 2);
 	if (!patterns)
 		return;
 	reply_init(&found.text, c->out.limit);
@@ -572,6 +731,16 @@ void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp
 		.old_expired = store_counter(c->srv->store, "expires"),
 		.old_evicted = store_counter(c->srv->store, "evictions"),
 	};
+	reply_status(&c->out, "OK");
+}
+
+/* --- MEMORY --- */
+
+void cmd_memory_purge(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	clients_trim_memory(c->srv);
 	reply_status(&c->out, "OK");
 }
 

@@ -35,12 +35,15 @@ void cmd_get(struct client *c, unsigned int argc, const struct resp_arg *argv)
 		queue_get(c, &argv[1], end_value, 0);
 }
 
+static void mget_key(struct client *c, const struct resp_arg *arg, unsigned int index,
+		     unsigned int argc)
+{
+	queue_get(c, arg, end_value, index == 1 ? argc - 1 : 0);
+}
+
 void cmd_mget(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	if (!check_keys(c, argv, argc, 1))
-		return;
-	for (unsigned int i = 1; i < argc && !c->out.failed; i++)
-		queue_get(c, &argv[i], end_value, i == 1 ? argc - 1 : 0);
+	command_keys(c, argc, argv, 1, mget_key);
 }
 
 static void end_length(struct client *c, unsigned int note, int ret, const struct store_entry *e)
@@ -349,20 +352,18 @@ static void end_mset(struct client *c, unsigned int note, int ret, const struct 
 	c->failure = 0;
 }
 
+static void mset_key(struct client *c, const struct resp_arg *arg, unsigned int index,
+		     unsigned int argc)
+{
+	queue_set(c, &arg[0], &arg[1], 0, 0, index + 2 < argc ? end_mset_key : end_mset);
+}
+
 void cmd_mset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	if (argc % 2 == 0) {
+	if (argc % 2 == 0)
 		reply_error(reply_now(c), "ERR wrong number of arguments for 'mset' command");
-		return;
-	}
-	/* What can be refused is refused before the first key is set. */
-	if (!check_keys(c, argv, argc, 2))
-		return;
-	for (unsigned int i = 2; i < argc; i += 2)
-		if (!check_value(c, &argv[i]))
-			return;
-	for (unsigned int i = 1; i < argc; i += 2)
-		queue_set(c, &argv[i], &argv[i + 1], 0, 0, i + 2 < argc ? end_mset_key : end_mset);
+	else
+		command_keys(c, argc, argv, 2, mset_key);
 }
 
 /* --- numbers, and appending --- */

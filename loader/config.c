@@ -160,6 +160,39 @@ static void size_format(const struct config *cfg, const struct directive *d, FIL
 
 static const struct type size = { size_parse, size_format };
 
+/* Redis' maxmemory-clients: a size, or a percentage. */
+static int share_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
+		       struct sink *err)
+{
+	struct share *share = field(cfg, d);
+	size_t digits = strspn(words[0], "0123456789");
+	uint64_t bytes = 0;
+	int64_t percent = 0;
+
+	(void)n;
+	if (strcmp(words[0] + digits, "%") == 0 ? !text_to_i64(words[0], digits, &percent)
+						: !size_from_text(words[0], &bytes))
+		return bad(err, "%s: \"%s\" is neither a size, as in 256mb, nor a percentage, as in 5%%",
+			   d->name, words[0]);
+	if (percent > 100 || (bytes && bytes < d->min) || bytes > d->max)
+		return bad(err, "%s: %s is out of range, it must be 0, %llu bytes or more, or up to 100%%",
+			   d->name, words[0], (unsigned long long)d->min);
+	*share = (struct share){ .bytes = bytes, .percent = (unsigned int)percent };
+	return 0;
+}
+
+static void share_format(const struct config *cfg, const struct directive *d, FILE *out)
+{
+	const struct share *share = field(cfg, d);
+
+	if (share->percent)
+		fprintf(out, "%u%%", share->percent);
+	else
+		fprintf(out, "%llu", (unsigned long long)share->bytes);
+}
+
+static const struct type bytes_or_share = { share_parse, share_format };
+
 /* --- words --- */
 
 static int replace_string(char **at, const char *value, struct sink *err)
@@ -671,6 +704,9 @@ static const struct directive table[] = {
 	  "probe silent TCP clients; 0 for never" },
 	{ "tcp-backlog", &number, AT(tcp_backlog), "511", 1, INT32_MAX, 0, NULL, "N",
 	  "connections that may wait to be accepted" },
+	{ "maxmemory-clients", &bytes_or_share, AT(maxmemory_clients), "5%", 128 * KB, INT64_MAX, LIVE,
+	  NULL, "BYTES|PERCENT%",
+	  "memory of all TCP clients; those that take most are closed; of maxmemory or the machine's; 0: no limit" },
 	{ "client-output-buffer-limit", &output_limit, AT(client_output_limit),
 	  "normal 268435456 0 0", 0, 0, LIVE | MULTI, NULL, "normal BYTES 0 0",
 	  "close TCP clients that leave more than so much unread; 0 for never" },

@@ -36,6 +36,12 @@ struct save_rule {
 	unsigned int changes;
 };
 
+/* Bytes, or so many hundredths of something. */
+struct share {
+	uint64_t bytes;
+	unsigned int percent; /* 0 = the bytes count */
+};
+
 /* All strings are owned by the struct and never NULL. */
 struct config {
 	/* Redis' */
@@ -59,6 +65,7 @@ struct config {
 	unsigned int tcp_backlog;   /* default 511 */
 	uint64_t
 		client_output_limit; /* bytes a client may leave unread, 0 = any, default 256 MiB */
+	struct share maxmemory_clients; /* of maxmemory, or the machine's memory; 0 = no limit; default 5% */
 	uint64_t query_buffer_limit; /* bytes of one command, default 1 GiB as in Redis */
 	uint64_t proto_max_bulk_len; /* bytes of one argument, default 2 MiB; values end at
 					XKV_VALUE_MAX */

@@ -1,85 +1,156 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Glob matching without recursion: when something does not fit, only the last
- * star takes one more character, which is enough since an earlier star can
- * never win what a later one cannot.  So a*a*a*b costs a product, not a power,
- * and a client cannot stop the server with a pattern.
+ * Glob matching without back-tracking, so that a client cannot stop the server with a
+ * pattern: a pattern becomes a nondeterministic automaton whose state i means that its first i
+ * elements have matched, and all states are moved over a character at once, as bits of some words.
  */
 #include "glob.h"
 
 #include <ctype.h>
+#include <string.h>
 
-static int fold(char c, bool ignore_case)
+/* Characters, a bit each. */
+struct set {
+	uint64_t bits[4];
+};
+
+static void set_add(struct set *set, unsigned int low, unsigned int high)
 {
-	return (signed char)(ignore_case ? tolower((unsigned char)c) : c);
+	for (unsigned int w = low / 64; w <= high / 64; w++) {
+		uint64_t from = w == low / 64 ? ~0ULL << low % 64 : ~0ULL;
+		uint64_t to = w == high / 64 ? ~0ULL >> (63 - high % 64) : ~0ULL;
+
+		set->bits[w] |= from & to;
+	}
+}
+
+static bool set_has(const struct set *set, unsigned int c)
+{
+	return set->bits[c / 64] >> c % 64 & 1;
+}
+
+/* Redis compares characters as signed ones: their order, from 0 on. */
+static unsigned int order(char c, bool ignore_case)
+{
+	return (unsigned char)(ignore_case ? tolower((unsigned char)c) : c) ^ 0x80U;
+}
+
+static void add_element(struct glob *g, const struct set *set)
+{
+	unsigned int word = g->elements / 64;
+	uint64_t bit = 1ULL << g->elements % 64;
+
+	if (g->elements == GLOB_TEXT_MAX) {
+		g->never = true;
+		return;
+	}
+	for (unsigned int c = 0; c < 256; c++)
+		if (set_has(set, c))
+			g->element[word][c] |= bit;
+	g->elements++;
+	if (g->elements % 64 == 0)
+		memset(g->element[g->elements / 64], 0, sizeof(g->element[0]));
+}
+
+static void add_char(struct glob *g, char c, bool ignore_case)
+{
+	struct set set = { { 0 } };
+	unsigned char lower = (unsigned char)tolower((unsigned char)c);
+
+	if (ignore_case) {
+		set_add(&set, lower, lower);
+		set_add(&set, (unsigned char)toupper(lower), (unsigned char)toupper(lower));
+	} else {
+		set_add(&set, (unsigned char)c, (unsigned char)c);
+	}
+	add_element(g, &set);
 }
 
 /*
- * Matches c against the class whose '[' is at *p, and moves *p behind it.  An
- * unclosed class ends with the pattern, as in Redis.
+ * Adds the class behind whose '[' `s` stands; returns what follows it.  An unclosed class ends with
+ * the pattern, and what is escaped in a class never ignores case, as in Redis.
  */
-static bool class_match(const char **p, const char *end, char c, bool ignore_case)
+static const char *add_class(struct glob *g, const char *s, const char *end, bool ignore_case)
 {
-	const char *s = *p + 1;
-	int want = fold(c, ignore_case), low, high;
-	bool negated = s < end && *s == '^', found = false;
+	struct set exact = { { 0 } }, ordered = { { 0 } }, set = { { 0 } };
+	bool negated = s < end && *s == '^';
 
-	if (negated)
-		s++;
-	for (; s < end && *s != ']'; s++) {
+	for (s += negated; s < end && *s != ']'; s++) {
+		unsigned int low, high;
+
 		if (*s == '\\' && end - s >= 2) {
 			s++;
-			found |= *s == c;
+			set_add(&exact, (unsigned char)*s, (unsigned char)*s);
 			continue;
 		}
-		low = high = fold(*s, ignore_case);
+		low = high = order(*s, ignore_case);
 		if (end - s >= 3 && s[1] == '-') {
 			s += 2;
-			high = fold(*s, ignore_case);
+			high = order(*s, ignore_case);
 		}
-		found |= low <= high ? want >= low && want <= high : want >= high && want <= low;
+		set_add(&ordered, low < high ? low : high, low < high ? high : low);
 	}
-	*p = s < end ? s + 1 : s;
-	return found != negated;
+	for (unsigned int c = 0; c < 256; c++)
+		if ((set_has(&exact, c) || set_has(&ordered, order((char)c, ignore_case))) != negated)
+			set_add(&set, c, c);
+	add_element(g, &set);
+	return s < end ? s + 1 : s;
 }
 
-/* Matches c against the one element at *p (not a star) and moves *p behind it. */
-static bool element_match(const char **p, const char *end, char c, bool ignore_case)
+void glob_compile(struct glob *g, const char *pattern, size_t len, bool ignore_case)
 {
-	if (**p == '[')
-		return class_match(p, end, c, ignore_case);
-	if (**p == '?') {
-		(*p)++;
-		return true;
+	const char *p = pattern, *end = pattern + len;
+	static const struct set all = { { ~0ULL, ~0ULL, ~0ULL, ~0ULL } };
+
+	g->elements = 0;
+	g->never = false;
+	memset(g->star, 0, sizeof(g->star));
+	memset(g->element[0], 0, sizeof(g->element[0]));
+	while (p < end && !g->never) {
+		char c = *p++;
+
+		if (c == '*') {
+			g->star[g->elements / 64] |= 1ULL << g->elements % 64;
+		} else if (c == '?') {
+			add_element(g, &all);
+		} else if (c == '[') {
+			p = add_class(g, p, end, ignore_case);
+		} else {
+			if (c == '\\' && p < end)
+				c = *p++;
+			add_char(g, c, ignore_case);
+		}
 	}
-	if (**p == '\\' && end - *p >= 2)
-		(*p)++;
-	return fold(*(*p)++, ignore_case) == fold(c, ignore_case);
+}
+
+bool glob_test(const struct glob *g, const char *text, size_t len)
+{
+	uint64_t state[GLOB_WORDS] = { 1 };
+	unsigned int last = g->elements / 64;
+
+	if (g->never || len < g->elements)
+		return false;
+	for (size_t i = 0; i < len; i++) {
+		uint64_t carry = 0, any = 0;
+
+		for (unsigned int w = 0; w <= last; w++) {
+			uint64_t matched = state[w] & g->element[w][(unsigned char)text[i]];
+
+			state[w] = matched << 1 | carry | (state[w] & g->star[w]);
+			carry = matched >> 63;
+			any |= state[w];
+		}
+		if (!any)
+			return false;
+	}
+	return state[last] >> g->elements % 64 & 1;
 }
 
 bool glob_match(const char *pattern, size_t pattern_len, const char *text, size_t text_len,
 		bool ignore_case)
 {
-	const char *p = pattern, *p_end = pattern + pattern_len;
-	const char *t = text, *t_end = text + text_len;
-	const char *star = NULL, *star_text = NULL;
+	struct glob g;
 
-	while (t < t_end) {
-		if (p < p_end && *p == '*') {
-			star = ++p;
-			star_text = t;
-			if (p == p_end)
-				return true;
-		} else if (p < p_end && element_match(&p, p_end, *t, ignore_case)) {
-			t++;
-		} else if (star) {
-			p = star;
-			t = ++star_text;
-		} else {
-			return false;
-		}
-	}
-	while (p < p_end && *p == '*')
-		p++;
-	return p == p_end;
+	glob_compile(&g, pattern, pattern_len, ignore_case);
+	return glob_test(&g, text, text_len);
 }

@@ -138,8 +138,8 @@ static void memory_section(FILE *out, struct server *s)
 	fprintf(out, "used_memory_overhead:%llu\r\nused_memory_startup:%llu\r\n",
 		(unsigned long long)(used - data), (unsigned long long)(used - data));
 	fprintf(out, "used_memory_dataset:%llu\r\n", (unsigned long long)data);
-	fprintf(out, "allocator_allocated:%zu\r\nallocator_active:%zu\r\n",
-		heap.uordblks + heap.hblkhd, heap.arena + heap.hblkhd);
+	fprintf(out, "allocator_allocated:%zu\r\nallocator_active:%zu\r\nmem_clients_normal:%zu\r\n",
+		heap.uordblks + heap.hblkhd, heap.arena + heap.hblkhd, s->client_memory);
 	print_size(out, "total_system_memory",
 		   (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
 	print_size(out, "maxmemory", s->cfg->maxmemory);
@@ -182,7 +182,7 @@ static void stats_section(FILE *out, struct server *s)
 		"total_net_input_bytes:%llu\r\ntotal_net_output_bytes:%llu\r\n"
 		"rejected_connections:%llu\r\nrejected_connections_by_address:%llu\r\nexpired_keys:%llu\r\nevicted_keys:%llu\r\n"
 		"keyspace_hits:%llu\r\nkeyspace_misses:%llu\r\n"
-		"client_query_buffer_limit_disconnections:%llu\r\n"
+		"evicted_clients:%llu\r\nclient_query_buffer_limit_disconnections:%llu\r\n"
 		"client_output_buffer_limit_disconnections:%llu\r\nprotocol_errors:%llu\r\n",
 		(unsigned long long)st->connections,
 		(unsigned long long)(st->commands + driver + here), (unsigned long long)driver,
@@ -193,7 +193,7 @@ static void stats_section(FILE *out, struct server *s)
 		(unsigned long long)(store_counter(s->store, "evictions") - st->old_evicted),
 		(unsigned long long)(store_counter(s->store, "get_hits") - st->old_hits),
 		(unsigned long long)(store_counter(s->store, "get_misses") - st->old_misses),
-		(unsigned long long)st->query_closed, (unsigned long long)st->output_closed,
+		(unsigned long long)st->evicted_clients, (unsigned long long)st->query_closed, (unsigned long long)st->output_closed,
 		(unsigned long long)st->protocol_errors);
 }
 

@@ -56,7 +56,7 @@ static bool has_word(const char *list, const char *word)
 
 /* ---- the machine --------------------------------------------------------- */
 
-static bool machine_is_short(const char *root)
+static bool machine_is_short(const char *root, bytes *least)
 {
 	bytes total = 0, available = 0;
 	char line[128];
@@ -65,7 +65,8 @@ static bool machine_is_short(const char *root)
 	if (!f)
 		return false;
 	while (fgets(line, sizeof(line), f)) {
-		sscanf(line, "MemTotal: %llu", &total);
+		if (sscanf(line, "MemTotal: %llu", &total) == 1)
+			*least = total * 1024;
 		sscanf(line, "MemAvailable: %llu", &available);
 	}
 	fclose(f);
@@ -115,12 +116,15 @@ static bytes reserve(bytes limit)
 	return most < RESERVE_LEAST ? most : RESERVE_LEAST;
 }
 
-static bool cgroup_is_short(const struct version *v, const char *dir)
+/* *least: becomes the limit where that is less. */
+static bool cgroup_is_short(const struct version *v, const char *dir, bytes *least)
 {
 	bytes limit = read_number(dir, v->limit[0]), high = read_number(dir, v->limit[1]), used, cache;
 
 	if (high < limit)
 		limit = high;
+	if (limit < *least)
+		*least = limit;
 	used = limit == UNLIMITED ? UNLIMITED : read_number(dir, v->usage);
 	if (used == UNLIMITED)
 		return false;
@@ -176,9 +180,10 @@ static bool find_mount(const char *root, const struct version *v, char *top, cha
 }
 
 /* From ours up to the one that is mounted: each may have a limit. */
-static bool hierarchy_is_short(const char *root, const struct version *v)
+static bool hierarchy_is_short(const char *root, const struct version *v, bytes *least)
 {
 	char path[PATH_MAX] = "", top[PATH_MAX], at[PATH_MAX], dir[3 * PATH_MAX];
+	bool is_short = false;
 	size_t above, base;
 
 	if (!find_path(root, v, path, sizeof(path)) || !find_mount(root, v, top, at))
@@ -190,24 +195,43 @@ static bool hierarchy_is_short(const char *root, const struct version *v)
 	base = strlen(dir);
 	snprintf(dir + base, sizeof(dir) - base, "%s", path + above);
 	for (;;) {
-		if (cgroup_is_short(v, dir))
-			return true;
+		is_short |= cgroup_is_short(v, dir, least);
 		if (!strrchr(dir + base, '/'))
-			return false;
+			return is_short;
 		*strrchr(dir + base, '/') = '\0';
 	}
 }
 
+static bool look(const char *root, bytes *least)
+{
+	bool is_short = machine_is_short(root, least);
+
+	for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++)
+		is_short |= hierarchy_is_short(root, &versions[i], least);
+	return is_short;
+}
+
 bool memory_is_short_below(const char *root)
 {
-	bool is_short = machine_is_short(root);
+	bytes least = UNLIMITED;
 
-	for (size_t i = 0; !is_short && i < sizeof(versions) / sizeof(versions[0]); i++)
-		is_short = hierarchy_is_short(root, &versions[i]);
-	return is_short;
+	return look(root, &least);
 }
 
 bool memory_is_short(void)
 {
 	return memory_is_short_below("");
+}
+
+uint64_t memory_whole_below(const char *root)
+{
+	bytes least = UNLIMITED;
+
+	look(root, &least);
+	return least;
+}
+
+uint64_t memory_whole(void)
+{
+	return memory_whole_below("");
 }

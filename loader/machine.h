@@ -4,6 +4,7 @@
 #define XKV_MACHINE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /*
  * Is so little memory left that the store must not grow?  The machine keeps a twentieth of its
@@ -13,7 +14,11 @@
  */
 bool memory_is_short(void);
 
+/* Bytes that the machine has, or the smallest limit of a cgroup that we are in. */
+uint64_t memory_whole(void);
+
 /* The same with the files of /proc and of cgroups below `root`: for tests. */
 bool memory_is_short_below(const char *root);
+uint64_t memory_whole_below(const char *root);
 
 #endif

@@ -260,11 +260,9 @@ static unsigned int pages_allowed(const struct store *st, unsigned int want)
 {
 	uint64_t limit = st->maxmemory, used = store_memory(st);
 
-	if (memory_is_short())
-		return 0;
 	if (limit && limit < used + (uint64_t)want * XKV_PAGE_COST)
-		return limit > used ? (limit - used) / XKV_PAGE_COST : 0;
-	return want;
+		want = limit > used ? (limit - used) / XKV_PAGE_COST : 0;
+	return want && !memory_is_short() ? want : 0;
 }
 
 /* Puts pages that were made into `pages`: how many of them, or -errno. */

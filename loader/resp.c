@@ -269,7 +269,7 @@ void reply_free(struct reply *r)
 		r->head = next;
 	}
 	r->tail = NULL;
-	r->bytes = 0;
+	r->bytes = r->memory = 0;
 }
 
 static void give_up(struct reply *r)
@@ -301,6 +301,7 @@ static char *reserve(struct reply *r, size_t n)
 	else
 		r->head = c;
 	r->tail = c;
+	r->memory += sizeof(*c) + c->cap;
 	return c->data;
 }
 
@@ -451,8 +452,9 @@ void reply_splice(struct reply *to, struct reply *from)
 		to->head = from->head;
 	to->tail = from->tail;
 	to->bytes += from->bytes;
+	to->memory += from->memory;
 	from->head = from->tail = NULL;
-	from->bytes = 0;
+	from->bytes = from->memory = 0;
 }
 
 int reply_iov(const struct reply *r, struct iovec *iov, int max)
@@ -480,6 +482,7 @@ void reply_sent(struct reply *r, size_t n)
 		if (c->start < c->len)
 			return;
 		r->head = c->next;
+		r->memory -= sizeof(*c) + c->cap;
 		chunk_free(c);
 	}
 	r->tail = NULL;

@@ -75,6 +75,7 @@ struct reply_chunk;
 struct reply {
 	struct reply_chunk *head, *tail;
 	size_t bytes;	 /* not yet sent */
+	size_t memory;	 /* bytes that the chunks take */
 	size_t limit;	 /* 0 = none */
 	uint8_t version; /* 2 or 3 */
 	bool failed;

@@ -251,18 +251,23 @@ static int flush_one(void *arg, const void *key, size_t key_len, const struct st
 	return f->ret;
 }
 
-int store_flush(struct store_lane *lane)
+int store_flush_some(struct store_lane *lane, uint64_t *cursor, unsigned int count)
 {
 	struct flush f = { .lane = lane };
+	/* the walk itself runs no operations, so that the frames are ours meanwhile */
+	int ret = scan(lane, cursor, count, false, true, flush_one, &f);
+
+	flush_run(&f);
+	return ret ? ret : f.ret;
+}
+
+int store_flush(struct store_lane *lane)
+{
 	uint64_t cursor = 0;
 	int ret;
 
 	do {
-		/* the walk itself runs no operations, so that the frames are ours meanwhile */
-		ret = scan(lane, &cursor, 4096, false, true, flush_one, &f);
-		flush_run(&f);
-		if (!ret)
-			ret = f.ret;
+		ret = store_flush_some(lane, &cursor, 4096);
 	} while (!ret && cursor);
 	return ret;
 }

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <ifaddrs.h>
+#include <malloc.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -23,6 +24,7 @@
 #include "commands.h"
 #include "holder.h"
 #include "log.h"
+#include "machine.h"
 #include "snapshot.h"
 
 #define ACCEPTS_A_ROUND 100
@@ -358,6 +360,7 @@ static void on_second(struct ev_loop *loop, ev_timer *w, int events)
 	(void)loop;
 	(void)events;
 	close_idle_clients(w->data);
+	clients_tend_memory(w->data);
 	check_save_rules(w->data);
 	server_follow_saves(w->data);
 	info_sample(w->data);
@@ -403,21 +406,23 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 	ev_timer_again(loop, w);
 }
 
-/* Each client that waits now gets one turn; who queues again meanwhile waits for the next round. */
+/*
+ * Each client that waits now gets one turn; who queues again meanwhile waits for the next round.  Those with
+ * long commands share a slice of time, whatever their number; it goes round among them.
+ */
 static void on_turns(struct ev_loop *loop, ev_check *w, int events)
 {
 	struct server *s = w->data;
-	struct client *last = TAILQ_LAST(&s->ready, client_list), *c;
+	struct client *c;
 
 	(void)loop;
 	(void)events;
-	while (last && (c = TAILQ_FIRST(&s->ready))) {
-		bool end = c == last;
-
+	for (unsigned int n = s->ready.count; n && (c = TAILQ_FIRST(&s->ready.clients)); n--)
 		client_turn(c);
-		if (end)
-			break;
-	}
+	slice_begin(s);
+	for (unsigned int n = s->working.count;
+	     n && slice_left(s) && (c = TAILQ_FIRST(&s->working.clients)); n--)
+		client_turn(c);
 }
 
 static void on_no_wait(struct ev_loop *loop, ev_idle *w, int events)
@@ -661,6 +666,14 @@ static void fit_open_files(struct server *s)
 		    possible + FDS_BESIDES);
 }
 
+/* Buffers of clients come and go: large ones by mmap(), and no thread needs a heap of its own for the rest. */
+static void tune_allocator(void)
+{
+	if (!mallopt(M_MMAP_THRESHOLD, 4 << 20) || !mallopt(M_TRIM_THRESHOLD, 8 << 20) ||
+	    !mallopt(M_ARENA_MAX, 2))
+		log_debug("the allocator takes no options");
+}
+
 struct server *server_new(const struct server_options *options, char *err, size_t err_len)
 {
 	struct server *s = calloc(1, sizeof(*s));
@@ -669,11 +682,13 @@ struct server *server_new(const struct server_options *options, char *err, size_
 		snprintf(err, err_len, "out of memory");
 		return NULL;
 	}
+	tune_allocator();
 	s->opt = *options;
 	s->cfg = options->cfg;
 	s->store = options->store;
 	TAILQ_INIT(&s->clients);
-	TAILQ_INIT(&s->ready);
+	TAILQ_INIT(&s->ready.clients);
+	TAILQ_INIT(&s->working.clients);
 	s->read_buffer = malloc(READ_BYTES);
 	s->loop = ev_loop_new(EVFLAG_NOENV);
 	s->lane = store_lane_get(s->store);
@@ -688,6 +703,7 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	fit_open_files(s);
 	init_watchers(s);
 	s->started = monotonic_seconds();
+	s->memory_whole = memory_whole();
 	return s;
 }
 

@@ -196,7 +196,13 @@ typedef int store_scan_fn(void *arg, const void *key, size_t key_len,
 int store_scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, bool values,
 	       store_scan_fn *fn, void *arg);
 
-/* Deletes everything that is there when it is called.  0 or an error. */
+/*
+ * Deletes about `count` keys, or looks for them in some buckets, as store_scan() does: call with *cursor = 0, and
+ * until it is 0 again, to delete everything that is there at the first call.  What is inserted meanwhile may go or stay.
+ * 0 or an error.
+ */
+int store_flush_some(struct store_lane *lane, uint64_t *cursor, unsigned int count);
+/* All of it in one call. */
 int store_flush(struct store_lane *lane);
 
 /* What goes when memory is short; the names are Redis' maxmemory-policy. */

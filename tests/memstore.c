@@ -534,17 +534,25 @@ int store_scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, bo
 	return 0;
 }
 
-int store_flush(struct store_lane *lane)
+int store_flush_some(struct store_lane *lane, uint64_t *cursor, unsigned int count)
 {
 	struct store *st = lane->st;
 
 	lock(st);
-	for (unsigned int i = 0; i < BUCKETS; i++) {
-		while (st->buckets[i])
-			unlink_item(st, &st->buckets[i], DELETES);
+	for (unsigned int i = 0; i < count && *cursor < BUCKETS; i++, ++*cursor) {
+		while (st->buckets[*cursor])
+			unlink_item(st, &st->buckets[*cursor], DELETES);
 	}
 	unlock(st);
+	*cursor %= BUCKETS;
 	return 0;
+}
+
+int store_flush(struct store_lane *lane)
+{
+	uint64_t cursor = 0;
+
+	return store_flush_some(lane, &cursor, BUCKETS);
 }
 
 unsigned int store_expire_cycle(struct store_lane *lane, unsigned int max_slots)

@@ -65,6 +65,7 @@ static void test_defaults(void **state)
 	assert_string_equal(cfg.dbfilename, "dump.rdb");
 	assert_int_equal(cfg.save_count, 3);
 	assert_int_equal(cfg.client_output_limit, 256 << 20);
+	assert_int_equal(cfg.maxmemory_clients.percent, 5);
 	assert_int_equal(cfg.max_keys, 0);
 	assert_int_equal(cfg.bind_count, 0);
 	assert_string_equal(value_of(&cfg, "save"), "3600 1 300 100 60 10000");
@@ -158,6 +159,14 @@ static const struct {
 	  "with its own pin-dir, port and dir" },
 	{ "client-query-buffer-limit 10x", ":1: client-query-buffer-limit: \"10x\" is not a size; "
 					   "write bytes, or a number with kb, mb or gb" },
+	{ "maxmemory-clients 101%", ":1: maxmemory-clients: 101% is out of range, it must be 0, 131072 bytes or more, "
+	  "or up to 100%" },
+	{ "maxmemory-clients 1kb", ":1: maxmemory-clients: 1kb is out of range, it must be 0, 131072 bytes or more, "
+	  "or up to 100%" },
+	{ "maxmemory-clients 5%%", ":1: maxmemory-clients: \"5%%\" is neither a size, as in 256mb, nor a "
+	  "percentage, as in 5%" },
+	{ "maxmemory-clients %", ":1: maxmemory-clients: \"%\" is neither a size, as in 256mb, nor a percentage, "
+	  "as in 5%" },
 	{ "client-output-buffer-limit normal 1 2", ":1: client-output-buffer-limit: takes a class "
 						   "and three numbers, as in `normal 256mb 0 0`" },
 	{ "client-output-buffer-limit normal 1mb 1 1",
@@ -560,17 +569,34 @@ static void test_globs(void **state)
 	assert_true(glob_match("a*", 2, "a\0b", 3, false));
 }
 
-/* A star for every second letter: exponential in a recursive matcher, 1 ms here. */
+/* As many elements as a text may have characters, one more, and far more; a star for each letter. */
 static void test_glob_cost(void **state)
 {
-	char pattern[2001], text[2000];
+	static char pattern[2 << 20], text[GLOB_TEXT_MAX];
+	struct glob g;
 
 	(void)state;
-	for (int i = 0; i < 2000; i += 2)
-		memcpy(pattern + i, "a*", 2);
-	pattern[2000] = 'b';
 	memset(text, 'a', sizeof(text));
-	assert_false(glob_match(pattern, sizeof(pattern), text, sizeof(text), false));
+	memset(pattern, '?', sizeof(pattern));
+	assert_true(glob_match(pattern, GLOB_TEXT_MAX, text, sizeof(text), false));
+	assert_false(glob_match(pattern, GLOB_TEXT_MAX + 1, text, sizeof(text), false));
+	glob_compile(&g, pattern, sizeof(pattern), false);
+	assert_true(g.never);
+	memset(pattern, '*', sizeof(pattern));
+	glob_compile(&g, pattern, sizeof(pattern), false);
+	assert_true(glob_matches_all(&g));
+	for (size_t i = 0; i < 2 * sizeof(text); i += 2)
+		memcpy(pattern + i, "a*", 2);
+	assert_true(glob_match(pattern, 2 * sizeof(text), text, sizeof(text), false));
+	pattern[2 * sizeof(text) - 2] = 'b';
+	glob_compile(&g, pattern, 2 * sizeof(text), false);
+	for (int i = 0; i < 1000; i++) /* a product of the lengths in a matcher that goes back */
+		assert_false(glob_test(&g, text, sizeof(text)));
+	memset(pattern, 'b', sizeof(pattern));
+	memcpy(pattern, "[\0-`", 5);
+	pattern[sizeof(pattern) - 2] = 'a';
+	pattern[sizeof(pattern) - 1] = ']';
+	assert_true(glob_match(pattern, sizeof(pattern), text, 1, false));
 }
 
 int main(void)
