@@ -164,13 +164,20 @@ struct xkv_class {
 
 /*
  * One request in a session's slot, of which a client has XKV_ONCE_SLOTS (by id): the
- * last that was done, and its reply.  Is given to another session when it was not used for XKV_ONCE_MS.
+ * last that was done, and its reply.  Is given to another session when it was not used for XKV_ONCE_MS,
+ * and never earlier, whoever wants it.
+ *
+ * Sessions that are not proven have only some of a set's records to choose from, and no source (an
+ * IPv4 address, or 64 bits of an IPv6 one) has more than XKV_ONCE_PER_SOURCE of either kind in a set.
  */
 #define XKV_ONCE_SLOTS 8
 #define XKV_ONCE_MS 60000
 #define XKV_ONCE_REPLY 88
-#define XKV_ONCE_WAYS 4
-#define XKV_ONCE_SETS 4096
+#define XKV_ONCE_WAYS 8
+#define XKV_ONCE_UNPROVEN_WAYS 4
+#define XKV_ONCE_PER_SOURCE 2
+#define XKV_ONCE_SETS 2048
+#define XKV_ONCE_PROVEN (1U << 31)
 
 struct xkv_once {
 	__u64 lock;    /* odd: the request is being worked on */
@@ -178,7 +185,7 @@ struct xkv_once {
 	__u64 id;
 	__u64 used_ms; /* since the machine was started */
 	__u32 len; /* of the reply; 0 = it was too long to be kept */
-	__u32 zero;
+	__u32 holder; /* a hash of the source that it was made for, | XKV_ONCE_PROVEN */
 	__u64 reply[XKV_ONCE_REPLY / 8];
 };
 
@@ -270,7 +277,7 @@ enum xkv_track {
 	X(pings) X(get_hits) X(get_misses) X(inserts) X(overwrites) X(moves) X(not_stored)         \
 	X(deletes) X(expires) X(evictions) X(expiry_changes) X(op_misses) X(not_number) X(relocations)            \
 	/* the store's insides */                                                                  \
-	X(chained) X(unchained) X(orphans) X(ttls_given) X(once_repeated)
+	X(chained) X(unchained) X(orphans) X(ttls_given) X(once_repeated) X(sessions)
 
 #define XKV_COUNTER_ENUM(name) XKV_C_##name,
 enum xkv_counter { XKV_COUNTERS(XKV_COUNTER_ENUM) XKV_COUNTER_COUNT };
@@ -334,6 +341,8 @@ struct xkv_frame {
 	__u64 address_sum; /* checksum of addresses and protocol, which the reply has too */
 	__u32 torn;        /* its payload is not the request any more */
 	__u32 scan_fits;   /* results of the last reply of many: of the next SCAN as many will fit, or so */
+
+	__u64 source[2]; /* its sender's address as it is on the wire, IPv4: in source[0]; only with XKV_F_ONCE */
 
 	/* the operation at hand */
 	__u32 key_off, key_len, value_off, value_len, next_off, op_flags;

@@ -545,6 +545,16 @@ void store_run(struct store_lane *lane, const struct store_op *ops, unsigned int
 
 /* ---- datagrams ----------------------------------------------------------- */
 
+void store_sender(struct store_lane *lane, const struct sockaddr *from)
+{
+	memset(lane->sender, 0, sizeof(lane->sender));
+	if (from->sa_family == AF_INET)
+		lane->sender[0] = ((const struct sockaddr_in *)from)->sin_addr.s_addr;
+	else
+		memcpy(lane->sender, &((const struct sockaddr_in6 *)from)->sin6_addr,
+		       sizeof(lane->sender));
+}
+
 int store_datagram(struct store_lane *lane, const void *req, size_t req_len, void *reply,
 		   size_t reply_max, size_t reply_allowed)
 {
@@ -561,6 +571,7 @@ int store_datagram(struct store_lane *lane, const void *req, size_t req_len, voi
 	f->reply_max = reply_max;
 	f->reply_allowed = reply_allowed < reply_max ? reply_allowed : reply_max;
 	f->reply_room = f->reply_allowed;
+	memcpy(f->source, lane->sender, sizeof(f->source));
 	*(uint64_t *)(f->in + (req_len & ~7UL)) = 0;
 	memcpy(f->in, req, req_len);
 	ret = lane_run(lane, 1);

@@ -26,6 +26,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "../bpf/proto.h"
 
@@ -234,6 +235,9 @@ uint64_t store_counter(const struct store *st, const char *name);
 /* Calls fn for every counter, in the order of bpf/layout.h. */
 void store_counters(const struct store *st, void (*fn)(void *arg, const char *name, uint64_t value),
 		    void *arg);
+
+/* Says who has sent the datagrams that come next: sessions are proven for an address. */
+void store_sender(struct store_lane *lane, const struct sockaddr *from);
 
 /*
  * Runs one request of the UDP protocol that XDP passed up, whatever it needs:

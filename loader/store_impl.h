@@ -18,6 +18,7 @@ struct store_lane {
 	struct xkv_frame *frame; /* XKV_BATCH_FRAMES of them, in the batch map */
 	unsigned int first;      /* number of the first */
 	bool taken;
+	uint64_t sender[2];      /* address of who sends the next datagrams, as xkv_frame.source */
 	void *large;             /* a value of up to XKV_VALUE_MAX bytes, made when first needed */
 };
 

@@ -650,6 +650,12 @@ void store_counters(const struct store *st, void (*fn)(void *arg, const char *na
 		fn(arg, counter_names[i], peek(st, &st->counters[i]));
 }
 
+void store_sender(struct store_lane *lane, const struct sockaddr *from)
+{
+	(void)lane;
+	(void)from;
+}
+
 int store_datagram(struct store_lane *lane, const void *req, size_t req_len, void *reply,
 		   size_t reply_max, size_t reply_allowed)
 {

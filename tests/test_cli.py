@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import proto
 import pytest
 from conftest import SERVER
 
@@ -267,6 +268,23 @@ def test_every_change_is_done_once(daemon, seed):
     assert [a["length"] for a in answers if "length" in a] == list(range(1, 31))
     assert xkv(daemon, "get", "once") == "90\n"
     assert xkv(daemon, "get", "text") == "37159" * 6 + "\n"
+
+
+def test_changes_go_on_in_a_flood_of_sessions(daemon):
+    """Changes and PINGs with sessions by chance, from this very address: xkv writes all the same, and at once."""
+    xkv(daemon, "set", "flood", "0")
+    with daemon.udp() as flood:
+        for kind in range(3):
+            began = time.monotonic()
+            for n in range(10000):
+                op = proto.incr(b"drop", 1) if n % 2 else proto.ping()
+                flood.sock.send(proto.request(op, id=n, session=os.urandom(8)))
+                if n % 1000 == 999:
+                    assert xkv(daemon, "--timeout", "5000", "incr", "flood") == f"{kind * 10 + n // 1000 + 1}\n"
+            print(f"10,000 and 10 in {time.monotonic() - began:.2f} s")
+    counters = daemon.counters()
+    assert counters["error_once"] > 1000, "there was room for all of them"
+    assert counters["sessions"] >= 30
 
 
 # The prompt; needs no server: commands may fail, xkv must not ----------------------------------
