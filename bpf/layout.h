@@ -285,14 +285,24 @@ enum xkv_counter { XKV_COUNTERS(XKV_COUNTER_ENUM) XKV_COUNTER_COUNT };
 #define XKV_COUNTER_FIELD(name) __u64 name;
 struct xkv_counters {
 	XKV_COUNTERS(XKV_COUNTER_FIELD)
-	__u64 version; /* next number of this CPU and door; starts at the time of creation */
+	__u64 version; /* next number of this CPU and door: see XKV_VERSIONS_PER_US */
 };
 
 /* XDP, which nothing interrupts on its CPU, has its own counters and versions, and needs no atomic operations on them. */
 enum xkv_door { XKV_DOOR_XDP, XKV_DOOR_XKVD, XKV_DOORS };
 
-/* version = ((number * XKV_VERSION_CPUS + cpu) * XKV_DOORS + door) * 2: even, and never the same twice. */
+/*
+ * version = ((number * XKV_VERSION_CPUS + cpu) * XKV_DOORS + door) * 2: even, and never the same twice.
+ *
+ * So a number has 52 bits.  When the maps are made it starts at the microseconds since the epoch times
+ * XKV_VERSIONS_PER_US: no CPU and door draws as many on average, so the next maps start behind all that
+ * these have drawn.  That ends in 2042, or where the clock stands before the epoch; then it
+ * starts anywhere.
+ */
 #define XKV_VERSION_CPUS 1024
+#define XKV_VERSION_BITS 52
+#define XKV_VERSION_EPOCH 1735689600 /* Unix time, seconds: 2025-01-01 */
+#define XKV_VERSIONS_PER_US 8
 
 /* ---- frames: a request and its reply ------------------------------------- */
 
@@ -414,6 +424,9 @@ struct xkv_slots_args {
 	__u64 last;
 };
 
+_Static_assert(XKV_VERSION_CPUS * XKV_DOORS * 2ULL << XKV_VERSION_BITS == 0 &&
+		       (XKV_VERSION_CPUS * XKV_DOORS * 2ULL << (XKV_VERSION_BITS - 1)) != 0,
+	       "layout");
 _Static_assert(sizeof(struct xkv_slot) == 24, "layout");
 _Static_assert(sizeof(struct xkv_page) == 64, "layout");
 _Static_assert(sizeof(struct xkv_bucket) == 64, "layout");

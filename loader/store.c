@@ -736,18 +736,41 @@ void store_clock(struct store *st)
 	}
 }
 
+/*
+ * The first number of maps that are made at this time (XKV_VERSIONS_PER_US).  A clock that tells no
+ * such time would have each start begin at the same number: one by chance then.  Not 0, which is no version.
+ */
+int version_first(const struct timespec *now, uint64_t *number)
+{
+	const uint64_t numbers = 1ULL << XKV_VERSION_BITS, reserve = numbers / 16;
+	uint64_t us = (now->tv_sec - XKV_VERSION_EPOCH) * 1000000ULL + now->tv_nsec / 1000;
+
+	if (now->tv_sec >= XKV_VERSION_EPOCH && us < (numbers - reserve) / XKV_VERSIONS_PER_US) {
+		*number = us * XKV_VERSIONS_PER_US + 1;
+		return 0;
+	}
+	log_warning("the clock stands at %ld s since 1970: versions of entries start at a random number",
+		    (long)now->tv_sec);
+	if (getrandom(number, sizeof(*number), 0) != (ssize_t)sizeof(*number))
+		return -errno;
+	*number = *number % (numbers - reserve) + 1;
+	return 0;
+}
+
 /* Versions start at the time, so that none comes back when the maps are made anew. */
 static int versions_init(struct store *st)
 {
 	struct xkv_counters *each = calloc(st->cpus, sizeof(*each));
 	struct timespec now;
-	int ret = 0;
+	uint64_t first;
+	int ret;
 
 	if (!each)
 		return -ENOMEM;
 	clock_gettime(CLOCK_REALTIME, &now);
+	ret = version_first(&now, &first);
 	for (unsigned int cpu = 0; cpu < st->cpus; cpu++)
-		each[cpu].version = now.tv_sec * 1000000ULL + now.tv_nsec / 1000;
+		each[cpu].version = first;
 	for (uint32_t door = 0; !ret && door < XKV_DOORS; door++)
 		ret = bpf_map_update_elem(st->bpf.map[BPF_COUNTERS], &door, each, BPF_ANY) ? -errno : 0;
 	free(each);

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
 
 #include "../bpf/layout.h"
 #include "bpf.h"
@@ -167,6 +168,8 @@ struct xkv_op *frame_begin(struct store_lane *lane, unsigned int frame, uint8_t 
 			   const void *key, size_t key_len);
 /* The result of a frame that has run. */
 struct xkv_result *frame_result(const struct store_lane *lane, unsigned int frame);
+/* The first number of versions of a store that is made at this time.  0 or -errno. */
+int version_first(const struct timespec *now, uint64_t *number);
 /* Runs BPF_PROG_RUN of xkv_slots. 0 or -errno. */
 int slots_run(struct store *st, struct xkv_slots_args *args);
 

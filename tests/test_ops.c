@@ -24,6 +24,7 @@
 #include <sys/time.h>
 #include <time.h>
 
+#include <bpf/bpf.h>
 #include <linux/bpf.h>
 
 #include "../loader/store.h"
@@ -374,6 +375,48 @@ static void test_clock_of_who_is_held_up(void **state)
 	}
 	signal(SIGALRM, SIG_IGN);
 	assert_int_equal(bed.c->tai_offset_ms, offset);
+}
+
+/* ---- versions --------------------------------------------------------------- */
+
+#define FASTEST 8 /* writes of a CPU in a microsecond, on average over the life of the maps */
+
+static uint64_t first_at(time_t sec, long nsec)
+{
+	uint64_t number = 0;
+
+	assert_int_equal(version_first(&(struct timespec){ sec, nsec }, &number), 0);
+	assert_true(number > 0 && number < 1ULL << 52);
+	return number;
+}
+
+/* Maps that are made anew start behind all that the ones before can have drawn. */
+static void test_versions_do_not_come_back(void **state)
+{
+	const time_t since = 1735689600, last = since + 16 * 365 * 86400L;
+	struct xkv_counters *each = bed.each_cpu;
+	struct timespec now;
+	uint32_t door = 0;
+	uint64_t before;
+
+	(void)state;
+	for (time_t at = since; at < last; at += 86400 * 300 + 1) {
+		assert_true(first_at(at, 1000) - first_at(at, 0) >= FASTEST);
+		assert_true(first_at(at + 3600, 0) - first_at(at, 0) >= FASTEST * 3600000000ULL);
+	}
+	/* the clock tells no such time: then not the same number each time */
+	for (time_t at = 0; at < 3; at++)
+		assert_true(first_at(at, 0) != first_at(at, 0));
+	assert_true(first_at(since - 1, 999999999) != first_at(since - 1, 999999999));
+	assert_true(first_at(since + 18 * 365 * 86400L, 0) != first_at(since + 18 * 365 * 86400L, 0));
+	/* and that is what this store began with, for each CPU and door */
+	clock_gettime(CLOCK_REALTIME, &now);
+	before = first_at(now.tv_sec - 3600, 0);
+	for (; door < XKV_DOORS; door++) {
+		assert_int_equal(bpf_map_lookup_elem(bed.bpf.map[BPF_COUNTERS], &door, each), 0);
+		for (unsigned int cpu = 0; cpu < bed.cpus; cpu++)
+			assert_in_range(each[cpu].version, before, first_at(now.tv_sec + 1, 0));
+	}
 }
 
 /* ---- INCR ----------------------------------------------------------------- */
@@ -2358,6 +2401,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(test_clock_of_who_is_held_up),
+		CASE(test_versions_do_not_come_back),
 		CASE(test_incr_texts),
 		CASE(test_incr_random),
 		CASE(test_incr_classes),
