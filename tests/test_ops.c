@@ -2070,6 +2070,169 @@ static void test_replays(void **state)
 	holds_text("n", "100");
 }
 
+/* ---- a look inside ----------------------------------------------------------- */
+
+/* All that a file beside the maps prints. */
+static char *printed(const char *name)
+{
+	char path[200], *text = NULL, part[5000];
+	size_t len = 0, got;
+	FILE *to = open_memstream(&text, &len), *from;
+
+	snprintf(path, sizeof(path), "%s/%s", bed.pin_dir, name);
+	from = fopen(path, "r");
+	assert_non_null(from);
+	assert_non_null(to);
+	while ((got = fread(part, 1, sizeof(part), from)))
+		fwrite(part, 1, got, to);
+	assert_false(ferror(from));
+	fclose(from);
+	fclose(to);
+	return text;
+}
+
+/* Prints `dump`, and expects these lines, but for the number of the version. */
+static void dumps(const char *want)
+{
+	char *text = printed("dump"), *to = text;
+
+	for (const char *from = text; (*to = *from++);) {
+		if (to - text >= 11 && !memcmp(to - 10, "\"version\":\"", 11))
+			from += strspn(from, "0123456789");
+		to++;
+	}
+	assert_string_equal(text, want);
+	free(text);
+}
+
+#define META ",\"ttl_ms\":null,\"version\":\"\"}\n"
+
+static void dump_is(const char *key, size_t key_len, const char *value, size_t len, const char *want)
+{
+	assert_int_equal(store_flush(bed.lane), 0);
+	put(key, key_len, value, len, 0);
+	dumps(want);
+}
+
+/* Text as it is, UTF-8 included; all else in base64. */
+static void test_dump(void **state)
+{
+	char *text;
+
+	(void)state;
+	dumps("");
+	dump_is("k", 1, "v", 1, "{\"key\":\"k\",\"value\":\"v\",\"value_len\":1" META);
+	dump_is("k", 1, "", 0, "{\"key\":\"k\",\"value\":\"\",\"value_len\":0" META);
+	dump_is("\"\\\n", 3, "\r\tx", 3,
+		"{\"key\":\"\\\"\\\\\\n\",\"value\":\"\\r\\tx\",\"value_len\":3" META);
+	dump_is("gr\xc3\xbc\xc3\x9f", 6, "\xe2\x82\xac\xf0\x9f\x98\x80", 7,
+		"{\"key\":\"gr\xc3\xbc\xc3\x9f\",\"value\":\"\xe2\x82\xac\xf0\x9f\x98\x80\","
+		"\"value_len\":7" META);
+	dump_is("\xff", 1, "\0", 1,
+		"{\"key\":{\"base64\":\"/w==\"},\"value\":{\"base64\":\"AA==\"},\"value_len\":1" META);
+	dump_is("a\x01", 2, "ab\xc3", 3,
+		"{\"key\":{\"base64\":\"YQE=\"},\"value\":{\"base64\":\"YWLD\"},\"value_len\":3" META);
+	/* too long, a surrogate, beyond the last character */
+	dump_is("\xc0\x80", 2, "\xed\xa0\x80", 3,
+		"{\"key\":{\"base64\":\"wIA=\"},\"value\":{\"base64\":\"7aCA\"},\"value_len\":3" META);
+	dump_is("\xe0\x80\x80", 3, "\xf4\x90\x80\x80", 4,
+		"{\"key\":{\"base64\":\"4ICA\"},\"value\":{\"base64\":\"9JCAgA==\"},\"value_len\":4" META);
+	put("k", 1, "v", 1, store_now_ms(bed.st) + 99000);
+	text = printed("dump");
+	assert_non_null(strstr(text, "\"value\":\"v\",\"value_len\":1,\"ttl_ms\":9"));
+	free(text);
+	pass_time(100000);
+	text = printed("dump");
+	assert_null(strstr(text, "\"v\""));
+	free(text);
+}
+
+/* What a datagram holds is whole, and of all else that much. */
+static void test_dump_long(void **state)
+{
+	static const size_t lens[] = { 1471, 1472, 1473, 5000, XKV_VALUE_MAX };
+	static char value[XKV_VALUE_MAX];
+	char key[250], want[4000];
+	int len;
+
+	(void)state;
+	memset(value, 'x', sizeof(value));
+	memset(key, 'k', sizeof(key));
+	for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+		len = lens[i] < 1472 ? (int)lens[i] : 1472;
+		snprintf(want, sizeof(want), "{\"key\":\"%.*s\",\"value\":\"%.*s\",\"value_len\":%zu%s" META,
+			 250, key, len, value, lens[i],
+			 lens[i] > 1472 ? ",\"value_truncated\":true" : "");
+		dump_is(key, 250, value, lens[i], want);
+	}
+}
+
+static unsigned int lines_of(const char *text, const char *with)
+{
+	unsigned int n = 0;
+
+	for (; (text = strstr(text, with)); text++)
+		n++;
+	return n;
+}
+
+/* A chain of which not all fits what the kernel keeps for one: no error, and the rest is counted. */
+static void test_dump_of_a_long_chain(void **state)
+{
+	static char value[1400];
+	char key[250], *text;
+	unsigned int left;
+
+	(void)state;
+	memset(key, 0xff, sizeof(key));
+	memset(value, '"', sizeof(value));
+	bed.c->fingerprint_mask = 0xff0000000000ULL; /* one bucket */
+	for (int i = 0; i < 100; i++) {
+		key[0] = (char)i;
+		put(key, sizeof(key), value, sizeof(value), 0);
+	}
+	text = printed("dump");
+	assert_true(sscanf(strstr(text, "{\"left_out\":"), "{\"left_out\":%u}", &left) == 1);
+	assert_int_equal(lines_of(text, "\"key\":") + left, 100);
+	assert_true(left < 95 && lines_of(text, "value_truncated") > 0);
+	free(text);
+	text = printed("entries");
+	assert_true(sscanf(strstr(text, "\n("), "\n(%u more", &left) == 1);
+	assert_int_equal(lines_of(text, "1400 bytes") + left, 100);
+	free(text);
+	assert_int_equal(store_flush(bed.lane), 0);
+	bed.c->fingerprint_mask = ~0ULL;
+}
+
+/*
+ * What a reader may find that stands on a bucket which has left its chain, and is something else by now: references
+ * to entries of other buckets, to slots that are free, to nothing.
+ */
+static void test_dump_shows_no_ghosts(void **state)
+{
+	struct xkv_bucket *own, *other;
+	uint64_t entry = 0;
+	char *text;
+
+	(void)state;
+	put_text("key", "value");
+	own = bed_bucket(&bed, "key", 3);
+	other = &bed.index[(own - bed.index + 1) & bed.c->bucket_mask];
+	for (int way = 0; way < XKV_WAYS; way++)
+		entry |= own->entry[way];
+	other->entry[0] = entry;
+	other->entry[1] = entry & XKV_REF_MASK;
+	other->entry[2] = ~0ULL;
+	own->entry[6] = entry ^ 1ULL << 63;
+	for (int json = 0; json < 2; json++) {
+		text = printed(json ? "dump" : "entries");
+		assert_int_equal(lines_of(text, "\n"), 1);
+		free(text);
+	}
+	memset(other->entry, 0, sizeof(other->entry));
+	own->entry[6] = 0;
+}
+
 /* ---- from two sides at once ------------------------------------------------ */
 
 #define RACES 4096
@@ -2450,6 +2613,10 @@ int main(void)
 		CASE(test_flood_of_many_sources),
 		CASE(test_flood_of_proven),
 		CASE(test_replays),
+		CASE(test_dump),
+		CASE(test_dump_long),
+		CASE(test_dump_of_a_long_chain),
+		CASE(test_dump_shows_no_ghosts),
 		CASE(test_race),
 		CASE(test_race_large),
 		CASE(test_persist_race),
