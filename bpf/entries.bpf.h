@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A look inside: iterators over `index` that print every entry as a line, pinned by xkvd beside the maps,
- * so that `cat` is enough.  `entries` has text, with keys quoted as redis-cli quotes them,
+ * A look inside: iterators over `index` that print every entry as a line, pinned by xkvd beside the
+ * maps, so that `cat` is enough.  `entries` has text, with keys quoted as redis-cli quotes them,
  *
  *   "user:1000" 128 bytes, 59990 ms left, version 17179869184
  *
@@ -12,7 +12,8 @@
  * with {"base64":"..."} for what is no UTF-8 text.  Of a value that no datagram holds it has the first
  * SHOWN_VALUE bytes, and "value_truncated":true.
  *
- * The kernel keeps 32 KiB for what is printed of a bucket and its chain.  What does not fit is cut or left out, and counted.
+ * The kernel keeps 32 KiB for what is printed of a bucket and its chain.  What does not fit is cut, or
+ * left out and counted.
  */
 #ifndef XKV_ENTRIES_BPF_H
 #define XKV_ENTRIES_BPF_H
@@ -38,7 +39,10 @@ struct bpf_iter__bpf_map_elem {
 #define SHOW_READERS 8    /* at once; a read beyond them gets EAGAIN */
 #define CHAIN_ENTRIES (XKV_WAYS * (XKV_CHAIN_MAX + 1))
 
-/* What is too large for the stack, or would be too much for the verifier to follow there: the entries of a bucket and its chain, and a copy of the one at hand. */
+/*
+ * What is too large for the stack, or too much for the verifier to follow there: the entries of a bucket
+ * and its chain, and a copy of the one at hand.
+ */
 struct shown {
 	__u32 taken, count;
 	__u64 entry[CHAIN_ENTRIES + 1];
@@ -187,7 +191,7 @@ static __always_inline __u8 json_escape(__u8 c)
 	return c == '\n' ? 'n' : c == '\r' ? 'r' : c == '\t' ? 't' : c == '"' || c == '\\' ? c : 0;
 }
 
-/* The first byte of a UTF-8 sequence: how many are to follow, and between what the next one is (RFC 3629). */
+/* The first byte of a UTF-8 sequence: how many are to follow, and the bounds of the next (RFC 3629). */
 static __always_inline void utf8_begin(struct show *s, __u8 c)
 {
 	s->e->more = c >= 0xf0 ? 3 : c >= 0xe0 ? 2 : 1;

@@ -352,7 +352,7 @@ struct xkv_frame {
 	__u32 torn;        /* its payload is not the request any more */
 	__u32 scan_fits;   /* results of the last reply of many: of the next SCAN as many will fit, or so */
 
-	__u64 source[2]; /* its sender's address as it is on the wire, IPv4: in source[0]; only with XKV_F_ONCE */
+	__u64 source[2];   /* with XKV_F_ONCE: its sender's address as on the wire, IPv4: in source[0] */
 
 	/* the operation at hand */
 	__u32 key_off, key_len, value_off, value_len, next_off, op_flags;

@@ -140,7 +140,7 @@ static __always_inline __u32 once_held(const struct xkv_once_set *set, __u32 hol
 	return held;
 }
 
-/* Locks a record for a session that has none, or NULL.  Proven ones look at those first that are theirs alone. */
+/* Locks a record for a session that has none, or NULL.  Proven ones take those first that are theirs alone. */
 static __always_inline struct xkv_once *once_take(struct xkv_once_set *set, __u32 holder, __u32 *way)
 {
 	__u32 ways = holder & XKV_ONCE_PROVEN ? XKV_ONCE_WAYS : XKV_ONCE_UNPROVEN_WAYS;

@@ -1954,7 +1954,7 @@ static unsigned int flood(unsigned int requests, unsigned int sources)
 	return refusals;
 }
 
-/* New clients, each of which has its session proven, asks again where there is no room, and writes: as libxkv does it. */
+/* New clients, which have their sessions proven, again where there is no room, and write: as libxkv does it. */
 static void clients_write(unsigned int clients, int64_t n)
 {
 	struct reply r;
@@ -2205,8 +2205,8 @@ static void test_dump_of_a_long_chain(void **state)
 }
 
 /*
- * What a reader may find that stands on a bucket which has left its chain, and is something else by now: references
- * to entries of other buckets, to slots that are free, to nothing.
+ * What a reader may find that stands on a bucket which has left its chain, and is something else by
+ * now: references to entries of other buckets, to slots that are free, to nothing.
  */
 static void test_dump_shows_no_ghosts(void **state)
 {
