@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A look inside: an iterator over `index` that prints every entry as a line of text, pinned by xkvd
- * beside the maps, so that `cat` is enough:
+ * A look inside: iterators over `index` that print every entry as a line, pinned by xkvd beside the
+ * maps, so that `cat` is enough.  `entries` has text, with keys quoted as redis-cli quotes them,
  *
  *   "user:1000" 128 bytes, 59990 ms left, version 17179869184
  *
- * Keys are quoted as redis-cli quotes them.
+ * `dump` a JSON object with the value, too:
+ *
+ *   {"key":"user:1000","value":"hello","value_len":5,"ttl_ms":59990,"version":"17179869184"}
+ *
+ * with {"base64":"..."} for what is no UTF-8 text.  Of a value that no datagram holds it has the first
+ * SHOWN_VALUE bytes, and "value_truncated":true.
+ *
+ * The kernel keeps 32 KiB for what is printed of a bucket and its chain.  What does not fit is cut, or
+ * left out and counted.
  */
 #ifndef XKV_ENTRIES_BPF_H
 #define XKV_ENTRIES_BPF_H
@@ -24,51 +32,149 @@ struct bpf_iter__bpf_map_elem {
 	void *key;
 } __attribute__((preserve_access_index));
 
+#define SHOWN_VALUE XKV_PAYLOAD_MAX4
+#define SHOWN_WORDS ((XKV_SLOT_WINDOW - sizeof(struct xkv_slot)) / 8)
+#define SHOW_ROOM 32000   /* bytes for a bucket */
+#define SHOW_LINE 200     /* of a line beside key and value, at most */
+#define SHOW_READERS 8    /* at once; a read beyond them gets EAGAIN */
+#define CHAIN_ENTRIES (XKV_WAYS * (XKV_CHAIN_MAX + 1))
+
+/*
+ * What is too large for the stack, or too much for the verifier to follow there: the entries of a bucket
+ * and its chain, and a copy of the one at hand.
+ */
 struct shown {
+	__u32 taken, count;
+	__u64 entry[CHAIN_ENTRIES + 1];
 	__u64 seq, expire_ms;
 	__u32 value_len, key_len;
+	__u32 room, left_out;
+	__u32 at, len, escapes, binary, more, low, high; /* of the bytes at hand */
 	union {
-		__u64 word[KEY_WORDS];
-		__u8 key[KEY_WORDS * 8];
+		__u64 word[320];
+		__u8 byte[320 * 8];
 	};
 };
 
-/* Copies what is shown of an entry.  False if it changes meanwhile; then it is left out. */
-static __always_inline bool show_copy(struct shown *s, __u64 ref)
-{
-	struct xkv_slot *slot = slot_at(ref);
-	__u64 *key;
-
-	if (!slot)
-		return false;
-	s->seq = READ(slot->seq);
-	smp_mb_reads();
-	key = (__u64 *)(slot + 1);
-	s->expire_ms = slot->expire_ms;
-	s->value_len = slot->value_len;
-	s->key_len = slot->key_len;
-	for (int i = 0; i < KEY_WORDS; i++)
-		s->word[i] = key[i];
-	smp_mb_reads();
-	return !(s->seq & 1) && READ(slot->seq) == s->seq;
-}
+/* Each element belongs to who has set `taken`: programs like these can be preempted by one another. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHOW_READERS);
+	__type(key, __u32);
+	__type(value, struct shown);
+} xkv_shown SEC(".maps");
 
 /* What a loop's function is given: bpf_loop() has the verifier look at its body once. */
 struct show {
 	struct seq_file *seq;
-	struct xkv_bucket *home;
+	struct shown *e;
 	__u64 now;
-	struct shown entry;
+	__u32 bucket, json;
 };
+
+/* ---- which entries there are --------------------------------------------- */
+
+/* Adds the entries of a bucket to what is collected. */
+static __always_inline void take_bucket(struct shown *e, const struct xkv_bucket *b)
+{
+	__u32 count = e->count;
+	__u64 entry;
+
+	for (int way = 0; way < XKV_WAYS; way++) {
+		entry = READ(b->entry[way]);
+		OPAQUE(count);
+		if (!entry || count >= CHAIN_ENTRIES)
+			continue;
+		e->entry[count & 127] = entry;
+		count++;
+	}
+	e->count = count;
+}
+
+/*
+ * Collects the entries of a bucket and its chain.  What was read of a bucket that left the chain
+ * meanwhile means nothing: false then, as for a look-up.
+ */
+static __always_inline bool take_chain(struct shown *e, struct xkv_bucket *home)
+{
+	__u64 head = READ(home->head), next = head;
+	struct xkv_chain *chain;
+
+	smp_mb_reads();
+	e->count = 0;
+	take_bucket(e, home);
+	for (int i = 0; i < XKV_CHAIN_MAX; i++) {
+		chain = next_of(next);
+		if (!chain)
+			break;
+		next = READ(chain->bucket.head);
+		take_bucket(e, &chain->bucket);
+	}
+	smp_mb_reads();
+	return !((READ(home->head) ^ head) & XKV_BUCKET_COUNT);
+}
+
+/* Copies what is shown of an entry.  False if it changes meanwhile; then it is left out. */
+static __always_inline bool show_copy(struct shown *e, __u64 ref)
+{
+	struct xkv_slot *slot = slot_at(ref);
+	__u32 need;
+	__u64 *from;
+
+	if (!slot)
+		return false;
+	e->seq = READ(slot->seq);
+	smp_mb_reads();
+	e->expire_ms = slot->expire_ms;
+	e->value_len = slot->value_len;
+	e->key_len = slot->key_len;
+	need = XKV_PADDED(e->key_len) + (e->value_len < SHOWN_VALUE ? e->value_len : SHOWN_VALUE);
+	from = (__u64 *)(slot + 1);
+	for (__u32 i = 0; i < SHOWN_WORDS; i++) {
+		if (i * 8 >= need)
+			break;
+		e->word[i] = from[i];
+	}
+	smp_mb_reads();
+	return !(e->seq & 1) && READ(slot->seq) == e->seq && e->key_len <= XKV_KEY_MAX;
+}
+
+/* Is the entry one of this bucket?  A slot may have gone to another key since its entry was read. */
+static __always_inline bool is_of_bucket(const struct show *s, struct xkv_config *cfg, __u64 entry)
+{
+	const struct shown *e = s->e;
+	__u64 products = 0, words = 0, fingerprint;
+
+	for (__u32 i = 0; i < KEY_WORDS; i++) {
+		if (i * 8 >= e->key_len)
+			break;
+		products += hash_word(e->word[i], &cfg->secret.word[i]);
+		words += e->word[i];
+	}
+	fingerprint = hash_end(products, words, e->key_len, &cfg->secret) & cfg->fingerprint_mask;
+	return !((fingerprint ^ entry) >> XKV_REF_BITS) &&
+	       (fingerprint & cfg->bucket_mask) == s->bucket;
+}
+
+/* ---- bytes ---------------------------------------------------------------- */
+
+static __always_inline __u8 shown_byte(const struct show *s, __u32 i)
+{
+	__u32 at = s->e->at + i;
+
+	OPAQUE(at);
+	return s->e->byte[at & 2047];
+}
 
 static __always_inline __u8 hex_digit(__u8 n)
 {
 	return n < 10 ? '0' + n : 'a' + n - 10;
 }
 
-static int show_byte(__u32 i, struct show *s)
+/* A byte as redis-cli quotes it. */
+static int put_quoted(__u32 i, struct show *s)
 {
-	__u8 c = s->entry.key[i & (KEY_WORDS * 8 - 1)];
+	__u8 c = shown_byte(s, i);
 	char text[4] = { '\\', 'x', hex_digit(c >> 4), hex_digit(c & 15) };
 
 	if (c < ' ' || c > '~')
@@ -79,15 +185,129 @@ static int show_byte(__u32 i, struct show *s)
 	return bpf_seq_write(s->seq, text + 1, 1) != 0;
 }
 
-static __always_inline void show(struct show *s, __u64 ref)
+/* The letter that stands behind a backslash in JSON, 0 for what needs none. */
+static __always_inline __u8 json_escape(__u8 c)
 {
-	struct shown *e = &s->entry;
-	char quote = '"';
+	return c == '\n' ? 'n' : c == '\r' ? 'r' : c == '\t' ? 't' : c == '"' || c == '\\' ? c : 0;
+}
 
-	if (!show_copy(e, ref) || (e->expire_ms && e->expire_ms <= s->now))
+/* The first byte of a UTF-8 sequence: how many are to follow, and the bounds of the next (RFC 3629). */
+static __always_inline void utf8_begin(struct show *s, __u8 c)
+{
+	s->e->more = c >= 0xf0 ? 3 : c >= 0xe0 ? 2 : 1;
+	s->e->low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;
+	s->e->high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
+	if (c < 0xc2 || c > 0xf4)
+		s->e->binary = 1;
+}
+
+/* Is a byte part of a text that JSON can have as it is, but for an escape? */
+static int look_at_byte(__u32 i, struct show *s)
+{
+	__u8 c = shown_byte(s, i);
+
+	if (s->e->more) {
+		if (c < s->e->low || c > s->e->high)
+			s->e->binary = 1;
+		s->e->more--;
+		s->e->low = 0x80;
+		s->e->high = 0xbf;
+	} else if (c >= 0x80) {
+		utf8_begin(s, c);
+	} else if (json_escape(c)) {
+		s->e->escapes++;
+	} else if (c < ' ') {
+		s->e->binary = 1;
+	}
+	return s->e->binary != 0;
+}
+
+/* Takes bytes of the copy in hand.  How many they are in JSON. */
+static __always_inline __u32 json_bytes(struct show *s, __u32 at, __u32 len)
+{
+	s->e->at = at;
+	s->e->len = len;
+	s->e->escapes = s->e->binary = s->e->more = 0;
+	bpf_loop(len, look_at_byte, s, 0);
+	s->e->binary |= s->e->more;
+	return s->e->binary ? 16 + (len + 2) / 3 * 4 : 2 + len + s->e->escapes;
+}
+
+static int put_escaped(__u32 i, struct show *s)
+{
+	__u8 c = shown_byte(s, i), letter = json_escape(c);
+	char text[2] = { letter ? '\\' : c, letter };
+
+	return bpf_seq_write(s->seq, text, letter ? 2 : 1) != 0;
+}
+
+static __always_inline __u8 base64_digit(__u32 n)
+{
+	n &= 63;
+	return n < 26 ? 'A' + n : n < 52 ? 'a' + n - 26 : n < 62 ? '0' + n - 52 : n == 62 ? '+' : '/';
+}
+
+/* Three bytes, or what is left of them. */
+static int put_base64(__u32 i, struct show *s)
+{
+	__u32 left = s->e->len - i * 3, three;
+	char text[4];
+
+	three = shown_byte(s, i * 3) << 16;
+	if (left > 1)
+		three |= shown_byte(s, i * 3 + 1) << 8;
+	if (left > 2)
+		three |= shown_byte(s, i * 3 + 2);
+	text[0] = base64_digit(three >> 18);
+	text[1] = base64_digit(three >> 12);
+	text[2] = left > 1 ? base64_digit(three >> 6) : '=';
+	text[3] = left > 2 ? base64_digit(three) : '=';
+	return bpf_seq_write(s->seq, text, 4) != 0;
+}
+
+/* Prints the bytes in hand. */
+static __always_inline void put_json(struct show *s)
+{
+	__u32 at = s->e->at, len = s->e->len;
+
+	if (s->e->binary) {
+		BPF_SEQ_PRINTF(s->seq, "{\"base64\":\"");
+		bpf_loop((len + 2) / 3, put_base64, s, 0);
+		BPF_SEQ_PRINTF(s->seq, "\"}");
 		return;
-	bpf_seq_write(s->seq, &quote, 1);
-	bpf_loop(e->key_len, show_byte, s, 0);
+	}
+	BPF_SEQ_PRINTF(s->seq, "\"");
+	OPAQUE(at);
+	OPAQUE(len);
+	if (s->e->escapes)
+		bpf_loop(len, put_escaped, s, 0);
+	else
+		bpf_seq_write(s->seq, &s->e->byte[at & 511], len & 2047);
+	BPF_SEQ_PRINTF(s->seq, "\"");
+}
+
+/* ---- lines ---------------------------------------------------------------- */
+
+/* Is there room for so many bytes more? */
+static __always_inline bool take_room(struct show *s, __u32 bytes)
+{
+	if (bytes > s->e->room)
+		return false;
+	s->e->room -= bytes;
+	return true;
+}
+
+static __always_inline void show_text(struct show *s)
+{
+	struct shown *e = s->e;
+
+	if (!take_room(s, SHOW_LINE + 4 * e->key_len)) {
+		s->e->left_out++;
+		return;
+	}
+	s->e->at = 0;
+	BPF_SEQ_PRINTF(s->seq, "\"");
+	bpf_loop(e->key_len, put_quoted, s, 0);
 	if (e->expire_ms)
 		BPF_SEQ_PRINTF(s->seq, "\" %u bytes, %llu ms left, version %llu\n", e->value_len,
 			       e->expire_ms - s->now, e->seq);
@@ -95,45 +315,107 @@ static __always_inline void show(struct show *s, __u64 ref)
 		BPF_SEQ_PRINTF(s->seq, "\" %u bytes, version %llu\n", e->value_len, e->seq);
 }
 
-static int show_in_chain(__u32 i, struct show *s)
+static __always_inline void show_json(struct show *s)
 {
-	__u32 hop = i / XKV_WAYS, word = 1 + i % XKV_WAYS; /* behind the bucket's head */
-	struct xkv_bucket *b = s->home;
-	struct xkv_chain *chain;
-	__u64 entry, next;
+	struct shown *e = s->e;
+	__u32 len = e->value_len < SHOWN_VALUE ? e->value_len : SHOWN_VALUE, at = XKV_PADDED(e->key_len);
 
-	next = READ(b->head);
-	for (__u32 j = 0; j < XKV_CHAIN_MAX; j++) {
-		if (j >= hop)
-			break;
-		chain = next_of(next);
-		if (!chain)
-			return 1;
-		b = &chain->bucket;
-		next = READ(b->head);
+	if (!take_room(s, SHOW_LINE + json_bytes(s, 0, e->key_len))) {
+		s->e->left_out++;
+		return;
 	}
-	OPAQUE(word);
-	entry = READ(((__u64 *)b)[word & XKV_WAYS]);
-	if (entry)
-		show(s, entry & XKV_REF_MASK);
+	BPF_SEQ_PRINTF(s->seq, "{\"key\":");
+	put_json(s);
+	if (!take_room(s, json_bytes(s, at, len))) {
+		len = s->e->room > 64 ? (s->e->room - 64) / 2 : 0;
+		take_room(s, json_bytes(s, at, len));
+	}
+	BPF_SEQ_PRINTF(s->seq, ",\"value\":");
+	put_json(s);
+	BPF_SEQ_PRINTF(s->seq, ",\"value_len\":%u", e->value_len);
+	if (len < e->value_len)
+		BPF_SEQ_PRINTF(s->seq, ",\"value_truncated\":true");
+	if (e->expire_ms)
+		BPF_SEQ_PRINTF(s->seq, ",\"ttl_ms\":%llu", e->expire_ms - s->now);
+	else
+		BPF_SEQ_PRINTF(s->seq, ",\"ttl_ms\":null");
+	BPF_SEQ_PRINTF(s->seq, ",\"version\":\"%llu\"}\n", e->seq);
+}
+
+static int show_entry(__u32 i, struct show *s)
+{
+	struct xkv_config *cfg = config();
+	struct shown *e = s->e;
+	__u64 entry;
+
+	OPAQUE(i);
+	entry = e->entry[i < CHAIN_ENTRIES ? i & 127 : CHAIN_ENTRIES];
+	if (!cfg || !show_copy(e, entry & XKV_REF_MASK) || !is_of_bucket(s, cfg, entry) ||
+	    (e->expire_ms && e->expire_ms <= s->now))
+		return 0;
+	if (s->json)
+		show_json(s);
+	else
+		show_text(s);
+	return 0;
+}
+
+static __always_inline void show_left_out(struct show *s)
+{
+	if (!s->e->left_out)
+		return;
+	if (s->json)
+		BPF_SEQ_PRINTF(s->seq, "{\"left_out\":%u}\n", s->e->left_out);
+	else
+		BPF_SEQ_PRINTF(s->seq, "(%u more in this bucket)\n", s->e->left_out);
+}
+
+/* Prints a bucket.  1: there is nothing to print it with, have it tried again. */
+static __always_inline int show_bucket(struct seq_file *seq, __u32 *key, bool json)
+{
+	struct xkv_config *cfg = config();
+	struct show s = { .seq = seq, .json = json };
+	struct xkv_bucket *home;
+	struct shown *e = NULL;
+
+	if (!key || !cfg)
+		return 0;
+	s.bucket = *key;
+	s.now = bpf_ktime_get_tai_ns() / 1000000 - cfg->tai_offset_ms;
+	home = bpf_map_lookup_elem(&xkv_index, &s.bucket);
+	for (__u32 i = 0; home && i < SHOW_READERS; i++) {
+		__u32 number = i;
+
+		e = bpf_map_lookup_elem(&xkv_shown, &number);
+		if (e && !__sync_val_compare_and_swap(&e->taken, 0, 1))
+			break;
+		e = NULL;
+	}
+	if (!home || !e)
+		return home != NULL;
+	s.e = e;
+	e->room = SHOW_ROOM;
+	e->left_out = 0;
+	for (int i = 0; i < TRIES; i++)
+		if (take_chain(e, home))
+			break;
+	bpf_loop(e->count, show_entry, &s, 0);
+	show_left_out(&s);
+	smp_mb_writes();
+	WRITE(e->taken, 0);
 	return 0;
 }
 
 SEC("iter/bpf_map_elem")
 int xkv_entries(struct bpf_iter__bpf_map_elem *ctx)
 {
-	struct xkv_config *cfg = config();
-	struct show s = { .seq = ctx->meta->seq };
-	__u32 *key = ctx->key, number;
+	return show_bucket(ctx->meta->seq, ctx->key, false);
+}
 
-	if (!key || !cfg)
-		return 0;
-	number = *key;
-	s.home = bpf_map_lookup_elem(&xkv_index, &number);
-	s.now = bpf_ktime_get_tai_ns() / 1000000 - cfg->tai_offset_ms;
-	if (s.home)
-		bpf_loop(XKV_WAYS * (XKV_CHAIN_MAX + 1), show_in_chain, &s, 0);
-	return 0;
+SEC("iter/bpf_map_elem")
+int xkv_dump(struct bpf_iter__bpf_map_elem *ctx)
+{
+	return show_bucket(ctx->meta->seq, ctx->key, true);
 }
 
 #endif

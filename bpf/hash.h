@@ -33,6 +33,7 @@ struct xkv_secret_word {
 struct xkv_secret {
 	struct xkv_secret_word word[XKV_HASH_WORDS];
 	__u64 mix[2]; /* odd */
+	__u64 session[2]; /* of the proofs of sessions (bpf/once.bpf.h), which clients see */
 };
 
 /* What a word adds to the products; the secret is the one with its number. */

@@ -191,13 +191,20 @@ struct xkv_class {
 
 /*
  * One request in a session's slot, of which a client has XKV_ONCE_SLOTS (by id): the
- * last that was done, and its reply.  Is given to another session when it was not used for XKV_ONCE_MS.
+ * last that was done, and its reply.  Is given to another session when it was not used for XKV_ONCE_MS,
+ * and never earlier, whoever wants it.
+ *
+ * Sessions that are not proven have only some of a set's records to choose from, and no source (an
+ * IPv4 address, or 64 bits of an IPv6 one) has more than XKV_ONCE_PER_SOURCE of either kind in a set.
  */
 #define XKV_ONCE_SLOTS 8
 #define XKV_ONCE_MS 60000
 #define XKV_ONCE_REPLY 88
-#define XKV_ONCE_WAYS 4
-#define XKV_ONCE_SETS 4096
+#define XKV_ONCE_WAYS 8
+#define XKV_ONCE_UNPROVEN_WAYS 4
+#define XKV_ONCE_PER_SOURCE 2
+#define XKV_ONCE_SETS 2048
+#define XKV_ONCE_PROVEN (1U << 31)
 
 struct xkv_once {
 	__u64 lock;    /* odd: the request is being worked on */
@@ -205,7 +212,7 @@ struct xkv_once {
 	__u64 id;
 	__u64 used_ms; /* since the machine was started */
 	__u32 len; /* of the reply; 0 = it was too long to be kept */
-	__u32 zero;
+	__u32 holder; /* a hash of the source that it was made for, | XKV_ONCE_PROVEN */
 	__u64 reply[XKV_ONCE_REPLY / 8];
 };
 
@@ -336,7 +343,7 @@ enum xkv_track {
 	X(pings) X(get_hits) X(get_misses) X(inserts) X(overwrites) X(moves) X(not_stored)         \
 	X(deletes) X(expires) X(evictions) X(expiry_changes) X(op_misses) X(not_number) X(relocations)            \
 	/* the store's insides */                                                                  \
-	X(chained) X(unchained) X(orphans) X(ttls_given) X(once_repeated)
+	X(chained) X(unchained) X(orphans) X(ttls_given) X(once_repeated) X(sessions)
 
 #define XKV_COUNTER_ENUM(name) XKV_C_##name,
 enum xkv_counter { XKV_COUNTERS(XKV_COUNTER_ENUM) XKV_COUNTER_COUNT };
@@ -344,14 +351,24 @@ enum xkv_counter { XKV_COUNTERS(XKV_COUNTER_ENUM) XKV_COUNTER_COUNT };
 #define XKV_COUNTER_FIELD(name) __u64 name;
 struct xkv_counters {
 	XKV_COUNTERS(XKV_COUNTER_FIELD)
-	__u64 version; /* next number of this CPU and door; starts at the time of creation */
+	__u64 version; /* next number of this CPU and door: see XKV_VERSIONS_PER_US */
 };
 
 /* XDP, which nothing interrupts on its CPU, has its own counters and versions, and needs no atomic operations on them. */
 enum xkv_door { XKV_DOOR_XDP, XKV_DOOR_XKVD, XKV_DOORS };
 
-/* version = ((number * XKV_VERSION_CPUS + cpu) * XKV_DOORS + door) * 2: even, and never the same twice. */
+/*
+ * version = ((number * XKV_VERSION_CPUS + cpu) * XKV_DOORS + door) * 2: even, and never the same twice.
+ *
+ * So a number has 52 bits.  When the maps are made it starts at the microseconds since the epoch times
+ * XKV_VERSIONS_PER_US: no CPU and door draws as many on average, so the next maps start behind all that
+ * these have drawn.  That ends in 2042, or where the clock stands before the epoch; then it
+ * starts anywhere.
+ */
 #define XKV_VERSION_CPUS 1024
+#define XKV_VERSION_BITS 52
+#define XKV_VERSION_EPOCH 1735689600 /* Unix time, seconds: 2025-01-01 */
+#define XKV_VERSIONS_PER_US 8
 
 /* ---- frames: a request and its reply ------------------------------------- */
 
@@ -402,6 +419,8 @@ struct xkv_frame {
 	__u32 scan_fits;   /* results of the last reply of many: of the next SCAN as many will fit, or so */
 	__u32 rules;       /* those of config.rules that it is judged by */
 	__u32 zero3;
+
+	__u64 source[2];   /* with XKV_F_ONCE: its sender's address as on the wire, IPv4: in source[0] */
 
 	/* the operation at hand */
 	__u32 key_off, key_len, value_off, value_len, next_off, op_flags;
@@ -473,6 +492,9 @@ struct xkv_slots_args {
 	__u64 last;
 };
 
+_Static_assert(XKV_VERSION_CPUS * XKV_DOORS * 2ULL << XKV_VERSION_BITS == 0 &&
+		       (XKV_VERSION_CPUS * XKV_DOORS * 2ULL << (XKV_VERSION_BITS - 1)) != 0,
+	       "layout");
 _Static_assert(sizeof(struct xkv_slot) == 24, "layout");
 _Static_assert(sizeof(struct xkv_page) == XKV_UNIT_BYTES, "layout");
 _Static_assert(XKV_CLASS_LARGE <= XKV_CLASS_MASK, "layout");

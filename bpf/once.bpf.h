@@ -6,11 +6,20 @@
  * takes, as in NFS 4.1 (RFC 8881, 2.10.6).  The server keeps the last request of each slot
  * with its reply.  The same id again is answered from there, an older one is a copy that
  * the network had kept, and is dropped.
+ *
+ * No record is given away before its minute, so whoever makes up sessions could take all of them.  Hence
+ * some are for proven sessions only: a sender has drawn the first bytes, and the server has answered with the
+ * last ones, a hash under a secret of the sender's address and what it has drawn.  Only who receives
+ * at that address can know them, and the server keeps nothing for it.  And each source has
+ * its share of records and no more.
  */
 #ifndef XKV_ONCE_BPF_H
 #define XKV_ONCE_BPF_H
 
+#include "siphash.h"
 #include "store.bpf.h"
+
+#define PROOF_MASK ((1ULL << (8 * XKV_SESSION_PROOF)) - 1)
 
 /* Not the time of day, which may be stepped: a record's minute is a minute. */
 static __always_inline __u64 once_clock(void)
@@ -24,6 +33,30 @@ static __always_inline __u32 session_off(struct xkv_frame *f)
 	struct xkv_hdr *hdr = (struct xkv_hdr *)f->in;
 
 	return sizeof(*hdr) + (hdr->flags & XKV_F_TOKEN ? XKV_TOKEN_BYTES : 0);
+}
+
+/* The session of a request, as a number. */
+static __always_inline __u64 session_of(struct xkv_frame *f)
+{
+	return bpf_be64_to_cpu(IN(f, session_off(f)));
+}
+
+/* What a session that begins like this one ends with if it is proven to be the sender's. */
+static __always_inline __u64 session_proven(struct xkv_frame *f, struct xkv_config *cfg, __u64 session)
+{
+	__u64 word[SIPHASH_WORDS] = { f->source[0], f->source[1], session & ~PROOF_MASK };
+
+	return (session & ~PROOF_MASK) | (siphash(word, cfg->secret.session) & PROOF_MASK);
+}
+
+/* Whose record the request would have: see struct xkv_once. */
+static __always_inline __u32 once_holder(struct xkv_frame *f, struct xkv_config *cfg)
+{
+	const struct xkv_secret *s = &cfg->secret;
+	__u64 session = session_of(f), net = f->source[0];
+	__u32 source = hash_end(hash_word(net, &s->word[2]), net, 0, s) & ~XKV_ONCE_PROVEN;
+
+	return source | (session_proven(f, cfg, session) == session ? XKV_ONCE_PROVEN : 0);
 }
 
 static __always_inline __u32 once_set_of(struct xkv_config *cfg, __u64 session, __u64 slot)
@@ -82,29 +115,47 @@ static __always_inline bool once_is_free(const struct xkv_once *o, __u64 now)
 	return !READ(o->session) || (__s64)(now - READ(o->used_ms)) > XKV_ONCE_MS;
 }
 
-/*
- * Looks for the record of the request's session and slot, or takes one for it.  Two
- * rounds: no other record is taken as long as its own may be behind.
- */
+/* The record of a session's slot, or NULL. */
 static __always_inline struct xkv_once *once_find(struct xkv_once_set *set, __u64 session, __u64 id,
-						  __u32 *way, bool *taken)
+						  __u32 *way)
 {
-	__u64 now = once_clock();
 	struct xkv_once *o;
 
-	for (__u32 i = 0; i < XKV_ONCE_WAYS; i++) {
-		o = &set->way[i];
-		*way = i;
+	for (__u32 i = XKV_ONCE_WAYS; i > 0; i--) {
+		o = &set->way[i - 1];
+		*way = i - 1;
 		if (READ(o->session) == session && !((READ(o->id) ^ id) & (XKV_ONCE_SLOTS - 1)))
 			return o;
 	}
-	for (__u32 i = 0; i < XKV_ONCE_WAYS; i++) {
-		o = &set->way[i];
-		*way = i;
-		if (!once_is_free(o, now) || !once_lock(o))
+	return NULL;
+}
+
+/* Records of the set that this holder has. */
+static __always_inline __u32 once_held(const struct xkv_once_set *set, __u32 holder, __u64 now)
+{
+	__u32 held = 0;
+
+	for (__u32 i = 0; i < XKV_ONCE_WAYS; i++)
+		held += READ(set->way[i].holder) == holder && !once_is_free(&set->way[i], now);
+	return held;
+}
+
+/* Locks a record for a session that has none, or NULL.  Proven ones take those first that are theirs alone. */
+static __always_inline struct xkv_once *once_take(struct xkv_once_set *set, __u32 holder, __u32 *way)
+{
+	__u32 ways = holder & XKV_ONCE_PROVEN ? XKV_ONCE_WAYS : XKV_ONCE_UNPROVEN_WAYS;
+	__u64 now = once_clock();
+	struct xkv_once *o;
+
+	if (once_held(set, holder, now) >= XKV_ONCE_PER_SOURCE)
+		return NULL;
+	for (__u32 i = XKV_ONCE_WAYS; i > 0; i--) {
+		o = &set->way[i - 1];
+		*way = i - 1;
+		if (i > ways || !once_is_free(o, now) || !once_lock(o))
 			continue;
 		if (once_is_free(o, now)) {
-			*taken = true;
+			o->holder = holder;
 			return o;
 		}
 		once_unlock(o);
@@ -168,7 +219,11 @@ __noinline int once_begin(struct xkv_frame *f)
 	set = bpf_map_lookup_elem(&xkv_once, &number);
 	if (!set)
 		return ONCE_DROP;
-	o = once_find(set, session, id, &way, &taken);
+	o = once_find(set, session, id, &way);
+	if (!o) {
+		o = once_take(set, once_holder(f, cfg), &way);
+		taken = o != NULL;
+	}
 	if (!o)
 		return once_is_full(set, session, id) ? ONCE_FULL : ONCE_DROP;
 	if (!taken && !once_lock(o))

@@ -45,6 +45,7 @@
 #define XKV_VALUE_MAX (1U << 20)
 #define XKV_TOKEN_BYTES 16
 #define XKV_SESSION_BYTES 8
+#define XKV_SESSION_PROOF 3 /* the last bytes of a session that XKV_OP_SESSION gave */
 #define XKV_SCAN_MAX 100 /* keys of a SCAN */
 #define XKV_TTL_MAX (1ULL << 53) /* ms; some 285,000 years: no sum with a time overflows */
 
@@ -78,6 +79,7 @@ enum xkv_opcode {
 	XKV_OP_TTL = 8,    /* GET without the value, and without being an access */
 	XKV_OP_TOUCH = 9,  /* GET without the value */
 	XKV_OP_SCAN = 10,  /* GET of `keys` keys that are numbered one after the other */
+	XKV_OP_SESSION = 11, /* with XKV_F_ONCE: the session that the sender's changes are to have */
 };
 
 /* struct xkv_op.flags; which opcode knows which is in docs/protocol.md */

@@ -23,6 +23,7 @@ static __always_inline int known_flags(__u8 opcode)
 	case XKV_OP_TTL:
 	case XKV_OP_TOUCH:
 	case XKV_OP_SCAN:
+	case XKV_OP_SESSION:
 		return 0;
 	case XKV_OP_SET:
 		return XKV_NX | XKV_XX | XKV_KEEPTTL | XKV_CAS | XKV_RETURN | XKV_ABSTTL;
@@ -35,6 +36,11 @@ static __always_inline int known_flags(__u8 opcode)
 		return XKV_XX | XKV_CAS;
 	}
 	return -1;
+}
+
+static __always_inline bool has_key(__u32 opcode)
+{
+	return opcode != XKV_OP_PING && opcode != XKV_OP_SESSION;
 }
 
 /* Does this value_len fit the opcode? */
@@ -107,7 +113,7 @@ __noinline int op_parse(struct xkv_frame *f)
 	known = known_flags(op->opcode);
 	if (known < 0)
 		return answer(f, op->opcode, XKV_BAD_OPCODE, XKV_C_op_bad_opcode);
-	if (op->opcode != XKV_OP_PING && (!op->key_len || op->key_len > XKV_KEY_MAX))
+	if (has_key(op->opcode) && (!op->key_len || op->key_len > XKV_KEY_MAX))
 		return answer(f, op->opcode, XKV_BAD_KEY, XKV_C_op_bad_key);
 	f->key_off = f->in_off + sizeof(*op);
 	f->key_len = op->key_len;
@@ -119,7 +125,7 @@ __noinline int op_parse(struct xkv_frame *f)
 	f->op_flags = op->flags;
 	f->ttl = bpf_be64_to_cpu(op->ttl);
 	f->version = bpf_be64_to_cpu(op->version);
-	if (op_is_bad(op, known) || (op->opcode == XKV_OP_PING && op->key_len) ||
+	if (op_is_bad(op, known) || (!has_key(op->opcode) && op->key_len) ||
 	    value_len > VALUE_WORDS * 8 ||
 	    XKV_PADDED(f->key_len) + XKV_PADDED(value_len) > room ||
 	    !padding_is_clean(f, f->key_off, f->key_len) ||
@@ -186,6 +192,26 @@ static __always_inline void op_end(struct xkv_frame *f)
 	}
 }
 
+/*
+ * Proves the session of the request for its sender.  Nothing is kept: who gets the reply has all
+ * that the server knows of it.
+ */
+static __always_inline int op_session(struct xkv_frame *f)
+{
+	struct xkv_config *cfg = config();
+	bool once = ((struct xkv_hdr *)f->in)->flags & XKV_F_ONCE;
+	__u64 drawn = session_of(f);
+	__u32 at;
+
+	if (!cfg || !once || !(drawn & ~PROOF_MASK))
+		return answer(f, XKV_OP_SESSION, XKV_BAD_REQUEST, XKV_C_op_bad_request);
+	put_result(f, XKV_OP_SESSION, XKV_OK, XKV_HAS_VALUE, XKV_SESSION_BYTES, 0, 0);
+	at = f->out_len - XKV_SESSION_BYTES;
+	OPAQUE(at); /* the mask has to stay */
+	OUT(f, at) = bpf_cpu_to_be64(session_proven(f, cfg, drawn));
+	return XKV_C_sessions;
+}
+
 /* After a failed snapshot clients may only read.  What xkvd asks for itself (expiry, eviction, a load) goes on. */
 static __always_inline bool refuses_write(struct xkv_frame *f, __u32 opcode)
 {
@@ -200,11 +226,13 @@ static __always_inline int op_do(struct xkv_frame *f, __u32 opcode)
 {
 	if (refuses_write(f, opcode))
 		return answer(f, opcode, XKV_READ_ONLY, XKV_C_op_read_only);
-	if (opcode != XKV_OP_PING)
+	if (has_key(opcode))
 		key_fingerprint(f);
 	switch (opcode) {
 	case XKV_OP_PING:
 		return answer(f, opcode, XKV_OK, XKV_C_pings);
+	case XKV_OP_SESSION:
+		return op_session(f);
 	case XKV_OP_SET:
 	case XKV_OP_INCR:
 	case XKV_OP_APPEND:
@@ -317,10 +345,16 @@ static __always_inline int request_begin(struct xkv_frame *f)
 							     XKV_C_error_request);
 }
 
-/* A request that is to be done only once: has it been? */
+static __always_inline bool is_change(__u8 opcode)
+{
+	return opcode >= XKV_OP_SET && opcode <= XKV_OP_APPEND;
+}
+
+/* A change that is to be done only once: has it been?  What changes nothing needs no record. */
 static __always_inline int request_once(struct xkv_frame *f)
 {
-	if (!(((struct xkv_hdr *)f->in)->flags & XKV_F_ONCE))
+	if (!(((struct xkv_hdr *)f->in)->flags & XKV_F_ONCE) ||
+	    !is_change(((struct xkv_op *)&IN(f, f->in_off))->opcode))
 		return GO_ON;
 	switch (once_begin(f)) {
 	case ONCE_NEW:

@@ -45,6 +45,19 @@ static __always_inline __u64 copy_out_frame(struct packet *p, struct xkv_frame *
 	return sum;
 }
 
+/* A packet that goes up has to be what it was when it came. */
+static __always_inline int put_back(struct xdp_md *ctx, struct xkv_frame *f)
+{
+	__u32 len = f->req_len;
+
+	if (resize(ctx, 0, f->length))
+		return XKV_C_drop_internal;
+	OPAQUE(len);
+	if (f->torn && bpf_xdp_store_bytes(ctx, f->payload_off, f->in, FRAME_LEN(len)))
+		return XKV_C_drop_internal;
+	return f->stop - 1;
+}
+
 /* The reply in the frame becomes the packet. */
 __noinline int reply(struct xdp_md *ctx, struct xkv_frame *f)
 {
@@ -56,6 +69,11 @@ __noinline int reply(struct xdp_md *ctx, struct xkv_frame *f)
 	len = f->out_len;
 	offset = f->payload_off;
 	if (stretch(ctx, f, len)) {
+		/* The kept reply to a repeated change: xkvd has room for it.  Any other one would be wrong. */
+		if (!f->done) {
+			f->stop = XKV_C_pass_too_large + 1;
+			return put_back(ctx, f);
+		}
 		ask_for_padding(f);
 		len = f->out_len;
 		if (resize(ctx, offset, len))
@@ -73,39 +91,38 @@ __noinline int reply(struct xdp_md *ctx, struct xkv_frame *f)
  * The reply may be longer than the request, and whether the driver has room for
  * that shows only when the packet is made longer.  It has to be known before
  * anything is changed, so a request that may both change something and get more
- * than it brought is made long enough first, or else gets only what fits; and so is a read that is
- * to be done once, whose answer is noted before it is sent.  Any other single GET may simply fail, a
- * single change without XKV_RETURN gets less than it brought.
+ * than it brought is made long enough first, or else gets only what fits.  A single GET may simply
+ * fail, a single change without XKV_RETURN gets less than it brought.
  */
 static __always_inline void find_room(struct xdp_md *ctx, struct xkv_frame *f)
 {
 	struct xkv_hdr *hdr = (struct xkv_hdr *)f->in;
-	bool once = hdr->flags & XKV_F_ONCE;
-	__u32 first = session_off(f) + (once ? XKV_SESSION_BYTES : 0);
+	__u32 first = session_off(f) + (hdr->flags & XKV_F_ONCE ? XKV_SESSION_BYTES : 0);
 	struct xkv_op *op;
 
 	OPAQUE(first); /* compilers else see that it is small, and leave out the mask that the verifier needs */
 	op = (struct xkv_op *)&IN(f, first);
 	f->reply_room = f->reply_allowed;
-	if (hdr->count <= 1 && !(op->flags & XKV_RETURN) &&
-	    !(once && (op->opcode == XKV_OP_GET || op->opcode == XKV_OP_SCAN)))
+	if (hdr->count <= 1 && !(op->flags & XKV_RETURN))
 		return;
 	if ((int)(f->payload_off + f->reply_allowed) > packet_length(ctx) &&
 	    resize(ctx, f->payload_off, f->reply_allowed))
 		f->reply_room = f->req_len;
 }
 
-/* A packet that goes up has to be what it was when it came. */
-static __always_inline int put_back(struct xdp_md *ctx, struct xkv_frame *f)
+/* Who sends a request with a session: all others do not need it. */
+__noinline int find_source(struct xdp_md *ctx, struct xkv_frame *f)
 {
-	__u32 len = f->req_len;
+	struct packet p;
 
-	if (resize(ctx, 0, f->length))
+	if (!f || locate(ctx, f, &p) != CONTINUE)
 		return XKV_C_drop_internal;
-	OPAQUE(len);
-	if (f->torn && bpf_xdp_store_bytes(ctx, f->payload_off, f->in, FRAME_LEN(len)))
-		return XKV_C_drop_internal;
-	return f->stop - 1;
+	f->source[1] = 0;
+	if (p.ip4)
+		f->source[0] = p.ip4->saddr;
+	else if (p.ip6)
+		__builtin_memcpy(f->source, &p.ip6->saddr, sizeof(f->source));
+	return CONTINUE;
 }
 
 /* The short ways. */
@@ -144,6 +161,8 @@ static __always_inline int serve(struct xdp_md *ctx, struct xkv_config *cfg)
 		why = plain(ctx, f);
 	if (why != CONTINUE)
 		return why;
+	if (((struct xkv_hdr *)f->in)->flags & XKV_F_ONCE)
+		find_source(ctx, f);
 	find_room(ctx, f);
 	return request_run(f, 0) == VERDICT_REPLY ? reply(ctx, f) : put_back(ctx, f);
 }

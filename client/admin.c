@@ -172,7 +172,9 @@ int cmd_stats(struct cli *c, int argc, struct word *argv)
 	if (!tcp)
 		return err;
 	reply = info(c, tcp, argc > 1 ? argv[1].data : NULL, &err);
-	if (reply && c->style == STYLE_JSON) {
+	if (reply && !reply->len && argc > 1) {
+		err = fail(c, EXIT_USAGE, "stats: the server has no section '%s'", argv[1].data);
+	} else if (reply && c->style == STYLE_JSON) {
 		json_t *all = json_object();
 
 		each_field(reply->str, add_field, all);

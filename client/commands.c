@@ -25,12 +25,6 @@ struct command {
 
 static const struct command *command_find(const char *name);
 
-/* The usage line of the command at hand. */
-static int bad_usage(const struct cli *c, const struct word *argv)
-{
-	return usage_error(c, command_find(argv[0].data)->usage);
-}
-
 /* ---- the handle ------------------------------------------------------- */
 
 /* 0, or an exit code after saying why there is no handle. */
@@ -280,7 +274,7 @@ static int cmd_scan(struct cli *c, int argc, struct word *argv)
 
 	(void)argc;
 	if (!parse_u64(&argv[2], &n) || !n)
-		return bad_usage(c, argv);
+		return fail(c, EXIT_USAGE, "scan: '%s' is no number of keys", argv[2].data);
 	err = need_handle(c);
 	if (err)
 		return err;
@@ -314,14 +308,31 @@ static const struct {
 	{ "KEEPTTL", XKV_KEEPTTL, 0 },
 };
 
-/* The option at argv[0] and its argument.  How many words it takes, 0 if it is not good. */
-static int set_option(struct xkv_cmd *cmd, int argc, const struct word *argv)
+/* The time behind an option.  False, and said why, if it is none. */
+static bool option_time(const struct cli *c, const char *command, struct xkv_cmd *cmd,
+			uint64_t unit, int argc, const struct word *argv)
+{
+	if (argc < 2)
+		return fail(c, EXIT_USAGE, "%s: %s needs a time behind it", command, argv[0].data), false;
+	if (cmd->ttl_ms)
+		return fail(c, EXIT_USAGE, "%s: only one of EX, PX, EXAT and PXAT", command), false;
+	/* Zero would mean for ever to the server, which nobody means who writes EX 0. */
+	if (parse_time(&argv[1], unit, &cmd->ttl_ms) && cmd->ttl_ms)
+		return true;
+	return fail(c, EXIT_USAGE, "%s: %s %s: the time has to be a whole number above 0",
+		    command, argv[0].data, argv[1].data), false;
+}
+
+/* The option at argv[0] and its argument.  How many words it takes; 0, and said why, if it is not good. */
+static int set_option(const struct cli *c, const char *command, struct xkv_cmd *cmd, int argc,
+		      const struct word *argv)
 {
 	if (strcasecmp(argv[0].data, "CAS") == 0) {
-		if (argc < 2 || !parse_u64(&argv[1], &cmd->version))
-			return 0;
 		cmd->flags |= XKV_CAS;
-		return 2;
+		if (argc > 1 && parse_u64(&argv[1], &cmd->version))
+			return 2;
+		return fail(c, EXIT_USAGE, "%s: CAS needs a version behind it, as --json get shows it",
+			    command), 0;
 	}
 	for (size_t i = 0; i < sizeof(set_options) / sizeof(set_options[0]); i++) {
 		if (strcasecmp(argv[0].data, set_options[i].name) != 0)
@@ -329,13 +340,24 @@ static int set_option(struct xkv_cmd *cmd, int argc, const struct word *argv)
 		cmd->flags |= set_options[i].flags;
 		if (!set_options[i].unit)
 			return 1;
-		/* Zero would mean for ever to the server, which nobody means who writes EX 0. */
-		if (argc < 2 || cmd->ttl_ms ||
-		    !parse_time(&argv[1], set_options[i].unit, &cmd->ttl_ms) || !cmd->ttl_ms)
-			return 0;
-		return 2;
+		return option_time(c, command, cmd, set_options[i].unit, argc, argv) ? 2 : 0;
 	}
-	return 0;
+	return fail(c, EXIT_USAGE, "%s: '%s' is none of its options; usage: %s", command, argv[0].data,
+		    command_find(command)->usage), 0;
+}
+
+/* Options that contradict each other, or that this command does not have: why, or NULL. */
+static const char *contradiction(const struct xkv_cmd *cmd, unsigned int allowed)
+{
+	if (cmd->flags & ~allowed)
+		return "of the options it has EX, PX, EXAT and PXAT";
+	if ((cmd->flags & XKV_NX) && (cmd->flags & XKV_XX))
+		return "NX and XX exclude each other: only if the key does not exist, or only if it does";
+	if ((cmd->flags & XKV_NX) && (cmd->flags & XKV_CAS))
+		return "NX and CAS exclude each other: a key that does not exist has no version";
+	if ((cmd->flags & XKV_KEEPTTL) && cmd->ttl_ms)
+		return "KEEPTTL and a time exclude each other";
+	return NULL;
 }
 
 static void print_set(const struct cli *c, const struct xkv_cmd *cmd)
@@ -370,17 +392,17 @@ static int set_with(struct cli *c, int argc, struct word *argv, unsigned int con
 			       .key_len = argv[1].len,
 			       .value = argv[2].data,
 			       .value_len = argv[2].len };
+	const char *why;
 	int err, used;
 
 	for (int i = 3; i < argc; i += used) {
-		used = set_option(&cmd, argc - i, argv + i);
+		used = set_option(c, argv[0].data, &cmd, argc - i, argv + i);
 		if (!used)
-			return bad_usage(c, argv);
+			return EXIT_USAGE;
 	}
-	if ((cmd.flags & ~allowed) ||
-	    ((cmd.flags & XKV_NX) && (cmd.flags & (XKV_XX | XKV_CAS))) ||
-	    ((cmd.flags & XKV_KEEPTTL) && cmd.ttl_ms))
-		return bad_usage(c, argv);
+	why = contradiction(&cmd, allowed);
+	if (why)
+		return fail(c, EXIT_USAGE, "%s: %s", argv[0].data, why);
 	cmd.flags |= condition;
 	err = run(c, &cmd, 1);
 	if (err)
@@ -411,7 +433,7 @@ static int cmd_mset(struct cli *c, int argc, struct word *argv)
 	int err;
 
 	if (argc % 2 == 0)
-		return bad_usage(c, argv);
+		return fail(c, EXIT_USAGE, "mset: the last key has no value");
 	cmds = calloc(n, sizeof(*cmds));
 	if (!cmds)
 		return fail_xkv(c, XKV_E_OUT_OF_MEMORY);
@@ -461,10 +483,9 @@ static int cmd_incr(struct cli *c, int argc, struct word *argv)
 			       .amount = 1 };
 	bool down = tolower((unsigned char)argv[0].data[0]) == 'd';
 
-	if (argc > 2 && !parse_i64(&argv[2], &cmd.amount))
-		return bad_usage(c, argv);
-	if (down && cmd.amount == INT64_MIN)
-		return bad_usage(c, argv);
+	if ((argc > 2 && !parse_i64(&argv[2], &cmd.amount)) || (down && cmd.amount == INT64_MIN))
+		return fail(c, EXIT_USAGE, "%s: '%s' is no whole number of 64 bits", argv[0].data,
+			    argv[2].data);
 	cmd.amount = down ? -cmd.amount : cmd.amount;
 	return run_number(c, &cmd);
 }
@@ -583,7 +604,8 @@ static int cmd_expire(struct cli *c, int argc, struct word *argv)
 
 	(void)argc;
 	if (!parse_time(&argv[2], unit, &ms) || !ms)
-		return bad_usage(c, argv);
+		return fail(c, EXIT_USAGE, "%s: '%s': the time has to be a whole number above 0",
+			    argv[0].data, argv[2].data);
 	return set_expiry(c, &argv[1], ms);
 }
 

@@ -10,7 +10,8 @@
  * One request is under way at a time.  That keeps the commands of a batch in
  * their order even when the server answers only the first few of a request and
  * the rest goes out again as a new one.  And it makes one slot of the server's
- * memory of changes enough: see XKV_F_ONCE in docs/protocol.md.
+ * memory of changes enough: see XKV_F_ONCE in docs/protocol.md.  The session
+ * that it has there is proven to be this host's before the first change.
  */
 #include <endian.h>
 #include <errno.h>
@@ -64,6 +65,8 @@ _Static_assert(XKV_E_MISS == -(int)XKV_MISS && XKV_E_NOT_STORED == -(int)XKV_NOT
 
 /* One key of an xkv_scan(): the request has one operation for all that are asked for together. */
 #define CMD_SCAN ((enum xkv_command)XKV_OP_SCAN)
+/* What a change is preceded by, where the server has not yet seen who sends it. */
+#define CMD_SESSION ((enum xkv_command)XKV_OP_SESSION)
 
 /* Values of the last call.  Chunks never move, so pointers into them stay good. */
 struct chunk {
@@ -86,6 +89,7 @@ struct xkv {
 	unsigned int scan_pad; /* payload that a SCAN needs */
 	bool once;             /* changes are sent with XKV_F_ONCE, under this session */
 	uint64_t session;
+	bool session_settled; /* it is proven, or the server knows of no proofs */
 	bool has_token;
 	unsigned char token[XKV_TOKEN_BYTES];
 
@@ -212,7 +216,8 @@ static bool returns_value(const struct xkv_cmd *cmd)
 
 static bool returns_number(const struct xkv_cmd *cmd)
 {
-	return cmd->command == XKV_CMD_INCR || cmd->command == XKV_CMD_APPEND;
+	return cmd->command == XKV_CMD_INCR || cmd->command == XKV_CMD_APPEND ||
+	       cmd->command == CMD_SESSION;
 }
 
 static unsigned char *put_bytes(unsigned char *p, const void *bytes, size_t len)
@@ -283,7 +288,7 @@ static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size
 	bool scan = cmds[0].command == CMD_SCAN;
 
 	*req = (struct request){ .cmds = cmds, .failure = XKV_E_TIMEOUT };
-	req->once = once && changes(&cmds[0]);
+	req->once = once && (changes(&cmds[0]) || cmds[0].command == CMD_SESSION);
 	if (h->has_token)
 		p = put_bytes(p, h->token, sizeof(h->token));
 	if (req->once)
@@ -672,6 +677,29 @@ static int new_session(struct xkv *h)
 		if (getrandom(&h->session, sizeof(h->session), 0) != (ssize_t)sizeof(h->session))
 			return XKV_E_SYSTEM;
 	} while (!h->session);
+	h->session_settled = false;
+	return 0;
+}
+
+/*
+ * Has the session proven, so that nobody who makes up senders takes the server's room for it.  A server
+ * that knows of no proofs takes it as it was drawn.
+ */
+static int prove(struct xkv *h, uint64_t deadline)
+{
+	struct xkv_cmd cmd = { .command = CMD_SESSION };
+	struct request req;
+	int rc;
+
+	build(h, &req, &cmd, 1, true);
+	rc = exchange(h, &req, deadline);
+	if (rc == XKV_E_BAD_REQUEST)
+		h->once = false; /* the server is too old for all of it */
+	else if (rc < 0 && rc != XKV_E_NO_SESSION)
+		return rc;
+	else if (rc > 0 && !cmd.reply.status && cmd.reply.number)
+		h->session = htobe64((uint64_t)cmd.reply.number);
+	h->session_settled = true;
 	return 0;
 }
 
@@ -704,6 +732,13 @@ static int deliver(struct xkv *h, struct request *req, struct xkv_cmd *cmds, siz
 	int rc;
 
 	for (;;) {
+		if (once && changes(&cmds[0]) && !h->session_settled) {
+			*req = (struct request){ .cmds = cmds };
+			rc = prove(h, deadline);
+			if (rc)
+				return rc;
+			once = h->once;
+		}
 		build(h, req, cmds, n, once);
 		rc = exchange(h, req, deadline);
 		if (was_busy(req, rc) && now_us() + pause < deadline) {

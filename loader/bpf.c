@@ -29,7 +29,6 @@
 #include "upgrade.h"
 #include "xkv.skel.h"
 
-#define ENTRIES	 "entries" /* what is pinned beside the maps, to `cat` */
 #define KEY_SHARE 512 /* bytes of maxmemory for each key that the index is made for */
 #define LOCK_TRIES 20
 #define LOCK_WAIT_US 50000
@@ -40,6 +39,10 @@ static const char *const map_names[BPF_MAPS] = {
 	[BPF_CONFIG] = "xkv_config", [BPF_COUNTERS] = "xkv_counters",
 	[BPF_FRAMES] = "xkv_frames", [BPF_BATCH] = "xkv_batch",
 };
+
+/* What is pinned beside the maps, to `cat`. */
+static const char *const iterators[] = { "entries", "dump" };
+#define ITERATORS (sizeof(iterators) / sizeof(iterators[0]))
 
 /* libbpf's own messages, one level down: ours say what to do. */
 static int libbpf_log(enum libbpf_print_level level, const char *fmt, va_list args)
@@ -322,33 +325,43 @@ static const char *load_hint(int err)
 	}
 }
 
-/*
- * Pins the iterator that prints the entries (bpf/entries.bpf.h) beside the maps, in place of one that
- * an earlier xkvd has left.  A convenience: without the kernel's BTF there is none.
- */
-static void pin_entries(const struct bpf *b, const struct config *cfg)
+/* Pins an iterator of bpf/entries.bpf.h, in place of one that an earlier xkvd has left.  0 or -errno. */
+static int pin_iterator(const struct bpf *b, const struct bpf_object *object, const char *name,
+			const char *path)
 {
-	struct bpf_object *object = open_on_maps(b, BPF_PROG_TYPE_TRACING);
 	union bpf_iter_link_info info = { .map.map_fd = b->map[BPF_INDEX] };
 	LIBBPF_OPTS(bpf_iter_attach_opts, opts, .link_info = &info, .link_info_len = sizeof(info));
-	struct bpf_link *link = NULL;
-	char path[512];
+	struct bpf_link *link;
+	char prog[32];
 	int ret;
 
-	snprintf(path, sizeof(path), "%s/" ENTRIES, cfg->pin_dir);
-	ret = object ? bpf_object__load(object) : -errno;
-	if (!ret) {
-		link = bpf_program__attach_iter(
-			bpf_object__find_program_by_name(object, "xkv_entries"), &opts);
-		ret = libbpf_get_error(link);
-	}
-	if (!ret) {
-		unlink(path);
-		ret = bpf_link__pin(link, path);
-		bpf_link__destroy(link);
-	}
+	snprintf(prog, sizeof(prog), "xkv_%s", name);
+	link = bpf_program__attach_iter(bpf_object__find_program_by_name(object, prog), &opts);
+	ret = libbpf_get_error(link);
 	if (ret)
-		log_debug("cannot make %s: %s", path, strerror(-ret));
+		return ret;
+	unlink(path);
+	ret = bpf_link__pin(link, path);
+	bpf_link__destroy(link);
+	return ret;
+}
+
+/*
+ * Pins the iterators that print the entries beside the maps.  A convenience: without the
+ * kernel's BTF there are none.
+ */
+static void pin_iterators(const struct bpf *b, const struct config *cfg)
+{
+	struct bpf_object *object = open_on_maps(b, BPF_PROG_TYPE_TRACING);
+	int loaded = object ? bpf_object__load(object) : -errno, ret;
+	char path[512];
+
+	for (unsigned int i = 0; i < ITERATORS; i++) {
+		snprintf(path, sizeof(path), "%s/%s", cfg->pin_dir, iterators[i]);
+		ret = loaded ? loaded : pin_iterator(b, object, iterators[i], path);
+		if (ret)
+			log_debug("cannot make %s: %s", path, strerror(-ret));
+	}
 	bpf_object__close(object);
 }
 
@@ -374,7 +387,7 @@ static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_
 	b->slots = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_slots"));
 	ret = b->adopted ? 0 : pin_maps(b, cfg, err, err_len);
 	if (!ret)
-		pin_entries(b, cfg);
+		pin_iterators(b, cfg);
 	return ret;
 }
 
@@ -461,8 +474,10 @@ int bpf_unpin(const struct config *cfg, char *err, size_t err_len)
 	char path[512];
 	int ret = 0;
 
-	snprintf(path, sizeof(path), "%s/" ENTRIES, cfg->pin_dir);
-	unlink(path);
+	for (unsigned int i = 0; i < ITERATORS; i++) {
+		snprintf(path, sizeof(path), "%s/%s", cfg->pin_dir, iterators[i]);
+		unlink(path);
+	}
 	for (int id = 0; id < BPF_MAPS; id++) {
 		bpf_map_path(path, sizeof(path), cfg, id);
 		if (id != BPF_CONFIG && !ret)

@@ -567,6 +567,16 @@ void store_run(struct store_lane *lane, const struct store_op *ops, unsigned int
 
 /* ---- datagrams ----------------------------------------------------------- */
 
+void store_sender(struct store_lane *lane, const struct sockaddr *from)
+{
+	memset(lane->sender, 0, sizeof(lane->sender));
+	if (from->sa_family == AF_INET)
+		lane->sender[0] = ((const struct sockaddr_in *)from)->sin_addr.s_addr;
+	else
+		memcpy(lane->sender, &((const struct sockaddr_in6 *)from)->sin6_addr,
+		       sizeof(lane->sender));
+}
+
 int store_datagram(struct store_lane *lane, const void *req, size_t req_len, void *reply,
 		   size_t reply_max, size_t reply_allowed)
 {
@@ -585,6 +595,7 @@ int store_datagram(struct store_lane *lane, const void *req, size_t req_len, voi
 	f->reply_max = reply_max;
 	f->reply_allowed = reply_allowed < reply_max ? reply_allowed : reply_max;
 	f->reply_room = f->reply_allowed;
+	memcpy(f->source, lane->sender, sizeof(f->source));
 	*(uint64_t *)(f->in + (req_len & ~7UL)) = 0;
 	memcpy(f->in, req, req_len);
 	ret = lane_run(lane, 1);
@@ -772,18 +783,41 @@ void store_clock(struct store *st)
 	}
 }
 
+/*
+ * The first number of maps that are made at this time (XKV_VERSIONS_PER_US).  A clock that tells no
+ * such time would have each start begin at the same number: one by chance then.  Not 0, which is no version.
+ */
+int version_first(const struct timespec *now, uint64_t *number)
+{
+	const uint64_t numbers = 1ULL << XKV_VERSION_BITS, reserve = numbers / 16;
+	uint64_t us = (now->tv_sec - XKV_VERSION_EPOCH) * 1000000ULL + now->tv_nsec / 1000;
+
+	if (now->tv_sec >= XKV_VERSION_EPOCH && us < (numbers - reserve) / XKV_VERSIONS_PER_US) {
+		*number = us * XKV_VERSIONS_PER_US + 1;
+		return 0;
+	}
+	log_warning("the clock stands at %ld s since 1970: versions of entries start at a random number",
+		    (long)now->tv_sec);
+	if (getrandom(number, sizeof(*number), 0) != (ssize_t)sizeof(*number))
+		return -errno;
+	*number = *number % (numbers - reserve) + 1;
+	return 0;
+}
+
 /* Versions start at the time, so that none comes back when the maps are made anew. */
 static int versions_init(struct store *st)
 {
 	struct xkv_counters *each = calloc(st->cpus, sizeof(*each));
 	struct timespec now;
-	int ret = 0;
+	uint64_t first;
+	int ret;
 
 	if (!each)
 		return -ENOMEM;
 	clock_gettime(CLOCK_REALTIME, &now);
+	ret = version_first(&now, &first);
 	for (unsigned int cpu = 0; cpu < st->cpus; cpu++)
-		each[cpu].version = now.tv_sec * 1000000ULL + now.tv_nsec / 1000;
+		each[cpu].version = first;
 	for (uint32_t door = 0; !ret && door < XKV_DOORS; door++)
 		ret = bpf_map_update_elem(st->bpf.map[BPF_COUNTERS], &door, each, BPF_ANY) ? -errno : 0;
 	free(each);

@@ -26,6 +26,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "../bpf/proto.h"
 
@@ -248,6 +249,9 @@ void store_udp_operations(const struct store *st, uint64_t *driver, uint64_t *he
 
 /* Whether requests of the UDP protocol that would change something are answered XKV_READ_ONLY, by both doors. */
 void store_refuse_writes(struct store *st, bool refuse);
+
+/* Says who has sent the datagrams that come next: sessions are proven for an address. */
+void store_sender(struct store_lane *lane, const struct sockaddr *from);
 
 /*
  * Runs one request of the UDP protocol that XDP passed up, whatever it needs:

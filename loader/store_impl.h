@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
 
 #include "../bpf/layout.h"
 #include "bpf.h"
@@ -18,6 +19,7 @@ struct store_lane {
 	struct xkv_frame *frame; /* XKV_BATCH_FRAMES of them, in the batch map */
 	unsigned int first;      /* number of the first */
 	bool taken;
+	uint64_t sender[2];      /* address of who sends the next datagrams, as xkv_frame.source */
 	void *large;             /* a value of up to XKV_VALUE_MAX bytes, made when first needed */
 	uint64_t retired;        /* units_retired before the last run: its references are good while that stands */
 };
@@ -286,6 +288,8 @@ struct xkv_op *frame_begin(struct store_lane *lane, unsigned int frame, uint8_t 
 			   const void *key, size_t key_len);
 /* The result of a frame that has run. */
 struct xkv_result *frame_result(const struct store_lane *lane, unsigned int frame);
+/* The first number of versions of a store that is made at this time.  0 or -errno. */
+int version_first(const struct timespec *now, uint64_t *number);
 /* Runs BPF_PROG_RUN of xkv_slots. 0 or -errno. */
 int slots_run(struct store *st, struct xkv_slots_args *args);
 

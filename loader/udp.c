@@ -184,6 +184,7 @@ static void answer(const struct udp *udp, int fd, struct udp_batch *b, int i)
 	if ((msg->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !b->from[i].sin6_port ||
 	    !net_allows(udp->net, from, false) || !take_destination(udp, msg))
 		return;
+	store_sender(udp->lane, from);
 	ret = store_datagram(udp->lane, b->in[i], len, b->out,
 			     from->sa_family == AF_INET ? shared->payload4 : shared->payload6,
 			     net_reply_allowed(udp->net, from, len));

@@ -685,6 +685,12 @@ void store_refuse_writes(struct store *st, bool refuse)
 	(void)refuse;
 }
 
+void store_sender(struct store_lane *lane, const struct sockaddr *from)
+{
+	(void)lane;
+	(void)from;
+}
+
 int store_datagram(struct store_lane *lane, const void *req, size_t req_len, void *reply,
 		   size_t reply_max, size_t reply_allowed)
 {

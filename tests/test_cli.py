@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import proto
 import pytest
 from conftest import SERVER
 
@@ -267,6 +268,57 @@ def test_every_change_is_done_once(daemon, seed):
     assert [a["length"] for a in answers if "length" in a] == list(range(1, 31))
     assert xkv(daemon, "get", "once") == "90\n"
     assert xkv(daemon, "get", "text") == "37159" * 6 + "\n"
+
+
+def test_changes_go_on_in_a_flood_of_sessions(daemon):
+    """Changes and PINGs with sessions by chance, from this very address: xkv writes all the same, and at once."""
+    xkv(daemon, "set", "flood", "0")
+    with daemon.udp() as flood:
+        for kind in range(3):
+            began = time.monotonic()
+            for n in range(10000):
+                op = proto.incr(b"drop", 1) if n % 2 else proto.ping()
+                flood.sock.send(proto.request(op, id=n, session=os.urandom(8)))
+                if n % 1000 == 999:
+                    assert xkv(daemon, "--timeout", "5000", "incr", "flood") == f"{kind * 10 + n // 1000 + 1}\n"
+            print(f"10,000 and 10 in {time.monotonic() - began:.2f} s")
+    counters = daemon.counters()
+    assert counters["error_once"] > 1000, "there was room for all of them"
+    assert counters["sessions"] >= 30
+
+
+@pytest.mark.parametrize("line, why", [
+    ("set a b EX 0", "set: EX 0: the time has to be a whole number above 0"),
+    ("set a b PX -1", "set: PX -1: the time has to be a whole number above 0"),
+    ("set a b EX 99999999999999999999", "whole number above 0"),
+    ("set a b EX", "set: EX needs a time behind it"),
+    ("set a b NX XX", "set: NX and XX exclude each other"),
+    ("set a b NX CAS 2", "set: NX and CAS exclude each other"),
+    ("set a b EX 5 PXAT 6", "set: only one of EX, PX, EXAT and PXAT"),
+    ("set a b KEEPTTL EX 5", "set: KEEPTTL and a time exclude each other"),
+    ("set a b CAS", "set: CAS needs a version behind it"),
+    ("set a b CAS x", "set: CAS needs a version behind it"),
+    ("set a b NOX", "set: 'NOX' is none of its options; usage: set KEY"),
+    ("add a b XX", "add: of the options it has EX, PX, EXAT and PXAT"),
+    ("mset a b c", "mset: the last key has no value"),
+    ("incr a 1.5", "incr: '1.5' is no whole number of 64 bits"),
+    ("decr a -9223372036854775808", "is no whole number of 64 bits"),
+    ("scan k1 0", "scan: '0' is no number of keys"),
+    ("expire a 0", "expire: '0': the time has to be a whole number above 0"),
+    ("set a", "usage: set KEY"),
+])
+def test_what_is_wrong(line, why):
+    """Said before anything is sent: there is no server."""
+    done = subprocess.run([XKV, "-h", "127.0.0.1", "-p", "1", *line.split()], capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert done.returncode == 2 and done.stderr.startswith("xkv: ") and why in done.stderr, done
+
+
+def test_stats_of_a_section_that_is_not_there(daemon):
+    done = daemon.cli("stats", "nosuch", check=False)
+    assert done.returncode == 2 and done.stderr == "xkv: stats: the server has no section 'nosuch'\n", done
+    assert json.loads(xkv(daemon, "--json", "stats", "nosuch", code=2))["code"] == 2
+    assert "tcp_port" in xkv(daemon, "stats", "server")
 
 
 # The prompt; needs no server: commands may fail, xkv must not ----------------------------------

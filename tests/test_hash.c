@@ -13,6 +13,7 @@
 #include <sys/random.h>
 
 #include "../bpf/layout.h"
+#include "../bpf/siphash.h"
 
 #define KEYS	(1U << 20)
 #define BUCKETS (1U << 18)
@@ -174,6 +175,16 @@ static void secret_counts(void **state)
 	assert_true(hash("key", 3) != before);
 }
 
+/* The reference's vector: bytes 0 to 23 under a key of bytes 0 to 15. */
+static void siphash_is_right(void **state)
+{
+	const __u64 key[2] = { 0x0706050403020100, 0x0f0e0d0c0b0a0908 };
+	const __u64 word[3] = { key[0], key[1], 0x1716151413121110 };
+
+	(void)state;
+	assert_true(siphash(word, key) == 0xb8ad50c6f649af94);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -187,6 +198,7 @@ int main(void)
 		cmocka_unit_test(length_counts),
 		cmocka_unit_test(keys_spread_without_a_factor),
 		cmocka_unit_test(secret_counts),
+		cmocka_unit_test(siphash_is_right),
 	};
 
 	return cmocka_run_group_tests(tests, draw_secret, NULL);

@@ -43,6 +43,7 @@ struct fake {
 	handler_fn *handler;
 	struct sockaddr_storage client;
 	socklen_t client_len;
+	handler_fn *prove; /* of a SESSION, which the other does not get to see */
 	atomic_uint received;
 	/* for the handlers */
 	struct datagram first, last, held, reply;
@@ -52,6 +53,9 @@ struct fake {
 };
 
 static struct fake server;
+
+static bool asks_for_session(const struct datagram *req);
+static void give_session(struct fake *f, const struct datagram *req);
 
 static void *serve(void *arg)
 {
@@ -68,6 +72,10 @@ static void *serve(void *arg)
 		if (len < 0)
 			continue;
 		req.len = (size_t)len;
+		if (f->prove && asks_for_session(&req)) {
+			f->prove(f, &req);
+			continue;
+		}
 		atomic_fetch_add(&f->received, 1);
 		f->last = req;
 		if (atomic_load(&f->received) == 1)
@@ -108,6 +116,7 @@ static void start_at(handler_fn *handler, int family, unsigned int port)
 {
 	memset(&server, 0, sizeof(server));
 	server.handler = handler;
+	server.prove = give_session;
 	server.stop = eventfd(0, EFD_CLOEXEC);
 	assert_true(server.stop >= 0);
 	listen_on(&server, family, port);
@@ -221,6 +230,26 @@ static size_t session_at(const uint8_t *p)
 static size_t ops_at(const uint8_t *p)
 {
 	return session_at(p) + (p[3] & XKV_F_ONCE ? XKV_SESSION_BYTES : 0);
+}
+
+static bool asks_for_session(const struct datagram *req)
+{
+	size_t at = ops_at(req->byte);
+
+	return req->len >= at + sizeof(struct xkv_op) && req->byte[at] == XKV_OP_SESSION;
+}
+
+/* Proves a session: with the last three bytes "yes". */
+static void give_session(struct fake *f, const struct datagram *req)
+{
+	struct datagram reply;
+	uint8_t session[8];
+
+	memcpy(session, req->byte + session_at(req->byte), sizeof(session));
+	memcpy(session + 5, "yes", 3);
+	reply_begin(&reply, req);
+	reply_result(&reply, XKV_OP_SESSION, XKV_OK, session, sizeof(session));
+	send_bytes(f, &reply);
 }
 
 /* The value that this server has under a key: the key, twice. */
@@ -508,10 +537,13 @@ static void run_refused(const struct vector *v, const struct datagram *req, stru
 static void run_error(const struct vector *v, const struct datagram *req)
 {
 	unsigned int opcode = v->reply.len > 16 ? v->reply.byte[16] : XKV_OP_PING;
-	struct xkv *h = open_for(v, req);
 	struct xkv_cmd cmd = { .command = opcode };
+	struct xkv *h;
 	int err;
 
+	if (opcode == XKV_OP_SESSION)
+		return; /* the library asks by itself: see test_session */
+	h = open_for(v, req);
 	if (opcode != XKV_OP_PING) {
 		cmd.key = "k";
 		cmd.key_len = 1;
@@ -1354,6 +1386,111 @@ static void test_no_session(void **state)
 	close_once(h);
 }
 
+static unsigned int asked; /* for sessions */
+
+/* The third copy of what asks for a session is answered. */
+static void prove_third(struct fake *f, const struct datagram *req)
+{
+	if (++asked % 3 == 0)
+		give_session(f, req);
+}
+
+/* Before its first change a client has its session proven, and again when there is no room. */
+static void test_session(void **state)
+{
+	struct xkv *h = open_once(handle_refusals, &eager, XKV_NO_SESSION, 0);
+	struct xkv_reply r;
+
+	(void)state;
+	asked = 0;
+	server.prove = prove_third;
+	assert_int_equal(0, xkv_get(h, "k", 1, &r));
+	assert_int_equal(0, asked); /* reads need none */
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(0, xkv_incr(h, "k", 1, 1, 0, &r));
+	assert_int_equal(3, asked);
+	assert_int_equal(3, once.seen);
+	for (int i = 0; i < 3; i++) {
+		assert_true(once.session[i] == once.session[0]);
+		assert_memory_equal((char *)&once.session[i] + 5, "yes", 3);
+	}
+	once.refusals = 1;
+	assert_int_equal(0, xkv_incr(h, "k", 1, 1, 0, &r));
+	assert_int_equal(6, asked);
+	assert_true(once.session[4] != once.session[0]);
+	assert_memory_equal((char *)&once.session[4] + 5, "yes", 3);
+	close_once(h);
+}
+
+/* What a server answers that knows nothing of proofs, or of less. */
+static void refuse_session(struct fake *f, const struct datagram *req)
+{
+	asked++;
+	if (f->limit) {
+		refuse(f, req, f->limit);
+		return;
+	}
+	reply_begin(&f->reply, req);
+	reply_result(&f->reply, XKV_OP_SESSION, XKV_BAD_OPCODE, NULL, 0);
+	send_bytes(f, &f->reply);
+}
+
+/* Then a client has the session that it has drawn, if any. */
+static void test_session_of_old_server(void **state)
+{
+	static const struct {
+		unsigned int status, seen;
+		int err;
+	} cases[] = { { 0, 2, 0 },
+		      { XKV_NO_SESSION, 2, 0 },
+		      { XKV_BAD_REQUEST, 0, 0 },
+		      { XKV_NOAUTH, 0, XKV_E_NOAUTH } };
+	struct xkv_reply r;
+	struct xkv *h;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		h = open_once(handle_refusals, &eager, 0, 0);
+		asked = 0;
+		server.limit = cases[i].status;
+		server.prove = refuse_session;
+		assert_int_equal(cases[i].err, xkv_incr(h, "k", 1, 1, 0, &r));
+		assert_int_equal(cases[i].err, r.status);
+		assert_true(!r.sent == !!cases[i].err);
+		assert_int_equal(cases[i].err, xkv_incr(h, "k", 1, 1, 0, &r));
+		assert_int_equal(cases[i].seen, once.seen);
+		if (once.seen)
+			assert_true(once.session[0] == once.session[1]);
+		assert_int_equal(cases[i].err ? 2 : 1, asked);
+		close_once(h);
+	}
+}
+
+static void prove_nothing(struct fake *f, const struct datagram *req)
+{
+	(void)f;
+	(void)req;
+	asked++;
+}
+
+/* Without an answer nothing was done, and the caller can see that. */
+static void test_session_timeout(void **state)
+{
+	const struct xkv_options opts = { .timeout_ms = 30, .retry_ms = 5 };
+	struct xkv *h = open_once(handle_refusals, &opts, 0, 0);
+	struct xkv_reply r;
+
+	(void)state;
+	asked = 0;
+	server.prove = prove_nothing;
+	assert_int_equal(XKV_E_TIMEOUT, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
+	assert_int_equal(XKV_E_TIMEOUT, r.status);
+	assert_int_equal(0, r.sent);
+	assert_int_equal(0, once.seen);
+	assert_true(asked >= 1);
+	close_once(h);
+}
+
 /* No room for anybody: an error, unless a copy of the change would do no harm. */
 static void test_no_session_left(void **state)
 {
@@ -1941,6 +2078,8 @@ int main(void)
 		cmocka_unit_test(test_partial),     cmocka_unit_test(test_datagrams),
 		cmocka_unit_test(test_pad),         cmocka_unit_test(test_pad_remembered),
 		cmocka_unit_test(test_pad_endless), cmocka_unit_test(test_pad_nonsense),
+		cmocka_unit_test(test_session),     cmocka_unit_test(test_session_of_old_server),
+		cmocka_unit_test(test_session_timeout),
 		cmocka_unit_test(test_once),        cmocka_unit_test(test_once_old_server),
 		cmocka_unit_test(test_once_off),    cmocka_unit_test(test_once_batch),
 		cmocka_unit_test(test_no_session),  cmocka_unit_test(test_no_session_left),

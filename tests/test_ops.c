@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -23,6 +24,7 @@
 #include <sys/time.h>
 #include <time.h>
 
+#include <bpf/bpf.h>
 #include <linux/bpf.h>
 
 #include "../loader/store.h"
@@ -34,8 +36,10 @@
 #define MAX_KEYS 4096
 #define DATAGRAM XKV_PAYLOAD_MAX4
 #define RESULTS_MAX 64
+#define CLIENT 0x0a4d0002 /* 10.77.0.2; others in its network are allowed, too */
 
 static struct bed bed;
+static _Thread_local in_addr_t source; /* that requests come from */
 
 /* ---- asking --------------------------------------------------------------- */
 
@@ -83,7 +87,11 @@ static void decode(struct reply *r, const struct payload *req)
 /* Has xkvd's side answer. */
 static void ask_daemon(struct store_lane *lane, const struct payload *req, struct reply *r)
 {
-	int len = store_datagram(lane, req->byte, req->len, r->byte, DATAGRAM, DATAGRAM);
+	struct sockaddr_in from = { .sin_family = AF_INET, .sin_addr.s_addr = source };
+	int len;
+
+	store_sender(lane, (struct sockaddr *)&from);
+	len = store_datagram(lane, req->byte, req->len, r->byte, DATAGRAM, DATAGRAM);
 
 	assert_true(len >= 0);
 	r->len = (size_t)len;
@@ -99,6 +107,7 @@ static void ask_driver(struct store_lane *lane, const struct payload *req, struc
 	struct outcome out;
 
 	packet_default(&s, false);
+	memcpy(s.src, &source, sizeof(source));
 	s.payload = req->byte;
 	s.len = req->len;
 	len = packet_build(&s, frame);
@@ -121,6 +130,8 @@ static void ask_as(struct store_lane *lane, enum door door, const struct payload
 		   struct reply *r)
 {
 	memset(r, 0, offsetof(struct reply, byte));
+	if (!source)
+		source = htonl(CLIENT);
 	if (door == DRIVER)
 		ask_driver(lane, req, r);
 	else
@@ -316,6 +327,7 @@ static int setup(void **state)
 {
 	(void)state;
 	bed_configure(&bed);
+	source = htonl(CLIENT);
 	offset_before = bed.c->tai_offset_ms;
 	memset(bed.once, 0, XKV_ONCE_SETS * sizeof(*bed.once));
 	return store_flush(bed.lane);
@@ -363,6 +375,48 @@ static void test_clock_of_who_is_held_up(void **state)
 	}
 	signal(SIGALRM, SIG_IGN);
 	assert_int_equal(bed.c->tai_offset_ms, offset);
+}
+
+/* ---- versions --------------------------------------------------------------- */
+
+#define FASTEST 8 /* writes of a CPU in a microsecond, on average over the life of the maps */
+
+static uint64_t first_at(time_t sec, long nsec)
+{
+	uint64_t number = 0;
+
+	assert_int_equal(version_first(&(struct timespec){ sec, nsec }, &number), 0);
+	assert_true(number > 0 && number < 1ULL << 52);
+	return number;
+}
+
+/* Maps that are made anew start behind all that the ones before can have drawn. */
+static void test_versions_do_not_come_back(void **state)
+{
+	const time_t since = 1735689600, last = since + 16 * 365 * 86400L;
+	struct xkv_counters *each = bed.each_cpu;
+	struct timespec now;
+	uint32_t door = 0;
+	uint64_t before;
+
+	(void)state;
+	for (time_t at = since; at < last; at += 86400 * 300 + 1) {
+		assert_true(first_at(at, 1000) - first_at(at, 0) >= FASTEST);
+		assert_true(first_at(at + 3600, 0) - first_at(at, 0) >= FASTEST * 3600000000ULL);
+	}
+	/* the clock tells no such time: then not the same number each time */
+	for (time_t at = 0; at < 3; at++)
+		assert_true(first_at(at, 0) != first_at(at, 0));
+	assert_true(first_at(since - 1, 999999999) != first_at(since - 1, 999999999));
+	assert_true(first_at(since + 18 * 365 * 86400L, 0) != first_at(since + 18 * 365 * 86400L, 0));
+	/* and that is what this store began with, for each CPU and door */
+	clock_gettime(CLOCK_REALTIME, &now);
+	before = first_at(now.tv_sec - 3600, 0);
+	for (; door < XKV_DOORS; door++) {
+		assert_int_equal(bpf_map_lookup_elem(bed.bpf.map[BPF_COUNTERS], &door, each), 0);
+		for (unsigned int cpu = 0; cpu < bed.cpus; cpu++)
+			assert_in_range(each[cpu].version, before, first_at(now.tv_sec + 1, 0));
+	}
 }
 
 /* ---- INCR ----------------------------------------------------------------- */
@@ -1466,8 +1520,7 @@ static void test_once_same_bytes(void **state)
 		{ .opcode = XKV_OP_SET, TEXT("k"), .value = "new", .value_len = 3, .ttl = 50000,
 		  .flags = XKV_RETURN },
 		incr("k", 1, 1),
-		{ .opcode = XKV_OP_GET, TEXT("k") },
-		{ .opcode = XKV_OP_GET, TEXT("none") },
+		{ .opcode = XKV_OP_EXPIRE, TEXT("none"), .ttl = 1000000 },
 		{ .opcode = XKV_OP_EXPIRE, TEXT("k"), .ttl = 1000000 },
 		append("k", 1, "0", 1),
 		{ .opcode = XKV_OP_DELETE, TEXT("k"), .flags = XKV_RETURN },
@@ -1561,8 +1614,8 @@ static void test_once_too_long(void **state)
 /* A request that the driver cannot do: whoever does it in the end, it is done once. */
 static void test_once_passed(void **state)
 {
-	struct operation op = incr("n", 1, 1), get = op_on(XKV_OP_GET, "none", 4);
-	struct payload p = once_request(SESSION, 80, &op), miss = once_request(SESSION, 81, &get);
+	struct operation op = incr("n", 1, 1);
+	struct payload p = once_request(SESSION, 80, &op);
 	struct xkv_slot *slot;
 	struct outcome out;
 	struct packet_spec s;
@@ -1595,13 +1648,6 @@ static void test_once_passed(void **state)
 	assert_memory_equal(r.byte, first.byte, first.len);
 	is_dropped(DAEMON, SESSION, 72);
 	holds_text("n", "43");
-	ask(DRIVER, &miss, &r);
-	assert_true(r.passed);
-	assert_int_equal(r.result[0].status, XKV_MISS);
-	put_text("none", "some");
-	ask(DRIVER, &miss, &r);
-	assert_false(r.passed);
-	assert_int_equal(r.result[0].status, XKV_MISS);
 }
 
 /*
@@ -1694,14 +1740,15 @@ static void test_once_return_large(void **state)
  */
 static void test_once_not_done(void **state)
 {
-	struct operation get = op_on(XKV_OP_GET, "none", 4);
-	struct payload p = once_request(SESSION, 88, &get);
+	struct operation op = append("large", 5, "x", 1);
+	struct payload p = once_request(SESSION, 88, &op);
 	struct packet_spec s;
 	struct outcome out;
 	uint8_t frame[PACKET_MAX];
 	struct reply r;
 
 	(void)state;
+	put("large", 5, large, 5000, 0);
 	counts_to(DRIVER, SESSION, 80, 1);
 	packet_default(&s, false);
 	s.payload = p.byte;
@@ -1712,7 +1759,7 @@ static void test_once_not_done(void **state)
 	assert_true(r.dropped || r.status == XKV_REPEATED);
 	holds_text("n", "1");
 	ask(DAEMON, &p, &r);
-	assert_int_equal(r.result[0].status, XKV_MISS);
+	assert_int_equal(number(&r), 5001);
 	is_dropped(DRIVER, SESSION, 80);
 }
 
@@ -1812,7 +1859,7 @@ static void test_once_expires(void **state)
 	use_records(0, XKV_ONCE_WAYS);
 	age_records(59000);
 	header_only(DRIVER, last, 80, XKV_NO_SESSION);
-	use_records(0, XKV_ONCE_WAYS - 1);
+	use_records(0, XKV_ONCE_UNPROVEN_WAYS - 1);
 	age_records(1200);
 	counts_to(DRIVER, last, 80, (int64_t)last); /* in the place of the one that was not used */
 	use_records(0, XKV_ONCE_WAYS);
@@ -1833,6 +1880,357 @@ static void test_once_when_the_clock_is_stepped(void **state)
 	}
 	age_records(61000);
 	counts_to(DRIVER, last, 80, (int64_t)last);
+}
+
+/* ---- sessions ---------------------------------------------------------------- */
+
+/* The session that the server makes of what the sender has drawn. */
+static uint64_t proven(enum door door, uint64_t drawn)
+{
+	struct operation op = { .opcode = XKV_OP_SESSION };
+	struct payload p = once_request(drawn, next_id++, &op);
+	struct reply r;
+
+	ask(door, &p, &r);
+	assert_int_equal(r.count, 1);
+	assert_int_equal(r.result[0].opcode, XKV_OP_SESSION);
+	assert_int_equal(r.result[0].status, XKV_OK);
+	assert_int_equal(r.result[0].value_len, 8);
+	return get_be(r.value[0], 8);
+}
+
+/* Both doors say the same, to each address something else. */
+static void test_session(void **state)
+{
+	unsigned int same = 0;
+
+	(void)state;
+	for (uint64_t i = 1; i <= 100; i++) {
+		uint64_t drawn = i << 40 | 0x123456, here;
+
+		source = htonl(CLIENT);
+		here = proven(i % DOORS, drawn);
+		assert_true(here >> 24 == drawn >> 24);
+		assert_true(proven(!(i % DOORS), drawn + 1) == here);
+		assert_true(proven(DRIVER, here) == here);
+		source = htonl(CLIENT + 1);
+		same += proven(i % DOORS, drawn) == here;
+	}
+	assert_true(same <= 1); /* by chance */
+}
+
+/* Records that are used, by whether their sessions are proven. */
+static unsigned int records(bool are_proven)
+{
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; i < XKV_ONCE_SETS * XKV_ONCE_WAYS; i++) {
+		struct xkv_once *o = &bed.once[i / XKV_ONCE_WAYS].way[i % XKV_ONCE_WAYS];
+
+		n += o->session && !(o->holder & XKV_ONCE_PROVEN) == !are_proven;
+	}
+	return n;
+}
+
+#define FLOOD 60000
+
+/* So many changes with sessions by chance, from one source or from many.  How many of them had no room. */
+static unsigned int flood(unsigned int requests, unsigned int sources)
+{
+	struct operation op = incr("flood", 5, 1);
+	in_addr_t mine = source;
+	unsigned int refusals = 0;
+	struct payload p;
+	struct reply r;
+
+	for (unsigned int i = 0; i < requests; i++) {
+		source = htonl(CLIENT + 2 + i % sources);
+		p = once_request(dice(UINT64_MAX) | 1, dice(UINT64_MAX), &op);
+		ask(i % 64 ? DRIVER : DAEMON, &p, &r);
+		assert_false(r.dropped);
+		refusals += r.status == XKV_NO_SESSION;
+	}
+	source = mine;
+	return refusals;
+}
+
+/* New clients, which have their sessions proven, again where there is no room, and write: as libxkv does it. */
+static void clients_write(unsigned int clients, int64_t n)
+{
+	struct reply r;
+	uint64_t session;
+	unsigned int tries;
+
+	for (unsigned int i = 0; i < clients; i++) {
+		tries = 0;
+		do {
+			assert_true(tries++ < 8);
+			session = proven(i % 8 ? DRIVER : DAEMON, dice(UINT64_MAX) | 1ULL << 40);
+			ask_once(i % 8 ? DRIVER : DAEMON, session, 8, &r);
+		} while (r.status == XKV_NO_SESSION);
+		assert_int_equal(number(&r), ++n);
+		counts_to(DRIVER, session, 8, n);
+		counts_to(DRIVER, session, 16, ++n);
+		is_dropped(DRIVER, session, 8);
+	}
+}
+
+/* PINGs and reads with sessions by chance leave nothing behind. */
+static void test_flood_of_reads(void **state)
+{
+	struct operation ops[] = { { .opcode = XKV_OP_PING },	   op_on(XKV_OP_GET, "n", 1),
+				   op_on(XKV_OP_TTL, "n", 1),	   op_on(XKV_OP_TOUCH, "n", 1),
+				   { .opcode = XKV_OP_SESSION }, op_on(99, "n", 1) };
+	struct payload p;
+	struct reply r;
+
+	(void)state;
+	put_text("n", "0");
+	for (unsigned int i = 0; i < FLOOD; i++) {
+		p = once_request(dice(UINT64_MAX) | 1ULL << 40, i, &ops[i % 6]);
+		ask(DRIVER, &p, &r);
+		assert_false(r.dropped);
+		assert_int_equal(r.result[0].status, i % 6 == 5 ? XKV_BAD_OPCODE : XKV_OK);
+	}
+	assert_int_equal(records(false) + records(true), 0);
+	counts_to(DRIVER, SESSION, 8, 1);
+}
+
+/* One source takes its share, and others, and proven sessions of its own, have theirs. */
+static void test_flood_of_one_source(void **state)
+{
+	struct reply r;
+	unsigned int refused = 0;
+
+	(void)state;
+	assert_true(flood(FLOOD, 1) > FLOOD / 2);
+	assert_in_range(records(false), 1, XKV_ONCE_SETS * XKV_ONCE_PER_SOURCE);
+	put_text("n", "0");
+	for (uint64_t i = 1; i <= 100; i++) { /* clients that know nothing of proofs */
+		ask_once(DRIVER, dice(UINT64_MAX) | 1, 8, &r);
+		refused += r.status == XKV_NO_SESSION;
+	}
+	assert_in_range(refused, 0, 10); /* two of them in one set */
+	put_text("n", "0");
+	source = htonl(CLIENT + 2); /* that of the flood */
+	clients_write(100, 0);
+}
+
+/* Sources by the thousand take what is there for all, and no more. */
+static void test_flood_of_many_sources(void **state)
+{
+	uint64_t older = proven(DRIVER, SESSION);
+
+	(void)state;
+	counts_to(DRIVER, older, 8, 1);
+	counts_to(DRIVER, SESSION, 8, 2); /* of a client that knows nothing of proofs */
+	flood(FLOOD, 250);
+	assert_true(records(false) > XKV_ONCE_SETS * XKV_ONCE_UNPROVEN_WAYS * 9 / 10);
+	assert_in_range(records(true), 1, 3); /* but the one, by chance only */
+	counts_to(DRIVER, older, 8, 1); /* nobody loses what he has */
+	counts_to(DRIVER, SESSION, 8, 2);
+	clients_write(1000, 2);
+	counts_to(DRIVER, older, 16, 2003);
+}
+
+/* A source that receives what it asks for gets its share as well, and no more. */
+static void test_flood_of_proven(void **state)
+{
+	unsigned int refusals = 0;
+	struct reply r;
+
+	(void)state;
+	source = htonl(CLIENT + 1);
+	for (unsigned int i = 0; i < FLOOD / 2; i++) {
+		ask_once(DRIVER, proven(DRIVER, dice(UINT64_MAX) | 1ULL << 40), 8, &r);
+		refusals += r.status == XKV_NO_SESSION;
+	}
+	assert_true(refusals > FLOOD / 4);
+	assert_in_range(records(true), XKV_ONCE_SETS, XKV_ONCE_SETS * XKV_ONCE_PER_SOURCE);
+	flood(FLOOD, 250);
+	put_text("n", "0");
+	source = htonl(CLIENT);
+	clients_write(1000, 0);
+}
+
+/* What was heard on the wire does nothing when it is sent again, by whomever. */
+static void test_replays(void **state)
+{
+	uint64_t session = proven(DRIVER, SESSION);
+	struct reply r;
+
+	(void)state;
+	for (uint64_t id = 8; id <= 8 * 100; id += 8)
+		counts_to(id % 64 ? DRIVER : DAEMON, session, id, (int64_t)id / 8);
+	source = htonl(CLIENT + 1);
+	for (uint64_t id = 8; id <= 8 * 100; id += 8) {
+		ask_once(id % 64 ? DRIVER : DAEMON, session, id, &r);
+		assert_true(id == 800 ? number(&r) == 100 : r.dropped);
+	}
+	holds_text("n", "100");
+}
+
+/* ---- a look inside ----------------------------------------------------------- */
+
+/* All that a file beside the maps prints. */
+static char *printed(const char *name)
+{
+	char path[200], *text = NULL, part[5000];
+	size_t len = 0, got;
+	FILE *to = open_memstream(&text, &len), *from;
+
+	snprintf(path, sizeof(path), "%s/%s", bed.pin_dir, name);
+	from = fopen(path, "r");
+	assert_non_null(from);
+	assert_non_null(to);
+	while ((got = fread(part, 1, sizeof(part), from)))
+		fwrite(part, 1, got, to);
+	assert_false(ferror(from));
+	fclose(from);
+	fclose(to);
+	return text;
+}
+
+/* Prints `dump`, and expects these lines, but for the number of the version. */
+static void dumps(const char *want)
+{
+	char *text = printed("dump"), *to = text;
+
+	for (const char *from = text; (*to = *from++);) {
+		if (to - text >= 11 && !memcmp(to - 10, "\"version\":\"", 11))
+			from += strspn(from, "0123456789");
+		to++;
+	}
+	assert_string_equal(text, want);
+	free(text);
+}
+
+#define META ",\"ttl_ms\":null,\"version\":\"\"}\n"
+
+static void dump_is(const char *key, size_t key_len, const char *value, size_t len, const char *want)
+{
+	assert_int_equal(store_flush(bed.lane), 0);
+	put(key, key_len, value, len, 0);
+	dumps(want);
+}
+
+/* Text as it is, UTF-8 included; all else in base64. */
+static void test_dump(void **state)
+{
+	char *text;
+
+	(void)state;
+	dumps("");
+	dump_is("k", 1, "v", 1, "{\"key\":\"k\",\"value\":\"v\",\"value_len\":1" META);
+	dump_is("k", 1, "", 0, "{\"key\":\"k\",\"value\":\"\",\"value_len\":0" META);
+	dump_is("\"\\\n", 3, "\r\tx", 3,
+		"{\"key\":\"\\\"\\\\\\n\",\"value\":\"\\r\\tx\",\"value_len\":3" META);
+	dump_is("gr\xc3\xbc\xc3\x9f", 6, "\xe2\x82\xac\xf0\x9f\x98\x80", 7,
+		"{\"key\":\"gr\xc3\xbc\xc3\x9f\",\"value\":\"\xe2\x82\xac\xf0\x9f\x98\x80\","
+		"\"value_len\":7" META);
+	dump_is("\xff", 1, "\0", 1,
+		"{\"key\":{\"base64\":\"/w==\"},\"value\":{\"base64\":\"AA==\"},\"value_len\":1" META);
+	dump_is("a\x01", 2, "ab\xc3", 3,
+		"{\"key\":{\"base64\":\"YQE=\"},\"value\":{\"base64\":\"YWLD\"},\"value_len\":3" META);
+	/* too long, a surrogate, beyond the last character */
+	dump_is("\xc0\x80", 2, "\xed\xa0\x80", 3,
+		"{\"key\":{\"base64\":\"wIA=\"},\"value\":{\"base64\":\"7aCA\"},\"value_len\":3" META);
+	dump_is("\xe0\x80\x80", 3, "\xf4\x90\x80\x80", 4,
+		"{\"key\":{\"base64\":\"4ICA\"},\"value\":{\"base64\":\"9JCAgA==\"},\"value_len\":4" META);
+	put("k", 1, "v", 1, store_now_ms(bed.st) + 99000);
+	text = printed("dump");
+	assert_non_null(strstr(text, "\"value\":\"v\",\"value_len\":1,\"ttl_ms\":9"));
+	free(text);
+	pass_time(100000);
+	text = printed("dump");
+	assert_null(strstr(text, "\"v\""));
+	free(text);
+}
+
+/* What a datagram holds is whole, and of all else that much. */
+static void test_dump_long(void **state)
+{
+	static const size_t lens[] = { 1471, 1472, 1473, 5000, XKV_VALUE_MAX };
+	static char value[XKV_VALUE_MAX];
+	char key[250], want[4000];
+	int len;
+
+	(void)state;
+	memset(value, 'x', sizeof(value));
+	memset(key, 'k', sizeof(key));
+	for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+		len = lens[i] < 1472 ? (int)lens[i] : 1472;
+		snprintf(want, sizeof(want), "{\"key\":\"%.*s\",\"value\":\"%.*s\",\"value_len\":%zu%s" META,
+			 250, key, len, value, lens[i],
+			 lens[i] > 1472 ? ",\"value_truncated\":true" : "");
+		dump_is(key, 250, value, lens[i], want);
+	}
+}
+
+static unsigned int lines_of(const char *text, const char *with)
+{
+	unsigned int n = 0;
+
+	for (; (text = strstr(text, with)); text++)
+		n++;
+	return n;
+}
+
+/* A chain of which not all fits what the kernel keeps for one: no error, and the rest is counted. */
+static void test_dump_of_a_long_chain(void **state)
+{
+	static char value[1400];
+	char key[250], *text;
+	unsigned int left;
+
+	(void)state;
+	memset(key, 0xff, sizeof(key));
+	memset(value, '"', sizeof(value));
+	bed.c->fingerprint_mask = 0xff0000000000ULL; /* one bucket */
+	for (int i = 0; i < 100; i++) {
+		key[0] = (char)i;
+		put(key, sizeof(key), value, sizeof(value), 0);
+	}
+	text = printed("dump");
+	assert_true(sscanf(strstr(text, "{\"left_out\":"), "{\"left_out\":%u}", &left) == 1);
+	assert_int_equal(lines_of(text, "\"key\":") + left, 100);
+	assert_true(left < 95 && lines_of(text, "value_truncated") > 0);
+	free(text);
+	text = printed("entries");
+	assert_true(sscanf(strstr(text, "\n("), "\n(%u more", &left) == 1);
+	assert_int_equal(lines_of(text, "1400 bytes") + left, 100);
+	free(text);
+	assert_int_equal(store_flush(bed.lane), 0);
+	bed.c->fingerprint_mask = ~0ULL;
+}
+
+/*
+ * What a reader may find that stands on a bucket which has left its chain, and is something else by
+ * now: references to entries of other buckets, to slots that are free, to nothing.
+ */
+static void test_dump_shows_no_ghosts(void **state)
+{
+	struct xkv_bucket *own, *other;
+	uint64_t entry = 0;
+	char *text;
+
+	(void)state;
+	put_text("key", "value");
+	own = bed_bucket(&bed, "key", 3);
+	other = &bed.index[(own - bed.index + 1) & bed.c->bucket_mask];
+	for (int way = 0; way < XKV_WAYS; way++)
+		entry |= own->entry[way];
+	other->entry[0] = entry;
+	other->entry[1] = entry & XKV_REF_MASK;
+	other->entry[2] = ~0ULL;
+	own->entry[6] = entry ^ 1ULL << 63;
+	for (int json = 0; json < 2; json++) {
+		text = printed(json ? "dump" : "entries");
+		assert_int_equal(lines_of(text, "\n"), 1);
+		free(text);
+	}
+	memset(other->entry, 0, sizeof(other->entry));
+	own->entry[6] = 0;
 }
 
 /* ---- from two sides at once ------------------------------------------------ */
@@ -2219,6 +2617,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(test_clock_of_who_is_held_up),
+		CASE(test_versions_do_not_come_back),
 		CASE(test_incr_texts),
 		CASE(test_incr_random),
 		CASE(test_incr_classes),
@@ -2262,6 +2661,16 @@ int main(void)
 		CASE(test_once_full),
 		CASE(test_once_expires),
 		CASE(test_once_when_the_clock_is_stepped),
+		CASE(test_session),
+		CASE(test_flood_of_reads),
+		CASE(test_flood_of_one_source),
+		CASE(test_flood_of_many_sources),
+		CASE(test_flood_of_proven),
+		CASE(test_replays),
+		CASE(test_dump),
+		CASE(test_dump_long),
+		CASE(test_dump_of_a_long_chain),
+		CASE(test_dump_shows_no_ghosts),
 		CASE(test_race),
 		CASE(test_race_large),
 		CASE(test_persist_race),

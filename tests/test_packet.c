@@ -29,6 +29,7 @@
 #include <linux/bpf.h>
 
 #include "../bpf/layout.h"
+#include "../bpf/siphash.h"
 #include "../loader/net.h"
 #include "../loader/store.h"
 #include "../loader/store_impl.h"
@@ -1333,7 +1334,7 @@ static void test_opcodes(void **state)
 	(void)state;
 	for (unsigned int code = 0; code < 256; code++) {
 		req = REQUEST((uint8_t)code, KEY("key"));
-		if (!code || code > XKV_OP_SCAN)
+		if (!code || code > XKV_OP_SESSION)
 			refuses(&req, XKV_BAD_OPCODE);
 	}
 }
@@ -2164,6 +2165,24 @@ static struct payload once(uint64_t session, uint64_t id, const struct operation
 	return req;
 }
 
+static void refuses_once(const struct payload *req)
+{
+	answers(req, RESULTS({ req->byte[24], XKV_BAD_REQUEST }), COUNTS(XKV_C_op_bad_request));
+}
+
+/* What the secret makes of a session for the sender of the next packet, said once more. */
+static const uint8_t *session_for(uint64_t session)
+{
+	static uint8_t proven[8];
+	__u64 word[3] = { 0, 0, session & ~0xffffffULL };
+	struct packet_spec s;
+
+	packet_default(&s, shape & 1);
+	memcpy(word, s.src, s.v6 ? 16 : 4); /* (of a little-endian machine) */
+	put_be(proven, 8, word[2] | (siphash(word, bed.c->secret.session) & 0xffffff));
+	return proven;
+}
+
 /* A repetition gets the reply of the first time, whatever has happened since. */
 static void test_once(void **state)
 {
@@ -2216,16 +2235,52 @@ static void test_once_long(void **state)
 /* What goes up was not done: whoever gets it then does it, once. */
 static void test_once_goes_up(void **state)
 {
-	struct payload req = once(SESSION, 301, OP(XKV_OP_GET, KEY("k")));
+	struct payload req = once(SESSION, 301, OP(XKV_OP_APPEND, KEY("k"), VALUE("1")));
+	struct xkv_slot *slot;
 
 	(void)state;
-	goes_up(&req, XKV_C_pass_miss);
-	goes_up(&req, XKV_C_pass_miss);
-	put_text("k", "1");
-	answers(&req, RESULTS({ XKV_OP_GET, 0, "1", 1, .version = ANY }), COUNTS(XKV_C_get_hits));
-	put_text("k", "2");
-	answers(&req, RESULTS({ XKV_OP_GET, 0, "1", 1, .version = ANY }),
+	put_text("k", "0");
+	slot = bed_slot(&bed, "k", 1);
+	slot->seq |= 1;
+	goes_up(&req, XKV_C_pass_busy);
+	goes_up(&req, XKV_C_pass_busy);
+	slot->seq &= ~1ULL;
+	answers(&req, RESULTS({ XKV_OP_APPEND, 0, "\0\0\0\0\0\0\0\2", 8, .version = ANY }),
+		COUNTS(XKV_C_overwrites));
+	answers(&req, RESULTS({ XKV_OP_APPEND, 0, "\0\0\0\0\0\0\0\2", 8, .version = ANY }),
 		COUNTS(XKV_C_once_repeated));
+	holds_text("k", "01");
+}
+
+/* What changes nothing is done each time, and leaves no record. */
+static void test_once_reads(void **state)
+{
+	static const struct xkv_once_set none[XKV_ONCE_SETS];
+	const struct operation *op = OP(XKV_OP_SESSION, 0);
+	struct payload req = once(SESSION, 401, OP(XKV_OP_GET, KEY("k")));
+
+	(void)state;
+	memset(bed.once, 0, sizeof(none));
+	goes_up(&req, XKV_C_pass_miss);
+	for (int i = 0; i < 2; i++) {
+		put_text("k", i ? "1" : "2");
+		answers(&req, RESULTS({ XKV_OP_GET, 0, i ? "1" : "2", 1, .version = ANY }),
+			COUNTS(XKV_C_get_hits));
+	}
+	req = once(SESSION, 401, OP(XKV_OP_PING, 0));
+	answers(&req, RESULTS({ XKV_OP_PING, 0 }), COUNTS(XKV_C_pings));
+	req = once(SESSION, 401, op);
+	answers(&req, RESULTS({ XKV_OP_SESSION, 0, session_for(SESSION), 8 }), COUNTS(XKV_C_sessions));
+	assert_memory_equal(bed.once, none, sizeof(none));
+	req = REQUEST(XKV_OP_SESSION, 0); /* without a session there is nothing to prove */
+	refuses(&req, XKV_BAD_REQUEST);
+	req = once(0xffffff, 402, op); /* that is all proof */
+	refuses_once(&req);
+	req = once(SESSION, 403, OP(XKV_OP_SESSION, 0, KEY("k")));
+	refuses_once(&req);
+	req = once(SESSION, 404, op);
+	req.byte[24 + 1] = XKV_NX;
+	refuses_once(&req);
 }
 
 /* Sessions until a set has no room: then nothing is done. */
@@ -3636,6 +3691,7 @@ int main(void)
 		CASE(test_once),
 		CASE(test_once_long),
 		CASE(test_once_goes_up),
+		CASE(test_once_reads),
 		CASE(test_once_full),
 		CASE(test_batch),
 		CASE(test_many_pings),
