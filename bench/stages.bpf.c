@@ -130,9 +130,8 @@ __noinline int load_unverified(struct xdp_md *ctx, struct xkv_frame *f)
 	return CONTINUE;
 }
 
-static __always_inline __u64 hash_key16(struct xkv_config *cfg, const __u64 *key)
+static __always_inline __u64 hash_key16(const struct xkv_secret *s, const __u64 *key)
 {
-	const struct xkv_secret *s = &cfg->secret;
 	__u64 products = hash_word(key[0], &s->word[0]) + hash_word(key[1], &s->word[1]);
 
 	return hash_end(products, key[0] + key[1], FRAME_KEY_SIZE, s);
@@ -142,11 +141,11 @@ static __always_inline __u64 hash_key16(struct xkv_config *cfg, const __u64 *key
 static __always_inline void hash_first(struct packet *p)
 {
 	__u64 *key = (__u64 *)(p->udp + 1) + PLAIN_KEY / 8, hash, same;
-	struct xkv_config *cfg = config();
+	struct xkv_secrets *s = secrets();
 
-	if (!cfg || (void *)(key + 2) > p->end)
+	if (!s || (void *)(key + 2) > p->end)
 		return;
-	hash = same = hash_key16(cfg, key);
+	hash = same = hash_key16(&s->hash, key);
 	OPAQUE(same);
 	key[0] ^= hash ^ same;
 }
@@ -327,11 +326,14 @@ WITHOUT(bare, load_unverified, SUM | LOCK)
 
 static __always_inline struct xkv_slot *fixed_find(struct xkv_config *cfg, const __u64 *key)
 {
+	struct xkv_secrets *s = secrets();
 	struct xkv_bucket *home;
 	struct xkv_slot *slot;
 	__u64 hash, entry;
 
-	hash = hash_key16(cfg, key) & cfg->fingerprint_mask;
+	if (!s)
+		return NULL;
+	hash = hash_key16(&s->hash, key) & cfg->fingerprint_mask;
 	home = home_of(cfg, hash);
 	for (int way = 0; home && way < XKV_WAYS; way++) {
 		entry = home->entry[way];

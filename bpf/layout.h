@@ -8,6 +8,7 @@
  *   classes the size classes with their lists of free slots.
  *   once    the last replies of clients that want their repetitions recognised.
  *   config  what is tunable at run time.   counters  what happened, per door and CPU.
+ *   secret  what nobody is to know.        hot     the keys that are used most.
  *   frames  one request and its reply while they are worked on, per CPU (XDP).
  *   batch   the same for xkvd's commands, mapped into its memory.
  *
@@ -205,11 +206,11 @@ struct xkv_prefix6 {
 struct xkv_config {
 	__u32 magic;  /* XKV_LAYOUT_MAGIC: the store is ready */
 	__u32 layout; /* XKV_LAYOUT_VERSION */
-	struct xkv_secret secret; /* of the hash of keys */
 	__u64 fingerprint_mask; /* all ones; tests take bits away to make keys collide */
 	__u64 bucket_mask;      /* buckets of `index` - 1 */
 	__u64 tai_offset_ms;    /* what CLOCK_TAI is ahead of Unix time */
-	__u64 token[2];
+	__u64 hot_step;         /* XKV_HOT_ONE / hot-sample-rate, 0 = no key is sampled */
+	__u64 hot_since_ns;     /* since the machine was started: when sampling began */
 	__be16 port;
 	__u8 miss_reply;   /* a miss is answered by XDP */
 	__u8 foreign_drop; /* sources outside `allow` are dropped */
@@ -229,6 +230,12 @@ struct xkv_config {
 	__u8 class_of[XKV_SLOT_WINDOW / 8]; /* by (bytes needed + 7) / 8 */
 };
 
+/* Written by xkvd.  Not in xkv_config, which people look at and send around. */
+struct xkv_secrets {
+	struct xkv_secret hash; /* of keys */
+	__u64 token[2];         /* what UDP requests have to carry (XKV_AUTH_TOKEN) */
+};
+
 /* What a read leaves in the entry for eviction. */
 enum xkv_track {
 	XKV_TRACK_NOTHING,
@@ -244,6 +251,32 @@ enum xkv_track {
 #define XKV_AUTH_OPEN 0
 #define XKV_AUTH_TOKEN 1
 #define XKV_AUTH_CLOSED 2 /* a password is set, but no token: nothing on UDP can prove itself */
+
+/* ---- hot keys ------------------------------------------------------------ */
+
+/*
+ * One use of a key in many is noted (bpf/hot.bpf.h).  What it counts as is what it stands for, so that
+ * the counts are about those of all uses; they are halved each XKV_HOT_HALF_NS: a key that is used
+ * evenly shows what came in the last one of these and as much again.
+ */
+#define XKV_HOT_ONE (1ULL << 48) /* the mean distance of two samples, in units of xkv_config.hot_step */
+#define XKV_HOT_RATE_MAX 1000000
+#define XKV_HOT_HALF_NS 60000000000ULL
+#define XKV_HOT_KEYS 2048
+#define XKV_HOT_TEXT 64 /* bytes of a key that are kept */
+
+/* bpftool shows an array of char as text if it ends with a zero byte. */
+struct xkv_hot_key {
+	char text[XKV_HOT_TEXT + 8]; /* zero-padded */
+	__u64 len;                   /* of the whole key */
+};
+
+struct xkv_hot {
+	__u64 reads, writes;
+	__u64 bytes;     /* of values that were read or written, as they travel: in whole words */
+	__u64 last_seen; /* Unix time in seconds */
+	__u64 halved;    /* how many XKV_HOT_HALF_NS the machine was up when the counts were last halved */
+};
 
 /* ---- counters ------------------------------------------------------------ */
 
@@ -365,6 +398,8 @@ struct xkv_frame {
 		__u8 out[XKV_FRAME_WORDS * 8];
 		__u64 out_word[XKV_FRAME_WORDS];
 	};
+
+	__s64 hot_left; /* until a use of a key is noted in `hot`; 0 = not drawn.  Here, since it outlives requests */
 };
 
 /* One of the keys that are looked for together (bpf/gets.bpf.h). */

@@ -26,9 +26,8 @@ static __always_inline __u32 session_off(struct xkv_frame *f)
 	return sizeof(*hdr) + (hdr->flags & XKV_F_TOKEN ? XKV_TOKEN_BYTES : 0);
 }
 
-static __always_inline __u32 once_set_of(struct xkv_config *cfg, __u64 session, __u64 slot)
+static __always_inline __u32 once_set_of(const struct xkv_secret *s, __u64 session, __u64 slot)
 {
-	const struct xkv_secret *s = &cfg->secret;
 	__u64 products = hash_word(session, &s->word[0]) + hash_word(slot, &s->word[1]);
 
 	return hash_end(products, session + slot, 0, s) & (XKV_ONCE_SETS - 1);
@@ -152,7 +151,7 @@ static __always_inline bool once_is_full(struct xkv_once_set *set, __u64 session
 /* ONCE_NEW: the request is to be done, and f->once locks its record until once_end(). */
 __noinline int once_begin(struct xkv_frame *f)
 {
-	struct xkv_config *cfg = config();
+	struct xkv_secrets *s = secrets();
 	struct xkv_once_set *set;
 	__u64 session, id;
 	struct xkv_once *o;
@@ -160,11 +159,11 @@ __noinline int once_begin(struct xkv_frame *f)
 	__u32 number, way = 0;
 	int what;
 
-	if (!f || !cfg)
+	if (!f || !s)
 		return ONCE_DROP;
 	session = IN(f, session_off(f));
 	id = bpf_be64_to_cpu(((struct xkv_hdr *)f->in)->id);
-	number = once_set_of(cfg, session, id & (XKV_ONCE_SLOTS - 1));
+	number = once_set_of(&s->hash, session, id & (XKV_ONCE_SLOTS - 1));
 	set = bpf_map_lookup_elem(&xkv_once, &number);
 	if (!set)
 		return ONCE_DROP;

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What net_publish() is about to write: a copy, so that XDP sees no half-made list. */
@@ -239,25 +240,38 @@ static uint16_t smaller(unsigned int a, unsigned int b)
  * expect anybody to get in without.  While the token changes the door is closed
  * too, so that no half of one ever opens it.
  */
-static void publish_token(struct xkv_config *s, const struct config *cfg)
+static void publish_token(struct xkv_config *s, struct xkv_secrets *secrets, const struct config *cfg)
 {
 	uint8_t auth = cfg->udp_token_set  ? XKV_AUTH_TOKEN :
 		       cfg->requirepass[0] ? XKV_AUTH_CLOSED :
 					     XKV_AUTH_OPEN;
 
-	if (auth == XKV_AUTH_TOKEN && memcmp(s->token, cfg->udp_token, sizeof(s->token))) {
+	if (auth == XKV_AUTH_TOKEN && memcmp(secrets->token, cfg->udp_token, sizeof(secrets->token))) {
 		__atomic_store_n(&s->auth, XKV_AUTH_CLOSED, __ATOMIC_RELAXED);
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		memcpy(s->token, cfg->udp_token, sizeof(s->token));
+		memcpy(secrets->token, cfg->udp_token, sizeof(secrets->token));
 	}
 	__atomic_store_n(&s->auth, auth, __ATOMIC_RELEASE);
 }
 
-static void publish_policy(struct xkv_config *s, const struct config *cfg)
+static void publish_sampling(struct xkv_config *s, const struct config *cfg)
+{
+	uint64_t step = cfg->hot_sample_rate ? XKV_HOT_ONE / cfg->hot_sample_rate : 0;
+	struct timespec now;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	if (step && !s->hot_step)
+		s->hot_since_ns = now.tv_sec * 1000000000ULL + now.tv_nsec;
+	__atomic_store_n(&s->hot_step, step, __ATOMIC_RELEASE);
+}
+
+static void publish_policy(struct net *net, const struct config *cfg)
 {
 	unsigned int mtu = cfg->interface[0] ? interface_mtu(cfg->interface) : 1500;
+	struct xkv_config *s = net->shared;
 
-	publish_token(s, cfg);
+	publish_token(s, net->secrets, cfg);
+	publish_sampling(s, cfg);
 	s->trusted = cfg->allow_count > 0;
 	s->miss_reply = cfg->miss == MISS_REPLY;
 	s->foreign_drop = cfg->foreign == FOREIGN_DROP;
@@ -284,22 +298,22 @@ int net_publish(struct net *net, const struct config *cfg, char *err, size_t err
 	if (cfg->interface[0] && !l.local4_count && !l.local6_count)
 		log_warning("%s has no address yet: XDP passes everything until it has one",
 			    cfg->interface);
-	publish_policy(net->shared, cfg);
+	publish_policy(net, cfg);
 	publish_lists(net->shared, &l);
 	return 0;
 }
 
 /* ---- following changes --------------------------------------------------- */
 
-int net_open(struct net *net, const struct config *cfg, struct xkv_config *shared, char *err,
-	     size_t err_len)
+int net_open(struct net *net, const struct config *cfg, struct xkv_config *shared,
+	     struct xkv_secrets *secrets, char *err, size_t err_len)
 {
 	struct sockaddr_nl addr = {
 		.nl_family = AF_NETLINK,
 		.nl_groups = RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_LINK,
 	};
 
-	*net = (struct net){ .cfg = cfg, .shared = shared };
+	*net = (struct net){ .cfg = cfg, .shared = shared, .secrets = secrets };
 	net->monitor = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
 	if (net->monitor < 0 || bind(net->monitor, (struct sockaddr *)&addr, sizeof(addr))) {
 		snprintf(err, err_len, "cannot watch addresses: %s", strerror(errno));

@@ -19,14 +19,15 @@
 struct net {
 	const struct config *cfg;
 	struct xkv_config *shared; /* the config map */
+	struct xkv_secrets *secrets; /* the secret map */
 	unsigned int link[NET_LINKS_MAX]; /* the interface, its VLANs, loopback */
 	unsigned int links;
 	int monitor; /* netlink socket: readable when addresses may have changed */
 };
 
 /* Opens the monitor and publishes the state of things.  0, or -errno with a sentence. */
-int net_open(struct net *net, const struct config *cfg, struct xkv_config *shared, char *err,
-	     size_t err_len);
+int net_open(struct net *net, const struct config *cfg, struct xkv_config *shared,
+	     struct xkv_secrets *secrets, char *err, size_t err_len);
 void net_close(struct net *net);
 
 /* Publishes policy and addresses as `cfg` has them now.  0, or -errno with a sentence. */

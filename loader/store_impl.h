@@ -24,6 +24,7 @@ struct store_lane {
 struct store {
 	struct bpf bpf;
 	struct xkv_config *cfg;     /* mapped: config */
+	struct xkv_secrets *secrets; /* mapped: secret */
 	struct xkv_class *classes;  /* mapped: classes */
 	struct xkv_frame *batch;    /* mapped: batch */
 	struct xkv_bucket *index;   /* mapped: index */

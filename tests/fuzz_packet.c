@@ -373,7 +373,7 @@ static void reconfigure(uint64_t turn)
 	bed.c->trusted = turn & 1;
 	bed.c->miss_reply = turn >> 1 & 1;
 	bed.c->auth = turn % 7 == 6 ? XKV_AUTH_TOKEN : XKV_AUTH_OPEN;
-	memcpy(bed.c->token, token, sizeof(token));
+	memcpy(bed.secrets->token, token, sizeof(token));
 }
 
 /* Is everything in its place, with what there is and after it was all deleted? */

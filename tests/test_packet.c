@@ -841,7 +841,7 @@ static void test_impossible_sources(void **state)
 /* All of the secret is drawn, however little is drawn at once. */
 static void test_secret(void **state)
 {
-	const struct xkv_secret *s = &bed.c->secret;
+	const struct xkv_secret *s = &bed.secrets->hash;
 
 	(void)state;
 	assert_int_equal(bed.c->layout, XKV_LAYOUT_VERSION);
@@ -863,14 +863,14 @@ static int count_key(void *arg, const void *key, size_t len, const struct store_
 /* Keys that have the same hash, all of it: everybody still tells them from each other. */
 static void test_same_hash(void **state)
 {
-	struct xkv_secret secret = bed.c->secret;
+	struct xkv_secret secret = bed.secrets->hash;
 	char key[] = "-key high", other[] = "akey high";
 	unsigned int keys = 0;
 	struct payload req;
 	uint64_t cursor = 0;
 
 	(void)state;
-	bed.c->secret.mix[0] = 0; /* no secret that is drawn has it */
+	bed.secrets->hash.mix[0] = 0; /* no secret that is drawn has it */
 	for (key[0] = 'a'; key[0] <= 'z'; key[0]++) {
 		assert_int_equal(bed_fingerprint(&bed, key, 9), bed_fingerprint(&bed, other, 9));
 		put(key, key, 1, 0);
@@ -889,7 +889,7 @@ static void test_same_hash(void **state)
 	assert_int_equal(keys, 26);
 	account();
 	assert_int_equal(store_flush(bed.lane), 0);
-	bed.c->secret = secret;
+	bed.secrets->hash = secret;
 	assert_int_equal(store_count(bed.st), 0);
 }
 
@@ -1002,7 +1002,7 @@ static void test_token(void **state)
 	request_add(&with, OP(XKV_OP_PING, 0));
 	answers(&with, RESULTS(PONG), COUNTS(XKV_C_pings)); /* open: ignored */
 
-	memcpy(bed.c->token, token, sizeof(token));
+	memcpy(bed.secrets->token, token, sizeof(token));
 	bed.c->auth = XKV_AUTH_TOKEN;
 	answers(&with, RESULTS(PONG), COUNTS(XKV_C_pings));
 	header_answers(&without, XKV_NOAUTH, XKV_C_error_auth);
@@ -3022,7 +3022,7 @@ static void vector_config(const char *word)
 		for (int i = 0; i < 16; i++) {
 			char byte[3] = { word[6 + 2 * i], word[7 + 2 * i], 0 };
 
-			((uint8_t *)bed.c->token)[i] = (uint8_t)strtoul(byte, NULL, 16);
+			((uint8_t *)bed.secrets->token)[i] = (uint8_t)strtoul(byte, NULL, 16);
 		}
 		bed.c->auth = XKV_AUTH_TOKEN;
 	}

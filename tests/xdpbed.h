@@ -25,6 +25,7 @@ struct bed {
 	struct store *st;
 	struct store_lane *lane;
 	struct xkv_config *c;	   /* what BPF reads, mapped */
+	struct xkv_secrets *secrets; /* mapped */
 	struct xkv_class *classes; /* mapped */
 	struct xkv_bucket *index;  /* mapped */
 	struct xkv_once_set *once; /* mapped */
