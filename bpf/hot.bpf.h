@@ -79,7 +79,7 @@ __noinline int hot_note(struct xkv_frame *f, __u32 written, __u32 bytes)
 	use.writes = written ? weight : 0;
 	use.bytes = bytes * weight;
 	use.last_seen = now_ms(f) / 1000;
-	use.halved = bpf_ktime_get_boot_ns() / XKV_HOT_HALF_NS;
+	use.halved = bpf_ktime_get_boot_ns() / READ(cfg->hot_half_ns);
 	key.len = f->key_len;
 	for (__u32 at = 0; at < XKV_HOT_TEXT; at += 8) {
 		if (at >= key.len)

@@ -211,6 +211,7 @@ struct xkv_config {
 	__u64 tai_offset_ms;    /* what CLOCK_TAI is ahead of Unix time */
 	__u64 hot_step;         /* XKV_HOT_ONE / hot-sample-rate, 0 = no key is sampled */
 	__u64 hot_since_ns;     /* since the machine was started: when sampling began */
+	__u64 hot_half_ns;      /* after so long the counts of xkv_hot are halved */
 	__be16 port;
 	__u8 miss_reply;   /* a miss is answered by XDP */
 	__u8 foreign_drop; /* sources outside `allow` are dropped */
@@ -256,12 +257,12 @@ enum xkv_track {
 
 /*
  * One use of a key in many is noted (bpf/hot.bpf.h).  What it counts as is what it stands for, so that
- * the counts are about those of all uses; they are halved each XKV_HOT_HALF_NS: a key that is used
- * evenly shows what came in the last one of these and as much again.
+ * the counts are about those of all uses; they are halved each xkv_config.hot_half_ns: a key that is used
+ * evenly shows what came since the last time and in the period before.
  */
 #define XKV_HOT_ONE (1ULL << 48) /* the mean distance of two samples, in units of xkv_config.hot_step */
 #define XKV_HOT_RATE_MAX 1000000
-#define XKV_HOT_HALF_NS 60000000000ULL
+#define XKV_HOT_HALF_NS 60000000000ULL /* hot_half_ns; tests have another */
 #define XKV_HOT_KEYS 2048
 #define XKV_HOT_TEXT 64 /* bytes of a key that are kept */
 
@@ -275,7 +276,7 @@ struct xkv_hot {
 	__u64 reads, writes;
 	__u64 bytes;     /* of values that were read or written, as they travel: in whole words */
 	__u64 last_seen; /* Unix time in seconds */
-	__u64 halved;    /* how many XKV_HOT_HALF_NS the machine was up when the counts were last halved */
+	__u64 halved;    /* how many hot_half_ns the machine was up when the counts were last halved */
 };
 
 /* ---- counters ------------------------------------------------------------ */

@@ -80,13 +80,13 @@ static int read_entries(int fd, struct hot_list *list)
 	return ret;
 }
 
-double hot_seconds(uint64_t now_ns, uint64_t since_ns)
+double hot_seconds(uint64_t now_ns, uint64_t since_ns, uint64_t half_ns)
 {
 	uint64_t end = now_ns, start;
 	double seconds = 0, share = 1;
 
 	for (; end > since_ns && share > 1e-6; end = start, share /= 2) {
-		start = (end - 1) / XKV_HOT_HALF_NS * XKV_HOT_HALF_NS;
+		start = (end - 1) / half_ns * half_ns;
 		if (start < since_ns)
 			start = since_ns;
 		seconds += share * (double)(end - start) / 1e9;
@@ -120,7 +120,7 @@ int hot_read(const char *pin_dir, struct hot_list *list, char *err, size_t err_l
 {
 	struct xkv_config cfg;
 	struct timespec now;
-	uint64_t now_ns;
+	uint64_t now_ns, half_ns;
 	int fd, ret;
 
 	*list = (struct hot_list){};
@@ -139,11 +139,12 @@ int hot_read(const char *pin_dir, struct hot_list *list, char *err, size_t err_l
 	}
 	clock_gettime(CLOCK_BOOTTIME, &now);
 	now_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	half_ns = cfg.hot_half_ns ? cfg.hot_half_ns : XKV_HOT_HALF_NS; /* 0: xkvd is still starting */
 	for (size_t i = 0; i < list->count; i++)
-		halve(&list->entry[i].use, now_ns / XKV_HOT_HALF_NS);
+		halve(&list->entry[i].use, now_ns / half_ns);
 	qsort(list->entry, list->count, sizeof(*list->entry), by_use);
 	list->sample_rate = cfg.hot_step ? XKV_HOT_ONE / cfg.hot_step : 0;
-	list->seconds = hot_seconds(now_ns, cfg.hot_since_ns);
+	list->seconds = hot_seconds(now_ns, cfg.hot_since_ns, half_ns);
 	return 0;
 }
 

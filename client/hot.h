@@ -27,7 +27,7 @@ struct hot_list {
 int hot_read(const char *pin_dir, struct hot_list *list, char *err, size_t err_len);
 void hot_free(struct hot_list *list);
 
-/* For how many seconds counts stand that began at `since_ns` and are halved each XKV_HOT_HALF_NS. */
-double hot_seconds(uint64_t now_ns, uint64_t since_ns);
+/* For how many seconds counts stand that began at `since_ns` and are halved each half_ns, which is not 0. */
+double hot_seconds(uint64_t now_ns, uint64_t since_ns, uint64_t half_ns);
 
 #endif

@@ -260,6 +260,7 @@ static void publish_sampling(struct xkv_config *s, const struct config *cfg)
 	struct timespec now;
 
 	clock_gettime(CLOCK_BOOTTIME, &now);
+	s->hot_half_ns = XKV_HOT_HALF_NS;
 	if (step && !s->hot_step)
 		s->hot_since_ns = now.tv_sec * 1000000000ULL + now.tv_nsec;
 	__atomic_store_n(&s->hot_step, step, __ATOMIC_RELEASE);

@@ -849,6 +849,10 @@ static void test_secret(void **state)
 		assert_true(s->word[i].low | s->word[i].high | s->word[i + 1].low |
 			    s->word[i + 1].high);
 	assert_true((s->mix[0] & s->mix[1] & 1) && s->mix[0] > 1 && s->mix[1] > 1);
+	/* nor does it, or the token, stand where people look */
+	for (unsigned int i = 0; i < sizeof(*bed.secrets) / 8; i++)
+		assert_true(!((uint64_t *)bed.secrets)[i] ||
+			    !memmem(bed.c, sizeof(*bed.c), (uint64_t *)bed.secrets + i, 8));
 }
 
 static int count_key(void *arg, const void *key, size_t len, const struct store_entry *e)
