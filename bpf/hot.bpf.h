@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Hot keys: one use of a key in many is noted in xkv_hot, for people to see which keys are used most.
+ * Hot keys: one use of a key in many is noted in xkv_hot, for people to see which are used most.
  *
- * The distance from one sample to the next is drawn, evenly from one to twice the mean less one, so that
- * traffic with a period of its own is sampled like any other.  What is left of it stands in the
- * frame: one for each CPU in XDP, and one for each frame of xkvd's.
+ * The distance from one sample to the next is drawn, evenly from one to twice the mean less one, so
+ * that traffic with a period of its own is sampled like any other.  What is left of it stands in
+ * the frame: one for each CPU in XDP, and one for each frame of xkvd's.
  */
 #ifndef XKV_HOT_BPF_H
 #define XKV_HOT_BPF_H
@@ -20,7 +20,10 @@ static __always_inline bool hot_is_due(struct xkv_frame *f, struct xkv_config *c
 	return left <= 0;
 }
 
-/* Halves the counts as often as that should have been done since the last time.  By one CPU; what others add meanwhile may be lost. */
+/*
+ * Halves the counts as often as that should have been done since the last time.  One CPU does; what
+ * others add meanwhile may be lost.
+ */
 static __always_inline void hot_age(struct xkv_hot *hot, __u64 now)
 {
 	__u64 last = READ(hot->halved), times = now - last;
@@ -35,8 +38,8 @@ static __always_inline void hot_age(struct xkv_hot *hot, __u64 now)
 }
 
 /*
- * Adds a use to what is known of the key at hand.  A key that is new to the map is not looked up again,
- * so that those that come once leave before those that came twice.
+ * Adds a use to what is known of the key at hand.  A key that is new to the map is not looked up
+ * again, so that those that come once leave before those that came twice.
  */
 static __always_inline void hot_add(struct xkv_frame *f, const struct xkv_hot_key *key,
 				    const struct xkv_hot *use)
@@ -55,9 +58,9 @@ static __always_inline void hot_add(struct xkv_frame *f, const struct xkv_hot_ke
 }
 
 /*
- * A use of the key at hand is due: draws the distance of the next one, and notes this one with the weight of
- * all that it stands for.  The first that a frame meets is not: nothing was drawn for it.  Nor
- * is what xkvd loads before it serves.
+ * A use of the key at hand is due: draws the distance of the next one, and notes this one with the
+ * weight of all that it stands for.  The first that a frame meets is not noted: nothing was drawn
+ * for it.  Nor is what xkvd loads before it serves.
  */
 __noinline int hot_note(struct xkv_frame *f, __u32 written, __u32 bytes)
 {

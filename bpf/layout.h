@@ -210,7 +210,7 @@ struct xkv_config {
 	__u64 bucket_mask;      /* buckets of `index` - 1 */
 	__u64 tai_offset_ms;    /* what CLOCK_TAI is ahead of Unix time */
 	__u64 hot_step;         /* XKV_HOT_ONE / hot-sample-rate, 0 = no key is sampled */
-	__u64 hot_since_ns;     /* since the machine was started: when sampling began */
+	__u64 hot_since_ns;     /* when sampling began, since the machine was started */
 	__u64 hot_half_ns;      /* after so long the counts of xkv_hot are halved */
 	__be16 port;
 	__u8 miss_reply;   /* a miss is answered by XDP */
@@ -256,11 +256,11 @@ enum xkv_track {
 /* ---- hot keys ------------------------------------------------------------ */
 
 /*
- * One use of a key in many is noted (bpf/hot.bpf.h).  What it counts as is what it stands for, so that
- * the counts are about those of all uses; they are halved each xkv_config.hot_half_ns: a key that is used
- * evenly shows what came since the last time and in the period before.
+ * One use of a key in many is noted (bpf/hot.bpf.h).  It counts as all that it stands for, so the
+ * counts are about those of all uses.  They are halved each xkv_config.hot_half_ns: a key that is
+ * used evenly shows what came since the last time and in the period before.
  */
-#define XKV_HOT_ONE (1ULL << 48) /* the mean distance of two samples, in units of xkv_config.hot_step */
+#define XKV_HOT_ONE (1ULL << 48) /* the mean distance of two samples, in hot_step */
 #define XKV_HOT_RATE_MAX 1000000
 #define XKV_HOT_HALF_NS 60000000000ULL /* hot_half_ns; tests have another */
 #define XKV_HOT_KEYS 2048
@@ -276,7 +276,7 @@ struct xkv_hot {
 	__u64 reads, writes;
 	__u64 bytes;     /* of values that were read or written, as they travel: in whole words */
 	__u64 last_seen; /* Unix time in seconds */
-	__u64 halved;    /* how many hot_half_ns the machine was up when the counts were last halved */
+	__u64 halved;    /* how many hot_half_ns after the machine's start that was last done */
 };
 
 /* ---- counters ------------------------------------------------------------ */
@@ -400,7 +400,8 @@ struct xkv_frame {
 		__u64 out_word[XKV_FRAME_WORDS];
 	};
 
-	__s64 hot_left; /* until a use of a key is noted in `hot`; 0 = not drawn.  Here, since it outlives requests */
+	/* Until a use of a key is noted in `hot`; 0 = not drawn.  No new request clears it here. */
+	__s64 hot_left;
 };
 
 /* One of the keys that are looked for together (bpf/gets.bpf.h). */

@@ -78,7 +78,7 @@ struct {
 	__type(value, struct xkv_secrets);
 } xkv_secret SEC(".maps");
 
-/* The keys that are used most.  Written by one use in many, read by people; a miss means that it was not used lately. */
+/* The keys that are used most.  Written by one use in many; a miss means: not used lately. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, XKV_HOT_KEYS);

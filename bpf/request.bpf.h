@@ -193,7 +193,7 @@ static __always_inline void op_end(struct xkv_frame *f)
 	}
 }
 
-/* Bytes of the value that xkvd has filled a slot with, which the operation at hand does not bring itself. */
+/* Bytes of the value that xkvd has filled a slot with: the operation at hand does not bring it. */
 static __always_inline __u32 prefilled_len(struct xkv_frame *f)
 {
 	struct xkv_slot *slot = f->flags & XKV_FRAME_PREFILL ? slot_at(f->prefilled) : NULL;
@@ -201,9 +201,15 @@ static __always_inline __u32 prefilled_len(struct xkv_frame *f)
 	return slot ? slot->value_len : 0;
 }
 
+/* Was this done?  Of what is too large for a frame the rest is xkvd's, or the client's over TCP. */
+static __always_inline bool is_done(int outcome)
+{
+	return !ends_reply(outcome) && outcome != XKV_C_op_no_memory && outcome != XKV_C_op_busy;
+}
+
 /*
- * The operation at hand is done, with its result at `at`: counts it as a use of its key, unless it is xkvd's own.  A
- * value that is too large for the frame xkvd reads or has written by itself.
+ * The operation at hand has its result at `at`: counts it as a use of its key, if it was done and
+ * is not xkvd's own.  A value that is too large for the frame xkvd reads or has written by itself.
  */
 static __always_inline void op_used(struct xkv_frame *f, int outcome, __u32 at, __u32 prefilled)
 {
@@ -213,7 +219,7 @@ static __always_inline void op_used(struct xkv_frame *f, int outcome, __u32 at, 
 	bool written = opcode != XKV_OP_GET && opcode != XKV_OP_SCAN && opcode != XKV_OP_TTL &&
 		       opcode != XKV_OP_TOUCH;
 
-	if (!cfg || !f->key_len || ends_reply(outcome) ||
+	if (!cfg || !f->key_len || !is_done(outcome) ||
 	    f->flags & (XKV_FRAME_EXPIRED | XKV_FRAME_EVICT | XKV_FRAME_RELOCATE) ||
 	    !hot_is_due(f, cfg))
 		return;

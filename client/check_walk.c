@@ -104,7 +104,7 @@ static int open_maps(struct walk *w, const char *dir)
 		[INDEX] = sizeof(struct xkv_bucket),  [PAGES] = sizeof(uint32_t),
 		[CLASSES] = sizeof(struct xkv_class), [ONCE] = sizeof(struct xkv_once_set),
 		[CONFIG] = sizeof(struct xkv_config), [COUNTERS] = sizeof(struct xkv_counters),
-		[BATCH] = sizeof(struct xkv_frame),	      [SECRET] = sizeof(struct xkv_secrets),
+		[BATCH] = sizeof(struct xkv_frame),   [SECRET] = sizeof(struct xkv_secrets),
 	};
 	int ret = 0;
 

@@ -2,6 +2,7 @@
 /* `xkv hot`: see hot.h. */
 #include "hot.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static int read_config(const char *dir, struct xkv_config *cfg, char *err, size_
 	return ret;
 }
 
-/* All elements, in one call: going from key to key would begin anew where one is evicted meanwhile. */
+/* All elements, in one call: key by key it would begin anew where one is evicted meanwhile. */
 static int read_entries(int fd, struct hot_list *list)
 {
 	struct xkv_hot_key *key = calloc(XKV_HOT_KEYS, sizeof(*key));
@@ -139,7 +140,7 @@ int hot_read(const char *pin_dir, struct hot_list *list, char *err, size_t err_l
 	}
 	clock_gettime(CLOCK_BOOTTIME, &now);
 	now_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-	half_ns = cfg.hot_half_ns ? cfg.hot_half_ns : XKV_HOT_HALF_NS; /* 0: xkvd is still starting */
+	half_ns = cfg.hot_half_ns ? cfg.hot_half_ns : 1; /* 0: xkvd is still starting */
 	for (size_t i = 0; i < list->count; i++)
 		halve(&list->entry[i].use, now_ns / half_ns);
 	qsort(list->entry, list->count, sizeof(*list->entry), by_use);
@@ -173,10 +174,10 @@ static void print_table(const struct hot_list *list, size_t shown)
 	printf("%14s %14s %14s %10s  key\n", "reads/s", "writes/s", "bytes/s", "seen, s");
 	for (size_t i = 0; i < shown; i++) {
 		const struct hot_entry *e = &list->entry[i];
-		uint64_t seen = e->use.last_seen;
+		uint64_t seen = now > e->use.last_seen ? now - e->use.last_seen : 0;
 
 		printf("%14.1f %14.1f %14.0f %10" PRIu64 "  ", rate(list, e->use.reads),
-		       rate(list, e->use.writes), rate(list, e->use.bytes), now > seen ? now - seen : 0);
+		       rate(list, e->use.writes), rate(list, e->use.bytes), seen);
 		out_quoted(e->key.text, text_len(&e->key));
 		if (e->key.len > XKV_HOT_TEXT)
 			printf("... %" PRIu64 " bytes", (uint64_t)e->key.len);
@@ -205,8 +206,8 @@ static void print_json(const struct hot_list *list, size_t shown)
 					rate(list, e->use.bytes), "last_seen",
 					(json_int_t)e->use.last_seen));
 	}
-	out_json(json_pack("{s:I, s:f, s:o}", "sample_rate", (json_int_t)list->sample_rate, "seconds",
-			   list->seconds, "keys", keys));
+	out_json(json_pack("{s:I, s:f, s:o}", "sample_rate", (json_int_t)list->sample_rate,
+			   "seconds", list->seconds, "keys", keys));
 }
 
 /* Takes `-n COUNT` and `--pin-dir DIR`.  False if there is anything else. */
@@ -221,7 +222,7 @@ static bool take_words(int argc, struct word *argv, unsigned long *count, const 
 			*pin_dir = argv[i + 1].data;
 		} else if (!strcmp(argv[i].data, "-n")) {
 			*count = strtoul(argv[i + 1].data, &end, 10);
-			if (argv[i + 1].data[0] < '0' || argv[i + 1].data[0] > '9' || *end || !*count)
+			if (!isdigit((unsigned char)*argv[i + 1].data) || *end || !*count)
 				return false;
 		} else {
 			return false;

@@ -72,7 +72,7 @@ struct config {
 	unsigned int allow_count;
 	uint8_t udp_token[16]; /* 32 hex digits; what UDP requests must carry */
 	bool udp_token_set;
-	unsigned int hot_sample_rate; /* one use of a key in so many is noted, 0 = none, default 1024 */
+	unsigned int hot_sample_rate; /* one use of a key in so many is noted, default 1024 */
 	char *pin_dir;		  /* default /sys/fs/bpf/xkv */
 	enum rdb_other rdb_other; /* rdb-other-types refuse|skip, default refuse */
 	bool load_empty; /* --start-empty: an unreadable snapshot is set aside, not an error */

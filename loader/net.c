@@ -240,13 +240,15 @@ static uint16_t smaller(unsigned int a, unsigned int b)
  * expect anybody to get in without.  While the token changes the door is closed
  * too, so that no half of one ever opens it.
  */
-static void publish_token(struct xkv_config *s, struct xkv_secrets *secrets, const struct config *cfg)
+static void publish_token(struct xkv_config *s, struct xkv_secrets *secrets,
+			  const struct config *cfg)
 {
 	uint8_t auth = cfg->udp_token_set  ? XKV_AUTH_TOKEN :
 		       cfg->requirepass[0] ? XKV_AUTH_CLOSED :
 					     XKV_AUTH_OPEN;
 
-	if (auth == XKV_AUTH_TOKEN && memcmp(secrets->token, cfg->udp_token, sizeof(secrets->token))) {
+	if (auth == XKV_AUTH_TOKEN &&
+	    memcmp(secrets->token, cfg->udp_token, sizeof(secrets->token))) {
 		__atomic_store_n(&s->auth, XKV_AUTH_CLOSED, __ATOMIC_RELAXED);
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 		memcpy(secrets->token, cfg->udp_token, sizeof(secrets->token));
@@ -254,6 +256,7 @@ static void publish_token(struct xkv_config *s, struct xkv_secrets *secrets, con
 	__atomic_store_n(&s->auth, auth, __ATOMIC_RELEASE);
 }
 
+/* Which uses of keys are noted; rates are of the time since that began. */
 static void publish_sampling(struct xkv_config *s, const struct config *cfg)
 {
 	uint64_t step = cfg->hot_sample_rate ? XKV_HOT_ONE / cfg->hot_sample_rate : 0;

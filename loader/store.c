@@ -32,7 +32,7 @@
 #define CLOCK_TRIES   100 /* ... once in so many times */
 #define ROOM_TRIES    16  /* so often slots are got for an operation, which may need two at once */
 #define JOIN_COST     100 /* of BUSY_TRIES, of a try to join a large value */
-#define HOT_COST      (64 + sizeof(struct xkv_hot_key) + sizeof(struct xkv_hot)) /* struct htab_elem, its bucket */
+#define HOT_COST      (64 + sizeof(struct xkv_hot_key) + sizeof(struct xkv_hot)) /* with htab_elem */
 
 /* ---- running ------------------------------------------------------------- */
 
