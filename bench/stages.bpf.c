@@ -19,8 +19,9 @@
  *   less_verify    believes the request's checksum
  *   less_sum       sends 0 as the reply's, as the thesis-like program does
  *   less_lock      SET: takes no lock, makes no version; readers see torn values
+ *   less_hot       no use of a key is sampled
  *   more_hash      hashes the key twice
- *   bare           all three less
+ *   bare           all of these less
  *   fixed          the thesis-like program on the store's maps: no checks, sizes are fixed
  *   fixed_50, fixed_300   the same, and then so many instructions that do nothing
  */
@@ -35,7 +36,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 enum stage { STAGE_PARSE, STAGE_COPY, STAGE_HASH, STAGE_BUCKET, STAGE_FIND, STAGE_VALUE };
 
-enum without { SUM = 1, LOCK = 2 };
+enum without { SUM = 1, LOCK = 2, HOT = 4 };
 
 static __always_inline int send_back(struct xdp_md *ctx)
 {
@@ -130,9 +131,8 @@ __noinline int load_unverified(struct xdp_md *ctx, struct xkv_frame *f)
 	return CONTINUE;
 }
 
-static __always_inline __u64 hash_key16(struct xkv_config *cfg, const __u64 *key)
+static __always_inline __u64 hash_key16(const struct xkv_secret *s, const __u64 *key)
 {
-	const struct xkv_secret *s = &cfg->secret;
 	__u64 products = hash_word(key[0], &s->word[0]) + hash_word(key[1], &s->word[1]);
 
 	return hash_end(products, key[0] + key[1], FRAME_KEY_SIZE, s);
@@ -142,11 +142,11 @@ static __always_inline __u64 hash_key16(struct xkv_config *cfg, const __u64 *key
 static __always_inline void hash_first(struct packet *p)
 {
 	__u64 *key = (__u64 *)(p->udp + 1) + PLAIN_KEY / 8, hash, same;
-	struct xkv_config *cfg = config();
+	struct xkv_secrets *s = secrets();
 
-	if (!cfg || (void *)(key + 2) > p->end)
+	if (!s || (void *)(key + 2) > p->end)
 		return;
-	hash = same = hash_key16(cfg, key);
+	hash = same = hash_key16(&s->hash, key);
 	OPAQUE(same);
 	key[0] ^= hash ^ same;
 }
@@ -216,6 +216,8 @@ static __always_inline int get_without(struct xdp_md *ctx, struct xkv_frame *f, 
 		return XKV_C_drop_internal;
 	finish(&p, f, length, sum, what);
 	count(f, XKV_C_get_hits);
+	if (!(what & HOT))
+		hot_used(f, cfg, false, length - PLAIN_RESULT);
 	return CONTINUE;
 }
 
@@ -230,6 +232,8 @@ static __always_inline int set_without(struct xdp_md *ctx, struct xkv_frame *f, 
 	if (!slot || !(what & LOCK ? write_unlocked(f, cfg, slot) : write_slot(f, cfg, slot)))
 		return XKV_C_drop_internal;
 	count(f, XKV_C_overwrites);
+	if (!(what & HOT))
+		hot_used(f, cfg, true, XKV_PADDED(f->value_len));
 	if (resize(ctx, f->payload_off, PLAIN_RESULT) || locate(ctx, f, &p) != CONTINUE)
 		return XKV_C_drop_internal;
 	sum = write_header(&p, f, 1, PLAIN_RESULT);
@@ -320,18 +324,22 @@ WITHOUT(whole, load, 0)
 WITHOUT(less_verify, load_unverified, 0)
 WITHOUT(less_sum, load, SUM)
 WITHOUT(less_lock, load, LOCK)
+WITHOUT(less_hot, load, HOT)
 WITHOUT(more_hash, load_hashed_twice, 0)
-WITHOUT(bare, load_unverified, SUM | LOCK)
+WITHOUT(bare, load_unverified, SUM | LOCK | HOT)
 
 /* ---- the thesis-like program on the store's index and slots ---------------- */
 
 static __always_inline struct xkv_slot *fixed_find(struct xkv_config *cfg, const __u64 *key)
 {
+	struct xkv_secrets *s = secrets();
 	struct xkv_bucket *home;
 	struct xkv_slot *slot;
 	__u64 hash, entry;
 
-	hash = hash_key16(cfg, key) & cfg->fingerprint_mask;
+	if (!s)
+		return NULL;
+	hash = hash_key16(&s->hash, key) & cfg->fingerprint_mask;
 	home = home_of(cfg, hash);
 	for (int way = 0; home && way < XKV_WAYS; way++) {
 		entry = home->entry[way];

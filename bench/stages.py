@@ -40,6 +40,7 @@ VARIANTS = {
     "less_verify": "checksum of the request is not verified",
     "less_sum": "checksum of the reply is 0",
     "less_lock": "SET takes no lock and makes no version",
+    "less_hot": "uses of keys are not sampled (hot-sample-rate)",
     "bare": "all of these",
     "more_hash": "key is hashed twice",
     "fixed": "thesis-like program on the store's index and slots",

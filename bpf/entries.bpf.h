@@ -142,16 +142,19 @@ static __always_inline bool show_copy(struct shown *e, __u64 ref)
 /* Is the entry one of this bucket?  A slot may have gone to another key since its entry was read. */
 static __always_inline bool is_of_bucket(const struct show *s, struct xkv_config *cfg, __u64 entry)
 {
+	const struct xkv_secrets *secret = secrets();
 	const struct shown *e = s->e;
 	__u64 products = 0, words = 0, fingerprint;
 
+	if (!secret)
+		return false;
 	for (__u32 i = 0; i < KEY_WORDS; i++) {
 		if (i * 8 >= e->key_len)
 			break;
-		products += hash_word(e->word[i], &cfg->secret.word[i]);
+		products += hash_word(e->word[i], &secret->hash.word[i]);
 		words += e->word[i];
 	}
-	fingerprint = hash_end(products, words, e->key_len, &cfg->secret) & cfg->fingerprint_mask;
+	fingerprint = hash_end(products, words, e->key_len, &secret->hash) & cfg->fingerprint_mask;
 	return !((fingerprint ^ entry) >> XKV_REF_BITS) &&
 	       (fingerprint & cfg->bucket_mask) == s->bucket;
 }

@@ -84,10 +84,11 @@ static __always_inline int gets_next(struct xkv_frame *f, __u32 i)
 __noinline int gets_key(struct xkv_frame *f, __u32 i)
 {
 	struct xkv_config *cfg = config();
+	struct xkv_secrets *s = secrets();
 	struct xkv_ahead *a = ahead_at(i);
 	int step = GETS_OK;
 
-	if (!f || !cfg || !a)
+	if (!f || !cfg || !s || !a)
 		return GETS_LONG;
 	if (i && f->opcode == XKV_OP_SCAN)
 		step = gets_next(f, i - 1);
@@ -96,7 +97,7 @@ __noinline int gets_key(struct xkv_frame *f, __u32 i)
 	if (step != GETS_OK)
 		return step;
 	if (f->hashed != f->key_off)
-		f->fingerprint = fingerprint_of(f, cfg);
+		f->fingerprint = fingerprint_of(f, cfg, &s->hash);
 	f->hashed = 0;
 	a->fingerprint = f->fingerprint;
 	a->key_off = f->key_off;
@@ -260,6 +261,11 @@ __noinline __u64 gets_write(struct xdp_md *ctx, struct xkv_frame *f, __u32 i)
 	at = a->at;
 	OPAQUE(at);
 	to = (void *)(p.udp + 1) + (at & (XKV_FRAME_WORDS * 8 - 1));
+	if (hot_is_due(f, cfg)) {
+		f->key_off = a->key_off;
+		f->key_len = a->key_len;
+		hot_note(f, false, a->ref ? XKV_PADDED(a->value_len) : 0);
+	}
 	if (!a->ref)
 		return write_result(to, p.end, f->opcode, XKV_MISS, 0, 0, 0, 0);
 	slot = slot_at(a->ref);

@@ -8,6 +8,7 @@
  *   classes the size classes with their lists of free slots.
  *   once    the last replies of clients that want their repetitions recognised.
  *   config  what is tunable at run time.   counters  what happened, per door and CPU.
+ *   secret  what nobody is to know.        hot     the keys that are used most.
  *   frames  one request and its reply while they are worked on, per CPU (XDP).
  *   batch   the same for xkvd's commands, mapped into its memory.
  *
@@ -267,7 +268,6 @@ struct xkv_prefix6 {
  * still be reading the other, fills that in, and makes it the current one by one store (loader/net.c).
  */
 struct xkv_rules {
-	__u64 token[2];
 	__be16 port;
 	__u8 auth;         /* XKV_AUTH_... */
 	__u8 trusted;      /* `allow` was configured: replies may be of any size */
@@ -284,10 +284,12 @@ struct xkv_rules {
 struct xkv_config {
 	__u32 magic;  /* XKV_LAYOUT_MAGIC: the store is ready */
 	__u32 layout; /* XKV_LAYOUT_VERSION */
-	struct xkv_secret secret; /* of the hash of keys */
 	__u64 fingerprint_mask; /* all ones; tests take bits away to make keys collide */
 	__u64 bucket_mask;      /* buckets of `index` - 1 */
 	__u64 tai_offset_ms;    /* what CLOCK_TAI is ahead of Unix time */
+	__u64 hot_step;         /* XKV_HOT_ONE / hot-sample-rate, 0 = no key is sampled */
+	__u64 hot_since_ns;     /* when sampling began, since the machine was started */
+	__u64 hot_half_ns;      /* after so long the counts of xkv_hot are halved */
 	__u32 current;          /* rules[current & 1] hold */
 	__u16 payload4;         /* largest reply over IPv4 and IPv6 */
 	__u16 payload6;
@@ -300,6 +302,12 @@ struct xkv_config {
 	__u32 track;         /* enum xkv_track */
 	struct xkv_rules rules[2];
 	__u8 class_of[XKV_SLOT_WINDOW / 8]; /* by (bytes needed + 7) / 8 */
+};
+
+/* Written by xkvd.  Not in xkv_config, which people look at and send around. */
+struct xkv_secrets {
+	struct xkv_secret hash; /* of keys */
+	__u64 token[2][2];      /* what UDP requests have to carry (XKV_AUTH_TOKEN), by config.current & 1 */
 };
 
 /* What a read leaves in the entry for eviction. */
@@ -317,6 +325,32 @@ enum xkv_track {
 #define XKV_AUTH_OPEN 0
 #define XKV_AUTH_TOKEN 1
 #define XKV_AUTH_CLOSED 2 /* a password is set, but no token: nothing on UDP can prove itself */
+
+/* ---- hot keys ------------------------------------------------------------ */
+
+/*
+ * One use of a key in many is noted (bpf/hot.bpf.h).  It counts as all that it stands for, so the
+ * counts are about those of all uses.  They are halved each xkv_config.hot_half_ns: a key that is
+ * used evenly shows what came since the last time and in the period before.
+ */
+#define XKV_HOT_ONE (1ULL << 48) /* the mean distance of two samples, in hot_step */
+#define XKV_HOT_RATE_MAX 1000000
+#define XKV_HOT_HALF_NS 60000000000ULL /* hot_half_ns; tests have another */
+#define XKV_HOT_KEYS 2048
+#define XKV_HOT_TEXT 64 /* bytes of a key that are kept */
+
+/* bpftool shows an array of char as text if it ends with a zero byte. */
+struct xkv_hot_key {
+	char text[XKV_HOT_TEXT + 8]; /* zero-padded */
+	__u64 len;                   /* of the whole key */
+};
+
+struct xkv_hot {
+	__u64 reads, writes;
+	__u64 bytes;     /* of values that were read or written, as they travel: in whole words */
+	__u64 last_seen; /* Unix time in seconds */
+	__u64 halved;    /* how many hot_half_ns after the machine's start that was last done */
+};
 
 /* ---- counters ------------------------------------------------------------ */
 
@@ -452,6 +486,9 @@ struct xkv_frame {
 		__u8 out[XKV_FRAME_WORDS * 8];
 		__u64 out_word[XKV_FRAME_WORDS];
 	};
+
+	/* Until a use of a key is noted in `hot`; 0 = not drawn.  No new request clears it here. */
+	__s64 hot_left;
 };
 
 /* One of the keys that are looked for together (bpf/gets.bpf.h). */

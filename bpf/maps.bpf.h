@@ -68,6 +68,25 @@ struct {
 	__type(value, struct xkv_config);
 } xkv_config SEC(".maps");
 
+/* One element, written by xkvd. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, struct xkv_secrets);
+} xkv_secret SEC(".maps");
+
+/* The keys that are used most.  Written by one use in many; a miss means: not used lately. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, XKV_HOT_KEYS);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, struct xkv_hot_key);
+	__type(value, struct xkv_hot);
+} xkv_hot SEC(".maps");
+
 /* By enum xkv_door, for each CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

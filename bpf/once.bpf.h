@@ -42,26 +42,25 @@ static __always_inline __u64 session_of(struct xkv_frame *f)
 }
 
 /* What a session that begins like this one ends with if it is proven to be the sender's. */
-static __always_inline __u64 session_proven(struct xkv_frame *f, struct xkv_config *cfg, __u64 session)
+static __always_inline __u64 session_proven(struct xkv_frame *f, const struct xkv_secret *s,
+					    __u64 session)
 {
 	__u64 word[SIPHASH_WORDS] = { f->source[0], f->source[1], session & ~PROOF_MASK };
 
-	return (session & ~PROOF_MASK) | (siphash(word, cfg->secret.session) & PROOF_MASK);
+	return (session & ~PROOF_MASK) | (siphash(word, s->session) & PROOF_MASK);
 }
 
 /* Whose record the request would have: see struct xkv_once. */
-static __always_inline __u32 once_holder(struct xkv_frame *f, struct xkv_config *cfg)
+static __always_inline __u32 once_holder(struct xkv_frame *f, const struct xkv_secret *s)
 {
-	const struct xkv_secret *s = &cfg->secret;
 	__u64 session = session_of(f), net = f->source[0];
 	__u32 source = hash_end(hash_word(net, &s->word[2]), net, 0, s) & ~XKV_ONCE_PROVEN;
 
-	return source | (session_proven(f, cfg, session) == session ? XKV_ONCE_PROVEN : 0);
+	return source | (session_proven(f, s, session) == session ? XKV_ONCE_PROVEN : 0);
 }
 
-static __always_inline __u32 once_set_of(struct xkv_config *cfg, __u64 session, __u64 slot)
+static __always_inline __u32 once_set_of(const struct xkv_secret *s, __u64 session, __u64 slot)
 {
-	const struct xkv_secret *s = &cfg->secret;
 	__u64 products = hash_word(session, &s->word[0]) + hash_word(slot, &s->word[1]);
 
 	return hash_end(products, session + slot, 0, s) & (XKV_ONCE_SETS - 1);
@@ -203,7 +202,7 @@ static __always_inline bool once_is_full(struct xkv_once_set *set, __u64 session
 /* ONCE_NEW: the request is to be done, and f->once locks its record until once_end(). */
 __noinline int once_begin(struct xkv_frame *f)
 {
-	struct xkv_config *cfg = config();
+	struct xkv_secrets *s = secrets();
 	struct xkv_once_set *set;
 	__u64 session, id;
 	struct xkv_once *o;
@@ -211,17 +210,17 @@ __noinline int once_begin(struct xkv_frame *f)
 	__u32 number, way = 0;
 	int what;
 
-	if (!f || !cfg)
+	if (!f || !s)
 		return ONCE_DROP;
 	session = IN(f, session_off(f));
 	id = bpf_be64_to_cpu(((struct xkv_hdr *)f->in)->id);
-	number = once_set_of(cfg, session, id & (XKV_ONCE_SLOTS - 1));
+	number = once_set_of(&s->hash, session, id & (XKV_ONCE_SLOTS - 1));
 	set = bpf_map_lookup_elem(&xkv_once, &number);
 	if (!set)
 		return ONCE_DROP;
 	o = once_find(set, session, id, &way);
 	if (!o) {
-		o = once_take(set, once_holder(f, cfg), &way);
+		o = once_take(set, once_holder(f, &s->hash), &way);
 		taken = o != NULL;
 	}
 	if (!o)

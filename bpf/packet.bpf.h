@@ -479,18 +479,19 @@ static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 {
 	__u64 *word = (__u64 *)(p->udp + 1), *key = word + 5, *next, products = 0, words = 0;
 	struct xkv_config *cfg = config();
+	struct xkv_secrets *s = secrets();
 	struct xkv_hdr *hdr = (struct xkv_hdr *)word;
 	struct xkv_op *op = (struct xkv_op *)(hdr + 1);
 	const struct xkv_secret_word *secret;
 	__u32 key_len;
 
 	f->hashed = 0;
-	if ((void *)key > p->end || !cfg)
+	if ((void *)key > p->end || !cfg || !s)
 		return;
 	key_len = op->key_len;
 	if (hdr->flags || hdr->count != 1 || op->opcode == XKV_OP_SCAN || key_len > XKV_KEY_MAX)
 		return;
-	secret = cfg->secret.word;
+	secret = s->hash.word;
 	for (__u32 at = 0; at < KEY_WORDS * 8; at += 8) {
 		if (at >= key_len)
 			break;
@@ -504,7 +505,7 @@ static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 		GOES_ON(secret);
 	}
 	f->hashed = 40;
-	f->fingerprint = hash_end(products, words, key_len, &cfg->secret) & cfg->fingerprint_mask;
+	f->fingerprint = hash_end(products, words, key_len, &s->hash) & cfg->fingerprint_mask;
 	touch(home_of(cfg, f->fingerprint));
 }
 

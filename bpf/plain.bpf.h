@@ -171,6 +171,7 @@ __noinline int get_plain(struct xdp_md *ctx, struct xkv_frame *f)
 		return CONTINUE;
 	swap_headers(&p, f, length, sum);
 	count(f, XKV_C_get_hits);
+	hot_used(f, cfg, false, length - PLAIN_RESULT);
 	return XKV_C_replies;
 }
 
@@ -207,6 +208,7 @@ __noinline int set_plain(struct xdp_md *ctx, struct xkv_frame *f)
 	if (!slot || !write_slot(f, cfg, slot))
 		return CONTINUE;
 	count(f, XKV_C_overwrites);
+	hot_used(f, cfg, true, XKV_PADDED(f->value_len));
 	/* the reply is never longer than the request, so this cannot fail */
 	if (resize(ctx, f->payload_off, PLAIN_RESULT) || locate(ctx, f, &p) != CONTINUE)
 		return XKV_C_drop_internal;

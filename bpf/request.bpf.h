@@ -6,6 +6,7 @@
 #ifndef XKV_REQUEST_BPF_H
 #define XKV_REQUEST_BPF_H
 
+#include "hot.bpf.h"
 #include "once.bpf.h"
 #include "ops.bpf.h"
 
@@ -88,6 +89,12 @@ static __always_inline bool padding_is_clean(struct xkv_frame *f, __u32 off, __u
 		return true;
 	word = bpf_be64_to_cpu(IN(f, at));
 	return !(word << (rest * 8));
+}
+
+/* Does this result end the reply?  The client will send what follows again, or has to mend it. */
+static __always_inline bool ends_reply(int outcome)
+{
+	return outcome >= XKV_C_op_bad_request && outcome <= XKV_C_op_pad;
 }
 
 /* The last byte of the key at hand, or one before it. */
@@ -198,17 +205,17 @@ static __always_inline void op_end(struct xkv_frame *f)
  */
 static __always_inline int op_session(struct xkv_frame *f)
 {
-	struct xkv_config *cfg = config();
+	struct xkv_secrets *s = secrets();
 	bool once = ((struct xkv_hdr *)f->in)->flags & XKV_F_ONCE;
 	__u64 drawn = session_of(f);
 	__u32 at;
 
-	if (!cfg || !once || !(drawn & ~PROOF_MASK))
+	if (!s || !once || !(drawn & ~PROOF_MASK))
 		return answer(f, XKV_OP_SESSION, XKV_BAD_REQUEST, XKV_C_op_bad_request);
 	put_result(f, XKV_OP_SESSION, XKV_OK, XKV_HAS_VALUE, XKV_SESSION_BYTES, 0, 0);
 	at = f->out_len - XKV_SESSION_BYTES;
 	OPAQUE(at); /* the mask has to stay */
-	OUT(f, at) = bpf_cpu_to_be64(session_proven(f, cfg, drawn));
+	OUT(f, at) = bpf_cpu_to_be64(session_proven(f, &s->hash, drawn));
 	return XKV_C_sessions;
 }
 
@@ -244,20 +251,62 @@ static __always_inline int op_do(struct xkv_frame *f, __u32 opcode)
 	return op_get(f, opcode);
 }
 
+/* Bytes of the value that xkvd has filled a slot with: the operation at hand does not bring it. */
+static __always_inline __u32 prefilled_len(struct xkv_frame *f)
+{
+	struct xkv_slot *slot = f->flags & XKV_FRAME_PREFILL ? slot_at(f->prefilled) : NULL;
+
+	return slot ? slot->value_len : 0;
+}
+
+/* Was this done?  Of what is too large for a frame the rest is xkvd's, or the client's over TCP. */
+static __always_inline bool is_done(int outcome)
+{
+	return !ends_reply(outcome) && outcome != XKV_C_op_no_memory && outcome != XKV_C_op_busy &&
+	       outcome != XKV_C_op_read_only;
+}
+
+/*
+ * The operation at hand has its result at `at`: counts it as a use of its key, if it was done and
+ * is not xkvd's own.  A value that is too large for the frame xkvd reads or has written by itself.
+ */
+static __always_inline void op_used(struct xkv_frame *f, int outcome, __u32 at, __u32 prefilled)
+{
+	struct xkv_config *cfg = config();
+	struct xkv_result *r = (struct xkv_result *)&OUT(f, at);
+	__u32 opcode = f->opcode, bytes = f->out_len - at - sizeof(*r);
+	bool written = opcode != XKV_OP_GET && opcode != XKV_OP_SCAN && opcode != XKV_OP_TTL &&
+		       opcode != XKV_OP_TOUCH;
+
+	if (!cfg || !f->key_len || !is_done(outcome) ||
+	    f->flags & (XKV_FRAME_EXPIRED | XKV_FRAME_EVICT | XKV_FRAME_RELOCATE) ||
+	    !hot_is_due(f, cfg))
+		return;
+	if (written)
+		bytes = prefilled ? prefilled : f->value_len;
+	else if (outcome == XKV_C_op_too_large)
+		bytes = bpf_ntohl(r->value_len);
+	hot_note(f, written, XKV_PADDED(bytes));
+}
+
 /* Runs the operation at in_off, of which there are at least the fixed fields, and goes on to the next. */
 __noinline int op_run(struct xkv_frame *f)
 {
 	int outcome = op_parse(f);
-	__u32 opcode;
+	__u32 opcode, at, prefilled;
 
 	if (outcome >= 0 || !f)
 		return outcome;
 	opcode = f->opcode;
+	at = f->out_len;
+	prefilled = prefilled_len(f);
 	outcome = op_do(f, opcode);
 	if (STOPS(outcome) && (f->flags & XKV_FRAME_LAST))
 		outcome = answer_stopped(f, opcode, outcome);
-	if (!STOPS(outcome))
+	if (!STOPS(outcome)) {
+		op_used(f, outcome, at, prefilled);
 		op_end(f);
+	}
 	return outcome;
 }
 
@@ -267,6 +316,7 @@ __noinline int op_run(struct xkv_frame *f)
 static __always_inline __u8 header_check(struct xkv_frame *f, struct xkv_hdr *hdr, __u32 *ops)
 {
 	struct xkv_config *cfg = config();
+	struct xkv_secrets *s = secrets();
 	__u32 length = bpf_ntohs(hdr->length);
 	bool token = hdr->flags & XKV_F_TOKEN, once = hdr->flags & XKV_F_ONCE;
 	__u64 *sent = (__u64 *)(hdr + 1);
@@ -284,8 +334,8 @@ static __always_inline __u8 header_check(struct xkv_frame *f, struct xkv_hdr *hd
 	rules = rules_of(cfg, f->rules);
 	if (rules->auth == XKV_AUTH_OPEN)
 		return XKV_OK;
-	if (rules->auth != XKV_AUTH_TOKEN || !token ||
-	    ((sent[0] ^ rules->token[0]) | (sent[1] ^ rules->token[1])))
+	if (rules->auth != XKV_AUTH_TOKEN || !token || !s ||
+	    ((sent[0] ^ s->token[f->rules & 1][0]) | (sent[1] ^ s->token[f->rules & 1][1])))
 		return XKV_NOAUTH;
 	return XKV_OK;
 }
@@ -383,12 +433,6 @@ static __always_inline void ask_for_padding(struct xkv_frame *f)
 	f->done = 1;
 	reply_header(f, XKV_OK);
 	count(f, XKV_C_op_pad);
-}
-
-/* Does this result end the reply?  The client will send what follows again, or has to mend it. */
-static __always_inline bool ends_reply(int outcome)
-{
-	return outcome >= XKV_C_op_bad_request && outcome <= XKV_C_op_pad;
 }
 
 /*

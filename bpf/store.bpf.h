@@ -82,6 +82,13 @@ static __always_inline struct xkv_rules *rules_of(struct xkv_config *cfg, __u32 
 	return &cfg->rules[current & 1];
 }
 
+static __always_inline struct xkv_secrets *secrets(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&xkv_secret, &zero);
+}
+
 static __always_inline struct xkv_counters *counters(__u32 door)
 {
 	return bpf_map_lookup_elem(&xkv_counters, &door);
@@ -285,9 +292,10 @@ __noinline int slot_give(__u64 ref)
  * The fingerprint of the key at hand: a hash under a secret that was drawn when
  * the maps were made, so that nobody can make keys collide.
  */
-static __always_inline __u64 fingerprint_of(struct xkv_frame *f, struct xkv_config *cfg)
+static __always_inline __u64 fingerprint_of(struct xkv_frame *f, struct xkv_config *cfg,
+					    const struct xkv_secret *s)
 {
-	const struct xkv_secret_word *secret = cfg->secret.word;
+	const struct xkv_secret_word *secret = s->word;
 	__u32 key_len = f->key_len;
 	const __u64 *key = &IN(f, f->key_off);
 	__u64 products = 0, words = 0;
@@ -300,15 +308,16 @@ static __always_inline __u64 fingerprint_of(struct xkv_frame *f, struct xkv_conf
 		GOES_ON(key);
 		GOES_ON(secret);
 	}
-	return hash_end(products, words, key_len, &cfg->secret) & cfg->fingerprint_mask;
+	return hash_end(products, words, key_len, s) & cfg->fingerprint_mask;
 }
 
 __noinline int key_fingerprint(struct xkv_frame *f)
 {
 	struct xkv_config *cfg = config();
+	struct xkv_secrets *s = secrets();
 
-	if (f && cfg && f->hashed != f->key_off)
-		f->fingerprint = fingerprint_of(f, cfg);
+	if (f && cfg && s && f->hashed != f->key_off)
+		f->fingerprint = fingerprint_of(f, cfg, &s->hash);
 	if (f)
 		f->hashed = 0;
 	return 0;

@@ -29,11 +29,11 @@ enum mark { UNSEEN, INDEXED, CHAIN, FREE, HELD };
 
 static const char *const holder[] = { "nobody", "index", "a chain", "a free list", "xkvd" };
 
-enum map { INDEX, PAGES, CLASSES, ONCE, CONFIG, COUNTERS, BATCH, MAPS };
+enum map { INDEX, PAGES, CLASSES, ONCE, CONFIG, SECRET, COUNTERS, BATCH, MAPS };
 
 static const char *const map_names[MAPS] = { "xkv_index", "xkv_pages",	"xkv_classes",
-					     "xkv_once",  "xkv_config", "xkv_counters",
-					     "xkv_batch" };
+					     "xkv_once",  "xkv_config", "xkv_secret",
+					     "xkv_counters", "xkv_batch" };
 
 /* A span as the header of its page has it. */
 struct span {
@@ -57,6 +57,7 @@ struct walk {
 	const struct xkv_bucket *index;
 	const struct xkv_class *classes;
 	const struct xkv_config *cfg;
+	const struct xkv_secrets *secrets;
 	uint64_t buckets;
 	uint64_t now_ms; /* Unix time */
 	struct page *page[XKV_PAGES_MAX];
@@ -115,7 +116,7 @@ static int open_maps(struct walk *w, const char *dir)
 		[INDEX] = sizeof(struct xkv_bucket),  [PAGES] = sizeof(uint32_t),
 		[CLASSES] = sizeof(struct xkv_class), [ONCE] = sizeof(struct xkv_once_set),
 		[CONFIG] = sizeof(struct xkv_config), [COUNTERS] = sizeof(struct xkv_counters),
-		[BATCH] = sizeof(struct xkv_frame),
+		[BATCH] = sizeof(struct xkv_frame),   [SECRET] = sizeof(struct xkv_secrets),
 	};
 	int ret = 0;
 
@@ -126,6 +127,7 @@ static int open_maps(struct walk *w, const char *dir)
 	w->index = w->at[INDEX];
 	w->classes = w->at[CLASSES];
 	w->cfg = w->at[CONFIG];
+	w->secrets = w->at[SECRET];
 	if (!ret && w->cfg->layout != XKV_LAYOUT_VERSION) {
 		fprintf(w->report, "the store in %s has layout %u, and this is for %u\n", dir,
 			w->cfg->layout, XKV_LAYOUT_VERSION);
@@ -388,7 +390,7 @@ static void check_chain_bucket(struct walk *w, struct chain *c, uint64_t ref)
 
 static uint64_t hash_of(struct walk *w, const struct xkv_slot *slot, uint32_t key_len)
 {
-	return hash_key(slot + 1, key_len, &w->cfg->secret);
+	return hash_key(slot + 1, key_len, &w->secrets->hash);
 }
 
 static bool padded_with_zeros(const uint8_t *at, size_t len)

@@ -77,6 +77,10 @@ void watch_end(void);
 
 int cmd_check(struct cli *c, int argc, struct word *argv);
 
+/* ---- hot.c ---- */
+
+int cmd_hot(struct cli *c, int argc, struct word *argv);
+
 /* ---- prompt.c ---- */
 
 int prompt_run(struct cli *c);
@@ -88,6 +92,8 @@ void out_text(const struct cli *c, const char *text);
 void out_integer(const struct cli *c, long long n);
 void out_nil(const struct cli *c);
 void out_value(const struct cli *c, const void *value, size_t len);
+/* Quoted, with escapes, whatever the style; without a newline. */
+void out_quoted(const void *bytes, size_t len);
 /* In front of a value, for people only: programs know which key they asked for. */
 void out_key(const struct cli *c, const void *key, size_t len);
 /* Prints and frees.  NULL means that memory ran out, which ends the program. */

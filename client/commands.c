@@ -705,6 +705,8 @@ static const struct command commands[] = {
 	  "changes of a key, or of the server's figures, until Ctrl-C; see -i and -r" },
 	{ "check", 0, 2, cmd_check, "check [--pin-dir DIR]",
 	  "walks the store in this machine's kernel: is everything accounted for?" },
+	{ "hot", 0, 4, cmd_hot, "hot [-n COUNT] [--pin-dir DIR]",
+	  "the keys that are used most, as the kernel of this machine has sampled them" },
 	{ "help", 0, 1, cmd_help, "help [COMMAND]", "this table, or the usage of a command" },
 };
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))

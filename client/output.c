@@ -39,8 +39,10 @@ static void put_escaped(unsigned char byte)
 		printf("\\x%02x", byte);
 }
 
-static void put_quoted(const unsigned char *p, size_t len)
+void out_quoted(const void *bytes, size_t len)
 {
+	const unsigned char *p = bytes;
+
 	putchar('"');
 	for (size_t i = 0; i < len; i++)
 		put_escaped(p[i]);
@@ -51,14 +53,14 @@ void out_key(const struct cli *c, const void *key, size_t len)
 {
 	if (c->style != STYLE_QUOTED)
 		return;
-	put_quoted(key, len);
+	out_quoted(key, len);
 	putchar(' ');
 }
 
 void out_value(const struct cli *c, const void *value, size_t len)
 {
 	if (c->style == STYLE_QUOTED)
-		put_quoted(value, len);
+		out_quoted(value, len);
 	else
 		fwrite(value, 1, len, stdout);
 	putchar('\n');

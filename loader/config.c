@@ -16,7 +16,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#include "../bpf/proto.h"
+#include "../bpf/layout.h"
 #include "glob.h"
 #include "text.h"
 
@@ -676,6 +676,8 @@ static const struct directive table[] = {
 	  "what becomes of datagrams from other sources" },
 	{ "udp-token", &token, AT(udp_token), "", 0, 0, HOOKED | DOOR | SECRET, NULL, "HEX",
 	  "32 hexadecimal digits that every UDP request must carry" },
+	{ "hot-sample-rate", &number, AT(hot_sample_rate), "1024", 0, XKV_HOT_RATE_MAX, HOOKED,
+	  NULL, "N", "one use of a key in so many counts for `xkv hot`; 0: none" },
 	{ "pin-dir", &string, AT(pin_dir), "/sys/fs/bpf/xkv", 1, 4095, DOOR, NULL, "DIR",
 	  "where the maps are pinned" },
 	{ "dir", &string, AT(dir), ".", 1, 4095, DOOR, NULL, "DIR",

@@ -83,6 +83,7 @@ struct config {
 	unsigned int allow_count;
 	uint8_t udp_token[16]; /* 32 hex digits; what UDP requests must carry */
 	bool udp_token_set;
+	unsigned int hot_sample_rate; /* one use of a key in so many is noted, default 1024 */
 	char *pin_dir;		  /* default /sys/fs/bpf/xkv */
 	enum rdb_other rdb_other; /* rdb-other-types refuse|skip, default refuse */
 	bool stop_writes; /* stop-writes-on-bgsave-error, default yes */
@@ -134,7 +135,7 @@ bool config_file_is_open(const struct config *cfg, const char *path);
 
 /*
  * CONFIG SET of several pairs: all or none.  -ENOENT for an unknown name,
- * -EPERM for what can only be set at start (miss, foreign, allow and udp-token
+ * -EPERM for what can only be set at start (miss, foreign, allow, udp-token and hot-sample-rate
  * too if `apply` is NULL), -EEXIST for a name given twice, -EINVAL with a
  * sentence for a bad value; *failed is the pair that it is about.
  */

@@ -300,7 +300,8 @@ static int start(struct xkvd *x, const struct options *o, char *err)
 	int ret = open_store(x, o, err);
 
 	if (!ret)
-		ret = net_open(&x->net, &x->cfg, store_config(x->store), err, ERR_LEN);
+		ret = net_open(&x->net, &x->cfg, store_config(x->store), store_secrets(x->store),
+			       err, ERR_LEN);
 	if (!ret)
 		ret = load(x, err);
 	if (!ret)

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "address.h"
@@ -384,17 +385,20 @@ static int wait_for_programs(void)
  * xkvd's own look-ups (net_allows(), store_datagram()) are made by the thread that publishes, so never meanwhile.
  * Nothing is touched where nothing has changed: traffic does not notice.
  */
-int net_switch_rules(struct xkv_config *s, const struct xkv_rules *next)
+int net_switch_rules(struct xkv_config *s, struct xkv_secrets *secrets, const struct xkv_rules *next,
+		     const uint8_t token[XKV_TOKEN_BYTES])
 {
-	uint32_t current = s->current;
+	uint32_t current = s->current, other = (current + 1) & 1;
 	int ret;
 
-	if (!memcmp(&s->rules[current & 1], next, sizeof(*next)))
+	if (!memcmp(&s->rules[current & 1], next, sizeof(*next)) &&
+	    !memcmp(secrets->token[current & 1], token, XKV_TOKEN_BYTES))
 		return 0;
 	ret = wait_for_programs();
 	if (ret)
 		return ret;
-	s->rules[(current + 1) & 1] = *next;
+	s->rules[other] = *next;
+	memcpy(secrets->token[other], token, XKV_TOKEN_BYTES);
 	__atomic_store_n(&s->current, current + 1, __ATOMIC_RELEASE);
 	return 0;
 }
@@ -421,8 +425,6 @@ static void add_policy(struct xkv_rules *r, const struct config *cfg)
 	r->auth = cfg->udp_token_set  ? XKV_AUTH_TOKEN :
 		  cfg->requirepass[0] ? XKV_AUTH_CLOSED :
 					XKV_AUTH_OPEN;
-	if (cfg->udp_token_set)
-		memcpy(r->token, cfg->udp_token, sizeof(r->token));
 	for (unsigned int p = 0; p < cfg->allow_count; p++)
 		add_allow(r, &cfg->allow[p]);
 }
@@ -460,6 +462,19 @@ static void say_rules(const struct config *cfg, const struct xkv_rules *r, bool 
 			    cfg->interface, NET_LINKS_MAX - 2, XKV_LOCAL_MAX);
 }
 
+/* Which uses of keys are noted; rates are of the time since that began. */
+static void publish_sampling(struct xkv_config *s, const struct config *cfg)
+{
+	uint64_t step = cfg->hot_sample_rate ? XKV_HOT_ONE / cfg->hot_sample_rate : 0;
+	struct timespec now;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	s->hot_half_ns = XKV_HOT_HALF_NS;
+	if (step && !s->hot_step)
+		s->hot_since_ns = now.tv_sec * 1000000000ULL + now.tv_nsec;
+	__atomic_store_n(&s->hot_step, step, __ATOMIC_RELEASE);
+}
+
 static void publish_sizes(struct xkv_config *s, const struct config *cfg)
 {
 	unsigned int mtu = cfg->interface[0] ? interface_mtu(cfg->interface) : 1500;
@@ -471,6 +486,7 @@ static void publish_sizes(struct xkv_config *s, const struct config *cfg)
 
 int net_publish(struct net *net, const struct config *cfg, char *err, size_t err_len)
 {
+	static const uint8_t no_token[XKV_TOKEN_BYTES];
 	struct xkv_rules rules;
 	bool too_many;
 	int ret;
@@ -487,12 +503,13 @@ int net_publish(struct net *net, const struct config *cfg, char *err, size_t err
 	}
 	if (memcmp(rules_of(net), &rules, sizeof(rules)))
 		say_rules(cfg, &rules, too_many);
-	ret = net_switch_rules(net->shared, &rules);
-	explicit_bzero(rules.token, sizeof(rules.token));
+	ret = net_switch_rules(net->shared, net->secrets, &rules,
+			       cfg->udp_token_set ? cfg->udp_token : no_token);
 	if (ret)
 		snprintf(err, err_len, "cannot wait for the XDP programs: %s", strerror(-ret));
 	else
 		publish_sizes(net->shared, cfg);
+	publish_sampling(net->shared, cfg);
 	return ret;
 }
 
@@ -510,15 +527,15 @@ static void say_doors(const struct config *cfg)
 			   cfg->allow_count ? "`allow`" : "the subnets of the interface");
 }
 
-int net_open(struct net *net, const struct config *cfg, struct xkv_config *shared, char *err,
-	     size_t err_len)
+int net_open(struct net *net, const struct config *cfg, struct xkv_config *shared,
+	     struct xkv_secrets *secrets, char *err, size_t err_len)
 {
 	struct sockaddr_nl addr = {
 		.nl_family = AF_NETLINK,
 		.nl_groups = RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_LINK,
 	};
 
-	*net = (struct net){ .cfg = cfg, .shared = shared };
+	*net = (struct net){ .cfg = cfg, .shared = shared, .secrets = secrets };
 	net->monitor = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
 	if (net->monitor < 0 || bind(net->monitor, (struct sockaddr *)&addr, sizeof(addr))) {
 		snprintf(err, err_len, "cannot watch addresses: %s", strerror(errno));

@@ -26,6 +26,7 @@ struct net_link {
 struct net {
 	const struct config *cfg;
 	struct xkv_config *shared; /* the config map */
+	struct xkv_secrets *secrets; /* the secret map */
 	struct net_link link[NET_LINKS_MAX]; /* the interface, its VLANs, loopback */
 	unsigned int links;
 	const struct net_link *loopback; /* where it is not the interface itself */
@@ -33,18 +34,19 @@ struct net {
 };
 
 /* Opens the monitor and publishes the state of things.  0, or -errno with a sentence. */
-int net_open(struct net *net, const struct config *cfg, struct xkv_config *shared, char *err,
-	     size_t err_len);
+int net_open(struct net *net, const struct config *cfg, struct xkv_config *shared,
+	     struct xkv_secrets *secrets, char *err, size_t err_len);
 void net_close(struct net *net);
 
 /* Publishes policy and addresses as `cfg` has them now.  0, or -errno with a sentence. */
 int net_publish(struct net *net, const struct config *cfg, char *err, size_t err_len);
 
 /*
- * Makes these rules the ones that hold: a packet is judged by those before or by these, and by no mixture.  May wait
+ * Makes these rules, and this token, the ones that hold: a packet is judged by those before or by these, and by no mixture.  May wait
  * some ten milliseconds for XDP programs.  0 or -errno, and then the old ones hold on.
  */
-int net_switch_rules(struct xkv_config *shared, const struct xkv_rules *next);
+int net_switch_rules(struct xkv_config *shared, struct xkv_secrets *secrets,
+		     const struct xkv_rules *next, const uint8_t token[XKV_TOKEN_BYTES]);
 
 /* To be called when `monitor` is readable. */
 void net_changed(void *net);

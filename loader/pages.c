@@ -119,7 +119,7 @@ bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void
 
 uint64_t key_hash(const struct store *st, const struct slot_copy *key)
 {
-	return hash_key(key->key, key->key_len, &st->cfg->secret);
+	return hash_key(key->key, key->key_len, &st->secrets->hash);
 }
 
 int slot_free(struct store *st, uint64_t ref)

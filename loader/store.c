@@ -32,6 +32,7 @@
 #define CLOCK_TRIES   100 /* ... once in so many times */
 #define ROOM_TRIES    16  /* so often slots are got for an operation, which may need two at once */
 #define JOIN_COST     100 /* of BUSY_TRIES, of a try to join a large value */
+#define HOT_COST      (64 + sizeof(struct xkv_hot_key) + sizeof(struct xkv_hot)) /* with htab_elem */
 
 /* ---- running ------------------------------------------------------------- */
 
@@ -726,6 +727,7 @@ uint64_t store_memory(const struct store *st)
 	       st->pages_used * XKV_PAGE_COST +
 	       (uint64_t)XKV_ONCE_SETS * sizeof(struct xkv_once_set) +
 	       (uint64_t)XKV_BATCH_LANES * XKV_BATCH_FRAMES * sizeof(struct xkv_frame) +
+	       (uint64_t)XKV_HOT_KEYS * HOT_COST +
 	       (uint64_t)st->cpus *
 		       (sizeof(struct xkv_frame) + XKV_DOORS * sizeof(struct xkv_counters));
 }
@@ -847,7 +849,7 @@ static int store_format(struct store *st)
 	int ret = versions_init(st);
 
 	if (!ret)
-		ret = draw_secret(&st->cfg->secret);
+		ret = draw_secret(&st->secrets->hash);
 	if (ret)
 		return ret;
 	st->cfg->fingerprint_mask = ~0ULL;
@@ -879,10 +881,11 @@ static int store_map(struct store *st)
 	size_t frames = XKV_BATCH_LANES * XKV_BATCH_FRAMES;
 
 	st->cfg = map_memory(st->bpf.map[BPF_CONFIG], sizeof(*st->cfg));
+	st->secrets = map_memory(st->bpf.map[BPF_SECRET], sizeof(*st->secrets));
 	st->classes = map_memory(st->bpf.map[BPF_CLASSES], XKV_CLASSES * sizeof(*st->classes));
 	st->batch = map_memory(st->bpf.map[BPF_BATCH], frames * sizeof(*st->batch));
 	st->index = map_memory(st->bpf.map[BPF_INDEX], st->bpf.buckets * sizeof(*st->index));
-	if (!st->cfg || !st->classes || !st->batch || !st->index)
+	if (!st->cfg || !st->secrets || !st->classes || !st->batch || !st->index)
 		return -errno;
 	for (int i = 0; i < XKV_BATCH_LANES; i++) {
 		st->lane[i].st = st;
@@ -989,6 +992,8 @@ void store_close(struct store *st)
 		free(st->lane[i].large);
 	if (st->cfg)
 		munmap(st->cfg, sizeof(*st->cfg));
+	if (st->secrets)
+		munmap(st->secrets, sizeof(*st->secrets));
 	if (st->classes)
 		munmap(st->classes, XKV_CLASSES * sizeof(*st->classes));
 	if (st->index)
@@ -1001,4 +1006,9 @@ void store_close(struct store *st)
 struct xkv_config *store_config(struct store *st)
 {
 	return st->cfg;
+}
+
+struct xkv_secrets *store_secrets(struct store *st)
+{
+	return st->secrets;
 }

@@ -32,6 +32,7 @@ struct hand {
 struct store {
 	struct bpf bpf;
 	struct xkv_config *cfg;     /* mapped: config */
+	struct xkv_secrets *secrets; /* mapped: secret */
 	struct xkv_class *classes;  /* mapped: classes */
 	struct xkv_frame *batch;    /* mapped: batch */
 	struct xkv_bucket *index;   /* mapped: index */

@@ -34,5 +34,7 @@ void store_clock(struct store *st);
 
 /* The configuration as BPF sees it, mapped; changes take effect at once. */
 struct xkv_config *store_config(struct store *st);
+/* The same of what is kept apart from it, since nobody is to see it. */
+struct xkv_secrets *store_secrets(struct store *st);
 
 #endif

@@ -375,7 +375,7 @@ static void reconfigure(uint64_t turn)
 	bed.rules->trusted = turn & 1;
 	bed.c->miss_reply = turn >> 1 & 1;
 	bed.rules->auth = turn % 7 == 6 ? XKV_AUTH_TOKEN : XKV_AUTH_OPEN;
-	memcpy(bed.rules->token, token, sizeof(token));
+	memcpy(bed_token(&bed), token, sizeof(token));
 }
 
 /* Is everything in its place, with what there is and after it was all deleted? */

@@ -11,8 +11,8 @@ import tempfile
 import pytest
 from conftest import BUILD, SERVER6, Xkvd, run, wait_for
 
-MAPS = ["xkv_index", "xkv_pages", "xkv_classes", "xkv_once", "xkv_config", "xkv_counters",
-        "xkv_frames", "xkv_batch"]
+MAPS = ["xkv_index", "xkv_pages", "xkv_classes", "xkv_once", "xkv_config", "xkv_secret",
+        "xkv_hot", "xkv_counters", "xkv_frames", "xkv_batch"]
 PINS = MAPS + ["entries", "dump"]  # which are read, and show what there is
 NATIVE, GENERIC = 1, 2  # IFLA_XDP_ATTACHED
 GLOBALS = "/sys/fs/bpf/xdp/globals"

@@ -334,6 +334,8 @@ def test_every_line_of_a_table_has_as_many_cells(kind):
 def test_data_files(tmp_path):
     tables.write_json(tmp_path / "fig09-writes.json", writes())
     assert tables.read_all(tmp_path, EXPERIMENTS) == {"fig09-writes": json.loads(json.dumps(writes()))}
+    tables.write_json(tmp_path / "fig09-writes.json", dict(writes(), title="as it was called"))
+    assert tables.read_all(tmp_path, EXPERIMENTS)["fig09-writes"]["title"] == writes()["title"]
     tables.write_csv(tmp_path / "x.csv", writes())
     with open(tmp_path / "x.csv", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
@@ -362,6 +364,36 @@ def test_plots(kind, tmp_path):
              "load": ("requests per second, answered", "p99 (us)"),
              "share": ("load (% of what Redis serves at most)", "network's share of Redis' p99 (%)")}
     assert set(units[kind]) <= set(words)
+
+
+def test_words_in_a_plot_are_whole(tmp_path):
+    """Numbers in text are not shortened as coordinates are."""
+    data = made("fig06-distribution", {"xkv": {x: [row(300)] for x in ("zipf:0.9", "zipf:0.95", "zipf:0.99")}})
+    plots.write(tmp_path, dict(data, seconds=0.25))
+    words = svg_text(tmp_path / "fig06-distribution.svg")
+    assert {"zipf:0.9", "zipf:0.95", "zipf:0.99"} <= set(words), words
+    assert any("rounds of 0.25 s" in word for word in words), words
+
+
+def test_titles_say_what_both_panels_show():
+    assert not [e.name for e in EXPERIMENTS if e.kind == "load" and "p99" in e.title]
+
+
+def test_an_outlier_does_not_make_the_scale(tmp_path, monkeypatch):
+    """Its bar is cut at the edge, where its end is written."""
+    limits, set_ylim = [], plots.plt.Axes.set_ylim
+
+    def noting(axes, *ends, **more):
+        limits.extend([ends] if not more else [])
+        return set_ylim(axes, *ends, **more)
+
+    monkeypatch.setattr(plots.plt.Axes, "set_ylim", noting)
+    plots.write(tmp_path, made("fig09-writes", {
+        "xkv": {0: [row(500000), row(512), row(400000)]},
+        "redis": {0: [row(100000, cpu_us=90.0), row(90000), row(80000)]}}))
+    (low, high), (_, cpu_high) = limits
+    assert 20000 < low < 40000 and 500000 < high < 700000 and cpu_high < 9, limits
+    assert {"512", "90"} <= set(svg_text(tmp_path / "fig09-writes.svg"))
 
 
 def test_the_same_data_makes_the_same_plot(tmp_path):
@@ -439,7 +471,7 @@ def test_findings():
     assert "xkv answers 400 requests/s to clients with sockets and 800 to clients with AF_XDP" in text
     text = document.findings({"fig07-08-latency": load_curve()})
     assert "**Latency by throughput**: p50 / p99 of xkv 8.33 / 83.3 us at 50%; Redis 8.33 / 83.3 us at 50% of" in text
-    assert "at the most that Redis follows: Redis 500 us with 1,000 requests/s, xkv 500 us with 1,000, 1 of that" in text
+    assert "p99 at the most that Redis follows: Redis 500 us with 1,000 requests/s, xkv 500 us with 1,000, 1 of that" in text
     assert document.findings({}) == "Nothing has been measured yet."
 
 
@@ -452,7 +484,7 @@ def test_p99_at_the_most_that_redis_follows():
               "redis-cores": {1: at(1000, 900.0)}}
     found = document.latencies(made("fig13-scans-1", curves))
     assert found[-1].endswith(
-        "at the most that Redis follows: Redis, CPUs shared 200 us with 400 requests/s, xkv, CPUs shared "
+        "p99 at the most that Redis follows: Redis, CPUs shared 200 us with 400 requests/s, xkv, CPUs shared "
         "20 us with 600, 0.1 of that; Redis, one a core, CPUs shared 900 us with 1,000 requests/s, xkv, "
         "CPUs shared less in all.")
 

@@ -30,6 +30,7 @@
 static struct config cfg;
 static struct net net;
 static struct xkv_config shared;
+static struct xkv_secrets secrets;
 
 /* ---- what the kernel says ------------------------------------------------ */
 
@@ -164,7 +165,7 @@ static void open_net(const char *interface)
 
 	assert_int_equal(config_init(&cfg), 0);
 	set("interface", interface);
-	assert_int_equal(net_open(&net, &cfg, &shared, err, sizeof(err)), 0);
+	assert_int_equal(net_open(&net, &cfg, &shared, &secrets, err, sizeof(err)), 0);
 }
 
 static void close_net(void)
@@ -348,7 +349,7 @@ static void test_publishing(void **state)
 	publish();
 	assert_int_equal(shared.current, current + 2);
 	assert_int_equal(rules()->auth, XKV_AUTH_TOKEN);
-	assert_memory_equal(rules()->token, cfg.udp_token, 16);
+	assert_memory_equal(secrets.token[shared.current & 1], cfg.udp_token, 16);
 	assert_int_equal(rules()->trusted, 1);
 	assert_int_equal(rules()->allow4_count, 1);
 	assert_int_equal(rules()->allow6_count, 0);

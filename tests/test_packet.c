@@ -1024,6 +1024,7 @@ static void test_subnet_sources(void **state)
  */
 struct switcher {
 	struct xkv_rules rules[3];
+	uint8_t token[3][XKV_TOKEN_BYTES];
 	bool stop, failed;
 	unsigned int turns;
 };
@@ -1032,8 +1033,9 @@ static void *switch_rules(void *arg)
 {
 	struct switcher *w = arg;
 
-	while (!__atomic_load_n(&w->stop, __ATOMIC_RELAXED))
-		w->failed |= net_switch_rules(bed.c, &w->rules[w->turns++ % 3]) != 0;
+	for (; !__atomic_load_n(&w->stop, __ATOMIC_RELAXED); w->turns++)
+		w->failed |= net_switch_rules(bed.c, bed.secrets, &w->rules[w->turns % 3],
+					      w->token[w->turns % 3]) != 0;
 	return NULL;
 }
 
@@ -1051,7 +1053,7 @@ static void three_sets(struct switcher *w)
 	w->rules[0].allow4[XKV_ALLOW_MAX - 1].net = htonl(0x0a4d0002);
 	w->rules[0].allow4_count = XKV_ALLOW_MAX;
 	w->rules[0].auth = XKV_AUTH_TOKEN;
-	memset(w->rules[0].token, 7, sizeof(w->rules[0].token));
+	memset(w->token[0], 7, sizeof(w->token[0]));
 }
 
 static double seconds_now(void)
@@ -1115,7 +1117,7 @@ static void test_rules_that_change(void **state)
 /* All of the secret is drawn, however little is drawn at once. */
 static void test_secret(void **state)
 {
-	const struct xkv_secret *s = &bed.c->secret;
+	const struct xkv_secret *s = &bed.secrets->hash;
 
 	(void)state;
 	assert_int_equal(bed.c->layout, XKV_LAYOUT_VERSION);
@@ -1123,6 +1125,10 @@ static void test_secret(void **state)
 		assert_true(s->word[i].low | s->word[i].high | s->word[i + 1].low |
 			    s->word[i + 1].high);
 	assert_true((s->mix[0] & s->mix[1] & 1) && s->mix[0] > 1 && s->mix[1] > 1);
+	/* nor does it, or the token, stand where people look */
+	for (unsigned int i = 0; i < sizeof(*bed.secrets) / 8; i++)
+		assert_true(!((uint64_t *)bed.secrets)[i] ||
+			    !memmem(bed.c, sizeof(*bed.c), (uint64_t *)bed.secrets + i, 8));
 }
 
 static int count_key(void *arg, const void *key, size_t len, const struct store_entry *e)
@@ -1137,14 +1143,14 @@ static int count_key(void *arg, const void *key, size_t len, const struct store_
 /* Keys that have the same hash, all of it: everybody still tells them from each other. */
 static void test_same_hash(void **state)
 {
-	struct xkv_secret secret = bed.c->secret;
+	struct xkv_secret secret = bed.secrets->hash;
 	char key[] = "-key high", other[] = "akey high";
 	unsigned int keys = 0;
 	struct payload req;
 	uint64_t cursor = 0;
 
 	(void)state;
-	bed.c->secret.mix[0] = 0; /* no secret that is drawn has it */
+	bed.secrets->hash.mix[0] = 0; /* no secret that is drawn has it */
 	for (key[0] = 'a'; key[0] <= 'z'; key[0]++) {
 		assert_int_equal(bed_fingerprint(&bed, key, 9), bed_fingerprint(&bed, other, 9));
 		put(key, key, 1, 0);
@@ -1163,7 +1169,7 @@ static void test_same_hash(void **state)
 	assert_int_equal(keys, 26);
 	account();
 	assert_int_equal(store_flush(bed.lane), 0);
-	bed.c->secret = secret;
+	bed.secrets->hash = secret;
 	assert_int_equal(store_count(bed.st), 0);
 }
 
@@ -1295,7 +1301,7 @@ static void test_token(void **state)
 	request_add(&with, OP(XKV_OP_PING, 0));
 	answers(&with, RESULTS(PONG), COUNTS(XKV_C_pings)); /* open: ignored */
 
-	memcpy(bed.rules->token, token, sizeof(token));
+	memcpy(bed_token(&bed), token, sizeof(token));
 	bed.rules->auth = XKV_AUTH_TOKEN;
 	answers(&with, RESULTS(PONG), COUNTS(XKV_C_pings));
 	header_answers(&without, XKV_NOAUTH, XKV_C_error_auth);
@@ -2179,7 +2185,7 @@ static const uint8_t *session_for(uint64_t session)
 
 	packet_default(&s, shape & 1);
 	memcpy(word, s.src, s.v6 ? 16 : 4); /* (of a little-endian machine) */
-	put_be(proven, 8, word[2] | (siphash(word, bed.c->secret.session) & 0xffffff));
+	put_be(proven, 8, word[2] | (siphash(word, bed.secrets->hash.session) & 0xffffff));
 	return proven;
 }
 
@@ -3450,7 +3456,7 @@ static void vector_config(const char *word)
 		for (int i = 0; i < 16; i++) {
 			char byte[3] = { word[6 + 2 * i], word[7 + 2 * i], 0 };
 
-			((uint8_t *)bed.rules->token)[i] = (uint8_t)strtoul(byte, NULL, 16);
+			((uint8_t *)bed_token(&bed))[i] = (uint8_t)strtoul(byte, NULL, 16);
 		}
 		bed.rules->auth = XKV_AUTH_TOKEN;
 	}

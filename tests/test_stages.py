@@ -16,7 +16,7 @@ import pytest
 from conftest import BUILD, ROOT
 
 STAGES = ("stage_parse", "stage_copy", "stage_hash", "stage_bucket", "stage_find", "stage_value", "xkv_xdp")
-VARIANTS = ("less_verify", "less_sum", "less_lock", "bare", "more_hash", "fixed", "fixed_50", "fixed_300")
+VARIANTS = ("less_verify", "less_sum", "less_lock", "less_hot", "bare", "more_hash", "fixed", "fixed_50", "fixed_300")
 QUICK = ("--keys", "2000", "--rounds", "1", "--seconds", "0.005", "--distributions", "hot:1,uniform")
 DOCUMENT = "before\n<!-- make bench-stages: tables -->\nold\n<!-- end of tables -->\nbehind\n"
 

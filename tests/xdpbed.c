@@ -138,6 +138,7 @@ static const char *open_store(struct bed *b, bool new)
 		return say("%s", err);
 	b->lane = store_lane_get(b->st);
 	b->c = store_config(b->st);
+	b->secrets = store_secrets(b->st);
 	b->cpus = libbpf_num_possible_cpus();
 	b->each_cpu = calloc(b->cpus, sizeof(*b->each_cpu));
 	b->classes = map_shared(b->bpf.map[BPF_CLASSES], XKV_CLASSES * sizeof(*b->classes));
@@ -387,7 +388,7 @@ uint64_t bed_ref(struct bed *b, const struct xkv_slot *slot)
 
 uint64_t bed_fingerprint(const struct bed *b, const void *key, size_t key_len)
 {
-	return hash_key(key, (__u32)key_len, &b->c->secret) & b->c->fingerprint_mask;
+	return hash_key(key, (__u32)key_len, &b->secrets->hash) & b->c->fingerprint_mask;
 }
 
 struct xkv_bucket *bed_bucket(struct bed *b, const void *key, size_t key_len)

@@ -26,6 +26,7 @@ struct bed {
 	struct store_lane *lane;
 	struct xkv_config *c;	   /* what BPF reads, mapped */
 	struct xkv_rules *rules;   /* those of it that hold */
+	struct xkv_secrets *secrets; /* mapped */
 	struct xkv_class *classes; /* mapped */
 	struct xkv_bucket *index;  /* mapped */
 	struct xkv_once_set *once; /* mapped */
@@ -68,6 +69,12 @@ struct outcome {
 	size_t len;
 	uint8_t frame[PACKET_MAX];
 };
+
+/* The token of the rules that hold. */
+static inline uint64_t *bed_token(struct bed *b)
+{
+	return (uint64_t *)b->secrets->token[b->c->current & 1];
+}
 
 /* False if the kernel refused to run it (frames under 14 bytes). */
 bool bed_run(struct bed *b, const uint8_t *frame, size_t len, struct outcome *out);

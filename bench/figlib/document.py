@@ -188,7 +188,7 @@ def at_most(data, others, name):
                       f"{tables.number(served[1] / p99)} of that" if served else "less in all")
             each.append(f"{label(data, other)} {tables.number(p99)} us with {tables.number(rate)} "
                         f"requests/s, {label(data, name)} {beside}")
-    return [f"**{data['title']}**, at the most that Redis follows: {'; '.join(each)}."] if each else []
+    return [f"**{data['title']}**, p99 at the most that Redis follows: {'; '.join(each)}."] if each else []
 
 
 def shares(data):

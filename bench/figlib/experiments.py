@@ -132,8 +132,8 @@ EXPERIMENTS = (
     _sweep(12, "scans", f"Throughput by share of scans ({SCAN_LENGTH} reads each)", "scans",
            "scans (% of requests)", (0.1, 1, 10, 50), {},
            "falls for both with the share of scans; the store stays ahead", series=SOCKETS),
-    _curve("13", "fig13-scans-1", "p99 by throughput with 1 % scans", {"scans": 1},
+    _curve("13", "fig13-scans-1", "Latency by throughput with 1 % scans", {"scans": 1},
            "p99 at maximum load: 775 us, Redis 46,261 us"),
-    _curve("14", "fig14-scans-10", "p99 by throughput with 10 % scans", {"scans": 10},
+    _curve("14", "fig14-scans-10", "Latency by throughput with 10 % scans", {"scans": 10},
            "p99 at maximum load: 1,214 us, Redis 54,774 us"),
 )

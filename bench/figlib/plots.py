@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The plots: a point is the median of its rounds, its bar goes from the smallest to the largest."""
+"""
+The plots: a point is the median of its rounds, its bar goes from the smallest to the largest.  The medians make the
+scale: a bar that goes far beyond them is cut at the edge, where its end is written.
+"""
 import io
 import re
 
@@ -21,6 +24,7 @@ STYLE = {
     "axes.axisbelow": True,
 }
 SIZE, DPI = (8.6, 4.4), 110
+BEYOND = 3  # times the largest median, or by the smallest: so far bars may go
 
 
 def short(number, _position=None):
@@ -43,6 +47,28 @@ def draw(axes, name, series, xs, figure):
                   color=look.color, marker=look.marker, markersize=5, linewidth=1.3)
 
 
+def points_of(series, figure):
+    return [p["summary"][figure] for p in series["points"] if figure in p["summary"]]
+
+
+def cut_bars(axes, data, figure, places):
+    """Keeps the scale of a logarithmic axis to what its medians need; places(series) are the points' x."""
+    found = [value for series in data["series"].values() for value in points_of(series, figure)]
+    if not found:
+        return
+    low = max(min(value[1] for value in found), min(value[0] for value in found) / BEYOND)
+    high = min(max(value[2] for value in found), max(value[0] for value in found) * BEYOND)
+    axes.set_ylim(low / 1.2, high * 1.2)
+    for name, series in data["series"].items():
+        have = [p for p in series["points"] if figure in p["summary"]]
+        for x, (_, smallest, largest) in zip(places(have), points_of(series, figure)):
+            for end, edge, mark, up in ((smallest, low, "v", 1), (largest, high, "^", -1)):
+                if (end - edge) * up < 0:
+                    axes.plot([x], [edge], marker=mark, markersize=4, color=SERIES[name].color)
+                    axes.annotate(short(end), (x, edge), (-5, 0), textcoords="offset points", fontsize=7,
+                                  ha="right", va="center", color=SERIES[name].color)
+
+
 def logarithmic(axis):
     """With enough numbers to read a value by."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -61,6 +87,7 @@ def draw_sweep(data, left, right):
         axes.set_xlabel(data["label"])
         axes.set_ylabel(label)
         axes.set_yscale("log")
+        cut_bars(axes, data, figure, lambda points: [values.index(p["x"]) for p in points])
         logarithmic(axes.yaxis)
 
 
@@ -73,6 +100,7 @@ def draw_curve(data, left, right):
         axes.set_ylabel(f"{figure} (us)")
         axes.set_xscale("log")
         axes.set_yscale("log")
+        cut_bars(axes, data, figure, lambda points: [p["summary"]["rate"][0] for p in points])
         logarithmic(axes.xaxis)
         logarithmic(axes.yaxis)
 
@@ -115,5 +143,9 @@ def write(directory, data):
 
 
 def compact(svg):
-    """A tenth of a point is enough, and nobody reads the indentation: these files are in the repository."""
-    return re.sub(r"\n\s+", "\n", re.sub(r"(\d\.\d)\d+", r"\1", svg))
+    """
+    A tenth of a point is enough, and nobody reads the indentation: these files are in the repository.  What
+    stands between the tags is text, and stays as it is.
+    """
+    svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d\.\d)\d+", r"\1", tag[0]), svg)
+    return re.sub(r"\n\s+", "\n", svg)

@@ -20,10 +20,13 @@ def write_json(path, data):
 
 
 def read_all(directory, experiments):
-    """{name: data} of the JSON files that are there."""
-    paths = {e.name: directory / f"{e.name}.json" for e in experiments}
-    return {name: json.loads(path.read_text(encoding="utf-8"))
-            for name, path in paths.items() if path.exists()}
+    """{name: data} of the JSON files that are there; their words are those of the experiments as they are now."""
+    found = {}
+    for e in experiments:
+        path = directory / f"{e.name}.json"
+        if path.exists():
+            found[e.name] = dict(json.loads(path.read_text(encoding="utf-8")), title=e.title, label=e.label, says=e.says)
+    return found
 
 
 def write_csv(path, data):

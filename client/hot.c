@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `xkv hot`: see hot.h. */
+#include "hot.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+
+#include "check.h"
+#include "cli.h"
+
+#define SHOWN 10
+
+/* ---- reading ------------------------------------------------------------- */
+
+static int open_map(const char *dir, const char *name, size_t value_size, char *err, size_t err_len)
+{
+	struct bpf_map_info info = {};
+	__u32 len = sizeof(info);
+	char path[4200];
+	int fd, ret;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = bpf_obj_get(path);
+	if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &len)) {
+		ret = -errno;
+		snprintf(err, err_len, "cannot open %s: %s", path, strerror(-ret));
+	} else if (info.value_size != value_size) {
+		ret = -EPROTO;
+		snprintf(err, err_len, "%s was made by another version of xkv", path);
+	} else {
+		return fd;
+	}
+	if (fd >= 0)
+		close(fd);
+	return ret;
+}
+
+static int read_config(const char *dir, struct xkv_config *cfg, char *err, size_t err_len)
+{
+	int fd = open_map(dir, "xkv_config", sizeof(*cfg), err, err_len), ret = 0;
+	__u32 zero = 0;
+
+	if (fd < 0)
+		return fd;
+	if (bpf_map_lookup_elem(fd, &zero, cfg)) {
+		ret = -errno;
+		snprintf(err, err_len, "cannot read %s/xkv_config: %s", dir, strerror(-ret));
+	} else if (cfg->layout != XKV_LAYOUT_VERSION) {
+		ret = -EPROTO;
+		snprintf(err, err_len, "the store in %s has layout %u, and this is for %u", dir,
+			 cfg->layout, XKV_LAYOUT_VERSION);
+	}
+	close(fd);
+	return ret;
+}
+
+/* All elements, in one call: key by key it would begin anew where one is evicted meanwhile. */
+static int read_entries(int fd, struct hot_list *list)
+{
+	struct xkv_hot_key *key = calloc(XKV_HOT_KEYS, sizeof(*key));
+	struct xkv_hot *use = calloc(XKV_HOT_KEYS, sizeof(*use));
+	__u32 batch = 0, count = XKV_HOT_KEYS;
+	int ret = 0;
+
+	list->entry = calloc(XKV_HOT_KEYS, sizeof(*list->entry));
+	if (!key || !use || !list->entry)
+		ret = -ENOMEM;
+	else if (bpf_map_lookup_batch(fd, NULL, &batch, key, use, &count, NULL) && errno != ENOENT)
+		ret = -errno; /* ENOENT: that were all */
+	for (__u32 i = 0; !ret && i < count; i++)
+		list->entry[list->count++] = (struct hot_entry){ key[i], use[i] };
+	free(key);
+	free(use);
+	return ret;
+}
+
+double hot_seconds(uint64_t now_ns, uint64_t since_ns, uint64_t half_ns)
+{
+	uint64_t end = now_ns, start;
+	double seconds = 0, share = 1;
+
+	for (; end > since_ns && share > 1e-6; end = start, share /= 2) {
+		start = (end - 1) / half_ns * half_ns;
+		if (start < since_ns)
+			start = since_ns;
+		seconds += share * (double)(end - start) / 1e9;
+	}
+	return seconds;
+}
+
+static void halve(struct xkv_hot *use, uint64_t periods)
+{
+	uint64_t times = periods > use->halved ? periods - use->halved : 0;
+
+	if (times > 63)
+		times = 63;
+	use->reads >>= times;
+	use->writes >>= times;
+	use->bytes >>= times;
+}
+
+static int by_use(const void *a, const void *b)
+{
+	const struct hot_entry *one = a, *other = b;
+	uint64_t uses = one->use.reads + one->use.writes;
+	uint64_t others = other->use.reads + other->use.writes;
+
+	if (uses != others)
+		return uses < others ? 1 : -1;
+	return memcmp(&one->key, &other->key, sizeof(one->key));
+}
+
+int hot_read(const char *pin_dir, struct hot_list *list, char *err, size_t err_len)
+{
+	struct xkv_config cfg;
+	struct timespec now;
+	uint64_t now_ns, half_ns;
+	int fd, ret;
+
+	*list = (struct hot_list){};
+	ret = read_config(pin_dir, &cfg, err, err_len);
+	if (ret)
+		return ret;
+	fd = open_map(pin_dir, "xkv_hot", sizeof(struct xkv_hot), err, err_len);
+	if (fd < 0)
+		return fd;
+	ret = read_entries(fd, list);
+	close(fd);
+	if (ret) {
+		snprintf(err, err_len, "cannot read %s/xkv_hot: %s", pin_dir, strerror(-ret));
+		hot_free(list);
+		return ret;
+	}
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	now_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	half_ns = cfg.hot_half_ns ? cfg.hot_half_ns : 1; /* 0: xkvd is still starting */
+	for (size_t i = 0; i < list->count; i++)
+		halve(&list->entry[i].use, now_ns / half_ns);
+	qsort(list->entry, list->count, sizeof(*list->entry), by_use);
+	list->sample_rate = cfg.hot_step ? XKV_HOT_ONE / cfg.hot_step : 0;
+	list->seconds = hot_seconds(now_ns, cfg.hot_since_ns, half_ns);
+	return 0;
+}
+
+void hot_free(struct hot_list *list)
+{
+	free(list->entry);
+	*list = (struct hot_list){};
+}
+
+/* ---- the command --------------------------------------------------------- */
+
+static size_t text_len(const struct xkv_hot_key *key)
+{
+	return key->len < XKV_HOT_TEXT ? key->len : XKV_HOT_TEXT;
+}
+
+static double rate(const struct hot_list *list, uint64_t count)
+{
+	return list->seconds > 0 ? (double)count / list->seconds : 0;
+}
+
+static void print_table(const struct hot_list *list, size_t shown)
+{
+	uint64_t now = (uint64_t)time(NULL);
+
+	printf("%14s %14s %14s %10s  key\n", "reads/s", "writes/s", "bytes/s", "seen, s");
+	for (size_t i = 0; i < shown; i++) {
+		const struct hot_entry *e = &list->entry[i];
+		uint64_t seen = now > e->use.last_seen ? now - e->use.last_seen : 0;
+
+		printf("%14.1f %14.1f %14.0f %10" PRIu64 "  ", rate(list, e->use.reads),
+		       rate(list, e->use.writes), rate(list, e->use.bytes), seen);
+		out_quoted(e->key.text, text_len(&e->key));
+		if (e->key.len > XKV_HOT_TEXT)
+			printf("... %" PRIu64 " bytes", (uint64_t)e->key.len);
+		putchar('\n');
+	}
+	if (list->sample_rate)
+		printf("one use in %" PRIu64 " is noted; averages of the last %.0f s or so\n",
+		       list->sample_rate, list->seconds);
+	else
+		puts("no use is noted: hot-sample-rate is 0");
+}
+
+static void print_json(const struct hot_list *list, size_t shown)
+{
+	json_t *keys = json_array();
+
+	for (size_t i = 0; i < shown; i++) {
+		const struct hot_entry *e = &list->entry[i];
+
+		json_array_append_new(
+			keys, json_pack("{s:o, s:I, s:f, s:f, s:f, s:I}", "key",
+					json_bytes(e->key.text, text_len(&e->key)), "key_len",
+					(json_int_t)e->key.len, "reads_per_second",
+					rate(list, e->use.reads), "writes_per_second",
+					rate(list, e->use.writes), "bytes_per_second",
+					rate(list, e->use.bytes), "last_seen",
+					(json_int_t)e->use.last_seen));
+	}
+	out_json(json_pack("{s:I, s:f, s:o}", "sample_rate", (json_int_t)list->sample_rate,
+			   "seconds", list->seconds, "keys", keys));
+}
+
+/* Takes `-n COUNT` and `--pin-dir DIR`.  False if there is anything else. */
+static bool take_words(int argc, struct word *argv, unsigned long *count, const char **pin_dir)
+{
+	char *end;
+
+	for (int i = 1; i < argc; i += 2) {
+		if (i + 1 == argc)
+			return false;
+		if (!strcmp(argv[i].data, "--pin-dir")) {
+			*pin_dir = argv[i + 1].data;
+		} else if (!strcmp(argv[i].data, "-n")) {
+			*count = strtoul(argv[i + 1].data, &end, 10);
+			if (!isdigit((unsigned char)*argv[i + 1].data) || *end || !*count)
+				return false;
+		} else {
+			return false;
+		}
+	}
+	return true;
+}
+
+int cmd_hot(struct cli *c, int argc, struct word *argv)
+{
+	const char *pin_dir = CHECK_PIN_DIR;
+	unsigned long count = SHOWN;
+	struct hot_list list;
+	char err[4400];
+	size_t shown = 0;
+	int ret;
+
+	if (!take_words(argc, argv, &count, &pin_dir))
+		return usage_error(c, "hot [-n COUNT] [--pin-dir DIR]");
+	ret = hot_read(pin_dir, &list, err, sizeof(err));
+	if (ret)
+		return fail(c, EXIT_USAGE, "%s%s", err,
+			    ret == -EPERM || ret == -EACCES ? " (root is needed)" : "");
+	while (shown < list.count && shown < count &&
+	       list.entry[shown].use.reads + list.entry[shown].use.writes)
+		shown++;
+	if (c->style == STYLE_JSON)
+		print_json(&list, shown);
+	else
+		print_table(&list, shown);
+	hot_free(&list);
+	return EXIT_DONE;
+}
