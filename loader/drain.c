@@ -19,6 +19,7 @@
 
 #include <bpf/bpf.h>
 
+#include "grace.h"
 #include "log.h"
 #include "store_impl.h"
 
@@ -274,7 +275,7 @@ unsigned int drain_run(struct store_lane *lane)
 		ret = drain_pass(lane);
 		empty = drain_sort(st);
 	}
-	if (!empty || grace_wait(st))
+	if (!empty || grace_wait())
 		return 0;
 	for (size_t i = 0; i < empty; i++)
 		units += st->draining[i].units;

@@ -351,33 +351,12 @@ static int look_at_addresses(struct survey *v)
 /* ---- publishing ---------------------------------------------------------- */
 
 /*
- * Returns when every XDP program that was running has ended.  The kernel waits for them where a map of maps is
- * changed, so that user space may then forget what was in it (maybe_wait_bpf_programs()); the map is of no other use.
- */
-static int wait_for_programs(void)
-{
-	LIBBPF_OPTS(bpf_map_create_opts, opts);
-	int inner = bpf_map_create(BPF_MAP_TYPE_ARRAY, "xkv_wait_in", 4, 4, 1, NULL), outer, ret;
-	uint32_t zero = 0;
-
-	if (inner < 0)
-		return inner;
-	opts.inner_map_fd = (uint32_t)inner;
-	outer = bpf_map_create(BPF_MAP_TYPE_ARRAY_OF_MAPS, "xkv_wait", 4, 4, 1, &opts);
-	ret = outer < 0 ? outer : bpf_map_update_elem(outer, &zero, &inner, BPF_ANY);
-	if (outer >= 0)
-		close(outer);
-	close(inner);
-	return ret;
-}
-
-/*
  * A packet is judged by the old rules or by the new ones, never by a mixture, which might let somebody in whom
  * neither does:
  *
  *  - A program reads `current` once, and takes all of its rules from there.
  *  - The rules that hold are not written to.  The others are read only by programs that began before `current` was
- *    last stored; those have ended when wait_for_programs() returns, however long they were interrupted.  It is called
+ *    last stored; those have ended when grace_wait() returns, however long they were interrupted.  It is called
  *    before the writing and not after the store, so that nothing depends on what a predecessor that was killed came to:
  *    one that died in the middle of the writing left rules that nobody reads.
  *  - `current` is one word, and stored with release order after all of what it stands for.
@@ -394,7 +373,7 @@ int net_switch_rules(struct xkv_config *s, struct xkv_secrets *secrets, const st
 	if (!memcmp(&s->rules[current & 1], next, sizeof(*next)) &&
 	    !memcmp(secrets->token[current & 1], token, XKV_TOKEN_BYTES))
 		return 0;
-	ret = wait_for_programs();
+	ret = grace_wait();
 	if (ret)
 		return ret;
 	s->rules[other] = *next;

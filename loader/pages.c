@@ -208,14 +208,6 @@ uint64_t units_free(struct store *st)
 	return units;
 }
 
-/* The kernel returns from a change of a map of maps when the programs that may look at what was there before have ended. */
-int grace_wait(struct store *st)
-{
-	uint32_t zero = 0;
-
-	return bpf_map_update_elem(st->grace[0], &zero, &st->grace[1], BPF_ANY) ? -errno : 0;
-}
-
 /* ---- growth -------------------------------------------------------------- */
 
 /* Makes a page that nobody else can see, mapped at *base: its descriptor, or -errno. */

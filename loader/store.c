@@ -895,19 +895,6 @@ static int store_map(struct store *st)
 	return 0;
 }
 
-/* What grace_wait() changes: a map of maps of its own, of one element. */
-static int grace_init(struct store *st)
-{
-	LIBBPF_OPTS(bpf_map_create_opts, opts);
-
-	st->grace[1] = bpf_map_create(BPF_MAP_TYPE_ARRAY, "xkv_grace_inner", 4, 4, 1, NULL);
-	if (st->grace[1] < 0)
-		return -errno;
-	opts.inner_map_fd = st->grace[1];
-	st->grace[0] = bpf_map_create(BPF_MAP_TYPE_ARRAY_OF_MAPS, "xkv_grace", 4, 4, 1, &opts);
-	return st->grace[0] < 0 ? -errno : 0;
-}
-
 static void store_locks(struct store *st)
 {
 	pthread_rwlockattr_t pages;
@@ -942,11 +929,8 @@ struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_p
 	}
 	st->bpf = *bpf;
 	st->cpus = cpus;
-	st->grace[0] = st->grace[1] = -1;
 	store_locks(st);
 	ret = store_map(st);
-	if (!ret)
-		ret = grace_init(st);
 	if (!ret) {
 		*fresh = st->cfg->magic != XKV_LAYOUT_MAGIC && st->cfg->magic != XKV_LAYOUT_CLOSED;
 		ret = st->cfg->layout ? store_adopt(st) : store_format(st);
@@ -985,9 +969,6 @@ void store_close(struct store *st)
 	keeper_stop(st);
 	pages_close(st);
 	free(st->draining);
-	for (int i = 0; i < 2; i++)
-		if (st->grace[i] >= 0)
-			close(st->grace[i]);
 	for (int i = 0; i < XKV_BATCH_LANES; i++)
 		free(st->lane[i].large);
 	if (st->cfg)

@@ -53,7 +53,6 @@ struct store {
 	uint16_t units_free[XKV_PAGES_MAX];
 	uint64_t unit_map[XKV_PAGES_MAX][XKV_UNITS / 64]; /* a bit for each free unit */
 	_Atomic uint64_t units_retired;  /* moves when units may get slots of another size */
-	int grace[2];                    /* maps by which a grace period is waited for */
 	struct {
 		_Atomic uint64_t slots; /* in its spans */
 		_Atomic uint64_t units;
@@ -134,9 +133,6 @@ bool unit_is_free(const struct store *st, uint32_t page, uint32_t unit);
 /* Gives units back.  With units_lock held. */
 void units_give(struct store *st, uint32_t page, uint32_t first, unsigned int count);
 uint64_t units_free(struct store *st);
-
-/* Waits until no program runs in the driver that was running when it is called. 0 or -errno. */
-int grace_wait(struct store *st);
 
 /* ---- spans.c ---- */
 

@@ -14,15 +14,14 @@
 #include "upgrade.h"
 
 #include <errno.h>
-#include <linux/membarrier.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
 
 #include "../bpf/layout.h"
 #include "bpf_impl.h"
+#include "grace.h"
 #include "layout4.h"
 #include "rdb.h"
 #include "snapshot.h"
@@ -67,7 +66,7 @@ static void close_door(struct head *head)
 	if (head->magic != XKV_LAYOUT_MAGIC)
 		return;
 	__atomic_store_n(&head->magic, XKV_LAYOUT_CLOSED, __ATOMIC_SEQ_CST);
-	if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0)) /* a grace period */
+	if (grace_wait())
 		usleep(IN_FLIGHT_US);
 }
 
