@@ -156,13 +156,14 @@ static unsigned int drain_surplus(struct store *st, uint64_t surplus[XKV_CLASSES
 	return units;
 }
 
-/* Does a class have spans that could not be emptied yet?  Their free slots serve nobody: first things first. */
-static bool drain_is_pending(const struct store *st)
+/*
+ * What a class has free is for its spans that could not be emptied yet.  Of that class only: another one may have
+ * the room that it waits for.
+ */
+static void keep_for_draining(const struct store *st, uint64_t surplus[XKV_CLASSES])
 {
 	for (size_t i = 0; i < st->drain_count; i++)
-		if (st->draining[i].class != XKV_CLASS_LARGE)
-			return true;
-	return false;
+		surplus[st->draining[i].class] = 0;
 }
 
 /* Takes units from classes that have free slots, for who waits: how many became free. */
@@ -178,8 +179,8 @@ static unsigned int reclaim(struct store *st, unsigned int want)
 	}
 	if (!class_is_empty(st, XKV_CLASS_LARGE))
 		drain_large(st->keeper_lane);
-	if (!drain_is_pending(st))
-		drain_surplus(st, surplus, want);
+	keep_for_draining(st, surplus);
+	drain_surplus(st, surplus, want);
 	return st->drain_count ? drain_run(st->keeper_lane) : 0;
 }
 
@@ -592,8 +593,8 @@ static void give_back(struct store *st)
 		surplus[class] = surplus_of(st, class);
 	}
 	drain_large(st->keeper_lane);
-	if (!drain_is_pending(st))
-		drain_surplus(st, surplus, ~0U);
+	keep_for_draining(st, surplus);
+	drain_surplus(st, surplus, ~0U);
 	if (st->drain_count)
 		drain_run(st->keeper_lane);
 	give_pages(st);

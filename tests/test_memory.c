@@ -63,7 +63,7 @@ static int set(const char *prefix, unsigned int n, size_t len)
 	return store_set(bed.lane, key, strlen(key), value, len, 0, 0, 0, NULL);
 }
 
-__attribute__((unused)) static int delete(const char *prefix, unsigned int n)
+static int delete(const char *prefix, unsigned int n)
 {
 	char key[32];
 
@@ -72,7 +72,7 @@ __attribute__((unused)) static int delete(const char *prefix, unsigned int n)
 }
 
 /* So many pages, and no more. */
-__attribute__((unused)) static void limit_pages(unsigned int pages)
+static void limit_pages(unsigned int pages)
 {
 	while (bed.st->pages_used < pages)
 		assert_true(pages_add(bed.st, pages - bed.st->pages_used) > 0);
@@ -80,7 +80,7 @@ __attribute__((unused)) static void limit_pages(unsigned int pages)
 }
 
 /* Sets keys of this size until there is no room: how many. */
-__attribute__((unused)) static unsigned int fill(const char *prefix, size_t len)
+static unsigned int fill(const char *prefix, size_t len)
 {
 	unsigned int n = 0;
 	int ret;
@@ -91,7 +91,7 @@ __attribute__((unused)) static unsigned int fill(const char *prefix, size_t len)
 	return n - 1;
 }
 
-__attribute__((unused)) static struct span span_of(const char *key)
+static struct span span_of(const char *key)
 {
 	uint64_t ref = bed_ref(&bed, bed_slot(&bed, key, strlen(key)));
 	struct span s;
@@ -211,6 +211,33 @@ static void test_walk_over_units_that_were_freed(void **state)
 	account();
 }
 
+/* ---- one size waits for another -------------------------------------------- */
+
+/*
+ * A span drains, and others take the slots that its entries were to move to.  It waits for room; another
+ * class has plenty, which serves who asks, and the span, too.
+ */
+static void test_draining_does_not_block_others(void **state)
+{
+	unsigned int many;
+	struct span s;
+
+	(void)state;
+	limit_pages(1);
+	assert_int_equal(set("few", 0, 1000), 0);
+	many = fill("many", 300);
+	fill("few.", 1000);
+	s = span_of("few0");
+	drain_begin(bed.st, &s);
+	assert_int_equal(drain_run(bed.lane), 0);
+	for (unsigned int n = 0; n < many; n += 2)
+		assert_int_equal(delete("many", n), 0);
+	assert_int_equal(set("other", 0, 5000), 0);
+	drain_run(bed.lane);
+	assert_int_equal(bed.st->drain_count, 0);
+	account();
+}
+
 int main(int argc, char **argv)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -218,6 +245,7 @@ int main(int argc, char **argv)
 		CASE(test_prefilled_stays),
 		CASE(test_new_span_is_nobodys),
 		CASE(test_walk_over_units_that_were_freed),
+		CASE(test_draining_does_not_block_others),
 	};
 	const char *why = bed_cannot_run();
 
