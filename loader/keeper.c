@@ -184,6 +184,92 @@ static unsigned int reclaim(struct store *st, unsigned int want)
 	return st->drain_count ? drain_run(st->keeper_lane) : 0;
 }
 
+/* ---- pages that can be emptied --------------------------------------------- */
+
+/* Units that are taken to see whether something would fit, and given back. */
+struct trial {
+	struct { uint32_t page, first, units; } taken[XKV_UNITS];
+	unsigned int count;
+};
+
+static bool trial_take(struct store *st, struct trial *t, unsigned int units)
+{
+	uint32_t page = 0, first = 0;
+
+	if (!units_take(st, units, &page, &first))
+		return false;
+	t->taken[t->count].page = page;
+	t->taken[t->count].first = first;
+	t->taken[t->count++].units = units;
+	return true;
+}
+
+static void trial_end(struct store *st, struct trial *t)
+{
+	while (t->count--)
+		units_give(st, t->taken[t->count].page, t->taken[t->count].first,
+			   t->taken[t->count].units);
+}
+
+/*
+ * Would what is in a page fit the others, each large value into units in a row, and `spare` more in a
+ * row beside it?  With units_lock held; none of the page's own units are free meanwhile.
+ */
+static bool fits_elsewhere(struct store *st, uint32_t page, unsigned int spare)
+{
+	struct trial t = { .count = 0 };
+	uint64_t small = 0, free = 0;
+	struct span s;
+	bool fits = !spare || trial_take(st, &t, spare);
+
+	for (uint32_t unit = 1; fits && span_find(st, page, unit, &s); unit = s.first + s.units)
+		if (s.class == XKV_CLASS_LARGE)
+			fits = trial_take(st, &t, s.units);
+		else
+			small += s.units;
+	for (uint32_t number = 0; number < st->pages; number++)
+		free += st->units_free[number];
+	trial_end(st, &t);
+	return fits && small <= free;
+}
+
+/* Can a page be emptied, and so many units in a row be left elsewhere? */
+static bool page_can_go(struct store *st, uint32_t page, unsigned int spare)
+{
+	bool own[XKV_UNITS], fits;
+
+	pthread_mutex_lock(&st->units_lock);
+	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
+		own[unit] = unit_take(st, page, unit);
+	fits = fits_elsewhere(st, page, spare);
+	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
+		if (own[unit])
+			units_give(st, page, unit, 1);
+	pthread_mutex_unlock(&st->units_lock);
+	return fits;
+}
+
+/* The page that has the most free units of those that can be emptied; the last page stays. */
+static bool emptiest_page(struct store *st, unsigned int spare, uint32_t *page)
+{
+	unsigned int below = XKV_UNITS, most;
+
+	if (st->pages_used < 2)
+		return false;
+	for (int i = 0; i < PAGE_TRIES; i++, below = most) {
+		most = 0;
+		for (uint32_t number = 0; number < st->pages; number++)
+			if (st->page[number] && st->units_free[number] < below &&
+			    st->units_free[number] > most) {
+				most = st->units_free[number];
+				*page = number;
+			}
+		if (!most || page_can_go(st, *page, spare))
+			return most;
+	}
+	return false;
+}
+
 /* ---- large values: neighbouring units ------------------------------------- */
 
 #define NEVER 1000000 /* costs of moving what cannot be moved */
@@ -208,7 +294,10 @@ static unsigned int cheapest_run(const struct store *st, uint32_t page, unsigned
 	return best;
 }
 
-/* There are enough free units, but not in a row: moves what is between some. */
+/*
+ * There are enough free units, but not in a row: moves what is between some, or, if large values are
+ * everywhere between them, all that is in a page.
+ */
 static bool compact(struct store *st, unsigned int units)
 {
 	unsigned int least = NEVER, cost;
@@ -226,7 +315,9 @@ static bool compact(struct store *st, unsigned int units)
 			first = at;
 		}
 	}
-	return first && drain_range(st->keeper_lane, page, first, units);
+	if (first && drain_range(st->keeper_lane, page, first, units))
+		return true;
+	return emptiest_page(st, 0, &page) && drain_range(st->keeper_lane, page, 1, XKV_UNITS - 1);
 }
 
 /* ---- somebody waits ------------------------------------------------------ */
@@ -262,15 +353,19 @@ static void log_refusal(struct store *st)
 		log_warning("no memory: writes are refused, as the machine has no more to give");
 }
 
-/* How many entries to evict for so many units, some of which will be of other sizes. */
-static unsigned int entries_for(const struct store *st, unsigned int units)
+/*
+ * How many entries to evict for so many units, some of which will be of other sizes.  For a large value at once: spans
+ * that are emptied together cost one grace period.
+ */
+static unsigned int entries_for(const struct store *st, unsigned int class, unsigned int units)
 {
-	uint64_t all = 0, count = store_count(st);
+	uint64_t all = 0, count = store_count(st), most = EVICT_AT_ONCE;
 
-	for (unsigned int class = 0; class < XKV_CLASSES; class ++)
-		all += st->class[class].units;
-	return clamp(all ? count * units / all : 1, clamp(count / EVICT_SHARE, 1, EVICT_AT_ONCE),
-		     EVICT_AT_ONCE);
+	for (unsigned int i = 0; i < XKV_CLASSES; i++)
+		all += st->class[i].units;
+	if (class == XKV_CLASS_LARGE)
+		most = clamp(count / EVICT_SHARE, EVICT_AT_ONCE, ~0U);
+	return clamp(all ? count * units / all : 1, clamp(count / EVICT_SHARE, 1, EVICT_AT_ONCE), most);
 }
 
 /* Gets what is wanted: from what the machine has, from classes that can spare it, or by eviction. */
@@ -291,7 +386,7 @@ static int make_room(struct store *st, unsigned int class, unsigned int units)
 		st->at_limit = true;
 		if (reclaim(st, span) || (class == XKV_CLASS_LARGE && compact(st, units)))
 			continue;
-		gone = evict(st->keeper_lane, entries_for(st, span), false);
+		gone = evict(st->keeper_lane, entries_for(st, class, span), false);
 		evicted += gone;
 		if (!gone || evicted > most)
 			break;
@@ -472,90 +567,6 @@ static uint64_t surplus_of(struct store *st, unsigned int class)
 	return now < before ? now : before;
 }
 
-/* Units that are taken to see whether something would fit, and given back. */
-struct trial {
-	struct { uint32_t page, first, units; } taken[XKV_UNITS];
-	unsigned int count;
-};
-
-static bool trial_take(struct store *st, struct trial *t, unsigned int units)
-{
-	uint32_t page = 0, first = 0;
-
-	if (!units_take(st, units, &page, &first))
-		return false;
-	t->taken[t->count].page = page;
-	t->taken[t->count].first = first;
-	t->taken[t->count++].units = units;
-	return true;
-}
-
-static void trial_end(struct store *st, struct trial *t)
-{
-	while (t->count--)
-		units_give(st, t->taken[t->count].page, t->taken[t->count].first,
-			   t->taken[t->count].units);
-}
-
-/*
- * Would what is in a page fit the others, each large value into units in a row, and `spare` more in a
- * row beside it?  With units_lock held; none of the page's own units are free meanwhile.
- */
-static bool fits_elsewhere(struct store *st, uint32_t page, unsigned int spare)
-{
-	struct trial t = { .count = 0 };
-	uint64_t small = 0, free = 0;
-	struct span s;
-	bool fits = !spare || trial_take(st, &t, spare);
-
-	for (uint32_t unit = 1; fits && span_find(st, page, unit, &s); unit = s.first + s.units)
-		if (s.class == XKV_CLASS_LARGE)
-			fits = trial_take(st, &t, s.units);
-		else
-			small += s.units;
-	for (uint32_t number = 0; number < st->pages; number++)
-		free += st->units_free[number];
-	trial_end(st, &t);
-	return fits && small <= free;
-}
-
-/* Can a page be given away?  The next large value is to find its units all the same. */
-static bool page_can_go(struct store *st, uint32_t page)
-{
-	bool own[XKV_UNITS], fits;
-
-	pthread_mutex_lock(&st->units_lock);
-	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
-		own[unit] = unit_take(st, page, unit);
-	fits = fits_elsewhere(st, page, st->large_units);
-	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
-		if (own[unit])
-			units_give(st, page, unit, 1);
-	pthread_mutex_unlock(&st->units_lock);
-	return fits;
-}
-
-/* The page that has the most free units of those that can be emptied; the last page stays. */
-static bool emptiest_page(struct store *st, uint32_t *page)
-{
-	unsigned int below = XKV_UNITS, most;
-
-	if (st->pages_used < 2)
-		return false;
-	for (int i = 0; i < PAGE_TRIES; i++, below = most) {
-		most = 0;
-		for (uint32_t number = 0; number < st->pages; number++)
-			if (st->page[number] && st->units_free[number] < below &&
-			    st->units_free[number] > most) {
-				most = st->units_free[number];
-				*page = number;
-			}
-		if (!most || page_can_go(st, *page))
-			return most;
-	}
-	return false;
-}
-
 /* Forgets how large the last large values were when none came for some time. */
 static void look_for_large(struct store *st)
 {
@@ -577,7 +588,8 @@ static void give_pages(struct store *st)
 	keep = keep > UNITS_KEPT ? keep : UNITS_KEPT;
 	look_for_large(st);
 	for (; given < GIVE_PAGES && free >= keep + XKV_UNITS; given++, free -= XKV_UNITS - 1)
-		if (!emptiest_page(st, &page) ||
+		/* the next large value is to find its units all the same */
+		if (!emptiest_page(st, st->large_units, &page) ||
 		    !drain_range(st->keeper_lane, page, 1, XKV_UNITS - 1) || page_remove(st, page))
 			break;
 	if (given)

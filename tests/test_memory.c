@@ -238,6 +238,42 @@ static void test_draining_does_not_block_others(void **state)
 	account();
 }
 
+/* ---- units in a row -------------------------------------------------------- */
+
+/* Half of the store is free, between large values that lie everywhere: the largest one finds room all the same. */
+static void test_room_between_large_values(void **state)
+{
+	unsigned int count;
+
+	(void)state;
+	limit_pages(4);
+	count = fill("some", 20000);
+	for (unsigned int n = 0; n < count; n += 2)
+		assert_int_equal(delete("some", n), 0);
+	for (unsigned int n = 0; n < 2; n++)
+		assert_int_equal(set("largest", n, XKV_VALUE_MAX), 0);
+	for (unsigned int n = 1; n < count; n += 2)
+		assert_int_equal(delete("some", n), 0);
+	account();
+}
+
+/* A store full of small entries: the largest value gets its units by eviction, within few grace periods. */
+static void test_room_by_eviction(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	limit_pages(4);
+	store_limit(bed.st, bed.st->maxmemory, STORE_ALLKEYS_LRU);
+	for (unsigned int n = 0; n < 4 * XKV_PAGE_BYTES / 160; n++)
+		assert_int_equal(set("small", n, 100), 0);
+	before = bed.st->units_retired;
+	for (unsigned int n = 0; n < 3; n++)
+		assert_int_equal(set("largest", n, XKV_VALUE_MAX), 0);
+	assert_in_range(bed.st->units_retired - before, 1, 50); /* a release each */
+	account();
+}
+
 int main(int argc, char **argv)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -246,6 +282,8 @@ int main(int argc, char **argv)
 		CASE(test_new_span_is_nobodys),
 		CASE(test_walk_over_units_that_were_freed),
 		CASE(test_draining_does_not_block_others),
+		CASE(test_room_between_large_values),
+		CASE(test_room_by_eviction),
 	};
 	const char *why = bed_cannot_run();
 
