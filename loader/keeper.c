@@ -412,6 +412,7 @@ static void serve_needs(struct store *st)
 		ret = make_room(st, class, units);
 		pthread_mutex_lock(&st->need_lock);
 		n->result = ret;
+		n->tried = units;
 		n->served = ticket;
 		pthread_cond_broadcast(&st->need_served);
 	}
@@ -425,25 +426,35 @@ void keeper_serve(struct store *st)
 	pthread_mutex_unlock(&st->need_lock);
 }
 
-/* Has the maintenance thread do it, and waits until it has. */
-static int need_wait(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
+/* Asks the maintenance thread once, and waits.  With need_lock held.  -ETIMEDOUT: it was not even tried. */
+static int need_post(struct store *st, struct need *n, unsigned int units,
+		     const struct timespec *until)
 {
-	struct timespec until = to_timespec(until_ms);
-	struct need *n = &st->need[class];
-	uint64_t ticket;
+	uint64_t ticket = ++n->posted;
 	int ret = 0;
 
-	pthread_mutex_lock(&st->need_lock);
-	ticket = ++n->posted;
 	if (n->units < units)
 		n->units = units;
 	st->need_any = true;
 	pthread_cond_signal(&st->need_posted);
 	while (n->served < ticket && !ret && !st->stopping)
-		ret = pthread_cond_timedwait(&st->need_served, &st->need_lock, &until);
-	ret = n->served < ticket ? -ENOSPC : n->result;
+		ret = pthread_cond_timedwait(&st->need_served, &st->need_lock, until);
+	return n->served < ticket ? -ETIMEDOUT : n->result;
+}
+
+/* Has the maintenance thread do it, and waits until it has.  That there is no room for more says nothing of less. */
+static int need_wait(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
+{
+	struct timespec until = to_timespec(until_ms);
+	struct need *n = &st->need[class];
+	int ret;
+
+	pthread_mutex_lock(&st->need_lock);
+	do
+		ret = need_post(st, n, units, &until);
+	while (ret == -ENOSPC && n->tried > units);
 	pthread_mutex_unlock(&st->need_lock);
-	return ret;
+	return ret == -ETIMEDOUT ? -ENOSPC : ret;
 }
 
 int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms)

@@ -72,6 +72,7 @@ struct store {
 	struct need {
 		uint64_t posted, served; /* tickets */
 		unsigned int units;      /* XKV_CLASS_LARGE: of the largest that is wanted */
+		unsigned int tried;      /* what `result` is about */
 		int result;
 	} need[XKV_CLASSES];
 	bool stopping, need_any;

@@ -274,6 +274,47 @@ static void test_room_by_eviction(void **state)
 	account();
 }
 
+/* ---- who waits ------------------------------------------------------------- */
+
+static void *wait_for_units(void *arg)
+{
+	uint64_t until_ms = 0;
+
+	return (void *)(intptr_t)slots_grow(bed.st, XKV_CLASS_LARGE, (uintptr_t)arg, &until_ms);
+}
+
+/* Two wait together: that there is no room for the larger value is no answer to the other. */
+static void test_waiting_for_less(void **state)
+{
+	struct need *n = &bed.st->need[XKV_CLASS_LARGE];
+	pthread_t larger, smaller;
+	bool posted = false;
+	void *ret;
+
+	(void)state;
+	limit_pages(1);
+	assert_int_equal(set("some", 0, 20000), 0);
+	fill("more", 1000);
+	assert_int_equal(delete("some", 0), 0);
+	bed_maintained(&bed, true);
+	assert_int_equal(pthread_create(&larger, NULL, wait_for_units, (void *)200), 0);
+	assert_int_equal(pthread_create(&smaller, NULL, wait_for_units, (void *)5), 0);
+	while (!posted) {
+		pthread_mutex_lock(&bed.st->need_lock);
+		posted = n->posted == 2;
+		pthread_mutex_unlock(&bed.st->need_lock);
+		sched_yield();
+	}
+	while (pthread_tryjoin_np(smaller, &ret)) {
+		keeper_serve(bed.st);
+		sched_yield();
+	}
+	assert_int_equal((intptr_t)ret, 0);
+	pthread_join(larger, &ret);
+	assert_int_equal((intptr_t)ret, -ENOSPC);
+	bed_maintained(&bed, false);
+}
+
 int main(int argc, char **argv)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -284,6 +325,7 @@ int main(int argc, char **argv)
 		CASE(test_draining_does_not_block_others),
 		CASE(test_room_between_large_values),
 		CASE(test_room_by_eviction),
+		CASE(test_waiting_for_less),
 	};
 	const char *why = bed_cannot_run();
 
