@@ -235,9 +235,11 @@ static int drain_pass(struct store_lane *lane)
 			ret = filter(st, s->class);
 		filtered[s->class] = true;
 	}
-	for (size_t i = 0; i < st->drain_count && !ret; i++)
-		if (!is_empty(&st->draining[i]))
-			ret = move_all(lane, &st->draining[i]);
+	for (size_t i = 0; i < st->drain_count && (!ret || ret == -ENOSPC); i++) {
+		int moved = is_empty(&st->draining[i]) ? 0 : move_all(lane, &st->draining[i]);
+
+		ret = moved ? moved : ret; /* no room for one size: others may have some */
+	}
 	return ret;
 }
 

@@ -156,13 +156,14 @@ static unsigned int drain_surplus(struct store *st, uint64_t surplus[XKV_CLASSES
 	return units;
 }
 
-/* Does a class have spans that could not be emptied yet?  Their free slots serve nobody: first things first. */
-static bool drain_is_pending(const struct store *st)
+/*
+ * What a class has free is for its spans that could not be emptied yet.  Of that class only: another one may have
+ * the room that it waits for.
+ */
+static void keep_for_draining(const struct store *st, uint64_t surplus[XKV_CLASSES])
 {
 	for (size_t i = 0; i < st->drain_count; i++)
-		if (st->draining[i].class != XKV_CLASS_LARGE)
-			return true;
-	return false;
+		surplus[st->draining[i].class] = 0;
 }
 
 /* Takes units from classes that have free slots, for who waits: how many became free. */
@@ -178,9 +179,95 @@ static unsigned int reclaim(struct store *st, unsigned int want)
 	}
 	if (!class_is_empty(st, XKV_CLASS_LARGE))
 		drain_large(st->keeper_lane);
-	if (!drain_is_pending(st))
-		drain_surplus(st, surplus, want);
+	keep_for_draining(st, surplus);
+	drain_surplus(st, surplus, want);
 	return st->drain_count ? drain_run(st->keeper_lane) : 0;
+}
+
+/* ---- pages that can be emptied --------------------------------------------- */
+
+/* Units that are taken to see whether something would fit, and given back. */
+struct trial {
+	struct { uint32_t page, first, units; } taken[XKV_UNITS];
+	unsigned int count;
+};
+
+static bool trial_take(struct store *st, struct trial *t, unsigned int units)
+{
+	uint32_t page = 0, first = 0;
+
+	if (!units_take(st, units, &page, &first))
+		return false;
+	t->taken[t->count].page = page;
+	t->taken[t->count].first = first;
+	t->taken[t->count++].units = units;
+	return true;
+}
+
+static void trial_end(struct store *st, struct trial *t)
+{
+	while (t->count--)
+		units_give(st, t->taken[t->count].page, t->taken[t->count].first,
+			   t->taken[t->count].units);
+}
+
+/*
+ * Would what is in a page fit the others, each large value into units in a row, and `spare` more in a
+ * row beside it?  With units_lock held; none of the page's own units are free meanwhile.
+ */
+static bool fits_elsewhere(struct store *st, uint32_t page, unsigned int spare)
+{
+	struct trial t = { .count = 0 };
+	uint64_t small = 0, free = 0;
+	struct span s;
+	bool fits = !spare || trial_take(st, &t, spare);
+
+	for (uint32_t unit = 1; fits && span_find(st, page, unit, &s); unit = s.first + s.units)
+		if (s.class == XKV_CLASS_LARGE)
+			fits = trial_take(st, &t, s.units);
+		else
+			small += s.units;
+	for (uint32_t number = 0; number < st->pages; number++)
+		free += st->units_free[number];
+	trial_end(st, &t);
+	return fits && small <= free;
+}
+
+/* Can a page be emptied, and so many units in a row be left elsewhere? */
+static bool page_can_go(struct store *st, uint32_t page, unsigned int spare)
+{
+	bool own[XKV_UNITS], fits;
+
+	pthread_mutex_lock(&st->units_lock);
+	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
+		own[unit] = unit_take(st, page, unit);
+	fits = fits_elsewhere(st, page, spare);
+	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
+		if (own[unit])
+			units_give(st, page, unit, 1);
+	pthread_mutex_unlock(&st->units_lock);
+	return fits;
+}
+
+/* The page that has the most free units of those that can be emptied; the last page stays. */
+static bool emptiest_page(struct store *st, unsigned int spare, uint32_t *page)
+{
+	unsigned int below = XKV_UNITS, most;
+
+	if (st->pages_used < 2)
+		return false;
+	for (int i = 0; i < PAGE_TRIES; i++, below = most) {
+		most = 0;
+		for (uint32_t number = 0; number < st->pages; number++)
+			if (st->page[number] && st->units_free[number] < below &&
+			    st->units_free[number] > most) {
+				most = st->units_free[number];
+				*page = number;
+			}
+		if (!most || page_can_go(st, *page, spare))
+			return most;
+	}
+	return false;
 }
 
 /* ---- large values: neighbouring units ------------------------------------- */
@@ -207,7 +294,10 @@ static unsigned int cheapest_run(const struct store *st, uint32_t page, unsigned
 	return best;
 }
 
-/* There are enough free units, but not in a row: moves what is between some. */
+/*
+ * There are enough free units, but not in a row: moves what is between some, or, if large values are
+ * everywhere between them, all that is in a page.
+ */
 static bool compact(struct store *st, unsigned int units)
 {
 	unsigned int least = NEVER, cost;
@@ -225,7 +315,9 @@ static bool compact(struct store *st, unsigned int units)
 			first = at;
 		}
 	}
-	return first && drain_range(st->keeper_lane, page, first, units);
+	if (first && drain_range(st->keeper_lane, page, first, units))
+		return true;
+	return emptiest_page(st, 0, &page) && drain_range(st->keeper_lane, page, 1, XKV_UNITS - 1);
 }
 
 /* ---- somebody waits ------------------------------------------------------ */
@@ -261,15 +353,19 @@ static void log_refusal(struct store *st)
 		log_warning("no memory: writes are refused, as the machine has no more to give");
 }
 
-/* How many entries to evict for so many units, some of which will be of other sizes. */
-static unsigned int entries_for(const struct store *st, unsigned int units)
+/*
+ * How many entries to evict for so many units, some of which will be of other sizes.  For a large value at once: spans
+ * that are emptied together cost one grace period.
+ */
+static unsigned int entries_for(const struct store *st, unsigned int class, unsigned int units)
 {
-	uint64_t all = 0, count = store_count(st);
+	uint64_t all = 0, count = store_count(st), most = EVICT_AT_ONCE;
 
-	for (unsigned int class = 0; class < XKV_CLASSES; class ++)
-		all += st->class[class].units;
-	return clamp(all ? count * units / all : 1, clamp(count / EVICT_SHARE, 1, EVICT_AT_ONCE),
-		     EVICT_AT_ONCE);
+	for (unsigned int i = 0; i < XKV_CLASSES; i++)
+		all += st->class[i].units;
+	if (class == XKV_CLASS_LARGE)
+		most = clamp(count / EVICT_SHARE, EVICT_AT_ONCE, ~0U);
+	return clamp(all ? count * units / all : 1, clamp(count / EVICT_SHARE, 1, EVICT_AT_ONCE), most);
 }
 
 /* Gets what is wanted: from what the machine has, from classes that can spare it, or by eviction. */
@@ -290,7 +386,7 @@ static int make_room(struct store *st, unsigned int class, unsigned int units)
 		st->at_limit = true;
 		if (reclaim(st, span) || (class == XKV_CLASS_LARGE && compact(st, units)))
 			continue;
-		gone = evict(st->keeper_lane, entries_for(st, span), false);
+		gone = evict(st->keeper_lane, entries_for(st, class, span), false);
 		evicted += gone;
 		if (!gone || evicted > most)
 			break;
@@ -316,6 +412,7 @@ static void serve_needs(struct store *st)
 		ret = make_room(st, class, units);
 		pthread_mutex_lock(&st->need_lock);
 		n->result = ret;
+		n->tried = units;
 		n->served = ticket;
 		pthread_cond_broadcast(&st->need_served);
 	}
@@ -329,25 +426,35 @@ void keeper_serve(struct store *st)
 	pthread_mutex_unlock(&st->need_lock);
 }
 
-/* Has the maintenance thread do it, and waits until it has. */
-static int need_wait(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
+/* Asks the maintenance thread once, and waits.  With need_lock held.  -ETIMEDOUT: it was not even tried. */
+static int need_post(struct store *st, struct need *n, unsigned int units,
+		     const struct timespec *until)
 {
-	struct timespec until = to_timespec(until_ms);
-	struct need *n = &st->need[class];
-	uint64_t ticket;
+	uint64_t ticket = ++n->posted;
 	int ret = 0;
 
-	pthread_mutex_lock(&st->need_lock);
-	ticket = ++n->posted;
 	if (n->units < units)
 		n->units = units;
 	st->need_any = true;
 	pthread_cond_signal(&st->need_posted);
 	while (n->served < ticket && !ret && !st->stopping)
-		ret = pthread_cond_timedwait(&st->need_served, &st->need_lock, &until);
-	ret = n->served < ticket ? -ENOSPC : n->result;
+		ret = pthread_cond_timedwait(&st->need_served, &st->need_lock, until);
+	return n->served < ticket ? -ETIMEDOUT : n->result;
+}
+
+/* Has the maintenance thread do it, and waits until it has.  That there is no room for more says nothing of less. */
+static int need_wait(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
+{
+	struct timespec until = to_timespec(until_ms);
+	struct need *n = &st->need[class];
+	int ret;
+
+	pthread_mutex_lock(&st->need_lock);
+	do
+		ret = need_post(st, n, units, &until);
+	while (ret == -ENOSPC && n->tried > units);
 	pthread_mutex_unlock(&st->need_lock);
-	return ret;
+	return ret == -ETIMEDOUT ? -ENOSPC : ret;
 }
 
 int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms)
@@ -471,90 +578,6 @@ static uint64_t surplus_of(struct store *st, unsigned int class)
 	return now < before ? now : before;
 }
 
-/* Units that are taken to see whether something would fit, and given back. */
-struct trial {
-	struct { uint32_t page, first, units; } taken[XKV_UNITS];
-	unsigned int count;
-};
-
-static bool trial_take(struct store *st, struct trial *t, unsigned int units)
-{
-	uint32_t page = 0, first = 0;
-
-	if (!units_take(st, units, &page, &first))
-		return false;
-	t->taken[t->count].page = page;
-	t->taken[t->count].first = first;
-	t->taken[t->count++].units = units;
-	return true;
-}
-
-static void trial_end(struct store *st, struct trial *t)
-{
-	while (t->count--)
-		units_give(st, t->taken[t->count].page, t->taken[t->count].first,
-			   t->taken[t->count].units);
-}
-
-/*
- * Would what is in a page fit the others, each large value into units in a row, and `spare` more in a
- * row beside it?  With units_lock held; none of the page's own units are free meanwhile.
- */
-static bool fits_elsewhere(struct store *st, uint32_t page, unsigned int spare)
-{
-	struct trial t = { .count = 0 };
-	uint64_t small = 0, free = 0;
-	struct span s;
-	bool fits = !spare || trial_take(st, &t, spare);
-
-	for (uint32_t unit = 1; fits && span_find(st, page, unit, &s); unit = s.first + s.units)
-		if (s.class == XKV_CLASS_LARGE)
-			fits = trial_take(st, &t, s.units);
-		else
-			small += s.units;
-	for (uint32_t number = 0; number < st->pages; number++)
-		free += st->units_free[number];
-	trial_end(st, &t);
-	return fits && small <= free;
-}
-
-/* Can a page be given away?  The next large value is to find its units all the same. */
-static bool page_can_go(struct store *st, uint32_t page)
-{
-	bool own[XKV_UNITS], fits;
-
-	pthread_mutex_lock(&st->units_lock);
-	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
-		own[unit] = unit_take(st, page, unit);
-	fits = fits_elsewhere(st, page, st->large_units);
-	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
-		if (own[unit])
-			units_give(st, page, unit, 1);
-	pthread_mutex_unlock(&st->units_lock);
-	return fits;
-}
-
-/* The page that has the most free units of those that can be emptied; the last page stays. */
-static bool emptiest_page(struct store *st, uint32_t *page)
-{
-	unsigned int below = XKV_UNITS, most;
-
-	if (st->pages_used < 2)
-		return false;
-	for (int i = 0; i < PAGE_TRIES; i++, below = most) {
-		most = 0;
-		for (uint32_t number = 0; number < st->pages; number++)
-			if (st->page[number] && st->units_free[number] < below &&
-			    st->units_free[number] > most) {
-				most = st->units_free[number];
-				*page = number;
-			}
-		if (!most || page_can_go(st, *page))
-			return most;
-	}
-	return false;
-}
-
 /* Forgets how large the last large values were when none came for some time. */
 static void look_for_large(struct store *st)
 {
@@ -576,7 +599,8 @@ static void give_pages(struct store *st)
 	keep = keep > UNITS_KEPT ? keep : UNITS_KEPT;
 	look_for_large(st);
 	for (; given < GIVE_PAGES && free >= keep + XKV_UNITS; given++, free -= XKV_UNITS - 1)
-		if (!emptiest_page(st, &page) ||
+		/* the next large value is to find its units all the same */
+		if (!emptiest_page(st, st->large_units, &page) ||
 		    !drain_range(st->keeper_lane, page, 1, XKV_UNITS - 1) || page_remove(st, page))
 			break;
 	if (given)
@@ -592,8 +616,8 @@ static void give_back(struct store *st)
 		surplus[class] = surplus_of(st, class);
 	}
 	drain_large(st->keeper_lane);
-	if (!drain_is_pending(st))
-		drain_surplus(st, surplus, ~0U);
+	keep_for_draining(st, surplus);
+	drain_surplus(st, surplus, ~0U);
 	if (st->drain_count)
 		drain_run(st->keeper_lane);
 	give_pages(st);

@@ -152,7 +152,7 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 {
 	struct slot_copy copy;
 	bool again = true, met;
-	uint64_t since = 0;
+	uint64_t since = 0, retired;
 	int ret = 0;
 
 	w->seen = 0;
@@ -160,6 +160,7 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 		if (!wait_for_writer(tries, &since))
 			return -EBUSY;
 		pages_hold(w->st);
+		retired = w->st->units_retired;
 		again = !take_bucket(w);
 		for (unsigned int i = 0; i < w->entries && !ret; i++) {
 			if (read_entry(w, w->entry[i], &copy, &met) == READ_AGAIN) {
@@ -177,6 +178,10 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 							.version = copy.seq });
 			pages_hold(w->st);
 			++*keys;
+			if (w->st->units_retired != retired) {
+				again = true; /* the other references may lead into units of another size */
+				break;
+			}
 		}
 		again = again || has_changed(w);
 		pages_release(w->st);

@@ -73,6 +73,12 @@ bool span_find(const struct store *st, uint32_t page, uint32_t unit, struct span
 	return false;
 }
 
+/* What stands where its slots begin is still of what its units were used for before. */
+static bool is_new(const struct span *s)
+{
+	return __atomic_load_n(&span_head(s)->state, __ATOMIC_ACQUIRE) == XKV_SPAN_NEW;
+}
+
 bool hand_span(const struct store *st, struct hand *h, struct span *out)
 {
 	for (; h->page < st->pages; h->page++, h->unit = h->slot = 0)
@@ -80,7 +86,7 @@ bool hand_span(const struct store *st, struct hand *h, struct span *out)
 			if (out->first != h->unit)
 				h->slot = 0;
 			h->unit = out->first;
-			if (h->slot < out->slots)
+			if (h->slot < out->slots && !is_new(out))
 				return true;
 			h->unit += out->units;
 			h->slot = 0;

@@ -53,16 +53,26 @@ int slots_run(struct store *st, struct xkv_slots_args *args)
 	return prog_run(st, st->bpf.slots, args, sizeof(*args));
 }
 
+/*
+ * Empties a frame for the next request.  Around `prefilled`, which nothing else knows: xkvd may be killed
+ * between any two stores, and its successor gives that slot back.
+ */
+static void frame_clear(struct xkv_frame *f)
+{
+	size_t behind = offsetof(struct xkv_frame, prefilled) + sizeof(f->prefilled);
+
+	memset(f, 0, offsetof(struct xkv_frame, prefilled));
+	memset((char *)f + behind, 0, offsetof(struct xkv_frame, in) - behind);
+}
+
 struct xkv_op *frame_begin(struct store_lane *lane, unsigned int frame, uint8_t opcode,
 			   const void *key, size_t key_len)
 {
 	struct xkv_frame *f = &lane->frame[frame];
 	struct xkv_hdr *hdr = (struct xkv_hdr *)f->in;
 	struct xkv_op *op = (struct xkv_op *)(hdr + 1);
-	uint64_t prefilled = f->prefilled;
 
-	memset(f, 0, offsetof(struct xkv_frame, in));
-	f->prefilled = prefilled;
+	frame_clear(f);
 	f->flags = XKV_FRAME_XKVD | XKV_FRAME_TRUSTED;
 	f->reply_max = f->reply_allowed = f->reply_room = XKV_FRAME_BYTES;
 	f->req_len = sizeof(*hdr) + sizeof(*op) + XKV_PADDED(key_len);
@@ -582,14 +592,12 @@ int store_datagram(struct store_lane *lane, const void *req, size_t req_len, voi
 		   size_t reply_max, size_t reply_allowed)
 {
 	struct xkv_frame *f = &lane->frame[0];
-	uint64_t prefilled = f->prefilled;
 	struct store *st = lane->st;
 	int ret;
 
 	if (req_len > XKV_FRAME_BYTES - 8 || reply_max > XKV_PAYLOAD_MAX4)
 		return -EMSGSIZE;
-	memset(f, 0, offsetof(struct xkv_frame, in));
-	f->prefilled = prefilled;
+	frame_clear(f);
 	f->flags = XKV_FRAME_XKVD;
 	f->rules = lane->st->cfg->current;
 	f->req_len = req_len;

@@ -72,6 +72,7 @@ struct store {
 	struct need {
 		uint64_t posted, served; /* tickets */
 		unsigned int units;      /* XKV_CLASS_LARGE: of the largest that is wanted */
+		unsigned int tried;      /* what `result` is about */
 		int result;
 	} need[XKV_CLASSES];
 	bool stopping, need_any;
@@ -164,7 +165,7 @@ static inline uint64_t span_ref(const struct span *s, unsigned int i)
 bool span_find(const struct store *st, uint32_t page, uint32_t unit, struct span *out);
 /* The span that has this unit. */
 bool span_of_unit(const struct store *st, uint32_t page, uint32_t unit, struct span *out);
-/* The span of the slot at which the hand stands; false when it has passed the last, and stands at the first again.  With the pages held. */
+/* The span of the slot at which the hand stands, if it is not NEW; false when it has passed the last, and stands at the first again.  With the pages held. */
 bool hand_span(const struct store *st, struct hand *h, struct span *out);
 /* Slots of this size in so many units from the one on. */
 unsigned int span_slots(uint32_t first, unsigned int units, uint32_t slot_bytes);
