@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "address.h"
+#include "grace.h"
 
 #define VLAN_LEVELS 2 /* a VLAN, and a VLAN on it: XDP reads no more tags */
 
