@@ -6,8 +6,8 @@
 xkv's memory is the kernel's, and is taken from it twice: by what each BPF map says it holds, and by
 what the machine has less of afterwards (MemAvailable), which has to agree. Redis' is the growth of its
 RSS over the same keys and values. Both are growth from the running, empty server to the loaded one,
-but tables that xkvd makes for max-keys entries count as if they had grown: they are there for the
-entries, whenever they were made. What else the empty one takes is shown beside. Results go to
+but what xkvd makes for entries at its start, the index (for --keys of them) and the first page, counts
+as if it had grown. What else the empty one takes is shown beside. Results go to
 build/bench-memory.json.
 """
 import argparse
@@ -19,7 +19,7 @@ from harness import (BUILD, Bed, die, load_redis, machine, prepare, run, start_r
                      write_json)
 
 REDIS_PORT = 6380
-TABLES = ("xkv_index", "xkv_near")  # sized by max-keys
+WHOLE = ("xkv_index", "pages")  # are there for the entries from the start: sized by max-keys, and the first page
 SLOT_HEADER = 24  # struct xkv_slot of bpf/layout.h
 
 
@@ -97,7 +97,7 @@ def measure_xkv(keys, sizes):
         bed = Bed(stack, "memory")
         settle()
         before, free = maps(), meminfo()
-        daemon = start_xkvd(stack, bed, "--max-keys", max(keys, 1 << 20))
+        daemon = start_xkvd(stack, bed, "--max-keys", keys)
         settle()
         empty, empty_free, empty_rss = by_group(maps(), before), meminfo(), status(daemon.pid, "RssAnon")
         bed.bench("--load-only", "--keys", keys, *sizes)
@@ -132,7 +132,7 @@ def measure_redis(keys, sizes):
 
 def per_entry(xkv, keys, key_size, value_size):
     """{part: bytes an entry}: what each byte of an entry is for."""
-    parts = {name: (size["loaded"] - (0 if name in TABLES else size["empty"])) / keys
+    parts = {name: (size["loaded"] - (0 if name in WHOLE else size["empty"])) / keys
              for name, size in xkv["parts"].items()}
     pages = parts.pop("pages")
     process = (xkv["process"]["loaded"] - xkv["process"]["empty"]) / keys

@@ -153,21 +153,6 @@ static void span_fill(const struct span *s)
 	}
 }
 
-/* Takes units for a span, fewer than wanted where there are no more in a row.  With units_lock held. */
-static bool take_units(struct store *st, unsigned int class, uint32_t *page, uint32_t *first,
-		       unsigned int *units)
-{
-	unsigned int least = units_least(st->classes[class].slot_bytes);
-
-	*units = units_wanted(st, class);
-	while (!units_take(st, *units, page, first)) {
-		if (*units == least)
-			return false;
-		*units = *units / 2 > least ? *units / 2 : least;
-	}
-	return true;
-}
-
 static void count_span(struct store *st, const struct span *s, bool more)
 {
 	int64_t sign = more ? 1 : -1;
@@ -194,24 +179,37 @@ static int span_link(struct store *st, const struct span *s)
 	return ret;
 }
 
-int span_carve(struct store *st, unsigned int class)
+/*
+ * Makes a span of so many units, or of fewer where there are no more in a row, but at least `least`: it is NEW,
+ * and its slots are chained.
+ */
+static bool span_make(struct store *st, unsigned int class, unsigned int units, unsigned int least,
+		      struct span *s)
 {
-	unsigned int units;
 	uint32_t page, first;
-	struct span s;
 	bool taken;
 
 	pthread_mutex_lock(&st->units_lock);
-	taken = take_units(st, class, &page, &first, &units);
+	while (!(taken = units_take(st, units, &page, &first)) && units > least)
+		units = units / 2 > least ? units / 2 : least;
 	if (taken) {
 		span_name(st, page, first, units, class);
-		span_describe(st, st->page[page], page, first, &s);
-		count_span(st, &s, true);
+		span_describe(st, st->page[page], page, first, s);
+		count_span(st, s, true);
 	}
 	pthread_mutex_unlock(&st->units_lock);
-	if (!taken)
+	if (taken)
+		span_fill(s);
+	return taken;
+}
+
+int span_carve(struct store *st, unsigned int class)
+{
+	struct span s;
+
+	if (!span_make(st, class, units_wanted(st, class),
+		       units_least(st->classes[class].slot_bytes), &s))
 		return -ENOSPC;
-	span_fill(&s);
 	return span_link(st, &s);
 }
 
@@ -241,26 +239,15 @@ static bool reuse_large(struct store *st, struct xkv_frame *frame, unsigned int 
 /* The slot stands in the frame before its span stops to be NEW: so it is never lost. */
 int span_take_large(struct store *st, struct xkv_frame *frame, unsigned int units)
 {
-	uint32_t page, first;
 	struct span s;
-	bool taken;
 
 	st->large_taken++;
 	if (st->large_units < units)
 		st->large_units = units;
 	if (reuse_large(st, frame, units))
 		return 0;
-	pthread_mutex_lock(&st->units_lock);
-	taken = units_take(st, units, &page, &first);
-	if (taken) {
-		span_name(st, page, first, units, XKV_CLASS_LARGE);
-		span_describe(st, st->page[page], page, first, &s);
-		count_span(st, &s, true);
-	}
-	pthread_mutex_unlock(&st->units_lock);
-	if (!taken)
+	if (!span_make(st, XKV_CLASS_LARGE, units, units, &s))
 		return -ENOSPC;
-	span_fill(&s);
 	__atomic_store_n(&frame->prefilled, span_ref(&s, 0), __ATOMIC_RELEASE);
 	__atomic_store_n(&span_head(&s)->state, XKV_SPAN_LINKED, __ATOMIC_RELEASE);
 	return 0;

@@ -104,7 +104,8 @@ int main(int argc, char *argv[])
 	st = memstore_new();
 	if (!st)
 		return fail("out of memory");
-	memstore_set_max_keys(st, cfg.max_keys);
+	if (cfg.max_keys)
+		memstore_set_max_keys(st, cfg.max_keys);
 	ret = load(st, &cfg);
 	if (!ret)
 		ret = serve(st, &cfg, file);

@@ -58,7 +58,7 @@ LINES = {
     "appendonly yes": "appendonly",
     "databases 16": "databases",
     'requirepass "open': "quot",
-    "max-keys 0": "max-keys",
+    "max-keys -1": "max-keys",
     "interface a-name-that-is-too-long": "interface",
     "bind not-an-address": "not-an-address",
 }

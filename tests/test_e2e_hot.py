@@ -75,7 +75,7 @@ def test_live(d):
 
 def test_secrets(xkvd):
     """What people look at and send around has no secret in it."""
-    d = xkvd("--save", "", "--udp-token", "11223344556677889900aabbccddeeff")
+    d = xkvd("--save", "", "--requirepass", "secret", "--udp-token", "11223344556677889900aabbccddeeff")
     shown = d.map_dump("xkv_config")[0]
     assert "layout" in shown["formatted"]["value"]
     assert not {"secret", "hash", "token"} & set(shown["formatted"]["value"])
