@@ -237,9 +237,10 @@ static int map_pages(struct walk *w)
 	return ret;
 }
 
+/* From the last unit on: a span goes when its first one is met, and no other is looked at then. */
 static void unmap_page(struct page *page)
 {
-	for (uint32_t unit = 1; unit < XKV_UNITS; unit++) {
+	for (uint32_t unit = XKV_UNITS - 1; unit; unit--) {
 		struct span *span = page->span[unit];
 
 		if (!span || span->first != unit)

@@ -12,7 +12,7 @@
 #include "snapshot.h"
 
 #define PASSWORD_MAX 512
-#define PATTERNS_MAX 65536 /* of CONFIG GET, which compares each with all names */
+#define PATTERNS_MAX 8192 /* of CONFIG GET, which makes an automaton of each: some ten milliseconds at the most */
 
 /* --- connection --- */
 

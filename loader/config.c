@@ -729,7 +729,8 @@ static const struct directive table[] = {
 };
 /* clang-format on */
 
-#define TABLE_END (table + sizeof(table) / sizeof(table[0]))
+#define TABLE_SIZE (sizeof(table) / sizeof(table[0]))
+#define TABLE_END (table + TABLE_SIZE)
 
 static const struct directive *table_next(const struct directive *d)
 {
@@ -1102,23 +1103,28 @@ int config_set_live(struct config *cfg, const struct config_pair *pairs, unsigne
 	return 0;
 }
 
-static bool matches(const char *name, const char *const *patterns, unsigned int count)
+/* Each pattern is made ready once, and not for each name: that takes its time, and clients bring many. */
+static void match(const char *pattern, bool wanted[TABLE_SIZE])
 {
-	for (unsigned int i = 0; i < count; i++)
-		if (glob_match(patterns[i], strlen(patterns[i]), name, strlen(name), true))
-			return true;
-	return false;
+	struct glob glob;
+
+	glob_compile(&glob, pattern, strlen(pattern), true);
+	for (size_t i = 0; i < TABLE_SIZE; i++)
+		wanted[i] |= glob_test(&glob, table[i].name, strlen(table[i].name));
 }
 
 void config_get(const struct config *cfg, const char *const *patterns, unsigned int count,
 		void (*fn)(void *arg, const char *name, const char *value), void *arg)
 {
 	char value[VALUE_TEXT + 1];
+	bool wanted[TABLE_SIZE] = { false };
 
+	for (unsigned int i = 0; i < count; i++)
+		match(patterns[i], wanted);
 	for (const struct directive *d = NULL; (d = table_next(d));) {
 		FILE *out;
 
-		if (!matches(d->name, patterns, count))
+		if (!wanted[d - table])
 			continue;
 		value[0] = '\0';
 		out = fmemopen(value, sizeof(value), "w");
