@@ -167,7 +167,7 @@ static int forge(void *arg, const void *key, size_t key_len, const struct store_
 	struct forgery *f = arg;
 	int other;
 
-	if (key_len == 5 && !memcmp(entry->value, "false", entry->value_len))
+	if (key_len == 5 && entry->value_len == 5 && !memcmp(entry->value, "false", 5))
 		f->wrong++;
 	if (f->forged >= 0)
 		return 0;

@@ -2716,6 +2716,7 @@ static void test_page_refused(void **state)
  */
 static void test_free_count_lags(void **state)
 {
+	static const uint8_t large[20000];
 	unsigned int class;
 
 	(void)state;
@@ -2728,7 +2729,7 @@ static void test_free_count_lags(void **state)
 	bed.classes[class].free -= 3;
 	account();
 	bed.classes[XKV_CLASS_LARGE].free = 3;
-	put("b", pattern(), 20000, 0);
+	put("b", large, sizeof(large), 0);
 	bed.classes[XKV_CLASS_LARGE].free -= 3;
 	account();
 }
