@@ -142,6 +142,7 @@ def test_the_reason_is_the_last_word(xkvd):
 def test_port_in_use(bed, xkvd, kind):
     d = xkvd("--save", "", run=False)
     with bed.socket("server", kind=kind) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((SERVER, 6379))
         if kind == socket.SOCK_STREAM:
             sock.listen()
@@ -182,10 +183,11 @@ def test_pins_outside_a_bpf_file_system(xkvd, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["tcp", "udp"])
-def test_port_in_use(bed, xkvd, kind):
+def test_port_in_use_says_who(bed, xkvd, kind):
     """Who has it, and what to do."""
     d = xkvd("--save", "", run=False)
     with bed.socket("server", kind=socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("0.0.0.0", d.port))
         if kind == "tcp":
             other.listen()
