@@ -17,6 +17,7 @@
 #define GIVE_PERIODS 50   /* memory is given back once a second: ... */
 #define GIVE_SHARE 4      /* ... of a class that has more than a quarter of its slots free while it grows; */
 #define GIVE_PAGES 4      /* so many pages at once, */
+#define GIVE_UNITS (2 * GIVE_PAGES * XKV_UNITS) /* are emptied at once: requests may be waiting for this thread */
 #define PAGE_TRIES 8      /* of the emptiest so many */
 #define UNITS_KEPT 64     /* free, in a store at rest */
 #define QUIET_LOOKS 5     /* seconds in which a class did not grow: all but its reserve goes */
@@ -626,7 +627,7 @@ static void give_back(struct store *st)
 	}
 	drain_large(st->keeper_lane);
 	keep_for_draining(st, surplus);
-	drain_surplus(st, surplus, ~0U);
+	drain_surplus(st, surplus, GIVE_UNITS);
 	if (st->drain_count)
 		drain_run(st->keeper_lane);
 	look_for_large(st);
