@@ -17,6 +17,7 @@
 #define GIVE_PERIODS 50   /* memory is given back once a second: ... */
 #define GIVE_SHARE 4      /* ... of a class that has more than a quarter of its slots free while it grows; */
 #define GIVE_PAGES 4      /* so many pages at once, */
+#define GIVE_UNITS (2 * GIVE_PAGES * XKV_UNITS) /* are emptied at once: requests may be waiting for this thread */
 #define PAGE_TRIES 8      /* of the emptiest so many */
 #define UNITS_KEPT 64     /* free, in a store at rest */
 #define QUIET_LOOKS 5     /* seconds in which a class did not grow: all but its reserve goes */
@@ -589,15 +590,24 @@ static void look_for_large(struct store *st)
 		st->large_units = 0;
 }
 
+/* Bytes that the store takes too much: maxmemory was lowered. */
+static uint64_t over_limit(const struct store *st)
+{
+	uint64_t limit = st->maxmemory, memory = store_memory(st);
+
+	return limit && memory > limit ? memory - limit : 0;
+}
+
 /* Free units that are worth a page go back to the kernel as one. */
 static void give_pages(struct store *st)
 {
-	uint64_t keep = is_growing(st) ? st->pages_used * (XKV_UNITS / 8) : 0, free = units_free(st);
+	uint64_t keep = 0, free = units_free(st);
 	unsigned int given = 0;
 	uint32_t page = 0;
 
+	if (is_growing(st) && !over_limit(st))
+		keep = st->pages_used * (XKV_UNITS / 8);
 	keep = keep > UNITS_KEPT ? keep : UNITS_KEPT;
-	look_for_large(st);
 	for (; given < GIVE_PAGES && free >= keep + XKV_UNITS; given++, free -= XKV_UNITS - 1)
 		/* the next large value is to find its units all the same */
 		if (!emptiest_page(st, st->large_units, &page) ||
@@ -617,10 +627,29 @@ static void give_back(struct store *st)
 	}
 	drain_large(st->keeper_lane);
 	keep_for_draining(st, surplus);
-	drain_surplus(st, surplus, ~0U);
+	drain_surplus(st, surplus, GIVE_UNITS);
 	if (st->drain_count)
 		drain_run(st->keeper_lane);
+	look_for_large(st);
 	give_pages(st);
+}
+
+/* What is above maxmemory goes, by the policy: as much at a time as is given back at once.  False if nothing went. */
+static bool shrink(struct store *st)
+{
+	uint64_t over = over_limit(st), free = units_free(st), want;
+	unsigned int before = st->pages_used, got = 0;
+
+	if (!over || st->policy == STORE_NOEVICTION)
+		return false;
+	st->at_limit = true;
+	want = clamp((over - 1) / XKV_PAGE_COST + 1, 1, GIVE_PAGES) * XKV_UNITS + UNITS_KEPT;
+	if (free < want)
+		got = reclaim(st, want - free);
+	if (free < want && !got)
+		got = evict(st->keeper_lane, entries_for(st, XKV_CLASS_LARGE, want - free), true);
+	give_pages(st);
+	return got || st->pages_used < before;
 }
 
 /* ---- the thread ---------------------------------------------------------- */
@@ -630,6 +659,8 @@ static void keep(struct store *st, unsigned int period)
 	evict_tick(st);
 	for (unsigned int class = 0; class < st->class_count; class ++)
 		keep_ahead(st, class);
+	if (st->shrinks || period % GIVE_PERIODS == 0)
+		st->shrinks = shrink(st);
 	if (period % GIVE_PERIODS)
 		return;
 	free_orphans(st);

@@ -80,6 +80,7 @@ struct store {
 	_Atomic unsigned int large_units; /* of the largest of late */
 	uint64_t large_seen;        /* when it was last looked at, ... */
 	unsigned int large_quiet;   /* ... and looks since it moved */
+	bool shrinks;               /* to a lower maxmemory, and gets on with it */
 	_Atomic bool at_limit;      /* the last page that was wanted was not allowed */
 	uint64_t refused_ms;        /* when it was last logged that there is no memory, 0 = never */
 
