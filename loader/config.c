@@ -25,7 +25,7 @@
 #define VALUE_TEXT 4096 /* bytes of the longest value as text: 32 prefixes, 16 addresses */
 
 #define LIVE   0x1 /* CONFIG SET may change it */
-#define HOOKED 0x2 /* CONFIG SET may change it if there is an apply function */
+#define HOOKED 0x2 /* CONFIG SET may change it if there is an apply function, which it then needs */
 #define MULTI  0x4 /* takes any number of words, also none ("") */
 #define DOOR   0x8 /* opens or closes doors: CONFIG SET needs enable-protected-configs */
 #define SECRET 0x10 /* is never shown */
@@ -692,7 +692,7 @@ static const struct directive table[] = {
 	  "what to do with a snapshot that holds lists, sets, hashes and so on" },
 	{ "start-empty", &flag, AT(load_empty), "no", 0, 0, 0, no_yes, "no|yes",
 	  "start without data if the snapshot cannot be loaded; it is kept aside" },
-	{ "requirepass", &string, AT(requirepass), "", 0, 512, LIVE | DOOR | SECRET, NULL, "PASSWORD",
+	{ "requirepass", &string, AT(requirepass), "", 0, 512, LIVE | HOOKED | DOOR | SECRET, NULL, "PASSWORD",
 	  "password of TCP clients" },
 	{ "protected-mode", &flag, AT(protected_mode), "yes", 0, 0, LIVE | DOOR, no_yes, "yes|no",
 	  "without password, `bind` and `allow`: TCP from loopback only" },
@@ -1064,6 +1064,15 @@ static int find_live(const struct config_pair *pairs, unsigned int count, bool c
 	return 0;
 }
 
+/* Does one of the pairs mean anything outside of this struct? */
+static bool need_apply(const struct config_pair *pairs, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++)
+		if (table_find(pairs[i].name, strlen(pairs[i].name))->flags & HOOKED)
+			return true;
+	return false;
+}
+
 int config_set_live(struct config *cfg, const struct config_pair *pairs, unsigned int count,
 		    config_apply_fn *apply, void *arg, unsigned int *failed, char *err,
 		    size_t err_len)
@@ -1088,7 +1097,7 @@ int config_set_live(struct config *cfg, const struct config_pair *pairs, unsigne
 	}
 	if (!ret)
 		ret = config_check(&next, err, err_len);
-	if (!ret && apply) {
+	if (!ret && apply && need_apply(pairs, count)) {
 		ret = apply(arg, &next, err, err_len);
 		if (ret)
 			apply(arg, cfg, ignored, sizeof(ignored)); /* what it may have done of it */

@@ -116,7 +116,7 @@ int config_check(const struct config *cfg, char *err, size_t err_len);
 
 /*
  * Makes the new configuration effective where it lives outside this struct (BPF
- * maps), before it is adopted; returns 0, or -errno with a sentence to refuse it: then it is called once more,
+ * maps), before it is adopted, if that is what the pairs are about; returns 0, or -errno with a sentence to refuse it: then it is called once more,
  * with the configuration that stays.
  */
 typedef int config_apply_fn(void *arg, const struct config *next, char *err, size_t err_len);

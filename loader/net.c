@@ -194,10 +194,11 @@ static void look_at_link(struct survey *v, const struct nlmsghdr *h)
 		return;
 	}
 	name = value(find(IFLA_RTA(info), (int)IFLA_PAYLOAD(h), IFLA_IFNAME));
-	if (name && !strcmp(name, v->cfg->interface))
-		add_link(v, h, info, 0);
-	else if (name && !strcmp(name, "lo"))
+	/* On loopback both addresses are ours, and XDP drops what claims to come from us: all of it is left to the stack. */
+	if (name && !strcmp(name, "lo"))
 		add_link(v, h, info, XKV_LINK_NONE);
+	else if (name && !strcmp(name, v->cfg->interface))
+		add_link(v, h, info, 0);
 }
 
 /* The interface and loopback, then what lies on the interface, then what lies on that. */
@@ -431,7 +432,9 @@ static void say_rules(const struct config *cfg, const struct xkv_rules *r, bool 
 
 	if (!cfg->interface[0])
 		return;
-	if (!r->local4_count && !r->local6_count)
+	if (!strcmp(cfg->interface, "lo"))
+		log_warning("XDP passes all frames of lo: UDP on this machine goes through the kernel's stack");
+	else if (!r->local4_count && !r->local6_count)
 		log_warning("%s has no address yet: XDP passes everything until it has one",
 			    cfg->interface);
 	else if (!memcmp(r->local4_count ? r->local4[0].mac : r->local6[0].mac, no_mac, ETH_ALEN))

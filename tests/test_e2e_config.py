@@ -122,6 +122,7 @@ def test_settings_that_cannot_all_be_made(bed, xkvd):
     with pytest.raises(redis_py.ResponseError, match="there is no interface xkv9"):
         redis.config_set("maxmemory", memory["used_memory_startup"] + (1 << 20), "miss", "reply")
     assert redis.config_get("maxmemory")["maxmemory"] == "0" and redis.config_get("miss")["miss"] == "pass"
+    assert redis.config_set("loglevel", "verbose", "timeout", 1000)  # what has nothing to do with the interface
     redis.mset({f"more:{n}": "x" * 10000 for n in range(1000)})
     assert redis.dbsize() == keys + 1000 and redis.info("stats")["evicted_keys"] == 0
 
