@@ -130,6 +130,7 @@ static __always_inline bool show_copy(struct shown *e, __u64 ref)
 	e->key_len = slot->key_len;
 	need = XKV_PADDED(e->key_len) + (e->value_len < SHOWN_VALUE ? e->value_len : SHOWN_VALUE);
 	from = (__u64 *)(slot + 1);
+	OPAQUE(need); /* else clang drops the limit of the loop, and the verifier of 6.1 does not find its end */
 	for (__u32 i = 0; i < SHOWN_WORDS; i++) {
 		if (i * 8 >= need)
 			break;

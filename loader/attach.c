@@ -13,6 +13,7 @@
 #include <net/if.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -57,25 +58,6 @@ static bool is_ours(int prog_fd, const struct map_ids *ids)
 	       !strcmp(info.name, XDP_PROG) && (!ids->count || prog_uses(prog_fd, ids));
 }
 
-/* Of libxdp's dispatcher. */
-static bool find_dispatched(int ifindex, const struct map_ids *ids, struct attached *a)
-{
-	struct xdp_multiprog *multi = xdp_multiprog__get_from_ifindex(ifindex);
-	struct xdp_program *prog = NULL;
-
-	if (libxdp_get_error(multi))
-		return false;
-	while ((prog = xdp_multiprog__next_prog(prog, multi)))
-		if (is_ours(xdp_program__fd(prog), ids)) {
-			a->multi = multi;
-			a->prog = prog;
-			a->fd = xdp_program__fd(prog);
-			return true;
-		}
-	xdp_multiprog__close(multi);
-	return false;
-}
-
 static bool is_dispatcher(int fd)
 {
 	struct bpf_prog_info info = {};
@@ -84,20 +66,48 @@ static bool is_dispatcher(int fd)
 	return !bpf_obj_get_info_by_fd(fd, &info, &len) && !strcmp(info.name, DISPATCHER);
 }
 
-/*
- * libxdp is asked about its dispatcher only: it leaves a descriptor open of each program that is
- * alone, which so would never go.
- */
+/* The program of ours that this link has libxdp's dispatcher call: a descriptor, or -1. */
+static int dispatched_by(__u32 link_id, __u32 dispatcher_id, const struct map_ids *ids)
+{
+	struct bpf_link_info info = {};
+	__u32 len = sizeof(info);
+	int link = bpf_link_get_fd_by_id(link_id), fd = -1;
+
+	if (link < 0)
+		return -1;
+	if (!bpf_obj_get_info_by_fd(link, &info, &len) && info.type == BPF_LINK_TYPE_TRACING &&
+	    info.tracing.target_obj_id == dispatcher_id)
+		fd = bpf_prog_get_fd_by_id(info.prog_id);
+	close(link);
+	if (fd < 0 || is_ours(fd, ids))
+		return fd < 0 ? -1 : fd;
+	close(fd);
+	return -1;
+}
+
+/* libxdp is not asked: it leaves descriptors open, and the programs that they are of would never go. */
+static int find_dispatched(__u32 dispatcher_id, const struct map_ids *ids)
+{
+	__u32 link_id = 0;
+	int fd = -1;
+
+	while (fd < 0 && !bpf_link_get_next_id(link_id, &link_id))
+		fd = dispatched_by(link_id, dispatcher_id, ids);
+	return fd;
+}
+
 bool attached_find(int ifindex, const struct map_ids *ids, struct attached *a)
 {
 	LIBBPF_OPTS(bpf_xdp_query_opts, there);
+	__u32 id;
 	int fd;
 
 	*a = (struct attached){ .ifindex = ifindex, .fd = -1 };
 	if (bpf_xdp_query(ifindex, 0, &there))
 		return false;
 	for (int generic = 0; generic < 2; generic++) {
-		fd = bpf_prog_get_fd_by_id(generic ? there.skb_prog_id : there.drv_prog_id);
+		id = generic ? there.skb_prog_id : there.drv_prog_id;
+		fd = bpf_prog_get_fd_by_id(id);
 		if (fd < 0)
 			continue;
 		a->generic = generic;
@@ -105,22 +115,50 @@ bool attached_find(int ifindex, const struct map_ids *ids, struct attached *a)
 			a->fd = fd;
 			return true;
 		}
-		if (is_dispatcher(fd) && find_dispatched(ifindex, ids, a)) {
-			close(fd);
-			return true;
-		}
+		if (is_dispatcher(fd))
+			a->fd = find_dispatched(id, ids);
 		close(fd);
+		a->dispatched = a->fd >= 0;
+		if (a->dispatched)
+			return true;
 	}
 	return false;
 }
 
 void attached_close(struct attached *a)
 {
-	if (a->multi)
-		xdp_multiprog__close(a->multi);
-	else if (a->fd >= 0)
+	if (a->fd >= 0)
 		close(a->fd);
 	*a = (struct attached){ .fd = -1 };
+}
+
+/*
+ * Has libxdp take the program off its dispatcher: in a process of its own, with which the descriptors go
+ * that libxdp leaves open (xdp-tools, issue 343, until 1.4.1).  There it must not log: another thread of
+ * ours may have held the lock for that.
+ */
+static int take_off_dispatcher(const struct attached *a)
+{
+	int status, ret;
+	pid_t child = fork();
+
+	if (!child) {
+		libbpf_set_print(NULL);
+		libxdp_set_print(NULL);
+		struct xdp_program *prog = xdp_program__from_fd(a->fd);
+
+		ret = libxdp_get_error(prog);
+		if (!ret)
+			ret = xdp_program__detach(prog, a->ifindex, a->generic ? XDP_MODE_SKB : XDP_MODE_NATIVE,
+						  0);
+		_exit(ret < 0 && ret > -256 ? -ret : ret != 0);
+	}
+	do {
+		ret = child < 0 ? -1 : waitpid(child, &status, 0);
+	} while (ret < 0 && child > 0 && errno == EINTR);
+	if (ret < 0)
+		return -errno;
+	return WIFEXITED(status) ? -WEXITSTATUS(status) : -ECHILD;
 }
 
 int attached_take_off(struct attached *a)
@@ -129,9 +167,8 @@ int attached_take_off(struct attached *a)
 	LIBBPF_OPTS(bpf_xdp_attach_opts, opts, .old_prog_fd = a->fd);
 	int ret;
 
-	if (a->multi)
-		ret = xdp_program__detach(a->prog, a->ifindex,
-					  xdp_program__is_attached(a->prog, a->ifindex), 0);
+	if (a->dispatched)
+		ret = take_off_dispatcher(a);
 	else
 		ret = bpf_xdp_detach(a->ifindex,
 				     XDP_FLAGS_REPLACE |
@@ -301,7 +338,7 @@ static int attach_to(const struct bpf *b, const struct config *cfg, int ifindex,
 		attached_close(&old);
 		return 0;
 	}
-	if (old.multi) {
+	if (old.dispatched) {
 		/* Another build of it: the new one first, so that no packet finds none. */
 		ret = attach_new(b, cfg, ifindex, err, err_len);
 		if (!ret)
@@ -344,7 +381,7 @@ static bool note_ours(struct attach *a, int ifindex, enum attach_place place)
 	if (!attached_find(ifindex, &ids, &found))
 		return false;
 	note(a, place, prog_id(found.fd), found.generic ? "generic" : "native");
-	a->alone = !found.multi;
+	a->alone = !found.dispatched;
 	a->ifindex = ifindex;
 	attached_close(&found);
 	return true;

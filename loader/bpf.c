@@ -348,8 +348,8 @@ static int pin_iterator(const struct bpf *b, const struct bpf_object *object, co
 }
 
 /*
- * Pins the iterators that print the entries beside the maps.  A convenience: without the
- * kernel's BTF there are none.
+ * Pins the iterators that print the entries beside the maps.  A convenience: xkvd serves without them, and
+ * says so.
  */
 static void pin_iterators(const struct bpf *b, const struct config *cfg)
 {
@@ -361,7 +361,7 @@ static void pin_iterators(const struct bpf *b, const struct config *cfg)
 		snprintf(path, sizeof(path), "%s/%s", cfg->pin_dir, iterators[i]);
 		ret = loaded ? loaded : pin_iterator(b, object, iterators[i], path);
 		if (ret)
-			log_debug("cannot make %s: %s", path, strerror(-ret));
+			log_warning("cannot make %s: %s", path, strerror(-ret));
 	}
 	bpf_object__close(object);
 }

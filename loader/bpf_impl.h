@@ -57,8 +57,7 @@ struct attached {
 	int ifindex;
 	int fd; /* of the program, -1 = none is there */
 	bool generic;
-	struct xdp_multiprog *multi; /* NULL = alone */
-	struct xdp_program *prog;    /* owned by multi, as is fd then */
+	bool dispatched;
 };
 
 /*

@@ -4,18 +4,19 @@
 # Boots a kernel of the distribution in an emulator (no KVM needed, no network)
 # with xkv in its initial RAM disk, and checks there what another kernel could
 # break: the verifier takes the programs, xkvd attaches, both doors work, kill -9
-# and adopting, detaching.
+# and adopting, the files to look inside, detaching.
 #
-#   scripts/boot-kernel.sh                              the kernel that apt would install
-#   scripts/boot-kernel.sh linux-image-6.1.0-56-amd64   another one
+#   scripts/boot-kernel.sh                                        the kernel that apt would install
+#   scripts/boot-kernel.sh linux-image-6.1.0-56-amd64 [FILE...]   another one; it also loads these
+#                                                                 xkv.bpf.o, of other compilers, say
 #
 # Needs a build, and the packages qemu-system-x86, busybox-static, cpio and redis-tools.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-PROGRAMS=("$XKV_BUILD/xkvd" "$XKV_BUILD/xkv" /sbin/ip /usr/sbin/ethtool /usr/bin/redis-cli /usr/bin/nsenter)
-APPLETS=(sh mount cat sleep insmod mkdir uname grep kill poweroff echo test seq)
+PROGRAMS=("$XKV_BUILD/xkvd" "$XKV_BUILD/xkv" "$(find_bpftool)" /sbin/ip /usr/sbin/ethtool /usr/bin/redis-cli /usr/bin/nsenter)
+APPLETS=(sh mount cat sleep insmod ls mkdir rm head uname grep kill poweroff echo test seq)
 BOOT_SECONDS=300
 
 for program in qemu-system-x86_64 busybox cpio redis-cli apt-get dpkg; do
@@ -23,6 +24,9 @@ for program in qemu-system-x86_64 busybox cpio redis-cli apt-get dpkg; do
 done
 [[ -x $XKV_BUILD/xkvd && -e $XKV_BUILD/pass.bpf.o ]] || { warn "run make first"; exit 2; }
 
+PACKAGE=${1:-$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image/ { print $2 }')}
+mapfile -t OBJECTS < <((($# < 2)) || realpath -e -- "${@:2}")
+((${#OBJECTS[@]} == ($# < 2 ? 0 : $# - 1))) || exit 2
 TMP=$(mktemp -d)
 trap 'rm -rf "$TMP"' EXIT
 cd "$TMP"
@@ -63,7 +67,7 @@ write_init() {
 		$IN $IP link set xkv1 xdpdrv obj /bin/pass.bpf.o sec xdp; $IN $IP link set xkv1 up
 
 		start() {
-			xkvd --interface xkv0 --mode native --protected-mode no --dir /data --save "" >/log 2>&1 &
+			xkvd --interface xkv0 --mode native --protected-mode no --dir /data --save "" --hot-sample-rate 1 >/log 2>&1 &
 			daemon=$!
 			for i in $(seq 60); do grep -q ready /log && break; sleep 1; done
 			cat /log
@@ -90,23 +94,34 @@ write_init() {
 		check "get after adopting" six "$($redis get udp)"
 		check "increment over UDP" 42 "$($xkv incr number 42)"
 		check "append over UDP" 4 "$($xkv append number 00)"
-		check "entries" 3 "$(grep -c version /sys/fs/bpf/xkv/entries)"
+		check "a value of several pages" OK "$(head -c 300000 /bin/busybox | $redis -x set large)"
+		check "entries" 4 "$(grep -c version /sys/fs/bpf/xkv/entries)"
+		check "dump" 1 "$(grep -c '"key":"number","value":"4200"' /sys/fs/bpf/xkv/dump)"
+		check "hot keys" 1 "$(xkv hot | grep -c '"number"')"
 		xkv check
 		check "xkv check" 0 $?
-		kill $daemon; sleep 2
+		kill $daemon; wait $daemon
 		xkvd --detach --interface xkv0
-		check "detached" 0 "$($IP link show xkv0 | grep -c xdp)"
+		check "detached" "0 0" "$? $($IP link show xkv0 | grep -c xdp)"
+		for object in $(ls /objects); do
+			bpftool prog loadall /objects/$object /sys/fs/bpf/other >/log 2>&1
+			status=$?
+			cat /log
+			check "loading $object" 0 $status
+			rm -rf /sys/fs/bpf/other /sys/fs/bpf/xkv_*
+		done
 		echo "RESULT end"
 		poweroff -f
 	INIT
 	chmod +x root/init
 }
 
-fetch "${1:-$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image/ { print $2 }')}"
-mkdir -p root/{bin,lib,proc,sys,dev,run,tmp,usr/lib/x86_64-linux-gnu/bpf}
+fetch "$PACKAGE"
+mkdir -p root/{bin,lib,objects,proc,sys,dev,run,tmp,usr/lib/x86_64-linux-gnu/bpf}
 cp "$(command -v busybox)" root/bin/busybox
 for applet in "${APPLETS[@]}"; do ln -s busybox "root/bin/$applet"; done
 cp "$XKV_BUILD/pass.bpf.o" root/bin/
+for object in "${OBJECTS[@]}"; do cp "$object" "root/objects/${object//\//_}"; done
 find kernel -name 'veth.ko*' -exec cp {} root/lib/ \;
 [[ ! -e root/lib/veth.ko.xz ]] || xz -d root/lib/veth.ko.xz
 cp /usr/lib/x86_64-linux-gnu/bpf/* root/usr/lib/x86_64-linux-gnu/bpf/ 2>/dev/null || true # libxdp's dispatcher

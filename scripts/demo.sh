@@ -181,6 +181,8 @@ look_inside() {
 	step "What is in the store, printed in the kernel"
 	# The reader ends early on purpose.
 	{ cat "$PINS/entries" 2>&1 || true; } | sed -n '1,8s/^/    /p;8q' || true
+	step "Which keys are used most, by samples"
+	"$XKV_BUILD/xkv" hot -n 5 --pin-dir "$PINS" | sed 's/^/    /'
 }
 
 crash() {
