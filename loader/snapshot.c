@@ -464,23 +464,14 @@ static int save(struct job *job)
 
 /* ---- saving what is no store ---- */
 
-/* Gives the file a second name, which is free, and so leaves it where it is until the new one takes its place. */
+/* What is there already keeps a second name. */
 static int keep_aside(struct job *job, int dir_fd, const char *aside)
 {
 	char name[NAME_MAX + 1];
-	int ret;
+	int ret = aside_keep(dir_fd, job->name, aside, name);
 
-	for (int i = 0; i < 1000; i++) {
-		snprintf(name, sizeof(name), i ? "%s.%s.%d" : "%s.%s", job->name, aside, i);
-		ret = linkat(dir_fd, job->name, dir_fd, name, 0) ? -errno : 0;
-		/* Without hard links there is no file for a moment; but what it is saved from is. */
-		if (ret == -EPERM || ret == -EOPNOTSUPP || ret == -EMLINK)
-			ret = renameat2(dir_fd, job->name, dir_fd, name, RENAME_NOREPLACE) ? -errno : 0;
-		if (!ret)
-			log_notice("%s/%s is kept as %s", job->dir, job->name, name);
-		if (ret != -EEXIST)
-			break;
-	}
+	if (!ret)
+		log_notice("%s/%s is kept as %s", job->dir, job->name, name);
 	if (!ret || ret == -ENOENT)
 		return 0;
 	return fail(job, ret, "keeping %s/%s aside failed: %s; %s", job->dir, job->name, strerror(-ret),
