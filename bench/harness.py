@@ -157,12 +157,12 @@ def start_xkvd(stack, bed, *options):
     return daemon
 
 
-def start_redis(stack, bed, port):
+def start_redis(stack, bed, port, *options):
     """A stock redis-server beside xkvd, without persistence, ready to answer."""
     directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="xkv-bench-"))
     daemon = Daemon(stack, bed.inside(
         "server", "redis-server", "--port", port, "--bind", SERVER_IP, "--protected-mode", "no",
-        "--save", "", "--appendonly", "no", "--dir", directory, "--daemonize", "no"))
+        "--save", "", "--appendonly", "no", "--dir", directory, "--daemonize", "no", *options))
     ping = bed.inside("client", "redis-cli", "-h", SERVER_IP, "-p", port, "ping")
     wait_until(lambda: subprocess.run(ping, capture_output=True, check=False).stdout == b"PONG\n",
                20, "redis-server does not answer", daemon.process)

@@ -12,13 +12,17 @@ build/bench-memory.json.
 """
 import argparse
 import json
+import random
+import subprocess
+import tempfile
 import time
 from contextlib import ExitStack
 
-from harness import (BUILD, Bed, die, load_redis, machine, prepare, run, start_redis, start_xkvd, step,
+from harness import (BUILD, SERVER_IP, Bed, die, load_redis, machine, prepare, run, start_redis, start_xkvd, step,
                      write_json)
 
-REDIS_PORT = 6380
+XKV_PORT, REDIS_PORT = 6379, 6380
+MIXED_SETS = 6000
 WHOLE = ("xkv_index", "pages")  # are there for the entries from the start: sized by max-keys, and the first page
 SLOT_HEADER = 24  # struct xkv_slot of bpf/layout.h
 
@@ -39,6 +43,8 @@ def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("--keys", type=int, default=1000000)
     parser.add_argument("--mix", choices=MIXES, help="only this one; default: both")
+    parser.add_argument("--limit", type=int, metavar="MIB",
+                        help="instead: how many keys of mixed sizes both keep at this maxmemory")
     parser.add_argument("--output", default=BUILD / "bench-memory.json", type=type(BUILD))
     return parser.parse_args()
 
@@ -165,6 +171,44 @@ def compare(keys, mix):
     }
 
 
+def mixed_sets(count, seed=5):
+    """SETs of values of 16 B to 200 kB, as many of 16 to 32 B as of 100 to 200 kB, as RESP."""
+    draw = random.Random(seed)
+    for number in range(count):
+        key, value = b"key:%d" % number, b"x" * int(2 ** draw.uniform(4, 17.6))
+        yield b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n" % (len(key), key, len(value), value)
+
+
+def keys_kept(bed, port, requests):
+    pipe = bed.inside("client", "redis-cli", "-h", SERVER_IP, "-p", port, "--pipe")
+    with tempfile.TemporaryFile() as text:
+        text.writelines(requests)
+        text.seek(0)
+        # its exit status is 1 where a SET was refused
+        subprocess.run(list(map(str, pipe)), stdin=text, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                       check=False)
+    return int(bed.client("redis-cli", "-h", SERVER_IP, "-p", port, "dbsize").split()[-1])
+
+
+def compare_mixed(limit):
+    """{policy: {server: keys}} of MIXED_SETS SETs at this maxmemory."""
+    result = {}
+    for policy in ("noeviction", "allkeys-lru"):
+        options = ("--maxmemory", limit, "--maxmemory-policy", policy)
+        found = result[policy] = {}
+        with ExitStack() as stack:
+            bed = Bed(stack, "memory")
+            start_redis(stack, bed, REDIS_PORT, *options)
+            found["redis"] = keys_kept(bed, REDIS_PORT, mixed_sets(MIXED_SETS))
+        with ExitStack() as stack:
+            bed = Bed(stack, "memory")
+            start_xkvd(stack, bed, *options)
+            found["xkv"] = keys_kept(bed, XKV_PORT, mixed_sets(MIXED_SETS))
+        print(f"{policy:12} xkv keeps {found['xkv']:,} keys of {MIXED_SETS:,}, Redis {found['redis']:,}: "
+              f"{found['xkv'] / found['redis']:.2f}")
+    return result
+
+
 def show(result, mix, keys):
     xkv, redis = result["xkv"], result["redis"]
     print(f"{'bytes an entry, ' + mix:32} {'':>8}")
@@ -187,6 +231,9 @@ def main():
     if args.keys < 1000:
         die("--keys: too few to divide by")
     prepare()
+    if args.limit:
+        write_json(args.output, compare_mixed(args.limit << 20))
+        return
     result = {"keys": args.keys, "machine": machine()}
     for mix in [args.mix] if args.mix else MIXES:
         found = compare(args.keys, mix)

@@ -644,7 +644,8 @@ static bool shrink(struct store *st)
 		return false;
 	st->at_limit = true;
 	want = clamp((over - 1) / XKV_PAGE_COST + 1, 1, GIVE_PAGES) * XKV_UNITS + UNITS_KEPT;
-	if (free < want)
+	/* free slots that writers may still need stay where nothing can be evicted in their place */
+	if (free < want && evict_may(st, 0))
 		got = reclaim(st, want - free);
 	if (free < want && !got)
 		got = evict(st->keeper_lane, entries_for(st, XKV_CLASS_LARGE, want - free), true);
