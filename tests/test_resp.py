@@ -1667,7 +1667,7 @@ def test_info_of_expiries_and_rates(xkv, own):
 def test_info_memory(xkv, own):
     """With Redis' names and their relations to each other."""
     memory = xkv.client().info("memory")
-    xkv.client().mset({f"key {i}": "x" * 1000 for i in range(5000)})
+    xkv.client().mset({f"key {i}": "x" * 1000 for i in range(20000)})
     full = xkv.client().info("memory")
     assert full["used_memory"] > memory["used_memory"]
     for m in memory, full:
