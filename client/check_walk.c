@@ -182,6 +182,9 @@ static struct span *span_of(struct walk *w, uint32_t number, uint32_t unit)
 		      number, unit, first, header[first].class, header[first].state);
 		return NULL;
 	}
+	for (uint32_t i = first; i < first + s.units; i++)
+		if (page->span[i])
+			return NULL; /* some of its units were of another span: that is for the next walk */
 	span = malloc(sizeof(*span));
 	s.mark = calloc(s.slots, 1);
 	if (!span || !s.mark) {
@@ -191,7 +194,7 @@ static struct span *span_of(struct walk *w, uint32_t number, uint32_t unit)
 	}
 	*span = s;
 	for (uint32_t i = first; i < first + s.units; i++)
-		page->span[i] = page->span[i] ? page->span[i] : span;
+		page->span[i] = span;
 	w->sums->slots += s.slots;
 	w->sums->draining += s.head->state == XKV_SPAN_DRAINING;
 	return span;
