@@ -259,13 +259,6 @@ static size_t drain_sort(struct store *st)
 	return empty;
 }
 
-static bool large_buffer(struct store_lane *lane)
-{
-	if (!lane->large)
-		lane->large = malloc(XKV_VALUE_MAX);
-	return lane->large;
-}
-
 unsigned int drain_run(struct store_lane *lane)
 {
 	struct store *st = lane->st;

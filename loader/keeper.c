@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "clock.h"
 #include "log.h"
 #include "store_impl.h"
 
@@ -28,14 +29,6 @@
 #define LARGER 4          /* times what is wanted a span may have that is emptied for it */
 #define ROOM_TRIES 4096   /* of evicting so many, reclaiming, and looking again */
 #define REFUSED_MS 60000  /* between two lines that say that there is no memory */
-
-static uint64_t monotonic_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000ULL + now.tv_nsec / 1000000;
-}
 
 static struct timespec to_timespec(uint64_t ms)
 {

@@ -158,7 +158,7 @@ static int prefill(struct store_lane *lane, unsigned int frame, const struct sto
 	return 0;
 }
 
-static void *large_buffer(struct store_lane *lane)
+void *large_buffer(struct store_lane *lane)
 {
 	if (!lane->large)
 		lane->large = malloc(XKV_VALUE_MAX);

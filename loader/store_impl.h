@@ -280,6 +280,8 @@ int slot_free(struct store *st, uint64_t ref);
 
 /* ---- store.c ---- */
 
+/* The lane's buffer for a value of up to XKV_VALUE_MAX bytes, made when it is first needed; NULL if there is no memory. */
+void *large_buffer(struct store_lane *lane);
 /* Runs the first `frames` requests of the lane, which frame_begin() made, to their ends. 0 or -errno. */
 int lane_run(struct store_lane *lane, unsigned int frames);
 /* Writes a request of one operation into a frame. */
