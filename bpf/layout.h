@@ -66,13 +66,14 @@ struct xkv_slot {
 		__u64 home;      /* of a chain bucket: the bucket that its chain begins at */
 	};
 	__u32 value_len;
-	__u8 key_len; /* XKV_KEY_CHAIN: not an entry, but a bucket that an other one overflows into */
+	__u8 key_len; /* of an entry: 1..XKV_KEY_MAX; 0 = free; else: */
+#define XKV_KEY_PARKED 254 /* free, but in no list: its span is being emptied */
+#define XKV_KEY_CHAIN 255  /* not an entry, but a bucket that another one overflows into */
 	__u8 class;   /* | XKV_CLASS_ORPHAN: free, but in no list: xkvd puts it back */
 	__u16 access; /* when or how often it was read, as config.policy has it */
 	/* key, padded to 8; value, padded to 8 */
 };
 
-#define XKV_KEY_CHAIN 255
 #define XKV_CLASS_ORPHAN 0x80
 #define XKV_CLASS_MASK 0x7f
 
@@ -298,7 +299,7 @@ struct xkv_config {
 	__u16 access;        /* the clock that xkvd counts up, as slot.access has it */
 	__u16 access_spread; /* XKV_TRACK_TIME: a new entry is up to so old */
 	__u8 read_only;      /* writes are answered XKV_READ_ONLY */
-	__u8 zero;
+	__u8 spare_class;    /* a larger class with free slots, for who finds none near his own; 0 = none is known */
 	__u32 track;         /* enum xkv_track */
 	struct xkv_rules rules[2];
 	__u8 class_of[XKV_SLOT_WINDOW / 8]; /* by (bytes needed + 7) / 8 */

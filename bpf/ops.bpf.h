@@ -459,25 +459,6 @@ static __always_inline int increment(struct xkv_frame *f, bool exists)
 
 /* ---- SET, INCR, APPEND --------------------------------------------------- */
 
-/*
- * A slot of the class or, if it has none, of the next few: the data plane goes
- * on while xkvd, which is told, adds pages (or is not there to do it).
- */
-__noinline __u64 slot_take_near(__u32 class)
-{
-	struct xkv_class *c = class_at(class);
-	__u64 ref = LIST_EMPTY;
-
-	for (__u32 i = 0; i < XKV_CLASSES_TRIED; i++) {
-		ref = slot_take(class + i);
-		if (ref != LIST_EMPTY)
-			break;
-		if (!i && c)
-			__sync_fetch_and_add(&c->wanted, 1);
-	}
-	return ref;
-}
-
 /* The class for so many words, which the caller has compared with CLASS_WORDS. */
 #define CLASS_WORDS (XKV_SLOT_WINDOW / 8)
 
@@ -508,11 +489,7 @@ static __always_inline __u64 take_slot(struct xkv_frame *f, int *outcome)
 	if (!cfg || need >= CLASS_WORDS)
 		return 0;
 	f->need = class_of(cfg, need);
-	/* xkvd can add pages, and does that first */
-	if ((f->flags & XKV_FRAME_XKVD) && !(f->flags & XKV_FRAME_LAST))
-		ref = slot_take(f->need);
-	else
-		ref = slot_take_near(f->need);
+	ref = slot_take_for(f);
 	*outcome = ref == LIST_EMPTY ? XKV_C_pass_no_slot : XKV_C_pass_busy;
 	return ref == LIST_BUSY ? 0 : ref;
 }

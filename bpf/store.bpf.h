@@ -189,13 +189,15 @@ static __always_inline bool is_draining(__u64 ref)
 	return span && READ(span->state) == XKV_SPAN_DRAINING;
 }
 
-/* A free slot of a draining span goes into no list any more. */
+/* A free slot of a draining span goes into no list any more.  Its mark lets xkvd give it back all the same. */
 static __always_inline bool park(__u64 ref)
 {
 	struct xkv_unit *span = span_of(ref);
+	struct xkv_slot *slot = slot_at(ref);
 
-	if (!span || READ(span->state) != XKV_SPAN_DRAINING)
+	if (!span || !slot || READ(span->state) != XKV_SPAN_DRAINING)
 		return false;
+	WRITE(slot->key_len, XKV_KEY_PARKED);
 	__sync_fetch_and_add(&span->parked, 1);
 	return true;
 }
@@ -242,6 +244,36 @@ __noinline __u64 slot_take(__u32 class)
 		ref = LIST_BUSY;
 	}
 	return ref;
+}
+
+/*
+ * A slot of the class or, if it has none, of the next few: the data plane goes
+ * on while xkvd, which is told, adds pages (or is not there to do it).  Then of the class that xkvd names.
+ */
+static __always_inline __u64 slot_take_near(__u32 class)
+{
+	struct xkv_class *c = class_at(class);
+	struct xkv_config *cfg = config();
+	__u64 ref = LIST_EMPTY;
+
+	for (__u32 i = 0; i < XKV_CLASSES_TRIED; i++) {
+		ref = slot_take(class + i);
+		if (ref != LIST_EMPTY)
+			return ref;
+		if (!i && c)
+			__sync_fetch_and_add(&c->wanted, 1);
+	}
+	if (cfg && cfg->spare_class > class)
+		ref = slot_take(cfg->spare_class);
+	return ref;
+}
+
+/* A slot of class f->need for the request at hand, or a larger one: xkvd can add pages, and does that first. */
+static __always_inline __u64 slot_take_for(struct xkv_frame *f)
+{
+	if ((f->flags & XKV_FRAME_XKVD) && !(f->flags & XKV_FRAME_LAST))
+		return slot_take(f->need);
+	return slot_take_near(f->need);
 }
 
 /* Puts the chain first..last of free slots into the list. 0, or -EBUSY. */
@@ -587,7 +619,7 @@ __noinline int chain_extend(struct xkv_frame *f, struct xkv_bucket *last, __u64 
 	if (!f || !last || !cfg)
 		return XKV_C_pass_busy;
 	f->need = cfg->class_of[sizeof(*chain) / 8];
-	ref = slot_take(f->need);
+	ref = slot_take_for(f);
 	if (ref == LIST_EMPTY)
 		return XKV_C_pass_no_slot;
 	chain = ref == LIST_BUSY ? NULL : next_of(ref);

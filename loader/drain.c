@@ -9,6 +9,9 @@
  * them; after a grace period for the programs that may still look at them, and when nobody here
  * does, their units are free.
  *
+ * A span that cannot be emptied for want of room is given up: it is LINKED again, and when nobody can park in it
+ * any more, what is parked goes back into the lists.
+ *
  * xkvd may be killed at any time: the mark and the count stand in the page.
  */
 #include <errno.h>
@@ -259,26 +262,95 @@ static size_t drain_sort(struct store *st)
 	return empty;
 }
 
+/* Changes what a span of the list is.  A large value's stays: it has one slot, which nobody waits for. */
+static void set_states(struct store *st, size_t from, enum xkv_span_state state)
+{
+	for (size_t i = from; i < st->drain_count; i++)
+		if (st->draining[i].class != XKV_CLASS_LARGE)
+			__atomic_store_n(&span_head(&st->draining[i])->state, state, __ATOMIC_SEQ_CST);
+}
+
+/* Gives what is parked in a span that is LINKED again back to its class: nobody parks there any more. */
+static void unpark(struct store *st, const struct span *s)
+{
+	for (unsigned int i = 0; i < s->slots; i++)
+		if (!is_live(span_slot(s, i)) && span_slot(s, i)->key_len == XKV_KEY_PARKED)
+			slot_free(st, span_ref(s, i));
+	__atomic_store_n(&span_head(s)->parked, 0, __ATOMIC_RELEASE);
+}
+
+/* The same for all spans of the list from one on, which it leaves. */
+static void unpark_all(struct store *st, size_t from)
+{
+	size_t kept = from;
+
+	for (size_t i = from; i < st->drain_count; i++)
+		if (st->draining[i].class == XKV_CLASS_LARGE)
+			st->draining[kept++] = st->draining[i];
+		else
+			unpark(st, &st->draining[i]);
+	st->drain_count = kept;
+}
+
+/* Frees the units of the first spans of the list: how many. */
+static unsigned int release_first(struct store *st, size_t count)
+{
+	unsigned int units = 0;
+
+	for (size_t i = 0; i < count; i++)
+		units += st->draining[i].units;
+	spans_release(st, st->draining, count);
+	st->drain_count -= count;
+	memmove(st->draining, st->draining + count, st->drain_count * sizeof(*st->draining));
+	return units;
+}
+
 unsigned int drain_run(struct store_lane *lane)
 {
 	struct store *st = lane->st;
-	unsigned int units = 0;
 	size_t empty = drain_sort(st);
 	int ret = large_buffer(lane) ? 0 : -ENOMEM;
+	unsigned int units;
+	bool given_up;
 
 	for (int pass = 0; pass < PASSES && empty < st->drain_count && !ret; pass++) {
 		ret = drain_pass(lane);
 		empty = drain_sort(st);
 	}
-	if (!empty || grace_wait())
+	given_up = ret == -ENOSPC && empty < st->drain_count;
+	if (!empty && !given_up)
 		return 0;
-	for (size_t i = 0; i < empty; i++)
-		units += st->draining[i].units;
-	spans_release(st, st->draining, empty);
-	st->drain_count -= empty;
-	memmove(st->draining, st->draining + empty, st->drain_count * sizeof(*st->draining));
+	if (given_up)
+		set_states(st, empty, XKV_SPAN_LINKED);
+	if (grace_wait()) {
+		if (given_up)
+			set_states(st, empty, XKV_SPAN_DRAINING);
+		return 0;
+	}
+	units = release_first(st, empty); /* which waits for our own programs, too */
+	if (given_up)
+		unpark_all(st, 0);
 	log_debug("%u units freed, %zu spans are still being emptied", units, st->drain_count);
 	return units;
+}
+
+int drain_adopt(struct store *st)
+{
+	struct hand hand = { 0 };
+	bool waited = false;
+	struct span s;
+	int ret;
+
+	for (; hand_span(st, &hand, &s); hand.unit += s.units, hand.slot = 0) {
+		if (is_draining(&s) || !__atomic_load_n(&span_head(&s)->parked, __ATOMIC_ACQUIRE))
+			continue;
+		ret = waited ? 0 : grace_wait();
+		if (ret)
+			return ret;
+		waited = true;
+		unpark(st, &s);
+	}
+	return 0;
 }
 
 /* ---- which spans --------------------------------------------------------- */

@@ -362,6 +362,22 @@ static unsigned int entries_for(const struct store *st, unsigned int class, unsi
 	return clamp(all ? count * units / all : 1, clamp(count / EVICT_SHARE, 1, EVICT_AT_ONCE), most);
 }
 
+/*
+ * Where there is no slot of a class to be had, the engine takes a larger one: an entry that went has left it.  A chain
+ * bucket may need one when all memory is in slots for entries.  False if none is free.
+ */
+static bool name_spare(struct store *st, unsigned int class)
+{
+	unsigned int spare = class + 1;
+
+	while (spare < st->class_count && class_is_empty(st, spare))
+		spare++;
+	if (class == XKV_CLASS_LARGE || spare >= st->class_count)
+		return false;
+	st->cfg->spare_class = spare;
+	return true;
+}
+
 /* Gets what is wanted: from what the machine has, from classes that can spare it, or by eviction. */
 static int make_room(struct store *st, unsigned int class, unsigned int units)
 {
@@ -385,7 +401,10 @@ static int make_room(struct store *st, unsigned int class, unsigned int units)
 		if (!gone || evicted > most)
 			break;
 	}
-	log_refusal(st);
+	if (is_there(st, class, units)) /* reclaiming may have given it back */
+		return 0;
+	if (!name_spare(st, class))
+		log_refusal(st);
 	return -ENOSPC;
 }
 
@@ -651,6 +670,8 @@ static bool shrink(struct store *st)
 static void keep(struct store *st, unsigned int period)
 {
 	evict_tick(st);
+	if (st->cfg->spare_class)
+		st->cfg->spare_class = 0; /* who needs one asks anew */
 	for (unsigned int class = 0; class < st->class_count; class ++)
 		keep_ahead(st, class);
 	if (st->shrinks || period % GIVE_PERIODS == 0)

@@ -881,7 +881,7 @@ static int store_adopt(struct store *st)
 	for (unsigned int lane = 0; lane < XKV_BATCH_LANES; lane++)
 		for (unsigned int frame = 0; !ret && frame < XKV_BATCH_FRAMES; frame++)
 			ret = unprefill(&st->lane[lane], frame);
-	return ret;
+	return ret ? ret : drain_adopt(st);
 }
 
 static int store_map(struct store *st)

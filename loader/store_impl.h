@@ -201,9 +201,12 @@ static inline unsigned int large_units(size_t need)
 void drain_begin(struct store *st, const struct span *s);
 /*
  * Moves what is in draining spans elsewhere and frees the units of those that are empty: how many.
- * What is in use at this moment is left for the next call.
+ * What is in use at this moment is left for the next call; where there is no room for it, the span
+ * stays in use, and its free slots are free again.
  */
 unsigned int drain_run(struct store_lane *lane);
+/* Ends what an xkvd that was killed had begun: slots of spans that it gave up emptying are free again.  0 or -errno. */
+int drain_adopt(struct store *st);
 /* Empties the spans of some units, so that a value finds room there, or all of a page: true if they are free. */
 bool drain_range(struct store_lane *lane, uint32_t page, uint32_t first, unsigned int units);
 /* Has all free slots of XKV_CLASS_LARGE drain. */

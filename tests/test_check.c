@@ -322,6 +322,7 @@ static void damage_page_state(void)
 
 static void damage_parked(void)
 {
+	POKE(bed_span_of(&bed, key_slot(9))->state, XKV_SPAN_DRAINING);
 	POKE(bed_span_of(&bed, key_slot(9))->parked, 3);
 }
 
@@ -477,9 +478,16 @@ static void test_set_aside(void **state)
 	mend();
 	slot = lose_slot(true); /* its span is being emptied */
 	POKE(bed_span_of(&bed, slot)->state, XKV_SPAN_DRAINING);
+	finds("is lost", 1);
+	POKE(slot->key_len, XKV_KEY_PARKED);
 	finds("are parked, but it has counted 0", 1);
 	POKE(bed_span_of(&bed, slot)->parked, 1);
 	finds("+ 1 parked", 0);
+	POKE(bed_span_of(&bed, slot)->state, XKV_SPAN_LINKED); /* given up: some may be back already */
+	POKE(bed_span_of(&bed, slot)->parked, 2);
+	finds("+ 1 parked", 0);
+	POKE(bed_span_of(&bed, slot)->parked, 0);
+	finds("are parked, but it has counted 0", 1);
 	mend();
 	finds(NULL, 0);
 }

@@ -239,6 +239,82 @@ static void test_draining_does_not_block_others(void **state)
 	account();
 }
 
+/*
+ * What was deleted while a span drained was parked.  If there is no room for the rest of the span,
+ * it stays in use, and a new key finds the slot.
+ */
+static void test_draining_is_given_up(void **state)
+{
+	struct xkv_unit *head;
+	unsigned int many;
+	struct span s;
+
+	(void)state;
+	limit_pages(1);
+	many = fill("many", 300);
+	s = span_of("many0");
+	head = span_head(&s);
+	drain_begin(bed.st, &s);
+	for (unsigned int n = 0; n < 3; n++)
+		assert_int_equal(delete("many", n), 0);
+	assert_int_equal(head->parked, 3);
+	assert_int_equal(drain_run(bed.lane), 0);
+	assert_int_equal(head->state, XKV_SPAN_LINKED);
+	assert_int_equal(head->parked, 0);
+	assert_int_equal(fill("new", 300), 3);
+	assert_int_equal(store_count(bed.st), many);
+	account();
+}
+
+/* xkvd was killed when it had given some of the parked slots back, but not all. */
+static void test_giving_up_goes_on(void **state)
+{
+	struct xkv_slot *slot;
+	unsigned int many;
+	struct span s;
+
+	(void)state;
+	limit_pages(1);
+	many = fill("many", 300);
+	s = span_of("many0");
+	slot = bed_slot(&bed, "many0", 5);
+	drain_begin(bed.st, &s);
+	assert_int_equal(delete("many", 0), 0);
+	assert_int_equal(slot->key_len, XKV_KEY_PARKED);
+	span_head(&s)->state = XKV_SPAN_LINKED;
+	bed.st->drain_count = 0;
+	assert_int_equal(delete("many", 1), 0);
+	span_head(&s)->parked = 2;
+	account(); /* nothing is lost meanwhile */
+	assert_int_equal(drain_adopt(bed.st), 0);
+	assert_int_equal(span_head(&s)->parked, 0);
+	assert_int_equal(fill("new", 300), 2);
+	assert_int_equal(store_count(bed.st), many);
+	account();
+}
+
+/*
+ * All memory is in slots of one size.  A new key may need a chain bucket, too, which is much smaller: two
+ * keys less are room enough.
+ */
+static void test_chain_bucket_in_a_larger_slot(void **state)
+{
+	unsigned int rest = 0;
+
+	(void)state;
+	bed.c->bucket_mask = 1023;
+	limit_pages(1);
+	fill("many", 300);
+	for (unsigned int n = 0; n < 400; n++) {
+		while (!set("rest", rest, 50)) /* all that is free */
+			rest++;
+		assert_int_equal(delete("many", 2 * n), 0);
+		assert_int_equal(delete("many", 2 * n + 1), 0);
+		assert_int_equal(set("new", n, 300), 0);
+	}
+	account();
+}
+
 /* ---- units in a row -------------------------------------------------------- */
 
 /* Half of the store is free, between large values that lie everywhere: the largest one finds room all the same. */
@@ -351,6 +427,9 @@ int main(int argc, char **argv)
 		CASE(test_new_span_is_nobodys),
 		CASE(test_walk_over_units_that_were_freed),
 		CASE(test_draining_does_not_block_others),
+		CASE(test_draining_is_given_up),
+		CASE(test_giving_up_goes_on),
+		CASE(test_chain_bucket_in_a_larger_slot),
 		CASE(test_room_between_large_values),
 		CASE(test_room_by_eviction),
 		CASE(test_waiting_for_less),

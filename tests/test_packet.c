@@ -3339,7 +3339,7 @@ static void test_drain_to_larger_class(void **state)
 	assert_int_equal(bed_drain(&bed, bed.lane, class, 1), 0); /* nowhere to go */
 	units_give(bed.st, 0, last, 1);
 	assert_int_equal(bed_grow(&bed, class + 3), 0);
-	assert_int_equal(bed_drain(&bed, bed.lane, class, 0), 1);
+	assert_int_equal(bed_drain(&bed, bed.lane, class, 1), 1);
 	assert_int_equal(bed.st->class[class].slots, 0);
 	for (int i = 0; i <= XKV_WAYS; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
