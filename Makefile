@@ -20,13 +20,13 @@ WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 ifeq ($(WERROR),1)
 WARN    += -Werror
 endif
-XCFLAGS := -std=gnu17 $(WARN) -fPIC -D_GNU_SOURCE -DXKV_RELEASE='"$(VERSION)"' -I$(BUILD) -MMD -MP $(SAN)
+XCFLAGS := -std=gnu17 $(WARN) -fPIC -D_GNU_SOURCE -DXKV_RELEASE='"$(VERSION)"' -iquote . -iquote loader -I$(BUILD) -MMD -MP $(SAN)
 XLDFLAGS := $(LDFLAGS) $(SAN)
 
 # The byte order, multi-arch include path and barriers of the BPF code follow the machine that it is built on.
 ARCH    := $(shell uname -m | sed 's/x86_64/x86/;s/aarch64/arm64/')
 BPFFLAGS := -O2 -g -target bpf -mcpu=v3 -std=gnu17 -D__TARGET_ARCH_$(ARCH) \
-	-I/usr/include/$(shell $(CC) -dumpmachine) \
+	-I/usr/include/$(shell $(CC) -dumpmachine) -iquote . \
 	-Wall -Wextra -Wno-unused-parameter -MMD -MP $(if $(filter 1,$(WERROR)),-Werror)
 
 ifeq ($(V),1)
@@ -39,7 +39,7 @@ endif
 
 LIB_OBJ   := $(BUILD)/client/libxkv.o
 CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out client/libxkv.c,$(wildcard client/*.c)))
-XKVD_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard loader/*.c))
+XKVD_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard loader/*.c loader/*/*.c))
 BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %.bpf.c bench/replay.c bench/udpserver.c,$(wildcard bench/*.c)))
 TESTS     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
@@ -54,6 +54,12 @@ BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-replay xkv-udpserver libxkv.
 all: $(BIN)
 
 $(BUILD)/%.bpf.o: bpf/%.bpf.c
+	$(say) CLANG $@
+	@mkdir -p $(@D)
+	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
+
+# Of the test bed and of the benchmarks.
+$(BUILD)/%.bpf.o: scripts/%.bpf.c
 	$(say) CLANG $@
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
@@ -73,7 +79,7 @@ $(BUILD)/%.o: %.c
 	$(Q)$(CC) $(XCFLAGS) $(CFLAGS) -c $< -o $@
 
 $(XKVD_OBJ): | $(BUILD)/xkv.skel.h
-$(BUILD)/loader/bpf.o: $(BUILD)/xkv.skel.h
+$(BUILD)/loader/attach/bpf.o: $(BUILD)/xkv.skel.h
 $(BENCH_OBJ): | $(patsubst bench/%.bpf.c,$(BUILD)/bench/%.skel.h,$(wildcard bench/*.bpf.c))
 
 $(BUILD)/libxkv.a: $(LIB_OBJ)

@@ -25,7 +25,7 @@
 
 #include <linux/types.h>
 
-#include "../bpf/proto.h"
+#include "bpf/proto.h"
 
 #define FRAME_KEY_SIZE 16
 #define FRAME_VALUE_SIZE 128	    /* the baselines' */

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../bpf/proto.h"
+#include "bpf/proto.h"
 #include "dist.h"
 #include "sizes.h"
 

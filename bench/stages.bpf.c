@@ -29,7 +29,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "../bpf/gets.bpf.h"
+#include "bpf/gets.bpf.h"
 #include "swap.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

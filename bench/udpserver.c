@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../bpf/proto.h"
+#include "bpf/proto.h"
 #include "dist.h"
 
 #define BATCH	    32	 /* datagrams of a system call */

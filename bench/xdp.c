@@ -24,7 +24,7 @@
 #include "request.h"
 #include "say.h"
 
-#define BED_PROGRAM "xkv_pass" /* the test bed's: bpf/pass.bpf.c */
+#define BED_PROGRAM "xkv_pass" /* the test bed's: scripts/pass.bpf.c */
 
 /* One request to the device.  0 or -errno. */
 static int ask_device(const char *interface, unsigned long request, struct ifreq *req)

@@ -266,7 +266,7 @@ struct xkv_prefix6 {
 /*
  * Who may ask, and what.  There are two of these, and config.current says which one holds.  A packet is judged
  * by one of them from beginning to end.  xkvd never changes the one that holds: it waits until no program can
- * still be reading the other, fills that in, and makes it the current one by one store (loader/net.c).
+ * still be reading the other, fills that in, and makes it the current one by one store (loader/attach/rules.c).
  */
 struct xkv_rules {
 	__be16 port;

@@ -244,7 +244,7 @@ __noinline int copy_kept(struct xkv_frame *f, __u64 ref)
 
 /*
  * Counts in how many ticks of the clock the entry was used, not how often: one store a tick for a hot
- * entry, no random numbers, and as good (loader/evict.c).
+ * entry, no random numbers, and as good (loader/store/evict.c).
  */
 static __always_inline __u16 used_again(__u16 access, __u16 now)
 {

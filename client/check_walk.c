@@ -18,8 +18,8 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
-#include "../bpf/layout.h"
-#include "../bpf/page_ids.h"
+#include "bpf/layout.h"
+#include "loader/store/page_ids.h"
 
 #define CHAIN_KEYS  ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
 #define STILL_TRIES 1000 /* to see a word or two that change at a moment when they do not */

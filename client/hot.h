@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../bpf/layout.h"
+#include "bpf/layout.h"
 
 struct hot_entry {
 	struct xkv_hot_key key;

@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../bpf/proto.h"
+#include "bpf/proto.h"
 #include "xkv.h"
 
 #define DEFAULT_TIMEOUT_MS 1000

@@ -16,9 +16,9 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#include "../bpf/layout.h"
-#include "glob.h"
-#include "text.h"
+#include "bpf/layout.h"
+#include "util/glob.h"
+#include "util/text.h"
 
 #define MAX_WORDS  128
 #define MAX_ERRORS 20 /* of a file that are told one by one */

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "log.h"
+#include "util/log.h"
 
 #define CONFIG_MAX_BIND	 16
 #define CONFIG_MAX_ALLOW 32

@@ -2,10 +2,13 @@
 /*
  * xkvd: takes the command line apart and puts the pieces together.
  *
- *   bpf.c      maps and programs, made or adopted    net.c       addresses, allow
- *   attach.c   the XDP program on the interface      detach.c    all of it away
- *   store.c    the store on those maps               udp.c       what XDP passes on
- *   snapshot.c the store to a file and back          server.c    RESP, timers, signals
+ *   config.c   configuration: file, command line, CONFIG SET
+ *   attach/    maps and programs, made or adopted; the program on the interface; who may send to it
+ *   store/     the store on those maps: operations, pages and spans, draining, eviction, the walk
+ *   net/       event loop, RESP, and what XDP passes on
+ *   commands/  what a RESP command does
+ *   persist/   the store to a file and back
+ *   util/      log, clock, text, patterns, the machine's memory
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,15 +16,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "attach.h"
-#include "bpf.h"
+#include "attach/attach.h"
+#include "attach/bpf.h"
+#include "attach/rules.h"
 #include "config.h"
-#include "log.h"
-#include "net.h"
-#include "server.h"
-#include "snapshot.h"
-#include "store_open.h"
-#include "udp.h"
+#include "net/server.h"
+#include "net/udp.h"
+#include "persist/snapshot.h"
+#include "store/open.h"
+#include "util/log.h"
 
 #define ERR_LEN 1024
 #define REPORT_LEN 16384 /* of all that is wrong with a configuration */

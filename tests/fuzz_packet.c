@@ -19,7 +19,7 @@
 
 #include <linux/bpf.h>
 
-#include "../loader/store.h"
+#include "loader/store/store.h"
 #include "packet.h"
 #include "xdpbed.h"
 

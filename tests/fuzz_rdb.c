@@ -3,7 +3,7 @@
  * libFuzzer on the reader of snapshots.  Not part of `make check`; run it with
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -DXKV_RELEASE='"fuzz"' \
- *           tests/fuzz_rdb.c loader/rdb.c loader/crc64.c -llzf -lpthread -o build/fuzz_rdb
+ *           tests/fuzz_rdb.c loader/persist/rdb.c loader/persist/crc64.c -llzf -lpthread -o build/fuzz_rdb
  *   build/fuzz_rdb -max_total_time=300 CORPUS
  *
  * with a directory of RDB files (a few kB each, from any Redis) as CORPUS.
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../bpf/proto.h"
-#include "../loader/crc64.h"
-#include "../loader/rdb.h"
+#include "bpf/proto.h"
+#include "loader/persist/crc64.h"
+#include "loader/persist/rdb.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

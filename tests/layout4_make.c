@@ -24,7 +24,7 @@
 #include <linux/bpf.h>
 #include <linux/if_link.h>
 
-#include "../loader/layout4.h"
+#include "loader/attach/layout4.h"
 
 #define BUCKETS 64
 #define MAGIC 0x584b5631

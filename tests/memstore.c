@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * An in-memory store behind the interface of loader/store.h: a chained hash
+ * An in-memory store behind the interface of loader/store/store.h: a chained hash
  * table with a fixed number of buckets and one mutex.  The table never grows,
  * which gives store_scan() the same promise as the BPF index: a walk by bucket
  * meets every key that stays exactly once.

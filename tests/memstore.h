@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * loader/store.h in plain memory, for tests that run without root and without
- * BPF: link tests/memstore.c instead of loader/store.c.  Everything is there
+ * loader/store/store.h in plain memory, for tests that run without root and without
+ * BPF: link tests/memstore.c instead of loader/store/store.c.  Everything is there
  * but store_datagram(), which returns -ENOSYS.  Counters, named as in
  * bpf/layout.h: get_hits, get_misses, inserts, overwrites, deletes, expires,
  * expiry_changes.
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../loader/store.h"
+#include "loader/store/store.h"
 
 /* An empty store, NULL with errno set. */
 struct store *memstore_new(void);

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../bpf/proto.h"
+#include "bpf/proto.h"
 
 #define PACKET_MAX 4096 /* of a frame */
 

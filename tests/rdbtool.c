@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../loader/config.h"
-#include "../loader/snapshot.h"
+#include "loader/config.h"
+#include "loader/persist/snapshot.h"
 #include "memstore.h"
 
 static void print_hex(const void *data, size_t len)

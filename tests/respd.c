@@ -13,9 +13,9 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "../loader/log.h"
-#include "../loader/server.h"
-#include "../loader/snapshot.h"
+#include "loader/util/log.h"
+#include "loader/net/server.h"
+#include "loader/persist/snapshot.h"
 #include "memstore.h"
 
 static int fail(const char *text)

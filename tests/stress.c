@@ -28,8 +28,8 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
-#include "../bpf/layout.h"
-#include "../client/check.h"
+#include "bpf/layout.h"
+#include "client/check.h"
 #include "stress_doors.h"
 #include "stress_model.h"
 

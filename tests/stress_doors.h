@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../bpf/proto.h"
+#include "bpf/proto.h"
 
 struct wish {
 	enum xkv_opcode op; /* GET, SET, DELETE or EXPIRE */

@@ -17,16 +17,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../bench/datagram.h"
-#include "../bench/dist.h"
-#include "../bench/entry.h"
-#include "../bench/options.h"
-#include "../bench/protocol.h"
-#include "../bench/protocol_resp.h"
-#include "../bench/protocol_xkv.h"
-#include "../bench/ramp.h"
-#include "../bench/workload.h"
-#include "../bench/xsk.h"
+#include "bench/datagram.h"
+#include "bench/dist.h"
+#include "bench/entry.h"
+#include "bench/options.h"
+#include "bench/protocol.h"
+#include "bench/protocol_resp.h"
+#include "bench/protocol_xkv.h"
+#include "bench/ramp.h"
+#include "bench/workload.h"
+#include "bench/xsk.h"
 
 #define DRAWS 2000000
 

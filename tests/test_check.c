@@ -20,10 +20,10 @@
 
 #include <bpf/bpf.h>
 
-#include "../bpf/layout.h"
-#include "../client/check.h"
-#include "../loader/store.h"
-#include "../loader/store_impl.h"
+#include "bpf/layout.h"
+#include "client/check.h"
+#include "loader/store/store.h"
+#include "loader/store/impl.h"
 #include "packet.h"
 #include "xdpbed.h"
 

@@ -12,9 +12,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "../loader/config.h"
-#include "../loader/glob.h"
-#include "../loader/text.h"
+#include "loader/config.h"
+#include "loader/util/glob.h"
+#include "loader/util/text.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "../bpf/layout.h"
-#include "../bpf/siphash.h"
+#include "bpf/layout.h"
+#include "bpf/siphash.h"
 
 #define KEYS	(1U << 20)
 #define BUCKETS (1U << 18)

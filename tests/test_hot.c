@@ -15,9 +15,9 @@
 #include <bpf/bpf.h>
 #include <linux/bpf.h>
 
-#include "../bench/dist.h"
-#include "../client/hot.h"
-#include "../loader/store_impl.h"
+#include "bench/dist.h"
+#include "client/hot.h"
+#include "loader/store/impl.h"
 #include "packet.h"
 #include "xdpbed.h"
 

@@ -22,8 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../bpf/proto.h"
-#include "../client/xkv.h"
+#include "bpf/proto.h"
+#include "client/xkv.h"
 #include "vectors.h"
 
 /* ---- the server ------------------------------------------------------- */

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../loader/log.h"
+#include "loader/util/log.h"
 
 #define REOPENS 3000
 

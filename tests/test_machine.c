@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "../loader/machine.h"
+#include "loader/util/machine.h"
 
 #define MIB(n) ((unsigned long long)(n) << 20)
 

@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../bpf/layout.h"
-#include "../loader/store.h"
-#include "../loader/store_impl.h"
+#include "bpf/layout.h"
+#include "loader/store/store.h"
+#include "loader/store/impl.h"
 #include "packet.h"
 #include "xdpbed.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
  * Random operations through every door (XDP, the datagrams that xkvd answers,
- * the calls of loader/store.h), one after the other, against a model of the store
+ * the calls of loader/store/store.h), one after the other, against a model of the store
  * in a few lines.  With fingerprints cut down to one, four and many values, and with one
  * bucket for all of them, so that keys stand in chains and chains get full; and deletions
  * of keys of one chain in every order.  XKV_MODEL_SEED and XKV_MODEL_ROUNDS repeat a run or
@@ -23,9 +23,9 @@
 
 #include <linux/bpf.h>
 
-#include "../bpf/layout.h"
-#include "../loader/store.h"
-#include "../loader/store_impl.h"
+#include "bpf/layout.h"
+#include "loader/store/store.h"
+#include "loader/store/impl.h"
 #include "packet.h"
 #include "xdpbed.h"
 

@@ -24,8 +24,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "../loader/log.h"
-#include "../loader/net.h"
+#include "loader/util/log.h"
+#include "loader/attach/rules.h"
 
 static struct config cfg;
 static struct net net;

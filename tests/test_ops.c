@@ -27,9 +27,9 @@
 #include <bpf/bpf.h>
 #include <linux/bpf.h>
 
-#include "../loader/store.h"
-#include "../loader/store_impl.h"
-#include "../loader/store_open.h"
+#include "loader/store/store.h"
+#include "loader/store/impl.h"
+#include "loader/store/open.h"
 #include "packet.h"
 #include "xdpbed.h"
 

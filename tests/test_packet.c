@@ -28,11 +28,11 @@
 #include <bpf/bpf.h>
 #include <linux/bpf.h>
 
-#include "../bpf/layout.h"
-#include "../bpf/siphash.h"
-#include "../loader/net.h"
-#include "../loader/store.h"
-#include "../loader/store_impl.h"
+#include "bpf/layout.h"
+#include "bpf/siphash.h"
+#include "loader/attach/rules.h"
+#include "loader/store/store.h"
+#include "loader/store/impl.h"
 #include "packet.h"
 #include "vectors.h"
 #include "xdpbed.h"

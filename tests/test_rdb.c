@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Snapshots without a Redis at hand: the checksum, the writer and the reader of
- * loader/rdb.c on files built byte by byte, and loader/snapshot.c on a real
+ * loader/persist/rdb.c on files built byte by byte, and loader/persist/snapshot.c on a real
  * file system with everything that goes wrong there.  The store is memstore.
  */
 #include <fcntl.h>
@@ -24,11 +24,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "../loader/config.h"
-#include "../loader/crc64.h"
-#include "../loader/log.h"
-#include "../loader/rdb.h"
-#include "../loader/snapshot.h"
+#include "loader/config.h"
+#include "loader/persist/crc64.h"
+#include "loader/util/log.h"
+#include "loader/persist/rdb.h"
+#include "loader/persist/snapshot.h"
 #include "memstore.h"
 
 /* ---- files made by hand ---- */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "../loader/resp.h"
+#include "loader/net/resp.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define LITERAL(s)   (s), sizeof(s) - 1

@@ -3,7 +3,7 @@
 # tests/run: once
 """Snapshots exchanged with a stock Redis, both ways, compared key by key.
 
-Ours are written and read by tests/rdbtool.c (loader/rdb.c and loader/snapshot.c
+Ours are written and read by tests/rdbtool.c (loader/persist
 on an in-memory store), which is built here with ASan and UBSan.
 """
 import os
@@ -19,8 +19,9 @@ import pytest
 import redis
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ["tests/rdbtool.c", "tests/memstore.c", "loader/rdb.c", "loader/crc64.c",
-           "loader/snapshot.c", "loader/aside.c", "loader/log.c"]
+SOURCES = ["tests/rdbtool.c", "tests/memstore.c", "loader/persist/rdb.c",
+           "loader/persist/crc64.c", "loader/persist/snapshot.c", "loader/persist/aside.c",
+           "loader/util/log.c"]
 KEY_MAX = 250
 VALUE_MAX = 1 << 20
 
@@ -30,7 +31,8 @@ pytestmark = pytest.mark.skipif(not shutil.which("redis-server"), reason="no red
 @pytest.fixture(scope="session")
 def tool(tmp_path_factory):
     path = tmp_path_factory.mktemp("rdbtool") / "rdbtool"
-    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu17", "-D_GNU_SOURCE", "-O1", "-g",
+    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu17", "-iquote", ".",
+                    "-iquote", "loader", "-D_GNU_SOURCE", "-O1", "-g",
                     '-DXKV_RELEASE="test"', "-fsanitize=address,undefined",
                     "-fno-sanitize-recover=undefined", "-o", path, *SOURCES, "-llzf", "-lpthread"],
                    cwd=ROOT, check=True)

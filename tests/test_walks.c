@@ -18,10 +18,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../bpf/layout.h"
-#include "../loader/config.h"
-#include "../loader/snapshot.h"
-#include "../loader/store.h"
+#include "bpf/layout.h"
+#include "loader/config.h"
+#include "loader/persist/snapshot.h"
+#include "loader/store/store.h"
 #include "packet.h"
 #include "xdpbed.h"
 

@@ -16,7 +16,7 @@ all: $(BUILD)/pass.bpf.o
 # A C test (test_*.c), and a helper that other tests run, is one file with a main().  It is linked with
 # the parts that it includes from: files of tests/ without a main(), and archives of xkvd's, the
 # client's and the load generator's objects, so that only what it calls comes along.
-# tests/memstore.c takes the place of loader/store.c where memstore.h is included.
+# tests/memstore.c takes the place of loader/store/store.c where memstore.h is included.
 TEST_LIBS  := -lcmocka -lhiredis $(XKVD_LIBS) $(CLI_LIBS) -lm
 TEST_MAIN  := $(shell grep -l '^int main\b' tests/*.c 2>/dev/null)
 TEST_BIN   := $(TEST_MAIN:tests/%.c=$(BUILD)/tests/%)
@@ -29,7 +29,7 @@ parts       = $(foreach p,$(TEST_PARTS),$(call includes,$(1),"$(p).h",$(BUILD)/t
 
 tests: $(TEST_BIN)
 
-WITH_MAIN   := $(shell grep -l '^int main\b' loader/*.c client/*.c bench/*.c 2>/dev/null)
+WITH_MAIN   := $(shell grep -l '^int main\b' loader/*.c loader/*/*.c client/*.c bench/*.c 2>/dev/null)
 without_main = $(filter-out $(WITH_MAIN:%.c=$(BUILD)/%.o),$(1))
 $(BUILD)/tests/loader.a: $(call without_main,$(XKVD_OBJ))
 $(BUILD)/tests/client.a: $(call without_main,$(LIB_OBJ) $(CLI_OBJ))

@@ -16,8 +16,8 @@
 #include <bpf/libbpf.h>
 #include <linux/magic.h>
 
-#include "../client/check.h"
-#include "../loader/store_impl.h"
+#include "client/check.h"
+#include "loader/store/impl.h"
 
 #define BPFFS  "/sys/fs/bpf"
 #define FRAMES (XKV_BATCH_LANES * XKV_BATCH_FRAMES)

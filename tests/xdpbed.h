@@ -11,10 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../bpf/layout.h"
-#include "../loader/bpf.h"
-#include "../loader/store.h"
-#include "../loader/store_open.h"
+#include "bpf/layout.h"
+#include "loader/attach/bpf.h"
+#include "loader/store/store.h"
+#include "loader/store/open.h"
 #include "packet.h"
 
 struct bed {

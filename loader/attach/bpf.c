@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Loading, pinning and adopting.
+ *
+ * The object is opened twice: once for the maps and the syscall programs, once
+ * for the XDP program alone, since libxdp loads that one itself (as an extension
+ * of its dispatcher, so that other XDP programs may share the interface, or
+ * plainly where the kernel cannot do that).
+ */
+#include "bpf_impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <linux/magic.h>
+#include <xdp/libxdp.h>
+
+#include "bpf/layout.h"
+#include "upgrade.h"
+#include "xkv.skel.h"
+
+#define KEY_SHARE 512 /* bytes of maxmemory for each key that the index is made for */
+#define LOCK_TRIES 20
+#define LOCK_WAIT_US 50000
+
+static const char *const map_names[BPF_MAPS] = {
+	[BPF_INDEX] = "xkv_index",   [BPF_PAGES] = "xkv_pages",
+	[BPF_CLASSES] = "xkv_classes", [BPF_ONCE] = "xkv_once",
+	[BPF_CONFIG] = "xkv_config", [BPF_SECRET] = "xkv_secret",
+	[BPF_HOT] = "xkv_hot",	     [BPF_COUNTERS] = "xkv_counters",
+	[BPF_FRAMES] = "xkv_frames", [BPF_BATCH] = "xkv_batch",
+};
+
+/* What is pinned beside the maps, to `cat`. */
+static const char *const iterators[] = { "entries", "dump" };
+#define ITERATORS (sizeof(iterators) / sizeof(iterators[0]))
+
+/* libbpf's own messages, one level down: ours say what to do. */
+static int libbpf_log(enum libbpf_print_level level, const char *fmt, va_list args)
+{
+	char line[512];
+
+	if (level == LIBBPF_DEBUG)
+		return 0;
+	vsnprintf(line, sizeof(line), fmt, args);
+	line[strcspn(line, "\n")] = '\0';
+	log_debug("%s", line);
+	return 0;
+}
+
+static int libxdp_log(enum libxdp_print_level level, const char *fmt, va_list args)
+{
+	return libbpf_log(level == LIBXDP_DEBUG ? LIBBPF_DEBUG : LIBBPF_INFO, fmt, args);
+}
+
+void bpf_log_through_ours(void)
+{
+	libbpf_set_print(libbpf_log);
+	libxdp_set_print(libxdp_log);
+}
+
+/* ---- what the kernel has ------------------------------------------------- */
+
+int bpf_check_kernel(char *err, size_t err_len)
+{
+	unsigned int major, minor;
+	struct utsname name;
+
+	if (uname(&name) || sscanf(name.release, "%u.%u", &major, &minor) != 2)
+		return fail(-EINVAL, err, err_len, "cannot tell the kernel's version");
+	if (major < 6 || (major == 6 && minor < 1))
+		return fail(-EOPNOTSUPP, err, err_len,
+			    "Linux %s is too old: xkv needs 6.1 or newer (bpf_ktime_get_tai_ns)",
+			    name.release);
+	if (access("/sys/kernel/btf/vmlinux", R_OK))
+		return fail(-EOPNOTSUPP, err, err_len,
+			    "this kernel has no BTF (/sys/kernel/btf/vmlinux): it needs "
+			    "CONFIG_DEBUG_INFO_BTF=y");
+	return 0;
+}
+
+static bool is_bpffs(const char *path)
+{
+	struct statfs fs;
+
+	return !statfs(path, &fs) && (unsigned long)fs.f_type == BPF_FS_MAGIC;
+}
+
+/* bpffs is not mounted for whoever mounts it not: `ip netns exec` hides the host's, and what is pinned in its own ends with it. */
+static int fail_no_bpffs(const char *dir, char *err, size_t err_len)
+{
+	return fail(-EINVAL, err, err_len,
+		    "pin-dir %s is not in a BPF file system: mount -t bpf bpf /sys/fs/bpf (but inside `ip netns exec` "
+		    "use nsenter --net=/run/netns/NAME, which keeps the host's)",
+		    dir);
+}
+
+/* Makes the pin directory; it has to be in a BPF file system. */
+static int make_pin_dir(const char *dir, char *err, size_t err_len)
+{
+	char parent[512];
+	char *slash;
+	int ret;
+
+	if (!mkdir(dir, 0700)) {
+		if (is_bpffs(dir))
+			return 0;
+		rmdir(dir);
+		return fail_no_bpffs(dir, err, err_len);
+	}
+	ret = -errno;
+	if (ret == -EEXIST)
+		return is_bpffs(dir) ? 0 : fail_no_bpffs(dir, err, err_len);
+	snprintf(parent, sizeof(parent), "%s", dir);
+	slash = strrchr(parent, '/');
+	if (slash && slash != parent)
+		*slash = '\0';
+	if (!access(parent, F_OK) && !is_bpffs(parent))
+		return fail_no_bpffs(dir, err, err_len);
+	return fail(ret, err, err_len, "cannot make the pin directory %s: %s%s%s", dir, strerror(-ret),
+		    ret == -ENOENT ? ": make first " : "", ret == -ENOENT ? parent : "");
+}
+
+int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len)
+{
+	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return fail(-errno, err, err_len, "cannot open %s: %s", dir, strerror(errno));
+	/* One that was killed may hold it a little longer, until the kernel is done with its last call. */
+	for (int i = 0; i < LOCK_TRIES; i++) {
+		if (!flock(fd, LOCK_EX | LOCK_NB))
+			return fd;
+		usleep(LOCK_WAIT_US);
+	}
+	close(fd);
+	return fail(-EWOULDBLOCK, err, err_len,
+		    "another xkvd is running on %s: stop it, or give this one its own pin-dir", dir);
+}
+
+/* ---- maps ---------------------------------------------------------------- */
+
+void bpf_map_path(char *path, size_t len, const struct config *cfg, int id)
+{
+	snprintf(path, len, "%s/%s", cfg->pin_dir, map_names[id]);
+}
+
+/* Buckets of `index` for so many keys: a power of two. */
+static unsigned int buckets_for(unsigned int max_keys)
+{
+	unsigned int buckets = 1;
+
+	while (buckets * XKV_KEYS_PER_BUCKET < max_keys && buckets < (1U << 28))
+		buckets *= 2;
+	return buckets;
+}
+
+/*
+ * Keys that the index is made for where max-keys does not say: a million, or what maxmemory is good
+ * for, so that the index takes 3 to 6 % of it.
+ */
+static unsigned int keys_for(const struct config *cfg)
+{
+	if (cfg->max_keys)
+		return cfg->max_keys;
+	if (cfg->maxmemory && cfg->maxmemory / KEY_SHARE < XKV_MAX_KEYS)
+		return cfg->maxmemory / KEY_SHARE + 1;
+	return XKV_MAX_KEYS;
+}
+
+/* A pinned map is taken only if it is what we would have made, except for how many keys it is for. */
+static int check_pinned(struct bpf_map *map, int id, const struct bpf_map_info *info,
+			const char *path, char *err, size_t err_len)
+{
+	if (info->type != bpf_map__type(map) || info->key_size != bpf_map__key_size(map) ||
+	    info->value_size != bpf_map__value_size(map) ||
+	    info->map_flags != bpf_map__map_flags(map) ||
+	    (id != BPF_INDEX && info->max_entries != bpf_map__max_entries(map)))
+		return fail(-EINVAL, err, err_len,
+			    "%s was made by another version of xkv: start that version again, `xkv save`, stop it, "
+			    "`xkvd --detach`, and start this one, which loads the snapshot (without a save the "
+			    "data is lost)",
+			    path);
+	return 0;
+}
+
+/* Adopts one pinned map: 1 if it is there and fits, 0 if it is not there. */
+static int adopt_map(struct bpf *b, const struct config *cfg, int id, char *err, size_t err_len)
+{
+	struct bpf_map *map = bpf_object__find_map_by_name(b->object, map_names[id]);
+	struct bpf_map_info info = {};
+	__u32 len = sizeof(info);
+	char path[512];
+	int fd, ret;
+
+	bpf_map_path(path, sizeof(path), cfg, id);
+	fd = bpf_obj_get(path);
+	if (fd < 0)
+		return errno == ENOENT ? 0 :
+					 fail(-errno, err, err_len, "cannot open %s: %s", path,
+					      strerror(errno));
+	ret = bpf_obj_get_info_by_fd(fd, &info, &len) ? -errno : 0;
+	if (!ret)
+		ret = check_pinned(map, id, &info, path, err, err_len);
+	if (!ret && id == BPF_INDEX) {
+		ret = bpf_map__set_max_entries(map, info.max_entries);
+		b->buckets = info.max_entries;
+	}
+	if (!ret)
+		ret = bpf_map__reuse_fd(map, fd);
+	close(fd);
+	return ret ? ret : 1;
+}
+
+/* All maps are there, or none: anything else is somebody else's directory or a half-made one. */
+static int adopt_maps(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
+{
+	int found = 0, ret;
+
+	for (int id = 0; id < BPF_MAPS; id++) {
+		ret = adopt_map(b, cfg, id, err, err_len);
+		if (ret < 0)
+			return ret;
+		found += ret;
+	}
+	b->adopted = found == BPF_MAPS;
+	if (found && !b->adopted)
+		return fail(-EINVAL, err, err_len,
+			    "%s holds some of xkv's maps but not all, so what is in them cannot be saved any more: if "
+			    "it may go, `xkvd --detach --pin-dir %s`, and the next start loads the last snapshot",
+			    cfg->pin_dir, cfg->pin_dir);
+	return 0;
+}
+
+static int size_maps(struct bpf *b, const struct config *cfg)
+{
+	struct bpf_map *map;
+
+	b->buckets = buckets_for(keys_for(cfg));
+	map = bpf_object__find_map_by_name(b->object, map_names[BPF_INDEX]);
+	return bpf_map__set_max_entries(map, b->buckets);
+}
+
+static int pin_maps(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
+{
+	char path[512];
+
+	for (int id = 0; id < BPF_MAPS; id++) {
+		bpf_map_path(path, sizeof(path), cfg, id);
+		if (!bpf_obj_pin(b->map[id], path))
+			continue;
+		int saved = -errno;
+
+		while (id-- > 0) {
+			bpf_map_path(path, sizeof(path), cfg, id);
+			unlink(path);
+		}
+		return fail(saved, err, err_len, "cannot pin the maps in %s: %s", cfg->pin_dir,
+			    strerror(-saved));
+	}
+	return 0;
+}
+
+/* Opens the object with only the programs of one type, nothing pinned by libbpf itself. */
+static struct bpf_object *open_object(enum bpf_prog_type type)
+{
+	LIBBPF_OPTS(bpf_object_open_opts, opts, .object_name = "xkv");
+	struct bpf_object *object;
+	struct bpf_program *prog;
+	struct bpf_map *map;
+	const void *elf;
+	size_t size = 0;
+
+	elf = xkv_bpf__elf_bytes(&size);
+	object = bpf_object__open_mem(elf, size, &opts);
+	if (!object)
+		return NULL;
+	bpf_object__for_each_program(prog, object)
+		bpf_program__set_autoload(prog, bpf_program__type(prog) == type);
+	bpf_object__for_each_map(map, object)
+		bpf_map__set_pin_path(map, NULL);
+	return object;
+}
+
+/* The same on the maps that we hold.  NULL with errno. */
+static struct bpf_object *open_on_maps(const struct bpf *b, enum bpf_prog_type type)
+{
+	struct bpf_object *object = open_object(type);
+	struct bpf_map *map;
+	int ret = 0;
+
+	for (int id = 0; object && !ret && id < BPF_MAPS; id++) {
+		map = bpf_object__find_map_by_name(object, map_names[id]);
+		ret = bpf_map__reuse_fd(map, b->map[id]);
+	}
+	if (ret) {
+		bpf_object__close(object);
+		errno = -ret;
+		return NULL;
+	}
+	return object;
+}
+
+static const char *load_hint(int err)
+{
+	switch (-err) {
+	case EPERM:
+	case EACCES:
+		return ": run it as root, or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN";
+	case ENOMEM:
+		return ": not enough memory: lower max-keys";
+	case E2BIG:
+		return ": max-keys is too large";
+	default:
+		return "";
+	}
+}
+
+/* Pins an iterator of bpf/entries.bpf.h, in place of one that an earlier xkvd has left.  0 or -errno. */
+static int pin_iterator(const struct bpf *b, const struct bpf_object *object, const char *name,
+			const char *path)
+{
+	union bpf_iter_link_info info = { .map.map_fd = b->map[BPF_INDEX] };
+	LIBBPF_OPTS(bpf_iter_attach_opts, opts, .link_info = &info, .link_info_len = sizeof(info));
+	struct bpf_link *link;
+	char prog[32];
+	int ret;
+
+	snprintf(prog, sizeof(prog), "xkv_%s", name);
+	link = bpf_program__attach_iter(bpf_object__find_program_by_name(object, prog), &opts);
+	ret = libbpf_get_error(link);
+	if (ret)
+		return ret;
+	unlink(path);
+	ret = bpf_link__pin(link, path);
+	bpf_link__destroy(link);
+	return ret;
+}
+
+/*
+ * Pins the iterators that print the entries beside the maps.  A convenience: xkvd serves without them, and
+ * says so.
+ */
+static void pin_iterators(const struct bpf *b, const struct config *cfg)
+{
+	struct bpf_object *object = open_on_maps(b, BPF_PROG_TYPE_TRACING);
+	int loaded = object ? bpf_object__load(object) : -errno, ret;
+	char path[512];
+
+	for (unsigned int i = 0; i < ITERATORS; i++) {
+		snprintf(path, sizeof(path), "%s/%s", cfg->pin_dir, iterators[i]);
+		ret = loaded ? loaded : pin_iterator(b, object, iterators[i], path);
+		if (ret)
+			log_warning("cannot make %s: %s", path, strerror(-ret));
+	}
+	bpf_object__close(object);
+}
+
+static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
+{
+	int ret;
+
+	b->object = open_object(BPF_PROG_TYPE_SYSCALL);
+	if (!b->object)
+		return fail(-errno, err, err_len, "cannot open the BPF object: %s", strerror(errno));
+	ret = adopt_maps(b, cfg, err, err_len);
+	if (!ret && !b->adopted)
+		ret = size_maps(b, cfg);
+	if (ret)
+		return ret;
+	ret = bpf_object__load(b->object);
+	if (ret)
+		return fail(ret, err, err_len, "cannot load the BPF programs: %s%s (loglevel debug says more)",
+			    strerror(-ret), load_hint(ret));
+	for (int id = 0; id < BPF_MAPS; id++)
+		b->map[id] = bpf_object__find_map_fd_by_name(b->object, map_names[id]);
+	b->run = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_run"));
+	b->slots = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_slots"));
+	ret = b->adopted ? 0 : pin_maps(b, cfg, err, err_len);
+	if (!ret)
+		pin_iterators(b, cfg);
+	return ret;
+}
+
+bool bpf_is_pinned(const struct config *cfg)
+{
+	char path[512];
+
+	bpf_map_path(path, sizeof(path), cfg, BPF_INDEX);
+	return !access(path, F_OK);
+}
+
+int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
+{
+	int ret;
+
+	memset(b, 0, sizeof(*b));
+	b->lock = -1;
+	bpf_log_through_ours();
+	if (geteuid())
+		return fail(-EPERM, err, err_len, "xkvd has to be started as root (it loads BPF programs)");
+	ret = bpf_check_kernel(err, err_len);
+	if (!ret)
+		ret = make_pin_dir(cfg->pin_dir, err, err_len);
+	if (ret)
+		return ret;
+	b->lock = bpf_lock_pin_dir(cfg->pin_dir, err, err_len);
+	if (b->lock < 0)
+		return b->lock;
+	ret = upgrade(cfg, err, err_len);
+	if (!ret)
+		ret = open_locked(b, cfg, err, err_len);
+	if (ret)
+		bpf_close(b);
+	return ret;
+}
+
+void bpf_close(struct bpf *b)
+{
+	if (b->object)
+		bpf_object__close(b->object);
+	if (b->lock >= 0)
+		close(b->lock);
+	b->object = NULL;
+	b->lock = -1;
+}
+
+struct bpf_object *bpf_open_xdp(const struct bpf *b)
+{
+	return open_on_maps(b, BPF_PROG_TYPE_XDP);
+}
+
+/* ---- pins ---------------------------------------------------------------- */
+
+void bpf_pinned_ids(const struct config *cfg, struct map_ids *ids)
+{
+	struct bpf_map_info info;
+	char path[512];
+	__u32 len;
+	int fd;
+
+	ids->count = 0;
+	for (int id = 0; id < BPF_MAPS; id++) {
+		bpf_map_path(path, sizeof(path), cfg, id);
+		fd = bpf_obj_get(path);
+		if (fd < 0)
+			continue;
+		memset(&info, 0, sizeof(info));
+		len = sizeof(info);
+		if (!bpf_obj_get_info_by_fd(fd, &info, &len))
+			ids->id[ids->count++] = info.id;
+		close(fd);
+	}
+}
+
+static int unpin(const char *path, char *err, size_t err_len)
+{
+	if (unlink(path) && errno != ENOENT)
+		return fail(-errno, err, err_len, "cannot remove %s: %s", path, strerror(errno));
+	return 0;
+}
+
+int bpf_unpin(const struct config *cfg, char *err, size_t err_len)
+{
+	char path[512];
+	int ret = 0;
+
+	for (unsigned int i = 0; i < ITERATORS; i++) {
+		snprintf(path, sizeof(path), "%s/%s", cfg->pin_dir, iterators[i]);
+		unlink(path);
+	}
+	for (int id = 0; id < BPF_MAPS; id++) {
+		bpf_map_path(path, sizeof(path), cfg, id);
+		if (id != BPF_CONFIG && !ret)
+			ret = unpin(path, err, err_len);
+	}
+	bpf_map_path(path, sizeof(path), cfg, BPF_CONFIG);
+	if (!ret)
+		ret = unpin(path, err, err_len);
+	return ret;
+}

@@ -1,0 +1,647 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Addresses, subnets and `allow`: from the interface and the configuration into
+ * the config map.
+ */
+#include "rules.h"
+
+#include <arpa/inet.h>
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <linux/if_ether.h>
+#include <linux/if_link.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <net/if_arp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "util/address.h"
+#include "util/grace.h"
+
+#define VLAN_LEVELS 2 /* a VLAN, and a VLAN on it: XDP reads no more tags */
+
+/* What net_publish() finds out: the rules that shall hold, and how far it has come. */
+struct survey {
+	struct net *net;
+	const struct config *cfg;
+	struct xkv_rules *rules;
+	unsigned int level;        /* of links: 0 the interface, 1 VLANs on it, ... */
+	unsigned int below, end;   /* net.link[] from and to where the level below stands */
+	bool bound;                /* looks at the addresses that `bind` names, then at the others */
+	bool too_many;
+};
+
+/* ---- netlink ------------------------------------------------------------- */
+
+typedef void look_fn(struct survey *v, const struct nlmsghdr *h);
+
+static const struct rtattr *find(const struct rtattr *a, int len, unsigned short type)
+{
+	for (; RTA_OK(a, len); a = RTA_NEXT(a, len))
+		if ((a->rta_type & NLA_TYPE_MASK) == type)
+			return a;
+	return NULL;
+}
+
+static const struct rtattr *find_in(const struct rtattr *outer, unsigned short type)
+{
+	return outer ? find(RTA_DATA(outer), RTA_PAYLOAD(outer), type) : NULL;
+}
+
+static const void *value(const struct rtattr *a)
+{
+	return a ? RTA_DATA(a) : NULL;
+}
+
+/* 1: there is more to come, 0: that was the last, or -errno. */
+static int look_at_messages(struct survey *v, const void *buffer, ssize_t len, look_fn *look)
+{
+	const struct nlmsghdr *h = buffer;
+
+	for (; NLMSG_OK(h, (size_t)len); h = NLMSG_NEXT(h, len)) {
+		if (h->nlmsg_type == NLMSG_DONE)
+			return 0;
+		if (h->nlmsg_type == NLMSG_ERROR)
+			return ((const struct nlmsgerr *)NLMSG_DATA(h))->error;
+		look(v, h);
+	}
+	return 1;
+}
+
+/*
+ * Has all links or addresses looked at.  What changes meanwhile may be missed here, and makes
+ * net.monitor readable: then all is read anew.
+ */
+static int dump(struct survey *v, uint16_t type, look_fn *look)
+{
+	struct {
+		struct nlmsghdr head;
+		struct ifinfomsg body;
+	} request = { .head = { .nlmsg_len = sizeof(request),
+				.nlmsg_type = type,
+				.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP } };
+	_Alignas(struct nlmsghdr) char buffer[32768];
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE), ret = 1;
+	ssize_t len;
+
+	if (fd < 0)
+		return -errno;
+	if (send(fd, &request, sizeof(request), 0) < 0)
+		ret = -errno;
+	while (ret > 0) {
+		len = recv(fd, buffer, sizeof(buffer), MSG_TRUNC);
+		if (len < 0 && errno == EINTR)
+			continue;
+		if (len < 0)
+			ret = -errno;
+		else if (len > (ssize_t)sizeof(buffer))
+			ret = -EMSGSIZE;
+		else
+			ret = look_at_messages(v, buffer, len, look);
+	}
+	close(fd);
+	return ret;
+}
+
+/* ---- links --------------------------------------------------------------- */
+
+static unsigned int interface_mtu(const char *interface)
+{
+	struct ifreq req = {};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	unsigned int mtu = 1500;
+
+	snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", interface);
+	if (fd >= 0 && !ioctl(fd, SIOCGIFMTU, &req))
+		mtu = req.ifr_mtu;
+	if (fd >= 0)
+		close(fd);
+	return mtu;
+}
+
+static const struct net_link *find_link(const struct net *net, unsigned int ifindex)
+{
+	for (unsigned int i = 0; i < net->links; i++)
+		if (net->link[i].ifindex == ifindex)
+			return &net->link[i];
+	return NULL;
+}
+
+bool net_has_link(const struct net *net, unsigned int ifindex)
+{
+	return find_link(net, ifindex);
+}
+
+/* A frame without an Ethernet header must not be taken for one with: its link has a MAC that no such frame is for. */
+static void link_mac(struct net_link *link, const struct ifinfomsg *info, const void *mac)
+{
+	if (mac && (info->ifi_type == ARPHRD_ETHER || info->ifi_type == ARPHRD_LOOPBACK))
+		memcpy(link->mac, mac, ETH_ALEN);
+	else
+		memset(link->mac, 0xff, ETH_ALEN);
+}
+
+static void add_link(struct survey *v, const struct nlmsghdr *h, const struct ifinfomsg *info,
+		     uint32_t number)
+{
+	struct net_link *link = &v->net->link[v->net->links];
+
+	if (v->net->links == NET_LINKS_MAX) {
+		v->too_many = true;
+		return;
+	}
+	*link = (struct net_link){ .ifindex = (unsigned int)info->ifi_index, .number = number };
+	link_mac(link, info, value(find(IFLA_RTA(info), (int)IFLA_PAYLOAD(h), IFLA_ADDRESS)));
+	v->net->links++;
+}
+
+/* A VLAN on a link of the level below; what lies below it in another namespace has nothing to do with us. */
+static void look_at_vlan(struct survey *v, const struct nlmsghdr *h, const struct ifinfomsg *info)
+{
+	int len = (int)IFLA_PAYLOAD(h);
+	const uint32_t *lower = value(find(IFLA_RTA(info), len, IFLA_LINK));
+	const struct rtattr *linkinfo = find(IFLA_RTA(info), len, IFLA_LINKINFO);
+	const struct rtattr *data = find_in(linkinfo, IFLA_INFO_DATA);
+	const char *kind = value(find_in(linkinfo, IFLA_INFO_KIND));
+	const uint16_t *id = value(find_in(data, IFLA_VLAN_ID));
+	const __be16 *protocol = value(find_in(data, IFLA_VLAN_PROTOCOL));
+	const struct net_link *below = lower ? find_link(v->net, *lower) : NULL;
+	uint32_t tag;
+
+	if (!kind || strcmp(kind, "vlan") || !id || !below ||
+	    find(IFLA_RTA(info), len, IFLA_LINK_NETNSID) || below->number == XKV_LINK_NONE ||
+	    below < v->net->link + v->below || below >= v->net->link + v->end)
+		return;
+	tag = XKV_LINK_TAG(protocol && *protocol == htons(ETH_P_8021AD), *id);
+	/* VLAN 0 is left to the stack: the tag stands for none here. */
+	add_link(v, h, info, tag ? XKV_LINK_IN(below->number, tag) : XKV_LINK_NONE);
+}
+
+static void look_at_link(struct survey *v, const struct nlmsghdr *h)
+{
+	const struct ifinfomsg *info = NLMSG_DATA(h);
+	const char *name;
+
+	if (h->nlmsg_type != RTM_NEWLINK || find_link(v->net, (unsigned int)info->ifi_index))
+		return;
+	if (v->level) {
+		look_at_vlan(v, h, info);
+		return;
+	}
+	name = value(find(IFLA_RTA(info), (int)IFLA_PAYLOAD(h), IFLA_IFNAME));
+	/* On loopback both addresses are ours, and XDP drops what claims to come from us: all of it is left to the stack. */
+	if (name && !strcmp(name, "lo"))
+		add_link(v, h, info, XKV_LINK_NONE);
+	else if (name && !strcmp(name, v->cfg->interface))
+		add_link(v, h, info, 0);
+}
+
+/* The interface and loopback, then what lies on the interface, then what lies on that. */
+static int look_at_links(struct survey *v)
+{
+	int ret = 0;
+
+	v->net->links = 0;
+	for (v->level = 0; !ret && v->level <= VLAN_LEVELS; v->level++) {
+		v->below = v->end;
+		v->end = v->net->links;
+		ret = dump(v, RTM_GETLINK, look_at_link);
+	}
+	return ret;
+}
+
+/* ---- lists --------------------------------------------------------------- */
+
+static void add_prefix4(struct xkv_rules *r, __be32 addr, __be32 mask)
+{
+	if (r->allow4_count < XKV_ALLOW_MAX)
+		r->allow4[r->allow4_count++] = (struct xkv_prefix4){ addr & mask, mask };
+}
+
+static void add_prefix6(struct xkv_rules *r, const void *addr, const void *mask)
+{
+	struct xkv_prefix6 *p = &r->allow6[r->allow6_count];
+
+	if (r->allow6_count >= XKV_ALLOW_MAX)
+		return;
+	memcpy(p->net, addr, 16);
+	memcpy(p->mask, mask, 16);
+	for (int i = 0; i < 2; i++)
+		p->net[i] &= p->mask[i];
+	r->allow6_count++;
+}
+
+/* The sources of a prefix, IPv4 ones as ::ffff:a.b.c.d/96+n. */
+static void add_allow(struct xkv_rules *r, const struct prefix *p)
+{
+	uint8_t mask[16] = {};
+	__be32 addr4, mask4;
+
+	for (unsigned int bit = 0; bit < p->len && bit < 128; bit++)
+		mask[bit / 8] |= 0x80 >> (bit % 8);
+	if (!IN6_IS_ADDR_V4MAPPED(&p->addr) || p->len < 96) {
+		add_prefix6(r, &p->addr, mask);
+		return;
+	}
+	memcpy(&addr4, p->addr.s6_addr + 12, 4);
+	memcpy(&mask4, mask + 12, 4);
+	add_prefix4(r, addr4, mask4);
+}
+
+/* Should XDP answer for this address of ours?  With `bind`, only for those that it names. */
+static bool is_bound(const struct config *cfg, int family, const void *addr)
+{
+	struct in6_addr want;
+	const char *text;
+
+	for (unsigned int i = 0; i < cfg->bind_count; i++) {
+		text = cfg->bind[i] + (cfg->bind[i][0] == '-');
+		if (!strcmp(text, family == AF_INET ? "*" : "::*") ||
+		    !strcmp(text, family == AF_INET ? "0.0.0.0" : "::"))
+			return true;
+		if (inet_pton(family, text, &want) == 1 &&
+		    !memcmp(&want, addr, family == AF_INET ? 4 : 16))
+			return true;
+	}
+	return !cfg->bind_count;
+}
+
+/* An address that is not bound is ours, too, but no frame is for it. */
+static void add_local4(struct survey *v, const struct net_link *link, const void *own,
+		       unsigned int len)
+{
+	__be32 hosts = len < 31 ? htonl(0xffffffffU >> len) : 0; /* RFC 3021: /31 has no broadcast */
+	struct xkv_local4 *l = &v->rules->local4[v->rules->local4_count];
+
+	if (v->rules->local4_count == XKV_LOCAL_MAX) {
+		v->too_many = true;
+		return;
+	}
+	memcpy(&l->addr, own, 4);
+	l->network = hosts ? l->addr & ~hosts : l->addr;
+	l->broadcast = l->addr | hosts;
+	l->link = v->bound ? link->number : XKV_LINK_NONE;
+	memcpy(l->mac, link->mac, sizeof(l->mac));
+	v->rules->local4_count++;
+}
+
+static void add_local6(struct survey *v, const struct net_link *link, const void *own)
+{
+	struct xkv_local6 *l = &v->rules->local6[v->rules->local6_count];
+
+	if (v->rules->local6_count == XKV_LOCAL_MAX) {
+		v->too_many = true;
+		return;
+	}
+	memcpy(l->addr, own, 16);
+	l->link = v->bound ? link->number : XKV_LINK_NONE;
+	memcpy(l->mac, link->mac, sizeof(l->mac));
+	v->rules->local6_count++;
+}
+
+static void add_subnet(struct survey *v, int family, const void *addr, unsigned int len)
+{
+	struct prefix p = { .len = len };
+
+	if (family == AF_INET) {
+		memset(p.addr.s6_addr + 10, 0xff, 2);
+		memcpy(p.addr.s6_addr + 12, addr, 4);
+		p.len += 96;
+	} else {
+		memcpy(&p.addr, addr, 16);
+	}
+	add_allow(v->rules, &p);
+}
+
+static void look_at_address(struct survey *v, const struct nlmsghdr *h)
+{
+	const struct ifaddrmsg *info = NLMSG_DATA(h);
+	const struct net_link *link = find_link(v->net, info->ifa_index);
+	int len = (int)IFA_PAYLOAD(h);
+	const void *addr = value(find(IFA_RTA(info), len, IFA_ADDRESS));
+	const void *own = value(find(IFA_RTA(info), len, IFA_LOCAL)); /* the other may be the peer's */
+
+	own = own ? own : addr;
+	if (h->nlmsg_type != RTM_NEWADDR || !link || !own || link == v->net->loopback ||
+	    (info->ifa_family != AF_INET && info->ifa_family != AF_INET6) ||
+	    is_bound(v->cfg, info->ifa_family, own) != v->bound)
+		return;
+	if (info->ifa_family == AF_INET)
+		add_local4(v, link, own, info->ifa_prefixlen);
+	else
+		add_local6(v, link, own);
+	if (!v->cfg->allow_count)
+		add_subnet(v, info->ifa_family, addr ? addr : own, info->ifa_prefixlen);
+}
+
+/* Those that are served come first: there is room for so many. */
+static int look_at_addresses(struct survey *v)
+{
+	int ret;
+
+	v->bound = true;
+	ret = dump(v, RTM_GETADDR, look_at_address);
+	v->bound = false;
+	return ret || !v->cfg->bind_count ? ret : dump(v, RTM_GETADDR, look_at_address);
+}
+
+/* ---- publishing ---------------------------------------------------------- */
+
+/*
+ * A packet is judged by the old rules or by the new ones, never by a mixture, which might let somebody in whom
+ * neither does:
+ *
+ *  - A program reads `current` once, and takes all of its rules from there.
+ *  - The rules that hold are not written to.  The others are read only by programs that began before `current` was
+ *    last stored; those have ended when grace_wait() returns, however long they were interrupted.  It is called
+ *    before the writing and not after the store, so that nothing depends on what a predecessor that was killed came to:
+ *    one that died in the middle of the writing left rules that nobody reads.
+ *  - `current` is one word, and stored with release order after all of what it stands for.
+ *
+ * xkvd's own look-ups (net_allows(), store_datagram()) are made by the thread that publishes, so never meanwhile.
+ * Nothing is touched where nothing has changed: traffic does not notice.
+ */
+int net_switch_rules(struct xkv_config *s, struct xkv_secrets *secrets, const struct xkv_rules *next,
+		     const uint8_t token[XKV_TOKEN_BYTES])
+{
+	uint32_t current = s->current, other = (current + 1) & 1;
+	int ret;
+
+	if (!memcmp(&s->rules[current & 1], next, sizeof(*next)) &&
+	    !memcmp(secrets->token[current & 1], token, XKV_TOKEN_BYTES))
+		return 0;
+	ret = grace_wait();
+	if (ret)
+		return ret;
+	s->rules[other] = *next;
+	memcpy(secrets->token[other], token, XKV_TOKEN_BYTES);
+	__atomic_store_n(&s->current, current + 1, __ATOMIC_RELEASE);
+	return 0;
+}
+
+static const struct xkv_rules *rules_of(const struct net *net)
+{
+	return &net->shared->rules[net->shared->current & 1];
+}
+
+static uint16_t smaller(unsigned int a, unsigned int b)
+{
+	return a < b ? a : b;
+}
+
+/*
+ * A password without a token closes the UDP door: a user who sets one does not
+ * expect anybody to get in without.
+ */
+static void add_policy(struct xkv_rules *r, const struct config *cfg)
+{
+	r->port = htons(cfg->port);
+	r->trusted = cfg->allow_count > 0;
+	r->foreign_drop = cfg->foreign == FOREIGN_DROP;
+	r->auth = cfg->udp_token_set  ? XKV_AUTH_TOKEN :
+		  cfg->requirepass[0] ? XKV_AUTH_CLOSED :
+					XKV_AUTH_OPEN;
+	for (unsigned int p = 0; p < cfg->allow_count; p++)
+		add_allow(r, &cfg->allow[p]);
+}
+
+static int make_rules(struct net *net, const struct config *cfg, struct xkv_rules *r, bool *too_many)
+{
+	struct survey v = { .net = net, .cfg = cfg, .rules = r };
+	int ret;
+
+	memset(r, 0, sizeof(*r));
+	add_policy(r, cfg);
+	ret = look_at_links(&v);
+	net->loopback = strcmp(cfg->interface, "lo") ? find_link(net, if_nametoindex("lo")) : NULL;
+	if (!ret && cfg->interface[0])
+		ret = look_at_addresses(&v);
+	*too_many = v.too_many;
+	return ret;
+}
+
+/* What the operator has to know of rules that are new. */
+static void say_rules(const struct config *cfg, const struct xkv_rules *r, bool too_many)
+{
+	static const uint8_t no_mac[ETH_ALEN] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
+
+	if (!cfg->interface[0])
+		return;
+	if (!strcmp(cfg->interface, "lo"))
+		log_warning("XDP passes all frames of lo: UDP on this machine goes through the kernel's stack");
+	else if (!r->local4_count && !r->local6_count)
+		log_warning("%s has no address yet: XDP passes everything until it has one",
+			    cfg->interface);
+	else if (!memcmp(r->local4_count ? r->local4[0].mac : r->local6[0].mac, no_mac, ETH_ALEN))
+		log_warning("frames of %s have no Ethernet header: XDP passes all of them", cfg->interface);
+	if (too_many)
+		log_warning("%s has more than %d VLANs, or %d addresses of a kind: XDP passes what is for "
+			    "the others",
+			    cfg->interface, NET_LINKS_MAX - 2, XKV_LOCAL_MAX);
+}
+
+/* Which uses of keys are noted; rates are of the time since that began. */
+static void publish_sampling(struct xkv_config *s, const struct config *cfg)
+{
+	uint64_t step = cfg->hot_sample_rate ? XKV_HOT_ONE / cfg->hot_sample_rate : 0;
+	struct timespec now;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	s->hot_half_ns = XKV_HOT_HALF_NS;
+	if (step && !s->hot_step)
+		s->hot_since_ns = now.tv_sec * 1000000000ULL + now.tv_nsec;
+	__atomic_store_n(&s->hot_step, step, __ATOMIC_RELEASE);
+}
+
+static void publish_sizes(struct xkv_config *s, const struct config *cfg)
+{
+	unsigned int mtu = cfg->interface[0] ? interface_mtu(cfg->interface) : 1500;
+
+	s->miss_reply = cfg->miss == MISS_REPLY;
+	s->payload4 = smaller(XKV_PAYLOAD_MAX4, (mtu - 28) & ~7U);
+	s->payload6 = smaller(XKV_PAYLOAD_MAX6, (mtu - 48) & ~7U);
+}
+
+int net_publish(struct net *net, const struct config *cfg, char *err, size_t err_len)
+{
+	static const uint8_t no_token[XKV_TOKEN_BYTES];
+	struct xkv_rules rules;
+	bool too_many;
+	int ret;
+
+	if (cfg->interface[0] && !if_nametoindex(cfg->interface)) {
+		snprintf(err, err_len, "there is no interface %s", cfg->interface);
+		return -ENODEV;
+	}
+	ret = make_rules(net, cfg, &rules, &too_many);
+	if (ret) {
+		snprintf(err, err_len, "cannot read the addresses of %s: %s", cfg->interface,
+			 strerror(-ret));
+		return ret;
+	}
+	if (memcmp(rules_of(net), &rules, sizeof(rules)))
+		say_rules(cfg, &rules, too_many);
+	ret = net_switch_rules(net->shared, net->secrets, &rules,
+			       cfg->udp_token_set ? cfg->udp_token : no_token);
+	if (ret)
+		snprintf(err, err_len, "cannot wait for the XDP programs: %s", strerror(-ret));
+	else
+		publish_sizes(net->shared, cfg);
+	publish_sampling(net->shared, cfg);
+	return ret;
+}
+
+/* ---- following changes --------------------------------------------------- */
+
+/* Who can do what is better read in the log than found out. */
+static void say_doors(const struct config *cfg)
+{
+	if (config_is_protected(cfg))
+		log_notice("protected mode: TCP from loopback only (set requirepass, allow or bind, or "
+			   "--protected-mode no)");
+	if (cfg->interface[0] && !cfg->requirepass[0])
+		log_notice("UDP: everybody in %s may read and change every key (requirepass with udp-token "
+			   "limits that)",
+			   cfg->allow_count ? "`allow`" : "the subnets of the interface");
+}
+
+int net_open(struct net *net, const struct config *cfg, struct xkv_config *shared,
+	     struct xkv_secrets *secrets, char *err, size_t err_len)
+{
+	struct sockaddr_nl addr = {
+		.nl_family = AF_NETLINK,
+		.nl_groups = RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_LINK,
+	};
+
+	*net = (struct net){ .cfg = cfg, .shared = shared, .secrets = secrets };
+	net->monitor = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
+	if (net->monitor < 0 || bind(net->monitor, (struct sockaddr *)&addr, sizeof(addr))) {
+		snprintf(err, err_len, "cannot watch addresses: %s", strerror(errno));
+		return -errno;
+	}
+	say_doors(cfg);
+	return net_publish(net, cfg, err, err_len);
+}
+
+void net_close(struct net *net)
+{
+	if (net->monitor >= 0)
+		close(net->monitor);
+	net->monitor = -1;
+}
+
+void net_changed(void *arg)
+{
+	struct net *net = arg;
+	char buffer[8192], err[256];
+	int ret;
+
+	/* What happened does not matter (and may have been lost, ENOBUFS): all is read anew. */
+	while (recv(net->monitor, buffer, sizeof(buffer), 0) > 0)
+		;
+	ret = net_publish(net, net->cfg, err, sizeof(err));
+	if (ret && ret != -ENODEV) /* that the interface is gone is said once: attach.c */
+		log_warning("%s", err);
+}
+
+/* ---- asking -------------------------------------------------------------- */
+
+static bool allows4(const struct xkv_rules *r, __be32 addr)
+{
+	for (unsigned int i = 0; i < r->allow4_count; i++)
+		if ((addr & r->allow4[i].mask) == r->allow4[i].net)
+			return true;
+	return false;
+}
+
+static bool allows6(const struct xkv_rules *r, const struct in6_addr *addr)
+{
+	uint64_t half[2];
+
+	memcpy(half, addr, sizeof(half));
+	for (unsigned int i = 0; i < r->allow6_count; i++)
+		if ((half[0] & r->allow6[i].mask[0]) == r->allow6[i].net[0] &&
+		    (half[1] & r->allow6[i].mask[1]) == r->allow6[i].net[1])
+			return true;
+	return false;
+}
+
+/*
+ * Our own address: a program on this machine, if the source is proven.  (The kernel does
+ * not take such IPv4 sources from a wire, but IPv6 ones it does.)
+ */
+static bool is_local(const struct xkv_rules *r, const struct sockaddr *source)
+{
+	for (unsigned int i = 0; source->sa_family == AF_INET && i < r->local4_count; i++)
+		if (r->local4[i].addr == ((const struct sockaddr_in *)source)->sin_addr.s_addr)
+			return true;
+	for (unsigned int i = 0; source->sa_family == AF_INET6 && i < r->local6_count; i++)
+		if (!memcmp(r->local6[i].addr, &((const struct sockaddr_in6 *)source)->sin6_addr, 16))
+			return true;
+	return false;
+}
+
+/* The network or broadcast address of a subnet of ours. */
+static bool is_nobody(const struct xkv_rules *r, __be32 addr)
+{
+	for (unsigned int i = 0; i < r->local4_count; i++)
+		if (addr == r->local4[i].network || addr == r->local4[i].broadcast)
+			return true;
+	return false;
+}
+
+bool net_allows(const struct net *net, const struct sockaddr *source, bool connected)
+{
+	const struct xkv_rules *r = rules_of(net);
+	const struct in6_addr *six;
+	__be32 four;
+
+	if (source->sa_family == AF_UNIX || address_is_loopback(source))
+		return true;
+	if ((connected || source->sa_family == AF_INET) && is_local(r, source))
+		return true;
+	if (source->sa_family == AF_INET) {
+		four = ((const struct sockaddr_in *)source)->sin_addr.s_addr;
+		return allows4(r, four) && !is_nobody(r, four);
+	}
+	six = &((const struct sockaddr_in6 *)source)->sin6_addr;
+	if (!IN6_IS_ADDR_V4MAPPED(six))
+		return allows6(r, six);
+	memcpy(&four, six->s6_addr + 12, 4);
+	return allows4(r, four) && !is_nobody(r, four);
+}
+
+/*
+ * Protected mode is for loopback alone, as in Redis: our other addresses stand for remote clients, too, where
+ * something translates theirs.
+ */
+const char *net_refuses(const struct net *net, const struct sockaddr *peer)
+{
+	if (peer->sa_family == AF_UNIX || address_is_loopback(peer))
+		return NULL;
+	if (config_is_protected(net->cfg))
+		return "-DENIED xkvd is running in protected mode because no password is set, and neither "
+		       "`allow` nor `bind` says who may connect. In this mode connections are only accepted "
+		       "from the loopback interface. To connect from other computers, do one of the "
+		       "following and restart xkvd: 1) set a password with `requirepass` (UDP then needs "
+		       "`udp-token`); 2) name the sources that may connect with `allow`; 3) name the "
+		       "addresses to listen on with `bind`; 4) start it with '--protected-mode no', if "
+		       "everybody who can reach it may do everything.\r\n";
+	return net_allows(net, peer, true) ?
+		       NULL :
+		       "-DENIED connections from this address are not allowed: `allow` in the "
+		       "configuration of xkvd names the sources that are (by default the subnets of its "
+		       "interface).\r\n";
+}
+
+size_t net_reply_allowed(const struct net *net, const struct sockaddr *source, size_t len)
+{
+	if (rules_of(net)->trusted || address_is_loopback(source))
+		return XKV_PAYLOAD_MAX4;
+	return len * XKV_REPLY_FACTOR;
+}

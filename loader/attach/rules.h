@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Who is who on the network: the addresses that are ours, the sources that may
+ * be answered, and how large a reply they may get.  Kept in the config map, so
+ * that XDP and xkvd decide alike; follows the addresses of the interface.
+ */
+#ifndef XKV_NET_H
+#define XKV_NET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "bpf/layout.h"
+#include "config.h"
+
+#define NET_LINKS_MAX 66 /* the interface, loopback, and 64 VLANs */
+
+struct net_link {
+	unsigned int ifindex;
+	uint32_t number; /* XKV_LINK_...: the tags that its frames have */
+	uint8_t mac[8];  /* 6 of it */
+};
+
+struct net {
+	const struct config *cfg;
+	struct xkv_config *shared; /* the config map */
+	struct xkv_secrets *secrets; /* the secret map */
+	struct net_link link[NET_LINKS_MAX]; /* the interface, its VLANs, loopback */
+	unsigned int links;
+	const struct net_link *loopback; /* where it is not the interface itself */
+	int monitor; /* netlink socket: readable when addresses may have changed */
+};
+
+/* Opens the monitor and publishes the state of things.  0, or -errno with a sentence. */
+int net_open(struct net *net, const struct config *cfg, struct xkv_config *shared,
+	     struct xkv_secrets *secrets, char *err, size_t err_len);
+void net_close(struct net *net);
+
+/* Publishes policy and addresses as `cfg` has them now.  0, or -errno with a sentence. */
+int net_publish(struct net *net, const struct config *cfg, char *err, size_t err_len);
+
+/*
+ * Makes these rules, and this token, the ones that hold: a packet is judged by those before or by these, and by no mixture.  May wait
+ * some ten milliseconds for XDP programs.  0 or -errno, and then the old ones hold on.
+ */
+int net_switch_rules(struct xkv_config *shared, struct xkv_secrets *secrets,
+		     const struct xkv_rules *next, const uint8_t token[XKV_TOKEN_BYTES]);
+
+/* To be called when `monitor` is readable. */
+void net_changed(void *net);
+
+/*
+ * May this source be answered?  This machine itself always may; `connected` says
+ * that the source is proven, by a TCP handshake, and so may be believed to be one
+ * of our own addresses.
+ */
+bool net_allows(const struct net *net, const struct sockaddr *source, bool connected);
+
+/* Why this peer may not connect over TCP, as a line of RESP; NULL if it may. */
+const char *net_refuses(const struct net *net, const struct sockaddr *peer);
+
+/* Bytes that a reply to a request of `len` bytes from this source may have: all, or 3 times the request. */
+size_t net_reply_allowed(const struct net *net, const struct sockaddr *source, size_t len);
+
+/* Is this the index of the interface, one of its VLANs, or loopback? */
+bool net_has_link(const struct net *net, unsigned int ifindex);
+
+#endif

@@ -1,0 +1,826 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Commands about the connection, the configuration, snapshots and the server itself. */
+#include "commands.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "persist/snapshot.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define PASSWORD_MAX 512
+#define PATTERNS_MAX 8192 /* of CONFIG GET, which makes an automaton of each: some ten milliseconds at the most */
+
+/* --- connection --- */
+
+void cmd_ping(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	if (argc > 2)
+		reply_error(&c->out, "ERR wrong number of arguments for 'ping' command");
+	else if (argc == 2)
+		reply_bulk(&c->out, argv[1].ptr, argv[1].len);
+	else
+		reply_raw(&c->out, "+PONG\r\n", 7);
+}
+
+void cmd_echo(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	reply_bulk(&c->out, argv[1].ptr, argv[1].len);
+}
+
+void cmd_select(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	int64_t db;
+
+	(void)argc;
+	if (!check_integer(c, &argv[1], &db))
+		return;
+	if (db < INT32_MIN || db > INT32_MAX)
+		reply_error(&c->out, "ERR value is out of range, value must between %d and %d",
+			    INT32_MIN, INT32_MAX);
+	else if (db != 0)
+		reply_error(&c->out, "ERR DB index is out of range");
+	else
+		reply_status(&c->out, "OK");
+}
+
+void cmd_quit(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_status(&c->out, "OK");
+	c->closing = true;
+}
+
+/* Takes as long for a wrong password as for the right one, wherever they differ. */
+static bool password_is(const struct resp_arg *given, const char *wanted)
+{
+	char a[PASSWORD_MAX] = "", b[PASSWORD_MAX] = "";
+	size_t len = strlen(wanted);
+	unsigned int differ = given->len != len;
+
+	memcpy(a, given->ptr, given->len < sizeof(a) ? given->len : sizeof(a));
+	memcpy(b, wanted, len < sizeof(b) ? len : sizeof(b));
+	for (size_t i = 0; i < sizeof(a); i++)
+		differ |= (unsigned char)a[i] ^ (unsigned char)b[i];
+	explicit_bzero(a, sizeof(a));
+	explicit_bzero(b, sizeof(b));
+	return !differ;
+}
+
+/* There is one user, "default".  Without a password any is right, as in Redis. */
+static bool authenticate(struct client *c, const struct resp_arg *user,
+			 const struct resp_arg *password)
+{
+	const char *wanted = c->srv->cfg->requirepass;
+
+	if ((!user || (user->len == 7 && memcmp(user->ptr, "default", 7) == 0)) &&
+	    (!wanted[0] || password_is(password, wanted))) {
+		c->authenticated = true;
+		return true;
+	}
+	reply_error(&c->out, "WRONGPASS invalid username-password pair or user is disabled.");
+	return false;
+}
+
+void cmd_auth(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	if (argc > 3)
+		reply_error(&c->out, "ERR syntax error");
+	else if (argc == 2 && !c->srv->cfg->requirepass[0])
+		reply_error(&c->out,
+			    "ERR AUTH <password> called without any password configured "
+			    "for the default user. Are you sure your configuration is correct?");
+	else if (authenticate(c, argc == 3 ? &argv[1] : NULL, &argv[argc - 1]))
+		reply_status(&c->out, "OK");
+}
+
+/* Names must not break the lines of CLIENT LIST. */
+static bool is_name(struct client *c, const char *what, const struct resp_arg *name)
+{
+	if (name->len > CLIENT_TEXT_MAX) {
+		reply_error(&c->out, "ERR %s must be %d bytes at most", what, CLIENT_TEXT_MAX);
+		return false;
+	}
+	for (size_t i = 0; i < name->len; i++)
+		if (name->ptr[i] < '!' || name->ptr[i] > '~') {
+			reply_error(&c->out,
+				    "ERR %s cannot contain spaces, newlines or special characters.",
+				    what);
+			return false;
+		}
+	return true;
+}
+
+static bool set_text(struct client *c, char **at, const struct resp_arg *value)
+{
+	char *copy = value->len ? strndup(value->ptr, value->len) : NULL;
+
+	if (value->len && !copy) {
+		reply_error(&c->out, "ERR out of memory");
+		return false;
+	}
+	free(*at);
+	*at = copy;
+	return true;
+}
+
+static bool set_name(struct client *c, const struct resp_arg *name)
+{
+	return is_name(c, "Client names", name) && set_text(c, &c->name, name);
+}
+
+struct hello {
+	int64_t version; /* 0 = stays */
+	const struct resp_arg *user, *password, *name;
+};
+
+static bool hello_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
+			  struct hello *h)
+{
+	for (unsigned int i = 2; i < argc; i++) {
+		unsigned int more = argc - 1 - i;
+
+		if (arg_is(&argv[i], "auth") && more >= 2) {
+			h->user = &argv[++i];
+			h->password = &argv[++i];
+		} else if (arg_is(&argv[i], "setname") && more >= 1) {
+			h->name = &argv[++i];
+			if (!is_name(c, "Client names", h->name))
+				return false;
+		} else {
+			reply_error(&c->out, "ERR Syntax error in HELLO option '%.*s'",
+				    (int)strnlen(argv[i].ptr, argv[i].len), argv[i].ptr);
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool hello_version(struct client *c, const struct resp_arg *arg, int64_t *version)
+{
+	if (!text_to_i64(arg->ptr, arg->len, version)) {
+		reply_error(&c->out, "ERR Protocol version is not an integer or out of range");
+		return false;
+	}
+	if (*version < 2 || *version > 3) {
+		reply_error(&c->out, "NOPROTO unsupported protocol version");
+		return false;
+	}
+	return true;
+}
+
+static void reply_hello(struct client *c)
+{
+	struct reply *r = &c->out;
+
+	reply_map(r, 7);
+	reply_text(r, "server");
+	reply_text(r, "redis");
+	reply_text(r, "version");
+	reply_text(r, REDIS_VERSION);
+	reply_text(r, "proto");
+	reply_int(r, r->version);
+	reply_text(r, "id");
+	reply_int(r, (int64_t)c->id);
+	reply_text(r, "mode");
+	reply_text(r, "standalone");
+	reply_text(r, "role");
+	reply_text(r, "master");
+	reply_text(r, "modules");
+	reply_array(r, 0);
+}
+
+void cmd_hello(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct hello h = { 0 };
+
+	if (argc > 1 &&
+	    (!hello_version(c, &argv[1], &h.version) || !hello_options(c, argc, argv, &h)))
+		return;
+	if (h.user && !authenticate(c, h.user, h.password))
+		return;
+	if (client_needs_auth(c)) {
+		reply_error(&c->out,
+			    "NOAUTH HELLO must be called with the client already authenticated, "
+			    "otherwise the HELLO AUTH <user> <pass> option can be used to "
+			    "authenticate the client and select the RESP protocol version at the "
+			    "same time");
+		return;
+	}
+	if (h.name && !set_name(c, h.name))
+		return;
+	if (h.version)
+		c->out.version = (uint8_t)h.version;
+	reply_hello(c);
+}
+
+void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	c->out.version = 2;
+	c->multi = c->no_evict = false;
+	c->authenticated = !c->srv->cfg->requirepass[0];
+	free(c->name);
+	c->name = NULL;
+	reply_status(&c->out, "RESET");
+}
+
+/* --- transactions --- */
+
+/*
+ * There are none.  But a client that sends MULTI must not have what it sends behind it executed one by one:
+ * all of that is refused, and EXEC says so, as Redis does after an error.
+ */
+void cmd_multi(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_error(&c->out, c->multi ? "ERR MULTI calls can not be nested" : NO_TRANSACTIONS);
+	c->multi = true;
+}
+
+void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_error(&c->out, c->multi ? "EXECABORT Transaction discarded because of previous errors."
+				      : "ERR EXEC without MULTI");
+	c->multi = false;
+}
+
+void cmd_discard(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	if (c->multi)
+		reply_status(&c->out, "OK");
+	else
+		reply_error(&c->out, "ERR DISCARD without MULTI");
+	c->multi = false;
+}
+
+void cmd_watch(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_error(&c->out, c->multi ? "ERR WATCH inside MULTI is not allowed"
+				      : "ERR WATCH is not supported: there are no transactions");
+}
+
+void cmd_unwatch(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_status(&c->out, "OK"); /* nothing is watched */
+}
+
+/* --- CLIENT --- */
+
+void cmd_client_id(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_int(&c->out, (int64_t)c->id);
+}
+
+void cmd_client_getname(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	if (c->name)
+		reply_text(&c->out, c->name);
+	else
+		reply_null(&c->out);
+}
+
+void cmd_client_setname(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	if (set_name(c, &argv[2]))
+		reply_status(&c->out, "OK");
+}
+
+void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	bool name = arg_is(&argv[2], "lib-name");
+
+	(void)argc;
+	if (!name && !arg_is(&argv[2], "lib-ver"))
+		reply_error(&c->out, "ERR Unrecognized option '%.*s'",
+			    (int)strnlen(argv[2].ptr, argv[2].len), argv[2].ptr);
+	else if (is_name(c, name ? "lib-name" : "lib-ver", &argv[3]) &&
+		 set_text(c, name ? &c->lib_name : &c->lib_version, &argv[3]))
+		reply_status(&c->out, "OK");
+}
+
+/* One client as CLIENT LIST shows it; fields of Redis' that have no meaning here are left out. */
+static void print_client(FILE *out, const struct client *c)
+{
+	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX];
+	double now = monotonic_seconds();
+
+	client_address(c, true, peer);
+	client_address(c, false, local);
+	fprintf(out,
+		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=0 sub=0 "
+		"psub=0 multi=%d qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
+		"tot-mem=%zu "
+		"events=%s cmd=%s "
+		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
+		(unsigned long long)c->id, peer, local, c->fd, c->name ? c->name : "",
+		(long long)(now - c->since), (long long)(now - c->active), c->multi ? "x" : c->no_evict ? "e" : "N",
+		c->multi ? 0 : -1, c->in.len - c->in.pos,
+		c->in.cap - c->in.len, c->parser.cap * sizeof(struct resp_arg), c->out.bytes, c->memory,
+		ev_is_active(&c->writable) ? "rw" : "r",
+		c->last ? command_full_name(c->last, name) : "NULL", c->out.version,
+		c->lib_name ? c->lib_name : "", c->lib_version ? c->lib_version : "");
+}
+
+/* Replies what a FILE collected; frees it. */
+static void reply_collected(struct client *c, FILE *file, char **text, size_t *len)
+{
+	if (fclose(file))
+		reply_error(&c->out, "ERR out of memory");
+	else
+		reply_verbatim(&c->out, *text, *len);
+	free(*text);
+}
+
+void cmd_client_info(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	(void)argc;
+	(void)argv;
+	if (!out) {
+		reply_error(&c->out, "ERR out of memory");
+		return;
+	}
+	print_client(out, c);
+	reply_collected(c, out, &text, &len);
+}
+
+/* Which clients CLIENT LIST shows, and CLIENT KILL closes. */
+struct client_filter {
+	bool none; /* a type of client that there is not */
+	bool skip_self;
+	const struct resp_arg *addr, *laddr; /* NULL = any */
+	unsigned int ids;		     /* 0 = any */
+	uint64_t id[PLAIN_ARGS_MAX];
+};
+
+/* There are only normal clients.  On false the error was replied. */
+static bool filter_type(struct client *c, const struct resp_arg *type, struct client_filter *f)
+{
+	f->none |= !arg_is(type, "normal");
+	if (!f->none || arg_is(type, "master") || arg_is(type, "replica") || arg_is(type, "slave") ||
+	    arg_is(type, "pubsub"))
+		return true;
+	reply_error(&c->out, "ERR Unknown client type '%.*s'", (int)strnlen(type->ptr, type->len),
+		    type->ptr);
+	return false;
+}
+
+static bool filter_id(struct client *c, const struct resp_arg *arg, struct client_filter *f,
+		      const char *error)
+{
+	int64_t id;
+
+	if (!text_to_i64(arg->ptr, arg->len, &id) || id < 1) {
+		reply_error(&c->out, "%s", error);
+		return false;
+	}
+	f->id[f->ids++] = (uint64_t)id;
+	return true;
+}
+
+static bool list_filter(struct client *c, unsigned int argc, const struct resp_arg *argv,
+			struct client_filter *f)
+{
+	if (argc == 4 && arg_is(&argv[2], "type"))
+		return filter_type(c, &argv[3], f);
+	if (argc > 3 && arg_is(&argv[2], "id")) {
+		for (unsigned int i = 3; i < argc; i++)
+			if (!filter_id(c, &argv[i], f, "ERR Invalid client ID"))
+				return false;
+		return true;
+	}
+	if (argc != 2)
+		reply_error(&c->out, "ERR syntax error");
+	return argc == 2;
+}
+
+static bool is_address_of(const struct resp_arg *arg, const struct client *c, bool peer)
+{
+	char text[ADDRESS_TEXT];
+
+	client_address(c, peer, text);
+	return arg->len == strlen(text) && memcmp(arg->ptr, text, arg->len) == 0;
+}
+
+static bool filter_has(const struct client_filter *f, const struct client *c)
+{
+	bool found = !f->ids;
+
+	for (unsigned int i = 0; i < f->ids && !found; i++)
+		found = f->id[i] == c->id;
+	return found && !f->none && (!f->addr || is_address_of(f->addr, c, true)) &&
+	       (!f->laddr || is_address_of(f->laddr, c, false));
+}
+
+void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct client_filter filter = { .none = false };
+	struct client *each;
+	char *text = NULL;
+	size_t len;
+	FILE *out;
+
+	if (!list_filter(c, argc, argv, &filter))
+		return;
+	out = open_memstream(&text, &len);
+	if (!out) {
+		reply_error(&c->out, "ERR out of memory");
+		return;
+	}
+	TAILQ_FOREACH(each, &c->srv->clients, link)
+	if (filter_has(&filter, each))
+		print_client(out, each);
+	reply_collected(c, out, &text, &len);
+}
+
+static bool kill_option(struct client *c, const struct resp_arg *word, const struct resp_arg *value,
+			struct client_filter *f)
+{
+	if (arg_is(word, "id")) {
+		f->ids = 0;
+		return filter_id(c, value, f, "ERR client-id should be greater than 0");
+	}
+	if (arg_is(word, "type"))
+		return filter_type(c, value, f);
+	if (arg_is(word, "addr")) {
+		f->addr = value;
+	} else if (arg_is(word, "laddr")) {
+		f->laddr = value;
+	} else if (arg_is(word, "skipme") && (arg_is(value, "yes") || arg_is(value, "no"))) {
+		f->skip_self = arg_is(value, "yes");
+	} else if (arg_is(word, "user") && !arg_is(value, "default")) {
+		reply_error(&c->out, "ERR No such user '%.*s'",
+			    (int)strnlen(value->ptr, value->len), value->ptr);
+		return false;
+	} else if (!arg_is(word, "user")) {
+		reply_error(&c->out, "ERR syntax error");
+		return false;
+	}
+	return true;
+}
+
+/* Closes the clients that match; this one when it has its reply.  How many there are. */
+static unsigned int kill_clients(struct client *c, const struct client_filter *f)
+{
+	struct client *each, *next;
+	unsigned int killed = 0;
+
+	for (each = TAILQ_FIRST(&c->srv->clients); each; each = next) {
+		next = TAILQ_NEXT(each, link);
+		if (!filter_has(f, each) || (each == c && f->skip_self))
+			continue;
+		killed++;
+		if (each == c)
+			c->closing = true;
+		else
+			client_free(each);
+	}
+	return killed;
+}
+
+void cmd_client_kill(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct client_filter f = { .skip_self = argc > 3 };
+
+	if (argc == 3) {
+		f.addr = &argv[2];
+		if (kill_clients(c, &f))
+			reply_status(&c->out, "OK");
+		else
+			reply_error(&c->out, "ERR No such client");
+		return;
+	}
+	if (argc % 2) {
+		reply_error(&c->out, "ERR syntax error");
+		return;
+	}
+	for (unsigned int i = 2; i < argc; i += 2)
+		if (!kill_option(c, &argv[i], &argv[i + 1], &f))
+			return;
+	reply_int(&c->out, kill_clients(c, &f));
+}
+
+void cmd_client_no_evict(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	bool on = arg_is(&argv[2], "on");
+
+	(void)argc;
+	if (!on && !arg_is(&argv[2], "off")) {
+		reply_error(&c->out, "ERR syntax error");
+		return;
+	}
+	c->no_evict = on;
+	reply_status(&c->out, "OK");
+}
+
+/* --- INFO and CONFIG --- */
+
+void cmd_info(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	size_t len;
+	char *text = info_text(c->srv, argc - 1, argv + 1, &len);
+
+	if (text)
+		reply_verbatim(&c->out, text, len);
+	else
+		reply_error(&c->out, "ERR out of memory");
+	free(text);
+}
+
+/* Copies of arguments as C strings: NULL if memory is short or an argument holds a NUL. */
+static char **strings_from(struct client *c, unsigned int count, const struct resp_arg *argv)
+{
+	char **strings = calloc(count + 1, sizeof(*strings));
+
+	for (unsigned int i = 0; strings && i < count; i++) {
+		strings[i] = memchr(argv[i].ptr, '\0', argv[i].len)
+				     ? NULL
+				     : strndup(argv[i].ptr, argv[i].len);
+		if (strings[i])
+			continue;
+		while (i)
+			free(strings[--i]);
+		free(strings);
+		strings = NULL;
+	}
+	if (!strings)
+		reply_error(&c->out, "ERR an argument holds a zero byte, or memory is short");
+	return strings;
+}
+
+static void strings_free(char **strings, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++) {
+		explicit_bzero(strings[i], strlen(strings[i])); /* may be a password */
+		free(strings[i]);
+	}
+	free(strings);
+}
+
+struct directives {
+	struct reply text;
+	size_t count;
+};
+
+static void add_directive(void *arg, const char *name, const char *value)
+{
+	struct directives *d = arg;
+
+	reply_text(&d->text, name);
+	reply_text(&d->text, value);
+	d->count++;
+}
+
+void cmd_config_get(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct directives found = { .count = 0 };
+	char **patterns;
+
+	if (c->parser.pos > PATTERNS_MAX) {
+		reply_error(&c->out, "ERR the patterns are longer than %d bytes", PATTERNS_MAX);
+		return;
+	}
+	patterns = strings_from(c, argc - 2, argv + 2);
+	if (!patterns)
+		return;
+	reply_init(&found.text, c->out.limit);
+	config_get(c->srv->cfg, (const char *const *)patterns, argc - 2, add_directive, &found);
+	reply_map(&c->out, found.count);
+	reply_splice(&c->out, &found.text);
+	strings_free(patterns, argc - 2);
+}
+
+static void reply_config_error(struct client *c, int error, const char *name, const char *text)
+{
+	static const char failed[] = "ERR CONFIG SET failed (possibly related to argument";
+
+	switch (error) {
+	case -ENOENT:
+		reply_error(&c->out,
+			    "ERR Unknown option or number of arguments for CONFIG SET - '%s'",
+			    name);
+		break;
+	case -EPERM:
+		reply_error(&c->out, "%s '%s') - can't set immutable config", failed, name);
+		break;
+	case -EEXIST:
+		reply_error(&c->out, "%s '%s') - duplicate parameter", failed, name);
+		break;
+	default:
+		reply_error(&c->out, "%s '%s') - %s", failed, name, text);
+	}
+}
+
+/* Replies why not if one of the pairs opens or closes a door and this client may not do that. */
+static bool may_set(struct client *c, char *const words[], unsigned int count)
+{
+	enum protected_configs who = c->srv->cfg->protected_configs;
+
+	if (who == PROTECTED_YES || (who == PROTECTED_LOCAL && client_is_local(c)))
+		return true;
+	for (unsigned int i = 0; i < count; i += 2) {
+		if (!config_opens_doors(words[i]))
+			continue;
+		reply_error(&c->out,
+			    "ERR CONFIG SET failed (possibly related to argument '%s') - can't set "
+			    "protected config",
+			    words[i]);
+		return false;
+	}
+	return true;
+}
+
+/* Are there open files for as many clients as are asked for?  If not, says so, as Redis. */
+static bool clients_fit(struct client *c, const struct config_pair *pairs, unsigned int count)
+{
+	unsigned int possible;
+	int64_t wanted;
+
+	for (unsigned int i = 0; i < count; i++) {
+		if (strcasecmp(pairs[i].name, "maxclients") != 0 ||
+		    !text_to_i64(pairs[i].value, strlen(pairs[i].value), &wanted) || wanted < 1 ||
+		    wanted > INT32_MAX)
+			continue;
+		possible = server_clients_possible((unsigned int)wanted);
+		if (possible >= wanted)
+			continue;
+		reply_error(&c->out,
+			    "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating "
+			    "system is not able to handle the specified number of clients, try with %u",
+			    possible);
+		return false;
+	}
+	return true;
+}
+
+void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct server *s = c->srv;
+	unsigned int count = argc - 2, failed = 0;
+	struct config_pair *pairs;
+	char **words, err[256] = "";
+	int ret = -ENOMEM;
+
+	if (count % 2) {
+		reply_error(&c->out, "ERR wrong number of arguments for 'config|set' command");
+		return;
+	}
+	words = strings_from(c, count, argv + 2);
+	if (!words)
+		return;
+	if (!may_set(c, words, count)) {
+		strings_free(words, count);
+		return;
+	}
+	pairs = calloc(count / 2, sizeof(*pairs));
+	for (unsigned int i = 0; pairs && i < count / 2; i++)
+		pairs[i] = (struct config_pair){ words[2 * i], words[2 * i + 1] };
+	if (pairs && !clients_fit(c, pairs, count / 2))
+		goto out;
+	if (pairs)
+		ret = config_set_live(s->cfg, pairs, count / 2, s->opt.apply, s->opt.apply_arg,
+				      &failed, err, sizeof(err));
+	if (ret) {
+		reply_config_error(c, ret, words[2 * failed], err);
+	} else {
+		log_set_level(s->cfg->loglevel);
+		server_follow_saves(s);
+		reply_status(&c->out, "OK");
+	}
+out:
+	free(pairs);
+	strings_free(words, count);
+}
+
+void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	uint64_t driver, here;
+
+	(void)argc;
+	(void)argv;
+	store_udp_operations(c->srv->store, &driver, &here);
+	c->srv->stats = (struct server_stats){
+		.old_udp_driver = driver,
+		.old_udp_here = here,
+		.old_hits = store_counter(c->srv->store, "get_hits"),
+		.old_misses = store_counter(c->srv->store, "get_misses"),
+		.old_expired = store_counter(c->srv->store, "expires"),
+		.old_evicted = store_counter(c->srv->store, "evictions"),
+	};
+	reply_status(&c->out, "OK");
+}
+
+/* --- MEMORY --- */
+
+void cmd_memory_purge(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	clients_trim_memory(c->srv);
+	reply_status(&c->out, "OK");
+}
+
+/* --- snapshots and the end --- */
+
+static void reply_save_error(struct client *c, int error)
+{
+	struct snapshot_info info;
+
+	snapshot_status(&info);
+	if (error == -EINPROGRESS)
+		reply_error(&c->out, "ERR Background save already in progress");
+	else
+		reply_error(&c->out, "ERR %s",
+			    info.last_error[0] ? info.last_error : strerror(-error));
+}
+
+void cmd_save(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	int ret = snapshot_save(c->srv->store, c->srv->cfg);
+
+	(void)argc;
+	(void)argv;
+	server_follow_saves(c->srv);
+	if (ret)
+		reply_save_error(c, ret);
+	else
+		reply_status(&c->out, "OK");
+}
+
+void cmd_bgsave(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	int ret;
+
+	if (argc > 2 || (argc == 2 && !arg_is(&argv[1], "schedule"))) {
+		reply_error(&c->out, "ERR syntax error");
+		return;
+	}
+	ret = snapshot_bgsave(c->srv->store, c->srv->cfg);
+	if (ret)
+		reply_save_error(c, ret);
+	else
+		reply_status(&c->out, "Background saving started");
+}
+
+void cmd_lastsave(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct snapshot_info info;
+
+	(void)argc;
+	(void)argv;
+	snapshot_status(&info);
+	reply_int(&c->out, (int64_t)info.last_save);
+}
+
+void cmd_shutdown(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	enum shutdown_save save = SHUTDOWN_BY_RULES;
+	bool force = false, abort = false;
+
+	for (unsigned int i = 1; i < argc; i++) {
+		if (arg_is(&argv[i], "nosave") && save != SHUTDOWN_SAVE) {
+			save = SHUTDOWN_NOSAVE;
+		} else if (arg_is(&argv[i], "save") && save != SHUTDOWN_NOSAVE) {
+			save = SHUTDOWN_SAVE;
+		} else if (arg_is(&argv[i], "force")) {
+			force = true;
+		} else if (arg_is(&argv[i], "abort") && argc == 2) {
+			abort = true;
+		} else if (!arg_is(&argv[i], "now")) {
+			reply_error(&c->out, "ERR syntax error");
+			return;
+		}
+	}
+	if (abort) {
+		/* A shutdown is over before the next command is read. */
+		reply_error(&c->out, "ERR No shutdown in progress.");
+		return;
+	}
+	log_notice("user requested shutdown");
+	if (!server_shutdown(c->srv, save, force))
+		reply_error(&c->out, "ERR Errors trying to SHUTDOWN. Check logs.");
+}

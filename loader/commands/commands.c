@@ -1,0 +1,750 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The table of commands, their dispatch, and what describes them (COMMAND and
+ * the HELP subcommands).  The next command is one row here and one function.
+ * Names, error texts and the order of checks are those of Redis 7.0.
+ */
+#include "commands.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "util/glob.h"
+#include "util/log.h"
+
+static command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_info,
+	cmd_command_list, cmd_help;
+
+#define W  CMD_WRITE
+#define R  CMD_READONLY
+#define M  CMD_DENYOOM
+#define A  CMD_ADMIN
+#define NS CMD_NOSCRIPT
+#define LS (CMD_LOADING | CMD_STALE)
+#define F  CMD_FAST
+#define NA CMD_NO_AUTH
+#define Q  CMD_QUEUES
+
+/* clang-format off */
+static const struct command config_sub[] = {
+	{ "get", cmd_config_get, -3, A | NS | LS, 0, 0, 0, "server", "<pattern> [<pattern> ...]",
+	  "Return parameters matching the glob-like <pattern>s and their values.", NULL },
+	{ "set", cmd_config_set, -4, A | NS | LS, 0, 0, 0, "server", "<name> <value> [<name> <value> ...]",
+	  "Set parameters: all of them, or none.", NULL },
+	{ "resetstat", cmd_config_resetstat, 2, A | NS | LS, 0, 0, 0, "server", "",
+	  "Reset statistics reported by the INFO command.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
+static const struct command client_sub[] = {
+	{ "getname", cmd_client_getname, 2, NS | LS, 0, 0, 0, "connection", "",
+	  "Return the name of the current connection.", NULL },
+	{ "id", cmd_client_id, 2, NS | LS, 0, 0, 0, "connection", "",
+	  "Return the ID of the current connection.", NULL },
+	{ "info", cmd_client_info, 2, NS | LS, 0, 0, 0, "connection", "",
+	  "Return information about the current client connection.", NULL },
+	{ "kill", cmd_client_kill, -3, A | NS | LS, 0, 0, 0, "connection",
+	  "<ip:port> | <option> <value> [<option> <value> ...]",
+	  "Close connections by ID, ADDR, LADDR, USER or TYPE; SKIPME no: this one, too.", NULL },
+	{ "list", cmd_client_list, -2, A | NS | LS, 0, 0, 0, "connection", "[TYPE <type>] [ID <id> ...]",
+	  "Return information about client connections.", NULL },
+	{ "no-evict", cmd_client_no_evict, 3, A | NS | LS, 0, 0, 0, "connection", "<ON|OFF>",
+	  "Protect the connection from maxmemory-clients.", NULL },
+	{ "setinfo", cmd_client_setinfo, 4, NS | LS, 0, 0, 0, "connection", "<LIB-NAME|LIB-VER> <value>",
+	  "Tell the server the name or version of the client library.", NULL },
+	{ "setname", cmd_client_setname, 3, NS | LS, 0, 0, 0, "connection", "<name>",
+	  "Assign the name <name> to the current connection.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "connection", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
+static const struct command memory_sub[] = {
+	{ "purge", cmd_memory_purge, 2, 0, 0, 0, 0, "server", "",
+	  "Give free memory of the daemon back to the system.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
+static const struct command command_sub[] = {
+	{ "count", cmd_command_count, 2, LS, 0, 0, 0, "server", "",
+	  "Return the total number of commands in this server.", NULL },
+	{ "docs", cmd_command_docs, -2, LS, 0, 0, 0, "server", "[<command-name> ...]",
+	  "Return documentation about multiple commands.", NULL },
+	{ "info", cmd_command_info, -2, LS, 0, 0, 0, "server", "[<command-name> ...]",
+	  "Return details about multiple commands.", NULL },
+	{ "list", cmd_command_list, -2, LS, 0, 0, 0, "server", "[FILTERBY PATTERN <pattern>]",
+	  "Return the names of all commands.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
+static const struct command table[] = {
+	/* values */
+	{ "get", cmd_get, 2, R | F | Q, 1, 1, 1, "string", "<key>", "Returns the value of a key.", NULL },
+	{ "set", cmd_set, -3, W | M | Q, 1, 1, 1, "string",
+	  "<key> <value> [NX|XX] [GET] [EX|PX|EXAT|PXAT <time> | KEEPTTL]",
+	  "Sets the value of a key, with conditions and an expiry.", NULL },
+	{ "setnx", cmd_setnx, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <value>",
+	  "Sets the value of a key only if it does not exist.", NULL },
+	{ "setex", cmd_setex, 4, W | M | Q, 1, 1, 1, "string", "<key> <seconds> <value>",
+	  "Sets the value of a key and its expiry.", NULL },
+	{ "psetex", cmd_psetex, 4, W | M | Q, 1, 1, 1, "string", "<key> <milliseconds> <value>",
+	  "Sets the value of a key and its expiry.", NULL },
+	{ "getset", cmd_getset, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <value>",
+	  "Returns the value of a key and sets a new one.", NULL },
+	{ "getdel", cmd_getdel, 2, W | F | Q, 1, 1, 1, "string", "<key>",
+	  "Returns the value of a key and deletes it.", NULL },
+	{ "getex", cmd_getex, -2, W | F | Q, 1, 1, 1, "string",
+	  "<key> [EX|PX|EXAT|PXAT <time> | PERSIST]",
+	  "Returns the value of a key and changes its expiry.", NULL },
+	{ "mget", cmd_mget, -2, R | F | Q, 1, -1, 1, "string", "<key> [<key> ...]",
+	  "Returns the values of several keys.", NULL },
+	{ "mset", cmd_mset, -3, W | M | Q, 1, -1, 2, "string", "<key> <value> [<key> <value> ...]",
+	  "Sets several keys.", NULL },
+	{ "strlen", cmd_strlen, 2, R | F | Q, 1, 1, 1, "string", "<key>",
+	  "Returns the length of a value.", NULL },
+	{ "incr", cmd_incr, 2, W | M | F | Q, 1, 1, 1, "string", "<key>",
+	  "Adds one to the number that is a value.", NULL },
+	{ "decr", cmd_decr, 2, W | M | F | Q, 1, 1, 1, "string", "<key>",
+	  "Subtracts one from the number that is a value.", NULL },
+	{ "incrby", cmd_incrby, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <increment>",
+	  "Adds to the number that is a value.", NULL },
+	{ "decrby", cmd_decrby, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <decrement>",
+	  "Subtracts from the number that is a value.", NULL },
+	{ "append", cmd_append, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <value>",
+	  "Appends to a value.", NULL },
+	/* keys */
+	{ "del", cmd_del, -2, W | Q, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
+	{ "unlink", cmd_del, -2, W | F | Q, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
+	{ "exists", cmd_exists, -2, R | F | Q, 1, -1, 1, "generic", "<key> [<key> ...]",
+	  "Counts the keys that exist.", NULL },
+	{ "touch", cmd_touch, -2, R | F | Q, 1, -1, 1, "generic", "<key> [<key> ...]",
+	  "Counts the keys that exist, and counts as an access to them.", NULL },
+	{ "type", cmd_type, 2, R | F | Q, 1, 1, 1, "generic", "<key>", "Returns the type of a value.", NULL },
+	{ "ttl", cmd_ttl, 2, R | F | Q, 1, 1, 1, "generic", "<key>",
+	  "Returns the seconds until a key expires.", NULL },
+	{ "pttl", cmd_pttl, 2, R | F | Q, 1, 1, 1, "generic", "<key>",
+	  "Returns the milliseconds until a key expires.", NULL },
+	{ "expire", cmd_expire, -3, W | F | Q, 1, 1, 1, "generic", "<key> <seconds> [NX|XX|GT|LT]",
+	  "Sets the expiry of a key in seconds.", NULL },
+	{ "pexpire", cmd_pexpire, -3, W | F | Q, 1, 1, 1, "generic", "<key> <milliseconds> [NX|XX|GT|LT]",
+	  "Sets the expiry of a key in milliseconds.", NULL },
+	{ "expireat", cmd_expireat, -3, W | F | Q, 1, 1, 1, "generic", "<key> <unix-seconds> [NX|XX|GT|LT]",
+	  "Sets the expiry of a key to a Unix time.", NULL },
+	{ "pexpireat", cmd_pexpireat, -3, W | F | Q, 1, 1, 1, "generic",
+	  "<key> <unix-milliseconds> [NX|XX|GT|LT]",
+	  "Sets the expiry of a key to a Unix time in milliseconds.", NULL },
+	{ "persist", cmd_persist, 2, W | F, 1, 1, 1, "generic", "<key>",
+	  "Removes the expiry of a key.", NULL },
+	{ "keys", cmd_keys, 2, R, 0, 0, 0, "generic", "<pattern>",
+	  "Returns all keys that match a pattern; SCAN returns some of them at a time.", NULL },
+	{ "scan", cmd_scan, -2, R, 0, 0, 0, "generic",
+	  "<cursor> [MATCH <pattern>] [COUNT <count>] [TYPE <type>]",
+	  "Walks over the keys.", NULL },
+	{ "dbsize", cmd_dbsize, 1, R | F, 0, 0, 0, "server", "", "Returns the number of keys.", NULL },
+	{ "flushall", cmd_flush, -1, W, 0, 0, 0, "server", "[ASYNC|SYNC]", "Deletes all keys.", NULL },
+	{ "flushdb", cmd_flush, -1, W, 0, 0, 0, "server", "[ASYNC|SYNC]", "Deletes all keys.", NULL },
+	/* connections */
+	{ "ping", cmd_ping, -1, F, 0, 0, 0, "connection", "[<message>]", "Replies PONG.", NULL },
+	{ "echo", cmd_echo, 2, LS | F, 0, 0, 0, "connection", "<message>",
+	  "Replies the message.", NULL },
+	{ "hello", cmd_hello, -1, NS | LS | F | NA, 0, 0, 0, "connection",
+	  "[<protover> [AUTH <username> <password>] [SETNAME <name>]]",
+	  "Chooses the protocol, authenticates and names the connection.", NULL },
+	{ "auth", cmd_auth, -2, NS | LS | F | NA, 0, 0, 0, "connection", "[<username>] <password>",
+	  "Authenticates the connection.", NULL },
+	{ "select", cmd_select, 2, LS | F, 0, 0, 0, "connection", "<index>",
+	  "Selects the database; there is only 0.", NULL },
+	{ "quit", cmd_quit, -1, NS | LS | F | NA, 0, 0, 0, "connection", "",
+	  "Closes the connection.", NULL },
+	{ "reset", cmd_reset, 1, NS | LS | F | NA, 0, 0, 0, "connection", "",
+	  "Resets the connection.", NULL },
+	{ "client", NULL, -2, 0, 0, 0, 0, "connection", "", "Commands about connections.", client_sub },
+	/* transactions, which there are not */
+	{ "multi", cmd_multi, 1, NS | LS | F, 0, 0, 0, "transactions", "",
+	  "Refused, with all that follows until EXEC or DISCARD: there are no transactions.", NULL },
+	{ "exec", cmd_exec, 1, NS | LS, 0, 0, 0, "transactions", "",
+	  "Ends what MULTI began; nothing was executed.", NULL },
+	{ "discard", cmd_discard, 1, NS | LS | F, 0, 0, 0, "transactions", "",
+	  "Ends what MULTI began.", NULL },
+	{ "watch", cmd_watch, -2, NS | LS | F, 1, -1, 1, "transactions", "<key> [<key> ...]",
+	  "Refused: there are no transactions.", NULL },
+	{ "unwatch", cmd_unwatch, 1, NS | LS | F, 0, 0, 0, "transactions", "",
+	  "Replies OK: no key is watched.", NULL },
+	/* server */
+	{ "info", cmd_info, -1, LS, 0, 0, 0, "server", "[<section> ...]",
+	  "Returns information and statistics about the server.", NULL },
+	{ "command", cmd_command, -1, LS, 0, 0, 0, "server", "",
+	  "Returns details about all commands.", command_sub },
+	{ "config", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about the configuration.", config_sub },
+	{ "memory", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about memory.", memory_sub },
+	{ "save", cmd_save, 1, A | NS, 0, 0, 0, "server", "",
+	  "Saves a snapshot and waits for it.", NULL },
+	{ "bgsave", cmd_bgsave, -1, A | NS, 0, 0, 0, "server", "[SCHEDULE]",
+	  "Saves a snapshot in the background.", NULL },
+	{ "lastsave", cmd_lastsave, 1, LS | F, 0, 0, 0, "server", "",
+	  "Returns the Unix time of the last good save.", NULL },
+	{ "shutdown", cmd_shutdown, -1, A | NS | LS, 0, 0, 0, "server",
+	  "[NOSAVE|SAVE] [NOW] [FORCE]", "Saves if so configured, and ends the server.", NULL },
+};
+/* clang-format on */
+
+#define TABLE_SIZE   (sizeof(table) / sizeof(table[0]))
+#define NAME_MAX_LEN 16
+
+/* --- look-up --- */
+
+#define SLOTS 256 /* a power of two, four times the commands: hardly a second probe */
+
+static const struct command *slots[SLOTS];
+
+_Static_assert(TABLE_SIZE * 4 <= SLOTS, "more slots");
+
+static unsigned int slot_of(const char *name, size_t len)
+{
+	unsigned int hash = 2166136261U; /* FNV-1a; | 32 folds the case of letters */
+
+	for (size_t i = 0; i < len; i++)
+		hash = (hash ^ ((unsigned char)name[i] | 32U)) * 16777619U;
+	return (hash ^ hash >> 16) % SLOTS;
+}
+
+void commands_init(void)
+{
+	if (slots[slot_of(table[0].name, strlen(table[0].name))])
+		return;
+	for (unsigned int i = 0; i < TABLE_SIZE; i++) {
+		unsigned int at = slot_of(table[i].name, strlen(table[i].name));
+
+		while (slots[at])
+			at = (at + 1) % SLOTS;
+		slots[at] = &table[i];
+	}
+}
+
+static const struct command *find(const char *name, size_t len)
+{
+	if (len > NAME_MAX_LEN)
+		return NULL;
+	for (unsigned int at = slot_of(name, len); slots[at]; at = (at + 1) % SLOTS)
+		if (text_is(name, len, slots[at]->name))
+			return slots[at];
+	return NULL;
+}
+
+static const struct command *find_sub(const struct command *cmd, const char *name, size_t len)
+{
+	for (const struct command *sub = cmd->sub; sub->name; sub++)
+		if (text_is(name, len, sub->name))
+			return sub;
+	return NULL;
+}
+
+static const struct command *parent_of(const struct command *cmd)
+{
+	for (unsigned int i = 0; i < TABLE_SIZE; i++)
+		for (const struct command *sub = table[i].sub; sub && sub->name; sub++)
+			if (sub == cmd)
+				return &table[i];
+	return NULL;
+}
+
+/* "config|get", as error texts and COMMAND have it. */
+const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_MAX])
+{
+	const struct command *parent = parent_of(cmd);
+
+	snprintf(text, COMMAND_NAME_MAX, "%s%s%s", parent ? parent->name : "", parent ? "|" : "",
+		 cmd->name);
+	return text;
+}
+
+/* --- the queue --- */
+
+static void on_done(void *arg, unsigned int op, int ret, const struct store_entry *e)
+{
+	struct client *c = arg;
+	const struct queue *q = &c->srv->queue;
+
+	q->then[op].end(c, q->then[op].note, ret, e);
+}
+
+void commands_flush(struct client *c)
+{
+	struct queue *q = &c->srv->queue;
+
+	if (q->count)
+		store_run(c->srv->lane, q->op, q->count, on_done, c);
+	q->count = 0;
+}
+
+void command_queue(struct client *c, const struct store_op *op, command_end_fn *end,
+		   unsigned int note)
+{
+	struct queue *q = &c->srv->queue;
+
+	if (q->count == QUEUE_OPS)
+		commands_flush(c);
+	q->op[q->count] = *op;
+	q->then[q->count].end = end;
+	q->then[q->count++].note = note;
+}
+
+struct reply *reply_now(struct client *c)
+{
+	commands_flush(c);
+	return &c->out;
+}
+
+void end_yes_no(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+{
+	(void)note;
+	(void)e;
+	if (ret && ret != -ENOENT && ret != -ECANCELED)
+		reply_store_error(c, ret);
+	else
+		reply_int(&c->out, !ret);
+}
+
+/* --- errors --- */
+
+#define VALUE_TOO_LONG "ERR value is larger than 1 MiB"
+#define NOT_AN_INTEGER "ERR value is not an integer or out of range"
+
+_Static_assert(XKV_VALUE_MAX == 1 << 20, "a text above names it");
+
+void reply_store_error(struct client *c, int error)
+{
+	switch (error) {
+	case -ENOSPC:
+		reply_error(&c->out, store_at_limit(c->srv->store) ?
+					     "OOM command not allowed when used memory > 'maxmemory'." :
+					     "OOM command not allowed when the store is full: raise "
+					     "max-keys, add memory or delete keys");
+		break;
+	case -EBUSY:
+		reply_error(&c->out, "BUSY the key is changed by too many others: try again");
+		break;
+	case -EMSGSIZE:
+		reply_error(&c->out, VALUE_TOO_LONG);
+		break;
+	case -EDOM:
+		reply_error(&c->out, NOT_AN_INTEGER);
+		break;
+	case -ERANGE:
+		reply_error(&c->out, "ERR increment or decrement would overflow");
+		break;
+	default:
+		log_warning("a store operation failed: %s", strerror(-error));
+		reply_error(&c->out, "ERR the store failed: %s", strerror(-error));
+	}
+}
+
+bool check_key(struct client *c, const struct resp_arg *key)
+{
+	if (key->len >= 1 && key->len <= XKV_KEY_MAX)
+		return true;
+	reply_error(reply_now(c), "ERR key must be 1 to %d bytes", XKV_KEY_MAX);
+	return false;
+}
+
+bool check_value(struct client *c, const struct resp_arg *value)
+{
+	if (value->len <= XKV_VALUE_MAX)
+		return true;
+	reply_error(reply_now(c), VALUE_TOO_LONG);
+	return false;
+}
+
+bool check_integer(struct client *c, const struct resp_arg *arg, int64_t *out)
+{
+	if (text_to_i64(arg->ptr, arg->len, out))
+		return true;
+	reply_error(reply_now(c), NOT_AN_INTEGER);
+	return false;
+}
+
+/* How much of an argument a text can show: it ends at a NUL, as Redis' does. */
+static int shown(const struct resp_arg *arg, size_t max)
+{
+	return (int)strnlen(arg->ptr, arg->len < max ? arg->len : max);
+}
+
+static void unknown_command(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	char args[512];
+	size_t len = 0;
+
+	args[0] = '\0';
+	for (unsigned int i = 1; i < argc && len < 128; i++)
+		len += (size_t)snprintf(args + len, sizeof(args) - len, "'%.*s' ",
+					shown(&argv[i], 128 - len), argv[i].ptr);
+	reply_error(reply_now(c), "ERR unknown command '%.*s', with args beginning with: %s",
+		    shown(&argv[0], 128), argv[0].ptr, args);
+}
+
+static void unknown_subcommand(struct client *c, const struct command *cmd,
+			       const struct resp_arg *sub)
+{
+	char upper[NAME_MAX_LEN + 1];
+	size_t i;
+
+	for (i = 0; cmd->name[i] && i < NAME_MAX_LEN; i++)
+		upper[i] = (char)toupper((unsigned char)cmd->name[i]);
+	upper[i] = '\0';
+	reply_error(reply_now(c), "ERR unknown subcommand '%.*s'. Try %s HELP.", shown(sub, 128),
+		    sub->ptr, upper);
+}
+
+/* --- dispatch --- */
+
+/* A browser that was made to send HTTP here must not have its lines executed as commands. */
+static bool is_http(const struct resp_arg *name)
+{
+	return arg_is(name, "post") || arg_is(name, "host:");
+}
+
+static void refuse_http(struct client *c)
+{
+	char peer[ADDRESS_TEXT];
+
+	client_address(c, true, peer);
+	log_warning("possible attack: client %s sends HTTP to this port; closing it", peer);
+	c->dead = true;
+}
+
+static bool arity_ok(const struct command *cmd, unsigned int argc)
+{
+	return cmd->arity >= 0 ? argc == (unsigned int)cmd->arity
+			       : argc >= (unsigned int)-cmd->arity;
+}
+
+/* The command, or the subcommand of it, that may be executed; NULL with its error. */
+static const struct command *accepted(struct client *c, unsigned int argc,
+				      const struct resp_arg *argv)
+{
+	const struct command *cmd = find(argv[0].ptr, argv[0].len), *sub;
+	char name[COMMAND_NAME_MAX];
+
+	if (!cmd) {
+		if (is_http(&argv[0]))
+			refuse_http(c);
+		else
+			unknown_command(c, argc, argv);
+		return NULL;
+	}
+	if (cmd->sub && argc > 1) {
+		sub = find_sub(cmd, argv[1].ptr, argv[1].len);
+		if (!sub) {
+			unknown_subcommand(c, cmd, &argv[1]);
+			return NULL;
+		}
+		cmd = sub;
+	}
+	if (!arity_ok(cmd, argc)) {
+		reply_error(reply_now(c), "ERR wrong number of arguments for '%s' command",
+			    command_full_name(cmd, name));
+		return NULL;
+	}
+	if (cmd->last >= 0 && argc > PLAIN_ARGS_MAX) {
+		reply_error(reply_now(c), "ERR too many arguments for '%s' command",
+			    command_full_name(cmd, name));
+		return NULL;
+	}
+	if (!(cmd->flags & CMD_NO_AUTH) && client_needs_auth(c)) {
+		reply_error(reply_now(c), "NOAUTH Authentication required.");
+		return NULL;
+	}
+	if (c->srv->writes_refused && ((cmd->flags & CMD_WRITE) || cmd->fn == cmd_ping)) {
+		reply_error(reply_now(c),
+			    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to "
+			    "disk. Commands that may modify the data set are disabled, because this instance is "
+			    "configured to report errors during writes if RDB snapshotting fails "
+			    "(stop-writes-on-bgsave-error option). Please check the Redis logs for details about the "
+			    "RDB error.");
+		return NULL;
+	}
+	return cmd;
+}
+
+/* Between MULTI and its end, only these are executed. */
+static bool refused_by_multi(struct client *c, const struct command *cmd)
+{
+	if (!c->multi || cmd->fn == cmd_multi || cmd->fn == cmd_exec || cmd->fn == cmd_discard ||
+	    cmd->fn == cmd_watch || cmd->fn == cmd_reset || cmd->fn == cmd_quit)
+		return false;
+	reply_error(reply_now(c), NO_TRANSACTIONS);
+	return true;
+}
+
+void command_run(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	const struct command *cmd;
+
+	c->srv->stats.commands++;
+	cmd = accepted(c, argc, argv);
+	if (!cmd || refused_by_multi(c, cmd))
+		return;
+	if (!(cmd->flags & CMD_QUEUES))
+		commands_flush(c);
+	c->last = cmd;
+	cmd->fn(c, argc, argv);
+}
+
+/* --- COMMAND --- */
+
+struct flag_name {
+	unsigned int flag;
+	const char *name;
+};
+
+static const struct flag_name flag_names[] = {
+	{ CMD_WRITE, "write" }, { CMD_READONLY, "readonly" }, { CMD_DENYOOM, "denyoom" },
+	{ CMD_ADMIN, "admin" }, { CMD_NOSCRIPT, "noscript" }, { CMD_LOADING, "loading" },
+	{ CMD_STALE, "stale" }, { CMD_FAST, "fast" },	      { CMD_NO_AUTH, "no_auth" },
+};
+
+static const struct flag_name category_names[] = {
+	{ CMD_WRITE, "@write" },     { CMD_READONLY, "@read" }, { CMD_ADMIN, "@admin" },
+	{ CMD_ADMIN, "@dangerous" }, { CMD_FAST, "@fast" },
+};
+
+static void reply_flags(struct reply *r, unsigned int flags)
+{
+	reply_set(r, (size_t)__builtin_popcount(flags & ~(unsigned int)CMD_QUEUES));
+	for (unsigned int i = 0; i < sizeof(flag_names) / sizeof(flag_names[0]); i++)
+		if (flags & flag_names[i].flag)
+			reply_status(r, flag_names[i].name);
+}
+
+static void reply_categories(struct reply *r, const struct command *cmd)
+{
+	const size_t n = sizeof(category_names) / sizeof(category_names[0]);
+	char group[32];
+	size_t count = 1 + !(cmd->flags & CMD_FAST);
+
+	for (size_t i = 0; i < n; i++)
+		count += !!(cmd->flags & category_names[i].flag);
+	reply_set(r, count);
+	for (size_t i = 0; i < n; i++)
+		if (cmd->flags & category_names[i].flag)
+			reply_status(r, category_names[i].name);
+	if (!(cmd->flags & CMD_FAST))
+		reply_status(r, "@slow");
+	snprintf(group, sizeof(group), "@%s",
+		 strcmp(cmd->group, "generic") == 0 ? "keyspace" : cmd->group);
+	reply_status(r, group);
+}
+
+/* Where the keys are, in the form of Redis 7: one range that starts at an index. */
+static void reply_key_specs(struct reply *r, const struct command *cmd)
+{
+	bool reads = cmd->flags & CMD_READONLY;
+
+	reply_set(r, cmd->first ? 1 : 0);
+	if (!cmd->first)
+		return;
+	reply_map(r, 3);
+	reply_text(r, "flags");
+	reply_set(r, 2);
+	reply_status(r, reads ? "RO" : "RW");
+	reply_status(r, reads ? "access" : "update");
+	reply_text(r, "begin_search");
+	reply_map(r, 2);
+	reply_text(r, "type");
+	reply_text(r, "index");
+	reply_text(r, "spec");
+	reply_map(r, 1);
+	reply_text(r, "index");
+	reply_int(r, cmd->first);
+	reply_text(r, "find_keys");
+	reply_map(r, 2);
+	reply_text(r, "type");
+	reply_text(r, "range");
+	reply_text(r, "spec");
+	reply_map(r, 3);
+	reply_text(r, "lastkey");
+	reply_int(r, cmd->last < 0 ? cmd->last : cmd->last - cmd->first);
+	reply_text(r, "keystep");
+	reply_int(r, cmd->step);
+	reply_text(r, "limit");
+	reply_int(r, 0);
+}
+
+static size_t sub_count(const struct command *cmd)
+{
+	size_t n = 0;
+
+	while (cmd->sub && cmd->sub[n].name)
+		n++;
+	return n;
+}
+
+static void reply_command(struct reply *r, const struct command *cmd)
+{
+	char name[COMMAND_NAME_MAX];
+
+	reply_array(r, 10);
+	reply_text(r, command_full_name(cmd, name));
+	reply_int(r, cmd->arity);
+	reply_flags(r, cmd->flags);
+	reply_int(r, cmd->first);
+	reply_int(r, cmd->last);
+	reply_int(r, cmd->step);
+	reply_categories(r, cmd);
+	reply_set(r, 0); /* tips: about clusters, of which there are none */
+	reply_key_specs(r, cmd);
+	reply_array(r, sub_count(cmd));
+	for (size_t i = 0; i < sub_count(cmd); i++)
+		reply_command(r, &cmd->sub[i]);
+}
+
+static void cmd_command(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_array(&c->out, TABLE_SIZE);
+	for (unsigned int i = 0; i < TABLE_SIZE; i++)
+		reply_command(&c->out, &table[i]);
+}
+
+static void cmd_command_count(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_int(&c->out, TABLE_SIZE);
+}
+
+/* Finds "get" or "config|get". */
+static const struct command *find_full(const struct resp_arg *name)
+{
+	const char *bar = memchr(name->ptr, '|', name->len);
+	size_t len = bar ? (size_t)(bar - name->ptr) : name->len;
+	const struct command *cmd = find(name->ptr, len);
+
+	if (!bar || !cmd)
+		return cmd;
+	return cmd->sub ? find_sub(cmd, bar + 1, name->len - len - 1) : NULL;
+}
+
+static void cmd_command_info(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	if (argc == 2) {
+		cmd_command(c, argc, argv);
+		return;
+	}
+	reply_array(&c->out, argc - 2);
+	for (unsigned int i = 2; i < argc; i++) {
+		const struct command *cmd = find_full(&argv[i]);
+
+		if (cmd)
+			reply_command(&c->out, cmd);
+		else
+			reply_null(&c->out);
+	}
+}
+
+static void reply_docs(struct reply *r, const struct command *cmd)
+{
+	char name[COMMAND_NAME_MAX];
+	size_t subs = sub_count(cmd);
+
+	reply_text(r, command_full_name(cmd, name));
+	reply_map(r, subs ? 4 : 3);
+	reply_text(r, "summary");
+	reply_text(r, cmd->summary);
+	reply_text(r, "since");
+	reply_text(r, "1.0.0");
+	reply_text(r, "group");
+	reply_text(r, cmd->group);
+	if (!subs)
+		return;
+	reply_text(r, "subcommands");
+	reply_map(r, subs);
+	for (size_t i = 0; i < subs; i++)
+		reply_docs(r, &cmd->sub[i]);
+}
+
+static void cmd_command_docs(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	unsigned int known = 0;
+
+	if (argc == 2) {
+		reply_map(&c->out, TABLE_SIZE);
+		for (unsigned int i = 0; i < TABLE_SIZE; i++)
+			reply_docs(&c->out, &table[i]);
+		return;
+	}
+	for (unsigned int i = 2; i < argc; i++)
+		known += find_full(&argv[i]) != NULL;
+	reply_map(&c->out, known);
+	for (unsigned int i = 2; i < argc; i++)
+		if (find_full(&argv[i]))
+			reply_docs(&c->out, find_full(&argv[i]));
+}
+
+/* Adds a command and its subcommands to a list, if they match. */
+static size_t list_names(struct reply *r, const struct command *cmd, const struct glob *pattern)
+{
+	char name[COMMAND_NAME_MAX];
+	size_t count = 0;
+
+	command_full_name(cmd, name);
+	if (glob_test(pattern, name, strlen(name))) {
+		reply_text(r, name);
+		count++;
+	}
+	for (size_t i = 0; i < sub_count(cmd); i++)
+		count += list_names(r, &cmd->sub[i], pattern);
+	return count;
+}
+
+static void cmd_command_list(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	bool filtered = argc == 5 && arg_is(&argv[2], "filterby") && arg_is(&argv[3], "pattern");
+	struct reply names;
+	struct glob glob;
+	size_t count = 0;
+
+	if (argc != 2 && !filtered) {
+		reply_error(&c->out, "ERR syntax error");
+		return;
+	}
+	if (filtered)
+		glob_compile(&glob, argv[4].ptr, argv[4].len, true);
+	else
+		glob_compile(&glob, "*", 1, false);
+	reply_init(&names, c->out.limit);
+	for (unsigned int i = 0; i < TABLE_SIZE; i++)
+		count += list_names(&names, &table[i], &glob);
+	reply_array(&c->out, count);
+	reply_splice(&c->out, &names);
+}
+
+/* The HELP subcommand of any command that has some. */
+static void cmd_help(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	const struct command *cmd = find(argv[0].ptr, argv[0].len);
+	char text[256];
+	size_t at;
+
+	(void)argc;
+	reply_array(&c->out, 1 + 2 * sub_count(cmd));
+	snprintf(text, sizeof(text),
+		 "%s <subcommand> [<arg> [value] [opt] ...]. Subcommands are:", cmd->name);
+	for (at = 0; cmd->name[at]; at++)
+		text[at] = (char)toupper((unsigned char)text[at]);
+	reply_status(&c->out, text);
+	for (const struct command *sub = cmd->sub; sub->name; sub++) {
+		snprintf(text, sizeof(text), "%s%s%s", sub->name, sub->usage[0] ? " " : "",
+			 sub->usage);
+		for (at = 0; sub->name[at]; at++)
+			text[at] = (char)toupper((unsigned char)text[at]);
+		reply_status(&c->out, text);
+		snprintf(text, sizeof(text), "    %s", sub->summary);
+		reply_status(&c->out, text);
+	}
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The commands of the RESP door: one row of the table in commands.c and one
+ * function each, in commands_string.c, commands_keyspace.c or commands_server.c.
+ */
+#ifndef XKV_COMMANDS_H
+#define XKV_COMMANDS_H
+
+#include "net/client.h"
+#include "util/text.h"
+
+/* What clients are told: the version whose behaviour the commands have. */
+#define REDIS_VERSION "7.0.15"
+
+#define NO_TRANSACTIONS \
+	"ERR transactions are not supported: nothing is executed between MULTI and EXEC or DISCARD"
+
+/* Arguments of a command without a list of keys, which nobody cuts into slices. */
+#define PLAIN_ARGS_MAX 1024
+
+#define COMMAND_NAME_MAX 34 /* bytes of "command|subcommand" with its NUL */
+
+/* argv[0] is the command's name (argv[1] the subcommand's). */
+typedef void command_fn(struct client *c, unsigned int argc, const struct resp_arg *argv);
+
+enum command_flags {
+	CMD_WRITE = 0x01,
+	CMD_READONLY = 0x02,
+	CMD_DENYOOM = 0x04,
+	CMD_ADMIN = 0x08,
+	CMD_NOSCRIPT = 0x10,
+	CMD_LOADING = 0x20,
+	CMD_STALE = 0x40,
+	CMD_FAST = 0x80,
+	CMD_NO_AUTH = 0x100, /* may be called before AUTH */
+	CMD_QUEUES = 0x200,  /* uses command_queue(), and reply_now() for all else */
+};
+
+struct command {
+	const char *name; /* lower case; NULL ends a table */
+	command_fn *fn;
+	int arity; /* words, the name included; negative: at least so many */
+	unsigned int flags;
+	int first, last,
+		step; /* where the keys stand, 0 = none; a negative `last` counts from the end */
+	const char *group, *usage, *summary;
+	const struct command *sub; /* subcommands, NULL = none */
+};
+
+/* Must be called before the first command_run(). */
+void commands_init(void);
+
+/* Finds the command and its subcommand, checks arity and authentication, executes it, replies. */
+void command_run(struct client *c, unsigned int argc, const struct resp_arg *argv);
+
+/*
+ * Most commands are an operation of the store and what its result reads like.  They
+ * queue it, and `end` replies later: so those of a pipeline are run together.  What `op` points
+ * to are arguments.
+ */
+void command_queue(struct client *c, const struct store_op *op, command_end_fn *end,
+		   unsigned int note);
+/* Runs what is queued.  Before anything else replies or uses the store. */
+void commands_flush(struct client *c);
+/* Where to reply at once, behind what is queued. */
+struct reply *reply_now(struct client *c);
+
+/* Does `key` for each of the keys from argv[1] on, with `stride` arguments each, after a look at all of them. */
+void command_keys(struct client *c, unsigned int argc, const struct resp_arg *argv,
+		  unsigned int stride, command_key_fn *key);
+
+/* "get" or "config|get", in `text` or static. */
+const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_MAX]);
+
+#define EXPIRE_TRIES 1000 /* of an expiry that depends on the entry, while others change it */
+
+/*
+ * Gives the key this expiry (Unix time in ms, 0 = never; a past one deletes it) if its entry still is this version.
+ * 0, -ECANCELED if it is another, or an error of the store.
+ */
+int expire_version(struct client *c, const struct resp_arg *key, uint64_t version,
+		   uint64_t expire_ms);
+
+/* "-ERR ..." of an error of the store. */
+void reply_store_error(struct client *c, int error);
+
+/* Ends for yes (0) and no, and for a value or none; `note` is not used. */
+command_end_fn end_yes_no, end_value;
+
+/* Check what a client gave; on false the error was replied. */
+bool check_key(struct client *c, const struct resp_arg *key);
+bool check_value(struct client *c, const struct resp_arg *value);
+bool check_integer(struct client *c, const struct resp_arg *arg, int64_t *out);
+
+/* Whether an argument is this word, in any case. */
+static inline bool arg_is(const struct resp_arg *arg, const char *word)
+{
+	return text_is(arg->ptr, arg->len, word);
+}
+
+/* INFO (info.c): the text of the named sections, all of the default ones if none is; malloc()ed. */
+char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv, size_t *len);
+/* Looks at the memory in use, for its peak, and at what was done since the last look; to be called every second or so. */
+void info_sample(struct server *s);
+
+/* How many clients the limit of open files permits, `wanted` at most; raises it if that is possible (server.c). */
+unsigned int server_clients_possible(unsigned int wanted);
+
+/* What a walk has found (commands_keyspace.c). */
+void found_free(struct found *f);
+size_t found_memory(const struct found *f);
+
+/* commands_string.c */
+command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getex, cmd_getset, cmd_mget,
+	cmd_mset, cmd_strlen, cmd_incr, cmd_decr, cmd_incrby, cmd_decrby, cmd_append;
+/* commands_keyspace.c */
+command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire, cmd_expireat,
+	cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan;
+/* commands_server.c */
+command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_reset, cmd_info,
+	cmd_config_get, cmd_config_set, cmd_config_resetstat, cmd_client_setname,
+	cmd_client_getname, cmd_client_id, cmd_client_setinfo, cmd_client_list, cmd_client_info, cmd_client_kill, cmd_client_no_evict,
+	cmd_memory_purge, cmd_save, cmd_bgsave, cmd_lastsave, cmd_shutdown, cmd_multi, cmd_exec, cmd_discard,
+	cmd_watch, cmd_unwatch;
+
+#endif

@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Commands on keys, whatever their values: existence, expiry, walks. */
+#include "commands.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "util/glob.h"
+
+#define SCAN_COUNT    10
+#define SCAN_BUCKETS  64  /* looked at for each key that was asked for, so that a call ends */
+#define KEYS_A_LOOK   100 /* between two looks at the clock */
+
+static void queue_key(struct client *c, uint8_t opcode, const struct resp_arg *key,
+		      command_end_fn *end, unsigned int note)
+{
+	struct store_op op = { .opcode = opcode, .key = key->ptr, .key_len = key->len };
+
+	command_queue(c, &op, end, note);
+}
+
+/* Counts the keys that there are; the last one has a note. */
+static void end_count(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+{
+	(void)e;
+	c->tally += !ret;
+	if (ret && ret != -ENOENT && !c->failure)
+		c->failure = ret;
+	if (!note)
+		return;
+	if (c->failure)
+		reply_store_error(c, c->failure);
+	else
+		reply_int(&c->out, c->tally);
+	c->tally = c->failure = 0;
+}
+
+static void del_key(struct client *c, const struct resp_arg *arg, unsigned int index,
+		    unsigned int argc)
+{
+	queue_key(c, XKV_OP_DELETE, arg, end_count, index == argc - 1);
+}
+
+void cmd_del(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	command_keys(c, argc, argv, 1, del_key);
+}
+
+static void exists_key(struct client *c, const struct resp_arg *arg, unsigned int index,
+		       unsigned int argc)
+{
+	queue_key(c, XKV_OP_TTL, arg, end_count, index == argc - 1);
+}
+
+void cmd_exists(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	command_keys(c, argc, argv, 1, exists_key);
+}
+
+static void touch_key(struct client *c, const struct resp_arg *arg, unsigned int index,
+		      unsigned int argc)
+{
+	queue_key(c, XKV_OP_TOUCH, arg, end_count, index == argc - 1);
+}
+
+void cmd_touch(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	command_keys(c, argc, argv, 1, touch_key);
+}
+
+static void end_type(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+{
+	(void)note;
+	(void)e;
+	if (ret && ret != -ENOENT)
+		reply_store_error(c, ret);
+	else
+		reply_status(&c->out, ret ? "none" : "string");
+}
+
+void cmd_type(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	if (check_key(c, &argv[1]))
+		queue_key(c, XKV_OP_TTL, &argv[1], end_type, 0);
+}
+
+/* --- expiry --- */
+
+/* The note is the unit, in milliseconds. */
+static void end_ttl(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+{
+	int64_t left = (int64_t)e->expire_ms - (int64_t)store_now_ms(c->srv->store);
+
+	if (ret && ret != -ENOENT)
+		reply_store_error(c, ret);
+	else if (ret || !e->expire_ms)
+		reply_int(&c->out, ret ? -2 : -1);
+	else
+		reply_int(&c->out, left > 0 ? (left + note / 2) / note : 0);
+}
+
+void cmd_ttl(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	if (check_key(c, &argv[1]))
+		queue_key(c, XKV_OP_TTL, &argv[1], end_ttl, 1000);
+}
+
+void cmd_pttl(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	if (check_key(c, &argv[1]))
+		queue_key(c, XKV_OP_TTL, &argv[1], end_ttl, 1);
+}
+
+enum expire_condition { EXPIRE_NX = 1, EXPIRE_XX = 2, EXPIRE_GT = 4, EXPIRE_LT = 8 };
+
+static bool expire_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
+			   unsigned int *conditions)
+{
+	static const char *const names[] = { "nx", "xx", "gt", "lt" };
+
+	*conditions = 0;
+	for (unsigned int i = 3, bit; i < argc; i++) {
+		for (bit = 0; bit < 4 && !arg_is(&argv[i], names[bit]); bit++)
+			;
+		if (bit == 4) {
+			reply_error(reply_now(c), "ERR Unsupported option %.*s", (int)argv[i].len,
+				    argv[i].ptr);
+			return false;
+		}
+		*conditions |= 1U << bit;
+	}
+	if (*conditions & EXPIRE_NX && *conditions & ~(unsigned int)EXPIRE_NX) {
+		reply_error(reply_now(c),
+			    "ERR NX and XX, GT or LT options at the same time are not compatible");
+		return false;
+	}
+	if (*conditions & EXPIRE_GT && *conditions & EXPIRE_LT) {
+		reply_error(reply_now(c), "ERR GT and LT options at the same time are not compatible");
+		return false;
+	}
+	return true;
+}
+
+/* Whether the conditions hold for a key that expires at `has`.  Times are Unix time in ms, 0 = never. */
+static bool conditions_hold(unsigned int conditions, uint64_t has, uint64_t expire_ms)
+{
+	if (conditions & EXPIRE_NX && has)
+		return false;
+	if (conditions & EXPIRE_XX && !has)
+		return false;
+	if (conditions & EXPIRE_GT && (!has || expire_ms <= has))
+		return false;
+	return !(conditions & EXPIRE_LT && has && expire_ms >= has);
+}
+
+/* What gives a key this expiry; one that is past deletes the key. */
+static struct store_op expiry_op(struct client *c, const struct resp_arg *key, uint64_t expire_ms)
+{
+	bool past = expire_ms && expire_ms <= store_now_ms(c->srv->store);
+
+	return (struct store_op){
+		.opcode = past ? XKV_OP_DELETE : XKV_OP_EXPIRE,
+		.key = key->ptr,
+		.key_len = key->len,
+		.expire_ms = past ? 0 : expire_ms,
+	};
+}
+
+int expire_version(struct client *c, const struct resp_arg *key, uint64_t version,
+		   uint64_t expire_ms)
+{
+	struct store_op op = expiry_op(c, key, expire_ms);
+	struct store_entry unused;
+
+	op.flags = XKV_CAS;
+	op.version = version;
+	return store_do(c->srv->lane, &op, &unused);
+}
+
+/* An expiry under a condition: given to the version whose expiry was judged, or judged again. */
+static void expire_if(struct client *c, const struct resp_arg *key, unsigned int conditions,
+		      uint64_t expire_ms)
+{
+	struct store_entry e;
+	int ret;
+
+	commands_flush(c);
+	for (unsigned int i = 0; i < EXPIRE_TRIES; i++) {
+		ret = store_touch(c->srv->lane, key->ptr, key->len, true, &e);
+		if (ret || !conditions_hold(conditions, e.expire_ms, expire_ms)) {
+			end_yes_no(c, 0, ret ? ret : -ECANCELED, NULL);
+			return;
+		}
+		ret = expire_version(c, key, e.version, expire_ms);
+		if (ret != -ECANCELED) {
+			end_yes_no(c, 0, ret, NULL);
+			return;
+		}
+	}
+	reply_store_error(c, -EBUSY);
+}
+
+static void expire(struct client *c, unsigned int argc, const struct resp_arg *argv,
+		   const char *command, bool seconds, bool relative)
+{
+	int64_t when, now = relative ? (int64_t)store_now_ms(c->srv->store) : 0;
+	unsigned int conditions;
+	struct store_op op;
+	uint64_t expire_ms;
+
+	if (!check_key(c, &argv[1]) || !expire_options(c, argc, argv, &conditions) ||
+	    !check_integer(c, &argv[2], &when))
+		return;
+	if ((seconds && (when > INT64_MAX / 1000 || when < INT64_MIN / 1000)) ||
+	    (seconds ? when * 1000 : when) > INT64_MAX - now) {
+		reply_error(reply_now(c), "ERR invalid expire time in '%s' command", command);
+		return;
+	}
+	when = (seconds ? when * 1000 : when) + now;
+	expire_ms = when > 0 ? (uint64_t)when : 1; /* 0 would be never */
+	if (conditions) {
+		expire_if(c, &argv[1], conditions, expire_ms);
+		return;
+	}
+	op = expiry_op(c, &argv[1], expire_ms);
+	command_queue(c, &op, end_yes_no, 0);
+}
+
+void cmd_expire(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	expire(c, argc, argv, "expire", true, true);
+}
+
+void cmd_pexpire(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	expire(c, argc, argv, "pexpire", false, true);
+}
+
+void cmd_expireat(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	expire(c, argc, argv, "expireat", true, false);
+}
+
+void cmd_pexpireat(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	expire(c, argc, argv, "pexpireat", false, false);
+}
+
+void cmd_persist(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	if (check_key(c, &argv[1]))
+		expire_if(c, &argv[1], EXPIRE_XX, 0);
+}
+
+/* --- the whole store --- */
+
+void cmd_dbsize(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_int(&c->out, (int64_t)store_count(c->srv->store));
+}
+
+static bool flush_step(struct client *c)
+{
+	int ret;
+
+	do {
+		ret = store_flush_some(c->srv->lane, &c->work.cursor, KEYS_A_LOOK);
+	} while (!ret && c->work.cursor && slice_left(c->srv));
+	if (ret)
+		reply_store_error(c, ret);
+	else if (c->work.cursor)
+		return false;
+	else
+		reply_status(&c->out, "OK");
+	return true;
+}
+
+void cmd_flush(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	if (argc > 2 || (argc == 2 && !arg_is(&argv[1], "sync") && !arg_is(&argv[1], "async")))
+		reply_error(&c->out, "ERR syntax error");
+	else
+		work_begin(c, flush_step);
+}
+
+/* Keys that a walk found, as a reply whose length is known at its end. */
+struct found {
+	struct reply keys;
+	size_t count;
+	uint64_t keys_left, end; /* SCAN: keys to look at, and the bucket to stop at */
+	bool none;		 /* nothing can match: what is walked over is not wanted */
+	struct glob glob;
+};
+
+void found_free(struct found *f)
+{
+	if (f)
+		reply_free(&f->keys);
+	free(f);
+}
+
+size_t found_memory(const struct found *f)
+{
+	return f ? sizeof(*f) + f->keys.memory : 0;
+}
+
+/* Begins a walk for keys that match, all if `pattern` is NULL.  NULL with an error. */
+static struct found *find_keys(struct client *c, const struct resp_arg *pattern,
+			       command_step_fn *step)
+{
+	struct found *f = malloc(sizeof(*f));
+
+	if (!f) {
+		reply_error(&c->out, "ERR out of memory");
+		return NULL;
+	}
+	reply_init(&f->keys, c->out.limit);
+	f->count = f->keys_left = f->end = 0;
+	if (pattern)
+		glob_compile(&f->glob, pattern->ptr, pattern->len, false);
+	else
+		glob_compile(&f->glob, "*", 1, false);
+	f->none = f->glob.never;
+	work_begin(c, step)->found = f;
+	return f;
+}
+
+static int add_found(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
+{
+	struct found *f = arg;
+
+	(void)entry;
+	if (f->keys_left)
+		f->keys_left--;
+	if (f->none || (!glob_matches_all(&f->glob) && !glob_test(&f->glob, key, key_len)))
+		return 0;
+	reply_bulk(&f->keys, key, key_len);
+	f->count++;
+	return f->keys.failed; /* the reply is too large: no need to look further */
+}
+
+static void reply_found(struct client *c, struct found *f)
+{
+	reply_array(&c->out, f->count);
+	reply_splice(&c->out, &f->keys);
+}
+
+static bool keys_step(struct client *c)
+{
+	struct work *w = &c->work;
+	int ret = 0;
+
+	do {
+		if (!w->found->none)
+			ret = store_scan(c->srv->lane, &w->cursor, KEYS_A_LOOK, false, add_found,
+					 w->found);
+	} while (!ret && w->cursor && slice_left(c->srv));
+	if (!ret && w->cursor)
+		return false;
+	if (ret < 0)
+		reply_store_error(c, ret);
+	else
+		reply_found(c, w->found);
+	return true;
+}
+
+void cmd_keys(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	find_keys(c, &argv[1], keys_step);
+}
+
+struct scan_options {
+	const struct resp_arg *pattern;
+	uint64_t count;
+	bool strings; /* TYPE is none, or the one that we have */
+};
+
+static bool scan_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
+			 struct scan_options *o)
+{
+	int64_t count;
+
+	*o = (struct scan_options){ .count = SCAN_COUNT, .strings = true };
+	for (unsigned int i = 2; i < argc; i += 2) {
+		bool has_value = i + 1 < argc;
+
+		if (has_value && arg_is(&argv[i], "match")) {
+			o->pattern = &argv[i + 1];
+		} else if (has_value && arg_is(&argv[i], "type")) {
+			o->strings = arg_is(&argv[i + 1], "string");
+		} else if (has_value && arg_is(&argv[i], "count")) {
+			if (!check_integer(c, &argv[i + 1], &count))
+				return false;
+			if (count < 1)
+				goto syntax;
+			o->count = (uint64_t)count;
+		} else {
+			goto syntax;
+		}
+	}
+	return true;
+syntax:
+	reply_error(&c->out, "ERR syntax error");
+	return false;
+}
+
+/* A cursor is any 64-bit decimal number, as strtoul() takes it in Redis. */
+static bool scan_cursor(struct client *c, const struct resp_arg *arg, uint64_t *cursor)
+{
+	char text[TEXT_NUMBER_MAX + 1], *end;
+
+	if (arg->len < sizeof(text) && !(arg->len && strchr(" \t\n\v\f\r", arg->ptr[0]))) {
+		memcpy(text, arg->ptr, arg->len);
+		text[arg->len] = '\0';
+		errno = 0;
+		*cursor = strtoull(text, &end, 10);
+		if (end == text + arg->len && !errno)
+			return true;
+	}
+	reply_error(&c->out, "ERR invalid cursor");
+	return false;
+}
+
+static bool scan_step(struct client *c)
+{
+	struct work *w = &c->work;
+	struct found *f = w->found;
+	char text[TEXT_NUMBER_MAX];
+	int ret;
+
+	do {
+		ret = store_scan(c->srv->lane, &w->cursor,
+				 f->keys_left < KEYS_A_LOOK ? (unsigned int)f->keys_left
+							    : KEYS_A_LOOK,
+				 false, add_found, f);
+		if (ret || !w->cursor || !f->keys_left || w->cursor >= f->end)
+			goto done;
+	} while (slice_left(c->srv));
+	return false;
+done:
+	if (ret < 0) {
+		reply_store_error(c, ret);
+		return true;
+	}
+	reply_array(&c->out, 2);
+	reply_bulk(&c->out, text, text_from_u64(text, w->cursor));
+	reply_found(c, f);
+	return true;
+}
+
+void cmd_scan(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct scan_options o;
+	struct found *f;
+	uint64_t cursor;
+
+	if (!scan_cursor(c, &argv[1], &cursor) || !scan_options(c, argc, argv, &o))
+		return;
+	f = find_keys(c, o.pattern, scan_step);
+	if (!f)
+		return;
+	f->none |= !o.strings;
+	f->keys_left = o.count;
+	if (__builtin_mul_overflow(o.count, SCAN_BUCKETS, &f->end) ||
+	    __builtin_add_overflow(f->end, cursor, &f->end))
+		f->end = UINT64_MAX;
+	c->work.cursor = cursor;
+}

@@ -1,0 +1,762 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The event loop: listeners, timers, signals, `save` rules, active expiry, and
+ * the way down.  Clients are client.c's, commands are commands*.c's.
+ */
+#include "server.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <malloc.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <systemd/sd-daemon.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client.h"
+#include "commands/commands.h"
+#include "holder.h"
+#include "persist/snapshot.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/machine.h"
+
+#define ACCEPTS_A_ROUND 100
+#define REFUSED_PAUSE	10  /* seconds between two lines about refused clients */
+#define TURNED_AWAY_BYTES 65536
+#define ACCEPT_PAUSE	0.5 /* seconds without accepting when file descriptors ran out */
+#define FDS_BESIDES	64  /* listeners, maps, log, snapshot: what is not a client */
+#define SAVE_RETRY	5   /* seconds before a background save that failed is tried again */
+
+/* Active expiry: 2 % of one CPU, or 25 % while a good part of what is looked at has expired. */
+#define EXPIRY_PERIOD	   0.1
+#define EXPIRY_SLICE	   0.002
+#define EXPIRY_BUSY_PERIOD 0.01
+#define EXPIRY_BUSY_SLICE  0.0025
+#define EXPIRY_SLOTS	   512 /* looked at in one call */
+
+struct extra {
+	struct extra *next;
+	union {
+		ev_io io;
+		ev_timer timer;
+	} w;
+	bool is_timer;
+	void (*cb)(void *arg);
+	void *arg;
+};
+
+/* --- accepting --- */
+
+static void accept_start(struct server *s)
+{
+	for (unsigned int i = 0; i < s->listener_count; i++)
+		ev_io_start(s->loop, &s->listeners[i]);
+}
+
+static void accept_stop(struct server *s)
+{
+	for (unsigned int i = 0; i < s->listener_count; i++)
+		ev_io_stop(s->loop, &s->listeners[i]);
+}
+
+static void on_accept_pause_end(struct ev_loop *loop, ev_timer *w, int events)
+{
+	(void)loop;
+	(void)events;
+	accept_start(w->data);
+}
+
+/* A connection that cannot be accepted stays readable: without a pause the loop would spin. */
+static void accept_pause(struct server *s, int error)
+{
+	log_warning(
+		"cannot accept a client: %s; pausing for %.1f s (raise the limit of open files)",
+		strerror(error), ACCEPT_PAUSE);
+	accept_stop(s);
+	ev_timer_set(&s->accept_pause, ACCEPT_PAUSE, 0.);
+	ev_timer_start(s->loop, &s->accept_pause);
+}
+
+/* One line for all that were refused since the last one. */
+static void log_refused(struct server *s, const struct sockaddr *peer)
+{
+	char address[ADDRESS_TEXT];
+	struct timespec now;
+
+	s->refused_unsaid++;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (s->refused_said && now.tv_sec - s->refused_said < REFUSED_PAUSE)
+		return;
+	address_text(peer, address);
+	log_notice("refused %u TCP connection%s by address, the last from %s", s->refused_unsaid,
+		   s->refused_unsaid == 1 ? "" : "s", address);
+	s->refused_said = now.tv_sec;
+	s->refused_unsaid = 0;
+}
+
+/*
+ * Tells a client why, and closes.  Best effort: one that does not get it sees the connection closed.  What it has
+ * sent already is taken from the socket, or the kernel would close it by a reset, which may overtake the reason.
+ */
+static void turn_away(struct server *s, int fd, const char *why)
+{
+	s->stats.rejected++;
+	if (send(fd, why, strlen(why), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ||
+	    recv(fd, NULL, TURNED_AWAY_BYTES, MSG_DONTWAIT | MSG_TRUNC) < 0)
+		log_debug("a client that was turned away: %s", strerror(errno));
+	close(fd);
+}
+
+static void accepted(struct server *s, int fd, const struct sockaddr *peer)
+{
+	const char *why = s->opt.refuse ? s->opt.refuse(s->opt.refuse_arg, peer) : NULL;
+
+	if (why) {
+		s->stats.refused++;
+		log_refused(s, peer);
+		turn_away(s, fd, why);
+	} else if (s->client_count >= s->cfg->maxclients) {
+		turn_away(s, fd, "-ERR max number of clients reached\r\n");
+	} else {
+		client_new(s, fd);
+	}
+}
+
+static void on_connection(struct ev_loop *loop, ev_io *w, int events)
+{
+	struct server *s = w->data;
+
+	(void)loop;
+	(void)events;
+	for (unsigned int i = 0; i < ACCEPTS_A_ROUND; i++) {
+		struct sockaddr_storage peer;
+		socklen_t len = sizeof(peer);
+		int fd = accept4(w->fd, (struct sockaddr *)&peer, &len,
+				 SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd >= 0) {
+			accepted(s, fd, (struct sockaddr *)&peer);
+			continue;
+		}
+		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+			accept_pause(s, errno);
+		if (errno != EINTR && errno != ECONNABORTED)
+			return; /* EAGAIN, or an error of a connection that is gone (accept(2)) */
+	}
+}
+
+/* --- listening --- */
+
+static int try_listen(struct server *s, const struct addrinfo *ai, bool from_interface)
+{
+	int on = 1, ret, fd;
+
+	fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	ret = setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (!ret && ai->ai_family == AF_INET6)
+		ret = setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+	/* An IPv6 address of an interface that just came up may still be tentative. */
+	if (!ret && from_interface)
+		ret = ai->ai_family == AF_INET6
+			      ? setsockopt(fd, IPPROTO_IPV6, IPV6_FREEBIND, &on, sizeof(on))
+			      : setsockopt(fd, IPPROTO_IP, IP_FREEBIND, &on, sizeof(on));
+	if (!ret)
+		ret = bind(fd, ai->ai_addr, ai->ai_addrlen);
+	if (!ret)
+		ret = listen(fd, (int)s->cfg->tcp_backlog);
+	if (ret) {
+		ret = -errno;
+		close(fd);
+		return ret;
+	}
+	ev_io_init(&s->listeners[s->listener_count], on_connection, fd, EV_READ);
+	s->listeners[s->listener_count++].data = s;
+	return 0;
+}
+
+/* Listens on one address; a leading '-' means that it may be missing. */
+static int listen_on(struct server *s, const char *address, bool from_interface, char *err,
+		     size_t err_len)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
+				  .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV };
+	bool optional = address[0] == '-';
+	const char *host = address + optional;
+	char port[8], hint[160] = "";
+	struct addrinfo *ai;
+	int ret;
+
+	if (s->listener_count == MAX_LISTENERS) {
+		snprintf(err, err_len, "more than %d addresses to listen on; name some with `bind`",
+			 MAX_LISTENERS);
+		return -E2BIG;
+	}
+	if (strcmp(host, "*") == 0)
+		host = "0.0.0.0";
+	else if (strcmp(host, "::*") == 0)
+		host = "::";
+	snprintf(port, sizeof(port), "%u", s->cfg->port);
+	ret = getaddrinfo(host, port, &hints, &ai);
+	if (ret) {
+		snprintf(err, err_len, "cannot listen on %s: %s", host, gai_strerror(ret));
+		return -EINVAL;
+	}
+	ret = try_listen(s, ai, from_interface);
+	freeaddrinfo(ai);
+	if (!ret) {
+		log_verbose("listening on %s port %u", host, s->cfg->port);
+		return 0;
+	}
+	if (optional && (ret == -EADDRNOTAVAIL || ret == -EAFNOSUPPORT || ret == -EPROTONOSUPPORT))
+		return 0;
+	if (ret == -EADDRINUSE && !s->followed)
+		port_hint(hint, sizeof(hint), true, s->cfg->port);
+	snprintf(err, err_len, "cannot listen on %s port %u: %s%s", host, s->cfg->port,
+		 strerror(-ret), hint);
+	return ret;
+}
+
+/* The addresses that the interface has now. */
+static int listen_on_interface(struct server *s, char *err, size_t err_len)
+{
+	char address[NI_MAXHOST];
+	struct ifaddrs *list;
+	int ret = 0;
+
+	if (getifaddrs(&list)) {
+		ret = -errno;
+		snprintf(err, err_len, "cannot list network addresses: %s", strerror(-ret));
+		return ret;
+	}
+	for (struct ifaddrs *i = list; i && !ret; i = i->ifa_next) {
+		int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
+
+		if (strcmp(i->ifa_name, s->cfg->interface) != 0 ||
+		    (family != AF_INET && family != AF_INET6))
+			continue;
+		if (getnameinfo(i->ifa_addr,
+				family == AF_INET ? sizeof(struct sockaddr_in)
+						  : sizeof(struct sockaddr_in6),
+				address, sizeof(address), NULL, 0, NI_NUMERICHOST))
+			continue;
+		if (strcmp(address, "127.0.0.1") != 0 && strcmp(address, "::1") != 0)
+			ret = listen_on(s, address, true, err, err_len);
+		if (ret == -EADDRINUSE && s->followed)
+			ret = 0; /* we do already */
+	}
+	freeifaddrs(list);
+	return ret;
+}
+
+int server_listen(struct server *s, char *err, size_t err_len)
+{
+	static const char *const loopback[] = { "127.0.0.1", "-::1" };
+	const struct config *cfg = s->cfg;
+	int ret = 0;
+
+	for (unsigned int i = 0; i < cfg->bind_count && !ret; i++)
+		ret = listen_on(s, cfg->bind[i], false, err, err_len);
+	for (unsigned int i = 0; i < 2 && !cfg->bind_count && !ret; i++)
+		ret = listen_on(s, loopback[i], false, err, err_len);
+	if (!ret && !cfg->bind_count && cfg->interface[0])
+		ret = listen_on_interface(s, err, err_len);
+	if (!ret && !s->listener_count) {
+		snprintf(err, err_len, "none of the addresses of `bind` can be listened on");
+		ret = -EADDRNOTAVAIL;
+	}
+	return ret;
+}
+
+void server_follow_addresses(struct server *s)
+{
+	unsigned int before = s->listener_count;
+	char err[256];
+
+	if (s->cfg->bind_count || !s->cfg->interface[0])
+		return;
+	s->followed = true;
+	if (listen_on_interface(s, err, sizeof(err)))
+		log_warning("%s", err);
+	for (unsigned int i = before; i < s->listener_count; i++)
+		ev_io_start(s->loop, &s->listeners[i]);
+}
+
+/* --- periodic work --- */
+
+static void close_idle_clients(struct server *s)
+{
+	double limit = monotonic_seconds() - s->cfg->timeout;
+	struct client *c;
+
+	while (s->cfg->timeout && (c = TAILQ_FIRST(&s->clients)) && c->active < limit) {
+		log_verbose("closing idle client id %llu", (unsigned long long)c->id);
+		client_free(c);
+	}
+}
+
+/* Does a rule want a save?  Who refuses writes needs one in any case: no change will come to fulfil a rule. */
+static bool save_is_due(const struct server *s, const struct snapshot_info *info)
+{
+	uint64_t changes = snapshot_changes(s->store);
+	double now = monotonic_seconds();
+
+	if (!info->last_ok && now - info->tried_at <= SAVE_RETRY)
+		return false;
+	if (s->writes_refused)
+		return true;
+	for (unsigned int i = 0; i < s->cfg->save_count; i++) {
+		const struct save_rule *rule = &s->cfg->save[i];
+
+		if (changes < rule->changes || now - info->saved_at <= rule->seconds)
+			continue;
+		log_notice("%u changes in %u seconds. Saving...", rule->changes, rule->seconds);
+		return true;
+	}
+	return false;
+}
+
+static void check_save_rules(struct server *s)
+{
+	struct snapshot_info info;
+	int ret;
+
+	snapshot_status(&info);
+	if (!s->cfg->save_count || info.in_progress || !save_is_due(s, &info))
+		return;
+	ret = snapshot_bgsave(s->store, s->cfg);
+	if (ret)
+		log_warning("cannot save in the background: %s", strerror(-ret));
+}
+
+void server_follow_saves(struct server *s)
+{
+	struct snapshot_info info;
+	bool refuse;
+
+	snapshot_status(&info);
+	refuse = s->cfg->stop_writes && s->cfg->save_count && info.stop_writes;
+	if (refuse == s->writes_refused)
+		return;
+	s->writes_refused = refuse;
+	store_refuse_writes(s->store, refuse);
+	if (refuse)
+		log_warning("writes are refused until a snapshot succeeds (stop-writes-on-bgsave-error): %s",
+			    info.last_error);
+	else
+		log_notice("writes are taken again");
+}
+
+static void on_second(struct ev_loop *loop, ev_timer *w, int events)
+{
+	(void)loop;
+	(void)events;
+	close_idle_clients(w->data);
+	clients_tend_memory(w->data);
+	check_save_rules(w->data);
+	server_follow_saves(w->data);
+	info_sample(w->data);
+}
+
+static void on_snapshot_done(struct ev_loop *loop, ev_io *w, int events)
+{
+	struct snapshot_info info;
+
+	(void)loop;
+	(void)events;
+	snapshot_reap();
+	snapshot_status(&info);
+	if (!info.last_ok)
+		log_warning("background save failed: %s", info.last_error);
+	server_follow_saves(w->data);
+}
+
+/*
+ * Works through about a tenth of the store, for a slice of time; if more
+ * than a tenth of what it saw had expired, comes back soon.
+ */
+static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
+{
+	struct server *s = w->data;
+	bool was_busy = w->repeat < EXPIRY_PERIOD, busy = false;
+	uint64_t keys = store_count(s->store), slots = keys / 10 + EXPIRY_SLOTS;
+	double end = monotonic_seconds() + (was_busy ? EXPIRY_BUSY_SLICE : EXPIRY_SLICE);
+
+	(void)events;
+	if (!keys)
+		return;
+	for (uint64_t seen = 0; busy || seen < slots; seen += EXPIRY_SLOTS) {
+		unsigned int removed = store_expire_cycle(s->lane, EXPIRY_SLOTS);
+
+		busy = removed > EXPIRY_SLOTS / 10;
+		if (monotonic_seconds() >= end)
+			break;
+	}
+	if (busy == was_busy)
+		return;
+	w->repeat = busy ? EXPIRY_BUSY_PERIOD : EXPIRY_PERIOD;
+	ev_timer_again(loop, w);
+}
+
+/*
+ * Each client that waits now gets one turn; who queues again meanwhile waits for the next round.  Those with
+ * long commands share a slice of time, whatever their number; it goes round among them.
+ */
+static void on_turns(struct ev_loop *loop, ev_check *w, int events)
+{
+	struct server *s = w->data;
+	struct client *c;
+
+	(void)loop;
+	(void)events;
+	for (unsigned int n = s->ready.count; n && (c = TAILQ_FIRST(&s->ready.clients)); n--)
+		client_turn(c);
+	slice_begin(s);
+	for (unsigned int n = s->working.count;
+	     n && slice_left(s) && (c = TAILQ_FIRST(&s->working.clients)); n--)
+		client_turn(c);
+}
+
+static void on_no_wait(struct ev_loop *loop, ev_idle *w, int events)
+{
+	(void)loop;
+	(void)w;
+	(void)events;
+}
+
+/* --- what main adds --- */
+
+static void on_extra_io(struct ev_loop *loop, ev_io *w, int events)
+{
+	struct extra *e = w->data;
+
+	(void)loop;
+	(void)events;
+	e->cb(e->arg);
+}
+
+static void on_extra_timer(struct ev_loop *loop, ev_timer *w, int events)
+{
+	struct extra *e = w->data;
+
+	(void)loop;
+	(void)events;
+	e->cb(e->arg);
+}
+
+static struct extra *extra_new(struct server *s, void (*cb)(void *arg), void *arg)
+{
+	struct extra *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	e->cb = cb;
+	e->arg = arg;
+	e->next = s->extras;
+	s->extras = e;
+	return e;
+}
+
+int server_add_fd(struct server *s, int fd, void (*cb)(void *arg), void *arg)
+{
+	struct extra *e = extra_new(s, cb, arg);
+
+	if (!e)
+		return -ENOMEM;
+	ev_io_init(&e->w.io, on_extra_io, fd, EV_READ);
+	e->w.io.data = e;
+	ev_io_start(s->loop, &e->w.io);
+	return 0;
+}
+
+int server_add_timer(struct server *s, double seconds, void (*cb)(void *arg), void *arg)
+{
+	struct extra *e = extra_new(s, cb, arg);
+
+	if (!e)
+		return -ENOMEM;
+	e->is_timer = true;
+	ev_timer_init(&e->w.timer, on_extra_timer, seconds, seconds);
+	e->w.timer.data = e;
+	ev_timer_start(s->loop, &e->w.timer);
+	return 0;
+}
+
+struct store_lane *server_lane(struct server *s)
+{
+	return s->lane;
+}
+
+/* --- signals and the way down --- */
+
+#define SECOND_SIGNAL_SECONDS 60
+
+static void exit_at_once(int number)
+{
+	(void)number;
+	_exit(1);
+}
+
+/*
+ * From the first signal on the next one ends the process, also while a save
+ * keeps the loop from running: so it is caught without the loop.
+ */
+static void second_signal_exits(struct server *s, bool exits)
+{
+	struct sigaction action = { .sa_handler = exit_at_once };
+
+	if (!exits) {
+		ev_signal_start(s->loop, &s->on_term);
+		ev_signal_start(s->loop, &s->on_int);
+		return;
+	}
+	ev_signal_stop(s->loop, &s->on_term);
+	ev_signal_stop(s->loop, &s->on_int);
+	if (sigaction(SIGTERM, &action, NULL) || sigaction(SIGINT, &action, NULL))
+		log_warning("cannot catch a second signal: %s", strerror(errno));
+}
+
+static bool final_save(struct server *s)
+{
+	struct snapshot_info info;
+	int ret;
+
+	log_notice("saving the final snapshot before exiting");
+	snapshot_cancel(); /* one that runs in the background would be older */
+	snapshot_wait();
+	snapshot_reap();
+	ret = snapshot_save(s->store, s->cfg);
+	if (!ret)
+		return true;
+	snapshot_status(&info);
+	log_warning("cannot save: %s", info.last_error[0] ? info.last_error : strerror(-ret));
+	return false;
+}
+
+bool server_shutdown(struct server *s, enum shutdown_save save, bool force)
+{
+	bool wanted = save == SHUTDOWN_SAVE || (save == SHUTDOWN_BY_RULES && s->cfg->save_count);
+
+	accept_stop(s);
+	s->stopping = true;
+	second_signal_exits(s, true);
+	if (wanted)
+		sd_notify(0, "STOPPING=1\nSTATUS=Saving the final snapshot");
+	else
+		snapshot_cancel();
+	if (wanted && !final_save(s) && !force) {
+		log_warning("not exiting, so that no data is lost; a second signal exits at once");
+		sd_notify(0, "READY=1\nSTATUS=Saving failed, see the log");
+		second_signal_exits(s, false);
+		s->stopping = false;
+		accept_start(s);
+		return false;
+	}
+	sd_notify(0, "STOPPING=1\nSTATUS=Exiting");
+	ev_break(s->loop, EVBREAK_ALL);
+	return true;
+}
+
+void server_stop(struct server *s)
+{
+	server_shutdown(s, SHUTDOWN_BY_RULES, false);
+}
+
+static void on_exit_signal(struct ev_loop *loop, ev_signal *w, int events)
+{
+	struct server *s = w->data;
+
+	(void)loop;
+	(void)events;
+	/* One that comes long after a save had failed is a first one again. */
+	if (s->signalled > 0 && monotonic_seconds() - s->signalled < SECOND_SIGNAL_SECONDS) {
+		log_warning("second signal: exiting at once");
+		_exit(1);
+	}
+	s->signalled = monotonic_seconds();
+	log_notice("received %s, shutting down", w->signum == SIGINT ? "SIGINT" : "SIGTERM");
+	server_stop(s);
+}
+
+static void on_reopen_signal(struct ev_loop *loop, ev_signal *w, int events)
+{
+	struct server *s = w->data;
+	int ret = log_open(s->cfg->logfile);
+
+	(void)loop;
+	(void)events;
+	if (ret)
+		log_warning("cannot open %s again, writing to the old one: %s", s->cfg->logfile,
+			    strerror(-ret));
+	else
+		log_notice("log opened again");
+}
+
+/* --- life --- */
+
+static void init_signal(struct server *s, ev_signal *w,
+			void (*cb)(struct ev_loop *, ev_signal *, int), int number)
+{
+	ev_signal_init(w, cb, number);
+	w->data = s;
+	ev_signal_start(s->loop, w);
+}
+
+static void init_watchers(struct server *s)
+{
+	ev_init(&s->accept_pause, on_accept_pause_end);
+	ev_timer_init(&s->second, on_second, 1., 1.);
+	ev_timer_init(&s->expiry, on_expiry, EXPIRY_PERIOD, EXPIRY_PERIOD);
+	ev_check_init(&s->turns, on_turns);
+	ev_idle_init(&s->no_wait, on_no_wait);
+	s->accept_pause.data = s->second.data = s->expiry.data = s->turns.data = s;
+	ev_timer_start(s->loop, &s->second);
+	ev_timer_start(s->loop, &s->expiry);
+	ev_check_start(s->loop, &s->turns);
+	init_signal(s, &s->on_term, on_exit_signal, SIGTERM);
+	init_signal(s, &s->on_int, on_exit_signal, SIGINT);
+	init_signal(s, &s->on_usr1, on_reopen_signal, SIGUSR1);
+	init_signal(s, &s->on_hup, on_reopen_signal, SIGHUP);
+	if (snapshot_event_fd() >= 0) {
+		ev_io_init(&s->snapshot_done, on_snapshot_done, snapshot_event_fd(), EV_READ);
+		s->snapshot_done.data = s;
+		ev_io_start(s->loop, &s->snapshot_done);
+	}
+	signal(SIGPIPE, SIG_IGN);
+}
+
+unsigned int server_clients_possible(unsigned int wanted)
+{
+	rlim_t want = (rlim_t)wanted + FDS_BESIDES;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= want)
+		return wanted;
+	limit.rlim_max = limit.rlim_max > want ? limit.rlim_max : want;
+	limit.rlim_cur = want;
+	if (!setrlimit(RLIMIT_NOFILE, &limit))
+		return wanted;
+	/* Only root may raise the hard limit; up to it every process may go. */
+	if (!getrlimit(RLIMIT_NOFILE, &limit)) {
+		limit.rlim_cur = limit.rlim_max;
+		if (setrlimit(RLIMIT_NOFILE, &limit) || getrlimit(RLIMIT_NOFILE, &limit))
+			return wanted;
+	}
+	if (limit.rlim_cur >= want)
+		return wanted;
+	return limit.rlim_cur > FDS_BESIDES + 1 ? (unsigned int)limit.rlim_cur - FDS_BESIDES : 1;
+}
+
+static void fit_open_files(struct server *s)
+{
+	unsigned int possible = server_clients_possible(s->cfg->maxclients);
+
+	if (possible >= s->cfg->maxclients)
+		return;
+	s->cfg->maxclients = possible;
+	log_warning("maxclients lowered to %u: only %u files may be open (ulimit -n)", possible,
+		    possible + FDS_BESIDES);
+}
+
+/* Buffers of clients come and go: large ones by mmap(), and no thread needs a heap of its own for the rest. */
+static void tune_allocator(void)
+{
+	if (!mallopt(M_MMAP_THRESHOLD, 4 << 20) || !mallopt(M_TRIM_THRESHOLD, 8 << 20) ||
+	    !mallopt(M_ARENA_MAX, 2))
+		log_debug("the allocator takes no options");
+}
+
+struct server *server_new(const struct server_options *options, char *err, size_t err_len)
+{
+	struct server *s = calloc(1, sizeof(*s));
+
+	if (!s) {
+		snprintf(err, err_len, "out of memory");
+		return NULL;
+	}
+	tune_allocator();
+	s->opt = *options;
+	s->cfg = options->cfg;
+	s->store = options->store;
+	TAILQ_INIT(&s->clients);
+	TAILQ_INIT(&s->ready.clients);
+	TAILQ_INIT(&s->working.clients);
+	s->read_buffer = malloc(READ_BYTES);
+	s->loop = ev_loop_new(EVFLAG_NOENV);
+	s->lane = store_lane_get(s->store);
+	if (!s->read_buffer || !s->loop || !s->lane) {
+		snprintf(err, err_len, "cannot make the event loop: %s",
+			 s->lane ? "out of memory or file descriptors" : strerror(errno));
+		server_free(s);
+		return NULL;
+	}
+	commands_init();
+	store_refuse_writes(s->store, false); /* an xkvd that was killed may have left it so */
+	fit_open_files(s);
+	init_watchers(s);
+	s->started = monotonic_seconds();
+	s->memory_whole = memory_whole();
+	return s;
+}
+
+static void free_extras(struct server *s)
+{
+	while (s->extras) {
+		struct extra *e = s->extras;
+
+		s->extras = e->next;
+		if (e->is_timer)
+			ev_timer_stop(s->loop, &e->w.timer);
+		else
+			ev_io_stop(s->loop, &e->w.io);
+		free(e);
+	}
+}
+
+void server_free(struct server *s)
+{
+	struct client *c;
+
+	if (!s)
+		return;
+	while ((c = TAILQ_FIRST(&s->clients)))
+		client_free(c);
+	free_extras(s);
+	for (unsigned int i = 0; i < s->listener_count; i++) {
+		ev_io_stop(s->loop, &s->listeners[i]);
+		close(s->listeners[i].fd);
+	}
+	if (s->loop)
+		ev_loop_destroy(s->loop);
+	if (s->lane)
+		store_lane_put(s->lane);
+	reply_cache_free();
+	free(s->read_buffer);
+	free(s);
+}
+
+int server_run(struct server *s)
+{
+	struct client *c, *next;
+
+	accept_start(s);
+	sd_notify(0, "READY=1\nSTATUS=Serving");
+	log_notice("ready to accept connections on port %u", s->cfg->port);
+	ev_run(s->loop, 0);
+	for (c = TAILQ_FIRST(&s->clients); c; c = next) {
+		next = TAILQ_NEXT(c, link);
+		client_flush(c);
+	}
+	snapshot_wait();
+	snapshot_reap();
+	log_notice("xkvd is now ready to exit, bye bye...");
+	return 0;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * xkvd's event loop with the RESP door: listeners, clients, timers, signals,
+ * `save` rules and active expiry.  One thread; everything here is called from
+ * it.  main() makes a store and a configuration, then:
+ *
+ *	s = server_new(&options, err, sizeof(err));
+ *	server_listen(s, err, sizeof(err));
+ *	server_add_fd(s, udp_fd, on_datagram, udp);
+ *	code = server_run(s);
+ *	server_free(s);
+ */
+#ifndef XKV_SERVER_H
+#define XKV_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+
+#include "config.h"
+#include "store/store.h"
+
+struct server;
+struct attach;
+
+struct server_options {
+	struct config *cfg;	 /* not owned; CONFIG SET changes it in place */
+	struct store *store;	 /* not owned */
+	const struct attach *attach; /* for INFO, not owned, NULL = no XDP */
+	const char *config_file; /* for INFO, NULL = none */
+	config_apply_fn *apply;	 /* for CONFIG SET, see config.h; NULL = miss, allow... are fixed */
+	void *apply_arg;
+	/* Why a TCP client may not connect, by its address, in words for it; NULL = it may.  The function may be NULL. */
+	const char *(*refuse)(void *arg, const struct sockaddr *peer);
+	void *refuse_arg;
+};
+
+/* NULL with a sentence. */
+struct server *server_new(const struct server_options *options, char *err, size_t err_len);
+void server_free(struct server *s);
+
+/*
+ * Listens on every address of `bind`; without one on 127.0.0.1, ::1 and the
+ * addresses of the interface.  0, or -errno with a sentence.
+ */
+int server_listen(struct server *s, char *err, size_t err_len);
+
+/* The interface's addresses may have changed: listens on those that are new, where the default `bind` says so. */
+void server_follow_addresses(struct server *s);
+
+/*
+ * Calls cb whenever `fd` (not owned) is readable, until the server is freed; the fd
+ * must be non-blocking and cb must bound what it does in one call.  0 or -ENOMEM.
+ */
+int server_add_fd(struct server *s, int fd, void (*cb)(void *arg), void *arg);
+
+/* Calls cb every `seconds` while the server runs.  0 or -ENOMEM. */
+int server_add_timer(struct server *s, double seconds, void (*cb)(void *arg), void *arg);
+
+/* The lane of the loop's thread: for the callbacks above, never for another thread. */
+struct store_lane *server_lane(struct server *s);
+
+/*
+ * Runs until SIGTERM, SIGINT or SHUTDOWN; tells systemd READY and STOPPING.
+ * With `save` rules the data is saved first, and if that fails the server
+ * goes on.  Returns the program's exit code; a second signal ends the process
+ * at once with 1.
+ */
+int server_run(struct server *s);
+
+/* Ends server_run() after the current callbacks: what SIGTERM does. */
+void server_stop(struct server *s);
+
+#endif

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * What XDP passes on arrives here through the kernel's stack: misses, busy
+ * entries, requests that need a page, datagrams that were fragmented, and all
+ * UDP where there is no XDP.  Same rules, same engine, same replies.
+ */
+#include "udp.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "holder.h"
+#include "util/log.h"
+
+#define BATCH 32
+#define BATCHES_A_CALL 4
+#define SOCKET_BUFFER (4 << 20)
+
+/* Memory for one recvmmsg(): datagrams, their senders, and where they were sent to. */
+struct udp_batch {
+	struct mmsghdr msg[BATCH];
+	struct iovec iov[BATCH];
+	struct sockaddr_in6 from[BATCH];
+	_Alignas(struct cmsghdr) char control[BATCH][128];
+	char in[BATCH][2048];
+	char out[XKV_PAYLOAD_MAX4];
+};
+
+/* ---- sockets ------------------------------------------------------------- */
+
+static int set_options(int fd, int family)
+{
+	int on = 1, size = SOCKET_BUFFER;
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)); /* as much as is allowed */
+	if (family == AF_INET)
+		return setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on)) ? -errno : 0;
+	if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) ||
+	    setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof(on)))
+		return -errno;
+	return 0;
+}
+
+static int open_socket(const struct addrinfo *ai)
+{
+	int fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), ret;
+
+	if (fd < 0)
+		return -errno;
+	ret = set_options(fd, ai->ai_family);
+	if (!ret && bind(fd, ai->ai_addr, ai->ai_addrlen))
+		ret = -errno;
+	if (!ret)
+		return fd;
+	close(fd);
+	return ret;
+}
+
+/* "*" and "::*" are all addresses of a family, a leading '-' makes it optional, as in Redis. */
+static int open_address(struct udp *udp, const char *address, unsigned int port, char *err,
+			size_t err_len)
+{
+	bool optional = address[0] == '-';
+	const char *name = address + optional;
+	struct addrinfo hints = { .ai_socktype = SOCK_DGRAM, .ai_flags = AI_PASSIVE }, *ai;
+	char service[16], hint[160] = "";
+	int fd;
+
+	if (!strcmp(name, "*"))
+		name = "0.0.0.0";
+	else if (!strcmp(name, "::*"))
+		name = "::";
+	snprintf(service, sizeof(service), "%u", port);
+	if (getaddrinfo(name, service, &hints, &ai)) {
+		snprintf(err, err_len, "bind %s: not an address", address);
+		return optional ? 0 : -EINVAL;
+	}
+	fd = open_socket(ai);
+	freeaddrinfo(ai);
+	if (fd < 0) {
+		if (fd == -EADDRINUSE)
+			port_hint(hint, sizeof(hint), false, port);
+		snprintf(err, err_len, "cannot listen on UDP %s port %u: %s%s", name, port,
+			 strerror(-fd), hint);
+		return optional || fd == -EAFNOSUPPORT ? 0 : fd;
+	}
+	udp->socket[udp->count++] = (struct udp_socket){ udp, fd };
+	return 0;
+}
+
+int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct store_lane *lane,
+	     char *err, size_t err_len)
+{
+	const char *const all[] = { "*", "::*" }, *const loopback[] = { "127.0.0.1", "-::1" };
+	int ret = 0;
+
+	*udp = (struct udp){ .net = net, .lane = lane };
+	udp->batch = calloc(1, sizeof(*udp->batch));
+	if (!udp->batch) {
+		snprintf(err, err_len, "not enough memory");
+		return -ENOMEM;
+	}
+	udp->check_link = !cfg->bind_count && cfg->interface[0];
+	for (unsigned int i = 0; !ret && i < cfg->bind_count; i++)
+		ret = open_address(udp, cfg->bind[i], cfg->port, err, err_len);
+	for (unsigned int i = 0; !ret && !cfg->bind_count && i < 2; i++)
+		ret = open_address(udp, udp->check_link ? all[i] : loopback[i], cfg->port, err,
+				   err_len);
+	if (ret)
+		udp_close(udp);
+	return ret;
+}
+
+void udp_close(struct udp *udp)
+{
+	while (udp->count)
+		close(udp->socket[--udp->count].fd);
+	free(udp->batch);
+	udp->batch = NULL;
+}
+
+/* ---- datagrams ----------------------------------------------------------- */
+
+static int receive(int fd, struct udp_batch *b)
+{
+	for (int i = 0; i < BATCH; i++) {
+		b->iov[i] = (struct iovec){ b->in[i], sizeof(b->in[i]) };
+		b->msg[i].msg_hdr = (struct msghdr){
+			.msg_name = &b->from[i],
+			.msg_namelen = sizeof(b->from[i]),
+			.msg_iov = &b->iov[i],
+			.msg_iovlen = 1,
+			.msg_control = b->control[i],
+			.msg_controllen = sizeof(b->control[i]),
+		};
+	}
+	return recvmmsg(fd, b->msg, BATCH, 0, NULL);
+}
+
+/*
+ * Did the datagram come in on a link of ours, and for an address of ours alone (no
+ * broadcast, no multicast)?  And makes its control data such that the reply goes
+ * out from the address that it was sent to.
+ */
+static bool take_destination(const struct udp *udp, struct msghdr *msg)
+{
+	struct in6_pktinfo *six;
+	struct in_pktinfo *four;
+	struct cmsghdr *c;
+
+	for (c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+		if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
+			four = (struct in_pktinfo *)CMSG_DATA(c);
+			if (udp->check_link && !net_has_link(udp->net, four->ipi_ifindex))
+				return false;
+			four->ipi_ifindex = 0;
+			return four->ipi_spec_dst.s_addr == four->ipi_addr.s_addr;
+		}
+		if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
+			six = (struct in6_pktinfo *)CMSG_DATA(c);
+			if (udp->check_link && !net_has_link(udp->net, six->ipi6_ifindex))
+				return false;
+			if (!IN6_IS_ADDR_LINKLOCAL(&six->ipi6_addr))
+				six->ipi6_ifindex = 0;
+			return !IN6_IS_ADDR_MULTICAST(&six->ipi6_addr);
+		}
+	}
+	return false;
+}
+
+static void answer(const struct udp *udp, int fd, struct udp_batch *b, int i)
+{
+	const struct sockaddr *from = (struct sockaddr *)&b->from[i];
+	struct msghdr *msg = &b->msg[i].msg_hdr;
+	size_t len = b->msg[i].msg_len;
+	const struct xkv_config *shared = udp->net->shared;
+	int ret;
+
+	if ((msg->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !b->from[i].sin6_port ||
+	    !net_allows(udp->net, from, false) || !take_destination(udp, msg))
+		return;
+	store_sender(udp->lane, from);
+	ret = store_datagram(udp->lane, b->in[i], len, b->out,
+			     from->sa_family == AF_INET ? shared->payload4 : shared->payload6,
+			     net_reply_allowed(udp->net, from, len));
+	if (ret < 0 && ret != -EMSGSIZE)
+		log_warning("a datagram could not be answered: %s", strerror(-ret));
+	if (ret <= 0)
+		return;
+	b->iov[i] = (struct iovec){ b->out, ret };
+	msg->msg_flags = 0;
+	if (sendmsg(fd, msg, MSG_DONTWAIT) < 0)
+		log_debug("a reply could not be sent: %s", strerror(errno)); /* as lost on the way */
+}
+
+void udp_readable(void *arg)
+{
+	struct udp_socket *s = arg;
+	struct udp_batch *b = s->udp->batch;
+	int got = BATCH;
+
+	for (int round = 0; round < BATCHES_A_CALL && got == BATCH; round++) {
+		got = receive(s->fd, b);
+		for (int i = 0; i < got; i++)
+			answer(s->udp, s->fd, b, i);
+	}
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The UDP door of xkvd: answers the datagrams that XDP passed on. */
+#ifndef XKV_UDP_H
+#define XKV_UDP_H
+
+#include <stddef.h>
+
+#include "attach/rules.h"
+#include "store/store.h"
+
+#define UDP_SOCKETS_MAX (CONFIG_MAX_BIND + 2)
+
+struct udp_socket {
+	struct udp *udp;
+	int fd;
+};
+
+struct udp {
+	struct net *net;
+	struct store_lane *lane;
+	bool check_link; /* the sockets are bound to all addresses: only our links count */
+	unsigned int count;
+	struct udp_socket socket[UDP_SOCKETS_MAX];
+	struct udp_batch *batch;
+};
+
+/*
+ * Opens a socket for each address of `bind`; without one, for all addresses
+ * (with an interface) or for loopback.  `lane` is that of the thread that will
+ * call udp_readable().  0, or -errno with a sentence.
+ */
+int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct store_lane *lane,
+	     char *err, size_t err_len);
+void udp_close(struct udp *udp);
+
+/* Answers what has arrived on the struct udp_socket, a bounded number of datagrams. */
+void udp_readable(void *socket);
+
+#endif

@@ -1,0 +1,945 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Redis' snapshot format.  It has no specification but its code: Redis,
+ * src/rdb.h and src/rdb.c (7.0 writes version 10, 7.2 version 11, 7.4 and 8.0
+ * version 12; version 9 is that of 5.0 to 6.2).  A file is
+ *
+ *   +-------------+---------+---------+     +----------+----+----------+
+ *   | "REDIS0009" | record  | record  | ... | 255, EOF |    | CRC-64   |
+ *   +-------------+---------+---------+     +----------+----+----------+
+ *
+ * with the checksum (little-endian, over all before it; 0 = none was made) from
+ * version 5 on.  A record is one byte, its opcode or type, and what belongs to it:
+ *
+ *   +-----+--------+--------+        +-----+--------+        +-----+------+---------+
+ *   | 250 | string | string |  AUX   | 254 | length |  DB    | 251 | keys | expires |  RESIZEDB
+ *   +-----+--------+--------+        +-----+--------+        +-----+------+---------+
+ *
+ *   +-----+----------------------+   +------+--------+-------------------+
+ *   | 252 | int64, little-endian |   | type |  key   | value by its type |
+ *   +-----+----------------------+   +------+--------+-------------------+
+ *     expiry (ms) of the key that follows; a string's type is 0 and its value one string
+ *
+ * Lengths and strings by the top bits of their first byte:
+ *
+ *   00nnnnnn                      length of 6 bits       } then, if it is a
+ *   01nnnnnn nnnnnnnn             length of 14 bits      } string, that many
+ *   10000000 4 bytes, big-endian  length of 32 bits      } bytes
+ *   10000001 8 bytes, big-endian  length of 64 bits      }
+ *   11000000 .. 11000010          integer of 8, 16, 32 bits, little-endian: its decimal text
+ *   11000011 length length bytes  LZF: compressed length, length, compressed bytes
+ */
+#include "rdb.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <liblzf/lzf.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bpf/proto.h"
+#include "crc64.h"
+
+#define MAGIC	      "REDIS"
+#define MAGIC_LEN     5
+#define VERSION_LEN   4
+#define CHECKSUM_FROM 5 /* the first version with a checksum */
+
+#define LEN_6BIT   0x00
+#define LEN_14BIT  0x40
+#define LEN_32BIT  0x80
+#define LEN_64BIT  0x81
+#define LEN_STRING 0xc0 /* not a length: a string in an encoding of its own */
+
+enum encoding { ENC_INT8, ENC_INT16, ENC_INT32, ENC_LZF, ENC_NONE = -1 };
+
+enum opcode {
+	TYPE_STRING = 0,
+	OP_SLOT_INFO = 244,
+	OP_FUNCTION2 = 245,
+	OP_FUNCTION_PRE_GA = 246,
+	OP_MODULE_AUX = 247,
+	OP_IDLE = 248,
+	OP_FREQ = 249,
+	OP_AUX = 250,
+	OP_RESIZEDB = 251,
+	OP_EXPIRETIME_MS = 252,
+	OP_EXPIRETIME = 253,
+	OP_SELECTDB = 254,
+	OP_EOF = 255,
+};
+
+#define BUFFER_SIZE 65536U
+
+/* ---- writing ---- */
+
+/* The newest Redis whose own format is version 9; readers show it, nothing depends on it. */
+#define COMPATIBLE_WITH "6.2.0"
+
+struct rdb_writer {
+	int fd;
+	int err;
+	uint64_t crc;
+	size_t used;
+	uint8_t buf[BUFFER_SIZE];
+};
+
+struct rdb_writer *rdb_writer_new(int fd)
+{
+	struct rdb_writer *w = malloc(sizeof(*w));
+
+	if (!w)
+		return NULL;
+	w->fd = fd;
+	w->err = 0;
+	w->crc = 0;
+	w->used = 0;
+	return w;
+}
+
+void rdb_writer_free(struct rdb_writer *w)
+{
+	free(w);
+}
+
+int rdb_writer_error(const struct rdb_writer *w)
+{
+	return w->err;
+}
+
+static void flush(struct rdb_writer *w)
+{
+	size_t done = 0;
+
+	w->crc = crc64(w->crc, w->buf, w->used);
+	while (!w->err && done < w->used) {
+		ssize_t n = write(w->fd, w->buf + done, w->used - done);
+
+		if (n >= 0)
+			done += (size_t)n;
+		else if (errno != EINTR)
+			w->err = -errno;
+	}
+	w->used = 0;
+}
+
+static void put(struct rdb_writer *w, const void *data, size_t len)
+{
+	const uint8_t *p = data;
+
+	while (len && !w->err) {
+		size_t n = BUFFER_SIZE - w->used;
+
+		if (n > len)
+			n = len;
+		memcpy(w->buf + w->used, p, n);
+		w->used += n;
+		p += n;
+		len -= n;
+		if (w->used == BUFFER_SIZE)
+			flush(w);
+	}
+}
+
+static void put_byte(struct rdb_writer *w, uint8_t byte)
+{
+	put(w, &byte, 1);
+}
+
+/* Encodes a length into `out` (9 bytes at most); returns the bytes that it takes. */
+static size_t encode_length(uint8_t *out, uint64_t len)
+{
+	if (len < 1 << 6) {
+		out[0] = LEN_6BIT | (uint8_t)len;
+		return 1;
+	}
+	if (len < 1 << 14) {
+		out[0] = LEN_14BIT | (uint8_t)(len >> 8);
+		out[1] = (uint8_t)len;
+		return 2;
+	}
+	if (len <= UINT32_MAX) {
+		uint32_t be = htobe32((uint32_t)len);
+
+		out[0] = LEN_32BIT;
+		memcpy(out + 1, &be, sizeof(be));
+		return 1 + sizeof(be);
+	}
+	len = htobe64(len);
+	out[0] = LEN_64BIT;
+	memcpy(out + 1, &len, sizeof(len));
+	return 1 + sizeof(len);
+}
+
+static void put_length(struct rdb_writer *w, uint64_t len)
+{
+	uint8_t buf[9];
+
+	put(w, buf, encode_length(buf, len));
+}
+
+static void put_string(struct rdb_writer *w, const void *data, size_t len)
+{
+	put_length(w, len);
+	put(w, data, len);
+}
+
+static void put_aux(struct rdb_writer *w, const char *name, const char *value)
+{
+	put_byte(w, OP_AUX);
+	put_string(w, name, strlen(name));
+	put_string(w, value, strlen(value));
+}
+
+static void put_aux_number(struct rdb_writer *w, const char *name, uint64_t value)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRIu64, value);
+	put_aux(w, name, text);
+}
+
+void rdb_write_header(struct rdb_writer *w, uint64_t keys, uint64_t used_memory)
+{
+	char version[VERSION_LEN + 1];
+
+	snprintf(version, sizeof(version), "%04d", RDB_VERSION_WRITTEN);
+	put(w, MAGIC, MAGIC_LEN);
+	put(w, version, VERSION_LEN);
+	put_aux(w, "redis-ver", COMPATIBLE_WITH);
+	put_aux_number(w, "redis-bits", 8 * sizeof(void *));
+	put_aux_number(w, "ctime", (uint64_t)time(NULL));
+	put_aux_number(w, "used-mem", used_memory);
+	put_aux(w, "xkv-ver", XKV_RELEASE);
+	put_byte(w, OP_SELECTDB);
+	put_length(w, 0);
+	put_byte(w, OP_RESIZEDB);
+	put_length(w, keys);
+	put_length(w, 0); /* how many of them expire: a hint too, and not known without a walk */
+}
+
+void rdb_write_key(struct rdb_writer *w, const void *key, size_t key_len, const void *value,
+		   size_t value_len, uint64_t expire_ms)
+{
+	if (expire_ms) {
+		/* Redis reads it as signed; what would be negative there never comes. */
+		uint64_t le = htole64(expire_ms > INT64_MAX ? INT64_MAX : expire_ms);
+
+		put_byte(w, OP_EXPIRETIME_MS);
+		put(w, &le, sizeof(le));
+	}
+	put_byte(w, TYPE_STRING);
+	put_string(w, key, key_len);
+	put_string(w, value, value_len);
+}
+
+int rdb_write_end(struct rdb_writer *w)
+{
+	uint64_t le;
+
+	put_byte(w, OP_EOF);
+	flush(w);
+	le = htole64(w->crc);
+	put(w, &le, sizeof(le));
+	flush(w);
+	return w->err;
+}
+
+size_t rdb_key_size(size_t key_len, size_t value_len, uint64_t expire_ms)
+{
+	uint8_t buf[9];
+
+	return (expire_ms ? 9 : 0) + 1 + encode_length(buf, key_len) + key_len +
+	       encode_length(buf, value_len) + value_len;
+}
+
+/* ---- reading ---- */
+
+/*
+ * LZF spends at most two bytes on one byte of output (a run of one literal), so
+ * nothing longer than twice its output can be a compressed string.  With values
+ * limited, this makes every buffer one of fixed size: no length in the file
+ * ever sizes an allocation.
+ */
+#define PACKED_MAX (2 * (size_t)XKV_VALUE_MAX)
+
+struct reader {
+	int fd; /* -1: all of it is in memory, at `buf` */
+	const uint8_t *buf;
+	size_t pos, end; /* in buf: next byte, end of what is there */
+	size_t summed;	 /* in buf: end of what is in crc */
+	uint64_t base;	 /* offset of buf[0] in the file */
+	uint64_t size;	 /* of the file */
+	uint64_t crc;
+	uint64_t db; /* what the last SELECTDB said */
+	bool expires;
+	int64_t expire_ms; /* for the next key */
+	uint64_t record;   /* offset of the record that is being read, its expiry included */
+	int err;
+	const struct rdb_sink *sink;
+	struct rdb_report *rep;
+	uint8_t *key; /* XKV_KEY_MAX bytes; each allocated by itself, so that ASan knows its end */
+	uint8_t *value;	  /* XKV_VALUE_MAX */
+	uint8_t *packed;  /* PACKED_MAX */
+	uint8_t *own_buf; /* BUFFER_SIZE */
+};
+
+/* A string that was read; `have` is less than `len` if it did not fit. */
+struct text {
+	const uint8_t *data;
+	uint64_t len;
+	size_t have;
+};
+
+static uint64_t offset(const struct reader *r)
+{
+	return r->base + r->pos;
+}
+
+static uint64_t left(const struct reader *r)
+{
+	return r->size - offset(r);
+}
+
+/* Records the first error, with its offset.  Always false, so that it can be returned. */
+__attribute__((format(printf, 4, 5))) static bool fail(struct reader *r, int err, uint64_t at,
+						       const char *fmt, ...)
+{
+	va_list ap;
+
+	r->err = err;
+	r->rep->offset = at;
+	va_start(ap, fmt);
+	vsnprintf(r->rep->text, sizeof(r->rep->text), fmt, ap);
+	va_end(ap);
+	return false;
+}
+
+static bool truncated(struct reader *r, uint64_t wanted)
+{
+	return fail(r, -EBADMSG, offset(r),
+		    "the file is truncated or damaged: %" PRIu64
+		    " bytes are announced here, but only %" PRIu64 " are left",
+		    wanted, left(r));
+}
+
+static void sum(struct reader *r)
+{
+	r->crc = crc64(r->crc, r->buf + r->summed, r->pos - r->summed);
+	r->summed = r->pos;
+}
+
+/* Gets at least one byte into the buffer; the caller knows that the file has one. */
+static bool refill(struct reader *r)
+{
+	ssize_t n;
+
+	sum(r);
+	r->base += r->end;
+	r->pos = r->end = r->summed = 0;
+	do {
+		n = read(r->fd, r->own_buf, BUFFER_SIZE);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return fail(r, -errno, offset(r), "reading failed: %s", strerror(errno));
+	if (n == 0)
+		return fail(r, -EBADMSG, offset(r), "the file became shorter while it was read");
+	r->end = (size_t)n;
+	return true;
+}
+
+/* Takes the next `len` bytes, into `dst` unless that is NULL. */
+static bool take(struct reader *r, void *dst, uint64_t len)
+{
+	uint8_t *out = dst;
+
+	if (len > left(r))
+		return truncated(r, len);
+	while (len) {
+		size_t n;
+
+		if (r->pos == r->end && !refill(r))
+			return false;
+		n = r->end - r->pos;
+		if (n > len)
+			n = (size_t)len;
+		if (out) {
+			memcpy(out, r->buf + r->pos, n);
+			out += n;
+		}
+		r->pos += n;
+		len -= n;
+	}
+	return true;
+}
+
+/* Reads a length, or the encoding of a string that has one of its own. */
+static bool get_length_or_encoding(struct reader *r, uint64_t *len, enum encoding *enc)
+{
+	uint64_t at = offset(r);
+	uint8_t b[8];
+
+	*enc = ENC_NONE;
+	if (!take(r, b, 1))
+		return false;
+	if ((b[0] & 0xc0) == LEN_STRING) {
+		*enc = b[0] & 0x3f;
+		*len = 0;
+		if (*enc > ENC_LZF)
+			return fail(r, -EBADMSG, at, "unknown string encoding %d", (int)*enc);
+	} else if ((b[0] & 0xc0) == LEN_6BIT) {
+		*len = b[0];
+	} else if ((b[0] & 0xc0) == LEN_14BIT) {
+		if (!take(r, b + 1, 1))
+			return false;
+		*len = (b[0] & 0x3fU) << 8 | b[1];
+	} else if (b[0] == LEN_32BIT) {
+		if (!take(r, b, 4))
+			return false;
+		*len = (uint64_t)b[0] << 24 | (uint64_t)b[1] << 16 | (uint64_t)b[2] << 8 | b[3];
+	} else if (b[0] == LEN_64BIT) {
+		if (!take(r, b, 8))
+			return false;
+		memcpy(len, b, sizeof(*len));
+		*len = be64toh(*len);
+	} else {
+		return fail(r, -EBADMSG, at, "0x%02x does not begin a length", b[0]);
+	}
+	return true;
+}
+
+static bool get_length(struct reader *r, uint64_t *len)
+{
+	uint64_t at = offset(r);
+	enum encoding enc;
+
+	if (!get_length_or_encoding(r, len, &enc))
+		return false;
+	return enc == ENC_NONE ||
+	       fail(r, -EBADMSG, at, "an encoded string stands where a number is expected");
+}
+
+static bool get_integer(struct reader *r, enum encoding enc, int32_t *out)
+{
+	uint8_t b[4] = { 0 };
+
+	if (!take(r, b, 1U << enc))
+		return false;
+	if (enc == ENC_INT8)
+		*out = (int8_t)b[0];
+	else if (enc == ENC_INT16)
+		*out = (int16_t)(b[0] | b[1] << 8);
+	else
+		*out = (int32_t)(b[0] | b[1] << 8 | b[2] << 16 | (uint32_t)b[3] << 24);
+	return true;
+}
+
+static bool get_lzf_lengths(struct reader *r, uint64_t *packed, uint64_t *plain)
+{
+	uint64_t at = offset(r);
+
+	if (!get_length(r, packed) || !get_length(r, plain))
+		return false;
+	if (*packed > left(r))
+		return truncated(r, *packed);
+	if (*packed == 0 || *plain == 0 || *packed / 2 > *plain)
+		return fail(r, -EBADMSG, at,
+			    "%" PRIu64 " compressed bytes for a string of %" PRIu64 " cannot be",
+			    *packed, *plain);
+	return true;
+}
+
+static bool get_lzf(struct reader *r, uint8_t *dst, size_t max, struct text *out)
+{
+	uint64_t at = offset(r), packed;
+
+	out->have = 0;
+	if (!get_lzf_lengths(r, &packed, &out->len))
+		return false;
+	if (out->len > max)
+		return take(r, NULL, packed);
+	if (packed > PACKED_MAX)
+		return fail(r, -EBADMSG, at, "a compressed string longer than it can be");
+	if (!take(r, r->packed, packed))
+		return false;
+	if (lzf_decompress(r->packed, (unsigned int)packed, dst, (unsigned int)out->len) !=
+	    out->len)
+		return fail(r, -EBADMSG, at, "a compressed string does not expand to its length");
+	out->have = (size_t)out->len;
+	return true;
+}
+
+/* Reads a string into `dst`; what is longer than `max` is read to its end, but not kept. */
+static bool get_string(struct reader *r, uint8_t *dst, size_t max, struct text *out)
+{
+	enum encoding enc;
+	char digits[16];
+	int32_t number;
+
+	out->data = dst;
+	if (!get_length_or_encoding(r, &out->len, &enc))
+		return false;
+	if (enc == ENC_LZF)
+		return get_lzf(r, dst, max, out);
+	if (enc != ENC_NONE) {
+		if (!get_integer(r, enc, &number))
+			return false;
+		out->have = (size_t)snprintf(digits, sizeof(digits), "%" PRId32, number);
+		out->len = out->have;
+		memcpy(dst, digits, out->have);
+		return true;
+	}
+	if (out->len > left(r))
+		return truncated(r, out->len);
+	out->have = out->len > max ? max : (size_t)out->len;
+	return take(r, dst, out->have) && take(r, NULL, out->len - out->have);
+}
+
+static bool skip_string(struct reader *r)
+{
+	uint64_t len, plain;
+	enum encoding enc;
+
+	if (!get_length_or_encoding(r, &len, &enc))
+		return false;
+	if (enc == ENC_LZF && !get_lzf_lengths(r, &len, &plain))
+		return false;
+	if (enc != ENC_NONE && enc != ENC_LZF)
+		len = 1U << enc;
+	return take(r, NULL, len);
+}
+
+/* A module's value: numbered fields up to a zero. */
+static bool skip_module_fields(struct reader *r)
+{
+	enum { FIELD_END, FIELD_SINT, FIELD_UINT, FIELD_FLOAT, FIELD_DOUBLE, FIELD_STRING };
+
+	for (;;) {
+		uint64_t at = offset(r), field, number;
+		bool ok;
+
+		if (!get_length(r, &field))
+			return false;
+		if (field == FIELD_END)
+			return true;
+		if (field == FIELD_SINT || field == FIELD_UINT)
+			ok = get_length(r, &number);
+		else if (field == FIELD_FLOAT || field == FIELD_DOUBLE)
+			ok = take(r, NULL, field == FIELD_FLOAT ? 4 : 8);
+		else if (field == FIELD_STRING)
+			ok = skip_string(r);
+		else
+			ok = fail(r, -EBADMSG, at, "unknown field %" PRIu64 " in a module's value",
+				  field);
+		if (!ok)
+			return false;
+	}
+}
+
+/* A sorted set's score as text; 253 to 255 are the lengths of NaN and the infinities. */
+static bool skip_text_double(struct reader *r)
+{
+	uint8_t len;
+
+	return take(r, &len, 1) && (len >= 253 || take(r, NULL, len));
+}
+
+/*
+ * What the parts of a record are, in order, so that its end can be found:
+ *   s string   l length   1, 4, 8 that many bytes   f score as text   m module's fields
+ *   *(...)     a length, then what is in the parentheses that many times
+ */
+static bool skip(struct reader *r, const char *parts, const char *end);
+
+/* Every turn takes at least a byte of the file, which bounds what a wrong count can do. */
+static bool skip_repeated(struct reader *r, const char *body, const char *end)
+{
+	uint64_t count;
+
+	if (!get_length(r, &count))
+		return false;
+	for (; count; count--) {
+		if (!skip(r, body, end))
+			return false;
+	}
+	return true;
+}
+
+static const char *closing(const char *open)
+{
+	for (int depth = 0;; open++) {
+		if (*open == '(')
+			depth++;
+		else if (*open == ')' && --depth == 0)
+			return open;
+	}
+}
+
+static bool skip(struct reader *r, const char *parts, const char *end)
+{
+	uint64_t number;
+	bool ok = true;
+
+	for (const char *p = parts; ok && p < end; p++) {
+		if (*p == 's') {
+			ok = skip_string(r);
+		} else if (*p == 'l') {
+			ok = get_length(r, &number);
+		} else if (*p == 'f') {
+			ok = skip_text_double(r);
+		} else if (*p == 'm') {
+			ok = skip_module_fields(r);
+		} else if (*p == '*') {
+			const char *close = closing(p + 1);
+
+			ok = skip_repeated(r, p + 2, close);
+			p = close;
+		} else {
+			ok = take(r, NULL, (uint64_t)(*p - '0'));
+		}
+	}
+	return ok;
+}
+
+static bool skip_parts(struct reader *r, const char *parts)
+{
+	return skip(r, parts, parts + strlen(parts));
+}
+
+/* Redis' types by number; without parts: the end cannot be found (Redis refuses them as well). */
+static const struct {
+	const char *name;
+	const char *parts;
+} types[] = {
+	[TYPE_STRING] = { "a string", "s" },
+	[1] = { "a list", "*(s)" },
+	[2] = { "a set", "*(s)" },
+	[3] = { "a sorted set", "*(sf)" },
+	[4] = { "a hash", "*(ss)" },
+	[5] = { "a sorted set", "*(s8)" },
+	[6] = { "a value of a module in the format of Redis 4.0 RC", NULL },
+	[7] = { "a value of a module", "lm" },
+	[9] = { "a hash (zipmap)", "s" },
+	[10] = { "a list (ziplist)", "s" },
+	[11] = { "a set (intset)", "s" },
+	[12] = { "a sorted set (ziplist)", "s" },
+	[13] = { "a hash (ziplist)", "s" },
+	[14] = { "a list (quicklist)", "*(s)" },
+	[15] = { "a stream", "*(ss)lll*(sll*(888l)*(s8*(88)))" },
+	[16] = { "a hash (listpack)", "s" },
+	[17] = { "a sorted set (listpack)", "s" },
+	[18] = { "a list (quicklist)", "*(ls)" },
+	[19] = { "a stream", "*(ss)llllllll*(slll*(888l)*(s8*(88)))" },
+	[20] = { "a set (listpack)", "s" },
+	[21] = { "a stream", "*(ss)llllllll*(slll*(888l)*(s88*(88)))" },
+	[22] = { "a hash with expiring fields in the format of Redis 7.4 RC", NULL },
+	[23] = { "a hash with expiring fields in the format of Redis 7.4 RC", NULL },
+	[24] = { "a hash with expiring fields", "8*(lss)" },
+	[25] = { "a hash with expiring fields (listpack)", "8s" },
+};
+
+static const char *type_name(uint8_t type)
+{
+	return type < sizeof(types) / sizeof(types[0]) ? types[type].name : NULL;
+}
+
+/* A key for a message: quoted, printable, not too long. */
+static void quote_key(char *out, size_t size, const struct text *key)
+{
+	size_t shown = key->have < 40 ? key->have : 40, n = 0;
+
+	if (!shown && key->len) {
+		snprintf(out, size, "a key");
+		return;
+	}
+	n += (size_t)snprintf(out, size, "the key \"");
+	for (size_t i = 0; i < shown && n + 8 < size; i++) {
+		uint8_t c = key->data[i];
+		bool plain = c >= ' ' && c < 0x7f && c != '"' && c != '\\';
+
+		n += (size_t)snprintf(out + n, size - n, plain ? "%c" : "\\x%02x", c);
+	}
+	snprintf(out + n, size - n, shown < key->len ? "...\"" : "\"");
+}
+
+/* Takes over what the sink says. */
+static bool sink_says(struct reader *r, int ret)
+{
+	if (ret) {
+		r->err = ret;
+		r->rep->offset = r->record;
+	}
+	return ret == 0;
+}
+
+__attribute__((format(printf, 2, 3))) static bool other(struct reader *r, const char *fmt, ...)
+{
+	struct rdb_misfit o = {
+		.expires = r->expires,
+		.expire_ms = r->expire_ms,
+		.offset = r->record,
+	};
+	char what[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	o.what = what;
+	return sink_says(r, r->sink->other(r->sink->arg, &o));
+}
+
+/* Hands a string key to the sink, or says why this store cannot hold it. */
+static bool deliver(struct reader *r, const struct text *key, const struct text *value)
+{
+	struct rdb_key k = {
+		.key = key->data,
+		.key_len = (size_t)key->len,
+		.value = value->data,
+		.value_len = (size_t)value->len,
+		.expires = r->expires,
+		.expire_ms = r->expire_ms,
+		.offset = r->record,
+	};
+	char name[200];
+
+	quote_key(name, sizeof(name), key);
+	if (key->len == 0)
+		return other(r, "a key is empty; xkv's keys have 1 to %d bytes", XKV_KEY_MAX);
+	if (key->len > XKV_KEY_MAX)
+		return other(r, "%s has %" PRIu64 " bytes; xkv's keys have at most %d", name,
+			     key->len, XKV_KEY_MAX);
+	if (r->db)
+		return other(r, "%s is in database %" PRIu64 "; xkv has only database 0", name,
+			     r->db);
+	if (value->len > XKV_VALUE_MAX)
+		return other(r, "the value of %s has %" PRIu64 " bytes; xkv's have at most %u",
+			     name, value->len, XKV_VALUE_MAX);
+	return sink_says(r, r->sink->key(r->sink->arg, &k));
+}
+
+static bool read_entry(struct reader *r, uint8_t type)
+{
+	const char *type_is = type_name(type);
+	struct text key, value;
+	char name[200];
+	bool ok;
+
+	if (!type_is)
+		return fail(r, -EBADMSG, offset(r) - 1,
+			    "unknown type %u: the file is damaged, or from a newer program", type);
+	if (!get_string(r, r->key, XKV_KEY_MAX, &key))
+		return false;
+	if (type == TYPE_STRING) {
+		ok = get_string(r, r->value, XKV_VALUE_MAX, &value) && deliver(r, &key, &value);
+	} else {
+		quote_key(name, sizeof(name), &key);
+		if (!types[type].parts)
+			return fail(r, -ENOTSUP, r->record, "%s is %s, which cannot be skipped",
+				    name, type_is);
+		ok = skip_parts(r, types[type].parts) &&
+		     other(r, "%s is %s; xkv holds strings only", name, type_is);
+	}
+	r->expires = false;
+	return ok;
+}
+
+static bool read_expiry(struct reader *r, uint8_t op)
+{
+	uint64_t ms;
+	int32_t seconds;
+
+	if (op == OP_EXPIRETIME) {
+		if (!get_integer(r, ENC_INT32, &seconds))
+			return false;
+		r->expire_ms = (int64_t)seconds * 1000;
+	} else {
+		if (!take(r, &ms, sizeof(ms)))
+			return false;
+		r->expire_ms = (int64_t)le64toh(ms);
+	}
+	r->expires = true;
+	return true;
+}
+
+/* Reads what follows the opcode or type `op`. */
+static bool read_record(struct reader *r, uint8_t op)
+{
+	switch (op) {
+	case OP_EXPIRETIME:
+	case OP_EXPIRETIME_MS:
+		return read_expiry(r, op);
+	case OP_IDLE:
+		return skip_parts(r, "l");
+	case OP_FREQ:
+		return skip_parts(r, "1");
+	case OP_AUX:
+		return skip_parts(r, "ss");
+	case OP_SELECTDB:
+		return get_length(r, &r->db);
+	case OP_RESIZEDB:
+		return skip_parts(r, "ll");
+	case OP_SLOT_INFO:
+		return skip_parts(r, "lll");
+	case OP_FUNCTION2:
+		return skip_parts(r, "s") && other(r, "a library of functions; xkv has none");
+	case OP_FUNCTION_PRE_GA:
+		return fail(r, -ENOTSUP, r->record, "functions in the format of Redis 7.0 RC");
+	case OP_MODULE_AUX:
+		return skip_parts(r, "lllm") && other(r, "data of a module; xkv has none");
+	default:
+		return read_entry(r, op);
+	}
+}
+
+static bool read_checksum(struct reader *r)
+{
+	uint64_t at = offset(r), stored, computed;
+
+	sum(r);
+	computed = r->crc;
+	if (r->rep->version >= CHECKSUM_FROM) {
+		if (!take(r, &stored, sizeof(stored)))
+			return false;
+		stored = le64toh(stored);
+		if (stored && stored != computed)
+			return fail(r, -EBADMSG, at,
+				    "wrong checksum: the file is damaged (it says %016" PRIx64
+				    ", its bytes give %016" PRIx64 ")",
+				    stored, computed);
+		r->rep->checksummed = stored != 0;
+	}
+	if (left(r))
+		return fail(r, -EBADMSG, offset(r), "%" PRIu64 " bytes follow the end of the data",
+			    left(r));
+	return true;
+}
+
+static bool read_magic(struct reader *r)
+{
+	char head[MAGIC_LEN + VERSION_LEN + 1] = "";
+	unsigned int version = 0;
+
+	if (r->size == 0)
+		return fail(r, -EBADMSG, 0, "the file is empty");
+	if (!take(r, head, r->size < sizeof(head) - 1 ? r->size : sizeof(head) - 1))
+		return false;
+	if (strncmp(head, MAGIC, MAGIC_LEN) != 0)
+		return fail(r, -ENOTSUP, 0, "not an RDB file: it does not begin with " MAGIC);
+	for (const char *p = head + MAGIC_LEN; p < head + sizeof(head) - 1; p++) {
+		if (*p < '0' || *p > '9')
+			return fail(r, -EBADMSG, MAGIC_LEN, "the version is not a number");
+		version = version * 10 + (unsigned int)(*p - '0');
+	}
+	if (version < 1 || version > RDB_VERSION_MAX)
+		return fail(r, -ENOTSUP, MAGIC_LEN,
+			    "RDB version %u is unknown: this program reads 1 to %d", version,
+			    RDB_VERSION_MAX);
+	r->rep->version = version;
+	return true;
+}
+
+static int read_all(struct reader *r)
+{
+	uint8_t op = 0;
+	bool ok = read_magic(r);
+
+	while (ok) {
+		/* The record of a key begins with its expiry. */
+		if (!r->expires)
+			r->record = offset(r);
+		ok = take(r, &op, 1);
+		if (ok && op == OP_EOF) {
+			ok = read_checksum(r);
+			break;
+		}
+		ok = ok && read_record(r, op);
+	}
+	return ok ? 0 : r->err;
+}
+
+static void reader_free(struct reader *r)
+{
+	if (!r)
+		return;
+	free(r->key);
+	free(r->value);
+	free(r->packed);
+	free(r->own_buf);
+	free(r);
+}
+
+static struct reader *reader_new(void)
+{
+	struct reader *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	r->key = malloc(XKV_KEY_MAX);
+	r->value = malloc(XKV_VALUE_MAX);
+	r->packed = malloc(PACKED_MAX);
+	r->own_buf = malloc(BUFFER_SIZE);
+	if (!r->key || !r->value || !r->packed || !r->own_buf) {
+		reader_free(r);
+		return NULL;
+	}
+	return r;
+}
+
+static int read_from(int fd, const void *data, uint64_t size, const struct rdb_sink *sink,
+		     struct rdb_report *rep)
+{
+	struct reader *r = reader_new();
+	int ret;
+
+	if (!r) {
+		snprintf(rep->text, sizeof(rep->text), "out of memory");
+		return -ENOMEM;
+	}
+	r->fd = fd;
+	r->buf = data ? data : r->own_buf;
+	r->end = data ? (size_t)size : 0;
+	r->size = size;
+	r->sink = sink;
+	r->rep = rep;
+	ret = read_all(r);
+	reader_free(r);
+	return ret;
+}
+
+int rdb_read_memory(const void *data, size_t len, const struct rdb_sink *sink,
+		    struct rdb_report *rep)
+{
+	*rep = (struct rdb_report){ 0 };
+	return read_from(-1, data, len, sink, rep);
+}
+
+static int unreadable(struct rdb_report *rep)
+{
+	int err = -errno;
+
+	snprintf(rep->text, sizeof(rep->text), "not readable: %s", strerror(-err));
+	return err;
+}
+
+int rdb_read(int fd, const struct rdb_sink *sink, struct rdb_report *rep)
+{
+	struct stat st;
+
+	*rep = (struct rdb_report){ 0 };
+	if (fstat(fd, &st) < 0)
+		return unreadable(rep);
+	if (!S_ISREG(st.st_mode)) {
+		snprintf(rep->text, sizeof(rep->text), "not a regular file");
+		return -EINVAL;
+	}
+	if (lseek(fd, 0, SEEK_SET) < 0)
+		return unreadable(rep);
+	return read_from(fd, NULL, (uint64_t)st.st_size, sink, rep);
+}

@@ -1,0 +1,1021 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Snapshots: when and where an RDB file is written and read, and what is said
+ * when that fails.  rdb.c knows the format, this file the file system and the
+ * store.
+ *
+ * A save never touches the old file until the new one is complete and on the
+ * disk: it writes dir/temp-<pid>.rdb (Redis' own name for it), fsyncs and closes
+ * it, renames it and fsyncs the directory.  It runs in a thread that blocks all
+ * signals: so the daemon's signals go to its event loop, and a file size limit
+ * is an error of write(2), not a SIGXFSZ that ends the process.
+ */
+#include "snapshot.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "aside.h"
+#include "config.h"
+#include "rdb.h"
+#include "store/store.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define SCAN_COUNT    1024
+#define FILE_OVERHEAD 512 /* bytes of a file without keys, rounded up */
+#define OTHERS_LOGGED 10
+#define BUSY_RETRIES  1000
+#define BUSY_WAIT_NS  100000 /* so a busy key gets a tenth of a second to become free */
+#define TEMP_PREFIX   "temp-"
+#define TEMP_SUFFIX   ".rdb"
+#define ORIGINAL      "original"   /* dump.rdb.original: a file of which a part was skipped */
+#define UNREADABLE    "unreadable" /* dump.rdb.unreadable: see --start-empty */
+
+static struct {
+	pthread_mutex_t lock; /* over all but the last two */
+	struct snapshot_info info;
+	pthread_t thread;
+	bool joinable; /* `thread` is a background save that nobody has joined */
+	int event_fd;
+	uint64_t changes_saved; /* sum of the change counters that the last good save covers */
+	bool keep_original; /* the file holds what was skipped when it was loaded, and has no second name yet */
+	atomic_bool stop;
+} state = { .lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1 };
+
+/* One save. */
+struct job {
+	struct store *st;
+	snapshot_source *source; /* what is saved, in place of st */
+	void *source_arg;
+	char *dir;
+	char *name;
+	char temp[NAME_MAX + 1];
+	bool background;
+	int ret;
+	uint64_t keys;
+	uint64_t changes; /* at its start */
+	double start; /* by monotonic_seconds() */
+	char error[sizeof(state.info.last_error)];
+};
+
+static void init_state(void)
+{
+	state.info.last_ok = true;
+	state.info.last_save = time(NULL);
+	state.info.saved_at = monotonic_seconds();
+	state.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (state.event_fd < 0)
+		log_warning("eventfd failed: %s; ends of background saves are noticed late",
+			    strerror(errno));
+}
+
+static void init_once(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, init_state);
+}
+
+static uint64_t count_changes(const struct store *st)
+{
+	static const char *const names[] = { "inserts", "overwrites", "expiry_changes",
+					     "deletes", "moves",      "expires", "evictions" };
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		sum += store_counter(st, names[i]);
+	return sum;
+}
+
+/* Writes the sentence for an error and returns the error. */
+__attribute__((format(printf, 3, 4))) static int fail(struct job *job, int err, const char *fmt,
+						      ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(job->error, sizeof(job->error), fmt, ap);
+	va_end(ap);
+	return err;
+}
+
+/* What a user can do about an error of the file system. */
+static const char *remedy(int err)
+{
+	switch (-err) {
+	case ENOSPC:
+		return "free some space there or change `dir`";
+	case EDQUOT:
+		return "raise the disk quota or change `dir`";
+	case EACCES:
+	case EPERM:
+		return "give xkvd's user the right to write there or change `dir`";
+	case EROFS:
+		return "mount it writable or change `dir`";
+	case EFBIG:
+		return "raise the process's file size limit (ulimit -f, LimitFSIZE)";
+	case EIO:
+		return "the disk is failing: change `dir`";
+	default:
+		return "see `dir` and `dbfilename`";
+	}
+}
+
+static int fail_step(struct job *job, const char *step)
+{
+	int err = -errno;
+
+	return fail(job, err, "%s %s/%s failed: %s; %s", step, job->dir, job->temp, strerror(-err),
+		    remedy(err));
+}
+
+/* ---- the directory ---- */
+
+/* The process id in the name of a temporary file, 0 if it is not one of ours. */
+static pid_t temp_pid(const char *name)
+{
+	char again[NAME_MAX + 1];
+	long pid;
+
+	if (strncmp(name, TEMP_PREFIX, strlen(TEMP_PREFIX)) != 0)
+		return 0;
+	pid = strtol(name + strlen(TEMP_PREFIX), NULL, 10);
+	if (pid <= 0 || pid > INT_MAX)
+		return 0;
+	snprintf(again, sizeof(again), TEMP_PREFIX "%ld" TEMP_SUFFIX, pid);
+	return strcmp(name, again) == 0 ? (pid_t)pid : 0;
+}
+
+/* Has the process this file open?  If that cannot be seen: perhaps. */
+static bool holds_open(pid_t pid, const struct stat *file)
+{
+	char path[64];
+	const struct dirent *entry;
+	struct stat st;
+	bool found = false;
+	DIR *d;
+
+	if (kill(pid, 0) < 0 && errno == ESRCH)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%ld/fd", (long)pid);
+	d = opendir(path);
+	if (!d)
+		return true;
+	while (!found && (entry = readdir(d)))
+		found = fstatat(dirfd(d), entry->d_name, &st, 0) == 0 && st.st_dev == file->st_dev &&
+			st.st_ino == file->st_ino;
+	closedir(d);
+	return found;
+}
+
+/*
+ * Removes what killed processes left behind.  The number alone says little: another process may have it by
+ * now, and in a container every xkvd is process 1.
+ */
+static void remove_stale(int dir_fd, const char *dir)
+{
+	int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *entry;
+
+	if (!d) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	while ((entry = readdir(d))) {
+		pid_t pid = temp_pid(entry->d_name);
+		struct stat st;
+
+		if (!pid || fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
+		    !S_ISREG(st.st_mode) || holds_open(pid, &st))
+			continue;
+		if (unlinkat(dir_fd, entry->d_name, 0) == 0)
+			log_notice("removed %s/%s, which a process that ended left behind", dir,
+				   entry->d_name);
+		else
+			log_warning("%s/%s is left from a process that ended: %s: remove it", dir,
+				    entry->d_name, strerror(errno));
+	}
+	closedir(d);
+}
+
+static int check_name(struct job *job)
+{
+	if (!*job->name || strchr(job->name, '/') || strcmp(job->name, ".") == 0 ||
+	    strcmp(job->name, "..") == 0 || temp_pid(job->name))
+		return fail(job, -EINVAL, "dbfilename \"%s\" is not the name of a file in `dir`",
+			    job->name);
+	return 0;
+}
+
+/* Opens the directory; a descriptor or an error. */
+static int open_dir(struct job *job)
+{
+	int fd = open(job->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int err = -errno;
+
+	if (fd >= 0)
+		return fd;
+	/* -ENOENT is kept for a missing file. */
+	if (err == -ENOENT)
+		return fail(job, -ENOTDIR,
+			    "the directory %s does not exist; make it or change `dir`", job->dir);
+	return fail(job, err, "the directory %s cannot be opened: %s; change its mode or `dir`",
+		    job->dir, strerror(-err));
+}
+
+static int check_writable(struct job *job, int dir_fd)
+{
+	struct stat st;
+
+	if (faccessat(dir_fd, ".", W_OK | X_OK, AT_EACCESS) < 0) {
+		int err = -errno;
+
+		return fail(job, err, "the directory %s is not writable for user %u: %s; %s",
+			    job->dir, (unsigned int)geteuid(), strerror(-err), remedy(err));
+	}
+	if (fstatat(dir_fd, job->name, &st, 0) == 0 && !S_ISREG(st.st_mode))
+		return fail(job, -EEXIST, "%s/%s is not a regular file; change `dbfilename`",
+			    job->dir, job->name);
+	return 0;
+}
+
+static int add_size(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
+{
+	(void)key;
+	*(uint64_t *)arg += rdb_key_size(key_len, entry->value_len, entry->expire_ms);
+	return atomic_load(&state.stop) ? -ECANCELED : 0;
+}
+
+/* A walk over the store ended with this error. */
+static int fail_walk(struct job *job, int err)
+{
+	if (err == -ECANCELED)
+		return fail(job, err, "the save was cancelled");
+	if (err == -EBUSY)
+		return fail(job, err, "a key could not be read, it is locked or changes all the time; try again");
+	return fail(job, err, "reading the store failed: %s", strerror(-err));
+}
+
+/* Bytes that a file with the keys of now has. */
+static int measure(struct job *job, struct store_lane *lane, uint64_t *size)
+{
+	uint64_t cursor = 0;
+
+	*size = FILE_OVERHEAD;
+	do {
+		int ret = store_scan(lane, &cursor, SCAN_COUNT, false, add_size, size);
+
+		if (ret)
+			return fail_walk(job, ret);
+	} while (cursor);
+	return 0;
+}
+
+/*
+ * A key takes more memory than file, so where all of the memory would fit, the
+ * file does.  Only else is it worth a walk over the keys to know its size.
+ */
+static int check_space(struct job *job, int dir_fd, struct store_lane *lane)
+{
+	struct statvfs fs;
+	uint64_t space, need;
+	int ret;
+
+	if (fstatvfs(dir_fd, &fs) < 0) {
+		ret = -errno;
+		return fail(job, ret, "the free space of %s is not known: %s", job->dir,
+			    strerror(-ret));
+	}
+	space = (uint64_t)fs.f_bavail * fs.f_frsize;
+	if (space >= store_memory(job->st) + FILE_OVERHEAD)
+		return 0;
+	ret = measure(job, lane, &need);
+	if (ret || need <= space)
+		return ret;
+	return fail(job, -ENOSPC,
+		    "%s has %" PRIu64 " kB free, but the snapshot takes %" PRIu64
+		    " kB; free some space there or change `dir`",
+		    job->dir, space >> 10, (need + 1023) >> 10);
+}
+
+/* ---- saving ---- */
+
+struct walk {
+	struct job *job;
+	struct rdb_writer *w;
+};
+
+static int write_key(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
+{
+	struct walk *walk = arg;
+
+	rdb_write_key(walk->w, key, key_len, entry->value, entry->value_len, entry->expire_ms);
+	walk->job->keys++;
+	return atomic_load(&state.stop) ? -ECANCELED : rdb_writer_error(walk->w);
+}
+
+static int write_keys(struct job *job, struct store_lane *lane, int fd)
+{
+	struct walk walk = { .job = job, .w = rdb_writer_new(fd) };
+	uint64_t cursor = 0;
+	int ret, written;
+
+	if (!walk.w)
+		return fail(job, -ENOMEM, "out of memory");
+	rdb_write_header(walk.w, store_count(job->st), store_memory(job->st));
+	do {
+		ret = store_scan(lane, &cursor, SCAN_COUNT, true, write_key, &walk);
+	} while (!ret && cursor);
+	written = ret ? rdb_writer_error(walk.w) : rdb_write_end(walk.w);
+	rdb_writer_free(walk.w);
+	if (written) {
+		errno = -written;
+		return fail_step(job, "writing");
+	}
+	return ret ? fail_walk(job, ret) : 0;
+}
+
+static int write_source(struct job *job, int fd)
+{
+	struct rdb_writer *w = rdb_writer_new(fd);
+	int ret, written;
+
+	if (!w)
+		return fail(job, -ENOMEM, "out of memory");
+	rdb_write_header(w, 0, 0);
+	ret = job->source(job->source_arg, w, job->error, sizeof(job->error));
+	written = ret ? rdb_writer_error(w) : rdb_write_end(w);
+	rdb_writer_free(w);
+	if (!written)
+		return ret;
+	errno = -written;
+	return fail_step(job, "writing");
+}
+
+/* Writes the temporary file; when this returns 0, it is on the disk. */
+static int write_temp(struct job *job, int dir_fd, struct store_lane *lane)
+{
+	int fd = openat(dir_fd, job->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
+	int ret;
+
+	if (fd < 0)
+		return fail_step(job, "creating");
+	ret = job->source ? write_source(job, fd) : write_keys(job, lane, fd);
+	if (!ret && fsync(fd) < 0)
+		ret = fail_step(job, "syncing");
+	if (close(fd) < 0 && !ret)
+		ret = fail_step(job, "closing");
+	return ret;
+}
+
+/*
+ * Of a file that was loaded in part the rest stands nowhere else.  It gets its second name when it has been loaded (a process
+ * that is killed before it saves would not be there to do it), or else before a save replaces it.
+ */
+static int keep_original(struct job *job, int dir_fd)
+{
+	char kept[NAME_MAX + 1];
+	int ret;
+
+	if (!state.keep_original)
+		return 0;
+	ret = aside_keep(dir_fd, job->name, ORIGINAL, kept);
+	if (ret && ret != -ENOENT)
+		return fail(job, ret, "what was skipped cannot be kept aside: %s, for %s/%s; %s",
+			    strerror(-ret), job->dir, job->name, remedy(ret));
+	state.keep_original = false;
+	if (!ret)
+		log_notice("%s/%s is kept as %s: it holds what was skipped, and the next save replaces it",
+			   job->dir, job->name, kept);
+	return 0;
+}
+
+static int publish(struct job *job, int dir_fd)
+{
+	if (renameat(dir_fd, job->temp, dir_fd, job->name) < 0)
+		return fail_step(job, "renaming");
+	if (fsync(dir_fd) < 0) {
+		int err = -errno;
+
+		return fail(job, err, "syncing the directory %s failed: %s; %s", job->dir,
+			    strerror(-err), remedy(err));
+	}
+	return 0;
+}
+
+static int save_in(struct job *job, int dir_fd, struct store_lane *lane)
+{
+	int ret = check_writable(job, dir_fd);
+
+	if (ret)
+		return ret;
+	remove_stale(dir_fd, job->dir);
+	ret = keep_original(job, dir_fd);
+	if (!ret)
+		ret = check_space(job, dir_fd, lane);
+	if (ret)
+		return ret;
+	ret = write_temp(job, dir_fd, lane);
+	if (!ret)
+		ret = publish(job, dir_fd);
+	if (ret)
+		unlinkat(dir_fd, job->temp, 0);
+	return ret;
+}
+
+static int save(struct job *job)
+{
+	struct store_lane *lane;
+	int ret = check_name(job), dir_fd;
+
+	if (ret)
+		return ret;
+	dir_fd = open_dir(job);
+	if (dir_fd < 0)
+		return dir_fd;
+	lane = store_lane_get(job->st);
+	if (lane) {
+		ret = save_in(job, dir_fd, lane);
+		store_lane_put(lane);
+	} else {
+		ret = -errno;
+		fail(job, ret, "the store has no lane left for the save: %s", strerror(-ret));
+	}
+	close(dir_fd);
+	return ret;
+}
+
+/* ---- saving what is no store ---- */
+
+/* What is there already keeps a second name. */
+static int keep_aside(struct job *job, int dir_fd, const char *aside)
+{
+	char name[NAME_MAX + 1];
+	int ret = aside_keep(dir_fd, job->name, aside, name);
+
+	if (!ret)
+		log_notice("%s/%s is kept as %s", job->dir, job->name, name);
+	if (!ret || ret == -ENOENT)
+		return 0;
+	return fail(job, ret, "keeping %s/%s aside failed: %s; %s", job->dir, job->name, strerror(-ret),
+		    remedy(ret));
+}
+
+static int save_source_in(struct job *job, int dir_fd, const char *aside)
+{
+	int ret = check_writable(job, dir_fd);
+
+	if (ret)
+		return ret;
+	remove_stale(dir_fd, job->dir);
+	ret = write_temp(job, dir_fd, NULL);
+	if (!ret)
+		ret = keep_aside(job, dir_fd, aside);
+	if (!ret)
+		ret = publish(job, dir_fd);
+	if (ret)
+		unlinkat(dir_fd, job->temp, 0);
+	return ret;
+}
+
+int snapshot_write(const struct config *cfg, snapshot_source *source, void *arg, const char *aside,
+		   char *err, size_t err_len)
+{
+	struct job job = {
+		.source = source, .source_arg = arg, .dir = cfg->dir, .name = cfg->dbfilename
+	};
+	void (*before)(int) = signal(SIGXFSZ, SIG_IGN); /* a limit is an error of write(2) */
+	int ret = check_name(&job), dir_fd;
+
+	snprintf(job.temp, sizeof(job.temp), TEMP_PREFIX "%ld" TEMP_SUFFIX, (long)getpid());
+	if (!ret) {
+		dir_fd = open_dir(&job);
+		ret = dir_fd < 0 ? dir_fd : save_source_in(&job, dir_fd, aside);
+		if (dir_fd >= 0)
+			close(dir_fd);
+	}
+	signal(SIGXFSZ, before);
+	if (ret)
+		snprintf(err, err_len, "%s", job.error);
+	return ret;
+}
+
+/* ---- the thread ---- */
+
+static void free_job(struct job *job)
+{
+	if (!job)
+		return;
+	free(job->dir);
+	free(job->name);
+	free(job);
+}
+
+/* Makes the result of a save known. */
+static void conclude(struct job *job)
+{
+	struct snapshot_info *info = &state.info;
+	double seconds = monotonic_seconds() - job->start;
+
+	if (job->ret)
+		log_warning("snapshot: %s", job->error);
+	else
+		log_notice("snapshot: %" PRIu64 " keys saved to %s/%s in %.3f s", job->keys,
+			   job->dir, job->name, seconds);
+	pthread_mutex_lock(&state.lock);
+	info->in_progress = false;
+	info->last_ok = job->ret == 0;
+	info->last_seconds = seconds;
+	memcpy(info->last_error, job->error, sizeof(info->last_error));
+	if (job->ret) {
+		info->failures++;
+		info->stop_writes |= job->background && job->ret != -ECANCELED;
+	} else {
+		info->saves++;
+		info->stop_writes = false;
+		info->last_save = time(NULL);
+		info->saved_at = monotonic_seconds();
+		info->last_keys = job->keys;
+		state.changes_saved = job->changes;
+	}
+	pthread_mutex_unlock(&state.lock);
+	if (job->background && state.event_fd >= 0 && eventfd_write(state.event_fd, 1) < 0)
+		log_warning("eventfd_write failed: %s", strerror(errno));
+}
+
+static void *save_thread(void *arg)
+{
+	struct job *job = arg;
+
+	job->ret = save(job);
+	conclude(job);
+	if (job->background)
+		free_job(job);
+	return NULL;
+}
+
+static struct job *new_job(struct store *st, const struct config *cfg, bool background)
+{
+	struct job *job = calloc(1, sizeof(*job));
+
+	if (!job)
+		return NULL;
+	job->st = st;
+	job->background = background;
+	job->dir = strdup(cfg->dir);
+	job->name = strdup(cfg->dbfilename);
+	snprintf(job->temp, sizeof(job->temp), TEMP_PREFIX "%ld" TEMP_SUFFIX, (long)getpid());
+	job->start = monotonic_seconds();
+	job->changes = count_changes(st);
+	if (!job->dir || !job->name) {
+		free_job(job);
+		return NULL;
+	}
+	return job;
+}
+
+/* Starts the thread; the lock is held, so that the thread cannot end before its start is recorded.
+ */
+static int start_thread(struct job *job, pthread_t *thread)
+{
+	sigset_t all, before;
+	int ret;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	ret = -pthread_create(thread, NULL, save_thread, job);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	state.info.tried_at = monotonic_seconds();
+	if (ret) {
+		state.info.last_ok = false;
+		state.info.failures++;
+		state.info.stop_writes |= job->background;
+		snprintf(state.info.last_error, sizeof(state.info.last_error),
+			 "no thread for the save: %s", strerror(-ret));
+		return ret;
+	}
+	state.info.in_progress = true;
+	if (job->background) {
+		state.thread = *thread;
+		state.joinable = true;
+	}
+	return 0;
+}
+
+static int begin(struct job *job, pthread_t *thread)
+{
+	int ret;
+
+	pthread_mutex_lock(&state.lock);
+	if (state.info.in_progress || state.joinable) {
+		ret = -EINPROGRESS;
+	} else {
+		atomic_store(&state.stop, false);
+		ret = start_thread(job, thread);
+	}
+	pthread_mutex_unlock(&state.lock);
+	return ret;
+}
+
+int snapshot_save(struct store *st, const struct config *cfg)
+{
+	struct job *job;
+	pthread_t thread;
+	int ret;
+
+	init_once();
+	snapshot_reap();
+	job = new_job(st, cfg, false);
+	if (!job)
+		return -ENOMEM;
+	ret = begin(job, &thread);
+	if (!ret) {
+		pthread_join(thread, NULL);
+		ret = job->ret;
+	}
+	free_job(job);
+	return ret;
+}
+
+int snapshot_bgsave(struct store *st, const struct config *cfg)
+{
+	struct job *job;
+	pthread_t thread;
+	int ret;
+
+	init_once();
+	snapshot_reap();
+	job = new_job(st, cfg, true);
+	if (!job)
+		return -ENOMEM;
+	ret = begin(job, &thread);
+	if (ret)
+		free_job(job);
+	return ret;
+}
+
+/* Joins the background thread if there is one, and, unless `wait`, if it has ended. */
+static void join(bool wait)
+{
+	pthread_t thread;
+	eventfd_t ignored;
+	bool mine;
+
+	pthread_mutex_lock(&state.lock);
+	mine = state.joinable && (wait || !state.info.in_progress);
+	thread = state.thread;
+	if (mine)
+		state.joinable = false;
+	pthread_mutex_unlock(&state.lock);
+	if (!mine)
+		return;
+	pthread_join(thread, NULL);
+	if (state.event_fd >= 0)
+		eventfd_read(state.event_fd, &ignored);
+}
+
+int snapshot_event_fd(void)
+{
+	init_once();
+	return state.event_fd;
+}
+
+void snapshot_reap(void)
+{
+	join(false);
+}
+
+void snapshot_wait(void)
+{
+	join(true);
+}
+
+void snapshot_cancel(void)
+{
+	atomic_store(&state.stop, true);
+}
+
+void snapshot_status(struct snapshot_info *out)
+{
+	init_once();
+	pthread_mutex_lock(&state.lock);
+	*out = state.info;
+	pthread_mutex_unlock(&state.lock);
+}
+
+uint64_t snapshot_changes(const struct store *st)
+{
+	uint64_t now = count_changes(st), saved;
+
+	pthread_mutex_lock(&state.lock);
+	saved = state.changes_saved;
+	pthread_mutex_unlock(&state.lock);
+	return now > saved ? now - saved : 0;
+}
+
+/* ---- loading ---- */
+
+/* What one reading of the file needs and finds. */
+struct load {
+	struct store *st;
+	struct store_lane *lane; /* NULL: only check */
+	const struct config *cfg;
+	bool lifted; /* the limit is another than maxmemory */
+	const char *path;
+	int64_t now;
+	uint64_t keys;
+	uint64_t expired;
+	uint64_t present; /* in the store already */
+	uint64_t others;
+	uint64_t other_at;
+	char other[256]; /* the first */
+	char *err;
+	unsigned int err_len;
+};
+
+static bool is_past(const struct load *load, bool expires, int64_t expire_ms)
+{
+	return expires && expire_ms <= load->now;
+}
+
+/*
+ * What is on the disk is the data, whatever maxmemory is: as with Redis, that counts for what comes later.  By a page, so
+ * that sizes go on to share classes; and from now on nothing is evicted for what is loaded: what
+ * may go by the policy has gone.  True: try once more.
+ */
+static bool lift_limit(struct load *load)
+{
+	if (!store_at_limit(load->st))
+		return false;
+	store_limit_lift(load->st);
+	return load->lifted = true;
+}
+
+static void restore_limit(const struct load *load)
+{
+	if (load->lifted)
+		store_limit(load->st, load->cfg->maxmemory, load->cfg->maxmemory_policy);
+}
+
+static int set_key(struct load *load, const struct rdb_key *k)
+{
+	const struct timespec wait = { .tv_nsec = BUSY_WAIT_NS };
+	uint64_t expire_ms = k->expires ? (uint64_t)k->expire_ms : 0;
+	int ret = -EBUSY;
+
+	if (expire_ms > XKV_TTL_MAX)
+		expire_ms = XKV_TTL_MAX;
+	for (int i = 0; i < BUSY_RETRIES; i++) {
+		ret = store_set(load->lane, k->key, k->key_len, k->value, k->value_len, XKV_NX, 0,
+				expire_ms, NULL);
+		if (ret == -ENOSPC && lift_limit(load))
+			continue;
+		if (ret != -EBUSY)
+			break;
+		nanosleep(&wait, NULL);
+	}
+	if (ret == -ECANCELED) {
+		load->present++;
+		return 0;
+	}
+	if (ret == 0)
+		load->keys++;
+	else
+		snprintf(load->err, load->err_len,
+			 "%s, offset %" PRIu64 ": the store did not take the key: %s%s", load->path,
+			 k->offset, strerror(-ret),
+			 ret == -ENOSPC ? "; raise maxmemory or max-keys, or add memory" : "");
+	return ret;
+}
+
+static int load_key(void *arg, const struct rdb_key *k)
+{
+	struct load *load = arg;
+
+	if (is_past(load, k->expires, k->expire_ms)) {
+		load->expired++;
+		return 0;
+	}
+	if (load->lane)
+		return set_key(load, k);
+	load->keys++;
+	return 0;
+}
+
+/* Even where they are refused, the reading goes on: that the file is damaged would be more
+ * important. */
+static int load_other(void *arg, const struct rdb_misfit *o)
+{
+	struct load *load = arg;
+
+	if (is_past(load, o->expires, o->expire_ms)) {
+		load->expired++;
+		return 0;
+	}
+	if (load->others++ == 0) {
+		load->other_at = o->offset;
+		snprintf(load->other, sizeof(load->other), "%s", o->what);
+	}
+	if (load->lane && load->others <= OTHERS_LOGGED)
+		log_warning("%s, offset %" PRIu64 ": skipped: %s", load->path, o->offset, o->what);
+	return 0;
+}
+
+static int read_file(struct load *load, int fd)
+{
+	struct rdb_sink sink = { .key = load_key, .other = load_other, .arg = load };
+	struct rdb_report rep;
+	int ret = rdb_read(fd, &sink, &rep);
+
+	if (ret && *rep.text)
+		snprintf(load->err, load->err_len,
+			 "%s, offset %" PRIu64 ": %s; put a good copy in its place", load->path,
+			 rep.offset, rep.text);
+	if (!ret && !load->lane && !rep.checksummed)
+		log_notice("%s has no checksum: damage inside values would not be noticed",
+			   load->path);
+	return ret;
+}
+
+/* Reads the whole file without touching the store, and decides whether it may be loaded. */
+static int check_file(const struct load *job, int fd, enum rdb_other policy)
+{
+	struct load load = *job;
+	uint64_t count = store_count(load.st), max = store_max_keys(load.st);
+	int ret = read_file(&load, fd);
+
+	if (ret)
+		return ret;
+	if (load.others && policy == RDB_OTHER_REFUSE) {
+		snprintf(load.err, load.err_len,
+			 "%s, offset %" PRIu64 ": %s (the first of %" PRIu64
+			 "); set rdb-other-types to skip to load the rest",
+			 load.path, load.other_at, load.other, load.others);
+		return -ENOTSUP;
+	}
+	if (count + load.keys > max)
+		log_warning("%s has %" PRIu64 " keys, and the index was made for %" PRIu64
+			    ": look-ups in it take longer; raise max-keys",
+			    load.path, count + load.keys, max);
+	return 0;
+}
+
+static void log_loaded(const struct load *load)
+{
+	uint64_t limit = load->cfg->maxmemory, used = store_memory(load->st);
+
+	log_notice("%s: %" PRIu64 " keys loaded, %" PRIu64 " had expired, %" PRIu64 " skipped",
+		   load->path, load->keys, load->expired, load->others);
+	if (load->others > OTHERS_LOGGED)
+		log_warning("%s: %" PRIu64 " more were skipped than are listed above", load->path,
+			    load->others - OTHERS_LOGGED);
+	if (load->present)
+		log_warning("%s: %" PRIu64 " keys were in the store already, and stay as they are",
+			    load->path, load->present);
+	/* also where an xkvd that was killed meanwhile has lifted the limit */
+	if (limit && used > limit)
+		log_warning("%s takes %" PRIu64 " MiB, and maxmemory is %" PRIu64
+			    " MiB: writes that need memory are refused, or evict; raise maxmemory",
+			    load->path, used >> 20, limit >> 20);
+}
+
+static int load_file(struct load *load, int fd, enum rdb_other policy)
+{
+	bool was_empty = store_count(load->st) == 0;
+	int ret = check_file(load, fd, policy);
+
+	if (ret)
+		return ret;
+	load->lane = store_lane_get(load->st);
+	if (!load->lane) {
+		ret = -errno;
+		snprintf(load->err, load->err_len, "the store has no lane left: %s",
+			 strerror(-ret));
+		return ret;
+	}
+	ret = read_file(load, fd);
+	restore_limit(load);
+	/* Half a snapshot must not pass for the data at the next start. */
+	if (ret && was_empty && store_flush(load->lane))
+		log_warning("the store still holds a part of %s: remove its pins", load->path);
+	store_lane_put(load->lane);
+	if (ret)
+		return ret;
+	log_loaded(load);
+	pthread_mutex_lock(&state.lock);
+	if (was_empty)
+		state.changes_saved = count_changes(load->st);
+	pthread_mutex_unlock(&state.lock);
+	return 0;
+}
+
+void snapshot_clean(const struct config *cfg)
+{
+	struct job job = { .dir = cfg->dir };
+	int dir_fd = open_dir(&job);
+
+	if (dir_fd < 0)
+		return; /* whoever saves or loads says so */
+	if (faccessat(dir_fd, ".", W_OK | X_OK, AT_EACCESS) == 0)
+		remove_stale(dir_fd, job.dir);
+	close(dir_fd);
+}
+
+/* Opens the file; a descriptor, -ENOENT, or an error with its sentence in job->error. */
+static int open_file(struct job *job)
+{
+	int ret = check_name(job), dir_fd, fd;
+
+	if (ret)
+		return ret;
+	dir_fd = open_dir(job);
+	if (dir_fd < 0)
+		return dir_fd;
+	/* Not to wait for the writer of what turns out to be a FIFO. */
+	fd = openat(dir_fd, job->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	ret = -errno;
+	close(dir_fd);
+	if (fd >= 0)
+		return fd;
+	if (ret == -ENOENT)
+		return fail(job, ret, "%s/%s does not exist", job->dir, job->name);
+	return fail(job, ret, "%s/%s cannot be opened: %s; let xkvd's user read it", job->dir,
+		    job->name, strerror(-ret));
+}
+
+/* The file has been loaded, but not all of it. */
+static void note_skipped(struct job *job)
+{
+	int dir_fd = open_dir(job);
+
+	state.keep_original = true;
+	if (dir_fd < 0 || keep_original(job, dir_fd))
+		log_warning("%s", job->error);
+	if (dir_fd >= 0)
+		close(dir_fd);
+}
+
+int snapshot_set_aside(const struct config *cfg, char *err, unsigned int err_len)
+{
+	struct job job = { .dir = cfg->dir, .name = cfg->dbfilename };
+	int dir_fd = open_dir(&job), ret = dir_fd;
+	char kept[NAME_MAX + 1];
+
+	if (dir_fd < 0) {
+		snprintf(err, err_len, "%s", job.error);
+		return ret;
+	}
+	ret = aside_move(dir_fd, job.name, UNREADABLE, kept);
+	close(dir_fd);
+	if (ret)
+		snprintf(err, err_len, "%s/%s cannot be renamed to %s: %s; %s", job.dir, job.name, kept,
+			 strerror(-ret), remedy(ret));
+	else
+		log_warning("%s/%s was set aside as %s; starting empty", job.dir, job.name, kept);
+	return ret;
+}
+
+int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
+		  unsigned int err_len)
+{
+	struct job job = { .st = st, .dir = cfg->dir, .name = cfg->dbfilename };
+	struct load load = { .st = st, .cfg = cfg, .err = err, .err_len = err_len };
+	char path[PATH_MAX];
+	int fd, ret;
+
+	init_once();
+	*keys = 0;
+	fd = open_file(&job);
+	if (fd < 0) {
+		snprintf(err, err_len, "%s", job.error);
+		return fd;
+	}
+	snprintf(path, sizeof(path), "%s/%s", cfg->dir, cfg->dbfilename);
+	load.path = path;
+	load.now = (int64_t)store_now_ms(st);
+	ret = load_file(&load, fd, cfg->rdb_other);
+	close(fd);
+	if (ret)
+		return ret;
+	*keys = load.keys;
+	if (load.others)
+		note_skipped(&job);
+	return 0;
+}

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Emptying spans: lets another size class have their units, and gives pages back to the kernel,
+ * while traffic runs.
+ *
+ * A span that is marked as draining gets no slot into the free lists any more (bpf/store.bpf.h: park).
+ * Three things bring its slots together: entries are moved to slots of other spans, chain
+ * buckets too, and the free lists are looked through.  When all are parked, nothing refers to
+ * them; after a grace period for the programs that may still look at them, and when nobody here
+ * does, their units are free.
+ *
+ * A span that cannot be emptied for want of room is given up: it is LINKED again, and when nobody can park in it
+ * any more, what is parked goes back into the lists.
+ *
+ * xkvd may be killed at any time: the mark and the count stand in the page.
+ */
+#include <errno.h>
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <bpf/bpf.h>
+
+#include "impl.h"
+#include "util/grace.h"
+#include "util/log.h"
+
+#define SAMPLES 64 /* so many slots are looked at to see how full a span is */
+#define PASSES 8   /* over the spans; what is then still in use is in somebody's hands: later */
+
+static bool is_live(const struct xkv_slot *slot)
+{
+	return !(__atomic_load_n(&slot->seq, __ATOMIC_ACQUIRE) & 1);
+}
+
+/* ---- moving what is in a page -------------------------------------------- */
+
+/* Takes a slot of a class into the lane's frame.  0, or -ENOSPC. */
+static int take_slot_of(struct store_lane *lane, unsigned int class)
+{
+	struct xkv_slots_args args = {
+		.cmd = XKV_SLOTS_ALLOC,
+		.class = class,
+		.frame = lane->first,
+	};
+	int ret;
+
+	do
+		ret = slots_run(lane->st, &args);
+	while (ret == -EBUSY && !lane->frame->prefilled);
+	return ret;
+}
+
+/* One more span for the class, or, for a large value, a slot in one of its own. */
+static int make_slot(struct store_lane *lane, unsigned int class, size_t need)
+{
+	int ret;
+
+	if (class == XKV_CLASS_LARGE)
+		return span_take_large(lane->st, lane->frame, large_units(need));
+	ret = span_carve(lane->st, class);
+	return ret ? ret : take_slot_of(lane, class);
+}
+
+/* Takes a slot for `need` bytes: like the engine, of the next classes where the right one has none, or a span would never be empty. */
+static int take_slot(struct store_lane *lane, size_t need)
+{
+	unsigned int class = class_for(lane->st, need), end = class + XKV_CLASSES_TRIED;
+	int ret = -ENOSPC;
+
+	if (class != XKV_CLASS_LARGE)
+		ret = take_slot_of(lane, class);
+	if (ret == -ENOSPC)
+		ret = make_slot(lane, class, need);
+	while (ret == -ENOSPC && ++class < end && class < lane->st->class_count)
+		ret = take_slot_of(lane, class);
+	return ret;
+}
+
+static void give_slot(struct store_lane *lane)
+{
+	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FREE, .frame = lane->first };
+
+	if (lane->frame->prefilled)
+		slots_run(lane->st, &args);
+}
+
+static void fill(struct store_lane *lane, const struct slot_copy *copy)
+{
+	struct xkv_slot *slot = slot_of(lane->st, lane->frame->prefilled);
+	char *key = (char *)(slot + 1);
+
+	slot->key_len = copy->key_len;
+	slot->value_len = copy->value_len;
+	memcpy(key, copy->key, XKV_PADDED(copy->key_len));
+	if (copy->value_len)
+		memset(key + XKV_PADDED(copy->key_len) + XKV_PADDED(copy->value_len) - 8, 0, 8);
+	memcpy(key + XKV_PADDED(copy->key_len), lane->large, copy->value_len);
+}
+
+/* Moves the entry of a slot, if it stands still; evicts it if there is no room and it may go.  0, or -ENOSPC. */
+static int move_entry(struct store_lane *lane, uint64_t ref)
+{
+	struct store *st = lane->st;
+	struct slot_copy copy;
+	struct xkv_op *op;
+	bool read;
+	int ret;
+
+	pages_hold(st);
+	read = slot_copy(st, ref, &copy, lane->large);
+	pages_release(st);
+	if (!read)
+		return 0;
+	ret = take_slot(lane, XKV_SLOT_NEED(copy.key_len, copy.value_len));
+	if (ret == -ENOSPC && st->at_limit && evict_may(st, copy.expire_ms)) {
+		evict_entry(lane, ref); /* others were faster to take what was free */
+		return 0;
+	}
+	if (ret)
+		return ret;
+	fill(lane, &copy);
+	op = frame_begin(lane, 0, XKV_OP_SET, copy.key, copy.key_len);
+	op->flags = XKV_CAS;
+	op->version = htobe64(copy.seq);
+	lane->frame->flags |= XKV_FRAME_PREFILL | XKV_FRAME_RELOCATE;
+	ret = lane_run(lane, 1);
+	give_slot(lane); /* if it was not used */
+	return ret;
+}
+
+/* Moves a chain bucket.  0, or -ENOSPC. */
+static int move_chain(struct store_lane *lane, uint64_t ref)
+{
+	struct xkv_slots_args args = { .cmd = XKV_SLOTS_CHAIN, .frame = lane->first, .first = ref };
+	int ret = take_slot(lane, sizeof(struct xkv_chain));
+
+	if (ret)
+		return ret;
+	ret = slots_run(lane->st, &args);
+	give_slot(lane);
+	return ret == -ENOENT || ret == -EBUSY ? 0 : ret;
+}
+
+static int move_all(struct store_lane *lane, const struct span *s)
+{
+	int ret = 0;
+
+	for (unsigned int i = 0; i < s->slots && !ret; i++) {
+		struct xkv_slot *slot = span_slot(s, i);
+
+		if (is_live(slot))
+			ret = move_entry(lane, span_ref(s, i));
+		else if (slot->key_len == XKV_KEY_CHAIN)
+			ret = move_chain(lane, span_ref(s, i));
+	}
+	return ret;
+}
+
+void free_orphans(struct store *st)
+{
+	uint64_t orphans = store_counter(st, "orphans");
+	struct hand hand = { 0 };
+	struct span s;
+
+	if (orphans == st->orphans_seen)
+		return;
+	st->orphans_seen = orphans;
+	for (; hand_span(st, &hand, &s); hand.unit += s.units, hand.slot = 0)
+		for (unsigned int i = 0; i < s.slots; i++)
+			if (!is_live(span_slot(&s, i)) &&
+			    (span_slot(&s, i)->class & XKV_CLASS_ORPHAN))
+				slot_free(st, span_ref(&s, i));
+}
+
+/* Looks through the free slots of a class once. */
+static int filter(struct store *st, unsigned int class)
+{
+	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FILTER, .class = class, .count = 1 };
+	int ret;
+
+	do {
+		ret = slots_run(st, &args);
+		if (ret || !args.count)
+			return ret;
+		args.count = 0; /* the lists change places only once */
+	} while (1);
+}
+
+/* ---- the spans that are being emptied ------------------------------------ */
+
+/* More than its slots: units of a span were freed when an xkvd was killed. */
+static bool is_empty(const struct span *s)
+{
+	return __atomic_load_n(&span_head(s)->parked, __ATOMIC_ACQUIRE) >= s->slots;
+}
+
+static bool is_draining(const struct span *s)
+{
+	return __atomic_load_n(&span_head(s)->state, __ATOMIC_ACQUIRE) == XKV_SPAN_DRAINING;
+}
+
+void drain_begin(struct store *st, const struct span *s)
+{
+	size_t room = st->drain_room ? st->drain_room * 2 : 64;
+	uint8_t linked = XKV_SPAN_LINKED;
+	struct span *more;
+
+	if (st->drain_count == st->drain_room) {
+		more = realloc(st->draining, room * sizeof(*more));
+		if (!more)
+			return; /* it stays in use */
+		st->draining = more;
+		st->drain_room = room;
+	}
+	/* not one that is just being made */
+	if (!__atomic_compare_exchange_n(&span_head(s)->state, &linked, XKV_SPAN_DRAINING, false,
+					 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) &&
+	    linked != XKV_SPAN_DRAINING)
+		return;
+	st->draining[st->drain_count++] = *s;
+}
+
+/* Parks the free slots of the spans, and moves what is in them. 0, or why not all could be. */
+static int drain_pass(struct store_lane *lane)
+{
+	bool filtered[XKV_CLASSES] = { false };
+	struct store *st = lane->st;
+	int ret = 0;
+
+	for (size_t i = 0; i < st->drain_count && !ret; i++) {
+		const struct span *s = &st->draining[i];
+
+		if (is_empty(s))
+			continue;
+		if (!filtered[s->class])
+			ret = filter(st, s->class);
+		filtered[s->class] = true;
+	}
+	for (size_t i = 0; i < st->drain_count && (!ret || ret == -ENOSPC); i++) {
+		int moved = is_empty(&st->draining[i]) ? 0 : move_all(lane, &st->draining[i]);
+
+		ret = moved ? moved : ret; /* no room for one size: others may have some */
+	}
+	return ret;
+}
+
+/* Sorts the spans that are empty before the others: how many. */
+static size_t drain_sort(struct store *st)
+{
+	size_t empty = 0;
+	struct span s;
+
+	for (size_t i = 0; i < st->drain_count; i++) {
+		if (!is_empty(&st->draining[i]))
+			continue;
+		s = st->draining[empty];
+		st->draining[empty++] = st->draining[i];
+		st->draining[i] = s;
+	}
+	return empty;
+}
+
+/* Changes what a span of the list is.  A large value's stays: it has one slot, which nobody waits for. */
+static void set_states(struct store *st, size_t from, enum xkv_span_state state)
+{
+	for (size_t i = from; i < st->drain_count; i++)
+		if (st->draining[i].class != XKV_CLASS_LARGE)
+			__atomic_store_n(&span_head(&st->draining[i])->state, state, __ATOMIC_SEQ_CST);
+}
+
+/* Gives what is parked in a span that is LINKED again back to its class: nobody parks there any more. */
+static void unpark(struct store *st, const struct span *s)
+{
+	for (unsigned int i = 0; i < s->slots; i++)
+		if (!is_live(span_slot(s, i)) && span_slot(s, i)->key_len == XKV_KEY_PARKED)
+			slot_free(st, span_ref(s, i));
+	__atomic_store_n(&span_head(s)->parked, 0, __ATOMIC_RELEASE);
+}
+
+/* The same for all spans of the list from one on, which it leaves. */
+static void unpark_all(struct store *st, size_t from)
+{
+	size_t kept = from;
+
+	for (size_t i = from; i < st->drain_count; i++)
+		if (st->draining[i].class == XKV_CLASS_LARGE)
+			st->draining[kept++] = st->draining[i];
+		else
+			unpark(st, &st->draining[i]);
+	st->drain_count = kept;
+}
+
+/* Frees the units of the first spans of the list: how many. */
+static unsigned int release_first(struct store *st, size_t count)
+{
+	unsigned int units = 0;
+
+	for (size_t i = 0; i < count; i++)
+		units += st->draining[i].units;
+	spans_release(st, st->draining, count);
+	st->drain_count -= count;
+	memmove(st->draining, st->draining + count, st->drain_count * sizeof(*st->draining));
+	return units;
+}
+
+unsigned int drain_run(struct store_lane *lane)
+{
+	struct store *st = lane->st;
+	size_t empty = drain_sort(st);
+	int ret = large_buffer(lane) ? 0 : -ENOMEM;
+	unsigned int units;
+	bool given_up;
+
+	for (int pass = 0; pass < PASSES && empty < st->drain_count && !ret; pass++) {
+		ret = drain_pass(lane);
+		empty = drain_sort(st);
+	}
+	given_up = ret == -ENOSPC && empty < st->drain_count;
+	if (!empty && !given_up)
+		return 0;
+	if (given_up)
+		set_states(st, empty, XKV_SPAN_LINKED);
+	if (grace_wait()) {
+		if (given_up)
+			set_states(st, empty, XKV_SPAN_DRAINING);
+		return 0;
+	}
+	units = release_first(st, empty); /* which waits for our own programs, too */
+	if (given_up)
+		unpark_all(st, 0);
+	log_debug("%u units freed, %zu spans are still being emptied", units, st->drain_count);
+	return units;
+}
+
+int drain_adopt(struct store *st)
+{
+	struct hand hand = { 0 };
+	bool waited = false;
+	struct span s;
+	int ret;
+
+	for (; hand_span(st, &hand, &s); hand.unit += s.units, hand.slot = 0) {
+		if (is_draining(&s) || !__atomic_load_n(&span_head(&s)->parked, __ATOMIC_ACQUIRE))
+			continue;
+		ret = waited ? 0 : grace_wait();
+		if (ret)
+			return ret;
+		waited = true;
+		unpark(st, &s);
+	}
+	return 0;
+}
+
+/* ---- which spans --------------------------------------------------------- */
+
+unsigned int span_fullness(const struct span *s)
+{
+	unsigned int step = s->slots / SAMPLES + 1, live = 0, seen = 0;
+
+	for (unsigned int i = 0; i < s->slots; i += step, seen++)
+		live += is_live(span_slot(s, i)) || span_slot(s, i)->key_len == XKV_KEY_CHAIN;
+	return live * 1024 / seen;
+}
+
+/* A slot that is in the keeper's frame is in nobody's hands else. */
+int drain_large(struct store_lane *lane)
+{
+	struct store *st = lane->st;
+	struct xkv_slots_args args = { .class = XKV_CLASS_LARGE, .frame = lane->first };
+	struct span s;
+	int ret;
+
+	do {
+		args.cmd = XKV_SLOTS_ALLOC;
+		ret = slots_run(st, &args);
+		if (ret == -ENOSPC)
+			return 0;
+		if (ret)
+			continue;
+		if (span_of_unit(st, XKV_REF_PAGE(lane->frame->prefilled),
+				 XKV_REF_OFFSET(lane->frame->prefilled) / XKV_UNIT_BYTES, &s))
+			drain_begin(st, &s);
+		give_slot(lane);
+	} while (!ret || ret == -EBUSY);
+	return ret;
+}
+
+/* Takes the free units of a range, so that what is moved out of it does not move into it: which they are. */
+static void units_reserve(struct store *st, uint32_t page, uint32_t first, unsigned int units,
+			  bool reserved[XKV_UNITS])
+{
+	pthread_mutex_lock(&st->units_lock);
+	for (uint32_t unit = first; unit < first + units; unit++)
+		reserved[unit] = unit_take(st, page, unit);
+	pthread_mutex_unlock(&st->units_lock);
+}
+
+static bool units_unreserve(struct store *st, uint32_t page, uint32_t first, unsigned int units,
+			    const bool reserved[XKV_UNITS])
+{
+	bool all = true;
+
+	pthread_mutex_lock(&st->units_lock);
+	for (uint32_t unit = first; unit < first + units; unit++) {
+		if (reserved[unit])
+			units_give(st, page, unit, 1);
+		all = all && unit_is_free(st, page, unit);
+	}
+	pthread_mutex_unlock(&st->units_lock);
+	return all;
+}
+
+bool drain_range(struct store_lane *lane, uint32_t page, uint32_t first, unsigned int units)
+{
+	bool reserved[XKV_UNITS] = { false };
+	struct store *st = lane->st;
+	uint32_t at = first;
+	struct span s;
+
+	units_reserve(st, page, first, units, reserved);
+	while (at < first + units) {
+		if (!span_of_unit(st, page, at, &s)) {
+			at++;
+			continue;
+		}
+		if (!is_draining(&s))
+			drain_begin(st, &s);
+		at = s.first + s.units;
+	}
+	drain_run(lane);
+	return units_unreserve(st, page, first, units, reserved);
+}

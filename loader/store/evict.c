@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Eviction: which entries go when memory is short.
+ *
+ * Reads (in XDP, too) leave a trace in the slot's `access`; here slots are looked at through mapped
+ * memory, which costs a cache miss each and no system call.  A sample says which score the worst
+ * share of the entries has; then a hand goes over the pages and evicts whatever is as bad as that.  So
+ * the choice is made among all entries, not among the five that Redis draws for each eviction.
+ *
+ * Time is counted in inserts: how often the store has turned over is what age means to a cache.  So the clock
+ * fits every load, stands still (and reads write nothing) while nothing is inserted, and cannot come round before an entry is evicted.
+ *
+ *   lru     `access` is the clock of the last use.  A new entry begins with an age by chance, up to half of
+ *           that at which entries go: what is used once only, as in a scan, goes sooner.
+ *   lfu     the clock, and in the lower 3 bits in how many of its ticks the entry was used, less one
+ *           for each LFU_LEASE ticks without.
+ *   ttl     the time of expiry.      random  none.
+ *
+ * docs/benchmarks.md has the hit ratios beside Redis'.
+ */
+#include <endian.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "impl.h"
+#include "util/clock.h"
+
+#define RUNS 64          /* of neighbouring slots, each at a place by chance, make a sample */
+#define RUN_SLOTS 16
+#define ROUNDS 64        /* of sampling and sweeping in one call */
+#define LRU_WORST 8      /* the hand takes the oldest eighth, ... */
+#define LFU_WORST 16     /* ... the least used sixteenth */
+#define LRU_TICKS 128    /* of the clock while the store turns over */
+#define LFU_TICKS 16
+#define BARREN_MS 100    /* before it is tried again when there was nothing to evict, and nothing came */
+#define PAGE_LOOKS 1536  /* slots that the hand passes with one threshold, for each page: an eighth or more of them */
+
+/* xorshift64: which slots are looked at has to be fast, not unforeseeable (Marsaglia 2003). */
+static uint64_t draw(struct store *st)
+{
+	st->random ^= st->random << 13;
+	st->random ^= st->random >> 7;
+	return st->random ^= st->random << 17;
+}
+
+/* ---- policies ------------------------------------------------------------ */
+
+static bool only_volatile(unsigned int policy)
+{
+	return policy == STORE_VOLATILE_LRU || policy == STORE_VOLATILE_LFU ||
+	       policy == STORE_VOLATILE_RANDOM || policy == STORE_VOLATILE_TTL;
+}
+
+static enum xkv_track track_of(unsigned int policy)
+{
+	switch (policy) {
+	case STORE_ALLKEYS_LRU:
+	case STORE_VOLATILE_LRU:
+		return XKV_TRACK_TIME;
+	case STORE_ALLKEYS_LFU:
+	case STORE_VOLATILE_LFU:
+		return XKV_TRACK_FREQUENCY;
+	}
+	return XKV_TRACK_NOTHING;
+}
+
+void store_limit(struct store *st, uint64_t maxmemory, enum store_policy policy)
+{
+	unsigned int track = maxmemory ? track_of(policy) : XKV_TRACK_NOTHING;
+
+	st->maxmemory = maxmemory;
+	st->policy = policy;
+	if (st->cfg->track != track) {
+		st->cfg->track = XKV_TRACK_NOTHING;
+		st->cfg->access = st->cfg->access_spread = 0;
+	}
+	st->cfg->track = track;
+}
+
+void store_limit_lift(struct store *st)
+{
+	store_limit(st, store_memory(st) + XKV_PAGE_COST, STORE_NOEVICTION);
+}
+
+/* The lower, the sooner it goes. */
+static int64_t score(struct store *st, const struct xkv_slot *slot)
+{
+	uint16_t access = __atomic_load_n(&slot->access, __ATOMIC_RELAXED);
+	uint16_t age = st->cfg->access - access;
+
+	switch (st->cfg->track) {
+	case XKV_TRACK_TIME:
+		return -(int64_t)age;
+	case XKV_TRACK_FREQUENCY:
+		age = XKV_LFU_AGE(st->cfg->access, access);
+		return (int64_t)(access & XKV_LFU_COUNT) * XKV_LFU_LEASE - age;
+	}
+	return st->policy == STORE_VOLATILE_TTL ? (int64_t)slot->expire_ms :
+						  (int64_t)(draw(st) >> 32);
+}
+
+bool evict_may(const struct store *st, uint64_t expire_ms)
+{
+	return st->maxmemory && st->policy != STORE_NOEVICTION &&
+	       (expire_ms || !only_volatile(st->policy));
+}
+
+static bool is_candidate(const struct store *st, const struct xkv_slot *slot)
+{
+	return !(__atomic_load_n(&slot->seq, __ATOMIC_ACQUIRE) & 1) &&
+	       (slot->expire_ms || !only_volatile(st->policy));
+}
+
+/* ---- the clock ----------------------------------------------------------- */
+
+void evict_tick(struct store *st)
+{
+	unsigned int per_turn = st->cfg->track == XKV_TRACK_TIME ? LRU_TICKS : LFU_TICKS;
+	uint64_t inserts, step;
+
+	if (st->cfg->track == XKV_TRACK_NOTHING)
+		return;
+	inserts = store_counter(st, "inserts");
+	step = store_count(st) / per_turn + 1;
+	if (inserts - st->clock_inserts < step)
+		return;
+	st->cfg->access += (inserts - st->clock_inserts) / step *
+			   (st->cfg->track == XKV_TRACK_TIME ? 1 : XKV_LFU_TICK);
+	st->clock_inserts = inserts - (inserts - st->clock_inserts) % step;
+}
+
+/* ---- the sample ---------------------------------------------------------- */
+
+static int ascending(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Scores of some slots in a row: a page read on for a bit costs less than as many jumps. */
+static unsigned int sample_run(struct store *st, int64_t *found)
+{
+	uint32_t page = draw(st) % st->pages, unit = draw(st) % XKV_UNITS;
+	unsigned int first, n = 0;
+	struct span s;
+
+	if (!span_of_unit(st, page, unit, &s))
+		return 0;
+	first = (uint64_t)(unit - s.first) * s.slots / s.units;
+	for (unsigned int i = first; i < first + RUN_SLOTS && i < s.slots; i++)
+		if (is_candidate(st, span_slot(&s, i)))
+			found[n++] = score(st, span_slot(&s, i));
+	return n;
+}
+
+/* The score that the worst share of the entries has. */
+static int64_t threshold(struct store *st)
+{
+	unsigned int n = 0, share = st->cfg->track == XKV_TRACK_FREQUENCY ? LFU_WORST : LRU_WORST;
+	int64_t found[RUNS * RUN_SLOTS];
+
+	for (int i = 0; i < RUNS; i++)
+		n += sample_run(st, found + n);
+	if (!n)
+		return INT64_MAX; /* few, if any: take what the hand meets */
+	qsort(found, n, sizeof(*found), ascending);
+	if (st->cfg->track == XKV_TRACK_TIME)
+		st->cfg->access_spread = -found[n / share] / 2;
+	return found[n / share];
+}
+
+/* ---- the hand ------------------------------------------------------------ */
+
+static unsigned int evict_run(struct store_lane *lane, unsigned int frames)
+{
+	unsigned int gone = 0;
+
+	if (!frames || lane_run(lane, frames))
+		return 0;
+	for (unsigned int i = 0; i < frames; i++)
+		gone += frame_result(lane, i)->status == XKV_OK;
+	return gone;
+}
+
+/* Writes a request that evicts the entry of the slot, as it is now. */
+static bool evict_slot(struct store_lane *lane, uint64_t ref, unsigned int frame)
+{
+	struct slot_copy copy;
+	struct xkv_op *op;
+
+	if (!slot_copy(lane->st, ref, &copy, NULL))
+		return false;
+	op = frame_begin(lane, frame, XKV_OP_DELETE, copy.key, copy.key_len);
+	op->flags = XKV_CAS;
+	op->version = htobe64(copy.seq);
+	lane->frame[frame].flags |= XKV_FRAME_EVICT;
+	return true;
+}
+
+bool evict_entry(struct store_lane *lane, uint64_t ref)
+{
+	return evict_slot(lane, ref, 0) && evict_run(lane, 1);
+}
+
+/* Moves the hand over up to `looks` slots, until the frames are full: how many requests it wrote. */
+static unsigned int sweep(struct store_lane *lane, int64_t worst, unsigned int want,
+			  unsigned int *looks)
+{
+	struct store *st = lane->st;
+	unsigned int frames = 0;
+	struct span s;
+
+	while (*looks && frames < want && frames < XKV_BATCH_FRAMES) {
+		--*looks; /* also where there is no span at all */
+		if (!hand_span(st, &st->hand, &s))
+			continue;
+		++*looks;
+		while (*looks && st->hand.slot < s.slots && frames < want &&
+		       frames < XKV_BATCH_FRAMES) {
+			unsigned int i = st->hand.slot++;
+
+			--*looks;
+			if (is_candidate(st, span_slot(&s, i)) &&
+			    score(st, span_slot(&s, i)) <= worst)
+				frames += evict_slot(lane, span_ref(&s, i), frames);
+		}
+	}
+	return frames;
+}
+
+/* Looks that take the hand once over all slots. */
+static unsigned int whole_turn(const struct store *st)
+{
+	unsigned int looks = 1;
+
+	for (unsigned int class = 0; class < XKV_CLASSES; class ++)
+		looks += st->class[class].slots;
+	return looks;
+}
+
+/* Moves when there is something more that may go. */
+static uint64_t candidates_made(const struct store *st)
+{
+	return store_counter(st, only_volatile(st->policy) ? "ttls_given" : "inserts");
+}
+
+/* Of this thread: what a look costs, not how long it was kept waiting. */
+static uint64_t cpu_ms(void)
+{
+	struct timespec used;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+	return used.tv_sec * 1000ULL + used.tv_nsec / 1000000;
+}
+
+/*
+ * Was there nothing to evict just now?  Each refused write would look through the whole store again: a tenth of the
+ * time.  If something that may go has come since, who looks ahead of need still waits for half as long as a look takes; a write
+ * that would be refused does not: it is there to be found, and found only once.
+ */
+static bool is_barren(const struct store *st, uint64_t made, bool ahead)
+{
+	uint64_t since = monotonic_ms() - st->barren_ms, took = st->barren_took_ms;
+
+	if (made == st->barren_made)
+		return since < BARREN_MS + 10 * took;
+	return ahead && since < took / 2;
+}
+
+unsigned int evict(struct store_lane *lane, unsigned int want, bool ahead)
+{
+	struct store *st = lane->st;
+	unsigned int gone = 0, looks, frames;
+	uint64_t start = cpu_ms(), made;
+	int64_t worst;
+
+	if (st->policy == STORE_NOEVICTION || !st->pages)
+		return 0;
+	made = candidates_made(st);
+	if (is_barren(st, made, ahead))
+		return 0;
+	evict_tick(st);
+	for (int round = 0; round < ROUNDS && gone < want; round++) {
+		pages_hold(st);
+		worst = threshold(st);
+		/* as many as there are of the worst, on average; then their share is another */
+		looks = worst == INT64_MAX ? whole_turn(st) : st->pages_used * PAGE_LOOKS;
+		pages_release(st);
+		while (looks && gone < want) {
+			pages_hold(st);
+			frames = sweep(lane, worst, want - gone, &looks);
+			pages_release(st);
+			gone += evict_run(lane, frames);
+		}
+		if (worst == INT64_MAX)
+			break; /* all that may go has gone */
+	}
+	if (!gone) {
+		st->barren_ms = monotonic_ms();
+		st->barren_took_ms = cpu_ms() - start;
+		st->barren_made = made;
+	}
+	return gone;
+}

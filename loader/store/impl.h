@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The insides of the store, shared by store.c (operations), pages.c and spans.c (memory),
+ * keeper.c, drain.c, evict.c (who gets it) and scan.c (walks).  Nobody else includes this.
+ */
+#ifndef XKV_STORE_IMPL_H
+#define XKV_STORE_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "attach/bpf.h"
+#include "bpf/layout.h"
+#include "store.h"
+
+struct store_lane {
+	struct store *st;
+	struct xkv_frame *frame; /* XKV_BATCH_FRAMES of them, in the batch map */
+	unsigned int first;      /* number of the first */
+	bool taken;
+	uint64_t sender[2];      /* address of who sends the next datagrams, as xkv_frame.source */
+	void *large;             /* a value of up to XKV_VALUE_MAX bytes, made when first needed */
+	uint64_t retired;        /* units_retired before the last run: its references are good while that stands */
+};
+
+/* Where a walk over all slots stands. */
+struct hand {
+	uint32_t page, unit, slot;
+};
+
+struct store {
+	struct bpf bpf;
+	struct xkv_config *cfg;     /* mapped: config */
+	struct xkv_secrets *secrets; /* mapped: secret */
+	struct xkv_class *classes;  /* mapped: classes */
+	struct xkv_frame *batch;    /* mapped: batch */
+	struct xkv_bucket *index;   /* mapped: index */
+	unsigned int class_count;
+	unsigned int cpus;          /* possible ones: elements of a per-CPU value */
+	_Atomic uint64_t maxmemory; /* bytes, 0 = no limit */
+	_Atomic unsigned int policy; /* enum store_policy */
+	struct store_lane lane[XKV_BATCH_LANES];
+	pthread_mutex_t lane_lock;
+	pthread_rwlock_t pages_lock; /* who follows references reads, who takes units away writes */
+	_Atomic uint64_t datagram_ops; /* done by store_datagram() */
+
+	/* pages and their units: pages.c, spans.c */
+	pthread_mutex_t units_lock;  /* what follows, and the headers of pages; held for moments only */
+	_Atomic unsigned int pages;  /* 1 + the highest number in use */
+	_Atomic unsigned int pages_used;
+	void *_Atomic page[XKV_PAGES_MAX];
+	uint16_t units_free[XKV_PAGES_MAX];
+	uint64_t unit_map[XKV_PAGES_MAX][XKV_UNITS / 64]; /* a bit for each free unit */
+	_Atomic uint64_t units_retired;  /* moves when units may get slots of another size */
+	struct {
+		_Atomic uint64_t slots; /* in its spans */
+		_Atomic uint64_t units;
+		uint64_t wanted;        /* xkv_class.wanted when it was last looked at */
+		uint64_t free_before;   /* free slots, a period ago */
+		uint64_t used_before;   /* slots in use, when it was last looked whether it grows */
+		_Atomic unsigned int quiet; /* looks without growth; 0 from who found it empty, too */
+		uint64_t surplus;       /* slots, at the last look */
+	} class[XKV_CLASSES];
+
+	/* keeper.c: the thread, and what requests want of it */
+	bool keeper_runs;
+	pthread_t keeper;
+	struct store_lane *keeper_lane;
+	pthread_mutex_t need_lock;
+	pthread_cond_t need_posted, need_served; /* with need_lock */
+	struct need {
+		uint64_t posted, served; /* tickets */
+		unsigned int units;      /* XKV_CLASS_LARGE: of the largest that is wanted */
+		unsigned int tried;      /* what `result` is about */
+		int result;
+	} need[XKV_CLASSES];
+	bool stopping, need_any;
+	_Atomic uint64_t large_taken; /* spans of large values, ever */
+	_Atomic unsigned int large_units; /* of the largest of late */
+	uint64_t large_seen;        /* when it was last looked at, ... */
+	unsigned int large_quiet;   /* ... and looks since it moved */
+	bool shrinks;               /* to a lower maxmemory, and gets on with it */
+	_Atomic bool at_limit;      /* the last page that was wanted was not allowed */
+	uint64_t refused_ms;        /* when it was last logged that there is no memory, 0 = never */
+
+	/* drain.c, the keeper's: spans that are being emptied */
+	struct span *draining;
+	size_t drain_count, drain_room;
+	uint64_t orphans_seen;      /* the counter, when they were last put back */
+
+	/* evict.c, the keeper's */
+	struct hand hand;
+	uint64_t random, clock_inserts, barren_ms, barren_took_ms, barren_made;
+
+	/* store_expire_cycle(): where it goes on, and what it knows */
+	struct hand sweep;
+	bool sweep_idle;         /* the last turn found nothing that could expire */
+	uint64_t sweep_given;    /* what sweep_news() was when this turn began */
+	uint64_t sweep_expiring; /* keys with an expiry that this turn has met */
+	double sweep_ttl_ms;     /* the sum of what those have left */
+	_Atomic uint64_t avg_ttl_ms;
+	_Atomic uint64_t expiring; /* that the last turn has met */
+};
+
+/* ---- pages.c: size classes, pages and their units ---- */
+
+/* Fills in the classes' sizes and the table from need to class. */
+void classes_init(struct store *st);
+/* Counts the classes of a store that was adopted. */
+void classes_adopt(struct store *st);
+/* The smallest class for `need` bytes. */
+unsigned int class_for(const struct store *st, size_t need);
+
+/* Maps the pages of a store that was adopted, and finds their free units. 0 or -errno. */
+int pages_adopt(struct store *st);
+void pages_close(struct store *st);
+/* Adds up to `want` pages: how many, or -ENOSPC (maxmemory, or the machine has no more) or -errno.  By one thread. */
+#define PAGES_AT_ONCE 8 /* the kernel waits a grace period for each call */
+int pages_add(struct store *st, unsigned int want);
+/* Gives a page back in which all units are free.  0 or -errno.  By the same thread. */
+int page_remove(struct store *st, uint32_t number);
+
+/* What a page takes of the kernel's memory: itself, and a page of struct bpf_array. */
+#define XKV_PAGE_COST (XKV_PAGE_BYTES + 4096ULL)
+
+/*
+ * Takes `count` neighbouring free units, of the fullest page that has them: the first one's number
+ * and that of its page, or false.  With units_lock held.
+ */
+bool units_take(struct store *st, unsigned int count, uint32_t *page, uint32_t *first);
+/* Takes this one, if it is free.  With units_lock held. */
+bool unit_take(struct store *st, uint32_t page, uint32_t unit);
+bool unit_is_free(const struct store *st, uint32_t page, uint32_t unit);
+/* Gives units back.  With units_lock held. */
+void units_give(struct store *st, uint32_t page, uint32_t first, unsigned int count);
+uint64_t units_free(struct store *st);
+
+/* ---- spans.c ---- */
+
+struct span {
+	uint32_t page, first, units;
+	uint32_t class, slots, slot_bytes;
+	char *base; /* of the page */
+};
+
+#define SPAN_UNITS_MAX 64 /* of a class; one value may take more */
+#define SPAN_STORE_SHARE 64 /* nor is it more than this part of the store: it may have to be emptied */
+
+static inline struct xkv_unit *span_head(const struct span *s)
+{
+	return &((struct xkv_page *)s->base)->unit[s->first];
+}
+
+static inline struct xkv_slot *span_slot(const struct span *s, unsigned int i)
+{
+	return (struct xkv_slot *)(s->base + s->first * XKV_UNIT_BYTES + (size_t)i * s->slot_bytes);
+}
+
+static inline uint64_t span_ref(const struct span *s, unsigned int i)
+{
+	return XKV_REF(s->page, s->first * XKV_UNIT_BYTES + (uint64_t)i * s->slot_bytes);
+}
+
+/* The first span of a page that begins at `unit` or behind it.  With the pages held, or by who takes units away. */
+bool span_find(const struct store *st, uint32_t page, uint32_t unit, struct span *out);
+/* The span that has this unit. */
+bool span_of_unit(const struct store *st, uint32_t page, uint32_t unit, struct span *out);
+/* The span of the slot at which the hand stands, if it is not NEW; false when it has passed the last, and stands at the first again.  With the pages held. */
+bool hand_span(const struct store *st, struct hand *h, struct span *out);
+/* Slots of this size in so many units from the one on. */
+unsigned int span_slots(uint32_t first, unsigned int units, uint32_t slot_bytes);
+
+/* Makes a span for a class out of free units, larger as the class is.  0, -ENOSPC (there are none) or -errno. */
+int span_carve(struct store *st, unsigned int class);
+/* Takes a slot of so many units into the frame, where it stands until it is published.  0 or -ENOSPC. */
+int span_take_large(struct store *st, struct xkv_frame *frame, unsigned int units);
+/* Takes stock of the spans of a page that an earlier xkvd has left, at whatever point it was killed.  0, or -EINVAL. */
+int spans_adopt(struct store *st, uint32_t page);
+/* Frees the units of spans whose slots nobody can find any more. */
+void spans_release(struct store *st, const struct span *spans, size_t count);
+
+/* Are there no slots in the lists of a class?  Not by its counter, which moves a moment after they do. */
+static inline bool class_is_empty(const struct store *st, unsigned int class)
+{
+	const struct xkv_class *c = &st->classes[class];
+
+	return !((__atomic_load_n(&c->head[0], __ATOMIC_ACQUIRE) |
+		  __atomic_load_n(&c->head[1], __ATOMIC_ACQUIRE)) & XKV_REF_MASK);
+}
+
+/* Units of a slot of XKV_CLASS_LARGE. */
+static inline unsigned int large_units(size_t need)
+{
+	return (need + XKV_UNIT_BYTES - 1) / XKV_UNIT_BYTES;
+}
+
+/* ---- drain.c ---- */
+
+/* Begins to empty a span. */
+void drain_begin(struct store *st, const struct span *s);
+/*
+ * Moves what is in draining spans elsewhere and frees the units of those that are empty: how many.
+ * What is in use at this moment is left for the next call; where there is no room for it, the span
+ * stays in use, and its free slots are free again.
+ */
+unsigned int drain_run(struct store_lane *lane);
+/* Ends what an xkvd that was killed had begun: slots of spans that it gave up emptying are free again.  0 or -errno. */
+int drain_adopt(struct store *st);
+/* Empties the spans of some units, so that a value finds room there, or all of a page: true if they are free. */
+bool drain_range(struct store_lane *lane, uint32_t page, uint32_t first, unsigned int units);
+/* Has all free slots of XKV_CLASS_LARGE drain. */
+int drain_large(struct store_lane *lane);
+/* How full a span is: live slots of those that were looked at, in 1/1024. */
+unsigned int span_fullness(const struct span *s);
+/* Puts slots back that found their list contended.  By the keeper alone: nobody else may give what it gives, or take its page away. */
+void free_orphans(struct store *st);
+
+/* ---- keeper.c ---- */
+
+/*
+ * Makes sure that the class has a free slot (XKV_CLASS_LARGE: that there are units for one of so
+ * many).  Waits for the maintenance thread until *until_ms on the monotonic clock, which is
+ * GROW_WAIT_MS from now if it is 0: one for all calls of a request.  0, -ENOSPC or -errno.
+ */
+#define GROW_WAIT_MS 1000
+int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms);
+/* Does what requests wait for: by the maintenance thread, or a test in its place. */
+void keeper_serve(struct store *st);
+/* Starts and stops the thread that keeps slots free ahead of need, and gives pages back. */
+int keeper_start(struct store *st);
+void keeper_stop(struct store *st);
+
+/* ---- evict.c ---- */
+
+/* Evicts up to `want` entries, by the policy: how many went.  0 if it finds none that may go.  `ahead`: nobody waits for it. */
+unsigned int evict(struct store_lane *lane, unsigned int want, bool ahead);
+/* May an entry with this expiry (0 = none) go? */
+bool evict_may(const struct store *st, uint64_t expire_ms);
+/* Evicts the entry of a slot, as it is now.  With the lane's first frame. */
+bool evict_entry(struct store_lane *lane, uint64_t ref);
+/* Moves the clock that ages are measured by. */
+void evict_tick(struct store *st);
+
+/* ---- pages.c, reading ---- */
+
+/* While held, no unit is taken away: what references lead to stays what it is. */
+static inline void pages_hold(struct store *st)
+{
+	pthread_rwlock_rdlock(&st->pages_lock);
+}
+
+static inline void pages_release(struct store *st)
+{
+	pthread_rwlock_unlock(&st->pages_lock);
+}
+
+/*
+ * The slot behind a reference, NULL if there is none; with the pages held.  The reference may be
+ * one that was read of memory that somebody else has by now: XKV_SLOT_WINDOW bytes can be read all the same.
+ */
+struct xkv_slot *slot_of(const struct store *st, uint64_t ref);
+
+/* A consistent copy of what a slot held at one moment. */
+struct slot_copy {
+	uint64_t seq, expire_ms;
+	uint32_t value_len;
+	uint8_t key_len;
+	uint64_t key[32]; /* zero-padded */
+};
+
+/*
+ * Copies header and key of the slot, and its value to `value` (XKV_VALUE_MAX
+ * bytes) if that is not NULL.  False if the slot is free, was changed meanwhile or is none.
+ */
+bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void *value);
+
+/* The hash of a key, of which the fingerprint is made. */
+uint64_t key_hash(const struct store *st, const struct slot_copy *key);
+
+/* Gives a slot that is in no list back to its class. */
+int slot_free(struct store *st, uint64_t ref);
+
+/* ---- store.c ---- */
+
+/* The lane's buffer for a value of up to XKV_VALUE_MAX bytes, made when it is first needed; NULL if there is no memory. */
+void *large_buffer(struct store_lane *lane);
+/* Runs the first `frames` requests of the lane, which frame_begin() made, to their ends. 0 or -errno. */
+int lane_run(struct store_lane *lane, unsigned int frames);
+/* Writes a request of one operation into a frame. */
+struct xkv_op *frame_begin(struct store_lane *lane, unsigned int frame, uint8_t opcode,
+			   const void *key, size_t key_len);
+/* The result of a frame that has run. */
+struct xkv_result *frame_result(const struct store_lane *lane, unsigned int frame);
+/* The first number of versions of a store that is made at this time.  0 or -errno. */
+int version_first(const struct timespec *now, uint64_t *number);
+/* Runs BPF_PROG_RUN of xkv_slots. 0 or -errno. */
+int slots_run(struct store *st, struct xkv_slots_args *args);
+
+#endif

@@ -1,0 +1,734 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * The maintenance thread.  It keeps slots free ahead of need, so that inserts in XDP find one: in
+ * new spans and pages while memory allows it, then by eviction.  It gives memory back that is not
+ * needed.  And it does what requests need that found no slot: they wait for it, up to a deadline,
+ * and never do it themselves.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "impl.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define PERIOD_MS 20
+#define GIVE_PERIODS 50   /* memory is given back once a second: ... */
+#define GIVE_SHARE 4      /* ... of a class that has more than a quarter of its slots free while it grows; */
+#define GIVE_PAGES 4      /* so many pages at once, */
+#define GIVE_UNITS (2 * GIVE_PAGES * XKV_UNITS) /* are emptied at once: requests may be waiting for this thread */
+#define PAGE_TRIES 8      /* of the emptiest so many */
+#define UNITS_KEPT 64     /* free, in a store at rest */
+#define QUIET_LOOKS 5     /* seconds in which a class did not grow: all but its reserve goes */
+#define GROWTH_SHARE 16   /* it grows when it takes more than so large a part of its slots in a second */
+#define RESERVE_PAGES 2   /* that may be free ahead of need in a class that grows */
+#define EVICT_AT_ONCE 64  /* entries, for who waits; fewer ... */
+#define EVICT_SHARE 64    /* ... where that is more than such a part of all */
+#define LARGER 4          /* times what is wanted a span may have that is emptied for it */
+#define ROOM_TRIES 4096   /* of evicting so many, reclaiming, and looking again */
+#define REFUSED_MS 60000  /* between two lines that say that there is no memory */
+
+static struct timespec to_timespec(uint64_t ms)
+{
+	return (struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+}
+
+/* ---- what a class has ---------------------------------------------------- */
+
+struct slots {
+	uint64_t all, free;
+	uint64_t per_page; /* that would fit one */
+};
+
+static struct slots slots_of(const struct store *st, unsigned int class)
+{
+	const struct xkv_class *c = &st->classes[class];
+	int64_t free = __atomic_load_n(&c->free, __ATOMIC_RELAXED);
+
+	return (struct slots){
+		.all = st->class[class].slots,
+		.free = free > 0 ? free : 0,
+		.per_page = XKV_PAGE_BYTES / c->slot_bytes,
+	};
+}
+
+/* Not in the lists: also what is parked in draining spans. */
+static uint64_t used(const struct slots *s)
+{
+	return s->all > s->free ? s->all - s->free : 0;
+}
+
+static uint64_t clamp(uint64_t x, uint64_t low, uint64_t high)
+{
+	return x < low ? low : x > high ? high : x;
+}
+
+static bool is_quiet(const struct store *st, unsigned int class)
+{
+	return st->class[class].quiet >= QUIET_LOOKS;
+}
+
+static bool is_growing(const struct store *st)
+{
+	for (unsigned int class = 0; class < st->class_count; class ++)
+		if (st->class[class].slots && !is_quiet(st, class))
+			return true;
+	return false;
+}
+
+/* An eighth more than there are while the store grows, so that filling it takes few waits and little is left over. */
+static unsigned int pages_wanted(const struct store *st)
+{
+	return is_growing(st) ? clamp(st->pages_used / 8, 1, PAGES_AT_ONCE) : 1;
+}
+
+/* ---- reclaiming: free slots become free units ----------------------------- */
+
+struct candidate {
+	struct span span;
+	unsigned int fullness;
+	bool too_large; /* for what is wanted: more to move than is needed */
+};
+
+static int emptiest_first(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+
+	if (x->too_large != y->too_large)
+		return x->too_large - y->too_large;
+	return (x->fullness > y->fullness) - (x->fullness < y->fullness);
+}
+
+/* The spans of classes that can do without so many slots.  Allocated; NULL if there are none. */
+static struct candidate *find_candidates(struct store *st, const uint64_t surplus[XKV_CLASSES],
+					 uint64_t want, size_t *count)
+{
+	struct candidate *c = NULL, *more;
+	struct hand hand = { 0 };
+	size_t room = 0;
+	struct span s;
+
+	*count = 0;
+	for (; hand_span(st, &hand, &s); hand.unit += s.units, hand.slot = 0) {
+		if (s.slots > surplus[s.class] || s.class == XKV_CLASS_LARGE ||
+		    __atomic_load_n(&span_head(&s)->state, __ATOMIC_ACQUIRE) != XKV_SPAN_LINKED)
+			continue;
+		if (*count == room) {
+			room = room ? room * 2 : 64;
+			more = realloc(c, room * sizeof(*c));
+			if (!more)
+				break;
+			c = more;
+		}
+		c[(*count)++] = (struct candidate){ .span = s,
+						    .fullness = span_fullness(&s),
+						    .too_large = s.units > LARGER * want };
+	}
+	return c;
+}
+
+/* Has the emptiest spans of the classes drain, of each as many slots as it can do without: how many units, at most `most`. */
+static unsigned int drain_surplus(struct store *st, uint64_t surplus[XKV_CLASSES], unsigned int most)
+{
+	unsigned int units = 0;
+	struct candidate *c;
+	size_t count;
+
+	c = find_candidates(st, surplus, most, &count);
+	if (count)
+		qsort(c, count, sizeof(*c), emptiest_first);
+	for (size_t i = 0; i < count && units < most; i++) {
+		if (c[i].span.slots > surplus[c[i].span.class])
+			continue;
+		surplus[c[i].span.class] -= c[i].span.slots;
+		units += c[i].span.units;
+		drain_begin(st, &c[i].span);
+	}
+	free(c);
+	return units;
+}
+
+/*
+ * What a class has free is for its spans that could not be emptied yet.  Of that class only: another one may have
+ * the room that it waits for.
+ */
+static void keep_for_draining(const struct store *st, uint64_t surplus[XKV_CLASSES])
+{
+	for (size_t i = 0; i < st->drain_count; i++)
+		surplus[st->draining[i].class] = 0;
+}
+
+/* Takes units from classes that have free slots, for who waits: how many became free. */
+static unsigned int reclaim(struct store *st, unsigned int want)
+{
+	uint64_t surplus[XKV_CLASSES] = { 0 };
+
+	for (unsigned int class = 0; class < st->class_count; class ++) {
+		struct slots s = slots_of(st, class);
+		uint64_t keep = s.all / 256 + 1;
+
+		surplus[class] = s.free > keep ? s.free - keep : 0;
+	}
+	if (!class_is_empty(st, XKV_CLASS_LARGE))
+		drain_large(st->keeper_lane);
+	keep_for_draining(st, surplus);
+	drain_surplus(st, surplus, want);
+	return st->drain_count ? drain_run(st->keeper_lane) : 0;
+}
+
+/* ---- pages that can be emptied --------------------------------------------- */
+
+/* Units that are taken to see whether something would fit, and given back. */
+struct trial {
+	struct { uint32_t page, first, units; } taken[XKV_UNITS];
+	unsigned int count;
+};
+
+static bool trial_take(struct store *st, struct trial *t, unsigned int units)
+{
+	uint32_t page = 0, first = 0;
+
+	if (!units_take(st, units, &page, &first))
+		return false;
+	t->taken[t->count].page = page;
+	t->taken[t->count].first = first;
+	t->taken[t->count++].units = units;
+	return true;
+}
+
+static void trial_end(struct store *st, struct trial *t)
+{
+	while (t->count--)
+		units_give(st, t->taken[t->count].page, t->taken[t->count].first,
+			   t->taken[t->count].units);
+}
+
+/*
+ * Would what is in a page fit the others, each large value into units in a row, and `spare` more in a
+ * row beside it?  With units_lock held; none of the page's own units are free meanwhile.
+ */
+static bool fits_elsewhere(struct store *st, uint32_t page, unsigned int spare)
+{
+	struct trial t = { .count = 0 };
+	uint64_t small = 0, free = 0;
+	struct span s;
+	bool fits = !spare || trial_take(st, &t, spare);
+
+	for (uint32_t unit = 1; fits && span_find(st, page, unit, &s); unit = s.first + s.units)
+		if (s.class == XKV_CLASS_LARGE)
+			fits = trial_take(st, &t, s.units);
+		else
+			small += s.units;
+	for (uint32_t number = 0; number < st->pages; number++)
+		free += st->units_free[number];
+	trial_end(st, &t);
+	return fits && small <= free;
+}
+
+/* Can a page be emptied, and so many units in a row be left elsewhere? */
+static bool page_can_go(struct store *st, uint32_t page, unsigned int spare)
+{
+	bool own[XKV_UNITS], fits;
+
+	pthread_mutex_lock(&st->units_lock);
+	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
+		own[unit] = unit_take(st, page, unit);
+	fits = fits_elsewhere(st, page, spare);
+	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
+		if (own[unit])
+			units_give(st, page, unit, 1);
+	pthread_mutex_unlock(&st->units_lock);
+	return fits;
+}
+
+/* The page that has the most free units of those that can be emptied; the last page stays. */
+static bool emptiest_page(struct store *st, unsigned int spare, uint32_t *page)
+{
+	unsigned int below = XKV_UNITS, most;
+
+	if (st->pages_used < 2)
+		return false;
+	for (int i = 0; i < PAGE_TRIES; i++, below = most) {
+		most = 0;
+		for (uint32_t number = 0; number < st->pages; number++)
+			if (st->page[number] && st->units_free[number] < below &&
+			    st->units_free[number] > most) {
+				most = st->units_free[number];
+				*page = number;
+			}
+		if (!most || page_can_go(st, *page, spare))
+			return most;
+	}
+	return false;
+}
+
+/* ---- large values: neighbouring units ------------------------------------- */
+
+#define NEVER 1000000 /* costs of moving what cannot be moved */
+
+/* The cheapest units of a page to empty for a value: their cost. */
+static unsigned int cheapest_run(const struct store *st, uint32_t page, unsigned int units,
+				 uint32_t *first)
+{
+	const struct xkv_unit *unit = ((struct xkv_page *)st->page[page])->unit;
+	unsigned int cost[XKV_UNITS], sum = 0, best = NEVER;
+
+	for (uint32_t i = 1; i < XKV_UNITS; i++) {
+		bool large = unit[i].first && unit[unit[i].first].class == XKV_CLASS_LARGE;
+
+		cost[i] = unit_is_free(st, page, i) ? 0 : large ? NEVER : 1;
+		sum += cost[i] - (i > units ? cost[i - units] : 0);
+		if (i >= units && sum < best) {
+			best = sum;
+			*first = i - units + 1;
+		}
+	}
+	return best;
+}
+
+/*
+ * There are enough free units, but not in a row: moves what is between some, or, if large values are
+ * everywhere between them, all that is in a page.
+ */
+static bool compact(struct store *st, unsigned int units)
+{
+	unsigned int least = NEVER, cost;
+	uint32_t page = 0, first = 0, at;
+
+	if (units_free(st) < 2 * units)
+		return false;
+	for (uint32_t number = 0; number < st->pages; number++) {
+		if (!st->page[number])
+			continue;
+		cost = cheapest_run(st, number, units, &at);
+		if (cost < least) {
+			least = cost;
+			page = number;
+			first = at;
+		}
+	}
+	if (first && drain_range(st->keeper_lane, page, first, units))
+		return true;
+	return emptiest_page(st, 0, &page) && drain_range(st->keeper_lane, page, 1, XKV_UNITS - 1);
+}
+
+/* ---- somebody waits ------------------------------------------------------ */
+
+/* Is there what is wanted: a free slot, or the units for a large value? */
+static bool is_there(struct store *st, unsigned int class, unsigned int units)
+{
+	uint32_t page, first;
+	bool found;
+
+	if (class != XKV_CLASS_LARGE)
+		return !class_is_empty(st, class) || !span_carve(st, class);
+	pthread_mutex_lock(&st->units_lock);
+	found = units_take(st, units, &page, &first);
+	if (found)
+		units_give(st, page, first, units);
+	pthread_mutex_unlock(&st->units_lock);
+	return found;
+}
+
+/* Writes are refused: a line a minute. */
+static void log_refusal(struct store *st)
+{
+	uint64_t now = monotonic_ms();
+
+	if (st->refused_ms && now - st->refused_ms < REFUSED_MS)
+		return;
+	st->refused_ms = now;
+	if (store_at_limit(st))
+		log_warning("no memory: writes are refused, as maxmemory (%llu bytes) is taken and the "
+			    "policy finds nothing to evict", (unsigned long long)st->maxmemory);
+	else
+		log_warning("no memory: writes are refused, as the machine has no more to give");
+}
+
+/*
+ * How many entries to evict for so many units, some of which will be of other sizes.  For a large value at once: spans
+ * that are emptied together cost one grace period.
+ */
+static unsigned int entries_for(const struct store *st, unsigned int class, unsigned int units)
+{
+	uint64_t all = 0, count = store_count(st), most = EVICT_AT_ONCE;
+
+	for (unsigned int i = 0; i < XKV_CLASSES; i++)
+		all += st->class[i].units;
+	if (class == XKV_CLASS_LARGE)
+		most = clamp(count / EVICT_SHARE, EVICT_AT_ONCE, ~0U);
+	return clamp(all ? count * units / all : 1, clamp(count / EVICT_SHARE, 1, EVICT_AT_ONCE), most);
+}
+
+/*
+ * Where there is no slot of a class to be had, the engine takes a larger one: an entry that went has left it.  A chain
+ * bucket may need one when all memory is in slots for entries.  False if none is free.
+ */
+static bool name_spare(struct store *st, unsigned int class)
+{
+	unsigned int spare = class + 1;
+
+	while (spare < st->class_count && class_is_empty(st, spare))
+		spare++;
+	if (class == XKV_CLASS_LARGE || spare >= st->class_count)
+		return false;
+	st->cfg->spare_class = spare;
+	return true;
+}
+
+/* Gets what is wanted: from what the machine has, from classes that can spare it, or by eviction. */
+static int make_room(struct store *st, unsigned int class, unsigned int units)
+{
+	unsigned int span = class == XKV_CLASS_LARGE ? units : large_units(st->classes[class].slot_bytes);
+	uint64_t most = store_count(st) + EVICT_AT_ONCE, evicted = 0;
+
+	for (int i = 0; i < ROOM_TRIES; i++) {
+		unsigned int gone;
+
+		if (is_there(st, class, units))
+			return 0;
+		if (pages_add(st, pages_wanted(st)) > 0) {
+			st->at_limit = false;
+			continue;
+		}
+		st->at_limit = true;
+		if (reclaim(st, span) || (class == XKV_CLASS_LARGE && compact(st, units)))
+			continue;
+		gone = evict(st->keeper_lane, entries_for(st, class, span), false);
+		evicted += gone;
+		if (!gone || evicted > most)
+			break;
+	}
+	if (is_there(st, class, units)) /* reclaiming may have given it back */
+		return 0;
+	if (!name_spare(st, class))
+		log_refusal(st);
+	return -ENOSPC;
+}
+
+/* Does what requests want.  With need_lock held, which is let go of meanwhile. */
+static void serve_needs(struct store *st)
+{
+	st->need_any = false;
+	for (unsigned int class = 0; class < XKV_CLASSES; class ++) {
+		struct need *n = &st->need[class];
+		uint64_t ticket = n->posted;
+		unsigned int units = n->units;
+		int ret;
+
+		if (n->served == ticket)
+			continue;
+		n->units = 0;
+		pthread_mutex_unlock(&st->need_lock);
+		ret = make_room(st, class, units);
+		pthread_mutex_lock(&st->need_lock);
+		n->result = ret;
+		n->tried = units;
+		n->served = ticket;
+		pthread_cond_broadcast(&st->need_served);
+	}
+}
+
+void keeper_serve(struct store *st)
+{
+	pthread_mutex_lock(&st->need_lock);
+	if (st->need_any)
+		serve_needs(st);
+	pthread_mutex_unlock(&st->need_lock);
+}
+
+/* Asks the maintenance thread once, and waits.  With need_lock held.  -ETIMEDOUT: it was not even tried. */
+static int need_post(struct store *st, struct need *n, unsigned int units,
+		     const struct timespec *until)
+{
+	uint64_t ticket = ++n->posted;
+	int ret = 0;
+
+	if (n->units < units)
+		n->units = units;
+	st->need_any = true;
+	pthread_cond_signal(&st->need_posted);
+	while (n->served < ticket && !ret && !st->stopping)
+		ret = pthread_cond_timedwait(&st->need_served, &st->need_lock, until);
+	return n->served < ticket ? -ETIMEDOUT : n->result;
+}
+
+/* Has the maintenance thread do it, and waits until it has.  That there is no room for more says nothing of less. */
+static int need_wait(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
+{
+	struct timespec until = to_timespec(until_ms);
+	struct need *n = &st->need[class];
+	int ret;
+
+	pthread_mutex_lock(&st->need_lock);
+	do
+		ret = need_post(st, n, units, &until);
+	while (ret == -ENOSPC && n->tried > units);
+	pthread_mutex_unlock(&st->need_lock);
+	return ret == -ETIMEDOUT ? -ENOSPC : ret;
+}
+
+int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms)
+{
+	if (class >= st->class_count && class != XKV_CLASS_LARGE)
+		return -EINVAL;
+	if (class != XKV_CLASS_LARGE && class_is_empty(st, class))
+		st->class[class].quiet = 0;
+	if (is_there(st, class, units))
+		return 0;
+	if (!st->keeper_runs)
+		return make_room(st, class, units);
+	if (!*until_ms)
+		*until_ms = monotonic_ms() + GROW_WAIT_MS;
+	return need_wait(st, class, units, *until_ms);
+}
+
+/* ---- ahead of need ------------------------------------------------------- */
+
+/*
+ * Slots of a class that XDP uses which are to be free.  While it grows: an eighth; later a 32nd,
+ * enough until it is seen to grow again.  At least one: who overwrites a large value takes its slot
+ * before he gives one back.
+ * At the limit free slots are memory that holds nothing: as many as the last period took, twice.
+ */
+static uint64_t reserve(const struct store *st, unsigned int class, const struct slots *s)
+{
+	uint64_t before = st->class[class].free_before;
+	uint64_t taken = before > s->free ? before - s->free : 0;
+
+	if (st->at_limit)
+		return clamp(2 * taken, s->all / 256 + 1, s->all / 8 + 1);
+	if (is_quiet(st, class))
+		return clamp(s->all / 32, 1, s->per_page / 4 + 1);
+	return clamp(s->all / 8, 1, RESERVE_PAGES * s->per_page + 1);
+}
+
+/* Slots that the class is short of. */
+static uint64_t shortage(const struct store *st, unsigned int class)
+{
+	struct slots s = slots_of(st, class);
+	uint64_t keep;
+
+	if (!s.all || st->classes[class].slot_bytes > XKV_SLOT_WINDOW)
+		return 0;
+	keep = reserve(st, class, &s);
+	return s.free < keep ? keep - s.free : 0;
+}
+
+/* Has XDP found the class empty since the last look? */
+static bool was_empty(struct store *st, unsigned int class)
+{
+	uint64_t wanted = __atomic_load_n(&st->classes[class].wanted, __ATOMIC_RELAXED);
+	bool moved = wanted != st->class[class].wanted;
+
+	st->class[class].wanted = wanted;
+	return moved && class_is_empty(st, class);
+}
+
+/* One span more, in a new page if need be. */
+static int grow(struct store *st, unsigned int class)
+{
+	int ret = span_carve(st, class);
+
+	if (ret != -ENOSPC)
+		return ret;
+	ret = pages_add(st, pages_wanted(st));
+	st->at_limit = ret == -ENOSPC;
+	return ret < 0 ? ret : span_carve(st, class);
+}
+
+static void keep_ahead(struct store *st, unsigned int class)
+{
+	int ret = 0;
+
+	if (was_empty(st, class)) {
+		st->class[class].quiet = 0;
+		ret = grow(st, class);
+	}
+	while (!ret && shortage(st, class))
+		ret = grow(st, class);
+	if (ret == -ENOSPC && st->policy != STORE_NOEVICTION) {
+		uint64_t want = shortage(st, class); /* by what is kept at the limit */
+
+		if (want || class_is_empty(st, class))
+			evict(st->keeper_lane, clamp(want, 1, ~0U), true);
+	}
+	st->class[class].free_before = slots_of(st, class).free;
+}
+
+/* ---- giving back --------------------------------------------------------- */
+
+/* Counts the looks at which the class had not grown. */
+static void look_for_growth(struct store *st, unsigned int class)
+{
+	struct slots s = slots_of(st, class);
+	bool grows = used(&s) > st->class[class].used_before + s.all / GROWTH_SHARE;
+
+	st->class[class].quiet = grows ? 0 : st->class[class].quiet + 1;
+	st->class[class].used_before = used(&s);
+}
+
+/* Free slots that a class may keep: many while it grows; no more than the reserve when it has stopped. */
+static uint64_t allowance(const struct store *st, unsigned int class, const struct slots *s)
+{
+	if (!is_quiet(st, class))
+		return s->all / GIVE_SHARE;
+	return used(s) ? reserve(st, class, s) : 0;
+}
+
+/* Slots of a class that were too many at two looks in a row. */
+static uint64_t surplus_of(struct store *st, unsigned int class)
+{
+	uint64_t before = st->class[class].surplus, now = 0, keep;
+	struct slots s = slots_of(st, class);
+
+	keep = allowance(st, class, &s);
+	if (s.free > keep)
+		now = s.free - keep;
+	st->class[class].surplus = now;
+	return now < before ? now : before;
+}
+
+/* Forgets how large the last large values were when none came for some time. */
+static void look_for_large(struct store *st)
+{
+	uint64_t taken = st->large_taken;
+
+	st->large_quiet = taken != st->large_seen ? 0 : st->large_quiet + 1;
+	st->large_seen = taken;
+	if (st->large_quiet >= QUIET_LOOKS)
+		st->large_units = 0;
+}
+
+/* Bytes that the store takes too much: maxmemory was lowered. */
+static uint64_t over_limit(const struct store *st)
+{
+	uint64_t limit = st->maxmemory, memory = store_memory(st);
+
+	return limit && memory > limit ? memory - limit : 0;
+}
+
+/* Free units that are worth a page go back to the kernel as one. */
+static void give_pages(struct store *st)
+{
+	uint64_t keep = 0, free = units_free(st);
+	unsigned int given = 0;
+	uint32_t page = 0;
+
+	if (is_growing(st) && !over_limit(st))
+		keep = st->pages_used * (XKV_UNITS / 8);
+	keep = keep > UNITS_KEPT ? keep : UNITS_KEPT;
+	for (; given < GIVE_PAGES && free >= keep + XKV_UNITS; given++, free -= XKV_UNITS - 1)
+		/* the next large value is to find its units all the same */
+		if (!emptiest_page(st, st->large_units, &page) ||
+		    !drain_range(st->keeper_lane, page, 1, XKV_UNITS - 1) || page_remove(st, page))
+			break;
+	if (given)
+		log_debug("%u pages given back", given);
+}
+
+static void give_back(struct store *st)
+{
+	uint64_t surplus[XKV_CLASSES] = { 0 };
+
+	for (unsigned int class = 0; class < st->class_count; class ++) {
+		look_for_growth(st, class);
+		surplus[class] = surplus_of(st, class);
+	}
+	drain_large(st->keeper_lane);
+	keep_for_draining(st, surplus);
+	drain_surplus(st, surplus, GIVE_UNITS);
+	if (st->drain_count)
+		drain_run(st->keeper_lane);
+	look_for_large(st);
+	give_pages(st);
+}
+
+/* What is above maxmemory goes, by the policy: as much at a time as is given back at once.  False if nothing went. */
+static bool shrink(struct store *st)
+{
+	uint64_t over = over_limit(st), free = units_free(st), want;
+	unsigned int before = st->pages_used, got = 0;
+
+	if (!over || st->policy == STORE_NOEVICTION)
+		return false;
+	st->at_limit = true;
+	want = clamp((over - 1) / XKV_PAGE_COST + 1, 1, GIVE_PAGES) * XKV_UNITS + UNITS_KEPT;
+	/* free slots that writers may still need stay where nothing can be evicted in their place */
+	if (free < want && evict_may(st, 0))
+		got = reclaim(st, want - free);
+	if (free < want && !got)
+		got = evict(st->keeper_lane, entries_for(st, XKV_CLASS_LARGE, want - free), true);
+	give_pages(st);
+	return got || st->pages_used < before;
+}
+
+/* ---- the thread ---------------------------------------------------------- */
+
+static void keep(struct store *st, unsigned int period)
+{
+	evict_tick(st);
+	if (st->cfg->spare_class)
+		st->cfg->spare_class = 0; /* who needs one asks anew */
+	for (unsigned int class = 0; class < st->class_count; class ++)
+		keep_ahead(st, class);
+	if (st->shrinks || period % GIVE_PERIODS == 0)
+		st->shrinks = shrink(st);
+	if (period % GIVE_PERIODS)
+		return;
+	free_orphans(st);
+	give_back(st);
+}
+
+static void *keeper(void *arg)
+{
+	struct store *st = arg;
+	struct timespec until;
+	int ret;
+
+	pthread_mutex_lock(&st->need_lock);
+	for (unsigned int period = 1; !st->stopping; period++) {
+		pthread_mutex_unlock(&st->need_lock);
+		keep(st, period);
+		until = to_timespec(monotonic_ms() + PERIOD_MS);
+		pthread_mutex_lock(&st->need_lock);
+		for (ret = 0; !ret && !st->stopping;) {
+			if (st->need_any)
+				serve_needs(st);
+			ret = pthread_cond_timedwait(&st->need_posted, &st->need_lock, &until);
+		}
+	}
+	pthread_mutex_unlock(&st->need_lock);
+	return NULL;
+}
+
+int keeper_start(struct store *st)
+{
+	int ret;
+
+	st->random = store_now_ms(st) | 1;
+	st->keeper_lane = store_lane_get(st);
+	if (!st->keeper_lane)
+		return -errno;
+	st->stopping = false;
+	st->keeper_runs = true;
+	ret = -pthread_create(&st->keeper, NULL, keeper, st);
+	st->keeper_runs = !ret;
+	return ret;
+}
+
+void keeper_stop(struct store *st)
+{
+	if (!st->keeper_runs)
+		return;
+	pthread_mutex_lock(&st->need_lock);
+	st->stopping = true;
+	pthread_cond_signal(&st->need_posted);
+	pthread_cond_broadcast(&st->need_served);
+	pthread_mutex_unlock(&st->need_lock);
+	pthread_join(st->keeper, NULL);
+	st->keeper_runs = false;
+	store_lane_put(st->keeper_lane);
+}

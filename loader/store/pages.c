@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Pages and their units, size classes, and reading slots through mapped memory under the same
+ * rules as the BPF side (bpf/layout.h).  What units are used for is spans.c's.
+ *
+ * Which units are free stands in the headers of the pages; the bitmaps here say the same, so that
+ * a run of free units is found quickly.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+
+#include "impl.h"
+#include "page_ids.h"
+#include "util/log.h"
+#include "util/machine.h"
+
+/* ---- size classes -------------------------------------------------------- */
+
+/*
+ * Small entries come in steps of 16 bytes (24 of header, key and value in
+ * words: half a step is lost on average), larger ones in steps of an eighth.
+ * Slots that XDP cannot write (over XKV_SLOT_WINDOW) grow by a quarter, up to XKV_LARGE: beyond it
+ * each has a span of its own.
+ */
+static uint32_t next_size(uint32_t size)
+{
+	uint32_t step = 16;
+
+	if (size >= XKV_SLOT_WINDOW)
+		step = size / 4;
+	else if (size >= 256)
+		step = size / 8;
+	return (size + step + 7) & ~7U;
+}
+
+void classes_init(struct store *st)
+{
+	uint32_t size = 40, class = 0;
+
+	for (; size < XKV_LARGE; size = next_size(size))
+		st->classes[class++].slot_bytes = size;
+	st->classes[class++].slot_bytes = XKV_LARGE;
+	st->classes[XKV_CLASS_LARGE].slot_bytes = XKV_SLOT_MAX;
+	st->class_count = class;
+	for (size_t unit = 0; unit < sizeof(st->cfg->class_of); unit++)
+		st->cfg->class_of[unit] = class_for(st, unit * 8);
+}
+
+void classes_adopt(struct store *st)
+{
+	st->class_count = 0;
+	while (st->class_count < XKV_CLASS_LARGE && st->classes[st->class_count].slot_bytes)
+		st->class_count++;
+}
+
+unsigned int class_for(const struct store *st, size_t need)
+{
+	unsigned int class = 0;
+
+	while (class < st->class_count && st->classes[class].slot_bytes < need)
+		class++;
+	return class < st->class_count ? class : XKV_CLASS_LARGE;
+}
+
+/* ---- reading slots ------------------------------------------------------- */
+
+struct xkv_slot *slot_of(const struct store *st, uint64_t ref)
+{
+	uint64_t number = XKV_REF_PAGE(ref);
+	char *page;
+
+	if (number >= XKV_PAGES_MAX || !(ref & XKV_REF_MASK) ||
+	    XKV_REF_OFFSET(ref) > XKV_PAGE_BYTES - XKV_SLOT_WINDOW)
+		return NULL;
+	page = atomic_load_explicit(&st->page[number], memory_order_acquire);
+	return page ? (struct xkv_slot *)(page + XKV_REF_OFFSET(ref)) : NULL;
+}
+
+static uint64_t load_seq(const struct xkv_slot *slot)
+{
+	return __atomic_load_n(&slot->seq, __ATOMIC_ACQUIRE);
+}
+
+/* Does an entry of these lengths fit a slot of this class?  While a slot changes its header may say anything. */
+static bool lengths_fit(const struct store *st, uint32_t class, uint32_t key_len, uint32_t value_len)
+{
+	return class < XKV_CLASSES && key_len <= XKV_KEY_MAX && value_len <= XKV_VALUE_MAX &&
+	       XKV_SLOT_NEED(key_len, value_len) <= st->classes[class].slot_bytes;
+}
+
+bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void *value)
+{
+	const struct xkv_slot *slot = slot_of(st, ref);
+	const char *key;
+
+	if (!slot)
+		return false;
+	out->seq = load_seq(slot);
+	if (out->seq & 1)
+		return false;
+	key = (const char *)(slot + 1);
+	out->expire_ms = slot->expire_ms;
+	out->value_len = slot->value_len;
+	out->key_len = slot->key_len;
+	if (!lengths_fit(st, slot->class, out->key_len, out->value_len) ||
+	    XKV_REF_OFFSET(ref) + XKV_SLOT_NEED(out->key_len, out->value_len) > XKV_PAGE_BYTES)
+		return false;
+	memset(out->key, 0, sizeof(out->key));
+	memcpy(out->key, key, out->key_len);
+	if (value)
+		memcpy(value, key + XKV_PADDED(out->key_len), out->value_len);
+	atomic_thread_fence(memory_order_acquire);
+	return __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) == out->seq;
+}
+
+uint64_t key_hash(const struct store *st, const struct slot_copy *key)
+{
+	return hash_key(key->key, key->key_len, &st->secrets->hash);
+}
+
+int slot_free(struct store *st, uint64_t ref)
+{
+	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FREE, .frame = ~0U, .first = ref };
+
+	return slots_run(st, &args);
+}
+
+/* ---- units --------------------------------------------------------------- */
+
+bool unit_is_free(const struct store *st, uint32_t page, uint32_t unit)
+{
+	return st->unit_map[page][unit / 64] >> unit % 64 & 1;
+}
+
+static void units_mark(struct store *st, uint32_t page, uint32_t first, unsigned int count, bool free)
+{
+	for (uint32_t unit = first; unit < first + count; unit++) {
+		uint64_t bit = 1ULL << unit % 64;
+
+		if (free)
+			st->unit_map[page][unit / 64] |= bit;
+		else
+			st->unit_map[page][unit / 64] &= ~bit;
+	}
+	st->units_free[page] += free ? count : -count;
+}
+
+/* The first of `count` neighbouring free units of a page, 0 if there are none. */
+static uint32_t find_run(const struct store *st, uint32_t page, unsigned int count)
+{
+	unsigned int run = 0;
+
+	for (uint32_t unit = 1; unit < XKV_UNITS; unit++) {
+		run = unit_is_free(st, page, unit) ? run + 1 : 0;
+		if (run == count)
+			return unit - count + 1;
+	}
+	return 0;
+}
+
+bool units_take(struct store *st, unsigned int count, uint32_t *page, uint32_t *first)
+{
+	unsigned int least = XKV_UNITS;
+	uint32_t run;
+
+	*first = 0;
+	for (uint32_t number = 0; number < st->pages; number++) {
+		if (st->units_free[number] < count || st->units_free[number] >= least)
+			continue;
+		run = find_run(st, number, count);
+		if (!run)
+			continue;
+		least = st->units_free[number];
+		*page = number;
+		*first = run;
+	}
+	if (*first)
+		units_mark(st, *page, *first, count, false);
+	return *first;
+}
+
+bool unit_take(struct store *st, uint32_t page, uint32_t unit)
+{
+	bool free = unit_is_free(st, page, unit);
+
+	if (free)
+		units_mark(st, page, unit, 1, false);
+	return free;
+}
+
+void units_give(struct store *st, uint32_t page, uint32_t first, unsigned int count)
+{
+	units_mark(st, page, first, count, true);
+}
+
+uint64_t units_free(struct store *st)
+{
+	uint64_t units = 0;
+
+	pthread_mutex_lock(&st->units_lock);
+	for (uint32_t number = 0; number < st->pages; number++)
+		units += st->units_free[number];
+	pthread_mutex_unlock(&st->units_lock);
+	return units;
+}
+
+/* ---- growth -------------------------------------------------------------- */
+
+/* Makes a page that nobody else can see, mapped at *base: its descriptor, or -errno. */
+static int page_make(void **base)
+{
+	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_MMAPABLE);
+	int fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "xkv_page", sizeof(uint32_t), XKV_PAGE_BYTES, 1,
+				&opts);
+
+	if (fd < 0)
+		return -errno;
+	*base = mmap(NULL, XKV_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (*base == MAP_FAILED) {
+		int saved = -errno;
+
+		close(fd);
+		return saved;
+	}
+	((struct xkv_page *)*base)->unit[0].parked = XKV_PAGE_MAGIC;
+	return fd;
+}
+
+/* The page is in `pages`: who follows references finds it, and so do walks.  With units_lock held, or alone. */
+static void page_publish(struct store *st, unsigned int number, void *base)
+{
+	atomic_store_explicit(&st->page[number], base, memory_order_release);
+	if (number >= st->pages)
+		st->pages = number + 1;
+	st->pages_used++;
+}
+
+/* The first number from *number on that no page has. */
+static bool free_number(const struct store *st, uint32_t *number)
+{
+	while (*number < XKV_PAGES_MAX && st->page[*number])
+		++*number;
+	return *number < XKV_PAGES_MAX;
+}
+
+/* How many of `want` pages there may be more: by maxmemory, and by what the machine has. */
+static unsigned int pages_allowed(const struct store *st, unsigned int want)
+{
+	uint64_t limit = st->maxmemory, used = store_memory(st);
+
+	if (limit && limit < used + (uint64_t)want * XKV_PAGE_COST)
+		want = limit > used ? (limit - used) / XKV_PAGE_COST : 0;
+	return want && !memory_is_short() ? want : 0;
+}
+
+/* Puts pages that were made into `pages`: how many of them, or -errno. */
+static int pages_put(struct store *st, uint32_t *number, int *fd, void **base, unsigned int made)
+{
+	unsigned int put = made;
+	int ret = 0;
+
+	if (bpf_map_update_batch(st->bpf.map[BPF_PAGES], number, fd, &put, NULL)) {
+		ret = -errno;
+		log_warning("cannot add pages to the store: %s", strerror(-ret));
+		if (put >= made)
+			put = 0; /* it did not even begin: libbpf left our number */
+	}
+	pthread_mutex_lock(&st->units_lock);
+	for (unsigned int i = 0; i < put; i++) {
+		page_publish(st, number[i], base[i]);
+		units_give(st, number[i], 1, XKV_UNITS - 1);
+	}
+	pthread_mutex_unlock(&st->units_lock);
+	for (unsigned int i = put; i < made; i++)
+		munmap(base[i], XKV_PAGE_BYTES);
+	return put ? (int)put : ret;
+}
+
+int pages_add(struct store *st, unsigned int want)
+{
+	uint32_t number[PAGES_AT_ONCE], free = 0;
+	void *base[PAGES_AT_ONCE];
+	unsigned int made = 0;
+	int fd[PAGES_AT_ONCE], ret;
+
+	want = pages_allowed(st, want < PAGES_AT_ONCE ? want : PAGES_AT_ONCE);
+	for (; made < want && free_number(st, &free); made++, free++) {
+		number[made] = free;
+		fd[made] = page_make(&base[made]);
+		if (fd[made] < 0) {
+			log_warning("cannot make a page: %s", strerror(-fd[made]));
+			break;
+		}
+	}
+	if (!made)
+		return -ENOSPC;
+	ret = pages_put(st, number, fd, base, made);
+	for (unsigned int i = 0; i < made; i++)
+		close(fd[i]);
+	log_debug("%d pages more", ret);
+	return ret;
+}
+
+/*
+ * The kernel returns when no XDP program can hold a reference from before; our own runs and readers
+ * are waited for by the lock.
+ */
+int page_remove(struct store *st, uint32_t number)
+{
+	void *page = st->page[number];
+	bool empty;
+
+	pthread_mutex_lock(&st->units_lock);
+	empty = st->units_free[number] == XKV_UNITS - 1;
+	if (empty) /* from here on nobody takes any */
+		units_mark(st, number, 1, XKV_UNITS - 1, false);
+	pthread_mutex_unlock(&st->units_lock);
+	if (!empty)
+		return -EBUSY;
+	if (bpf_map_delete_elem(st->bpf.map[BPF_PAGES], &number)) {
+		int ret = -errno;
+
+		pthread_mutex_lock(&st->units_lock);
+		units_give(st, number, 1, XKV_UNITS - 1);
+		pthread_mutex_unlock(&st->units_lock);
+		return ret;
+	}
+	pthread_rwlock_wrlock(&st->pages_lock);
+	atomic_store(&st->page[number], NULL);
+	st->pages_used--;
+	pthread_rwlock_unlock(&st->pages_lock);
+	munmap(page, XKV_PAGE_BYTES);
+	return 0;
+}
+
+/* ---- adopting ------------------------------------------------------------ */
+
+static int page_adopt(struct store *st, unsigned int number, uint32_t id)
+{
+	int fd = bpf_map_get_fd_by_id(id);
+	struct xkv_page *page;
+
+	if (fd < 0)
+		return -errno;
+	page = mmap(NULL, XKV_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (page == MAP_FAILED)
+		return -errno;
+	page_publish(st, number, page);
+	if (page->unit[0].parked != XKV_PAGE_MAGIC)
+		return -EINVAL;
+	return spans_adopt(st, number);
+}
+
+int pages_adopt(struct store *st)
+{
+	uint32_t id[XKV_PAGES_MAX];
+	int ret = page_ids(st->bpf.map[BPF_PAGES], id);
+
+	for (uint32_t number = 0; !ret && number < XKV_PAGES_MAX; number++)
+		if (id[number])
+			ret = page_adopt(st, number, id[number]);
+	return ret;
+}
+
+void pages_close(struct store *st)
+{
+	for (unsigned int number = 0; number < XKV_PAGES_MAX; number++)
+		if (st->page[number])
+			munmap(st->page[number], XKV_PAGE_BYTES);
+}

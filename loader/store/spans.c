@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Spans: what units of pages are used for (bpf/layout.h draws them).
+ *
+ * The slots of a span are chained while nobody knows them; then one run of xkv_slots links the
+ * chain into the lists of its class and marks the span.  xkvd may be killed between any two of
+ * these steps: what is NEW was never given out, so spans_adopt() frees its units, but for a large
+ * value's slot that stands in a frame.
+ *
+ * A class gets spans of an eighth of what it has, so that little is left over in a small store, and
+ * large ones are filled in few steps.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "impl.h"
+
+#define GROWTH_SHARE 8 /* of what a class has is its next span */
+#define WASTE_SHARE 8  /* of a span, at the most, is what no slot fits in ... */
+#define SMALLEST_MAX 16 /* ... where so many units are enough for that */
+
+/* ---- finding them -------------------------------------------------------- */
+
+unsigned int span_slots(uint32_t first, unsigned int units, uint32_t slot_bytes)
+{
+	unsigned int whole = units * XKV_UNIT_BYTES / slot_bytes;
+	unsigned int reachable =
+		(XKV_PAGE_BYTES - XKV_SLOT_WINDOW - first * XKV_UNIT_BYTES) / slot_bytes + 1;
+
+	return whole < reachable ? whole : reachable;
+}
+
+static void span_describe(const struct store *st, char *base, uint32_t page, uint32_t first,
+			  struct span *s)
+{
+	const struct xkv_unit *unit = ((struct xkv_page *)base)->unit;
+
+	*s = (struct span){ .page = page, .first = first, .base = base, .class = unit[first].class };
+	while (first + s->units < XKV_UNITS && unit[first + s->units].first == first)
+		s->units++;
+	if (s->class == XKV_CLASS_LARGE)
+		s->slot_bytes = s->units * XKV_UNIT_BYTES;
+	else if (s->class < st->class_count)
+		s->slot_bytes = st->classes[s->class].slot_bytes;
+	if (s->slot_bytes) /* of a class that there is */
+		s->slots = span_slots(first, s->units, s->slot_bytes);
+}
+
+bool span_of_unit(const struct store *st, uint32_t page, uint32_t unit, struct span *out)
+{
+	char *base = page < XKV_PAGES_MAX ? st->page[page] : NULL;
+	uint32_t first;
+
+	if (!base || unit >= XKV_UNITS)
+		return false;
+	first = __atomic_load_n(&((struct xkv_page *)base)->unit[unit].first, __ATOMIC_ACQUIRE);
+	/* units of a span are given out before its first one, which has to say the same */
+	if (!first || __atomic_load_n(&((struct xkv_page *)base)->unit[first].first,
+				      __ATOMIC_ACQUIRE) != first)
+		return false;
+	span_describe(st, base, page, first, out);
+	return true;
+}
+
+bool span_find(const struct store *st, uint32_t page, uint32_t unit, struct span *out)
+{
+	for (unit = unit ? unit : 1; unit < XKV_UNITS; unit++)
+		if (span_of_unit(st, page, unit, out)) {
+			if (out->first >= unit)
+				return true;
+			unit = out->first + out->units - 1;
+		}
+	return false;
+}
+
+/* What stands where its slots begin is still of what its units were used for before. */
+static bool is_new(const struct span *s)
+{
+	return __atomic_load_n(&span_head(s)->state, __ATOMIC_ACQUIRE) == XKV_SPAN_NEW;
+}
+
+bool hand_span(const struct store *st, struct hand *h, struct span *out)
+{
+	for (; h->page < st->pages; h->page++, h->unit = h->slot = 0)
+		while (st->page[h->page] && span_find(st, h->page, h->unit, out)) {
+			if (out->first != h->unit)
+				h->slot = 0;
+			h->unit = out->first;
+			if (h->slot < out->slots && !is_new(out))
+				return true;
+			h->unit += out->units;
+			h->slot = 0;
+		}
+	*h = (struct hand){ 0 };
+	return false;
+}
+
+/* ---- making them --------------------------------------------------------- */
+
+/* Names the units of a new span; the first one last, so that nobody sees half of it.  With units_lock held. */
+static void span_name(struct store *st, uint32_t page, uint32_t first, unsigned int units,
+		      unsigned int class)
+{
+	struct xkv_unit *unit = ((struct xkv_page *)st->page[page])->unit;
+
+	for (uint32_t i = first + units - 1; i > first; i--)
+		__atomic_store_n(&unit[i].first, first, __ATOMIC_RELAXED);
+	unit[first].class = class;
+	unit[first].state = XKV_SPAN_NEW;
+	unit[first].parked = 0;
+	__atomic_store_n(&unit[first].first, first, __ATOMIC_RELEASE);
+}
+
+/* The fewest units in which slots of this size leave little over. */
+static unsigned int units_least(uint32_t slot_bytes)
+{
+	unsigned int best = large_units(slot_bytes), least = ~0U;
+
+	for (unsigned int units = best; units <= SMALLEST_MAX; units++) {
+		unsigned int over = units * XKV_UNIT_BYTES % slot_bytes / units;
+
+		if (over < least) {
+			least = over;
+			best = units;
+		}
+		if (over <= XKV_UNIT_BYTES / WASTE_SHARE)
+			break;
+	}
+	return best;
+}
+
+/* Units that the next span of a class is to have. */
+static unsigned int units_wanted(const struct store *st, unsigned int class)
+{
+	uint32_t slot_bytes = st->classes[class].slot_bytes;
+	unsigned int least = units_least(slot_bytes);
+	uint64_t units = st->class[class].units / GROWTH_SHARE;
+	uint64_t most = st->pages_used * (uint64_t)XKV_UNITS / SPAN_STORE_SHARE;
+
+	if (most > SPAN_UNITS_MAX)
+		most = SPAN_UNITS_MAX;
+	if (units > most)
+		units = most;
+	/* no unit more than the slots need that fit into so many */
+	units = large_units(units * XKV_UNIT_BYTES / slot_bytes * slot_bytes);
+	return units > least ? units : least;
+}
+
+/* Chains the slots of a span that nobody knows. */
+static void span_fill(const struct span *s)
+{
+	for (unsigned int i = 0; i < s->slots; i++) {
+		struct xkv_slot *slot = span_slot(s, i);
+
+		slot->seq = 1;
+		slot->class = s->class;
+		slot->key_len = 0;
+		slot->next = span_ref(s, i + 1);
+	}
+}
+
+static void count_span(struct store *st, const struct span *s, bool more)
+{
+	int64_t sign = more ? 1 : -1;
+
+	st->class[s->class].slots += sign * s->slots;
+	st->class[s->class].units += sign * s->units;
+}
+
+/* Links the slots of a span into the free list of its class. */
+static int span_link(struct store *st, const struct span *s)
+{
+	struct xkv_slots_args args = {
+		.cmd = XKV_SLOTS_LINK,
+		.class = s->class,
+		.count = s->slots,
+		.first = span_ref(s, 0),
+		.last = span_ref(s, s->slots - 1),
+	};
+	int ret;
+
+	do
+		ret = slots_run(st, &args);
+	while (ret == -EBUSY); /* others got their slots: one of us always does */
+	return ret;
+}
+
+/*
+ * Makes a span of so many units, or of fewer where there are no more in a row, but at least `least`: it is NEW,
+ * and its slots are chained.
+ */
+static bool span_make(struct store *st, unsigned int class, unsigned int units, unsigned int least,
+		      struct span *s)
+{
+	uint32_t page, first;
+	bool taken;
+
+	pthread_mutex_lock(&st->units_lock);
+	while (!(taken = units_take(st, units, &page, &first)) && units > least)
+		units = units / 2 > least ? units / 2 : least;
+	if (taken) {
+		span_name(st, page, first, units, class);
+		span_describe(st, st->page[page], page, first, s);
+		count_span(st, s, true);
+	}
+	pthread_mutex_unlock(&st->units_lock);
+	if (taken)
+		span_fill(s);
+	return taken;
+}
+
+int span_carve(struct store *st, unsigned int class)
+{
+	struct span s;
+
+	if (!span_make(st, class, units_wanted(st, class),
+		       units_least(st->classes[class].slot_bytes), &s))
+		return -ENOSPC;
+	return span_link(st, &s);
+}
+
+/* ---- large values -------------------------------------------------------- */
+
+/* Takes a free slot of a large value that was of the same size: its span stays as it is. */
+static bool reuse_large(struct store *st, struct xkv_frame *frame, unsigned int units)
+{
+	struct xkv_slots_args args = {
+		.cmd = XKV_SLOTS_ALLOC,
+		.class = XKV_CLASS_LARGE,
+		.frame = frame - st->batch,
+	};
+	struct span s;
+
+	if (class_is_empty(st, XKV_CLASS_LARGE) || slots_run(st, &args))
+		return false;
+	if (span_of_unit(st, XKV_REF_PAGE(frame->prefilled),
+			 XKV_REF_OFFSET(frame->prefilled) / XKV_UNIT_BYTES, &s) &&
+	    s.units == units)
+		return true;
+	args.cmd = XKV_SLOTS_FREE;
+	slots_run(st, &args);
+	return false;
+}
+
+/* The slot stands in the frame before its span stops to be NEW: so it is never lost. */
+int span_take_large(struct store *st, struct xkv_frame *frame, unsigned int units)
+{
+	struct span s;
+
+	st->large_taken++;
+	if (st->large_units < units)
+		st->large_units = units;
+	if (reuse_large(st, frame, units))
+		return 0;
+	if (!span_make(st, XKV_CLASS_LARGE, units, units, &s))
+		return -ENOSPC;
+	__atomic_store_n(&frame->prefilled, span_ref(&s, 0), __ATOMIC_RELEASE);
+	__atomic_store_n(&span_head(&s)->state, XKV_SPAN_LINKED, __ATOMIC_RELEASE);
+	return 0;
+}
+
+/* ---- taking them away ---------------------------------------------------- */
+
+/* The last unit first: whatever is left when xkvd is killed is a smaller span, and as empty. */
+static void span_unname(struct store *st, const struct span *s)
+{
+	struct xkv_unit *unit = ((struct xkv_page *)st->page[s->page])->unit;
+
+	for (uint32_t i = s->first + s->units - 1; i >= s->first; i--)
+		__atomic_store_n(&unit[i].first, 0, __ATOMIC_RELEASE);
+}
+
+void spans_release(struct store *st, const struct span *spans, size_t count)
+{
+	pthread_rwlock_wrlock(&st->pages_lock);
+	pthread_mutex_lock(&st->units_lock);
+	st->units_retired++;
+	for (size_t i = 0; i < count; i++) {
+		span_unname(st, &spans[i]);
+		count_span(st, &spans[i], false);
+		units_give(st, spans[i].page, spans[i].first, spans[i].units);
+	}
+	pthread_mutex_unlock(&st->units_lock);
+	pthread_rwlock_unlock(&st->pages_lock);
+}
+
+/* ---- adopting ------------------------------------------------------------ */
+
+static bool is_prefilled(const struct store *st, uint64_t ref)
+{
+	for (int i = 0; i < XKV_BATCH_LANES * XKV_BATCH_FRAMES; i++)
+		if (st->batch[i].prefilled == ref)
+			return true;
+	return false;
+}
+
+static bool span_is_sane(const struct span *s)
+{
+	return s->slots && span_head(s)->state <= XKV_SPAN_DRAINING;
+}
+
+int spans_adopt(struct store *st, uint32_t page)
+{
+	struct xkv_unit *unit = ((struct xkv_page *)st->page[page])->unit;
+	struct span s;
+
+	for (uint32_t at = 1; at < XKV_UNITS; at += s.units) {
+		s.units = 1;
+		if (!span_of_unit(st, page, at, &s)) {
+			unit[at].first = 0; /* of one that was not named to its end */
+			units_give(st, page, at, 1);
+			continue;
+		}
+		if (s.first != at || !span_is_sane(&s))
+			return -EINVAL;
+		if (unit[at].state == XKV_SPAN_NEW && is_prefilled(st, span_ref(&s, 0)))
+			unit[at].state = XKV_SPAN_LINKED;
+		count_span(st, &s, true);
+		if (unit[at].state == XKV_SPAN_NEW)
+			spans_release(st, &s, 1);
+		else if (unit[at].state == XKV_SPAN_DRAINING)
+			drain_begin(st, &s);
+	}
+	return 0;
+}
