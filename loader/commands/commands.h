@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The commands of the RESP door: one row of the table in commands.c and one
- * function each, in commands_string.c, commands_keyspace.c or commands_server.c.
+ * function each, in string.c, keyspace.c or admin.c.
  */
 #ifndef XKV_COMMANDS_H
 #define XKV_COMMANDS_H
@@ -106,17 +106,17 @@ void info_sample(struct server *s);
 /* How many clients the limit of open files permits, `wanted` at most; raises it if that is possible (server.c). */
 unsigned int server_clients_possible(unsigned int wanted);
 
-/* What a walk has found (commands_keyspace.c). */
+/* What a walk has found (keyspace.c). */
 void found_free(struct found *f);
 size_t found_memory(const struct found *f);
 
-/* commands_string.c */
+/* string.c */
 command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getex, cmd_getset, cmd_mget,
 	cmd_mset, cmd_strlen, cmd_incr, cmd_decr, cmd_incrby, cmd_decrby, cmd_append;
-/* commands_keyspace.c */
+/* keyspace.c */
 command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire, cmd_expireat,
 	cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan;
-/* commands_server.c */
+/* admin.c */
 command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_reset, cmd_info,
 	cmd_config_get, cmd_config_set, cmd_config_resetstat, cmd_client_setname,
 	cmd_client_getname, cmd_client_id, cmd_client_setinfo, cmd_client_list, cmd_client_info, cmd_client_kill, cmd_client_no_evict,
