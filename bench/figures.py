@@ -4,7 +4,8 @@
 
 Figures 1, 2 and 6 to 14, on the test bed or, with --interface and --client, on a NIC.  For each a JSON
 and a CSV file, a plot (PNG and SVG) and a table beside the thesis' numbers go to bench/results/; what
-docs/benchmarks.md says of them is written anew, and the data behind it kept in docs/figures/.
+docs/benchmarks.md and docs/lab-notes.md say of them is written anew, the plot of the README is drawn
+anew, and the data behind them is kept in docs/figures/.
 """
 import argparse
 import shlex

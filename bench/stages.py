@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bpflib import pin_programs
-from figlib.document import fill
+from figlib.document import fill, wrapped
 from harness import BUILD, ROOT, Bed, die, machine, prepare, run, start_xkvd, step, write_json
 
 DISTRIBUTIONS = ("hot:1", "hot:2000", "zipf:0.99", "uniform")
@@ -197,7 +197,7 @@ def main():
     print(markdown(result))
     if args.doc:
         text = args.doc.read_text(encoding="utf-8")
-        args.doc.write_text(fill(text, "tables", markdown(result), MAKER), encoding="utf-8")
+        args.doc.write_text(fill(text, "tables", wrapped(markdown(result)), MAKER), encoding="utf-8")
 
 
 if __name__ == "__main__":

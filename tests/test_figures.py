@@ -19,7 +19,7 @@ from conftest import BUILD, ROOT, run, wait_for
 pytest.importorskip("matplotlib", reason="no matplotlib: run 'sudo scripts/setup.sh test'")
 sys.path.append(str(ROOT / "bench"))  # at the end: bench/redis.py must not hide the client library
 # pylint: disable=wrong-import-position
-from figlib import document, measure, plots, runner, summary, tables  # noqa: E402
+from figlib import document, headline, measure, plots, runner, summary, tables  # noqa: E402
 from figlib.experiments import EXPERIMENTS, SERIES, WIRE_SERIES, Workload, series_of  # noqa: E402
 from figlib.measure import Failure, Load  # noqa: E402
 from figlib.place import NAPI  # noqa: E402
@@ -420,8 +420,9 @@ def page(tmp_path):
     def part(name):
         return f"\nbefore {name}\n\n{document.BEGIN.format('make figures', name)}\nold\n{document.END.format(name)}\n"
 
-    text = "# By hand\n" + "".join(map(part, ("machine", "findings", "figures"))) + "\nlast\n"
-    (tmp_path / document.DOCUMENT).write_text(text, encoding="utf-8")
+    for name, parts in ((document.DOCUMENT, ("machine", "figures")), (document.NOTES, ("findings",))):
+        text = "# By hand\n" + "".join(map(part, parts)) + "\nlast\n"
+        (tmp_path / name).write_text(text, encoding="utf-8")
     return tmp_path / document.DOCUMENT
 
 
@@ -491,11 +492,42 @@ def test_p99_at_the_most_that_redis_follows():
 
 def test_the_page_in_the_repository_is_that_of_its_data(tmp_path):
     """What is generated was not edited by hand."""
-    shutil.copy(ROOT / "docs" / document.DOCUMENT, tmp_path)
+    made_of = (document.DOCUMENT, document.NOTES)
+    for name in made_of:
+        shutil.copy(ROOT / "docs" / name, tmp_path)
     shutil.copytree(ROOT / "docs" / document.FIGURES, tmp_path / document.FIGURES)
+    (tmp_path / document.FIGURES / "headline.svg").unlink()
     document.update(tmp_path, tmp_path, {})
-    assert (tmp_path / document.DOCUMENT).read_text(encoding="utf-8") == (
-        ROOT / "docs" / document.DOCUMENT).read_text(encoding="utf-8")
+    for name in (*made_of, f"{document.FIGURES}/headline.svg"):
+        assert (tmp_path / name).read_text(encoding="utf-8") == (
+            ROOT / "docs" / name).read_text(encoding="utf-8"), name
+
+
+def test_long_lines_are_wrapped():
+    text = document.wrapped(f"- {'word ' * 40}\n\n| {'cell ' * 40}|", "  ").split("\n")
+    assert [len(line) <= document.COLUMNS for line in text] == [True, True, True, True, False]
+    assert text[0].startswith("- word") and text[1].startswith("  word") and text[-1].endswith("|")
+
+
+# ---- the plot of the README ------------------------------------------------------------------------
+
+
+def test_headline_is_drawn_from_what_was_measured(tmp_path):
+    (tmp_path / headline.ONE_CLIENT).write_text(json.dumps({"series": {
+        "xkv": {"label": "xkv", "rate": 400, "p50": 2, "p99": 3},
+        "redis": {"label": "Redis & co", "rate": 100, "p50": 20, "p99": 30}}}), encoding="utf-8")
+    everything = {"fig06-distribution": made("fig06-distribution", {"xkv": {"zipf:0.99": [row(300)]}}),
+                  "fig07-08-latency": made("fig07-08-latency", {
+                      "xkv-shared": {0.5: [row(150, offered=150)], 1.0: [row(290, offered=300)]}})}
+    headline.write(tmp_path, {})
+    assert not (tmp_path / "headline.svg").exists()
+    headline.write(tmp_path, everything)
+    svg = ElementTree.parse(tmp_path / "headline.svg")
+    text = " ".join("".join(t.itertext()) for t in svg.iter(f"{SVG}text"))
+    assert "400/s p50 2 us" in text.replace("/sp50", "/s p50") and "Redis & co" in text
+    assert "2.00 us of the server's CPU per GET" in text and "300/s" in text
+    bars = [float(r.get("width")) for r in svg.iter(f"{SVG}rect") if r.get("class") in ("bar", "ours")]
+    assert bars == [round(headline.BAR * share) for share in (1, 0.25, 0.75, 0.75)]
 
 
 # ---- the command -----------------------------------------------------------------------------------

@@ -103,4 +103,4 @@ SECONDS ?= 0.25
 figures: all
 	@XKV_BUILD=$(BUILD) bench/figures.py --seconds $(SECONDS) $(if $(INTERFACE),--interface $(INTERFACE)) \
 		$(if $(CLIENT),--client '$(CLIENT)') $(FIGURES_FLAGS); status=$$?; \
-		$(call give_back,bench/results docs/benchmarks.md docs/figures); exit $$status
+		$(call give_back,bench/results docs/benchmarks.md docs/lab-notes.md docs/figures); exit $$status

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""docs/benchmarks.md: what stands between a pair of markers is written anew, all else stays as it is.
+"""docs/benchmarks.md and docs/lab-notes.md: what stands between a pair of markers is written anew, all
+else stays as it is.
 
-The document is made from docs/figures/*.json, the medians and ranges of every experiment, so that
+They are made from docs/figures/*.json, the medians and ranges of every experiment, so that
 a run of some experiments leaves the others' parts as they are.
 """
 import re
 import shutil
+import textwrap
 
-from . import tables
+from . import headline, tables
 from .experiments import EXPERIMENTS
 from .summary import change
 
 FOLLOWS = 0.99  # of the rate that is offered is answered: bench/ramp.c
-DOCUMENT, FIGURES = "benchmarks.md", "figures"
+DOCUMENT, NOTES, FIGURES = "benchmarks.md", "lab-notes.md", "figures"
+COLUMNS = 100
 BEGIN, END = "<!-- {}: {} -->", "<!-- end of {} -->"
 
 
@@ -24,6 +27,13 @@ def fill(text, name, body, maker="make figures"):
     if len(found) != 1:
         raise ValueError(f"the document has {len(found)} times the markers '{begin}' and '{end}'")
     return pattern.sub(lambda _: f"{begin}\n{body.strip()}\n{end}", text)
+
+
+def wrapped(text, indent=""):
+    """Text lines of at most COLUMNS; tables and empty lines stay as they are."""
+    return "\n".join(line if line.startswith("|") else
+                     textwrap.fill(line, COLUMNS, subsequent_indent=indent, break_long_words=False,
+                                   break_on_hyphens=False) for line in text.split("\n"))
 
 
 def slim(data):
@@ -45,12 +55,14 @@ def update(docs, results, found):
         for ending in ("svg", "md"):
             shutil.copyfile(results / f"{name}.{ending}", kept / f"{name}.{ending}")
     everything = tables.read_all(kept, EXPERIMENTS)
-    path = docs / DOCUMENT
-    text = path.read_text(encoding="utf-8")
-    for name, body in (("machine", machines(everything)), ("findings", findings(everything)),
-                       ("figures", figures(everything))):
-        text = fill(text, name, body)
-    path.write_text(text, encoding="utf-8")
+    headline.write(kept, everything)
+    for page, parts in ((DOCUMENT, {"machine": wrapped(machines(everything), "  "),
+                                    "figures": wrapped(figures(everything))}),
+                        (NOTES, {"findings": wrapped(findings(everything), "  ")})):
+        text = (docs / page).read_text(encoding="utf-8")
+        for name, body in parts.items():
+            text = fill(text, name, body)
+        (docs / page).write_text(text, encoding="utf-8")
 
 
 def machines(everything):
