@@ -2,6 +2,7 @@
 # make            builds into build/          make demo    the whole thing, live
 # make check      builds and runs every test  make bench-quick   the ratios (also bench-redis, -memory, -hitratio, -stages)
 # make figures    the thesis' experiments beside Redis and memcached, docs/benchmarks.md
+# make lint       static checks: C, shell, Python, spelling, line length, licences (scripts/setup.sh lint)
 # make fuzz, linear, model   the long forms of three tests
 # make soak       hours of random sizes and kill -9, SECONDS=7200; every slot is accounted for
 # make install    DESTDIR= PREFIX=            V=1 shows the commands, WERROR=1 is strict
@@ -49,7 +50,7 @@ BENCH_LIBS := -lxdp -lbpf -ljansson -lm -lpthread
 
 BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-replay xkv-udpserver libxkv.a libxkv.so xkv.bpf.o)
 
-.PHONY: all tests check demo sanitize bench-quick bench-redis bench-memory bench-hitratio bench-stages install uninstall clean setup
+.PHONY: all tests check demo sanitize bench-quick bench-redis bench-memory bench-hitratio bench-stages install uninstall clean lint setup
 .SECONDARY: # intermediate objects are kept
 all: $(BIN)
 
@@ -111,6 +112,9 @@ $(BUILD)/xkv-udpserver: $(BUILD)/bench/udpserver.o $(BUILD)/bench/dist.o
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ -lm -lpthread
 
 include tests/tests.mk
+
+lint:
+	@scripts/lint
 
 clean:
 	rm -rf $(BUILD)

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import select
-import socket
 import subprocess
 import threading
 import time

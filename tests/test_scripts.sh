@@ -81,6 +81,15 @@ if tool=$(BPFTOOL=$TMP/bin/bpftool find_bpftool); then
 fi
 ok "require.sh: a bpftool wrapper that fails is not taken"
 
+# --- lint -------------------------------------------------------------------------------------
+
+outcome 0 'spdx: nothing found' scripts/lint spdx
+outcome 2 'usage' scripts/lint --what
+mkdir "$TMP/few"
+for tool in bash dirname git grep head xargs ls nproc; do ln -s "$(command -v $tool)" "$TMP/few"; done
+outcome 1 'shellcheck is missing: run scripts/setup.sh lint' env "PATH=$TMP/few" scripts/lint shell
+ok "lint: a tool that is missing is named"
+
 # --- setup.sh ---------------------------------------------------------------------------------
 
 # A Debian system without clang and redis-server.
@@ -123,6 +132,9 @@ outcome 1 'linux-tools-generic ' setup ubuntu MISSING='bpftool linux-tools-gener
 outcome 1 'xdp-tools ' setup debian MISSING=xdp-tools scripts/setup.sh --check demo
 CANDIDATE='(none)' outcome 0 'nothing is missing' setup debian MISSING=xdp-tools scripts/setup.sh --check demo
 if grep -q 'sudo.* bpftool' "$TMP/out"; then fail "Ubuntu has no package bpftool"; fi
+outcome 1 'cppcheck ' setup debian MISSING=cppcheck XKV_REQ_RUFF=true scripts/setup.sh --check lint
+outcome 0 'missing for test lint' setup debian XKV_REQ_RUFF=true MISSING=cppchec scripts/setup.sh test lint
+outcome 1 'ruff is missing' setup debian MISSING='' XKV_REQ_RUFF=no-such-ruff scripts/setup.sh --check lint
 outcome 0 'Fedora 40 is neither Debian nor Ubuntu' setup fedora MISSING=clang scripts/setup.sh
 outcome 2 'usage' setup debian scripts/setup.sh --what
 [[ ! -e $TMP/apt ]] || fail "--check and non-root install nothing"
