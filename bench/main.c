@@ -7,11 +7,11 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "frames.h"
-#include "load.h"
-#include "options.h"
-#include "resp.h"
-#include "say.h"
+#include "bench/common/say.h"
+#include "bench/frames/frames.h"
+#include "bench/load/load.h"
+#include "bench/load/options.h"
+#include "bench/load/resp.h"
 
 static void on_signal(int sig)
 {

@@ -17,16 +17,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/datagram.h"
-#include "bench/dist.h"
-#include "bench/entry.h"
-#include "bench/options.h"
-#include "bench/protocol.h"
-#include "bench/protocol_resp.h"
-#include "bench/protocol_xkv.h"
-#include "bench/ramp.h"
-#include "bench/workload.h"
-#include "bench/xsk.h"
+#include "bench/bpf/xsk.h"
+#include "bench/common/dist.h"
+#include "bench/load/datagram.h"
+#include "bench/load/entry.h"
+#include "bench/load/options.h"
+#include "bench/load/protocol.h"
+#include "bench/load/protocol_resp.h"
+#include "bench/load/protocol_xkv.h"
+#include "bench/load/ramp.h"
+#include "bench/load/workload.h"
 
 #define DRAWS 2000000
 

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/entry.h"
-#include "bench/parts.h"
-#include "bench/protocol.h"
+#include "bench/load/entry.h"
+#include "bench/load/parts.h"
+#include "bench/load/protocol.h"
 
 static const struct options o = { .key_size = { { .min = 16, .max = 16 } },
 				  .value_size = { { .min = 8, .max = 8 } },

@@ -15,7 +15,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
-#include "bench/generator.h"
+#include "bench/frames/generator.h"
 #include "packet.h"
 
 static struct generator generator;
