@@ -16,8 +16,8 @@
 #include "bench/load/parts.h"
 #include "bench/load/protocol.h"
 
-static const struct options o = { .key_size = { { .min = 16, .max = 16 } },
-				  .value_size = { { .min = 8, .max = 8 } },
+static const struct options o = { .key_size = { .min = 16, .max = 16 },
+				  .value_size = { .min = 8, .max = 8 },
 				  .verify = true };
 
 static uint32_t key[REQUEST_KEYS_MAX];

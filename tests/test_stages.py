@@ -81,7 +81,7 @@ def test_hot_lines(privileged):
 
 def test_a_program_that_is_not_pinned(bed, xkvd):
     xkvd("--save", "")
-    done = subprocess.run([BUILD / "xkv-bench", "--frames", "--bed", bed.name, "--server", "/sys/fs/bpf/none"],
+    done = subprocess.run([BUILD / "xkv-bench", "frames", "--bed", bed.name, "--server", "/sys/fs/bpf/none"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "xkv-bench: cannot open the pinned program /sys/fs/bpf/none: No such file or directory\n"

@@ -108,7 +108,7 @@ static int parse_hotspot(struct dist *d, const char *text, char *err, size_t err
 
 int dist_parse(struct dist *d, const char *text, char *err, size_t err_len)
 {
-	memset(d, 0, sizeof(*d));
+	*d = (struct dist){ .text = text };
 	if (!strcmp(text, "uniform"))
 		return 0;
 	if (!strncmp(text, "zipf:", 5))

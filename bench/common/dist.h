@@ -48,6 +48,7 @@ enum dist_kind { DIST_UNIFORM, DIST_ZIPF, DIST_HOT, DIST_SEQUENTIAL, DIST_LATEST
 
 /* Constant after dist_init(); any number of threads may draw from it, each with its own rng. */
 struct dist {
+	const char *text; /* as it was written; NULL: nothing was parsed */
 	enum dist_kind kind;
 	double theta;	 /* DIST_ZIPF, DIST_LATEST: above 0 */
 	uint32_t hot;	 /* DIST_HOT: so many keys, uniformly ... */
@@ -61,7 +62,7 @@ struct dist {
 
 /*
  * Parses "uniform", "zipf:THETA", "hot:COUNT", "hotspot:KEYS_PCT:OPS_PCT", "sequential" or
- * "latest" into *d.  0, or -EINVAL with a sentence in `err`.
+ * "latest" into *d, which points to it.  0, or -EINVAL with a sentence in `err`.
  */
 int dist_parse(struct dist *d, const char *text, char *err, size_t err_len);
 

@@ -2,20 +2,37 @@
 /* See say.h. */
 #include "say.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 volatile sig_atomic_t interrupted;
 
-void say(const char *fmt, ...)
+static void print_line(const char *fmt, va_list args)
 {
 	char line[1024];
+
+	vsnprintf(line, sizeof(line), fmt, args);
+	fprintf(stderr, "xkv-bench: %s\n", line);
+}
+
+void say(const char *fmt, ...)
+{
 	va_list args;
 
 	va_start(args, fmt);
-	vsnprintf(line, sizeof(line), fmt, args);
+	print_line(fmt, args);
 	va_end(args);
-	fprintf(stderr, "xkv-bench: %s\n", line);
+}
+
+int refuse(const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	print_line(fmt, args);
+	va_end(args);
+	return -EINVAL;
 }
 
 const char *thousands(unsigned long long n, char *buf)

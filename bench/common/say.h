@@ -9,6 +9,9 @@
 /* Prints "xkv-bench: ", the sentence and a newline.  Thread safe. */
 void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* The same, and -EINVAL: a command line that cannot be followed. */
+int refuse(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
 /* Set by SIGINT and SIGTERM: stop, print what there is, undo what was done. */
 extern volatile sig_atomic_t interrupted;
 

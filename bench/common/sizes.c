@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bpf/proto.h"
 #include "dist.h"
+#include "say.h"
 
 static const struct {
 	const char *name;
@@ -48,6 +50,28 @@ int sizes_parse(struct sizes *s, const char *text, enum sizes_of_what what, unsi
 		 "%s: give a size of %u to %u bytes, a range such as 20-45, etc or twitter", text,
 		 min, max);
 	return -EINVAL;
+}
+
+unsigned int sizes_set_bytes(unsigned int key, unsigned int value)
+{
+	return sizeof(struct xkv_op) + XKV_PADDED(key) + XKV_PADDED(value);
+}
+
+int sizes_check_batch(unsigned int key, unsigned int value, unsigned int batch,
+		      unsigned int payload, bool token)
+{
+	unsigned int used = sizeof(struct xkv_hdr) + (token ? XKV_TOKEN_BYTES : 0);
+	unsigned int room = (payload - used) / batch & ~7U; /* of an operation */
+	unsigned int least = sizes_set_bytes(key, 0);
+	char most[48] = "";
+
+	if (sizes_set_bytes(key, value) <= room)
+		return 0;
+	if (room >= least)
+		snprintf(most, sizeof(most), " to at most %u", room - least);
+	return refuse("a batch of %u with keys of %u bytes and values of %u does not fit a "
+		      "datagram of %u: lower --value-size%s, --key-size or --batch",
+		      batch, key, value, payload, most);
 }
 
 /* The inverse of the distribution's function, for u in [0, 1). */

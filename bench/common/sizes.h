@@ -43,6 +43,16 @@ static inline bool sizes_have_tail(const struct sizes *s)
 	return s->kind != SIZES_UNIFORM;
 }
 
+/* Bytes that a SET of such a key and value takes in a datagram of xkv, its head included. */
+unsigned int sizes_set_bytes(unsigned int key, unsigned int value);
+
+/*
+ * Whether requests and replies of so many operations have room in a datagram of `payload` bytes,
+ * beside its header and, if there is one, the client's token.  0, or -EINVAL after a sentence.
+ */
+int sizes_check_batch(unsigned int key, unsigned int value, unsigned int batch,
+		      unsigned int payload, bool token);
+
 /* The size that belongs to `number`, which need not look random. */
 unsigned int sizes_of(const struct sizes *s, uint64_t number);
 

@@ -38,7 +38,7 @@ def parse_args():
 def sample(args, bed, program, file):
     """Kernel addresses and symbols at which the loop was found.  cpu-clock: virtual machines have no other counter."""
     run("perf", "record", "-q", "-e", "cpu-clock", "-F", 10000, "-o", file, "--",
-        BUILD / "xkv-bench", "--frames", "--json", "--quiet", "--bed", bed.name, "--server", program,
+        BUILD / "xkv-bench", "frames", "--json", "--quiet", "--bed", bed.name, "--server", program,
         "--keys", args.keys, "--key-size", args.key_size, "--rounds", 1, "--seconds", args.seconds, "--cpus", args.cpu,
         "--distribution", args.distribution, "--ratio", OPERATIONS[args.operation], "--batch", args.batch)
     found = []

@@ -72,7 +72,7 @@ def parse_args():
 def frames(args, bed, distributions, operations, *options):
     """The frame loop over these; {(operation, distribution): [row of xkv-bench, ...]}."""
     found = json.loads(run(
-        BUILD / "xkv-bench", "--frames", "--json", "--quiet", "--bed", bed.name,
+        BUILD / "xkv-bench", "frames", "--json", "--quiet", "--bed", bed.name,
         "--keys", bed.keys, "--rounds", args.rounds, "--seconds", args.seconds,
         "--distribution", ",".join(DISTRIBUTIONS[d] for d in distributions),
         "--ratio", ",".join(OPERATIONS[op] for op in operations), *options))

@@ -88,7 +88,7 @@ def frames(args, group, store, base, paths):
     """{(operation, distribution): {server: row of xkv-bench}}."""
     servers = (*BASELINES, *(str(paths.get(name, name)) for name in group))
     found = json.loads(run(
-        BUILD / "xkv-bench", "--frames", "--json", "--quiet", "--bed", store.name, "--base-bed", base.name,
+        BUILD / "xkv-bench", "frames", "--json", "--quiet", "--bed", store.name, "--base-bed", base.name,
         "--keys", args.keys, "--rounds", args.rounds, "--seconds", args.seconds, "--cpus", args.cpu,
         "--server", ",".join(servers), "--distribution", args.distributions,
         "--ratio", ",".join(OPERATIONS.values())))

@@ -90,7 +90,7 @@ static int open_thesis(struct baseline *b, bool prealloc, uint32_t keys, uint16_
 	return err;
 }
 
-int baseline_open(struct baseline *b, enum frame_server server, uint32_t keys, uint16_t port)
+int baseline_open(struct baseline *b, enum server_kind server, uint32_t keys, uint16_t port)
 {
 	int err;
 

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "bench/load/options.h"
+#include "options.h"
 
 struct echo_bpf;
 struct thesis_bpf;
@@ -17,10 +17,10 @@ struct baseline {
 };
 
 /*
- * Loads the program of `server` (not SERVER_ATTACHED) and, for the thesis-like
+ * Loads the program of `server` (before SERVER_ATTACHED) and, for the thesis-like
  * ones, `keys` entries.  `port` is in network byte order.  0, or -errno after a sentence.
  */
-int baseline_open(struct baseline *b, enum frame_server server, uint32_t keys, uint16_t port);
+int baseline_open(struct baseline *b, enum server_kind server, uint32_t keys, uint16_t port);
 
 /* Also for one that is all zeros. */
 void baseline_close(struct baseline *b);

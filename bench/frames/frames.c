@@ -19,28 +19,28 @@
 
 #include "baseline.h"
 #include "bench/common/say.h"
-#include "bench/load/options.h"
 #include "generator.h"
+#include "options.h"
 
 #define WARM_UP_FRAMES (1U << 16)
 #define MOST_FRAMES    (1U << 28) /* the kernel's limit is near */
 
 /* One server asked in one way; the rounds go from one to the next. */
 struct series {
-	enum frame_server server;
+	unsigned int server; /* its place in the options */
 	struct shape shape;
 	double *mops; /* of a distribution and ratio, one a round */
 	struct frame_result sum;
 };
 
 struct loop {
-	const struct options *o;
+	const struct frames_options *o;
 	struct generator generator;
 	struct bed bed, base_bed; /* base_bed is open only if it is another one */
-	struct bed *bed_of[SERVERS];
-	struct baseline baseline[SERVER_ATTACHED];
-	int prog_fd[SERVERS];  /* of SERVER_ATTACHED: unused */
-	struct series *series; /* every combination of server and shape */
+	struct bed *bed_of[FRAMES_SERVERS_MAX];
+	struct baseline baseline[FRAMES_SERVERS_MAX];
+	int prog_fd[FRAMES_SERVERS_MAX]; /* of SERVER_ATTACHED: unused */
+	struct series *series;		 /* every combination of server and shape */
 	unsigned int series_count;
 	json_t *results;
 };
@@ -51,16 +51,21 @@ static int out_of_memory(void)
 	return -ENOMEM;
 }
 
+static const char *server_name(const struct loop *l, const struct series *s)
+{
+	return l->o->server[s->server].name;
+}
+
 static struct bed *base_bed(struct loop *l)
 {
 	return strcmp(l->o->bed, l->o->base_bed) ? &l->base_bed : &l->bed;
 }
 
 /* Is anything measured on the store's bed? */
-static bool needs_store(const struct options *o)
+static bool needs_store(const struct frames_options *o)
 {
 	for (unsigned int i = 0; i < o->servers; i++) {
-		if (o->server[i] >= SERVER_ATTACHED)
+		if (o->server[i].kind >= SERVER_ATTACHED)
 			return true;
 	}
 	return false;
@@ -95,9 +100,9 @@ static int open_beds(struct loop *l)
 	return err < 0 ? err : 0;
 }
 
-static int open_pinned(struct loop *l, enum frame_server server)
+static int open_pinned(struct loop *l, unsigned int server)
 {
-	const char *path = frame_server_name(l->o, server);
+	const char *path = l->o->server[server].name;
 	int err;
 
 	l->prog_fd[server] = bpf_obj_get(path);
@@ -108,10 +113,10 @@ static int open_pinned(struct loop *l, enum frame_server server)
 	return err;
 }
 
-static int open_baseline(struct loop *l, enum frame_server server)
+static int open_baseline(struct loop *l, unsigned int server)
 {
 	struct baseline *b = &l->baseline[server];
-	int err = baseline_open(b, server, l->o->keys, htons(atoi(l->o->port)));
+	int err = baseline_open(b, l->o->server[server].kind, l->o->keys, htons(l->o->port));
 
 	l->prog_fd[server] = b->prog_fd;
 	return err;
@@ -122,29 +127,28 @@ static int open_servers(struct loop *l)
 	int err = 0;
 
 	for (unsigned int i = 0; i < l->o->servers && !err; i++) {
-		enum frame_server server = l->o->server[i];
+		enum server_kind kind = l->o->server[i].kind;
 
-		l->bed_of[server] = server >= SERVER_ATTACHED ? &l->bed : base_bed(l);
-		if (server < SERVER_ATTACHED)
-			err = open_baseline(l, server);
-		else if (server >= SERVER_PINNED)
-			err = open_pinned(l, server);
+		l->bed_of[i] = kind >= SERVER_ATTACHED ? &l->bed : base_bed(l);
+		if (kind < SERVER_ATTACHED)
+			err = open_baseline(l, i);
+		else if (kind == SERVER_PINNED)
+			err = open_pinned(l, i);
 	}
 	return err;
 }
 
 static void close_servers(struct loop *l)
 {
-	for (int i = 0; i < SERVER_ATTACHED; i++)
-		baseline_close(&l->baseline[i]);
-	for (int i = SERVER_PINNED; i < SERVERS; i++) {
-		if (l->prog_fd[i] >= 0)
+	for (unsigned int i = 0; i < l->o->servers; i++) {
+		if (l->o->server[i].kind == SERVER_PINNED && l->prog_fd[i] >= 0)
 			close(l->prog_fd[i]);
+		baseline_close(&l->baseline[i]);
 	}
 }
 
 /* Adds the series of one server and one kind of request: one for each number of loops. */
-static void add_loops(struct loop *l, enum frame_server server, struct shape shape)
+static void add_loops(struct loop *l, unsigned int server, struct shape shape)
 {
 	for (unsigned int i = 0; i < l->o->loop_counts; i++) {
 		shape.loops = l->o->loops[i];
@@ -153,9 +157,9 @@ static void add_loops(struct loop *l, enum frame_server server, struct shape sha
 }
 
 /* Adds what is asked for entries of the sizes in `shape`: batches, or SCANs one a datagram. */
-static void add_requests(struct loop *l, enum frame_server server, struct shape shape, bool scan)
+static void add_requests(struct loop *l, unsigned int server, struct shape shape, bool scan)
 {
-	const struct options *o = l->o;
+	const struct frames_options *o = l->o;
 
 	for (unsigned int i = 0; i < (scan ? o->scan_lengths : o->batches); i++) {
 		shape.scan = scan ? o->scan_length[i] : 0;
@@ -165,25 +169,25 @@ static void add_requests(struct loop *l, enum frame_server server, struct shape 
 }
 
 /* Adds all series of one server. */
-static void add_server(struct loop *l, enum frame_server server)
+static void add_server(struct loop *l, unsigned int server)
 {
-	const struct options *o = l->o;
+	const struct frames_options *o = l->o;
 
 	for (unsigned int k = 0; k < o->key_sizes; k++) {
 		for (unsigned int v = 0; v < o->value_sizes; v++) {
-			struct shape shape = { .key_size = o->key_size[k].min,
-					       .value_size = o->value_size[v].min,
+			struct shape shape = { .key_size = o->key_size[k],
+					       .value_size = o->value_size[v],
 					       .range = v };
 
 			for (unsigned int s = 0; s < o->scan_shares; s++)
-				add_requests(l, server, shape, o->scans[s] > 0);
+				add_requests(l, server, shape, o->scans[s]);
 		}
 	}
 }
 
 static int make_series(struct loop *l)
 {
-	const struct options *o = l->o;
+	const struct frames_options *o = l->o;
 
 	l->series = calloc((size_t)o->servers * o->key_sizes * o->value_sizes * o->scan_shares *
 				   (o->batches + o->scan_lengths) * o->loop_counts,
@@ -191,7 +195,7 @@ static int make_series(struct loop *l)
 	if (!l->series)
 		return out_of_memory();
 	for (unsigned int s = 0; s < o->servers; s++)
-		add_server(l, o->server[s]);
+		add_server(l, s);
 	for (unsigned int i = 0; i < l->series_count; i++) {
 		l->series[i].mops = calloc(o->rounds, sizeof(double));
 		if (!l->series[i].mops)
@@ -212,7 +216,8 @@ static int select_series(struct loop *l, const struct series *s)
 {
 	struct bed *bed = l->bed_of[s->server];
 	/* The attached one comes back if another has taken its place. */
-	int fd = s->server == SERVER_ATTACHED ? bed->server.replaced_fd : l->prog_fd[s->server];
+	bool attached = l->o->server[s->server].kind == SERVER_ATTACHED;
+	int fd = attached ? bed->server.replaced_fd : l->prog_fd[s->server];
 	int err = fd >= 0 ? bed_attach(&bed->server, fd) : 0;
 
 	if (!err)
@@ -253,8 +258,7 @@ static int sweep(struct loop *l, const struct series *s, uint64_t *missing)
 		*missing += result.requests - result.count[SINK_HIT];
 		if (!err && result.count[SINK_WRONG]) {
 			say("%s answered for %llu keys with a wrong value or checksum",
-			    frame_server_name(l->o, s->server),
-			    (unsigned long long)result.count[SINK_WRONG]);
+			    server_name(l, s), (unsigned long long)result.count[SINK_WRONG]);
 			err = -EBADMSG;
 		}
 	}
@@ -274,7 +278,7 @@ static int check_keys(struct loop *l, const struct series *s)
 		return err;
 	say("%s did not answer for %llu of %u keys: load them first, in the client's namespace, "
 	    "with xkv-bench --load-only --keys %u --first-key %llu --key-size %u --value-size %u",
-	    frame_server_name(l->o, s->server), (unsigned long long)missing, l->o->keys, l->o->keys,
+	    server_name(l, s), (unsigned long long)missing, l->o->keys, l->o->keys,
 	    (unsigned long long)s->shape.range * FRAME_KEYS_MAX, s->shape.key_size,
 	    s->shape.value_size);
 	return -ENOENT;
@@ -290,9 +294,10 @@ static int check_series(struct loop *l)
 
 	for (unsigned int i = 0; i < l->series_count && !err; i += l->o->loop_counts) {
 		struct series s = l->series[i];
+		enum server_kind kind = l->o->server[s.server].kind;
 
 		s.shape.loops = 1;
-		if (s.server != SERVER_ECHO && s.server < SERVER_PINNED)
+		if (kind != SERVER_ECHO && kind != SERVER_PINNED)
 			err = check_keys(l, &s);
 	}
 	return err;
@@ -370,11 +375,11 @@ static json_t *series_json(const struct series *s, unsigned int rounds, const do
 static json_t *row_json(const struct loop *l, const struct series *s, const char *dist,
 			const char *op, json_t *found)
 {
-	json_t *row = json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i}", "server",
-				frame_server_name(l->o, s->server), "distribution", dist, "op", op,
-				"key_size", (int)s->shape.key_size, "value_size",
-				(int)s->shape.value_size, "batch", (int)s->shape.batch, "scan",
-				(int)s->shape.scan, "cpus", (int)s->shape.loops);
+	json_t *row =
+		json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i}", "server", server_name(l, s),
+			  "distribution", dist, "op", op, "key_size", (int)s->shape.key_size,
+			  "value_size", (int)s->shape.value_size, "batch", (int)s->shape.batch,
+			  "scan", (int)s->shape.scan, "cpus", (int)s->shape.loops);
 
 	if (row && json_object_update(row, found)) {
 		json_decref(row);
@@ -388,7 +393,7 @@ static void print_row(const struct loop *l, const struct series *s, const char *
 		      const char *op, const double *sorted, unsigned int rounds)
 {
 	printf("%-13s %-10s %-5s %4u %5u %3u %4u %8.3f %8.3f %8.3f %8.2f %8.2f %8.2f\n",
-	       frame_server_name(l->o, s->server), dist, op, s->shape.key_size, s->shape.value_size,
+	       server_name(l, s), dist, op, s->shape.key_size, s->shape.value_size,
 	       s->shape.scan ? s->shape.scan : s->shape.batch, s->shape.loops,
 	       median(sorted, rounds), sorted[0], sorted[rounds - 1],
 	       100.0 * s->sum.replies / s->sum.requests,
@@ -430,7 +435,7 @@ static unsigned int longest_scan(const struct loop *l)
 /* All series, turn by turn, with one table. */
 static int run_table(struct loop *l, unsigned int d, unsigned int ratio)
 {
-	const struct options *o = l->o;
+	const struct frames_options *o = l->o;
 	int err = 0;
 
 	generator_fill(&l->generator, &o->dist[d], o->ratio[ratio], last_key(l, longest_scan(l)));
@@ -438,19 +443,19 @@ static int run_table(struct loop *l, unsigned int d, unsigned int ratio)
 		l->series[i].sum = (struct frame_result){ 0 };
 	for (unsigned int round = 0; round < o->rounds && !err; round++) {
 		if (!o->quiet)
-			fprintf(stderr, "%s, %u SET : %u GET, round %u of %u\n", o->dist_name[d],
+			fprintf(stderr, "%s, %u SET : %u GET, round %u of %u\n", o->dist[d].text,
 				o->ratio[ratio].set, o->ratio[ratio].get, round + 1, o->rounds);
 		for (unsigned int i = 0; i < l->series_count && !err; i++)
 			err = measure(l, &l->series[i], round);
 	}
 	for (unsigned int i = 0; i < l->series_count && !err; i++)
-		err = report(l, &l->series[i], o->dist_name[d], o->ratio[ratio]);
+		err = report(l, &l->series[i], o->dist[d].text, o->ratio[ratio]);
 	return err;
 }
 
 static int run_all(struct loop *l)
 {
-	const struct options *o = l->o;
+	const struct frames_options *o = l->o;
 	int err = check_series(l);
 
 	if (!err && !o->json)
@@ -479,7 +484,7 @@ static int print_json(struct loop *l)
 	return err;
 }
 
-int frames_run(struct options *o)
+int frames_run(struct frames_options *o)
 {
 	struct loop l = { .o = o, .results = json_array() };
 	int err;

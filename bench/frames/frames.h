@@ -3,12 +3,12 @@
 #ifndef BENCH_FRAMES_H
 #define BENCH_FRAMES_H
 
-struct options;
+struct frames_options;
 
 /*
  * Measures every server, distribution and ratio that the options name, prints
  * the medians, and leaves the test bed as it was.  Returns the exit code.
  */
-int frames_run(struct options *o);
+int frames_run(struct frames_options *o);
 
 #endif

@@ -173,13 +173,11 @@ static void write_template(struct generator_template *t, const struct bed *bed, 
 
 void generator_shape(struct generator *g, const struct bed *bed, const struct shape *shape)
 {
-	uint16_t port = atoi(g->o->port);
-
 	g->shape = *shape;
 	g->sink->bss->asked = shape_results(shape);
 	g->sink->bss->value_size = shape->value_size;
-	write_template(&g->skel->bss->request[0], bed, port, shape, false);
-	write_template(&g->skel->bss->request[1], bed, port, shape, true);
+	write_template(&g->skel->bss->request[0], bed, g->o->port, shape, false);
+	write_template(&g->skel->bss->request[1], bed, g->o->port, shape, true);
 }
 
 int generator_listen(struct generator *g, struct bed *bed)
@@ -199,7 +197,7 @@ static int open_programs(struct generator *g)
 	return sink_bpf__load(g->sink);
 }
 
-int generator_open(struct generator *g, const struct options *o)
+int generator_open(struct generator *g, const struct frames_options *o)
 {
 	int err;
 
@@ -435,7 +433,7 @@ static int collect(struct runner *runner, unsigned int cpus, struct frame_result
 int generator_run(struct generator *g, const struct bed *bed, uint32_t frames,
 		  struct frame_result *out)
 {
-	struct runner runner[OPTIONS_MAX_CPUS];
+	struct runner runner[FRAME_CPUS];
 	unsigned int loops = g->shape.loops;
 	uint64_t before[SINK_COUNTS];
 	pthread_barrier_t start;

@@ -14,7 +14,7 @@
 #include "bed.h"
 #include "bench/bpf/frame.h"
 #include "bench/common/dist.h"
-#include "bench/load/options.h"
+#include "options.h"
 
 struct generator_bpf;
 struct sink_bpf;
@@ -36,7 +36,7 @@ struct generator {
 	struct generator_bpf *skel;
 	struct sink_bpf *sink;
 	uint64_t *table; /* the map, FRAME_TABLE_SIZE entries */
-	const struct options *o;
+	const struct frames_options *o;
 	struct shape shape;
 };
 
@@ -50,7 +50,7 @@ struct frame_result {
 };
 
 /* Loads the programs.  0, or -errno after a sentence. */
-int generator_open(struct generator *g, const struct options *o);
+int generator_open(struct generator *g, const struct frames_options *o);
 void generator_close(struct generator *g);
 
 /* Makes requests of this shape to the server of `bed`. */

@@ -19,12 +19,12 @@ static uint64_t number_of(const struct options *o, uint32_t key)
 
 unsigned int entry_key_size(const struct options *o, uint32_t key)
 {
-	return sizes_of(&o->key_size[0], number_of(o, key));
+	return sizes_of(&o->key_size, number_of(o, key));
 }
 
 unsigned int entry_value_size(const struct options *o, uint32_t key)
 {
-	unsigned int size = sizes_of(&o->value_size[0], number_of(o, key) ^ VALUE_SALT);
+	unsigned int size = sizes_of(&o->value_size, number_of(o, key) ^ VALUE_SALT);
 	unsigned int used = sizeof(struct xkv_hdr) + (o->token_set ? XKV_TOKEN_BYTES : 0) +
 			    sizeof(struct xkv_op) + XKV_PADDED(entry_key_size(o, key));
 	unsigned int room = (XKV_PAYLOAD_MAX4 - used) & ~7U;

@@ -309,10 +309,10 @@ int load_run(struct options *o)
 	struct load l = { .o = o };
 	int err = probe_server(o, protocol_of(o), &l.server), ret = 1;
 
-	dist_init(&o->dist[0], o->keys);
+	dist_init(&o->dist, o->keys);
 	if (!err)
 		err = inserts_init(&l.inserts, o->keys,
-				   entry_names(o->key_size[0].min) - o->first_key);
+				   entry_names(o->key_size.min) - o->first_key);
 	if (err)
 		return ret;
 	err = open_hdr(&l);

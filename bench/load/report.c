@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "bench/common/say.h"
+#include "protocol.h"
+#include "transport.h"
 
 static const struct {
 	const char *name, *old_name; /* in latency_us, and beside it */
@@ -103,25 +105,25 @@ static json_t *workload_json(const struct options *o)
 {
 	return json_pack(
 		"{s:s?,s:I,s:o,s:o,s:s,s:{s:i,s:i},s:f,s:f,s:f,s:f,s:o,s:i,s:i,s:I}", "name",
-		o->workload, "keys", (json_int_t)o->keys, "key_size", sizes_json(&o->key_size[0]),
-		"value_size", sizes_json(&o->value_size[0]), "distribution", o->dist_name[0],
-		"ratio", "set", (int)o->ratio[0].set, "get", (int)o->ratio[0].get,
-		"deletes_percent", o->deletes, "scans_percent", o->scans[0], "inserts_percent",
+		o->workload, "keys", (json_int_t)o->keys, "key_size", sizes_json(&o->key_size),
+		"value_size", sizes_json(&o->value_size), "distribution", o->dist.text,
+		"ratio", "set", (int)o->ratio.set, "get", (int)o->ratio.get,
+		"deletes_percent", o->deletes, "scans_percent", o->scans, "inserts_percent",
 		o->inserts, "rmws_percent", o->rmws, "mgets_percent",
 		o->mgets_set ? json_real(o->mgets) : json_null(), "scan_length",
-		(int)o->scan_length[0], "batch", (int)o->batch[0], "seed", (json_int_t)o->seed);
+		(int)o->scan_length, "batch", (int)o->batch, "seed", (json_int_t)o->seed);
 }
 
 /* What was asked for. */
 static void add_parameters(json_t *all, const struct options *o)
 {
-	set(all, "protocol", json_string(protocol_name(o->protocol)));
-	set(all, "transport", json_string(options_transport_name(o)));
+	set(all, "protocol", json_string(protocol_of(o)->name));
+	set(all, "transport", json_string(transport_of(o)->name));
 	set(all, "clients", json_integer(o->clients));
 	set(all, "threads", json_integer(o->threads));
 	set(all, "depth", json_integer(o->depth));
 	set(all, "timeout_ms", json_integer(o->timeout_ms));
-	set(all, "distribution", json_string(o->dist_name[0]));
+	set(all, "distribution", json_string(o->dist.text));
 	set(all, "workload", workload_json(o));
 }
 
@@ -256,8 +258,8 @@ static void report_table(const struct options *o, const struct result *r)
 
 	printf("%-16s %12s  in %.2f s, %s over %s%s%s, %u clients, %u threads, depth %u, %s\n",
 	       "operations", thousands(s->count[STAT_OPS], n), r->seconds,
-	       protocol_name(o->protocol), options_transport_name(o), r->mode ? " " : "",
-	       r->mode ? r->mode : "", o->clients, o->threads, o->depth, o->dist_name[0]);
+	       protocol_of(o)->name, transport_of(o)->name, r->mode ? " " : "",
+	       r->mode ? r->mode : "", o->clients, o->threads, o->depth, o->dist.text);
 	if (r->offered > 0)
 		printf("%-16s %12s  requests per second\n", "offered", thousands(r->offered, n));
 	printf("%-16s %12s  operations per second\n", "throughput",

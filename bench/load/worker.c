@@ -112,11 +112,18 @@ static uint64_t take_share(struct phase *p, uint64_t want, unsigned int cost, ui
 	return n;
 }
 
-/* As many as one datagram of SETs holds, with or without --batch. */
+/* SETs of the largest entries that fit a datagram, with or without --batch; at least 1. */
+static unsigned int sets_that_fit(const struct options *o)
+{
+	unsigned int n = (XKV_PAYLOAD_MAX6 - sizeof(struct xkv_hdr) - XKV_TOKEN_BYTES) /
+			 sizes_set_bytes(o->key_size.max, o->value_size.max);
+
+	return n > REQUEST_KEYS_MAX ? REQUEST_KEYS_MAX : n ? n : 1;
+}
+
 static unsigned int load_batch(const struct worker *w)
 {
-	const struct options *o = w->phase->o;
-	unsigned int n = options_load_batch(o);
+	unsigned int n = sets_that_fit(w->phase->o);
 
 	return n < w->protocol->sets ? n : w->protocol->sets;
 }
@@ -475,7 +482,7 @@ static void count_unsent(struct worker *w)
 	if (due >= w->phase->end_ns)
 		return;
 	n = ceil((w->phase->end_ns - due) / w->gap);
-	n = take_share(w->phase, n, w->phase->o->batch[0], &first);
+	n = take_share(w->phase, n, w->phase->o->batch, &first);
 	stat_add(&w->stats, STAT_UNSENT, n);
 	for (some = n / UNSENT_AGES + 1; n; n -= some) {
 		some = some < n ? some : n;
@@ -610,10 +617,10 @@ void *worker_main(void *worker)
 
 static int make_requests(struct worker *w, const struct options *o)
 {
-	size_t n = (size_t)w->clients * w->depth, keys = options_load_batch(o);
+	size_t n = (size_t)w->clients * w->depth, keys = sets_that_fit(o);
 
-	if (keys < o->batch[0])
-		keys = o->batch[0];
+	if (keys < o->batch)
+		keys = o->batch;
 	w->request = calloc(n, sizeof(*w->request));
 	w->keys = calloc(n * keys, sizeof(*w->keys));
 	if (!w->request || !w->keys) {

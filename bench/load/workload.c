@@ -61,7 +61,7 @@ void workload_init(struct workload *w, const struct options *o, struct inserts *
 
 static uint32_t draw_key(struct workload *w)
 {
-	const struct dist *d = &w->o->dist[0];
+	const struct dist *d = &w->o->dist;
 	uint32_t there, key;
 
 	switch (d->kind) {
@@ -82,14 +82,14 @@ static uint32_t draw_key(struct workload *w)
 static enum op draw_op(struct workload *w, struct request *r)
 {
 	const struct options *o = w->o;
-	struct ratio ratio = o->ratio[0];
+	struct ratio ratio = o->ratio;
 	double point = o->shared ? rng_unit(&w->rng) * 100 : 100;
 
 	r->insert = false;
-	r->keys = o->mgets_set ? 1 : o->batch[0];
+	r->keys = o->mgets_set ? 1 : o->batch;
 	if ((point -= o->deletes) < 0)
 		return OP_DELETE;
-	if ((point -= o->scans[0]) < 0)
+	if ((point -= o->scans) < 0)
 		return OP_SCAN;
 	if ((point -= o->rmws) < 0)
 		return OP_RMW;
@@ -98,7 +98,7 @@ static enum op draw_op(struct workload *w, struct request *r)
 		return OP_SET;
 	}
 	if ((point -= o->mgets) < 0) {
-		r->keys = o->batch[0];
+		r->keys = o->batch;
 		return OP_GET;
 	}
 	if (!ratio.set)
@@ -111,9 +111,9 @@ static enum op draw_op(struct workload *w, struct request *r)
 static void draw_scan(struct workload *w, struct request *r)
 {
 	const struct options *o = w->o;
-	uint32_t key = draw_key(w), last = o->keys - o->scan_length[0];
+	uint32_t key = draw_key(w), last = o->keys - o->scan_length;
 
-	r->keys = o->scan_length[0];
+	r->keys = o->scan_length;
 	r->key[0] = key < last ? key : last;
 }
 
@@ -156,11 +156,10 @@ int workload_preset(struct options *o, const char *name)
 
 		if (strcmp(name, p->name))
 			continue;
-		o->ratio[0] = p->ratio;
-		o->ratios = 1;
+		o->ratio = p->ratio;
 		o->inserts = p->inserts;
 		o->rmws = p->rmws;
-		return o->dists ? 0 : options_add_dist(o, p->dist);
+		return o->dist.text ? 0 : dist_parse(&o->dist, p->dist, NULL, 0);
 	}
 	return -EINVAL;
 }

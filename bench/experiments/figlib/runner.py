@@ -161,7 +161,7 @@ def loop_command(context, experiment, values, items, names):
     options[option] = ",".join(map(form, values))
     servers = ",".join(SERIES[name].system for name in names)
     return [str(word) for word in (
-        BUILD / "xkv-bench", "--frames", "--json", "--quiet", "--bed", context.place.name,
+        BUILD / "xkv-bench", "frames", "--json", "--quiet", "--bed", context.place.name,
         "--base-bed", context.base.name, "--server", servers, "--keys", items, "--rounds",
         context.rounds, "--seconds", context.seconds / 2, *sum(options.items(), ()))]
 
