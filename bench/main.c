@@ -12,7 +12,6 @@
 #include "bench/frames/options.h"
 #include "bench/load/load.h"
 #include "bench/load/options.h"
-#include "bench/load/resp.h"
 
 #define BAD_OPTIONS 2
 
@@ -49,7 +48,7 @@ static int run_load(int argc, char **argv)
 
 	if (ret)
 		return ret < 0 ? BAD_OPTIONS : 0;
-	return o.resp ? resp_print(&o) : load_run(&o);
+	return load_run(&o);
 }
 
 /* --frames is how the subcommand was called first. */

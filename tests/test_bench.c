@@ -24,7 +24,6 @@
 #include "bench/load/entry.h"
 #include "bench/load/options.h"
 #include "bench/load/protocol.h"
-#include "bench/load/protocol_resp.h"
 #include "bench/load/protocol_xkv.h"
 #include "bench/load/ramp.h"
 #include "bench/load/workload.h"
@@ -445,23 +444,6 @@ static void sizes_belong_to_the_key(void **state)
 		largest = value_size > largest ? value_size : largest;
 	}
 	assert_int_equal(largest, 1400);
-}
-
-static void redis_commands(void **state)
-{
-	static const char head[] = "*3\r\n$3\r\nSET\r\n$20\r\nkey:000000000042----\r\n$33\r\n";
-	struct options o = sizes(20, 33);
-	size_t at = sizeof(head) - 1;
-	uint8_t buf[DATAGRAM_MAX];
-
-	(void)state;
-	assert_int_equal(resp_set(&o, buf, 42, 7), at + 33 + 2);
-	assert_memory_equal(buf, head, at);
-	assert_true(entry_value_ok(&o, 42, buf + at, 33));
-	assert_memory_equal(buf + at + 33, "\r\n", 2);
-	o.value_size = (struct sizes){ 0 };
-	assert_int_equal(resp_set(&o, buf, 42, 7), at - 1 + 2); /* "$0", no value */
-	assert_memory_equal(buf + at - 5, "$0\r\n\r\n", 6);
 }
 
 static void token_and_padding(void **state)
@@ -1016,8 +998,8 @@ static void command_line(void **state)
 	assert_int_equal(parse(&o, "-c 4 --depth 16 --workload ycsb-d --distribution uniform"), 0);
 	assert_int_equal(o.depth, 16);
 	assert_string_equal(o.dist.text, "uniform");
-	assert_int_equal(parse(&o, "--resp --key-size etc --value-size 10-300"), 0);
-	assert_true(o.resp);
+	assert_int_equal(parse(&o, "--load-only --key-size etc --value-size 10-300"), 0);
+	assert_true(o.load && o.load_only);
 	assert_int_equal(o.key_size.min, 20);
 	assert_int_equal(o.value_size.max, 300);
 }
@@ -1094,7 +1076,6 @@ static void options_without_effect_are_refused(void **state)
 		"--protocol resp --retries 3",
 		"--protocol memcached --retries 0",
 		"--load-only --hdr /nowhere/hdr",
-		"--hdr /nowhere/hdr --resp",
 		"--rounds 1",
 	};
 	static const char *const frames[] = { "-h 10.77.0.1", "--rate 5", "--verify", "--load",
@@ -1153,7 +1134,6 @@ static void bad_command_lines_are_refused(void **state)
 		"--batch 4 --mgets 101",
 		"--batch 4 --mgets -1",
 		"--mgets 5",
-		"--protocol memcached-udp --batch 1 --mgets 5",
 		"--batch 9 --mgets 5",
 		"--deletes -1",
 		"--scans 1 --key-size 20",
@@ -1176,7 +1156,6 @@ static void bad_command_lines_are_refused(void **state)
 		"--transport xdp --interface x --xdp-mode fast",
 		"--transport xdp --interface x --mac 1:2:3:4:5",
 		"--transport xdp --interface x --mac 1:2:3:4:5:6:7",
-		"--protocol memcached-udp --batch 2 --ratio 1:1",
 		"--batch 101",
 		"stray",
 		"--unknown",
@@ -1246,7 +1225,6 @@ int main(void)
 		cmocka_unit_test(keys_count_from_the_first),
 		cmocka_unit_test(entries_do_not_depend_on_the_first_key),
 		cmocka_unit_test(sizes_belong_to_the_key),
-		cmocka_unit_test(redis_commands),
 		cmocka_unit_test(token_and_padding),
 		cmocka_unit_test(values_show_every_change),
 		cmocka_unit_test(replies_are_read),

@@ -170,14 +170,8 @@ def start_redis(stack, bed, port, *options):
 
 
 def load_redis(bed, port, keys, *sizes):
-    """Sets what `xkv-bench --load-only` sets with the same options."""
-    commands = [BUILD / "xkv-bench", "--resp", "--keys", str(keys), *sizes]
-    pipe = bed.inside("client", "redis-cli", "-h", SERVER_IP, "-p", port, "--pipe")
-    with subprocess.Popen(commands, stdout=subprocess.PIPE) as source:
-        done = subprocess.run(pipe, stdin=source.stdout, stdout=subprocess.DEVNULL, check=False)
-    count = bed.client("redis-cli", "-h", SERVER_IP, "-p", port, "dbsize")
-    if source.returncode or done.returncode or int(count.split()[-1]) != keys:
-        die(f"redis holds {count.strip()} of {keys} keys after loading")
+    """Sets what `xkv-bench --load-only` sets in xkv with the same options."""
+    bed.bench("-p", port, "--protocol", "resp", "--depth", 32, "--load-only", "--keys", keys, *sizes)
 
 
 def machine():

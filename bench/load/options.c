@@ -92,30 +92,18 @@ static bool speaks_xkv(const void *options)
 	return ((const struct options *)options)->protocol == PROTOCOL_XKV;
 }
 
-static bool sends_datagrams(const void *options)
-{
-	const struct options *o = options;
-
-	return o->protocol != PROTOCOL_RESP && o->protocol != PROTOCOL_MEMCACHED;
-}
-
 static bool measures(const void *options)
 {
-	const struct options *o = options;
-
-	return !o->load_only && !o->resp;
+	return !((const struct options *)options)->load_only;
 }
 
 static const struct option_need xdp = { over_xdp, "needs --transport xdp" };
 static const struct option_need xkv = { speaks_xkv, "is for --protocol xkv" };
-static const struct option_need datagrams = {
-	sends_datagrams, "is for datagrams: --protocol resp and memcached have connections"
-};
 static const struct option_need load = {
-	measures, "has the latencies of a load: --load-only and --resp have none"
+	measures, "has the latencies of a load: --load-only has none"
 };
 
-static const char *const protocols[] = { "xkv", "resp", "memcached", "memcached-udp", NULL };
+static const char *const protocols[] = { "xkv", "resp", "memcached", NULL };
 static const char *const transports[] = { "udp", "xdp", NULL };
 static const char *const xdp_modes[] = { "auto", "copy", "zerocopy", NULL };
 
@@ -130,7 +118,7 @@ static const struct option_row rows[] = {
 	{ "port", "PORT", 'p', read_port, FIELD(port), .min = 1, .max = 65535,
 	  .help = "default 6379" },
 	{ "protocol", "P", 0, option_choice, FIELD(protocol), .choices = protocols,
-	  .help = "xkv (default, UDP), resp (TCP), memcached (TCP)\nor memcached-udp" },
+	  .help = "xkv (default, UDP), resp (TCP) or memcached (TCP)" },
 	{ "transport", "T", 0, option_choice, FIELD(transport), .choices = transports,
 	  .help = "udp: sockets, for what is not TCP (default); xdp: AF_XDP" },
 	{ "interface", "DEV", 0, option_text, FIELD(interface), .need = &xdp,
@@ -165,7 +153,7 @@ static const struct option_row rows[] = {
 	  .help = "so long before, without counting; default 0" },
 	{ "timeout", "MS", 0, option_uint, FIELD(timeout_ms), .min = 1, .max = 600000,
 	  .help = "wait for a connection or reply, default 1000" },
-	{ "retries", "N", 0, option_uint, FIELD(retries), .max = 100, .need = &datagrams,
+	{ "retries", "N", 0, option_uint, FIELD(retries), .max = 100, .need = &xkv,
 	  .help = "of a datagram that was not answered, default 3" },
 	{ .heading = "What is asked" },
 	{ "keys", "N", 0, option_uint, FIELD(keys), .min = 1, .max = DIST_KEYS_MAX,
@@ -198,8 +186,6 @@ static const struct option_row rows[] = {
 	{ "no-load", NULL, 0, option_constant, FIELD(load), .min = LOAD_NO,
 	  .help = "do not" },
 	{ "load-only", NULL, 0, option_flag, FIELD(load_only), .help = "set every key and stop" },
-	{ "resp", NULL, 0, option_flag, FIELD(resp),
-	  .help = "print these SETs instead, for redis-cli --pipe" },
 	{ "verify", NULL, 0, option_flag, FIELD(verify),
 	  .help = "check the content of every value" },
 	{ "seed", "N", 0, option_u64, FIELD(seed), .max = INT64_MAX, /* as JSON has it */

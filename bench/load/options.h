@@ -21,7 +21,6 @@ enum protocol_kind {
 	PROTOCOL_XKV,
 	PROTOCOL_RESP,
 	PROTOCOL_MEMCACHED,
-	PROTOCOL_MEMCACHED_UDP,
 	PROTOCOLS,
 };
 
@@ -59,7 +58,6 @@ struct options {
 	uint64_t seed;
 	unsigned int load; /* enum load_first: set every key before the measurement */
 	bool load_only;	   /* and do nothing else */
-	bool resp;	   /* write the load to standard output, as Redis commands */
 	bool verify;	   /* check every value that comes back */
 	bool json, quiet;
 	bool progress;	      /* a line each second on standard error */

@@ -7,7 +7,6 @@
 #include "bench/common/say.h"
 #include "entry.h"
 #include "options.h"
-#include "protocol.h"
 #include "workload.h"
 
 #define RAMP_RATE    10000 /* requests/s of the first step */
@@ -24,10 +23,6 @@ static unsigned int payload_max(const struct options *o)
 
 static int check_datagram(const struct options *o)
 {
-	if (o->protocol == PROTOCOL_MEMCACHED_UDP && o->batch > 1 && !o->mgets_set &&
-	    (o->ratio.set || o->deletes > 0 || o->inserts > 0 || o->rmws > 0))
-		return refuse("memcached takes one SET or DELETE in a datagram: --batch is for "
-			      "GETs there");
 	if (o->protocol != PROTOCOL_XKV)
 		return 0;
 	/* One value of a distribution is cut to what its datagram holds: entry_value_size(). */
@@ -119,9 +114,8 @@ static int check_transport(const struct options *o)
 {
 	if (o->transport != TRANSPORT_XDP)
 		return 0;
-	if (protocol_of(o)->stream)
-		return refuse("--transport xdp sends datagrams: --protocol %s has none",
-			      protocol_of(o)->name);
+	if (o->protocol != PROTOCOL_XKV)
+		return refuse("--transport xdp sends datagrams: it is for --protocol xkv");
 	if (!o->interface)
 		return refuse("--transport xdp needs an --interface");
 	return 0;

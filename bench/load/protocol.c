@@ -4,16 +4,24 @@
 
 #include "entry.h"
 
+#define COMMAND_ROOM 64
+#define ENTRY_ROOM   (XKV_KEY_MAX + XKV_PAYLOAD_MAX4 + 32)
+
 const struct protocol *protocol_of(const struct options *o)
 {
 	static const struct protocol *const all[PROTOCOLS] = {
 		[PROTOCOL_XKV] = &protocol_xkv,
 		[PROTOCOL_RESP] = &protocol_resp,
 		[PROTOCOL_MEMCACHED] = &protocol_memcached,
-		[PROTOCOL_MEMCACHED_UDP] = &protocol_memcached_udp,
 	};
 
 	return all[o->protocol];
+}
+
+size_t protocol_room(const struct protocol *p, unsigned int keys)
+{
+	keys = keys < REQUEST_KEYS_MAX ? keys : REQUEST_KEYS_MAX;
+	return p->stream ? COMMAND_ROOM + (size_t)keys * ENTRY_ROOM : DATAGRAM_MAX;
 }
 
 void protocol_value(const struct options *o, struct stats *s, uint32_t key, const uint8_t *value,

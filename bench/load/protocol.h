@@ -23,7 +23,6 @@
 
 /* What a reply meant for its request. */
 enum outcome {
-	WAIT,  /* nothing yet */
 	AGAIN, /* r->keys keys of it are still to be asked for */
 	DONE,
 	BROKEN, /* it contradicts the protocol, and was counted as that */
@@ -31,20 +30,15 @@ enum outcome {
 
 struct protocol {
 	const char *name;
-	bool stream;	   /* over TCP: replies come in the order of the requests and have no id */
-	uint64_t id_mask;  /* datagrams: the bits of an id that they carry */
-	unsigned int sets; /* keys that a SET or DELETE may have */
-
-	/* Bytes that encode() writes at most for a request with so many keys. */
-	size_t (*room)(const struct options *o, unsigned int keys);
+	bool stream; /* over TCP: replies come in the order of the requests and have no id */
 
 	/*
-	 * Writes the request into `buf` (room() bytes for r->keys, or DATAGRAM_MAX) and sets
-	 * r->asked. The values of a SET are made of `nonce`.  Returns the length.
+	 * Writes the request into `buf` (protocol_room() bytes for r->keys) and sets r->asked.
+	 * The values of a SET are made of `nonce`.  Returns the length.
 	 */
 	size_t (*encode)(const struct options *o, uint8_t *buf, struct request *r, uint64_t nonce);
 
-	/* Datagrams: the id, masked, that a reply carries.  False if it is no reply. */
+	/* Datagrams: the id that a reply carries.  False if it is no reply. */
 	bool (*id)(const uint8_t *buf, size_t len, uint64_t *id);
 
 	/* Streams: bytes of the reply to `r` that `buf` starts with, 0 if it is not yet
@@ -63,11 +57,13 @@ struct protocol {
 	int (*pong)(const uint8_t *buf, size_t len, uint64_t id);
 };
 
-extern const struct protocol protocol_xkv, protocol_resp, protocol_memcached,
-	protocol_memcached_udp;
+extern const struct protocol protocol_xkv, protocol_resp, protocol_memcached;
 
 /* The one that the options name. */
 const struct protocol *protocol_of(const struct options *o);
+
+/* Bytes that encode() writes at most for a request with so many keys. */
+size_t protocol_room(const struct protocol *p, unsigned int keys);
 
 /* For the tables: count a value that came back, and check it if asked to. */
 void protocol_value(const struct options *o, struct stats *s, uint32_t key, const uint8_t *value,

@@ -1,14 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * memcached's text protocol over TCP, and over UDP in frames.  Over UDP each datagram has
- * a header: the request's id, the datagram's number, how many there are, and zero, 16 bits each;
- * a request is one datagram, a reply may be several.
- *
- * memcached 1.6 sends each value of a get as a message of its own (datagram 0 of 1), and for
- * keys without one a header that counts 0 datagrams; the last value's ends with END.  So a value
- * whose datagram is lost looks as if its key had none.
- */
-#include <arpa/inet.h>
+/* memcached's text protocol over TCP: commands are pipelined, replies come in their order. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,22 +7,9 @@
 
 #include "bench/common/say.h"
 #include "entry.h"
-#include "parts.h"
 #include "protocol.h"
 
 #define LINE_BYTES_MAX 2048
-#define ENTRY_ROOM     (XKV_KEY_MAX + XKV_PAYLOAD_MAX4 + 32)
-
-struct frame_header {
-	__be16 id, number, total, reserved;
-};
-
-static size_t room(const struct options *o, unsigned int keys)
-{
-	(void)o;
-	keys = keys < REQUEST_KEYS_MAX ? keys : REQUEST_KEYS_MAX;
-	return 64 + (size_t)keys * ENTRY_ROOM;
-}
 
 static size_t write_set(const struct options *o, uint8_t *to, uint32_t key, uint64_t nonce)
 {
@@ -53,32 +31,25 @@ static size_t write_delete(const struct options *o, uint8_t *to, uint32_t key)
 	return len + 2;
 }
 
-/* Asks for as many keys as fit into `most` bytes. */
-static size_t write_get(const struct options *o, uint8_t *to, struct request *r, size_t most)
+static size_t write_get(const struct options *o, uint8_t *to, struct request *r)
 {
 	size_t len = sprintf((char *)to, "get");
-	unsigned int i = 0;
 
-	for (; i < r->keys && i < REQUEST_KEYS_MAX; i++) {
-		uint32_t key = request_key(r, i);
-
-		if (len + 1 + entry_key_size(o, key) + 2 > most)
-			break;
+	r->asked = r->keys < REQUEST_KEYS_MAX ? r->keys : REQUEST_KEYS_MAX;
+	for (unsigned int i = 0; i < r->asked; i++) {
 		to[len++] = ' ';
-		len += entry_write_key(o, to + len, key);
+		len += entry_write_key(o, to + len, request_key(r, i));
 	}
-	r->asked = i;
 	memcpy(to + len, "\r\n", 2);
 	return len + 2;
 }
 
-static size_t encode_text(const struct options *o, uint8_t *buf, struct request *r, uint64_t nonce,
-			  size_t most)
+static size_t encode(const struct options *o, uint8_t *buf, struct request *r, uint64_t nonce)
 {
 	size_t len = 0;
 
 	if (r->op == OP_GET || r->op == OP_SCAN)
-		return write_get(o, buf, r, most);
+		return write_get(o, buf, r);
 	r->asked = r->keys;
 	for (unsigned int i = 0; i < r->keys; i++) {
 		uint32_t key = request_key(r, i);
@@ -87,33 +58,6 @@ static size_t encode_text(const struct options *o, uint8_t *buf, struct request 
 				       : write_delete(o, buf + len, key);
 	}
 	return len;
-}
-
-static size_t encode(const struct options *o, uint8_t *buf, struct request *r, uint64_t nonce)
-{
-	return encode_text(o, buf, r, nonce, SIZE_MAX);
-}
-
-static size_t udp_room(const struct options *o, unsigned int keys)
-{
-	(void)o;
-	(void)keys;
-	return DATAGRAM_MAX;
-}
-
-static size_t write_frame_header(uint8_t *buf, uint64_t id)
-{
-	struct frame_header head = { .id = htons(id & UINT16_MAX), .total = htons(1) };
-
-	memcpy(buf, &head, sizeof(head));
-	return sizeof(head);
-}
-
-static size_t udp_encode(const struct options *o, uint8_t *buf, struct request *r, uint64_t nonce)
-{
-	size_t head = write_frame_header(buf, r->id);
-
-	return head + encode_text(o, buf + head, r, nonce, XKV_PAYLOAD_MAX6 - head);
 }
 
 /* The length of the line that `at` starts with, its end included; 0 if that is not there yet. */
@@ -285,59 +229,6 @@ static enum outcome take(const struct options *o, struct stats *s, struct reques
 	return DONE;
 }
 
-static bool read_frame_header(struct frame_header *head, const uint8_t *buf, size_t len)
-{
-	if (len < sizeof(*head) || len > DATAGRAM_MAX)
-		return false;
-	memcpy(head, buf, sizeof(*head));
-	head->id = ntohs(head->id);
-	head->number = ntohs(head->number);
-	head->total = ntohs(head->total);
-	return true;
-}
-
-static bool udp_id(const uint8_t *buf, size_t len, uint64_t *id)
-{
-	struct frame_header head;
-
-	if (!read_frame_header(&head, buf, len))
-		return false;
-	*id = head.id;
-	return true;
-}
-
-/* Several datagrams, put together as far as they are there. */
-static enum outcome take_parts(const struct options *o, struct stats *s, struct request *r,
-			       const struct frame_header *head, const uint8_t *text, size_t len)
-{
-	ssize_t have = parts_add(&r->parts, r->id, head->number, head->total, text, len), n;
-
-	if (have <= 0)
-		return have ? protocol_broken(s) : WAIT;
-	n = measure(r, parts_text(r->parts), have);
-	if (!n)
-		return WAIT;
-	return n == have ? take(o, s, r, parts_text(r->parts), n) : protocol_broken(s);
-}
-
-static enum outcome udp_take(const struct options *o, struct stats *s, struct request *r,
-			     const uint8_t *buf, size_t len)
-{
-	struct frame_header head;
-
-	if (!read_frame_header(&head, buf, len))
-		return protocol_broken(s);
-	buf += sizeof(head);
-	len -= sizeof(head);
-	if (!len && !head.total)
-		return WAIT;
-	/* Nearly all replies are this one datagram. */
-	if (head.total == 1 && head.number == 0 && r->asked == 1 &&
-	    measure(r, buf, len) == (ssize_t)len)
-		return take(o, s, r, buf, len);
-	return take_parts(o, s, r, &head, buf, len);
-}
-
 static size_t ping(const struct options *o, uint8_t *buf, uint64_t id)
 {
 	(void)o;
@@ -358,42 +249,12 @@ static int pong(const uint8_t *buf, size_t len, uint64_t id)
 	return -EPROTO;
 }
 
-static size_t udp_ping(const struct options *o, uint8_t *buf, uint64_t id)
-{
-	size_t head = write_frame_header(buf, id);
-
-	return head + ping(o, buf + head, id);
-}
-
-static int udp_pong(const uint8_t *buf, size_t len, uint64_t id)
-{
-	struct frame_header head;
-
-	if (!read_frame_header(&head, buf, len) || head.id != id)
-		return 0;
-	return pong(buf + sizeof(head), len - sizeof(head), id);
-}
-
 const struct protocol protocol_memcached = {
 	.name = "memcached",
 	.stream = true,
-	.sets = REQUEST_KEYS_MAX,
-	.room = room,
 	.encode = encode,
 	.measure = measure,
 	.take = take,
 	.ping = ping,
 	.pong = pong,
-};
-
-const struct protocol protocol_memcached_udp = {
-	.name = "memcached-udp",
-	.id_mask = UINT16_MAX,
-	.sets = 1,
-	.room = udp_room,
-	.encode = udp_encode,
-	.id = udp_id,
-	.take = udp_take,
-	.ping = udp_ping,
-	.pong = udp_pong,
 };

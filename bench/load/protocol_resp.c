@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* RESP2, as redis-server and xkvd speak it: commands are pipelined, replies come in their order. */
-#include "protocol_resp.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +9,6 @@
 #include "protocol.h"
 
 #define LINE_MAX_BYTES 4096 /* of a reply without its value; the longest are error messages */
-#define ENTRY_ROOM     (XKV_KEY_MAX + XKV_PAYLOAD_MAX4 + 32)
 
 static size_t write_command(uint8_t *to, unsigned int words, const char *name)
 {
@@ -45,19 +42,12 @@ static size_t write_value(const struct options *o, uint8_t *to, uint32_t key, ui
 	return len + write_end(to + len);
 }
 
-size_t resp_set(const struct options *o, uint8_t *buf, uint32_t key, uint64_t nonce)
+static size_t write_set(const struct options *o, uint8_t *buf, uint32_t key, uint64_t nonce)
 {
 	size_t len = write_command(buf, 3, "SET");
 
 	len += write_key(o, buf + len, key);
 	return len + write_value(o, buf + len, key, nonce);
-}
-
-static size_t room(const struct options *o, unsigned int keys)
-{
-	(void)o;
-	keys = keys < REQUEST_KEYS_MAX ? keys : REQUEST_KEYS_MAX;
-	return 64 + (size_t)keys * ENTRY_ROOM;
 }
 
 static size_t encode(const struct options *o, uint8_t *buf, struct request *r, uint64_t nonce)
@@ -67,7 +57,7 @@ static size_t encode(const struct options *o, uint8_t *buf, struct request *r, u
 
 	r->asked = n;
 	if (r->op == OP_SET && n == 1)
-		return resp_set(o, buf, request_key(r, 0), nonce);
+		return write_set(o, buf, request_key(r, 0), nonce);
 	if (r->op == OP_SET)
 		len = write_command(buf, 1 + 2 * n, "MSET");
 	else if (r->op == OP_DELETE)
@@ -261,8 +251,6 @@ static int pong(const uint8_t *buf, size_t len, uint64_t id)
 const struct protocol protocol_resp = {
 	.name = "resp",
 	.stream = true,
-	.sets = REQUEST_KEYS_MAX,
-	.room = room,
 	.encode = encode,
 	.measure = measure,
 	.take = take,

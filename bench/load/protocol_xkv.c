@@ -69,13 +69,6 @@ static uint8_t *write_op(const struct options *o, uint8_t *to, const struct requ
 	return value ? pad_word(to, entry_write_value(o, to, key, nonce)) : to;
 }
 
-static size_t room(const struct options *o, unsigned int keys)
-{
-	(void)o;
-	(void)keys;
-	return DATAGRAM_MAX;
-}
-
 static size_t encode(const struct options *o, uint8_t *buf, struct request *r, uint64_t nonce)
 {
 	unsigned int ops = r->op == OP_SCAN ? 1 : r->keys, pad = 0;
@@ -264,9 +257,6 @@ static int pong(const uint8_t *buf, size_t len, uint64_t id_)
 
 const struct protocol protocol_xkv = {
 	.name = "xkv",
-	.id_mask = UINT64_MAX,
-	.sets = REQUEST_KEYS_MAX,
-	.room = room,
 	.encode = encode,
 	.id = id,
 	.take = take,

@@ -4,7 +4,7 @@
  *
  * An id tells a reply's request: 24 bits of the client's number, 30 of the try, 10 of the
  * request's place among its client's.  A repetition has an id of its own, so that a reply to
- * an earlier try is known to be late.  Protocols with short ids carry the low bits.
+ * an earlier try is known to be late.
  */
 #ifndef BENCH_REQUEST_H
 #define BENCH_REQUEST_H
@@ -28,7 +28,6 @@ enum op {
 };
 
 struct client;
-struct parts; /* a reply of several datagrams, as far as it is there */
 
 struct request {
 	TAILQ_ENTRY(request) line;  /* free ones, or those that are out in the order of deadlines */
@@ -50,7 +49,6 @@ struct request {
 	unsigned int sent;  /* bytes of it; xkv only */
 	unsigned int tries;
 	uint32_t *key; /* first + keys of them; of a scan, only where it starts */
-	struct parts *parts;
 };
 
 TAILQ_HEAD(request_line, request);

@@ -14,7 +14,6 @@
 
 #include "bench/common/say.h"
 #include "bench/common/sizes.h"
-#include "parts.h"
 
 #define LOAD_TRIES 30  /* of a request while loading, before the thread gives up */
 #define ISSUE_MAX  256 /* requests between two looks at what has come */
@@ -121,18 +120,11 @@ static unsigned int sets_that_fit(const struct options *o)
 	return n > REQUEST_KEYS_MAX ? REQUEST_KEYS_MAX : n ? n : 1;
 }
 
-static unsigned int load_batch(const struct worker *w)
-{
-	unsigned int n = sets_that_fit(w->phase->o);
-
-	return n < w->protocol->sets ? n : w->protocol->sets;
-}
-
 /* The keys that come next when all are loaded. */
 static bool next_load(struct worker *w, struct request *r)
 {
 	uint64_t first;
-	unsigned int n = take_share(w->phase, load_batch(w), 1, &first);
+	unsigned int n = take_share(w->phase, sets_that_fit(w->phase->o), 1, &first);
 
 	r->op = OP_SET;
 	r->rmw = r->insert = false;
@@ -184,7 +176,7 @@ static uint64_t next_id(const struct request *r)
 static void send_request(struct worker *w, struct request *r)
 {
 	const struct options *o = w->phase->o;
-	size_t room = w->protocol->room(o, r->keys), len;
+	size_t room = protocol_room(w->protocol, r->keys), len;
 	uint8_t *buf = w->transport->reserve(w, r->client, room);
 
 	if (!buf) {
@@ -336,10 +328,8 @@ static void answer(struct worker *w, struct request *r, const uint8_t *buf, size
 	uint64_t ops = s->count[STAT_OPS];
 	enum outcome outcome = w->protocol->take(w->phase->o, s, r, buf, len);
 
-	if (outcome != WAIT) {
-		take_in(w, r);
-		proceed(w, r, outcome, keys);
-	}
+	take_in(w, r);
+	proceed(w, r, outcome, keys);
 	if (after_end(w))
 		stat_add(s, STAT_OPS_AFTER_END, s->count[STAT_OPS] - ops);
 }
@@ -354,7 +344,7 @@ static struct client *client_of(struct worker *w, uint64_t id)
 
 void worker_datagram(struct worker *w, struct client *c, const uint8_t *buf, size_t len)
 {
-	uint64_t id, mask = w->protocol->id_mask, place;
+	uint64_t id, place;
 
 	if (!w->protocol->id(buf, len, &id)) {
 		stat_add(&w->stats, STAT_MALFORMED, 1);
@@ -367,12 +357,11 @@ void worker_datagram(struct worker *w, struct client *c, const uint8_t *buf, siz
 	if (c && place < w->depth) {
 		struct request *r = &c->request[place];
 
-		if (r->out && (r->id & mask) == id) {
+		if (r->out && r->id == id) {
 			answer(w, r, buf, len);
 			return;
 		}
-		if ((id ^ r->id) >> REQUEST_CLIENT_SHIFT == 0 ||
-		    mask >> REQUEST_CLIENT_SHIFT == 0) {
+		if ((id ^ r->id) >> REQUEST_CLIENT_SHIFT == 0) {
 			stat_add(&w->stats, STAT_LATE, 1);
 			return;
 		}
@@ -672,8 +661,6 @@ void worker_close(struct worker *w)
 {
 	if (w->transport)
 		w->transport->close(w);
-	for (size_t i = 0; w->request && i < (size_t)w->clients * w->depth; i++)
-		parts_free(w->request[i].parts);
 	free(w->request);
 	free(w->keys);
 	free(w->client);
