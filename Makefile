@@ -41,6 +41,7 @@ LIB_OBJ   := $(BUILD)/client/libxkv.o
 CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out client/libxkv.c,$(wildcard client/*.c)))
 XKVD_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard loader/*.c loader/*/*.c))
 BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/*.c bench/common/*.c bench/load/*.c bench/frames/*.c))
+TOOL_OBJ  := $(patsubst %,$(BUILD)/bench/common/%.o,dist option say)
 TESTS     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
 XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd -lpthread
@@ -102,11 +103,11 @@ $(BUILD)/xkv-bench: $(BENCH_OBJ)
 	$(say) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ $(BENCH_LIBS)
 
-$(BUILD)/xkv-replay: $(BUILD)/bench/tools/replay.o $(BUILD)/bench/common/dist.o
+$(BUILD)/xkv-replay: $(BUILD)/bench/tools/replay.o $(TOOL_OBJ)
 	$(say) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ -lhiredis -lm
 
-$(BUILD)/xkv-udpserver: $(BUILD)/bench/tools/udpserver.o $(BUILD)/bench/common/dist.o
+$(BUILD)/xkv-udpserver: $(BUILD)/bench/tools/udpserver.o $(TOOL_OBJ)
 	$(say) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ -lm -lpthread
 

@@ -61,6 +61,16 @@ int option_uint(const struct option_row *row, char *text, void *field)
 	return err;
 }
 
+int option_port(const struct option_row *row, char *text, void *field)
+{
+	static const struct option_row range = { .name = "port", .min = 1, .max = UINT16_MAX };
+	unsigned int port;
+
+	*(const char **)field = text;
+	(void)row;
+	return option_uint(&range, text, &port);
+}
+
 int option_real(const struct option_row *row, char *text, void *field)
 {
 	char *end;
@@ -165,7 +175,7 @@ static int print_help(const struct option_row *rows, const char *usage)
 	fputs(usage, stdout);
 	for (; rows->name || rows->heading; rows++)
 		print_row(rows);
-	puts("      --help, --version    print this, or the version\nSee xkv-bench(1).");
+	puts("      --help, --version    print this, or the version");
 	return 1;
 }
 
@@ -236,7 +246,7 @@ int option_parse(const struct option_row *rows, const char *usage, void *options
 		if (i == t.rows)
 			return print_help(rows, usage);
 		if (i > t.rows) {
-			puts("xkv-bench " XKV_RELEASE);
+			printf("%s %s\n", program_invocation_short_name, XKV_RELEASE);
 			return 1;
 		}
 		given[i] = true;
@@ -244,7 +254,6 @@ int option_parse(const struct option_row *rows, const char *usage, void *options
 			return -EINVAL;
 	}
 	if (optind < argc)
-		return refuse("%s: there are no arguments besides options; try --help",
-			      argv[optind]);
+		return refuse("unexpected argument: %s; try --help", argv[optind]);
 	return check_needs(rows, given, options);
 }

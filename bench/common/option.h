@@ -55,8 +55,9 @@ int option_parse(const struct option_row *rows, const char *usage, void *options
 /* The list of a row in `options`, from text with commas, which it takes apart. */
 int option_list(const struct option_row *row, char *text, void *options);
 
-/* Values: the text itself (const char *), true (bool), row->min (unsigned int), ... */
-option_reader option_text, option_flag, option_constant;
+/* Values: the text itself (const char *), also of a port, true (bool), row->min (unsigned int), ...
+ */
+option_reader option_text, option_port, option_flag, option_constant;
 /* ... whole numbers in decimal digits (unsigned int, uint64_t), a number (double), ... */
 option_reader option_uint, option_u64, option_real;
 /* ... the place of a word among the row's choices (unsigned int), ... */

@@ -13,7 +13,7 @@ static void print_line(const char *fmt, va_list args)
 	char line[1024];
 
 	vsnprintf(line, sizeof(line), fmt, args);
-	fprintf(stderr, "xkv-bench: %s\n", line);
+	fprintf(stderr, "%s: %s\n", program_invocation_short_name, line);
 }
 
 void say(const char *fmt, ...)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* xkv-bench's messages: one sentence a line on standard error. */
+/* The programs' messages: one sentence a line on standard error. */
 #ifndef BENCH_SAY_H
 #define BENCH_SAY_H
 
 #include <signal.h>
 #include <stdbool.h>
 
-/* Prints "xkv-bench: ", the sentence and a newline.  Thread safe. */
+/* Prints the program's name, the sentence and a newline.  Thread safe. */
 void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* The same, and -EINVAL: a command line that cannot be followed. */

@@ -92,7 +92,7 @@ static const struct option_row rows[] = {
 
 static const char usage[] =
 	"Usage: xkv-bench frames [OPTION]...\n"
-	"Live frames of the kernel's through scripts/testbed.sh's bed, as root.\n";
+	"Live frames of the kernel's through scripts/testbed.sh's bed, as root.  See xkv-bench(1).\n";
 
 /* Whether any of the frames are SCANs. */
 static bool any_scans(const struct frames_options *o)

@@ -10,14 +10,6 @@
 #include "bench/common/say.h"
 #include "request.h"
 
-static int read_port(const struct option_row *row, char *text, void *field)
-{
-	unsigned int port;
-
-	*(const char **)field = text;
-	return option_uint(row, text, &port);
-}
-
 static int read_token(const struct option_row *row, char *text, void *field)
 {
 	uint8_t *token = field;
@@ -115,8 +107,7 @@ static const char *const xdp_modes[] = { "auto", "copy", "zerocopy", NULL };
 static const struct option_row rows[] = {
 	{ .heading = "The server, and how it is asked" },
 	{ "host", "HOST", 'h', option_text, FIELD(host), .help = "default 127.0.0.1" },
-	{ "port", "PORT", 'p', read_port, FIELD(port), .min = 1, .max = 65535,
-	  .help = "default 6379" },
+	{ "port", "PORT", 'p', option_port, FIELD(port), .help = "default 6379" },
 	{ "protocol", "P", 0, option_choice, FIELD(protocol), .choices = protocols,
 	  .help = "xkv (default, UDP), resp (TCP) or memcached (TCP)" },
 	{ "transport", "T", 0, option_choice, FIELD(transport), .choices = transports,
@@ -204,7 +195,8 @@ static const struct option_row rows[] = {
 
 static const char usage[] =
 	"Usage: xkv-bench [OPTION]...\n"
-	"Load over the network.  xkv-bench frames --help has the options of the frame loop.\n";
+	"Load over the network.  xkv-bench frames --help has the options of the frame loop.\n"
+	"See xkv-bench(1).\n";
 
 int options_parse(struct options *o, int argc, char **argv)
 {

@@ -10,12 +10,14 @@
 #include <errno.h>
 #include <hiredis/hiredis.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "bench/common/dist.h"
+#include "bench/common/option.h"
 
 #define PIPELINE_MAX 4096
 #define VALUE_MAX    4096
@@ -312,87 +314,43 @@ static void print_tally(void)
 
 /* ---- options ------------------------------------------------------------- */
 
-static const struct row {
-	const char *name;
-	const char **text; /* or */
-	uint64_t *number;
-	uint64_t min, max;
-	const char *help;
-} rows[] = {
-	{ "--host", &opt.host, .help = "of the server (127.0.0.1)" },
-	{ "--port", NULL, &opt.port, 1, UINT16_MAX, "of the server (6379)" },
-	{ "--trace", &opt.trace,
-	  .help = "zipf:THETA, uniform or hot:COUNT; +scan:SHARE puts runs of keys between "
-		  "that are used once (zipf:0.99)" },
-	{ "--keys", NULL, &opt.keys, 1, DIST_KEYS_MAX, "of the trace, without a scan's (1000000)" },
-	{ "--requests", NULL, &opt.requests, 1, REQUESTS_MAX, "GETs (1000000)" },
-	{ "--warm-up", NULL, &opt.warm_up, 0, REQUESTS_MAX, "so many of them are not counted (0)" },
-	{ "--pipeline", NULL, &opt.pipeline, 1, PIPELINE_MAX, "GETs in flight (64)" },
-	{ "--value-size", NULL, &opt.value_size, 1, VALUE_MAX, "bytes (128)" },
-	{ "--ttl-spread", NULL, &opt.ttl_spread, 1, UINT32_MAX,
-	  "entries get a TTL; in order of expiry they are this many requests off (no TTL)" },
-	{ "--pinned", NULL, &opt.pinned, 0, DIST_KEYS_MAX,
-	  "entries without a TTL which have to be there at the end (0)" },
-	{ "--seed", NULL, &opt.seed, 0, UINT64_MAX, "of the trace (1)" },
+#define FIELD(member) .field = offsetof(struct options, member)
+#define NUMBER(n, member, least, greatest, text)                                                   \
+	{ n, "N", 0, option_u64, FIELD(member), .min = (least), .max = (greatest), .help = text }
+
+static const struct option_row rows[] = {
+	{ "host", "HOST", 0, option_text, FIELD(host), .help = "of the server, default 127.0.0.1" },
+	NUMBER("port", port, 1, UINT16_MAX, "of the server, default 6379"),
+	{ "trace", "T", 0, option_text, FIELD(trace),
+	  .help = "zipf:THETA, uniform or hot:COUNT; +scan:SHARE puts runs of\n"
+		  "keys between that are used once; default zipf:0.99" },
+	NUMBER("keys", keys, 1, DIST_KEYS_MAX, "of the trace, without a scan's; default 1000000"),
+	NUMBER("requests", requests, 1, REQUESTS_MAX, "GETs, default 1000000"),
+	NUMBER("warm-up", warm_up, 0, REQUESTS_MAX, "so many of them are not counted; default 0"),
+	NUMBER("pipeline", pipeline, 1, PIPELINE_MAX, "GETs in flight, default 64"),
+	NUMBER("value-size", value_size, 1, VALUE_MAX, "bytes, default 128"),
+	NUMBER("ttl-spread", ttl_spread, 1, UINT32_MAX,
+	       "entries get a TTL; in order of expiry they are this many\n"
+	       "requests off; default: no TTL"),
+	NUMBER("pinned", pinned, 0, DIST_KEYS_MAX,
+	       "entries without a TTL which have to be there at the end"),
+	NUMBER("seed", seed, 0, UINT64_MAX, "of the trace, default 1"),
+	{ 0 },
 };
 
-#define ROWS (sizeof(rows) / sizeof(*rows))
-
-static void print_help(void)
-{
-	printf("usage: xkv-replay [--option value]...\n"
-	       "Prints one line of JSON: how many GETs found their key.\n\n");
-	for (unsigned int i = 0; i < ROWS; i++)
-		printf("  %-13s %s\n", rows[i].name, rows[i].help);
-}
-
-static uint64_t parse_number(const struct row *row, const char *text)
-{
-	char *end;
-	unsigned long long n;
-
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end || errno || n < row->min || n > row->max)
-		errx(2, "%s %s: give a number from %llu to %llu", row->name, text,
-		     (unsigned long long)row->min, (unsigned long long)row->max);
-	return n;
-}
-
-static const struct row *find_row(const char *name)
-{
-	for (unsigned int i = 0; i < ROWS; i++)
-		if (!strcmp(name, rows[i].name))
-			return &rows[i];
-	errx(2, "%s is unknown: see --help", name);
-}
-
-static void parse_options(int argc, char **argv)
-{
-	for (int i = 1; i < argc; i += 2) {
-		const struct row *row = find_row(argv[i]);
-
-		if (!argv[i + 1])
-			errx(2, "%s wants a value", argv[i]);
-		if (row->text)
-			*row->text = argv[i + 1];
-		else
-			*row->number = parse_number(row, argv[i + 1]);
-	}
-	if (opt.warm_up >= opt.requests)
-		errx(2, "--warm-up %llu leaves nothing of %llu requests to count",
-		     (unsigned long long)opt.warm_up, (unsigned long long)opt.requests);
-}
+static const char usage[] = "Usage: xkv-replay [OPTION]...\n"
+			    "Prints one line of JSON: how many GETs found their key.\n";
 
 int main(int argc, char **argv)
 {
+	int ret = option_parse(rows, usage, &opt, argc, argv);
 	double start;
 
-	if (argc == 2 && !strcmp(argv[1], "--help")) {
-		print_help();
-		return 0;
-	}
-	parse_options(argc, argv);
+	if (ret)
+		return ret < 0 ? 2 : 0;
+	if (opt.warm_up >= opt.requests)
+		errx(2, "--warm-up %llu leaves nothing of %llu requests to count",
+		     (unsigned long long)opt.warm_up, (unsigned long long)opt.requests);
 	trace_open(opt.trace);
 	server_open();
 	start = now();

@@ -11,7 +11,6 @@
 #include <endian.h>
 #include <err.h>
 #include <errno.h>
-#include <getopt.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -22,6 +21,7 @@
 #include <unistd.h>
 
 #include "bench/common/dist.h"
+#include "bench/common/option.h"
 #include "bpf/proto.h"
 
 #define BATCH	    32	 /* datagrams of a system call */
@@ -404,63 +404,31 @@ static int open_socket(void)
 	return fd;
 }
 
-static uint64_t number(const char *name, const char *text, uint64_t max)
-{
-	char *end;
-	unsigned long long n = strtoull(text, &end, 10);
+#define FIELD(member) .field = offsetof(struct options, member)
 
-	if (*text < '0' || *text > '9' || *end || n < 1 || n > max)
-		errx(2, "--%s %s: give a number from 1 to %llu", name, text, (unsigned long long)max);
-	return n;
-}
+static const struct option_row rows[] = {
+	{ "host", "HOST", 'h', option_text, FIELD(host),
+	  .help = "address to listen on, default 127.0.0.1" },
+	{ "port", "PORT", 'p', option_port, FIELD(port), .help = "default 6379" },
+	{ "threads", "N", 't', option_uint, FIELD(threads), .min = 1, .max = THREADS_MAX,
+	  .help = "1 to 256, each with a socket of its own, default 1" },
+	{ "keys", "N", 'k', option_u64, FIELD(keys), .min = 1, .max = KEYS_MAX,
+	  .help = "that are expected: the table's size, default 1000000" },
+	{ 0 },
+};
 
-static void print_help(void)
-{
-	fputs("Usage: xkv-udpserver [OPTION]...\n"
-	      "A server of xkv's datagrams in user space, to measure others against; not for use.\n"
-	      "  -h, --host HOST    address to listen on, default 127.0.0.1\n"
-	      "  -p, --port PORT    default 6379\n"
-	      "  -t, --threads N    1 to 256, each with a socket of its own, default 1\n"
-	      "  -k, --keys N       that are expected: the table's size, default 1000000\n"
-	      "      --help         print this\n",
-	      stdout);
-	exit(0);
-}
-
-static void parse_options(int argc, char **argv)
-{
-	static const struct option longs[] = {
-		{ "host", required_argument, NULL, 'h' },    { "port", required_argument, NULL, 'p' },
-		{ "threads", required_argument, NULL, 't' }, { "keys", required_argument, NULL, 'k' },
-		{ "help", no_argument, NULL, 'H' },	     { NULL, 0, NULL, 0 },
-	};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "h:p:t:k:", longs, NULL)) != -1) {
-		if (c == 'h')
-			opt.host = optarg;
-		else if (c == 'p')
-			opt.port = optarg;
-		else if (c == 't')
-			opt.threads = number("threads", optarg, THREADS_MAX);
-		else if (c == 'k')
-			opt.keys = number("keys", optarg, KEYS_MAX);
-		else if (c == 'H')
-			print_help();
-		else
-			errx(2, "try --help");
-	}
-	if (optind < argc)
-		errx(2, "unexpected argument: %s", argv[optind]);
-}
+static const char usage[] =
+	"Usage: xkv-udpserver [OPTION]...\n"
+	"A server of xkv's datagrams in user space, to measure others against; not for use.\n";
 
 int main(int argc, char **argv)
 {
 	static int fd[THREADS_MAX];
 	pthread_t thread;
-	int wrong;
+	int wrong = option_parse(rows, usage, &opt, argc, argv);
 
-	parse_options(argc, argv);
+	if (wrong)
+		return wrong < 0 ? 2 : 0;
 	table_open(opt.keys);
 	for (unsigned int i = 0; i < opt.threads; i++)
 		fd[i] = open_socket();
