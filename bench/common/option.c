@@ -2,6 +2,7 @@
 /* See option.h. */
 #include "option.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -195,6 +196,7 @@ static void make_tables(struct getopt_tables *t, const struct option_row *rows)
 		const struct option_row *row = &rows[t->rows];
 		int argument = row->value ? required_argument : no_argument;
 
+		assert(t->rows < ROWS_MAX);
 		if (row->name)
 			*to++ = (struct option){ row->name, argument, NULL, LONG_OPTION + t->rows };
 		if (row->letter) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The load over UDP sockets: closed loops, one outstanding request a client. */
+/* A load over sockets or AF_XDP, in closed loops or an open one. */
 #ifndef BENCH_LOAD_H
 #define BENCH_LOAD_H
 
