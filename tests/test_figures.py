@@ -17,7 +17,7 @@ import pytest
 from conftest import BUILD, ROOT, run, wait_for
 
 pytest.importorskip("matplotlib", reason="no matplotlib: run 'sudo scripts/setup.sh test'")
-sys.path.append(str(ROOT / "bench"))  # at the end: bench/redis.py must not hide the client library
+sys.path.append(str(ROOT / "bench/experiments"))  # at the end: its redis.py must not hide the client library
 # pylint: disable=wrong-import-position
 from figlib import document, headline, measure, plots, runner, summary, tables  # noqa: E402
 from figlib.experiments import EXPERIMENTS, SERIES, WIRE_SERIES, Workload, series_of  # noqa: E402
@@ -534,7 +534,7 @@ def test_headline_is_drawn_from_what_was_measured(tmp_path):
 
 
 def figures(*options, **more):
-    return run(ROOT / "bench/figures.py", *options, env=dict(os.environ, XKV_BUILD=str(BUILD)), **more)
+    return run(ROOT / "bench/experiments/figures.py", *options, env=dict(os.environ, XKV_BUILD=str(BUILD)), **more)
 
 
 def test_list():
@@ -604,7 +604,7 @@ def test_a_short_run(tmp_path, docs):
 def test_a_run_on_an_interface(bed, tmp_path, docs):
     """Run on the server's side of a bed, the script has a NIC and a client that a command reaches."""
     client = f"nsenter --net={bed.netns('client')} --"
-    bed.run("server", ROOT / "bench/figures.py", "--interface", "xkv0", "--client", client, "--only",
+    bed.run("server", ROOT / "bench/experiments/figures.py", "--interface", "xkv0", "--client", client, "--only",
             "fig09,fig07", "--series", "xkv,redis-cores", *options_of_a_short_run(tmp_path, docs),
             "--seconds", "0.5")  # nothing goes before other processes here
     for name in ("fig09-writes", "fig07-08-latency"):
@@ -619,7 +619,7 @@ def test_a_run_on_an_interface(bed, tmp_path, docs):
 @pytest.mark.usefixtures("privileged")
 def test_an_interrupted_run_leaves_nothing(tmp_path, docs, number):
     before = leftovers()
-    command = [ROOT / "bench/figures.py", "--series", "xkv,redis", "--only", "fig09",
+    command = [ROOT / "bench/experiments/figures.py", "--series", "xkv,redis", "--only", "fig09",
                *options_of_a_short_run(tmp_path, docs), "--seconds", "30"]
     with open(tmp_path / "log", "wb") as log:
         process = subprocess.Popen([str(w) for w in command], stdout=log, stderr=log,
