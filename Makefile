@@ -41,7 +41,8 @@ endif
 LIB_OBJ   := $(BUILD)/client/libxkv.o
 CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out client/libxkv.c,$(wildcard client/*.c)))
 XKVD_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard loader/*.c loader/*/*.c))
-BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %.bpf.c bench/replay.c bench/udpserver.c,$(wildcard bench/*.c)))
+BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/*.c bench/common/*.c bench/load/*.c bench/frames/*.c))
+TOOL_OBJ  := $(patsubst %,$(BUILD)/bench/common/%.o,dist option say)
 TESTS     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
 XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd -lpthread
@@ -65,7 +66,7 @@ $(BUILD)/%.bpf.o: scripts/%.bpf.c
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
 
-$(BUILD)/bench/%.bpf.o: bench/%.bpf.c
+$(BUILD)/bench/bpf/%.bpf.o: bench/bpf/%.bpf.c
 	$(say) CLANG $@
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
@@ -81,7 +82,7 @@ $(BUILD)/%.o: %.c
 
 $(XKVD_OBJ): | $(BUILD)/xkv.skel.h
 $(BUILD)/loader/attach/bpf.o: $(BUILD)/xkv.skel.h
-$(BENCH_OBJ): | $(patsubst bench/%.bpf.c,$(BUILD)/bench/%.skel.h,$(wildcard bench/*.bpf.c))
+$(BENCH_OBJ): | $(patsubst %.bpf.c,$(BUILD)/%.skel.h,$(wildcard bench/bpf/*.bpf.c))
 
 $(BUILD)/libxkv.a: $(LIB_OBJ)
 	$(say) AR $@
@@ -103,11 +104,11 @@ $(BUILD)/xkv-bench: $(BENCH_OBJ)
 	$(say) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ $(BENCH_LIBS)
 
-$(BUILD)/xkv-replay: $(BUILD)/bench/replay.o $(BUILD)/bench/dist.o
+$(BUILD)/xkv-replay: $(BUILD)/bench/tools/replay.o $(TOOL_OBJ)
 	$(say) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ -lhiredis -lm
 
-$(BUILD)/xkv-udpserver: $(BUILD)/bench/udpserver.o $(BUILD)/bench/dist.o
+$(BUILD)/xkv-udpserver: $(BUILD)/bench/tools/udpserver.o $(TOOL_OBJ)
 	$(say) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ -lm -lpthread
 

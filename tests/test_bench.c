@@ -17,16 +17,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/datagram.h"
-#include "bench/dist.h"
-#include "bench/entry.h"
-#include "bench/options.h"
-#include "bench/protocol.h"
-#include "bench/protocol_resp.h"
-#include "bench/protocol_xkv.h"
-#include "bench/ramp.h"
-#include "bench/workload.h"
-#include "bench/xsk.h"
+#include "bench/bpf/xsk.h"
+#include "bench/common/dist.h"
+#include "bench/frames/options.h"
+#include "bench/load/datagram.h"
+#include "bench/load/entry.h"
+#include "bench/load/options.h"
+#include "bench/load/protocol.h"
+#include "bench/load/protocol_xkv.h"
+#include "bench/load/ramp.h"
+#include "bench/load/workload.h"
 
 #define DRAWS 2000000
 
@@ -286,8 +286,8 @@ static void twitter_values_are_lognormal(void **state)
 
 static struct options sizes(unsigned int key, unsigned int value)
 {
-	return (struct options){ .key_size = { { .min = key, .max = key } },
-				 .value_size = { { .min = value, .max = value } } };
+	return (struct options){ .key_size = { .min = key, .max = key },
+				 .value_size = { .min = value, .max = value } };
 }
 
 /* A request of these keys, and its encoding. */
@@ -402,8 +402,8 @@ static void entries_do_not_depend_on_the_first_key(void **state)
 
 	(void)state;
 	for (size_t s = 0; s < sizeof(value_size) / sizeof(value_size[0]); s++) {
-		struct options all = { .key_size = { new_sizes("etc", SIZES_KEY) },
-				       .value_size = { new_sizes(value_size[s], SIZES_VALUE) } };
+		struct options all = { .key_size = new_sizes("etc", SIZES_KEY),
+				       .value_size = new_sizes(value_size[s], SIZES_VALUE) };
 		struct options some = all;
 
 		some.first_key = 100;
@@ -422,8 +422,8 @@ static void entries_do_not_depend_on_the_first_key(void **state)
 /* The sizes of an entry are the same in its GET, its SET and for Redis, and fit a datagram. */
 static void sizes_belong_to_the_key(void **state)
 {
-	struct options o = { .key_size = { new_sizes("etc", SIZES_KEY) },
-			     .value_size = { new_sizes("etc", SIZES_VALUE) } };
+	struct options o = { .key_size = new_sizes("etc", SIZES_KEY),
+			     .value_size = new_sizes("etc", SIZES_VALUE) };
 	unsigned int largest = 0;
 
 	(void)state;
@@ -444,23 +444,6 @@ static void sizes_belong_to_the_key(void **state)
 		largest = value_size > largest ? value_size : largest;
 	}
 	assert_int_equal(largest, 1400);
-}
-
-static void redis_commands(void **state)
-{
-	static const char head[] = "*3\r\n$3\r\nSET\r\n$20\r\nkey:000000000042----\r\n$33\r\n";
-	struct options o = sizes(20, 33);
-	size_t at = sizeof(head) - 1;
-	uint8_t buf[DATAGRAM_MAX];
-
-	(void)state;
-	assert_int_equal(resp_set(&o, buf, 42, 7), at + 33 + 2);
-	assert_memory_equal(buf, head, at);
-	assert_true(entry_value_ok(&o, 42, buf + at, 33));
-	assert_memory_equal(buf + at + 33, "\r\n", 2);
-	o.value_size[0] = (struct sizes){ 0 };
-	assert_int_equal(resp_set(&o, buf, 42, 7), at - 1 + 2); /* "$0", no value */
-	assert_memory_equal(buf + at - 5, "$0\r\n\r\n", 6);
 }
 
 static void token_and_padding(void **state)
@@ -736,16 +719,35 @@ static void frames_have_right_checksums(void **state)
 	assert_int_equal(datagram_read(frame, sizeof(frame), &port), -1);
 }
 
-static int parse(struct options *o, const char *line)
+/* The words of a command line; what is parsed points to them. */
+static int split(const char *line, char **argv)
 {
-	char copy[256], *argv[32] = { "xkv-bench" }, *save = NULL;
-	int argc = 1;
+	static char copy[256];
+	char *save = NULL;
+	int argc = 0;
 
-	snprintf(copy, sizeof(copy), "%s", line);
+	snprintf(copy, sizeof(copy), "xkv-bench %s", line);
 	for (char *word = strtok_r(copy, " ", &save); word; word = strtok_r(NULL, " ", &save))
 		argv[argc++] = word;
+	argv[argc] = NULL;
 	optind = 0;
+	return argc;
+}
+
+static int parse(struct options *o, const char *line)
+{
+	char *argv[32];
+	int argc = split(line, argv);
+
 	return options_parse(o, argc, argv);
+}
+
+static int parse_frames(struct frames_options *o, const char *line)
+{
+	char *argv[32];
+	int argc = split(line, argv);
+
+	return frames_options_parse(o, argc, argv);
 }
 
 /* What a command line asks for, as one of some threads draws it. */
@@ -753,7 +755,7 @@ static void open_workload(struct workload *w, struct options *o, const char *lin
 			  unsigned int thread, unsigned int threads)
 {
 	assert_int_equal(parse(o, line), 0);
-	dist_init(&o->dist[0], o->keys);
+	dist_init(&o->dist, o->keys);
 	if (inserts)
 		assert_int_equal(inserts_init(inserts, o->keys, entry_names(16)), 0);
 	workload_init(w, o, inserts, thread, threads);
@@ -785,7 +787,6 @@ static void draw_shares(const char *line, double share[OPS + 1])
 			workload_inserted(&w, r.key[0]);
 	}
 	inserts_destroy(&inserts);
-	options_free(&o);
 }
 
 /* Core workloads as the YCSB paper has them. */
@@ -838,12 +839,10 @@ static void mgets_have_the_right_share(void **state)
 	}
 	near(100.0 * mgets / REQUESTS, 30, 0.02);
 	near(100.0 * gets / REQUESTS, 30 + 60 * 2 / 3.0, 0.02);
-	options_free(&o);
 	/* None is a share, too. */
 	open_workload(&w, &o, "--mgets 0 --batch 6", NULL, 0, 1);
 	workload_draw_kind(&w, &r);
 	assert_int_equal(r.keys, 1);
-	options_free(&o);
 }
 
 /* "latest" asks most for what was inserted last, and never for what may not be there yet. */
@@ -875,7 +874,6 @@ static void latest_keys_are_there(void **state)
 	workload_inserted(&w, in.there + 1 + INSERTS_WINDOW);
 	assert_int_equal(in.there, 1003 + 2 + INSERTS_WINDOW);
 	inserts_destroy(&in);
-	options_free(&o);
 }
 
 static void sequential_keys_follow(void **state)
@@ -891,7 +889,6 @@ static void sequential_keys_follow(void **state)
 		draw_request(&w, &r);
 		assert_int_equal(key[0], (5 + i) % 10);
 	}
-	options_free(&o);
 }
 
 /* A server that answers so many requests a second, and some steps in which the machine was busy. */
@@ -968,151 +965,125 @@ static void command_line(void **state)
 	assert_int_equal(parse(&o, "-c 10 -t 2 -n 5 --ratio 1:9 --distribution zipf:0.9"), 0);
 	assert_int_equal(o.clients, 10);
 	assert_int_equal(o.requests, 5);
-	assert_int_equal(o.ratio[0].set, 1);
+	assert_int_equal(o.ratio.set, 1);
 	assert_true(o.load);
 	assert_true(o.seconds == 0);
-	options_free(&o);
 	assert_int_equal(parse(&o, "--ratio 1:0"), 0);
 	assert_false(o.load);
 	assert_true(o.seconds == 10);
-	options_free(&o);
 	assert_int_equal(parse(&o, "--ratio 1:1 --no-load"), 0);
 	assert_false(o.load);
-	options_free(&o);
-	assert_int_equal(parse(&o, "--frames --server echo,thesis --ratio 0:1,1:0"), 0);
-	assert_int_equal(o.servers, 2);
-	assert_int_equal(o.ratios, 2);
-	assert_int_equal(o.pinned_count, 0);
-	assert_int_equal(o.loop_counts, 1);
-	assert_int_equal(o.loops[0], 1);
-	options_free(&o);
-	assert_int_equal(parse(&o, "--frames --server /a/b,attached,/c"), 0);
-	assert_int_equal(o.servers, 3);
-	assert_int_equal(o.server[0], SERVER_PINNED);
-	assert_int_equal(o.server[1], SERVER_ATTACHED);
-	assert_string_equal(frame_server_name(&o, o.server[0]), "/a/b");
-	assert_string_equal(frame_server_name(&o, o.server[2]), "/c");
-	options_free(&o);
-	assert_int_equal(parse(&o, "--frames --key-size 16,128 --batch 1,4 --cpus 0,1,2 "
-				   "--loops 1,3"),
-			 0);
-	assert_int_equal(o.key_sizes, 2);
-	assert_int_equal(o.key_size[1].max, 128);
-	assert_int_equal(o.batch[1], 4);
-	assert_int_equal(o.loops[1], 3);
-	options_free(&o);
-	assert_int_equal(parse(&o, "--frames --value-size 128,1024 --scans 0,100 "
-				   "--scan-length 5,100"),
-			 0);
-	assert_int_equal(o.value_sizes, 2);
-	assert_int_equal(o.value_size[1].max, 1024);
-	assert_int_equal(o.scan_shares, 2);
-	assert_true(o.scans[1] == 100);
-	assert_int_equal(o.scan_length[1], 100);
-	options_free(&o);
 	assert_int_equal(parse(&o, "--load-only --keys 5 --first-key 100000000"), 0);
 	assert_int_equal(o.first_key, 100000000);
-	assert_int_equal(o.scan_length[0], 100);
-	options_free(&o);
+	assert_int_equal(o.scan_length, 100);
 	assert_int_equal(parse(&o, "--value-size 1400 -h 10.77.0.1 --key-size 32"), 0);
-	options_free(&o);
 	assert_int_equal(parse(&o, "--value-size 1392 -h fd77::1"), 0);
-	options_free(&o);
 	assert_int_equal(parse(&o, "--rate 5000.5 --warmup 0.5 --pin 0,1 -c 4 -t 2 --retries 0"),
 			 0);
 	assert_true(o.rate == 5000.5);
 	assert_int_equal(o.pin[1], 1);
 	assert_true(o.depth > 1); /* an open loop is not held up by one reply */
-	options_free(&o);
 	assert_int_equal(
 		parse(&o, "--transport xdp --interface x --queues 1,5 --mac 2:0:0:77:0:1f"), 0);
 	assert_int_equal(o.queues, 2);
 	assert_int_equal(o.queue[1], 5);
 	assert_memory_equal(o.mac, "\2\0\0\x77\0\x1f", 6);
-	options_free(&o);
 	/* No more are out than a queue has room for. */
 	assert_int_equal(parse(&o, "--transport xdp --interface x -c 8 -t 2 --rate 9"), 0);
 	assert_int_equal(o.depth, XSK_OUT_MAX / 8);
-	options_free(&o);
 	assert_int_equal(parse(&o, "--transport xdp --interface x -c 2 -t 2 --depth 1024"), 0);
-	options_free(&o);
 	assert_int_equal(parse(&o, "--transport xdp --interface x --queues 3"), 0);
 	assert_int_equal(o.queues, 3);
 	assert_int_equal(o.queue[2], 2);
-	options_free(&o);
 	assert_int_equal(parse(&o, "-c 4 --depth 16 --workload ycsb-d --distribution uniform"), 0);
 	assert_int_equal(o.depth, 16);
-	assert_string_equal(o.dist_name[0], "uniform");
-	options_free(&o);
-	assert_int_equal(parse(&o, "--resp --key-size etc --value-size 10-300"), 0);
-	assert_true(o.resp);
-	assert_int_equal(o.key_size[0].min, 20);
-	assert_int_equal(o.value_size[0].max, 300);
-	options_free(&o);
+	assert_string_equal(o.dist.text, "uniform");
+	assert_int_equal(parse(&o, "--load-only --key-size etc --value-size 10-300"), 0);
+	assert_true(o.load && o.load_only);
+	assert_int_equal(o.key_size.min, 20);
+	assert_int_equal(o.value_size.max, 300);
 }
 
-static void refuse_all(const char *const *bad, size_t n, const char *more)
+static void command_line_of_frames(void **state)
+{
+	struct frames_options o;
+
+	(void)state;
+	assert_int_equal(parse_frames(&o, ""), 0);
+	assert_string_equal(o.server[0].name, "attached");
+	assert_string_equal(o.base_bed, "xkv");
+	assert_int_equal(o.ratio[0].get, 1);
+	assert_true(o.seconds == 0.5);
+	assert_int_equal(parse_frames(&o, "--server echo,thesis --ratio 0:1,1:0"), 0);
+	assert_int_equal(o.servers, 2);
+	assert_int_equal(o.server[1].kind, SERVER_THESIS);
+	assert_int_equal(o.ratios, 2);
+	assert_int_equal(o.loop_counts, 1);
+	assert_int_equal(o.loops[0], 1);
+	assert_int_equal(parse_frames(&o, "--server /a/b,attached,/c"), 0);
+	assert_int_equal(o.servers, 3);
+	assert_int_equal(o.server[0].kind, SERVER_PINNED);
+	assert_int_equal(o.server[1].kind, SERVER_ATTACHED);
+	assert_string_equal(o.server[0].name, "/a/b");
+	assert_string_equal(o.server[2].name, "/c");
+	assert_int_equal(parse_frames(&o, "--key-size 16,128 --batch 1,4 --cpus 0,1,2 --loops 1,3"), 0);
+	assert_int_equal(o.key_sizes, 2);
+	assert_int_equal(o.key_size[1], 128);
+	assert_int_equal(o.batch[1], 4);
+	assert_int_equal(o.loops[1], 3);
+	assert_int_equal(parse_frames(&o, "--value-size 128,1024 --scans 0,100 --scan-length 5,100"), 0);
+	assert_int_equal(o.value_sizes, 2);
+	assert_int_equal(o.value_size[1], 1024);
+	assert_int_equal(o.scan_shares, 2);
+	assert_true(!o.scans[0] && o.scans[1]);
+	assert_int_equal(o.scan_length[1], 100);
+	assert_int_equal(parse_frames(&o, "--distribution zipf:0.99,hot:2000"), 0);
+	assert_string_equal(o.dist[0].text, "zipf:0.99");
+	assert_string_equal(o.dist[1].text, "hot:2000");
+}
+
+static void refuse_all(const char *const *bad, size_t n, bool frames)
 {
 	int err = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY);
+	struct frames_options f;
 	struct options o;
 
 	assert_true(err >= 0 && null >= 0);
 	dup2(null, STDERR_FILENO); /* each says why, at length */
 	close(null);
 	for (size_t i = 0; i < n; i++) {
-		char line[200];
-
-		snprintf(line, sizeof(line), "%s%s", more, bad[i]);
-		if (parse(&o, line) != -EINVAL) {
+		if ((frames ? parse_frames(&f, bad[i]) : parse(&o, bad[i])) != -EINVAL) {
 			dup2(err, STDERR_FILENO);
-			fail_msg("accepted: %s", line);
+			fail_msg("accepted: %s", bad[i]);
 		}
 	}
 	dup2(err, STDERR_FILENO);
 	close(err);
 }
 
-/* What one of the two ways to measure would ignore; the values are right. */
+#define REFUSE_ALL(bad, frames) refuse_all(bad, sizeof(bad) / sizeof((bad)[0]), frames)
+
+/* What the other options make useless; the values are right. */
 static void options_without_effect_are_refused(void **state)
 {
-	static const char *const sockets[] = {
-		"-h 10.77.0.1",
-		"-c 2",
-		"-t 1",
-		"-n 5",
-		"--protocol resp",
-		"--transport xdp --interface nix",
-		"--interface nix",
+	static const char *const load[] = {
 		"--queues 1",
 		"--xdp-mode copy",
 		"--mac 2:0:0:77:0:1",
-		"--ramp",
-		"--rate 5",
-		"--depth 1",
-		"--warmup 1",
-		"--workload ycsb-a",
-		"--deletes 0",
-		"--mgets 5 --batch 4",
-		"--pin 77",
-		"--retries 0",
-		"--progress",
-		"--hdr /nowhere/hdr",
-		"--pad 0",
-		"--verify",
-		"--timeout 5",
-		"--load",
-		"--no-load",
-		"--load-only",
-		"--resp",
+		"--interface x",
+		"--protocol resp --pad 0",
+		"--protocol resp --token 00112233445566778899aabbccddeeff",
+		"--protocol resp --retries 3",
+		"--protocol memcached --retries 0",
+		"--load-only --hdr /nowhere/hdr",
+		"--rounds 1",
 	};
-	static const char *const frames[] = {
-		"--server echo",    "--bed xkv", "--base-bed xkv", "--rounds 1",
-		"--frame-batch 64", "--cpus 0",	 "--loops 1",
-	};
+	static const char *const frames[] = { "-h 10.77.0.1", "--rate 5", "--verify", "--load",
+					      "--first-key 5" };
 
 	(void)state;
-	refuse_all(sockets, sizeof(sockets) / sizeof(sockets[0]), "--frames ");
-	refuse_all(frames, sizeof(frames) / sizeof(frames[0]), "");
+	REFUSE_ALL(load, false);
+	REFUSE_ALL(frames, true);
 }
 
 static void bad_command_lines_are_refused(void **state)
@@ -1143,33 +1114,6 @@ static void bad_command_lines_are_refused(void **state)
 		"--seed 9223372036854775808",
 		"--token 12",
 		"--token zz112233445566778899aabbccddeeff",
-		"--frames --server echo,echo",
-		"--frames --server attached,echo",
-		"--frames --server echo,/a",
-		"--frames --server /a,/a",
-		"--frames --server /1,/2,/3,/4,/5,/6,/7,/8,/9,/10,/11,/12,/13",
-		"--frames --value-size 31",
-		"--frames --value-size 32-64",
-		"--frames --value-size 128,1024 --batch 1,2",
-		"--frames --value-size 64 --server thesis",
-		"--frames --scans 100 --server thesis",
-		"--frames --scans 50",
-		"--frames --scans 100 --key-size 24",
-		"--frames --scans 100 --key-size 16,24",
-		"--frames --scans 100 --ratio 1:1",
-		"--frames --scans 100 --scan-length 101",
-		"--frames --scans 100 --scan-length 50 --keys 49",
-		"--frames --first-key 5",
-		"--frames --value-size etc",
-		"--frames --key-size 15",
-		"--frames --key-size 16-32",
-		"--frames --key-size 16,128 --batch 1,6",
-		"--frames --batch 9",
-		"--frames --batch 2 --server thesis",
-		"--frames --key-size 128 --server thesis-nopre",
-		"--frames --cpus 0,1 --loops 3",
-		"--frames --cpus 0,0",
-		"--frames --cpus 0,1,2,1 --loops 1,2",
 		"--key-size 16,32",
 		"--value-size 16,32",
 		"--scans 0,50",
@@ -1181,9 +1125,7 @@ static void bad_command_lines_are_refused(void **state)
 		"--value-size 1-1400 --key-size etc",
 		"--value-size etc --batch 2",
 		"--keys 10001 --key-size 8-20",
-		"--frames --cpus 1,,x",
 		"--ramp -n 5",
-		"--frames --distribution latest",
 		"--workload ycsb-e",
 		"--workload ycsb-a --ratio 1:1",
 		"--workload ycsb-d --key-size 12",
@@ -1192,7 +1134,6 @@ static void bad_command_lines_are_refused(void **state)
 		"--batch 4 --mgets 101",
 		"--batch 4 --mgets -1",
 		"--mgets 5",
-		"--protocol memcached-udp --batch 1 --mgets 5",
 		"--batch 9 --mgets 5",
 		"--deletes -1",
 		"--scans 1 --key-size 20",
@@ -1215,21 +1156,54 @@ static void bad_command_lines_are_refused(void **state)
 		"--transport xdp --interface x --xdp-mode fast",
 		"--transport xdp --interface x --mac 1:2:3:4:5",
 		"--transport xdp --interface x --mac 1:2:3:4:5:6:7",
-		"--interface x",
-		"--protocol memcached-udp --batch 2 --ratio 1:1",
-		"--protocol resp --pad 100",
-		"--protocol resp --retries 3",
-		"--protocol memcached --retries 0",
-		"--load-only --hdr /nowhere/hdr",
-		"--resp --hdr /nowhere/hdr",
 		"--batch 101",
-		"--frames --rounds 0",
 		"stray",
 		"--unknown",
 	};
 
 	(void)state;
-	refuse_all(bad, sizeof(bad) / sizeof(bad[0]), "");
+	REFUSE_ALL(bad, false);
+}
+
+static void bad_command_lines_of_frames_are_refused(void **state)
+{
+	static const char *const bad[] = {
+		"--server echo,echo",
+		"--server attached,echo",
+		"--server echo,/a",
+		"--server /a,/a",
+		"--server /1,/2,/3,/4,/5,/6,/7,/8,/9,/a,/b,/c,/d,/e,/f,/g,/h",
+		"--value-size 31",
+		"--value-size 32-64",
+		"--value-size 128,1024 --batch 1,2",
+		"--value-size 64 --server thesis",
+		"--scans 100 --server thesis",
+		"--scans 50",
+		"--scans 100 --key-size 24",
+		"--scans 100 --key-size 16,24",
+		"--scans 100 --ratio 1:1",
+		"--scans 100 --scan-length 101",
+		"--scans 100 --scan-length 50 --keys 49",
+		"--value-size etc",
+		"--key-size 15",
+		"--key-size 16-32",
+		"--key-size 16,128 --batch 1,6",
+		"--batch 9",
+		"--batch 2 --server thesis",
+		"--key-size 128 --server thesis-nopre",
+		"--cpus 0,1 --loops 3",
+		"--cpus 0,0",
+		"--cpus 0,1,2,1 --loops 1,2",
+		"--cpus 1,,x",
+		"--distribution latest",
+		"--rounds 0",
+		"--cpus ,",
+		"--keys 100000001",
+		"--server nginx",
+	};
+
+	(void)state;
+	REFUSE_ALL(bad, true);
 }
 
 int main(void)
@@ -1251,7 +1225,6 @@ int main(void)
 		cmocka_unit_test(keys_count_from_the_first),
 		cmocka_unit_test(entries_do_not_depend_on_the_first_key),
 		cmocka_unit_test(sizes_belong_to_the_key),
-		cmocka_unit_test(redis_commands),
 		cmocka_unit_test(token_and_padding),
 		cmocka_unit_test(values_show_every_change),
 		cmocka_unit_test(replies_are_read),
@@ -1267,7 +1240,9 @@ int main(void)
 		cmocka_unit_test(ramps_find_the_saturation_point),
 		cmocka_unit_test(steps_hold_or_not),
 		cmocka_unit_test(command_line),
+		cmocka_unit_test(command_line_of_frames),
 		cmocka_unit_test(bad_command_lines_are_refused),
+		cmocka_unit_test(bad_command_lines_of_frames_are_refused),
 		cmocka_unit_test(options_without_effect_are_refused),
 	};
 

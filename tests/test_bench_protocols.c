@@ -12,12 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/entry.h"
-#include "bench/parts.h"
-#include "bench/protocol.h"
+#include "bench/load/entry.h"
+#include "bench/load/protocol.h"
 
-static const struct options o = { .key_size = { { .min = 16, .max = 16 } },
-				  .value_size = { { .min = 8, .max = 8 } },
+static const struct options o = { .key_size = { .min = 16, .max = 16 },
+				  .value_size = { .min = 8, .max = 8 },
 				  .verify = true };
 
 static uint32_t key[REQUEST_KEYS_MAX];
@@ -33,11 +32,10 @@ static const char *ask(const struct protocol *p, enum op op, unsigned int keys)
 
 	for (unsigned int i = 0; i < REQUEST_KEYS_MAX; i++)
 		key[i] = op == OP_SCAN ? 0 : i;
-	parts_free(r.parts);
 	r = (struct request){ .client = &client, .op = op, .id = 0xabcd, .keys = keys, .key = key };
 	memset(&stats, 0, sizeof(stats));
 	len = p->encode(&o, buf, &r, 7);
-	assert_true(len <= p->room(&o, keys));
+	assert_true(len <= protocol_room(p, keys));
 	buf[len] = 0;
 	return (const char *)buf;
 }
@@ -105,6 +103,9 @@ static void resp_commands(void **state)
 	(void)state;
 	assert_memory_equal(set, "*5\r\n$4\r\nMSET\r\n$16\r\nkey:000000000000\r\n$8\r\n", 41);
 	assert_memory_equal(set + 41 + 8, "\r\n$16\r\nkey:000000000001\r\n$8\r\n", 29);
+	set = ask(&protocol_resp, OP_SET, 1);
+	assert_memory_equal(set, "*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000000\r\n$8\r\n", 40);
+	assert_string_equal(set + 40 + 8, "\r\n");
 	assert_string_equal(ask(&protocol_resp, OP_GET, 1),
 			    "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000000\r\n");
 	assert_string_equal(
@@ -283,81 +284,6 @@ static void hostile_memcached(void **state)
 	change_every_byte(&protocol_memcached, OP_SET, 2, "STORED\r\nSTORED\r\n");
 }
 
-/* A datagram of a reply; on the heap, so that ASan sees a step too far.  Frees it. */
-static enum outcome take_frame(unsigned int id, unsigned int number, unsigned int total,
-			       const char *text)
-{
-	const uint8_t head[8] = { id >> 8, id, number >> 8, number, total >> 8, total };
-	size_t len = 8 + strlen(text);
-	uint8_t *frame = malloc(len);
-	enum outcome outcome = BROKEN;
-	uint64_t got;
-
-	assert_non_null(frame);
-	memcpy(frame, head, 8);
-	memcpy(frame + 8, text, len - 8);
-	if (protocol_memcached_udp.id(frame, len, &got)) {
-		assert_int_equal(got, id);
-		outcome = protocol_memcached_udp.take(&o, &stats, &r, frame, len);
-	}
-	free(frame);
-	return outcome;
-}
-
-static void memcached_frames(void **state)
-{
-	(void)state;
-	ask(&protocol_memcached_udp, OP_GET, 1);
-	assert_memory_equal(buf, "\xab\xcd\0\0\0\1\0\0get key:000000000000\r\n", 8 + 22);
-	assert_int_equal(take_frame(0xabcd, 0, 1, "END\r\n"), DONE);
-	/* Pieces in any order, one of them twice. */
-	ask(&protocol_memcached_udp, OP_GET, 2);
-	assert_int_equal(take_frame(0xabcd, 2, 3, "\nEND\r\n"), WAIT);
-	assert_int_equal(take_frame(0xabcd, 0, 3, "VALUE key:0000000"), WAIT);
-	assert_int_equal(take_frame(0xabcd, 0, 3, "VALUE key:0000000"), WAIT);
-	assert_int_equal(take_frame(0xabcd, 1, 3, "00001 0 1\r\na\r"), DONE);
-	assert_int_equal(stats.count[STAT_HITS], 1);
-	assert_int_equal(stats.count[STAT_MISSES], 1);
-	/* As memcached 1.6 does it: a message for each value, empty ones for keys without one. */
-	ask(&protocol_memcached_udp, OP_GET, 4);
-	assert_int_equal(take_frame(0xabcd, 0, 1, "VALUE key:000000000000 0 1\r\na\r\n"), WAIT);
-	assert_int_equal(take_frame(0xabcd, 0, 0, ""), WAIT);
-	assert_int_equal(take_frame(0xabcd, 0, 2, "VALUE key:00000000"), WAIT);
-	assert_int_equal(take_frame(0xabcd, 1, 2, "0002 0 1\r\na\r\n"), WAIT);
-	assert_int_equal(take_frame(0xabcd, 0, 2, "VALUE key:00000000"), WAIT);
-	assert_int_equal(take_frame(0xabcd, 1, 2, "0003 0 1\r\na\r\nEND\r\n"), DONE);
-	assert_int_equal(stats.count[STAT_HITS], 3);
-	assert_int_equal(stats.count[STAT_MISSES], 1);
-	/* A piece of an earlier try does not count for the next one. */
-	ask(&protocol_memcached_udp, OP_GET, 1);
-	assert_int_equal(take_frame(0xabcd, 0, 2, "EN"), WAIT);
-	r.id += 1024;
-	assert_int_equal(take_frame(0xafcd, 1, 2, "D\r\n"), WAIT);
-	assert_int_equal(take_frame(0xafcd, 0, 2, "EN"), DONE);
-	/* Contradictions. */
-	ask(&protocol_memcached_udp, OP_GET, 1);
-	assert_int_equal(take_frame(0xabcd, 1, 1, "END\r\n"), BROKEN);
-	assert_int_equal(take_frame(0xabcd, 0, 0, "END\r\n"), BROKEN);
-	assert_int_equal(take_frame(0xabcd, 0, 257, "END\r\n"), BROKEN);
-	assert_int_equal(take_frame(0xabcd, 0, 1, ""), BROKEN);
-	assert_int_equal(take_frame(0xabcd, 0, 1, "END\r\nEND\r\n"), BROKEN);
-	assert_int_equal(take_frame(0xabcd, 0, 2, "EN"), WAIT);
-	assert_int_equal(take_frame(0xabcd, 1, 3, "D\r\n"), BROKEN);
-	parts_free(r.parts);
-	r.parts = NULL;
-}
-
-/* Keys that do not fit a datagram are asked for in the next one. */
-static void memcached_datagrams_are_not_too_long(void **state)
-{
-	(void)state;
-	ask(&protocol_memcached_udp, OP_SCAN, 100);
-	assert_in_range(strlen((char *)buf + 8), 1400, XKV_PAYLOAD_MAX6 - 8);
-	assert_int_equal(r.asked, 84);
-	assert_int_equal(take_frame(0xabcd, 0, 1, "END\r\n"), AGAIN);
-	assert_int_equal(r.keys, 16);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -368,8 +294,6 @@ int main(void)
 		cmocka_unit_test(memcached_commands),
 		cmocka_unit_test(memcached_replies),
 		cmocka_unit_test(hostile_memcached),
-		cmocka_unit_test(memcached_frames),
-		cmocka_unit_test(memcached_datagrams_are_not_too_long),
 	};
 
 	return cmocka_run_group_tests_name("load generator, protocols", tests, NULL, NULL);

@@ -17,9 +17,9 @@ import pytest
 from conftest import BUILD, ROOT, run, wait_for
 
 pytest.importorskip("matplotlib", reason="no matplotlib: run 'sudo scripts/setup.sh test'")
-sys.path.append(str(ROOT / "bench"))  # at the end: bench/redis.py must not hide the client library
+sys.path.append(str(ROOT / "bench/experiments"))  # at the end: its redis.py must not hide the client library
 # pylint: disable=wrong-import-position
-from figlib import document, measure, plots, runner, summary, tables  # noqa: E402
+from figlib import document, headline, measure, plots, runner, summary, tables  # noqa: E402
 from figlib.experiments import EXPERIMENTS, SERIES, WIRE_SERIES, Workload, series_of  # noqa: E402
 from figlib.measure import Failure, Load  # noqa: E402
 from figlib.place import NAPI  # noqa: E402
@@ -420,8 +420,9 @@ def page(tmp_path):
     def part(name):
         return f"\nbefore {name}\n\n{document.BEGIN.format('make figures', name)}\nold\n{document.END.format(name)}\n"
 
-    text = "# By hand\n" + "".join(map(part, ("machine", "findings", "figures"))) + "\nlast\n"
-    (tmp_path / document.DOCUMENT).write_text(text, encoding="utf-8")
+    for name, parts in ((document.DOCUMENT, ("machine", "figures")), (document.NOTES, ("findings",))):
+        text = "# By hand\n" + "".join(map(part, parts)) + "\nlast\n"
+        (tmp_path / name).write_text(text, encoding="utf-8")
     return tmp_path / document.DOCUMENT
 
 
@@ -491,18 +492,49 @@ def test_p99_at_the_most_that_redis_follows():
 
 def test_the_page_in_the_repository_is_that_of_its_data(tmp_path):
     """What is generated was not edited by hand."""
-    shutil.copy(ROOT / "docs" / document.DOCUMENT, tmp_path)
+    made_of = (document.DOCUMENT, document.NOTES)
+    for name in made_of:
+        shutil.copy(ROOT / "docs" / name, tmp_path)
     shutil.copytree(ROOT / "docs" / document.FIGURES, tmp_path / document.FIGURES)
+    (tmp_path / document.FIGURES / "headline.svg").unlink()
     document.update(tmp_path, tmp_path, {})
-    assert (tmp_path / document.DOCUMENT).read_text(encoding="utf-8") == (
-        ROOT / "docs" / document.DOCUMENT).read_text(encoding="utf-8")
+    for name in (*made_of, f"{document.FIGURES}/headline.svg"):
+        assert (tmp_path / name).read_text(encoding="utf-8") == (
+            ROOT / "docs" / name).read_text(encoding="utf-8"), name
+
+
+def test_long_lines_are_wrapped():
+    text = document.wrapped(f"- {'word ' * 40}\n\n| {'cell ' * 40}|", "  ").split("\n")
+    assert [len(line) <= document.COLUMNS for line in text] == [True, True, True, True, False]
+    assert text[0].startswith("- word") and text[1].startswith("  word") and text[-1].endswith("|")
+
+
+# ---- the plot of the README ------------------------------------------------------------------------
+
+
+def test_headline_is_drawn_from_what_was_measured(tmp_path):
+    (tmp_path / headline.ONE_CLIENT).write_text(json.dumps({"series": {
+        "xkv": {"label": "xkv", "rate": 400, "p50": 2, "p99": 3},
+        "redis": {"label": "Redis & co", "rate": 100, "p50": 20, "p99": 30}}}), encoding="utf-8")
+    everything = {"fig06-distribution": made("fig06-distribution", {"xkv": {"zipf:0.99": [row(300)]}}),
+                  "fig07-08-latency": made("fig07-08-latency", {
+                      "xkv-shared": {0.5: [row(150, offered=150)], 1.0: [row(290, offered=300)]}})}
+    headline.write(tmp_path, {})
+    assert not (tmp_path / "headline.svg").exists()
+    headline.write(tmp_path, everything)
+    svg = ElementTree.parse(tmp_path / "headline.svg")
+    text = " ".join("".join(t.itertext()) for t in svg.iter(f"{SVG}text"))
+    assert "400/s p50 2 us" in text.replace("/sp50", "/s p50") and "Redis & co" in text
+    assert "2.00 us of the server's CPU per GET" in text and "300/s" in text
+    bars = [float(r.get("width")) for r in svg.iter(f"{SVG}rect") if r.get("class") in ("bar", "ours")]
+    assert bars == [round(headline.BAR * share) for share in (1, 0.25, 0.75, 0.75)]
 
 
 # ---- the command -----------------------------------------------------------------------------------
 
 
 def figures(*options, **more):
-    return run(ROOT / "bench/figures.py", *options, env=dict(os.environ, XKV_BUILD=str(BUILD)), **more)
+    return run(ROOT / "bench/experiments/figures.py", *options, env=dict(os.environ, XKV_BUILD=str(BUILD)), **more)
 
 
 def test_list():
@@ -572,7 +604,7 @@ def test_a_short_run(tmp_path, docs):
 def test_a_run_on_an_interface(bed, tmp_path, docs):
     """Run on the server's side of a bed, the script has a NIC and a client that a command reaches."""
     client = f"nsenter --net={bed.netns('client')} --"
-    bed.run("server", ROOT / "bench/figures.py", "--interface", "xkv0", "--client", client, "--only",
+    bed.run("server", ROOT / "bench/experiments/figures.py", "--interface", "xkv0", "--client", client, "--only",
             "fig09,fig07", "--series", "xkv,redis-cores", *options_of_a_short_run(tmp_path, docs),
             "--seconds", "0.5")  # nothing goes before other processes here
     for name in ("fig09-writes", "fig07-08-latency"):
@@ -587,7 +619,7 @@ def test_a_run_on_an_interface(bed, tmp_path, docs):
 @pytest.mark.usefixtures("privileged")
 def test_an_interrupted_run_leaves_nothing(tmp_path, docs, number):
     before = leftovers()
-    command = [ROOT / "bench/figures.py", "--series", "xkv,redis", "--only", "fig09",
+    command = [ROOT / "bench/experiments/figures.py", "--series", "xkv,redis", "--only", "fig09",
                *options_of_a_short_run(tmp_path, docs), "--seconds", "30"]
     with open(tmp_path / "log", "wb") as log:
         process = subprocess.Popen([str(w) for w in command], stdout=log, stderr=log,

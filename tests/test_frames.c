@@ -15,11 +15,11 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
-#include "bench/generator.h"
+#include "bench/frames/generator.h"
 #include "packet.h"
 
 static struct generator generator;
-static struct options options = { .port = "6379", .cpu = { 0 }, .cpus = 1 };
+static struct frames_options options = { .port = 6379, .cpu = { 0 }, .cpus = 1 };
 static struct bed bed;
 
 static int open_generator(void **state)

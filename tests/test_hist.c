@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/dist.h"
-#include "bench/hdr.h"
-#include "bench/hist.h"
+#include "bench/common/dist.h"
+#include "bench/load/hdr.h"
+#include "bench/load/hist.h"
 
 static struct hist *new_hist(void)
 {

@@ -15,7 +15,7 @@
 #include <bpf/bpf.h>
 #include <linux/bpf.h>
 
-#include "bench/dist.h"
+#include "bench/common/dist.h"
 #include "client/hot.h"
 #include "loader/store/impl.h"
 #include "packet.h"

@@ -286,7 +286,7 @@ ok "make install and uninstall: complete, linkable, units and configuration vali
 
 # --- the benchmarks' command lines --------------------------------------------------------------
 
-for script in bench/*.py; do
+for script in bench/experiments/*.py; do
 	[[ ! -x $script ]] || outcome 0 "^usage: $(basename "$script")" "$script" --help
 done
 ok "every benchmark explains its options"

@@ -22,7 +22,7 @@ DOCUMENT = "before\n<!-- make bench-stages: tables -->\nold\n<!-- end of tables 
 
 
 def start(*options):
-    return subprocess.Popen([ROOT / "bench" / "stages.py", *QUICK, *options], stdout=subprocess.PIPE,
+    return subprocess.Popen([ROOT / "bench/experiments/stages.py", *QUICK, *options], stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, env=dict(os.environ, XKV_BUILD=str(BUILD)), text=True)
 
 
@@ -67,7 +67,7 @@ def test_nothing_stays_after_a_signal(privileged, tmp_path):
 
 @pytest.mark.skipif(not shutil.which("perf"), reason="perf is not installed")
 def test_hot_lines(privileged):
-    command = [ROOT / "bench" / "hotlines.py", "--keys", "2000", "--seconds", "0.3"]
+    command = [ROOT / "bench/experiments/hotlines.py", "--keys", "2000", "--seconds", "0.3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           env=dict(os.environ, XKV_BUILD=str(BUILD))) as process:
         out, err = process.communicate(timeout=100)
@@ -81,7 +81,7 @@ def test_hot_lines(privileged):
 
 def test_a_program_that_is_not_pinned(bed, xkvd):
     xkvd("--save", "")
-    done = subprocess.run([BUILD / "xkv-bench", "--frames", "--bed", bed.name, "--server", "/sys/fs/bpf/none"],
+    done = subprocess.run([BUILD / "xkv-bench", "frames", "--bed", bed.name, "--server", "/sys/fs/bpf/none"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "xkv-bench: cannot open the pinned program /sys/fs/bpf/none: No such file or directory\n"

@@ -94,13 +94,13 @@ sanitize:
 
 # The figures of docs/benchmarks.md and docs/performance.md; as root.
 bench-quick bench-redis bench-memory bench-hitratio bench-stages: bench-%: all
-	@XKV_BUILD=$(BUILD) bench/$*.py
+	@XKV_BUILD=$(BUILD) bench/experiments/$*.py
 
 # The thesis' experiments beside Redis and memcached, and what docs/benchmarks.md says of them; as root.
 # On a NIC: INTERFACE=eth0 CLIENT='ssh root@client'; FIGURES_FLAGS= is for all other options.
 SECONDS ?= 0.25
 .PHONY: figures
 figures: all
-	@XKV_BUILD=$(BUILD) bench/figures.py --seconds $(SECONDS) $(if $(INTERFACE),--interface $(INTERFACE)) \
+	@XKV_BUILD=$(BUILD) bench/experiments/figures.py --seconds $(SECONDS) $(if $(INTERFACE),--interface $(INTERFACE)) \
 		$(if $(CLIENT),--client '$(CLIENT)') $(FIGURES_FLAGS); status=$$?; \
-		$(call give_back,bench/results docs/benchmarks.md docs/figures); exit $$status
+		$(call give_back,bench/results docs/benchmarks.md docs/lab-notes.md docs/figures); exit $$status
