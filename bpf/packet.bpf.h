@@ -54,8 +54,7 @@ static __always_inline int parse_link(struct packet *p, void **cursor)
 	if ((void *)(eth + 1) > p->end)
 		return XKV_C_pass_short;
 	if (eth->h_dest[0] & 1)
-		/* broadcast, multicast: not valid as the source of a reply */
-		return XKV_C_pass_group;
+		return XKV_C_pass_group; /* broadcast, multicast: never a source address */
 	p->eth = eth;
 	p->proto = eth->h_proto;
 	*cursor = eth + 1;
