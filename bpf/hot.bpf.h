@@ -93,7 +93,7 @@ __noinline int hot_note(struct xkv_frame *f, __u32 written, __u32 bytes)
 	return 0;
 }
 
-/* Counts a use of the key at hand. */
+/* Counts a use of the current key. */
 static __always_inline void hot_used(struct xkv_frame *f, struct xkv_config *cfg, bool written,
 				     __u32 bytes)
 {
