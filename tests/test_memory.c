@@ -533,6 +533,29 @@ static void test_lower_limit(void **state)
 	account();
 }
 
+/* ---- expiry ---------------------------------------------------------------- */
+
+/* The walk for expired keys rests while no key has an expiry, and goes on when one gets one. */
+static void test_expiry_rests(void **state)
+{
+	(void)state;
+	assert_false(store_expiry_rests(bed.st));
+	assert_int_equal(set("key", 0, 5), 0);
+	for (int i = 0; i < 2; i++) /* a turn that met none, and one for what came meanwhile */
+		store_expire_cycle(bed.lane, 1000);
+	assert_true(store_expiry_rests(bed.st));
+	assert_int_equal(set("key", 1, 5), 0);
+	assert_true(store_expiry_rests(bed.st));
+	assert_int_equal(store_expire(bed.lane, "key1", 4, store_now_ms(bed.st) + 1), 0);
+	assert_false(store_expiry_rests(bed.st));
+	while (store_count(bed.st) > 1)
+		store_expire_cycle(bed.lane, 1000);
+	for (int i = 0; i < 2; i++)
+		store_expire_cycle(bed.lane, 1000);
+	assert_true(store_expiry_rests(bed.st));
+	account();
+}
+
 int main(int argc, char **argv)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -552,6 +575,7 @@ int main(int argc, char **argv)
 		CASE(test_room_by_eviction),
 		CASE(test_waiting_for_less),
 		CASE(test_lower_limit),
+		CASE(test_expiry_rests),
 	};
 	const char *why = bed_cannot_run();
 
