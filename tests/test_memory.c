@@ -448,6 +448,29 @@ static void test_room_between_large_values(void **state)
 	account();
 }
 
+/* Half of the values go, at random, of a store that is full of them: nearly all of their room is found by larger ones. */
+static void test_room_in_pieces(void **state)
+{
+	unsigned int count = 0, larger = 0, units = 50;
+	uint64_t free;
+
+	(void)state;
+	limit_pages(8);
+	srand(5);
+	while (!set("some", count, 17000 + rand() % 60000))
+		count++;
+	for (unsigned int n = 0; n < count; n++)
+		if (rand() & 1)
+			assert_int_equal(delete("some", n), 0);
+	drain_large(bed.lane);
+	drain_run(bed.lane);
+	free = units_free(bed.st);
+	while (!set("larger", larger, units * XKV_UNIT_BYTES - 100))
+		larger++;
+	assert_true(larger * units > free * 4 / 5);
+	account();
+}
+
 /* A store full of small entries: the largest value gets its units by eviction, within few grace periods. */
 static void test_room_by_eviction(void **state)
 {
@@ -572,6 +595,7 @@ int main(int argc, char **argv)
 		CASE(test_draining_large_ends),
 		CASE(test_room_for_slots_of_several_units),
 		CASE(test_room_between_large_values),
+		CASE(test_room_in_pieces),
 		CASE(test_room_by_eviction),
 		CASE(test_waiting_for_less),
 		CASE(test_lower_limit),

@@ -20,6 +20,7 @@
 #define GIVE_PAGES 4      /* so many pages at once, */
 #define GIVE_UNITS (2 * GIVE_PAGES * XKV_UNITS) /* are emptied at once: requests may be waiting for this thread */
 #define PAGE_TRIES 8      /* of the emptiest so many */
+#define RUN_TRIES 4       /* of the cheapest units to empty for a value */
 #define UNITS_KEPT 64     /* free, in a store at rest */
 #define QUIET_LOOKS 5     /* seconds in which a class did not grow: all but its reserve goes */
 #define GROWTH_SHARE 16   /* it grows when it takes more than so large a part of its slots in a second */
@@ -207,38 +208,45 @@ static void trial_end(struct store *st, struct trial *t)
 }
 
 /*
- * Would what is in a page fit the others, each large value into units in a row, and `spare` more in a
- * row beside it?  With units_lock held; none of the page's own units are free meanwhile.
+ * Would what is in the spans of some units fit elsewhere, each large value into units in a row, and `spare` more in a
+ * row beside it?  With units_lock held; none of these units are free meanwhile.
  */
-static bool fits_elsewhere(struct store *st, uint32_t page, unsigned int spare)
+static bool fits_elsewhere(struct store *st, uint32_t page, uint32_t first, uint32_t end,
+			   unsigned int spare)
 {
 	struct trial t = { .count = 0 };
 	uint64_t small = 0, free = 0;
 	struct span s;
 	bool fits = !spare || trial_take(st, &t, spare);
 
-	for (uint32_t unit = 1; fits && span_find(st, page, unit, &s); unit = s.first + s.units)
+	for (uint32_t unit = first; fits && unit < end; unit++) {
+		if (!span_of_unit(st, page, unit, &s))
+			continue;
 		if (s.class == XKV_CLASS_LARGE)
 			fits = trial_take(st, &t, s.units);
 		else
 			small += s.units;
+		unit = s.first + s.units - 1;
+	}
 	for (uint32_t number = 0; number < st->pages; number++)
 		free += st->units_free[number];
 	trial_end(st, &t);
 	return fits && small <= free;
 }
 
-/* Can a page be emptied, and so many units in a row be left elsewhere? */
-static bool page_can_go(struct store *st, uint32_t page, unsigned int spare)
+/* Can units of a page be emptied, and so many in a row be left elsewhere? */
+static bool can_be_emptied(struct store *st, uint32_t page, uint32_t first, unsigned int units,
+			   unsigned int spare)
 {
-	uint16_t own;
-	bool fits;
+	bool own[XKV_UNITS], fits;
 
 	pthread_mutex_lock(&st->units_lock);
-	own = st->units_free[page];
-	st->units_free[page] = 0; /* nobody takes any of it */
-	fits = fits_elsewhere(st, page, spare);
-	st->units_free[page] = own;
+	for (uint32_t unit = first; unit < first + units; unit++)
+		own[unit] = unit_take(st, page, unit);
+	fits = fits_elsewhere(st, page, first, first + units, spare);
+	for (uint32_t unit = first; unit < first + units; unit++)
+		if (own[unit])
+			units_give(st, page, unit, 1);
 	pthread_mutex_unlock(&st->units_lock);
 	return fits;
 }
@@ -258,7 +266,7 @@ static bool emptiest_page(struct store *st, unsigned int spare, uint32_t *page)
 				most = st->units_free[number];
 				*page = number;
 			}
-		if (!most || page_can_go(st, *page, spare))
+		if (!most || can_be_emptied(st, *page, 1, XKV_UNITS - 1, spare))
 			return most;
 	}
 	return false;
@@ -268,21 +276,32 @@ static bool emptiest_page(struct store *st, unsigned int spare, uint32_t *page)
 
 #define NEVER 1000000 /* costs of moving what cannot be moved */
 
+/* What a unit costs: a value as large as what is wanted would need as much room elsewhere. */
+static unsigned int unit_cost(const struct store *st, uint32_t page, uint32_t at, unsigned int units)
+{
+	const struct xkv_unit *unit = ((struct xkv_page *)st->page[page])->unit;
+	uint32_t first = unit[at].first;
+
+	if (unit_is_free(st, page, at))
+		return 0;
+	if (first + units - 1 < XKV_UNITS && unit[first].class == XKV_CLASS_LARGE &&
+	    unit[first + units - 1].first == first)
+		return NEVER;
+	return 1;
+}
+
 /*
  * The cheapest units of a page to empty for a value: their cost, which is of all units that their spans have, since those
  * are emptied as a whole.
  */
 static unsigned int cheapest_run(const struct store *st, uint32_t page, unsigned int units,
-				 uint32_t *first)
+				 unsigned int floor, uint32_t *first)
 {
 	const struct xkv_unit *unit = ((struct xkv_page *)st->page[page])->unit;
 	unsigned int upto[XKV_UNITS + 1] = { 0 }, end[XKV_UNITS + 1] = { 0 }, best = NEVER;
 
-	for (uint32_t i = 1; i < XKV_UNITS; i++) {
-		bool large = unit[i].first && unit[unit[i].first].class == XKV_CLASS_LARGE;
-
-		upto[i + 1] = upto[i] + (unit_is_free(st, page, i) ? 0 : large ? NEVER : 1);
-	}
+	for (uint32_t i = 1; i < XKV_UNITS; i++)
+		upto[i + 1] = upto[i] + unit_cost(st, page, i, units);
 	for (uint32_t i = XKV_UNITS - 1; i; i--)
 		end[i] = unit[i].first && i + 1 < XKV_UNITS && unit[i + 1].first == unit[i].first ?
 				 end[i + 1] :
@@ -291,7 +310,7 @@ static unsigned int cheapest_run(const struct store *st, uint32_t page, unsigned
 		uint32_t begin = unit[i].first ? unit[i].first : i;
 		unsigned int cost = upto[end[i + units - 1]] - upto[begin];
 
-		if (cost < best) {
+		if (cost >= floor && cost < best) {
 			best = cost;
 			*first = i;
 		}
@@ -299,29 +318,44 @@ static unsigned int cheapest_run(const struct store *st, uint32_t page, unsigned
 	return best;
 }
 
-/*
- * There are enough free units, but not in a row: moves what is between some, or, if large values are
- * everywhere between them, all that is in a page.
- */
-static bool compact(struct store *st, unsigned int units)
+/* The cheapest units of all pages, of those that cost `floor` at least. */
+static unsigned int cheapest(const struct store *st, unsigned int units, unsigned int floor,
+			     uint32_t *page, uint32_t *first)
 {
 	unsigned int least = NEVER, cost;
-	uint32_t page = 0, first = 0, at;
+	uint32_t at;
 
-	if (units_free(st) < 2 * units)
-		return false;
 	for (uint32_t number = 0; number < st->pages; number++) {
 		if (!st->page[number] || st->units_free[number] + least <= units)
 			continue; /* each unit that is not free costs 1 at least */
-		cost = cheapest_run(st, number, units, &at);
+		cost = cheapest_run(st, number, units, floor, &at);
 		if (cost < least) {
 			least = cost;
-			page = number;
-			first = at;
+			*page = number;
+			*first = at;
 		}
 	}
-	if (first && drain_range(st->keeper_lane, page, first, units))
-		return true;
+	return least;
+}
+
+/*
+ * There are enough free units, but not in a row: moves what is between some, or, if what is between them fits
+ * nowhere, all that is in a page.
+ */
+static bool compact(struct store *st, unsigned int units)
+{
+	unsigned int cost = 0;
+	uint32_t page, first;
+
+	if (units_free(st) < units)
+		return false;
+	for (int i = 0; i < RUN_TRIES; i++, cost++) {
+		cost = cheapest(st, units, cost, &page, &first);
+		if (cost >= NEVER)
+			break;
+		if (can_be_emptied(st, page, first, units, 0))
+			return drain_range(st->keeper_lane, page, first, units);
+	}
 	return emptiest_page(st, 0, &page) && drain_range(st->keeper_lane, page, 1, XKV_UNITS - 1);
 }
 
