@@ -547,6 +547,7 @@ _Static_assert(XKV_CLASS_LARGE <= XKV_CLASS_MASK, "layout");
 _Static_assert(sizeof(struct xkv_bucket) == 64, "layout");
 _Static_assert(sizeof(struct xkv_once) == 128, "layout");
 _Static_assert(sizeof(struct xkv_class) == 64, "layout");
+_Static_assert(XKV_KEY_MAX < XKV_KEY_PARKED, "layout");
 _Static_assert(XKV_SLOT_NEED(XKV_KEY_MAX, XKV_PAYLOAD_MAX4) <= XKV_SLOT_WINDOW, "layout");
 _Static_assert(XKV_SLOT_MAX <= XKV_PAGE_BYTES - sizeof(struct xkv_page), "layout");
 _Static_assert(XKV_SLOT_WINDOW < XKV_UNIT_BYTES, "layout");

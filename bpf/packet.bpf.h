@@ -45,7 +45,7 @@ struct packet {
 
 /* ---- parsing ------------------------------------------------------------- */
 
-static __always_inline int parse_link(struct packet *p, void **cursor)
+static __always_inline int parse_link(struct packet *p, void **cursor, bool groups)
 {
 	struct ethhdr *eth = p->data;
 	struct vlan_hdr *vlan;
@@ -53,7 +53,7 @@ static __always_inline int parse_link(struct packet *p, void **cursor)
 
 	if ((void *)(eth + 1) > p->end)
 		return XKV_C_pass_short;
-	if (eth->h_dest[0] & 1)
+	if (!groups && (eth->h_dest[0] & 1))
 		return XKV_C_pass_group; /* broadcast, multicast: never a source address */
 	p->eth = eth;
 	p->proto = eth->h_proto;
@@ -168,7 +168,7 @@ static __always_inline int parse(struct packet *p, struct xkv_config *cfg)
 {
 	void *cursor;
 	__u32 ip_payload = 0;
-	int why = parse_link(p, &cursor);
+	int why = parse_link(p, &cursor, false);
 
 	p->current = READ(cfg->current);
 	if (why != CONTINUE)
@@ -283,6 +283,54 @@ static __always_inline int admit(struct packet *p, struct xkv_config *cfg)
 	if (v4 ? allowed4(rules, p->source[0]) : allowed6(rules, p->source))
 		return CONTINUE;
 	return rules->foreign_drop ? XKV_C_drop_foreign : XKV_C_pass_foreign;
+}
+
+/* Does it go up before its sender was looked at, to a stack that may hand it to xkvd? */
+static __always_inline bool is_unseen(int why)
+{
+	return why == XKV_C_pass_ip6_extension || why == XKV_C_pass_ip_options ||
+	       why == XKV_C_pass_ip_fragment || why == XKV_C_pass_group;
+}
+
+static __always_inline bool parse_addresses(struct packet *p, void *cursor)
+{
+	struct ipv6hdr *ip6 = cursor;
+	struct iphdr *ip4 = cursor;
+
+	if (p->proto == bpf_htons(ETH_P_IP) && (void *)(ip4 + 1) <= p->end) {
+		p->source[0] = ip4->saddr;
+		p->dest[0] = ip4->daddr;
+		return true;
+	}
+	if (p->proto != bpf_htons(ETH_P_IPV6) || (void *)(ip6 + 1) > p->end)
+		return false;
+	__builtin_memcpy(p->source, &ip6->saddr, sizeof(p->source));
+	__builtin_memcpy(p->dest, &ip6->daddr, sizeof(p->dest));
+	return true;
+}
+
+/*
+ * The same look at the sender for what leaves as is_unseen(): its headers are taken once more, so that other packets
+ * do not pay for it.  The stack checks IPv4 sources itself, but not IPv6 ones.
+ */
+__noinline int unseen_source(struct xdp_md *ctx, int why)
+{
+	struct packet p = { .data = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
+	struct xkv_config *cfg = config();
+	struct xkv_rules *rules;
+	void *cursor;
+	int ours;
+
+	if (!cfg || parse_link(&p, &cursor, true) != CONTINUE || !parse_addresses(&p, cursor))
+		return why;
+	rules = rules_of(cfg, READ(cfg->current));
+	ours = is_for_us(&p, rules);
+	if (ours != CONTINUE && (why != XKV_C_pass_group || ours != XKV_C_pass_mac))
+		return why;
+	if (impossible_mac(&p) || (p.proto == bpf_htons(ETH_P_IP) ? impossible4(rules, p.source[0]) :
+								   impossible6(rules, p.source)))
+		return XKV_C_drop_source;
+	return why;
 }
 
 /* ---- payload and checksum ------------------------------------------------ */

@@ -155,7 +155,7 @@ static __always_inline int serve(struct xdp_md *ctx, struct xkv_config *cfg)
 	if (why == CONTINUE)
 		why = admit(&p, cfg);
 	if (why != CONTINUE)
-		return why;
+		return is_unseen(why) ? unseen_source(ctx, why) : why;
 	f = bpf_map_lookup_elem(&xkv_frames, &zero);
 	if (!f)
 		return XKV_C_pass_not_ready;

@@ -580,6 +580,12 @@ unsigned int store_expire_cycle(struct store_lane *lane, unsigned int max_slots)
 	return removed;
 }
 
+bool store_expiry_rests(const struct store *st)
+{
+	(void)st;
+	return false;
+}
+
 uint64_t store_expiring(const struct store *st)
 {
 	uint64_t n = 0;

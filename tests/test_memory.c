@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bpf/layout.h"
 #include "loader/store/store.h"
@@ -315,7 +316,120 @@ static void test_chain_bucket_in_a_larger_slot(void **state)
 	account();
 }
 
+/* The first span of this class that a chain bucket stands in. */
+static bool span_with_chain(unsigned int class, struct span *s)
+{
+	struct hand hand = { 0 };
+
+	for (; hand_span(bed.st, &hand, s); hand.unit += s->units, hand.slot = 0)
+		for (unsigned int i = 0; s->class == class && i < s->slots; i++)
+			if (span_slot(s, i)->key_len == XKV_KEY_CHAIN)
+				return true;
+	return false;
+}
+
+/* A chain bucket stands in a slot for entries.  The span of that slot can be emptied: there are others of its size. */
+static void test_spare_slots_can_be_emptied(void **state)
+{
+	unsigned int many, rest = 0, class = class_for(bed.st, XKV_SLOT_NEED(8, 300));
+	uint64_t heads[XKV_CLASSES_TRIED][2];
+	struct span s;
+
+	(void)state;
+	bed.c->bucket_mask = 1023;
+	limit_pages(1);
+	many = fill("many", 300);
+	for (unsigned int n = 0; n < 100; n++) {
+		while (!set("rest", rest, 50))
+			rest++;
+		assert_int_equal(delete("many", 2 * n), 0);
+		assert_int_equal(delete("many", 2 * n + 1), 0);
+		assert_int_equal(set("new", n, 300), 0);
+	}
+	assert_true(span_with_chain(class, &s));
+	for (unsigned int n = 200; n < many; n += 4)
+		assert_int_equal(delete("many", n), 0);
+	assert_true(span_with_chain(class, &s));
+	class = class_for(bed.st, sizeof(struct xkv_chain));
+	for (unsigned int i = 0; i < XKV_CLASSES_TRIED; i++) { /* none has any */
+		heads[i][0] = bed.classes[class + i].head[0];
+		heads[i][1] = bed.classes[class + i].head[1];
+		bed.classes[class + i].head[0] = bed.classes[class + i].head[1] = 0;
+	}
+	assert_true(drain_begin(bed.st, &s));
+	assert_int_equal(drain_run(bed.lane), s.units);
+	for (unsigned int i = 0; i < XKV_CLASSES_TRIED; i++) {
+		bed.classes[class + i].head[0] = heads[i][0];
+		bed.classes[class + i].head[1] = heads[i][1];
+	}
+	account();
+}
+
+/* A large value that finds no room elsewhere is not copied again and again: its span is in use, as before. */
+static void test_large_value_is_given_up(void **state)
+{
+	struct span s;
+
+	(void)state;
+	limit_pages(1);
+	fill("some", 200000);
+	s = span_of("some0");
+	assert_true(drain_begin(bed.st, &s));
+	assert_int_equal(drain_run(bed.lane), 0);
+	assert_int_equal(bed.st->drain_count, 0);
+	assert_int_equal(span_head(&s)->state, XKV_SPAN_LINKED);
+	assert_int_equal(delete("some", 0), 0);
+	assert_int_equal(set("other", 0, 200000), 0);
+	account();
+}
+
+/* A free slot of a large value whose span cannot be emptied now is left where it is. */
+static void test_draining_large_ends(void **state)
+{
+	struct span s;
+
+	(void)state;
+	assert_int_equal(set("some", 0, 20000), 0);
+	s = span_of("some0");
+	assert_int_equal(delete("some", 0), 0);
+	span_head(&s)->state = XKV_SPAN_NEW;
+	alarm(10);
+	assert_int_equal(drain_large(bed.lane), -ENOMEM);
+	alarm(0);
+	span_head(&s)->state = XKV_SPAN_LINKED;
+	assert_int_equal(drain_large(bed.lane), 0);
+	assert_int_equal(bed.st->drain_count, 1);
+	drain_run(bed.lane);
+	account();
+}
+
 /* ---- units in a row -------------------------------------------------------- */
+
+#define SCATTERED 8 /* free units, of the smallest classes */
+
+/* Free units lie one by one between others: slots that need some in a row find room all the same. */
+static void test_room_for_slots_of_several_units(void **state)
+{
+	unsigned int keep = class_for(bed.st, XKV_SLOT_NEED(8, 136)), kept = 0;
+
+	(void)state;
+	limit_pages(1);
+	for (unsigned int class = 0; class < SCATTERED; class ++) {
+		assert_int_equal(set("s", class, bed.st->classes[class].slot_bytes - 32), 0);
+		assert_int_equal(bed.st->class[class].units, 1);
+		do
+			assert_int_equal(set("keep", kept++, 136), 0);
+		while (!class_is_empty(bed.st, keep));
+	}
+	fill("rest", 136);
+	for (unsigned int class = 0; class < SCATTERED; class ++) {
+		assert_int_equal(delete("s", class), 0);
+		bed_drain(&bed, bed.lane, class, 1);
+	}
+	assert_int_equal(units_free(bed.st), SCATTERED);
+	assert_int_equal(set("other", 0, 15000), 0);
+	account();
+}
 
 /* Half of the store is free, between large values that lie everywhere: the largest one finds room all the same. */
 static void test_room_between_large_values(void **state)
@@ -331,6 +445,29 @@ static void test_room_between_large_values(void **state)
 		assert_int_equal(set("largest", n, XKV_VALUE_MAX), 0);
 	for (unsigned int n = 1; n < count; n += 2)
 		assert_int_equal(delete("some", n), 0);
+	account();
+}
+
+/* Half of the values go, at random, of a store that is full of them: nearly all of their room is found by larger ones. */
+static void test_room_in_pieces(void **state)
+{
+	unsigned int count = 0, larger = 0, units = 50;
+	uint64_t free;
+
+	(void)state;
+	limit_pages(8);
+	srand(5);
+	while (!set("some", count, 17000 + rand() % 60000))
+		count++;
+	for (unsigned int n = 0; n < count; n++)
+		if (rand() & 1)
+			assert_int_equal(delete("some", n), 0);
+	drain_large(bed.lane);
+	drain_run(bed.lane);
+	free = units_free(bed.st);
+	while (!set("larger", larger, units * XKV_UNIT_BYTES - 100))
+		larger++;
+	assert_true(larger * units > free * 4 / 5);
 	account();
 }
 
@@ -419,6 +556,29 @@ static void test_lower_limit(void **state)
 	account();
 }
 
+/* ---- expiry ---------------------------------------------------------------- */
+
+/* The walk for expired keys rests while no key has an expiry, and goes on when one gets one. */
+static void test_expiry_rests(void **state)
+{
+	(void)state;
+	assert_false(store_expiry_rests(bed.st));
+	assert_int_equal(set("key", 0, 5), 0);
+	for (int i = 0; i < 2; i++) /* a turn that met none, and one for what came meanwhile */
+		store_expire_cycle(bed.lane, 1000);
+	assert_true(store_expiry_rests(bed.st));
+	assert_int_equal(set("key", 1, 5), 0);
+	assert_true(store_expiry_rests(bed.st));
+	assert_int_equal(store_expire(bed.lane, "key1", 4, store_now_ms(bed.st) + 1), 0);
+	assert_false(store_expiry_rests(bed.st));
+	while (store_count(bed.st) > 1)
+		store_expire_cycle(bed.lane, 1000);
+	for (int i = 0; i < 2; i++)
+		store_expire_cycle(bed.lane, 1000);
+	assert_true(store_expiry_rests(bed.st));
+	account();
+}
+
 int main(int argc, char **argv)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -430,10 +590,16 @@ int main(int argc, char **argv)
 		CASE(test_draining_is_given_up),
 		CASE(test_giving_up_goes_on),
 		CASE(test_chain_bucket_in_a_larger_slot),
+		CASE(test_spare_slots_can_be_emptied),
+		CASE(test_large_value_is_given_up),
+		CASE(test_draining_large_ends),
+		CASE(test_room_for_slots_of_several_units),
 		CASE(test_room_between_large_values),
+		CASE(test_room_in_pieces),
 		CASE(test_room_by_eviction),
 		CASE(test_waiting_for_less),
 		CASE(test_lower_limit),
+		CASE(test_expiry_rests),
 	};
 	const char *why = bed_cannot_run();
 

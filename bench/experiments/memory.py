@@ -190,22 +190,37 @@ def keys_kept(bed, port, requests):
     return int(bed.client("redis-cli", "-h", SERVER_IP, "-p", port, "dbsize").split()[-1])
 
 
+def mixed_redis(options):
+    """Keys kept, and the memory that they take: its maxmemory does not count what its allocator cannot use."""
+    with ExitStack() as stack:
+        bed = Bed(stack, "memory")
+        daemon = start_redis(stack, bed, REDIS_PORT, *options)
+        keys = keys_kept(bed, REDIS_PORT, mixed_sets(MIXED_SETS))
+        return {"keys": keys, "bytes": status(daemon.pid, "VmRSS")}
+
+
+def mixed_xkv(options):
+    """The same of xkv: the kernel's memory, all of which counts, and the daemon's own, which does not."""
+    with ExitStack() as stack:
+        bed = Bed(stack, "memory")
+        daemon = start_xkvd(stack, bed, *options)
+        keys = keys_kept(bed, XKV_PORT, mixed_sets(MIXED_SETS))
+        info = bed.client("redis-cli", "-h", SERVER_IP, "-p", XKV_PORT, "info", "memory")
+        used = next(int(line.split(":")[1]) for line in info.splitlines() if line.startswith("used_memory:"))
+        return {"keys": keys, "bytes": used + status(daemon.pid, "RssAnon")}
+
+
 def compare_mixed(limit):
-    """{policy: {server: keys}} of MIXED_SETS SETs at this maxmemory."""
+    """{policy: {server: keys and bytes}} of MIXED_SETS SETs at this maxmemory."""
     result = {}
     for policy in ("noeviction", "allkeys-lru"):
         options = ("--maxmemory", limit, "--maxmemory-policy", policy)
-        found = result[policy] = {}
-        with ExitStack() as stack:
-            bed = Bed(stack, "memory")
-            start_redis(stack, bed, REDIS_PORT, *options)
-            found["redis"] = keys_kept(bed, REDIS_PORT, mixed_sets(MIXED_SETS))
-        with ExitStack() as stack:
-            bed = Bed(stack, "memory")
-            start_xkvd(stack, bed, *options)
-            found["xkv"] = keys_kept(bed, XKV_PORT, mixed_sets(MIXED_SETS))
-        print(f"{policy:12} xkv keeps {found['xkv']:,} keys of {MIXED_SETS:,}, Redis {found['redis']:,}: "
-              f"{found['xkv'] / found['redis']:.2f}")
+        redis, xkv = mixed_redis(options), mixed_xkv(options)
+        result[policy] = {"redis": redis, "xkv": xkv}
+        ratio = xkv["keys"] / redis["keys"]
+        print(f"{policy:12} xkv keeps {xkv['keys']:,} keys of {MIXED_SETS:,} in {xkv['bytes'] / 2**20:.1f} MiB, "
+              f"Redis {redis['keys']:,} in {redis['bytes'] / 2**20:.1f} MiB: {ratio:.2f}, "
+              f"{ratio * redis['bytes'] / xkv['bytes']:.2f} for each byte")
     return result
 
 
