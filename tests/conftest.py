@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / os.environ.get("XKV_BUILD", "build")  # an absolute XKV_BUILD stands alone
 PREFIX = os.environ.get("XKV_TEST_PREFIX") or f"xkvt{secrets.token_hex(3)}"
 CASE_SECONDS = 180
-PATIENCE = 1  # times all limits below; tests/soak.py, which may be stopped for minutes, takes more
+PATIENCE = 1  # times all limits below; tests/e2e/soak.py, which may be stopped for minutes, takes more
 SERVER, SERVER6, CLIENT, CLIENT6 = "10.77.0.1", "fd77::1", "10.77.0.2", "fd77::2"
 # On a bed everybody may do everything; tests of what others may not set these themselves.
 BED_OPTIONS = {"--interface": "xkv0", "--protected-mode": "no", "--enable-protected-configs": "yes"}

@@ -3,7 +3,7 @@
 # tests/run: once
 """Snapshots exchanged with a stock Redis, both ways, compared key by key.
 
-Ours are written and read by tests/rdbtool.c (loader/persist
+Ours are written and read by tests/common/rdbtool.c (loader/persist
 on an in-memory store), which is built here with ASan and UBSan.
 """
 import os
@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 import redis
 
-ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ["tests/rdbtool.c", "tests/memstore.c", "loader/persist/rdb.c",
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ["tests/common/rdbtool.c", "tests/common/memstore.c", "loader/persist/rdb.c",
            "loader/persist/crc64.c", "loader/persist/snapshot.c", "loader/persist/aside.c",
            "loader/util/log.c"]
 KEY_MAX = 250

@@ -161,7 +161,7 @@ def test_tcp_on_addresses_that_come(bed, xkvd, here, there):
 
 @pytest.fixture(scope="module")
 def has_vlans(bed):
-    """Skips where the kernel has no VLAN devices; tests/test_net.c and test_packet.c do all the same."""
+    """Skips where the kernel has no VLAN devices; tests/unit/test_net.c and tests/packet do all the same."""
     done = bed.run("client", "ip", "link", "add", "link", "xkv1", "name", "probe", "type", "vlan", "id", "4", check=False)
     bed.run("client", "ip", "link", "del", "dev", "probe", check=False)
     if done.returncode:

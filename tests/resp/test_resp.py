@@ -2,7 +2,7 @@
 """The RESP door, against a daemon whose command line is in XKV_RESPD (default build/tests/respd).
 
 Most tests send the same bytes to a stock redis-server and want the same bytes back; as root also
-to xkvd itself, whose store is the kernel's and not tests/memstore.c.  Where xkv differs on purpose, the test is in the part "differences" and says why: keys of 1 to 250 bytes,
+to xkvd itself, whose store is the kernel's and not tests/common/memstore.c.  Where xkv differs on purpose, the test is in the part "differences" and says why: keys of 1 to 250 bytes,
 values up to 1 MiB, database 0 only, its own configuration names.
 """
 import contextlib

@@ -2,19 +2,19 @@
 # tests/run: timeout 400
 """All doors at once on few keys: nothing torn, foreign, stale or lost, and every slot accounted for.
 
-tests/stress.c does the work and the judging; here it runs on a test bed (native XDP on veth, so
+tests/e2e/stress.c does the work and the judging; here it runs on a test bed (native XDP on veth, so
 XDP runs on each CPU that a worker sends from).  XKV_STRESS_SEED repeats what the workers do.
 """
 import json
 import os
 import random
-import shutil
 import subprocess
 import time
 
 import conftest
 import pytest
-from conftest import BUILD, ROOT, run, wait_for
+from conftest import BUILD, wait_for
+from mutant import build_mutant
 
 # The first of the builds under test gets the whole minute.
 FIRST = os.environ.get("XKV_TEST_PASS", "0") == "0"
@@ -139,22 +139,6 @@ SEQUENCE_CHECKS = {
 
 # Each check and what stands in its place: its first line.
 WITHOUT_CHECKS = {name: (check, check.splitlines()[0] + "\n") for name, check in SEQUENCE_CHECKS.items()}
-
-
-def build_mutant(to, changes):
-    """xkvd with other code: changes[file] is what stands there once, and what is to stand there."""
-    for part in ("bpf", "loader", "scripts", "tests"):
-        shutil.copytree(ROOT / part, to / part, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy2(ROOT / "Makefile", to)
-    for name, (code, other) in changes.items():
-        text = (to / name).read_text()
-        assert text.count(code) == 1, f"{name} has changed: change the test, too"
-        (to / name).write_text(text.replace(code, other))
-    # Not a part of the make that may have started the tests.
-    env = {name: value for name, value in os.environ.items() if name[:4] not in ("MAKE", "MFLA")}
-    run("make", "-s", "-j2", "-C", to, "BUILD=build", "CFLAGS=-O1", "build/xkvd", env=env,
-        timeout=50)
-    return to / "build"
 
 
 if FIRST:

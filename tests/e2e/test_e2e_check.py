@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""`xkv check` as an operator runs it; tests/test_check.c has all that it finds."""
+"""`xkv check` as an operator runs it; tests/store/test_check.c has all that it finds."""
 import json
 import re
 import threading

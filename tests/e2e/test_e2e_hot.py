@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Hot keys as an operator meets them: `xkv hot`, bpftool, CONFIG SET; tests/test_hot.c has what is counted."""
+"""Hot keys as an operator meets them: `xkv hot`, bpftool, CONFIG SET; tests/store/test_hot.c has what is counted."""
 import json
 import re
 

@@ -5,7 +5,7 @@
 # XDP_TX natively and finished checksums, shares the host's pins, goes away.
 # tests/run: once
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The models of tests/model, checked with Spin: as they are nothing may be found, and with a check
+"""The models of tests/formal/model, checked with Spin: as they are nothing may be found, and with a check
 taken out what that check is for must be found.  docs/model.md describes them.
 
-    tests/test_spin.py                all, with the cases that take long (make model)
-    tests/test_spin.py --trail WORD   one case, and the steps that lead to what was found
+    tests/formal/test_spin.py                all, with the cases that take long (make model)
+    tests/formal/test_spin.py --trail WORD   one case, and the steps that lead to what was found
 """
 # tests/run: once
 import argparse
@@ -224,7 +224,7 @@ def test_every_line_is_reached(results):
 # ---- as a program -----------------------------------------------------------
 
 def main():
-    parser = argparse.ArgumentParser(description="Checks the models of tests/model with Spin.")
+    parser = argparse.ArgumentParser(description="Checks the models of tests/formal/model with Spin.")
     parser.add_argument("--trail", action="store_true", help="show the steps that lead to it")
     parser.add_argument("word", nargs="*", help="only cases whose name holds one of these")
     args = parser.parse_args()

@@ -2,7 +2,7 @@
 
 // linear proves the store linearizable, key by key: clients of both doors work on few keys at once,
 // all they ask and are told is recorded with its times, and Porcupine looks for an order of each key's
-// operations that explains it.  tests/test_linear.py runs it, and kills xkvd meanwhile.
+// operations that explains it.  tests/formal/test_linear.py runs it, and kills xkvd meanwhile.
 //
 // Exit status: 0 all is well, 1 something is not, 2 it could not be found out.
 package main

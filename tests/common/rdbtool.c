@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Snapshots from the command line, on the store of tests/memstore.c, for
+ * Snapshots from the command line, on the store of tests/common/memstore.c, for
  * test_snapshot.py:
  *
  *   rdbtool load FILE [skip]   loads; prints one line a key: hex key, hex value, expiry in ms

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""tests/soak.py for some seconds: it finds nothing, cleans up, and finds what it is there to find."""
+"""tests/e2e/soak.py for some seconds: it finds nothing, cleans up, and finds what it is there to find."""
 import os
 import re
 import secrets
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.seconds(90), pytest.mark.usefixtures("privileged")]
 
 def test_every_slot_is_accounted_for():
     prefix = f"{PREFIX}-{secrets.token_hex(3)}"  # of this run: tests/run removes what a soak that hangs has left
-    done = run(sys.executable, ROOT / "tests/soak.py", "--seconds", "8", *OPTIONS, timeout=80,
+    done = run(sys.executable, ROOT / "tests/e2e/soak.py", "--seconds", "8", *OPTIONS, timeout=80,
                env=dict(os.environ, XKV_TEST_PREFIX=prefix))
     *rounds, last = done.stdout.splitlines()
     assert any("all accounted for" in line for line in rounds), done.stdout

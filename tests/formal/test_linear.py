@@ -3,7 +3,7 @@
 # tests/run: timeout 1500
 """Is there one order of all that clients of both doors did to a key?  Porcupine looks for it.
 
-tests/linear/ is the program (Go): it records what clients do to few keys while neighbours come and go,
+tests/formal/linear/ is the program (Go): it records what clients do to few keys while neighbours come and go,
 and has each key's history judged.  Here it runs on a test bed, and xkvd is killed meanwhile.
 XKV_LINEAR_SECONDS is how long it runs in all (`make linear`: some minutes; default 10 seconds),
 XKV_LINEAR_SEED repeats what the clients ask for, XKV_LINEAR_REPORTS is where pictures of failures go.
@@ -17,8 +17,8 @@ import time
 
 import conftest
 import pytest
-import test_stress
 from conftest import ROOT, run, wait_for
+from mutant import build_mutant
 
 SECONDS = float(os.environ.get("XKV_LINEAR_SECONDS") or 10)
 LONG = SECONDS >= 60
@@ -30,7 +30,7 @@ PATIENCE = 60
 pytestmark = pytest.mark.seconds(int(SECONDS) + 90 + PATIENCE)
 
 
-def go(*argv, cwd=ROOT / "tests/linear", **more):
+def go(*argv, cwd=ROOT / "tests/formal/linear", **more):
     # The tests may have been started by a make or with a go.work around; the module stands alone.
     more.setdefault("timeout", 170)
     return run("go", *argv, cwd=cwd, env=dict(os.environ, GOWORK="off"), **more)
@@ -119,7 +119,7 @@ def judge(linear, seconds):
 
 
 def test_the_checker_itself(module):
-    """Histories made by hand, good and bad (tests/linear/linear_test.go)."""
+    """Histories made by hand, good and bad (tests/formal/linear/linear_test.go)."""
     module("vet", ".")
     assert module("test", ".").stdout.startswith("ok")
 
@@ -179,6 +179,6 @@ CAS_BELIEVED = {
 @pytest.mark.skipif(not LONG, reason="takes a build: make linear")
 def test_fails_where_cas_does_not_compare(xkvd, program, tmp_path, monkeypatch):
     """A lost update: each value and each version is whole and right, only their order is not."""
-    monkeypatch.setattr(conftest, "BUILD", test_stress.build_mutant(tmp_path / "mutant", CAS_BELIEVED))
+    monkeypatch.setattr(conftest, "BUILD", build_mutant(tmp_path / "mutant", CAS_BELIEVED))
     found, status, said = Linear(program, xkvd(*STORE), tmp_path, 5).result(65)
     assert status == 1 and found["illegal"] > 0 and "no order of" in said and "CAS" in said, said

@@ -5,7 +5,7 @@
 # after an interruption in the middle, by key or by signal.
 # tests/run: once
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
 

@@ -5,7 +5,7 @@
 # failed, whatever way it fails in.
 # tests/run: once
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 TMP=$(mktemp -d)
 trap 'rm -rf "$TMP"' EXIT

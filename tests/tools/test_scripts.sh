@@ -6,7 +6,7 @@
 # Redis server, the unit files, the command lines.
 # tests/run: once
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
 
@@ -282,7 +282,7 @@ ok "every benchmark explains its options"
 # --- style ------------------------------------------------------------------------------------
 
 if command -v shellcheck >/dev/null; then
-	shellcheck -x scripts/*.sh scripts/xkv-snapshot tests/*.sh .ci/run || fail "shellcheck is content"
+	shellcheck -x scripts/*.sh scripts/xkv-snapshot tests/*/*.sh .ci/run || fail "shellcheck is content"
 	ok "shellcheck is content with every script"
 else
 	skip "shellcheck" "shellcheck is not installed"

@@ -2,7 +2,7 @@
 /*
  * The entry protocol of bpf/store.bpf.h and bpf/ops.bpf.h, for Spin: a chain of up to three
  * buckets of one entry each, five slots, two keys with the same tag, and two CPUs, each with a
- * program of xkvd that XDP interrupts.  tests/test_spin.py runs it; docs/model.md says what is
+ * program of xkvd that XDP interrupts.  tests/formal/test_spin.py runs it; docs/model.md says what is
  * left out and what comes of each switch.
  *
  * An atomic block is one load, store or compare-and-exchange of shared memory, with the private

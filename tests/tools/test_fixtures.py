@@ -5,13 +5,12 @@ tests/run: once
 import re
 import socket
 import struct
-from pathlib import Path
 
 import proto
 import pytest
-from conftest import SERVER, SERVER6, wait_for
+from conftest import ROOT, SERVER, SERVER6, wait_for
 
-VECTORS = Path(__file__).with_name("vectors.txt")
+VECTORS = ROOT / "tests/vectors.txt"
 
 
 def datagrams(word):

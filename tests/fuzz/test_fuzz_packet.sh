@@ -4,7 +4,7 @@
 # Broken frames through the XDP program: the same ones each time, so that what
 # fails once fails again.  `make fuzz` runs many more, from a new seed.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 FRAMES=${XKV_FUZZ_FRAMES:-300000}
 n=0

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Hours of random sizes, evictions and kill -9, and after each minute every slot must be accounted for.
 
-    tests/soak.py [--seconds N] [--round N] [--seed N] [--maxmemory MIB] [--max-keys N]
+    tests/e2e/soak.py [--seconds N] [--round N] [--seed N] [--maxmemory MIB] [--max-keys N]
 
 `make soak SECONDS=7200`; as root, on a test bed of its own.  In each round clients of both doors work on a small
 store whose policy, keys and sizes change, while xkvd is killed and adopts, is stopped, or starts from a snapshot.
@@ -26,6 +26,8 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # run by itself it finds conftest.py there
 
 import conftest
 import proto

@@ -9,7 +9,7 @@
  * In the end every key is read once more through both doors, DBSIZE must be the
  * number of keys that were found, and every slot must be accounted for.
  *
- * tests/test_stress.py runs it on the client's side of a test bed.  What every
+ * tests/e2e/test_stress.py runs it on the client's side of a test bed.  What every
  * worker does follows from the seed, how they interleave does not.
  */
 #include <errno.h>

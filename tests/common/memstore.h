@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * loader/store/store.h in plain memory, for tests that run without root and without
- * BPF: link tests/memstore.c instead of loader/store/store.c.  Everything is there
+ * BPF: link tests/common/memstore.c instead of loader/store/store.c.  Everything is there
  * but store_datagram(), which returns -ENOSYS.  Counters, named as in
  * bpf/layout.h: get_hits, get_misses, inserts, overwrites, deletes, expires,
  * expiry_changes.
