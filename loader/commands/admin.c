@@ -325,15 +325,15 @@ static void print_client(FILE *out, const struct client *c)
 	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX];
 	double now = monotonic_seconds();
 
-	client_address(c, true, peer);
-	client_address(c, false, local);
+	connection_address(&c->conn, true, peer);
+	connection_address(&c->conn, false, local);
 	fprintf(out,
 		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=0 sub=0 "
 		"psub=0 multi=%d qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
 		"tot-mem=%zu "
 		"events=%s cmd=%s "
 		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
-		(unsigned long long)c->id, peer, local, c->fd, c->name ? c->name : "",
+		(unsigned long long)c->id, peer, local, c->conn.fd, c->name ? c->name : "",
 		(long long)(now - c->since), (long long)(now - c->active), c->multi ? "x" : c->no_evict ? "e" : "N",
 		c->multi ? 0 : -1, c->in.len - c->in.pos,
 		c->in.cap - c->in.len, c->parser.cap * sizeof(struct resp_arg), c->out.bytes, c->memory,
@@ -422,7 +422,7 @@ static bool is_address_of(const struct resp_arg *arg, const struct client *c, bo
 {
 	char text[ADDRESS_TEXT];
 
-	client_address(c, peer, text);
+	connection_address(&c->conn, peer, text);
 	return arg->len == strlen(text) && memcmp(arg->ptr, text, arg->len) == 0;
 }
 
@@ -640,7 +640,7 @@ static bool may_set(struct client *c, char *const words[], unsigned int count)
 {
 	enum protected_configs who = c->srv->cfg->protected_configs;
 
-	if (who == PROTECTED_YES || (who == PROTECTED_LOCAL && client_is_local(c)))
+	if (who == PROTECTED_YES || (who == PROTECTED_LOCAL && connection_is_local(&c->conn)))
 		return true;
 	for (unsigned int i = 0; i < count; i += 2) {
 		if (!config_opens_doors(words[i]))

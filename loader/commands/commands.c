@@ -411,7 +411,7 @@ static void refuse_http(struct client *c)
 {
 	char peer[ADDRESS_TEXT];
 
-	client_address(c, true, peer);
+	connection_address(&c->conn, true, peer);
 	log_warning("possible attack: client %s sends HTTP to this port; closing it", peer);
 	c->dead = true;
 }

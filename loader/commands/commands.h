@@ -72,14 +72,20 @@ void command_keys(struct client *c, unsigned int argc, const struct resp_arg *ar
 /* "get" or "config|get", in `text` or static. */
 const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_MAX]);
 
-#define EXPIRE_TRIES 1000 /* of an expiry that depends on the entry, while others change it */
-
 /*
- * Gives the key this expiry (Unix time in ms, 0 = never; a past one deletes it) if its entry still is this version.
- * 0, -ECANCELED if it is another, or an error of the store.
+ * Reads the key (its value only if `value`), has `decide` say what becomes of it, and does that if
+ * the entry still is the one that was read: else all over again.  `decide` fills in opcode, value and expiry of
+ * the write and returns 1; 0 writes nothing, -ECANCELED too and is returned.  It may be called several times;
+ * what it is given is valid during the call only.  Returns 0, what `decide` returned, -ENOENT
+ * where there is no key (then it is not called), or an error of the store.
  */
-int expire_version(struct client *c, const struct resp_arg *key, uint64_t version,
-		   uint64_t expire_ms);
+typedef int command_update_fn(struct client *c, void *arg, const struct store_entry *e,
+			      struct store_op *write);
+int command_update(struct client *c, const struct resp_arg *key, bool value,
+		   command_update_fn *decide, void *arg);
+
+/* The write that gives a key this expiry (Unix time in ms, 0 = never); one that is past deletes it. */
+struct store_op expiry_op(struct client *c, const struct resp_arg *key, uint64_t expire_ms);
 
 /* "-ERR ..." of an error of the store. */
 void reply_store_error(struct client *c, int error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* INFO: sections of `name:value` lines, with Redis' names where Redis has the field. */
+/* The figures of xkvd, and INFO, which prints them in sections of `name:value` lines. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,53 +12,56 @@
 #include "commands.h"
 #include "persist/snapshot.h"
 #include "util/clock.h"
+#include "util/metrics.h"
 
 #ifndef XKV_RELEASE
 #define XKV_RELEASE "unknown"
 #endif
 
 /* 1.50M: as Redis writes sizes for people. */
-static void human(uint64_t bytes, char text[32])
+static void metric_size(struct metrics *m, const char *name, uint64_t bytes)
 {
 	static const char units[] = "BKMGTP";
 	double value = (double)bytes;
+	char human[64], text[32];
 	unsigned int unit = 0;
 
 	while (value >= 1024 && unit < sizeof(units) - 2) {
 		value /= 1024;
 		unit++;
 	}
-	snprintf(text, 32, unit ? "%.2f%c" : "%.0f%c", value, units[unit]);
+	snprintf(human, sizeof(human), "%s_human", name);
+	snprintf(text, sizeof(text), unit ? "%.2f%c" : "%.0f%c", value, units[unit]);
+	metric_gauge(m, name, (int64_t)bytes);
+	metric_text(m, human, text);
 }
 
-static void print_size(FILE *out, const char *name, uint64_t bytes)
+static void server_section(struct metrics *m, struct server *s)
 {
-	char text[32];
-
-	human(bytes, text);
-	fprintf(out, "%s:%llu\r\n%s_human:%s\r\n", name, (unsigned long long)bytes, name, text);
-}
-
-static void server_section(FILE *out, struct server *s)
-{
-	long long up = (long long)(monotonic_seconds() - s->started);
+	int64_t up = (int64_t)(monotonic_seconds() - s->started);
+	char system[sizeof(struct utsname)], gcc[32];
 	struct utsname os;
 
 	if (uname(&os))
 		memset(&os, 0, sizeof(os));
-	fprintf(out, "redis_version:%s\r\nredis_mode:standalone\r\nxkv_version:%s\r\n",
-		REDIS_VERSION, XKV_RELEASE);
-	fprintf(out, "os:%s %s %s\r\narch_bits:%zu\r\nmultiplexing_api:%s\r\n", os.sysname,
-		os.release, os.machine, sizeof(long) * 8,
-		ev_backend(s->loop) == EVBACKEND_EPOLL ? "epoll" : "libev");
-	fprintf(out, "gcc_version:%d.%d.%d\r\nprocess_id:%d\r\ntcp_port:%u\r\n", __GNUC__,
-		__GNUC_MINOR__, __GNUC_PATCHLEVEL__, (int)getpid(), s->cfg->port);
-	fprintf(out, "server_time_usec:%lld\r\nuptime_in_seconds:%lld\r\nuptime_in_days:%lld\r\n",
-		(long long)(ev_now(s->loop) * 1e6), up, up / 86400);
-	fprintf(out, "config_file:%s\r\n", s->opt.config_file ? s->opt.config_file : "");
+	snprintf(system, sizeof(system), "%s %s %s", os.sysname, os.release, os.machine);
+	snprintf(gcc, sizeof(gcc), "%d.%d.%d", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
+	metric_text(m, "redis_version", REDIS_VERSION);
+	metric_text(m, "redis_mode", "standalone");
+	metric_text(m, "xkv_version", XKV_RELEASE);
+	metric_text(m, "os", system);
+	metric_gauge(m, "arch_bits", sizeof(long) * 8);
+	metric_text(m, "multiplexing_api", ev_backend(s->loop) == EVBACKEND_EPOLL ? "epoll" : "libev");
+	metric_text(m, "gcc_version", gcc);
+	metric_gauge(m, "process_id", getpid());
+	metric_gauge(m, "tcp_port", s->cfg->port);
+	metric_gauge(m, "server_time_usec", (int64_t)(ev_now(s->loop) * 1e6));
+	metric_gauge(m, "uptime_in_seconds", up);
+	metric_gauge(m, "uptime_in_days", up / 86400);
+	metric_text(m, "config_file", s->opt.config_file ? s->opt.config_file : "");
 }
 
-static void clients_section(FILE *out, struct server *s)
+static void clients_section(struct metrics *m, struct server *s)
 {
 	size_t input = 0, output = 0;
 	struct client *c;
@@ -68,10 +71,11 @@ static void clients_section(FILE *out, struct server *s)
 		input = c->in.cap > input ? c->in.cap : input;
 		output = c->out.bytes > output ? c->out.bytes : output;
 	}
-	fprintf(out,
-		"connected_clients:%u\r\nmaxclients:%u\r\nclient_recent_max_input_buffer:%zu\r\n"
-		"client_recent_max_output_buffer:%zu\r\nblocked_clients:0\r\n",
-		s->client_count, s->cfg->maxclients, input, output);
+	metric_gauge(m, "connected_clients", s->client_count);
+	metric_gauge(m, "maxclients", s->cfg->maxclients);
+	metric_gauge(m, "client_recent_max_input_buffer", (int64_t)input);
+	metric_gauge(m, "client_recent_max_output_buffer", (int64_t)output);
+	metric_gauge(m, "blocked_clients", 0);
 }
 
 static uint64_t resident_bytes(void)
@@ -124,50 +128,59 @@ static double percent(uint64_t part, uint64_t whole)
  * used_memory is what maxmemory limits: the kernel's memory that the store takes.  The daemon's own stands in
  * allocator_*; rss has both, as xkvd maps the store.  Overhead is what an empty store takes, dataset the rest.
  */
-static void memory_section(FILE *out, struct server *s)
+static void memory_section(struct metrics *m, struct server *s)
 {
 	uint64_t used = store_memory(s->store), empty = store_memory_least(s->store);
 	uint64_t data = used > empty ? used - empty : 0, rss = resident_bytes();
 	struct mallinfo2 heap = mallinfo2();
 
 	note_memory(s);
-	print_size(out, "used_memory", used);
-	print_size(out, "used_memory_rss", rss);
-	print_size(out, "used_memory_peak", s->memory_peak);
-	fprintf(out, "used_memory_peak_perc:%.2f%%\r\n", percent(used, s->memory_peak));
-	fprintf(out, "used_memory_overhead:%llu\r\nused_memory_startup:%llu\r\n",
-		(unsigned long long)(used - data), (unsigned long long)(used - data));
-	fprintf(out, "used_memory_dataset:%llu\r\n", (unsigned long long)data);
-	fprintf(out, "allocator_allocated:%zu\r\nallocator_active:%zu\r\nmem_clients_normal:%zu\r\n",
-		heap.uordblks + heap.hblkhd, heap.arena + heap.hblkhd, s->client_memory);
-	print_size(out, "total_system_memory",
-		   (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
-	print_size(out, "maxmemory", s->cfg->maxmemory);
-	fprintf(out, "maxmemory_policy:%s\r\n", config_policy_name(s->cfg->maxmemory_policy));
-	fprintf(out, "mem_fragmentation_ratio:%.2f\r\nmem_fragmentation_bytes:%lld\r\n",
-		percent(rss, used) / 100, (long long)(rss - used));
-	fprintf(out, "mem_allocator:libc\r\n");
+	metric_size(m, "used_memory", used);
+	metric_size(m, "used_memory_rss", rss);
+	metric_size(m, "used_memory_peak", s->memory_peak);
+	metric_real(m, "used_memory_peak_perc", percent(used, s->memory_peak), 2, "%");
+	metric_gauge(m, "used_memory_overhead", (int64_t)(used - data));
+	metric_gauge(m, "used_memory_startup", (int64_t)(used - data));
+	metric_gauge(m, "used_memory_dataset", (int64_t)data);
+	metric_gauge(m, "allocator_allocated", (int64_t)(heap.uordblks + heap.hblkhd));
+	metric_gauge(m, "allocator_active", (int64_t)(heap.arena + heap.hblkhd));
+	metric_gauge(m, "mem_clients_normal", (int64_t)s->client_memory);
+	metric_size(m, "total_system_memory",
+		    (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
+	metric_size(m, "maxmemory", s->cfg->maxmemory);
+	metric_text(m, "maxmemory_policy", config_policy_name(s->cfg->maxmemory_policy));
+	metric_real(m, "mem_fragmentation_ratio", percent(rss, used) / 100, 2, "");
+	metric_gauge(m, "mem_fragmentation_bytes", (int64_t)(rss - used));
+	metric_text(m, "mem_allocator", "libc");
 }
 
-static void persistence_section(FILE *out, struct server *s)
+static void persistence_section(struct metrics *m, struct server *s)
 {
 	struct snapshot_info info;
 
 	snapshot_status(&info);
-	fprintf(out,
-		"loading:0\r\nrdb_changes_since_last_save:%llu\r\nrdb_bgsave_in_progress:%d\r\n"
-		"rdb_last_save_time:%lld\r\nrdb_last_bgsave_status:%s\r\n"
-		"rdb_last_bgsave_time_sec:%lld\r\nrdb_saves:%llu\r\nrdb_failed_saves:%llu\r\n"
-		"rdb_last_save_keys:%llu\r\n"
-		"rdb_last_bgsave_error:%s\r\naof_enabled:0\r\n",
-		(unsigned long long)snapshot_changes(s->store), info.in_progress,
-		(long long)info.last_save, info.last_ok ? "ok" : "err",
-		info.last_keys || info.last_seconds > 0 ? (long long)info.last_seconds : -1,
-		(unsigned long long)info.saves, (unsigned long long)info.failures,
-		(unsigned long long)info.last_keys, info.last_error);
+	metric_gauge(m, "loading", 0);
+	metric_gauge(m, "rdb_changes_since_last_save", (int64_t)snapshot_changes(s->store));
+	metric_gauge(m, "rdb_bgsave_in_progress", info.in_progress);
+	metric_gauge(m, "rdb_last_save_time", info.last_save);
+	metric_text(m, "rdb_last_bgsave_status", info.last_ok ? "ok" : "err");
+	metric_gauge(m, "rdb_last_bgsave_time_sec",
+		     info.last_keys || info.last_seconds > 0 ? (int64_t)info.last_seconds : -1);
+	metric_count(m, "rdb_saves", info.saves);
+	metric_count(m, "rdb_failed_saves", info.failures);
+	metric_gauge(m, "rdb_last_save_keys", (int64_t)info.last_keys);
+	metric_text(m, "rdb_last_bgsave_error", info.last_error);
+	metric_gauge(m, "aof_enabled", 0);
 }
 
-static void stats_section(FILE *out, struct server *s)
+/* Since CONFIG RESETSTAT. */
+static void count_since(struct metrics *m, struct server *s, const char *name, const char *counter,
+			uint64_t before)
+{
+	metric_count(m, name, store_counter(s->store, counter) - before);
+}
+
+static void stats_section(struct metrics *m, struct server *s)
 {
 	const struct server_stats *st = &s->stats;
 	uint64_t driver, here;
@@ -175,78 +188,88 @@ static void stats_section(FILE *out, struct server *s)
 	store_udp_operations(s->store, &driver, &here);
 	driver -= st->old_udp_driver;
 	here -= st->old_udp_here;
-	fprintf(out,
-		"total_connections_received:%llu\r\ntotal_commands_processed:%llu\r\n"
-		"udp_operations_driver:%llu\r\nudp_operations_xkvd:%llu\r\n"
-		"instantaneous_ops_per_sec:%.0f\r\n"
-		"total_net_input_bytes:%llu\r\ntotal_net_output_bytes:%llu\r\n"
-		"rejected_connections:%llu\r\nrejected_connections_by_address:%llu\r\nexpired_keys:%llu\r\nevicted_keys:%llu\r\n"
-		"keyspace_hits:%llu\r\nkeyspace_misses:%llu\r\n"
-		"evicted_clients:%llu\r\nclient_query_buffer_limit_disconnections:%llu\r\n"
-		"client_output_buffer_limit_disconnections:%llu\r\nprotocol_errors:%llu\r\n",
-		(unsigned long long)st->connections,
-		(unsigned long long)(st->commands + driver + here), (unsigned long long)driver,
-		(unsigned long long)here, s->ops.per_second,
-		(unsigned long long)st->bytes_in, (unsigned long long)st->bytes_out,
-		(unsigned long long)st->rejected, (unsigned long long)st->refused,
-		(unsigned long long)(store_counter(s->store, "expires") - st->old_expired),
-		(unsigned long long)(store_counter(s->store, "evictions") - st->old_evicted),
-		(unsigned long long)(store_counter(s->store, "get_hits") - st->old_hits),
-		(unsigned long long)(store_counter(s->store, "get_misses") - st->old_misses),
-		(unsigned long long)st->evicted_clients, (unsigned long long)st->query_closed, (unsigned long long)st->output_closed,
-		(unsigned long long)st->protocol_errors);
+	metric_count(m, "total_connections_received", st->connections);
+	metric_count(m, "total_commands_processed", st->commands + driver + here);
+	metric_count(m, "udp_operations_driver", driver);
+	metric_count(m, "udp_operations_xkvd", here);
+	metric_real(m, "instantaneous_ops_per_sec", s->ops.per_second, 0, "");
+	metric_count(m, "total_net_input_bytes", st->bytes_in);
+	metric_count(m, "total_net_output_bytes", st->bytes_out);
+	metric_count(m, "rejected_connections", st->rejected);
+	metric_count(m, "rejected_connections_by_address", st->refused);
+	count_since(m, s, "expired_keys", "expires", st->old_expired);
+	count_since(m, s, "evicted_keys", "evictions", st->old_evicted);
+	count_since(m, s, "keyspace_hits", "get_hits", st->old_hits);
+	count_since(m, s, "keyspace_misses", "get_misses", st->old_misses);
+	metric_count(m, "evicted_clients", st->evicted_clients);
+	metric_count(m, "client_query_buffer_limit_disconnections", st->query_closed);
+	metric_count(m, "client_output_buffer_limit_disconnections", st->output_closed);
+	metric_count(m, "protocol_errors", st->protocol_errors);
 }
 
-static void replication_section(FILE *out, struct server *s)
+static void replication_section(struct metrics *m, struct server *s)
 {
 	(void)s;
-	fprintf(out, "role:master\r\nconnected_slaves:0\r\n");
+	metric_text(m, "role", "master");
+	metric_gauge(m, "connected_slaves", 0);
 }
 
-static void cpu_section(FILE *out, struct server *s)
+static double seconds_of(const struct timeval *t)
+{
+	return (double)t->tv_sec + (double)t->tv_usec / 1e6;
+}
+
+static void cpu_section(struct metrics *m, struct server *s)
 {
 	struct rusage u;
 
 	(void)s;
 	if (getrusage(RUSAGE_SELF, &u))
 		memset(&u, 0, sizeof(u));
-	fprintf(out, "used_cpu_sys:%lld.%06ld\r\nused_cpu_user:%lld.%06ld\r\n",
-		(long long)u.ru_stime.tv_sec, (long)u.ru_stime.tv_usec,
-		(long long)u.ru_utime.tv_sec, (long)u.ru_utime.tv_usec);
+	metric_real(m, "used_cpu_sys", seconds_of(&u.ru_stime), 6, "");
+	metric_real(m, "used_cpu_user", seconds_of(&u.ru_utime), 6, "");
 }
 
 /* Keys with an expiry, and what they have left, as the expiry sweep has last met them. */
-static void keyspace_section(FILE *out, struct server *s)
+static void keyspace_section(struct metrics *m, struct server *s)
 {
 	uint64_t keys = store_count(s->store);
+	char text[128];
 
+	snprintf(text, sizeof(text), "keys=%llu,expires=%llu,avg_ttl=%llu", (unsigned long long)keys,
+		 (unsigned long long)store_expiring(s->store),
+		 (unsigned long long)store_avg_ttl(s->store));
 	if (keys)
-		fprintf(out, "db0:keys=%llu,expires=%llu,avg_ttl=%llu\r\n", (unsigned long long)keys,
-			(unsigned long long)store_expiring(s->store),
-			(unsigned long long)store_avg_ttl(s->store));
+		metric_text(m, "db0", text);
 }
 
-static void print_counter(void *arg, const char *name, uint64_t value)
+static void store_metric(void *arg, const char *name, uint64_t value)
 {
-	fprintf(arg, "xkv_%s:%llu\r\n", name, (unsigned long long)value);
+	char full[64];
+
+	snprintf(full, sizeof(full), "xkv_%s", name);
+	metric_count(arg, full, value);
 }
 
-static void xkv_section(FILE *out, struct server *s)
+static void xkv_section(struct metrics *m, struct server *s)
 {
 	static const struct attach nowhere = { .mode = "none" };
 	const struct attach *a = s->opt.attach ? s->opt.attach : &nowhere;
 
-	fprintf(out, "xkv_interface:%s\r\nxkv_writes_refused:%d\r\nxkv_max_keys:%llu\r\nxkv_store_memory:%llu\r\n",
-		s->cfg->interface, s->writes_refused, (unsigned long long)store_max_keys(s->store),
-		(unsigned long long)store_memory(s->store));
-	fprintf(out, "xkv_attached:%d\r\nxkv_mode:%s\r\nxkv_program_id:%u\r\n", a->attached,
-		a->mode ? a->mode : "none", a->program);
-	store_counters(s->store, print_counter, out);
+	metric_text(m, "xkv_interface", s->cfg->interface);
+	metric_gauge(m, "xkv_writes_refused", s->writes_refused);
+	metric_gauge(m, "xkv_max_keys", (int64_t)store_max_keys(s->store));
+	metric_gauge(m, "xkv_store_memory", (int64_t)store_memory(s->store));
+	metric_gauge(m, "xkv_attached", a->attached);
+	metric_text(m, "xkv_mode", a->mode ? a->mode : "none");
+	metric_gauge(m, "xkv_program_id", a->program);
+	store_counters(s->store, store_metric, m);
 }
 
+/* Who adds a feature adds its figures to one of these, or a section. */
 static const struct section {
 	const char *name;
-	void (*print)(FILE *out, struct server *s);
+	void (*read)(struct metrics *m, struct server *s);
 } sections[] = {
 	{ "Server", server_section }, { "Clients", clients_section },
 	{ "Memory", memory_section }, { "Persistence", persistence_section },
@@ -254,6 +277,29 @@ static const struct section {
 	{ "CPU", cpu_section },	      { "Keyspace", keyspace_section },
 	{ "Xkv", xkv_section },
 };
+
+/* ---- as lines of INFO ---------------------------------------------------- */
+
+static void print_count(struct metrics *m, const char *name, uint64_t value)
+{
+	fprintf(m->arg, "%s:%llu\r\n", name, (unsigned long long)value);
+}
+
+static void print_gauge(struct metrics *m, const char *name, int64_t value)
+{
+	fprintf(m->arg, "%s:%lld\r\n", name, (long long)value);
+}
+
+static void print_real(struct metrics *m, const char *name, double value, int decimals,
+		       const char *unit)
+{
+	fprintf(m->arg, "%s:%.*f%s\r\n", name, decimals, value, unit);
+}
+
+static void print_text(struct metrics *m, const char *name, const char *value)
+{
+	fprintf(m->arg, "%s:%s\r\n", name, value);
+}
 
 /* Without names, and for the names that mean several, every section is wanted. */
 static bool is_wanted(const struct section *section, unsigned int argc, const struct resp_arg *argv)
@@ -270,6 +316,7 @@ char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv
 	bool first = true;
 	char *text = NULL;
 	FILE *out = open_memstream(&text, len);
+	struct metrics lines = { print_count, print_gauge, print_real, print_text, out };
 
 	if (!out)
 		return NULL;
@@ -277,7 +324,7 @@ char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv
 		if (!is_wanted(&sections[i], argc, argv))
 			continue;
 		fprintf(out, "%s# %s\r\n", first ? "" : "\r\n", sections[i].name);
-		sections[i].print(out, s);
+		sections[i].read(&lines, s);
 		first = false;
 	}
 	if (fclose(out)) {

@@ -157,8 +157,7 @@ static bool conditions_hold(unsigned int conditions, uint64_t has, uint64_t expi
 	return !(conditions & EXPIRE_LT && has && expire_ms >= has);
 }
 
-/* What gives a key this expiry; one that is past deletes the key. */
-static struct store_op expiry_op(struct client *c, const struct resp_arg *key, uint64_t expire_ms)
+struct store_op expiry_op(struct client *c, const struct resp_arg *key, uint64_t expire_ms)
 {
 	bool past = expire_ms && expire_ms <= store_now_ms(c->srv->store);
 
@@ -170,38 +169,29 @@ static struct store_op expiry_op(struct client *c, const struct resp_arg *key, u
 	};
 }
 
-int expire_version(struct client *c, const struct resp_arg *key, uint64_t version,
-		   uint64_t expire_ms)
-{
-	struct store_op op = expiry_op(c, key, expire_ms);
-	struct store_entry unused;
+struct expire_if {
+	const struct resp_arg *key;
+	unsigned int conditions;
+	uint64_t expire_ms;
+};
 
-	op.flags = XKV_CAS;
-	op.version = version;
-	return store_do(c->srv->lane, &op, &unused);
+static int decide_expiry(struct client *c, void *arg, const struct store_entry *e,
+			 struct store_op *write)
+{
+	const struct expire_if *x = arg;
+
+	if (!conditions_hold(x->conditions, e->expire_ms, x->expire_ms))
+		return -ECANCELED;
+	*write = expiry_op(c, x->key, x->expire_ms);
+	return 1;
 }
 
-/* An expiry under a condition: given to the version whose expiry was judged, or judged again. */
 static void expire_if(struct client *c, const struct resp_arg *key, unsigned int conditions,
 		      uint64_t expire_ms)
 {
-	struct store_entry e;
-	int ret;
+	struct expire_if x = { key, conditions, expire_ms };
 
-	commands_flush(c);
-	for (unsigned int i = 0; i < EXPIRE_TRIES; i++) {
-		ret = store_touch(c->srv->lane, key->ptr, key->len, true, &e);
-		if (ret || !conditions_hold(conditions, e.expire_ms, expire_ms)) {
-			end_yes_no(c, 0, ret ? ret : -ECANCELED, NULL);
-			return;
-		}
-		ret = expire_version(c, key, e.version, expire_ms);
-		if (ret != -ECANCELED) {
-			end_yes_no(c, 0, ret, NULL);
-			return;
-		}
-	}
-	reply_store_error(c, -EBUSY);
+	end_yes_no(c, 0, command_update(c, key, false, decide_expiry, &x), NULL);
 }
 
 static void expire(struct client *c, unsigned int argc, const struct resp_arg *argv,

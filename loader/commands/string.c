@@ -291,38 +291,51 @@ void cmd_getdel(struct client *c, unsigned int argc, const struct resp_arg *argv
 		command_queue(c, &op, end_value, 0);
 }
 
-/* The value of the version that is given the expiry: if that is another by then, it is read again. */
+struct getex {
+	const struct resp_arg *key;
+	const struct set_options *options;
+	bool timed; /* expire_ms is what the options say */
+	uint64_t expire_ms;
+	struct reply value; /* of the entry that is given the expiry */
+};
+
+#define REPLIED (-EALREADY) /* of getex_decide(): an error, which was replied */
+
+static int getex_decide(struct client *c, void *arg, const struct store_entry *e,
+			struct store_op *write)
+{
+	struct getex *x = arg;
+	const struct set_options *o = x->options;
+
+	/* not before: where there is no key, Redis does not look at the time */
+	if (!x->timed && o->unit && !expiry_from(c, "getex", o->unit, o->ttl, &x->expire_ms))
+		return REPLIED;
+	x->timed = true;
+	reply_free(&x->value);
+	reply_init(&x->value, c->out.limit);
+	reply_bulk(&x->value, e->value, e->value_len);
+	if (e->expire_ms == x->expire_ms)
+		return 0;
+	*write = expiry_op(c, x->key, x->expire_ms);
+	return 1;
+}
+
 static void get_and_expire(struct client *c, const struct resp_arg *key,
 			   const struct set_options *o)
 {
-	struct store_entry e;
-	uint64_t expire_ms = 0;
-	struct reply value;
+	struct getex x = { .key = key, .options = o };
+	struct store_entry none = { 0 };
 	int ret;
 
-	commands_flush(c);
-	for (unsigned int i = 0; i < EXPIRE_TRIES; i++) {
-		ret = store_get(c->srv->lane, key->ptr, key->len, &e);
-		if (ret) {
-			end_value(c, 0, ret, &e);
-			return;
-		}
-		/* not before: where there is no key, Redis does not look at the time */
-		if (!i && o->unit && !expiry_from(c, "getex", o->unit, o->ttl, &expire_ms))
-			return;
-		reply_init(&value, c->out.limit);
-		reply_bulk(&value, e.value, e.value_len);
-		if (e.expire_ms != expire_ms)
-			ret = expire_version(c, key, e.version, expire_ms);
-		if (!ret) {
-			reply_splice(&c->out, &value);
-			return;
-		}
-		reply_free(&value);
-		if (ret != -ECANCELED && ret != -ENOENT)
-			break;
+	reply_init(&x.value, c->out.limit);
+	ret = command_update(c, key, true, getex_decide, &x);
+	if (!ret) {
+		reply_splice(&c->out, &x.value);
+		return;
 	}
-	reply_store_error(c, ret == -ECANCELED || ret == -ENOENT ? -EBUSY : ret);
+	reply_free(&x.value);
+	if (ret != REPLIED)
+		end_value(c, 0, ret, &none);
 }
 
 void cmd_getex(struct client *c, unsigned int argc, const struct resp_arg *argv)

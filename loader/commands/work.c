@@ -4,7 +4,6 @@
  * keys) is done in slices.  All such commands of all clients share one slice in a round of the event loop;
  * which client has it goes round (server.c).  They are atomic no more than their operations are.
  */
-#include <poll.h>
 #include <string.h>
 #include <time.h>
 
@@ -67,13 +66,13 @@ bool work_was_long(const struct client *c)
 /* What was asked to be written is written, as it is by Redis, which hears too late that the client has gone. */
 bool work_is_vain(struct client *c)
 {
-	struct pollfd p = { .fd = c->fd, .events = POLLRDHUP };
+	enum peer_state peer;
 
-	if (!(c->work.step || work_was_long(c)) || c->last->flags & CMD_WRITE ||
-	    poll(&p, 1, 0) <= 0)
+	if (!(c->work.step || work_was_long(c)) || c->last->flags & CMD_WRITE)
 		return false;
-	if (p.revents & (POLLERR | POLLHUP | POLLNVAL))
-		return true;
+	peer = connection_peer(&c->conn);
+	if (peer != PEER_SENDS_NO_MORE)
+		return peer == PEER_GONE;
 	if (!c->hung_up)
 		c->hung_up = now_ns();
 	return now_ns() - c->hung_up > HANGUP_GRACE_NS;

@@ -14,17 +14,14 @@
  */
 #include "client.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <malloc.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "commands/commands.h"
-#include "util/address.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -41,50 +38,11 @@
 #define SHARE_LEAST    (64ULL << 20) /* bytes that maxmemory-clients is at least, if it is a percentage */
 #define TRIM_ABOVE     (4 << 20) /* bytes that clients have freed, from which on it is worth while */
 
-void address_text(const struct sockaddr *addr, char text[ADDRESS_TEXT])
-{
-	char host[INET6_ADDRSTRLEN] = "?";
-	unsigned int port = 0;
-
-	if (addr->sa_family == AF_INET) {
-		const struct sockaddr_in *in = (const struct sockaddr_in *)addr;
-
-		inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
-		port = ntohs(in->sin_port);
-	} else if (addr->sa_family == AF_INET6) {
-		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;
-
-		inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
-		port = ntohs(in6->sin6_port);
-	}
-	snprintf(text, ADDRESS_TEXT, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);
-}
-
-void client_address(const struct client *c, bool peer, char text[ADDRESS_TEXT])
-{
-	struct sockaddr_storage addr;
-	socklen_t len = sizeof(addr);
-
-	if (peer ? getpeername(c->fd, (struct sockaddr *)&addr, &len)
-		 : getsockname(c->fd, (struct sockaddr *)&addr, &len))
-		addr.ss_family = AF_UNSPEC;
-	address_text((struct sockaddr *)&addr, text);
-}
-
-bool client_is_local(const struct client *c)
-{
-	struct sockaddr_storage addr;
-	socklen_t len = sizeof(addr);
-
-	return !getpeername(c->fd, (struct sockaddr *)&addr, &len) &&
-	       (addr.ss_family == AF_UNIX || address_is_loopback((struct sockaddr *)&addr));
-}
-
 static void log_closing(const struct client *c, const char *why)
 {
 	char peer[ADDRESS_TEXT];
 
-	client_address(c, true, peer);
+	connection_address(&c->conn, true, peer);
 	log_warning("closing client %s (id %llu): %s", peer, (unsigned long long)c->id, why);
 }
 
@@ -187,7 +145,7 @@ static void protocol_error(struct client *c)
 	char peer[ADDRESS_TEXT];
 
 	commands_flush(c);
-	client_address(c, true, peer);
+	connection_address(&c->conn, true, peer);
 	log_verbose("protocol error from client %s: %s", peer, c->parser.error);
 	c->srv->stats.protocol_errors++;
 	reply_error(&c->out, "ERR Protocol error: %s", c->parser.error);
@@ -393,7 +351,8 @@ void client_flush(struct client *c)
 	ssize_t n;
 
 	while (c->out.bytes && total < ROUND_WRITE) {
-		n = writev(c->fd, iov, reply_iov(&c->out, iov, WRITE_VECTORS));
+		n = c->conn.transport->writev(&c->conn, iov,
+						reply_iov(&c->out, iov, WRITE_VECTORS));
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {
@@ -412,18 +371,6 @@ void client_flush(struct client *c)
 		ev_io_stop(c->srv->loop, &c->writable);
 }
 
-/*
- * Closing a socket with unread input makes the kernel send a reset, which can
- * overtake the last reply.  What has arrived by now is read and dropped.
- */
-static void drain(struct client *c)
-{
-	shutdown(c->fd, SHUT_WR);
-	for (unsigned int i = 0; i < 64; i++)
-		if (recv(c->fd, c->srv->read_buffer, READ_BYTES, MSG_DONTWAIT) <= 0)
-			break;
-}
-
 /* The end of every event of a client: closes it, or makes it ready for the next. */
 static void settle(struct client *c)
 {
@@ -437,7 +384,7 @@ static void settle(struct client *c)
 		c->dead = true;
 	}
 	if (c->closing && !c->out.bytes && !c->dead) {
-		drain(c);
+		c->conn.transport->finish(&c->conn);
 		c->dead = true;
 	}
 	if (c->dead) {
@@ -494,7 +441,8 @@ static bool receive(struct client *c)
 		return false;
 	}
 	room = c->in.cap - c->in.len;
-	n = read(c->fd, c->in.data + c->in.len, room < READ_MAX ? room : READ_MAX);
+	n = c->conn.transport->read(&c->conn, c->in.data + c->in.len,
+				    room < READ_MAX ? room : READ_MAX);
 	if (n > 0) {
 		c->in.len += (size_t)n;
 		s->stats.bytes_in += (uint64_t)n;
@@ -538,20 +486,6 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 
 /* --- life --- */
 
-static void set_options(int fd, unsigned int keepalive)
-{
-	int on = 1, idle = (int)keepalive, interval = idle / 3 ? idle / 3 : 1, count = 3;
-	bool ok = !setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-
-	if (keepalive)
-		ok = ok && !setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) &&
-		     !setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)) &&
-		     !setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval)) &&
-		     !setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
-	if (!ok)
-		log_verbose("cannot set TCP options of a client: %s", strerror(errno));
-}
-
 void client_new(struct server *s, int fd)
 {
 	struct client *c = calloc(1, sizeof(*c));
@@ -561,9 +495,8 @@ void client_new(struct server *s, int fd)
 		close(fd);
 		return;
 	}
-	set_options(fd, s->cfg->tcp_keepalive);
 	c->srv = s;
-	c->fd = fd;
+	connection_tcp(&c->conn, fd, s->cfg->tcp_keepalive);
 	c->id = ++s->next_id;
 	c->since = c->active = monotonic_seconds();
 	c->authenticated = !s->cfg->requirepass[0];
@@ -588,7 +521,7 @@ void client_free(struct client *c)
 	TAILQ_REMOVE(&s->clients, c, link);
 	s->client_count--;
 	account(c, 0);
-	close(c->fd);
+	c->conn.transport->close(&c->conn);
 	work_end(c);
 	input_release(c);
 	resp_parser_free(&c->parser);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "connection.h"
 #include "resp.h"
 #include "server.h"
 
@@ -19,7 +20,6 @@
 /* The longest command before AUTH, and a pipeline beside it; what a stranger may have us keep. */
 #define CLIENT_TEXT_MAX 256 /* bytes of a client's name, and of its library's name and version */
 #define UNAUTH_INPUT_MAX (RESP_UNAUTH_ARGS * RESP_UNAUTH_BULK + 2 * READ_BYTES)
-#define ADDRESS_TEXT  80 /* an IPv6 address with zone, brackets and port */
 
 struct client;
 struct command;
@@ -74,7 +74,7 @@ struct client {
 	TAILQ_ENTRY(client) turn; /* of `queued` */
 	struct server *srv;
 	ev_io readable, writable;
-	int fd;
+	struct connection conn;
 	uint64_t id;
 	double since, active; /* by monotonic_seconds() */
 	size_t memory; /* bytes that it takes, as they stand in server.client_memory */
@@ -172,15 +172,6 @@ void clients_tend_memory(struct server *s);
 void clients_trim_memory(struct server *s);
 /* Sends what the socket takes without waiting. */
 void client_flush(struct client *c);
-/* Writes "address:port". */
-void address_text(const struct sockaddr *addr, char text[ADDRESS_TEXT]);
-
-/* Is it on this machine, by loopback? */
-bool client_is_local(const struct client *c);
-
-/* Writes "address:port" of the peer, or of our side. */
-void client_address(const struct client *c, bool peer, char text[ADDRESS_TEXT]);
-
 /* commands/work.c */
 #define PAUSE_ABOVE (1 << 20) /* unsent bytes at which execution pauses */
 /* Lets long commands have their time, all together, until the next round of the loop. */

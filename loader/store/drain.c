@@ -78,14 +78,6 @@ static int take_slot(struct store_lane *lane, size_t need)
 	return ret;
 }
 
-static void give_slot(struct store_lane *lane)
-{
-	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FREE, .frame = lane->first };
-
-	if (lane->frame->prefilled)
-		slots_run(lane->st, &args);
-}
-
 static void fill(struct store_lane *lane, const struct slot_copy *copy)
 {
 	struct xkv_slot *slot = slot_of(lane->st, lane->frame->prefilled);
@@ -126,7 +118,7 @@ static int move_entry(struct store_lane *lane, uint64_t ref)
 	op->version = htobe64(copy.seq);
 	lane->frame->flags |= XKV_FRAME_PREFILL | XKV_FRAME_RELOCATE;
 	ret = lane_run(lane, 1);
-	give_slot(lane); /* if it was not used */
+	frame_unprefill(lane, 0); /* if it was not used */
 	return ret;
 }
 
@@ -139,7 +131,7 @@ static int move_chain(struct store_lane *lane, uint64_t ref)
 	if (ret)
 		return ret;
 	ret = slots_run(lane->st, &args);
-	give_slot(lane);
+	frame_unprefill(lane, 0);
 	return ret == -ENOENT || ret == -EBUSY ? 0 : ret;
 }
 
@@ -382,7 +374,7 @@ int drain_large(struct store_lane *lane)
 		if (span_of_unit(st, XKV_REF_PAGE(lane->frame->prefilled),
 				 XKV_REF_OFFSET(lane->frame->prefilled) / XKV_UNIT_BYTES, &s))
 			drain_begin(st, &s);
-		give_slot(lane);
+		frame_unprefill(lane, 0);
 	} while (!ret || ret == -EBUSY);
 	return ret;
 }

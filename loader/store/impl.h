@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The insides of the store, shared by store.c (operations), pages.c and spans.c (memory),
- * keeper.c, drain.c, evict.c (who gets it) and scan.c (walks).  Nobody else includes this.
+ * The insides of the store.  Each of these calls only what stands above it:
+ *
+ *   stats.c            what there is: counters, keys, memory
+ *   pages.c spans.c    memory: pages, units, spans of slots
+ *   engine.c           requests in frames, run by the BPF code; calls up (no_slot) where a slot is missing
+ *   evict.c drain.c    who has to go, and emptying spans
+ *   keeper.c           the maintenance thread: keeps slots free, gives memory back, makes room
+ *   scan.c store.c     walks and operations, as others see them (store.h)
+ *   open.c             puts them together (open.h)
  */
 #ifndef XKV_STORE_IMPL_H
 #define XKV_STORE_IMPL_H
@@ -44,6 +51,8 @@ struct store {
 	pthread_mutex_t lane_lock;
 	pthread_rwlock_t pages_lock; /* who follows references reads, who takes units away writes */
 	_Atomic uint64_t datagram_ops; /* done by store_datagram() */
+	/* slots_grow(): the engine's only call upwards, where an operation finds no slot */
+	int (*no_slot)(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms);
 
 	/* pages and their units: pages.c, spans.c */
 	pthread_mutex_t units_lock;  /* what follows, and the headers of pages; held for moments only */
@@ -281,20 +290,43 @@ uint64_t key_hash(const struct store *st, const struct slot_copy *key);
 /* Gives a slot that is in no list back to its class. */
 int slot_free(struct store *st, uint64_t ref);
 
-/* ---- store.c ---- */
+/* ---- engine.c ---- */
 
-/* The lane's buffer for a value of up to XKV_VALUE_MAX bytes, made when it is first needed; NULL if there is no memory. */
-void *large_buffer(struct store_lane *lane);
-/* Runs the first `frames` requests of the lane, which frame_begin() made, to their ends. 0 or -errno. */
-int lane_run(struct store_lane *lane, unsigned int frames);
+#define BUSY_TRIES 10000 /* of an operation that meets others; then the caller hears of it */
+
+/* Runs BPF_PROG_RUN of xkv_slots. 0 or -errno. */
+int slots_run(struct store *st, struct xkv_slots_args *args);
+
+/* Empties a frame for the next request. */
+void frame_clear(struct xkv_frame *f);
 /* Writes a request of one operation into a frame. */
 struct xkv_op *frame_begin(struct store_lane *lane, unsigned int frame, uint8_t opcode,
 			   const void *key, size_t key_len);
+/* Takes a slot for the entry of `op`, fills it, and has it stand in the frame.  0, -ENOSPC, -EBUSY. */
+int frame_prefill(struct store_lane *lane, unsigned int frame, const struct store_op *op);
+/* Gives back a slot that was taken for the frame and not published.  0 or -errno. */
+int frame_unprefill(struct store_lane *lane, unsigned int frame);
+
+/* Runs the first `frames` requests of the lane, which frame_begin() made, to their ends. 0 or -errno. */
+int lane_run(struct store_lane *lane, unsigned int frames);
+/*
+ * The same from `first` on, up to one that has to stand alone, since what is behind it may be about the same key.
+ * How many of the `frames` have been run now, or -errno if none has been by this call.
+ */
+int lane_run_some(struct store_lane *lane, unsigned int first, unsigned int frames);
+/* The lane's buffer for a value of up to XKV_VALUE_MAX bytes, made when it is first needed; NULL if there is no memory. */
+void *large_buffer(struct store_lane *lane);
+
 /* The result of a frame that has run. */
 struct xkv_result *frame_result(const struct store_lane *lane, unsigned int frame);
+/* What became of its operation: 0 or what its status means. */
+int frame_outcome(const struct store_lane *lane, unsigned int frame);
+/* What the operation, with this outcome, has given.  The value stands in the frame. */
+struct store_entry frame_entry(const struct store_lane *lane, unsigned int frame, int outcome);
+
+/* ---- open.c ---- */
+
 /* The first number of versions of a store that is made at this time.  0 or -errno. */
 int version_first(const struct timespec *now, uint64_t *number);
-/* Runs BPF_PROG_RUN of xkv_slots. 0 or -errno. */
-int slots_run(struct store *st, struct xkv_slots_args *args);
 
 #endif

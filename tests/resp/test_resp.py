@@ -805,7 +805,10 @@ def any_value(rng):
 
 
 def any_request(rng):
-    """On few keys, so that each depends on those before it.  Some are wrong, or of several keys, or no matter of the store."""
+    """
+    On few keys, so that each depends on those before it.  Some are wrong, or of several keys, or no matter of
+    the store.  No two expiries are so close that the time between two commands decides which is later.
+    """
     key = b"key %d" % rng.randrange(6)
     number = rng.choice((1, -1, 7, 2**63 - 1, -(2**63), "x"))
     return rng.choice((
@@ -819,7 +822,7 @@ def any_request(rng):
         ("MSET", *[x for i in range(6) for x in (b"key %d" % i, any_value(rng)[:5000])]), ("MSET", key),
         ("MGET", *[b"key %d" % i for i in range(6)], "none"), ("MGET", key, key),
         ("MGET", *[b"key %d" % (i % 7) for i in range(rng.choice((30, 70)))]) if rng.randrange(4) == 0 else ("TYPE", key),
-        ("EXPIRE", key, rng.choice((100, 0, -1, "x"))), ("PEXPIRE", key, 10**9, rng.choice(("NX", "XX", "GT", "LT"))),
+        ("EXPIRE", key, rng.choice((100, 0, -1, "x"))), ("PEXPIRE", key, rng.randrange(10**9, 10**12), rng.choice(("NX", "XX", "GT", "LT"))),
         ("PERSIST", key), ("GETEX", key, *rng.choice(((), ("PERSIST",), ("EX", 1000), ("PXAT", 1), ("EX", 0), ("PX",)))),
         ("SETEX", key, rng.choice((1000, 0)), "v"), ("DBSIZE",), ("PING",), ("ECHO", any_value(rng)),
         ("nonsense", key), ("GET",), ("GET", key, key), ("CLIENT", "GETNAME"), ("FLUSHALL",) if rng.randrange(5) == 0 else ("GET", key)))

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Connections of plain TCP. */
+#include "connection.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "util/address.h"
+#include "util/log.h"
+
+#define DROPPED_BYTES 65536 /* in one call, and so many calls at the most */
+#define DROPPED_READS 64
+
+/* ---- the transport ------------------------------------------------------- */
+
+static ssize_t tcp_read(struct connection *conn, void *buffer, size_t len)
+{
+	return read(conn->fd, buffer, len);
+}
+
+static ssize_t tcp_writev(struct connection *conn, const struct iovec *iov, int count)
+{
+	return writev(conn->fd, iov, count);
+}
+
+static void tcp_finish(struct connection *conn)
+{
+	shutdown(conn->fd, SHUT_WR);
+	for (unsigned int i = 0; i < DROPPED_READS; i++)
+		if (recv(conn->fd, NULL, DROPPED_BYTES, MSG_DONTWAIT | MSG_TRUNC) <= 0)
+			break;
+}
+
+static void tcp_close(struct connection *conn)
+{
+	close(conn->fd);
+	conn->fd = -1;
+}
+
+static const struct transport tcp = {
+	.read = tcp_read, .writev = tcp_writev, .finish = tcp_finish, .close = tcp_close
+};
+
+void connection_tcp(struct connection *conn, int fd, unsigned int keepalive)
+{
+	int on = 1, idle = (int)keepalive, interval = idle / 3 ? idle / 3 : 1, count = 3;
+	bool ok = !setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+
+	if (keepalive)
+		ok = ok && !setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) &&
+		     !setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)) &&
+		     !setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval)) &&
+		     !setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+	if (!ok)
+		log_verbose("cannot set TCP options of a client: %s", strerror(errno));
+	*conn = (struct connection){ .transport = &tcp, .fd = fd };
+}
+
+/* ---- who is at the other end --------------------------------------------- */
+
+enum peer_state connection_peer(const struct connection *conn)
+{
+	struct pollfd p = { .fd = conn->fd, .events = POLLRDHUP };
+
+	if (poll(&p, 1, 0) <= 0)
+		return PEER_THERE;
+	return p.revents & (POLLERR | POLLHUP | POLLNVAL) ? PEER_GONE : PEER_SENDS_NO_MORE;
+}
+
+bool connection_is_local(const struct connection *conn)
+{
+	struct sockaddr_storage addr;
+	socklen_t len = sizeof(addr);
+
+	return !getpeername(conn->fd, (struct sockaddr *)&addr, &len) &&
+	       (addr.ss_family == AF_UNIX || address_is_loopback((struct sockaddr *)&addr));
+}
+
+void connection_address(const struct connection *conn, bool peer, char text[ADDRESS_TEXT])
+{
+	struct sockaddr_storage addr;
+	socklen_t len = sizeof(addr);
+
+	if (peer ? getpeername(conn->fd, (struct sockaddr *)&addr, &len)
+		 : getsockname(conn->fd, (struct sockaddr *)&addr, &len))
+		addr.ss_family = AF_UNSPEC;
+	address_text((struct sockaddr *)&addr, text);
+}
+
+void address_text(const struct sockaddr *addr, char text[ADDRESS_TEXT])
+{
+	char host[INET6_ADDRSTRLEN] = "?";
+	unsigned int port = 0;
+
+	if (addr->sa_family == AF_INET) {
+		const struct sockaddr_in *in = (const struct sockaddr_in *)addr;
+
+		inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
+		port = ntohs(in->sin_port);
+	} else if (addr->sa_family == AF_INET6) {
+		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;
+
+		inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
+		port = ntohs(in6->sin6_port);
+	}
+	snprintf(text, ADDRESS_TEXT, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A byte stream to one client: what clients do with a socket, whatever is below it.  Plain TCP has
+ * these functions today; another transport (TLS, a Unix socket) is another table.
+ */
+#ifndef XKV_CONNECTION_H
+#define XKV_CONNECTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#define ADDRESS_TEXT 80 /* an IPv6 address with zone, brackets and port */
+
+struct connection;
+
+/* None of them waits.  Errors as the system calls of these names have them: -1 and errno. */
+struct transport {
+	/* 0: the peer has closed its side. */
+	ssize_t (*read)(struct connection *conn, void *buffer, size_t len);
+	ssize_t (*writev)(struct connection *conn, const struct iovec *iov, int count);
+	/* Ends the sending side, and drops what has arrived: so that the last reply is not overtaken by a reset. */
+	void (*finish)(struct connection *conn);
+	/* Frees everything but the struct. */
+	void (*close)(struct connection *conn);
+};
+
+/* Part of what owns it. */
+struct connection {
+	const struct transport *transport;
+	int fd; /* to poll; owned */
+};
+
+/* Takes over a connected, non-blocking TCP socket; `keepalive` is in seconds, 0 = off. */
+void connection_tcp(struct connection *conn, int fd, unsigned int keepalive);
+
+enum peer_state { PEER_THERE, PEER_SENDS_NO_MORE, PEER_GONE };
+enum peer_state connection_peer(const struct connection *conn);
+
+/* Is the peer on this machine, by loopback? */
+bool connection_is_local(const struct connection *conn);
+/* Writes "address:port" of the peer, or of our side. */
+void connection_address(const struct connection *conn, bool peer, char text[ADDRESS_TEXT]);
+void address_text(const struct sockaddr *addr, char text[ADDRESS_TEXT]);
+
+#endif

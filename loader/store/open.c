@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* Opening the store on the kernel's maps: making it, or adopting what an earlier xkvd has left; and its clock. */
+#include "open.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "impl.h"
+#include "util/log.h"
+
+#define CLOCK_MS    100 /* that may pass while the clocks are looked at, ... */
+#define CLOCK_TRIES 100 /* ... once in so many times */
+
+/* ---- opening ------------------------------------------------------------- */
+
+static void *map_memory(int fd, size_t size)
+{
+	void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static uint64_t clock_ms(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return now.tv_sec * 1000ULL + now.tv_nsec / 1000000;
+}
+
+uint64_t store_now_ms(const struct store *st)
+{
+	(void)st;
+	return clock_ms(CLOCK_REALTIME);
+}
+
+/*
+ * The kernel's clock for expiry is CLOCK_TAI, which leads Unix time by some seconds where that was set.  What
+ * two looks say is wrong by what comes between them: then it is looked again.  (adjtimex() would tell, but
+ * xkvd's unit does not let it.)
+ */
+void store_clock(struct store *st)
+{
+	uint64_t before, now, after;
+
+	for (int i = 0; i < CLOCK_TRIES; i++) {
+		before = clock_ms(CLOCK_TAI);
+		now = clock_ms(CLOCK_REALTIME);
+		after = clock_ms(CLOCK_TAI);
+		if (after - before > CLOCK_MS)
+			continue;
+		st->cfg->tai_offset_ms = (after - now + 500) / 1000 * 1000;
+		return;
+	}
+}
+
+/*
+ * The first number of maps that are made at this time (XKV_VERSIONS_PER_US).  A clock that tells no
+ * such time would have each start begin at the same number: one by chance then.  Not 0, which is no version.
+ */
+int version_first(const struct timespec *now, uint64_t *number)
+{
+	const uint64_t numbers = 1ULL << XKV_VERSION_BITS, reserve = numbers / 16;
+	uint64_t us = (now->tv_sec - XKV_VERSION_EPOCH) * 1000000ULL + now->tv_nsec / 1000;
+
+	if (now->tv_sec >= XKV_VERSION_EPOCH && us < (numbers - reserve) / XKV_VERSIONS_PER_US) {
+		*number = us * XKV_VERSIONS_PER_US + 1;
+		return 0;
+	}
+	log_warning("the clock stands at %ld s since 1970: versions of entries start at a random number",
+		    (long)now->tv_sec);
+	if (getrandom(number, sizeof(*number), 0) != (ssize_t)sizeof(*number))
+		return -errno;
+	*number = *number % (numbers - reserve) + 1;
+	return 0;
+}
+
+/* Versions start at the time, so that none comes back when the maps are made anew. */
+static int versions_init(struct store *st)
+{
+	struct xkv_counters *each = calloc(st->cpus, sizeof(*each));
+	struct timespec now;
+	uint64_t first;
+	int ret;
+
+	if (!each)
+		return -ENOMEM;
+	clock_gettime(CLOCK_REALTIME, &now);
+	ret = version_first(&now, &first);
+	for (unsigned int cpu = 0; cpu < st->cpus; cpu++)
+		each[cpu].version = first;
+	for (uint32_t door = 0; !ret && door < XKV_DOORS; door++)
+		ret = bpf_map_update_elem(st->bpf.map[BPF_COUNTERS], &door, each, BPF_ANY) ? -errno : 0;
+	free(each);
+	return ret;
+}
+
+/* In pieces: signals may cut short what is more than 256 bytes. */
+static int draw_secret(struct xkv_secret *secret)
+{
+	char *to = (char *)secret, *end = (char *)(secret + 1);
+	ssize_t drawn;
+
+	while (to < end) {
+		drawn = getrandom(to, end - to, 0);
+		if (drawn < 0)
+			return -errno;
+		to += drawn;
+	}
+	secret->mix[0] |= 1;
+	secret->mix[1] |= 1;
+	return 0;
+}
+
+/* Makes fresh maps into an empty store.  The program passes everything until `magic` is set. */
+static int store_format(struct store *st)
+{
+	int ret = versions_init(st);
+
+	if (!ret)
+		ret = draw_secret(&st->secrets->hash);
+	if (ret)
+		return ret;
+	st->cfg->fingerprint_mask = ~0ULL;
+	st->cfg->bucket_mask = st->bpf.buckets - 1;
+	st->cfg->payload4 = XKV_PAYLOAD_MAX4;
+	st->cfg->payload6 = XKV_PAYLOAD_MAX6;
+	classes_init(st);
+	st->cfg->layout = XKV_LAYOUT_VERSION; /* last: from here on it can be adopted */
+	return 0;
+}
+
+/* Takes over a store that an earlier xkvd has left, at whatever point it was killed. */
+static int store_adopt(struct store *st)
+{
+	int ret;
+
+	if (st->cfg->layout != XKV_LAYOUT_VERSION)
+		return -EPROTO;
+	classes_adopt(st);
+	ret = pages_adopt(st);
+	for (unsigned int lane = 0; lane < XKV_BATCH_LANES; lane++)
+		for (unsigned int frame = 0; !ret && frame < XKV_BATCH_FRAMES; frame++)
+			ret = frame_unprefill(&st->lane[lane], frame);
+	return ret ? ret : drain_adopt(st);
+}
+
+static int store_map(struct store *st)
+{
+	size_t frames = XKV_BATCH_LANES * XKV_BATCH_FRAMES;
+
+	st->cfg = map_memory(st->bpf.map[BPF_CONFIG], sizeof(*st->cfg));
+	st->secrets = map_memory(st->bpf.map[BPF_SECRET], sizeof(*st->secrets));
+	st->classes = map_memory(st->bpf.map[BPF_CLASSES], XKV_CLASSES * sizeof(*st->classes));
+	st->batch = map_memory(st->bpf.map[BPF_BATCH], frames * sizeof(*st->batch));
+	st->index = map_memory(st->bpf.map[BPF_INDEX], st->bpf.buckets * sizeof(*st->index));
+	if (!st->cfg || !st->secrets || !st->classes || !st->batch || !st->index)
+		return -errno;
+	for (int i = 0; i < XKV_BATCH_LANES; i++) {
+		st->lane[i].st = st;
+		st->lane[i].first = i * XKV_BATCH_FRAMES;
+		st->lane[i].frame = st->batch + st->lane[i].first;
+	}
+	return 0;
+}
+
+static void store_locks(struct store *st)
+{
+	pthread_rwlockattr_t pages;
+	pthread_condattr_t attr;
+
+	pthread_mutex_init(&st->lane_lock, NULL);
+	pthread_mutex_init(&st->units_lock, NULL);
+	pthread_mutex_init(&st->need_lock, NULL);
+	pthread_rwlockattr_init(&pages);
+	pthread_rwlockattr_setkind_np(&pages, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(&st->pages_lock, &pages);
+	pthread_rwlockattr_destroy(&pages);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&st->need_posted, &attr);
+	pthread_cond_init(&st->need_served, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_policy policy,
+			 bool *fresh, char *err, size_t err_len)
+{
+	struct store *st = calloc(1, sizeof(*st));
+	int cpus = libbpf_num_possible_cpus(), ret;
+
+	if (st && cpus > XKV_VERSION_CPUS)
+		cpus = -E2BIG; /* versions would not be unique */
+	if (!st || cpus < 0) {
+		snprintf(err, err_len, "cannot open the store: %s", strerror(st ? -cpus : ENOMEM));
+		free(st);
+		return NULL;
+	}
+	st->bpf = *bpf;
+	st->cpus = cpus;
+	st->no_slot = slots_grow;
+	store_locks(st);
+	ret = store_map(st);
+	if (!ret) {
+		*fresh = st->cfg->magic != XKV_LAYOUT_MAGIC && st->cfg->magic != XKV_LAYOUT_CLOSED;
+		ret = st->cfg->layout ? store_adopt(st) : store_format(st);
+	}
+	if (!ret) {
+		store_clock(st);
+		store_limit(st, maxmemory, policy);
+		/* the first inserts need not wait for it */
+		if (!st->pages_used && pages_add(st, 1) < 0)
+			log_warning("no memory for entries yet");
+		ret = keeper_start(st);
+	}
+	if (!ret)
+		return st;
+	if (ret == -EPROTO)
+		snprintf(err, err_len,
+			 "the pinned store has layout version %u, this xkvd knows %u: save with the xkvd that "
+			 "made it, stop it, then `xkvd --detach` and start again",
+			 st->cfg->layout, XKV_LAYOUT_VERSION);
+	else
+		snprintf(err, err_len, "cannot %s the store: %s", st->pages ? "adopt" : "open",
+			 strerror(-ret));
+	store_close(st);
+	return NULL;
+}
+
+void store_start(struct store *st)
+{
+	__atomic_store_n(&st->cfg->magic, XKV_LAYOUT_MAGIC, __ATOMIC_RELEASE);
+}
+
+void store_close(struct store *st)
+{
+	if (!st)
+		return;
+	keeper_stop(st);
+	pages_close(st);
+	free(st->draining);
+	for (int i = 0; i < XKV_BATCH_LANES; i++)
+		free(st->lane[i].large);
+	if (st->cfg)
+		munmap(st->cfg, sizeof(*st->cfg));
+	if (st->secrets)
+		munmap(st->secrets, sizeof(*st->secrets));
+	if (st->classes)
+		munmap(st->classes, XKV_CLASSES * sizeof(*st->classes));
+	if (st->index)
+		munmap(st->index, st->bpf.buckets * sizeof(*st->index));
+	if (st->batch)
+		munmap(st->batch, XKV_BATCH_LANES * XKV_BATCH_FRAMES * sizeof(*st->batch));
+	free(st);
+}
+
+struct xkv_config *store_config(struct store *st)
+{
+	return st->cfg;
+}
+
+struct xkv_secrets *store_secrets(struct store *st)
+{
+	return st->secrets;
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* What there is in the store: counters, keys, memory. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "impl.h"
+
+#define HOT_COST (64 + sizeof(struct xkv_hot_key) + sizeof(struct xkv_hot)) /* with htab_elem */
+
+/* ---- what there is ------------------------------------------------------- */
+
+static const char *const counter_names[] = {
+#define COUNTER_NAME(name) #name,
+	XKV_COUNTERS(COUNTER_NAME)
+};
+
+/* Adds up the counters of the first `doors` doors and all CPUs. False if they cannot be read. */
+static bool read_doors(const struct store *st, uint32_t doors, uint64_t sum[XKV_COUNTER_COUNT])
+{
+	struct xkv_counters *each = calloc(st->cpus, sizeof(*each));
+	bool ok = each;
+
+	memset(sum, 0, XKV_COUNTER_COUNT * sizeof(*sum));
+	for (uint32_t door = 0; ok && door < doors; door++) {
+		ok = !bpf_map_lookup_elem(st->bpf.map[BPF_COUNTERS], &door, each);
+		for (unsigned int cpu = 0; ok && cpu < st->cpus; cpu++)
+			for (int i = 0; i < XKV_COUNTER_COUNT; i++)
+				sum[i] += ((uint64_t *)&each[cpu])[i];
+	}
+	free(each);
+	return ok;
+}
+
+static bool read_counters(const struct store *st, uint64_t sum[XKV_COUNTER_COUNT])
+{
+	return read_doors(st, XKV_DOORS, sum);
+}
+
+/* Each operation that has a result raises one counter of this range. */
+void store_udp_operations(const struct store *st, uint64_t *driver, uint64_t *here)
+{
+	uint64_t sum[XKV_COUNTER_COUNT];
+
+	read_doors(st, XKV_DOOR_XDP + 1, sum);
+	*driver = 0;
+	for (int i = XKV_C_op_bad_request; i <= XKV_C_relocations; i++)
+		*driver += sum[i];
+	*here = st->datagram_ops;
+}
+
+uint64_t store_count(const struct store *st)
+{
+	uint64_t sum[XKV_COUNTER_COUNT], in, out;
+
+	read_counters(st, sum);
+	in = sum[XKV_C_inserts];
+	out = sum[XKV_C_deletes] + sum[XKV_C_expires] + sum[XKV_C_evictions];
+	return in > out ? in - out : 0;
+}
+
+uint64_t store_counter(const struct store *st, const char *name)
+{
+	uint64_t sum[XKV_COUNTER_COUNT];
+
+	read_counters(st, sum);
+	for (int i = 0; i < XKV_COUNTER_COUNT; i++)
+		if (!strcmp(counter_names[i], name))
+			return sum[i];
+	return 0;
+}
+
+void store_counters(const struct store *st, void (*fn)(void *arg, const char *name, uint64_t value),
+		    void *arg)
+{
+	uint64_t sum[XKV_COUNTER_COUNT];
+
+	read_counters(st, sum);
+	for (int i = 0; i < XKV_COUNTER_COUNT; i++)
+		fn(arg, counter_names[i], sum[i]);
+}
+
+uint64_t store_max_keys(const struct store *st)
+{
+	return (uint64_t)st->bpf.buckets * XKV_KEYS_PER_BUCKET;
+}
+
+/* What the kernel holds for us. */
+uint64_t store_memory(const struct store *st)
+{
+	return (uint64_t)st->bpf.buckets * sizeof(struct xkv_bucket) +
+	       st->pages_used * XKV_PAGE_COST +
+	       (uint64_t)XKV_ONCE_SETS * sizeof(struct xkv_once_set) +
+	       (uint64_t)XKV_BATCH_LANES * XKV_BATCH_FRAMES * sizeof(struct xkv_frame) +
+	       (uint64_t)XKV_HOT_KEYS * HOT_COST +
+	       (uint64_t)st->cpus *
+		       (sizeof(struct xkv_frame) + XKV_DOORS * sizeof(struct xkv_counters));
+}
+
+bool store_at_limit(const struct store *st)
+{
+	return st->maxmemory && store_memory(st) + XKV_PAGE_COST > st->maxmemory;
+}
+
+uint64_t store_memory_least(const struct store *st)
+{
+	return store_memory(st) - st->pages_used * XKV_PAGE_COST + XKV_PAGE_COST;
+}
