@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # make            builds into build/          make demo    the whole thing, live
-# make check      builds and runs every test  make bench-quick   the ratios (also bench-redis, -memory, -hitratio, -stages)
+# make check      builds and runs the tests   make bench-quick   the ratios (also bench-redis, -memory, -hitratio, -stages)
+# make check-fast, check-long   two minutes, and all there is: docs/testing.md
 # make figures    the thesis' experiments beside Redis and memcached, docs/benchmarks.md
 # make fuzz, linear, model   the long forms of three tests
 # make soak       hours of random sizes and kill -9, SECONDS=7200; every slot is accounted for

@@ -67,12 +67,24 @@ demo:
 	@XKV_BUILD=$(BUILD) scripts/demo.sh
 	@$(give_back)
 
-# Both builds are tested in one run, so that there is one sum at its end.
-check: setup
+# Three tiers, docs/testing.md.  All builds are tested in one run, so that there is one sum at its end.
+.PHONY: check-fast check-long check-kernels
+check-fast: setup
 	@scripts/require.sh tools
 	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) all tests
-	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) sanitize
-	@tests/run --build $(BUILD) --build $(BUILD)/san; status=$$?; $(give_back); exit $$status
+	@tests/run --tier fast --build $(BUILD); status=$$?; $(give_back); exit $$status
+
+check check-long: setup
+	@scripts/require.sh tools
+	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) all tests sanitize
+	@tests/run --tier $(@:check-%=%) --build $(BUILD) --build $(BUILD)/san; status=$$?; $(give_back); exit $$status
+	@[ $@ = check ] || $(MAKE) --no-print-directory linear model fuzz soak check-kernels SECONDS=$(SOAK_SECONDS)
+
+# Half an hour of what `make soak` does for two; the kernels of Debian packages (KERNELS="linux-image-..."), in
+# an emulator; without a name that which apt would install.
+SOAK_SECONDS ?= 1800
+check-kernels: all
+	@set -e; for kernel in $(or $(KERNELS),''); do XKV_BUILD=$(BUILD) scripts/boot-kernel.sh $$kernel; done
 
 # Is there one order of all that clients did to a key?  Some minutes, as root; needs Go.
 LINEAR_SECONDS ?= 240

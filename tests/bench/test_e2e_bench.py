@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 48
+# tests/run: alone
 """xkv-bench against real servers, and against servers that misbehave."""
 import collections
 import contextlib
@@ -233,6 +235,7 @@ def test_a_get_with_its_set_is_one_request(bed, daemon):
     assert row["send_lag_us"]["count"] == row["latency_us"]["count"] == row["requests"]
 
 
+@pytest.mark.long
 def test_ramp_of_gets_with_sets(bed, privileged):
     """Every second request asks twice: 400 answers a second are 267 requests."""
     with UdpServer(bed, grudging):

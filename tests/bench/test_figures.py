@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 27
 # tests/run: once
 """make figures: statistics, rounds, tables, plots, the document; and one short run of all of it."""
 import csv
@@ -568,6 +569,7 @@ def test_a_short_run(tmp_path, docs):
     assert leftovers() == before
 
 
+@pytest.mark.long
 @pytest.mark.seconds(120)
 def test_a_run_on_an_interface(bed, tmp_path, docs):
     """Run on the server's side of a bed, the script has a NIC and a client that a command reaches."""

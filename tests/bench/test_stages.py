@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 26
 # tests/run: once
 """make bench-stages: its programs load on a running store's maps, each answers as it should, and nothing stays."""
 import json
@@ -65,6 +66,7 @@ def test_nothing_stays_after_a_signal(privileged, tmp_path):
     assert not left_over(process.pid)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("perf"), reason="perf is not installed")
 def test_hot_lines(privileged):
     command = [ROOT / "bench" / "hotlines.py", "--keys", "2000", "--seconds", "0.3"]

@@ -222,13 +222,15 @@ void bed_close(struct bed *b)
 {
 	char err[400];
 
+	if (!b->config.pin_dir)
+		return;
 	for (unsigned int i = 0; i < XKV_PAGES_MAX; i++)
 		forget_page(b, i);
 	close_store(b);
 	if (b->object)
 		bpf_object__close(b->object);
 	bpf_close(&b->bpf);
-	if (b->config.pin_dir && bpf_detach(&b->config, err, sizeof(err)))
+	if (bpf_detach(&b->config, err, sizeof(err)))
 		fprintf(stderr, "%s\n", err);
 	config_free(&b->config);
 	memset(b, 0, sizeof(*b));

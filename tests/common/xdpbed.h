@@ -46,6 +46,7 @@ const char *bed_cannot_run(void);
  * 10.77.0.0/24 and fd77::/64 allowed and trusted, also on the VLANs of packet.h.  NULL, or what went wrong.
  */
 const char *bed_open(struct bed *b, unsigned int max_keys);
+/* Also if it is closed already. */
 void bed_close(struct bed *b);
 
 /* Leaves the store as an xkvd that is killed does, and opens it as the next one.  NULL, or what went wrong. */

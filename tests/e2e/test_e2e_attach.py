@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 41
 """Both ways onto an interface, what is pinned, what is adopted, what is refused."""
 import contextlib
 import json

@@ -12,6 +12,8 @@ import pytest
 import redis as redis_py
 from conftest import BUILD, SERVER, SERVER6, wait_for
 
+pytestmark = pytest.mark.sanitized
+
 
 @pytest.fixture(scope="module")
 def module_daemon(xkvd_module):

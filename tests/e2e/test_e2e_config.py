@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 38
 """What people get wrong: one sentence that says what and where, and nothing left behind."""
 import itertools
 import json

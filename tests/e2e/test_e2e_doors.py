@@ -10,6 +10,8 @@ import pytest
 import redis as redis_py
 from conftest import SERVER, SERVER6, wait_for
 
+pytestmark = pytest.mark.sanitized
+
 DATAGRAM = 1424  # largest value over IPv4 with a key of up to 8 bytes
 VALUES = {"empty": b"", "zero": b"\0", "text": b"hello", "binary": bytes(range(256)),
           "crlf": b"a\r\n$3\r\nb\r\n", "odd": b"x" * 999, "largest": b"y" * DATAGRAM}

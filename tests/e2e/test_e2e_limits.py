@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 15
 """A store that is full, and keys that make room by themselves."""
 import contextlib
 import os

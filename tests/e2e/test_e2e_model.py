@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 12
 """Random operations on few keys through every door, one after the other, beside a model that knows what must come.
 
 UDP answered by XDP, UDP that XDP passes up, and RESP; values of all sizes; requests that are to be done once and
@@ -18,7 +19,7 @@ from conftest import Udp
 
 SECONDS = float(os.environ.get("XKV_MODEL_SECONDS") or 10)
 SEED = int(os.environ.get("XKV_MODEL_SEED") or random.getrandbits(32))
-pytestmark = pytest.mark.seconds(int(SECONDS) + 90)
+pytestmark = [pytest.mark.seconds(int(SECONDS) + 90), pytest.mark.sanitized]
 
 KEYS = [b"k", b"8 bytes.", b"nine byte", b"\0\xff", b"k" * 249 + b"1", b"k" * 249 + b"2"]
 NUMBERS = [b"0", b"-1", b"41", b"9223372036854775807", b"-9223372036854775808", b"01", b"+1", b"-0", b"9223372036854775808"]

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 26
 """Files of a daemon under traffic, read by Redis' own tools and by the next daemon."""
 import os
 import random
@@ -49,6 +50,7 @@ def holds(redis, content):
         assert left == -1 if not ttl else ttl - 60_000 < left <= ttl
 
 
+@pytest.mark.sanitized
 def test_a_stock_redis_loads_what_we_save(xkvd, stock):
     d = xkvd("--save", "")
     content = fill(d)
@@ -57,6 +59,7 @@ def test_a_stock_redis_loads_what_we_save(xkvd, stock):
     holds(stock(d.dir / "dump.rdb"), content)
 
 
+@pytest.mark.sanitized
 def test_detach_and_start_again(xkvd):
     d = xkvd("--save", "")
     content = fill(d, 2)
@@ -139,6 +142,7 @@ def test_save_rules(xkvd):
     wait_for(lambda: d.redis().info("persistence")["rdb_changes_since_last_save"] == 0, 10)
 
 
+@pytest.mark.sanitized
 def test_a_save_that_fails_says_why_and_keeps_the_old_file(xkvd):
     d = xkvd("--save", "")
     redis = d.redis()

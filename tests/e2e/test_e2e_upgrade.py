@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 19
 """An upgrade whose maps have another layout: nothing that was acknowledged is lost, wherever xkvd is killed."""
 import json
 import os
@@ -56,6 +57,7 @@ def refused(d):
     return d.log()
 
 
+@pytest.mark.sanitized
 def test_it_is_carried_over(bed, old):
     (old.dir / "dump.rdb").write_bytes(b"older")
     assert not bed.ping(timeout=0.2), "the old program takes every packet"

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 9
 """xkvd as its unit runs it: with the capabilities of xkvd.service and no others, told to be ready
 over systemd's socket, and through scripts/attach.sh on an interface.
 """

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 26
 """tests/e2e/soak.py for some seconds: it finds nothing, cleans up, and finds what it is there to find."""
 import os
 import re

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 28
 # tests/run: once
 # tests/run: timeout 1500
 """Is there one order of all that clients of both doors did to a key?  Porcupine looks for it.

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 20
 """The models of tests/formal/model, checked with Spin: as they are nothing may be found, and with a check
 taken out what that check is for must be found.  docs/model.md describes them.
 
@@ -110,6 +111,10 @@ BROKEN = [
 
 CASES = SOUND + BROKEN
 
+# What `make check` takes: something of each model, in some seconds.  `make check-long` takes all.
+QUICK = {"interrupted by a read", "lists, interrupted", "order", "NO_SEQ_RECHECK", "NO_ENTRY_RECHECK",
+         "NO_CHANGE_COUNT", "SLOT_LOCK_IN_TWO_STEPS", "NO_ABA_TAG", "PLAIN_UNLOCK"}
+
 
 # ---- Spin -------------------------------------------------------------------
 
@@ -195,19 +200,24 @@ def results(request):
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("case", [case for case in SOUND if not case.long],
-                         ids=lambda case: case.name)
+def by_tier(cases):
+    return [pytest.param(case, id=case.name, marks=[] if case.name in QUICK else pytest.mark.long)
+            for case in cases]
+
+
+@pytest.mark.parametrize("case", by_tier(case for case in SOUND if not case.long))
 def test_nothing_is_found(case, results):
     result = results[case.name].result()
     assert as_expected(case, result), result.output + steps(result)
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", by_tier(BROKEN))
 def test_is_found_without_the_check(case, results):
     result = results[case.name].result()
     assert as_expected(case, result), result.output
 
 
+@pytest.mark.long
 def test_every_line_is_reached(results):
     """What no case comes to is not checked, whatever Spin says.  (Helpers may have ways that some
     callers never take; they stand before the program.)"""

@@ -3,10 +3,12 @@
 #
 # Broken frames through the XDP program: the same ones each time, so that what
 # fails once fails again.  `make fuzz` runs many more, from a new seed.
+# tests/run: seconds 12
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-FRAMES=${XKV_FUZZ_FRAMES:-300000}
+FRAMES=${XKV_FUZZ_FRAMES:-${XKV_TEST_LONG:+3000000}}
+FRAMES=${FRAMES:-300000}
 n=0
 for seed in 1 2; do
 	n=$((n + 1))

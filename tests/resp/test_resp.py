@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 20
 """The RESP door, against a daemon whose command line is in XKV_RESPD (default build/tests/respd).
 
 Most tests send the same bytes to a stock redis-server and want the same bytes back; as root also

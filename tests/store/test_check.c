@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
+/* tests/run: seconds 14 */
 /*
  * Does `xkv check` find what it is there to find?  A store with chains is
  * damaged by hand in one way after the other; each has to be reported, and nothing
@@ -29,7 +30,7 @@
 
 #define KEYS	60 /* in one bucket and its chain */
 #define WALKS	3
-#define BUSY_MS 3000
+#define BUSY_MS 1000
 #define BUSY_PATIENCE_MS 60000
 
 static struct bed bed;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* tests/run: seconds 18 */
 /*
  * Memory under pressure: spans and units that are short, in pieces, or about to be of another size, on
  * a store of a few pages whose maintenance the test does itself.

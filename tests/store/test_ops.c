@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* tests/run: seconds 11 */
 /*
  * INCR, APPEND, TTL, TOUCH, SCAN, and requests that are done only once: packets in,
  * packets out.  What is right is said here a second time, in plain C.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 12
 """xkv, the command line client: its commands over UDP beside what Redis makes of them, a network
 that loses, doubles and delays, and the prompt with lines that nobody types."""
 import json
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import proto
 import pytest
-from conftest import SERVER
+from conftest import SERVER, in_long
+
+pytestmark = pytest.mark.sanitized
 
 XKV = Path(os.environ.get("XKV_BUILD", "build")).resolve() / "xkv"
 
@@ -253,7 +256,7 @@ class Proxy(threading.Thread):
         self.back.close()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, in_long(1)])
 def test_every_change_is_done_once(daemon, seed):
     xkv(daemon, "mset", "once", "0", "text", "")
     proxy = Proxy(daemon.bed, seed)

@@ -4,6 +4,7 @@
 # The demo from end to end, and that nothing stays behind: not after it, not
 # after an interruption in the middle, by key or by signal.
 # tests/run: once
+# tests/run: seconds 20
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/lib.sh

@@ -21,7 +21,7 @@ fail() {
 	exit 1
 }
 
-mkdir -p "$TMP"/{tests,scripts,build/tests,build/san/tests}
+mkdir -p "$TMP"/{tests/e2e,scripts,build/tests,build/san/tests}
 cp tests/run "$TMP/tests/"
 touch "$TMP/build/xkvd" "$TMP/build/san/xkvd"
 unset CI XKV_BUILD XKV_TEST_PREFIX
@@ -38,7 +38,7 @@ run() {
 sum() {
 	[[ $(tail -n 1 "$TMP/out") = "$1" && $status = "$2" ]] || fail "$3: status $status"
 	[[ $(grep -c ' passed, .* failed, ' "$TMP/out") = 1 ]] || fail "one sum only"
-	rm -f "$TMP"/tests/test_* "$TMP"/build/tests/* "$TMP"/build/san/tests/*
+	rm -f "$TMP"/tests/test_* "$TMP"/tests/e2e/test_* "$TMP"/build/tests/* "$TMP"/build/san/tests/*
 	ok "$3"
 }
 
@@ -71,10 +71,10 @@ run
 sum "1 passed, 1 failed, 0 skipped" 1 "fewer cases than planned"
 
 program tests/test_nothing.sh <<<'echo SKIP: no such device; exit 77'
-program build/tests/test_cmocka <<<$'#!/bin/sh\necho "not ok 1 # SKIP test_name"; echo "ok 2 - b"'
+program build/tests/test_cmocka <<<$'#!/bin/sh\necho "SKIP: no wheels"; echo "not ok 1 # SKIP test_name"; echo "ok 2 - b"'
 program tests/test_skip.py <<<$'import pytest\ndef test_s():\n    pytest.skip("needs wings")'
 run
-for reason in 'no such device' 'needs wings'; do
+for reason in 'no such device' 'needs wings' 'no wheels'; do
 	grep -q "$reason" "$TMP/out" || fail "reasons are named"
 done
 sum "1 passed, 0 failed, 3 skipped" 0 "skips, with their reasons"
@@ -110,13 +110,50 @@ program build/tests/test_san <<<$'#!/bin/sh\necho ok 1 - a; echo "x.c:3: runtime
 run
 sum "1 passed, 1 failed, 0 skipped" 1 "what a sanitizer says is a failure"
 
-program build/tests/test_two <<<$'#!/bin/sh\necho ok 1 - a'
-program build/san/tests/test_two <<<$'#!/bin/sh\necho ok 1 - a'
-# shellcheck disable=SC2016 # for the inner shell
-program tests/test_env.sh <<<'[[ $XKV_BUILD = */build || $XKV_BUILD = */build/san ]]'
-program tests/test_once.sh <<<'# tests/run: once'
+# two_builds: C, shell and Python tests, for `make check` and its two other tiers
+two_builds() {
+	program build/tests/test_two <<<$'#!/bin/sh\necho ok 1 - a'
+	program build/san/tests/test_two <<<$'#!/bin/sh\necho ok 1 - a'
+	# shellcheck disable=SC2016 # for the inner shell
+	program tests/test_env.sh <<<'[[ $XKV_BUILD = */build || $XKV_BUILD = */build/san ]]'
+	program tests/test_once.sh <<<'# tests/run: once'
+	program tests/e2e/test_far.sh <<<'exit 0'
+	program tests/e2e/test_chosen.py <<<$'import pytest\n@pytest.mark.sanitized\ndef test_a():\n    pass\n@pytest.mark.long\ndef test_b():\n    pass\ndef test_c():\n    pass'
+}
+two_builds
 run --build build --build build/san
-sum "5 passed, 0 failed, 0 skipped" 0 "two builds, one sum"
+grep -q 'san/test_chosen.py: test_a' "$TMP/out" || fail "the second build is named"
+sum "9 passed, 0 failed, 0 skipped" 0 "two builds, one sum: of the second a choice"
+two_builds
+run --tier fast --build build --build build/san
+sum "3 passed, 0 failed, 0 skipped" 0 "fast: one build, and nothing end to end"
+two_builds
+run --tier long --build build --build build/san
+sum "13 passed, 0 failed, 0 skipped" 0 "long: everything on both"
+
+# Each notes when it begins and ends.
+note='echo "begin $0" >>"$LOG"; sleep 0.3; echo "end $0" >>"$LOG"'
+export LOG=$TMP/log
+program tests/test_a.sh <<<"$note"
+program tests/test_b.sh <<<"$note"
+run -j 2
+[[ $(cut -d' ' -f1 "$LOG" | tr '\n' ' ') = 'begin begin end end ' ]] || fail "-j 2: both run at the same time"
+sum "2 passed, 0 failed, 0 skipped" 0 "two at a time"
+for says in alone 'needs disk'; do
+	rm "$LOG"
+	program tests/test_a.sh <<<"# tests/run: $says"$'\n'"$note"
+	program tests/test_b.sh <<<"# tests/run: ${says#alone}"$'\n'"$note"
+	run -j 2
+	[[ $(cut -d' ' -f1 "$LOG" | tr '\n' ' ') = 'begin end begin end ' ]] || fail "$says: one after the other"
+	sum "2 passed, 0 failed, 0 skipped" 0 "$says: not beside another"
+done
+# shellcheck disable=SC2016 # for the inner shell
+names='echo "$XKV_TEST_PREFIX $TMPDIR"; false'
+program tests/test_a.sh <<<"$names"
+program tests/test_b.sh <<<"$names"
+run
+[[ $(grep -oE 'xkvt[0-9a-f]{6} .*' "$TMP/out" | tr ' ' '\n' | sort -u | wc -l) = 4 ]] || fail "names of their own"
+sum "0 passed, 2 failed, 0 skipped" 1 "a prefix and a temporary directory for each file"
 
 rm "$TMP/build/san/xkvd"
 program tests/test_plain.sh <<<'exit 0'

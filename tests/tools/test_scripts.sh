@@ -5,6 +5,7 @@
 # do (with stand-ins for the package tools), the snapshot job against a stock
 # Redis server, the unit files, the command lines.
 # tests/run: once
+# tests/run: seconds 20
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/lib.sh

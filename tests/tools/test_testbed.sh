@@ -4,6 +4,7 @@
 # The test bed: comes up, stays up, is repaired whatever is missing, carries
 # XDP_TX natively and finished checksums, shares the host's pins, goes away.
 # tests/run: once
+# tests/run: seconds 15
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/lib.sh

@@ -1072,8 +1072,10 @@ static void test_disk_full(void **state)
 	char other[96];
 	int fd;
 
-	if (!small_disk(b->dir))
+	if (!small_disk(b->dir)) {
+		puts("SKIP: no file system can be mounted");
 		skip();
+	}
 	memset(big, 'x', sizeof(big) - 1);
 	set(b, "a", big, 0);
 	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
