@@ -3642,7 +3642,7 @@ static void test_every_counter(void **state)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 #define OWN(name)  cmocka_unit_test_setup_teardown(name, own_setup, own_teardown)
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(test_shapes),
@@ -3749,5 +3749,7 @@ int main(void)
 		printf("SKIP: %s\n", why);
 		return 77;
 	}
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests_name("packet", tests, group_setup, group_teardown);
 }

@@ -493,7 +493,7 @@ static int group_teardown(void **state)
 
 #define CASE(test) cmocka_unit_test_setup(test, setup)
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(test_driver),   CASE(test_driver_many), CASE(test_passed),
@@ -507,5 +507,7 @@ int main(void)
 		printf("SKIP: %s\n", why);
 		return 77;
 	}
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests_name("hot", tests, group_setup, group_teardown);
 }

@@ -2614,7 +2614,7 @@ static void test_read_only(void **state)
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(test_clock_of_who_is_held_up),
@@ -2685,5 +2685,7 @@ int main(void)
 		printf("SKIP: %s\n", why);
 		return 77;
 	}
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests_name("ops", tests, group_setup, group_teardown);
 }

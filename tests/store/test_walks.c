@@ -141,7 +141,7 @@ static int close_store(void **state)
 	return rmdir(dir); /* nothing else is left */
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_a_key_that_is_locked_for_a_while, fill),
@@ -153,5 +153,7 @@ int main(void)
 		printf("SKIP: %s\n", why);
 		return 77;
 	}
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, open_store, close_store);
 }
