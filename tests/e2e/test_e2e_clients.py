@@ -203,7 +203,7 @@ def test_redis_benchmark(daemon, options):
     text = done.stdout.replace("\r", "\n") + done.stderr
     assert "error" not in text.lower() and "warning" not in text.lower(), text
     rates = re.findall(r"([\d.]+) requests per second", text)
-    assert len(rates) >= options[1].count(",") + 1 and all(float(rate) > 1000 for rate in rates)
+    assert len(rates) >= options[1].count(",") + 1 and all(float(rate) > 100 for rate in rates)
 
 
 # xkv -------------------------------------------------------------------------------------------

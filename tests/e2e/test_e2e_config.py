@@ -305,11 +305,11 @@ def test_log_that_cannot_be_opened(xkvd, tmp_path):
 def test_idle_clients_are_closed(xkvd, bed):
     d = xkvd("--save", "", "--timeout", "1")
     with bed.tcp("client") as sock:
+        begin = time.monotonic()
         sock.sendall(b"PING\r\n")
         assert sock.recv(100) == b"+PONG\r\n"
-        begin = time.monotonic()
         assert sock.recv(100) == b""
-        assert 0.9 < time.monotonic() - begin < 5
+        assert 0.9 < time.monotonic() - begin < 10
     assert d.redis().ping()
 
 

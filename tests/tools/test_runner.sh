@@ -132,6 +132,7 @@ run --tier long --build build --build build/san
 sum "13 passed, 0 failed, 0 skipped" 0 "long: everything on both"
 
 # Each notes when it begins and ends.
+# shellcheck disable=SC2016 # for the inner shell
 note='echo "begin $0" >>"$LOG"; sleep 0.3; echo "end $0" >>"$LOG"'
 export LOG=$TMP/log
 program tests/test_a.sh <<<"$note"
