@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # make            builds into build/          make demo    the whole thing, live
-# make check      builds and runs every test  make bench-quick   the ratios (also bench-redis, -memory, -hitratio, -stages)
+# make check      builds and runs the tests   make bench-quick   the ratios (also bench-redis, -memory, -hitratio, -stages)
+# make check-fast, check-long   two minutes, and all there is: docs/testing.md
 # make figures    the thesis' experiments beside Redis and memcached, docs/benchmarks.md
 # make lint       static checks: C, shell, Python, spelling, line length, licences (scripts/setup.sh lint)
 # make fuzz, linear, model   the long forms of three tests
@@ -43,7 +44,6 @@ CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out client/libxkv.c,$(wildcard
 XKVD_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard loader/*.c loader/*/*.c))
 BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/*.c bench/common/*.c bench/load/*.c bench/frames/*.c))
 TOOL_OBJ  := $(patsubst %,$(BUILD)/bench/common/%.o,dist option say)
-TESTS     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 
 XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd -lpthread
 CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf
