@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # make            builds into build/          make demo    the whole thing, live
-# make check      builds and runs every test  make bench-quick   the ratios (also bench-redis, -memory, -hitratio, -stages)
+# make check      builds and runs the tests   make bench-quick   the ratios (also bench-redis, -memory, -hitratio, -stages)
+# make check-fast, check-long   two minutes, and all there is: docs/testing.md
 # make figures    the thesis' experiments beside Redis and memcached, docs/benchmarks.md
+# make lint       static checks: C, shell, Python, spelling, line length, licences (scripts/setup.sh lint)
 # make fuzz, linear, model   the long forms of three tests
 # make soak       hours of random sizes and kill -9, SECONDS=7200; every slot is accounted for
 # make install    DESTDIR= PREFIX=            V=1 shows the commands, WERROR=1 is strict
@@ -40,8 +42,8 @@ endif
 LIB_OBJ   := $(BUILD)/client/libxkv.o
 CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out client/libxkv.c,$(wildcard client/*.c)))
 XKVD_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard loader/*.c loader/*/*.c))
-BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(filter-out %.bpf.c bench/replay.c bench/udpserver.c,$(wildcard bench/*.c)))
-TESTS     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/*.c bench/common/*.c bench/load/*.c bench/frames/*.c))
+TOOL_OBJ  := $(patsubst %,$(BUILD)/bench/common/%.o,dist option say)
 
 XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd -lpthread
 CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf
@@ -49,7 +51,7 @@ BENCH_LIBS := -lxdp -lbpf -ljansson -lm -lpthread
 
 BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-replay xkv-udpserver libxkv.a libxkv.so xkv.bpf.o)
 
-.PHONY: all tests check demo sanitize bench-quick bench-redis bench-memory bench-hitratio bench-stages install uninstall clean setup
+.PHONY: all tests check demo sanitize bench-quick bench-redis bench-memory bench-hitratio bench-stages install uninstall clean lint setup
 .SECONDARY: # intermediate objects are kept
 all: $(BIN)
 
@@ -64,7 +66,7 @@ $(BUILD)/%.bpf.o: scripts/%.bpf.c
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
 
-$(BUILD)/bench/%.bpf.o: bench/%.bpf.c
+$(BUILD)/bench/bpf/%.bpf.o: bench/bpf/%.bpf.c
 	$(say) CLANG $@
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
@@ -80,7 +82,7 @@ $(BUILD)/%.o: %.c
 
 $(XKVD_OBJ): | $(BUILD)/xkv.skel.h
 $(BUILD)/loader/attach/bpf.o: $(BUILD)/xkv.skel.h
-$(BENCH_OBJ): | $(patsubst bench/%.bpf.c,$(BUILD)/bench/%.skel.h,$(wildcard bench/*.bpf.c))
+$(BENCH_OBJ): | $(patsubst %.bpf.c,$(BUILD)/%.skel.h,$(wildcard bench/bpf/*.bpf.c))
 
 $(BUILD)/libxkv.a: $(LIB_OBJ)
 	$(say) AR $@
@@ -102,15 +104,18 @@ $(BUILD)/xkv-bench: $(BENCH_OBJ)
 	$(say) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ $(BENCH_LIBS)
 
-$(BUILD)/xkv-replay: $(BUILD)/bench/replay.o $(BUILD)/bench/dist.o
+$(BUILD)/xkv-replay: $(BUILD)/bench/tools/replay.o $(TOOL_OBJ)
 	$(say) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ -lhiredis -lm
 
-$(BUILD)/xkv-udpserver: $(BUILD)/bench/udpserver.o $(BUILD)/bench/dist.o
+$(BUILD)/xkv-udpserver: $(BUILD)/bench/tools/udpserver.o $(TOOL_OBJ)
 	$(say) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ -lm -lpthread
 
 include tests/tests.mk
+
+lint:
+	@scripts/lint
 
 clean:
 	rm -rf $(BUILD)

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * xkv-bench: measures a key-value server by what its clients see.  Two ways:
- * closed loops over UDP sockets (load.c), and the kernel's live frames through
- * the test bed (frames.c).
+ * xkv-bench: measures a key-value server by what its clients see, over sockets or AF_XDP
+ * (load/), or the XDP program by live frames of the kernel's through the test bed (frames/).
  */
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "frames.h"
-#include "load.h"
-#include "options.h"
-#include "resp.h"
-#include "say.h"
+#include "bench/common/say.h"
+#include "bench/frames/frames.h"
+#include "bench/frames/options.h"
+#include "bench/load/load.h"
+#include "bench/load/options.h"
+
+#define BAD_OPTIONS 2
 
 static void on_signal(int sig)
 {
@@ -29,16 +31,43 @@ static void catch_signals(void)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-int main(int argc, char **argv)
+static int run_frames(int argc, char **argv)
+{
+	struct frames_options o;
+	int ret = frames_options_parse(&o, argc, argv);
+
+	if (ret)
+		return ret < 0 ? BAD_OPTIONS : 0;
+	return frames_run(&o);
+}
+
+static int run_load(int argc, char **argv)
 {
 	struct options o;
 	int ret = options_parse(&o, argc, argv);
 
 	if (ret)
-		return ret < 0 ? 2 : 0;
+		return ret < 0 ? BAD_OPTIONS : 0;
+	return load_run(&o);
+}
+
+/* --frames is how the subcommand was called first. */
+static bool wants_frames(int argc, char **argv)
+{
+	return argc > 1 && (!strcmp(argv[1], "frames") || !strcmp(argv[1], "--frames"));
+}
+
+int main(int argc, char **argv)
+{
+	int ret;
+
 	catch_signals();
-	ret = o.frames ? frames_run(&o) : o.resp ? resp_print(&o) : load_run(&o);
-	options_free(&o);
+	if (wants_frames(argc, argv)) {
+		argv[1] = argv[0]; /* getopt's messages begin with it */
+		ret = run_frames(argc - 1, argv + 1);
+	} else {
+		ret = run_load(argc, argv);
+	}
 	if (fflush(stdout)) {
 		say("cannot write the results to standard output");
 		return 1;

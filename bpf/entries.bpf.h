@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A look inside: iterators over `index` that print every entry as a line, pinned by xkvd beside the
- * maps, so that `cat` is enough.  `entries` has text, with keys quoted as redis-cli quotes them,
+ * Iterators over `index` that print every entry as a line.  xkvd pins them beside the maps, so
+ * `cat` shows the store.  `entries` prints text, with keys quoted as in redis-cli:
  *
  *   "user:1000" 128 bytes, 59990 ms left, version 17179869184
  *
- * `dump` a JSON object with the value, too:
+ * `dump` prints JSON objects, with the value:
  *
  *   {"key":"user:1000","value":"hello","value_len":5,"ttl_ms":59990,"version":"17179869184"}
  *
- * with {"base64":"..."} for what is no UTF-8 text.  Of a value that no datagram holds it has the first
- * SHOWN_VALUE bytes, and "value_truncated":true.
+ * with {"base64":"..."} for strings that are not UTF-8.  A value that does not fit a datagram is
+ * cut after SHOWN_VALUE bytes, with "value_truncated":true.
  *
- * The kernel keeps 32 KiB for what is printed of a bucket and its chain.  What does not fit is cut, or
+ * The kernel buffers 32 KiB of output for a bucket and its chain.  What exceeds that is cut, or
  * left out and counted.
  */
 #ifndef XKV_ENTRIES_BPF_H
@@ -22,7 +22,7 @@
 
 #include "ops.bpf.h"
 
-/* What is used of the kernel's types; where in them it is, libbpf finds out when it loads the program. */
+/* The fields that are used of the kernel's types; libbpf relocates them (CO-RE). */
 struct seq_file;
 struct bpf_iter_meta {
 	struct seq_file *seq;
@@ -35,13 +35,13 @@ struct bpf_iter__bpf_map_elem {
 #define SHOWN_VALUE XKV_PAYLOAD_MAX4
 #define SHOWN_WORDS ((XKV_SLOT_WINDOW - sizeof(struct xkv_slot)) / 8)
 #define SHOW_ROOM 32000   /* bytes for a bucket */
-#define SHOW_LINE 200     /* of a line beside key and value, at most */
-#define SHOW_READERS 8    /* at once; a read beyond them gets EAGAIN */
+#define SHOW_LINE 200     /* greatest length of a line without key and value */
+#define SHOW_READERS 8    /* concurrent ones; others get EAGAIN */
 #define CHAIN_ENTRIES (XKV_WAYS * (XKV_CHAIN_MAX + 1))
 
 /*
- * What is too large for the stack, or too much for the verifier to follow there: the entries of a bucket
- * and its chain, and a copy of the one at hand.
+ * State that is too large for the stack, or too complex for the verifier there: the entries of a
+ * bucket and its chain, and a copy of the current one.
  */
 struct shown {
 	__u32 taken, count;
@@ -49,14 +49,14 @@ struct shown {
 	__u64 seq, expire_ms;
 	__u32 value_len, key_len;
 	__u32 room, left_out;
-	__u32 at, len, escapes, binary, more, low, high; /* of the bytes at hand */
+	__u32 at, len, escapes, binary, more, low, high; /* of the current bytes */
 	union {
 		__u64 word[320];
 		__u8 byte[320 * 8];
 	};
 };
 
-/* Each element belongs to who has set `taken`: programs like these can be preempted by one another. */
+/* A program owns the element in which it has set `taken`: iterators can preempt each other. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SHOW_READERS);
@@ -64,7 +64,7 @@ struct {
 	__type(value, struct shown);
 } xkv_shown SEC(".maps");
 
-/* What a loop's function is given: bpf_loop() has the verifier look at its body once. */
+/* The context of loop bodies: with bpf_loop() the verifier checks a body once. */
 struct show {
 	struct seq_file *seq;
 	struct shown *e;
@@ -72,9 +72,9 @@ struct show {
 	__u32 bucket, json;
 };
 
-/* ---- which entries there are --------------------------------------------- */
+/* ---- collecting entries -------------------------------------------------- */
 
-/* Adds the entries of a bucket to what is collected. */
+/* Collects the entries of a bucket. */
 static __always_inline void take_bucket(struct shown *e, const struct xkv_bucket *b)
 {
 	__u32 count = e->count;
@@ -92,8 +92,8 @@ static __always_inline void take_bucket(struct shown *e, const struct xkv_bucket
 }
 
 /*
- * Collects the entries of a bucket and its chain.  What was read of a bucket that left the chain
- * meanwhile means nothing: false then, as for a look-up.
+ * Collects the entries of a bucket and its chain.  False if a bucket of the chain was unlinked
+ * meanwhile: what was read of it is invalid.
  */
 static __always_inline bool take_chain(struct shown *e, struct xkv_bucket *home)
 {
@@ -114,7 +114,7 @@ static __always_inline bool take_chain(struct shown *e, struct xkv_bucket *home)
 	return !((READ(home->head) ^ head) & XKV_BUCKET_COUNT);
 }
 
-/* Copies what is shown of an entry.  False if it changes meanwhile; then it is left out. */
+/* Copies an entry.  False if it was changed meanwhile: it is left out then. */
 static __always_inline bool show_copy(struct shown *e, __u64 ref)
 {
 	struct xkv_slot *slot = slot_at(ref);
@@ -130,7 +130,7 @@ static __always_inline bool show_copy(struct shown *e, __u64 ref)
 	e->key_len = slot->key_len;
 	need = XKV_PADDED(e->key_len) + (e->value_len < SHOWN_VALUE ? e->value_len : SHOWN_VALUE);
 	from = (__u64 *)(slot + 1);
-	OPAQUE(need); /* else clang drops the limit of the loop, and the verifier of 6.1 does not find its end */
+	OPAQUE(need); /* keeps the bound of the loop, which the verifier of 6.1 needs */
 	for (__u32 i = 0; i < SHOWN_WORDS; i++) {
 		if (i * 8 >= need)
 			break;
@@ -140,7 +140,7 @@ static __always_inline bool show_copy(struct shown *e, __u64 ref)
 	return !(e->seq & 1) && READ(slot->seq) == e->seq && e->key_len <= XKV_KEY_MAX;
 }
 
-/* Is the entry one of this bucket?  A slot may have gone to another key since its entry was read. */
+/* Does the copy belong to this bucket?  The slot may have been reused since its entry was read. */
 static __always_inline bool is_of_bucket(const struct show *s, struct xkv_config *cfg, __u64 entry)
 {
 	const struct xkv_secrets *secret = secrets();
@@ -189,13 +189,16 @@ static int put_quoted(__u32 i, struct show *s)
 	return bpf_seq_write(s->seq, text + 1, 1) != 0;
 }
 
-/* The letter that stands behind a backslash in JSON, 0 for what needs none. */
+/* The letter after the backslash of a JSON escape, 0 if none is needed. */
 static __always_inline __u8 json_escape(__u8 c)
 {
 	return c == '\n' ? 'n' : c == '\r' ? 'r' : c == '\t' ? 't' : c == '"' || c == '\\' ? c : 0;
 }
 
-/* The first byte of a UTF-8 sequence: how many are to follow, and the bounds of the next (RFC 3629). */
+/*
+ * The first byte of a UTF-8 sequence: the number of bytes to follow, and the range of the next (RFC
+ * 3629).
+ */
 static __always_inline void utf8_begin(struct show *s, __u8 c)
 {
 	s->e->more = c >= 0xf0 ? 3 : c >= 0xe0 ? 2 : 1;
@@ -205,7 +208,7 @@ static __always_inline void utf8_begin(struct show *s, __u8 c)
 		s->e->binary = 1;
 }
 
-/* Is a byte part of a text that JSON can have as it is, but for an escape? */
+/* Checks a byte: valid UTF-8, to be escaped, or binary? */
 static int look_at_byte(__u32 i, struct show *s)
 {
 	__u8 c = shown_byte(s, i);
@@ -226,7 +229,7 @@ static int look_at_byte(__u32 i, struct show *s)
 	return s->e->binary != 0;
 }
 
-/* Takes bytes of the copy in hand.  How many they are in JSON. */
+/* Selects bytes of the copy.  Returns their length in JSON. */
 static __always_inline __u32 json_bytes(struct show *s, __u32 at, __u32 len)
 {
 	s->e->at = at;
@@ -251,7 +254,7 @@ static __always_inline __u8 base64_digit(__u32 n)
 	return n < 26 ? 'A' + n : n < 52 ? 'a' + n - 26 : n < 62 ? '0' + n - 52 : n == 62 ? '+' : '/';
 }
 
-/* Three bytes, or what is left of them. */
+/* Three bytes, or the last one or two. */
 static int put_base64(__u32 i, struct show *s)
 {
 	__u32 left = s->e->len - i * 3, three;
@@ -269,7 +272,7 @@ static int put_base64(__u32 i, struct show *s)
 	return bpf_seq_write(s->seq, text, 4) != 0;
 }
 
-/* Prints the bytes in hand. */
+/* Prints the selected bytes. */
 static __always_inline void put_json(struct show *s)
 {
 	__u32 at = s->e->at, len = s->e->len;
@@ -292,7 +295,7 @@ static __always_inline void put_json(struct show *s)
 
 /* ---- lines ---------------------------------------------------------------- */
 
-/* Is there room for so many bytes more? */
+/* Reserves room for output. */
 static __always_inline bool take_room(struct show *s, __u32 bytes)
 {
 	if (bytes > s->e->room)
@@ -374,7 +377,7 @@ static __always_inline void show_left_out(struct show *s)
 		BPF_SEQ_PRINTF(s->seq, "(%u more in this bucket)\n", s->e->left_out);
 }
 
-/* Prints a bucket.  1: there is nothing to print it with, have it tried again. */
+/* Prints a bucket.  1: all elements of xkv_shown are in use; the read is to be repeated. */
 static __always_inline int show_bucket(struct seq_file *seq, __u32 *key, bool json)
 {
 	struct xkv_config *cfg = config();

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The short way of many reads: the GETs of a datagram, or a SCAN, that all hit.  Each step is done for all
- * keys before the next, and asks for the cache lines that the next one reads: so the keys wait for memory
- * together, where one after the other each would wait twice.
+ * The fast path of a multi-get: a datagram of GETs, or a SCAN.  The keys form a lookup batch: each
+ * step is done for all of them before the next, and prefetches what the next one reads.  So the
+ * cache misses of the keys overlap, where single look-ups would stall twice for each key.
  *
- *   gets_key            takes the next key from the request
- *   gets_touch_buckets  asks for their buckets
- *   gets_entries        looks for the keys in their buckets
- *   gets_touch_slots    asks for their slots
- *   gets_match          is it that key, and does its value fit the reply?
- *   gets_write          copies the value into the packet
+ *   gets_key:            take the next key from the request
+ *   gets_touch_buckets:  prefetch the buckets
+ *   gets_entries:        probe the buckets
+ *   gets_touch_slots:    prefetch the slots
+ *   gets_match:          compare the key, check that the value fits the reply
+ *   gets_write:          copy the value into the packet
  *
- * Whatever is not so goes the long way (request.bpf.h), for which the request still stands in the frame.
+ * Anything else falls back to request_run(); the request is still complete in `in` then.
  */
 #ifndef XKV_GETS_BPF_H
 #define XKV_GETS_BPF_H
 
 #include "plain.bpf.h"
 
-/* NO_PLACE: for the key, in the frame. */
+/* END: no more results fit.  NO_PLACE: `in` has no space for the key.  LONG: falls back. */
 enum gets { GETS_OK, GETS_END, GETS_NO_PLACE, GETS_LONG };
 
 static __always_inline struct xkv_ahead *ahead_at(__u32 i)
@@ -26,7 +26,7 @@ static __always_inline struct xkv_ahead *ahead_at(__u32 i)
 	return bpf_map_lookup_elem(&xkv_ahead, &i);
 }
 
-/* Is this a request of GETs or of one SCAN with nothing unusual about its header? */
+/* Is this a request of GETs, or of one SCAN, without flags in its header? */
 static __always_inline bool gets_begin(struct xkv_frame *f, struct xkv_config *cfg)
 {
 	struct xkv_hdr *hdr = (struct xkv_hdr *)f->in;
@@ -46,7 +46,7 @@ static __always_inline bool gets_begin(struct xkv_frame *f, struct xkv_config *c
 	return f->opcode != XKV_OP_SCAN || (hdr->count == 1 && f->count && f->count <= XKV_SCAN_MAX);
 }
 
-/* The key of the operation at in_off becomes the one at hand. */
+/* Makes the key of the operation at in_off the current one. */
 static __always_inline bool gets_parse(struct xkv_frame *f)
 {
 	__u32 at = f->in_off, key_len, next;
@@ -65,7 +65,10 @@ static __always_inline bool gets_parse(struct xkv_frame *f)
 	return padding_is_clean(f, f->key_off, key_len);
 }
 
-/* The key that follows the one at hand of a SCAN becomes that: behind the request, which has to stay as it is. */
+/*
+ * Makes the next key of a SCAN the current one.  It is put after the request, which stays
+ * unchanged.
+ */
 static __always_inline int gets_next(struct xkv_frame *f, __u32 i)
 {
 	__u32 from = f->key_off, size = XKV_PADDED(f->key_len), to = XKV_PADDED(f->req_len) + 8 + size * i;
@@ -105,14 +108,14 @@ __noinline int gets_key(struct xkv_frame *f, __u32 i)
 	return GETS_OK;
 }
 
-/* Does something with the keys first .. last - 1. */
+/* A loop over the keys first .. last - 1 of the batch. */
 #define EACH_KEY(i, first, last)                                                                   \
 	for (i = 0; i < XKV_AHEAD; i++)                                                            \
 		if ((first) + i >= (last))                                                         \
 			break;                                                                     \
 		else
 
-/* With their loops inside, where calls would be half of the work: the closer these loads, the more of them wait together. */
+/* The loop is inside: a call per key would be half of the work, and fewer misses would overlap. */
 __noinline int gets_touch_buckets(__u32 first, __u32 last)
 {
 	struct xkv_config *cfg = config();
@@ -128,8 +131,8 @@ __noinline int gets_touch_buckets(__u32 first, __u32 last)
 }
 
 /*
- * Half of the entries of 168 bytes reach into a fourth line.  A single read's copy comes to it soon enough; here it would
- * be asked for one key after the other.
+ * Half of the entries of 168 bytes reach into a fourth line.  The copy of a single GET gets to it
+ * soon enough; in a batch the misses would come one after the other.
  */
 #define FOURTH_LINE 20
 
@@ -166,7 +169,7 @@ __noinline int gets_entries(__u32 first, __u32 last)
 	return 0;
 }
 
-/* A key that is not easily found.  NULL: it is not there (a->ref is 0), or nobody can tell. */
+/* The full look-up, if probing failed.  NULL: not found (a->ref is 0), or contended. */
 static __always_inline struct xkv_slot *gets_search(struct xkv_frame *f, struct xkv_ahead *a,
 						    struct xkv_config *cfg, int *step)
 {
@@ -180,7 +183,7 @@ static __always_inline struct xkv_slot *gets_search(struct xkv_frame *f, struct 
 	return a->ref ? slot_at(a->ref) : NULL;
 }
 
-/* Finds the slot of a key, and the place of its result in the reply. */
+/* Finds the slot of a key, and assigns the offset of its result. */
 __noinline int gets_match(struct xkv_frame *f, __u32 i)
 {
 	struct xkv_config *cfg = config();
@@ -214,7 +217,7 @@ __noinline int gets_match(struct xkv_frame *f, __u32 i)
 	return step;
 }
 
-/* Finds the keys first .. last - 1: up to which there is room for them, or 0 for the long way. */
+/* Looks up the keys first .. last - 1.  Returns the end of those that fit, or 0 to fall back. */
 __noinline __u32 gets_find(struct xkv_frame *f, __u32 first, __u32 last)
 {
 	int step = GETS_OK;
@@ -238,7 +241,7 @@ __noinline __u32 gets_find(struct xkv_frame *f, __u32 first, __u32 last)
 		if (step != GETS_OK)
 			break;
 	}
-	/* all fit, and there may be more: the long way makes each key in place of the one before */
+	/* all fit and there may be more: request_run() makes each key in place of the last one */
 	if (no_place && first + i == last)
 		return 0;
 	return step == GETS_LONG ? 0 : first + i;
@@ -281,7 +284,7 @@ __noinline __u64 gets_write(struct xdp_md *ctx, struct xkv_frame *f, __u32 i)
 	return sum;
 }
 
-/* CONTINUE: has to go the long way; the packet may have another size and payload by now (f->torn). */
+/* CONTINUE: falls back; the packet may have been resized and overwritten (f->torn). */
 __noinline int gets_plain(struct xdp_md *ctx, struct xkv_frame *f)
 {
 	struct xkv_config *cfg = config();

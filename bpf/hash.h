@@ -2,21 +2,20 @@
 /*
  * The hash of keys under a secret: NH as in UMAC (Black, Halevi, Krawczyk, Krovetz, Rogaway: "UMAC:
  * fast and secure message authentication", CRYPTO '99; RFC 4418) over the words of the zero-padded
- * key, and then a permutation that brings all bits of the sum to all others.
+ * key, then a permutation that diffuses all bits of the sum.
  *
- * NH adds a secret to each half of a word and sums up the products of the halves.  Two keys that
- * were chosen without knowledge of the secret have the same sum with a probability of at most 2^-31
- * (2^-32 if they have as many words); those of the same words differ by their lengths.  Still, the
- * same hash never means the same key.
+ * NH adds a secret to each half of a word and sums up the products of the halves.  Two keys chosen
+ * without knowledge of the secret collide with a probability of at most 2^-31 (2^-32 if they have
+ * the same number of words); keys that differ only in zero padding differ in length.  Equal hashes
+ * never imply equal keys.
  *
- * By itself NH would give the same sum to all keys that differ in one half only if the other half
- * and its secret happen to add up to 0.  So a multiple of each word is added, too, which leaves the
- * probabilities as they are, and no such family.
+ * In NH alone, if one half of a word and its secret add up to 0, all values of the other half
+ * collide.  Adding a multiple of each word prevents that and leaves the probabilities as they are.
  *
- * The permutation is a keyed relative of MurmurHash3's last step.  Only parts of its result are
- * ever seen, as the order of SCAN.  SipHash, which would stand even if hashes were seen, takes
- * several times the instructions in BPF, which has no rotation.  Steps, not a function over a
- * buffer, since the verifier wants to see every load.
+ * The permutation is a keyed variant of MurmurHash3's finalizer.  Only parts of its result are
+ * visible, as the order of SCAN.  SipHash, secure even if hashes are known, takes several times the
+ * instructions in BPF, which has no rotate.  The hash is a set of steps, not a function over a
+ * buffer, since the verifier must see every load.
  */
 #ifndef XKV_HASH_H
 #define XKV_HASH_H
@@ -33,10 +32,10 @@ struct xkv_secret_word {
 struct xkv_secret {
 	struct xkv_secret_word word[XKV_HASH_WORDS];
 	__u64 mix[2]; /* odd */
-	__u64 session[2]; /* of the proofs of sessions (bpf/once.bpf.h), which clients see */
+	__u64 session[2]; /* key of session proofs (bpf/once.bpf.h), which clients see */
 };
 
-/* What a word adds to the products; the secret is the one with its number. */
+/* The product of a word and its secret. */
 static inline __attribute__((always_inline)) __u64 hash_word(__u64 word,
 							     const struct xkv_secret_word *s)
 {
@@ -45,7 +44,7 @@ static inline __attribute__((always_inline)) __u64 hash_word(__u64 word,
 	return (__u64)low * high;
 }
 
-/* The hash of a key of so many bytes, by the sum of its products and that of its words. */
+/* The hash of a key of `len` bytes, from the sums of its products and of its words. */
 static inline __attribute__((always_inline)) __u64 hash_end(__u64 products, __u64 words, __u32 len,
 							    const struct xkv_secret *s)
 {
@@ -57,7 +56,7 @@ static inline __attribute__((always_inline)) __u64 hash_end(__u64 products, __u6
 }
 
 #ifndef __bpf__
-/* The same of a whole key, 1 to 8 * XKV_HASH_WORDS bytes. */
+/* The hash of a whole key, 1 to 8 * XKV_HASH_WORDS bytes. */
 static inline __u64 hash_key(const void *key, __u32 len, const struct xkv_secret *s)
 {
 	__u64 products = 0, words = 0;

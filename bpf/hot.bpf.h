@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Hot keys: one use of a key in many is noted in xkv_hot, for people to see which are used most.
+ * Hot keys: a sample of the uses of keys is recorded in xkv_hot, to show which are used most.
  *
- * The distance from one sample to the next is drawn, evenly from one to twice the mean less one, so
- * that traffic with a period of its own is sampled like any other.  What is left of it stands in
- * the frame: one for each CPU in XDP, and one for each frame of xkvd's.
+ * The distance between samples is random, uniform from one to twice the mean less one, so periodic
+ * traffic is sampled like any other.  The countdown is in the request: one per CPU in XDP, and one
+ * per request of xkvd.
  */
 #ifndef XKV_HOT_BPF_H
 #define XKV_HOT_BPF_H
 
 #include "ops.bpf.h"
 
-/* Counts a use of a key: is this one to be noted? */
+/* Counts a use of a key: is this one to be sampled? */
 static __always_inline bool hot_is_due(struct xkv_frame *f, struct xkv_config *cfg)
 {
 	__s64 left = f->hot_left - cfg->hot_step;
@@ -21,8 +21,8 @@ static __always_inline bool hot_is_due(struct xkv_frame *f, struct xkv_config *c
 }
 
 /*
- * Halves the counts as often as that should have been done since the last time.  One CPU does; what
- * others add meanwhile may be lost.
+ * Halves the counts once for each period since the last time.  Only one CPU does; concurrent
+ * additions of others may be lost.
  */
 static __always_inline void hot_age(struct xkv_hot *hot, __u64 now)
 {
@@ -38,8 +38,8 @@ static __always_inline void hot_age(struct xkv_hot *hot, __u64 now)
 }
 
 /*
- * Adds a use to what is known of the key at hand.  A key that is new to the map is not looked up
- * again, so that those that come once leave before those that came twice.
+ * Adds a sample of the current key.  A new key is not looked up after it was inserted, so the LRU
+ * evicts keys that were seen once before those that were seen twice.
  */
 static __always_inline void hot_add(struct xkv_frame *f, const struct xkv_hot_key *key,
 				    const struct xkv_hot *use)
@@ -58,9 +58,9 @@ static __always_inline void hot_add(struct xkv_frame *f, const struct xkv_hot_ke
 }
 
 /*
- * A use of the key at hand is due: draws the distance of the next one, and notes this one with the
- * weight of all that it stands for.  The first that a frame meets is not noted: nothing was drawn
- * for it.  Nor is what xkvd loads before it serves.
+ * Draws the distance to the next sample, and records this use of the current key, weighted by the
+ * sample rate.  The first use that a request context meets is not recorded, since its distance was
+ * not random; nor are the keys that xkvd loads before it serves.
  */
 __noinline int hot_note(struct xkv_frame *f, __u32 written, __u32 bytes)
 {
@@ -93,7 +93,7 @@ __noinline int hot_note(struct xkv_frame *f, __u32 written, __u32 bytes)
 	return 0;
 }
 
-/* Counts a use of the key at hand. */
+/* Counts a use of the current key. */
 static __always_inline void hot_used(struct xkv_frame *f, struct xkv_config *cfg, bool written,
 				     __u32 bytes)
 {

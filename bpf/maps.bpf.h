@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Every map, with what it holds, who writes it and what a miss means.
+ * All maps: their contents, their writers, and the meaning of a miss.
  */
 #ifndef XKV_MAPS_BPF_H
 #define XKV_MAPS_BPF_H
@@ -10,7 +10,7 @@
 
 #include "layout.h"
 
-/* Which keys exist.  Written by the operations only, under the lock of a bucket. */
+/* The keys that exist.  Written by the operations only, under the lock of a bucket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, XKV_BUCKETS);
@@ -20,7 +20,7 @@ struct {
 	__type(value, struct xkv_bucket);
 } xkv_index SEC(".maps");
 
-/* A page of slots: one element, mapped by xkvd, which makes and fills it. */
+/* A page of slots: one element, created and mapped by xkvd. */
 struct xkv_page_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -38,7 +38,7 @@ struct {
 	__array(values, struct xkv_page_map);
 } xkv_pages SEC(".maps");
 
-/* Size classes with their free lists.  Written by the operations and, when pages are added, by xkvd. */
+/* Size classes with their free lists.  Written by the operations, and by xkvd when it starts. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, XKV_CLASSES);
@@ -48,7 +48,7 @@ struct {
 	__type(value, struct xkv_class);
 } xkv_classes SEC(".maps");
 
-/* The last replies of sessions.  Written by requests with XKV_F_ONCE. */
+/* The dedup cache: the last replies of sessions.  Written by requests with XKV_F_ONCE. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, XKV_ONCE_SETS);
@@ -78,7 +78,7 @@ struct {
 	__type(value, struct xkv_secrets);
 } xkv_secret SEC(".maps");
 
-/* The keys that are used most.  Written by one use in many; a miss means: not used lately. */
+/* The most used keys.  Written by samples; a miss means: not sampled lately. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, XKV_HOT_KEYS);
@@ -87,7 +87,7 @@ struct {
 	__type(value, struct xkv_hot);
 } xkv_hot SEC(".maps");
 
-/* By enum xkv_door, for each CPU. */
+/* By enum xkv_door and CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, XKV_DOORS);
@@ -96,7 +96,7 @@ struct {
 	__type(value, struct xkv_counters);
 } xkv_counters SEC(".maps");
 
-/* The frame that a CPU is working on in XDP, which never nests on a CPU. */
+/* The request that a CPU is working on in XDP, which does not nest. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -105,7 +105,7 @@ struct {
 	__type(value, struct xkv_frame);
 } xkv_frames SEC(".maps");
 
-/* The keys that a CPU looks for together in XDP.  Means nothing between packets, so it is not pinned. */
+/* The lookup batch of a CPU in XDP.  Not pinned: it is not used after its packet. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, XKV_AHEAD);
@@ -113,7 +113,9 @@ struct {
 	__type(value, struct xkv_ahead);
 } xkv_ahead SEC(".maps");
 
-/* xkvd's frames, XKV_BATCH_FRAMES for each of its threads; written by xkvd and the operations that it runs. */
+/*
+ * Requests of xkvd, XKV_BATCH_FRAMES per thread.  Written by xkvd and the operations that it runs.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, XKV_BATCH_LANES * XKV_BATCH_FRAMES);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Exactly once: a request with XKV_F_ONCE is done once however often it arrives.
+ * The dedup cache: a request with XKV_F_ONCE is executed once, however often it arrives.
  *
- * A client draws a session and counts its requests; id % XKV_ONCE_SLOTS is the slot that a request
- * takes, as in NFS 4.1 (RFC 8881, 2.10.6).  The server keeps the last request of each slot
- * with its reply.  The same id again is answered from there, an older one is a copy that
- * the network had kept, and is dropped.
+ * A client draws a session and numbers its requests; id % XKV_ONCE_SLOTS selects the slot of a
+ * request, as in NFS 4.1 (RFC 8881, 2.10.6).  The server keeps the last request of each slot with
+ * its reply.  A request with the same id is answered from there; one with an older id is a delayed
+ * copy, and is dropped.
  *
- * No record is given away before its minute, so whoever makes up sessions could take all of them.  Hence
- * some are for proven sessions only: a sender has drawn the first bytes, and the server has answered with the
- * last ones, a hash under a secret of the sender's address and what it has drawn.  Only who receives
- * at that address can know them, and the server keeps nothing for it.  And each source has
- * its share of records and no more.
+ * Records are not reassigned for a minute, so invented sessions could occupy all of them.
+ * Therefore some are reserved for proven sessions: the client draws the first bytes, and the server
+ * returns the last ones, a keyed hash of these and the client's address, which only a receiver at
+ * that address learns.  This needs no state in the server.  In addition each source has a limited
+ * share of records.
  */
 #ifndef XKV_ONCE_BPF_H
 #define XKV_ONCE_BPF_H
@@ -21,13 +21,13 @@
 
 #define PROOF_MASK ((1ULL << (8 * XKV_SESSION_PROOF)) - 1)
 
-/* Not the time of day, which may be stepped: a record's minute is a minute. */
+/* Milliseconds since boot: unlike the time of day it is not stepped. */
 static __always_inline __u64 once_clock(void)
 {
 	return bpf_ktime_get_boot_ns() / 1000000;
 }
 
-/* Where the parts of a request with XKV_F_ONCE are. */
+/* The offset of the session in a request with XKV_F_ONCE. */
 static __always_inline __u32 session_off(struct xkv_frame *f)
 {
 	struct xkv_hdr *hdr = (struct xkv_hdr *)f->in;
@@ -41,7 +41,7 @@ static __always_inline __u64 session_of(struct xkv_frame *f)
 	return bpf_be64_to_cpu(IN(f, session_off(f)));
 }
 
-/* What a session that begins like this one ends with if it is proven to be the sender's. */
+/* The session with the proof for the sender's address in its last bytes. */
 static __always_inline __u64 session_proven(struct xkv_frame *f, const struct xkv_secret *s,
 					    __u64 session)
 {
@@ -50,7 +50,7 @@ static __always_inline __u64 session_proven(struct xkv_frame *f, const struct xk
 	return (session & ~PROOF_MASK) | (siphash(word, s->session) & PROOF_MASK);
 }
 
-/* Whose record the request would have: see struct xkv_once. */
+/* The holder of the request's record: see struct xkv_once. */
 static __always_inline __u32 once_holder(struct xkv_frame *f, const struct xkv_secret *s)
 {
 	__u64 session = session_of(f), net = f->source[0];
@@ -90,7 +90,7 @@ static __always_inline struct xkv_once *once_of(struct xkv_frame *f)
 
 enum once { ONCE_NEW, ONCE_REPEATED, ONCE_UNKEPT, ONCE_DROP, ONCE_FULL };
 
-/* The record of the slot is locked: what is this request to it? */
+/* Compares the request with the locked record of its slot. */
 static __always_inline int once_compare(struct xkv_frame *f, struct xkv_once *o, __u64 id)
 {
 	if ((__s64)(id - o->id) > 0) {
@@ -129,7 +129,7 @@ static __always_inline struct xkv_once *once_find(struct xkv_once_set *set, __u6
 	return NULL;
 }
 
-/* Records of the set that this holder has. */
+/* Number of records in the set that this holder has. */
 static __always_inline __u32 once_held(const struct xkv_once_set *set, __u32 holder, __u64 now)
 {
 	__u32 held = 0;
@@ -139,7 +139,7 @@ static __always_inline __u32 once_held(const struct xkv_once_set *set, __u32 hol
 	return held;
 }
 
-/* Locks a record for a session that has none, or NULL.  Proven ones take those first that are theirs alone. */
+/* Locks a record for a new session, or NULL.  Proven sessions prefer the reserved ones. */
 static __always_inline struct xkv_once *once_take(struct xkv_once_set *set, __u32 holder, __u32 *way)
 {
 	__u32 ways = holder & XKV_ONCE_PROVEN ? XKV_ONCE_WAYS : XKV_ONCE_UNPROVEN_WAYS;
@@ -163,9 +163,9 @@ static __always_inline struct xkv_once *once_take(struct xkv_once_set *set, __u3
 }
 
 /*
- * Makes the locked record this session's.  False if there is one by now: two copies that are
- * looked at at once both find none.  Each shows its own before it looks for others, so
- * that at least one of them steps back.
+ * Assigns the locked record to the session.  False if the session has another one by now: two
+ * copies of a request that are processed at the same time may both find none.  Each publishes its
+ * own before it looks for others, so at least one of them backs off.
  */
 static __always_inline bool once_claim(struct xkv_once_set *set, struct xkv_once *mine, __u32 way,
 				       __u64 session, __u64 id)
@@ -173,7 +173,7 @@ static __always_inline bool once_claim(struct xkv_once_set *set, struct xkv_once
 	bool alone = true;
 
 	mine->id = id - XKV_ONCE_SLOTS;
-	__sync_lock_test_and_set(&mine->session, session); /* a full barrier, too */
+	__sync_lock_test_and_set(&mine->session, session); /* also a full barrier */
 	for (__u32 i = 0; i < XKV_ONCE_WAYS; i++)
 		if (i != way && READ(set->way[i].session) == session &&
 		    !((READ(set->way[i].id) ^ id) & (XKV_ONCE_SLOTS - 1)))
@@ -184,8 +184,8 @@ static __always_inline bool once_claim(struct xkv_once_set *set, struct xkv_once
 }
 
 /*
- * No record was free: is it certain that no other copy of the request has just taken one?  Who
- * is told that there is no room believes that nothing was done, and does it another way.
+ * No record was free.  False if another copy of the request may have just taken one: a client that
+ * is told that there is no room relies on the request not having been executed.
  */
 static __always_inline bool once_is_full(struct xkv_once_set *set, __u64 session, __u64 id)
 {
@@ -199,7 +199,7 @@ static __always_inline bool once_is_full(struct xkv_once_set *set, __u64 session
 	return full;
 }
 
-/* ONCE_NEW: the request is to be done, and f->once locks its record until once_end(). */
+/* ONCE_NEW: the request is to be executed; its record stays locked until once_end(). */
 __noinline int once_begin(struct xkv_frame *f)
 {
 	struct xkv_secrets *s = secrets();
@@ -226,7 +226,7 @@ __noinline int once_begin(struct xkv_frame *f)
 	if (!o)
 		return once_is_full(set, session, id) ? ONCE_FULL : ONCE_DROP;
 	if (!taken && !once_lock(o))
-		return ONCE_DROP; /* its first copy is being worked on */
+		return ONCE_DROP; /* another copy is in progress */
 	what = ONCE_DROP;
 	if (taken ? once_claim(set, o, way, session, id) :
 		    o->session == session && !((o->id ^ id) & (XKV_ONCE_SLOTS - 1)))
@@ -238,7 +238,7 @@ __noinline int once_begin(struct xkv_frame *f)
 	return what;
 }
 
-/* The request is done and its reply stands in `out`; or else it was not done, and its next copy is new. */
+/* Records the reply in `out` if the request was done; if not, its next copy counts as new. */
 __noinline int once_end(struct xkv_frame *f, int done)
 {
 	struct xkv_once *o;

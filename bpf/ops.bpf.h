@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the operations of the protocol mean, written once and run by both doors:
- * by XDP on the frame of its CPU, by xkvd's syscall program on the frames of a
- * batch.  A frame comes in with a request in `in` and goes out with the reply in `out`.
+ * The operations of the protocol, shared by both front ends: XDP runs them on the request of its
+ * CPU, xkvd's syscall program on the requests of a batch.  `in` holds the request, `out` gets the
+ * reply.
  *
- * Each operation returns what happened as the counter to raise (enum
- * xkv_counter).  Those up to XKV_C_pass_too_large mean that it could not be done
- * here and that nothing was changed: the engine stops before it, and whoever
- * takes over (xkvd, or the client with its next request) starts there.
+ * Each operation returns its outcome as the counter to raise (enum xkv_counter).  Outcomes up to
+ * XKV_C_pass_too_large mean that it could not be done here and that nothing was changed: the
+ * request stops before it, and xkvd, or the client's next request, continues there.
  */
 #ifndef XKV_OPS_BPF_H
 #define XKV_OPS_BPF_H
@@ -32,13 +31,13 @@ static __always_inline bool expired(struct xkv_frame *f, __u64 expire_ms)
 	return expire_ms && expire_ms <= now_ms(f);
 }
 
-/* An entry that expires is written: xkvd need not look for them where this never happened. */
+/* An entry with an expiry is written: without any, xkvd skips the search for expired entries. */
 static __always_inline void ttl_given(struct xkv_frame *f)
 {
 	count(f, XKV_C_ttls_given);
 }
 
-/* The absolute time that the operation's ttl means, 0 = never. */
+/* The expiry that the current operation sets, as absolute time, 0 = never. */
 static __always_inline __u64 expiry_asked(struct xkv_frame *f)
 {
 	if (!f->ttl)
@@ -49,7 +48,7 @@ static __always_inline __u64 expiry_asked(struct xkv_frame *f)
 
 /* ---- results ------------------------------------------------------------- */
 
-/* Appends a result without its value, whose value_len bytes the caller has put behind it. */
+/* Appends a result; its value, of value_len bytes, is already in place after it. */
 static __always_inline void put_result(struct xkv_frame *f, __u8 opcode, __u8 status, __u8 flags,
 				       __u32 value_len, __u64 expire_ms, __u64 version)
 {
@@ -61,7 +60,7 @@ static __always_inline void put_result(struct xkv_frame *f, __u8 opcode, __u8 st
 		return;
 	if (expire_ms && expire_ms > now_ms(f))
 		left = expire_ms - now_ms(f);
-	OPAQUE(at); /* the mask has to stay: verifiers do not remember the comparison */
+	OPAQUE(at); /* keeps the mask: verifiers forget the comparison */
 	r = (struct xkv_result *)&OUT(f, at);
 	r->opcode = opcode;
 	r->status = status;
@@ -86,7 +85,7 @@ static __always_inline int answer_entry(struct xkv_frame *f, __u8 opcode, __u8 s
 	return outcome;
 }
 
-/* May a value of this size be put into the reply?  -1 if so, else the outcome, with its result. */
+/* Does a value of this size fit the reply?  -1 if so, else the outcome, with its result. */
 __noinline int value_room(struct xkv_frame *f, __u32 opcode, __u32 value_len, __u64 version)
 {
 	__u32 need;
@@ -97,7 +96,7 @@ __noinline int value_room(struct xkv_frame *f, __u32 opcode, __u32 value_len, __
 	if (value_len <= VALUE_WORDS * 8 && need <= f->reply_room && need <= f->reply_allowed)
 		return -1;
 	if (f->done)
-		return XKV_C_pass_too_large; /* the client asks again, with this one first */
+		return XKV_C_pass_too_large; /* the client's next request starts with this one */
 	if (value_len <= VALUE_WORDS * 8 && need <= f->reply_max) {
 		if (need > f->reply_allowed)
 			need = XKV_PADDED((need + XKV_REPLY_FACTOR - 1) / XKV_REPLY_FACTOR);
@@ -110,13 +109,13 @@ __noinline int value_room(struct xkv_frame *f, __u32 opcode, __u32 value_len, __
 	return XKV_C_op_too_large;
 }
 
-/* Where the value is in a slot, for a key of key_len bytes. */
+/* The value in a slot whose key has key_len bytes. */
 static __always_inline __u64 *slot_value(struct xkv_slot *slot, __u32 key_len)
 {
 	return (__u64 *)(slot + 1) + (((key_len + 7) >> 3) & (2 * KEY_WORDS - 1));
 }
 
-/* Copies the value of a slot behind the place of the next result. */
+/* Copies the value of a slot to after the next result. */
 static __always_inline void copy_out(struct xkv_frame *f, struct xkv_slot *slot, __u32 key_len,
 				     __u32 value_len)
 {
@@ -130,7 +129,7 @@ static __always_inline void copy_out(struct xkv_frame *f, struct xkv_slot *slot,
 	}
 }
 
-/* The same in a function of its own, for the slot that is locked. */
+/* The same for the locked slot; a function of its own for the verifier. */
 __noinline int copy_old(struct xkv_frame *f)
 {
 	struct xkv_slot *slot;
@@ -156,8 +155,8 @@ static __always_inline void copy_key(struct xkv_frame *f, struct xkv_slot *slot)
 }
 
 /*
- * Joins the value at hand to the f->keep bytes that the slot has.  A word of the
- * result is made of two: what the bytes before leave of one, and the next.
+ * Appends the current value to the f->keep bytes in the slot.  Each word of the result combines the
+ * rest of one word with the beginning of the next.
  */
 __noinline int append_value(struct xkv_frame *f, __u64 ref)
 {
@@ -180,22 +179,24 @@ __noinline int append_value(struct xkv_frame *f, __u64 ref)
 		SLOT(slot, to + i * 8) = LE64(rest | (word << (shift & 63)));
 		rest = shift ? word >> ((64 - shift) & 63) : 0;
 	}
-	/* the last word only if the value goes that far: behind it another slot may begin */
+	/* the last word only if the value reaches it: another slot may begin there */
 	if (len && (f->keep & 7) + len > XKV_PADDED(len))
 		SLOT(slot, to + XKV_PADDED(len)) = LE64(rest);
 	return 0;
 }
 
-/* Words of a value, whatever is believed of its length. */
+/* Words of a value, bounded even if its length is garbage. */
 static __always_inline __u32 value_words(__u32 value_len)
 {
 	__u32 words = (value_len + 7) / 8;
 
-	OPAQUE(words); /* the comparison has to stay */
+	OPAQUE(words); /* keeps the comparison */
 	return words < VALUE_WORDS ? words : VALUE_WORDS;
 }
 
-/* Four words a turn.  Not global, since it takes pointers: a function that has the registers to itself. */
+/*
+ * Four words per iteration.  Static, since it takes pointers; not inlined, to have all registers.
+ */
 static __noinline int copy_words(__u64 *to, const __u64 *from, __u32 words)
 {
 	for (; words >= 4; words -= 4) {
@@ -216,13 +217,13 @@ static __noinline int copy_words(__u64 *to, const __u64 *from, __u32 words)
 	return 0;
 }
 
-/* Writes the value at hand into a slot that is ours. */
+/* Writes the current value into a slot that is locked, or not yet published. */
 static __always_inline void copy_value(struct xkv_frame *f, struct xkv_slot *slot)
 {
 	copy_words(slot_value(slot, f->key_len), &IN(f, f->value_off), value_words(f->value_len));
 }
 
-/* Copies the f->keep bytes that stay from the locked slot to another. */
+/* Copies the f->keep bytes of the old value from the locked slot to another. */
 __noinline int copy_kept(struct xkv_frame *f, __u64 ref)
 {
 	struct xkv_slot *to = slot_at(ref), *from;
@@ -240,11 +241,11 @@ __noinline int copy_kept(struct xkv_frame *f, __u64 ref)
 	return 0;
 }
 
-/* ---- what reads and writes leave for eviction ---------------------------- */
+/* ---- access times and frequencies, for eviction --------------------------- */
 
 /*
- * Counts in how many ticks of the clock the entry was used, not how often: one store a tick for a hot
- * entry, no random numbers, and as good (loader/store/evict.c).
+ * The frequency is the number of clock ticks with a use, not of uses: at most one store per tick
+ * for a hot entry, no random numbers, and evicts as well (loader/store/evict.c).
  */
 static __always_inline __u16 used_again(__u16 access, __u16 now)
 {
@@ -257,7 +258,7 @@ static __always_inline __u16 used_again(__u16 access, __u16 now)
 	return now | (count < XKV_LFU_COUNT ? count + 1 : XKV_LFU_COUNT);
 }
 
-/* What a new entry begins with.  Its version, scattered, serves as the random number. */
+/* The access field of a new entry, with a random age.  The hashed version is the random number. */
 static __always_inline __u16 access_new(struct xkv_config *cfg, __u64 version)
 {
 	__u32 random = version * 0x9e3779b97f4a7c15ULL >> 48; /* 2^64 / golden ratio */
@@ -265,7 +266,9 @@ static __always_inline __u16 access_new(struct xkv_config *cfg, __u64 version)
 	return cfg->access - (random * cfg->access_spread >> 16);
 }
 
-/* The entry was read or overwritten.  Written only where it changes, or a hot entry's line would wander between the CPUs. */
+/*
+ * Records a use.  Stores only a new value: else the line of a hot entry would bounce between CPUs.
+ */
 static __always_inline void mark_access(struct xkv_config *cfg, struct xkv_slot *slot)
 {
 	__u16 old, new;
@@ -280,7 +283,7 @@ static __always_inline void mark_access(struct xkv_config *cfg, struct xkv_slot 
 
 /* ---- the lock of an entry ------------------------------------------------ */
 
-/* Locks the slot that find() found; NULL if it has changed since. */
+/* Locks the slot that find() found; NULL if it was changed since. */
 static __always_inline struct xkv_slot *lock_found(struct xkv_frame *f)
 {
 	struct xkv_slot *slot = slot_at(f->ref);
@@ -290,7 +293,7 @@ static __always_inline struct xkv_slot *lock_found(struct xkv_frame *f)
 	return slot;
 }
 
-/* ---- GET and what is like it --------------------------------------------- */
+/* ---- GET, SCAN, TTL, TOUCH ------------------------------------------------ */
 
 static __always_inline int op_miss(struct xkv_frame *f, __u8 opcode, int outcome)
 {
@@ -349,7 +352,10 @@ __noinline int op_get(struct xkv_frame *f, __u32 opcode)
 #define DIGITS_MAX 20 /* -9223372036854775808 */
 #define INT64_MAX_ (~0ULL >> 1)
 
-/* Is the value of the locked slot the text of a signed 64-bit number, in the one form that Redis' string2ll() takes?  -1: no. */
+/*
+ * Parses the value of the locked slot as Redis' string2ll() does: canonical signed decimal.  -1: no
+ * number.
+ */
 __noinline int number_parse(struct xkv_frame *f)
 {
 	struct xkv_slot *slot;
@@ -395,7 +401,7 @@ __noinline int number_parse(struct xkv_frame *f)
 	return 0;
 }
 
-/* Text of up to 24 bytes that grows at its front. */
+/* Text of up to 24 bytes, built from its end. */
 struct text {
 	__u64 w0, w1, w2;
 	__u32 len;
@@ -409,7 +415,7 @@ static __always_inline void put_before(struct text *t, __u8 c)
 	t->len++;
 }
 
-/* Writes the number as text into the frame: it becomes the value at hand. */
+/* Makes the number, as text, the current value. */
 __noinline int number_print(struct xkv_frame *f)
 {
 	struct text t = {};
@@ -437,8 +443,8 @@ __noinline int number_print(struct xkv_frame *f)
 }
 
 /*
- * The amount that INCR brings plus the number in the locked slot (none: 0) becomes
- * the value at hand.  XKV_OK or the status that says why not.
+ * Makes the sum of INCR's amount and the number in the locked slot (0 if there is none) the current
+ * value.  XKV_OK, or the status with which the operation fails.
  */
 static __always_inline int increment(struct xkv_frame *f, bool exists)
 {
@@ -459,7 +465,7 @@ static __always_inline int increment(struct xkv_frame *f, bool exists)
 
 /* ---- SET, INCR, APPEND --------------------------------------------------- */
 
-/* The class for so many words, which the caller has compared with CLASS_WORDS. */
+/* The class for a number of words below CLASS_WORDS. */
 #define CLASS_WORDS (XKV_SLOT_WINDOW / 8)
 
 static __always_inline __u32 class_of(struct xkv_config *cfg, __u32 words)
@@ -468,13 +474,13 @@ static __always_inline __u32 class_of(struct xkv_config *cfg, __u32 words)
 	return cfg->class_of[words & (CLASS_WORDS - 1)];
 }
 
-/* What the entry at hand takes in a slot, in words. */
+/* Words that the current entry needs in a slot. */
 static __always_inline __u32 words_needed(struct xkv_frame *f)
 {
 	return XKV_SLOT_NEED(f->key_len, f->keep + f->value_len) / 8;
 }
 
-/* A free slot for the entry at hand: its reference, or 0 with *outcome. */
+/* A free slot for the current entry: its reference, or 0 with *outcome. */
 static __always_inline __u64 take_slot(struct xkv_frame *f, int *outcome)
 {
 	struct xkv_config *cfg = config();
@@ -482,7 +488,7 @@ static __always_inline __u64 take_slot(struct xkv_frame *f, int *outcome)
 	__u64 ref;
 
 	if (f->flags & XKV_FRAME_PREFILL) {
-		*outcome = XKV_C_pass_no_slot; /* 0: xkvd has found none */
+		*outcome = XKV_C_pass_no_slot; /* if it is 0: xkvd found none */
 		return f->prefilled;
 	}
 	*outcome = XKV_C_pass_too_large;
@@ -494,14 +500,14 @@ static __always_inline __u64 take_slot(struct xkv_frame *f, int *outcome)
 	return ref == LIST_BUSY ? 0 : ref;
 }
 
-/* Gives back what take_slot() gave and what was not published. */
+/* Frees a slot of take_slot() that was not published. */
 static __always_inline void untake_slot(struct xkv_frame *f, __u64 ref)
 {
 	if (!(f->flags & XKV_FRAME_PREFILL))
 		slot_give(ref);
 }
 
-/* Writes the entry at hand into a slot that is ours and that nobody can find yet. */
+/* Writes the current entry into a slot that is not published yet. */
 __noinline int fill_slot(struct xkv_frame *f, __u64 ref, __u64 expire_ms, __u32 access)
 {
 	struct xkv_slot *slot = slot_at(ref);
@@ -530,13 +536,13 @@ static __always_inline void published(struct xkv_frame *f)
 		f->prefilled = 0;
 }
 
-/* INCR and APPEND return a number in place of a value. */
+/* INCR and APPEND return a number as their value. */
 static __always_inline void put_number(struct xkv_frame *f, __u64 number)
 {
 	OUT(f, f->out_len + sizeof(struct xkv_result)) = bpf_cpu_to_be64(number);
 }
 
-/* The result of a write that was done; *give bytes of an old value stand behind its place. */
+/* The result of a successful write; with XKV_HAS_VALUE the old value is already in place. */
 static __always_inline int put_written(struct xkv_frame *f, __u32 flags, __u32 old_len,
 				       __u64 expire_ms, __u64 version, int outcome)
 {
@@ -550,8 +556,8 @@ static __always_inline int put_written(struct xkv_frame *f, __u32 flags, __u32 o
 }
 
 /*
- * What of the old value stays: all of it in front of what APPEND brings.  If xkvd has joined the two
- * already, that counts only if the entry still is the version that it was made of.
+ * Bytes of the old value to keep: all for APPEND, else none.  A slot that xkvd has prefilled with
+ * the joined value is used only if the entry still has the version that it was made from.
  */
 static __always_inline void keep_old(struct xkv_frame *f, bool exists, __u32 old_len)
 {
@@ -562,7 +568,7 @@ static __always_inline void keep_old(struct xkv_frame *f, bool exists, __u32 old
 		f->flags &= ~XKV_FRAME_PREFILL;
 }
 
-/* The key at hand is not there: inserts it. */
+/* The current key does not exist: inserts it. */
 __noinline int write_absent(struct xkv_frame *f)
 {
 	struct xkv_config *cfg = config();
@@ -592,7 +598,7 @@ __noinline int write_absent(struct xkv_frame *f)
 	return put_written(f, 0, 0, expire_ms, version, XKV_C_inserts);
 }
 
-/* The entry at hand does not fit the class of its locked slot: moves it to another slot, as f->version. */
+/* The current entry needs another class: moves it from its locked slot, as f->version. */
 __noinline int write_moved(struct xkv_frame *f, __u64 expire_ms)
 {
 	struct xkv_config *cfg = config();
@@ -620,7 +626,7 @@ __noinline int write_moved(struct xkv_frame *f, __u64 expire_ms)
 	return XKV_C_moves;
 }
 
-/* Do NX, XX and CAS allow a change of the entry?  XKV_OK or the status that says why not. */
+/* Do NX, XX and CAS permit the change?  XKV_OK, or the status with which it fails. */
 static __always_inline int condition(struct xkv_frame *f, bool exists)
 {
 	if (f->op_flags & XKV_CAS) {
@@ -649,7 +655,7 @@ static __always_inline bool fits_in_class(struct xkv_frame *f, struct xkv_slot *
 	return !(f->flags & XKV_FRAME_PREFILL) && c && words_needed(f) * 8 <= c->slot_bytes;
 }
 
-/* Writes the entry at hand over the one in its locked slot. */
+/* Overwrites the entry in its locked slot. */
 __noinline int write_in_place(struct xkv_frame *f, __u64 expire_ms)
 {
 	struct xkv_config *cfg = config();
@@ -672,7 +678,7 @@ __noinline int write_in_place(struct xkv_frame *f, __u64 expire_ms)
 	return 0;
 }
 
-/* What the opcode makes of the value at hand and of what is there.  XKV_OK or why not. */
+/* Computes the new value from the current one and the old one.  XKV_OK or the failure. */
 static __always_inline int combine(struct xkv_frame *f, bool exists)
 {
 	if (f->keep + f->value_len > XKV_VALUE_MAX)
@@ -680,14 +686,14 @@ static __always_inline int combine(struct xkv_frame *f, bool exists)
 	return f->opcode == XKV_OP_INCR ? increment(f, exists) : XKV_OK;
 }
 
-/* Has xkvd to join the values?  Together they are more than programs touch of a slot. */
+/* Must xkvd join the values?  Together they exceed what BPF programs access of a slot. */
 static __always_inline bool has_to_be_joined(struct xkv_frame *f)
 {
 	return f->keep && f->keep + f->value_len > VALUE_WORDS * 8 &&
 	       !(f->flags & XKV_FRAME_PREFILL);
 }
 
-/* Nothing is written, for the reason in status, and the slot unlocked. */
+/* Unlocks the slot without a change, and answers with the status. */
 static __always_inline int not_written(struct xkv_frame *f, struct xkv_slot *slot, int status)
 {
 	bool large = status == XKV_TOO_LARGE;
@@ -697,14 +703,14 @@ static __always_inline int not_written(struct xkv_frame *f, struct xkv_slot *slo
 	return large ? XKV_C_op_too_large : XKV_C_not_number;
 }
 
-/* The conditions of the write hold: does it, and unlocks the slot. */
+/* Executes a write whose conditions hold, and unlocks the slot. */
 static __always_inline int write_locked(struct xkv_frame *f, struct xkv_slot *slot, __u64 expire_ms)
 {
 	int outcome = XKV_C_overwrites;
 
 	if (!stays_in_class(f, slot)) {
 		outcome = write_moved(f, expire_ms);
-		/* no slot of the right size, but this one will do */
+		/* no slot of the right size, but the value fits this one */
 		if (outcome == XKV_C_pass_no_slot && fits_in_class(f, slot))
 			outcome = XKV_C_overwrites;
 	}
@@ -715,7 +721,7 @@ static __always_inline int write_locked(struct xkv_frame *f, struct xkv_slot *sl
 	return outcome;
 }
 
-/* The key at hand is in slot f->ref: overwrites it if the conditions hold. */
+/* The current key is in slot f->ref: overwrites it if the conditions hold. */
 __noinline int write_found(struct xkv_frame *f)
 {
 	__u32 old_len, give = 0;
@@ -769,9 +775,9 @@ __noinline int write_found(struct xkv_frame *f)
 }
 
 /*
- * xkvd has copied the entry into another slot: makes that one its slot, if it has not changed
- * since.  Nobody can tell: version, expiry and access stay.  Only out of a draining span,
- * whose slots are not used again: so no slot ever has the same version twice.
+ * xkvd has copied the entry into another slot: moves the entry there, unless it was changed since.
+ * Version, expiry and access stay, so clients do not notice.  Only from a draining span: its slots
+ * are not reused, so no slot ever has the same version twice.
  */
 __noinline int relocate_found(struct xkv_frame *f)
 {
@@ -803,7 +809,7 @@ __noinline int op_write(struct xkv_frame *f)
 
 	if (!f)
 		return XKV_C_pass_busy;
-	/* a number in the place of a value: needs room like one, and has it where it is the first */
+	/* the result is a number: needs room like a value, and always fits as the first one */
 	if (f->opcode != XKV_OP_SET) {
 		f->op_flags |= XKV_KEEPTTL;
 		f->amount_off = f->value_off;
@@ -830,7 +836,7 @@ __noinline int op_write(struct xkv_frame *f)
 
 /* ---- DELETE, EXPIRE ------------------------------------------------------ */
 
-/* Is the entry what a DELETE is meant for? */
+/* Does a DELETE apply to the entry?  Depends on whether it has expired. */
 static __always_inline bool wanted(struct xkv_frame *f, __u64 expire_ms)
 {
 	if (f->flags & XKV_FRAME_EVICT)
@@ -838,7 +844,7 @@ static __always_inline bool wanted(struct xkv_frame *f, __u64 expire_ms)
 	return expired(f, expire_ms) == !!(f->flags & XKV_FRAME_EXPIRED);
 }
 
-/* Locks the entry that a DELETE or EXPIRE has found and is meant for; NULL with the outcome. */
+/* Locks the entry found, if DELETE or EXPIRE applies to it; else NULL, with the outcome. */
 static __always_inline struct xkv_slot *lock_wanted(struct xkv_frame *f, int *outcome)
 {
 	struct xkv_slot *slot = lock_found(f);
@@ -907,7 +913,7 @@ __noinline int expire_found(struct xkv_frame *f)
 	return answer_entry(f, XKV_OP_EXPIRE, XKV_OK, expire_ms, version, XKV_C_expiry_changes);
 }
 
-/* DELETE and EXPIRE: nothing to do where the key is not. */
+/* DELETE and EXPIRE. */
 __noinline int op_change(struct xkv_frame *f, __u32 opcode)
 {
 	int found, outcome;

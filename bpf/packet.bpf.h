@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Packets: which are for us, may their senders be answered, is the payload whole; and
- * the headers of a reply.  Knows nothing of requests.
+ * Packets: parsing, admission, checksums, and the headers of a reply.
  *
- * Stages that look at the payload are global functions, which the verifier checks one by one; what
- * they have to know of the packet stands in the frame.
+ * Stages that access the payload are global functions, which the verifier checks one by one; what
+ * they need to know of the packet is in the request.
  */
 #ifndef XKV_PACKET_BPF_H
 #define XKV_PACKET_BPF_H
@@ -17,7 +16,7 @@
 
 #include "store.bpf.h"
 
-/* A stage returns CONTINUE or the counter of the reason why the packet leaves there. */
+/* A stage returns CONTINUE, or the counter that says why the packet leaves the pipeline. */
 #define CONTINUE (-1)
 #define VLAN_DEPTH 2
 #define VLAN_VID 0xfff
@@ -29,24 +28,24 @@ struct vlan_hdr {
 	__be16 proto;
 };
 
-/* What the stages find out about a packet. */
+/* What the stages have found out about a packet. */
 struct packet {
 	void *data, *end;
 	struct ethhdr *eth;
-	struct iphdr *ip4; /* one of the two */
+	struct iphdr *ip4; /* one of these two */
 	struct ipv6hdr *ip6;
 	struct udphdr *udp;
 	__u64 source[2], dest[2]; /* IPv4: in source[0] and dest[0] */
 	__u32 ip_off; /* of the IP header: 14, 18 or 22 */
 	__u32 link; /* XKV_LINK_... */
-	__u32 current; /* rules that it is judged by: read once, so that all stages have the same */
+	__u32 current; /* index of the rules: read once, so that all stages use the same */
 	__u32 payload_len;
 	__be16 proto;
 };
 
 /* ---- parsing ------------------------------------------------------------- */
 
-static __always_inline int parse_link(struct packet *p, void **cursor)
+static __always_inline int parse_link(struct packet *p, void **cursor, bool groups)
 {
 	struct ethhdr *eth = p->data;
 	struct vlan_hdr *vlan;
@@ -54,7 +53,7 @@ static __always_inline int parse_link(struct packet *p, void **cursor)
 
 	if ((void *)(eth + 1) > p->end)
 		return XKV_C_pass_short;
-	if (eth->h_dest[0] & 1)
+	if (!groups && (eth->h_dest[0] & 1))
 		return XKV_C_pass_group; /* broadcast, multicast: never a source address */
 	p->eth = eth;
 	p->proto = eth->h_proto;
@@ -80,7 +79,7 @@ static __always_inline __u16 fold(__u64 sum)
 {
 	__u32 half;
 
-	sum += sum >> 32 | sum << 32; /* the upper half: the sum of both, with the carry that went around */
+	sum += sum >> 32 | sum << 32; /* upper half: sum of both halves, with end-around carry */
 	half = sum >> 32;
 	half += half >> 16 | half << 16;
 	return half >> 16;
@@ -169,7 +168,7 @@ static __always_inline int parse(struct packet *p, struct xkv_config *cfg)
 {
 	void *cursor;
 	__u32 ip_payload = 0;
-	int why = parse_link(p, &cursor);
+	int why = parse_link(p, &cursor, false);
 
 	p->current = READ(cfg->current);
 	if (why != CONTINUE)
@@ -184,9 +183,9 @@ static __always_inline int parse(struct packet *p, struct xkv_config *cfg)
 	return why != CONTINUE ? why : parse_udp(p, cursor, ip_payload, rules_of(cfg, p->current));
 }
 
-/* ---- who may be answered ------------------------------------------------- */
+/* ---- admission ------------------------------------------------------------ */
 
-/* A MAC and the two bytes behind it, which do not count. */
+/* A MAC address from a word of 8 bytes; the last two are discarded. */
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define MAC_BITS(word) ((word) << 16)
 #else
@@ -198,7 +197,7 @@ static __always_inline __u64 mac_bits(const void *mac)
 	return MAC_BITS(*(const __u64 *)mac);
 }
 
-/* As the stack would have it: a frame is ours only if its link-layer address is. */
+/* As the stack requires: the link-layer address must be ours, too. */
 static __always_inline int addressed(struct packet *p, const __u8 *mac)
 {
 	return mac_bits(p->eth->h_dest) == mac_bits(mac) ? CONTINUE : XKV_C_pass_mac;
@@ -236,8 +235,8 @@ static __always_inline bool allowed6(struct xkv_rules *rules, const __u64 *addr)
 }
 
 /*
- * Sources that nobody can have: a reply would go to many, to nobody or to ourselves.  Interfaces without
- * link-layer addresses have zeros there, and so do the senders.
+ * Impossible sources: a reply would go to a group, to nobody or to ourselves.  On links without
+ * addresses both are zero.
  */
 static __always_inline bool impossible_mac(struct packet *p)
 {
@@ -267,8 +266,8 @@ static __always_inline bool impossible6(struct xkv_rules *rules, const __u64 *ad
 }
 
 /*
- * Packets to other hosts (a bridge, a router, a promiscuous NIC) go on to the
- * stack; only then is the sender looked at.
+ * Packets to other hosts (we may be a bridge or a router, the NIC may be promiscuous) go on to the
+ * stack, whoever sent them; sources are checked after that.
  */
 static __always_inline int admit(struct packet *p, struct xkv_config *cfg)
 {
@@ -286,13 +285,61 @@ static __always_inline int admit(struct packet *p, struct xkv_config *cfg)
 	return rules->foreign_drop ? XKV_C_drop_foreign : XKV_C_pass_foreign;
 }
 
+/* Does it go up before its sender was looked at, to a stack that may hand it to xkvd? */
+static __always_inline bool is_unseen(int why)
+{
+	return why == XKV_C_pass_ip6_extension || why == XKV_C_pass_ip_options ||
+	       why == XKV_C_pass_ip_fragment || why == XKV_C_pass_group;
+}
+
+static __always_inline bool parse_addresses(struct packet *p, void *cursor)
+{
+	struct ipv6hdr *ip6 = cursor;
+	struct iphdr *ip4 = cursor;
+
+	if (p->proto == bpf_htons(ETH_P_IP) && (void *)(ip4 + 1) <= p->end) {
+		p->source[0] = ip4->saddr;
+		p->dest[0] = ip4->daddr;
+		return true;
+	}
+	if (p->proto != bpf_htons(ETH_P_IPV6) || (void *)(ip6 + 1) > p->end)
+		return false;
+	__builtin_memcpy(p->source, &ip6->saddr, sizeof(p->source));
+	__builtin_memcpy(p->dest, &ip6->daddr, sizeof(p->dest));
+	return true;
+}
+
+/*
+ * The same look at the sender for what leaves as is_unseen(): its headers are taken once more, so that other packets
+ * do not pay for it.  The stack checks IPv4 sources itself, but not IPv6 ones.
+ */
+__noinline int unseen_source(struct xdp_md *ctx, int why)
+{
+	struct packet p = { .data = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
+	struct xkv_config *cfg = config();
+	struct xkv_rules *rules;
+	void *cursor;
+	int ours;
+
+	if (!cfg || parse_link(&p, &cursor, true) != CONTINUE || !parse_addresses(&p, cursor))
+		return why;
+	rules = rules_of(cfg, READ(cfg->current));
+	ours = is_for_us(&p, rules);
+	if (ours != CONTINUE && (why != XKV_C_pass_group || ours != XKV_C_pass_mac))
+		return why;
+	if (impossible_mac(&p) || (p.proto == bpf_htons(ETH_P_IP) ? impossible4(rules, p.source[0]) :
+								   impossible6(rules, p.source)))
+		return XKV_C_drop_source;
+	return why;
+}
+
 /* ---- payload and checksum ------------------------------------------------ */
 
 #define HALVES(word) (((word) & 0xffffffff) + ((word) >> 32))
 
 /*
- * The sum of the halves of many words: the words and their upper halves are added up, and what of the first is not
- * 2^32 times the second is that of the lower ones.  An instruction a word less than HALVES().
+ * Sums up the 32-bit halves of words with one instruction per word less than HALVES(): the sum of
+ * the lower halves is the sum of the words less 2^32 times the sum of the upper halves.
  */
 struct halves {
 	__u64 words, upper;
@@ -309,20 +356,20 @@ static __always_inline __u64 halves_sum(const struct halves *h)
 	return h->words - (h->upper << 32) + h->upper;
 }
 
-/* Of addresses and protocol: what of a UDP checksum stays when source and destination change places. */
+/* The sum of addresses and protocol: it stays the same when source and destination are swapped. */
 static __always_inline __u64 address_sum(const struct packet *p)
 {
 	return (__u64)bpf_htons(IPPROTO_UDP) + HALVES(p->source[0]) + HALVES(p->source[1]) +
 	       HALVES(p->dest[0]) + HALVES(p->dest[1]);
 }
 
-/* Of the pseudo header and the UDP header less its checksum. */
+/* The sum of the pseudo header and of the UDP header without its checksum. */
 static __always_inline __u64 udp_sum(struct xkv_frame *f, __be16 source, __be16 dest, __be16 len)
 {
 	return f->address_sum + source + dest + len + len;
 }
 
-/* What the stages behind need to know of the packet. */
+/* Initialises the request with what later stages need to know of the packet. */
 static __always_inline int frame_begin(struct packet *p, struct xkv_config *cfg, struct xkv_frame *f)
 {
 	__u32 len = p->payload_len;
@@ -349,8 +396,8 @@ static __always_inline int frame_begin(struct packet *p, struct xkv_config *cfg,
 }
 
 /*
- * A length that is known to be 1..2048, in a form that the verifier sees: a
- * comparison would do, but compilers move it to where older verifiers lose sight of it.
+ * A length in 1..2048, bounded by a mask for the verifier: a comparison could be moved by the
+ * compiler to where older verifiers do not use it.
  */
 #define FRAME_LEN(len) ((((len) - 1) & (XKV_FRAME_WORDS * 8 - 1)) + 1)
 #define HEADERS_LEN(len) ((((len) - 1) & 127) + 1) /* Ethernet to UDP: 42 to 70 */
@@ -363,8 +410,9 @@ static __always_inline int frame_begin(struct packet *p, struct xkv_config *cfg,
 	} while (0)
 
 /*
- * Copies words, four a turn, into or out of a packet that ends at `end`, and returns the sum of their
- * halves.  The pointer into the packet goes on to what was compared with the end, or the verifier does not know it.
+ * Copies words, four per iteration, into or out of a packet that ends at `end`, and returns the sum
+ * of their halves.  The pointer into the packet continues as the one that was compared with `end`:
+ * the verifier has no bounds for any other.
  */
 static __always_inline __u64 copy_summed(__u64 *to, const __u64 *from, bool out, const void *end,
 					 __u32 words)
@@ -400,7 +448,7 @@ static __always_inline __u64 copy_summed(__u64 *to, const __u64 *from, bool out,
 	return halves_sum(&sum);
 }
 
-/* Functions that are not global, since they take pointers; and not inlined, so that the loop has all registers. */
+/* Static, since they take pointers; not inlined, so that the loop has all registers. */
 static __noinline __u64 copy_from_packet(__u64 *to, const __u64 *from, const void *end, __u32 words)
 {
 	return copy_summed(to, from, false, end, words);
@@ -411,7 +459,7 @@ static __noinline __u64 copy_to_packet(__u64 *to, const __u64 *from, const void 
 	return copy_summed(to, from, true, end, words);
 }
 
-/* The bytes behind the last whole word of the payload, with zeros behind them. */
+/* The bytes after the last whole word of the payload, zero-padded. */
 static __always_inline __u64 last_word(const __u8 *byte, const void *end, __u32 bytes)
 {
 	__u64 word = 0;
@@ -425,9 +473,8 @@ static __always_inline __u64 last_word(const __u8 *byte, const void *end, __u32 
 }
 
 /*
- * Copies the payload into the frame, zero-padded to a word, and returns the sum of its
- * 16-bit words.  By words and not by a helper: the CPU can read back at once what it
- * wrote in words.
+ * Copies the payload into the request, zero-padded to a word, and returns the sum of its 16-bit
+ * words.  By words, not by a helper: the CPU can forward them to later loads of words.
  */
 static __always_inline __u64 copy_in(struct packet *p, struct xkv_frame *f)
 {
@@ -441,7 +488,7 @@ static __always_inline __u64 copy_in(struct packet *p, struct xkv_frame *f)
 	return sum + HALVES(word);
 }
 
-/* The headers of the packet, for each stage anew: they do not move, but what is behind them may. */
+/* Finds the headers, for each stage again: pointers into the packet do not survive a resize. */
 static __always_inline int locate(struct xdp_md *ctx, struct xkv_frame *f, struct packet *p)
 {
 	__u32 ip_off = f->ip_off;
@@ -456,7 +503,10 @@ static __always_inline int locate(struct xdp_md *ctx, struct xkv_frame *f, struc
 		return XKV_C_drop_internal;
 	OPAQUE(ip_off);
 	ip = p->data + (ip_off & 31);
-	/* OPAQUE: else compilers make several choices of it, and older verifiers follow those that never meet, too */
+	/*
+	 * OPAQUE: else the branch is duplicated, and older verifiers explore impossible
+	 * combinations
+	 */
 	if (f->ip4) {
 		p->ip4 = ip;
 		p->udp = (void *)(p->ip4 + 1);
@@ -472,8 +522,8 @@ static __always_inline int locate(struct xdp_md *ctx, struct xkv_frame *f, struc
 }
 
 /*
- * A request of one operation, and nothing unusual about its header?  Then asks for the bucket of its key at
- * once: it is on its way from memory while the checksum is added up.
+ * Prefetches the bucket of the key of a request with one operation and no flags, so that the cache
+ * miss overlaps with the checksum.  Leaves the fingerprint in the request.
  */
 static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 {
@@ -496,7 +546,7 @@ static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 		if (at >= key_len)
 			break;
 		next = key + 1;
-		OPAQUE(next); /* compilers else compare with end + 1, which does not exist for the verifier */
+		OPAQUE(next); /* else it compares with end + 1, which the verifier does not allow */
 		if ((void *)next > p->end)
 			return;
 		products += hash_word(*key, secret++);
@@ -509,7 +559,7 @@ static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 	touch(home_of(cfg, f->fingerprint));
 }
 
-/* Copies the payload into the frame and checks it. */
+/* Copies the payload into the request and verifies its checksum. */
 static __always_inline int take_in(struct packet *p, struct xkv_frame *f)
 {
 	__u64 sum = copy_in(p, f);
@@ -520,7 +570,7 @@ static __always_inline int take_in(struct packet *p, struct xkv_frame *f)
 	return fold(sum) == 0xffff ? CONTINUE : XKV_C_pass_checksum;
 }
 
-/* The same, and the bucket of the key is on its way meanwhile. */
+/* Loads the payload, while the bucket of the key is prefetched. */
 __noinline int load(struct xdp_md *ctx, struct xkv_frame *f)
 {
 	struct packet p;
@@ -533,7 +583,7 @@ __noinline int load(struct xdp_md *ctx, struct xkv_frame *f)
 
 /* ---- the reply ----------------------------------------------------------- */
 
-/* In halves of words: the fields of a packed structure compilers copy by bytes. */
+/* By 16-bit words: compilers copy the fields of a packed structure byte by byte. */
 static __always_inline void swap_link(struct ethhdr *eth)
 {
 	__u16 *half = (__u16 *)eth, kept;
@@ -545,7 +595,7 @@ static __always_inline void swap_link(struct ethhdr *eth)
 	}
 }
 
-/* Written in words that are then not read again: a load that spans several stores would wait for them. */
+/* Words are summed before they are stored: a load spanning several stores would stall on them. */
 static __always_inline void swap_ip4(struct iphdr *ip, __u32 ip_payload)
 {
 	__be32 *word = (__be32 *)ip, source = ip->saddr, dest = ip->daddr;
@@ -573,7 +623,7 @@ static __always_inline void swap_ip6(struct ipv6hdr *ip, __u32 ip_payload)
 	ip->priority = 0;
 }
 
-/* Turns addresses and ports around and sets lengths and checksums; `sum` is the payload's. */
+/* Swaps addresses and ports, and sets lengths and checksums; `sum` is the payload's. */
 static __always_inline void swap_headers(struct packet *p, struct xkv_frame *f, __u32 len,
 					 __u64 sum)
 {
@@ -593,7 +643,7 @@ static __always_inline void swap_headers(struct packet *p, struct xkv_frame *f, 
 	p->udp->check = check ? check : 0xffff;
 }
 
-/* Worked out at once: compilers else keep the halves of the sum in a way that the verifier does not follow. */
+/* As one value: the verifier does not track the difference of two pointers in parts. */
 static __always_inline int packet_length(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -603,7 +653,7 @@ static __always_inline int packet_length(struct xdp_md *ctx)
 	return length;
 }
 
-/* Gives the packet the length that a payload of `len` bytes needs. */
+/* Resizes the packet for a payload of `len` bytes. */
 static __always_inline int resize(struct xdp_md *ctx, __u32 offset, __u32 len)
 {
 	int have = packet_length(ctx);
@@ -613,8 +663,8 @@ static __always_inline int resize(struct xdp_md *ctx, __u32 offset, __u32 len)
 }
 
 /*
- * The same for a reply.  Where a driver has no room behind the packet it still has some before it: the headers
- * move up, and the payload begins where they ended.
+ * Resizes the packet for a reply.  If the driver has no tailroom, the headers move into the
+ * headroom, and the payload starts where they ended.
  */
 static __always_inline int stretch(struct xdp_md *ctx, struct xkv_frame *f, __u32 len)
 {

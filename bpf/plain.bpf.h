@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The short way of most requests: one GET that hits, or one SET that overwrites in place, with nothing
- * unusual about them.  The reply goes straight into the packet, without the frame's `out` between.
- * Whatever is not so goes the long way (request.bpf.h), for which the request still stands in the frame.
+ * The fast path: one GET that hits, or one SET that overwrites in place, without flags or other
+ * options.  The reply is written directly into the packet, not into `out` first.  Anything else
+ * falls back to request_run(); the request is still complete in `in` then.
  */
 #ifndef XKV_PLAIN_BPF_H
 #define XKV_PLAIN_BPF_H
@@ -11,13 +11,13 @@
 #include "packet.bpf.h"
 
 #define PLAIN_OPCODE 16
-#define PLAIN_KEY 40 /* where the key is: behind header and operation */
-#define LONG_VALUE 256 /* worth the call of touch_rest() */
+#define PLAIN_KEY 40 /* offset of the key, after header and operation */
+#define LONG_VALUE 256 /* from here on touch_rest() pays off */
 #define PLAIN_RESULT (sizeof(struct xkv_hdr) + sizeof(struct xkv_result))
 
 /*
- * Is this a request of one such operation?  Header and operation are compared as words, each of which has one
- * right content.  Fills in the operation at hand.
+ * Does the request qualify?  Header and operation are compared as whole words, for each of which
+ * only one value qualifies.  Fills in the current operation.
  */
 static __always_inline bool is_plain(struct xkv_frame *f, struct xkv_config *cfg, __u64 opcode)
 {
@@ -41,7 +41,7 @@ static __always_inline bool is_plain(struct xkv_frame *f, struct xkv_config *cfg
 	       padding_is_clean(f, f->value_off, value_len);
 }
 
-/* The slot of the key at hand, and its ref and seq.  NULL if there is none, or nobody can tell. */
+/* The slot of the current key; sets f->ref and f->seq.  NULL if not found, or contended. */
 static __always_inline struct xkv_slot *find_plain(struct xkv_frame *f, struct xkv_config *cfg)
 {
 	struct xkv_bucket *home = home_of(cfg, f->fingerprint);
@@ -66,7 +66,9 @@ static __always_inline struct xkv_slot *find_plain(struct xkv_frame *f, struct x
 		(sum) += HALVES(w);                                                                \
 	} while (0)
 
-/* Writes the header of a reply of `length` bytes into the packet and returns the sum of its words. */
+/*
+ * Writes the header of a reply of `length` bytes into the packet and returns the sum of its words.
+ */
 static __always_inline __u64 write_header(struct packet *p, struct xkv_frame *f, __u64 results,
 					  __u32 length)
 {
@@ -80,7 +82,7 @@ static __always_inline __u64 write_header(struct packet *p, struct xkv_frame *f,
 	return sum;
 }
 
-/* The same for a result, behind which value_len bytes are to come. */
+/* The same for a result, which value_len bytes of value will follow. */
 static __always_inline __u64 write_result(__u64 *to, void *end, __u64 opcode, __u64 status,
 					  __u64 flags, __u32 value_len, __u64 ttl, __u64 version)
 {
@@ -101,9 +103,10 @@ static __always_inline __u64 write_value(__u64 *to, void *end, const __u64 *valu
 }
 
 /*
- * Asks for the lines of a long slot, of so many bytes, that touch_slot() has not asked for, all at once: the loop that
- * copies a value is too long for the CPU to look ahead by more than a few lines, and would wait for memory after
- * each few.  Not inlined: to the verifier each end of the loop would be a state of its own.
+ * Prefetches the lines of a long slot, of so many bytes, that touch_slot() has not loaded.  The
+ * loop that copies a value fills the reorder window after a few lines, so without this the misses
+ * would not overlap.  Not inlined: the verifier would explore what follows once for each loop
+ * count.
  */
 __noinline int touch_rest(struct xkv_frame *f, __u32 bytes)
 {
@@ -120,8 +123,8 @@ __noinline int touch_rest(struct xkv_frame *f, __u32 bytes)
 }
 
 /*
- * Makes the packet a reply with what is in the slot, but for its headers: `sum` is then the payload's.  The
- * length of the payload, or 0 if it has to go the long way; the packet may have another size and payload then.
+ * Makes the payload of the packet the reply with the entry in the slot; *sum is its checksum.
+ * Returns its length, or 0 to fall back: the packet may have been resized and overwritten by then.
  */
 static __always_inline __u32 read_slot(struct xdp_md *ctx, struct xkv_frame *f, struct xkv_config *cfg,
 				       struct xkv_slot *slot, struct packet *p, __u64 *sum)
@@ -154,7 +157,7 @@ static __always_inline __u32 read_slot(struct xdp_md *ctx, struct xkv_frame *f, 
 	return length;
 }
 
-/* CONTINUE: has to go the long way; the packet may have another size and payload by now (f->torn). */
+/* CONTINUE: falls back; the packet may have been resized and overwritten (f->torn). */
 __noinline int get_plain(struct xdp_md *ctx, struct xkv_frame *f)
 {
 	struct xkv_config *cfg = config();
@@ -175,7 +178,7 @@ __noinline int get_plain(struct xdp_md *ctx, struct xkv_frame *f)
 	return XKV_C_replies;
 }
 
-/* Overwrites what is in the slot.  False: has to go the long way; nothing was changed. */
+/* Overwrites the entry in the slot.  False: falls back; nothing was changed. */
 static __always_inline bool write_slot(struct xkv_frame *f, struct xkv_config *cfg, struct xkv_slot *slot)
 {
 	if (!lock_found(f))
@@ -194,7 +197,7 @@ static __always_inline bool write_slot(struct xkv_frame *f, struct xkv_config *c
 	return true;
 }
 
-/* CONTINUE: has to go the long way; nothing was changed. */
+/* CONTINUE: falls back; nothing was changed. */
 __noinline int set_plain(struct xdp_md *ctx, struct xkv_frame *f)
 {
 	struct xkv_config *cfg = config();

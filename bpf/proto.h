@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The wire format of xkv over UDP, version 1: the one definition that the XDP
- * program, xkvd, libxkv, the load generator and the tests include.
- * docs/protocol.md draws it; tests/vectors.txt holds examples of it.
+ * The wire format of xkv over UDP, version 1: the only definition, included by the XDP program,
+ * xkvd, libxkv, the load generator and the tests.  docs/protocol.md draws it; tests/vectors.txt
+ * holds examples of it.
  *
- * A datagram is a header, an optional 16-byte token, an optional 8-byte session, 1 to 255 operations and
- * optional padding, which counts as part of the request (XKV_PAD):
+ * A datagram is a header, an optional 16-byte token, an optional 8-byte session, 1 to 255
+ * operations, and optional padding, which counts as part of the request (XKV_PAD):
  *
  *      0       1       2       3       4       5       6       7
  *     +-------+-------+-------+-------+-------+-------+-------+-------+
@@ -36,7 +36,7 @@
 
 #include <linux/types.h>
 
-#define XKV_PORT 6379 /* Redis' own: one number for both doors */
+#define XKV_PORT 6379 /* that of Redis, for TCP and UDP */
 
 #define XKV_MAGIC 0x584b /* "XK" */
 #define XKV_VERSION 1
@@ -45,26 +45,26 @@
 #define XKV_VALUE_MAX (1U << 20)
 #define XKV_TOKEN_BYTES 16
 #define XKV_SESSION_BYTES 8
-#define XKV_SESSION_PROOF 3 /* the last bytes of a session that XKV_OP_SESSION gave */
+#define XKV_SESSION_PROOF 3 /* the last bytes of a session, set by XKV_OP_SESSION */
 #define XKV_SCAN_MAX 100 /* keys of a SCAN */
-#define XKV_TTL_MAX (1ULL << 53) /* ms; some 285,000 years: no sum with a time overflows */
+#define XKV_TTL_MAX (1ULL << 53) /* ms, 285,000 years: adding it to a time cannot overflow */
 
 /* A datagram on a 1,500-byte link: less 20 (IPv4) or 40 (IPv6), less 8 (UDP). */
 #define XKV_PAYLOAD_MAX4 1472
 #define XKV_PAYLOAD_MAX6 1452
 
 /* struct xkv_hdr.flags */
-#define XKV_F_REPLY 0x01 /* set in replies only; a server drops what has it */
+#define XKV_F_REPLY 0x01 /* set in replies only; servers drop packets that have it */
 #define XKV_F_TOKEN 0x02 /* XKV_TOKEN_BYTES of client token follow the header */
-#define XKV_F_ONCE 0x04  /* XKV_SESSION_BYTES of session follow (the token): a repetition is recognised */
+#define XKV_F_ONCE 0x04  /* then XKV_SESSION_BYTES of session: copies are executed once */
 
 struct xkv_hdr {
 	__be16 magic;
 	__u8 version;
 	__u8 flags;
-	__u8 count;    /* operations; in a reply: results, perhaps fewer */
-	__u8 status;   /* 0 in requests; in a reply, why no operation was looked at */
-	__be16 length; /* header, token and operations; what follows is padding */
+	__u8 count;    /* operations; in a reply: results, possibly fewer */
+	__u8 status;   /* 0 in requests; in a reply: why no operation was executed */
+	__be16 length; /* header, token, session and operations, without padding */
 	__be64 id;     /* chosen by the client, echoed */
 };
 
@@ -73,22 +73,22 @@ enum xkv_opcode {
 	XKV_OP_GET = 2,
 	XKV_OP_SET = 3,
 	XKV_OP_DELETE = 4,
-	XKV_OP_EXPIRE = 5, /* ttl 0: keep for ever */
+	XKV_OP_EXPIRE = 5, /* ttl 0: never expires */
 	XKV_OP_INCR = 6,   /* value: the amount, 8 bytes, signed; so is the result's */
 	XKV_OP_APPEND = 7, /* the result's value: the new length, 8 bytes */
 	XKV_OP_TTL = 8,    /* GET without the value, and without being an access */
 	XKV_OP_TOUCH = 9,  /* GET without the value */
-	XKV_OP_SCAN = 10,  /* GET of `keys` keys that are numbered one after the other */
-	XKV_OP_SESSION = 11, /* with XKV_F_ONCE: the session that the sender's changes are to have */
+	XKV_OP_SCAN = 10,  /* GET of `keys` keys with consecutive numbers at their ends */
+	XKV_OP_SESSION = 11, /* with XKV_F_ONCE: returns the session with its proof */
 };
 
-/* struct xkv_op.flags; which opcode knows which is in docs/protocol.md */
+/* struct xkv_op.flags; docs/protocol.md lists which opcodes take which */
 #define XKV_NX 0x01      /* SET only if the key does not exist */
 #define XKV_XX 0x02      /* SET only if the key exists */
 #define XKV_KEEPTTL 0x04 /* SET keeps the expiry that the key has */
 #define XKV_CAS 0x08     /* only if the key's version is op.version */
 #define XKV_RETURN 0x10  /* the result carries the value that was replaced or deleted */
-#define XKV_ABSTTL 0x20  /* ttl is Unix time in milliseconds, not a distance */
+#define XKV_ABSTTL 0x20  /* ttl is Unix time in milliseconds, not relative */
 
 struct xkv_op {
 	__u8 opcode;
@@ -104,10 +104,10 @@ enum xkv_status {
 	XKV_OK = 0,
 	XKV_MISS = 1,        /* no such key */
 	XKV_NOT_STORED = 2,  /* the NX, XX or CAS condition does not hold */
-	XKV_TOO_LARGE = 3,   /* the value (of value_len bytes) does not fit a datagram: use TCP.  APPEND: nor the store */
-	XKV_PAD = 4,         /* reply too large for this request, or its packet: pad it to value_len bytes */
+	XKV_TOO_LARGE = 3,   /* value of value_len bytes: use TCP.  APPEND: over the limit */
+	XKV_PAD = 4,         /* reply too long for this request: pad it to value_len bytes */
 	XKV_NO_MEMORY = 5,   /* the store is full; nothing was changed */
-	XKV_BUSY = 6,        /* contended; nothing was changed: try again */
+	XKV_BUSY = 6,        /* contended; nothing was changed: retry */
 	XKV_BAD_REQUEST = 7, /* lengths, flags or padding that contradict each other */
 	XKV_BAD_OPCODE = 8,
 	XKV_BAD_KEY = 9,     /* key of 0 or more than XKV_KEY_MAX bytes */
@@ -115,20 +115,20 @@ enum xkv_status {
 	XKV_NOAUTH = 11,     /* header only: token missing or wrong */
 	XKV_NOT_NUMBER = 12, /* INCR: the value is no integer, or out of range */
 	XKV_OVERFLOW = 13,   /* INCR: the sum would be out of range */
-	XKV_REPEATED = 14,   /* header only: was done before, but its reply was too long to be kept */
+	XKV_REPEATED = 14,   /* header only: executed before; its reply was too long to be kept */
 	XKV_NO_SESSION = 15, /* header only: too many sessions; nothing was done */
-	XKV_READ_ONLY = 16,  /* writes are refused until a snapshot succeeds: see the server's log; nothing was changed */
+	XKV_READ_ONLY = 16,  /* writes are refused until a snapshot succeeds; nothing was changed */
 };
 
 /* struct xkv_result.flags */
-#define XKV_HAS_VALUE 0x01 /* a value follows, perhaps an empty one */
+#define XKV_HAS_VALUE 0x01 /* a value follows, possibly empty */
 
 struct xkv_result {
 	__u8 opcode; /* of the operation that this answers */
 	__u8 status;
 	__u8 flags;  /* XKV_HAS_VALUE */
 	__u8 zero;
-	__be32 value_len; /* bytes of value that follow; for XKV_TOO_LARGE and XKV_PAD see there */
+	__be32 value_len; /* bytes of value that follow; else see XKV_TOO_LARGE, XKV_PAD */
 	__be64 ttl;       /* milliseconds left, 0 = does not expire */
 	__be64 version;   /* of the entry after the operation, 0 = none */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A request from its first byte to the last byte of its reply: header,
- * operations one after the other, reply header.  Knows nothing of packets.
+ * Running a request: its header, its operations in order, the header of its reply.  Independent of
+ * packets.
  */
 #ifndef XKV_REQUEST_BPF_H
 #define XKV_REQUEST_BPF_H
@@ -10,12 +10,12 @@
 #include "once.bpf.h"
 #include "ops.bpf.h"
 
-/* More operations than fit a datagram are never asked for. */
+/* No datagram holds more operations. */
 #define OPERATIONS_MAX 64
 
 /* ---- one operation ------------------------------------------------------- */
 
-/* The flags that an opcode knows, or -1 if nobody knows the opcode. */
+/* The flags that are valid with an opcode, or -1 for an unknown opcode. */
 static __always_inline int known_flags(__u8 opcode)
 {
 	switch (opcode) {
@@ -44,7 +44,7 @@ static __always_inline bool has_key(__u32 opcode)
 	return opcode != XKV_OP_PING && opcode != XKV_OP_SESSION;
 }
 
-/* Does this value_len fit the opcode? */
+/* Is this value_len invalid for the opcode? */
 static __always_inline bool value_is_wrong(__u8 opcode, __u32 value_len)
 {
 	switch (opcode) {
@@ -76,9 +76,8 @@ static __always_inline bool op_is_bad(const struct xkv_op *op, int known)
 }
 
 /*
- * Zero bytes behind key and value make the next word.  (Behind the value it
- * does not matter what they are: only value_len bytes of it are ever given out,
- * but the padding travels along, so it has to be clean too.)
+ * Is a key or value padded with zero bytes?  Keys are compared by words.  The padding of a value is
+ * stored and sent along with it, so it must not carry data either.
  */
 static __always_inline bool padding_is_clean(struct xkv_frame *f, __u32 off, __u32 len)
 {
@@ -91,21 +90,22 @@ static __always_inline bool padding_is_clean(struct xkv_frame *f, __u32 off, __u
 	return !(word << (rest * 8));
 }
 
-/* Does this result end the reply?  The client will send what follows again, or has to mend it. */
+/* Does this result end the reply?  The client has to send the rest again, or to correct it. */
 static __always_inline bool ends_reply(int outcome)
 {
 	return outcome >= XKV_C_op_bad_request && outcome <= XKV_C_op_pad;
 }
 
-/* The last byte of the key at hand, or one before it. */
-#define KEY_BYTE(f, before) ((f)->in[((f)->key_off + (f)->key_len - 1 - (before)) & (XKV_FRAME_WORDS * 8 - 1)])
+/* A byte of the current key, counted from its end. */
+#define KEY_BYTE(f, before)                                                                        \
+	((f)->in[((f)->key_off + (f)->key_len - 1 - (before)) & (XKV_FRAME_WORDS * 8 - 1)])
 
 static __always_inline bool is_digit(__u8 c)
 {
 	return c >= '0' && c <= '9';
 }
 
-/* Fills in "the operation at hand". -1, or the outcome of one that is refused, with its result. */
+/* Parses the current operation.  -1, or the outcome if it is refused, with its result. */
 __noinline int op_parse(struct xkv_frame *f)
 {
 	struct xkv_op *op;
@@ -142,7 +142,7 @@ __noinline int op_parse(struct xkv_frame *f)
 	return -1;
 }
 
-/* Nobody else will do it: the status that says why not. */
+/* Answers an operation that stopped at its last try. */
 static __always_inline int answer_stopped(struct xkv_frame *f, __u8 opcode, int outcome)
 {
 	switch (outcome) {
@@ -152,7 +152,7 @@ static __always_inline int answer_stopped(struct xkv_frame *f, __u8 opcode, int 
 	case XKV_C_pass_too_large:
 		if (!f->keep)
 			break;
-		/* fall through: an APPEND that xkvd has not got done in all its tries */
+		/* fall through: an APPEND that xkvd could not complete in all its tries */
 	case XKV_C_pass_busy:
 		return answer(f, opcode, XKV_BUSY, XKV_C_op_busy);
 	}
@@ -161,7 +161,7 @@ static __always_inline int answer_stopped(struct xkv_frame *f, __u8 opcode, int 
 
 #define COUNTED_DIGITS 32
 
-/* Makes the key of a SCAN the next one.  False behind the last: 9 or 99 or ... */
+/* Increments the number that the key of a SCAN ends with.  False after 9, 99, ... */
 __noinline int next_key(struct xkv_frame *f)
 {
 	__u8 c;
@@ -182,8 +182,8 @@ __noinline int next_key(struct xkv_frame *f)
 }
 
 /*
- * Goes on behind the operation that was done.  Of a SCAN one key was read: what
- * is left of it is the SCAN of the next one.  What xkvd has prefilled was for this operation alone.
+ * Advances to the next operation.  A SCAN has read one key: it becomes the SCAN of the remaining
+ * keys.  A prefilled slot is for one operation only.
  */
 static __always_inline void op_end(struct xkv_frame *f)
 {
@@ -200,8 +200,8 @@ static __always_inline void op_end(struct xkv_frame *f)
 }
 
 /*
- * Proves the session of the request for its sender.  Nothing is kept: who gets the reply has all
- * that the server knows of it.
+ * Returns the session with a proof for its sender's address.  Stateless: the proof can be computed
+ * again from session and address.
  */
 static __always_inline int op_session(struct xkv_frame *f)
 {
@@ -219,7 +219,7 @@ static __always_inline int op_session(struct xkv_frame *f)
 	return XKV_C_sessions;
 }
 
-/* After a failed snapshot clients may only read.  What xkvd asks for itself (expiry, eviction, a load) goes on. */
+/* After a failed snapshot clients can only read; xkvd's own changes (expiry, eviction) go on. */
 static __always_inline bool refuses_write(struct xkv_frame *f, __u32 opcode)
 {
 	struct xkv_config *cfg = config();
@@ -228,7 +228,7 @@ static __always_inline bool refuses_write(struct xkv_frame *f, __u32 opcode)
 	       !(f->flags & XKV_FRAME_TRUSTED);
 }
 
-/* Does the operation at hand: its outcome. */
+/* Executes the current operation: its outcome. */
 static __always_inline int op_do(struct xkv_frame *f, __u32 opcode)
 {
 	if (refuses_write(f, opcode))
@@ -251,7 +251,7 @@ static __always_inline int op_do(struct xkv_frame *f, __u32 opcode)
 	return op_get(f, opcode);
 }
 
-/* Bytes of the value that xkvd has filled a slot with: the operation at hand does not bring it. */
+/* Length of the value in a slot that xkvd has prefilled; the operation itself carries none. */
 static __always_inline __u32 prefilled_len(struct xkv_frame *f)
 {
 	struct xkv_slot *slot = f->flags & XKV_FRAME_PREFILL ? slot_at(f->prefilled) : NULL;
@@ -259,7 +259,9 @@ static __always_inline __u32 prefilled_len(struct xkv_frame *f)
 	return slot ? slot->value_len : 0;
 }
 
-/* Was this done?  Of what is too large for a frame the rest is xkvd's, or the client's over TCP. */
+/*
+ * Was the operation done?  One that is too large is completed by xkvd, or by the client over TCP.
+ */
 static __always_inline bool is_done(int outcome)
 {
 	return !ends_reply(outcome) && outcome != XKV_C_op_no_memory && outcome != XKV_C_op_busy &&
@@ -267,8 +269,8 @@ static __always_inline bool is_done(int outcome)
 }
 
 /*
- * The operation at hand has its result at `at`: counts it as a use of its key, if it was done and
- * is not xkvd's own.  A value that is too large for the frame xkvd reads or has written by itself.
+ * Counts the current operation, whose result is at `at`, as a use of its key, if it was done and is
+ * not xkvd's own.  A value too large for a datagram counts with its full length: xkvd transfers it.
  */
 static __always_inline void op_used(struct xkv_frame *f, int outcome, __u32 at, __u32 prefilled)
 {
@@ -289,7 +291,7 @@ static __always_inline void op_used(struct xkv_frame *f, int outcome, __u32 at, 
 	hot_note(f, written, XKV_PADDED(bytes));
 }
 
-/* Runs the operation at in_off, of which there are at least the fixed fields, and goes on to the next. */
+/* Runs the operation at in_off, whose fixed fields are inside the request, and advances. */
 __noinline int op_run(struct xkv_frame *f)
 {
 	int outcome = op_parse(f);
@@ -312,7 +314,7 @@ __noinline int op_run(struct xkv_frame *f)
 
 /* ---- the datagram -------------------------------------------------------- */
 
-/* XKV_OK or why the header of a request is refused. */
+/* XKV_OK, or the status with which the header is refused. */
 static __always_inline __u8 header_check(struct xkv_frame *f, struct xkv_hdr *hdr, __u32 *ops)
 {
 	struct xkv_config *cfg = config();
@@ -371,7 +373,7 @@ static __always_inline int stop(struct xkv_frame *f, int why, int verdict)
 
 #define GO_ON (-1)
 
-/* Looks at the header of a new request. */
+/* Checks the header of a new request. */
 static __always_inline int request_begin(struct xkv_frame *f)
 {
 	struct xkv_hdr *hdr = (struct xkv_hdr *)f->in;
@@ -400,7 +402,7 @@ static __always_inline bool is_change(__u8 opcode)
 	return opcode >= XKV_OP_SET && opcode <= XKV_OP_APPEND;
 }
 
-/* A change that is to be done only once: has it been?  What changes nothing needs no record. */
+/* Looks up a change with XKV_F_ONCE in the dedup cache; reads need no record. */
 static __always_inline int request_once(struct xkv_frame *f)
 {
 	if (!(((struct xkv_hdr *)f->in)->flags & XKV_F_ONCE) ||
@@ -421,8 +423,8 @@ static __always_inline int request_once(struct xkv_frame *f)
 }
 
 /*
- * The reply to a single GET is there, but the packet cannot be made long enough
- * for it: has the client send one that is.
+ * The packet cannot be made long enough for the reply to a single GET: asks the client to pad its
+ * request.
  */
 static __always_inline void ask_for_padding(struct xkv_frame *f)
 {
@@ -436,9 +438,8 @@ static __always_inline void ask_for_padding(struct xkv_frame *f)
 }
 
 /*
- * Runs the operations of the request in `in`, in order, until one is refused,
- * cannot be done here (f->stop says why) or is cut off.  A frame that stopped
- * goes on where it stopped (done, in_off and out_len are kept) when it is run again.
+ * Runs the operations in order, until one is refused, cannot be done here (f->stop says why), or is
+ * cut off.  Run again, a request continues where it stopped (done, in_off and out_len are kept).
  */
 static __always_inline int operations_run(struct xkv_frame *f)
 {
@@ -449,7 +450,8 @@ static __always_inline int operations_run(struct xkv_frame *f)
 		    f->out_len + sizeof(struct xkv_result) > f->reply_room)
 			break;
 		outcome = op_run(f);
-		OPAQUE(outcome); /* compilers look into op_run(), the verifier does not */
+		/* the compiler knows the range of op_run(), the verifier does not */
+		OPAQUE(outcome);
 		if (STOPS(outcome)) {
 			f->stop = outcome + 1;
 			if (!f->done)
@@ -467,7 +469,7 @@ static __always_inline int operations_run(struct xkv_frame *f)
 	return VERDICT_REPLY;
 }
 
-/* A request from its first byte to its reply: enum verdict.  `again`: one that stopped. */
+/* Runs a request: enum verdict.  `again`: continues one that stopped. */
 __noinline int request_run(struct xkv_frame *f, int again)
 {
 	int verdict = GO_ON;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * SipHash-2-4 (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012) of three words: for what
- * clients get to see.  bpf/hash.h is several times as fast, but gives its secret away to who sees hashes.
+ * SipHash-2-4 (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012) of three words, for
+ * hashes that clients see.  bpf/hash.h is several times as fast, but known hashes reveal its
+ * secret.
  */
 #ifndef XKV_SIPHASH_H
 #define XKV_SIPHASH_H
@@ -31,7 +32,7 @@ static inline __attribute__((always_inline)) void siphash_rounds(__u64 v[4], int
 	}
 }
 
-/* The hash of three words, each of which stands for its bytes in little-endian order. */
+/* The hash of three words, as bytes in little-endian order. */
 static inline __attribute__((always_inline)) __u64 siphash(const __u64 word[SIPHASH_WORDS],
 							   const __u64 key[2])
 {

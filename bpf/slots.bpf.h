@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Free slots for xkvd: see enum xkv_slots_cmd.  Each is one run, so that xkvd may be killed at
- * any time without a slot being lost: what it has taken stands in its frame.
+ * Slots for xkvd: see enum xkv_slots_cmd.  Each command is one program run, and a slot that was
+ * taken is recorded in the request, so none is lost when xkvd is killed.
  */
 #ifndef XKV_SLOTS_BPF_H
 #define XKV_SLOTS_BPF_H
@@ -22,7 +22,7 @@ static __always_inline int slots_link(struct xkv_slots_args *args)
 	return 0;
 }
 
-/* Takes a slot for the frame. */
+/* Takes a slot, recorded in f->prefilled. */
 static __always_inline int slots_alloc(struct xkv_frame *f, __u32 class)
 {
 	__u64 ref;
@@ -38,13 +38,13 @@ static __always_inline int slots_alloc(struct xkv_frame *f, __u32 class)
 	return 0;
 }
 
-#define FILTERED 512 /* slots a run */
+#define FILTERED 512 /* slots examined in a run */
 
 struct filter {
 	__u32 class, moved;
 };
 
-/* Moves one slot from the list that is not filled any more to the other, or aside if its span is draining. */
+/* Moves a slot from the retired list to the active one, or parks it if its span is draining. */
 static int filter_slot(__u32 i, struct filter *x)
 {
 	struct xkv_class *c = class_at(x->class);
@@ -62,7 +62,7 @@ static int filter_slot(__u32 i, struct filter *x)
 	return 0;
 }
 
-/* Looks through free slots for those of draining spans.  None is in hand between two runs. */
+/* Parks free slots of draining spans.  No slot is held between two runs. */
 static __always_inline int slots_filter(struct xkv_slots_args *args)
 {
 	struct xkv_class *c = class_at(args->class);
@@ -77,7 +77,9 @@ static __always_inline int slots_filter(struct xkv_slots_args *args)
 	return 0;
 }
 
-/* Looks for the bucket `ref` in the locked chain and puts `chain`, which is `to`, in its place. */
+/*
+ * Replaces the overflow bucket `ref` of the locked chain by a copy in `chain`, whose slot is `to`.
+ */
 static __always_inline bool chain_replace(struct xkv_bucket *home, __u64 ref, __u64 to,
 					  struct xkv_chain *chain)
 {
@@ -99,7 +101,7 @@ static __always_inline bool chain_replace(struct xkv_bucket *home, __u64 ref, __
 	return false;
 }
 
-/* Moves the bucket args->first to the slot that the frame has. */
+/* Moves the overflow bucket args->first to the slot f->prefilled. */
 static __always_inline int slots_chain(struct xkv_slots_args *args, struct xkv_frame *f)
 {
 	struct xkv_chain *old = next_of(args->first), *chain = next_of(f->prefilled);

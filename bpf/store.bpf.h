@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The store's mechanism: slots, free lists, fingerprints and look-ups.  What an
- * operation means is in ops.bpf.h.
+ * The mechanism of the store: slots, free lists, fingerprints, the index.  The operations are in
+ * ops.bpf.h.
  *
- * Every function that is not inline is global, so that the verifier checks it
- * once and by itself; hence the work is handed over in a frame (memory of known
- * size) and not in pointers to places inside it.
+ * Functions that are not inlined are global, so the verifier checks each once, on its own.  It
+ * knows the size of their arguments but not what points into them: therefore they take the whole
+ * request and offsets, not pointers into it.
  *
- * Rules that keep it right (docs/design.md has the reasons):
- *  - only who moved slot.seq from even to odd writes to the slot;
- *  - only who holds the lock of a bucket writes to it and its chain; a slot is
- *    locked before a bucket, and who holds a bucket locks nothing more;
- *  - nothing is believed of a slot unless seq was the same even number before
- *    and after it was read;
- *  - nothing waits: every loop has a bound, after which the caller gets `busy`.
+ * Invariants (docs/design.md has the reasons):
+ *  - Writing to a slot requires having moved its seq from even to odd.
+ *  - Writing to a bucket or its chain requires the lock of the first bucket.  A slot is locked
+ *    before a bucket, and nothing is locked while a bucket is.
+ *  - Data read from a slot is valid only if seq was the same even number before and after.
+ *  - Nothing blocks: every loop is bounded, and its caller gets `busy` after that.
  */
 #ifndef XKV_STORE_BPF_H
 #define XKV_STORE_BPF_H
@@ -26,12 +25,17 @@
 #define READ(x) (*(const volatile typeof(x) *)&(x))
 #define WRITE(x, value) (*(volatile typeof(x) *)&(x) = (value))
 #define barrier() asm volatile("" ::: "memory")
-/* Has the compiler forget what it knows of x, so that a check of it stands where the verifier needs it. */
+/*
+ * Hides from the compiler what x holds, so that a mask or comparison stays where the verifier needs
+ * it.
+ */
 #define OPAQUE(x) asm volatile("" : "+r"(x))
-/* Of a pointer that a loop moves on: compilers else add up its base and an index in each turn, which BPF cannot in one. */
+/*
+ * For a pointer that a loop advances: keeps it one register, not a base and an index to be added.
+ */
 #define GOES_ON(x) OPAQUE(x)
 
-/* Words whose first byte in memory is the lowest; both ways. */
+/* Converts a word from or to little-endian byte order. */
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define LE64(word) (word)
 #else
@@ -39,9 +43,9 @@
 #endif
 
 /*
- * Loads stay in order, and stores stay in order.  x86 keeps that by itself; elsewhere a
- * fetching atomic on the stack is a full barrier (BPF's fetching atomics are
- * fully ordered, Documentation/bpf/standardization/instruction-set.rst).
+ * Order loads against loads and stores against stores.  x86 does so by itself; elsewhere a fetching
+ * atomic on the stack is a full barrier (BPF's fetching atomics are fully ordered,
+ * Documentation/bpf/standardization/instruction-set.rst).
  */
 #if defined(__TARGET_ARCH_x86)
 #define smp_mb_reads() barrier()
@@ -52,23 +56,23 @@
 		__u64 fence = 0;                                                                   \
 		barrier();                                                                         \
 		fence = __sync_fetch_and_add(&fence, 1);                                           \
-		OPAQUE(fence); /* its result is used: else it is compiled to one that orders nothing */ \
+		OPAQUE(fence); /* uses the result: without, it compiles to an unordered atomic */  \
 		barrier();                                                                         \
 	} while (0)
 #define smp_mb_writes() smp_mb_reads()
 #endif
 
-/* Words of a frame and of a slot, by byte offset (all are multiples of 8). */
+/* Words of a request and of a slot, by byte offset (a multiple of 8). */
 #define IN(f, at) ((f)->in_word[((at) >> 3) & (XKV_FRAME_WORDS - 1)])
 #define OUT(f, at) ((f)->out_word[((at) >> 3) & (XKV_FRAME_WORDS - 1)])
 #define SLOT(slot, at) (((__u64 *)(slot))[((at) >> 3) & (XKV_SLOT_WINDOW / 8 - 1)])
 
 #define KEY_WORDS XKV_HASH_WORDS
-#define SCRATCH (XKV_FRAME_BYTES + 256) /* place in `in` for 256 bytes of passing use */
+#define SCRATCH (XKV_FRAME_BYTES + 256) /* offset in `in` of 256 bytes of scratch space */
 
 #define TRIES 4       /* of an operation, before it is passed on as busy */
-#define LOCK_TRIES 32 /* to lock a bucket, which is held for some tens of instructions */
-#define LIST_TRIES 32 /* of a compare and exchange on a free list */
+#define LOCK_TRIES 32 /* to lock a bucket; locks are held for some tens of instructions */
+#define LIST_TRIES 32 /* of a compare-and-exchange on a free list */
 
 static __always_inline struct xkv_config *config(void)
 {
@@ -94,10 +98,13 @@ static __always_inline struct xkv_counters *counters(__u32 door)
 	return bpf_map_lookup_elem(&xkv_counters, &door);
 }
 
-/* The door that a frame came through. */
+/* The front end of a request. */
 #define DOOR(f) ((f)->flags & XKV_FRAME_XKVD)
 
-/* Adds one to a counter of this CPU and returns what it was.  Programs of xkvd may interrupt each other, XDP is never interrupted by itself. */
+/*
+ * Increments a counter of this CPU and returns its old value.  xkvd's programs can preempt each
+ * other; XDP programs cannot.
+ */
 static __always_inline __u64 add_one(__u64 *counter, __u32 door)
 {
 	if (door == XKV_DOOR_XKVD)
@@ -105,7 +112,7 @@ static __always_inline __u64 add_one(__u64 *counter, __u32 door)
 	return (*counter)++;
 }
 
-/* The same for many, in XDP. */
+/* Adds to a counter of XDP. */
 static __always_inline void count_many(__u32 which, __u32 many)
 {
 	struct xkv_counters *c = counters(XKV_DOOR_XDP);
@@ -123,7 +130,7 @@ static __always_inline void count(struct xkv_frame *f, __u32 which)
 		add_one(&((__u64 *)c)[which], door);
 }
 
-/* A new version: even, never used before, for whatever slot and key. 0 if there is none. */
+/* A new version: even, and never used before for any slot and key.  0 on failure. */
 static __always_inline __u64 new_version(struct xkv_frame *f)
 {
 	__u32 door = DOOR(f), cpu = bpf_get_smp_processor_id() & (XKV_VERSION_CPUS - 1);
@@ -142,7 +149,7 @@ static __always_inline struct xkv_page *page_at(__u64 ref)
 	return inner ? bpf_map_lookup_elem(inner, &zero) : NULL;
 }
 
-/* The slot behind a reference, with XKV_SLOT_WINDOW bytes that may be touched, or NULL. */
+/* The slot of a reference, with XKV_SLOT_WINDOW accessible bytes, or NULL. */
 static __always_inline struct xkv_slot *slot_at(__u64 ref)
 {
 	__u32 offset = XKV_REF_OFFSET(ref);
@@ -152,7 +159,8 @@ static __always_inline struct xkv_slot *slot_at(__u64 ref)
 	if (!slot || offset > XKV_PAGE_BYTES - XKV_SLOT_WINDOW)
 		return NULL;
 	slot += offset;
-	OPAQUE(slot); /* compilers else keep both parts, and the older verifiers forget the bound of the one */
+	/* else base and offset stay apart, and older verifiers lose the offset's bound */
+	OPAQUE(slot);
 	return (struct xkv_slot *)slot;
 }
 
@@ -168,7 +176,7 @@ static __always_inline __u64 list_head(__u64 old, __u64 ref)
 	return (((old >> XKV_REF_BITS) + 1) << XKV_REF_BITS) | (ref & XKV_REF_MASK);
 }
 
-/* The first unit of the span that a slot is in, which says what the span is. */
+/* The first unit of the span that a slot is in: it describes the span. */
 static __always_inline struct xkv_unit *span_of(__u64 ref)
 {
 	__u32 unit = XKV_REF_OFFSET(ref) >> XKV_UNIT_SHIFT, first;
@@ -189,7 +197,10 @@ static __always_inline bool is_draining(__u64 ref)
 	return span && READ(span->state) == XKV_SPAN_DRAINING;
 }
 
-/* A free slot of a draining span goes into no list any more.  Its mark lets xkvd give it back all the same. */
+/*
+ * Keeps a free slot of a draining span out of the free lists.  Marked as parked, it can still be
+ * put back by xkvd, should the span not drain.
+ */
 static __always_inline bool park(__u64 ref)
 {
 	struct xkv_unit *span = span_of(ref);
@@ -205,7 +216,7 @@ static __always_inline bool park(__u64 ref)
 #define LIST_EMPTY 0ULL
 #define LIST_BUSY (~0ULL)
 
-/* Takes the first slot of a list: its reference, LIST_EMPTY or LIST_BUSY. */
+/* Pops the first slot of a list: its reference, LIST_EMPTY or LIST_BUSY. */
 static __always_inline __u64 list_pop(struct xkv_class *c, __u64 *list)
 {
 	__u64 head = READ(*list), ref = head & XKV_REF_MASK;
@@ -247,13 +258,14 @@ __noinline __u64 slot_take(__u32 class)
 }
 
 /*
- * A slot of the class or, if it has none, of the next few: the data plane goes
- * on while xkvd, which is told, adds pages (or is not there to do it).  Then of the class that xkvd names.
+ * A slot of the class, or of the next larger ones, or of spare_class.  So writes continue while
+ * xkvd, notified by `wanted`, adds spans, or is not running.
  */
 static __always_inline __u64 slot_take_near(__u32 class)
 {
 	struct xkv_class *c = class_at(class);
 	struct xkv_config *cfg = config();
+	__u32 spare = cfg ? READ(cfg->spare_class) : 0; /* once: xkvd may change it meanwhile */
 	__u64 ref = LIST_EMPTY;
 
 	for (__u32 i = 0; i < XKV_CLASSES_TRIED; i++) {
@@ -263,12 +275,12 @@ static __always_inline __u64 slot_take_near(__u32 class)
 		if (!i && c)
 			__sync_fetch_and_add(&c->wanted, 1);
 	}
-	if (cfg && cfg->spare_class > class)
-		ref = slot_take(cfg->spare_class);
+	if (spare > class)
+		ref = slot_take(spare);
 	return ref;
 }
 
-/* A slot of class f->need for the request at hand, or a larger one: xkvd can add pages, and does that first. */
+/* A slot of class f->need or, except for xkvd, which can add spans first, a larger one. */
 static __always_inline __u64 slot_take_for(struct xkv_frame *f)
 {
 	if ((f->flags & XKV_FRAME_XKVD) && !(f->flags & XKV_FRAME_LAST))
@@ -276,7 +288,7 @@ static __always_inline __u64 slot_take_for(struct xkv_frame *f)
 	return slot_take_near(f->need);
 }
 
-/* Puts the chain first..last of free slots into the list. 0, or -EBUSY. */
+/* Pushes the linked slots first..last.  0 or -EBUSY. */
 static __always_inline int list_push(struct xkv_class *c, __u64 first, struct xkv_slot *last,
 				     __u32 slots)
 {
@@ -295,7 +307,10 @@ static __always_inline int list_push(struct xkv_class *c, __u64 first, struct xk
 	return -EBUSY;
 }
 
-/* Gives back a slot whose seq is odd, by the one that made it so.  It is never lost. */
+/*
+ * Frees a slot that the caller has locked, or taken from a list.  One that cannot be pushed is
+ * marked as an orphan, for xkvd to free.
+ */
 __noinline int slot_give(__u64 ref)
 {
 	struct xkv_slot *slot = slot_at(ref);
@@ -321,8 +336,8 @@ __noinline int slot_give(__u64 ref)
 /* ---- keys ---------------------------------------------------------------- */
 
 /*
- * The fingerprint of the key at hand: a hash under a secret that was drawn when
- * the maps were made, so that nobody can make keys collide.
+ * The fingerprint of the current key: a hash under a secret that was drawn with the maps, so that
+ * colliding keys cannot be constructed.
  */
 static __always_inline __u64 fingerprint_of(struct xkv_frame *f, struct xkv_config *cfg,
 					    const struct xkv_secret *s)
@@ -355,7 +370,10 @@ __noinline int key_fingerprint(struct xkv_frame *f)
 	return 0;
 }
 
-/* Asks for the cache lines of an entry of some 128 bytes: else the later ones are asked for when the first is there. */
+/*
+ * Loads the cache lines of an entry of some 128 bytes at once; copying would load one after the
+ * other.
+ */
 static __always_inline void touch_slot(const struct xkv_slot *slot)
 {
 	(void)READ(slot->seq);
@@ -363,9 +381,9 @@ static __always_inline void touch_slot(const struct xkv_slot *slot)
 	(void)READ(((const __u64 *)slot)[16]);
 }
 
-#define SLOT_TOUCHED 192 /* bytes of a slot in these lines */
+#define SLOT_TOUCHED 192 /* bytes of a slot that these lines cover */
 
-/* 0 if the key at hand is the one in the slot, as far as that can be believed. */
+/* 0 if the slot holds the current key; valid only if its seq is unchanged afterwards. */
 static __always_inline __u64 key_differs(struct xkv_frame *f, const struct xkv_slot *slot)
 {
 	const __u64 *key = (const __u64 *)(slot + 1), *ours = &IN(f, f->key_off);
@@ -382,7 +400,10 @@ static __always_inline __u64 key_differs(struct xkv_frame *f, const struct xkv_s
 	return differ;
 }
 
-/* Is the key at hand in this slot?  Believed by whoever finds the same *seq there after what else he read. */
+/*
+ * Does the slot hold the current key?  Valid only if the caller re-reads *seq unchanged after its
+ * last read.
+ */
 static __always_inline bool holds_key(struct xkv_frame *f, const struct xkv_slot *slot, __u64 *seq)
 {
 	*seq = READ(slot->seq);
@@ -393,11 +414,11 @@ static __always_inline bool holds_key(struct xkv_frame *f, const struct xkv_slot
 enum match { MATCH_OTHER, MATCH_SAME, MATCH_UNSTABLE };
 
 /*
- * Is the key at hand the one in the slot that the entry at `place` refers to?  SAME leaves ref and
- * seq of the slot in the frame.
+ * Does the slot that the entry at `place` refers to hold the current key?  SAME sets f->ref and
+ * f->seq.
  *
- * OTHER is believed only if the entry stood there while the slot held the other key:
- * else the key may have moved on, and its old slot gone to another, since the entry was read.
+ * OTHER requires that the entry was still in place while the slot held the other key: otherwise
+ * the current key may have moved since the entry was read, and its old slot been reused.
  */
 static __always_inline int slot_match(struct xkv_frame *f, const __u64 *place, __u64 entry)
 {
@@ -427,7 +448,7 @@ static __always_inline int slot_match(struct xkv_frame *f, const __u64 *place, _
 
 /* ---- the index ----------------------------------------------------------- */
 
-/* The bucket that the chain of a fingerprint begins at. */
+/* The first bucket for a fingerprint. */
 static __always_inline struct xkv_bucket *home_of(struct xkv_config *cfg, __u64 fingerprint)
 {
 	__u32 bucket;
@@ -438,7 +459,7 @@ static __always_inline struct xkv_bucket *home_of(struct xkv_config *cfg, __u64 
 	return bpf_map_lookup_elem(&xkv_index, &bucket);
 }
 
-/* Asks for a cache line that will be needed; nothing waits for it here. */
+/* Prefetches a bucket: nothing depends on the value, so the load does not stall. */
 static __always_inline void touch(const struct xkv_bucket *b)
 {
 	if (b)
@@ -446,9 +467,9 @@ static __always_inline void touch(const struct xkv_bucket *b)
 }
 
 /*
- * The reference in a bucket that has the tag of the fingerprint, 0 if none has, or several.  Without branches: at
- * which one they would end is anybody's guess, and a CPU that guesses wrong has to wait for
- * the bucket before it can go on to ask for the slot.
+ * Probes a bucket: the reference with the tag of the fingerprint, 0 if none has it, or several.
+ * Branch-free: the way that matches is unpredictable, and a mispredicted branch would have to wait
+ * for the bucket before the load of the slot can start.
  */
 static __always_inline __u64 likely_ref(const struct xkv_bucket *b, __u64 fingerprint)
 {
@@ -457,21 +478,24 @@ static __always_inline __u64 likely_ref(const struct xkv_bucket *b, __u64 finger
 	for (int way = 0; way < XKV_WAYS; way++) {
 		entry = READ(b->entry[way]);
 		same = ((entry ^ fingerprint) >> XKV_REF_BITS) - 1;
-		same = (__s64)same >> 63; /* all ones for 0 less 1 */
-		OPAQUE(same);		  /* compilers else make a branch of it */
+		same = (__s64)same >> 63; /* all ones if the tags were equal */
+		OPAQUE(same);		  /* else it is compiled to a branch */
 		ref |= entry & same;
 		count -= same;
 	}
 	return count == 1 ? ref & XKV_REF_MASK : 0;
 }
 
-/* The bucket that a head refers to, NULL if there is none. */
+/* The overflow bucket that a head refers to, or NULL. */
 static __always_inline struct xkv_chain *next_of(__u64 head)
 {
 	return head & XKV_REF_MASK ? (struct xkv_chain *)slot_at(head) : NULL;
 }
 
-/* Is the key at hand in this bucket?  UNSTABLE if it is not, but may be in a slot that is being changed. */
+/*
+ * Is the current key in this bucket?  UNSTABLE: not found, but a slot with its tag was being
+ * written.
+ */
 static __always_inline int bucket_match(struct xkv_frame *f, struct xkv_bucket *b)
 {
 	__u64 fingerprint = f->fingerprint, entry;
@@ -495,7 +519,7 @@ __noinline int look_at_bucket(struct xkv_frame *f, struct xkv_bucket *b)
 	return f && b ? bucket_match(f, b) : MATCH_UNSTABLE;
 }
 
-/* The same for the buckets behind the first, of which `ref` is the second. */
+/* The same for the overflow buckets, from `ref` on. */
 __noinline int look_at_chain(struct xkv_frame *f, __u64 ref)
 {
 	int match, all = MATCH_OTHER;
@@ -521,7 +545,7 @@ __noinline int look_at_chain(struct xkv_frame *f, __u64 ref)
 
 enum found { FOUND, ABSENT, BUSY };
 
-/* Finds the slot of the key at hand.  FOUND: ref and seq are set. */
+/* Finds the slot of the current key.  FOUND sets f->ref and f->seq. */
 __noinline int find(struct xkv_frame *f)
 {
 	struct xkv_bucket *home;
@@ -541,7 +565,7 @@ __noinline int find(struct xkv_frame *f)
 			return FOUND;
 		behind = head & XKV_REF_MASK ? look_at_chain(f, head) : MATCH_OTHER;
 		smp_mb_reads();
-		/* what was read of a bucket that has left the chain means nothing */
+		/* data from a bucket that was unlinked meanwhile is invalid */
 		if ((READ(home->head) ^ head) & XKV_BUCKET_COUNT)
 			continue;
 		if (behind == MATCH_SAME)
@@ -566,8 +590,8 @@ static __always_inline bool bucket_lock(struct xkv_bucket *home)
 }
 
 /*
- * A fetching atomic, and so a full barrier: who has inserted a key and then reads another sees no older
- * state of that than one who reads in the other order.
+ * A fetching atomic, hence a full barrier: the insertion is visible before any later read of the
+ * same CPU, so two clients that each insert a key and then read the other's cannot both miss.
  */
 static __always_inline void bucket_unlock(struct xkv_bucket *home)
 {
@@ -576,7 +600,7 @@ static __always_inline void bucket_unlock(struct xkv_bucket *home)
 	OPAQUE(head);
 }
 
-/* Replaces one entry of a bucket by another.  False if it is not there. */
+/* Replaces an entry of a bucket.  False if it is not there. */
 static __always_inline bool bucket_replace(struct xkv_bucket *b, __u64 old, __u64 new)
 {
 	for (int way = 0; way < XKV_WAYS; way++) {
@@ -588,13 +612,13 @@ static __always_inline bool bucket_replace(struct xkv_bucket *b, __u64 old, __u6
 	return false;
 }
 
-/* The entry of the key at hand with this reference; 0 stays 0. */
+/* The index entry of the current key with this reference; 0 for 0. */
 static __always_inline __u64 entry_of(struct xkv_frame *f, __u64 ref)
 {
 	return ref ? XKV_TAG(f->fingerprint) | ref : 0;
 }
 
-/* A slot as an empty bucket of the chain of the key at hand. */
+/* Makes a slot an overflow bucket for the current key, with one entry. */
 static __always_inline void chain_init(struct xkv_frame *f, struct xkv_chain *chain, __u64 entry)
 {
 	struct xkv_config *cfg = config();
@@ -609,7 +633,7 @@ static __always_inline void chain_init(struct xkv_frame *f, struct xkv_chain *ch
 	smp_mb_writes();
 }
 
-/* Puts a further bucket with this entry behind the last one.  -1, or the outcome that stops the operation. */
+/* Appends an overflow bucket with this entry.  -1, or the outcome that stops the operation. */
 __noinline int chain_extend(struct xkv_frame *f, struct xkv_bucket *last, __u64 entry)
 {
 	struct xkv_config *cfg = config();
@@ -631,7 +655,7 @@ __noinline int chain_extend(struct xkv_frame *f, struct xkv_bucket *last, __u64 
 	return -1;
 }
 
-#define AGAIN (-2) /* somebody else was faster: look again */
+#define AGAIN (-2) /* lost a race: retry the look-up */
 
 /* entry_add() for the buckets of a locked chain. */
 static __always_inline int chain_add(struct xkv_frame *f, struct xkv_bucket *home, __u64 entry)
@@ -640,7 +664,7 @@ static __always_inline int chain_add(struct xkv_frame *f, struct xkv_bucket *hom
 	struct xkv_chain *chain;
 	int match;
 
-	/* all of it, before anything is written: the key may stand behind an empty place */
+	/* the whole chain, before anything is written: the key may be behind an empty way */
 	match = look_at_bucket(f, home);
 	if (match == MATCH_OTHER && (home->head & XKV_REF_MASK))
 		match = look_at_chain(f, home->head);
@@ -659,7 +683,7 @@ static __always_inline int chain_add(struct xkv_frame *f, struct xkv_bucket *hom
 	return XKV_C_pass_full;
 }
 
-/* Ends the lock of a slot: with the old seq if nothing was changed, else with a new version. */
+/* Unlocks a slot: with the old seq if nothing was changed, else with a new version. */
 static __always_inline void unlock(struct xkv_slot *slot, __u64 seq)
 {
 	smp_mb_writes();
@@ -667,9 +691,10 @@ static __always_inline void unlock(struct xkv_slot *slot, __u64 seq)
 }
 
 /*
- * Makes the key at hand, which was not there, refer to `ref`, a slot that holds it, and publishes
- * that as `version`.  Not before: who has an old reference to this slot would read what may
- * not come to be.  -1, AGAIN if the key is there by now, or the outcome that stops the operation.
+ * Inserts the current key with the slot `ref`, which holds the entry, and then publishes the slot
+ * as `version`.  Not before the insertion succeeded: a reader with a stale reference to the slot
+ * would see an entry that may never exist.  -1, AGAIN if the key exists by now, or the outcome that
+ * stops the operation.
  */
 __noinline int entry_add(struct xkv_frame *f, __u64 ref, __u64 version)
 {
@@ -690,7 +715,7 @@ __noinline int entry_add(struct xkv_frame *f, __u64 ref, __u64 version)
 	return outcome;
 }
 
-/* A bucket has left the chain: look-ups that may stand on it have to begin anew. */
+/* An overflow bucket was unlinked: makes concurrent look-ups of the chain retry. */
 static __always_inline void chain_left(struct xkv_bucket *home)
 {
 	__u64 count = (home->head + XKV_BUCKET_LEFT) & XKV_BUCKET_COUNT;
@@ -699,7 +724,7 @@ static __always_inline void chain_left(struct xkv_bucket *home)
 	WRITE(home->head, (home->head & ~XKV_BUCKET_COUNT) | count);
 }
 
-/* Takes an empty bucket out of the chain that it stands in behind `before`. */
+/* Unlinks the empty overflow bucket `b`, which follows `before`. */
 static __always_inline void chain_unlink(struct xkv_bucket *home, struct xkv_bucket *before,
 					 struct xkv_bucket *b)
 {
@@ -717,8 +742,8 @@ static __always_inline bool bucket_is_empty(const struct xkv_bucket *b)
 }
 
 /*
- * entry_swap() in a locked chain.  0 = not found, 1 = done, else the reference of
- * the bucket that became empty, has left the chain and is to be given back.
+ * entry_swap() in a locked chain.  0 = not found, 1 = done, else the reference of the overflow
+ * bucket that became empty and was unlinked, for the caller to free.
  */
 __noinline __u64 chain_swap(struct xkv_frame *f, struct xkv_bucket *home, __u64 old, __u64 new)
 {
@@ -747,8 +772,8 @@ __noinline __u64 chain_swap(struct xkv_frame *f, struct xkv_bucket *home, __u64 
 }
 
 /*
- * Makes the key at hand, whose slot `old` is locked, refer to slot `new`, or
- * with 0 takes it out of the index.  0, or -EBUSY.
+ * Moves the index entry of the current key from slot `old`, which is locked, to `new`, or removes
+ * it if `new` is 0.  0 or -EBUSY.
  */
 __noinline int entry_swap(struct xkv_frame *f, __u64 old, __u64 new)
 {

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * xkv in the NIC driver.  A packet goes through these stages, top to bottom:
+ * xkv in the NIC driver.  A packet goes through these stages:
  *
- *   parse    is it UDP to our port and address?            (packet.bpf.h)
- *   admit    may its sender be answered?
- *   load     whole, and the checksum is right?
- *   get_plain, set_plain  the short way of most requests   (plain.bpf.h)
- *   gets_plain            and of many reads at once        (gets.bpf.h)
- *   request_run           all others                       (request.bpf.h, ops.bpf.h, store.bpf.h)
- *   reply                 turn the frame around
+ *   parse        is it UDP to our port and address?   (packet.bpf.h)
+ *   admit        may its sender be answered?
+ *   load         copies the payload, verifies the checksum
+ *   plain        the fast path of most requests       (plain.bpf.h, gets.bpf.h)
+ *   request_run  all others                           (request.bpf.h, ops.bpf.h, store.bpf.h)
+ *   reply        turns the packet around
  *
- * A stage returns CONTINUE or the counter of the reason why the packet leaves
- * there.  What does not go back as a reply goes up to the kernel's stack as it came.
+ * A stage returns CONTINUE, or the counter that says why the packet leaves the pipeline.  A packet
+ * that is neither answered nor dropped goes to the kernel's stack unchanged.
  *
- * The two syscall programs are the other door: xkvd runs them on frames and
- * slots in memory that it shares with them.
+ * The two syscall programs are the other front end: xkvd runs them on requests and slots in memory
+ * that it shares with them.
  */
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -30,7 +29,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* ---- the reply ----------------------------------------------------------- */
 
-/* Copies the reply, `len` bytes and a multiple of 8, into the packet and returns the sum of its 16-bit words. */
+/*
+ * Copies the reply, `len` bytes in whole words, into the packet; returns the sum of its 16-bit
+ * words.
+ */
 static __always_inline __u64 copy_out_frame(struct packet *p, struct xkv_frame *f, __u32 len)
 {
 	__u64 *to = (__u64 *)(p->udp + 1), word, sum = 0;
@@ -45,7 +47,7 @@ static __always_inline __u64 copy_out_frame(struct packet *p, struct xkv_frame *
 	return sum;
 }
 
-/* A packet that goes up has to be what it was when it came. */
+/* Restores a packet that goes to the stack: its length, and its payload if that was overwritten. */
 static __always_inline int put_back(struct xdp_md *ctx, struct xkv_frame *f)
 {
 	__u32 len = f->req_len;
@@ -58,7 +60,7 @@ static __always_inline int put_back(struct xdp_md *ctx, struct xkv_frame *f)
 	return f->stop - 1;
 }
 
-/* The reply in the frame becomes the packet. */
+/* Makes the packet the reply in `out`. */
 __noinline int reply(struct xdp_md *ctx, struct xkv_frame *f)
 {
 	struct packet p;
@@ -69,7 +71,10 @@ __noinline int reply(struct xdp_md *ctx, struct xkv_frame *f)
 	len = f->out_len;
 	offset = f->payload_off;
 	if (stretch(ctx, f, len)) {
-		/* The kept reply to a repeated change: xkvd has room for it.  Any other one would be wrong. */
+		/*
+		 * The kept reply to a repeated change cannot be replaced by another: xkvd has room
+		 * for it.
+		 */
 		if (!f->done) {
 			f->stop = XKV_C_pass_too_large + 1;
 			return put_back(ctx, f);
@@ -88,11 +93,11 @@ __noinline int reply(struct xdp_md *ctx, struct xkv_frame *f)
 /* ---- the programs -------------------------------------------------------- */
 
 /*
- * The reply may be longer than the request, and whether the driver has room for
- * that shows only when the packet is made longer.  It has to be known before
- * anything is changed, so a request that may both change something and get more
- * than it brought is made long enough first, or else gets only what fits.  A single GET may simply
- * fail, a single change without XKV_RETURN gets less than it brought.
+ * The reply may be longer than the request, and only resizing the packet shows whether the driver
+ * has room for that.  This must be known before anything is changed: a packet whose request may
+ * both change something and get a longer reply is resized first; if that fails, the reply is
+ * limited to the length of the request.  A single GET changes nothing, and the reply to a single
+ * change without XKV_RETURN is never longer than its request.
  */
 static __always_inline void find_room(struct xdp_md *ctx, struct xkv_frame *f)
 {
@@ -100,7 +105,7 @@ static __always_inline void find_room(struct xdp_md *ctx, struct xkv_frame *f)
 	__u32 first = session_off(f) + (hdr->flags & XKV_F_ONCE ? XKV_SESSION_BYTES : 0);
 	struct xkv_op *op;
 
-	OPAQUE(first); /* compilers else see that it is small, and leave out the mask that the verifier needs */
+	OPAQUE(first); /* keeps the mask, which the compiler knows to be redundant */
 	op = (struct xkv_op *)&IN(f, first);
 	f->reply_room = f->reply_allowed;
 	if (hdr->count <= 1 && !(op->flags & XKV_RETURN))
@@ -110,7 +115,7 @@ static __always_inline void find_room(struct xdp_md *ctx, struct xkv_frame *f)
 		f->reply_room = f->req_len;
 }
 
-/* Who sends a request with a session: all others do not need it. */
+/* Records the source address, for requests with a session. */
 __noinline int find_source(struct xdp_md *ctx, struct xkv_frame *f)
 {
 	struct packet p;
@@ -125,7 +130,7 @@ __noinline int find_source(struct xdp_md *ctx, struct xkv_frame *f)
 	return CONTINUE;
 }
 
-/* The short ways. */
+/* The fast path. */
 static __always_inline int plain(struct xdp_md *ctx, struct xkv_frame *f)
 {
 	switch (f->in[PLAIN_OPCODE]) {
@@ -150,7 +155,7 @@ static __always_inline int serve(struct xdp_md *ctx, struct xkv_config *cfg)
 	if (why == CONTINUE)
 		why = admit(&p, cfg);
 	if (why != CONTINUE)
-		return why;
+		return is_unseen(why) ? unseen_source(ctx, why) : why;
 	f = bpf_map_lookup_elem(&xkv_frames, &zero);
 	if (!f)
 		return XKV_C_pass_not_ready;
@@ -177,7 +182,7 @@ int xkv_xdp(struct xdp_md *ctx)
 	if (!cfg || !c)
 		return XDP_PASS;
 	why = cfg->magic == XKV_LAYOUT_MAGIC ? serve(ctx, cfg) : XKV_C_pass_not_ready;
-	OPAQUE(why); /* compilers look into the functions that it comes from, the verifier does not */
+	OPAQUE(why); /* the compiler knows the ranges of the functions, the verifier does not */
 	if (why < XKV_COUNTER_COUNT)
 		((__u64 *)c)[why]++;
 	if (why == XKV_C_replies)
@@ -187,7 +192,9 @@ int xkv_xdp(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* Has xkvd to do something about this frame before those behind it are run?  They may be about the same key. */
+/*
+ * Does xkvd have to complete this request before later ones run?  They may be about the same key.
+ */
 static __always_inline bool needs_xkvd(struct xkv_frame *f)
 {
 	struct xkv_result *r = (struct xkv_result *)(f->out + sizeof(struct xkv_hdr));
@@ -196,8 +203,8 @@ static __always_inline bool needs_xkvd(struct xkv_frame *f)
 }
 
 /*
- * Runs the requests in some frames of xkv_batch, in order.  A frame that has stopped goes on.
- * args->count becomes the number of those that were run; the last of them may need xkvd.
+ * Runs requests of xkv_batch, in order; those that had stopped continue.  Sets args->count to the
+ * number that were run; the last of these may need xkvd.
  */
 SEC("syscall")
 int xkv_run(struct xkv_batch_args *args)
@@ -220,7 +227,7 @@ int xkv_run(struct xkv_batch_args *args)
 	return 0;
 }
 
-/* Free slots for xkvd: see slots.bpf.h. */
+/* Slots for xkvd: see slots.bpf.h. */
 SEC("syscall")
 int xkv_slots(struct xkv_slots_args *args)
 {

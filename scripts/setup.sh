@@ -4,7 +4,7 @@
 # Installs what is missing for building, showing and testing xkv on Debian 12
 # and Ubuntu 24.04 (and newer), after saying what and why.
 #
-#   scripts/setup.sh [--check] [build] [demo] [test]     default: all three groups
+#   scripts/setup.sh [--check] [build] [demo] [test] [lint]     default: all but lint
 #
 # Exit status: 0 all is there (or was installed), 1 something is missing, 2 wrong usage.
 set -euo pipefail
@@ -55,6 +55,10 @@ test  ?golang-go       the linearizability test (Porcupine, from the Go module p
 test  ?spin            checks the model of the entry protocol
 test  ?strace           kills xkvd at system calls of an upgrade
 test  ?libclang-rt-dev run-time library of the fuzz targets
+lint  cppcheck         checks C
+lint  shellcheck       checks shell scripts
+lint  codespell        checks spelling
+lint  pipx             installs ruff, which checks Python
 END
 	# bpftool is a package of its own in Debian, a part of the kernel's tools in Ubuntu.
 	if [[ $ID = ubuntu ]]; then
@@ -66,7 +70,7 @@ END
 }
 
 usage() {
-	warn "usage: setup.sh [--check] [build] [demo] [test]"
+	warn "usage: setup.sh [--check] [build] [demo] [test] [lint]"
 	exit 2
 }
 
@@ -80,9 +84,10 @@ offered() {
 
 # Prints "package purpose" of each missing package of the groups given.
 missing() {
-	local group package purpose
+	local group package purpose seen=' '
 	while read -r group package purpose; do
-		[[ " $* " = *" $group "* ]] || continue
+		[[ " $* " = *" $group "* && $seen != *" $package "* ]] || continue
+		seen+="$package "
 		if [[ $package = \?* ]]; then
 			package=${package#\?}
 			have "$package" || ! offered "$package" || printf '%-20s %s\n' "$package" "$purpose"
@@ -131,6 +136,16 @@ install_packages() {
 	rm -f "$log"
 }
 
+# ruff is on PyPI, and in no release of Debian or Ubuntu that we know.
+install_ruff() {
+	local said
+	[[ " ${groups[*]} " = *' lint '* ]] && ! command -v "${XKV_REQ_RUFF:-ruff}" >/dev/null || return 0
+	((!check_only)) || { warn "ruff is missing: run 'sudo scripts/setup.sh lint'"; return 1; }
+	echo "setup: installing ruff with pipx in /opt/pipx"
+	said=$(PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx install ruff 2>&1 </dev/null) ||
+		die "pipx could not install ruff: check the network, then run it again: ${said##*$'\n'}"
+}
+
 # A server that was here before is the owner's; one that came with us stays off.
 keep_off() {
 	[[ -d /run/systemd/system ]] || return 0
@@ -143,7 +158,7 @@ check_only=0 groups=()
 for arg; do
 	case $arg in
 	--check) check_only=1 ;;
-	build | demo | test) groups+=("$arg") ;;
+	build | demo | test | lint) groups+=("$arg") ;;
 	*) usage ;;
 	esac
 done
@@ -164,6 +179,7 @@ esac
 
 list=$(missing "${groups[@]}")
 if [[ -z $list ]]; then
+	install_ruff || exit 1
 	echo "setup: nothing is missing for ${groups[*]}"
 	exit 0
 fi
@@ -184,6 +200,7 @@ if refresh_lists "${names[@]}"; then # only now is known which of the optional o
 fi
 printf 'setup: installing with apt-get (no service is started):\n%s\n' "$list"
 install_packages "${names[@]}"
+install_ruff
 for service in redis-server memcached; do
 	[[ " ${names[*]} " != *" $service "* ]] || keep_off "$service"
 done

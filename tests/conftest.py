@@ -31,7 +31,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / os.environ.get("XKV_BUILD", "build")  # an absolute XKV_BUILD stands alone
 PREFIX = os.environ.get("XKV_TEST_PREFIX") or f"xkvt{secrets.token_hex(3)}"
 CASE_SECONDS = 180
-PATIENCE = 1  # times all limits below; tests/soak.py, which may be stopped for minutes, takes more
+LONG = bool(os.environ.get("XKV_TEST_LONG"))  # `make check-long`: more rounds
+PATIENCE = 1  # times all limits below; tests/e2e/soak.py, which may be stopped for minutes, takes more
 SERVER, SERVER6, CLIENT, CLIENT6 = "10.77.0.1", "fd77::1", "10.77.0.2", "fd77::2"
 # On a bed everybody may do everything; tests of what others may not set these themselves.
 BED_OPTIONS = {"--interface": "xkv0", "--protected-mode": "no", "--enable-protected-configs": "yes"}
@@ -39,6 +40,11 @@ SANITIZERS = ("AddressSanitizer", "LeakSanitizer", "runtime error:")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
+
+
+def in_long(*values):
+    """A parameter's value that only `make check-long` tries."""
+    return pytest.param(*values, marks=pytest.mark.long)
 
 
 def wait_for(condition, seconds=10.0, what="the condition"):
@@ -183,6 +189,10 @@ class PacketSocket(socket.socket):
             data, control, _, where = self.recvmsg(size, 256, flags)
             if where[2] != socket.PACKET_OUTGOING:
                 return self._with_tag(data, control)
+
+    def reply(self):
+        """The next frame that is xkv's: the kernels may ask for each other's addresses meanwhile."""
+        return next(frame for frame in iter(self.recv, None) if b"XK" in frame)
 
     def _with_tag(self, data, control):
         # The kernel takes the outermost VLAN tag out of the frame before sockets see it.
@@ -522,6 +532,8 @@ def stock(tmp_path_factory):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "seconds(N): the time that this case has")
+    config.addinivalue_line("markers", "long: only `make check-long` runs this case")
+    config.addinivalue_line("markers", "sanitized: `make check` runs this case with sanitizers, too")
 
 
 @pytest.hookimpl(hookwrapper=True)

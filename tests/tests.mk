@@ -3,7 +3,7 @@
 # stands in scripts/install.mk.  Included by the main Makefile.
 
 include scripts/install.mk
-include tests/fuzz.mk
+include tests/fuzz/fuzz.mk
 
 SAN_FLAGS := -fsanitize=address,undefined -fno-omit-frame-pointer
 JOBS      := $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
@@ -13,16 +13,18 @@ STRICT    := $(if $(CI),1,$(WERROR))
 # The client side of the test bed needs it to receive what XDP_TX sends.
 all: $(BUILD)/pass.bpf.o
 
-# A C test (test_*.c), and a helper that other tests run, is one file with a main().  It is linked with
-# the parts that it includes from: files of tests/ without a main(), and archives of xkvd's, the
-# client's and the load generator's objects, so that only what it calls comes along.
-# tests/memstore.c takes the place of loader/store/store.c where memstore.h is included.
+# A C test (test_*.c), and a helper that other tests run, is one file with a main(), and becomes
+# BUILD/tests/NAME whatever folder it is in.  It is linked with the parts that it includes from: files
+# of tests/ without a main(), and archives of xkvd's, the client's and the load generator's objects, so
+# that only what it calls comes along.
+# tests/common/memstore.c takes the place of loader/store/store.c where memstore.h is included.
 TEST_LIBS  := -lcmocka -lhiredis $(XKVD_LIBS) $(CLI_LIBS) -lm
-TEST_MAIN  := $(shell grep -l '^int main\b' tests/*.c 2>/dev/null)
-TEST_BIN   := $(TEST_MAIN:tests/%.c=$(BUILD)/tests/%)
-TEST_PARTS := $(patsubst tests/%.c,%,$(filter-out $(TEST_MAIN),$(wildcard tests/*.c)))
-includes    = $(shell grep -qE '^#include .*$(2)' tests/$(1).c && echo $(3))
-parts       = $(foreach p,$(TEST_PARTS),$(call includes,$(1),"$(p).h",$(BUILD)/tests/$(p).o)) \
+TEST_C     := $(wildcard tests/*.c tests/*/*.c)
+TEST_MAIN  := $(shell grep -l '^int main\b' $(TEST_C) 2>/dev/null)
+TEST_BIN   := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(TEST_MAIN))))
+TEST_PARTS := $(basename $(filter-out $(TEST_MAIN),$(TEST_C)))
+includes    = $(shell grep -qE '^#include .*$(2)' $(1).c && echo $(3))
+parts       = $(foreach p,$(TEST_PARTS),$(call includes,$(1),"$(notdir $(p)).h",$(BUILD)/$(p).o)) \
 	      $(call includes,$(1),bench/,$(BUILD)/tests/bench.a) \
 	      $(call includes,$(1),(client/|xdpbed.h),$(BUILD)/tests/client.a) \
 	      $(call includes,$(1),(loader/|memstore.h),$(BUILD)/tests/loader.a)
@@ -40,17 +42,17 @@ $(BUILD)/tests/%.a:
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 define test_program
-$$(BUILD)/tests/$(1): $$(BUILD)/tests/$(1).o $(call parts,$(1))
+$$(BUILD)/tests/$(notdir $(1)): $$(BUILD)/$(1).o $(call parts,$(1))
 	$$(say) LD $$@
 	$$(Q)$$(CC) $$(XLDFLAGS) $$^ -o $$@ $$(TEST_LIBS)
 endef
-$(foreach t,$(notdir $(TEST_BIN)),$(eval $(call test_program,$(t))))
+$(foreach t,$(basename $(TEST_MAIN)),$(eval $(call test_program,$(t))))
 
 # Some tests may include skeletons.
 $(BUILD)/tests/%.o: tests/%.c | $(BUILD)/xkv.skel.h
 	$(say) CC $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(XCFLAGS) $(CFLAGS) -c $< -o $@
+	$(Q)$(CC) $(XCFLAGS) -iquote tests/common $(CFLAGS) -c $< -o $@
 
 # Installs what is missing as root; as another user it says what is missing.
 setup:
@@ -65,12 +67,24 @@ demo:
 	@XKV_BUILD=$(BUILD) scripts/demo.sh
 	@$(give_back)
 
-# Both builds are tested in one run, so that there is one sum at its end.
-check: setup
+# Three tiers, docs/testing.md.  All builds are tested in one run, so that there is one sum at its end.
+.PHONY: check-fast check-long check-kernels
+check-fast: setup
 	@scripts/require.sh tools
 	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) all tests
-	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) sanitize
-	@tests/run --build $(BUILD) --build $(BUILD)/san; status=$$?; $(give_back); exit $$status
+	@tests/run --tier fast --build $(BUILD); status=$$?; $(give_back); exit $$status
+
+check check-long: setup
+	@scripts/require.sh tools
+	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) all tests sanitize
+	@tests/run --tier $(@:check-%=%) --build $(BUILD) --build $(BUILD)/san; status=$$?; $(give_back); exit $$status
+	@[ $@ = check ] || $(MAKE) --no-print-directory linear model fuzz soak check-kernels SECONDS=$(SOAK_SECONDS)
+
+# Half an hour of what `make soak` does for two; the kernels of Debian packages (KERNELS="linux-image-..."), in
+# an emulator; without a name that which apt would install.
+SOAK_SECONDS ?= 1800
+check-kernels: all
+	@set -e; for kernel in $(or $(KERNELS),''); do XKV_BUILD=$(BUILD) scripts/boot-kernel.sh $$kernel; done
 
 # Is there one order of all that clients did to a key?  Some minutes, as root; needs Go.
 LINEAR_SECONDS ?= 240
@@ -82,25 +96,25 @@ linear: all
 .PHONY: soak
 soak: SECONDS = 7200
 soak: all
-	@XKV_BUILD=$(BUILD) $(or $(PYTHON),/usr/bin/python3) tests/soak.py --seconds $(SECONDS) $(SOAK_FLAGS)
+	@XKV_BUILD=$(BUILD) $(or $(PYTHON),/usr/bin/python3) tests/e2e/soak.py --seconds $(SECONDS) $(SOAK_FLAGS)
 
-# Every case of the models of tests/model, with those that take long.
+# Every case of the models of tests/formal/model, with those that take long.
 .PHONY: model
 model:
-	@tests/test_spin.py
+	@tests/formal/test_spin.py
 
 sanitize:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san SAN='$(SAN_FLAGS)' all tests
 
 # The figures of docs/benchmarks.md and docs/performance.md; as root.
 bench-quick bench-redis bench-memory bench-hitratio bench-stages: bench-%: all
-	@XKV_BUILD=$(BUILD) bench/$*.py
+	@XKV_BUILD=$(BUILD) bench/experiments/$*.py
 
 # The thesis' experiments beside Redis and memcached, and what docs/benchmarks.md says of them; as root.
 # On a NIC: INTERFACE=eth0 CLIENT='ssh root@client'; FIGURES_FLAGS= is for all other options.
 SECONDS ?= 0.25
 .PHONY: figures
 figures: all
-	@XKV_BUILD=$(BUILD) bench/figures.py --seconds $(SECONDS) $(if $(INTERFACE),--interface $(INTERFACE)) \
+	@XKV_BUILD=$(BUILD) bench/experiments/figures.py --seconds $(SECONDS) $(if $(INTERFACE),--interface $(INTERFACE)) \
 		$(if $(CLIENT),--client '$(CLIENT)') $(FIGURES_FLAGS); status=$$?; \
 		$(call give_back,bench/results docs/benchmarks.md docs/lab-notes.md docs/figures); exit $$status

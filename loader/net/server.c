@@ -397,7 +397,7 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 		unsigned int removed = store_expire_cycle(s->lane, EXPIRY_SLOTS);
 
 		busy = removed > EXPIRY_SLOTS / 10;
-		if (monotonic_seconds() >= end)
+		if (monotonic_seconds() >= end || store_expiry_rests(s->store))
 			break;
 	}
 	if (busy == was_busy)

@@ -28,6 +28,7 @@
 
 #define SAMPLES 64 /* so many slots are looked at to see how full a span is */
 #define PASSES 8   /* over the spans; what is then still in use is in somebody's hands: later */
+#define LIST_TRIES 1000 /* at a free list that others change all the time */
 
 static bool is_live(const struct xkv_slot *slot)
 {
@@ -36,7 +37,7 @@ static bool is_live(const struct xkv_slot *slot)
 
 /* ---- moving what is in a page -------------------------------------------- */
 
-/* Takes a slot of a class into the lane's frame.  0, or -ENOSPC. */
+/* Takes a slot of a class into the lane's frame.  0, -ENOSPC, or -EBUSY. */
 static int take_slot_of(struct store_lane *lane, unsigned int class)
 {
 	struct xkv_slots_args args = {
@@ -44,11 +45,10 @@ static int take_slot_of(struct store_lane *lane, unsigned int class)
 		.class = class,
 		.frame = lane->first,
 	};
-	int ret;
+	int ret = -EBUSY;
 
-	do
+	for (int i = 0; i < LIST_TRIES && ret == -EBUSY && !lane->frame->prefilled; i++)
 		ret = slots_run(lane->st, &args);
-	while (ret == -EBUSY && !lane->frame->prefilled);
 	return ret;
 }
 
@@ -63,18 +63,24 @@ static int make_slot(struct store_lane *lane, unsigned int class, size_t need)
 	return ret ? ret : take_slot_of(lane, class);
 }
 
-/* Takes a slot for `need` bytes: like the engine, of the next classes where the right one has none, or a span would never be empty. */
-static int take_slot(struct store_lane *lane, size_t need)
+/*
+ * Takes a slot for `need` bytes: like the engine, of the next classes where the right one has none, or a span would
+ * never be empty.  What got a slot of a far larger class (config.spare_class) may at last have another one of that, `own`.
+ */
+static int take_slot(struct store_lane *lane, size_t need, unsigned int own)
 {
 	unsigned int class = class_for(lane->st, need), end = class + XKV_CLASSES_TRIED;
 	int ret = -ENOSPC;
 
+	frame_unprefill(lane, 0); /* what an earlier failure may have left */
 	if (class != XKV_CLASS_LARGE)
 		ret = take_slot_of(lane, class);
 	if (ret == -ENOSPC)
 		ret = make_slot(lane, class, need);
 	while (ret == -ENOSPC && ++class < end && class < lane->st->class_count)
 		ret = take_slot_of(lane, class);
+	if (ret == -ENOSPC && own >= end && own < lane->st->class_count)
+		ret = take_slot_of(lane, own);
 	return ret;
 }
 
@@ -91,8 +97,8 @@ static void fill(struct store_lane *lane, const struct slot_copy *copy)
 	memcpy(key + XKV_PADDED(copy->key_len), lane->large, copy->value_len);
 }
 
-/* Moves the entry of a slot, if it stands still; evicts it if there is no room and it may go.  0, or -ENOSPC. */
-static int move_entry(struct store_lane *lane, uint64_t ref)
+/* Moves the entry of a slot of a class, if it stands still; evicts it if there is no room and it may go.  0, or -ENOSPC. */
+static int move_entry(struct store_lane *lane, uint64_t ref, unsigned int class)
 {
 	struct store *st = lane->st;
 	struct slot_copy copy;
@@ -105,7 +111,7 @@ static int move_entry(struct store_lane *lane, uint64_t ref)
 	pages_release(st);
 	if (!read)
 		return 0;
-	ret = take_slot(lane, XKV_SLOT_NEED(copy.key_len, copy.value_len));
+	ret = take_slot(lane, XKV_SLOT_NEED(copy.key_len, copy.value_len), class);
 	if (ret == -ENOSPC && st->at_limit && evict_may(st, copy.expire_ms)) {
 		evict_entry(lane, ref); /* others were faster to take what was free */
 		return 0;
@@ -122,11 +128,11 @@ static int move_entry(struct store_lane *lane, uint64_t ref)
 	return ret;
 }
 
-/* Moves a chain bucket.  0, or -ENOSPC. */
-static int move_chain(struct store_lane *lane, uint64_t ref)
+/* Moves a chain bucket from a slot of a class.  0, or -ENOSPC. */
+static int move_chain(struct store_lane *lane, uint64_t ref, unsigned int class)
 {
 	struct xkv_slots_args args = { .cmd = XKV_SLOTS_CHAIN, .frame = lane->first, .first = ref };
-	int ret = take_slot(lane, sizeof(struct xkv_chain));
+	int ret = take_slot(lane, sizeof(struct xkv_chain), class);
 
 	if (ret)
 		return ret;
@@ -143,9 +149,9 @@ static int move_all(struct store_lane *lane, const struct span *s)
 		struct xkv_slot *slot = span_slot(s, i);
 
 		if (is_live(slot))
-			ret = move_entry(lane, span_ref(s, i));
+			ret = move_entry(lane, span_ref(s, i), s->class);
 		else if (slot->key_len == XKV_KEY_CHAIN)
-			ret = move_chain(lane, span_ref(s, i));
+			ret = move_chain(lane, span_ref(s, i), s->class);
 	}
 	return ret;
 }
@@ -193,7 +199,7 @@ static bool is_draining(const struct span *s)
 	return __atomic_load_n(&span_head(s)->state, __ATOMIC_ACQUIRE) == XKV_SPAN_DRAINING;
 }
 
-void drain_begin(struct store *st, const struct span *s)
+bool drain_begin(struct store *st, const struct span *s)
 {
 	size_t room = st->drain_room ? st->drain_room * 2 : 64;
 	uint8_t linked = XKV_SPAN_LINKED;
@@ -202,7 +208,7 @@ void drain_begin(struct store *st, const struct span *s)
 	if (st->drain_count == st->drain_room) {
 		more = realloc(st->draining, room * sizeof(*more));
 		if (!more)
-			return; /* it stays in use */
+			return false; /* it stays in use */
 		st->draining = more;
 		st->drain_room = room;
 	}
@@ -210,8 +216,9 @@ void drain_begin(struct store *st, const struct span *s)
 	if (!__atomic_compare_exchange_n(&span_head(s)->state, &linked, XKV_SPAN_DRAINING, false,
 					 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) &&
 	    linked != XKV_SPAN_DRAINING)
-		return;
+		return false;
 	st->draining[st->drain_count++] = *s;
+	return true;
 }
 
 /* Parks the free slots of the spans, and moves what is in them. 0, or why not all could be. */
@@ -254,34 +261,33 @@ static size_t drain_sort(struct store *st)
 	return empty;
 }
 
-/* Changes what a span of the list is.  A large value's stays: it has one slot, which nobody waits for. */
+/* Changes what the spans of the list are. */
 static void set_states(struct store *st, size_t from, enum xkv_span_state state)
 {
 	for (size_t i = from; i < st->drain_count; i++)
-		if (st->draining[i].class != XKV_CLASS_LARGE)
-			__atomic_store_n(&span_head(&st->draining[i])->state, state, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&span_head(&st->draining[i])->state, state, __ATOMIC_SEQ_CST);
 }
 
-/* Gives what is parked in a span that is LINKED again back to its class: nobody parks there any more. */
+/*
+ * Gives what is parked in a span that is LINKED again back to its class: nobody parks there any more.  What cannot be
+ * given now stays parked, and counts when the span is emptied the next time.
+ */
 static void unpark(struct store *st, const struct span *s)
 {
+	uint32_t left = 0;
+
 	for (unsigned int i = 0; i < s->slots; i++)
 		if (!is_live(span_slot(s, i)) && span_slot(s, i)->key_len == XKV_KEY_PARKED)
-			slot_free(st, span_ref(s, i));
-	__atomic_store_n(&span_head(s)->parked, 0, __ATOMIC_RELEASE);
+			left += slot_free(st, span_ref(s, i)) != 0;
+	__atomic_store_n(&span_head(s)->parked, left, __ATOMIC_RELEASE);
 }
 
-/* The same for all spans of the list from one on, which it leaves. */
-static void unpark_all(struct store *st, size_t from)
+/* The same for all spans of the list, which they leave. */
+static void unpark_all(struct store *st)
 {
-	size_t kept = from;
-
-	for (size_t i = from; i < st->drain_count; i++)
-		if (st->draining[i].class == XKV_CLASS_LARGE)
-			st->draining[kept++] = st->draining[i];
-		else
-			unpark(st, &st->draining[i]);
-	st->drain_count = kept;
+	for (size_t i = 0; i < st->drain_count; i++)
+		unpark(st, &st->draining[i]);
+	st->drain_count = 0;
 }
 
 /* Frees the units of the first spans of the list: how many. */
@@ -321,7 +327,7 @@ unsigned int drain_run(struct store_lane *lane)
 	}
 	units = release_first(st, empty); /* which waits for our own programs, too */
 	if (given_up)
-		unpark_all(st, 0);
+		unpark_all(st);
 	log_debug("%u units freed, %zu spans are still being emptied", units, st->drain_count);
 	return units;
 }
@@ -356,27 +362,24 @@ unsigned int span_fullness(const struct span *s)
 	return live * 1024 / seen;
 }
 
-/* A slot that is in the keeper's frame is in nobody's hands else. */
+/* A slot that is in the keeper's frame is in nobody's hands else.  One whose span cannot drain would come again and again. */
 int drain_large(struct store_lane *lane)
 {
 	struct store *st = lane->st;
-	struct xkv_slots_args args = { .class = XKV_CLASS_LARGE, .frame = lane->first };
+	bool drains = true;
 	struct span s;
-	int ret;
+	int ret = 0;
 
-	do {
-		args.cmd = XKV_SLOTS_ALLOC;
-		ret = slots_run(st, &args);
-		if (ret == -ENOSPC)
-			return 0;
+	while (drains) {
+		ret = take_slot_of(lane, XKV_CLASS_LARGE);
 		if (ret)
-			continue;
-		if (span_of_unit(st, XKV_REF_PAGE(lane->frame->prefilled),
-				 XKV_REF_OFFSET(lane->frame->prefilled) / XKV_UNIT_BYTES, &s))
-			drain_begin(st, &s);
+			return ret == -ENOSPC ? 0 : ret;
+		drains = span_of_unit(st, XKV_REF_PAGE(lane->frame->prefilled),
+				      XKV_REF_OFFSET(lane->frame->prefilled) / XKV_UNIT_BYTES, &s) &&
+			 drain_begin(st, &s);
 		frame_unprefill(lane, 0);
-	} while (!ret || ret == -EBUSY);
-	return ret;
+	}
+	return -ENOMEM;
 }
 
 /* Takes the free units of a range, so that what is moved out of it does not move into it: which they are. */

@@ -60,6 +60,7 @@ struct store {
 	_Atomic unsigned int pages_used;
 	void *_Atomic page[XKV_PAGES_MAX];
 	uint16_t units_free[XKV_PAGES_MAX];
+	uint16_t longest_run[XKV_PAGES_MAX]; /* of free units of a page, or more: learned by who looked for more in vain */
 	uint64_t unit_map[XKV_PAGES_MAX][XKV_UNITS / 64]; /* a bit for each free unit */
 	_Atomic uint64_t units_retired;  /* moves when units may get slots of another size */
 	struct {
@@ -82,9 +83,11 @@ struct store {
 		uint64_t posted, served; /* tickets */
 		unsigned int units;      /* XKV_CLASS_LARGE: of the largest that is wanted */
 		unsigned int tried;      /* what `result` is about */
+		uint64_t until_ms;       /* nobody waits longer */
 		int result;
 	} need[XKV_CLASSES];
 	bool stopping, need_any;
+	unsigned int spare_periods; /* left of config.spare_class */
 	_Atomic uint64_t large_taken; /* spans of large values, ever */
 	_Atomic unsigned int large_units; /* of the largest of late */
 	uint64_t large_seen;        /* when it was last looked at, ... */
@@ -180,6 +183,8 @@ bool hand_span(const struct store *st, struct hand *h, struct span *out);
 /* Slots of this size in so many units from the one on. */
 unsigned int span_slots(uint32_t first, unsigned int units, uint32_t slot_bytes);
 
+/* The fewest units in which slots of this size leave little over. */
+unsigned int span_least(uint32_t slot_bytes);
 /* Makes a span for a class out of free units, larger as the class is.  0, -ENOSPC (there are none) or -errno. */
 int span_carve(struct store *st, unsigned int class);
 /* Takes a slot of so many units into the frame, where it stands until it is published.  0 or -ENOSPC. */
@@ -206,8 +211,8 @@ static inline unsigned int large_units(size_t need)
 
 /* ---- drain.c ---- */
 
-/* Begins to empty a span. */
-void drain_begin(struct store *st, const struct span *s);
+/* Begins to empty a span.  False if there is no memory for that, or the span is only being made. */
+bool drain_begin(struct store *st, const struct span *s);
 /*
  * Moves what is in draining spans elsewhere and frees the units of those that are empty: how many.
  * What is in use at this moment is left for the next call; where there is no room for it, the span
@@ -218,7 +223,7 @@ unsigned int drain_run(struct store_lane *lane);
 int drain_adopt(struct store *st);
 /* Empties the spans of some units, so that a value finds room there, or all of a page: true if they are free. */
 bool drain_range(struct store_lane *lane, uint32_t page, uint32_t first, unsigned int units);
-/* Has all free slots of XKV_CLASS_LARGE drain. */
+/* Has all free slots of XKV_CLASS_LARGE drain.  0 or -errno. */
 int drain_large(struct store_lane *lane);
 /* How full a span is: live slots of those that were looked at, in 1/1024. */
 unsigned int span_fullness(const struct span *s);

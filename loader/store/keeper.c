@@ -20,6 +20,7 @@
 #define GIVE_PAGES 4      /* so many pages at once, */
 #define GIVE_UNITS (2 * GIVE_PAGES * XKV_UNITS) /* are emptied at once: requests may be waiting for this thread */
 #define PAGE_TRIES 8      /* of the emptiest so many */
+#define RUN_TRIES 4       /* of the cheapest units to empty for a value */
 #define UNITS_KEPT 64     /* free, in a store at rest */
 #define QUIET_LOOKS 5     /* seconds in which a class did not grow: all but its reserve goes */
 #define GROWTH_SHARE 16   /* it grows when it takes more than so large a part of its slots in a second */
@@ -27,7 +28,8 @@
 #define EVICT_AT_ONCE 64  /* entries, for who waits; fewer ... */
 #define EVICT_SHARE 64    /* ... where that is more than such a part of all */
 #define LARGER 4          /* times what is wanted a span may have that is emptied for it */
-#define ROOM_TRIES 4096   /* of evicting so many, reclaiming, and looking again */
+#define ROOM_MS 100       /* for one class of evicting, reclaiming, and looking again, before others get their turn */
+#define SPARE_PERIODS 2   /* at least one, in which who asked for a spare class finds it named */
 #define REFUSED_MS 60000  /* between two lines that say that there is no memory */
 
 static struct timespec to_timespec(uint64_t ms)
@@ -206,37 +208,43 @@ static void trial_end(struct store *st, struct trial *t)
 }
 
 /*
- * Would what is in a page fit the others, each large value into units in a row, and `spare` more in a
- * row beside it?  With units_lock held; none of the page's own units are free meanwhile.
+ * Would what is in the spans of some units fit elsewhere, each large value into units in a row, and `spare` more in a
+ * row beside it?  With units_lock held; none of these units are free meanwhile.
  */
-static bool fits_elsewhere(struct store *st, uint32_t page, unsigned int spare)
+static bool fits_elsewhere(struct store *st, uint32_t page, uint32_t first, uint32_t end,
+			   unsigned int spare)
 {
 	struct trial t = { .count = 0 };
 	uint64_t small = 0, free = 0;
 	struct span s;
 	bool fits = !spare || trial_take(st, &t, spare);
 
-	for (uint32_t unit = 1; fits && span_find(st, page, unit, &s); unit = s.first + s.units)
+	for (uint32_t unit = first; fits && unit < end; unit++) {
+		if (!span_of_unit(st, page, unit, &s))
+			continue;
 		if (s.class == XKV_CLASS_LARGE)
 			fits = trial_take(st, &t, s.units);
 		else
 			small += s.units;
+		unit = s.first + s.units - 1;
+	}
 	for (uint32_t number = 0; number < st->pages; number++)
 		free += st->units_free[number];
 	trial_end(st, &t);
 	return fits && small <= free;
 }
 
-/* Can a page be emptied, and so many units in a row be left elsewhere? */
-static bool page_can_go(struct store *st, uint32_t page, unsigned int spare)
+/* Can units of a page be emptied, and so many in a row be left elsewhere? */
+static bool can_be_emptied(struct store *st, uint32_t page, uint32_t first, unsigned int units,
+			   unsigned int spare)
 {
 	bool own[XKV_UNITS], fits;
 
 	pthread_mutex_lock(&st->units_lock);
-	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
+	for (uint32_t unit = first; unit < first + units; unit++)
 		own[unit] = unit_take(st, page, unit);
-	fits = fits_elsewhere(st, page, spare);
-	for (uint32_t unit = 1; unit < XKV_UNITS; unit++)
+	fits = fits_elsewhere(st, page, first, first + units, spare);
+	for (uint32_t unit = first; unit < first + units; unit++)
 		if (own[unit])
 			units_give(st, page, unit, 1);
 	pthread_mutex_unlock(&st->units_lock);
@@ -258,7 +266,7 @@ static bool emptiest_page(struct store *st, unsigned int spare, uint32_t *page)
 				most = st->units_free[number];
 				*page = number;
 			}
-		if (!most || page_can_go(st, *page, spare))
+		if (!most || can_be_emptied(st, *page, 1, XKV_UNITS - 1, spare))
 			return most;
 	}
 	return false;
@@ -268,49 +276,86 @@ static bool emptiest_page(struct store *st, unsigned int spare, uint32_t *page)
 
 #define NEVER 1000000 /* costs of moving what cannot be moved */
 
-/* The cheapest units of a page to empty for a value: their cost. */
-static unsigned int cheapest_run(const struct store *st, uint32_t page, unsigned int units,
-				 uint32_t *first)
+/* What a unit costs: a value as large as what is wanted would need as much room elsewhere. */
+static unsigned int unit_cost(const struct store *st, uint32_t page, uint32_t at, unsigned int units)
 {
 	const struct xkv_unit *unit = ((struct xkv_page *)st->page[page])->unit;
-	unsigned int cost[XKV_UNITS], sum = 0, best = NEVER;
+	uint32_t first = unit[at].first;
 
-	for (uint32_t i = 1; i < XKV_UNITS; i++) {
-		bool large = unit[i].first && unit[unit[i].first].class == XKV_CLASS_LARGE;
+	if (unit_is_free(st, page, at))
+		return 0;
+	if (first + units - 1 < XKV_UNITS && unit[first].class == XKV_CLASS_LARGE &&
+	    unit[first + units - 1].first == first)
+		return NEVER;
+	return 1;
+}
 
-		cost[i] = unit_is_free(st, page, i) ? 0 : large ? NEVER : 1;
-		sum += cost[i] - (i > units ? cost[i - units] : 0);
-		if (i >= units && sum < best) {
-			best = sum;
-			*first = i - units + 1;
+/*
+ * The cheapest units of a page to empty for a value: their cost, which is of all units that their spans have, since those
+ * are emptied as a whole.
+ */
+static unsigned int cheapest_run(const struct store *st, uint32_t page, unsigned int units,
+				 unsigned int floor, uint32_t *first)
+{
+	const struct xkv_unit *unit = ((struct xkv_page *)st->page[page])->unit;
+	unsigned int upto[XKV_UNITS + 1] = { 0 }, end[XKV_UNITS + 1] = { 0 }, best = NEVER;
+
+	for (uint32_t i = 1; i < XKV_UNITS; i++)
+		upto[i + 1] = upto[i] + unit_cost(st, page, i, units);
+	for (uint32_t i = XKV_UNITS - 1; i; i--)
+		end[i] = unit[i].first && i + 1 < XKV_UNITS && unit[i + 1].first == unit[i].first ?
+				 end[i + 1] :
+				 i + 1;
+	for (uint32_t i = 1; i + units <= XKV_UNITS; i++) {
+		uint32_t begin = unit[i].first ? unit[i].first : i;
+		unsigned int cost = upto[end[i + units - 1]] - upto[begin];
+
+		if (cost >= floor && cost < best) {
+			best = cost;
+			*first = i;
 		}
 	}
 	return best;
 }
 
+/* The cheapest units of all pages, of those that cost `floor` at least. */
+static unsigned int cheapest(const struct store *st, unsigned int units, unsigned int floor,
+			     uint32_t *page, uint32_t *first)
+{
+	unsigned int least = NEVER, cost;
+	uint32_t at;
+
+	for (uint32_t number = 0; number < st->pages; number++) {
+		if (!st->page[number] || st->units_free[number] + least <= units)
+			continue; /* each unit that is not free costs 1 at least */
+		cost = cheapest_run(st, number, units, floor, &at);
+		if (cost < least) {
+			least = cost;
+			*page = number;
+			*first = at;
+		}
+	}
+	return least;
+}
+
 /*
- * There are enough free units, but not in a row: moves what is between some, or, if large values are
- * everywhere between them, all that is in a page.
+ * There are enough free units, but not in a row: moves what is between some, or, if what is between them fits
+ * nowhere, all that is in a page.
  */
 static bool compact(struct store *st, unsigned int units)
 {
-	unsigned int least = NEVER, cost;
-	uint32_t page = 0, first = 0, at;
+	unsigned int cost = 0;
+	uint32_t page, first;
 
-	if (units_free(st) < 2 * units)
+	if (units_free(st) < units)
 		return false;
-	for (uint32_t number = 0; number < st->pages; number++) {
-		if (!st->page[number])
-			continue;
-		cost = cheapest_run(st, number, units, &at);
-		if (cost < least) {
-			least = cost;
-			page = number;
-			first = at;
-		}
+	for (int i = 0; i < RUN_TRIES; i++, cost++) {
+		cost = cheapest(st, units, cost, &page, &first);
+		if (cost >= NEVER)
+			break;
+		if (can_be_emptied(st, page, first, units, 0))
+			return drain_range(st->keeper_lane, page, first, units);
 	}
-	if (first && drain_range(st->keeper_lane, page, first, units))
-		return true;
 	return emptiest_page(st, 0, &page) && drain_range(st->keeper_lane, page, 1, XKV_UNITS - 1);
 }
 
@@ -375,26 +420,39 @@ static bool name_spare(struct store *st, unsigned int class)
 	if (class == XKV_CLASS_LARGE || spare >= st->class_count)
 		return false;
 	st->cfg->spare_class = spare;
+	st->spare_periods = SPARE_PERIODS;
 	return true;
 }
 
-/* Gets what is wanted: from what the machine has, from classes that can spare it, or by eviction. */
-static int make_room(struct store *st, unsigned int class, unsigned int units)
+/* Who needs one asks anew: there may be slots of his own size by now. */
+static void forget_spare(struct store *st)
 {
-	unsigned int span = class == XKV_CLASS_LARGE ? units : large_units(st->classes[class].slot_bytes);
+	if (st->spare_periods && !--st->spare_periods)
+		st->cfg->spare_class = 0;
+}
+
+/*
+ * Gets what is wanted: from what the machine has, from classes that can spare it, or by eviction.  0, -ENOSPC, or
+ * -EAGAIN at until_ms.
+ */
+static int make_room(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
+{
+	unsigned int span = class == XKV_CLASS_LARGE ? units : span_least(st->classes[class].slot_bytes);
 	uint64_t most = store_count(st) + EVICT_AT_ONCE, evicted = 0;
 
-	for (int i = 0; i < ROOM_TRIES; i++) {
+	for (;;) {
 		unsigned int gone;
 
 		if (is_there(st, class, units))
 			return 0;
+		if (monotonic_ms() >= until_ms)
+			return -EAGAIN;
 		if (pages_add(st, pages_wanted(st)) > 0) {
 			st->at_limit = false;
 			continue;
 		}
 		st->at_limit = true;
-		if (reclaim(st, span) || (class == XKV_CLASS_LARGE && compact(st, units)))
+		if (reclaim(st, span) || compact(st, span))
 			continue;
 		gone = evict(st->keeper_lane, entries_for(st, class, span), false);
 		evicted += gone;
@@ -408,27 +466,35 @@ static int make_room(struct store *st, unsigned int class, unsigned int units)
 	return -ENOSPC;
 }
 
-/* Does what requests want.  With need_lock held, which is let go of meanwhile. */
+/* Does what requests want of a class.  With need_lock held, which is let go of meanwhile. */
+static void serve_need(struct store *st, unsigned int class)
+{
+	struct need *n = &st->need[class];
+	uint64_t ticket = n->posted;
+	unsigned int units = n->units;
+	int ret;
+
+	n->units = 0;
+	pthread_mutex_unlock(&st->need_lock);
+	ret = make_room(st, class, units, monotonic_ms() + ROOM_MS);
+	pthread_mutex_lock(&st->need_lock);
+	if (ret == -EAGAIN && monotonic_ms() < n->until_ms) {
+		n->units = n->units > units ? n->units : units;
+		st->need_any = true; /* it gets another turn, after the others */
+		return;
+	}
+	n->result = ret == -EAGAIN ? -ENOSPC : ret;
+	n->tried = units;
+	n->served = ticket;
+	pthread_cond_broadcast(&st->need_served);
+}
+
 static void serve_needs(struct store *st)
 {
 	st->need_any = false;
-	for (unsigned int class = 0; class < XKV_CLASSES; class ++) {
-		struct need *n = &st->need[class];
-		uint64_t ticket = n->posted;
-		unsigned int units = n->units;
-		int ret;
-
-		if (n->served == ticket)
-			continue;
-		n->units = 0;
-		pthread_mutex_unlock(&st->need_lock);
-		ret = make_room(st, class, units);
-		pthread_mutex_lock(&st->need_lock);
-		n->result = ret;
-		n->tried = units;
-		n->served = ticket;
-		pthread_cond_broadcast(&st->need_served);
-	}
+	for (unsigned int class = 0; class < XKV_CLASSES; class ++)
+		if (st->need[class].served != st->need[class].posted)
+			serve_need(st, class);
 }
 
 void keeper_serve(struct store *st)
@@ -440,31 +506,32 @@ void keeper_serve(struct store *st)
 }
 
 /* Asks the maintenance thread once, and waits.  With need_lock held.  -ETIMEDOUT: it was not even tried. */
-static int need_post(struct store *st, struct need *n, unsigned int units,
-		     const struct timespec *until)
+static int need_post(struct store *st, struct need *n, unsigned int units, uint64_t until_ms)
 {
+	struct timespec until = to_timespec(until_ms);
 	uint64_t ticket = ++n->posted;
 	int ret = 0;
 
 	if (n->units < units)
 		n->units = units;
+	if (n->until_ms < until_ms)
+		n->until_ms = until_ms;
 	st->need_any = true;
 	pthread_cond_signal(&st->need_posted);
 	while (n->served < ticket && !ret && !st->stopping)
-		ret = pthread_cond_timedwait(&st->need_served, &st->need_lock, until);
+		ret = pthread_cond_timedwait(&st->need_served, &st->need_lock, &until);
 	return n->served < ticket ? -ETIMEDOUT : n->result;
 }
 
 /* Has the maintenance thread do it, and waits until it has.  That there is no room for more says nothing of less. */
 static int need_wait(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
 {
-	struct timespec until = to_timespec(until_ms);
 	struct need *n = &st->need[class];
 	int ret;
 
 	pthread_mutex_lock(&st->need_lock);
 	do
-		ret = need_post(st, n, units, &until);
+		ret = need_post(st, n, units, until_ms);
 	while (ret == -ENOSPC && n->tried > units);
 	pthread_mutex_unlock(&st->need_lock);
 	return ret == -ETIMEDOUT ? -ENOSPC : ret;
@@ -478,10 +545,10 @@ int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_
 		st->class[class].quiet = 0;
 	if (is_there(st, class, units))
 		return 0;
-	if (!st->keeper_runs)
-		return make_room(st, class, units);
 	if (!*until_ms)
 		*until_ms = monotonic_ms() + GROW_WAIT_MS;
+	if (!st->keeper_runs)
+		return make_room(st, class, units, *until_ms) ? -ENOSPC : 0;
 	return need_wait(st, class, units, *until_ms);
 }
 
@@ -670,8 +737,7 @@ static bool shrink(struct store *st)
 static void keep(struct store *st, unsigned int period)
 {
 	evict_tick(st);
-	if (st->cfg->spare_class)
-		st->cfg->spare_class = 0; /* who needs one asks anew */
+	forget_spare(st);
 	for (unsigned int class = 0; class < st->class_count; class ++)
 		keep_ahead(st, class);
 	if (st->shrinks || period % GIVE_PERIODS == 0)
@@ -712,6 +778,7 @@ int keeper_start(struct store *st)
 	st->keeper_lane = store_lane_get(st);
 	if (!st->keeper_lane)
 		return -errno;
+	st->cfg->spare_class = 0;
 	st->stopping = false;
 	st->keeper_runs = true;
 	ret = -pthread_create(&st->keeper, NULL, keeper, st);

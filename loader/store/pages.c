@@ -147,18 +147,38 @@ static void units_mark(struct store *st, uint32_t page, uint32_t first, unsigned
 			st->unit_map[page][unit / 64] &= ~bit;
 	}
 	st->units_free[page] += free ? count : -count;
+	if (free)
+		st->longest_run[page] = XKV_UNITS; /* what it is now is for the next search to find */
+}
+
+/* The first unit from `unit` on that is free, or is not; XKV_UNITS if there is none. */
+static uint32_t next_unit(const struct store *st, uint32_t page, uint32_t unit, bool free)
+{
+	uint64_t ahead = ~0ULL << unit % 64;
+
+	for (uint32_t i = unit / 64; i < XKV_UNITS / 64; i++, ahead = ~0ULL) {
+		uint64_t bits = st->unit_map[page][i];
+
+		bits = (free ? bits : ~bits) & ahead;
+		if (bits)
+			return i * 64 + __builtin_ctzll(bits);
+	}
+	return XKV_UNITS;
 }
 
 /* The first of `count` neighbouring free units of a page, 0 if there are none. */
-static uint32_t find_run(const struct store *st, uint32_t page, unsigned int count)
+static uint32_t find_run(struct store *st, uint32_t page, unsigned int count)
 {
-	unsigned int run = 0;
+	uint32_t first = next_unit(st, page, 1, true), end, longest = 0;
 
-	for (uint32_t unit = 1; unit < XKV_UNITS; unit++) {
-		run = unit_is_free(st, page, unit) ? run + 1 : 0;
-		if (run == count)
-			return unit - count + 1;
+	for (; first < XKV_UNITS; first = next_unit(st, page, end, true)) {
+		end = next_unit(st, page, first, false);
+		if (end - first >= count)
+			return first;
+		if (end - first > longest)
+			longest = end - first;
 	}
+	st->longest_run[page] = longest;
 	return 0;
 }
 
@@ -169,7 +189,8 @@ bool units_take(struct store *st, unsigned int count, uint32_t *page, uint32_t *
 
 	*first = 0;
 	for (uint32_t number = 0; number < st->pages; number++) {
-		if (st->units_free[number] < count || st->units_free[number] >= least)
+		if (st->units_free[number] < count || st->units_free[number] >= least ||
+		    st->longest_run[number] < count)
 			continue;
 		run = find_run(st, number, count);
 		if (!run)

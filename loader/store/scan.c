@@ -295,6 +295,11 @@ static uint64_t sweep_news(const struct store *st)
 	return store_counter(st, "ttls_given");
 }
 
+bool store_expiry_rests(const struct store *st)
+{
+	return st->sweep_idle && sweep_news(st) == st->sweep_given;
+}
+
 /* Looks at one slot.  1 if its entry has expired and a request to delete it was written. */
 static unsigned int sweep_slot(struct store_lane *lane, uint64_t ref, unsigned int frame,
 			       uint64_t now)
@@ -368,7 +373,7 @@ unsigned int store_expire_cycle(struct store_lane *lane, unsigned int max_slots)
 	struct store *st = lane->st;
 	uint64_t now = store_now_ms(st);
 
-	if (st->sweep_idle && sweep_news(st) == st->sweep_given)
+	if (store_expiry_rests(st))
 		return 0;
 	st->sweep_idle = false;
 	while (spent < budget) {

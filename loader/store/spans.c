@@ -111,8 +111,7 @@ static void span_name(struct store *st, uint32_t page, uint32_t first, unsigned 
 	__atomic_store_n(&unit[first].first, first, __ATOMIC_RELEASE);
 }
 
-/* The fewest units in which slots of this size leave little over. */
-static unsigned int units_least(uint32_t slot_bytes)
+unsigned int span_least(uint32_t slot_bytes)
 {
 	unsigned int best = large_units(slot_bytes), least = ~0U;
 
@@ -133,7 +132,7 @@ static unsigned int units_least(uint32_t slot_bytes)
 static unsigned int units_wanted(const struct store *st, unsigned int class)
 {
 	uint32_t slot_bytes = st->classes[class].slot_bytes;
-	unsigned int least = units_least(slot_bytes);
+	unsigned int least = span_least(slot_bytes);
 	uint64_t units = st->class[class].units / GROWTH_SHARE;
 	uint64_t most = st->pages_used * (uint64_t)XKV_UNITS / SPAN_STORE_SHARE;
 
@@ -214,7 +213,7 @@ int span_carve(struct store *st, unsigned int class)
 	struct span s;
 
 	if (!span_make(st, class, units_wanted(st, class),
-		       units_least(st->classes[class].slot_bytes), &s))
+		       span_least(st->classes[class].slot_bytes), &s))
 		return -ENOSPC;
 	return span_link(st, &s);
 }

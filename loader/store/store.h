@@ -269,6 +269,8 @@ int store_datagram(struct store_lane *lane, const void *req, size_t req_len, voi
  * an expiry.  Returns how many it removed.
  */
 unsigned int store_expire_cycle(struct store_lane *lane, unsigned int max_slots);
+/* Is there nothing for it to do?  The last whole turn met no key with an expiry, and none came since. */
+bool store_expiry_rests(const struct store *st);
 
 /* Unix time in milliseconds, by the clock that expiry is judged by. */
 uint64_t store_now_ms(const struct store *st);

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The path of a packet, taken apart (bench/experiments/stages.py, docs/performance.md).  All programs run on
+ * the maps of a running store, with the store's own functions.
+ *
+ * Cut off: each does what the store does up to a stage, and then sends the packet back like the
+ * echo baseline.  What the next program takes longer is the cost of its stage.
+ *
+ *   stage_parse    headers, address, port, sender
+ *   stage_copy     the request into the frame, and its checksum
+ *   stage_hash     before that the key is hashed, and its bucket asked for
+ *   stage_bucket   the key's tag is looked for in its bucket
+ *   stage_find     the key is compared with the one in the slot; looks for the tag by itself
+ *   stage_value    GET: the value goes into the packet; SET: into the slot
+ *
+ * The whole path is xkv_xdp itself.  With something left out, or more:
+ *
+ *   whole          the short way and nothing else, which the others are compared with
+ *   less_verify    believes the request's checksum
+ *   less_sum       sends 0 as the reply's, as the thesis-like program does
+ *   less_lock      SET: takes no lock, makes no version; readers see torn values
+ *   less_hot       no use of a key is sampled
+ *   more_hash      hashes the key twice
+ *   bare           all of these less
+ *   fixed          the thesis-like program on the store's maps: no checks, sizes are fixed
+ *   fixed_50, fixed_300   the same, and then so many instructions that do nothing
+ */
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "bpf/gets.bpf.h"
+#include "swap.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+enum stage { STAGE_PARSE, STAGE_COPY, STAGE_HASH, STAGE_BUCKET, STAGE_FIND, STAGE_VALUE };
+
+enum without { SUM = 1, LOCK = 2, HOT = 4 };
+
+static __always_inline int send_back(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+
+	if (data + FRAME_HDR > (void *)(long)ctx->data_end)
+		return XDP_DROP;
+	swap_addresses(data);
+	return XDP_TX;
+}
+
+/* ---- cut off ------------------------------------------------------------- */
+
+/* load() without what it does for the bucket. */
+__noinline int copy_only(struct xdp_md *ctx, struct xkv_frame *f)
+{
+	struct packet p;
+
+	if (!f || locate(ctx, f, &p) != CONTINUE)
+		return XKV_C_pass_length;
+	return take_in(&p, f);
+}
+
+/* Some keys are in a further bucket, which this does not go to. */
+static __always_inline int look_for_tag(struct xkv_frame *f)
+{
+	struct xkv_ahead *a = ahead_at(0);
+
+	if (!a)
+		return XKV_C_drop_internal;
+	a->fingerprint = f->fingerprint;
+	return gets_entries(0, 1) ? XKV_C_drop_internal : CONTINUE;
+}
+
+/* The slot of the key, or NULL if this is no GET or SET of the short way. */
+static __always_inline struct xkv_slot *plain_slot(struct xkv_frame *f, struct xkv_config *cfg)
+{
+	__u64 opcode = f->in[PLAIN_OPCODE] == XKV_OP_SET ? XKV_OP_SET : XKV_OP_GET;
+
+	return is_plain(f, cfg, opcode) ? find_plain(f, cfg) : NULL;
+}
+
+__noinline int find_only(struct xkv_frame *f)
+{
+	struct xkv_config *cfg = config();
+
+	return f && cfg && plain_slot(f, cfg) ? CONTINUE : XKV_C_drop_internal;
+}
+
+__noinline int find_and_copy(struct xdp_md *ctx, struct xkv_frame *f)
+{
+	struct xkv_config *cfg = config();
+	struct xkv_slot *slot;
+	struct packet p;
+	bool done;
+	__u64 sum;
+
+	slot = f && cfg ? plain_slot(f, cfg) : NULL;
+	if (!slot)
+		return XKV_C_drop_internal;
+	if (f->in[PLAIN_OPCODE] == XKV_OP_SET)
+		done = write_slot(f, cfg, slot);
+	else
+		done = read_slot(ctx, f, cfg, slot, &p, &sum) != 0;
+	return done ? CONTINUE : XKV_C_drop_internal;
+}
+
+/* From the frame on, up to the stage `last`. */
+static __always_inline int run_frame(struct xdp_md *ctx, struct xkv_frame *f, enum stage last)
+{
+	int why = last == STAGE_COPY ? copy_only(ctx, f) : load(ctx, f);
+
+	if (why != CONTINUE)
+		return why;
+	if (last == STAGE_BUCKET)
+		return look_for_tag(f);
+	if (last == STAGE_FIND)
+		return find_only(f);
+	return last == STAGE_VALUE ? find_and_copy(ctx, f) : CONTINUE;
+}
+
+/* ---- with something left out, or more ------------------------------------- */
+
+__noinline int load_unverified(struct xdp_md *ctx, struct xkv_frame *f)
+{
+	struct packet p;
+
+	if (!f || locate(ctx, f, &p) != CONTINUE)
+		return XKV_C_pass_length;
+	touch_bucket(&p, f);
+	copy_in(&p, f);
+	return CONTINUE;
+}
+
+static __always_inline __u64 hash_key16(const struct xkv_secret *s, const __u64 *key)
+{
+	__u64 products = hash_word(key[0], &s->word[0]) + hash_word(key[1], &s->word[1]);
+
+	return hash_end(products, key[0] + key[1], FRAME_KEY_SIZE, s);
+}
+
+/* Hashes a key of 16 bytes, and makes what is hashed next wait for it, as the bucket does. */
+static __always_inline void hash_first(struct packet *p)
+{
+	__u64 *key = (__u64 *)(p->udp + 1) + PLAIN_KEY / 8, hash, same;
+	struct xkv_secrets *s = secrets();
+
+	if (!s || (void *)(key + 2) > p->end)
+		return;
+	hash = same = hash_key16(&s->hash, key);
+	OPAQUE(same);
+	key[0] ^= hash ^ same;
+}
+
+__noinline int load_hashed_twice(struct xdp_md *ctx, struct xkv_frame *f)
+{
+	struct packet p;
+
+	if (!f || locate(ctx, f, &p) != CONTINUE)
+		return XKV_C_pass_length;
+	hash_first(&p);
+	touch_bucket(&p, f);
+	return take_in(&p, f);
+}
+
+/* swap_headers() with 0, which means none, for the UDP checksum. */
+static __always_inline void swap_unsummed(struct packet *p, __u32 len)
+{
+	__be16 port = p->udp->source;
+	__u32 udp_len = sizeof(struct udphdr) + len;
+
+	swap_link(p->eth);
+	if (p->ip4)
+		swap_ip4(p->ip4, udp_len);
+	p->udp->source = p->udp->dest;
+	p->udp->dest = port;
+	p->udp->len = bpf_htons(udp_len);
+	p->udp->check = 0;
+}
+
+static __always_inline void finish(struct packet *p, struct xkv_frame *f, __u32 len, __u64 sum,
+				   enum without what)
+{
+	if (what & SUM)
+		swap_unsummed(p, len);
+	else
+		swap_headers(p, f, len, sum);
+	count_many(XKV_C_replies, 1);
+}
+
+/* write_slot() without what keeps readers and other writers apart. */
+static __always_inline bool write_unlocked(struct xkv_frame *f, struct xkv_config *cfg,
+					   struct xkv_slot *slot)
+{
+	f->keep = 0;
+	if (!stays_in_class(f, slot))
+		return false;
+	slot->expire_ms = 0;
+	slot->value_len = f->value_len;
+	copy_value(f, slot);
+	mark_access(cfg, slot);
+	f->version = f->seq;
+	return true;
+}
+
+static __always_inline int get_without(struct xdp_md *ctx, struct xkv_frame *f, enum without what)
+{
+	struct xkv_config *cfg = config();
+	struct xkv_slot *slot;
+	struct packet p;
+	__u64 sum = 0;
+	__u32 length;
+
+	slot = f && cfg && is_plain(f, cfg, XKV_OP_GET) ? find_plain(f, cfg) : NULL;
+	length = slot ? read_slot(ctx, f, cfg, slot, &p, &sum) : 0;
+	if (!length)
+		return XKV_C_drop_internal;
+	finish(&p, f, length, sum, what);
+	count(f, XKV_C_get_hits);
+	if (!(what & HOT))
+		hot_used(f, cfg, false, length - PLAIN_RESULT);
+	return CONTINUE;
+}
+
+static __always_inline int set_without(struct xdp_md *ctx, struct xkv_frame *f, enum without what)
+{
+	struct xkv_config *cfg = config();
+	struct xkv_slot *slot;
+	struct packet p;
+	__u64 sum;
+
+	slot = f && cfg && is_plain(f, cfg, XKV_OP_SET) ? find_plain(f, cfg) : NULL;
+	if (!slot || !(what & LOCK ? write_unlocked(f, cfg, slot) : write_slot(f, cfg, slot)))
+		return XKV_C_drop_internal;
+	count(f, XKV_C_overwrites);
+	if (!(what & HOT))
+		hot_used(f, cfg, true, XKV_PADDED(f->value_len));
+	if (resize(ctx, f->payload_off, PLAIN_RESULT) || locate(ctx, f, &p) != CONTINUE)
+		return XKV_C_drop_internal;
+	sum = write_header(&p, f, 1, PLAIN_RESULT);
+	sum += write_result((__u64 *)(p.udp + 1) + 2, p.end, XKV_OP_SET, XKV_OK, 0, 0, 0,
+			    f->version);
+	finish(&p, f, PLAIN_RESULT, sum, what);
+	return CONTINUE;
+}
+
+/* ---- the programs -------------------------------------------------------- */
+
+/* As in bpf/xkv.bpf.c, up to the frame. */
+static __always_inline struct xkv_frame *begin(struct xdp_md *ctx, struct packet *p)
+{
+	struct xkv_config *cfg = config();
+	struct xkv_frame *f;
+	__u32 zero = 0;
+
+	p->data = (void *)(long)ctx->data;
+	p->end = (void *)(long)ctx->data_end;
+	if (!cfg || cfg->magic != XKV_LAYOUT_MAGIC || parse(p, cfg) != CONTINUE ||
+	    admit(p, cfg) != CONTINUE)
+		return NULL;
+	f = bpf_map_lookup_elem(&xkv_frames, &zero);
+	return f && frame_begin(p, cfg, f) == CONTINUE ? f : NULL;
+}
+
+/* Only headers, and nothing else. */
+SEC("xdp")
+int stage_parse(struct xdp_md *ctx)
+{
+	struct packet p = { .data = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
+	struct xkv_config *cfg = config();
+
+	if (!cfg || cfg->magic != XKV_LAYOUT_MAGIC || parse(&p, cfg) != CONTINUE ||
+	    admit(&p, cfg) != CONTINUE)
+		return XDP_PASS;
+	return send_back(ctx);
+}
+
+#define STAGE(name, last)                                                                          \
+	SEC("xdp")                                                                                 \
+	int name(struct xdp_md *ctx)                                                               \
+	{                                                                                          \
+		struct packet p = {};                                                              \
+		struct xkv_frame *f = begin(ctx, &p);                                              \
+                                                                                                   \
+		if (!f)                                                                            \
+			return XDP_PASS;                                                           \
+		return run_frame(ctx, f, last) == CONTINUE ? send_back(ctx) : XDP_DROP;            \
+	}
+
+STAGE(stage_copy, STAGE_COPY)
+STAGE(stage_hash, STAGE_HASH)
+STAGE(stage_bucket, STAGE_BUCKET)
+STAGE(stage_find, STAGE_FIND)
+STAGE(stage_value, STAGE_VALUE)
+
+/* get and set are functions of their own, as the store's are. */
+#define WITHOUT(name, load, what)                                                                  \
+	__noinline int name##_get(struct xdp_md *ctx, struct xkv_frame *f)                         \
+	{                                                                                          \
+		return get_without(ctx, f, what);                                                  \
+	}                                                                                          \
+                                                                                                   \
+	__noinline int name##_set(struct xdp_md *ctx, struct xkv_frame *f)                         \
+	{                                                                                          \
+		return set_without(ctx, f, what);                                                  \
+	}                                                                                          \
+                                                                                                   \
+	SEC("xdp")                                                                                 \
+	int name(struct xdp_md *ctx)                                                               \
+	{                                                                                          \
+		struct packet p = {};                                                              \
+		struct xkv_frame *f = begin(ctx, &p);                                              \
+		int why;                                                                           \
+                                                                                                   \
+		if (!f || load(ctx, f) != CONTINUE)                                                \
+			return XDP_PASS;                                                           \
+		if (f->in[PLAIN_OPCODE] == XKV_OP_SET)                                             \
+			why = name##_set(ctx, f);                                                  \
+		else                                                                               \
+			why = name##_get(ctx, f);                                                  \
+		return why == CONTINUE ? XDP_TX : XDP_DROP;                                        \
+	}
+
+WITHOUT(whole, load, 0)
+WITHOUT(less_verify, load_unverified, 0)
+WITHOUT(less_sum, load, SUM)
+WITHOUT(less_lock, load, LOCK)
+WITHOUT(less_hot, load, HOT)
+WITHOUT(more_hash, load_hashed_twice, 0)
+WITHOUT(bare, load_unverified, SUM | LOCK | HOT)
+
+/* ---- the thesis-like program on the store's index and slots ---------------- */
+
+static __always_inline struct xkv_slot *fixed_find(struct xkv_config *cfg, const __u64 *key)
+{
+	struct xkv_secrets *s = secrets();
+	struct xkv_bucket *home;
+	struct xkv_slot *slot;
+	__u64 hash, entry;
+
+	if (!s)
+		return NULL;
+	hash = hash_key16(&s->hash, key) & cfg->fingerprint_mask;
+	home = home_of(cfg, hash);
+	for (int way = 0; home && way < XKV_WAYS; way++) {
+		entry = home->entry[way];
+		if ((entry ^ hash) >> XKV_REF_BITS || !entry)
+			continue;
+		slot = slot_at(entry & XKV_REF_MASK);
+		if (slot && SLOT(slot, 24) == key[0] && SLOT(slot, 32) == key[1])
+			return slot;
+	}
+	return NULL;
+}
+
+static __always_inline int fixed_get(struct xdp_md *ctx, const __u64 *value)
+{
+	void *data;
+
+	if (bpf_xdp_adjust_tail(ctx, FRAME_HIT_BYTES - FRAME_GET_BYTES))
+		return XDP_DROP;
+	data = (void *)(long)ctx->data;
+	if (data + FRAME_HIT_BYTES > (void *)(long)ctx->data_end)
+		return XDP_DROP;
+#pragma unroll
+	for (int i = 0; i < FRAME_VALUE_SIZE / 8; i++)
+		FRAME_U64(data, FRAME_REPLY_VALUE + 8 * i) = value[i];
+	return fixed_reply(data, FRAME_GET_BYTES, FRAME_HIT_BYTES, XKV_OK);
+}
+
+static __always_inline int fixed_set(struct xdp_md *ctx, __u64 *value)
+{
+	void *data = (void *)(long)ctx->data;
+
+	if (data + FRAME_SET_BYTES > (void *)(long)ctx->data_end)
+		return XDP_PASS;
+#pragma unroll
+	for (int i = 0; i < FRAME_VALUE_SIZE / 8; i++)
+		value[i] = FRAME_U64(data, FRAME_REQUEST_VALUE + 8 * i);
+	fixed_reply(data, FRAME_SET_BYTES, FRAME_SHORT_BYTES, XKV_OK);
+	return bpf_xdp_adjust_tail(ctx, FRAME_SHORT_BYTES - FRAME_SET_BYTES) ? XDP_DROP : XDP_TX;
+}
+
+/* Keys in a further bucket are not found; there are few. */
+static __always_inline int fixed_run(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	struct xkv_config *cfg = config();
+	struct xkv_slot *slot;
+
+	if (!cfg || data + FRAME_GET_BYTES > (void *)(long)ctx->data_end ||
+	    FRAME_U16(data, 12) != bpf_htons(ETH_P_IP) ||
+	    FRAME_U16(data, FRAME_UDP + 2) != rules_of(cfg, cfg->current)->port)
+		return XDP_PASS;
+	slot = fixed_find(cfg, data + FRAME_KEY);
+	if (!slot)
+		return XDP_DROP;
+	if (FRAME_U8(data, FRAME_OP) == XKV_OP_SET)
+		return fixed_set(ctx, slot_value(slot, FRAME_KEY_SIZE));
+	return fixed_get(ctx, slot_value(slot, FRAME_KEY_SIZE));
+}
+
+SEC("xdp")
+int fixed(struct xdp_md *ctx)
+{
+	return fixed_run(ctx);
+}
+
+#define FIXED_AND(n)                                                                               \
+	SEC("xdp")                                                                                 \
+	int fixed_##n(struct xdp_md *ctx)                                                          \
+	{                                                                                          \
+		int verdict = fixed_run(ctx);                                                      \
+                                                                                                   \
+		asm volatile(".rept " #n "\n\tr0 = 0\n\t.endr" ::: "r0");                          \
+		return verdict;                                                                    \
+	}
+
+FIXED_AND(50)
+FIXED_AND(300)

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The programs' messages: one sentence a line on standard error. */
+#ifndef BENCH_SAY_H
+#define BENCH_SAY_H
+
+#include <signal.h>
+#include <stdbool.h>
+
+/* Prints the program's name, the sentence and a newline.  Thread safe. */
+void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* The same, and -EINVAL: a command line that cannot be followed. */
+int refuse(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Set by SIGINT and SIGTERM: stop, print what there is, undo what was done. */
+extern volatile sig_atomic_t interrupted;
+
+/* Writes "12,345,678" into `buf` (at least 28 bytes) and returns it. */
+const char *thousands(unsigned long long n, char *buf);
+
+#endif

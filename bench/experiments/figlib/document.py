@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""docs/benchmarks.md and docs/lab-notes.md: what stands between a pair of markers is written anew, all
+else stays as it is.
+
+They are made from docs/figures/*.json, the medians and ranges of every experiment, so that
+a run of some experiments leaves the others' parts as they are.
+"""
+import re
+import shutil
+import textwrap
+
+from . import headline, tables
+from .experiments import EXPERIMENTS
+from .summary import change
+
+FOLLOWS = 0.99  # of the rate that is offered is answered: bench/load/ramp.c
+DOCUMENT, NOTES, FIGURES = "benchmarks.md", "lab-notes.md", "figures"
+COLUMNS = 100
+BEGIN, END = "<!-- {}: {} -->", "<!-- end of {} -->"
+
+
+def fill(text, name, body, maker="make figures"):
+    """The text with `body` between the markers of that name and of the command that makes it."""
+    begin, end = BEGIN.format(maker, name), END.format(name)
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
+    found = pattern.findall(text)
+    if len(found) != 1:
+        raise ValueError(f"the document has {len(found)} times the markers '{begin}' and '{end}'")
+    return pattern.sub(lambda _: f"{begin}\n{body.strip()}\n{end}", text)
+
+
+def wrapped(text, indent=""):
+    """Text lines of at most COLUMNS; tables and empty lines stay as they are."""
+    return "\n".join(line if line.startswith("|") else
+                     textwrap.fill(line, COLUMNS, subsequent_indent=indent, break_long_words=False,
+                                   break_on_hyphens=False) for line in text.split("\n"))
+
+
+def slim(data):
+    """What the document, plots and tables need: no rounds, and five digits that count."""
+    def point(p):
+        return {"x": p["x"], "summary": {name: [float(f"{value:.5g}") for value in found]
+                                         for name, found in p["summary"].items()}}
+
+    series = {name: dict(s, points=[point(p) for p in s["points"]]) for name, s in data["series"].items()}
+    return dict(data, series=series)
+
+
+def update(docs, results, found):
+    """Keeps the data and plots of `found` in docs/figures, and writes the document of all that is there."""
+    kept = docs / FIGURES
+    kept.mkdir(parents=True, exist_ok=True)
+    for name, data in found.items():
+        tables.write_json(kept / f"{name}.json", slim(data))
+        for ending in ("svg", "md"):
+            shutil.copyfile(results / f"{name}.{ending}", kept / f"{name}.{ending}")
+    everything = tables.read_all(kept, EXPERIMENTS)
+    headline.write(kept, everything)
+    for page, parts in ((DOCUMENT, {"machine": wrapped(machines(everything), "  "),
+                                    "figures": wrapped(figures(everything))}),
+                        (NOTES, {"findings": wrapped(findings(everything), "  ")})):
+        text = (docs / page).read_text(encoding="utf-8")
+        for name, body in parts.items():
+            text = fill(text, name, body)
+        (docs / page).write_text(text, encoding="utf-8")
+
+
+def machines(everything):
+    """What was measured on what; a line for each machine if there were several."""
+    groups = {}
+    for data in everything.values():
+        m = data["machine"]
+        line = (f"{m['cpus']} CPUs ({m['cpu']}), Linux {m['kernel']}, Redis {m['redis']}, memcached "
+                f"{m['memcached']}; {data['rounds']} rounds of {data['seconds']:g} s, "
+                f"{data['clients']} connections")
+        groups.setdefault(line, []).append(data)
+    if not groups:
+        return "Nothing has been measured yet."
+    return "\n".join(f"- Figures {', '.join(d['figures'] for d in some)}: {line}. Load average at the "
+                     f"end of each: {min(d['load_average'] for d in some):.1f} to "
+                     f"{max(d['load_average'] for d in some):.1f}."
+                     for line, some in groups.items())
+
+
+def figures(everything):
+    return "\n".join(
+        f"### {tables.numbered(data).capitalize()}: {data['title'][0].lower()}{data['title'][1:]}\n\n"
+        f"![{data['title']}]({FIGURES}/{name}.svg)\n\n{tables.conditions(data)}; "
+        f"[all numbers]({FIGURES}/{name}.md). {tables.brief(data)}" for name, data in everything.items())
+
+
+# ---- findings --------------------------------------------------------------------------------
+
+
+def names(data, chosen):
+    return [n for n in chosen if n in data["series"]]
+
+
+def label(data, name):
+    return data["series"][name]["label"]
+
+
+def cost(data, value):
+    """What a request costs the server, and what that means for a core."""
+    costs = {n: tables.middle(data, n, value, "cpu_us") for n in ("xkv", "udp", "memcached", "redis")}
+    costs = {n: c for n, c in costs.items() if c}
+    if "xkv" not in costs:
+        return []
+    each = ", ".join(f"{label(data, n)} {c:.2f} us ({tables.number(1e6 / c)} requests/s a core)"
+                     for n, c in costs.items())
+    lines = [f"**CPU time of the server for a request** ({value}, all reads), network stack included: {each}."]
+    others = [f"{costs[n] / costs['xkv']:.2g} times with {label(data, n)}" for n in costs if n != "xkv"]
+    if others:
+        lines[0] += f" In terms of xkv's: {', '.join(others)}."
+    return lines
+
+
+def alone(data, value):
+    """The driver alone."""
+    found = {n: tables.middle(data, n, value, "rate") for n in ("frames", "thesis")}
+    if not all(found.values()):
+        return []
+    line = (f"**The driver alone** ({value}), frames made in the kernel, CPU time only: "
+            f"{tables.number(found['frames'])} requests/s on one core; the thesis-like program "
+            f"{tables.number(found['thesis'])}.")
+    times = tables.times(data, value, "cpu_us", "redis", "frames")
+    if times != "-":
+        line += f" One request of Redis takes its server the CPU time of {times} of these."
+    return [line]
+
+
+def past_sockets(data, value):
+    """What both sides together do on the same CPUs, with the clients' sockets and without them."""
+    rates = {n: tables.middle(data, n, value, "rate") for n in ("xkv-shared", "xkv-afxdp", "redis-cores")}
+    if not all(rates.values()):
+        return []
+    return [f"**Server and clients on the same CPUs**: xkv answers {tables.number(rates['xkv-shared'])} "
+            f"requests/s to clients with sockets and {tables.number(rates['xkv-afxdp'])} to clients with "
+            f"AF_XDP, Redis with one instance a core {tables.number(rates['redis-cores'])}."]
+
+
+def limited(data, value):
+    """Whose limit the full load was."""
+    shares = {n: tables.middle(data, n, value, "busy") for n in ("xkv", "udp", "memcached", "redis")}
+    each = ", ".join(f"{label(data, n)} {min(s, 1):.0%}" for n, s in shares.items() if s)
+    return [f"**How busy the server's CPU was at full load**: {each}. What is far below 100 % was "
+            "limited by the load generator's sockets on the other CPU, not by the server: there compare "
+            "CPU times, not rates."] if each else []
+
+
+def trends(data, what):
+    """How rate and CPU time change from the first to the last value."""
+    values = tables.values_of(data)
+    each = []
+    for name in names(data, ("frames", "xkv", "udp", "memcached", "redis")):
+        rate = change(*(tables.middle(data, name, v, "rate") for v in (values[0], values[-1])))
+        cpu = change(*(tables.middle(data, name, v, "cpu_us") for v in (values[0], values[-1])))
+        if rate is not None:
+            # In the frame loop one is the other's inverse.
+            more = f", CPU time {cpu:+.0f} %" if cpu is not None and name != "frames" else ""
+            each.append(f"{label(data, name)} {rate:+.0f} %{more}")
+    if not each:
+        return []
+    return [f"**{what}** from {values[0]} to {values[-1]}: {'; '.join(each)}. The thesis: "
+            f"{data['says']}."]
+
+
+def latencies(data):
+    """At half and at most of the full load; at all of it queues grow for as long as one measures."""
+    each = []
+    for series in data["series"].values():
+        points = {p["x"]: p["summary"] for p in series["points"]}
+        found = [f"{tables.number(points[x]['p50'][0])} / {tables.number(points[x]['p99'][0])} us at {x:.0%}"
+                 for x in (0.5, 0.85) if x in points]
+        if found:
+            each.append(f"{series['label']} {' and '.join(found)}")
+    lines = [f"**{data['title']}**: p50 / p99 of {'; '.join(each)} of each one's full load."] if each else []
+    if 1.0 in tables.values_of(data):
+        mode = "-shared" if "xkv-shared" in data["series"] else ""
+        lines += at_most(data, (f"redis{mode}", "redis-cores"), f"xkv{mode}")
+    return lines
+
+
+def by_rate(data, name):
+    """[(rate, p99)] of a curve, as far as the system followed: beyond, p99 is how long one measured."""
+    summaries = [p["summary"] for p in tables.points_of(data, name)]
+    return sorted((s["rate"][0], s["p99"][0]) for s in summaries
+                  if s["rate"][0] >= FOLLOWS * s["offered"][0])
+
+
+def at_most(data, others, name):
+    """p99 of the others at the most that they follow, beside ours at the first load that is no less."""
+    each, ours = [], by_rate(data, name)
+    for other in others:
+        theirs = by_rate(data, other)
+        if theirs and ours:
+            rate, p99 = theirs[-1]
+            served = next((o for o in ours if o[0] >= rate), None)
+            beside = (f"{tables.number(served[1])} us with {tables.number(served[0])}, "
+                      f"{tables.number(served[1] / p99)} of that" if served else "less in all")
+            each.append(f"{label(data, other)} {tables.number(p99)} us with {tables.number(rate)} "
+                        f"requests/s, {label(data, name)} {beside}")
+    return [f"**{data['title']}**, p99 at the most that Redis follows: {'; '.join(each)}."] if each else []
+
+
+def shares(data):
+    points = [p["summary"] for series in data["series"].values() for p in series["points"]]
+    if not points:
+        return []
+    low = {f: (min(s[f][0] for s in points), max(s[f][0] for s in points))
+           for f in ("share_p50", "share_p99")}
+    return [f"**The network's share of Redis' latency**: {low['share_p50'][0]:.0f} to "
+            f"{low['share_p50'][1]:.0f} % of p50 and {low['share_p99'][0]:.0f} to "
+            f"{low['share_p99'][1]:.0f} % of p99, over all loads. The thesis: {data['says']}."]
+
+
+FINDERS = {
+    "fig06-distribution": lambda d: cost(d, "zipf:0.99") + limited(d, "zipf:0.99") + alone(d, "zipf:0.99")
+    + past_sockets(d, "zipf:0.99"),
+    "fig07-08-latency": latencies,
+    "fig09-writes": lambda d: trends(d, "Writes (%)"),
+    "fig10-keys": lambda d: trends(d, "Size of keys (bytes)"),
+    "fig11-values": lambda d: trends(d, "Size of values (bytes)"),
+    "fig12-scans": lambda d: trends(d, "Scans (%)"),
+    "fig13-scans-1": latencies,
+    "fig14-scans-10": latencies,
+    "fig01-02-share": shares,
+}
+
+
+def findings(everything):
+    found = [line for name, finder in FINDERS.items() if name in everything
+             for line in finder(everything[name])]
+    return "\n".join(f"- {line}" for line in found) or "Nothing has been measured yet."

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Where the time of a packet goes: what each stage of the store's XDP program costs, in nanoseconds.
+
+The programs of bench/bpf/stages.bpf.c do what the store does up to a stage, or all of it but for one
+thing; they run on the maps of a store that xkvd has loaded, in turns with echo, with the thesis-like
+program and with the store itself. What lies between two programs' times is the cost of what only
+one of them does. A program's time is the lower quartile of its rounds: other work on the machine only ever
+makes it longer. Prints the tables of docs/performance.md, --doc writes them there; all figures go
+to build/bench-stages.json.
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+from bpflib import pin_programs
+from figlib.document import fill, wrapped
+from harness import BUILD, ROOT, Bed, die, machine, prepare, run, start_xkvd, step, write_json
+
+DISTRIBUTIONS = ("hot:1", "hot:2000", "zipf:0.99", "uniform")
+OPERATIONS = {"get": "0:1", "set": "1:0"}
+BASELINES = ("echo", "thesis", "thesis-nopre")
+WHOLE, ATTACHED = "xkv_xdp", "attached"
+# Each one's time less that of the one before it.
+STAGES = {
+    "stage_parse": "headers, port, address, sender",
+    "stage_copy": "request into the frame, its checksum",
+    "stage_hash": "hash of the key; bucket asked for",
+    "stage_bucket": "tag found in the bucket",
+    "stage_find": "request is plain, key compared in the slot",
+    "stage_value": "value into the packet, or into the slot",
+    WHOLE: "reply's headers and checksum, counters",
+}
+# The store's time less theirs: what is saved.
+VARIANTS = {
+    "less_verify": "checksum of the request is not verified",
+    "less_sum": "checksum of the reply is 0",
+    "less_lock": "SET takes no lock and makes no version",
+    "less_hot": "uses of keys are not sampled (hot-sample-rate)",
+    "bare": "all of these",
+    "more_hash": "key is hashed twice",
+    "fixed": "thesis-like program on the store's index and slots",
+    "fixed_50": "that, and 50 instructions that do nothing",
+    "fixed_300": "that, and 300",
+}
+SHORT = "whole"  # what the variants are compared with
+GROUPS = ((*STAGES, ATTACHED), (SHORT, *VARIANTS))
+DOCUMENT, MAKER = ROOT / "docs" / "performance.md", "make bench-stages"
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keys", type=int, default=1000000)
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--seconds", type=float, default=0.1, help="of a measurement")
+    parser.add_argument("--distributions", default=",".join(DISTRIBUTIONS))
+    parser.add_argument("--cpu", type=int, default=0)
+    parser.add_argument("--output", default=BUILD / "bench-stages.json", type=Path)
+    parser.add_argument("--doc", nargs="?", const=DOCUMENT, type=Path, metavar="FILE",
+                        help="write the tables between their markers, default: docs/performance.md")
+    parser.add_argument("--reuse", action="store_true", help="measure nothing: the figures of the last run")
+    return parser.parse_args()
+
+
+# ---- measuring -----------------------------------------------------------------------------
+
+
+def make_beds(stack, args):
+    """A bed with the store, {name: path} of the pinned programs, and a bed for the baselines."""
+    step("making two test beds, starting xkvd with native XDP")
+    store, base = Bed(stack, "stages"), Bed(stack, "base")
+    pins = Path("/sys/fs/bpf") / store.name  # gone with all that is in it when xkvd is
+    start_xkvd(stack, store, "--max-keys", max(args.keys, 1 << 20))
+    step(f"loading {args.keys:,} keys")
+    if store.bench("--load-only", "--keys", args.keys)["sets"] != args.keys:
+        die("not all keys were stored")
+    names = [name for group in GROUPS for name in group if name not in (WHOLE, ATTACHED)]
+    paths = pin_programs(BUILD / "bench/bpf/stages.bpf.o", names, pins, pins / "stages")
+    paths += pin_programs(BUILD / "xkv.bpf.o", (WHOLE,), pins, pins / "stages")
+    return store, base, {path.name: path for path in paths}
+
+
+def frames(args, group, store, base, paths):
+    """{(operation, distribution): {server: row of xkv-bench}}."""
+    servers = (*BASELINES, *(str(paths.get(name, name)) for name in group))
+    found = json.loads(run(
+        BUILD / "xkv-bench", "frames", "--json", "--quiet", "--bed", store.name, "--base-bed", base.name,
+        "--keys", args.keys, "--rounds", args.rounds, "--seconds", args.seconds, "--cpus", args.cpu,
+        "--server", ",".join(servers), "--distribution", args.distributions,
+        "--ratio", ",".join(OPERATIONS.values())))
+    table = {}
+    for row in found["results"]:
+        row["server"] = row["server"].rpartition("/")[2]
+        check(row)
+        table.setdefault((row["op"], row["distribution"]), {})[row["server"]] = row
+    return table
+
+
+def answers(row):
+    """What a server has to answer: requests that came back, or hits."""
+    cut_off = row["server"].startswith("stage_") and (row["server"], row["op"]) != ("stage_value", "get")
+    return "echoed" if cut_off or row["server"] == "echo" else "hits"
+
+
+def check(row):
+    """Who drops packets, or passes them on, seems faster. Some do not find keys in a further bucket, which are few."""
+    every = sum(row[k] for k in ("hits", "misses", "other", "echoed", "wrong"))
+    if row["reply_share"] < 0.98 or row[answers(row)] < 0.999 * every:
+        print(f"warning: {row['server']}, {row['op']} {row['distribution']}: {row['reply_share']:.2%} came back, "
+              f"{row[answers(row)]} of {every} {answers(row)}", file=sys.stderr)
+
+
+# ---- what comes of it ----------------------------------------------------------------------
+
+
+def time_of(row):
+    """Nanoseconds a packet, test bed included."""
+    times = [1000 / mpps for mpps in row["rounds"]]
+    return statistics.quantiles(times, n=4, method="inclusive")[0] if len(times) > 1 else times[0]
+
+
+def cell(cut, varied):
+    """The costs, from the rows of both groups."""
+    ns, other = ({name: time_of(row) for name, row in rows.items()} for rows in (cut, varied))
+    before = ("echo", *STAGES)
+    thesis = min(BASELINES[1:], key=ns.get)
+    return {
+        "echo": ns["echo"], "stages": {name: ns[name] - ns[last] for name, last in zip(STAGES, before)},
+        "store": ns[WHOLE] - ns["echo"], "attached": ns[ATTACHED] - ns[WHOLE],
+        "thesis": ns[thesis] - ns["echo"], "thesis_is": thesis,
+        "of_echo": ns["echo"] / ns[WHOLE], "of_thesis": ns[thesis] / ns[WHOLE],
+        "saved": {name: other[SHORT] - other[name] for name in VARIANTS},
+        "short": other[SHORT] - other["echo"],
+        "rounds": [{name: row["rounds"] for name, row in rows.items()} for rows in (cut, varied)],
+    }
+
+
+def line(what, values, form="{:.0f}"):
+    return f"| {what} | " + " | ".join(form.format(value) for value in values) + " |"
+
+
+def head(what, cells):
+    return f"\n| {what} | " + " | ".join(cells) + " |\n|---|" + "---|" * len(cells)
+
+
+def stage_table(op, cells):
+    every = cells.values()
+    lines = [head(f"{op.upper()}, ns", cells), line("test bed (echo)", (c["echo"] for c in every))]
+    lines += [line(what, (c["stages"][name] for c in every)) for name, what in STAGES.items()]
+    lines += [
+        line("**the store, above echo**", (c["store"] for c in every)),
+        line("thesis-like program, above echo", (c["thesis"] for c in every)),
+        line("as xkvd attaches it, more", (c["attached"] for c in every)),
+        line("rate, of echo's", (c["of_echo"] for c in every), "{:.2f}"),
+        line("rate, of the thesis-like program's", (c["of_thesis"] for c in every), "{:.2f}")]
+    return lines
+
+
+def variant_table(op, cells):
+    lines = [head(f"{op.upper()}, ns saved", cells)]
+    for name, what in VARIANTS.items():
+        if (op, name) != ("get", "less_lock"):
+            lines.append(line(what, (c["saved"][name] for c in cells.values()), "{:+.0f}"))
+    return lines
+
+
+def markdown(result):
+    m, load = result["machine"], result["load_average"]
+    lines = [f"{m['cpus']} CPUs ({m['cpu']}), Linux {m['kernel']}; {result['keys']:,} keys of 16 bytes, values of 128; "
+             f"{result['rounds']} rounds of {result['seconds']:g} s each; load average at the end {load:.1f}."]
+    for table in (stage_table, variant_table):
+        for op in OPERATIONS:
+            lines += table(op, result[op])
+    return "\n".join(lines)
+
+
+def measure(args):
+    prepare()
+    with ExitStack() as stack:
+        beds = make_beds(stack, args)
+        step(f"measuring, {args.rounds} rounds of each")
+        cut, varied = (frames(args, group, *beds) for group in GROUPS)
+    result = {op: {d: cell(cut[o, d], varied[o, d]) for o, d in cut if o == op} for op in OPERATIONS}
+    result.update(machine=machine(), load_average=os.getloadavg()[0], keys=args.keys, rounds=args.rounds,
+                  seconds=args.seconds)
+    write_json(args.output, result)
+    return result
+
+
+def main():
+    args = parse_args()
+    result = json.loads(args.output.read_text(encoding="utf-8")) if args.reuse else measure(args)
+    print(markdown(result))
+    if args.doc:
+        text = args.doc.read_text(encoding="utf-8")
+        args.doc.write_text(fill(text, "tables", wrapped(markdown(result)), MAKER), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* See options.h: the table of the options, what they may not say together, and defaults. */
+#include "options.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "bench/common/say.h"
+#include "bench/common/sizes.h"
+
+static const char *const scan_shares[] = { "0", "100", NULL };
+
+static const char *const server_names[] = {
+	[SERVER_ECHO] = "echo",
+	[SERVER_THESIS] = "thesis",
+	[SERVER_THESIS_NOPRE] = "thesis-nopre",
+	[SERVER_ATTACHED] = "attached",
+	NULL,
+};
+
+/* A path names a pinned program. */
+static int read_server(const struct option_row *row, char *text, void *field)
+{
+	static const struct option_row kinds = { .name = "server", .choices = server_names };
+	struct frame_server *server = field;
+	unsigned int kind = SERVER_PINNED;
+
+	(void)row;
+	if (text[0] != '/' && option_choice(&kinds, text, &kind))
+		return -EINVAL;
+	*server = (struct frame_server){ .kind = kind, .name = text };
+	return 0;
+}
+
+static int read_random_dist(const struct option_row *row, char *text, void *field)
+{
+	if (option_dist(row, text, field))
+		return -EINVAL;
+	if (!dist_is_random(field))
+		return refuse("frames are of random keys: no --%s %s", row->name, text);
+	return 0;
+}
+
+#define FIELD(member)	    .field = offsetof(struct frames_options, member)
+#define LIST(list, counter) OPTION_LIST(struct frames_options, list, counter)
+
+/* clang-format off */
+static const struct option_row rows[] = {
+	{ .heading = "The servers, and the CPUs that ask them" },
+	{ "server", "LIST", 0, read_server, LIST(server, servers),
+	  .help = "echo, thesis, thesis-nopre, attached (default), or the\n"
+		  "paths of pinned XDP programs, in place of the attached" },
+	{ "bed", "NAME", 0, option_text, FIELD(bed), .help = "the bed, default xkv" },
+	{ "base-bed", "NAME", 0, option_text, FIELD(base_bed),
+	  .help = "bed for echo and thesis, default: the same" },
+	{ "port", "PORT", 'p', option_uint, FIELD(port), .min = 1, .max = 65535,
+	  .help = "default 6379" },
+	{ "cpus", "LIST", 0, option_uint, LIST(cpu, cpus), .max = FRAME_CPUS - 1,
+	  .help = "one loop on each, default 0" },
+	{ "loops", "LIST", 0, option_uint, LIST(loops, loop_counts), .min = 1, .max = FRAME_CPUS,
+	  .help = "so many of them at once, in turns; default: all" },
+	{ "rounds", "N", 0, option_uint, FIELD(rounds), .min = 1, .max = 1000,
+	  .help = "alternating rounds, default 5" },
+	{ "seconds", "S", 0, option_real, FIELD(seconds), .least = 0.001, .most = 1e6,
+	  .help = "CPU time of a measurement, default 0.5" },
+	{ "frame-batch", "N", 0, option_uint, FIELD(frame_batch), .min = 1, .max = 256,
+	  .help = "frames in flight, 1 to 256, default 64" },
+	{ .heading = "What is asked; all but --keys and --seed may be lists" },
+	{ "keys", "N", 0, option_uint, FIELD(keys), .min = 1, .max = FRAME_KEYS_MAX,
+	  .help = "default 1000000" },
+	{ "key-size", "B", 0, option_uint, LIST(key_size, key_sizes), .min = FRAME_KEY_SIZE,
+	  .max = XKV_KEY_MAX, .help = "16 to 250, default 16" },
+	{ "value-size", "B", 0, option_uint, LIST(value_size, value_sizes),
+	  .min = FRAME_VALUE_MIN, .max = 1400, .help = "32 to 1400, default 128" },
+	{ "ratio", "SET:GET", 0, option_ratio, LIST(ratio, ratios), .help = "default 0:1" },
+	{ "distribution", "D", 0, read_random_dist, LIST(dist, dists),
+	  .help = "uniform (default), zipf:0.99, hotspot:20:80 or hot:2000" },
+	{ "batch", "N", 0, option_uint, LIST(batch, batches), .min = 1, .max = FRAME_OPS_MAX,
+	  .help = "operations of a datagram, 1 to 8, default 1" },
+	{ "scans", "PCT", 0, option_choice, LIST(scans, scan_shares), .choices = scan_shares,
+	  .help = "100: SCANs instead of GETs; default 0" },
+	{ "scan-length", "N", 0, option_uint, LIST(scan_length, scan_lengths), .min = 1,
+	  .max = XKV_SCAN_MAX, .help = "keys of a SCAN, 1 to 100, default 100" },
+	{ "seed", "N", 0, option_u64, FIELD(seed), .max = INT64_MAX, .help = "default 1" },
+	{ .heading = "What is shown" },
+	{ "json", NULL, 0, option_flag, FIELD(json),
+	  .help = "results as one JSON object on standard output" },
+	{ "quiet", NULL, 0, option_flag, FIELD(quiet), .help = "no line for each round" },
+	{ 0 },
+};
+/* clang-format on */
+
+static const char usage[] =
+	"Usage: xkv-bench frames [OPTION]...\n"
+	"Live frames of the kernel's through scripts/testbed.sh's bed, as root.  See xkv-bench(1).\n";
+
+/* Whether any of the frames are SCANs. */
+static bool any_scans(const struct frames_options *o)
+{
+	for (unsigned int i = 0; i < o->scan_shares; i++) {
+		if (o->scans[i])
+			return true;
+	}
+	return false;
+}
+
+/* Whether all frames are of the one kind that the thesis-like program knows. */
+static bool plain_frames(const struct frames_options *o)
+{
+	return o->key_sizes == 1 && o->key_size[0] == FRAME_KEY_SIZE && o->value_sizes == 1 &&
+	       o->value_size[0] == FRAME_VALUE_SIZE && o->batches == 1 && o->batch[0] == 1 &&
+	       !any_scans(o);
+}
+
+static int check_servers(const struct frames_options *o)
+{
+	bool ours = false, attached = false;
+
+	for (unsigned int i = 0; i < o->servers; i++) {
+		const struct frame_server *s = &o->server[i];
+
+		ours |= s->kind < SERVER_ATTACHED;
+		attached |= s->kind >= SERVER_ATTACHED;
+		if ((s->kind == SERVER_THESIS || s->kind == SERVER_THESIS_NOPRE) &&
+		    !plain_frames(o))
+			return refuse("--server %s knows one GET or SET in a datagram, keys of %d "
+				      "bytes and values of %d only",
+				      s->name, FRAME_KEY_SIZE, FRAME_VALUE_SIZE);
+		for (unsigned int j = 0; j < i; j++) {
+			if (!strcmp(o->server[j].name, s->name))
+				return refuse("--server names %s twice", s->name);
+		}
+	}
+	if (ours && attached && !strcmp(o->bed, o->base_bed))
+		return refuse("--server attached, or a pinned program, beside others: give the "
+			      "others a bed of their own with --base-bed");
+	return 0;
+}
+
+/* Two loops on one CPU would share its time, and each be taken for having had a CPU of its own. */
+static int check_cpus(const struct frames_options *o)
+{
+	for (unsigned int i = 0; i < o->cpus; i++) {
+		for (unsigned int j = 0; j < i; j++) {
+			if (o->cpu[j] == o->cpu[i])
+				return refuse("--cpus names CPU %u twice: a CPU has one loop",
+					      o->cpu[i]);
+		}
+	}
+	for (unsigned int i = 0; i < o->loop_counts; i++) {
+		if (o->loops[i] > o->cpus)
+			return refuse("--loops %u: name as many CPUs with --cpus", o->loops[i]);
+	}
+	return 0;
+}
+
+/* Every batch of entries of these sizes has to make a frame. */
+static int check_sizes(const struct frames_options *o)
+{
+	int err = 0;
+
+	for (unsigned int k = 0; k < o->key_sizes; k++) {
+		for (unsigned int v = 0; v < o->value_sizes; v++) {
+			for (unsigned int b = 0; b < o->batches && !err; b++)
+				err = sizes_check_batch(o->key_size[k], o->value_size[v],
+							o->batch[b], XKV_PAYLOAD_MAX4, false);
+		}
+	}
+	return err;
+}
+
+/* Only the keys of the smallest size end in their digits, which a SCAN counts up. */
+static int check_scans(const struct frames_options *o)
+{
+	if (!any_scans(o))
+		return 0;
+	for (unsigned int i = 0; i < o->scan_lengths; i++) {
+		if (o->scan_length[i] > o->keys)
+			return refuse("--scan-length %u: there are but %u keys", o->scan_length[i],
+				      o->keys);
+	}
+	if (o->key_sizes > 1 || o->key_size[0] != FRAME_KEY_SIZE)
+		return refuse("--scans needs keys of %d bytes, which end in digits",
+			      FRAME_KEY_SIZE);
+	if (o->ratios > 1 || o->ratio[0].set)
+		return refuse("SCANs read: --scans needs a --ratio of 0:1");
+	return 0;
+}
+
+int frames_options_parse(struct frames_options *o, int argc, char **argv)
+{
+	int ret;
+
+	*o = (struct frames_options){
+		.server = { { .kind = SERVER_ATTACHED, .name = "attached" } },
+		.servers = 1,
+		.dist = { { .text = "uniform" } },
+		.dists = 1,
+		.ratio = { { .get = 1 } },
+		.ratios = 1,
+		.key_size = { FRAME_KEY_SIZE },
+		.key_sizes = 1,
+		.value_size = { FRAME_VALUE_SIZE },
+		.value_sizes = 1,
+		.batch = { 1 },
+		.batches = 1,
+		.scan_shares = 1,
+		.scan_length = { XKV_SCAN_MAX },
+		.scan_lengths = 1,
+		.cpus = 1,
+		.bed = "xkv",
+		.port = 6379,
+		.keys = 1000000,
+		.seed = 1,
+		.rounds = 5,
+		.seconds = 0.5,
+		.frame_batch = 64,
+	};
+	ret = option_parse(rows, usage, o, argc, argv);
+	if (ret)
+		return ret;
+	if (!o->loop_counts)
+		o->loops[o->loop_counts++] = o->cpus;
+	if (!o->base_bed)
+		o->base_bed = o->bed;
+	ret = check_servers(o);
+	if (!ret)
+		ret = check_cpus(o);
+	if (!ret)
+		ret = check_sizes(o);
+	return ret ? ret : check_scans(o);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the frame loop is to do: the command line of `xkv-bench frames`. */
+#ifndef BENCH_FRAMES_OPTIONS_H
+#define BENCH_FRAMES_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bench/bpf/frame.h"
+#include "bench/common/dist.h"
+#include "bench/common/option.h"
+
+#define FRAMES_LIST_MAX	   12
+#define FRAMES_SERVERS_MAX 16
+
+/* Those before SERVER_ATTACHED are our own and run on the base bed, the others on the store's. */
+enum server_kind {
+	SERVER_ECHO,
+	SERVER_THESIS,
+	SERVER_THESIS_NOPRE,
+	SERVER_ATTACHED,
+	SERVER_PINNED, /* a program that is pinned where the name says */
+};
+
+struct frame_server {
+	enum server_kind kind;
+	const char *name;
+};
+
+/* Of all lists, each combination is measured. */
+struct frames_options {
+	struct frame_server server[FRAMES_SERVERS_MAX];
+	struct dist dist[FRAMES_LIST_MAX];
+	struct ratio ratio[FRAMES_LIST_MAX];
+	unsigned int key_size[FRAMES_LIST_MAX], value_size[FRAMES_LIST_MAX];
+	unsigned int batch[FRAMES_LIST_MAX];	   /* operations in a datagram */
+	unsigned int scans[FRAMES_LIST_MAX];	   /* 1: all requests are SCANs; 0: none is */
+	unsigned int scan_length[FRAMES_LIST_MAX]; /* keys */
+	unsigned int cpu[FRAME_CPUS];
+	unsigned int loops[FRAMES_LIST_MAX]; /* so many of these CPUs at once */
+	unsigned int servers, dists, ratios, key_sizes, value_sizes, batches;
+	unsigned int scan_shares, scan_lengths, cpus, loop_counts;
+	const char *bed, *base_bed; /* base_bed: where the baselines run, default: bed */
+	unsigned int port;
+	unsigned int keys;
+	uint64_t seed;
+	unsigned int rounds;
+	double seconds;		  /* CPU time of one measurement */
+	unsigned int frame_batch; /* frames in flight */
+	bool json, quiet;
+};
+
+/*
+ * Parses the command line.  0 with *o filled in, which points to argv; 1 if --help or --version
+ * was answered; -EINVAL after one sentence on standard error.
+ */
+int frames_options_parse(struct frames_options *o, int argc, char **argv);
+
+#endif

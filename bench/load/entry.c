@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* See entry.h. */
+#include "entry.h"
+
+#include <string.h>
+
+#include "bench/common/dist.h"
+
+#define KEY_PREFIX    4 /* "key:" */
+#define KEY_HEAD      (KEY_PREFIX + ENTRY_DIGITS_MAX)
+#define VALUE_CHECKED 32		    /* smallest value that carries key, nonce and sum */
+#define VALUE_SALT    0x9e3779b97f4a7c15ULL /* a key's value is not large because the key is */
+
+/* What a key is made of, whichever --first-key it was counted from. */
+static uint64_t number_of(const struct options *o, uint32_t key)
+{
+	return o->first_key + key;
+}
+
+unsigned int entry_key_size(const struct options *o, uint32_t key)
+{
+	return sizes_of(&o->key_size, number_of(o, key));
+}
+
+unsigned int entry_value_size(const struct options *o, uint32_t key)
+{
+	unsigned int size = sizes_of(&o->value_size, number_of(o, key) ^ VALUE_SALT);
+	unsigned int used = sizeof(struct xkv_hdr) + (o->token_set ? XKV_TOKEN_BYTES : 0) +
+			    sizeof(struct xkv_op) + XKV_PADDED(entry_key_size(o, key));
+	unsigned int room = (XKV_PAYLOAD_MAX4 - used) & ~7U;
+
+	return size < room ? size : room;
+}
+
+uint64_t entry_names(unsigned int key_size)
+{
+	unsigned int digits = key_size < KEY_HEAD ? key_size - KEY_PREFIX : ENTRY_DIGITS_MAX;
+	uint64_t names = 1;
+
+	while (digits--)
+		names *= 10;
+	return names;
+}
+
+/* The first KEY_HEAD bytes of a key of `size` bytes, or all.  Returns how many it wrote. */
+static unsigned int write_key_head(const struct options *o, uint8_t *to, unsigned int size,
+				   uint32_t key)
+{
+	unsigned int head = size < KEY_HEAD ? size : KEY_HEAD;
+	uint64_t number = number_of(o, key);
+
+	memcpy(to, "key:", KEY_PREFIX);
+	for (unsigned int i = head - 1; i >= KEY_PREFIX; i--, number /= 10)
+		to[i] = '0' + number % 10;
+	return head;
+}
+
+unsigned int entry_write_key(const struct options *o, uint8_t *to, uint32_t key)
+{
+	unsigned int size = entry_key_size(o, key), head = write_key_head(o, to, size, key);
+
+	memset(to + head, '-', size - head);
+	return size;
+}
+
+bool entry_key_is(const struct options *o, uint32_t key, const uint8_t *bytes, uint32_t len)
+{
+	uint8_t want[XKV_KEY_MAX];
+
+	return len == entry_write_key(o, want, key) && !memcmp(bytes, want, len);
+}
+
+/* Words from `seed` on, the last one cut as needed. */
+static void write_words(uint8_t *to, size_t len, uint64_t seed)
+{
+	for (size_t i = 0; i < len; i += 8) {
+		uint64_t word = seed ^ (i * 0x9e3779b97f4a7c15ULL);
+
+		memcpy(to + i, &word, len - i < 8 ? len - i : 8);
+	}
+}
+
+static void write_value(const struct options *o, uint8_t *to, unsigned int size, uint32_t key,
+			uint64_t nonce)
+{
+	uint64_t number = number_of(o, key), sum = mix64(number ^ mix64(nonce));
+
+	if (size < VALUE_CHECKED) {
+		write_words(to, size, mix64(number));
+		return;
+	}
+	memset(to, 0, KEY_HEAD);
+	write_key_head(o, to, entry_key_size(o, key), key);
+	memcpy(to + KEY_HEAD, &nonce, 8);
+	write_words(to + KEY_HEAD + 8, size - VALUE_CHECKED, nonce);
+	memcpy(to + size - 8, &sum, 8);
+}
+
+unsigned int entry_write_value(const struct options *o, uint8_t *to, uint32_t key, uint64_t nonce)
+{
+	unsigned int size = entry_value_size(o, key);
+
+	write_value(o, to, size, key, nonce);
+	return size;
+}
+
+bool entry_value_ok(const struct options *o, uint32_t key, const uint8_t *value, uint32_t len)
+{
+	uint8_t want[XKV_PAYLOAD_MAX4];
+	uint64_t nonce = 0;
+
+	if (len != entry_value_size(o, key))
+		return false;
+	if (len >= VALUE_CHECKED)
+		memcpy(&nonce, value + KEY_HEAD, 8);
+	write_value(o, want, len, key, nonce);
+	return !memcmp(value, want, len);
+}

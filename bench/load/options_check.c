@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* What options may not say together, and the defaults that follow from others. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <unistd.h>
+
+#include "bench/common/say.h"
+#include "entry.h"
+#include "options.h"
+#include "workload.h"
+
+#define RAMP_RATE    10000 /* requests/s of the first step */
+#define RAMP_SECONDS 2
+#define OPEN_DEPTH   1024 /* requests that an open loop may have out a client, without --depth */
+
+/* Payload that a datagram has: that of IPv6, unless the server's address is one of IPv4. */
+static unsigned int payload_max(const struct options *o)
+{
+	struct in_addr address;
+
+	return inet_pton(AF_INET, o->host, &address) == 1 ? XKV_PAYLOAD_MAX4 : XKV_PAYLOAD_MAX6;
+}
+
+static int check_datagram(const struct options *o)
+{
+	if (o->protocol != PROTOCOL_XKV)
+		return 0;
+	/* One value of a distribution is cut to what its datagram holds: entry_value_size(). */
+	if (o->batch == 1 && sizes_have_tail(&o->value_size))
+		return 0;
+	return sizes_check_batch(o->key_size.max, o->value_size.max, o->batch, payload_max(o),
+				 o->token_set);
+}
+
+/* A scan's keys are counted up at their end, so digits have to stand there. */
+static int check_scans(const struct options *o)
+{
+	if (o->scans <= 0)
+		return 0;
+	if (o->scan_length > o->keys)
+		return refuse("--scan-length %u: there are but %u keys", o->scan_length, o->keys);
+	if (o->protocol == PROTOCOL_XKV && o->key_size.max > ENTRY_DIGITS_MAX + 4)
+		return refuse("--scans needs keys that end in digits: --key-size of at most %d",
+			      ENTRY_DIGITS_MAX + 4);
+	if (o->key_size.min != o->key_size.max)
+		return refuse("--scans needs keys of one size");
+	return 0;
+}
+
+static int check_shares(struct options *o)
+{
+	double sum = o->deletes + o->scans + o->inserts + o->rmws + o->mgets;
+
+	o->shared = sum > 0;
+	if (o->mgets_set && o->batch < 2)
+		return refuse("--mgets needs a --batch of at least 2: the keys of an MGET");
+	if (sum > 100)
+		return refuse(
+			"--deletes, --scans and --mgets leave less than nothing for the rest: "
+			"together with the inserts and the like of --workload at most 100 percent");
+	return check_scans(o);
+}
+
+static int check_keys(const struct options *o)
+{
+	uint64_t names = entry_names(o->key_size.min);
+
+	if (o->keys > names || o->first_key > names - o->keys)
+		return refuse("keys of %u bytes can name %llu keys only: raise --key-size%s",
+			      o->key_size.min, (unsigned long long)names,
+			      o->first_key ? " or lower --first-key" : "");
+	if (o->inserts > 0 && names - o->first_key < UINT32_MAX)
+		return refuse("a workload that inserts needs names for its keys: --key-size of at "
+			      "least 14");
+	return 0;
+}
+
+/* An open loop may have fewer out: what is due meanwhile waits, and its latency counts. */
+static int check_depth(struct options *o)
+{
+	bool xdp = o->transport == TRANSPORT_XDP;
+	unsigned int most = xdp ? XSK_OUT_MAX : OPTIONS_MAX_IN_FLIGHT;
+	unsigned int most_open = xdp ? most : most / 8;
+
+	if (!o->depth)
+		o->depth = o->rate > 0 ? OPEN_DEPTH : 1;
+	while (o->rate > 0 && o->depth > 1 && o->depth * o->clients > most_open)
+		o->depth /= 2;
+	if (o->depth > most / o->clients)
+		return refuse("-c %u with --depth %u: at most %u requests may be out at a time%s",
+			      o->clients, o->depth, most,
+			      xdp ? " with --transport xdp, which the ring of a queue has room for"
+				  : "");
+	return 0;
+}
+
+static int check_loop(struct options *o)
+{
+	if (o->threads > o->clients)
+		return refuse("-t %u: a thread needs a client: raise -c to %u or lower -t",
+			      o->threads, o->threads);
+	if (o->ramp && o->requests)
+		return refuse("--ramp has steps of --seconds: no --requests");
+	if (o->ramp && !(o->rate > 0))
+		o->rate = RAMP_RATE;
+	if (o->ramp && o->seconds == 0)
+		o->seconds = RAMP_SECONDS;
+	if (o->seconds == 0 && !o->requests)
+		o->seconds = 10;
+	return check_depth(o);
+}
+
+static int check_transport(const struct options *o)
+{
+	if (o->transport != TRANSPORT_XDP)
+		return 0;
+	if (o->protocol != PROTOCOL_XKV)
+		return refuse("--transport xdp sends datagrams: it is for --protocol xkv");
+	if (!o->interface)
+		return refuse("--transport xdp needs an --interface");
+	return 0;
+}
+
+/* A preset says what --ratio would, and which keys are asked for unless --distribution does. */
+static int apply_workload(struct options *o)
+{
+	bool ratio = o->ratio.set || o->ratio.get;
+
+	if (o->workload && ratio)
+		return refuse("--workload and --ratio say the same: give one of them");
+	if (o->workload && workload_preset(o, o->workload))
+		return refuse("--workload %s is unknown: use ycsb-a, -b, -c, -d or -f",
+			      o->workload);
+	if (!o->workload && !ratio)
+		o->ratio.get = 1;
+	return o->dist.text ? 0 : dist_parse(&o->dist, "uniform", NULL, 0);
+}
+
+int options_check(struct options *o)
+{
+	int err = apply_workload(o);
+
+	if (!err)
+		err = check_transport(o);
+	if (!err)
+		err = check_loop(o);
+	if (!err)
+		err = check_keys(o);
+	if (!err)
+		err = check_shares(o);
+	if (!err)
+		err = check_datagram(o);
+	if (o->load == LOAD_IF_READ)
+		o->load = o->ratio.get || o->shared;
+	o->load = o->load || o->load_only;
+	o->progress = !o->quiet && (o->progress || isatty(STDERR_FILENO));
+	return err;
+}

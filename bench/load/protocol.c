@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* See protocol.h. */
+#include "protocol.h"
+
+#include "entry.h"
+
+#define COMMAND_ROOM 64
+#define ENTRY_ROOM   (XKV_KEY_MAX + XKV_PAYLOAD_MAX4 + 32)
+
+const struct protocol *protocol_of(const struct options *o)
+{
+	static const struct protocol *const all[PROTOCOLS] = {
+		[PROTOCOL_XKV] = &protocol_xkv,
+		[PROTOCOL_RESP] = &protocol_resp,
+		[PROTOCOL_MEMCACHED] = &protocol_memcached,
+	};
+
+	return all[o->protocol];
+}
+
+size_t protocol_room(const struct protocol *p, unsigned int keys)
+{
+	keys = keys < REQUEST_KEYS_MAX ? keys : REQUEST_KEYS_MAX;
+	return p->stream ? COMMAND_ROOM + (size_t)keys * ENTRY_ROOM : DATAGRAM_MAX;
+}
+
+void protocol_value(const struct options *o, struct stats *s, uint32_t key, const uint8_t *value,
+		    uint32_t len)
+{
+	stat_add(s, STAT_HITS, 1);
+	if (o->verify && !entry_value_ok(o, key, value, len))
+		stat_add(s, STAT_CORRUPT, 1);
+}
+
+enum outcome protocol_broken(struct stats *s)
+{
+	stat_add(s, STAT_MALFORMED, 1);
+	return BROKEN;
+}

@@ -1,0 +1,720 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * An in-memory store behind the interface of loader/store/store.h: a chained hash
+ * table with a fixed number of buckets and one mutex.  The table never grows,
+ * which gives store_scan() the same promise as the BPF index: a walk by bucket
+ * meets every key that stays exactly once.
+ */
+#include "memstore.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define BUCKETS	  16384U
+#define MAX_LANES 64U
+
+enum counter { HITS, MISSES, INSERTS, OVERWRITES, DELETES, EXPIRES, EXPIRY_CHANGES, COUNTERS };
+
+static const char *const counter_names[COUNTERS] = {
+	"get_hits", "get_misses", "inserts", "overwrites", "deletes", "expires", "expiry_changes",
+};
+
+struct item {
+	struct item *next;
+	uint64_t expire_ms;
+	uint64_t version;
+	uint32_t value_len;
+	uint8_t key_len;
+	uint8_t data[]; /* key, then value */
+};
+
+struct store {
+	pthread_mutex_t lock; /* over everything below */
+	pthread_cond_t released;
+	struct item *buckets[BUCKETS];
+	uint64_t count;
+	uint64_t bytes;
+	uint64_t max_keys;
+	uint64_t last_version;
+	uint64_t advanced_ms;
+	uint64_t counters[COUNTERS];
+	unsigned int lanes;
+	unsigned int sweep; /* bucket at which store_expire_cycle() goes on */
+	bool hold;
+	unsigned int fail_after, fail_count; /* SETs, see memstore_fail_sets() */
+	int fail_err;
+};
+
+struct store_lane {
+	struct store *st;
+	void *value; /* what the last store_entry of this lane points to */
+};
+
+static void lock(const struct store *st)
+{
+	pthread_mutex_lock((pthread_mutex_t *)&st->lock);
+}
+
+static void unlock(const struct store *st)
+{
+	pthread_mutex_unlock((pthread_mutex_t *)&st->lock);
+}
+
+struct store *memstore_new(void)
+{
+	struct store *st = calloc(1, sizeof(*st));
+
+	if (!st)
+		return NULL;
+	pthread_mutex_init(&st->lock, NULL);
+	pthread_cond_init(&st->released, NULL);
+	st->max_keys = 1U << 20;
+	return st;
+}
+
+void memstore_free(struct store *st)
+{
+	if (!st)
+		return;
+	for (unsigned int i = 0; i < BUCKETS; i++) {
+		for (struct item *it = st->buckets[i], *next; it; it = next) {
+			next = it->next;
+			free(it);
+		}
+	}
+	pthread_cond_destroy(&st->released);
+	pthread_mutex_destroy(&st->lock);
+	free(st);
+}
+
+void memstore_set_max_keys(struct store *st, uint64_t max_keys)
+{
+	lock(st);
+	st->max_keys = max_keys;
+	unlock(st);
+}
+
+void memstore_advance(struct store *st, uint64_t ms)
+{
+	lock(st);
+	st->advanced_ms += ms;
+	unlock(st);
+}
+
+void memstore_hold_scans(struct store *st, bool hold)
+{
+	lock(st);
+	st->hold = hold;
+	pthread_cond_broadcast(&st->released);
+	unlock(st);
+}
+
+void memstore_fail_sets(struct store *st, unsigned int after, unsigned int count, int err)
+{
+	lock(st);
+	st->fail_after = after;
+	st->fail_count = count;
+	st->fail_err = err;
+	unlock(st);
+}
+
+/* The error that a test has ordered for this SET, or 0. */
+static int ordered_failure(struct store *st)
+{
+	if (!st->fail_count)
+		return 0;
+	if (st->fail_after) {
+		st->fail_after--;
+		return 0;
+	}
+	st->fail_count--;
+	return st->fail_err;
+}
+
+struct store_lane *store_lane_get(struct store *st)
+{
+	struct store_lane *lane = calloc(1, sizeof(*lane));
+
+	if (!lane)
+		return NULL;
+	lock(st);
+	if (st->lanes == MAX_LANES) {
+		unlock(st);
+		free(lane);
+		errno = EAGAIN;
+		return NULL;
+	}
+	st->lanes++;
+	unlock(st);
+	lane->st = st;
+	return lane;
+}
+
+void store_lane_put(struct store_lane *lane)
+{
+	if (!lane)
+		return;
+	lock(lane->st);
+	lane->st->lanes--;
+	unlock(lane->st);
+	free(lane->value);
+	free(lane);
+}
+
+static uint64_t now_ms_locked(const struct store *st)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000 + st->advanced_ms;
+}
+
+static bool expired(const struct item *it, uint64_t now)
+{
+	return it->expire_ms && it->expire_ms <= now;
+}
+
+static unsigned int bucket_of(const void *key, size_t key_len)
+{
+	uint64_t h = 0xcbf29ce484222325; /* FNV-1a */
+
+	for (size_t i = 0; i < key_len; i++)
+		h = (h ^ ((const uint8_t *)key)[i]) * 0x100000001b3;
+	return (unsigned int)((h ^ h >> 32) % BUCKETS);
+}
+
+static size_t item_size(const struct item *it)
+{
+	return sizeof(*it) + it->key_len + it->value_len;
+}
+
+static void unlink_item(struct store *st, struct item **link, enum counter why)
+{
+	struct item *it = *link;
+
+	*link = it->next;
+	st->count--;
+	st->bytes -= item_size(it);
+	st->counters[why]++;
+	free(it);
+}
+
+/* The link that points to the live item of `key`, or to NULL; removes it if it has expired. */
+static struct item **find(struct store *st, const void *key, size_t key_len)
+{
+	struct item **link = &st->buckets[bucket_of(key, key_len)];
+
+	for (; *link; link = &(*link)->next) {
+		if ((*link)->key_len != key_len || memcmp((*link)->data, key, key_len) != 0)
+			continue;
+		if (!expired(*link, now_ms_locked(st)))
+			return link;
+		unlink_item(st, link, EXPIRES);
+		while (*link)
+			link = &(*link)->next;
+		return link;
+	}
+	return link;
+}
+
+/* Copies what `it` holds into the lane, so that it outlives the lock.  One byte more: malloc(0) may
+ * be NULL. */
+static int copy_out(struct store_lane *lane, const struct item *it, struct store_entry *out)
+{
+	void *copy = malloc(it->value_len + 1U);
+
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, it->data + it->key_len, it->value_len);
+	free(lane->value);
+	lane->value = copy;
+	*out = (struct store_entry){
+		.value = copy,
+		.value_len = it->value_len,
+		.expire_ms = it->expire_ms,
+		.version = it->version,
+	};
+	return 0;
+}
+
+static struct item *item_new(const void *key, size_t key_len, const void *value, size_t value_len)
+{
+	struct item *it = malloc(sizeof(*it) + key_len + value_len);
+
+	if (!it)
+		return NULL;
+	it->next = NULL;
+	it->key_len = (uint8_t)key_len;
+	it->value_len = (uint32_t)value_len;
+	memcpy(it->data, key, key_len);
+	if (value_len)
+		memcpy(it->data + key_len, value, value_len);
+	return it;
+}
+
+/* 0 if a write with these flags may go on over `was` (NULL = no such key). */
+static int check_condition(const struct item *was, const struct store_op *op)
+{
+	if (op->flags & XKV_CAS)
+		return !was ? -ENOENT : was->version == op->version ? 0 : -ECANCELED;
+	if ((was && (op->flags & XKV_NX)) || (!was && (op->flags & XKV_XX)))
+		return -ECANCELED;
+	return 0;
+}
+
+/* Puts a new item where `link` is; the caller holds the lock and has checked the conditions. */
+static int place(struct store *st, struct item **link, const struct store_op *op, const void *value,
+		 size_t value_len, uint64_t expire_ms)
+{
+	struct item *was = *link, *it;
+
+	if (!was && st->count >= st->max_keys)
+		return -ENOSPC;
+	it = item_new(op->key, op->key_len, value, value_len);
+	if (!it)
+		return -ENOMEM;
+	it->expire_ms = expire_ms;
+	if (was) {
+		it->next = was->next;
+		st->bytes -= item_size(was);
+		free(was);
+	} else {
+		st->count++;
+	}
+	st->counters[was ? OVERWRITES : INSERTS]++;
+	it->version = ++st->last_version;
+	st->bytes += item_size(it);
+	*link = it;
+	return 0;
+}
+
+static int do_get(struct store_lane *lane, struct item *it, const struct store_op *op,
+		  struct store_entry *out)
+{
+	int ret;
+
+	lane->st->counters[it ? HITS : MISSES]++;
+	if (!it)
+		return -ENOENT;
+	ret = copy_out(lane, it, out);
+	if (op->opcode != XKV_OP_GET) {
+		out->value = NULL;
+		out->value_len = 0;
+	}
+	return ret;
+}
+
+static int do_set(struct store_lane *lane, struct item **link, const struct store_op *op,
+		  struct store_entry *out)
+{
+	bool keep = *link && (op->flags & XKV_KEEPTTL);
+	int ret = ordered_failure(lane->st);
+
+	if (!ret && (op->flags & XKV_RETURN) && *link)
+		ret = copy_out(lane, *link, out);
+	if (!ret)
+		ret = check_condition(*link, op);
+	if (!ret)
+		ret = place(lane->st, link, op, op->value, op->value_len,
+			    keep ? (*link)->expire_ms : op->expire_ms);
+	return ret;
+}
+
+/* The number that is the value of `it`, in the one form that it is printed in. */
+static bool number_of(const struct item *it, int64_t *out)
+{
+	char text[32] = "", printed[32];
+
+	if (it->value_len >= sizeof(text))
+		return false;
+	memcpy(text, it->data + it->key_len, it->value_len);
+	errno = 0;
+	*out = strtoll(text, NULL, 10);
+	snprintf(printed, sizeof(printed), "%" PRId64, *out);
+	return !errno && strlen(printed) == it->value_len && !strcmp(printed, text);
+}
+
+static int do_incr(struct store *st, struct item **link, const struct store_op *op,
+		   struct store_entry *out)
+{
+	const struct item *was = *link;
+	char text[32];
+	int64_t number = 0;
+	int ret = check_condition(was, op);
+
+	if (ret)
+		return ret;
+	if (was && !number_of(was, &number))
+		return -EDOM;
+	if (__builtin_add_overflow(number, op->amount, &number))
+		return -ERANGE;
+	ret = snprintf(text, sizeof(text), "%" PRId64, number);
+	ret = place(st, link, op, text, (size_t)ret, was ? was->expire_ms : 0);
+	out->number = number;
+	return ret;
+}
+
+static int do_append(struct store *st, struct item **link, const struct store_op *op,
+		     struct store_entry *out)
+{
+	const struct item *was = *link;
+	size_t had = was ? was->value_len : 0, len = had + op->value_len;
+	int ret = check_condition(was, op);
+	char *value;
+
+	if (!ret && len > XKV_VALUE_MAX)
+		ret = -EMSGSIZE;
+	if (ret)
+		return ret;
+	value = malloc(len + 1); /* malloc(0) may be NULL */
+	if (!value)
+		return -ENOMEM;
+	if (had)
+		memcpy(value, was->data + was->key_len, had);
+	memcpy(value + had, op->value, op->value_len);
+	ret = place(st, link, op, value, len, was ? was->expire_ms : 0);
+	free(value);
+	out->number = (int64_t)len;
+	return ret;
+}
+
+static int do_delete(struct store_lane *lane, struct item **link, const struct store_op *op,
+		     struct store_entry *out)
+{
+	/* what has expired went when it was looked for */
+	int ret = *link && !op->expired ? check_condition(*link, op) : -ENOENT;
+
+	if (!ret && (op->flags & XKV_RETURN))
+		ret = copy_out(lane, *link, out);
+	if (!ret)
+		unlink_item(lane->st, link, DELETES);
+	return ret;
+}
+
+static int do_expire(struct store *st, struct item *it, const struct store_op *op)
+{
+	int ret = it ? check_condition(it, op) : -ENOENT;
+
+	if (ret)
+		return ret;
+	it->expire_ms = op->expire_ms;
+	it->version = ++st->last_version;
+	st->counters[EXPIRY_CHANGES]++;
+	return 0;
+}
+
+static int do_locked(struct store_lane *lane, const struct store_op *op, struct store_entry *out)
+{
+	struct item **link = find(lane->st, op->key, op->key_len);
+
+	switch (op->opcode) {
+	case XKV_OP_GET:
+	case XKV_OP_TTL:
+	case XKV_OP_TOUCH:
+		return do_get(lane, *link, op, out);
+	case XKV_OP_SET:
+		return do_set(lane, link, op, out);
+	case XKV_OP_DELETE:
+		return do_delete(lane, link, op, out);
+	case XKV_OP_EXPIRE:
+		return do_expire(lane->st, *link, op);
+	case XKV_OP_INCR:
+		return do_incr(lane->st, link, op, out);
+	case XKV_OP_APPEND:
+		return do_append(lane->st, link, op, out);
+	}
+	return -EINVAL;
+}
+
+int store_do(struct store_lane *lane, const struct store_op *op, struct store_entry *out)
+{
+	int ret;
+
+	*out = (struct store_entry){ 0 };
+	if (!op->key_len || op->key_len > XKV_KEY_MAX || op->value_len > XKV_VALUE_MAX)
+		return -EMSGSIZE;
+	lock(lane->st);
+	ret = do_locked(lane, op, out);
+	unlock(lane->st);
+	return ret;
+}
+
+void store_run(struct store_lane *lane, const struct store_op *ops, unsigned int count,
+	       store_done_fn *done, void *arg)
+{
+	struct store_entry out;
+	int ret;
+
+	for (unsigned int i = 0; i < count; i++) {
+		ret = store_do(lane, &ops[i], &out);
+		done(arg, i, ret, &out);
+	}
+}
+
+/* Copies the live items of one bucket into a list at *out, which the caller frees, on -ENOMEM too.
+ */
+static int copy_bucket(struct store *st, unsigned int b, struct item **out)
+{
+	uint64_t now;
+	int ret = 0;
+
+	*out = NULL;
+	lock(st);
+	while (st->hold)
+		pthread_cond_wait(&st->released, &st->lock);
+	now = now_ms_locked(st);
+	for (const struct item *it = st->buckets[b]; it && !ret; it = it->next) {
+		struct item *copy;
+
+		if (expired(it, now))
+			continue;
+		copy = malloc(item_size(it));
+		if (!copy) {
+			ret = -ENOMEM;
+			break;
+		}
+		memcpy(copy, it, item_size(it));
+		copy->next = *out;
+		*out = copy;
+	}
+	unlock(st);
+	return ret;
+}
+
+/* Calls fn for the copied items until it returns non-zero; frees them all.  Returns what fn did. */
+static int report(struct item *items, bool values, store_scan_fn *fn, void *arg, unsigned int *seen)
+{
+	int ret = 0;
+
+	for (struct item *it = items, *next; it; it = next) {
+		struct store_entry entry = {
+			.value = values ? it->data + it->key_len : NULL,
+			.value_len = it->value_len,
+			.expire_ms = it->expire_ms,
+			.version = it->version,
+		};
+
+		next = it->next;
+		if (!ret && fn) {
+			ret = fn(arg, it->data, it->key_len, &entry);
+			(*seen)++;
+		}
+		free(it);
+	}
+	return ret;
+}
+
+int store_scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, bool values,
+	       store_scan_fn *fn, void *arg)
+{
+	unsigned int seen = 0;
+
+	if (*cursor >= BUCKETS) {
+		*cursor = 0; /* not one of ours */
+		return 0;
+	}
+	do {
+		struct item *items;
+		int ret = copy_bucket(lane->st, (unsigned int)*cursor, &items);
+
+		if (ret) {
+			report(items, false, NULL, NULL, &seen);
+			return ret;
+		}
+		*cursor = (*cursor + 1) % BUCKETS;
+		ret = report(items, values, fn, arg, &seen);
+		if (ret)
+			return ret;
+	} while (*cursor && seen < count);
+	return 0;
+}
+
+int store_flush_some(struct store_lane *lane, uint64_t *cursor, unsigned int count)
+{
+	struct store *st = lane->st;
+
+	lock(st);
+	for (unsigned int i = 0; i < count && *cursor < BUCKETS; i++, ++*cursor) {
+		while (st->buckets[*cursor])
+			unlink_item(st, &st->buckets[*cursor], DELETES);
+	}
+	unlock(st);
+	*cursor %= BUCKETS;
+	return 0;
+}
+
+int store_flush(struct store_lane *lane)
+{
+	uint64_t cursor = 0;
+
+	return store_flush_some(lane, &cursor, BUCKETS);
+}
+
+unsigned int store_expire_cycle(struct store_lane *lane, unsigned int max_slots)
+{
+	struct store *st = lane->st;
+	unsigned int removed = 0;
+
+	lock(st);
+	for (unsigned int b = 0, looked = 0; b < BUCKETS && looked < max_slots; b++) {
+		struct item **link = &st->buckets[st->sweep];
+		uint64_t now = now_ms_locked(st);
+
+		while (*link) {
+			looked++;
+			if (expired(*link, now)) {
+				unlink_item(st, link, EXPIRES);
+				removed++;
+			} else {
+				link = &(*link)->next;
+			}
+		}
+		st->sweep = (st->sweep + 1) % BUCKETS;
+	}
+	unlock(st);
+	return removed;
+}
+
+bool store_expiry_rests(const struct store *st)
+{
+	(void)st;
+	return false;
+}
+
+uint64_t store_expiring(const struct store *st)
+{
+	uint64_t n = 0;
+
+	lock(st);
+	for (unsigned int b = 0; b < BUCKETS; b++)
+		for (const struct item *item = st->buckets[b]; item; item = item->next)
+			n += item->expire_ms != 0;
+	unlock(st);
+	return n;
+}
+
+/* Reads one 64-bit field under the lock. */
+static uint64_t peek(const struct store *st, const uint64_t *field)
+{
+	uint64_t value;
+
+	lock(st);
+	value = *field;
+	unlock(st);
+	return value;
+}
+
+uint64_t store_count(const struct store *st)
+{
+	return peek(st, &st->count);
+}
+
+uint64_t store_max_keys(const struct store *st)
+{
+	return peek(st, &st->max_keys);
+}
+
+uint64_t store_memory(const struct store *st)
+{
+	return sizeof(*st) + peek(st, &st->bytes);
+}
+
+uint64_t store_memory_least(const struct store *st)
+{
+	return sizeof(*st);
+}
+
+/* Its limit is one of keys. */
+void store_limit(struct store *st, uint64_t maxmemory, enum store_policy policy)
+{
+	(void)st;
+	(void)maxmemory;
+	(void)policy;
+}
+
+void store_limit_lift(struct store *st)
+{
+	(void)st;
+}
+
+bool store_at_limit(const struct store *st)
+{
+	(void)st;
+	return false;
+}
+
+uint64_t store_counter(const struct store *st, const char *name)
+{
+	for (unsigned int i = 0; i < COUNTERS; i++) {
+		if (strcmp(name, counter_names[i]) == 0)
+			return peek(st, &st->counters[i]);
+	}
+	return 0;
+}
+
+void store_counters(const struct store *st, void (*fn)(void *arg, const char *name, uint64_t value),
+		    void *arg)
+{
+	for (unsigned int i = 0; i < COUNTERS; i++)
+		fn(arg, counter_names[i], peek(st, &st->counters[i]));
+}
+
+uint64_t store_avg_ttl(const struct store *st)
+{
+	uint64_t n = 0, left = 0, now = store_now_ms(st);
+
+	lock(st);
+	for (unsigned int b = 0; b < BUCKETS; b++)
+		for (const struct item *item = st->buckets[b]; item; item = item->next) {
+			n += item->expire_ms != 0;
+			left += item->expire_ms > now ? item->expire_ms - now : 0;
+		}
+	unlock(st);
+	return n ? left / n : 0;
+}
+
+/* It has no requests of the UDP protocol. */
+void store_udp_operations(const struct store *st, uint64_t *driver, uint64_t *here)
+{
+	(void)st;
+	*driver = *here = 0;
+}
+
+void store_refuse_writes(struct store *st, bool refuse)
+{
+	(void)st;
+	(void)refuse;
+}
+
+void store_sender(struct store_lane *lane, const struct sockaddr *from)
+{
+	(void)lane;
+	(void)from;
+}
+
+int store_datagram(struct store_lane *lane, const void *req, size_t req_len, void *reply,
+		   size_t reply_max, size_t reply_allowed)
+{
+	(void)lane;
+	(void)req;
+	(void)req_len;
+	(void)reply;
+	(void)reply_max;
+	(void)reply_allowed;
+	return -ENOSYS;
+}
+
+uint64_t store_now_ms(const struct store *st)
+{
+	uint64_t now;
+
+	lock(st);
+	now = now_ms_locked(st);
+	unlock(st);
+	return now;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A store of its own with the XDP program loaded on it, and no NIC: frames go in
+ * and come out through BPF_PROG_RUN.  Also looks into the maps behind the
+ * store's back: counters, slots, and whether every slot is accounted for.
+ */
+#ifndef XKV_TEST_XDPBED_H
+#define XKV_TEST_XDPBED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bpf/layout.h"
+#include "loader/attach/bpf.h"
+#include "loader/store/store.h"
+#include "loader/store/open.h"
+#include "packet.h"
+
+struct bed {
+	struct config config;
+	struct bpf bpf;
+	struct bpf_object *object;
+	int prog; /* the XDP program's descriptor */
+	struct store *st;
+	struct store_lane *lane;
+	struct xkv_config *c;	   /* what BPF reads, mapped */
+	struct xkv_rules *rules;   /* those of it that hold */
+	struct xkv_secrets *secrets; /* mapped */
+	struct xkv_class *classes; /* mapped */
+	struct xkv_bucket *index;  /* mapped */
+	struct xkv_once_set *once; /* mapped */
+	struct xkv_frame *batch;   /* mapped */
+	uint8_t *page[XKV_PAGES_MAX];
+	uint32_t page_id[XKV_PAGES_MAX]; /* what is mapped there: pages come and go */
+	unsigned int cpus;
+	struct xkv_counters *each_cpu;
+	char pin_dir[128];
+};
+
+/* Why nothing of this can run here, NULL if it can. To be told with exit status 77. */
+const char *bed_cannot_run(void);
+
+/*
+ * Opens a store for so many keys, with 10.77.0.1 and fd77::1 as its addresses and
+ * 10.77.0.0/24 and fd77::/64 allowed and trusted, also on the VLANs of packet.h.  NULL, or what went wrong.
+ */
+const char *bed_open(struct bed *b, unsigned int max_keys);
+/* Also if it is closed already. */
+void bed_close(struct bed *b);
+
+/* Leaves the store as an xkvd that is killed does, and opens it as the next one.  NULL, or what went wrong. */
+const char *bed_adopt(struct bed *b);
+
+/*
+ * Lets the store's own thread run, which adds pages, takes them away and evicts.  After
+ * bed_open() it does not: pages come when a call needs one, and stay.
+ */
+void bed_keeper(struct bed *b, bool runs);
+
+/* A thread of the test does what the store's own one does for requests: keeper_serve(). */
+void bed_maintained(struct bed *b, bool on);
+
+/* The configuration that bed_open() made, `fingerprint_mask` excepted. */
+void bed_configure(struct bed *b);
+
+/* One frame through the program. */
+struct outcome {
+	int verdict; /* XDP_TX ... */
+	size_t len;
+	uint8_t frame[PACKET_MAX];
+};
+
+/* The token of the rules that hold. */
+static inline uint64_t *bed_token(struct bed *b)
+{
+	return (uint64_t *)b->secrets->token[b->c->current & 1];
+}
+
+/* False if the kernel refused to run it (frames under 14 bytes). */
+bool bed_run(struct bed *b, const uint8_t *frame, size_t len, struct outcome *out);
+
+/* Sums over the CPUs. */
+void bed_counters(const struct bed *b, uint64_t sum[XKV_COUNTER_COUNT]);
+
+/* A frame that the store's own lanes do not use, and a run of it as xkvd does it. 0 or -errno. */
+struct xkv_frame *bed_frame(struct bed *b);
+int bed_run_frame(struct bed *b);
+
+/* A run of xkv_slots, for that frame. 0 or -errno. */
+int bed_slots(struct bed *b, struct xkv_slots_args *args);
+
+/* Has the store make a span for a class that has no free slot. 0 or -errno. */
+int bed_grow(struct bed *b, unsigned int class);
+
+/* Makes free slots for each size class that a datagram can fill, as many as no test takes.  False if it cannot. */
+bool bed_warm(struct bed *b);
+
+/* Has the emptiest `count` spans of a class drain, and empties what drains by now: how many units became free. */
+struct store_lane;
+unsigned int bed_drain(struct bed *b, struct store_lane *lane, unsigned int class, unsigned int count);
+
+/* The name of a counter. */
+const char *counter_name(unsigned int counter);
+
+/* The slot behind a reference, NULL if there is none. */
+struct xkv_slot *bed_slot_at(struct bed *b, uint64_t ref);
+
+/* The other way, and the page that the slot is in. */
+uint64_t bed_ref(struct bed *b, const struct xkv_slot *slot);
+struct xkv_unit *bed_span_of(struct bed *b, const struct xkv_slot *slot);
+/* Slots of its span. */
+unsigned int bed_span_slots(struct bed *b, const struct xkv_slot *slot);
+
+/* The slot in which a key stands, NULL if it is not in index. */
+struct xkv_slot *bed_slot(struct bed *b, const void *key, size_t key_len);
+
+/* What the engine makes of a key under this configuration. */
+uint64_t bed_fingerprint(const struct bed *b, const void *key, size_t key_len);
+
+/* The bucket that a key belongs to. */
+struct xkv_bucket *bed_bucket(struct bed *b, const void *key, size_t key_len);
+
+/* Entries of index, expired ones included; and the buckets behind the first ones that they stand
+ * in. */
+unsigned int bed_index_count(struct bed *b);
+unsigned int bed_chain_count(struct bed *b);
+
+/*
+ * Accounts for everything: see client/check.h.  Nobody may change the store
+ * meanwhile but the thread that adds pages.  NULL, or what is wrong.
+ */
+const char *bed_account(struct bed *b);
+
+#endif

@@ -1,0 +1,414 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 41
+"""Both ways onto an interface, what is pinned, what is adopted, what is refused."""
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+from conftest import BUILD, SERVER6, Xkvd, run, wait_for
+
+MAPS = ["xkv_index", "xkv_pages", "xkv_classes", "xkv_once", "xkv_config", "xkv_secret",
+        "xkv_hot", "xkv_counters", "xkv_frames", "xkv_batch"]
+PINS = MAPS + ["entries", "dump"]  # which are read, and show what there is
+NATIVE, GENERIC = 1, 2  # IFLA_XDP_ATTACHED
+GLOBALS = "/sys/fs/bpf/xdp/globals"
+
+
+def attached(bed, side="server", device="xkv0"):
+    """What `ip` says is attached: None or {"mode": .., "prog": {"name": ..}}."""
+    return json.loads(bed.run(side, "ip", "-j", "link", "show", "dev", device).stdout)[0].get("xdp")
+
+
+def serves(d, host="10.77.0.1", **options):
+    """Sets and gets over UDP, and insists that XDP and nobody else did it."""
+    with d.udp(host, **options) as udp:
+        udp.set(b"warm", b"up")  # the first one of a size may have to go up for a page
+        with d.counted(replies=2):
+            assert udp.set(b"warm", b"value").status == 0
+            assert udp.get(b"warm").value == b"value"
+
+
+def refused(d):
+    """Starts a daemon that must not start: its log, which must be there."""
+    d.start(wait=False)
+    assert d.wait(15) == 1, d.log()
+    return d.log()
+
+
+@pytest.mark.parametrize("mode, expected", [("native", NATIVE), ("generic", GENERIC), ("auto", NATIVE)])
+def test_mode(bed, xkvd, mode, expected):
+    d = xkvd("--mode", mode, "--save", "")
+    assert attached(bed)["mode"] == expected
+    assert attached(bed)["prog"]["name"] in ("xkv_xdp", "xdp_dispatcher")
+    assert ("generic" if expected == GENERIC else "native") + " mode" in d.log()
+    assert ("# xkv0: generic XDP costs" in d.log()) == (expected == GENERIC)
+    assert sorted(os.listdir(d.pins)) == sorted(PINS)
+    serves(d)
+    serves(d, SERVER6)
+
+
+@contextlib.contextmanager
+def refusing_native(bed):
+    """A veth refuses native XDP when its peer's frames do not fit a page."""
+    bed.run("client", "ip", "link", "set", "dev", "xkv1", "xdp", "off")
+    bed.run("client", "ip", "link", "set", "dev", "xkv1", "mtu", "9000")
+    try:
+        yield
+    finally:
+        bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off", check=False)
+        bed.run("client", "ip", "link", "set", "dev", "xkv1", "mtu", "1500")
+        bed.up()
+
+
+def test_auto_falls_back_to_generic(bed, xkvd):
+    with refusing_native(bed):
+        d = xkvd("--mode", "auto", "--save", "")
+        assert attached(bed)["mode"] == GENERIC
+        assert "falling back to generic" in d.log()
+        serves(d)
+        d.stop()
+        d.detach()
+
+
+def test_native_only_is_refused_with_a_sentence(bed, xkvd):
+    with refusing_native(bed):
+        d = xkvd("--mode", "native", "--save", "", run=False)
+        log = refused(d)
+        assert "cannot attach natively to xkv0" in log and "MTU" in log
+        assert not attached(bed)
+        assert not d.pins.exists(), "a start that failed leaves no pins"
+
+
+def test_detach_removes_program_and_pins(bed, xkvd):
+    d = xkvd("--save", "")
+    serves(d)
+    running = d.detach(check=False)
+    assert running.returncode == 1 and "another xkvd is running" in running.stderr
+    assert attached(bed) and d.pins.exists()
+    d.stop()
+    assert attached(bed), "a stopped daemon leaves XDP attached"
+    d.detach()
+    assert not attached(bed) and not d.pins.exists()
+    assert "nothing to detach" in d.detach().stderr  # once more does no harm, and says so
+    with d.udp(timeout=0.3) as udp, contextlib.suppress(ConnectionRefusedError):
+        assert udp.get(b"warm") is None
+
+
+def test_detach_from_another_namespace_is_refused(bed, xkvd):
+    """The program that it cannot see would go on acknowledging writes into maps that nobody reaches."""
+    d = xkvd("--save", "")
+    serves(d)
+    d.stop()
+    for interface in [], ["--interface", "lo"], ["--interface", "xkv0"]:
+        done = run(BUILD / "xkvd", "--detach", "--pin-dir", d.pins, *interface, check=False)
+        assert done.returncode == 1 and "removed" not in done.stderr
+        assert f"xkv0 in another network namespace uses the maps in {d.pins}" in done.stderr
+    assert bed.netns("server") in done.stderr, "the way to do it"
+    assert sorted(os.listdir(d.pins)) == sorted(PINS) and attached(bed)
+    serves(d)
+    bed.run("server", BUILD / "xkvd", "--detach", "--pin-dir", d.pins)  # as the sentence says
+    assert not attached(bed) and not d.pins.exists()
+
+
+def test_detach_leaves_maps_of_a_program_that_is_held(bed, xkvd):
+    """By a pin, here; a link would do the same."""
+    d = xkvd("--save", "")
+    d.stop()
+    pin = d.pins.with_name(d.pins.name + "-program")
+    programs = json.loads(run("bpftool", "-j", "prog", "show").stdout)
+    index = json.loads(run("bpftool", "-j", "map", "show", "pinned", d.pins / "xkv_index").stdout)["id"]
+    ours = [p["id"] for p in programs if p["type"] != "tracing" and index in p.get("map_ids", [])]
+    run("bpftool", "prog", "pin", "id", ours[0], pin)
+    try:
+        done = d.detach(check=False)
+        assert done.returncode == 1 and f"bpftool prog show id {ours[0]}" in done.stderr
+        assert sorted(os.listdir(d.pins)) == sorted(PINS) and not attached(bed)
+    finally:
+        pin.unlink()
+    d.detach()
+    assert not d.pins.exists()
+
+
+def state(d):
+    """What INFO says of XDP; asked on the server's side, where loopback always answers."""
+    info = d.redis(host="127.0.0.1", side="server").info("xkv")
+    return info["xkv_attached"], info["xkv_mode"], info["xkv_program_id"]
+
+
+def test_program_that_is_taken_off_is_put_back(bed, xkvd):
+    d = xkvd("--save", "")
+    assert state(d) == (1, "native", attached(bed)["prog"]["id"])
+    bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off")
+    wait_for(lambda: state(d) == (0, "none", 0), what="INFO tells")
+    assert "xkv0: the XDP program was taken off" in d.log()
+    with d.udp() as udp:
+        assert udp.set(b"meanwhile", b"1").status == 0  # by xkvd
+    wait_for(lambda: state(d)[0], what="it is put back")
+    assert "xkv0: the XDP program is there again, native mode" in d.log()
+    assert state(d)[2] == attached(bed)["prog"]["id"]
+    serves(d)
+
+
+def test_another_program_in_the_place_stays(bed, xkvd):
+    d = xkvd("--save", "")
+    bed.run("server", "ip", "-force", "link", "set", "dev", "xkv0", "xdpdrv", "obj",
+            BUILD / "pass.bpf.o", "sec", "xdp")
+    wait_for(lambda: state(d) == (0, "none", 0), what="INFO tells")
+    theirs = attached(bed)["prog"]["id"]
+    assert "another XDP program is in the place of xkv's" in d.log()
+    refusing = xkvd("--save", "", "--port", "6380", run=False)
+    log = refused(refusing)
+    assert f"the XDP program xkv_pass (id {theirs}) is there" in log and "xdp off" not in log
+    assert attached(bed)["prog"]["id"] == theirs
+    bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off")
+    wait_for(lambda: state(d)[0], what="it is put back")
+    serves(d)
+
+
+def test_interface_that_is_made_again(bed, xkvd):
+    d = xkvd("--save", "")
+    serves(d)
+    bed.run("server", "ip", "link", "set", "dev", "xkv0", "name", "other")  # which takes no down
+    wait_for(lambda: "xkv0 is called other now" in d.log(), what="the new name")
+    assert state(d)[:2] == (1, "native")
+    bed.run("server", "ip", "link", "del", "dev", "other")
+    wait_for(lambda: state(d) == (0, "none", 0), what="INFO tells")
+    assert d.log().count("xkv0: the interface is gone") == 1 and "there is no interface" not in d.log()
+    bed.up()
+    wait_for(lambda: state(d)[0], what="it is attached again")
+    wait_for(lambda: d.udp(timeout=0.5).ask() is not None, what="XDP answers again")
+    serves(d)
+    serves(d, SERVER6)
+
+
+def test_without_an_interface_it_warns(xkvd):
+    d = xkvd("--interface", "", "--save", "")
+    assert "# no interface: " in d.log()
+    assert state(d) == (0, "none", 0)
+
+
+def test_interface_down_and_up(bed, xkvd):
+    d = xkvd("--save", "")
+    serves(d, SERVER6)
+    bed.run("server", "ip", "link", "set", "dev", "xkv0", "down")
+    bed.up()  # the kernel took the IPv6 address away
+    assert attached(bed)["mode"] == NATIVE
+    wait_for(lambda: d.udp(timeout=0.5).ask() is not None, what="XDP answers again")
+    serves(d)
+    serves(d, SERVER6)
+    assert d.redis().dbsize() == 1
+
+
+def test_second_daemon_on_the_same_pins(xkvd):
+    d = xkvd("--save", "")
+    second = xkvd("--save", "", "--port", "6380", run=False)
+    second.pins = d.pins
+    assert f"another xkvd is running on {d.pins}" in refused(second)
+    serves(d)
+    second.pins = d.pins.with_name(d.pins.name + "-none")
+
+
+def test_pins_of_another_layout(bed, xkvd):
+    d = xkvd("--save", "")
+    d.stop()
+    (d.pins / "xkv_classes").unlink()
+    run("bpftool", "map", "create", d.pins / "xkv_classes", "type", "array", "key", 4, "value", 64,
+        "entries", 97, "name", "xkv_classes", "flags", "0x400")
+    assert "xkv_classes was made by another version of xkv" in refused(d)
+    assert attached(bed), "what serves goes on serving"
+    d.detach()
+    d.start()
+    serves(d)
+
+
+def test_some_pins_missing(xkvd):
+    d = xkvd("--save", "")
+    d.stop()
+    (d.pins / "xkv_once").unlink()
+    assert "holds some of xkv's maps but not all" in refused(d)
+    d.detach()
+    d.start()
+    serves(d)
+
+
+def test_pins_of_another_layout_version(xkvd):
+    """Same sizes, other meaning: the number in the configuration tells."""
+    d = xkvd("--save", "")
+    d.stop()
+    value = d.map_dump("xkv_config")[0]["value"]
+    value[4] = hex(int(value[4], 0) + 1)
+    run("bpftool", "map", "update", "pinned", d.pins / "xkv_config", "key", 0, 0, 0, 0, "value", *value)
+    log = refused(d).splitlines()[-1]
+    assert "version" in log and "detach" in log, log
+
+
+def test_other_max_keys_keeps_the_store(xkvd):
+    d = xkvd("--save", "", "--max-keys", "1000")
+    with d.udp() as udp:
+        udp.set(b"kept", b"1")
+    d.stop()
+    d.options[d.options.index("1000")] = "2000"
+    d.start()
+    assert "the index was made for 1024 keys and stays so" in d.log()
+    assert d.redis().get("kept") == b"1"
+
+
+def as_nobody(*argv):
+    return run(*argv, check=False, user=65534, group=65534, extra_groups=[])
+
+
+@pytest.fixture
+def readable_xkvd():
+    """Where everybody may run it; the build directory may be behind root's home."""
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        shutil.copy(BUILD / "xkvd", place)
+        yield f"{place}/xkvd"
+
+
+def test_not_root(privileged, readable_xkvd):
+    done = as_nobody(readable_xkvd, "--interface", "lo")
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert "started as root" in lines[-1] and len(lines) == 2, done.stderr  # after "xkvd VERSION, pid N"
+    done = as_nobody(readable_xkvd, "--detach")
+    assert done.returncode == 1 and "as root" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_check_config_needs_no_root(privileged, readable_xkvd, tmp_path_factory):
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+        file.write("port 7000\nmiss reply\n")
+        file.flush()
+        os.chmod(file.name, 0o644)
+        assert as_nobody(readable_xkvd, "--check-config", file.name).returncode == 0
+
+
+# What `ip link` attaches -----------------------------------------------------------------------
+
+
+class PrivateBpffs:
+    """The bed with a BPF file system of its own: `ip` pins by name, and the host's pins are not ours."""
+
+    def __init__(self, bed):
+        self.bed = bed
+        self.holder = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c",
+             "mount -t bpf bpf /sys/fs/bpf && echo ready && exec cat"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.holder.stdout.readline() == "ready\n"
+
+    def argv(self, side, *argv):
+        return ["nsenter", f"--mount=/proc/{self.holder.pid}/ns/mnt", *self.bed.argv(side, *argv)[1:]]
+
+    def run(self, side, *argv, **more):
+        return run(*self.argv(side, *argv), env=more.pop("env", self.bed.env), **more)
+
+    def popen(self, side, *argv, **more):
+        return subprocess.Popen(self.argv(side, *argv), env=self.bed.env, **more)
+
+    def __getattr__(self, name):
+        return getattr(self.bed, name)
+
+    def close(self):
+        self.bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off", check=False)
+        self.holder.stdin.close()  # the last user of the mount: its pins go with it
+        self.holder.wait(10)
+
+
+class Adopter(Xkvd):
+    """A daemon that takes over what `ip link` has made."""
+
+    def argv(self):
+        return [str(BUILD / "xkvd"), "--adopt", GLOBALS, "--interface", "xkv0", "--dir", str(self.dir),
+                "--protected-mode", "no", *self.options]
+
+    def detach(self, check=True):
+        return self.bed.run("server", BUILD / "xkvd", "--detach", "--interface", "xkv0", "--pin-dir",
+                            GLOBALS, check=check)
+
+    def map_dump(self, name):
+        return json.loads(self.bed.run("server", "bpftool", "-j", "map", "dump", "pinned",
+                                       f"{GLOBALS}/{name}").stdout)
+
+
+@pytest.fixture
+def private(bed):
+    made = PrivateBpffs(bed)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def adopter(private, tmp_path_factory):
+    made = Adopter(private, tmp_path_factory.mktemp("adopt"), ["--save", ""])
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def ip_attach(private):
+    private.run("server", "ip", "link", "set", "dev", "xkv0", "xdpdrv", "obj", BUILD / "xkv.bpf.o",
+                "sec", "xdp")
+
+
+def test_ip_link_and_adopt(private, adopter):
+    ip_attach(private)
+    program = attached(private)
+    assert program["mode"] == NATIVE and program["prog"]["name"] == "xkv_xdp"
+    assert sorted(private.run("server", "ls", GLOBALS).stdout.split()) == sorted(MAPS)
+    # Without a daemon it passes everything and harms nothing.
+    assert private.ping() and private.ping(SERVER6)
+    adopter.start()
+    serves(adopter)
+    serves(adopter, SERVER6)
+    assert attached(private)["prog"]["id"] == program["prog"]["id"], "served by that program"
+    assert adopter.redis().get("warm") == b"value"
+    adopter.kill()
+    serves(adopter)
+    adopter.start()
+    assert "adopted the store" in adopter.log()
+    serves(adopter)
+    assert adopter.redis().dbsize() == 1
+    adopter.stop()
+    adopter.detach()
+    assert not attached(private)
+    assert private.run("server", "ls", GLOBALS, check=False).stdout == ""
+    ip_attach(private)  # all over again, with maps that are new
+    adopter.start()
+    assert adopter.redis().dbsize() == 0
+    serves(adopter)
+
+
+def test_adopt_needs_the_maps(adopter):
+    log = refused(adopter)
+    assert "ip link set dev IF xdpdrv obj xkv.bpf.o sec xdp" in log
+
+
+def test_adopt_without_the_program_warns(private, adopter):
+    ip_attach(private)
+    private.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off")
+    adopter.start()
+    assert "no XDP program that uses the maps" in adopter.log()
+    assert adopter.redis().set("over", "tcp")
+    with adopter.udp() as udp:
+        assert udp.get(b"over").value == b"tcp"  # by xkvd's socket
+
+
+def test_object_loads_into_a_new_interface_with_the_same_maps(private, adopter):
+    """`ip` finds maps by their pins, so a program that is loaded again serves the same data."""
+    ip_attach(private)
+    adopter.start()
+    with adopter.udp() as udp:
+        udp.set(b"kept", b"here")
+    private.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off")
+    ip_attach(private)
+    with adopter.udp() as udp, adopter.counted(replies=1):
+        assert udp.get(b"kept").value == b"here"

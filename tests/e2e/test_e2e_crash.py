@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 55
+"""What an xkvd that dies leaves behind: a data plane that goes on, and nothing that is lost."""
+import os
+import signal
+import threading
+import time
+
+import pytest
+from conftest import LONG, SERVER6, in_long, run, wait_for
+
+pytestmark = pytest.mark.seconds(60)
+
+
+class Traffic:
+    """SET and GET of keys that are held, one after the other, until told to stop; counts every failure."""
+
+    def __init__(self, d, keys, host="10.77.0.1"):
+        self.udp = d.udp(host, timeout=2.0)
+        self.keys, self.requests, self.failures = keys, 0, []
+        self.done = threading.Event()
+        for key in keys:
+            assert self.udp.set(key, b"0" * 100).status == 0
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        number = 0
+        while not self.done.is_set():
+            number += 1
+            key, value = self.keys[number % len(self.keys)], b"%0100d" % number
+            try:
+                stored, found = self.udp.set(key, value), self.udp.get(key)
+                if stored.status or found.value != value or found.version != stored.version:
+                    self.failures.append((key, stored, found))
+            except (AssertionError, OSError) as error:
+                self.failures.append((key, error))
+            self.requests += 2
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.thread.join()
+        self.udp.close()
+
+    def more(self, count, seconds=20.0):
+        """Waits until so many further requests were made."""
+        until = self.requests + count
+        wait_for(lambda: self.requests >= until, seconds, f"{count} more requests")
+
+
+@pytest.mark.parametrize("host", ["10.77.0.1", in_long(SERVER6)])
+def test_not_one_request_fails_while_xkvd_dies_and_comes_back(xkvd, host):
+    d = xkvd("--save", "")
+    with Traffic(d, [b"key-%03d" % i for i in range(200)], host) as traffic:
+        traffic.more(2000)
+        for _ in range(3):
+            d.kill()
+            traffic.more(3000)
+            d.start()
+            traffic.more(1000)
+        d.stop()
+        traffic.more(1000)
+        d.start()
+    assert not traffic.failures, f"{len(traffic.failures)} of {traffic.requests}: {traffic.failures[:3]}"
+    assert traffic.requests >= 16000
+    assert d.redis().dbsize() == 200
+    assert d.log().count("adopted the store") == 4 and d.log().count("adopted the program") == 4
+
+
+@pytest.mark.sanitized
+def test_what_is_there_after_a_crash(xkvd):
+    d = xkvd("--save", "")
+    redis = d.redis()
+    large = os.urandom(300_000)
+    before = time.monotonic()
+    with d.udp() as udp:
+        udp.set(b"udp", b"1")
+        udp.set(b"udp-ttl", b"2", ttl=60_000)
+    redis.set("tcp", b"3")
+    redis.set("tcp-ttl", b"4", px=50_000)
+    redis.set("large", large)
+    redis.set("short", b"5", px=300)
+    versions = {key: d.udp().get(key).version for key in (b"udp", b"tcp")}
+    d.kill()
+    with d.udp() as udp:  # nobody but XDP can answer
+        assert udp.get(b"tcp").value == b"3"
+        assert udp.set(b"udp", b"dead").status == 0  # of the same size class: another might need a page
+        assert udp.delete(b"tcp").status == 0
+        assert 59_000 < udp.get(b"udp-ttl").ttl <= 60_000
+        # The expiry does not need xkvd either: what has expired is a miss, and that is passed on.
+        until = before + 0.3
+        wait_for(lambda: time.monotonic() > until, 1)
+    d.start()
+    assert "adopted the store" in d.log() and "loaded" not in d.log()
+    redis = d.redis()
+    assert redis.mget("udp", "udp-ttl", "tcp", "tcp-ttl", "large", "short") == \
+        [b"dead", b"2", None, b"4", large, None]
+    passed = (time.monotonic() - before) * 1000
+    assert 60_000 - passed - 50 <= redis.pttl("udp-ttl") <= 60_000
+    assert 50_000 - passed - 50 <= redis.pttl("tcp-ttl") <= 50_000
+    assert redis.pttl("udp") == -1
+    wait_for(lambda: redis.dbsize() == 4, 5, "the expired key is removed")
+    assert sorted(redis.scan_iter()) == [b"large", b"tcp-ttl", b"udp", b"udp-ttl"]
+    with d.udp() as udp:
+        assert udp.get(b"udp").version != versions[b"udp"]
+        assert udp.get(b"tcp-ttl").value == b"4"
+        assert udp.set(b"udp", b"cas", flags=0x08, version=versions[b"udp"]).status_name == "NOT_STORED"
+
+
+@pytest.mark.sanitized
+def test_a_snapshot_is_not_loaded_over_newer_data(xkvd):
+    d = xkvd("--save", "3600 1")
+    redis = d.redis()
+    redis.set("key", "in the file")
+    redis.set("deleted", "in the file")
+    redis.save()
+    with d.udp() as udp:
+        udp.set(b"key", b"newer")
+        udp.delete(b"deleted")
+    d.kill()
+    d.start()
+    assert "loaded" not in d.log()
+    assert d.redis().mget("key", "deleted") == [b"newer", None]
+    d.kill()
+    d.detach()  # now there is nothing newer
+    d.start()
+    assert "2 keys loaded" in d.log()
+    assert d.redis().mget("key", "deleted") == [b"in the file", b"in the file"]
+
+
+KEYS = 150_000
+
+
+@pytest.fixture(scope="module")
+def big_file(xkvd_module):
+    """A snapshot that takes a while to load."""
+    d = xkvd_module("--save", "")
+    redis = d.redis(socket_timeout=60)
+    for start in range(0, KEYS, 5000):
+        redis.mset({b"key:%d" % i: b"%0100d" % i for i in range(start, start + 5000)})
+    redis.save()
+    d.stop()
+    d.detach()
+    return d.dir / "dump.rdb"
+
+
+def read_so_far(pid):
+    """Bytes that the process has read."""
+    try:
+        with open(f"/proc/{pid}/io", encoding="ascii") as file:
+            return int(file.readline().split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+@pytest.mark.parametrize("part", [in_long(0.05), 0.5, in_long(0.95)])
+def test_killed_while_it_loads(xkvd, big_file, part):
+    d = xkvd("--save", "", run=False)
+    os.link(big_file, d.dir / "dump.rdb")
+    size = big_file.stat().st_size
+    d.start(wait=False)
+    end = time.monotonic() + 20
+    while read_so_far(d.process.pid) < part * size and time.monotonic() < end:
+        pass
+    d.kill()
+    assert "keys loaded" not in d.log(), "the kill came too late to test anything"
+    assert d.pins.exists()
+    d.start()
+    assert f"{KEYS} keys loaded" in d.log()
+    redis = d.redis()
+    assert redis.dbsize() == KEYS
+    wanted = range(0, KEYS, 37)
+    assert redis.mget([b"key:%d" % i for i in wanted]) == [b"%0100d" % i for i in wanted]
+    with d.udp() as udp:
+        assert udp.get(b"key:%d" % (KEYS - 1)).value == b"%0100d" % (KEYS - 1)
+
+
+def test_killed_at_any_time_of_the_start(xkvd):
+    """Whatever was pinned until then, the next start is a good one."""
+    d = xkvd("--save", "")
+    redis = d.redis()
+    redis.mset({f"key:{i}": i for i in range(1000)})
+    redis.save()
+    d.stop()
+    begin = time.monotonic()
+    d.start()
+    whole = time.monotonic() - begin
+    for step in range(12) if LONG else (1, 2, 4, 7, 9, 10):
+        d.kill()
+        if step % 2:
+            d.detach()
+        d.start(wait=False)
+        until = time.monotonic() + whole * step / 10
+        wait_for(lambda: time.monotonic() > until, 5)
+    d.kill()
+    d.start()
+    assert d.redis().dbsize() == 1000
+    with d.udp() as udp:
+        for i in range(1000):
+            assert udp.get(b"key:%d" % i).value == b"%d" % i
+
+
+@pytest.mark.sanitized
+def test_sigterm_saves_and_leaves_the_data_plane(xkvd):
+    d = xkvd("--save", "3600 1")
+    with d.udp() as udp:
+        udp.set(b"key", b"value")
+        d.stop()
+        assert run("redis-check-rdb", d.dir / "dump.rdb").returncode == 0
+        with d.counted(replies=2):
+            assert udp.get(b"key").value == b"value"
+            assert udp.set(b"key", b"later").status == 0
+    d.start()
+    assert "adopted the store" in d.log() and d.redis().get("key") == b"later"
+
+
+def test_sigterm_without_save_rules_writes_nothing(xkvd):
+    d = xkvd("--save", "")
+    d.redis().set("key", "value")
+    d.stop()
+    assert not list(d.dir.iterdir())
+
+
+def test_sigint_stops_too(xkvd):
+    d = xkvd("--save", "")
+    d.signal(signal.SIGINT)
+    assert d.wait(10) == 0
+
+
+@pytest.mark.sanitized
+def test_second_signal_after_a_save_that_failed(xkvd):
+    """The first does not throw the data away, and the daemon goes on; the second ends it at once."""
+    d = xkvd("--save", "3600 1")
+    d.redis().set("key", "value")
+    d.dir.rename(d.dir.with_name("away"))
+    d.signal(signal.SIGTERM)
+    wait_for(lambda: "a second signal exits at once" in d.log(), 10, "the save fails")
+    assert d.redis().get("key") == b"value"
+    d.signal(signal.SIGTERM)
+    assert d.wait(5) == 1
+    with d.udp() as udp:
+        assert udp.get(b"key").value == b"value"
+    d.dir.with_name("away").rename(d.dir)
+    d.start()
+    assert d.redis().get("key") == b"value"
+
+
+def test_second_signal_during_the_save(xkvd, big_file):
+    d = xkvd("--save", "3600 1", run=False)
+    os.link(big_file, d.dir / "dump.rdb")
+    d.start()
+    d.redis().set("key", "value")
+    old = (d.dir / "dump.rdb").stat()
+    d.signal(signal.SIGTERM)
+    wait_for(lambda: "saving the final snapshot" in d.log(), 10, "the save begins")
+    d.signal(signal.SIGTERM)
+    status = d.wait(5)
+    new = (d.dir / "dump.rdb").stat()
+    if (new.st_ino, new.st_size) == (old.st_ino, old.st_size):
+        assert status == 1, "stopped before the file was whole"
+    else:
+        assert status in (0, 1), "the save was faster than the second signal"
+    run("redis-check-rdb", d.dir / "dump.rdb")
+    d.start()
+    assert d.redis().dbsize() == KEYS + 1

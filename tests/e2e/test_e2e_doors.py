@@ -1,0 +1,319 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""One store, two doors: what goes in through one is there in the other, at once."""
+import random
+import threading
+import time
+
+import proto
+import pytest
+import redis as redis_py
+from conftest import SERVER, SERVER6, wait_for
+
+pytestmark = pytest.mark.sanitized
+
+DATAGRAM = 1424  # largest value over IPv4 with a key of up to 8 bytes
+VALUES = {"empty": b"", "zero": b"\0", "text": b"hello", "binary": bytes(range(256)),
+          "crlf": b"a\r\n$3\r\nb\r\n", "odd": b"x" * 999, "largest": b"y" * DATAGRAM}
+KEYS = {"plain": b"plain", "one": b"k", "zero": b"\0", "binary": bytes(range(250)), "longest": b"L" * 250,
+        "crlf": b"*1\r\n$4\r\nPING\r\n", "utf8": "schlüssel".encode()}
+
+
+@pytest.fixture(scope="module")
+def daemon(xkvd_module):
+    return xkvd_module("--save", "", "--allow", "10.77.0.0/24 fd77::/64", "--max-keys", "100000")
+
+
+@pytest.fixture(params=[SERVER, SERVER6])
+def doors(daemon, request):
+    redis = daemon.redis()
+    redis.flushall()
+    with daemon.udp(request.param) as udp:
+        yield udp, redis
+
+
+def persist_over_udp(udp, key):
+    """What PERSIST does, by the version: True if it was this call that took the expiry away."""
+    while True:
+        found = udp.one(proto.Op(proto.OP_TTL, key))
+        if found.status or not found.ttl:
+            return False
+        result = udp.one(proto.expire(key, 0, flags=proto.CAS, version=found.version))
+        if result.status != proto.NOT_STORED:
+            return result.status == 0
+
+
+def test_persist_through_both_doors_at_once(daemon, doors):
+    """Two clients take an expiry away: exactly one of them is told that it did."""
+    udp, redis = doors
+    rounds, start, won = 300, threading.Barrier(2), []
+
+    def other():
+        client = daemon.redis()
+        for number in range(rounds):
+            start.wait()
+            won.append(client.persist(b"k%d" % number))
+
+    for number in range(rounds):
+        redis.set(b"k%d" % number, 1, ex=1000)
+    thread = threading.Thread(target=other)
+    thread.start()
+    mine = [start.wait() is not None and persist_over_udp(udp, b"k%d" % number) for number in range(rounds)]
+    thread.join()
+    assert [bool(a) + bool(b) for a, b in zip(mine, won, strict=True)] == [1] * rounds
+    assert all(redis.ttl(b"k%d" % number) == -1 for number in range(rounds))
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_values(doors, value):
+    udp, redis = doors
+    data = VALUES[value][:1400]  # IPv6 carries a little less
+    udp.set(b"from udp", data)
+    assert redis.get(b"from udp") == data
+    assert redis.strlen(b"from udp") == len(data)
+    redis.set(b"from tcp", data)
+    found = udp.get(b"from tcp")
+    assert found.status == 0 and found.value == data and found.ttl == 0 and found.version
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_keys(doors, key):
+    udp, redis = doors
+    key = KEYS[key]
+    udp.set(key, b"1")
+    assert redis.keys() == [key] and redis.get(key) == b"1"
+    redis.set(key, b"2")
+    assert udp.get(key).value == b"2"
+    assert udp.delete(key).status == 0
+    assert not redis.exists(key)
+    redis.set(key, b"3")
+    assert redis.delete(key) == 1
+    assert udp.get(key).status == proto.MISS
+
+
+def test_keys_that_are_too_long(doors):
+    udp, redis = doors
+    assert udp.one(proto.get(b"x" * 251)).status == proto.BAD_KEY
+    for bad in b"x" * 251, b"":
+        with pytest.raises(redis_py.ResponseError, match="key must be 1 to 250 bytes"):
+            redis.set(bad, 1)
+
+
+def test_every_change_shows_at_once(doors):
+    """No reply is given before the other door sees the change."""
+    udp, redis = doors
+    for number in range(300):
+        value = b"%d" % number * (1 + number % 40)
+        if number % 2:
+            udp.set(b"key", value)
+            assert redis.get("key") == value
+        else:
+            redis.set("key", value)
+            assert udp.get(b"key", pad_to=1024).value == value
+
+
+def test_ttl_of_both_doors(doors):
+    udp, redis = doors
+    udp.set(b"udp", b"1", ttl=100_000)
+    assert 99_000 < redis.pttl("udp") <= 100_000
+    redis.set("tcp", 1, px=100_000)
+    assert 99_000 < udp.get(b"tcp").ttl <= 100_000
+    for key in b"udp", b"tcp":  # asked at the same time they say the same, but for some milliseconds
+        over_tcp, over_udp, again = redis.pttl(key), udp.get(key).ttl, redis.pttl(key)
+        assert again <= over_udp + 1 and over_udp <= over_tcp + 1
+    redis.pexpire("udp", 5000)
+    assert 4000 < udp.get(b"udp").ttl <= 5000
+    assert udp.one(proto.expire(b"tcp", 7000)).status == 0
+    assert 6000 < redis.pttl("tcp") <= 7000
+    redis.persist("udp")
+    assert udp.get(b"udp").ttl == 0
+    assert udp.one(proto.expire(b"tcp", 0)).status == 0
+    assert redis.pttl("tcp") == -1
+    at = int(time.time() * 1000) + 60_000
+    udp.set(b"at", b"1", ttl=at, flags=proto.ABSTTL)
+    assert abs(redis.pttl("at") - 60_000) < 500
+    udp.set(b"at", b"2", flags=proto.KEEPTTL)
+    assert 0 < redis.pttl("at") <= 60_000
+    udp.set(b"at", b"3")
+    assert redis.pttl("at") == -1
+    assert redis.pttl("missing") == -2
+
+
+def test_expiry_is_the_same_in_both_doors(doors):
+    """Neither sees the key after the other has missed it."""
+    udp, redis = doors
+    for number in range(20):
+        key = b"short%d" % number
+        if number % 2:
+            udp.set(key, b"1", ttl=40)
+        else:
+            redis.set(key, 1, px=40)
+        first, second = (lambda: redis.get(key)), (lambda: udp.get(key).value)
+        if number % 4 < 2:
+            first, second = second, first
+        begin = time.monotonic()
+        wait_for(lambda: first() is None, 5, "the key expires")
+        assert second() is None
+        assert time.monotonic() - begin < 5
+    assert redis.mget(*[f"short{n}" for n in range(20)]) == [None] * 20
+
+
+def test_conditions(doors):
+    udp, redis = doors
+    assert udp.set(b"key", b"1", flags=proto.NX).status == 0
+    assert redis.set("key", 2, nx=True) is None
+    assert udp.set(b"key", b"3", flags=proto.NX).status == proto.NOT_STORED
+    assert redis.set("key", 4, xx=True)
+    assert udp.set(b"other", b"5", flags=proto.XX).status == proto.NOT_STORED
+    version = udp.get(b"key").version
+    redis.set("key", 6)
+    assert udp.set(b"key", b"7", flags=proto.CAS, version=version).status == proto.NOT_STORED
+    stored = udp.set(b"key", b"8", flags=proto.CAS | proto.RETURN, version=udp.get(b"key").version)
+    assert stored.status == 0 and stored.value == b"6"
+    assert redis.getdel("key") == b"8"
+    assert udp.get(b"key").status == proto.MISS
+
+
+@pytest.mark.parametrize("size", [DATAGRAM, DATAGRAM + 1, 1473, 2000, 2041, 65_536, 500_000, 1_048_576])
+def test_sizes_around_and_over_a_datagram(daemon, size):
+    redis = daemon.redis()
+    value = random.Random(size).randbytes(size)
+    redis.set("sized", value)
+    assert redis.get("sized") == value
+    with daemon.udp() as udp:
+        found = udp.get(b"sized", pad_to=1472)
+        if size <= DATAGRAM + 8:  # a reply carries no key
+            assert found.value == value
+        else:
+            assert found.status == proto.TOO_LARGE and found.value is None and found.value_len == size
+            assert found.version
+        # A small one in its place, and a large one in the place of that.
+        assert udp.set(b"sized", b"small").status == 0
+        assert redis.get("sized") == b"small"
+        redis.set("sized", value)
+        assert redis.get("sized") == value
+        assert udp.one(proto.expire(b"sized", 60_000)).status == 0
+        assert 59_000 < redis.pttl("sized") <= 60_000
+        assert udp.delete(b"sized").status == 0
+    assert redis.get("sized") is None
+
+
+def test_append_to_values_of_any_size(doors):
+    """The driver appends to small values, xkvd to large ones; a client sees no difference."""
+    udp, redis = doors
+    rng, value = random.Random(7), b""
+    while len(value) < 20_000:
+        piece = rng.randbytes(rng.choice((1, 7, 100, 1300)))
+        value += piece
+        result = udp.one(proto.append(b"key", piece))
+        assert result.status == 0 and int.from_bytes(result.value, "big") == len(value)
+        assert redis.get("key") == value
+    redis.set("key", b"x" * (1 << 20))
+    result = udp.one(proto.append(b"key", b"y"))
+    assert result.status == proto.TOO_LARGE and result.value_len == (1 << 20) + 1
+
+
+@pytest.mark.parametrize("key", [b"k", b"x" * 16, b"L" * 250])
+def test_every_size_where_values_stop_to_fit(daemon, key):
+    """From what fits a datagram over what fits xkvd's frames to what is filled into its slot."""
+    redis, generator = daemon.redis(), random.Random(4)
+    wrong = []
+    with daemon.udp() as udp:
+        for size in range(1150, 1600):
+            value = generator.randbytes(size)
+            redis.set(key, value)
+            found = udp.get(key, pad_to=1472)
+            if redis.get(key) != value or redis.set(key, value, get=True) != value:
+                wrong.append(size)
+            elif found.value != value and (found.status, found.value_len) != (proto.TOO_LARGE, size):
+                wrong.append(size)
+    assert not wrong, f"sizes {wrong[0]} to {wrong[-1]}"
+
+
+def test_the_largest_value_has_an_end(daemon):
+    redis = daemon.redis()
+    redis.set("kept", "as it was")
+    with pytest.raises(redis_py.ResponseError, match="larger than 1 MiB"):
+        redis.set("kept", bytes(1_048_577))
+    assert redis.get("kept") == b"as it was"
+
+
+def test_many_large_values_and_back(daemon):
+    """Their memory is used again: sixty rounds of 1 MiB do not need sixty pages."""
+    redis = daemon.redis()
+    value = random.Random(3).randbytes(1_048_576)
+    used = lambda: int(redis.info("xkv")["xkv_store_memory"])
+    redis.set("round", value)
+    before = used()
+    for number in range(60):
+        redis.set("round", b"%02d" % number + value[2:])
+    assert redis.get("round")[:2] == b"59"
+    assert used() - before <= 8 << 20
+    redis.delete("round")
+
+
+def test_both_doors_write_one_key(daemon):
+    """Each reader sees whole values of one or the other writer, and the last write stands."""
+    done, failures = threading.Event(), []
+
+    def over_tcp():
+        redis = daemon.redis()
+        for number in range(1500):
+            redis.set("fought", b"tcp%06d" % number * 20)
+
+    def over_udp():
+        with daemon.udp() as udp:
+            for number in range(3000):
+                if udp.set(b"fought", b"udp%06d" % number * 20).status:
+                    failures.append("set")
+
+    def read():
+        redis = daemon.redis()
+        with daemon.udp() as udp:
+            while not done.is_set():
+                for value in udp.get(b"fought").value, redis.get("fought"):
+                    if value != value[:9] * 20:
+                        failures.append(value)
+
+    daemon.redis().set("fought", b"tcp000000" * 20)
+    reader = threading.Thread(target=read)
+    writers = [threading.Thread(target=target) for target in (over_tcp, over_udp)]
+    for thread in [reader, *writers]:
+        thread.start()
+    for thread in writers:
+        thread.join()
+    done.set()
+    reader.join()
+    assert not failures, failures[:3]
+    assert daemon.redis().get("fought")[:9] in (b"tcp001499", b"udp002999")
+
+
+def test_info_counts_what_udp_does(daemon):
+    """Operations of the driver and of the slow path, among all commands and by themselves."""
+    redis = daemon.redis()
+    redis.flushall()
+    with daemon.udp() as udp, daemon.udp() as slow:
+        slow.by_xkvd()
+        udp.set(b"key", b"x")
+        before = redis.info("stats")
+        for _ in range(50):
+            udp.get(b"key")
+        for _ in range(20):
+            slow.get(b"key")
+        for _ in range(10):
+            slow.get(b"none")
+        udp.ask(*[proto.get(b"key")] * 10, pad_to=1400)
+        after = redis.info("stats")
+        grown = {name: after[name] - before[name] for name in after if isinstance(after[name], int)}
+        assert grown["udp_operations_driver"] == 60 and grown["udp_operations_xkvd"] == 30
+        assert grown["total_commands_processed"] == 60 + 30 + 1  # the INFO
+        assert grown["keyspace_hits"] == 80 and grown["keyspace_misses"] == 10
+
+        def busy():
+            for _ in range(300):
+                udp.get(b"key")
+            return redis.info("stats")["instantaneous_ops_per_sec"] > 200
+
+        wait_for(busy, 20)
+        redis.config_resetstat()
+        assert redis.info("stats")["udp_operations_driver"] == redis.info("stats")["udp_operations_xkvd"] == 0

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Hot keys as an operator meets them: `xkv hot`, bpftool, CONFIG SET; tests/store/test_hot.c has what is counted."""
+import json
+import re
+
+import pytest
+from conftest import BUILD, run
+
+
+def hot(d, *argv, options=()):
+    """What `xkv hot` says: a finished process."""
+    return run(BUILD / "xkv", *options, "hot", "--pin-dir", d.pins, *argv, check=False)
+
+
+def keys(d, *argv):
+    """{key: its figures}, in order."""
+    found = json.loads(hot(d, *argv, options=["--json"]).stdout)
+    return {entry["key"]: entry for entry in found["keys"]}
+
+
+@pytest.fixture(name="d")
+def daemon(xkvd):
+    """
+    One that notes each use, with two keys that were read 40 and 20 times and written four times.  Of
+    each CPU's first use only the distance to the next is drawn, and once a minute counts are halved.
+    """
+    d = xkvd("--save", "", "--hot-sample-rate", "1")
+    with d.udp() as udp:
+        for key, reads in ((b"user:1", 40), (b"user:2", 20)):
+            for _ in range(4):
+                udp.set(key, b"12345678")
+            for _ in range(reads):
+                assert udp.get(key).status == 0
+    return d
+
+
+def test_hot(d):
+    """Sorted, and the same from bpftool, which shows keys as text; the daemon need not run."""
+    assert list(keys(d)) == ["user:1", "user:2"] and list(keys(d, "-n", 1)) == ["user:1"]
+    first, second = keys(d).values()
+    assert first["reads_per_second"] > second["reads_per_second"] > second["writes_per_second"] > 0
+    assert first["bytes_per_second"] == pytest.approx(8 * (first["reads_per_second"] + first["writes_per_second"]), rel=0.1)
+    assert first["key_len"] == 6
+    lines = hot(d).stdout.splitlines()
+    assert len(lines) == 4 and lines[0].split()[0] == "reads/s"
+    assert re.fullmatch(r' +[\d.]+ +[\d.]+ +\d+ +\d+  "user:1"', lines[1]), lines
+    assert lines[3].startswith("one use in 1 is noted")
+    dump = {entry["formatted"]["key"]["text"]: entry["formatted"]["value"] for entry in d.map_dump("xkv_hot")}
+    assert set(dump) == {"user:1", "user:2"} and 15 <= dump["user:1"]["reads"] <= 40, dump
+    d.stop()
+    assert list(keys(d)) == ["user:1", "user:2"]
+
+
+def test_live(d):
+    """Off and on while it runs; keys that are no text are quoted as redis-cli does, long ones are cut."""
+    redis = d.redis()
+    assert redis.config_get("hot-sample-rate") == {"hot-sample-rate": "1"}
+    redis.config_set("hot-sample-rate", 0)
+    redis.set("unseen", "1")
+    assert "hot-sample-rate is 0" in hot(d).stdout
+    redis.config_set("hot-sample-rate", 1)
+    for _ in range(100):
+        redis.get(b'a"\n\x00\xff')
+        redis.get("k" * 100)
+    text = hot(d).stdout
+    assert '"a\\"\\n\\x00\\xff"' in text and f'"{"k" * 64}"... 100 bytes' in text, text
+    assert "unseen" not in text
+    assert {"base64": "YSIKAP8="} in [entry["key"] for entry in json.loads(
+        hot(d, options=["--json"]).stdout)["keys"]]
+    for wrong in ("-1", "1000001", "x"):
+        with pytest.raises(Exception, match="hot-sample-rate"):
+            redis.config_set("hot-sample-rate", wrong)
+
+
+def test_secrets(xkvd):
+    """What people look at and send around has no secret in it."""
+    d = xkvd("--save", "", "--requirepass", "secret", "--udp-token", "11223344556677889900aabbccddeeff")
+    shown = d.map_dump("xkv_config")[0]
+    assert "layout" in shown["formatted"]["value"]
+    assert not {"secret", "hash", "token"} & set(shown["formatted"]["value"])
+    plain = " ".join(f"{int(byte, 0):02x}" for byte in shown["value"])
+    assert "11 22 33 44" not in plain
+    assert d.map_dump("xkv_secret")[0]["formatted"]["value"]["token"]
+
+
+def test_cannot_look(tmp_path):
+    done = run(BUILD / "xkv", "hot", "--pin-dir", tmp_path, check=False)
+    assert done.returncode == 2 and f"cannot open {tmp_path}/xkv_config" in done.stderr
+    for wrong in (["-n"], ["-n", "0"], ["-n", "x"], ["-n", "-1"], ["x"], ["--pin-dir"], ["-n", "1", "-m", "2"]):
+        done = run(BUILD / "xkv", "hot", *wrong, check=False)
+        assert done.returncode == 2 and "hot [-n COUNT] [--pin-dir DIR]" in done.stderr, done.stderr
+    assert "used most" in run(BUILD / "xkv", "help", "hot").stdout

@@ -1,0 +1,486 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 44
+"""Who is answered, by whom, and with how much."""
+import contextlib
+import random
+import socket
+
+import proto
+import pytest
+import redis
+from conftest import SERVER, SERVER6, wait_for
+
+FOREIGN, FOREIGN6 = "192.0.2.9", "2001:db8::9"
+TOKEN = bytes(range(16))
+PAYLOAD_MAX = 1472
+
+
+@pytest.fixture(scope="module", autouse=True)
+def foreign(bed):
+    """Addresses of the client outside the subnets, with a way back to them."""
+    for address, via in (f"{FOREIGN}/32", "10.77.0.2"), (f"{FOREIGN6}/128", "fd77::2"):
+        bed.run("client", "ip", "addr", "replace", address, "dev", "lo")
+        bed.run("server", "ip", "route", "replace", address, "via", via)
+    bed.run("client", "ip", "link", "set", "dev", "lo", "up")
+    assert bed.ping(SERVER) and bed.ping(SERVER6)
+
+
+def silent(d, host=SERVER, source=None, **more):
+    """Is a PING that should not be answered not answered?"""
+    with d.udp(host, source=source, timeout=0.25, **more) as udp:
+        try:
+            return udp.ask(proto.ping()) is None
+        except ConnectionRefusedError:
+            return False
+
+
+def answered(d, host=SERVER, source=None, by_xdp=True, **more):
+    with d.udp(host, source=source, **more) as udp, d.counted(replies=int(by_xdp)):
+        return udp.one(proto.ping()).status == 0
+
+
+def told(bed, host, source=None, side="client", data=b"PING\r\n"):
+    """All that a TCP client is told that sends a PING, which may be on its way before it is accepted."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    got = b""
+    with bed.socket(side, family, socket.SOCK_STREAM, timeout=5) as sock:
+        if source:
+            sock.bind((source, 0))
+        sock.connect((host, 6379))
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            sock.sendall(data)
+        with contextlib.suppress(ConnectionResetError):
+            while not got.endswith(b"\r\n") and (more := sock.recv(4096)):
+                got += more
+    return got
+
+
+def tcp_closed(bed, host, source):
+    """Is the connection refused with the reason?"""
+    return told(bed, host, source).startswith(b"-DENIED connections from this address are not allowed: `allow`")
+
+
+PAIRS = [(SERVER, FOREIGN), (SERVER6, FOREIGN6)]
+
+
+@pytest.mark.parametrize("policy", ["pass", "drop"])
+def test_foreign_sources_by_default(bed, xkvd, policy):
+    d = xkvd("--save", "", "--foreign", policy)
+    for host, source in PAIRS:
+        assert answered(d, host)
+        with d.counted(replies=0, pass_foreign=int(policy == "pass"), drop_foreign=int(policy == "drop")):
+            assert silent(d, host, source)
+        assert tcp_closed(bed, host, source)
+        assert bed.redis(host).ping(), "others are served meanwhile"
+
+
+def test_allow_of_prefixes(bed, xkvd):
+    d = xkvd("--save", "", "--allow", "192.0.2.0/24 2001:db8::/32")
+    for host, source in PAIRS:
+        assert answered(d, host, source)
+        assert silent(d, host), "an explicit list replaces the interface's subnets"
+        assert not tcp_closed(bed, host, source)
+        assert tcp_closed(bed, host, {SERVER: "10.77.0.2", SERVER6: "fd77::2"}[host])
+
+
+EDGES = [("192.0.2.9/32", True), ("192.0.2.8/29", True), ("192.0.2.10/31", False), ("192.0.2.8/32", False),
+         ("0.0.0.0/0", True), ("192.0.2.9", True), ("::/0", False), ("192.0.2.0/25", True)]
+EDGES6 = [("2001:db8::9/128", True), ("2001:db8::8/127", True), ("2001:db8::a/127", False),
+          ("2001:db8::/65", True), ("2001:db8:0:0:8000::/65", False), ("::/0", True), ("0.0.0.0/0", False)]
+
+
+def test_edges_of_prefixes(xkvd):
+    d = xkvd("--save", "", "--allow", "127.0.0.0/8")
+    redis = d.bed.redis("127.0.0.1", side="server")
+    for edges, host, source in (EDGES, SERVER, FOREIGN), (EDGES6, SERVER6, FOREIGN6):
+        for prefix, inside in edges:
+            redis.config_set("allow", prefix)
+            assert (answered if inside else silent)(d, host, source), prefix
+
+
+def test_allow_changes_while_it_runs(bed, xkvd):
+    d = xkvd("--save", "", "--allow", "10.77.0.0/24")
+    assert silent(d, SERVER, FOREIGN)
+    redis = d.redis()
+    assert redis.config_get("allow")["allow"] == "10.77.0.0/24"
+    redis.config_set("allow", "10.77.0.0/24 192.0.2.9/32")
+    assert answered(d, SERVER, FOREIGN) and answered(d)
+    redis.config_set("allow", "10.77.0.2/32")
+    assert silent(d, SERVER, FOREIGN) and answered(d)
+    redis.config_set("foreign", "drop")
+    with d.counted(drop_foreign=1):
+        assert silent(d, SERVER, FOREIGN)
+
+
+@contextlib.contextmanager
+def new_addresses(bed, here, there):
+    """A further subnet on the pair, for a while."""
+    more = ["nodad"] if ":" in here else []
+    length = 64 if ":" in here else 24
+    ends = [("server", here, "xkv0"), ("client", there, "xkv1")]
+    for side, address, device in ends:
+        bed.run(side, "ip", "addr", "add", f"{address}/{length}", "dev", device, *more)
+    try:
+        yield
+    finally:
+        for side, address, device in ends:
+            bed.run(side, "ip", "addr", "del", f"{address}/{length}", "dev", device, check=False)
+
+
+ADDED = [("10.78.0.1", "10.78.0.2"), ("fd78::1", "fd78::2")]
+
+
+@pytest.mark.parametrize("here, there", ADDED)
+def test_addresses_that_come_and_go(bed, xkvd, here, there):
+    d = xkvd("--save", "")
+    with new_addresses(bed, here, there):
+        wait_for(lambda: not silent(d, here), 5, f"{here} is served")
+        assert answered(d, here)
+        bed.run("server", "ip", "addr", "del", here + ("/64" if ":" in here else "/24"), "dev", "xkv0")
+        bed.run("server", "ip", "route", "replace", there, "dev", "xkv0")
+
+        def gone():
+            with contextlib.suppress(AssertionError), d.counted(replies=0):
+                return silent(d, here)
+
+        wait_for(gone, 5, f"{here} is not served any more")
+    assert answered(d)
+
+
+@pytest.mark.parametrize("here, there", ADDED)
+def test_tcp_on_addresses_that_come(bed, xkvd, here, there):
+    xkvd("--save", "")
+    with new_addresses(bed, here, there):
+        def served():
+            with contextlib.suppress(OSError), bed.tcp("client", here, timeout=1) as sock:
+                sock.sendall(b"PING\r\n")
+                return sock.recv(100) == b"+PONG\r\n"
+
+        wait_for(served, 3, f"TCP on {here} is served")
+
+
+@pytest.fixture(scope="module")
+def has_vlans(bed):
+    """Skips where the kernel has no VLAN devices; tests/unit/test_net.c and tests/packet do all the same."""
+    done = bed.run("client", "ip", "link", "add", "link", "xkv1", "name", "probe", "type", "vlan", "id", "4", check=False)
+    bed.run("client", "ip", "link", "del", "dev", "probe", check=False)
+    if done.returncode:
+        pytest.skip("this kernel has no VLAN devices (CONFIG_VLAN_8021Q)")
+
+
+@contextlib.contextmanager
+def vlan(bed, *tags):
+    """A VLAN on the pair, or one on it: 10.79.0.1 and fd79::1 here, .2 and ::2 there.  tags: (protocol, number)."""
+    ends = [("server", "xkv0", 1), ("client", "xkv1", 2)]
+    try:
+        for side, device, host in ends:
+            for protocol, number in tags:
+                lower, device = device, f"{device[:4]}v{number}"
+                bed.run(side, "ip", "link", "add", "link", lower, "name", device, "type", "vlan", "proto",
+                        protocol, "id", str(number))
+                bed.run(side, "ip", "link", "set", "dev", device, "addrgenmode", "none", "up")
+            bed.run(side, "ip", "addr", "add", f"10.79.0.{host}/24", "dev", device)
+            bed.run(side, "ip", "addr", "add", f"fd79::{host}/64", "dev", device, "nodad")
+        yield
+    finally:
+        for side, device, _ in ends:
+            bed.run(side, "ip", "link", "del", "dev", f"{device}v{tags[0][1]}", check=False)
+
+
+@pytest.mark.parametrize("tags", [[("802.1Q", 5)], [("802.1ad", 6)], [("802.1ad", 7), ("802.1Q", 9)]])
+def test_vlans(bed, xkvd, has_vlans, tags):
+    """Answered in the driver, in the VLANs that there are and with the addresses that live there."""
+    d = xkvd("--save", "")
+    wire = [({"802.1Q": 0x8100, "802.1ad": 0x88A8}[protocol], number) for protocol, number in tags]
+    with vlan(bed, *tags):
+        for host in "10.79.0.1", "fd79::1":
+            wait_for(lambda at=host: not silent(d, at), 5, f"{host} is served")
+            assert answered(d, host)
+        ask = {"src": "10.79.0.2", "dst": "10.79.0.1"}
+        wrong = [proto.frame(proto.request(proto.ping()), vlans=vlans, **ask) for vlans in
+                 ([(0x8100, 123)], [(0x88A8, 123), *wire][:2], [(0x8100, wire[0][1]), (0x8100, 77)])]
+        other = proto.frame(proto.request(proto.ping()), vlans=wire)  # an address that lives beside the VLAN
+        with bed.packet_socket("client", timeout=0.2) as raw, d.counted(pass_vlan=4, replies=0):
+            for frame in [*wrong, other]:
+                raw.send(frame)
+            wait_for(lambda: raw_counters(d) >= 4, 5, "the frames are counted")
+        with d.counted(replies=1):
+            assert silent_frame(bed, proto.frame(proto.request(proto.ping()), vlans=wire, **ask)) is False
+
+
+def test_the_mac_that_is_ours(bed, xkvd):
+    """Frames to others go up, and a new address (ip link set address) is followed."""
+    d = xkvd("--save", "")
+    mac, new = proto.SERVER_MAC, bytes.fromhex("020000770009")
+    ask = proto.frame(proto.request(proto.ping()))
+    other = new + ask[6:]
+    with bed.packet_socket("client", timeout=0.2) as raw, d.counted(pass_mac=1, drop_source=1, replies=0):
+        raw.send(other)
+        raw.send(ask[:6] + b"\x03" + ask[7:])  # a group as its source
+        wait_for(lambda: raw_counters(d, "pass_mac") and raw_counters(d, "drop_source"), 5, "both are counted")
+    try:
+        bed.run("server", "ip", "link", "set", "dev", "xkv0", "address", new.hex(":"))
+        wait_for(lambda: silent_frame(bed, other) is False, 5, "the new address is served")
+        with d.counted(pass_mac=1, replies=0):
+            assert silent_frame(bed, ask)
+    finally:
+        bed.run("server", "ip", "link", "set", "dev", "xkv0", "address", mac.hex(":"))
+        bed.run("client", "ip", "neigh", "flush", "dev", "xkv1")
+
+
+def raw_counters(d, name="pass_vlan"):
+    return d.counters()[name]
+
+
+def silent_frame(bed, frame):
+    """Is this frame not answered?"""
+    with bed.packet_socket("client", timeout=0.2) as raw:
+        raw.send(frame)
+        with contextlib.suppress(socket.timeout):
+            while True:
+                got = raw.recv()
+                if got[6:12] == frame[:6] and b"XK" in got:
+                    return False
+    return True
+
+
+def test_other_destinations_are_not_answered(bed, xkvd):
+    """A frame that reaches the interface is not for us if its address is not ours."""
+    d = xkvd("--save", "")
+    ping = proto.request(proto.ping())
+    frames = [proto.frame(ping, dst="10.77.0.3"), proto.frame(ping, dst="10.77.0.255"),
+              proto.frame(ping, dst="224.0.0.1"), proto.frame(ping, dst="127.0.0.1"),
+              proto.frame(ping, src="fd77::2", dst="fd77::3"), proto.frame(ping, src="fd77::2", dst="ff02::1")]
+    with bed.packet_socket("client", timeout=0.3) as raw, d.counted(pass_not_local=len(frames), replies=0):
+        for frame in frames:
+            raw.send(frame)
+        with pytest.raises(socket.timeout):
+            raw.reply()
+
+
+def test_impossible_sources_are_dropped(bed, xkvd):
+    """A reply to these would go to many, to nobody, or round in circles."""
+    d = xkvd("--save", "", "--allow", "0.0.0.0/0 ::/0")
+    ping = proto.request(proto.ping())
+    four = ["10.77.0.1", "127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "10.77.0.0", "10.77.0.255"]
+    six = ["fd77::1", "::1", "::", "ff02::1"]
+    frames = [proto.frame(ping, src=source) for source in four]
+    frames += [proto.frame(ping, src=source, dst=SERVER6) for source in six]
+    frames.append(proto.frame(ping, sport=0))
+    with bed.packet_socket("client", timeout=0.2) as raw, d.counted(drop_source=len(frames), replies=0):
+        for frame in frames:
+            raw.send(frame)
+        with pytest.raises(socket.timeout):
+            raw.reply()
+
+
+# Amplification ---------------------------------------------------------------------------------
+
+
+def requests(generator):
+    """Many kinds of requests: one key and several, padded and not, with RETURN, with errors."""
+    for size in (0, 1, 30, 31, 32, 33, 80, 128, 500, 1000, 1400):
+        key = b"v%d" % size
+        yield [proto.get(key)], {}
+        yield [proto.set_(key, b"x", flags=proto.RETURN | proto.NX)], {}
+        for pad in (8, 48, 100, 200, 400, 480, 490, 491, 496, 700, 1472):
+            yield [proto.get(key)], {"pad_to": pad}
+    for _ in range(400):
+        ops = [generator.choice([
+            lambda: proto.get(b"v%d" % generator.choice([0, 1, 30, 128, 500, 1400])),
+            lambda: proto.get(b"missing"),
+            proto.ping,
+            lambda: proto.delete(b"missing", flags=proto.RETURN),
+            lambda: proto.Op(99),
+            lambda: proto.set_(b"v30", b"x" * 30, flags=proto.RETURN)])()
+            for _ in range(generator.randrange(1, 12))]
+        yield ops, {"pad_to": generator.choice([0, 0, 200, 600])}
+    for bad in ({"count": 0}, {"count": 255}, {"version": 7}, {"length": 16}, {"length": 0}):
+        yield [proto.ping()], bad
+
+
+def raw_reply(udp, datagram):
+    udp.sock.send(datagram)
+    return udp.sock.recv(65536)
+
+
+@pytest.mark.parametrize("host", [SERVER, SERVER6])
+@pytest.mark.parametrize("door", ["xdp", "xkvd"])
+def test_no_reply_is_larger_than_three_times_its_request(xkvd, host, door):
+    d = xkvd("--save", "", "--miss", "reply")
+    generator = random.Random(f"{host}{door}")
+    with d.udp(host) as udp:
+        for size in (0, 1, 30, 31, 32, 33, 80, 128, 500, 1000, 1400):
+            assert udp.set(b"v%d" % size, b"x" * size).status == 0
+        if door == "xkvd":
+            udp.by_xkvd()
+        before, greatest = d.counters(), 0
+        for ops, more in requests(generator):
+            datagram = proto.request(*ops, **more)
+            reply = raw_reply(udp, datagram)
+            assert len(reply) <= 3 * len(datagram), (ops, more)
+            greatest = max(greatest, len(reply) / len(datagram))
+            for result in proto.decode(reply).results:
+                if result.status == proto.PAD:
+                    assert len(datagram) < result.value_len <= PAYLOAD_MAX
+        after = d.counters()
+        assert greatest > 2, "the bound was never near: nothing was tested"
+        assert (after["replies"] == before["replies"]) == (door == "xkvd"), "the other door has answered"
+        assert after["op_pad"] > before["op_pad"]
+        # What was held back says how much padding it needs, and that is enough.
+        for size in (500, 1000, 1400):
+            assert udp.one(proto.get(b"v%d" % size)).status == proto.PAD
+            assert udp.get(b"v%d" % size).value == b"x" * size
+
+
+@pytest.mark.parametrize("host", [SERVER, SERVER6])
+def test_with_an_explicit_allow_replies_may_be_larger(xkvd, host):
+    d = xkvd("--save", "", "--allow", "10.77.0.0/24 fd77::/64")
+    request = proto.request(proto.get(b"key"))
+    with d.udp(host) as udp:
+        udp.set(b"key", b"x" * 136)
+        with d.counted(replies=1, op_pad=0):
+            assert len(raw_reply(udp, request)) > 3.5 * len(request)
+        udp.set(b"key", b"x" * 1400)
+        assert len(raw_reply(udp.by_xkvd(), request)) > 20 * len(request)
+
+
+# Tokens and passwords --------------------------------------------------------------------------
+
+
+def noauth(d, token=b"", host=SERVER):
+    with d.udp(host, token=token) as udp:
+        reply = udp.ask(proto.get(b"key"))
+        return reply is not None and reply.status == proto.NOAUTH and not reply.results
+
+
+def test_a_password_closes_udp(xkvd):
+    d = xkvd("--save", "", "--requirepass", "secret")
+    with d.counted(error_auth=3, replies=3):
+        assert noauth(d) and noauth(d, TOKEN) and noauth(d, host=SERVER6)
+    d.redis(password="secret").set("key", "value")
+    assert noauth(d)
+
+
+def test_a_token_opens_it(xkvd):
+    d = xkvd("--save", "", "--requirepass", "secret", "--udp-token", TOKEN.hex())
+    d.redis(password="secret").set("key", "value")
+    with d.counted(error_auth=3):
+        assert noauth(d) and noauth(d, TOKEN[:15] + b"\x10") and noauth(d, bytes(16))
+    with d.udp(token=TOKEN) as udp:
+        with d.counted(replies=2):
+            assert udp.set(b"key", b"udp").status == 0
+            assert udp.get(b"key").value == b"udp"
+        assert udp.get(b"missing").status == proto.MISS  # xkvd knows it too
+    assert d.redis(password="secret").get("key") == b"udp"
+
+
+def test_a_token_without_a_password(xkvd):
+    """Whoever has no token would do it all over TCP."""
+    d = xkvd("--save", "", "--udp-token", TOKEN.hex(), run=False)
+    d.start(wait=False)
+    assert d.wait(10) == 1 and "set `requirepass` too" in d.log() and TOKEN.hex() not in d.log()
+    assert not d.pins.exists()
+
+
+def test_protected_mode(bed, xkvd):
+    """As Redis has it: nobody said who may come in, so over TCP only this machine may."""
+    d = xkvd("--save", "", "--protected-mode", "yes", "--enable-protected-configs", "local")
+    own = bed.redis("127.0.0.1", side="server")
+    own.config_resetstat()  # wait_ready() may have been refused
+    for host, source in (SERVER, None), (SERVER6, None), (SERVER, FOREIGN):
+        said = told(bed, host, source)
+        assert said.startswith(b"-DENIED xkvd is running in protected mode") and b"`requirepass`" in said
+    assert told(bed, SERVER, side="server").startswith(b"-DENIED"), "our own addresses may stand for others"
+    stats = own.info("stats")
+    assert (stats["rejected_connections"], stats["rejected_connections_by_address"]) == (4, 4)
+    lines = [line for line in d.log().splitlines() if "by address" in line]
+    assert len(lines) == 1 and "refused 1 TCP connection by address, the last from 10.77.0." in lines[0]
+    assert answered(d), "UDP is for the subnets of the interface"
+    for name, value, undo in ("protected-mode", "no", "yes"), ("allow", "10.77.0.0/24", ""), \
+            ("requirepass", "secret", ""):
+        own.config_set(name, value)
+        assert told(bed, SERVER) == (b"-NOAUTH Authentication required.\r\n" if value == "secret" else b"+PONG\r\n")
+        own.config_set(name, undo)
+        assert told(bed, SERVER).startswith(b"-DENIED")
+
+
+@pytest.mark.parametrize("option", [("--bind", f"{SERVER} 127.0.0.1"), ("--allow", "10.77.0.0/24")])
+def test_who_says_who_may_come_in_is_not_protected(bed, xkvd, option):
+    xkvd("--save", "", "--protected-mode", "yes", *option)
+    assert told(bed, SERVER) == b"+PONG\r\n"
+
+
+def test_what_opens_doors_is_protected(bed, xkvd):
+    """Who needs no password must not be able to change who else does."""
+    d = xkvd("--save", "", "--enable-protected-configs", "no")
+    pairs = {"allow": "0.0.0.0/0", "requirepass": "mine", "udp-token": TOKEN.hex(), "protected-mode": "no"}
+    fixed = {"dir": "/tmp", "dbfilename": "x", "bind": "*", "port": "1", "logfile": "/tmp/x", "pin-dir": "/tmp",
+             "enable-protected-configs": "yes", "interface": "lo"}
+    for client in d.redis(), bed.redis("127.0.0.1", side="server"):
+        before = client.config_get("*")
+        for name, value in (pairs | fixed).items():
+            kind = "protected" if name in pairs else "immutable"
+            with pytest.raises(redis.ResponseError, match=f"argument '{name}'.*can't set {kind} config"):
+                client.config_set("timeout", 7, name, value)
+        assert client.config_get("*") == before
+        client.config_set("timeout", 0)
+
+
+def test_local_clients_may_open_doors(bed, xkvd):
+    d = xkvd("--save", "", "--enable-protected-configs", "local")
+    with pytest.raises(redis.ResponseError, match="can't set protected config"):
+        d.redis().config_set("requirepass", "mine")
+    own = bed.redis("127.0.0.1", side="server")
+    own.config_set("requirepass", "mine", "udp-token", TOKEN.hex())
+    got = own.config_get("*")
+    assert got["requirepass"] == got["udp-token"] == "<hidden>"
+    for name in "requirepass", "udp-token":  # what CONFIG GET shows is no password
+        with pytest.raises(redis.ResponseError, match="is what CONFIG GET shows"):
+            own.config_set(name, "<hidden>")
+    with pytest.raises(redis.ResponseError, match="set `requirepass` too"):
+        own.config_set("requirepass", "")
+    assert "mine" not in d.log() and TOKEN.hex() not in d.log() and "mine" not in str(own.info())
+
+
+def test_the_door_closes_while_it_runs(xkvd):
+    d = xkvd("--save", "")
+    with d.udp() as udp:
+        assert udp.set(b"key", b"1").status == 0
+        redis = d.redis()
+        redis.config_set("requirepass", "now")
+        assert noauth(d), "a password that is set at run time closes the UDP door"
+        d.redis(password="now").config_set("requirepass", "")
+        assert udp.get(b"key").value == b"1"
+
+
+def test_a_token_is_not_needed_where_none_is_set(xkvd):
+    d = xkvd("--save", "")
+    with d.udp(token=TOKEN) as udp:
+        assert udp.set(b"key", b"1").status == 0
+
+
+# Misses ----------------------------------------------------------------------------------------
+
+
+def test_who_answers_a_miss(xkvd):
+    d = xkvd("--save", "", "--miss", "pass")
+    with d.udp() as udp:
+        with d.counted(pass_miss=1, replies=0):
+            assert udp.get(b"missing").status == proto.MISS
+        d.redis().config_set("miss", "reply")
+        with d.counted(pass_miss=0, replies=1, get_misses=1):
+            assert udp.get(b"missing").status == proto.MISS
+        d.kill()
+        assert udp.get(b"missing").status == proto.MISS, "no xkvd is needed for it"
+    d.start()  # whose options say pass again
+    with d.udp() as udp, d.counted(pass_miss=1, replies=0):
+        assert udp.get(b"missing").status == proto.MISS
+
+
+def test_miss_reply_from_the_start(xkvd):
+    d = xkvd("--save", "", "--miss", "reply")
+    with d.udp() as udp, d.counted(replies=2, pass_miss=0):
+        assert udp.get(b"missing").status == proto.MISS
+        assert udp.delete(b"missing").status == proto.MISS

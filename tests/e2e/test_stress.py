@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 45
+# tests/run: timeout 400
+"""All doors at once on few keys: nothing torn, foreign, stale or lost, and every slot accounted for.
+
+tests/e2e/stress.c does the work and the judging; here it runs on a test bed (native XDP on veth, so
+XDP runs on each CPU that a worker sends from).  XKV_STRESS_SEED repeats what the workers do.
+"""
+import json
+import os
+import random
+import subprocess
+import time
+
+import conftest
+import pytest
+from conftest import BUILD, LONG, wait_for
+from mutant import build_mutant
+
+# The first of the builds under test gets the whole minute, in `make check-long`.
+FIRST = os.environ.get("XKV_TEST_PASS", "0") == "0"
+SECONDS = 60 if FIRST and LONG else 12
+SEED = int(os.environ.get("XKV_STRESS_SEED") or random.getrandbits(48))
+KILLS = 6 if LONG else 3
+CROWD_SECONDS = 8 if LONG else 4
+
+
+class Stress:
+    """One run of build/tests/stress on the client's side."""
+
+    def __init__(self, daemon, tmp, seconds, *options):
+        self.log = tmp / "stress.log"
+        with self.log.open("w") as log:
+            self.process = daemon.bed.popen(
+                "client", BUILD / "tests/stress", "--pin-dir", daemon.pins, "--seed", SEED,
+                "--seconds", seconds, *options, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=log, text=True)
+
+    def runs(self):
+        return self.process.poll() is None
+
+    def result(self, seconds):
+        """What it found, and its exit status."""
+        try:
+            out, _ = self.process.communicate(timeout=seconds)
+        finally:
+            if self.runs():
+                self.process.kill()
+                self.process.wait()
+        said = self.log.read_text()
+        print(said)
+        if not out:
+            pytest.fail(f"the stress test ended with {self.process.returncode}:\n{said}")
+        found = json.loads(out)
+        print({k: v for k, v in found.items() if k != "counters"})
+        print({k: v for k, v in found["counters"].items() if v})
+        return found, self.process.returncode, said
+
+
+def check_that_it_was_stress(found):
+    """A run in which nothing happened would prove nothing."""
+    counters = found["counters"]
+    busy = [cpu for cpu, replies in enumerate(found["replies_by_cpu"]) if replies > 1000]
+    assert len(busy) >= min(len(os.sched_getaffinity(0)), 8), f"XDP ran on CPUs {busy} only"
+    for name in ("get_hits", "overwrites", "moves", "inserts", "deletes", "expiry_changes",
+                 "not_stored", "pass_miss", "op_too_large"):
+        assert counters[name] > 100, f"{name}: only {counters[name]}"
+    assert found["batches"] > 1000
+    assert found["unjudged"] <= found["gets"] / 10000
+
+
+@pytest.mark.seconds(SECONDS + 60)
+def test_nothing_torn_foreign_or_stale(xkvd, tmp_path):
+    daemon = xkvd()
+    found, status, said = Stress(daemon, tmp_path, SECONDS).result(SECONDS + 40)
+    assert status == 0 and found["failures"] == 0, said
+    check_that_it_was_stress(found)
+    # Three keys at most expire: they count until they are removed, which may be between the two counts.
+    assert abs(found["keys"] - daemon.redis().dbsize()) <= 3
+
+
+def check_crowd(found, status, said):
+    assert status == 0 and found["failures"] == 0, said
+    for name in ("chained", "unchained"):
+        assert found["counters"][name] > 0, f"{name}: {said}"
+
+
+@pytest.mark.seconds(90)
+def test_few_buckets(xkvd, tmp_path):
+    """The same on eight buckets: keys stand in chains, which grow and shrink while they are read."""
+    check_crowd(*Stress(xkvd(), tmp_path, CROWD_SECONDS, "--buckets", 8).result(60))
+
+
+@pytest.mark.seconds(90)
+def test_few_fingerprints(xkvd, tmp_path):
+    """The same with 16 fingerprints only: keys with the same tag stand side by side."""
+    check_crowd(*Stress(xkvd(), tmp_path, CROWD_SECONDS, "--mask", "0xf").result(60))
+
+
+@pytest.mark.seconds(120)
+def test_killed_and_adopted(xkvd, tmp_path):
+    """kill -9 in the middle of it, again and again: what the kernel holds is served meanwhile."""
+    daemon = xkvd()
+    rng = random.Random(SEED)
+    stress = Stress(daemon, tmp_path, 10 + KILLS * 3, "--killed")
+    wait_for(lambda: "workers" in stress.log.read_text(), 20, "the stress test begins")
+    kills = 0
+    # On a busy machine xkvd takes longer to start, and the stress test may end first.
+    while kills < KILLS and stress.runs():
+        # A moment by chance, and a while without xkvd: these are the test, not a wait for something.
+        time.sleep(rng.uniform(0.2, 0.8))
+        daemon.kill()
+        time.sleep(rng.uniform(0.1, 0.4))
+        daemon.start()
+        kills += 1
+    assert kills >= KILLS // 2, stress.log.read_text()
+    found, status, said = stress.result(60)
+    assert status == 0 and found["failures"] == 0, said
+    assert found["lost"] > 0, "nothing was going on when xkvd was killed"
+    assert found["strict"] > 1000
+
+
+# ---- does it find what it is there to find? ---------------------------------------------------
+
+# Where a GET looks whether the slot was changed while it was copied: the short way and the long one.
+SEQUENCE_CHECKS = {
+    "bpf/ops.bpf.h": """\
+		copy_out(f, slot, f->key_len, value_len);
+		smp_mb_reads();
+		if (READ(slot->seq) != f->seq)
+			continue;
+""",
+    "bpf/plain.bpf.h": """\
+	*sum += write_value(to + 3, p->end, slot_value(slot, f->key_len), value_len);
+	smp_mb_reads();
+	if (READ(slot->seq) != f->seq)
+		return 0;
+""",
+}
+
+
+# Each check and what stands in its place: its first line.
+WITHOUT_CHECKS = {name: (check, check.splitlines()[0] + "\n") for name, check in SEQUENCE_CHECKS.items()}
+
+
+if FIRST:
+    @pytest.mark.long  # it takes a build
+    @pytest.mark.seconds(150)
+    def test_fails_without_the_sequence_check(xkvd, tmp_path, monkeypatch):
+        mutant = build_mutant(tmp_path / "mutant", WITHOUT_CHECKS)
+        monkeypatch.setattr(conftest, "BUILD", mutant)
+        daemon = xkvd()
+        assert daemon.argv()[0] == str(mutant / "xkvd")
+        # Which queue of the veth a socket's packets take is a matter of its port, and with all of them
+        # on one queue nothing runs in parallel: some tries, each with sockets of its own.
+        for _ in range(15):
+            found, status, said = Stress(daemon, tmp_path, 3, "--hot").result(40)
+            if status:
+                break
+        assert status == 1 and found["failures"] > 0 and "torn value" in said, said
+
+    @pytest.mark.long
+    @pytest.mark.seconds(60)
+    def test_passes_with_the_sequence_check(xkvd, tmp_path):
+        found, status, said = Stress(xkvd(), tmp_path, 5, "--hot").result(40)
+        assert status == 0 and found["failures"] == 0, said

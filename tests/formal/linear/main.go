@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// linear proves the store linearizable, key by key: clients of both doors work on few keys at once,
+// all they ask and are told is recorded with its times, and Porcupine looks for an order of each key's
+// operations that explains it.  tests/formal/test_linear.py runs it, and kills xkvd meanwhile.
+//
+// Exit status: 0 all is well, 1 something is not, 2 it could not be found out.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+type options struct {
+	server, reports            string
+	port, clients, respClients int
+	keys, operations           int
+	neighbours                 int
+	seconds, patience          float64
+	leastUDP, leastRESP        int64
+	seed                       int64
+	timeout, checkTimeout      time.Duration
+	evictions                  bool
+}
+
+func parseOptions() options {
+	var o options
+	flag.StringVar(&o.server, "server", "10.77.0.1", "address of xkvd")
+	flag.IntVar(&o.port, "port", 6379, "its port")
+	flag.Float64Var(&o.seconds, "seconds", 10, "how long the clients work")
+	flag.Int64Var(&o.leastUDP, "least-udp", 0, "they work on until so many operations were answered over UDP, ...")
+	flag.Int64Var(&o.leastRESP, "least-resp", 0, "... and so many over RESP, ...")
+	flag.Float64Var(&o.patience, "patience", 60, "... but no longer than these seconds more")
+	flag.IntVar(&o.clients, "clients", 8, "clients over UDP")
+	flag.IntVar(&o.respClients, "resp-clients", 4, "clients over RESP")
+	flag.IntVar(&o.keys, "keys", 8, "keys at a time")
+	flag.IntVar(&o.operations, "operations", 200, "operations on a key, then it is checked and another takes its place")
+	flag.IntVar(&o.neighbours, "neighbours", 3000, "keys that come and go around them, for each of three churners")
+	flag.Int64Var(&o.seed, "seed", time.Now().UnixNano(), "of all chance")
+	flag.DurationVar(&o.timeout, "timeout", 250*time.Millisecond, "wait for a reply over UDP")
+	flag.DurationVar(&o.checkTimeout, "check-timeout", 20*time.Second, "of the judgement of one key")
+	flag.BoolVar(&o.evictions, "evictions", false, "the server may drop keys at any time")
+	flag.StringVar(&o.reports, "reports", ".", "directory for pictures of what is wrong")
+	flag.Parse()
+	if flag.NArg() > 0 || o.keys < 1 || o.clients+o.respClients < 1 || o.operations < 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	return o
+}
+
+var start = time.Now()
+
+// now is the time of all histories: nanoseconds of the monotonic clock.
+func now() int64 { return int64(time.Since(start)) }
+
+// wallDrift is how far the wall clock, which the server's expiry follows, has moved against it.
+func wallDrift() time.Duration {
+	t := time.Now()
+	return t.Round(0).Sub(start.Round(0)) - t.Sub(start)
+}
+
+// pause is for what cannot be waited for in another way: xkvd is not there.
+func pause() { time.Sleep(5 * time.Millisecond) }
+
+type door interface {
+	ready() bool          // false: cannot connect just now
+	do(batch []*op) error // an error is a server that breaks the protocol
+}
+
+// stamp marks operations as begun now, with no outcome yet.
+func stamp(batch []*op) {
+	at := now()
+	for _, o := range batch {
+		o.call = at
+		o.reply = reply{ret: never}
+	}
+}
+
+// run is one run of the test.
+type run struct {
+	options
+	keys    *keys
+	over    atomic.Bool
+	churned atomic.Int64
+	refused atomic.Int64
+	udp     atomic.Int64 // operations that were answered
+	resp    atomic.Int64
+	errors  chan error
+	workers sync.WaitGroup
+}
+
+func (r *run) dialUDP(client int, timeout time.Duration) (*udpDoor, error) {
+	return dialUDP(fmt.Sprintf("%s:%d", r.server, r.port), timeout, uint64(r.seed)+uint64(client)<<32)
+}
+
+func (r *run) dialRESP() *respDoor {
+	return &respDoor{address: fmt.Sprintf("%s:%d", r.server, r.port)}
+}
+
+// client works on the keys until the time is over.
+func (r *run) client(number int, d door, g *generator) {
+	answered := &r.udp
+	if g.resp {
+		answered = &r.resp
+	}
+	for !r.over.Load() {
+		if !d.ready() {
+			pause()
+			continue
+		}
+		batch := g.batch(r.keys)
+		err := d.do(batch)
+		for _, o := range batch {
+			if o.outcome == refused {
+				r.refused.Add(1)
+			} else if o.outcome != unknown {
+				answered.Add(1)
+			}
+			r.keys.done(number, o)
+		}
+		if err != nil {
+			select {
+			case r.errors <- fmt.Errorf("client %d: %w", number, err):
+			default:
+			}
+			r.over.Store(true)
+		}
+	}
+}
+
+func (r *run) spawn(f func()) {
+	r.workers.Add(1)
+	go func() {
+		defer r.workers.Done()
+		f()
+	}()
+}
+
+// known finds out which operations the server has; both doors need not be of one age.
+func (r *run) known() (udp, resp [kinds]bool, err error) {
+	u, err := r.dialUDP(-1, r.timeout)
+	if err != nil {
+		return udp, resp, err
+	}
+	c := r.dialRESP()
+	for k := kind(0); k < kinds; k++ {
+		if k != opPersist { // over UDP an EXPIRE
+			if udp[k], err = u.knows(k); err != nil {
+				return udp, resp, err
+			}
+		}
+		if resp[k], err = c.knows(k); err != nil {
+			return udp, resp, err
+		}
+		if !resp[k] {
+			fmt.Fprintf(os.Stderr, "%s is not known over RESP, left out\n", kindNames[k])
+		}
+		if !udp[k] && k != opPersist {
+			fmt.Fprintf(os.Stderr, "%s is not known over UDP, left out\n", kindNames[k])
+		}
+	}
+	return udp, resp, nil
+}
+
+// begin starts clients and churners.
+func (r *run) begin() error {
+	udp, resp, err := r.known()
+	if err != nil {
+		return err
+	}
+	chance := func(n int) *rand.Rand { return rand.New(rand.NewSource(r.seed + int64(n))) }
+	for i := 0; i < r.clients+r.respClients; i++ {
+		i := i
+		if i >= r.clients {
+			r.spawn(func() { r.client(i, r.dialRESP(), &generator{rng: chance(i), resp: true, knows: resp}) })
+			continue
+		}
+		d, err := r.dialUDP(i, r.timeout)
+		if err != nil {
+			return err
+		}
+		r.spawn(func() { r.client(i, d, &generator{rng: chance(i), knows: udp}) })
+	}
+	return r.beginChurn(chance)
+}
+
+func (r *run) beginChurn(chance func(int) *rand.Rand) error {
+	for i := 0; i < 3 && r.neighbours > 0; i++ {
+		c := &churn{rng: chance(1000 + i), neighbours: r.neighbours, prefix: fmt.Sprintf("n:%x:%d", r.seed, i),
+			over: &r.over, ops: &r.churned}
+		if i == 0 {
+			c.door, c.atOnce, c.sizes = r.dialRESP(), 16, []int{30, 200, 1300, 20000}
+		} else {
+			d, err := r.dialUDP(1000+i, 50*time.Millisecond)
+			if err != nil {
+				return err
+			}
+			c.door, c.atOnce, c.sizes = d, 1, []int{16, 100, 250, 700, 1300}
+		}
+		r.spawn(c.run)
+	}
+	return nil
+}
+
+// ends tells whether the clients have worked long enough, which takes longer on a busy machine.
+func (r *run) ends(seconds float64) bool {
+	if r.udp.Load() < r.leastUDP || r.resp.Load() < r.leastRESP {
+		return seconds > r.seconds+r.patience
+	}
+	return seconds > r.seconds
+}
+
+// finish waits for the time to be over, and for the last operations.
+func (r *run) finish() {
+	for begin := time.Now(); !r.over.Load() && !r.ends(time.Since(begin).Seconds()); {
+		time.Sleep(20 * time.Millisecond)
+	}
+	r.over.Store(true)
+	fmt.Fprintln(os.Stderr, "clients have worked")
+	r.workers.Wait()
+	r.keys.close()
+}
+
+func (r *run) result(c *checker) map[string]interface{} {
+	kinds, outcomes := make(map[string]int), make(map[string]int)
+	for k, n := range c.kinds {
+		kinds[kindNames[k]] = n
+	}
+	for o, n := range c.outcomes {
+		outcomes[outcomeNames[o]] = n
+	}
+	return map[string]interface{}{
+		"seed": r.seed, "keys": c.keys, "operations": c.operations, "concurrent": c.concurrent,
+		"lost": c.outcomes[unknown], "outcomes": outcomes, "doors": c.doors,
+		"refused": r.refused.Load(), "neighbours": r.churned.Load(), "kinds": kinds, "illegal": c.illegal,
+		"undecided": c.undecided, "longest_check_ms": c.longest.Milliseconds(),
+	}
+}
+
+func main() {
+	r := &run{options: parseOptions(), errors: make(chan error, 1)}
+	os.Exit(r.main())
+}
+
+func (r *run) main() int {
+	r.keys = newKeys(r.options.keys, r.operations, fmt.Sprintf("l:%x", r.seed))
+	c := &checker{evictions: r.evictions, timeout: r.checkTimeout, reports: r.reports, out: os.Stderr,
+		doors: make(map[string]int)}
+	if err := r.begin(); err != nil {
+		fmt.Fprintln(os.Stderr, "linear:", err)
+		return 2
+	}
+	fmt.Fprintf(os.Stderr, "clients work, seed %d\n", r.seed)
+	go r.finish()
+	for k := range r.keys.finished {
+		c.check(k)
+		if c.illegal >= reportsMax {
+			r.over.Store(true)
+		}
+	}
+	json.NewEncoder(os.Stdout).Encode(r.result(c))
+	return r.status(c)
+}
+
+func (r *run) status(c *checker) int {
+	drift := wallDrift()
+	select {
+	case err := <-r.errors:
+		fmt.Fprintln(os.Stderr, "linear:", err)
+		return 1
+	default:
+	}
+	switch {
+	case drift > time.Duration(slack)/2 || drift < -time.Duration(slack)/2:
+		fmt.Fprintf(os.Stderr, "linear: the wall clock moved by %v, so expiry cannot be judged\n", drift)
+		return 2
+	case c.illegal > 0:
+		return 1
+	case c.undecided > 0:
+		return 2
+	}
+	return 0
+}

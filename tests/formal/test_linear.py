@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 28
+# tests/run: once
+# tests/run: timeout 1500
+"""Is there one order of all that clients of both doors did to a key?  Porcupine looks for it.
+
+tests/formal/linear/ is the program (Go): it records what clients do to few keys while neighbours come and go,
+and has each key's history judged.  Here it runs on a test bed, and xkvd is killed meanwhile.
+XKV_LINEAR_SECONDS is how long it runs in all (`make linear`: some minutes; default 10 seconds),
+XKV_LINEAR_SEED repeats what the clients ask for, XKV_LINEAR_REPORTS is where pictures of failures go.
+"""
+import json
+import os
+import random
+import shutil
+import subprocess
+import time
+
+import conftest
+import pytest
+from conftest import ROOT, run, wait_for
+from mutant import build_mutant
+
+SECONDS = float(os.environ.get("XKV_LINEAR_SECONDS") or 10)
+LONG = SECONDS >= 60
+SEED = int(os.environ.get("XKV_LINEAR_SEED") or random.getrandbits(48))
+# Few buckets, so that the keys under test share theirs with neighbours.
+STORE = ("--save", "", "--max-keys", "16384")
+# A busy machine takes longer for what makes a run a test: so much more, at most.
+PATIENCE = 60
+pytestmark = pytest.mark.seconds(int(SECONDS) + 90 + PATIENCE)
+
+
+def go(*argv, cwd=ROOT / "tests/formal/linear", **more):
+    # The tests may have been started by a make or with a go.work around; the module stands alone.
+    more.setdefault("timeout", 170)
+    return run("go", *argv, cwd=cwd, env=dict(os.environ, GOWORK="off"), **more)
+
+
+@pytest.fixture(scope="module")
+def module():
+    """The Go module with what it needs; skips, with the reason, where that cannot be had."""
+    if not shutil.which("go"):
+        pytest.skip("no go: apt-get install golang-go")
+    try:
+        done = go("mod", "download", check=False, timeout=40)
+        why = done.returncode and done.stderr.strip()[-200:]
+    except subprocess.TimeoutExpired:
+        why = "no answer"
+    if why:
+        pytest.skip(f"Porcupine is not there and cannot be downloaded: {why}")
+    return go
+
+
+@pytest.fixture(scope="module")
+def program(module, tmp_path_factory):
+    built = tmp_path_factory.mktemp("linear") / "linear"
+    module("build", "-o", built, ".")
+    return built
+
+
+class Linear:
+    """One run of the program on the client's side."""
+
+    def __init__(self, program, daemon, tmp, seconds, *options):
+        self.log = tmp / "linear.log"
+        reports = os.environ.get("XKV_LINEAR_REPORTS") or tmp
+        with self.log.open("w") as log:
+            self.process = daemon.bed.popen(
+                "client", program, "-server", conftest.SERVER, "-port", daemon.port, "-seed", SEED,
+                "-seconds", seconds, "-patience", PATIENCE, "-reports", reports, *options,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
+
+    def runs(self):
+        return self.process.poll() is None
+
+    def works(self):
+        """Are the clients still at it?"""
+        return self.runs() and "clients have worked" not in self.log.read_text()
+
+    def result(self, seconds):
+        """What it found, its exit status and what it said."""
+        try:
+            out, _ = self.process.communicate(timeout=seconds)
+        finally:
+            if self.runs():
+                self.process.kill()
+                self.process.wait()
+        said = self.log.read_text()
+        print(said)
+        if not out:
+            pytest.fail(f"the program ended with {self.process.returncode}:\n{said}")
+        print(out)
+        return json.loads(out), self.process.returncode, said
+
+
+def check_that_it_was_a_test(found, seconds):
+    """A run in which nothing happened at the same time would prove nothing."""
+    assert found["keys"] >= 3 * seconds and found["operations"] > 500 * seconds
+    assert found["concurrent"] > found["operations"] / 10, "clients did not meet"
+    assert min(found["doors"][door] for door in ("udp", "resp")) > 100 * seconds
+    for kind in ("GET", "SET", "DELETE", "EXPIRE"):
+        assert found["kinds"][kind] > 10 * seconds, kind
+    for outcome in ("OK", "MISS", "NOT_STORED"):
+        assert found["outcomes"][outcome] > 10 * seconds, outcome
+    assert found["neighbours"] > 1000 * seconds
+    assert found["refused"] < found["operations"], "the server did next to nothing"
+
+
+def least(seconds):
+    """What the clients go on for, with what is checked below in it."""
+    return ("-least-udp", int(500 * seconds), "-least-resp", int(120 * seconds))
+
+
+def judge(linear, seconds):
+    found, status, said = linear.result(seconds + PATIENCE + 60)
+    assert status == 0 and not found["illegal"] and not found["undecided"], said
+    check_that_it_was_a_test(found, seconds)
+    return found
+
+
+def test_the_checker_itself(module):
+    """Histories made by hand, good and bad (tests/formal/linear/linear_test.go)."""
+    module("vet", ".")
+    assert module("test", ".").stdout.startswith("ok")
+
+
+def test_linearizable(xkvd, program, tmp_path):
+    seconds = SECONDS * 0.4
+    daemon = xkvd(*STORE)
+    judge(Linear(program, daemon, tmp_path, seconds, *least(seconds)), seconds)
+    print({name: count for name, count in daemon.counters().items() if count})
+
+
+def test_linearizable_while_xkvd_is_killed(xkvd, program, tmp_path):
+    """kill -9 and the next xkvd adopts: what is in flight has an unknown outcome, all else an order."""
+    seconds = SECONDS * 0.6
+    daemon = xkvd(*STORE)
+    rng = random.Random(SEED)
+    linear = Linear(program, daemon, tmp_path, seconds, *least(seconds))
+    wait_for(lambda: "clients work" in linear.log.read_text(), 20, "the clients begin")
+    while linear.works():
+        # A moment by chance, and a while without xkvd: these are the test, not a wait for something.
+        time.sleep(rng.uniform(0.3, 1.0))
+        daemon.kill()
+        time.sleep(rng.uniform(0.05, 0.3))
+        daemon.start()
+    found = judge(linear, seconds)
+    assert found["lost"] > 0, "nothing was going on when xkvd was killed"
+    assert "adopted the store" in daemon.log()
+
+
+def test_linearizable_while_entries_are_evicted(xkvd, program, tmp_path):
+    """With maxmemory keys may go at any time, but only go, and one that is gone is gone."""
+    daemon = xkvd(*STORE)
+    redis = daemon.redis()
+    if not redis.config_get("maxmemory"):
+        pytest.skip("the server has no maxmemory")
+    with redis.pipeline(transaction=False) as old:
+        for number in range(4000):
+            old.set(f"old:{number}", b"o" * 8000)
+        old.execute()
+    # What is old goes first, and makes room for what comes.
+    redis.config_set("maxmemory-policy", "allkeys-lru")
+    redis.config_set("maxmemory", redis.info("memory")["used_memory"])
+    seconds = SECONDS * 0.3
+    found, status, said = Linear(program, daemon, tmp_path, seconds, "-evictions").result(seconds + 60)
+    assert status == 0 and not found["illegal"] and not found["undecided"], said
+    assert found["operations"] > 100 * seconds, "the server did next to nothing"
+    assert redis.info("stats")["evicted_keys"] > 0, "nothing was evicted"
+
+
+# ---- does it find what it is there to find? ---------------------------------------------------
+
+CAS_BELIEVED = {
+    "bpf/ops.bpf.h": ("return f->seq == f->version ? XKV_OK : XKV_NOT_STORED;", "return XKV_OK;"),
+}
+
+
+@pytest.mark.skipif(not LONG, reason="takes a build: make linear")
+def test_fails_where_cas_does_not_compare(xkvd, program, tmp_path, monkeypatch):
+    """A lost update: each value and each version is whole and right, only their order is not."""
+    monkeypatch.setattr(conftest, "BUILD", build_mutant(tmp_path / "mutant", CAS_BELIEVED))
+    found, status, said = Linear(program, xkvd(*STORE), tmp_path, 5).result(65)
+    assert status == 1 and found["illegal"] > 0 and "no order of" in said and "CAS" in said, said

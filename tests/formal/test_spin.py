@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 20
+"""The models of tests/formal/model, checked with Spin: as they are nothing may be found, and with a check
+taken out what that check is for must be found.  docs/model.md describes them.
+
+    tests/formal/test_spin.py                all, with the cases that take long (make model)
+    tests/formal/test_spin.py --trail WORD   one case, and the steps that lead to what was found
+"""
+# tests/run: once
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+MODELS = Path(__file__).resolve().parent / "model"
+MEGABYTES = 4000
+SECONDS = 1800 if __name__ == "__main__" else 540  # for one case
+STEPS = 60  # of a trail, from its end
+
+# finds: None, or what is wrong when Spin stops, one of these words.
+Case = namedtuple("Case", "name model defines finds long", defaults=(None, False))
+Result = namedtuple("Result", "finds states seconds unreached output trail")
+
+
+def programs(**what):
+    """Who does what: xkvd0 is interrupted by xdp0, xkvd1 is on the other CPU."""
+    return [f"{who[:-1].upper()}_{who[-1]}={ops}" for who, ops in what.items()]
+
+
+READ_AND_WRITE = programs(xkvd0="GET,1", xkvd1="WRITE,2")
+WRITE_AND_WRITE = programs(xkvd0="WRITE,1", xkvd1="WRITE,1")
+INTERRUPTED_READ = programs(xkvd0="GET,1", xdp0="WRITE,2")
+EMPTYING = "DRAIN+RELOCATE+RECHAIN"
+INTERRUPTED_LISTS = programs(xkvd0="2", xdp0="2")
+
+SOUND = [
+    Case("interrupted read", "entry", programs(xkvd0="GET,1", xdp0="WRITE,3")),
+    Case("interrupted write", "entry", programs(xkvd0="WRITE,1", xdp0="GET+WRITE,2")),
+    Case("two CPUs", "entry", programs(xkvd0="GET+WRITE,1", xkvd1="GET+WRITE,2")),
+    Case("read among writes", "entry", programs(xkvd0="GET,1", xdp0="WRITE,1", xkvd1="WRITE,1")),
+    Case("interrupted by a read", "entry",
+         programs(xkvd0="WRITE,1", xdp0="GET,1", xkvd1="WRITE,1")),
+    Case("page emptied, interrupted", "entry",
+         programs(xkvd0="GET,1", xdp0=f"{EMPTYING}+WRITE,3")),
+    Case("page emptied, two CPUs", "entry",
+         programs(xkvd0="GET,1", xdp0="SET+DELETE,1", xkvd1=f"{EMPTYING},2")),
+    Case("locks in order may wait", "entry", WRITE_AND_WRITE + ["WAIT_FOR_LOCKS"]),
+    Case("lists, interrupted", "lists", INTERRUPTED_LISTS),
+    Case("lists, orphans", "lists", programs(xkvd0="1", xdp0="1") + ["ORPHANS"]),
+    Case("order", "order", []),
+
+    Case("interrupted, longer", "entry",
+         programs(xkvd0="GET+WRITE,1", xdp0="GET+WRITE,3"), long=True),
+    Case("interrupted read, four", "entry", programs(xkvd0="GET,1", xdp0="WRITE,4"), long=True),
+    Case("three programs", "entry",
+         programs(xkvd0="GET+WRITE,1", xdp0="GET+WRITE,1", xkvd1="GET+WRITE,1"), long=True),
+    Case("four programs", "entry",
+         programs(xkvd0="GET,1", xdp0="SET,1", xkvd1="MOVE,1", xdp1="DELETE,1"), long=True),
+    Case("any free slot, interrupted", "entry",
+         programs(xkvd0="GET,1", xdp0="WRITE,3") + ["TAKE_ANY"], long=True),
+    Case("any free slot, two CPUs", "entry",
+         programs(xkvd0="GET+WRITE,1", xkvd1="WRITE,2") + ["TAKE_ANY"], long=True),
+    Case("lists, two CPUs", "lists", programs(xkvd0="1", xkvd1="2"), long=True),
+]
+
+
+def without(switch, finds, who, model="entry"):
+    return Case(switch, model, who + switch.split(), finds)
+
+
+BROKEN = [
+    without("NO_ODD_CHECK", "torn not_current", programs(xkvd0="WRITE,1", xdp0="GET,1")),
+    without("NO_SEQ_RECHECK", "torn", programs(xkvd0="WRITE,2", xkvd1="GET,1")),
+    without("REUSE_VERSION", "torn foreign", READ_AND_WRITE),
+    without("NO_KEY_COMPARE", "foreign", READ_AND_WRITE),
+    without("NO_ENTRY_RECHECK", "missed", INTERRUPTED_READ),
+    without("ENTRY_RECHECK_LATE", "missed", programs(xkvd0="GET,1", xdp0="WRITE,4")),
+    without("NO_CHANGE_COUNT", "missed", INTERRUPTED_READ),
+    without("NO_CHANGE_COUNT_FOUND", "forged", INTERRUPTED_READ),
+    without("COUNT_FIRST", "forged", READ_AND_WRITE),
+    without("GIVE_FIRST", "forged", READ_AND_WRITE),
+    without("RECHAIN_WITHOUT_COUNT", "forged", programs(xkvd0="GET,1", xdp0=f"{EMPTYING}+WRITE,3")),
+    without("NO_RESCAN_UNDER_LOCK", "inserted_twice", WRITE_AND_WRITE),
+    without("NO_CHAIN_LOCK", "inserted_twice", WRITE_AND_WRITE),
+    without("SLOT_LOCK_IN_TWO_STEPS", "lost_update", WRITE_AND_WRITE),
+    without("SEQ_FIRST", "not_current", programs(xkvd0="GET,1", xdp0="GET,1", xkvd1="WRITE,2")),
+    without("MOVE_IN_TWO_STEPS", "missed", READ_AND_WRITE),
+    without("RELOCATE_ANYWHERE", "missed", programs(xkvd0="GET,1", xdp0="RELOCATE+SET+DELETE,4")),
+    without("WAIT_FOR_LOCKS", "stuck", programs(xkvd0="WRITE,1", xdp0="WRITE,1")),
+    without("WAIT_FOR_LOCKS NO_LOCK_ORDER", "stuck", WRITE_AND_WRITE),
+    without("NO_ABA_TAG", "junk_in_list", programs(xkvd0="1", xkvd1="2"), "lists"),
+    without("NO_PARK_IN_GIVE", "left_over", INTERRUPTED_LISTS, "lists"),
+    without("PARK_IN_TWO_STEPS", "left_over", INTERRUPTED_LISTS, "lists"),
+    without("ONE_LOOK", "left_over", INTERRUPTED_LISTS, "lists"),
+    without("ONE_LIST", "left_over", INTERRUPTED_LISTS, "lists"),
+    without("NO_GRACE", "touched_gone", INTERRUPTED_LISTS, "lists"),
+    without("TWO_GIVE_ORPHANS", "lost taken_twice taken_parked in_use",
+            programs(xkvd0="1") + ["ORPHANS"], "lists"),
+    without("PLAIN_UNLOCK", "out_of_order", [], "order"),
+]
+
+CASES = SOUND + BROKEN
+
+# What `make check` takes: something of each model, in some seconds.  `make check-long` takes all.
+QUICK = {"interrupted by a read", "lists, interrupted", "order", "NO_SEQ_RECHECK", "NO_ENTRY_RECHECK",
+         "NO_CHANGE_COUNT", "SLOT_LOCK_IN_TWO_STEPS", "NO_ABA_TAG", "PLAIN_UNLOCK"}
+
+
+# ---- Spin -------------------------------------------------------------------
+
+def run(argv, directory, seconds=SECONDS):
+    try:
+        done = subprocess.run(argv, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=seconds, check=False, text=True,
+                              errors="replace")
+    except subprocess.TimeoutExpired:
+        return f"{argv[0]} did not end within {seconds} s\n"
+    return done.stdout
+
+
+def found(output):
+    """What ended the search: None if it looked at everything and found nothing."""
+    violation = re.search(r"^pan:\d+: (?:assertion violated\s+!\((\w+)\)|invalid end state)",
+                          output, re.MULTILINE)
+    if violation:
+        return violation.group(1) or "stuck"
+    if not re.search(r"errors: 0$", output, re.MULTILINE) or \
+            re.search(r"search depth too small|out of memory|Search not completed", output):
+        return "no result"
+    return None
+
+
+def unreached(output):
+    """Places (line, state) of the programs that the search did not come to."""
+    part = re.search(r"^unreached in proctype program\n(.*?)^unreached", output,
+                     re.MULTILINE | re.DOTALL)
+    return set(re.findall(r"pml:(\d+, state \d+), \"(?!-end-)", part.group(1))) if part else set()
+
+
+def check(case):
+    """Generates, compiles and runs the verifier of a case.  Without partial order reduction, which
+    does not go together with the priority of XDP."""
+    name = case.model + ".pml"
+    defines = ["-D" + define for define in case.defines]
+    compiler = ["gcc", "-O0" if case.finds else "-O1", "-w", "-DSAFETY", "-DNOREDUCE", "-DCOLLAPSE",
+                f"-DMEMLIM={MEGABYTES}", "-o", "pan", "pan.c"]
+    with tempfile.TemporaryDirectory(prefix="xkv-spin-") as directory:
+        shutil.copy(MODELS / name, directory)
+        output = run(["spin", *defines, "-a", name], directory) + run(compiler, directory)
+        if not os.access(os.path.join(directory, "pan"), os.X_OK):
+            return Result("no verifier", 0, 0, set(), output, "")
+        begin = time.monotonic()
+        output += run(["./pan", "-m20000", "-w23" if case.finds else "-w25"], directory)
+        seconds = time.monotonic() - begin
+        trail = ""
+        if os.path.exists(os.path.join(directory, name + ".trail")):
+            trail = run(["spin", *defines, "-t", "-p", "-g", name], directory)
+    states = re.search(r"(\d+) states, stored", output)
+    return Result(found(output), int(states.group(1)) if states else 0, seconds, unreached(output),
+                  output, trail)
+
+
+def as_expected(case, result):
+    return result.finds in (case.finds.split() if case.finds else [None])
+
+
+def steps(result):
+    return "\n".join(result.trail.splitlines()[-STEPS:])
+
+
+def missing_tool():
+    for tool in ("spin", "gcc"):
+        if not shutil.which(tool):
+            return f"no {tool}: run 'sudo scripts/setup.sh test'"
+    return None
+
+
+# ---- as tests ---------------------------------------------------------------
+
+pytestmark = pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool()))
+
+
+@pytest.fixture(scope="module")
+def results(request):
+    """The cases that were selected, all under way at once on as many CPUs as there are."""
+    chosen = [item.callspec.params["case"] for item in request.session.items
+              if "case" in getattr(getattr(item, "callspec", None), "params", {})]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield {case.name: pool.submit(check, case) for case in chosen}
+        pool.shutdown(cancel_futures=True)
+
+
+def by_tier(cases):
+    return [pytest.param(case, id=case.name, marks=[] if case.name in QUICK else pytest.mark.long)
+            for case in cases]
+
+
+@pytest.mark.parametrize("case", by_tier(case for case in SOUND if not case.long))
+def test_nothing_is_found(case, results):
+    result = results[case.name].result()
+    assert as_expected(case, result), result.output + steps(result)
+
+
+@pytest.mark.parametrize("case", by_tier(BROKEN))
+def test_is_found_without_the_check(case, results):
+    result = results[case.name].result()
+    assert as_expected(case, result), result.output
+
+
+@pytest.mark.long
+def test_every_line_is_reached(results):
+    """What no case comes to is not checked, whatever Spin says.  (Helpers may have ways that some
+    callers never take; they stand before the program.)"""
+    names = [case.name for case in SOUND if case.model == "entry" and not case.long and
+             all("=" in define for define in case.defines)]
+    if not set(names) <= set(results):
+        pytest.skip("only with all the others")
+    text = (MODELS / "entry.pml").read_text()
+    start = text[:text.index("proctype program")].count("\n") + 1
+    left = set.intersection(*(results[name].result().unreached for name in names))
+    assert not [place for place in left if int(place.split(",")[0]) >= start]
+
+
+# ---- as a program -----------------------------------------------------------
+
+def main():
+    parser = argparse.ArgumentParser(description="Checks the models of tests/formal/model with Spin.")
+    parser.add_argument("--trail", action="store_true", help="show the steps that lead to it")
+    parser.add_argument("word", nargs="*", help="only cases whose name holds one of these")
+    args = parser.parse_args()
+    reason = missing_tool()
+    if reason:
+        sys.exit(reason)
+    chosen = [case for case in CASES
+              if not args.word or any(word in case.name for word in args.word)]
+    wrong = 0
+    print(f"{'case':30} {'model':6} {'states':>11} {'s':>6}  found")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for case, result in zip(chosen, pool.map(check, chosen)):
+            right = as_expected(case, result)
+            wrong += not right
+            print(f"{case.name:30} {case.model:6} {result.states:11,} {result.seconds:6.1f}  "
+                  f"{result.finds or 'nothing'}" + ("" if right else "   <- WRONG"), flush=True)
+            if args.trail or not right:
+                print(result.trail if args.trail else result.output)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

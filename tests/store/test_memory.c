@@ -1,0 +1,614 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* tests/run: seconds 18 */
+/*
+ * Memory under pressure: spans and units that are short, in pieces, or about to be of another size, on
+ * a store of a few pages whose maintenance the test does itself.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bpf/layout.h"
+#include "loader/store/store.h"
+#include "loader/store/impl.h"
+#include "packet.h"
+#include "xdpbed.h"
+
+#define MAX_KEYS 65536
+
+static struct bed bed;
+static char value[XKV_VALUE_MAX];
+
+static int setup(void **state)
+{
+	const char *why = bed_open(&bed, MAX_KEYS);
+
+	(void)state;
+	if (why)
+		print_error("%s\n", why);
+	memset(value, 'v', sizeof(value));
+	return why ? -1 : 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	bed_close(&bed);
+	return 0;
+}
+
+static void account(void)
+{
+	const char *why = bed_account(&bed);
+
+	if (why)
+		print_error("%s\n", why);
+	assert_null(why);
+}
+
+static int set(const char *prefix, unsigned int n, size_t len)
+{
+	char key[32];
+
+	snprintf(key, sizeof(key), "%s%u", prefix, n);
+	return store_set(bed.lane, key, strlen(key), value, len, 0, 0, 0, NULL);
+}
+
+static int delete(const char *prefix, unsigned int n)
+{
+	char key[32];
+
+	snprintf(key, sizeof(key), "%s%u", prefix, n);
+	return store_delete(bed.lane, key, strlen(key), NULL);
+}
+
+/* So many pages, and no more. */
+static void limit_pages(unsigned int pages)
+{
+	store_limit(bed.st, 0, STORE_NOEVICTION);
+	while (bed.st->pages_used < pages)
+		assert_true(pages_add(bed.st, pages - bed.st->pages_used) > 0);
+	store_limit(bed.st, store_memory(bed.st), STORE_NOEVICTION);
+}
+
+/* Sets keys of this size until there is no room: how many. */
+static unsigned int fill(const char *prefix, size_t len)
+{
+	unsigned int n = 0;
+	int ret;
+
+	for (ret = 0; !ret; n++)
+		ret = set(prefix, n, len);
+	assert_int_equal(ret, -ENOSPC);
+	return n - 1;
+}
+
+static struct span span_of(const char *key)
+{
+	uint64_t ref = bed_ref(&bed, bed_slot(&bed, key, strlen(key)));
+	struct span s;
+
+	assert_true(span_of_unit(bed.st, XKV_REF_PAGE(ref), XKV_REF_OFFSET(ref) / XKV_UNIT_BYTES, &s));
+	return s;
+}
+
+/* ---- xkvd is killed ------------------------------------------------------ */
+
+static atomic_bool seen_empty, watch_ends;
+
+static void *watcher(void *arg)
+{
+	struct xkv_frame *f = arg;
+
+	while (!atomic_load(&watch_ends))
+		if (!__atomic_load_n(&f->prefilled, __ATOMIC_RELAXED))
+			atomic_store(&seen_empty, true);
+	return NULL;
+}
+
+/* At no instant of making a request does the frame forget the slot that it holds. */
+static void test_prefilled_stays(void **state)
+{
+	struct xkv_frame *f = bed.lane->frame;
+	pthread_t thread;
+
+	(void)state;
+	f->prefilled = 1;
+	atomic_store(&seen_empty, false);
+	atomic_store(&watch_ends, false);
+	assert_int_equal(pthread_create(&thread, NULL, watcher, f), 0);
+	for (int i = 0; i < 500000; i++)
+		frame_begin(bed.lane, 0, XKV_OP_SET, "key", 3);
+	atomic_store(&watch_ends, true);
+	pthread_join(thread, NULL);
+	f->prefilled = 0;
+	assert_false(atomic_load(&seen_empty));
+}
+
+/* ---- what units were used for before --------------------------------------- */
+
+/* In a span that is being made stands what its units held before: no orphans of another size. */
+static void test_new_span_is_nobodys(void **state)
+{
+	struct xkv_unit *unit;
+	struct xkv_slot *slot;
+
+	(void)state;
+	assert_int_equal(set("key", 0, 5), 0);
+	unit = ((struct xkv_page *)bed.st->page[0])->unit;
+	slot = (struct xkv_slot *)((char *)unit + 100 * XKV_UNIT_BYTES);
+	*slot = (struct xkv_slot){ .seq = 1, .class = 2 | XKV_CLASS_ORPHAN };
+	unit[100] = (struct xkv_unit){ .first = 100, .class = 3, .state = XKV_SPAN_NEW };
+	bed.st->orphans_seen = ~0ULL;
+	free_orphans(bed.st);
+	assert_int_equal(slot->class, 2 | XKV_CLASS_ORPHAN);
+	unit[100] = (struct xkv_unit){ 0 };
+	account();
+}
+
+struct forgery {
+	struct store_lane *lane;
+	char name[2][8];
+	struct xkv_slot *slot[2], before;
+	int forged, wrong;
+};
+
+/* While the walk has let go of the pages the other key moves, and its units go to somebody who writes what he likes. */
+static int forge(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
+{
+	struct forgery *f = arg;
+	int other;
+
+	if (key_len == 5 && entry->value_len == 5 && !memcmp(entry->value, "false", 5))
+		f->wrong++;
+	if (f->forged >= 0)
+		return 0;
+	other = !memcmp(key, f->name[0], key_len);
+	f->forged = other;
+	assert_int_equal(store_set(f->lane, f->name[other], 5, value, 500, 0, 0, 0, NULL), 0);
+	f->before = *f->slot[other];
+	memcpy((char *)(f->slot[other] + 1) + 8, "false", 5);
+	f->slot[other]->key_len = 5;
+	f->slot[other]->value_len = 5;
+	f->slot[other]->expire_ms = 0;
+	f->slot[other]->seq = 2;
+	bed.st->units_retired++;
+	return 0;
+}
+
+static void test_walk_over_units_that_were_freed(void **state)
+{
+	struct forgery f = { .lane = store_lane_get(bed.st), .forged = -1 };
+	uint64_t cursor = 0;
+
+	(void)state;
+	bed.c->bucket_mask = 63;
+	snprintf(f.name[0], sizeof(f.name[0]), "k%04d", 0);
+	for (int i = 1; i < 10000; i++) { /* in whose bucket another falls */
+		snprintf(f.name[1], sizeof(f.name[1]), "k%04d", i);
+		if (bed_bucket(&bed, f.name[1], 5) == bed_bucket(&bed, f.name[0], 5))
+			break;
+	}
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(store_set(f.lane, f.name[i], 5, "right", 5, 0, 0, 0, NULL), 0);
+		f.slot[i] = bed_slot(&bed, f.name[i], 5);
+	}
+	do {
+		assert_int_equal(store_scan(bed.lane, &cursor, 1000, true, forge, &f), 0);
+	} while (cursor);
+	assert_true(f.forged >= 0);
+	assert_int_equal(f.wrong, 0);
+	*f.slot[f.forged] = f.before;
+	store_lane_put(f.lane);
+	account();
+}
+
+/* ---- one size waits for another -------------------------------------------- */
+
+/*
+ * A span drains, and others take the slots that its entries were to move to.  It waits for room; another
+ * class has plenty, which serves who asks, and the span, too.
+ */
+static void test_draining_does_not_block_others(void **state)
+{
+	unsigned int many;
+	struct span s;
+
+	(void)state;
+	limit_pages(1);
+	assert_int_equal(set("few", 0, 1000), 0);
+	many = fill("many", 300);
+	fill("few.", 1000);
+	s = span_of("few0");
+	drain_begin(bed.st, &s);
+	assert_int_equal(drain_run(bed.lane), 0);
+	for (unsigned int n = 0; n < many; n += 2)
+		assert_int_equal(delete("many", n), 0);
+	assert_int_equal(set("other", 0, 5000), 0);
+	drain_run(bed.lane);
+	assert_int_equal(bed.st->drain_count, 0);
+	account();
+}
+
+/*
+ * What was deleted while a span drained was parked.  If there is no room for the rest of the span,
+ * it stays in use, and a new key finds the slot.
+ */
+static void test_draining_is_given_up(void **state)
+{
+	struct xkv_unit *head;
+	unsigned int many;
+	struct span s;
+
+	(void)state;
+	limit_pages(1);
+	many = fill("many", 300);
+	s = span_of("many0");
+	head = span_head(&s);
+	drain_begin(bed.st, &s);
+	for (unsigned int n = 0; n < 3; n++)
+		assert_int_equal(delete("many", n), 0);
+	assert_int_equal(head->parked, 3);
+	assert_int_equal(drain_run(bed.lane), 0);
+	assert_int_equal(head->state, XKV_SPAN_LINKED);
+	assert_int_equal(head->parked, 0);
+	assert_int_equal(fill("new", 300), 3);
+	assert_int_equal(store_count(bed.st), many);
+	account();
+}
+
+/* xkvd was killed when it had given some of the parked slots back, but not all. */
+static void test_giving_up_goes_on(void **state)
+{
+	struct xkv_slot *slot;
+	unsigned int many;
+	struct span s;
+
+	(void)state;
+	limit_pages(1);
+	many = fill("many", 300);
+	s = span_of("many0");
+	slot = bed_slot(&bed, "many0", 5);
+	drain_begin(bed.st, &s);
+	assert_int_equal(delete("many", 0), 0);
+	assert_int_equal(slot->key_len, XKV_KEY_PARKED);
+	span_head(&s)->state = XKV_SPAN_LINKED;
+	bed.st->drain_count = 0;
+	assert_int_equal(delete("many", 1), 0);
+	span_head(&s)->parked = 2;
+	account(); /* nothing is lost meanwhile */
+	assert_int_equal(drain_adopt(bed.st), 0);
+	assert_int_equal(span_head(&s)->parked, 0);
+	assert_int_equal(fill("new", 300), 2);
+	assert_int_equal(store_count(bed.st), many);
+	account();
+}
+
+/*
+ * All memory is in slots of one size.  A new key may need a chain bucket, too, which is much smaller: two
+ * keys less are room enough.
+ */
+static void test_chain_bucket_in_a_larger_slot(void **state)
+{
+	unsigned int rest = 0;
+
+	(void)state;
+	bed.c->bucket_mask = 1023;
+	limit_pages(1);
+	fill("many", 300);
+	for (unsigned int n = 0; n < 400; n++) {
+		while (!set("rest", rest, 50)) /* all that is free */
+			rest++;
+		assert_int_equal(delete("many", 2 * n), 0);
+		assert_int_equal(delete("many", 2 * n + 1), 0);
+		assert_int_equal(set("new", n, 300), 0);
+	}
+	account();
+}
+
+/* The first span of this class that a chain bucket stands in. */
+static bool span_with_chain(unsigned int class, struct span *s)
+{
+	struct hand hand = { 0 };
+
+	for (; hand_span(bed.st, &hand, s); hand.unit += s->units, hand.slot = 0)
+		for (unsigned int i = 0; s->class == class && i < s->slots; i++)
+			if (span_slot(s, i)->key_len == XKV_KEY_CHAIN)
+				return true;
+	return false;
+}
+
+/* A chain bucket stands in a slot for entries.  The span of that slot can be emptied: there are others of its size. */
+static void test_spare_slots_can_be_emptied(void **state)
+{
+	unsigned int many, rest = 0, class = class_for(bed.st, XKV_SLOT_NEED(8, 300));
+	uint64_t heads[XKV_CLASSES_TRIED][2];
+	struct span s;
+
+	(void)state;
+	bed.c->bucket_mask = 1023;
+	limit_pages(1);
+	many = fill("many", 300);
+	for (unsigned int n = 0; n < 100; n++) {
+		while (!set("rest", rest, 50))
+			rest++;
+		assert_int_equal(delete("many", 2 * n), 0);
+		assert_int_equal(delete("many", 2 * n + 1), 0);
+		assert_int_equal(set("new", n, 300), 0);
+	}
+	assert_true(span_with_chain(class, &s));
+	for (unsigned int n = 200; n < many; n += 4)
+		assert_int_equal(delete("many", n), 0);
+	assert_true(span_with_chain(class, &s));
+	class = class_for(bed.st, sizeof(struct xkv_chain));
+	for (unsigned int i = 0; i < XKV_CLASSES_TRIED; i++) { /* none has any */
+		heads[i][0] = bed.classes[class + i].head[0];
+		heads[i][1] = bed.classes[class + i].head[1];
+		bed.classes[class + i].head[0] = bed.classes[class + i].head[1] = 0;
+	}
+	assert_true(drain_begin(bed.st, &s));
+	assert_int_equal(drain_run(bed.lane), s.units);
+	for (unsigned int i = 0; i < XKV_CLASSES_TRIED; i++) {
+		bed.classes[class + i].head[0] = heads[i][0];
+		bed.classes[class + i].head[1] = heads[i][1];
+	}
+	account();
+}
+
+/* A large value that finds no room elsewhere is not copied again and again: its span is in use, as before. */
+static void test_large_value_is_given_up(void **state)
+{
+	struct span s;
+
+	(void)state;
+	limit_pages(1);
+	fill("some", 200000);
+	s = span_of("some0");
+	assert_true(drain_begin(bed.st, &s));
+	assert_int_equal(drain_run(bed.lane), 0);
+	assert_int_equal(bed.st->drain_count, 0);
+	assert_int_equal(span_head(&s)->state, XKV_SPAN_LINKED);
+	assert_int_equal(delete("some", 0), 0);
+	assert_int_equal(set("other", 0, 200000), 0);
+	account();
+}
+
+/* A free slot of a large value whose span cannot be emptied now is left where it is. */
+static void test_draining_large_ends(void **state)
+{
+	struct span s;
+
+	(void)state;
+	assert_int_equal(set("some", 0, 20000), 0);
+	s = span_of("some0");
+	assert_int_equal(delete("some", 0), 0);
+	span_head(&s)->state = XKV_SPAN_NEW;
+	alarm(10);
+	assert_int_equal(drain_large(bed.lane), -ENOMEM);
+	alarm(0);
+	span_head(&s)->state = XKV_SPAN_LINKED;
+	assert_int_equal(drain_large(bed.lane), 0);
+	assert_int_equal(bed.st->drain_count, 1);
+	drain_run(bed.lane);
+	account();
+}
+
+/* ---- units in a row -------------------------------------------------------- */
+
+#define SCATTERED 8 /* free units, of the smallest classes */
+
+/* Free units lie one by one between others: slots that need some in a row find room all the same. */
+static void test_room_for_slots_of_several_units(void **state)
+{
+	unsigned int keep = class_for(bed.st, XKV_SLOT_NEED(8, 136)), kept = 0;
+
+	(void)state;
+	limit_pages(1);
+	for (unsigned int class = 0; class < SCATTERED; class ++) {
+		assert_int_equal(set("s", class, bed.st->classes[class].slot_bytes - 32), 0);
+		assert_int_equal(bed.st->class[class].units, 1);
+		do
+			assert_int_equal(set("keep", kept++, 136), 0);
+		while (!class_is_empty(bed.st, keep));
+	}
+	fill("rest", 136);
+	for (unsigned int class = 0; class < SCATTERED; class ++) {
+		assert_int_equal(delete("s", class), 0);
+		bed_drain(&bed, bed.lane, class, 1);
+	}
+	assert_int_equal(units_free(bed.st), SCATTERED);
+	assert_int_equal(set("other", 0, 15000), 0);
+	account();
+}
+
+/* Half of the store is free, between large values that lie everywhere: the largest one finds room all the same. */
+static void test_room_between_large_values(void **state)
+{
+	unsigned int count;
+
+	(void)state;
+	limit_pages(4);
+	count = fill("some", 20000);
+	for (unsigned int n = 0; n < count; n += 2)
+		assert_int_equal(delete("some", n), 0);
+	for (unsigned int n = 0; n < 2; n++)
+		assert_int_equal(set("largest", n, XKV_VALUE_MAX), 0);
+	for (unsigned int n = 1; n < count; n += 2)
+		assert_int_equal(delete("some", n), 0);
+	account();
+}
+
+/* Half of the values go, at random, of a store that is full of them: nearly all of their room is found by larger ones. */
+static void test_room_in_pieces(void **state)
+{
+	unsigned int count = 0, larger = 0, units = 50;
+	uint64_t free;
+
+	(void)state;
+	limit_pages(8);
+	srand(5);
+	while (!set("some", count, 17000 + rand() % 60000))
+		count++;
+	for (unsigned int n = 0; n < count; n++)
+		if (rand() & 1)
+			assert_int_equal(delete("some", n), 0);
+	drain_large(bed.lane);
+	drain_run(bed.lane);
+	free = units_free(bed.st);
+	while (!set("larger", larger, units * XKV_UNIT_BYTES - 100))
+		larger++;
+	assert_true(larger * units > free * 4 / 5);
+	account();
+}
+
+/* A store full of small entries: the largest value gets its units by eviction, within few grace periods. */
+static void test_room_by_eviction(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	limit_pages(4);
+	store_limit(bed.st, bed.st->maxmemory, STORE_ALLKEYS_LRU);
+	for (unsigned int n = 0; n < 4 * XKV_PAGE_BYTES / 160; n++)
+		assert_int_equal(set("small", n, 100), 0);
+	before = bed.st->units_retired;
+	for (unsigned int n = 0; n < 3; n++)
+		assert_int_equal(set("largest", n, XKV_VALUE_MAX), 0);
+	assert_in_range(bed.st->units_retired - before, 1, 50); /* a release each */
+	account();
+}
+
+/* ---- who waits ------------------------------------------------------------- */
+
+static void *wait_for_units(void *arg)
+{
+	uint64_t until_ms = 0;
+
+	return (void *)(intptr_t)slots_grow(bed.st, XKV_CLASS_LARGE, (uintptr_t)arg, &until_ms);
+}
+
+/* Two wait together: that there is no room for the larger value is no answer to the other. */
+static void test_waiting_for_less(void **state)
+{
+	struct need *n = &bed.st->need[XKV_CLASS_LARGE];
+	pthread_t larger, smaller;
+	bool posted = false;
+	void *ret;
+
+	(void)state;
+	limit_pages(1);
+	assert_int_equal(set("some", 0, 20000), 0);
+	fill("more", 1000);
+	assert_int_equal(delete("some", 0), 0);
+	bed_maintained(&bed, true);
+	assert_int_equal(pthread_create(&larger, NULL, wait_for_units, (void *)200), 0);
+	assert_int_equal(pthread_create(&smaller, NULL, wait_for_units, (void *)5), 0);
+	while (!posted) {
+		pthread_mutex_lock(&bed.st->need_lock);
+		posted = n->posted == 2;
+		pthread_mutex_unlock(&bed.st->need_lock);
+		sched_yield();
+	}
+	while (pthread_tryjoin_np(smaller, &ret)) {
+		keeper_serve(bed.st);
+		sched_yield();
+	}
+	assert_int_equal((intptr_t)ret, 0);
+	pthread_join(larger, &ret); /* what it heard may be about less: then it would ask again */
+	bed_maintained(&bed, false);
+}
+
+/* ---- a lower limit --------------------------------------------------------- */
+
+/* What is above a maxmemory that was lowered goes, without any write; what may not go stays. */
+static void test_lower_limit(void **state)
+{
+	uint64_t begin, lower, count;
+
+	(void)state;
+	limit_pages(2);
+	lower = bed.st->maxmemory;
+	limit_pages(4);
+	for (unsigned int n = 0; n < 1800; n++)
+		assert_int_equal(set("key", n, 4000), 0);
+	count = store_count(bed.st);
+	store_limit(bed.st, lower, STORE_VOLATILE_LRU);
+	bed_keeper(&bed, true);
+	while (!store_counter(bed.st, "evictions") && bed.st->large_quiet < 1)
+		sched_yield();
+	assert_int_equal(store_count(bed.st), count);
+	store_limit(bed.st, lower, STORE_ALLKEYS_LRU);
+	begin = store_now_ms(bed.st);
+	while (store_memory(bed.st) > lower)
+		assert_true(store_now_ms(bed.st) < begin + 10000);
+	bed_keeper(&bed, false);
+	assert_in_range(store_count(bed.st), count / 4, count * 3 / 4);
+	account();
+}
+
+/* ---- expiry ---------------------------------------------------------------- */
+
+/* The walk for expired keys rests while no key has an expiry, and goes on when one gets one. */
+static void test_expiry_rests(void **state)
+{
+	(void)state;
+	assert_false(store_expiry_rests(bed.st));
+	assert_int_equal(set("key", 0, 5), 0);
+	for (int i = 0; i < 2; i++) /* a turn that met none, and one for what came meanwhile */
+		store_expire_cycle(bed.lane, 1000);
+	assert_true(store_expiry_rests(bed.st));
+	assert_int_equal(set("key", 1, 5), 0);
+	assert_true(store_expiry_rests(bed.st));
+	assert_int_equal(store_expire(bed.lane, "key1", 4, store_now_ms(bed.st) + 1), 0);
+	assert_false(store_expiry_rests(bed.st));
+	while (store_count(bed.st) > 1)
+		store_expire_cycle(bed.lane, 1000);
+	for (int i = 0; i < 2; i++)
+		store_expire_cycle(bed.lane, 1000);
+	assert_true(store_expiry_rests(bed.st));
+	account();
+}
+
+int main(int argc, char **argv)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		CASE(test_prefilled_stays),
+		CASE(test_new_span_is_nobodys),
+		CASE(test_walk_over_units_that_were_freed),
+		CASE(test_draining_does_not_block_others),
+		CASE(test_draining_is_given_up),
+		CASE(test_giving_up_goes_on),
+		CASE(test_chain_bucket_in_a_larger_slot),
+		CASE(test_spare_slots_can_be_emptied),
+		CASE(test_large_value_is_given_up),
+		CASE(test_draining_large_ends),
+		CASE(test_room_for_slots_of_several_units),
+		CASE(test_room_between_large_values),
+		CASE(test_room_in_pieces),
+		CASE(test_room_by_eviction),
+		CASE(test_waiting_for_less),
+		CASE(test_lower_limit),
+		CASE(test_expiry_rests),
+	};
+	const char *why = bed_cannot_run();
+
+	if (why) {
+		printf("SKIP: %s\n", why);
+		return 77;
+	}
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Walks over the kernel's store: what cannot be read is an error, never left out.  A slot is locked
+ * by hand, as by a program that lost its CPU in the middle of a write.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bpf/layout.h"
+#include "loader/config.h"
+#include "loader/persist/snapshot.h"
+#include "loader/store/store.h"
+#include "packet.h"
+#include "xdpbed.h"
+
+#define KEYS 100
+
+static struct bed bed;
+static struct config cfg;
+static char dir[] = "/tmp/xkv-walks-XXXXXX";
+
+static void lock_slot(struct xkv_slot *slot)
+{
+	__atomic_fetch_add(&slot->seq, 1, __ATOMIC_SEQ_CST);
+}
+
+static void unlock_slot(struct xkv_slot *slot)
+{
+	__atomic_fetch_sub(&slot->seq, 1, __ATOMIC_SEQ_CST);
+}
+
+static struct stat file_status(void)
+{
+	char path[64];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/dump.rdb", dir);
+	assert_int_equal(stat(path, &st), 0);
+	return st;
+}
+
+/* For seconds, with an old file that has to stay. */
+static void test_a_key_that_stays_locked(void **state)
+{
+	struct xkv_slot *slot = bed_slot(&bed, "key7", 4);
+	struct snapshot_info before, info;
+	struct stat old;
+
+	(void)state;
+	assert_int_equal(snapshot_save(bed.st, &cfg), 0);
+	snapshot_status(&before);
+	old = file_status();
+	lock_slot(slot);
+	assert_int_equal(snapshot_bgsave(bed.st, &cfg), 0);
+	assert_int_equal(store_flush(bed.lane), -EBUSY);
+	snapshot_wait();
+	snapshot_status(&info);
+	assert_false(info.last_ok);
+	assert_non_null(strstr(info.last_error, "a key could not be read"));
+	assert_int_equal(info.last_save, before.last_save);
+	assert_int_equal(info.failures, before.failures + 1);
+	assert_int_equal(file_status().st_ino, old.st_ino);
+	unlock_slot(slot);
+	assert_int_equal(snapshot_save(bed.st, &cfg), 0);
+	snapshot_status(&info);
+	assert_true(info.last_ok);
+	assert_int_equal(info.last_keys, store_count(bed.st));
+	assert_int_equal(store_flush(bed.lane), 0);
+	assert_int_equal(store_count(bed.st), 0);
+}
+
+static void *unlock_later(void *arg)
+{
+	usleep(300000); /* longer than a walk only yields */
+	unlock_slot(arg);
+	return NULL;
+}
+
+static void test_a_key_that_is_locked_for_a_while(void **state)
+{
+	struct xkv_slot *slot = bed_slot(&bed, "key7", 4);
+	struct snapshot_info info;
+	pthread_t thread;
+
+	(void)state;
+	lock_slot(slot);
+	assert_int_equal(pthread_create(&thread, NULL, unlock_later, slot), 0);
+	assert_int_equal(snapshot_save(bed.st, &cfg), 0);
+	pthread_join(thread, NULL);
+	snapshot_status(&info);
+	assert_int_equal(info.last_keys, KEYS);
+}
+
+static int fill(void **state)
+{
+	char key[8];
+
+	(void)state;
+	for (unsigned int i = 0; i < KEYS; i++) {
+		snprintf(key, sizeof(key), "key%u", i);
+		if (store_set(bed.lane, key, strlen(key), "value", 5, 0, 0, 0, NULL))
+			return -1;
+	}
+	return 0;
+}
+
+static int open_store(void **state)
+{
+	const char *why = bed_open(&bed, 4096);
+	char *word = dir, err[256];
+
+	(void)state;
+	if (why)
+		print_error("%s\n", why);
+	if (why || !mkdtemp(dir) || config_init(&cfg))
+		return -1;
+	return config_set(&cfg, "dir", 1, &word, err, sizeof(err));
+}
+
+static int close_store(void **state)
+{
+	char path[64];
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/dump.rdb", dir);
+	unlink(path);
+	config_free(&cfg);
+	bed_close(&bed);
+	return rmdir(dir); /* nothing else is left */
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_a_key_that_is_locked_for_a_while, fill),
+		cmocka_unit_test_setup(test_a_key_that_stays_locked, fill),
+	};
+	const char *why = bed_cannot_run();
+
+	if (why) {
+		printf("SKIP: %s\n", why);
+		return 77;
+	}
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, open_store, close_store);
+}
