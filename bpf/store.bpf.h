@@ -265,7 +265,7 @@ static __always_inline __u64 slot_take_near(__u32 class)
 {
 	struct xkv_class *c = class_at(class);
 	struct xkv_config *cfg = config();
-	__u32 spare = cfg ? READ(cfg->spare_class) : 0; /* once: xkvd may change it meanwhile */
+	__u32 spare = cfg ? READ(cfg->spare_class) : 0; /* read once: xkvd may change it */
 	__u64 ref = LIST_EMPTY;
 
 	for (__u32 i = 0; i < XKV_CLASSES_TRIED; i++) {
