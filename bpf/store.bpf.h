@@ -56,7 +56,7 @@
 		__u64 fence = 0;                                                                   \
 		barrier();                                                                         \
 		fence = __sync_fetch_and_add(&fence, 1);                                           \
-		OPAQUE(fence); /* uses the result: without, it compiles to an unordered atomic */  \
+		OPAQUE(fence); /* a used result keeps it fetching, and so ordered */       \
 		barrier();                                                                         \
 	} while (0)
 #define smp_mb_writes() smp_mb_reads()
