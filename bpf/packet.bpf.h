@@ -285,7 +285,7 @@ static __always_inline int admit(struct packet *p, struct xkv_config *cfg)
 	return rules->foreign_drop ? XKV_C_drop_foreign : XKV_C_pass_foreign;
 }
 
-/* Does it go up before its sender was looked at, to a stack that may hand it to xkvd? */
+/* Is the packet passed before its source was checked, to a stack that may deliver it to xkvd? */
 static __always_inline bool is_unseen(int why)
 {
 	return why == XKV_C_pass_ip6_extension || why == XKV_C_pass_ip_options ||
@@ -310,8 +310,8 @@ static __always_inline bool parse_addresses(struct packet *p, void *cursor)
 }
 
 /*
- * The same look at the sender for what leaves as is_unseen(): its headers are taken once more, so that other packets
- * do not pay for it.  The stack checks IPv4 sources itself, but not IPv6 ones.
+ * Checks the source of a packet that is_unseen().  It parses the headers again, so that other
+ * packets have no extra cost.  The stack rejects impossible IPv4 sources itself, but not IPv6 ones.
  */
 __noinline int unseen_source(struct xdp_md *ctx, int why)
 {

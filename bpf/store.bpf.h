@@ -56,7 +56,7 @@
 		__u64 fence = 0;                                                                   \
 		barrier();                                                                         \
 		fence = __sync_fetch_and_add(&fence, 1);                                           \
-		OPAQUE(fence); /* uses the result: without, it compiles to an unordered atomic */  \
+		OPAQUE(fence); /* a used result keeps it fetching, and so ordered */       \
 		barrier();                                                                         \
 	} while (0)
 #define smp_mb_writes() smp_mb_reads()
@@ -265,7 +265,7 @@ static __always_inline __u64 slot_take_near(__u32 class)
 {
 	struct xkv_class *c = class_at(class);
 	struct xkv_config *cfg = config();
-	__u32 spare = cfg ? READ(cfg->spare_class) : 0; /* once: xkvd may change it meanwhile */
+	__u32 spare = cfg ? READ(cfg->spare_class) : 0; /* read once: xkvd may change it */
 	__u64 ref = LIST_EMPTY;
 
 	for (__u32 i = 0; i < XKV_CLASSES_TRIED; i++) {
