@@ -347,7 +347,8 @@ static bool compact(struct store *st, unsigned int units)
 	unsigned int cost = 0;
 	uint32_t page, first;
 
-	if (units_free(st) < units)
+	/* the last pieces are only worth a grace period each where nothing can be evicted */
+	if (units_free(st) < (evict_may(st, 0) ? 2 * units : units))
 		return false;
 	for (int i = 0; i < RUN_TRIES; i++, cost++) {
 		cost = cheapest(st, units, cost, &page, &first);
