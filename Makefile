@@ -33,17 +33,17 @@ BPFFLAGS := -O2 -g -target bpf -mcpu=v3 -std=gnu17 -D__TARGET_ARCH_$(ARCH) \
 
 ifeq ($(V),1)
 Q :=
-say = @:
+log = @:
 else
 Q := @
-say = @printf '  %-7s %s\n'
+log = @printf '  %-7s %s\n'
 endif
 
 LIB_OBJ   := $(BUILD)/client/libxkv.o
 CLI_OBJ   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out client/libxkv.c,$(wildcard client/*.c)))
 XKVD_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard loader/*.c loader/*/*.c))
 BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/*.c bench/common/*.c bench/load/*.c bench/frames/*.c))
-TOOL_OBJ  := $(patsubst %,$(BUILD)/bench/common/%.o,dist option say)
+TOOL_OBJ  := $(patsubst %,$(BUILD)/bench/common/%.o,dist option message)
 
 XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd -lpthread
 CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf
@@ -56,27 +56,27 @@ BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-replay xkv-udpserver libxkv.
 all: $(BIN)
 
 $(BUILD)/%.bpf.o: bpf/%.bpf.c
-	$(say) CLANG $@
+	$(log) CLANG $@
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
 
 # Of the test bed and of the benchmarks.
 $(BUILD)/%.bpf.o: scripts/%.bpf.c
-	$(say) CLANG $@
+	$(log) CLANG $@
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
 
 $(BUILD)/bench/bpf/%.bpf.o: bench/bpf/%.bpf.c
-	$(say) CLANG $@
+	$(log) CLANG $@
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
 
 $(BUILD)/%.skel.h: $(BUILD)/%.bpf.o
-	$(say) SKEL $@
+	$(log) SKEL $@
 	$(Q)$(BPFTOOL) gen skeleton $< name $(subst -,_,$(basename $(basename $(@F))))_bpf > $@.tmp && mv $@.tmp $@
 
 $(BUILD)/%.o: %.c
-	$(say) CC $@
+	$(log) CC $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(XCFLAGS) $(CFLAGS) -c $< -o $@
 
@@ -85,31 +85,31 @@ $(BUILD)/loader/attach/bpf.o: $(BUILD)/xkv.skel.h
 $(BENCH_OBJ): | $(patsubst %.bpf.c,$(BUILD)/%.skel.h,$(wildcard bench/bpf/*.bpf.c))
 
 $(BUILD)/libxkv.a: $(LIB_OBJ)
-	$(say) AR $@
+	$(log) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/libxkv.so: $(LIB_OBJ)
-	$(say) LD $@
+	$(log) LD $@
 	$(Q)$(CC) -shared -Wl,-soname,libxkv.so.0 $(XLDFLAGS) $^ -o $@
 
 $(BUILD)/xkv: $(CLI_OBJ) $(BUILD)/libxkv.a
-	$(say) LD $@
+	$(log) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ $(CLI_LIBS)
 
 $(BUILD)/xkvd: $(XKVD_OBJ)
-	$(say) LD $@
+	$(log) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ $(XKVD_LIBS)
 
 $(BUILD)/xkv-bench: $(BENCH_OBJ)
-	$(say) LD $@
+	$(log) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ $(BENCH_LIBS)
 
 $(BUILD)/xkv-replay: $(BUILD)/bench/tools/replay.o $(TOOL_OBJ)
-	$(say) LD $@
+	$(log) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ -lhiredis -lm
 
 $(BUILD)/xkv-udpserver: $(BUILD)/bench/tools/udpserver.o $(TOOL_OBJ)
-	$(say) LD $@
+	$(log) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ -lm -lpthread
 
 include tests/tests.mk

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "bench/frames/frames.h"
 #include "bench/frames/options.h"
 #include "bench/load/load.h"
@@ -69,7 +69,7 @@ int main(int argc, char **argv)
 		ret = run_load(argc, argv);
 	}
 	if (fflush(stdout)) {
-		say("cannot write the results to standard output");
+		message("cannot write the results to standard output");
 		return 1;
 	}
 	return ret;

@@ -81,8 +81,8 @@ static __always_inline void take_bucket(struct shown *e, const struct xkv_bucket
 	__u64 entry;
 
 	for (int way = 0; way < XKV_WAYS; way++) {
-		entry = READ(b->entry[way]);
-		OPAQUE(count);
+		entry = READ_ONCE(b->entry[way]);
+		barrier_var(count);
 		if (!entry || count >= CHAIN_ENTRIES)
 			continue;
 		e->entry[count & 127] = entry;
@@ -97,21 +97,21 @@ static __always_inline void take_bucket(struct shown *e, const struct xkv_bucket
  */
 static __always_inline bool take_chain(struct shown *e, struct xkv_bucket *home)
 {
-	__u64 head = READ(home->head), next = head;
+	__u64 head = READ_ONCE(home->head), next = head;
 	struct xkv_chain *chain;
 
-	smp_mb_reads();
+	smp_rmb();
 	e->count = 0;
 	take_bucket(e, home);
 	for (int i = 0; i < XKV_CHAIN_MAX; i++) {
 		chain = next_of(next);
 		if (!chain)
 			break;
-		next = READ(chain->bucket.head);
+		next = READ_ONCE(chain->bucket.head);
 		take_bucket(e, &chain->bucket);
 	}
-	smp_mb_reads();
-	return !((READ(home->head) ^ head) & XKV_BUCKET_COUNT);
+	smp_rmb();
+	return !((READ_ONCE(home->head) ^ head) & XKV_BUCKET_COUNT);
 }
 
 /* Copies an entry.  False if it was changed meanwhile: it is left out then. */
@@ -123,21 +123,21 @@ static __always_inline bool show_copy(struct shown *e, __u64 ref)
 
 	if (!slot)
 		return false;
-	e->seq = READ(slot->seq);
-	smp_mb_reads();
+	e->seq = READ_ONCE(slot->seq);
+	smp_rmb();
 	e->expire_ms = slot->expire_ms;
 	e->value_len = slot->value_len;
 	e->key_len = slot->key_len;
 	need = XKV_PADDED(e->key_len) + (e->value_len < SHOWN_VALUE ? e->value_len : SHOWN_VALUE);
 	from = (__u64 *)(slot + 1);
-	OPAQUE(need); /* keeps the bound of the loop, which the verifier of 6.1 needs */
+	barrier_var(need); /* keeps the bound of the loop, which the verifier of 6.1 needs */
 	for (__u32 i = 0; i < SHOWN_WORDS; i++) {
 		if (i * 8 >= need)
 			break;
 		e->word[i] = from[i];
 	}
-	smp_mb_reads();
-	return !(e->seq & 1) && READ(slot->seq) == e->seq && e->key_len <= XKV_KEY_MAX;
+	smp_rmb();
+	return !(e->seq & 1) && READ_ONCE(slot->seq) == e->seq && e->key_len <= XKV_KEY_MAX;
 }
 
 /* Does the copy belong to this bucket?  The slot may have been reused since its entry was read. */
@@ -166,7 +166,7 @@ static __always_inline __u8 shown_byte(const struct show *s, __u32 i)
 {
 	__u32 at = s->e->at + i;
 
-	OPAQUE(at);
+	barrier_var(at);
 	return s->e->byte[at & 2047];
 }
 
@@ -251,7 +251,11 @@ static int put_escaped(__u32 i, struct show *s)
 static __always_inline __u8 base64_digit(__u32 n)
 {
 	n &= 63;
-	return n < 26 ? 'A' + n : n < 52 ? 'a' + n - 26 : n < 62 ? '0' + n - 52 : n == 62 ? '+' : '/';
+	return n < 26  ? 'A' + n :
+	       n < 52  ? 'a' + n - 26 :
+	       n < 62  ? '0' + n - 52 :
+	       n == 62 ? '+' :
+			 '/';
 }
 
 /* Three bytes, or the last one or two. */
@@ -284,8 +288,8 @@ static __always_inline void put_json(struct show *s)
 		return;
 	}
 	BPF_SEQ_PRINTF(s->seq, "\"");
-	OPAQUE(at);
-	OPAQUE(len);
+	barrier_var(at);
+	barrier_var(len);
 	if (s->e->escapes)
 		bpf_loop(len, put_escaped, s, 0);
 	else
@@ -325,7 +329,8 @@ static __always_inline void show_text(struct show *s)
 static __always_inline void show_json(struct show *s)
 {
 	struct shown *e = s->e;
-	__u32 len = e->value_len < SHOWN_VALUE ? e->value_len : SHOWN_VALUE, at = XKV_PADDED(e->key_len);
+	__u32 len = e->value_len < SHOWN_VALUE ? e->value_len : SHOWN_VALUE,
+	      at = XKV_PADDED(e->key_len);
 
 	if (!take_room(s, SHOW_LINE + json_bytes(s, 0, e->key_len))) {
 		s->e->left_out++;
@@ -355,7 +360,7 @@ static int show_entry(__u32 i, struct show *s)
 	struct shown *e = s->e;
 	__u64 entry;
 
-	OPAQUE(i);
+	barrier_var(i);
 	entry = e->entry[i < CHAIN_ENTRIES ? i & 127 : CHAIN_ENTRIES];
 	if (!cfg || !show_copy(e, entry & XKV_REF_MASK) || !is_of_bucket(s, cfg, entry) ||
 	    (e->expire_ms && e->expire_ms <= s->now))
@@ -408,8 +413,8 @@ static __always_inline int show_bucket(struct seq_file *seq, __u32 *key, bool js
 			break;
 	bpf_loop(e->count, show_entry, &s, 0);
 	show_left_out(&s);
-	smp_mb_writes();
-	WRITE(e->taken, 0);
+	smp_wmb();
+	WRITE_ONCE(e->taken, 0);
 	return 0;
 }
 

@@ -32,7 +32,7 @@ struct xkv_secret_word {
 struct xkv_secret {
 	struct xkv_secret_word word[XKV_HASH_WORDS];
 	__u64 mix[2]; /* odd */
-	__u64 session[2]; /* key of session proofs (bpf/once.bpf.h), which clients see */
+	__u64 session[2]; /* key of session proofs (bpf/dedup.bpf.h), which clients see */
 };
 
 /* The product of a word and its secret. */

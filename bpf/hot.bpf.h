@@ -12,11 +12,11 @@
 #include "ops.bpf.h"
 
 /* Counts a use of a key: is this one to be sampled? */
-static __always_inline bool hot_is_due(struct xkv_frame *f, struct xkv_config *cfg)
+static __always_inline bool hot_is_due(struct xkv_request *rq, struct xkv_config *cfg)
 {
-	__s64 left = f->hot_left - cfg->hot_step;
+	__s64 left = rq->hot_left - cfg->hot_step;
 
-	f->hot_left = left;
+	rq->hot_left = left;
 	return left <= 0;
 }
 
@@ -26,7 +26,7 @@ static __always_inline bool hot_is_due(struct xkv_frame *f, struct xkv_config *c
  */
 static __always_inline void hot_age(struct xkv_hot *hot, __u64 now)
 {
-	__u64 last = READ(hot->halved), times = now - last;
+	__u64 last = READ_ONCE(hot->halved), times = now - last;
 
 	if (!times || __sync_val_compare_and_swap(&hot->halved, last, now) != last)
 		return;
@@ -41,7 +41,7 @@ static __always_inline void hot_age(struct xkv_hot *hot, __u64 now)
  * Adds a sample of the current key.  A new key is not looked up after it was inserted, so the LRU
  * evicts keys that were seen once before those that were seen twice.
  */
-static __always_inline void hot_add(struct xkv_frame *f, const struct xkv_hot_key *key,
+static __always_inline void hot_add(struct xkv_request *rq, const struct xkv_hot_key *key,
 				    const struct xkv_hot *use)
 {
 	struct xkv_hot *hot = bpf_map_lookup_elem(&xkv_hot, key);
@@ -54,7 +54,7 @@ static __always_inline void hot_add(struct xkv_frame *f, const struct xkv_hot_ke
 	__sync_fetch_and_add(&hot->reads, use->reads);
 	__sync_fetch_and_add(&hot->writes, use->writes);
 	__sync_fetch_and_add(&hot->bytes, use->bytes);
-	WRITE(hot->last_seen, use->last_seen);
+	WRITE_ONCE(hot->last_seen, use->last_seen);
 }
 
 /*
@@ -62,7 +62,7 @@ static __always_inline void hot_add(struct xkv_frame *f, const struct xkv_hot_ke
  * sample rate.  The first use that a request context meets is not recorded, since its distance was
  * not random; nor are the keys that xkvd loads before it serves.
  */
-__noinline int hot_note(struct xkv_frame *f, __u32 written, __u32 bytes)
+__noinline int hot_note(struct xkv_request *rq, __u32 written, __u32 bytes)
 {
 	struct xkv_config *cfg = config();
 	struct xkv_hot_key key = {};
@@ -70,35 +70,35 @@ __noinline int hot_note(struct xkv_frame *f, __u32 written, __u32 bytes)
 	__u64 step, weight;
 	bool first;
 
-	if (!f || !cfg)
+	if (!rq || !cfg)
 		return 0;
-	step = READ(cfg->hot_step);
-	first = f->hot_left <= -(__s64)step;
-	f->hot_left = 1 + ((2 * XKV_HOT_ONE - step) >> 32) * bpf_get_prandom_u32();
+	step = READ_ONCE(cfg->hot_step);
+	first = rq->hot_left <= -(__s64)step;
+	rq->hot_left = 1 + ((2 * XKV_HOT_ONE - step) >> 32) * bpf_get_prandom_u32();
 	if (first || !step || cfg->magic != XKV_LAYOUT_MAGIC)
 		return 0;
 	weight = XKV_HOT_ONE / step;
 	use.reads = written ? 0 : weight;
 	use.writes = written ? weight : 0;
 	use.bytes = bytes * weight;
-	use.last_seen = now_ms(f) / 1000;
-	use.halved = bpf_ktime_get_boot_ns() / READ(cfg->hot_half_ns);
-	key.len = f->key_len;
+	use.last_seen = now_ms(rq) / 1000;
+	use.halved = bpf_ktime_get_boot_ns() / READ_ONCE(cfg->hot_half_ns);
+	key.len = rq->key_len;
 	for (__u32 at = 0; at < XKV_HOT_TEXT; at += 8) {
 		if (at >= key.len)
 			break;
-		*(__u64 *)&key.text[at] = IN(f, f->key_off + at);
+		*(__u64 *)&key.text[at] = IN(rq, rq->key_off + at);
 	}
-	hot_add(f, &key, &use);
+	hot_add(rq, &key, &use);
 	return 0;
 }
 
 /* Counts a use of the current key. */
-static __always_inline void hot_used(struct xkv_frame *f, struct xkv_config *cfg, bool written,
+static __always_inline void hot_used(struct xkv_request *rq, struct xkv_config *cfg, bool written,
 				     __u32 bytes)
 {
-	if (hot_is_due(f, cfg))
-		hot_note(f, written, bytes);
+	if (hot_is_due(rq, cfg))
+		hot_note(rq, written, bytes);
 }
 
 #endif

@@ -195,34 +195,34 @@ struct xkv_class {
 /* ---- the dedup cache ------------------------------------------------------ */
 
 /*
- * The last request of one slot of a session, and its reply.  A session has XKV_ONCE_SLOTS slots,
+ * The last request of one slot of a session, and its reply.  A session has XKV_DEDUP_SLOTS slots,
  * selected by the request id.  A record is reassigned to another session only when it was not used
- * for XKV_ONCE_MS.
+ * for XKV_DEDUP_MS.
  *
- * Unproven sessions can use only XKV_ONCE_UNPROVEN_WAYS records of a set, and a source (an IPv4
- * address, or the upper 64 bits of an IPv6 address) at most XKV_ONCE_PER_SOURCE of either kind.
+ * Unproven sessions can use only XKV_DEDUP_UNPROVEN_WAYS records of a set, and a source (an IPv4
+ * address, or the upper 64 bits of an IPv6 address) at most XKV_DEDUP_PER_SOURCE of either kind.
  */
-#define XKV_ONCE_SLOTS 8
-#define XKV_ONCE_MS 60000
-#define XKV_ONCE_REPLY 88
-#define XKV_ONCE_WAYS 8
-#define XKV_ONCE_UNPROVEN_WAYS 4
-#define XKV_ONCE_PER_SOURCE 2
-#define XKV_ONCE_SETS 2048
-#define XKV_ONCE_PROVEN (1U << 31)
+#define XKV_DEDUP_SLOTS 8
+#define XKV_DEDUP_MS 60000
+#define XKV_DEDUP_REPLY 88
+#define XKV_DEDUP_WAYS 8
+#define XKV_DEDUP_UNPROVEN_WAYS 4
+#define XKV_DEDUP_PER_SOURCE 2
+#define XKV_DEDUP_SETS 2048
+#define XKV_DEDUP_PROVEN (1U << 31)
 
-struct xkv_once {
+struct xkv_dedup {
 	__u64 lock;    /* odd: the request is in progress */
 	__u64 session; /* 0 = unassigned */
 	__u64 id;
 	__u64 used_ms; /* since boot */
 	__u32 len;     /* of the reply; 0 = too long to be kept */
-	__u32 holder;  /* hash of the source that it belongs to, | XKV_ONCE_PROVEN */
-	__u64 reply[XKV_ONCE_REPLY / 8];
+	__u32 holder;  /* hash of the source that it belongs to, | XKV_DEDUP_PROVEN */
+	__u64 reply[XKV_DEDUP_REPLY / 8];
 };
 
-struct xkv_once_set {
-	struct xkv_once way[XKV_ONCE_WAYS];
+struct xkv_dedup_set {
+	struct xkv_dedup way[XKV_DEDUP_WAYS];
 };
 
 /* ---- configuration ------------------------------------------------------- */
@@ -398,10 +398,10 @@ struct xkv_counters {
  * Front ends have counters and versions of their own: XDP is not interrupted on its CPU, so it
  * updates its own without atomic operations.
  */
-enum xkv_door { XKV_DOOR_XDP, XKV_DOOR_XKVD, XKV_DOORS };
+enum xkv_frontend { XKV_FRONTEND_XDP, XKV_FRONTEND_XKVD, XKV_FRONTENDS };
 
 /*
- * version = ((number * XKV_VERSION_CPUS + cpu) * XKV_DOORS + door) * 2: even and unique
+ * version = ((number * XKV_VERSION_CPUS + cpu) * XKV_FRONTENDS + front end) * 2: even and unique
  *
  * The number has 52 bits.  It starts at XKV_VERSIONS_PER_US * the microseconds from the epoch to
  * the creation of the maps.  A CPU and front end draws fewer versions than that on average, so
@@ -415,25 +415,25 @@ enum xkv_door { XKV_DOOR_XDP, XKV_DOOR_XKVD, XKV_DOORS };
 
 /* ---- requests ------------------------------------------------------------- */
 
-#define XKV_FRAME_BYTES 1536
-#define XKV_FRAME_WORDS 256
+#define XKV_REQUEST_BYTES 1536
+#define XKV_REQUEST_WORDS 256
 
 /* Greatest reply length, in request lengths, for sources that are not explicitly allowed. */
 #define XKV_REPLY_FACTOR 3
 
 /* Flags that only xkvd sets; they are not part of the wire format. */
-#define XKV_FRAME_XKVD 0x01     /* == XKV_DOOR_XKVD: answers misses, large values */
-#define XKV_FRAME_EXPIRED 0x02  /* DELETE only if the entry has expired */
-#define XKV_FRAME_PREFILL 0x04  /* SET, APPEND publish the slot `prefilled`, filled by xkvd */
-#define XKV_FRAME_TRUSTED 0x08  /* needs no token */
-#define XKV_FRAME_EVICT 0x20    /* DELETE is an eviction */
-#define XKV_FRAME_RELOCATE 0x40 /* SET, PREFILL, CAS: `prefilled` replaces the entry's slot */
-#define XKV_FRAME_LAST 0x10     /* last try: busy and full are answered, not passed on */
+#define XKV_REQUEST_XKVD 0x01     /* == XKV_FRONTEND_XKVD: answers misses, large values */
+#define XKV_REQUEST_EXPIRED 0x02  /* DELETE only if the entry has expired */
+#define XKV_REQUEST_PREFILL 0x04  /* SET, APPEND publish the slot `prefilled`, filled by xkvd */
+#define XKV_REQUEST_TRUSTED 0x08  /* needs no token */
+#define XKV_REQUEST_EVICT 0x20    /* DELETE is an eviction */
+#define XKV_REQUEST_RELOCATE 0x40 /* SET, PREFILL, CAS: `prefilled` replaces the entry's slot */
+#define XKV_REQUEST_LAST 0x10     /* last try: busy and full are answered, not passed on */
 
 /* What happens to a datagram. */
 enum verdict { VERDICT_REPLY, VERDICT_PASS, VERDICT_DROP };
 
-struct xkv_frame {
+struct xkv_request {
 	/* set by the front end */
 	__u32 req_len;       /* bytes of payload in `in` */
 	__u32 reply_max;     /* largest reply over this IP version */
@@ -458,7 +458,7 @@ struct xkv_frame {
 	__u32 length;      /* on arrival */
 	__u32 ip4;         /* else IPv6 */
 	__u64 address_sum; /* checksum of addresses and protocol, the same in the reply */
-	__u32 torn;        /* the payload has been overwritten */
+	__u32 overwritten;        /* the payload has been overwritten */
 	__u32 scan_fits;   /* results of the last multi-get: estimate for the next SCAN */
 	__u32 rules;       /* index of the config.rules that apply */
 	__u32 zero3;
@@ -480,28 +480,28 @@ struct xkv_frame {
 		__u64 joined; /* APPEND with PREFILL: the version that `prefilled` was made from */
 	};
 	__u32 amount_off; /* INCR: offset of the amount in `in` */
-	__u32 once;       /* 1 + index of the dedup record that this request has locked */
+	__u32 dedup;       /* 1 + index of the dedup record that this request has locked */
 
 	/*
-	 * Both have XKV_FRAME_WORDS words, a power of two, so that a mask makes every access safe.
-	 * The space above XKV_FRAME_BYTES absorbs overruns; in `in` it also holds the keys of a
-	 * SCAN, and scratch data.
+	 * Both have XKV_REQUEST_WORDS words, a power of two, so that a mask makes every access
+	 * safe.  The space above XKV_REQUEST_BYTES absorbs overruns; in `in` it also holds the keys
+	 * of a SCAN, and scratch data.
 	 */
 	union {
-		__u8 in[XKV_FRAME_WORDS * 8];
-		__u64 in_word[XKV_FRAME_WORDS];
+		__u8 in[XKV_REQUEST_WORDS * 8];
+		__u64 in_word[XKV_REQUEST_WORDS];
 	};
 	union {
-		__u8 out[XKV_FRAME_WORDS * 8];
-		__u64 out_word[XKV_FRAME_WORDS];
+		__u8 out[XKV_REQUEST_WORDS * 8];
+		__u64 out_word[XKV_REQUEST_WORDS];
 	};
 
 	/* Distance to the next sample for `hot`, 0 = not drawn yet.  Survives across requests. */
 	__s64 hot_left;
 };
 
-/* One key of a lookup batch (bpf/gets.bpf.h). */
-struct xkv_ahead {
+/* One key of a lookup batch (bpf/multiget.bpf.h). */
+struct xkv_lookup {
 	__u64 fingerprint;
 	__u64 ref, seq; /* its slot */
 	__u64 expire_ms;
@@ -510,15 +510,15 @@ struct xkv_ahead {
 	__u32 at; /* offset of its result in the reply */
 };
 
-#define XKV_AHEAD 64 /* no datagram holds more results */
+#define XKV_LOOKUPS_MAX 64 /* no datagram holds more results */
 
-#define XKV_BATCH_LANES 8   /* threads of xkvd that can run operations at the same time */
-#define XKV_BATCH_FRAMES 32 /* requests of each */
+#define XKV_BATCH_CONTEXTS 8   /* threads of xkvd that can run operations at the same time */
+#define XKV_BATCH_REQUESTS 32 /* requests of each */
 
 /* Context of the syscall programs. */
 struct xkv_batch_args {
 	__u32 first; /* index in the map */
-	__u32 count; /* requests, up to XKV_BATCH_FRAMES; out: those that were run */
+	__u32 count; /* requests, up to XKV_BATCH_REQUESTS; out: those that were run */
 };
 
 enum xkv_slots_cmd {
@@ -532,20 +532,20 @@ enum xkv_slots_cmd {
 struct xkv_slots_args {
 	__u32 cmd;
 	__u32 class;
-	__u32 frame; /* ALLOC sets `prefilled` of this request, FREE and CHAIN clear it */
+	__u32 request; /* ALLOC sets `prefilled` of this request, FREE and CHAIN clear it */
 	__u32 count; /* LINK: slots; FILTER: in: swap the lists first; out: slots examined */
 	__u64 first; /* LINK: first of the slots; FREE with ~0 as request: slot; CHAIN: bucket */
 	__u64 last;
 };
 
-_Static_assert(XKV_VERSION_CPUS * XKV_DOORS * 2ULL << XKV_VERSION_BITS == 0 &&
-		       (XKV_VERSION_CPUS * XKV_DOORS * 2ULL << (XKV_VERSION_BITS - 1)) != 0,
+_Static_assert(XKV_VERSION_CPUS * XKV_FRONTENDS * 2ULL << XKV_VERSION_BITS == 0 &&
+		       (XKV_VERSION_CPUS * XKV_FRONTENDS * 2ULL << (XKV_VERSION_BITS - 1)) != 0,
 	       "layout");
 _Static_assert(sizeof(struct xkv_slot) == 24, "layout");
 _Static_assert(sizeof(struct xkv_page) == XKV_UNIT_BYTES, "layout");
 _Static_assert(XKV_CLASS_LARGE <= XKV_CLASS_MASK, "layout");
 _Static_assert(sizeof(struct xkv_bucket) == 64, "layout");
-_Static_assert(sizeof(struct xkv_once) == 128, "layout");
+_Static_assert(sizeof(struct xkv_dedup) == 128, "layout");
 _Static_assert(sizeof(struct xkv_class) == 64, "layout");
 _Static_assert(XKV_KEY_MAX < XKV_KEY_PARKED, "layout");
 _Static_assert(XKV_SLOT_NEED(XKV_KEY_MAX, XKV_PAYLOAD_MAX4) <= XKV_SLOT_WINDOW, "layout");

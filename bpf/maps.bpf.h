@@ -51,11 +51,11 @@ struct {
 /* The dedup cache: the last replies of sessions.  Written by requests with XKV_F_ONCE. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, XKV_ONCE_SETS);
+	__uint(max_entries, XKV_DEDUP_SETS);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 	__type(key, __u32);
-	__type(value, struct xkv_once_set);
+	__type(value, struct xkv_dedup_set);
 } xkv_once SEC(".maps");
 
 /* One element, written by xkvd. */
@@ -87,10 +87,10 @@ struct {
 	__type(value, struct xkv_hot);
 } xkv_hot SEC(".maps");
 
-/* By enum xkv_door and CPU. */
+/* By enum xkv_frontend and CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, XKV_DOORS);
+	__uint(max_entries, XKV_FRONTENDS);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 	__type(key, __u32);
 	__type(value, struct xkv_counters);
@@ -102,27 +102,28 @@ struct {
 	__uint(max_entries, 1);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 	__type(key, __u32);
-	__type(value, struct xkv_frame);
+	__type(value, struct xkv_request);
 } xkv_frames SEC(".maps");
 
 /* The lookup batch of a CPU in XDP.  Not pinned: it is not used after its packet. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, XKV_AHEAD);
+	__uint(max_entries, XKV_LOOKUPS_MAX);
 	__type(key, __u32);
-	__type(value, struct xkv_ahead);
-} xkv_ahead SEC(".maps");
+	__type(value, struct xkv_lookup);
+} xkv_lookups SEC(".maps");
 
 /*
- * Requests of xkvd, XKV_BATCH_FRAMES per thread.  Written by xkvd and the operations that it runs.
+ * Requests of xkvd, XKV_BATCH_REQUESTS per thread.  Written by xkvd and the operations that it
+ * runs.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, XKV_BATCH_LANES * XKV_BATCH_FRAMES);
+	__uint(max_entries, XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 	__type(key, __u32);
-	__type(value, struct xkv_frame);
+	__type(value, struct xkv_request);
 } xkv_batch SEC(".maps");
 
 #endif

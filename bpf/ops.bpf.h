@@ -17,51 +17,51 @@
 #define VALUE_WORDS (XKV_PAYLOAD_MAX4 / 8)
 
 /* Unix time in milliseconds. */
-static __always_inline __u64 now_ms(struct xkv_frame *f)
+static __always_inline __u64 now_ms(struct xkv_request *rq)
 {
 	struct xkv_config *cfg = config();
 
-	if (!f->now_ms && cfg)
-		f->now_ms = bpf_ktime_get_tai_ns() / 1000000 - cfg->tai_offset_ms;
-	return f->now_ms;
+	if (!rq->now_ms && cfg)
+		rq->now_ms = bpf_ktime_get_tai_ns() / 1000000 - cfg->tai_offset_ms;
+	return rq->now_ms;
 }
 
-static __always_inline bool expired(struct xkv_frame *f, __u64 expire_ms)
+static __always_inline bool expired(struct xkv_request *rq, __u64 expire_ms)
 {
-	return expire_ms && expire_ms <= now_ms(f);
+	return expire_ms && expire_ms <= now_ms(rq);
 }
 
 /* An entry with an expiry is written: without any, xkvd skips the search for expired entries. */
-static __always_inline void ttl_given(struct xkv_frame *f)
+static __always_inline void ttl_given(struct xkv_request *rq)
 {
-	count(f, XKV_C_ttls_given);
+	count(rq, XKV_C_ttls_given);
 }
 
 /* The expiry that the current operation sets, as absolute time, 0 = never. */
-static __always_inline __u64 expiry_asked(struct xkv_frame *f)
+static __always_inline __u64 expiry_asked(struct xkv_request *rq)
 {
-	if (!f->ttl)
+	if (!rq->ttl)
 		return 0;
-	ttl_given(f);
-	return f->op_flags & XKV_ABSTTL ? f->ttl : now_ms(f) + f->ttl;
+	ttl_given(rq);
+	return rq->op_flags & XKV_ABSTTL ? rq->ttl : now_ms(rq) + rq->ttl;
 }
 
 /* ---- results ------------------------------------------------------------- */
 
 /* Appends a result; its value, of value_len bytes, is already in place after it. */
-static __always_inline void put_result(struct xkv_frame *f, __u8 opcode, __u8 status, __u8 flags,
+static __always_inline void put_result(struct xkv_request *rq, __u8 opcode, __u8 status, __u8 flags,
 				       __u32 value_len, __u64 expire_ms, __u64 version)
 {
-	__u32 at = f->out_len, room = flags & XKV_HAS_VALUE ? XKV_PADDED(value_len) : 0;
+	__u32 at = rq->out_len, room = flags & XKV_HAS_VALUE ? XKV_PADDED(value_len) : 0;
 	struct xkv_result *r;
 	__u64 left = 0;
 
-	if (at > XKV_FRAME_BYTES - sizeof(*r))
+	if (at > XKV_REQUEST_BYTES - sizeof(*r))
 		return;
-	if (expire_ms && expire_ms > now_ms(f))
-		left = expire_ms - now_ms(f);
-	OPAQUE(at); /* keeps the mask: verifiers forget the comparison */
-	r = (struct xkv_result *)&OUT(f, at);
+	if (expire_ms && expire_ms > now_ms(rq))
+		left = expire_ms - now_ms(rq);
+	barrier_var(at); /* keeps the mask: verifiers forget the comparison */
+	r = (struct xkv_result *)&OUT(rq, at);
 	r->opcode = opcode;
 	r->status = status;
 	r->flags = flags;
@@ -69,43 +69,43 @@ static __always_inline void put_result(struct xkv_frame *f, __u8 opcode, __u8 st
 	r->value_len = bpf_htonl(value_len);
 	r->ttl = bpf_cpu_to_be64(left);
 	r->version = bpf_cpu_to_be64(version);
-	f->out_len = at + sizeof(*r) + room;
+	rq->out_len = at + sizeof(*r) + room;
 }
 
-static __always_inline int answer(struct xkv_frame *f, __u8 opcode, __u8 status, int outcome)
+static __always_inline int answer(struct xkv_request *rq, __u8 opcode, __u8 status, int outcome)
 {
-	put_result(f, opcode, status, 0, 0, 0, 0);
+	put_result(rq, opcode, status, 0, 0, 0, 0);
 	return outcome;
 }
 
-static __always_inline int answer_entry(struct xkv_frame *f, __u8 opcode, __u8 status,
+static __always_inline int answer_entry(struct xkv_request *rq, __u8 opcode, __u8 status,
 					__u64 expire_ms, __u64 version, int outcome)
 {
-	put_result(f, opcode, status, 0, 0, expire_ms, version);
+	put_result(rq, opcode, status, 0, 0, expire_ms, version);
 	return outcome;
 }
 
 /* Does a value of this size fit the reply?  -1 if so, else the outcome, with its result. */
-__noinline int value_room(struct xkv_frame *f, __u32 opcode, __u32 value_len, __u64 version)
+__noinline int value_room(struct xkv_request *rq, __u32 opcode, __u32 value_len, __u64 version)
 {
 	__u32 need;
 
-	if (!f)
+	if (!rq)
 		return XKV_C_pass_busy;
-	need = f->out_len + sizeof(struct xkv_result) + XKV_PADDED(value_len);
-	if (value_len <= VALUE_WORDS * 8 && need <= f->reply_room && need <= f->reply_allowed)
+	need = rq->out_len + sizeof(struct xkv_result) + XKV_PADDED(value_len);
+	if (value_len <= VALUE_WORDS * 8 && need <= rq->reply_room && need <= rq->reply_allowed)
 		return -1;
-	if (f->done)
+	if (rq->done)
 		return XKV_C_pass_too_large; /* the client's next request starts with this one */
-	if (value_len <= VALUE_WORDS * 8 && need <= f->reply_max) {
-		if (need > f->reply_allowed)
+	if (value_len <= VALUE_WORDS * 8 && need <= rq->reply_max) {
+		if (need > rq->reply_allowed)
 			need = XKV_PADDED((need + XKV_REPLY_FACTOR - 1) / XKV_REPLY_FACTOR);
-		put_result(f, opcode, XKV_PAD, 0, need, 0, version);
+		put_result(rq, opcode, XKV_PAD, 0, need, 0, version);
 		return XKV_C_op_pad;
 	}
-	if (!(f->flags & XKV_FRAME_XKVD))
+	if (!(rq->flags & XKV_REQUEST_XKVD))
 		return XKV_C_pass_too_large;
-	put_result(f, opcode, XKV_TOO_LARGE, 0, value_len, 0, version);
+	put_result(rq, opcode, XKV_TOO_LARGE, 0, value_len, 0, version);
 	return XKV_C_op_too_large;
 }
 
@@ -116,71 +116,71 @@ static __always_inline __u64 *slot_value(struct xkv_slot *slot, __u32 key_len)
 }
 
 /* Copies the value of a slot to after the next result. */
-static __always_inline void copy_out(struct xkv_frame *f, struct xkv_slot *slot, __u32 key_len,
+static __always_inline void copy_out(struct xkv_request *rq, struct xkv_slot *slot, __u32 key_len,
 				     __u32 value_len)
 {
-	__u32 to = f->out_len + sizeof(struct xkv_result);
+	__u32 to = rq->out_len + sizeof(struct xkv_result);
 	__u64 *value = slot_value(slot, key_len);
 
 	for (__u32 i = 0; i < VALUE_WORDS; i++) {
 		if (i * 8 >= value_len)
 			break;
-		OUT(f, to + i * 8) = value[i];
+		OUT(rq, to + i * 8) = value[i];
 	}
 }
 
 /* The same for the locked slot; a function of its own for the verifier. */
-__noinline int copy_old(struct xkv_frame *f)
+__noinline int copy_old(struct xkv_request *rq)
 {
 	struct xkv_slot *slot;
 
-	if (!f)
+	if (!rq)
 		return 0;
-	slot = slot_at(f->ref);
+	slot = slot_at(rq->ref);
 	if (slot)
-		copy_out(f, slot, f->key_len, slot->value_len);
+		copy_out(rq, slot, rq->key_len, slot->value_len);
 	return 0;
 }
 
-static __always_inline void copy_key(struct xkv_frame *f, struct xkv_slot *slot)
+static __always_inline void copy_key(struct xkv_request *rq, struct xkv_slot *slot)
 {
-	__u32 from = f->key_off, len = f->key_len;
+	__u32 from = rq->key_off, len = rq->key_len;
 	__u64 *key = (__u64 *)(slot + 1);
 
 	for (__u32 i = 0; i < KEY_WORDS; i++) {
 		if (i * 8 >= len)
 			break;
-		key[i] = IN(f, from + i * 8);
+		key[i] = IN(rq, from + i * 8);
 	}
 }
 
 /*
- * Appends the current value to the f->keep bytes in the slot.  Each word of the result combines the
- * rest of one word with the beginning of the next.
+ * Appends the current value to the rq->keep bytes in the slot.  Each word of the result combines
+ * the rest of one word with the beginning of the next.
  */
-__noinline int append_value(struct xkv_frame *f, __u64 ref)
+__noinline int append_value(struct xkv_request *rq, __u64 ref)
 {
 	struct xkv_slot *slot = slot_at(ref);
 	__u32 from, len, to, shift;
 	__u64 rest = 0, word;
 
-	if (!f || !slot)
+	if (!rq || !slot)
 		return 0;
-	from = f->value_off;
-	len = f->value_len;
-	to = sizeof(*slot) + XKV_PADDED(f->key_len) + (f->keep & ~7U);
-	shift = (f->keep & 7) * 8;
+	from = rq->value_off;
+	len = rq->value_len;
+	to = sizeof(*slot) + XKV_PADDED(rq->key_len) + (rq->keep & ~7U);
+	shift = (rq->keep & 7) * 8;
 	if (shift)
 		rest = LE64(SLOT(slot, to));
 	for (__u32 i = 0; i < VALUE_WORDS; i++) {
 		if (i * 8 >= len)
 			break;
-		word = LE64(IN(f, from + i * 8));
+		word = LE64(IN(rq, from + i * 8));
 		SLOT(slot, to + i * 8) = LE64(rest | (word << (shift & 63)));
 		rest = shift ? word >> ((64 - shift) & 63) : 0;
 	}
 	/* the last word only if the value reaches it: another slot may begin there */
-	if (len && (f->keep & 7) + len > XKV_PADDED(len))
+	if (len && (rq->keep & 7) + len > XKV_PADDED(len))
 		SLOT(slot, to + XKV_PADDED(len)) = LE64(rest);
 	return 0;
 }
@@ -190,7 +190,7 @@ static __always_inline __u32 value_words(__u32 value_len)
 {
 	__u32 words = (value_len + 7) / 8;
 
-	OPAQUE(words); /* keeps the comparison */
+	barrier_var(words); /* keeps the comparison */
 	return words < VALUE_WORDS ? words : VALUE_WORDS;
 }
 
@@ -206,8 +206,8 @@ static __noinline int copy_words(__u64 *to, const __u64 *from, __u32 words)
 		to[3] = from[3];
 		to += 4;
 		from += 4;
-		GOES_ON(to);
-		GOES_ON(from);
+		barrier_var(to);
+		barrier_var(from);
 	}
 	for (__u32 rest = 0; rest < 3; rest++) {
 		if (rest >= words)
@@ -218,23 +218,24 @@ static __noinline int copy_words(__u64 *to, const __u64 *from, __u32 words)
 }
 
 /* Writes the current value into a slot that is locked, or not yet published. */
-static __always_inline void copy_value(struct xkv_frame *f, struct xkv_slot *slot)
+static __always_inline void copy_value(struct xkv_request *rq, struct xkv_slot *slot)
 {
-	copy_words(slot_value(slot, f->key_len), &IN(f, f->value_off), value_words(f->value_len));
+	copy_words(slot_value(slot, rq->key_len), &IN(rq, rq->value_off),
+		   value_words(rq->value_len));
 }
 
-/* Copies the f->keep bytes of the old value from the locked slot to another. */
-__noinline int copy_kept(struct xkv_frame *f, __u64 ref)
+/* Copies the rq->keep bytes of the old value from the locked slot to another. */
+__noinline int copy_kept(struct xkv_request *rq, __u64 ref)
 {
 	struct xkv_slot *to = slot_at(ref), *from;
 	__u32 at;
 
-	if (!f || !to)
+	if (!rq || !to)
 		return 0;
-	from = slot_at(f->ref);
-	at = sizeof(*to) + XKV_PADDED(f->key_len);
+	from = slot_at(rq->ref);
+	at = sizeof(*to) + XKV_PADDED(rq->key_len);
 	for (__u32 i = 0; i < VALUE_WORDS && from; i++) {
-		if (i * 8 >= f->keep)
+		if (i * 8 >= rq->keep)
 			break;
 		SLOT(to, at + i * 8) = SLOT(from, at + i * 8);
 	}
@@ -275,37 +276,37 @@ static __always_inline void mark_access(struct xkv_config *cfg, struct xkv_slot 
 
 	if (cfg->track == XKV_TRACK_NOTHING)
 		return;
-	old = READ(slot->access);
+	old = READ_ONCE(slot->access);
 	new = cfg->track == XKV_TRACK_TIME ? cfg->access : used_again(old, cfg->access);
 	if (new != old)
-		WRITE(slot->access, new);
+		WRITE_ONCE(slot->access, new);
 }
 
 /* ---- the lock of an entry ------------------------------------------------ */
 
 /* Locks the slot that find() found; NULL if it was changed since. */
-static __always_inline struct xkv_slot *lock_found(struct xkv_frame *f)
+static __always_inline struct xkv_slot *lock_found(struct xkv_request *rq)
 {
-	struct xkv_slot *slot = slot_at(f->ref);
+	struct xkv_slot *slot = slot_at(rq->ref);
 
-	if (!slot || __sync_val_compare_and_swap(&slot->seq, f->seq, f->seq | 1) != f->seq)
+	if (!slot || __sync_val_compare_and_swap(&slot->seq, rq->seq, rq->seq | 1) != rq->seq)
 		return NULL;
 	return slot;
 }
 
 /* ---- GET, SCAN, TTL, TOUCH ------------------------------------------------ */
 
-static __always_inline int op_miss(struct xkv_frame *f, __u8 opcode, int outcome)
+static __always_inline int op_miss(struct xkv_request *rq, __u8 opcode, int outcome)
 {
 	struct xkv_config *cfg = config();
 
-	if (!(f->flags & XKV_FRAME_XKVD) && cfg && !cfg->miss_reply)
+	if (!(rq->flags & XKV_REQUEST_XKVD) && cfg && !cfg->miss_reply)
 		return XKV_C_pass_miss;
-	return answer(f, opcode, XKV_MISS, outcome);
+	return answer(rq, opcode, XKV_MISS, outcome);
 }
 
 /* GET, SCAN; TTL, TOUCH: without the value. */
-__noinline int op_get(struct xkv_frame *f, __u32 opcode)
+__noinline int op_get(struct xkv_request *rq, __u32 opcode)
 {
 	struct xkv_config *cfg = config();
 	bool value = opcode == XKV_OP_GET || opcode == XKV_OP_SCAN;
@@ -314,34 +315,35 @@ __noinline int op_get(struct xkv_frame *f, __u32 opcode)
 	__u32 value_len;
 	int found, room;
 
-	if (!f || !cfg)
+	if (!rq || !cfg)
 		return XKV_C_pass_busy;
 	for (int i = 0; i < TRIES; i++) {
-		found = find(f);
+		found = find(rq);
 		if (found == ABSENT)
-			return op_miss(f, opcode, XKV_C_get_misses);
+			return op_miss(rq, opcode, XKV_C_get_misses);
 		if (found == BUSY)
 			return XKV_C_pass_busy;
-		slot = slot_at(f->ref);
+		slot = slot_at(rq->ref);
 		if (!slot)
 			continue;
-		expire_ms = READ(slot->expire_ms);
-		value_len = value ? READ(slot->value_len) : 0;
-		smp_mb_reads();
-		if (READ(slot->seq) != f->seq)
+		expire_ms = READ_ONCE(slot->expire_ms);
+		value_len = value ? READ_ONCE(slot->value_len) : 0;
+		smp_rmb();
+		if (READ_ONCE(slot->seq) != rq->seq)
 			continue;
-		if (expired(f, expire_ms))
-			return op_miss(f, opcode, XKV_C_get_misses);
-		room = value_room(f, opcode, value_len, f->seq);
+		if (expired(rq, expire_ms))
+			return op_miss(rq, opcode, XKV_C_get_misses);
+		room = value_room(rq, opcode, value_len, rq->seq);
 		if (room >= 0)
 			return room;
-		copy_out(f, slot, f->key_len, value_len);
-		smp_mb_reads();
-		if (READ(slot->seq) != f->seq)
+		copy_out(rq, slot, rq->key_len, value_len);
+		smp_rmb();
+		if (READ_ONCE(slot->seq) != rq->seq)
 			continue;
 		if (opcode != XKV_OP_TTL)
 			mark_access(cfg, slot);
-		put_result(f, opcode, XKV_OK, value ? XKV_HAS_VALUE : 0, value_len, expire_ms, f->seq);
+		put_result(rq, opcode, XKV_OK, value ? XKV_HAS_VALUE : 0, value_len, expire_ms,
+			   rq->seq);
 		return XKV_C_get_hits;
 	}
 	return XKV_C_pass_busy;
@@ -356,20 +358,20 @@ __noinline int op_get(struct xkv_frame *f, __u32 opcode)
  * Parses the value of the locked slot as Redis' string2ll() does: canonical signed decimal.  -1: no
  * number.
  */
-__noinline int number_parse(struct xkv_frame *f)
+__noinline int number_parse(struct xkv_request *rq)
 {
 	struct xkv_slot *slot;
 	__u64 w0, w1, w2, n = 0, digit;
 	__u32 at, len;
 	bool minus;
 
-	if (!f)
+	if (!rq)
 		return -1;
-	slot = slot_at(f->ref);
+	slot = slot_at(rq->ref);
 	if (!slot)
 		return -1;
 	len = slot->value_len;
-	at = sizeof(*slot) + XKV_PADDED(f->key_len);
+	at = sizeof(*slot) + XKV_PADDED(rq->key_len);
 	if (!len || len > DIGITS_MAX)
 		return -1;
 	w0 = LE64(SLOT(slot, at));
@@ -397,7 +399,7 @@ __noinline int number_parse(struct xkv_frame *f)
 	}
 	if (n > INT64_MAX_ + minus)
 		return -1;
-	f->number = minus ? -n : n;
+	rq->number = minus ? -n : n;
 	return 0;
 }
 
@@ -416,16 +418,16 @@ static __always_inline void put_before(struct text *t, __u8 c)
 }
 
 /* Makes the number, as text, the current value. */
-__noinline int number_print(struct xkv_frame *f)
+__noinline int number_print(struct xkv_request *rq)
 {
 	struct text t = {};
 	bool minus;
 	__u64 n;
 
-	if (!f)
+	if (!rq)
 		return 0;
-	minus = f->number >> 63;
-	n = minus ? -f->number : f->number;
+	minus = rq->number >> 63;
+	n = minus ? -rq->number : rq->number;
 	for (int i = 0; i < DIGITS_MAX; i++) {
 		if (i && !n)
 			break;
@@ -434,11 +436,11 @@ __noinline int number_print(struct xkv_frame *f)
 	}
 	if (minus)
 		put_before(&t, '-');
-	IN(f, SCRATCH) = LE64(t.w0);
-	IN(f, SCRATCH + 8) = LE64(t.w1);
-	IN(f, SCRATCH + 16) = LE64(t.w2);
-	f->value_off = SCRATCH;
-	f->value_len = t.len;
+	IN(rq, SCRATCH) = LE64(t.w0);
+	IN(rq, SCRATCH + 8) = LE64(t.w1);
+	IN(rq, SCRATCH + 16) = LE64(t.w2);
+	rq->value_off = SCRATCH;
+	rq->value_len = t.len;
 	return 0;
 }
 
@@ -446,20 +448,20 @@ __noinline int number_print(struct xkv_frame *f)
  * Makes the sum of INCR's amount and the number in the locked slot (0 if there is none) the current
  * value.  XKV_OK, or the status with which the operation fails.
  */
-static __always_inline int increment(struct xkv_frame *f, bool exists)
+static __always_inline int increment(struct xkv_request *rq, bool exists)
 {
-	__s64 amount = bpf_be64_to_cpu(IN(f, f->amount_off)), old = 0;
+	__s64 amount = bpf_be64_to_cpu(IN(rq, rq->amount_off)), old = 0;
 
 	if (exists) {
-		if (number_parse(f))
+		if (number_parse(rq))
 			return XKV_NOT_NUMBER;
-		old = f->number;
+		old = rq->number;
 	}
 	if ((amount < 0 && old < (__s64)~INT64_MAX_ - amount) ||
 	    (amount > 0 && old > (__s64)INT64_MAX_ - amount))
 		return XKV_OVERFLOW;
-	f->number = old + amount;
-	number_print(f);
+	rq->number = old + amount;
+	number_print(rq);
 	return XKV_OK;
 }
 
@@ -470,88 +472,88 @@ static __always_inline int increment(struct xkv_frame *f, bool exists)
 
 static __always_inline __u32 class_of(struct xkv_config *cfg, __u32 words)
 {
-	OPAQUE(words);
+	barrier_var(words);
 	return cfg->class_of[words & (CLASS_WORDS - 1)];
 }
 
 /* Words that the current entry needs in a slot. */
-static __always_inline __u32 words_needed(struct xkv_frame *f)
+static __always_inline __u32 words_needed(struct xkv_request *rq)
 {
-	return XKV_SLOT_NEED(f->key_len, f->keep + f->value_len) / 8;
+	return XKV_SLOT_NEED(rq->key_len, rq->keep + rq->value_len) / 8;
 }
 
 /* A free slot for the current entry: its reference, or 0 with *outcome. */
-static __always_inline __u64 take_slot(struct xkv_frame *f, int *outcome)
+static __always_inline __u64 take_slot(struct xkv_request *rq, int *outcome)
 {
 	struct xkv_config *cfg = config();
-	__u32 need = words_needed(f);
+	__u32 need = words_needed(rq);
 	__u64 ref;
 
-	if (f->flags & XKV_FRAME_PREFILL) {
+	if (rq->flags & XKV_REQUEST_PREFILL) {
 		*outcome = XKV_C_pass_no_slot; /* if it is 0: xkvd found none */
-		return f->prefilled;
+		return rq->prefilled;
 	}
 	*outcome = XKV_C_pass_too_large;
 	if (!cfg || need >= CLASS_WORDS)
 		return 0;
-	f->need = class_of(cfg, need);
-	ref = slot_take_for(f);
+	rq->need = class_of(cfg, need);
+	ref = slot_take_for(rq);
 	*outcome = ref == LIST_EMPTY ? XKV_C_pass_no_slot : XKV_C_pass_busy;
 	return ref == LIST_BUSY ? 0 : ref;
 }
 
 /* Frees a slot of take_slot() that was not published. */
-static __always_inline void untake_slot(struct xkv_frame *f, __u64 ref)
+static __always_inline void untake_slot(struct xkv_request *rq, __u64 ref)
 {
-	if (!(f->flags & XKV_FRAME_PREFILL))
+	if (!(rq->flags & XKV_REQUEST_PREFILL))
 		slot_give(ref);
 }
 
 /* Writes the current entry into a slot that is not published yet. */
-__noinline int fill_slot(struct xkv_frame *f, __u64 ref, __u64 expire_ms, __u32 access)
+__noinline int fill_slot(struct xkv_request *rq, __u64 ref, __u64 expire_ms, __u32 access)
 {
 	struct xkv_slot *slot = slot_at(ref);
 
-	if (!f || !slot)
+	if (!rq || !slot)
 		return 0;
 	slot->expire_ms = expire_ms;
 	slot->access = access;
-	if (f->flags & XKV_FRAME_PREFILL)
+	if (rq->flags & XKV_REQUEST_PREFILL)
 		return 0;
-	slot->key_len = f->key_len;
-	slot->value_len = f->keep + f->value_len;
-	copy_key(f, slot);
-	if (f->keep) {
-		copy_kept(f, ref);
-		append_value(f, ref);
+	slot->key_len = rq->key_len;
+	slot->value_len = rq->keep + rq->value_len;
+	copy_key(rq, slot);
+	if (rq->keep) {
+		copy_kept(rq, ref);
+		append_value(rq, ref);
 	} else {
-		copy_value(f, slot);
+		copy_value(rq, slot);
 	}
 	return 0;
 }
 
-static __always_inline void published(struct xkv_frame *f)
+static __always_inline void published(struct xkv_request *rq)
 {
-	if (f->flags & XKV_FRAME_PREFILL)
-		f->prefilled = 0;
+	if (rq->flags & XKV_REQUEST_PREFILL)
+		rq->prefilled = 0;
 }
 
 /* INCR and APPEND return a number as their value. */
-static __always_inline void put_number(struct xkv_frame *f, __u64 number)
+static __always_inline void put_number(struct xkv_request *rq, __u64 number)
 {
-	OUT(f, f->out_len + sizeof(struct xkv_result)) = bpf_cpu_to_be64(number);
+	OUT(rq, rq->out_len + sizeof(struct xkv_result)) = bpf_cpu_to_be64(number);
 }
 
 /* The result of a successful write; with XKV_HAS_VALUE the old value is already in place. */
-static __always_inline int put_written(struct xkv_frame *f, __u32 flags, __u32 old_len,
+static __always_inline int put_written(struct xkv_request *rq, __u32 flags, __u32 old_len,
 				       __u64 expire_ms, __u64 version, int outcome)
 {
-	if (f->opcode != XKV_OP_SET) {
-		put_number(f, f->opcode == XKV_OP_INCR ? f->number : f->keep + f->value_len);
+	if (rq->opcode != XKV_OP_SET) {
+		put_number(rq, rq->opcode == XKV_OP_INCR ? rq->number : rq->keep + rq->value_len);
 		flags = XKV_HAS_VALUE;
 		old_len = 8;
 	}
-	put_result(f, f->opcode, XKV_OK, flags, old_len, expire_ms, version);
+	put_result(rq, rq->opcode, XKV_OK, flags, old_len, expire_ms, version);
 	return outcome;
 }
 
@@ -559,170 +561,171 @@ static __always_inline int put_written(struct xkv_frame *f, __u32 flags, __u32 o
  * Bytes of the old value to keep: all for APPEND, else none.  A slot that xkvd has prefilled with
  * the joined value is used only if the entry still has the version that it was made from.
  */
-static __always_inline void keep_old(struct xkv_frame *f, bool exists, __u32 old_len)
+static __always_inline void keep_old(struct xkv_request *rq, bool exists, __u32 old_len)
 {
-	bool append = f->opcode == XKV_OP_APPEND;
+	bool append = rq->opcode == XKV_OP_APPEND;
 
-	f->keep = append && exists ? old_len : 0;
-	if (append && !(exists && f->joined == f->seq))
-		f->flags &= ~XKV_FRAME_PREFILL;
+	rq->keep = append && exists ? old_len : 0;
+	if (append && !(exists && rq->joined == rq->seq))
+		rq->flags &= ~XKV_REQUEST_PREFILL;
 }
 
 /* The current key does not exist: inserts it. */
-__noinline int write_absent(struct xkv_frame *f)
+__noinline int write_absent(struct xkv_request *rq)
 {
 	struct xkv_config *cfg = config();
 	int outcome = XKV_C_pass_busy, status;
 	__u64 ref, expire_ms, version;
 
-	if (!f || !cfg)
+	if (!rq || !cfg)
 		return outcome;
-	keep_old(f, false, 0);
-	if (f->opcode == XKV_OP_INCR) {
-		status = increment(f, false);
+	keep_old(rq, false, 0);
+	if (rq->opcode == XKV_OP_INCR) {
+		status = increment(rq, false);
 		if (status != XKV_OK)
-			return answer(f, f->opcode, status, XKV_C_not_number);
+			return answer(rq, rq->opcode, status, XKV_C_not_number);
 	}
-	ref = take_slot(f, &outcome);
+	ref = take_slot(rq, &outcome);
 	if (!ref)
 		return outcome;
-	expire_ms = expiry_asked(f);
-	version = new_version(f);
-	fill_slot(f, ref, expire_ms, access_new(cfg, version));
-	outcome = entry_add(f, ref, version);
+	expire_ms = expiry_asked(rq);
+	version = new_version(rq);
+	fill_slot(rq, ref, expire_ms, access_new(cfg, version));
+	outcome = entry_add(rq, ref, version);
 	if (outcome != -1) {
-		untake_slot(f, ref);
+		untake_slot(rq, ref);
 		return outcome;
 	}
-	published(f);
-	return put_written(f, 0, 0, expire_ms, version, XKV_C_inserts);
+	published(rq);
+	return put_written(rq, 0, 0, expire_ms, version, XKV_C_inserts);
 }
 
-/* The current entry needs another class: moves it from its locked slot, as f->version. */
-__noinline int write_moved(struct xkv_frame *f, __u64 expire_ms)
+/* The current entry needs another class: moves it from its locked slot, as rq->version. */
+__noinline int write_moved(struct xkv_request *rq, __u64 expire_ms)
 {
 	struct xkv_config *cfg = config();
 	int outcome = XKV_C_pass_busy;
 	struct xkv_slot *old, *slot;
 	__u64 ref;
 
-	if (!f || !cfg)
+	if (!rq || !cfg)
 		return outcome;
-	ref = take_slot(f, &outcome);
+	ref = take_slot(rq, &outcome);
 	slot = ref ? slot_at(ref) : NULL;
-	old = slot_at(f->ref);
+	old = slot_at(rq->ref);
 	if (!slot || !old)
 		return outcome;
-	fill_slot(f, ref, expire_ms, old->access);
+	fill_slot(rq, ref, expire_ms, old->access);
 	mark_access(cfg, slot);
-	if (entry_swap(f, f->ref, ref)) {
-		untake_slot(f, ref);
+	if (entry_swap(rq, rq->ref, ref)) {
+		untake_slot(rq, ref);
 		return XKV_C_pass_busy;
 	}
-	f->version = new_version(f);
-	unlock(slot, f->version);
-	published(f);
-	slot_give(f->ref);
+	rq->version = new_version(rq);
+	unlock(slot, rq->version);
+	published(rq);
+	slot_give(rq->ref);
 	return XKV_C_moves;
 }
 
 /* Do NX, XX and CAS permit the change?  XKV_OK, or the status with which it fails. */
-static __always_inline int condition(struct xkv_frame *f, bool exists)
+static __always_inline int condition(struct xkv_request *rq, bool exists)
 {
-	if (f->op_flags & XKV_CAS) {
+	if (rq->op_flags & XKV_CAS) {
 		if (!exists)
 			return XKV_MISS;
-		return f->seq == f->version ? XKV_OK : XKV_NOT_STORED;
+		return rq->seq == rq->version ? XKV_OK : XKV_NOT_STORED;
 	}
-	if (((f->op_flags & XKV_NX) && exists) || ((f->op_flags & XKV_XX) && !exists))
+	if (((rq->op_flags & XKV_NX) && exists) || ((rq->op_flags & XKV_XX) && !exists))
 		return XKV_NOT_STORED;
 	return XKV_OK;
 }
 
-static __always_inline bool stays_in_class(struct xkv_frame *f, struct xkv_slot *slot)
+static __always_inline bool stays_in_class(struct xkv_request *rq, struct xkv_slot *slot)
 {
 	struct xkv_config *cfg = config();
-	__u32 need = words_needed(f);
+	__u32 need = words_needed(rq);
 
-	return !(f->flags & XKV_FRAME_PREFILL) && cfg && need < CLASS_WORDS &&
+	return !(rq->flags & XKV_REQUEST_PREFILL) && cfg && need < CLASS_WORDS &&
 	       class_of(cfg, need) == slot->class;
 }
 
-static __always_inline bool fits_in_class(struct xkv_frame *f, struct xkv_slot *slot)
+static __always_inline bool fits_in_class(struct xkv_request *rq, struct xkv_slot *slot)
 {
 	struct xkv_class *c = class_at(slot->class);
 
-	return !(f->flags & XKV_FRAME_PREFILL) && c && words_needed(f) * 8 <= c->slot_bytes;
+	return !(rq->flags & XKV_REQUEST_PREFILL) && c && words_needed(rq) * 8 <= c->slot_bytes;
 }
 
 /* Overwrites the entry in its locked slot. */
-__noinline int write_in_place(struct xkv_frame *f, __u64 expire_ms)
+__noinline int write_in_place(struct xkv_request *rq, __u64 expire_ms)
 {
 	struct xkv_config *cfg = config();
 	struct xkv_slot *slot;
 
-	if (!f || !cfg)
+	if (!rq || !cfg)
 		return 0;
-	slot = slot_at(f->ref);
+	slot = slot_at(rq->ref);
 	if (!slot)
 		return 0;
 	slot->expire_ms = expire_ms;
-	slot->value_len = f->keep + f->value_len;
-	if (f->keep)
-		append_value(f, f->ref);
+	slot->value_len = rq->keep + rq->value_len;
+	if (rq->keep)
+		append_value(rq, rq->ref);
 	else
-		copy_value(f, slot);
+		copy_value(rq, slot);
 	mark_access(cfg, slot);
-	f->version = new_version(f);
-	unlock(slot, f->version);
+	rq->version = new_version(rq);
+	unlock(slot, rq->version);
 	return 0;
 }
 
 /* Computes the new value from the current one and the old one.  XKV_OK or the failure. */
-static __always_inline int combine(struct xkv_frame *f, bool exists)
+static __always_inline int combine(struct xkv_request *rq, bool exists)
 {
-	if (f->keep + f->value_len > XKV_VALUE_MAX)
+	if (rq->keep + rq->value_len > XKV_VALUE_MAX)
 		return XKV_TOO_LARGE;
-	return f->opcode == XKV_OP_INCR ? increment(f, exists) : XKV_OK;
+	return rq->opcode == XKV_OP_INCR ? increment(rq, exists) : XKV_OK;
 }
 
 /* Must xkvd join the values?  Together they exceed what BPF programs access of a slot. */
-static __always_inline bool has_to_be_joined(struct xkv_frame *f)
+static __always_inline bool has_to_be_joined(struct xkv_request *rq)
 {
-	return f->keep && f->keep + f->value_len > VALUE_WORDS * 8 &&
-	       !(f->flags & XKV_FRAME_PREFILL);
+	return rq->keep && rq->keep + rq->value_len > VALUE_WORDS * 8 &&
+	       !(rq->flags & XKV_REQUEST_PREFILL);
 }
 
 /* Unlocks the slot without a change, and answers with the status. */
-static __always_inline int not_written(struct xkv_frame *f, struct xkv_slot *slot, int status)
+static __always_inline int not_written(struct xkv_request *rq, struct xkv_slot *slot, int status)
 {
 	bool large = status == XKV_TOO_LARGE;
 
-	unlock(slot, f->seq);
-	put_result(f, f->opcode, status, 0, large ? f->keep + f->value_len : 0, 0, 0);
+	unlock(slot, rq->seq);
+	put_result(rq, rq->opcode, status, 0, large ? rq->keep + rq->value_len : 0, 0, 0);
 	return large ? XKV_C_op_too_large : XKV_C_not_number;
 }
 
 /* Executes a write whose conditions hold, and unlocks the slot. */
-static __always_inline int write_locked(struct xkv_frame *f, struct xkv_slot *slot, __u64 expire_ms)
+static __always_inline int write_locked(struct xkv_request *rq, struct xkv_slot *slot,
+					__u64 expire_ms)
 {
 	int outcome = XKV_C_overwrites;
 
-	if (!stays_in_class(f, slot)) {
-		outcome = write_moved(f, expire_ms);
+	if (!stays_in_class(rq, slot)) {
+		outcome = write_moved(rq, expire_ms);
 		/* no slot of the right size, but the value fits this one */
-		if (outcome == XKV_C_pass_no_slot && fits_in_class(f, slot))
+		if (outcome == XKV_C_pass_no_slot && fits_in_class(rq, slot))
 			outcome = XKV_C_overwrites;
 	}
 	if (STOPS(outcome))
-		unlock(slot, f->seq);
+		unlock(slot, rq->seq);
 	else if (outcome == XKV_C_overwrites)
-		write_in_place(f, expire_ms);
+		write_in_place(rq, expire_ms);
 	return outcome;
 }
 
-/* The current key is in slot f->ref: overwrites it if the conditions hold. */
-__noinline int write_found(struct xkv_frame *f)
+/* The current key is in slot rq->ref: overwrites it if the conditions hold. */
+__noinline int write_found(struct xkv_request *rq)
 {
 	__u32 old_len, give = 0;
 	struct xkv_slot *slot;
@@ -730,48 +733,48 @@ __noinline int write_found(struct xkv_frame *f)
 	__u64 expire_ms;
 	bool exists;
 
-	if (!f)
+	if (!rq)
 		return XKV_C_pass_busy;
-	slot = lock_found(f);
+	slot = lock_found(rq);
 	if (!slot)
 		return AGAIN;
-	exists = !expired(f, slot->expire_ms);
+	exists = !expired(rq, slot->expire_ms);
 	old_len = slot->value_len;
-	if ((f->op_flags & XKV_RETURN) && exists) {
-		outcome = value_room(f, XKV_OP_SET, old_len, f->seq);
+	if ((rq->op_flags & XKV_RETURN) && exists) {
+		outcome = value_room(rq, XKV_OP_SET, old_len, rq->seq);
 		if (outcome >= 0) {
-			unlock(slot, f->seq);
+			unlock(slot, rq->seq);
 			return outcome;
 		}
-		copy_old(f);
+		copy_old(rq);
 		give = XKV_HAS_VALUE;
 	}
 	expire_ms = slot->expire_ms;
-	status = condition(f, exists);
+	status = condition(rq, exists);
 	if (status != XKV_OK) {
-		unlock(slot, f->seq);
-		put_result(f, f->opcode, status, give, give ? old_len : 0, exists ? expire_ms : 0,
-			   exists ? f->seq : 0);
+		unlock(slot, rq->seq);
+		put_result(rq, rq->opcode, status, give, give ? old_len : 0, exists ? expire_ms : 0,
+			   exists ? rq->seq : 0);
 		return XKV_C_not_stored;
 	}
-	keep_old(f, exists, old_len);
-	status = combine(f, exists);
+	keep_old(rq, exists, old_len);
+	status = combine(rq, exists);
 	if (status != XKV_OK)
-		return not_written(f, slot, status);
-	if (has_to_be_joined(f)) {
-		unlock(slot, f->seq);
+		return not_written(rq, slot, status);
+	if (has_to_be_joined(rq)) {
+		unlock(slot, rq->seq);
 		return XKV_C_pass_too_large;
 	}
-	if ((f->op_flags & XKV_KEEPTTL) && exists) {
+	if ((rq->op_flags & XKV_KEEPTTL) && exists) {
 		if (expire_ms)
-			ttl_given(f);
+			ttl_given(rq);
 	} else {
-		expire_ms = expiry_asked(f);
+		expire_ms = expiry_asked(rq);
 	}
-	outcome = write_locked(f, slot, expire_ms);
+	outcome = write_locked(rq, slot, expire_ms);
 	if (STOPS(outcome))
 		return outcome;
-	return put_written(f, give, give ? old_len : 0, expire_ms, f->version, outcome);
+	return put_written(rq, give, give ? old_len : 0, expire_ms, rq->version, outcome);
 }
 
 /*
@@ -779,55 +782,55 @@ __noinline int write_found(struct xkv_frame *f)
  * Version, expiry and access stay, so clients do not notice.  Only from a draining span: its slots
  * are not reused, so no slot ever has the same version twice.
  */
-__noinline int relocate_found(struct xkv_frame *f)
+__noinline int relocate_found(struct xkv_request *rq)
 {
 	struct xkv_slot *old, *slot;
 
-	if (!f)
+	if (!rq)
 		return XKV_C_pass_busy;
-	slot = slot_at(f->prefilled);
+	slot = slot_at(rq->prefilled);
 	old = NULL;
-	if (is_draining(f->ref) && f->seq == f->version)
-		old = lock_found(f);
+	if (is_draining(rq->ref) && rq->seq == rq->version)
+		old = lock_found(rq);
 	if (!slot || !old)
-		return answer(f, XKV_OP_SET, XKV_NOT_STORED, XKV_C_not_stored);
+		return answer(rq, XKV_OP_SET, XKV_NOT_STORED, XKV_C_not_stored);
 	slot->expire_ms = old->expire_ms;
 	slot->access = old->access;
-	if (entry_swap(f, f->ref, f->prefilled)) {
-		unlock(old, f->seq);
+	if (entry_swap(rq, rq->ref, rq->prefilled)) {
+		unlock(old, rq->seq);
 		return XKV_C_pass_busy;
 	}
-	unlock(slot, f->seq);
-	published(f);
-	slot_give(f->ref);
-	return answer(f, XKV_OP_SET, XKV_OK, XKV_C_relocations);
+	unlock(slot, rq->seq);
+	published(rq);
+	slot_give(rq->ref);
+	return answer(rq, XKV_OP_SET, XKV_OK, XKV_C_relocations);
 }
 
-__noinline int op_write(struct xkv_frame *f)
+__noinline int op_write(struct xkv_request *rq)
 {
 	int found, outcome;
 
-	if (!f)
+	if (!rq)
 		return XKV_C_pass_busy;
 	/* the result is a number: needs room like a value, and always fits as the first one */
-	if (f->opcode != XKV_OP_SET) {
-		f->op_flags |= XKV_KEEPTTL;
-		f->amount_off = f->value_off;
-		outcome = value_room(f, f->opcode, 8, 0);
+	if (rq->opcode != XKV_OP_SET) {
+		rq->op_flags |= XKV_KEEPTTL;
+		rq->amount_off = rq->value_off;
+		outcome = value_room(rq, rq->opcode, 8, 0);
 		if (outcome >= 0)
 			return outcome;
 	}
 	for (int i = 0; i < TRIES; i++) {
-		found = find(f);
+		found = find(rq);
 		if (found == BUSY)
 			return XKV_C_pass_busy;
-		if (found == ABSENT && (f->op_flags & XKV_CAS))
-			return answer(f, f->opcode, XKV_MISS, XKV_C_not_stored);
-		if (found == ABSENT && (f->op_flags & XKV_XX))
-			return answer(f, f->opcode, XKV_NOT_STORED, XKV_C_not_stored);
-		if (f->flags & XKV_FRAME_RELOCATE)
-			return found == FOUND ? relocate_found(f) : XKV_C_pass_busy;
-		outcome = found == FOUND ? write_found(f) : write_absent(f);
+		if (found == ABSENT && (rq->op_flags & XKV_CAS))
+			return answer(rq, rq->opcode, XKV_MISS, XKV_C_not_stored);
+		if (found == ABSENT && (rq->op_flags & XKV_XX))
+			return answer(rq, rq->opcode, XKV_NOT_STORED, XKV_C_not_stored);
+		if (rq->flags & XKV_REQUEST_RELOCATE)
+			return found == FOUND ? relocate_found(rq) : XKV_C_pass_busy;
+		outcome = found == FOUND ? write_found(rq) : write_absent(rq);
 		if (outcome != AGAIN)
 			return outcome;
 	}
@@ -837,96 +840,96 @@ __noinline int op_write(struct xkv_frame *f)
 /* ---- DELETE, EXPIRE ------------------------------------------------------ */
 
 /* Does a DELETE apply to the entry?  Depends on whether it has expired. */
-static __always_inline bool wanted(struct xkv_frame *f, __u64 expire_ms)
+static __always_inline bool wanted(struct xkv_request *rq, __u64 expire_ms)
 {
-	if (f->flags & XKV_FRAME_EVICT)
+	if (rq->flags & XKV_REQUEST_EVICT)
 		return true;
-	return expired(f, expire_ms) == !!(f->flags & XKV_FRAME_EXPIRED);
+	return expired(rq, expire_ms) == !!(rq->flags & XKV_REQUEST_EXPIRED);
 }
 
 /* Locks the entry found, if DELETE or EXPIRE applies to it; else NULL, with the outcome. */
-static __always_inline struct xkv_slot *lock_wanted(struct xkv_frame *f, int *outcome)
+static __always_inline struct xkv_slot *lock_wanted(struct xkv_request *rq, int *outcome)
 {
-	struct xkv_slot *slot = lock_found(f);
+	struct xkv_slot *slot = lock_found(rq);
 
 	*outcome = AGAIN;
 	if (!slot)
 		return NULL;
-	if (!wanted(f, slot->expire_ms))
-		*outcome = answer(f, f->opcode, XKV_MISS, XKV_C_op_misses);
-	else if ((f->op_flags & XKV_CAS) && f->seq != f->version)
-		*outcome = answer_entry(f, f->opcode, XKV_NOT_STORED, slot->expire_ms, f->seq,
+	if (!wanted(rq, slot->expire_ms))
+		*outcome = answer(rq, rq->opcode, XKV_MISS, XKV_C_op_misses);
+	else if ((rq->op_flags & XKV_CAS) && rq->seq != rq->version)
+		*outcome = answer_entry(rq, rq->opcode, XKV_NOT_STORED, slot->expire_ms, rq->seq,
 					XKV_C_not_stored);
 	else
 		return slot;
-	unlock(slot, f->seq);
+	unlock(slot, rq->seq);
 	return NULL;
 }
 
-__noinline int delete_found(struct xkv_frame *f)
+__noinline int delete_found(struct xkv_request *rq)
 {
 	struct xkv_slot *slot;
 	__u32 old_len, give = 0;
 	int outcome;
 
-	if (!f)
+	if (!rq)
 		return XKV_C_pass_busy;
-	slot = lock_wanted(f, &outcome);
+	slot = lock_wanted(rq, &outcome);
 	if (!slot)
 		return outcome;
 	old_len = slot->value_len;
-	if (f->op_flags & XKV_RETURN) {
-		outcome = value_room(f, XKV_OP_DELETE, old_len, f->seq);
+	if (rq->op_flags & XKV_RETURN) {
+		outcome = value_room(rq, XKV_OP_DELETE, old_len, rq->seq);
 		if (outcome >= 0) {
-			unlock(slot, f->seq);
+			unlock(slot, rq->seq);
 			return outcome;
 		}
-		copy_old(f);
+		copy_old(rq);
 		give = XKV_HAS_VALUE;
 	}
-	if (entry_swap(f, f->ref, 0)) {
-		unlock(slot, f->seq);
+	if (entry_swap(rq, rq->ref, 0)) {
+		unlock(slot, rq->seq);
 		return XKV_C_pass_busy;
 	}
-	slot_give(f->ref);
-	put_result(f, XKV_OP_DELETE, XKV_OK, give, give ? old_len : 0, 0, 0);
-	if (f->flags & XKV_FRAME_EVICT)
+	slot_give(rq->ref);
+	put_result(rq, XKV_OP_DELETE, XKV_OK, give, give ? old_len : 0, 0, 0);
+	if (rq->flags & XKV_REQUEST_EVICT)
 		return XKV_C_evictions;
-	return f->flags & XKV_FRAME_EXPIRED ? XKV_C_expires : XKV_C_deletes;
+	return rq->flags & XKV_REQUEST_EXPIRED ? XKV_C_expires : XKV_C_deletes;
 }
 
-__noinline int expire_found(struct xkv_frame *f)
+__noinline int expire_found(struct xkv_request *rq)
 {
 	__u64 version, expire_ms;
 	struct xkv_slot *slot;
 	int outcome;
 
-	if (!f)
+	if (!rq)
 		return XKV_C_pass_busy;
-	slot = lock_wanted(f, &outcome);
+	slot = lock_wanted(rq, &outcome);
 	if (!slot)
 		return outcome;
-	expire_ms = expiry_asked(f);
+	expire_ms = expiry_asked(rq);
 	slot->expire_ms = expire_ms;
-	version = new_version(f);
+	version = new_version(rq);
 	unlock(slot, version);
-	return answer_entry(f, XKV_OP_EXPIRE, XKV_OK, expire_ms, version, XKV_C_expiry_changes);
+	return answer_entry(rq, XKV_OP_EXPIRE, XKV_OK, expire_ms, version, XKV_C_expiry_changes);
 }
 
 /* DELETE and EXPIRE. */
-__noinline int op_change(struct xkv_frame *f, __u32 opcode)
+__noinline int op_change(struct xkv_request *rq, __u32 opcode)
 {
 	int found, outcome;
 
-	if (!f)
+	if (!rq)
 		return XKV_C_pass_busy;
 	for (int i = 0; i < TRIES; i++) {
-		found = find(f);
+		found = find(rq);
 		if (found == BUSY)
 			return XKV_C_pass_busy;
 		if (found == ABSENT)
-			return answer(f, opcode, XKV_MISS, XKV_C_op_misses);
-		outcome = opcode == XKV_OP_DELETE ? delete_found(f) : expire_found(f);
+			return answer(rq, opcode, XKV_MISS, XKV_C_op_misses);
+		outcome = opcode == XKV_OP_DELETE ? delete_found(rq) : expire_found(rq);
 		if (outcome != AGAIN)
 			return outcome;
 	}

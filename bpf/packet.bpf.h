@@ -170,7 +170,7 @@ static __always_inline int parse(struct packet *p, struct xkv_config *cfg)
 	__u32 ip_payload = 0;
 	int why = parse_link(p, &cursor, false);
 
-	p->current = READ(cfg->current);
+	p->current = READ_ONCE(cfg->current);
 	if (why != CONTINUE)
 		return why;
 	p->ip_off = cursor - p->data;
@@ -211,8 +211,8 @@ static __always_inline int is_for_us(struct packet *p, struct xkv_rules *rules)
 		if (rules->local4[i].addr == (__be32)p->dest[0] && rules->local4[i].link == p->link)
 			return addressed(p, rules->local4[i].mac);
 	for (__u32 i = 0; !v4 && i < XKV_LOCAL_MAX && i < rules->local6_count; i++)
-		if (rules->local6[i].addr[0] == p->dest[0] && rules->local6[i].addr[1] == p->dest[1] &&
-		    rules->local6[i].link == p->link)
+		if (rules->local6[i].addr[0] == p->dest[0] &&
+		    rules->local6[i].addr[1] == p->dest[1] && rules->local6[i].link == p->link)
 			return addressed(p, rules->local6[i].mac);
 	return p->link ? XKV_C_pass_vlan : XKV_C_pass_not_local;
 }
@@ -323,12 +323,13 @@ __noinline int unseen_source(struct xdp_md *ctx, int why)
 
 	if (!cfg || parse_link(&p, &cursor, true) != CONTINUE || !parse_addresses(&p, cursor))
 		return why;
-	rules = rules_of(cfg, READ(cfg->current));
+	rules = rules_of(cfg, READ_ONCE(cfg->current));
 	ours = is_for_us(&p, rules);
 	if (ours != CONTINUE && (why != XKV_C_pass_group || ours != XKV_C_pass_mac))
 		return why;
-	if (impossible_mac(&p) || (p.proto == bpf_htons(ETH_P_IP) ? impossible4(rules, p.source[0]) :
-								   impossible6(rules, p.source)))
+	if (impossible_mac(&p) ||
+	    (p.proto == bpf_htons(ETH_P_IP) ? impossible4(rules, p.source[0]) :
+					      impossible6(rules, p.source)))
 		return XKV_C_drop_source;
 	return why;
 }
@@ -364,34 +365,35 @@ static __always_inline __u64 address_sum(const struct packet *p)
 }
 
 /* The sum of the pseudo header and of the UDP header without its checksum. */
-static __always_inline __u64 udp_sum(struct xkv_frame *f, __be16 source, __be16 dest, __be16 len)
+static __always_inline __u64 udp_sum(struct xkv_request *rq, __be16 source, __be16 dest, __be16 len)
 {
-	return f->address_sum + source + dest + len + len;
+	return rq->address_sum + source + dest + len + len;
 }
 
 /* Initialises the request with what later stages need to know of the packet. */
-static __always_inline int frame_begin(struct packet *p, struct xkv_config *cfg, struct xkv_frame *f)
+static __always_inline int request_init(struct packet *p, struct xkv_config *cfg,
+					struct xkv_request *rq)
 {
 	__u32 len = p->payload_len;
 
 	if (len < sizeof(struct xkv_hdr))
 		return XKV_C_pass_not_xkv;
-	if (len > XKV_FRAME_BYTES - 8 || (void *)(p->udp + 1) + len > p->end)
+	if (len > XKV_REQUEST_BYTES - 8 || (void *)(p->udp + 1) + len > p->end)
 		return XKV_C_pass_length;
-	f->ip_off = p->ip_off;
-	f->payload_off = (void *)(p->udp + 1) - p->data;
-	f->length = p->end - p->data;
-	f->ip4 = p->ip4 != NULL;
-	f->address_sum = address_sum(p);
-	f->torn = 0;
-	f->flags = 0;
-	f->now_ms = 0;
-	f->rules = p->current;
-	f->req_len = len;
-	f->reply_max = f->ip4 ? cfg->payload4 : cfg->payload6;
-	f->reply_allowed = f->reply_max;
-	if (!rules_of(cfg, p->current)->trusted && XKV_REPLY_FACTOR * len < f->reply_max)
-		f->reply_allowed = XKV_REPLY_FACTOR * len;
+	rq->ip_off = p->ip_off;
+	rq->payload_off = (void *)(p->udp + 1) - p->data;
+	rq->length = p->end - p->data;
+	rq->ip4 = p->ip4 != NULL;
+	rq->address_sum = address_sum(p);
+	rq->overwritten = 0;
+	rq->flags = 0;
+	rq->now_ms = 0;
+	rq->rules = p->current;
+	rq->req_len = len;
+	rq->reply_max = rq->ip4 ? cfg->payload4 : cfg->payload6;
+	rq->reply_allowed = rq->reply_max;
+	if (!rules_of(cfg, p->current)->trusted && XKV_REPLY_FACTOR * len < rq->reply_max)
+		rq->reply_allowed = XKV_REPLY_FACTOR * len;
 	return CONTINUE;
 }
 
@@ -399,7 +401,7 @@ static __always_inline int frame_begin(struct packet *p, struct xkv_config *cfg,
  * A length in 1..2048, bounded by a mask for the verifier: a comparison could be moved by the
  * compiler to where older verifiers do not use it.
  */
-#define FRAME_LEN(len) ((((len) - 1) & (XKV_FRAME_WORDS * 8 - 1)) + 1)
+#define FRAME_LEN(len) ((((len) - 1) & (XKV_REQUEST_WORDS * 8 - 1)) + 1)
 #define HEADERS_LEN(len) ((((len) - 1) & 127) + 1) /* Ethernet to UDP: 42 to 70 */
 
 #define COPY_WORD(to, from, i, sum)                                                                \
@@ -423,25 +425,25 @@ static __always_inline __u64 copy_summed(__u64 *to, const __u64 *from, bool out,
 	for (; words >= 4; words -= 4) {
 		next = (out ? to : (__u64 *)from) + 4;
 		other = (out ? (__u64 *)from : to) + 4;
-		OPAQUE(next);
+		barrier_var(next);
 		if ((void *)next > end)
 			break;
 		COPY_WORD(to, from, 0, &sum);
 		COPY_WORD(to, from, 1, &sum);
 		COPY_WORD(to, from, 2, &sum);
 		COPY_WORD(to, from, 3, &sum);
-		GOES_ON(other);
+		barrier_var(other);
 		to = out ? next : other;
 		from = out ? other : next;
 	}
 	for (int rest = 0; rest < 3; rest++) {
 		next = (out ? to : (__u64 *)from) + 1;
 		other = (out ? (__u64 *)from : to) + 1;
-		OPAQUE(next);
+		barrier_var(next);
 		if (rest >= (int)words || (void *)next > end)
 			break;
 		COPY_WORD(to, from, 0, &sum);
-		GOES_ON(other);
+		barrier_var(other);
 		to = out ? next : other;
 		from = out ? other : next;
 	}
@@ -476,22 +478,24 @@ static __always_inline __u64 last_word(const __u8 *byte, const void *end, __u32 
  * Copies the payload into the request, zero-padded to a word, and returns the sum of its 16-bit
  * words.  By words, not by a helper: the CPU can forward them to later loads of words.
  */
-static __always_inline __u64 copy_in(struct packet *p, struct xkv_frame *f)
+static __always_inline __u64 copy_in(struct packet *p, struct xkv_request *rq)
 {
-	__u8 *payload = (__u8 *)(p->udp + 1), *last = payload + (f->req_len & (XKV_FRAME_WORDS * 8 - 8));
-	__u32 len = f->req_len;
+	__u8 *payload = (__u8 *)(p->udp + 1),
+	     *last = payload + (rq->req_len & (XKV_REQUEST_WORDS * 8 - 8));
+	__u32 len = rq->req_len;
 	__u64 sum, word;
 
-	sum = copy_from_packet(f->in_word, (__u64 *)payload, p->end, len / 8 & (XKV_FRAME_WORDS - 1));
+	sum = copy_from_packet(rq->in_word, (__u64 *)payload, p->end,
+			       len / 8 & (XKV_REQUEST_WORDS - 1));
 	word = len & 7 ? last_word(last, p->end, len & 7) : 0;
-	IN(f, len) = word;
+	IN(rq, len) = word;
 	return sum + HALVES(word);
 }
 
 /* Finds the headers, for each stage again: pointers into the packet do not survive a resize. */
-static __always_inline int locate(struct xdp_md *ctx, struct xkv_frame *f, struct packet *p)
+static __always_inline int locate(struct xdp_md *ctx, struct xkv_request *rq, struct packet *p)
 {
-	__u32 ip_off = f->ip_off;
+	__u32 ip_off = rq->ip_off;
 	void *ip;
 
 	p->data = (void *)(long)ctx->data;
@@ -501,20 +505,20 @@ static __always_inline int locate(struct xdp_md *ctx, struct xkv_frame *f, struc
 	p->ip6 = NULL;
 	if (p->data + sizeof(*p->eth) > p->end)
 		return XKV_C_drop_internal;
-	OPAQUE(ip_off);
+	barrier_var(ip_off);
 	ip = p->data + (ip_off & 31);
 	/*
-	 * OPAQUE: else the branch is duplicated, and older verifiers explore impossible
+	 * barrier_var: else the branch is duplicated, and older verifiers explore impossible
 	 * combinations
 	 */
-	if (f->ip4) {
+	if (rq->ip4) {
 		p->ip4 = ip;
 		p->udp = (void *)(p->ip4 + 1);
-		OPAQUE(p->udp);
+		barrier_var(p->udp);
 	} else {
 		p->ip6 = ip;
 		p->udp = (void *)(p->ip6 + 1);
-		OPAQUE(p->udp);
+		barrier_var(p->udp);
 	}
 	if ((void *)(p->udp + 1) > p->end)
 		return XKV_C_drop_internal;
@@ -525,7 +529,7 @@ static __always_inline int locate(struct xdp_md *ctx, struct xkv_frame *f, struc
  * Prefetches the bucket of the key of a request with one operation and no flags, so that the cache
  * miss overlaps with the checksum.  Leaves the fingerprint in the request.
  */
-static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
+static __always_inline void prefetch_bucket(struct packet *p, struct xkv_request *rq)
 {
 	__u64 *word = (__u64 *)(p->udp + 1), *key = word + 5, *next, products = 0, words = 0;
 	struct xkv_config *cfg = config();
@@ -535,7 +539,7 @@ static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 	const struct xkv_secret_word *secret;
 	__u32 key_len;
 
-	f->hashed = 0;
+	rq->hashed = 0;
 	if ((void *)key > p->end || !cfg || !s)
 		return;
 	key_len = op->key_len;
@@ -546,39 +550,40 @@ static __always_inline void touch_bucket(struct packet *p, struct xkv_frame *f)
 		if (at >= key_len)
 			break;
 		next = key + 1;
-		OPAQUE(next); /* else it compares with end + 1, which the verifier does not allow */
+		/* else it compares with end + 1, which the verifier does not allow */
+		barrier_var(next);
 		if ((void *)next > p->end)
 			return;
 		products += hash_word(*key, secret++);
 		words += *key;
 		key = next;
-		GOES_ON(secret);
+		barrier_var(secret);
 	}
-	f->hashed = 40;
-	f->fingerprint = hash_end(products, words, key_len, &s->hash) & cfg->fingerprint_mask;
-	touch(home_of(cfg, f->fingerprint));
+	rq->hashed = 40;
+	rq->fingerprint = hash_end(products, words, key_len, &s->hash) & cfg->fingerprint_mask;
+	prefetch_head(home_of(cfg, rq->fingerprint));
 }
 
 /* Copies the payload into the request and verifies its checksum. */
-static __always_inline int take_in(struct packet *p, struct xkv_frame *f)
+static __always_inline int copy_and_verify(struct packet *p, struct xkv_request *rq)
 {
-	__u64 sum = copy_in(p, f);
+	__u64 sum = copy_in(p, rq);
 
 	if (!p->udp->check)
-		return f->ip4 ? CONTINUE : XKV_C_pass_checksum;
-	sum += udp_sum(f, p->udp->source, p->udp->dest, p->udp->len) + p->udp->check;
+		return rq->ip4 ? CONTINUE : XKV_C_pass_checksum;
+	sum += udp_sum(rq, p->udp->source, p->udp->dest, p->udp->len) + p->udp->check;
 	return fold(sum) == 0xffff ? CONTINUE : XKV_C_pass_checksum;
 }
 
 /* Loads the payload, while the bucket of the key is prefetched. */
-__noinline int load(struct xdp_md *ctx, struct xkv_frame *f)
+__noinline int load(struct xdp_md *ctx, struct xkv_request *rq)
 {
 	struct packet p;
 
-	if (!f || locate(ctx, f, &p) != CONTINUE)
+	if (!rq || locate(ctx, rq, &p) != CONTINUE)
 		return XKV_C_pass_length;
-	touch_bucket(&p, f);
-	return take_in(&p, f);
+	prefetch_bucket(&p, rq);
+	return copy_and_verify(&p, rq);
 }
 
 /* ---- the reply ----------------------------------------------------------- */
@@ -624,7 +629,7 @@ static __always_inline void swap_ip6(struct ipv6hdr *ip, __u32 ip_payload)
 }
 
 /* Swaps addresses and ports, and sets lengths and checksums; `sum` is the payload's. */
-static __always_inline void swap_headers(struct packet *p, struct xkv_frame *f, __u32 len,
+static __always_inline void swap_headers(struct packet *p, struct xkv_request *rq, __u32 len,
 					 __u64 sum)
 {
 	__be16 source = p->udp->source, dest = p->udp->dest;
@@ -636,7 +641,7 @@ static __always_inline void swap_headers(struct packet *p, struct xkv_frame *f, 
 		swap_ip4(p->ip4, udp_len);
 	else if (p->ip6)
 		swap_ip6(p->ip6, udp_len);
-	check = ~fold(udp_sum(f, source, dest, bpf_htons(udp_len)) + sum);
+	check = ~fold(udp_sum(rq, source, dest, bpf_htons(udp_len)) + sum);
 	p->udp->source = dest;
 	p->udp->dest = source;
 	p->udp->len = bpf_htons(udp_len);
@@ -649,7 +654,7 @@ static __always_inline int packet_length(struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	long length = end - data;
 
-	OPAQUE(length);
+	barrier_var(length);
 	return length;
 }
 
@@ -666,19 +671,19 @@ static __always_inline int resize(struct xdp_md *ctx, __u32 offset, __u32 len)
  * Resizes the packet for a reply.  If the driver has no tailroom, the headers move into the
  * headroom, and the payload starts where they ended.
  */
-static __always_inline int stretch(struct xdp_md *ctx, struct xkv_frame *f, __u32 len)
+static __always_inline int grow_for_reply(struct xdp_md *ctx, struct xkv_request *rq, __u32 len)
 {
-	__u32 offset = f->payload_off;
-	void *headers = &f->in[SCRATCH];
+	__u32 offset = rq->payload_off;
+	void *headers = &rq->in[SCRATCH];
 	int more = offset + len - packet_length(ctx);
 
 	if (!resize(ctx, offset, len))
 		return 0;
-	OPAQUE(offset);
+	barrier_var(offset);
 	if (more < 0 || bpf_xdp_load_bytes(ctx, 0, headers, HEADERS_LEN(offset)) ||
 	    bpf_xdp_adjust_head(ctx, -more))
 		return -1;
-	OPAQUE(offset);
+	barrier_var(offset);
 	return bpf_xdp_store_bytes(ctx, 0, headers, HEADERS_LEN(offset));
 }
 

@@ -22,19 +22,19 @@ static __always_inline int slots_link(struct xkv_slots_args *args)
 	return 0;
 }
 
-/* Takes a slot, recorded in f->prefilled. */
-static __always_inline int slots_alloc(struct xkv_frame *f, __u32 class)
+/* Takes a slot, recorded in rq->prefilled. */
+static __always_inline int slots_alloc(struct xkv_request *rq, __u32 class)
 {
 	__u64 ref;
 
-	if (f->prefilled)
+	if (rq->prefilled)
 		return -EBUSY;
 	ref = slot_take(class);
 	if (ref == LIST_EMPTY)
 		return -ENOSPC;
 	if (ref == LIST_BUSY)
 		return -EBUSY;
-	f->prefilled = ref;
+	rq->prefilled = ref;
 	return 0;
 }
 
@@ -92,8 +92,8 @@ static __always_inline bool chain_replace(struct xkv_bucket *home, __u64 ref, __
 			return false;
 		if ((b->head & XKV_REF_MASK) == ref) {
 			chain->bucket = next->bucket;
-			smp_mb_writes();
-			WRITE(b->head, (b->head & ~XKV_REF_MASK) | to);
+			smp_wmb();
+			WRITE_ONCE(b->head, (b->head & ~XKV_REF_MASK) | to);
 			return true;
 		}
 		b = &next->bucket;
@@ -101,10 +101,10 @@ static __always_inline bool chain_replace(struct xkv_bucket *home, __u64 ref, __
 	return false;
 }
 
-/* Moves the overflow bucket args->first to the slot f->prefilled. */
-static __always_inline int slots_chain(struct xkv_slots_args *args, struct xkv_frame *f)
+/* Moves the overflow bucket args->first to the slot rq->prefilled. */
+static __always_inline int slots_chain(struct xkv_slots_args *args, struct xkv_request *rq)
 {
-	struct xkv_chain *old = next_of(args->first), *chain = next_of(f->prefilled);
+	struct xkv_chain *old = next_of(args->first), *chain = next_of(rq->prefilled);
 	struct xkv_bucket *home;
 	__u32 bucket;
 	bool done;
@@ -120,10 +120,10 @@ static __always_inline int slots_chain(struct xkv_slots_args *args, struct xkv_f
 	chain->slot.key_len = XKV_KEY_CHAIN;
 	chain->slot.value_len = 0;
 	chain->slot.home = bucket;
-	done = chain_replace(home, args->first, f->prefilled, chain);
+	done = chain_replace(home, args->first, rq->prefilled, chain);
 	if (done) {
 		chain_left(home);
-		f->prefilled = 0;
+		rq->prefilled = 0;
 	}
 	bucket_unlock(home);
 	if (done)

@@ -22,18 +22,13 @@
 
 #include "maps.bpf.h"
 
-#define READ(x) (*(const volatile typeof(x) *)&(x))
-#define WRITE(x, value) (*(volatile typeof(x) *)&(x) = (value))
-#define barrier() asm volatile("" ::: "memory")
+#define READ_ONCE(x) (*(const volatile typeof(x) *)&(x))
+#define WRITE_ONCE(x, value) (*(volatile typeof(x) *)&(x) = (value))
 /*
- * Hides from the compiler what x holds, so that a mask or comparison stays where the verifier needs
- * it.
+ * libbpf's barrier_var(x) makes the compiler forget what it knows of x, so that a mask or a
+ * comparison stays where the verifier needs it, and a pointer that a loop advances stays one
+ * register instead of a base and an index.
  */
-#define OPAQUE(x) asm volatile("" : "+r"(x))
-/*
- * For a pointer that a loop advances: keeps it one register, not a base and an index to be added.
- */
-#define GOES_ON(x) OPAQUE(x)
 
 /* Converts a word from or to little-endian byte order. */
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -48,27 +43,27 @@
  * Documentation/bpf/standardization/instruction-set.rst).
  */
 #if defined(__TARGET_ARCH_x86)
-#define smp_mb_reads() barrier()
-#define smp_mb_writes() barrier()
+#define smp_rmb() barrier()
+#define smp_wmb() barrier()
 #else
-#define smp_mb_reads()                                                                             \
+#define smp_rmb()                                                                                  \
 	do {                                                                                       \
 		__u64 fence = 0;                                                                   \
 		barrier();                                                                         \
 		fence = __sync_fetch_and_add(&fence, 1);                                           \
-		OPAQUE(fence); /* a used result keeps it fetching, and so ordered */       \
+		barrier_var(fence); /* a used result keeps it fetching, and so ordered */       \
 		barrier();                                                                         \
 	} while (0)
-#define smp_mb_writes() smp_mb_reads()
+#define smp_wmb() smp_rmb()
 #endif
 
 /* Words of a request and of a slot, by byte offset (a multiple of 8). */
-#define IN(f, at) ((f)->in_word[((at) >> 3) & (XKV_FRAME_WORDS - 1)])
-#define OUT(f, at) ((f)->out_word[((at) >> 3) & (XKV_FRAME_WORDS - 1)])
+#define IN(rq, at) ((rq)->in_word[((at) >> 3) & (XKV_REQUEST_WORDS - 1)])
+#define OUT(rq, at) ((rq)->out_word[((at) >> 3) & (XKV_REQUEST_WORDS - 1)])
 #define SLOT(slot, at) (((__u64 *)(slot))[((at) >> 3) & (XKV_SLOT_WINDOW / 8 - 1)])
 
 #define KEY_WORDS XKV_HASH_WORDS
-#define SCRATCH (XKV_FRAME_BYTES + 256) /* offset in `in` of 256 bytes of scratch space */
+#define SCRATCH (XKV_REQUEST_BYTES + 256) /* offset in `in` of 256 bytes of scratch space */
 
 #define TRIES 4       /* of an operation, before it is passed on as busy */
 #define LOCK_TRIES 32 /* to lock a bucket; locks are held for some tens of instructions */
@@ -93,21 +88,21 @@ static __always_inline struct xkv_secrets *secrets(void)
 	return bpf_map_lookup_elem(&xkv_secret, &zero);
 }
 
-static __always_inline struct xkv_counters *counters(__u32 door)
+static __always_inline struct xkv_counters *counters(__u32 frontend)
 {
-	return bpf_map_lookup_elem(&xkv_counters, &door);
+	return bpf_map_lookup_elem(&xkv_counters, &frontend);
 }
 
 /* The front end of a request. */
-#define DOOR(f) ((f)->flags & XKV_FRAME_XKVD)
+#define FRONTEND(rq) ((rq)->flags & XKV_REQUEST_XKVD)
 
 /*
  * Increments a counter of this CPU and returns its old value.  xkvd's programs can preempt each
  * other; XDP programs cannot.
  */
-static __always_inline __u64 add_one(__u64 *counter, __u32 door)
+static __always_inline __u64 add_one(__u64 *counter, __u32 frontend)
 {
-	if (door == XKV_DOOR_XKVD)
+	if (frontend == XKV_FRONTEND_XKVD)
 		return __sync_fetch_and_add(counter, 1);
 	return (*counter)++;
 }
@@ -115,30 +110,32 @@ static __always_inline __u64 add_one(__u64 *counter, __u32 door)
 /* Adds to a counter of XDP. */
 static __always_inline void count_many(__u32 which, __u32 many)
 {
-	struct xkv_counters *c = counters(XKV_DOOR_XDP);
+	struct xkv_counters *c = counters(XKV_FRONTEND_XDP);
 
 	if (c && which < XKV_COUNTER_COUNT)
 		((__u64 *)c)[which] += many;
 }
 
-static __always_inline void count(struct xkv_frame *f, __u32 which)
+static __always_inline void count(struct xkv_request *rq, __u32 which)
 {
-	__u32 door = DOOR(f);
-	struct xkv_counters *c = counters(door);
+	__u32 frontend = FRONTEND(rq);
+	struct xkv_counters *c = counters(frontend);
 
 	if (c && which < XKV_COUNTER_COUNT)
-		add_one(&((__u64 *)c)[which], door);
+		add_one(&((__u64 *)c)[which], frontend);
 }
 
 /* A new version: even, and never used before for any slot and key.  0 on failure. */
-static __always_inline __u64 new_version(struct xkv_frame *f)
+static __always_inline __u64 new_version(struct xkv_request *rq)
 {
-	__u32 door = DOOR(f), cpu = bpf_get_smp_processor_id() & (XKV_VERSION_CPUS - 1);
-	struct xkv_counters *c = counters(door);
+	__u32 frontend = FRONTEND(rq), cpu = bpf_get_smp_processor_id() & (XKV_VERSION_CPUS - 1);
+	struct xkv_counters *c = counters(frontend);
 
 	if (!c)
 		return 0;
-	return ((add_one(&c->version, door) * XKV_VERSION_CPUS + cpu) * XKV_DOORS + door) * 2;
+	return ((add_one(&c->version, frontend) * XKV_VERSION_CPUS + cpu) * XKV_FRONTENDS +
+		frontend) *
+	       2;
 }
 
 static __always_inline struct xkv_page *page_at(__u64 ref)
@@ -155,12 +152,12 @@ static __always_inline struct xkv_slot *slot_at(__u64 ref)
 	__u32 offset = XKV_REF_OFFSET(ref);
 	char *slot = (char *)page_at(ref);
 
-	OPAQUE(offset);
+	barrier_var(offset);
 	if (!slot || offset > XKV_PAGE_BYTES - XKV_SLOT_WINDOW)
 		return NULL;
 	slot += offset;
 	/* else base and offset stay apart, and older verifiers lose the offset's bound */
-	OPAQUE(slot);
+	barrier_var(slot);
 	return (struct xkv_slot *)slot;
 }
 
@@ -184,9 +181,9 @@ static __always_inline struct xkv_unit *span_of(__u64 ref)
 
 	if (!page)
 		return NULL;
-	OPAQUE(unit);
-	first = READ(page->unit[unit & (XKV_UNITS - 1)].first);
-	OPAQUE(first);
+	barrier_var(unit);
+	first = READ_ONCE(page->unit[unit & (XKV_UNITS - 1)].first);
+	barrier_var(first);
 	return &page->unit[first & (XKV_UNITS - 1)];
 }
 
@@ -194,7 +191,7 @@ static __always_inline bool is_draining(__u64 ref)
 {
 	struct xkv_unit *span = span_of(ref);
 
-	return span && READ(span->state) == XKV_SPAN_DRAINING;
+	return span && READ_ONCE(span->state) == XKV_SPAN_DRAINING;
 }
 
 /*
@@ -206,9 +203,9 @@ static __always_inline bool park(__u64 ref)
 	struct xkv_unit *span = span_of(ref);
 	struct xkv_slot *slot = slot_at(ref);
 
-	if (!span || !slot || READ(span->state) != XKV_SPAN_DRAINING)
+	if (!span || !slot || READ_ONCE(span->state) != XKV_SPAN_DRAINING)
 		return false;
-	WRITE(slot->key_len, XKV_KEY_PARKED);
+	WRITE_ONCE(slot->key_len, XKV_KEY_PARKED);
 	__sync_fetch_and_add(&span->parked, 1);
 	return true;
 }
@@ -219,7 +216,7 @@ static __always_inline bool park(__u64 ref)
 /* Pops the first slot of a list: its reference, LIST_EMPTY or LIST_BUSY. */
 static __always_inline __u64 list_pop(struct xkv_class *c, __u64 *list)
 {
-	__u64 head = READ(*list), ref = head & XKV_REF_MASK;
+	__u64 head = READ_ONCE(*list), ref = head & XKV_REF_MASK;
 	struct xkv_slot *slot;
 
 	if (!ref)
@@ -227,8 +224,8 @@ static __always_inline __u64 list_pop(struct xkv_class *c, __u64 *list)
 	slot = slot_at(ref);
 	if (!slot)
 		return LIST_BUSY;
-	smp_mb_reads();
-	if (__sync_val_compare_and_swap(list, head, list_head(head, READ(slot->next))) != head)
+	smp_rmb();
+	if (__sync_val_compare_and_swap(list, head, list_head(head, READ_ONCE(slot->next))) != head)
 		return LIST_BUSY;
 	__sync_fetch_and_add(&c->free, -1);
 	return ref;
@@ -244,7 +241,7 @@ __noinline __u64 slot_take(__u32 class)
 	if (!c)
 		return LIST_EMPTY;
 	for (int i = 0; i < LIST_TRIES; i++) {
-		which = READ(c->which) & 1;
+		which = READ_ONCE(c->which) & 1;
 		ref = list_pop(c, &c->head[which]);
 		if (ref == LIST_EMPTY)
 			ref = list_pop(c, &c->head[which ^ 1]);
@@ -265,7 +262,7 @@ static __always_inline __u64 slot_take_near(__u32 class)
 {
 	struct xkv_class *c = class_at(class);
 	struct xkv_config *cfg = config();
-	__u32 spare = cfg ? READ(cfg->spare_class) : 0; /* read once: xkvd may change it */
+	__u32 spare = cfg ? READ_ONCE(cfg->spare_class) : 0; /* read once: xkvd may change it */
 	__u64 ref = LIST_EMPTY;
 
 	for (__u32 i = 0; i < XKV_CLASSES_TRIED; i++) {
@@ -280,12 +277,12 @@ static __always_inline __u64 slot_take_near(__u32 class)
 	return ref;
 }
 
-/* A slot of class f->need or, except for xkvd, which can add spans first, a larger one. */
-static __always_inline __u64 slot_take_for(struct xkv_frame *f)
+/* A slot of class rq->need or, except for xkvd, which can add spans first, a larger one. */
+static __always_inline __u64 slot_take_for(struct xkv_request *rq)
 {
-	if ((f->flags & XKV_FRAME_XKVD) && !(f->flags & XKV_FRAME_LAST))
-		return slot_take(f->need);
-	return slot_take_near(f->need);
+	if ((rq->flags & XKV_REQUEST_XKVD) && !(rq->flags & XKV_REQUEST_LAST))
+		return slot_take(rq->need);
+	return slot_take_near(rq->need);
 }
 
 /* Pushes the linked slots first..last.  0 or -EBUSY. */
@@ -295,10 +292,10 @@ static __always_inline int list_push(struct xkv_class *c, __u64 first, struct xk
 	__u64 head, *list;
 
 	for (int i = 0; i < LIST_TRIES; i++) {
-		list = &c->head[READ(c->which) & 1];
-		head = READ(*list);
-		WRITE(last->next, head & XKV_REF_MASK);
-		smp_mb_writes();
+		list = &c->head[READ_ONCE(c->which) & 1];
+		head = READ_ONCE(*list);
+		WRITE_ONCE(last->next, head & XKV_REF_MASK);
+		smp_wmb();
 		if (__sync_val_compare_and_swap(list, head, list_head(head, first)) == head) {
 			__sync_fetch_and_add(&c->free, slots);
 			return 0;
@@ -326,8 +323,8 @@ __noinline int slot_give(__u64 ref)
 	slot->key_len = 0;
 	if (park(ref) || !list_push(c, ref, slot, 1))
 		return 0;
-	WRITE(slot->class, slot->class | XKV_CLASS_ORPHAN);
-	n = counters(XKV_DOOR_XKVD);
+	WRITE_ONCE(slot->class, slot->class | XKV_CLASS_ORPHAN);
+	n = counters(XKV_FRONTEND_XKVD);
 	if (n)
 		__sync_fetch_and_add(&n->orphans, 1);
 	return 0;
@@ -339,12 +336,12 @@ __noinline int slot_give(__u64 ref)
  * The fingerprint of the current key: a hash under a secret that was drawn with the maps, so that
  * colliding keys cannot be constructed.
  */
-static __always_inline __u64 fingerprint_of(struct xkv_frame *f, struct xkv_config *cfg,
+static __always_inline __u64 fingerprint_of(struct xkv_request *rq, struct xkv_config *cfg,
 					    const struct xkv_secret *s)
 {
 	const struct xkv_secret_word *secret = s->word;
-	__u32 key_len = f->key_len;
-	const __u64 *key = &IN(f, f->key_off);
+	__u32 key_len = rq->key_len;
+	const __u64 *key = &IN(rq, rq->key_off);
 	__u64 products = 0, words = 0;
 
 	for (__u32 at = 0; at < KEY_WORDS * 8; at += 8) {
@@ -352,21 +349,21 @@ static __always_inline __u64 fingerprint_of(struct xkv_frame *f, struct xkv_conf
 			break;
 		products += hash_word(*key, secret++);
 		words += *key++;
-		GOES_ON(key);
-		GOES_ON(secret);
+		barrier_var(key);
+		barrier_var(secret);
 	}
 	return hash_end(products, words, key_len, s) & cfg->fingerprint_mask;
 }
 
-__noinline int key_fingerprint(struct xkv_frame *f)
+__noinline int key_fingerprint(struct xkv_request *rq)
 {
 	struct xkv_config *cfg = config();
 	struct xkv_secrets *s = secrets();
 
-	if (f && cfg && s && f->hashed != f->key_off)
-		f->fingerprint = fingerprint_of(f, cfg, &s->hash);
-	if (f)
-		f->hashed = 0;
+	if (rq && cfg && s && rq->hashed != rq->key_off)
+		rq->fingerprint = fingerprint_of(rq, cfg, &s->hash);
+	if (rq)
+		rq->hashed = 0;
 	return 0;
 }
 
@@ -374,28 +371,28 @@ __noinline int key_fingerprint(struct xkv_frame *f)
  * Loads the cache lines of an entry of some 128 bytes at once; copying would load one after the
  * other.
  */
-static __always_inline void touch_slot(const struct xkv_slot *slot)
+static __always_inline void prefetch_slot(const struct xkv_slot *slot)
 {
-	(void)READ(slot->seq);
-	(void)READ(((const __u64 *)slot)[8]);
-	(void)READ(((const __u64 *)slot)[16]);
+	(void)READ_ONCE(slot->seq);
+	(void)READ_ONCE(((const __u64 *)slot)[8]);
+	(void)READ_ONCE(((const __u64 *)slot)[16]);
 }
 
-#define SLOT_TOUCHED 192 /* bytes of a slot that these lines cover */
+#define SLOT_PREFETCHED 192 /* bytes of a slot that these lines cover */
 
 /* 0 if the slot holds the current key; valid only if its seq is unchanged afterwards. */
-static __always_inline __u64 key_differs(struct xkv_frame *f, const struct xkv_slot *slot)
+static __always_inline __u64 key_differs(struct xkv_request *rq, const struct xkv_slot *slot)
 {
-	const __u64 *key = (const __u64 *)(slot + 1), *ours = &IN(f, f->key_off);
-	__u32 key_len = f->key_len;
+	const __u64 *key = (const __u64 *)(slot + 1), *ours = &IN(rq, rq->key_off);
+	__u32 key_len = rq->key_len;
 	__u64 differ = slot->key_len ^ key_len;
 
 	for (__u32 at = 0; at < KEY_WORDS * 8; at += 8) {
 		if (at >= key_len || differ)
 			break;
 		differ = *key++ ^ *ours++;
-		GOES_ON(key);
-		GOES_ON(ours);
+		barrier_var(key);
+		barrier_var(ours);
 	}
 	return differ;
 }
@@ -404,45 +401,46 @@ static __always_inline __u64 key_differs(struct xkv_frame *f, const struct xkv_s
  * Does the slot hold the current key?  Valid only if the caller re-reads *seq unchanged after its
  * last read.
  */
-static __always_inline bool holds_key(struct xkv_frame *f, const struct xkv_slot *slot, __u64 *seq)
+static __always_inline bool holds_key(struct xkv_request *rq, const struct xkv_slot *slot,
+				      __u64 *seq)
 {
-	*seq = READ(slot->seq);
-	smp_mb_reads();
-	return !(*seq & 1) && !key_differs(f, slot);
+	*seq = READ_ONCE(slot->seq);
+	smp_rmb();
+	return !(*seq & 1) && !key_differs(rq, slot);
 }
 
 enum match { MATCH_OTHER, MATCH_SAME, MATCH_UNSTABLE };
 
 /*
- * Does the slot that the entry at `place` refers to hold the current key?  SAME sets f->ref and
- * f->seq.
+ * Does the slot that the entry at `place` refers to hold the current key?  SAME sets rq->ref and
+ * rq->seq.
  *
  * OTHER requires that the entry was still in place while the slot held the other key: otherwise
  * the current key may have moved since the entry was read, and its old slot been reused.
  */
-static __always_inline int slot_match(struct xkv_frame *f, const __u64 *place, __u64 entry)
+static __always_inline int slot_match(struct xkv_request *rq, const __u64 *place, __u64 entry)
 {
 	__u64 seq, differ, ref = entry & XKV_REF_MASK;
 	struct xkv_slot *slot = slot_at(ref);
 
 	if (!slot)
 		return MATCH_UNSTABLE;
-	seq = READ(slot->seq);
-	touch_slot(slot);
+	seq = READ_ONCE(slot->seq);
+	prefetch_slot(slot);
 	if (seq & 1)
 		return MATCH_UNSTABLE;
-	smp_mb_reads();
-	differ = key_differs(f, slot);
-	smp_mb_reads();
-	if (differ && READ(*place) != entry)
+	smp_rmb();
+	differ = key_differs(rq, slot);
+	smp_rmb();
+	if (differ && READ_ONCE(*place) != entry)
 		return MATCH_UNSTABLE;
-	smp_mb_reads();
-	if (READ(slot->seq) != seq)
+	smp_rmb();
+	if (READ_ONCE(slot->seq) != seq)
 		return MATCH_UNSTABLE;
 	if (differ)
 		return MATCH_OTHER;
-	f->ref = ref;
-	f->seq = seq;
+	rq->ref = ref;
+	rq->seq = seq;
 	return MATCH_SAME;
 }
 
@@ -460,10 +458,10 @@ static __always_inline struct xkv_bucket *home_of(struct xkv_config *cfg, __u64 
 }
 
 /* Prefetches a bucket: nothing depends on the value, so the load does not stall. */
-static __always_inline void touch(const struct xkv_bucket *b)
+static __always_inline void prefetch_head(const struct xkv_bucket *b)
 {
 	if (b)
-		(void)READ(b->head);
+		(void)READ_ONCE(b->head);
 }
 
 /*
@@ -471,15 +469,15 @@ static __always_inline void touch(const struct xkv_bucket *b)
  * Branch-free: the way that matches is unpredictable, and a mispredicted branch would have to wait
  * for the bucket before the load of the slot can start.
  */
-static __always_inline __u64 likely_ref(const struct xkv_bucket *b, __u64 fingerprint)
+static __always_inline __u64 probe_bucket(const struct xkv_bucket *b, __u64 fingerprint)
 {
 	__u64 entry, same, ref = 0, count = 0;
 
 	for (int way = 0; way < XKV_WAYS; way++) {
-		entry = READ(b->entry[way]);
+		entry = READ_ONCE(b->entry[way]);
 		same = ((entry ^ fingerprint) >> XKV_REF_BITS) - 1;
 		same = (__s64)same >> 63; /* all ones if the tags were equal */
-		OPAQUE(same);		  /* else it is compiled to a branch */
+		barrier_var(same);		  /* else it is compiled to a branch */
 		ref |= entry & same;
 		count -= same;
 	}
@@ -496,16 +494,16 @@ static __always_inline struct xkv_chain *next_of(__u64 head)
  * Is the current key in this bucket?  UNSTABLE: not found, but a slot with its tag was being
  * written.
  */
-static __always_inline int bucket_match(struct xkv_frame *f, struct xkv_bucket *b)
+static __always_inline int bucket_match(struct xkv_request *rq, struct xkv_bucket *b)
 {
-	__u64 fingerprint = f->fingerprint, entry;
+	__u64 fingerprint = rq->fingerprint, entry;
 	int match, all = MATCH_OTHER;
 
 	for (int way = 0; way < XKV_WAYS; way++) {
-		entry = READ(b->entry[way]);
+		entry = READ_ONCE(b->entry[way]);
 		if ((entry ^ fingerprint) >> XKV_REF_BITS || !entry)
 			continue;
-		match = slot_match(f, &b->entry[way], entry);
+		match = slot_match(rq, &b->entry[way], entry);
 		if (match == MATCH_SAME)
 			return match;
 		if (match == MATCH_UNSTABLE)
@@ -514,25 +512,25 @@ static __always_inline int bucket_match(struct xkv_frame *f, struct xkv_bucket *
 	return all;
 }
 
-__noinline int look_at_bucket(struct xkv_frame *f, struct xkv_bucket *b)
+__noinline int look_at_bucket(struct xkv_request *rq, struct xkv_bucket *b)
 {
-	return f && b ? bucket_match(f, b) : MATCH_UNSTABLE;
+	return rq && b ? bucket_match(rq, b) : MATCH_UNSTABLE;
 }
 
 /* The same for the overflow buckets, from `ref` on. */
-__noinline int look_at_chain(struct xkv_frame *f, __u64 ref)
+__noinline int look_at_chain(struct xkv_request *rq, __u64 ref)
 {
 	int match, all = MATCH_OTHER;
 	struct xkv_chain *chain;
 
-	if (!f)
+	if (!rq)
 		return MATCH_UNSTABLE;
 	for (int i = 0; i < XKV_CHAIN_MAX; i++) {
 		chain = next_of(ref);
 		if (!chain)
 			return MATCH_UNSTABLE;
-		ref = READ(chain->bucket.head) & XKV_REF_MASK;
-		match = look_at_bucket(f, &chain->bucket);
+		ref = READ_ONCE(chain->bucket.head) & XKV_REF_MASK;
+		match = look_at_bucket(rq, &chain->bucket);
 		if (match == MATCH_SAME)
 			return match;
 		if (match == MATCH_UNSTABLE)
@@ -545,28 +543,28 @@ __noinline int look_at_chain(struct xkv_frame *f, __u64 ref)
 
 enum found { FOUND, ABSENT, BUSY };
 
-/* Finds the slot of the current key.  FOUND sets f->ref and f->seq. */
-__noinline int find(struct xkv_frame *f)
+/* Finds the slot of the current key.  FOUND sets rq->ref and rq->seq. */
+__noinline int find(struct xkv_request *rq)
 {
 	struct xkv_bucket *home;
 	int match, behind;
 	__u64 head;
 
-	if (!f)
+	if (!rq)
 		return BUSY;
-	home = home_of(config(), f->fingerprint);
+	home = home_of(config(), rq->fingerprint);
 	if (!home)
 		return BUSY;
 	for (int i = 0; i < TRIES; i++) {
-		head = READ(home->head);
-		smp_mb_reads();
-		match = look_at_bucket(f, home);
+		head = READ_ONCE(home->head);
+		smp_rmb();
+		match = look_at_bucket(rq, home);
 		if (match == MATCH_SAME)
 			return FOUND;
-		behind = head & XKV_REF_MASK ? look_at_chain(f, head) : MATCH_OTHER;
-		smp_mb_reads();
+		behind = head & XKV_REF_MASK ? look_at_chain(rq, head) : MATCH_OTHER;
+		smp_rmb();
 		/* data from a bucket that was unlinked meanwhile is invalid */
-		if ((READ(home->head) ^ head) & XKV_BUCKET_COUNT)
+		if ((READ_ONCE(home->head) ^ head) & XKV_BUCKET_COUNT)
 			continue;
 		if (behind == MATCH_SAME)
 			return FOUND;
@@ -581,7 +579,7 @@ static __always_inline bool bucket_lock(struct xkv_bucket *home)
 	__u64 head;
 
 	for (int i = 0; i < LOCK_TRIES; i++) {
-		head = READ(home->head);
+		head = READ_ONCE(home->head);
 		if (!(head & XKV_BUCKET_LOCK) &&
 		    __sync_val_compare_and_swap(&home->head, head, head | XKV_BUCKET_LOCK) == head)
 			return true;
@@ -597,7 +595,7 @@ static __always_inline void bucket_unlock(struct xkv_bucket *home)
 {
 	__u64 head = __sync_fetch_and_and(&home->head, ~XKV_BUCKET_LOCK);
 
-	OPAQUE(head);
+	barrier_var(head);
 }
 
 /* Replaces an entry of a bucket.  False if it is not there. */
@@ -606,75 +604,75 @@ static __always_inline bool bucket_replace(struct xkv_bucket *b, __u64 old, __u6
 	for (int way = 0; way < XKV_WAYS; way++) {
 		if (b->entry[way] != old)
 			continue;
-		WRITE(b->entry[way], new);
+		WRITE_ONCE(b->entry[way], new);
 		return true;
 	}
 	return false;
 }
 
 /* The index entry of the current key with this reference; 0 for 0. */
-static __always_inline __u64 entry_of(struct xkv_frame *f, __u64 ref)
+static __always_inline __u64 entry_of(struct xkv_request *rq, __u64 ref)
 {
-	return ref ? XKV_TAG(f->fingerprint) | ref : 0;
+	return ref ? XKV_TAG(rq->fingerprint) | ref : 0;
 }
 
 /* Makes a slot an overflow bucket for the current key, with one entry. */
-static __always_inline void chain_init(struct xkv_frame *f, struct xkv_chain *chain, __u64 entry)
+static __always_inline void chain_init(struct xkv_request *rq, struct xkv_chain *chain, __u64 entry)
 {
 	struct xkv_config *cfg = config();
 
 	chain->slot.key_len = XKV_KEY_CHAIN;
 	chain->slot.value_len = 0;
-	chain->slot.home = cfg ? f->fingerprint & cfg->bucket_mask : 0;
+	chain->slot.home = cfg ? rq->fingerprint & cfg->bucket_mask : 0;
 	chain->bucket.head = 0;
 	chain->bucket.entry[0] = entry;
 	for (int way = 1; way < XKV_WAYS; way++)
 		chain->bucket.entry[way] = 0;
-	smp_mb_writes();
+	smp_wmb();
 }
 
 /* Appends an overflow bucket with this entry.  -1, or the outcome that stops the operation. */
-__noinline int chain_extend(struct xkv_frame *f, struct xkv_bucket *last, __u64 entry)
+__noinline int chain_extend(struct xkv_request *rq, struct xkv_bucket *last, __u64 entry)
 {
 	struct xkv_config *cfg = config();
 	struct xkv_chain *chain;
 	__u64 ref;
 
-	if (!f || !last || !cfg)
+	if (!rq || !last || !cfg)
 		return XKV_C_pass_busy;
-	f->need = cfg->class_of[sizeof(*chain) / 8];
-	ref = slot_take_for(f);
+	rq->need = cfg->class_of[sizeof(*chain) / 8];
+	ref = slot_take_for(rq);
 	if (ref == LIST_EMPTY)
 		return XKV_C_pass_no_slot;
 	chain = ref == LIST_BUSY ? NULL : next_of(ref);
 	if (!chain)
 		return XKV_C_pass_busy;
-	chain_init(f, chain, entry);
-	WRITE(last->head, (last->head & ~XKV_REF_MASK) | ref);
-	count(f, XKV_C_chained);
+	chain_init(rq, chain, entry);
+	WRITE_ONCE(last->head, (last->head & ~XKV_REF_MASK) | ref);
+	count(rq, XKV_C_chained);
 	return -1;
 }
 
 #define AGAIN (-2) /* lost a race: retry the look-up */
 
 /* entry_add() for the buckets of a locked chain. */
-static __always_inline int chain_add(struct xkv_frame *f, struct xkv_bucket *home, __u64 entry)
+static __always_inline int chain_add(struct xkv_request *rq, struct xkv_bucket *home, __u64 entry)
 {
 	struct xkv_bucket *b = home;
 	struct xkv_chain *chain;
 	int match;
 
 	/* the whole chain, before anything is written: the key may be behind an empty way */
-	match = look_at_bucket(f, home);
+	match = look_at_bucket(rq, home);
 	if (match == MATCH_OTHER && (home->head & XKV_REF_MASK))
-		match = look_at_chain(f, home->head);
+		match = look_at_chain(rq, home->head);
 	if (match != MATCH_OTHER)
 		return AGAIN;
 	for (int i = 0; i <= XKV_CHAIN_MAX; i++) {
 		if (bucket_replace(b, 0, entry))
 			return -1;
 		if (!(b->head & XKV_REF_MASK))
-			return i == XKV_CHAIN_MAX ? XKV_C_pass_full : chain_extend(f, b, entry);
+			return i == XKV_CHAIN_MAX ? XKV_C_pass_full : chain_extend(rq, b, entry);
 		chain = next_of(b->head);
 		if (!chain)
 			return XKV_C_pass_busy;
@@ -686,8 +684,8 @@ static __always_inline int chain_add(struct xkv_frame *f, struct xkv_bucket *hom
 /* Unlocks a slot: with the old seq if nothing was changed, else with a new version. */
 static __always_inline void unlock(struct xkv_slot *slot, __u64 seq)
 {
-	smp_mb_writes();
-	WRITE(slot->seq, seq);
+	smp_wmb();
+	WRITE_ONCE(slot->seq, seq);
 }
 
 /*
@@ -696,19 +694,19 @@ static __always_inline void unlock(struct xkv_slot *slot, __u64 seq)
  * would see an entry that may never exist.  -1, AGAIN if the key exists by now, or the outcome that
  * stops the operation.
  */
-__noinline int entry_add(struct xkv_frame *f, __u64 ref, __u64 version)
+__noinline int entry_add(struct xkv_request *rq, __u64 ref, __u64 version)
 {
 	struct xkv_bucket *home;
 	struct xkv_slot *slot;
 	int outcome;
 
-	if (!f)
+	if (!rq)
 		return XKV_C_pass_busy;
-	home = home_of(config(), f->fingerprint);
+	home = home_of(config(), rq->fingerprint);
 	slot = slot_at(ref);
 	if (!home || !slot || !bucket_lock(home))
 		return XKV_C_pass_busy;
-	outcome = chain_add(f, home, entry_of(f, ref));
+	outcome = chain_add(rq, home, entry_of(rq, ref));
 	if (outcome == -1)
 		unlock(slot, version);
 	bucket_unlock(home);
@@ -720,15 +718,15 @@ static __always_inline void chain_left(struct xkv_bucket *home)
 {
 	__u64 count = (home->head + XKV_BUCKET_LEFT) & XKV_BUCKET_COUNT;
 
-	smp_mb_writes();
-	WRITE(home->head, (home->head & ~XKV_BUCKET_COUNT) | count);
+	smp_wmb();
+	WRITE_ONCE(home->head, (home->head & ~XKV_BUCKET_COUNT) | count);
 }
 
 /* Unlinks the empty overflow bucket `b`, which follows `before`. */
 static __always_inline void chain_unlink(struct xkv_bucket *home, struct xkv_bucket *before,
 					 struct xkv_bucket *b)
 {
-	WRITE(before->head, (before->head & ~XKV_REF_MASK) | (b->head & XKV_REF_MASK));
+	WRITE_ONCE(before->head, (before->head & ~XKV_REF_MASK) | (b->head & XKV_REF_MASK));
 	chain_left(home);
 }
 
@@ -745,20 +743,20 @@ static __always_inline bool bucket_is_empty(const struct xkv_bucket *b)
  * entry_swap() in a locked chain.  0 = not found, 1 = done, else the reference of the overflow
  * bucket that became empty and was unlinked, for the caller to free.
  */
-__noinline __u64 chain_swap(struct xkv_frame *f, struct xkv_bucket *home, __u64 old, __u64 new)
+__noinline __u64 chain_swap(struct xkv_request *rq, struct xkv_bucket *home, __u64 old, __u64 new)
 {
 	struct xkv_bucket *b = home, *before = home;
 	struct xkv_chain *chain;
 	__u64 ref = 0;
 
-	if (!f || !home)
+	if (!rq || !home)
 		return 0;
 	for (int i = 0; i <= XKV_CHAIN_MAX; i++) {
 		if (bucket_replace(b, old, new)) {
 			if (new || !ref || !bucket_is_empty(b))
 				return 1;
 			chain_unlink(home, before, b);
-			count(f, XKV_C_unchained);
+			count(rq, XKV_C_unchained);
 			return ref;
 		}
 		ref = b->head & XKV_REF_MASK;
@@ -775,17 +773,17 @@ __noinline __u64 chain_swap(struct xkv_frame *f, struct xkv_bucket *home, __u64 
  * Moves the index entry of the current key from slot `old`, which is locked, to `new`, or removes
  * it if `new` is 0.  0 or -EBUSY.
  */
-__noinline int entry_swap(struct xkv_frame *f, __u64 old, __u64 new)
+__noinline int entry_swap(struct xkv_request *rq, __u64 old, __u64 new)
 {
 	struct xkv_bucket *home;
 	__u64 left;
 
-	if (!f)
+	if (!rq)
 		return -EBUSY;
-	home = home_of(config(), f->fingerprint);
+	home = home_of(config(), rq->fingerprint);
 	if (!home || !bucket_lock(home))
 		return -EBUSY;
-	left = chain_swap(f, home, entry_of(f, old), entry_of(f, new));
+	left = chain_swap(rq, home, entry_of(rq, old), entry_of(rq, new));
 	bucket_unlock(home);
 	if (left > 1)
 		slot_give(left);

@@ -5,7 +5,7 @@
  *   parse        is it UDP to our port and address?   (packet.bpf.h)
  *   admit        may its sender be answered?
  *   load         copies the payload, verifies the checksum
- *   plain        the fast path of most requests       (plain.bpf.h, gets.bpf.h)
+ *   fast_path    the fast path of most requests       (fast.bpf.h, multiget.bpf.h)
  *   request_run  all others                           (request.bpf.h, ops.bpf.h, store.bpf.h)
  *   reply        turns the packet around
  *
@@ -20,8 +20,8 @@
 #include <stddef.h>
 
 #include "entries.bpf.h"
-#include "gets.bpf.h"
-#include "plain.bpf.h"
+#include "multiget.bpf.h"
+#include "fast.bpf.h"
 #include "request.bpf.h"
 #include "slots.bpf.h"
 
@@ -33,14 +33,14 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
  * Copies the reply, `len` bytes in whole words, into the packet; returns the sum of its 16-bit
  * words.
  */
-static __always_inline __u64 copy_out_frame(struct packet *p, struct xkv_frame *f, __u32 len)
+static __always_inline __u64 copy_reply(struct packet *p, struct xkv_request *rq, __u32 len)
 {
 	__u64 *to = (__u64 *)(p->udp + 1), word, sum = 0;
 
-	for (__u32 i = 0; i < XKV_FRAME_BYTES / 8; i++) {
+	for (__u32 i = 0; i < XKV_REQUEST_BYTES / 8; i++) {
 		if (i * 8 >= len || (void *)(to + 1) > p->end)
 			break;
-		word = f->out_word[i];
+		word = rq->out_word[i];
 		*to++ = word;
 		sum += HALVES(word);
 	}
@@ -48,45 +48,45 @@ static __always_inline __u64 copy_out_frame(struct packet *p, struct xkv_frame *
 }
 
 /* Restores a packet that goes to the stack: its length, and its payload if that was overwritten. */
-static __always_inline int put_back(struct xdp_md *ctx, struct xkv_frame *f)
+static __always_inline int restore_packet(struct xdp_md *ctx, struct xkv_request *rq)
 {
-	__u32 len = f->req_len;
+	__u32 len = rq->req_len;
 
-	if (resize(ctx, 0, f->length))
+	if (resize(ctx, 0, rq->length))
 		return XKV_C_drop_internal;
-	OPAQUE(len);
-	if (f->torn && bpf_xdp_store_bytes(ctx, f->payload_off, f->in, FRAME_LEN(len)))
+	barrier_var(len);
+	if (rq->overwritten && bpf_xdp_store_bytes(ctx, rq->payload_off, rq->in, FRAME_LEN(len)))
 		return XKV_C_drop_internal;
-	return f->stop - 1;
+	return rq->stop - 1;
 }
 
 /* Makes the packet the reply in `out`. */
-__noinline int reply(struct xdp_md *ctx, struct xkv_frame *f)
+__noinline int reply(struct xdp_md *ctx, struct xkv_request *rq)
 {
 	struct packet p;
 	__u32 len, offset;
 
-	if (!f)
+	if (!rq)
 		return XKV_C_drop_internal;
-	len = f->out_len;
-	offset = f->payload_off;
-	if (stretch(ctx, f, len)) {
+	len = rq->out_len;
+	offset = rq->payload_off;
+	if (grow_for_reply(ctx, rq, len)) {
 		/*
 		 * The kept reply to a repeated change cannot be replaced by another: xkvd has room
 		 * for it.
 		 */
-		if (!f->done) {
-			f->stop = XKV_C_pass_too_large + 1;
-			return put_back(ctx, f);
+		if (!rq->done) {
+			rq->stop = XKV_C_pass_too_large + 1;
+			return restore_packet(ctx, rq);
 		}
-		ask_for_padding(f);
-		len = f->out_len;
+		ask_for_padding(rq);
+		len = rq->out_len;
 		if (resize(ctx, offset, len))
 			return XKV_C_drop_internal;
 	}
-	if (locate(ctx, f, &p) != CONTINUE)
+	if (locate(ctx, rq, &p) != CONTINUE)
 		return XKV_C_drop_internal;
-	swap_headers(&p, f, len, copy_out_frame(&p, f, len));
+	swap_headers(&p, rq, len, copy_reply(&p, rq, len));
 	return XKV_C_replies;
 }
 
@@ -99,47 +99,48 @@ __noinline int reply(struct xdp_md *ctx, struct xkv_frame *f)
  * limited to the length of the request.  A single GET changes nothing, and the reply to a single
  * change without XKV_RETURN is never longer than its request.
  */
-static __always_inline void find_room(struct xdp_md *ctx, struct xkv_frame *f)
+static __always_inline void reserve_reply_room(struct xdp_md *ctx, struct xkv_request *rq)
 {
-	struct xkv_hdr *hdr = (struct xkv_hdr *)f->in;
-	__u32 first = session_off(f) + (hdr->flags & XKV_F_ONCE ? XKV_SESSION_BYTES : 0);
+	struct xkv_hdr *hdr = (struct xkv_hdr *)rq->in;
+	__u32 first = session_off(rq) + (hdr->flags & XKV_F_ONCE ? XKV_SESSION_BYTES : 0);
 	struct xkv_op *op;
 
-	OPAQUE(first); /* keeps the mask, which the compiler knows to be redundant */
-	op = (struct xkv_op *)&IN(f, first);
-	f->reply_room = f->reply_allowed;
+	barrier_var(first); /* keeps the mask, which the compiler knows to be redundant */
+	op = (struct xkv_op *)&IN(rq, first);
+	rq->reply_room = rq->reply_allowed;
 	if (hdr->count <= 1 && !(op->flags & XKV_RETURN))
 		return;
-	if ((int)(f->payload_off + f->reply_allowed) > packet_length(ctx) &&
-	    resize(ctx, f->payload_off, f->reply_allowed))
-		f->reply_room = f->req_len;
+	if ((int)(rq->payload_off + rq->reply_allowed) > packet_length(ctx) &&
+	    resize(ctx, rq->payload_off, rq->reply_allowed))
+		rq->reply_room = rq->req_len;
 }
 
 /* Records the source address, for requests with a session. */
-__noinline int find_source(struct xdp_md *ctx, struct xkv_frame *f)
+__noinline int find_source(struct xdp_md *ctx, struct xkv_request *rq)
 {
 	struct packet p;
 
-	if (!f || locate(ctx, f, &p) != CONTINUE)
+	if (!rq || locate(ctx, rq, &p) != CONTINUE)
 		return XKV_C_drop_internal;
-	f->source[1] = 0;
+	rq->source[1] = 0;
 	if (p.ip4)
-		f->source[0] = p.ip4->saddr;
+		rq->source[0] = p.ip4->saddr;
 	else if (p.ip6)
-		__builtin_memcpy(f->source, &p.ip6->saddr, sizeof(f->source));
+		__builtin_memcpy(rq->source, &p.ip6->saddr, sizeof(rq->source));
 	return CONTINUE;
 }
 
 /* The fast path. */
-static __always_inline int plain(struct xdp_md *ctx, struct xkv_frame *f)
+static __always_inline int fast_path(struct xdp_md *ctx, struct xkv_request *rq)
 {
-	switch (f->in[PLAIN_OPCODE]) {
+	switch (rq->in[FAST_OPCODE_OFF]) {
 	case XKV_OP_GET:
-		return ((struct xkv_hdr *)f->in)->count == 1 ? get_plain(ctx, f) : gets_plain(ctx, f);
+		return ((struct xkv_hdr *)rq->in)->count == 1 ? fast_get(ctx, rq) :
+								fast_multiget(ctx, rq);
 	case XKV_OP_SET:
-		return set_plain(ctx, f);
+		return fast_set(ctx, rq);
 	case XKV_OP_SCAN:
-		return gets_plain(ctx, f);
+		return fast_multiget(ctx, rq);
 	}
 	return CONTINUE;
 }
@@ -147,7 +148,7 @@ static __always_inline int plain(struct xdp_md *ctx, struct xkv_frame *f)
 static __always_inline int serve(struct xdp_md *ctx, struct xkv_config *cfg)
 {
 	struct packet p = { .data = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
-	struct xkv_frame *f;
+	struct xkv_request *rq;
 	__u32 zero = 0;
 	int why;
 
@@ -156,33 +157,34 @@ static __always_inline int serve(struct xdp_md *ctx, struct xkv_config *cfg)
 		why = admit(&p, cfg);
 	if (why != CONTINUE)
 		return is_unseen(why) ? unseen_source(ctx, why) : why;
-	f = bpf_map_lookup_elem(&xkv_frames, &zero);
-	if (!f)
+	rq = bpf_map_lookup_elem(&xkv_frames, &zero);
+	if (!rq)
 		return XKV_C_pass_not_ready;
-	why = frame_begin(&p, cfg, f);
+	why = request_init(&p, cfg, rq);
 	if (why == CONTINUE)
-		why = load(ctx, f);
+		why = load(ctx, rq);
 	if (why == CONTINUE)
-		why = plain(ctx, f);
+		why = fast_path(ctx, rq);
 	if (why != CONTINUE)
 		return why;
-	if (((struct xkv_hdr *)f->in)->flags & XKV_F_ONCE)
-		find_source(ctx, f);
-	find_room(ctx, f);
-	return request_run(f, 0) == VERDICT_REPLY ? reply(ctx, f) : put_back(ctx, f);
+	if (((struct xkv_hdr *)rq->in)->flags & XKV_F_ONCE)
+		find_source(ctx, rq);
+	reserve_reply_room(ctx, rq);
+	return request_run(rq, 0) == VERDICT_REPLY ? reply(ctx, rq) : restore_packet(ctx, rq);
 }
 
 SEC("xdp")
 int xkv_xdp(struct xdp_md *ctx)
 {
 	struct xkv_config *cfg = config();
-	struct xkv_counters *c = counters(XKV_DOOR_XDP);
+	struct xkv_counters *c = counters(XKV_FRONTEND_XDP);
 	__u32 why;
 
 	if (!cfg || !c)
 		return XDP_PASS;
 	why = cfg->magic == XKV_LAYOUT_MAGIC ? serve(ctx, cfg) : XKV_C_pass_not_ready;
-	OPAQUE(why); /* the compiler knows the ranges of the functions, the verifier does not */
+	/* the compiler knows the ranges of the functions, the verifier does not */
+	barrier_var(why);
 	if (why < XKV_COUNTER_COUNT)
 		((__u64 *)c)[why]++;
 	if (why == XKV_C_replies)
@@ -195,11 +197,11 @@ int xkv_xdp(struct xdp_md *ctx)
 /*
  * Does xkvd have to complete this request before later ones run?  They may be about the same key.
  */
-static __always_inline bool needs_xkvd(struct xkv_frame *f)
+static __always_inline bool needs_xkvd(struct xkv_request *rq)
 {
-	struct xkv_result *r = (struct xkv_result *)(f->out + sizeof(struct xkv_hdr));
+	struct xkv_result *r = (struct xkv_result *)(rq->out + sizeof(struct xkv_hdr));
 
-	return f->stop || r->status == XKV_TOO_LARGE;
+	return rq->stop || r->status == XKV_TOO_LARGE;
 }
 
 /*
@@ -210,18 +212,18 @@ SEC("syscall")
 int xkv_run(struct xkv_batch_args *args)
 {
 	__u32 index, count = args->count;
-	struct xkv_frame *f;
+	struct xkv_request *rq;
 
-	for (__u32 i = 0; i < XKV_BATCH_FRAMES; i++) {
+	for (__u32 i = 0; i < XKV_BATCH_REQUESTS; i++) {
 		if (i >= count)
 			break;
 		index = args->first + i;
-		f = bpf_map_lookup_elem(&xkv_batch, &index);
-		if (!f)
+		rq = bpf_map_lookup_elem(&xkv_batch, &index);
+		if (!rq)
 			return -EINVAL;
-		f->verdict = request_run(f, f->stop != 0);
+		rq->verdict = request_run(rq, rq->stop != 0);
 		args->count = i + 1;
-		if (needs_xkvd(f))
+		if (needs_xkvd(rq))
 			break;
 	}
 	return 0;
@@ -231,22 +233,22 @@ int xkv_run(struct xkv_batch_args *args)
 SEC("syscall")
 int xkv_slots(struct xkv_slots_args *args)
 {
-	struct xkv_frame *f;
-	__u32 index = args->frame;
+	struct xkv_request *rq;
+	__u32 index = args->request;
 	__u64 ref;
 
 	if (args->cmd == XKV_SLOTS_LINK)
 		return slots_link(args);
 	if (args->cmd == XKV_SLOTS_FILTER)
 		return slots_filter(args);
-	f = bpf_map_lookup_elem(&xkv_batch, &index);
-	if (!f)
+	rq = bpf_map_lookup_elem(&xkv_batch, &index);
+	if (!rq)
 		return args->cmd == XKV_SLOTS_FREE ? slot_give(args->first) : -EINVAL;
 	if (args->cmd == XKV_SLOTS_ALLOC)
-		return slots_alloc(f, args->class);
+		return slots_alloc(rq, args->class);
 	if (args->cmd == XKV_SLOTS_CHAIN)
-		return slots_chain(args, f);
-	ref = f->prefilled;
-	f->prefilled = 0;
+		return slots_chain(args, rq);
+	ref = rq->prefilled;
+	rq->prefilled = 0;
 	return ref ? slot_give(ref) : 0;
 }

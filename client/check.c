@@ -136,7 +136,8 @@ void check_print(const struct check_sums *s, FILE *to)
 		fprintf(to, "; %" PRIu64 " errors\n", s->errors);
 	else
 		fprintf(to, "; all accounted for%s\n",
-			s->unread     ? " (but for chains or free lists that changed too fast to be read)"
+			s->unread     ? " (but for chains or free lists that changed too fast to "
+					"be read)"
 			: !s->counted ? " (counters not compared: keys came and went)"
 				      : "");
 }

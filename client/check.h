@@ -30,7 +30,8 @@ struct check_sums {
 	uint64_t held;	     /* that an xkvd, running or killed, has taken and not yet published */
 	uint64_t sessions;   /* records of repetitions that belong to someone */
 	bool counted;	     /* counters and keys were compared: they stood still */
-	unsigned int unread; /* chains and free lists that were not read to their end, as they changed too fast */
+	/* chains and free lists that were not read to their end, as they changed too fast */
+	unsigned int unread;
 	uint64_t errors;
 };
 

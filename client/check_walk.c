@@ -114,9 +114,9 @@ static int open_maps(struct walk *w, const char *dir)
 {
 	static const size_t value_size[MAPS] = {
 		[INDEX] = sizeof(struct xkv_bucket),  [PAGES] = sizeof(uint32_t),
-		[CLASSES] = sizeof(struct xkv_class), [ONCE] = sizeof(struct xkv_once_set),
+		[CLASSES] = sizeof(struct xkv_class), [ONCE] = sizeof(struct xkv_dedup_set),
 		[CONFIG] = sizeof(struct xkv_config), [COUNTERS] = sizeof(struct xkv_counters),
-		[BATCH] = sizeof(struct xkv_frame),   [SECRET] = sizeof(struct xkv_secrets),
+		[BATCH] = sizeof(struct xkv_request),   [SECRET] = sizeof(struct xkv_secrets),
 	};
 	int ret = 0;
 
@@ -148,7 +148,9 @@ static void close_maps(struct walk *w)
 
 /* ---- pages --------------------------------------------------------------- */
 
-/* Fills in what the header says of the span that begins at `first`.  False if that makes no sense. */
+/*
+ * Fills in what the header says of the span that begins at `first`.  False if that makes no sense.
+ */
 static bool span_read(struct walk *w, const struct xkv_unit *unit, uint32_t first, struct span *s)
 {
 	uint32_t reach = XKV_PAGE_BYTES - XKV_SLOT_WINDOW - first * XKV_UNIT_BYTES, fit;
@@ -167,7 +169,10 @@ static bool span_read(struct walk *w, const struct xkv_unit *unit, uint32_t firs
 	return s->slots;
 }
 
-/* The span that a unit belongs to, also one that was made since its page was read; NULL if it is free. */
+/*
+ * The span that a unit belongs to, also one that was made since its page was read; NULL if it is
+ * free.
+ */
 static struct span *span_of(struct walk *w, uint32_t number, uint32_t unit)
 {
 	struct page *page = w->page[number];
@@ -184,7 +189,8 @@ static struct span *span_of(struct walk *w, uint32_t number, uint32_t unit)
 	}
 	for (uint32_t i = first; i < first + s.units; i++)
 		if (page->span[i])
-			return NULL; /* some of its units were of another span: that is for the next walk */
+			/* some of its units were of another span: that is for the next walk */
+			return NULL;
 	span = malloc(sizeof(*span));
 	s.mark = calloc(s.slots, 1);
 	if (!span || !s.mark) {
@@ -620,21 +626,22 @@ static int walk_lists(struct walk *w)
 
 /* ---- what is left -------------------------------------------------------- */
 
-/* What an xkvd has taken and not yet published stands in its frames. */
+/* What an xkvd has taken and not yet published stands in its requests. */
 static void walk_held(struct walk *w)
 {
-	const struct xkv_frame *frame = w->at[BATCH];
+	const struct xkv_request *request = w->at[BATCH];
 	uint64_t ref;
 	uint8_t *mark;
 
-	for (int i = 0; i < XKV_BATCH_LANES * XKV_BATCH_FRAMES; i++) {
-		ref = load(&frame[i].prefilled);
+	for (int i = 0; i < XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS; i++) {
+		ref = load(&request[i].prefilled);
 		if (!ref)
 			continue;
 		if (!slot_at(w, ref, &mark))
-			FOUND("frame %d of xkvd holds %#" PRIx64 ", where no slot starts", i, ref);
+			FOUND("request %d of xkvd holds %#" PRIx64 ", where no slot starts", i,
+			      ref);
 		else if (*mark != UNSEEN)
-			FOUND("frame %d of xkvd holds slot %#" PRIx64 ", which %s has already", i,
+			FOUND("request %d of xkvd holds slot %#" PRIx64 ", which %s has already", i,
 			      ref, holder[*mark]);
 		else
 			*mark = HELD;
@@ -672,7 +679,10 @@ static bool check_unseen(struct walk *w, uint64_t ref, const struct span *s,
 	return false;
 }
 
-/* Of a span that is not emptied any more some may have been given back; the count is set to 0 at the end. */
+/*
+ * Of a span that is not emptied any more some may have been given back; the count is set to 0 at
+ * the end.
+ */
 static bool parked_fits(const struct span *s, uint64_t parked)
 {
 	uint64_t counted = __atomic_load_n(&s->head->parked, __ATOMIC_ACQUIRE);
@@ -686,8 +696,8 @@ static void walk_span(struct walk *w, uint32_t number, const struct span *s)
 	uint64_t parked = 0;
 
 	if (s->head->state == XKV_SPAN_NEW)
-		FOUND("page %u: the span at unit %u (slots of %u bytes) was made, but its slots are in "
-		      "no list",
+		FOUND("page %u: the span at unit %u (slots of %u bytes) was made, but its slots "
+		      "are in no list",
 		      number, s->first, s->slot_bytes);
 	for (uint32_t i = 0; i < s->slots; i++) {
 		uint32_t offset = s->first * XKV_UNIT_BYTES + i * s->slot_bytes;
@@ -715,23 +725,23 @@ static void walk_page(struct walk *w, uint32_t number)
 
 /* ---- repetitions --------------------------------------------------------- */
 
-static bool same_slot(const struct xkv_once *a, const struct xkv_once *b)
+static bool same_slot(const struct xkv_dedup *a, const struct xkv_dedup *b)
 {
-	return a->session && a->session == b->session && !((a->id ^ b->id) % XKV_ONCE_SLOTS);
+	return a->session && a->session == b->session && !((a->id ^ b->id) % XKV_DEDUP_SLOTS);
 }
 
 static void walk_once(struct walk *w)
 {
-	const struct xkv_once_set *set = w->at[ONCE];
+	const struct xkv_dedup_set *set = w->at[ONCE];
 
-	for (unsigned int i = 0; i < XKV_ONCE_SETS * XKV_ONCE_WAYS; i++) {
-		const struct xkv_once *way = set[i / XKV_ONCE_WAYS].way;
-		const struct xkv_once *o = &way[i % XKV_ONCE_WAYS];
+	for (unsigned int i = 0; i < XKV_DEDUP_SETS * XKV_DEDUP_WAYS; i++) {
+		const struct xkv_dedup *way = set[i / XKV_DEDUP_WAYS].way;
+		const struct xkv_dedup *o = &way[i % XKV_DEDUP_WAYS];
 
 		w->sums->sessions += o->session != 0;
 		if (load(&o->lock) & 1)
 			FOUND("repetition %u is locked (%" PRIu64 " times)", i, (uint64_t)o->lock);
-		for (const struct xkv_once *other = way; other < o; other++)
+		for (const struct xkv_dedup *other = way; other < o; other++)
 			if (same_slot(o, other))
 				FOUND("repetition %u stands there twice (id %" PRIu64 ")", i,
 				      (uint64_t)o->id);
@@ -753,8 +763,8 @@ static int read_counters(struct walk *w, struct counted *sum)
 	if (!each)
 		return -ENOMEM;
 	*sum = (struct counted){};
-	for (uint32_t door = 0; !ret && door < XKV_DOORS; door++) {
-		ret = bpf_map_lookup_elem(w->fd[COUNTERS], &door, each) ? -errno : 0;
+	for (uint32_t frontend = 0; !ret && frontend < XKV_FRONTENDS; frontend++) {
+		ret = bpf_map_lookup_elem(w->fd[COUNTERS], &frontend, each) ? -errno : 0;
 		for (int i = 0; !ret && i < cpus; i++) {
 			const struct xkv_counters *c = &each[i];
 			uint64_t out = c->deletes + c->expires + c->evictions;

@@ -313,7 +313,8 @@ static bool option_time(const struct cli *c, const char *command, struct xkv_cmd
 			uint64_t unit, int argc, const struct word *argv)
 {
 	if (argc < 2)
-		return fail(c, EXIT_USAGE, "%s: %s needs a time behind it", command, argv[0].data), false;
+		return fail(c, EXIT_USAGE, "%s: %s needs a time behind it", command, argv[0].data),
+		       false;
 	if (cmd->ttl_ms)
 		return fail(c, EXIT_USAGE, "%s: only one of EX, PX, EXAT and PXAT", command), false;
 	/* Zero would mean for ever to the server, which nobody means who writes EX 0. */
@@ -323,7 +324,10 @@ static bool option_time(const struct cli *c, const char *command, struct xkv_cmd
 		    command, argv[0].data, argv[1].data), false;
 }
 
-/* The option at argv[0] and its argument.  How many words it takes; 0, and said why, if it is not good. */
+/*
+ * The option at argv[0] and its argument.  How many words it takes; 0, and said why, if it is not
+ * good.
+ */
 static int set_option(const struct cli *c, const char *command, struct xkv_cmd *cmd, int argc,
 		      const struct word *argv)
 {
@@ -331,7 +335,8 @@ static int set_option(const struct cli *c, const char *command, struct xkv_cmd *
 		cmd->flags |= XKV_CAS;
 		if (argc > 1 && parse_u64(&argv[1], &cmd->version))
 			return 2;
-		return fail(c, EXIT_USAGE, "%s: CAS needs a version behind it, as --json get shows it",
+		return fail(c, EXIT_USAGE, "%s: CAS needs a version behind it, as --json get shows "
+					   "it",
 			    command), 0;
 	}
 	for (size_t i = 0; i < sizeof(set_options) / sizeof(set_options[0]); i++) {
@@ -342,8 +347,9 @@ static int set_option(const struct cli *c, const char *command, struct xkv_cmd *
 			return 1;
 		return option_time(c, command, cmd, set_options[i].unit, argc, argv) ? 2 : 0;
 	}
-	return fail(c, EXIT_USAGE, "%s: '%s' is none of its options; usage: %s", command, argv[0].data,
-		    command_find(command)->usage), 0;
+	return fail(c, EXIT_USAGE, "%s: '%s' is none of its options; usage: %s", command,
+		    argv[0].data, command_find(command)->usage),
+	       0;
 }
 
 /* Options that contradict each other, or that this command does not have: why, or NULL. */
@@ -352,7 +358,8 @@ static const char *contradiction(const struct xkv_cmd *cmd, unsigned int allowed
 	if (cmd->flags & ~allowed)
 		return "of the options it has EX, PX, EXAT and PXAT";
 	if ((cmd->flags & XKV_NX) && (cmd->flags & XKV_XX))
-		return "NX and XX exclude each other: only if the key does not exist, or only if it does";
+		return "NX and XX exclude each other: only if the key does not exist, or only if "
+		       "it does";
 	if ((cmd->flags & XKV_NX) && (cmd->flags & XKV_CAS))
 		return "NX and CAS exclude each other: a key that does not exist has no version";
 	if ((cmd->flags & XKV_KEEPTTL) && cmd->ttl_ms)

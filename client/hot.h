@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The keys that are used most, as the sampling of bpf/hot.bpf.h has them: read from the pinned maps,
- * so the server need not run.
+ * The keys that are used most, as the sampling of bpf/hot.bpf.h has them: read from the pinned
+ * maps, so the server need not run.
  */
 #ifndef XKV_HOT_H
 #define XKV_HOT_H

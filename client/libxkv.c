@@ -34,7 +34,8 @@
 #define PAYLOAD_MIN        512          /* room for a token, the longest key and some value */
 #define COUNT_MAX          255          /* hdr.count is a byte */
 #define ONCE_SLOTS         8            /* a change takes the slot that its id names: always 0 */
-#define LATE_LOOKS         1000         /* when the time is up: datagrams, more than a socket holds */
+/* when the time is up: datagrams, more than a socket holds */
+#define LATE_LOOKS         1000
 #define ONCE_REPEAT_MS     50000        /* copies of a change come no later: it is known for 60 s */
 #define SESSIONS_TRIED     8            /* before believing that the server has no room for one */
 #define BUSY_MS            1            /* before the next try of what was contended; doubles */
@@ -430,7 +431,10 @@ static int take_results(struct xkv *h, const struct request *req, struct cursor 
 			return XKV_E_PROTOCOL;
 		if (res.status == XKV_PAD) {
 			err = take_pad(h, req, be32toh(res.value_len));
-			/* What came before it is done; if it cannot be had, the next reply says so first. */
+			/*
+			 * What came before it is done; if it cannot be had, the next reply says so
+			 * first.
+			 */
 			return err && !i ? err : (int)i;
 		}
 		take_result(h, &req->cmds[i], &res, value);
@@ -682,8 +686,8 @@ static int new_session(struct xkv *h)
 }
 
 /*
- * Has the session proven, so that nobody who makes up senders takes the server's room for it.  A server
- * that knows of no proofs takes it as it was drawn.
+ * Has the session proven, so that nobody who makes up senders takes the server's room for it.  A
+ * server that knows of no proofs takes it as it was drawn.
  */
 static int prove(struct xkv *h, uint64_t deadline)
 {

@@ -70,7 +70,10 @@ static int split(char *line, struct word **words)
 {
 	int n = 0;
 
-	/* Words are at least a character and a blank (as isspace() has it) long, so this many are enough. */
+	/*
+	 * Words are at least a character and a blank (as isspace() has it) long, so this many are
+	 * enough.
+	 */
 	*words = malloc((strlen(line) / 2 + 2) * sizeof(**words));
 	if (!*words)
 		return -1;

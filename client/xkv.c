@@ -15,7 +15,7 @@
 
 #include "cli.h"
 
-#define INPUT_MAX (1U << 20) /* the longest value of the store, over whichever door */
+#define INPUT_MAX (1U << 20) /* the longest value of the store, over whichever front end */
 
 enum { OPT_TIMEOUT = 256, OPT_TOKEN, OPT_JSON, OPT_RAW, OPT_NO_RAW, OPT_HELP, OPT_VERSION };
 

@@ -59,7 +59,8 @@ extern "C" {
 #define XKV_NX      0x01 /* SET: only if the key does not exist; not with XX or CAS */
 #define XKV_XX      0x02 /* SET, INCR, APPEND: only if the key exists */
 #define XKV_KEEPTTL 0x04 /* SET: keep the expiry that the key has; ttl_ms must be 0 */
-#define XKV_CAS     0x08 /* SET, DELETE, EXPIRE, INCR, APPEND: only if the entry's version is `version` */
+/* SET, DELETE, EXPIRE, INCR, APPEND: only if the entry's version is `version` */
+#define XKV_CAS     0x08
 #define XKV_RETURN  0x10 /* SET, DELETE: return the value that was there */
 #define XKV_ABSTTL  0x20 /* SET, EXPIRE: ttl_ms is Unix time in milliseconds */
 
@@ -80,7 +81,8 @@ enum xkv_error {
 	XKV_E_OVERFLOW = -13,    /* INCR: the sum would be out of range */
 	XKV_E_REPEATED = -14,    /* done before; that answer was lost and was too long to be kept */
 	XKV_E_NO_SESSION = -15,  /* the server has no room to recognise repetitions of the change */
-	XKV_E_READ_ONLY = -16,   /* the server refuses writes, as it cannot save: see its log; nothing was changed */
+	/* the server refuses writes, as it cannot save: see its log; nothing was changed */
+	XKV_E_READ_ONLY = -16,
 	/* The others arise in the library. */
 	XKV_E_TIMEOUT = -32,       /* no answer; the command may have been done or not */
 	XKV_E_REFUSED = -33,       /* nobody listens on that port */

@@ -27,7 +27,7 @@
 #define LIVE   0x1 /* CONFIG SET may change it */
 #define HOOKED 0x2 /* CONFIG SET may change it if there is an apply function, which it then needs */
 #define MULTI  0x4 /* takes any number of words, also none ("") */
-#define DOOR   0x8 /* opens or closes doors: CONFIG SET needs enable-protected-configs */
+#define PROTECTED   0x8 /* changes who has access: CONFIG SET needs enable-protected-configs */
 #define SECRET 0x10 /* is never shown */
 
 struct directive;
@@ -172,10 +172,12 @@ static int share_parse(struct config *cfg, const struct directive *d, unsigned i
 	(void)n;
 	if (strcmp(words[0] + digits, "%") == 0 ? !text_to_i64(words[0], digits, &percent)
 						: !size_from_text(words[0], &bytes))
-		return bad(err, "%s: \"%s\" is neither a size, as in 256mb, nor a percentage, as in 5%%",
+		return bad(err, "%s: \"%s\" is neither a size, as in 256mb, nor a percentage, as "
+				"in 5%%",
 			   d->name, words[0]);
 	if (percent > 100 || (bytes && bytes < d->min) || bytes > d->max)
-		return bad(err, "%s: %s is out of range, it must be 0, %llu bytes or more, or up to 100%%",
+		return bad(err, "%s: %s is out of range, it must be 0, %llu bytes or more, or up "
+				"to 100%%",
 			   d->name, words[0], (unsigned long long)d->min);
 	*share = (struct share){ .bytes = bytes, .percent = (unsigned int)percent };
 	return 0;
@@ -228,7 +230,10 @@ static void string_format(const struct config *cfg, const struct directive *d, F
 
 static const struct type string = { string_parse, string_format };
 
-/* One xkvd has one interface: a second one in the same file, or the same options, is a misunderstanding. */
+/*
+ * One xkvd has one interface: a second one in the same file, or the same options, is a
+ * misunderstanding.
+ */
 static int interface_parse(struct config *cfg, const struct directive *d, unsigned int n,
 			   char **words, struct sink *err)
 {
@@ -236,8 +241,8 @@ static int interface_parse(struct config *cfg, const struct directive *d, unsign
 
 	if (cfg->interface_given && strcmp(have, words[0]))
 		return bad(err,
-			   "%s %s: \"%s\" was given before, and one xkvd serves one; start another xkvd "
-			   "with its own pin-dir, port and dir",
+			   "%s %s: \"%s\" was given before, and one xkvd serves one; start another "
+			   "xkvd with its own pin-dir, port and dir",
 			   d->name, words[0], have);
 	cfg->interface_given = true;
 	return string_parse(cfg, d, n, words, err);
@@ -653,16 +658,17 @@ static const char *const no_yes[] = { "no", "yes", NULL };
 
 /* clang-format off */
 static const struct directive table[] = {
-	{ "port", &number, AT(port), "6379", 1, 65535, DOOR, NULL, "PORT",
+	{ "port", &number, AT(port), "6379", 1, 65535, PROTECTED, NULL, "PORT",
 	  "TCP and UDP port" },
-	{ "bind", &addresses, AT(bind), "", 0, 0, MULTI | DOOR, NULL, "ADDRESS...",
+	{ "bind", &addresses, AT(bind), "", 0, 0, MULTI | PROTECTED, NULL, "ADDRESS...",
 	  "addresses to listen on; default: loopback and those of the interface" },
-	{ "interface", &interface_name, AT(interface), "", 0, IFNAMSIZ - 1, DOOR, NULL, "NAME",
+	{ "interface", &interface_name, AT(interface), "", 0, IFNAMSIZ - 1, PROTECTED, NULL, "NAME",
 	  "network interface to attach the XDP program to; none: kernel sockets only" },
 	{ "mode", &choice, AT(mode), "auto", 0, 0, 0, modes, "auto|native|generic",
 	  "how to attach; auto takes generic XDP with a warning if native is refused" },
 	{ "max-keys", &number, AT(max_keys), "0", 0, 1U << 30, 0, NULL, "N",
-	  "number of keys that the index is made for; more fit, but cost more; 0: 1048576, or maxmemory / 512" },
+	  "number of keys that the index is made for; more fit, but cost more; 0: 1048576, or "
+	  "maxmemory / 512" },
 	{ "maxmemory", &size, AT(maxmemory), "0", 0, INT64_MAX, HOOKED, NULL, "BYTES",
 	  "limit of the store's memory in the kernel, tables included; 0: none" },
 	{ "maxmemory-policy", &choice, AT(maxmemory_policy), "noeviction", 0, 0, HOOKED, policies,
@@ -670,19 +676,19 @@ static const struct directive table[] = {
 	  "what goes at the limit" },
 	{ "miss", &choice, AT(miss), "pass", 0, 0, HOOKED, misses, "pass|reply",
 	  "a miss over UDP goes up to xkvd, or is answered in the driver" },
-	{ "allow", &prefixes, AT(allow), "", 0, 0, HOOKED | MULTI | DOOR, NULL, "PREFIX...",
+	{ "allow", &prefixes, AT(allow), "", 0, 0, HOOKED | MULTI | PROTECTED, NULL, "PREFIX...",
 	  "sources that are answered, and may connect; default: the subnets of the interface" },
 	{ "foreign", &choice, AT(foreign), "pass", 0, 0, HOOKED, foreigns, "pass|drop",
 	  "what becomes of datagrams from other sources" },
-	{ "udp-token", &token, AT(udp_token), "", 0, 0, HOOKED | DOOR | SECRET, NULL, "HEX",
+	{ "udp-token", &token, AT(udp_token), "", 0, 0, HOOKED | PROTECTED | SECRET, NULL, "HEX",
 	  "32 hexadecimal digits that every UDP request must carry" },
 	{ "hot-sample-rate", &number, AT(hot_sample_rate), "1024", 0, XKV_HOT_RATE_MAX, HOOKED,
 	  NULL, "N", "one use of a key in so many counts for `xkv hot`; 0: none" },
-	{ "pin-dir", &string, AT(pin_dir), "/sys/fs/bpf/xkv", 1, 4095, DOOR, NULL, "DIR",
+	{ "pin-dir", &string, AT(pin_dir), "/sys/fs/bpf/xkv", 1, 4095, PROTECTED, NULL, "DIR",
 	  "where the maps are pinned" },
-	{ "dir", &string, AT(dir), ".", 1, 4095, DOOR, NULL, "DIR",
+	{ "dir", &string, AT(dir), ".", 1, 4095, PROTECTED, NULL, "DIR",
 	  "directory of the snapshot" },
-	{ "dbfilename", &filename, AT(dbfilename), "dump.rdb", 1, 255, DOOR, NULL, "NAME",
+	{ "dbfilename", &filename, AT(dbfilename), "dump.rdb", 1, 255, PROTECTED, NULL, "NAME",
 	  "file name of the snapshot" },
 	{ "save", &save_rules, AT(save), "3600 1 300 100 60 10000", 0, 0, LIVE | MULTI, NULL,
 	  "SECONDS CHANGES...", "snapshot when so many changes are so old; \"\" for never" },
@@ -692,12 +698,13 @@ static const struct directive table[] = {
 	  "what to do with a snapshot that holds lists, sets, hashes and so on" },
 	{ "start-empty", &flag, AT(load_empty), "no", 0, 0, 0, no_yes, "no|yes",
 	  "start without data if the snapshot cannot be loaded; it is kept aside" },
-	{ "requirepass", &string, AT(requirepass), "", 0, 512, LIVE | HOOKED | DOOR | SECRET, NULL, "PASSWORD",
+	{ "requirepass", &string, AT(requirepass), "", 0, 512, LIVE | HOOKED | PROTECTED | SECRET, NULL, "PASSWORD",
 	  "password of TCP clients" },
-	{ "protected-mode", &flag, AT(protected_mode), "yes", 0, 0, LIVE | DOOR, no_yes, "yes|no",
+	{ "protected-mode", &flag, AT(protected_mode), "yes", 0, 0, LIVE | PROTECTED, no_yes, "yes|no",
 	  "without password, `bind` and `allow`: TCP from loopback only" },
-	{ "enable-protected-configs", &choice, AT(protected_configs), "no", 0, 0, DOOR, protections,
-	  "no|yes|local", "who may change by CONFIG SET what opens doors; local: clients on loopback" },
+	{ "enable-protected-configs", &choice, AT(protected_configs), "no", 0, 0, PROTECTED, protections,
+	  "no|yes|local", "who may change settings that guard access by CONFIG SET; local: clients "
+			  "on loopback" },
 	{ "maxclients", &number, AT(maxclients), "10000", 1, 1000000, LIVE, NULL, "N",
 	  "greatest number of TCP clients" },
 	{ "timeout", &number, AT(timeout), "0", 0, INT32_MAX, LIVE, NULL, "SECONDS",
@@ -708,7 +715,8 @@ static const struct directive table[] = {
 	  "connections that may wait to be accepted" },
 	{ "maxmemory-clients", &bytes_or_share, AT(maxmemory_clients), "5%", 128 * KB, INT64_MAX, LIVE,
 	  NULL, "BYTES|PERCENT%",
-	  "memory of all TCP clients; those that take most are closed; of maxmemory or the machine's; 0: no limit" },
+	  "memory of all TCP clients; those that take most are closed; of maxmemory or the "
+	  "machine's; 0: no limit" },
 	{ "client-output-buffer-limit", &output_limit, AT(client_output_limit),
 	  "normal 268435456 0 0", 0, 0, LIVE | MULTI, NULL, "normal BYTES 0 0",
 	  "close TCP clients that leave more than so much unread; 0 for never" },
@@ -718,7 +726,7 @@ static const struct directive table[] = {
 	  NULL, "BYTES", "greatest size of one argument of a TCP command" },
 	{ "loglevel", &choice, AT(loglevel), "notice", 0, 0, LIVE, levels,
 	  "debug|verbose|notice|warning", "what is logged" },
-	{ "logfile", &string, AT(logfile), "", 0, 4095, DOOR, NULL, "FILE",
+	{ "logfile", &string, AT(logfile), "", 0, 4095, PROTECTED, NULL, "FILE",
 	  "log file, opened again on SIGHUP and SIGUSR1; default: standard error" },
 	{ "daemonize", &fixed, 0, "no", 0, 0, 0, NULL, "no",
 	  "use systemd (xkvd.service) to run xkvd in the background" },
@@ -915,12 +923,12 @@ bool config_is_protected(const struct config *cfg)
 	return cfg->protected_mode && !cfg->requirepass[0] && !cfg->bind_count && !cfg->allow_count;
 }
 
-bool config_opens_doors(const char *name)
+bool config_guards_access(const char *name)
 {
 	const struct directive *d = table_find(name, strlen(name));
 
 	/* What cannot be set at run time at all is refused as that. */
-	return d && d->flags & DOOR && d->flags & (LIVE | HOOKED);
+	return d && d->flags & PROTECTED && d->flags & (LIVE | HOOKED);
 }
 
 bool config_file_is_open(const struct config *cfg, const char *path)
@@ -1112,7 +1120,10 @@ int config_set_live(struct config *cfg, const struct config_pair *pairs, unsigne
 	return 0;
 }
 
-/* Each pattern is made ready once, and not for each name: that takes its time, and clients bring many. */
+/*
+ * Each pattern is made ready once, and not for each name: that takes its time, and clients bring
+ * many.
+ */
 static void match(const char *pattern, bool wanted[TABLE_SIZE])
 {
 	struct glob glob;

@@ -65,7 +65,8 @@ struct config {
 	unsigned int tcp_backlog;   /* default 511 */
 	uint64_t
 		client_output_limit; /* bytes a client may leave unread, 0 = any, default 256 MiB */
-	struct share maxmemory_clients; /* of maxmemory, or the machine's memory; 0 = no limit; default 5% */
+	/* of maxmemory, or the machine's memory; 0 = no limit; default 5% */
+	struct share maxmemory_clients;
 	uint64_t query_buffer_limit; /* bytes of one command, default 1 GiB as in Redis */
 	uint64_t proto_max_bulk_len; /* bytes of one argument, default 2 MiB; values end at
 					XKV_VALUE_MAX */
@@ -101,7 +102,9 @@ void config_free(struct config *cfg);
  */
 int config_read_file(struct config *cfg, const char *path, char *err, size_t err_len);
 
-/* Reads `--name value...` options, as many as there are.  0, or -EINVAL with a line for each error. */
+/*
+ * Reads `--name value...` options, as many as there are.  0, or -EINVAL with a line for each error.
+ */
 int config_read_args(struct config *cfg, int argc, char *const argv[], char *err, size_t err_len);
 
 /*
@@ -116,19 +119,19 @@ int config_check(const struct config *cfg, char *err, size_t err_len);
 
 /*
  * Makes the new configuration effective where it lives outside this struct (BPF
- * maps), before it is adopted, if that is what the pairs are about; returns 0, or -errno with a sentence to refuse it: then it is called once more,
- * with the configuration that stays.
+ * maps), before it is adopted, if that is what the pairs are about; returns 0, or -errno with a
+ * sentence to refuse it: then it is called once more, with the configuration that stays.
  */
 typedef int config_apply_fn(void *arg, const struct config *next, char *err, size_t err_len);
 
 /*
- * Is TCP for loopback only?  That is protected mode: no password, and neither `bind` nor `allow` says
- * who may come in.
+ * Is TCP for loopback only?  That is protected mode: no password, and neither `bind` nor `allow`
+ * says who may come in.
  */
 bool config_is_protected(const struct config *cfg);
 
-/* Does CONFIG SET of this directive open or close doors, so that enable-protected-configs has to allow it? */
-bool config_opens_doors(const char *name);
+/* Does this directive guard access, so that CONFIG SET of it needs enable-protected-configs? */
+bool config_guards_access(const char *name);
 
 /* Does the file that was read hold a secret, while others than its owner and group may read it? */
 bool config_file_is_open(const struct config *cfg, const char *path);
@@ -147,8 +150,8 @@ int config_set_live(struct config *cfg, const struct config_pair *pairs, unsigne
 		    size_t err_len);
 
 /*
- * CONFIG GET: calls fn for each directive that matches one of the glob patterns, value as text.  Of a secret
- * that is set CONFIG_HIDDEN is shown, which for its part cannot be set.
+ * CONFIG GET: calls fn for each directive that matches one of the glob patterns, value as text.  Of
+ * a secret that is set CONFIG_HIDDEN is shown, which for its part cannot be set.
  */
 #define CONFIG_HIDDEN "<hidden>"
 void config_get(const struct config *cfg, const char *const *patterns, unsigned int count,

@@ -57,10 +57,10 @@ static void usage(FILE *out)
 		"usage: xkvd [FILE] [--DIRECTIVE VALUE ...]\n"
 		"       xkvd --check-config FILE     parse it, say what is wrong, exit\n"
 		"       xkvd --detach [--interface IF] [--pin-dir DIR]\n"
-		"                                    take XDP off and free the maps, and with them the data\n"
-		"       xkvd --adopt DIR --interface IF\n"
-		"                                    use the maps in DIR that `ip link set dev IF xdpdrv obj\n"
-		"                                    xkv.bpf.o sec xdp` has made\n"
+		"                                    take XDP off and free the maps, and with them "
+		"the data\n       xkvd --adopt DIR --interface IF\n"
+		"                                    use the maps in DIR that `ip link set dev IF "
+		"xdpdrv obj\n                                    xkv.bpf.o sec xdp` has made\n"
 		"       xkvd --help | --version\n\n"
 		"Directives, in FILE or as options:\n",
 		XKV_RELEASE);
@@ -86,7 +86,8 @@ static int parse_options(struct options *o, int *argc, char *argv[], struct conf
 			o->job = JOB_DETACH;
 		} else if (!strcmp(word, "--check-config") || !strcmp(word, "--adopt")) {
 			if (i + 1 == *argc) {
-				snprintf(err, ERR_LEN, "%s needs a name behind it (xkvd --help)", word);
+				snprintf(err, ERR_LEN, "%s needs a name behind it (xkvd --help)",
+					 word);
 				ret = -EINVAL;
 				break;
 			}
@@ -136,8 +137,8 @@ static bool complain(int ret, const char *err)
 }
 
 /*
- * The file first, then the options, which so have the last word.  Whatever is wrong is said now: who mends it should
- * not meet the next error only then.  False if anything is.
+ * The file first, then the options, which so have the last word.  Whatever is wrong is said now:
+ * who mends it should not meet the next error only then.  False if anything is.
  */
 static bool configure(struct options *o, int argc, char *argv[], struct config *cfg)
 {
@@ -163,8 +164,8 @@ static int check_limit(struct xkvd *x, const struct config *cfg, char *err, size
 
 	if (cfg->maxmemory && cfg->maxmemory < least) {
 		snprintf(err, err_len,
-			 "maxmemory %llu is less than what the empty store takes (%llu): raise it, or "
-			 "lower max-keys",
+			 "maxmemory %llu is less than what the empty store takes (%llu): raise it, "
+			 "or lower max-keys",
 			 (unsigned long long)cfg->maxmemory, (unsigned long long)least);
 		return -EINVAL;
 	}
@@ -196,13 +197,15 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 	if (x->bpf.adopted && x->cfg.max_keys &&
 	    (store_max_keys(x->store) < x->cfg.max_keys ||
 	     store_max_keys(x->store) / 2 >= x->cfg.max_keys))
-		log_warning("the index was made for %llu keys and stays so; for max-keys %u: `xkv save`, stop, "
-			    "`xkvd --detach`, start",
+		log_warning("the index was made for %llu keys and stays so; for max-keys %u: `xkv "
+			    "save`, stop, `xkvd --detach`, start",
 			    (unsigned long long)store_max_keys(x->store), x->cfg.max_keys);
 	return check_limit(x, &x->cfg, err, ERR_LEN);
 }
 
-/* Only a store that was never served from is loaded: one that was adopted is newer than any file. */
+/*
+ * Only a store that was never served from is loaded: one that was adopted is newer than any file.
+ */
 static int load(struct xkvd *x, char *err)
 {
 	char reason[ERR_LEN] = "";
@@ -220,7 +223,8 @@ static int load(struct xkvd *x, char *err)
 		return snapshot_set_aside(&x->cfg, err, ERR_LEN);
 	}
 	snprintf(err, ERR_LEN, "%.400s%s", reason,
-		 ret == -ENOTDIR ? "" : " (--start-empty yes sets the file aside and starts empty)");
+		 ret == -ENOTDIR ? "" :
+				   " (--start-empty yes sets the file aside and starts empty)");
 	return ret;
 }
 
@@ -259,7 +263,7 @@ static void every_second(void *arg)
 	attach_look(&x->attach);
 }
 
-/* The doors: TCP, UDP, and the things that keep them right. */
+/* The front ends, TCP and UDP, and what supervises them. */
 static int open_doors(struct xkvd *x, const struct options *o, char *err)
 {
 	struct server_options options = {
@@ -279,7 +283,7 @@ static int open_doors(struct xkvd *x, const struct options *o, char *err)
 		return -EINVAL;
 	ret = server_listen(x->server, err, ERR_LEN);
 	if (!ret)
-		ret = udp_open(&x->udp, &x->cfg, &x->net, server_lane(x->server), err, ERR_LEN);
+		ret = udp_open(&x->udp, &x->cfg, &x->net, server_ctx(x->server), err, ERR_LEN);
 	for (unsigned int i = 0; !ret && i < x->udp.count; i++)
 		ret = server_add_fd(x->server, x->udp.socket[i].fd, udp_readable,
 				    &x->udp.socket[i]);
@@ -333,7 +337,8 @@ static int run(struct xkvd *x, const struct options *o)
 	x->bpf.lock = x->net.monitor = -1;
 	ret = log_open(x->cfg.logfile);
 	if (ret) {
-		fprintf(stderr, "xkvd: cannot open the log %s: %s\n", x->cfg.logfile, strerror(-ret));
+		fprintf(stderr, "xkvd: cannot open the log %s: %s\n", x->cfg.logfile,
+			strerror(-ret));
 		return 1;
 	}
 	log_set_level(x->cfg.loglevel);
@@ -346,7 +351,10 @@ static int run(struct xkvd *x, const struct options *o)
 	else
 		log_warning("%s", err);
 	stop(x);
-	/* An empty store that never served would be adopted by the next start instead of the snapshot. */
+	/*
+	 * An empty store that never served would be adopted by the next start instead of the
+	 * snapshot.
+	 */
 	log_set_level(LOG_LEVEL_WARNING); /* the reason is the last word */
 	if (ret && x->fresh && !x->bpf.adopted && !o->adopt)
 		bpf_detach(&x->cfg, ignored, sizeof(ignored));

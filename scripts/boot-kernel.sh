@@ -3,7 +3,7 @@
 #
 # Boots a kernel of the distribution in an emulator (no KVM needed, no network)
 # with xkv in its initial RAM disk, and checks there what another kernel could
-# break: the verifier takes the programs, xkvd attaches, both doors work, kill -9
+# break: the verifier takes the programs, xkvd attaches, both front ends work, kill -9
 # and adopting, the files to look inside, detaching.
 #
 #   scripts/boot-kernel.sh                                        the kernel that apt would install

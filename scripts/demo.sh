@@ -158,7 +158,7 @@ run_daemon() {
 	on server ip -o link show dev xkv0 | grep -q 'prog/xdp' || failed "no native XDP program on xkv0"
 }
 
-both_doors() {
+both_frontends() {
 	step "UDP: the driver answers xkv, the packet never reaches the network stack"
 	xkv set greeting "hello from the driver"
 	xkv get greeting
@@ -232,7 +232,7 @@ TMP=$(mktemp -d "${TMPDIR:-/tmp}/xkv-demo.XXXXXX")
 build
 make_bed
 run_daemon
-both_doors
+both_frontends
 load
 look_inside
 crash

@@ -37,7 +37,7 @@ demo  iproute2         network namespaces and veth pairs
 demo  ethtool          checksum offloads of the test bed
 demo  util-linux       nsenter and flock
 demo  kmod             modprobe veth
-demo  redis-tools      redis-cli and redis-benchmark, the clients of the TCP door
+demo  redis-tools      redis-cli and redis-benchmark, the clients of the TCP front end
 demo  ?xdp-tools       xdp-loader shows what is attached
 test  redis-server     the stock server that snapshots are exchanged with
 test  memcached        another server that xkv-bench can ask

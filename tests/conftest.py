@@ -205,7 +205,7 @@ class PacketSocket(socket.socket):
 
 
 class Udp:
-    """A client of the UDP door on one connected socket; a reply that breaks the format is an error."""
+    """A client of the UDP front end on one connected socket; a reply that breaks the format is an error."""
 
     def __init__(self, sock, token=b""):
         self.sock, self.token = sock, token
@@ -392,7 +392,7 @@ class Xkvd:
                 return None
 
     def udp(self, host=SERVER, side="client", source=None, timeout=5.0, token=b""):
-        """A client of the UDP door; `source` is the address that it sends from."""
+        """A client of the UDP front end; `source` is the address that it sends from."""
         sock = self.bed.socket(side, socket.AF_INET6 if ":" in host else socket.AF_INET, timeout=timeout)
         if source:
             sock.bind((source, 0))
@@ -400,10 +400,10 @@ class Xkvd:
         return Udp(sock, token)
 
     def counters(self):
-        """What the programs have counted, by name, over both doors and all CPUs; the daemon need not run."""
+        """What the programs have counted, by name, over both front ends and all CPUs; the daemon need not run."""
         total = {}
-        for door in self.map_dump("xkv_counters"):
-            for cpu in door["formatted"]["values"]:
+        for frontend in self.map_dump("xkv_counters"):
+            for cpu in frontend["formatted"]["values"]:
                 for name, value in cpu["value"].items():
                     total[name] = total.get(name, 0) + value
         return total

@@ -38,19 +38,19 @@ $(BUILD)/tests/client.a: $(call without_main,$(LIB_OBJ) $(CLI_OBJ))
 $(BUILD)/tests/bench.a: $(call without_main,$(BENCH_OBJ))
 $(BUILD)/tests/%.a:
 	@mkdir -p $(@D)
-	$(say) AR $@
+	$(log) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 define test_program
 $$(BUILD)/tests/$(notdir $(1)): $$(BUILD)/$(1).o $(call parts,$(1))
-	$$(say) LD $$@
+	$$(log) LD $$@
 	$$(Q)$$(CC) $$(XLDFLAGS) $$^ -o $$@ $$(TEST_LIBS)
 endef
 $(foreach t,$(basename $(TEST_MAIN)),$(eval $(call test_program,$(t))))
 
 # Some tests may include skeletons.
 $(BUILD)/tests/%.o: tests/%.c | $(BUILD)/xkv.skel.h
-	$(say) CC $@
+	$(log) CC $@
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(XCFLAGS) -iquote tests/common $(CFLAGS) -c $< -o $@
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The path of a packet, taken apart (bench/experiments/stages.py, docs/performance.md).  All programs run on
- * the maps of a running store, with the store's own functions.
+ * The path of a packet, taken apart (bench/experiments/stages.py, docs/performance.md).  All
+ * programs run on the maps of a running store, with the store's own functions.
  *
  * Cut off: each does what the store does up to a stage, and then sends the packet back like the
  * echo baseline.  What the next program takes longer is the cost of its stage.
@@ -15,7 +15,7 @@
  *
  * The whole path is xkv_xdp itself.  With something left out, or more:
  *
- *   whole          the short way and nothing else, which the others are compared with
+ *   whole          the fast path and nothing else, which the others are compared with
  *   less_verify    believes the request's checksum
  *   less_sum       sends 0 as the reply's, as the thesis-like program does
  *   less_lock      SET: takes no lock, makes no version; readers see torn values
@@ -29,7 +29,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "bpf/gets.bpf.h"
+#include "bpf/multiget.bpf.h"
 #include "swap.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -51,42 +51,42 @@ static __always_inline int send_back(struct xdp_md *ctx)
 /* ---- cut off ------------------------------------------------------------- */
 
 /* load() without what it does for the bucket. */
-__noinline int copy_only(struct xdp_md *ctx, struct xkv_frame *f)
+__noinline int copy_only(struct xdp_md *ctx, struct xkv_request *rq)
 {
 	struct packet p;
 
-	if (!f || locate(ctx, f, &p) != CONTINUE)
+	if (!rq || locate(ctx, rq, &p) != CONTINUE)
 		return XKV_C_pass_length;
-	return take_in(&p, f);
+	return copy_and_verify(&p, rq);
 }
 
 /* Some keys are in a further bucket, which this does not go to. */
-static __always_inline int look_for_tag(struct xkv_frame *f)
+static __always_inline int look_for_tag(struct xkv_request *rq)
 {
-	struct xkv_ahead *a = ahead_at(0);
+	struct xkv_lookup *look = lookup_at(0);
 
-	if (!a)
+	if (!look)
 		return XKV_C_drop_internal;
-	a->fingerprint = f->fingerprint;
-	return gets_entries(0, 1) ? XKV_C_drop_internal : CONTINUE;
+	look->fingerprint = rq->fingerprint;
+	return multiget_probe(0, 1) ? XKV_C_drop_internal : CONTINUE;
 }
 
-/* The slot of the key, or NULL if this is no GET or SET of the short way. */
-static __always_inline struct xkv_slot *plain_slot(struct xkv_frame *f, struct xkv_config *cfg)
+/* The slot of the key, or NULL if this is no GET or SET of the fast path. */
+static __always_inline struct xkv_slot *fast_slot(struct xkv_request *rq, struct xkv_config *cfg)
 {
-	__u64 opcode = f->in[PLAIN_OPCODE] == XKV_OP_SET ? XKV_OP_SET : XKV_OP_GET;
+	__u64 opcode = rq->in[FAST_OPCODE_OFF] == XKV_OP_SET ? XKV_OP_SET : XKV_OP_GET;
 
-	return is_plain(f, cfg, opcode) ? find_plain(f, cfg) : NULL;
+	return is_fast(rq, cfg, opcode) ? fast_find(rq, cfg) : NULL;
 }
 
-__noinline int find_only(struct xkv_frame *f)
+__noinline int find_only(struct xkv_request *rq)
 {
 	struct xkv_config *cfg = config();
 
-	return f && cfg && plain_slot(f, cfg) ? CONTINUE : XKV_C_drop_internal;
+	return rq && cfg && fast_slot(rq, cfg) ? CONTINUE : XKV_C_drop_internal;
 }
 
-__noinline int find_and_copy(struct xdp_md *ctx, struct xkv_frame *f)
+__noinline int find_and_copy(struct xdp_md *ctx, struct xkv_request *rq)
 {
 	struct xkv_config *cfg = config();
 	struct xkv_slot *slot;
@@ -94,40 +94,40 @@ __noinline int find_and_copy(struct xdp_md *ctx, struct xkv_frame *f)
 	bool done;
 	__u64 sum;
 
-	slot = f && cfg ? plain_slot(f, cfg) : NULL;
+	slot = rq && cfg ? fast_slot(rq, cfg) : NULL;
 	if (!slot)
 		return XKV_C_drop_internal;
-	if (f->in[PLAIN_OPCODE] == XKV_OP_SET)
-		done = write_slot(f, cfg, slot);
+	if (rq->in[FAST_OPCODE_OFF] == XKV_OP_SET)
+		done = write_slot(rq, cfg, slot);
 	else
-		done = read_slot(ctx, f, cfg, slot, &p, &sum) != 0;
+		done = read_slot(ctx, rq, cfg, slot, &p, &sum) != 0;
 	return done ? CONTINUE : XKV_C_drop_internal;
 }
 
 /* From the frame on, up to the stage `last`. */
-static __always_inline int run_frame(struct xdp_md *ctx, struct xkv_frame *f, enum stage last)
+static __always_inline int run_frame(struct xdp_md *ctx, struct xkv_request *rq, enum stage last)
 {
-	int why = last == STAGE_COPY ? copy_only(ctx, f) : load(ctx, f);
+	int why = last == STAGE_COPY ? copy_only(ctx, rq) : load(ctx, rq);
 
 	if (why != CONTINUE)
 		return why;
 	if (last == STAGE_BUCKET)
-		return look_for_tag(f);
+		return look_for_tag(rq);
 	if (last == STAGE_FIND)
-		return find_only(f);
-	return last == STAGE_VALUE ? find_and_copy(ctx, f) : CONTINUE;
+		return find_only(rq);
+	return last == STAGE_VALUE ? find_and_copy(ctx, rq) : CONTINUE;
 }
 
 /* ---- with something left out, or more ------------------------------------- */
 
-__noinline int load_unverified(struct xdp_md *ctx, struct xkv_frame *f)
+__noinline int load_unverified(struct xdp_md *ctx, struct xkv_request *rq)
 {
 	struct packet p;
 
-	if (!f || locate(ctx, f, &p) != CONTINUE)
+	if (!rq || locate(ctx, rq, &p) != CONTINUE)
 		return XKV_C_pass_length;
-	touch_bucket(&p, f);
-	copy_in(&p, f);
+	prefetch_bucket(&p, rq);
+	copy_in(&p, rq);
 	return CONTINUE;
 }
 
@@ -141,25 +141,25 @@ static __always_inline __u64 hash_key16(const struct xkv_secret *s, const __u64 
 /* Hashes a key of 16 bytes, and makes what is hashed next wait for it, as the bucket does. */
 static __always_inline void hash_first(struct packet *p)
 {
-	__u64 *key = (__u64 *)(p->udp + 1) + PLAIN_KEY / 8, hash, same;
+	__u64 *key = (__u64 *)(p->udp + 1) + FAST_KEY_OFF / 8, hash, same;
 	struct xkv_secrets *s = secrets();
 
 	if (!s || (void *)(key + 2) > p->end)
 		return;
 	hash = same = hash_key16(&s->hash, key);
-	OPAQUE(same);
+	barrier_var(same);
 	key[0] ^= hash ^ same;
 }
 
-__noinline int load_hashed_twice(struct xdp_md *ctx, struct xkv_frame *f)
+__noinline int load_hashed_twice(struct xdp_md *ctx, struct xkv_request *rq)
 {
 	struct packet p;
 
-	if (!f || locate(ctx, f, &p) != CONTINUE)
+	if (!rq || locate(ctx, rq, &p) != CONTINUE)
 		return XKV_C_pass_length;
 	hash_first(&p);
-	touch_bucket(&p, f);
-	return take_in(&p, f);
+	prefetch_bucket(&p, rq);
+	return copy_and_verify(&p, rq);
 }
 
 /* swap_headers() with 0, which means none, for the UDP checksum. */
@@ -177,32 +177,33 @@ static __always_inline void swap_unsummed(struct packet *p, __u32 len)
 	p->udp->check = 0;
 }
 
-static __always_inline void finish(struct packet *p, struct xkv_frame *f, __u32 len, __u64 sum,
+static __always_inline void finish(struct packet *p, struct xkv_request *rq, __u32 len, __u64 sum,
 				   enum without what)
 {
 	if (what & SUM)
 		swap_unsummed(p, len);
 	else
-		swap_headers(p, f, len, sum);
+		swap_headers(p, rq, len, sum);
 	count_many(XKV_C_replies, 1);
 }
 
 /* write_slot() without what keeps readers and other writers apart. */
-static __always_inline bool write_unlocked(struct xkv_frame *f, struct xkv_config *cfg,
+static __always_inline bool write_unlocked(struct xkv_request *rq, struct xkv_config *cfg,
 					   struct xkv_slot *slot)
 {
-	f->keep = 0;
-	if (!stays_in_class(f, slot))
+	rq->keep = 0;
+	if (!stays_in_class(rq, slot))
 		return false;
 	slot->expire_ms = 0;
-	slot->value_len = f->value_len;
-	copy_value(f, slot);
+	slot->value_len = rq->value_len;
+	copy_value(rq, slot);
 	mark_access(cfg, slot);
-	f->version = f->seq;
+	rq->version = rq->seq;
 	return true;
 }
 
-static __always_inline int get_without(struct xdp_md *ctx, struct xkv_frame *f, enum without what)
+static __always_inline int get_without(struct xdp_md *ctx, struct xkv_request *rq,
+				       enum without what)
 {
 	struct xkv_config *cfg = config();
 	struct xkv_slot *slot;
@@ -210,46 +211,47 @@ static __always_inline int get_without(struct xdp_md *ctx, struct xkv_frame *f, 
 	__u64 sum = 0;
 	__u32 length;
 
-	slot = f && cfg && is_plain(f, cfg, XKV_OP_GET) ? find_plain(f, cfg) : NULL;
-	length = slot ? read_slot(ctx, f, cfg, slot, &p, &sum) : 0;
+	slot = rq && cfg && is_fast(rq, cfg, XKV_OP_GET) ? fast_find(rq, cfg) : NULL;
+	length = slot ? read_slot(ctx, rq, cfg, slot, &p, &sum) : 0;
 	if (!length)
 		return XKV_C_drop_internal;
-	finish(&p, f, length, sum, what);
-	count(f, XKV_C_get_hits);
+	finish(&p, rq, length, sum, what);
+	count(rq, XKV_C_get_hits);
 	if (!(what & HOT))
-		hot_used(f, cfg, false, length - PLAIN_RESULT);
+		hot_used(rq, cfg, false, length - FAST_REPLY_LEN);
 	return CONTINUE;
 }
 
-static __always_inline int set_without(struct xdp_md *ctx, struct xkv_frame *f, enum without what)
+static __always_inline int set_without(struct xdp_md *ctx, struct xkv_request *rq,
+				       enum without what)
 {
 	struct xkv_config *cfg = config();
 	struct xkv_slot *slot;
 	struct packet p;
 	__u64 sum;
 
-	slot = f && cfg && is_plain(f, cfg, XKV_OP_SET) ? find_plain(f, cfg) : NULL;
-	if (!slot || !(what & LOCK ? write_unlocked(f, cfg, slot) : write_slot(f, cfg, slot)))
+	slot = rq && cfg && is_fast(rq, cfg, XKV_OP_SET) ? fast_find(rq, cfg) : NULL;
+	if (!slot || !(what & LOCK ? write_unlocked(rq, cfg, slot) : write_slot(rq, cfg, slot)))
 		return XKV_C_drop_internal;
-	count(f, XKV_C_overwrites);
+	count(rq, XKV_C_overwrites);
 	if (!(what & HOT))
-		hot_used(f, cfg, true, XKV_PADDED(f->value_len));
-	if (resize(ctx, f->payload_off, PLAIN_RESULT) || locate(ctx, f, &p) != CONTINUE)
+		hot_used(rq, cfg, true, XKV_PADDED(rq->value_len));
+	if (resize(ctx, rq->payload_off, FAST_REPLY_LEN) || locate(ctx, rq, &p) != CONTINUE)
 		return XKV_C_drop_internal;
-	sum = write_header(&p, f, 1, PLAIN_RESULT);
+	sum = write_header(&p, rq, 1, FAST_REPLY_LEN);
 	sum += write_result((__u64 *)(p.udp + 1) + 2, p.end, XKV_OP_SET, XKV_OK, 0, 0, 0,
-			    f->version);
-	finish(&p, f, PLAIN_RESULT, sum, what);
+			    rq->version);
+	finish(&p, rq, FAST_REPLY_LEN, sum, what);
 	return CONTINUE;
 }
 
 /* ---- the programs -------------------------------------------------------- */
 
 /* As in bpf/xkv.bpf.c, up to the frame. */
-static __always_inline struct xkv_frame *begin(struct xdp_md *ctx, struct packet *p)
+static __always_inline struct xkv_request *begin(struct xdp_md *ctx, struct packet *p)
 {
 	struct xkv_config *cfg = config();
-	struct xkv_frame *f;
+	struct xkv_request *rq;
 	__u32 zero = 0;
 
 	p->data = (void *)(long)ctx->data;
@@ -257,8 +259,8 @@ static __always_inline struct xkv_frame *begin(struct xdp_md *ctx, struct packet
 	if (!cfg || cfg->magic != XKV_LAYOUT_MAGIC || parse(p, cfg) != CONTINUE ||
 	    admit(p, cfg) != CONTINUE)
 		return NULL;
-	f = bpf_map_lookup_elem(&xkv_frames, &zero);
-	return f && frame_begin(p, cfg, f) == CONTINUE ? f : NULL;
+	rq = bpf_map_lookup_elem(&xkv_frames, &zero);
+	return rq && request_init(p, cfg, rq) == CONTINUE ? rq : NULL;
 }
 
 /* Only headers, and nothing else. */
@@ -279,11 +281,11 @@ int stage_parse(struct xdp_md *ctx)
 	int name(struct xdp_md *ctx)                                                               \
 	{                                                                                          \
 		struct packet p = {};                                                              \
-		struct xkv_frame *f = begin(ctx, &p);                                              \
+		struct xkv_request *rq = begin(ctx, &p);                                           \
                                                                                                    \
-		if (!f)                                                                            \
+		if (!rq)                                                                           \
 			return XDP_PASS;                                                           \
-		return run_frame(ctx, f, last) == CONTINUE ? send_back(ctx) : XDP_DROP;            \
+		return run_frame(ctx, rq, last) == CONTINUE ? send_back(ctx) : XDP_DROP;           \
 	}
 
 STAGE(stage_copy, STAGE_COPY)
@@ -294,29 +296,29 @@ STAGE(stage_value, STAGE_VALUE)
 
 /* get and set are functions of their own, as the store's are. */
 #define WITHOUT(name, load, what)                                                                  \
-	__noinline int name##_get(struct xdp_md *ctx, struct xkv_frame *f)                         \
+	__noinline int name##_get(struct xdp_md *ctx, struct xkv_request *rq)                      \
 	{                                                                                          \
-		return get_without(ctx, f, what);                                                  \
+		return get_without(ctx, rq, what);                                                 \
 	}                                                                                          \
                                                                                                    \
-	__noinline int name##_set(struct xdp_md *ctx, struct xkv_frame *f)                         \
+	__noinline int name##_set(struct xdp_md *ctx, struct xkv_request *rq)                      \
 	{                                                                                          \
-		return set_without(ctx, f, what);                                                  \
+		return set_without(ctx, rq, what);                                                 \
 	}                                                                                          \
                                                                                                    \
 	SEC("xdp")                                                                                 \
 	int name(struct xdp_md *ctx)                                                               \
 	{                                                                                          \
 		struct packet p = {};                                                              \
-		struct xkv_frame *f = begin(ctx, &p);                                              \
+		struct xkv_request *rq = begin(ctx, &p);                                           \
 		int why;                                                                           \
                                                                                                    \
-		if (!f || load(ctx, f) != CONTINUE)                                                \
+		if (!rq || load(ctx, rq) != CONTINUE)                                              \
 			return XDP_PASS;                                                           \
-		if (f->in[PLAIN_OPCODE] == XKV_OP_SET)                                             \
-			why = name##_set(ctx, f);                                                  \
+		if (rq->in[FAST_OPCODE_OFF] == XKV_OP_SET)                                         \
+			why = name##_set(ctx, rq);                                                 \
 		else                                                                               \
-			why = name##_get(ctx, f);                                                  \
+			why = name##_get(ctx, rq);                                                 \
 		return why == CONTINUE ? XDP_TX : XDP_DROP;                                        \
 	}
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "dist.h"
-#include "say.h"
+#include "message.h"
 
 #define ROWS_MAX    64
 #define LONG_OPTION 256 /* getopt's value of row 0 if it has no letter */

@@ -9,7 +9,7 @@
 
 #include "bpf/proto.h"
 #include "dist.h"
-#include "say.h"
+#include "message.h"
 
 static const struct {
 	const char *name;

@@ -28,7 +28,7 @@ WHOLE, ATTACHED = "xkv_xdp", "attached"
 # Each one's time less that of the one before it.
 STAGES = {
     "stage_parse": "headers, port, address, sender",
-    "stage_copy": "request into the frame, its checksum",
+    "stage_copy": "request into its context, its checksum",
     "stage_hash": "hash of the key; bucket asked for",
     "stage_bucket": "tag found in the bucket",
     "stage_find": "request is plain, key compared in the slot",

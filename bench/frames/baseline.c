@@ -12,7 +12,7 @@
 
 #include "bench/bpf/echo.skel.h"
 #include "bench/bpf/thesis.skel.h"
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "generator.h"
 
 #define FILL_CHUNK 4096 /* entries a system call */
@@ -37,7 +37,7 @@ static int fill(int map_fd, uint32_t keys, uint8_t *key, uint8_t *value)
 				    first + i);
 		err = bpf_map_update_batch(map_fd, key, value, &count, NULL);
 		if (err) {
-			say("cannot fill the thesis-like map: %s", strerror(-err));
+			message("cannot fill the thesis-like map: %s", strerror(-err));
 			return err;
 		}
 	}
@@ -50,7 +50,7 @@ static int fill_thesis(int map_fd, uint32_t keys)
 	int err;
 
 	if (!buffer) {
-		say("out of memory");
+		message("out of memory");
 		return -ENOMEM;
 	}
 	err = fill(map_fd, keys, buffer, buffer + FILL_CHUNK * FRAME_KEY_SIZE);
@@ -99,8 +99,8 @@ int baseline_open(struct baseline *b, enum server_kind server, uint32_t keys, ui
 	else
 		err = open_thesis(b, server == SERVER_THESIS, keys, port);
 	if (err) {
-		say("cannot load the %s server: %s", server == SERVER_ECHO ? "echo" : "thesis-like",
-		    strerror(-err));
+		message("cannot load the %s server: %s",
+			server == SERVER_ECHO ? "echo" : "thesis-like", strerror(-err));
 		return err;
 	}
 	return b->thesis ? fill_thesis(bpf_map__fd(b->thesis->maps.kv), keys) : 0;

@@ -17,7 +17,7 @@
 #include <bpf/libbpf.h>
 #include <linux/if_link.h>
 
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 
 int bed_enter(const struct bed_end *end)
 {
@@ -26,8 +26,8 @@ int bed_enter(const struct bed_end *end)
 	if (!setns(end->netns, CLONE_NEWNET))
 		return 0;
 	err = -errno;
-	say("cannot enter the test bed's namespace: %s%s", strerror(-err),
-	    err == -EPERM ? "; run as root" : "");
+	message("cannot enter the test bed's namespace: %s%s", strerror(-err),
+		err == -EPERM ? "; run as root" : "");
 	return err;
 }
 
@@ -39,15 +39,15 @@ static int find_device(struct bed_end *end, const char *device)
 
 	if (fd < 0) {
 		err = -errno;
-		say("cannot make a socket: %s", strerror(-err));
+		message("cannot make a socket: %s", strerror(-err));
 		return err;
 	}
 	snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", device);
 	end->ifindex = if_nametoindex(device);
 	if (!end->ifindex || ioctl(fd, SIOCGIFHWADDR, &req)) {
 		err = -errno;
-		say("no device %s in the test bed (%s): run scripts/testbed.sh up", device,
-		    strerror(-err));
+		message("no device %s in the test bed (%s): run scripts/testbed.sh up", device,
+			strerror(-err));
 	} else {
 		memcpy(end->mac, req.ifr_hwaddr.sa_data, sizeof(end->mac));
 	}
@@ -64,8 +64,8 @@ static int open_end(struct bed_end *end, const char *bed, const char *side, cons
 	end->netns = open(path, O_RDONLY | O_CLOEXEC);
 	if (end->netns < 0) {
 		err = -errno;
-		say("no test bed %s (%s: %s): run XKV_TESTBED=%s scripts/testbed.sh up", bed, path,
-		    strerror(-err), bed);
+		message("no test bed %s (%s: %s): run XKV_TESTBED=%s scripts/testbed.sh up", bed,
+			path, strerror(-err), bed);
 		return err;
 	}
 	err = bed_enter(end);
@@ -98,8 +98,9 @@ static int exchange(const struct bed_end *end, int prog_fd, int old_fd)
 	}
 	err = bpf_xdp_attach(end->ifindex, prog_fd, flags, &opts);
 	if (err)
-		say("cannot change the XDP program of the test bed's device: %s%s", strerror(-err),
-		    err == -EBUSY ? "; it is held by a BPF link: detach that first" : "");
+		message("cannot change the XDP program of the test bed's device: %s%s",
+			strerror(-err),
+			err == -EBUSY ? "; it is held by a BPF link: detach that first" : "");
 	return err;
 }
 
@@ -130,7 +131,8 @@ int bed_program(const struct bed_end *end)
 		return err;
 	err = bpf_xdp_query_id(end->ifindex, 0, &id);
 	if (err)
-		say("cannot ask for the XDP program of the test bed's device: %s", strerror(-err));
+		message("cannot ask for the XDP program of the test bed's device: %s",
+			strerror(-err));
 	return err ? err : (int)id;
 }
 
@@ -145,7 +147,7 @@ int bed_attach(struct bed_end *end, int prog_fd)
 		end->replaced_fd = id ? bpf_prog_get_fd_by_id(id) : -1;
 		if (id && end->replaced_fd < 0) {
 			err = -errno;
-			say("cannot open XDP program %d: %s", id, strerror(-err));
+			message("cannot open XDP program %d: %s", id, strerror(-err));
 			return err;
 		}
 	}

@@ -18,7 +18,7 @@
 #include <bpf/libbpf.h>
 
 #include "baseline.h"
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "generator.h"
 #include "options.h"
 
@@ -47,7 +47,7 @@ struct loop {
 
 static int out_of_memory(void)
 {
-	say("out of memory");
+	message("out of memory");
 	return -ENOMEM;
 }
 
@@ -84,17 +84,17 @@ static int open_beds(struct loop *l)
 		return err;
 	err = bed_program(&base_bed(l)->server);
 	if (!attached && err > 0) {
-		say("%s of bed %s carries an XDP program: measure it with --server attached, or "
-		    "detach it",
-		    BED_SERVER_DEVICE, l->o->base_bed);
+		message("%s of bed %s carries an XDP program: measure it with --server attached, "
+			"or detach it",
+			BED_SERVER_DEVICE, l->o->base_bed);
 		return -EBUSY;
 	}
 	if (!attached)
 		return err;
 	err = bed_program(&l->bed.server);
 	if (!err) {
-		say("no XDP program on %s of bed %s: start xkvd there first", BED_SERVER_DEVICE,
-		    l->o->bed);
+		message("no XDP program on %s of bed %s: start xkvd there first", BED_SERVER_DEVICE,
+			l->o->bed);
 		return -ENOENT;
 	}
 	return err < 0 ? err : 0;
@@ -109,7 +109,7 @@ static int open_pinned(struct loop *l, unsigned int server)
 	if (l->prog_fd[server] >= 0)
 		return 0;
 	err = -errno;
-	say("cannot open the pinned program %s: %s", path, strerror(-err));
+	message("cannot open the pinned program %s: %s", path, strerror(-err));
 	return err;
 }
 
@@ -257,8 +257,8 @@ static int sweep(struct loop *l, const struct series *s, uint64_t *missing)
 				    (count + s->shape.batch - 1) / s->shape.batch, &result);
 		*missing += result.requests - result.count[SINK_HIT];
 		if (!err && result.count[SINK_WRONG]) {
-			say("%s answered for %llu keys with a wrong value or checksum",
-			    server_name(l, s), (unsigned long long)result.count[SINK_WRONG]);
+			message("%s answered for %llu keys with a wrong value or checksum",
+				server_name(l, s), (unsigned long long)result.count[SINK_WRONG]);
 			err = -EBADMSG;
 		}
 	}
@@ -276,11 +276,12 @@ static int check_keys(struct loop *l, const struct series *s)
 		err = sweep(l, s, &missing);
 	if (err || !missing)
 		return err;
-	say("%s did not answer for %llu of %u keys: load them first, in the client's namespace, "
-	    "with xkv-bench --load-only --keys %u --first-key %llu --key-size %u --value-size %u",
-	    server_name(l, s), (unsigned long long)missing, l->o->keys, l->o->keys,
-	    (unsigned long long)s->shape.range * FRAME_KEYS_MAX, s->shape.key_size,
-	    s->shape.value_size);
+	message("%s did not answer for %llu of %u keys: load them first, in the client's "
+		"namespace, with xkv-bench --load-only --keys %u --first-key %llu --key-size %u "
+		"--value-size %u",
+		server_name(l, s), (unsigned long long)missing, l->o->keys, l->o->keys,
+		(unsigned long long)s->shape.range * FRAME_KEYS_MAX, s->shape.key_size,
+		s->shape.value_size);
 	return -ENOENT;
 }
 
@@ -477,7 +478,7 @@ static int print_json(struct loop *l)
 	int err = all ? json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : -1;
 
 	if (err)
-		say("cannot write the results");
+		message("cannot write the results");
 	else
 		putchar('\n');
 	json_decref(all);
@@ -513,6 +514,6 @@ int frames_run(struct frames_options *o)
 	free_series(&l);
 	json_decref(l.results);
 	if (err == -EINTR)
-		say("interrupted");
+		message("interrupted");
 	return err ? 1 : 0;
 }

@@ -24,7 +24,7 @@
 
 #include "bench/bpf/generator.skel.h"
 #include "bench/bpf/sink.skel.h"
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "ksoftirqd.h"
 
 uint64_t frame_digits(uint32_t key)
@@ -204,8 +204,8 @@ int generator_open(struct generator *g, const struct frames_options *o)
 	*g = (struct generator){ .o = o };
 	err = open_programs(g);
 	if (err) {
-		say("cannot load the generator's BPF programs: %s%s", strerror(-err),
-		    err == -EPERM ? "; run as root" : "");
+		message("cannot load the generator's BPF programs: %s%s", strerror(-err),
+			err == -EPERM ? "; run as root" : "");
 		return err;
 	}
 	g->table = mmap(NULL, FRAME_TABLE_SIZE * sizeof(*g->table), PROT_READ | PROT_WRITE,
@@ -213,7 +213,7 @@ int generator_open(struct generator *g, const struct frames_options *o)
 	if (g->table == MAP_FAILED) {
 		err = -errno;
 		g->table = NULL;
-		say("cannot map the generator's table: %s", strerror(-err));
+		message("cannot map the generator's table: %s", strerror(-err));
 	}
 	return err;
 }
@@ -294,8 +294,8 @@ static int send_frames(const struct runner *r)
 	int err = bpf_prog_test_run_opts(generator_fd(r->g), &opts);
 
 	if (err && err != -EINTR)
-		say("the kernel refused to run the generator: %s%s", strerror(-err),
-		    err == -EINVAL ? "; live frames need Linux 5.18" : "");
+		message("the kernel refused to run the generator: %s%s", strerror(-err),
+			err == -EINVAL ? "; live frames need Linux 5.18" : "");
 	return err;
 }
 
@@ -308,7 +308,7 @@ static int settle_on_cpu(const struct runner *r)
 	CPU_SET(r->cpu, &set);
 	err = -pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
 	if (err) {
-		say("cannot run on CPU %u: %s", r->cpu, strerror(-err));
+		message("cannot run on CPU %u: %s", r->cpu, strerror(-err));
 		return err;
 	}
 	/* Best effort: it only keeps others' work out of the way. */
@@ -449,7 +449,7 @@ int generator_run(struct generator *g, const struct bed *bed, uint32_t frames,
 					     .cpu = g->o->cpu[i],
 					     .frames = frames };
 		if (pthread_create(&runner[i].thread, NULL, runner_main, &runner[i])) {
-			say("cannot start a thread: %s", strerror(errno));
+			message("cannot start a thread: %s", strerror(errno));
 			exit(1); /* the others wait at the barrier for ever */
 		}
 	}

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "bench/common/sizes.h"
 
 static const char *const scan_shares[] = { "0", "100", NULL };
@@ -92,7 +92,8 @@ static const struct option_row rows[] = {
 
 static const char usage[] =
 	"Usage: xkv-bench frames [OPTION]...\n"
-	"Live frames of the kernel's through scripts/testbed.sh's bed, as root.  See xkv-bench(1).\n";
+	"Live frames of the kernel's through scripts/testbed.sh's bed, as root.  See "
+	"xkv-bench(1).\n";
 
 /* Whether any of the frames are SCANs. */
 static bool any_scans(const struct frames_options *o)

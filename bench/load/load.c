@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "entry.h"
 #include "hdr.h"
 #include "options.h"
@@ -54,7 +54,7 @@ static int open_workers(struct load *l)
 	l->worker = calloc(threads, sizeof(*l->worker));
 	l->thread = calloc(threads, sizeof(*l->thread));
 	if (!l->worker || !l->thread) {
-		say("out of memory");
+		message("out of memory");
 		return -ENOMEM;
 	}
 	while (l->workers < threads) {
@@ -154,7 +154,7 @@ static unsigned int start_threads(struct load *l, struct phase *phase)
 		workload_init(&w->workload, l->o, &l->inserts, i, l->workers);
 		err = pthread_create(&l->thread[i], NULL, worker_main, w);
 		if (err) {
-			say("cannot start thread %u: %s", i + 1, strerror(err));
+			message("cannot start thread %u: %s", i + 1, strerror(err));
 			__atomic_store_n(&phase->failed, true, __ATOMIC_RELAXED);
 			__atomic_sub_fetch(&phase->working, l->workers - i, __ATOMIC_RELAXED);
 			return i;
@@ -179,7 +179,7 @@ static int run_phase(struct load *l, struct phase *phase, const char *name, stru
 {
 	uint64_t start = now_ns() + START_NS;
 
-	phase->start_ns = phase->from_ns = phase->heard = start;
+	phase->start_ns = phase->from_ns = phase->last_reply_ns = start;
 	phase->inserts = &l->inserts;
 	if (!phase->loading) {
 		phase->from_ns += l->o->warmup * 1e9;
@@ -202,8 +202,8 @@ static int load_keys(struct load *l)
 	char n[28];
 
 	if (!err && !interrupted && stored < l->o->keys) {
-		say("only %llu of %u keys were stored: the server refused the others",
-		    (unsigned long long)stored, l->o->keys);
+		message("only %llu of %u keys were stored: the server refused the others",
+			(unsigned long long)stored, l->o->keys);
 		err = -EIO;
 	}
 	if (!err && l->o->progress)
@@ -228,7 +228,7 @@ static int conclude(struct load *l, const struct result *result, const struct ra
 
 	report_result(l->o, result, ramp);
 	if (l->hdr && hdr_write(l->hdr, &s->latency)) {
-		say("cannot write %s: %s", l->o->hdr, strerror(errno));
+		message("cannot write %s: %s", l->o->hdr, strerror(errno));
 		return 1;
 	}
 	return stats_errors(s) || !s->count[STAT_OPS] ? 3 : 0;
@@ -283,8 +283,8 @@ static int run_ramp(struct load *l)
 	err = ramp_find(&ramp, l->o->rate, climb_step, &climb);
 	if (!(ramp.saturation > 0)) {
 		if (!err)
-			say("no rate holds, however low: the server loses requests, or this "
-			    "machine is too busy");
+			message("no rate holds, however low: the server loses requests, or this "
+				"machine is too busy");
 		return 1;
 	}
 	ret = conclude(l, &climb.best, &ramp);
@@ -299,7 +299,7 @@ static int open_hdr(struct load *l)
 	l->hdr = fopen(l->o->hdr, "we");
 	if (l->hdr)
 		return 0;
-	say("cannot write %s: %s", l->o->hdr, strerror(errno));
+	message("cannot write %s: %s", l->o->hdr, strerror(errno));
 	return -errno;
 }
 

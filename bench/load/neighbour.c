@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 
 #define USABLE (NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT)
 
@@ -75,14 +75,14 @@ static int find_route(unsigned int ifindex, struct in_addr ip, struct in_addr *h
 	const void *gateway, *device;
 
 	if (len <= 0) {
-		say("there is no route to %s: %s", inet_ntoa(ip), strerror(-len));
+		message("there is no route to %s: %s", inet_ntoa(ip), strerror(-len));
 		return len ? len : -ENETUNREACH;
 	}
 	device = find((void *)answer, RTA_OIF, sizeof(int));
 	if (!device || memcmp(device, &ifindex, sizeof(ifindex))) {
-		say("the route to %s does not go through that --interface: give its --mac if you "
-		    "know better",
-		    inet_ntoa(ip));
+		message("the route to %s does not go through that --interface: give its --mac if "
+			"you know better",
+			inet_ntoa(ip));
 		return -ENETUNREACH;
 	}
 	gateway = find((void *)answer, RTA_GATEWAY, sizeof(*hop));
@@ -105,7 +105,7 @@ int neighbour_find(unsigned int ifindex, struct in_addr ip, uint8_t mac[6])
 	len = ask(&q, answer, sizeof(answer));
 	address = len > 0 ? find((void *)answer, NDA_LLADDR, 6) : NULL;
 	if (!address || !(found->ndm_state & USABLE)) {
-		say("no hardware address of %s is known: give it with --mac", inet_ntoa(q.ip));
+		message("no hardware address of %s is known: give it with --mac", inet_ntoa(q.ip));
 		return -EHOSTUNREACH;
 	}
 	memcpy(mac, address, 6);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "request.h"
 
 static int read_token(const struct option_row *row, char *text, void *field)

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "entry.h"
 #include "options.h"
 #include "workload.h"

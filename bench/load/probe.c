@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 
 #define PINGS	    3
 #define UNCONNECTED (-EINPROGRESS) /* what connect() says of SO_SNDTIMEO */
@@ -119,18 +119,18 @@ static void explain(const struct options *o, const struct protocol *p, int err)
 	const char *layer = p->stream ? "TCP" : "UDP";
 
 	if (err == -ECONNREFUSED)
-		say("nothing listens on %s port %s of %s: start the server, or give -h and -p",
-		    layer, o->port, o->host);
+		message("nothing listens on %s port %s of %s: start the server, or give -h and -p",
+			layer, o->port, o->host);
 	else if (err == UNCONNECTED)
-		say("%s does not take a connection on TCP port %s within %u ms: is it too busy, "
-		    "or a firewall in between?  --timeout says how long to wait",
-		    o->host, o->port, o->timeout_ms);
+		message("%s does not take a connection on TCP port %s within %u ms: is it too "
+			"busy, or a firewall in between?  --timeout says how long to wait",
+			o->host, o->port, o->timeout_ms);
 	else if (err == -ETIMEDOUT)
-		say("no answer from %s port %s of %s to %d pings: does a server for --protocol %s "
-		    "run there, and may this address ask it?",
-		    layer, o->port, o->host, PINGS, p->name);
+		message("no answer from %s port %s of %s to %d pings: does a server for --protocol "
+			"%s run there, and may this address ask it?",
+			layer, o->port, o->host, PINGS, p->name);
 	else if (err != REFUSED)
-		say("cannot reach %s: %s", o->host, strerror(-err));
+		message("cannot reach %s: %s", o->host, strerror(-err));
 }
 
 int probe_server(const struct options *o, const struct protocol *p, struct server_address *server)
@@ -139,7 +139,7 @@ int probe_server(const struct options *o, const struct protocol *p, struct serve
 	int err = getaddrinfo(o->host, o->port, &hints, &list);
 
 	if (err) {
-		say("host %s: %s", o->host, gai_strerror(err));
+		message("host %s: %s", o->host, gai_strerror(err));
 		return -EINVAL;
 	}
 	err = try_all(o, p, list, server);

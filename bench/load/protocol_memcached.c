@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "entry.h"
 #include "protocol.h"
 
@@ -245,7 +245,7 @@ static int pong(const uint8_t *buf, size_t len, uint64_t id)
 		return 0;
 	if (line > 0 && starts_with(buf, line, "VERSION "))
 		return 1;
-	say("what answers does not speak memcached's text protocol");
+	message("what answers does not speak memcached's text protocol");
 	return -EPROTO;
 }
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "entry.h"
 #include "protocol.h"
 
@@ -242,9 +242,9 @@ static int pong(const uint8_t *buf, size_t len, uint64_t id)
 	if (n > 0 && e.type == '+' && starts_with(&e, "PONG"))
 		return 1;
 	if (n > 0 && e.type == '-')
-		say("the server refuses a PING: %.*s", (int)e.len, (const char *)e.text);
+		message("the server refuses a PING: %.*s", (int)e.len, (const char *)e.text);
 	else
-		say("what answers does not speak RESP");
+		message("what answers does not speak RESP");
 	return -EPROTO;
 }
 

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "entry.h"
 #include "protocol.h"
 #include "protocol_xkv.h"
@@ -251,7 +251,7 @@ static int pong(const uint8_t *buf, size_t len, uint64_t id_)
 		return 0;
 	if (r.status != XKV_NOAUTH)
 		return 1;
-	say("the server wants a token: give its udp-token with --token");
+	message("the server wants a token: give its udp-token with --token");
 	return -EACCES;
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "protocol.h"
 #include "transport.h"
 
@@ -204,7 +204,7 @@ static void report_json(const struct options *o, const struct result *r, const s
 		set(all, "ramp", ramp_json(ramp));
 
 	if (!all || json_dumpf(all, stdout, JSON_REAL_PRECISION(9)))
-		say("cannot write the results");
+		message("cannot write the results");
 	else
 		putchar('\n');
 	json_decref(all);

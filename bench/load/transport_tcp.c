@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "transport.h"
 #include "worker.h"
 
@@ -94,8 +94,8 @@ static int open_clients(struct worker *w, struct tcp *t)
 			err = watch(t, c, EPOLL_CTL_ADD, 0);
 		if (!err)
 			continue;
-		say("cannot connect client %u: %s%s", c->number, strerror(-err),
-		    err == -EMFILE ? "; raise the limit with ulimit -n" : "");
+		message("cannot connect client %u: %s%s", c->number, strerror(-err),
+			err == -EMFILE ? "; raise the limit with ulimit -n" : "");
 		return err;
 	}
 	return 0;
@@ -109,14 +109,14 @@ static int tcp_open(struct worker *w, const struct options *o, const struct serv
 	if (t)
 		t->dirty = calloc(w->clients, sizeof(*t->dirty));
 	if (!t || !t->dirty) {
-		say("out of memory");
+		message("out of memory");
 		return -ENOMEM;
 	}
 	t->o = o;
 	t->server = *server;
 	t->epoll = w->clients > 1 ? epoll_create1(EPOLL_CLOEXEC) : -1;
 	if (w->clients > 1 && t->epoll < 0) {
-		say("cannot watch the connections with epoll: %s", strerror(errno));
+		message("cannot watch the connections with epoll: %s", strerror(errno));
 		return -errno;
 	}
 	return open_clients(w, t);

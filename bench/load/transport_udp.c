@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "transport.h"
 #include "worker.h"
 
@@ -63,7 +63,7 @@ static int watch(struct udp *u, struct worker *w)
 		if (i + 1 == w->clients)
 			return 0;
 	}
-	say("cannot watch the sockets with epoll: %s", strerror(errno));
+	message("cannot watch the sockets with epoll: %s", strerror(errno));
 	return -errno;
 }
 
@@ -73,7 +73,7 @@ static int udp_open(struct worker *w, const struct options *o, const struct serv
 
 	w->transport_state = u;
 	if (!u) {
-		say("out of memory");
+		message("out of memory");
 		return -ENOMEM;
 	}
 	for (int i = 0; i < SEND_BATCH; i++) {
@@ -92,8 +92,8 @@ static int udp_open(struct worker *w, const struct options *o, const struct serv
 
 		if (!err)
 			continue;
-		say("cannot open a socket for client %u: %s%s", w->client[i].number, strerror(-err),
-		    err == -EMFILE ? "; raise the limit with ulimit -n" : "");
+		message("cannot open a socket for client %u: %s%s", w->client[i].number,
+			strerror(-err), err == -EMFILE ? "; raise the limit with ulimit -n" : "");
 		return err;
 	}
 	return watch(u, w);

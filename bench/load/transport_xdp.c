@@ -19,7 +19,7 @@
 #include <xdp/xsk.h>
 
 #include "bench/bpf/xsk.skel.h"
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "transport.h"
 #include "worker.h"
 #include "xdp.h"
@@ -78,7 +78,7 @@ static int bind_ports(struct worker *w, struct xdp *x, const struct server_addre
 
 		if (!err)
 			continue;
-		say("cannot get a port for client %u: %s", w->client[i].number, strerror(-err));
+		message("cannot get a port for client %u: %s", w->client[i].number, strerror(-err));
 		return err;
 	}
 	return 0;
@@ -140,10 +140,10 @@ static int open_queue(struct xdp *x, struct queue *q)
 	if (!err)
 		err = xsk_socket__update_xskmap(q->socket, bpf_map__fd(x->skel->maps.sockets));
 	if (err) {
-		say("cannot open an AF_XDP socket on queue %u of %s: %s%s", q->number,
-		    x->o->interface, strerror(-err),
-		    err == -EOPNOTSUPP ? "; the driver has no zero-copy, use --xdp-mode copy"
-		    : err == -EINVAL   ? "; is there such a queue?"
+		message("cannot open an AF_XDP socket on queue %u of %s: %s%s", q->number,
+			x->o->interface, strerror(-err),
+			err == -EOPNOTSUPP ? "; the driver has no zero-copy, use --xdp-mode copy"
+			: err == -EINVAL   ? "; is there such a queue?"
 				       : "");
 		return err;
 	}
@@ -160,7 +160,7 @@ static int open_queues(struct worker *w, struct thread *t)
 
 	t->queue = calloc(x->queues, sizeof(*t->queue));
 	if (!t->queue) {
-		say("out of memory");
+		message("out of memory");
 		return -ENOMEM;
 	}
 	for (unsigned int i = w->number; i < x->queues; i += w->workers) {
@@ -187,7 +187,7 @@ static int xdp_thread_open(struct worker *w, const struct options *o,
 	(void)o;
 	w->transport_state = t;
 	if (!t) {
-		say("out of memory");
+		message("out of memory");
 		return -ENOMEM;
 	}
 	t->x = w->transport_shared;
@@ -407,7 +407,10 @@ static void count_overruns(struct worker *w)
 			worker_socket_error(w, errno);
 			continue;
 		}
-		/* Without a frame to receive into it is one of the dropped, with a full ring it is not. */
+		/*
+		 * Without a frame to receive into it is one of the dropped, with a full ring it is
+		 * not.
+		 */
 		all = found.rx_dropped + found.rx_ring_full;
 		stat_add(&w->stats, STAT_OVERRUNS, all - q->overruns);
 		q->overruns = all;
@@ -498,7 +501,7 @@ static int settle(struct worker *workers, unsigned int n)
 		}
 	}
 	if (err)
-		say("cannot get another port for a client: %s", strerror(-err));
+		message("cannot get another port for a client: %s", strerror(-err));
 	return err;
 }
 

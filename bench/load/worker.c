@@ -12,7 +12,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "bench/common/sizes.h"
 
 #define LOAD_TRIES 30  /* of a request while loading, before the thread gives up */
@@ -22,7 +22,7 @@
  * When the last one came is known to within HEARD_NS. */
 #define SILENCE	       3
 #define SILENCE_MIN_MS 1000
-#define HEARD_NS       10000000
+#define LAST_REPLY_STEP_NS       10000000
 
 /* Different ages that requests are counted with that were never sent, of which there may be
  * billions. */
@@ -39,7 +39,7 @@ uint64_t now_ns(void)
 void worker_fail(struct worker *w, const char *sentence)
 {
 	if (!__atomic_exchange_n(&w->phase->failed, true, __ATOMIC_RELAXED))
-		say("%s", sentence);
+		message("%s", sentence);
 }
 
 void worker_socket_error(struct worker *w, int err)
@@ -198,8 +198,8 @@ static void send_request(struct worker *w, struct request *r)
 		TAILQ_INSERT_TAIL(&r->client->order, r, order);
 }
 
-/* Takes a request out of those that wait for a reply. */
-static void take_in(struct worker *w, struct request *r)
+/* Removes a request from those that wait for a reply. */
+static void take_out(struct worker *w, struct request *r)
 {
 	r->out = false;
 	w->out_count--;
@@ -245,13 +245,13 @@ static void record(struct worker *w, const struct request *r)
 }
 
 /* The threads share the time of the last reply, and write it seldom. */
-static void hear(struct worker *w)
+static void note_reply(struct worker *w)
 {
-	uint64_t heard = __atomic_load_n(&w->phase->heard, __ATOMIC_RELAXED);
+	uint64_t last_reply_ns = __atomic_load_n(&w->phase->last_reply_ns, __ATOMIC_RELAXED);
 
-	w->in_vain = 0;
-	if (w->now > heard + HEARD_NS)
-		__atomic_store_n(&w->phase->heard, w->now, __ATOMIC_RELAXED);
+	w->unanswered = 0;
+	if (w->now > last_reply_ns + LAST_REPLY_STEP_NS)
+		__atomic_store_n(&w->phase->last_reply_ns, w->now, __ATOMIC_RELAXED);
 }
 
 /* What ends by number only would go on for days without a server. */
@@ -259,14 +259,15 @@ static void give_up_on_silence(struct worker *w)
 {
 	const struct phase *p = w->phase;
 	uint64_t ms = SILENCE * (p->o->retries + 1ULL) * p->o->timeout_ms;
-	uint64_t heard = __atomic_load_n(&p->heard, __ATOMIC_RELAXED);
+	uint64_t last_reply_ns = __atomic_load_n(&p->last_reply_ns, __ATOMIC_RELAXED);
 	char line[80];
 
 	ms = ms < SILENCE_MIN_MS ? SILENCE_MIN_MS : ms;
-	if (p->loading || p->end_ns || ++w->in_vain < SILENCE || w->now < heard + ms * 1000000)
+	if (p->loading || p->end_ns || ++w->unanswered < SILENCE ||
+	    w->now < last_reply_ns + ms * 1000000)
 		return;
 	snprintf(line, sizeof(line), "no reply at all for %.1f s: the server is gone, or cut off",
-		 (w->now - heard) / 1e9);
+		 (w->now - last_reply_ns) / 1e9);
 	worker_fail(w, line);
 }
 
@@ -286,7 +287,8 @@ static void lose(struct worker *w, struct request *r)
 static bool may_load_again(struct worker *w, struct request *r)
 {
 	if (w->stats.count[STAT_NO_MEMORY])
-		worker_fail(w, "the store is full: raise xkvd's maxmemory or max-keys, or lower --keys");
+		worker_fail(w, "the store is full: raise xkvd's maxmemory or max-keys, or lower "
+			       "--keys");
 	else if (++r->tries >= LOAD_TRIES)
 		worker_fail(w, "loading gave up: the server is busy or does not answer");
 	else
@@ -328,7 +330,7 @@ static void answer(struct worker *w, struct request *r, const uint8_t *buf, size
 	uint64_t ops = s->count[STAT_OPS];
 	enum outcome outcome = w->protocol->take(w->phase->o, s, r, buf, len);
 
-	take_in(w, r);
+	take_out(w, r);
 	proceed(w, r, outcome, keys);
 	if (after_end(w))
 		stat_add(s, STAT_OPS_AFTER_END, s->count[STAT_OPS] - ops);
@@ -350,7 +352,7 @@ void worker_datagram(struct worker *w, struct client *c, const uint8_t *buf, siz
 		stat_add(&w->stats, STAT_MALFORMED, 1);
 		return;
 	}
-	hear(w);
+	note_reply(w);
 	if (!c)
 		c = client_of(w, id);
 	place = id & (REQUEST_DEPTH_MAX - 1);
@@ -374,7 +376,7 @@ ssize_t worker_stream(struct worker *w, struct client *c, const uint8_t *buf, si
 	struct request *r;
 	size_t used = 0;
 
-	hear(w);
+	note_reply(w);
 	while (used < len && (r = TAILQ_FIRST(&c->order))) {
 		ssize_t n = w->protocol->measure(r, buf + used, len - used);
 
@@ -398,7 +400,7 @@ void worker_drop(struct worker *w, struct client *c)
 
 		if (!r->out)
 			continue;
-		take_in(w, r);
+		take_out(w, r);
 		lose(w, r);
 	}
 	if (w->phase->loading)
@@ -424,7 +426,7 @@ static void on_timeout(struct worker *w, struct request *r)
 		w->transport->reset(w, r->client);
 		return;
 	}
-	take_in(w, r);
+	take_out(w, r);
 	if (may_retry(w, r)) {
 		stat_add(s, STAT_RETRIES, 1);
 		send_request(w, r);
@@ -542,14 +544,14 @@ static void start(struct worker *w)
 	w->now = now_ns();
 	w->stopping = false;
 	w->last = 0;
-	w->in_vain = 0;
+	w->unanswered = 0;
 	w->gap = p->rate > 0 ? 1e9 * w->workers / p->rate : 0;
 	w->dues = 0;
 	w->due = due_at(w, 0);
 }
 
 /* Where replies to one thread may come to another, all stay until the last one is done. */
-static void linger(struct worker *w)
+static void receive_for_others(struct worker *w)
 {
 	__atomic_sub_fetch(&w->phase->working, 1, __ATOMIC_RELAXED);
 	if (!w->transport->start)
@@ -575,7 +577,7 @@ static void run(struct worker *w)
 	}
 	if (interrupted)
 		w->last = w->now;
-	linger(w);
+	receive_for_others(w);
 	if (w->transport->finish)
 		w->transport->finish(w);
 }
@@ -613,7 +615,7 @@ static int make_requests(struct worker *w, const struct options *o)
 	w->request = calloc(n, sizeof(*w->request));
 	w->keys = calloc(n * keys, sizeof(*w->keys));
 	if (!w->request || !w->keys) {
-		say("out of memory for %zu requests", n);
+		message("out of memory for %zu requests", n);
 		return -ENOMEM;
 	}
 	for (unsigned int i = 0; i < w->clients; i++)
@@ -641,7 +643,7 @@ int worker_open(struct worker *w, const struct options *o, const struct server_a
 	w->depth = o->depth;
 	w->client = calloc(clients, sizeof(*w->client));
 	if (!w->client) {
-		say("out of memory for %u clients", clients);
+		message("out of memory for %u clients", clients);
 		return -ENOMEM;
 	}
 	w->clients = clients;

@@ -34,7 +34,7 @@ struct phase {
 	uint64_t end_ns;      /* 0 = no limit */
 	double rate;	      /* open loop: requests/s of all threads; 0 = closed loop */
 	unsigned int working; /* threads that are not yet done; atomic */
-	uint64_t heard;	      /* ns, about: the last reply to any thread; atomic */
+	uint64_t last_reply_ns;	      /* ns, about: the last reply to any thread; atomic */
 	bool failed;	      /* a thread gave up, after a sentence; atomic */
 };
 
@@ -58,7 +58,7 @@ struct worker {
 	double gap;	      /* ns to the one after it */
 	bool stopping;	      /* nothing new is sent */
 	uint64_t last;	      /* ns: when the last request was over, answered or given up */
-	unsigned int in_vain; /* given up since the last reply */
+	unsigned int unanswered; /* given up since the last reply */
 	uint64_t out_count;
 	struct stats stats;
 	struct stats ignored; /* warm-up's */

@@ -20,7 +20,7 @@
 #include <xdp/libxdp.h>
 
 #include "bench/bpf/xsk.skel.h"
-#include "bench/common/say.h"
+#include "bench/common/message.h"
 #include "neighbour.h"
 #include "request.h"
 
@@ -65,13 +65,13 @@ static int find_server(struct xdp *x, const struct server_address *server)
 	int err;
 
 	if (server->addr.ss_family != AF_INET) {
-		say("--transport xdp knows IPv4 only");
+		message("--transport xdp knows IPv4 only");
 		return -EAFNOSUPPORT;
 	}
 	x->ifindex = if_nametoindex(x->o->interface);
 	err = x->ifindex ? ask_device(x->o->interface, SIOCGIFHWADDR, &req) : -errno;
 	if (err) {
-		say("--interface %s: %s", x->o->interface, strerror(-err));
+		message("--interface %s: %s", x->o->interface, strerror(-err));
 		return err;
 	}
 	memcpy(x->path.source_mac, req.ifr_hwaddr.sa_data, 6);
@@ -96,8 +96,8 @@ static int make_room(struct xdp *x)
 	err = bpf_obj_get_info_by_fd(x->replaced_fd, &info, &len);
 	if (!err && !strcmp(info.name, BED_PROGRAM))
 		return bpf_xdp_detach(x->ifindex, 0, NULL);
-	say("%s carries the XDP program %s: take it off first (ip link set dev %s xdp off)",
-	    x->o->interface, info.name, x->o->interface);
+	message("%s carries the XDP program %s: take it off first (ip link set dev %s xdp off)",
+		x->o->interface, info.name, x->o->interface);
 	close(x->replaced_fd);
 	x->replaced_fd = -1;
 	return -EBUSY;
@@ -131,7 +131,7 @@ static int open_inboxes(struct xdp *x)
 
 		in->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		if (in->event < 0 || pthread_mutex_init(&in->lock, NULL)) {
-			say("cannot make an inbox for thread %u: %s", i + 1, strerror(errno));
+			message("cannot make an inbox for thread %u: %s", i + 1, strerror(errno));
 			return -errno;
 		}
 	}
@@ -145,7 +145,7 @@ int xdp_open(struct xdp **xdp, const struct options *o, const struct server_addr
 
 	*xdp = x;
 	if (!x) {
-		say("out of memory");
+		message("out of memory");
 		return -ENOMEM;
 	}
 	x->o = o;
@@ -160,14 +160,14 @@ int xdp_open(struct xdp **xdp, const struct options *o, const struct server_addr
 		return err;
 	choose_queues(x);
 	if (x->queues < o->threads) {
-		say("-t %u: a thread needs a queue of its own, and there are %u", o->threads,
-		    x->queues);
+		message("-t %u: a thread needs a queue of its own, and there are %u", o->threads,
+			x->queues);
 		return -EINVAL;
 	}
 	err = attach(x);
 	if (err && err != -EBUSY)
-		say("cannot attach the XDP program to %s: %s%s", o->interface, strerror(-err),
-		    err == -EPERM ? "; run as root" : "");
+		message("cannot attach the XDP program to %s: %s%s", o->interface, strerror(-err),
+			err == -EPERM ? "; run as root" : "");
 	return err;
 }
 
@@ -176,13 +176,14 @@ void xdp_close(struct xdp *x)
 	if (!x)
 		return;
 	if (x->skel && x->skel->bss && x->skel->bss->unclaimed)
-		say("%llu replies came on queues without a socket: --queues has to name all that "
-		    "replies come on",
-		    (unsigned long long)x->skel->bss->unclaimed);
+		message("%llu replies came on queues without a socket: --queues has to name all "
+			"that replies come on",
+			(unsigned long long)x->skel->bss->unclaimed);
 	bpf_link__destroy(x->link);
 	if (x->replaced_fd >= 0) {
 		if (bpf_xdp_attach(x->ifindex, x->replaced_fd, XDP_FLAGS_DRV_MODE, NULL))
-			say("cannot put the test bed's XDP program back on %s", x->o->interface);
+			message("cannot put the test bed's XDP program back on %s",
+				x->o->interface);
 		close(x->replaced_fd);
 	}
 	xsk_bpf__destroy(x->skel);

@@ -5,7 +5,8 @@
  * sockets, so what it costs beside the XDP program is what the kernel's network stack and the way
  * to user space cost.  Everything that makes such a server fast is here: a socket a thread
  * (SO_REUSEPORT), many datagrams a system call, striped locks.  What a server needs to face a
- * network is not: no token, no expiry, no conditions, no limit on what a reply may be to its request.
+ * network is not: no token, no expiry, no conditions, no limit on what a reply may be to its
+ * request.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -95,7 +96,8 @@ static struct stripe *lock(uint64_t sum)
 }
 
 /* Makes *at an entry with room for the value.  False if there is no memory; *at is as it was. */
-static bool make_room(struct entry **at, const uint8_t *key, unsigned int key_len, uint32_t value_len)
+static bool make_room(struct entry **at, const uint8_t *key, unsigned int key_len,
+		      uint32_t value_len)
 {
 	bool is_new = !*at;
 	struct entry *e;
@@ -126,7 +128,10 @@ struct reply {
 	unsigned int count;
 };
 
-/* Adds a result; its value_len bytes of value follow, at the place that is returned.  NULL: no room. */
+/*
+ * Adds a result; its value_len bytes of value follow, at the place that is returned.  NULL: no
+ * room.
+ */
 static uint8_t *add_result(struct reply *r, const struct xkv_result *head)
 {
 	uint32_t len = ntohl(head->value_len), padded = XKV_PADDED(len);
@@ -144,7 +149,9 @@ static uint8_t *add_result(struct reply *r, const struct xkv_result *head)
 
 static bool add_status(struct reply *r, unsigned int opcode, unsigned int status, uint64_t version)
 {
-	struct xkv_result head = { .opcode = opcode, .status = status, .version = htobe64(version) };
+	struct xkv_result head = { .opcode = opcode,
+				   .status = status,
+				   .version = htobe64(version) };
 
 	return add_result(r, &head);
 }

@@ -85,7 +85,10 @@ static int dispatched_by(__u32 link_id, __u32 dispatcher_id, const struct map_id
 	return -1;
 }
 
-/* libxdp is not asked: it leaves descriptors open, and the programs that they are of would never go. */
+/*
+ * libxdp is not asked: it leaves descriptors open, and the programs that they are of would never
+ * go.
+ */
 static int find_dispatched(__u32 dispatcher_id, const struct map_ids *ids)
 {
 	__u32 link_id = 0;
@@ -133,9 +136,9 @@ void attached_close(struct attached *a)
 }
 
 /*
- * Has libxdp take the program off its dispatcher: in a process of its own, with which the descriptors go
- * that libxdp leaves open (xdp-tools, issue 343, until 1.4.1).  There it must not log: another thread of
- * ours may have held the lock for that.
+ * Has libxdp take the program off its dispatcher: in a process of its own, with which the
+ * descriptors go that libxdp leaves open (xdp-tools, issue 343, until 1.4.1).  There it must not
+ * log: another thread of ours may have held the lock for that.
  */
 static int take_off_dispatcher(const struct attached *a)
 {
@@ -149,8 +152,8 @@ static int take_off_dispatcher(const struct attached *a)
 
 		ret = libxdp_get_error(prog);
 		if (!ret)
-			ret = xdp_program__detach(prog, a->ifindex, a->generic ? XDP_MODE_SKB : XDP_MODE_NATIVE,
-						  0);
+			ret = xdp_program__detach(prog, a->ifindex,
+						  a->generic ? XDP_MODE_SKB : XDP_MODE_NATIVE, 0);
 		_exit(ret < 0 && ret > -256 ? -ret : ret != 0);
 	}
 	do {
@@ -257,9 +260,9 @@ static int fail_taken(const struct config *cfg, int ifindex, char *err, size_t e
 		close(fd);
 	}
 	return fail(-EBUSY, err, err_len,
-		    "cannot attach to %s: the XDP program %s (id %u) is there, which does not share the "
-		    "interface; find out whose it is (bpftool prog show id %u), have its owner "
-		    "take it off, or use another interface",
+		    "cannot attach to %s: the XDP program %s (id %u) is there, which does not "
+		    "share the interface; find out whose it is (bpftool prog show id %u), have its "
+		    "owner take it off, or use another interface",
 		    cfg->interface, info.name[0] ? info.name : "of somebody else", id, id);
 }
 
@@ -274,19 +277,20 @@ static int attach_new(const struct bpf *b, const struct config *cfg, int ifindex
 		return fail_taken(cfg, ifindex, err, err_len);
 	if (ret && cfg->mode == MODE_NATIVE)
 		return fail(ret, err, err_len,
-			    "cannot attach natively to %s: %s (its driver may lack XDP, or its MTU be too "
-			    "large; mode generic works everywhere, slowly)",
+			    "cannot attach natively to %s: %s (its driver may lack XDP, or its MTU "
+			    "be too large; mode generic works everywhere, slowly)",
 			    cfg->interface, strerror(-ret));
 	if (ret) {
 		if (cfg->mode == MODE_AUTO)
-			log_warning("no native XDP on %s (%s): falling back to generic", cfg->interface,
-				    strerror(-ret));
+			log_warning("no native XDP on %s (%s): falling back to generic",
+				    cfg->interface, strerror(-ret));
 		ret = attach_mode(b, ifindex, XDP_MODE_SKB);
 	}
 	if (ret == -EBUSY || ret == -EEXIST)
 		return fail_taken(cfg, ifindex, err, err_len);
 	if (ret)
-		return fail(ret, err, err_len, "cannot attach to %s: %s", cfg->interface, strerror(-ret));
+		return fail(ret, err, err_len, "cannot attach to %s: %s", cfg->interface,
+			    strerror(-ret));
 	return 0;
 }
 
@@ -348,8 +352,8 @@ static int attach_to(const struct bpf *b, const struct config *cfg, int ifindex,
 	}
 	ret = attached_take_off(&old);
 	if (ret)
-		return fail(ret, err, err_len, "cannot take the older program off %s: %s", cfg->interface,
-			    strerror(-ret));
+		return fail(ret, err, err_len, "cannot take the older program off %s: %s",
+			    cfg->interface, strerror(-ret));
 	return attach_new(b, cfg, ifindex, err, err_len);
 }
 
@@ -412,8 +416,10 @@ static void look(struct attach *a)
 	if (!ifindex)
 		note(a, PLACE_GONE, 0, "none");
 	else if (!note_ours(a, ifindex, PLACE_OURS))
-		note(a, now.drv_prog_id || now.skb_prog_id || now.hw_prog_id ? PLACE_TAKEN : PLACE_FREE, 0,
-		     "none");
+		note(a,
+		     now.drv_prog_id || now.skb_prog_id || now.hw_prog_id ? PLACE_TAKEN :
+									    PLACE_FREE,
+		     0, "none");
 }
 
 static const char *alone_text(const struct attach *a)
@@ -431,23 +437,25 @@ static void tell(const struct attach *a, enum attach_place before)
 		log_notice("%s: the XDP program is there again, %s mode%s", name, a->mode,
 			   alone_text(a));
 	if (a->place == PLACE_OURS && !strcmp(a->mode, "generic"))
-		log_warning("%s: generic XDP costs most of the speed; scripts/attach.sh check %s may say why "
-			    "native does not work",
+		log_warning("%s: generic XDP costs most of the speed; scripts/attach.sh check %s "
+			    "may say why native does not work",
 			    name, name);
 	if (a->place == PLACE_FREE && before != PLACE_FREE)
 		log_warning("%s: %s: xkvd answers UDP, slowly%s", name,
-			    before == PLACE_GONE ? "the interface is there again, without the XDP program" :
+			    before == PLACE_GONE ? "the interface is there again, without the XDP "
+						   "program" :
 						   "the XDP program was taken off",
 			    a->adopt ? "" : ", and puts it back soon");
 	if (a->place == PLACE_TAKEN)
-		log_warning("%s: another XDP program is in the place of xkv's, and stays there: xkvd answers "
-			    "UDP, slowly (bpftool net show dev %s)",
+		log_warning("%s: another XDP program is in the place of xkv's, and stays there: "
+			    "xkvd answers UDP, slowly (bpftool net show dev %s)",
 			    name, name);
 	if (a->place == PLACE_GONE)
-		log_warning("%s: the interface is gone; the XDP program is attached when it comes again", name);
+		log_warning("%s: the interface is gone; the XDP program is attached when it comes "
+			    "again", name);
 	if (a->place == PLACE_RENAMED && if_indextoname(a->ifindex, now))
-		log_warning("%s is called %s now: the XDP program goes on there, but its addresses are not "
-			    "followed; set `interface %s` and restart",
+		log_warning("%s is called %s now: the XDP program goes on there, but its addresses "
+			    "are not followed; set `interface %s` and restart",
 			    name, now, now);
 }
 
@@ -469,7 +477,7 @@ static void leave_renamed(struct attach *a)
 }
 
 /* Tries at growing distances: what takes the program off may do it again and again. */
-static void put_back(struct attach *a, uint64_t now)
+static void reattach(struct attach *a, uint64_t now)
 {
 	char err[512] = "";
 	bool adopted;
@@ -502,7 +510,7 @@ void attach_look(struct attach *a)
 	}
 	if (a->adopt || a->place != PLACE_FREE || now < a->retry_ms)
 		return;
-	put_back(a, now);
+	reattach(a, now);
 	look(a);
 	if (a->place != PLACE_FREE)
 		tell(a, PLACE_FREE);
@@ -531,8 +539,8 @@ int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cf
 	look(a);
 	a->attached_ms = now_ms();
 	if (adopt && a->place != PLACE_OURS)
-		log_warning("no XDP program that uses the maps in %s is on %s: ip link set dev %s xdpdrv obj "
-			    "xkv.bpf.o sec xdp",
+		log_warning("no XDP program that uses the maps in %s is on %s: ip link set dev %s "
+			    "xdpdrv obj xkv.bpf.o sec xdp",
 			    cfg->pin_dir, cfg->interface, cfg->interface);
 	else if (!adopt)
 		log_notice("%s %s, %s mode%s", adopted ? "adopted the program on" : "attached to",

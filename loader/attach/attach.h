@@ -40,7 +40,8 @@ struct attach {
 		int ifindex;
 		unsigned int drv, skb, hw; /* programs */
 	} seen;
-	uint64_t retry_ms, attached_ms; /* monotonic: when to try again; when it was attached last */
+	/* monotonic: when to try again; when it was attached last */
+	uint64_t retry_ms, attached_ms;
 	unsigned int wait_ms;           /* between tries; grows */
 };
 

@@ -96,12 +96,16 @@ static bool is_bpffs(const char *path)
 	return !statfs(path, &fs) && (unsigned long)fs.f_type == BPF_FS_MAGIC;
 }
 
-/* bpffs is not mounted for whoever mounts it not: `ip netns exec` hides the host's, and what is pinned in its own ends with it. */
+/*
+ * bpffs is not mounted for whoever mounts it not: `ip netns exec` hides the host's, and what is
+ * pinned in its own ends with it.
+ */
 static int fail_no_bpffs(const char *dir, char *err, size_t err_len)
 {
 	return fail(-EINVAL, err, err_len,
-		    "pin-dir %s is not in a BPF file system: mount -t bpf bpf /sys/fs/bpf (but inside `ip netns exec` "
-		    "use nsenter --net=/run/netns/NAME, which keeps the host's)",
+		    "pin-dir %s is not in a BPF file system: mount -t bpf bpf /sys/fs/bpf (but "
+		    "inside `ip netns exec` use nsenter --net=/run/netns/NAME, which keeps the "
+		    "host's)",
 		    dir);
 }
 
@@ -127,8 +131,9 @@ static int make_pin_dir(const char *dir, char *err, size_t err_len)
 		*slash = '\0';
 	if (!access(parent, F_OK) && !is_bpffs(parent))
 		return fail_no_bpffs(dir, err, err_len);
-	return fail(ret, err, err_len, "cannot make the pin directory %s: %s%s%s", dir, strerror(-ret),
-		    ret == -ENOENT ? ": make first " : "", ret == -ENOENT ? parent : "");
+	return fail(ret, err, err_len, "cannot make the pin directory %s: %s%s%s", dir,
+		    strerror(-ret), ret == -ENOENT ? ": make first " : "",
+		    ret == -ENOENT ? parent : "");
 }
 
 int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len)
@@ -137,7 +142,10 @@ int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len)
 
 	if (fd < 0)
 		return fail(-errno, err, err_len, "cannot open %s: %s", dir, strerror(errno));
-	/* One that was killed may hold it a little longer, until the kernel is done with its last call. */
+	/*
+	 * One that was killed may hold it a little longer, until the kernel is done with its last
+	 * call.
+	 */
 	for (int i = 0; i < LOCK_TRIES; i++) {
 		if (!flock(fd, LOCK_EX | LOCK_NB))
 			return fd;
@@ -178,7 +186,9 @@ static unsigned int keys_for(const struct config *cfg)
 	return XKV_MAX_KEYS;
 }
 
-/* A pinned map is taken only if it is what we would have made, except for how many keys it is for. */
+/*
+ * A pinned map is taken only if it is what we would have made, except for how many keys it is for.
+ */
 static int check_pinned(struct bpf_map *map, int id, const struct bpf_map_info *info,
 			const char *path, char *err, size_t err_len)
 {
@@ -187,9 +197,9 @@ static int check_pinned(struct bpf_map *map, int id, const struct bpf_map_info *
 	    info->map_flags != bpf_map__map_flags(map) ||
 	    (id != BPF_INDEX && info->max_entries != bpf_map__max_entries(map)))
 		return fail(-EINVAL, err, err_len,
-			    "%s was made by another version of xkv: start that version again, `xkv save`, stop it, "
-			    "`xkvd --detach`, and start this one, which loads the snapshot (without a save the "
-			    "data is lost)",
+			    "%s was made by another version of xkv: start that version again, `xkv "
+			    "save`, stop it, `xkvd --detach`, and start this one, which loads the "
+			    "snapshot (without a save the data is lost)",
 			    path);
 	return 0;
 }
@@ -236,8 +246,9 @@ static int adopt_maps(struct bpf *b, const struct config *cfg, char *err, size_t
 	b->adopted = found == BPF_MAPS;
 	if (found && !b->adopted)
 		return fail(-EINVAL, err, err_len,
-			    "%s holds some of xkv's maps but not all, so what is in them cannot be saved any more: if "
-			    "it may go, `xkvd --detach --pin-dir %s`, and the next start loads the last snapshot",
+			    "%s holds some of xkv's maps but not all, so what is in them cannot be "
+			    "saved any more: if it may go, `xkvd --detach --pin-dir %s`, and the "
+			    "next start loads the last snapshot",
 			    cfg->pin_dir, cfg->pin_dir);
 	return 0;
 }
@@ -326,7 +337,10 @@ static const char *load_hint(int err)
 	}
 }
 
-/* Pins an iterator of bpf/entries.bpf.h, in place of one that an earlier xkvd has left.  0 or -errno. */
+/*
+ * Pins an iterator of bpf/entries.bpf.h, in place of one that an earlier xkvd has left.  0 or
+ * -errno.
+ */
 static int pin_iterator(const struct bpf *b, const struct bpf_object *object, const char *name,
 			const char *path)
 {
@@ -348,8 +362,8 @@ static int pin_iterator(const struct bpf *b, const struct bpf_object *object, co
 }
 
 /*
- * Pins the iterators that print the entries beside the maps.  A convenience: xkvd serves without them, and
- * says so.
+ * Pins the iterators that print the entries beside the maps.  A convenience: xkvd serves without
+ * them, and says so.
  */
 static void pin_iterators(const struct bpf *b, const struct config *cfg)
 {
@@ -372,7 +386,8 @@ static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_
 
 	b->object = open_object(BPF_PROG_TYPE_SYSCALL);
 	if (!b->object)
-		return fail(-errno, err, err_len, "cannot open the BPF object: %s", strerror(errno));
+		return fail(-errno, err, err_len, "cannot open the BPF object: %s",
+			    strerror(errno));
 	ret = adopt_maps(b, cfg, err, err_len);
 	if (!ret && !b->adopted)
 		ret = size_maps(b, cfg);
@@ -380,7 +395,8 @@ static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_
 		return ret;
 	ret = bpf_object__load(b->object);
 	if (ret)
-		return fail(ret, err, err_len, "cannot load the BPF programs: %s%s (loglevel debug says more)",
+		return fail(ret, err, err_len, "cannot load the BPF programs: %s%s (loglevel debug "
+					       "says more)",
 			    strerror(-ret), load_hint(ret));
 	for (int id = 0; id < BPF_MAPS; id++)
 		b->map[id] = bpf_object__find_map_fd_by_name(b->object, map_names[id]);
@@ -408,7 +424,8 @@ int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 	b->lock = -1;
 	bpf_log_through_ours();
 	if (geteuid())
-		return fail(-EPERM, err, err_len, "xkvd has to be started as root (it loads BPF programs)");
+		return fail(-EPERM, err, err_len, "xkvd has to be started as root (it loads BPF "
+						  "programs)");
 	ret = bpf_check_kernel(err, err_len);
 	if (!ret)
 		ret = make_pin_dir(cfg->pin_dir, err, err_len);

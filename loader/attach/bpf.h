@@ -58,8 +58,9 @@ struct bpf_object *bpf_open_xdp(const struct bpf *b);
 
 /*
  * Takes the XDP program that uses the pinned maps from cfg->interface (or, if none is
- * named, from all of this network namespace) and removes the pins, and with them the data.  Logs what it did, also if
- * there was nothing to do.  -EBUSY: the pins stay, because a program that uses the maps is still loaded, here or elsewhere.
+ * named, from all of this network namespace) and removes the pins, and with them the data.  Logs
+ * what it did, also if there was nothing to do.  -EBUSY: the pins stay, because a program that uses
+ * the maps is still loaded, here or elsewhere.
  */
 int bpf_detach(const struct config *cfg, char *err, size_t err_len);
 

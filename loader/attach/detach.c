@@ -117,8 +117,8 @@ static bool look_into(const char *path, struct looked *l, const struct map_ids *
 /*
  * In all namespaces of a directory: those with names, or those of processes (`tail` is "/ns/net").
  */
-static bool look_below(const char *dir, const char *tail, struct looked *l, const struct map_ids *ids,
-		       char name[IF_NAMESIZE], char *path, size_t len)
+static bool look_below(const char *dir, const char *tail, struct looked *l,
+		       const struct map_ids *ids, char name[IF_NAMESIZE], char *path, size_t len)
 {
 	const struct dirent *entry;
 	DIR *d = opendir(dir);
@@ -137,7 +137,8 @@ static bool look_below(const char *dir, const char *tail, struct looked *l, cons
 }
 
 /* Where is it, if not in our namespace?  Fills in the path of that, and the interface there. */
-static bool find_elsewhere(const struct map_ids *ids, char name[IF_NAMESIZE], char *path, size_t len)
+static bool find_elsewhere(const struct map_ids *ids, char name[IF_NAMESIZE], char *path,
+			   size_t len)
 {
 	int back = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 	struct looked *l = calloc(1, sizeof(*l));
@@ -156,15 +157,15 @@ static bool find_elsewhere(const struct map_ids *ids, char name[IF_NAMESIZE], ch
 	return found;
 }
 
-static int say_where(const struct config *cfg, const struct map_ids *ids, unsigned int id, char *err,
-		     size_t err_len)
+static int say_where(const struct config *cfg, const struct map_ids *ids, unsigned int id,
+		     char *err, size_t err_len)
 {
 	char name[IF_NAMESIZE], path[PATH_MAX];
 
 	if (find_interface(ids, name))
 		return fail(-EBUSY, err, err_len,
-			    "the XDP program on %s uses the maps in %s, too, so they stay: run it without "
-			    "--interface to take the program off everywhere",
+			    "the XDP program on %s uses the maps in %s, too, so they stay: run it "
+			    "without --interface to take the program off everywhere",
 			    name, cfg->pin_dir);
 	if (find_elsewhere(ids, name, path, sizeof(path)))
 		return fail(-EBUSY, err, err_len,
@@ -172,9 +173,9 @@ static int say_where(const struct config *cfg, const struct map_ids *ids, unsign
 			    "%s, so they stay: nsenter --net=%s xkvd --detach --pin-dir %s",
 			    name, cfg->pin_dir, path, cfg->pin_dir);
 	return fail(-EBUSY, err, err_len,
-		    "the XDP program %u uses the maps in %s, so they stay, and it is on no interface "
-		    "that can be seen from here: `bpftool prog show id %u`, `bpftool link` and "
-		    "`bpftool net` tell who holds it",
+		    "the XDP program %u uses the maps in %s, so they stay, and it is on no "
+		    "interface that can be seen from here: `bpftool prog show id %u`, `bpftool "
+		    "link` and `bpftool net` tell who holds it",
 		    id, cfg->pin_dir, id);
 }
 
@@ -190,7 +191,8 @@ int holders_check(const struct config *cfg, const struct map_ids *ids, char *err
 		if (!id)
 			return 0;
 		/* On an interface it stays for good: no need to wait. */
-		if (i == 0 && (find_interface(ids, name) || find_elsewhere(ids, name, path, sizeof(path))))
+		if (i == 0 &&
+		    (find_interface(ids, name) || find_elsewhere(ids, name, path, sizeof(path))))
 			break;
 		usleep(HOLDER_WAIT_US);
 	}
@@ -222,7 +224,8 @@ int detach_everywhere(const struct map_ids *ids, char *err, size_t err_len)
 	int ret = 0;
 
 	if (!all)
-		return fail(-errno, err, err_len, "cannot list the interfaces: %s", strerror(errno));
+		return fail(-errno, err, err_len, "cannot list the interfaces: %s",
+			    strerror(errno));
 	for (i = all; i->if_index && ret >= 0; i++)
 		ret = detach_interface(ids, i->if_name, err, err_len);
 	if_freenameindex(all);
@@ -243,14 +246,15 @@ static int detach_locked(const struct config *cfg, char *err, size_t err_len)
 	if (ret < 0 && ret != -ENODEV)
 		return ret;
 	if (!ids.count && !ret)
-		log_notice("nothing to detach: no maps in %s, and no program of xkv%s%s", cfg->pin_dir,
-			   cfg->interface[0] ? " on " : "", cfg->interface);
+		log_notice("nothing to detach: no maps in %s, and no program of xkv%s%s",
+			   cfg->pin_dir, cfg->interface[0] ? " on " : "", cfg->interface);
 	/* An interface that is gone has taken its program along: the pins go all the same. */
 	left = holders_check(cfg, &ids, err, err_len);
 	if (!left)
 		left = bpf_unpin(cfg, err, err_len);
 	if (!left && rmdir(cfg->pin_dir) && errno != ENOTEMPTY && errno != EBUSY && errno != ENOENT)
-		left = fail(-errno, err, err_len, "cannot remove %s: %s", cfg->pin_dir, strerror(errno));
+		left = fail(-errno, err, err_len, "cannot remove %s: %s", cfg->pin_dir,
+			    strerror(errno));
 	if (left)
 		return left;
 	if (ids.count)

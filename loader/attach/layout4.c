@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Reading a store of layout 4, to carry it over to a newer one (upgrade.c).  The door is closed, so
- * it stands still; what is read is checked all the same.
+ * Reading a store of layout 4, to carry it over to a newer one (upgrade.c).  It is not in service,
+ * so it stands still; what is read is checked all the same.
  */
 #include "layout4.h"
 
@@ -61,7 +61,8 @@ static int open_index(struct reader *r, const struct config *cfg, char *err, siz
 		return fd;
 	if (info.type != BPF_MAP_TYPE_ARRAY || info.value_size != sizeof(*r->index)) {
 		close(fd);
-		return fail(-EINVAL, err, err_len, "the index in %s is not one of layout 4", cfg->pin_dir);
+		return fail(-EINVAL, err, err_len, "the index in %s is not one of layout 4",
+			    cfg->pin_dir);
 	}
 	index = mmap(NULL, info.max_entries * sizeof(*r->index), PROT_READ, MAP_SHARED, fd, 0);
 	close(fd);
@@ -80,7 +81,8 @@ static int open_pages(struct reader *r, const struct config *cfg, char *err, siz
 	if (fd < 0)
 		return fd;
 	if (info.type != BPF_MAP_TYPE_ARRAY_OF_MAPS || info.max_entries != LAYOUT4_PAGES)
-		ret = fail(-EINVAL, err, err_len, "the pages in %s are not those of layout 4", cfg->pin_dir);
+		ret = fail(-EINVAL, err, err_len, "the pages in %s are not those of layout 4",
+			   cfg->pin_dir);
 	else if ((ret = page_ids(fd, r->id)))
 		fail(ret, err, err_len, "cannot look at the pages: %s", strerror(-ret));
 	close(fd);

@@ -46,7 +46,8 @@ struct layout4_chain {
 	struct layout4_bucket bucket;
 };
 
-_Static_assert(sizeof(struct layout4_slot) == 24 && sizeof(struct layout4_bucket) == 64, "layout 4");
+_Static_assert(sizeof(struct layout4_slot) == 24 && sizeof(struct layout4_bucket) == 64,
+	       "layout 4");
 
 struct layout4_entry {
 	const void *key, *value;

@@ -32,7 +32,8 @@ struct survey {
 	struct xkv_rules *rules;
 	unsigned int level;        /* of links: 0 the interface, 1 VLANs on it, ... */
 	unsigned int below, end;   /* net.link[] from and to where the level below stands */
-	bool bound;                /* looks at the addresses that `bind` names, then at the others */
+	/* looks at the addresses that `bind` names, then at the others */
+	bool bound;
 	bool too_many;
 };
 
@@ -137,7 +138,10 @@ bool net_has_link(const struct net *net, unsigned int ifindex)
 	return find_link(net, ifindex);
 }
 
-/* A frame without an Ethernet header must not be taken for one with: its link has a MAC that no such frame is for. */
+/*
+ * A frame without an Ethernet header must not be taken for one with: its link has a MAC that no
+ * such frame is for.
+ */
 static void link_mac(struct net_link *link, const struct ifinfomsg *info, const void *mac)
 {
 	if (mac && (info->ifi_type == ARPHRD_ETHER || info->ifi_type == ARPHRD_LOOPBACK))
@@ -160,7 +164,10 @@ static void add_link(struct survey *v, const struct nlmsghdr *h, const struct if
 	v->net->links++;
 }
 
-/* A VLAN on a link of the level below; what lies below it in another namespace has nothing to do with us. */
+/*
+ * A VLAN on a link of the level below; what lies below it in another namespace has nothing to do
+ * with us.
+ */
 static void look_at_vlan(struct survey *v, const struct nlmsghdr *h, const struct ifinfomsg *info)
 {
 	int len = (int)IFLA_PAYLOAD(h);
@@ -194,7 +201,10 @@ static void look_at_link(struct survey *v, const struct nlmsghdr *h)
 		return;
 	}
 	name = value(find(IFLA_RTA(info), (int)IFLA_PAYLOAD(h), IFLA_IFNAME));
-	/* On loopback both addresses are ours, and XDP drops what claims to come from us: all of it is left to the stack. */
+	/*
+	 * On loopback both addresses are ours, and XDP drops what claims to come from us: all of it
+	 * is left to the stack.
+	 */
 	if (name && !strcmp(name, "lo"))
 		add_link(v, h, info, XKV_LINK_NONE);
 	else if (name && !strcmp(name, v->cfg->interface))
@@ -275,7 +285,8 @@ static bool is_bound(const struct config *cfg, int family, const void *addr)
 static void add_local4(struct survey *v, const struct net_link *link, const void *own,
 		       unsigned int len)
 {
-	__be32 hosts = len < 31 ? htonl(0xffffffffU >> len) : 0; /* RFC 3021: /31 has no broadcast */
+	/* RFC 3021: /31 has no broadcast */
+	__be32 hosts = len < 31 ? htonl(0xffffffffU >> len) : 0;
 	struct xkv_local4 *l = &v->rules->local4[v->rules->local4_count];
 
 	if (v->rules->local4_count == XKV_LOCAL_MAX) {
@@ -324,7 +335,8 @@ static void look_at_address(struct survey *v, const struct nlmsghdr *h)
 	const struct net_link *link = find_link(v->net, info->ifa_index);
 	int len = (int)IFA_PAYLOAD(h);
 	const void *addr = value(find(IFA_RTA(info), len, IFA_ADDRESS));
-	const void *own = value(find(IFA_RTA(info), len, IFA_LOCAL)); /* the other may be the peer's */
+	/* the other may be the peer's */
+	const void *own = value(find(IFA_RTA(info), len, IFA_LOCAL));
 
 	own = own ? own : addr;
 	if (h->nlmsg_type != RTM_NEWADDR || !link || !own || link == v->net->loopback ||
@@ -353,8 +365,8 @@ static int look_at_addresses(struct survey *v)
 /* ---- publishing ---------------------------------------------------------- */
 
 /*
- * A packet is judged by the old rules or by the new ones, never by a mixture, which might let somebody in whom
- * neither does:
+ * A packet is judged by the old rules or by the new ones, never by a mixture, which might let
+ * somebody in whom neither does:
  *
  *  - A program reads `current` once, and takes all of its rules from there.
  *  - The rules that hold are not written to.  The others are read only by programs that began before `current` was
@@ -363,11 +375,11 @@ static int look_at_addresses(struct survey *v)
  *    one that died in the middle of the writing left rules that nobody reads.
  *  - `current` is one word, and stored with release order after all of what it stands for.
  *
- * xkvd's own look-ups (net_allows(), store_datagram()) are made by the thread that publishes, so never meanwhile.
- * Nothing is touched where nothing has changed: traffic does not notice.
+ * xkvd's own look-ups (net_allows(), store_datagram()) are made by the thread that publishes, so
+ * never meanwhile.  Nothing is touched where nothing has changed: traffic does not notice.
  */
-int net_switch_rules(struct xkv_config *s, struct xkv_secrets *secrets, const struct xkv_rules *next,
-		     const uint8_t token[XKV_TOKEN_BYTES])
+int net_switch_rules(struct xkv_config *s, struct xkv_secrets *secrets,
+		     const struct xkv_rules *next, const uint8_t token[XKV_TOKEN_BYTES])
 {
 	uint32_t current = s->current, other = (current + 1) & 1;
 	int ret;
@@ -395,7 +407,7 @@ static uint16_t smaller(unsigned int a, unsigned int b)
 }
 
 /*
- * A password without a token closes the UDP door: a user who sets one does not
+ * A password without a token closes the UDP front end: a user who sets one does not
  * expect anybody to get in without.
  */
 static void add_policy(struct xkv_rules *r, const struct config *cfg)
@@ -410,7 +422,8 @@ static void add_policy(struct xkv_rules *r, const struct config *cfg)
 		add_allow(r, &cfg->allow[p]);
 }
 
-static int make_rules(struct net *net, const struct config *cfg, struct xkv_rules *r, bool *too_many)
+static int make_rules(struct net *net, const struct config *cfg, struct xkv_rules *r,
+		      bool *too_many)
 {
 	struct survey v = { .net = net, .cfg = cfg, .rules = r };
 	int ret;
@@ -433,15 +446,17 @@ static void say_rules(const struct config *cfg, const struct xkv_rules *r, bool 
 	if (!cfg->interface[0])
 		return;
 	if (!strcmp(cfg->interface, "lo"))
-		log_warning("XDP passes all frames of lo: UDP on this machine goes through the kernel's stack");
+		log_warning("XDP passes all frames of lo: UDP on this machine goes through the "
+			    "kernel's stack");
 	else if (!r->local4_count && !r->local6_count)
 		log_warning("%s has no address yet: XDP passes everything until it has one",
 			    cfg->interface);
 	else if (!memcmp(r->local4_count ? r->local4[0].mac : r->local6[0].mac, no_mac, ETH_ALEN))
-		log_warning("frames of %s have no Ethernet header: XDP passes all of them", cfg->interface);
+		log_warning("frames of %s have no Ethernet header: XDP passes all of them",
+			    cfg->interface);
 	if (too_many)
-		log_warning("%s has more than %d VLANs, or %d addresses of a kind: XDP passes what is for "
-			    "the others",
+		log_warning("%s has more than %d VLANs, or %d addresses of a kind: XDP passes what "
+			    "is for the others",
 			    cfg->interface, NET_LINKS_MAX - 2, XKV_LOCAL_MAX);
 }
 
@@ -502,11 +517,11 @@ int net_publish(struct net *net, const struct config *cfg, char *err, size_t err
 static void say_doors(const struct config *cfg)
 {
 	if (config_is_protected(cfg))
-		log_notice("protected mode: TCP from loopback only (set requirepass, allow or bind, or "
-			   "--protected-mode no)");
+		log_notice("protected mode: TCP from loopback only (set requirepass, allow or "
+			   "bind, or --protected-mode no)");
 	if (cfg->interface[0] && !cfg->requirepass[0])
-		log_notice("UDP: everybody in %s may read and change every key (requirepass with udp-token "
-			   "limits that)",
+		log_notice("UDP: everybody in %s may read and change every key (requirepass with "
+			   "udp-token limits that)",
 			   cfg->allow_count ? "`allow`" : "the subnets of the interface");
 }
 
@@ -581,7 +596,8 @@ static bool is_local(const struct xkv_rules *r, const struct sockaddr *source)
 		if (r->local4[i].addr == ((const struct sockaddr_in *)source)->sin_addr.s_addr)
 			return true;
 	for (unsigned int i = 0; source->sa_family == AF_INET6 && i < r->local6_count; i++)
-		if (!memcmp(r->local6[i].addr, &((const struct sockaddr_in6 *)source)->sin6_addr, 16))
+		if (!memcmp(r->local6[i].addr, &((const struct sockaddr_in6 *)source)->sin6_addr,
+			    16))
 			return true;
 	return false;
 }
@@ -617,26 +633,27 @@ bool net_allows(const struct net *net, const struct sockaddr *source, bool conne
 }
 
 /*
- * Protected mode is for loopback alone, as in Redis: our other addresses stand for remote clients, too, where
- * something translates theirs.
+ * Protected mode is for loopback alone, as in Redis: our other addresses stand for remote clients,
+ * too, where something translates theirs.
  */
 const char *net_refuses(const struct net *net, const struct sockaddr *peer)
 {
 	if (peer->sa_family == AF_UNIX || address_is_loopback(peer))
 		return NULL;
 	if (config_is_protected(net->cfg))
-		return "-DENIED xkvd is running in protected mode because no password is set, and neither "
-		       "`allow` nor `bind` says who may connect. In this mode connections are only accepted "
-		       "from the loopback interface. To connect from other computers, do one of the "
-		       "following and restart xkvd: 1) set a password with `requirepass` (UDP then needs "
-		       "`udp-token`); 2) name the sources that may connect with `allow`; 3) name the "
-		       "addresses to listen on with `bind`; 4) start it with '--protected-mode no', if "
-		       "everybody who can reach it may do everything.\r\n";
+		return "-DENIED xkvd is running in protected mode because no password is set, and "
+		       "neither `allow` nor `bind` says who may connect. In this mode connections "
+		       "are only accepted from the loopback interface. To connect from other "
+		       "computers, do one of the following and restart xkvd: 1) set a password "
+		       "with `requirepass` (UDP then needs `udp-token`); 2) name the sources that "
+		       "may connect with `allow`; 3) name the addresses to listen on with `bind`; "
+		       "4) start it with '--protected-mode no', if everybody who can reach it may "
+		       "do everything.\r\n";
 	return net_allows(net, peer, true) ?
 		       NULL :
 		       "-DENIED connections from this address are not allowed: `allow` in the "
-		       "configuration of xkvd names the sources that are (by default the subnets of its "
-		       "interface).\r\n";
+		       "configuration of xkvd names the sources that are (by default the subnets "
+		       "of its interface).\r\n";
 }
 
 size_t net_reply_allowed(const struct net *net, const struct sockaddr *source, size_t len)

@@ -42,8 +42,9 @@ void net_close(struct net *net);
 int net_publish(struct net *net, const struct config *cfg, char *err, size_t err_len);
 
 /*
- * Makes these rules, and this token, the ones that hold: a packet is judged by those before or by these, and by no mixture.  May wait
- * some ten milliseconds for XDP programs.  0 or -errno, and then the old ones hold on.
+ * Makes these rules, and this token, the ones that hold: a packet is judged by those before or by
+ * these, and by no mixture.  May wait some ten milliseconds for XDP programs.  0 or -errno, and
+ * then the old ones hold on.
  */
 int net_switch_rules(struct xkv_config *shared, struct xkv_secrets *secrets,
 		     const struct xkv_rules *next, const uint8_t token[XKV_TOKEN_BYTES]);
@@ -61,7 +62,10 @@ bool net_allows(const struct net *net, const struct sockaddr *source, bool conne
 /* Why this peer may not connect over TCP, as a line of RESP; NULL if it may. */
 const char *net_refuses(const struct net *net, const struct sockaddr *peer);
 
-/* Bytes that a reply to a request of `len` bytes from this source may have: all, or 3 times the request. */
+/*
+ * Bytes that a reply to a request of `len` bytes from this source may have: all, or 3 times the
+ * request.
+ */
 size_t net_reply_allowed(const struct net *net, const struct sockaddr *source, size_t len);
 
 /* Is this the index of the interface, one of its VLANs, or loopback? */

@@ -2,12 +2,12 @@
 /*
  * From one layout of the maps to the next.
  *
- *   1. close the door: the old program passes everything on, so nothing more is acknowledged
+ *   1. close the store: the old program passes everything on, so nothing more is acknowledged
  *   2. save the store to the snapshot file; what was there is kept aside
  *   3. take the old program off
  *   4. remove the old maps, the configuration last
  *
- * xkvd may be killed anywhere: until 4. the next start finds the maps with their door closed and
+ * xkvd may be killed anywhere: until 4. the next start finds the maps closed and
  * begins anew, and from the first pin that is gone the file is complete, and the rest is only
  * removed.  Then maps are made, and loaded from the file, as ever.
  */
@@ -98,9 +98,9 @@ static int save(const struct config *cfg, char *err, size_t err_len)
 
 	if (ret)
 		return fail(ret, err, err_len,
-			    "the store in %s is of an older xkvd (layout %u) and could not be saved: "
-			    "%s. Nothing was removed; the driver passes everything on until it is "
-			    "saved: start xkvd again then",
+			    "the store in %s is of an older xkvd (layout %u) and could not be "
+			    "saved: %s. Nothing was removed; the driver passes everything on until "
+			    "it is saved: start xkvd again then",
 			    cfg->pin_dir, LAYOUT4, reason);
 	log_notice("the store in %s is of an older xkvd (layout %u): %llu keys saved to %s/%s, "
 		   "%llu had expired",
@@ -141,7 +141,8 @@ static int carry_over(const struct config *cfg, struct head *head, char *err, si
 	if (!ret)
 		ret = remove_maps(cfg, err, err_len);
 	if (!ret)
-		log_notice("the maps of layout %u are removed; the snapshot takes their place", LAYOUT4);
+		log_notice("the maps of layout %u are removed; the snapshot takes their place",
+			   LAYOUT4);
 	return ret;
 }
 
@@ -153,10 +154,10 @@ static int refuse(const struct config *cfg, struct head *head, char *err, size_t
 
 	close_door(head);
 	return fail(-EINVAL, err, err_len,
-		    "the store in %s was made by %s version of xkvd (layout %u, this one has %u). The "
-		    "driver passes everything on now, so that no write is lost; nothing was removed. "
-		    "Start %s version again%s, `xkv save`, stop it, `xkvd --detach`, and start this one, "
-		    "which loads the snapshot",
+		    "the store in %s was made by %s version of xkvd (layout %u, this one has %u). "
+		    "The driver passes everything on now, so that no write is lost; nothing was "
+		    "removed. Start %s version again%s, `xkv save`, stop it, `xkvd --detach`, and "
+		    "start this one, which loads the snapshot",
 		    cfg->pin_dir, newer ? "a newer" : "an older", head->layout, XKV_LAYOUT_VERSION,
 		    newer ? "the newer" : "that",
 		    newer ? ", or, to go back to this one" : "");

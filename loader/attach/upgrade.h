@@ -12,7 +12,7 @@
 /*
  * To be called with the pin directory locked, before anything in it is adopted.  A store of our
  * layout is left as it is. One of the layout before is saved to dir/dbfilename and removed, so that
- * the start goes on with that file; of any other the door is closed, so that the driver
+ * the start goes on with that file; any other store is closed, so that the driver
  * acknowledges nothing that would be lost.  0, or -errno with a sentence.
  */
 int upgrade(const struct config *cfg, char *err, size_t err_len);

@@ -12,7 +12,8 @@
 #include "util/log.h"
 
 #define PASSWORD_MAX 512
-#define PATTERNS_MAX 8192 /* of CONFIG GET, which makes an automaton of each: some ten milliseconds at the most */
+/* of CONFIG GET, which makes an automaton of each: some ten milliseconds at the most */
+#define PATTERNS_MAX 8192
 
 /* --- connection --- */
 
@@ -234,8 +235,8 @@ void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 /* --- transactions --- */
 
 /*
- * There are none.  But a client that sends MULTI must not have what it sends behind it executed one by one:
- * all of that is refused, and EXEC says so, as Redis does after an error.
+ * There are none.  But a client that sends MULTI must not have what it sends behind it executed one
+ * by one: all of that is refused, and EXEC says so, as Redis does after an error.
  */
 void cmd_multi(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
@@ -249,7 +250,8 @@ void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	reply_error(&c->out, c->multi ? "EXECABORT Transaction discarded because of previous errors."
+	reply_error(&c->out, c->multi ? "EXECABORT Transaction discarded because of previous "
+					"errors."
 				      : "ERR EXEC without MULTI");
 	c->multi = false;
 }
@@ -334,9 +336,12 @@ static void print_client(FILE *out, const struct client *c)
 		"events=%s cmd=%s "
 		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
 		(unsigned long long)c->id, peer, local, c->conn.fd, c->name ? c->name : "",
-		(long long)(now - c->since), (long long)(now - c->active), c->multi ? "x" : c->no_evict ? "e" : "N",
-		c->multi ? 0 : -1, c->in.len - c->in.pos,
-		c->in.cap - c->in.len, c->parser.cap * sizeof(struct resp_arg), c->out.bytes, c->memory,
+		(long long)(now - c->since), (long long)(now - c->active),
+		c->multi    ? "x" :
+		c->no_evict ? "e" :
+			      "N",
+		c->multi ? 0 : -1, c->in.len - c->in.pos, c->in.cap - c->in.len,
+		c->parser.cap * sizeof(struct resp_arg), c->out.bytes, c->memory,
 		ev_is_active(&c->writable) ? "rw" : "r",
 		c->last ? command_full_name(c->last, name) : "NULL", c->out.version,
 		c->lib_name ? c->lib_name : "", c->lib_version ? c->lib_version : "");
@@ -381,8 +386,8 @@ struct client_filter {
 static bool filter_type(struct client *c, const struct resp_arg *type, struct client_filter *f)
 {
 	f->none |= !arg_is(type, "normal");
-	if (!f->none || arg_is(type, "master") || arg_is(type, "replica") || arg_is(type, "slave") ||
-	    arg_is(type, "pubsub"))
+	if (!f->none || arg_is(type, "master") || arg_is(type, "replica") ||
+	    arg_is(type, "slave") || arg_is(type, "pubsub"))
 		return true;
 	reply_error(&c->out, "ERR Unknown client type '%.*s'", (int)strnlen(type->ptr, type->len),
 		    type->ptr);
@@ -635,7 +640,7 @@ static void reply_config_error(struct client *c, int error, const char *name, co
 	}
 }
 
-/* Replies why not if one of the pairs opens or closes a door and this client may not do that. */
+/* Replies why not if one of the pairs changes who has access and this client may not do that. */
 static bool may_set(struct client *c, char *const words[], unsigned int count)
 {
 	enum protected_configs who = c->srv->cfg->protected_configs;
@@ -643,7 +648,7 @@ static bool may_set(struct client *c, char *const words[], unsigned int count)
 	if (who == PROTECTED_YES || (who == PROTECTED_LOCAL && connection_is_local(&c->conn)))
 		return true;
 	for (unsigned int i = 0; i < count; i += 2) {
-		if (!config_opens_doors(words[i]))
+		if (!config_guards_access(words[i]))
 			continue;
 		reply_error(&c->out,
 			    "ERR CONFIG SET failed (possibly related to argument '%s') - can't set "
@@ -669,8 +674,9 @@ static bool clients_fit(struct client *c, const struct config_pair *pairs, unsig
 		if (possible >= wanted)
 			continue;
 		reply_error(&c->out,
-			    "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating "
-			    "system is not able to handle the specified number of clients, try with %u",
+			    "ERR CONFIG SET failed (possibly related to argument 'maxclients') - "
+			    "The operating system is not able to handle the specified number of "
+			    "clients, try with %u",
 			    possible);
 		return false;
 	}

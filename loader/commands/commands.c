@@ -277,7 +277,7 @@ void commands_flush(struct client *c)
 	struct queue *q = &c->srv->queue;
 
 	if (q->count)
-		store_run(c->srv->lane, q->op, q->count, on_done, c);
+		store_run(c->srv->ctx, q->op, q->count, on_done, c);
 	q->count = 0;
 }
 
@@ -321,9 +321,10 @@ void reply_store_error(struct client *c, int error)
 	switch (error) {
 	case -ENOSPC:
 		reply_error(&c->out, store_at_limit(c->srv->store) ?
-					     "OOM command not allowed when used memory > 'maxmemory'." :
-					     "OOM command not allowed when the store is full: raise "
-					     "max-keys, add memory or delete keys");
+					     "OOM command not allowed when used memory > "
+					     "'maxmemory'." :
+					     "OOM command not allowed when the store is full: "
+					     "raise max-keys, add memory or delete keys");
 		break;
 	case -EBUSY:
 		reply_error(&c->out, "BUSY the key is changed by too many others: try again");
@@ -460,11 +461,11 @@ static const struct command *accepted(struct client *c, unsigned int argc,
 	}
 	if (c->srv->writes_refused && ((cmd->flags & CMD_WRITE) || cmd->fn == cmd_ping)) {
 		reply_error(reply_now(c),
-			    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to "
-			    "disk. Commands that may modify the data set are disabled, because this instance is "
-			    "configured to report errors during writes if RDB snapshotting fails "
-			    "(stop-writes-on-bgsave-error option). Please check the Redis logs for details about the "
-			    "RDB error.");
+			    "MISCONF Redis is configured to save RDB snapshots, but it's currently "
+			    "unable to persist to disk. Commands that may modify the data set are "
+			    "disabled, because this instance is configured to report errors during "
+			    "writes if RDB snapshotting fails (stop-writes-on-bgsave-error "
+			    "option). Please check the Redis logs for details about the RDB error.");
 		return NULL;
 	}
 	return cmd;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The commands of the RESP door: one row of the table in commands.c and one
+ * The commands of the RESP front end: one row of the table in commands.c and one
  * function each, in string.c, keyspace.c or admin.c.
  */
 #ifndef XKV_COMMANDS_H
@@ -65,7 +65,10 @@ void commands_flush(struct client *c);
 /* Where to reply at once, behind what is queued. */
 struct reply *reply_now(struct client *c);
 
-/* Does `key` for each of the keys from argv[1] on, with `stride` arguments each, after a look at all of them. */
+/*
+ * Does `key` for each of the keys from argv[1] on, with `stride` arguments each, after a look at
+ * all of them.
+ */
 void command_keys(struct client *c, unsigned int argc, const struct resp_arg *argv,
 		  unsigned int stride, command_key_fn *key);
 
@@ -74,17 +77,20 @@ const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_
 
 /*
  * Reads the key (its value only if `value`), has `decide` say what becomes of it, and does that if
- * the entry still is the one that was read: else all over again.  `decide` fills in opcode, value and expiry of
- * the write and returns 1; 0 writes nothing, -ECANCELED too and is returned.  It may be called several times;
- * what it is given is valid during the call only.  Returns 0, what `decide` returned, -ENOENT
- * where there is no key (then it is not called), or an error of the store.
+ * the entry still is the one that was read: else all over again.  `decide` fills in opcode, value
+ * and expiry of the write and returns 1; 0 writes nothing, -ECANCELED too and is returned.  It may
+ * be called several times; what it is given is valid during the call only.  Returns 0, what
+ * `decide` returned, -ENOENT where there is no key (then it is not called), or an error of the
+ * store.
  */
 typedef int command_update_fn(struct client *c, void *arg, const struct store_entry *e,
 			      struct store_op *write);
 int command_update(struct client *c, const struct resp_arg *key, bool value,
 		   command_update_fn *decide, void *arg);
 
-/* The write that gives a key this expiry (Unix time in ms, 0 = never); one that is past deletes it. */
+/*
+ * The write that gives a key this expiry (Unix time in ms, 0 = never); one that is past deletes it.
+ */
 struct store_op expiry_op(struct client *c, const struct resp_arg *key, uint64_t expire_ms);
 
 /* "-ERR ..." of an error of the store. */
@@ -106,10 +112,16 @@ static inline bool arg_is(const struct resp_arg *arg, const char *word)
 
 /* INFO (info.c): the text of the named sections, all of the default ones if none is; malloc()ed. */
 char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv, size_t *len);
-/* Looks at the memory in use, for its peak, and at what was done since the last look; to be called every second or so. */
+/*
+ * Looks at the memory in use, for its peak, and at what was done since the last look; to be called
+ * every second or so.
+ */
 void info_sample(struct server *s);
 
-/* How many clients the limit of open files permits, `wanted` at most; raises it if that is possible (server.c). */
+/*
+ * How many clients the limit of open files permits, `wanted` at most; raises it if that is possible
+ * (server.c).
+ */
 unsigned int server_clients_possible(unsigned int wanted);
 
 /* What a walk has found (keyspace.c). */
@@ -117,16 +129,16 @@ void found_free(struct found *f);
 size_t found_memory(const struct found *f);
 
 /* string.c */
-command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getex, cmd_getset, cmd_mget,
-	cmd_mset, cmd_strlen, cmd_incr, cmd_decr, cmd_incrby, cmd_decrby, cmd_append;
+command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getex, cmd_getset,
+	cmd_mget, cmd_mset, cmd_strlen, cmd_incr, cmd_decr, cmd_incrby, cmd_decrby, cmd_append;
 /* keyspace.c */
-command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire, cmd_expireat,
-	cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan;
+command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire,
+	cmd_expireat, cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan;
 /* admin.c */
 command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_reset, cmd_info,
 	cmd_config_get, cmd_config_set, cmd_config_resetstat, cmd_client_setname,
-	cmd_client_getname, cmd_client_id, cmd_client_setinfo, cmd_client_list, cmd_client_info, cmd_client_kill, cmd_client_no_evict,
-	cmd_memory_purge, cmd_save, cmd_bgsave, cmd_lastsave, cmd_shutdown, cmd_multi, cmd_exec, cmd_discard,
-	cmd_watch, cmd_unwatch;
+	cmd_client_getname, cmd_client_id, cmd_client_setinfo, cmd_client_list, cmd_client_info,
+	cmd_client_kill, cmd_client_no_evict, cmd_memory_purge, cmd_save, cmd_bgsave, cmd_lastsave,
+	cmd_shutdown, cmd_multi, cmd_exec, cmd_discard, cmd_watch, cmd_unwatch;
 
 #endif

@@ -51,7 +51,8 @@ static void server_section(struct metrics *m, struct server *s)
 	metric_text(m, "xkv_version", XKV_RELEASE);
 	metric_text(m, "os", system);
 	metric_gauge(m, "arch_bits", sizeof(long) * 8);
-	metric_text(m, "multiplexing_api", ev_backend(s->loop) == EVBACKEND_EPOLL ? "epoll" : "libev");
+	metric_text(m, "multiplexing_api",
+		    ev_backend(s->loop) == EVBACKEND_EPOLL ? "epoll" : "libev");
 	metric_text(m, "gcc_version", gcc);
 	metric_gauge(m, "process_id", getpid());
 	metric_gauge(m, "tcp_port", s->cfg->port);
@@ -108,7 +109,8 @@ static void note_operations(struct server *s)
 	store_udp_operations(s->store, &driver, &here);
 	count = s->stats.commands + driver + here;
 	if (s->ops.at > 0 && passed > 0)
-		s->ops.per_second = count > s->ops.count ? (double)(count - s->ops.count) / passed : 0;
+		s->ops.per_second =
+			count > s->ops.count ? (double)(count - s->ops.count) / passed : 0;
 	s->ops.count = count;
 	s->ops.at = now;
 }
@@ -125,8 +127,9 @@ static double percent(uint64_t part, uint64_t whole)
 }
 
 /*
- * used_memory is what maxmemory limits: the kernel's memory that the store takes.  The daemon's own stands in
- * allocator_*; rss has both, as xkvd maps the store.  Overhead is what an empty store takes, dataset the rest.
+ * used_memory is what maxmemory limits: the kernel's memory that the store takes.  The daemon's own
+ * stands in allocator_*; rss has both, as xkvd maps the store.  Overhead is what an empty store
+ * takes, dataset the rest.
  */
 static void memory_section(struct metrics *m, struct server *s)
 {
@@ -236,8 +239,8 @@ static void keyspace_section(struct metrics *m, struct server *s)
 	uint64_t keys = store_count(s->store);
 	char text[128];
 
-	snprintf(text, sizeof(text), "keys=%llu,expires=%llu,avg_ttl=%llu", (unsigned long long)keys,
-		 (unsigned long long)store_expiring(s->store),
+	snprintf(text, sizeof(text), "keys=%llu,expires=%llu,avg_ttl=%llu",
+		 (unsigned long long)keys, (unsigned long long)store_expiring(s->store),
 		 (unsigned long long)store_avg_ttl(s->store));
 	if (keys)
 		metric_text(m, "db0", text);

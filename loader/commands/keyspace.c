@@ -139,13 +139,17 @@ static bool expire_options(struct client *c, unsigned int argc, const struct res
 		return false;
 	}
 	if (*conditions & EXPIRE_GT && *conditions & EXPIRE_LT) {
-		reply_error(reply_now(c), "ERR GT and LT options at the same time are not compatible");
+		reply_error(reply_now(c), "ERR GT and LT options at the same time are not "
+					  "compatible");
 		return false;
 	}
 	return true;
 }
 
-/* Whether the conditions hold for a key that expires at `has`.  Times are Unix time in ms, 0 = never. */
+/*
+ * Whether the conditions hold for a key that expires at `has`.  Times are Unix time in ms, 0 =
+ * never.
+ */
 static bool conditions_hold(unsigned int conditions, uint64_t has, uint64_t expire_ms)
 {
 	if (conditions & EXPIRE_NX && has)
@@ -261,7 +265,7 @@ static bool flush_step(struct client *c)
 	int ret;
 
 	do {
-		ret = store_flush_some(c->srv->lane, &c->work.cursor, KEYS_A_LOOK);
+		ret = store_flush_some(c->srv->ctx, &c->work.cursor, KEYS_A_LOOK);
 	} while (!ret && c->work.cursor && slice_left(c->srv));
 	if (ret)
 		reply_store_error(c, ret);
@@ -349,7 +353,7 @@ static bool keys_step(struct client *c)
 
 	do {
 		if (!w->found->none)
-			ret = store_scan(c->srv->lane, &w->cursor, KEYS_A_LOOK, false, add_found,
+			ret = store_scan(c->srv->ctx, &w->cursor, KEYS_A_LOOK, false, add_found,
 					 w->found);
 	} while (!ret && w->cursor && slice_left(c->srv));
 	if (!ret && w->cursor)
@@ -427,7 +431,7 @@ static bool scan_step(struct client *c)
 	int ret;
 
 	do {
-		ret = store_scan(c->srv->lane, &w->cursor,
+		ret = store_scan(c->srv->ctx, &w->cursor,
 				 f->keys_left < KEYS_A_LOOK ? (unsigned int)f->keys_left
 							    : KEYS_A_LOOK,
 				 false, add_found, f);

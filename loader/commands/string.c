@@ -73,7 +73,10 @@ struct set_options {
 	bool get, persist;
 };
 
-/* A time to live among the options; `next` is what follows, NULL at the end.  Returns the words taken, 0 = bad. */
+/*
+ * A time to live among the options; `next` is what follows, NULL at the end.  Returns the words
+ * taken, 0 = bad.
+ */
 static unsigned int ttl_option(struct set_options *o, const struct resp_arg *word,
 			       const struct resp_arg *next)
 {
@@ -205,7 +208,10 @@ static void end_quietly(struct client *c, unsigned int note, int ret, const stru
 	(void)e;
 }
 
-/* An entry that was given an expiry in the past goes now, not when the walk over the store comes by. */
+/*
+ * An entry that was given an expiry in the past goes now, not when the walk over the store comes
+ * by.
+ */
 static void queue_removal(struct client *c, const struct resp_arg *key)
 {
 	struct store_op op = {

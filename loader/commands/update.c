@@ -10,14 +10,14 @@
 static int try_update(struct client *c, const struct resp_arg *key, bool value,
 		      command_update_fn *decide, void *arg, bool *written)
 {
-	struct store_lane *lane = c->srv->lane;
+	struct store_ctx *ctx = c->srv->ctx;
 	struct store_entry e, unused;
 	struct store_op op = { 0 };
 	int ret;
 
 	*written = false;
-	ret = value ? store_get(lane, key->ptr, key->len, &e) :
-		      store_touch(lane, key->ptr, key->len, true, &e);
+	ret = value ? store_get(ctx, key->ptr, key->len, &e) :
+		      store_touch(ctx, key->ptr, key->len, true, &e);
 	if (ret)
 		return ret;
 	ret = decide(c, arg, &e, &op);
@@ -28,7 +28,7 @@ static int try_update(struct client *c, const struct resp_arg *key, bool value,
 	op.version = e.version;
 	op.key = key->ptr;
 	op.key_len = key->len;
-	return store_do(lane, &op, &unused);
+	return store_do(ctx, &op, &unused);
 }
 
 int command_update(struct client *c, const struct resp_arg *key, bool value,

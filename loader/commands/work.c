@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Commands in progress: what may take longer than others shall wait (walks over the store, commands about many
- * keys) is done in slices.  All such commands of all clients share one slice in a round of the event loop;
- * which client has it goes round (server.c).  They are atomic no more than their operations are.
+ * Commands in progress: what may take longer than others shall wait (walks over the store, commands
+ * about many keys) is done in slices.  All such commands of all clients share one slice in a round
+ * of the event loop; which client has it goes round (server.c).  They are atomic no more than their
+ * operations are.
  */
 #include <string.h>
 #include <time.h>
@@ -10,7 +11,8 @@
 #include "commands.h"
 
 #define SLICE_NS	1000000
-#define HANGUP_GRACE_NS 1000000000 /* a client that hung up may have shut down its sending side only */
+/* a client that hung up may have shut down its sending side only */
+#define HANGUP_GRACE_NS 1000000000
 #define DIRECT_ARGS	64	   /* of a command about several keys that is done at once */
 #define CHECKS_A_LOOK	1024	   /* arguments checked between two looks at the clock */
 
@@ -63,8 +65,11 @@ bool work_was_long(const struct client *c)
 	return c->last && !(c->last->flags & (CMD_FAST | CMD_QUEUES));
 }
 
-/* What was asked to be written is written, as it is by Redis, which hears too late that the client has gone. */
-bool work_is_vain(struct client *c)
+/*
+ * What was asked to be written is written, as it is by Redis, which hears too late that the client
+ * has gone.
+ */
+bool work_is_abandoned(struct client *c)
 {
 	enum peer_state peer;
 

@@ -33,10 +33,13 @@
 #define ROOM_MIN       (16 << 10)
 #define ROOM_HINT_MAX  (2 << 20) /* a longer argument gets its memory as its bytes come */
 #define WRITE_VECTORS  64
-#define SHRINK_ABOVE   (256 << 10) /* bytes of a buffer that is given back when most of it is free */
+/* bytes of a buffer that is given back when most of it is free */
+#define SHRINK_ABOVE   (256 << 10)
 #define ARGV_KEEP      64	   /* arguments that a client at rest has room for */
-#define SHARE_LEAST    (64ULL << 20) /* bytes that maxmemory-clients is at least, if it is a percentage */
-#define TRIM_ABOVE     (4 << 20) /* bytes that clients have freed, from which on it is worth while */
+/* bytes that maxmemory-clients is at least, if it is a percentage */
+#define SHARE_LEAST    (64ULL << 20)
+/* bytes that clients have freed, from which on it is worth while */
+#define TRIM_ABOVE     (4 << 20)
 
 static void log_closing(const struct client *c, const char *why)
 {
@@ -302,8 +305,8 @@ static void evict_clients(struct server *s)
 }
 
 /*
- * One that does not read its replies is not read from either, once clients take half of what they may.  Not
- * before: most libraries write all of a pipeline before they read.
+ * One that does not read its replies is not read from either, once clients take half of what they
+ * may.  Not before: most libraries write all of a pipeline before they read.
  */
 static void read_or_wait(struct client *c)
 {
@@ -414,7 +417,7 @@ void client_turn(struct client *c)
 	unqueue(c);
 	if (c->work.step)
 		touch(c);
-	c->dead |= work_is_vain(c);
+	c->dead |= work_is_abandoned(c);
 	run_round(c);
 }
 

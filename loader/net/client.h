@@ -31,7 +31,8 @@ typedef void command_end_fn(struct client *c, unsigned int note, int ret,
 
 /*
  * Operations that commands of one client have asked for, in its turn, and that are still to be
- * run, together.  Each may return a value of 1 MiB: that many more may stand unsent than PAUSE_ABOVE says.
+ * run, together.  Each may return a value of 1 MiB: that many more may stand unsent than
+ * PAUSE_ABOVE says.
  */
 #define QUEUE_OPS 32
 struct queue {
@@ -44,9 +45,9 @@ struct queue {
 };
 
 /*
- * A command that may take longer than others shall wait (commands/work.c): `step` does a slice of it in each turn of its
- * client, and returns whether it is done.  Until then it stands at the front of the client's input, and what is
- * behind it waits.
+ * A command that may take longer than others shall wait (commands/work.c): `step` does a slice of
+ * it in each turn of its client, and returns whether it is done.  Until then it stands at the front
+ * of the client's input, and what is behind it waits.
  */
 typedef bool command_step_fn(struct client *c);
 /* Queues what a command does about the key at `arg`, which was its argument `index`. */
@@ -78,7 +79,11 @@ struct client {
 	uint64_t id;
 	double since, active; /* by monotonic_seconds() */
 	size_t memory; /* bytes that it takes, as they stand in server.client_memory */
-	uint64_t hung_up; /* ns, monotonic: when it was seen to send no more, while long commands kept us from reading; 0 = not */
+	/*
+	 * ns, monotonic: when it was seen to send no more, while long commands kept us from
+	 * reading; 0 = not
+	 */
+	uint64_t hung_up;
 	struct input in;
 	struct resp_parser parser;
 	struct work work;
@@ -90,7 +95,8 @@ struct client {
 	bool authenticated;
 	bool no_evict; /* CLIENT NO-EVICT */
 	bool multi;   /* has sent MULTI: nothing is executed until EXEC or DISCARD */
-	struct turns *queued; /* has commands left to execute, and waits here for its turn; NULL = not */
+	/* has commands left to execute, and waits here for its turn; NULL = not */
+	struct turns *queued;
 	bool paused;  /* has commands left to execute, and must read replies first */
 	bool closing; /* executes nothing more; closed when its replies are sent */
 	bool dead;    /* closed at the end of the round */
@@ -106,7 +112,7 @@ struct turns {
 struct server_stats {
 	uint64_t connections, rejected, refused, commands, protocol_errors;
 	uint64_t output_closed, query_closed, evicted_clients, bytes_in, bytes_out;
-	/* The store counts these, for both doors; here is what CONFIG RESETSTAT found. */
+	/* The store counts these, for both front ends; here is what CONFIG RESETSTAT found. */
 	uint64_t old_hits, old_misses, old_expired, old_evicted, old_udp_driver, old_udp_here;
 };
 
@@ -116,7 +122,7 @@ struct server {
 	struct server_options opt;
 	struct config *cfg;
 	struct store *store;
-	struct store_lane *lane;
+	struct store_ctx *ctx;
 	struct ev_loop *loop;
 	ev_io listeners[MAX_LISTENERS];
 	unsigned int listener_count;
@@ -125,7 +131,8 @@ struct server {
 	ev_io snapshot_done;
 	ev_check turns;	 /* gives each queued client its turn */
 	ev_idle no_wait; /* keeps the loop from sleeping while some are queued */
-	uint64_t slice_end; /* ns, monotonic: when long commands have had their time in this round of the loop */
+	/* ns, monotonic: when long commands have had their time in this round of the loop */
+	uint64_t slice_end;
 	struct extra *extras;
 	struct client_list clients;
 	struct turns ready, working; /* the latter: with a command in progress */
@@ -164,9 +171,15 @@ void server_follow_saves(struct server *s);
 /* Takes over the connected, non-blocking socket `fd`; closes it if there is no memory. */
 void client_new(struct server *s, int fd);
 void client_free(struct client *c);
-/* Executes queued commands of one client for one round, or goes on with the one in progress, and sends its replies. */
+/*
+ * Executes queued commands of one client for one round, or goes on with the one in progress, and
+ * sends its replies.
+ */
 void client_turn(struct client *c);
-/* Every second: goes on reading from clients that had to wait for memory, and gives what is free back to the system. */
+/*
+ * Every second: goes on reading from clients that had to wait for memory, and gives what is free
+ * back to the system.
+ */
 void clients_tend_memory(struct server *s);
 /* Gives all memory that is free back to the system. */
 void clients_trim_memory(struct server *s);
@@ -179,10 +192,15 @@ void slice_begin(struct server *s);
 bool slice_left(const struct server *s);
 /* Makes the command that is being executed one in progress. */
 struct work *work_begin(struct client *c, command_step_fn *step);
-/* Goes on with the command in progress, if there is one and there is time.  True if none is left. */
+/*
+ * Goes on with the command in progress, if there is one and there is time.  True if none is left.
+ */
 bool work_go_on(struct client *c);
-/* Whether what it has us do takes its time, and is to be given up since nobody waits for the replies. */
-bool work_is_vain(struct client *c);
+/*
+ * Whether what it has us do takes its time, and is to be given up since nobody waits for the
+ * replies.
+ */
+bool work_is_abandoned(struct client *c);
 /* Whether the command that was executed last may have taken its time. */
 bool work_was_long(const struct client *c);
 /* Forgets the command in progress. */

@@ -21,7 +21,10 @@ struct transport {
 	/* 0: the peer has closed its side. */
 	ssize_t (*read)(struct connection *conn, void *buffer, size_t len);
 	ssize_t (*writev)(struct connection *conn, const struct iovec *iov, int count);
-	/* Ends the sending side, and drops what has arrived: so that the last reply is not overtaken by a reset. */
+	/*
+	 * Ends the sending side, and drops what has arrived: so that the last reply is not
+	 * overtaken by a reset.
+	 */
 	void (*finish)(struct connection *conn);
 	/* Frees everything but the struct. */
 	void (*close)(struct connection *conn);

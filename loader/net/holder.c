@@ -25,7 +25,8 @@ static unsigned long find_inode(const char *table, unsigned int state, unsigned 
 	FILE *f = fopen(table, "re");
 
 	while (f && !found && fgets(line, sizeof(line), f))
-		if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*u %lu", &local,
+		if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*u "
+				 "%lu", &local,
 			   &has, &inode) == 3 &&
 		    local == port && has == state)
 			found = inode;

@@ -102,8 +102,9 @@ static void log_refused(struct server *s, const struct sockaddr *peer)
 }
 
 /*
- * Tells a client why, and closes.  Best effort: one that does not get it sees the connection closed.  What it has
- * sent already is taken from the socket, or the kernel would close it by a reset, which may overtake the reason.
+ * Tells a client why, and closes.  Best effort: one that does not get it sees the connection
+ * closed.  What it has sent already is taken from the socket, or the kernel would close it by a
+ * reset, which may overtake the reason.
  */
 static void turn_away(struct server *s, int fd, const char *why)
 {
@@ -303,7 +304,10 @@ static void close_idle_clients(struct server *s)
 	}
 }
 
-/* Does a rule want a save?  Who refuses writes needs one in any case: no change will come to fulfil a rule. */
+/*
+ * Does a rule want a save?  Who refuses writes needs one in any case: no change will come to fulfil
+ * a rule.
+ */
 static bool save_is_due(const struct server *s, const struct snapshot_info *info)
 {
 	uint64_t changes = snapshot_changes(s->store);
@@ -349,7 +353,8 @@ void server_follow_saves(struct server *s)
 	s->writes_refused = refuse;
 	store_refuse_writes(s->store, refuse);
 	if (refuse)
-		log_warning("writes are refused until a snapshot succeeds (stop-writes-on-bgsave-error): %s",
+		log_warning("writes are refused until a snapshot succeeds "
+			    "(stop-writes-on-bgsave-error): %s",
 			    info.last_error);
 	else
 		log_notice("writes are taken again");
@@ -394,7 +399,7 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 	if (!keys)
 		return;
 	for (uint64_t seen = 0; busy || seen < slots; seen += EXPIRY_SLOTS) {
-		unsigned int removed = store_expire_cycle(s->lane, EXPIRY_SLOTS);
+		unsigned int removed = store_expire_cycle(s->ctx, EXPIRY_SLOTS);
 
 		busy = removed > EXPIRY_SLOTS / 10;
 		if (monotonic_seconds() >= end || store_expiry_rests(s->store))
@@ -407,8 +412,8 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 }
 
 /*
- * Each client that waits now gets one turn; who queues again meanwhile waits for the next round.  Those with
- * long commands share a slice of time, whatever their number; it goes round among them.
+ * Each client that waits now gets one turn; who queues again meanwhile waits for the next round.
+ * Those with long commands share a slice of time, whatever their number; it goes round among them.
  */
 static void on_turns(struct ev_loop *loop, ev_check *w, int events)
 {
@@ -490,9 +495,9 @@ int server_add_timer(struct server *s, double seconds, void (*cb)(void *arg), vo
 	return 0;
 }
 
-struct store_lane *server_lane(struct server *s)
+struct store_ctx *server_ctx(struct server *s)
 {
-	return s->lane;
+	return s->ctx;
 }
 
 /* --- signals and the way down --- */
@@ -666,7 +671,10 @@ static void fit_open_files(struct server *s)
 		    possible + FDS_BESIDES);
 }
 
-/* Buffers of clients come and go: large ones by mmap(), and no thread needs a heap of its own for the rest. */
+/*
+ * Buffers of clients come and go: large ones by mmap(), and no thread needs a heap of its own for
+ * the rest.
+ */
 static void tune_allocator(void)
 {
 	if (!mallopt(M_MMAP_THRESHOLD, 4 << 20) || !mallopt(M_TRIM_THRESHOLD, 8 << 20) ||
@@ -691,10 +699,10 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	TAILQ_INIT(&s->working.clients);
 	s->read_buffer = malloc(READ_BYTES);
 	s->loop = ev_loop_new(EVFLAG_NOENV);
-	s->lane = store_lane_get(s->store);
-	if (!s->read_buffer || !s->loop || !s->lane) {
+	s->ctx = store_ctx_get(s->store);
+	if (!s->read_buffer || !s->loop || !s->ctx) {
 		snprintf(err, err_len, "cannot make the event loop: %s",
-			 s->lane ? "out of memory or file descriptors" : strerror(errno));
+			 s->ctx ? "out of memory or file descriptors" : strerror(errno));
 		server_free(s);
 		return NULL;
 	}
@@ -736,8 +744,8 @@ void server_free(struct server *s)
 	}
 	if (s->loop)
 		ev_loop_destroy(s->loop);
-	if (s->lane)
-		store_lane_put(s->lane);
+	if (s->ctx)
+		store_ctx_put(s->ctx);
 	reply_cache_free();
 	free(s->read_buffer);
 	free(s);

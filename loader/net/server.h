@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * xkvd's event loop with the RESP door: listeners, clients, timers, signals,
+ * xkvd's event loop with the RESP front end: listeners, clients, timers, signals,
  * `save` rules and active expiry.  One thread; everything here is called from
  * it.  main() makes a store and a configuration, then:
  *
@@ -30,7 +30,10 @@ struct server_options {
 	const char *config_file; /* for INFO, NULL = none */
 	config_apply_fn *apply;	 /* for CONFIG SET, see config.h; NULL = miss, allow... are fixed */
 	void *apply_arg;
-	/* Why a TCP client may not connect, by its address, in words for it; NULL = it may.  The function may be NULL. */
+	/*
+	 * Why a TCP client may not connect, by its address, in words for it; NULL = it may.  The
+	 * function may be NULL.
+	 */
 	const char *(*refuse)(void *arg, const struct sockaddr *peer);
 	void *refuse_arg;
 };
@@ -45,7 +48,10 @@ void server_free(struct server *s);
  */
 int server_listen(struct server *s, char *err, size_t err_len);
 
-/* The interface's addresses may have changed: listens on those that are new, where the default `bind` says so. */
+/*
+ * The interface's addresses may have changed: listens on those that are new, where the default
+ * `bind` says so.
+ */
 void server_follow_addresses(struct server *s);
 
 /*
@@ -57,8 +63,8 @@ int server_add_fd(struct server *s, int fd, void (*cb)(void *arg), void *arg);
 /* Calls cb every `seconds` while the server runs.  0 or -ENOMEM. */
 int server_add_timer(struct server *s, double seconds, void (*cb)(void *arg), void *arg);
 
-/* The lane of the loop's thread: for the callbacks above, never for another thread. */
-struct store_lane *server_lane(struct server *s);
+/* The context of the loop's thread: for the callbacks above, never for another thread. */
+struct store_ctx *server_ctx(struct server *s);
 
 /*
  * Runs until SIGTERM, SIGINT or SHUTDOWN; tells systemd READY and STOPPING.

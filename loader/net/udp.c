@@ -93,13 +93,13 @@ static int open_address(struct udp *udp, const char *address, unsigned int port,
 	return 0;
 }
 
-int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct store_lane *lane,
+int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct store_ctx *ctx,
 	     char *err, size_t err_len)
 {
 	const char *const all[] = { "*", "::*" }, *const loopback[] = { "127.0.0.1", "-::1" };
 	int ret = 0;
 
-	*udp = (struct udp){ .net = net, .lane = lane };
+	*udp = (struct udp){ .net = net, .ctx = ctx };
 	udp->batch = calloc(1, sizeof(*udp->batch));
 	if (!udp->batch) {
 		snprintf(err, err_len, "not enough memory");
@@ -184,8 +184,8 @@ static void answer(const struct udp *udp, int fd, struct udp_batch *b, int i)
 	if ((msg->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !b->from[i].sin6_port ||
 	    !net_allows(udp->net, from, false) || !take_destination(udp, msg))
 		return;
-	store_sender(udp->lane, from);
-	ret = store_datagram(udp->lane, b->in[i], len, b->out,
+	store_sender(udp->ctx, from);
+	ret = store_datagram(udp->ctx, b->in[i], len, b->out,
 			     from->sa_family == AF_INET ? shared->payload4 : shared->payload6,
 			     net_reply_allowed(udp->net, from, len));
 	if (ret < 0 && ret != -EMSGSIZE)
@@ -195,7 +195,8 @@ static void answer(const struct udp *udp, int fd, struct udp_batch *b, int i)
 	b->iov[i] = (struct iovec){ b->out, ret };
 	msg->msg_flags = 0;
 	if (sendmsg(fd, msg, MSG_DONTWAIT) < 0)
-		log_debug("a reply could not be sent: %s", strerror(errno)); /* as lost on the way */
+		/* as lost on the way */
+		log_debug("a reply could not be sent: %s", strerror(errno));
 }
 
 void udp_readable(void *arg)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The UDP door of xkvd: answers the datagrams that XDP passed on. */
+/* The UDP front end of xkvd: answers the datagrams that XDP passed on. */
 #ifndef XKV_UDP_H
 #define XKV_UDP_H
 
@@ -17,7 +17,7 @@ struct udp_socket {
 
 struct udp {
 	struct net *net;
-	struct store_lane *lane;
+	struct store_ctx *ctx;
 	bool check_link; /* the sockets are bound to all addresses: only our links count */
 	unsigned int count;
 	struct udp_socket socket[UDP_SOCKETS_MAX];
@@ -26,10 +26,10 @@ struct udp {
 
 /*
  * Opens a socket for each address of `bind`; without one, for all addresses
- * (with an interface) or for loopback.  `lane` is that of the thread that will
+ * (with an interface) or for loopback.  `ctx` is that of the thread that will
  * call udp_readable().  0, or -errno with a sentence.
  */
-int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct store_lane *lane,
+int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct store_ctx *ctx,
 	     char *err, size_t err_len);
 void udp_close(struct udp *udp);
 

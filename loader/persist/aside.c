@@ -104,7 +104,10 @@ static int copy(int dir_fd, const char *name, const char *copied)
 	return ret;
 }
 
-/* Hard links may be unknown to the file system, or forbidden for other people's files (protected_hardlinks). */
+/*
+ * Hard links may be unknown to the file system, or forbidden for other people's files
+ * (protected_hardlinks).
+ */
 static int link_or_copy(int dir_fd, const char *name, const struct stat *st, const char *second)
 {
 	if (linkat(dir_fd, name, dir_fd, second, 0) == 0)

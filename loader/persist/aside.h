@@ -6,9 +6,10 @@
 #include <limits.h>
 
 /*
- * Gives the file `name` in a directory the name `name.suffix` too, or `name.suffix.1` and so on: the first that
- * is free, or that it has already.  By a hard link, or a copy where the file system has none.  When this
- * returns 0 it is on the disk, and `kept` is the name; else -errno, and nothing has changed.
+ * Gives the file `name` in a directory the name `name.suffix` too, or `name.suffix.1` and so on:
+ * the first that is free, or that it has already.  By a hard link, or a copy where the file system
+ * has none.  When this returns 0 it is on the disk, and `kept` is the name; else -errno, and
+ * nothing has changed.
  */
 int aside_keep(int dir_fd, const char *name, const char *suffix, char kept[NAME_MAX + 1]);
 

@@ -53,7 +53,8 @@ static struct {
 	bool joinable; /* `thread` is a background save that nobody has joined */
 	int event_fd;
 	uint64_t changes_saved; /* sum of the change counters that the last good save covers */
-	bool keep_original; /* the file holds what was skipped when it was loaded, and has no second name yet */
+	/* the file holds what was skipped when it was loaded, and has no second name yet */
+	bool keep_original;
 	atomic_bool stop;
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1 };
 
@@ -177,15 +178,15 @@ static bool holds_open(pid_t pid, const struct stat *file)
 	if (!d)
 		return true;
 	while (!found && (entry = readdir(d)))
-		found = fstatat(dirfd(d), entry->d_name, &st, 0) == 0 && st.st_dev == file->st_dev &&
-			st.st_ino == file->st_ino;
+		found = fstatat(dirfd(d), entry->d_name, &st, 0) == 0 &&
+			st.st_dev == file->st_dev && st.st_ino == file->st_ino;
 	closedir(d);
 	return found;
 }
 
 /*
- * Removes what killed processes left behind.  The number alone says little: another process may have it by
- * now, and in a container every xkvd is process 1.
+ * Removes what killed processes left behind.  The number alone says little: another process may
+ * have it by now, and in a container every xkvd is process 1.
  */
 static void remove_stale(int dir_fd, const char *dir)
 {
@@ -269,18 +270,19 @@ static int fail_walk(struct job *job, int err)
 	if (err == -ECANCELED)
 		return fail(job, err, "the save was cancelled");
 	if (err == -EBUSY)
-		return fail(job, err, "a key could not be read, it is locked or changes all the time; try again");
+		return fail(job, err, "a key could not be read, it is locked or changes all the "
+				      "time; try again");
 	return fail(job, err, "reading the store failed: %s", strerror(-err));
 }
 
 /* Bytes that a file with the keys of now has. */
-static int measure(struct job *job, struct store_lane *lane, uint64_t *size)
+static int measure(struct job *job, struct store_ctx *ctx, uint64_t *size)
 {
 	uint64_t cursor = 0;
 
 	*size = FILE_OVERHEAD;
 	do {
-		int ret = store_scan(lane, &cursor, SCAN_COUNT, false, add_size, size);
+		int ret = store_scan(ctx, &cursor, SCAN_COUNT, false, add_size, size);
 
 		if (ret)
 			return fail_walk(job, ret);
@@ -292,7 +294,7 @@ static int measure(struct job *job, struct store_lane *lane, uint64_t *size)
  * A key takes more memory than file, so where all of the memory would fit, the
  * file does.  Only else is it worth a walk over the keys to know its size.
  */
-static int check_space(struct job *job, int dir_fd, struct store_lane *lane)
+static int check_space(struct job *job, int dir_fd, struct store_ctx *ctx)
 {
 	struct statvfs fs;
 	uint64_t space, need;
@@ -306,7 +308,7 @@ static int check_space(struct job *job, int dir_fd, struct store_lane *lane)
 	space = (uint64_t)fs.f_bavail * fs.f_frsize;
 	if (space >= store_memory(job->st) + FILE_OVERHEAD)
 		return 0;
-	ret = measure(job, lane, &need);
+	ret = measure(job, ctx, &need);
 	if (ret || need <= space)
 		return ret;
 	return fail(job, -ENOSPC,
@@ -331,7 +333,7 @@ static int write_key(void *arg, const void *key, size_t key_len, const struct st
 	return atomic_load(&state.stop) ? -ECANCELED : rdb_writer_error(walk->w);
 }
 
-static int write_keys(struct job *job, struct store_lane *lane, int fd)
+static int write_keys(struct job *job, struct store_ctx *ctx, int fd)
 {
 	struct walk walk = { .job = job, .w = rdb_writer_new(fd) };
 	uint64_t cursor = 0;
@@ -341,7 +343,7 @@ static int write_keys(struct job *job, struct store_lane *lane, int fd)
 		return fail(job, -ENOMEM, "out of memory");
 	rdb_write_header(walk.w, store_count(job->st), store_memory(job->st));
 	do {
-		ret = store_scan(lane, &cursor, SCAN_COUNT, true, write_key, &walk);
+		ret = store_scan(ctx, &cursor, SCAN_COUNT, true, write_key, &walk);
 	} while (!ret && cursor);
 	written = ret ? rdb_writer_error(walk.w) : rdb_write_end(walk.w);
 	rdb_writer_free(walk.w);
@@ -370,14 +372,14 @@ static int write_source(struct job *job, int fd)
 }
 
 /* Writes the temporary file; when this returns 0, it is on the disk. */
-static int write_temp(struct job *job, int dir_fd, struct store_lane *lane)
+static int write_temp(struct job *job, int dir_fd, struct store_ctx *ctx)
 {
 	int fd = openat(dir_fd, job->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
 	int ret;
 
 	if (fd < 0)
 		return fail_step(job, "creating");
-	ret = job->source ? write_source(job, fd) : write_keys(job, lane, fd);
+	ret = job->source ? write_source(job, fd) : write_keys(job, ctx, fd);
 	if (!ret && fsync(fd) < 0)
 		ret = fail_step(job, "syncing");
 	if (close(fd) < 0 && !ret)
@@ -386,8 +388,9 @@ static int write_temp(struct job *job, int dir_fd, struct store_lane *lane)
 }
 
 /*
- * Of a file that was loaded in part the rest stands nowhere else.  It gets its second name when it has been loaded (a process
- * that is killed before it saves would not be there to do it), or else before a save replaces it.
+ * Of a file that was loaded in part the rest stands nowhere else.  It gets its second name when it
+ * has been loaded (a process that is killed before it saves would not be there to do it), or else
+ * before a save replaces it.
  */
 static int keep_original(struct job *job, int dir_fd)
 {
@@ -402,7 +405,8 @@ static int keep_original(struct job *job, int dir_fd)
 			    strerror(-ret), job->dir, job->name, remedy(ret));
 	state.keep_original = false;
 	if (!ret)
-		log_notice("%s/%s is kept as %s: it holds what was skipped, and the next save replaces it",
+		log_notice("%s/%s is kept as %s: it holds what was skipped, and the next save "
+			   "replaces it",
 			   job->dir, job->name, kept);
 	return 0;
 }
@@ -420,7 +424,7 @@ static int publish(struct job *job, int dir_fd)
 	return 0;
 }
 
-static int save_in(struct job *job, int dir_fd, struct store_lane *lane)
+static int save_in(struct job *job, int dir_fd, struct store_ctx *ctx)
 {
 	int ret = check_writable(job, dir_fd);
 
@@ -429,10 +433,10 @@ static int save_in(struct job *job, int dir_fd, struct store_lane *lane)
 	remove_stale(dir_fd, job->dir);
 	ret = keep_original(job, dir_fd);
 	if (!ret)
-		ret = check_space(job, dir_fd, lane);
+		ret = check_space(job, dir_fd, ctx);
 	if (ret)
 		return ret;
-	ret = write_temp(job, dir_fd, lane);
+	ret = write_temp(job, dir_fd, ctx);
 	if (!ret)
 		ret = publish(job, dir_fd);
 	if (ret)
@@ -442,7 +446,7 @@ static int save_in(struct job *job, int dir_fd, struct store_lane *lane)
 
 static int save(struct job *job)
 {
-	struct store_lane *lane;
+	struct store_ctx *ctx;
 	int ret = check_name(job), dir_fd;
 
 	if (ret)
@@ -450,13 +454,13 @@ static int save(struct job *job)
 	dir_fd = open_dir(job);
 	if (dir_fd < 0)
 		return dir_fd;
-	lane = store_lane_get(job->st);
-	if (lane) {
-		ret = save_in(job, dir_fd, lane);
-		store_lane_put(lane);
+	ctx = store_ctx_get(job->st);
+	if (ctx) {
+		ret = save_in(job, dir_fd, ctx);
+		store_ctx_put(ctx);
 	} else {
 		ret = -errno;
-		fail(job, ret, "the store has no lane left for the save: %s", strerror(-ret));
+		fail(job, ret, "the store has no context left for the save: %s", strerror(-ret));
 	}
 	close(dir_fd);
 	return ret;
@@ -474,8 +478,8 @@ static int keep_aside(struct job *job, int dir_fd, const char *aside)
 		log_notice("%s/%s is kept as %s", job->dir, job->name, name);
 	if (!ret || ret == -ENOENT)
 		return 0;
-	return fail(job, ret, "keeping %s/%s aside failed: %s; %s", job->dir, job->name, strerror(-ret),
-		    remedy(ret));
+	return fail(job, ret, "keeping %s/%s aside failed: %s; %s", job->dir, job->name,
+		    strerror(-ret), remedy(ret));
 }
 
 static int save_source_in(struct job *job, int dir_fd, const char *aside)
@@ -735,7 +739,7 @@ uint64_t snapshot_changes(const struct store *st)
 /* What one reading of the file needs and finds. */
 struct load {
 	struct store *st;
-	struct store_lane *lane; /* NULL: only check */
+	struct store_ctx *ctx; /* NULL: only check */
 	const struct config *cfg;
 	bool lifted; /* the limit is another than maxmemory */
 	const char *path;
@@ -756,9 +760,9 @@ static bool is_past(const struct load *load, bool expires, int64_t expire_ms)
 }
 
 /*
- * What is on the disk is the data, whatever maxmemory is: as with Redis, that counts for what comes later.  By a page, so
- * that sizes go on to share classes; and from now on nothing is evicted for what is loaded: what
- * may go by the policy has gone.  True: try once more.
+ * What is on the disk is the data, whatever maxmemory is: as with Redis, that counts for what comes
+ * later.  By a page, so that sizes go on to share classes; and from now on nothing is evicted for
+ * what is loaded: what may go by the policy has gone.  True: try once more.
  */
 static bool lift_limit(struct load *load)
 {
@@ -783,7 +787,7 @@ static int set_key(struct load *load, const struct rdb_key *k)
 	if (expire_ms > XKV_TTL_MAX)
 		expire_ms = XKV_TTL_MAX;
 	for (int i = 0; i < BUSY_RETRIES; i++) {
-		ret = store_set(load->lane, k->key, k->key_len, k->value, k->value_len, XKV_NX, 0,
+		ret = store_set(load->ctx, k->key, k->key_len, k->value, k->value_len, XKV_NX, 0,
 				expire_ms, NULL);
 		if (ret == -ENOSPC && lift_limit(load))
 			continue;
@@ -813,7 +817,7 @@ static int load_key(void *arg, const struct rdb_key *k)
 		load->expired++;
 		return 0;
 	}
-	if (load->lane)
+	if (load->ctx)
 		return set_key(load, k);
 	load->keys++;
 	return 0;
@@ -833,7 +837,7 @@ static int load_other(void *arg, const struct rdb_misfit *o)
 		load->other_at = o->offset;
 		snprintf(load->other, sizeof(load->other), "%s", o->what);
 	}
-	if (load->lane && load->others <= OTHERS_LOGGED)
+	if (load->ctx && load->others <= OTHERS_LOGGED)
 		log_warning("%s, offset %" PRIu64 ": skipped: %s", load->path, o->offset, o->what);
 	return 0;
 }
@@ -848,7 +852,7 @@ static int read_file(struct load *load, int fd)
 		snprintf(load->err, load->err_len,
 			 "%s, offset %" PRIu64 ": %s; put a good copy in its place", load->path,
 			 rep.offset, rep.text);
-	if (!ret && !load->lane && !rep.checksummed)
+	if (!ret && !load->ctx && !rep.checksummed)
 		log_notice("%s has no checksum: damage inside values would not be noticed",
 			   load->path);
 	return ret;
@@ -903,19 +907,19 @@ static int load_file(struct load *load, int fd, enum rdb_other policy)
 
 	if (ret)
 		return ret;
-	load->lane = store_lane_get(load->st);
-	if (!load->lane) {
+	load->ctx = store_ctx_get(load->st);
+	if (!load->ctx) {
 		ret = -errno;
-		snprintf(load->err, load->err_len, "the store has no lane left: %s",
+		snprintf(load->err, load->err_len, "the store has no context left: %s",
 			 strerror(-ret));
 		return ret;
 	}
 	ret = read_file(load, fd);
 	restore_limit(load);
 	/* Half a snapshot must not pass for the data at the next start. */
-	if (ret && was_empty && store_flush(load->lane))
+	if (ret && was_empty && store_flush(load->ctx))
 		log_warning("the store still holds a part of %s: remove its pins", load->path);
-	store_lane_put(load->lane);
+	store_ctx_put(load->ctx);
 	if (ret)
 		return ret;
 	log_loaded(load);
@@ -985,8 +989,8 @@ int snapshot_set_aside(const struct config *cfg, char *err, unsigned int err_len
 	ret = aside_move(dir_fd, job.name, UNREADABLE, kept);
 	close(dir_fd);
 	if (ret)
-		snprintf(err, err_len, "%s/%s cannot be renamed to %s: %s; %s", job.dir, job.name, kept,
-			 strerror(-ret), remedy(ret));
+		snprintf(err, err_len, "%s/%s cannot be renamed to %s: %s; %s", job.dir, job.name,
+			 kept, strerror(-ret), remedy(ret));
 	else
 		log_warning("%s/%s was set aside as %s; starting empty", job.dir, job.name, kept);
 	return ret;

@@ -3,14 +3,14 @@
  * Emptying spans: lets another size class have their units, and gives pages back to the kernel,
  * while traffic runs.
  *
- * A span that is marked as draining gets no slot into the free lists any more (bpf/store.bpf.h: park).
- * Three things bring its slots together: entries are moved to slots of other spans, chain
- * buckets too, and the free lists are looked through.  When all are parked, nothing refers to
- * them; after a grace period for the programs that may still look at them, and when nobody here
- * does, their units are free.
+ * A span that is marked as draining gets no slot into the free lists any more (bpf/store.bpf.h:
+ * park).  Three things bring its slots together: entries are moved to slots of other spans, chain
+ * buckets too, and the free lists are looked through.  When all are parked, nothing refers to them;
+ * after a grace period for the programs that may still look at them, and when nobody here does,
+ * their units are free.
  *
- * A span that cannot be emptied for want of room is given up: it is LINKED again, and when nobody can park in it
- * any more, what is parked goes back into the lists.
+ * A span that cannot be emptied for want of room is given up: it is LINKED again, and when nobody
+ * can park in it any more, what is parked goes back into the lists.
  *
  * xkvd may be killed at any time: the mark and the count stand in the page.
  */
@@ -37,56 +37,57 @@ static bool is_live(const struct xkv_slot *slot)
 
 /* ---- moving what is in a page -------------------------------------------- */
 
-/* Takes a slot of a class into the lane's frame.  0, -ENOSPC, or -EBUSY. */
-static int take_slot_of(struct store_lane *lane, unsigned int class)
+/* Takes a slot of a class into the context's request.  0, -ENOSPC, or -EBUSY. */
+static int take_slot_of(struct store_ctx *ctx, unsigned int class)
 {
 	struct xkv_slots_args args = {
 		.cmd = XKV_SLOTS_ALLOC,
 		.class = class,
-		.frame = lane->first,
+		.request = ctx->first,
 	};
 	int ret = -EBUSY;
 
-	for (int i = 0; i < LIST_TRIES && ret == -EBUSY && !lane->frame->prefilled; i++)
-		ret = slots_run(lane->st, &args);
+	for (int i = 0; i < LIST_TRIES && ret == -EBUSY && !ctx->request->prefilled; i++)
+		ret = slots_run(ctx->st, &args);
 	return ret;
 }
 
 /* One more span for the class, or, for a large value, a slot in one of its own. */
-static int make_slot(struct store_lane *lane, unsigned int class, size_t need)
+static int make_slot(struct store_ctx *ctx, unsigned int class, size_t need)
 {
 	int ret;
 
 	if (class == XKV_CLASS_LARGE)
-		return span_take_large(lane->st, lane->frame, large_units(need));
-	ret = span_carve(lane->st, class);
-	return ret ? ret : take_slot_of(lane, class);
+		return span_take_large(ctx->st, ctx->request, large_units(need));
+	ret = span_carve(ctx->st, class);
+	return ret ? ret : take_slot_of(ctx, class);
 }
 
 /*
- * Takes a slot for `need` bytes: like the engine, of the next classes where the right one has none, or a span would
- * never be empty.  What got a slot of a far larger class (config.spare_class) may at last have another one of that, `own`.
+ * Takes a slot for `need` bytes: like the engine, of the next classes where the right one has none,
+ * or a span would never be empty.  What got a slot of a far larger class (config.spare_class) may
+ * at last have another one of that, `own`.
  */
-static int take_slot(struct store_lane *lane, size_t need, unsigned int own)
+static int take_slot(struct store_ctx *ctx, size_t need, unsigned int own)
 {
-	unsigned int class = class_for(lane->st, need), end = class + XKV_CLASSES_TRIED;
+	unsigned int class = class_for(ctx->st, need), end = class + XKV_CLASSES_TRIED;
 	int ret = -ENOSPC;
 
-	frame_unprefill(lane, 0); /* what an earlier failure may have left */
+	request_unprefill(ctx, 0); /* what an earlier failure may have left */
 	if (class != XKV_CLASS_LARGE)
-		ret = take_slot_of(lane, class);
+		ret = take_slot_of(ctx, class);
 	if (ret == -ENOSPC)
-		ret = make_slot(lane, class, need);
-	while (ret == -ENOSPC && ++class < end && class < lane->st->class_count)
-		ret = take_slot_of(lane, class);
-	if (ret == -ENOSPC && own >= end && own < lane->st->class_count)
-		ret = take_slot_of(lane, own);
+		ret = make_slot(ctx, class, need);
+	while (ret == -ENOSPC && ++class < end && class < ctx->st->class_count)
+		ret = take_slot_of(ctx, class);
+	if (ret == -ENOSPC && own >= end && own < ctx->st->class_count)
+		ret = take_slot_of(ctx, own);
 	return ret;
 }
 
-static void fill(struct store_lane *lane, const struct slot_copy *copy)
+static void fill(struct store_ctx *ctx, const struct slot_copy *copy)
 {
-	struct xkv_slot *slot = slot_of(lane->st, lane->frame->prefilled);
+	struct xkv_slot *slot = slot_of(ctx->st, ctx->request->prefilled);
 	char *key = (char *)(slot + 1);
 
 	slot->key_len = copy->key_len;
@@ -94,54 +95,59 @@ static void fill(struct store_lane *lane, const struct slot_copy *copy)
 	memcpy(key, copy->key, XKV_PADDED(copy->key_len));
 	if (copy->value_len)
 		memset(key + XKV_PADDED(copy->key_len) + XKV_PADDED(copy->value_len) - 8, 0, 8);
-	memcpy(key + XKV_PADDED(copy->key_len), lane->large, copy->value_len);
+	memcpy(key + XKV_PADDED(copy->key_len), ctx->large, copy->value_len);
 }
 
-/* Moves the entry of a slot of a class, if it stands still; evicts it if there is no room and it may go.  0, or -ENOSPC. */
-static int move_entry(struct store_lane *lane, uint64_t ref, unsigned int class)
+/*
+ * Moves the entry of a slot of a class, if it stands still; evicts it if there is no room and it
+ * may go.  0, or -ENOSPC.
+ */
+static int move_entry(struct store_ctx *ctx, uint64_t ref, unsigned int class)
 {
-	struct store *st = lane->st;
+	struct store *st = ctx->st;
 	struct slot_copy copy;
 	struct xkv_op *op;
 	bool read;
 	int ret;
 
 	pages_hold(st);
-	read = slot_copy(st, ref, &copy, lane->large);
+	read = slot_copy(st, ref, &copy, ctx->large);
 	pages_release(st);
 	if (!read)
 		return 0;
-	ret = take_slot(lane, XKV_SLOT_NEED(copy.key_len, copy.value_len), class);
+	ret = take_slot(ctx, XKV_SLOT_NEED(copy.key_len, copy.value_len), class);
 	if (ret == -ENOSPC && st->at_limit && evict_may(st, copy.expire_ms)) {
-		evict_entry(lane, ref); /* others were faster to take what was free */
+		evict_entry(ctx, ref); /* others were faster to take what was free */
 		return 0;
 	}
 	if (ret)
 		return ret;
-	fill(lane, &copy);
-	op = frame_begin(lane, 0, XKV_OP_SET, copy.key, copy.key_len);
+	fill(ctx, &copy);
+	op = request_make(ctx, 0, XKV_OP_SET, copy.key, copy.key_len);
 	op->flags = XKV_CAS;
 	op->version = htobe64(copy.seq);
-	lane->frame->flags |= XKV_FRAME_PREFILL | XKV_FRAME_RELOCATE;
-	ret = lane_run(lane, 1);
-	frame_unprefill(lane, 0); /* if it was not used */
+	ctx->request->flags |= XKV_REQUEST_PREFILL | XKV_REQUEST_RELOCATE;
+	ret = requests_run(ctx, 1);
+	request_unprefill(ctx, 0); /* if it was not used */
 	return ret;
 }
 
 /* Moves a chain bucket from a slot of a class.  0, or -ENOSPC. */
-static int move_chain(struct store_lane *lane, uint64_t ref, unsigned int class)
+static int move_chain(struct store_ctx *ctx, uint64_t ref, unsigned int class)
 {
-	struct xkv_slots_args args = { .cmd = XKV_SLOTS_CHAIN, .frame = lane->first, .first = ref };
-	int ret = take_slot(lane, sizeof(struct xkv_chain), class);
+	struct xkv_slots_args args = { .cmd = XKV_SLOTS_CHAIN,
+				       .request = ctx->first,
+				       .first = ref };
+	int ret = take_slot(ctx, sizeof(struct xkv_chain), class);
 
 	if (ret)
 		return ret;
-	ret = slots_run(lane->st, &args);
-	frame_unprefill(lane, 0);
+	ret = slots_run(ctx->st, &args);
+	request_unprefill(ctx, 0);
 	return ret == -ENOENT || ret == -EBUSY ? 0 : ret;
 }
 
-static int move_all(struct store_lane *lane, const struct span *s)
+static int move_all(struct store_ctx *ctx, const struct span *s)
 {
 	int ret = 0;
 
@@ -149,9 +155,9 @@ static int move_all(struct store_lane *lane, const struct span *s)
 		struct xkv_slot *slot = span_slot(s, i);
 
 		if (is_live(slot))
-			ret = move_entry(lane, span_ref(s, i), s->class);
+			ret = move_entry(ctx, span_ref(s, i), s->class);
 		else if (slot->key_len == XKV_KEY_CHAIN)
-			ret = move_chain(lane, span_ref(s, i), s->class);
+			ret = move_chain(ctx, span_ref(s, i), s->class);
 	}
 	return ret;
 }
@@ -159,13 +165,13 @@ static int move_all(struct store_lane *lane, const struct span *s)
 void free_orphans(struct store *st)
 {
 	uint64_t orphans = store_counter(st, "orphans");
-	struct hand hand = { 0 };
+	struct slot_cursor cursor = { 0 };
 	struct span s;
 
 	if (orphans == st->orphans_seen)
 		return;
 	st->orphans_seen = orphans;
-	for (; hand_span(st, &hand, &s); hand.unit += s.units, hand.slot = 0)
+	for (; cursor_span(st, &cursor, &s); cursor.unit += s.units, cursor.slot = 0)
 		for (unsigned int i = 0; i < s.slots; i++)
 			if (!is_live(span_slot(&s, i)) &&
 			    (span_slot(&s, i)->class & XKV_CLASS_ORPHAN))
@@ -222,10 +228,10 @@ bool drain_begin(struct store *st, const struct span *s)
 }
 
 /* Parks the free slots of the spans, and moves what is in them. 0, or why not all could be. */
-static int drain_pass(struct store_lane *lane)
+static int drain_pass(struct store_ctx *ctx)
 {
 	bool filtered[XKV_CLASSES] = { false };
-	struct store *st = lane->st;
+	struct store *st = ctx->st;
 	int ret = 0;
 
 	for (size_t i = 0; i < st->drain_count && !ret; i++) {
@@ -238,7 +244,7 @@ static int drain_pass(struct store_lane *lane)
 		filtered[s->class] = true;
 	}
 	for (size_t i = 0; i < st->drain_count && (!ret || ret == -ENOSPC); i++) {
-		int moved = is_empty(&st->draining[i]) ? 0 : move_all(lane, &st->draining[i]);
+		int moved = is_empty(&st->draining[i]) ? 0 : move_all(ctx, &st->draining[i]);
 
 		ret = moved ? moved : ret; /* no room for one size: others may have some */
 	}
@@ -269,8 +275,8 @@ static void set_states(struct store *st, size_t from, enum xkv_span_state state)
 }
 
 /*
- * Gives what is parked in a span that is LINKED again back to its class: nobody parks there any more.  What cannot be
- * given now stays parked, and counts when the span is emptied the next time.
+ * Gives what is parked in a span that is LINKED again back to its class: nobody parks there any
+ * more.  What cannot be given now stays parked, and counts when the span is emptied the next time.
  */
 static void unpark(struct store *st, const struct span *s)
 {
@@ -303,16 +309,16 @@ static unsigned int release_first(struct store *st, size_t count)
 	return units;
 }
 
-unsigned int drain_run(struct store_lane *lane)
+unsigned int drain_run(struct store_ctx *ctx)
 {
-	struct store *st = lane->st;
+	struct store *st = ctx->st;
 	size_t empty = drain_sort(st);
-	int ret = large_buffer(lane) ? 0 : -ENOMEM;
+	int ret = large_buffer(ctx) ? 0 : -ENOMEM;
 	unsigned int units;
 	bool given_up;
 
 	for (int pass = 0; pass < PASSES && empty < st->drain_count && !ret; pass++) {
-		ret = drain_pass(lane);
+		ret = drain_pass(ctx);
 		empty = drain_sort(st);
 	}
 	given_up = ret == -ENOSPC && empty < st->drain_count;
@@ -334,12 +340,12 @@ unsigned int drain_run(struct store_lane *lane)
 
 int drain_adopt(struct store *st)
 {
-	struct hand hand = { 0 };
+	struct slot_cursor cursor = { 0 };
 	bool waited = false;
 	struct span s;
 	int ret;
 
-	for (; hand_span(st, &hand, &s); hand.unit += s.units, hand.slot = 0) {
+	for (; cursor_span(st, &cursor, &s); cursor.unit += s.units, cursor.slot = 0) {
 		if (is_draining(&s) || !__atomic_load_n(&span_head(&s)->parked, __ATOMIC_ACQUIRE))
 			continue;
 		ret = waited ? 0 : grace_wait();
@@ -362,27 +368,34 @@ unsigned int span_fullness(const struct span *s)
 	return live * 1024 / seen;
 }
 
-/* A slot that is in the keeper's frame is in nobody's hands else.  One whose span cannot drain would come again and again. */
-int drain_large(struct store_lane *lane)
+/*
+ * A slot that the maintenance thread's request holds is held by nobody else.  One whose span cannot
+ * drain would come again and again.
+ */
+int drain_large(struct store_ctx *ctx)
 {
-	struct store *st = lane->st;
+	struct store *st = ctx->st;
 	bool drains = true;
 	struct span s;
 	int ret = 0;
 
 	while (drains) {
-		ret = take_slot_of(lane, XKV_CLASS_LARGE);
+		ret = take_slot_of(ctx, XKV_CLASS_LARGE);
 		if (ret)
 			return ret == -ENOSPC ? 0 : ret;
-		drains = span_of_unit(st, XKV_REF_PAGE(lane->frame->prefilled),
-				      XKV_REF_OFFSET(lane->frame->prefilled) / XKV_UNIT_BYTES, &s) &&
+		drains = span_of_unit(st, XKV_REF_PAGE(ctx->request->prefilled),
+				      XKV_REF_OFFSET(ctx->request->prefilled) / XKV_UNIT_BYTES,
+				      &s) &&
 			 drain_begin(st, &s);
-		frame_unprefill(lane, 0);
+		request_unprefill(ctx, 0);
 	}
 	return -ENOMEM;
 }
 
-/* Takes the free units of a range, so that what is moved out of it does not move into it: which they are. */
+/*
+ * Takes the free units of a range, so that what is moved out of it does not move into it: which
+ * they are.
+ */
 static void units_reserve(struct store *st, uint32_t page, uint32_t first, unsigned int units,
 			  bool reserved[XKV_UNITS])
 {
@@ -407,10 +420,10 @@ static bool units_unreserve(struct store *st, uint32_t page, uint32_t first, uns
 	return all;
 }
 
-bool drain_range(struct store_lane *lane, uint32_t page, uint32_t first, unsigned int units)
+bool drain_range(struct store_ctx *ctx, uint32_t page, uint32_t first, unsigned int units)
 {
 	bool reserved[XKV_UNITS] = { false };
-	struct store *st = lane->st;
+	struct store *st = ctx->st;
 	uint32_t at = first;
 	struct span s;
 
@@ -424,6 +437,6 @@ bool drain_range(struct store_lane *lane, uint32_t page, uint32_t first, unsigne
 			drain_begin(st, &s);
 		at = s.first + s.units;
 	}
-	drain_run(lane);
+	drain_run(ctx);
 	return units_unreserve(st, page, first, units, reserved);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Runs requests.  Each is one of the UDP protocol, written into a frame of the batch map and run by the
- * same BPF code that XDP runs; what that cannot do alone (no free slot, a value over a datagram) is
- * done here, and then the frame goes on where it stopped.
+ * Runs requests.  Each is one of the UDP protocol, written into an element of the batch map and run
+ * by the same BPF code that XDP runs; what that cannot do alone (no free slot, a value over a
+ * datagram) is done here, and then the request goes on where it stopped.
  */
 #include <endian.h>
 #include <errno.h>
@@ -40,33 +40,33 @@ int slots_run(struct store *st, struct xkv_slots_args *args)
 }
 
 /*
- * Empties a frame for the next request.  Around `prefilled`, which nothing else knows: xkvd may be killed
- * between any two stores, and its successor gives that slot back.
+ * Clears the memory of a request for the next one.  Around `prefilled`, which nothing else knows:
+ * xkvd may be killed between any two stores, and its successor gives that slot back.
  */
-void frame_clear(struct xkv_frame *f)
+void request_clear(struct xkv_request *rq)
 {
-	size_t behind = offsetof(struct xkv_frame, prefilled) + sizeof(f->prefilled);
+	size_t behind = offsetof(struct xkv_request, prefilled) + sizeof(rq->prefilled);
 
-	memset(f, 0, offsetof(struct xkv_frame, prefilled));
-	memset((char *)f + behind, 0, offsetof(struct xkv_frame, in) - behind);
+	memset(rq, 0, offsetof(struct xkv_request, prefilled));
+	memset((char *)rq + behind, 0, offsetof(struct xkv_request, in) - behind);
 }
 
-struct xkv_op *frame_begin(struct store_lane *lane, unsigned int frame, uint8_t opcode,
-			   const void *key, size_t key_len)
+struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opcode,
+			    const void *key, size_t key_len)
 {
-	struct xkv_frame *f = &lane->frame[frame];
-	struct xkv_hdr *hdr = (struct xkv_hdr *)f->in;
+	struct xkv_request *rq = &ctx->request[nr];
+	struct xkv_hdr *hdr = (struct xkv_hdr *)rq->in;
 	struct xkv_op *op = (struct xkv_op *)(hdr + 1);
 
-	frame_clear(f);
-	f->flags = XKV_FRAME_XKVD | XKV_FRAME_TRUSTED;
-	f->reply_max = f->reply_allowed = f->reply_room = XKV_FRAME_BYTES;
-	f->req_len = sizeof(*hdr) + sizeof(*op) + XKV_PADDED(key_len);
+	request_clear(rq);
+	rq->flags = XKV_REQUEST_XKVD | XKV_REQUEST_TRUSTED;
+	rq->reply_max = rq->reply_allowed = rq->reply_room = XKV_REQUEST_BYTES;
+	rq->req_len = sizeof(*hdr) + sizeof(*op) + XKV_PADDED(key_len);
 	*hdr = (struct xkv_hdr){
 		.magic = htons(XKV_MAGIC),
 		.version = XKV_VERSION,
 		.count = 1,
-		.length = htons(f->req_len),
+		.length = htons(rq->req_len),
 	};
 	*op = (struct xkv_op){ .opcode = opcode, .key_len = key_len };
 	*(uint64_t *)((char *)(op + 1) + (key_len & ~7UL)) = 0; /* what pads the key */
@@ -85,28 +85,31 @@ static void wait_for_others(unsigned int tries)
 
 /* ---- slots that are filled here ------------------------------------------ */
 
-int frame_unprefill(struct store_lane *lane, unsigned int frame)
+int request_unprefill(struct store_ctx *ctx, unsigned int nr)
 {
-	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FREE, .frame = lane->first + frame };
+	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FREE, .request = ctx->first + nr };
 
-	return lane->frame[frame].prefilled ? slots_run(lane->st, &args) : 0;
+	return ctx->request[nr].prefilled ? slots_run(ctx->st, &args) : 0;
 }
 
-/* Takes a slot for `need` bytes, which then stands in the frame, so that it cannot be lost. 0, -ENOSPC, -EBUSY. */
-static int take_slot(struct store_lane *lane, unsigned int frame, size_t need)
+/*
+ * Takes a slot for `need` bytes, which then stands in the request, so that it cannot be lost. 0,
+ * -ENOSPC, -EBUSY.
+ */
+static int take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 {
-	struct store *st = lane->st;
+	struct store *st = ctx->st;
 	unsigned int class = class_for(st, need), units = large_units(need), busy = 0;
 	struct xkv_slots_args args = {
 		.cmd = XKV_SLOTS_ALLOC,
 		.class = class,
-		.frame = lane->first + frame,
+		.request = ctx->first + nr,
 	};
 	uint64_t until_ms = 0;
 	int ret;
 
 	for (unsigned int tries = 0; tries < ROOM_TRIES;) {
-		ret = class == XKV_CLASS_LARGE ? span_take_large(st, &lane->frame[frame], units) :
+		ret = class == XKV_CLASS_LARGE ? span_take_large(st, &ctx->request[nr], units) :
 						 slots_run(st, &args);
 		if (ret == -EBUSY && ++busy < BUSY_TRIES)
 			wait_for_others(busy);
@@ -118,19 +121,19 @@ static int take_slot(struct store_lane *lane, unsigned int frame, size_t need)
 	return -ENOSPC;
 }
 
-int frame_prefill(struct store_lane *lane, unsigned int frame, const struct store_op *op)
+int request_prefill(struct store_ctx *ctx, unsigned int nr, const struct store_op *op)
 {
-	struct store *st = lane->st;
+	struct store *st = ctx->st;
 	struct xkv_slot *slot;
 	uint64_t pad = 0;
 	char *at;
-	int ret = frame_unprefill(lane, frame); /* what an earlier failure may have left */
+	int ret = request_unprefill(ctx, nr); /* what an earlier failure may have left */
 
 	if (!ret)
-		ret = take_slot(lane, frame, XKV_SLOT_NEED(op->key_len, op->value_len));
+		ret = take_slot(ctx, nr, XKV_SLOT_NEED(op->key_len, op->value_len));
 	if (ret)
 		return ret;
-	slot = slot_of(st, lane->frame[frame].prefilled);
+	slot = slot_of(st, ctx->request[nr].prefilled);
 	slot->key_len = op->key_len;
 	slot->value_len = op->value_len;
 	at = (char *)(slot + 1);
@@ -142,87 +145,90 @@ int frame_prefill(struct store_lane *lane, unsigned int frame, const struct stor
 	return 0;
 }
 
-void *large_buffer(struct store_lane *lane)
+void *large_buffer(struct store_ctx *ctx)
 {
-	if (!lane->large)
-		lane->large = malloc(XKV_VALUE_MAX);
-	return lane->large;
+	if (!ctx->large)
+		ctx->large = malloc(XKV_VALUE_MAX);
+	return ctx->large;
 }
 
 /*
- * An APPEND has stopped whose result is more than the engine joins: joins it here, in a slot that the next run of the
- * frame publishes if the entry is still the version that was read.  So each run is a whole try of the request,
- * also of one that is to be done only once.  0 also if it has changed meanwhile; then the next run finds that out.
+ * An APPEND has stopped whose result is more than the engine joins: joins it here, in a slot that
+ * the next run of the request publishes if the entry is still the version that was read.  So each
+ * run is a whole try of the request, also of one that is to be done only once.  0 also if it has
+ * changed meanwhile; then the next run finds that out.
  */
-static int join(struct store_lane *lane, unsigned int frame)
+static int join(struct store_ctx *ctx, unsigned int nr)
 {
-	struct xkv_frame *f = &lane->frame[frame];
-	struct store_op whole = { .key = f->in + f->key_off, .key_len = f->key_len };
+	struct xkv_request *rq = &ctx->request[nr];
+	struct store_op whole = { .key = rq->in + rq->key_off, .key_len = rq->key_len };
 	struct slot_copy copy;
 	bool same;
 
-	if (!large_buffer(lane))
+	if (!large_buffer(ctx))
 		return -ENOMEM;
-	pages_hold(lane->st);
-	same = lane->retired == lane->st->units_retired &&
-	       slot_copy(lane->st, f->ref, &copy, lane->large) && copy.seq == f->seq;
-	pages_release(lane->st);
+	pages_hold(ctx->st);
+	same = ctx->retired == ctx->st->units_retired &&
+	       slot_copy(ctx->st, rq->ref, &copy, ctx->large) && copy.seq == rq->seq;
+	pages_release(ctx->st);
 	if (!same)
 		return 0;
-	memcpy((char *)lane->large + copy.value_len, f->in + f->value_off, f->value_len);
-	whole.value = lane->large;
-	whole.value_len = copy.value_len + f->value_len;
-	f->joined = f->seq;
-	f->flags |= XKV_FRAME_PREFILL;
-	return frame_prefill(lane, frame, &whole);
+	memcpy((char *)ctx->large + copy.value_len, rq->in + rq->value_off, rq->value_len);
+	whole.value = ctx->large;
+	whole.value_len = copy.value_len + rq->value_len;
+	rq->joined = rq->seq;
+	rq->flags |= XKV_REQUEST_PREFILL;
+	return request_prefill(ctx, nr, &whole);
 }
 
-/* ---- frames that stop ---------------------------------------------------- */
+/* ---- requests that stop ---------------------------------------------------- */
 
-/* How often a frame was stopped. */
+/* How often a request was stopped. */
 struct stops {
 	unsigned int busy, no_slot;
 	uint64_t until_ms; /* of no_slot() */
 };
 
 /*
- * Does what a stopped frame of the lane needs before it can go on.  True: run it again.  Not for ever: a slot of one
- * class may have cost the only free one of another that it needs, too (a chain bucket's).
+ * Does what a stopped request of the context needs before it can go on.  True: run it again.  Not
+ * for ever: a slot of one class may have cost the only free one of another that it needs, too (a
+ * chain bucket's).
  */
-static bool frame_help(struct store_lane *lane, unsigned int frame, struct stops *stops)
+static bool request_unblock(struct store_ctx *ctx, unsigned int nr, struct stops *stops)
 {
-	struct xkv_frame *f = &lane->frame[frame];
-	int why = (int)f->stop - 1;
+	struct xkv_request *rq = &ctx->request[nr];
+	int why = (int)rq->stop - 1;
 
-	if (f->verdict == VERDICT_DROP || why < 0 || why > XKV_C_pass_too_large)
+	if (rq->verdict == VERDICT_DROP || why < 0 || why > XKV_C_pass_too_large)
 		return false;
 	switch (why) {
 	case XKV_C_pass_busy:
 		if (++stops->busy < BUSY_TRIES)
 			wait_for_others(stops->busy);
 		else
-			f->flags |= XKV_FRAME_LAST;
+			rq->flags |= XKV_REQUEST_LAST;
 		return true;
 	case XKV_C_pass_no_slot:
-		if (++stops->no_slot > ROOM_TRIES || lane->st->no_slot(lane->st, f->need, 0, &stops->until_ms))
-			f->flags |= XKV_FRAME_LAST;
+		if (++stops->no_slot > ROOM_TRIES ||
+		    ctx->st->no_slot(ctx->st, rq->need, 0, &stops->until_ms))
+			rq->flags |= XKV_REQUEST_LAST;
 		return true;
 	case XKV_C_pass_full:
-		f->flags |= XKV_FRAME_LAST;
+		rq->flags |= XKV_REQUEST_LAST;
 		return true;
 	case XKV_C_pass_too_large:
-		if (!f->keep)
+		if (!rq->keep)
 			return false; /* its result does not fit behind the others */
 		stops->busy += JOIN_COST;
-		if (join(lane, frame) || stops->busy >= BUSY_TRIES)
-			f->flags |= XKV_FRAME_LAST;
+		if (join(ctx, nr) || stops->busy >= BUSY_TRIES)
+			rq->flags |= XKV_REQUEST_LAST;
 		return true;
 	}
 	return false;
 }
 
-/* Stops behind a frame that is TOO_LARGE. */
-int lane_run_some(struct store_lane *lane, unsigned int first, unsigned int frames)
+/* Stops behind a request that is TOO_LARGE. */
+int requests_run_some(struct store_ctx *ctx, unsigned int first, unsigned int requests)
 {
 	struct xkv_batch_args args;
 	unsigned int at = first, before;
@@ -230,34 +236,34 @@ int lane_run_some(struct store_lane *lane, unsigned int first, unsigned int fram
 	int ret;
 
 	do {
-		args = (struct xkv_batch_args){ lane->first + at, frames - at };
-		lane->retired = lane->st->units_retired;
-		ret = prog_run(lane->st, lane->st->bpf.run, &args, sizeof(args));
+		args = (struct xkv_batch_args){ ctx->first + at, requests - at };
+		ctx->retired = ctx->st->units_retired;
+		ret = prog_run(ctx->st, ctx->st->bpf.run, &args, sizeof(args));
 		if (ret)
 			return at > first ? (int)at : ret;
 		before = at;
 		at += args.count - 1; /* the one that was run last */
 		if (at > before) {
-			frame_unprefill(lane, before);
+			request_unprefill(ctx, before);
 			stops = (struct stops){ 0 };
 		}
-	} while (frame_help(lane, at, &stops));
-	frame_unprefill(lane, at);
+	} while (request_unblock(ctx, at, &stops));
+	request_unprefill(ctx, at);
 	return (int)at + 1;
 }
 
-int lane_run(struct store_lane *lane, unsigned int frames)
+int requests_run(struct store_ctx *ctx, unsigned int requests)
 {
 	int done = 0;
 
-	while (done >= 0 && (unsigned int)done < frames)
-		done = lane_run_some(lane, (unsigned int)done, frames);
+	while (done >= 0 && (unsigned int)done < requests)
+		done = requests_run_some(ctx, (unsigned int)done, requests);
 	return done < 0 ? done : 0;
 }
 
-struct xkv_result *frame_result(const struct store_lane *lane, unsigned int frame)
+struct xkv_result *request_result(const struct store_ctx *ctx, unsigned int nr)
 {
-	return (struct xkv_result *)(lane->frame[frame].out + sizeof(struct xkv_hdr));
+	return (struct xkv_result *)(ctx->request[nr].out + sizeof(struct xkv_hdr));
 }
 
 static int status_error(uint8_t status)
@@ -285,31 +291,31 @@ static int status_error(uint8_t status)
 }
 
 /* Exactly what the entry has: what was left is counted from the time that the engine saw. */
-static uint64_t expiry_of(const struct xkv_frame *f, const struct xkv_result *r)
+static uint64_t expiry_of(const struct xkv_request *rq, const struct xkv_result *r)
 {
 	uint64_t left = be64toh(r->ttl);
 
-	return left ? f->now_ms + left : 0;
+	return left ? rq->now_ms + left : 0;
 }
 
-int frame_outcome(const struct store_lane *lane, unsigned int frame)
+int request_outcome(const struct store_ctx *ctx, unsigned int nr)
 {
-	const struct xkv_frame *f = &lane->frame[frame];
+	const struct xkv_request *rq = &ctx->request[nr];
 
-	if (f->verdict != VERDICT_REPLY || !f->done)
+	if (rq->verdict != VERDICT_REPLY || !rq->done)
 		return -EIO; /* our own request was not understood: layouts differ, or a bug */
-	return status_error(frame_result(lane, frame)->status);
+	return status_error(request_result(ctx, nr)->status);
 }
 
-struct store_entry frame_entry(const struct store_lane *lane, unsigned int frame, int outcome)
+struct store_entry request_entry(const struct store_ctx *ctx, unsigned int nr, int outcome)
 {
-	const struct xkv_result *r = frame_result(lane, frame);
+	const struct xkv_result *r = request_result(ctx, nr);
 	struct store_entry entry = { 0 };
 	uint64_t number;
 
 	if (outcome && outcome != -ECANCELED)
 		return entry;
-	entry.expire_ms = expiry_of(&lane->frame[frame], r);
+	entry.expire_ms = expiry_of(&ctx->request[nr], r);
 	entry.version = be64toh(r->version);
 	if (!(r->flags & XKV_HAS_VALUE))
 		return entry;

@@ -4,11 +4,13 @@
  *
  * Reads (in XDP, too) leave a trace in the slot's `access`; here slots are looked at through mapped
  * memory, which costs a cache miss each and no system call.  A sample says which score the worst
- * share of the entries has; then a hand goes over the pages and evicts whatever is as bad as that.  So
- * the choice is made among all entries, not among the five that Redis draws for each eviction.
+ * share of the entries has; then a cursor (as CLOCK's hand) goes over the pages and evicts whatever
+ * is as bad as that.  So the choice is made among all entries, not among the five that Redis draws
+ * for each eviction.
  *
- * Time is counted in inserts: how often the store has turned over is what age means to a cache.  So the clock
- * fits every load, stands still (and reads write nothing) while nothing is inserted, and cannot come round before an entry is evicted.
+ * Time is counted in inserts: how often the store has turned over is what age means to a cache.  So
+ * the clock fits every load, stands still (and reads write nothing) while nothing is inserted, and
+ * cannot come round before an entry is evicted.
  *
  *   lru     `access` is the clock of the last use.  A new entry begins with an age by chance, up to half of
  *           that at which entries go: what is used once only, as in a scan, goes sooner.
@@ -28,12 +30,14 @@
 #define RUNS 64          /* of neighbouring slots, each at a place by chance, make a sample */
 #define RUN_SLOTS 16
 #define ROUNDS 64        /* of sampling and sweeping in one call */
-#define LRU_WORST 8      /* the hand takes the oldest eighth, ... */
+#define LRU_WORST 8      /* the cursor takes the oldest eighth, ... */
 #define LFU_WORST 16     /* ... the least used sixteenth */
 #define LRU_TICKS 128    /* of the clock while the store turns over */
 #define LFU_TICKS 16
-#define BARREN_MS 100    /* before it is tried again when there was nothing to evict, and nothing came */
-#define PAGE_LOOKS 1536  /* slots that the hand passes with one threshold, for each page: an eighth or more of them */
+/* before it is tried again when there was nothing to evict, and nothing came */
+#define BARREN_MS 100
+/* slots that the cursor passes with one threshold, for each page: an eighth or more of them */
+#define PAGE_LOOKS 1536
 
 /* xorshift64: which slots are looked at has to be fast, not unforeseeable (Marsaglia 2003). */
 static uint64_t draw(struct store *st)
@@ -163,73 +167,76 @@ static int64_t threshold(struct store *st)
 	for (int i = 0; i < RUNS; i++)
 		n += sample_run(st, found + n);
 	if (!n)
-		return INT64_MAX; /* few, if any: take what the hand meets */
+		return INT64_MAX; /* few, if any: take what the cursor meets */
 	qsort(found, n, sizeof(*found), ascending);
 	if (st->cfg->track == XKV_TRACK_TIME)
 		st->cfg->access_spread = -found[n / share] / 2;
 	return found[n / share];
 }
 
-/* ---- the hand ------------------------------------------------------------ */
+/* ---- the cursor ---------------------------------------------------------- */
 
-static unsigned int evict_run(struct store_lane *lane, unsigned int frames)
+static unsigned int evict_run(struct store_ctx *ctx, unsigned int requests)
 {
 	unsigned int gone = 0;
 
-	if (!frames || lane_run(lane, frames))
+	if (!requests || requests_run(ctx, requests))
 		return 0;
-	for (unsigned int i = 0; i < frames; i++)
-		gone += frame_result(lane, i)->status == XKV_OK;
+	for (unsigned int i = 0; i < requests; i++)
+		gone += request_result(ctx, i)->status == XKV_OK;
 	return gone;
 }
 
 /* Writes a request that evicts the entry of the slot, as it is now. */
-static bool evict_slot(struct store_lane *lane, uint64_t ref, unsigned int frame)
+static bool evict_slot(struct store_ctx *ctx, uint64_t ref, unsigned int nr)
 {
 	struct slot_copy copy;
 	struct xkv_op *op;
 
-	if (!slot_copy(lane->st, ref, &copy, NULL))
+	if (!slot_copy(ctx->st, ref, &copy, NULL))
 		return false;
-	op = frame_begin(lane, frame, XKV_OP_DELETE, copy.key, copy.key_len);
+	op = request_make(ctx, nr, XKV_OP_DELETE, copy.key, copy.key_len);
 	op->flags = XKV_CAS;
 	op->version = htobe64(copy.seq);
-	lane->frame[frame].flags |= XKV_FRAME_EVICT;
+	ctx->request[nr].flags |= XKV_REQUEST_EVICT;
 	return true;
 }
 
-bool evict_entry(struct store_lane *lane, uint64_t ref)
+bool evict_entry(struct store_ctx *ctx, uint64_t ref)
 {
-	return evict_slot(lane, ref, 0) && evict_run(lane, 1);
+	return evict_slot(ctx, ref, 0) && evict_run(ctx, 1);
 }
 
-/* Moves the hand over up to `looks` slots, until the frames are full: how many requests it wrote. */
-static unsigned int sweep(struct store_lane *lane, int64_t worst, unsigned int want,
+/*
+ * Moves the cursor over up to `looks` slots, until there is no room for more requests: how many it
+ * wrote.
+ */
+static unsigned int sweep(struct store_ctx *ctx, int64_t worst, unsigned int want,
 			  unsigned int *looks)
 {
-	struct store *st = lane->st;
-	unsigned int frames = 0;
+	struct store *st = ctx->st;
+	unsigned int requests = 0;
 	struct span s;
 
-	while (*looks && frames < want && frames < XKV_BATCH_FRAMES) {
+	while (*looks && requests < want && requests < XKV_BATCH_REQUESTS) {
 		--*looks; /* also where there is no span at all */
-		if (!hand_span(st, &st->hand, &s))
+		if (!cursor_span(st, &st->evict_cursor, &s))
 			continue;
 		++*looks;
-		while (*looks && st->hand.slot < s.slots && frames < want &&
-		       frames < XKV_BATCH_FRAMES) {
-			unsigned int i = st->hand.slot++;
+		while (*looks && st->evict_cursor.slot < s.slots && requests < want &&
+		       requests < XKV_BATCH_REQUESTS) {
+			unsigned int i = st->evict_cursor.slot++;
 
 			--*looks;
 			if (is_candidate(st, span_slot(&s, i)) &&
 			    score(st, span_slot(&s, i)) <= worst)
-				frames += evict_slot(lane, span_ref(&s, i), frames);
+				requests += evict_slot(ctx, span_ref(&s, i), requests);
 		}
 	}
-	return frames;
+	return requests;
 }
 
-/* Looks that take the hand once over all slots. */
+/* Looks that take the cursor once over all slots. */
 static unsigned int whole_turn(const struct store *st)
 {
 	unsigned int looks = 1;
@@ -255,30 +262,31 @@ static uint64_t cpu_ms(void)
 }
 
 /*
- * Was there nothing to evict just now?  Each refused write would look through the whole store again: a tenth of the
- * time.  If something that may go has come since, who looks ahead of need still waits for half as long as a look takes; a write
- * that would be refused does not: it is there to be found, and found only once.
+ * Was there nothing to evict just now?  Each refused write would look through the whole store
+ * again: a tenth of the time.  If something that may go has come since, a background call still
+ * waits for half as long as a look takes; a write that would be refused does not: it is there to be
+ * found, and found only once.
  */
-static bool is_barren(const struct store *st, uint64_t made, bool ahead)
+static bool is_barren(const struct store *st, uint64_t made, bool background)
 {
 	uint64_t since = monotonic_ms() - st->barren_ms, took = st->barren_took_ms;
 
 	if (made == st->barren_made)
 		return since < BARREN_MS + 10 * took;
-	return ahead && since < took / 2;
+	return background && since < took / 2;
 }
 
-unsigned int evict(struct store_lane *lane, unsigned int want, bool ahead)
+unsigned int evict(struct store_ctx *ctx, unsigned int want, bool background)
 {
-	struct store *st = lane->st;
-	unsigned int gone = 0, looks, frames;
+	struct store *st = ctx->st;
+	unsigned int gone = 0, looks, requests;
 	uint64_t start = cpu_ms(), made;
 	int64_t worst;
 
 	if (st->policy == STORE_NOEVICTION || !st->pages)
 		return 0;
 	made = candidates_made(st);
-	if (is_barren(st, made, ahead))
+	if (is_barren(st, made, background))
 		return 0;
 	evict_tick(st);
 	for (int round = 0; round < ROUNDS && gone < want; round++) {
@@ -289,9 +297,9 @@ unsigned int evict(struct store_lane *lane, unsigned int want, bool ahead)
 		pages_release(st);
 		while (looks && gone < want) {
 			pages_hold(st);
-			frames = sweep(lane, worst, want - gone, &looks);
+			requests = sweep(ctx, worst, want - gone, &looks);
 			pages_release(st);
-			gone += evict_run(lane, frames);
+			gone += evict_run(ctx, requests);
 		}
 		if (worst == INT64_MAX)
 			break; /* all that may go has gone */

@@ -4,9 +4,9 @@
  *
  *   stats.c            what there is: counters, keys, memory
  *   pages.c spans.c    memory: pages, units, spans of slots
- *   engine.c           requests in frames, run by the BPF code; calls up (no_slot) where a slot is missing
+ *   engine.c           requests, run by the BPF code; calls up (no_slot) where a slot is missing
  *   evict.c drain.c    who has to go, and emptying spans
- *   keeper.c           the maintenance thread: keeps slots free, gives memory back, makes room
+ *   maintenance.c      the maintenance thread: keeps slots free, gives memory back, makes room
  *   scan.c store.c     walks and operations, as others see them (store.h)
  *   open.c             puts them together (open.h)
  */
@@ -21,18 +21,20 @@
 #include "bpf/layout.h"
 #include "store.h"
 
-struct store_lane {
+struct store_ctx {
 	struct store *st;
-	struct xkv_frame *frame; /* XKV_BATCH_FRAMES of them, in the batch map */
+	struct xkv_request *request; /* XKV_BATCH_REQUESTS of them, in the batch map */
 	unsigned int first;      /* number of the first */
 	bool taken;
-	uint64_t sender[2];      /* address of who sends the next datagrams, as xkv_frame.source */
+	/* address of who sends the next datagrams, as xkv_request.source */
+	uint64_t sender[2];
 	void *large;             /* a value of up to XKV_VALUE_MAX bytes, made when first needed */
-	uint64_t retired;        /* units_retired before the last run: its references are good while that stands */
+	/* units_retired before the last run: its references are good while that stands */
+	uint64_t retired;
 };
 
 /* Where a walk over all slots stands. */
-struct hand {
+struct slot_cursor {
 	uint32_t page, unit, slot;
 };
 
@@ -41,26 +43,29 @@ struct store {
 	struct xkv_config *cfg;     /* mapped: config */
 	struct xkv_secrets *secrets; /* mapped: secret */
 	struct xkv_class *classes;  /* mapped: classes */
-	struct xkv_frame *batch;    /* mapped: batch */
+	struct xkv_request *batch;    /* mapped: batch */
 	struct xkv_bucket *index;   /* mapped: index */
 	unsigned int class_count;
 	unsigned int cpus;          /* possible ones: elements of a per-CPU value */
 	_Atomic uint64_t maxmemory; /* bytes, 0 = no limit */
 	_Atomic unsigned int policy; /* enum store_policy */
-	struct store_lane lane[XKV_BATCH_LANES];
-	pthread_mutex_t lane_lock;
+	struct store_ctx ctx[XKV_BATCH_CONTEXTS];
+	pthread_mutex_t ctx_lock;
 	pthread_rwlock_t pages_lock; /* who follows references reads, who takes units away writes */
 	_Atomic uint64_t datagram_ops; /* done by store_datagram() */
 	/* slots_grow(): the engine's only call upwards, where an operation finds no slot */
-	int (*no_slot)(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms);
+	int (*no_slot)(struct store *st, unsigned int class, unsigned int units,
+		       uint64_t *until_ms);
 
 	/* pages and their units: pages.c, spans.c */
-	pthread_mutex_t units_lock;  /* what follows, and the headers of pages; held for moments only */
+	/* what follows, and the headers of pages; held for moments only */
+	pthread_mutex_t units_lock;
 	_Atomic unsigned int pages;  /* 1 + the highest number in use */
 	_Atomic unsigned int pages_used;
 	void *_Atomic page[XKV_PAGES_MAX];
 	uint16_t units_free[XKV_PAGES_MAX];
-	uint16_t longest_run[XKV_PAGES_MAX]; /* of free units of a page, or more: learned by who looked for more in vain */
+	/* of free units of a page, or more: learned by who looked for more in vain */
+	uint16_t longest_run[XKV_PAGES_MAX];
 	uint64_t unit_map[XKV_PAGES_MAX][XKV_UNITS / 64]; /* a bit for each free unit */
 	_Atomic uint64_t units_retired;  /* moves when units may get slots of another size */
 	struct {
@@ -69,14 +74,15 @@ struct store {
 		uint64_t wanted;        /* xkv_class.wanted when it was last looked at */
 		uint64_t free_before;   /* free slots, a period ago */
 		uint64_t used_before;   /* slots in use, when it was last looked whether it grows */
-		_Atomic unsigned int quiet; /* looks without growth; 0 from who found it empty, too */
+		/* looks without growth; 0 from who found it empty, too */
+		_Atomic unsigned int quiet;
 		uint64_t surplus;       /* slots, at the last look */
 	} class[XKV_CLASSES];
 
-	/* keeper.c: the thread, and what requests want of it */
-	bool keeper_runs;
-	pthread_t keeper;
-	struct store_lane *keeper_lane;
+	/* maintenance.c: the thread, and the requests posted to it */
+	bool maintenance_runs;
+	pthread_t maintenance_thread;
+	struct store_ctx *maintenance_ctx;
 	pthread_mutex_t need_lock;
 	pthread_cond_t need_posted, need_served; /* with need_lock */
 	struct need {
@@ -96,17 +102,17 @@ struct store {
 	_Atomic bool at_limit;      /* the last page that was wanted was not allowed */
 	uint64_t refused_ms;        /* when it was last logged that there is no memory, 0 = never */
 
-	/* drain.c, the keeper's: spans that are being emptied */
+	/* drain.c, the maintenance thread's: spans that are being emptied */
 	struct span *draining;
 	size_t drain_count, drain_room;
 	uint64_t orphans_seen;      /* the counter, when they were last put back */
 
-	/* evict.c, the keeper's */
-	struct hand hand;
+	/* evict.c, the maintenance thread's */
+	struct slot_cursor evict_cursor;
 	uint64_t random, clock_inserts, barren_ms, barren_took_ms, barren_made;
 
 	/* store_expire_cycle(): where it goes on, and what it knows */
-	struct hand sweep;
+	struct slot_cursor sweep;
 	bool sweep_idle;         /* the last turn found nothing that could expire */
 	uint64_t sweep_given;    /* what sweep_news() was when this turn began */
 	uint64_t sweep_expiring; /* keys with an expiry that this turn has met */
@@ -127,7 +133,10 @@ unsigned int class_for(const struct store *st, size_t need);
 /* Maps the pages of a store that was adopted, and finds their free units. 0 or -errno. */
 int pages_adopt(struct store *st);
 void pages_close(struct store *st);
-/* Adds up to `want` pages: how many, or -ENOSPC (maxmemory, or the machine has no more) or -errno.  By one thread. */
+/*
+ * Adds up to `want` pages: how many, or -ENOSPC (maxmemory, or the machine has no more) or -errno.
+ * By one thread.
+ */
 #define PAGES_AT_ONCE 8 /* the kernel waits a grace period for each call */
 int pages_add(struct store *st, unsigned int want);
 /* Gives a page back in which all units are free.  0 or -errno.  By the same thread. */
@@ -157,7 +166,8 @@ struct span {
 };
 
 #define SPAN_UNITS_MAX 64 /* of a class; one value may take more */
-#define SPAN_STORE_SHARE 64 /* nor is it more than this part of the store: it may have to be emptied */
+/* nor is it more than this part of the store: it may have to be emptied */
+#define SPAN_STORE_SHARE 64
 
 static inline struct xkv_unit *span_head(const struct span *s)
 {
@@ -174,27 +184,45 @@ static inline uint64_t span_ref(const struct span *s, unsigned int i)
 	return XKV_REF(s->page, s->first * XKV_UNIT_BYTES + (uint64_t)i * s->slot_bytes);
 }
 
-/* The first span of a page that begins at `unit` or behind it.  With the pages held, or by who takes units away. */
+/*
+ * The first span of a page that begins at `unit` or behind it.  With the pages held, or by who
+ * takes units away.
+ */
 bool span_find(const struct store *st, uint32_t page, uint32_t unit, struct span *out);
 /* The span that has this unit. */
 bool span_of_unit(const struct store *st, uint32_t page, uint32_t unit, struct span *out);
-/* The span of the slot at which the hand stands, if it is not NEW; false when it has passed the last, and stands at the first again.  With the pages held. */
-bool hand_span(const struct store *st, struct hand *h, struct span *out);
+/*
+ * The span of the slot at the cursor, if it is not NEW; false at the end, after which the cursor is
+ * at the first slot again.  With the pages held.
+ */
+bool cursor_span(const struct store *st, struct slot_cursor *h, struct span *out);
 /* Slots of this size in so many units from the one on. */
 unsigned int span_slots(uint32_t first, unsigned int units, uint32_t slot_bytes);
 
 /* The fewest units in which slots of this size leave little over. */
 unsigned int span_least(uint32_t slot_bytes);
-/* Makes a span for a class out of free units, larger as the class is.  0, -ENOSPC (there are none) or -errno. */
+/*
+ * Makes a span for a class out of free units, larger as the class is.  0, -ENOSPC (there are none)
+ * or -errno.
+ */
 int span_carve(struct store *st, unsigned int class);
-/* Takes a slot of so many units into the frame, where it stands until it is published.  0 or -ENOSPC. */
-int span_take_large(struct store *st, struct xkv_frame *frame, unsigned int units);
-/* Takes stock of the spans of a page that an earlier xkvd has left, at whatever point it was killed.  0, or -EINVAL. */
+/*
+ * Takes a slot of so many units into the request, where it stands until it is published.  0 or
+ * -ENOSPC.
+ */
+int span_take_large(struct store *st, struct xkv_request *rq, unsigned int units);
+/*
+ * Takes stock of the spans of a page that an earlier xkvd has left, at whatever point it was
+ * killed.  0, or -EINVAL.
+ */
 int spans_adopt(struct store *st, uint32_t page);
 /* Frees the units of spans whose slots nobody can find any more. */
 void spans_release(struct store *st, const struct span *spans, size_t count);
 
-/* Are there no slots in the lists of a class?  Not by its counter, which moves a moment after they do. */
+/*
+ * Are there no slots in the lists of a class?  Not by its counter, which moves a moment after they
+ * do.
+ */
 static inline bool class_is_empty(const struct store *st, unsigned int class)
 {
 	const struct xkv_class *c = &st->classes[class];
@@ -218,19 +246,28 @@ bool drain_begin(struct store *st, const struct span *s);
  * What is in use at this moment is left for the next call; where there is no room for it, the span
  * stays in use, and its free slots are free again.
  */
-unsigned int drain_run(struct store_lane *lane);
-/* Ends what an xkvd that was killed had begun: slots of spans that it gave up emptying are free again.  0 or -errno. */
+unsigned int drain_run(struct store_ctx *ctx);
+/*
+ * Ends what an xkvd that was killed had begun: slots of spans that it gave up emptying are free
+ * again.  0 or -errno.
+ */
 int drain_adopt(struct store *st);
-/* Empties the spans of some units, so that a value finds room there, or all of a page: true if they are free. */
-bool drain_range(struct store_lane *lane, uint32_t page, uint32_t first, unsigned int units);
+/*
+ * Empties the spans of some units, so that a value finds room there, or all of a page: true if they
+ * are free.
+ */
+bool drain_range(struct store_ctx *ctx, uint32_t page, uint32_t first, unsigned int units);
 /* Has all free slots of XKV_CLASS_LARGE drain.  0 or -errno. */
-int drain_large(struct store_lane *lane);
+int drain_large(struct store_ctx *ctx);
 /* How full a span is: live slots of those that were looked at, in 1/1024. */
 unsigned int span_fullness(const struct span *s);
-/* Puts slots back that found their list contended.  By the keeper alone: nobody else may give what it gives, or take its page away. */
+/*
+ * Puts slots back that found their list contended.  By the maintenance thread alone: nobody else
+ * may give what it gives, or take its page away.
+ */
 void free_orphans(struct store *st);
 
-/* ---- keeper.c ---- */
+/* ---- maintenance.c ---- */
 
 /*
  * Makes sure that the class has a free slot (XKV_CLASS_LARGE: that there are units for one of so
@@ -240,19 +277,22 @@ void free_orphans(struct store *st);
 #define GROW_WAIT_MS 1000
 int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms);
 /* Does what requests wait for: by the maintenance thread, or a test in its place. */
-void keeper_serve(struct store *st);
-/* Starts and stops the thread that keeps slots free ahead of need, and gives pages back. */
-int keeper_start(struct store *st);
-void keeper_stop(struct store *st);
+void maintenance_serve(struct store *st);
+/* Starts and stops the thread that keeps slots free in advance, and gives pages back. */
+int maintenance_start(struct store *st);
+void maintenance_stop(struct store *st);
 
 /* ---- evict.c ---- */
 
-/* Evicts up to `want` entries, by the policy: how many went.  0 if it finds none that may go.  `ahead`: nobody waits for it. */
-unsigned int evict(struct store_lane *lane, unsigned int want, bool ahead);
+/*
+ * Evicts up to `want` entries, by the policy: how many went.  0 if it finds none that may go.
+ * `background`: nobody waits for it.
+ */
+unsigned int evict(struct store_ctx *ctx, unsigned int want, bool background);
 /* May an entry with this expiry (0 = none) go? */
 bool evict_may(const struct store *st, uint64_t expire_ms);
-/* Evicts the entry of a slot, as it is now.  With the lane's first frame. */
-bool evict_entry(struct store_lane *lane, uint64_t ref);
+/* Evicts the entry of a slot, as it is now.  With the context's first request. */
+bool evict_entry(struct store_ctx *ctx, uint64_t ref);
 /* Moves the clock that ages are measured by. */
 void evict_tick(struct store *st);
 
@@ -271,7 +311,8 @@ static inline void pages_release(struct store *st)
 
 /*
  * The slot behind a reference, NULL if there is none; with the pages held.  The reference may be
- * one that was read of memory that somebody else has by now: XKV_SLOT_WINDOW bytes can be read all the same.
+ * one that was read of memory that somebody else has by now: XKV_SLOT_WINDOW bytes can be read all
+ * the same.
  */
 struct xkv_slot *slot_of(const struct store *st, uint64_t ref);
 
@@ -302,32 +343,42 @@ int slot_free(struct store *st, uint64_t ref);
 /* Runs BPF_PROG_RUN of xkv_slots. 0 or -errno. */
 int slots_run(struct store *st, struct xkv_slots_args *args);
 
-/* Empties a frame for the next request. */
-void frame_clear(struct xkv_frame *f);
-/* Writes a request of one operation into a frame. */
-struct xkv_op *frame_begin(struct store_lane *lane, unsigned int frame, uint8_t opcode,
-			   const void *key, size_t key_len);
-/* Takes a slot for the entry of `op`, fills it, and has it stand in the frame.  0, -ENOSPC, -EBUSY. */
-int frame_prefill(struct store_lane *lane, unsigned int frame, const struct store_op *op);
-/* Gives back a slot that was taken for the frame and not published.  0 or -errno. */
-int frame_unprefill(struct store_lane *lane, unsigned int frame);
-
-/* Runs the first `frames` requests of the lane, which frame_begin() made, to their ends. 0 or -errno. */
-int lane_run(struct store_lane *lane, unsigned int frames);
+/* Clears the memory of a request for the next one. */
+void request_clear(struct xkv_request *rq);
+/* Writes a request of one operation. */
+struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opcode,
+			    const void *key, size_t key_len);
 /*
- * The same from `first` on, up to one that has to stand alone, since what is behind it may be about the same key.
- * How many of the `frames` have been run now, or -errno if none has been by this call.
+ * Takes a slot for the entry of `op`, fills it, and has it stand in the request.  0, -ENOSPC,
+ * -EBUSY.
  */
-int lane_run_some(struct store_lane *lane, unsigned int first, unsigned int frames);
-/* The lane's buffer for a value of up to XKV_VALUE_MAX bytes, made when it is first needed; NULL if there is no memory. */
-void *large_buffer(struct store_lane *lane);
+int request_prefill(struct store_ctx *ctx, unsigned int nr, const struct store_op *op);
+/* Gives back a slot that was taken for the request and not published.  0 or -errno. */
+int request_unprefill(struct store_ctx *ctx, unsigned int nr);
 
-/* The result of a frame that has run. */
-struct xkv_result *frame_result(const struct store_lane *lane, unsigned int frame);
+/*
+ * Runs the first `requests` requests of the context, which request_make() made, to their ends. 0 or
+ * -errno.
+ */
+int requests_run(struct store_ctx *ctx, unsigned int requests);
+/*
+ * The same from `first` on, up to one that has to stand alone, since what is behind it may be about
+ * the same key.  How many of the `requests` have been run now, or -errno if none has been by this
+ * call.
+ */
+int requests_run_some(struct store_ctx *ctx, unsigned int first, unsigned int requests);
+/*
+ * The context's buffer for a value of up to XKV_VALUE_MAX bytes, made when it is first needed; NULL
+ * if there is no memory.
+ */
+void *large_buffer(struct store_ctx *ctx);
+
+/* The result of a request that has run. */
+struct xkv_result *request_result(const struct store_ctx *ctx, unsigned int nr);
 /* What became of its operation: 0 or what its status means. */
-int frame_outcome(const struct store_lane *lane, unsigned int frame);
-/* What the operation, with this outcome, has given.  The value stands in the frame. */
-struct store_entry frame_entry(const struct store_lane *lane, unsigned int frame, int outcome);
+int request_outcome(const struct store_ctx *ctx, unsigned int nr);
+/* What the operation, with this outcome, has given.  The value stands in the request. */
+struct store_entry request_entry(const struct store_ctx *ctx, unsigned int nr, int outcome);
 
 /* ---- open.c ---- */
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* Opening the store on the kernel's maps: making it, or adopting what an earlier xkvd has left; and its clock. */
+/*
+ * Opening the store on the kernel's maps: making it, or adopting what an earlier xkvd has left; and
+ * its clock.
+ */
 #include "open.h"
 
 #include <errno.h>
@@ -44,9 +47,9 @@ uint64_t store_now_ms(const struct store *st)
 }
 
 /*
- * The kernel's clock for expiry is CLOCK_TAI, which leads Unix time by some seconds where that was set.  What
- * two looks say is wrong by what comes between them: then it is looked again.  (adjtimex() would tell, but
- * xkvd's unit does not let it.)
+ * The kernel's clock for expiry is CLOCK_TAI, which leads Unix time by some seconds where that was
+ * set.  What two looks say is wrong by what comes between them: then it is looked again.
+ * (adjtimex() would tell, but xkvd's unit does not let it.)
  */
 void store_clock(struct store *st)
 {
@@ -65,7 +68,8 @@ void store_clock(struct store *st)
 
 /*
  * The first number of maps that are made at this time (XKV_VERSIONS_PER_US).  A clock that tells no
- * such time would have each start begin at the same number: one by chance then.  Not 0, which is no version.
+ * such time would have each start begin at the same number: one by chance then.  Not 0, which is no
+ * version.
  */
 int version_first(const struct timespec *now, uint64_t *number)
 {
@@ -76,7 +80,8 @@ int version_first(const struct timespec *now, uint64_t *number)
 		*number = us * XKV_VERSIONS_PER_US + 1;
 		return 0;
 	}
-	log_warning("the clock stands at %ld s since 1970: versions of entries start at a random number",
+	log_warning("the clock stands at %ld s since 1970: versions of entries start at a random "
+		    "number",
 		    (long)now->tv_sec);
 	if (getrandom(number, sizeof(*number), 0) != (ssize_t)sizeof(*number))
 		return -errno;
@@ -98,8 +103,10 @@ static int versions_init(struct store *st)
 	ret = version_first(&now, &first);
 	for (unsigned int cpu = 0; cpu < st->cpus; cpu++)
 		each[cpu].version = first;
-	for (uint32_t door = 0; !ret && door < XKV_DOORS; door++)
-		ret = bpf_map_update_elem(st->bpf.map[BPF_COUNTERS], &door, each, BPF_ANY) ? -errno : 0;
+	for (uint32_t frontend = 0; !ret && frontend < XKV_FRONTENDS; frontend++)
+		ret = bpf_map_update_elem(st->bpf.map[BPF_COUNTERS], &frontend, each, BPF_ANY) ?
+			      -errno :
+			      0;
 	free(each);
 	return ret;
 }
@@ -148,27 +155,27 @@ static int store_adopt(struct store *st)
 		return -EPROTO;
 	classes_adopt(st);
 	ret = pages_adopt(st);
-	for (unsigned int lane = 0; lane < XKV_BATCH_LANES; lane++)
-		for (unsigned int frame = 0; !ret && frame < XKV_BATCH_FRAMES; frame++)
-			ret = frame_unprefill(&st->lane[lane], frame);
+	for (unsigned int ctx = 0; ctx < XKV_BATCH_CONTEXTS; ctx++)
+		for (unsigned int nr = 0; !ret && nr < XKV_BATCH_REQUESTS; nr++)
+			ret = request_unprefill(&st->ctx[ctx], nr);
 	return ret ? ret : drain_adopt(st);
 }
 
 static int store_map(struct store *st)
 {
-	size_t frames = XKV_BATCH_LANES * XKV_BATCH_FRAMES;
+	size_t requests = XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS;
 
 	st->cfg = map_memory(st->bpf.map[BPF_CONFIG], sizeof(*st->cfg));
 	st->secrets = map_memory(st->bpf.map[BPF_SECRET], sizeof(*st->secrets));
 	st->classes = map_memory(st->bpf.map[BPF_CLASSES], XKV_CLASSES * sizeof(*st->classes));
-	st->batch = map_memory(st->bpf.map[BPF_BATCH], frames * sizeof(*st->batch));
+	st->batch = map_memory(st->bpf.map[BPF_BATCH], requests * sizeof(*st->batch));
 	st->index = map_memory(st->bpf.map[BPF_INDEX], st->bpf.buckets * sizeof(*st->index));
 	if (!st->cfg || !st->secrets || !st->classes || !st->batch || !st->index)
 		return -errno;
-	for (int i = 0; i < XKV_BATCH_LANES; i++) {
-		st->lane[i].st = st;
-		st->lane[i].first = i * XKV_BATCH_FRAMES;
-		st->lane[i].frame = st->batch + st->lane[i].first;
+	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++) {
+		st->ctx[i].st = st;
+		st->ctx[i].first = i * XKV_BATCH_REQUESTS;
+		st->ctx[i].request = st->batch + st->ctx[i].first;
 	}
 	return 0;
 }
@@ -178,7 +185,7 @@ static void store_locks(struct store *st)
 	pthread_rwlockattr_t pages;
 	pthread_condattr_t attr;
 
-	pthread_mutex_init(&st->lane_lock, NULL);
+	pthread_mutex_init(&st->ctx_lock, NULL);
 	pthread_mutex_init(&st->units_lock, NULL);
 	pthread_mutex_init(&st->need_lock, NULL);
 	pthread_rwlockattr_init(&pages);
@@ -220,14 +227,14 @@ struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_p
 		/* the first inserts need not wait for it */
 		if (!st->pages_used && pages_add(st, 1) < 0)
 			log_warning("no memory for entries yet");
-		ret = keeper_start(st);
+		ret = maintenance_start(st);
 	}
 	if (!ret)
 		return st;
 	if (ret == -EPROTO)
 		snprintf(err, err_len,
-			 "the pinned store has layout version %u, this xkvd knows %u: save with the xkvd that "
-			 "made it, stop it, then `xkvd --detach` and start again",
+			 "the pinned store has layout version %u, this xkvd knows %u: save with "
+			 "the xkvd that made it, stop it, then `xkvd --detach` and start again",
 			 st->cfg->layout, XKV_LAYOUT_VERSION);
 	else
 		snprintf(err, err_len, "cannot %s the store: %s", st->pages ? "adopt" : "open",
@@ -245,11 +252,11 @@ void store_close(struct store *st)
 {
 	if (!st)
 		return;
-	keeper_stop(st);
+	maintenance_stop(st);
 	pages_close(st);
 	free(st->draining);
-	for (int i = 0; i < XKV_BATCH_LANES; i++)
-		free(st->lane[i].large);
+	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++)
+		free(st->ctx[i].large);
 	if (st->cfg)
 		munmap(st->cfg, sizeof(*st->cfg));
 	if (st->secrets)
@@ -259,7 +266,7 @@ void store_close(struct store *st)
 	if (st->index)
 		munmap(st->index, st->bpf.buckets * sizeof(*st->index));
 	if (st->batch)
-		munmap(st->batch, XKV_BATCH_LANES * XKV_BATCH_FRAMES * sizeof(*st->batch));
+		munmap(st->batch, XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS * sizeof(*st->batch));
 	free(st);
 }
 

@@ -18,8 +18,8 @@ struct store;
 /*
  * Opens the store that is in these maps, or makes one.  *fresh: it was never
  * started, so that the snapshot has to be loaded (again, if an xkvd was killed
- * while it did that).  `bpf` is copied and must stay open.  The limit is as for store_limit().  NULL
- * with one sentence.
+ * while it did that).  `bpf` is copied and must stay open.  The limit is as for store_limit().
+ * NULL with one sentence.
  */
 struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_policy policy,
 			 bool *fresh, char *err, size_t err_len);

@@ -4,7 +4,8 @@
  *
  * Before Linux 6.8 whoever looks something up in a map of maps waits for a grace
  * period, as who changes it does; and pages have XKV_PAGES_MAX numbers.  One
- * grace period serves all who wait, so many look at once; where nobody waits they would only take memory.
+ * grace period serves all who wait, so many look at once; where nobody waits they would only take
+ * memory.
  */
 #ifndef XKV_PAGE_IDS_H
 #define XKV_PAGE_IDS_H
@@ -61,7 +62,10 @@ static inline int page_ids_wait(struct page_ids *p)
 	       PAGE_ID_SLOW_MS;
 }
 
-/* Fills in the id of each page's map, 0 where there is none.  0 or -errno.  Works with the threads that it gets. */
+/*
+ * Fills in the id of each page's map, 0 where there is none.  0 or -errno.  Works with the threads
+ * that it gets.
+ */
 static inline int page_ids(int fd, __u32 id[XKV_PAGES_MAX])
 {
 	struct page_ids p = { .fd = fd, .id = id };

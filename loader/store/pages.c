@@ -85,8 +85,12 @@ static uint64_t load_seq(const struct xkv_slot *slot)
 	return __atomic_load_n(&slot->seq, __ATOMIC_ACQUIRE);
 }
 
-/* Does an entry of these lengths fit a slot of this class?  While a slot changes its header may say anything. */
-static bool lengths_fit(const struct store *st, uint32_t class, uint32_t key_len, uint32_t value_len)
+/*
+ * Does an entry of these lengths fit a slot of this class?  While a slot changes its header may say
+ * anything.
+ */
+static bool lengths_fit(const struct store *st, uint32_t class, uint32_t key_len,
+			uint32_t value_len)
 {
 	return class < XKV_CLASSES && key_len <= XKV_KEY_MAX && value_len <= XKV_VALUE_MAX &&
 	       XKV_SLOT_NEED(key_len, value_len) <= st->classes[class].slot_bytes;
@@ -124,7 +128,7 @@ uint64_t key_hash(const struct store *st, const struct slot_copy *key)
 
 int slot_free(struct store *st, uint64_t ref)
 {
-	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FREE, .frame = ~0U, .first = ref };
+	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FREE, .request = ~0U, .first = ref };
 
 	return slots_run(st, &args);
 }
@@ -136,7 +140,8 @@ bool unit_is_free(const struct store *st, uint32_t page, uint32_t unit)
 	return st->unit_map[page][unit / 64] >> unit % 64 & 1;
 }
 
-static void units_mark(struct store *st, uint32_t page, uint32_t first, unsigned int count, bool free)
+static void units_mark(struct store *st, uint32_t page, uint32_t first, unsigned int count,
+		       bool free)
 {
 	for (uint32_t unit = first; unit < first + count; unit++) {
 		uint64_t bit = 1ULL << unit % 64;
@@ -148,18 +153,19 @@ static void units_mark(struct store *st, uint32_t page, uint32_t first, unsigned
 	}
 	st->units_free[page] += free ? count : -count;
 	if (free)
-		st->longest_run[page] = XKV_UNITS; /* what it is now is for the next search to find */
+		/* what it is now is for the next search to find */
+		st->longest_run[page] = XKV_UNITS;
 }
 
 /* The first unit from `unit` on that is free, or is not; XKV_UNITS if there is none. */
 static uint32_t next_unit(const struct store *st, uint32_t page, uint32_t unit, bool free)
 {
-	uint64_t ahead = ~0ULL << unit % 64;
+	uint64_t background = ~0ULL << unit % 64;
 
-	for (uint32_t i = unit / 64; i < XKV_UNITS / 64; i++, ahead = ~0ULL) {
+	for (uint32_t i = unit / 64; i < XKV_UNITS / 64; i++, background = ~0ULL) {
 		uint64_t bits = st->unit_map[page][i];
 
-		bits = (free ? bits : ~bits) & ahead;
+		bits = (free ? bits : ~bits) & background;
 		if (bits)
 			return i * 64 + __builtin_ctzll(bits);
 	}
@@ -251,7 +257,10 @@ static int page_make(void **base)
 	return fd;
 }
 
-/* The page is in `pages`: who follows references finds it, and so do walks.  With units_lock held, or alone. */
+/*
+ * The page is in `pages`: who follows references finds it, and so do walks.  With units_lock held,
+ * or alone.
+ */
 static void page_publish(struct store *st, unsigned int number, void *base)
 {
 	atomic_store_explicit(&st->page[number], base, memory_order_release);

@@ -21,7 +21,8 @@
 #define EMPTY_BUCKETS 64   /* looked at for each key that was asked for, so that a call ends */
 #define COST_REMOVAL 32    /* of an expired entry, against ... */
 #define COST_LOOK 1        /* ... a look at one that stays */
-#define READ_WAIT_MS 2000  /* for an entry that is locked, or changes all the time; its writer may have lost the CPU, ... */
+/* for an entry that is locked, or changes all the time; its writer may have lost the CPU, ... */
+#define READ_WAIT_MS 2000
 #define READ_YIELDS 1000   /* ... for so many tries yielding is enough, ... */
 #define READ_SLEEP_US 50   /* ... then there is a pause between them */
 #define BUCKET_KEYS ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
@@ -32,7 +33,8 @@ struct walk {
 	uint32_t bucket;
 	unsigned int entries, seen;
 	uint64_t entry[BUCKET_KEYS];
-	uint64_t met[BUCKET_KEYS]; /* hashes of the keys that were met, for when the bucket changes */
+	/* hashes of the keys that were met, for when the bucket changes */
+	uint64_t met[BUCKET_KEYS];
 	struct {
 		uint64_t word[XKV_HASH_WORDS];
 		uint8_t len;
@@ -76,8 +78,8 @@ static bool take_bucket(struct walk *w)
 }
 
 /*
- * Does the bucket refer to something else than it did?  A key may have moved, and its old slot gone to another key of this
- * bucket, before it was read.
+ * Does the bucket refer to something else than it did?  A key may have moved, and its old slot gone
+ * to another key of this bucket, before it was read.
  */
 static bool has_changed(struct walk *w)
 {
@@ -112,8 +114,8 @@ static bool met_before(struct walk *w, uint64_t hash, const struct slot_copy *ke
 enum entry_read { READ_ENTRY, READ_GONE, READ_AGAIN };
 
 /*
- * Reads the entry that a reference of the bucket leads to.  AGAIN: its slot does not hold a key of this
- * bucket (any more), so what the bucket refers to now has to be looked at.
+ * Reads the entry that a reference of the bucket leads to.  AGAIN: its slot does not hold a key of
+ * this bucket (any more), so what the bucket refers to now has to be looked at.
  */
 static int read_entry(struct walk *w, uint64_t entry, struct slot_copy *copy, bool *met)
 {
@@ -144,8 +146,8 @@ static bool wait_for_writer(unsigned int tries, uint64_t *since)
 }
 
 /*
- * Reports the keys of a bucket.  What changed under our eyes is read anew until it stands still; -EBUSY if it
- * never does: a walk that leaves a key out would be a snapshot without it.
+ * Reports the keys of a bucket.  What changed under our eyes is read anew until it stands still;
+ * -EBUSY if it never does: a walk that leaves a key out would be a snapshot without it.
  */
 static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, store_scan_fn *fn,
 			 void *arg)
@@ -179,7 +181,8 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 			pages_hold(w->st);
 			++*keys;
 			if (w->st->units_retired != retired) {
-				again = true; /* the other references may lead into units of another size */
+				/* the other references may lead into units of another size */
+				again = true;
 				break;
 			}
 		}
@@ -189,10 +192,11 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 	return ret;
 }
 
-static int scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, bool values,
+static int scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
 		bool expired_too, store_scan_fn *fn, void *arg)
 {
-	uint64_t buckets = lane->st->bpf.buckets, end = *cursor + (uint64_t)count * EMPTY_BUCKETS + 1;
+	uint64_t buckets = ctx->st->bpf.buckets,
+		 end = *cursor + (uint64_t)count * EMPTY_BUCKETS + 1;
 	struct walk *w = calloc(1, sizeof(*w));
 	unsigned int keys = 0;
 	int ret = 0;
@@ -203,7 +207,7 @@ static int scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, b
 		free(w);
 		return -ENOMEM;
 	}
-	w->st = lane->st;
+	w->st = ctx->st;
 	while (!ret && *cursor < buckets && *cursor < end && (!keys || keys < count)) {
 		w->bucket = (*cursor)++;
 		if (load(&w->st->index[w->bucket].head) & XKV_REF_MASK)
@@ -219,60 +223,60 @@ static int scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, b
 	return ret;
 }
 
-int store_scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, bool values,
+int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
 	       store_scan_fn *fn, void *arg)
 {
-	return scan(lane, cursor, count, values, false, fn, arg);
+	return scan(ctx, cursor, count, values, false, fn, arg);
 }
 
 /* ---- FLUSHALL ------------------------------------------------------------ */
 
 struct flush {
-	struct store_lane *lane;
-	unsigned int frames;
+	struct store_ctx *ctx;
+	unsigned int requests;
 	int ret;
 };
 
 static void flush_run(struct flush *f)
 {
-	if (f->frames && !f->ret)
-		f->ret = lane_run(f->lane, f->frames);
-	for (unsigned int i = 0; i < f->frames && !f->ret; i++)
-		if (frame_result(f->lane, i)->status == XKV_BUSY)
+	if (f->requests && !f->ret)
+		f->ret = requests_run(f->ctx, f->requests);
+	for (unsigned int i = 0; i < f->requests && !f->ret; i++)
+		if (request_result(f->ctx, i)->status == XKV_BUSY)
 			f->ret = -EBUSY;
-	f->frames = 0;
+	f->requests = 0;
 }
 
 static int flush_one(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
 {
 	struct flush *f = arg;
 
-	frame_begin(f->lane, f->frames, XKV_OP_DELETE, key, key_len);
-	if (has_expired(f->lane->st, entry->expire_ms))
-		f->lane->frame[f->frames].flags |= XKV_FRAME_EXPIRED;
-	f->frames++;
-	if (f->frames == XKV_BATCH_FRAMES)
+	request_make(f->ctx, f->requests, XKV_OP_DELETE, key, key_len);
+	if (has_expired(f->ctx->st, entry->expire_ms))
+		f->ctx->request[f->requests].flags |= XKV_REQUEST_EXPIRED;
+	f->requests++;
+	if (f->requests == XKV_BATCH_REQUESTS)
 		flush_run(f);
 	return f->ret;
 }
 
-int store_flush_some(struct store_lane *lane, uint64_t *cursor, unsigned int count)
+int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count)
 {
-	struct flush f = { .lane = lane };
-	/* the walk itself runs no operations, so that the frames are ours meanwhile */
-	int ret = scan(lane, cursor, count, false, true, flush_one, &f);
+	struct flush f = { .ctx = ctx };
+	/* the walk itself runs no operations, so that the requests are ours meanwhile */
+	int ret = scan(ctx, cursor, count, false, true, flush_one, &f);
 
 	flush_run(&f);
 	return ret ? ret : f.ret;
 }
 
-int store_flush(struct store_lane *lane)
+int store_flush(struct store_ctx *ctx)
 {
 	uint64_t cursor = 0;
 	int ret;
 
 	do {
-		ret = store_flush_some(lane, &cursor, 4096);
+		ret = store_flush_some(ctx, &cursor, 4096);
 	} while (!ret && cursor);
 	return ret;
 }
@@ -301,35 +305,35 @@ bool store_expiry_rests(const struct store *st)
 }
 
 /* Looks at one slot.  1 if its entry has expired and a request to delete it was written. */
-static unsigned int sweep_slot(struct store_lane *lane, uint64_t ref, unsigned int frame,
+static unsigned int sweep_slot(struct store_ctx *ctx, uint64_t ref, unsigned int nr,
 			       uint64_t now)
 {
-	struct xkv_slot *slot = slot_of(lane->st, ref);
+	struct xkv_slot *slot = slot_of(ctx->st, ref);
 	uint64_t seq = load(&slot->seq), expire_ms = slot->expire_ms;
 	struct slot_copy copy;
 
 	atomic_thread_fence(memory_order_acquire);
 	if ((seq & 1) || !expire_ms || __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) != seq)
 		return 0;
-	lane->st->sweep_expiring++;
+	ctx->st->sweep_expiring++;
 	if (expire_ms > now)
-		lane->st->sweep_ttl_ms += (double)(expire_ms - now);
-	if (expire_ms > now || !slot_copy(lane->st, ref, &copy, NULL) || !copy.expire_ms ||
+		ctx->st->sweep_ttl_ms += (double)(expire_ms - now);
+	if (expire_ms > now || !slot_copy(ctx->st, ref, &copy, NULL) || !copy.expire_ms ||
 	    copy.expire_ms > now)
 		return 0;
-	frame_begin(lane, frame, XKV_OP_DELETE, copy.key, copy.key_len);
-	lane->frame[frame].flags |= XKV_FRAME_EXPIRED;
+	request_make(ctx, nr, XKV_OP_DELETE, copy.key, copy.key_len);
+	ctx->request[nr].flags |= XKV_REQUEST_EXPIRED;
 	return 1;
 }
 
-static unsigned int sweep_run(struct store_lane *lane, unsigned int frames)
+static unsigned int sweep_run(struct store_ctx *ctx, unsigned int requests)
 {
 	unsigned int removed = 0;
 
-	if (!frames || lane_run(lane, frames))
+	if (!requests || requests_run(ctx, requests))
 		return 0;
-	for (unsigned int i = 0; i < frames; i++)
-		removed += frame_result(lane, i)->status == XKV_OK;
+	for (unsigned int i = 0; i < requests; i++)
+		removed += request_result(ctx, i)->status == XKV_OK;
 	return removed;
 }
 
@@ -348,45 +352,49 @@ static void sweep_turn(struct store *st)
 	st->sweep_expiring = 0;
 }
 
-/* Looks at slots of one span, for no more than `budget`: what it spent, 0 at the end of a turn.  Adds requests to the frames. */
-static unsigned int sweep_span(struct store_lane *lane, unsigned int budget, uint64_t now,
-			       unsigned int *frames)
+/*
+ * Looks at slots of one span, for no more than `budget`: what it spent, 0 at the end of a turn.
+ * Adds DELETEs to the requests.
+ */
+static unsigned int sweep_span(struct store_ctx *ctx, unsigned int budget, uint64_t now,
+			       unsigned int *requests)
 {
-	struct store *st = lane->st;
+	struct store *st = ctx->st;
 	unsigned int spent = 0, found;
 	struct span s;
 
 	pages_hold(st);
-	if (hand_span(st, &st->sweep, &s))
-		while (st->sweep.slot < s.slots && spent < budget && *frames < XKV_BATCH_FRAMES) {
-			found = sweep_slot(lane, span_ref(&s, st->sweep.slot++), *frames, now);
-			*frames += found;
+	if (cursor_span(st, &st->sweep, &s))
+		while (st->sweep.slot < s.slots && spent < budget &&
+		       *requests < XKV_BATCH_REQUESTS) {
+			found = sweep_slot(ctx, span_ref(&s, st->sweep.slot++), *requests, now);
+			*requests += found;
 			spent += found ? COST_REMOVAL : COST_LOOK;
 		}
 	pages_release(st);
 	return spent;
 }
 
-unsigned int store_expire_cycle(struct store_lane *lane, unsigned int max_slots)
+unsigned int store_expire_cycle(struct store_ctx *ctx, unsigned int max_slots)
 {
-	unsigned int frames = 0, removed = 0, budget = max_slots * COST_REMOVAL, spent = 0, step;
-	struct store *st = lane->st;
+	unsigned int requests = 0, removed = 0, budget = max_slots * COST_REMOVAL, spent = 0, step;
+	struct store *st = ctx->st;
 	uint64_t now = store_now_ms(st);
 
 	if (store_expiry_rests(st))
 		return 0;
 	st->sweep_idle = false;
 	while (spent < budget) {
-		step = sweep_span(lane, budget - spent, now, &frames);
+		step = sweep_span(ctx, budget - spent, now, &requests);
 		if (!step) {
 			sweep_turn(st);
 			break; /* a small store is not walked again and again in one call */
 		}
 		spent += step;
-		if (frames == XKV_BATCH_FRAMES) {
-			removed += sweep_run(lane, frames);
-			frames = 0;
+		if (requests == XKV_BATCH_REQUESTS) {
+			removed += sweep_run(ctx, requests);
+			requests = 0;
 		}
 	}
-	return removed + sweep_run(lane, frames);
+	return removed + sweep_run(ctx, requests);
 }

@@ -5,7 +5,7 @@
  * The slots of a span are chained while nobody knows them; then one run of xkv_slots links the
  * chain into the lists of its class and marks the span.  xkvd may be killed between any two of
  * these steps: what is NEW was never given out, so spans_adopt() frees its units, but for a large
- * value's slot that stands in a frame.
+ * value's slot that stands in a request.
  *
  * A class gets spans of an eighth of what it has, so that little is left over in a small store, and
  * large ones are filled in few steps.
@@ -35,7 +35,10 @@ static void span_describe(const struct store *st, char *base, uint32_t page, uin
 {
 	const struct xkv_unit *unit = ((struct xkv_page *)base)->unit;
 
-	*s = (struct span){ .page = page, .first = first, .base = base, .class = unit[first].class };
+	*s = (struct span){ .page = page,
+			    .first = first,
+			    .base = base,
+			    .class = unit[first].class };
 	while (first + s->units < XKV_UNITS && unit[first + s->units].first == first)
 		s->units++;
 	if (s->class == XKV_CLASS_LARGE)
@@ -79,7 +82,7 @@ static bool is_new(const struct span *s)
 	return __atomic_load_n(&span_head(s)->state, __ATOMIC_ACQUIRE) == XKV_SPAN_NEW;
 }
 
-bool hand_span(const struct store *st, struct hand *h, struct span *out)
+bool cursor_span(const struct store *st, struct slot_cursor *h, struct span *out)
 {
 	for (; h->page < st->pages; h->page++, h->unit = h->slot = 0)
 		while (st->page[h->page] && span_find(st, h->page, h->unit, out)) {
@@ -91,13 +94,16 @@ bool hand_span(const struct store *st, struct hand *h, struct span *out)
 			h->unit += out->units;
 			h->slot = 0;
 		}
-	*h = (struct hand){ 0 };
+	*h = (struct slot_cursor){ 0 };
 	return false;
 }
 
 /* ---- making them --------------------------------------------------------- */
 
-/* Names the units of a new span; the first one last, so that nobody sees half of it.  With units_lock held. */
+/*
+ * Names the units of a new span; the first one last, so that nobody sees half of it.  With
+ * units_lock held.
+ */
 static void span_name(struct store *st, uint32_t page, uint32_t first, unsigned int units,
 		      unsigned int class)
 {
@@ -185,8 +191,8 @@ static int span_link(struct store *st, const struct span *s)
 }
 
 /*
- * Makes a span of so many units, or of fewer where there are no more in a row, but at least `least`: it is NEW,
- * and its slots are chained.
+ * Makes a span of so many units, or of fewer where there are no more in a row, but at least
+ * `least`: it is NEW, and its slots are chained.
  */
 static bool span_make(struct store *st, unsigned int class, unsigned int units, unsigned int least,
 		      struct span *s)
@@ -221,19 +227,19 @@ int span_carve(struct store *st, unsigned int class)
 /* ---- large values -------------------------------------------------------- */
 
 /* Takes a free slot of a large value that was of the same size: its span stays as it is. */
-static bool reuse_large(struct store *st, struct xkv_frame *frame, unsigned int units)
+static bool reuse_large(struct store *st, struct xkv_request *rq, unsigned int units)
 {
 	struct xkv_slots_args args = {
 		.cmd = XKV_SLOTS_ALLOC,
 		.class = XKV_CLASS_LARGE,
-		.frame = frame - st->batch,
+		.request = rq - st->batch,
 	};
 	struct span s;
 
 	if (class_is_empty(st, XKV_CLASS_LARGE) || slots_run(st, &args))
 		return false;
-	if (span_of_unit(st, XKV_REF_PAGE(frame->prefilled),
-			 XKV_REF_OFFSET(frame->prefilled) / XKV_UNIT_BYTES, &s) &&
+	if (span_of_unit(st, XKV_REF_PAGE(rq->prefilled),
+			 XKV_REF_OFFSET(rq->prefilled) / XKV_UNIT_BYTES, &s) &&
 	    s.units == units)
 		return true;
 	args.cmd = XKV_SLOTS_FREE;
@@ -241,19 +247,19 @@ static bool reuse_large(struct store *st, struct xkv_frame *frame, unsigned int 
 	return false;
 }
 
-/* The slot stands in the frame before its span stops to be NEW: so it is never lost. */
-int span_take_large(struct store *st, struct xkv_frame *frame, unsigned int units)
+/* The slot stands in the request before its span stops to be NEW: so it is never lost. */
+int span_take_large(struct store *st, struct xkv_request *rq, unsigned int units)
 {
 	struct span s;
 
 	st->large_taken++;
 	if (st->large_units < units)
 		st->large_units = units;
-	if (reuse_large(st, frame, units))
+	if (reuse_large(st, rq, units))
 		return 0;
 	if (!span_make(st, XKV_CLASS_LARGE, units, units, &s))
 		return -ENOSPC;
-	__atomic_store_n(&frame->prefilled, span_ref(&s, 0), __ATOMIC_RELEASE);
+	__atomic_store_n(&rq->prefilled, span_ref(&s, 0), __ATOMIC_RELEASE);
 	__atomic_store_n(&span_head(&s)->state, XKV_SPAN_LINKED, __ATOMIC_RELEASE);
 	return 0;
 }
@@ -287,7 +293,7 @@ void spans_release(struct store *st, const struct span *spans, size_t count)
 
 static bool is_prefilled(const struct store *st, uint64_t ref)
 {
-	for (int i = 0; i < XKV_BATCH_LANES * XKV_BATCH_FRAMES; i++)
+	for (int i = 0; i < XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS; i++)
 		if (st->batch[i].prefilled == ref)
 			return true;
 	return false;

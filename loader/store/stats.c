@@ -18,15 +18,19 @@ static const char *const counter_names[] = {
 	XKV_COUNTERS(COUNTER_NAME)
 };
 
-/* Adds up the counters of the first `doors` doors and all CPUs. False if they cannot be read. */
-static bool read_doors(const struct store *st, uint32_t doors, uint64_t sum[XKV_COUNTER_COUNT])
+/*
+ * Adds up the counters of the first `frontends` front ends and all CPUs. False if they cannot be
+ * read.
+ */
+static bool read_frontends(const struct store *st, uint32_t frontends,
+			   uint64_t sum[XKV_COUNTER_COUNT])
 {
 	struct xkv_counters *each = calloc(st->cpus, sizeof(*each));
 	bool ok = each;
 
 	memset(sum, 0, XKV_COUNTER_COUNT * sizeof(*sum));
-	for (uint32_t door = 0; ok && door < doors; door++) {
-		ok = !bpf_map_lookup_elem(st->bpf.map[BPF_COUNTERS], &door, each);
+	for (uint32_t frontend = 0; ok && frontend < frontends; frontend++) {
+		ok = !bpf_map_lookup_elem(st->bpf.map[BPF_COUNTERS], &frontend, each);
 		for (unsigned int cpu = 0; ok && cpu < st->cpus; cpu++)
 			for (int i = 0; i < XKV_COUNTER_COUNT; i++)
 				sum[i] += ((uint64_t *)&each[cpu])[i];
@@ -37,7 +41,7 @@ static bool read_doors(const struct store *st, uint32_t doors, uint64_t sum[XKV_
 
 static bool read_counters(const struct store *st, uint64_t sum[XKV_COUNTER_COUNT])
 {
-	return read_doors(st, XKV_DOORS, sum);
+	return read_frontends(st, XKV_FRONTENDS, sum);
 }
 
 /* Each operation that has a result raises one counter of this range. */
@@ -45,7 +49,7 @@ void store_udp_operations(const struct store *st, uint64_t *driver, uint64_t *he
 {
 	uint64_t sum[XKV_COUNTER_COUNT];
 
-	read_doors(st, XKV_DOOR_XDP + 1, sum);
+	read_frontends(st, XKV_FRONTEND_XDP + 1, sum);
 	*driver = 0;
 	for (int i = XKV_C_op_bad_request; i <= XKV_C_relocations; i++)
 		*driver += sum[i];
@@ -93,11 +97,11 @@ uint64_t store_memory(const struct store *st)
 {
 	return (uint64_t)st->bpf.buckets * sizeof(struct xkv_bucket) +
 	       st->pages_used * XKV_PAGE_COST +
-	       (uint64_t)XKV_ONCE_SETS * sizeof(struct xkv_once_set) +
-	       (uint64_t)XKV_BATCH_LANES * XKV_BATCH_FRAMES * sizeof(struct xkv_frame) +
+	       (uint64_t)XKV_DEDUP_SETS * sizeof(struct xkv_dedup_set) +
+	       (uint64_t)XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS * sizeof(struct xkv_request) +
 	       (uint64_t)XKV_HOT_KEYS * HOT_COST +
 	       (uint64_t)st->cpus *
-		       (sizeof(struct xkv_frame) + XKV_DOORS * sizeof(struct xkv_counters));
+		       (sizeof(struct xkv_request) + XKV_FRONTENDS * sizeof(struct xkv_counters));
 }
 
 bool store_at_limit(const struct store *st)

@@ -24,118 +24,124 @@ static bool is_valid(const struct store_op *op)
 }
 
 /* Larger values are filled into their slot here. */
-static bool fits_frame(const struct store_op *op)
+static bool fits_request(const struct store_op *op)
 {
 	return sizeof(struct xkv_hdr) + sizeof(struct xkv_op) + XKV_PADDED(op->key_len) +
 		       XKV_PADDED(op->value_len) <=
 	       XKV_PAYLOAD_MAX4;
 }
 
-/* Puts a value behind the request in a frame. */
-static void frame_value(struct store_lane *lane, unsigned int frame, const void *value, size_t len)
+/* Appends a value to a request. */
+static void request_value(struct store_ctx *ctx, unsigned int nr, const void *value, size_t len)
 {
-	struct xkv_frame *f = &lane->frame[frame];
-	struct xkv_hdr *hdr = (struct xkv_hdr *)f->in;
-	uint8_t *at = f->in + f->req_len;
+	struct xkv_request *rq = &ctx->request[nr];
+	struct xkv_hdr *hdr = (struct xkv_hdr *)rq->in;
+	uint8_t *at = rq->in + rq->req_len;
 
 	*(uint64_t *)(at + (len & ~7UL)) = 0; /* what pads it */
 	if (len)
 		memcpy(at, value, len);
 	((struct xkv_op *)(hdr + 1))->value_len = htonl(len);
-	f->req_len += XKV_PADDED(len);
-	hdr->length = htons(f->req_len);
+	rq->req_len += XKV_PADDED(len);
+	hdr->length = htons(rq->req_len);
 }
 
-static void put_op(struct store_lane *lane, unsigned int frame, const struct store_op *op)
+static void put_op(struct store_ctx *ctx, unsigned int nr, const struct store_op *op)
 {
-	struct xkv_op *wire = frame_begin(lane, frame, op->opcode, op->key, op->key_len);
+	struct xkv_op *wire = request_make(ctx, nr, op->opcode, op->key, op->key_len);
 	uint64_t amount = htobe64((uint64_t)op->amount);
 
 	if (op->expired)
-		lane->frame[frame].flags |= XKV_FRAME_EXPIRED;
+		ctx->request[nr].flags |= XKV_REQUEST_EXPIRED;
 	wire->flags = op->flags | (op->expire_ms ? XKV_ABSTTL : 0);
 	wire->ttl = htobe64(latest(op->expire_ms));
 	wire->version = htobe64(op->version);
 	if (op->opcode == XKV_OP_INCR)
-		frame_value(lane, frame, &amount, sizeof(amount));
-	else if (fits_frame(op))
-		frame_value(lane, frame, op->value, op->value_len);
+		request_value(ctx, nr, &amount, sizeof(amount));
+	else if (fits_request(op))
+		request_value(ctx, nr, op->value, op->value_len);
 	else
-		lane->frame[frame].flags |= XKV_FRAME_PREFILL;
+		ctx->request[nr].flags |= XKV_REQUEST_PREFILL;
 }
 
 /* ---- large values -------------------------------------------------------- */
 
-/* Does an operation in the lane's first frame, if what it returns fits there; else -EFBIG, and nothing was changed. */
-static int do_once(struct store_lane *lane, const struct store_op *op, struct store_entry *out)
+/*
+ * Does an operation in the context's first request, if what it returns fits there; else -EFBIG, and
+ * nothing was changed.
+ */
+static int do_once(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
-	bool prefilled = !fits_frame(op);
+	bool prefilled = !fits_request(op);
 	int ret = 0;
 
 	*out = (struct store_entry){ 0 };
 	if (prefilled && op->opcode != XKV_OP_SET)
 		return -EFBIG;
 	if (prefilled)
-		ret = frame_prefill(lane, 0, op);
+		ret = request_prefill(ctx, 0, op);
 	if (ret)
 		return ret;
-	put_op(lane, 0, op);
-	ret = lane_run(lane, 1);
+	put_op(ctx, 0, op);
+	ret = requests_run(ctx, 1);
 	if (ret)
-		return ret; /* what was prefilled stands in the frame for the next time */
-	ret = frame_outcome(lane, 0);
-	*out = frame_entry(lane, 0, ret);
+		return ret; /* what was prefilled stands in the request for the next time */
+	ret = request_outcome(ctx, 0);
+	*out = request_entry(ctx, 0, ret);
 	return ret;
 }
 
-/* GET of a value too large for a frame, of which one was just found in frame 0. */
-static int get_large(struct store_lane *lane, const struct store_op *op, struct store_entry *out)
+/* GET of a value too large for a reply; request 0 has just found it. */
+static int get_large(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
 	struct slot_copy copy;
 	bool same;
 	int ret;
 
-	if (!large_buffer(lane))
+	if (!large_buffer(ctx))
 		return -ENOMEM;
 	for (int i = 0; i < BUSY_TRIES; i++) {
-		pages_hold(lane->st);
-		same = lane->retired == lane->st->units_retired &&
-		       slot_copy(lane->st, lane->frame[0].ref, &copy, lane->large) &&
-		       copy.seq == be64toh(frame_result(lane, 0)->version);
-		pages_release(lane->st);
+		pages_hold(ctx->st);
+		same = ctx->retired == ctx->st->units_retired &&
+		       slot_copy(ctx->st, ctx->request[0].ref, &copy, ctx->large) &&
+		       copy.seq == be64toh(request_result(ctx, 0)->version);
+		pages_release(ctx->st);
 		if (same) {
-			*out = (struct store_entry){ .value = lane->large,
+			*out = (struct store_entry){ .value = ctx->large,
 						     .value_len = copy.value_len,
 						     .expire_ms = copy.expire_ms,
 						     .version = copy.seq };
 			return 0;
 		}
-		ret = do_once(lane, op, out);
+		ret = do_once(ctx, op, out);
 		if (ret != -EFBIG)
 			return ret;
 	}
 	return -EBUSY;
 }
 
-/* The entry that an operation is about, with its value where the next operations of this lane leave it alone. */
-static int get_kept(struct store_lane *lane, const struct store_op *op, struct store_entry *out)
+/*
+ * The entry that an operation is about, with its value where the next operations of this context
+ * leave it alone.
+ */
+static int get_kept(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
-	int ret = store_get(lane, op->key, op->key_len, out);
+	int ret = store_get(ctx, op->key, op->key_len, out);
 
-	if (ret || out->value == lane->large)
+	if (ret || out->value == ctx->large)
 		return ret;
-	if (!large_buffer(lane))
+	if (!large_buffer(ctx))
 		return -ENOMEM;
-	memcpy(lane->large, out->value, out->value_len);
-	out->value = lane->large;
+	memcpy(ctx->large, out->value, out->value_len);
+	out->value = ctx->large;
 	return 0;
 }
 
 /*
  * What the engine cannot do with values of this size becomes a SET or DELETE of exactly the
- * version that was read, in lane->large (old; NULL = no such key).  0, or the operation's error.
+ * version that was read, in ctx->large (old; NULL = no such key).  0, or the operation's error.
  */
-static int plan_change(struct store_lane *lane, const struct store_op *op,
+static int plan_change(struct store_ctx *ctx, const struct store_op *op,
 		       const struct store_entry *old, struct store_op *change)
 {
 	bool append = op->opcode == XKV_OP_APPEND;
@@ -158,13 +164,13 @@ static int plan_change(struct store_lane *lane, const struct store_op *op,
 	if (old->value_len + op->value_len > XKV_VALUE_MAX)
 		return -EMSGSIZE;
 	if (op->value_len)
-		memcpy((char *)lane->large + old->value_len, op->value, op->value_len);
-	change->value = lane->large;
+		memcpy((char *)ctx->large + old->value_len, op->value, op->value_len);
+	change->value = ctx->large;
 	change->value_len = old->value_len + op->value_len;
 	return 0;
 }
 
-static int change_large(struct store_lane *lane, const struct store_op *op,
+static int change_large(struct store_ctx *ctx, const struct store_op *op,
 			struct store_entry *out)
 {
 	struct store_entry now;
@@ -172,13 +178,13 @@ static int change_large(struct store_lane *lane, const struct store_op *op,
 	int ret;
 
 	for (int i = 0; i < BUSY_TRIES; i++) {
-		ret = get_kept(lane, op, out);
+		ret = get_kept(ctx, op, out);
 		if (ret && ret != -ENOENT)
 			return ret;
-		ret = plan_change(lane, op, ret ? NULL : out, &change);
+		ret = plan_change(ctx, op, ret ? NULL : out, &change);
 		if (ret)
 			return ret;
-		ret = do_once(lane, &change, &now);
+		ret = do_once(ctx, &change, &now);
 		if (ret == -ECANCELED || ret == -ENOENT)
 			continue; /* changed since it was read */
 		if (op->opcode == XKV_OP_APPEND) {
@@ -192,30 +198,31 @@ static int change_large(struct store_lane *lane, const struct store_op *op,
 
 /* ---- operations ---------------------------------------------------------- */
 
-int store_do(struct store_lane *lane, const struct store_op *op, struct store_entry *out)
+int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
 	int ret;
 
 	*out = (struct store_entry){ 0 };
 	if (!is_valid(op))
 		return -EMSGSIZE;
-	ret = do_once(lane, op, out);
+	ret = do_once(ctx, op, out);
 	if (ret != -EFBIG)
 		return ret;
-	return op->opcode == XKV_OP_GET ? get_large(lane, op, out) : change_large(lane, op, out);
+	return op->opcode == XKV_OP_GET ? get_large(ctx, op, out) : change_large(ctx, op, out);
 }
 
-/* Writes operations into frames, up to one that needs more than a frame. Returns how many. */
-static unsigned int put_ops(struct store_lane *lane, const struct store_op *ops, unsigned int count)
+/* Writes operations as requests, up to one that does not fit a request. Returns how many. */
+static unsigned int put_ops(struct store_ctx *ctx, const struct store_op *ops, unsigned int count)
 {
 	unsigned int n = 0;
 
-	for (; n < count && n < XKV_BATCH_FRAMES && is_valid(&ops[n]) && fits_frame(&ops[n]); n++)
-		put_op(lane, n, &ops[n]);
+	for (; n < count && n < XKV_BATCH_REQUESTS && is_valid(&ops[n]) && fits_request(&ops[n]);
+	     n++)
+		put_op(ctx, n, &ops[n]);
 	return n;
 }
 
-void store_run(struct store_lane *lane, const struct store_op *ops, unsigned int count,
+void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
 	       store_done_fn *done, void *arg)
 {
 	struct store_entry out;
@@ -223,19 +230,19 @@ void store_run(struct store_lane *lane, const struct store_op *ops, unsigned int
 	int ret, ran;
 
 	while (at < count) {
-		ran = (int)put_ops(lane, ops + at, count - at);
+		ran = (int)put_ops(ctx, ops + at, count - at);
 		if (ran)
-			ran = lane_run_some(lane, 0, (unsigned int)ran);
+			ran = requests_run_some(ctx, 0, (unsigned int)ran);
 		ret = -EFBIG;
 		for (int i = 0; i < ran; i++) {
-			ret = frame_outcome(lane, (unsigned int)i);
+			ret = request_outcome(ctx, (unsigned int)i);
 			if (ret == -EFBIG)
 				break;
-			out = frame_entry(lane, (unsigned int)i, ret);
+			out = request_entry(ctx, (unsigned int)i, ret);
 			done(arg, at++, ret, &out);
 		}
-		if (ret == -EFBIG) { /* this one needs more than its frame, or none could be run */
-			ret = store_do(lane, &ops[at], &out);
+		if (ret == -EFBIG) { /* this one does not fit its request, or none could be run */
+			ret = store_do(ctx, &ops[at], &out);
 			done(arg, at++, ret, &out);
 		}
 	}
@@ -243,43 +250,43 @@ void store_run(struct store_lane *lane, const struct store_op *ops, unsigned int
 
 /* ---- datagrams ----------------------------------------------------------- */
 
-void store_sender(struct store_lane *lane, const struct sockaddr *from)
+void store_sender(struct store_ctx *ctx, const struct sockaddr *from)
 {
-	memset(lane->sender, 0, sizeof(lane->sender));
+	memset(ctx->sender, 0, sizeof(ctx->sender));
 	if (from->sa_family == AF_INET)
-		lane->sender[0] = ((const struct sockaddr_in *)from)->sin_addr.s_addr;
+		ctx->sender[0] = ((const struct sockaddr_in *)from)->sin_addr.s_addr;
 	else
-		memcpy(lane->sender, &((const struct sockaddr_in6 *)from)->sin6_addr,
-		       sizeof(lane->sender));
+		memcpy(ctx->sender, &((const struct sockaddr_in6 *)from)->sin6_addr,
+		       sizeof(ctx->sender));
 }
 
-int store_datagram(struct store_lane *lane, const void *req, size_t req_len, void *reply,
+int store_datagram(struct store_ctx *ctx, const void *req, size_t req_len, void *reply,
 		   size_t reply_max, size_t reply_allowed)
 {
-	struct xkv_frame *f = &lane->frame[0];
-	struct store *st = lane->st;
+	struct xkv_request *rq = &ctx->request[0];
+	struct store *st = ctx->st;
 	int ret;
 
-	if (req_len > XKV_FRAME_BYTES - 8 || reply_max > XKV_PAYLOAD_MAX4)
+	if (req_len > XKV_REQUEST_BYTES - 8 || reply_max > XKV_PAYLOAD_MAX4)
 		return -EMSGSIZE;
-	frame_clear(f);
-	f->flags = XKV_FRAME_XKVD;
-	f->rules = lane->st->cfg->current;
-	f->req_len = req_len;
-	f->reply_max = reply_max;
-	f->reply_allowed = reply_allowed < reply_max ? reply_allowed : reply_max;
-	f->reply_room = f->reply_allowed;
-	memcpy(f->source, lane->sender, sizeof(f->source));
-	*(uint64_t *)(f->in + (req_len & ~7UL)) = 0;
-	memcpy(f->in, req, req_len);
-	ret = lane_run(lane, 1);
+	request_clear(rq);
+	rq->flags = XKV_REQUEST_XKVD;
+	rq->rules = ctx->st->cfg->current;
+	rq->req_len = req_len;
+	rq->reply_max = reply_max;
+	rq->reply_allowed = reply_allowed < reply_max ? reply_allowed : reply_max;
+	rq->reply_room = rq->reply_allowed;
+	memcpy(rq->source, ctx->sender, sizeof(rq->source));
+	*(uint64_t *)(rq->in + (req_len & ~7UL)) = 0;
+	memcpy(rq->in, req, req_len);
+	ret = requests_run(ctx, 1);
 	if (ret)
 		return ret;
-	if (f->verdict != VERDICT_REPLY || f->out_len > reply_max)
+	if (rq->verdict != VERDICT_REPLY || rq->out_len > reply_max)
 		return 0;
-	memcpy(reply, f->out, f->out_len);
-	st->datagram_ops += f->done;
-	return (int)f->out_len;
+	memcpy(reply, rq->out, rq->out_len);
+	st->datagram_ops += rq->done;
+	return (int)rq->out_len;
 }
 
 void store_refuse_writes(struct store *st, bool refuse)
@@ -287,31 +294,31 @@ void store_refuse_writes(struct store *st, bool refuse)
 	__atomic_store_n(&st->cfg->read_only, refuse, __ATOMIC_RELAXED);
 }
 
-/* ---- lanes --------------------------------------------------------------- */
+/* ---- contexts --------------------------------------------------------------- */
 
-struct store_lane *store_lane_get(struct store *st)
+struct store_ctx *store_ctx_get(struct store *st)
 {
-	struct store_lane *lane = NULL;
+	struct store_ctx *ctx = NULL;
 
-	pthread_mutex_lock(&st->lane_lock);
-	for (int i = 0; i < XKV_BATCH_LANES && !lane; i++)
-		if (!st->lane[i].taken)
-			lane = &st->lane[i];
-	if (lane)
-		lane->taken = true;
+	pthread_mutex_lock(&st->ctx_lock);
+	for (int i = 0; i < XKV_BATCH_CONTEXTS && !ctx; i++)
+		if (!st->ctx[i].taken)
+			ctx = &st->ctx[i];
+	if (ctx)
+		ctx->taken = true;
 	else
 		errno = EAGAIN;
-	pthread_mutex_unlock(&st->lane_lock);
-	return lane;
+	pthread_mutex_unlock(&st->ctx_lock);
+	return ctx;
 }
 
-void store_lane_put(struct store_lane *lane)
+void store_ctx_put(struct store_ctx *ctx)
 {
-	if (!lane)
+	if (!ctx)
 		return;
-	pthread_mutex_lock(&lane->st->lane_lock);
-	free(lane->large);
-	lane->large = NULL;
-	lane->taken = false;
-	pthread_mutex_unlock(&lane->st->lane_lock);
+	pthread_mutex_lock(&ctx->st->ctx_lock);
+	free(ctx->large);
+	ctx->large = NULL;
+	ctx->taken = false;
+	pthread_mutex_unlock(&ctx->st->ctx_lock);
 }

@@ -16,7 +16,8 @@ static inline bool address_is_loopback(const struct sockaddr *addr)
 	if (addr->sa_family == AF_INET)
 		return ntohl(((const struct sockaddr_in *)addr)->sin_addr.s_addr) >> 24 == 127;
 	return addr->sa_family == AF_INET6 &&
-	       (IN6_IS_ADDR_LOOPBACK(six) || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr[12] == 127));
+	       (IN6_IS_ADDR_LOOPBACK(six) ||
+		(IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr[12] == 127));
 }
 
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Time that has passed: by a clock that nobody sets, unlike the time of day, which expiry and the log have. */
+/*
+ * Time that has passed: by a clock that nobody sets, unlike the time of day, which expiry and the
+ * log have.
+ */
 #ifndef XKV_CLOCK_H
 #define XKV_CLOCK_H
 

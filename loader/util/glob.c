@@ -91,7 +91,8 @@ static const char *add_class(struct glob *g, const char *s, const char *end, boo
 		set_add(&ordered, low < high ? low : high, low < high ? high : low);
 	}
 	for (unsigned int c = 0; c < 256; c++)
-		if ((set_has(&exact, c) || set_has(&ordered, order((char)c, ignore_case))) != negated)
+		if ((set_has(&exact, c) || set_has(&ordered, order((char)c, ignore_case))) !=
+		    negated)
 			set_add(&set, c, c);
 	add_element(g, &set);
 	return s < end ? s + 1 : s;

@@ -21,7 +21,10 @@ struct glob {
 /* Takes one pass over the pattern. */
 void glob_compile(struct glob *g, const char *pattern, size_t len, bool ignore_case);
 
-/* Whether the whole of `text`, of at most GLOB_TEXT_MAX bytes, matches.  Takes one pass over the text. */
+/*
+ * Whether the whole of `text`, of at most GLOB_TEXT_MAX bytes, matches.  Takes one pass over the
+ * text.
+ */
 bool glob_test(const struct glob *g, const char *text, size_t len);
 
 /* Whether every text matches. */

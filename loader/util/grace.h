@@ -4,9 +4,9 @@
 #define XKV_GRACE_H
 
 /*
- * Returns when every XDP program that was running when it was called has ended, some ten milliseconds
- * later: what they may have read before may be changed then.  xkvd's own (sleepable) programs are
- * not waited for.  0 or -errno.
+ * Returns when every XDP program that was running when it was called has ended, some ten
+ * milliseconds later: what they may have read before may be changed then.  xkvd's own (sleepable)
+ * programs are not waited for.  0 or -errno.
  */
 int grace_wait(void);
 

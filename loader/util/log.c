@@ -32,12 +32,14 @@ int log_reserve_stdio(void)
 }
 
 /*
- * Once there is a log file its descriptor stays: the next file takes its place in one step.  Were the
- * old one closed, the line of another thread might go into whatever was opened under its number.
+ * Once there is a log file its descriptor stays: the next file takes its place in one step.  Were
+ * the old one closed, the line of another thread might go into whatever was opened under its
+ * number.
  */
 int log_open(const char *path)
 {
-	int fd = path[0] ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640) : STDERR_FILENO;
+	int fd = path[0] ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640) :
+			   STDERR_FILENO;
 	int to = atomic_load(&log_fd), ret;
 
 	if (fd < 0)

@@ -6,14 +6,15 @@
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_VERBOSE, LOG_LEVEL_NOTICE, LOG_LEVEL_WARNING };
 
 /*
- * To be called first: of a process that was started without standard input, output or error, the next file or
- * connection would get that number, and then lines of the log.  0 or -errno.
+ * To be called first: of a process that was started without standard input, output or error, the
+ * next file or connection would get that number, and then lines of the log.  0 or -errno.
  */
 int log_reserve_stdio(void);
 
 /*
- * Opens `path` ("" = standard error) for appending.  0, or -errno and the log stays where it was.  May be
- * called again (log rotation), by one thread, while others write lines: each goes into the old file or the new one.
+ * Opens `path` ("" = standard error) for appending.  0, or -errno and the log stays where it was.
+ * May be called again (log rotation), by one thread, while others write lines: each goes into the
+ * old file or the new one.
  */
 int log_open(const char *path);
 void log_set_level(enum log_level level);

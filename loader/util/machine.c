@@ -119,7 +119,8 @@ static bytes reserve(bytes limit)
 /* *least: becomes the limit where that is less. */
 static bool cgroup_is_short(const struct version *v, const char *dir, bytes *least)
 {
-	bytes limit = read_number(dir, v->limit[0]), high = read_number(dir, v->limit[1]), used, cache;
+	bytes limit = read_number(dir, v->limit[0]), high = read_number(dir, v->limit[1]), used,
+	      cache;
 
 	if (high < limit)
 		limit = high;
@@ -172,7 +173,8 @@ static bool find_mount(const char *root, const struct version *v, char *top, cha
 		if (!tail || sscanf(tail, " - %63s %*s %511s", fstype, options) != 2 ||
 		    sscanf(line, "%*s %*s %*s %4095s %4095s", top, at) != 2)
 			continue;
-		found = !strcmp(fstype, v->fstype) && (!*v->controller || has_word(options, v->controller));
+		found = !strcmp(fstype, v->fstype) &&
+			(!*v->controller || has_word(options, v->controller));
 	}
 	if (f)
 		fclose(f);

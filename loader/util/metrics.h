@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What xkvd can tell of itself.  Each part has a function that names its figures one after the other; who
- * wants them (INFO, an exporter) gives the functions that take them.  A figure that only grows is a
- * count, all others are gauges.  Names are Redis' where Redis has the figure.
+ * What xkvd can tell of itself.  Each part has a function that names its figures one after the
+ * other; who wants them (INFO, an exporter) gives the functions that take them.  A figure that only
+ * grows is a count, all others are gauges.  Names are Redis' where Redis has the figure.
  */
 #ifndef XKV_METRICS_H
 #define XKV_METRICS_H
@@ -12,7 +12,8 @@
 struct metrics {
 	void (*count)(struct metrics *m, const char *name, uint64_t value);
 	void (*gauge)(struct metrics *m, const char *name, int64_t value);
-	void (*real)(struct metrics *m, const char *name, double value, int decimals, const char *unit);
+	void (*real)(struct metrics *m, const char *name, double value, int decimals,
+		     const char *unit);
 	void (*text)(struct metrics *m, const char *name, const char *value);
 	void *arg; /* of these functions */
 };

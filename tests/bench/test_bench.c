@@ -751,8 +751,8 @@ static int parse_frames(struct frames_options *o, const char *line)
 }
 
 /* What a command line asks for, as one of some threads draws it. */
-static void open_workload(struct workload *w, struct options *o, const char *line, struct inserts *inserts,
-			  unsigned int thread, unsigned int threads)
+static void open_workload(struct workload *w, struct options *o, const char *line,
+			  struct inserts *inserts, unsigned int thread, unsigned int threads)
 {
 	assert_int_equal(parse(o, line), 0);
 	dist_init(&o->dist, o->keys);
@@ -827,7 +827,8 @@ static void mgets_have_the_right_share(void **state)
 	struct options o;
 
 	(void)state;
-	open_workload(&w, &o, "--keys 1000 --deletes 10 --mgets 30 --batch 6 --ratio 1:2", NULL, 0, 1);
+	open_workload(&w, &o, "--keys 1000 --deletes 10 --mgets 30 --batch 6 --ratio 1:2", NULL, 0,
+		      1);
 	for (int i = 0; i < REQUESTS; i++) {
 		workload_draw_kind(&w, &r);
 		if (r.keys == BATCH)
@@ -1026,12 +1027,14 @@ static void command_line_of_frames(void **state)
 	assert_int_equal(o.server[1].kind, SERVER_ATTACHED);
 	assert_string_equal(o.server[0].name, "/a/b");
 	assert_string_equal(o.server[2].name, "/c");
-	assert_int_equal(parse_frames(&o, "--key-size 16,128 --batch 1,4 --cpus 0,1,2 --loops 1,3"), 0);
+	assert_int_equal(parse_frames(&o, "--key-size 16,128 --batch 1,4 --cpus 0,1,2 --loops 1,3"),
+			 0);
 	assert_int_equal(o.key_sizes, 2);
 	assert_int_equal(o.key_size[1], 128);
 	assert_int_equal(o.batch[1], 4);
 	assert_int_equal(o.loops[1], 3);
-	assert_int_equal(parse_frames(&o, "--value-size 128,1024 --scans 0,100 --scan-length 5,100"), 0);
+	assert_int_equal(
+		parse_frames(&o, "--value-size 128,1024 --scans 0,100 --scan-length 5,100"), 0);
 	assert_int_equal(o.value_sizes, 2);
 	assert_int_equal(o.value_size[1], 1024);
 	assert_int_equal(o.scan_shares, 2);

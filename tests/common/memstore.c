@@ -16,7 +16,7 @@
 #include <time.h>
 
 #define BUCKETS	  16384U
-#define MAX_LANES 64U
+#define MAX_CONTEXTS 64U
 
 enum counter { HITS, MISSES, INSERTS, OVERWRITES, DELETES, EXPIRES, EXPIRY_CHANGES, COUNTERS };
 
@@ -43,16 +43,16 @@ struct store {
 	uint64_t last_version;
 	uint64_t advanced_ms;
 	uint64_t counters[COUNTERS];
-	unsigned int lanes;
+	unsigned int contexts;
 	unsigned int sweep; /* bucket at which store_expire_cycle() goes on */
 	bool hold;
 	unsigned int fail_after, fail_count; /* SETs, see memstore_fail_sets() */
 	int fail_err;
 };
 
-struct store_lane {
+struct store_ctx {
 	struct store *st;
-	void *value; /* what the last store_entry of this lane points to */
+	void *value; /* what the last store_entry of this context points to */
 };
 
 static void lock(const struct store *st)
@@ -136,34 +136,34 @@ static int ordered_failure(struct store *st)
 	return st->fail_err;
 }
 
-struct store_lane *store_lane_get(struct store *st)
+struct store_ctx *store_ctx_get(struct store *st)
 {
-	struct store_lane *lane = calloc(1, sizeof(*lane));
+	struct store_ctx *ctx = calloc(1, sizeof(*ctx));
 
-	if (!lane)
+	if (!ctx)
 		return NULL;
 	lock(st);
-	if (st->lanes == MAX_LANES) {
+	if (st->contexts == MAX_CONTEXTS) {
 		unlock(st);
-		free(lane);
+		free(ctx);
 		errno = EAGAIN;
 		return NULL;
 	}
-	st->lanes++;
+	st->contexts++;
 	unlock(st);
-	lane->st = st;
-	return lane;
+	ctx->st = st;
+	return ctx;
 }
 
-void store_lane_put(struct store_lane *lane)
+void store_ctx_put(struct store_ctx *ctx)
 {
-	if (!lane)
+	if (!ctx)
 		return;
-	lock(lane->st);
-	lane->st->lanes--;
-	unlock(lane->st);
-	free(lane->value);
-	free(lane);
+	lock(ctx->st);
+	ctx->st->contexts--;
+	unlock(ctx->st);
+	free(ctx->value);
+	free(ctx);
 }
 
 static uint64_t now_ms_locked(const struct store *st)
@@ -222,17 +222,17 @@ static struct item **find(struct store *st, const void *key, size_t key_len)
 	return link;
 }
 
-/* Copies what `it` holds into the lane, so that it outlives the lock.  One byte more: malloc(0) may
+/* Copies what `it` holds into the context, so that it outlives the lock.  One byte more: malloc(0) may
  * be NULL. */
-static int copy_out(struct store_lane *lane, const struct item *it, struct store_entry *out)
+static int copy_out(struct store_ctx *ctx, const struct item *it, struct store_entry *out)
 {
 	void *copy = malloc(it->value_len + 1U);
 
 	if (!copy)
 		return -ENOMEM;
 	memcpy(copy, it->data + it->key_len, it->value_len);
-	free(lane->value);
-	lane->value = copy;
+	free(ctx->value);
+	ctx->value = copy;
 	*out = (struct store_entry){
 		.value = copy,
 		.value_len = it->value_len,
@@ -293,15 +293,15 @@ static int place(struct store *st, struct item **link, const struct store_op *op
 	return 0;
 }
 
-static int do_get(struct store_lane *lane, struct item *it, const struct store_op *op,
+static int do_get(struct store_ctx *ctx, struct item *it, const struct store_op *op,
 		  struct store_entry *out)
 {
 	int ret;
 
-	lane->st->counters[it ? HITS : MISSES]++;
+	ctx->st->counters[it ? HITS : MISSES]++;
 	if (!it)
 		return -ENOENT;
-	ret = copy_out(lane, it, out);
+	ret = copy_out(ctx, it, out);
 	if (op->opcode != XKV_OP_GET) {
 		out->value = NULL;
 		out->value_len = 0;
@@ -309,18 +309,18 @@ static int do_get(struct store_lane *lane, struct item *it, const struct store_o
 	return ret;
 }
 
-static int do_set(struct store_lane *lane, struct item **link, const struct store_op *op,
+static int do_set(struct store_ctx *ctx, struct item **link, const struct store_op *op,
 		  struct store_entry *out)
 {
 	bool keep = *link && (op->flags & XKV_KEEPTTL);
-	int ret = ordered_failure(lane->st);
+	int ret = ordered_failure(ctx->st);
 
 	if (!ret && (op->flags & XKV_RETURN) && *link)
-		ret = copy_out(lane, *link, out);
+		ret = copy_out(ctx, *link, out);
 	if (!ret)
 		ret = check_condition(*link, op);
 	if (!ret)
-		ret = place(lane->st, link, op, op->value, op->value_len,
+		ret = place(ctx->st, link, op, op->value, op->value_len,
 			    keep ? (*link)->expire_ms : op->expire_ms);
 	return ret;
 }
@@ -383,16 +383,16 @@ static int do_append(struct store *st, struct item **link, const struct store_op
 	return ret;
 }
 
-static int do_delete(struct store_lane *lane, struct item **link, const struct store_op *op,
+static int do_delete(struct store_ctx *ctx, struct item **link, const struct store_op *op,
 		     struct store_entry *out)
 {
 	/* what has expired went when it was looked for */
 	int ret = *link && !op->expired ? check_condition(*link, op) : -ENOENT;
 
 	if (!ret && (op->flags & XKV_RETURN))
-		ret = copy_out(lane, *link, out);
+		ret = copy_out(ctx, *link, out);
 	if (!ret)
-		unlink_item(lane->st, link, DELETES);
+		unlink_item(ctx->st, link, DELETES);
 	return ret;
 }
 
@@ -408,50 +408,50 @@ static int do_expire(struct store *st, struct item *it, const struct store_op *o
 	return 0;
 }
 
-static int do_locked(struct store_lane *lane, const struct store_op *op, struct store_entry *out)
+static int do_locked(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
-	struct item **link = find(lane->st, op->key, op->key_len);
+	struct item **link = find(ctx->st, op->key, op->key_len);
 
 	switch (op->opcode) {
 	case XKV_OP_GET:
 	case XKV_OP_TTL:
 	case XKV_OP_TOUCH:
-		return do_get(lane, *link, op, out);
+		return do_get(ctx, *link, op, out);
 	case XKV_OP_SET:
-		return do_set(lane, link, op, out);
+		return do_set(ctx, link, op, out);
 	case XKV_OP_DELETE:
-		return do_delete(lane, link, op, out);
+		return do_delete(ctx, link, op, out);
 	case XKV_OP_EXPIRE:
-		return do_expire(lane->st, *link, op);
+		return do_expire(ctx->st, *link, op);
 	case XKV_OP_INCR:
-		return do_incr(lane->st, link, op, out);
+		return do_incr(ctx->st, link, op, out);
 	case XKV_OP_APPEND:
-		return do_append(lane->st, link, op, out);
+		return do_append(ctx->st, link, op, out);
 	}
 	return -EINVAL;
 }
 
-int store_do(struct store_lane *lane, const struct store_op *op, struct store_entry *out)
+int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
 	int ret;
 
 	*out = (struct store_entry){ 0 };
 	if (!op->key_len || op->key_len > XKV_KEY_MAX || op->value_len > XKV_VALUE_MAX)
 		return -EMSGSIZE;
-	lock(lane->st);
-	ret = do_locked(lane, op, out);
-	unlock(lane->st);
+	lock(ctx->st);
+	ret = do_locked(ctx, op, out);
+	unlock(ctx->st);
 	return ret;
 }
 
-void store_run(struct store_lane *lane, const struct store_op *ops, unsigned int count,
+void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
 	       store_done_fn *done, void *arg)
 {
 	struct store_entry out;
 	int ret;
 
 	for (unsigned int i = 0; i < count; i++) {
-		ret = store_do(lane, &ops[i], &out);
+		ret = store_do(ctx, &ops[i], &out);
 		done(arg, i, ret, &out);
 	}
 }
@@ -509,7 +509,7 @@ static int report(struct item *items, bool values, store_scan_fn *fn, void *arg,
 	return ret;
 }
 
-int store_scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, bool values,
+int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
 	       store_scan_fn *fn, void *arg)
 {
 	unsigned int seen = 0;
@@ -520,7 +520,7 @@ int store_scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, bo
 	}
 	do {
 		struct item *items;
-		int ret = copy_bucket(lane->st, (unsigned int)*cursor, &items);
+		int ret = copy_bucket(ctx->st, (unsigned int)*cursor, &items);
 
 		if (ret) {
 			report(items, false, NULL, NULL, &seen);
@@ -534,9 +534,9 @@ int store_scan(struct store_lane *lane, uint64_t *cursor, unsigned int count, bo
 	return 0;
 }
 
-int store_flush_some(struct store_lane *lane, uint64_t *cursor, unsigned int count)
+int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count)
 {
-	struct store *st = lane->st;
+	struct store *st = ctx->st;
 
 	lock(st);
 	for (unsigned int i = 0; i < count && *cursor < BUCKETS; i++, ++*cursor) {
@@ -548,16 +548,16 @@ int store_flush_some(struct store_lane *lane, uint64_t *cursor, unsigned int cou
 	return 0;
 }
 
-int store_flush(struct store_lane *lane)
+int store_flush(struct store_ctx *ctx)
 {
 	uint64_t cursor = 0;
 
-	return store_flush_some(lane, &cursor, BUCKETS);
+	return store_flush_some(ctx, &cursor, BUCKETS);
 }
 
-unsigned int store_expire_cycle(struct store_lane *lane, unsigned int max_slots)
+unsigned int store_expire_cycle(struct store_ctx *ctx, unsigned int max_slots)
 {
-	struct store *st = lane->st;
+	struct store *st = ctx->st;
 	unsigned int removed = 0;
 
 	lock(st);
@@ -691,16 +691,16 @@ void store_refuse_writes(struct store *st, bool refuse)
 	(void)refuse;
 }
 
-void store_sender(struct store_lane *lane, const struct sockaddr *from)
+void store_sender(struct store_ctx *ctx, const struct sockaddr *from)
 {
-	(void)lane;
+	(void)ctx;
 	(void)from;
 }
 
-int store_datagram(struct store_lane *lane, const void *req, size_t req_len, void *reply,
+int store_datagram(struct store_ctx *ctx, const void *req, size_t req_len, void *reply,
 		   size_t reply_max, size_t reply_allowed)
 {
-	(void)lane;
+	(void)ctx;
 	(void)req;
 	(void)req_len;
 	(void)reply;

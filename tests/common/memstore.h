@@ -17,7 +17,7 @@
 /* An empty store, NULL with errno set. */
 struct store *memstore_new(void);
 
-/* No lane may be out and no other thread inside.  NULL is allowed. */
+/* No context may be out and no other thread inside.  NULL is allowed. */
 void memstore_free(struct store *st);
 
 /* Greatest number of keys, 1,048,576 unless told. */

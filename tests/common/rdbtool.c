@@ -39,7 +39,7 @@ static int print_key(void *arg, const void *key, size_t key_len, const struct st
 	return 0;
 }
 
-static int load(struct store *st, struct store_lane *lane, const struct config *cfg)
+static int load(struct store *st, struct store_ctx *ctx, const struct config *cfg)
 {
 	uint64_t keys, cursor = 0;
 	char err[512] = "";
@@ -48,7 +48,7 @@ static int load(struct store *st, struct store_lane *lane, const struct config *
 	if (ret)
 		fprintf(stderr, "%d keys set, error %d: %s\n", (int)store_count(st), ret, err);
 	while (!ret) {
-		ret = store_scan(lane, &cursor, 1000, true, print_key, NULL);
+		ret = store_scan(ctx, &cursor, 1000, true, print_key, NULL);
 		if (!cursor)
 			break;
 	}
@@ -70,7 +70,7 @@ static size_t unhex(char *text)
 	return n;
 }
 
-static int read_lines(struct store_lane *lane)
+static int read_lines(struct store_ctx *ctx)
 {
 	char *line = NULL;
 	size_t size = 0;
@@ -82,16 +82,16 @@ static int read_lines(struct store_lane *lane)
 		size_t key_len = unhex(key), value_len = value ? unhex(value) : 0;
 		uint64_t expire_ms = rest ? strtoull(rest, NULL, 10) : 0;
 
-		ret = store_set(lane, key, key_len, value, value_len, 0, 0, expire_ms, NULL);
+		ret = store_set(ctx, key, key_len, value, value_len, 0, 0, expire_ms, NULL);
 	}
 	free(line);
 	return ret;
 }
 
-static int save(struct store *st, struct store_lane *lane, const struct config *cfg)
+static int save(struct store *st, struct store_ctx *ctx, const struct config *cfg)
 {
 	struct snapshot_info info;
-	int ret = read_lines(lane);
+	int ret = read_lines(ctx);
 
 	if (ret) {
 		fprintf(stderr, "bad line: %s\n", strerror(-ret));
@@ -109,7 +109,7 @@ int main(int argc, char **argv)
 {
 	char *slash = argc < 3 ? NULL : strrchr(argv[2], '/');
 	struct config cfg = { .rdb_other = RDB_OTHER_REFUSE };
-	struct store_lane *lane;
+	struct store_ctx *ctx;
 	struct store *st;
 	int ret;
 
@@ -123,11 +123,11 @@ int main(int argc, char **argv)
 	if (argc > 3 && strcmp(argv[3], "skip") == 0)
 		cfg.rdb_other = RDB_OTHER_SKIP;
 	st = memstore_new();
-	lane = st ? store_lane_get(st) : NULL;
-	if (!lane)
+	ctx = st ? store_ctx_get(st) : NULL;
+	if (!ctx)
 		return 1;
-	ret = strcmp(argv[1], "load") == 0 ? load(st, lane, &cfg) : save(st, lane, &cfg);
-	store_lane_put(lane);
+	ret = strcmp(argv[1], "load") == 0 ? load(st, ctx, &cfg) : save(st, ctx, &cfg);
+	store_ctx_put(ctx);
 	memstore_free(st);
 	return ret ? 1 : 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * xkvd without BPF: the RESP door, configuration, snapshots and log on the
+ * xkvd without BPF: the RESP front end, configuration, snapshots and log on the
  * in-memory store of memstore.c.  Takes xkvd's directives; needs no root.
  * SIGUSR2 holds walks over the store, and lets them go on again, so that a
  * save lasts as long as a test wants.

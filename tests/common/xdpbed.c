@@ -20,8 +20,8 @@
 #include "loader/store/impl.h"
 
 #define BPFFS  "/sys/fs/bpf"
-#define FRAMES (XKV_BATCH_LANES * XKV_BATCH_FRAMES)
-#define FRAME  (FRAMES - 1) /* ours: the last of a lane that nobody takes */
+#define FRAMES (XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS)
+#define FRAME  (FRAMES - 1) /* ours: the last of a context that nobody takes */
 #define WARM_SLOTS 2000 /* of each class */
 #define WALKS                                                                                      \
 	4 /* while we walk, the store's own thread may link a page: that is over in a moment */
@@ -29,7 +29,7 @@
 static char complaint[512];
 
 /* A sentence that stays until the next one. */
-__attribute__((format(printf, 1, 2))) static const char *say(const char *fmt, ...)
+__attribute__((format(printf, 1, 2))) static const char *failure(const char *fmt, ...)
 {
 	va_list args;
 
@@ -56,11 +56,11 @@ const char *bed_cannot_run(void)
 	struct statfs fs;
 
 	if (geteuid())
-		return say("needs root: it loads BPF programs");
+		return failure("needs root: it loads BPF programs");
 	if (bpf_check_kernel(complaint, sizeof(complaint)))
 		return complaint;
 	if (statfs(BPFFS, &fs) || (unsigned long)fs.f_type != BPF_FS_MAGIC)
-		return say("no BPF file system on " BPFFS ": mount -t bpf bpf " BPFFS);
+		return failure("no BPF file system on " BPFFS ": mount -t bpf bpf " BPFFS);
 	return NULL;
 }
 
@@ -105,13 +105,13 @@ static const char *load_xdp(struct bed *b)
 
 	b->object = bpf_open_xdp(&b->bpf);
 	if (!b->object)
-		return say("cannot open the XDP program: %s", strerror(errno));
+		return failure("cannot open the XDP program: %s", strerror(errno));
 	ret = bpf_object__load(b->object);
 	if (ret)
-		return say("cannot load the XDP program: %s", strerror(-ret));
+		return failure("cannot load the XDP program: %s", strerror(-ret));
 	prog = bpf_object__find_program_by_name(b->object, "xkv_xdp");
 	b->prog = prog ? bpf_program__fd(prog) : -1;
-	return b->prog < 0 ? say("there is no program xkv_xdp") : NULL;
+	return b->prog < 0 ? failure("there is no program xkv_xdp") : NULL;
 }
 
 static void *map_shared(int fd, size_t size)
@@ -135,22 +135,23 @@ static const char *open_store(struct bed *b, bool new)
 
 	b->st = store_open(&b->bpf, 0, STORE_NOEVICTION, &fresh, err, sizeof(err));
 	if (!b->st)
-		return say("%s", err);
-	b->lane = store_lane_get(b->st);
+		return failure("%s", err);
+	b->ctx = store_ctx_get(b->st);
 	b->c = store_config(b->st);
 	b->secrets = store_secrets(b->st);
 	b->cpus = libbpf_num_possible_cpus();
 	b->each_cpu = calloc(b->cpus, sizeof(*b->each_cpu));
 	b->classes = map_shared(b->bpf.map[BPF_CLASSES], XKV_CLASSES * sizeof(*b->classes));
 	b->index = map_shared(b->bpf.map[BPF_INDEX], b->bpf.buckets * sizeof(*b->index));
-	b->once = map_shared(b->bpf.map[BPF_ONCE], XKV_ONCE_SETS * sizeof(*b->once));
+	b->once = map_shared(b->bpf.map[BPF_ONCE], XKV_DEDUP_SETS * sizeof(*b->once));
 	b->batch = map_shared(b->bpf.map[BPF_BATCH], FRAMES * sizeof(*b->batch));
-	if (!b->lane || !b->each_cpu || !b->classes || !b->index || !b->once || !b->batch)
-		return say("cannot map the store: %s", strerror(errno));
-	bed_keeper(b, false);
+	if (!b->ctx || !b->each_cpu || !b->classes || !b->index || !b->once || !b->batch)
+		return failure("cannot map the store: %s", strerror(errno));
+	bed_maintenance(b, false);
 	bed_configure(b);
 	store_start(b->st);
-	return fresh == new ? NULL : say("the store in %s is%s new", b->pin_dir, new ? " not" : "");
+	return fresh == new ? NULL :
+			      failure("the store in %s is%s new", b->pin_dir, new ? " not" : "");
 }
 
 static void close_store(struct bed *b)
@@ -160,10 +161,10 @@ static void close_store(struct bed *b)
 	if (b->index)
 		munmap(b->index, b->bpf.buckets * sizeof(*b->index));
 	if (b->once)
-		munmap(b->once, XKV_ONCE_SETS * sizeof(*b->once));
+		munmap(b->once, XKV_DEDUP_SETS * sizeof(*b->once));
 	if (b->batch)
 		munmap(b->batch, FRAMES * sizeof(*b->batch));
-	store_lane_put(b->lane);
+	store_ctx_put(b->ctx);
 	store_close(b->st);
 	free(b->each_cpu);
 }
@@ -186,13 +187,13 @@ const char *bed_open(struct bed *b, unsigned int max_keys)
 	snprintf(b->pin_dir, sizeof(b->pin_dir), BPFFS "/xkv-test-%s-packet-%d-%u",
 		 prefix ? prefix : "own", (int)getpid(), number++);
 	if (config_init(&b->config))
-		return say("cannot make a configuration");
+		return failure("cannot make a configuration");
 	if (config_set(&b->config, "max-keys", 1, argv, err, sizeof(err)))
 		b->config.max_keys = max_keys; /* fewer than the option allows */
 	free(b->config.pin_dir);
 	b->config.pin_dir = strdup(b->pin_dir);
 	if (bpf_open(&b->bpf, &b->config, err, sizeof(err)))
-		why = say("%s", err);
+		why = failure("%s", err);
 	if (!why)
 		why = load_xdp(b);
 	if (!why)
@@ -202,17 +203,17 @@ const char *bed_open(struct bed *b, unsigned int max_keys)
 	return why;
 }
 
-void bed_keeper(struct bed *b, bool runs)
+void bed_maintenance(struct bed *b, bool runs)
 {
-	keeper_stop(b->st);
-	if (runs && keeper_start(b->st))
+	maintenance_stop(b->st);
+	if (runs && maintenance_start(b->st))
 		fprintf(stderr, "the store's thread does not start\n");
 }
 
 void bed_maintained(struct bed *b, bool on)
 {
 	pthread_mutex_lock(&b->st->need_lock);
-	b->st->keeper_runs = on;
+	b->st->maintenance_runs = on;
 	b->st->stopping = !on;
 	pthread_cond_broadcast(&b->st->need_served);
 	pthread_mutex_unlock(&b->st->need_lock);
@@ -258,7 +259,7 @@ static int run_syscall(int fd, void *args, size_t size)
 	return bpf_prog_test_run_opts(fd, &opts) ? -errno : (int)opts.retval;
 }
 
-struct xkv_frame *bed_frame(struct bed *b)
+struct xkv_request *bed_frame(struct bed *b)
 {
 	return &b->batch[FRAME];
 }
@@ -271,7 +272,7 @@ int bed_run_frame(struct bed *b)
 
 int bed_slots(struct bed *b, struct xkv_slots_args *args)
 {
-	args->frame = FRAME;
+	args->request = FRAME;
 	return run_syscall(b->bpf.slots, args, sizeof(*args));
 }
 
@@ -292,14 +293,17 @@ bool bed_warm(struct bed *b)
 	return true;
 }
 
-/* The emptiest span of a class that does not drain yet; one that has entries rather than one that has none. */
+/*
+ * The emptiest span of a class that does not drain yet; one that has entries rather than one that
+ * has none.
+ */
 static bool emptiest_span(struct bed *b, unsigned int class, struct span *best)
 {
 	unsigned int least = ~0U, full;
-	struct hand hand = { 0 };
+	struct slot_cursor hand = { 0 };
 	struct span s;
 
-	for (; hand_span(b->st, &hand, &s); hand.unit += s.units, hand.slot = 0) {
+	for (; cursor_span(b->st, &hand, &s); hand.unit += s.units, hand.slot = 0) {
 		full = span_fullness(&s) ? span_fullness(&s) : 1025;
 		if (s.class == class && span_head(&s)->state == XKV_SPAN_LINKED && full < least) {
 			least = full;
@@ -309,20 +313,20 @@ static bool emptiest_span(struct bed *b, unsigned int class, struct span *best)
 	return least != ~0U;
 }
 
-unsigned int bed_drain(struct bed *b, struct store_lane *lane, unsigned int class, unsigned int count)
+unsigned int bed_drain(struct bed *b, struct store_ctx *ctx, unsigned int class, unsigned int count)
 {
 	struct span s;
 
 	for (; count && emptiest_span(b, class, &s); count--)
 		drain_begin(b->st, &s);
-	return drain_run(lane);
+	return drain_run(ctx);
 }
 
 void bed_counters(const struct bed *b, uint64_t sum[XKV_COUNTER_COUNT])
 {
 	memset(sum, 0, XKV_COUNTER_COUNT * sizeof(*sum));
-	for (uint32_t door = 0; door < XKV_DOORS; door++) {
-		if (bpf_map_lookup_elem(b->bpf.map[BPF_COUNTERS], &door, b->each_cpu))
+	for (uint32_t frontend = 0; frontend < XKV_FRONTENDS; frontend++) {
+		if (bpf_map_lookup_elem(b->bpf.map[BPF_COUNTERS], &frontend, b->each_cpu))
 			return;
 		for (unsigned int cpu = 0; cpu < b->cpus; cpu++)
 			for (int i = 0; i < XKV_COUNTER_COUNT; i++)
@@ -451,15 +455,15 @@ const char *bed_account(struct bed *b)
 	int ret;
 
 	if (!text)
-		return say("not enough memory");
+		return failure("not enough memory");
 	ret = check_store(b->pin_dir, WALKS, &sums, text);
 	check_print(&sums, text);
 	fclose(text);
 	if (ret)
-		say("%s", report);
+		failure("%s", report);
 	else if (sums.keys != store_count(b->st))
-		say("index has %lu keys, store_count() says %lu", (unsigned long)sums.keys,
-		    (unsigned long)store_count(b->st));
+		failure("index has %lu keys, store_count() says %lu", (unsigned long)sums.keys,
+			(unsigned long)store_count(b->st));
 	free(report);
 	return ret || sums.keys != store_count(b->st) ? complaint : NULL;
 }

@@ -23,14 +23,14 @@ struct bed {
 	struct bpf_object *object;
 	int prog; /* the XDP program's descriptor */
 	struct store *st;
-	struct store_lane *lane;
+	struct store_ctx *ctx;
 	struct xkv_config *c;	   /* what BPF reads, mapped */
 	struct xkv_rules *rules;   /* those of it that hold */
 	struct xkv_secrets *secrets; /* mapped */
 	struct xkv_class *classes; /* mapped */
 	struct xkv_bucket *index;  /* mapped */
-	struct xkv_once_set *once; /* mapped */
-	struct xkv_frame *batch;   /* mapped */
+	struct xkv_dedup_set *once; /* mapped */
+	struct xkv_request *batch;   /* mapped */
 	uint8_t *page[XKV_PAGES_MAX];
 	uint32_t page_id[XKV_PAGES_MAX]; /* what is mapped there: pages come and go */
 	unsigned int cpus;
@@ -43,22 +43,26 @@ const char *bed_cannot_run(void);
 
 /*
  * Opens a store for so many keys, with 10.77.0.1 and fd77::1 as its addresses and
- * 10.77.0.0/24 and fd77::/64 allowed and trusted, also on the VLANs of packet.h.  NULL, or what went wrong.
+ * 10.77.0.0/24 and fd77::/64 allowed and trusted, also on the VLANs of packet.h.  NULL, or what
+ * went wrong.
  */
 const char *bed_open(struct bed *b, unsigned int max_keys);
 /* Also if it is closed already. */
 void bed_close(struct bed *b);
 
-/* Leaves the store as an xkvd that is killed does, and opens it as the next one.  NULL, or what went wrong. */
+/*
+ * Leaves the store as an xkvd that is killed does, and opens it as the next one.  NULL, or what
+ * went wrong.
+ */
 const char *bed_adopt(struct bed *b);
 
 /*
  * Lets the store's own thread run, which adds pages, takes them away and evicts.  After
  * bed_open() it does not: pages come when a call needs one, and stay.
  */
-void bed_keeper(struct bed *b, bool runs);
+void bed_maintenance(struct bed *b, bool runs);
 
-/* A thread of the test does what the store's own one does for requests: keeper_serve(). */
+/* A thread of the test does what the store's own one does for requests: maintenance_serve(). */
 void bed_maintained(struct bed *b, bool on);
 
 /* The configuration that bed_open() made, `fingerprint_mask` excepted. */
@@ -83,8 +87,10 @@ bool bed_run(struct bed *b, const uint8_t *frame, size_t len, struct outcome *ou
 /* Sums over the CPUs. */
 void bed_counters(const struct bed *b, uint64_t sum[XKV_COUNTER_COUNT]);
 
-/* A frame that the store's own lanes do not use, and a run of it as xkvd does it. 0 or -errno. */
-struct xkv_frame *bed_frame(struct bed *b);
+/*
+ * A request that the store's own contexts do not use, and a run of it as xkvd does it. 0 or -errno.
+ */
+struct xkv_request *bed_frame(struct bed *b);
 int bed_run_frame(struct bed *b);
 
 /* A run of xkv_slots, for that frame. 0 or -errno. */
@@ -93,12 +99,19 @@ int bed_slots(struct bed *b, struct xkv_slots_args *args);
 /* Has the store make a span for a class that has no free slot. 0 or -errno. */
 int bed_grow(struct bed *b, unsigned int class);
 
-/* Makes free slots for each size class that a datagram can fill, as many as no test takes.  False if it cannot. */
+/*
+ * Makes free slots for each size class that a datagram can fill, as many as no test takes.  False
+ * if it cannot.
+ */
 bool bed_warm(struct bed *b);
 
-/* Has the emptiest `count` spans of a class drain, and empties what drains by now: how many units became free. */
-struct store_lane;
-unsigned int bed_drain(struct bed *b, struct store_lane *lane, unsigned int class, unsigned int count);
+/*
+ * Has the emptiest `count` spans of a class drain, and empties what drains by now: how many units
+ * became free.
+ */
+struct store_ctx;
+unsigned int bed_drain(struct bed *b, struct store_ctx *ctx, unsigned int class,
+		       unsigned int count);
 
 /* The name of a counter. */
 const char *counter_name(unsigned int counter);

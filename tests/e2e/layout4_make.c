@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
  * Makes a store of layout 4, as an older xkvd has left it: maps pinned in a directory, and an XDP
- * program on an interface that drops everything, for "acknowledged it", until the door is closed.
+ * program on an interface that drops everything, for "acknowledged it", until the store is closed.
  *
  *   layout4_make DIR IF COUNT [LAYOUT]
  *
@@ -75,7 +75,8 @@ static struct layout4_slot *new_slot(size_t bytes, uint64_t *ref)
 	int fd;
 
 	if (offset + bytes > LAYOUT4_PAGE_BYTES) {
-		fd = make_map("page", BPF_MAP_TYPE_ARRAY, LAYOUT4_PAGE_BYTES, 1, BPF_F_MMAPABLE, -1);
+		fd = make_map("page", BPF_MAP_TYPE_ARRAY, LAYOUT4_PAGE_BYTES, 1, BPF_F_MMAPABLE,
+			      -1);
 		page_number = page_number ? LAYOUT4_PAGES - page_number : 7;
 		check(bpf_map_update_elem(pages_fd, &page_number, &fd, 0), "a page");
 		page = map(fd, LAYOUT4_PAGE_BYTES);
@@ -114,8 +115,8 @@ static uint64_t *place_for(struct layout4_bucket *b)
 	}
 }
 
-static void set(const void *key, size_t key_len, const void *value, size_t value_len, uint64_t expire_ms,
-		uint64_t seq)
+static void set(const void *key, size_t key_len, const void *value, size_t value_len,
+		uint64_t expire_ms, uint64_t seq)
 {
 	static uint32_t next;
 	uint64_t *place = place_for(&bucket[next++ % BUCKETS]), ref;
@@ -171,7 +172,8 @@ static void attach(const char *interface)
 			       sizeof(insns) / sizeof(insns[0]), NULL);
 
 	check(fd < 0, "the program");
-	check(bpf_xdp_attach((int)if_nametoindex(interface), fd, XDP_FLAGS_DRV_MODE, NULL) < 0, interface);
+	check(bpf_xdp_attach((int)if_nametoindex(interface), fd, XDP_FLAGS_DRV_MODE, NULL) < 0,
+	      interface);
 }
 
 int main(int argc, char *argv[])

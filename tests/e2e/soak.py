@@ -4,7 +4,7 @@
 
     tests/e2e/soak.py [--seconds N] [--round N] [--seed N] [--maxmemory MIB] [--max-keys N]
 
-`make soak SECONDS=7200`; as root, on a test bed of its own.  In each round clients of both doors work on a small
+`make soak SECONDS=7200`; as root, on a test bed of its own.  In each round clients of both front ends work on a small
 store whose policy, keys and sizes change, while xkvd is killed and adopts, is stopped, or starts from a snapshot.
 Every value says for which key it was set, and is checked when it is read.  Then traffic stops, and `xkv check` must
 find every slot in its place, none of them kept by a request that is over, and used_memory within maxmemory.
@@ -147,12 +147,12 @@ class Client(threading.Thread):
         self.soak, self.rng = soak, random.Random(f"{soak.round_seed}/{type(self).__name__}{number}")
         self.operations = 0
         self.numbers = itertools.count(secrets.randbits(36))
-        self.door = None
+        self.frontend = None
 
     def run(self):
         while self.soak.working.is_set():
             try:
-                self.door = self.door or self.connect()
+                self.frontend = self.frontend or self.connect()
                 self.step()
             except NO_CONNECTION:
                 self.disconnect()
@@ -162,13 +162,13 @@ class Client(threading.Thread):
         self.disconnect()
 
     def disconnect(self):
-        if self.door:
-            self.door.close()
-        self.door = None
+        if self.frontend:
+            self.frontend.close()
+        self.frontend = None
 
 
 class UdpClient(Client):
-    """A door of its own family and way each time: answered by XDP, or passed on to xkvd."""
+    """A front end of its own family and way each time: answered by XDP, or passed on to xkvd."""
 
     LARGEST = 1000
 
@@ -209,7 +209,7 @@ class UdpClient(Client):
         if len(ops) == 1 and self.rng.random() < 0.5:
             self.id += 1
             more.update(session=self.session, id=self.id)
-        reply = self.door.ask(*(op for _, op in ops), **more)
+        reply = self.frontend.ask(*(op for _, op in ops), **more)
         if reply is None:
             raise OSError("no reply")
         if reply.status not in (proto.OK, proto.NO_SESSION, proto.REPEATED):
@@ -251,7 +251,7 @@ class RespClient(Client):
         return key, ({"delete": "DEL", "getdel": "GETDEL"}.get(what, "GET"), key.name)
 
     def step(self):
-        commands, pipe, size = [], self.door.pipeline(transaction=False), 0
+        commands, pipe, size = [], self.frontend.pipeline(transaction=False), 0
         for _ in range(self.rng.choice([1, 10, 100])):
             key, command = self.command()
             commands.append((key, command))

@@ -6,7 +6,7 @@
  * can do alone, and one whose requests must never fail.  They read, write and
  * delete a few keys together and some of their own each; stress_model.c judges
  * all that is read.
- * In the end every key is read once more through both doors, DBSIZE must be the
+ * In the end every key is read once more through both front ends, DBSIZE must be the
  * number of keys that were found, and every slot must be accounted for.
  *
  * tests/e2e/test_stress.py runs it on the client's side of a test bed.  What every
@@ -30,7 +30,7 @@
 
 #include "bpf/layout.h"
 #include "client/check.h"
-#include "stress_doors.h"
+#include "stress_frontends.h"
 #include "stress_model.h"
 
 #define KEYS_MAX       1000
@@ -65,7 +65,7 @@ struct list {
 struct worker {
 	int number, cpu;
 	enum role role;
-	struct door *door;
+	struct frontend *frontend;
 	pthread_t thread;
 	uint64_t rng;
 	struct list read, write, delete, expire;
@@ -120,11 +120,11 @@ static struct wish wish(enum xkv_opcode op, const struct key *k)
 static struct got got(const struct worker *w, const struct result *r)
 {
 	return (struct got){
-		.door = door_name(w->door),
+		.frontend = frontend_name(w->frontend),
 		.worker = w->number,
 		.value = r->value,
 		.len = r->value ? r->value_len : 0,
-		.has_ttl = door_is_udp(w->door),
+		.has_ttl = frontend_is_udp(w->frontend),
 		.ttl_ms = r->ttl_ms,
 	};
 }
@@ -136,7 +136,7 @@ static void lost(struct worker *w, struct key *k)
 	struct got g = got(w, &none);
 
 	w->tally.lost++;
-	if (!door_settle(w->door, SETTLE_SECONDS))
+	if (!frontend_settle(w->frontend, SETTLE_SECONDS))
 		fail_key(k, &g, "a request was not answered, and nothing was for %.0f s since",
 			 SETTLE_SECONDS);
 }
@@ -171,7 +171,7 @@ static void judge_get(struct worker *w, struct key *k, const struct before *b,
 
 static void read_some(struct worker *w)
 {
-	int n = 1 + rnd(w, door_is_udp(w->door) ? 3 : 8), done;
+	int n = 1 + rnd(w, frontend_is_udp(w->frontend) ? 3 : 8), done;
 	struct wish wishes[8];
 	struct before before[8];
 	struct result r[8];
@@ -183,7 +183,7 @@ static void read_some(struct worker *w)
 	}
 	for (int i = 0; i < n; i++)
 		before_read(k[i], &before[i]);
-	done = door_ask(w->door, wishes, n, r);
+	done = frontend_ask(w->frontend, wishes, n, r);
 	if (done < 0)
 		lost(w, k[0]);
 	for (int i = 0; i < done; i++)
@@ -192,7 +192,7 @@ static void read_some(struct worker *w)
 
 static uint32_t value_size(struct worker *w, const struct key *k)
 {
-	/* What fits a datagram over IPv6 can be read through every door. */
+	/* What fits a datagram over IPv6 can be read through every front end. */
 	uint32_t most = XKV_PAYLOAD_MAX6 - sizeof(struct xkv_hdr) - sizeof(struct xkv_op) -
 			XKV_PADDED(k->name_len);
 
@@ -244,7 +244,7 @@ static void write_one(struct worker *w, struct key *k)
 		life_begin(k);
 	version = history_issue(k, &sent);
 	value_fill(k, w->number, version, w->value, x.value_len);
-	done = door_ask(w->door, &x, 1, &r);
+	done = frontend_ask(w->frontend, &x, 1, &r);
 	w->tally.sets++;
 	if (done < 1) {
 		lost(w, k);
@@ -274,7 +274,7 @@ static void delete_one(struct worker *w, struct key *k)
 
 	before_read(k, &before);
 	delete_begin(k, &sent);
-	done = door_ask(w->door, &x, 1, &r);
+	done = frontend_ask(w->frontend, &x, 1, &r);
 	if (done < 1)
 		lost(w, k);
 	delete_end(k, sent, done == 1 && r.status == XKV_OK);
@@ -294,7 +294,7 @@ static void expire_one(struct worker *w, struct key *k)
 
 	x.ttl_ms = random_ttl(w, k);
 	life_begin(k);
-	done = door_ask(w->door, &x, 1, &r);
+	done = frontend_ask(w->frontend, &x, 1, &r);
 	w->tally.expires++;
 	if (done < 1) {
 		lost(w, k);
@@ -304,7 +304,7 @@ static void expire_one(struct worker *w, struct key *k)
 	} else if (r.status == XKV_MISS) {
 		g = got(w, &r);
 		/* RESP: PERSIST answers the same where there was nothing to persist */
-		if (alive_until > now_ns() && (x.ttl_ms || door_is_udp(w->door)))
+		if (alive_until > now_ns() && (x.ttl_ms || frontend_is_udp(w->frontend)))
 			fail_key(k, &g, "EXPIRE found nothing, %" PRIu64 " us before it expires",
 				 (alive_until - now_ns()) / 1000);
 		life_end(k, alive_until, dead_after);
@@ -325,7 +325,7 @@ static void count_one(struct worker *w)
 	int done;
 
 	before_read(counter, &before);
-	done = door_ask(w->door, &x, 1, &r);
+	done = frontend_ask(w->frontend, &x, 1, &r);
 	if (done < 1)
 		return lost(w, counter);
 	if (r.status != XKV_OK)
@@ -339,7 +339,7 @@ static void count_one(struct worker *w)
 	x.value_len = value_size(w, counter);
 	value_fill(counter, w->number, count, w->value, x.value_len);
 	count_issue(counter, count);
-	done = door_ask(w->door, &x, 1, &r);
+	done = frontend_ask(w->frontend, &x, 1, &r);
 	if (done < 1) {
 		lost(w, counter);
 		w->tally.uncertain++;
@@ -363,7 +363,7 @@ static void work_mixed(struct worker *w)
 		delete_one(w, &keys[w->delete.key[rnd(w, w->delete.count)]]);
 	else if (dice < 95 && w->expire.count)
 		expire_one(w, &keys[w->expire.key[rnd(w, w->expire.count)]]);
-	else if (door_is_udp(w->door))
+	else if (frontend_is_udp(w->frontend))
 		count_one(w);
 }
 
@@ -382,7 +382,7 @@ static void work_strict(struct worker *w)
 		write_one(w, k);
 	} else {
 		before_read(k, &before);
-		if (door_ask(w->door, &x, 1, &r) == 1)
+		if (frontend_ask(w->frontend, &x, 1, &r) == 1)
 			judge_get(w, k, &before, &r);
 		else
 			w->tally.lost++;
@@ -465,7 +465,7 @@ static void work_batch(struct worker *w)
 
 	for (size_t i = 0; i < BATCH_STEPS; i++)
 		batch_begin(w, &b, i);
-	done = door_ask(w->door, b.wish, BATCH_STEPS, b.result);
+	done = frontend_ask(w->frontend, b.wish, BATCH_STEPS, b.result);
 	w->tally.batches++;
 	if (done < 0)
 		lost(w, &w->batch[0]);
@@ -513,18 +513,18 @@ static void add_keys(enum kind kind, int owner, unsigned int n, uint32_t size)
 			die("too many workers for %d keys", KEYS_MAX);
 }
 
-static void add_worker(enum role role, int cpu, struct door *door)
+static void add_worker(enum role role, int cpu, struct frontend *frontend)
 {
 	struct worker *w = calloc(1, sizeof(*w));
 
-	if (!door)
+	if (!frontend)
 		die("cannot reach the server: %s", strerror(errno));
 	if (!w || worker_count == WORKERS_MAX)
 		die("too many CPUs: %d workers", worker_count);
 	w->number = worker_count;
 	w->role = role;
 	w->cpu = cpu;
-	w->door = door;
+	w->frontend = frontend;
 	w->rng = mix(stress_seed + worker_count) << 1;
 	worker[worker_count++] = w;
 }
@@ -532,15 +532,15 @@ static void add_worker(enum role role, int cpu, struct door *door)
 static void add_workers(int cpu)
 {
 	if (opt.hot) {
-		add_worker(ROLE_FAST, cpu, door_open_udp(HOST, opt.port));
-		add_worker(ROLE_FAST, cpu, door_open_udp(HOST6, opt.port));
+		add_worker(ROLE_FAST, cpu, frontend_open_udp(HOST, opt.port));
+		add_worker(ROLE_FAST, cpu, frontend_open_udp(HOST6, opt.port));
 		return;
 	}
-	add_worker(ROLE_MIXED, cpu, door_open_udp(HOST, opt.port));
-	add_worker(ROLE_MIXED, cpu, door_open_udp(HOST6, opt.port));
-	add_worker(ROLE_MIXED, cpu, door_open_resp(HOST, opt.port));
-	add_worker(ROLE_FAST, cpu, door_open_udp(HOST, opt.port));
-	add_worker(ROLE_STRICT, cpu, door_open_udp(HOST, opt.port));
+	add_worker(ROLE_MIXED, cpu, frontend_open_udp(HOST, opt.port));
+	add_worker(ROLE_MIXED, cpu, frontend_open_udp(HOST6, opt.port));
+	add_worker(ROLE_MIXED, cpu, frontend_open_resp(HOST, opt.port));
+	add_worker(ROLE_FAST, cpu, frontend_open_udp(HOST, opt.port));
+	add_worker(ROLE_STRICT, cpu, frontend_open_udp(HOST, opt.port));
 }
 
 static void make_workers(void)
@@ -561,7 +561,8 @@ static void make_workers(void)
 static int owner_with(bool udp, int n)
 {
 	for (int i = 0;; i = (i + 1) % worker_count)
-		if (worker[i]->role == ROLE_MIXED && door_is_udp(worker[i]->door) == udp && !n--)
+		if (worker[i]->role == ROLE_MIXED && frontend_is_udp(worker[i]->frontend) == udp &&
+		    !n--)
 			return i;
 }
 
@@ -657,7 +658,7 @@ static void write_first(struct worker *w)
 		x.value = w->value;
 		x.value_len = value_size(w, k);
 		value_fill(k, 0, version, w->value, x.value_len);
-		if (door_ask(w->door, &x, 1, &r) != 1 || r.status != XKV_OK)
+		if (frontend_ask(w->frontend, &x, 1, &r) != 1 || r.status != XKV_OK)
 			die("key %u could not be set", i);
 		if (k->kind == COUNTER)
 			count_acked(k, version);
@@ -696,7 +697,7 @@ static void make_keys_crowd(void)
 
 /* ---- what came out ------------------------------------------------------- */
 
-/* Reads every key through this worker's door: how many there are. */
+/* Reads every key through this worker's front end: how many there are. */
 static uint64_t read_all(struct worker *w)
 {
 	uint64_t found = 0;
@@ -707,7 +708,7 @@ static uint64_t read_all(struct worker *w)
 		struct result r;
 
 		before_read(&keys[i], &before);
-		if (door_ask(w->door, &x, 1, &r) != 1) {
+		if (frontend_ask(w->frontend, &x, 1, &r) != 1) {
 			lost(w, &keys[i]);
 			continue;
 		}
@@ -807,8 +808,8 @@ static void print_counters(void)
 	fd = bpf_obj_get(path);
 	if (cpus < 1 || !each || !sum || fd < 0)
 		die("cannot read %s: %s", path, strerror(errno));
-	for (uint32_t door = 0; door < XKV_DOORS; door++) {
-		if (bpf_map_lookup_elem(fd, &door, each))
+	for (uint32_t frontend = 0; frontend < XKV_FRONTENDS; frontend++) {
+		if (bpf_map_lookup_elem(fd, &frontend, each))
 			die("cannot read %s: %s", path, strerror(errno));
 		for (size_t i = 0; i < cpus * sizeof(*sum) / sizeof(uint64_t); i++)
 			((uint64_t *)sum)[i] += ((uint64_t *)each)[i];
@@ -962,7 +963,7 @@ int main(int argc, char **argv)
 		judge_store(&sum, &found);
 	print_result(&sum, found, (now_ns() - begin) / 1e9);
 	for (int i = 0; i < worker_count; i++) {
-		door_close(worker[i]->door);
+		frontend_close(worker[i]->frontend);
 		free(worker[i]);
 	}
 	for (unsigned int i = 0; i < key_count; i++)

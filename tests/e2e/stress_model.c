@@ -157,7 +157,7 @@ void fail_key(struct key *k, const struct got *g, const char *format, ...)
 	va_start(args, format);
 	fprintf(stderr, "FAILED (seed %" PRIu64 "): %s key %u '%.*s', %s, worker %d: ", stress_seed,
 		kind_names[k->kind], k->number, k->name_len < 40 ? k->name_len : 40, k->name,
-		g->door, g->worker);
+		g->frontend, g->worker);
 	vfprintf(stderr, format, args);
 	va_end(args);
 	fputc('\n', stderr);

@@ -67,9 +67,9 @@ struct before {
 	uint64_t sent, settled, settled_set, settled_version, changes, issued;
 };
 
-/* A value as it was received; `door` and `worker` are for messages. */
+/* A value as it was received; `frontend` and `worker` are for messages. */
 struct got {
-	const char *door;
+	const char *frontend;
 	int worker;
 	const void *value;
 	size_t len;

@@ -77,29 +77,29 @@ def test_cannot_look(xkvd, tmp_path):
 
 @pytest.mark.seconds(60)
 def test_under_traffic(xkvd):
-    """Many of them while keys come and go through both doors: none cries wolf."""
+    """Many of them while keys come and go through both front ends: none cries wolf."""
     d = xkvd("--save", "", "--max-keys", 64)
     over = threading.Event()
     errors = []
 
-    def work(door):
+    def work(frontend):
         try:
             turn = 0
             redis = d.redis()
             with d.udp() as udp:
                 while not over.is_set():
                     turn += 1
-                    key, value = b"%s%d" % (door, turn % 300), b"x" * (turn * 37 % 1200)
-                    if door == b"udp":
+                    key, value = b"%s%d" % (frontend, turn % 300), b"x" * (turn * 37 % 1200)
+                    if frontend == b"udp":
                         udp.set(key, value, ttl=1 + turn % 50 if turn % 5 == 0 else 0)
-                        udp.delete(b"%s%d" % (door, (turn + 150) % 300))
+                        udp.delete(b"%s%d" % (frontend, (turn + 150) % 300))
                     else:
                         redis.set(key, value * 5)
-                        redis.delete(b"%s%d" % (door, (turn + 150) % 300))
+                        redis.delete(b"%s%d" % (frontend, (turn + 150) % 300))
         except Exception as error:  # pylint: disable=broad-except
             errors.append(error)
 
-    workers = [threading.Thread(target=work, args=(door,)) for door in (b"udp", b"tcp")]
+    workers = [threading.Thread(target=work, args=(frontend,)) for frontend in (b"udp", b"tcp")]
     for worker in workers:
         worker.start()
     try:

@@ -29,15 +29,15 @@ def test_more_than_max_keys(xkvd):
         assert redis.dbsize() == 1000
         assert len(list(redis.scan_iter(count=100))) == 1000
         for number in range(1000):
-            door = b"udp" if number % 2 else b"tcp"
-            assert udp.get(b"%d" % number).value == redis.get(number) == door + b" %d" % number
+            frontend = b"udp" if number % 2 else b"tcp"
+            assert udp.get(b"%d" % number).value == redis.get(number) == frontend + b" %d" % number
         for number in range(1000):
             assert udp.delete(b"%d" % number).status == 0
     assert redis.dbsize() == 0
 
 
 def test_full(xkvd):
-    """A clear error in both doors, what is there can be overwritten, and a delete makes room."""
+    """A clear error in both front ends, what is there can be overwritten, and a delete makes room."""
     d = xkvd("--save", "", "--max-keys", MAX_KEYS)
     redis = d.redis()
     with d.udp() as udp:

@@ -306,9 +306,9 @@ def test_volatile_ttl_takes_what_expires_first(xkvd):
     assert soon < 200 and later > 10000, (soon, later)
 
 
-@pytest.mark.parametrize("policy, door", [
+@pytest.mark.parametrize("policy, front end", [
     ("allkeys-lru", "udp"), ("allkeys-lfu", "resp"), in_long("allkeys-lru", "resp"), in_long("allkeys-lfu", "udp")])
-def test_what_is_read_stays(xkvd, policy, door):
+def test_what_is_read_stays(xkvd, policy, frontend):
     """A hundred keys are read all the time while a hundred thousand others come and go."""
     d = xkvd(*OPTIONS, "--maxmemory-policy", policy)
     client = d.redis()
@@ -317,7 +317,7 @@ def test_what_is_read_stays(xkvd, policy, door):
     with d.udp() as udp:
         for turn in range(100):
             for name in hot:
-                if door == "udp":
+                if frontend == "udp":
                     udp.get(name.encode())
                 else:
                     client.get(name)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 12
-"""Random operations on few keys through every door, one after the other, beside a model that knows what must come.
+"""Random operations on few keys through every front end, one after the other, beside a model that knows what must come.
 
 UDP answered by XDP, UDP that XDP passes up, and RESP; values of all sizes; requests that are to be done once and
-come twice, the second time through another door; xkvd is killed now and then.  XKV_MODEL_SEED repeats what a failure
+come twice, the second time through another front end; xkvd is killed now and then.  XKV_MODEL_SEED repeats what a failure
 names, XKV_MODEL_SECONDS (default 10) is how long it looks for one.
 """
 import os
@@ -121,7 +121,7 @@ class Model:
 class Attack:
     def __init__(self, daemon, seed):
         self.daemon, self.rng, self.model, self.versions = daemon, random.Random(seed), Model(), set()
-        self.doors = [daemon.udp(), Udp(daemon.udp().sock).by_xkvd()]
+        self.frontends = [daemon.udp(), Udp(daemon.udp().sock).by_xkvd()]
         self.redis = daemon.redis()
         self.session, self.id = secrets.token_bytes(8), 8 * secrets.randbits(40)
         self.done = []
@@ -165,7 +165,7 @@ class Attack:
         """Sends the request, perhaps as one to be done once, and then perhaps again."""
         once = self.rng.random() < 0.5
         self.id += 8
-        first, second = self.rng.sample(self.doors, 2)
+        first, second = self.rng.sample(self.frontends, 2)
         more = {"id": self.id, "pad_to": pad_to, "session": self.session if once else b""}
         reply = first.ask(op, **more)
         assert reply is not None and reply.status == 0 and len(reply.results) == 1, (op, reply)
@@ -239,7 +239,7 @@ class Attack:
         self.redis = self.daemon.redis()
 
 
-def test_any_operations_through_all_doors(xkvd):
+def test_any_operations_through_all_frontends(xkvd):
     daemon = xkvd("--save", "", "--max-keys", "64")
     seed, end = SEED, time.monotonic() + SECONDS
     attack = Attack(daemon, seed)

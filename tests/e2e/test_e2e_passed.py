@@ -180,7 +180,7 @@ def test_datagrams_over_a_frame_end_in_silence(daemon, host, size):
 
 
 def test_garbage_on_our_port(bed, daemon):
-    """Neither door answers it, and both go on."""
+    """Neither front end answers it, and both go on."""
     random.seed(9)
     with daemon.udp(timeout=0.3) as udp:
         for number in range(300):

@@ -306,14 +306,14 @@ def raw_reply(udp, datagram):
 
 
 @pytest.mark.parametrize("host", [SERVER, SERVER6])
-@pytest.mark.parametrize("door", ["xdp", "xkvd"])
-def test_no_reply_is_larger_than_three_times_its_request(xkvd, host, door):
+@pytest.mark.parametrize("frontend", ["xdp", "xkvd"])
+def test_no_reply_is_larger_than_three_times_its_request(xkvd, host, frontend):
     d = xkvd("--save", "", "--miss", "reply")
-    generator = random.Random(f"{host}{door}")
+    generator = random.Random(f"{host}{frontend}")
     with d.udp(host) as udp:
         for size in (0, 1, 30, 31, 32, 33, 80, 128, 500, 1000, 1400):
             assert udp.set(b"v%d" % size, b"x" * size).status == 0
-        if door == "xkvd":
+        if frontend == "xkvd":
             udp.by_xkvd()
         before, greatest = d.counters(), 0
         for ops, more in requests(generator):
@@ -326,7 +326,7 @@ def test_no_reply_is_larger_than_three_times_its_request(xkvd, host, door):
                     assert len(datagram) < result.value_len <= PAYLOAD_MAX
         after = d.counters()
         assert greatest > 2, "the bound was never near: nothing was tested"
-        assert (after["replies"] == before["replies"]) == (door == "xkvd"), "the other door has answered"
+        assert (after["replies"] == before["replies"]) == (frontend == "xkvd"), "the other front end has answered"
         assert after["op_pad"] > before["op_pad"]
         # What was held back says how much padding it needs, and that is enough.
         for size in (500, 1000, 1400):
@@ -412,7 +412,7 @@ def test_who_says_who_may_come_in_is_not_protected(bed, xkvd, option):
     assert told(bed, SERVER) == b"+PONG\r\n"
 
 
-def test_what_opens_doors_is_protected(bed, xkvd):
+def test_what_gives_access_is_protected(bed, xkvd):
     """Who needs no password must not be able to change who else does."""
     d = xkvd("--save", "", "--enable-protected-configs", "no")
     pairs = {"allow": "0.0.0.0/0", "requirepass": "mine", "udp-token": TOKEN.hex(), "protected-mode": "no"}
@@ -428,7 +428,7 @@ def test_what_opens_doors_is_protected(bed, xkvd):
         client.config_set("timeout", 0)
 
 
-def test_local_clients_may_open_doors(bed, xkvd):
+def test_local_clients_may_change_access(bed, xkvd):
     d = xkvd("--save", "", "--enable-protected-configs", "local")
     with pytest.raises(redis.ResponseError, match="can't set protected config"):
         d.redis().config_set("requirepass", "mine")
@@ -444,13 +444,13 @@ def test_local_clients_may_open_doors(bed, xkvd):
     assert "mine" not in d.log() and TOKEN.hex() not in d.log() and "mine" not in str(own.info())
 
 
-def test_the_door_closes_while_it_runs(xkvd):
+def test_the_udp_front_end_closes_while_it_runs(xkvd):
     d = xkvd("--save", "")
     with d.udp() as udp:
         assert udp.set(b"key", b"1").status == 0
         redis = d.redis()
         redis.config_set("requirepass", "now")
-        assert noauth(d), "a password that is set at run time closes the UDP door"
+        assert noauth(d), "a password that is set at run time closes the UDP front end"
         d.redis(password="now").config_set("requirepass", "")
         assert udp.get(b"key").value == b"1"
 

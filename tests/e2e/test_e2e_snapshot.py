@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("redis-server"), reason="no red
 
 
 def fill(d, seed=1, keys=2000):
-    """Keys and values of all kinds through both doors: what there is to be found again."""
+    """Keys and values of all kinds through both front ends: what there is to be found again."""
     generator, content, redis = random.Random(seed), {}, d.redis()
     with d.udp() as udp:
         for number in range(keys):
@@ -133,7 +133,7 @@ def test_saves_while_udp_writes(xkvd, stock, command):
 
 
 def test_save_rules(xkvd):
-    """So many changes in so many seconds, whichever door they came through."""
+    """So many changes in so many seconds, whichever front end they came through."""
     d = xkvd("--save", "1 50")
     with d.udp() as udp:
         for number in range(60):
@@ -198,7 +198,7 @@ def test_what_was_skipped_outlives_the_saves_of_the_next_daemon(xkvd, stock):
 
 
 def test_writes_stop_when_the_snapshot_fails(xkvd):
-    """As Redis' stop-writes-on-bgsave-error, through both doors, until a save succeeds."""
+    """As Redis' stop-writes-on-bgsave-error, through both front ends, until a save succeeds."""
     d = xkvd("--save", "3600 1000000")
     redis = d.redis()
     redis.set("key", 1)
@@ -209,7 +209,7 @@ def test_writes_stop_when_the_snapshot_fails(xkvd):
         def refuses(yes):
             """Has it come to this?  Then all writes are as one."""
             status = proto.READ_ONLY if yes else proto.OK
-            wait_for(lambda: udp.set(b"key", b"1").status == status, 10, "the driver's door")
+            wait_for(lambda: udp.set(b"key", b"1").status == status, 10, "the driver's front end")
             assert slow.set(b"key", b"1").status == slow.one(proto.expire(b"key", 0)).status == status
             assert udp.one(proto.incr(b"n", 1)).status == status
             assert udp.get(b"key").value == slow.get(b"key").value == redis.get("key") == b"1"

@@ -136,7 +136,7 @@ class Elsewhere:
 
 
 @pytest.mark.parametrize("layout", [3, CURRENT + 1])
-def test_unknown_layouts_are_refused_with_the_door_closed(bed, xkvd, layout):
+def test_unknown_layouts_are_refused_and_not_served(bed, xkvd, layout):
     d = xkvd("--save", "", run=False)
     make(d, layout)
     pins = sorted(os.listdir(d.pins))
@@ -148,7 +148,7 @@ def test_unknown_layouts_are_refused_with_the_door_closed(bed, xkvd, layout):
     d.detach()
 
 
-def test_a_store_whose_door_was_closed_is_adopted(xkvd):
+def test_a_store_that_was_closed_is_adopted(xkvd):
     """What a newer store gets from an older xkvd; its own has to open it again, with what it held."""
     d = xkvd("--save", "")
     d.redis().set("kept", "1")

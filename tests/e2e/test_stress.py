@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 45
 # tests/run: timeout 400
-"""All doors at once on few keys: nothing torn, foreign, stale or lost, and every slot accounted for.
+"""All front ends at once on few keys: nothing torn, foreign, stale or lost, and every slot accounted for.
 
 tests/e2e/stress.c does the work and the judging; here it runs on a test bed (native XDP on veth, so
 XDP runs on each CPU that a worker sends from).  XKV_STRESS_SEED repeats what the workers do.
@@ -122,18 +122,18 @@ def test_killed_and_adopted(xkvd, tmp_path):
 
 # ---- does it find what it is there to find? ---------------------------------------------------
 
-# Where a GET looks whether the slot was changed while it was copied: the short way and the long one.
+# Where a GET looks whether the slot was changed while it was copied: the fast path and the slow one.
 SEQUENCE_CHECKS = {
     "bpf/ops.bpf.h": """\
-		copy_out(f, slot, f->key_len, value_len);
-		smp_mb_reads();
-		if (READ(slot->seq) != f->seq)
+		copy_out(rq, slot, rq->key_len, value_len);
+		smp_rmb();
+		if (READ_ONCE(slot->seq) != rq->seq)
 			continue;
 """,
-    "bpf/plain.bpf.h": """\
-	*sum += write_value(to + 3, p->end, slot_value(slot, f->key_len), value_len);
-	smp_mb_reads();
-	if (READ(slot->seq) != f->seq)
+    "bpf/fast.bpf.h": """\
+	*sum += write_value(to + 3, p->end, slot_value(slot, rq->key_len), value_len);
+	smp_rmb();
+	if (READ_ONCE(slot->seq) != rq->seq)
 		return 0;
 """,
 }

@@ -2,7 +2,7 @@
 # tests/run: seconds 28
 # tests/run: once
 # tests/run: timeout 1500
-"""Is there one order of all that clients of both doors did to a key?  Porcupine looks for it.
+"""Is there one order of all that clients of both front ends did to a key?  Porcupine looks for it.
 
 tests/formal/linear/ is the program (Go): it records what clients do to few keys while neighbours come and go,
 and has each key's history judged.  Here it runs on a test bed, and xkvd is killed meanwhile.
@@ -98,7 +98,7 @@ def check_that_it_was_a_test(found, seconds):
     """A run in which nothing happened at the same time would prove nothing."""
     assert found["keys"] >= 3 * seconds and found["operations"] > 500 * seconds
     assert found["concurrent"] > found["operations"] / 10, "clients did not meet"
-    assert min(found["doors"][door] for door in ("udp", "resp")) > 100 * seconds
+    assert min(found["frontends"][frontend] for frontend in ("udp", "resp")) > 100 * seconds
     for kind in ("GET", "SET", "DELETE", "EXPIRE"):
         assert found["kinds"][kind] > 10 * seconds, kind
     for outcome in ("OK", "MISS", "NOT_STORED"):

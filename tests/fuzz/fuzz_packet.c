@@ -196,7 +196,7 @@ static void write_numbered(void)
 		op.value_len = below(8) ? below(100) : below(sizeof(bytes));
 		op.expire_ms = below(8) ? 0 : store_now_ms(bed.st) + 1 + below(2000000);
 	}
-	store_do(bed.lane, &op, &unused);
+	store_do(bed.ctx, &op, &unused);
 }
 
 /* A request of many GETs, or of a SCAN. */
@@ -222,7 +222,10 @@ static struct payload random_reads(void)
 	return req;
 }
 
-/* Is it the reply of xkvd's side?  Not compared where time decides, or the two doors may differ. */
+/*
+ * Is it the reply of xkvd's side?  Not compared where time decides, or the two front ends may
+ * differ.
+ */
 static bool same_reply(const uint8_t *reply, size_t len, const uint8_t *want, size_t want_len)
 {
 	for (size_t at = 16; at + 24 <= len; at += 24) {
@@ -383,9 +386,9 @@ static int account(uint64_t frames)
 {
 	const char *why;
 
-	store_expire_cycle(bed.lane, UINT32_MAX / 64);
+	store_expire_cycle(bed.ctx, UINT32_MAX / 64);
 	why = bed_account(&bed);
-	if (!why && store_flush(bed.lane))
+	if (!why && store_flush(bed.ctx))
 		why = "FLUSHALL failed";
 	if (!why)
 		why = bed_account(&bed);
@@ -403,7 +406,7 @@ static void go_up(const uint8_t *frame, size_t len)
 	uint8_t reply[XKV_PAYLOAD_MAX4];
 
 	if (payload >= 16 && payload <= XKV_PAYLOAD_MAX4 && payload < len)
-		store_datagram(bed.lane, frame + len - payload, payload, reply, sizeof(reply),
+		store_datagram(bed.ctx, frame + len - payload, payload, reply, sizeof(reply),
 			       sizeof(reply));
 }
 
@@ -450,7 +453,7 @@ static const char *judge_reads(const struct payload *req, const uint8_t *frame, 
 		return why;
 	if (!bed.rules->trusted && XKV_REPLY_FACTOR * req->len < max)
 		allowed = XKV_REPLY_FACTOR * req->len;
-	want_len = store_datagram(bed.lane, req->byte, req->len, want, max, allowed);
+	want_len = store_datagram(bed.ctx, req->byte, req->len, want, max, allowed);
 	if (want_len < 0)
 		return "is not done by xkvd's side";
 	reads_compared++;
@@ -514,7 +517,7 @@ int main(int argc, char **argv)
 	if (why)
 		printf("%s\n", why);
 	if (!why)
-		bed_keeper(&bed, true);
+		bed_maintenance(&bed, true);
 	ret = why ? -1 : run(frames, seed);
 	bed_close(&bed);
 	return ret ? 1 : 0;

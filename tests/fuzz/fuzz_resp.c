@@ -2,7 +2,8 @@
 /*
  * libFuzzer: the RESP parser must find the same commands however its input is
  * cut.  The first two bytes choose the limits and how the rest is split; build with
- * clang -fsanitize=fuzzer,address,undefined tests/fuzz/fuzz_resp.c loader/net/resp.c loader/util/text.c
+ * clang -fsanitize=fuzzer,address,undefined tests/fuzz/fuzz_resp.c loader/net/resp.c
+ * loader/util/text.c
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -231,7 +231,7 @@ static void xkvd_answers(const struct payload *req, size_t allowed, const struct
 	int len;
 
 	bed_counters(&bed, before);
-	len = store_datagram(bed.lane, req->byte, req->len, reply, sizeof(reply), allowed);
+	len = store_datagram(bed.ctx, req->byte, req->len, reply, sizeof(reply), allowed);
 	count_check(before, counters);
 	assert_true(len >= 0);
 	expect(&want, get_be(req->byte + 8, 8), 0, r, n, reply, (size_t)len);
@@ -266,7 +266,7 @@ static struct payload ping(void)
 
 static void put(const char *key, const void *value, size_t len, uint64_t expire_ms)
 {
-	assert_int_equal(store_set(bed.lane, key, strlen(key), value, len, 0, 0, expire_ms, NULL),
+	assert_int_equal(store_set(bed.ctx, key, strlen(key), value, len, 0, 0, expire_ms, NULL),
 			 0);
 }
 
@@ -279,7 +279,7 @@ static uint64_t version_of(const char *key)
 {
 	struct store_entry e;
 
-	assert_int_equal(store_get(bed.lane, key, strlen(key), &e), 0);
+	assert_int_equal(store_get(bed.ctx, key, strlen(key), &e), 0);
 	return e.version;
 }
 
@@ -287,7 +287,7 @@ static void holds(const char *key, const void *value, size_t len)
 {
 	struct store_entry e;
 
-	assert_int_equal(store_get(bed.lane, key, strlen(key), &e), 0);
+	assert_int_equal(store_get(bed.ctx, key, strlen(key), &e), 0);
 	assert_int_equal(e.value_len, len);
 	assert_memory_equal(e.value, value, len);
 }
@@ -301,7 +301,7 @@ static void is_gone(const char *key)
 {
 	struct store_entry e;
 
-	assert_int_equal(store_get(bed.lane, key, strlen(key), &e), -ENOENT);
+	assert_int_equal(store_get(bed.ctx, key, strlen(key), &e), -ENOENT);
 }
 
 /* Bytes that tell their place. */
@@ -378,9 +378,9 @@ static unsigned int class_of(size_t value_len)
 /* Removes all that has expired: to the end of the turn that is under way, and a whole one. */
 static unsigned int expire_all(void)
 {
-	unsigned int removed = store_expire_cycle(bed.lane, UINT32_MAX / 64);
+	unsigned int removed = store_expire_cycle(bed.ctx, UINT32_MAX / 64);
 
-	return removed + store_expire_cycle(bed.lane, UINT32_MAX / 64);
+	return removed + store_expire_cycle(bed.ctx, UINT32_MAX / 64);
 }
 
 /* Each case begins with an empty store and the plain configuration, and leaves no slot unaccounted
@@ -392,7 +392,7 @@ static int setup(void **state)
 	bed_configure(&bed);
 	store_start(bed.st);
 	expire_all();
-	assert_int_equal(store_flush(bed.lane), 0);
+	assert_int_equal(store_flush(bed.ctx), 0);
 	assert_int_equal(bed_index_count(&bed), 0);
 	shape = 0;
 	return 0;
@@ -600,7 +600,9 @@ static void test_addresses_of_vlans(void **state)
 	}
 }
 
-/* A tag with number 0 only carries a priority: wherever it stands the frame is where it is without. */
+/*
+ * A tag with number 0 only carries a priority: wherever it stands the frame is where it is without.
+ */
 static void test_priority_tags(void **state)
 {
 	static const uint16_t kinds[] = { 0x8100, 0x88a8 };
@@ -622,7 +624,10 @@ static void test_priority_tags(void **state)
 	}
 }
 
-/* A bridge or a promiscuous NIC shows us frames to others: they are not ours, whatever their IP address. */
+/*
+ * A bridge or a promiscuous NIC shows us frames to others: they are not ours, whatever their IP
+ * address.
+ */
 static void test_other_macs(void **state)
 {
 	struct payload req = ping();
@@ -637,7 +642,10 @@ static void test_other_macs(void **state)
 		passes(&s, XKV_C_pass_mac);
 		s.tags = i % 3;
 		passes(&s, XKV_C_pass_mac);
-		/* The address moves to that one (ip link set address), of all links or only of a VLAN. */
+		/*
+		 * The address moves to that one (ip link set address), of all links or only of a
+		 * VLAN.
+		 */
 		for (unsigned int l = s.tags; l <= 2; l++) {
 			memcpy(bed.rules->local4[l].mac, s.dst_mac, 6);
 			memcpy(bed.rules->local6[l].mac, s.dst_mac, 6);
@@ -1077,8 +1085,8 @@ static void test_subnet_sources(void **state)
 #define SWITCH_REPEAT  20000
 
 /*
- * Sets of rules follow each other as fast as net_switch_rules() lets them.  There are three of them, since there are two
- * places: each set comes to both.
+ * Sets of rules follow each other as fast as net_switch_rules() lets them.  There are three of
+ * them, since there are two places: each set comes to both.
  */
 struct switcher {
 	struct xkv_rules rules[3];
@@ -1098,8 +1106,8 @@ static void *switch_rules(void *arg)
 }
 
 /*
- * Many sources with a token, or one without: 10.77.0.2 is allowed by the first and has no token, so no set
- * lets it do anything, nor a source that none names.
+ * Many sources with a token, or one without: 10.77.0.2 is allowed by the first and has no token, so
+ * no set lets it do anything, nor a source that none names.
  */
 static void three_sets(struct switcher *w)
 {
@@ -1131,7 +1139,10 @@ static void run_frame_often(const struct packet_spec *s, unsigned int times)
 	assert_int_equal(bpf_prog_test_run_opts(bed.prog, &opts), 0);
 }
 
-/* While rules change a packet meets the old or the new ones, and never a mixture that lets in whom neither does. */
+/*
+ * While rules change a packet meets the old or the new ones, and never a mixture that lets in whom
+ * neither does.
+ */
 static void test_rules_that_change(void **state)
 {
 	uint64_t before[XKV_COUNTER_COUNT], after[XKV_COUNTER_COUNT];
@@ -1222,11 +1233,11 @@ static void test_same_hash(void **state)
 	}
 	do
 		assert_int_equal(
-			store_scan(bed.lane, &cursor, 1000, true, count_key, &keys), 0);
+			store_scan(bed.ctx, &cursor, 1000, true, count_key, &keys), 0);
 	while (cursor);
 	assert_int_equal(keys, 26);
 	account();
-	assert_int_equal(store_flush(bed.lane), 0);
+	assert_int_equal(store_flush(bed.ctx), 0);
 	bed.secrets->hash = secret;
 	assert_int_equal(store_count(bed.st), 0);
 }
@@ -1243,7 +1254,8 @@ static void test_read_only(void **state)
 	store_refuse_writes(bed.st, true);
 	for (int i = 0; i < 10; i++) {
 		answers(&set, RESULTS({ XKV_OP_SET, XKV_READ_ONLY }), COUNTS(XKV_C_op_read_only));
-		answers(&del, RESULTS({ XKV_OP_DELETE, XKV_READ_ONLY }), COUNTS(XKV_C_op_read_only));
+		answers(&del, RESULTS({ XKV_OP_DELETE, XKV_READ_ONLY }),
+			COUNTS(XKV_C_op_read_only));
 		answers(&get, RESULTS({ XKV_OP_GET, 0, "world", 5, .version = ANY }),
 			COUNTS(XKV_C_get_hits));
 	}
@@ -1547,7 +1559,7 @@ static void test_bad_value_len(void **state)
 
 /* ---- GET and SET --------------------------------------------------------- */
 
-/* Every length of value that fits, in through one door and out through both. */
+/* Every length of value that fits, in through one front end and out through both. */
 static void test_value_lengths(void **state)
 {
 	size_t room = XKV_PAYLOAD_MAX4 - 16 - 24 - 8, last = 0;
@@ -1638,7 +1650,7 @@ static void test_reply_limit(void **state)
 	}
 }
 
-/* The other door knows no such limit: every length around it comes back whole. */
+/* The other front end knows no such limit: every length around it comes back whole. */
 static void test_around_the_limit(void **state)
 {
 	struct payload req = REQUEST(XKV_OP_GET, KEY("k"));
@@ -1648,13 +1660,13 @@ static void test_around_the_limit(void **state)
 	for (size_t len = 1100; len < 2100; len++) {
 		put("k", pattern(), len, 0);
 		holds("k", pattern(), len);
-		assert_int_equal(store_set(bed.lane, "k", 1, "x", 1, 0, 0, 0, &old), 0);
+		assert_int_equal(store_set(bed.ctx, "k", 1, "x", 1, 0, 0, 0, &old), 0);
 		assert_int_equal(old.value_len, len);
 		assert_memory_equal(old.value, pattern(), len);
 		put("k", pattern(), len, 0);
 		if (len > 1432)
 			goes_up(&req, XKV_C_pass_too_large);
-		assert_int_equal(store_delete(bed.lane, "k", 1, &old), 0);
+		assert_int_equal(store_delete(bed.ctx, "k", 1, &old), 0);
 		assert_int_equal(old.value_len, len);
 		assert_memory_equal(old.value, pattern(), len);
 	}
@@ -1932,7 +1944,7 @@ static void test_flush(void **state)
 	put("a", "1", 1, 1000);
 	put("b", "2", 1, 0);
 	put("c", "3", 1, store_now_ms(bed.st) + 100000);
-	assert_int_equal(store_flush(bed.lane), 0);
+	assert_int_equal(store_flush(bed.ctx), 0);
 	assert_int_equal(store_count(bed.st), 0);
 	assert_int_equal(bed_index_count(&bed), 0);
 }
@@ -2103,7 +2115,9 @@ static void xkvd_appends(const struct payload *req, int64_t number)
 		     COUNTS(XKV_C_moves, XKV_C_ttls_given));
 }
 
-/* Beyond a datagram's worth of value it is a matter of xkvd, beyond what the store holds of nobody. */
+/*
+ * Beyond a datagram's worth of value it is a matter of xkvd, beyond what the store holds of nobody.
+ */
 static void test_append_too_large(void **state)
 {
 	static uint8_t large[XKV_VALUE_MAX];
@@ -2157,7 +2171,7 @@ static void test_ttl_touch(void **state)
 	assert_int_equal(slot->access, 777);
 	bed.c->track = XKV_TRACK_NOTHING;
 	bed.c->access = 0;
-	assert_int_equal(store_expire(bed.lane, "k", 1, 0), 0);
+	assert_int_equal(store_expire(bed.ctx, "k", 1, 0), 0);
 	answers(&ttl, RESULTS({ XKV_OP_TTL, 0, .version = slot->seq }), COUNTS(XKV_C_get_hits));
 }
 
@@ -2263,7 +2277,7 @@ static void test_once(void **state)
 		answers(&first, RESULTS({ XKV_OP_INCR, 0, one, 8, .version = v }),
 			COUNTS(XKV_C_once_repeated));
 	xkvd_answers(&first, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_INCR, 0, one, 8, .version = v }),
-		     COUNTS(XKV_C_once_repeated)); /* by whichever door */
+		     COUNTS(XKV_C_once_repeated)); /* by whichever front end */
 	req = once(SESSION, 109, op);		   /* the next in this slot */
 	answers(&req, RESULTS({ XKV_OP_INCR, 0, two, 8, .version = ANY }),
 		COUNTS(XKV_C_overwrites));
@@ -2319,7 +2333,7 @@ static void test_once_goes_up(void **state)
 /* What changes nothing is done each time, and leaves no record. */
 static void test_once_reads(void **state)
 {
-	static const struct xkv_once_set none[XKV_ONCE_SETS];
+	static const struct xkv_dedup_set none[XKV_DEDUP_SETS];
 	const struct operation *op = OP(XKV_OP_SESSION, 0);
 	struct payload req = once(SESSION, 401, OP(XKV_OP_GET, KEY("k")));
 
@@ -2334,7 +2348,8 @@ static void test_once_reads(void **state)
 	req = once(SESSION, 401, OP(XKV_OP_PING, 0));
 	answers(&req, RESULTS({ XKV_OP_PING, 0 }), COUNTS(XKV_C_pings));
 	req = once(SESSION, 401, op);
-	answers(&req, RESULTS({ XKV_OP_SESSION, 0, session_for(SESSION), 8 }), COUNTS(XKV_C_sessions));
+	answers(&req, RESULTS({ XKV_OP_SESSION, 0, session_for(SESSION), 8 }),
+		COUNTS(XKV_C_sessions));
 	assert_memory_equal(bed.once, none, sizeof(none));
 	req = REQUEST(XKV_OP_SESSION, 0); /* without a session there is nothing to prove */
 	refuses(&req, XKV_BAD_REQUEST);
@@ -2350,7 +2365,7 @@ static void test_once_reads(void **state)
 /* Sessions until a set has no room: then nothing is done. */
 static void test_once_full(void **state)
 {
-	struct xkv_once_set *set = bed.once;
+	struct xkv_dedup_set *set = bed.once;
 	uint8_t frame[PACKET_MAX];
 	struct packet_spec s;
 	struct payload req;
@@ -2358,7 +2373,7 @@ static void test_once_full(void **state)
 
 	(void)state;
 	do {
-		assert_true(tries++ < XKV_ONCE_SETS * XKV_ONCE_WAYS);
+		assert_true(tries++ < XKV_DEDUP_SETS * XKV_DEDUP_WAYS);
 		req = once(0xabc000 + (uint64_t)tries, 1, OP(XKV_OP_SET, KEY("k"), VALUE("1")));
 		packet_default(&s, false);
 		s.payload = req.byte;
@@ -2368,13 +2383,13 @@ static void test_once_full(void **state)
 	} while (out.frame[packet_payload_at(false, 0) + 5] != XKV_NO_SESSION);
 	header_answers(&req, XKV_NO_SESSION, XKV_C_error_once);
 	account();
-	for (int i = 0; i < XKV_ONCE_SETS; i++) /* a minute later */
-		for (int way = 0; way < XKV_ONCE_WAYS; way++)
+	for (int i = 0; i < XKV_DEDUP_SETS; i++) /* a minute later */
+		for (int way = 0; way < XKV_DEDUP_WAYS; way++)
 			if (set[i].way[way].session)
-				set[i].way[way].used_ms -= XKV_ONCE_MS + 1000;
+				set[i].way[way].used_ms -= XKV_DEDUP_MS + 1000;
 	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
 	answers(&req, RESULTS({ XKV_OP_SET, 0, .version = version }), COUNTS(XKV_C_once_repeated));
-	memset(set, 0, XKV_ONCE_SETS * sizeof(*set));
+	memset(set, 0, XKV_DEDUP_SETS * sizeof(*set));
 }
 
 /* ---- several operations -------------------------------------------------- */
@@ -2651,7 +2666,7 @@ static void test_locked(void **state)
 	request_add(&req, OP(XKV_OP_GET, KEY("a")));
 	answers(&req, RESULTS(PONG), COUNTS(XKV_C_pings));
 	bed_counters(&bed, before);
-	assert_int_equal(store_get(bed.lane, "a", 1, &e), -EBUSY);
+	assert_int_equal(store_get(bed.ctx, "a", 1, &e), -EBUSY);
 	count_check(before, COUNTS(XKV_C_op_busy));
 	slot->seq &= ~1ULL;
 	holds_text("a", "1");
@@ -2734,7 +2749,7 @@ static void test_no_slot(void **state)
 	packet_default(&s, false);
 	s.payload = req.byte;
 	s.len = req.len;
-	bed_keeper(&bed, true);
+	bed_maintenance(&bed, true);
 	begin = store_now_ms(bed.st);
 	do {
 		assert_true(bed_run(&bed, frame, packet_build(&s, frame), &out));
@@ -2756,7 +2771,7 @@ static void test_page_refused(void **state)
 	assert_int_equal(bed.st->pages_used, 1);
 	pages = bed.st->bpf.map[BPF_PAGES];
 	bed.st->bpf.map[BPF_PAGES] = -1;
-	assert_int_equal(store_set(bed.lane, "b", 1, large, sizeof(large), 0, 0, 0, NULL), -ENOSPC);
+	assert_int_equal(store_set(bed.ctx, "b", 1, large, sizeof(large), 0, 0, 0, NULL), -ENOSPC);
 	bed.st->bpf.map[BPF_PAGES] = pages;
 	assert_int_equal(bed.st->pages, 1);
 	assert_int_equal(bed.st->pages_used, 1);
@@ -2769,8 +2784,8 @@ static void test_page_refused(void **state)
 }
 
 /*
- * A program was interrupted between taking the last slot and counting it: the class is empty all the
- * same, and gets a span.
+ * A program was interrupted between taking the last slot and counting it: the class is empty all
+ * the same, and gets a span.
  */
 static void test_free_count_lags(void **state)
 {
@@ -2834,7 +2849,7 @@ static void test_adopt_spans(void **state)
 				       .state = XKV_SPAN_DRAINING, .parked = 1 };
 	assert_null(bed_adopt(&bed));
 	assert_int_equal(units_free(bed.st), before - 1);
-	assert_int_equal(drain_run(bed.lane), 1);
+	assert_int_equal(drain_run(bed.ctx), 1);
 	assert_int_equal(units_free(bed.st), before);
 	holds("key", "value", 5);
 	account();
@@ -2921,7 +2936,7 @@ static void test_full(void **state)
 	goes_up(&more, XKV_C_pass_full);
 	xkvd_answers(&more, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_SET, XKV_NO_MEMORY }),
 		     COUNTS(XKV_C_op_no_memory));
-	assert_int_equal(store_set(bed.lane, key, strlen(key), "1", 1, 0, 0, 0, NULL), -ENOSPC);
+	assert_int_equal(store_set(bed.ctx, key, strlen(key), "1", 1, 0, 0, 0, NULL), -ENOSPC);
 	assert_int_equal(bed_index_count(&bed), keys - 1);
 	account();
 	req = REQUEST(XKV_OP_SET, KEY("k3"), VALUE("2"));
@@ -3010,7 +3025,7 @@ static void test_one_bucket(void **state)
 	goes_up(&req, XKV_C_pass_full);
 	xkvd_answers(&req, XKV_PAYLOAD_MAX4, RESULTS({ XKV_OP_SET, XKV_NO_MEMORY }),
 		     COUNTS(XKV_C_op_no_memory));
-	assert_int_equal(store_set(bed.lane, key, strlen(key), pattern(), 4096, 0, 0, 0, NULL),
+	assert_int_equal(store_set(bed.ctx, key, strlen(key), pattern(), 4096, 0, 0, 0, NULL),
 			 -ENOSPC);
 	account();
 	req = REQUEST(XKV_OP_GET, KEY(key));
@@ -3113,7 +3128,7 @@ static void test_chain_no_slot(void **state)
 	open_bed(MAX_KEYS);
 	bed.c->fingerprint_mask = 0;
 	put("warm", "1", 1, 0);
-	assert_int_equal(store_delete(bed.lane, "warm", 4, NULL), 0);
+	assert_int_equal(store_delete(bed.ctx, "warm", 4, NULL), 0);
 	fill_bucket(0, XKV_WAYS);
 	req = set_numbered(key, XKV_WAYS);
 	goes_up(&req, XKV_C_pass_no_slot);
@@ -3150,7 +3165,7 @@ static void test_locked_bucket(void **state)
 	goes_up(&move, XKV_C_pass_busy);
 	goes_up(&del, XKV_C_pass_busy);
 	bed_counters(&bed, before);
-	assert_int_equal(store_delete(bed.lane, "a", 1, NULL), -EBUSY);
+	assert_int_equal(store_delete(bed.ctx, "a", 1, NULL), -EBUSY);
 	count_check(before, COUNTS(XKV_C_op_busy));
 	holds_text("a", "2");
 	bucket->head &= ~XKV_BUCKET_LOCK;
@@ -3166,11 +3181,11 @@ static void test_locked_bucket(void **state)
 /* Runs a request as xkvd does, with more flags for the frame; the result's status. */
 static uint8_t engine(const struct payload *req, uint32_t flags, uint64_t prefilled)
 {
-	struct xkv_frame *f = bed_frame(&bed);
+	struct xkv_request *f = bed_frame(&bed);
 
-	memset(f, 0, offsetof(struct xkv_frame, in));
-	f->flags = XKV_FRAME_XKVD | XKV_FRAME_TRUSTED | flags;
-	f->reply_max = f->reply_allowed = f->reply_room = XKV_FRAME_BYTES;
+	memset(f, 0, offsetof(struct xkv_request, in));
+	f->flags = XKV_REQUEST_XKVD | XKV_REQUEST_TRUSTED | flags;
+	f->reply_max = f->reply_allowed = f->reply_room = XKV_REQUEST_BYTES;
 	f->req_len = (uint32_t)req->len;
 	f->prefilled = prefilled;
 	memcpy(f->in, req->byte, req->len);
@@ -3188,14 +3203,14 @@ static void test_eviction(void **state)
 	(void)state;
 	put_text("a", "1");
 	bed_counters(&bed, before);
-	assert_int_equal(engine(&req, XKV_FRAME_EVICT, 0), XKV_OK);
+	assert_int_equal(engine(&req, XKV_REQUEST_EVICT, 0), XKV_OK);
 	count_check(before, COUNTS(XKV_C_evictions));
-	assert_int_equal(engine(&req, XKV_FRAME_EVICT, 0), XKV_MISS);
+	assert_int_equal(engine(&req, XKV_REQUEST_EVICT, 0), XKV_MISS);
 	put("a", "1", 1, 1000); /* one that has expired may go that way too */
 	cas = REQUEST(XKV_OP_DELETE, XKV_CAS, KEY("a"), .version = 2);
-	assert_int_equal(engine(&cas, XKV_FRAME_EVICT, 0), XKV_NOT_STORED);
+	assert_int_equal(engine(&cas, XKV_REQUEST_EVICT, 0), XKV_NOT_STORED);
 	bed_counters(&bed, before);
-	assert_int_equal(engine(&req, XKV_FRAME_EVICT, 0), XKV_OK);
+	assert_int_equal(engine(&req, XKV_REQUEST_EVICT, 0), XKV_OK);
 	count_check(before, COUNTS(XKV_C_evictions));
 	assert_int_equal(store_count(bed.st), 0);
 }
@@ -3207,12 +3222,15 @@ static uint64_t eviction_us(unsigned int there)
 
 	bed.st->barren_ms = 0;
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-	assert_int_equal(evict(bed.lane, 256, true), there);
+	assert_int_equal(evict(bed.ctx, 256, true), there);
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
 	return (end.tv_sec - begin.tv_sec) * 1000000 + (end.tv_nsec - begin.tv_nsec) / 1000;
 }
 
-/* Fewer than are wanted, among many slots: one look through all of them finds them, and others none. */
+/*
+ * Fewer than are wanted, among many slots: one look through all of them finds them, and others
+ * none.
+ */
 static void test_eviction_of_few(void **state)
 {
 	uint64_t none, one;
@@ -3259,7 +3277,7 @@ static uint8_t relocate(const char *key, uint64_t v)
 	slot->key_len = old->key_len;
 	slot->value_len = old->value_len;
 	memcpy(slot + 1, old + 1, XKV_SLOT_NEED(old->key_len, old->value_len) - sizeof(*slot));
-	return engine(&req, XKV_FRAME_PREFILL | XKV_FRAME_RELOCATE, ref);
+	return engine(&req, XKV_REQUEST_PREFILL | XKV_REQUEST_RELOCATE, ref);
 }
 
 static void free_slot(void)
@@ -3347,7 +3365,7 @@ static void test_drain(void **state)
 	}
 	for (int i = 1; i < 3 * XKV_WAYS; i += 2) { /* or goes by itself */
 		snprintf(key, sizeof(key), "k%02d", i);
-		assert_int_equal(store_delete(bed.lane, key, 3, NULL), 0);
+		assert_int_equal(store_delete(bed.ctx, key, 3, NULL), 0);
 	}
 	account();
 	assert_int_equal(span->parked, slots - 2);
@@ -3370,8 +3388,8 @@ static void test_drain(void **state)
 }
 
 /*
- * At the limit the class of a draining span has no other slot: its last entries, and a chain bucket,
- * go into slots of the next classes, and the span goes.
+ * At the limit the class of a draining span has no other slot: its last entries, and a chain
+ * bucket, go into slots of the next classes, and the span goes.
  */
 static void test_drain_to_larger_class(void **state)
 {
@@ -3394,10 +3412,10 @@ static void test_drain_to_larger_class(void **state)
 	while (units_take(bed.st, 1, &page, &first))
 		last = first;
 	assert_int_equal(bed_grow(&bed, class + 3), -ENOSPC);
-	assert_int_equal(bed_drain(&bed, bed.lane, class, 1), 0); /* nowhere to go */
+	assert_int_equal(bed_drain(&bed, bed.ctx, class, 1), 0); /* nowhere to go */
 	units_give(bed.st, 0, last, 1);
 	assert_int_equal(bed_grow(&bed, class + 3), 0);
-	assert_int_equal(bed_drain(&bed, bed.lane, class, 1), 1);
+	assert_int_equal(bed_drain(&bed, bed.ctx, class, 1), 1);
 	assert_int_equal(bed.st->class[class].slots, 0);
 	for (int i = 0; i <= XKV_WAYS; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
@@ -3423,11 +3441,14 @@ static int own_teardown(void **state)
 	return ret;
 }
 
-/* xkvd was killed when it had slots in hand, in any frames of any lanes: the next one gives them back. */
+/*
+ * xkvd was killed when it held slots, in any requests of any contexts: the next one gives them
+ * back.
+ */
 static void test_adopt_prefilled(void **state)
 {
-	static const unsigned int frames[] = { 1, XKV_BATCH_FRAMES - 1, XKV_BATCH_FRAMES + 3,
-					       XKV_BATCH_LANES * XKV_BATCH_FRAMES - 1 };
+	static const unsigned int frames[] = { 1, XKV_BATCH_REQUESTS - 1, XKV_BATCH_REQUESTS + 3,
+					       XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS - 1 };
 	const size_t n = sizeof(frames) / sizeof(frames[0]);
 	struct xkv_slots_args args = { .cmd = XKV_SLOTS_ALLOC };
 	uint64_t free;
@@ -3439,7 +3460,7 @@ static void test_adopt_prefilled(void **state)
 	args.class = bed_slot(&bed, "key", 3)->class;
 	free = bed.classes[args.class].free;
 	for (size_t i = 0; i < n; i++) {
-		args.frame = frames[i];
+		args.request = frames[i];
 		assert_int_equal(slots_run(bed.st, &args), 0);
 	}
 	assert_int_equal(bed.classes[args.class].free, free - n);
@@ -3451,10 +3472,13 @@ static void test_adopt_prefilled(void **state)
 	account();
 }
 
-/* Has xkvd's part of an APPEND done: its text behind the entry's value, in a slot that the frame has. */
+/*
+ * Has xkvd's part of an APPEND done: its text behind the entry's value, in a slot that the frame
+ * has.
+ */
 static void join_in_frame(const char *key, const char *text)
 {
-	struct xkv_frame *f = bed_frame(&bed);
+	struct xkv_request *f = bed_frame(&bed);
 	const struct xkv_slot *old = bed_slot(&bed, key, strlen(key));
 	size_t at = XKV_PADDED(strlen(key)), len = strlen(text);
 	struct xkv_slot *slot;
@@ -3467,18 +3491,18 @@ static void join_in_frame(const char *key, const char *text)
 	memcpy(slot + 1, old + 1, at + old->value_len);
 	memcpy((uint8_t *)(slot + 1) + at + old->value_len, text, XKV_PADDED(len));
 	f->joined = f->seq;
-	f->flags |= XKV_FRAME_PREFILL;
+	f->flags |= XKV_REQUEST_PREFILL;
 }
 
 /*
- * The entry expires when xkvd has joined the two parts of a large APPEND, and before they are published:
- * then there is no old part.  With time left the joined value is what is published.
+ * The entry expires when xkvd has joined the two parts of a large APPEND, and before they are
+ * published: then there is no old part.  With time left the joined value is what is published.
  */
 static void test_append_expires_while_joined(void **state)
 {
 	const char text[8] = "end", *const key = "key";
 	struct payload req = REQUEST(XKV_OP_APPEND, KEY("key"), VALUE("end"));
-	struct xkv_frame *f = bed_frame(&bed);
+	struct xkv_request *f = bed_frame(&bed);
 	uint8_t whole[3003];
 
 	(void)state;
@@ -3486,9 +3510,9 @@ static void test_append_expires_while_joined(void **state)
 	memcpy(whole + 3000, "end", 3);
 	for (int expires = 0; expires < 2; expires++) {
 		put(key, pattern(), 3000, store_now_ms(bed.st) + 3600 * 1000);
-		memset(f, 0, offsetof(struct xkv_frame, in));
-		f->flags = XKV_FRAME_XKVD | XKV_FRAME_TRUSTED;
-		f->reply_max = f->reply_allowed = f->reply_room = XKV_FRAME_BYTES;
+		memset(f, 0, offsetof(struct xkv_request, in));
+		f->flags = XKV_REQUEST_XKVD | XKV_REQUEST_TRUSTED;
+		f->reply_max = f->reply_allowed = f->reply_room = XKV_REQUEST_BYTES;
 		f->req_len = (uint32_t)req.len;
 		memcpy(f->in, req.byte, req.len);
 		assert_int_equal(bed_run_frame(&bed), 0);
@@ -3504,7 +3528,7 @@ static void test_append_expires_while_joined(void **state)
 			holds(key, whole, sizeof(whole));
 		bed.c->tai_offset_ms += expires ? 7200 * 1000 : 0;
 		free_slot();
-		assert_int_equal(store_delete(bed.lane, key, 3, NULL), 0);
+		assert_int_equal(store_delete(bed.ctx, key, 3, NULL), 0);
 	}
 }
 
@@ -3557,7 +3581,7 @@ static void vector_after(const struct vector *v)
 
 	for (unsigned int i = 0; i < v->afters; i++) {
 		e = &v->after[i];
-		ret = store_get(bed.lane, e->key, e->key_len, &got);
+		ret = store_get(bed.ctx, e->key, e->key_len, &got);
 		assert_int_equal(ret, e->has_value ? 0 : -ENOENT);
 		if (!e->has_value)
 			continue;
@@ -3573,19 +3597,19 @@ static uint64_t vector_given(const struct vector *v)
 	uint64_t ttl;
 
 	expire_all();
-	assert_int_equal(store_flush(bed.lane), 0);
+	assert_int_equal(store_flush(bed.ctx), 0);
 	bed_configure(&bed);
 	for (unsigned int i = 0; i < v->configs; i++)
 		vector_config(v->config[i]);
 	for (unsigned int i = 0; i < v->givens; i++) {
 		e = &v->given[i];
 		ttl = e->ttl_ms ? store_now_ms(bed.st) + e->ttl_ms : 0;
-		assert_int_equal(store_set(bed.lane, e->key, e->key_len, e->value, e->value_len, 0,
+		assert_int_equal(store_set(bed.ctx, e->key, e->key_len, e->value, e->value_len, 0,
 					   0, ttl, NULL),
 				 0);
 	}
 	if (v->givens)
-		assert_int_equal(store_get(bed.lane, v->given[0].key, v->given[0].key_len, &got),
+		assert_int_equal(store_get(bed.ctx, v->given[0].key, v->given[0].key_len, &got),
 				 0);
 	return got.version;
 }
@@ -3595,7 +3619,7 @@ static void vector_xkvd(const struct vector *v, const uint8_t *req, uint64_t fir
 {
 	size_t allowed = bed.rules->trusted ? XKV_PAYLOAD_MAX4 : 3 * v->request.len;
 	uint8_t reply[XKV_PAYLOAD_MAX4], want[VECTOR_BYTES];
-	int len = store_datagram(bed.lane, req, v->request.len, reply, sizeof(reply), allowed);
+	int len = store_datagram(bed.ctx, req, v->request.len, reply, sizeof(reply), allowed);
 
 	assert_true(len >= 0);
 	vector_fill(&v->reply, want, first, reply, (size_t)len);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 20
-"""The RESP door, against a daemon whose command line is in XKV_RESPD (default build/tests/respd).
+"""The RESP front end, against a daemon whose command line is in XKV_RESPD (default build/tests/respd).
 
 Most tests send the same bytes to a stock redis-server and want the same bytes back; as root also
 to xkvd itself, whose store is the kernel's and not tests/common/memstore.c.  Where xkv differs on purpose, the test is in the part "differences" and says why: keys of 1 to 250 bytes,

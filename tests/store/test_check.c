@@ -100,7 +100,7 @@ static int open_store(void **state)
 	bed.c->bucket_mask = 0;
 	for (unsigned int i = 0; i < KEYS; i++)
 		assert_int_equal(
-			store_set(bed.lane, name(i), strlen(name(i)), "value", 5, 0, 0, 0, NULL),
+			store_set(bed.ctx, name(i), strlen(name(i)), "value", 5, 0, 0, 0, NULL),
 			0);
 	return 0;
 }
@@ -446,11 +446,13 @@ static void test_damages(void **state)
 
 static void count_inserts(int64_t by)
 {
-	uint32_t door = XKV_DOOR_XDP;
+	uint32_t frontend = XKV_FRONTEND_XDP;
 
-	assert_int_equal(bpf_map_lookup_elem(bed.bpf.map[BPF_COUNTERS], &door, bed.each_cpu), 0);
+	assert_int_equal(bpf_map_lookup_elem(bed.bpf.map[BPF_COUNTERS], &frontend, bed.each_cpu),
+			 0);
 	bed.each_cpu[0].inserts += (uint64_t)by;
-	assert_int_equal(bpf_map_update_elem(bed.bpf.map[BPF_COUNTERS], &door, bed.each_cpu, 0), 0);
+	assert_int_equal(bpf_map_update_elem(bed.bpf.map[BPF_COUNTERS], &frontend, bed.each_cpu, 0),
+			 0);
 }
 
 static void test_counters(void **state)
@@ -484,7 +486,8 @@ static void test_set_aside(void **state)
 	finds("are parked, but it has counted 0", 1);
 	POKE(bed_span_of(&bed, slot)->parked, 1);
 	finds("+ 1 parked", 0);
-	POKE(bed_span_of(&bed, slot)->state, XKV_SPAN_LINKED); /* given up: some may be back already */
+	/* given up: some may be back already */
+	POKE(bed_span_of(&bed, slot)->state, XKV_SPAN_LINKED);
 	POKE(bed_span_of(&bed, slot)->parked, 2);
 	finds("+ 1 parked", 0);
 	POKE(bed_span_of(&bed, slot)->parked, 0);
@@ -542,19 +545,19 @@ static void pause_a_while(void)
  * time. */
 static void *worker(void *arg)
 {
-	struct store_lane *lane = store_lane_get(bed.st);
+	struct store_ctx *ctx = store_ctx_get(bed.st);
 	unsigned int who = (unsigned int)(uintptr_t)arg;
 	static const char value[3000];
 	static char failed[2][64];
-	int len, ret = lane ? 0 : -1;
+	int len, ret = ctx ? 0 : -1;
 	char key[32];
 
 	for (unsigned int turn = 0; !ret && !atomic_load(&busy_end); turn++) {
 		len = snprintf(key, sizeof(key), "busy%u.%u", who, turn % 17);
 		if (turn / 17 % 3 == 2)
-			ret = store_delete(lane, key, (size_t)len, NULL);
+			ret = store_delete(ctx, key, (size_t)len, NULL);
 		else
-			ret = store_set(lane, key, (size_t)len, value,
+			ret = store_set(ctx, key, (size_t)len, value,
 					turn % 5 == 4 ? sizeof(value) : turn * 13 % 300, 0, 0, 0,
 					NULL);
 		pause_a_while();
@@ -563,33 +566,33 @@ static void *worker(void *arg)
 		if (ret)
 			snprintf(failed[who], sizeof(failed[who]), "turn %u: %d", turn, ret);
 	}
-	store_lane_put(lane);
+	store_ctx_put(ctx);
 	return ret ? failed[who] : NULL;
 }
 
 /* In the place of the store's own thread: empties spans, so that they come and go. */
 static void *drainer(void *arg)
 {
-	struct store_lane *lane = store_lane_get(bed.st);
+	struct store_ctx *ctx = store_ctx_get(bed.st);
 
 	(void)arg;
-	bed.st->keeper_lane = lane;
-	while (lane && !atomic_load(&busy_end)) {
+	bed.st->maintenance_ctx = ctx;
+	while (ctx && !atomic_load(&busy_end)) {
 		pause_a_while();
 		for (unsigned int class = 0; class < bed.st->class_count; class ++) {
-			keeper_serve(bed.st);
+			maintenance_serve(bed.st);
 			if (bed.st->class[class].slots)
-				bed_drain(&bed, lane, class, 1);
+				bed_drain(&bed, ctx, class, 1);
 		}
 	}
 	bed_maintained(&bed, false);
-	store_lane_put(lane);
-	return lane ? NULL : "no lane";
+	store_ctx_put(ctx);
+	return ctx ? NULL : "no context";
 }
 
 /*
- * What a lost slot is found by: that it is in no list or, once its span is emptied, that all others are
- * parked.  In between no two walks say the same.
+ * What a lost slot is found by: that it is in no list or, once its span is emptied, that all others
+ * are parked.  In between no two walks say the same.
  */
 static unsigned int span_settled(const struct xkv_unit *span, unsigned int slots)
 {
@@ -615,9 +618,12 @@ static void busy_checks(const char *what, int expected, const struct xkv_slot *l
 		int ret;
 		char *text = check(6, &ret);
 
-		/* what is there in no walk is never reported; what is, by those that could read all */
-		has_to = !expected ||
-			 (!sums.unread && (!span || (settled && settled == span_settled(span, slots))));
+		/*
+		 * what is there in no walk is never reported; what is, by those that could read all
+		 */
+		has_to =
+			!expected || (!sums.unread &&
+				      (!span || (settled && settled == span_settled(span, slots))));
 		if (has_to && (ret != expected || (what && !strstr(text, what))))
 			print_error("%s", text);
 		assert_true(!has_to || ret == expected);

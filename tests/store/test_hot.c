@@ -58,7 +58,7 @@ static struct payload one(struct operation op)
 
 static void store_value(const char *key, const void *value, size_t len)
 {
-	assert_int_equal(store_set(bed.lane, key, strlen(key), value, len, 0, 0, 0, NULL), 0);
+	assert_int_equal(store_set(bed.ctx, key, strlen(key), value, len, 0, 0, 0, NULL), 0);
 }
 
 /* ---- what was noted -------------------------------------------------------- */
@@ -82,7 +82,7 @@ static void forget(void)
 }
 
 /*
- * One use in `rate` is noted from now on, by the frames of this CPU and of the lane's first
+ * One use in `rate` is noted from now on, by the requests of this CPU and of the context's first
  * operation, and nothing is known yet.  They draw when they first meet a use, and what they drew
  * before is used up first.
  */
@@ -94,7 +94,7 @@ static void sample(unsigned int rate)
 	bed.c->hot_step = rate ? XKV_HOT_ONE / rate : 0;
 	for (unsigned int i = 0; i < 2 * rate + 2 && rate < 10; i++) {
 		ask(&req);
-		store_touch(bed.lane, "first", 5, false, &e);
+		store_touch(bed.ctx, "first", 5, false, &e);
 	}
 	forget();
 }
@@ -156,7 +156,7 @@ static void test_driver(void **state)
 	req = OP(XKV_OP_SET, "plain", .value = value, .value_len = 100); /* in place */
 	ask(&req);
 	noted("plain", 2, 1, 312);
-	/* the long way; and one that changes nothing */
+	/* the slow path; and one that changes nothing */
 	req = OP(XKV_OP_SET, "plain", .value = value, .value_len = 100, .flags = XKV_XX);
 	ask(&req);
 	req = OP(XKV_OP_SET, "plain", .value = value, .value_len = 100, .flags = XKV_NX);
@@ -192,7 +192,7 @@ static void test_driver_many(void **state)
 		store_value("m:2", "12345678", 8);
 		forget();
 		request_begin(&req, 1, NULL);
-		if (again) /* the long way */
+		if (again) /* the slow path */
 			request_add(&req, &(struct operation){ .opcode = XKV_OP_PING });
 		for (char key[] = "m:1"; key[2] <= '3'; key[2]++)
 			request_add(&req, &(struct operation){ XKV_OP_GET, .key = key,
@@ -220,7 +220,7 @@ static void test_passed(void **state)
 	bed.c->miss_reply = 0;
 	assert_int_equal(driver(&req), XDP_PASS);
 	nothing_noted();
-	assert_true(store_datagram(bed.lane, req.byte, req.len, reply, room, room) > 0);
+	assert_true(store_datagram(bed.ctx, req.byte, req.len, reply, room, room) > 0);
 	noted("gone", 1, 0, 0);
 }
 
@@ -232,13 +232,13 @@ static void test_daemon(void **state)
 
 	(void)state;
 	store_value("d", "1", 1);
-	assert_int_equal(store_get(bed.lane, "d", 1, &e), 0);
-	assert_int_equal(store_incr(bed.lane, "d", 1, 5, &sum), 0);
+	assert_int_equal(store_get(bed.ctx, "d", 1, &e), 0);
+	assert_int_equal(store_incr(bed.ctx, "d", 1, 5, &sum), 0);
 	noted("d", 1, 2, 24);
 	store_value("large", large, sizeof(large));
-	assert_int_equal(store_get(bed.lane, "large", 5, &e), 0);
+	assert_int_equal(store_get(bed.ctx, "large", 5, &e), 0);
 	noted("large", 1, 1, 2 * 100008);
-	assert_int_equal(store_delete(bed.lane, "large", 5, NULL), 0);
+	assert_int_equal(store_delete(bed.ctx, "large", 5, NULL), 0);
 	noted("large", 1, 2, 2 * 100008);
 }
 
@@ -251,9 +251,9 @@ static void test_own_work(void **state)
 	struct store_entry e;
 
 	(void)state;
-	assert_int_equal(store_set(bed.lane, "own", 3, "1", 1, 0, 0, 1, NULL), 0);
+	assert_int_equal(store_set(bed.ctx, "own", 3, "1", 1, 0, 0, 1, NULL), 0);
 	forget();
-	assert_int_equal(store_do(bed.lane, &expired, &e), 0);
+	assert_int_equal(store_do(bed.ctx, &expired, &e), 0);
 	nothing_noted();
 	bed.c->magic = 0;
 	store_value("own", "1", 1);
@@ -271,13 +271,13 @@ static void test_keys(void **state)
 
 	(void)state;
 	memset(key, 'k', sizeof(key));
-	store_touch(bed.lane, key, 64, true, &e);
-	store_touch(bed.lane, key, 65, true, &e);
-	store_touch(bed.lane, key, XKV_KEY_MAX, true, &e);
+	store_touch(bed.ctx, key, 64, true, &e);
+	store_touch(bed.ctx, key, 65, true, &e);
+	store_touch(bed.ctx, key, XKV_KEY_MAX, true, &e);
 	key[XKV_KEY_MAX - 1] = 'x'; /* nobody can tell it from the one before */
-	store_touch(bed.lane, key, XKV_KEY_MAX, true, &e);
-	store_touch(bed.lane, "a", 1, true, &e);
-	store_touch(bed.lane, "a\0\0", 3, true, &e);
+	store_touch(bed.ctx, key, XKV_KEY_MAX, true, &e);
+	store_touch(bed.ctx, "a", 1, true, &e);
+	store_touch(bed.ctx, "a\0\0", 3, true, &e);
 	assert_int_equal(use_of(key, 64).reads, 1);
 	assert_int_equal(use_of(key, 65).reads, 1);
 	assert_int_equal(use_of(key, XKV_KEY_MAX).reads, 2);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* tests/run: seconds 18 */
 /*
- * Memory under pressure: spans and units that are short, in pieces, or about to be of another size, on
- * a store of a few pages whose maintenance the test does itself.
+ * Memory under pressure: spans and units that are short, in pieces, or about to be of another size,
+ * on a store of a few pages whose maintenance the test does itself.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,7 +62,7 @@ static int set(const char *prefix, unsigned int n, size_t len)
 	char key[32];
 
 	snprintf(key, sizeof(key), "%s%u", prefix, n);
-	return store_set(bed.lane, key, strlen(key), value, len, 0, 0, 0, NULL);
+	return store_set(bed.ctx, key, strlen(key), value, len, 0, 0, 0, NULL);
 }
 
 static int delete(const char *prefix, unsigned int n)
@@ -70,7 +70,7 @@ static int delete(const char *prefix, unsigned int n)
 	char key[32];
 
 	snprintf(key, sizeof(key), "%s%u", prefix, n);
-	return store_delete(bed.lane, key, strlen(key), NULL);
+	return store_delete(bed.ctx, key, strlen(key), NULL);
 }
 
 /* So many pages, and no more. */
@@ -99,7 +99,8 @@ static struct span span_of(const char *key)
 	uint64_t ref = bed_ref(&bed, bed_slot(&bed, key, strlen(key)));
 	struct span s;
 
-	assert_true(span_of_unit(bed.st, XKV_REF_PAGE(ref), XKV_REF_OFFSET(ref) / XKV_UNIT_BYTES, &s));
+	assert_true(
+		span_of_unit(bed.st, XKV_REF_PAGE(ref), XKV_REF_OFFSET(ref) / XKV_UNIT_BYTES, &s));
 	return s;
 }
 
@@ -109,7 +110,7 @@ static atomic_bool seen_empty, watch_ends;
 
 static void *watcher(void *arg)
 {
-	struct xkv_frame *f = arg;
+	struct xkv_request *f = arg;
 
 	while (!atomic_load(&watch_ends))
 		if (!__atomic_load_n(&f->prefilled, __ATOMIC_RELAXED))
@@ -120,7 +121,7 @@ static void *watcher(void *arg)
 /* At no instant of making a request does the frame forget the slot that it holds. */
 static void test_prefilled_stays(void **state)
 {
-	struct xkv_frame *f = bed.lane->frame;
+	struct xkv_request *f = bed.ctx->request;
 	pthread_t thread;
 
 	(void)state;
@@ -129,7 +130,7 @@ static void test_prefilled_stays(void **state)
 	atomic_store(&watch_ends, false);
 	assert_int_equal(pthread_create(&thread, NULL, watcher, f), 0);
 	for (int i = 0; i < 500000; i++)
-		frame_begin(bed.lane, 0, XKV_OP_SET, "key", 3);
+		request_make(bed.ctx, 0, XKV_OP_SET, "key", 3);
 	atomic_store(&watch_ends, true);
 	pthread_join(thread, NULL);
 	f->prefilled = 0;
@@ -158,13 +159,16 @@ static void test_new_span_is_nobodys(void **state)
 }
 
 struct forgery {
-	struct store_lane *lane;
+	struct store_ctx *ctx;
 	char name[2][8];
 	struct xkv_slot *slot[2], before;
 	int forged, wrong;
 };
 
-/* While the walk has let go of the pages the other key moves, and its units go to somebody who writes what he likes. */
+/*
+ * While the walk has let go of the pages the other key moves, and its units go to somebody who
+ * writes what he likes.
+ */
 static int forge(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
 {
 	struct forgery *f = arg;
@@ -176,7 +180,7 @@ static int forge(void *arg, const void *key, size_t key_len, const struct store_
 		return 0;
 	other = !memcmp(key, f->name[0], key_len);
 	f->forged = other;
-	assert_int_equal(store_set(f->lane, f->name[other], 5, value, 500, 0, 0, 0, NULL), 0);
+	assert_int_equal(store_set(f->ctx, f->name[other], 5, value, 500, 0, 0, 0, NULL), 0);
 	f->before = *f->slot[other];
 	memcpy((char *)(f->slot[other] + 1) + 8, "false", 5);
 	f->slot[other]->key_len = 5;
@@ -189,7 +193,7 @@ static int forge(void *arg, const void *key, size_t key_len, const struct store_
 
 static void test_walk_over_units_that_were_freed(void **state)
 {
-	struct forgery f = { .lane = store_lane_get(bed.st), .forged = -1 };
+	struct forgery f = { .ctx = store_ctx_get(bed.st), .forged = -1 };
 	uint64_t cursor = 0;
 
 	(void)state;
@@ -201,24 +205,24 @@ static void test_walk_over_units_that_were_freed(void **state)
 			break;
 	}
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(store_set(f.lane, f.name[i], 5, "right", 5, 0, 0, 0, NULL), 0);
+		assert_int_equal(store_set(f.ctx, f.name[i], 5, "right", 5, 0, 0, 0, NULL), 0);
 		f.slot[i] = bed_slot(&bed, f.name[i], 5);
 	}
 	do {
-		assert_int_equal(store_scan(bed.lane, &cursor, 1000, true, forge, &f), 0);
+		assert_int_equal(store_scan(bed.ctx, &cursor, 1000, true, forge, &f), 0);
 	} while (cursor);
 	assert_true(f.forged >= 0);
 	assert_int_equal(f.wrong, 0);
 	*f.slot[f.forged] = f.before;
-	store_lane_put(f.lane);
+	store_ctx_put(f.ctx);
 	account();
 }
 
 /* ---- one size waits for another -------------------------------------------- */
 
 /*
- * A span drains, and others take the slots that its entries were to move to.  It waits for room; another
- * class has plenty, which serves who asks, and the span, too.
+ * A span drains, and others take the slots that its entries were to move to.  It waits for room;
+ * another class has plenty, which serves who asks, and the span, too.
  */
 static void test_draining_does_not_block_others(void **state)
 {
@@ -232,11 +236,11 @@ static void test_draining_does_not_block_others(void **state)
 	fill("few.", 1000);
 	s = span_of("few0");
 	drain_begin(bed.st, &s);
-	assert_int_equal(drain_run(bed.lane), 0);
+	assert_int_equal(drain_run(bed.ctx), 0);
 	for (unsigned int n = 0; n < many; n += 2)
 		assert_int_equal(delete("many", n), 0);
 	assert_int_equal(set("other", 0, 5000), 0);
-	drain_run(bed.lane);
+	drain_run(bed.ctx);
 	assert_int_equal(bed.st->drain_count, 0);
 	account();
 }
@@ -260,7 +264,7 @@ static void test_draining_is_given_up(void **state)
 	for (unsigned int n = 0; n < 3; n++)
 		assert_int_equal(delete("many", n), 0);
 	assert_int_equal(head->parked, 3);
-	assert_int_equal(drain_run(bed.lane), 0);
+	assert_int_equal(drain_run(bed.ctx), 0);
 	assert_int_equal(head->state, XKV_SPAN_LINKED);
 	assert_int_equal(head->parked, 0);
 	assert_int_equal(fill("new", 300), 3);
@@ -296,8 +300,8 @@ static void test_giving_up_goes_on(void **state)
 }
 
 /*
- * All memory is in slots of one size.  A new key may need a chain bucket, too, which is much smaller: two
- * keys less are room enough.
+ * All memory is in slots of one size.  A new key may need a chain bucket, too, which is much
+ * smaller: two keys less are room enough.
  */
 static void test_chain_bucket_in_a_larger_slot(void **state)
 {
@@ -320,16 +324,19 @@ static void test_chain_bucket_in_a_larger_slot(void **state)
 /* The first span of this class that a chain bucket stands in. */
 static bool span_with_chain(unsigned int class, struct span *s)
 {
-	struct hand hand = { 0 };
+	struct slot_cursor hand = { 0 };
 
-	for (; hand_span(bed.st, &hand, s); hand.unit += s->units, hand.slot = 0)
+	for (; cursor_span(bed.st, &hand, s); hand.unit += s->units, hand.slot = 0)
 		for (unsigned int i = 0; s->class == class && i < s->slots; i++)
 			if (span_slot(s, i)->key_len == XKV_KEY_CHAIN)
 				return true;
 	return false;
 }
 
-/* A chain bucket stands in a slot for entries.  The span of that slot can be emptied: there are others of its size. */
+/*
+ * A chain bucket stands in a slot for entries.  The span of that slot can be emptied: there are
+ * others of its size.
+ */
 static void test_spare_slots_can_be_emptied(void **state)
 {
 	unsigned int many, rest = 0, class = class_for(bed.st, XKV_SLOT_NEED(8, 300));
@@ -358,7 +365,7 @@ static void test_spare_slots_can_be_emptied(void **state)
 		bed.classes[class + i].head[0] = bed.classes[class + i].head[1] = 0;
 	}
 	assert_true(drain_begin(bed.st, &s));
-	assert_int_equal(drain_run(bed.lane), s.units);
+	assert_int_equal(drain_run(bed.ctx), s.units);
 	for (unsigned int i = 0; i < XKV_CLASSES_TRIED; i++) {
 		bed.classes[class + i].head[0] = heads[i][0];
 		bed.classes[class + i].head[1] = heads[i][1];
@@ -366,7 +373,10 @@ static void test_spare_slots_can_be_emptied(void **state)
 	account();
 }
 
-/* A large value that finds no room elsewhere is not copied again and again: its span is in use, as before. */
+/*
+ * A large value that finds no room elsewhere is not copied again and again: its span is in use, as
+ * before.
+ */
 static void test_large_value_is_given_up(void **state)
 {
 	struct span s;
@@ -376,7 +386,7 @@ static void test_large_value_is_given_up(void **state)
 	fill("some", 200000);
 	s = span_of("some0");
 	assert_true(drain_begin(bed.st, &s));
-	assert_int_equal(drain_run(bed.lane), 0);
+	assert_int_equal(drain_run(bed.ctx), 0);
 	assert_int_equal(bed.st->drain_count, 0);
 	assert_int_equal(span_head(&s)->state, XKV_SPAN_LINKED);
 	assert_int_equal(delete("some", 0), 0);
@@ -395,12 +405,12 @@ static void test_draining_large_ends(void **state)
 	assert_int_equal(delete("some", 0), 0);
 	span_head(&s)->state = XKV_SPAN_NEW;
 	alarm(10);
-	assert_int_equal(drain_large(bed.lane), -ENOMEM);
+	assert_int_equal(drain_large(bed.ctx), -ENOMEM);
 	alarm(0);
 	span_head(&s)->state = XKV_SPAN_LINKED;
-	assert_int_equal(drain_large(bed.lane), 0);
+	assert_int_equal(drain_large(bed.ctx), 0);
 	assert_int_equal(bed.st->drain_count, 1);
-	drain_run(bed.lane);
+	drain_run(bed.ctx);
 	account();
 }
 
@@ -408,7 +418,9 @@ static void test_draining_large_ends(void **state)
 
 #define SCATTERED 8 /* free units, of the smallest classes */
 
-/* Free units lie one by one between others: slots that need some in a row find room all the same. */
+/*
+ * Free units lie one by one between others: slots that need some in a row find room all the same.
+ */
 static void test_room_for_slots_of_several_units(void **state)
 {
 	unsigned int keep = class_for(bed.st, XKV_SLOT_NEED(8, 136)), kept = 0;
@@ -425,14 +437,17 @@ static void test_room_for_slots_of_several_units(void **state)
 	fill("rest", 136);
 	for (unsigned int class = 0; class < SCATTERED; class ++) {
 		assert_int_equal(delete("s", class), 0);
-		bed_drain(&bed, bed.lane, class, 1);
+		bed_drain(&bed, bed.ctx, class, 1);
 	}
 	assert_int_equal(units_free(bed.st), SCATTERED);
 	assert_int_equal(set("other", 0, 15000), 0);
 	account();
 }
 
-/* Half of the store is free, between large values that lie everywhere: the largest one finds room all the same. */
+/*
+ * Half of the store is free, between large values that lie everywhere: the largest one finds room
+ * all the same.
+ */
 static void test_room_between_large_values(void **state)
 {
 	unsigned int count;
@@ -449,7 +464,10 @@ static void test_room_between_large_values(void **state)
 	account();
 }
 
-/* Half of the values go, at random, of a store that is full of them: nearly all of their room is found by larger ones. */
+/*
+ * Half of the values go, at random, of a store that is full of them: nearly all of their room is
+ * found by larger ones.
+ */
 static void test_room_in_pieces(void **state)
 {
 	unsigned int count = 0, larger = 0, units = 50;
@@ -463,8 +481,8 @@ static void test_room_in_pieces(void **state)
 	for (unsigned int n = 0; n < count; n++)
 		if (rand() & 1)
 			assert_int_equal(delete("some", n), 0);
-	drain_large(bed.lane);
-	drain_run(bed.lane);
+	drain_large(bed.ctx);
+	drain_run(bed.ctx);
 	free = units_free(bed.st);
 	while (!set("larger", larger, units * XKV_UNIT_BYTES - 100))
 		larger++;
@@ -472,7 +490,10 @@ static void test_room_in_pieces(void **state)
 	account();
 }
 
-/* A store full of small entries: the largest value gets its units by eviction, within few grace periods. */
+/*
+ * A store full of small entries: the largest value gets its units by eviction, within few grace
+ * periods.
+ */
 static void test_room_by_eviction(void **state)
 {
 	uint64_t before;
@@ -521,7 +542,7 @@ static void test_waiting_for_less(void **state)
 		sched_yield();
 	}
 	while (pthread_tryjoin_np(smaller, &ret)) {
-		keeper_serve(bed.st);
+		maintenance_serve(bed.st);
 		sched_yield();
 	}
 	assert_int_equal((intptr_t)ret, 0);
@@ -544,7 +565,7 @@ static void test_lower_limit(void **state)
 		assert_int_equal(set("key", n, 4000), 0);
 	count = store_count(bed.st);
 	store_limit(bed.st, lower, STORE_VOLATILE_LRU);
-	bed_keeper(&bed, true);
+	bed_maintenance(&bed, true);
 	while (!store_counter(bed.st, "evictions") && bed.st->large_quiet < 1)
 		sched_yield();
 	assert_int_equal(store_count(bed.st), count);
@@ -552,7 +573,7 @@ static void test_lower_limit(void **state)
 	begin = store_now_ms(bed.st);
 	while (store_memory(bed.st) > lower)
 		assert_true(store_now_ms(bed.st) < begin + 10000);
-	bed_keeper(&bed, false);
+	bed_maintenance(&bed, false);
 	assert_in_range(store_count(bed.st), count / 4, count * 3 / 4);
 	account();
 }
@@ -566,16 +587,16 @@ static void test_expiry_rests(void **state)
 	assert_false(store_expiry_rests(bed.st));
 	assert_int_equal(set("key", 0, 5), 0);
 	for (int i = 0; i < 2; i++) /* a turn that met none, and one for what came meanwhile */
-		store_expire_cycle(bed.lane, 1000);
+		store_expire_cycle(bed.ctx, 1000);
 	assert_true(store_expiry_rests(bed.st));
 	assert_int_equal(set("key", 1, 5), 0);
 	assert_true(store_expiry_rests(bed.st));
-	assert_int_equal(store_expire(bed.lane, "key1", 4, store_now_ms(bed.st) + 1), 0);
+	assert_int_equal(store_expire(bed.ctx, "key1", 4, store_now_ms(bed.st) + 1), 0);
 	assert_false(store_expiry_rests(bed.st));
 	while (store_count(bed.st) > 1)
-		store_expire_cycle(bed.lane, 1000);
+		store_expire_cycle(bed.ctx, 1000);
 	for (int i = 0; i < 2; i++)
-		store_expire_cycle(bed.lane, 1000);
+		store_expire_cycle(bed.ctx, 1000);
 	assert_true(store_expiry_rests(bed.st));
 	account();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* tests/run: seconds 45 */
 /*
- * Random operations through every door (XDP, the datagrams that xkvd answers,
+ * Random operations through every front end (XDP, the datagrams that xkvd answers,
  * the calls of loader/store/store.h), one after the other, against a model of the store
  * in a few lines.  With fingerprints cut down to one, four and many values, and with one
  * bucket for all of them, so that keys stand in chains and chains get full; and deletions
@@ -465,7 +465,7 @@ static void random_step(struct step *s)
 		op->version = below(3) ? s->k->version : random_u64();
 }
 
-/* ---- the doors ----------------------------------------------------------- */
+/* ---- the front ends ----------------------------------------------------------- */
 
 static bool near_to(uint64_t a, uint64_t b)
 {
@@ -514,7 +514,7 @@ static void through_xkvd(struct step *s)
 	model_run(s->k, &s->op, sizeof(reply) - 16, &f);
 	request_begin(&req, random_u64(), NULL);
 	request_add(&req, &s->op);
-	len = store_datagram(bed.lane, req.byte, req.len, reply, sizeof(reply), sizeof(reply));
+	len = store_datagram(bed.ctx, req.byte, req.len, reply, sizeof(reply), sizeof(reply));
 	assert_true(len >= 40);
 	assert_int_equal(check_result(s, &f, reply, 16), len);
 }
@@ -604,7 +604,7 @@ static int status_errno(uint8_t status)
 static void check_entry(const struct key *k)
 {
 	struct store_entry e;
-	int ret = store_get(bed.lane, k->byte, k->len, &e);
+	int ret = store_get(bed.ctx, k->byte, k->len, &e);
 
 	assert_int_equal(ret, alive(k) ? 0 : -ENOENT);
 	if (ret)
@@ -623,16 +623,16 @@ static int call(struct step *s, struct store_entry *old)
 
 	switch (op->opcode) {
 	case XKV_OP_GET:
-		return store_get(bed.lane, op->key, op->key_len, &got);
+		return store_get(bed.ctx, op->key, op->key_len, &got);
 	case XKV_OP_SET:
-		return store_set(bed.lane, op->key, op->key_len, op->value, op->value_len,
+		return store_set(bed.ctx, op->key, op->key_len, op->value, op->value_len,
 				 op->flags & (XKV_NX | XKV_XX | XKV_KEEPTTL | XKV_CAS), op->version,
 				 expire_ms, op->flags & XKV_RETURN ? old : NULL);
 	case XKV_OP_DELETE:
-		return store_delete(bed.lane, op->key, op->key_len,
+		return store_delete(bed.ctx, op->key, op->key_len,
 				    op->flags & XKV_RETURN ? old : NULL);
 	default:
-		return store_expire(bed.lane, op->key, op->key_len, expire_ms);
+		return store_expire(bed.ctx, op->key, op->key_len, expire_ms);
 	}
 }
 
@@ -666,7 +666,7 @@ static void through_calls(struct step *s)
 			assert_memory_equal(old.value, f.r.value, f.r.value_len);
 	}
 	if (f.changes_version && alive(s->k)) {
-		assert_int_equal(store_get(bed.lane, s->k->byte, s->k->len, &e), 0);
+		assert_int_equal(store_get(bed.ctx, s->k->byte, s->k->len, &e), 0);
 		note_version(s, &f, e.version);
 	} else if (f.changes_version) {
 		s->k->version = bed_slot(&bed, s->k->byte, s->k->len)->seq;
@@ -709,8 +709,8 @@ static void make_keys(void)
 
 static void expire_all(void)
 {
-	store_expire_cycle(bed.lane, UINT32_MAX / 64); /* to the end of a turn over the pages */
-	store_expire_cycle(bed.lane, UINT32_MAX / 64); /* and a whole one */
+	store_expire_cycle(bed.ctx, UINT32_MAX / 64); /* to the end of a turn over the pages */
+	store_expire_cycle(bed.ctx, UINT32_MAX / 64); /* and a whole one */
 	for (int i = 0; i < KEYS; i++)
 		keys[i].there = alive(&keys[i]);
 }
@@ -780,7 +780,7 @@ static void forget_keys(void)
 
 static void flush(void)
 {
-	assert_int_equal(store_flush(bed.lane), 0);
+	assert_int_equal(store_flush(bed.ctx), 0);
 	for (int i = 0; i < KEYS; i++)
 		keys[i].there = false;
 	assert_int_equal(bed_chain_count(&bed), 0);
@@ -969,20 +969,20 @@ static atomic_bool torn_end;
 /* Writes one key over and over, each time with one byte all through. */
 static void *torn_writer(void *arg)
 {
-	struct store_lane *lane = store_lane_get(bed.st);
+	struct store_ctx *ctx = store_ctx_get(bed.st);
 	uint8_t value[TORN_LEN];
-	uintptr_t failed = !lane;
+	uintptr_t failed = !ctx;
 
 	(void)arg;
 	for (unsigned int i = 0; !failed && !atomic_load(&torn_end); i++) {
 		memset(value, (int)(i & 0xff), sizeof(value));
-		failed = store_set(lane, "k", 1, value, sizeof(value), 0, 0, 0, NULL) != 0;
+		failed = store_set(ctx, "k", 1, value, sizeof(value), 0, 0, 0, NULL) != 0;
 	}
-	store_lane_put(lane);
+	store_ctx_put(ctx);
 	return (void *)failed;
 }
 
-/* A reader in XDP gets whole values, however fast the other door changes them, or lets them pass.
+/* A reader in XDP gets whole values, however fast the other front end changes them, or lets them pass.
  */
 static void test_torn(void **state)
 {
@@ -998,7 +998,7 @@ static void test_torn(void **state)
 
 	(void)state;
 	open_bed(~0ULL, ~0ULL);
-	assert_int_equal(store_set(bed.lane, "k", 1, value_of(0), 1, 0, 0, 0, NULL), 0);
+	assert_int_equal(store_set(bed.ctx, "k", 1, value_of(0), 1, 0, 0, 0, NULL), 0);
 	packet_default(&spec, false);
 	request_begin(&req, 1, NULL);
 	request_add(&req, &op);
@@ -1034,17 +1034,17 @@ static int moving; /* keys */
 /* Overwrites the keys with values of two size classes in turn, so that they move all the time. */
 static void *mover(void *arg)
 {
-	struct store_lane *lane = store_lane_get(bed.st);
-	const char *failed = lane ? NULL : "no lane";
+	struct store_ctx *ctx = store_ctx_get(bed.st);
+	const char *failed = ctx ? NULL : "no context";
 	static const char large[500];
 
 	(void)arg;
 	for (unsigned int turn = 0; !failed && !atomic_load(&moves_end); turn++)
 		for (char key = 'a'; key < 'a' + moving; key++)
-			if (store_set(lane, &key, 1, large, turn & 1 ? sizeof(large) : 20, 0, 0, 0,
+			if (store_set(ctx, &key, 1, large, turn & 1 ? sizeof(large) : 20, 0, 0, 0,
 				      NULL))
 				failed = "a SET failed";
-	store_lane_put(lane);
+	store_ctx_put(ctx);
 	return (void *)failed;
 }
 
@@ -1059,15 +1059,15 @@ static void moves(uint64_t fingerprint_mask, uint64_t bucket_mask, int n)
 	moving = n;
 	open_bed(fingerprint_mask, bucket_mask);
 	for (char key = 'a'; key < 'a' + moving; key++)
-		assert_int_equal(store_set(bed.lane, &key, 1, "", 0, 0, 0, 0, NULL), 0);
+		assert_int_equal(store_set(bed.ctx, &key, 1, "", 0, 0, 0, 0, NULL), 0);
 	atomic_store(&moves_end, false);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&writer[i], NULL, mover, NULL), 0);
 	begin = store_now_ms(bed.st);
 	while (races_on(begin, gets))
 		for (char key = 'a'; key < 'a' + moving; key++, gets++) {
-			misses += store_get(bed.lane, &key, 1, &entry) == -ENOENT;
-			misses += store_expire(bed.lane, &key, 1, 0) == -ENOENT;
+			misses += store_get(bed.ctx, &key, 1, &entry) == -ENOENT;
+			misses += store_expire(bed.ctx, &key, 1, 0) == -ENOENT;
 		}
 	atomic_store(&moves_end, true);
 	for (int i = 0; i < 2; i++) {
@@ -1117,7 +1117,7 @@ static size_t churn_key(char *key, unsigned int who, unsigned int turn, const ch
 	return (size_t)snprintf(key, 32, "%u.%u.%s%u", who, turn % 2, what, n);
 }
 
-static bool churn(struct store_lane *lane, unsigned int who, unsigned int turn, const char *what,
+static bool churn(struct store_ctx *ctx, unsigned int who, unsigned int turn, const char *what,
 		  bool there)
 {
 	char key[32];
@@ -1125,8 +1125,8 @@ static bool churn(struct store_lane *lane, unsigned int who, unsigned int turn, 
 
 	for (unsigned int n = 0; n < XKV_WAYS; n++) {
 		len = churn_key(key, who, turn, what, n);
-		if (there ? store_set(lane, key, len, key, len, 0, 0, 0, NULL)
-			  : store_delete(lane, key, len, NULL))
+		if (there ? store_set(ctx, key, len, key, len, 0, 0, 0, NULL)
+			  : store_delete(ctx, key, len, NULL))
 			return false;
 	}
 	return true;
@@ -1134,17 +1134,17 @@ static bool churn(struct store_lane *lane, unsigned int who, unsigned int turn, 
 
 static void *churner(void *arg)
 {
-	struct store_lane *lane = store_lane_get(bed.st);
+	struct store_ctx *ctx = store_ctx_get(bed.st);
 	unsigned int who = (unsigned int)(uintptr_t)arg;
-	bool well = lane;
+	bool well = ctx;
 
 	for (unsigned int turn = 1; well && !atomic_load(&moves_end); turn++) {
-		well = churn(lane, who, turn, "gap", true) && churn(lane, who, turn, "key", true);
+		well = churn(ctx, who, turn, "gap", true) && churn(ctx, who, turn, "key", true);
 		atomic_store(&generation[who], turn);
-		well = well && churn(lane, who, turn, "gap", false) &&
-		       (turn == 1 || churn(lane, who, turn - 1, "key", false));
+		well = well && churn(ctx, who, turn, "gap", false) &&
+		       (turn == 1 || churn(ctx, who, turn - 1, "key", false));
 	}
-	store_lane_put(lane);
+	store_ctx_put(ctx);
 	return well ? NULL : "a SET or DELETE failed";
 }
 
@@ -1184,7 +1184,7 @@ static unsigned int missed(unsigned int who, unsigned int n, uint64_t *gets)
 	len = churn_key(key, who, turn, "key", n);
 	ok = xdp_gets(key, len, &passed);
 	if (passed)
-		ok = !store_get(bed.lane, key, len, &entry) && entry.value_len == len &&
+		ok = !store_get(bed.ctx, key, len, &entry) && entry.value_len == len &&
 		     !memcmp(entry.value, key, len);
 	*gets += !passed;
 	return !ok && atomic_load(&generation[who]) == turn;
@@ -1199,7 +1199,7 @@ static void chains(uint64_t fingerprint_mask)
 	open_bed(fingerprint_mask, 0);
 	bed.c->miss_reply = 1;
 	for (char key = 'a'; key < 'a' + XKV_WAYS; key++) /* all else is in the chain */
-		assert_int_equal(store_set(bed.lane, &key, 1, "", 0, 0, 0, 0, NULL), 0);
+		assert_int_equal(store_set(bed.ctx, &key, 1, "", 0, 0, 0, 0, NULL), 0);
 	atomic_store(&moves_end, false);
 	for (uintptr_t who = 0; who < CHURNERS; who++) {
 		atomic_store(&generation[who], 0);
@@ -1309,8 +1309,8 @@ static bool reuse_one(uint8_t opcode, const void *key)
 }
 
 /*
- * What a walk in xkvd reads of a bucket that has just left its chain may be a client's bytes: references
- * to anywhere, and slots that say of themselves that they go on beyond their page.
+ * What a walk in xkvd reads of a bucket that has just left its chain may be a client's bytes:
+ * references to anywhere, and slots that say of themselves that they go on beyond their page.
  */
 static void test_references_that_are_none(void **state)
 {
@@ -1322,7 +1322,7 @@ static void test_references_that_are_none(void **state)
 	(void)state;
 	open_bed(~0ULL, ~0ULL);
 	assert_non_null(value);
-	assert_int_equal(store_set(bed.lane, "k", 1, value, XKV_VALUE_MAX, 0, 0, 0, NULL), 0);
+	assert_int_equal(store_set(bed.ctx, "k", 1, value, XKV_VALUE_MAX, 0, 0, 0, NULL), 0);
 	slot = bed_slot(&bed, "k", 1);
 	assert_true(slot_copy(bed.st, bed_ref(&bed, slot), &copy, value));
 	ref = XKV_REF(XKV_REF_PAGE(bed_ref(&bed, slot)), 0);
@@ -1449,7 +1449,7 @@ static bool race_meet(unsigned int turn)
 /* Each round has a key, which one of them inserts and one of them deletes. */
 static void *rival(void *arg)
 {
-	struct store_lane *lane = store_lane_get(bed.st);
+	struct store_ctx *ctx = store_ctx_get(bed.st);
 	unsigned int turn = 0;
 	char key[32];
 
@@ -1459,13 +1459,13 @@ static void *rival(void *arg)
 
 		race_meet(++turn);
 		atomic_fetch_add(&race.won,
-				 !store_set(lane, key, len, key, len, XKV_NX, 0, 0, NULL));
+				 !store_set(ctx, key, len, key, len, XKV_NX, 0, 0, NULL));
 		race_meet(++turn);
 		atomic_fetch_add(&race.wrong, atomic_load(&race.won) != 1);
 		race_meet(++turn);
-		atomic_fetch_sub(&race.won, !store_delete(lane, key, len, NULL));
+		atomic_fetch_sub(&race.won, !store_delete(ctx, key, len, NULL));
 	} while (race_meet(++turn));
-	store_lane_put(lane);
+	store_ctx_put(ctx);
 	return NULL;
 }
 
@@ -1479,7 +1479,7 @@ static void test_rivals(void **state)
 	(void)state;
 	open_bed(~0ULL, 0);
 	for (int i = 0; i < 6 * XKV_WAYS; i++)
-		assert_int_equal(store_set(bed.lane, key,
+		assert_int_equal(store_set(bed.ctx, key,
 					   (size_t)snprintf(key, sizeof(key), "fill%d", i), "", 0,
 					   0, 0, 0, NULL),
 				 0);
@@ -1521,10 +1521,10 @@ static void steady_write(void)
 	for (unsigned int n = 0; n < STEADY; n++) {
 		size_t len = steady_key(key, n);
 
-		assert_int_equal(store_set(bed.lane, key, len, value_of(n), steady_len(n), 0, 0,
+		assert_int_equal(store_set(bed.ctx, key, len, value_of(n), steady_len(n), 0, 0,
 					   n % 3 ? 0 : store_now_ms(bed.st) + FAR_MS, NULL),
 				 0);
-		assert_int_equal(store_get(bed.lane, key, len, &entry), 0);
+		assert_int_equal(store_get(bed.ctx, key, len, &entry), 0);
 		steady_version[n] = entry.version;
 	}
 }
@@ -1536,7 +1536,7 @@ static bool steady_is_there(unsigned int n)
 	char key[32];
 	size_t len = steady_key(key, n);
 
-	return !store_get(bed.lane, key, len, &entry) && entry.value_len == steady_len(n) &&
+	return !store_get(bed.ctx, key, len, &entry) && entry.value_len == steady_len(n) &&
 	       !memcmp(entry.value, value_of(n), entry.value_len) &&
 	       entry.version == steady_version[n] && !entry.expire_ms == !!(n % 3);
 }
@@ -1544,9 +1544,9 @@ static bool steady_is_there(unsigned int n)
 /* Changes keys of its own all the time: inserts, overwrites, moves, deletions, expiry. */
 static void *changer(void *arg)
 {
-	struct store_lane *lane = store_lane_get(bed.st);
+	struct store_ctx *ctx = store_ctx_get(bed.st);
 	unsigned int who = (unsigned int)(uintptr_t)arg;
-	const char *failed = lane ? NULL : "no lane";
+	const char *failed = ctx ? NULL : "no context";
 	char key[32];
 
 	for (unsigned int turn = 0; !failed && !atomic_load(&moves_end); turn++) {
@@ -1554,32 +1554,35 @@ static void *changer(void *arg)
 		int ret;
 
 		if (turn / 101 % 3 == 2)
-			ret = store_delete(lane, key, len, NULL);
+			ret = store_delete(ctx, key, len, NULL);
 		else
-			ret = store_set(lane, key, len, value_of(turn), turn * 7919 % 2000, 0, 0,
+			ret = store_set(ctx, key, len, value_of(turn), turn * 7919 % 2000, 0, 0,
 					turn % 4 ? 0 : store_now_ms(bed.st) + FAR_MS, NULL);
 		if (ret)
 			failed = "a SET or DELETE failed";
 	}
-	store_lane_put(lane);
+	store_ctx_put(ctx);
 	return (void *)failed;
 }
 
-/* In the place of the store's own thread: empties spans of all classes, over and over, also the only one that a class has. */
+/*
+ * In the place of the store's own thread: empties spans of all classes, over and over, also the
+ * only one that a class has.
+ */
 static void *drainer(void *arg)
 {
-	struct store_lane *lane = store_lane_get(bed.st);
+	struct store_ctx *ctx = store_ctx_get(bed.st);
 	uintptr_t units = 0;
 
 	(void)arg;
-	bed.st->keeper_lane = lane;
-	while (lane && !atomic_load(&moves_end))
+	bed.st->maintenance_ctx = ctx;
+	while (ctx && !atomic_load(&moves_end))
 		for (unsigned int class = 0; class < bed.st->class_count; class ++) {
-			keeper_serve(bed.st);
-			units += bed_drain(&bed, lane, class, 1);
+			maintenance_serve(bed.st);
+			units += bed_drain(&bed, ctx, class, 1);
 		}
 	bed_maintained(&bed, false);
-	store_lane_put(lane);
+	store_ctx_put(ctx);
 	return (void *)units;
 }
 

@@ -4,7 +4,7 @@
  * INCR, APPEND, TTL, TOUCH, SCAN, and requests that are done only once: packets in,
  * packets out.  What is right is said here a second time, in plain C.
  *
- * Every request can come through both doors: as a frame into the XDP program
+ * Every request can come through both front ends: as a frame into the XDP program
  * (and where that passes it on, to xkvd's side of the store), or to that side at once.
  */
 #include <setjmp.h>
@@ -44,7 +44,7 @@ static _Thread_local in_addr_t source; /* that requests come from */
 
 /* ---- asking --------------------------------------------------------------- */
 
-enum door { DRIVER, DAEMON, DOORS };
+enum frontend { DRIVER, DAEMON, FRONTENDS };
 
 /* What came back, in host byte order. */
 struct reply {
@@ -86,13 +86,13 @@ static void decode(struct reply *r, const struct payload *req)
 }
 
 /* Has xkvd's side answer. */
-static void ask_daemon(struct store_lane *lane, const struct payload *req, struct reply *r)
+static void ask_daemon(struct store_ctx *ctx, const struct payload *req, struct reply *r)
 {
 	struct sockaddr_in from = { .sin_family = AF_INET, .sin_addr.s_addr = source };
 	int len;
 
-	store_sender(lane, (struct sockaddr *)&from);
-	len = store_datagram(lane, req->byte, req->len, r->byte, DATAGRAM, DATAGRAM);
+	store_sender(ctx, (struct sockaddr *)&from);
+	len = store_datagram(ctx, req->byte, req->len, r->byte, DATAGRAM, DATAGRAM);
 
 	assert_true(len >= 0);
 	r->len = (size_t)len;
@@ -100,7 +100,7 @@ static void ask_daemon(struct store_lane *lane, const struct payload *req, struc
 }
 
 /* Has the driver answer; what it passes on is passed on unchanged. */
-static void ask_driver(struct store_lane *lane, const struct payload *req, struct reply *r)
+static void ask_driver(struct store_ctx *ctx, const struct payload *req, struct reply *r)
 {
 	size_t at = packet_payload_at(false, 0), len;
 	uint8_t frame[PACKET_MAX];
@@ -118,7 +118,7 @@ static void ask_driver(struct store_lane *lane, const struct payload *req, struc
 	if (r->passed) {
 		assert_int_equal(out.len, len);
 		assert_memory_equal(out.frame, frame, len);
-		ask_daemon(lane, req, r);
+		ask_daemon(ctx, req, r);
 	} else if (!r->dropped) {
 		assert_int_equal(out.verdict, XDP_TX);
 		assert_null(packet_complaint(out.frame, out.len));
@@ -127,23 +127,23 @@ static void ask_driver(struct store_lane *lane, const struct payload *req, struc
 	}
 }
 
-static void ask_as(struct store_lane *lane, enum door door, const struct payload *req,
+static void ask_as(struct store_ctx *ctx, enum frontend frontend, const struct payload *req,
 		   struct reply *r)
 {
 	memset(r, 0, offsetof(struct reply, byte));
 	if (!source)
 		source = htonl(CLIENT);
-	if (door == DRIVER)
-		ask_driver(lane, req, r);
+	if (frontend == DRIVER)
+		ask_driver(ctx, req, r);
 	else
-		ask_daemon(lane, req, r);
+		ask_daemon(ctx, req, r);
 	if (!r->dropped)
 		decode(r, req);
 }
 
-static void ask(enum door door, const struct payload *req, struct reply *r)
+static void ask(enum frontend frontend, const struct payload *req, struct reply *r)
 {
-	ask_as(bed.lane, door, req, r);
+	ask_as(bed.ctx, frontend, req, r);
 }
 
 /* ---- requests ------------------------------------------------------------- */
@@ -170,11 +170,11 @@ static struct payload once_request(uint64_t session, uint64_t id, const struct o
 }
 
 /* Asks one operation; its result is r->result[0]. */
-static void ask_op(enum door door, const struct operation *op, struct reply *r)
+static void ask_op(enum frontend frontend, const struct operation *op, struct reply *r)
 {
 	struct payload p = once_request(0, next_id++, op);
 
-	ask(door, &p, r);
+	ask(frontend, &p, r);
 	assert_int_equal(r->count, 1);
 	assert_int_equal(r->result[0].opcode, op->opcode);
 }
@@ -238,7 +238,7 @@ static void refused(const struct reply *r, uint8_t status)
 
 static void put(const void *key, size_t key_len, const void *value, size_t len, uint64_t expire_ms)
 {
-	assert_int_equal(store_set(bed.lane, key, key_len, value, len, 0, 0, expire_ms, NULL), 0);
+	assert_int_equal(store_set(bed.ctx, key, key_len, value, len, 0, 0, expire_ms, NULL), 0);
 }
 
 static void put_text(const char *key, const char *text)
@@ -250,7 +250,7 @@ static struct store_entry entry(const void *key, size_t key_len)
 {
 	struct store_entry e;
 
-	assert_int_equal(store_get(bed.lane, key, key_len, &e), 0);
+	assert_int_equal(store_get(bed.ctx, key, key_len, &e), 0);
 	return e;
 }
 
@@ -311,7 +311,7 @@ static int group_setup(void **state)
 	if (why)
 		print_error("%s\n", why);
 	else
-		keeper_stop(bed.st); /* slots stay where they are */
+		maintenance_stop(bed.st); /* slots stay where they are */
 	return why ? -1 : 0;
 }
 
@@ -330,8 +330,8 @@ static int setup(void **state)
 	bed_configure(&bed);
 	source = htonl(CLIENT);
 	offset_before = bed.c->tai_offset_ms;
-	memset(bed.once, 0, XKV_ONCE_SETS * sizeof(*bed.once));
-	return store_flush(bed.lane);
+	memset(bed.once, 0, XKV_DEDUP_SETS * sizeof(*bed.once));
+	return store_flush(bed.ctx);
 }
 
 /* Whatever a case did, no slot is lost and none is written over. */
@@ -397,7 +397,7 @@ static void test_versions_do_not_come_back(void **state)
 	const time_t since = 1735689600, last = since + 16 * 365 * 86400L;
 	struct xkv_counters *each = bed.each_cpu;
 	struct timespec now;
-	uint32_t door = 0;
+	uint32_t frontend = 0;
 	uint64_t before;
 
 	(void)state;
@@ -409,12 +409,14 @@ static void test_versions_do_not_come_back(void **state)
 	for (time_t at = 0; at < 3; at++)
 		assert_true(first_at(at, 0) != first_at(at, 0));
 	assert_true(first_at(since - 1, 999999999) != first_at(since - 1, 999999999));
-	assert_true(first_at(since + 18 * 365 * 86400L, 0) != first_at(since + 18 * 365 * 86400L, 0));
-	/* and that is what this store began with, for each CPU and door */
+	assert_true(first_at(since + 18 * 365 * 86400L, 0) !=
+		    first_at(since + 18 * 365 * 86400L, 0));
+	/* and that is what this store began with, for each CPU and front end */
 	clock_gettime(CLOCK_REALTIME, &now);
 	before = first_at(now.tv_sec - 3600, 0);
-	for (; door < XKV_DOORS; door++) {
-		assert_int_equal(bpf_map_lookup_elem(bed.bpf.map[BPF_COUNTERS], &door, each), 0);
+	for (; frontend < XKV_FRONTENDS; frontend++) {
+		assert_int_equal(bpf_map_lookup_elem(bed.bpf.map[BPF_COUNTERS], &frontend, each),
+				 0);
 		for (unsigned int cpu = 0; cpu < bed.cpus; cpu++)
 			assert_in_range(each[cpu].version, before, first_at(now.tv_sec + 1, 0));
 	}
@@ -440,8 +442,8 @@ static bool is_number(const char *text, size_t len, int64_t *n)
 	return strlen(printed) == len && !memcmp(printed, text, len);
 }
 
-/* INCR of a text, through one door, compared with what is right. */
-static void check_incr(enum door door, const char *text, size_t len, int64_t amount)
+/* INCR of a text, through one front end, compared with what is right. */
+static void check_incr(enum frontend frontend, const char *text, size_t len, int64_t amount)
 {
 	uint64_t expire_ms = dice(2) ? store_now_ms(bed.st) + 1000000 : 0;
 	struct operation op = incr("n", 1, amount);
@@ -452,7 +454,7 @@ static void check_incr(enum door door, const char *text, size_t len, int64_t amo
 
 	put("n", 1, text, len, expire_ms);
 	before = entry("n", 1);
-	ask_op(door, &op, &r);
+	ask_op(frontend, &op, &r);
 	if (!is_number(text, len, &old)) {
 		refused(&r, XKV_NOT_NUMBER);
 	} else if (__builtin_add_overflow(old, amount, &sum)) {
@@ -494,13 +496,13 @@ static void test_incr_texts(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		for (size_t j = 0; j < sizeof(amounts) / sizeof(amounts[0]); j++)
-			check_incr((i + j) % DOORS, texts[i], strlen(texts[i]), amounts[j]);
-	for (enum door door = 0; door < DOORS; door++) {
-		check_incr(door, "1\0", 2, 1);
-		check_incr(door, "\0", 1, 1);
-		check_incr(door, "1\0\0\0\0\0\0\0", 8, 1);
+			check_incr((i + j) % FRONTENDS, texts[i], strlen(texts[i]), amounts[j]);
+	for (enum frontend frontend = 0; frontend < FRONTENDS; frontend++) {
+		check_incr(frontend, "1\0", 2, 1);
+		check_incr(frontend, "\0", 1, 1);
+		check_incr(frontend, "1\0\0\0\0\0\0\0", 8, 1);
 		for (size_t len = 20; len < 2000; len += 61)
-			check_incr(door, (const char *)pattern(0), len, 1);
+			check_incr(frontend, (const char *)pattern(0), len, 1);
 	}
 }
 
@@ -517,7 +519,7 @@ static void test_incr_random(void **state)
 		snprintf(text, sizeof(text), "%" PRId64, dice(2) ? n : -(n & INT64_MAX));
 		if (!dice(4))
 			text[dice(strlen(text))] = "0123456789-+ x"[dice(14)];
-		check_incr(dice(DOORS), text, strlen(text),
+		check_incr(dice(FRONTENDS), text, strlen(text),
 			   dice(2) ? amount : -(amount & INT64_MAX));
 	}
 }
@@ -543,7 +545,7 @@ static void test_incr_classes(void **state)
 			int64_t step = i < 9 ? steps[i] : -steps[17 - i];
 
 			op = incr(key, len, step);
-			ask_op(dice(DOORS), &op, &r);
+			ask_op(dice(FRONTENDS), &op, &r);
 			n += step;
 			assert_true(number(&r) == n);
 		}
@@ -564,24 +566,24 @@ static void test_incr_missing(void **state)
 	struct reply r;
 
 	(void)state;
-	for (enum door door = 0; door < DOORS; door++) {
+	for (enum frontend frontend = 0; frontend < FRONTENDS; frontend++) {
 		for (int expired = 0; expired < 2; expired++) {
-			store_delete(bed.lane, "n", 1, NULL);
+			store_delete(bed.ctx, "n", 1, NULL);
 			if (expired)
 				put("n", 1, "41", 2, 1000);
 			op.flags = XKV_XX;
-			ask_op(door, &op, &r);
+			ask_op(frontend, &op, &r);
 			refused(&r, XKV_NOT_STORED);
 			op.flags = XKV_CAS;
 			op.version = 2;
-			ask_op(door, &op, &r);
+			ask_op(frontend, &op, &r);
 			refused(&r, XKV_MISS);
 			op.flags = XKV_XX | XKV_CAS;
-			ask_op(door, &op, &r);
+			ask_op(frontend, &op, &r);
 			refused(&r, XKV_MISS);
 			op.flags = 0;
 			op.version = 0;
-			ask_op(door, &op, &r);
+			ask_op(frontend, &op, &r);
 			assert_true(number(&r) == -5);
 			assert_true(!r.result[0].ttl && r.result[0].version);
 			assert_true(!entry("n", 1).expire_ms);
@@ -613,18 +615,18 @@ static void test_conditions_of_changes(void **state)
 	(void)state;
 	put("n", 1, "5", 1, store_now_ms(bed.st) + 1000000);
 	op.flags = XKV_CAS;
-	for (unsigned int i = 0; i < 2 * DOORS; i++) {
-		op.opcode = i < DOORS ? XKV_OP_EXPIRE : XKV_OP_DELETE;
+	for (unsigned int i = 0; i < 2 * FRONTENDS; i++) {
+		op.opcode = i < FRONTENDS ? XKV_OP_EXPIRE : XKV_OP_DELETE;
 		e = entry("n", 1);
 		op.version = e.version + 2;
-		ask_op(i % DOORS, &op, &r);
+		ask_op(i % FRONTENDS, &op, &r);
 		assert_int_equal(r.result[0].status, XKV_NOT_STORED);
 		assert_true(r.result[0].version == e.version && !r.result[0].ttl == !e.expire_ms);
 		assert_true(entry("n", 1).version == e.version);
 		op.version = e.version;
-		ask_op(i % DOORS, &op, &r);
+		ask_op(i % FRONTENDS, &op, &r);
 		assert_int_equal(r.result[0].status, XKV_OK);
-		ask_op(i % DOORS, &op, &r);
+		ask_op(i % FRONTENDS, &op, &r);
 		assert_int_equal(r.result[0].status,
 				 op.opcode == XKV_OP_DELETE ? XKV_MISS : XKV_NOT_STORED);
 		if (op.opcode == XKV_OP_DELETE)
@@ -649,19 +651,19 @@ static void test_conditions(void **state)
 		e = entry("n", 1);
 		op->flags = XKV_CAS;
 		op->version = e.version + 2;
-		ask_op(i % DOORS, op, &r);
+		ask_op(i % FRONTENDS, op, &r);
 		assert_int_equal(r.result[0].status, XKV_NOT_STORED);
 		assert_true(r.result[0].version == e.version && !r.value[0]);
 		holds_text("n", "5");
 		op->version = e.version;
-		ask_op(i % DOORS, op, &r);
+		ask_op(i % FRONTENDS, op, &r);
 		assert_int_equal(number(&r), i / 2 ? 2 : 6);
 		op->flags = XKV_XX | XKV_CAS; /* has changed by now */
-		ask_op(i % DOORS, op, &r);
+		ask_op(i % FRONTENDS, op, &r);
 		assert_int_equal(r.result[0].status, XKV_NOT_STORED);
 		op->flags = XKV_XX;
 		op->version = 0;
-		ask_op(i % DOORS, op, &r);
+		ask_op(i % FRONTENDS, op, &r);
 		assert_int_equal(number(&r), i / 2 ? 3 : 7);
 		holds_text("n", i / 2 ? "500" : "7");
 	}
@@ -685,14 +687,15 @@ static void neighbours(const char *key, size_t len, bool check)
 }
 
 /* APPEND of `more` bytes to `old`, none: the key is not there. */
-static void check_append(enum door door, const char *key, size_t key_len, int old, size_t more)
+static void check_append(enum frontend frontend, const char *key, size_t key_len, int old,
+			 size_t more)
 {
 	struct operation op = append(key, key_len, pattern(1), more);
 	uint64_t version = 0, expire_ms = 0;
 	uint8_t want[4096];
 	struct reply r;
 
-	store_delete(bed.lane, key, key_len, NULL);
+	store_delete(bed.ctx, key, key_len, NULL);
 	if (old >= 0) {
 		expire_ms = dice(2) ? store_now_ms(bed.st) + 1000000 : 0;
 		put(key, key_len, pattern(0), (size_t)old, expire_ms);
@@ -701,7 +704,7 @@ static void check_append(enum door door, const char *key, size_t key_len, int ol
 	}
 	old = old < 0 ? 0 : old;
 	memcpy(want + old, pattern(1), more);
-	ask_op(door, &op, &r);
+	ask_op(frontend, &op, &r);
 	assert_int_equal(number(&r), (size_t)old + more);
 	assert_true(!r.result[0].ttl == !expire_ms);
 	assert_true(r.result[0].version == entry(key, key_len).version);
@@ -715,7 +718,7 @@ static void test_append_alignments(void **state)
 	(void)state;
 	for (int old = -1; old <= 40; old++)
 		for (size_t more = 0; more <= 40; more++)
-			check_append((old + 1 + more) % DOORS, "key", 3, old, more);
+			check_append((old + 1 + more) % FRONTENDS, "key", 3, old, more);
 }
 
 /* Keys of all lengths, in the midst of others. */
@@ -772,15 +775,15 @@ static void test_append_large(void **state)
 	size_t room = DATAGRAM - 16 - 24 - 8, rest;
 
 	(void)state;
-	for (size_t i = 0; i < DOORS * sizeof(old) / sizeof(old[0]); i++) {
-		size_t len = (size_t)old[i / DOORS];
+	for (size_t i = 0; i < FRONTENDS * sizeof(old) / sizeof(old[0]); i++) {
+		size_t len = (size_t)old[i / FRONTENDS];
 
 		for (size_t j = 0; j < sizeof(more) / sizeof(more[0]); j++)
-			check_append(i % DOORS, "key", 3, (int)len, more[j]);
+			check_append(i % FRONTENDS, "key", 3, (int)len, more[j]);
 		rest = len < DATAGRAM ? DATAGRAM - len : 0;
-		check_append(i % DOORS, "key", 3, (int)len, rest < room ? rest : room);
-		check_append(i % DOORS, "key", 3, (int)len, rest + 1 < room ? rest + 1 : room);
-		check_append(i % DOORS, "key", 3, (int)len, room);
+		check_append(i % FRONTENDS, "key", 3, (int)len, rest < room ? rest : room);
+		check_append(i % FRONTENDS, "key", 3, (int)len, rest + 1 < room ? rest + 1 : room);
+		check_append(i % FRONTENDS, "key", 3, (int)len, room);
 	}
 }
 
@@ -791,11 +794,11 @@ static void test_append_limit(void **state)
 	struct reply r;
 
 	(void)state;
-	for (enum door door = 0; door < DOORS; door++) {
+	for (enum frontend frontend = 0; frontend < FRONTENDS; frontend++) {
 		put("key", 3, large, XKV_VALUE_MAX - 3, 0);
-		ask_op(door, &op, &r);
+		ask_op(frontend, &op, &r);
 		assert_int_equal(number(&r), XKV_VALUE_MAX - 1);
-		ask_op(door, &op, &r);
+		ask_op(frontend, &op, &r);
 		assert_int_equal(r.result[0].status, XKV_TOO_LARGE);
 		assert_null(r.value[0]);
 		assert_int_equal(r.result[0].value_len, XKV_VALUE_MAX + 1);
@@ -818,13 +821,16 @@ static void test_append_far(void **state)
 		op = append("key", 3, pattern(len & 1), more);
 		memcpy(want + len, op.value, more);
 		len += more;
-		ask_op(dice(DOORS), &op, &r);
+		ask_op(dice(FRONTENDS), &op, &r);
 		assert_int_equal(number(&r), len);
 	}
 	holds("key", 3, want, sizeof(want));
 }
 
-/* Large ones and small ones, of the same key and of others, in one datagram to xkvd: each has its own slot. */
+/*
+ * Large ones and small ones, of the same key and of others, in one datagram to xkvd: each has its
+ * own slot.
+ */
 static void test_append_many(void **state)
 {
 	struct operation ops[] = {
@@ -870,13 +876,13 @@ static void test_append_expired(void **state)
 	struct reply r;
 
 	(void)state;
-	for (enum door door = 0; door < DOORS; door++) {
+	for (enum frontend frontend = 0; frontend < FRONTENDS; frontend++) {
 		put("key", 3, "old", 3, 1000);
 		op.flags = XKV_XX;
-		ask_op(door, &op, &r);
+		ask_op(frontend, &op, &r);
 		refused(&r, XKV_NOT_STORED);
 		op.flags = 0;
-		ask_op(door, &op, &r);
+		ask_op(frontend, &op, &r);
 		assert_int_equal(number(&r), 3);
 		assert_true(!r.result[0].ttl);
 		holds_text("key", "new");
@@ -918,7 +924,7 @@ static void model_key(unsigned int i, char key[32], size_t *len)
 	*len = (size_t)snprintf(key, 32, "%.*s%u", (int)(i * 7 % 20), "aaaaaaaaaaaaaaaaaaaa", i);
 }
 
-static void model_set(enum door door, struct model *m, const char *key, size_t key_len)
+static void model_set(enum frontend frontend, struct model *m, const char *key, size_t key_len)
 {
 	struct operation op = op_on(XKV_OP_SET, key, key_len);
 	char text[24];
@@ -931,7 +937,7 @@ static void model_set(enum door door, struct model *m, const char *key, size_t k
 		op.value = text;
 		op.value_len = strlen(text);
 	}
-	ask_op(door, &op, &r);
+	ask_op(frontend, &op, &r);
 	assert_int_equal(r.result[0].status, XKV_OK);
 	m->exists = true;
 	m->len = op.value_len;
@@ -939,13 +945,13 @@ static void model_set(enum door door, struct model *m, const char *key, size_t k
 	m->version = r.result[0].version;
 }
 
-static void model_incr(enum door door, struct model *m, const char *key, size_t key_len)
+static void model_incr(enum frontend frontend, struct model *m, const char *key, size_t key_len)
 {
 	int64_t amount = (int64_t)dice(1ULL << 40) - (1LL << 39), old = 0, sum;
 	struct operation op = incr(key, key_len, amount);
 	struct reply r;
 
-	ask_op(door, &op, &r);
+	ask_op(frontend, &op, &r);
 	if (m->exists && !is_number((char *)m->value, m->len, &old)) {
 		refused(&r, XKV_NOT_NUMBER);
 	} else if (__builtin_add_overflow(old, amount, &sum)) {
@@ -958,7 +964,7 @@ static void model_incr(enum door door, struct model *m, const char *key, size_t 
 	}
 }
 
-static void model_append(enum door door, struct model *m, const char *key, size_t key_len)
+static void model_append(enum frontend frontend, struct model *m, const char *key, size_t key_len)
 {
 	size_t more = dice(20), old = m->exists ? m->len : 0;
 	struct operation op = append(key, key_len, pattern(1), more);
@@ -966,7 +972,7 @@ static void model_append(enum door door, struct model *m, const char *key, size_
 
 	if (old + more > sizeof(m->value))
 		return;
-	ask_op(door, &op, &r);
+	ask_op(frontend, &op, &r);
 	assert_int_equal(number(&r), old + more);
 	memcpy(m->value + old, pattern(1), more);
 	m->len = old + more;
@@ -974,25 +980,26 @@ static void model_append(enum door door, struct model *m, const char *key, size_
 	m->version = r.result[0].version;
 }
 
-static void model_delete(enum door door, struct model *m, const char *key, size_t key_len)
+static void model_delete(enum frontend frontend, struct model *m, const char *key, size_t key_len)
 {
 	struct operation op = op_on(XKV_OP_DELETE, key, key_len);
 	struct reply r;
 
-	ask_op(door, &op, &r);
+	ask_op(frontend, &op, &r);
 	assert_int_equal(r.result[0].status, m->exists ? XKV_OK : XKV_MISS);
 	m->exists = false;
 	m->version = 0;
 }
 
-static void model_check(enum door door, const struct model *m, const char *key, size_t key_len)
+static void model_check(enum frontend frontend, const struct model *m, const char *key,
+			size_t key_len)
 {
 	struct operation op = op_on(XKV_OP_GET, key, key_len);
 	struct reply r;
 
 	for (int i = 0; i < 3; i++) {
 		op.opcode = (uint8_t[]){ XKV_OP_GET, XKV_OP_TTL, XKV_OP_TOUCH }[i];
-		ask_op(door, &op, &r);
+		ask_op(frontend, &op, &r);
 		assert_int_equal(r.result[0].status, m->exists ? XKV_OK : XKV_MISS);
 		assert_true(r.result[0].version == m->version);
 		assert_int_equal(!r.value[0], !m->exists || i);
@@ -1003,7 +1010,7 @@ static void model_check(enum door door, const struct model *m, const char *key, 
 	}
 }
 
-/* Changes of all kinds in any order, through both doors, on a few keys. */
+/* Changes of all kinds in any order, through both front ends, on a few keys. */
 static void test_model(void **state)
 {
 	size_t len;
@@ -1013,18 +1020,18 @@ static void test_model(void **state)
 	memset(model, 0, sizeof(model));
 	for (int i = 0; i < 30000; i++) {
 		unsigned int n = (unsigned int)dice(MODEL_KEYS), what = (unsigned int)dice(10);
-		enum door door = dice(3) ? DRIVER : DAEMON;
+		enum frontend frontend = dice(3) ? DRIVER : DAEMON;
 
 		model_key(n, key, &len);
 		if (what < 1)
-			model_set(door, &model[n], key, len);
+			model_set(frontend, &model[n], key, len);
 		else if (what < 4)
-			model_incr(door, &model[n], key, len);
+			model_incr(frontend, &model[n], key, len);
 		else if (what < 8)
-			model_append(door, &model[n], key, len);
+			model_append(frontend, &model[n], key, len);
 		else if (what < 9)
-			model_delete(door, &model[n], key, len);
-		model_check(dice(DOORS), &model[n], key, len);
+			model_delete(frontend, &model[n], key, len);
+		model_check(dice(FRONTENDS), &model[n], key, len);
 		if (i % 1000)
 			continue;
 		for (n = 0; n < MODEL_KEYS; n++) {
@@ -1048,25 +1055,26 @@ static void test_ttl(void **state)
 	put("c", 1, "1", 1, 1000);
 	put("d", 1, large, XKV_VALUE_MAX, 0);
 	for (unsigned int i = 0; i < 4; i++) {
-		enum door door = i % DOORS;
+		enum frontend frontend = i % FRONTENDS;
 
 		op = op_on(opcodes[i / 2], "a", 1);
-		ask_op(door, &op, &r);
+		ask_op(frontend, &op, &r);
 		assert_int_equal(r.result[0].status, XKV_OK);
 		assert_true(!r.value[0] && !r.result[0].value_len && !r.result[0].ttl);
 		assert_true(r.result[0].version == entry("a", 1).version);
 		op.key = "b";
-		ask_op(door, &op, &r);
+		ask_op(frontend, &op, &r);
 		assert_int_equal(r.result[0].status, XKV_OK);
 		assert_in_range(r.result[0].ttl, 1, 50000);
 		op.key = "d";
-		ask_op(door, &op, &r);
+		ask_op(frontend, &op, &r);
 		assert_int_equal(r.result[0].status, XKV_OK);
 		for (op.key = "c"; op.key; op.key = !strcmp(op.key, "c") ? "x" : NULL) {
 			for (bed.c->miss_reply = 0; bed.c->miss_reply < 2; bed.c->miss_reply++) {
-				ask_op(door, &op, &r);
+				ask_op(frontend, &op, &r);
 				refused(&r, XKV_MISS);
-				assert_int_equal(r.passed, door == DRIVER && !bed.c->miss_reply);
+				assert_int_equal(r.passed,
+						 frontend == DRIVER && !bed.c->miss_reply);
 			}
 		}
 	}
@@ -1156,7 +1164,7 @@ static void count_up(char *key)
 static void check_read(const struct reply *r, unsigned int i, uint8_t opcode, const char *key)
 {
 	struct store_entry e = { .version = 0 };
-	int ret = store_get(bed.lane, key, strlen(key), &e);
+	int ret = store_get(bed.ctx, key, strlen(key), &e);
 
 	assert_int_equal(r->result[i].opcode, opcode);
 	assert_int_equal(r->result[i].status, ret ? XKV_MISS : XKV_OK);
@@ -1175,7 +1183,7 @@ static void check_scanned(const struct reply *r, unsigned int i, const char *key
 }
 
 /* Reads `keys` keys as a client does: goes on behind what was answered.  How many there were. */
-static unsigned int scan_all(enum door door, const char *first, unsigned int keys,
+static unsigned int scan_all(enum frontend frontend, const char *first, unsigned int keys,
 			     unsigned int *requests)
 {
 	unsigned int read = 0, ask_for;
@@ -1187,7 +1195,7 @@ static unsigned int scan_all(enum door door, const char *first, unsigned int key
 	for (*requests = 0; *key && read < keys; ++*requests) {
 		ask_for = keys - read > XKV_SCAN_MAX ? XKV_SCAN_MAX : keys - read;
 		p = scan(key, ask_for);
-		ask(door, &p, &r);
+		ask(frontend, &p, &r);
 		assert_in_range(r.count, 1, ask_for);
 		for (unsigned int i = 0; i < r.count; i++) {
 			assert_true(*key);
@@ -1212,14 +1220,14 @@ static void test_scan(void **state)
 			    i % 3 ? 0 : store_now_ms(bed.st) + 1000000);
 	}
 	put("item:0017", 9, "gone", 4, 1000);
-	for (enum door door = 0; door < DOORS; door++) {
+	for (enum frontend frontend = 0; frontend < FRONTENDS; frontend++) {
 		for (bed.c->miss_reply = 0; bed.c->miss_reply < 2; bed.c->miss_reply++) {
-			assert_int_equal(scan_all(door, "item:0000", 300, &requests), 300);
+			assert_int_equal(scan_all(frontend, "item:0000", 300, &requests), 300);
 			assert_in_range(requests, 10, 100);
-			assert_int_equal(scan_all(door, "item:0295", 10, &requests), 10);
-			assert_int_equal(scan_all(door, "item:0008", 4, &requests), 4);
+			assert_int_equal(scan_all(frontend, "item:0295", 10, &requests), 10);
+			assert_int_equal(scan_all(frontend, "item:0008", 4, &requests), 4);
 			/* the first is not there: xkvd answers all, in one go */
-			assert_int_equal(scan_all(door, "item:0297", 20, &requests), 20);
+			assert_int_equal(scan_all(frontend, "item:0297", 20, &requests), 20);
 			assert_int_equal(requests, 1);
 		}
 	}
@@ -1233,22 +1241,22 @@ static void test_scan_end(void **state)
 
 	(void)state;
 	bed.c->miss_reply = 1;
-	for (enum door door = 0; door < DOORS; door++) {
-		assert_int_equal(scan_all(door, "k8", 100, &requests), 2);
-		assert_int_equal(scan_all(door, "k9", 100, &requests), 1);
-		assert_int_equal(scan_all(door, "k09", 100, &requests), 91);
-		assert_int_equal(scan_all(door, "k98", 100, &requests), 2);
-		assert_int_equal(scan_all(door, "1k7", 100, &requests), 3);
-		assert_int_equal(scan_all(door, "9", 100, &requests), 1);
-		assert_int_equal(scan_all(door, "0", 100, &requests), 10);
-		assert_int_equal(scan_all(door, "99999998", 100, &requests), 2);
-		assert_int_equal(scan_all(door, "0999999999999999998", 4, &requests), 4);
+	for (enum frontend frontend = 0; frontend < FRONTENDS; frontend++) {
+		assert_int_equal(scan_all(frontend, "k8", 100, &requests), 2);
+		assert_int_equal(scan_all(frontend, "k9", 100, &requests), 1);
+		assert_int_equal(scan_all(frontend, "k09", 100, &requests), 91);
+		assert_int_equal(scan_all(frontend, "k98", 100, &requests), 2);
+		assert_int_equal(scan_all(frontend, "1k7", 100, &requests), 3);
+		assert_int_equal(scan_all(frontend, "9", 100, &requests), 1);
+		assert_int_equal(scan_all(frontend, "0", 100, &requests), 10);
+		assert_int_equal(scan_all(frontend, "99999998", 100, &requests), 2);
+		assert_int_equal(scan_all(frontend, "0999999999999999998", 4, &requests), 4);
 		for (size_t len = 1; len <= 32; len++) {
 			memset(nines, '9', len);
 			nines[len] = 0;
-			assert_int_equal(scan_all(door, nines, 3, &requests), 1);
+			assert_int_equal(scan_all(frontend, nines, 3, &requests), 1);
 			nines[0] = '8';
-			assert_int_equal(scan_all(door, nines, 3, &requests), len > 1 ? 3 : 2);
+			assert_int_equal(scan_all(frontend, nines, 3, &requests), len > 1 ? 3 : 2);
 		}
 	}
 }
@@ -1270,7 +1278,7 @@ static void test_scan_keys(void **state)
 		key[len - digits] = '4';
 		put(key, len, pattern(0), len % 30, 0);
 		key[len - 1] = '7';
-		assert_int_equal(scan_all(len % DOORS, key, 5, &requests), digits > 1 ? 5 : 3);
+		assert_int_equal(scan_all(len % FRONTENDS, key, 5, &requests), digits > 1 ? 5 : 3);
 	}
 }
 
@@ -1289,9 +1297,9 @@ static void test_scan_full(void **state)
 			snprintf(key, sizeof(key), "k%02d", i);
 			put(key, 3, pattern(0), len, 0);
 		}
-		for (enum door door = 0; door < DOORS; door++) {
+		for (enum frontend frontend = 0; frontend < FRONTENDS; frontend++) {
 			p = scan("k00", 64);
-			ask(door, &p, &r);
+			ask(frontend, &p, &r);
 			if (fit) {
 				assert_int_equal(r.count, fit < 60 ? fit : 60);
 				assert_false(r.passed);
@@ -1304,7 +1312,10 @@ static void test_scan_full(void **state)
 	}
 }
 
-/* Padding takes the place where the next keys are made: as many fit the reply as without, whatever their length. */
+/*
+ * Padding takes the place where the next keys are made: as many fit the reply as without, whatever
+ * their length.
+ */
 static void test_scan_padded(void **state)
 {
 	char key[XKV_KEY_MAX + 1];
@@ -1372,7 +1383,7 @@ static void gets(unsigned int first, unsigned int step, unsigned int n)
 		snprintf(key[i], sizeof(key[i]), "gets:%u", (first + i * step) % 100);
 		op[i] = op_on(XKV_OP_GET, key[i], strlen(key[i]));
 		request_add(&p, &op[i]);
-		missing += !!store_get(bed.lane, key[i], strlen(key[i]), &e);
+		missing += !!store_get(bed.ctx, key[i], strlen(key[i]), &e);
 		len += 24 + XKV_PADDED(e.value_len);
 	}
 	ask(DRIVER, &p, &r);
@@ -1384,7 +1395,9 @@ static void gets(unsigned int first, unsigned int step, unsigned int n)
 	assert_true(r.passed <= (missing && !bed.c->miss_reply));
 }
 
-/* GETs whose keys are looked for together, with keys that collide and without, there and not there. */
+/*
+ * GETs whose keys are looked for together, with keys that collide and without, there and not there.
+ */
 static void test_gets(void **state)
 {
 	static const uint64_t mask[] = { ~0ULL, 0xffULL << 40 | 1, 3 };
@@ -1407,7 +1420,7 @@ static void test_gets(void **state)
 		for (unsigned int i = 0; i < 100; i++) {
 			snprintf(key, sizeof(key), "gets:%u", i);
 			put(key, strlen(key), "", 0, 0); /* what has expired cannot be deleted */
-			store_delete(bed.lane, key, strlen(key), NULL);
+			store_delete(bed.ctx, key, strlen(key), NULL);
 		}
 	}
 	bed.c->fingerprint_mask = ~0ULL;
@@ -1438,12 +1451,12 @@ static void test_scan_batch(void **state)
 	check_scanned(&r, 3, "k9");
 	assert_int_equal(r.result[4].opcode, XKV_OP_SET);
 	holds_text("done", "");
-	store_delete(bed.lane, "done", 4, NULL);
+	store_delete(bed.ctx, "done", 4, NULL);
 	p = scan("k0", 8); /* six fit */
 	request_add(&p, &set);
 	ask(DRIVER, &p, &r);
 	assert_int_equal(r.count, 6);
-	assert_int_equal(store_get(bed.lane, "done", 4, &(struct store_entry){ 0 }), -ENOENT);
+	assert_int_equal(store_get(bed.ctx, "done", 4, &(struct store_entry){ 0 }), -ENOENT);
 }
 
 /* ---- once ------------------------------------------------------------------ */
@@ -1451,51 +1464,51 @@ static void test_scan_batch(void **state)
 #define SESSION 0x5e5510115e551011ULL
 
 /* Asks an INCR of "n" by 1 as request `id` of a session. */
-static void ask_once(enum door door, uint64_t session, uint64_t id, struct reply *r)
+static void ask_once(enum frontend frontend, uint64_t session, uint64_t id, struct reply *r)
 {
 	struct operation op = incr("n", 1, 1);
 	struct payload p = once_request(session, id, &op);
 
-	ask(door, &p, r);
+	ask(frontend, &p, r);
 }
 
-static void counts_to(enum door door, uint64_t session, uint64_t id, int64_t n)
+static void counts_to(enum frontend frontend, uint64_t session, uint64_t id, int64_t n)
 {
 	struct reply r;
 
-	ask_once(door, session, id, &r);
+	ask_once(frontend, session, id, &r);
 	assert_false(r.dropped);
 	assert_int_equal(r.count, 1);
 	assert_int_equal(number(&r), n);
 }
 
-static void is_dropped(enum door door, uint64_t session, uint64_t id)
+static void is_dropped(enum frontend frontend, uint64_t session, uint64_t id)
 {
 	uint64_t before = count_of(XKV_C_drop_repeated);
 	struct reply r;
 
-	ask_once(door, session, id, &r);
+	ask_once(frontend, session, id, &r);
 	assert_true(r.dropped);
-	assert_int_equal(count_of(XKV_C_drop_repeated), before + (door == DRIVER));
+	assert_int_equal(count_of(XKV_C_drop_repeated), before + (frontend == DRIVER));
 }
 
-static void header_only(enum door door, uint64_t session, uint64_t id, uint8_t status)
+static void header_only(enum frontend frontend, uint64_t session, uint64_t id, uint8_t status)
 {
 	struct reply r;
 
-	ask_once(door, session, id, &r);
+	ask_once(frontend, session, id, &r);
 	assert_false(r.dropped);
 	assert_int_equal(r.status, status);
 }
 
-/* Through whichever door it comes again. */
+/* Through whichever front end it comes again. */
 static void test_once(void **state)
 {
 	uint64_t repeated = count_of(XKV_C_once_repeated);
 
 	(void)state;
-	for (enum door first = 0; first < DOORS; first++) {
-		for (enum door second = 0; second < DOORS; second++) {
+	for (enum frontend first = 0; first < FRONTENDS; first++) {
+		for (enum frontend second = 0; second < FRONTENDS; second++) {
 			uint64_t session = SESSION + first * 2 + second;
 
 			put_text("n", "41");
@@ -1537,10 +1550,10 @@ static void test_once_same_bytes(void **state)
 	for (size_t i = 0; i < 2 * sizeof(ops) / sizeof(ops[0]); i++) {
 		put_text("k", "41");
 		p = once_request(SESSION, 8 * (i + 1), &ops[i / 2]);
-		ask(i % DOORS, &p, &first);
+		ask(i % FRONTENDS, &p, &first);
 		assert_false(first.dropped);
 		put_text("k", "something else");
-		ask((i + 1) % DOORS, &p, &again);
+		ask((i + 1) % FRONTENDS, &p, &again);
 		assert_int_equal(again.len, first.len);
 		assert_memory_equal(again.byte, first.byte, first.len);
 		holds_text("k", "something else");
@@ -1553,7 +1566,8 @@ static void test_once_slots(void **state)
 	(void)state;
 	for (uint64_t round = 0; round < 24; round += 8) {
 		for (uint64_t i = 0; i < 8; i++)
-			counts_to(i % DOORS, SESSION, round + i * 3 % 8, (int64_t)(round + i + 1));
+			counts_to(i % FRONTENDS, SESSION, round + i * 3 % 8,
+				  (int64_t)(round + i + 1));
 		for (uint64_t i = 0; i < 8; i++)
 			counts_to(DRIVER, SESSION, round + i * 3 % 8, (int64_t)(round + i + 1));
 	}
@@ -1580,7 +1594,7 @@ static void test_once_sessions(void **state)
 
 	(void)state;
 	for (uint64_t i = 1; i <= ONCE_SESSIONS; i++)
-		counts_to(i % DOORS, i << 56 | i, 80, (int64_t)i);
+		counts_to(i % FRONTENDS, i << 56 | i, 80, (int64_t)i);
 	for (uint64_t i = 1; i <= ONCE_SESSIONS; i++)
 		counts_to(DRIVER, i << 56 | i, 80, (int64_t)i);
 	p = once_request(0, 80, &op);
@@ -1601,13 +1615,13 @@ static void test_once_too_long(void **state)
 	(void)state;
 	op.flags = XKV_RETURN;
 	for (size_t len = 40; len < 60; len++) {
-		for (enum door door = 0; door < DOORS; door++) {
+		for (enum frontend frontend = 0; frontend < FRONTENDS; frontend++) {
 			put("k", 1, pattern(0), len, 0);
 			p = once_request(SESSION, id += 8, &op);
-			ask(door, &p, &r);
+			ask(frontend, &p, &r);
 			assert_int_equal(r.result[0].value_len, len);
 			put("k", 1, "again", 5, 0);
-			ask(!door, &p, &r);
+			ask(!frontend, &p, &r);
 			assert_int_equal(r.status, len > 48 ? XKV_REPEATED : 0);
 			if (len <= 48)
 				assert_memory_equal(r.value[0], pattern(0), len);
@@ -1663,14 +1677,14 @@ static void test_once_stopped(void **state)
 {
 	struct operation op = incr("n", 1, 1);
 	struct payload p = once_request(SESSION, 80, &op);
-	struct xkv_frame *f = bed_frame(&bed);
+	struct xkv_request *f = bed_frame(&bed);
 	struct xkv_slot *slot;
 	struct reply r;
 
 	(void)state;
 	put_text("n", "41");
-	memset(f, 0, offsetof(struct xkv_frame, in));
-	f->flags = XKV_FRAME_XKVD;
+	memset(f, 0, offsetof(struct xkv_request, in));
+	f->flags = XKV_REQUEST_XKVD;
 	f->req_len = (uint32_t)p.len;
 	f->reply_max = f->reply_allowed = f->reply_room = DATAGRAM;
 	memcpy(f->in, p.byte, p.len);
@@ -1704,8 +1718,8 @@ static void test_once_append_large(void **state)
 		p = once_request(SESSION, id, &op);
 		ask(id % 16 ? DRIVER : DAEMON, &p, &first);
 		assert_int_equal(number(&first), len += 2);
-		for (enum door door = 0; door < DOORS; door++) {
-			ask(door, &p, &r);
+		for (enum frontend frontend = 0; frontend < FRONTENDS; frontend++) {
+			ask(frontend, &p, &r);
 			assert_true(r.len == first.len && !memcmp(r.byte, first.byte, r.len));
 		}
 	}
@@ -1730,8 +1744,8 @@ static void test_once_return_large(void **state)
 
 	(void)state;
 	put("k", 1, large, 5000, 0);
-	for (int i = 0; i < 2 * DOORS; i++) {
-		ask(i % DOORS, &p, &r);
+	for (int i = 0; i < 2 * FRONTENDS; i++) {
+		ask(i % FRONTENDS, &p, &r);
 		assert_int_equal(r.result[0].status, XKV_TOO_LARGE);
 		assert_int_equal(r.result[0].value_len, 5000);
 		assert_null(r.value[0]);
@@ -1769,10 +1783,10 @@ static void test_once_not_done(void **state)
 }
 
 /* The record of a session's request. */
-static struct xkv_once *record_of(uint64_t session)
+static struct xkv_dedup *record_of(uint64_t session)
 {
-	for (unsigned int i = 0; i < XKV_ONCE_SETS * XKV_ONCE_WAYS; i++) {
-		struct xkv_once *o = &bed.once[i / XKV_ONCE_WAYS].way[i % XKV_ONCE_WAYS];
+	for (unsigned int i = 0; i < XKV_DEDUP_SETS * XKV_DEDUP_WAYS; i++) {
+		struct xkv_dedup *o = &bed.once[i / XKV_DEDUP_WAYS].way[i % XKV_DEDUP_WAYS];
 
 		if (o->session == htobe64(session))
 			return o;
@@ -1783,7 +1797,7 @@ static struct xkv_once *record_of(uint64_t session)
 /* What comes to a slot while a request of it is being worked on is dropped, copy or not. */
 static void test_once_under_way(void **state)
 {
-	struct xkv_once *o;
+	struct xkv_dedup *o;
 
 	(void)state;
 	counts_to(DRIVER, SESSION, 80, 1);
@@ -1824,7 +1838,7 @@ static void test_once_full(void **state)
 
 	(void)state;
 	/* a set of four is the first of 4,096 to get a fifth after some 1,000 of them */
-	assert_in_range(last, 50, XKV_ONCE_SETS * XKV_ONCE_WAYS);
+	assert_in_range(last, 50, XKV_DEDUP_SETS * XKV_DEDUP_WAYS);
 	header_only(DRIVER, last, 80, XKV_NO_SESSION);
 	header_only(DAEMON, last, 80, XKV_NO_SESSION);
 	assert_int_equal(count_of(XKV_C_error_once) - refusals, 2);
@@ -1837,11 +1851,11 @@ static void test_once_full(void **state)
 /* Repeats the requests whose records stand in these ways of their sets. */
 static void use_records(unsigned int from, unsigned int to)
 {
-	for (unsigned int i = 0; i < XKV_ONCE_SETS * XKV_ONCE_WAYS; i++) {
-		struct xkv_once *o = &bed.once[i / XKV_ONCE_WAYS].way[i % XKV_ONCE_WAYS];
+	for (unsigned int i = 0; i < XKV_DEDUP_SETS * XKV_DEDUP_WAYS; i++) {
+		struct xkv_dedup *o = &bed.once[i / XKV_DEDUP_WAYS].way[i % XKV_DEDUP_WAYS];
 		uint64_t session = be64toh(o->session);
 
-		if (session && i % XKV_ONCE_WAYS >= from && i % XKV_ONCE_WAYS < to)
+		if (session && i % XKV_DEDUP_WAYS >= from && i % XKV_DEDUP_WAYS < to)
 			counts_to(DRIVER, session, 80, (int64_t)session);
 	}
 }
@@ -1849,8 +1863,8 @@ static void use_records(unsigned int from, unsigned int to)
 /* So long ago was what the records say. */
 static void age_records(uint64_t ms)
 {
-	for (unsigned int i = 0; i < XKV_ONCE_SETS * XKV_ONCE_WAYS; i++)
-		bed.once[i / XKV_ONCE_WAYS].way[i % XKV_ONCE_WAYS].used_ms -= ms;
+	for (unsigned int i = 0; i < XKV_DEDUP_SETS * XKV_DEDUP_WAYS; i++)
+		bed.once[i / XKV_DEDUP_WAYS].way[i % XKV_DEDUP_WAYS].used_ms -= ms;
 }
 
 /* A record is kept for 60 s after its last use, and then only given away when somebody needs it. */
@@ -1861,13 +1875,13 @@ static void test_once_expires(void **state)
 	(void)state;
 	age_records(59000);
 	header_only(DRIVER, last, 80, XKV_NO_SESSION);
-	use_records(0, XKV_ONCE_WAYS);
+	use_records(0, XKV_DEDUP_WAYS);
 	age_records(59000);
 	header_only(DRIVER, last, 80, XKV_NO_SESSION);
-	use_records(0, XKV_ONCE_UNPROVEN_WAYS - 1);
+	use_records(0, XKV_DEDUP_UNPROVEN_WAYS - 1);
 	age_records(1200);
 	counts_to(DRIVER, last, 80, (int64_t)last); /* in the place of the one that was not used */
-	use_records(0, XKV_ONCE_WAYS);
+	use_records(0, XKV_DEDUP_WAYS);
 	age_records(3600000);
 	counts_to(DRIVER, last, 80, (int64_t)last); /* nobody needed it */
 }
@@ -1881,7 +1895,7 @@ static void test_once_when_the_clock_is_stepped(void **state)
 	for (int i = 0; i < 2; i++) {
 		pass_time(i ? -7200000 : 3600000);
 		header_only(DRIVER, last, 80, XKV_NO_SESSION);
-		use_records(0, XKV_ONCE_WAYS);
+		use_records(0, XKV_DEDUP_WAYS);
 	}
 	age_records(61000);
 	counts_to(DRIVER, last, 80, (int64_t)last);
@@ -1890,13 +1904,13 @@ static void test_once_when_the_clock_is_stepped(void **state)
 /* ---- sessions ---------------------------------------------------------------- */
 
 /* The session that the server makes of what the sender has drawn. */
-static uint64_t proven(enum door door, uint64_t drawn)
+static uint64_t proven(enum frontend frontend, uint64_t drawn)
 {
 	struct operation op = { .opcode = XKV_OP_SESSION };
 	struct payload p = once_request(drawn, next_id++, &op);
 	struct reply r;
 
-	ask(door, &p, &r);
+	ask(frontend, &p, &r);
 	assert_int_equal(r.count, 1);
 	assert_int_equal(r.result[0].opcode, XKV_OP_SESSION);
 	assert_int_equal(r.result[0].status, XKV_OK);
@@ -1904,7 +1918,7 @@ static uint64_t proven(enum door door, uint64_t drawn)
 	return get_be(r.value[0], 8);
 }
 
-/* Both doors say the same, to each address something else. */
+/* Both front ends say the same, to each address something else. */
 static void test_session(void **state)
 {
 	unsigned int same = 0;
@@ -1914,12 +1928,12 @@ static void test_session(void **state)
 		uint64_t drawn = i << 40 | 0x123456, here;
 
 		source = htonl(CLIENT);
-		here = proven(i % DOORS, drawn);
+		here = proven(i % FRONTENDS, drawn);
 		assert_true(here >> 24 == drawn >> 24);
-		assert_true(proven(!(i % DOORS), drawn + 1) == here);
+		assert_true(proven(!(i % FRONTENDS), drawn + 1) == here);
 		assert_true(proven(DRIVER, here) == here);
 		source = htonl(CLIENT + 1);
-		same += proven(i % DOORS, drawn) == here;
+		same += proven(i % FRONTENDS, drawn) == here;
 	}
 	assert_true(same <= 1); /* by chance */
 }
@@ -1929,17 +1943,20 @@ static unsigned int records(bool are_proven)
 {
 	unsigned int n = 0;
 
-	for (unsigned int i = 0; i < XKV_ONCE_SETS * XKV_ONCE_WAYS; i++) {
-		struct xkv_once *o = &bed.once[i / XKV_ONCE_WAYS].way[i % XKV_ONCE_WAYS];
+	for (unsigned int i = 0; i < XKV_DEDUP_SETS * XKV_DEDUP_WAYS; i++) {
+		struct xkv_dedup *o = &bed.once[i / XKV_DEDUP_WAYS].way[i % XKV_DEDUP_WAYS];
 
-		n += o->session && !(o->holder & XKV_ONCE_PROVEN) == !are_proven;
+		n += o->session && !(o->holder & XKV_DEDUP_PROVEN) == !are_proven;
 	}
 	return n;
 }
 
 #define FLOOD 60000
 
-/* So many changes with sessions by chance, from one source or from many.  How many of them had no room. */
+/*
+ * So many changes with sessions by chance, from one source or from many.  How many of them had no
+ * room.
+ */
 static unsigned int flood(unsigned int requests, unsigned int sources)
 {
 	struct operation op = incr("flood", 5, 1);
@@ -1959,7 +1976,10 @@ static unsigned int flood(unsigned int requests, unsigned int sources)
 	return refusals;
 }
 
-/* New clients, which have their sessions proven, again where there is no room, and write: as libxkv does it. */
+/*
+ * New clients, which have their sessions proven, again where there is no room, and write: as libxkv
+ * does it.
+ */
 static void clients_write(unsigned int clients, int64_t n)
 {
 	struct reply r;
@@ -2009,7 +2029,7 @@ static void test_flood_of_one_source(void **state)
 
 	(void)state;
 	assert_true(flood(FLOOD, 1) > FLOOD / 2);
-	assert_in_range(records(false), 1, XKV_ONCE_SETS * XKV_ONCE_PER_SOURCE);
+	assert_in_range(records(false), 1, XKV_DEDUP_SETS * XKV_DEDUP_PER_SOURCE);
 	put_text("n", "0");
 	for (uint64_t i = 1; i <= 100; i++) { /* clients that know nothing of proofs */
 		ask_once(DRIVER, dice(UINT64_MAX) | 1, 8, &r);
@@ -2030,7 +2050,7 @@ static void test_flood_of_many_sources(void **state)
 	counts_to(DRIVER, older, 8, 1);
 	counts_to(DRIVER, SESSION, 8, 2); /* of a client that knows nothing of proofs */
 	flood(FLOOD, 250);
-	assert_true(records(false) > XKV_ONCE_SETS * XKV_ONCE_UNPROVEN_WAYS * 9 / 10);
+	assert_true(records(false) > XKV_DEDUP_SETS * XKV_DEDUP_UNPROVEN_WAYS * 9 / 10);
 	assert_in_range(records(true), 1, 3); /* but the one, by chance only */
 	counts_to(DRIVER, older, 8, 1); /* nobody loses what he has */
 	counts_to(DRIVER, SESSION, 8, 2);
@@ -2051,7 +2071,7 @@ static void test_flood_of_proven(void **state)
 		refusals += r.status == XKV_NO_SESSION;
 	}
 	assert_true(refusals > FLOOD / 4);
-	assert_in_range(records(true), XKV_ONCE_SETS, XKV_ONCE_SETS * XKV_ONCE_PER_SOURCE);
+	assert_in_range(records(true), XKV_DEDUP_SETS, XKV_DEDUP_SETS * XKV_DEDUP_PER_SOURCE);
 	flood(FLOOD, 250);
 	put_text("n", "0");
 	source = htonl(CLIENT);
@@ -2112,9 +2132,10 @@ static void dumps(const char *want)
 
 #define META ",\"ttl_ms\":null,\"version\":\"\"}\n"
 
-static void dump_is(const char *key, size_t key_len, const char *value, size_t len, const char *want)
+static void dump_is(const char *key, size_t key_len, const char *value, size_t len,
+		    const char *want)
 {
-	assert_int_equal(store_flush(bed.lane), 0);
+	assert_int_equal(store_flush(bed.ctx), 0);
 	put(key, key_len, value, len, 0);
 	dumps(want);
 }
@@ -2165,9 +2186,9 @@ static void test_dump_long(void **state)
 	memset(key, 'k', sizeof(key));
 	for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
 		len = lens[i] < 1472 ? (int)lens[i] : 1472;
-		snprintf(want, sizeof(want), "{\"key\":\"%.*s\",\"value\":\"%.*s\",\"value_len\":%zu%s" META,
-			 250, key, len, value, lens[i],
-			 lens[i] > 1472 ? ",\"value_truncated\":true" : "");
+		snprintf(want, sizeof(want),
+			 "{\"key\":\"%.*s\",\"value\":\"%.*s\",\"value_len\":%zu%s" META, 250, key,
+			 len, value, lens[i], lens[i] > 1472 ? ",\"value_truncated\":true" : "");
 		dump_is(key, 250, value, lens[i], want);
 	}
 }
@@ -2181,7 +2202,9 @@ static unsigned int lines_of(const char *text, const char *with)
 	return n;
 }
 
-/* A chain of which not all fits what the kernel keeps for one: no error, and the rest is counted. */
+/*
+ * A chain of which not all fits what the kernel keeps for one: no error, and the rest is counted.
+ */
 static void test_dump_of_a_long_chain(void **state)
 {
 	static char value[1400];
@@ -2205,7 +2228,7 @@ static void test_dump_of_a_long_chain(void **state)
 	assert_true(sscanf(strstr(text, "\n("), "\n(%u more", &left) == 1);
 	assert_int_equal(lines_of(text, "1400 bytes") + left, 100);
 	free(text);
-	assert_int_equal(store_flush(bed.lane), 0);
+	assert_int_equal(store_flush(bed.ctx), 0);
 	bed.c->fingerprint_mask = ~0ULL;
 }
 
@@ -2244,7 +2267,7 @@ static void test_dump_shows_no_ghosts(void **state)
 
 struct racer {
 	int cpu;
-	struct store_lane *lane;
+	struct store_ctx *ctx;
 	int64_t got[RACES]; /* 0: no answer, -1: another one than it has to be */
 	bool refused[RACES];
 };
@@ -2277,8 +2300,8 @@ static void start_racers(struct racer racers[2], pthread_t threads[2], void *(*r
 	atomic_store(&arrived, 0);
 	for (int i = 0; i < 2; i++) {
 		racers[i].cpu = i;
-		racers[i].lane = store_lane_get(bed.st);
-		assert_non_null(racers[i].lane);
+		racers[i].ctx = store_ctx_get(bed.st);
+		assert_non_null(racers[i].ctx);
 		assert_int_equal(pthread_create(&threads[i], NULL, run, &racers[i]), 0);
 	}
 }
@@ -2287,7 +2310,7 @@ static void join_racers(struct racer racers[2], pthread_t threads[2])
 {
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(pthread_join(threads[i], NULL), 0);
-		store_lane_put(racers[i].lane);
+		store_ctx_put(racers[i].ctx);
 	}
 }
 
@@ -2314,7 +2337,7 @@ static void *hammer(void *arg)
 	run_on(me->cpu);
 	for (uint64_t i = 0; i < RACES; i++) {
 		p = once_request(0, i, &ops[i % 8 == 7]);
-		ask_as(me->lane, (i + (uint64_t)me->cpu) % 4 ? DRIVER : DAEMON, &p, &r);
+		ask_as(me->ctx, (i + (uint64_t)me->cpu) % 4 ? DRIVER : DAEMON, &p, &r);
 		me->refused[i] = r.dropped || r.result[0].status;
 	}
 	return NULL;
@@ -2368,20 +2391,20 @@ static void *persist(void *arg)
 
 	run_on(me->cpu);
 	for (uint64_t i = 0; i < RACES; i++) {
-		enum door door = (i + (uint64_t)me->cpu) % 4 ? DRIVER : DAEMON;
+		enum frontend frontend = (i + (uint64_t)me->cpu) % 4 ? DRIVER : DAEMON;
 
 		meet((unsigned int)i + 1);
 		do { /* until the version has stood still between the two */
 			op = op_on(XKV_OP_TTL, &i, sizeof(i));
 			p = once_request(0, i, &op);
-			ask_as(me->lane, door, &p, &r);
+			ask_as(me->ctx, frontend, &p, &r);
 			if (r.result[0].status || !r.result[0].ttl)
 				break;
 			op.opcode = XKV_OP_EXPIRE;
 			op.flags = XKV_CAS;
 			op.version = r.result[0].version;
 			p = once_request(0, i, &op);
-			ask_as(me->lane, door, &p, &r);
+			ask_as(me->ctx, frontend, &p, &r);
 		} while (r.result[0].status == XKV_NOT_STORED);
 		me->refused[i] = r.result[0].status;
 		me->got[i] = r.result[0].opcode == XKV_OP_EXPIRE && !r.result[0].status;
@@ -2412,7 +2435,10 @@ static void test_persist_race(void **state)
 
 #define GETS_KEYS 8
 
-/* Overwrites the keys of a datagram of GETs, with values that are one byte again and again, as many as it says. */
+/*
+ * Overwrites the keys of a datagram of GETs, with values that are one byte again and again, as many
+ * as it says.
+ */
 static void *overwrite(void *arg)
 {
 	struct racer *me = arg;
@@ -2425,7 +2451,7 @@ static void *overwrite(void *arg)
 
 		key[5] = (char)('0' + i % GETS_KEYS);
 		memset(value, byte, sizeof(value));
-		assert_int_equal(store_set(me->lane, key, 6, value, byte, 0, 0, 0, NULL), 0);
+		assert_int_equal(store_set(me->ctx, key, 6, value, byte, 0, 0, 0, NULL), 0);
 	}
 	return NULL;
 }
@@ -2457,8 +2483,8 @@ static void test_gets_race(void **state)
 		request_add(&p, &op[i]);
 	}
 	atomic_store(&arrived, 0);
-	racer.lane = store_lane_get(bed.st);
-	assert_non_null(racer.lane);
+	racer.ctx = store_ctx_get(bed.st);
+	assert_non_null(racer.ctx);
 	assert_int_equal(pthread_create(&thread, NULL, overwrite, &racer), 0);
 	run_on(0);
 	for (int n = 0; n < 8 * RACES; n++) {
@@ -2470,7 +2496,7 @@ static void test_gets_race(void **state)
 	}
 	atomic_store(&arrived, 1);
 	assert_int_equal(pthread_join(thread, NULL), 0);
-	store_lane_put(racer.lane);
+	store_ctx_put(racer.ctx);
 	assert_true(whole > 0);
 }
 
@@ -2486,7 +2512,7 @@ static void *race(void *arg)
 	for (uint64_t i = 0; i < RACES; i++) {
 		p = once_request(session_of(i), id_of(i), &raced);
 		meet((unsigned int)i + 1);
-		ask_as(me->lane, (i + (uint64_t)me->cpu) % 4 ? DRIVER : DAEMON, &p, &r);
+		ask_as(me->ctx, (i + (uint64_t)me->cpu) % 4 ? DRIVER : DAEMON, &p, &r);
 		me->refused[i] = r.status == XKV_NO_SESSION;
 		me->got[i] = r.dropped || r.status ? 0 : -1;
 		if (me->got[i] && r.value[0])
@@ -2563,13 +2589,13 @@ static void test_once_race_large(void **state)
 
 /* ---- after a failed snapshot --------------------------------------------- */
 
-/* Asks one operation of both doors: it is refused, whatever the key is. */
+/* Asks one operation of both front ends: it is refused, whatever the key is. */
 static void read_only_refuses(struct operation op)
 {
 	struct reply r;
 
-	for (enum door door = DRIVER; door < DOORS; door++) {
-		ask_op(door, &op, &r);
+	for (enum frontend frontend = DRIVER; frontend < FRONTENDS; frontend++) {
+		ask_op(frontend, &op, &r);
 		assert_false(r.passed);
 		refused(&r, XKV_READ_ONLY);
 	}
@@ -2577,7 +2603,8 @@ static void read_only_refuses(struct operation op)
 
 static void test_read_only(void **state)
 {
-	struct operation set = op_on(XKV_OP_SET, "k", 1), set_if = set, get = op_on(XKV_OP_GET, "k", 1);
+	struct operation set = op_on(XKV_OP_SET, "k", 1), set_if = set,
+			 get = op_on(XKV_OP_GET, "k", 1);
 	struct payload p;
 	struct reply r;
 
@@ -2586,7 +2613,7 @@ static void test_read_only(void **state)
 	set.value = "new!";
 	set.value_len = set_if.value_len = 4;
 	set_if.value = set.value;
-	set_if.flags = XKV_XX; /* the long way, too */
+	set_if.flags = XKV_XX; /* the slow path, too */
 	store_refuse_writes(bed.st, true);
 	read_only_refuses(set);
 	read_only_refuses(set_if);
@@ -2596,11 +2623,12 @@ static void test_read_only(void **state)
 	read_only_refuses(op_on(XKV_OP_DELETE, "k", 1));
 	read_only_refuses(op_on(XKV_OP_DELETE, "none", 4));
 	read_only_refuses(op_on(XKV_OP_EXPIRE, "k", 1));
-	for (enum door door = DRIVER; door < DOORS; door++) { /* what is behind it is done */
+	/* what is behind it is done */
+	for (enum frontend frontend = DRIVER; frontend < FRONTENDS; frontend++) {
 		begin(&p, next_id++, 0);
 		request_add(&p, &set);
 		request_add(&p, &get);
-		ask(door, &p, &r);
+		ask(frontend, &p, &r);
 		assert_int_equal(r.count, 2);
 		refused(&r, XKV_READ_ONLY);
 		assert_int_equal(r.result[1].status, XKV_OK);

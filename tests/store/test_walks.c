@@ -64,7 +64,7 @@ static void test_a_key_that_stays_locked(void **state)
 	old = file_status();
 	lock_slot(slot);
 	assert_int_equal(snapshot_bgsave(bed.st, &cfg), 0);
-	assert_int_equal(store_flush(bed.lane), -EBUSY);
+	assert_int_equal(store_flush(bed.ctx), -EBUSY);
 	snapshot_wait();
 	snapshot_status(&info);
 	assert_false(info.last_ok);
@@ -77,7 +77,7 @@ static void test_a_key_that_stays_locked(void **state)
 	snapshot_status(&info);
 	assert_true(info.last_ok);
 	assert_int_equal(info.last_keys, store_count(bed.st));
-	assert_int_equal(store_flush(bed.lane), 0);
+	assert_int_equal(store_flush(bed.ctx), 0);
 	assert_int_equal(store_count(bed.st), 0);
 }
 
@@ -110,7 +110,7 @@ static int fill(void **state)
 	(void)state;
 	for (unsigned int i = 0; i < KEYS; i++) {
 		snprintf(key, sizeof(key), "key%u", i);
-		if (store_set(bed.lane, key, strlen(key), "value", 5, 0, 0, 0, NULL))
+		if (store_set(bed.ctx, key, strlen(key), "value", 5, 0, 0, 0, NULL))
 			return -1;
 	}
 	return 0;

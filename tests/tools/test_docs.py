@@ -73,7 +73,7 @@ def directives():
         flags = re.match(r"[^,]*,[^,]*,([^,]*),", rest)[1]
         if not re.search(r"\b(LIVE|HOOKED)\b", flags):
             return "no"
-        return "guarded" if re.search(r"\bDOOR\b", flags) else "yes"
+        return "guarded" if re.search(r"\bPROTECTED\b", flags) else "yes"
 
     return {name: (default or "none", at_run_time(rest)) for name, _, default, rest in rows}
 

@@ -155,8 +155,8 @@ static const struct {
 	{ "dir \"a\\x00b\"", ":1: a value must not hold a zero byte" },
 	{ "interface a-name-that-is-too-long", ":1: interface: longer than 15 bytes" },
 	{ "interface eth0\nport 1\ninterface eth1",
-	  ":3: interface eth1: \"eth0\" was given before, and one xkvd serves one; start another xkvd "
-	  "with its own pin-dir, port and dir" },
+	  ":3: interface eth1: \"eth0\" was given before, and one xkvd serves one; start another "
+	  "xkvd with its own pin-dir, port and dir" },
 	{ "client-query-buffer-limit 10x", ":1: client-query-buffer-limit: \"10x\" is not a size; "
 					   "write bytes, or a number with kb, mb or gb" },
 	{ "maxmemory-clients 101%", ":1: maxmemory-clients: 101% is out of range, it must be 0, 131072 bytes or more, "
@@ -192,14 +192,15 @@ static void test_bad_files(void **state)
 /* What is wrong in several places is said at once, and what is right is taken. */
 static void test_all_errors(void **state)
 {
-	char *args[] = { "--port", "x", "stray", "--nonsense", "1", "--timeout", "7", "--maxclients", "0" };
+	char *args[] = { "--port",    "x", "stray",	   "--nonsense", "1",
+			 "--timeout", "7", "--maxclients", "0" };
 	char text[4096] = "", err[2048];
 	struct config cfg;
 
 	(void)state;
 	assert_int_equal(config_init(&cfg), 0);
-	assert_int_equal(read_text(&cfg, "port 0\n\nport 7\nnon\x1bsense\nmiss 'x\nmaxclients 9\n", err,
-				   sizeof(err)),
+	assert_int_equal(read_text(&cfg, "port 0\n\nport 7\nnon\x1bsense\nmiss 'x\nmaxclients 9\n",
+				   err, sizeof(err)),
 			 -EINVAL);
 	assert_string_equal(err,
 			    ":1: port: 0 is out of range, it must be 1 to 65535\n"
@@ -365,12 +366,16 @@ static void test_checks(void **state)
 	config_free(&cfg);
 }
 
-/* A closed door beside an open one is refused, also where CONFIG SET would leave it so. */
+/*
+ * One front end open beside another that needs a password is refused, also where CONFIG SET would
+ * leave it so.
+ */
 static void test_doors(void **state)
 {
 	const struct config_pair pass[] = { { "requirepass", "secret" } },
 				 token[] = { { "udp-token", "00112233445566778899aabbccddeeff" } },
-				 both[] = { pass[0], token[0] }, no_pass[] = { { "requirepass", "" } },
+				 both[] = { pass[0], token[0] },
+				 no_pass[] = { { "requirepass", "" } },
 				 neither[] = { no_pass[0], { "udp-token", "" } },
 				 open[] = { { "protected-mode", "no" } },
 				 allow[] = { { "allow", "0.0.0.0/0" } };
@@ -402,7 +407,8 @@ static void test_doors(void **state)
 
 static void test_secrets_are_hidden(void **state)
 {
-	char *pass = "hunter2", *token = "00112233445566778899aabbccddeeff", *hidden = CONFIG_HIDDEN;
+	char *pass = "hunter2", *token = "00112233445566778899aabbccddeeff",
+	     *hidden = CONFIG_HIDDEN;
 	struct config cfg;
 	char err[256];
 
@@ -421,17 +427,18 @@ static void test_secrets_are_hidden(void **state)
 	config_free(&cfg);
 }
 
-static void test_what_opens_doors(void **state)
+static void test_protected_directives(void **state)
 {
-	static const char *const doors[] = { "allow", "REQUIREPASS", "udp-token", "protected-mode" },
+	static const char *const guarded[] = { "allow", "REQUIREPASS", "udp-token",
+					       "protected-mode" },
 				 *const others[] = { "timeout", "save", "miss", "nonsense",
 						     "dir" /* is refused as immutable */ };
 
 	(void)state;
-	for (size_t i = 0; i < COUNT(doors); i++)
-		assert_true(config_opens_doors(doors[i]));
+	for (size_t i = 0; i < COUNT(guarded); i++)
+		assert_true(config_guards_access(guarded[i]));
 	for (size_t i = 0; i < COUNT(others); i++)
-		assert_false(config_opens_doors(others[i]));
+		assert_false(config_guards_access(others[i]));
 }
 
 static void test_open_file(void **state)
@@ -569,7 +576,9 @@ static void test_globs(void **state)
 	assert_true(glob_match("a*", 2, "a\0b", 3, false));
 }
 
-/* As many elements as a text may have characters, one more, and far more; a star for each letter. */
+/*
+ * As many elements as a text may have characters, one more, and far more; a star for each letter.
+ */
 static void test_glob_cost(void **state)
 {
 	static char pattern[2 << 20], text[GLOB_TEXT_MAX];
@@ -613,7 +622,7 @@ int main(void)
 		cmocka_unit_test(test_checks),
 		cmocka_unit_test(test_doors),
 		cmocka_unit_test(test_secrets_are_hidden),
-		cmocka_unit_test(test_what_opens_doors),
+		cmocka_unit_test(test_protected_directives),
 		cmocka_unit_test(test_open_file),
 		cmocka_unit_test(test_help_names_every_directive),
 		cmocka_unit_test(test_numbers),

@@ -1242,8 +1242,8 @@ static void handle_third(struct fake *f, const struct datagram *req)
 }
 
 /*
- * Copies of a change are the same datagram, and changes follow each other in one slot.  A machine that stalls
- * makes more copies.
+ * Copies of a change are the same datagram, and changes follow each other in one slot.  A machine
+ * that stalls makes more copies.
  */
 static void test_once(void **state)
 {
@@ -1692,7 +1692,9 @@ static int check_scanned(void *arg, const char *key, size_t key_len, const struc
 	return ++s->count == s->stop_at ? 77 : 0;
 }
 
-/* A server with numbered keys whose replies have at most `factor` times the bytes of the request. */
+/*
+ * A server with numbered keys whose replies have at most `factor` times the bytes of the request.
+ */
 static struct xkv *open_numbered(unsigned int factor)
 {
 	start(handle_scan);
@@ -1993,7 +1995,9 @@ static void test_arguments(void **state)
 	assert_int_equal(XKV_CAS | XKV_RETURN, server.last.byte[ops_at(server.last.byte) + 1]);
 	assert_int_equal(0, xkv_delete(h, "key", 3, 0, NULL));
 	assert_int_equal(0, xkv_expire(h, "key", 3, 0, 0));
-	two[1] = (struct xkv_cmd){ .command = XKV_CMD_EXPIRE, .key = "k", .key_len = 1, .version = 9 };
+	two[1] = (struct xkv_cmd){
+		.command = XKV_CMD_EXPIRE, .key = "k", .key_len = 1, .version = 9
+	};
 	assert_int_equal(XKV_E_INVALID, xkv_batch(h, two + 1, 1));
 	two[1].flags = XKV_CAS | XKV_ABSTTL;
 	assert_int_equal(0, xkv_batch(h, two + 1, 1));

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The log is opened again, as by logrotate, while threads write lines and open files of their own. */
+/*
+ * The log is opened again, as by logrotate, while threads write lines and open files of their own.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -108,7 +108,8 @@ static void test_version_2(void **state)
 	assert_true(is_short());
 	v2(OURS, "max", "max", MIB(5000), 0);
 	assert_false(is_short());
-	v2(OURS, "134217728", "max", MIB(100), 0); /* 128 MiB: a restart needs more than a twentieth */
+	/* 128 MiB: a restart needs more than a twentieth */
+	v2(OURS, "134217728", "max", MIB(100), 0);
 	assert_true(is_short());
 	v2(OURS, "134217728", "max", MIB(90), 0);
 	assert_false(is_short());
@@ -143,7 +144,8 @@ static void test_mounts_of_containers(void **state)
 	assert_true(is_short());
 }
 
-static void v1(const char *dir, unsigned long long limit, unsigned long long used, unsigned long long cache)
+static void v1(const char *dir, unsigned long long limit, unsigned long long used,
+	       unsigned long long cache)
 {
 	char name[512];
 
@@ -152,7 +154,8 @@ static void v1(const char *dir, unsigned long long limit, unsigned long long use
 	snprintf(name, sizeof(name), "%s/memory.usage_in_bytes", dir);
 	put(name, "%llu\n", used);
 	snprintf(name, sizeof(name), "%s/memory.stat", dir);
-	put(name, "cache %llu\ntotal_inactive_file %llu\ntotal_active_file %llu\n", cache, cache, cache);
+	put(name, "cache %llu\ntotal_inactive_file %llu\ntotal_active_file %llu\n", cache, cache,
+	    cache);
 }
 
 static void test_version_1(void **state)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * What xkvd makes of an interface: addresses with their VLANs, MACs, network and broadcast addresses, in a network
- * namespace of its own.  The rules are published into memory that no program reads.  VLANs, which not every kernel has,
- * are put into what the kernel says of links and addresses.
+ * What xkvd makes of an interface: addresses with their VLANs, MACs, network and broadcast
+ * addresses, in a network namespace of its own.  The rules are published into memory that no
+ * program reads.  VLANs, which not every kernel has, are put into what the kernel says of links and
+ * addresses.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -305,7 +306,10 @@ static void test_bind(void **state)
 	close_net();
 }
 
-/* Of loopback all is passed: it comes from ourselves.  A tunnel's frames have no Ethernet header, and no frame is for its MAC. */
+/*
+ * Of loopback all is passed: it comes from ourselves.  A tunnel's frames have no Ethernet header,
+ * and no frame is for its MAC.
+ */
 static void test_without_macs(void **state)
 {
 	(void)state;
@@ -360,8 +364,8 @@ static void test_publishing(void **state)
 
 static const char bed[] =
 	"set -e; exec 2>&1; ip link set dev lo up\n"
-	"ip link add d0 address 02:00:00:00:0d:00 type veth peer name p0; ip link add d1 type veth peer name p1\n"
-	"for d in d0 d1; do ip link set dev $d addrgenmode none up; done\n"
+	"ip link add d0 address 02:00:00:00:0d:00 type veth peer name p0; ip link add d1 type veth "
+	"peer name p1\nfor d in d0 d1; do ip link set dev $d addrgenmode none up; done\n"
 	"for a in 0.5/24 1.0/31 2.9/32 4.6/30; do ip addr add 10.1.$a dev d0; done\n"
 	"ip addr add 10.1.3.130/25 dev d0 label d0:alias; ip addr add fd01::1/64 dev d0 nodad\n"
 	"ip addr add 10.3.0.1/24 dev d1\n";

@@ -623,7 +623,7 @@ struct bed {
 	char path[400];
 	struct config cfg;
 	struct store *st;
-	struct store_lane *lane;
+	struct store_ctx *ctx;
 };
 
 static int remove_one(const char *path, const struct stat *sb, int type, struct FTW *ftw)
@@ -647,9 +647,9 @@ static int set_up(void **state)
 	b->cfg.dir = b->dir;
 	b->cfg.dbfilename = (char *)"dump.rdb";
 	b->st = memstore_new();
-	b->lane = b->st ? store_lane_get(b->st) : NULL;
+	b->ctx = b->st ? store_ctx_get(b->st) : NULL;
 	*state = b;
-	return b->lane ? 0 : -1;
+	return b->ctx ? 0 : -1;
 }
 
 static int tear_down(void **state)
@@ -658,7 +658,7 @@ static int tear_down(void **state)
 
 	memstore_hold_scans(b->st, false);
 	snapshot_wait();
-	store_lane_put(b->lane);
+	store_ctx_put(b->ctx);
 	memstore_free(b->st);
 	nftw(b->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 	free(b);
@@ -668,7 +668,7 @@ static int tear_down(void **state)
 static void set(struct bed *b, const char *key, const char *value, uint64_t expire_ms)
 {
 	assert_int_equal(
-		store_set(b->lane, key, strlen(key), value, strlen(value), 0, 0, expire_ms, NULL),
+		store_set(b->ctx, key, strlen(key), value, strlen(value), 0, 0, expire_ms, NULL),
 		0);
 }
 
@@ -676,7 +676,7 @@ static void expect_entry(struct bed *b, const char *key, const char *value, uint
 {
 	struct store_entry e;
 
-	assert_int_equal(store_get(b->lane, key, strlen(key), &e), 0);
+	assert_int_equal(store_get(b->ctx, key, strlen(key), &e), 0);
 	assert_int_equal(e.value_len, strlen(value));
 	assert_memory_equal(e.value, value, e.value_len);
 	assert_int_equal(e.expire_ms, expire_ms);
@@ -748,7 +748,7 @@ static void test_save_and_load(void **state)
 	snapshot_status(&info);
 	assert_true(info.last_ok);
 	assert_int_equal(info.last_keys, 2);
-	assert_int_equal(store_flush(b->lane), 0);
+	assert_int_equal(store_flush(b->ctx), 0);
 	assert_int_equal(load(b, &keys), 0);
 	assert_int_equal(keys, 2);
 	expect_entry(b, "a", "1", 0);
@@ -764,7 +764,7 @@ static void test_expired_are_not_loaded(void **state)
 	set(b, "a", "1", store_now_ms(b->st) + 3600000);
 	set(b, "b", "2", 0);
 	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
-	assert_int_equal(store_flush(b->lane), 0);
+	assert_int_equal(store_flush(b->ctx), 0);
 	memstore_advance(b->st, 3600001);
 	assert_int_equal(load(b, &keys), 0);
 	assert_int_equal(keys, 1);
@@ -857,7 +857,10 @@ static void expect_original(const struct bed *b, const char *name, bool there)
 	close(fd);
 }
 
-/* What was skipped outlives saves, also those of the next process, which adopts the store and loads nothing. */
+/*
+ * What was skipped outlives saves, also those of the next process, which adopts the store and loads
+ * nothing.
+ */
 static void test_original_is_kept(void **state)
 {
 	struct bed *b = *state;
@@ -904,7 +907,8 @@ static void test_original_that_cannot_be_kept(void **state)
 	b->cfg.dbfilename = name;
 	snprintf(b->path, sizeof(b->path), "%s/%s", b->dir, name);
 	load_in_part(b, "list");
-	expect_save_error(b, -ENAMETOOLONG, "what was skipped cannot be kept aside: File name too long");
+	expect_save_error(b, -ENAMETOOLONG, "what was skipped cannot be kept aside: File name too "
+					    "long");
 	expect_original(b, name, true);
 	assert_int_equal(count_files(b->dir), 1);
 	unlink(b->path);
@@ -967,7 +971,7 @@ static void test_store_keeps_what_it_has(void **state)
 	set(b, "b", "old", 0);
 	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
 	set(b, "a", "new", 0);
-	assert_int_equal(store_delete(b->lane, "b", 1, NULL), 0);
+	assert_int_equal(store_delete(b->ctx, "b", 1, NULL), 0);
 	assert_int_equal(load(b, &keys), 0);
 	assert_int_equal(keys, 1);
 	expect_entry(b, "a", "new", 0);
@@ -982,12 +986,12 @@ static void test_store_fails(void **state)
 	for (char name[] = "a"; *name <= 'j'; ++*name)
 		set(b, name, "value", 0);
 	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
-	assert_int_equal(store_flush(b->lane), 0);
+	assert_int_equal(store_flush(b->ctx), 0);
 	memstore_set_max_keys(b->st, 9);
 	expect_load_error(b, -ENOSPC, "the store did not take the key: No space left on device; "
 				      "raise maxmemory or max-keys, or add memory");
 	memstore_set_max_keys(b->st, 10);
-	assert_int_equal(store_flush(b->lane), 0);
+	assert_int_equal(store_flush(b->ctx), 0);
 	memstore_fail_sets(b->st, 5, 1, -ENOSPC);
 	expect_load_error(b, -ENOSPC, "the store did not take the key");
 	assert_int_equal(store_count(b->st), 0);
@@ -1051,7 +1055,7 @@ static void test_write_error_keeps_the_old(void **state)
 	expect_save_error(b, -EFBIG, "failed: File too large; raise the process's file size limit");
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 	assert_int_equal(count_files(b->dir), 1);
-	assert_int_equal(store_flush(b->lane), 0);
+	assert_int_equal(store_flush(b->ctx), 0);
 	assert_int_equal(load(b, &keys), 0);
 	assert_int_equal(keys, 1);
 	expect_entry(b, "a", "kept", 0);
@@ -1106,7 +1110,7 @@ static void test_disk_full(void **state)
 			strstr(info.last_error, "No space left on device; free some space"));
 	}
 	assert_int_equal(count_files(b->dir), 2);
-	assert_int_equal(store_flush(b->lane), 0);
+	assert_int_equal(store_flush(b->ctx), 0);
 	{
 		uint64_t keys;
 
@@ -1127,7 +1131,10 @@ static void make_file(const char *dir, const char *name)
 	close(fd);
 }
 
-/* A process of its own that has a temporary file of its number open: another xkvd, or a Redis, at work. */
+/*
+ * A process of its own that has a temporary file of its number open: another xkvd, or a Redis, at
+ * work.
+ */
 static pid_t start_writer(const char *dir)
 {
 	int ready[2];
@@ -1255,8 +1262,8 @@ static void test_changes(void **state)
 	set(b, "a", "1", 0);
 	set(b, "a", "2", 0);
 	set(b, "b", "2", 0);
-	assert_int_equal(store_delete(b->lane, "b", 1, NULL), 0);
-	assert_int_equal(store_expire(b->lane, "a", 1, 0), 0);
+	assert_int_equal(store_delete(b->ctx, "b", 1, NULL), 0);
+	assert_int_equal(store_expire(b->ctx, "a", 1, 0), 0);
 	assert_int_equal(snapshot_changes(b->st) - base, 5);
 	memstore_hold_scans(b->st, true);
 	assert_int_equal(snapshot_bgsave(b->st, &b->cfg), 0);
@@ -1268,7 +1275,7 @@ static void test_changes(void **state)
 	assert_int_equal(snapshot_save(b->st, &b->cfg), -EINVAL);
 	assert_int_equal(snapshot_changes(b->st), 1);
 	b->cfg.dbfilename = (char *)"dump.rdb";
-	assert_int_equal(store_flush(b->lane), 0);
+	assert_int_equal(store_flush(b->ctx), 0);
 	assert_int_equal(load(b, &keys), 0);
 	assert_int_equal(snapshot_changes(b->st), 0);
 }

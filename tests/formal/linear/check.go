@@ -24,7 +24,7 @@ type checker struct {
 	keys, operations, concurrent int
 	kinds                        [kinds]int
 	outcomes                     [refused]int
-	doors                        map[string]int
+	frontends                    map[string]int
 	illegal, undecided           int
 	longest                      time.Duration
 }
@@ -86,7 +86,7 @@ func (c *checker) count(history []porcupine.Operation) {
 	c.operations += len(history)
 	for _, o := range history {
 		c.kinds[o.Input.(*request).kind]++
-		c.doors[o.Input.(*request).door]++
+		c.frontends[o.Input.(*request).frontend]++
 		is := o.Output.(*reply).outcome
 		c.outcomes[is]++
 		if is == unknown {

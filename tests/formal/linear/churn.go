@@ -13,7 +13,7 @@ import (
 // test are shared, given back and used again.  They come in waves of one size: many are set in an
 // order by chance, then most are deleted, so that pages run empty but for a few entries.
 type churn struct {
-	door       door
+	frontend   frontend
 	rng        *rand.Rand
 	neighbours int
 	prefix     string
@@ -49,9 +49,9 @@ func (c *churn) pass(q request, size, percent int) {
 		if c.over.Load() {
 			return
 		}
-		if c.door.ready() {
+		if c.frontend.ready() {
 			// What came of it does not matter, nor that nothing did while xkvd was gone.
-			_ = c.door.do(batch)
+			_ = c.frontend.do(batch)
 			c.ops.Add(int64(len(batch)))
 		} else {
 			pause()

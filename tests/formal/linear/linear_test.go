@@ -254,7 +254,7 @@ func TestValues(t *testing.T) {
 // judge runs a history through all of the checker and returns what it says.
 func judge(t *testing.T, rows []row) (*checker, string) {
 	var said bytes.Buffer
-	c := &checker{timeout: time.Minute, reports: t.TempDir(), out: &said, doors: make(map[string]int)}
+	c := &checker{timeout: time.Minute, reports: t.TempDir(), out: &said, frontends: make(map[string]int)}
 	c.check(&key{id: testKey, name: "key", history: history(rows)})
 	return c, said.String()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// linear proves the store linearizable, key by key: clients of both doors work on few keys at once,
+// linear proves the store linearizable, key by key: clients of both front ends work on few keys at once,
 // all they ask and are told is recorded with its times, and Porcupine looks for an order of each key's
 // operations that explains it.  tests/formal/test_linear.py runs it, and kills xkvd meanwhile.
 //
@@ -70,7 +70,7 @@ func wallDrift() time.Duration {
 // pause is for what cannot be waited for in another way: xkvd is not there.
 func pause() { time.Sleep(5 * time.Millisecond) }
 
-type door interface {
+type frontend interface {
 	ready() bool          // false: cannot connect just now
 	do(batch []*op) error // an error is a server that breaks the protocol
 }
@@ -106,7 +106,7 @@ func (r *run) dialRESP() *respDoor {
 }
 
 // client works on the keys until the time is over.
-func (r *run) client(number int, d door, g *generator) {
+func (r *run) client(number int, d frontend, g *generator) {
 	answered := &r.udp
 	if g.resp {
 		answered = &r.resp
@@ -144,7 +144,7 @@ func (r *run) spawn(f func()) {
 	}()
 }
 
-// known finds out which operations the server has; both doors need not be of one age.
+// known finds out which operations the server has; both front ends need not be of one age.
 func (r *run) known() (udp, resp [kinds]bool, err error) {
 	u, err := r.dialUDP(-1, r.timeout)
 	if err != nil {
@@ -197,13 +197,13 @@ func (r *run) beginChurn(chance func(int) *rand.Rand) error {
 		c := &churn{rng: chance(1000 + i), neighbours: r.neighbours, prefix: fmt.Sprintf("n:%x:%d", r.seed, i),
 			over: &r.over, ops: &r.churned}
 		if i == 0 {
-			c.door, c.atOnce, c.sizes = r.dialRESP(), 16, []int{30, 200, 1300, 20000}
+			c.frontend, c.atOnce, c.sizes = r.dialRESP(), 16, []int{30, 200, 1300, 20000}
 		} else {
 			d, err := r.dialUDP(1000+i, 50*time.Millisecond)
 			if err != nil {
 				return err
 			}
-			c.door, c.atOnce, c.sizes = d, 1, []int{16, 100, 250, 700, 1300}
+			c.frontend, c.atOnce, c.sizes = d, 1, []int{16, 100, 250, 700, 1300}
 		}
 		r.spawn(c.run)
 	}
@@ -239,7 +239,7 @@ func (r *run) result(c *checker) map[string]interface{} {
 	}
 	return map[string]interface{}{
 		"seed": r.seed, "keys": c.keys, "operations": c.operations, "concurrent": c.concurrent,
-		"lost": c.outcomes[unknown], "outcomes": outcomes, "doors": c.doors,
+		"lost": c.outcomes[unknown], "outcomes": outcomes, "frontends": c.frontends,
 		"refused": r.refused.Load(), "neighbours": r.churned.Load(), "kinds": kinds, "illegal": c.illegal,
 		"undecided": c.undecided, "longest_check_ms": c.longest.Milliseconds(),
 	}
@@ -253,7 +253,7 @@ func main() {
 func (r *run) main() int {
 	r.keys = newKeys(r.options.keys, r.operations, fmt.Sprintf("l:%x", r.seed))
 	c := &checker{evictions: r.evictions, timeout: r.checkTimeout, reports: r.reports, out: os.Stderr,
-		doors: make(map[string]int)}
+		frontends: make(map[string]int)}
 	if err := r.begin(); err != nil {
 		fmt.Fprintln(os.Stderr, "linear:", err)
 		return 2

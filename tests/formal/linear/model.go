@@ -57,7 +57,7 @@ const (
 // request is what a client asks for.
 type request struct {
 	kind                 kind
-	door                 string
+	frontend             string
 	nx, xx, keepTTL, cas bool
 	old                  bool   // the result carries the value that was there
 	value                string // SET, APPEND
@@ -84,7 +84,7 @@ const (
 var outcomeNames = []string{"?", "OK", "MISS", "NOT_STORED", "TOO_LARGE", "NOT_NUMBER",
 	"OVERFLOW", "refused", "differs"}
 
-// reply is what the client was told.  What a door does not tell is left out of the comparison.
+// reply is what the client was told.  What a front end does not tell is left out of the comparison.
 type reply struct {
 	outcome   outcome
 	tellsOld  bool // existed and was say what was there before
@@ -311,7 +311,7 @@ func shorten(value string) string {
 
 // describe says in one line what was asked and what was answered.
 func describe(key int64, q *request, r *reply) string {
-	words := []string{q.door, kindNames[q.kind]}
+	words := []string{q.frontend, kindNames[q.kind]}
 	if q.kind == opSet || q.kind == opAppend {
 		text, _ := describeValue(key, q.value)
 		words = append(words, text)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The RESP door.  A connection that breaks leaves the outcomes of what was sent on it unknown.
+// The RESP front end.  A connection that breaks leaves the outcomes of what was sent on it unknown.
 
 const respTimeout = 5 * time.Second // far more than any command takes: xkvd hangs or is gone
 

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The UDP door (docs/protocol.md).  Nothing is sent a second time: a request without a reply has an
+// The UDP front end (docs/protocol.md).  Nothing is sent a second time: a request without a reply has an
 // unknown outcome.  Only what the server says it has not done (PAD) is asked again.
 
 const (

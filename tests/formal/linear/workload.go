@@ -14,7 +14,7 @@ var mixes = [styles]mix{
 	expiring: {opGet: 44, opSet: 34, opDelete: 5, opIncr: 4, opAppend: 3, opExpire: 8, opPersist: 2},
 }
 
-var doorName = map[bool]string{false: "udp", true: "resp"}
+var frontendName = map[bool]string{false: "udp", true: "resp"}
 
 // generator makes up the operations of one client.
 type generator struct {
@@ -52,9 +52,9 @@ func (g *generator) batch(ks *keys) []*op {
 	for len(batch) == 0 || len(batch) < 4 && room > opLen+256 && g.chance(15) {
 		k := ks.take(g.rng)
 		o := &op{key: k, request: g.request(k)}
-		o.door = doorName[g.resp]
+		o.frontend = frontendName[g.resp]
 		if size := opLen + pad8(len(k.name)) + pad8(len(o.value)); size > room && !g.resp {
-			o.request = request{kind: opGet, door: o.door}
+			o.request = request{kind: opGet, frontend: o.frontend}
 		}
 		room -= opLen + pad8(len(k.name)) + pad8(len(o.value))
 		batch = append(batch, o)

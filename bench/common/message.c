@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* See say.h. */
-#include "say.h"
+/* See message.h. */
+#include "message.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@ static void print_line(const char *fmt, va_list args)
 	fprintf(stderr, "%s: %s\n", program_invocation_short_name, line);
 }
 
-void say(const char *fmt, ...)
+void message(const char *fmt, ...)
 {
 	va_list args;
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""One store, two doors: what goes in through one is there in the other, at once."""
+"""One store, two front ends: what goes in through one is there in the other, at once."""
 import random
 import threading
 import time
@@ -25,7 +25,7 @@ def daemon(xkvd_module):
 
 
 @pytest.fixture(params=[SERVER, SERVER6])
-def doors(daemon, request):
+def frontends(daemon, request):
     redis = daemon.redis()
     redis.flushall()
     with daemon.udp(request.param) as udp:
@@ -43,9 +43,9 @@ def persist_over_udp(udp, key):
             return result.status == 0
 
 
-def test_persist_through_both_doors_at_once(daemon, doors):
+def test_persist_through_both_frontends_at_once(daemon, frontends):
     """Two clients take an expiry away: exactly one of them is told that it did."""
-    udp, redis = doors
+    udp, redis = frontends
     rounds, start, won = 300, threading.Barrier(2), []
 
     def other():
@@ -65,8 +65,8 @@ def test_persist_through_both_doors_at_once(daemon, doors):
 
 
 @pytest.mark.parametrize("value", VALUES)
-def test_values(doors, value):
-    udp, redis = doors
+def test_values(frontends, value):
+    udp, redis = frontends
     data = VALUES[value][:1400]  # IPv6 carries a little less
     udp.set(b"from udp", data)
     assert redis.get(b"from udp") == data
@@ -77,8 +77,8 @@ def test_values(doors, value):
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_keys(doors, key):
-    udp, redis = doors
+def test_keys(frontends, key):
+    udp, redis = frontends
     key = KEYS[key]
     udp.set(key, b"1")
     assert redis.keys() == [key] and redis.get(key) == b"1"
@@ -91,17 +91,17 @@ def test_keys(doors, key):
     assert udp.get(key).status == proto.MISS
 
 
-def test_keys_that_are_too_long(doors):
-    udp, redis = doors
+def test_keys_that_are_too_long(frontends):
+    udp, redis = frontends
     assert udp.one(proto.get(b"x" * 251)).status == proto.BAD_KEY
     for bad in b"x" * 251, b"":
         with pytest.raises(redis_py.ResponseError, match="key must be 1 to 250 bytes"):
             redis.set(bad, 1)
 
 
-def test_every_change_shows_at_once(doors):
-    """No reply is given before the other door sees the change."""
-    udp, redis = doors
+def test_every_change_shows_at_once(frontends):
+    """No reply is given before the other front end sees the change."""
+    udp, redis = frontends
     for number in range(300):
         value = b"%d" % number * (1 + number % 40)
         if number % 2:
@@ -112,8 +112,8 @@ def test_every_change_shows_at_once(doors):
             assert udp.get(b"key", pad_to=1024).value == value
 
 
-def test_ttl_of_both_doors(doors):
-    udp, redis = doors
+def test_ttl_of_both_frontends(frontends):
+    udp, redis = frontends
     udp.set(b"udp", b"1", ttl=100_000)
     assert 99_000 < redis.pttl("udp") <= 100_000
     redis.set("tcp", 1, px=100_000)
@@ -139,9 +139,9 @@ def test_ttl_of_both_doors(doors):
     assert redis.pttl("missing") == -2
 
 
-def test_expiry_is_the_same_in_both_doors(doors):
+def test_expiry_is_the_same_in_both_frontends(frontends):
     """Neither sees the key after the other has missed it."""
-    udp, redis = doors
+    udp, redis = frontends
     for number in range(20):
         key = b"short%d" % number
         if number % 2:
@@ -158,8 +158,8 @@ def test_expiry_is_the_same_in_both_doors(doors):
     assert redis.mget(*[f"short{n}" for n in range(20)]) == [None] * 20
 
 
-def test_conditions(doors):
-    udp, redis = doors
+def test_conditions(frontends):
+    udp, redis = frontends
     assert udp.set(b"key", b"1", flags=proto.NX).status == 0
     assert redis.set("key", 2, nx=True) is None
     assert udp.set(b"key", b"3", flags=proto.NX).status == proto.NOT_STORED
@@ -198,9 +198,9 @@ def test_sizes_around_and_over_a_datagram(daemon, size):
     assert redis.get("sized") is None
 
 
-def test_append_to_values_of_any_size(doors):
+def test_append_to_values_of_any_size(frontends):
     """The driver appends to small values, xkvd to large ones; a client sees no difference."""
-    udp, redis = doors
+    udp, redis = frontends
     rng, value = random.Random(7), b""
     while len(value) < 20_000:
         piece = rng.randbytes(rng.choice((1, 7, 100, 1300)))
@@ -252,7 +252,7 @@ def test_many_large_values_and_back(daemon):
     redis.delete("round")
 
 
-def test_both_doors_write_one_key(daemon):
+def test_both_frontends_write_one_key(daemon):
     """Each reader sees whole values of one or the other writer, and the last write stands."""
     done, failures = threading.Event(), []
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* The doors of the stress test: see stress_doors.h. */
-#include "stress_doors.h"
+/* The front ends of the stress test: see stress_frontends.h. */
+#include "stress_frontends.h"
 
 #include <arpa/inet.h>
 #include <endian.h>
@@ -21,7 +21,7 @@
 /* As long as any reply: for requests of several operations, which end where there is no room. */
 #define LONG 1448
 
-struct door {
+struct frontend {
 	char host[64];
 	uint16_t port;
 	bool is_udp;
@@ -36,12 +36,12 @@ struct door {
 	redisReply *reply[WISHES_MAX];
 };
 
-const char *door_name(const struct door *d)
+const char *frontend_name(const struct frontend *d)
 {
 	return d->is_udp ? "UDP" : "RESP";
 }
 
-bool door_is_udp(const struct door *d)
+bool frontend_is_udp(const struct frontend *d)
 {
 	return d->is_udp;
 }
@@ -54,9 +54,9 @@ static uint64_t now_ms(void)
 	return t.tv_sec * 1000ULL + t.tv_nsec / 1000000;
 }
 
-static struct door *door_new(const char *host, uint16_t port, bool is_udp)
+static struct frontend *frontend_new(const char *host, uint16_t port, bool is_udp)
 {
-	struct door *d = calloc(1, sizeof(*d));
+	struct frontend *d = calloc(1, sizeof(*d));
 
 	if (!d)
 		return NULL;
@@ -69,12 +69,12 @@ static struct door *door_new(const char *host, uint16_t port, bool is_udp)
 
 /* ---- UDP ----------------------------------------------------------------- */
 
-struct door *door_open_udp(const char *host, uint16_t port)
+struct frontend *frontend_open_udp(const char *host, uint16_t port)
 {
 	struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
 	struct sockaddr_in four = { .sin_family = AF_INET, .sin_port = htons(port) };
 	bool is_six = strchr(host, ':');
-	struct door *d = door_new(host, port, true);
+	struct frontend *d = frontend_new(host, port, true);
 	int ret;
 
 	if (!d)
@@ -94,7 +94,7 @@ struct door *door_open_udp(const char *host, uint16_t port)
 		return d;
 	}
 	ret = errno;
-	door_close(d);
+	frontend_close(d);
 	errno = ret;
 	return NULL;
 }
@@ -120,7 +120,7 @@ static size_t put_op(char *to, const struct wish *w)
 }
 
 /* Sends the datagram in `out`.  An error that an earlier one has left behind comes up here. */
-static bool send_out(struct door *d, size_t len)
+static bool send_out(struct frontend *d, size_t len)
 {
 	for (int i = 0; i < 3; i++)
 		if (send(d->fd, d->out, len, 0) == (ssize_t)len)
@@ -131,7 +131,7 @@ static bool send_out(struct door *d, size_t len)
 }
 
 /* Waits for the answer to the request in `out`: its length, -1 if none came. */
-static ssize_t wait_answer(struct door *d, int ms)
+static ssize_t wait_answer(struct frontend *d, int ms)
 {
 	const struct xkv_hdr *out = (struct xkv_hdr *)d->out, *in = (struct xkv_hdr *)d->in;
 	struct pollfd p = { .fd = d->fd, .events = POLLIN };
@@ -155,7 +155,7 @@ static ssize_t wait_answer(struct door *d, int ms)
 }
 
 /* Makes the request for some operations in `out`, of at least `pad` bytes: its length. */
-static size_t udp_request(struct door *d, const struct wish *w, int n, size_t pad)
+static size_t udp_request(struct frontend *d, const struct wish *w, int n, size_t pad)
 {
 	struct xkv_hdr *hdr = (struct xkv_hdr *)d->out;
 	size_t len = sizeof(*hdr);
@@ -181,8 +181,10 @@ static size_t udp_request(struct door *d, const struct wish *w, int n, size_t pa
 	return pad;
 }
 
-/* Bytes that the only result of an answer wants the request to have, 0 if it is not of that kind. */
-static size_t padding_asked(const struct door *d, ssize_t got)
+/*
+ * Bytes that the only result of an answer wants the request to have, 0 if it is not of that kind.
+ */
+static size_t padding_asked(const struct frontend *d, ssize_t got)
 {
 	const struct xkv_hdr *hdr = (const struct xkv_hdr *)d->in;
 	const struct xkv_result *r = (const struct xkv_result *)(hdr + 1);
@@ -192,7 +194,7 @@ static size_t padding_asked(const struct door *d, ssize_t got)
 	return ntohl(r->value_len) <= LONG ? ntohl(r->value_len) : 0;
 }
 
-static int udp_ask(struct door *d, const struct wish *w, int n, struct result *r)
+static int udp_ask(struct frontend *d, const struct wish *w, int n, struct result *r)
 {
 	const struct xkv_hdr *hdr = (struct xkv_hdr *)d->in;
 	size_t len = udp_request(d, w, n, n == 1 ? d->pad : LONG), at = sizeof(*hdr);
@@ -229,7 +231,7 @@ static int udp_ask(struct door *d, const struct wish *w, int n, struct result *r
 	return got < 0 ? -1 : i;
 }
 
-static bool udp_settle(struct door *d, double seconds)
+static bool udp_settle(struct frontend *d, double seconds)
 {
 	static const char never[] = "stress: a key that is never there";
 	struct wish w = { .op = XKV_OP_GET, .key = never, .key_len = sizeof(never) - 1 };
@@ -245,7 +247,7 @@ static bool udp_settle(struct door *d, double seconds)
 
 /* ---- RESP ---------------------------------------------------------------- */
 
-static bool resp_connect(struct door *d)
+static bool resp_connect(struct frontend *d)
 {
 	struct timeval timeout = { .tv_sec = RESP_SECONDS };
 
@@ -258,12 +260,12 @@ static bool resp_connect(struct door *d)
 	return false;
 }
 
-struct door *door_open_resp(const char *host, uint16_t port)
+struct frontend *frontend_open_resp(const char *host, uint16_t port)
 {
-	struct door *d = door_new(host, port, false);
+	struct frontend *d = frontend_new(host, port, false);
 
 	if (d && !resp_connect(d)) {
-		door_close(d);
+		frontend_close(d);
 		errno = ECONNREFUSED;
 		return NULL;
 	}
@@ -325,7 +327,7 @@ static void take_reply(const redisReply *reply, struct result *r)
 	}
 }
 
-static void resp_forget(struct door *d)
+static void resp_forget(struct frontend *d)
 {
 	for (int i = 0; i < WISHES_MAX; i++) {
 		freeReplyObject(d->reply[i]);
@@ -333,7 +335,7 @@ static void resp_forget(struct door *d)
 	}
 }
 
-static int resp_ask(struct door *d, const struct wish *w, int n, struct result *r)
+static int resp_ask(struct frontend *d, const struct wish *w, int n, struct result *r)
 {
 	resp_forget(d);
 	for (int i = 0; i < n; i++)
@@ -357,7 +359,7 @@ static int resp_ask(struct door *d, const struct wish *w, int n, struct result *
 }
 
 /* A server that loads its snapshot accepts connections, but answers with errors. */
-static bool resp_answers(struct door *d)
+static bool resp_answers(struct frontend *d)
 {
 	redisReply *reply = redisCommand(d->redis, "EXISTS stress");
 	bool ok = reply && reply->type == REDIS_REPLY_INTEGER;
@@ -366,7 +368,7 @@ static bool resp_answers(struct door *d)
 	return ok;
 }
 
-static bool resp_settle(struct door *d, double seconds)
+static bool resp_settle(struct frontend *d, double seconds)
 {
 	uint64_t end = now_ms() + (uint64_t)(seconds * 1000);
 
@@ -380,17 +382,17 @@ static bool resp_settle(struct door *d, double seconds)
 
 /* ---- both ---------------------------------------------------------------- */
 
-int door_ask(struct door *d, const struct wish *w, int n, struct result *r)
+int frontend_ask(struct frontend *d, const struct wish *w, int n, struct result *r)
 {
 	return d->is_udp ? udp_ask(d, w, n, r) : resp_ask(d, w, n, r);
 }
 
-bool door_settle(struct door *d, double seconds)
+bool frontend_settle(struct frontend *d, double seconds)
 {
 	return d->is_udp ? udp_settle(d, seconds) : resp_settle(d, seconds);
 }
 
-void door_close(struct door *d)
+void frontend_close(struct frontend *d)
 {
 	if (!d)
 		return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * The maintenance thread.  It keeps slots free ahead of need, so that inserts in XDP find one: in
+ * The maintenance thread.  It keeps slots free in advance, so that inserts in XDP find one: in
  * new spans and pages while memory allows it, then by eviction.  It gives memory back that is not
  * needed.  And it does what requests need that found no slot: they wait for it, up to a deadline,
  * and never do it themselves.
@@ -16,19 +16,23 @@
 
 #define PERIOD_MS 20
 #define GIVE_PERIODS 50   /* memory is given back once a second: ... */
-#define GIVE_SHARE 4      /* ... of a class that has more than a quarter of its slots free while it grows; */
+/* ... of a class that has more than a quarter of its slots free while it grows; */
+#define GIVE_SHARE 4
 #define GIVE_PAGES 4      /* so many pages at once, */
-#define GIVE_UNITS (2 * GIVE_PAGES * XKV_UNITS) /* are emptied at once: requests may be waiting for this thread */
+/* are emptied at once: requests may be waiting for this thread */
+#define GIVE_UNITS (2 * GIVE_PAGES * XKV_UNITS)
 #define PAGE_TRIES 8      /* of the emptiest so many */
 #define RUN_TRIES 4       /* of the cheapest units to empty for a value */
 #define UNITS_KEPT 64     /* free, in a store at rest */
 #define QUIET_LOOKS 5     /* seconds in which a class did not grow: all but its reserve goes */
-#define GROWTH_SHARE 16   /* it grows when it takes more than so large a part of its slots in a second */
-#define RESERVE_PAGES 2   /* that may be free ahead of need in a class that grows */
+/* it grows when it takes more than so large a part of its slots in a second */
+#define GROWTH_SHARE 16
+#define RESERVE_PAGES 2   /* that may be free in advance in a class that grows */
 #define EVICT_AT_ONCE 64  /* entries, for who waits; fewer ... */
 #define EVICT_SHARE 64    /* ... where that is more than such a part of all */
 #define LARGER 4          /* times what is wanted a span may have that is emptied for it */
-#define ROOM_MS 100       /* for one class of evicting, reclaiming, and looking again, before others get their turn */
+/* for one class of evicting, reclaiming, and looking again, before others get their turn */
+#define ROOM_MS 100
 #define SPARE_PERIODS 2   /* at least one, in which who asked for a spare class finds it named */
 #define REFUSED_MS 60000  /* between two lines that say that there is no memory */
 
@@ -80,7 +84,10 @@ static bool is_growing(const struct store *st)
 	return false;
 }
 
-/* An eighth more than there are while the store grows, so that filling it takes few waits and little is left over. */
+/*
+ * An eighth more than there are while the store grows, so that filling it takes few waits and
+ * little is left over.
+ */
 static unsigned int pages_wanted(const struct store *st)
 {
 	return is_growing(st) ? clamp(st->pages_used / 8, 1, PAGES_AT_ONCE) : 1;
@@ -108,12 +115,12 @@ static struct candidate *find_candidates(struct store *st, const uint64_t surplu
 					 uint64_t want, size_t *count)
 {
 	struct candidate *c = NULL, *more;
-	struct hand hand = { 0 };
+	struct slot_cursor cursor = { 0 };
 	size_t room = 0;
 	struct span s;
 
 	*count = 0;
-	for (; hand_span(st, &hand, &s); hand.unit += s.units, hand.slot = 0) {
+	for (; cursor_span(st, &cursor, &s); cursor.unit += s.units, cursor.slot = 0) {
 		if (s.slots > surplus[s.class] || s.class == XKV_CLASS_LARGE ||
 		    __atomic_load_n(&span_head(&s)->state, __ATOMIC_ACQUIRE) != XKV_SPAN_LINKED)
 			continue;
@@ -131,8 +138,12 @@ static struct candidate *find_candidates(struct store *st, const uint64_t surplu
 	return c;
 }
 
-/* Has the emptiest spans of the classes drain, of each as many slots as it can do without: how many units, at most `most`. */
-static unsigned int drain_surplus(struct store *st, uint64_t surplus[XKV_CLASSES], unsigned int most)
+/*
+ * Has the emptiest spans of the classes drain, of each as many slots as it can do without: how many
+ * units, at most `most`.
+ */
+static unsigned int drain_surplus(struct store *st, uint64_t surplus[XKV_CLASSES],
+				  unsigned int most)
 {
 	unsigned int units = 0;
 	struct candidate *c;
@@ -153,8 +164,8 @@ static unsigned int drain_surplus(struct store *st, uint64_t surplus[XKV_CLASSES
 }
 
 /*
- * What a class has free is for its spans that could not be emptied yet.  Of that class only: another one may have
- * the room that it waits for.
+ * What a class has free is for its spans that could not be emptied yet.  Of that class only:
+ * another one may have the room that it waits for.
  */
 static void keep_for_draining(const struct store *st, uint64_t surplus[XKV_CLASSES])
 {
@@ -174,10 +185,10 @@ static unsigned int reclaim(struct store *st, unsigned int want)
 		surplus[class] = s.free > keep ? s.free - keep : 0;
 	}
 	if (!class_is_empty(st, XKV_CLASS_LARGE))
-		drain_large(st->keeper_lane);
+		drain_large(st->maintenance_ctx);
 	keep_for_draining(st, surplus);
 	drain_surplus(st, surplus, want);
-	return st->drain_count ? drain_run(st->keeper_lane) : 0;
+	return st->drain_count ? drain_run(st->maintenance_ctx) : 0;
 }
 
 /* ---- pages that can be emptied --------------------------------------------- */
@@ -208,8 +219,8 @@ static void trial_end(struct store *st, struct trial *t)
 }
 
 /*
- * Would what is in the spans of some units fit elsewhere, each large value into units in a row, and `spare` more in a
- * row beside it?  With units_lock held; none of these units are free meanwhile.
+ * Would what is in the spans of some units fit elsewhere, each large value into units in a row, and
+ * `spare` more in a row beside it?  With units_lock held; none of these units are free meanwhile.
  */
 static bool fits_elsewhere(struct store *st, uint32_t page, uint32_t first, uint32_t end,
 			   unsigned int spare)
@@ -277,7 +288,8 @@ static bool emptiest_page(struct store *st, unsigned int spare, uint32_t *page)
 #define NEVER 1000000 /* costs of moving what cannot be moved */
 
 /* What a unit costs: a value as large as what is wanted would need as much room elsewhere. */
-static unsigned int unit_cost(const struct store *st, uint32_t page, uint32_t at, unsigned int units)
+static unsigned int unit_cost(const struct store *st, uint32_t page, uint32_t at,
+			      unsigned int units)
 {
 	const struct xkv_unit *unit = ((struct xkv_page *)st->page[page])->unit;
 	uint32_t first = unit[at].first;
@@ -291,8 +303,8 @@ static unsigned int unit_cost(const struct store *st, uint32_t page, uint32_t at
 }
 
 /*
- * The cheapest units of a page to empty for a value: their cost, which is of all units that their spans have, since those
- * are emptied as a whole.
+ * The cheapest units of a page to empty for a value: their cost, which is of all units that their
+ * spans have, since those are emptied as a whole.
  */
 static unsigned int cheapest_run(const struct store *st, uint32_t page, unsigned int units,
 				 unsigned int floor, uint32_t *first)
@@ -339,8 +351,8 @@ static unsigned int cheapest(const struct store *st, unsigned int units, unsigne
 }
 
 /*
- * There are enough free units, but not in a row: moves what is between some, or, if what is between them fits
- * nowhere, all that is in a page.
+ * There are enough free units, but not in a row: moves what is between some, or, if what is between
+ * them fits nowhere, all that is in a page.
  */
 static bool compact(struct store *st, unsigned int units)
 {
@@ -355,9 +367,10 @@ static bool compact(struct store *st, unsigned int units)
 		if (cost >= NEVER)
 			break;
 		if (can_be_emptied(st, page, first, units, 0))
-			return drain_range(st->keeper_lane, page, first, units);
+			return drain_range(st->maintenance_ctx, page, first, units);
 	}
-	return emptiest_page(st, 0, &page) && drain_range(st->keeper_lane, page, 1, XKV_UNITS - 1);
+	return emptiest_page(st, 0, &page) &&
+	       drain_range(st->maintenance_ctx, page, 1, XKV_UNITS - 1);
 }
 
 /* ---- somebody waits ------------------------------------------------------ */
@@ -387,15 +400,15 @@ static void log_refusal(struct store *st)
 		return;
 	st->refused_ms = now;
 	if (store_at_limit(st))
-		log_warning("no memory: writes are refused, as maxmemory (%llu bytes) is taken and the "
-			    "policy finds nothing to evict", (unsigned long long)st->maxmemory);
+		log_warning("no memory: writes are refused, as maxmemory (%llu bytes) is taken and "
+			    "the policy finds nothing to evict", (unsigned long long)st->maxmemory);
 	else
 		log_warning("no memory: writes are refused, as the machine has no more to give");
 }
 
 /*
- * How many entries to evict for so many units, some of which will be of other sizes.  For a large value at once: spans
- * that are emptied together cost one grace period.
+ * How many entries to evict for so many units, some of which will be of other sizes.  For a large
+ * value at once: spans that are emptied together cost one grace period.
  */
 static unsigned int entries_for(const struct store *st, unsigned int class, unsigned int units)
 {
@@ -405,12 +418,14 @@ static unsigned int entries_for(const struct store *st, unsigned int class, unsi
 		all += st->class[i].units;
 	if (class == XKV_CLASS_LARGE)
 		most = clamp(count / EVICT_SHARE, EVICT_AT_ONCE, ~0U);
-	return clamp(all ? count * units / all : 1, clamp(count / EVICT_SHARE, 1, EVICT_AT_ONCE), most);
+	return clamp(all ? count * units / all : 1, clamp(count / EVICT_SHARE, 1, EVICT_AT_ONCE),
+		     most);
 }
 
 /*
- * Where there is no slot of a class to be had, the engine takes a larger one: an entry that went has left it.  A chain
- * bucket may need one when all memory is in slots for entries.  False if none is free.
+ * Where there is no slot of a class to be had, the engine takes a larger one: an entry that went
+ * has left it.  A chain bucket may need one when all memory is in slots for entries.  False if none
+ * is free.
  */
 static bool name_spare(struct store *st, unsigned int class)
 {
@@ -433,12 +448,14 @@ static void forget_spare(struct store *st)
 }
 
 /*
- * Gets what is wanted: from what the machine has, from classes that can spare it, or by eviction.  0, -ENOSPC, or
+ * Gets what is wanted: from what the machine has, from classes that can spare it, or by eviction.
+ * 0, -ENOSPC, or
  * -EAGAIN at until_ms.
  */
 static int make_room(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
 {
-	unsigned int span = class == XKV_CLASS_LARGE ? units : span_least(st->classes[class].slot_bytes);
+	unsigned int span =
+		class == XKV_CLASS_LARGE ? units : span_least(st->classes[class].slot_bytes);
 	uint64_t most = store_count(st) + EVICT_AT_ONCE, evicted = 0;
 
 	for (;;) {
@@ -455,7 +472,7 @@ static int make_room(struct store *st, unsigned int class, unsigned int units, u
 		st->at_limit = true;
 		if (reclaim(st, span) || compact(st, span))
 			continue;
-		gone = evict(st->keeper_lane, entries_for(st, class, span), false);
+		gone = evict(st->maintenance_ctx, entries_for(st, class, span), false);
 		evicted += gone;
 		if (!gone || evicted > most)
 			break;
@@ -498,7 +515,7 @@ static void serve_needs(struct store *st)
 			serve_need(st, class);
 }
 
-void keeper_serve(struct store *st)
+void maintenance_serve(struct store *st)
 {
 	pthread_mutex_lock(&st->need_lock);
 	if (st->need_any)
@@ -506,7 +523,10 @@ void keeper_serve(struct store *st)
 	pthread_mutex_unlock(&st->need_lock);
 }
 
-/* Asks the maintenance thread once, and waits.  With need_lock held.  -ETIMEDOUT: it was not even tried. */
+/*
+ * Asks the maintenance thread once, and waits.  With need_lock held.  -ETIMEDOUT: it was not even
+ * tried.
+ */
 static int need_post(struct store *st, struct need *n, unsigned int units, uint64_t until_ms)
 {
 	struct timespec until = to_timespec(until_ms);
@@ -524,7 +544,10 @@ static int need_post(struct store *st, struct need *n, unsigned int units, uint6
 	return n->served < ticket ? -ETIMEDOUT : n->result;
 }
 
-/* Has the maintenance thread do it, and waits until it has.  That there is no room for more says nothing of less. */
+/*
+ * Has the maintenance thread do it, and waits until it has.  That there is no room for more says
+ * nothing of less.
+ */
 static int need_wait(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
 {
 	struct need *n = &st->need[class];
@@ -548,12 +571,12 @@ int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_
 		return 0;
 	if (!*until_ms)
 		*until_ms = monotonic_ms() + GROW_WAIT_MS;
-	if (!st->keeper_runs)
+	if (!st->maintenance_runs)
 		return make_room(st, class, units, *until_ms) ? -ENOSPC : 0;
 	return need_wait(st, class, units, *until_ms);
 }
 
-/* ---- ahead of need ------------------------------------------------------- */
+/* ---- slots in advance ---------------------------------------------------- */
 
 /*
  * Slots of a class that XDP uses which are to be free.  While it grows: an eighth; later a 32nd,
@@ -607,7 +630,7 @@ static int grow(struct store *st, unsigned int class)
 	return ret < 0 ? ret : span_carve(st, class);
 }
 
-static void keep_ahead(struct store *st, unsigned int class)
+static void replenish(struct store *st, unsigned int class)
 {
 	int ret = 0;
 
@@ -621,7 +644,7 @@ static void keep_ahead(struct store *st, unsigned int class)
 		uint64_t want = shortage(st, class); /* by what is kept at the limit */
 
 		if (want || class_is_empty(st, class))
-			evict(st->keeper_lane, clamp(want, 1, ~0U), true);
+			evict(st->maintenance_ctx, clamp(want, 1, ~0U), true);
 	}
 	st->class[class].free_before = slots_of(st, class).free;
 }
@@ -638,7 +661,10 @@ static void look_for_growth(struct store *st, unsigned int class)
 	st->class[class].used_before = used(&s);
 }
 
-/* Free slots that a class may keep: many while it grows; no more than the reserve when it has stopped. */
+/*
+ * Free slots that a class may keep: many while it grows; no more than the reserve when it has
+ * stopped.
+ */
 static uint64_t allowance(const struct store *st, unsigned int class, const struct slots *s)
 {
 	if (!is_quiet(st, class))
@@ -691,7 +717,8 @@ static void give_pages(struct store *st)
 	for (; given < GIVE_PAGES && free >= keep + XKV_UNITS; given++, free -= XKV_UNITS - 1)
 		/* the next large value is to find its units all the same */
 		if (!emptiest_page(st, st->large_units, &page) ||
-		    !drain_range(st->keeper_lane, page, 1, XKV_UNITS - 1) || page_remove(st, page))
+		    !drain_range(st->maintenance_ctx, page, 1, XKV_UNITS - 1) ||
+		    page_remove(st, page))
 			break;
 	if (given)
 		log_debug("%u pages given back", given);
@@ -705,16 +732,19 @@ static void give_back(struct store *st)
 		look_for_growth(st, class);
 		surplus[class] = surplus_of(st, class);
 	}
-	drain_large(st->keeper_lane);
+	drain_large(st->maintenance_ctx);
 	keep_for_draining(st, surplus);
 	drain_surplus(st, surplus, GIVE_UNITS);
 	if (st->drain_count)
-		drain_run(st->keeper_lane);
+		drain_run(st->maintenance_ctx);
 	look_for_large(st);
 	give_pages(st);
 }
 
-/* What is above maxmemory goes, by the policy: as much at a time as is given back at once.  False if nothing went. */
+/*
+ * What is above maxmemory goes, by the policy: as much at a time as is given back at once.  False
+ * if nothing went.
+ */
 static bool shrink(struct store *st)
 {
 	uint64_t over = over_limit(st), free = units_free(st), want;
@@ -724,23 +754,26 @@ static bool shrink(struct store *st)
 		return false;
 	st->at_limit = true;
 	want = clamp((over - 1) / XKV_PAGE_COST + 1, 1, GIVE_PAGES) * XKV_UNITS + UNITS_KEPT;
-	/* free slots that writers may still need stay where nothing can be evicted in their place */
+	/*
+	 * free slots that writers may still need stay where nothing can be evicted in their place
+	 */
 	if (free < want && evict_may(st, 0))
 		got = reclaim(st, want - free);
 	if (free < want && !got)
-		got = evict(st->keeper_lane, entries_for(st, XKV_CLASS_LARGE, want - free), true);
+		got = evict(st->maintenance_ctx, entries_for(st, XKV_CLASS_LARGE, want - free),
+			    true);
 	give_pages(st);
 	return got || st->pages_used < before;
 }
 
 /* ---- the thread ---------------------------------------------------------- */
 
-static void keep(struct store *st, unsigned int period)
+static void maintain(struct store *st, unsigned int period)
 {
 	evict_tick(st);
 	forget_spare(st);
 	for (unsigned int class = 0; class < st->class_count; class ++)
-		keep_ahead(st, class);
+		replenish(st, class);
 	if (st->shrinks || period % GIVE_PERIODS == 0)
 		st->shrinks = shrink(st);
 	if (period % GIVE_PERIODS)
@@ -749,7 +782,7 @@ static void keep(struct store *st, unsigned int period)
 	give_back(st);
 }
 
-static void *keeper(void *arg)
+static void *maintenance_main(void *arg)
 {
 	struct store *st = arg;
 	struct timespec until;
@@ -758,7 +791,7 @@ static void *keeper(void *arg)
 	pthread_mutex_lock(&st->need_lock);
 	for (unsigned int period = 1; !st->stopping; period++) {
 		pthread_mutex_unlock(&st->need_lock);
-		keep(st, period);
+		maintain(st, period);
 		until = to_timespec(monotonic_ms() + PERIOD_MS);
 		pthread_mutex_lock(&st->need_lock);
 		for (ret = 0; !ret && !st->stopping;) {
@@ -771,32 +804,32 @@ static void *keeper(void *arg)
 	return NULL;
 }
 
-int keeper_start(struct store *st)
+int maintenance_start(struct store *st)
 {
 	int ret;
 
 	st->random = store_now_ms(st) | 1;
-	st->keeper_lane = store_lane_get(st);
-	if (!st->keeper_lane)
+	st->maintenance_ctx = store_ctx_get(st);
+	if (!st->maintenance_ctx)
 		return -errno;
 	st->cfg->spare_class = 0;
 	st->stopping = false;
-	st->keeper_runs = true;
-	ret = -pthread_create(&st->keeper, NULL, keeper, st);
-	st->keeper_runs = !ret;
+	st->maintenance_runs = true;
+	ret = -pthread_create(&st->maintenance_thread, NULL, maintenance_main, st);
+	st->maintenance_runs = !ret;
 	return ret;
 }
 
-void keeper_stop(struct store *st)
+void maintenance_stop(struct store *st)
 {
-	if (!st->keeper_runs)
+	if (!st->maintenance_runs)
 		return;
 	pthread_mutex_lock(&st->need_lock);
 	st->stopping = true;
 	pthread_cond_signal(&st->need_posted);
 	pthread_cond_broadcast(&st->need_served);
 	pthread_mutex_unlock(&st->need_lock);
-	pthread_join(st->keeper, NULL);
-	st->keeper_runs = false;
-	store_lane_put(st->keeper_lane);
+	pthread_join(st->maintenance_thread, NULL);
+	st->maintenance_runs = false;
+	store_ctx_put(st->maintenance_ctx);
 }

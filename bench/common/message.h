@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The programs' messages: one sentence a line on standard error. */
-#ifndef BENCH_SAY_H
-#define BENCH_SAY_H
+#ifndef BENCH_MESSAGE_H
+#define BENCH_MESSAGE_H
 
 #include <signal.h>
 #include <stdbool.h>
 
 /* Prints the program's name, the sentence and a newline.  Thread safe. */
-void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void message(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* The same, and -EINVAL: a command line that cannot be followed. */
 int refuse(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
