@@ -306,7 +306,7 @@ def test_volatile_ttl_takes_what_expires_first(xkvd):
     assert soon < 200 and later > 10000, (soon, later)
 
 
-@pytest.mark.parametrize("policy, front end", [
+@pytest.mark.parametrize("policy, frontend", [
     ("allkeys-lru", "udp"), ("allkeys-lfu", "resp"), in_long("allkeys-lru", "resp"), in_long("allkeys-lfu", "udp")])
 def test_what_is_read_stays(xkvd, policy, frontend):
     """A hundred keys are read all the time while a hundred thousand others come and go."""
