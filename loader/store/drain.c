@@ -116,7 +116,7 @@ static int move_entry(struct store_ctx *ctx, uint64_t ref, unsigned int class)
 	if (!read)
 		return 0;
 	ret = take_slot(ctx, XKV_SLOT_NEED(copy.key_len, copy.value_len), class);
-	if (ret == -ENOSPC && st->at_limit && evict_may(st, copy.expire_ms)) {
+	if (ret == -ENOSPC && st->maint.at_limit && evict_may(st, copy.expire_ms)) {
 		evict_entry(ctx, ref); /* others were faster to take what was free */
 		return 0;
 	}
@@ -168,9 +168,9 @@ void free_orphans(struct store *st)
 	struct slot_cursor cursor = { 0 };
 	struct span s;
 
-	if (orphans == st->orphans_seen)
+	if (orphans == st->drain.orphans_seen)
 		return;
-	st->orphans_seen = orphans;
+	st->drain.orphans_seen = orphans;
 	for (; cursor_span(st, &cursor, &s); cursor.unit += s.units, cursor.slot = 0)
 		for (unsigned int i = 0; i < s.slots; i++)
 			if (!is_live(span_slot(&s, i)) &&
@@ -207,23 +207,23 @@ static bool is_draining(const struct span *s)
 
 bool drain_begin(struct store *st, const struct span *s)
 {
-	size_t room = st->drain_room ? st->drain_room * 2 : 64;
+	size_t room = st->drain.room ? st->drain.room * 2 : 64;
 	uint8_t linked = XKV_SPAN_LINKED;
 	struct span *more;
 
-	if (st->drain_count == st->drain_room) {
-		more = realloc(st->draining, room * sizeof(*more));
+	if (st->drain.count == st->drain.room) {
+		more = realloc(st->drain.spans, room * sizeof(*more));
 		if (!more)
 			return false; /* it stays in use */
-		st->draining = more;
-		st->drain_room = room;
+		st->drain.spans = more;
+		st->drain.room = room;
 	}
 	/* not one that is just being made */
 	if (!__atomic_compare_exchange_n(&span_head(s)->state, &linked, XKV_SPAN_DRAINING, false,
 					 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) &&
 	    linked != XKV_SPAN_DRAINING)
 		return false;
-	st->draining[st->drain_count++] = *s;
+	st->drain.spans[st->drain.count++] = *s;
 	return true;
 }
 
@@ -234,8 +234,8 @@ static int drain_pass(struct store_ctx *ctx)
 	struct store *st = ctx->st;
 	int ret = 0;
 
-	for (size_t i = 0; i < st->drain_count && !ret; i++) {
-		const struct span *s = &st->draining[i];
+	for (size_t i = 0; i < st->drain.count && !ret; i++) {
+		const struct span *s = &st->drain.spans[i];
 
 		if (is_empty(s))
 			continue;
@@ -243,8 +243,8 @@ static int drain_pass(struct store_ctx *ctx)
 			ret = filter(st, s->class);
 		filtered[s->class] = true;
 	}
-	for (size_t i = 0; i < st->drain_count && (!ret || ret == -ENOSPC); i++) {
-		int moved = is_empty(&st->draining[i]) ? 0 : move_all(ctx, &st->draining[i]);
+	for (size_t i = 0; i < st->drain.count && (!ret || ret == -ENOSPC); i++) {
+		int moved = is_empty(&st->drain.spans[i]) ? 0 : move_all(ctx, &st->drain.spans[i]);
 
 		ret = moved ? moved : ret; /* no room for one size: others may have some */
 	}
@@ -257,12 +257,12 @@ static size_t drain_sort(struct store *st)
 	size_t empty = 0;
 	struct span s;
 
-	for (size_t i = 0; i < st->drain_count; i++) {
-		if (!is_empty(&st->draining[i]))
+	for (size_t i = 0; i < st->drain.count; i++) {
+		if (!is_empty(&st->drain.spans[i]))
 			continue;
-		s = st->draining[empty];
-		st->draining[empty++] = st->draining[i];
-		st->draining[i] = s;
+		s = st->drain.spans[empty];
+		st->drain.spans[empty++] = st->drain.spans[i];
+		st->drain.spans[i] = s;
 	}
 	return empty;
 }
@@ -270,8 +270,8 @@ static size_t drain_sort(struct store *st)
 /* Changes what the spans of the list are. */
 static void set_states(struct store *st, size_t from, enum xkv_span_state state)
 {
-	for (size_t i = from; i < st->drain_count; i++)
-		__atomic_store_n(&span_head(&st->draining[i])->state, state, __ATOMIC_SEQ_CST);
+	for (size_t i = from; i < st->drain.count; i++)
+		__atomic_store_n(&span_head(&st->drain.spans[i])->state, state, __ATOMIC_SEQ_CST);
 }
 
 /*
@@ -291,9 +291,9 @@ static void unpark(struct store *st, const struct span *s)
 /* The same for all spans of the list, which they leave. */
 static void unpark_all(struct store *st)
 {
-	for (size_t i = 0; i < st->drain_count; i++)
-		unpark(st, &st->draining[i]);
-	st->drain_count = 0;
+	for (size_t i = 0; i < st->drain.count; i++)
+		unpark(st, &st->drain.spans[i]);
+	st->drain.count = 0;
 }
 
 /* Frees the units of the first spans of the list: how many. */
@@ -302,10 +302,10 @@ static unsigned int release_first(struct store *st, size_t count)
 	unsigned int units = 0;
 
 	for (size_t i = 0; i < count; i++)
-		units += st->draining[i].units;
-	spans_release(st, st->draining, count);
-	st->drain_count -= count;
-	memmove(st->draining, st->draining + count, st->drain_count * sizeof(*st->draining));
+		units += st->drain.spans[i].units;
+	spans_release(st, st->drain.spans, count);
+	st->drain.count -= count;
+	memmove(st->drain.spans, st->drain.spans + count, st->drain.count * sizeof(*st->drain.spans));
 	return units;
 }
 
@@ -317,11 +317,11 @@ unsigned int drain_run(struct store_ctx *ctx)
 	unsigned int units;
 	bool given_up;
 
-	for (int pass = 0; pass < PASSES && empty < st->drain_count && !ret; pass++) {
+	for (int pass = 0; pass < PASSES && empty < st->drain.count && !ret; pass++) {
 		ret = drain_pass(ctx);
 		empty = drain_sort(st);
 	}
-	given_up = ret == -ENOSPC && empty < st->drain_count;
+	given_up = ret == -ENOSPC && empty < st->drain.count;
 	if (!empty && !given_up)
 		return 0;
 	if (given_up)
@@ -334,7 +334,7 @@ unsigned int drain_run(struct store_ctx *ctx)
 	units = release_first(st, empty); /* which waits for our own programs, too */
 	if (given_up)
 		unpark_all(st);
-	log_debug("%u units freed, %zu spans are still being emptied", units, st->drain_count);
+	log_debug("%u units freed, %zu spans are still being emptied", units, st->drain.count);
 	return units;
 }
 
@@ -399,10 +399,10 @@ int drain_large(struct store_ctx *ctx)
 static void units_reserve(struct store *st, uint32_t page, uint32_t first, unsigned int units,
 			  bool reserved[XKV_UNITS])
 {
-	pthread_mutex_lock(&st->units_lock);
+	pthread_mutex_lock(&st->mem.units_lock);
 	for (uint32_t unit = first; unit < first + units; unit++)
 		reserved[unit] = unit_take(st, page, unit);
-	pthread_mutex_unlock(&st->units_lock);
+	pthread_mutex_unlock(&st->mem.units_lock);
 }
 
 static bool units_unreserve(struct store *st, uint32_t page, uint32_t first, unsigned int units,
@@ -410,13 +410,13 @@ static bool units_unreserve(struct store *st, uint32_t page, uint32_t first, uns
 {
 	bool all = true;
 
-	pthread_mutex_lock(&st->units_lock);
+	pthread_mutex_lock(&st->mem.units_lock);
 	for (uint32_t unit = first; unit < first + units; unit++) {
 		if (reserved[unit])
 			units_give(st, page, unit, 1);
 		all = all && unit_is_free(st, page, unit);
 	}
-	pthread_mutex_unlock(&st->units_lock);
+	pthread_mutex_unlock(&st->mem.units_lock);
 	return all;
 }
 

@@ -168,7 +168,7 @@ static int join(struct store_ctx *ctx, unsigned int nr)
 	if (!large_buffer(ctx))
 		return -ENOMEM;
 	pages_hold(ctx->st);
-	same = ctx->retired == ctx->st->units_retired &&
+	same = ctx->retired == ctx->st->mem.units_retired &&
 	       slot_copy(ctx->st, rq->ref, &copy, ctx->large) && copy.seq == rq->seq;
 	pages_release(ctx->st);
 	if (!same)
@@ -237,7 +237,7 @@ int requests_run_some(struct store_ctx *ctx, unsigned int first, unsigned int re
 
 	do {
 		args = (struct xkv_batch_args){ ctx->first + at, requests - at };
-		ctx->retired = ctx->st->units_retired;
+		ctx->retired = ctx->st->mem.units_retired;
 		ret = prog_run(ctx->st, ctx->st->bpf.run, &args, sizeof(args));
 		if (ret)
 			return at > first ? (int)at : ret;

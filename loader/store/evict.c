@@ -42,9 +42,9 @@
 /* xorshift64: which slots are looked at has to be fast, not unforeseeable (Marsaglia 2003). */
 static uint64_t draw(struct store *st)
 {
-	st->random ^= st->random << 13;
-	st->random ^= st->random >> 7;
-	return st->random ^= st->random << 17;
+	st->evict.random ^= st->evict.random << 13;
+	st->evict.random ^= st->evict.random >> 7;
+	return st->evict.random ^= st->evict.random << 17;
 }
 
 /* ---- policies ------------------------------------------------------------ */
@@ -126,11 +126,11 @@ void evict_tick(struct store *st)
 		return;
 	inserts = store_counter(st, "inserts");
 	step = store_count(st) / per_turn + 1;
-	if (inserts - st->clock_inserts < step)
+	if (inserts - st->evict.clock_inserts < step)
 		return;
-	st->cfg->access += (inserts - st->clock_inserts) / step *
+	st->cfg->access += (inserts - st->evict.clock_inserts) / step *
 			   (st->cfg->track == XKV_TRACK_TIME ? 1 : XKV_LFU_TICK);
-	st->clock_inserts = inserts - (inserts - st->clock_inserts) % step;
+	st->evict.clock_inserts = inserts - (inserts - st->evict.clock_inserts) % step;
 }
 
 /* ---- the sample ---------------------------------------------------------- */
@@ -145,7 +145,7 @@ static int ascending(const void *a, const void *b)
 /* Scores of some slots in a row: a page read on for a bit costs less than as many jumps. */
 static unsigned int sample_run(struct store *st, int64_t *found)
 {
-	uint32_t page = draw(st) % st->pages, unit = draw(st) % XKV_UNITS;
+	uint32_t page = draw(st) % st->mem.pages, unit = draw(st) % XKV_UNITS;
 	unsigned int first, n = 0;
 	struct span s;
 
@@ -220,12 +220,12 @@ static unsigned int sweep(struct store_ctx *ctx, int64_t worst, unsigned int wan
 
 	while (*looks && requests < want && requests < XKV_BATCH_REQUESTS) {
 		--*looks; /* also where there is no span at all */
-		if (!cursor_span(st, &st->evict_cursor, &s))
+		if (!cursor_span(st, &st->evict.cursor, &s))
 			continue;
 		++*looks;
-		while (*looks && st->evict_cursor.slot < s.slots && requests < want &&
+		while (*looks && st->evict.cursor.slot < s.slots && requests < want &&
 		       requests < XKV_BATCH_REQUESTS) {
-			unsigned int i = st->evict_cursor.slot++;
+			unsigned int i = st->evict.cursor.slot++;
 
 			--*looks;
 			if (is_candidate(st, span_slot(&s, i)) &&
@@ -242,7 +242,7 @@ static unsigned int whole_turn(const struct store *st)
 	unsigned int looks = 1;
 
 	for (unsigned int class = 0; class < XKV_CLASSES; class ++)
-		looks += st->class[class].slots;
+		looks += st->mem.class[class].slots;
 	return looks;
 }
 
@@ -269,9 +269,9 @@ static uint64_t cpu_ms(void)
  */
 static bool is_barren(const struct store *st, uint64_t made, bool background)
 {
-	uint64_t since = monotonic_ms() - st->barren_ms, took = st->barren_took_ms;
+	uint64_t since = monotonic_ms() - st->evict.barren_ms, took = st->evict.barren_took_ms;
 
-	if (made == st->barren_made)
+	if (made == st->evict.barren_made)
 		return since < BARREN_MS + 10 * took;
 	return background && since < took / 2;
 }
@@ -283,7 +283,7 @@ unsigned int evict(struct store_ctx *ctx, unsigned int want, bool background)
 	uint64_t start = cpu_ms(), made;
 	int64_t worst;
 
-	if (st->policy == STORE_NOEVICTION || !st->pages)
+	if (st->policy == STORE_NOEVICTION || !st->mem.pages)
 		return 0;
 	made = candidates_made(st);
 	if (is_barren(st, made, background))
@@ -293,7 +293,7 @@ unsigned int evict(struct store_ctx *ctx, unsigned int want, bool background)
 		pages_hold(st);
 		worst = threshold(st);
 		/* as many as there are of the worst, on average; then their share is another */
-		looks = worst == INT64_MAX ? whole_turn(st) : st->pages_used * PAGE_LOOKS;
+		looks = worst == INT64_MAX ? whole_turn(st) : st->mem.pages_used * PAGE_LOOKS;
 		pages_release(st);
 		while (looks && gone < want) {
 			pages_hold(st);
@@ -305,9 +305,9 @@ unsigned int evict(struct store_ctx *ctx, unsigned int want, bool background)
 			break; /* all that may go has gone */
 	}
 	if (!gone) {
-		st->barren_ms = monotonic_ms();
-		st->barren_took_ms = cpu_ms() - start;
-		st->barren_made = made;
+		st->evict.barren_ms = monotonic_ms();
+		st->evict.barren_took_ms = cpu_ms() - start;
+		st->evict.barren_made = made;
 	}
 	return gone;
 }

@@ -38,87 +38,108 @@ struct slot_cursor {
 	uint32_t page, unit, slot;
 };
 
-struct store {
-	struct bpf bpf;
-	struct xkv_config *cfg;     /* mapped: config */
-	struct xkv_secrets *secrets; /* mapped: secret */
-	struct xkv_class *classes;  /* mapped: classes */
-	struct xkv_request *batch;    /* mapped: batch */
-	struct xkv_bucket *index;   /* mapped: index */
-	unsigned int class_count;
-	unsigned int cpus;          /* possible ones: elements of a per-CPU value */
-	_Atomic uint64_t maxmemory; /* bytes, 0 = no limit */
-	_Atomic unsigned int policy; /* enum store_policy */
-	struct store_ctx ctx[XKV_BATCH_CONTEXTS];
-	pthread_mutex_t ctx_lock;
+/* pages.c, spans.c: pages and their units. */
+struct memory {
 	pthread_rwlock_t pages_lock; /* who follows references reads, who takes units away writes */
-	_Atomic uint64_t datagram_ops; /* done by store_datagram() */
-	/* slots_grow(): the engine's only call upwards, where an operation finds no slot */
-	int (*no_slot)(struct store *st, unsigned int class, unsigned int units,
-		       uint64_t *until_ms);
-
-	/* pages and their units: pages.c, spans.c */
-	/* what follows, and the headers of pages; held for moments only */
+	/* for what follows, and the headers of pages; held for moments only */
 	pthread_mutex_t units_lock;
-	_Atomic unsigned int pages;  /* 1 + the highest number in use */
+	_Atomic unsigned int pages; /* 1 + the highest number in use */
 	_Atomic unsigned int pages_used;
 	void *_Atomic page[XKV_PAGES_MAX];
 	uint16_t units_free[XKV_PAGES_MAX];
 	/* of free units of a page, or more: learned by who looked for more in vain */
 	uint16_t longest_run[XKV_PAGES_MAX];
 	uint64_t unit_map[XKV_PAGES_MAX][XKV_UNITS / 64]; /* a bit for each free unit */
-	_Atomic uint64_t units_retired;  /* moves when units may get slots of another size */
+	_Atomic uint64_t units_retired; /* moves when units may get slots of another size */
 	struct {
 		_Atomic uint64_t slots; /* in its spans */
 		_Atomic uint64_t units;
-		uint64_t wanted;        /* xkv_class.wanted when it was last looked at */
-		uint64_t free_before;   /* free slots, a period ago */
-		uint64_t used_before;   /* slots in use, when it was last looked whether it grows */
+	} class[XKV_CLASSES];
+	_Atomic uint64_t large_taken;     /* spans of large values, ever */
+	_Atomic unsigned int large_units; /* of the largest of late */
+};
+
+/* maintenance.c: what requests need of a class. */
+struct need {
+	uint64_t posted, served; /* tickets */
+	unsigned int units;      /* XKV_CLASS_LARGE: of the largest that is wanted */
+	unsigned int tried;      /* what `result` is about */
+	uint64_t until_ms;       /* nobody waits longer */
+	int result;
+};
+
+/* maintenance.c: the thread, and what it has seen. */
+struct maintenance {
+	bool runs, stopping;
+	pthread_t thread;
+	struct store_ctx *ctx;
+	pthread_mutex_t need_lock; /* for `stopping` and what requests need */
+	pthread_cond_t need_posted, need_served;
+	struct need need[XKV_CLASSES];
+	bool need_any;
+	struct {
+		uint64_t wanted;      /* xkv_class.wanted when it was last looked at */
+		uint64_t free_before; /* free slots, a period ago */
+		uint64_t used_before; /* slots in use, when it was last looked whether it grows */
 		/* looks without growth; 0 from who found it empty, too */
 		_Atomic unsigned int quiet;
-		uint64_t surplus;       /* slots, at the last look */
+		uint64_t surplus; /* slots, at the last look */
 	} class[XKV_CLASSES];
-
-	/* maintenance.c: the thread, and the requests posted to it */
-	bool maintenance_runs;
-	pthread_t maintenance_thread;
-	struct store_ctx *maintenance_ctx;
-	pthread_mutex_t need_lock;
-	pthread_cond_t need_posted, need_served; /* with need_lock */
-	struct need {
-		uint64_t posted, served; /* tickets */
-		unsigned int units;      /* XKV_CLASS_LARGE: of the largest that is wanted */
-		unsigned int tried;      /* what `result` is about */
-		uint64_t until_ms;       /* nobody waits longer */
-		int result;
-	} need[XKV_CLASSES];
-	bool stopping, need_any;
 	unsigned int spare_periods; /* left of config.spare_class */
-	_Atomic uint64_t large_taken; /* spans of large values, ever */
-	_Atomic unsigned int large_units; /* of the largest of late */
-	uint64_t large_seen;        /* when it was last looked at, ... */
+	uint64_t large_seen;        /* memory.large_taken when it was last looked at, ... */
 	unsigned int large_quiet;   /* ... and looks since it moved */
 	bool shrinks;               /* to a lower maxmemory, and gets on with it */
 	_Atomic bool at_limit;      /* the last page that was wanted was not allowed */
 	uint64_t refused_ms;        /* when it was last logged that there is no memory, 0 = never */
+};
 
-	/* drain.c, the maintenance thread's: spans that are being emptied */
-	struct span *draining;
-	size_t drain_count, drain_room;
-	uint64_t orphans_seen;      /* the counter, when they were last put back */
+/* drain.c, used by the maintenance thread alone: spans that are being emptied. */
+struct drain {
+	struct span *spans;
+	size_t count, room;
+	uint64_t orphans_seen; /* the counter, when they were last put back */
+};
 
-	/* evict.c, the maintenance thread's */
-	struct slot_cursor evict_cursor;
+/* evict.c, used by the maintenance thread alone. */
+struct evict {
+	struct slot_cursor cursor;
 	uint64_t random, clock_inserts, barren_ms, barren_took_ms, barren_made;
+};
 
-	/* store_expire_cycle(): where it goes on, and what it knows */
-	struct slot_cursor sweep;
-	bool sweep_idle;         /* the last turn found nothing that could expire */
-	uint64_t sweep_given;    /* what sweep_news() was when this turn began */
-	uint64_t sweep_expiring; /* keys with an expiry that this turn has met */
-	double sweep_ttl_ms;     /* the sum of what those have left */
+/* scan.c, store_expire_cycle(): where it goes on, and what it knows. */
+struct sweep {
+	struct slot_cursor cursor;
+	bool idle;      /* the last turn found nothing that could expire */
+	uint64_t given; /* what sweep_news() was when this turn began */
+	uint64_t met;   /* keys with an expiry, in this turn */
+	double ttl_ms;  /* the sum of what those have left */
 	_Atomic uint64_t avg_ttl_ms;
-	_Atomic uint64_t expiring; /* that the last turn has met */
+	_Atomic uint64_t expiring; /* keys with an expiry that the last turn has met */
+};
+
+struct store {
+	struct bpf bpf;
+	/* the maps of these names, mapped */
+	struct xkv_config *cfg;
+	struct xkv_secrets *secrets;
+	struct xkv_class *classes;
+	struct xkv_request *batch;
+	struct xkv_bucket *index;
+	unsigned int class_count;
+	unsigned int cpus;           /* possible ones: elements of a per-CPU value */
+	_Atomic uint64_t maxmemory;  /* bytes, 0 = no limit */
+	_Atomic unsigned int policy; /* enum store_policy */
+	struct store_ctx ctx[XKV_BATCH_CONTEXTS];
+	pthread_mutex_t ctx_lock;
+	_Atomic uint64_t datagram_ops; /* done by store_datagram() */
+	/* slots_grow(): the engine's only call upwards, where an operation finds no slot */
+	int (*no_slot)(struct store *st, unsigned int class, unsigned int units,
+		       uint64_t *until_ms);
+	struct memory mem;
+	struct maintenance maint;
+	struct drain drain;
+	struct evict evict;
+	struct sweep sweep;
 };
 
 /* ---- pages.c: size classes, pages and their units ---- */
@@ -301,12 +322,12 @@ void evict_tick(struct store *st);
 /* While held, no unit is taken away: what references lead to stays what it is. */
 static inline void pages_hold(struct store *st)
 {
-	pthread_rwlock_rdlock(&st->pages_lock);
+	pthread_rwlock_rdlock(&st->mem.pages_lock);
 }
 
 static inline void pages_release(struct store *st)
 {
-	pthread_rwlock_unlock(&st->pages_lock);
+	pthread_rwlock_unlock(&st->mem.pages_lock);
 }
 
 /*

@@ -54,7 +54,7 @@ static struct slots slots_of(const struct store *st, unsigned int class)
 	int64_t free = __atomic_load_n(&c->free, __ATOMIC_RELAXED);
 
 	return (struct slots){
-		.all = st->class[class].slots,
+		.all = st->mem.class[class].slots,
 		.free = free > 0 ? free : 0,
 		.per_page = XKV_PAGE_BYTES / c->slot_bytes,
 	};
@@ -73,13 +73,13 @@ static uint64_t clamp(uint64_t x, uint64_t low, uint64_t high)
 
 static bool is_quiet(const struct store *st, unsigned int class)
 {
-	return st->class[class].quiet >= QUIET_LOOKS;
+	return st->maint.class[class].quiet >= QUIET_LOOKS;
 }
 
 static bool is_growing(const struct store *st)
 {
 	for (unsigned int class = 0; class < st->class_count; class ++)
-		if (st->class[class].slots && !is_quiet(st, class))
+		if (st->mem.class[class].slots && !is_quiet(st, class))
 			return true;
 	return false;
 }
@@ -90,7 +90,7 @@ static bool is_growing(const struct store *st)
  */
 static unsigned int pages_wanted(const struct store *st)
 {
-	return is_growing(st) ? clamp(st->pages_used / 8, 1, PAGES_AT_ONCE) : 1;
+	return is_growing(st) ? clamp(st->mem.pages_used / 8, 1, PAGES_AT_ONCE) : 1;
 }
 
 /* ---- reclaiming: free slots become free units ----------------------------- */
@@ -169,8 +169,8 @@ static unsigned int drain_surplus(struct store *st, uint64_t surplus[XKV_CLASSES
  */
 static void keep_for_draining(const struct store *st, uint64_t surplus[XKV_CLASSES])
 {
-	for (size_t i = 0; i < st->drain_count; i++)
-		surplus[st->draining[i].class] = 0;
+	for (size_t i = 0; i < st->drain.count; i++)
+		surplus[st->drain.spans[i].class] = 0;
 }
 
 /* Takes units from classes that have free slots, for who waits: how many became free. */
@@ -185,10 +185,10 @@ static unsigned int reclaim(struct store *st, unsigned int want)
 		surplus[class] = s.free > keep ? s.free - keep : 0;
 	}
 	if (!class_is_empty(st, XKV_CLASS_LARGE))
-		drain_large(st->maintenance_ctx);
+		drain_large(st->maint.ctx);
 	keep_for_draining(st, surplus);
 	drain_surplus(st, surplus, want);
-	return st->drain_count ? drain_run(st->maintenance_ctx) : 0;
+	return st->drain.count ? drain_run(st->maint.ctx) : 0;
 }
 
 /* ---- pages that can be emptied --------------------------------------------- */
@@ -239,8 +239,8 @@ static bool fits_elsewhere(struct store *st, uint32_t page, uint32_t first, uint
 			small += s.units;
 		unit = s.first + s.units - 1;
 	}
-	for (uint32_t number = 0; number < st->pages; number++)
-		free += st->units_free[number];
+	for (uint32_t number = 0; number < st->mem.pages; number++)
+		free += st->mem.units_free[number];
 	trial_end(st, &t);
 	return fits && small <= free;
 }
@@ -251,14 +251,14 @@ static bool can_be_emptied(struct store *st, uint32_t page, uint32_t first, unsi
 {
 	bool own[XKV_UNITS], fits;
 
-	pthread_mutex_lock(&st->units_lock);
+	pthread_mutex_lock(&st->mem.units_lock);
 	for (uint32_t unit = first; unit < first + units; unit++)
 		own[unit] = unit_take(st, page, unit);
 	fits = fits_elsewhere(st, page, first, first + units, spare);
 	for (uint32_t unit = first; unit < first + units; unit++)
 		if (own[unit])
 			units_give(st, page, unit, 1);
-	pthread_mutex_unlock(&st->units_lock);
+	pthread_mutex_unlock(&st->mem.units_lock);
 	return fits;
 }
 
@@ -267,14 +267,14 @@ static bool emptiest_page(struct store *st, unsigned int spare, uint32_t *page)
 {
 	unsigned int below = XKV_UNITS, most;
 
-	if (st->pages_used < 2)
+	if (st->mem.pages_used < 2)
 		return false;
 	for (int i = 0; i < PAGE_TRIES; i++, below = most) {
 		most = 0;
-		for (uint32_t number = 0; number < st->pages; number++)
-			if (st->page[number] && st->units_free[number] < below &&
-			    st->units_free[number] > most) {
-				most = st->units_free[number];
+		for (uint32_t number = 0; number < st->mem.pages; number++)
+			if (st->mem.page[number] && st->mem.units_free[number] < below &&
+			    st->mem.units_free[number] > most) {
+				most = st->mem.units_free[number];
 				*page = number;
 			}
 		if (!most || can_be_emptied(st, *page, 1, XKV_UNITS - 1, spare))
@@ -291,7 +291,7 @@ static bool emptiest_page(struct store *st, unsigned int spare, uint32_t *page)
 static unsigned int unit_cost(const struct store *st, uint32_t page, uint32_t at,
 			      unsigned int units)
 {
-	const struct xkv_unit *unit = ((struct xkv_page *)st->page[page])->unit;
+	const struct xkv_unit *unit = ((struct xkv_page *)st->mem.page[page])->unit;
 	uint32_t first = unit[at].first;
 
 	if (unit_is_free(st, page, at))
@@ -309,7 +309,7 @@ static unsigned int unit_cost(const struct store *st, uint32_t page, uint32_t at
 static unsigned int cheapest_run(const struct store *st, uint32_t page, unsigned int units,
 				 unsigned int floor, uint32_t *first)
 {
-	const struct xkv_unit *unit = ((struct xkv_page *)st->page[page])->unit;
+	const struct xkv_unit *unit = ((struct xkv_page *)st->mem.page[page])->unit;
 	unsigned int upto[XKV_UNITS + 1] = { 0 }, end[XKV_UNITS + 1] = { 0 }, best = NEVER;
 
 	for (uint32_t i = 1; i < XKV_UNITS; i++)
@@ -337,8 +337,8 @@ static unsigned int cheapest(const struct store *st, unsigned int units, unsigne
 	unsigned int least = NEVER, cost;
 	uint32_t at;
 
-	for (uint32_t number = 0; number < st->pages; number++) {
-		if (!st->page[number] || st->units_free[number] + least <= units)
+	for (uint32_t number = 0; number < st->mem.pages; number++) {
+		if (!st->mem.page[number] || st->mem.units_free[number] + least <= units)
 			continue; /* each unit that is not free costs 1 at least */
 		cost = cheapest_run(st, number, units, floor, &at);
 		if (cost < least) {
@@ -367,10 +367,10 @@ static bool compact(struct store *st, unsigned int units)
 		if (cost >= NEVER)
 			break;
 		if (can_be_emptied(st, page, first, units, 0))
-			return drain_range(st->maintenance_ctx, page, first, units);
+			return drain_range(st->maint.ctx, page, first, units);
 	}
 	return emptiest_page(st, 0, &page) &&
-	       drain_range(st->maintenance_ctx, page, 1, XKV_UNITS - 1);
+	       drain_range(st->maint.ctx, page, 1, XKV_UNITS - 1);
 }
 
 /* ---- somebody waits ------------------------------------------------------ */
@@ -383,11 +383,11 @@ static bool is_there(struct store *st, unsigned int class, unsigned int units)
 
 	if (class != XKV_CLASS_LARGE)
 		return !class_is_empty(st, class) || !span_carve(st, class);
-	pthread_mutex_lock(&st->units_lock);
+	pthread_mutex_lock(&st->mem.units_lock);
 	found = units_take(st, units, &page, &first);
 	if (found)
 		units_give(st, page, first, units);
-	pthread_mutex_unlock(&st->units_lock);
+	pthread_mutex_unlock(&st->mem.units_lock);
 	return found;
 }
 
@@ -396,9 +396,9 @@ static void log_refusal(struct store *st)
 {
 	uint64_t now = monotonic_ms();
 
-	if (st->refused_ms && now - st->refused_ms < REFUSED_MS)
+	if (st->maint.refused_ms && now - st->maint.refused_ms < REFUSED_MS)
 		return;
-	st->refused_ms = now;
+	st->maint.refused_ms = now;
 	if (store_at_limit(st))
 		log_warning("no memory: writes are refused, as maxmemory (%llu bytes) is taken and "
 			    "the policy finds nothing to evict", (unsigned long long)st->maxmemory);
@@ -415,7 +415,7 @@ static unsigned int entries_for(const struct store *st, unsigned int class, unsi
 	uint64_t all = 0, count = store_count(st), most = EVICT_AT_ONCE;
 
 	for (unsigned int i = 0; i < XKV_CLASSES; i++)
-		all += st->class[i].units;
+		all += st->mem.class[i].units;
 	if (class == XKV_CLASS_LARGE)
 		most = clamp(count / EVICT_SHARE, EVICT_AT_ONCE, ~0U);
 	return clamp(all ? count * units / all : 1, clamp(count / EVICT_SHARE, 1, EVICT_AT_ONCE),
@@ -436,14 +436,14 @@ static bool name_spare(struct store *st, unsigned int class)
 	if (class == XKV_CLASS_LARGE || spare >= st->class_count)
 		return false;
 	st->cfg->spare_class = spare;
-	st->spare_periods = SPARE_PERIODS;
+	st->maint.spare_periods = SPARE_PERIODS;
 	return true;
 }
 
 /* Who needs one asks anew: there may be slots of his own size by now. */
 static void forget_spare(struct store *st)
 {
-	if (st->spare_periods && !--st->spare_periods)
+	if (st->maint.spare_periods && !--st->maint.spare_periods)
 		st->cfg->spare_class = 0;
 }
 
@@ -466,13 +466,13 @@ static int make_room(struct store *st, unsigned int class, unsigned int units, u
 		if (monotonic_ms() >= until_ms)
 			return -EAGAIN;
 		if (pages_add(st, pages_wanted(st)) > 0) {
-			st->at_limit = false;
+			st->maint.at_limit = false;
 			continue;
 		}
-		st->at_limit = true;
+		st->maint.at_limit = true;
 		if (reclaim(st, span) || compact(st, span))
 			continue;
-		gone = evict(st->maintenance_ctx, entries_for(st, class, span), false);
+		gone = evict(st->maint.ctx, entries_for(st, class, span), false);
 		evicted += gone;
 		if (!gone || evicted > most)
 			break;
@@ -487,40 +487,40 @@ static int make_room(struct store *st, unsigned int class, unsigned int units, u
 /* Does what requests want of a class.  With need_lock held, which is let go of meanwhile. */
 static void serve_need(struct store *st, unsigned int class)
 {
-	struct need *n = &st->need[class];
+	struct need *n = &st->maint.need[class];
 	uint64_t ticket = n->posted;
 	unsigned int units = n->units;
 	int ret;
 
 	n->units = 0;
-	pthread_mutex_unlock(&st->need_lock);
+	pthread_mutex_unlock(&st->maint.need_lock);
 	ret = make_room(st, class, units, monotonic_ms() + ROOM_MS);
-	pthread_mutex_lock(&st->need_lock);
+	pthread_mutex_lock(&st->maint.need_lock);
 	if (ret == -EAGAIN && monotonic_ms() < n->until_ms) {
 		n->units = n->units > units ? n->units : units;
-		st->need_any = true; /* it gets another turn, after the others */
+		st->maint.need_any = true; /* it gets another turn, after the others */
 		return;
 	}
 	n->result = ret == -EAGAIN ? -ENOSPC : ret;
 	n->tried = units;
 	n->served = ticket;
-	pthread_cond_broadcast(&st->need_served);
+	pthread_cond_broadcast(&st->maint.need_served);
 }
 
 static void serve_needs(struct store *st)
 {
-	st->need_any = false;
+	st->maint.need_any = false;
 	for (unsigned int class = 0; class < XKV_CLASSES; class ++)
-		if (st->need[class].served != st->need[class].posted)
+		if (st->maint.need[class].served != st->maint.need[class].posted)
 			serve_need(st, class);
 }
 
 void maintenance_serve(struct store *st)
 {
-	pthread_mutex_lock(&st->need_lock);
-	if (st->need_any)
+	pthread_mutex_lock(&st->maint.need_lock);
+	if (st->maint.need_any)
 		serve_needs(st);
-	pthread_mutex_unlock(&st->need_lock);
+	pthread_mutex_unlock(&st->maint.need_lock);
 }
 
 /*
@@ -537,10 +537,10 @@ static int need_post(struct store *st, struct need *n, unsigned int units, uint6
 		n->units = units;
 	if (n->until_ms < until_ms)
 		n->until_ms = until_ms;
-	st->need_any = true;
-	pthread_cond_signal(&st->need_posted);
-	while (n->served < ticket && !ret && !st->stopping)
-		ret = pthread_cond_timedwait(&st->need_served, &st->need_lock, &until);
+	st->maint.need_any = true;
+	pthread_cond_signal(&st->maint.need_posted);
+	while (n->served < ticket && !ret && !st->maint.stopping)
+		ret = pthread_cond_timedwait(&st->maint.need_served, &st->maint.need_lock, &until);
 	return n->served < ticket ? -ETIMEDOUT : n->result;
 }
 
@@ -550,14 +550,14 @@ static int need_post(struct store *st, struct need *n, unsigned int units, uint6
  */
 static int need_wait(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
 {
-	struct need *n = &st->need[class];
+	struct need *n = &st->maint.need[class];
 	int ret;
 
-	pthread_mutex_lock(&st->need_lock);
+	pthread_mutex_lock(&st->maint.need_lock);
 	do
 		ret = need_post(st, n, units, until_ms);
 	while (ret == -ENOSPC && n->tried > units);
-	pthread_mutex_unlock(&st->need_lock);
+	pthread_mutex_unlock(&st->maint.need_lock);
 	return ret == -ETIMEDOUT ? -ENOSPC : ret;
 }
 
@@ -566,12 +566,12 @@ int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_
 	if (class >= st->class_count && class != XKV_CLASS_LARGE)
 		return -EINVAL;
 	if (class != XKV_CLASS_LARGE && class_is_empty(st, class))
-		st->class[class].quiet = 0;
+		st->maint.class[class].quiet = 0;
 	if (is_there(st, class, units))
 		return 0;
 	if (!*until_ms)
 		*until_ms = monotonic_ms() + GROW_WAIT_MS;
-	if (!st->maintenance_runs)
+	if (!st->maint.runs)
 		return make_room(st, class, units, *until_ms) ? -ENOSPC : 0;
 	return need_wait(st, class, units, *until_ms);
 }
@@ -586,10 +586,10 @@ int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_
  */
 static uint64_t reserve(const struct store *st, unsigned int class, const struct slots *s)
 {
-	uint64_t before = st->class[class].free_before;
+	uint64_t before = st->maint.class[class].free_before;
 	uint64_t taken = before > s->free ? before - s->free : 0;
 
-	if (st->at_limit)
+	if (st->maint.at_limit)
 		return clamp(2 * taken, s->all / 256 + 1, s->all / 8 + 1);
 	if (is_quiet(st, class))
 		return clamp(s->all / 32, 1, s->per_page / 4 + 1);
@@ -612,9 +612,9 @@ static uint64_t shortage(const struct store *st, unsigned int class)
 static bool was_empty(struct store *st, unsigned int class)
 {
 	uint64_t wanted = __atomic_load_n(&st->classes[class].wanted, __ATOMIC_RELAXED);
-	bool moved = wanted != st->class[class].wanted;
+	bool moved = wanted != st->maint.class[class].wanted;
 
-	st->class[class].wanted = wanted;
+	st->maint.class[class].wanted = wanted;
 	return moved && class_is_empty(st, class);
 }
 
@@ -626,7 +626,7 @@ static int grow(struct store *st, unsigned int class)
 	if (ret != -ENOSPC)
 		return ret;
 	ret = pages_add(st, pages_wanted(st));
-	st->at_limit = ret == -ENOSPC;
+	st->maint.at_limit = ret == -ENOSPC;
 	return ret < 0 ? ret : span_carve(st, class);
 }
 
@@ -635,7 +635,7 @@ static void replenish(struct store *st, unsigned int class)
 	int ret = 0;
 
 	if (was_empty(st, class)) {
-		st->class[class].quiet = 0;
+		st->maint.class[class].quiet = 0;
 		ret = grow(st, class);
 	}
 	while (!ret && shortage(st, class))
@@ -644,9 +644,9 @@ static void replenish(struct store *st, unsigned int class)
 		uint64_t want = shortage(st, class); /* by what is kept at the limit */
 
 		if (want || class_is_empty(st, class))
-			evict(st->maintenance_ctx, clamp(want, 1, ~0U), true);
+			evict(st->maint.ctx, clamp(want, 1, ~0U), true);
 	}
-	st->class[class].free_before = slots_of(st, class).free;
+	st->maint.class[class].free_before = slots_of(st, class).free;
 }
 
 /* ---- giving back --------------------------------------------------------- */
@@ -655,10 +655,10 @@ static void replenish(struct store *st, unsigned int class)
 static void look_for_growth(struct store *st, unsigned int class)
 {
 	struct slots s = slots_of(st, class);
-	bool grows = used(&s) > st->class[class].used_before + s.all / GROWTH_SHARE;
+	bool grows = used(&s) > st->maint.class[class].used_before + s.all / GROWTH_SHARE;
 
-	st->class[class].quiet = grows ? 0 : st->class[class].quiet + 1;
-	st->class[class].used_before = used(&s);
+	st->maint.class[class].quiet = grows ? 0 : st->maint.class[class].quiet + 1;
+	st->maint.class[class].used_before = used(&s);
 }
 
 /*
@@ -675,25 +675,25 @@ static uint64_t allowance(const struct store *st, unsigned int class, const stru
 /* Slots of a class that were too many at two looks in a row. */
 static uint64_t surplus_of(struct store *st, unsigned int class)
 {
-	uint64_t before = st->class[class].surplus, now = 0, keep;
+	uint64_t before = st->maint.class[class].surplus, now = 0, keep;
 	struct slots s = slots_of(st, class);
 
 	keep = allowance(st, class, &s);
 	if (s.free > keep)
 		now = s.free - keep;
-	st->class[class].surplus = now;
+	st->maint.class[class].surplus = now;
 	return now < before ? now : before;
 }
 
 /* Forgets how large the last large values were when none came for some time. */
 static void look_for_large(struct store *st)
 {
-	uint64_t taken = st->large_taken;
+	uint64_t taken = st->mem.large_taken;
 
-	st->large_quiet = taken != st->large_seen ? 0 : st->large_quiet + 1;
-	st->large_seen = taken;
-	if (st->large_quiet >= QUIET_LOOKS)
-		st->large_units = 0;
+	st->maint.large_quiet = taken != st->maint.large_seen ? 0 : st->maint.large_quiet + 1;
+	st->maint.large_seen = taken;
+	if (st->maint.large_quiet >= QUIET_LOOKS)
+		st->mem.large_units = 0;
 }
 
 /* Bytes that the store takes too much: maxmemory was lowered. */
@@ -712,12 +712,12 @@ static void give_pages(struct store *st)
 	uint32_t page = 0;
 
 	if (is_growing(st) && !over_limit(st))
-		keep = st->pages_used * (XKV_UNITS / 8);
+		keep = st->mem.pages_used * (XKV_UNITS / 8);
 	keep = keep > UNITS_KEPT ? keep : UNITS_KEPT;
 	for (; given < GIVE_PAGES && free >= keep + XKV_UNITS; given++, free -= XKV_UNITS - 1)
 		/* the next large value is to find its units all the same */
-		if (!emptiest_page(st, st->large_units, &page) ||
-		    !drain_range(st->maintenance_ctx, page, 1, XKV_UNITS - 1) ||
+		if (!emptiest_page(st, st->mem.large_units, &page) ||
+		    !drain_range(st->maint.ctx, page, 1, XKV_UNITS - 1) ||
 		    page_remove(st, page))
 			break;
 	if (given)
@@ -732,11 +732,11 @@ static void give_back(struct store *st)
 		look_for_growth(st, class);
 		surplus[class] = surplus_of(st, class);
 	}
-	drain_large(st->maintenance_ctx);
+	drain_large(st->maint.ctx);
 	keep_for_draining(st, surplus);
 	drain_surplus(st, surplus, GIVE_UNITS);
-	if (st->drain_count)
-		drain_run(st->maintenance_ctx);
+	if (st->drain.count)
+		drain_run(st->maint.ctx);
 	look_for_large(st);
 	give_pages(st);
 }
@@ -748,11 +748,11 @@ static void give_back(struct store *st)
 static bool shrink(struct store *st)
 {
 	uint64_t over = over_limit(st), free = units_free(st), want;
-	unsigned int before = st->pages_used, got = 0;
+	unsigned int before = st->mem.pages_used, got = 0;
 
 	if (!over || st->policy == STORE_NOEVICTION)
 		return false;
-	st->at_limit = true;
+	st->maint.at_limit = true;
 	want = clamp((over - 1) / XKV_PAGE_COST + 1, 1, GIVE_PAGES) * XKV_UNITS + UNITS_KEPT;
 	/*
 	 * free slots that writers may still need stay where nothing can be evicted in their place
@@ -760,10 +760,10 @@ static bool shrink(struct store *st)
 	if (free < want && evict_may(st, 0))
 		got = reclaim(st, want - free);
 	if (free < want && !got)
-		got = evict(st->maintenance_ctx, entries_for(st, XKV_CLASS_LARGE, want - free),
+		got = evict(st->maint.ctx, entries_for(st, XKV_CLASS_LARGE, want - free),
 			    true);
 	give_pages(st);
-	return got || st->pages_used < before;
+	return got || st->mem.pages_used < before;
 }
 
 /* ---- the thread ---------------------------------------------------------- */
@@ -774,8 +774,8 @@ static void maintain(struct store *st, unsigned int period)
 	forget_spare(st);
 	for (unsigned int class = 0; class < st->class_count; class ++)
 		replenish(st, class);
-	if (st->shrinks || period % GIVE_PERIODS == 0)
-		st->shrinks = shrink(st);
+	if (st->maint.shrinks || period % GIVE_PERIODS == 0)
+		st->maint.shrinks = shrink(st);
 	if (period % GIVE_PERIODS)
 		return;
 	free_orphans(st);
@@ -788,19 +788,19 @@ static void *maintenance_main(void *arg)
 	struct timespec until;
 	int ret;
 
-	pthread_mutex_lock(&st->need_lock);
-	for (unsigned int period = 1; !st->stopping; period++) {
-		pthread_mutex_unlock(&st->need_lock);
+	pthread_mutex_lock(&st->maint.need_lock);
+	for (unsigned int period = 1; !st->maint.stopping; period++) {
+		pthread_mutex_unlock(&st->maint.need_lock);
 		maintain(st, period);
 		until = to_timespec(monotonic_ms() + PERIOD_MS);
-		pthread_mutex_lock(&st->need_lock);
-		for (ret = 0; !ret && !st->stopping;) {
-			if (st->need_any)
+		pthread_mutex_lock(&st->maint.need_lock);
+		for (ret = 0; !ret && !st->maint.stopping;) {
+			if (st->maint.need_any)
 				serve_needs(st);
-			ret = pthread_cond_timedwait(&st->need_posted, &st->need_lock, &until);
+			ret = pthread_cond_timedwait(&st->maint.need_posted, &st->maint.need_lock, &until);
 		}
 	}
-	pthread_mutex_unlock(&st->need_lock);
+	pthread_mutex_unlock(&st->maint.need_lock);
 	return NULL;
 }
 
@@ -808,28 +808,28 @@ int maintenance_start(struct store *st)
 {
 	int ret;
 
-	st->random = store_now_ms(st) | 1;
-	st->maintenance_ctx = store_ctx_get(st);
-	if (!st->maintenance_ctx)
+	st->evict.random = store_now_ms(st) | 1;
+	st->maint.ctx = store_ctx_get(st);
+	if (!st->maint.ctx)
 		return -errno;
 	st->cfg->spare_class = 0;
-	st->stopping = false;
-	st->maintenance_runs = true;
-	ret = -pthread_create(&st->maintenance_thread, NULL, maintenance_main, st);
-	st->maintenance_runs = !ret;
+	st->maint.stopping = false;
+	st->maint.runs = true;
+	ret = -pthread_create(&st->maint.thread, NULL, maintenance_main, st);
+	st->maint.runs = !ret;
 	return ret;
 }
 
 void maintenance_stop(struct store *st)
 {
-	if (!st->maintenance_runs)
+	if (!st->maint.runs)
 		return;
-	pthread_mutex_lock(&st->need_lock);
-	st->stopping = true;
-	pthread_cond_signal(&st->need_posted);
-	pthread_cond_broadcast(&st->need_served);
-	pthread_mutex_unlock(&st->need_lock);
-	pthread_join(st->maintenance_thread, NULL);
-	st->maintenance_runs = false;
-	store_ctx_put(st->maintenance_ctx);
+	pthread_mutex_lock(&st->maint.need_lock);
+	st->maint.stopping = true;
+	pthread_cond_signal(&st->maint.need_posted);
+	pthread_cond_broadcast(&st->maint.need_served);
+	pthread_mutex_unlock(&st->maint.need_lock);
+	pthread_join(st->maint.thread, NULL);
+	st->maint.runs = false;
+	store_ctx_put(st->maint.ctx);
 }

@@ -186,16 +186,16 @@ static void store_locks(struct store *st)
 	pthread_condattr_t attr;
 
 	pthread_mutex_init(&st->ctx_lock, NULL);
-	pthread_mutex_init(&st->units_lock, NULL);
-	pthread_mutex_init(&st->need_lock, NULL);
+	pthread_mutex_init(&st->mem.units_lock, NULL);
+	pthread_mutex_init(&st->maint.need_lock, NULL);
 	pthread_rwlockattr_init(&pages);
 	pthread_rwlockattr_setkind_np(&pages, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-	pthread_rwlock_init(&st->pages_lock, &pages);
+	pthread_rwlock_init(&st->mem.pages_lock, &pages);
 	pthread_rwlockattr_destroy(&pages);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&st->need_posted, &attr);
-	pthread_cond_init(&st->need_served, &attr);
+	pthread_cond_init(&st->maint.need_posted, &attr);
+	pthread_cond_init(&st->maint.need_served, &attr);
 	pthread_condattr_destroy(&attr);
 }
 
@@ -225,7 +225,7 @@ struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_p
 		store_clock(st);
 		store_limit(st, maxmemory, policy);
 		/* the first inserts need not wait for it */
-		if (!st->pages_used && pages_add(st, 1) < 0)
+		if (!st->mem.pages_used && pages_add(st, 1) < 0)
 			log_warning("no memory for entries yet");
 		ret = maintenance_start(st);
 	}
@@ -237,7 +237,7 @@ struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_p
 			 "the xkvd that made it, stop it, then `xkvd --detach` and start again",
 			 st->cfg->layout, XKV_LAYOUT_VERSION);
 	else
-		snprintf(err, err_len, "cannot %s the store: %s", st->pages ? "adopt" : "open",
+		snprintf(err, err_len, "cannot %s the store: %s", st->mem.pages ? "adopt" : "open",
 			 strerror(-ret));
 	store_close(st);
 	return NULL;
@@ -254,7 +254,7 @@ void store_close(struct store *st)
 		return;
 	maintenance_stop(st);
 	pages_close(st);
-	free(st->draining);
+	free(st->drain.spans);
 	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++)
 		free(st->ctx[i].large);
 	if (st->cfg)

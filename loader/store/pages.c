@@ -76,7 +76,7 @@ struct xkv_slot *slot_of(const struct store *st, uint64_t ref)
 	if (number >= XKV_PAGES_MAX || !(ref & XKV_REF_MASK) ||
 	    XKV_REF_OFFSET(ref) > XKV_PAGE_BYTES - XKV_SLOT_WINDOW)
 		return NULL;
-	page = atomic_load_explicit(&st->page[number], memory_order_acquire);
+	page = atomic_load_explicit(&st->mem.page[number], memory_order_acquire);
 	return page ? (struct xkv_slot *)(page + XKV_REF_OFFSET(ref)) : NULL;
 }
 
@@ -137,7 +137,7 @@ int slot_free(struct store *st, uint64_t ref)
 
 bool unit_is_free(const struct store *st, uint32_t page, uint32_t unit)
 {
-	return st->unit_map[page][unit / 64] >> unit % 64 & 1;
+	return st->mem.unit_map[page][unit / 64] >> unit % 64 & 1;
 }
 
 static void units_mark(struct store *st, uint32_t page, uint32_t first, unsigned int count,
@@ -147,14 +147,14 @@ static void units_mark(struct store *st, uint32_t page, uint32_t first, unsigned
 		uint64_t bit = 1ULL << unit % 64;
 
 		if (free)
-			st->unit_map[page][unit / 64] |= bit;
+			st->mem.unit_map[page][unit / 64] |= bit;
 		else
-			st->unit_map[page][unit / 64] &= ~bit;
+			st->mem.unit_map[page][unit / 64] &= ~bit;
 	}
-	st->units_free[page] += free ? count : -count;
+	st->mem.units_free[page] += free ? count : -count;
 	if (free)
 		/* what it is now is for the next search to find */
-		st->longest_run[page] = XKV_UNITS;
+		st->mem.longest_run[page] = XKV_UNITS;
 }
 
 /* The first unit from `unit` on that is free, or is not; XKV_UNITS if there is none. */
@@ -163,7 +163,7 @@ static uint32_t next_unit(const struct store *st, uint32_t page, uint32_t unit, 
 	uint64_t background = ~0ULL << unit % 64;
 
 	for (uint32_t i = unit / 64; i < XKV_UNITS / 64; i++, background = ~0ULL) {
-		uint64_t bits = st->unit_map[page][i];
+		uint64_t bits = st->mem.unit_map[page][i];
 
 		bits = (free ? bits : ~bits) & background;
 		if (bits)
@@ -184,7 +184,7 @@ static uint32_t find_run(struct store *st, uint32_t page, unsigned int count)
 		if (end - first > longest)
 			longest = end - first;
 	}
-	st->longest_run[page] = longest;
+	st->mem.longest_run[page] = longest;
 	return 0;
 }
 
@@ -194,14 +194,14 @@ bool units_take(struct store *st, unsigned int count, uint32_t *page, uint32_t *
 	uint32_t run;
 
 	*first = 0;
-	for (uint32_t number = 0; number < st->pages; number++) {
-		if (st->units_free[number] < count || st->units_free[number] >= least ||
-		    st->longest_run[number] < count)
+	for (uint32_t number = 0; number < st->mem.pages; number++) {
+		if (st->mem.units_free[number] < count || st->mem.units_free[number] >= least ||
+		    st->mem.longest_run[number] < count)
 			continue;
 		run = find_run(st, number, count);
 		if (!run)
 			continue;
-		least = st->units_free[number];
+		least = st->mem.units_free[number];
 		*page = number;
 		*first = run;
 	}
@@ -228,10 +228,10 @@ uint64_t units_free(struct store *st)
 {
 	uint64_t units = 0;
 
-	pthread_mutex_lock(&st->units_lock);
-	for (uint32_t number = 0; number < st->pages; number++)
-		units += st->units_free[number];
-	pthread_mutex_unlock(&st->units_lock);
+	pthread_mutex_lock(&st->mem.units_lock);
+	for (uint32_t number = 0; number < st->mem.pages; number++)
+		units += st->mem.units_free[number];
+	pthread_mutex_unlock(&st->mem.units_lock);
 	return units;
 }
 
@@ -263,16 +263,16 @@ static int page_make(void **base)
  */
 static void page_publish(struct store *st, unsigned int number, void *base)
 {
-	atomic_store_explicit(&st->page[number], base, memory_order_release);
-	if (number >= st->pages)
-		st->pages = number + 1;
-	st->pages_used++;
+	atomic_store_explicit(&st->mem.page[number], base, memory_order_release);
+	if (number >= st->mem.pages)
+		st->mem.pages = number + 1;
+	st->mem.pages_used++;
 }
 
 /* The first number from *number on that no page has. */
 static bool free_number(const struct store *st, uint32_t *number)
 {
-	while (*number < XKV_PAGES_MAX && st->page[*number])
+	while (*number < XKV_PAGES_MAX && st->mem.page[*number])
 		++*number;
 	return *number < XKV_PAGES_MAX;
 }
@@ -299,12 +299,12 @@ static int pages_put(struct store *st, uint32_t *number, int *fd, void **base, u
 		if (put >= made)
 			put = 0; /* it did not even begin: libbpf left our number */
 	}
-	pthread_mutex_lock(&st->units_lock);
+	pthread_mutex_lock(&st->mem.units_lock);
 	for (unsigned int i = 0; i < put; i++) {
 		page_publish(st, number[i], base[i]);
 		units_give(st, number[i], 1, XKV_UNITS - 1);
 	}
-	pthread_mutex_unlock(&st->units_lock);
+	pthread_mutex_unlock(&st->mem.units_lock);
 	for (unsigned int i = put; i < made; i++)
 		munmap(base[i], XKV_PAGE_BYTES);
 	return put ? (int)put : ret;
@@ -341,28 +341,28 @@ int pages_add(struct store *st, unsigned int want)
  */
 int page_remove(struct store *st, uint32_t number)
 {
-	void *page = st->page[number];
+	void *page = st->mem.page[number];
 	bool empty;
 
-	pthread_mutex_lock(&st->units_lock);
-	empty = st->units_free[number] == XKV_UNITS - 1;
+	pthread_mutex_lock(&st->mem.units_lock);
+	empty = st->mem.units_free[number] == XKV_UNITS - 1;
 	if (empty) /* from here on nobody takes any */
 		units_mark(st, number, 1, XKV_UNITS - 1, false);
-	pthread_mutex_unlock(&st->units_lock);
+	pthread_mutex_unlock(&st->mem.units_lock);
 	if (!empty)
 		return -EBUSY;
 	if (bpf_map_delete_elem(st->bpf.map[BPF_PAGES], &number)) {
 		int ret = -errno;
 
-		pthread_mutex_lock(&st->units_lock);
+		pthread_mutex_lock(&st->mem.units_lock);
 		units_give(st, number, 1, XKV_UNITS - 1);
-		pthread_mutex_unlock(&st->units_lock);
+		pthread_mutex_unlock(&st->mem.units_lock);
 		return ret;
 	}
-	pthread_rwlock_wrlock(&st->pages_lock);
-	atomic_store(&st->page[number], NULL);
-	st->pages_used--;
-	pthread_rwlock_unlock(&st->pages_lock);
+	pthread_rwlock_wrlock(&st->mem.pages_lock);
+	atomic_store(&st->mem.page[number], NULL);
+	st->mem.pages_used--;
+	pthread_rwlock_unlock(&st->mem.pages_lock);
 	munmap(page, XKV_PAGE_BYTES);
 	return 0;
 }
@@ -400,6 +400,6 @@ int pages_adopt(struct store *st)
 void pages_close(struct store *st)
 {
 	for (unsigned int number = 0; number < XKV_PAGES_MAX; number++)
-		if (st->page[number])
-			munmap(st->page[number], XKV_PAGE_BYTES);
+		if (st->mem.page[number])
+			munmap(st->mem.page[number], XKV_PAGE_BYTES);
 }

@@ -162,7 +162,7 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 		if (!wait_for_writer(tries, &since))
 			return -EBUSY;
 		pages_hold(w->st);
-		retired = w->st->units_retired;
+		retired = w->st->mem.units_retired;
 		again = !take_bucket(w);
 		for (unsigned int i = 0; i < w->entries && !ret; i++) {
 			if (read_entry(w, w->entry[i], &copy, &met) == READ_AGAIN) {
@@ -180,7 +180,7 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 							.version = copy.seq });
 			pages_hold(w->st);
 			++*keys;
-			if (w->st->units_retired != retired) {
+			if (w->st->mem.units_retired != retired) {
 				/* the other references may lead into units of another size */
 				again = true;
 				break;
@@ -285,12 +285,12 @@ int store_flush(struct store_ctx *ctx)
 
 uint64_t store_expiring(const struct store *st)
 {
-	return st->expiring;
+	return st->sweep.expiring;
 }
 
 uint64_t store_avg_ttl(const struct store *st)
 {
-	return st->avg_ttl_ms;
+	return st->sweep.avg_ttl_ms;
 }
 
 /* Moves when an entry got an expiry. */
@@ -301,7 +301,7 @@ static uint64_t sweep_news(const struct store *st)
 
 bool store_expiry_rests(const struct store *st)
 {
-	return st->sweep_idle && sweep_news(st) == st->sweep_given;
+	return st->sweep.idle && sweep_news(st) == st->sweep.given;
 }
 
 /* Looks at one slot.  1 if its entry has expired and a request to delete it was written. */
@@ -315,9 +315,9 @@ static unsigned int sweep_slot(struct store_ctx *ctx, uint64_t ref, unsigned int
 	atomic_thread_fence(memory_order_acquire);
 	if ((seq & 1) || !expire_ms || __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) != seq)
 		return 0;
-	ctx->st->sweep_expiring++;
+	ctx->st->sweep.met++;
 	if (expire_ms > now)
-		ctx->st->sweep_ttl_ms += (double)(expire_ms - now);
+		ctx->st->sweep.ttl_ms += (double)(expire_ms - now);
 	if (expire_ms > now || !slot_copy(ctx->st, ref, &copy, NULL) || !copy.expire_ms ||
 	    copy.expire_ms > now)
 		return 0;
@@ -342,14 +342,14 @@ static void sweep_turn(struct store *st)
 {
 	uint64_t news = sweep_news(st);
 
-	st->expiring = st->sweep_expiring;
-	st->avg_ttl_ms = st->sweep_expiring ?
-				 (uint64_t)(st->sweep_ttl_ms / (double)st->sweep_expiring) :
+	st->sweep.expiring = st->sweep.met;
+	st->sweep.avg_ttl_ms = st->sweep.met ?
+				 (uint64_t)(st->sweep.ttl_ms / (double)st->sweep.met) :
 				 0;
-	st->sweep_ttl_ms = 0;
-	st->sweep_idle = !st->sweep_expiring && news == st->sweep_given;
-	st->sweep_given = news;
-	st->sweep_expiring = 0;
+	st->sweep.ttl_ms = 0;
+	st->sweep.idle = !st->sweep.met && news == st->sweep.given;
+	st->sweep.given = news;
+	st->sweep.met = 0;
 }
 
 /*
@@ -364,10 +364,10 @@ static unsigned int sweep_span(struct store_ctx *ctx, unsigned int budget, uint6
 	struct span s;
 
 	pages_hold(st);
-	if (cursor_span(st, &st->sweep, &s))
-		while (st->sweep.slot < s.slots && spent < budget &&
+	if (cursor_span(st, &st->sweep.cursor, &s))
+		while (st->sweep.cursor.slot < s.slots && spent < budget &&
 		       *requests < XKV_BATCH_REQUESTS) {
-			found = sweep_slot(ctx, span_ref(&s, st->sweep.slot++), *requests, now);
+			found = sweep_slot(ctx, span_ref(&s, st->sweep.cursor.slot++), *requests, now);
 			*requests += found;
 			spent += found ? COST_REMOVAL : COST_LOOK;
 		}
@@ -383,7 +383,7 @@ unsigned int store_expire_cycle(struct store_ctx *ctx, unsigned int max_slots)
 
 	if (store_expiry_rests(st))
 		return 0;
-	st->sweep_idle = false;
+	st->sweep.idle = false;
 	while (spent < budget) {
 		step = sweep_span(ctx, budget - spent, now, &requests);
 		if (!step) {

@@ -51,7 +51,7 @@ static void span_describe(const struct store *st, char *base, uint32_t page, uin
 
 bool span_of_unit(const struct store *st, uint32_t page, uint32_t unit, struct span *out)
 {
-	char *base = page < XKV_PAGES_MAX ? st->page[page] : NULL;
+	char *base = page < XKV_PAGES_MAX ? st->mem.page[page] : NULL;
 	uint32_t first;
 
 	if (!base || unit >= XKV_UNITS)
@@ -84,8 +84,8 @@ static bool is_new(const struct span *s)
 
 bool cursor_span(const struct store *st, struct slot_cursor *h, struct span *out)
 {
-	for (; h->page < st->pages; h->page++, h->unit = h->slot = 0)
-		while (st->page[h->page] && span_find(st, h->page, h->unit, out)) {
+	for (; h->page < st->mem.pages; h->page++, h->unit = h->slot = 0)
+		while (st->mem.page[h->page] && span_find(st, h->page, h->unit, out)) {
 			if (out->first != h->unit)
 				h->slot = 0;
 			h->unit = out->first;
@@ -107,7 +107,7 @@ bool cursor_span(const struct store *st, struct slot_cursor *h, struct span *out
 static void span_name(struct store *st, uint32_t page, uint32_t first, unsigned int units,
 		      unsigned int class)
 {
-	struct xkv_unit *unit = ((struct xkv_page *)st->page[page])->unit;
+	struct xkv_unit *unit = ((struct xkv_page *)st->mem.page[page])->unit;
 
 	for (uint32_t i = first + units - 1; i > first; i--)
 		__atomic_store_n(&unit[i].first, first, __ATOMIC_RELAXED);
@@ -139,8 +139,8 @@ static unsigned int units_wanted(const struct store *st, unsigned int class)
 {
 	uint32_t slot_bytes = st->classes[class].slot_bytes;
 	unsigned int least = span_least(slot_bytes);
-	uint64_t units = st->class[class].units / GROWTH_SHARE;
-	uint64_t most = st->pages_used * (uint64_t)XKV_UNITS / SPAN_STORE_SHARE;
+	uint64_t units = st->mem.class[class].units / GROWTH_SHARE;
+	uint64_t most = st->mem.pages_used * (uint64_t)XKV_UNITS / SPAN_STORE_SHARE;
 
 	if (most > SPAN_UNITS_MAX)
 		most = SPAN_UNITS_MAX;
@@ -168,8 +168,8 @@ static void count_span(struct store *st, const struct span *s, bool more)
 {
 	int64_t sign = more ? 1 : -1;
 
-	st->class[s->class].slots += sign * s->slots;
-	st->class[s->class].units += sign * s->units;
+	st->mem.class[s->class].slots += sign * s->slots;
+	st->mem.class[s->class].units += sign * s->units;
 }
 
 /* Links the slots of a span into the free list of its class. */
@@ -200,15 +200,15 @@ static bool span_make(struct store *st, unsigned int class, unsigned int units, 
 	uint32_t page, first;
 	bool taken;
 
-	pthread_mutex_lock(&st->units_lock);
+	pthread_mutex_lock(&st->mem.units_lock);
 	while (!(taken = units_take(st, units, &page, &first)) && units > least)
 		units = units / 2 > least ? units / 2 : least;
 	if (taken) {
 		span_name(st, page, first, units, class);
-		span_describe(st, st->page[page], page, first, s);
+		span_describe(st, st->mem.page[page], page, first, s);
 		count_span(st, s, true);
 	}
-	pthread_mutex_unlock(&st->units_lock);
+	pthread_mutex_unlock(&st->mem.units_lock);
 	if (taken)
 		span_fill(s);
 	return taken;
@@ -252,9 +252,9 @@ int span_take_large(struct store *st, struct xkv_request *rq, unsigned int units
 {
 	struct span s;
 
-	st->large_taken++;
-	if (st->large_units < units)
-		st->large_units = units;
+	st->mem.large_taken++;
+	if (st->mem.large_units < units)
+		st->mem.large_units = units;
 	if (reuse_large(st, rq, units))
 		return 0;
 	if (!span_make(st, XKV_CLASS_LARGE, units, units, &s))
@@ -269,7 +269,7 @@ int span_take_large(struct store *st, struct xkv_request *rq, unsigned int units
 /* The last unit first: whatever is left when xkvd is killed is a smaller span, and as empty. */
 static void span_unname(struct store *st, const struct span *s)
 {
-	struct xkv_unit *unit = ((struct xkv_page *)st->page[s->page])->unit;
+	struct xkv_unit *unit = ((struct xkv_page *)st->mem.page[s->page])->unit;
 
 	for (uint32_t i = s->first + s->units - 1; i >= s->first; i--)
 		__atomic_store_n(&unit[i].first, 0, __ATOMIC_RELEASE);
@@ -277,16 +277,16 @@ static void span_unname(struct store *st, const struct span *s)
 
 void spans_release(struct store *st, const struct span *spans, size_t count)
 {
-	pthread_rwlock_wrlock(&st->pages_lock);
-	pthread_mutex_lock(&st->units_lock);
-	st->units_retired++;
+	pthread_rwlock_wrlock(&st->mem.pages_lock);
+	pthread_mutex_lock(&st->mem.units_lock);
+	st->mem.units_retired++;
 	for (size_t i = 0; i < count; i++) {
 		span_unname(st, &spans[i]);
 		count_span(st, &spans[i], false);
 		units_give(st, spans[i].page, spans[i].first, spans[i].units);
 	}
-	pthread_mutex_unlock(&st->units_lock);
-	pthread_rwlock_unlock(&st->pages_lock);
+	pthread_mutex_unlock(&st->mem.units_lock);
+	pthread_rwlock_unlock(&st->mem.pages_lock);
 }
 
 /* ---- adopting ------------------------------------------------------------ */
@@ -306,7 +306,7 @@ static bool span_is_sane(const struct span *s)
 
 int spans_adopt(struct store *st, uint32_t page)
 {
-	struct xkv_unit *unit = ((struct xkv_page *)st->page[page])->unit;
+	struct xkv_unit *unit = ((struct xkv_page *)st->mem.page[page])->unit;
 	struct span s;
 
 	for (uint32_t at = 1; at < XKV_UNITS; at += s.units) {

@@ -96,7 +96,7 @@ uint64_t store_max_keys(const struct store *st)
 uint64_t store_memory(const struct store *st)
 {
 	return (uint64_t)st->bpf.buckets * sizeof(struct xkv_bucket) +
-	       st->pages_used * XKV_PAGE_COST +
+	       st->mem.pages_used * XKV_PAGE_COST +
 	       (uint64_t)XKV_DEDUP_SETS * sizeof(struct xkv_dedup_set) +
 	       (uint64_t)XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS * sizeof(struct xkv_request) +
 	       (uint64_t)XKV_HOT_KEYS * HOT_COST +
@@ -111,5 +111,5 @@ bool store_at_limit(const struct store *st)
 
 uint64_t store_memory_least(const struct store *st)
 {
-	return store_memory(st) - st->pages_used * XKV_PAGE_COST + XKV_PAGE_COST;
+	return store_memory(st) - st->mem.pages_used * XKV_PAGE_COST + XKV_PAGE_COST;
 }

@@ -102,7 +102,7 @@ static int get_large(struct store_ctx *ctx, const struct store_op *op, struct st
 		return -ENOMEM;
 	for (int i = 0; i < BUSY_TRIES; i++) {
 		pages_hold(ctx->st);
-		same = ctx->retired == ctx->st->units_retired &&
+		same = ctx->retired == ctx->st->mem.units_retired &&
 		       slot_copy(ctx->st, ctx->request[0].ref, &copy, ctx->large) &&
 		       copy.seq == be64toh(request_result(ctx, 0)->version);
 		pages_release(ctx->st);

@@ -212,11 +212,11 @@ void bed_maintenance(struct bed *b, bool runs)
 
 void bed_maintained(struct bed *b, bool on)
 {
-	pthread_mutex_lock(&b->st->need_lock);
-	b->st->maintenance_runs = on;
-	b->st->stopping = !on;
-	pthread_cond_broadcast(&b->st->need_served);
-	pthread_mutex_unlock(&b->st->need_lock);
+	pthread_mutex_lock(&b->st->maint.need_lock);
+	b->st->maint.runs = on;
+	b->st->maint.stopping = !on;
+	pthread_cond_broadcast(&b->st->maint.need_served);
+	pthread_mutex_unlock(&b->st->maint.need_lock);
 }
 
 void bed_close(struct bed *b)
@@ -287,7 +287,7 @@ bool bed_warm(struct bed *b)
 {
 	for (unsigned int class = 0; class < b->st->class_count; class ++)
 		while (b->st->classes[class].slot_bytes <= XKV_SLOT_WINDOW &&
-		       b->st->class[class].slots < WARM_SLOTS)
+		       b->st->mem.class[class].slots < WARM_SLOTS)
 			if (span_carve(b->st, class) && pages_add(b->st, PAGES_AT_ONCE) < 1)
 				return false;
 	return true;

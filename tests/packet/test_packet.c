@@ -2768,17 +2768,17 @@ static void test_page_refused(void **state)
 	bed_close(&bed);
 	open_bed(MAX_KEYS);
 	put("a", large, sizeof(large), 0);
-	assert_int_equal(bed.st->pages_used, 1);
+	assert_int_equal(bed.st->mem.pages_used, 1);
 	pages = bed.st->bpf.map[BPF_PAGES];
 	bed.st->bpf.map[BPF_PAGES] = -1;
 	assert_int_equal(store_set(bed.ctx, "b", 1, large, sizeof(large), 0, 0, 0, NULL), -ENOSPC);
 	bed.st->bpf.map[BPF_PAGES] = pages;
-	assert_int_equal(bed.st->pages, 1);
-	assert_int_equal(bed.st->pages_used, 1);
-	assert_null(bed.st->page[1]);
+	assert_int_equal(bed.st->mem.pages, 1);
+	assert_int_equal(bed.st->mem.pages_used, 1);
+	assert_null(bed.st->mem.page[1]);
 	account();
 	put("b", large, sizeof(large), 0);
-	assert_int_equal(bed.st->pages_used, 2);
+	assert_int_equal(bed.st->mem.pages_used, 2);
 	holds("b", large, sizeof(large));
 	account();
 }
@@ -2816,10 +2816,10 @@ static void test_wait_ends(void **state)
 	(void)state;
 	bed_close(&bed);
 	open_bed(MAX_KEYS);
-	pthread_mutex_lock(&bed.st->units_lock);
+	pthread_mutex_lock(&bed.st->mem.units_lock);
 	for (uint32_t page, first; units_take(bed.st, 1, &page, &first);)
 		;
-	pthread_mutex_unlock(&bed.st->units_lock);
+	pthread_mutex_unlock(&bed.st->mem.units_lock);
 	bed_maintained(&bed, true); /* by nobody */
 	begin = store_now_ms(bed.st);
 	assert_int_equal(slots_grow(bed.st, class, 0, &until_ms), -ENOSPC);
@@ -2841,7 +2841,7 @@ static void test_adopt_spans(void **state)
 	open_bed(MAX_KEYS);
 	put_text("key", "value");
 	before = units_free(bed.st);
-	unit = ((struct xkv_page *)bed.st->page[0])->unit;
+	unit = ((struct xkv_page *)bed.st->mem.page[0])->unit;
 	unit[100] = (struct xkv_unit){ .first = 100, .class = 3, .state = XKV_SPAN_NEW };
 	unit[101] = (struct xkv_unit){ .first = 100 };
 	unit[203] = (struct xkv_unit){ .first = 200 }; /* not named to its end */
@@ -3220,7 +3220,7 @@ static uint64_t eviction_us(unsigned int there)
 {
 	struct timespec begin, end;
 
-	bed.st->barren_ms = 0;
+	bed.st->evict.barren_ms = 0;
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
 	assert_int_equal(evict(bed.ctx, 256, true), there);
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
@@ -3416,7 +3416,7 @@ static void test_drain_to_larger_class(void **state)
 	units_give(bed.st, 0, last, 1);
 	assert_int_equal(bed_grow(&bed, class + 3), 0);
 	assert_int_equal(bed_drain(&bed, bed.ctx, class, 1), 1);
-	assert_int_equal(bed.st->class[class].slots, 0);
+	assert_int_equal(bed.st->mem.class[class].slots, 0);
 	for (int i = 0; i <= XKV_WAYS; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
 		holds(key, pattern(), len);

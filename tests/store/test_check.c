@@ -576,12 +576,12 @@ static void *drainer(void *arg)
 	struct store_ctx *ctx = store_ctx_get(bed.st);
 
 	(void)arg;
-	bed.st->maintenance_ctx = ctx;
+	bed.st->maint.ctx = ctx;
 	while (ctx && !atomic_load(&busy_end)) {
 		pause_a_while();
 		for (unsigned int class = 0; class < bed.st->class_count; class ++) {
 			maintenance_serve(bed.st);
-			if (bed.st->class[class].slots)
+			if (bed.st->mem.class[class].slots)
 				bed_drain(&bed, ctx, class, 1);
 		}
 	}

@@ -77,8 +77,8 @@ static int delete(const char *prefix, unsigned int n)
 static void limit_pages(unsigned int pages)
 {
 	store_limit(bed.st, 0, STORE_NOEVICTION);
-	while (bed.st->pages_used < pages)
-		assert_true(pages_add(bed.st, pages - bed.st->pages_used) > 0);
+	while (bed.st->mem.pages_used < pages)
+		assert_true(pages_add(bed.st, pages - bed.st->mem.pages_used) > 0);
 	store_limit(bed.st, store_memory(bed.st), STORE_NOEVICTION);
 }
 
@@ -147,11 +147,11 @@ static void test_new_span_is_nobodys(void **state)
 
 	(void)state;
 	assert_int_equal(set("key", 0, 5), 0);
-	unit = ((struct xkv_page *)bed.st->page[0])->unit;
+	unit = ((struct xkv_page *)bed.st->mem.page[0])->unit;
 	slot = (struct xkv_slot *)((char *)unit + 100 * XKV_UNIT_BYTES);
 	*slot = (struct xkv_slot){ .seq = 1, .class = 2 | XKV_CLASS_ORPHAN };
 	unit[100] = (struct xkv_unit){ .first = 100, .class = 3, .state = XKV_SPAN_NEW };
-	bed.st->orphans_seen = ~0ULL;
+	bed.st->drain.orphans_seen = ~0ULL;
 	free_orphans(bed.st);
 	assert_int_equal(slot->class, 2 | XKV_CLASS_ORPHAN);
 	unit[100] = (struct xkv_unit){ 0 };
@@ -187,7 +187,7 @@ static int forge(void *arg, const void *key, size_t key_len, const struct store_
 	f->slot[other]->value_len = 5;
 	f->slot[other]->expire_ms = 0;
 	f->slot[other]->seq = 2;
-	bed.st->units_retired++;
+	bed.st->mem.units_retired++;
 	return 0;
 }
 
@@ -241,7 +241,7 @@ static void test_draining_does_not_block_others(void **state)
 		assert_int_equal(delete("many", n), 0);
 	assert_int_equal(set("other", 0, 5000), 0);
 	drain_run(bed.ctx);
-	assert_int_equal(bed.st->drain_count, 0);
+	assert_int_equal(bed.st->drain.count, 0);
 	account();
 }
 
@@ -288,7 +288,7 @@ static void test_giving_up_goes_on(void **state)
 	assert_int_equal(delete("many", 0), 0);
 	assert_int_equal(slot->key_len, XKV_KEY_PARKED);
 	span_head(&s)->state = XKV_SPAN_LINKED;
-	bed.st->drain_count = 0;
+	bed.st->drain.count = 0;
 	assert_int_equal(delete("many", 1), 0);
 	span_head(&s)->parked = 2;
 	account(); /* nothing is lost meanwhile */
@@ -387,7 +387,7 @@ static void test_large_value_is_given_up(void **state)
 	s = span_of("some0");
 	assert_true(drain_begin(bed.st, &s));
 	assert_int_equal(drain_run(bed.ctx), 0);
-	assert_int_equal(bed.st->drain_count, 0);
+	assert_int_equal(bed.st->drain.count, 0);
 	assert_int_equal(span_head(&s)->state, XKV_SPAN_LINKED);
 	assert_int_equal(delete("some", 0), 0);
 	assert_int_equal(set("other", 0, 200000), 0);
@@ -409,7 +409,7 @@ static void test_draining_large_ends(void **state)
 	alarm(0);
 	span_head(&s)->state = XKV_SPAN_LINKED;
 	assert_int_equal(drain_large(bed.ctx), 0);
-	assert_int_equal(bed.st->drain_count, 1);
+	assert_int_equal(bed.st->drain.count, 1);
 	drain_run(bed.ctx);
 	account();
 }
@@ -429,7 +429,7 @@ static void test_room_for_slots_of_several_units(void **state)
 	limit_pages(1);
 	for (unsigned int class = 0; class < SCATTERED; class ++) {
 		assert_int_equal(set("s", class, bed.st->classes[class].slot_bytes - 32), 0);
-		assert_int_equal(bed.st->class[class].units, 1);
+		assert_int_equal(bed.st->mem.class[class].units, 1);
 		do
 			assert_int_equal(set("keep", kept++, 136), 0);
 		while (!class_is_empty(bed.st, keep));
@@ -503,10 +503,10 @@ static void test_room_by_eviction(void **state)
 	store_limit(bed.st, bed.st->maxmemory, STORE_ALLKEYS_LRU);
 	for (unsigned int n = 0; n < 4 * XKV_PAGE_BYTES / 160; n++)
 		assert_int_equal(set("small", n, 100), 0);
-	before = bed.st->units_retired;
+	before = bed.st->mem.units_retired;
 	for (unsigned int n = 0; n < 3; n++)
 		assert_int_equal(set("largest", n, XKV_VALUE_MAX), 0);
-	assert_in_range(bed.st->units_retired - before, 1, 50); /* a release each */
+	assert_in_range(bed.st->mem.units_retired - before, 1, 50); /* a release each */
 	account();
 }
 
@@ -522,7 +522,7 @@ static void *wait_for_units(void *arg)
 /* Two wait together: that there is no room for the larger value is no answer to the other. */
 static void test_waiting_for_less(void **state)
 {
-	struct need *n = &bed.st->need[XKV_CLASS_LARGE];
+	struct need *n = &bed.st->maint.need[XKV_CLASS_LARGE];
 	pthread_t larger, smaller;
 	bool posted = false;
 	void *ret;
@@ -536,9 +536,9 @@ static void test_waiting_for_less(void **state)
 	assert_int_equal(pthread_create(&larger, NULL, wait_for_units, (void *)200), 0);
 	assert_int_equal(pthread_create(&smaller, NULL, wait_for_units, (void *)5), 0);
 	while (!posted) {
-		pthread_mutex_lock(&bed.st->need_lock);
+		pthread_mutex_lock(&bed.st->maint.need_lock);
 		posted = n->posted == 2;
-		pthread_mutex_unlock(&bed.st->need_lock);
+		pthread_mutex_unlock(&bed.st->maint.need_lock);
 		sched_yield();
 	}
 	while (pthread_tryjoin_np(smaller, &ret)) {
@@ -566,7 +566,7 @@ static void test_lower_limit(void **state)
 	count = store_count(bed.st);
 	store_limit(bed.st, lower, STORE_VOLATILE_LRU);
 	bed_maintenance(&bed, true);
-	while (!store_counter(bed.st, "evictions") && bed.st->large_quiet < 1)
+	while (!store_counter(bed.st, "evictions") && bed.st->maint.large_quiet < 1)
 		sched_yield();
 	assert_int_equal(store_count(bed.st), count);
 	store_limit(bed.st, lower, STORE_ALLKEYS_LRU);

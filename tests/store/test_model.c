@@ -1575,7 +1575,7 @@ static void *drainer(void *arg)
 	uintptr_t units = 0;
 
 	(void)arg;
-	bed.st->maintenance_ctx = ctx;
+	bed.st->maint.ctx = ctx;
 	while (ctx && !atomic_load(&moves_end))
 		for (unsigned int class = 0; class < bed.st->class_count; class ++) {
 			maintenance_serve(bed.st);
