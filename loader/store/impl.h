@@ -90,6 +90,11 @@ struct maintenance {
 	unsigned int large_quiet;   /* ... and looks since it moved */
 	bool shrinks;               /* to a lower maxmemory, and gets on with it */
 	_Atomic bool at_limit;      /* the last page that was wanted was not allowed */
+	struct {
+		uint64_t ms, took_ms; /* when that was, 0 = never */
+		uint64_t free;        /* units, then */
+		unsigned int units;   /* in a row, that were wanted */
+	} vain;                     /* compact(): the last time that it was in vain */
 	uint64_t refused_ms;        /* when it was last logged that there is no memory, 0 = never */
 };
 

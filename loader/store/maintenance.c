@@ -34,6 +34,8 @@
 /* for one class of evicting, reclaiming, and looking again, before others get their turn */
 #define ROOM_MS 100
 #define SPARE_PERIODS 2   /* at least one, in which who asked for a spare class finds it named */
+#define VAIN_MS 1000 /* before compacting is tried again that was in vain, if no unit came or went */
+#define VAIN_SHARE 10 /* so many times as long as it took, in any case */
 #define REFUSED_MS 60000  /* between two lines that say that there is no memory */
 
 static struct timespec to_timespec(uint64_t ms)
@@ -350,18 +352,11 @@ static unsigned int cheapest(const struct store *st, unsigned int units, unsigne
 	return least;
 }
 
-/*
- * There are enough free units, but not in a row: moves what is between some, or, if what is between
- * them fits nowhere, all that is in a page.
- */
-static bool compact(struct store *st, unsigned int units)
+static bool try_compact(struct store *st, unsigned int units)
 {
 	unsigned int cost = 0;
 	uint32_t page, first;
 
-	/* the last pieces are only worth a grace period each where nothing can be evicted */
-	if (units_free(st) < (evict_may(st, 0) ? 2 * units : units))
-		return false;
 	for (int i = 0; i < RUN_TRIES; i++, cost++) {
 		cost = cheapest(st, units, cost, &page, &first);
 		if (cost >= NEVER)
@@ -371,6 +366,40 @@ static bool compact(struct store *st, unsigned int units)
 	}
 	return emptiest_page(st, 0, &page) &&
 	       drain_range(st->maint.ctx, page, 1, XKV_UNITS - 1);
+}
+
+/*
+ * Was it tried in vain just now?  Each write that is refused would move entries and wait for a grace period
+ * again: a tenth of the time, and less while no unit is freed or taken.
+ */
+static bool compact_is_barren(const struct store *st, unsigned int units, uint64_t free)
+{
+	uint64_t since = monotonic_ms() - st->maint.vain.ms;
+
+	if (!st->maint.vain.ms || units < st->maint.vain.units)
+		return false;
+	return since < VAIN_SHARE * st->maint.vain.took_ms ||
+	       (free == st->maint.vain.free && since < VAIN_MS);
+}
+
+/*
+ * There are enough free units, but not in a row: moves what is between some, or, if what is between
+ * them fits nowhere, all that is in a page.
+ */
+static bool compact(struct store *st, unsigned int units)
+{
+	uint64_t begin = monotonic_ms(), free = units_free(st);
+
+	/* the last pieces are only worth a grace period each where nothing can be evicted */
+	if (free < (evict_may(st, 0) ? 2 * units : units) || compact_is_barren(st, units, free))
+		return false;
+	if (try_compact(st, units))
+		return true;
+	st->maint.vain.ms = monotonic_ms();
+	st->maint.vain.took_ms = st->maint.vain.ms - begin;
+	st->maint.vain.units = units;
+	st->maint.vain.free = units_free(st);
+	return false;
 }
 
 /* ---- somebody waits ------------------------------------------------------ */
