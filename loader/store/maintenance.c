@@ -34,7 +34,7 @@
 /* for one class of evicting, reclaiming, and looking again, before others get their turn */
 #define ROOM_MS 100
 #define SPARE_PERIODS 2   /* at least one, in which who asked for a spare class finds it named */
-#define VAIN_MS 1000 /* before compacting is tried again that was in vain, if no unit came or went */
+#define VAIN_MS 1000 /* before compacting in vain is tried again, if no unit came or went */
 #define VAIN_SHARE 10 /* so many times as long as it took, in any case */
 #define REFUSED_MS 60000  /* between two lines that say that there is no memory */
 
@@ -298,8 +298,10 @@ static unsigned int unit_cost(const struct store *st, uint32_t page, uint32_t at
 
 	if (unit_is_free(st, page, at))
 		return 0;
-	if (first + units - 1 < XKV_UNITS && unit[first].class == XKV_CLASS_LARGE &&
-	    unit[first + units - 1].first == first)
+	if (unit[first].class != XKV_CLASS_LARGE)
+		return 1;
+	/* copying it takes longer than evicting some */
+	if (evict_may(st, 0) || (first + units - 1 < XKV_UNITS && unit[first + units - 1].first == first))
 		return NEVER;
 	return 1;
 }
@@ -369,8 +371,8 @@ static bool try_compact(struct store *st, unsigned int units)
 }
 
 /*
- * Was it tried in vain just now?  Each write that is refused would move entries and wait for a grace period
- * again: a tenth of the time, and less while no unit is freed or taken.
+ * Was it tried in vain just now?  Each write that is refused would move entries and wait for a
+ * grace period again: a tenth of the time, and less while no unit is freed or taken.
  */
 static bool compact_is_barren(const struct store *st, unsigned int units, uint64_t free)
 {
