@@ -305,7 +305,8 @@ static unsigned int release_first(struct store *st, size_t count)
 		units += st->drain.spans[i].units;
 	spans_release(st, st->drain.spans, count);
 	st->drain.count -= count;
-	memmove(st->drain.spans, st->drain.spans + count, st->drain.count * sizeof(*st->drain.spans));
+	memmove(st->drain.spans, st->drain.spans + count,
+		st->drain.count * sizeof(*st->drain.spans));
 	return units;
 }
 

@@ -301,7 +301,8 @@ static unsigned int unit_cost(const struct store *st, uint32_t page, uint32_t at
 	if (unit[first].class != XKV_CLASS_LARGE)
 		return 1;
 	/* copying it takes longer than evicting some */
-	if (evict_may(st, 0) || (first + units - 1 < XKV_UNITS && unit[first + units - 1].first == first))
+	if (evict_may(st, 0) ||
+	    (first + units - 1 < XKV_UNITS && unit[first + units - 1].first == first))
 		return NEVER;
 	return 1;
 }
@@ -828,7 +829,8 @@ static void *maintenance_main(void *arg)
 		for (ret = 0; !ret && !st->maint.stopping;) {
 			if (st->maint.need_any)
 				serve_needs(st);
-			ret = pthread_cond_timedwait(&st->maint.need_posted, &st->maint.need_lock, &until);
+			ret = pthread_cond_timedwait(&st->maint.need_posted, &st->maint.need_lock,
+						     &until);
 		}
 	}
 	pthread_mutex_unlock(&st->maint.need_lock);

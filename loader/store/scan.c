@@ -367,7 +367,8 @@ static unsigned int sweep_span(struct store_ctx *ctx, unsigned int budget, uint6
 	if (cursor_span(st, &st->sweep.cursor, &s))
 		while (st->sweep.cursor.slot < s.slots && spent < budget &&
 		       *requests < XKV_BATCH_REQUESTS) {
-			found = sweep_slot(ctx, span_ref(&s, st->sweep.cursor.slot++), *requests, now);
+			found = sweep_slot(ctx, span_ref(&s, st->sweep.cursor.slot++), *requests,
+					   now);
 			*requests += found;
 			spent += found ? COST_REMOVAL : COST_LOOK;
 		}
