@@ -1673,9 +1673,8 @@ def test_info_memory(xkv, own):
     memory = xkv.client().info("memory")
     xkv.client().mset({f"key {i}": "x" * 1000 for i in range(20000)})
     full = xkv.client().info("memory")
-    # no more than before, perhaps: other tests have left free memory
-    assert full["used_memory"] >= memory["used_memory"]
-    assert full["used_memory_dataset"] > 20000 * 1000
+    # what other tests have left free may be used, or go back to the kernel meanwhile
+    assert full["used_memory"] >= full["used_memory_dataset"] > 20000 * 1000
     for m in memory, full:
         assert m["used_memory"] == m["used_memory_overhead"] + m["used_memory_dataset"]
         assert m["used_memory_startup"] <= m["used_memory_overhead"]
