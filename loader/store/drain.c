@@ -384,10 +384,7 @@ int drain_large(struct store_ctx *ctx)
 		ret = take_slot_of(ctx, XKV_CLASS_LARGE);
 		if (ret)
 			return ret == -ENOSPC ? 0 : ret;
-		drains = span_of_unit(st, XKV_REF_PAGE(ctx->request->prefilled),
-				      XKV_REF_OFFSET(ctx->request->prefilled) / XKV_UNIT_BYTES,
-				      &s) &&
-			 drain_begin(st, &s);
+		drains = span_of_ref(st, ctx->request->prefilled, &s) && drain_begin(st, &s);
 		request_unprefill(ctx, 0);
 	}
 	return -ENOMEM;

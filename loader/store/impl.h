@@ -217,6 +217,11 @@ static inline uint64_t span_ref(const struct span *s, unsigned int i)
 bool span_find(const struct store *st, uint32_t page, uint32_t unit, struct span *out);
 /* The span that has this unit. */
 bool span_of_unit(const struct store *st, uint32_t page, uint32_t unit, struct span *out);
+/* The span that has the slot behind a reference. */
+static inline bool span_of_ref(const struct store *st, uint64_t ref, struct span *out)
+{
+	return span_of_unit(st, XKV_REF_PAGE(ref), XKV_REF_OFFSET(ref) / XKV_UNIT_BYTES, out);
+}
 /*
  * The span of the slot at the cursor, if it is not NEW; false at the end, after which the cursor is
  * at the first slot again.  With the pages held.

@@ -238,9 +238,7 @@ static bool reuse_large(struct store *st, struct xkv_request *rq, unsigned int u
 
 	if (class_is_empty(st, XKV_CLASS_LARGE) || slots_run(st, &args))
 		return false;
-	if (span_of_unit(st, XKV_REF_PAGE(rq->prefilled),
-			 XKV_REF_OFFSET(rq->prefilled) / XKV_UNIT_BYTES, &s) &&
-	    s.units == units)
+	if (span_of_ref(st, rq->prefilled, &s) && s.units == units)
 		return true;
 	args.cmd = XKV_SLOTS_FREE;
 	slots_run(st, &args);

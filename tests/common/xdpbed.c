@@ -2,9 +2,14 @@
 /* A store with the XDP program and no NIC: see xdpbed.h. */
 #include "xdpbed.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
 #include <arpa/inet.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +24,7 @@
 #include "client/check.h"
 #include "loader/store/impl.h"
 
+#define SKIPPED 77 /* exit status, by which tests/run knows it */
 #define BPFFS  "/sys/fs/bpf"
 #define FRAMES (XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS)
 #define FRAME  (FRAMES - 1) /* ours: the last of a context that nobody takes */
@@ -62,6 +68,19 @@ const char *bed_cannot_run(void)
 	if (statfs(BPFFS, &fs) || (unsigned long)fs.f_type != BPF_FS_MAGIC)
 		return failure("no BPF file system on " BPFFS ": mount -t bpf bpf " BPFFS);
 	return NULL;
+}
+
+int bed_begin(int argc, char *const argv[])
+{
+	const char *why = bed_cannot_run();
+
+	if (why) {
+		printf("SKIP: %s\n", why);
+		return SKIPPED;
+	}
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return 0;
 }
 
 void bed_configure(struct bed *b)
@@ -364,9 +383,7 @@ struct xkv_slot *bed_slot_at(struct bed *b, uint64_t ref)
 
 static bool span_of(struct bed *b, const struct xkv_slot *slot, struct span *s)
 {
-	uint64_t ref = bed_ref(b, slot);
-
-	return span_of_unit(b->st, XKV_REF_PAGE(ref), XKV_REF_OFFSET(ref) / XKV_UNIT_BYTES, s);
+	return span_of_ref(b->st, bed_ref(b, slot), s);
 }
 
 struct xkv_unit *bed_span_of(struct bed *b, const struct xkv_slot *slot)

@@ -42,6 +42,12 @@ struct bed {
 const char *bed_cannot_run(void);
 
 /*
+ * Before the cases of a program run: has those run that match the pattern in its argument, if it
+ * has one.  0, or the exit status with which it is to end, having said why it is skipped.
+ */
+int bed_begin(int argc, char *const argv[]);
+
+/*
  * Opens a store for so many keys, with 10.77.0.1 and fd77::1 as its addresses and
  * 10.77.0.0/24 and fd77::/64 allowed and trusted, also on the VLANs of packet.h.  NULL, or what
  * went wrong.

@@ -3353,8 +3353,7 @@ static void test_drain(void **state)
 	span = bed_span_of(&bed, bed_slot(&bed, "k00", 3));
 	slots = bed_span_slots(&bed, bed_slot(&bed, "k00", 3));
 	ref = bed_ref(&bed, bed_slot(&bed, "k00", 3));
-	assert_true(span_of_unit(bed.st, XKV_REF_PAGE(ref), XKV_REF_OFFSET(ref) / XKV_UNIT_BYTES,
-				 &whole));
+	assert_true(span_of_ref(bed.st, ref, &whole));
 	span->state = XKV_SPAN_DRAINING;
 	filter_lists(class);
 	account();
@@ -3824,13 +3823,8 @@ int main(int argc, char **argv)
 		CASE(test_vectors),
 		CASE(test_every_counter),
 	};
-	const char *why = bed_cannot_run();
+	int status = bed_begin(argc, argv);
 
-	if (why) {
-		printf("SKIP: %s\n", why);
-		return 77;
-	}
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests_name("packet", tests, group_setup, group_teardown);
+	return status ? status :
+			cmocka_run_group_tests_name("packet", tests, group_setup, group_teardown);
 }

@@ -698,13 +698,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_cannot_look, mend_all),
 		cmocka_unit_test_teardown(test_busy, mend_all),
 	};
-	const char *why = bed_cannot_run();
+	int status = bed_begin(argc, argv);
 
-	if (why) {
-		printf("SKIP: %s\n", why);
-		return 77;
-	}
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests_name("check", tests, open_store, close_store);
+	return status ? status :
+			cmocka_run_group_tests_name("check", tests, open_store, close_store);
 }

@@ -501,13 +501,8 @@ int main(int argc, char **argv)
 		CASE(test_rate),     CASE(test_periodic),    CASE(test_halved),
 		CASE(test_seconds),  CASE(test_refused),     CASE(test_top_ten),
 	};
-	const char *why = bed_cannot_run();
+	int status = bed_begin(argc, argv);
 
-	if (why) {
-		printf("SKIP: %s\n", why);
-		return 77;
-	}
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests_name("hot", tests, group_setup, group_teardown);
+	return status ? status :
+			cmocka_run_group_tests_name("hot", tests, group_setup, group_teardown);
 }

@@ -99,8 +99,7 @@ static struct span span_of(const char *key)
 	uint64_t ref = bed_ref(&bed, bed_slot(&bed, key, strlen(key)));
 	struct span s;
 
-	assert_true(
-		span_of_unit(bed.st, XKV_REF_PAGE(ref), XKV_REF_OFFSET(ref) / XKV_UNIT_BYTES, &s));
+	assert_true(span_of_ref(bed.st, ref, &s));
 	return s;
 }
 
@@ -623,13 +622,7 @@ int main(int argc, char **argv)
 		CASE(test_lower_limit),
 		CASE(test_expiry_rests),
 	};
-	const char *why = bed_cannot_run();
+	int status = bed_begin(argc, argv);
 
-	if (why) {
-		printf("SKIP: %s\n", why);
-		return 77;
-	}
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
+	return status ? status : cmocka_run_group_tests_name("memory", tests, NULL, NULL);
 }

@@ -1650,13 +1650,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_model_one, close_bed),
 		cmocka_unit_test_teardown(test_model_one_bucket, close_bed),
 	};
-	const char *why = bed_cannot_run();
+	int status = bed_begin(argc, argv);
 
-	if (why) {
-		printf("SKIP: %s\n", why);
-		return 77;
-	}
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests_name("model", tests, NULL, NULL);
+	return status ? status : cmocka_run_group_tests_name("model", tests, NULL, NULL);
 }

@@ -147,13 +147,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup(test_a_key_that_is_locked_for_a_while, fill),
 		cmocka_unit_test_setup(test_a_key_that_stays_locked, fill),
 	};
-	const char *why = bed_cannot_run();
+	int status = bed_begin(argc, argv);
 
-	if (why) {
-		printf("SKIP: %s\n", why);
-		return 77;
-	}
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, open_store, close_store);
+	return status ? status : cmocka_run_group_tests(tests, open_store, close_store);
 }
