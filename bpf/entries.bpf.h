@@ -145,17 +145,12 @@ static __always_inline bool is_of_bucket(const struct show *s, struct xkv_config
 {
 	const struct xkv_secrets *secret = secrets();
 	const struct shown *e = s->e;
-	__u64 products = 0, words = 0, fingerprint;
+	__u64 fingerprint = 0;
 
 	if (!secret)
 		return false;
-	for (__u32 i = 0; i < KEY_WORDS; i++) {
-		if (i * 8 >= e->key_len)
-			break;
-		products += hash_word(e->word[i], &secret->hash.word[i]);
-		words += e->word[i];
-	}
-	fingerprint = hash_end(products, words, e->key_len, &secret->hash) & cfg->fingerprint_mask;
+	hash_words(e->word, e->key_len, false, NULL, &secret->hash, &fingerprint);
+	fingerprint &= cfg->fingerprint_mask;
 	return !((fingerprint ^ entry) >> XKV_REF_BITS) &&
 	       (fingerprint & cfg->bucket_mask) == s->bucket;
 }

@@ -16,6 +16,42 @@
 #define FAST_REPLY_LEN (sizeof(struct xkv_hdr) + sizeof(struct xkv_result))
 
 /*
+ * Prefetches the bucket of the key of a request with one operation and no flags, so that the cache
+ * miss overlaps with the checksum.  Leaves the fingerprint in the request.
+ */
+static __always_inline void prefetch_bucket(struct packet *p, struct xkv_request *rq)
+{
+	struct xkv_hdr *hdr = (struct xkv_hdr *)(p->udp + 1);
+	struct xkv_op *op = (struct xkv_op *)(hdr + 1);
+	struct xkv_config *cfg = config();
+	struct xkv_secrets *s = secrets();
+	__u32 key_len;
+	__u64 hash;
+
+	rq->hashed = 0;
+	if ((void *)(op + 1) > p->end || !cfg || !s)
+		return;
+	key_len = op->key_len;
+	if (hdr->flags || hdr->count != 1 || op->opcode == XKV_OP_SCAN || key_len > XKV_KEY_MAX ||
+	    !hash_words((__u64 *)(op + 1), key_len, true, p->end, &s->hash, &hash))
+		return;
+	rq->hashed = FAST_KEY_OFF;
+	rq->fingerprint = hash & cfg->fingerprint_mask;
+	prefetch_head(home_of(cfg, rq->fingerprint));
+}
+
+/* Loads the payload, while the bucket of the key is prefetched. */
+__noinline int load(struct xdp_md *ctx, struct xkv_request *rq)
+{
+	struct packet p;
+
+	if (!rq || locate(ctx, rq, &p) != CONTINUE)
+		return XKV_C_pass_length;
+	prefetch_bucket(&p, rq);
+	return copy_and_verify(&p, rq);
+}
+
+/*
  * Does the request qualify?  Header and operation are compared as whole words, for each of which
  * only one value qualifies.  Fills in the current operation.
  */
@@ -96,10 +132,26 @@ static __always_inline __u64 write_result(__u64 *to, void *end, __u64 opcode, __
 	return sum;
 }
 
-/* The same for a value. */
-static __always_inline __u64 write_value(__u64 *to, void *end, const __u64 *value, __u32 value_len)
+#define GONE (~0ULL)
+
+/*
+ * The same for the result of a read, with the value; GONE if the entry has changed since it had
+ * the version `seq`.
+ */
+static __always_inline __u64 write_entry(__u64 *to, void *end, struct xkv_request *rq,
+					 struct xkv_config *cfg, struct xkv_slot *slot,
+					 __u32 key_len, __u32 value_len, __u64 expire_ms,
+					 __u64 opcode, __u64 seq)
 {
-	return copy_to_packet(to, value, end, value_words(value_len));
+	__u64 sum = write_result(to, end, opcode, XKV_OK, XKV_HAS_VALUE, value_len,
+				 expire_ms ? expire_ms - now_ms(rq) : 0, seq);
+
+	sum += copy_to_packet(to + 3, slot_value(slot, key_len), end, value_words(value_len));
+	smp_rmb();
+	if (READ_ONCE(slot->seq) != seq)
+		return GONE;
+	mark_access(cfg, slot);
+	return sum;
 }
 
 /*
@@ -130,17 +182,12 @@ static __always_inline __u32 read_slot(struct xdp_md *ctx, struct xkv_request *r
 				       struct xkv_config *cfg, struct xkv_slot *slot,
 				       struct packet *p, __u64 *sum)
 {
-	__u64 expire_ms = READ_ONCE(slot->expire_ms), ttl = 0, *to;
+	__u64 expire_ms = READ_ONCE(slot->expire_ms), entry;
 	__u32 value_len = READ_ONCE(slot->value_len),
 	      length = FAST_REPLY_LEN + XKV_PADDED(value_len);
 
-	if (value_len > VALUE_WORDS * 8 || length > rq->reply_allowed)
+	if (value_len > VALUE_WORDS * 8 || length > rq->reply_allowed || expired(rq, expire_ms))
 		return 0;
-	if (expire_ms) {
-		if (expire_ms <= now_ms(rq))
-			return 0;
-		ttl = expire_ms - now_ms(rq);
-	}
 	if (value_len > LONG_VALUE)
 		prefetch_rest(rq, sizeof(*slot) + XKV_PADDED(rq->key_len) + value_len);
 	if (grow_for_reply(ctx, rq, length))
@@ -148,16 +195,11 @@ static __always_inline __u32 read_slot(struct xdp_md *ctx, struct xkv_request *r
 	rq->overwritten = 1;
 	if (locate(ctx, rq, p) != CONTINUE)
 		return 0;
-	to = (__u64 *)(p->udp + 1) + 2;
 	*sum = write_header(p, rq, 1, length);
-	*sum += write_result(to, p->end, XKV_OP_GET, XKV_OK, XKV_HAS_VALUE, value_len, ttl,
-			     rq->seq);
-	*sum += write_value(to + 3, p->end, slot_value(slot, rq->key_len), value_len);
-	smp_rmb();
-	if (READ_ONCE(slot->seq) != rq->seq)
-		return 0;
-	mark_access(cfg, slot);
-	return length;
+	entry = write_entry((__u64 *)(p->udp + 1) + 2, p->end, rq, cfg, slot, rq->key_len,
+			    value_len, expire_ms, XKV_OP_GET, rq->seq);
+	*sum += entry;
+	return entry == GONE ? 0 : length;
 }
 
 /* CONTINUE: falls back; the packet may have been resized and overwritten (rq->overwritten). */

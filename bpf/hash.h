@@ -55,7 +55,35 @@ static inline __attribute__((always_inline)) __u64 hash_end(__u64 products, __u6
 	return sum ^ sum >> 32;
 }
 
-#ifndef __bpf__
+#ifdef __bpf__
+/*
+ * The hash of a key of `len` bytes, padded with zeros.  In a packet, which ends at `end`, it is
+ * false if the key reaches beyond that.  `in_packet` is a constant.
+ */
+static __always_inline bool hash_words(const __u64 *key, __u32 len, bool in_packet,
+				       const void *end, const struct xkv_secret *s, __u64 *hash)
+{
+	const struct xkv_secret_word *secret = s->word;
+	__u64 products = 0, words = 0;
+	const __u64 *next;
+
+	for (__u32 at = 0; at < XKV_HASH_WORDS * 8; at += 8) {
+		if (at >= len)
+			break;
+		next = key + 1;
+		/* else it compares with end + 1, which the verifier does not allow */
+		barrier_var(next);
+		if (in_packet && (const void *)next > end)
+			return false;
+		products += hash_word(*key, secret++);
+		words += *key;
+		key = next;
+		barrier_var(secret);
+	}
+	*hash = hash_end(products, words, len, s);
+	return true;
+}
+#else
 /* The hash of a whole key, 1 to 8 * XKV_HASH_WORDS bytes. */
 static inline __u64 hash_key(const void *key, __u32 len, const struct xkv_secret *s)
 {

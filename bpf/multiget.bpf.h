@@ -251,16 +251,14 @@ __noinline __u32 multiget_find(struct xkv_request *rq, __u32 first, __u32 last)
 	return step == MULTIGET_SLOW ? 0 : first + i;
 }
 
-#define GONE (~0ULL)
-
 /* Writes a result into the packet and returns the sum of its words, or GONE. */
 __noinline __u64 multiget_write(struct xdp_md *ctx, struct xkv_request *rq, __u32 i)
 {
 	struct xkv_config *cfg = config();
 	struct xkv_lookup *look = lookup_at(i);
 	struct xkv_slot *slot;
-	__u64 sum, *to;
 	struct packet p;
+	__u64 *to;
 	__u32 at;
 
 	if (!rq || !cfg || !look || locate(ctx, rq, &p) != CONTINUE)
@@ -278,14 +276,8 @@ __noinline __u64 multiget_write(struct xdp_md *ctx, struct xkv_request *rq, __u3
 	slot = slot_at(look->ref);
 	if (!slot)
 		return GONE;
-	sum = write_result(to, p.end, rq->opcode, XKV_OK, XKV_HAS_VALUE, look->value_len,
-			   look->expire_ms ? look->expire_ms - now_ms(rq) : 0, look->seq);
-	sum += write_value(to + 3, p.end, slot_value(slot, look->key_len), look->value_len);
-	smp_rmb();
-	if (READ_ONCE(slot->seq) != look->seq)
-		return GONE;
-	mark_access(cfg, slot);
-	return sum;
+	return write_entry(to, p.end, rq, cfg, slot, look->key_len, look->value_len,
+			   look->expire_ms, rq->opcode, look->seq);
 }
 
 /* CONTINUE: falls back; the packet may have been resized and overwritten (rq->overwritten). */

@@ -525,45 +525,6 @@ static __always_inline int locate(struct xdp_md *ctx, struct xkv_request *rq, st
 	return CONTINUE;
 }
 
-/*
- * Prefetches the bucket of the key of a request with one operation and no flags, so that the cache
- * miss overlaps with the checksum.  Leaves the fingerprint in the request.
- */
-static __always_inline void prefetch_bucket(struct packet *p, struct xkv_request *rq)
-{
-	__u64 *word = (__u64 *)(p->udp + 1), *key = word + 5, *next, products = 0, words = 0;
-	struct xkv_config *cfg = config();
-	struct xkv_secrets *s = secrets();
-	struct xkv_hdr *hdr = (struct xkv_hdr *)word;
-	struct xkv_op *op = (struct xkv_op *)(hdr + 1);
-	const struct xkv_secret_word *secret;
-	__u32 key_len;
-
-	rq->hashed = 0;
-	if ((void *)key > p->end || !cfg || !s)
-		return;
-	key_len = op->key_len;
-	if (hdr->flags || hdr->count != 1 || op->opcode == XKV_OP_SCAN || key_len > XKV_KEY_MAX)
-		return;
-	secret = s->hash.word;
-	for (__u32 at = 0; at < KEY_WORDS * 8; at += 8) {
-		if (at >= key_len)
-			break;
-		next = key + 1;
-		/* else it compares with end + 1, which the verifier does not allow */
-		barrier_var(next);
-		if ((void *)next > p->end)
-			return;
-		products += hash_word(*key, secret++);
-		words += *key;
-		key = next;
-		barrier_var(secret);
-	}
-	rq->hashed = 40;
-	rq->fingerprint = hash_end(products, words, key_len, &s->hash) & cfg->fingerprint_mask;
-	prefetch_head(home_of(cfg, rq->fingerprint));
-}
-
 /* Copies the payload into the request and verifies its checksum. */
 static __always_inline int copy_and_verify(struct packet *p, struct xkv_request *rq)
 {
@@ -573,17 +534,6 @@ static __always_inline int copy_and_verify(struct packet *p, struct xkv_request 
 		return rq->ip4 ? CONTINUE : XKV_C_pass_checksum;
 	sum += udp_sum(rq, p->udp->source, p->udp->dest, p->udp->len) + p->udp->check;
 	return fold(sum) == 0xffff ? CONTINUE : XKV_C_pass_checksum;
-}
-
-/* Loads the payload, while the bucket of the key is prefetched. */
-__noinline int load(struct xdp_md *ctx, struct xkv_request *rq)
-{
-	struct packet p;
-
-	if (!rq || locate(ctx, rq, &p) != CONTINUE)
-		return XKV_C_pass_length;
-	prefetch_bucket(&p, rq);
-	return copy_and_verify(&p, rq);
 }
 
 /* ---- the reply ----------------------------------------------------------- */

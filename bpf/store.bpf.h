@@ -339,20 +339,10 @@ __noinline int slot_give(__u64 ref)
 static __always_inline __u64 fingerprint_of(struct xkv_request *rq, struct xkv_config *cfg,
 					    const struct xkv_secret *s)
 {
-	const struct xkv_secret_word *secret = s->word;
-	__u32 key_len = rq->key_len;
-	const __u64 *key = &IN(rq, rq->key_off);
-	__u64 products = 0, words = 0;
+	__u64 hash = 0;
 
-	for (__u32 at = 0; at < KEY_WORDS * 8; at += 8) {
-		if (at >= key_len)
-			break;
-		products += hash_word(*key, secret++);
-		words += *key++;
-		barrier_var(key);
-		barrier_var(secret);
-	}
-	return hash_end(products, words, key_len, s) & cfg->fingerprint_mask;
+	hash_words(&IN(rq, rq->key_off), rq->key_len, false, NULL, s, &hash);
+	return hash & cfg->fingerprint_mask;
 }
 
 __noinline int key_fingerprint(struct xkv_request *rq)
