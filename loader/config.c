@@ -39,8 +39,8 @@ struct sink {
 };
 
 struct type {
-	int (*parse)(struct config *cfg, const struct directive *d, unsigned int n, char **words,
-		     struct sink *err);
+	int (*parse)(struct config_builder *b, const struct directive *d, unsigned int n,
+		     char **words, struct sink *err);
 	void (*format)(const struct config *cfg, const struct directive *d, FILE *out);
 };
 
@@ -82,9 +82,14 @@ static int __attribute__((format(printf, 2, 3))) bad(struct sink *err, const cha
 	return -EINVAL;
 }
 
-static void *field(const struct config *cfg, const struct directive *d)
+static const void *field(const struct config *cfg, const struct directive *d)
 {
-	return (char *)(uintptr_t)cfg + d->offset;
+	return (const char *)cfg + d->offset;
+}
+
+static void *field_in(struct config *cfg, const struct directive *d)
+{
+	return (char *)cfg + d->offset;
 }
 
 /* --- numbers --- */
@@ -95,8 +100,8 @@ static int out_of_range(const struct directive *d, const char *word, struct sink
 		   (unsigned long long)d->min, (unsigned long long)d->max);
 }
 
-static int number_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
-			struct sink *err)
+static int number_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+			char **words, struct sink *err)
 {
 	int64_t value;
 
@@ -105,7 +110,7 @@ static int number_parse(struct config *cfg, const struct directive *d, unsigned 
 		return bad(err, "%s: \"%s\" is not a whole number", d->name, words[0]);
 	if (value < 0 || (uint64_t)value < d->min || (uint64_t)value > d->max)
 		return out_of_range(d, words[0], err);
-	*(unsigned int *)field(cfg, d) = (unsigned int)value;
+	*(unsigned int *)field_in(b->cfg, d) = (unsigned int)value;
 	return 0;
 }
 
@@ -137,8 +142,8 @@ static bool size_from_text(const char *word, uint64_t *out)
 	return false;
 }
 
-static int size_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
-		      struct sink *err)
+static int size_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+		      char **words, struct sink *err)
 {
 	uint64_t value;
 
@@ -149,7 +154,7 @@ static int size_parse(struct config *cfg, const struct directive *d, unsigned in
 			   d->name, words[0]);
 	if (value < d->min || value > d->max)
 		return out_of_range(d, words[0], err);
-	*(uint64_t *)field(cfg, d) = value;
+	*(uint64_t *)field_in(b->cfg, d) = value;
 	return 0;
 }
 
@@ -161,10 +166,10 @@ static void size_format(const struct config *cfg, const struct directive *d, FIL
 static const struct type size = { size_parse, size_format };
 
 /* Redis' maxmemory-clients: a size, or a percentage. */
-static int share_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
-		       struct sink *err)
+static int share_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+		       char **words, struct sink *err)
 {
-	struct share *share = field(cfg, d);
+	struct share *share = field_in(b->cfg, d);
 	size_t digits = strspn(words[0], "0123456789");
 	uint64_t bytes = 0;
 	int64_t percent = 0;
@@ -197,21 +202,35 @@ static const struct type bytes_or_share = { share_parse, share_format };
 
 /* --- words --- */
 
-static int replace_string(char **at, const char *value, struct sink *err)
+static int no_memory(struct sink *err)
 {
-	char *copy = strdup(value);
+	bad(err, "out of memory");
+	return -ENOMEM;
+}
 
-	if (!copy) {
-		bad(err, "out of memory");
-		return -ENOMEM;
-	}
-	free(*at);
+/* Passwords do not stay in freed memory. */
+static void free_string(const char *text)
+{
+	char *owned = (char *)(uintptr_t)text;
+
+	if (owned)
+		explicit_bzero(owned, strlen(owned));
+	free(owned);
+}
+
+static int replace_string(const char **at, const char *value, struct sink *err)
+{
+	const char *copy = strdup(value);
+
+	if (!copy)
+		return no_memory(err);
+	free_string(*at);
 	*at = copy;
 	return 0;
 }
 
-static int string_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
-			struct sink *err)
+static int string_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+			char **words, struct sink *err)
 {
 	size_t len = strlen(words[0]);
 
@@ -220,12 +239,12 @@ static int string_parse(struct config *cfg, const struct directive *d, unsigned 
 		return bad(err, "%s: must not be empty", d->name);
 	if (len > d->max)
 		return bad(err, "%s: longer than %llu bytes", d->name, (unsigned long long)d->max);
-	return replace_string(field(cfg, d), words[0], err);
+	return replace_string(field_in(b->cfg, d), words[0], err);
 }
 
 static void string_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
-	fputs(*(char *const *)field(cfg, d), out);
+	fputs(*(const char *const *)field(cfg, d), out);
 }
 
 static const struct type string = { string_parse, string_format };
@@ -234,29 +253,29 @@ static const struct type string = { string_parse, string_format };
  * One xkvd has one interface: a second one in the same file, or the same options, is a
  * misunderstanding.
  */
-static int interface_parse(struct config *cfg, const struct directive *d, unsigned int n,
+static int interface_parse(struct config_builder *b, const struct directive *d, unsigned int n,
 			   char **words, struct sink *err)
 {
-	const char *have = *(char *const *)field(cfg, d);
+	const char *have = *(const char *const *)field(b->cfg, d);
 
-	if (cfg->interface_given && strcmp(have, words[0]))
+	if (b->interface_given && strcmp(have, words[0]))
 		return bad(err,
 			   "%s %s: \"%s\" was given before, and one xkvd serves one; start another "
 			   "xkvd with its own pin-dir, port and dir",
 			   d->name, words[0], have);
-	cfg->interface_given = true;
-	return string_parse(cfg, d, n, words, err);
+	b->interface_given = true;
+	return string_parse(b, d, n, words, err);
 }
 
 static const struct type interface_name = { interface_parse, string_format };
 
-static int filename_parse(struct config *cfg, const struct directive *d, unsigned int n,
+static int filename_parse(struct config_builder *b, const struct directive *d, unsigned int n,
 			  char **words, struct sink *err)
 {
 	if (strchr(words[0], '/') || strcmp(words[0], ".") == 0 || strcmp(words[0], "..") == 0)
 		return bad(err, "%s: \"%s\" must be a file name without a path; the path is `dir`",
 			   d->name, words[0]);
-	return string_parse(cfg, d, n, words, err);
+	return string_parse(b, d, n, words, err);
 }
 
 static const struct type filename = { filename_parse, string_format };
@@ -287,15 +306,15 @@ static int choice_index(const struct directive *d, const char *word, unsigned in
 	return bad(err, "%s: \"%s\" is unknown, it must be %s", d->name, word, choices);
 }
 
-static int choice_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
-			struct sink *err)
+static int choice_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+			char **words, struct sink *err)
 {
 	unsigned int index;
 	int ret = choice_index(d, words[0], &index, err);
 
 	(void)n;
 	if (!ret)
-		*(unsigned int *)field(cfg, d) = index;
+		*(unsigned int *)field_in(b->cfg, d) = index;
 	return ret;
 }
 
@@ -308,15 +327,15 @@ static const struct type choice = { choice_parse, choice_format };
 
 _Static_assert(sizeof(enum log_level) == sizeof(unsigned int), "choices are stored as int");
 
-static int flag_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
-		      struct sink *err)
+static int flag_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+		      char **words, struct sink *err)
 {
 	unsigned int index;
 	int ret = choice_index(d, words[0], &index, err);
 
 	(void)n;
 	if (!ret)
-		*(bool *)field(cfg, d) = index;
+		*(bool *)field_in(b->cfg, d) = index;
 	return ret;
 }
 
@@ -328,10 +347,10 @@ static void flag_format(const struct config *cfg, const struct directive *d, FIL
 static const struct type flag = { flag_parse, flag_format };
 
 /* A directive of Redis' that has one value here; clients ask for it. */
-static int fixed_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
-		       struct sink *err)
+static int fixed_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+		       char **words, struct sink *err)
 {
-	(void)cfg;
+	(void)b;
 	(void)n;
 	if (strcasecmp(words[0], d->fallback) == 0)
 		return 0;
@@ -368,11 +387,22 @@ static bool is_address(const char *word)
 static void bind_clear(struct config *cfg)
 {
 	while (cfg->bind_count)
-		free(cfg->bind[--cfg->bind_count]);
+		free_string(cfg->bind[--cfg->bind_count]);
 }
 
-static int bind_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
-		      struct sink *err)
+static int bind_add(struct config *cfg, const char *address, struct sink *err)
+{
+	const char **at = &cfg->bind[cfg->bind_count];
+	int ret;
+
+	*at = NULL;
+	ret = replace_string(at, address, err);
+	cfg->bind_count += !ret;
+	return ret;
+}
+
+static int bind_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+		      char **words, struct sink *err)
 {
 	if (n > CONFIG_MAX_BIND)
 		return bad(err, "%s: %u addresses are too many, %d are possible", d->name, n,
@@ -381,13 +411,10 @@ static int bind_parse(struct config *cfg, const struct directive *d, unsigned in
 		if (!is_address(words[i] + (words[i][0] == '-')))
 			return bad(err, "%s: \"%s\" is not an IPv4 or IPv6 address", d->name,
 				   words[i]);
-	bind_clear(cfg);
-	for (unsigned int i = 0; i < n; i++) {
-		cfg->bind[i] = NULL;
-		if (replace_string(&cfg->bind[i], words[i], err))
+	bind_clear(b->cfg);
+	for (unsigned int i = 0; i < n; i++)
+		if (bind_add(b->cfg, words[i], err))
 			return -ENOMEM;
-		cfg->bind_count++;
-	}
 	return 0;
 }
 
@@ -413,11 +440,11 @@ static int save_number(const struct directive *d, const char *word, unsigned int
 	return 0;
 }
 
-static int save_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
-		      struct sink *err)
+static int save_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+		      char **words, struct sink *err)
 {
 	struct save_rule rules[CONFIG_MAX_SAVE];
-	unsigned int have = cfg->save_given && n ? cfg->save_count : 0;
+	unsigned int have = b->save_given && n ? b->cfg->save_count : 0;
 
 	if (n % 2)
 		return bad(err,
@@ -426,14 +453,14 @@ static int save_parse(struct config *cfg, const struct directive *d, unsigned in
 	if (have + n / 2 > CONFIG_MAX_SAVE)
 		return bad(err, "%s: %u rules are too many, %d are possible", d->name, have + n / 2,
 			   CONFIG_MAX_SAVE);
-	memcpy(rules, cfg->save, have * sizeof(rules[0]));
+	memcpy(rules, b->cfg->save, have * sizeof(rules[0]));
 	for (unsigned int i = 0; i < n; i += 2, have++)
 		if (save_number(d, words[i], &rules[have].seconds, err) ||
 		    save_number(d, words[i + 1], &rules[have].changes, err))
 			return -EINVAL;
-	memcpy(cfg->save, rules, have * sizeof(rules[0]));
-	cfg->save_count = have;
-	cfg->save_given = true;
+	memcpy(b->cfg->save, rules, have * sizeof(rules[0]));
+	b->cfg->save_count = have;
+	b->save_given = true;
 	return 0;
 }
 
@@ -522,21 +549,22 @@ static int prefix_parse(const struct directive *d, const char *word, struct pref
 		   right);
 }
 
-static int allow_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
-		       struct sink *err)
+static int allow_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+		       char **words, struct sink *err)
 {
 	struct prefix list[CONFIG_MAX_ALLOW];
-	unsigned int have = n ? cfg->allow_count : 0;
+	unsigned int have = b->allow_given && n ? b->cfg->allow_count : 0;
 
 	if (have + n > CONFIG_MAX_ALLOW)
 		return bad(err, "%s: %u prefixes are too many, %d are possible", d->name, have + n,
 			   CONFIG_MAX_ALLOW);
-	memcpy(list, cfg->allow, have * sizeof(list[0]));
+	memcpy(list, b->cfg->allow, have * sizeof(list[0]));
 	for (unsigned int i = 0; i < n; i++)
 		if (prefix_parse(d, words[i], &list[have++], err))
 			return -EINVAL;
-	memcpy(cfg->allow, list, have * sizeof(list[0]));
-	cfg->allow_count = have;
+	memcpy(b->cfg->allow, list, have * sizeof(list[0]));
+	b->cfg->allow_count = have;
+	b->allow_given = true;
 	return 0;
 }
 
@@ -555,16 +583,16 @@ static const struct type prefixes = { allow_parse, allow_format };
 
 /* --- udp-token --- */
 
-static int token_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
-		       struct sink *err)
+static int token_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+		       char **words, struct sink *err)
 {
 	const char *hex = words[0];
 	char pair[3] = "";
 
 	(void)n;
 	if (!hex[0]) {
-		cfg->udp_token_set = false;
-		memset(cfg->udp_token, 0, sizeof(cfg->udp_token));
+		b->cfg->udp_token_set = false;
+		memset(b->cfg->udp_token, 0, sizeof(b->cfg->udp_token));
 		return 0;
 	}
 	/* The value is a secret: a message must not repeat it. */
@@ -572,9 +600,9 @@ static int token_parse(struct config *cfg, const struct directive *d, unsigned i
 		return bad(err, "%s: must be 32 hexadecimal digits", d->name);
 	for (unsigned int i = 0; i < 16; i++) {
 		memcpy(pair, hex + 2 * i, 2);
-		cfg->udp_token[i] = (uint8_t)strtoul(pair, NULL, 16);
+		b->cfg->udp_token[i] = (uint8_t)strtoul(pair, NULL, 16);
 	}
-	cfg->udp_token_set = true;
+	b->cfg->udp_token_set = true;
 	return 0;
 }
 
@@ -601,10 +629,10 @@ static bool is_client_class(const char *word)
 
 /* Redis' form: class, hard limit, soft limit, seconds.  There is one class here, and no soft limit.
  */
-static int output_parse(struct config *cfg, const struct directive *d, unsigned int n, char **words,
-			struct sink *err)
+static int output_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+			char **words, struct sink *err)
 {
-	uint64_t hard, soft, limit = cfg->client_output_limit;
+	uint64_t hard, soft, limit = b->cfg->client_output_limit;
 	int64_t seconds;
 
 	if (!n || n % 4)
@@ -625,7 +653,7 @@ static int output_parse(struct config *cfg, const struct directive *d, unsigned 
 				   d->name, words[i + 1]);
 		limit = hard;
 	}
-	cfg->client_output_limit = limit;
+	b->cfg->client_output_limit = limit;
 	return 0;
 }
 
@@ -835,7 +863,7 @@ static int split_words(const struct directive *d, int argc, char *const argv[], 
 	return 0;
 }
 
-static int set_directive(struct config *cfg, const struct directive *d, int argc,
+static int set_directive(struct config_builder *b, const struct directive *d, int argc,
 			 char *const argv[], struct sink *err)
 {
 	char text[VALUE_TEXT], *words[MAX_WORDS];
@@ -852,70 +880,119 @@ static int set_directive(struct config *cfg, const struct directive *d, int argc
 			return bad(err, "%s: takes one value, not %d: %s %s", d->name, argc,
 				   d->name, d->usage);
 		words[0] = argv[0];
-		return d->type->parse(cfg, d, 1, words, err);
+		return d->type->parse(b, d, 1, words, err);
 	}
 	ret = split_words(d, argc, argv, text, sizeof(text), words, &n, err);
-	return ret ? ret : d->type->parse(cfg, d, n, words, err);
+	return ret ? ret : d->type->parse(b, d, n, words, err);
 }
 
-int config_set(struct config *cfg, const char *name, int argc, char *const argv[], char *err,
+int config_set(struct config_builder *b, const char *name, int argc, char *const argv[], char *err,
 	       size_t err_len)
 {
 	struct sink sink = sink_of(err, err_len);
 	const struct directive *d = table_find(name, strlen(name));
 
-	return d ? set_directive(cfg, d, argc, argv, &sink) : unknown(name, &sink);
+	return d ? set_directive(b, d, argc, argv, &sink) : unknown(name, &sink);
 }
 
-int config_init(struct config *cfg)
-{
-	char text[256];
-	struct sink sink = sink_of(text, sizeof(text));
+/* --- from the first directive to the value --- */
 
-	memset(cfg, 0, sizeof(*cfg));
-	for (const struct directive *d = NULL; (d = table_next(d));) {
+static int set_defaults(struct config_builder *b, struct sink *err)
+{
+	int ret = 0;
+
+	for (const struct directive *d = NULL; !ret && (d = table_next(d));) {
 		char *word = (char *)(uintptr_t)d->fallback;
 
-		if (d->type != &fixed && set_directive(cfg, d, 1, &word, &sink)) {
-			config_free(cfg);
-			return -ENOMEM;
-		}
+		if (d->type != &fixed)
+			ret = set_directive(b, d, 1, &word, err);
 	}
-	cfg->save_given = cfg->interface_given = false;
+	return ret;
+}
+
+static int copy(struct config *to, const struct config *from, struct sink *err)
+{
+	*to = *from;
+	to->bind_count = 0;
+	for (const struct directive *d = NULL; (d = table_next(d));)
+		if (is_string(d))
+			*(const char **)field_in(to, d) = NULL;
+	for (const struct directive *d = NULL; (d = table_next(d));)
+		if (is_string(d) && replace_string(field_in(to, d),
+						   *(const char *const *)field(from, d), err))
+			return -ENOMEM;
+	for (unsigned int i = 0; i < from->bind_count; i++)
+		if (bind_add(to, from->bind[i], err))
+			return -ENOMEM;
 	return 0;
 }
 
-void config_free(struct config *cfg)
+int config_begin(struct config_builder *b, const struct config *from)
 {
-	for (const struct directive *d = NULL; (d = table_next(d));) {
-		if (!is_string(d))
-			continue;
-		/* Passwords do not stay in freed memory. */
-		if (*(char **)field(cfg, d))
-			explicit_bzero(*(char **)field(cfg, d), strlen(*(char **)field(cfg, d)));
-		free(*(char **)field(cfg, d));
-	}
-	bind_clear(cfg);
-	explicit_bzero(cfg, sizeof(*cfg));
+	char text[256];
+	struct sink sink = sink_of(text, sizeof(text));
+	int ret;
+
+	*b = (struct config_builder){ .cfg = calloc(1, sizeof(*b->cfg)) };
+	if (!b->cfg)
+		return -ENOMEM;
+	ret = from ? copy(b->cfg, from, &sink) : set_defaults(b, &sink);
+	if (ret)
+		config_abandon(b);
+	*b = (struct config_builder){ .cfg = b->cfg }; /* defaults are replaced, not added to */
+	return ret;
 }
 
-int config_check(const struct config *cfg, char *err, size_t err_len)
+/* What one directive alone cannot show. */
+static int check(const struct config *cfg, struct sink *err)
 {
-	struct sink sink = sink_of(err, err_len);
 	int ret = 0;
 
 	if (cfg->query_buffer_limit < cfg->proto_max_bulk_len)
-		ret = bad(&sink,
+		ret = bad(err,
 			  "client-query-buffer-limit (%llu) must not be less than "
 			  "proto-max-bulk-len (%llu)",
 			  (unsigned long long)cfg->query_buffer_limit,
 			  (unsigned long long)cfg->proto_max_bulk_len);
 	if (cfg->udp_token_set && !cfg->requirepass[0])
-		ret = bad(&sink, "udp-token closes UDP, but TCP stays open to everybody: set "
-				 "`requirepass` too, or take udp-token away");
+		ret = bad(err, "udp-token closes UDP, but TCP stays open to everybody: set "
+			       "`requirepass` too, or take udp-token away");
 	if (cfg->mode != MODE_AUTO && !cfg->interface[0])
-		ret = bad(&sink, "mode needs an interface: add `interface NAME`");
+		ret = bad(err, "mode needs an interface: add `interface NAME`");
 	return ret;
+}
+
+const struct config *config_finish(struct config_builder *b, char *err, size_t err_len)
+{
+	struct sink sink = sink_of(err, err_len);
+	const struct config *cfg = b->cfg;
+
+	if (check(cfg, &sink)) {
+		config_abandon(b);
+		return NULL;
+	}
+	b->cfg = NULL;
+	return cfg;
+}
+
+void config_abandon(struct config_builder *b)
+{
+	config_free(b->cfg);
+	b->cfg = NULL;
+}
+
+void config_free(const struct config *value)
+{
+	struct config *cfg = (struct config *)(uintptr_t)value; /* nobody reads it any more */
+
+	if (!cfg)
+		return;
+	for (const struct directive *d = NULL; (d = table_next(d));)
+		if (is_string(d))
+			free_string(*(const char **)field_in(cfg, d));
+	bind_clear(cfg);
+	explicit_bzero(cfg, sizeof(*cfg)); /* udp_token */
+	free(cfg);
 }
 
 bool config_is_protected(const struct config *cfg)
@@ -941,7 +1018,7 @@ bool config_file_is_open(const struct config *cfg, const char *path)
 
 /* --- file and command line --- */
 
-static int read_line(struct config *cfg, char *line, size_t len, struct sink *err)
+static int read_line(struct config_builder *b, char *line, size_t len, struct sink *err)
 {
 	char *words[MAX_WORDS + 1], *cursor = line, *end = line + len;
 	size_t word_len[MAX_WORDS + 1];
@@ -963,7 +1040,7 @@ static int read_line(struct config *cfg, char *line, size_t len, struct sink *er
 		if (strlen(words[i]) != word_len[i])
 			return bad(err, "a value must not hold a zero byte");
 	}
-	return n ? config_set(cfg, words[0], n - 1, words + 1, err->text, err->size) : 0;
+	return n ? config_set(b, words[0], n - 1, words + 1, err->text, err->size) : 0;
 }
 
 static int cannot_read(const char *path, int error, struct sink *err)
@@ -972,7 +1049,7 @@ static int cannot_read(const char *path, int error, struct sink *err)
 	return error;
 }
 
-int config_read_file(struct config *cfg, const char *path, char *err, size_t err_len)
+int config_read_file(struct config_builder *b, const char *path, char *err, size_t err_len)
 {
 	struct sink all = sink_of(err, err_len), sink;
 	unsigned int number_of_line = 0, errors = 0;
@@ -982,13 +1059,13 @@ int config_read_file(struct config *cfg, const char *path, char *err, size_t err
 	ssize_t len;
 	int ret = 0;
 
-	cfg->interface_given = false;
+	b->interface_given = false;
 	if (!file)
 		return cannot_read(path, -errno, &all);
 	while (errno = 0, (len = getline(&line, &room, file)) >= 0) {
 		number_of_line++;
 		sink = sink_of(text, sizeof(text));
-		if (read_line(cfg, line, (size_t)len, &sink) && ++errors <= MAX_ERRORS)
+		if (read_line(b, line, (size_t)len, &sink) && ++errors <= MAX_ERRORS)
 			ret = bad(&all, "%s:%u: %s", path, number_of_line, text);
 	}
 	if (ferror(file))
@@ -1003,13 +1080,14 @@ int config_read_file(struct config *cfg, const char *path, char *err, size_t err
 	return ret;
 }
 
-int config_read_args(struct config *cfg, int argc, char *const argv[], char *err, size_t err_len)
+int config_read_args(struct config_builder *b, int argc, char *const argv[], char *err,
+		     size_t err_len)
 {
 	struct sink all = sink_of(err, err_len);
 	char text[512];
 	int ret = 0;
 
-	cfg->interface_given = false; /* the file's may be replaced */
+	b->interface_given = false; /* the file's may be replaced */
 	for (int i = 0; i < argc;) {
 		const char *name = argv[i] + 2;
 		int values = 0;
@@ -1020,7 +1098,7 @@ int config_read_args(struct config *cfg, int argc, char *const argv[], char *err
 		}
 		for (i++; i + values < argc && strncmp(argv[i + values], "--", 2) != 0;)
 			values++;
-		if (config_set(cfg, name, values, argv + i, text, sizeof(text)))
+		if (config_set(b, name, values, argv + i, text, sizeof(text)))
 			ret = bad(&all, "%s", text);
 		i += values;
 	}
@@ -1028,24 +1106,6 @@ int config_read_args(struct config *cfg, int argc, char *const argv[], char *err
 }
 
 /* --- CONFIG SET and GET --- */
-
-static int config_copy(struct config *to, const struct config *from, struct sink *err)
-{
-	*to = *from;
-	to->bind_count = 0;
-	for (const struct directive *d = NULL; (d = table_next(d));)
-		if (is_string(d))
-			*(char **)field(to, d) = NULL;
-	for (const struct directive *d = NULL; (d = table_next(d));)
-		if (is_string(d) && replace_string(field(to, d), *(char **)field(from, d), err))
-			return -ENOMEM;
-	for (; to->bind_count < from->bind_count; to->bind_count++) {
-		to->bind[to->bind_count] = NULL;
-		if (replace_string(&to->bind[to->bind_count], from->bind[to->bind_count], err))
-			return -ENOMEM;
-	}
-	return 0;
-}
 
 /* Finds what the pairs name; an error is about pair *failed. */
 static int find_live(const struct config_pair *pairs, unsigned int count, bool can_apply,
@@ -1081,43 +1141,59 @@ static bool need_apply(const struct config_pair *pairs, unsigned int count)
 	return false;
 }
 
-int config_set_live(struct config *cfg, const struct config_pair *pairs, unsigned int count,
-		    config_apply_fn *apply, void *arg, unsigned int *failed, char *err,
-		    size_t err_len)
+static int set_pairs(struct config_builder *b, const struct config_pair *pairs, unsigned int count,
+		     unsigned int *failed, char *err, size_t err_len)
+{
+	int ret = 0;
+
+	for (unsigned int i = 0; !ret && i < count; i++) {
+		char *value = (char *)(uintptr_t)pairs[i].value;
+
+		*failed = i;
+		ret = config_set(b, pairs[i].name, 1, &value, err, err_len);
+	}
+	return ret;
+}
+
+static int apply_or_restore(const struct config *now, const struct config *next,
+			    config_apply_fn *apply, void *arg, char *err, size_t err_len)
+{
+	int ret = apply(arg, next, err, err_len);
+	char ignored[256];
+
+	if (ret)
+		apply(arg, now, ignored, sizeof(ignored)); /* it may have been applied in part */
+	return ret;
+}
+
+int config_set_live(const struct config *now, const struct config_pair *pairs, unsigned int count,
+		    config_apply_fn *apply, void *arg, const struct config **next,
+		    unsigned int *failed, char *err, size_t err_len)
 {
 	struct sink sink = sink_of(err, err_len);
-	struct config next, old;
-	char ignored[256];
+	struct config_builder b;
 	int ret = find_live(pairs, count, apply != NULL, failed, &sink);
 
 	if (ret)
 		return ret;
 	*failed = 0;
-	ret = config_copy(&next, cfg, &sink);
-	for (unsigned int i = 0; !ret && i < count; i++) {
-		char *value = (char *)(uintptr_t)pairs[i].value;
-
-		*failed = i;
-		next.save_given = false;
-		if (strcasecmp(pairs[i].name, "allow") == 0)
-			next.allow_count = 0;
-		ret = config_set(&next, pairs[i].name, 1, &value, err, err_len);
-	}
-	if (!ret)
-		ret = config_check(&next, err, err_len);
-	if (!ret && apply && need_apply(pairs, count)) {
-		ret = apply(arg, &next, err, err_len);
-		if (ret)
-			apply(arg, cfg, ignored, sizeof(ignored)); /* what it may have done of it */
-	}
+	if (config_begin(&b, now))
+		return no_memory(&sink);
+	ret = set_pairs(&b, pairs, count, failed, err, err_len);
 	if (ret) {
-		config_free(&next);
+		config_abandon(&b);
 		return ret;
 	}
-	old = *cfg;
-	*cfg = next;
-	config_free(&old);
-	return 0;
+	*next = config_finish(&b, err, err_len);
+	if (!*next)
+		return -EINVAL;
+	if (apply && need_apply(pairs, count))
+		ret = apply_or_restore(now, *next, apply, arg, err, err_len);
+	if (ret) {
+		config_free(*next);
+		*next = NULL;
+	}
+	return ret;
 }
 
 /*
