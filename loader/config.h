@@ -38,7 +38,7 @@ enum foreign_policy { FOREIGN_PASS, FOREIGN_DROP };
 enum protected_configs { PROTECTED_NO, PROTECTED_YES, PROTECTED_LOCAL };
 enum rdb_other { RDB_OTHER_REFUSE, RDB_OTHER_SKIP };
 
-/* IPv4 prefixes stand as ::ffff:a.b.c.d with 96 added to the length. */
+/* IPv4 prefixes are stored as ::ffff:a.b.c.d with 96 added to the length. */
 struct prefix {
 	struct in6_addr addr;
 	unsigned int len; /* bits, 0..128 */
@@ -49,10 +49,10 @@ struct save_rule {
 	unsigned int changes;
 };
 
-/* Bytes, or so many hundredths of something. */
+/* Bytes, or a percentage of something. */
 struct share {
 	uint64_t bytes;
-	unsigned int percent; /* 0 = the bytes count */
+	unsigned int percent; /* 0 = use `bytes` */
 };
 
 /* Strings belong to the struct and are never NULL. */
@@ -104,7 +104,7 @@ struct config {
 
 /* A configuration while it is built, with what only parsing has to know. */
 struct config_builder {
-	struct config *cfg; /* owned; so far */
+	struct config *cfg; /* as built so far; owned */
 	bool save_given, allow_given; /* a further line adds to the list, the first replaces it */
 	bool interface_given; /* in this file, or in these options */
 };
@@ -145,16 +145,13 @@ void config_abandon(struct config_builder *b);
 /* NULL is ignored.  Overwrites what is secret. */
 void config_free(const struct config *cfg);
 
-/*
- * Is TCP for loopback only?  That is protected mode: no password, and neither `bind` nor `allow`
- * says who may come in.
- */
+/* Is TCP limited to loopback?  It is in protected mode without password, `bind` and `allow`. */
 bool config_is_protected(const struct config *cfg);
 
 /* Does this directive guard access, so that CONFIG SET of it needs enable-protected-configs? */
 bool config_guards_access(const char *name);
 
-/* Does the file that was read hold a secret, while others than its owner and group may read it? */
+/* May everybody read the file, although the configuration that was read from it has a secret? */
 bool config_file_is_open(const struct config *cfg, const char *path);
 
 /*
@@ -185,14 +182,14 @@ int config_set_live(const struct config *now, const struct config_pair *pairs, u
 		    unsigned int *failed, char *err, size_t err_len);
 
 /*
- * CONFIG GET: calls fn for each directive that matches one of the glob patterns, value as text.  Of
- * a secret that is set CONFIG_HIDDEN is shown, which for its part cannot be set.
+ * CONFIG GET: calls fn for each directive that matches one of the glob patterns, with its value as
+ * text.  CONFIG_HIDDEN replaces a secret that is set; config_set() refuses that word as a secret.
  */
 #define CONFIG_HIDDEN "<hidden>"
 void config_get(const struct config *cfg, const char *const *patterns, unsigned int count,
 		void (*fn)(void *arg, const char *name, const char *value), void *arg);
 
-/* Describes each directive. */
+/* --help: prints each directive with its values, meaning and default. */
 void config_help(FILE *stream);
 
 /* The word for an enum store_policy. */

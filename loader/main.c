@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * xkvd: takes the command line apart and puts the pieces together.
+ * xkvd: parses the command line, opens everything in order, and closes it again.
  *
- *   config.c   configuration: file, command line, CONFIG SET
- *   attach/    maps and programs, made or adopted; the program on the interface; who may send to it
+ *   config.c   configuration: directives, file, command line, CONFIG SET
+ *   attach/    maps and programs, made or adopted; the program on the interface; access rules
  *   store/     the store on those maps: operations, pages and spans, draining, eviction, the walk
- *   net/       event loop, RESP, and what XDP passes on
+ *   net/       event loop, RESP, and the UDP requests that XDP passes on
  *   commands/  what a RESP command does
- *   persist/   the store to a file and back
+ *   persist/   snapshots: the store to a file and back
  *   util/      log, clock, text, patterns, the machine's memory
  */
 #include <errno.h>
@@ -27,13 +27,13 @@
 #include "util/log.h"
 
 #define ERR_LEN 1024
-#define REPORT_LEN 16384 /* of all that is wrong with a configuration */
+#define REPORT_LEN 16384 /* of all errors of a configuration */
 
 enum job { JOB_RUN, JOB_CHECK, JOB_DETACH, JOB_HELP, JOB_VERSION };
 
 struct options {
 	enum job job;
-	bool adopt; /* the maps came from `ip link`: they have to be there, and the program too */
+	bool adopt; /* `ip link` made the maps and attached the program: both have to exist */
 	const char *file;
 };
 
@@ -45,7 +45,7 @@ struct xkvd {
 	struct net net;
 	struct udp udp;
 	struct server *server;
-	bool fresh; /* the maps were made, or never served from, by us */
+	bool fresh; /* the store is new, or has never served a request */
 };
 
 /* ---- the command line ---------------------------------------------------- */
@@ -68,8 +68,8 @@ static void usage(FILE *out)
 }
 
 /*
- * Takes our own options out of argv and leaves the directives.  Sets *argc to
- * what is left.
+ * Parses the options that are no directives, and removes them from argv.  Sets *argc to what is
+ * left.
  */
 static int parse_options(struct options *o, int *argc, char *argv[], struct config_builder *b,
 			 char *err)
@@ -112,8 +112,8 @@ static int parse_options(struct options *o, int *argc, char *argv[], struct conf
 }
 
 /*
- * CONFIG GET shows `dir`, and xkv-snapshot needs it from elsewhere: it is made absolute.  One that
- * does not exist is reported by whoever uses it first.
+ * `dir` becomes absolute, for CONFIG GET and xkv-snapshot.  One that does not exist is left as it
+ * is: its first use fails with a message that names it.
  */
 static int make_absolute(struct config_builder *b)
 {
@@ -128,8 +128,8 @@ static int make_absolute(struct config_builder *b)
 	return ret;
 }
 
-/* Says what is wrong, a line for each error.  True if anything is. */
-static bool complain(int ret, const char *err)
+/* Prints the lines of `err` if `ret` is an error.  True if it is. */
+static bool report(int ret, const char *err)
 {
 	size_t len;
 
@@ -153,15 +153,15 @@ static const struct config *configure(struct options *o, int argc, char *argv[])
 	struct config_builder b;
 	bool bad;
 
-	if (complain(config_begin(&b, NULL), "not enough memory"))
+	if (report(config_begin(&b, NULL), "not enough memory"))
 		return NULL;
-	bad = complain(parse_options(o, &argc, argv, &b, err), err);
+	bad = report(parse_options(o, &argc, argv, &b, err), err);
 	if (o->file)
-		bad |= complain(config_read_file(&b, o->file, err, sizeof(err)), err);
-	bad |= complain(config_read_args(&b, argc - 1, argv + 1, err, sizeof(err)), err);
-	bad |= complain(make_absolute(&b), "not enough memory");
+		bad |= report(config_read_file(&b, o->file, err, sizeof(err)), err);
+	bad |= report(config_read_args(&b, argc - 1, argv + 1, err, sizeof(err)), err);
+	bad |= report(make_absolute(&b), "not enough memory");
 	cfg = config_finish(&b, err, sizeof(err));
-	bad |= complain(!cfg, err);
+	bad |= report(!cfg, err);
 	if (!bad)
 		return cfg;
 	config_free(cfg);
@@ -170,7 +170,7 @@ static const struct config *configure(struct options *o, int argc, char *argv[])
 
 /* ---- starting ------------------------------------------------------------ */
 
-/* A limit that the tables alone exceed would refuse every key: better said at once. */
+/* With a limit below the size of the tables every SET would fail: refuse it at once. */
 static int check_limit(struct xkvd *x, const struct config *cfg, char *err, size_t err_len)
 {
 	uint64_t least = store_memory_least(x->store);
@@ -199,7 +199,7 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 	ret = bpf_open(&x->bpf, x->cfg, err, ERR_LEN);
 	if (ret)
 		return ret;
-	x->fresh = !x->bpf.adopted; /* until we know better: what is new is removed on failure */
+	x->fresh = !x->bpf.adopted; /* corrected by store_open(); on failure run() detaches */
 	x->store = store_open(&x->bpf, x->cfg->maxmemory, x->cfg->maxmemory_policy, &x->fresh, err,
 			      ERR_LEN);
 	if (!x->store)
@@ -217,7 +217,7 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 }
 
 /*
- * Only a store that was never served from is loaded: one that was adopted is newer than any file.
+ * Loads the snapshot into a store that has never served; one that has is newer than any file.
  */
 static int load(struct xkvd *x, char *err)
 {
@@ -248,13 +248,13 @@ static int apply(void *arg, const struct config *next, char *err, size_t err_len
 
 	if (!ret)
 		ret = net_publish(&x->net, next, err, err_len);
-	/* Last, as it cannot fail: what a lower limit has evicted nobody brings back. */
+	/* Last, because it cannot be undone: a lower limit evicts keys. */
 	if (!ret)
 		store_limit(x->store, next->maxmemory, next->maxmemory_policy);
 	return ret;
 }
 
-/* Everybody who holds a pointer to the configuration, the server excepted, which called this. */
+/* All who hold a pointer to the configuration, except for the server, which calls this. */
 static void adopt(void *arg, const struct config *next)
 {
 	struct xkvd *x = arg;
@@ -285,8 +285,8 @@ static void every_second(void *arg)
 	attach_look(&x->attach);
 }
 
-/* The front ends, TCP and UDP, and what supervises them. */
-static int open_doors(struct xkvd *x, const struct options *o, char *err)
+/* TCP and UDP, address changes, and the timer. */
+static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 {
 	struct server_options options = {
 		.cfg = x->cfg,
@@ -335,7 +335,7 @@ static int start(struct xkvd *x, const struct options *o, char *err)
 	if (!ret)
 		ret = load(x, err);
 	if (!ret)
-		ret = open_doors(x, o, err);
+		ret = open_front_ends(x, o, err);
 	if (!ret)
 		ret = attach(x, o, err);
 	return ret;
@@ -374,11 +374,8 @@ static int run(struct xkvd *x, const struct options *o)
 	else
 		log_warning("%s", err);
 	stop(x);
-	/*
-	 * An empty store that never served would be adopted by the next start instead of the
-	 * snapshot.
-	 */
-	log_set_level(LOG_LEVEL_WARNING); /* the reason is the last word */
+	log_set_level(LOG_LEVEL_WARNING); /* keeps the reason of the failure the last line */
+	/* The next start would adopt an empty store that never served, and load no snapshot. */
 	if (ret && x->fresh && !x->bpf.adopted && !o->adopt)
 		bpf_detach(x->cfg, ignored, sizeof(ignored));
 	return code;
@@ -386,7 +383,7 @@ static int run(struct xkvd *x, const struct options *o)
 
 int main(int argc, char *argv[])
 {
-	static struct xkvd x; /* zero: what was not opened is not closed */
+	static struct xkvd x; /* zeroed: stop() skips what was not opened */
 	struct options o = { .job = JOB_RUN };
 	char err[ERR_LEN] = "";
 	int code = 0;
