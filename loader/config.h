@@ -3,6 +3,19 @@
  * xkvd's configuration: one table of directives (config.c) serves the file, the
  * command line (`--name value`), CONFIG GET and SET and --help.  Names and
  * meanings are Redis' where Redis has them.
+ *
+ * A configuration is a value: built once, checked, and never changed afterwards.
+ *
+ *	config_begin(&b, NULL);				the defaults
+ *	config_read_file(&b, path, ...);
+ *	config_read_args(&b, argc, argv, ...);
+ *	cfg = config_finish(&b, ...);			checked, and immutable from here on
+ *	...
+ *	config_set_live(cfg, pairs, ..., &next, ...);	CONFIG SET: another value
+ *	config_free(cfg);
+ *
+ * No locking: one thread builds, replaces and frees configurations; others may read one until it
+ * is freed.
  */
 #ifndef XKV_CONFIG_H
 #define XKV_CONFIG_H
@@ -25,7 +38,7 @@ enum foreign_policy { FOREIGN_PASS, FOREIGN_DROP };
 enum protected_configs { PROTECTED_NO, PROTECTED_YES, PROTECTED_LOCAL };
 enum rdb_other { RDB_OTHER_REFUSE, RDB_OTHER_SKIP };
 
-/* IPv4 prefixes stand as ::ffff:a.b.c.d with 96 added to the length. */
+/* IPv4 prefixes are stored as ::ffff:a.b.c.d with 96 added to the length. */
 struct prefix {
 	struct in6_addr addr;
 	unsigned int len; /* bits, 0..128 */
@@ -36,128 +49,147 @@ struct save_rule {
 	unsigned int changes;
 };
 
-/* Bytes, or so many hundredths of something. */
+/* Bytes, or a percentage of something. */
 struct share {
 	uint64_t bytes;
-	unsigned int percent; /* 0 = the bytes count */
+	unsigned int percent; /* 0 = use `bytes` */
 };
 
-/* All strings are owned by the struct and never NULL. */
+/* Strings belong to the struct and are never NULL. */
 struct config {
-	/* Redis' */
-	unsigned int port;	     /* 1..65535, default 6379 */
-	char *bind[CONFIG_MAX_BIND]; /* addresses; "*" and "::*" are all; a leading '-': may be
-					missing */
-	unsigned int bind_count;     /* default 0: those of the interface, 127.0.0.1 and ::1 */
-	char *dir;	  /* default "." for the program, /var/lib/xkv in the unit file */
-	char *dbfilename; /* default dump.rdb */
+	/* as in Redis */
+	unsigned int port; /* 1..65535, default 6379 */
+	/* addresses; "*" and "::*" are all; one with a leading '-' may be missing */
+	const char *bind[CONFIG_MAX_BIND];
+	unsigned int bind_count; /* default 0: those of the interface, 127.0.0.1 and ::1 */
+	const char *dir; /* default "." for the program, /var/lib/xkv in the unit file */
+	const char *dbfilename; /* default dump.rdb */
 	struct save_rule save[CONFIG_MAX_SAVE]; /* default 3600 1 300 100 60 10000 */
 	unsigned int save_count;
-	bool save_given;	    /* a further `save` line adds to the rules */
-	char *requirepass;	    /* default "" */
-	bool protected_mode;	    /* default yes */
+	const char *requirepass; /* default "" */
+	bool protected_mode; /* default yes */
 	enum protected_configs protected_configs; /* enable-protected-configs, default no */
-	enum log_level loglevel;    /* default notice */
-	char *logfile;		    /* default "" = standard error */
-	unsigned int maxclients;    /* default 10000 */
-	unsigned int timeout;	    /* seconds, 0 = never */
+	enum log_level loglevel; /* default notice */
+	const char *logfile; /* default "" = standard error */
+	unsigned int maxclients; /* default 10000 */
+	unsigned int timeout; /* seconds, 0 = never */
 	unsigned int tcp_keepalive; /* seconds, 0 = off, default 300 */
-	unsigned int tcp_backlog;   /* default 511 */
-	uint64_t
-		client_output_limit; /* bytes a client may leave unread, 0 = any, default 256 MiB */
-	/* of maxmemory, or the machine's memory; 0 = no limit; default 5% */
+	unsigned int tcp_backlog; /* default 511 */
+	/* bytes of replies that a client may leave unread, 0 = any number, default 256 MiB */
+	uint64_t client_output_limit;
+	/* of maxmemory, or of the machine's memory; 0 = no limit; default 5% */
 	struct share maxmemory_clients;
-	uint64_t query_buffer_limit; /* bytes of one command, default 1 GiB as in Redis */
-	uint64_t proto_max_bulk_len; /* bytes of one argument, default 2 MiB; values end at
-					XKV_VALUE_MAX */
-	/* ours */
-	char *interface;       /* default "" = none: TCP and UDP through the kernel stack only */
-	bool interface_given;  /* in this file, or these options */
+	uint64_t query_buffer_limit; /* bytes of one command, default 1 GiB */
+	/* bytes of one argument, default 2 MiB; values are limited to XKV_VALUE_MAX anyway */
+	uint64_t proto_max_bulk_len;
+	/* of xkv */
+	const char *interface; /* default "" = none: TCP and UDP through the kernel stack only */
 	enum attach_mode mode; /* default auto */
 	unsigned int max_keys; /* 0: by maxmemory */
-	uint64_t maxmemory;    /* bytes, 0 = no limit */
+	uint64_t maxmemory; /* bytes, 0 = no limit */
 	unsigned int maxmemory_policy; /* enum store_policy, default noeviction */
 	enum miss_policy miss; /* default pass */
-	enum foreign_policy foreign;	       /* default pass */
-	struct prefix allow[CONFIG_MAX_ALLOW]; /* empty = the subnets of the interface, with replies
-						  <= 3 times the request */
+	enum foreign_policy foreign; /* default pass */
+	/* empty = the subnets of the interface, with replies of at most 3 times the request */
+	struct prefix allow[CONFIG_MAX_ALLOW];
 	unsigned int allow_count;
 	uint8_t udp_token[16]; /* 32 hex digits; what UDP requests must carry */
 	bool udp_token_set;
-	unsigned int hot_sample_rate; /* one use of a key in so many is noted, default 1024 */
-	char *pin_dir;		  /* default /sys/fs/bpf/xkv */
+	unsigned int hot_sample_rate; /* one use of a key in so many is counted, default 1024 */
+	const char *pin_dir; /* default /sys/fs/bpf/xkv */
 	enum rdb_other rdb_other; /* rdb-other-types refuse|skip, default refuse */
 	bool stop_writes; /* stop-writes-on-bgsave-error, default yes */
 	bool load_empty; /* --start-empty: an unreadable snapshot is set aside, not an error */
 };
 
-/* Fills in the defaults. 0 or -ENOMEM. */
-int config_init(struct config *cfg);
-void config_free(struct config *cfg);
+/* A configuration while it is built, with what only parsing has to know. */
+struct config_builder {
+	struct config *cfg; /* as built so far; owned */
+	bool save_given, allow_given; /* a further line adds to the list, the first replaces it */
+	bool interface_given; /* in this file, or in these options */
+};
+
+/* Starts from the defaults, or with `from` from a copy of it.  0 or -ENOMEM. */
+int config_begin(struct config_builder *b, const struct config *from);
 
 /*
- * Reads a file of `name value` lines (Redis' syntax: # comments, "quoted" strings).
- * All of it, whatever is wrong: writes a line with file and number for each error to `err` and
- * returns -EINVAL, or -errno of a file that cannot be read (also with a sentence).
+ * Reads a file of `name value` lines (Redis' syntax: # comments, "quoted" strings) to its end,
+ * whatever is wrong: writes a line with file and number for each error to `err` and returns
+ * -EINVAL, or -errno of a file that cannot be read (also with a sentence).
  */
-int config_read_file(struct config *cfg, const char *path, char *err, size_t err_len);
+int config_read_file(struct config_builder *b, const char *path, char *err, size_t err_len);
 
 /*
  * Reads `--name value...` options, as many as there are.  0, or -EINVAL with a line for each error.
  */
-int config_read_args(struct config *cfg, int argc, char *const argv[], char *err, size_t err_len);
+int config_read_args(struct config_builder *b, int argc, char *const argv[], char *err,
+		     size_t err_len);
 
 /*
- * Sets one directive from words, as a line of the file or a command-line option would.
- * The first `save` or `allow` replaces the default, further ones add to it.
+ * Sets one directive from words, as a line of the file or a command-line option does.  The first
+ * `save` or `allow` replaces the list, further ones add to it.  0, or -errno with a sentence; then
+ * it is as before, but after -ENOMEM only good for config_abandon().
  */
-int config_set(struct config *cfg, const char *name, int argc, char *const argv[], char *err,
+int config_set(struct config_builder *b, const char *name, int argc, char *const argv[], char *err,
 	       size_t err_len);
 
-/* Checks what one directive alone cannot show. 0, or -EINVAL with a line for each error. */
-int config_check(const struct config *cfg, char *err, size_t err_len);
-
 /*
- * Makes the new configuration effective where it lives outside this struct (BPF
- * maps), before it is adopted, if that is what the pairs are about; returns 0, or -errno with a
- * sentence to refuse it: then it is called once more, with the configuration that stays.
+ * Checks what one directive alone cannot show, and ends the building.  The configuration is the
+ * caller's, to be freed with config_free(); NULL, with a line for each error.
  */
-typedef int config_apply_fn(void *arg, const struct config *next, char *err, size_t err_len);
+const struct config *config_finish(struct config_builder *b, char *err, size_t err_len);
 
-/*
- * Is TCP for loopback only?  That is protected mode: no password, and neither `bind` nor `allow`
- * says who may come in.
- */
+/* Ends the building without a result. */
+void config_abandon(struct config_builder *b);
+
+/* NULL is ignored.  Overwrites what is secret. */
+void config_free(const struct config *cfg);
+
+/* Is TCP limited to loopback?  It is in protected mode without password, `bind` and `allow`. */
 bool config_is_protected(const struct config *cfg);
 
 /* Does this directive guard access, so that CONFIG SET of it needs enable-protected-configs? */
 bool config_guards_access(const char *name);
 
-/* Does the file that was read hold a secret, while others than its owner and group may read it? */
+/* May everybody read the file, although the configuration that was read from it has a secret? */
 bool config_file_is_open(const struct config *cfg, const char *path);
 
 /*
- * CONFIG SET of several pairs: all or none.  -ENOENT for an unknown name,
- * -EPERM for what can only be set at start (miss, foreign, allow, udp-token and hot-sample-rate
- * too if `apply` is NULL), -EEXIST for a name given twice, -EINVAL with a
- * sentence for a bad value; *failed is the pair that it is about.
+ * Applies a configuration where it lives outside this process (BPF maps), before it is adopted.
+ * 0, or -errno with a sentence to refuse it; config_set_live() then applies the present one again.
  */
+typedef int config_apply_fn(void *arg, const struct config *next, char *err, size_t err_len);
+
+/*
+ * Puts a configuration into force: from now on whoever holds a pointer to the one before has a
+ * pointer to `next`, and the one before is freed.
+ */
+typedef void config_adopt_fn(void *arg, const struct config *next);
+
 struct config_pair {
 	const char *name, *value;
 };
-int config_set_live(struct config *cfg, const struct config_pair *pairs, unsigned int count,
-		    config_apply_fn *apply, void *arg, unsigned int *failed, char *err,
-		    size_t err_len);
 
 /*
- * CONFIG GET: calls fn for each directive that matches one of the glob patterns, value as text.  Of
- * a secret that is set CONFIG_HIDDEN is shown, which for its part cannot be set.
+ * CONFIG SET of several pairs, all or none: makes *next from `now`, checks it, and applies it if
+ * one of the pairs needs that.  `now` is not changed.  On success *next is the caller's, who puts
+ * it into force.  -ENOMEM, -ENOENT for an unknown name, -EPERM for what can only be set at start
+ * (without `apply` also what has to be applied), -EEXIST for a name given twice, -EINVAL for a bad
+ * value, or what `apply` returned, each with a sentence; *failed is the pair that it is about.
+ */
+int config_set_live(const struct config *now, const struct config_pair *pairs, unsigned int count,
+		    config_apply_fn *apply, void *arg, const struct config **next,
+		    unsigned int *failed, char *err, size_t err_len);
+
+/*
+ * CONFIG GET: calls fn for each directive that matches one of the glob patterns, with its value as
+ * text.  CONFIG_HIDDEN replaces a secret that is set; config_set() refuses that word as a secret.
  */
 #define CONFIG_HIDDEN "<hidden>"
 void config_get(const struct config *cfg, const char *const *patterns, unsigned int count,
 		void (*fn)(void *arg, const char *name, const char *value), void *arg);
 
-/* Describes each directive. */
+/* --help: prints each directive with its values, meaning and default. */
 void config_help(FILE *stream);
 
 /* The word for an enum store_policy. */

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * xkvd: takes the command line apart and puts the pieces together.
+ * xkvd: parses the command line, opens everything in order, and closes it again.
  *
- *   config.c   configuration: file, command line, CONFIG SET
- *   attach/    maps and programs, made or adopted; the program on the interface; who may send to it
+ *   config.c   configuration: directives, file, command line, CONFIG SET
+ *   attach/    maps and programs, made or adopted; the program on the interface; access rules
  *   store/     the store on those maps: operations, pages and spans, draining, eviction, the walk
- *   net/       event loop, RESP, and what XDP passes on
+ *   net/       event loop, RESP, and the UDP requests that XDP passes on
  *   commands/  what a RESP command does
- *   persist/   the store to a file and back
+ *   persist/   snapshots: the store to a file and back
  *   util/      log, clock, text, patterns, the machine's memory
  */
 #include <errno.h>
@@ -27,25 +27,25 @@
 #include "util/log.h"
 
 #define ERR_LEN 1024
-#define REPORT_LEN 16384 /* of all that is wrong with a configuration */
+#define REPORT_LEN 16384 /* of all errors of a configuration */
 
 enum job { JOB_RUN, JOB_CHECK, JOB_DETACH, JOB_HELP, JOB_VERSION };
 
 struct options {
 	enum job job;
-	bool adopt; /* the maps came from `ip link`: they have to be there, and the program too */
+	bool adopt; /* `ip link` made the maps and attached the program: both have to exist */
 	const char *file;
 };
 
 struct xkvd {
-	struct config cfg;
+	const struct config *cfg; /* in force; owned */
 	struct bpf bpf;
 	struct attach attach;
 	struct store *store;
 	struct net net;
 	struct udp udp;
 	struct server *server;
-	bool fresh; /* the maps were made, or never served from, by us */
+	bool fresh; /* the store is new, or has never served a request */
 };
 
 /* ---- the command line ---------------------------------------------------- */
@@ -68,10 +68,11 @@ static void usage(FILE *out)
 }
 
 /*
- * Takes our own options out of argv and leaves the directives.  Sets *argc to
- * what is left.
+ * Parses the options that are no directives, and removes them from argv.  Sets *argc to what is
+ * left.
  */
-static int parse_options(struct options *o, int *argc, char *argv[], struct config *cfg, char *err)
+static int parse_options(struct options *o, int *argc, char *argv[], struct config_builder *b,
+			 char *err)
 {
 	int kept = 1, ret = 0;
 	char *word;
@@ -94,7 +95,7 @@ static int parse_options(struct options *o, int *argc, char *argv[], struct conf
 			i++;
 			if (!strcmp(word, "--adopt")) {
 				o->adopt = true;
-				ret = config_set(cfg, "pin-dir", 1, &argv[i], err, ERR_LEN);
+				ret = config_set(b, "pin-dir", 1, &argv[i], err, ERR_LEN);
 			} else {
 				o->job = JOB_CHECK;
 				o->file = argv[i];
@@ -110,20 +111,25 @@ static int parse_options(struct options *o, int *argc, char *argv[], struct conf
 	return ret;
 }
 
-/* As CONFIG GET shows it, and xkv-snapshot needs it.  What is not there is told later, by name. */
-static int make_absolute(char **dir)
+/*
+ * `dir` becomes absolute, for CONFIG GET and xkv-snapshot.  One that does not exist is left as it
+ * is: its first use fails with a message that names it.
+ */
+static int make_absolute(struct config_builder *b)
 {
-	char *absolute = realpath(*dir, NULL);
+	char *absolute = realpath(b->cfg->dir, NULL), err[256];
+	int ret = 0;
 
-	if (!absolute)
-		return errno == ENOMEM ? -ENOMEM : 0;
-	free(*dir);
-	*dir = absolute;
-	return 0;
+	if (absolute)
+		ret = config_set(b, "dir", 1, &absolute, err, sizeof(err));
+	else if (errno == ENOMEM)
+		ret = -ENOMEM;
+	free(absolute);
+	return ret;
 }
 
-/* Says what is wrong, a line for each error.  True if anything is. */
-static bool complain(int ret, const char *err)
+/* Prints the lines of `err` if `ret` is an error.  True if it is. */
+static bool report(int ret, const char *err)
 {
 	size_t len;
 
@@ -137,27 +143,34 @@ static bool complain(int ret, const char *err)
 }
 
 /*
- * The file first, then the options, which so have the last word.  Whatever is wrong is said now:
- * who mends it should not meet the next error only then.  False if anything is.
+ * The file first, then the options, which take precedence.  Reports all errors, not only the first
+ * one; NULL if there are any.
  */
-static bool configure(struct options *o, int argc, char *argv[], struct config *cfg)
+static const struct config *configure(struct options *o, int argc, char *argv[])
 {
 	char err[REPORT_LEN] = "";
-	bool bad = complain(config_init(cfg), "not enough memory");
+	const struct config *cfg;
+	struct config_builder b;
+	bool bad;
 
-	if (bad)
-		return false;
-	bad |= complain(parse_options(o, &argc, argv, cfg, err), err);
+	if (report(config_begin(&b, NULL), "not enough memory"))
+		return NULL;
+	bad = report(parse_options(o, &argc, argv, &b, err), err);
 	if (o->file)
-		bad |= complain(config_read_file(cfg, o->file, err, sizeof(err)), err);
-	bad |= complain(config_read_args(cfg, argc - 1, argv + 1, err, sizeof(err)), err);
-	bad |= complain(config_check(cfg, err, sizeof(err)), err);
-	return !bad && !complain(make_absolute(&cfg->dir), "not enough memory");
+		bad |= report(config_read_file(&b, o->file, err, sizeof(err)), err);
+	bad |= report(config_read_args(&b, argc - 1, argv + 1, err, sizeof(err)), err);
+	bad |= report(make_absolute(&b), "not enough memory");
+	cfg = config_finish(&b, err, sizeof(err));
+	bad |= report(!cfg, err);
+	if (!bad)
+		return cfg;
+	config_free(cfg);
+	return NULL;
 }
 
 /* ---- starting ------------------------------------------------------------ */
 
-/* A limit that the tables alone exceed would refuse every key: better said at once. */
+/* With a limit below the size of the tables every SET would fail: refuse it at once. */
 static int check_limit(struct xkvd *x, const struct config *cfg, char *err, size_t err_len)
 {
 	uint64_t least = store_memory_least(x->store);
@@ -176,35 +189,35 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 {
 	int ret;
 
-	if (o->adopt && !bpf_is_pinned(&x->cfg)) {
+	if (o->adopt && !bpf_is_pinned(x->cfg)) {
 		snprintf(err, ERR_LEN,
 			 "%s holds no maps of xkv; make them with: ip link set dev IF xdpdrv obj "
 			 "xkv.bpf.o sec xdp",
-			 x->cfg.pin_dir);
+			 x->cfg->pin_dir);
 		return -ENOENT;
 	}
-	ret = bpf_open(&x->bpf, &x->cfg, err, ERR_LEN);
+	ret = bpf_open(&x->bpf, x->cfg, err, ERR_LEN);
 	if (ret)
 		return ret;
-	x->fresh = !x->bpf.adopted; /* until we know better: what is new is removed on failure */
-	x->store = store_open(&x->bpf, x->cfg.maxmemory, x->cfg.maxmemory_policy, &x->fresh, err,
+	x->fresh = !x->bpf.adopted; /* corrected by store_open(); on failure run() detaches */
+	x->store = store_open(&x->bpf, x->cfg->maxmemory, x->cfg->maxmemory_policy, &x->fresh, err,
 			      ERR_LEN);
 	if (!x->store)
 		return -EINVAL;
 	if (x->bpf.adopted && !x->fresh)
-		log_notice("adopted the store in %s: %llu keys", x->cfg.pin_dir,
+		log_notice("adopted the store in %s: %llu keys", x->cfg->pin_dir,
 			   (unsigned long long)store_count(x->store));
-	if (x->bpf.adopted && x->cfg.max_keys &&
-	    (store_max_keys(x->store) < x->cfg.max_keys ||
-	     store_max_keys(x->store) / 2 >= x->cfg.max_keys))
+	if (x->bpf.adopted && x->cfg->max_keys &&
+	    (store_max_keys(x->store) < x->cfg->max_keys ||
+	     store_max_keys(x->store) / 2 >= x->cfg->max_keys))
 		log_warning("the index was made for %llu keys and stays so; for max-keys %u: `xkv "
 			    "save`, stop, `xkvd --detach`, start",
-			    (unsigned long long)store_max_keys(x->store), x->cfg.max_keys);
-	return check_limit(x, &x->cfg, err, ERR_LEN);
+			    (unsigned long long)store_max_keys(x->store), x->cfg->max_keys);
+	return check_limit(x, x->cfg, err, ERR_LEN);
 }
 
 /*
- * Only a store that was never served from is loaded: one that was adopted is newer than any file.
+ * Loads the snapshot into a store that has never served; one that has is newer than any file.
  */
 static int load(struct xkvd *x, char *err)
 {
@@ -212,15 +225,15 @@ static int load(struct xkvd *x, char *err)
 	uint64_t keys = 0;
 	int ret;
 
-	snapshot_clean(&x->cfg);
+	snapshot_clean(x->cfg);
 	if (!x->fresh)
 		return 0;
-	ret = snapshot_load(x->store, &x->cfg, &keys, reason, sizeof(reason));
+	ret = snapshot_load(x->store, x->cfg, &keys, reason, sizeof(reason));
 	if (!ret || ret == -ENOENT)
 		return 0;
-	if (x->cfg.load_empty) {
+	if (x->cfg->load_empty) {
 		log_warning("%s", reason);
-		return snapshot_set_aside(&x->cfg, err, ERR_LEN);
+		return snapshot_set_aside(x->cfg, err, ERR_LEN);
 	}
 	snprintf(err, ERR_LEN, "%.400s%s", reason,
 		 ret == -ENOTDIR ? "" :
@@ -235,10 +248,19 @@ static int apply(void *arg, const struct config *next, char *err, size_t err_len
 
 	if (!ret)
 		ret = net_publish(&x->net, next, err, err_len);
-	/* Last, as it cannot fail: what a lower limit has evicted nobody brings back. */
+	/* Last, because it cannot be undone: a lower limit evicts keys. */
 	if (!ret)
 		store_limit(x->store, next->maxmemory, next->maxmemory_policy);
 	return ret;
+}
+
+/* All who hold a pointer to the configuration, except for the server, which calls this. */
+static void adopt(void *arg, const struct config *next)
+{
+	struct xkvd *x = arg;
+
+	config_free(x->cfg);
+	x->cfg = x->net.cfg = x->attach.cfg = next;
 }
 
 static const char *refuse(void *arg, const struct sockaddr *peer)
@@ -263,16 +285,17 @@ static void every_second(void *arg)
 	attach_look(&x->attach);
 }
 
-/* The front ends, TCP and UDP, and what supervises them. */
-static int open_doors(struct xkvd *x, const struct options *o, char *err)
+/* TCP and UDP, address changes, and the timer. */
+static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 {
 	struct server_options options = {
-		.cfg = &x->cfg,
+		.cfg = x->cfg,
 		.store = x->store,
 		.attach = &x->attach,
 		.config_file = o->file,
 		.apply = apply,
-		.apply_arg = x,
+		.adopt = adopt,
+		.config_arg = x,
 		.refuse = refuse,
 		.refuse_arg = &x->net,
 	};
@@ -283,7 +306,7 @@ static int open_doors(struct xkvd *x, const struct options *o, char *err)
 		return -EINVAL;
 	ret = server_listen(x->server, err, ERR_LEN);
 	if (!ret)
-		ret = udp_open(&x->udp, &x->cfg, &x->net, server_ctx(x->server), err, ERR_LEN);
+		ret = udp_open(&x->udp, x->cfg, &x->net, server_ctx(x->server), err, ERR_LEN);
 	for (unsigned int i = 0; !ret && i < x->udp.count; i++)
 		ret = server_add_fd(x->server, x->udp.socket[i].fd, udp_readable,
 				    &x->udp.socket[i]);
@@ -299,7 +322,7 @@ static int open_doors(struct xkvd *x, const struct options *o, char *err)
 static int attach(struct xkvd *x, const struct options *o, char *err)
 {
 	store_start(x->store);
-	return attach_open(&x->attach, &x->bpf, &x->cfg, o->adopt, err, ERR_LEN);
+	return attach_open(&x->attach, &x->bpf, x->cfg, o->adopt, err, ERR_LEN);
 }
 
 static int start(struct xkvd *x, const struct options *o, char *err)
@@ -307,12 +330,12 @@ static int start(struct xkvd *x, const struct options *o, char *err)
 	int ret = open_store(x, o, err);
 
 	if (!ret)
-		ret = net_open(&x->net, &x->cfg, store_config(x->store), store_secrets(x->store),
+		ret = net_open(&x->net, x->cfg, store_config(x->store), store_secrets(x->store),
 			       err, ERR_LEN);
 	if (!ret)
 		ret = load(x, err);
 	if (!ret)
-		ret = open_doors(x, o, err);
+		ret = open_front_ends(x, o, err);
 	if (!ret)
 		ret = attach(x, o, err);
 	return ret;
@@ -335,15 +358,15 @@ static int run(struct xkvd *x, const struct options *o)
 	int code = 1, ret;
 
 	x->bpf.lock = x->net.monitor = -1;
-	ret = log_open(x->cfg.logfile);
+	ret = log_open(x->cfg->logfile);
 	if (ret) {
-		fprintf(stderr, "xkvd: cannot open the log %s: %s\n", x->cfg.logfile,
+		fprintf(stderr, "xkvd: cannot open the log %s: %s\n", x->cfg->logfile,
 			strerror(-ret));
 		return 1;
 	}
-	log_set_level(x->cfg.loglevel);
+	log_set_level(x->cfg->loglevel);
 	log_notice("xkvd %s, pid %d", XKV_RELEASE, getpid());
-	if (config_file_is_open(&x->cfg, o->file))
+	if (config_file_is_open(x->cfg, o->file))
 		log_warning("%s holds a secret, and everybody may read it: chmod 640", o->file);
 	ret = start(x, o, err);
 	if (!ret)
@@ -351,29 +374,25 @@ static int run(struct xkvd *x, const struct options *o)
 	else
 		log_warning("%s", err);
 	stop(x);
-	/*
-	 * An empty store that never served would be adopted by the next start instead of the
-	 * snapshot.
-	 */
-	log_set_level(LOG_LEVEL_WARNING); /* the reason is the last word */
+	log_set_level(LOG_LEVEL_WARNING); /* keeps the reason of the failure the last line */
+	/* The next start would adopt an empty store that never served, and load no snapshot. */
 	if (ret && x->fresh && !x->bpf.adopted && !o->adopt)
-		bpf_detach(&x->cfg, ignored, sizeof(ignored));
+		bpf_detach(x->cfg, ignored, sizeof(ignored));
 	return code;
 }
 
 int main(int argc, char *argv[])
 {
-	static struct xkvd x; /* zero: what was not opened is not closed */
+	static struct xkvd x; /* zeroed: stop() skips what was not opened */
 	struct options o = { .job = JOB_RUN };
 	char err[ERR_LEN] = "";
 	int code = 0;
 
 	if (log_reserve_stdio())
 		return 1;
-	if (!configure(&o, argc, argv, &x.cfg)) {
-		config_free(&x.cfg);
+	x.cfg = configure(&o, argc, argv);
+	if (!x.cfg)
 		return 1;
-	}
 	switch (o.job) {
 	case JOB_HELP:
 		usage(stdout);
@@ -385,13 +404,13 @@ int main(int argc, char *argv[])
 		printf("%s: ok\n", o.file);
 		break;
 	case JOB_DETACH:
-		code = bpf_detach(&x.cfg, err, sizeof(err)) != 0;
+		code = bpf_detach(x.cfg, err, sizeof(err)) != 0;
 		if (code)
 			fprintf(stderr, "xkvd: %s\n", err);
 		break;
 	case JOB_RUN:
 		code = run(&x, &o);
 	}
-	config_free(&x.cfg);
+	config_free(x.cfg);
 	return code;
 }

@@ -685,7 +685,6 @@ static bool clients_fit(struct client *c, const struct config_pair *pairs, unsig
 
 void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	struct server *s = c->srv;
 	unsigned int count = argc - 2, failed = 0;
 	struct config_pair *pairs;
 	char **words, err[256] = "";
@@ -708,15 +707,11 @@ void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *
 	if (pairs && !clients_fit(c, pairs, count / 2))
 		goto out;
 	if (pairs)
-		ret = config_set_live(s->cfg, pairs, count / 2, s->opt.apply, s->opt.apply_arg,
-				      &failed, err, sizeof(err));
-	if (ret) {
+		ret = server_configure(c->srv, pairs, count / 2, &failed, err, sizeof(err));
+	if (ret)
 		reply_config_error(c, ret, words[2 * failed], err);
-	} else {
-		log_set_level(s->cfg->loglevel);
-		server_follow_saves(s);
+	else
 		reply_status(&c->out, "OK");
-	}
 out:
 	free(pairs);
 	strings_free(words, count);

@@ -120,7 +120,7 @@ struct extra; /* a watcher of server_add_fd() or server_add_timer() */
 
 struct server {
 	struct server_options opt;
-	struct config *cfg;
+	const struct config *cfg; /* in force */
 	struct store *store;
 	struct store_ctx *ctx;
 	struct ev_loop *loop;
@@ -163,6 +163,9 @@ struct server {
 enum shutdown_save { SHUTDOWN_BY_RULES, SHUTDOWN_SAVE, SHUTDOWN_NOSAVE };
 /* Saves and ends the loop; false (and the server goes on) if saving failed and not `force`. */
 bool server_shutdown(struct server *s, enum shutdown_save save, bool force);
+/* CONFIG SET: see config_set_live(). */
+int server_configure(struct server *s, const struct config_pair *pairs, unsigned int count,
+		     unsigned int *failed, char *err, size_t err_len);
 
 /* Refuses writes, or takes them again, as the last snapshot and the configuration say. */
 void server_follow_saves(struct server *s);

@@ -660,15 +660,34 @@ unsigned int server_clients_possible(unsigned int wanted)
 	return limit.rlim_cur > FDS_BESIDES + 1 ? (unsigned int)limit.rlim_cur - FDS_BESIDES : 1;
 }
 
-static void fit_open_files(struct server *s)
+int server_configure(struct server *s, const struct config_pair *pairs, unsigned int count,
+		     unsigned int *failed, char *err, size_t err_len)
 {
-	unsigned int possible = server_clients_possible(s->cfg->maxclients);
+	const struct config *next;
+	int ret = config_set_live(s->cfg, pairs, count, s->opt.apply, s->opt.config_arg, &next,
+				  failed, err, err_len);
+
+	if (ret)
+		return ret;
+	s->cfg = next;
+	s->opt.adopt(s->opt.config_arg, next); /* frees the one before */
+	log_set_level(next->loglevel);
+	server_follow_saves(s);
+	return 0;
+}
+
+static int fit_open_files(struct server *s, char *err, size_t err_len)
+{
+	unsigned int possible = server_clients_possible(s->cfg->maxclients), failed;
+	char text[16];
+	const struct config_pair lower = { "maxclients", text };
 
 	if (possible >= s->cfg->maxclients)
-		return;
-	s->cfg->maxclients = possible;
+		return 0;
 	log_warning("maxclients lowered to %u: only %u files may be open (ulimit -n)", possible,
 		    possible + FDS_BESIDES);
+	snprintf(text, sizeof(text), "%u", possible);
+	return server_configure(s, &lower, 1, &failed, err, err_len);
 }
 
 /*
@@ -708,7 +727,10 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	}
 	commands_init();
 	store_refuse_writes(s->store, false); /* an xkvd that was killed may have left it so */
-	fit_open_files(s);
+	if (fit_open_files(s, err, err_len)) {
+		server_free(s);
+		return NULL;
+	}
 	init_watchers(s);
 	s->started = monotonic_seconds();
 	s->memory_whole = memory_whole();

@@ -24,12 +24,13 @@ struct server;
 struct attach;
 
 struct server_options {
-	struct config *cfg;	 /* not owned; CONFIG SET changes it in place */
+	const struct config *cfg; /* not owned; until `adopt` is called with another */
 	struct store *store;	 /* not owned */
 	const struct attach *attach; /* for INFO, not owned, NULL = no XDP */
 	const char *config_file; /* for INFO, NULL = none */
-	config_apply_fn *apply;	 /* for CONFIG SET, see config.h; NULL = miss, allow... are fixed */
-	void *apply_arg;
+	config_apply_fn *apply; /* for CONFIG SET, see config.h; NULL = miss, allow... are fixed */
+	config_adopt_fn *adopt; /* the owner of the configuration; also called by server_new() */
+	void *config_arg; /* of both */
 	/*
 	 * Why a TCP client may not connect, by its address, in words for it; NULL = it may.  The
 	 * function may be NULL.

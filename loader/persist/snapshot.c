@@ -63,8 +63,8 @@ struct job {
 	struct store *st;
 	snapshot_source *source; /* what is saved, in place of st */
 	void *source_arg;
-	char *dir;
-	char *name;
+	const char *dir;
+	const char *name;
 	char temp[NAME_MAX + 1];
 	bool background;
 	int ret;
@@ -527,8 +527,8 @@ static void free_job(struct job *job)
 {
 	if (!job)
 		return;
-	free(job->dir);
-	free(job->name);
+	free((void *)job->dir);
+	free((void *)job->name);
 	free(job);
 }
 

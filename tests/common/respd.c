@@ -63,9 +63,19 @@ static int hold_fd(void)
 	return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-static int serve(struct store *st, struct config *cfg, const char *file)
+static void adopt(void *arg, const struct config *next)
 {
-	struct server_options options = { .cfg = cfg, .store = st, .config_file = file };
+	const struct config **cfg = arg;
+
+	config_free(*cfg);
+	*cfg = next;
+}
+
+static int serve(struct store *st, const struct config **cfg, const char *file)
+{
+	struct server_options options = {
+		.cfg = *cfg, .store = st, .config_file = file, .adopt = adopt, .config_arg = cfg
+	};
 	char err[512];
 	struct hold hold = { .store = st, .fd = hold_fd() };
 	struct server *s = server_new(&options, err, sizeof(err));
@@ -86,30 +96,33 @@ int main(int argc, char *argv[])
 {
 	const char *file = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
 	int first = file ? 2 : 1, ret;
-	struct config cfg;
+	struct config_builder builder;
+	const struct config *cfg;
 	struct store *st;
 	char err[512];
 
-	if (config_init(&cfg))
+	if (config_begin(&builder, NULL))
 		return fail("out of memory");
-	if ((file && config_read_file(&cfg, file, err, sizeof(err))) ||
-	    config_read_args(&cfg, argc - first, argv + first, err, sizeof(err)) ||
-	    config_check(&cfg, err, sizeof(err))) {
-		config_free(&cfg);
+	if ((file && config_read_file(&builder, file, err, sizeof(err))) ||
+	    config_read_args(&builder, argc - first, argv + first, err, sizeof(err))) {
+		config_abandon(&builder);
 		return fail(err);
 	}
-	log_set_level(cfg.loglevel);
-	if (log_open(cfg.logfile))
+	cfg = config_finish(&builder, err, sizeof(err));
+	if (!cfg)
+		return fail(err);
+	log_set_level(cfg->loglevel);
+	if (log_open(cfg->logfile))
 		return fail("cannot open the log file");
 	st = memstore_new();
 	if (!st)
 		return fail("out of memory");
-	if (cfg.max_keys)
-		memstore_set_max_keys(st, cfg.max_keys);
-	ret = load(st, &cfg);
+	if (cfg->max_keys)
+		memstore_set_max_keys(st, cfg->max_keys);
+	ret = load(st, cfg);
 	if (!ret)
 		ret = serve(st, &cfg, file);
 	memstore_free(st);
-	config_free(&cfg);
+	config_free(cfg);
 	return ret;
 }

@@ -198,20 +198,18 @@ const char *bed_open(struct bed *b, unsigned int max_keys)
 {
 	const char *prefix = getenv("XKV_TEST_PREFIX"), *why = NULL;
 	static unsigned int number;
-	char err[400], keys[16], *argv[] = { keys };
+	char err[400], keys[16], *argv[] = { "--max-keys", keys, "--pin-dir", b->pin_dir };
+	struct config_builder builder;
 
 	memset(b, 0, sizeof(*b));
 	b->bpf.lock = -1;
 	snprintf(keys, sizeof(keys), "%u", max_keys);
 	snprintf(b->pin_dir, sizeof(b->pin_dir), BPFFS "/xkv-test-%s-packet-%d-%u",
 		 prefix ? prefix : "own", (int)getpid(), number++);
-	if (config_init(&b->config))
+	if (config_begin(&builder, NULL) || config_read_args(&builder, 4, argv, err, sizeof(err)) ||
+	    !(b->config = config_finish(&builder, err, sizeof(err))))
 		return failure("cannot make a configuration");
-	if (config_set(&b->config, "max-keys", 1, argv, err, sizeof(err)))
-		b->config.max_keys = max_keys; /* fewer than the option allows */
-	free(b->config.pin_dir);
-	b->config.pin_dir = strdup(b->pin_dir);
-	if (bpf_open(&b->bpf, &b->config, err, sizeof(err)))
+	if (bpf_open(&b->bpf, b->config, err, sizeof(err)))
 		why = failure("%s", err);
 	if (!why)
 		why = load_xdp(b);
@@ -242,7 +240,7 @@ void bed_close(struct bed *b)
 {
 	char err[400];
 
-	if (!b->config.pin_dir)
+	if (!b->config)
 		return;
 	for (unsigned int i = 0; i < XKV_PAGES_MAX; i++)
 		forget_page(b, i);
@@ -250,9 +248,9 @@ void bed_close(struct bed *b)
 	if (b->object)
 		bpf_object__close(b->object);
 	bpf_close(&b->bpf);
-	if (bpf_detach(&b->config, err, sizeof(err)))
+	if (bpf_detach(b->config, err, sizeof(err)))
 		fprintf(stderr, "%s\n", err);
-	config_free(&b->config);
+	config_free(b->config);
 	memset(b, 0, sizeof(*b));
 	b->bpf.lock = -1; /* 0 would be a descriptor */
 }

@@ -18,7 +18,7 @@
 #include "packet.h"
 
 struct bed {
-	struct config config;
+	const struct config *config;
 	struct bpf bpf;
 	struct bpf_object *object;
 	int prog; /* the XDP program's descriptor */

@@ -28,7 +28,7 @@
 #define KEYS 100
 
 static struct bed bed;
-static struct config cfg;
+static const struct config *cfg;
 static char dir[] = "/tmp/xkv-walks-XXXXXX";
 
 static void lock_slot(struct xkv_slot *slot)
@@ -59,11 +59,11 @@ static void test_a_key_that_stays_locked(void **state)
 	struct stat old;
 
 	(void)state;
-	assert_int_equal(snapshot_save(bed.st, &cfg), 0);
+	assert_int_equal(snapshot_save(bed.st, cfg), 0);
 	snapshot_status(&before);
 	old = file_status();
 	lock_slot(slot);
-	assert_int_equal(snapshot_bgsave(bed.st, &cfg), 0);
+	assert_int_equal(snapshot_bgsave(bed.st, cfg), 0);
 	assert_int_equal(store_flush(bed.ctx), -EBUSY);
 	snapshot_wait();
 	snapshot_status(&info);
@@ -73,7 +73,7 @@ static void test_a_key_that_stays_locked(void **state)
 	assert_int_equal(info.failures, before.failures + 1);
 	assert_int_equal(file_status().st_ino, old.st_ino);
 	unlock_slot(slot);
-	assert_int_equal(snapshot_save(bed.st, &cfg), 0);
+	assert_int_equal(snapshot_save(bed.st, cfg), 0);
 	snapshot_status(&info);
 	assert_true(info.last_ok);
 	assert_int_equal(info.last_keys, store_count(bed.st));
@@ -97,7 +97,7 @@ static void test_a_key_that_is_locked_for_a_while(void **state)
 	(void)state;
 	lock_slot(slot);
 	assert_int_equal(pthread_create(&thread, NULL, unlock_later, slot), 0);
-	assert_int_equal(snapshot_save(bed.st, &cfg), 0);
+	assert_int_equal(snapshot_save(bed.st, cfg), 0);
 	pthread_join(thread, NULL);
 	snapshot_status(&info);
 	assert_int_equal(info.last_keys, KEYS);
@@ -119,14 +119,17 @@ static int fill(void **state)
 static int open_store(void **state)
 {
 	const char *why = bed_open(&bed, 4096);
-	char *word = dir, err[256];
+	char *options[] = { "--dir", dir }, err[256];
+	struct config_builder b;
 
 	(void)state;
 	if (why)
 		print_error("%s\n", why);
-	if (why || !mkdtemp(dir) || config_init(&cfg))
+	if (why || !mkdtemp(dir) || config_begin(&b, NULL) ||
+	    config_read_args(&b, 2, options, err, sizeof(err)))
 		return -1;
-	return config_set(&cfg, "dir", 1, &word, err, sizeof(err));
+	cfg = config_finish(&b, err, sizeof(err));
+	return cfg ? 0 : -1;
 }
 
 static int close_store(void **state)
@@ -136,7 +139,7 @@ static int close_store(void **state)
 	(void)state;
 	snprintf(path, sizeof(path), "%s/dump.rdb", dir);
 	unlink(path);
-	config_free(&cfg);
+	config_free(cfg);
 	bed_close(&bed);
 	return rmdir(dir); /* nothing else is left */
 }

@@ -18,8 +18,15 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
+/* The defaults, and what is read into them. */
+static const struct config *begin(struct config_builder *b)
+{
+	assert_int_equal(config_begin(b, NULL), 0);
+	return b->cfg;
+}
+
 /* Reads `text` as a configuration file; returns what config_read_file() does. */
-static int read_text(struct config *cfg, const char *text, char *err, size_t err_len)
+static int read_text(struct config_builder *b, const char *text, char *err, size_t err_len)
 {
 	char path[] = "/tmp/xkv-test-XXXXXX";
 	int fd = mkstemp(path), ret;
@@ -29,7 +36,7 @@ static int read_text(struct config *cfg, const char *text, char *err, size_t err
 	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
 	close(fd);
 	err[0] = '\0';
-	ret = config_read_file(cfg, path, err, err_len);
+	ret = config_read_file(b, path, err, err_len);
 	unlink(path);
 	/* The name is random: messages are compared without it. */
 	while ((found = strstr(err, path)))
@@ -57,21 +64,22 @@ static const char *value_of(const struct config *cfg, const char *name)
 
 static void test_defaults(void **state)
 {
-	struct config cfg;
+	struct config_builder b;
+	const struct config *cfg;
 
 	(void)state;
-	assert_int_equal(config_init(&cfg), 0);
-	assert_int_equal(cfg.port, 6379);
-	assert_string_equal(cfg.dbfilename, "dump.rdb");
-	assert_int_equal(cfg.save_count, 3);
-	assert_int_equal(cfg.client_output_limit, 256 << 20);
-	assert_int_equal(cfg.maxmemory_clients.percent, 5);
-	assert_int_equal(cfg.max_keys, 0);
-	assert_int_equal(cfg.bind_count, 0);
-	assert_string_equal(value_of(&cfg, "save"), "3600 1 300 100 60 10000");
-	assert_string_equal(value_of(&cfg, "loglevel"), "notice");
-	assert_string_equal(value_of(&cfg, "PIN-dir"), "/sys/fs/bpf/xkv");
-	config_free(&cfg);
+	cfg = begin(&b);
+	assert_int_equal(cfg->port, 6379);
+	assert_string_equal(cfg->dbfilename, "dump.rdb");
+	assert_int_equal(cfg->save_count, 3);
+	assert_int_equal(cfg->client_output_limit, 256 << 20);
+	assert_int_equal(cfg->maxmemory_clients.percent, 5);
+	assert_int_equal(cfg->max_keys, 0);
+	assert_int_equal(cfg->bind_count, 0);
+	assert_string_equal(value_of(cfg, "save"), "3600 1 300 100 60 10000");
+	assert_string_equal(value_of(cfg, "loglevel"), "notice");
+	assert_string_equal(value_of(cfg, "PIN-dir"), "/sys/fs/bpf/xkv");
+	config_abandon(&b);
 }
 
 static void test_good_file(void **state)
@@ -89,32 +97,34 @@ static void test_good_file(void **state)
 		"client-query-buffer-limit 10mb\nclient-output-buffer-limit normal 2mb 0 0 replica "
 		"1 2 3\n"
 		"daemonize no\nrdb-other-types skip\nstart-empty yes\ninterface eth0\nmode native";
-	struct config cfg;
+	struct config_builder b;
+	const struct config *cfg;
 	char err[256];
 
 	(void)state;
-	assert_int_equal(config_init(&cfg), 0);
-	assert_int_equal(read_text(&cfg, text, err, sizeof(err)), 0);
+	cfg = begin(&b);
+	assert_int_equal(read_text(&b, text, err, sizeof(err)), 0);
 	assert_string_equal(err, "");
-	assert_int_equal(cfg.port, 7000);
-	assert_string_equal(value_of(&cfg, "bind"), "127.0.0.1 -::1 fe80::1%lo *");
-	assert_string_equal(cfg.dir, "/tmp/a b");
-	assert_string_equal(cfg.requirepass, "it's \\x41 secret");
-	assert_string_equal(value_of(&cfg, "save"), "60 1 30 2 10 3");
-	assert_int_equal(cfg.loglevel, LOG_LEVEL_DEBUG);
-	assert_int_equal(cfg.miss, MISS_REPLY);
-	assert_int_equal(cfg.foreign, FOREIGN_DROP);
-	assert_string_equal(value_of(&cfg, "allow"), "10.0.0.0/8 fd00::/8 192.168.1.1/32");
-	assert_int_equal(cfg.allow[0].len, 104);
-	assert_int_equal(cfg.allow[0].addr.s6_addr[12], 10);
-	assert_true(cfg.udp_token_set && cfg.udp_token[15] == 0xff);
-	assert_int_equal(cfg.query_buffer_limit, 10 << 20);
-	assert_int_equal(cfg.client_output_limit, 2 << 20);
-	assert_int_equal(cfg.rdb_other, RDB_OTHER_SKIP);
-	assert_true(cfg.load_empty);
-	assert_int_equal(cfg.mode, MODE_NATIVE);
-	assert_int_equal(config_check(&cfg, err, sizeof(err)), 0);
-	config_free(&cfg);
+	assert_int_equal(cfg->port, 7000);
+	assert_string_equal(value_of(cfg, "bind"), "127.0.0.1 -::1 fe80::1%lo *");
+	assert_string_equal(cfg->dir, "/tmp/a b");
+	assert_string_equal(cfg->requirepass, "it's \\x41 secret");
+	assert_string_equal(value_of(cfg, "save"), "60 1 30 2 10 3");
+	assert_int_equal(cfg->loglevel, LOG_LEVEL_DEBUG);
+	assert_int_equal(cfg->miss, MISS_REPLY);
+	assert_int_equal(cfg->foreign, FOREIGN_DROP);
+	assert_string_equal(value_of(cfg, "allow"), "10.0.0.0/8 fd00::/8 192.168.1.1/32");
+	assert_int_equal(cfg->allow[0].len, 104);
+	assert_int_equal(cfg->allow[0].addr.s6_addr[12], 10);
+	assert_true(cfg->udp_token_set && cfg->udp_token[15] == 0xff);
+	assert_int_equal(cfg->query_buffer_limit, 10 << 20);
+	assert_int_equal(cfg->client_output_limit, 2 << 20);
+	assert_int_equal(cfg->rdb_other, RDB_OTHER_SKIP);
+	assert_true(cfg->load_empty);
+	assert_int_equal(cfg->mode, MODE_NATIVE);
+	cfg = config_finish(&b, err, sizeof(err));
+	assert_non_null(cfg);
+	config_free(cfg);
 }
 
 static const struct {
@@ -177,15 +187,15 @@ static const struct {
 
 static void test_bad_files(void **state)
 {
-	struct config cfg;
+	struct config_builder b;
 	char err[512];
 
 	(void)state;
 	for (size_t i = 0; i < COUNT(bad_files); i++) {
-		assert_int_equal(config_init(&cfg), 0);
-		assert_int_equal(read_text(&cfg, bad_files[i].text, err, sizeof(err)), -EINVAL);
+		begin(&b);
+		assert_int_equal(read_text(&b, bad_files[i].text, err, sizeof(err)), -EINVAL);
 		assert_string_equal(err, bad_files[i].error);
-		config_free(&cfg);
+		config_abandon(&b);
 	}
 }
 
@@ -195,63 +205,65 @@ static void test_all_errors(void **state)
 	char *args[] = { "--port",    "x", "stray",	   "--nonsense", "1",
 			 "--timeout", "7", "--maxclients", "0" };
 	char text[4096] = "", err[2048];
-	struct config cfg;
+	struct config_builder b;
+	const struct config *cfg;
 
 	(void)state;
-	assert_int_equal(config_init(&cfg), 0);
-	assert_int_equal(read_text(&cfg, "port 0\n\nport 7\nnon\x1bsense\nmiss 'x\nmaxclients 9\n",
+	cfg = begin(&b);
+	assert_int_equal(read_text(&b, "port 0\n\nport 7\nnon\x1bsense\nmiss 'x\nmaxclients 9\n",
 				   err, sizeof(err)),
 			 -EINVAL);
 	assert_string_equal(err,
 			    ":1: port: 0 is out of range, it must be 1 to 65535\n"
 			    ":4: unknown directive \"non?sense\"\n"
 			    ":5: a quote is not closed, or is followed by a letter");
-	assert_int_equal(cfg.port, 7);
-	assert_int_equal(cfg.maxclients, 9);
-	assert_int_equal(config_read_args(&cfg, COUNT(args), args, err, sizeof(err)), -EINVAL);
+	assert_int_equal(cfg->port, 7);
+	assert_int_equal(cfg->maxclients, 9);
+	assert_int_equal(config_read_args(&b, COUNT(args), args, err, sizeof(err)), -EINVAL);
 	assert_string_equal(err, "port: takes one value, not 2: port PORT\n"
 				 "unknown directive \"nonsense\"\n"
 				 "maxclients: 0 is out of range, it must be 1 to 1000000");
-	assert_int_equal(cfg.timeout, 7);
+	assert_int_equal(cfg->timeout, 7);
 	for (int i = 0; i < 100; i++)
 		strcat(text, "port 0\n");
-	assert_int_equal(read_text(&cfg, text, err, sizeof(err)), -EINVAL);
+	assert_int_equal(read_text(&b, text, err, sizeof(err)), -EINVAL);
 	assert_non_null(strstr(err, "80 more lines are wrong: is it a configuration file?"));
-	config_free(&cfg);
+	config_abandon(&b);
 }
 
 static void test_too_many(void **state)
 {
 	char text[4096] = "allow", err[256];
-	struct config cfg;
+	struct config_builder b;
+	const struct config *cfg;
 
 	(void)state;
-	assert_int_equal(config_init(&cfg), 0);
+	cfg = begin(&b);
 	for (int i = 0; i <= CONFIG_MAX_ALLOW; i++)
 		sprintf(text + strlen(text), " 10.%d.0.0/16", i);
-	assert_int_equal(read_text(&cfg, text, err, sizeof(err)), -EINVAL);
+	assert_int_equal(read_text(&b, text, err, sizeof(err)), -EINVAL);
 	assert_string_equal(err, ":1: allow: 33 prefixes are too many, 32 are possible");
-	assert_int_equal(cfg.allow_count, 0);
+	assert_int_equal(cfg->allow_count, 0);
 	strcpy(text, "bind");
 	for (int i = 0; i <= CONFIG_MAX_BIND; i++)
 		sprintf(text + strlen(text), " 127.0.0.%d", i);
-	assert_int_equal(read_text(&cfg, text, err, sizeof(err)), -EINVAL);
+	assert_int_equal(read_text(&b, text, err, sizeof(err)), -EINVAL);
 	assert_string_equal(err, ":1: bind: 17 addresses are too many, 16 are possible");
-	config_free(&cfg);
+	config_abandon(&b);
 }
 
 static void test_unreadable_file(void **state)
 {
-	struct config cfg;
+	struct config_builder b;
 	char err[256];
 
 	(void)state;
-	assert_int_equal(config_init(&cfg), 0);
-	assert_int_equal(config_read_file(&cfg, "/nonexistent/x", err, sizeof(err)), -ENOENT);
+	begin(&b);
+	assert_int_equal(config_read_file(&b, "/nonexistent/x", err, sizeof(err)), -ENOENT);
 	assert_string_equal(err, "cannot read /nonexistent/x: No such file or directory");
-	assert_int_equal(config_read_file(&cfg, "/tmp", err, sizeof(err)), -EISDIR);
+	assert_int_equal(config_read_file(&b, "/tmp", err, sizeof(err)), -EISDIR);
 	assert_string_equal(err, "cannot read /tmp: Is a directory");
-	config_free(&cfg);
+	config_abandon(&b);
 }
 
 static void test_arguments(void **state)
@@ -260,40 +272,87 @@ static void test_arguments(void **state)
 			 "",	   "--bind",  "127.0.0.1",
 			 "::1",	   "--allow", "10.0.0.0/8 11.0.0.0/8" };
 	char *stray[] = { "port" }, *missing[] = { "--port", "--save", "" };
-	struct config cfg;
+	struct config_builder b;
+	const struct config *cfg;
 	char err[256];
 
 	(void)state;
-	assert_int_equal(config_init(&cfg), 0);
-	assert_int_equal(config_read_args(&cfg, COUNT(good), good, err, sizeof(err)), 0);
-	assert_int_equal(cfg.port, 7000);
-	assert_int_equal(cfg.save_count, 0);
-	assert_int_equal(cfg.bind_count, 2);
-	assert_int_equal(cfg.allow_count, 2);
-	assert_int_equal(config_read_args(&cfg, 1, stray, err, sizeof(err)), -EINVAL);
+	cfg = begin(&b);
+	assert_int_equal(config_read_args(&b, COUNT(good), good, err, sizeof(err)), 0);
+	assert_int_equal(cfg->port, 7000);
+	assert_int_equal(cfg->save_count, 0);
+	assert_int_equal(cfg->bind_count, 2);
+	assert_int_equal(cfg->allow_count, 2);
+	assert_int_equal(config_read_args(&b, 1, stray, err, sizeof(err)), -EINVAL);
 	assert_string_equal(err, "unexpected \"port\": options start with --");
-	assert_int_equal(config_read_args(&cfg, COUNT(missing), missing, err, sizeof(err)),
+	assert_int_equal(config_read_args(&b, COUNT(missing), missing, err, sizeof(err)),
 			 -EINVAL);
 	assert_string_equal(err, "port: the value is missing: port PORT");
-	config_free(&cfg);
+	config_abandon(&b);
 }
 
-static unsigned int refused;
+/* ---- CONFIG SET ---------------------------------------------------------- */
 
-static int refuse(void *arg, const struct config *next, char *err, size_t err_len)
+/* In place of libc's: memory runs out after so many copies of strings, -1 = never. */
+static int copies_left = -1;
+
+char *strdup(const char *text)
 {
-	*(unsigned int *)arg = next->miss;
-	refused += next->miss == MISS_REPLY;
-	snprintf(err, err_len, "refused");
-	return -EBUSY;
+	size_t size = strlen(text) + 1;
+	char *copy = copies_left ? malloc(size) : NULL;
+
+	copies_left -= copies_left > 0;
+	return copy ? memcpy(copy, text, size) : NULL;
 }
 
-static int accept_all(void *arg, const struct config *next, char *err, size_t err_len)
+/* What config_set_live() has written of an error. */
+static unsigned int failed;
+static char sentence[256];
+
+/* The configurations that were applied, and what came of it. */
+struct applied {
+	const struct config *cfg[3];
+	unsigned int count;
+	int ret;
+};
+
+static int apply(void *arg, const struct config *next, char *err, size_t err_len)
 {
-	(void)err;
-	(void)err_len;
-	*(unsigned int *)arg = next->allow_count;
+	struct applied *a = arg;
+
+	assert_true(a->count < COUNT(a->cfg));
+	a->cfg[a->count++] = next;
+	if (a->ret)
+		snprintf(err, err_len, "refused");
+	return a->ret;
+}
+
+/* As xkvd does: on success the next one takes the place of *now. */
+static int set_live(const struct config **now, const struct config_pair *pairs, unsigned int count,
+		    struct applied *applied)
+{
+	const struct config *next = NULL;
+	int ret = config_set_live(*now, pairs, count, applied ? apply : NULL, applied, &next,
+				  &failed, sentence, sizeof(sentence));
+
+	if (ret) {
+		assert_null(next);
+		return ret;
+	}
+	config_free(*now);
+	*now = next;
 	return 0;
+}
+
+static const struct config *defaults(void)
+{
+	struct config_builder b;
+	const struct config *cfg;
+
+	begin(&b);
+	cfg = config_finish(&b, sentence, sizeof(sentence));
+	assert_non_null(cfg);
+	return cfg;
 }
 
 static void test_set_live(void **state)
@@ -304,66 +363,196 @@ static void test_set_live(void **state)
 				 second_bad[] = { { "timeout", "6" }, { "maxclients", "0" } },
 				 fixed[] = { { "timeout", "6" }, { "port", "1" } },
 				 twice[] = { { "timeout", "6" }, { "TIMEOUT", "7" } },
-				 unknown[] = { { "timeou", "6" } },
-				 hooked[] = { { "miss", "reply" } },
-				 allow[] = { { "allow", "10.0.0.0/8" } };
-	unsigned int failed, seen = 99;
-	struct config cfg;
-	char err[256];
+				 unknown[] = { { "timeou", "6" } };
+	const struct config *cfg = defaults();
 
 	(void)state;
-	assert_int_equal(config_init(&cfg), 0);
-	assert_int_equal(config_set_live(&cfg, good, 3, NULL, NULL, &failed, err, sizeof(err)), 0);
-	assert_int_equal(cfg.timeout, 5);
-	assert_string_equal(value_of(&cfg, "save"), "1 2");
-	assert_string_equal(cfg.requirepass, "x y");
-	assert_int_equal(
-		config_set_live(&cfg, second_bad, 2, NULL, NULL, &failed, err, sizeof(err)),
-		-EINVAL);
+	assert_int_equal(set_live(&cfg, good, 3, NULL), 0);
+	assert_int_equal(cfg->timeout, 5);
+	assert_string_equal(value_of(cfg, "save"), "1 2");
+	assert_string_equal(cfg->requirepass, "x y");
+	assert_int_equal(set_live(&cfg, second_bad, 2, NULL), -EINVAL);
 	assert_int_equal(failed, 1);
-	assert_int_equal(config_set_live(&cfg, fixed, 2, NULL, NULL, &failed, err, sizeof(err)),
-			 -EPERM);
-	assert_int_equal(config_set_live(&cfg, twice, 2, NULL, NULL, &failed, err, sizeof(err)),
-			 -EEXIST);
-	assert_int_equal(config_set_live(&cfg, unknown, 1, NULL, NULL, &failed, err, sizeof(err)),
-			 -ENOENT);
-	assert_int_equal(cfg.timeout, 5);
-	/* What lives in the kernel too is changed there first, or not at all. */
-	assert_int_equal(config_set_live(&cfg, hooked, 1, NULL, NULL, &failed, err, sizeof(err)),
-			 -EPERM);
-	assert_int_equal(config_set_live(&cfg, hooked, 1, refuse, &seen, &failed, err, sizeof(err)),
-			 -EBUSY);
-	assert_int_equal(seen, MISS_PASS); /* what it has done before it refused is undone */
-	assert_int_equal(refused, 1);
-	assert_int_equal(cfg.miss, MISS_PASS);
+	assert_string_equal(sentence, "maxclients: 0 is out of range, it must be 1 to 1000000");
+	assert_int_equal(set_live(&cfg, fixed, 2, NULL), -EPERM);
+	assert_int_equal(failed, 1);
+	assert_int_equal(set_live(&cfg, twice, 2, NULL), -EEXIST);
+	assert_int_equal(failed, 1);
+	assert_int_equal(set_live(&cfg, unknown, 1, NULL), -ENOENT);
+	assert_int_equal(cfg->timeout, 5);
+	config_free(cfg);
+}
+
+/* What lives in the kernel too is changed there first, or not at all. */
+static void test_apply(void **state)
+{
+	const struct config_pair miss[] = { { "timeout", "6" }, { "miss", "reply" } },
+				 timeout[] = { { "timeout", "7" } },
+				 unfit[] = { { "miss", "pass" },
+					     { "client-query-buffer-limit", "1mb" } },
+				 allow[] = { { "allow", "10.0.0.0/8" } };
+	struct applied none = { 0 }, once = { 0 }, refused = { .ret = -EBUSY };
+	const struct config *cfg = defaults();
+
+	(void)state;
+	assert_int_equal(set_live(&cfg, miss, 2, NULL), -EPERM);
+	assert_int_equal(set_live(&cfg, miss, 2, &refused), -EBUSY);
+	assert_string_equal(sentence, "refused");
+	/* What it has done before it refused is undone. */
+	assert_int_equal(refused.count, 2);
+	assert_ptr_not_equal(refused.cfg[0], cfg);
+	assert_ptr_equal(refused.cfg[1], cfg);
+	assert_int_equal(cfg->miss, MISS_PASS);
+	assert_int_equal(cfg->timeout, 0);
+	assert_int_equal(set_live(&cfg, timeout, 1, &none), 0);
+	assert_int_equal(set_live(&cfg, unfit, 2, &none), -EINVAL);
+	assert_int_equal(none.count, 0);
+	assert_int_equal(set_live(&cfg, miss, 2, &once), 0);
+	assert_int_equal(once.count, 1);
+	assert_ptr_equal(once.cfg[0], cfg);
+	assert_int_equal(cfg->miss, MISS_REPLY);
 	for (int i = 0; i < 2; i++) /* replaces, does not add */
-		assert_int_equal(config_set_live(&cfg, allow, 1, accept_all, &seen, &failed, err,
-						 sizeof(err)),
-				 0);
-	assert_int_equal(seen, 1);
-	assert_string_equal(value_of(&cfg, "allow"), "10.0.0.0/8");
-	config_free(&cfg);
+		assert_int_equal(set_live(&cfg, allow, 1, &once), 0);
+	assert_string_equal(value_of(cfg, "allow"), "10.0.0.0/8");
+	config_free(cfg);
+}
+
+/* All of a configuration: its bytes, and the strings that it points to. */
+struct image {
+	struct config bytes;
+	char text[8192];
+};
+
+static void add_value(void *arg, const char *name, const char *value)
+{
+	char *text = arg;
+	size_t len = strlen(text);
+
+	snprintf(text + len, sizeof(((struct image *)0)->text) - len, "%s %s\n", name, value);
+}
+
+static void take_image(struct image *image, const struct config *cfg)
+{
+	const char *all = "*";
+
+	memset(image, 0, sizeof(*image));
+	memcpy(&image->bytes, cfg, sizeof(*cfg));
+	config_get(cfg, &all, 1, add_value, image->text);
+	add_value(image->text, "hidden", cfg->requirepass);
+}
+
+static void assert_unchanged(const struct config *cfg, const struct image *before)
+{
+	struct image now;
+
+	take_image(&now, cfg);
+	assert_memory_equal(&now.bytes, &before->bytes, sizeof(now.bytes));
+	assert_string_equal(now.text, before->text);
+}
+
+/* One with strings and lists. */
+static const struct config *full(void)
+{
+	static const char text[] = "bind 127.0.0.1 ::1\ndir /tmp\nrequirepass secret\nsave 1 2\n"
+				   "udp-token 00112233445566778899aabbccddeeff\n"
+				   "allow 10.0.0.0/8\ninterface eth0\nlogfile /tmp/log";
+	struct config_builder b;
+	const struct config *cfg;
+
+	begin(&b);
+	assert_int_equal(read_text(&b, text, sentence, sizeof(sentence)), 0);
+	cfg = config_finish(&b, sentence, sizeof(sentence));
+	assert_non_null(cfg);
+	return cfg;
+}
+
+static const struct config_pair changes[] = { { "requirepass", "another" },
+					      { "allow", "11.0.0.0/8 12.0.0.0/8" },
+					      { "save", "" },
+					      { "udp-token", "" } };
+
+static void test_a_configuration_never_changes(void **state)
+{
+	const struct config_pair second_bad[] = { { "requirepass", "x" }, { "save", "1" } },
+				 unfit[] = { { "allow", "" }, { "requirepass", "" } };
+	struct applied accepts = { 0 }, refuses = { .ret = -EBUSY };
+	const struct config *cfg = full(), *held = cfg, *next;
+	struct image before, after;
+
+	(void)state;
+	take_image(&before, held);
+	assert_int_equal(set_live(&cfg, second_bad, 2, &accepts), -EINVAL);
+	assert_unchanged(held, &before);
+	assert_int_equal(set_live(&cfg, unfit, 2, &accepts), -EINVAL);
+	assert_unchanged(held, &before);
+	assert_int_equal(set_live(&cfg, changes, COUNT(changes), &refuses), -EBUSY);
+	assert_unchanged(held, &before);
+	assert_ptr_equal(cfg, held);
+	assert_int_equal(config_set_live(held, changes, COUNT(changes), apply, &accepts, &next,
+					 &failed, sentence, sizeof(sentence)),
+			 0);
+	assert_unchanged(held, &before);
+	/* The next one shares nothing with it. */
+	take_image(&after, next);
+	config_free(held);
+	assert_unchanged(next, &after);
+	assert_string_equal(next->requirepass, "another");
+	assert_string_equal(value_of(next, "allow"), "11.0.0.0/8 12.0.0.0/8");
+	assert_string_equal(value_of(next, "save"), "");
+	assert_string_equal(value_of(next, "bind"), "127.0.0.1 ::1");
+	assert_string_equal(value_of(next, "udp-token"), "");
+	config_free(next);
+}
+
+static void test_no_memory(void **state)
+{
+	struct applied applied = { 0 };
+	const struct config *cfg = full();
+	struct config_builder b;
+	struct image before;
+	int copies, ret;
+
+	(void)state;
+	take_image(&before, cfg);
+	for (copies = 0; copies < 100; copies++) {
+		copies_left = copies;
+		ret = set_live(&cfg, changes, COUNT(changes), &applied);
+		copies_left = -1;
+		if (!ret)
+			break;
+		assert_int_equal(ret, -ENOMEM);
+		assert_string_equal(sentence, "out of memory");
+		assert_int_equal(applied.count, 0);
+		assert_unchanged(cfg, &before);
+	}
+	assert_int_equal(copies, 6 + 2 + 1); /* strings, addresses of `bind`, the new password */
+	assert_string_equal(cfg->requirepass, "another");
+	config_free(cfg);
+	copies_left = 0;
+	ret = config_begin(&b, NULL);
+	copies_left = -1;
+	assert_int_equal(ret, -ENOMEM);
 }
 
 static void test_checks(void **state)
 {
-	struct config cfg;
-	char err[256], *value = "8mb", *mode = "generic";
+	const struct config *cfg;
+	struct config_builder b;
+	char err[256], *args[] = { "--proto-max-bulk-len", "8mb", "--client-query-buffer-limit",
+				   "4mb", "--mode", "generic" };
 
 	(void)state;
-	assert_int_equal(config_init(&cfg), 0);
-	assert_int_equal(config_check(&cfg, err, sizeof(err)), 0);
-	assert_int_equal(config_set(&cfg, "proto-max-bulk-len", 1, &value, err, sizeof(err)), 0);
-	assert_int_equal(config_set(&cfg, "mode", 1, &mode, err, sizeof(err)), 0);
-	value = "4mb";
-	assert_int_equal(config_set(&cfg, "client-query-buffer-limit", 1, &value, err, sizeof(err)),
-			 0);
-	assert_int_equal(config_check(&cfg, err, sizeof(err)), -EINVAL);
+	cfg = defaults();
+	config_free(cfg);
+	begin(&b);
+	assert_int_equal(config_read_args(&b, COUNT(args), args, err, sizeof(err)), 0);
+	assert_null(config_finish(&b, err, sizeof(err)));
 	assert_non_null(strstr(err, "proto-max-bulk-len (8388608)\nmode needs an interface"));
-	cfg.proto_max_bulk_len = 2 << 20;
-	assert_int_equal(config_check(&cfg, err, sizeof(err)), -EINVAL);
+	config_abandon(&b); /* once more does no harm */
+	begin(&b);
+	assert_int_equal(config_read_args(&b, 2, args + 4, err, sizeof(err)), 0);
+	assert_null(config_finish(&b, err, sizeof(err)));
 	assert_string_equal(err, "mode needs an interface: add `interface NAME`");
-	config_free(&cfg);
 }
 
 /*
@@ -378,53 +567,52 @@ static void test_doors(void **state)
 				 no_pass[] = { { "requirepass", "" } },
 				 neither[] = { no_pass[0], { "udp-token", "" } },
 				 open[] = { { "protected-mode", "no" } },
-				 allow[] = { { "allow", "0.0.0.0/0" } };
-	unsigned int failed, seen;
-	struct config cfg;
-	char err[256];
+				 allow[] = { { "allow", "0.0.0.0/0" } },
+				 no_allow[] = { { "allow", "" } };
+	const struct config *cfg = defaults();
 
 	(void)state;
-#define SET(pairs)                                                                                 \
-	config_set_live(&cfg, pairs, COUNT(pairs), accept_all, &seen, &failed, err, sizeof(err))
-	assert_int_equal(config_init(&cfg), 0);
-	assert_true(config_is_protected(&cfg));
+#define SET(pairs) set_live(&cfg, pairs, COUNT(pairs), &(struct applied){ 0 })
+	assert_true(config_is_protected(cfg));
 	assert_int_equal(SET(token), -EINVAL);
-	assert_string_equal(err, "udp-token closes UDP, but TCP stays open to everybody: set "
-				 "`requirepass` too, or take udp-token away");
+	assert_string_equal(sentence, "udp-token closes UDP, but TCP stays open to everybody: set "
+				      "`requirepass` too, or take udp-token away");
 	assert_int_equal(SET(both), 0);
-	assert_false(config_is_protected(&cfg));
+	assert_false(config_is_protected(cfg));
 	assert_int_equal(SET(no_pass), -EINVAL);
-	assert_string_equal(cfg.requirepass, "secret");
+	assert_string_equal(cfg->requirepass, "secret");
 	assert_int_equal(SET(neither), 0);
-	assert_true(config_is_protected(&cfg));
+	assert_true(config_is_protected(cfg));
 	assert_int_equal(SET(allow), 0);
-	assert_false(config_is_protected(&cfg));
-	cfg.allow_count = 0;
+	assert_false(config_is_protected(cfg));
+	assert_int_equal(SET(no_allow), 0);
+	assert_true(config_is_protected(cfg));
 	assert_int_equal(SET(open), 0);
-	assert_false(config_is_protected(&cfg));
-	config_free(&cfg);
+	assert_false(config_is_protected(cfg));
+	config_free(cfg);
 }
 
 static void test_secrets_are_hidden(void **state)
 {
 	char *pass = "hunter2", *token = "00112233445566778899aabbccddeeff",
 	     *hidden = CONFIG_HIDDEN;
-	struct config cfg;
+	struct config_builder b;
+	const struct config *cfg;
 	char err[256];
 
 	(void)state;
-	assert_int_equal(config_init(&cfg), 0);
-	assert_string_equal(value_of(&cfg, "requirepass"), "");
-	assert_string_equal(value_of(&cfg, "udp-token"), "");
-	assert_int_equal(config_set(&cfg, "requirepass", 1, &pass, err, sizeof(err)), 0);
-	assert_int_equal(config_set(&cfg, "udp-token", 1, &token, err, sizeof(err)), 0);
-	assert_string_equal(value_of(&cfg, "requirepass"), CONFIG_HIDDEN);
-	assert_string_equal(value_of(&cfg, "udp-token"), CONFIG_HIDDEN);
+	cfg = begin(&b);
+	assert_string_equal(value_of(cfg, "requirepass"), "");
+	assert_string_equal(value_of(cfg, "udp-token"), "");
+	assert_int_equal(config_set(&b, "requirepass", 1, &pass, err, sizeof(err)), 0);
+	assert_int_equal(config_set(&b, "udp-token", 1, &token, err, sizeof(err)), 0);
+	assert_string_equal(value_of(cfg, "requirepass"), CONFIG_HIDDEN);
+	assert_string_equal(value_of(cfg, "udp-token"), CONFIG_HIDDEN);
 	/* Nor may what is shown become the password of who copies it. */
-	assert_int_equal(config_set(&cfg, "requirepass", 1, &hidden, err, sizeof(err)), -EINVAL);
+	assert_int_equal(config_set(&b, "requirepass", 1, &hidden, err, sizeof(err)), -EINVAL);
 	assert_string_equal(err, "requirepass: <hidden> is what CONFIG GET shows in its place");
-	assert_string_equal(cfg.requirepass, "hunter2");
-	config_free(&cfg);
+	assert_string_equal(cfg->requirepass, "hunter2");
+	config_abandon(&b);
 }
 
 static void test_protected_directives(void **state)
@@ -445,21 +633,22 @@ static void test_open_file(void **state)
 {
 	char path[] = "/tmp/xkv-test-config-XXXXXX", *pass = "secret", err[256];
 	int fd = mkstemp(path);
-	struct config cfg;
+	struct config_builder b;
+	const struct config *cfg;
 
 	(void)state;
 	assert_true(fd >= 0);
-	assert_int_equal(config_init(&cfg), 0);
+	cfg = begin(&b);
 	assert_int_equal(fchmod(fd, 0644), 0);
-	assert_false(config_file_is_open(&cfg, path));
-	assert_int_equal(config_set(&cfg, "requirepass", 1, &pass, err, sizeof(err)), 0);
-	assert_true(config_file_is_open(&cfg, path));
-	assert_false(config_file_is_open(&cfg, NULL));
+	assert_false(config_file_is_open(cfg, path));
+	assert_int_equal(config_set(&b, "requirepass", 1, &pass, err, sizeof(err)), 0);
+	assert_true(config_file_is_open(cfg, path));
+	assert_false(config_file_is_open(cfg, NULL));
 	assert_int_equal(fchmod(fd, 0640), 0);
-	assert_false(config_file_is_open(&cfg, path));
+	assert_false(config_file_is_open(cfg, path));
 	close(fd);
 	unlink(path);
-	config_free(&cfg);
+	config_abandon(&b);
 }
 
 static void test_help_names_every_directive(void **state)
@@ -619,6 +808,9 @@ int main(void)
 		cmocka_unit_test(test_unreadable_file),
 		cmocka_unit_test(test_arguments),
 		cmocka_unit_test(test_set_live),
+		cmocka_unit_test(test_apply),
+		cmocka_unit_test(test_a_configuration_never_changes),
+		cmocka_unit_test(test_no_memory),
 		cmocka_unit_test(test_checks),
 		cmocka_unit_test(test_doors),
 		cmocka_unit_test(test_secrets_are_hidden),

@@ -28,7 +28,7 @@
 #include "loader/util/log.h"
 #include "loader/attach/rules.h"
 
-static struct config cfg;
+static const struct config *cfg;
 static struct net net;
 static struct xkv_config shared;
 static struct xkv_secrets secrets;
@@ -156,30 +156,35 @@ static const struct xkv_rules *rules(void)
 static void set(const char *name, const char *value)
 {
 	char err[256], *word = (char *)(uintptr_t)value;
+	struct config_builder b;
 
-	assert_int_equal(config_set(&cfg, name, 1, &word, err, sizeof(err)), 0);
+	assert_int_equal(config_begin(&b, cfg), 0);
+	assert_int_equal(config_set(&b, name, 1, &word, err, sizeof(err)), 0);
+	config_free(cfg);
+	net.cfg = cfg = config_finish(&b, err, sizeof(err));
+	assert_non_null(cfg);
 }
 
 static void open_net(const char *interface)
 {
 	char err[256] = "";
 
-	assert_int_equal(config_init(&cfg), 0);
 	set("interface", interface);
-	assert_int_equal(net_open(&net, &cfg, &shared, &secrets, err, sizeof(err)), 0);
+	assert_int_equal(net_open(&net, cfg, &shared, &secrets, err, sizeof(err)), 0);
 }
 
 static void close_net(void)
 {
 	net_close(&net);
-	config_free(&cfg);
+	config_free(cfg);
+	cfg = NULL;
 }
 
 static void publish(void)
 {
 	char err[256] = "";
 
-	assert_int_equal(net_publish(&net, &cfg, err, sizeof(err)), 0);
+	assert_int_equal(net_publish(&net, cfg, err, sizeof(err)), 0);
 }
 
 /* After a command that changes something. */
@@ -353,7 +358,7 @@ static void test_publishing(void **state)
 	publish();
 	assert_int_equal(shared.current, current + 2);
 	assert_int_equal(rules()->auth, XKV_AUTH_TOKEN);
-	assert_memory_equal(secrets.token[shared.current & 1], cfg.udp_token, 16);
+	assert_memory_equal(secrets.token[shared.current & 1], cfg->udp_token, 16);
 	assert_int_equal(rules()->trusted, 1);
 	assert_int_equal(rules()->allow4_count, 1);
 	assert_int_equal(rules()->allow6_count, 0);

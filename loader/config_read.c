@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Directives from a file and from the command line; reports all errors, not only the first one. */
+#include "config_impl.h"
+
+#include <stdlib.h>
+
+#include "util/text.h"
+
+#define MAX_ERRORS 20 /* of a file that are reported one by one */
+
+static int read_line(struct config_builder *b, char *line, size_t len, struct sink *err)
+{
+	char *words[MAX_WORDS + 1], *cursor = line, *end = line + len;
+	size_t word_len[MAX_WORDS + 1];
+	int n = 0, more;
+
+	while (n <= MAX_WORDS &&
+	       (more = text_next_word(&cursor, end, &words[n], &word_len[n])) > 0) {
+		if (n == 0 && words[0][0] == '#')
+			return 0;
+		n++;
+	}
+	if (n > MAX_WORDS)
+		return bad(err, "more than %d words", MAX_WORDS);
+	if (more < 0)
+		return bad(err, "a quote is not closed, or is followed by a letter");
+	/* Not before all words are found: the terminator may overwrite what follows the word. */
+	for (int i = 0; i < n; i++) {
+		words[i][word_len[i]] = '\0';
+		if (strlen(words[i]) != word_len[i])
+			return bad(err, "a value must not hold a zero byte");
+	}
+	return n ? config_set(b, words[0], n - 1, words + 1, err->text, err->size) : 0;
+}
+
+static int cannot_read(const char *path, int error, struct sink *err)
+{
+	bad(err, "cannot read %s: %s", path, strerror(-error));
+	return error;
+}
+
+int config_read_file(struct config_builder *b, const char *path, char *err, size_t err_len)
+{
+	struct sink all = sink_of(err, err_len), sink;
+	unsigned int number_of_line = 0, errors = 0;
+	char *line = NULL, text[512];
+	FILE *file = fopen(path, "re");
+	size_t room = 0;
+	ssize_t len;
+	int ret = 0;
+
+	b->interface_given = false;
+	if (!file)
+		return cannot_read(path, -errno, &all);
+	while (errno = 0, (len = getline(&line, &room, file)) >= 0) {
+		number_of_line++;
+		sink = sink_of(text, sizeof(text));
+		if (read_line(b, line, (size_t)len, &sink) && ++errors <= MAX_ERRORS)
+			ret = bad(&all, "%s:%u: %s", path, number_of_line, text);
+	}
+	if (ferror(file))
+		ret = cannot_read(path, errno ? -errno : -EIO, &all);
+	if (errors > MAX_ERRORS)
+		bad(&all, "%s: %u more lines are wrong: is it a configuration file?", path,
+		    errors - MAX_ERRORS);
+	if (line)
+		explicit_bzero(line, room);
+	free(line);
+	fclose(file);
+	return ret;
+}
+
+int config_read_args(struct config_builder *b, int argc, char *const argv[], char *err,
+		     size_t err_len)
+{
+	struct sink all = sink_of(err, err_len);
+	char text[512];
+	int ret = 0;
+
+	b->interface_given = false; /* options override the file */
+	for (int i = 0; i < argc;) {
+		const char *name = argv[i] + 2;
+		int values = 0;
+
+		if (strncmp(argv[i], "--", 2) != 0) {
+			ret = bad(&all, "unexpected \"%s\": options start with --", argv[i++]);
+			continue;
+		}
+		for (i++; i + values < argc && strncmp(argv[i + values], "--", 2) != 0;)
+			values++;
+		if (config_set(b, name, values, argv + i, text, sizeof(text)))
+			ret = bad(&all, "%s", text);
+		i += values;
+	}
+	return ret;
+}
