@@ -38,6 +38,8 @@ SERVER, SERVER6, CLIENT, CLIENT6 = "10.77.0.1", "fd77::1", "10.77.0.2", "fd77::2
 BED_OPTIONS = {"--interface": "xkv0", "--protected-mode": "no", "--enable-protected-configs": "yes"}
 SANITIZERS = ("AddressSanitizer", "LeakSanitizer", "runtime error:")
 
+pytest.register_assert_rewrite("respserver")
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
 
