@@ -22,8 +22,6 @@
 #define NOTHING (-1)
 #define ID	0x0102030405060708ULL /* of the requests that request() makes */
 
-#define MAX_KEYS 4096
-
 /* Expected results and counters, as arguments. */
 #define RESULTS(...)                                                                               \
 	(const struct result[]){ __VA_ARGS__ },                                                    \

@@ -25,6 +25,14 @@ void open_bed(unsigned int max_keys)
 	assert_null(why);
 }
 
+void open_masked_bed(uint64_t fingerprint_mask, uint64_t bucket_mask)
+{
+	open_bed(MAX_KEYS);
+	bed.c->fingerprint_mask = fingerprint_mask;
+	bed.c->bucket_mask &= bucket_mask;
+	assert_true(bed_warm(&bed));
+}
+
 int close_bed(void **state)
 {
 	(void)state;

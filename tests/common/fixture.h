@@ -13,10 +13,18 @@
 #include "loader/store/store.h"
 #include "xdpbed.h"
 
+#define MAX_KEYS 4096 /* of a store that cases share */
+
 extern struct bed bed; /* the store of the case that runs */
 
 /* Opens a store for so many keys; one that is open is closed first. */
 void open_bed(unsigned int max_keys);
+
+/*
+ * The same, where only these bits of a fingerprint count, and of these only those of the bucket;
+ * with slots for each size class that a datagram can fill.
+ */
+void open_masked_bed(uint64_t fingerprint_mask, uint64_t bucket_mask);
 
 /* Teardown of a case, or of a group of them, that opens a store. */
 int close_bed(void **state);

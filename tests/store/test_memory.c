@@ -22,39 +22,18 @@
 #include "bpf/layout.h"
 #include "loader/store/store.h"
 #include "loader/store/impl.h"
+#include "fixture.h"
 #include "packet.h"
 #include "xdpbed.h"
 
-#define MAX_KEYS 65536
-
-static struct bed bed;
 static char value[XKV_VALUE_MAX];
 
 static int setup(void **state)
 {
-	const char *why = bed_open(&bed, MAX_KEYS);
-
 	(void)state;
-	if (why)
-		print_error("%s\n", why);
+	open_bed(65536);
 	memset(value, 'v', sizeof(value));
-	return why ? -1 : 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	bed_close(&bed);
 	return 0;
-}
-
-static void account(void)
-{
-	const char *why = bed_account(&bed);
-
-	if (why)
-		print_error("%s\n", why);
-	assert_null(why);
 }
 
 static int set(const char *prefix, unsigned int n, size_t len)
@@ -602,7 +581,7 @@ static void test_expiry_rests(void **state)
 
 int main(int argc, char **argv)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, close_bed)
 	const struct CMUnitTest tests[] = {
 		CASE(test_prefilled_stays),
 		CASE(test_new_span_is_nobodys),
@@ -622,7 +601,6 @@ int main(int argc, char **argv)
 		CASE(test_lower_limit),
 		CASE(test_expiry_rests),
 	};
-	int status = bed_begin(argc, argv);
 
-	return status ? status : cmocka_run_group_tests_name("memory", tests, NULL, NULL);
+	return bed_begin(argc, argv) ?: cmocka_run_group_tests_name("memory", tests, NULL, NULL);
 }
