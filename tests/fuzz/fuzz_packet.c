@@ -122,11 +122,9 @@ static size_t frame_of(const struct payload *req, uint8_t *frame)
 {
 	struct packet_spec s;
 
-	packet_default(&s, below(2));
+	s = packet_plain(below(2), req);
 	s.tags = (unsigned int)below(3);
 	s.trailer = below(4) ? 0 : below(64);
-	s.payload = req->byte;
-	s.len = req->len;
 	return packet_build(&s, frame);
 }
 

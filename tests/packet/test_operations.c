@@ -586,7 +586,7 @@ static void xkvd_appends(const struct payload *req, int64_t number)
 }
 
 /*
- * Beyond a datagram's worth of value it is a matter of xkvd, beyond what the store holds of nobody.
+ * A value that is longer than a datagram is appended by xkvd; one over the limit is refused.
  */
 static void test_append_too_large(void **state)
 {
@@ -699,7 +699,7 @@ static void test_scan(void **state)
 
 /* ---- what cannot be done here -------------------------------------------- */
 
-/* An entry that somebody else holds goes up, and comes through when it is let go. */
+/* A request for an entry that is locked is passed on; it is served once the lock is free. */
 static void test_locked(void **state)
 {
 	struct payload reqs[] = { REQUEST(XKV_OP_GET, KEY("a")),
@@ -770,8 +770,8 @@ static void test_no_room(void **state)
 }
 
 /*
- * The head of a free list never comes back: while somebody looked away, the same
- * slot may be first again, with another one behind it (the ABA problem).
+ * The head of a free list never repeats: between the read and the compare-and-swap of one program
+ * others may have made the same slot the first again, with another one behind it (the ABA problem).
  */
 static void test_list_tag(void **state)
 {

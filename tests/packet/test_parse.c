@@ -31,14 +31,12 @@ static void test_shapes(void **state)
 
 	(void)state;
 	for (unsigned int i = 0; i < 2 * 3 * 5 * 2; i++) {
-		packet_default(&s, i & 1);
+		s = packet_plain(i & 1, &req);
 		s.tags = i / 2 % 3;
 		s.trailer = trailer[i / 6 % 5];
 		s.udp_check = i / 30 && !s.v6 ? CHECK_ZERO : CHECK_RIGHT;
 		s.frag = i / 30 ? 0x4000 : 0;
 		s.hops = (uint8_t)(1 + i);
-		s.payload = req.byte;
-		s.len = req.len;
 		spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
 	}
 }
@@ -53,10 +51,8 @@ static void test_truncated(void **state)
 
 	(void)state;
 	for (unsigned int i = 0; i < 6; i++) {
-		packet_default(&s, i & 1);
+		s = packet_plain(i & 1, &req);
 		s.tags = i / 2;
-		s.payload = req.byte;
-		s.len = req.len;
 		len = packet_build(&s, frame);
 		payload = packet_payload_at(s.v6, s.tags);
 		for (size_t cut = 0; cut < len; cut++) {
@@ -140,12 +136,10 @@ static void test_tags(void **state)
 
 	(void)state;
 	for (unsigned int i = 0; i < 9; i++) {
-		packet_default(&s, i & 1);
+		s = packet_plain(i & 1, &req);
 		s.tags = 2;
 		s.tag_proto[0] = kinds[i % 3];
 		s.tag_proto[1] = kinds[i / 3];
-		s.payload = req.byte;
-		s.len = req.len;
 		live_on(&s);
 		if (i % 3 == 2 || i / 3 == 2)
 			passes(&s, XKV_C_pass_ethertype);
@@ -366,7 +360,7 @@ static struct packet_spec unseen_frame(bool v6, unsigned int i)
 	return s;
 }
 
-/* Nobody can have our own address, nor that of loopback, in whatever packet. */
+/* Packets from our own address or from loopback are dropped, whatever else they hold. */
 static void test_impossible_unseen(void **state)
 {
 	static const enum xkv_counter why[2][3] = {
@@ -388,7 +382,7 @@ static void test_impossible_unseen(void **state)
 		passes(&s, why[v6][i / 2 % 3]);
 		memcpy(s.src, s.dst, sizeof(s.src));
 		drops(&s, XKV_C_drop_source);
-		s.dst[2] ^= 1; /* to somebody else: none of our business */
+		s.dst[2] ^= 1; /* to another host: not for us */
 		passes(&s, why[v6][i / 2 % 3]);
 		s.dst[2] ^= 1;
 		memcpy(s.src, loopback[v6], sizeof(s.src));
@@ -404,10 +398,8 @@ static void test_lengths(void **state)
 	(void)state;
 	request_pad(&req, 8, 0);
 	for (unsigned int i = 0; i < 4; i++) {
-		packet_default(&s, i & 1);
+		s = packet_plain(i & 1, &req);
 		s.trailer = i / 2 * 40;
-		s.payload = req.byte;
-		s.len = req.len;
 		s.udp_len_add = 1; /* more than IP has */
 		passes(&s, XKV_C_pass_length);
 		s.udp_len_add = 0;
@@ -459,10 +451,8 @@ static void test_checksums(void **state)
 
 	(void)state;
 	for (unsigned int i = 0; i < 6; i++) {
-		packet_default(&s, i & 1);
+		s = packet_plain(i & 1, &req);
 		s.tags = i / 2;
-		s.payload = req.byte;
-		s.len = req.len;
 		s.udp_check = CHECK_WRONG;
 		passes(&s, XKV_C_pass_checksum);
 		s.udp_check = CHECK_RIGHT;

@@ -380,7 +380,7 @@ static void test_once_long(void **state)
 	holds("k", pattern(0), 49);
 }
 
-/* What goes up was not done: whoever gets it then does it, once. */
+/* A request that is passed on was not done: the front end that gets it next does it, once. */
 static void test_once_goes_up(void **state)
 {
 	struct payload req = once(SESSION, 301, OP(XKV_OP_APPEND, KEY("k"), VALUE("1")));

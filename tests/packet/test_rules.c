@@ -244,8 +244,8 @@ static void run_frame_often(const struct packet_spec *s, unsigned int times)
 }
 
 /*
- * While rules change a packet meets the old or the new ones, and never a mixture that lets in whom
- * neither does.
+ * While rules change, a packet is judged by the old set or the new one, never by a mixture of them
+ * that admits a source which neither admits.
  */
 static void test_rules_that_change(void **state)
 {
@@ -277,7 +277,7 @@ static void test_rules_that_change(void **state)
 	assert_true(w.turns > 4);
 	assert_int_equal(after[XKV_C_pings], before[XKV_C_pings]);
 	assert_true(after[XKV_C_pass_foreign] > before[XKV_C_pass_foreign]);
-	/* Those who sent no token were told so, and nobody else was answered. */
+	/* Sources without a token were told so; no other was answered. */
 	assert_int_equal(after[XKV_C_replies] - before[XKV_C_replies],
 			 after[XKV_C_error_auth] - before[XKV_C_error_auth]);
 	assert_true(after[XKV_C_replies] - before[XKV_C_replies] > 0);
@@ -296,7 +296,7 @@ static void test_secret(void **state)
 		assert_true(s->word[i].low | s->word[i].high | s->word[i + 1].low |
 			    s->word[i + 1].high);
 	assert_true((s->mix[0] & s->mix[1] & 1) && s->mix[0] > 1 && s->mix[1] > 1);
-	/* nor does it, or the token, stand where people look */
+	/* neither the secret nor the token is in the map of the configuration */
 	for (unsigned int i = 0; i < sizeof(*bed.secrets) / 8; i++)
 		assert_true(!((uint64_t *)bed.secrets)[i] ||
 			    !memmem(bed.c, sizeof(*bed.c), (uint64_t *)bed.secrets + i, 8));
@@ -311,7 +311,7 @@ static int count_key(void *arg, const void *key, size_t len, const struct store_
 	return 0;
 }
 
-/* Keys that have the same hash, all of it: everybody still tells them from each other. */
+/* Keys whose hashes are equal in all bits are still told apart by each front end. */
 static void test_same_hash(void **state)
 {
 	struct xkv_secret secret = bed.secrets->hash;
@@ -384,14 +384,12 @@ static void test_other_port(void **state)
 	(void)state;
 	bed.rules->port = htons(7777);
 	goes_up(&req, XKV_C_pass_port);
-	packet_default(&s, true);
+	s = packet_plain(true, &req);
 	s.dport = 7777;
-	s.payload = req.byte;
-	s.len = req.len;
 	spec_answers(&s, 0, RESULTS(PONG), COUNTS(XKV_C_pings));
 }
 
-/* ---- replies to those who have not proven their address ------------------ */
+/* ---- replies to unproven addresses --------------------------------------- */
 
 static void pad_round(bool v6, size_t len)
 {

@@ -58,7 +58,7 @@ static void test_no_slot(void **state)
 	request_add(&req, OP(XKV_OP_SET, KEY("a"), .value = pattern(0), .value_len = 500));
 	answers(&req, RESULTS(PONG), COUNTS(XKV_C_pings));
 	holds("a", pattern(0), 200);
-	/* nobody helps but the store's own thread */
+	/* the maintenance thread alone makes the slot */
 	req = REQUEST(XKV_OP_SET, KEY("a"), .value = pattern(0), .value_len = 1000);
 	goes_up(&req, XKV_C_pass_no_slot);
 	bed_maintenance(&bed, true);
@@ -68,7 +68,7 @@ static void test_no_slot(void **state)
 	holds("a", pattern(0), 1000);
 }
 
-/* Pages that the kernel does not take leave nothing behind, for walks and readers to meet. */
+/* A page that the kernel refuses leaves nothing behind that walks and readers could meet. */
 static void test_page_refused(void **state)
 {
 	static const uint8_t large[XKV_VALUE_MAX];
@@ -115,7 +115,7 @@ static void test_free_count_lags(void **state)
 	account();
 }
 
-/* Who waits for memory that nobody makes waits no longer than was promised. */
+/* A request that waits for a span which is never made gives up after GROW_WAIT_MS. */
 static void test_wait_ends(void **state)
 {
 	uint64_t begin, until_ms = 0;
@@ -137,7 +137,7 @@ static void test_wait_ends(void **state)
 	bed_maintained(&bed, false);
 }
 
-/* xkvd was killed while it made a span, or freed one: what nobody had been given is free again. */
+/* xkvd was killed while it made a span, or freed one: units without an owner are free again. */
 static void test_adopt_spans(void **state)
 {
 	struct xkv_unit *unit;
@@ -406,7 +406,7 @@ static void test_chain_no_slot(void **state)
 	numbered_hold(0, XKV_WAYS + 1);
 }
 
-/* Who comes while somebody else changes a bucket: only who has to change it too goes up. */
+/* While a bucket is locked, only requests that have to change it, too, are passed on. */
 static void test_locked_bucket(void **state)
 {
 	struct payload set = REQUEST(XKV_OP_SET, KEY("a"), VALUE("2")),

@@ -189,8 +189,8 @@ static void test_moves_alike(void **state)
 
 /*
  * Each of two writers has keys in generations.  It inserts those of the next one, with keys between
- * that only take place, tells the readers, and then deletes the older ones, whose
- * buckets leave the chain in front of those that are being read.
+ * them that only fill buckets, publishes its number, and then deletes the older ones, whose buckets
+ * leave the chain before those that are being read.
  */
 #define CHURNERS 2
 
@@ -550,8 +550,10 @@ static void *rival(void *arg)
 	return NULL;
 }
 
-/* In the first bucket and far behind it: who inserts has to look there once more when nobody else
- * can. */
+/*
+ * In the first bucket and far behind it: an insert has to look for the key again under the lock of
+ * the bucket.
+ */
 static void test_rivals(void **state)
 {
 	pthread_t thread[RIVALS];

@@ -194,7 +194,7 @@ static void test_once_too_long(void **state)
 	}
 }
 
-/* A request that the driver cannot do: whoever does it in the end, it is done once. */
+/* A request that XDP cannot do is done once, whichever front end does it in the end. */
 static void test_once_passed(void **state)
 {
 	struct operation op = incr("n", 1, 1);
@@ -296,7 +296,7 @@ static void test_once_append_large(void **state)
 	holds_text("k", "small");
 }
 
-/* A large old value is not given, its length is; nothing was set, and copies hear the same. */
+/* The reply has the length of a large old value instead; nothing is set; copies get the same. */
 static void test_once_return_large(void **state)
 {
 	struct operation op = { .opcode = XKV_OP_SET, .flags = XKV_RETURN, TEXT("k"),
@@ -317,7 +317,7 @@ static void test_once_return_large(void **state)
 
 /*
  * A request that was passed on and not yet done, and a late copy of the one before it: that
- * one must not be done again, and gets nothing that is somebody else's.
+ * one must not be done again, and gets no reply of another request.
  */
 static void test_once_not_done(void **state)
 {
@@ -386,7 +386,7 @@ static uint64_t fill_table(uint64_t from)
 	return session;
 }
 
-/* When there is no room, nothing is done, and nobody loses what he has. */
+/* When there is no room for a record, nothing is done, and no other record is lost. */
 static void test_once_full(void **state)
 {
 	uint64_t last = fill_table(1), refusals = count_of(XKV_C_error_once);
@@ -423,7 +423,7 @@ static void age_records(uint64_t ms)
 		bed.once[i / XKV_DEDUP_WAYS].way[i % XKV_DEDUP_WAYS].used_ms -= ms;
 }
 
-/* A record is kept for 60 s after its last use, and then only given away when somebody needs it. */
+/* A record is kept for 60 s after its last use; after that it is reused when one is needed. */
 static void test_once_expires(void **state)
 {
 	uint64_t last = fill_table(1);
@@ -634,7 +634,7 @@ static void test_flood_of_proven(void **state)
 	clients_write(1000, 0);
 }
 
-/* What was heard on the wire does nothing when it is sent again, by whomever. */
+/* A request that was captured on the wire changes nothing when it is replayed, by any source. */
 static void test_replays(void **state)
 {
 	uint64_t session = proven(DRIVER, SESSION);

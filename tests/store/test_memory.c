@@ -144,8 +144,8 @@ struct forgery {
 };
 
 /*
- * While the walk has let go of the pages the other key moves, and its units go to somebody who
- * writes what he likes.
+ * While the walk does not hold the pages, the other key moves, and a client's value takes its
+ * units: any bytes.
  */
 static int forge(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
 {
@@ -200,7 +200,7 @@ static void test_walk_over_units_that_were_freed(void **state)
 
 /*
  * A span drains, and others take the slots that its entries were to move to.  It waits for room;
- * another class has plenty, which serves who asks, and the span, too.
+ * another class has plenty, which serves the requests, and the span, too.
  */
 static void test_draining_does_not_block_others(void **state)
 {
@@ -488,7 +488,7 @@ static void test_room_by_eviction(void **state)
 	account();
 }
 
-/* ---- who waits ------------------------------------------------------------- */
+/* ---- waiting for room ------------------------------------------------------------- */
 
 static void *wait_for_units(void *arg)
 {
@@ -524,7 +524,7 @@ static void test_waiting_for_less(void **state)
 		sched_yield();
 	}
 	assert_int_equal((intptr_t)ret, 0);
-	pthread_join(larger, &ret); /* what it heard may be about less: then it would ask again */
+	pthread_join(larger, &ret); /* the answer may be for less room: then it would ask again */
 	bed_maintained(&bed, false);
 }
 

@@ -283,9 +283,9 @@ static void *race(void *arg)
 }
 
 /*
- * Two copies of each request, one on each CPU: each is done once, and who is answered gets the
+ * Two copies of each request, one on each CPU: each is done once, and each reply is the
  * same.  Both may be dropped, when both look for a place for a new record; a third copy helps.
- * Who is told that there is no room may rely on it that nothing was done.
+ * A reply that there is no room means that nothing was done.
  */
 static unsigned int check_once_race(void)
 {
