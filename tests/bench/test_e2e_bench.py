@@ -61,24 +61,12 @@ def running(bed, *options):
             process.wait()
 
 
-class UdpServer(threading.Thread):
-    """Calls answer(datagram), which returns the datagrams to send back."""
+class Server(threading.Thread):
+    """Runs inside a `with`, until `over`; its socket is closed after it."""
 
-    def __init__(self, bed, answer):
+    def __init__(self, sock):
         super().__init__(daemon=True)
-        self.sock = bed.socket("server", timeout=0.1)
-        self.sock.bind((SERVER, PORT))
-        self.answer = answer
-        self.over = False
-
-    def run(self):
-        while not self.over:
-            try:
-                data, peer = self.sock.recvfrom(65536)
-            except TimeoutError:
-                continue
-            for reply in self.answer(data):
-                self.sock.sendto(reply, peer)
+        self.sock, self.over = sock, False
 
     def __enter__(self):
         self.start()
@@ -88,6 +76,24 @@ class UdpServer(threading.Thread):
         self.over = True
         self.join()
         self.sock.close()
+
+
+class UdpServer(Server):
+    """Calls answer(datagram), which returns the datagrams to send back."""
+
+    def __init__(self, bed, answer):
+        super().__init__(bed.socket("server", timeout=0.1))
+        self.sock.bind((SERVER, PORT))
+        self.answer = answer
+
+    def run(self):
+        while not self.over:
+            try:
+                data, peer = self.sock.recvfrom(65536)
+            except TimeoutError:
+                continue
+            for reply in self.answer(data):
+                self.sock.sendto(reply, peer)
 
 
 def misses(request, status=proto.MISS):
@@ -681,23 +687,21 @@ def test_open_loop_over_tcp_shows_a_stall(bed, redis_server):
     assert run.result["errors"] == run.result["lost"] == 0
 
 
-class TcpServer(threading.Thread):
+class TcpServer(Server):
     """Sends reply(bytes) for each piece that comes, after a PONG for the ping; None closes."""
 
     def __init__(self, bed, reply):
-        super().__init__(daemon=True)
-        self.listener = bed.socket("server", kind=socket.SOCK_STREAM, timeout=0.1)
-        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.listener.bind((SERVER, PORT))
-        self.listener.listen()
+        super().__init__(bed.socket("server", kind=socket.SOCK_STREAM, timeout=0.1))
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.sock.bind((SERVER, PORT))
+        self.sock.listen()
         self.reply = reply
-        self.over = False
         self.connections = 0
 
     def run(self):
         while not self.over:
             with contextlib.suppress(OSError):
-                peer, _ = self.listener.accept()
+                peer, _ = self.sock.accept()
                 self.connections += 1
                 threading.Thread(target=self.serve, args=(peer,), daemon=True).start()
 
@@ -709,15 +713,6 @@ class TcpServer(threading.Thread):
                 if answer is None:
                     return
                 peer.sendall(answer)
-
-    def __enter__(self):
-        self.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over = True
-        self.join()
-        self.listener.close()
 
 
 @pytest.mark.parametrize("reply", [b"nonsense\r\n", b"$99999999999\r\n", b"*1\r\n*1\r\n",
