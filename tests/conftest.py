@@ -32,11 +32,14 @@ BUILD = ROOT / os.environ.get("XKV_BUILD", "build")  # an absolute XKV_BUILD sta
 PREFIX = os.environ.get("XKV_TEST_PREFIX") or f"xkvt{secrets.token_hex(3)}"
 CASE_SECONDS = 180
 LONG = bool(os.environ.get("XKV_TEST_LONG"))  # `make check-long`: more rounds
-PATIENCE = 1  # times all limits below; tests/e2e/soak.py, which may be stopped for minutes, takes more
+# times all limits below; tests/e2e/soak.py, which may be stopped for minutes, takes more
+PATIENCE = 1
 SERVER, SERVER6, CLIENT, CLIENT6 = "10.77.0.1", "fd77::1", "10.77.0.2", "fd77::2"
 # On a bed everybody may do everything; tests of what others may not set these themselves.
 BED_OPTIONS = {"--interface": "xkv0", "--protected-mode": "no", "--enable-protected-configs": "yes"}
 SANITIZERS = ("AddressSanitizer", "LeakSanitizer", "runtime error:")
+
+pytest.register_assert_rewrite("respserver")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
@@ -72,6 +75,21 @@ def run(*argv, check=True, timeout=60, **more):
     return done
 
 
+def report_of(process, log, seconds):
+    """The JSON that a program prints in the end, its exit status, and what its log says."""
+    try:
+        out, _ = process.communicate(timeout=seconds)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    said = log.read_text()
+    print(said)
+    if not out:
+        pytest.fail(f"{process.args[0]} ended with {process.returncode}:\n{said}", pytrace=True)
+    return json.loads(out), process.returncode, said
+
+
 class Bed:
     """Two network namespaces joined by a veth pair (scripts/testbed.sh)."""
 
@@ -103,7 +121,9 @@ class Bed:
 
     @contextlib.contextmanager
     def inside(self, side):
-        """Sockets that this thread opens meanwhile belong to that side, for as long as they live."""
+        """
+        Sockets that this thread opens meanwhile belong to that side, for as long as they live.
+        """
         back = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         there = os.open(self.netns(side), os.O_RDONLY)
         try:
@@ -173,7 +193,9 @@ def _setns(fd):
 
 
 class PacketSocket(socket.socket):
-    """Whole Ethernet frames on one interface; receives only what comes in, as it stood on the wire."""
+    """
+    Whole Ethernet frames on one interface; receives only what comes in, as it stood on the wire.
+    """
 
     _SOL_PACKET, _AUXDATA = 263, 8
     _VLAN_VALID = 0x10  # TP_STATUS_VLAN_VALID
@@ -191,7 +213,9 @@ class PacketSocket(socket.socket):
                 return self._with_tag(data, control)
 
     def reply(self):
-        """The next frame that is xkv's: the kernels may ask for each other's addresses meanwhile."""
+        """
+        The next frame that is xkv's: the kernels may ask for each other's addresses meanwhile.
+        """
         return next(frame for frame in iter(self.recv, None) if b"XK" in frame)
 
     def _with_tag(self, data, control):
@@ -205,7 +229,10 @@ class PacketSocket(socket.socket):
 
 
 class Udp:
-    """A client of the UDP front end on one connected socket; a reply that breaks the format is an error."""
+    """
+    A client of the UDP front end on one connected socket; a reply that breaks the format is an
+    error.
+    """
 
     def __init__(self, sock, token=b""):
         self.sock, self.token = sock, token
@@ -234,7 +261,8 @@ class Udp:
     def get(self, key, **more):
         """Asks again with padding if the server wants it, as every client does."""
         result, sent = self.one(proto.get(key), **more), 0
-        while result.status == proto.PAD and result.value_len > sent:  # first for trust, then for room
+        # first for trust, then for room
+        while result.status == proto.PAD and result.value_len > sent:
             sent = result.value_len
             result = self.one(proto.get(key), **{**more, "pad_to": sent})
         return result
@@ -244,7 +272,8 @@ class Udp:
         if self.sock.family == socket.AF_INET:
             self.sock.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, bytes.fromhex("94040000"))
         else:
-            self.sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_DSTOPTS, bytes.fromhex("0000010400000000"))
+            self.sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_DSTOPTS,
+                                 bytes.fromhex("0000010400000000"))
         return self
 
     def set(self, key, value, **more):
@@ -355,7 +384,10 @@ class Xkvd:
         return run(BUILD / "xkv", *argv, "check", "--pin-dir", self.pins, check=False)
 
     def close(self):
-        """Ends it and removes all that it pinned; complains about slots that are lost and what a sanitizer found."""
+        """
+        Ends it and removes all that it pinned; complains about slots that are lost and what a
+        sanitizer found.
+        """
         try:
             self.stop()
             checked = self.check()
@@ -377,7 +409,8 @@ class Xkvd:
 
     def cli(self, *argv, **more):
         """Runs build/xkv on the client's side against this daemon."""
-        return self.bed.run("client", BUILD / "xkv", "-h", more.pop("host", SERVER), "-p", self.port,
+        return self.bed.run("client", BUILD / "xkv", "-h", more.pop("host", SERVER),
+                            "-p", self.port,
                             *argv, **more)
 
     def ask(self, datagram, host=SERVER, seconds=5.0):
@@ -393,14 +426,18 @@ class Xkvd:
 
     def udp(self, host=SERVER, side="client", source=None, timeout=5.0, token=b""):
         """A client of the UDP front end; `source` is the address that it sends from."""
-        sock = self.bed.socket(side, socket.AF_INET6 if ":" in host else socket.AF_INET, timeout=timeout)
+        sock = self.bed.socket(side, socket.AF_INET6 if ":" in host else socket.AF_INET,
+                               timeout=timeout)
         if source:
             sock.bind((source, 0))
         sock.connect((host, self.port))
         return Udp(sock, token)
 
     def counters(self):
-        """What the programs have counted, by name, over both front ends and all CPUs; the daemon need not run."""
+        """
+        What the programs have counted, by name, over both front ends and all CPUs; the daemon need
+        not run.
+        """
         total = {}
         for frontend in self.map_dump("xkv_counters"):
             for cpu in frontend["formatted"]["values"]:
@@ -465,7 +502,8 @@ def _close_all(daemons):
     for daemon in reversed(daemons):
         try:
             daemon.close()
-        except (Exception, pytest.fail.Exception) as error:  # the others must be closed all the same
+        except (Exception,
+                pytest.fail.Exception) as error:  # the others must be closed all the same
             problems.append(error)
     if problems:
         raise problems[0]
@@ -486,7 +524,10 @@ def xkvd_module(bed, tmp_path_factory):
 
 
 class StockRedis:
-    """A redis-server on a UNIX socket in a directory of its own, which loads a file if it is given one."""
+    """
+    A redis-server on a UNIX socket in a directory of its own, which loads a file if it is given
+    one.
+    """
 
     def __init__(self, place, file=None):
         import redis  # only some tests need it
@@ -533,7 +574,8 @@ def stock(tmp_path_factory):
 def pytest_configure(config):
     config.addinivalue_line("markers", "seconds(N): the time that this case has")
     config.addinivalue_line("markers", "long: only `make check-long` runs this case")
-    config.addinivalue_line("markers", "sanitized: `make check` runs this case with sanitizers, too")
+    config.addinivalue_line("markers",
+                            "sanitized: `make check` runs this case with sanitizers, too")
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -14,7 +14,8 @@ from typing import List, Optional
 _TEXT = (Path(__file__).resolve().parent.parent / "bpf" / "proto.h").read_text(encoding="utf-8")
 # Every plain number of proto.h, under its name without the XKV_: OP_GET, NX, MISS, KEY_MAX ...
 CONST = {name: int(value, 0) for name, value in
-         re.findall(r"^(?:#define\s+|\s+)XKV_(\w+)(?:\s+|\s*=\s*)(0x[0-9a-fA-F]+|\d+)\b", _TEXT, re.M)}
+         re.findall(r"^(?:#define\s+|\s+)XKV_(\w+)(?:\s+|\s*=\s*)(0x[0-9a-fA-F]+|\d+)\b", _TEXT,
+                    re.M)}
 globals().update(CONST)
 VALUE_MAX = 1 << 20
 
@@ -200,7 +201,8 @@ def ip(src, dst, payload: bytes, proto: int = 17, ttl: int = 64, ident: int = 0,
        options: bytes = b"") -> bytes:
     src, dst = ipaddress.ip_address(src), ipaddress.ip_address(dst)
     if src.version == 6:
-        return struct.pack("!IHBB", 6 << 28, len(payload), proto, ttl) + src.packed + dst.packed + payload
+        return struct.pack("!IHBB", 6 << 28, len(payload), proto,
+                           ttl) + src.packed + dst.packed + payload
     head = struct.pack("!BBHHHBBH", 0x45 + len(options) // 4, 0, 20 + len(options) + len(payload),
                        ident, frag, ttl, proto, 0) + src.packed + dst.packed + options
     return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + payload

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """libbpf, as far as the benchmark scripts need it.
 
-Loads programs of an object on the maps of a running store; not with bpftool, which looks for maps that are pinned by
-name in /sys/fs/bpf itself, whatever it is told. And reads where the functions and lines of a loaded program lie.
+Loads programs of an object on the maps of a running store; not with bpftool, which looks for maps
+that are pinned by name in /sys/fs/bpf itself, whatever it is told. And reads where the functions
+and lines of a loaded program lie.
 """
 import ctypes
 import os
@@ -11,7 +12,8 @@ from pathlib import Path
 from harness import die
 
 PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-POINTERS = ("bpf_object__open", "bpf_object__next_map", "bpf_object__next_program", "btf__load_from_kernel_by_id")
+POINTERS = ("bpf_object__open", "bpf_object__next_map", "bpf_object__next_program",
+            "btf__load_from_kernel_by_id")
 STRINGS = ("bpf_map__name", "bpf_map__pin_path", "bpf_program__name", "btf__name_by_offset")
 U32, U64 = ctypes.c_uint32, ctypes.c_uint64
 
@@ -49,7 +51,9 @@ def use_map(lib, one, pins):
 
 
 def pin_programs(path, names, pins, directory):
-    """Loads these XDP programs of the object file on the maps in `pins`; pins them in `directory`."""
+    """
+    Loads these XDP programs of the object file on the maps in `pins`; pins them in `directory`.
+    """
     lib = load_library()
     obj = lib.bpf_object__open(bytes(path))
     if not obj:
@@ -58,7 +62,8 @@ def pin_programs(path, names, pins, directory):
     for one in each(lib.bpf_object__next_map, obj):
         if lib.bpf_map__pin_path(one):
             use_map(lib, one, pins)
-    programs = {lib.bpf_program__name(p).decode(): p for p in each(lib.bpf_object__next_program, obj)}
+    programs = {lib.bpf_program__name(p).decode(): p
+                for p in each(lib.bpf_object__next_program, obj)}
     for name, program in programs.items():
         lib.bpf_program__set_autoload(program, ctypes.c_bool(name in names))
     failed = lib.bpf_object__load(obj)
@@ -94,7 +99,10 @@ class LineInfo(ctypes.Structure):
 
 
 class Program:
-    """A pinned, loaded program: functions, [(address, bytes)], and lines, [(address, "file:number text")] in order."""
+    """
+    A pinned, loaded program: functions, [(address, bytes)], and lines, [(address, "file:number
+    text")] in order.
+    """
 
     def __init__(self, path):
         self.lib = load_library()
@@ -129,6 +137,7 @@ class Program:
         for address, info in zip(addresses, infos):
             file, text = (self.lib.btf__name_by_offset(btf, offset).decode()
                           for offset in (info.file_name_off, info.line_off))
-            found.append((address, f"{os.path.basename(file)}:{info.line_col >> 10} {text.strip()}"))
+            found.append((address, f"{os.path.basename(file)}:{info.line_col >> 10} "
+                                   f"{text.strip()}"))
         self.lib.btf__free(btf)
         return sorted(found)

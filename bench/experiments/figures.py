@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs the experiments of the thesis that this store follows, beside Redis, memcached and a UDP server.
+"""Runs the experiments of the thesis that this store follows, beside Redis, memcached and a UDP
+server.
 
-Figures 1, 2 and 6 to 14, on the test bed or, with --interface and --client, on a NIC.  For each a JSON
-and a CSV file, a plot (PNG and SVG) and a table beside the thesis' numbers go to bench/results/; what
-docs/benchmarks.md and docs/lab-notes.md say of them is written anew, the plot of the README is drawn
-anew, and the data behind them is kept in docs/figures/.
+Figures 1, 2 and 6 to 14, on the test bed or, with --interface and --client, on a NIC.  For each a
+JSON and a CSV file, a plot (PNG and SVG) and a table beside the thesis' numbers go to
+bench/results/; what docs/benchmarks.md and docs/lab-notes.md say of them is written anew, the plot
+of the README is drawn anew, and the data behind them is kept in docs/figures/.
 """
 import argparse
 import shlex
@@ -25,7 +26,8 @@ from figlib.systems import Systems
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=0.25, help="of a measurement (default 0.25)")
+    parser.add_argument("--seconds", type=float, default=0.25,
+                        help="of a measurement (default 0.25)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--items", type=int, default=None,
                         help="default 1,000,000; with less than 0.2 seconds 100,000")
@@ -36,7 +38,8 @@ def parse_args():
     parser.add_argument("--series", default="", metavar="NAMES",
                         help=f"comma list of: {', '.join(SERIES)} (default: all)")
     parser.add_argument("--points", type=int, default=0, metavar="N",
-                        help="N points of each axis, the first and the last among them (default: all)")
+                        help="N points of each axis, the first and the last among them (default: "
+                             "all)")
     parser.add_argument("--interface", help="a NIC, instead of the test bed; needs --client")
     parser.add_argument("--client", help='how to reach the client, as in "ssh root@client"')
     parser.add_argument("--client-bench", help="xkv-bench on the client (default: the path here)")
@@ -148,7 +151,8 @@ def main():
         prepare()
         found = measure_all(args)
     document.update(args.docs, args.results, found)
-    failed = [f"{name}: {sentence}" for name, data in found.items() for sentence in data["failures"]]
+    failed = [f"{name}: {sentence}" for name, data in found.items()
+              for sentence in data["failures"]]
     failed += [f"{e.name}: no result" for e in args.experiments if e.name not in found]
     for sentence in failed:
         print(f"failed: {sentence}", file=sys.stderr)

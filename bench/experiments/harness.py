@@ -171,7 +171,8 @@ def start_redis(stack, bed, port, *options):
 
 def load_redis(bed, port, keys, *sizes):
     """Sets what `xkv-bench --load-only` sets in xkv with the same options."""
-    bed.bench("-p", port, "--protocol", "resp", "--depth", 32, "--load-only", "--keys", keys, *sizes)
+    bed.bench("-p", port, "--protocol", "resp", "--depth", 32, "--load-only", "--keys", keys,
+              *sizes)
 
 
 def machine():

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Where in its code the store's XDP program spends its time, by function and by source line.
 
-perf samples the frame loop; the addresses are set against the JIT's own table of functions and lines, which the kernel
-keeps for each program. A sample stands at the instruction that waits. Shares of functions are of what
-the loop does in the kernel, shares of lines of what the program does.
+perf samples the frame loop; the addresses are set against the JIT's own table of functions and
+lines, which the kernel keeps for each program. A sample stands at the instruction that waits.
+Shares of functions are of what the loop does in the kernel, shares of lines of what the program
+does.
 """
 import argparse
 import bisect
@@ -36,11 +37,16 @@ def parse_args():
 
 
 def sample(args, bed, program, file):
-    """Kernel addresses and symbols at which the loop was found.  cpu-clock: virtual machines have no other counter."""
+    """
+    Kernel addresses and symbols at which the loop was found.  cpu-clock: virtual machines have no
+    other counter.
+    """
     run("perf", "record", "-q", "-e", "cpu-clock", "-F", 10000, "-o", file, "--",
         BUILD / "xkv-bench", "frames", "--json", "--quiet", "--bed", bed.name, "--server", program,
-        "--keys", args.keys, "--key-size", args.key_size, "--rounds", 1, "--seconds", args.seconds, "--cpus", args.cpu,
-        "--distribution", args.distribution, "--ratio", OPERATIONS[args.operation], "--batch", args.batch)
+        "--keys", args.keys, "--key-size", args.key_size, "--rounds", 1, "--seconds", args.seconds,
+        "--cpus", args.cpu,
+        "--distribution", args.distribution, "--ratio", OPERATIONS[args.operation],
+        "--batch", args.batch)
     found = []
     for text in run("perf", "script", "-i", file, "-F", "ip,sym").splitlines():
         words = text.split()
@@ -54,7 +60,10 @@ def is_ours(program, address):
 
 
 def tally(samples, program):
-    """From the program's first run to its last: counters by function, its own marked, and by line of its own."""
+    """
+    From the program's first run to its last: counters by function, its own marked, and by line of
+    its own.
+    """
     ours = [i for i, (address, _) in enumerate(samples) if is_ours(program, address)]
     if not ours:
         die("no sample hit the program")
@@ -84,7 +93,8 @@ def main():
         pins = Path("/sys/fs/bpf") / bed.name
         step("starting xkvd with native XDP, loading keys")
         start_xkvd(stack, bed, "--max-keys", max(args.keys, 1 << 20))
-        if bed.bench("--load-only", "--keys", args.keys, "--key-size", args.key_size)["sets"] != args.keys:
+        if bed.bench("--load-only", "--keys", args.keys,
+                     "--key-size", args.key_size)["sets"] != args.keys:
             die("not all keys were stored")
         path, = pin_programs(BUILD / "xkv.bpf.o", (WHOLE,), pins, pins / "whole")
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xkv-hotlines-")))

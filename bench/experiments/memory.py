@@ -4,10 +4,10 @@
 128 bytes, and sizes as in Facebook's ETC pool (keys of 20 to 45 bytes, values generalized Pareto).
 
 xkv's memory is the kernel's, and is taken from it twice: by what each BPF map says it holds, and by
-what the machine has less of afterwards (MemAvailable), which has to agree. Redis' is the growth of its
-RSS over the same keys and values. Both are growth from the running, empty server to the loaded one,
-but what xkvd makes for entries at its start, the index (for --keys of them) and the first page, counts
-as if it had grown. What else the empty one takes is shown beside. Results go to
+what the machine has less of afterwards (MemAvailable), which has to agree. Redis' is the growth of
+its RSS over the same keys and values. Both are growth from the running, empty server to the loaded
+one, but what xkvd makes for entries at its start, the index (for --keys of them) and the first
+page, counts as if it had grown. What else the empty one takes is shown beside. Results go to
 build/bench-memory.json.
 """
 import argparse
@@ -18,12 +18,14 @@ import tempfile
 import time
 from contextlib import ExitStack
 
-from harness import (BUILD, SERVER_IP, Bed, die, load_redis, machine, prepare, run, start_redis, start_xkvd, step,
+from harness import (BUILD, SERVER_IP, Bed, die, load_redis, machine, prepare, run, start_redis,
+                     start_xkvd, step,
                      write_json)
 
 XKV_PORT, REDIS_PORT = 6379, 6380
 MIXED_SETS = 6000
-WHOLE = ("xkv_index", "pages")  # are there for the entries from the start: sized by max-keys, and the first page
+WHOLE = ("xkv_index",
+         "pages")  # are there for the entries from the start: sized by max-keys, and the first page
 SLOT_HEADER = 24  # struct xkv_slot of bpf/layout.h
 
 
@@ -50,7 +52,9 @@ def parse_args():
 
 
 def maps():
-    """{id: (name, bytes)} of all BPF maps of the machine; the bytes are the kernel's own account."""
+    """
+    {id: (name, bytes)} of all BPF maps of the machine; the bytes are the kernel's own account.
+    """
     found = json.loads(run("bpftool", "-j", "map", "show"))
     return {m["id"]: (m.get("name", ""), int(m["bytes_memlock"])) for m in found}
 
@@ -89,7 +93,10 @@ def settle():
 
 
 def wait_until_steady(before, seconds=12, most=60):
-    """xkvd has slots ahead of need while keys come, and gives back what is too much some seconds later."""
+    """
+    xkvd has slots ahead of need while keys come, and gives back what is too much some seconds
+    later.
+    """
     last, since, end = None, 0, time.monotonic() + most
     while time.monotonic() < end and (last is None or time.monotonic() < since + seconds):
         now = by_group(maps(), before)
@@ -105,13 +112,16 @@ def measure_xkv(keys, sizes):
         before, free = maps(), meminfo()
         daemon = start_xkvd(stack, bed, "--max-keys", keys)
         settle()
-        empty, empty_free, empty_rss = by_group(maps(), before), meminfo(), status(daemon.pid, "RssAnon")
+        empty, empty_free, empty_rss = by_group(maps(), before), meminfo(), status(daemon.pid,
+                                                                                   "RssAnon")
         bed.bench("--load-only", "--keys", keys, *sizes)
         wait_until_steady(before)
         settle()
-        full, full_free, full_rss = by_group(maps(), before), meminfo(), status(daemon.pid, "RssAnon")
+        full, full_free, full_rss = by_group(maps(), before), meminfo(), status(daemon.pid,
+                                                                                "RssAnon")
     return {
-        "parts": {name: {"empty": empty.get(name, 0), "loaded": full[name]} for name in sorted(full)},
+        "parts": {name: {"empty": empty.get(name, 0), "loaded": full[name]}
+                  for name in sorted(full)},
         "process": {"empty": empty_rss, "loaded": full_rss},
         "maps_growth": sum(full.values()) - sum(empty.values()),
         "maps_total": sum(full.values()),
@@ -185,13 +195,17 @@ def keys_kept(bed, port, requests):
         text.writelines(requests)
         text.seek(0)
         # its exit status is 1 where a SET was refused
-        subprocess.run(list(map(str, pipe)), stdin=text, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        subprocess.run(list(map(str, pipe)), stdin=text, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL,
                        check=False)
     return int(bed.client("redis-cli", "-h", SERVER_IP, "-p", port, "dbsize").split()[-1])
 
 
 def mixed_redis(options):
-    """Keys kept, and the memory that they take: its maxmemory does not count what its allocator cannot use."""
+    """
+    Keys kept, and the memory that they take: its maxmemory does not count what its allocator cannot
+    use.
+    """
     with ExitStack() as stack:
         bed = Bed(stack, "memory")
         daemon = start_redis(stack, bed, REDIS_PORT, *options)
@@ -200,13 +214,16 @@ def mixed_redis(options):
 
 
 def mixed_xkv(options):
-    """The same of xkv: the kernel's memory, all of which counts, and the daemon's own, which does not."""
+    """
+    The same of xkv: the kernel's memory, all of which counts, and the daemon's own, which does not.
+    """
     with ExitStack() as stack:
         bed = Bed(stack, "memory")
         daemon = start_xkvd(stack, bed, *options)
         keys = keys_kept(bed, XKV_PORT, mixed_sets(MIXED_SETS))
         info = bed.client("redis-cli", "-h", SERVER_IP, "-p", XKV_PORT, "info", "memory")
-        used = next(int(line.split(":")[1]) for line in info.splitlines() if line.startswith("used_memory:"))
+        used = next(int(line.split(":")[1]) for line in info.splitlines()
+                    if line.startswith("used_memory:"))
         return {"keys": keys, "bytes": used + status(daemon.pid, "RssAnon")}
 
 
@@ -218,7 +235,8 @@ def compare_mixed(limit):
         redis, xkv = mixed_redis(options), mixed_xkv(options)
         result[policy] = {"redis": redis, "xkv": xkv}
         ratio = xkv["keys"] / redis["keys"]
-        print(f"{policy:12} xkv keeps {xkv['keys']:,} keys of {MIXED_SETS:,} in {xkv['bytes'] / 2**20:.1f} MiB, "
+        print(f"{policy:12} xkv keeps {xkv['keys']:,} keys of {MIXED_SETS:,} in "
+              f"{xkv['bytes'] / 2**20:.1f} MiB, "
               f"Redis {redis['keys']:,} in {redis['bytes'] / 2**20:.1f} MiB: {ratio:.2f}, "
               f"{ratio * redis['bytes'] / xkv['bytes']:.2f} for each byte")
     return result
@@ -237,7 +255,8 @@ def show(result, mix, keys):
                        ("Redis, growth of RSS", result["redis_bytes"]),
                        ("  with all that is there at start", redis["rss_total"] / keys)):
         print(f"{name:34} {size:6.1f}")
-    print(f"xkv takes {result['ratio']:.2f} times the memory of Redis ({result['ratio_growth']:.2f} "
+    print(f"xkv takes {result['ratio']:.2f} times the memory of Redis "
+          f"({result['ratio_growth']:.2f} "
           f"by growth alone, {result['ratio_total']:.2f} with all that is there at start)")
 
 

@@ -32,7 +32,9 @@ RANGE = 100000000  # keys with another size of values are numbered from here on:
 
 
 class Comparison(NamedTuple):
-    """The store against itself: xkv-bench's rows whose `field` is `value` over those with `base`."""
+    """
+    The store against itself: xkv-bench's rows whose `field` is `value` over those with `base`.
+    """
     name: str
     option: str
     field: str

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""xkv beside Redis on the same veth: one client, one request at a time, GET, 16-byte keys, 128-byte values.
+"""xkv beside Redis on the same veth: one client, one request at a time, GET, 16-byte keys, 128-byte
+values.
 
 xkv is asked by xkv-bench over UDP, a stock redis-server by redis-benchmark over TCP, in alternating
 rounds; all keys exist on both sides. Results go to build/bench-redis.json.
@@ -26,7 +27,8 @@ def parse_args():
     parser.add_argument("--requests", type=int, default=150000, help="of a Redis round")
     parser.add_argument("--pad", type=int, default=0, help="bytes of payload of an xkv request")
     parser.add_argument("--pin", type=int, metavar="CPU", default=0,
-                        help="everything on one CPU (default 0), so that no wake-up crosses CPUs: best for Redis; -1: none")
+                        help="everything on one CPU (default 0), so that no wake-up crosses CPUs: "
+                             "best for Redis; -1: none")
     parser.add_argument("--output", default=BUILD / "bench-redis.json", type=type(BUILD))
     return parser.parse_args()
 
@@ -85,7 +87,8 @@ def main():
     for name in ("xkv", "redis"):
         row = result[name]
         print(f"{name:6} {row['ops_per_sec']:12,.0f} {row['p50_us']:8.1f} {row['p99_us']:8.1f}")
-    print(f"xkv answers {result['ratio']['ops_per_sec']:.2f} times as many requests per second; its p50 "
+    print(f"xkv answers {result['ratio']['ops_per_sec']:.2f} times as many requests per second; "
+          f"its p50 "
           f"is {result['ratio']['p50']:.2f} and its p99 {result['ratio']['p99']:.2f} of Redis'")
     write_json(args.output, result)
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Where the time of a packet goes: what each stage of the store's XDP program costs, in nanoseconds.
+"""Where the time of a packet goes: what each stage of the store's XDP program costs, in
+nanoseconds.
 
-The programs of bench/bpf/stages.bpf.c do what the store does up to a stage, or all of it but for one
-thing; they run on the maps of a store that xkvd has loaded, in turns with echo, with the thesis-like
-program and with the store itself. What lies between two programs' times is the cost of what only
-one of them does. A program's time is the lower quartile of its rounds: other work on the machine only ever
-makes it longer. Prints the tables of docs/performance.md, --doc writes them there; all figures go
-to build/bench-stages.json.
+The programs of bench/bpf/stages.bpf.c do what the store does up to a stage, or all of it but for
+one thing; they run on the maps of a store that xkvd has loaded, in turns with echo, with the
+thesis-like program and with the store itself. What lies between two programs' times is the cost of
+what only one of them does. A program's time is the lower quartile of its rounds: other work on the
+machine only ever makes it longer. Prints the tables of docs/performance.md, --doc writes them
+there; all figures go to build/bench-stages.json.
 """
 import argparse
 import json
@@ -62,7 +63,8 @@ def parse_args():
     parser.add_argument("--output", default=BUILD / "bench-stages.json", type=Path)
     parser.add_argument("--doc", nargs="?", const=DOCUMENT, type=Path, metavar="FILE",
                         help="write the tables between their markers, default: docs/performance.md")
-    parser.add_argument("--reuse", action="store_true", help="measure nothing: the figures of the last run")
+    parser.add_argument("--reuse", action="store_true",
+                        help="measure nothing: the figures of the last run")
     return parser.parse_args()
 
 
@@ -88,7 +90,8 @@ def frames(args, group, store, base, paths):
     """{(operation, distribution): {server: row of xkv-bench}}."""
     servers = (*BASELINES, *(str(paths.get(name, name)) for name in group))
     found = json.loads(run(
-        BUILD / "xkv-bench", "frames", "--json", "--quiet", "--bed", store.name, "--base-bed", base.name,
+        BUILD / "xkv-bench", "frames", "--json", "--quiet", "--bed", store.name,
+        "--base-bed", base.name,
         "--keys", args.keys, "--rounds", args.rounds, "--seconds", args.seconds, "--cpus", args.cpu,
         "--server", ",".join(servers), "--distribution", args.distributions,
         "--ratio", ",".join(OPERATIONS.values())))
@@ -102,15 +105,20 @@ def frames(args, group, store, base, paths):
 
 def answers(row):
     """What a server has to answer: requests that came back, or hits."""
-    cut_off = row["server"].startswith("stage_") and (row["server"], row["op"]) != ("stage_value", "get")
+    cut_off = row["server"].startswith("stage_") and (row["server"], row["op"]) != ("stage_value",
+                                                                                    "get")
     return "echoed" if cut_off or row["server"] == "echo" else "hits"
 
 
 def check(row):
-    """Who drops packets, or passes them on, seems faster. Some do not find keys in a further bucket, which are few."""
+    """
+    Who drops packets, or passes them on, seems faster. Some do not find keys in a further bucket,
+    which are few.
+    """
     every = sum(row[k] for k in ("hits", "misses", "other", "echoed", "wrong"))
     if row["reply_share"] < 0.98 or row[answers(row)] < 0.999 * every:
-        print(f"warning: {row['server']}, {row['op']} {row['distribution']}: {row['reply_share']:.2%} came back, "
+        print(f"warning: {row['server']}, {row['op']} {row['distribution']}: "
+              f"{row['reply_share']:.2%} came back, "
               f"{row[answers(row)]} of {every} {answers(row)}", file=sys.stderr)
 
 
@@ -129,7 +137,8 @@ def cell(cut, varied):
     before = ("echo", *STAGES)
     thesis = min(BASELINES[1:], key=ns.get)
     return {
-        "echo": ns["echo"], "stages": {name: ns[name] - ns[last] for name, last in zip(STAGES, before)},
+        "echo": ns["echo"], "stages": {name: ns[name] - ns[last]
+                                       for name, last in zip(STAGES, before)},
         "store": ns[WHOLE] - ns["echo"], "attached": ns[ATTACHED] - ns[WHOLE],
         "thesis": ns[thesis] - ns["echo"], "thesis_is": thesis,
         "of_echo": ns["echo"] / ns[WHOLE], "of_thesis": ns[thesis] / ns[WHOLE],
@@ -170,8 +179,10 @@ def variant_table(op, cells):
 
 def markdown(result):
     m, load = result["machine"], result["load_average"]
-    lines = [f"{m['cpus']} CPUs ({m['cpu']}), Linux {m['kernel']}; {result['keys']:,} keys of 16 bytes, values of 128; "
-             f"{result['rounds']} rounds of {result['seconds']:g} s each; load average at the end {load:.1f}."]
+    lines = [f"{m['cpus']} CPUs ({m['cpu']}), Linux {m['kernel']}; {result['keys']:,} keys of 16 "
+             f"bytes, values of 128; "
+             f"{result['rounds']} rounds of {result['seconds']:g} s each; load average at the end "
+             f"{load:.1f}."]
     for table in (stage_table, variant_table):
         for op in OPERATIONS:
             lines += table(op, result[op])
@@ -184,8 +195,10 @@ def measure(args):
         beds = make_beds(stack, args)
         step(f"measuring, {args.rounds} rounds of each")
         cut, varied = (frames(args, group, *beds) for group in GROUPS)
-    result = {op: {d: cell(cut[o, d], varied[o, d]) for o, d in cut if o == op} for op in OPERATIONS}
-    result.update(machine=machine(), load_average=os.getloadavg()[0], keys=args.keys, rounds=args.rounds,
+    result = {op: {d: cell(cut[o, d], varied[o, d]) for o, d in cut if o == op}
+              for op in OPERATIONS}
+    result.update(machine=machine(), load_average=os.getloadavg()[0], keys=args.keys,
+                  rounds=args.rounds,
                   seconds=args.seconds)
     write_json(args.output, result)
     return result
@@ -197,7 +210,8 @@ def main():
     print(markdown(result))
     if args.doc:
         text = args.doc.read_text(encoding="utf-8")
-        args.doc.write_text(fill(text, "tables", wrapped(markdown(result)), MAKER), encoding="utf-8")
+        args.doc.write_text(fill(text, "tables", wrapped(markdown(result)), MAKER),
+                            encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ import pytest
 from conftest import BUILD, ROOT, run, wait_for
 
 pytest.importorskip("matplotlib", reason="no matplotlib: run 'sudo scripts/setup.sh test'")
-sys.path.append(str(ROOT / "bench/experiments"))  # at the end: its redis.py must not hide the client library
+# at the end: its redis.py must not hide the client library
+sys.path.append(str(ROOT / "bench/experiments"))
 # pylint: disable=wrong-import-position
 from figlib import document, headline, measure, plots, runner, summary, tables  # noqa: E402
 from figlib.experiments import EXPERIMENTS, SERIES, WIRE_SERIES, Workload, series_of  # noqa: E402
@@ -43,7 +44,8 @@ def made(name, rows, failures=()):
             for one in found:
                 result.add(series, x, one)
     return {"name": name, "figures": e.figures, "title": e.title, "kind": e.kind, "field": e.field,
-            "label": e.label, "says": e.says, "items": 1000, "seconds": 0.5, "rounds": 3, "clients": 8,
+            "label": e.label, "says": e.says, "items": 1000, "seconds": 0.5, "rounds": 3,
+            "clients": 8,
             "wire": False, "load_average": 0.5, "machine": MACHINE, "failures": list(failures),
             "series": result.data(SERIES)}
 
@@ -57,13 +59,15 @@ def writes():
 
 def load_curve():
     return made("fig07-08-latency", {
-        name: {x: [row(1000 * x, offered=1000 * x, p50=5 / (1.1 - x), p99=50 / (1.1 - x)) for _ in range(2)]
+        name: {x: [row(1000 * x, offered=1000 * x, p50=5 / (1.1 - x), p99=50 / (1.1 - x))
+                   for _ in range(2)]
                for x in (0.1, 0.5, 1.0)} for name in ("xkv", "redis")})
 
 
 def shares():
     found = row(500, own_us=4.0, command_p99=2, share_p50=80.0, share_p99=95.0)
-    return made("fig01-02-share", {"redis-shared": {10: [found], 90: [dict(found, share_p50=91.0)]}})
+    return made("fig01-02-share", {"redis-shared": {10: [found],
+                                                    90: [dict(found, share_p50=91.0)]}})
 
 
 ALL = {"sweep": writes, "load": load_curve, "share": shares}
@@ -103,7 +107,8 @@ def test_every_figure_has_its_experiment():
         if e.kind == "sweep":
             assert set(e.thesis) <= set(e.values), e.name
         # On a NIC no figure is without xkv and Redis, but for 1 and 2.
-        assert {"xkv", "redis"} <= set(series_of(e, wire=True)) <= set(WIRE_SERIES) or e.kind == "share"
+        assert (e.kind == "share"
+                or {"xkv", "redis"} <= set(series_of(e, wire=True)) <= set(WIRE_SERIES))
         assert series_of(e, wire=True)
 
 
@@ -131,7 +136,8 @@ def test_more_options_are_for_udp_alone():
 
 
 def answer(**more):
-    return dict({"requests_per_second": 100.0, "errors": 0, "hits": 1000, "misses": 0, "lost": 1, "unsent": 0, "after_end": 0,
+    return dict({"requests_per_second": 100.0, "errors": 0, "hits": 1000, "misses": 0, "lost": 1,
+                 "unsent": 0, "after_end": 0,
                  "latency_us": {"p50": 1, "p99": 2, "p99.9": 3, "max": 4}}, **more)
 
 
@@ -152,7 +158,8 @@ def test_a_figure_of_requests_that_failed_is_none(wrong, sentence):
 def fake_place(*answers, ns=()):
     """A place whose load generator prints these, and whose server's clock shows `ns`."""
     printed, clock = iter(answers), iter(ns)
-    return SimpleNamespace(tool="tool", address="a", mode="apart", server_cpus={0}, wire=False, udp_flags=("-x",),
+    return SimpleNamespace(tool="tool", address="a", mode="apart", server_cpus={0}, wire=False,
+                           udp_flags=("-x",),
                            use=lambda mode: None, server_ns=lambda pids: next(clock, None),
                            on_client=lambda words: ("printf", "%s", json.dumps(next(printed))))
 
@@ -229,7 +236,13 @@ def test_a_load_curve_asks_for_shares_of_the_full_load(monkeypatch):
 
 def test_a_system_that_does_not_start_is_named_once(monkeypatch):
     context, _ = fake_context(monkeypatch, lambda *_: row(1), only=("udp", "xkv"))
-    context.systems.get = lambda name: (_ for _ in ()).throw(Failure("no")) if name == "udp" else name
+
+    def get(name):
+        if name == "udp":
+            raise Failure("no")
+        return name
+
+    context.systems.get = get
     data = runner.run_experiment(context, BY_NAME["fig12-scans"])
     assert data["failures"] == ["udp: no"] and list(data["series"]) == ["xkv"]
 
@@ -290,7 +303,7 @@ def test_redis_histogram():
         runner.command_p99(SimpleNamespace(cli=lambda *_: "ERR unknown"))
 
 
-# ---- tables ----------------------------------------------------------------------------------------
+# ---- tables --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value, text", [
@@ -315,7 +328,8 @@ def test_table_beside_the_thesis():
 
 def test_losses_stand_beside_the_latencies():
     """Of 1,000 requests/s for half a second."""
-    curves = {"xkv-shared": {x: [row(900 * x, offered=1000 * x, lost=lost)] for x, lost in ((0.5, 0), (1.0, 50))}}
+    curves = {"xkv-shared": {x: [row(900 * x, offered=1000 * x, lost=lost)]
+                             for x, lost in ((0.5, 0), (1.0, 50))}}
     text = tables.brief(made("fig13-scans-1", curves))
     assert "| xkv, CPUs shared | 1,000 | 10 / 20 | 10 / 20 (10.0% lost) |" in text
 
@@ -334,21 +348,24 @@ def test_every_line_of_a_table_has_as_many_cells(kind):
 
 def test_data_files(tmp_path):
     tables.write_json(tmp_path / "fig09-writes.json", writes())
-    assert tables.read_all(tmp_path, EXPERIMENTS) == {"fig09-writes": json.loads(json.dumps(writes()))}
+    written = json.loads(json.dumps(writes()))
+    assert tables.read_all(tmp_path, EXPERIMENTS) == {"fig09-writes": written}
     tables.write_json(tmp_path / "fig09-writes.json", dict(writes(), title="as it was called"))
     assert tables.read_all(tmp_path, EXPERIMENTS)["fig09-writes"]["title"] == writes()["title"]
     tables.write_csv(tmp_path / "x.csv", writes())
     with open(tmp_path / "x.csv", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == 8
-    assert (lines[1]["series"], lines[1]["x"], lines[1]["round"], lines[1]["rate"]) == ("xkv", "0", "2", "100")
+    assert (lines[1]["series"], lines[1]["x"], lines[1]["round"], lines[1]["rate"]) == ("xkv", "0",
+                                                                                        "2", "100")
 
 
-# ---- plots -----------------------------------------------------------------------------------------
+# ---- plots ---------------------------------------------------------------------------------------
 
 
 def svg_text(path):
-    return [" ".join(node.itertext()).strip() for node in ElementTree.parse(path).iter(SVG + "text")]
+    return [" ".join(node.itertext()).strip()
+            for node in ElementTree.parse(path).iter(SVG + "text")]
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -363,13 +380,15 @@ def test_plots(kind, tmp_path):
     assert any(data["title"] in word for word in words)
     units = {"sweep": ("requests per second", "server's CPU time per request (us)"),
              "load": ("requests per second, answered", "p99 (us)"),
-             "share": ("load (% of what Redis serves at most)", "network's share of Redis' p99 (%)")}
+             "share": ("load (% of what Redis serves at most)",
+                       "network's share of Redis' p99 (%)")}
     assert set(units[kind]) <= set(words)
 
 
 def test_words_in_a_plot_are_whole(tmp_path):
     """Numbers in text are not shortened as coordinates are."""
-    data = made("fig06-distribution", {"xkv": {x: [row(300)] for x in ("zipf:0.9", "zipf:0.95", "zipf:0.99")}})
+    data = made("fig06-distribution", {"xkv": {x: [row(300)]
+                                               for x in ("zipf:0.9", "zipf:0.95", "zipf:0.99")}})
     plots.write(tmp_path, dict(data, seconds=0.25))
     words = svg_text(tmp_path / "fig06-distribution.svg")
     assert {"zipf:0.9", "zipf:0.95", "zipf:0.99"} <= set(words), words
@@ -401,7 +420,8 @@ def test_the_same_data_makes_the_same_plot(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         plots.write(tmp_path / name, writes())
-    assert (tmp_path / "a/fig09-writes.svg").read_bytes() == (tmp_path / "b/fig09-writes.svg").read_bytes()
+    a, b = ((tmp_path / name / "fig09-writes.svg").read_bytes() for name in "ab")
+    assert a == b
 
 
 def test_a_plot_of_nothing(tmp_path):
@@ -409,19 +429,22 @@ def test_a_plot_of_nothing(tmp_path):
     assert ElementTree.parse(tmp_path / "fig09-writes.svg")
 
 
-@pytest.mark.parametrize("number, text", [(1234567, "1.23M"), (2000, "2k"), (0.5, "0.5"), (50, "50")])
+@pytest.mark.parametrize("number, text", [(1234567, "1.23M"), (2000, "2k"), (0.5, "0.5"),
+                                          (50, "50")])
 def test_ticks(number, text):
     assert plots.short(number) == text
 
 
-# ---- the document ----------------------------------------------------------------------------------
+# ---- the document --------------------------------------------------------------------------------
 
 
 def page(tmp_path):
     def part(name):
-        return f"\nbefore {name}\n\n{document.BEGIN.format('make figures', name)}\nold\n{document.END.format(name)}\n"
+        begin, end = document.BEGIN.format("make figures", name), document.END.format(name)
+        return f"\nbefore {name}\n\n{begin}\nold\n{end}\n"
 
-    for name, parts in ((document.DOCUMENT, ("machine", "figures")), (document.NOTES, ("findings",))):
+    for name, parts in ((document.DOCUMENT, ("machine", "figures")),
+                        (document.NOTES, ("findings",))):
         text = "# By hand\n" + "".join(map(part, parts)) + "\nlast\n"
         (tmp_path / name).write_text(text, encoding="utf-8")
     return tmp_path / document.DOCUMENT
@@ -464,16 +487,21 @@ def test_findings():
                (("xkv-shared", 400), ("xkv-afxdp", 800), ("redis-cores", 300))}}
     text = document.findings({"fig06-distribution": made("fig06-distribution", rows),
                               "fig09-writes": writes(), "fig01-02-share": shares()})
-    assert "xkv 2.00 us (500,000 requests/s a core), Redis 8.00 us (125,000 requests/s a core)" in text
+    assert ("xkv 2.00 us (500,000 requests/s a core), "
+            "Redis 8.00 us (125,000 requests/s a core)") in text
     assert "4 times with Redis" in text and "xkv 30%, Redis 100%" in text
-    assert "3,000,000 requests/s on one core; the thesis-like program 4,000,000. One request" in text
+    assert ("3,000,000 requests/s on one core; "
+            "the thesis-like program 4,000,000. One request") in text
     assert "the CPU time of 24.2 of these" in text
     assert "from 0 to 100: xkv -50 %, CPU time +0 %; Redis -60 %" in text
     assert "80 to 91 % of p50 and 95 to 95 % of p99" in text
-    assert "xkv answers 400 requests/s to clients with sockets and 800 to clients with AF_XDP" in text
+    assert ("xkv answers 400 requests/s to clients with sockets "
+            "and 800 to clients with AF_XDP") in text
     text = document.findings({"fig07-08-latency": load_curve()})
-    assert "**Latency by throughput**: p50 / p99 of xkv 8.33 / 83.3 us at 50%; Redis 8.33 / 83.3 us at 50% of" in text
-    assert "p99 at the most that Redis follows: Redis 500 us with 1,000 requests/s, xkv 500 us with 1,000, 1 of that" in text
+    assert ("**Latency by throughput**: p50 / p99 of xkv 8.33 / 83.3 us at 50%; Redis 8.33 / 83.3 "
+            "us at 50% of") in text
+    assert ("p99 at the most that Redis follows: Redis 500 us with 1,000 requests/s, xkv 500 us "
+            "with 1,000, 1 of that") in text
     assert document.findings({}) == "Nothing has been measured yet."
 
 
@@ -482,7 +510,8 @@ def test_p99_at_the_most_that_redis_follows():
         return [row(answered or offered, offered=offered, p99=p99)]
 
     curves = {"xkv-shared": {x: at(300 * x, 10.0 * x) for x in (1, 2, 3)},
-              "redis-shared": {1: at(200, 100.0), 2: at(400, 200.0), 3: at(600, 9e9, 500)},  # that it does not follow
+              "redis-shared": {1: at(200, 100.0), 2: at(400, 200.0),
+                               3: at(600, 9e9, 500)},  # that it does not follow
               "redis-cores": {1: at(1000, 900.0)}}
     found = document.latencies(made("fig13-scans-1", curves))
     assert found[-1].endswith(
@@ -510,14 +539,15 @@ def test_long_lines_are_wrapped():
     assert text[0].startswith("- word") and text[1].startswith("  word") and text[-1].endswith("|")
 
 
-# ---- the plot of the README ------------------------------------------------------------------------
+# ---- the plot of the README ----------------------------------------------------------------------
 
 
 def test_headline_is_drawn_from_what_was_measured(tmp_path):
     (tmp_path / headline.ONE_CLIENT).write_text(json.dumps({"series": {
         "xkv": {"label": "xkv", "rate": 400, "p50": 2, "p99": 3},
         "redis": {"label": "Redis & co", "rate": 100, "p50": 20, "p99": 30}}}), encoding="utf-8")
-    everything = {"fig06-distribution": made("fig06-distribution", {"xkv": {"zipf:0.99": [row(300)]}}),
+    everything = {"fig06-distribution": made("fig06-distribution",
+                                             {"xkv": {"zipf:0.99": [row(300)]}}),
                   "fig07-08-latency": made("fig07-08-latency", {
                       "xkv-shared": {0.5: [row(150, offered=150)], 1.0: [row(290, offered=300)]}})}
     headline.write(tmp_path, {})
@@ -527,15 +557,17 @@ def test_headline_is_drawn_from_what_was_measured(tmp_path):
     text = " ".join("".join(t.itertext()) for t in svg.iter(f"{SVG}text"))
     assert "400/s p50 2 us" in text.replace("/sp50", "/s p50") and "Redis & co" in text
     assert "2.00 us of the server's CPU per GET" in text and "300/s" in text
-    bars = [float(r.get("width")) for r in svg.iter(f"{SVG}rect") if r.get("class") in ("bar", "ours")]
+    bars = [float(r.get("width")) for r in svg.iter(f"{SVG}rect")
+            if r.get("class") in ("bar", "ours")]
     assert bars == [round(headline.BAR * share) for share in (1, 0.25, 0.75, 0.75)]
 
 
-# ---- the command -----------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------------------
 
 
 def figures(*options, **more):
-    return run(ROOT / "bench/experiments/figures.py", *options, env=dict(os.environ, XKV_BUILD=str(BUILD)), **more)
+    return run(ROOT / "bench/experiments/figures.py", *options,
+               env=dict(os.environ, XKV_BUILD=str(BUILD)), **more)
 
 
 def test_list():
@@ -564,7 +596,8 @@ SHORT = {"xkv", "redis", "frames", "xkv-shared", "redis-shared", "xkv-afxdp"}
 
 
 def options_of_a_short_run(tmp_path, docs):
-    return ("--seconds", "0.1", "--rounds", "1", "--items", "5000", "--points", "2", "--clients", "4",
+    return ("--seconds", "0.1", "--rounds", "1", "--items", "5000", "--points", "2",
+            "--clients", "4",
             "--results", tmp_path / "results", "--docs", docs)
 
 
@@ -583,7 +616,8 @@ def alive(pid):
 @pytest.mark.usefixtures("privileged")
 def test_a_short_run(tmp_path, docs):
     before = leftovers()
-    done = figures("--series", ",".join(SHORT), *options_of_a_short_run(tmp_path, docs), check=False,
+    done = figures("--series", ",".join(SHORT), *options_of_a_short_run(tmp_path, docs),
+                   check=False,
                    timeout=280)
     assert done.returncode == 0, done.stderr
     for e in EXPERIMENTS:
@@ -594,7 +628,8 @@ def test_a_short_run(tmp_path, docs):
             assert len(series["points"]) == 2, (e.name, name)
             for point in series["points"]:
                 assert point["summary"]["rate"][0] > 0
-                assert e.kind != "sweep" or SERIES[name].mode == "shared" or point["summary"]["cpu_us"][0] > 0
+                assert (e.kind != "sweep" or SERIES[name].mode == "shared"
+                        or point["summary"]["cpu_us"][0] > 0)
         for ending in ("csv", "png", "svg", "md"):
             assert (tmp_path / f"results/{e.name}.{ending}").stat().st_size > 0
         assert f"figures/{e.name}.svg" in (docs / document.DOCUMENT).read_text(encoding="utf-8")
@@ -604,9 +639,12 @@ def test_a_short_run(tmp_path, docs):
 @pytest.mark.long
 @pytest.mark.seconds(120)
 def test_a_run_on_an_interface(bed, tmp_path, docs):
-    """Run on the server's side of a bed, the script has a NIC and a client that a command reaches."""
+    """
+    Run on the server's side of a bed, the script has a NIC and a client that a command reaches.
+    """
     client = f"nsenter --net={bed.netns('client')} --"
-    bed.run("server", ROOT / "bench/experiments/figures.py", "--interface", "xkv0", "--client", client, "--only",
+    bed.run("server", ROOT / "bench/experiments/figures.py", "--interface", "xkv0",
+            "--client", client, "--only",
             "fig09,fig07", "--series", "xkv,redis-cores", *options_of_a_short_run(tmp_path, docs),
             "--seconds", "0.5")  # nothing goes before other processes here
     for name in ("fig09-writes", "fig07-08-latency"):
@@ -641,5 +679,6 @@ def test_an_interrupted_run_leaves_nothing(tmp_path, docs, number):
         process.terminate()  # does nothing to one that has ended
         process.wait(60)
     assert leftovers() == before
-    wait_for(lambda: not subprocess.run(["pgrep", "-f", bed], stdout=subprocess.PIPE, check=False).stdout,
+    wait_for(lambda: not subprocess.run(["pgrep", "-f", bed], stdout=subprocess.PIPE,
+                                        check=False).stdout,
              10, "its processes end")

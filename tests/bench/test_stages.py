@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 26
 # tests/run: once
-"""make bench-stages: its programs load on a running store's maps, each answers as it should, and nothing stays."""
+"""
+make bench-stages: its programs load on a running store's maps, each answers as it should, and
+nothing stays.
+"""
 import json
 import os
 import re
@@ -16,15 +19,20 @@ import pytest
 
 from conftest import BUILD, ROOT
 
-STAGES = ("stage_parse", "stage_copy", "stage_hash", "stage_bucket", "stage_find", "stage_value", "xkv_xdp")
-VARIANTS = ("less_verify", "less_sum", "less_lock", "less_hot", "bare", "more_hash", "fixed", "fixed_50", "fixed_300")
-QUICK = ("--keys", "2000", "--rounds", "1", "--seconds", "0.005", "--distributions", "hot:1,uniform")
+STAGES = ("stage_parse", "stage_copy", "stage_hash", "stage_bucket", "stage_find", "stage_value",
+          "xkv_xdp")
+VARIANTS = ("less_verify", "less_sum", "less_lock", "less_hot", "bare", "more_hash", "fixed",
+            "fixed_50", "fixed_300")
+QUICK = ("--keys", "2000", "--rounds", "1", "--seconds", "0.005",
+         "--distributions", "hot:1,uniform")
 DOCUMENT = "before\n<!-- make bench-stages: tables -->\nold\n<!-- end of tables -->\nbehind\n"
 
 
 def start(*options):
-    return subprocess.Popen([ROOT / "bench/experiments/stages.py", *QUICK, *options], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, env=dict(os.environ, XKV_BUILD=str(BUILD)), text=True)
+    return subprocess.Popen([ROOT / "bench/experiments/stages.py", *QUICK, *options],
+                            stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, env=dict(os.environ, XKV_BUILD=str(BUILD)),
+                            text=True)
 
 
 def left_over(pid):
@@ -83,7 +91,9 @@ def test_hot_lines(privileged):
 
 def test_a_program_that_is_not_pinned(bed, xkvd):
     xkvd("--save", "")
-    done = subprocess.run([BUILD / "xkv-bench", "frames", "--bed", bed.name, "--server", "/sys/fs/bpf/none"],
+    done = subprocess.run([BUILD / "xkv-bench", "frames", "--bed", bed.name,
+                           "--server", "/sys/fs/bpf/none"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "xkv-bench: cannot open the pinned program /sys/fs/bpf/none: No such file or directory\n"
+    assert done.stderr == ("xkv-bench: cannot open the pinned program /sys/fs/bpf/none: No such "
+                           "file or directory\n")

@@ -101,6 +101,16 @@ void packet_default(struct packet_spec *s, bool v6)
 	s->flow = 0xabcde;
 }
 
+struct packet_spec packet_plain(bool v6, const struct payload *p)
+{
+	struct packet_spec s;
+
+	packet_default(&s, v6);
+	s.payload = p->byte;
+	s.len = p->len;
+	return s;
+}
+
 uint32_t packet_link(const struct packet_spec *s, unsigned int tags)
 {
 	uint32_t link = 0;

@@ -63,6 +63,10 @@ const char *packet_complaint(const uint8_t *frame, size_t len);
 /* Where the payload of a plain frame with this many tags begins. */
 size_t packet_payload_at(bool v6, unsigned int tags);
 
+/* A plain frame with this payload, which it refers to. */
+struct payload;
+struct packet_spec packet_plain(bool v6, const struct payload *p);
+
 /* ---- payloads ------------------------------------------------------------ */
 
 struct payload {

@@ -10,6 +10,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,6 +134,20 @@ static const char *load_xdp(struct bed *b)
 	return b->prog < 0 ? failure("there is no program xkv_xdp") : NULL;
 }
 
+int bed_xdp(struct bed *b)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	const char *why = NULL;
+
+	pthread_mutex_lock(&lock);
+	if (!b->object)
+		why = load_xdp(b);
+	if (why)
+		fprintf(stderr, "%s\n", why);
+	pthread_mutex_unlock(&lock);
+	return b->prog;
+}
+
 static void *map_shared(int fd, size_t size)
 {
 	void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -202,7 +217,7 @@ const char *bed_open(struct bed *b, unsigned int max_keys)
 	struct config_builder builder;
 
 	memset(b, 0, sizeof(*b));
-	b->bpf.lock = -1;
+	b->bpf.lock = b->prog = -1;
 	snprintf(keys, sizeof(keys), "%u", max_keys);
 	snprintf(b->pin_dir, sizeof(b->pin_dir), BPFFS "/xkv-test-%s-packet-%d-%u",
 		 prefix ? prefix : "own", (int)getpid(), number++);
@@ -211,8 +226,6 @@ const char *bed_open(struct bed *b, unsigned int max_keys)
 		return failure("cannot make a configuration");
 	if (bpf_open(&b->bpf, b->config, err, sizeof(err)))
 		why = failure("%s", err);
-	if (!why)
-		why = load_xdp(b);
 	if (!why)
 		why = open_store(b, true);
 	if (why)
@@ -262,7 +275,7 @@ bool bed_run(struct bed *b, const uint8_t *frame, size_t len, struct outcome *ou
 	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = frame, .data_size_in = (uint32_t)len,
 		    .data_out = out->frame, .data_size_out = sizeof(out->frame), .repeat = 1);
 
-	if (bpf_prog_test_run_opts(b->prog, &opts))
+	if (bpf_prog_test_run_opts(bed_xdp(b), &opts))
 		return false;
 	out->verdict = (int)opts.retval;
 	out->len = opts.data_size_out;

@@ -20,8 +20,8 @@
 struct bed {
 	const struct config *config;
 	struct bpf bpf;
-	struct bpf_object *object;
-	int prog; /* the XDP program's descriptor */
+	struct bpf_object *object; /* the XDP program's, NULL until bed_xdp() */
+	int prog;
 	struct store *st;
 	struct store_ctx *ctx;
 	struct xkv_config *c;	   /* what BPF reads, mapped */
@@ -86,6 +86,12 @@ static inline uint64_t *bed_token(struct bed *b)
 {
 	return (uint64_t *)b->secrets->token[b->c->current & 1];
 }
+
+/*
+ * The XDP program's descriptor, -1 if it does not load.  It is loaded when the first frame comes:
+ * the verifier takes most of a second, and many cases have none.  Any thread may call it.
+ */
+int bed_xdp(struct bed *b);
 
 /* False if the kernel refused to run it (frames under 14 bytes). */
 bool bed_run(struct bed *b, const uint8_t *frame, size_t len, struct outcome *out);

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Hours of random sizes, evictions and kill -9, and after each minute every slot must be accounted for.
+"""Hours of random sizes, evictions and kill -9, and after each minute every slot must be accounted
+for.
 
     tests/e2e/soak.py [--seconds N] [--round N] [--seed N] [--maxmemory MIB] [--max-keys N]
 
-`make soak SECONDS=7200`; as root, on a test bed of its own.  In each round clients of both front ends work on a small
-store whose policy, keys and sizes change, while xkvd is killed and adopts, is stopped, or starts from a snapshot.
-Every value says for which key it was set, and is checked when it is read.  Then traffic stops, and `xkv check` must
-find every slot in its place, none of them kept by a request that is over, and used_memory within maxmemory.
+`make soak SECONDS=7200`; as root, on a test bed of its own.  In each round clients of both front
+ends work on a small store whose policy, keys and sizes change, while xkvd is killed and adopts, is
+stopped, or starts from a snapshot. Every value says for which key it was set, and is checked when
+it is read.  Then traffic stops, and `xkv check` must find every slot in its place, none of them
+kept by a request that is over, and used_memory within maxmemory.
 
-A line for each round, one at the end.  Exit status 0: nothing was found; 1: something was, and the logs are kept;
-130: interrupted.  It may be stopped (SIGSTOP, with all its processes) for minutes: what timed out is no failure.
+A line for each round, one at the end.  Exit status 0: nothing was found; 1: something was, and the
+logs are kept; 130: interrupted.  It may be stopped (SIGSTOP, with all its processes) for minutes:
+what timed out is no failure.
 """
 import argparse
 import collections
@@ -27,7 +30,8 @@ import threading
 import time
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # run by itself it finds conftest.py there
+# run by itself it finds conftest.py there
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import conftest
 import proto
@@ -41,11 +45,14 @@ POLICIES = ["noeviction", "allkeys-lru", "allkeys-lfu", "allkeys-random",
             "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"]
 # Answers of RESP that are no failure: the store is full, the key contended, the value at its limit.
 REFUSALS = re.compile(r"OOM|BUSY|larger than 1 MiB")
-STATUSES = {proto.OK, proto.MISS, proto.NOT_STORED, proto.TOO_LARGE, proto.PAD, proto.NO_MEMORY, proto.BUSY}
+STATUSES = {proto.OK, proto.MISS, proto.NOT_STORED, proto.TOO_LARGE, proto.PAD, proto.NO_MEMORY,
+            proto.BUSY}
 NO_CONNECTION = (redis.ConnectionError, redis.TimeoutError, OSError)
-CHECK_TURNS, CHECK_PAUSE = 100, 0.2  # 20 s, but by turns: this may be stopped meanwhile, or wait for a CPU
+# 20 s, but by turns: this may be stopped meanwhile, or wait for a CPU
+CHECK_TURNS, CHECK_PAUSE = 100, 0.2
 READ_BACK = 20000  # keys, at the end of a round
-COUNTED = ["evictions", "expires", "relocations", "chained", "orphans"]  # that a round was one shows in them
+COUNTED = ["evictions", "expires", "relocations", "chained",
+           "orphans"]  # that a round was one shows in them
 
 
 class Wrong(Exception):
@@ -56,17 +63,24 @@ class Wrong(Exception):
 
 
 class Key:
-    """The bytes decide what the values are: numbers, a few bytes, or chunks that say for whom they were set."""
+    """
+    The bytes decide what the values are: numbers, a few bytes, or chunks that say for whom they
+    were set.
+    """
 
     def __init__(self, name):
         self.name = name
         digest = hashlib.blake2b(name, digest_size=16).digest()
         self.tiny = digest[:7]
         self.kind = {0: "number", 1: "tiny"}.get(digest[7] % 8, "chunks")
-        self.unit = int.from_bytes(digest[8:12], "big") | 1 << 31  # every number set for it is a multiple
+        self.unit = int.from_bytes(digest[8:12],
+                                   "big") | 1 << 31  # every number set for it is a multiple
 
     def chunk(self, number, size):
-        """What SET and APPEND write: at least 8 bytes, of which each depends on the key and the number."""
+        """
+        What SET and APPEND write: at least 8 bytes, of which each depends on the key and the
+        number.
+        """
         head = number.to_bytes(5, "big") + size.to_bytes(3, "big")
         pattern = hashlib.shake_128(head + self.name).digest(251)
         return (head + pattern * (size // len(pattern) + 1))[:size]
@@ -86,13 +100,15 @@ class Key:
         else:
             right = self._are_chunks(value)
         if not right:
-            raise Wrong(f"key {self.name.hex()} has a value of {len(value)} bytes that was not set for it: "
+            raise Wrong(f"key {self.name.hex()} has a value of {len(value)} bytes that was not "
+                        f"set for it: "
                         f"{value[:64].hex()}...")
 
     def _are_chunks(self, value):
         at = 0
         while at < len(value):
-            number, size = int.from_bytes(value[at:at + 5], "big"), int.from_bytes(value[at + 5:at + 8], "big")
+            number, size = int.from_bytes(value[at:at + 5],
+                                          "big"), int.from_bytes(value[at + 5:at + 8], "big")
             if size < 8 or value[at:at + size] != self.chunk(number, size):
                 return False
             at += size
@@ -110,7 +126,8 @@ SIZES = {
     "limits": lambda rng: rng.choice([0, 8, 9, 1000, 1392, 1432, 1433, MB - 1, MB]),
 }
 OPERATIONS = ["get", "set", "append", "delete", "getdel", "expire"]
-MIXES = {"fill": (2, 10, 1, 1, 0, 1), "churn": (4, 6, 2, 2, 2, 2), "grow": (1, 2, 8, 1, 0, 0), "empty": (2, 1, 1, 8, 4, 2)}
+MIXES = {"fill": (2, 10, 1, 1, 0, 1), "churn": (4, 6, 2, 2, 2, 2), "grow": (1, 2, 8, 1, 0, 0),
+         "empty": (2, 1, 1, 8, 4, 2)}
 
 
 class Laws:
@@ -123,7 +140,8 @@ class Laws:
         self.expiring = rng.choice([0, 0.1, 0.9])  # this share of SETs
 
     def key(self, rng):
-        text = hashlib.shake_128(self.salt + rng.randrange(self.count).to_bytes(4, "big")).digest(251)
+        number = rng.randrange(self.count).to_bytes(4, "big")
+        text = hashlib.shake_128(self.salt + number).digest(251)
         low, high = self.lengths
         return Key(text[:low + text[250] % (high - low + 1)])
 
@@ -140,11 +158,15 @@ class Laws:
 
 
 class Client(threading.Thread):
-    """Works until `soak.working` is cleared; connections that break are made anew, what is wrong ends it."""
+    """
+    Works until `soak.working` is cleared; connections that break are made anew, what is wrong ends
+    it.
+    """
 
     def __init__(self, soak, number):
         super().__init__(daemon=True)
-        self.soak, self.rng = soak, random.Random(f"{soak.round_seed}/{type(self).__name__}{number}")
+        self.soak = soak
+        self.rng = random.Random(f"{soak.round_seed}/{type(self).__name__}{number}")
         self.operations = 0
         self.numbers = itertools.count(secrets.randbits(36))
         self.frontend = None
@@ -181,11 +203,13 @@ class UdpClient(Client):
         what, key, size, ttl = self.soak.laws.draw(self.rng)
         if what == "set":
             value = key.value(next(self.numbers), min(size, self.LARGEST))
-            return key, proto.set_(key.name, value, ttl=ttl, flags=self.rng.choice([0, 0, 0, proto.NX, proto.XX]))
+            return key, proto.set_(key.name, value, ttl=ttl,
+                                   flags=self.rng.choice([0, 0, 0, proto.NX, proto.XX]))
         if what == "append" and key.kind == "number":
             return key, proto.incr(key.name, key.unit)
         if what == "append" and key.kind == "chunks":
-            return key, proto.append(key.name, key.chunk(next(self.numbers), max(8, min(size, self.LARGEST))))
+            return key, proto.append(key.name, key.chunk(next(self.numbers),
+                                                         max(8, min(size, self.LARGEST))))
         if what in ("delete", "getdel"):
             return key, proto.delete(key.name, flags=proto.RETURN if what == "getdel" else 0)
         if what == "expire":
@@ -241,7 +265,8 @@ class RespClient(Client):
         """A key and a command about it."""
         what, key, size, ttl = self.soak.laws.draw(self.rng)
         if what == "set":
-            return key, ("SET", key.name, key.value(next(self.numbers), size)) + (("PX", ttl) if ttl else ())
+            return key, ("SET", key.name, key.value(next(self.numbers), size)) + (("PX", ttl)
+                                                                                  if ttl else ())
         if what == "append" and key.kind == "number":
             return key, ("INCRBY", key.name, key.unit)
         if what == "append" and key.kind == "chunks":
@@ -281,13 +306,15 @@ class RespClient(Client):
 class Soak:
     def __init__(self, bed, tmp, args):
         self.args = args
-        self.daemon = Xkvd(bed, tmp, ["--save", "", "--max-keys", args.max_keys, "--maxmemory", args.maxmemory * MB,
+        self.daemon = Xkvd(bed, tmp, ["--save", "", "--max-keys", args.max_keys,
+                                      "--maxmemory", args.maxmemory * MB,
                                       "--maxmemory-policy", POLICIES[0]])
         self.working = threading.Event()
         self.rounds = self.operations = self.kills = self.snapshots = 0
         self.counted, self.counters = collections.Counter(), {}
         self.problems, self.round_seed, self.rng, self.laws = [], None, None, None
-        self.limit = args.maxmemory * MB  # more where a snapshot was loaded that takes more, until that is given back
+        # more where a snapshot was loaded that takes more, until that is given back
+        self.limit = args.maxmemory * MB
 
     def found(self, error):
         self.problems.append(f"{type(error).__name__}: {error}")
@@ -318,7 +345,10 @@ class Soak:
             self.limit = max(self.limit, used(self.daemon))
 
     def count(self):
-        """Adds what the programs have counted since it was called last; the counters go with the store."""
+        """
+        Adds what the programs have counted since it was called last; the counters go with the
+        store.
+        """
         counters = self.daemon.counters()
         self.counted.update({name: counters[name] - self.counters.get(name, 0) for name in COUNTED})
         self.counters = counters
@@ -379,7 +409,8 @@ class Soak:
                 if not orphans and not held:
                     return checked.stdout.strip()
             time.sleep(CHECK_PAUSE)
-        raise Wrong(f"xkv check, exit status {checked.returncode}:\n{checked.stdout}{checked.stderr}")
+        raise Wrong(f"xkv check, exit status "
+                    f"{checked.returncode}:\n{checked.stdout}{checked.stderr}")
 
     def read_back(self):
         """Once more, what clients may not have read since it was set."""
@@ -404,7 +435,8 @@ class Soak:
         self.count()
         counted = ", ".join(f"{self.counted[name]} {name}" for name in COUNTED)
         print(f"round {self.rounds} seed {self.round_seed} {policy}: {operations} operations in "
-              f"{time.monotonic() - begin:.0f} s, {self.kills - kills} kills, {counted}, used_memory "
+              f"{time.monotonic() - begin:.0f} s, {self.kills - kills} kills, {counted}, "
+              f"used_memory "
               f"{memory / MB:.1f} of {self.limit / MB:.1f} MiB; {line}", flush=True)
         if memory > self.limit:
             raise Wrong(f"used_memory is {memory}, more than maxmemory")
@@ -428,12 +460,16 @@ class Soak:
 
 
 def parse_args(argv):
-    parser = argparse.ArgumentParser(description="Soaks xkvd, and accounts for every slot after each round.")
+    parser = argparse.ArgumentParser(description="Soaks xkvd, and accounts for every slot after "
+                                                 "each round.")
     parser.add_argument("--seconds", type=float, default=7200, help="for how long (default 7200)")
-    parser.add_argument("--round", type=float, default=60, help="traffic of a round, in seconds (default 60)")
-    parser.add_argument("--seed", type=int, default=secrets.randbits(32), help="repeats what clients ask for")
+    parser.add_argument("--round", type=float, default=60,
+                        help="traffic of a round, in seconds (default 60)")
+    parser.add_argument("--seed", type=int, default=secrets.randbits(32),
+                        help="repeats what clients ask for")
     parser.add_argument("--maxmemory", type=int, default=64, help="MiB (default 64)")
-    parser.add_argument("--max-keys", type=int, default=16384, help="of xkvd (default 16384: so few that there are chains)")
+    parser.add_argument("--max-keys", type=int, default=16384,
+                        help="of xkvd (default 16384: so few that there are chains)")
     return parser.parse_args(argv)
 
 
@@ -461,8 +497,10 @@ def report(soak, tmp, interrupted):
         print(f"the log is {soak.daemon.log_path}")
     else:
         shutil.rmtree(tmp)
-    verdict = "FAILED" if soak.problems else "interrupted, nothing found" if interrupted else "every slot accounted for"
-    print(f"{soak.rounds} rounds, {soak.operations} operations, {soak.kills} kills, {soak.snapshots} starts from a "
+    verdict = ("FAILED" if soak.problems else "interrupted, nothing found" if interrupted
+               else "every slot accounted for")
+    print(f"{soak.rounds} rounds, {soak.operations} operations, {soak.kills} kills, "
+          f"{soak.snapshots} starts from a "
           f"snapshot, seed {soak.args.seed}: {verdict}", flush=True)
     return 1 if soak.problems else 130 if interrupted else 0
 

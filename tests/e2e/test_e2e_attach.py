@@ -40,7 +40,8 @@ def refused(d):
     return d.log()
 
 
-@pytest.mark.parametrize("mode, expected", [("native", NATIVE), ("generic", GENERIC), ("auto", NATIVE)])
+@pytest.mark.parametrize("mode, expected", [("native", NATIVE), ("generic", GENERIC),
+                                            ("auto", NATIVE)])
 def test_mode(bed, xkvd, mode, expected):
     d = xkvd("--mode", mode, "--save", "")
     assert attached(bed)["mode"] == expected
@@ -100,7 +101,9 @@ def test_detach_removes_program_and_pins(bed, xkvd):
 
 
 def test_detach_from_another_namespace_is_refused(bed, xkvd):
-    """The program that it cannot see would go on acknowledging writes into maps that nobody reaches."""
+    """
+    The program that it cannot see would go on acknowledging writes into maps that nobody reaches.
+    """
     d = xkvd("--save", "")
     serves(d)
     d.stop()
@@ -121,7 +124,8 @@ def test_detach_leaves_maps_of_a_program_that_is_held(bed, xkvd):
     d.stop()
     pin = d.pins.with_name(d.pins.name + "-program")
     programs = json.loads(run("bpftool", "-j", "prog", "show").stdout)
-    index = json.loads(run("bpftool", "-j", "map", "show", "pinned", d.pins / "xkv_index").stdout)["id"]
+    index = json.loads(run("bpftool", "-j", "map", "show", "pinned",
+                           d.pins / "xkv_index").stdout)["id"]
     ours = [p["id"] for p in programs if p["type"] != "tracing" and index in p.get("map_ids", [])]
     run("bpftool", "prog", "pin", "id", ours[0], pin)
     try:
@@ -178,7 +182,8 @@ def test_interface_that_is_made_again(bed, xkvd):
     assert state(d)[:2] == (1, "native")
     bed.run("server", "ip", "link", "del", "dev", "other")
     wait_for(lambda: state(d) == (0, "none", 0), what="INFO tells")
-    assert d.log().count("xkv0: the interface is gone") == 1 and "there is no interface" not in d.log()
+    assert d.log().count("xkv0: the interface is gone") == 1
+    assert "there is no interface" not in d.log()
     bed.up()
     wait_for(lambda: state(d)[0], what="it is attached again")
     wait_for(lambda: d.udp(timeout=0.5).ask() is not None, what="XDP answers again")
@@ -242,7 +247,8 @@ def test_pins_of_another_layout_version(xkvd):
     d.stop()
     value = d.map_dump("xkv_config")[0]["value"]
     value[4] = hex(int(value[4], 0) + 1)
-    run("bpftool", "map", "update", "pinned", d.pins / "xkv_config", "key", 0, 0, 0, 0, "value", *value)
+    run("bpftool", "map", "update", "pinned", d.pins / "xkv_config", "key", 0, 0, 0, 0, "value",
+        *value)
     log = refused(d).splitlines()[-1]
     assert "version" in log and "detach" in log, log
 
@@ -275,7 +281,8 @@ def test_not_root(privileged, readable_xkvd):
     done = as_nobody(readable_xkvd, "--interface", "lo")
     assert done.returncode == 1
     lines = done.stderr.splitlines()
-    assert "started as root" in lines[-1] and len(lines) == 2, done.stderr  # after "xkvd VERSION, pid N"
+    # after "xkvd VERSION, pid N"
+    assert "started as root" in lines[-1] and len(lines) == 2, done.stderr
     done = as_nobody(readable_xkvd, "--detach")
     assert done.returncode == 1 and "as root" in done.stderr and len(done.stderr.splitlines()) == 1
 
@@ -292,7 +299,9 @@ def test_check_config_needs_no_root(privileged, readable_xkvd, tmp_path_factory)
 
 
 class PrivateBpffs:
-    """The bed with a BPF file system of its own: `ip` pins by name, and the host's pins are not ours."""
+    """
+    The bed with a BPF file system of its own: `ip` pins by name, and the host's pins are not ours.
+    """
 
     def __init__(self, bed):
         self.bed = bed
@@ -303,7 +312,8 @@ class PrivateBpffs:
         assert self.holder.stdout.readline() == "ready\n"
 
     def argv(self, side, *argv):
-        return ["nsenter", f"--mount=/proc/{self.holder.pid}/ns/mnt", *self.bed.argv(side, *argv)[1:]]
+        return ["nsenter", f"--mount=/proc/{self.holder.pid}/ns/mnt",
+                *self.bed.argv(side, *argv)[1:]]
 
     def run(self, side, *argv, **more):
         return run(*self.argv(side, *argv), env=more.pop("env", self.bed.env), **more)
@@ -324,11 +334,13 @@ class Adopter(Xkvd):
     """A daemon that takes over what `ip link` has made."""
 
     def argv(self):
-        return [str(BUILD / "xkvd"), "--adopt", GLOBALS, "--interface", "xkv0", "--dir", str(self.dir),
+        return [str(BUILD / "xkvd"), "--adopt", GLOBALS, "--interface", "xkv0",
+                "--dir", str(self.dir),
                 "--protected-mode", "no", *self.options]
 
     def detach(self, check=True):
-        return self.bed.run("server", BUILD / "xkvd", "--detach", "--interface", "xkv0", "--pin-dir",
+        return self.bed.run("server", BUILD / "xkvd", "--detach", "--interface", "xkv0",
+                            "--pin-dir",
                             GLOBALS, check=check)
 
     def map_dump(self, name):

@@ -29,8 +29,10 @@ class Capture:
 
     def __init__(self, bed, path, packets=20000):
         self.bed, self.path = bed, path
-        self.dump = bed.popen("client", "tcpdump", "-i", "xkv1", "-n", "-s", "2048", "-U", "-Z", "root",
-                              "-B", "65536", "--immediate-mode", "-c", str(packets), "-w", str(path), "udp or vlan",
+        self.dump = bed.popen("client", "tcpdump", "-i", "xkv1", "-n", "-s", "2048", "-U", "-Z",
+                              "root",
+                              "-B", "65536", "--immediate-mode", "-c", str(packets),
+                              "-w", str(path), "udp or vlan",
                               stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         head = self.dump.stderr.readline()
         assert "listening on xkv1" in head, head
@@ -49,7 +51,8 @@ class Capture:
         """The UDP packets from the server as lists of FIELDS."""
         columns = [word for field in FIELDS for word in ("-e", field)]
         text = run("tshark", "-r", self.path, "-o", "udp.check_checksum:TRUE", "-o",
-                   "ip.check_checksum:TRUE", "-d", "udp.port==6379,data", "-T", "fields", "-E", "separator=;", *columns,
+                   "ip.check_checksum:TRUE", "-d", "udp.port==6379,data", "-T", "fields", "-E",
+                   "separator=;", *columns,
                    "-Y", "udp.srcport == 6379").stdout
         return [line.split(";") for line in text.splitlines()]
 
@@ -181,7 +184,8 @@ def test_tagged(bed, daemon, captured, tags, family):
 
         def ask(*ops, **more):
             packet = None
-            for _ in range(5):  # XDP passes on a SET for which no slot is free: xkvd's reply has no tags
+            # XDP passes on a SET for which no slot is free: xkvd's reply has no tags
+            for _ in range(5):
                 raw.send(proto.frame(proto.request(*ops, **more), src=here, dst=there, sport=40001,
                                      vlans=vlans))
                 with contextlib.suppress(socket.timeout):
@@ -189,7 +193,8 @@ def test_tagged(bed, daemon, captured, tags, family):
                 if packet and packet.vlans:
                     break
             assert packet and packet.vlans == vlans
-            assert (packet.src, packet.dst, packet.sport, packet.dport) == (there, here, 6379, 40001)
+            assert (packet.src, packet.dst, packet.sport, packet.dport) == (there, here, 6379,
+                                                                            40001)
             assert (packet.src_mac, packet.dst_mac) == (proto.SERVER_MAC, proto.CLIENT_MAC)
             return proto.decode(packet.payload).results[0]
 
@@ -205,7 +210,8 @@ def test_tagged(bed, daemon, captured, tags, family):
 
 def test_three_tags_are_passed_on(bed, daemon):
     frame = proto.frame(proto.request(proto.ping()), vlans=[(0x88A8, 1), (0x8100, 2), (0x8100, 3)])
-    with bed.packet_socket("client", timeout=0.3) as raw, daemon.counted(pass_vlan_depth=1, replies=0):
+    with bed.packet_socket("client", timeout=0.3) as raw, daemon.counted(pass_vlan_depth=1,
+                                                                         replies=0):
         raw.send(frame)
         with pytest.raises(socket.timeout):
             raw.reply()
@@ -232,7 +238,9 @@ def test_unfinished_checksums_are_passed_up(bed, daemon, host):
 
 
 def test_a_wrong_checksum_is_nobodys_request(bed, daemon):
-    """The kernel drops what XDP passes on; without a checksum (IPv4 only) a request is a request."""
+    """
+    The kernel drops what XDP passes on; without a checksum (IPv4 only) a request is a request.
+    """
     right = proto.frame(proto.request(proto.set_(b"wrong", b"sum")))
     with bed.packet_socket("client", timeout=0.3) as raw:
         with daemon.counted(pass_checksum=1, replies=0):

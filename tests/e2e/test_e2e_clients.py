@@ -76,8 +76,10 @@ def test_redis_py(daemon):
     assert redis.set("key", "schlüssel") and redis.get("key") == "schlüssel"
     assert redis.set("key", "new", get=True) == "schlüssel"
     assert redis.mset({"a": 1, "b": 2}) and redis.mget("a", "b", "c") == ["1", "2", None]
-    assert redis.exists("a", "b", "c") == 2 and redis.type("a") == "string" and redis.strlen("key") == 3
-    assert redis.setnx("a", 3) is False and redis.setex("c", 100, "x") and 98 < redis.ttl("c") <= 100
+    assert redis.exists("a", "b", "c") == 2 and redis.type("a") == "string"
+    assert redis.strlen("key") == 3
+    assert redis.setnx("a", 3) is False and redis.setex("c", 100, "x")
+    assert 98 < redis.ttl("c") <= 100
     assert redis.expire("a", 10) and redis.persist("a") and redis.ttl("a") == -1
     assert redis.delete("a", "b", "missing") == 2 and redis.unlink("c") == 1
     assert redis.dbsize() == 1 and redis.keys("k*") == ["key"]
@@ -106,7 +108,9 @@ def test_redis_py_pipelines(daemon):
 
 
 def test_what_is_not_there_says_so(daemon):
-    """Transactions, blocking, scripts and the other types: one clear error, and the connection lives."""
+    """
+    Transactions, blocking, scripts and the other types: one clear error, and the connection lives.
+    """
     redis = daemon.redis(max_connections=1)
     for command in (["WATCH", "a"], ["MULTI"], ["SET", "a", 1]):
         with pytest.raises(redis_py.ResponseError, match="not supported"):
@@ -114,7 +118,8 @@ def test_what_is_not_there_says_so(daemon):
     redis.execute_command("DISCARD")
     assert redis.get("a") is None
     for command in (["LPUSH", "a", 1], ["HSET", "a", "b", 1],
-                    ["EVAL", "return 1", 0], ["SUBSCRIBE", "a"], ["BLPOP", "a", 0], ["OBJECT", "ENCODING", "a"]):
+                    ["EVAL", "return 1", 0], ["SUBSCRIBE", "a"], ["BLPOP", "a", 0],
+                    ["OBJECT", "ENCODING", "a"]):
         with pytest.raises(redis_py.ResponseError, match="(?i)unknown command"):
             redis.execute_command(*command)
     with pytest.raises(redis_py.ResponseError, match="DB index is out of range"):
@@ -196,7 +201,8 @@ def test_more_clients_than_maxclients(daemon):
 
 
 @pytest.mark.skipif(not shutil.which("redis-benchmark"), reason="no redis-benchmark")
-@pytest.mark.parametrize("options", [["-t", "ping,set,get", "-P", "16", "-c", "20"], ["-t", "mset", "-c", "4"],
+@pytest.mark.parametrize("options", [["-t", "ping,set,get", "-P", "16", "-c", "20"],
+                                     ["-t", "mset", "-c", "4"],
                                      ["-t", "set,get", "-d", "2000", "-r", "1000", "-c", "10"]])
 def test_redis_benchmark(daemon, options):
     done = daemon.bed.run("client", "redis-benchmark", "-h", SERVER, "-n", 20000, "-q", *options)
@@ -265,7 +271,8 @@ def test_xkv_json(daemon):
     assert 0 < text["ttl_ms"] <= 90000
     raw = json.loads(xkv(daemon, "--json", "get", "bytes"))
     assert base64.b64decode(raw["value"]["base64"]) == b"\xff\x00" and raw["ttl_ms"] is None
-    assert json.loads(xkv(daemon, "--json", "get", "none", status=MISS)) == {"key": "none", "found": False}
+    assert json.loads(xkv(daemon, "--json", "get", "none", status=MISS)) == {"key": "none",
+                                                                             "found": False}
     several = json.loads(xkv(daemon, "--json", "mget", "text", "none", status=MISS))
     assert [one["found"] for one in several] == [True, False]
     assert json.loads(xkv(daemon, "--json", "ping"))["ok"] is True
@@ -279,13 +286,16 @@ def test_xkv_errors(daemon):
     xkv(daemon, "set", "key", "v", "EX", "0", status=USAGE)
     daemon.redis().set("large", b"x" * 5000)
     done = daemon.cli("get", "large", check=False)
-    assert done.returncode == SERVER_ERROR and "5000 bytes" in done.stderr and "redis-cli" in done.stderr
+    assert done.returncode == SERVER_ERROR and "5000 bytes" in done.stderr
+    assert "redis-cli" in done.stderr
     done = daemon.cli("set", "large", "-", input="x" * 5000, check=False)
-    assert done.returncode == SERVER_ERROR and "5000 bytes" in done.stderr and "redis-cli" in done.stderr
+    assert done.returncode == SERVER_ERROR and "5000 bytes" in done.stderr
+    assert "redis-cli" in done.stderr
     unreachable = daemon.cli("--timeout", "200", "ping", host="10.77.0.77", check=False)
     assert unreachable.returncode == UNREACHABLE and "10.77.0.77" in unreachable.stderr
     assert len(unreachable.stderr.splitlines()) == 1
-    refused = daemon.bed.run("client", BUILD / "xkv", "-h", SERVER, "-p", "6999", "ping", check=False)
+    refused = daemon.bed.run("client", BUILD / "xkv", "-h", SERVER, "-p", "6999", "ping",
+                             check=False)
     assert refused.returncode == UNREACHABLE and refused.stderr
     unknown = daemon.cli("ping", host="no-such-host.invalid", check=False)
     assert unknown.returncode == UNREACHABLE and "no-such-host.invalid" in unknown.stderr
@@ -305,7 +315,8 @@ def test_xkv_stats_and_save(daemon):
 def test_xkv_watch(daemon):
     redis = daemon.redis()
     redis.set("watched", "one")
-    watch = daemon.bed.popen("client", BUILD / "xkv", "-h", SERVER, "-i", "0.02", "watch", "watched",
+    watch = daemon.bed.popen("client", BUILD / "xkv", "-h", SERVER, "-i", "0.02", "watch",
+                             "watched",
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert watch.stdout.readline().split()[1:] == ["one"]

@@ -18,7 +18,8 @@ from conftest import BUILD, SERVER, run, wait_for
 
 
 def attached(bed):
-    return json.loads(bed.run("server", "ip", "-j", "link", "show", "dev", "xkv0").stdout)[0].get("xdp")
+    return json.loads(bed.run("server", "ip", "-j", "link", "show", "dev",
+                              "xkv0").stdout)[0].get("xdp")
 
 
 def refused(d):
@@ -27,7 +28,8 @@ def refused(d):
     assert d.wait(20) == 1, d.log()
     assert not attached(d.bed), "XDP stays attached"
     assert not d.pins.exists(), "pins stay"
-    warnings = [line for line in d.log().splitlines() if f"{d.process.pid}:M " in line and " # " in line]
+    warnings = [line for line in d.log().splitlines() if f"{d.process.pid}:M " in line
+                and " # " in line]
     assert len(warnings) == 1, d.log()
     return warnings[0]
 
@@ -88,7 +90,8 @@ def test_all_that_is_wrong_is_said_at_once(privileged, tmp_path):
     for argv in ([file], ["--check-config", file]):
         done = run(BUILD / "xkvd", *argv, "--loglevel", "loud", "--mode", "generic", check=False)
         assert done.returncode == 1 and done.stdout == ""
-        wanted = (f"{file}:1: port", f"{file}:2: unknown", f"{file}:4: save", "loglevel", "mode needs")
+        wanted = (f"{file}:1: port", f"{file}:2: unknown", f"{file}:4: save", "loglevel",
+                  "mode needs")
         for line, start in itertools.zip_longest(done.stderr.splitlines(), wanted):
             assert line.startswith(f"xkvd: {start}")
 
@@ -112,7 +115,9 @@ def test_a_good_file(xkvd, tmp_path):
 
 
 def test_settings_that_cannot_all_be_made(bed, xkvd):
-    """A limit of memory that would take effect before the other setting fails: nothing of it does."""
+    """
+    A limit of memory that would take effect before the other setting fails: nothing of it does.
+    """
     bed.run("server", "ip", "link", "add", "xkv9", "type", "veth", "peer", "name", "xkv8")
     d = xkvd("--save", "", "--interface", "xkv9", "--maxmemory-policy", "allkeys-lru", wait=False)
     redis = bed.redis("127.0.0.1", side="server")
@@ -122,8 +127,10 @@ def test_settings_that_cannot_all_be_made(bed, xkvd):
     bed.run("server", "ip", "link", "del", "xkv9")
     with pytest.raises(redis_py.ResponseError, match="there is no interface xkv9"):
         redis.config_set("maxmemory", memory["used_memory_startup"] + (1 << 20), "miss", "reply")
-    assert redis.config_get("maxmemory")["maxmemory"] == "0" and redis.config_get("miss")["miss"] == "pass"
-    assert redis.config_set("loglevel", "verbose", "timeout", 1000)  # what has nothing to do with the interface
+    assert redis.config_get("maxmemory")["maxmemory"] == "0"
+    assert redis.config_get("miss")["miss"] == "pass"
+    assert redis.config_set("loglevel", "verbose", "timeout",
+                            1000)  # what has nothing to do with the interface
     redis.mset({f"more:{n}": "x" * 10000 for n in range(1000)})
     assert redis.dbsize() == keys + 1000 and redis.info("stats")["evicted_keys"] == 0
 
@@ -175,12 +182,14 @@ def test_pins_outside_a_bpf_file_system(xkvd, tmp_path):
     assert "is not in a BPF file system" in said and "mount -t bpf" in said
     d.pins = good
     argv = d.argv  # and where none is mounted, with its usual place
-    d.argv = lambda: ["unshare", "--mount", "sh", "-c", 'umount -l /sys/fs/bpf && exec "$@"', "sh", *argv()]
+    d.argv = lambda: ["unshare", "--mount", "sh", "-c", 'umount -l /sys/fs/bpf && exec "$@"', "sh",
+                      *argv()]
     said = refused(d)
     assert "is not in a BPF file system" in said and "mount -t bpf" in said
     d.pins = good.with_name("no") / "such"
     d.argv = argv
-    assert f"cannot make the pin directory {d.pins}: No such file or directory: make first" in refused(d)
+    assert (f"cannot make the pin directory {d.pins}: No such file or directory: "
+            "make first") in refused(d)
     d.pins = good
 
 
@@ -188,14 +197,16 @@ def test_pins_outside_a_bpf_file_system(xkvd, tmp_path):
 def test_port_in_use_says_who(bed, xkvd, kind):
     """Who has it, and what to do."""
     d = xkvd("--save", "", run=False)
-    with bed.socket("server", kind=socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM) as other:
+    with bed.socket("server", kind=socket.SOCK_STREAM
+                    if kind == "tcp" else socket.SOCK_DGRAM) as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("0.0.0.0", d.port))
         if kind == "tcp":
             other.listen()
         said = refused(d)
     name = Path("/proc/self/comm").read_text().strip()
-    assert f"Address already in use: {name} (process {os.getpid()}) has it" in said and "--port" in said
+    assert f"Address already in use: {name} (process {os.getpid()}) has it" in said
+    assert "--port" in said
 
 
 # A snapshot that cannot be loaded ---------------------------------------------------------------
@@ -214,7 +225,8 @@ def good_file(xkvd_module):
 
 def damages(good):
     half = len(good) // 2
-    return {"flipped": good[:half] + bytes([good[half] ^ 1]) + good[half + 1:], "truncated": good[:half],
+    return {"flipped": good[:half] + bytes([good[half] ^ 1]) + good[half + 1:],
+            "truncated": good[:half],
             "empty": b"", "no checksum": good[:-8], "future": good[:5] + b"0099" + good[9:],
             "text": b"this is not a snapshot at all\n" * 3}
 
@@ -289,7 +301,8 @@ def test_log_is_opened_again(xkvd, number):
     assert "ready to accept connections" in file.read_text()
     file.rename(moved)
     d.signal(number)
-    wait_for(lambda: file.exists() and "log opened again" in file.read_text(), 5, "the log is opened again")
+    wait_for(lambda: file.exists() and "log opened again" in file.read_text(), 5,
+             "the log is opened again")
     d.stop()
     assert "exit" in file.read_text() and "received SIGTERM" not in moved.read_text()
 
@@ -321,7 +334,8 @@ def test_bind(xkvd, bed):
     for host, side in ("fd77::1", "client"), ("127.0.0.1", "server"):
         with pytest.raises(ConnectionRefusedError):
             bed.tcp(side, host)
-    with d.udp("fd77::1", timeout=0.3) as udp, d.counted(replies=0), pytest.raises((AssertionError, OSError)):
+    with d.udp("fd77::1", timeout=0.3) as udp, d.counted(replies=0), pytest.raises((AssertionError,
+                                                                                    OSError)):
         udp.get(b"key")
 
 

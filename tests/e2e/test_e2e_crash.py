@@ -14,7 +14,10 @@ pytestmark = pytest.mark.seconds(60)
 
 
 class Traffic:
-    """SET and GET of keys that are held, one after the other, until told to stop; counts every failure."""
+    """
+    SET and GET of keys that are held, one after the other, until told to stop; counts every
+    failure.
+    """
 
     def __init__(self, d, keys, host="10.77.0.1"):
         self.udp = d.udp(host, timeout=2.0)
@@ -65,7 +68,8 @@ def test_not_one_request_fails_while_xkvd_dies_and_comes_back(xkvd, host):
         d.stop()
         traffic.more(1000)
         d.start()
-    assert not traffic.failures, f"{len(traffic.failures)} of {traffic.requests}: {traffic.failures[:3]}"
+    assert not traffic.failures, (f"{len(traffic.failures)} of {traffic.requests}: "
+                                  f"{traffic.failures[:3]}")
     assert traffic.requests >= 16000
     assert d.redis().dbsize() == 200
     assert d.log().count("adopted the store") == 4 and d.log().count("adopted the program") == 4
@@ -88,7 +92,8 @@ def test_what_is_there_after_a_crash(xkvd):
     d.kill()
     with d.udp() as udp:  # nobody but XDP can answer
         assert udp.get(b"tcp").value == b"3"
-        assert udp.set(b"udp", b"dead").status == 0  # of the same size class: another might need a page
+        # of the same size class: another might need a page
+        assert udp.set(b"udp", b"dead").status == 0
         assert udp.delete(b"tcp").status == 0
         assert 59_000 < udp.get(b"udp-ttl").ttl <= 60_000
         # The expiry does not need xkvd either: what has expired is a miss, and that is passed on.
@@ -108,7 +113,8 @@ def test_what_is_there_after_a_crash(xkvd):
     with d.udp() as udp:
         assert udp.get(b"udp").version != versions[b"udp"]
         assert udp.get(b"tcp-ttl").value == b"4"
-        assert udp.set(b"udp", b"cas", flags=0x08, version=versions[b"udp"]).status_name == "NOT_STORED"
+        assert udp.set(b"udp", b"cas", flags=0x08,
+                       version=versions[b"udp"]).status_name == "NOT_STORED"
 
 
 @pytest.mark.sanitized
@@ -233,7 +239,9 @@ def test_sigint_stops_too(xkvd):
 
 @pytest.mark.sanitized
 def test_second_signal_after_a_save_that_failed(xkvd):
-    """The first does not throw the data away, and the daemon goes on; the second ends it at once."""
+    """
+    The first does not throw the data away, and the daemon goes on; the second ends it at once.
+    """
     d = xkvd("--save", "3600 1")
     d.redis().set("key", "value")
     d.dir.rename(d.dir.with_name("away"))

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.sanitized
 DATAGRAM = 1424  # largest value over IPv4 with a key of up to 8 bytes
 VALUES = {"empty": b"", "zero": b"\0", "text": b"hello", "binary": bytes(range(256)),
           "crlf": b"a\r\n$3\r\nb\r\n", "odd": b"x" * 999, "largest": b"y" * DATAGRAM}
-KEYS = {"plain": b"plain", "one": b"k", "zero": b"\0", "binary": bytes(range(250)), "longest": b"L" * 250,
+KEYS = {"plain": b"plain", "one": b"k", "zero": b"\0", "binary": bytes(range(250)),
+        "longest": b"L" * 250,
         "crlf": b"*1\r\n$4\r\nPING\r\n", "utf8": "schlüssel".encode()}
 
 
@@ -58,7 +59,8 @@ def test_persist_through_both_frontends_at_once(daemon, frontends):
         redis.set(b"k%d" % number, 1, ex=1000)
     thread = threading.Thread(target=other)
     thread.start()
-    mine = [start.wait() is not None and persist_over_udp(udp, b"k%d" % number) for number in range(rounds)]
+    mine = [start.wait() is not None and persist_over_udp(udp, b"k%d" % number)
+            for number in range(rounds)]
     thread.join()
     assert [bool(a) + bool(b) for a, b in zip(mine, won, strict=True)] == [1] * rounds
     assert all(redis.ttl(b"k%d" % number) == -1 for number in range(rounds))
@@ -118,7 +120,8 @@ def test_ttl_of_both_frontends(frontends):
     assert 99_000 < redis.pttl("udp") <= 100_000
     redis.set("tcp", 1, px=100_000)
     assert 99_000 < udp.get(b"tcp").ttl <= 100_000
-    for key in b"udp", b"tcp":  # asked at the same time they say the same, but for some milliseconds
+    # asked at the same time they say the same, but for some milliseconds
+    for key in b"udp", b"tcp":
         over_tcp, over_udp, again = redis.pttl(key), udp.get(key).ttl, redis.pttl(key)
         assert again <= over_udp + 1 and over_udp <= over_tcp + 1
     redis.pexpire("udp", 5000)
@@ -174,7 +177,8 @@ def test_conditions(frontends):
     assert udp.get(b"key").status == proto.MISS
 
 
-@pytest.mark.parametrize("size", [DATAGRAM, DATAGRAM + 1, 1473, 2000, 2041, 65_536, 500_000, 1_048_576])
+@pytest.mark.parametrize("size", [DATAGRAM, DATAGRAM + 1, 1473, 2000, 2041, 65_536, 500_000,
+                                  1_048_576])
 def test_sizes_around_and_over_a_datagram(daemon, size):
     redis = daemon.redis()
     value = random.Random(size).randbytes(size)
@@ -185,7 +189,8 @@ def test_sizes_around_and_over_a_datagram(daemon, size):
         if size <= DATAGRAM + 8:  # a reply carries no key
             assert found.value == value
         else:
-            assert found.status == proto.TOO_LARGE and found.value is None and found.value_len == size
+            assert found.status == proto.TOO_LARGE and found.value is None
+            assert found.value_len == size
             assert found.version
         # A small one in its place, and a large one in the place of that.
         assert udp.set(b"sized", b"small").status == 0
@@ -225,7 +230,8 @@ def test_every_size_where_values_stop_to_fit(daemon, key):
             found = udp.get(key, pad_to=1472)
             if redis.get(key) != value or redis.set(key, value, get=True) != value:
                 wrong.append(size)
-            elif found.value != value and (found.status, found.value_len) != (proto.TOO_LARGE, size):
+            elif found.value != value and (found.status, found.value_len) != (proto.TOO_LARGE,
+                                                                              size):
                 wrong.append(size)
     assert not wrong, f"sizes {wrong[0]} to {wrong[-1]}"
 
@@ -316,4 +322,5 @@ def test_info_counts_what_udp_does(daemon):
 
         wait_for(busy, 20)
         redis.config_resetstat()
-        assert redis.info("stats")["udp_operations_driver"] == redis.info("stats")["udp_operations_xkvd"] == 0
+        stats = redis.info("stats")
+    assert stats["udp_operations_driver"] == stats["udp_operations_xkvd"] == 0

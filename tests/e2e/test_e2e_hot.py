@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Hot keys as an operator meets them: `xkv hot`, bpftool, CONFIG SET; tests/store/test_hot.c has what is counted."""
+"""
+Hot keys as an operator meets them: `xkv hot`, bpftool, CONFIG SET; tests/store/test_hot.c has what
+is counted.
+"""
 import json
 import re
 
@@ -21,9 +24,9 @@ def keys(d, *argv):
 
 @pytest.fixture(name="d")
 def daemon(xkvd):
-    """
-    One that notes each use, with two keys that were read 40 and 20 times and written four times.  Of
-    each CPU's first use only the distance to the next is drawn, and once a minute counts are halved.
+    """ One that notes each use, with two keys that were read 40 and 20 times and written four
+    times.  Of each CPU's first use only the distance to the next is drawn, and once a minute counts
+    are halved.
     """
     d = xkvd("--save", "", "--hot-sample-rate", "1")
     with d.udp() as udp:
@@ -40,20 +43,24 @@ def test_hot(d):
     assert list(keys(d)) == ["user:1", "user:2"] and list(keys(d, "-n", 1)) == ["user:1"]
     first, second = keys(d).values()
     assert first["reads_per_second"] > second["reads_per_second"] > second["writes_per_second"] > 0
-    assert first["bytes_per_second"] == pytest.approx(8 * (first["reads_per_second"] + first["writes_per_second"]), rel=0.1)
+    uses = first["reads_per_second"] + first["writes_per_second"]
+    assert first["bytes_per_second"] == pytest.approx(8 * uses, rel=0.1)
     assert first["key_len"] == 6
     lines = hot(d).stdout.splitlines()
     assert len(lines) == 4 and lines[0].split()[0] == "reads/s"
     assert re.fullmatch(r' +[\d.]+ +[\d.]+ +\d+ +\d+  "user:1"', lines[1]), lines
     assert lines[3].startswith("one use in 1 is noted")
-    dump = {entry["formatted"]["key"]["text"]: entry["formatted"]["value"] for entry in d.map_dump("xkv_hot")}
+    dump = {entry["formatted"]["key"]["text"]: entry["formatted"]["value"]
+            for entry in d.map_dump("xkv_hot")}
     assert set(dump) == {"user:1", "user:2"} and 15 <= dump["user:1"]["reads"] <= 40, dump
     d.stop()
     assert list(keys(d)) == ["user:1", "user:2"]
 
 
 def test_live(d):
-    """Off and on while it runs; keys that are no text are quoted as redis-cli does, long ones are cut."""
+    """
+    Off and on while it runs; keys that are no text are quoted as redis-cli does, long ones are cut.
+    """
     redis = d.redis()
     assert redis.config_get("hot-sample-rate") == {"hot-sample-rate": "1"}
     redis.config_set("hot-sample-rate", 0)
@@ -75,7 +82,8 @@ def test_live(d):
 
 def test_secrets(xkvd):
     """What people look at and send around has no secret in it."""
-    d = xkvd("--save", "", "--requirepass", "secret", "--udp-token", "11223344556677889900aabbccddeeff")
+    d = xkvd("--save", "", "--requirepass", "secret",
+             "--udp-token", "11223344556677889900aabbccddeeff")
     shown = d.map_dump("xkv_config")[0]
     assert "layout" in shown["formatted"]["value"]
     assert not {"secret", "hash", "token"} & set(shown["formatted"]["value"])
@@ -87,7 +95,8 @@ def test_secrets(xkvd):
 def test_cannot_look(tmp_path):
     done = run(BUILD / "xkv", "hot", "--pin-dir", tmp_path, check=False)
     assert done.returncode == 2 and f"cannot open {tmp_path}/xkv_config" in done.stderr
-    for wrong in (["-n"], ["-n", "0"], ["-n", "x"], ["-n", "-1"], ["x"], ["--pin-dir"], ["-n", "1", "-m", "2"]):
+    for wrong in (["-n"], ["-n", "0"], ["-n", "x"], ["-n", "-1"], ["x"], ["--pin-dir"],
+                  ["-n", "1", "-m", "2"]):
         done = run(BUILD / "xkv", "hot", *wrong, check=False)
         assert done.returncode == 2 and "hot [-n COUNT] [--pin-dir DIR]" in done.stderr, done.stderr
     assert "used most" in run(BUILD / "xkv", "help", "hot").stdout

@@ -17,7 +17,9 @@ MAX_KEYS, FITS = 4, 7 * 17
 
 
 def test_more_than_max_keys(xkvd):
-    """max-keys is what the index is made for: many times as many fit, in chains, and all are found."""
+    """
+    max-keys is what the index is made for: many times as many fit, in chains, and all are found.
+    """
     d = xkvd("--save", "", "--max-keys", 64)
     redis = d.redis()
     with d.udp() as udp:
@@ -37,7 +39,9 @@ def test_more_than_max_keys(xkvd):
 
 
 def test_full(xkvd):
-    """A clear error in both front ends, what is there can be overwritten, and a delete makes room."""
+    """
+    A clear error in both front ends, what is there can be overwritten, and a delete makes room.
+    """
     d = xkvd("--save", "", "--max-keys", MAX_KEYS)
     redis = d.redis()
     with d.udp() as udp:
@@ -92,8 +96,12 @@ def test_expired_keys_are_removed_without_being_asked_for(xkvd):
 
 @contextlib.contextmanager
 def cgroup(d, limit):
-    """Starts of the daemon are in a cgroup below our own, whose memory is limited; in the end it is stopped."""
-    own = dict(line.strip().split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    """
+    Starts of the daemon are in a cgroup below our own, whose memory is limited; in the end it is
+    stopped.
+    """
+    own = dict(line.strip().split(":", 2)[1:]
+               for line in Path("/proc/self/cgroup").read_text().splitlines())
     if "memory" in own:
         place, file = Path("/sys/fs/cgroup/memory" + own["memory"]), "memory.limit_in_bytes"
     else:
@@ -130,12 +138,16 @@ def fill(redis, first=0):
     return pytest.fail("the store took 1 GB")
 
 
-needs_little_memory = pytest.mark.skipif(BUILD.name == "san", reason="sanitizers take too much memory")
+needs_little_memory = pytest.mark.skipif(BUILD.name == "san",
+                                         reason="sanitizers take too much memory")
 
 
 @needs_little_memory
 def test_limit_of_a_cgroup(xkvd):
-    """Without maxmemory the store ends where the cgroup still has room for the next xkvd, and for a save."""
+    """
+    Without maxmemory the store ends where the cgroup still has room for the next xkvd, and for a
+    save.
+    """
     d = xkvd("--save", "", "--max-keys", 10000, run=False)
     with cgroup(d, 128 << 20):
         d.start()
@@ -152,7 +164,10 @@ def test_limit_of_a_cgroup(xkvd):
 
 @needs_little_memory
 def test_store_over_the_limit_of_its_cgroup(xkvd):
-    """It was made where there was more: it is adopted, served, saved, and can be made smaller, but does not grow."""
+    """
+    It was made where there was more: it is adopted, served, saved, and can be made smaller, but
+    does not grow.
+    """
     d = xkvd("--save", "", "--max-keys", 10000)
     redis = d.redis()
     for number in range(1000):

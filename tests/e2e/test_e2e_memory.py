@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 130
-"""maxmemory and its policies, pages that change their class or go back to the kernel, and what it all takes."""
+"""
+maxmemory and its policies, pages that change their class or go back to the kernel, and what it all
+takes.
+"""
 import json
 import os
 import random
@@ -54,7 +57,8 @@ def present(client, names):
 
 def accounted(d):
     """Every slot is where it has to be, once the store is at rest."""
-    wait_for(lambda: run(BUILD / "xkv", "check", "--pin-dir", d.pins, check=False).returncode == 0, 20,
+    wait_for(lambda: run(BUILD / "xkv", "check", "--pin-dir", d.pins,
+                         check=False).returncode == 0, 20,
              "xkv check finds nothing wrong: "
              + run(BUILD / "xkv", "check", "--pin-dir", d.pins, check=False).stdout)
 
@@ -63,7 +67,8 @@ def kernel_bytes(d):
     """What the kernel says that our maps take: those that are pinned, and the pages."""
     pinned = {json.loads(run("bpftool", "-j", "map", "show", "pinned", pin).stdout)["id"]
               for pin in d.pins.iterdir() if pin.name.startswith("xkv_")}
-    pages = {int.from_bytes(bytes(int(b, 16) for b in e["value"]), "little") if isinstance(e["value"], list)
+    pages = {int.from_bytes(bytes(int(b, 16) for b in e["value"]), "little")
+             if isinstance(e["value"], list)
              else e["value"] for e in json.loads(run(
                  "bpftool", "-j", "map", "dump", "pinned", d.pins / "xkv_pages").stdout)
              if isinstance(e.get("value"), (list, int))}
@@ -76,7 +81,8 @@ def test_what_is_counted_is_what_the_kernel_holds(xkvd):
     for count in (0, 30000):
         assert fill(d.redis(), count) == 0
         ours, kernels = used(d), kernel_bytes(d)
-        # The kernel counts the pointers of xkv_pages (128 KiB) and what rounds a map up to whole pages.
+        # The kernel counts the pointers of xkv_pages (128 KiB) and what rounds a map up to whole
+        # pages.
         assert abs(ours - kernels) < 0.03 * kernels + 256 * 1024, (count, ours, kernels)
 
 
@@ -122,7 +128,9 @@ def test_appending_to_large_values_when_memory_is_short(xkvd):
 
 @pytest.mark.sanitized
 def test_a_few_keys_of_many_sizes_fit_a_small_store(xkvd):
-    """69 keys of 200 B to 200 kB, 1.7 MB in all: a size takes what it needs, not a page of 2 MiB."""
+    """
+    69 keys of 200 B to 200 kB, 1.7 MB in all: a size takes what it needs, not a page of 2 MiB.
+    """
     d = xkvd("--save", "", "--maxmemory", str(40 * MB))
     client = d.redis()
     values = {f"key:{i}": os.urandom(int(200 * 1000 ** (i / 68))) for i in range(69)}
@@ -161,7 +169,8 @@ def test_a_limit_below_the_tables_is_refused(xkvd):
 @pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru"])
 def test_an_emptied_store_takes_writes_though_it_was_above_maxmemory(xkvd, policy):
     """Pages of other sizes go until there is room, not only one."""
-    d = xkvd("--save", "", "--max-keys", "65536", "--maxmemory", str(3 * LIMIT), "--maxmemory-policy", policy)
+    d = xkvd("--save", "", "--max-keys", "65536", "--maxmemory", str(3 * LIMIT),
+             "--maxmemory-policy", policy)
     client = d.redis()
     assert fill(client, 20000, size=1000) == 0 and used(d) > 1.5 * LIMIT
     client.config_set("maxmemory", str(LIMIT))
@@ -173,7 +182,10 @@ def test_an_emptied_store_takes_writes_though_it_was_above_maxmemory(xkvd, polic
 
 @pytest.mark.sanitized
 def test_two_sizes_that_need_the_last_unit(xkvd):
-    """An entry and the chain bucket that it needs, and memory for one of them: refused, and not tried for ever."""
+    """
+    An entry and the chain bucket that it needs, and memory for one of them: refused, and not tried
+    for ever.
+    """
     d = xkvd("--save", "", "--max-keys", "1")
     client = d.redis()
     client.config_set("maxmemory", used(d))  # no page more than the one with 511 units of 4 KiB
@@ -307,7 +319,8 @@ def test_volatile_ttl_takes_what_expires_first(xkvd):
 
 
 @pytest.mark.parametrize("policy, frontend", [
-    ("allkeys-lru", "udp"), ("allkeys-lfu", "resp"), in_long("allkeys-lru", "resp"), in_long("allkeys-lfu", "udp")])
+    ("allkeys-lru", "udp"), ("allkeys-lfu", "resp"), in_long("allkeys-lru", "resp"),
+    in_long("allkeys-lfu", "udp")])
 def test_what_is_read_stays(xkvd, policy, frontend):
     """A hundred keys are read all the time while a hundred thousand others come and go."""
     d = xkvd(*OPTIONS, "--maxmemory-policy", policy)
@@ -328,7 +341,9 @@ def test_what_is_read_stays(xkvd, policy, frontend):
 
 
 def test_memory_goes_to_the_sizes_that_are_in_use(xkvd):
-    """The store is full of small entries; large ones get their pages, and small ones get them back."""
+    """
+    The store is full of small entries; large ones get their pages, and small ones get them back.
+    """
     d = xkvd(*OPTIONS, "--maxmemory-policy", "allkeys-lru")
     client = d.redis()
     for size, least in ((100, 10000), (1000, 2000), (20000, 100), (100, 10000)):
@@ -348,7 +363,8 @@ def test_pages_go_back_to_the_kernel(xkvd):
     full = used(d)
     assert full > empty + 15 * MB
     # Every fourth stays, all over the pages: they have to be moved together.
-    names = [f"key:{i:08d}" for i in range(50000) if i % 4] + [f"large:{i:08d}" for i in range(2000)]
+    names = [f"key:{i:08d}" for i in range(50000) if i % 4] + [f"large:{i:08d}"
+                                                               for i in range(2000)]
     for first in range(0, len(names), 1000):
         client.delete(*names[first:first + 1000])
     wait_for(lambda: used(d) < empty + 9 * MB, 20, "pages are given back")
@@ -373,7 +389,8 @@ def test_free_slots_are_few_at_rest(xkvd):
     for first in range(0, len(names), 1000):
         client.delete(*names[first:first + 1000])
     full = used(d)
-    wait_for(lambda: used(d) <= full - 3 * 2 * MB, 30, "three of the more than four pages' worth are given back")
+    wait_for(lambda: used(d) <= full - 3 * 2 * MB, 30, "three of the more than four pages' worth "
+                                                       "are given back")
     assert present(client, (f"key:{i:08d}" for i in range(300000))) == 240000
     at_rest = steady(d)
     fill(client, 1, start=300000)
@@ -394,7 +411,9 @@ def steady(d, seconds=4, most=40):
 
 @pytest.mark.parametrize("size", [in_long(700_000), MB])  # two to a page, and one
 def test_overwrites_of_large_values_need_no_new_pages(xkvd, size):
-    """Each takes a slot before it gives one back; that one stays, however few there are in a page."""
+    """
+    Each takes a slot before it gives one back; that one stays, however few there are in a page.
+    """
     d = xkvd("--save", "", "--max-keys", "65536", "--loglevel", "debug")
     client = d.redis()
     for i in range(16):

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 12
-"""Random operations on few keys through every front end, one after the other, beside a model that knows what must come.
+"""Random operations on few keys through every front end, one after the other, beside a model that
+knows what must come.
 
-UDP answered by XDP, UDP that XDP passes up, and RESP; values of all sizes; requests that are to be done once and
-come twice, the second time through another front end; xkvd is killed now and then.  XKV_MODEL_SEED repeats what a failure
-names, XKV_MODEL_SECONDS (default 10) is how long it looks for one.
+UDP answered by XDP, UDP that XDP passes up, and RESP; values of all sizes; requests that are to be
+done once and come twice, the second time through another front end; xkvd is killed now and then.
+XKV_MODEL_SEED repeats what a failure names, XKV_MODEL_SECONDS (default 10) is how long it looks for
+one.
 """
 import os
 import random
@@ -22,7 +24,8 @@ SEED = int(os.environ.get("XKV_MODEL_SEED") or random.getrandbits(32))
 pytestmark = [pytest.mark.seconds(int(SECONDS) + 90), pytest.mark.sanitized]
 
 KEYS = [b"k", b"8 bytes.", b"nine byte", b"\0\xff", b"k" * 249 + b"1", b"k" * 249 + b"2"]
-NUMBERS = [b"0", b"-1", b"41", b"9223372036854775807", b"-9223372036854775808", b"01", b"+1", b"-0", b"9223372036854775808"]
+NUMBERS = [b"0", b"-1", b"41", b"9223372036854775807", b"-9223372036854775808", b"01", b"+1",
+           b"-0", b"9223372036854775808"]
 DATAGRAM, VALUE_MAX = 1432, 1 << 20
 NEAR_MS = 5000  # between the model's clock and the answer's
 HOUR = 3_600_000
@@ -42,9 +45,9 @@ def now_ms():
 def number_of(text):
     """The number that a value is, None if it is none."""
     digits = text[1:] if text[:1] == b"-" else text
-    if not digits.isdigit() or (digits[:1] == b"0" and text != b"0") or abs(int(text)) > 1 << 63 or int(text) == 1 << 63:
+    if not digits.isdigit() or (digits[:1] == b"0" and text != b"0"):
         return None
-    return int(text)
+    return int(text) if -(1 << 63) <= int(text) < 1 << 63 else None
 
 
 class Model:
@@ -55,7 +58,9 @@ class Model:
 
     def refused(self, entry, op):
         if op.flags & proto.CAS:
-            return proto.MISS if not entry else proto.OK if entry.version == op.version else proto.NOT_STORED
+            if not entry:
+                return proto.MISS
+            return proto.OK if entry.version == op.version else proto.NOT_STORED
         wrong = op.flags & proto.NX and entry or op.flags & proto.XX and not entry
         return proto.NOT_STORED if wrong else proto.OK
 
@@ -114,13 +119,15 @@ class Model:
         if not entry:
             return proto.MISS, None
         if op.opcode == proto.OP_GET:
-            return (proto.TOO_LARGE, None) if len(entry.value) > DATAGRAM else (proto.OK, entry.value)
+            fits = len(entry.value) <= DATAGRAM
+            return (proto.OK, entry.value) if fits else (proto.TOO_LARGE, None)
         return proto.OK, None
 
 
 class Attack:
     def __init__(self, daemon, seed):
-        self.daemon, self.rng, self.model, self.versions = daemon, random.Random(seed), Model(), set()
+        self.daemon, self.rng = daemon, random.Random(seed)
+        self.model, self.versions = Model(), set()
         self.frontends = [daemon.udp(), Udp(daemon.udp().sock).by_xkvd()]
         self.redis = daemon.redis()
         self.session, self.id = secrets.token_bytes(8), 8 * secrets.randbits(40)
@@ -136,9 +143,11 @@ class Attack:
     def op(self):
         rng, key = self.rng, self.rng.choice(KEYS)
         entry = self.model.entries.get(key)
-        kind = rng.choice(["get", "get", "set", "set", "set", "delete", "expire", "incr", "append", "ttl", "touch"])
+        kind = rng.choice(["get", "get", "set", "set", "set", "delete", "expire", "incr", "append",
+                           "ttl", "touch"])
         flags, version = 0, 0
-        if kind in ("set", "delete", "expire", "incr", "append") and rng.random() < 0.3 and not (entry and not entry.version):
+        if kind in ("set", "delete", "expire", "incr",
+                    "append") and rng.random() < 0.3 and not (entry and not entry.version):
             flags |= proto.CAS
             version = rng.choice([entry.version if entry else 2, 2])
         elif kind == "set":
@@ -153,11 +162,15 @@ class Attack:
             if kind == "set" and not ttl and rng.random() < 0.3:
                 flags |= proto.KEEPTTL
             elif rng.random() < 0.1:
-                flags, ttl = flags | proto.ABSTTL, rng.choice([1, 1000, int(time.time() * 1000) - 1])
+                flags |= proto.ABSTTL
+                ttl = rng.choice([1, 1000, int(time.time() * 1000) - 1])
         more = {"flags": flags, "version": version}
-        return {"get": lambda: proto.get(key), "set": lambda: proto.set_(key, self.value(), ttl=ttl, **more),
-                "delete": lambda: proto.delete(key, **more), "expire": lambda: proto.expire(key, ttl, **more),
-                "incr": lambda: proto.incr(key, rng.choice([1, -1, 0, (1 << 63) - 1, -1 << 63]), **more),
+        return {"get": lambda: proto.get(key), "set": lambda: proto.set_(key, self.value(),
+                                                                         ttl=ttl, **more),
+                "delete": lambda: proto.delete(key, **more),
+                "expire": lambda: proto.expire(key, ttl, **more),
+                "incr": lambda: proto.incr(key, rng.choice([1, -1, 0, (1 << 63) - 1, -1 << 63]),
+                                           **more),
                 "append": lambda: proto.append(key, self.value(), **more),
                 "ttl": lambda: proto.ttl_of(key), "touch": lambda: proto.touch(key)}[kind]()
 
@@ -173,7 +186,8 @@ class Attack:
         if once and changes and self.rng.random() < 0.5:
             again = self.rng.choice([first, second]).ask(op, **more)
             assert again is not None, "a copy is not answered"
-            assert again == reply or again.status == proto.REPEATED and reply.length > 88, (op, reply, again)
+            assert (again == reply
+                    or again.status == proto.REPEATED and reply.length > 88), (op, reply, again)
         return reply.results[0]
 
     def by_udp(self):
@@ -184,7 +198,8 @@ class Attack:
             result = self.exchange(op, pad)
         self.done.append((op, result))
         status, value = self.model.answer(op)
-        assert (result.status, result.value) == (status, value), (op, result, status, value and value[:50])
+        assert (result.status, result.value) == (status, value), (op, result, status,
+                                                                  value and value[:50])
         self.check_entry(op, result)
 
     def check_entry(self, op, result):
@@ -192,10 +207,13 @@ class Attack:
         if result.status not in (proto.OK, proto.NOT_STORED) or not entry:
             return
         left = entry.until - now_ms() if entry.until else 0
-        assert bool(result.ttl) == bool(entry.until) and abs(result.ttl - left) < NEAR_MS, (op, result, left)
-        changes = op.opcode in (proto.OP_SET, proto.OP_EXPIRE, proto.OP_INCR, proto.OP_APPEND) and result.status == proto.OK
+        assert bool(result.ttl) == bool(entry.until), (op, result, left)
+        assert abs(result.ttl - left) < NEAR_MS, (op, result, left)
+        changes = op.opcode in (proto.OP_SET, proto.OP_EXPIRE, proto.OP_INCR,
+                                proto.OP_APPEND) and result.status == proto.OK
         if changes:
-            assert result.version and result.version % 2 == 0 and result.version not in self.versions, "a version came back"
+            assert result.version and result.version % 2 == 0
+            assert result.version not in self.versions, "a version came back"
         assert changes or entry.version in (0, result.version), (op, result, entry.version)
         self.versions.add(result.version)
         entry.version = result.version
@@ -220,7 +238,8 @@ class Attack:
         elif what == "append":
             value = rng.randbytes(rng.choice([1, 900, 1500, 5000]))
             assert redis.append(key, value) == len(value) + (len(entry.value) if entry else 0)
-            self.model.entries[key] = Entry((entry.value if entry else b"") + value, entry.until if entry else 0)
+            self.model.entries[key] = Entry((entry.value if entry else b"") + value,
+                                            entry.until if entry else 0)
         else:
             value = rng.randbytes(rng.choice([0, 1392, 1433, 1500, 40_000, 400_000]))
             keep = what == "keep"
@@ -252,6 +271,7 @@ def test_any_operations_through_all_frontends(xkvd):
             if attack.rng.random() < 0.2:
                 attack.restart()
     except BaseException:
-        print(f"XKV_MODEL_SEED={seed}, after {len(attack.done)} operations:", *map(str, attack.done[-8:]), sep="\n")
+        print(f"XKV_MODEL_SEED={seed}, after {len(attack.done)} operations:",
+              *map(str, attack.done[-8:]), sep="\n")
         raise
     print(f"{steps} operations")

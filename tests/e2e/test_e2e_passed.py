@@ -80,7 +80,8 @@ def test_udp_to_another_port(bed, daemon, echo):
 def test_tcp(bed, daemon, echo):
     data = random.Random(8).randbytes(3_000_000)
     with bed.tcp("client", echo.host, 7777) as sock, daemon.counted(replies=0):
-        writer = threading.Thread(target=lambda: (sock.sendall(data), sock.shutdown(socket.SHUT_WR)))
+        writer = threading.Thread(target=lambda: (sock.sendall(data),
+                                                  sock.shutdown(socket.SHUT_WR)))
         writer.start()
         got = bytearray()
         while part := sock.recv(65536):
@@ -101,11 +102,13 @@ def untouched():
     ask = proto.request(proto.get(b"key"))
     frame = proto.frame(ask)
     return {
-        "arp": ("pass_ethertype", proto.ethernet(struct.pack("!HHBBH", 1, 0x800, 6, 4, 1) + proto.CLIENT_MAC
+        "arp": ("pass_ethertype", proto.ethernet(struct.pack("!HHBBH", 1, 0x800, 6, 4, 1)
+                                                 + proto.CLIENT_MAC
                 + bytes([10, 77, 0, 2]) + bytes(6) + bytes([10, 77, 0, 99]), 0x0806)),
         "other ethertype": ("pass_ethertype", proto.ethernet(ask, 0x88B5)),
         "short": ("pass_short", frame[:30]),
-        "tcp": ("pass_not_udp", proto.ethernet(proto.ip(CLIENT, SERVER, b"\x9c\x40\x00\x01" + bytes(16),
+        "tcp": ("pass_not_udp", proto.ethernet(proto.ip(CLIENT, SERVER,
+                                                        b"\x9c\x40\x00\x01" + bytes(16),
                                                         proto=6), 0x0800)),
         "other port": ("pass_port", proto.frame(ask, dport=6380)),
         "not ours": ("pass_not_xkv", proto.frame(b"some other protocol on this port, who knows")),
@@ -113,14 +116,16 @@ def untouched():
         "fragment": ("pass_ip_fragment", proto.frame(ask, frag=0x2000)),
         "last fragment": ("pass_ip_fragment", proto.frame(ask, frag=0x0010)),
         "elsewhere": ("pass_not_local", proto.frame(ask, dst="10.77.0.77")),
-        "three tags": ("pass_vlan_depth", proto.frame(ask, vlans=[(0x8100, 1), (0x8100, 2), (0x8100, 3)])),
+        "three tags": ("pass_vlan_depth", proto.frame(ask, vlans=[(0x8100, 1), (0x8100, 2),
+                                                                  (0x8100, 3)])),
         "bad header sum": ("pass_ip_header", frame[:22] + bytes([frame[22] ^ 1]) + frame[23:]),
         "bad sum": ("pass_checksum", proto.frame(ask, csum=0x1234)),
         "too long": ("pass_length", frame[:38] + struct.pack("!H", 500) + frame[40:]),
         "miss": ("pass_miss", proto.frame(proto.request(proto.get(b"no such key")))),
         "two misses": ("pass_miss", proto.frame(proto.request(proto.get(b"no"), proto.get(b"none"),
                                                               pad_to=1472))),
-        "padded miss": ("pass_miss", proto.frame(proto.request(proto.get(b"nor this"), pad_to=400))),
+        "padded miss": ("pass_miss", proto.frame(proto.request(proto.get(b"nor this"),
+                                                               pad_to=400))),
         "trailer": ("pass_miss", proto.frame(proto.request(proto.get(b"and that"))) + b"trailer"),
         "ipv6 sum 0": ("pass_checksum", proto.frame(ask, src="fd77::2", dst=SERVER6, csum=0)),
     }
@@ -157,7 +162,8 @@ def test_xkvd_answers_what_came_with_an_extension_header(bed, daemon):
 def test_xkvd_answers_a_small_request_in_fragments(bed, daemon):
     with daemon.udp() as udp:
         udp.set(b"fragments", b"value")
-    segment = proto.udp(CLIENT, SERVER, 40002, 6379, proto.request(proto.get(b"fragments"), pad_to=128))
+    segment = proto.udp(CLIENT, SERVER, 40002, 6379,
+                        proto.request(proto.get(b"fragments"), pad_to=128))
     at = 64
     with bed.packet_socket("client") as raw, daemon.counted(pass_ip_fragment=2, replies=0):
         for part, frag in (segment[:at], 0x2000), (segment[at:], at // 8):

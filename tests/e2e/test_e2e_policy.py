@@ -41,7 +41,9 @@ def answered(d, host=SERVER, source=None, by_xdp=True, **more):
 
 
 def told(bed, host, source=None, side="client", data=b"PING\r\n"):
-    """All that a TCP client is told that sends a PING, which may be on its way before it is accepted."""
+    """
+    All that a TCP client is told that sends a PING, which may be on its way before it is accepted.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     got = b""
     with bed.socket(side, family, socket.SOCK_STREAM, timeout=5) as sock:
@@ -58,7 +60,9 @@ def told(bed, host, source=None, side="client", data=b"PING\r\n"):
 
 def tcp_closed(bed, host, source):
     """Is the connection refused with the reason?"""
-    return told(bed, host, source).startswith(b"-DENIED connections from this address are not allowed: `allow`")
+    return told(bed, host,
+                source).startswith(b"-DENIED connections from this address are not allowed: "
+                                   b"`allow`")
 
 
 PAIRS = [(SERVER, FOREIGN), (SERVER6, FOREIGN6)]
@@ -69,7 +73,8 @@ def test_foreign_sources_by_default(bed, xkvd, policy):
     d = xkvd("--save", "", "--foreign", policy)
     for host, source in PAIRS:
         assert answered(d, host)
-        with d.counted(replies=0, pass_foreign=int(policy == "pass"), drop_foreign=int(policy == "drop")):
+        with d.counted(replies=0, pass_foreign=int(policy == "pass"),
+                       drop_foreign=int(policy == "drop")):
             assert silent(d, host, source)
         assert tcp_closed(bed, host, source)
         assert bed.redis(host).ping(), "others are served meanwhile"
@@ -84,10 +89,12 @@ def test_allow_of_prefixes(bed, xkvd):
         assert tcp_closed(bed, host, {SERVER: "10.77.0.2", SERVER6: "fd77::2"}[host])
 
 
-EDGES = [("192.0.2.9/32", True), ("192.0.2.8/29", True), ("192.0.2.10/31", False), ("192.0.2.8/32", False),
+EDGES = [("192.0.2.9/32", True), ("192.0.2.8/29", True), ("192.0.2.10/31", False),
+         ("192.0.2.8/32", False),
          ("0.0.0.0/0", True), ("192.0.2.9", True), ("::/0", False), ("192.0.2.0/25", True)]
 EDGES6 = [("2001:db8::9/128", True), ("2001:db8::8/127", True), ("2001:db8::a/127", False),
-          ("2001:db8::/65", True), ("2001:db8:0:0:8000::/65", False), ("::/0", True), ("0.0.0.0/0", False)]
+          ("2001:db8::/65", True), ("2001:db8:0:0:8000::/65", False), ("::/0", True),
+          ("0.0.0.0/0", False)]
 
 
 def test_edges_of_prefixes(xkvd):
@@ -137,7 +144,8 @@ def test_addresses_that_come_and_go(bed, xkvd, here, there):
     with new_addresses(bed, here, there):
         wait_for(lambda: not silent(d, here), 5, f"{here} is served")
         assert answered(d, here)
-        bed.run("server", "ip", "addr", "del", here + ("/64" if ":" in here else "/24"), "dev", "xkv0")
+        bed.run("server", "ip", "addr", "del", here + ("/64" if ":" in here else "/24"), "dev",
+                "xkv0")
         bed.run("server", "ip", "route", "replace", there, "dev", "xkv0")
 
         def gone():
@@ -162,8 +170,12 @@ def test_tcp_on_addresses_that_come(bed, xkvd, here, there):
 
 @pytest.fixture(scope="module")
 def has_vlans(bed):
-    """Skips where the kernel has no VLAN devices; tests/unit/test_net.c and tests/packet do all the same."""
-    done = bed.run("client", "ip", "link", "add", "link", "xkv1", "name", "probe", "type", "vlan", "id", "4", check=False)
+    """
+    Skips where the kernel has no VLAN devices; tests/unit/test_net.c and tests/packet do all the
+    same.
+    """
+    done = bed.run("client", "ip", "link", "add", "link", "xkv1", "name", "probe", "type", "vlan",
+                   "id", "4", check=False)
     bed.run("client", "ip", "link", "del", "dev", "probe", check=False)
     if done.returncode:
         pytest.skip("this kernel has no VLAN devices (CONFIG_VLAN_8021Q)")
@@ -171,13 +183,17 @@ def has_vlans(bed):
 
 @contextlib.contextmanager
 def vlan(bed, *tags):
-    """A VLAN on the pair, or one on it: 10.79.0.1 and fd79::1 here, .2 and ::2 there.  tags: (protocol, number)."""
+    """
+    A VLAN on the pair, or one on it: 10.79.0.1 and fd79::1 here, .2 and ::2 there.  tags:
+    (protocol, number).
+    """
     ends = [("server", "xkv0", 1), ("client", "xkv1", 2)]
     try:
         for side, device, host in ends:
             for protocol, number in tags:
                 lower, device = device, f"{device[:4]}v{number}"
-                bed.run(side, "ip", "link", "add", "link", lower, "name", device, "type", "vlan", "proto",
+                bed.run(side, "ip", "link", "add", "link", lower, "name", device, "type", "vlan",
+                        "proto",
                         protocol, "id", str(number))
                 bed.run(side, "ip", "link", "set", "dev", device, "addrgenmode", "none", "up")
             bed.run(side, "ip", "addr", "add", f"10.79.0.{host}/24", "dev", device)
@@ -188,9 +204,12 @@ def vlan(bed, *tags):
             bed.run(side, "ip", "link", "del", "dev", f"{device}v{tags[0][1]}", check=False)
 
 
-@pytest.mark.parametrize("tags", [[("802.1Q", 5)], [("802.1ad", 6)], [("802.1ad", 7), ("802.1Q", 9)]])
+@pytest.mark.parametrize("tags", [[("802.1Q", 5)], [("802.1ad", 6)],
+                                  [("802.1ad", 7), ("802.1Q", 9)]])
 def test_vlans(bed, xkvd, has_vlans, tags):
-    """Answered in the driver, in the VLANs that there are and with the addresses that live there."""
+    """
+    Answered in the driver, in the VLANs that there are and with the addresses that live there.
+    """
     d = xkvd("--save", "")
     wire = [({"802.1Q": 0x8100, "802.1ad": 0x88A8}[protocol], number) for protocol, number in tags]
     with vlan(bed, *tags):
@@ -199,14 +218,17 @@ def test_vlans(bed, xkvd, has_vlans, tags):
             assert answered(d, host)
         ask = {"src": "10.79.0.2", "dst": "10.79.0.1"}
         wrong = [proto.frame(proto.request(proto.ping()), vlans=vlans, **ask) for vlans in
-                 ([(0x8100, 123)], [(0x88A8, 123), *wire][:2], [(0x8100, wire[0][1]), (0x8100, 77)])]
-        other = proto.frame(proto.request(proto.ping()), vlans=wire)  # an address that lives beside the VLAN
+                 ([(0x8100, 123)], [(0x88A8, 123), *wire][:2],
+                  [(0x8100, wire[0][1]), (0x8100, 77)])]
+        other = proto.frame(proto.request(proto.ping()),
+                            vlans=wire)  # an address that lives beside the VLAN
         with bed.packet_socket("client", timeout=0.2) as raw, d.counted(pass_vlan=4, replies=0):
             for frame in [*wrong, other]:
                 raw.send(frame)
             wait_for(lambda: raw_counters(d) >= 4, 5, "the frames are counted")
         with d.counted(replies=1):
-            assert silent_frame(bed, proto.frame(proto.request(proto.ping()), vlans=wire, **ask)) is False
+            assert silent_frame(bed, proto.frame(proto.request(proto.ping()), vlans=wire,
+                                                 **ask)) is False
 
 
 def test_the_mac_that_is_ours(bed, xkvd):
@@ -215,10 +237,12 @@ def test_the_mac_that_is_ours(bed, xkvd):
     mac, new = proto.SERVER_MAC, bytes.fromhex("020000770009")
     ask = proto.frame(proto.request(proto.ping()))
     other = new + ask[6:]
-    with bed.packet_socket("client", timeout=0.2) as raw, d.counted(pass_mac=1, drop_source=1, replies=0):
+    with bed.packet_socket("client", timeout=0.2) as raw, d.counted(pass_mac=1, drop_source=1,
+                                                                    replies=0):
         raw.send(other)
         raw.send(ask[:6] + b"\x03" + ask[7:])  # a group as its source
-        wait_for(lambda: raw_counters(d, "pass_mac") and raw_counters(d, "drop_source"), 5, "both are counted")
+        wait_for(lambda: raw_counters(d, "pass_mac")
+                 and raw_counters(d, "drop_source"), 5, "both are counted")
     try:
         bed.run("server", "ip", "link", "set", "dev", "xkv0", "address", new.hex(":"))
         wait_for(lambda: silent_frame(bed, other) is False, 5, "the new address is served")
@@ -251,8 +275,10 @@ def test_other_destinations_are_not_answered(bed, xkvd):
     ping = proto.request(proto.ping())
     frames = [proto.frame(ping, dst="10.77.0.3"), proto.frame(ping, dst="10.77.0.255"),
               proto.frame(ping, dst="224.0.0.1"), proto.frame(ping, dst="127.0.0.1"),
-              proto.frame(ping, src="fd77::2", dst="fd77::3"), proto.frame(ping, src="fd77::2", dst="ff02::1")]
-    with bed.packet_socket("client", timeout=0.3) as raw, d.counted(pass_not_local=len(frames), replies=0):
+              proto.frame(ping, src="fd77::2", dst="fd77::3"),
+              proto.frame(ping, src="fd77::2", dst="ff02::1")]
+    with bed.packet_socket("client", timeout=0.3) as raw, d.counted(pass_not_local=len(frames),
+                                                                    replies=0):
         for frame in frames:
             raw.send(frame)
         with pytest.raises(socket.timeout):
@@ -263,12 +289,14 @@ def test_impossible_sources_are_dropped(bed, xkvd):
     """A reply to these would go to many, to nobody, or round in circles."""
     d = xkvd("--save", "", "--allow", "0.0.0.0/0 ::/0")
     ping = proto.request(proto.ping())
-    four = ["10.77.0.1", "127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "10.77.0.0", "10.77.0.255"]
+    four = ["10.77.0.1", "127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "10.77.0.0",
+            "10.77.0.255"]
     six = ["fd77::1", "::1", "::", "ff02::1"]
     frames = [proto.frame(ping, src=source) for source in four]
     frames += [proto.frame(ping, src=source, dst=SERVER6) for source in six]
     frames.append(proto.frame(ping, sport=0))
-    with bed.packet_socket("client", timeout=0.2) as raw, d.counted(drop_source=len(frames), replies=0):
+    with bed.packet_socket("client", timeout=0.2) as raw, d.counted(drop_source=len(frames),
+                                                                    replies=0):
         for frame in frames:
             raw.send(frame)
         with pytest.raises(socket.timeout):
@@ -326,7 +354,8 @@ def test_no_reply_is_larger_than_three_times_its_request(xkvd, host, frontend):
                     assert len(datagram) < result.value_len <= PAYLOAD_MAX
         after = d.counters()
         assert greatest > 2, "the bound was never near: nothing was tested"
-        assert (after["replies"] == before["replies"]) == (frontend == "xkvd"), "the other front end has answered"
+        assert (after["replies"] == before["replies"]) == (frontend == "xkvd"), ("the other front "
+                                                                                 "end has answered")
         assert after["op_pad"] > before["op_pad"]
         # What was held back says how much padding it needs, and that is enough.
         for size in (500, 1000, 1400):
@@ -391,17 +420,21 @@ def test_protected_mode(bed, xkvd):
     own.config_resetstat()  # wait_ready() may have been refused
     for host, source in (SERVER, None), (SERVER6, None), (SERVER, FOREIGN):
         said = told(bed, host, source)
-        assert said.startswith(b"-DENIED xkvd is running in protected mode") and b"`requirepass`" in said
-    assert told(bed, SERVER, side="server").startswith(b"-DENIED"), "our own addresses may stand for others"
+        assert said.startswith(b"-DENIED xkvd is running in protected mode")
+        assert b"`requirepass`" in said
+    assert told(bed, SERVER,
+                side="server").startswith(b"-DENIED"), "our own addresses may stand for others"
     stats = own.info("stats")
     assert (stats["rejected_connections"], stats["rejected_connections_by_address"]) == (4, 4)
     lines = [line for line in d.log().splitlines() if "by address" in line]
-    assert len(lines) == 1 and "refused 1 TCP connection by address, the last from 10.77.0." in lines[0]
+    assert len(lines) == 1
+    assert "refused 1 TCP connection by address, the last from 10.77.0." in lines[0]
     assert answered(d), "UDP is for the subnets of the interface"
     for name, value, undo in ("protected-mode", "no", "yes"), ("allow", "10.77.0.0/24", ""), \
             ("requirepass", "secret", ""):
         own.config_set(name, value)
-        assert told(bed, SERVER) == (b"-NOAUTH Authentication required.\r\n" if value == "secret" else b"+PONG\r\n")
+        assert told(bed, SERVER) == (b"-NOAUTH Authentication required.\r\n"
+                                     if value == "secret" else b"+PONG\r\n")
         own.config_set(name, undo)
         assert told(bed, SERVER).startswith(b"-DENIED")
 
@@ -415,14 +448,17 @@ def test_who_says_who_may_come_in_is_not_protected(bed, xkvd, option):
 def test_what_gives_access_is_protected(bed, xkvd):
     """Who needs no password must not be able to change who else does."""
     d = xkvd("--save", "", "--enable-protected-configs", "no")
-    pairs = {"allow": "0.0.0.0/0", "requirepass": "mine", "udp-token": TOKEN.hex(), "protected-mode": "no"}
-    fixed = {"dir": "/tmp", "dbfilename": "x", "bind": "*", "port": "1", "logfile": "/tmp/x", "pin-dir": "/tmp",
+    pairs = {"allow": "0.0.0.0/0", "requirepass": "mine", "udp-token": TOKEN.hex(),
+             "protected-mode": "no"}
+    fixed = {"dir": "/tmp", "dbfilename": "x", "bind": "*", "port": "1", "logfile": "/tmp/x",
+             "pin-dir": "/tmp",
              "enable-protected-configs": "yes", "interface": "lo"}
     for client in d.redis(), bed.redis("127.0.0.1", side="server"):
         before = client.config_get("*")
         for name, value in (pairs | fixed).items():
             kind = "protected" if name in pairs else "immutable"
-            with pytest.raises(redis.ResponseError, match=f"argument '{name}'.*can't set {kind} config"):
+            with pytest.raises(redis.ResponseError,
+                               match=f"argument '{name}'.*can't set {kind} config"):
                 client.config_set("timeout", 7, name, value)
         assert client.config_get("*") == before
         client.config_set("timeout", 0)

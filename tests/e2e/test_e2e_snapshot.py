@@ -23,7 +23,8 @@ def fill(d, seed=1, keys=2000):
         for number in range(keys):
             key = generator.randbytes(generator.randrange(1, 20)) + b":%d" % number
             value = generator.choice([
-                lambda: b"%d" % generator.randrange(-2**31, 2**31), lambda: b"a" * generator.randrange(300),
+                lambda: b"%d" % generator.randrange(-2**31, 2**31),
+                lambda: b"a" * generator.randrange(300),
                 lambda: generator.randbytes(generator.randrange(200)), lambda: b""])()
             ttl = generator.choice([0, 0, 600_000])
             if number % 2:
@@ -116,7 +117,8 @@ def test_saves_while_udp_writes(xkvd, stock, command):
         for _ in range(3):
             before, last = written[0], redis.info("persistence")
             getattr(redis, command)()
-            wait_for(lambda: not redis.info("persistence")["rdb_bgsave_in_progress"], 30, "the save ends")
+            wait_for(lambda: not redis.info("persistence")["rdb_bgsave_in_progress"], 30,
+                     "the save ends")
             assert redis.info("persistence")["rdb_last_bgsave_status"] == "ok", last
             assert command == "save" or written[0] > before, "UDP goes on meanwhile"
             run("redis-check-rdb", d.dir / "dump.rdb")
@@ -125,11 +127,13 @@ def test_saves_while_udp_writes(xkvd, stock, command):
         writer.join()
     assert not failures
     other = stock(d.dir / "dump.rdb")
-    assert other.mget([f"stays:{n}" for n in range(50_000)]) == [b"%0100d" % n for n in range(50_000)]
+    assert other.mget([f"stays:{n}" for n in range(50_000)]) == [b"%0100d" % n
+                                                                 for n in range(50_000)]
     changing = other.keys("changes:*")
     assert other.dbsize() == 50_000 + len(changing) and changing
     for key, value in zip(changing, other.mget(changing)):
-        assert len(value) == 96 and value == value[:8] * 12 and int(value[:8]) % 1000 == int(key[8:])
+        assert len(value) == 96 and value == value[:8] * 12
+        assert int(value[:8]) % 1000 == int(key[8:])
 
 
 def test_save_rules(xkvd):
@@ -171,7 +175,8 @@ def test_a_file_of_a_stock_redis(xkvd, stock):
     shutil.copy(os.path.join(source.config_get("dir")["dir"], "dump.rdb"), d.dir)
     d.start()
     redis = d.redis()
-    assert redis.dbsize() == 1002 and redis.get("lzf") == b"abc" * 1000 and redis.get("key:999") == b"999"
+    assert redis.dbsize() == 1002 and redis.get("lzf") == b"abc" * 1000
+    assert redis.get("key:999") == b"999"
     assert 500_000 < redis.pttl("ttl") <= 600_000
     with d.udp() as udp:
         assert udp.get(b"key:7").value == b"7"
@@ -179,7 +184,9 @@ def test_a_file_of_a_stock_redis(xkvd, stock):
 
 
 def test_what_was_skipped_outlives_the_saves_of_the_next_daemon(xkvd, stock):
-    """It adopts the store, does not read the file, and takes away what the killed one was writing."""
+    """
+    It adopts the store, does not read the file, and takes away what the killed one was writing.
+    """
     source = stock()
     source.hset("hash", "field", "value")
     source.set("string", "x")
@@ -210,10 +217,12 @@ def test_writes_stop_when_the_snapshot_fails(xkvd):
             """Has it come to this?  Then all writes are as one."""
             status = proto.READ_ONLY if yes else proto.OK
             wait_for(lambda: udp.set(b"key", b"1").status == status, 10, "the driver's front end")
-            assert slow.set(b"key", b"1").status == slow.one(proto.expire(b"key", 0)).status == status
+            assert slow.set(b"key", b"1").status == status
+            assert slow.one(proto.expire(b"key", 0)).status == status
             assert udp.one(proto.incr(b"n", 1)).status == status
             assert udp.get(b"key").value == slow.get(b"key").value == redis.get("key") == b"1"
-            for command in (("set", "key", 1), ("del", "none"), ("expire", "key", 1000), ("flushall",), ("ping",)):
+            for command in (("set", "key", 1), ("del", "none"), ("expire", "key", 1000),
+                            ("flushall",), ("ping",)):
                 if yes:
                     with pytest.raises(redis_py.ResponseError, match="MISCONF"):
                         redis.execute_command(*command)

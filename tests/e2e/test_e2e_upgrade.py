@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 19
-"""An upgrade whose maps have another layout: nothing that was acknowledged is lost, wherever xkvd is killed."""
+"""
+An upgrade whose maps have another layout: nothing that was acknowledged is lost, wherever xkvd is
+killed.
+"""
 import json
 import os
 import re
@@ -34,10 +37,12 @@ def make(d, *layout):
 
 def magic(d, value=None):
     """The first word of the configuration; with a value, sets it."""
-    got = json.loads(run("bpftool", "-j", "map", "dump", "pinned", d.pins / "xkv_config").stdout)[0]["value"]
+    got = json.loads(run("bpftool", "-j", "map", "dump", "pinned",
+                         d.pins / "xkv_config").stdout)[0]["value"]
     if value is not None:
         got[:4] = [hex(byte) for byte in value.to_bytes(4, "little")]
-        run("bpftool", "map", "update", "pinned", d.pins / "xkv_config", "key", 0, 0, 0, 0, "value", *got)
+        run("bpftool", "map", "update", "pinned", d.pins / "xkv_config", "key", 0, 0, 0, 0,
+            "value", *got)
     return int.from_bytes(bytes(int(byte, 0) for byte in got[:4]), "little")
 
 
@@ -87,7 +92,8 @@ def test_what_cannot_be_saved_is_not_removed(bed, old):
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="no strace")
-@pytest.mark.parametrize("syscall, nth", [("fsync", 1), ("renameat", 1), ("unlink", 4), ("unlink", 9)])
+@pytest.mark.parametrize("syscall, nth", [("fsync", 1), ("renameat", 1), ("unlink", 4),
+                                          ("unlink", 9)])
 def test_killed_at_any_step(bed, old, syscall, nth):
     """kill -9 at the system call; what the next start makes of it."""
     (old.dir / "dump.rdb").write_bytes(b"older")
@@ -110,7 +116,8 @@ def test_killed_at_any_step(bed, old, syscall, nth):
 def test_killed_while_new_maps_were_made(xkvd):
     d = xkvd("--save", "", run=False)
     d.pins.mkdir(mode=0o700)
-    run("bpftool", "map", "create", d.pins / "xkv_index", "type", "array", "key", 4, "value", 64, "entries", 64,
+    run("bpftool", "map", "create", d.pins / "xkv_index", "type", "array", "key", 4, "value", 64,
+        "entries", 64,
         "name", "xkv_index", "flags", "0x400")
     d.start()
     assert "had begun to make" in d.log()
@@ -141,7 +148,8 @@ def test_unknown_layouts_are_refused_and_not_served(bed, xkvd, layout):
     make(d, layout)
     pins = sorted(os.listdir(d.pins))
     log = refused(d)
-    assert ("a newer" if layout > CURRENT else "an older") + f" version of xkvd (layout {layout}" in log
+    assert ("a newer" if layout > CURRENT
+            else "an older") + f" version of xkvd (layout {layout}" in log
     assert "nothing was removed" in log and "`xkv save`" in log
     assert sorted(os.listdir(d.pins)) == pins and not (d.dir / "dump.rdb").exists()
     assert magic(d) == CLOSED and bed.ping()
@@ -149,7 +157,9 @@ def test_unknown_layouts_are_refused_and_not_served(bed, xkvd, layout):
 
 
 def test_a_store_that_was_closed_is_adopted(xkvd):
-    """What a newer store gets from an older xkvd; its own has to open it again, with what it held."""
+    """
+    What a newer store gets from an older xkvd; its own has to open it again, with what it held.
+    """
     d = xkvd("--save", "")
     d.redis().set("kept", "1")
     d.redis().save()

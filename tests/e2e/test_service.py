@@ -27,7 +27,8 @@ def test_the_units_capabilities_are_enough(xkvd, tmp_path):
     """Starts, adopts and detaches with them; SYS_ADMIN among them because of look-ups by id."""
     daemon = xkvd(run=False)
     plain = daemon.argv()
-    bounded = ["setpriv", "--no-new-privs", "--bounding-set", "-all," + capabilities(), "--", *plain]
+    bounded = ["setpriv", "--no-new-privs", "--bounding-set", "-all," + capabilities(), "--",
+               *plain]
     daemon.argv = lambda: bounded
     address = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
@@ -64,7 +65,8 @@ def test_attach_script_runs_xkvd_and_detaches(bed, xkvd):
     daemon.stop()
     daemon.detach()
     bed.run("server", ROOT / "scripts/attach.sh", "detach", "xkv0", "--pin-dir", daemon.pins)
-    assert "nothing is attached" in bed.run("server", ROOT / "scripts/attach.sh", "status", "xkv0").stdout
+    assert "nothing is attached" in bed.run("server", ROOT / "scripts/attach.sh", "status",
+                                            "xkv0").stdout
 
 
 @pytest.mark.skipif(not shutil.which("redis-check-rdb"), reason="redis-check-rdb is not installed")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 26
-"""tests/e2e/soak.py for some seconds: it finds nothing, cleans up, and finds what it is there to find."""
+"""
+tests/e2e/soak.py for some seconds: it finds nothing, cleans up, and finds what it is there to find.
+"""
 import os
 import re
 import secrets
@@ -20,12 +22,14 @@ pytestmark = [pytest.mark.seconds(90), pytest.mark.usefixtures("privileged")]
 
 
 def test_every_slot_is_accounted_for():
-    prefix = f"{PREFIX}-{secrets.token_hex(3)}"  # of this run: tests/run removes what a soak that hangs has left
+    # of this run: tests/run removes what a soak that hangs has left
+    prefix = f"{PREFIX}-{secrets.token_hex(3)}"
     done = run(sys.executable, ROOT / "tests/e2e/soak.py", "--seconds", "8", *OPTIONS, timeout=80,
                env=dict(os.environ, XKV_TEST_PREFIX=prefix))
     *rounds, last = done.stdout.splitlines()
     assert any("all accounted for" in line for line in rounds), done.stdout
-    found = re.match(r"(\d+) rounds, (\d+) operations, \d+ kills, .*: every slot accounted for$", last)
+    found = re.match(r"(\d+) rounds, (\d+) operations, \d+ kills, .*: every slot accounted for$",
+                     last)
     assert found and int(found[1]) >= 1 and int(found[2]) > 100, done.stdout
     left = [*Path("/run/netns").glob(f"{prefix}*"), *Path("/sys/fs/bpf").glob(f"*{prefix}*")]
     assert not left
@@ -55,7 +59,10 @@ def set_for_another(daemon):
 
 @pytest.fixture(name="signals")
 def signals_as_before():
-    """soak.main() ends with SIGINT and SIGTERM ignored; pytest, and the daemons after it, are not to inherit that."""
+    """
+    soak.main() ends with SIGINT and SIGTERM ignored; pytest, and the daemons after it, are not to
+    inherit that.
+    """
     before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
     yield
     for number, handler in before:
@@ -64,7 +71,8 @@ def signals_as_before():
 
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("damage, finding", [
-    (lose_a_slot, r"Wrong: xkv check, exit status 1:\nslot \w+ \(seq \d+\) is live, but not in index"),
+    (lose_a_slot,
+     r"Wrong: xkv check, exit status 1:\nslot \w+ \(seq \d+\) is live, but not in index"),
     (set_for_another, "Wrong: key [0-9a-f]+ has a value of 24 bytes that was not set for it"),
 ])
 def test_damage_is_found(monkeypatch, capsys, tmp_path, damage, finding):
@@ -80,4 +88,5 @@ def test_damage_is_found(monkeypatch, capsys, tmp_path, damage, finding):
     assert soak.main(["--seconds", "1", *OPTIONS]) == 1
     said = capsys.readouterr().out
     assert re.search(r"seed \d+/0: " + finding, said), said
-    assert Path(re.search(r"the log is (.*)\n", said)[1]).exists() and said.endswith(": FAILED\n"), said
+    assert Path(re.search(r"the log is (.*)\n",
+                          said)[1]).exists() and said.endswith(": FAILED\n"), said

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 45
 # tests/run: timeout 400
-"""All front ends at once on few keys: nothing torn, foreign, stale or lost, and every slot accounted for.
+"""All front ends at once on few keys: nothing torn, foreign, stale or lost, and every slot
+accounted for.
 
 tests/e2e/stress.c does the work and the judging; here it runs on a test bed (native XDP on veth, so
 XDP runs on each CPU that a worker sends from).  XKV_STRESS_SEED repeats what the workers do.
 """
-import json
 import os
 import random
 import subprocess
@@ -14,7 +14,7 @@ import time
 
 import conftest
 import pytest
-from conftest import BUILD, LONG, wait_for
+from conftest import BUILD, LONG, report_of, wait_for
 from mutant import build_mutant
 
 # The first of the builds under test gets the whole minute, in `make check-long`.
@@ -40,21 +40,11 @@ class Stress:
         return self.process.poll() is None
 
     def result(self, seconds):
-        """What it found, and its exit status."""
-        try:
-            out, _ = self.process.communicate(timeout=seconds)
-        finally:
-            if self.runs():
-                self.process.kill()
-                self.process.wait()
-        said = self.log.read_text()
-        print(said)
-        if not out:
-            pytest.fail(f"the stress test ended with {self.process.returncode}:\n{said}")
-        found = json.loads(out)
+        """What it found, its exit status and what it said."""
+        found, status, said = report_of(self.process, self.log, seconds)
         print({k: v for k, v in found.items() if k != "counters"})
         print({k: v for k, v in found["counters"].items() if v})
-        return found, self.process.returncode, said
+        return found, status, said
 
 
 def check_that_it_was_stress(found):
@@ -75,7 +65,8 @@ def test_nothing_torn_foreign_or_stale(xkvd, tmp_path):
     found, status, said = Stress(daemon, tmp_path, SECONDS).result(SECONDS + 40)
     assert status == 0 and found["failures"] == 0, said
     check_that_it_was_stress(found)
-    # Three keys at most expire: they count until they are removed, which may be between the two counts.
+    # Three keys at most expire: they count until they are removed, which may be between the two
+    # counts.
     assert abs(found["keys"] - daemon.redis().dbsize()) <= 3
 
 
@@ -87,7 +78,9 @@ def check_crowd(found, status, said):
 
 @pytest.mark.seconds(90)
 def test_few_buckets(xkvd, tmp_path):
-    """The same on eight buckets: keys stand in chains, which grow and shrink while they are read."""
+    """
+    The same on eight buckets: keys stand in chains, which grow and shrink while they are read.
+    """
     check_crowd(*Stress(xkvd(), tmp_path, CROWD_SECONDS, "--buckets", 8).result(60))
 
 
@@ -107,7 +100,8 @@ def test_killed_and_adopted(xkvd, tmp_path):
     kills = 0
     # On a busy machine xkvd takes longer to start, and the stress test may end first.
     while kills < KILLS and stress.runs():
-        # A moment by chance, and a while without xkvd: these are the test, not a wait for something.
+        # A moment by chance, and a while without xkvd: these are the test, not a wait for
+        # something.
         time.sleep(rng.uniform(0.2, 0.8))
         daemon.kill()
         time.sleep(rng.uniform(0.1, 0.4))
@@ -122,7 +116,8 @@ def test_killed_and_adopted(xkvd, tmp_path):
 
 # ---- does it find what it is there to find? ---------------------------------------------------
 
-# Where a GET looks whether the slot was changed while it was copied: the fast path and the slow one.
+# Where a GET looks whether the slot was changed while it was copied: the fast path and the slow
+# one.
 SEQUENCE_CHECKS = {
     "bpf/ops.bpf.h": """\
 		copy_out(rq, slot, rq->key_len, value_len);
@@ -140,7 +135,8 @@ SEQUENCE_CHECKS = {
 
 
 # Each check and what stands in its place: its first line.
-WITHOUT_CHECKS = {name: (check, check.splitlines()[0] + "\n") for name, check in SEQUENCE_CHECKS.items()}
+WITHOUT_CHECKS = {name: (check, check.splitlines()[0] + "\n")
+                  for name, check in SEQUENCE_CHECKS.items()}
 
 
 if FIRST:
@@ -151,8 +147,8 @@ if FIRST:
         monkeypatch.setattr(conftest, "BUILD", mutant)
         daemon = xkvd()
         assert daemon.argv()[0] == str(mutant / "xkvd")
-        # Which queue of the veth a socket's packets take is a matter of its port, and with all of them
-        # on one queue nothing runs in parallel: some tries, each with sockets of its own.
+        # Which queue of the veth a socket's packets take is a matter of its port, and with all of
+        # them on one queue nothing runs in parallel: some tries, each with sockets of its own.
         for _ in range(15):
             found, status, said = Stress(daemon, tmp_path, 3, "--hot").result(40)
             if status:

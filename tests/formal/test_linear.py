@@ -4,12 +4,12 @@
 # tests/run: timeout 1500
 """Is there one order of all that clients of both front ends did to a key?  Porcupine looks for it.
 
-tests/formal/linear/ is the program (Go): it records what clients do to few keys while neighbours come and go,
-and has each key's history judged.  Here it runs on a test bed, and xkvd is killed meanwhile.
-XKV_LINEAR_SECONDS is how long it runs in all (`make linear`: some minutes; default 10 seconds),
-XKV_LINEAR_SEED repeats what the clients ask for, XKV_LINEAR_REPORTS is where pictures of failures go.
+tests/formal/linear/ is the program (Go): it records what clients do to few keys while neighbours
+come and go, and has each key's history judged.  Here it runs on a test bed, and xkvd is killed
+meanwhile. XKV_LINEAR_SECONDS is how long it runs in all (`make linear`: some minutes; default 10
+seconds), XKV_LINEAR_SEED repeats what the clients ask for, XKV_LINEAR_REPORTS is where pictures of
+failures go.
 """
-import json
 import os
 import random
 import shutil
@@ -18,7 +18,7 @@ import time
 
 import conftest
 import pytest
-from conftest import ROOT, run, wait_for
+from conftest import ROOT, report_of, run, wait_for
 from mutant import build_mutant
 
 SECONDS = float(os.environ.get("XKV_LINEAR_SECONDS") or 10)
@@ -80,18 +80,9 @@ class Linear:
 
     def result(self, seconds):
         """What it found, its exit status and what it said."""
-        try:
-            out, _ = self.process.communicate(timeout=seconds)
-        finally:
-            if self.runs():
-                self.process.kill()
-                self.process.wait()
-        said = self.log.read_text()
-        print(said)
-        if not out:
-            pytest.fail(f"the program ended with {self.process.returncode}:\n{said}")
-        print(out)
-        return json.loads(out), self.process.returncode, said
+        found, status, said = report_of(self.process, self.log, seconds)
+        print(found)
+        return found, status, said
 
 
 def check_that_it_was_a_test(found, seconds):
@@ -133,14 +124,17 @@ def test_linearizable(xkvd, program, tmp_path):
 
 
 def test_linearizable_while_xkvd_is_killed(xkvd, program, tmp_path):
-    """kill -9 and the next xkvd adopts: what is in flight has an unknown outcome, all else an order."""
+    """
+    kill -9 and the next xkvd adopts: what is in flight has an unknown outcome, all else an order.
+    """
     seconds = SECONDS * 0.6
     daemon = xkvd(*STORE)
     rng = random.Random(SEED)
     linear = Linear(program, daemon, tmp_path, seconds, *least(seconds))
     wait_for(lambda: "clients work" in linear.log.read_text(), 20, "the clients begin")
     while linear.works():
-        # A moment by chance, and a while without xkvd: these are the test, not a wait for something.
+        # A moment by chance, and a while without xkvd: these are the test, not a wait for
+        # something.
         time.sleep(rng.uniform(0.3, 1.0))
         daemon.kill()
         time.sleep(rng.uniform(0.05, 0.3))
@@ -164,7 +158,8 @@ def test_linearizable_while_entries_are_evicted(xkvd, program, tmp_path):
     redis.config_set("maxmemory-policy", "allkeys-lru")
     redis.config_set("maxmemory", redis.info("memory")["used_memory"])
     seconds = SECONDS * 0.3
-    found, status, said = Linear(program, daemon, tmp_path, seconds, "-evictions").result(seconds + 60)
+    found, status, said = Linear(program, daemon, tmp_path, seconds,
+                                 "-evictions").result(seconds + 60)
     assert status == 0 and not found["illegal"] and not found["undecided"], said
     assert found["operations"] > 100 * seconds, "the server did next to nothing"
     assert redis.info("stats")["evicted_keys"] > 0, "nothing was evicted"

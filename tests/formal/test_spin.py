@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 20
-"""The models of tests/formal/model, checked with Spin: as they are nothing may be found, and with a check
-taken out what that check is for must be found.  docs/model.md describes them.
+"""The models of tests/formal/model, checked with Spin: as they are nothing may be found, and with a
+check taken out what that check is for must be found.  docs/model.md describes them.
 
     tests/formal/test_spin.py                all, with the cases that take long (make model)
     tests/formal/test_spin.py --trail WORD   one case, and the steps that lead to what was found
@@ -112,7 +112,8 @@ BROKEN = [
 CASES = SOUND + BROKEN
 
 # What `make check` takes: something of each model, in some seconds.  `make check-long` takes all.
-QUICK = {"interrupted by a read", "lists, interrupted", "order", "NO_SEQ_RECHECK", "NO_ENTRY_RECHECK",
+QUICK = {"interrupted by a read", "lists, interrupted", "order", "NO_SEQ_RECHECK",
+         "NO_ENTRY_RECHECK",
          "NO_CHANGE_COUNT", "SLOT_LOCK_IN_TWO_STEPS", "NO_ABA_TAG", "PLAIN_UNLOCK"}
 
 
@@ -234,7 +235,8 @@ def test_every_line_is_reached(results):
 # ---- as a program -----------------------------------------------------------
 
 def main():
-    parser = argparse.ArgumentParser(description="Checks the models of tests/formal/model with Spin.")
+    parser = argparse.ArgumentParser(description="Checks the models of tests/formal/model with "
+                                                 "Spin.")
     parser.add_argument("--trail", action="store_true", help="show the steps that lead to it")
     parser.add_argument("word", nargs="*", help="only cases whose name holds one of these")
     args = parser.parse_args()

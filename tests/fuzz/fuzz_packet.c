@@ -21,6 +21,7 @@
 
 #include "loader/store/store.h"
 #include "packet.h"
+#include "random.h"
 #include "xdpbed.h"
 
 #define ACCOUNT_EVERY 20000
@@ -28,21 +29,7 @@
 #define FRAME_SEEN    1600 /* bytes of a frame that are mutated */
 
 static struct bed bed;
-static uint64_t random_state, reads_compared;
-
-static uint64_t random_u64(void)
-{
-	uint64_t z = (random_state += 0x9e3779b97f4a7c15ULL); /* splitmix64 */
-
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
-	return z ^ z >> 31;
-}
-
-static size_t below(size_t n)
-{
-	return n ? random_u64() % n : 0;
-}
+static uint64_t reads_compared;
 
 /* ---- valid frames -------------------------------------------------------- */
 
@@ -135,11 +122,9 @@ static size_t frame_of(const struct payload *req, uint8_t *frame)
 {
 	struct packet_spec s;
 
-	packet_default(&s, below(2));
+	s = packet_plain(below(2), req);
 	s.tags = (unsigned int)below(3);
 	s.trailer = below(4) ? 0 : below(64);
-	s.payload = req->byte;
-	s.len = req->len;
 	return packet_build(&s, frame);
 }
 

@@ -3,8 +3,8 @@
 """The same random commands to xkvd and to a stock redis-server: the same replies, errors included.
 
 What any command leaves behind is part of it: after each piece of work both must hold the same keys
-with the same values and times to live.  XKV_DIFF_SEED repeats what a failure names, XKV_DIFF_SECONDS
-(default 12) is how long it looks for one.
+with the same values and times to live.  XKV_DIFF_SEED repeats what a failure names,
+XKV_DIFF_SECONDS (default 12) is how long it looks for one.
 
 Not asked for, since xkv differs on purpose: keys of no or more than 250 bytes, values over 1 MiB,
 expiry later than 2^53 ms, and commands that it does not have.
@@ -15,20 +15,20 @@ import shutil
 import time
 
 import pytest
-from conftest import privileged  # noqa: F401 (a fixture)
-
-test_resp = pytest.importorskip("test_resp")
+from respserver import Daemon, encode, in_kernel
 
 SECONDS = float(os.environ.get("XKV_DIFF_SECONDS") or 12)
 SEED = int(os.environ.get("XKV_DIFF_SEED") or random.getrandbits(32))
 pytestmark = pytest.mark.seconds(int(SECONDS) + 60)
 
 KEYS = [b"a", b"key:2", b"8 bytes.", b"\x00\xff\r\n", b"k" * 249 + b"1", b"k" * 249 + b"2", b"{7}"]
-NUMBERS = [b"0", b"1", b"-1", b"10", b"-10", b"99", b"9223372036854775807", b"-9223372036854775808", b"9223372036854775806"]
-NO_NUMBERS = [b"", b" 1", b"1 ", b"+1", b"01", b"-0", b"1.5", b"x", b"9223372036854775808", b"-9223372036854775809",
+NUMBERS = [b"0", b"1", b"-1", b"10", b"-10", b"99", b"9223372036854775807",
+           b"-9223372036854775808", b"9223372036854775806"]
+NO_NUMBERS = [b"", b" 1", b"1 ", b"+1", b"01", b"-0", b"1.5", b"x", b"9223372036854775808",
+              b"-9223372036854775809",
               b"1\x00", b"--1", b"0x1", b"\xff"]
-# In minutes.  Each is used with another number of minutes more and these seconds, so that no two times are near each
-# other: when a command is done differs by some ms between the two.
+# In minutes.  Each is used with another number of minutes more and these seconds, so that no two
+# times are near each other: when a command is done differs by some ms between the two.
 SPANS = {2: 0, 100: 20, 500_000: 40}
 NEAR_MS, NEAR_S = 3000, 4  # what a TTL may differ by
 
@@ -67,9 +67,11 @@ class Words:
         """A time in units of 1 or 1000 ms, or what is none."""
         if self.chance(0.2):
             past = b"%d" % ((self.epoch - self.pick(1, 1000)) * 1000 // unit) if absolute else b"-5"
-            return self.rng.choice(NO_NUMBERS + [b"0", b"1" if absolute else b"-1", past, b"-9223372036854775808", past])
+            return self.rng.choice(NO_NUMBERS + [b"0", b"1" if absolute else b"-1", past,
+                                                 b"-9223372036854775808", past])
         if self.chance(0.05) and (unit == 1000 or not absolute):
-            return b"9223372036854775807" if unit == 1 else self.pick(b"9223372036854775807", b"9223372036854776")
+            return b"9223372036854775807" if unit == 1 else self.pick(b"9223372036854775807",
+                                                                      b"9223372036854776")
         if absolute and self.last and self.chance(0.3):
             return b"%d" % (self.last * 1000 // unit)
         self.drawn += 1
@@ -85,7 +87,8 @@ class Words:
     def set_options(self):
         words = []
         for _ in range(self.pick(0, 0, 1, 1, 2, 3)):
-            name = self.pick("nx", "xx", "get", "keepttl", "ex", "px", "exat", "pxat", "ex", "px", "bad")
+            name = self.pick("nx", "xx", "get", "keepttl", "ex", "px", "exat", "pxat", "ex", "px",
+                             "bad")
             words.append(name)
             if name.endswith(("ex", "px", "at")) and name != "nx" and self.chance(0.97):
                 words.append(self.expiry(name))
@@ -102,16 +105,21 @@ class Words:
         key = self.key()
         expire = self.pick("expire", "pexpire", "expireat", "pexpireat")
         words = self.pick(
-            lambda: ["get", key], lambda: ["get", key], lambda: ["strlen", key], lambda: ["type", key],
-            lambda: ["set", key, self.value()], lambda: ["set", key, self.value(), *self.set_options()],
-            lambda: ["set", key, self.value(), *self.set_options()], lambda: ["setnx", key, self.value()],
+            lambda: ["get", key], lambda: ["get", key], lambda: ["strlen", key],
+            lambda: ["type", key],
+            lambda: ["set", key, self.value()], lambda: ["set", key, self.value(),
+                                                         *self.set_options()],
+            lambda: ["set", key, self.value(), *self.set_options()],
+            lambda: ["setnx", key, self.value()],
             lambda: ["setex", key, self.expiry("ex"), self.value()],
-            lambda: ["psetex", key, self.expiry("px"), self.value()], lambda: ["getset", key, self.value()],
+            lambda: ["psetex", key, self.expiry("px"), self.value()],
+            lambda: ["getset", key, self.value()],
             lambda: ["getdel", key], lambda: ["mget", *self.keys()],
             lambda: ["mset", *[w for k in self.keys() for w in (k, self.value())]],
             lambda: ["incr", key], lambda: ["decr", key], lambda: ["incrby", key, self.number()],
             lambda: ["decrby", key, self.number()], lambda: ["append", key, self.value()[:3000]],
-            lambda: ["append", key, self.number()], lambda: [self.pick("del", "unlink", "exists", "touch"), *self.keys()],
+            lambda: ["append", key, self.number()],
+            lambda: [self.pick("del", "unlink", "exists", "touch"), *self.keys()],
             lambda: [expire, key, self.expiry(expire), *self.conditions()],
             lambda: [expire, key, self.expiry(expire), *self.conditions()],
             lambda: ["persist", key], lambda: ["ttl", key], lambda: ["pttl", key],
@@ -137,7 +145,7 @@ def brief(words):
 
 def compare(pair, requests, context):
     for c in pair:
-        c.send(b"".join(test_resp.encode(*words) for words in requests))
+        c.send(b"".join(encode(*words) for words in requests))
     history = []
     for words in requests:
         ours, theirs = (c.reply() for c in pair)
@@ -149,24 +157,24 @@ def compare(pair, requests, context):
 
 
 def counted(requests):
-    """How many keys there are, after each of them.  Redis takes an expired key away when somebody looks at it."""
+    """How many keys there are, after each of them: Redis deletes an expired key when it is read."""
     return [words for request in requests for words in (request, ["exists", *KEYS], ["dbsize"])]
 
 
 def keyspace(connection):
     """Every key with its value; its TTL is compared apart."""
-    connection.send(test_resp.encode("KEYS", "*"))
+    connection.send(encode("KEYS", "*"))
     found = sorted(connection.reply() for _ in range(int(connection.line()[1:])))
     return {reply.split(b"\r\n", 1)[1][:-2] for reply in found}
 
 
 @pytest.fixture(scope="module")
-def both(privileged, tmp_path_factory):  # noqa: F811
+def both(privileged, tmp_path_factory):
     if not shutil.which("redis-server"):
         pytest.skip("redis-server is not installed")
-    stock = test_resp.Daemon(["redis-server"], str(tmp_path_factory.mktemp("redis")), "--save", "")
+    stock = Daemon(["redis-server"], str(tmp_path_factory.mktemp("redis")), "--save", "")
     try:
-        with test_resp.in_kernel(tmp_path_factory.mktemp("xkv")) as xkv, xkv.connect() as ours, \
+        with in_kernel(tmp_path_factory.mktemp("xkv")) as xkv, xkv.connect() as ours, \
                 stock.connect() as theirs:
             yield ours, theirs
     finally:

@@ -25,6 +25,7 @@
 #include "client/check.h"
 #include "loader/store/store.h"
 #include "loader/store/impl.h"
+#include "fixture.h"
 #include "packet.h"
 #include "xdpbed.h"
 
@@ -33,7 +34,6 @@
 #define BUSY_MS 1000
 #define BUSY_PATIENCE_MS 60000
 
-static struct bed bed;
 static struct check_sums sums;
 
 /* ---- the store ----------------------------------------------------------- */
@@ -70,7 +70,7 @@ static struct xkv_chain *chain_of(unsigned int n)
 	return chain;
 }
 
-static struct xkv_class *class_of(const struct xkv_slot *slot)
+static struct xkv_class *class_at(const struct xkv_slot *slot)
 {
 	return &bed.classes[slot->class & XKV_CLASS_MASK];
 }
@@ -78,7 +78,7 @@ static struct xkv_class *class_of(const struct xkv_slot *slot)
 /* The list of a class that slots are given to, and the first of them. */
 static __u64 *list_of(const struct xkv_slot *slot)
 {
-	return &class_of(slot)->head[class_of(slot)->which & 1];
+	return &class_at(slot)->head[class_at(slot)->which & 1];
 }
 
 static struct xkv_slot *free_slot_of(const struct xkv_slot *slot)
@@ -91,24 +91,11 @@ static struct xkv_slot *free_slot_of(const struct xkv_slot *slot)
 
 static int open_store(void **state)
 {
-	const char *why = bed_open(&bed, 4096);
-
 	(void)state;
-	if (why)
-		print_error("%s\n", why);
-	assert_null(why);
+	open_bed(MAX_KEYS);
 	bed.c->bucket_mask = 0;
 	for (unsigned int i = 0; i < KEYS; i++)
-		assert_int_equal(
-			store_set(bed.ctx, name(i), strlen(name(i)), "value", 5, 0, 0, 0, NULL),
-			0);
-	return 0;
-}
-
-static int close_store(void **state)
-{
-	(void)state;
-	bed_close(&bed);
+		put_text(name(i), "value");
 	return 0;
 }
 
@@ -149,7 +136,7 @@ static struct xkv_slot *lose_slot(bool counted)
 
 	POKE(*list_of(like), slot->next);
 	if (counted)
-		POKE(class_of(like)->free, class_of(like)->free - 1);
+		POKE(class_at(like)->free, class_at(like)->free - 1);
 	return slot;
 }
 
@@ -160,7 +147,7 @@ static void damage_lost(void)
 
 static void damage_miscounted(void)
 {
-	POKE(class_of(key_slot(0))->free, class_of(key_slot(0))->free + 1);
+	POKE(class_at(key_slot(0))->free, class_at(key_slot(0))->free + 1);
 }
 
 static void damage_tag(void)
@@ -207,7 +194,7 @@ static void give(struct xkv_slot *slot)
 {
 	POKE(slot->next, *list_of(slot) & XKV_REF_MASK);
 	POKE(*list_of(slot), bed_ref(&bed, slot));
-	POKE(class_of(slot)->free, class_of(slot)->free + 1);
+	POKE(class_at(slot)->free, class_at(slot)->free + 1);
 }
 
 static void damage_free_chain(void)
@@ -270,7 +257,7 @@ static void damage_chain_empty(void)
 	struct xkv_chain *last = chain_of(KEYS / XKV_WAYS), *more = (struct xkv_chain *)slot;
 
 	POKE(*list_of(like), slot->next);
-	POKE(class_of(like)->free, class_of(like)->free - 1);
+	POKE(class_at(like)->free, class_at(like)->free - 1);
 	POKE(slot->key_len, XKV_KEY_CHAIN);
 	POKE(slot->home, 0);
 	POKE(more->bucket.head, 0);
@@ -502,7 +489,7 @@ static void test_many_errors(void **state)
 	struct xkv_slot *like = key_slot(0);
 
 	(void)state;
-	while (class_of(like)->free < 12000)
+	while (class_at(like)->free < 12000)
 		assert_int_equal(span_carve(bed.st, like->class), 0);
 	POKE(*list_of(like), 0);
 	finds("... and ", 1);
@@ -698,8 +685,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_cannot_look, mend_all),
 		cmocka_unit_test_teardown(test_busy, mend_all),
 	};
-	int status = bed_begin(argc, argv);
 
-	return status ? status :
-			cmocka_run_group_tests_name("check", tests, open_store, close_store);
+	return bed_begin(argc, argv) ?:
+	       cmocka_run_group_tests_name("check", tests, open_store, close_bed);
 }

@@ -18,24 +18,17 @@
 #include "bench/common/dist.h"
 #include "client/hot.h"
 #include "loader/store/impl.h"
+#include "fixture.h"
 #include "packet.h"
 #include "xdpbed.h"
-
-static struct bed bed;
 
 /* ---- asking --------------------------------------------------------------- */
 
 static int driver(const struct payload *req)
 {
-	uint8_t frame[PACKET_MAX];
-	struct packet_spec s;
 	struct outcome out;
 
-	packet_default(&s, false);
-	s.payload = req->byte;
-	s.len = req->len;
-	assert_true(bed_run(&bed, frame, packet_build(&s, frame), &out));
-	return out.verdict;
+	return verdict_of(req, &out);
 }
 
 static void ask(const struct payload *req)
@@ -55,11 +48,6 @@ static struct payload one(struct operation op)
 
 #define OP(code, k, ...)                                                                           \
 	one((struct operation){ code, .key = (k), .key_len = strlen(k), __VA_ARGS__ })
-
-static void store_value(const char *key, const void *value, size_t len)
-{
-	assert_int_equal(store_set(bed.ctx, key, strlen(key), value, len, 0, 0, 0, NULL), 0);
-}
 
 /* ---- what was noted -------------------------------------------------------- */
 
@@ -147,7 +135,7 @@ static void test_driver(void **state)
 	struct hot_list list;
 
 	(void)state;
-	store_value("plain", value, 100);
+	put("plain", value, 100, 0);
 	forget();
 	req = OP(XKV_OP_GET, "plain");
 	ask(&req);
@@ -188,8 +176,8 @@ static void test_driver_many(void **state)
 	(void)state;
 	for (int again = 0; again < 2; again++) {
 		sample(1);
-		store_value("m:1", "12345678", 8);
-		store_value("m:2", "12345678", 8);
+		put("m:1", "12345678", 8, 0);
+		put("m:2", "12345678", 8, 0);
 		forget();
 		request_begin(&req, 1, NULL);
 		if (again) /* the slow path */
@@ -231,11 +219,11 @@ static void test_daemon(void **state)
 	int64_t sum;
 
 	(void)state;
-	store_value("d", "1", 1);
+	put("d", "1", 1, 0);
 	assert_int_equal(store_get(bed.ctx, "d", 1, &e), 0);
 	assert_int_equal(store_incr(bed.ctx, "d", 1, 5, &sum), 0);
 	noted("d", 1, 2, 24);
-	store_value("large", large, sizeof(large));
+	put("large", large, sizeof(large), 0);
 	assert_int_equal(store_get(bed.ctx, "large", 5, &e), 0);
 	noted("large", 1, 1, 2 * 100008);
 	assert_int_equal(store_delete(bed.ctx, "large", 5, NULL), 0);
@@ -256,10 +244,10 @@ static void test_own_work(void **state)
 	assert_int_equal(store_do(bed.ctx, &expired, &e), 0);
 	nothing_noted();
 	bed.c->magic = 0;
-	store_value("own", "1", 1);
+	put("own", "1", 1, 0);
 	nothing_noted();
 	bed.c->magic = XKV_LAYOUT_MAGIC;
-	store_value("own", "1", 1);
+	put("own", "1", 1, 0);
 	noted("own", 0, 1, 8);
 }
 
@@ -476,19 +464,9 @@ static int stay_on_this_cpu(void)
 
 static int group_setup(void **state)
 {
-	const char *why = bed_open(&bed, 1000);
-
 	(void)state;
-	if (why)
-		fprintf(stderr, "%s\n", why);
-	return why ? -1 : stay_on_this_cpu();
-}
-
-static int group_teardown(void **state)
-{
-	(void)state;
-	bed_close(&bed);
-	return 0;
+	open_bed(1000);
+	return stay_on_this_cpu();
 }
 
 #define CASE(test) cmocka_unit_test_setup(test, setup)
@@ -501,8 +479,7 @@ int main(int argc, char **argv)
 		CASE(test_rate),     CASE(test_periodic),    CASE(test_halved),
 		CASE(test_seconds),  CASE(test_refused),     CASE(test_top_ten),
 	};
-	int status = bed_begin(argc, argv);
 
-	return status ? status :
-			cmocka_run_group_tests_name("hot", tests, group_setup, group_teardown);
+	return bed_begin(argc, argv) ?:
+	       cmocka_run_group_tests_name("hot", tests, group_setup, close_bed);
 }

@@ -22,39 +22,18 @@
 #include "bpf/layout.h"
 #include "loader/store/store.h"
 #include "loader/store/impl.h"
+#include "fixture.h"
 #include "packet.h"
 #include "xdpbed.h"
 
-#define MAX_KEYS 65536
-
-static struct bed bed;
 static char value[XKV_VALUE_MAX];
 
 static int setup(void **state)
 {
-	const char *why = bed_open(&bed, MAX_KEYS);
-
 	(void)state;
-	if (why)
-		print_error("%s\n", why);
+	open_bed(65536);
 	memset(value, 'v', sizeof(value));
-	return why ? -1 : 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	bed_close(&bed);
 	return 0;
-}
-
-static void account(void)
-{
-	const char *why = bed_account(&bed);
-
-	if (why)
-		print_error("%s\n", why);
-	assert_null(why);
 }
 
 static int set(const char *prefix, unsigned int n, size_t len)
@@ -165,8 +144,8 @@ struct forgery {
 };
 
 /*
- * While the walk has let go of the pages the other key moves, and its units go to somebody who
- * writes what he likes.
+ * While the walk does not hold the pages, the other key moves, and a client's value takes its
+ * units: any bytes.
  */
 static int forge(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
 {
@@ -221,7 +200,7 @@ static void test_walk_over_units_that_were_freed(void **state)
 
 /*
  * A span drains, and others take the slots that its entries were to move to.  It waits for room;
- * another class has plenty, which serves who asks, and the span, too.
+ * another class has plenty, which serves the requests, and the span, too.
  */
 static void test_draining_does_not_block_others(void **state)
 {
@@ -509,7 +488,7 @@ static void test_room_by_eviction(void **state)
 	account();
 }
 
-/* ---- who waits ------------------------------------------------------------- */
+/* ---- waiting for room ------------------------------------------------------------- */
 
 static void *wait_for_units(void *arg)
 {
@@ -545,7 +524,7 @@ static void test_waiting_for_less(void **state)
 		sched_yield();
 	}
 	assert_int_equal((intptr_t)ret, 0);
-	pthread_join(larger, &ret); /* what it heard may be about less: then it would ask again */
+	pthread_join(larger, &ret); /* the answer may be for less room: then it would ask again */
 	bed_maintained(&bed, false);
 }
 
@@ -602,7 +581,7 @@ static void test_expiry_rests(void **state)
 
 int main(int argc, char **argv)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, close_bed)
 	const struct CMUnitTest tests[] = {
 		CASE(test_prefilled_stays),
 		CASE(test_new_span_is_nobodys),
@@ -622,7 +601,6 @@ int main(int argc, char **argv)
 		CASE(test_lower_limit),
 		CASE(test_expiry_rests),
 	};
-	int status = bed_begin(argc, argv);
 
-	return status ? status : cmocka_run_group_tests_name("memory", tests, NULL, NULL);
+	return bed_begin(argc, argv) ?: cmocka_run_group_tests_name("memory", tests, NULL, NULL);
 }

@@ -22,12 +22,12 @@
 #include "loader/config.h"
 #include "loader/persist/snapshot.h"
 #include "loader/store/store.h"
+#include "fixture.h"
 #include "packet.h"
 #include "xdpbed.h"
 
 #define KEYS 100
 
-static struct bed bed;
 static const struct config *cfg;
 static char dir[] = "/tmp/xkv-walks-XXXXXX";
 
@@ -118,14 +118,12 @@ static int fill(void **state)
 
 static int open_store(void **state)
 {
-	const char *why = bed_open(&bed, 4096);
 	char *options[] = { "--dir", dir }, err[256];
 	struct config_builder b;
 
 	(void)state;
-	if (why)
-		print_error("%s\n", why);
-	if (why || !mkdtemp(dir) || config_begin(&b, NULL) ||
+	open_bed(MAX_KEYS);
+	if (!mkdtemp(dir) || config_begin(&b, NULL) ||
 	    config_read_args(&b, 2, options, err, sizeof(err)))
 		return -1;
 	cfg = config_finish(&b, err, sizeof(err));
@@ -150,7 +148,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup(test_a_key_that_is_locked_for_a_while, fill),
 		cmocka_unit_test_setup(test_a_key_that_stays_locked, fill),
 	};
-	int status = bed_begin(argc, argv);
 
-	return status ? status : cmocka_run_group_tests(tests, open_store, close_store);
+	return bed_begin(argc, argv) ?: cmocka_run_group_tests(tests, open_store, close_store);
 }

@@ -59,7 +59,8 @@ def test_numbers(daemon):
     assert "out of range" in daemon.cli("incr", "n", check=False).stderr
     xkv(daemon, "decr", "n", "9223372036854775807")
     xkv(daemon, "incr", "n", "-9223372036854775808")
-    for words in (["n", "1.5"], ["n", ""], ["n", "-"], ["n", "9223372036854775808"], ["n", "1", "2"], []):
+    for words in (["n", "1.5"], ["n", ""], ["n", "-"], ["n", "9223372036854775808"],
+                  ["n", "1", "2"], []):
         xkv(daemon, "incr", *words, code=2)
     xkv(daemon, "decr", "n", "-9223372036854775808", code=2)  # its opposite is no number
     xkv(daemon, "set", "text", "ten")
@@ -96,7 +97,8 @@ def test_add_replace_getdel(daemon):
     assert int(xkv(daemon, "ttl", "k")) in (99, 100)
     assert xkv(daemon, "replace", "k", "-", input="w") == "OK\n"
     assert xkv(daemon, "ttl", "k") == "-1\n"
-    for words in (["k", "v", "NX"], ["k", "v", "GET"], ["k", "v", "KEEPTTL"], ["k", "v", "EX"], ["k"]):
+    for words in (["k", "v", "NX"], ["k", "v", "GET"], ["k", "v", "KEEPTTL"], ["k", "v", "EX"],
+                  ["k"]):
         xkv(daemon, "add", *words, code=2)
         xkv(daemon, "replace", *words, code=2)
     xkv(daemon, "replace", "k", "v", "CAS", "2", code=2)
@@ -127,18 +129,21 @@ def test_scan(daemon):
         assert entry.get("value") == (f"v{n}" if n % 10 else None)
     assert len(json.loads(xkv(daemon, "--json", "scan", "s:299", "9999"))) == 701  # to 999
     assert xkv(daemon, "scan", "s:998", "5", code=1) == "\n\n"
-    for words in (["s:000", "0"], ["s:000", "-1"], ["s:000", "x"], ["s:000"], ["s:", "5"], ["", "5"]):
+    for words in (["s:000", "0"], ["s:000", "-1"], ["s:000", "x"], ["s:000"], ["s:", "5"],
+                  ["", "5"]):
         xkv(daemon, "scan", *words, code=2)
     daemon.redis().set("s:301", "x" * 2000)
     xkv(daemon, "set", "s:302", "behind")
     done = daemon.cli("scan", "s:299", "4", check=False)
-    assert done.returncode == 4 and done.stdout == "v299\n\nbehind\n" and "2000 bytes" in done.stderr
+    assert done.returncode == 4 and done.stdout == "v299\n\nbehind\n"
+    assert "2000 bytes" in done.stderr
 
 
 def test_json(daemon):
     xkv(daemon, "del", "j", code=1)
     numbers = script(daemon, ["incr j 5", "append j 0"])
-    assert [(r["key"], r.get("number"), r.get("length")) for r in numbers] == [("j", 5, None), ("j", None, 2)]
+    assert [(r["key"], r.get("number"), r.get("length")) for r in numbers] == [("j", 5, None),
+                                                                               ("j", None, 2)]
     assert all(r["ttl_ms"] is None and int(r["version"]) % 2 == 0 for r in numbers)
     assert script(daemon, ["ttl j", "touch j", "getdel j", "getdel j"]) == [
         {"key": "j", "found": True, "ttl_ms": None}, {"touched": 1},
@@ -148,10 +153,14 @@ def test_json(daemon):
 
 # Beside Redis ----------------------------------------------------------------------------------
 
-TEXTS = [b"0", b"1", b"-1", b"9", b"10", b"-10", b"99999999", b"9223372036854775807", b"9223372036854775806",
-         b"-9223372036854775808", b"-9223372036854775807", b"9223372036854775808", b"-9223372036854775809",
-         b"99999999999999999999", b"-99999999999999999999", b"18446744073709551616", b"-0", b"-", b"01", b"+1",
-         b" 1", b"1 ", b"1\n", b"", b"abc", b"1a", b"1\0", b"\0", b"0x1", b"1e3", b"00", b"-01", b"--1"]
+TEXTS = [b"0", b"1", b"-1", b"9", b"10", b"-10", b"99999999", b"9223372036854775807",
+         b"9223372036854775806",
+         b"-9223372036854775808", b"-9223372036854775807", b"9223372036854775808",
+         b"-9223372036854775809",
+         b"99999999999999999999", b"-99999999999999999999", b"18446744073709551616", b"-0", b"-",
+         b"01", b"+1",
+         b" 1", b"1 ", b"1\n", b"", b"abc", b"1a", b"1\0", b"\0", b"0x1", b"1e3", b"00", b"-01",
+         b"--1"]
 AMOUNTS = [0, 1, -1, 9, -10, 2**63 - 1, -2**63, 2**62, -2**62]
 
 
@@ -193,7 +202,8 @@ def test_incr_is_as_redis_has_it(daemon, stock):
 def test_append_is_as_redis_has_it(daemon, stock):
     redis, dice, lines, expected = stock(), random.Random(2), [], []
     for _ in range(400):
-        key, more = f"a{dice.randrange(8)}", bytes(dice.choices(range(65, 91), k=dice.randrange(30)))
+        key, more = f"a{dice.randrange(8)}", bytes(dice.choices(range(65, 91),
+                                                                k=dice.randrange(30)))
         if dice.random() < 0.1:
             redis.delete(key)
             lines.append(f"del {key}")
@@ -261,7 +271,8 @@ def test_every_change_is_done_once(daemon, seed):
     proxy = Proxy(daemon.bed, seed)
     proxy.start()
     lines = [f"append text {n % 10}" if n % 4 == 3 else "incr once" for n in range(120)]
-    done = daemon.bed.run("client", XKV, "--json", "-h", "10.77.0.2", "-p", proxy.port, "--timeout", "20000",
+    done = daemon.bed.run("client", XKV, "--json", "-h", "10.77.0.2", "-p", proxy.port,
+                          "--timeout", "20000",
                           input="\n".join(lines) + "\n", timeout=150)
     proxy.stop()
     answers = [json.loads(line) for line in done.stdout.splitlines()]
@@ -273,7 +284,10 @@ def test_every_change_is_done_once(daemon, seed):
 
 
 def test_changes_go_on_in_a_flood_of_sessions(daemon):
-    """Changes and PINGs with sessions by chance, from this very address: xkv writes all the same, and at once."""
+    """
+    Changes and PINGs with sessions by chance, from this very address: xkv writes all the same, and
+    at once.
+    """
     xkv(daemon, "set", "flood", "0")
     with daemon.udp() as flood:
         for kind in range(3):
@@ -282,7 +296,8 @@ def test_changes_go_on_in_a_flood_of_sessions(daemon):
                 op = proto.incr(b"drop", 1) if n % 2 else proto.ping()
                 flood.sock.send(proto.request(op, id=n, session=os.urandom(8)))
                 if n % 1000 == 999:
-                    assert xkv(daemon, "--timeout", "5000", "incr", "flood") == f"{kind * 10 + n // 1000 + 1}\n"
+                    assert xkv(daemon, "--timeout", "5000", "incr",
+                               "flood") == f"{kind * 10 + n // 1000 + 1}\n"
             print(f"10,000 and 10 in {time.monotonic() - began:.2f} s")
     counters = daemon.counters()
     assert counters["error_once"] > 1000, "there was room for all of them"
@@ -311,14 +326,16 @@ def test_changes_go_on_in_a_flood_of_sessions(daemon):
 ])
 def test_what_is_wrong(line, why):
     """Said before anything is sent: there is no server."""
-    done = subprocess.run([XKV, "-h", "127.0.0.1", "-p", "1", *line.split()], capture_output=True, text=True,
+    done = subprocess.run([XKV, "-h", "127.0.0.1", "-p", "1", *line.split()], capture_output=True,
+                          text=True,
                           timeout=60, check=False)
     assert done.returncode == 2 and done.stderr.startswith("xkv: ") and why in done.stderr, done
 
 
 def test_stats_of_a_section_that_is_not_there(daemon):
     done = daemon.cli("stats", "nosuch", check=False)
-    assert done.returncode == 2 and done.stderr == "xkv: stats: the server has no section 'nosuch'\n", done
+    assert done.returncode == 2 and done.stderr == ("xkv: stats: the server has no section "
+                                                    "'nosuch'\n"), done
     assert json.loads(xkv(daemon, "--json", "stats", "nosuch", code=2))["code"] == 2
     assert "tcp_port" in xkv(daemon, "stats", "server")
 
@@ -329,13 +346,15 @@ LINES = [
     b"\v" * 100000, b"\f" * 26, b"\v\f\t \r" * 5000, b"a\v" * 30000, b'"' * 999, b"'" * 999,
     b"get " + b"k" * 100000, b"\\" * 999, b'"\\', b"get \0\0\0", b"\xff\xfe" * 500, b"",
     b"incr k 1\0", b'incr "\\x00" 5', b"scan k9999999999999999999999999999999999999999 99999999999",
-    b"scan " + b"9" * 300 + b" 5", b'scan "\\x00\\x001" 3', b"decr k --5", b"append", b"add k v EX EX",
+    b"scan " + b"9" * 300 + b" 5", b'scan "\\x00\\x001" 3', b"decr k --5", b"append",
+    b"add k v EX EX",
 ]
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line[:4]!r}*{len(line)}")
 def test_odd_lines(line, tmp_path):
-    done = subprocess.run([XKV, "-h", "127.0.0.1", "-p", "1", "--timeout", "50"], input=line + b"\n",
+    done = subprocess.run([XKV, "-h", "127.0.0.1", "-p", "1", "--timeout", "50"],
+                          input=line + b"\n",
                           capture_output=True, timeout=60, check=False,
                           env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]})
     assert 0 <= done.returncode <= 4, done

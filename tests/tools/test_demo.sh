@@ -9,6 +9,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
+# shellcheck source=tests/common/tap.sh
+. tests/common/tap.sh
 
 if ! require root kernel btf bpffs netns tools 2>/dev/null || ! command -v redis-cli >/dev/null; then
 	echo "SKIP: needs root, network namespaces, bpffs, clang, bpftool and redis-cli"
@@ -19,18 +21,6 @@ OUT=$(mktemp)
 TMPDIR=$(mktemp -d)
 export TMPDIR
 trap 'rm -rf "$TMPDIR" "$OUT"' EXIT
-
-n=0
-ok() {
-	n=$((n + 1))
-	echo "ok $n - $1"
-}
-fail() {
-	n=$((n + 1))
-	sed 's/^/# /' "$OUT"
-	echo "not ok $n - $1"
-	exit 1
-}
 
 nothing_left() {
 	[[ -z $(find "$TMPDIR" -mindepth 1) ]] || fail "$1: no temporary directory stays"

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: once
-"""The documentation: links, columns, the directives, and the clients of docs/clients.md on a test bed."""
+"""
+The documentation: links, columns, the directives, and the clients of docs/clients.md on a test bed.
+"""
 import re
 import subprocess
 import sys
@@ -12,8 +14,10 @@ from conftest import ROOT, SERVER, run
 
 COLUMNS = 100
 PAGES = sorted(ROOT / name for name in subprocess.run(
-    ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT, check=False,
-    capture_output=True, text=True).stdout.split()) or sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+    ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT,
+    check=False,
+    capture_output=True, text=True).stdout.split()) or sorted([*ROOT.glob("*.md"),
+                                                               *ROOT.glob("docs/*.md")])
 GENERATED = ROOT / "docs" / "figures"
 
 
@@ -64,9 +68,11 @@ def test_every_picture_is_shown(picture):
 
 def directives():
     """{name: (default, at run time)} of the table in loader/config.c."""
-    table = re.search(r"^static const struct directive table\[\] = \{(.*?)^\};", read(ROOT / "loader/config.c"),
+    table = re.search(r"^static const struct directive table\[\] = \{(.*?)^\};",
+                      read(ROOT / "loader/config.c"),
                       re.S | re.M)[1]
-    rows = re.findall(r'^\t\{ "([a-z-]+)", &(\w+), [^,]+,\s*"([^"]*)",(.*?)\},$', table, re.S | re.M)
+    rows = re.findall(r'^\t\{ "([a-z-]+)", &(\w+), [^,]+,\s*"([^"]*)",(.*?)\},$', table,
+                      re.S | re.M)
     assert len(rows) == len(re.findall(r"^\t\{ ", table, re.M))
 
     def at_run_time(rest):
@@ -79,7 +85,8 @@ def directives():
 
 
 def test_configuration_page_is_that_of_the_code():
-    rows = re.findall(r"^\| `([^`]+)` \| (\S.*?) \| (\w+) \| \S.* \|$", read(ROOT / "docs/configuration.md"), re.M)
+    rows = re.findall(r"^\| `([^`]+)` \| (\S.*?) \| (\w+) \| \S.* \|$",
+                      read(ROOT / "docs/configuration.md"), re.M)
     assert {name: (default.strip("`"), when) for name, default, when in rows} == directives()
     assert len(rows) == len(directives())
 
@@ -88,12 +95,14 @@ def test_configuration_page_is_that_of_the_code():
 def test_every_directive_is_in(path):
     text = read(ROOT / path).replace("\\-", "-")
     left_out = {"daemonize", "databases", "appendonly", "pin-dir", "client-output-buffer-limit",
-                "client-query-buffer-limit", "proto-max-bulk-len"} if path.endswith(".conf") else set()
-    missing = [name for name in directives() if name not in left_out and not re.search(rf"\b{name}\b", text)]
+                "client-query-buffer-limit",
+                "proto-max-bulk-len"} if path.endswith(".conf") else set()
+    missing = [name for name in directives() if name not in left_out
+               and not re.search(rf"\b{name}\b", text)]
     assert not missing
 
 
-# ---- the clients of the guide ------------------------------------------------------------------------
+# ---- the clients of the guide --------------------------------------------------------------------
 
 
 def code(language):
@@ -146,7 +155,8 @@ def test_the_python_client_meets_what_it_has_to(bed, xkvd):
 def test_the_c_client(bed, xkvd, tmp_path):
     xkvd("--maxmemory", "64mb")
     (tmp_path / "hello.c").write_text(code("c"), encoding="utf-8")
-    run("cc", "-Wall", "-Werror", f"-I{ROOT / 'client'}", tmp_path / "hello.c", "client/libxkv.c", "-iquote", ".",
+    run("cc", "-Wall", "-Werror", f"-I{ROOT / 'client'}", tmp_path / "hello.c", "client/libxkv.c",
+        "-iquote", ".",
         "-D_GNU_SOURCE", "-o", tmp_path / "hello", cwd=ROOT)
     done = bed.run("client", tmp_path / "hello")
     assert re.fullmatch(r"hello, version \d+\n", done.stdout)

@@ -85,8 +85,11 @@ def test_raw_frames_cross_the_bed_with_their_tags(bed):
 
 
 def test_the_kernel_takes_frames_that_we_build(bed):
-    """Right checksums, or the socket would stay silent; a wrong one proves that they are looked at."""
-    for src, dst, family in (("10.77.0.2", SERVER, socket.AF_INET), ("fd77::2", SERVER6, socket.AF_INET6)):
+    """
+    Right checksums, or the socket would stay silent; a wrong one proves that they are looked at.
+    """
+    for src, dst, family in (("10.77.0.2", SERVER, socket.AF_INET),
+                             ("fd77::2", SERVER6, socket.AF_INET6)):
         with bed.socket("server", family) as server, bed.packet_socket("client") as client:
             server.bind((dst, 7779))
             client.send(proto.frame(b"wrong", src, dst, dport=7779, csum=0xBAD))

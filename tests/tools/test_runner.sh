@@ -6,20 +6,12 @@
 # tests/run: once
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+# shellcheck source=tests/common/tap.sh
+. tests/common/tap.sh
 
 TMP=$(mktemp -d)
+OUT=$TMP/out
 trap 'rm -rf "$TMP"' EXIT
-n=0
-ok() {
-	n=$((n + 1))
-	echo "ok $n - $1"
-}
-fail() {
-	n=$((n + 1))
-	sed 's/^/# /' "$TMP/out"
-	echo "not ok $n - $1"
-	exit 1
-}
 
 mkdir -p "$TMP"/{tests/e2e,scripts,build/tests,build/san/tests}
 cp tests/run "$TMP/tests/"

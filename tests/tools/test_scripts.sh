@@ -10,6 +10,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
+# shellcheck source=tests/common/tap.sh
+. tests/common/tap.sh
 
 TMP=$(mktemp -d)
 redis=''
@@ -18,21 +20,6 @@ clean_up() {
 	rm -rf "$TMP"
 }
 trap clean_up EXIT
-
-n=0
-ok() {
-	n=$((n + 1))
-	echo "ok $n - $1"
-}
-skip() {
-	n=$((n + 1))
-	echo "ok $n - $1 # SKIP $2"
-}
-fail() {
-	n=$((n + 1))
-	echo "not ok $n - $1"
-	exit 1
-}
 
 # outcome STATUS TEXT COMMAND...: COMMAND ends with STATUS and says TEXT (an extended regular expression)
 outcome() {

@@ -9,6 +9,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
+# shellcheck source=tests/common/tap.sh
+. tests/common/tap.sh
 
 if ! require root netns bpffs tools 2>/dev/null; then
 	echo "SKIP: needs root, network namespaces, bpffs, clang and bpftool"
@@ -20,17 +22,6 @@ BED=scripts/testbed.sh
 TMP=$(mktemp -d)
 PIN=/sys/fs/bpf/xkv-test-${XKV_TESTBED}
 trap 'XKV_TESTBED=$XKV_TESTBED $BED down; XKV_TESTBED=$XKV_TESTBED-b $BED down; rm -rf "$TMP" "$PIN"' EXIT
-
-n=0
-ok() {
-	n=$((n + 1))
-	echo "ok $n - $1"
-}
-fail() {
-	n=$((n + 1))
-	echo "not ok $n - $1"
-	exit 1
-}
 
 ifindex() {
 	$BED exec "$1" ip -o link show dev "$2" | cut -d: -f1
@@ -132,8 +123,7 @@ if command -v tcpdump >/dev/null; then
 	[[ $(grep -c 'udp sum ok' "$TMP/cap") = 2 ]] || { cat "$TMP/cap"; fail "UDP checksums are finished"; }
 	ok "UDP checksums are finished, IPv4 and IPv6"
 else
-	n=$((n + 1))
-	echo "ok $n - # SKIP UDP checksums on the wire: tcpdump is not installed"
+	skip "UDP checksums on the wire" "tcpdump is not installed"
 fi
 
 if XKV_TESTBED='a/b' $BED up 2>/dev/null; then fail "a bad name is refused"; fi

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""docs/benchmarks.md and docs/lab-notes.md: what stands between a pair of markers is written anew, all
-else stays as it is.
+"""docs/benchmarks.md and docs/lab-notes.md: what stands between a pair of markers is written anew,
+all else stays as it is.
 
 They are made from docs/figures/*.json, the medians and ranges of every experiment, so that
 a run of some experiments leaves the others' parts as they are.
@@ -42,12 +42,16 @@ def slim(data):
         return {"x": p["x"], "summary": {name: [float(f"{value:.5g}") for value in found]
                                          for name, found in p["summary"].items()}}
 
-    series = {name: dict(s, points=[point(p) for p in s["points"]]) for name, s in data["series"].items()}
+    series = {name: dict(s, points=[point(p) for p in s["points"]])
+              for name, s in data["series"].items()}
     return dict(data, series=series)
 
 
 def update(docs, results, found):
-    """Keeps the data and plots of `found` in docs/figures, and writes the document of all that is there."""
+    """
+    Keeps the data and plots of `found` in docs/figures, and writes the document of all that is
+    there.
+    """
     kept = docs / FIGURES
     kept.mkdir(parents=True, exist_ok=True)
     for name, data in found.items():
@@ -70,13 +74,15 @@ def machines(everything):
     groups = {}
     for data in everything.values():
         m = data["machine"]
-        line = (f"{m['cpus']} CPUs ({m['cpu']}), Linux {m['kernel']}, Redis {m['redis']}, memcached "
+        line = (f"{m['cpus']} CPUs ({m['cpu']}), Linux {m['kernel']}, Redis {m['redis']}, "
+                f"memcached "
                 f"{m['memcached']}; {data['rounds']} rounds of {data['seconds']:g} s, "
                 f"{data['clients']} connections")
         groups.setdefault(line, []).append(data)
     if not groups:
         return "Nothing has been measured yet."
-    return "\n".join(f"- Figures {', '.join(d['figures'] for d in some)}: {line}. Load average at the "
+    return "\n".join(f"- Figures {', '.join(d['figures'] for d in some)}: {line}. Load average at "
+                     f"the "
                      f"end of each: {min(d['load_average'] for d in some):.1f} to "
                      f"{max(d['load_average'] for d in some):.1f}."
                      for line, some in groups.items())
@@ -84,9 +90,11 @@ def machines(everything):
 
 def figures(everything):
     return "\n".join(
-        f"### {tables.numbered(data).capitalize()}: {data['title'][0].lower()}{data['title'][1:]}\n\n"
+        f"### {tables.numbered(data).capitalize()}: "
+        f"{data['title'][0].lower()}{data['title'][1:]}\n\n"
         f"![{data['title']}]({FIGURES}/{name}.svg)\n\n{tables.conditions(data)}; "
-        f"[all numbers]({FIGURES}/{name}.md). {tables.brief(data)}" for name, data in everything.items())
+        f"[all numbers]({FIGURES}/{name}.md). {tables.brief(data)}"
+        for name, data in everything.items())
 
 
 # ---- findings --------------------------------------------------------------------------------
@@ -102,14 +110,17 @@ def label(data, name):
 
 def cost(data, value):
     """What a request costs the server, and what that means for a core."""
-    costs = {n: tables.middle(data, n, value, "cpu_us") for n in ("xkv", "udp", "memcached", "redis")}
+    costs = {n: tables.middle(data, n, value, "cpu_us")
+             for n in ("xkv", "udp", "memcached", "redis")}
     costs = {n: c for n, c in costs.items() if c}
     if "xkv" not in costs:
         return []
     each = ", ".join(f"{label(data, n)} {c:.2f} us ({tables.number(1e6 / c)} requests/s a core)"
                      for n, c in costs.items())
-    lines = [f"**CPU time of the server for a request** ({value}, all reads), network stack included: {each}."]
-    others = [f"{costs[n] / costs['xkv']:.2g} times with {label(data, n)}" for n in costs if n != "xkv"]
+    lines = [f"**CPU time of the server for a request** ({value}, all reads), network stack "
+             f"included: {each}."]
+    others = [f"{costs[n] / costs['xkv']:.2g} times with {label(data, n)}" for n in costs
+              if n != "xkv"]
     if others:
         lines[0] += f" In terms of xkv's: {', '.join(others)}."
     return lines
@@ -131,17 +142,21 @@ def alone(data, value):
 
 def past_sockets(data, value):
     """What both sides together do on the same CPUs, with the clients' sockets and without them."""
-    rates = {n: tables.middle(data, n, value, "rate") for n in ("xkv-shared", "xkv-afxdp", "redis-cores")}
+    rates = {n: tables.middle(data, n, value, "rate")
+             for n in ("xkv-shared", "xkv-afxdp", "redis-cores")}
     if not all(rates.values()):
         return []
-    return [f"**Server and clients on the same CPUs**: xkv answers {tables.number(rates['xkv-shared'])} "
-            f"requests/s to clients with sockets and {tables.number(rates['xkv-afxdp'])} to clients with "
+    return [f"**Server and clients on the same CPUs**: xkv answers "
+            f"{tables.number(rates['xkv-shared'])} "
+            f"requests/s to clients with sockets and {tables.number(rates['xkv-afxdp'])} to "
+            f"clients with "
             f"AF_XDP, Redis with one instance a core {tables.number(rates['redis-cores'])}."]
 
 
 def limited(data, value):
     """Whose limit the full load was."""
-    shares = {n: tables.middle(data, n, value, "busy") for n in ("xkv", "udp", "memcached", "redis")}
+    shares = {n: tables.middle(data, n, value, "busy")
+              for n in ("xkv", "udp", "memcached", "redis")}
     each = ", ".join(f"{label(data, n)} {min(s, 1):.0%}" for n, s in shares.items() if s)
     return [f"**How busy the server's CPU was at full load**: {each}. What is far below 100 % was "
             "limited by the load generator's sockets on the other CPU, not by the server: there compare "
@@ -166,15 +181,20 @@ def trends(data, what):
 
 
 def latencies(data):
-    """At half and at most of the full load; at all of it queues grow for as long as one measures."""
+    """
+    At half and at most of the full load; at all of it queues grow for as long as one measures.
+    """
     each = []
     for series in data["series"].values():
         points = {p["x"]: p["summary"] for p in series["points"]}
-        found = [f"{tables.number(points[x]['p50'][0])} / {tables.number(points[x]['p99'][0])} us at {x:.0%}"
+        found = [f"{tables.number(points[x]['p50'][0])} / {tables.number(points[x]['p99'][0])} us "
+                 f"at {x:.0%}"
                  for x in (0.5, 0.85) if x in points]
         if found:
             each.append(f"{series['label']} {' and '.join(found)}")
-    lines = [f"**{data['title']}**: p50 / p99 of {'; '.join(each)} of each one's full load."] if each else []
+    lines = []
+    if each:
+        lines = [f"**{data['title']}**: p50 / p99 of {'; '.join(each)} of each one's full load."]
     if 1.0 in tables.values_of(data):
         mode = "-shared" if "xkv-shared" in data["series"] else ""
         lines += at_most(data, (f"redis{mode}", "redis-cores"), f"xkv{mode}")
@@ -182,14 +202,18 @@ def latencies(data):
 
 
 def by_rate(data, name):
-    """[(rate, p99)] of a curve, as far as the system followed: beyond, p99 is how long one measured."""
+    """
+    [(rate, p99)] of a curve, as far as the system followed: beyond, p99 is how long one measured.
+    """
     summaries = [p["summary"] for p in tables.points_of(data, name)]
     return sorted((s["rate"][0], s["p99"][0]) for s in summaries
                   if s["rate"][0] >= FOLLOWS * s["offered"][0])
 
 
 def at_most(data, others, name):
-    """p99 of the others at the most that they follow, beside ours at the first load that is no less."""
+    """
+    p99 of the others at the most that they follow, beside ours at the first load that is no less.
+    """
     each, ours = [], by_rate(data, name)
     for other in others:
         theirs = by_rate(data, other)
@@ -200,7 +224,9 @@ def at_most(data, others, name):
                       f"{tables.number(served[1] / p99)} of that" if served else "less in all")
             each.append(f"{label(data, other)} {tables.number(p99)} us with {tables.number(rate)} "
                         f"requests/s, {label(data, name)} {beside}")
-    return [f"**{data['title']}**, p99 at the most that Redis follows: {'; '.join(each)}."] if each else []
+    if not each:
+        return []
+    return [f"**{data['title']}**, p99 at the most that Redis follows: {'; '.join(each)}."]
 
 
 def shares(data):
@@ -215,7 +241,8 @@ def shares(data):
 
 
 FINDERS = {
-    "fig06-distribution": lambda d: cost(d, "zipf:0.99") + limited(d, "zipf:0.99") + alone(d, "zipf:0.99")
+    "fig06-distribution": lambda d: cost(d, "zipf:0.99") + limited(d, "zipf:0.99")
+    + alone(d, "zipf:0.99")
     + past_sockets(d, "zipf:0.99"),
     "fig07-08-latency": latencies,
     "fig09-writes": lambda d: trends(d, "Writes (%)"),

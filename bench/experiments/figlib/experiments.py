@@ -31,12 +31,14 @@ class Experiment(NamedTuple):
     name: str          # of its files
     figures: str       # of the thesis
     title: str
-    kind: str          # "sweep": full load over `values`; "load": latency over load; "share": see runner
+    # "sweep": full load over `values`; "load": latency over load; "share": see runner
+    kind: str
     field: str         # of Workload, which is `values` one after the other ("" if nothing varies)
     label: str         # of the x axis, with its unit
     values: Tuple
     base: Mapping      # fields of Workload that differ from the default
-    resized: bool      # keys or values change their size: each point is loaded anew, with fewer items
+    # keys or values change their size: each point is loaded anew, with fewer items
+    resized: bool
     series: Sequence   # names of SERIES
     thesis: Mapping    # value: Thesis, where it is a full load
     says: str          # what the thesis found, in a sentence
@@ -72,10 +74,11 @@ SERIES = {
     "udp-shared": Series("UDP server in user space, CPUs shared", "udp", "shared", "#56b4e9", "v"),
     "memcached-shared": Series("memcached, CPUs shared", "memcached", "shared", "#e69f00", "s"),
     "redis-shared": Series("Redis, CPUs shared", "redis", "shared", "#cc79a7", "P"),
-    "redis-cores": Series("Redis, one a core, CPUs shared", "redis-cores", "shared", "#882255", "X"),
+    "redis-cores": Series("Redis, one a core, CPUs shared", "redis-cores", "shared", "#882255",
+                          "X"),
 }
-# With a NIC the server has its machine for itself: nothing is shared, and there is no frame loop.  AF_XDP on
-# its client is --udp-flags.
+# With a NIC the server has its machine for itself: nothing is shared, and there is no frame loop.
+# AF_XDP on its client is --udp-flags.
 WIRE_SERIES = {
     "xkv": SERIES["xkv"], "udp": SERIES["udp"], "memcached": SERIES["memcached"],
     "redis": SERIES["redis"]._replace(label="Redis, one instance"),
@@ -101,14 +104,16 @@ def _sweep(figure, name, title, field, label, values, thesis, says, *, base=None
 
 
 def _curve(figures, name, title, base, says, series=CURVES):
-    return Experiment(name, figures, title, "load", "", "requests/s", (), base, False, series, {}, says)
+    return Experiment(name, figures, title, "load", "", "requests/s", (), base, False, series, {},
+                      says)
 
 
 EXPERIMENTS = (
     Experiment(
         "fig01-02-share", "1, 2", "Share of Redis' latency that is not Redis' own work, by load",
         "share", "", "load (% of what Redis serves at most)", (10, 30, 50, 70, 90), {}, False,
-        ("redis-shared",), {}, "p50: more than 80 % from 30 % load up; p99: more than 94 % at every load"),
+        ("redis-shared",), {},
+        "p50: more than 80 % from 30 % load up; p99: more than 94 % at every load"),
     _sweep(6, "distribution", "Throughput by distribution of keys", "distribution",
            "distribution of keys", ("uniform", "zipf:0.9", "zipf:0.95", "zipf:0.99"),
            {"uniform": Thesis(11984, 486), "zipf:0.9": Thesis(12308, 590),

@@ -42,7 +42,9 @@ def apart(data):
 
 
 def shared(data):
-    """Full load where both sides share the CPUs; at half of it latency is that of a server at work."""
+    """
+    Full load where both sides share the CPUs; at half of it latency is that of a server at work.
+    """
     rows = []
     for name, s in data["series"].items():
         half = next((p["summary"] for p in s["points"] if p["x"] == 0.5), None)
@@ -75,7 +77,8 @@ def draw(panels):
         more, y = panel(y, title, rows, scale)
         lines += more
     return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y}" width="{WIDTH}" height="{y}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y}" width="{WIDTH}" '
+        f'height="{y}" '
         'role="img" aria-labelledby="t">',
         '<title id="t">Requests per second: xkv beside Redis and memcached</title>',
         f"<style>{STYLE}</style>",

@@ -8,7 +8,8 @@ from typing import Optional, Sequence
 from .experiments import SCAN_LENGTH
 
 GRACE = 60  # seconds that a load generator may take beyond what it was told
-TIMEOUT_MS = 200  # of a datagram, before it is sent again: what TCP waits at least (RFC 6298, Linux' TCP_RTO_MIN)
+# of a datagram, before it is sent again: what TCP waits at least (RFC 6298, Linux' TCP_RTO_MIN)
+TIMEOUT_MS = 200
 MISSES = 0.001  # share of the reads that may find nothing before the figure is none
 
 
@@ -22,7 +23,8 @@ class Load:
     seconds: float
     clients: int
     threads: int
-    rate: Optional[float] = None  # requests a second, sent when they are due; None: as fast as answered
+    # requests a second, sent when they are due; None: as fast as answered
+    rate: Optional[float] = None
     warmup: float = 0
     flags: Sequence = ()  # more options of xkv-bench
 
@@ -104,7 +106,8 @@ def run_clients(place, system, workload, load):
     if load.rate:
         options += ["--rate", round(load.rate / n)]
     options += load.flags
-    commands = [bench_command(place, system.protocol, port, system.keys(workload), workload, *options)
+    commands = [bench_command(place, system.protocol, port, system.keys(workload), workload,
+                              *options)
                 for port in system.ports]
     running = []
     try:

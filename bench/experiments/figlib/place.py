@@ -2,15 +2,15 @@
 """Where the measurements take place, how server and clients share the CPUs, and what CPU time is.
 
 On the test bed there are two modes.  "apart": the server's side has CPU 0, the client's the others,
-as if they were two machines.  veth would receive in the sender's context; here it receives in kernel
-threads (NAPI's threaded mode) of which each is on its own side's CPUs.  So the server's CPU time
-is that of its process and of its interface's threads, all its network stack and the XDP program in it.
-"shared": both sides have all CPUs, and veth works as it does by itself.  In both, servers, clients and
-these threads go before whatever else runs on the machine (SCHED_RR): with others on the CPUs one
-would measure when the scheduler's slices end.
+as if they were two machines.  veth would receive in the sender's context; here it receives in
+kernel threads (NAPI's threaded mode) of which each is on its own side's CPUs.  So the server's CPU
+time is that of its process and of its interface's threads, all its network stack and the XDP
+program in it. "shared": both sides have all CPUs, and veth works as it does by itself.  In both,
+servers, clients and these threads go before whatever else runs on the machine (SCHED_RR): with
+others on the CPUs one would measure when the scheduler's slices end.
 
-On a NIC the server has all CPUs of the machine in both modes, and its CPU time is all that the machine is
-busy: nothing else should run there.
+On a NIC the server has all CPUs of the machine in both modes, and its CPU time is all that the
+machine is busy: nothing else should run there.
 """
 import json
 import os
@@ -105,7 +105,8 @@ class BedPlace(Bed):
             self.receivers = {pid: device for pid, device in napi_threads().items()
                               if pid not in before}
             if {"xkv0", "xkv1"} != set(self.receivers.values()):
-                die("veth has no threads to receive with: the kernel needs NAPI's threaded mode (5.12)")
+                die("veth has no threads to receive with: the kernel needs NAPI's threaded mode "
+                    "(5.12)")
         self.mode = mode
         for pid, device in self.receivers.items():
             put_on(pid, self.cpus("server" if device == "xkv0" else "client", mode))
@@ -163,5 +164,6 @@ class WirePlace:
     def server_ns(self, _pids):
         """All that the machine is busy with, interrupts included."""
         with open("/proc/stat", encoding="ascii") as stat:
-            user, nice, system, _idle, _iowait, irq, softirq = map(int, stat.readline().split()[1:8])
+            figures = map(int, stat.readline().split()[1:8])
+        user, nice, system, _idle, _iowait, irq, softirq = figures
         return (user + nice + system + irq + softirq) * 1000000000 // os.sysconf("SC_CLK_TCK")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""
-The plots: a point is the median of its rounds, its bar goes from the smallest to the largest.  The medians make the
-scale: a bar that goes far beyond them is cut at the edge, where its end is written.
+""" The plots: a point is the median of its rounds, its bar goes from the smallest to the largest.
+The medians make the scale: a bar that goes far beyond them is cut at the edge, where its end is
+written.
 """
 import io
 import re
@@ -37,12 +37,14 @@ def short(number, _position=None):
 
 def draw(axes, name, series, xs, figure):
     """One line with its bars; points without that figure are left out."""
-    points = [(x, p["summary"][figure]) for x, p in zip(xs, series["points"]) if figure in p["summary"]]
+    points = [(x, p["summary"][figure]) for x, p in zip(xs, series["points"])
+              if figure in p["summary"]]
     if not points:
         return
     look = SERIES[name]
     middle = [value[0] for _, value in points]
-    bars = [[value[0] - value[1] for _, value in points], [value[2] - value[0] for _, value in points]]
+    bars = [[value[0] - value[1] for _, value in points],
+            [value[2] - value[0] for _, value in points]]
     axes.errorbar([x for x, _ in points], middle, yerr=bars, label=series["label"], capsize=3,
                   color=look.color, marker=look.marker, markersize=5, linewidth=1.3)
 
@@ -52,7 +54,10 @@ def points_of(series, figure):
 
 
 def cut_bars(axes, data, figure, places):
-    """Keeps the scale of a logarithmic axis to what its medians need; places(series) are the points' x."""
+    """
+    Keeps the scale of a logarithmic axis to what its medians need; places(series) are the points'
+    x.
+    """
     found = [value for series in data["series"].values() for value in points_of(series, figure)]
     if not found:
         return
@@ -65,7 +70,8 @@ def cut_bars(axes, data, figure, places):
             for end, edge, mark, up in ((smallest, low, "v", 1), (largest, high, "^", -1)):
                 if (end - edge) * up < 0:
                     axes.plot([x], [edge], marker=mark, markersize=4, color=SERIES[name].color)
-                    axes.annotate(short(end), (x, edge), (-5, 0), textcoords="offset points", fontsize=7,
+                    axes.annotate(short(end), (x, edge), (-5, 0), textcoords="offset points",
+                                  fontsize=7,
                                   ha="right", va="center", color=SERIES[name].color)
 
 
@@ -143,9 +149,8 @@ def write(directory, data):
 
 
 def compact(svg):
-    """
-    A tenth of a point is enough, and nobody reads the indentation: these files are in the repository.  What
-    stands between the tags is text, and stays as it is.
+    """ A tenth of a point is enough, and nobody reads the indentation: these files are in the
+    repository.  What stands between the tags is text, and stays as it is.
     """
     svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d\.\d)\d+", r"\1", tag[0]), svg)
     return re.sub(r"\n\s+", "\n", svg)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The rounds of an experiment.  Systems take turns in each round, so that what drifts on the machine
-meets them alike.  What fails is kept in the result with its sentence; the others go on."""
+"""The rounds of an experiment.  Systems take turns in each round, so that what drifts on the
+machine meets them alike.  What fails is kept in the result with its sentence; the others go on."""
 import json
 import os
 import subprocess
@@ -71,7 +71,8 @@ class Result:
         """For the JSON file."""
         return {name: {"label": series[name].label,
                        "points": [{"x": value, "summary": summarize(rows[value]),
-                                   "rounds": rows[value]} for value in self.values if value in rows]}
+                                   "rounds": rows[value]} for value in self.values
+                                  if value in rows]}
                 for name, rows in self.rows.items()}
 
 
@@ -125,9 +126,8 @@ def sweep(context, experiment, result):
 
 
 def frame_loops(context, experiment, values, result, items, names):
-    """
-    xkv-bench's frame loop over all values at once; but one by one where they are sizes of values, of which a
-    key has one at a time.  A failure is one of all of them.
+    """ xkv-bench's frame loop over all values at once; but one by one where they are sizes of
+    values, of which a key has one at a time.  A failure is one of all of them.
     """
     groups = [(value,) for value in values] if experiment.field == "value_size" else [values]
     try:
@@ -178,7 +178,9 @@ def run_loop(command):
 
 
 def loop_rounds(rows, experiment, value, server):
-    """The Mops of each round; none where the server does not take part (thesis: keys of 16 bytes)."""
+    """
+    The Mops of each round; none where the server does not take part (thesis: keys of 16 bytes).
+    """
     workload = experiment.workload(1, value)
     op = {0: "get", 100: "set"}.get(workload.writes, ratio_option(workload.writes))
     for row in rows:
@@ -254,11 +256,11 @@ def share_row(context, series, workload, load):
 
 
 def own_work(row, own, command):
-    """
-    What Redis itself does for a request: its CPU time outside the kernel (event loop, parser, look-up,
-    reply), in microseconds; for the 99th percentile with the 99th percentile of the command's time
-    as Redis measures it on top, which counts it twice.  All else of what a client waits is the
-    network: system calls, stack, wake-ups, and waiting in a socket while others are served.
+    """ What Redis itself does for a request: its CPU time outside the kernel (event loop, parser,
+    look-up, reply), in microseconds; for the 99th percentile with the 99th percentile of the
+    command's time as Redis measures it on top, which counts it twice.  All else of what a client
+    waits is the network: system calls, stack, wake-ups, and waiting in a socket while others are
+    served.
     """
     return {"own_us": own, "command_p99": command,
             "share_p50": 100 * (1 - min(own / row["p50"], 1)),
@@ -293,7 +295,8 @@ def run_experiment(context, experiment):
     return {
         "name": experiment.name, "figures": experiment.figures, "title": experiment.title,
         "kind": experiment.kind, "field": experiment.field, "label": experiment.label,
-        "says": experiment.says, "items": context.items // (RESIZED_SHARE if experiment.resized else 1),
+        "says": experiment.says, "items": context.items // (RESIZED_SHARE
+                                                            if experiment.resized else 1),
         "seconds": context.seconds, "rounds": context.rounds, "clients": context.clients,
         "wire": context.place.wire, "load_average": os.getloadavg()[0],
         "failures": result.failures, "series": result.data(context.series(experiment)),

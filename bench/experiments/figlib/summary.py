@@ -3,7 +3,8 @@
 from statistics import median
 from typing import NamedTuple
 
-FIGURES = ("rate", "p50", "p99", "p99.9", "cpu_us", "busy", "lost", "offered", "own_us", "share_p50",
+FIGURES = ("rate", "p50", "p99", "p99.9", "cpu_us", "busy", "lost", "offered", "own_us",
+           "share_p50",
            "share_p99", "command_p99")
 
 

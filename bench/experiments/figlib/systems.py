@@ -74,7 +74,8 @@ class Xkv(System):
 
 class Udp(System):
     def start(self, stack, items):
-        daemon = self._daemon(stack, BUILD / "xkv-udpserver", "--host", self.place.address, "--port",
+        daemon = self._daemon(stack, BUILD / "xkv-udpserver", "--host", self.place.address,
+                              "--port",
                               self.ports[0], "--keys", 2 * items, "--threads",
                               len(self.place.server_cpus))
         self._wait(self.ports[0], daemon)
@@ -95,7 +96,8 @@ class Redis(System):
 
     def start(self, stack, items):
         for port in self.ports:
-            daemon = self._daemon(stack, "redis-server", "--port", port, "--bind", self.place.address,
+            daemon = self._daemon(stack, "redis-server", "--port", port,
+                                  "--bind", self.place.address,
                                   "--protected-mode", "no", "--save", "", "--appendonly", "no",
                                   "--daemonize", "no", "--dir", "/")
             self._wait(port, daemon)

@@ -20,12 +20,16 @@ def write_json(path, data):
 
 
 def read_all(directory, experiments):
-    """{name: data} of the JSON files that are there; their words are those of the experiments as they are now."""
+    """
+    {name: data} of the JSON files that are there; their words are those of the experiments as they
+    are now.
+    """
     found = {}
     for e in experiments:
         path = directory / f"{e.name}.json"
         if path.exists():
-            found[e.name] = dict(json.loads(path.read_text(encoding="utf-8")), title=e.title, label=e.label, says=e.says)
+            found[e.name] = dict(json.loads(path.read_text(encoding="utf-8")), title=e.title,
+                                 label=e.label, says=e.says)
     return found
 
 
@@ -101,8 +105,10 @@ def sweep_tables(data):
     rates = table([data["label"], *(data["series"][n]["label"] for n in names)],
                   [[v, *(cell(data, n, v, "rate") for n in names)] for v in values])
     costs = table([data["label"], *(data["series"][n]["label"] for n in timed)],
-                  [[v, *(cell(data, n, v, "cpu_us") + busy(data, n, v) for n in timed)] for v in values])
-    return (f"Requests per second:\n\n{rates}\nThe server's CPU time of a request, us, and how busy the "
+                  [[v, *(cell(data, n, v, "cpu_us") + busy(data, n, v) for n in timed)]
+                   for v in values])
+    return (f"Requests per second:\n\n{rates}\nThe server's CPU time of a request, us, and how "
+            f"busy the "
             f"server's CPUs were:\n\n{costs}")
 
 
@@ -112,7 +118,8 @@ def sweep_beside(data):
     return table(
         [data["label"], "xkv, requests/s", "Redis", "ratio", "xkv, server's CPU time, us", "Redis",
          "ratio", "thesis: store, KRPS", "Redis", "ratio"],
-        [[v, *pair(data, v, "rate", "xkv", "redis"), *swapped(pair(data, v, "cpu_us", "redis", "xkv")),
+        [[v, *pair(data, v, "rate", "xkv", "redis"),
+          *swapped(pair(data, v, "cpu_us", "redis", "xkv")),
           *thesis_cells(thesis.get(v))]
          for v in values_of(data)])
 
@@ -205,8 +212,10 @@ def brief(data):
 
 def markdown(data):
     """A file of its own with all that was measured."""
-    return (f"# {data['title']}\n\nThe thesis' {numbered(data)}: {data['says']}.\n\n{conditions(data)}; "
-            f"medians (min to max).\n\n{WHOLE[data['kind']](data)}\n{failures(data)}").rstrip() + "\n"
+    return (f"# {data['title']}\n\nThe thesis' {numbered(data)}: "
+            f"{data['says']}.\n\n{conditions(data)}; "
+            f"medians (min to max).\n\n{WHOLE[data['kind']](data)}\n{failures(data)}"
+            ).rstrip() + "\n"
 
 
 def numbered(data):

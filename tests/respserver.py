@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Servers that speak RESP, for tests that have `pytest_plugins = ["respserver"]`.
+
+xkvd's front end is tried twice: on the kernel's store (xkvd itself, as root), and on that of
+tests/common/memstore.c, which is a daemon whose command line is in XKV_RESPD (default
+build/tests/respd).
+"""
+import contextlib
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+
+import conftest
+import pytest
+from conftest import BUILD, PREFIX
+
+redis = pytest.importorskip("redis")
+
+RESPD = shlex.split(os.environ.get("XKV_RESPD", "build/tests/respd"))
+WAIT = 20.0  # seconds for something that normally takes milliseconds
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Daemon:
+    """A server process on a free loopback port."""
+
+    started = []
+
+    def __init__(self, argv, cwd, *options, log="server.log"):
+        self.port = free_port()
+        self.cwd = cwd
+        self.log_path = os.path.join(cwd, log)
+        self.argv = [*argv, "--port", str(self.port), "--dir", str(cwd),
+                     "--enable-protected-configs", "yes",
+                     *options]
+        self.start()
+
+    def start(self):
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(self.argv, stdout=log, stderr=log, cwd=os.getcwd())
+        Daemon.started.append(self.process)
+        wait_for(lambda: self.process.poll() is not None or self.listens(), "the server to listen")
+        assert self.process.poll() is None, self.log()
+
+    def listens(self):
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+            return True
+        except OSError:
+            return False
+
+    def log(self):
+        with open(self.log_path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(WAIT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def connect(self):
+        return Connection(self.port)
+
+    def client(self, **kwargs):
+        return redis.Redis(port=self.port, **kwargs)
+
+
+class Connection:
+    """A socket that reads whole replies as the bytes they came in."""
+
+    def __init__(self, port, host="127.0.0.1"):
+        self.sock = socket.create_connection((host, port), WAIT)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.file = self.sock.makefile("rb")
+
+    def line(self):
+        line = self.file.readline()
+        if not line.endswith(b"\r\n"):
+            raise ConnectionError(line)
+        return line
+
+    def reply(self):
+        line = self.line()
+        kind = line[:1]
+        if kind in b"+-:_#,(":
+            return line
+        n = int(line[1:])
+        if kind in b"$=":
+            return line if n < 0 else line + self.file.read(n + 2)
+        n = max(n, 0) * (2 if kind == b"%" else 1)
+        return line + b"".join(self.reply() for _ in range(n))
+
+    def send(self, data):
+        self.sock.sendall(data)
+
+    def call(self, *args):
+        self.send(encode(*args))
+        return self.reply()
+
+    def rest(self):
+        """Everything until the server closes; it may do so with our last bytes unread."""
+        data = b""
+        try:
+            while piece := self.file.read1(1 << 16):
+                data += piece
+        except ConnectionResetError:
+            pass
+        return data
+
+    def close(self):
+        self.file.close()
+        self.sock.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def encode(*args):
+    out = b"*%d\r\n" % len(args)
+    for arg in args:
+        if isinstance(arg, (int, str)):
+            arg = str(arg).encode()
+        out += b"$%d\r\n%s\r\n" % (len(arg), arg)
+    return out
+
+
+def wait_for(condition, what):
+    conftest.wait_for(condition, WAIT, what)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_process_stays():
+    """A test that fails leaves its daemon behind."""
+    yield
+    for process in Daemon.started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def in_kernel(place, *options):
+    """xkvd without an interface, on maps of its own; the index is small enough to have chains."""
+    argv = [str(BUILD / "xkvd"), "--pin-dir",
+            f"/sys/fs/bpf/xkv-test-{PREFIX}-{secrets.token_hex(3)}"]
+    daemon = Daemon(argv, str(place), "--save", "", "--max-keys", "2048", *options)
+    try:
+        yield daemon
+        assert daemon.stop() == 0, daemon.log()
+        assert "Sanitizer" not in daemon.log(), daemon.log()
+    finally:
+        if daemon.process.poll() is None:
+            daemon.process.kill()
+            daemon.process.wait()
+        subprocess.run([argv[0], "--detach", *argv[1:]], check=True, stderr=subprocess.DEVNULL)
+
+
+@contextlib.contextmanager
+def in_memory(place, *options):
+    daemon = Daemon(RESPD, str(place), "--save", "", *options)
+    yield daemon
+    assert daemon.stop() == 0, daemon.log()
+    assert "Sanitizer" not in daemon.log(), daemon.log()
+
+
+@pytest.fixture(scope="module", params=["memory", "kernel"])
+def store(request, no_process_stays):
+    """Makes daemons on one kind of store."""
+    if request.param == "kernel":
+        request.getfixturevalue("privileged")
+    return in_memory if request.param == "memory" else in_kernel
+
+
+@pytest.fixture(scope="module")
+def xkv(store, tmp_path_factory):
+    with store(tmp_path_factory.mktemp("xkv")) as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def stock_redis(tmp_path_factory, no_process_stays):
+    if not shutil.which("redis-server"):
+        pytest.skip("redis-server is not installed")
+    daemon = Daemon(["redis-server"], str(tmp_path_factory.mktemp("redis")), "--save", "",
+                    "--proto-max-bulk-len", "2mb")
+    yield daemon
+    daemon.stop()
+
+
+@pytest.fixture
+def pair(xkv, stock_redis):
+    """Two connections to empty servers: ours and the stock one's."""
+    with xkv.connect() as ours, stock_redis.connect() as theirs:
+        for c in (ours, theirs):
+            assert c.call("FLUSHALL") == b"+OK\r\n"
+        yield ours, theirs
+
+
+@pytest.fixture
+def own(xkv):
+    with xkv.connect() as c:
+        c.call("FLUSHALL")
+        yield c
+
+
+def commands(text):
+    """One command a line; Python escapes; words split as a shell does."""
+    for line in text.strip().splitlines():
+        words = shlex.split(line, comments=True, posix=True)
+        if words:
+            yield [w.encode().decode("unicode_escape").encode("latin-1") for w in words]
+
+
+def same(pair, text, prefix=()):
+    ours, theirs = pair
+    for words in commands(text):
+        args = [*prefix, *words]
+        assert ours.call(*args) == theirs.call(*args), args
