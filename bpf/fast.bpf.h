@@ -51,6 +51,13 @@ __noinline int load(struct xdp_md *ctx, struct xkv_request *rq)
 	return copy_and_verify(&p, rq);
 }
 
+/* The first word of a request of `length` bytes with one operation and no flags. */
+static __always_inline __u64 fast_header(__u64 length)
+{
+	return bpf_cpu_to_be64((__u64)XKV_MAGIC << 48 | (__u64)XKV_VERSION << 40 | 1ULL << 24 |
+			       length);
+}
+
 /*
  * Does the request qualify?  Header and operation are compared as whole words, for each of which
  * only one value qualifies.  Fills in the current operation.
@@ -60,9 +67,8 @@ static __always_inline bool is_fast(struct xkv_request *rq, struct xkv_config *c
 	__u64 word = bpf_be64_to_cpu(rq->in_word[2]);
 	__u32 key_len = (word >> 40) & 0xff, value_len = word;
 	__u32 length = FAST_KEY_OFF + XKV_PADDED(key_len) + XKV_PADDED(value_len);
-	__u64 header = (__u64)XKV_MAGIC << 48 | (__u64)XKV_VERSION << 40 | 1ULL << 24 | length;
 
-	if (rq->in_word[0] != bpf_cpu_to_be64(header) ||
+	if (rq->in_word[0] != fast_header(length) ||
 	    word != (opcode << 56 | (__u64)key_len << 40 | value_len) ||
 	    (rq->in_word[3] | rq->in_word[4]) ||
 	    value_len > (opcode == XKV_OP_SET ? XKV_PAYLOAD_MAX4 : 0) || length > rq->req_len ||
@@ -89,7 +95,7 @@ static __always_inline struct xkv_slot *fast_find(struct xkv_request *rq, struct
 	slot = rq->ref ? slot_at(rq->ref) : NULL;
 	if (slot) {
 		prefetch_slot(slot);
-		if (holds_key(rq, slot, &rq->seq))
+		if (holds_key(&IN(rq, rq->key_off), rq->key_len, slot, &rq->seq))
 			return slot;
 	}
 	return find(rq) == FOUND ? slot_at(rq->ref) : NULL;
@@ -105,8 +111,7 @@ static __always_inline struct xkv_slot *fast_find(struct xkv_request *rq, struct
 /*
  * Writes the header of a reply of `length` bytes into the packet and returns the sum of its words.
  */
-static __always_inline __u64 write_header(struct packet *p, struct xkv_request *rq, __u64 results,
-					  __u32 length)
+static __always_inline __u64 write_header(struct packet *p, __u64 id, __u64 results, __u32 length)
 {
 	__u64 *to = (__u64 *)(p->udp + 1), sum = 0;
 
@@ -114,7 +119,7 @@ static __always_inline __u64 write_header(struct packet *p, struct xkv_request *
 		return 0;
 	WORD_OUT(to, sum, bpf_cpu_to_be64((__u64)XKV_MAGIC << 48 | (__u64)XKV_VERSION << 40 |
 					  (__u64)XKV_F_REPLY << 32 | results << 24 | length));
-	WORD_OUT(to + 1, sum, rq->in_word[1]);
+	WORD_OUT(to + 1, sum, id);
 	return sum;
 }
 
@@ -195,7 +200,7 @@ static __always_inline __u32 read_slot(struct xdp_md *ctx, struct xkv_request *r
 	rq->overwritten = 1;
 	if (locate(ctx, rq, p) != CONTINUE)
 		return 0;
-	*sum = write_header(p, rq, 1, length);
+	*sum = write_header(p, rq->in_word[1], 1, length);
 	entry = write_entry((__u64 *)(p->udp + 1) + 2, p->end, rq, cfg, slot, rq->key_len,
 			    value_len, expire_ms, XKV_OP_GET, rq->seq);
 	*sum += entry;
@@ -217,7 +222,7 @@ __noinline int fast_get(struct xdp_md *ctx, struct xkv_request *rq)
 	length = slot ? read_slot(ctx, rq, cfg, slot, &p, &sum) : 0;
 	if (!length)
 		return CONTINUE;
-	swap_headers(&p, rq, length, sum);
+	swap_headers(&p, rq->address_sum, length, sum);
 	count(rq, XKV_C_get_hits);
 	hot_used(rq, cfg, false, length - FAST_REPLY_LEN);
 	return XKV_C_replies;
@@ -261,10 +266,10 @@ __noinline int fast_set(struct xdp_md *ctx, struct xkv_request *rq)
 	/* the reply is never longer than the request, so this cannot fail */
 	if (resize(ctx, rq->payload_off, FAST_REPLY_LEN) || locate(ctx, rq, &p) != CONTINUE)
 		return XKV_C_drop_internal;
-	sum = write_header(&p, rq, 1, FAST_REPLY_LEN);
+	sum = write_header(&p, rq->in_word[1], 1, FAST_REPLY_LEN);
 	sum += write_result((__u64 *)(p.udp + 1) + 2, p.end, XKV_OP_SET, XKV_OK, 0, 0, 0,
 			    rq->version);
-	swap_headers(&p, rq, FAST_REPLY_LEN, sum);
+	swap_headers(&p, rq->address_sum, FAST_REPLY_LEN, sum);
 	return XKV_C_replies;
 }
 

@@ -299,7 +299,7 @@ struct xkv_config {
 	__u16 payload4;         /* largest reply over IPv4 and IPv6 */
 	__u16 payload6;
 	__u8 miss_reply;        /* XDP answers misses */
-	__u8 zero8;
+	__u8 batch;             /* enum xkv_batch_mode */
 	__u16 access;        /* the clock of slot.access, advanced by xkvd */
 	__u16 access_spread; /* XKV_TRACK_TIME: greatest initial age of a new entry */
 	__u8 read_only;      /* writes are answered XKV_READ_ONLY */
@@ -307,6 +307,13 @@ struct xkv_config {
 	__u32 track;         /* enum xkv_track */
 	struct xkv_rules rules[2];
 	__u8 class_of[XKV_SLOT_WINDOW / 8]; /* by (bytes needed + 7) / 8 */
+};
+
+/* Are packets served in bulks (bpf/bulk.bpf.h)? */
+enum xkv_batch_mode {
+	XKV_BATCH_OFF,  /* also where xkvd has not filled xkv_self */
+	XKV_BATCH_ON,   /* all that can be */
+	XKV_BATCH_AUTO, /* while enough packets arrive together */
 };
 
 /* Written by xkvd.  Apart from xkv_config, which users dump and share. */
@@ -429,6 +436,7 @@ enum xkv_frontend { XKV_FRONTEND_XDP, XKV_FRONTEND_XKVD, XKV_FRONTENDS };
 #define XKV_REQUEST_EVICT 0x20    /* DELETE is an eviction */
 #define XKV_REQUEST_RELOCATE 0x40 /* SET, PREFILL, CAS: `prefilled` replaces the entry's slot */
 #define XKV_REQUEST_LAST 0x10     /* last try: busy and full are answered, not passed on */
+#define XKV_REQUEST_BULK 0x80 /* set by XDP: the packet cannot be passed on any more */
 
 /* What happens to a datagram. */
 enum verdict { VERDICT_REPLY, VERDICT_PASS, VERDICT_DROP };

@@ -133,12 +133,6 @@ __noinline int multiget_prefetch_buckets(__u32 first, __u32 last)
 	return 0;
 }
 
-/*
- * Half of the entries of 168 bytes reach into a fourth line.  The copy of a single GET gets to it
- * soon enough; in a batch the misses would come one after the other.
- */
-#define FOURTH_LINE 20
-
 __noinline int multiget_prefetch_slots(__u32 first, __u32 last)
 {
 	struct xkv_slot *slot;
@@ -201,7 +195,7 @@ __noinline int multiget_match(struct xkv_request *rq, __u32 i)
 	rq->key_off = look->key_off;
 	rq->key_len = look->key_len;
 	slot = look->ref ? slot_at(look->ref) : NULL;
-	if (!slot || !holds_key(rq, slot, &look->seq))
+	if (!slot || !holds_key(&IN(rq, look->key_off), look->key_len, slot, &look->seq))
 		slot = multiget_search(rq, look, cfg, &step);
 	look->value_len = 0;
 	if (slot) {
@@ -308,8 +302,8 @@ __noinline int fast_multiget(struct xdp_md *ctx, struct xkv_request *rq)
 	rq->scan_fits = found;
 	if (locate(ctx, rq, &p) != CONTINUE)
 		return XKV_C_drop_internal;
-	sum += write_header(&p, rq, found, rq->out_len);
-	swap_headers(&p, rq, rq->out_len, sum);
+	sum += write_header(&p, rq->in_word[1], found, rq->out_len);
+	swap_headers(&p, rq->address_sum, rq->out_len, sum);
 	count_many(XKV_C_get_hits, found - rq->done);
 	count_many(XKV_C_get_misses, rq->done);
 	return XKV_C_replies;

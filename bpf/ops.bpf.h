@@ -13,6 +13,9 @@
 
 #include "store.bpf.h"
 
+/* Are misses, and values that are too large, answered here? */
+#define ANSWERS_ALL(rq) ((rq)->flags & (XKV_REQUEST_XKVD | XKV_REQUEST_BULK))
+
 #define STOPS(outcome) ((outcome) <= XKV_C_pass_too_large)
 #define VALUE_WORDS (XKV_PAYLOAD_MAX4 / 8)
 
@@ -103,7 +106,7 @@ __noinline int value_room(struct xkv_request *rq, __u32 opcode, __u32 value_len,
 		put_result(rq, opcode, XKV_PAD, 0, need, 0, version);
 		return XKV_C_op_pad;
 	}
-	if (!(rq->flags & XKV_REQUEST_XKVD))
+	if (!ANSWERS_ALL(rq))
 		return XKV_C_pass_too_large;
 	put_result(rq, opcode, XKV_TOO_LARGE, 0, value_len, 0, version);
 	return XKV_C_op_too_large;
@@ -300,7 +303,7 @@ static __always_inline int op_miss(struct xkv_request *rq, __u8 opcode, int outc
 {
 	struct xkv_config *cfg = config();
 
-	if (!(rq->flags & XKV_REQUEST_XKVD) && cfg && !cfg->miss_reply)
+	if (!ANSWERS_ALL(rq) && cfg && !cfg->miss_reply)
 		return XKV_C_pass_miss;
 	return answer(rq, opcode, XKV_MISS, outcome);
 }

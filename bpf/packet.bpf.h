@@ -364,10 +364,13 @@ static __always_inline __u64 address_sum(const struct packet *p)
 	       HALVES(p->dest[0]) + HALVES(p->dest[1]);
 }
 
-/* The sum of the pseudo header and of the UDP header without its checksum. */
-static __always_inline __u64 udp_sum(struct xkv_request *rq, __be16 source, __be16 dest, __be16 len)
+/*
+ * The sum of the pseudo header, given that of addresses and protocol, and of the UDP header without
+ * its checksum.
+ */
+static __always_inline __u64 udp_sum(__u64 address_sum, __be16 source, __be16 dest, __be16 len)
 {
-	return rq->address_sum + source + dest + len + len;
+	return address_sum + source + dest + len + len;
 }
 
 /* Initialises the request with what later stages need to know of the packet. */
@@ -493,9 +496,8 @@ static __always_inline __u64 copy_in(struct packet *p, struct xkv_request *rq)
 }
 
 /* Finds the headers, for each stage again: pointers into the packet do not survive a resize. */
-static __always_inline int locate(struct xdp_md *ctx, struct xkv_request *rq, struct packet *p)
+static __always_inline int locate_at(struct xdp_md *ctx, __u32 ip_off, __u32 ip4, struct packet *p)
 {
-	__u32 ip_off = rq->ip_off;
 	void *ip;
 
 	p->data = (void *)(long)ctx->data;
@@ -511,7 +513,7 @@ static __always_inline int locate(struct xdp_md *ctx, struct xkv_request *rq, st
 	 * barrier_var: else the branch is duplicated, and older verifiers explore impossible
 	 * combinations
 	 */
-	if (rq->ip4) {
+	if (ip4) {
 		p->ip4 = ip;
 		p->udp = (void *)(p->ip4 + 1);
 		barrier_var(p->udp);
@@ -525,15 +527,26 @@ static __always_inline int locate(struct xdp_md *ctx, struct xkv_request *rq, st
 	return CONTINUE;
 }
 
+static __always_inline int locate(struct xdp_md *ctx, struct xkv_request *rq, struct packet *p)
+{
+	return locate_at(ctx, rq->ip_off, rq->ip4, p);
+}
+
+/* Is the checksum right, with a payload of this sum?  Over IPv4 there may be none. */
+static __always_inline bool checksum_is_right(struct packet *p, __u64 address_sum, __u64 sum)
+{
+	if (!p->udp->check)
+		return p->ip4 != NULL;
+	sum += udp_sum(address_sum, p->udp->source, p->udp->dest, p->udp->len) + p->udp->check;
+	return fold(sum) == 0xffff;
+}
+
 /* Copies the payload into the request and verifies its checksum. */
 static __always_inline int copy_and_verify(struct packet *p, struct xkv_request *rq)
 {
 	__u64 sum = copy_in(p, rq);
 
-	if (!p->udp->check)
-		return rq->ip4 ? CONTINUE : XKV_C_pass_checksum;
-	sum += udp_sum(rq, p->udp->source, p->udp->dest, p->udp->len) + p->udp->check;
-	return fold(sum) == 0xffff ? CONTINUE : XKV_C_pass_checksum;
+	return checksum_is_right(p, rq->address_sum, sum) ? CONTINUE : XKV_C_pass_checksum;
 }
 
 /* ---- the reply ----------------------------------------------------------- */
@@ -579,8 +592,7 @@ static __always_inline void swap_ip6(struct ipv6hdr *ip, __u32 ip_payload)
 }
 
 /* Swaps addresses and ports, and sets lengths and checksums; `sum` is the payload's. */
-static __always_inline void swap_headers(struct packet *p, struct xkv_request *rq, __u32 len,
-					 __u64 sum)
+static __always_inline void swap_headers(struct packet *p, __u64 address_sum, __u32 len, __u64 sum)
 {
 	__be16 source = p->udp->source, dest = p->udp->dest;
 	__u32 udp_len = sizeof(struct udphdr) + len;
@@ -591,7 +603,7 @@ static __always_inline void swap_headers(struct packet *p, struct xkv_request *r
 		swap_ip4(p->ip4, udp_len);
 	else if (p->ip6)
 		swap_ip6(p->ip6, udp_len);
-	check = ~fold(udp_sum(rq, source, dest, bpf_htons(udp_len)) + sum);
+	check = ~fold(udp_sum(address_sum, source, dest, bpf_htons(udp_len)) + sum);
 	p->udp->source = dest;
 	p->udp->dest = source;
 	p->udp->len = bpf_htons(udp_len);

@@ -75,19 +75,19 @@ static __always_inline bool op_is_bad(const struct xkv_op *op, int known)
 	return (flags & XKV_KEEPTTL) && op->ttl;
 }
 
+/* Are all but the first `used` bytes of a word zero? */
+static __always_inline bool rest_is_clean(__u64 word, __u32 used)
+{
+	return !(bpf_be64_to_cpu(word) << (used * 8));
+}
+
 /*
  * Is a key or value padded with zero bytes?  Keys are compared by words.  The padding of a value is
  * stored and sent along with it, so it must not carry data either.
  */
 static __always_inline bool padding_is_clean(struct xkv_request *rq, __u32 off, __u32 len)
 {
-	__u32 rest = len & 7, at = off + (len & ~7U);
-	__u64 word;
-
-	if (!rest)
-		return true;
-	word = bpf_be64_to_cpu(IN(rq, at));
-	return !(word << (rest * 8));
+	return !(len & 7) || rest_is_clean(IN(rq, off + (len & ~7U)), len & 7);
 }
 
 /* Does this result end the reply?  The client has to send the rest again, or to correct it. */
@@ -305,6 +305,8 @@ __noinline int op_run(struct xkv_request *rq)
 	outcome = op_do(rq, opcode);
 	if (STOPS(outcome) && (rq->flags & XKV_REQUEST_LAST))
 		outcome = answer_stopped(rq, opcode, outcome);
+	else if (STOPS(outcome) && (rq->flags & XKV_REQUEST_BULK))
+		outcome = answer(rq, opcode, XKV_BUSY, XKV_C_op_busy);
 	if (!STOPS(outcome)) {
 		op_used(rq, outcome, at, prefilled);
 		op_end(rq);

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "bulk.bpf.h"
 #include "entries.bpf.h"
 #include "multiget.bpf.h"
 #include "fast.bpf.h"
@@ -86,7 +87,7 @@ __noinline int reply(struct xdp_md *ctx, struct xkv_request *rq)
 	}
 	if (locate(ctx, rq, &p) != CONTINUE)
 		return XKV_C_drop_internal;
-	swap_headers(&p, rq, len, copy_reply(&p, rq, len));
+	swap_headers(&p, rq->address_sum, len, copy_reply(&p, rq, len));
 	return XKV_C_replies;
 }
 
@@ -182,6 +183,8 @@ int xkv_xdp(struct xdp_md *ctx)
 
 	if (!cfg || !c)
 		return XDP_PASS;
+	if (cfg->batch && bulk_ingress(ctx) == REDIRECTED)
+		return XDP_REDIRECT;
 	why = cfg->magic == XKV_LAYOUT_MAGIC ? serve(ctx, cfg) : XKV_C_pass_not_ready;
 	/* the compiler knows the ranges of the functions, the verifier does not */
 	barrier_var(why);
@@ -192,6 +195,56 @@ int xkv_xdp(struct xdp_md *ctx)
 	if (why >= XKV_C_drop_foreign && why <= XKV_C_drop_internal)
 		return XDP_DROP;
 	return XDP_PASS;
+}
+
+/* A request of the fast path that could not be served there; it cannot be passed on. */
+static __always_inline int bulk_general(struct xdp_md *ctx, struct xkv_request *rq, __u32 at)
+{
+	int why = bulk_restore(ctx, rq, at);
+
+	if (why != CONTINUE)
+		return why;
+	if (request_run(rq, 0) != VERDICT_REPLY)
+		return XKV_C_drop_internal;
+	bulk_answered(rq);
+	return reply(ctx, rq);
+}
+
+/* A packet in the queue: makes it the reply to the next request that was noted. */
+static __always_inline int serve_noted(struct xdp_md *ctx, struct xkv_bulk *b)
+{
+	struct xkv_config *cfg = config();
+	struct xkv_request *rq;
+	__u32 zero = 0, at = b->served++;
+	struct xkv_note *n;
+	int why;
+
+	if ((__s32)(at - b->touched) >= 0)
+		bulk_prefetch();
+	rq = bpf_map_lookup_elem(&xkv_frames, &zero);
+	if (!rq || !cfg)
+		return XKV_C_drop_internal;
+	n = note_at(b, at);
+	why = n->opcode == XKV_OP_GET ? bulk_get(ctx, rq, cfg, n) : bulk_set(ctx, rq, cfg, n);
+	return why == CONTINUE ? bulk_general(ctx, rq, at) : why;
+}
+
+SEC("xdp/devmap")
+int xkv_bulk_xdp(struct xdp_md *ctx)
+{
+	struct xkv_counters *c = counters(XKV_FRONTEND_XDP);
+	struct xkv_bulk *b = bulk();
+	__u32 why;
+
+	if (!b || !c)
+		return XDP_DROP;
+	if ((b->served == b->noted || !has_mark(ctx, note_at(b, b->served))) && !bulk_skip(ctx))
+		return XDP_PASS; /* redirected by another program */
+	why = serve_noted(ctx, b);
+	barrier_var(why);
+	if (why < XKV_COUNTER_COUNT)
+		((__u64 *)c)[why]++;
+	return why == XKV_C_replies ? XDP_PASS : XDP_DROP;
 }
 
 /*

@@ -183,7 +183,7 @@ static __always_inline void finish(struct packet *p, struct xkv_request *rq, __u
 	if (what & SUM)
 		swap_unsummed(p, len);
 	else
-		swap_headers(p, rq, len, sum);
+		swap_headers(p, rq->address_sum, len, sum);
 	count_many(XKV_C_replies, 1);
 }
 
@@ -238,7 +238,7 @@ static __always_inline int set_without(struct xdp_md *ctx, struct xkv_request *r
 		hot_used(rq, cfg, true, XKV_PADDED(rq->value_len));
 	if (resize(ctx, rq->payload_off, FAST_REPLY_LEN) || locate(ctx, rq, &p) != CONTINUE)
 		return XKV_C_drop_internal;
-	sum = write_header(&p, rq, 1, FAST_REPLY_LEN);
+	sum = write_header(&p, rq->in_word[1], 1, FAST_REPLY_LEN);
 	sum += write_result((__u64 *)(p.udp + 1) + 2, p.end, XKV_OP_SET, XKV_OK, 0, 0, 0,
 			    rq->version);
 	finish(&p, rq, FAST_REPLY_LEN, sum, what);

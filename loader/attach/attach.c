@@ -201,6 +201,17 @@ static unsigned int prog_id(int fd)
 
 /* ---- attaching ------------------------------------------------------------ */
 
+/* Fills the DEVMAP of batched mode (bpf/bulk.bpf.h) with the device itself. */
+static int fill_self(struct bpf_object *object, int ifindex)
+{
+	struct bpf_map *self = bpf_object__find_map_by_name(object, "xkv_self");
+	struct bpf_program *prog = bpf_object__find_program_by_name(object, "xkv_bulk_xdp");
+	struct bpf_devmap_val value = { .ifindex = ifindex, .bpf_prog.fd = bpf_program__fd(prog) };
+	__u32 zero = 0;
+
+	return bpf_map_update_elem(bpf_map__fd(self), &zero, &value, BPF_ANY) ? -errno : 0;
+}
+
 /*
  * Attaches in one mode.  Each try has an object of its own, since libxdp's choice is loaded into
  * it.
@@ -220,6 +231,8 @@ static int try_attach(const struct bpf *b, int ifindex, enum xdp_attach_mode mod
 		return ret;
 	}
 	ret = xdp_program__attach(prog, ifindex, mode, 0);
+	if (!ret && mode == XDP_MODE_NATIVE && fill_self(object, ifindex))
+		log_warning("cannot fill the DEVMAP: %s", strerror(errno));
 	xdp_program__close(prog);
 	bpf_object__close(object);
 	return ret;

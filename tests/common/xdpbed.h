@@ -22,6 +22,7 @@ struct bed {
 	struct bpf bpf;
 	struct bpf_object *object; /* the XDP program's, NULL until bed_xdp() */
 	int prog;
+	int bulk_prog; /* the one that runs in the bulk queue (XKV_TEST_BATCH) */
 	struct store *st;
 	struct store_ctx *ctx;
 	struct xkv_config *c;	   /* what BPF reads, mapped */

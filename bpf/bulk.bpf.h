@@ -1,0 +1,622 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Packets in bulks: the cache misses of several packets overlap.
+ *
+ * XDP gets one packet at a time, and BPF cannot prefetch, so a look-up waits for its bucket and
+ * then for its slot.  In batched mode the program parses, admits and verifies a packet, hashes its
+ * key, notes all that, and redirects the packet to its own device, by a DEVMAP.  The kernel collects
+ * such packets in a queue, of up to 16, and sends the queue when it is full or the NAPI poll ends;
+ * before, it runs the DEVMAP's program (xkv_bulk_xdp) on each of them.  The first run of a queue
+ * loads all buckets, then all slots, in loops that do nothing else; this and the following runs find
+ * in the cache what they need, and make their packets the replies.
+ *
+ *   ingress   parse, admit, bulk_note        redirects the packet to the bulk queue
+ *   queue     bulk_prefetch                  for all notes, in the first run
+ *             bulk_get, bulk_set             make the packet its reply
+ *             bulk_general                   whatever these leave: request_run()
+ *
+ * A packet in the queue can only be sent or dropped, not passed on.  Therefore only requests of the
+ * fast path are noted.  One that only xkvd can complete all the same is answered XKV_BUSY, which
+ * asks the client to try again, and the next request for its key is not noted, so it can go up.
+ *
+ * Is the packet in the queue one that was noted?  Its first word, which the note has a copy of, is
+ * replaced by a mark that nobody else knows.  Packets without it are another program's, and are
+ * sent as they are; notes whose packets never come were dropped by the kernel, and are counted.
+ */
+#ifndef XKV_BULK_BPF_H
+#define XKV_BULK_BPF_H
+
+#include "fast.bpf.h"
+
+#define BULK_NOTES 32 /* the queue has up to 16 (DEV_MAP_BULK_SIZE), and one is being noted */
+#define BULK_LOST 24  /* so many notes without a run of the queue: it is not ours */
+#define BULK_REFUSED 8
+#define BULK_WORTH 3 /* packets in a queue from which on it can pay off */
+#define TRIAL_SAMPLES 8
+#define TRIAL_PACKETS 16    /* of a sample of packets served one by one */
+#define PERIOD_MIN (1 << 12) /* packets between two trials; doubles while the decision is the same */
+#define PERIOD_MAX (1 << 16)
+
+/* Outcome of the ingress stage, besides the counters: the packet is in the queue. */
+#define REDIRECTED XKV_COUNTER_COUNT
+
+/* What is known of a packet in the queue. */
+struct xkv_note {
+	__u64 mark;
+	__u64 fingerprint, ref;
+	__u64 id; /* of the request, as on the wire */
+	__u64 address_sum;
+	__u32 value_len;
+	__u16 reply_allowed;
+	__u8 opcode, key_len;
+	__u64 rules;
+	__u64 key[KEY_WORDS];
+};
+
+/*
+ * Which way is faster depends on how many packets arrive together, and on how often their keys are
+ * in the cache anyway.  So both ways are tried, time and again, and the faster one is used until
+ * the next trial.  Samples that include a pause of the traffic are longer: the best one counts.
+ */
+enum bulk_phase {
+	SINGLE,       /* packets are served one by one */
+	TRIAL_SINGLE, /* and their time is taken */
+	TRIAL_BULK,   /* packets are queued, and their time is taken */
+	BULK,         /* packets are queued */
+};
+
+/* The notes of a CPU.  noted >= touched >= served count up; notes between served and noted wait. */
+struct xkv_bulk {
+	__u32 noted, touched, served;
+	__u32 phase;  /* enum bulk_phase */
+	__u32 left;   /* packets (in TRIAL_BULK: runs) until the next phase */
+	__u32 period; /* between two trials */
+	__u32 worth;  /* what the last trial said */
+	__u32 trial_noted; /* `noted` when the trial of the queue began */
+	__u32 best[2];     /* ns for TRIAL_PACKETS, the best of a trial: one by one, in the queue */
+	__u64 sampled_ns;  /* when the last sample ended, 0 = unknown */
+	__u64 mark;
+	__u64 refused[BULK_REFUSED]; /* fingerprints of requests answered XKV_BUSY */
+	/* for INFO, by xkvd */
+	__u64 packets, runs, lost, general;
+	struct xkv_note note[BULK_NOTES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct xkv_bulk);
+} xkv_bulk SEC(".maps");
+
+/* The device itself, with xkv_bulk_xdp.  Written by xkvd when it attaches. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bpf_devmap_val);
+} xkv_self SEC(".maps");
+
+static __always_inline struct xkv_bulk *bulk(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&xkv_bulk, &zero);
+}
+
+static __always_inline struct xkv_note *note_at(struct xkv_bulk *b, __u32 i)
+{
+	barrier_var(i);
+	return &b->note[i & (BULK_NOTES - 1)];
+}
+
+/* ---- the note ------------------------------------------------------------- */
+
+/* The packets that are noted: IPv4 and UDP right behind the Ethernet header. */
+#define BULK_IP_OFF sizeof(struct ethhdr)
+#define BULK_PAYLOAD_OFF (BULK_IP_OFF + sizeof(struct iphdr) + sizeof(struct udphdr))
+
+/* The sum of words of the payload. */
+static __noinline __u64 sum_packet(const __u64 *from, const void *end, __u32 words)
+{
+	struct halves sum = { 0 };
+	const __u64 *next;
+
+	for (; words >= 4; words -= 4) {
+		next = from + 4;
+		barrier_var(next);
+		if ((const void *)next > end)
+			break;
+		halves_add(&sum, from[0]);
+		halves_add(&sum, from[1]);
+		halves_add(&sum, from[2]);
+		halves_add(&sum, from[3]);
+		from = next;
+	}
+	for (__u32 rest = 0; rest < 3; rest++) {
+		next = from + 1;
+		barrier_var(next);
+		if (rest >= words || (const void *)next > end)
+			break;
+		halves_add(&sum, *from);
+		from = next;
+	}
+	return halves_sum(&sum);
+}
+
+/*
+ * Copies the key, zero-padded, and hashes it; adds it to the sum.  Returns where it ends, or NULL
+ * if that is not in the packet, or if the padding is not zero.
+ */
+static __always_inline const __u64 *note_key(struct xkv_note *n, const __u64 *key, const void *end,
+					     __u32 len, const struct xkv_secret *s,
+					     struct halves *sum)
+{
+	__u64 products = 0, words = 0, word = 0, *to = n->key;
+	const struct xkv_secret_word *secret = s->word;
+	const __u64 *next;
+
+	for (__u32 at = 0; at < KEY_WORDS * 8; at += 8) {
+		if (at >= len)
+			break;
+		next = key + 1;
+		barrier_var(next);
+		if ((const void *)next > end)
+			return NULL;
+		word = *key;
+		products += hash_word(word, secret++);
+		words += word;
+		sum->upper += word >> 32;
+		*to++ = word;
+		key = next;
+		barrier_var(secret);
+		barrier_var(to);
+	}
+	sum->words += words;
+	n->fingerprint = hash_end(products, words, len, s);
+	return !(len & 7) || rest_is_clean(word, len & 7) ? key : NULL;
+}
+
+/* Parses and admits what is noted: as parse() and admit(), with all headers in one place. */
+static __always_inline bool bulk_admits(struct packet *p, struct xkv_config *cfg)
+{
+	void *cursor = p->data + BULK_IP_OFF;
+	__u32 ip_payload;
+
+	if (cursor > p->end)
+		return false;
+	p->eth = p->data;
+	p->proto = bpf_htons(ETH_P_IP);
+	p->current = READ_ONCE(cfg->current);
+	return p->eth->h_proto == p->proto && !(p->eth->h_dest[0] & 1) &&
+	       parse_ip4(p, &cursor, &ip_payload) == CONTINUE &&
+	       parse_udp(p, cursor, ip_payload, rules_of(cfg, p->current)) == CONTINUE &&
+	       admit(p, cfg) == CONTINUE && rules_of(cfg, p->current)->auth == XKV_AUTH_OPEN;
+}
+
+/* Notes a request of the fast path: see is_fast().  False if it is not one. */
+static __always_inline bool note_request(struct xkv_note *n, struct packet *p,
+					 struct xkv_config *cfg)
+{
+	const __u64 *payload = (__u64 *)(p->udp + 1), *rest;
+	struct xkv_secrets *s = secrets();
+	__u32 key_len, value_len, length, len = p->payload_len;
+	struct halves sum = { 0 };
+	__u64 word, opcode;
+
+	if (!s || (void *)(payload + 5) > p->end)
+		return false;
+	word = bpf_be64_to_cpu(payload[2]);
+	opcode = word >> 56;
+	key_len = (word >> 40) & 0xff;
+	value_len = word;
+	length = FAST_KEY_OFF + XKV_PADDED(key_len) + XKV_PADDED(value_len);
+	if ((opcode != XKV_OP_GET && (opcode != XKV_OP_SET || cfg->read_only)) ||
+	    payload[0] != fast_header(length) ||
+	    word != (opcode << 56 | (__u64)key_len << 40 | value_len) ||
+	    (payload[3] | payload[4]) ||
+	    value_len > (opcode == XKV_OP_SET ? XKV_PAYLOAD_MAX4 : 0) || length > len ||
+	    len > XKV_PAYLOAD_MAX4 || (len & 7) || !key_len || key_len > XKV_KEY_MAX)
+		return false;
+	halves_add(&sum, payload[0]);
+	halves_add(&sum, payload[1]);
+	halves_add(&sum, payload[2]);
+	rest = note_key(n, payload + 5, p->end, key_len, &s->hash, &sum);
+	if (!rest)
+		return false;
+	n->address_sum = address_sum(p);
+	word = halves_sum(&sum);
+	len -= FAST_KEY_OFF + XKV_PADDED(key_len);
+	if (len)
+		word += sum_packet(rest, p->end, len / 8 & (XKV_REQUEST_WORDS - 1));
+	if (!checksum_is_right(p, n->address_sum, word))
+		return false;
+	n->id = payload[1];
+	n->fingerprint &= cfg->fingerprint_mask;
+	n->opcode = opcode;
+	n->key_len = key_len;
+	n->value_len = value_len;
+	n->rules = p->current & 1;
+	n->reply_allowed = cfg->payload4;
+	len = XKV_REPLY_FACTOR * p->payload_len;
+	if (!rules_of(cfg, p->current)->trusted && len < cfg->payload4)
+		n->reply_allowed = len;
+	return true;
+}
+
+/* ---- which way? ------------------------------------------------------------ */
+
+static __always_inline void bulk_phase(struct xkv_bulk *b, __u32 phase, __u32 left)
+{
+	b->phase = phase;
+	b->left = left;
+	b->sampled_ns = 0;
+}
+
+/* Ends a sample of `packets` packets, and begins the next one. */
+static __always_inline void bulk_sample(struct xkv_bulk *b, __u32 way, __u32 packets)
+{
+	__u64 now = bpf_ktime_get_ns(), took = now - b->sampled_ns;
+
+	if (packets)
+		took = took * TRIAL_PACKETS / packets;
+	if (b->sampled_ns && took < b->best[way])
+		b->best[way] = took;
+	b->sampled_ns = now;
+}
+
+/* A packet arrives, in a phase where packets are not queued: will this one be? */
+static __always_inline bool bulk_begins(struct xkv_bulk *b)
+{
+	if (b->phase == TRIAL_SINGLE && !(b->left % TRIAL_PACKETS))
+		bulk_sample(b, 0, TRIAL_PACKETS);
+	if (b->left) {
+		b->left--;
+		return false;
+	}
+	if (b->phase == SINGLE) {
+		b->best[0] = b->best[1] = ~0U;
+		bulk_phase(b, TRIAL_SINGLE, TRIAL_PACKETS * TRIAL_SAMPLES);
+		return false;
+	}
+	b->trial_noted = b->noted;
+	bulk_phase(b, TRIAL_BULK, TRIAL_SAMPLES);
+	return true;
+}
+
+/* The trial is over. */
+static __always_inline void bulk_decide(struct xkv_bulk *b)
+{
+	bool worth = b->noted - b->trial_noted >= TRIAL_SAMPLES * BULK_WORTH &&
+		     b->best[1] < b->best[0];
+	__u32 period = b->period * 2;
+
+	if (worth != b->worth || period < PERIOD_MIN)
+		period = PERIOD_MIN;
+	if (period > PERIOD_MAX)
+		period = PERIOD_MAX;
+	b->worth = worth;
+	b->period = period;
+	b->mark = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
+	bulk_phase(b, worth ? BULK : SINGLE, period);
+}
+
+/* The queue runs, with `packets` new notes. */
+static __always_inline void bulk_runs(struct xkv_bulk *b, __u32 packets)
+{
+	if (b->phase == TRIAL_BULK) {
+		bulk_sample(b, 1, packets);
+		if (!--b->left)
+			bulk_decide(b);
+	} else if (b->left > packets) {
+		b->left -= packets;
+	} else {
+		b->best[0] = b->best[1] = ~0U;
+		bulk_phase(b, TRIAL_SINGLE, TRIAL_PACKETS * TRIAL_SAMPLES);
+	}
+}
+
+/* Notes are left over that no run of the queue has asked for: something is wrong with it. */
+static __always_inline void bulk_reset(struct xkv_bulk *b)
+{
+	b->lost += b->noted - b->served;
+	b->touched = b->served = b->noted;
+	bulk_phase(b, SINGLE, ~0U);
+}
+
+/* ---- ingress -------------------------------------------------------------- */
+
+/* REDIRECTED, or CONTINUE: the packet, unchanged, is to be served by itself. */
+__noinline int bulk_ingress(struct xdp_md *ctx)
+{
+	struct packet p = { .data = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
+	struct xkv_config *cfg = config();
+	struct xkv_bulk *b = bulk();
+	struct xkv_note *n;
+
+	if (!b || !cfg)
+		return CONTINUE;
+	if (b->phase < TRIAL_BULK && cfg->batch != XKV_BATCH_ON && !bulk_begins(b))
+		return CONTINUE;
+	if (b->noted - b->served >= BULK_LOST)
+		bulk_reset(b);
+	n = note_at(b, b->noted);
+	if (!bulk_admits(&p, cfg) || !note_request(n, &p, cfg))
+		return CONTINUE;
+	if (b->refused[n->fingerprint & (BULK_REFUSED - 1)] == n->fingerprint) {
+		b->refused[n->fingerprint & (BULK_REFUSED - 1)] = 0;
+		return CONTINUE;
+	}
+	if (bpf_redirect_map(&xkv_self, 0, 0) != XDP_REDIRECT)
+		return CONTINUE;
+	b->mark += 0x9e3779b97f4a7c15ULL; /* 2^64 / golden ratio: odd, all bits change */
+	n->mark = b->mark;
+	*(__u64 *)(p.udp + 1) = n->mark;
+	b->noted++;
+	return REDIRECTED;
+}
+
+/* ---- the queue ------------------------------------------------------------ */
+
+#define EACH_NOTE(i, b)                                                                            \
+	for (i = 0; i < BULK_NOTES; i++)                                                           \
+		if (i >= (b)->noted - (b)->touched)                                                \
+			break;                                                                     \
+		else
+
+/* Loads what the notes that were not touched yet will need. */
+__noinline int bulk_prefetch(void)
+{
+	struct xkv_config *cfg = config();
+	struct xkv_bulk *b = bulk();
+	struct xkv_bucket *home;
+	struct xkv_slot *slot;
+	struct xkv_note *n;
+	__u32 i;
+
+	if (!b || !cfg)
+		return 0;
+	EACH_NOTE(i, b)
+		prefetch_head(home_of(cfg, note_at(b, b->touched + i)->fingerprint));
+	EACH_NOTE(i, b) {
+		n = note_at(b, b->touched + i);
+		home = home_of(cfg, n->fingerprint);
+		n->ref = home ? probe_bucket(home, n->fingerprint) : 0;
+	}
+	EACH_NOTE(i, b) {
+		slot = slot_at(note_at(b, b->touched + i)->ref);
+		if (!slot)
+			continue;
+		prefetch_slot(slot);
+		(void)READ_ONCE(((const __u64 *)slot)[FOURTH_LINE]);
+	}
+	i = b->noted - b->touched;
+	b->touched = b->noted;
+	b->packets += i;
+	b->runs++;
+	if (cfg->batch != XKV_BATCH_ON)
+		bulk_runs(b, i);
+	return 0;
+}
+
+/* Does the packet have the mark of the note? */
+static __always_inline bool has_mark(struct xdp_md *ctx, const struct xkv_note *n)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u64 *first = data + BULK_PAYLOAD_OFF;
+
+	return (void *)(first + 1) <= end && *first == n->mark;
+}
+
+/* The note of a packet is not the next one: those before it are lost.  False if there is none. */
+__noinline int bulk_skip(struct xdp_md *ctx)
+{
+	struct xkv_bulk *b = bulk();
+	__u32 i;
+
+	if (!b)
+		return false;
+	for (i = 0; i < BULK_NOTES; i++) {
+		if (i >= b->noted - b->served)
+			return false;
+		if (has_mark(ctx, note_at(b, b->served + i)))
+			break;
+	}
+	if (i == BULK_NOTES)
+		return false;
+	b->lost += i;
+	b->served += i;
+	if ((__s32)(b->touched - b->served) < 0)
+		b->touched = b->served;
+	return true;
+}
+
+/* The slot of the noted key, with its version; NULL leaves it to bulk_general(). */
+static __always_inline struct xkv_slot *bulk_find(const struct xkv_note *n, __u64 *seq)
+{
+	struct xkv_slot *slot = n->ref ? slot_at(n->ref) : NULL;
+
+	return slot && holds_key(n->key, n->key_len, slot, seq) ? slot : NULL;
+}
+
+/* Counts a use of the noted key. */
+static __always_inline void bulk_used(const struct xkv_note *n, struct xkv_config *cfg,
+				      struct xkv_request *rq, bool written, __u32 bytes)
+{
+	if (!hot_is_due(rq, cfg))
+		return;
+	rq->key_off = FAST_KEY_OFF;
+	rq->key_len = n->key_len;
+	rq->now_ms = 0;
+	for (__u32 i = 0; i < XKV_HOT_TEXT / 8; i++)
+		rq->in_word[FAST_KEY_OFF / 8 + i] = n->key[i];
+	hot_note(rq, written, bytes);
+}
+
+/* Finds the headers of a noted packet. */
+static __always_inline bool bulk_locate(struct xdp_md *ctx, struct packet *p)
+{
+	p->data = (void *)(long)ctx->data;
+	p->end = (void *)(long)ctx->data_end;
+	p->eth = p->data;
+	p->ip4 = p->data + BULK_IP_OFF;
+	p->ip6 = NULL;
+	p->udp = (void *)(p->ip4 + 1);
+	return (void *)(p->udp + 1) <= p->end;
+}
+
+/* Makes the packet the reply to a GET.  CONTINUE: bulk_general() has to do it. */
+static __always_inline int bulk_get(struct xdp_md *ctx, struct xkv_request *rq,
+				    struct xkv_config *cfg, const struct xkv_note *n)
+{
+	__u64 seq, expire_ms, sum, entry;
+	__u32 value_len, length;
+	struct xkv_slot *slot;
+	struct packet p;
+
+	slot = bulk_find(n, &seq);
+	if (!slot)
+		return CONTINUE;
+	expire_ms = READ_ONCE(slot->expire_ms);
+	value_len = READ_ONCE(slot->value_len);
+	length = FAST_REPLY_LEN + XKV_PADDED(value_len);
+	rq->now_ms = 0;
+	if (value_len > VALUE_WORDS * 8 || length > n->reply_allowed || expired(rq, expire_ms))
+		return CONTINUE;
+	if (value_len > LONG_VALUE) {
+		rq->ref = n->ref;
+		prefetch_rest(rq, sizeof(*slot) + XKV_PADDED(n->key_len) + value_len);
+	}
+	if (resize(ctx, BULK_PAYLOAD_OFF, length) || !bulk_locate(ctx, &p))
+		return CONTINUE;
+	sum = write_header(&p, n->id, 1, length);
+	entry = write_entry((__u64 *)(p.udp + 1) + 2, p.end, rq, cfg, slot, n->key_len, value_len,
+			    expire_ms, XKV_OP_GET, seq);
+	if (entry == GONE)
+		return CONTINUE;
+	swap_headers(&p, n->address_sum, length, sum + entry);
+	count_many(XKV_C_get_hits, 1);
+	bulk_used(n, cfg, rq, false, length - FAST_REPLY_LEN);
+	return XKV_C_replies;
+}
+
+/* Copies the value of a SET from the packet into the locked slot. */
+static __always_inline void copy_from_request(struct packet *p, const struct xkv_note *n,
+					      struct xkv_slot *slot)
+{
+	__u32 off = FAST_KEY_OFF + XKV_PADDED(n->key_len);
+
+	barrier_var(off);
+	copy_from_packet(slot_value(slot, n->key_len),
+			 (__u64 *)((void *)(p->udp + 1) + (off & (XKV_REQUEST_WORDS * 8 - 1))),
+			 p->end, value_words(n->value_len));
+}
+
+/* Overwrites the entry in the slot, which had the version `seq`: its new version, or 0. */
+static __always_inline __u64 bulk_write(struct packet *p, const struct xkv_note *n,
+					struct xkv_config *cfg, struct xkv_request *rq,
+					struct xkv_slot *slot, __u64 seq)
+{
+	__u32 need = XKV_SLOT_NEED(n->key_len, n->value_len) / 8;
+	__u64 version;
+
+	if (__sync_val_compare_and_swap(&slot->seq, seq, seq | 1) != seq)
+		return 0;
+	if (need >= CLASS_WORDS || class_of(cfg, need) != slot->class) {
+		unlock(slot, seq);
+		return 0;
+	}
+	slot->expire_ms = 0;
+	slot->value_len = n->value_len;
+	copy_from_request(p, n, slot);
+	mark_access(cfg, slot);
+	rq->flags = 0;
+	version = new_version(rq);
+	unlock(slot, version);
+	return version;
+}
+
+/* Executes a SET that overwrites.  CONTINUE: bulk_general() has to do it. */
+static __always_inline int bulk_set(struct xdp_md *ctx, struct xkv_request *rq,
+				    struct xkv_config *cfg, const struct xkv_note *n)
+{
+	__u64 seq, version, sum;
+	struct xkv_slot *slot;
+	struct packet p;
+
+	if (cfg->read_only)
+		return CONTINUE;
+	slot = bulk_find(n, &seq);
+	if (!slot || !bulk_locate(ctx, &p))
+		return CONTINUE;
+	version = bulk_write(&p, n, cfg, rq, slot, seq);
+	if (!version)
+		return CONTINUE;
+	count_many(XKV_C_overwrites, 1);
+	bulk_used(n, cfg, rq, true, XKV_PADDED(n->value_len));
+	if (resize(ctx, BULK_PAYLOAD_OFF, FAST_REPLY_LEN) || !bulk_locate(ctx, &p))
+		return XKV_C_drop_internal;
+	sum = write_header(&p, n->id, 1, FAST_REPLY_LEN);
+	sum += write_result((__u64 *)(p.udp + 1) + 2, p.end, XKV_OP_SET, XKV_OK, 0, 0, 0, version);
+	swap_headers(&p, n->address_sum, FAST_REPLY_LEN, sum);
+	return XKV_C_replies;
+}
+
+/* ---- what the fast path leaves --------------------------------------------- */
+
+/* Restores the noted request in `in`.  A GET's packet may have been overwritten. */
+__noinline int bulk_restore(struct xdp_md *ctx, struct xkv_request *rq, __u32 at)
+{
+	struct xkv_config *cfg = config();
+	struct xkv_bulk *b = bulk();
+	__u32 value_off, length;
+	struct xkv_note *n;
+	struct packet p;
+
+	if (!rq || !b || !cfg)
+		return XKV_C_drop_internal;
+	n = note_at(b, at);
+	value_off = FAST_KEY_OFF + XKV_PADDED(n->key_len);
+	length = value_off + XKV_PADDED(n->value_len);
+	rq->in_word[0] = fast_header(length);
+	rq->in_word[1] = n->id;
+	rq->in_word[2] = bpf_cpu_to_be64((__u64)n->opcode << 56 | (__u64)n->key_len << 40 |
+					 n->value_len);
+	rq->in_word[3] = rq->in_word[4] = 0;
+	for (__u32 i = 0; i < KEY_WORDS; i++)
+		rq->in_word[FAST_KEY_OFF / 8 + i] = n->key[i];
+	if (n->opcode == XKV_OP_SET) {
+		if (!bulk_locate(ctx, &p))
+			return XKV_C_drop_internal;
+		barrier_var(value_off);
+		value_off &= XKV_REQUEST_WORDS * 8 - 8;
+		copy_from_packet(&IN(rq, value_off), (void *)(p.udp + 1) + value_off, p.end,
+				 value_words(n->value_len));
+	}
+	rq->req_len = length;
+	rq->reply_max = cfg->payload4;
+	rq->reply_allowed = rq->reply_room = n->reply_allowed;
+	rq->flags = XKV_REQUEST_BULK;
+	rq->ip_off = BULK_IP_OFF;
+	rq->ip4 = true;
+	rq->payload_off = BULK_PAYLOAD_OFF;
+	rq->address_sum = n->address_sum;
+	rq->rules = n->rules;
+	rq->fingerprint = n->fingerprint;
+	rq->hashed = FAST_KEY_OFF;
+	rq->overwritten = 1;
+	b->general++;
+	return CONTINUE;
+}
+
+/* Was it answered XKV_BUSY?  Then the next request for its key must be able to go up. */
+static __always_inline void bulk_answered(struct xkv_request *rq)
+{
+	struct xkv_result *r = (struct xkv_result *)(rq->out + sizeof(struct xkv_hdr));
+	struct xkv_bulk *b = bulk();
+
+	if (b && r->status == XKV_BUSY)
+		b->refused[rq->fingerprint & (BULK_REFUSED - 1)] = rq->fingerprint;
+}
+
+#endif
