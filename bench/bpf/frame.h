@@ -2,7 +2,7 @@
 /*
  * The frames of the frame loop: an Ethernet/IPv4/UDP datagram with one or more operations of the
  * same kind, on keys of one size with values of one size.  Generator, sink, baselines and the
- * user-space side (bench/frames) use the offsets defined here.  The baselines support a single GET or
+ * user-space side all use the offsets defined here.  The baselines support a single GET or
  * SET with a 16-byte key and a 128-byte value only.
  *
  * A key is "key:", four digits of a range, eight digits of a number, then '-' up to its size.  Each
