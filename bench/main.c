@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * xkv-bench: measures a key-value server by what its clients see, over sockets or AF_XDP
- * (load/), or the XDP program by live frames of the kernel's through the test bed (frames/).
+ * xkv-bench: measures a key-value server from its clients, over sockets or AF_XDP (load/), or the
+ * XDP program with frames that the kernel sends through the test bed (frames/).
  */
 #include <signal.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ static int run_load(int argc, char **argv)
 	return load_run(&o);
 }
 
-/* --frames is how the subcommand was called first. */
+/* --frames is the name that older versions had for the subcommand. */
 static bool wants_frames(int argc, char **argv)
 {
 	return argc > 1 && (!strcmp(argv[1], "frames") || !strcmp(argv[1], "--frames"));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is not in the UDP protocol and goes over TCP to the same host and port:
- * the server's figures, snapshots, and `watch`, which turns figures into rates.
+ * Commands that are not in the UDP protocol and use TCP to the same host and port: statistics,
+ * snapshots, and `watch`, which computes rates from statistics.
  */
 #include <errno.h>
 #include <hiredis/hiredis.h>
@@ -24,7 +24,7 @@ static int fail_tcp(const struct cli *c, const redisContext *tcp)
 	return fail(c, EXIT_UNREACHABLE, "%s port %u (TCP): %s", c->host, c->port, text);
 }
 
-/* Sends a command of up to two words.  NULL after saying why, with an exit code in *err. */
+/* Sends a command of up to two words.  NULL after an error message, with an exit code in *err. */
 static redisReply *ask(const struct cli *c, redisContext *tcp, const char *name, const char *arg,
 		       int *err)
 {
@@ -69,7 +69,7 @@ static redisContext *tcp_open(const struct cli *c, int *err)
 
 /* ---- save ------------------------------------------------------------- */
 
-/* A save takes as long as it takes; only a dead connection ends the wait. */
+/* No timeout: a save may take long.  TCP keepalive detects a dead connection. */
 static int wait_without_limit(const struct cli *c, redisContext *tcp)
 {
 	struct timeval none = { 0 };
@@ -117,7 +117,7 @@ static redisReply *info(const struct cli *c, redisContext *tcp, const char *sect
 	return reply;
 }
 
-/* Calls fn for each `name:value` line of INFO, which it cuts up; `section` is the last # line. */
+/* Calls fn for each `name:value` line of INFO, and modifies the text; `section`: last # line. */
 static void each_field(char *text,
 		       void (*fn)(void *arg, const char *section, const char *name,
 				  const char *value),
@@ -140,7 +140,7 @@ static void each_field(char *text,
 	}
 }
 
-/* A whole number, which is all that rates are made of. */
+/* Reads an integer; other values have no rate. */
 static bool number(const char *text, long long *n)
 {
 	char *end;
@@ -229,16 +229,16 @@ void watch_end(void)
 struct field {
 	char name[64];
 	long long value, before;
-	bool changed; /* at any time since the watch began */
+	bool changed; /* since the watch began */
 };
 
 struct figures {
 	struct field field[FIELDS_MAX];
 	unsigned int count;
-	double time, before; /* of the two looks, seconds */
+	double time, before; /* of this read and the one before, seconds */
 };
 
-/* These change with the clock alone and would only be in the way. */
+/* Statistics that only depend on the clock; `watch` does not show them. */
 static bool is_clock(const char *name)
 {
 	return strncmp(name, "uptime", 6) == 0 || strcmp(name, "lru_clock") == 0 ||
@@ -289,7 +289,7 @@ static void print_json_rates(const struct figures *f)
 			   f->time - f->before, "per_second", rates, "values", values));
 }
 
-/* On a terminal the table stays in its place; in a pipe the tables follow each other. */
+/* On a terminal each table replaces the one before; in a pipe it follows. */
 static void print_rates(const struct cli *c, const struct figures *f)
 {
 	unsigned int rows = 0;
@@ -341,13 +341,13 @@ int watch_stats(struct cli *c)
 			break;
 		note_look(&figures, reply->str);
 		freeReplyObject(reply);
-		/* The first look has nothing to be compared with. */
+		/* no rates after the first read */
 		if (looks)
 			print_rates(c, &figures);
 		fflush(stdout);
 	}
 	watch_end();
 	redisFree(tcp);
-	/* Ctrl-C is how it is meant to end, also in the middle of a reply. */
+	/* Ctrl-C is the normal end, even in the middle of a reply */
 	return watch_interrupted ? EXIT_DONE : err;
 }

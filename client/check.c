@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* Several walks over the store, and what all of them found: see check.h. */
+/* Walks over the store until only errors are left that all walks have found: see check.h. */
 #include "check.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #define REPORTED_ERRORS 20
 #define WALKS		6
 #define WHOLE_TRIES	10
-#define PAUSE_MS	20 /* between two walks: what is changing hands has changed them by then */
+#define PAUSE_MS	20 /* between two walks: longer than a slot is in transition */
 
 /* ---- findings ------------------------------------------------------------ */
 
@@ -52,7 +52,7 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Keeps of `f` what `again` has too. */
+/* Removes from `f` what is not in `again`. */
 static void keep_common(struct findings *f, struct findings *again)
 {
 	size_t kept = 0;
@@ -74,7 +74,7 @@ static void pause_between(void)
 	nanosleep(&(struct timespec){ .tv_nsec = PAUSE_MS * 1000000L }, NULL);
 }
 
-/* A walk that could read all there is, if there is such a one within some tries. */
+/* Walks until a walk could read all chains and lists, at most WHOLE_TRIES times. */
 static int whole_walk(const char *pin_dir, struct check_sums *out, struct findings *f, FILE *report)
 {
 	int ret = check_walk(pin_dir, out, f, report);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * One walk over the store.  Every slot gets a mark when it is met; who meets a
- * mark, and what has none in the end, is an error.  The store may go on
- * meanwhile: reads follow the rules of bpf/layout.h, nothing read is trusted to be in bounds.
+ * One walk over the store.  Every slot is marked when it is found in the index, a chain, a list or
+ * a request of xkvd.  A slot that is found twice, or never, is an error.  The store may be in use:
+ * reads follow the rules of bpf/layout.h, and every value is checked to be in bounds.
  */
 #include "check.h"
 
@@ -22,20 +22,20 @@
 #include "loader/store/page_ids.h"
 
 #define CHAIN_KEYS  ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
-#define STILL_TRIES 1000 /* to see a word or two that change at a moment when they do not */
-#define LIST_TRIES  50	 /* to follow a list that changes */
+#define STILL_TRIES 1000 /* to read some words consistently */
+#define LIST_TRIES  50	 /* to read a list that changes */
 
 enum mark { UNSEEN, INDEXED, CHAIN, FREE, HELD };
 
 static const char *const holder[] = { "nobody", "index", "a chain", "a free list", "xkvd" };
 
-enum map { INDEX, PAGES, CLASSES, ONCE, CONFIG, SECRET, COUNTERS, BATCH, MAPS };
+enum map { INDEX, PAGES, CLASSES, DEDUP, CONFIG, SECRET, COUNTERS, BATCH, MAPS };
 
 static const char *const map_names[MAPS] = { "xkv_index", "xkv_pages",	"xkv_classes",
 					     "xkv_once",  "xkv_config", "xkv_secret",
 					     "xkv_counters", "xkv_batch" };
 
-/* A span as the header of its page has it. */
+/* A span, as described by the header of its page. */
 struct span {
 	const struct xkv_unit *head;
 	uint32_t first, units, class, slots, slot_bytes;
@@ -44,7 +44,7 @@ struct span {
 
 struct page {
 	const char *base;
-	struct span *span[XKV_UNITS]; /* that a unit belongs to */
+	struct span *span[XKV_UNITS]; /* the span of each unit */
 };
 
 struct walk {
@@ -52,7 +52,7 @@ struct walk {
 	struct findings *findings;
 	struct check_sums *sums;
 	int fd[MAPS];
-	const void *at[MAPS]; /* mapped, where that can be done */
+	const void *at[MAPS]; /* mapped memory, of maps that allow it */
 	size_t size[MAPS];
 	const struct xkv_bucket *index;
 	const struct xkv_class *classes;
@@ -61,8 +61,8 @@ struct walk {
 	uint64_t buckets;
 	uint64_t now_ms; /* Unix time */
 	struct page *page[XKV_PAGES_MAX];
-	uint64_t list_room;	      /* slots that there were when lists began to be read */
-	bool torn[XKV_CLASSES];	      /* its lists changed too fast: nothing is known of them */
+	uint64_t list_room;	/* number of slots before the lists were read */
+	bool torn[XKV_CLASSES]; /* the lists of the class changed too fast to be read */
 };
 
 static uint64_t load(const __u64 *word)
@@ -74,7 +74,7 @@ static uint64_t load(const __u64 *word)
 
 /* ---- the maps ------------------------------------------------------------ */
 
-/* Opens a pinned map that is as large as this program was built for, and maps it if it can be. */
+/* Opens a pinned map, checks its sizes, and maps it if its type allows that. */
 static int open_map(struct walk *w, const char *dir, enum map id, size_t value_size)
 {
 	struct bpf_map_info info = {};
@@ -114,7 +114,7 @@ static int open_maps(struct walk *w, const char *dir)
 {
 	static const size_t value_size[MAPS] = {
 		[INDEX] = sizeof(struct xkv_bucket),  [PAGES] = sizeof(uint32_t),
-		[CLASSES] = sizeof(struct xkv_class), [ONCE] = sizeof(struct xkv_dedup_set),
+		[CLASSES] = sizeof(struct xkv_class), [DEDUP] = sizeof(struct xkv_dedup_set),
 		[CONFIG] = sizeof(struct xkv_config), [COUNTERS] = sizeof(struct xkv_counters),
 		[BATCH] = sizeof(struct xkv_request),   [SECRET] = sizeof(struct xkv_secrets),
 	};
@@ -149,7 +149,7 @@ static void close_maps(struct walk *w)
 /* ---- pages --------------------------------------------------------------- */
 
 /*
- * Fills in what the header says of the span that begins at `first`.  False if that makes no sense.
+ * Reads the description of the span that begins at `first`.  False if it is inconsistent.
  */
 static bool span_read(struct walk *w, const struct xkv_unit *unit, uint32_t first, struct span *s)
 {
@@ -170,8 +170,7 @@ static bool span_read(struct walk *w, const struct xkv_unit *unit, uint32_t firs
 }
 
 /*
- * The span that a unit belongs to, also one that was made since its page was read; NULL if it is
- * free.
+ * The span of a unit, even if it was made after the page was read; NULL if the unit is free.
  */
 static struct span *span_of(struct walk *w, uint32_t number, uint32_t unit)
 {
@@ -189,7 +188,7 @@ static struct span *span_of(struct walk *w, uint32_t number, uint32_t unit)
 	}
 	for (uint32_t i = first; i < first + s.units; i++)
 		if (page->span[i])
-			/* some of its units were of another span: that is for the next walk */
+			/* some of its units belonged to another span: left for the next walk */
 			return NULL;
 	span = malloc(sizeof(*span));
 	s.mark = calloc(s.slots, 1);
@@ -214,7 +213,7 @@ static int map_page(struct walk *w, uint32_t number, uint32_t id)
 	void *at;
 
 	if (!page || fd < 0) {
-		int ret = !page ? -ENOMEM : errno == ENOENT ? 0 : -errno; /* just taken away */
+		int ret = !page ? -ENOMEM : errno == ENOENT ? 0 : -errno; /* 0: just removed */
 
 		free(page);
 		return ret;
@@ -246,7 +245,7 @@ static int map_pages(struct walk *w)
 	return ret;
 }
 
-/* From the last unit on: a span goes when its first one is met, and no other is looked at then. */
+/* From the last unit on: a span is freed at its first unit, after its other units were visited. */
 static void unmap_page(struct page *page)
 {
 	for (uint32_t unit = XKV_UNITS - 1; unit; unit--) {
@@ -270,7 +269,7 @@ static void unmap_pages(struct walk *w)
 
 /* ---- slots --------------------------------------------------------------- */
 
-/* The slot behind a reference and the place of its mark; NULL if none starts there. */
+/* The slot of a reference and its mark; NULL if no slot begins there. */
 static const struct xkv_slot *slot_at(struct walk *w, uint64_t ref, uint8_t **mark)
 {
 	uint64_t number = XKV_REF_PAGE(ref), offset = XKV_REF_OFFSET(ref), inside;
@@ -289,7 +288,7 @@ static const struct xkv_slot *slot_at(struct walk *w, uint64_t ref, uint8_t **ma
 	return (const struct xkv_slot *)(page->base + offset);
 }
 
-/* The span of a slot that there is. */
+/* The span of a valid reference. */
 static const struct span *span_of_ref(struct walk *w, uint64_t ref)
 {
 	return w->page[XKV_REF_PAGE(ref)]->span[XKV_REF_OFFSET(ref) / XKV_UNIT_BYTES];
@@ -297,14 +296,14 @@ static const struct span *span_of_ref(struct walk *w, uint64_t ref)
 
 /* ---- index --------------------------------------------------------------- */
 
-/* A bucket with its chain as it was at one moment. */
+/* A consistent copy of a bucket and its chain. */
 struct chain {
 	uint64_t number;
 	uint64_t head;
 	unsigned int entries, buckets;
 	uint64_t entry[CHAIN_KEYS];
-	uint64_t bucket[XKV_CHAIN_MAX + 1]; /* references, one more than there may be */
-	/* keys that were met */
+	uint64_t bucket[XKV_CHAIN_MAX + 1]; /* references, one more than allowed */
+	/* keys that were found */
 	unsigned int keys;
 	uint64_t hash[CHAIN_KEYS];
 	const struct xkv_slot *slot[CHAIN_KEYS];
@@ -318,7 +317,7 @@ static void chain_take(struct chain *c, const struct xkv_bucket *b)
 	}
 }
 
-/* Reads what the bucket refers to.  False: buckets left its chain, or it was locked, meanwhile. */
+/* Reads the references of a bucket.  False: it was locked, or its chain changed meanwhile. */
 static bool chain_read(struct walk *w, struct chain *c)
 {
 	const struct xkv_bucket *home = &w->index[c->number];
@@ -370,7 +369,7 @@ static void check_chain_bucket(struct walk *w, struct chain *c, uint64_t ref)
 
 	slot = slot_at(w, ref, &mark);
 	chain = (const struct xkv_chain *)slot;
-	w->sums->unread += !slot; /* nor what is behind it: perhaps in a page that has come since */
+	w->sums->unread += !slot; /* perhaps in a page that was added after the pages were read */
 	if (!slot)
 		why = "where no slot starts";
 	else if (*mark != UNSEEN)
@@ -411,7 +410,7 @@ static bool padded_with_zeros(const uint8_t *at, size_t len)
 	return true;
 }
 
-/* Was the key met in this chain before? */
+/* Was the key found in this chain before? */
 static bool key_is_double(struct chain *c, const struct xkv_slot *slot, uint64_t hash)
 {
 	for (unsigned int i = 0; i < c->keys; i++)
@@ -423,7 +422,7 @@ static bool key_is_double(struct chain *c, const struct xkv_slot *slot, uint64_t
 	return false;
 }
 
-/* Does the slot hold a whole entry, and does it belong here?  NULL if so. */
+/* NULL if the slot holds a consistent entry that belongs to this bucket, else the error. */
 static const char *entry_error(struct walk *w, struct chain *c, uint64_t entry,
 			       const struct xkv_slot *slot)
 {
@@ -503,13 +502,13 @@ static void walk_index(struct walk *w)
 
 /* ---- free lists ---------------------------------------------------------- */
 
-/* How often a list was changed between two looks at its head. */
+/* How often a list changed between two reads of its head. */
 static uint64_t changes(uint64_t from, uint64_t to)
 {
 	return ((to >> XKV_REF_BITS) - (from >> XKV_REF_BITS)) & ((1 << (64 - XKV_REF_BITS)) - 1);
 }
 
-/* Heads and count of a class as they were at one moment. False: they never stood still. */
+/* Reads heads and count of a class consistently.  False: they changed at each try. */
 static bool class_read(const struct xkv_class *c, uint64_t head[2], uint64_t *count)
 {
 	for (int i = 0; i < STILL_TRIES; i++) {
@@ -522,7 +521,7 @@ static bool class_read(const struct xkv_class *c, uint64_t head[2], uint64_t *co
 	return false;
 }
 
-/* A slot that a list says is free: NULL if it is. */
+/* NULL if a slot that is in a free list is free, else the error. */
 static const char *free_error(struct walk *w, uint64_t ref, const struct xkv_slot *slot,
 			      uint32_t class, uint8_t mark)
 {
@@ -543,8 +542,9 @@ static const char *free_error(struct walk *w, uint64_t ref, const struct xkv_slo
 enum taken { TAKEN, TOO_FAST, BROKEN };
 
 /*
- * Adds the slots of a list to `ref`, which has *n.  A slot was still in the list when its `next`
- * was read if the list was changed less often by then than slots stand above it; else TOO_FAST.
+ * Appends the slots of a list to `ref`, which has *n elements.  A slot was still in the list when
+ * its `next` was read if the list changed at most as often as there are slots above it; else
+ * TOO_FAST.
  */
 static enum taken list_read(struct walk *w, const __u64 *list, uint64_t head, uint32_t class,
 			    uint64_t *ref, uint64_t *n)
@@ -584,7 +584,7 @@ static void check_free(struct walk *w, uint64_t ref, uint32_t class)
 	w->sums->free++;
 }
 
-/* Both lists of a class, as they were at one moment. */
+/* Checks both lists of a class, if they can be read consistently. */
 static enum taken class_take(struct walk *w, uint32_t class, uint64_t *ref)
 {
 	const struct xkv_class *c = &w->classes[class];
@@ -624,9 +624,9 @@ static int walk_lists(struct walk *w)
 	return 0;
 }
 
-/* ---- what is left -------------------------------------------------------- */
+/* ---- slots that are in neither index nor lists --------------------------- */
 
-/* What an xkvd has taken and not yet published stands in its requests. */
+/* Slots that an xkvd has taken and not yet published are recorded in its requests. */
 static void walk_held(struct walk *w)
 {
 	const struct xkv_request *request = w->at[BATCH];
@@ -649,7 +649,7 @@ static void walk_held(struct walk *w)
 	}
 }
 
-/* A slot that was not met. True: it is parked. */
+/* Checks a slot that was found nowhere.  True: it is parked. */
 static bool check_unseen(struct walk *w, uint64_t ref, const struct span *s,
 			 const struct xkv_slot *slot)
 {
@@ -680,8 +680,8 @@ static bool check_unseen(struct walk *w, uint64_t ref, const struct span *s,
 }
 
 /*
- * Of a span that is not emptied any more some may have been given back; the count is set to 0 at
- * the end.
+ * Does the number of parked slots match the span's counter?  When draining was given up, parked
+ * slots are freed one by one, and the counter is set to 0 only at the end.
  */
 static bool parked_fits(const struct span *s, uint64_t parked)
 {
@@ -723,16 +723,16 @@ static void walk_page(struct walk *w, uint32_t number)
 	}
 }
 
-/* ---- repetitions --------------------------------------------------------- */
+/* ---- dedup cache --------------------------------------------------------- */
 
 static bool same_slot(const struct xkv_dedup *a, const struct xkv_dedup *b)
 {
 	return a->session && a->session == b->session && !((a->id ^ b->id) % XKV_DEDUP_SLOTS);
 }
 
-static void walk_once(struct walk *w)
+static void walk_dedup(struct walk *w)
 {
-	const struct xkv_dedup_set *set = w->at[ONCE];
+	const struct xkv_dedup_set *set = w->at[DEDUP];
 
 	for (unsigned int i = 0; i < XKV_DEDUP_SETS * XKV_DEDUP_WAYS; i++) {
 		const struct xkv_dedup *way = set[i / XKV_DEDUP_WAYS].way;
@@ -750,7 +750,7 @@ static void walk_once(struct walk *w)
 
 /* ---- counters ------------------------------------------------------------ */
 
-/* What the counters say: keys, chain buckets, and how often either number has changed. */
+/* Keys and chain buckets computed from the counters, and how often either number has changed. */
 struct counted {
 	uint64_t keys, chain, changes;
 };
@@ -778,7 +778,7 @@ static int read_counters(struct walk *w, struct counted *sum)
 	return ret;
 }
 
-/* DBSIZE is computed from counters. */
+/* Compares keys with the counters (from which DBSIZE is computed), if neither changed meanwhile. */
 static int check_counters(struct walk *w, const struct counted *before)
 {
 	struct counted after;
@@ -796,7 +796,7 @@ static int check_counters(struct walk *w, const struct counted *before)
 	return 0;
 }
 
-/* ---- all of it ----------------------------------------------------------- */
+/* ---- the whole walk ------------------------------------------------------ */
 
 static int walk_all(struct walk *w)
 {
@@ -815,7 +815,7 @@ static int walk_all(struct walk *w)
 	for (uint32_t number = 0; number < XKV_PAGES_MAX; number++)
 		if (w->page[number])
 			walk_page(w, number);
-	walk_once(w);
+	walk_dedup(w);
 	return check_counters(w, &before);
 }
 

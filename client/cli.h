@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the parts of the command line client share.
+ * Interfaces between the parts of the command line client.
  *
- *   xkv.c       options, environment, one command or the prompt
- *   prompt.c    lines: the prompt with its history, or a script on standard input
- *   commands.c  the table of commands, and those that go over UDP (libxkv)
- *   admin.c     those that go over TCP (hiredis): stats, save, watch
- *   check.c     the one that looks into the kernel's memory: check
- *   output.c    how a result looks on a terminal, in a pipe and as JSON
+ *   xkv.c       options, environment; runs one command or the prompt
+ *   prompt.c    reads lines: the prompt with its history, or a script on standard input
+ *   commands.c  the table of commands, and the commands over UDP (libxkv)
+ *   admin.c     the commands over TCP (hiredis): stats, save, watch
+ *   check.c     the command check, which reads the pinned maps
+ *   hot.c       the command hot, which reads the pinned maps
+ *   output.c    prints results: on a terminal, in a pipe, as JSON
+ *
+ * The client has one thread.  Functions that return an exit code have printed the reason if it is
+ * not EXIT_DONE.
  */
 #ifndef XKV_CLI_H
 #define XKV_CLI_H
@@ -20,7 +24,7 @@
 
 #include "xkv.h"
 
-/* Exit codes; docs/xkv.1 promises them to scripts. */
+/* Exit codes, documented in docs/xkv.1 for scripts. */
 enum exit_code {
 	EXIT_DONE = 0,
 	EXIT_MISS = 1,        /* no such key, or a condition did not hold */
@@ -30,8 +34,8 @@ enum exit_code {
 };
 
 enum style {
-	STYLE_RAW,    /* bytes as they are, and a newline */
-	STYLE_QUOTED, /* as redis-cli shows them to people */
+	STYLE_RAW,    /* the bytes and a newline */
+	STYLE_QUOTED, /* quoted, with escapes, like redis-cli on a terminal */
 	STYLE_JSON,
 };
 
@@ -43,12 +47,12 @@ struct cli {
 	bool has_token;
 	unsigned char token[XKV_TOKEN_BYTES];
 	enum style style;
-	double interval;     /* seconds between two looks of `watch` */
-	unsigned long looks; /* how many of them, 0 = until interrupted */
+	double interval;     /* `watch`: seconds between two reads */
+	unsigned long looks; /* `watch`: number of reads, 0 = until interrupted */
 	struct xkv *h;       /* opened by the first command that needs it */
 };
 
-/* A word of a command: any bytes, with a zero byte behind them. */
+/* A word of a command: any bytes, followed by a zero byte. */
 struct word {
 	char *data;
 	size_t len;
@@ -68,9 +72,11 @@ int cmd_save(struct cli *c, int argc, struct word *argv);
 int watch_stats(struct cli *c);
 /* Set by SIGINT while a `watch` runs. */
 extern volatile sig_atomic_t watch_interrupted;
+/* Installs the handler of SIGINT. */
 void watch_begin(void);
-/* Waits for the next look.  False if there is none: interrupted, or enough of them. */
+/* Waits for the next read.  False at the end: interrupted, or `looks` is c->looks. */
 bool watch_again(const struct cli *c, unsigned long looks);
+/* Restores the handler of SIGINT. */
 void watch_end(void);
 
 /* ---- check.c ---- */
@@ -94,16 +100,16 @@ void out_nil(const struct cli *c);
 void out_value(const struct cli *c, const void *value, size_t len);
 /* Quoted, with escapes, whatever the style; without a newline. */
 void out_quoted(const void *bytes, size_t len);
-/* In front of a value, for people only: programs know which key they asked for. */
+/* Prints a key before its value, in STYLE_QUOTED only: programs know which key they requested. */
 void out_key(const struct cli *c, const void *key, size_t len);
-/* Prints and frees.  NULL means that memory ran out, which ends the program. */
+/* Prints and frees an object.  NULL means out of memory, and ends the program. */
 void out_json(json_t *object);
-/* A string, or {"base64": ...} for bytes that are no UTF-8. */
+/* A JSON string, or {"base64": ...} for bytes that are not UTF-8.  The caller owns the result. */
 json_t *json_bytes(const void *bytes, size_t len);
-/* A version: a string, for it may be larger than what JSON readers keep exactly. */
+/* A version as a string, since JSON readers may round large numbers.  The caller owns it. */
 json_t *json_version(uint64_t version);
 
-/* Says what went wrong, on standard error or as JSON.  Returns `code`. */
+/* Prints an error on standard error, or as JSON.  Returns `code`. */
 int fail(const struct cli *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* The same for an error of libxkv. */
 int fail_xkv(const struct cli *c, int error);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The commands: one row in the table and one function each.  Those here go over
- * UDP through libxkv; names and options are Redis'.
+ * The commands: each has a row in the table and a function.  Those in this file use UDP, through
+ * libxkv.  Names and options are Redis'.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -27,7 +27,7 @@ static const struct command *command_find(const char *name);
 
 /* ---- the handle ------------------------------------------------------- */
 
-/* 0, or an exit code after saying why there is no handle. */
+/* Opens the handle if that has not been done.  0, or an exit code after an error message. */
 static int need_handle(struct cli *c)
 {
 	struct xkv_options opts = { .timeout_ms = c->timeout_ms,
@@ -63,8 +63,8 @@ static int fail_too_large(const struct cli *c, const struct xkv_cmd *cmd)
 }
 
 /*
- * Runs commands.  0 if each was answered with success, MISS or NOT_STORED; else
- * an exit code, after saying what went wrong with the first that was not.
+ * Runs commands.  0 if the status of each is success, MISS or NOT_STORED; else an exit code, after
+ * an error message about the first with another status.
  */
 static int run(struct cli *c, struct xkv_cmd *cmds, size_t n)
 {
@@ -78,7 +78,7 @@ static int run(struct cli *c, struct xkv_cmd *cmds, size_t n)
 
 		if (status == XKV_E_TOO_LARGE)
 			return fail_too_large(c, &cmds[i]);
-		/* When the call failed, its code says more than what it left at other commands. */
+		/* the code of a failed call is more specific than the status of the commands */
 		if (!err && status && status != XKV_E_MISS && status != XKV_E_NOT_STORED)
 			return fail_xkv(c, status);
 	}
@@ -99,7 +99,7 @@ static struct xkv_cmd *on_keys(enum xkv_command command, int argc, const struct 
 
 /* ---- numbers ---------------------------------------------------------- */
 
-/* Digits only: a sign or a blank in a time is a mistake. */
+/* Reads an unsigned number of digits only: a sign or a blank in a time is a mistake. */
 static bool parse_u64(const struct word *w, uint64_t *n)
 {
 	char *end;
@@ -111,7 +111,7 @@ static bool parse_u64(const struct word *w, uint64_t *n)
 	return !errno && !*end;
 }
 
-/* An amount: digits, a minus before them if it is negative. */
+/* Reads an amount: digits, with a minus before them if it is negative. */
 static bool parse_i64(const struct word *w, int64_t *n)
 {
 	bool minus = w->len && w->data[0] == '-';
@@ -124,7 +124,7 @@ static bool parse_i64(const struct word *w, int64_t *n)
 	return true;
 }
 
-/* A time of `unit` milliseconds. */
+/* Reads a time given in units of `unit` milliseconds. */
 static bool parse_time(const struct word *w, uint64_t unit, uint64_t *ms)
 {
 	uint64_t n;
@@ -160,7 +160,7 @@ static int cmd_ping(struct cli *c, int argc, struct word *argv)
 	return EXIT_DONE;
 }
 
-/* Milliseconds to live as JSON: null = for ever. */
+/* A time to live in milliseconds as JSON: null = no expiry. */
 static json_t *json_ttl(uint64_t ttl_ms)
 {
 	return ttl_ms ? json_integer((json_int_t)ttl_ms) : json_null();
@@ -238,7 +238,7 @@ static int cmd_mget(struct cli *c, int argc, struct word *argv)
 	return err ? err : misses ? EXIT_MISS : EXIT_DONE;
 }
 
-/* What the keys of a scan are put into. */
+/* The output of a scan. */
 struct scanned {
 	const struct cli *c;
 	json_t *all; /* NULL: printed at once */
@@ -296,7 +296,7 @@ static int cmd_scan(struct cli *c, int argc, struct word *argv)
 static const struct {
 	const char *name;
 	unsigned int flags;
-	uint64_t unit; /* of the time that follows, 0 = none follows */
+	uint64_t unit; /* of its argument, in milliseconds; 0 = no argument */
 } set_options[] = {
 	{ "EX", 0, 1000 },
 	{ "PX", 0, 1 },
@@ -308,7 +308,7 @@ static const struct {
 	{ "KEEPTTL", XKV_KEEPTTL, 0 },
 };
 
-/* The time behind an option.  False, and said why, if it is none. */
+/* Reads the time after an option.  False, after an error message, if it is invalid. */
 static bool option_time(const struct cli *c, const char *command, struct xkv_cmd *cmd,
 			uint64_t unit, int argc, const struct word *argv)
 {
@@ -317,7 +317,7 @@ static bool option_time(const struct cli *c, const char *command, struct xkv_cmd
 		       false;
 	if (cmd->ttl_ms)
 		return fail(c, EXIT_USAGE, "%s: only one of EX, PX, EXAT and PXAT", command), false;
-	/* Zero would mean for ever to the server, which nobody means who writes EX 0. */
+	/* the server takes 0 as no expiry, which is not what EX 0 means */
 	if (parse_time(&argv[1], unit, &cmd->ttl_ms) && cmd->ttl_ms)
 		return true;
 	return fail(c, EXIT_USAGE, "%s: %s %s: the time has to be a whole number above 0",
@@ -325,8 +325,8 @@ static bool option_time(const struct cli *c, const char *command, struct xkv_cmd
 }
 
 /*
- * The option at argv[0] and its argument.  How many words it takes; 0, and said why, if it is not
- * good.
+ * Reads the option at argv[0] and its argument.  Returns the number of words, or 0 after an error
+ * message.
  */
 static int set_option(const struct cli *c, const char *command, struct xkv_cmd *cmd, int argc,
 		      const struct word *argv)
@@ -352,7 +352,7 @@ static int set_option(const struct cli *c, const char *command, struct xkv_cmd *
 	       0;
 }
 
-/* Options that contradict each other, or that this command does not have: why, or NULL. */
+/* Why these options cannot be used together, or with this command; NULL if they can. */
 static const char *contradiction(const struct xkv_cmd *cmd, unsigned int allowed)
 {
 	if (cmd->flags & ~allowed)
@@ -390,7 +390,7 @@ static void print_set(const struct cli *c, const struct xkv_cmd *cmd)
 	}
 }
 
-/* SET with this condition; `allowed`: the flags that the options behind the value may have. */
+/* Runs a SET with this condition; `allowed`: flags that the options after the value may set. */
 static int set_with(struct cli *c, int argc, struct word *argv, unsigned int condition,
 		    unsigned int allowed)
 {
@@ -463,7 +463,7 @@ static int cmd_mset(struct cli *c, int argc, struct word *argv)
 
 /* ---- incr, append ----------------------------------------------------- */
 
-/* Runs a command that changes a value, and prints the number that comes of it. */
+/* Runs INCR or APPEND, and prints the number that it returns. */
 static int run_number(struct cli *c, struct xkv_cmd *cmd)
 {
 	const struct xkv_reply *r = &cmd->reply;
@@ -511,7 +511,7 @@ static int cmd_append(struct cli *c, int argc, struct word *argv)
 
 /* ---- del, touch, getdel, ttl, expire ---------------------------------- */
 
-/* Runs a command on the keys argv[1].. and prints how many there were, in JSON as `name`. */
+/* Runs a command on the keys argv[1].. and prints how many existed, in JSON as `name`. */
 static int count_keys(struct cli *c, enum xkv_command command, const char *name, int argc,
 		      const struct word *argv)
 {
@@ -644,7 +644,7 @@ static void print_change(const struct cli *c, const struct xkv_cmd *cmd)
 	fflush(stdout);
 }
 
-/* The version tells whether an entry has changed, even to the value that it had. */
+/* Compares versions, which differ even if a key was set to the value that it had. */
 static int watch_key(struct cli *c, const struct word *key)
 {
 	struct xkv_cmd cmd = { .command = XKV_CMD_GET, .key = key->data, .key_len = key->len };

@@ -61,7 +61,7 @@ static int read_config(const char *dir, struct xkv_config *cfg, char *err, size_
 	return ret;
 }
 
-/* All elements, in one call: key by key it would begin anew where one is evicted meanwhile. */
+/* Reads all elements in one call: a walk key by key starts again if its key is evicted. */
 static int read_entries(int fd, struct hot_list *list)
 {
 	struct xkv_hot_key *key = calloc(XKV_HOT_KEYS, sizeof(*key));
@@ -73,7 +73,7 @@ static int read_entries(int fd, struct hot_list *list)
 	if (!key || !use || !list->entry)
 		ret = -ENOMEM;
 	else if (bpf_map_lookup_batch(fd, NULL, &batch, key, use, &count, NULL) && errno != ENOENT)
-		ret = -errno; /* ENOENT: that were all */
+		ret = -errno; /* ENOENT: these were all elements */
 	for (__u32 i = 0; !ret && i < count; i++)
 		list->entry[list->count++] = (struct hot_entry){ key[i], use[i] };
 	free(key);
@@ -210,7 +210,7 @@ static void print_json(const struct hot_list *list, size_t shown)
 			   "seconds", list->seconds, "keys", keys));
 }
 
-/* Takes `-n COUNT` and `--pin-dir DIR`.  False if there is anything else. */
+/* Reads the options `-n COUNT` and `--pin-dir DIR`.  False if there is anything else. */
 static bool take_words(int argc, struct word *argv, unsigned long *count, const char **pin_dir)
 {
 	char *end;

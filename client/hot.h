@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The keys that are used most, as the sampling of bpf/hot.bpf.h has them: read from the pinned
- * maps, so the server need not run.
+ * The most used keys, as sampled by bpf/hot.bpf.h.  Read from the pinned maps, so xkvd need not
+ * run.
  */
 #ifndef XKV_HOT_H
 #define XKV_HOT_H
@@ -13,21 +13,27 @@
 
 struct hot_entry {
 	struct xkv_hot_key key;
-	struct xkv_hot use; /* halved up to now */
+	struct xkv_hot use; /* counts, halved for the time that has passed */
 };
 
 struct hot_list {
 	struct hot_entry *entry; /* the most used first */
 	size_t count;
-	uint64_t sample_rate; /* one use in so many is noted, 0 = none */
-	double seconds; /* that the counts are of: a key's rate is its count by these */
+	uint64_t sample_rate; /* one use in so many is counted, 0 = none */
+	double seconds; /* a key's rate per second is its count divided by this */
 };
 
-/* Reads the maps pinned in pin_dir.  0, or a negative errno with a sentence in `err`. */
+/*
+ * Reads the maps pinned in pin_dir.  0, or a negative errno with a sentence in `err`.  The caller
+ * frees the list.
+ */
 int hot_read(const char *pin_dir, struct hot_list *list, char *err, size_t err_len);
 void hot_free(struct hot_list *list);
 
-/* For how many seconds counts stand that began at `since_ns` and are halved each half_ns, not 0. */
+/*
+ * The number of seconds of constant use that a count represents, if counting began at `since_ns`
+ * and counts are halved every `half_ns` (not 0).
+ */
 double hot_seconds(uint64_t now_ns, uint64_t since_ns, uint64_t half_ns);
 
 #endif

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * libxkv: builds requests, sends them, waits for the one reply that belongs to
- * each, and takes it apart.
+ * libxkv: builds requests, sends them, waits for the reply to each, and parses it.
  *
- * It stands between a program and whatever arrives on a UDP socket, so a reply
- * is checked as a whole before a byte of it is believed; what does not belong
- * to the request that is under way is ignored.
+ * Anything may arrive on a UDP socket.  Therefore a reply is checked completely before any byte of
+ * it is used, and datagrams that do not answer the current request are ignored.
  *
- * One request is under way at a time.  That keeps the commands of a batch in
- * their order even when the server answers only the first few of a request and
- * the rest goes out again as a new one.  And it makes one slot of the server's
- * memory of changes enough: see XKV_F_ONCE in docs/protocol.md.  The session
- * that it has there is proven to be this host's before the first change.
+ * Only one request is outstanding at a time.  So the commands of a batch keep their order even if
+ * the server answers only the first few of a request and the rest is sent again in a new one.  And
+ * the session needs only one slot of the server's dedup cache: see XKV_F_ONCE in docs/protocol.md.
+ * Before the first change, the server confirms the session for the address of this host.
  */
 #include <endian.h>
 #include <errno.h>
@@ -31,17 +28,16 @@
 #define DEFAULT_TIMEOUT_MS 1000
 #define DEFAULT_RETRY_MS   50
 #define DEFAULT_RETRIES    8
-#define PAYLOAD_MIN        512          /* room for a token, the longest key and some value */
-#define COUNT_MAX          255          /* hdr.count is a byte */
-#define ONCE_SLOTS         8            /* a change takes the slot that its id names: always 0 */
-/* when the time is up: datagrams, more than a socket holds */
-#define LATE_LOOKS         1000
-#define ONCE_REPEAT_MS     50000        /* copies of a change come no later: it is known for 60 s */
-#define SESSIONS_TRIED     8            /* before believing that the server has no room for one */
-#define BUSY_MS            1            /* before the next try of what was contended; doubles */
-#define CHUNK_BYTES        (64U * 1024) /* a batch's values are kept in chunks of this size */
+#define PAYLOAD_MIN        512   /* room for a token, the longest key and some value */
+#define COUNT_MAX          255   /* hdr.count is a byte */
+#define DEDUP_SLOTS        8     /* of a session; the id of a change selects one, here always 0 */
+#define DEDUP_REPEAT_MS    50000 /* a change is not repeated later: the server knows it for 60 s */
+#define LATE_LOOKS         1000  /* datagrams read after the deadline: more than a socket holds */
+#define SESSIONS_TRIED     8     /* sessions that the server refuses before a call fails */
+#define BUSY_MS            1     /* pause after a contended command; doubles */
+#define CHUNK_BYTES        (64U * 1024) /* values of replies are kept in chunks of this size */
 
-/* The numbers of the API are those of the wire; here the compiler checks it. */
+/* The numbers of the API are those of the wire format. */
 _Static_assert(XKV_CMD_PING == (int)XKV_OP_PING && XKV_CMD_GET == (int)XKV_OP_GET &&
 		       XKV_CMD_SET == (int)XKV_OP_SET && XKV_CMD_DELETE == (int)XKV_OP_DELETE &&
 		       XKV_CMD_EXPIRE == (int)XKV_OP_EXPIRE &&
@@ -64,12 +60,12 @@ _Static_assert(XKV_E_MISS == -(int)XKV_MISS && XKV_E_NOT_STORED == -(int)XKV_NOT
 		       XKV_E_READ_ONLY == -(int)XKV_READ_ONLY,
 	       "errors are negative statuses");
 
-/* One key of an xkv_scan(): the request has one operation for all that are asked for together. */
+/* A key of an xkv_scan().  All keys of a request share one operation. */
 #define CMD_SCAN ((enum xkv_command)XKV_OP_SCAN)
-/* What a change is preceded by, where the server has not yet seen who sends it. */
+/* Asks for a session; sent before the first change. */
 #define CMD_SESSION ((enum xkv_command)XKV_OP_SESSION)
 
-/* Values of the last call.  Chunks never move, so pointers into them stay good. */
+/* Values of the last call.  Chunks never move, so pointers into them stay valid. */
 struct chunk {
 	struct chunk *next;
 	size_t used;
@@ -78,19 +74,19 @@ struct chunk {
 
 struct xkv {
 	int fd;
-	struct addrinfo *addrs; /* all that the name stands for */
+	struct addrinfo *addrs; /* all addresses of the name */
 	struct addrinfo *addr;  /* the one that fd is connected to */
 	unsigned int addr_count;
-	bool proven; /* this address has answered: stay with it */
+	bool proven; /* the server at this address has answered: never use another one */
 
 	unsigned int timeout_ms, retry_ms, retries, payload_max;
-	uint64_t wait_us; /* what SO_RCVTIMEO is set to */
-	uint64_t id;      /* of the request that is under way */
-	unsigned int pad; /* payload that one returned value needs, as the server said */
+	uint64_t wait_us;      /* current value of SO_RCVTIMEO */
+	uint64_t id;           /* of the outstanding request */
+	unsigned int pad;      /* payload that a returned value needs, from the last PAD status */
 	unsigned int scan_pad; /* payload that a SCAN needs */
-	bool once;             /* changes are sent with XKV_F_ONCE, under this session */
+	bool dedup;            /* changes are sent with XKV_F_ONCE, in this session */
 	uint64_t session;
-	bool session_settled; /* it is proven, or the server knows of no proofs */
+	bool session_settled; /* the server confirmed it, or does not confirm sessions */
 	bool has_token;
 	unsigned char token[XKV_TOKEN_BYTES];
 
@@ -99,15 +95,15 @@ struct xkv {
 	__attribute__((aligned(8))) unsigned char in[XKV_PAYLOAD_MAX4];
 };
 
-/* A datagram under way. */
+/* The outstanding request. */
 struct request {
 	struct xkv_cmd *cmds;
 	unsigned int count;
-	bool once;         /* the server recognises its copies */
-	size_t len;        /* payload, padding included */
-	unsigned int sent; /* so often */
-	int settled;       /* commands that the reply answered, or the error that it was */
-	int failure;       /* what to report if no answer comes */
+	bool dedup;        /* the server recognises its copies */
+	size_t len;        /* payload including padding, bytes */
+	unsigned int sent; /* how often it was sent */
+	int settled;       /* number of commands that the reply answered, or its error */
+	int failure;       /* error to return if there is no answer */
 };
 
 /* ---- time ------------------------------------------------------------- */
@@ -121,8 +117,8 @@ static uint64_t now_us(void)
 }
 
 /*
- * How long to wait for an answer after repeat number `n`; spread, so that
- * clients which began together do not repeat together.
+ * How long to wait for an answer after repeat number `n`.  Randomised, so that clients that start
+ * at the same time do not repeat at the same time.
  */
 static uint64_t backoff_us(const struct xkv *h, unsigned int n)
 {
@@ -147,9 +143,9 @@ static void values_reset(struct xkv *h)
 }
 
 /*
- * Makes room for all values of one reply before the request goes out: a value
- * that came with a DELETE could not be asked for again.  Each value has a
- * result in front of it that is larger than the zero byte behind it.
+ * Allocates memory for all values of a reply before the request is sent, because the value that a
+ * DELETE returns could not be requested again.  The length of the reply is enough: the result
+ * before each value is larger than the zero byte that is added to it.
  */
 static int values_reserve(struct xkv *h)
 {
@@ -192,10 +188,10 @@ static bool changes(const struct xkv_cmd *cmd)
 	}
 }
 
-static size_t head_len(const struct xkv *h, bool once)
+static size_t head_len(const struct xkv *h, bool dedup)
 {
 	return sizeof(struct xkv_hdr) + (h->has_token ? XKV_TOKEN_BYTES : 0) +
-	       (once ? XKV_SESSION_BYTES : 0);
+	       (dedup ? XKV_SESSION_BYTES : 0);
 }
 
 static size_t wire_value_len(const struct xkv_cmd *cmd)
@@ -208,7 +204,7 @@ static size_t op_len(const struct xkv_cmd *cmd)
 	return sizeof(struct xkv_op) + XKV_PADDED(cmd->key_len) + XKV_PADDED(wire_value_len(cmd));
 }
 
-/* Whether the result may carry a value of any length: those are the replies that padding is for. */
+/* May the result have a value of any length?  Requests with such results are padded. */
 static bool returns_value(const struct xkv_cmd *cmd)
 {
 	return cmd->command == XKV_CMD_GET || cmd->command == CMD_SCAN ||
@@ -231,7 +227,7 @@ static unsigned char *put_bytes(unsigned char *p, const void *bytes, size_t len)
 	return p + padded;
 }
 
-/* Puts a command, or `keys` commands of a scan. */
+/* Writes a command, or `keys` commands of a scan. */
 static unsigned char *put_op(unsigned char *p, const struct xkv_cmd *cmd, unsigned int keys)
 {
 	uint64_t amount = htobe64((uint64_t)cmd->amount);
@@ -251,7 +247,7 @@ static unsigned char *put_op(unsigned char *p, const struct xkv_cmd *cmd, unsign
 			 wire_value_len(cmd));
 }
 
-/* Puts as many commands as fit.  *pad: the payload that their values need. */
+/* Writes as many commands as fit.  *pad: the payload that their values need. */
 static unsigned char *put_ops(const struct xkv *h, struct request *req, unsigned char *p, size_t n,
 			      size_t *pad)
 {
@@ -260,8 +256,8 @@ static unsigned char *put_ops(const struct xkv *h, struct request *req, unsigned
 	for (; req->count < n && req->count < COUNT_MAX; cmd++, req->count++) {
 		if ((size_t)(p - h->out) + op_len(cmd) > h->payload_max)
 			break;
-		/* A change goes alone: only so it can be recognised. */
-		if (req->count && h->once && (changes(&req->cmds[0]) || changes(cmd)))
+		/* the dedup cache recognises only requests with a single change */
+		if (req->count && h->dedup && (changes(&req->cmds[0]) || changes(cmd)))
 			break;
 		if (returns_value(cmd))
 			*pad += h->pad;
@@ -271,17 +267,17 @@ static unsigned char *put_ops(const struct xkv *h, struct request *req, unsigned
 }
 
 /*
- * The next id.  Ids of changes are multiples of ONCE_SLOTS, so that all of them
- * are of one slot, in which the server keeps the last.
+ * The next id.  Ids of changes are multiples of DEDUP_SLOTS, so that all of them select the same
+ * slot of the server's dedup cache, which keeps the last change.
  */
-static uint64_t next_id(struct xkv *h, bool once)
+static uint64_t next_id(struct xkv *h, bool dedup)
 {
-	h->id = once ? (h->id | (ONCE_SLOTS - 1)) + 1 : h->id + 1;
+	h->id = dedup ? (h->id | (DEDUP_SLOTS - 1)) + 1 : h->id + 1;
 	return h->id;
 }
 
-/* Puts as many commands as fit into h->out, under a new id. */
-static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size_t n, bool once)
+/* Builds a request with as many commands as fit in h->out, with a new id. */
+static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size_t n, bool dedup)
 {
 	unsigned char *p = h->out + sizeof(struct xkv_hdr);
 	size_t pad = 0, len;
@@ -289,10 +285,10 @@ static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size
 	bool scan = cmds[0].command == CMD_SCAN;
 
 	*req = (struct request){ .cmds = cmds, .failure = XKV_E_TIMEOUT };
-	req->once = once && (changes(&cmds[0]) || cmds[0].command == CMD_SESSION);
+	req->dedup = dedup && (changes(&cmds[0]) || cmds[0].command == CMD_SESSION);
 	if (h->has_token)
 		p = put_bytes(p, h->token, sizeof(h->token));
-	if (req->once)
+	if (req->dedup)
 		p = put_bytes(p, &h->session, sizeof(h->session));
 	if (scan) {
 		req->count = (unsigned int)n;
@@ -307,22 +303,23 @@ static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size
 	hdr = (struct xkv_hdr){
 		.magic = htobe16(XKV_MAGIC),
 		.version = XKV_VERSION,
-		.flags = (uint8_t)((h->has_token ? XKV_F_TOKEN : 0) | (req->once ? XKV_F_ONCE : 0)),
+		.flags = (uint8_t)((h->has_token ? XKV_F_TOKEN : 0) |
+				   (req->dedup ? XKV_F_ONCE : 0)),
 		.count = scan ? 1 : (uint8_t)req->count,
 		.length = htobe16((uint16_t)len),
-		.id = htobe64(next_id(h, req->once)),
+		.id = htobe64(next_id(h, req->dedup)),
 	};
 	memcpy(h->out, &hdr, sizeof(hdr));
 }
 
-/* ---- taking replies apart --------------------------------------------- */
+/* ---- parsing replies -------------------------------------------------- */
 
-/* What the walk over a reply stands at. */
+/* A position in a reply. */
 struct cursor {
 	const unsigned char *pos, *end;
 };
 
-/* The next result and its value (NULL if it has none); false if it is not whole or not sane. */
+/* The next result and its value (NULL if it has none).  False if it is truncated or invalid. */
 static bool next_result(struct cursor *c, struct xkv_result *res, const unsigned char **value)
 {
 	size_t left = (size_t)(c->end - c->pos), len;
@@ -340,7 +337,7 @@ static bool next_result(struct cursor *c, struct xkv_result *res, const unsigned
 		return !len || res->status == XKV_TOO_LARGE || res->status == XKV_PAD;
 	if (res->status != XKV_OK && res->status != XKV_NOT_STORED)
 		return false;
-	/* `len` first: rounding it up must not wrap. */
+	/* compare `len` first: rounding it up might wrap around */
 	if (len > left || XKV_PADDED(len) > left)
 		return false;
 	*value = c->pos;
@@ -348,7 +345,7 @@ static bool next_result(struct cursor *c, struct xkv_result *res, const unsigned
 	return true;
 }
 
-/* Whether a result has a value if the command gets one, and none if it does not. */
+/* Does the result have a value if, and only if, the command returns one? */
 static bool value_sane(const struct xkv_cmd *cmd, const struct xkv_result *res, const void *value)
 {
 	if (returns_number(cmd))
@@ -359,7 +356,7 @@ static bool value_sane(const struct xkv_cmd *cmd, const struct xkv_result *res, 
 	return value || res->status != XKV_OK || (cmd->flags & XKV_RETURN);
 }
 
-/* Whether the results are whole, as many as the header says, and fit the commands. */
+/* Are the results complete, as many as in the header, and valid for the commands? */
 static bool results_sane(const struct request *req, struct cursor c, unsigned int count)
 {
 	const unsigned char *value;
@@ -376,7 +373,7 @@ static bool results_sane(const struct request *req, struct cursor c, unsigned in
 	return c.pos == c.end;
 }
 
-/* A status that this version of the library does not know is an answer all the same. */
+/* A status that this version of the library does not know still is an answer. */
 static int status_error(unsigned int status)
 {
 	return status <= XKV_READ_ONLY ? -(int)status : XKV_E_PROTOCOL;
@@ -401,8 +398,8 @@ static void take_result(struct xkv *h, struct xkv_cmd *cmd, const struct xkv_res
 }
 
 /*
- * Takes PAD as an order.  It must ask for more than it got, else this would
- * not end, and for no more than a datagram holds.
+ * Handles the status PAD: the next request is padded.  The server must ask for more than it got,
+ * else this might never end, and for no more than a datagram holds.
  */
 static int take_pad(struct xkv *h, const struct request *req, uint32_t want)
 {
@@ -417,7 +414,7 @@ static int take_pad(struct xkv *h, const struct request *req, uint32_t want)
 	return 0;
 }
 
-/* Hands out checked results.  How many commands they settle, or an error. */
+/* Stores the checked results in the commands.  Returns how many were answered, or an error. */
 static int take_results(struct xkv *h, const struct request *req, struct cursor c,
 			unsigned int count)
 {
@@ -432,8 +429,8 @@ static int take_results(struct xkv *h, const struct request *req, struct cursor 
 		if (res.status == XKV_PAD) {
 			err = take_pad(h, req, be32toh(res.value_len));
 			/*
-			 * What came before it is done; if it cannot be had, the next reply says so
-			 * first.
+			 * the commands before it are done; the error, if any, will be the first
+			 * result of the next reply
 			 */
 			return err && !i ? err : (int)i;
 		}
@@ -443,12 +440,12 @@ static int take_results(struct xkv *h, const struct request *req, struct cursor 
 }
 
 /*
- * What a header-only reply comes to.  REPEATED is the answer to one command, all
- * others tell that none was looked at.
+ * Handles a reply without results.  REPEATED answers the only command; with any other status the
+ * server has executed none.
  */
 static int refusal(const struct request *req, unsigned int status)
 {
-	if (status != XKV_REPEATED || !req->once)
+	if (status != XKV_REPEATED || !req->dedup)
 		return status_error(status);
 	req->cmds[0].reply.status = XKV_E_REPEATED;
 	return 1;
@@ -457,8 +454,8 @@ static int refusal(const struct request *req, unsigned int status)
 enum verdict { FOREIGN, BROKEN, OURS };
 
 /*
- * Judges a datagram.  OURS: the reply to the request under way; what it comes
- * to is in req->settled.  BROKEN: it says that it is, but it is malformed.
+ * Parses a datagram.  OURS: it is the reply to the outstanding request, and req->settled is set.
+ * BROKEN: it has the request's id, but is malformed.
  */
 static enum verdict judge(struct xkv *h, struct request *req, size_t len)
 {
@@ -482,7 +479,7 @@ static enum verdict judge(struct xkv *h, struct request *req, size_t len)
 	c = (struct cursor){ h->in + sizeof(hdr), h->in + length };
 	if (!hdr.count || hdr.count > req->count || !results_sane(req, c, hdr.count))
 		return BROKEN;
-	/* A SCAN cut short, and half of the datagram unused: a longer request gets more. */
+	/* the reply to a SCAN lacks keys although the datagram has room: pad the next more */
 	if (req->cmds[0].command == CMD_SCAN && hdr.count < req->count && len < h->payload_max / 2)
 		h->scan_pad = h->payload_max;
 	req->settled = take_results(h, req, c, hdr.count);
@@ -495,7 +492,7 @@ static bool set_wait(struct xkv *h, uint64_t us)
 {
 	struct timeval tv;
 
-	us = us < 1000 ? 1000 : us; /* zero would mean for ever */
+	us = us < 1000 ? 1000 : us; /* 0 would mean no timeout */
 	if (us == h->wait_us)
 		return true;
 	tv = (struct timeval){ .tv_sec = (time_t)(us / 1000000), .tv_usec = (int)(us % 1000000) };
@@ -526,7 +523,7 @@ static int connect_to(struct xkv *h, struct addrinfo *ai)
 	return 0;
 }
 
-/* Connects to the next address of the name that can be connected to, round about. */
+/* Connects to the next address of the name that allows it; after the last comes the first. */
 static int next_address(struct xkv *h)
 {
 	struct addrinfo *ai = h->addr;
@@ -539,7 +536,7 @@ static int next_address(struct xkv *h)
 	return err;
 }
 
-/* What an errno of send() or recv() means: 0 = lost on the way, go on; else what to report. */
+/* The meaning of an errno of send() or recv(): 0 = the datagram was lost, continue; or an error. */
 static int soft_failure(int error)
 {
 	switch (error) {
@@ -550,7 +547,7 @@ static int soft_failure(int error)
 	case EHOSTDOWN:
 	case ENETDOWN:
 		return XKV_E_UNREACHABLE;
-	case EAGAIN: /* recv(): nothing came; send(): no buffer, as good as lost */
+	case EAGAIN: /* recv(): nothing arrived; send(): no buffer, the same as lost */
 	case ENOBUFS:
 	case EINTR:
 		return 0;
@@ -559,14 +556,13 @@ static int soft_failure(int error)
 	}
 }
 
-/* Sends the request.  0, also if it was lost on the way, or XKV_E_SYSTEM. */
+/* Sends the request.  0 (even if the datagram was lost), or XKV_E_SYSTEM. */
 static int transmit(struct xkv *h, struct request *req)
 {
 	int err;
 
 	req->sent++;
-	/* An ICMP error of an earlier datagram is reported once, instead of sending: hence twice.
-	 */
+	/* twice, because the first call may fail with the ICMP error of an earlier datagram */
 	for (int i = 0; i < 2; i++) {
 		if (send(h->fd, h->out, req->len, 0) >= 0)
 			return 0;
@@ -580,9 +576,9 @@ static int transmit(struct xkv *h, struct request *req)
 }
 
 /*
- * Waits for the reply until `until`.  1 and req->settled, 0 if none came, or an
- * error; XKV_E_REFUSED and XKV_E_UNREACHABLE come at once.  All that has come is looked
- * at even if this process did not run before the time was up.
+ * Waits for the reply until `until`.  1 and req->settled, 0 if there was none, or an error;
+ * XKV_E_REFUSED and XKV_E_UNREACHABLE are returned at once.  Datagrams that are in the socket when
+ * the time is up are read, too: this process may not have run in time.
  */
 static int await(struct xkv *h, struct request *req, uint64_t until)
 {
@@ -591,8 +587,9 @@ static int await(struct xkv *h, struct request *req, uint64_t until)
 		enum verdict verdict;
 		ssize_t len;
 
-		/* What the socket is set to is near enough in the common case: saves a system call.
-		 * At first it is set to nothing, and would wait for ever.
+		/*
+		 * The current timeout of the socket is mostly near enough, which saves a system
+		 * call.  A new socket has none, and would wait forever.
 		 */
 		if (left &&
 		    (!h->wait_us || h->wait_us > left + 1000 || h->wait_us + 1000 < left) &&
@@ -618,7 +615,7 @@ static int await(struct xkv *h, struct request *req, uint64_t until)
 	return 0;
 }
 
-/* After a refusal: true if there is another address to try at once. */
+/* After a refusal: connects to the next address.  True if there is one that was not tried yet. */
 static bool turn_to_next(struct xkv *h, unsigned int *turns)
 {
 	if (h->proven || ++*turns >= h->addr_count)
@@ -635,17 +632,16 @@ static void pause_until(uint64_t until)
 }
 
 /*
- * Sends the request until it is answered, with pauses that grow.  1 and
- * req->settled, or an error.
+ * Sends the request until it is answered, with growing pauses.  1 and req->settled, or an error.
  */
 static int exchange(struct xkv *h, struct request *req, uint64_t deadline)
 {
 	uint64_t now = now_us(), last = deadline;
 	unsigned int turns = 0;
 
-	/* A copy that comes when the server has forgotten the first would be done again. */
-	if (req->once && last > now + ONCE_REPEAT_MS * 1000ULL)
-		last = now + ONCE_REPEAT_MS * 1000ULL;
+	/* a copy that arrives after the server has forgotten the change would be executed again */
+	if (req->dedup && last > now + DEDUP_REPEAT_MS * 1000ULL)
+		last = now + DEDUP_REPEAT_MS * 1000ULL;
 	for (unsigned int n = 0; now < deadline; now = now_us()) {
 		uint64_t until = now + backoff_us(h, n);
 		int rc;
@@ -662,7 +658,7 @@ static int exchange(struct xkv *h, struct request *req, uint64_t deadline)
 			if (turn_to_next(h, &turns))
 				continue;
 			turns = 0;
-			/* Nobody is there now; a server that is being restarted soon will be. */
+			/* no server now, but one may be about to restart: try again later */
 			if (n < h->retries)
 				pause_until(until);
 		}
@@ -672,9 +668,9 @@ static int exchange(struct xkv *h, struct request *req, uint64_t deadline)
 	return req->failure;
 }
 
-/* ---- once ------------------------------------------------------------- */
+/* ---- sessions of the dedup cache -------------------------------------- */
 
-/* A session that nobody can guess; 0 is nobody's. */
+/* Makes a random session, which nobody can guess.  0 means no session. */
 static int new_session(struct xkv *h)
 {
 	do {
@@ -686,8 +682,8 @@ static int new_session(struct xkv *h)
 }
 
 /*
- * Has the session proven, so that nobody who makes up senders takes the server's room for it.  A
- * server that knows of no proofs takes it as it was drawn.
+ * Asks the server to confirm the session for our address, so that clients with forged addresses
+ * cannot take its place in the dedup cache.  An older server accepts the random session as it is.
  */
 static int prove(struct xkv *h, uint64_t deadline)
 {
@@ -698,7 +694,7 @@ static int prove(struct xkv *h, uint64_t deadline)
 	build(h, &req, &cmd, 1, true);
 	rc = exchange(h, &req, deadline);
 	if (rc == XKV_E_BAD_REQUEST)
-		h->once = false; /* the server is too old for all of it */
+		h->dedup = false; /* the server is too old to have a dedup cache */
 	else if (rc < 0 && rc != XKV_E_NO_SESSION)
 		return rc;
 	else if (rc > 0 && !cmd.reply.status && cmd.reply.number)
@@ -707,7 +703,7 @@ static int prove(struct xkv *h, uint64_t deadline)
 	return 0;
 }
 
-/* Was the only command of the request contended?  Then nothing was done. */
+/* Was the only command of the request refused as contended?  Then nothing was changed. */
 static bool was_busy(const struct request *req, int rc)
 {
 	return rc == 1 && req->count == 1 && req->settled == 1 &&
@@ -715,43 +711,43 @@ static bool was_busy(const struct request *req, int rc)
 }
 
 /*
- * The server has no room for the session.  True if the change can be sent again: with another
- * session, which falls to another place, if there is no copy on its way that may yet find
- * room; or without one if the condition of the change keeps a copy from being done.
+ * The dedup cache has no room for the session.  True if the change may be sent again: in another
+ * session, which has another place in the cache, if the request was sent only once (a late copy of
+ * it might still find room); or without a session if XKV_CAS prevents a second execution.
  */
-static bool without_room(struct xkv *h, const struct request *req, unsigned int *tried, bool *once)
+static bool without_room(struct xkv *h, const struct request *req, unsigned int *tried, bool *dedup)
 {
 	if (req->sent == 1 && ++*tried < SESSIONS_TRIED)
 		return !new_session(h);
-	*once = false;
+	*dedup = false;
 	return req->cmds[0].flags & XKV_CAS;
 }
 
-/* Has the first of the commands answered.  1 and req->settled, or an error. */
+/* Sends a request with the first of the commands until it is answered.  1, or an error. */
 static int deliver(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size_t n)
 {
 	uint64_t deadline = now_us() + (uint64_t)h->timeout_ms * 1000, pause = BUSY_MS * 1000;
 	unsigned int sessions = 0;
-	bool once = h->once;
+	bool dedup = h->dedup;
 	int rc;
 
 	for (;;) {
-		if (once && changes(&cmds[0]) && !h->session_settled) {
+		if (dedup && changes(&cmds[0]) && !h->session_settled) {
 			*req = (struct request){ .cmds = cmds };
 			rc = prove(h, deadline);
 			if (rc)
 				return rc;
-			once = h->once;
+			dedup = h->dedup;
 		}
-		build(h, req, cmds, n, once);
+		build(h, req, cmds, n, dedup);
 		rc = exchange(h, req, deadline);
 		if (was_busy(req, rc) && now_us() + pause < deadline) {
 			pause_until(now_us() + pause);
 			pause *= 2;
-		} else if (rc == XKV_E_BAD_REQUEST && req->once) {
-			h->once = once = false; /* the server is too old for it */
-		} else if (rc != XKV_E_NO_SESSION || !req->once ||
-			   !without_room(h, req, &sessions, &once)) {
+		} else if (rc == XKV_E_BAD_REQUEST && req->dedup) {
+			h->dedup = dedup = false; /* the server is too old to have a dedup cache */
+		} else if (rc != XKV_E_NO_SESSION || !req->dedup ||
+			   !without_room(h, req, &sessions, &dedup)) {
 			return rc;
 		}
 	}
@@ -776,7 +772,7 @@ static unsigned int known_flags(enum xkv_command command)
 	}
 }
 
-/* Whether a command has what only others have. */
+/* Does the command have a member or flag set that it does not use? */
 static bool misfits(const struct xkv_cmd *cmd)
 {
 	bool set = cmd->command == XKV_CMD_SET;
@@ -793,7 +789,7 @@ static bool misfits(const struct xkv_cmd *cmd)
 	       (cmd->key_len && cmd->command == XKV_CMD_PING);
 }
 
-/* The server would refuse what this refuses; a clear error here costs no round trip. */
+/* Checks what the server would check, too: saves a round trip and gives a clearer error. */
 static int check(const struct xkv *h, struct xkv_cmd *cmd)
 {
 	if (misfits(cmd))
@@ -832,7 +828,7 @@ static int check_all(const struct xkv *h, struct xkv_cmd *cmds, size_t n)
 	return first;
 }
 
-/* Runs commands that were checked.  How many were answered; with less than all of them, *err. */
+/* Runs checked commands.  Returns how many were answered, and *err if not all were. */
 static size_t run_all(struct xkv *h, struct xkv_cmd *cmds, size_t n, int *err)
 {
 	struct request req;
@@ -848,8 +844,7 @@ static size_t run_all(struct xkv *h, struct xkv_cmd *cmds, size_t n, int *err)
 			req.cmds[i].reply.sent = req.sent;
 		if (*err < 0)
 			break;
-		/* Fewer than asked: the rest goes out again.  None: it goes out again with padding.
-		 */
+		/* unanswered commands are sent again, with padding if the server asked for it */
 		*err = 0;
 	}
 	for (size_t i = done; i < n; i++)
@@ -868,7 +863,7 @@ int xkv_batch(struct xkv *h, struct xkv_cmd *cmds, size_t n)
 	return err;
 }
 
-/* A batch of one; its answer is the result of the call. */
+/* Runs a single command and returns its status. */
 static int run(struct xkv *h, struct xkv_cmd cmd, struct xkv_reply *out)
 {
 	int err = xkv_batch(h, &cmd, 1);
@@ -878,7 +873,7 @@ static int run(struct xkv *h, struct xkv_cmd cmd, struct xkv_reply *out)
 	return err ? err : cmd.reply.status;
 }
 
-/* A command and the arguments that all of the calls have. */
+/* Makes a command with the arguments that all calls have. */
 #define ON_KEY(cmd) .command = (cmd), .key = key, .key_len = key_len
 
 int xkv_ping(struct xkv *h)
@@ -901,7 +896,7 @@ int xkv_touch(struct xkv *h, const void *key, size_t key_len, struct xkv_reply *
 	return run(h, (struct xkv_cmd){ ON_KEY(XKV_CMD_TOUCH) }, out);
 }
 
-/* Everything that is a SET. */
+/* The common part of all calls that send a SET. */
 static int run_set(struct xkv *h, const void *key, size_t key_len, const void *value,
 		   size_t value_len, uint64_t ttl_ms, uint64_t version, unsigned int flags,
 		   struct xkv_reply *out)
@@ -977,7 +972,7 @@ int xkv_persist(struct xkv *h, const void *key, size_t key_len)
 
 /* ---- scans ------------------------------------------------------------ */
 
-/* As many keys as one operation asks for. */
+/* The keys that one SCAN operation asks for. */
 struct scan {
 	struct xkv_cmd cmd[XKV_SCAN_MAX];
 	char key[XKV_SCAN_MAX][XKV_KEY_MAX + 1];
@@ -988,7 +983,7 @@ static bool is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-/* Counts a key up.  False if all of its digits were 9. */
+/* Increments the number at the end of a key.  False if all of its digits were 9. */
 static bool next_key(char *key, size_t len)
 {
 	while (len && is_digit(key[len - 1])) {
@@ -999,7 +994,7 @@ static bool next_key(char *key, size_t len)
 	return false;
 }
 
-/* Fills in the commands from the key in key[0] on.  How many. */
+/* Makes the commands for the key in key[0] and those after it.  Returns their number. */
 static size_t scan_fill(struct scan *s, size_t key_len, size_t n)
 {
 	size_t i = 0;
@@ -1014,7 +1009,7 @@ static size_t scan_fill(struct scan *s, size_t key_len, size_t n)
 	return i;
 }
 
-/* The keys from key[0] on, `n` at most. */
+/* Reads at most `n` keys from key[0] on. */
 static int scan_run(struct xkv *h, struct scan *s, size_t key_len, size_t n, xkv_scan_fn *fn,
 		    void *arg)
 {
@@ -1060,7 +1055,7 @@ int xkv_scan(struct xkv *h, const void *key, size_t key_len, size_t n, xkv_scan_
 
 size_t xkv_value_max(const struct xkv *h, size_t key_len)
 {
-	size_t used = head_len(h, h->once) + sizeof(struct xkv_op) + XKV_PADDED(key_len);
+	size_t used = head_len(h, h->dedup) + sizeof(struct xkv_op) + XKV_PADDED(key_len);
 
 	if (!key_len || key_len > XKV_KEY_MAX || used > h->payload_max)
 		return 0;
@@ -1090,7 +1085,7 @@ static int resolve(struct xkv *h, const char *host, unsigned int port)
 		return XKV_E_SYSTEM;
 	if (rc)
 		return XKV_E_HOST;
-	/* The addresses are tried in turn with the same bytes, so the smallest limit holds. */
+	/* the same request may be sent to each of the addresses, so the smallest limit holds */
 	for (struct addrinfo *ai = h->addrs; ai; ai = ai->ai_next) {
 		h->addr_count++;
 		if (ai->ai_family == AF_INET6)
@@ -1099,7 +1094,7 @@ static int resolve(struct xkv *h, const char *host, unsigned int port)
 	return 0;
 }
 
-/* The defaults, and what the caller wants instead. */
+/* Sets the options of the handle: those of the caller, or the defaults. */
 static int configure(struct xkv *h, const struct xkv_options *opts)
 {
 	static const struct xkv_options none;
@@ -1116,7 +1111,7 @@ static int configure(struct xkv *h, const struct xkv_options *opts)
 		h->retries = opts->retries > 0 ? (unsigned int)opts->retries : 0;
 	if (opts->payload_max && opts->payload_max < h->payload_max)
 		h->payload_max = opts->payload_max;
-	h->once = !opts->once;
+	h->dedup = !opts->once;
 	xkv_set_token(h, opts->token);
 	return 0;
 }
@@ -1135,7 +1130,7 @@ static int set_up(struct xkv *h, const char *host, unsigned int port,
 		err = configure(h, opts);
 	if (!err)
 		err = next_address(h);
-	/* Ids that cannot be guessed: nobody off the path can forge a reply. */
+	/* a random first id, so that only hosts on the path can forge replies */
 	if (!err && getrandom(&h->id, sizeof(h->id), 0) != (ssize_t)sizeof(h->id))
 		err = XKV_E_SYSTEM;
 	if (!err)

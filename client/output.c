@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How results and errors look: on a terminal, in a pipe, as JSON. */
+/* Prints results and errors: on a terminal, in a pipe, as JSON. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -155,7 +155,7 @@ int fail_xkv(const struct cli *c, int error)
 {
 	const char *text = error == XKV_E_SYSTEM ? strerror(errno) : xkv_strerror(error);
 
-	/* What went wrong here has nothing to do with the server. */
+	/* local errors: the message does not name the server */
 	if (code_of(error) == EXIT_USAGE || error == XKV_E_OUT_OF_MEMORY || error == XKV_E_SYSTEM)
 		return fail(c, code_of(error), "%s", text);
 	return fail(c, code_of(error), "%s port %u: %s", c->host, c->port, text);

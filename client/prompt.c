@@ -18,7 +18,7 @@
 
 /* ---- words ------------------------------------------------------------ */
 
-/* One \escape between double quotes; *p stands behind the backslash. */
+/* Reads an escape between double quotes; *p points after the backslash. */
 static char unescape(char **p)
 {
 	static const char letter[] = "nrtab", plain[] = "\n\r\t\a\b";
@@ -36,8 +36,8 @@ static char unescape(char **p)
 }
 
 /*
- * Takes one word off the line, in place: it never grows.  "..." knows escapes,
- * '...' only \'.  False if a quote is not closed, or is not the end of its word.
+ * Reads a word of the line and resolves quotes in place: a word never becomes longer.  "..." allows
+ * escapes, '...' only \'.  False if a quote is not closed, or does not end its word.
  */
 static bool next_word(char **line, struct word *w)
 {
@@ -65,13 +65,13 @@ static bool next_word(char **line, struct word *w)
 	return true;
 }
 
-/* The words of a line, in an array that the caller frees.  Their number, or -1. */
+/* Splits a line into words, in an array that the caller frees.  Their number, or -1. */
 static int split(char *line, struct word **words)
 {
 	int n = 0;
 
 	/*
-	 * Words are at least a character and a blank (as isspace() has it) long, so this many are
+	 * A word has at least one character and is followed by a blank (isspace()), so these are
 	 * enough.
 	 */
 	*words = malloc((strlen(line) / 2 + 2) * sizeof(**words));
@@ -92,7 +92,7 @@ static bool is_quit(int n, const struct word *words)
 	       (strcasecmp(words[0].data, "quit") == 0 || strcasecmp(words[0].data, "exit") == 0);
 }
 
-/* Runs a line.  False if it said quit; *code is what its command ended with. */
+/* Runs a line.  False if it is `quit`; *code is the exit code of its command. */
 static bool run_line(struct cli *c, char *line, int *code)
 {
 	struct word *words;
@@ -119,7 +119,7 @@ static bool history_path(char *path, size_t len)
 	return home && *home && snprintf(path, len, "%s/.xkv_history", home) < (int)len;
 }
 
-/* Values may be secrets: the file is for its owner only. */
+/* Saves the history in a file that only its owner can read: values may be secrets. */
 static bool history_save(const char *path)
 {
 	mode_t before = umask(077);
@@ -145,10 +145,10 @@ static int from_terminal(struct cli *c)
 	snprintf(prompt, sizeof(prompt), "%s:%u> ", c->host, c->port);
 	puts("`help` lists the commands, `quit` leaves.");
 	while (go_on && (line = readline(prompt))) {
-		/* As in shells, a blank in front keeps a line out of the history. */
+		/* as in shells, a line that begins with a blank is not kept in the history */
 		if (*line && !isspace((unsigned char)*line)) {
 			add_history(line);
-			/* At once: Ctrl-C ends the program without asking. */
+			/* saved after each line, because Ctrl-C ends the program at once */
 			keep = keep && history_save(path);
 		}
 		go_on = run_line(c, line, &code);
@@ -159,7 +159,7 @@ static int from_terminal(struct cli *c)
 	return EXIT_DONE;
 }
 
-/* A script: its exit code is that of its last command. */
+/* Runs a script.  Returns the exit code of its last command. */
 static int from_pipe(struct cli *c)
 {
 	size_t size = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * xkv, the command line client: options and environment, then one command, or
- * the prompt when there is none.  docs/xkv.1 is its manual.
+ * xkv, the command line client: reads options and environment, then runs the command, or the prompt
+ * if there is none.  docs/xkv.1 is its manual.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -15,11 +15,11 @@
 
 #include "cli.h"
 
-#define INPUT_MAX (1U << 20) /* the longest value of the store, over whichever front end */
+#define INPUT_MAX (1U << 20) /* the longest value of the store */
 
 enum { OPT_TIMEOUT = 256, OPT_TOKEN, OPT_JSON, OPT_RAW, OPT_NO_RAW, OPT_HELP, OPT_VERSION };
 
-/* Where the value of a command comes from if it is not in the command line. */
+/* The source of a value that is not in the command line. */
 struct input {
 	const char *path; /* NULL = none, "-" = standard input */
 	char *data;
@@ -53,7 +53,7 @@ static void print_usage(FILE *to)
 
 /* ---- values of options ------------------------------------------------ */
 
-/* Says which option is wrong, and ends. */
+/* Prints which option is wrong, and exits. */
 static void bad_option(const char *name, const char *text, const char *want)
 {
 	fprintf(stderr, "xkv: %s '%s': %s\n", name, text, want);
@@ -84,7 +84,7 @@ static double parse_interval(const char *text)
 	return seconds;
 }
 
-/* The token itself is not repeated in the message: it is a secret. */
+/* The error message does not contain the token, which is a secret. */
 static void parse_token(struct cli *c, const char *name, const char *text)
 {
 	bool good = strlen(text) == 2 * XKV_TOKEN_BYTES;
@@ -182,7 +182,7 @@ static void parse_options(struct cli *c, struct input *in, int argc, char **argv
 	int opt;
 
 	from_environment(c);
-	/* "+": what comes after the command is the command's, -1 as a value for one. */
+	/* "+": words after the command are not options of xkv; a value may be -1 */
 	while ((opt = getopt_long(argc, argv, "+h:p:a:xf:i:r:", longs, NULL)) != -1)
 		take_option(c, in, opt);
 }
@@ -220,7 +220,7 @@ static void read_input(struct input *in)
 		fclose(stream);
 }
 
-/* Is it a command with one value, which stands behind its key? */
+/* Is it a command with one value, which follows its key? */
 static bool takes_value(const struct word *command)
 {
 	static const char *const names[] = { "set", "add", "replace", "append" };
@@ -231,7 +231,7 @@ static bool takes_value(const struct word *command)
 	return false;
 }
 
-/* `set KEY -` and `set KEY -f FILE`: takes those words out, and remembers what they say. */
+/* `set KEY -` and `set KEY -f FILE`: removes these words and records the source of the value. */
 static int take_input_words(struct input *in, int argc, struct word *argv)
 {
 	int words = 0;
@@ -249,7 +249,7 @@ static int take_input_words(struct input *in, int argc, struct word *argv)
 	return argc - words;
 }
 
-/* Puts the value where it belongs: behind the key, or else at the end, as redis-cli does. */
+/* Inserts the value after the key, or at the end of other commands, as redis-cli does. */
 static int insert_input(const struct input *in, int argc, struct word *argv)
 {
 	int at = takes_value(&argv[0]) && argc > 2 ? 2 : argc;
@@ -285,7 +285,7 @@ int main(int argc, char **argv)
 	struct input in = { 0 };
 	int code;
 
-	setlocale(LC_CTYPE, "C"); /* what is printable does not depend on where this runs */
+	setlocale(LC_CTYPE, "C"); /* so that quoting does not depend on the locale */
 	c.style = isatty(STDOUT_FILENO) ? STYLE_QUOTED : STYLE_RAW;
 	parse_options(&c, &in, argc, argv);
 	if (optind < argc)
@@ -295,7 +295,7 @@ int main(int argc, char **argv)
 	else
 		code = prompt_run(&c);
 	xkv_close(c.h);
-	/* A full disk or a closed pipe behind the output must not look like success. */
+	/* fail if the output could not be written: full disk or closed pipe */
 	if (fflush(stdout) || ferror(stdout)) {
 		fprintf(stderr, "xkv: cannot write the result: %s\n", strerror(errno));
 		return EXIT_SERVER;

@@ -31,8 +31,8 @@
  * follows it, so that text can be used as a C string.
  *
  * Repeats: a request that is not answered is sent again.  The server recognises
- * the copies of a change and does it once, however often and late they arrive.
- * docs/libxkv.3 says what to expect of a server that is too old for that.
+ * copies of a change and executes it only once, however many arrive, and when.
+ * docs/libxkv.3 describes what an older server, which cannot do so, does.
  */
 #ifndef XKV_H
 #define XKV_H
@@ -47,10 +47,10 @@ extern "C" {
 #define XKV_API __attribute__((visibility("default")))
 
 /*
- * These have the names and numbers that they have on the wire.  libxkv.c
- * includes the definition of the wire format too, so the two cannot differ.
+ * The same names and numbers as in the wire format.  libxkv.c includes both
+ * definitions, so the compiler finds differences.
  */
-#define XKV_PORT        6379         /* of a server that was not told otherwise */
+#define XKV_PORT        6379         /* default port of servers */
 #define XKV_KEY_MAX     250          /* longest key */
 #define XKV_TOKEN_BYTES 16           /* length of a client token */
 #define XKV_TTL_MAX     (1ULL << 53) /* longest time to live, milliseconds */
@@ -61,11 +61,11 @@ extern "C" {
 #define XKV_KEEPTTL 0x04 /* SET: keep the expiry that the key has; ttl_ms must be 0 */
 /* SET, DELETE, EXPIRE, INCR, APPEND: only if the entry's version is `version` */
 #define XKV_CAS     0x08
-#define XKV_RETURN  0x10 /* SET, DELETE: return the value that was there */
+#define XKV_RETURN  0x10 /* SET, DELETE: return the previous value */
 #define XKV_ABSTTL  0x20 /* SET, EXPIRE: ttl_ms is Unix time in milliseconds */
 
 enum xkv_error {
-	/* 0 is success.  The first sixteen are the server's answer. */
+	/* 0 is success.  The first sixteen are statuses from the server. */
 	XKV_E_MISS = -1,       /* no such key */
 	XKV_E_NOT_STORED = -2, /* the NX, XX or CAS condition does not hold */
 	XKV_E_TOO_LARGE = -3, /* the value does not fit a datagram; its length is reply.value_len */
@@ -76,44 +76,44 @@ enum xkv_error {
 	XKV_E_BAD_OPCODE = -8,   /* the server does not know the command */
 	XKV_E_BAD_KEY = -9,      /* key of 0 or more than XKV_KEY_MAX bytes */
 	XKV_E_BAD_VERSION = -10, /* the server speaks another version of the protocol */
-	XKV_E_NOAUTH = -11,      /* the server wants a token, or another one */
+	XKV_E_NOAUTH = -11,      /* the token is missing or wrong */
 	XKV_E_NOT_NUMBER = -12,  /* INCR: the value is no integer, or out of range */
 	XKV_E_OVERFLOW = -13,    /* INCR: the sum would be out of range */
-	XKV_E_REPEATED = -14,    /* done before; that answer was lost and was too long to be kept */
-	XKV_E_NO_SESSION = -15,  /* the server has no room to recognise repetitions of the change */
-	/* the server refuses writes, as it cannot save: see its log; nothing was changed */
+	XKV_E_REPEATED = -14,    /* executed before; its answer was lost, and too long to be kept */
+	XKV_E_NO_SESSION = -15,  /* the server has no room to recognise repeats of the change */
+	/* the server refuses writes because it cannot save (see its log); nothing was changed */
 	XKV_E_READ_ONLY = -16,
-	/* The others arise in the library. */
-	XKV_E_TIMEOUT = -32,       /* no answer; the command may have been done or not */
-	XKV_E_REFUSED = -33,       /* nobody listens on that port */
+	/* The others come from the library. */
+	XKV_E_TIMEOUT = -32,       /* no answer; the command may or may not have been executed */
+	XKV_E_REFUSED = -33,       /* no server listens on that port */
 	XKV_E_UNREACHABLE = -34,   /* no route to the host */
 	XKV_E_HOST = -35,          /* the name cannot be resolved */
-	XKV_E_PROTOCOL = -36,      /* the answer broke the protocol */
-	XKV_E_INVALID = -37,       /* an argument contradicts xkv.h; nothing was sent */
-	XKV_E_OUT_OF_MEMORY = -38, /* malloc failed here */
+	XKV_E_PROTOCOL = -36,      /* the answer violated the protocol */
+	XKV_E_INVALID = -37,       /* an argument is invalid; nothing was sent */
+	XKV_E_OUT_OF_MEMORY = -38, /* malloc failed in the library */
 	XKV_E_SYSTEM = -39,        /* a system call failed: errno has the reason */
 };
 
-/* How a handle behaves.  Zero in any member means its default. */
+/* Options of a handle.  Zero means the default of a member. */
 struct xkv_options {
-	unsigned int timeout_ms; /* for the answer to a datagram, repeats included; 1000 */
+	unsigned int timeout_ms; /* for the answer to a datagram, including repeats; 1000 */
 	unsigned int retry_ms;   /* before the first repeat; doubles with each, +-25 %; 50 */
 	int retries;             /* most repeats of a datagram; 8; -1 = never repeat */
 	/* Longest UDP payload to send, 512 up to the default: 1472 on IPv4, 1452 on IPv6. */
 	unsigned int payload_max;
 	const unsigned char *token; /* XKV_TOKEN_BYTES, copied; NULL = none */
-	int once; /* -1 = do not have the server recognise copies of a change: see "Repeats" */
+	int once; /* -1 = the server need not recognise copies of a change: see "Repeats" */
 };
 
-/* What became of a command. */
+/* The result of a command. */
 struct xkv_reply {
 	int status;        /* 0 or a negative enum xkv_error */
 	unsigned int sent; /* how often the request was sent */
 	const void *value; /* NULL = none; not NULL for an empty value */
-	/* of `value`; with XKV_E_TOO_LARGE how long the value is that did not fit, or would be */
+	/* of `value`; with XKV_E_TOO_LARGE the length of the value that would not fit */
 	size_t value_len;
-	uint64_t ttl_ms;  /* left to live, 0 = for ever */
-	uint64_t version; /* of the entry after the command, 0 = there is none */
+	uint64_t ttl_ms;  /* remaining time to live, 0 = no expiry */
+	uint64_t version; /* of the entry after the command, 0 = no entry */
 	int64_t number;   /* INCR: the new number; APPEND: the new length */
 };
 
@@ -122,14 +122,14 @@ enum xkv_command {
 	XKV_CMD_GET = 2,
 	XKV_CMD_SET = 3,
 	XKV_CMD_DELETE = 4,
-	XKV_CMD_EXPIRE = 5, /* sets the time to live; ttl_ms 0: for ever */
-	XKV_CMD_INCR = 6,   /* adds `amount` to the number that the value is, as text */
-	XKV_CMD_APPEND = 7, /* adds `value` at the end of the value */
-	XKV_CMD_TTL = 8,    /* a GET without the value, that does not count as an access */
-	XKV_CMD_TOUCH = 9,  /* a GET without the value */
+	XKV_CMD_EXPIRE = 5, /* sets the time to live; ttl_ms 0: no expiry */
+	XKV_CMD_INCR = 6,   /* adds `amount` to the value, which is a number as decimal text */
+	XKV_CMD_APPEND = 7, /* appends `value` to the value */
+	XKV_CMD_TTL = 8,    /* GET without the value; does not count as an access */
+	XKV_CMD_TOUCH = 9,  /* GET without the value */
 };
 
-/* A command for xkv_batch().  What a command does not use must be zero. */
+/* A command for xkv_batch().  Members that the command does not use must be zero. */
 struct xkv_cmd {
 	enum xkv_command command;
 	unsigned int flags;
@@ -137,7 +137,7 @@ struct xkv_cmd {
 	size_t key_len; /* 1..XKV_KEY_MAX; 0 for PING */
 	const void *value;
 	size_t value_len;       /* 0..xkv_value_max() */
-	uint64_t ttl_ms;        /* 0..XKV_TTL_MAX, or with XKV_ABSTTL a time; 0 = for ever */
+	uint64_t ttl_ms;        /* 0..XKV_TTL_MAX, or with XKV_ABSTTL a time; 0 = no expiry */
 	uint64_t version;       /* with XKV_CAS */
 	int64_t amount;         /* INCR */
 	struct xkv_reply reply; /* written by the library */
@@ -148,23 +148,23 @@ struct xkv;
 
 /*
  * Opens a handle to a server.  `host` is an IPv4 or IPv6 address or a name,
- * `port` is 1..65535.  `opts` may be NULL.  Sends nothing: a name with several
- * addresses is settled by the first call, which goes on to the next address
- * where one refuses.  NULL on failure, with a code in *error (`error` may be
- * NULL): XKV_E_HOST, _UNREACHABLE, _INVALID, _OUT_OF_MEMORY or _SYSTEM.
+ * `port` is 1..65535.  `opts` may be NULL.  Sends nothing: if a name has
+ * several addresses, the first call tries them in order until one does not
+ * refuse.  NULL on failure, with a code in *error (`error` may be NULL):
+ * XKV_E_HOST, _UNREACHABLE, _INVALID, _OUT_OF_MEMORY or _SYSTEM.
  */
 XKV_API struct xkv *xkv_open(const char *host, unsigned int port, const struct xkv_options *opts,
 			     int *error);
 /* Closes the handle and frees its values.  NULL is allowed. */
 XKV_API void xkv_close(struct xkv *h);
 
-/* Sends this token of XKV_TOKEN_BYTES with each further request; NULL = none. */
+/* Sets the token of later requests (XKV_TOKEN_BYTES, copied); NULL = none. */
 XKV_API void xkv_set_token(struct xkv *h, const unsigned char *token);
 
-/* The longest value that can be SET under a key of that length, 0 if none can. */
+/* Length of the longest value that can be SET with a key of this length, 0 if none can. */
 XKV_API size_t xkv_value_max(const struct xkv *h, size_t key_len);
 
-/* 0 if the server answers. */
+/* Sends a PING.  0 if the server answers, or an error. */
 XKV_API int xkv_ping(struct xkv *h);
 
 /* Reads a key.  0 with value, ttl_ms and version in *out, or XKV_E_MISS and others. */
@@ -173,14 +173,15 @@ XKV_API int xkv_get(struct xkv *h, const void *key, size_t key_len, struct xkv_r
 /*
  * Sets a key.  `flags`: XKV_NX, XKV_XX, XKV_KEEPTTL, XKV_RETURN, XKV_ABSTTL.
  * `out` may be NULL; it gets the new version, or with XKV_E_NOT_STORED the
- * version that is there, and with XKV_RETURN the value that was there.
+ * present version, and with XKV_RETURN the previous value.
  */
 XKV_API int xkv_set(struct xkv *h, const void *key, size_t key_len, const void *value,
 		    size_t value_len, uint64_t ttl_ms, unsigned int flags, struct xkv_reply *out);
 
 /*
- * Sets a key whose entry still has `version`.  XKV_E_NOT_STORED: it has another
- * one, out->version; XKV_E_MISS: it is gone.  Other arguments as in xkv_set().
+ * Sets a key only if its entry has `version`.  XKV_E_NOT_STORED: it has another
+ * one, which is in out->version; XKV_E_MISS: there is no such key.  Other
+ * arguments as in xkv_set().
  */
 XKV_API int xkv_cas(struct xkv *h, const void *key, size_t key_len, const void *value,
 		    size_t value_len, uint64_t ttl_ms, uint64_t version, unsigned int flags,
@@ -194,15 +195,15 @@ XKV_API int xkv_replace(struct xkv *h, const void *key, size_t key_len, const vo
 			size_t value_len, uint64_t ttl_ms, struct xkv_reply *out);
 
 /*
- * Adds `amount`, which may be negative, to the number that is a key's value as decimal text, of
- * 64 bits and signed.  A key that does not exist counts as 0.  The expiry stays.  `flags`: 0 or
- * XKV_XX.  0 with out->number, or XKV_E_NOT_NUMBER or XKV_E_OVERFLOW, and nothing was changed.
+ * Adds `amount`, which may be negative, to the value of a key: a signed 64-bit number as decimal
+ * text.  A key that does not exist counts as 0.  The expiry does not change.  `flags`: 0 or
+ * XKV_XX.  0 with out->number; or XKV_E_NOT_NUMBER or XKV_E_OVERFLOW, and nothing was changed.
  */
 XKV_API int xkv_incr(struct xkv *h, const void *key, size_t key_len, int64_t amount,
 		     unsigned int flags, struct xkv_reply *out);
 
 /*
- * Adds bytes at the end of a value; a key that does not exist is made.  The expiry stays.
+ * Appends bytes to a value; a key that does not exist is created.  The expiry does not change.
  * `flags`: 0 or XKV_XX.  0 with the new length in out->number; XKV_E_TOO_LARGE, and nothing
  * was changed, if that would be more than 1 MiB.
  */
@@ -213,52 +214,51 @@ XKV_API int xkv_append(struct xkv *h, const void *key, size_t key_len, const voi
 XKV_API int xkv_delete(struct xkv *h, const void *key, size_t key_len, unsigned int flags,
 		       struct xkv_reply *out);
 
-/* xkv_delete() with XKV_RETURN: the value that was there in *out. */
+/* xkv_delete() with XKV_RETURN: the deleted value is in *out. */
 XKV_API int xkv_getdel(struct xkv *h, const void *key, size_t key_len, struct xkv_reply *out);
 
 /*
- * Sets the time to live of a key, 0 = for ever.  `flags`: 0 or XKV_ABSTTL.
- * XKV_E_MISS if there is no such key.  Only if the entry has a version: xkv_batch(), with XKV_CAS.
+ * Sets the time to live of a key, 0 = no expiry.  `flags`: 0 or XKV_ABSTTL.  XKV_E_MISS if there is
+ * no such key.  To do so only for a given version, use xkv_batch() with XKV_CAS.
  */
 XKV_API int xkv_expire(struct xkv *h, const void *key, size_t key_len, uint64_t ttl_ms,
 		       unsigned int flags);
-/* xkv_expire() with 0. */
+/* Removes the expiry: xkv_expire() with 0. */
 XKV_API int xkv_persist(struct xkv *h, const void *key, size_t key_len);
 
 /* Reads ttl_ms and version of a key, not its value, and does not count as an access to it. */
 XKV_API int xkv_ttl(struct xkv *h, const void *key, size_t key_len, struct xkv_reply *out);
-/* The same, and counts as an access: the key is evicted later. */
+/* The same, but counts as an access, so that the key is evicted later. */
 XKV_API int xkv_touch(struct xkv *h, const void *key, size_t key_len, struct xkv_reply *out);
 
 /*
- * Called by xkv_scan() with a key, a zero byte behind it, and what xkv_get() would have for it.
- * Both are valid during the call only, in which the handle must not be used.  Not 0: ends the scan.
+ * Called by xkv_scan() with a key, followed by a zero byte, and the reply that xkv_get() would
+ * give.  Both are valid during the call only, in which the handle must not be used.  A return value
+ * other than 0 ends the scan.
  */
 typedef int xkv_scan_fn(void *arg, const char *key, size_t key_len,
 			const struct xkv_reply *reply);
 
 /*
- * Reads `n` keys that are numbered one after the other.  The first key ends in decimal digits,
- * which are counted up, with as many digits as there are: key:08, key:09, key:10.  Behind 99 the
- * scan is at its end, also if fewer than n keys were read.  0, what `fn` returned if that was not
- * 0, or an error; then `fn` was called for all keys up to there.  XKV_E_INVALID: the key does not
- * end in a digit.
+ * Reads `n` consecutively numbered keys.  The first key ends in decimal digits, which are
+ * incremented without changing their number: key:08, key:09, key:10.  After key:99 the scan ends,
+ * even if fewer than n keys were read.  Returns 0, the value of `fn` if that was not 0, or an error
+ * after the keys for which `fn` was called.  XKV_E_INVALID: the key does not end in a digit.
  */
 XKV_API int xkv_scan(struct xkv *h, const void *key, size_t key_len, size_t n, xkv_scan_fn *fn,
 		     void *arg);
 
 /*
- * Runs `n` commands in their order.  Reads go in as few datagrams as they need,
- * each change has one to itself, in which the server can recognise it (with
- * xkv_options.once -1 they go together too).  Other clients' commands may come
- * between them: a batch is no transaction.  All commands are checked before the
- * first is sent.
+ * Runs `n` commands in order.  Reads are sent in as few datagrams as possible;
+ * each change has a datagram of its own, so that the server can recognise its
+ * copies (with xkv_options.once -1 changes share datagrams, too).  A batch is
+ * no transaction: commands of other clients may be executed between.  All
+ * commands are checked before the first is sent.
  *
- * 0 if every command was answered: cmds[i].reply.status tells how each of them
- * ended.  Else the code of what went wrong; commands that were not answered
- * have it as their status, and reply.sent is 0 for those that were never sent.
- * The timeout holds for each datagram.  Values of all replies are kept in
- * memory until the next call.
+ * 0 if every command was answered; cmds[i].reply.status has the result of each.
+ * Else an error, which commands that were not answered have as their status;
+ * reply.sent is 0 for those that were never sent.  The timeout is for each
+ * datagram.  The values of all replies are kept in memory until the next call.
  */
 XKV_API int xkv_batch(struct xkv *h, struct xkv_cmd *cmds, size_t n);
 

@@ -1,24 +1,23 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# Puts xkv on a real network interface, in either of the two ways, and takes
-# it off again.
+# Attaches xkv to a real network interface, in one of two ways, and detaches it.
 #
-#   attach.sh check DEV              says what of DEV's settings fits XDP and what to change
+#   attach.sh check DEV              prints which settings of DEV suit XDP, and what to change
 #   attach.sh xkvd DEV [OPTION...]   checks, then runs xkvd in the foreground
-#   attach.sh ip DEV                 checks, then attaches the object with iproute2, no daemon;
-#                                    'xkvd --adopt /sys/fs/bpf/xdp/globals' takes it over later
-#   attach.sh status DEV             what is attached
-#   attach.sh detach DEV [OPTION...] takes off what either way attached; xkvd's maps and the data in them
-#                                    go with it ('xkv save' first keeps it), those of the ip way stay
-#                                    pinned; OPTION as for xkvd (--pin-dir)
+#   attach.sh ip DEV                 checks, then attaches the object with iproute2, without xkvd;
+#                                    'xkvd --adopt /sys/fs/bpf/xdp/globals' can adopt it later
+#   attach.sh status DEV             prints what is attached
+#   attach.sh detach DEV [OPTION...] detaches the program; removes xkvd's maps and their data (to keep
+#                                    it, 'xkv save' first); maps made by 'attach.sh ip' stay pinned;
+#                                    OPTION as for xkvd (--pin-dir)
 #
-# Exit status: 0 done, 1 refused (a sentence says why), 2 wrong usage.
+# Exit status: 0 done, 1 refused (with the reason), 2 wrong usage.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 
-# In the source tree what was built, else what was installed.
+# Uses the build of the source tree, or the installed files.
 if [[ -d $XKV_ROOT/loader ]]; then
 	OBJECT=$XKV_BUILD/xkv.bpf.o XKVD=$XKV_BUILD/xkvd
 else
@@ -39,7 +38,7 @@ driver() {
 	ethtool -i "$dev" 2>/dev/null | sed -n 's/^driver: //p'
 }
 
-# One page holds a frame and the room that XDP wants around it; more needs multi-buffer programs.
+# A frame and the room that XDP needs around it must fit a page (or be multi-buffer).
 check_mtu() {
 	local mtu
 	mtu=$(ip -o link show dev "$dev" | grep -o 'mtu [0-9]*' | cut -d' ' -f2)
@@ -111,12 +110,12 @@ attach_ip() {
 
 detach() {
 	[[ ! -x $XKVD ]] || "$XKVD" --detach --interface "$dev" "$@" || warn "xkvd --detach failed: see above"
-	if [[ $(attached) = *"name xkv_xdp "* ]]; then # of the ip way; anybody else's stays
+	if [[ $(attached) = *"name xkv_xdp "* ]]; then # attached by 'attach.sh ip'; programs of others stay
 		ip link set dev "$dev" xdpdrv off 2>/dev/null || true
 		ip link set dev "$dev" xdpgeneric off 2>/dev/null || true
 	fi
 	[[ -z $(attached) ]] || die "$dev still has an XDP program: 'bpftool net show dev $dev' tells whose"
-	# Pins of the ip way keep the data; say how to drop it rather than do it.
+	# The pins made by 'attach.sh ip' keep the data; only print how to remove them.
 	if [[ -d $PINS ]] && [[ -n $(ls -A "$PINS") ]]; then
 		echo "maps stay pinned below $PINS: 'rm -r $PINS' frees them, and what they hold"
 	fi

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # Boots a kernel of the distribution in an emulator (no KVM needed, no network)
-# with xkv in its initial RAM disk, and checks there what another kernel could
-# break: the verifier takes the programs, xkvd attaches, both front ends work, kill -9
-# and adopting, the files to look inside, detaching.
+# with xkv in its initial RAM disk, and checks what depends on the kernel: the
+# verifier accepts the programs, xkvd attaches, both front ends work, a store is
+# adopted after kill -9, the files below /sys/fs/bpf, detaching.
 #
 #   scripts/boot-kernel.sh                                        the kernel that apt would install
 #   scripts/boot-kernel.sh linux-image-6.1.0-56-amd64 [FILE...]   another one; it also loads these
@@ -49,7 +49,7 @@ with_libraries() {
 	done
 }
 
-# What the emulated machine runs.  It has no package manager, no network and nothing to lose.
+# The script that the emulated machine runs.
 write_init() {
 	cat >root/init <<-'INIT'
 		#!/bin/sh

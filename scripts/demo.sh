@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # Shows xkv from the build to the restart on a test bed of its own, and removes
-# everything that it made, also when it is interrupted.
+# everything that it made, even if it is interrupted.
 #
 #   sudo make demo          XKV_DEMO_SECONDS=5 is how long the load runs
 #
-# It leaves the host's network alone: all traffic is between two namespaces.
+# It does not touch the host's network: all traffic is between two namespaces.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -18,7 +18,7 @@ SERVER=10.77.0.1
 LOAD_SECONDS=${XKV_DEMO_SECONDS:-5}
 TMP='' daemon='' child='' finished=0
 
-# Colours only where a person looks.
+# Colours only on a terminal.
 bold='' plain=''
 [[ ! -t 1 ]] || bold=$'\e[1m' plain=$'\e[0m'
 
@@ -179,7 +179,7 @@ load() {
 
 look_inside() {
 	step "What is in the store, printed in the kernel"
-	# The reader ends early on purpose.
+	# the reader ends before the writer
 	{ cat "$PINS/entries" 2>&1 || true; } | sed -n '1,8s/^/    /p;8q' || true
 	step "Which keys are used most, by samples"
 	"$XKV_BUILD/xkv" hot -n 5 --pin-dir "$PINS" | sed 's/^/    /'

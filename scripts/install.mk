@@ -51,7 +51,7 @@ install: all
 		$(INSTALL) -D -m 644 $$doc $(D)$(DOCDIR)/$${doc##*/} || exit 1; done
 	[ -n "$(DESTDIR)" ] || ldconfig
 
-# What an administrator may have written stays: the configuration and the data.
+# Does not remove the configuration and the data.
 uninstall:
 	rm -f $(D)$(SBINDIR)/xkvd $(D)$(BINDIR)/xkv $(D)$(BINDIR)/xkv-bench $(D)$(BINDIR)/xkv-snapshot
 	rm -f $(D)$(LIBDIR)/libxkv.a $(D)$(LIBDIR)/libxkv.so $(D)$(LIBDIR)/$(SO_NAME) \

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# What the scripts share: messages, waiting for conditions, and the checks of
-# what this machine can do.  Sourced, never run.
+# Functions that the scripts share: messages, waiting for conditions, and checks
+# of the machine.  Sourced, never run.
 #
-# Every check reads its fact through an XKV_REQ_* variable, so that the tests
-# can show each message without a machine that lacks the thing.
+# Every check reads its input through an XKV_REQ_* variable, so that tests can
+# provoke each message on any machine.
 
 XKV_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Locks against a second run; containers and fresh systems may lack the directory.
@@ -72,7 +72,7 @@ is_bpffs() {
 	[[ $(stat -f -c %t -- "$1" 2>/dev/null) = cafe4a11 ]]
 }
 
-# Mounts bpffs where systemd would have; what stays behind is what every systemd machine has.
+# Mounts bpffs where systemd does, and leaves it mounted.
 require_bpffs() {
 	local dir=${XKV_REQ_BPFFS:-/sys/fs/bpf} lock
 	is_bpffs "$dir" && return
@@ -127,7 +127,7 @@ require_tools() {
 	return 1
 }
 
-# require NAME...: runs every check, so that all that is missing is said at once.
+# require NAME...: runs all checks, so that everything that is missing is reported at once.
 require() {
 	local name bad=0
 	for name; do

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Passes every frame.  The client side of the test bed carries it, because a
- * veth device transmits the frames of XDP_TX only to a peer that runs XDP too.
+ * Passes every frame.  It is attached on the client side of the test bed, because
+ * a veth device sends frames of XDP_TX only to a peer that has an XDP program.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# Says in one sentence each what this machine lacks for xkv.
+# Prints what this machine lacks for xkv, a sentence each.
 #
 #   scripts/require.sh [CHECK...]      root kernel btf bpffs netns tools (default: all)
 #   scripts/require.sh --bpftool       prints the path of a bpftool that works
 #
-# Exit status: 0 all is there, 1 something is missing, 2 wrong usage.
+# Exit status: 0 nothing is missing, 1 something is missing, 2 wrong usage.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"

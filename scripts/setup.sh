@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# Installs what is missing for building, showing and testing xkv on Debian 12
-# and Ubuntu 24.04 (and newer), after saying what and why.
+# Installs the packages that are missing for building, demonstrating and testing
+# xkv on Debian 12 and Ubuntu 24.04 (and newer), after listing them.
 #
 #   scripts/setup.sh [--check] [build] [demo] [test] [lint]     default: all but lint
 #
-# Exit status: 0 all is there (or was installed), 1 something is missing, 2 wrong usage.
+# Exit status: 0 nothing is missing (or was installed), 1 something is missing, 2 wrong usage.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -14,7 +14,7 @@ set -euo pipefail
 OS_RELEASE=${XKV_REQ_OS_RELEASE:-/etc/os-release}
 POLICY=${XKV_REQ_POLICY:-/usr/sbin/policy-rc.d}
 
-# Group, package, what it is for.  A name that starts with ? is taken only where the system offers it.
+# Group, package, purpose.  A name that starts with ? is installed only if the system offers it.
 packages() {
 	cat <<'END'
 build make             runs the build
@@ -146,7 +146,7 @@ install_ruff() {
 		die "pipx could not install ruff: check the network, then run it again: ${said##*$'\n'}"
 }
 
-# A server that was here before is the owner's; one that came with us stays off.
+# Does not touch a server that was installed before; disables one that this script installed.
 keep_off() {
 	[[ -d /run/systemd/system ]] || return 0
 	systemctl disable --quiet "$1.service" 2>/dev/null ||

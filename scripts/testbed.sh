@@ -1,11 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# The test bed: two network namespaces joined by a veth pair stand for the
-# server with its NIC and for the client.  Nothing of it touches the host's
-# own interfaces.
+# The test bed: two network namespaces joined by a veth pair, one for the server
+# with its NIC and one for the client.  It does not touch the host's interfaces.
 #
-#   scripts/testbed.sh up                          makes it, or repairs what is not as it should be
+#   scripts/testbed.sh up                          makes or repairs it
 #   scripts/testbed.sh down                        removes it
 #   scripts/testbed.sh status                      exit status 0 if it is complete
 #   scripts/testbed.sh exec client|server CMD...   runs CMD on one side
@@ -80,15 +79,15 @@ make_pair() {
 # configure NETNS DEV IPV4 IPV6
 configure() {
 	local ns=$1 dev=$2
-	# Captures shall hold what the tests send: no router solicitations, no multicast reports of
-	# link-local addresses, no duplicate address detection that keeps an address back for a second.
+	# Captures must contain only what the tests send: no router solicitations, no multicast
+	# reports of link-local addresses; and no duplicate address detection, which takes a second.
 	# shellcheck disable=SC2016 # expanded inside
 	inside "$ns" bash -c 'cd "/proc/sys/net/ipv6/conf/$1" && echo 0 | tee disable_ipv6 accept_dad \
 		router_solicitations accept_ra' - "$dev" >/dev/null ||
 		die "cannot configure IPv6 on $dev: the kernel must have CONFIG_IPV6 and run without ipv6.disable=1"
 	inside "$ns" ip link set dev "$dev" addrgenmode none
-	# An unfinished UDP checksum (tx) or a tag beside the frame (txvlan) is not what a wire carries;
-	# XDP sees the frame and nothing else.
+	# No partial UDP checksums (tx) and no VLAN tags beside the frame (txvlan), as on a real network:
+	# XDP sees only the bytes of the frame.
 	inside "$ns" ethtool -K "$dev" tx off txvlan off rxvlan off \
 		tx-vlan-stag-hw-insert off rx-vlan-stag-hw-parse off >/dev/null 2>&1 ||
 		die "cannot switch off the checksum offload of $dev: see 'ip netns exec $ns ethtool -k $dev'"

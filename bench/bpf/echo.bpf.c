@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The ceiling of the frame loop: a server that sends every frame back and does
- * nothing else.  What a store reaches beside it is what the store itself costs.
+ * The upper limit of the frame loop: a server that only sends every frame back.  The difference to
+ * a store is the cost of the store.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The frame loop's generator.  BPF_PROG_RUN with BPF_F_TEST_XDP_LIVE_FRAMES runs
- * it on a recycled frame, which still holds what server and sink left in it, so
- * it writes every byte of a request; XDP_TX then sends the frame out of the
- * client's veth.  Recycled frames keep the length that the server gave them, too,
- * unless this program changes its own view of it: so frames come with FRAME_ROOM
- * bytes, and each is cut to its length.  The keys come from a table that user space
- * fills, so that a draw costs one load whatever the distribution is.
+ * The generator of the frame loop.  BPF_PROG_RUN with BPF_F_TEST_XDP_LIVE_FRAMES runs it on
+ * recycled frames, which still contain what server and sink wrote: so it writes every byte of a
+ * request.  XDP_TX then sends the frame out of the client's veth.  A recycled frame also keeps the
+ * length that the server gave it, unless this program changes the length, too: so frames start with
+ * FRAME_ROOM bytes, and each is cut to its length.  Keys are read from a table that user space
+ * fills, so that a key costs one load with any distribution.
  */
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -14,7 +13,7 @@
 
 #include "frame.h"
 
-/* Digits of the keys to ask for, in order; frames.c fills it for a distribution. */
+/* Digits of the keys to request, in order; filled by generator_fill() in user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -23,7 +22,7 @@ struct {
 	__type(value, __u64);
 } table SEC(".maps");
 
-/* What is sent: [0] GETs, [1] SETs. */
+/* Templates of requests: [0] GETs, [1] SETs. */
 struct generator_template request[2] FRAME_LINE;
 
 /* Entries in use: a run starts over when it has sent so many. */
@@ -44,7 +43,7 @@ static __always_inline __u16 checksum(__u64 sum)
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	folded = ~sum;
-	return folded ? folded : 0xffff; /* 0 would say "no checksum" */
+	return folded ? folded : 0xffff; /* 0 would mean no checksum */
 }
 
 /* The next entry of this CPU; 0, which is no digits, if there is none. */
@@ -60,7 +59,7 @@ static __always_inline __u64 draw(__u32 cpu)
 	return digits ? *digits : 0;
 }
 
-/* Copies the template, up to a block too much: what is behind the request is cut off later. */
+/* Copies the template in whole blocks; what exceeds the request is cut off later. */
 static __always_inline bool copy_template(void *data, void *end, const struct generator_template *t)
 {
 	for (__u32 i = 0; i < FRAME_BLOCKS && i * FRAME_BLOCK < t->bytes; i++) {

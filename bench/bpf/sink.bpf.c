@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The frame loop's sink, on the client's veth: counts the results that come back
- * to the generator's port by their status and drops them.  Everything else (ARP, the
- * sockets of the namespace) passes, so the bed stays usable while it is attached.
+ * The sink of the frame loop, on the client's veth: counts the results in replies to the
+ * generator's port by status and drops the frames.  Other packets (ARP, sockets of the namespace)
+ * are passed up, so that the test bed stays usable.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -18,12 +18,12 @@ const volatile __u16 generator_port = 0; /* network byte order */
 __u32 asked FRAME_LINE;
 __u32 value_size;
 
-/* Set for verification sweeps: sum up every reply, as a network stack would. */
+/* Set for verification: check the checksum of every reply, as a network stack would. */
 __u32 verify_checksum;
 
 struct sink_line count[FRAME_CPUS];
 
-/* Whether the UDP checksum holds.  Datagrams of the protocol are multiples of 8 bytes. */
+/* Is the UDP checksum correct?  Lengths of datagrams of the protocol are multiples of 8 bytes. */
 static __noinline int checksum_ok(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -50,11 +50,11 @@ static __noinline int checksum_ok(struct xdp_md *ctx)
 }
 
 /*
- * What a reply holds: how many results of each kind, and whose values.
- * In a map and not on the stack: the verifier would follow each way to count them.
+ * The results of a reply, counted by kind, and the keys of its values.  In a map instead of the
+ * stack, where the verifier would follow all combinations of counts.
  */
 struct tally {
-	__u64 at; /* where the next result starts */
+	__u64 at; /* offset of the next result */
 	__u64 hits, misses, others;
 	__u64 gets;   /* of the hits, those of GETs */
 	__u64 digits; /* sum over their values */
@@ -66,8 +66,8 @@ struct tally {
 static struct tally tally[FRAME_CPUS];
 
 /*
- * The digits one further, in eight bytes at once: with 0xc6 added a '9' is 0xff, so that a
- * carry goes on to the next byte and leaves 0, where '0' belongs.
+ * Increments a number of eight digits, all bytes at once: adding 0xc6 turns '9' into 0xff, so that
+ * a carry continues to the next byte and leaves 0, which is replaced by '0'.
  */
 static __always_inline __u64 count_up(__u64 digits)
 {
@@ -77,7 +77,7 @@ static __always_inline __u64 count_up(__u64 digits)
 	return sum + carried * 0xf6 - 0xc6c6c6c6c6c6c6c6;
 }
 
-/* Whether the value is that of the key: of a SCAN one by one, of GETs by the sum of all. */
+/* Checks whose value it is: for a SCAN each value, for GETs only the sum of all. */
 static __always_inline void add_value(struct tally *t, __u64 digits, __u8 opcode)
 {
 	if (opcode == XKV_OP_SCAN) {
@@ -118,7 +118,7 @@ static __always_inline void read_result(struct tally *t, void *data, void *end)
 	}
 }
 
-/* Not static: the verifier looks at it once by itself, and not at every way through all results. */
+/* Not static, so that the verifier checks it once, instead of on each path through the results. */
 __noinline int add_result(struct xdp_md *ctx)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
@@ -132,7 +132,7 @@ static __always_inline void count_results(struct sink_line *line, struct tally *
 {
 	if (!(t->hits + t->misses + t->others)) /* no operation was looked at */
 		t->others = ops;
-	if (!t->scans && t->hits < ops) { /* the id says nothing about some of the keys */
+	if (!t->scans && t->hits < ops) { /* the id verifies complete replies only */
 		t->others += t->hits;
 		t->hits = 0;
 	}

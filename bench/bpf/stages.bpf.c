@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The path of a packet, taken apart (bench/experiments/stages.py, docs/performance.md).  All
- * programs run on the maps of a running store, with the store's own functions.
+ * The cost of the stages of a packet's path (bench/experiments/stages.py, docs/performance.md).
+ * All programs run on the maps of a running store, with the store's own functions.
  *
- * Cut off: each does what the store does up to a stage, and then sends the packet back like the
- * echo baseline.  What the next program takes longer is the cost of its stage.
+ * Truncated programs execute the store's code up to a stage, and then send the packet back like the
+ * echo baseline.  The cost of a stage is the difference to the program before it.
  *
- *   stage_parse    headers, address, port, sender
- *   stage_copy     the request into the frame, and its checksum
- *   stage_hash     before that the key is hashed, and its bucket asked for
- *   stage_bucket   the key's tag is looked for in its bucket
- *   stage_find     the key is compared with the one in the slot; looks for the tag by itself
- *   stage_value    GET: the value goes into the packet; SET: into the slot
+ *   stage_parse    checks headers, address, port, sender
+ *   stage_copy     copies the request into the request context, and verifies its checksum
+ *   stage_hash     before that, hashes the key and prefetches its bucket
+ *   stage_bucket   probes the bucket for the key's tag
+ *   stage_find     compares the key with that in the slot; includes a probe of its own
+ *   stage_value    GET: copies the value into the packet; SET: into the slot
  *
- * The whole path is xkv_xdp itself.  With something left out, or more:
+ * The whole path is xkv_xdp itself.  Variants with less or more code:
  *
- *   whole          the fast path and nothing else, which the others are compared with
- *   less_verify    believes the request's checksum
- *   less_sum       sends 0 as the reply's, as the thesis-like program does
+ *   whole          the fast path only; the others are compared with it
+ *   less_verify    does not verify the request's checksum
+ *   less_sum       sends replies with checksum 0, as the thesis-like program does
  *   less_lock      SET: takes no lock, makes no version; readers see torn values
- *   less_hot       no use of a key is sampled
+ *   less_hot       does not sample the use of keys
  *   more_hash      hashes the key twice
- *   bare           all of these less
- *   fixed          the thesis-like program on the store's maps: no checks, sizes are fixed
- *   fixed_50, fixed_300   the same, and then so many instructions that do nothing
+ *   bare           all of the omissions together
+ *   fixed          the thesis-like program on the store's maps: no checks, fixed sizes
+ *   fixed_50, fixed_300   the same, and so many instructions without effect
  */
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -48,9 +48,9 @@ static __always_inline int send_back(struct xdp_md *ctx)
 	return XDP_TX;
 }
 
-/* ---- cut off ------------------------------------------------------------- */
+/* ---- truncated programs -------------------------------------------------- */
 
-/* load() without what it does for the bucket. */
+/* load() without hashing the key and prefetching its bucket. */
 __noinline int copy_only(struct xdp_md *ctx, struct xkv_request *rq)
 {
 	struct packet p;
@@ -60,7 +60,7 @@ __noinline int copy_only(struct xdp_md *ctx, struct xkv_request *rq)
 	return copy_and_verify(&p, rq);
 }
 
-/* Some keys are in a further bucket, which this does not go to. */
+/* Does not find the few keys in chain buckets. */
 static __always_inline int look_for_tag(struct xkv_request *rq)
 {
 	struct xkv_lookup *look = lookup_at(0);
@@ -104,7 +104,7 @@ __noinline int find_and_copy(struct xdp_md *ctx, struct xkv_request *rq)
 	return done ? CONTINUE : XKV_C_drop_internal;
 }
 
-/* From the frame on, up to the stage `last`. */
+/* Executes the stages after parsing, up to `last`. */
 static __always_inline int run_frame(struct xdp_md *ctx, struct xkv_request *rq, enum stage last)
 {
 	int why = last == STAGE_COPY ? copy_only(ctx, rq) : load(ctx, rq);
@@ -118,7 +118,7 @@ static __always_inline int run_frame(struct xdp_md *ctx, struct xkv_request *rq,
 	return last == STAGE_VALUE ? find_and_copy(ctx, rq) : CONTINUE;
 }
 
-/* ---- with something left out, or more ------------------------------------- */
+/* ---- variants with less or more code ------------------------------------- */
 
 __noinline int load_unverified(struct xdp_md *ctx, struct xkv_request *rq)
 {
@@ -138,7 +138,7 @@ static __always_inline __u64 hash_key16(const struct xkv_secret *s, const __u64 
 	return hash_end(products, key[0] + key[1], FRAME_KEY_SIZE, s);
 }
 
-/* Hashes a key of 16 bytes, and makes what is hashed next wait for it, as the bucket does. */
+/* Hashes a key of 16 bytes; the next hash depends on the result, as the bucket does. */
 static __always_inline void hash_first(struct packet *p)
 {
 	__u64 *key = (__u64 *)(p->udp + 1) + FAST_KEY_OFF / 8, hash, same;
@@ -187,7 +187,7 @@ static __always_inline void finish(struct packet *p, struct xkv_request *rq, __u
 	count_many(XKV_C_replies, 1);
 }
 
-/* write_slot() without what keeps readers and other writers apart. */
+/* write_slot() without protection against concurrent readers and writers. */
 static __always_inline bool write_unlocked(struct xkv_request *rq, struct xkv_config *cfg,
 					   struct xkv_slot *slot)
 {
@@ -247,7 +247,7 @@ static __always_inline int set_without(struct xdp_md *ctx, struct xkv_request *r
 
 /* ---- the programs -------------------------------------------------------- */
 
-/* As in bpf/xkv.bpf.c, up to the frame. */
+/* The same as in bpf/xkv.bpf.c, up to the request context. */
 static __always_inline struct xkv_request *begin(struct xdp_md *ctx, struct packet *p)
 {
 	struct xkv_config *cfg = config();
@@ -263,7 +263,7 @@ static __always_inline struct xkv_request *begin(struct xdp_md *ctx, struct pack
 	return rq && request_init(p, cfg, rq) == CONTINUE ? rq : NULL;
 }
 
-/* Only headers, and nothing else. */
+/* Checks the headers only. */
 SEC("xdp")
 int stage_parse(struct xdp_md *ctx)
 {
@@ -294,7 +294,7 @@ STAGE(stage_bucket, STAGE_BUCKET)
 STAGE(stage_find, STAGE_FIND)
 STAGE(stage_value, STAGE_VALUE)
 
-/* get and set are functions of their own, as the store's are. */
+/* GET and SET are separate functions, as in the store. */
 #define WITHOUT(name, load, what)                                                                  \
 	__noinline int name##_get(struct xdp_md *ctx, struct xkv_request *rq)                      \
 	{                                                                                          \
@@ -382,7 +382,7 @@ static __always_inline int fixed_set(struct xdp_md *ctx, __u64 *value)
 	return bpf_xdp_adjust_tail(ctx, FRAME_SHORT_BYTES - FRAME_SET_BYTES) ? XDP_DROP : XDP_TX;
 }
 
-/* Keys in a further bucket are not found; there are few. */
+/* Does not find the few keys in chain buckets. */
 static __always_inline int fixed_run(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;

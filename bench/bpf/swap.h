@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the baseline servers share: which frames are theirs, the exchange of
- * the addresses, in as few loads and stores as the layout allows, and replies
- * with all fields at fixed places.  For BPF only.
+ * Functions of the baseline servers: the check whether a frame is for them, exchange of addresses
+ * with as few loads and stores as possible, and replies with all fields at fixed offsets.  For BPF
+ * only.
  */
 #ifndef BENCH_SWAP_H
 #define BENCH_SWAP_H
@@ -14,7 +14,7 @@
 
 const volatile __u16 server_port = 0; /* network byte order */
 
-/* The one check that a program without checks needs to leave ARP and the like alone. */
+/* The only check of the baselines: without it, they would answer ARP and other packets, too. */
 static __always_inline int to_server(void *data)
 {
 	return FRAME_U16(data, 12) == bpf_htons(ETH_P_IP) &&

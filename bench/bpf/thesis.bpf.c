@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The store that the thesis describes, as a yardstick: one HASH map with the
- * literal 16-byte key and the 128-byte value inline, looked up in XDP, answered
- * with XDP_TX.  It is meant to be as fast as that design can be: fields at fixed
- * offsets, no check beyond what the verifier demands, a UDP checksum of 0 in
- * replies, a SET that writes over the value in place.  It is not meant to be
- * right: readers see torn values, and a deleted element's memory may be another
- * key's by the time it is read.  Request and reply have the sizes of xkv's.
+ * The store that the thesis describes, as a baseline: a BPF_MAP_TYPE_HASH with 16-byte keys and
+ * 128-byte values, looked up in XDP and answered with XDP_TX.  It is as fast as that design can be:
+ * fields at fixed offsets, only the checks that the verifier requires, a UDP checksum of 0 in
+ * replies, and SETs that overwrite the value in place.  It is not correct: readers see torn values,
+ * and the memory of a deleted element may belong to another key when it is read.  Requests and
+ * replies have the same sizes as those of xkv.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -21,7 +20,7 @@ struct value {
 	__u64 word[FRAME_VALUE_SIZE / 8];
 };
 
-/* The data.  frames.c sets its size, and BPF_F_NO_PREALLOC for `thesis-nopre`. */
+/* The store.  baseline.c sets its size, and BPF_F_NO_PREALLOC for `thesis-nopre`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * On the client's device while xkv-bench runs with --transport xdp: the server's
- * replies to the load's ports go to the AF_XDP socket of the queue that they came on,
- * everything else (ARP, other connections) goes on to the kernel.
+ * Attached to the client's device while xkv-bench runs with --transport xdp.  Redirects replies of
+ * the server to ports of the load to the AF_XDP socket of their queue, and passes all other packets
+ * (ARP, other connections) up to the kernel.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -34,7 +34,7 @@ struct {
 	__type(value, __u8);
 } ports SEC(".maps");
 
-/* Whether this is a datagram from the server to the load. */
+/* Is this a datagram from the server to a port of the load? */
 static __always_inline int is_reply(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define GOLDEN	     0x9e3779b97f4a7c15ULL
-#define THETA_MAX    10	  /* nearly all draws are of one key */
+#define THETA_MAX    10	  /* with this, nearly all draws give the same key */
 #define LATEST_THETA 0.99 /* as in YCSB */
 
 uint64_t mix64(uint64_t x)
@@ -144,7 +144,7 @@ static uint32_t gcd(uint32_t a, uint32_t b)
 	return a;
 }
 
-/* Near the golden section of `keys`, which keeps neighbouring ranks far apart. */
+/* Near the golden section of `keys`: neighbouring ranks get distant key numbers. */
 static uint64_t coprime_stride(uint32_t keys)
 {
 	uint64_t stride = keys * 0.6180339887498949;
@@ -181,8 +181,7 @@ static uint32_t rank_below_one(const struct dist *d, struct rng *r)
 	return rank < d->keys ? rank : d->keys - 1;
 }
 
-/* The integral of x^-theta, 0 at x = 1, and its inverse; theta 1, where they are log and exp, too.
- */
+/* The integral of x^-theta from 1, and its inverse.  For theta 1 these are log and exp. */
 static double area(const struct dist *d, double x)
 {
 	double t = (1 - d->theta) * log(x);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which key comes next: a random generator and the distributions over it.
+ * Distributions of keys, and the random number generator for them.
  *
  * Random numbers are xoshiro256++ 1.0 (David Blackman and Sebastiano Vigna,
  * 2019), seeded through splitmix64, both public domain, from
@@ -9,17 +9,18 @@
  * Zipf below 1 is the generator of YCSB: Gray, Sundaresan, Englert, Baclawski and
  * Weinberger, "Quickly Generating Billion-Record Synthetic Databases", SIGMOD
  * 1994.  It needs 0 < theta < 1 and the sum zeta(keys, theta), which is computed
- * once.  Ranks 1 and 2 come out exactly as often as they should; from there on it
+ * once.  Ranks 1 and 2 have exactly the right probability; for the others it
  * inverts an approximation of the sum, so with theta 0.99 and a million keys
  * rank 3 is drawn 20 % too often, rank 10 4 %, and the first 2,000 ranks
- * together 55.8 % of the time instead of 55.1 %.  Kept, to compare with others'.
- * From theta 1 on, which Gray's does not know, it is rejection-inversion, which is
- * exact: Hoermann and Derflinger, "Rejection-inversion to generate variates from
- * monotone discrete distributions", ACM TOMACS 6(3), 1996.
+ * together 55.8 % of the time instead of 55.1 %.  It is used anyway, because
+ * published results use it.  For theta >= 1, which Gray's method does not allow,
+ * rejection-inversion is used, which is exact: Hoermann and Derflinger,
+ * "Rejection-inversion to generate variates from monotone discrete
+ * distributions", ACM TOMACS 6(3), 1996.
  *
- * A rank is spread over the key numbers by a permutation, so that popular keys
- * are not neighbours in the order in which they were loaded, and thus in
- * memory.  YCSB hashes instead, which lets ranks collide.
+ * A permutation maps ranks to key numbers, so that popular keys were not loaded
+ * one after the other and are not neighbours in memory.  YCSB hashes ranks
+ * instead, so that several ranks may get the same key.
  */
 #ifndef BENCH_DIST_H
 #define BENCH_DIST_H
@@ -41,19 +42,19 @@ double rng_unit(struct rng *r);
 /* Uniform in 0..bound-1; bound > 0, below 2^32. */
 uint32_t rng_below(struct rng *r, uint32_t bound);
 
-/* One step of splitmix64: a good mixer of 64 bits. */
+/* One step of splitmix64, used as a hash of 64 bits. */
 uint64_t mix64(uint64_t x);
 
 enum dist_kind { DIST_UNIFORM, DIST_ZIPF, DIST_HOT, DIST_SEQUENTIAL, DIST_LATEST };
 
-/* Constant after dist_init(); any number of threads may draw from it, each with its own rng. */
+/* Constant after dist_init(): threads may share it, each with a random generator of its own. */
 struct dist {
-	const char *text; /* as it was written; NULL: nothing was parsed */
+	const char *text; /* as given on the command line; NULL: nothing was parsed */
 	enum dist_kind kind;
 	double theta;	 /* DIST_ZIPF, DIST_LATEST: above 0 */
-	uint32_t hot;	 /* DIST_HOT: so many keys, uniformly ... */
-	double hot_keys; /* ... or, if above 0, this share of all keys */
-	double hot_ops;	 /* ... get this share of the draws; the others get the rest, uniformly */
+	uint32_t hot;	 /* DIST_HOT: number of hot keys, ... */
+	double hot_keys; /* ... or, if above 0, their share of all keys; ... */
+	double hot_ops;	 /* ... their share of the draws.  Uniform within hot and other keys. */
 	uint32_t keys;	 /* key numbers are 0..keys-1 */
 	uint64_t stride; /* coprime to keys */
 	double zeta, alpha, eta, second; /* theta below 1 */
@@ -66,7 +67,7 @@ struct dist {
  */
 int dist_parse(struct dist *d, const char *text, char *err, size_t err_len);
 
-/* Whether draws need no more than a random number: not the sequential and the latest keys. */
+/* Does a draw depend on the random generator only?  Not so for sequential and latest keys. */
 static inline bool dist_is_random(const struct dist *d)
 {
 	return d->kind != DIST_SEQUENTIAL && d->kind != DIST_LATEST;
@@ -75,13 +76,13 @@ static inline bool dist_is_random(const struct dist *d)
 /* Prepares a parsed distribution for `keys` keys, 1..DIST_KEYS_MAX.  Zipf takes ~20 ns a key. */
 void dist_init(struct dist *d, uint32_t keys);
 
-/* The next rank: 0 is the most popular; with DIST_LATEST the newest.  Not for DIST_SEQUENTIAL. */
+/* Draws a rank: 0 is the most popular; with DIST_LATEST the newest.  Not for DIST_SEQUENTIAL. */
 uint32_t dist_rank(const struct dist *d, struct rng *r);
 
 /* The key number of a rank; a permutation of 0..keys-1. */
 uint32_t dist_spread(const struct dist *d, uint32_t rank);
 
-/* The next key number; only where dist_is_random(). */
+/* Draws a key number; only if dist_is_random(). */
 static inline uint32_t dist_next(const struct dist *d, struct rng *r)
 {
 	return dist_spread(d, dist_rank(d, r));

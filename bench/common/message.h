@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The programs' messages: one sentence a line on standard error. */
+/* Error messages: one sentence and line each, on standard error. */
 #ifndef BENCH_MESSAGE_H
 #define BENCH_MESSAGE_H
 
@@ -9,10 +9,10 @@
 /* Prints the program's name, the sentence and a newline.  Thread safe. */
 void message(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* The same, and -EINVAL: a command line that cannot be followed. */
+/* Prints an error in the command line.  Returns -EINVAL. */
 int refuse(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* Set by SIGINT and SIGTERM: stop, print what there is, undo what was done. */
+/* Set by SIGINT and SIGTERM: stop, print the results so far, and restore the test bed. */
 extern volatile sig_atomic_t interrupted;
 
 /* Writes "12,345,678" into `buf` (at least 28 bytes) and returns it. */

@@ -147,7 +147,7 @@ static int take(const struct option_row *row, char *text, void *options)
 			 : row->read(row, text, (char *)options + row->field);
 }
 
-/* "  -c, --clients N", and from HELP_COLUMN on the lines of the help. */
+/* Prints "  -c, --clients N", and the lines of the help from HELP_COLUMN on. */
 static void print_row(const struct option_row *row)
 {
 	int at;
@@ -180,7 +180,7 @@ static int print_help(const struct option_row *rows, const char *usage)
 	return 1;
 }
 
-/* getopt's tables: row i is LONG_OPTION + i, whether its letter or its name was given. */
+/* Makes getopt's tables: it returns LONG_OPTION + i for the name of row i. */
 struct getopt_tables {
 	struct option longs[ROWS_MAX + 3];
 	char letters[2 * ROWS_MAX + 1];
@@ -221,7 +221,7 @@ static unsigned int row_of(const struct option_row *rows, int opt)
 	return i;
 }
 
-/* What would have no effect is a mistake. */
+/* Options that would have no effect are errors. */
 static int check_needs(const struct option_row *rows, const bool *given, const void *options)
 {
 	for (unsigned int i = 0; rows[i].name || rows[i].heading; i++) {

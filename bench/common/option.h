@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A command line from one table.  A row says how an option is written, which values it
- * takes, where the value goes, what it has no effect without, and what --help says of it.
+ * Command line parser.  Each option is a row of a table: its name, the values that it accepts,
+ * where the value is stored, the options that it requires, and its text in --help.  The functions
+ * modify argv and use getopt(): one thread only.
  */
 #ifndef BENCH_OPTION_H
 #define BENCH_OPTION_H
@@ -12,27 +13,27 @@
 
 struct option_row;
 
-/* Reads `text` into `field`.  0, or -EINVAL after a sentence that names the option. */
+/* Converts `text` into `field`.  0, or -EINVAL after an error message that names the option. */
 typedef int option_reader(const struct option_row *row, char *text, void *field);
 
-/* What an option has no effect without. */
+/* A condition without which an option has no effect, and is an error. */
 struct option_need {
 	bool (*met)(const void *options);
-	const char *otherwise; /* the sentence that begins with the option */
+	const char *otherwise; /* the message, after the name of the option */
 };
 
 struct option_row {
 	const char *name;
-	const char *value; /* what --help calls it; NULL: the option takes none */
-	char letter;	   /* 0: it has none */
+	const char *value; /* name of the value in --help; NULL: no value */
+	char letter;	   /* 0: none */
 	option_reader *read;
 	const char *heading; /* begins a section of the help; such a row has no name */
 	size_t field;	     /* offset in the options */
-	size_t given;	     /* offset of a bool that is set if the option is there, or 0 */
+	size_t given;	     /* offset of a bool that is set if the option is given, or 0 */
 	uint64_t min, max;   /* of option_uint() and option_u64(); option_constant() stores min */
 	double least, most;  /* of option_real() */
 	const char *const *choices; /* of option_choice(), ended by NULL */
-	/* Lists, whose parts `read` takes; offset of their number, size and number of items. */
+	/* lists, whose items `read` converts: offset of their number; size and most of the items */
 	size_t count, item, items;
 	const struct option_need *need; /* or NULL */
 	const char *help;		/* lines */
@@ -44,26 +45,27 @@ struct option_row {
 	.items = sizeof(((type *)0)->list) / sizeof(((type *)0)->list[0])
 
 /*
- * Fills in *options from the command line by the rows, the last of which is all zeros.  --help
- * (`usage` and the rows) and --version are added.  Commas of lists become ends of strings in
- * argv, to which *options points.  0; 1 if --help or --version was answered; -EINVAL after one
- * sentence on standard error.
+ * Sets *options from the command line, as described by the rows, the last of which is all zeros.
+ * Adds --help (`usage` and the rows) and --version.  Strings in *options point into argv, where
+ * commas of lists are replaced by NUL.  0; 1 after printing --help or --version; -EINVAL after an
+ * error message on standard error.
  */
 int option_parse(const struct option_row *rows, const char *usage, void *options, int argc,
 		 char **argv);
 
-/* The list of a row in `options`, from text with commas, which it takes apart. */
+/* Splits text at its commas, and stores the list of a row in `options`.  0 or -EINVAL. */
 int option_list(const struct option_row *row, char *text, void *options);
 
-/* Values: the text itself (const char *), also of a port, true (bool), row->min (unsigned int), ...
- */
-option_reader option_text, option_port, option_flag, option_constant;
-/* ... whole numbers in decimal digits (unsigned int, uint64_t), a number (double), ... */
-option_reader option_uint, option_u64, option_real;
-/* ... the place of a word among the row's choices (unsigned int), ... */
-option_reader option_choice;
-/* ... SETs and GETs in the proportion set : get (struct ratio), keys (struct dist). */
-option_reader option_ratio, option_dist;
+/* Readers, with the type of the field. */
+option_reader option_text, option_port; /* const char * */
+option_reader option_flag;		/* bool: true */
+option_reader option_constant;		/* unsigned int: row->min */
+option_reader option_uint;		/* unsigned int, decimal */
+option_reader option_u64;		/* uint64_t, decimal */
+option_reader option_real;		/* double */
+option_reader option_choice;		/* unsigned int: index in the row's choices */
+option_reader option_ratio;		/* struct ratio, written SET:GET */
+option_reader option_dist;		/* struct dist */
 
 struct ratio {
 	unsigned int set, get; /* not both are 0 */

@@ -80,7 +80,7 @@ static double pareto(const struct sizes *s, double u)
 	return s->scale / s->shape * (pow(1 - u, -s->shape) - 1);
 }
 
-/* Box and Muller's normal variate, from two numbers in [0, 1). */
+/* A normal variate (Box and Muller) from two uniform numbers in [0, 1). */
 static double lognormal(const struct sizes *s, double u, double v)
 {
 	return s->scale * exp(s->shape * sqrt(-2 * log(1 - u)) * cos(2 * M_PI * v));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How many bytes a key or a value has.  The size belongs to the key's number and
- * never changes, so that a GET finds what a SET stored.
+ * Sizes of keys and values in bytes.  They are a function of the key's number, so that a GET asks
+ * for the key that a SET stored.  Thread safe.
  */
 #ifndef BENCH_SIZES_H
 #define BENCH_SIZES_H
@@ -13,7 +13,7 @@
 enum sizes_kind { SIZES_UNIFORM, SIZES_PARETO, SIZES_LOGNORMAL };
 
 struct sizes {
-	unsigned int min, max; /* both included; what is drawn beyond them counts as them */
+	unsigned int min, max; /* inclusive; samples are limited to this range */
 	enum sizes_kind kind;
 	double scale, shape; /* Pareto: generalized, location 0; lognormal: median and sigma */
 };
@@ -32,28 +32,28 @@ enum sizes_of_what { SIZES_KEY, SIZES_VALUE };
  *          bytes and objects of 230, and a quarter has objects below 100; here these are the
  *          quantiles of one cluster: keys of 20 to 56 bytes, uniformly, and lognormal values.
  *
- * Both have values of up to a megabyte; these end where a datagram does.
+ * Both have values of up to a megabyte; here values are limited to what a datagram can hold.
  */
 int sizes_parse(struct sizes *s, const char *text, enum sizes_of_what what, unsigned int min,
 		unsigned int max, char *err, size_t err_len);
 
-/* Whether the greatest size is a rare one, which may be cut to what a datagram holds. */
+/* Are large sizes rare, so that they may be limited to what a datagram can hold? */
 static inline bool sizes_have_tail(const struct sizes *s)
 {
 	return s->kind != SIZES_UNIFORM;
 }
 
-/* Bytes that a SET of such a key and value takes in a datagram of xkv, its head included. */
+/* Length of the operation of a SET with such a key and value in a datagram of xkv. */
 unsigned int sizes_set_bytes(unsigned int key, unsigned int value);
 
 /*
- * Whether requests and replies of so many operations have room in a datagram of `payload` bytes,
- * beside its header and, if there is one, the client's token.  0, or -EINVAL after a sentence.
+ * Do requests and replies of `batch` operations fit a datagram of `payload` bytes, with its header
+ * and, if `token`, the client's token?  0, or -EINVAL after an error message.
  */
 int sizes_check_batch(unsigned int key, unsigned int value, unsigned int batch,
 		      unsigned int payload, bool token);
 
-/* The size that belongs to `number`, which need not look random. */
+/* The size for the key `number`, which is hashed: numbers may be consecutive. */
 unsigned int sizes_of(const struct sizes *s, uint64_t number);
 
 #endif

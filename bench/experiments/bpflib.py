@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""libbpf, as far as the benchmark scripts need it.
+"""The part of libbpf that the benchmark scripts need.
 
 Loads programs of an object on the maps of a running store; not with bpftool, which looks for maps
 that are pinned by name in /sys/fs/bpf itself, whatever it is told. And reads where the functions
@@ -39,7 +39,7 @@ def each(following, thing):
 
 
 def use_map(lib, one, pins):
-    """Has the object use the store's map of this name."""
+    """Makes the object use the store's map of this name."""
     path = pins / lib.bpf_map__name(one).decode()
     fd = lib.bpf_obj_get(bytes(path))
     if fd < 0:
@@ -79,7 +79,7 @@ def pin_programs(path, names, pins, directory):
 
 
 class ProgInfo(ctypes.Structure):
-    """struct bpf_prog_info of linux/bpf.h, up to what is needed here."""
+    """The first fields of struct bpf_prog_info of linux/bpf.h."""
     _fields_ = [
         ("type", U32), ("id", U32), ("tag", ctypes.c_uint8 * 8), ("jited_prog_len", U32),
         ("xlated_prog_len", U32), ("jited_prog_insns", U64), ("xlated_prog_insns", U64),

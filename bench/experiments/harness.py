@@ -52,7 +52,7 @@ def prepare():
 
 
 def run(*command, **kwargs):
-    """Runs a command to its end and returns its standard output; its errors are ours."""
+    """Runs a command and returns its standard output; standard error is not captured."""
     try:
         done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True,
                               check=False, **kwargs)
@@ -102,7 +102,7 @@ class Bed:
 
 
 class Daemon:
-    """A server process; what it says is shown if it fails."""
+    """A server process; its output is shown if it fails."""
 
     def __init__(self, stack, command):
         self.log = stack.enter_context(tempfile.TemporaryFile())
@@ -176,7 +176,7 @@ def load_redis(bed, port, keys, *sizes):
 
 
 def machine():
-    """What the figures were taken on."""
+    """Describes the machine of the measurement."""
     cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo", encoding="ascii")
                 if line.startswith("model name")), os.uname().machine)
     return {"cpu": cpu, "cpus": os.cpu_count(), "kernel": os.uname().release}

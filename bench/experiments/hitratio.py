@@ -62,7 +62,7 @@ def parse_args():
 
 
 class Server:
-    """A server on the bed, spoken to through redis-cli."""
+    """A server on the test bed, accessed with redis-cli."""
 
     def __init__(self, bed, name, port):
         self.bed, self.name, self.port = bed, name, port
@@ -93,7 +93,7 @@ class Server:
 
 
 def working_set_bytes(server, keys):
-    """What the server takes for all keys of a trace."""
+    """Memory of the server for all keys of a trace, in bytes."""
     server.ask("config", "set", "maxmemory", 0)
     before = int(server.info("used_memory"))
     # Pinned keys are as large as those of a trace, and each is set once.
@@ -102,7 +102,7 @@ def working_set_bytes(server, keys):
 
 
 def judge(line, memory, tolerance):
-    """What is wrong with a line; nothing if xkv is no worse."""
+    """The reasons why a line failed; none if xkv is no worse."""
     redis, xkv = line["redis"], line["xkv"]
     faults = [f"{name} {xkv[name]:,}" for name in FAULTS if xkv[name]]
     if xkv["used_memory"] > memory * MEMORY_OVER:

@@ -86,7 +86,7 @@ def by_group(now, before):
 
 
 def settle():
-    """Lets caches of the machine not count: what can be dropped is dropped."""
+    """Drops the machine's caches, so that they do not count."""
     run("sync")
     with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as control:
         control.write("3\n")
@@ -94,8 +94,8 @@ def settle():
 
 def wait_until_steady(before, seconds=12, most=60):
     """
-    xkvd has slots ahead of need while keys come, and gives back what is too much some seconds
-    later.
+    Waits until xkvd has returned the free memory that it keeps in reserve while keys are
+    inserted.
     """
     last, since, end = None, 0, time.monotonic() + most
     while time.monotonic() < end and (last is None or time.monotonic() < since + seconds):
@@ -147,7 +147,7 @@ def measure_redis(keys, sizes):
 
 
 def per_entry(xkv, keys, key_size, value_size):
-    """{part: bytes an entry}: what each byte of an entry is for."""
+    """{part: bytes per entry}: the use of the memory of an entry."""
     parts = {name: (size["loaded"] - (0 if name in WHOLE else size["empty"])) / keys
              for name, size in xkv["parts"].items()}
     pages = parts.pop("pages")
@@ -158,7 +158,7 @@ def per_entry(xkv, keys, key_size, value_size):
 
 
 def compare(keys, mix):
-    """One mix in both servers."""
+    """Measures one mix of sizes in both servers."""
     sizes, key_size, value_size = MIXES[mix]
     # Redis first: its memory is free when it has ended, that of BPF maps some time later.
     step(f"Redis: {keys:,} entries, {mix}")

@@ -88,7 +88,7 @@ def frames(args, bed, distributions, operations, *options):
 
 
 def check(row):
-    """A figure of requests that were not answered, or not with the value, is none."""
+    """Warns if requests were not answered, or not with the value."""
     results = sum(row[k] for k in ("hits", "misses", "other", "wrong"))
     if row["server"] != "echo" and (row["reply_share"] < 0.999 or row["hits"] < 0.999 * results):
         print(f"warning: {row['server']}, {row['op']} {row['distribution']}: "

@@ -26,17 +26,17 @@ DISTRIBUTIONS = ("hot:1", "hot:2000", "zipf:0.99", "uniform")
 OPERATIONS = {"get": "0:1", "set": "1:0"}
 BASELINES = ("echo", "thesis", "thesis-nopre")
 WHOLE, ATTACHED = "xkv_xdp", "attached"
-# Each one's time less that of the one before it.
+# The cost of a stage is the time of its program less that of the program before.
 STAGES = {
     "stage_parse": "headers, port, address, sender",
     "stage_copy": "request into its context, its checksum",
     "stage_hash": "hash of the key; bucket asked for",
     "stage_bucket": "tag found in the bucket",
-    "stage_find": "request is plain, key compared in the slot",
+    "stage_find": "request fits the fast path, key compared in the slot",
     "stage_value": "value into the packet, or into the slot",
     WHOLE: "reply's headers and checksum, counters",
 }
-# The store's time less theirs: what is saved.
+# The saving is the time of the store less that of the program.
 VARIANTS = {
     "less_verify": "checksum of the request is not verified",
     "less_sum": "checksum of the reply is 0",
@@ -104,7 +104,7 @@ def frames(args, group, store, base, paths):
 
 
 def answers(row):
-    """What a server has to answer: requests that came back, or hits."""
+    """The counter of correct replies: echoed requests, or hits."""
     cut_off = row["server"].startswith("stage_") and (row["server"], row["op"]) != ("stage_value",
                                                                                     "get")
     return "echoed" if cut_off or row["server"] == "echo" else "hits"
@@ -112,8 +112,8 @@ def answers(row):
 
 def check(row):
     """
-    Who drops packets, or passes them on, seems faster. Some do not find keys in a further bucket,
-    which are few.
+    Warns if packets were dropped or passed up, which is faster; ignores the few keys in chain
+    buckets.
     """
     every = sum(row[k] for k in ("hits", "misses", "other", "echoed", "wrong"))
     if row["reply_share"] < 0.98 or row[answers(row)] < 0.999 * every:
@@ -122,7 +122,7 @@ def check(row):
               f"{row[answers(row)]} of {every} {answers(row)}", file=sys.stderr)
 
 
-# ---- what comes of it ----------------------------------------------------------------------
+# ---- results -------------------------------------------------------------------------------
 
 
 def time_of(row):

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The servers that the store is measured beside: echo.bpf.c and thesis.bpf.c, loaded and filled. */
+/* Loads the servers that the store is compared with, echo.bpf.c and thesis.bpf.c.  One thread. */
 #ifndef BENCH_BASELINE_H
 #define BENCH_BASELINE_H
 
@@ -17,12 +17,12 @@ struct baseline {
 };
 
 /*
- * Loads the program of `server` (before SERVER_ATTACHED) and, for the thesis-like
- * ones, `keys` entries.  `port` is in network byte order.  0, or -errno after a sentence.
+ * Loads the program of `server` (a kind before SERVER_ATTACHED) and, for the thesis-like ones,
+ * inserts `keys` entries.  `port` is in network byte order.  0, or -errno after an error message.
  */
 int baseline_open(struct baseline *b, enum server_kind server, uint32_t keys, uint16_t port);
 
-/* Also for one that is all zeros. */
+/* Unloads the program; does nothing if *b is all zeros. */
 void baseline_close(struct baseline *b);
 
 #endif

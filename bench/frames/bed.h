@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The test bed as the frame loop sees it: the two network namespaces that
- * scripts/testbed.sh makes, their ends of the veth pair, and the XDP programs on
- * these ends.
+ * The test bed: the two network namespaces of scripts/testbed.sh, the ends of the veth pair in
+ * them, and the XDP programs attached there.
  *
- * Network namespaces belong to threads: bed_enter() moves the calling thread only.
+ * A network namespace is a property of a thread: bed_enter() moves the calling thread only.  The
+ * other functions are for one thread, which they leave in its namespace.
  */
 #ifndef BENCH_BED_H
 #define BENCH_BED_H
@@ -20,8 +20,8 @@ struct bed_end {
 	int netns;       /* file descriptor of the namespace, -1 if not open */
 	int ifindex;     /* of the device in that namespace */
 	uint8_t mac[6];
-	int replaced_fd; /* the program that ours took the place of, -1 if none */
-	int attached_fd; /* ours, -1 if none */
+	int replaced_fd; /* the program that was attached before, -1 = none */
+	int attached_fd; /* our program, -1 = none */
 };
 
 struct bed {
@@ -29,21 +29,21 @@ struct bed {
 	struct bed_end client, server;
 };
 
-/* Opens the bed called `name`, which must outlive it.  0, or -errno after a sentence. */
+/* Opens the bed `name`; the string must exist until bed_close().  0, or -errno after a message. */
 int bed_open(struct bed *bed, const char *name);
 
-/* Puts back the programs that were there and closes the bed.  Safe after a failed bed_open(). */
+/* Attaches the previous programs again and closes the bed.  Allowed after a failed bed_open(). */
 void bed_close(struct bed *bed);
 
-/* Moves the calling thread into the namespace of `end`.  0, or -errno after a sentence. */
+/* Moves the calling thread into the namespace of `end`.  0, or -errno after an error message. */
 int bed_enter(const struct bed_end *end);
 
-/* Identifier of the XDP program on `end`, 0 if there is none, or -errno after a sentence. */
+/* Id of the XDP program on `end`, 0 if there is none, or -errno after an error message. */
 int bed_program(const struct bed_end *end);
 
 /*
- * Attaches `prog_fd` (which must stay open) in native mode in place of whatever
- * is there; the first call keeps that for bed_close().  0, or -errno after a sentence.
+ * Attaches `prog_fd` (which must stay open) in native mode, replacing the program on `end`; the
+ * first call keeps that one for bed_close().  0, or -errno after an error message.
  */
 int bed_attach(struct bed_end *end, int prog_fd);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * The frame loop's course: opens beds and servers, checks that every key is
- * there, measures each server in turn, round after round, so that whatever
- * drifts on the machine meets all of them alike, and reports medians.
+ * The frame loop: opens test beds and servers, checks that every key is found, measures the servers
+ * in turn, and reports medians.  Each round measures all servers, so that changes of the machine's
+ * speed over time affect them equally.
  */
 #include "frames.h"
 
@@ -25,7 +25,7 @@
 #define WARM_UP_FRAMES (1U << 16)
 #define MOST_FRAMES    (1U << 28) /* the kernel's limit is near */
 
-/* One server asked in one way; the rounds go from one to the next. */
+/* A combination of server and requests, with its results. */
 struct series {
 	unsigned int server; /* its place in the options */
 	struct shape shape;
@@ -227,15 +227,15 @@ static int select_series(struct loop *l, const struct series *s)
 	return err;
 }
 
-/* The last key that a request may begin with: SCANs do not go beyond the keys. */
+/* The last key that a request may begin with, so that all keys of a SCAN exist. */
 static uint32_t last_key(const struct loop *l, unsigned int scan)
 {
 	return l->o->keys - (scan ? scan : 1);
 }
 
 /*
- * Asks for each key once (but for the last ones with SCANs, which stop at last_key()), checks
- * values and checksum of every reply; *missing is what did not come.
+ * Requests each key once (with SCANs up to last_key()) and checks values and checksums of all
+ * replies.  *missing: the number of keys without a correct reply.
  */
 static int sweep(struct loop *l, const struct series *s, uint64_t *missing)
 {
@@ -271,7 +271,7 @@ static int check_keys(struct loop *l, const struct series *s)
 	uint64_t missing = 1;
 	int err = select_series(l, s);
 
-	/* A frame can be lost to a busy machine; three times in a row it is not that. */
+	/* frames may be lost on a busy machine, but not three times in a row */
 	for (int i = 0; i < 3 && !err && missing; i++)
 		err = sweep(l, s, &missing);
 	if (err || !missing)
@@ -304,7 +304,7 @@ static int check_series(struct loop *l)
 	return err;
 }
 
-/* How many frames a CPU sends in --seconds, from what it took for those of the warm-up. */
+/* The number of frames that a CPU sends in --seconds, estimated from the warm-up. */
 static uint32_t frames_to_send(const struct loop *l, const struct frame_result *warm_up)
 {
 	double frames = l->o->seconds / warm_up->seconds * WARM_UP_FRAMES;
@@ -372,7 +372,7 @@ static json_t *series_json(const struct series *s, unsigned int rounds, const do
 		(json_int_t)sum->count[SINK_ECHO], "wrong", (json_int_t)sum->count[SINK_WRONG]);
 }
 
-/* The JSON row of a series says what it is and what was found. */
+/* The JSON object of a series: its parameters and results. */
 static json_t *row_json(const struct loop *l, const struct series *s, const char *dist,
 			const char *op, json_t *found)
 {

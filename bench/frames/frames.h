@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The frame loop: per-core throughput of an XDP server without any socket in the way. */
+/* The frame loop: measures the throughput per core of an XDP server, without sockets. */
 #ifndef BENCH_FRAMES_H
 #define BENCH_FRAMES_H
 
 struct frames_options;
 
 /*
- * Measures every server, distribution and ratio that the options name, prints
- * the medians, and leaves the test bed as it was.  Returns the exit code.
+ * Measures every combination of the options, prints the medians, and restores the test bed.
+ * Returns the exit code.
  */
 int frames_run(struct frames_options *o);
 

@@ -38,7 +38,7 @@ uint64_t frame_digits(uint32_t key)
 	return word;
 }
 
-/* The first 16 bytes of a key, but zeros where its digits go. */
+/* Writes the first 16 bytes of a key, with zeros in place of its digits. */
 static void key_without_digits(uint8_t *key, unsigned int range)
 {
 	char text[FRAME_DIGITS + 1];
@@ -48,7 +48,7 @@ static void key_without_digits(uint8_t *key, unsigned int range)
 	memset(key + FRAME_DIGITS, 0, 8);
 }
 
-/* The key, then letters: readable in a dump, and no two words alike. */
+/* Writes the key, then letters: readable in a dump, and each word is different. */
 static void value_without_digits(uint8_t *value, unsigned int size, unsigned int range)
 {
 	key_without_digits(value, range);
@@ -134,7 +134,7 @@ static void write_op(uint8_t *to, const struct shape *shape, bool set)
 				     shape->range);
 }
 
-/* What a client that knows its server pads to: a third of the reply, rounded up. */
+/* The length to which a client pads its request: a third of the reply, rounded up. */
 static uint32_t padded_bytes(uint32_t length, const struct shape *shape, bool set)
 {
 	uint32_t value = set ? 0 : XKV_PADDED(shape->value_size);
@@ -227,7 +227,7 @@ void generator_close(struct generator *g)
 	*g = (struct generator){ 0 };
 }
 
-/* CPUs start in different places of the table, so that they do not ask for the same keys. */
+/* CPUs start at different positions of the table, so that they use different keys. */
 static void rewind_table(struct generator *g, uint32_t used)
 {
 	g->skel->data->table_used = used;
@@ -311,15 +311,15 @@ static int settle_on_cpu(const struct runner *r)
 		message("cannot run on CPU %u: %s", r->cpu, strerror(-err));
 		return err;
 	}
-	/* Best effort: it only keeps others' work out of the way. */
+	/* May fail: it only reduces disturbance by other processes. */
 	(void)setpriority(PRIO_PROCESS, 0, -20);
 	return bed_enter(&r->bed->client);
 }
 
 /*
- * A clock that runs while this thread does, softirqs in it included: those are the loop, and
- * CLOCK_THREAD_CPUTIME_ID leaves them out if the kernel was built with
- * CONFIG_IRQ_TIME_ACCOUNTING.  -1 if there is no perf: then that one has to do.
+ * Opens a perf clock of this thread's CPU time.  It includes softirqs, in which the loop runs;
+ * CLOCK_THREAD_CPUTIME_ID does not on kernels with CONFIG_IRQ_TIME_ACCOUNTING, and is used only if
+ * perf is not available (-1).
  */
 static int open_task_clock(void)
 {
@@ -330,8 +330,7 @@ static int open_task_clock(void)
 	return syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
-/* CPU time that the loop has used: of this thread and of the softirqs that the kernel moved away.
- */
+/* CPU time of the loop: that of this thread, and of softirqs that were moved to ksoftirqd. */
 static double loop_seconds(const struct runner *r)
 {
 	double thread = clock_seconds(CLOCK_THREAD_CPUTIME_ID);
@@ -342,7 +341,7 @@ static double loop_seconds(const struct runner *r)
 	return thread + ksoftirqd_seconds(r->cpu);
 }
 
-/* A call sleeps for an RCU grace period at its end, 20 ms and more: CPU time leaves that out. */
+/* Measures CPU time, as each call ends with an RCU grace period of 20 ms or more. */
 static void run_loop(struct runner *r)
 {
 	double cpu = loop_seconds(r), wall = clock_seconds(CLOCK_MONOTONIC);
@@ -400,7 +399,7 @@ static uint64_t replies_since(const struct generator *g, const uint64_t before[S
 	return out->replies;
 }
 
-/* Waits for replies on their way (of what went up to user space) until 50 ms pass without one. */
+/* Waits for late replies (of requests that were passed up) until 50 ms pass without one. */
 static void wait_for_replies(const struct generator *g, const uint64_t before[SINK_COUNTS],
 			     struct frame_result *out)
 {

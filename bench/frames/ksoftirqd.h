@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * CPU time of the kernel's softirq threads.  When a loop keeps a core's softirq
- * busy, the kernel moves part of the work from the generator's thread there; a
- * measurement per second of CPU time has to count both.
+ * CPU time of the kernel's softirq threads.  When the frame loop keeps a core busy with softirqs,
+ * the kernel moves part of them from the generator's thread to ksoftirqd: a rate per second of CPU
+ * time has to count both.
  */
 #ifndef BENCH_KSOFTIRQD_H
 #define BENCH_KSOFTIRQD_H
 
-/* Seconds that ksoftirqd of this CPU has run; 0 if the kernel does not tell. */
+/* CPU time of ksoftirqd of this CPU in seconds, 0 if unknown.  One thread at a time per CPU. */
 double ksoftirqd_seconds(unsigned int cpu);
 
 #endif

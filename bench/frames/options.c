@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* See options.h: the table of the options, what they may not say together, and defaults. */
+/* See options.h: the table of the options, checks for contradictions, and defaults. */
 #include "options.h"
 
 #include <errno.h>
@@ -105,7 +105,7 @@ static bool any_scans(const struct frames_options *o)
 	return false;
 }
 
-/* Whether all frames are of the one kind that the thesis-like program knows. */
+/* Can the thesis-like program answer all frames? */
 static bool plain_frames(const struct frames_options *o)
 {
 	return o->key_sizes == 1 && o->key_size[0] == FRAME_KEY_SIZE && o->value_sizes == 1 &&
@@ -138,7 +138,7 @@ static int check_servers(const struct frames_options *o)
 	return 0;
 }
 
-/* Two loops on one CPU would share its time, and each be taken for having had a CPU of its own. */
+/* No CPU twice: two loops would share its time, but each be counted as using all of it. */
 static int check_cpus(const struct frames_options *o)
 {
 	for (unsigned int i = 0; i < o->cpus; i++) {
@@ -170,7 +170,7 @@ static int check_sizes(const struct frames_options *o)
 	return err;
 }
 
-/* Only the keys of the smallest size end in their digits, which a SCAN counts up. */
+/* A SCAN increments the digits at the end of a key; only keys of the smallest size end in them. */
 static int check_scans(const struct frames_options *o)
 {
 	if (!any_scans(o))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the frame loop is to do: the command line of `xkv-bench frames`. */
+/* Options of the frame loop: the command line of `xkv-bench frames`. */
 #ifndef BENCH_FRAMES_OPTIONS_H
 #define BENCH_FRAMES_OPTIONS_H
 
@@ -13,13 +13,13 @@
 #define FRAMES_LIST_MAX	   12
 #define FRAMES_SERVERS_MAX 16
 
-/* Those before SERVER_ATTACHED are our own and run on the base bed, the others on the store's. */
+/* Kinds before SERVER_ATTACHED are baselines and run on the base bed, others on the store's bed. */
 enum server_kind {
 	SERVER_ECHO,
 	SERVER_THESIS,
 	SERVER_THESIS_NOPRE,
 	SERVER_ATTACHED,
-	SERVER_PINNED, /* a program that is pinned where the name says */
+	SERVER_PINNED, /* a pinned program; its name is the path */
 };
 
 struct frame_server {
@@ -27,17 +27,17 @@ struct frame_server {
 	const char *name;
 };
 
-/* Of all lists, each combination is measured. */
+/* All combinations of the elements of the lists are measured. */
 struct frames_options {
 	struct frame_server server[FRAMES_SERVERS_MAX];
 	struct dist dist[FRAMES_LIST_MAX];
 	struct ratio ratio[FRAMES_LIST_MAX];
 	unsigned int key_size[FRAMES_LIST_MAX], value_size[FRAMES_LIST_MAX];
 	unsigned int batch[FRAMES_LIST_MAX];	   /* operations in a datagram */
-	unsigned int scans[FRAMES_LIST_MAX];	   /* 1: all requests are SCANs; 0: none is */
+	unsigned int scans[FRAMES_LIST_MAX];	   /* 1: all requests are SCANs; 0: none */
 	unsigned int scan_length[FRAMES_LIST_MAX]; /* keys */
 	unsigned int cpu[FRAME_CPUS];
-	unsigned int loops[FRAMES_LIST_MAX]; /* so many of these CPUs at once */
+	unsigned int loops[FRAMES_LIST_MAX]; /* number of these CPUs to use at once */
 	unsigned int servers, dists, ratios, key_sizes, value_sizes, batches;
 	unsigned int scan_shares, scan_lengths, cpus, loop_counts;
 	const char *bed, *base_bed; /* base_bed: where the baselines run, default: bed */
@@ -51,8 +51,8 @@ struct frames_options {
 };
 
 /*
- * Parses the command line.  0 with *o filled in, which points to argv; 1 if --help or --version
- * was answered; -EINVAL after one sentence on standard error.
+ * Parses the command line into *o, whose strings point into argv.  0; 1 after printing --help or
+ * --version; -EINVAL after an error message on standard error.
  */
 int frames_options_parse(struct frames_options *o, int argc, char **argv);
 

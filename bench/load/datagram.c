@@ -18,7 +18,7 @@ struct headers {
 
 _Static_assert(sizeof(struct headers) == DATAGRAM_HEADERS, "wire format");
 
-/* The ones' complement sum of bytes, in the byte order that they have; not yet folded. */
+/* The ones' complement sum of bytes in memory order, not folded. */
 static uint64_t sum_of(const void *bytes, size_t len, uint64_t sum)
 {
 	const uint8_t *at = bytes;

@@ -17,14 +17,14 @@ struct datagram_path {
 	in_port_t port; /* of the server */
 };
 
-/* Writes the headers before a payload of `len` bytes at frame + DATAGRAM_HEADERS, with checksums.
- */
+/* Writes headers with checksums before a payload of `len` bytes at frame + DATAGRAM_HEADERS. */
 void datagram_write(const struct datagram_path *path, in_port_t source_port, uint8_t *frame,
 		    size_t len);
 
 /*
- * Finds the payload of a frame of `len` bytes.  Its bytes, or -1 if it is no UDP over IPv4 or
- * contradicts itself.  Checksums are the NIC's affair, as they are for sockets.
+ * The payload of a frame of `len` bytes begins at DATAGRAM_HEADERS.  Returns its length in bytes,
+ * or -1 if the frame is not UDP over IPv4 or its lengths are inconsistent.  Does not check
+ * checksums: as for sockets, the NIC does.
  */
 int datagram_read(const uint8_t *frame, size_t len, in_port_t *to_port);
 

@@ -9,9 +9,9 @@
 #define KEY_PREFIX    4 /* "key:" */
 #define KEY_HEAD      (KEY_PREFIX + ENTRY_DIGITS_MAX)
 #define VALUE_CHECKED 32		    /* smallest value that carries key, nonce and sum */
-#define VALUE_SALT    0x9e3779b97f4a7c15ULL /* a key's value is not large because the key is */
+#define VALUE_SALT    0x9e3779b97f4a7c15ULL /* makes the value size independent of the key size */
 
-/* What a key is made of, whichever --first-key it was counted from. */
+/* The number in a key: counted from --first-key. */
 static uint64_t number_of(const struct options *o, uint32_t key)
 {
 	return o->first_key + key;

@@ -13,7 +13,7 @@
 #define STEPS_PER_HALF 5
 #define US	       1000.0
 
-/* The distance to the next percentile that is shown, which halves on the way to 100. */
+/* The step to the next percentile, which is halved with each half of the distance to 100. */
 static double step(double percent)
 {
 	return 100 / (STEPS_PER_HALF * pow(2, floor(log2(100 / (100 - percent))) + 1));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A histogram as text that the tools of HdrHistogram read: their percentile distribution. */
+/* Writes a histogram as a percentile distribution, the text format of HdrHistogram's tools. */
 #ifndef BENCH_HDR_H
 #define BENCH_HDR_H
 
@@ -7,7 +7,7 @@
 
 struct hist;
 
-/* Writes `h`, in microseconds.  0, or -1 with errno set if that failed. */
+/* Writes `h`, in microseconds, to `to`, which stays open.  0, or -1 with errno set. */
 int hdr_write(FILE *to, const struct hist *h);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * The course of a load over sockets: find the server, load the keys, run the
- * workload, show progress and results.  The threads' work is in worker.c.
+ * Runs a load over sockets or AF_XDP: finds the server, sets the keys, runs the workload, prints
+ * progress and results.  worker.c has the code of the threads.
  */
 #include "load.h"
 
@@ -35,7 +35,7 @@ struct load {
 	unsigned int workers; /* open */
 };
 
-/* A socket a client and some more; what the hard limit allows is what there is. */
+/* Raises the limit of open files: one per client and some more, at most the hard limit. */
 static void raise_file_limit(unsigned int clients)
 {
 	struct rlimit limit;
@@ -43,7 +43,7 @@ static void raise_file_limit(unsigned int clients)
 	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= clients + 64)
 		return;
 	limit.rlim_cur = clients + 64 < limit.rlim_max ? clients + 64 : limit.rlim_max;
-	(void)setrlimit(RLIMIT_NOFILE, &limit); /* opening the sockets says it if it failed */
+	(void)setrlimit(RLIMIT_NOFILE, &limit); /* opening the sockets reports it if it failed */
 }
 
 static int open_workers(struct load *l)
@@ -97,7 +97,7 @@ struct progress {
 	struct stats before; /* what had been counted then */
 };
 
-/* Shows what happened since the previous line; of the warm-up, what will not count. */
+/* Prints the progress since the previous line. */
 static void show_progress(const struct load *l, struct progress *p)
 {
 	static struct stats sum, interval;
@@ -140,7 +140,7 @@ static void wait_for_threads(struct load *l, unsigned int threads, const struct 
 		report_progress_end();
 }
 
-/* The threads that could be started; with fewer than there should be the phase has failed. */
+/* Starts the threads and returns their number; if it is too low, the phase has failed. */
 static unsigned int start_threads(struct load *l, struct phase *phase)
 {
 	phase->working = l->workers;
@@ -163,7 +163,7 @@ static unsigned int start_threads(struct load *l, struct phase *phase)
 	return l->workers;
 }
 
-/* From the end of the warm-up to the end, or where all was over before, to the last that was. */
+/* Duration from the end of the warm-up to the end, or to the last reply if that was earlier. */
 static double measured_seconds(const struct load *l, const struct phase *phase)
 {
 	bool ended = phase->end_ns && phase->end_ns < now_ns();
@@ -174,7 +174,7 @@ static double measured_seconds(const struct load *l, const struct phase *phase)
 	return last > phase->from_ns ? (last - phase->from_ns) / 1e9 : 1e-9;
 }
 
-/* Runs a phase on all workers.  0 with what they counted and how long it took, or an error. */
+/* Runs a phase on all workers.  0 with counters and duration, or -errno. */
 static int run_phase(struct load *l, struct phase *phase, const char *name, struct result *result)
 {
 	uint64_t start = now_ns() + START_NS;
@@ -221,7 +221,7 @@ static int measure(struct load *l, double rate, struct result *result)
 	return run_phase(l, &phase, "run", result);
 }
 
-/* Prints and writes what came of it.  The exit code. */
+/* Prints the result and writes the files.  Returns the exit code. */
 static int conclude(struct load *l, const struct result *result, const struct ramp *ramp)
 {
 	const struct stats *s = &result->stats;
@@ -291,7 +291,7 @@ static int run_ramp(struct load *l)
 	return err && err != -EINTR ? 1 : ret;
 }
 
-/* Before anything is measured, so that nothing is measured in vain. */
+/* Opens the file before the measurement, so that an error does not waste it. */
 static int open_hdr(struct load *l)
 {
 	if (!l->o->hdr)

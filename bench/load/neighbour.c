@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* See neighbour.h: two questions to the kernel over rtnetlink, the route and the neighbour. */
+/* See neighbour.h: two rtnetlink requests, for the route and for the neighbour. */
 #include "neighbour.h"
 
 #include <arpa/inet.h>
@@ -27,7 +27,7 @@ struct question {
 
 _Static_assert(sizeof(struct rtmsg) == sizeof(struct ndmsg), "one place for the attribute");
 
-/* Asks, and receives into `answer`.  Its bytes, or -errno. */
+/* Sends a request and receives the reply into `answer`.  Its length in bytes, or -errno. */
 static ssize_t ask(struct question *q, void *answer, size_t room)
 {
 	struct nlmsghdr *head = answer;
@@ -64,7 +64,7 @@ static const void *find(const struct nlmsghdr *head, unsigned short type, size_t
 	return NULL;
 }
 
-/* Through which device and gateway; *hop is the address itself if it is on the link. */
+/* Finds device and gateway of an address; *hop is the address itself if it is on the link. */
 static int find_route(unsigned int ifindex, struct in_addr ip, struct in_addr *hop)
 {
 	struct question q = { .head.nlmsg_type = RTM_GETROUTE,

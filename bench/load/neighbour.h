@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Where frames to an address have to go. */
+/* The hardware address for frames to an IPv4 address. */
 #ifndef BENCH_NEIGHBOUR_H
 #define BENCH_NEIGHBOUR_H
 
@@ -7,8 +7,9 @@
 #include <stdint.h>
 
 /*
- * The hardware address of the next hop to `ip`, which has to be reached through the device
- * `ifindex` and to have been talked to a moment ago.  0, or -errno after a sentence.
+ * Finds the hardware address of the next hop to `ip` in the kernel's neighbour table.  The route to
+ * `ip` must use the device `ifindex`, and packets must have been exchanged just before.  0, or
+ * -errno after an error message.
  */
 int neighbour_find(unsigned int ifindex, struct in_addr ip, uint8_t mac[6]);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* See options.h: the table of the options, and how values of their own kinds are read. */
+/* See options.h: the table of the options, and readers of their special values. */
 #include "options.h"
 
 #include <errno.h>
@@ -56,7 +56,7 @@ static int read_value_size(const struct option_row *row, char *text, void *field
 	return read_sizes(row, text, SIZES_VALUE, field);
 }
 
-/* A number alone is how many, from queue 0 on; a list names them. */
+/* Reads --queues: a single number is how many, from queue 0 on; a list names them. */
 static int read_queues(const struct option_row *row, char *text, void *options)
 {
 	static const struct option_row list = { .name = "queues",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a load over sockets or AF_XDP is to do: xkv-bench's command line without `frames`. */
+/* Options of a load over sockets or AF_XDP: the command line of xkv-bench without `frames`. */
 #ifndef BENCH_LOAD_OPTIONS_H
 #define BENCH_LOAD_OPTIONS_H
 
@@ -35,40 +35,42 @@ struct options {
 	unsigned int transport; /* enum transport_kind */
 	/* AF_XDP */
 	const char *interface;
-	unsigned int queue[XSK_QUEUES_MAX], queues; /* 0: all that the interface has */
+	unsigned int queue[XSK_QUEUES_MAX], queues; /* 0 queues: all of the interface */
 	unsigned int xdp_mode;			    /* enum xdp_mode */
 	uint8_t mac[6];				    /* of the server or its gateway */
 	bool mac_set;
 	unsigned int clients, threads;
-	unsigned int depth;		    /* requests that a client may have out */
-	unsigned int pin[OPTIONS_MAX_CPUS]; /* CPUs of the threads, in turns */
-	unsigned int pins;		    /* 0: the scheduler's choice */
-	uint64_t requests;		    /* STAT_OPS to do, 0 = until `seconds` are over */
+	unsigned int depth;		    /* outstanding requests of a client */
+	unsigned int pin[OPTIONS_MAX_CPUS]; /* CPUs of the threads, assigned round robin */
+	unsigned int pins;		    /* 0: not pinned */
+	uint64_t requests;		    /* operations (STAT_OPS), 0 = limited by `seconds` */
 	double seconds;
-	double warmup;	      /* seconds before them that do not count */
+	double warmup;	      /* seconds before the measurement */
 	double rate;	      /* open loop: requests/s of all threads; 0: closed loop */
-	bool ramp;	      /* find the highest rate that holds, from this one on */
+	bool ramp;	      /* find the highest sustained rate, beginning with `rate` */
 	unsigned int retries; /* of a datagram without a reply */
 	unsigned int timeout_ms;
 	unsigned int keys;
-	uint64_t first_key; /* number of the first of them */
+	uint64_t first_key; /* number of the first key */
 	struct sizes key_size, value_size;
 	unsigned int batch; /* keys of a GET, SET or DELETE */
-	unsigned int pad;   /* bytes of payload that a request has at least */
+	unsigned int pad;   /* minimum payload of a request, bytes */
 	uint64_t seed;
 	unsigned int load; /* enum load_first: set every key before the measurement */
-	bool load_only;	   /* and do nothing else */
-	bool verify;	   /* check every value that comes back */
+	bool load_only;	   /* set the keys and exit */
+	bool verify;	   /* check every value of a reply */
 	bool json, quiet;
 	bool progress;	      /* a line each second on standard error */
 	const char *hdr;      /* file for the latencies, or NULL */
 	const char *workload; /* name of a preset, or NULL */
-	/* Percent of all requests; what is left has the ratio.  Inserts are SETs of new keys,
-	 * rmws GETs with a SET of the same keys behind them, mgets GETs of `batch` keys: if they
-	 * have a share, though it be 0, all others are of one key. */
+	/*
+	 * Percent of all requests; the others are divided by `ratio`.  Inserts are SETs of new
+	 * keys, rmws GETs followed by a SET of the same keys, mgets GETs of `batch` keys.  If mgets
+	 * are given, even as 0, all other requests have one key.
+	 */
 	double deletes, inserts, rmws, mgets, scans;
 	bool mgets_set;
-	bool shared;		  /* any of these is not 0 */
+	bool shared;		  /* one of these shares is not 0 */
 	unsigned int scan_length; /* keys */
 	bool token_set;
 	uint8_t token[XKV_TOKEN_BYTES];
@@ -77,13 +79,15 @@ struct options {
 };
 
 /*
- * Parses the command line.  0 with *o filled in, which points to argv; 1 if --help or --version
- * was answered; -EINVAL after one sentence on standard error.
+ * Parses the command line into *o, whose strings point into argv.  0; 1 after printing --help or
+ * --version; -EINVAL after an error message on standard error.
  */
 int options_parse(struct options *o, int argc, char **argv);
 
-/* options_check.c: contradictions, and defaults that follow from other options.  -EINVAL after a
- * sentence. */
+/*
+ * options_check.c: checks for contradictions, and sets defaults that depend on other options.  0,
+ * or -EINVAL after an error message.
+ */
 int options_check(struct options *o);
 
 #endif

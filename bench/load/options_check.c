@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* What options may not say together, and the defaults that follow from others. */
+/* Checks options for contradictions, and sets defaults that depend on other options. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ static int check_datagram(const struct options *o)
 				 o->token_set);
 }
 
-/* A scan's keys are counted up at their end, so digits have to stand there. */
+/* A SCAN increments the number at the end of a key, so keys must end in digits. */
 static int check_scans(const struct options *o)
 {
 	if (o->scans <= 0)
@@ -75,7 +75,7 @@ static int check_keys(const struct options *o)
 	return 0;
 }
 
-/* An open loop may have fewer out: what is due meanwhile waits, and its latency counts. */
+/* Limits the outstanding requests of an open loop; those that are due wait, with their latency. */
 static int check_depth(struct options *o)
 {
 	bool xdp = o->transport == TRANSPORT_XDP;
@@ -121,7 +121,7 @@ static int check_transport(const struct options *o)
 	return 0;
 }
 
-/* A preset says what --ratio would, and which keys are asked for unless --distribution does. */
+/* A preset replaces --ratio, and sets the distribution unless --distribution is given. */
 static int apply_workload(struct options *o)
 {
 	bool ratio = o->ratio.set || o->ratio.get;

@@ -10,7 +10,7 @@
 #include "bench/common/message.h"
 
 #define PINGS	    3
-#define UNCONNECTED (-EINPROGRESS) /* what connect() says of SO_SNDTIMEO */
+#define UNCONNECTED (-EINPROGRESS) /* error of connect() after SO_SNDTIMEO */
 #define REFUSED	    (-EBADMSG)	   /* a server is there and does not want us, after a sentence */
 
 /* 1, 0 if no answer came in time, or -errno; a stream's answer may come in pieces. */
@@ -52,7 +52,7 @@ static int ping(const struct options *o, const struct protocol *p, int fd)
 	return answered > 0 ? 0 : answered ? answered : -ETIMEDOUT;
 }
 
-/* --timeout is for all that may wait: to connect, to send and to receive. */
+/* --timeout limits all calls that may block: connecting, sending, receiving. */
 static int limit_waits(const struct options *o, int fd)
 {
 	struct timeval wait = { .tv_sec = o->timeout_ms / 1000,
@@ -79,7 +79,7 @@ static int try_address(const struct options *o, const struct protocol *p,
 	return err;
 }
 
-/* How near this comes to an answer. */
+/* Ranks errors by how far the server was reached. */
 static unsigned int nearness(int err)
 {
 	static const int order[] = { UNCONNECTED, -ECONNREFUSED, -ETIMEDOUT, REFUSED, 0 };
@@ -91,9 +91,9 @@ static unsigned int nearness(int err)
 }
 
 /*
- * Asks one address of the host after the other until a server answers, be it that it refuses:
- * localhost may be ::1 first, and the server be on 127.0.0.1 alone.  If none does, what came
- * nearest to an answer is what is wrong.
+ * Tries the addresses of the host until a server answers, even by refusing us: localhost may be ::1
+ * first, and the server only listen on 127.0.0.1.  If none answers, reports the error of the
+ * address that came nearest to an answer.
  */
 static int try_all(const struct options *o, const struct protocol *p, const struct addrinfo *list,
 		   struct server_address *server)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The protocols that the load speaks: one table of functions each, which make
- * requests and take replies and know nothing of sockets.  All functions are free of
- * state other than what they are given, and thread safe.
+ * The protocols of the load generator.  Each is a table of functions that encode requests and parse
+ * replies, independent of sockets.  The functions have no state of their own and are thread safe.
  *
- * Replies come from a server that may be broken or hostile: no length in them is
- * believed before it was compared with what is there.
+ * The server may be broken or hostile: every length in a reply is checked against the bytes that
+ * were received.
  */
 #ifndef BENCH_PROTOCOL_H
 #define BENCH_PROTOCOL_H
@@ -19,57 +18,61 @@
 #include "request.h"
 #include "stats.h"
 
-#define DATAGRAM_MAX 2048 /* bytes; room for any datagram and then some */
+#define DATAGRAM_MAX 2048 /* bytes; more than any datagram has */
 
-/* What a reply meant for its request. */
+/* The result of parsing a reply. */
 enum outcome {
-	AGAIN, /* r->keys keys of it are still to be asked for */
+	AGAIN,	/* r->keys keys of the request were not answered and have to be requested again */
 	DONE,
-	BROKEN, /* it contradicts the protocol, and was counted as that */
+	BROKEN, /* the reply violates the protocol, and was counted as such */
 };
 
 struct protocol {
 	const char *name;
-	bool stream; /* over TCP: replies come in the order of the requests and have no id */
+	bool stream; /* over TCP: replies arrive in the order of the requests and have no id */
 
 	/*
 	 * Writes the request into `buf` (protocol_room() bytes for r->keys) and sets r->asked.
-	 * The values of a SET are made of `nonce`.  Returns the length.
+	 * `nonce` makes the values of a SET unique.  Returns the length in bytes.
 	 */
 	size_t (*encode)(const struct options *o, uint8_t *buf, struct request *r, uint64_t nonce);
 
-	/* Datagrams: the id that a reply carries.  False if it is no reply. */
+	/* Datagrams: reads the id of a reply.  False if it is not a reply. */
 	bool (*id)(const uint8_t *buf, size_t len, uint64_t *id);
 
-	/* Streams: bytes of the reply to `r` that `buf` starts with, 0 if it is not yet
-	 * complete, -EBADMSG if it can never be one. */
+	/*
+	 * Streams: the length of the reply to `r` at the start of `buf`, 0 if it is not complete
+	 * yet, -EBADMSG if it is not a valid reply.
+	 */
 	ssize_t (*measure)(const struct request *r, const uint8_t *buf, size_t len);
 
-	/* Counts what a reply says, and settles the keys that are answered. */
+	/* Parses a complete reply: counts its results and settles the answered keys. */
 	enum outcome (*take)(const struct options *o, struct stats *s, struct request *r,
 			     const uint8_t *buf, size_t len);
 
-	/* A request that any server answers, in at most DATAGRAM_MAX bytes. */
+	/* Writes a request that any server answers, of at most DATAGRAM_MAX bytes. */
 	size_t (*ping)(const struct options *o, uint8_t *buf, uint64_t id);
 
-	/* 1 if this answers the ping, 0 if not (yet), -errno after a sentence if it is a refusal.
+	/*
+	 * 1 if these bytes answer the ping, 0 if not (yet), -errno after an error message if the
+	 * server refuses us.
 	 */
 	int (*pong)(const uint8_t *buf, size_t len, uint64_t id);
 };
 
 extern const struct protocol protocol_xkv, protocol_resp, protocol_memcached;
 
-/* The one that the options name. */
+/* The protocol of the options. */
 const struct protocol *protocol_of(const struct options *o);
 
-/* Bytes that encode() writes at most for a request with so many keys. */
+/* Upper bound of the bytes that encode() writes for a request with so many keys. */
 size_t protocol_room(const struct protocol *p, unsigned int keys);
 
-/* For the tables: count a value that came back, and check it if asked to. */
+/* For implementations: counts a received value, and checks it with --verify. */
 void protocol_value(const struct options *o, struct stats *s, uint32_t key, const uint8_t *value,
 		    uint32_t len);
 
-/* For the tables: count a reply that contradicts the protocol.  BROKEN. */
+/* For implementations: counts a reply that violates the protocol.  Returns BROKEN. */
 enum outcome protocol_broken(struct stats *s);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* memcached's text protocol over TCP: commands are pipelined, replies come in their order. */
+/* memcached's text protocol over TCP: pipelined commands; replies have the same order. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ static size_t encode(const struct options *o, uint8_t *buf, struct request *r, u
 	return len;
 }
 
-/* The length of the line that `at` starts with, its end included; 0 if that is not there yet. */
+/* Length of the line at `at` including its end; 0 if it is not complete yet. */
 static ssize_t read_line(const uint8_t *at, size_t len)
 {
 	size_t most = len < LINE_BYTES_MAX ? len : LINE_BYTES_MAX;
@@ -153,7 +153,7 @@ static ssize_t measure(const struct request *r, const uint8_t *buf, size_t len)
 	return used;
 }
 
-/* Which error a line tells.  False if it is none. */
+/* Counts an error line.  False if the line is not an error. */
 static bool read_error(const uint8_t *line, size_t len, enum stat_id *which)
 {
 	if (starts_with(line, len, "SERVER_ERROR out of memory"))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* RESP2, as redis-server and xkvd speak it: commands are pipelined, replies come in their order. */
+/* RESP2, the protocol of redis-server and xkvd: pipelined commands; replies in the same order. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -135,7 +135,7 @@ static ssize_t read_element(struct element *e, const uint8_t *buf, size_t len)
 										 : (ssize_t)line;
 }
 
-/* No reply that is asked for has arrays in an array. */
+/* None of the commands used here has a reply with nested arrays. */
 static ssize_t measure(const struct request *r, const uint8_t *buf, size_t len)
 {
 	struct element e, part;
@@ -159,7 +159,7 @@ static bool starts_with(const struct element *e, const char *word)
 	return e->len >= strlen(word) && !memcmp(e->text, word, strlen(word));
 }
 
-/* An error answers all that was asked for. */
+/* An error answers all keys of the request. */
 static enum outcome take_error(struct stats *s, struct request *r, const struct element *e)
 {
 	enum stat_id which = starts_with(e, "OOM")				   ? STAT_NO_MEMORY

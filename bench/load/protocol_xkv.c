@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* xkv over UDP (docs/protocol.md): any number of operations in a datagram, replies may be partial.
+/*
+ * xkv over UDP (docs/protocol.md): a datagram may have several operations, a reply may be partial.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -105,7 +106,7 @@ bool xkv_reply_open(struct xkv_reply *r, const uint8_t *buf, size_t len)
 	return true;
 }
 
-/* With these two, value_len tells something else than the bytes that follow. */
+/* With these two statuses value_len is not the number of bytes that follow. */
 static bool has_value(const struct xkv_result *head)
 {
 	return head->status != XKV_PAD && head->status != XKV_TOO_LARGE;
@@ -161,7 +162,7 @@ static enum stat_id stat_of(const struct request *r, unsigned int status)
 	}
 }
 
-/* The request has to be longer; what was asked for meanwhile may have told so before. */
+/* Raises the padding of the client; a reply to another request may already have done so. */
 static bool take_pad(struct stats *s, struct request *r, uint32_t want)
 {
 	unsigned int *pad = r->op == OP_SCAN ? &r->client->scan_pad : &r->client->pad;
@@ -197,7 +198,7 @@ static bool take_result(const struct options *o, struct stats *s, struct request
 	return r->must && which == STAT_BUSY;
 }
 
-/* Cut short, and half of the datagram unused: a longer request gets more. */
+/* a partial reply although the datagram has room: pad the next request more */
 static void learn_scan_pad(struct request *r, unsigned int results, size_t len)
 {
 	if (r->op == OP_SCAN && results < r->asked && len < XKV_PAYLOAD_MAX6 / 2)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Replies of xkv's UDP protocol, read step by step: for protocol_xkv.c and its test. */
+/* Parser of replies of xkv's UDP protocol, for protocol_xkv.c and its test.  Thread safe. */
 #ifndef BENCH_PROTOCOL_XKV_H
 #define BENCH_PROTOCOL_XKV_H
 
@@ -7,11 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A reply while it is read. */
+/* The position in a reply; points into the caller's buffer. */
 struct xkv_reply {
 	const uint8_t *at, *end;
 	uint64_t id;
-	unsigned int count;  /* results that are still to come */
+	unsigned int count;  /* results that were not read yet */
 	unsigned int status; /* of the header */
 };
 
@@ -22,10 +22,10 @@ struct xkv_answer {
 	unsigned int opcode, status;
 	uint32_t number; /* value_len; with XKV_PAD the bytes to pad to */
 	const uint8_t *value;
-	uint32_t value_len; /* bytes that are there */
+	uint32_t value_len; /* bytes of `value` */
 };
 
-/* Reads the next result; call it r->count times.  False if it is cut off. */
+/* Reads the next result; to be called r->count times.  False if it is truncated. */
 bool xkv_reply_next(struct xkv_reply *r, struct xkv_answer *out);
 
 #endif

@@ -15,7 +15,7 @@ bool ramp_holds(const struct ramp_step *step)
 	return step->answered >= 0.99 * step->offered && step->lost * 1000 <= step->requests;
 }
 
-/* Measures a rate until it holds, `tries` times at most.  What measure() said if that was not 0. */
+/* Measures a rate until it holds, at most `tries` times.  0, or the value of measure(). */
 static int try_rate(struct ramp *r, double rate, int tries, ramp_measure *measure, void *context)
 {
 	for (int i = 0; i < tries && r->saturation < rate && r->steps < RAMP_STEPS_MAX; i++) {
@@ -33,7 +33,7 @@ static int try_rate(struct ramp *r, double rate, int tries, ramp_measure *measur
 	return 0;
 }
 
-/* Above all that held; INFINITY if there is none. */
+/* The lowest failed rate above all sustained rates; INFINITY if there is none. */
 static double lowest_failed(const struct ramp *r)
 {
 	double lowest = INFINITY;

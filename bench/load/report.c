@@ -114,7 +114,7 @@ static json_t *workload_json(const struct options *o)
 		(int)o->scan_length, "batch", (int)o->batch, "seed", (json_int_t)o->seed);
 }
 
-/* What was asked for. */
+/* The options, as JSON. */
 static void add_parameters(json_t *all, const struct options *o)
 {
 	set(all, "protocol", json_string(protocol_of(o)->name));
@@ -144,7 +144,7 @@ static void add_latencies(json_t *all, const struct stats *s)
 		      (json_int_t)HIST_MAX_NS));
 }
 
-/* Names of before there were operations apart. */
+/* Names that older versions used, when requests and operations were not distinguished. */
 static void add_old_names(json_t *all, const struct stats *s)
 {
 	set(all, "mean_us", json_real(hist_mean(&s->latency) / 1e3));

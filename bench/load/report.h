@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How the results of a load are shown: progress, table, JSON, files for other tools. */
+/* Prints the results of a load: progress, table, JSON.  For one thread. */
 #ifndef BENCH_REPORT_H
 #define BENCH_REPORT_H
 
@@ -9,25 +9,25 @@
 
 struct result {
 	struct stats stats;
-	double offered;	  /* requests/s of an open loop, or 0 */
-	double seconds;	  /* that were measured */
+	double offered;	  /* open loop: offered requests/s, else 0 */
+	double seconds;	  /* duration of the measurement */
 	const char *mode; /* of the transport, or NULL */
 };
 
-/* Requests and operations per second that were answered before the end. */
+/* Requests and operations that were answered before the end, per second. */
 double result_requests_rate(const struct result *r);
 double result_ops_rate(const struct result *r);
 
-/* One line about `seconds` that end `at` seconds after the start, to standard error. */
+/* Prints a line on standard error about an interval of `seconds` that ends `at` (seconds). */
 void report_progress(const struct stats *interval, double seconds, double at, const char *phase);
 
-/* Ends a progress line that stands on a terminal. */
+/* Ends the progress line of a terminal. */
 void report_progress_end(void);
 
-/* One step of a ramp, with a head before the first, unless --json. */
+/* Prints a step of a ramp, with a header before the first, unless --json. */
 void report_step(const struct options *o, const struct ramp_step *step, bool first);
 
-/* A table, or with --json one object, on standard output; `ramp` may be NULL. */
+/* Prints a table, or with --json an object, on standard output; `ramp` may be NULL. */
 void report_result(const struct options *o, const struct result *r, const struct ramp *ramp);
 
 #endif

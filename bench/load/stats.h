@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a load over the network counts. */
+/* Counters and latencies of a load. */
 #ifndef BENCH_STATS_H
 #define BENCH_STATS_H
 
@@ -53,15 +53,15 @@ struct stat_row {
 extern const struct stat_row stat_rows[STATS];
 
 /*
- * One thread counts, others may read meanwhile.  Latencies are of all requests that are over:
- * what is given up or never sent took as long as it was waited for, or the slowest ones would
- * not be in the percentiles.
+ * One thread counts; others may read at the same time.  Latencies include requests that were given
+ * up or never sent, with the time that was waited for them: else the percentiles would leave out
+ * the slowest requests.
  */
 struct stats {
 	uint64_t count[STATS];
-	struct hist latency; /* of requests as they were drawn: an OP_RMW is one */
-	struct hist op[OPS]; /* of one kind; OP_RMW: of its GET and its SET together */
-	struct hist lag;     /* open loop: from when a request was due to when it was sent */
+	struct hist latency; /* of requests; a read-modify-write is one */
+	struct hist op[OPS]; /* by kind; OP_RMW: GET and SET together */
+	struct hist lag;     /* open loop: from when a request was due until it was sent */
 };
 
 static inline void stat_add(struct stats *s, enum stat_id which, uint64_t n)
@@ -69,8 +69,11 @@ static inline void stat_add(struct stats *s, enum stat_id which, uint64_t n)
 	__atomic_store_n(&s->count[which], s->count[which] + n, __ATOMIC_RELAXED);
 }
 
+/* Adds `from` to `into`. */
 void stats_merge(struct stats *into, const struct stats *from);
+/* Subtracts `earlier`, an older copy of `s`; as hist_subtract() does. */
 void stats_subtract(struct stats *s, const struct stats *earlier);
+/* Sum of the counters that are errors. */
 uint64_t stats_errors(const struct stats *s);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How requests and replies travel: one table of functions each, used by one
- * worker's thread.  A transport collects what is sent into batches and hands what
- * comes to the worker; it knows nothing of what the bytes mean.
+ * The transports of the load generator.  Each is a table of functions, called by the thread of one
+ * worker unless noted.  A transport sends requests in batches and passes received bytes to the
+ * worker, without interpreting them.
  */
 #ifndef BENCH_TRANSPORT_H
 #define BENCH_TRANSPORT_H
@@ -23,46 +23,54 @@ struct server_address {
 struct transport {
 	const char *name;
 
-	/* What the threads share, for transports that have such a thing: before the first open()
-	 * and after the last close().  0 and *shared, or -errno after a sentence; stop() in both
-	 * cases. */
+	/*
+	 * NULL, or start() and stop() state that all threads share, before the first open() and
+	 * after the last close().  0 and *shared, or -errno after an error message; stop() has to
+	 * be called in both cases.
+	 */
 	int (*start)(void **shared, const struct options *o, const struct server_address *server);
 	void (*stop)(void *shared);
-	/* What came of a choice that was left to the kernel. */
+	/* The mode that the kernel chose, or NULL. */
 	const char *(*mode)(const void *shared);
 
-	/* Opens w->client[0..w->clients-1] to the server; sets w->transport_state.  0, or -errno
-	 * after a sentence; close() in both cases. */
+	/*
+	 * Opens w->client[0..w->clients-1] to the server; sets w->transport_state.  0, or -errno
+	 * after an error message; close() has to be called in both cases.
+	 */
 	int (*open)(struct worker *w, const struct options *o, const struct server_address *server);
 	void (*close)(struct worker *w);
 
-	/* NULL, or called once, before the threads start, when all workers are open. */
+	/* NULL, or called once before the threads start, when all workers are open. */
 	int (*settle)(struct worker *workers, unsigned int n);
 
-	/* A place to write a request of this client into, at most `room` bytes; NULL if there is
-	 * none now, and then not before flush(). */
+	/*
+	 * Memory for a request of this client, of `room` bytes.  NULL if there is none; then there
+	 * will be none before flush().
+	 */
 	uint8_t *(*reserve)(struct worker *w, struct client *c, size_t room);
-	/* What was reserved is `len` bytes long, and is to be sent. */
+	/* Queues the reserved request, whose length is `len` bytes. */
 	void (*commit)(struct worker *w, struct client *c, size_t len);
-	/* Sends what was committed. */
+	/* Sends the queued requests. */
 	void (*flush)(struct worker *w);
 
-	/* Hands over what has come: worker_datagram(), worker_stream().  If nothing has, waits for
-	 * up to `wait` ns; longer only if w->phase has no rate, and then SLICE_MS at most. */
+	/*
+	 * Passes received data to worker_datagram() or worker_stream().  If there is none, waits
+	 * for up to `wait` ns; possibly longer if w->phase has no rate, but SLICE_MS at most.
+	 */
 	void (*receive)(struct worker *w, uint64_t wait);
 
-	/* NULL, or called at the end of a phase: counts what was dropped on this side. */
+	/* NULL, or called at the end of a phase: counts replies that were dropped on this side. */
 	void (*finish)(struct worker *w);
 
-	/* Streams: starts the client's connection anew. */
+	/* Streams: reconnects the client. */
 	void (*reset)(struct worker *w, struct client *c);
 };
 
-#define SLICE_MS 100 /* longest blind wait, so that signals and the end are seen in time */
+#define SLICE_MS 100 /* longest wait, after which a thread checks for signals and the end */
 
 extern const struct transport transport_udp, transport_tcp, transport_xdp;
 
-/* The one that options and protocol ask for. */
+/* The transport for the options and their protocol. */
 const struct transport *transport_of(const struct options *o);
 
 #endif

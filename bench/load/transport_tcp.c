@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* TCP connections, one a client: requests are written one behind the other, replies come in their
- * order. */
+/* TCP, one connection per client: requests are pipelined, replies arrive in the same order. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -18,7 +17,7 @@
 
 #define EVENTS	    64
 #define BUFFER_STEP (64 << 10)
-#define REPLY_MAX   (16 << 20) /* bytes; no reply that was asked for is longer */
+#define REPLY_MAX   (16 << 20) /* bytes; longer than any valid reply */
 
 struct buffer {
 	uint8_t *data;
@@ -74,7 +73,7 @@ static int connect_client(struct client *c, const struct options *o,
 	return 0;
 }
 
-/* Waits for what comes, and with EPOLLOUT for room to send, too. */
+/* Makes epoll wait for data, and with EPOLLOUT for room to send, too. */
 static int watch(struct tcp *t, struct client *c, int op, uint32_t out)
 {
 	struct epoll_event ev = { .events = EPOLLIN | out, .data.ptr = c };
@@ -163,7 +162,7 @@ static void tcp_commit(struct worker *w, struct client *c, size_t len)
 	c->dirty = true;
 }
 
-/* The connection is of no use any more, and neither is what is out on it. */
+/* Drops a broken connection and its outstanding requests. */
 static void give_up(struct worker *w, struct client *c, int err)
 {
 	worker_socket_error(w, err);
@@ -208,7 +207,7 @@ static void tcp_flush(struct worker *w)
 	t->dirties = left;
 }
 
-/* Hands over what is complete, and moves the rest to the front. */
+/* Passes complete replies to the worker, and moves the rest to the front of the buffer. */
 static void take_replies(struct worker *w, struct client *c)
 {
 	struct buffer *in = &c->stream->in;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* UDP sockets, one a client, connected; many datagrams a system call where there are many. */
+/* Connected UDP sockets, one per client; several datagrams per system call if possible. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static int open_client(struct client *c, const struct options *o,
 	if (c->fd < 0 || setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof(slice)) ||
 	    connect(c->fd, (const struct sockaddr *)&server->addr, server->len))
 		return -errno;
-	/* What the machine allows is what there is: a datagram too many is lost, and counted. */
+	/* Enlarges the buffers as far as allowed.  Datagrams that do not fit count as lost. */
 	if (o->depth > 1 && setsockopt(c->fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)))
 		(void)setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
 	return 0;
@@ -129,7 +129,7 @@ static void udp_commit(struct worker *w, struct client *c, size_t len)
 	u->out.iov[u->pending++].iov_len = len;
 }
 
-/* A datagram that the kernel refuses counts as lost on its way, as after any other loss. */
+/* A datagram that the kernel refuses to send is treated as lost. */
 static void send_run(struct worker *w, struct udp *u, unsigned int from, unsigned int to)
 {
 	int fd = u->to[from]->fd;

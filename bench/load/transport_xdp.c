@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * AF_XDP: frames go to and come from the device's queues past the kernel's network
- * stack.  Each thread has the sockets of its queues.  A client is a source port, held by a
- * UDP socket that is never used, so that nobody else gets it and the kernel refuses nothing.
+ * AF_XDP: sends and receives frames on the device's queues, without the kernel's network stack.
+ * Each thread has the sockets of its queues.  A client is a source port; an unused UDP socket is
+ * bound to it, so that no other process gets the port and the kernel sends no ICMP errors.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,7 +28,7 @@
 #define RING	   XSK_RING
 #define FRAMES	   (2 * RING) /* one half to receive into, one half to send from */
 #define UMEM_BYTES ((size_t)FRAMES * FRAME_SIZE)
-#define RECV_BATCH 64 /* frames that are given back together */
+#define RECV_BATCH 64 /* frames returned to the kernel at once */
 #define PROBE_NS   20000000ULL	 /* to wait for an answer to a probe */
 #define SETTLE_NS  2000000000ULL /* to look for better ports, for all clients together */
 #define PROBES	   8		 /* ports to try for each thread that there is */
@@ -219,7 +219,7 @@ static void xdp_thread_close(struct worker *w)
 	free(t);
 }
 
-/* Takes back the frames that are sent. */
+/* Reclaims the frames that were sent. */
 static void reap(struct queue *q)
 {
 	__u32 at, n = xsk_ring_cons__peek(&q->comp, RING, &at);
@@ -261,7 +261,7 @@ static void xdp_commit(struct worker *w, struct client *c, size_t len)
 	q->pending++;
 }
 
-/* Tells the kernel, where it wants to be told, that there are frames to send. */
+/* Notifies the kernel of frames to send, if it asks for that. */
 static void kick(struct worker *w, struct queue *q)
 {
 	int fd = xsk_socket__fd(q->socket);
@@ -313,7 +313,7 @@ static void take_frame(void *worker, const uint8_t *frame, size_t len)
 		stat_add(&w->stats, STAT_OVERRUNS, 1);
 }
 
-/* Calls take() for some frames that came on a queue, and gives them back to receive into. */
+/* Calls take() for some received frames of a queue, and returns them to the fill ring. */
 static unsigned int take_queue(struct queue *q,
 			       void (*take)(void *context, const uint8_t *frame, size_t len),
 			       void *context)
@@ -338,7 +338,7 @@ static unsigned int take_queue(struct queue *q,
 	return n;
 }
 
-/* All that is there: who takes fewer than he sends in a turn has the ring run over. */
+/* Receives all frames of a queue: if fewer were received than sent, the ring would overflow. */
 static unsigned int empty_queue(struct worker *w, struct queue *q)
 {
 	unsigned int n, all = 0;
@@ -350,7 +350,7 @@ static unsigned int empty_queue(struct worker *w, struct queue *q)
 	return all;
 }
 
-/* Takes what other threads received for this one. */
+/* Processes datagrams that other threads received for this one. */
 static unsigned int take_inbox(struct worker *w, struct inbox *in)
 {
 	unsigned int n;
@@ -408,8 +408,8 @@ static void count_overruns(struct worker *w)
 			continue;
 		}
 		/*
-		 * Without a frame to receive into it is one of the dropped, with a full ring it is
-		 * not.
+		 * the kernel counts replies without a free frame as dropped, too, but not those
+		 * that found the ring full
 		 */
 		all = found.rx_dropped + found.rx_ring_full;
 		stat_add(&w->stats, STAT_OVERRUNS, all - q->overruns);
@@ -417,7 +417,7 @@ static void count_overruns(struct worker *w)
 	}
 }
 
-/* A ping whose answer tells on which queue those to a port come. */
+/* Sends a ping, to find out on which queue replies to a port arrive. */
 struct probe {
 	const struct protocol *protocol;
 	in_port_t port;
@@ -478,9 +478,10 @@ static int change_port(struct worker *w, struct client *c)
 }
 
 /*
- * The NIC spreads replies over the queues by addresses and ports.  So clients change their
- * ports until their replies come on a queue of their own thread, or the time is up; what
- * still comes elsewhere (always where the NIC spreads in another way) is handed over.
+ * The NIC distributes replies over the queues by a hash of addresses and ports.  Clients change
+ * their ports until their replies arrive on a queue of their own thread, or the time is up.
+ * Replies that still arrive elsewhere (also with NICs that distribute in another way) are passed to
+ * the thread through its inbox.
  */
 static int settle(struct worker *workers, unsigned int n)
 {

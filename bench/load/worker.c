@@ -16,16 +16,17 @@
 #include "bench/common/sizes.h"
 
 #define LOAD_TRIES 30  /* of a request while loading, before the thread gives up */
-#define ISSUE_MAX  256 /* requests between two looks at what has come */
+#define ISSUE_MAX  256 /* requests sent before replies are received */
 
-/* No reply for so many times what a request waits for, and a second at least: the server is gone.
- * When the last one came is known to within HEARD_NS. */
+/*
+ * The server is considered gone after this multiple of the time that a request waits, but at least
+ * a second, without a reply.  The time of the last reply has an accuracy of HEARD_NS.
+ */
 #define SILENCE	       3
 #define SILENCE_MIN_MS 1000
 #define LAST_REPLY_STEP_NS       10000000
 
-/* Different ages that requests are counted with that were never sent, of which there may be
- * billions. */
+/* Unsent requests, of which there may be billions, are recorded with so many different ages. */
 #define UNSENT_AGES 65536
 
 uint64_t now_ns(void)
@@ -49,7 +50,7 @@ void worker_socket_error(struct worker *w, int err)
 		worker_fail(w, strerror(err));
 }
 
-/* What is due before the end is sent after it, too, but not for ever. */
+/* How long after the end requests are still sent that were due before. */
 static bool time_is_up(const struct worker *w)
 {
 	uint64_t end = w->phase->end_ns;
@@ -75,7 +76,7 @@ static uint64_t due_ns(const struct request *r)
 	return r->rmw_since ? r->rmw_since : r->since;
 }
 
-/* Where this request is counted. */
+/* The statistics that this request is counted in. */
 static struct stats *stats_of(struct worker *w, const struct request *r)
 {
 	return r->counts ? &w->stats : &w->ignored;
@@ -86,15 +87,15 @@ static uint64_t age(const struct worker *w, uint64_t since)
 	return w->now > since ? w->now - since : 0;
 }
 
-/* What comes then is in no rate, or a rate would count what was late as if it had not been. */
+/* Replies after the end do not count for rates: a server that is behind would seem to keep up. */
 static bool after_end(const struct worker *w)
 {
 	return w->phase->end_ns && w->now > w->phase->end_ns;
 }
 
 /*
- * Takes from what the phase has left for up to `want` keys that cost so much each, and not more:
- * what is too little for one may be enough for another thread.  *first is where it starts.
+ * Assigns up to `want` keys of the phase, each with this cost, to the calling thread, and leaves a
+ * rest that is too small for one key to other threads.  *first: the number of the first one.
  */
 static uint64_t take_share(struct phase *p, uint64_t want, unsigned int cost, uint64_t *first)
 {
@@ -154,7 +155,7 @@ static bool next_draw(struct worker *w, struct request *r)
 	return n;
 }
 
-/* Makes a request that was due then.  False if the phase has none left. */
+/* Makes a request with this due time.  False if the phase has no more. */
 static bool next_request(struct worker *w, struct request *r, uint64_t due)
 {
 	r->tries = 0;
@@ -172,7 +173,7 @@ static uint64_t next_id(const struct request *r)
 	return (r->id & ~(client - 1)) | ((r->id + step) & (client - 1));
 }
 
-/* Sends what is not yet answered of a request, for the first time or again. */
+/* Sends the unanswered keys of a request, for the first time or again. */
 static void send_request(struct worker *w, struct request *r)
 {
 	const struct options *o = w->phase->o;
@@ -208,7 +209,7 @@ static void take_out(struct worker *w, struct request *r)
 		TAILQ_REMOVE(&r->client->order, r, order);
 }
 
-/* The request is over, one way or the other. */
+/* Ends a request, answered or not. */
 static void release(struct worker *w, struct request *r)
 {
 	for (unsigned int i = 0; r->insert && i < r->first + r->keys; i++)
@@ -226,7 +227,7 @@ static void record_latency(struct worker *w, struct stats *s, const struct reque
 		hist_record(&s->op[OP_RMW], took);
 }
 
-/* The operation that was sent is answered, and with it the request, but for an OP_RMW's GET. */
+/* The operation was answered, and with it the request, except after the GET of an OP_RMW. */
 static void record(struct worker *w, const struct request *r)
 {
 	struct stats *s = stats_of(w, r);
@@ -244,7 +245,7 @@ static void record(struct worker *w, const struct request *r)
 	stat_add(s, STAT_AFTER_END, after_end(w));
 }
 
-/* The threads share the time of the last reply, and write it seldom. */
+/* Updates the shared time of the last reply; seldom, as all threads write it. */
 static void note_reply(struct worker *w)
 {
 	uint64_t last_reply_ns = __atomic_load_n(&w->phase->last_reply_ns, __ATOMIC_RELAXED);
@@ -254,7 +255,7 @@ static void note_reply(struct worker *w)
 		__atomic_store_n(&w->phase->last_reply_ns, w->now, __ATOMIC_RELAXED);
 }
 
-/* What ends by number only would go on for days without a server. */
+/* Has the server gone?  A load that is limited by requests only would never end. */
 static void give_up_on_silence(struct worker *w)
 {
 	const struct phase *p = w->phase;
@@ -296,7 +297,7 @@ static bool may_load_again(struct worker *w, struct request *r)
 	return false;
 }
 
-/* What a reply meant; the request is not among those that wait. */
+/* Handles the outcome of a reply; the request is not in w->out. */
 static void proceed(struct worker *w, struct request *r, enum outcome outcome, unsigned int keys)
 {
 	if (outcome == AGAIN && r->must && r->keys == keys && !may_load_again(w, r))
@@ -336,7 +337,7 @@ static void answer(struct worker *w, struct request *r, const uint8_t *buf, size
 		stat_add(s, STAT_OPS_AFTER_END, s->count[STAT_OPS] - ops);
 }
 
-/* Whose number an id carries: this worker's client, or NULL. */
+/* The client of this worker that an id belongs to, or NULL. */
 static struct client *client_of(struct worker *w, uint64_t id)
 {
 	uint64_t number = id >> REQUEST_CLIENT_SHIFT, first = w->client[0].number;
@@ -408,7 +409,7 @@ void worker_drop(struct worker *w, struct client *c)
 			    "loading gave up: the server closed the connection or does not answer");
 }
 
-/* After the end, too, or all that is lost shortly before it would be lost for good. */
+/* Repeats requests after the end, too: else those sent shortly before it might be lost. */
 static bool may_retry(struct worker *w, struct request *r)
 {
 	if (failed(w))
@@ -443,13 +444,13 @@ static void expire(struct worker *w)
 		on_timeout(w, r);
 }
 
-/* The threads take turns.  Not by adding up: what is rounded off would add up, too. */
+/* Due times of the threads alternate.  A product, since a sum would add up rounding errors. */
 static double due_at(const struct worker *w, uint64_t dues)
 {
 	return w->phase->start_ns + w->gap * (dues + (double)w->number / w->workers);
 }
 
-/* Whether a request may go out now.  *since: when it should have, 0 in a closed loop. */
+/* May a request be sent now?  *since: when it was due, 0 in a closed loop. */
 static bool is_due(struct worker *w, uint64_t *since)
 {
 	*since = 0;
@@ -462,7 +463,7 @@ static bool is_due(struct worker *w, uint64_t *since)
 	return true;
 }
 
-/* What was due before the end and is not sent any more; with -n only what that has left. */
+/* Counts requests that were due before the end but are not sent; with -n at most the rest. */
 static void count_unsent(struct worker *w)
 {
 	double from = w->phase->from_ns, due = w->due;
@@ -482,7 +483,7 @@ static void count_unsent(struct worker *w)
 	}
 }
 
-/* The phase is over for this thread, but for the answers that it waits for. */
+/* The thread sends no more requests, but still waits for replies. */
 static void stop(struct worker *w)
 {
 	w->stopping = true;
@@ -490,7 +491,7 @@ static void stop(struct worker *w)
 		count_unsent(w);
 }
 
-/* Sends what may be sent.  False if there is more that could be. */
+/* Sends requests, at most ISSUE_MAX.  False if more could be sent. */
 static bool issue(struct worker *w)
 {
 	struct request *r;
@@ -550,7 +551,7 @@ static void start(struct worker *w)
 	w->due = due_at(w, 0);
 }
 
-/* Where replies to one thread may come to another, all stay until the last one is done. */
+/* If a thread may receive replies for another one, all threads run until the last is done. */
 static void receive_for_others(struct worker *w)
 {
 	__atomic_sub_fetch(&w->phase->working, 1, __ATOMIC_RELAXED);
@@ -620,7 +621,7 @@ static int make_requests(struct worker *w, const struct options *o)
 	}
 	for (unsigned int i = 0; i < w->clients; i++)
 		w->client[i].request = &w->request[i * w->depth];
-	/* Neighbours in the line are of different clients. */
+	/* neighbours in the list belong to different clients */
 	for (size_t i = 0; i < n; i++) {
 		struct client *c = &w->client[i % w->clients];
 		size_t place = i / w->clients;

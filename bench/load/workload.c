@@ -20,7 +20,7 @@ void inserts_destroy(struct inserts *in)
 	pthread_mutex_destroy(&in->lock);
 }
 
-/* A key number that nobody had; where the names are at their end, the last one over and over. */
+/* A new key number; when all names are used up, the last one again and again. */
 static uint32_t new_key(struct inserts *in)
 {
 	uint32_t key = __atomic_fetch_add(&in->next, 1, __ATOMIC_RELAXED);
@@ -37,8 +37,7 @@ void workload_inserted(struct workload *w, uint32_t key)
 
 	pthread_mutex_lock(&in->lock);
 	if (key >= in->there && key - in->there >= INSERTS_WINDOW) {
-		/* Something is waited for too long: what is behind it shall be read all the same.
-		 */
+		/* an insert takes too long: do not wait for it before later keys are read */
 		memset(in->done, 0, sizeof(in->done));
 		__atomic_store_n(&in->there, key, __ATOMIC_RELAXED);
 	}
@@ -77,8 +76,7 @@ static uint32_t draw_key(struct workload *w)
 	}
 }
 
-/* Which kind comes next: the shares stand one behind the other in 0..100, the ratio has the rest.
- */
+/* Draws the kind of a request by the shares, in percent; --ratio divides the others. */
 static enum op draw_op(struct workload *w, struct request *r)
 {
 	const struct options *o = w->o;

@@ -24,7 +24,7 @@
 #include "neighbour.h"
 #include "request.h"
 
-#define BED_PROGRAM "xkv_pass" /* the test bed's: scripts/pass.bpf.c */
+#define BED_PROGRAM "xkv_pass" /* of the test bed: scripts/pass.bpf.c */
 
 /* One request to the device.  0 or -errno. */
 static int ask_device(const char *interface, unsigned long request, struct ifreq *req)
@@ -81,7 +81,7 @@ static int find_server(struct xdp *x, const struct server_address *server)
 	return x->o->mac_set ? 0 : neighbour_find(x->ifindex, to->sin_addr, x->path.mac);
 }
 
-/* The test bed's own program makes room; another's stays, and we go. */
+/* Replaces the program of the test bed; any other program is an error. */
 static int make_room(struct xdp *x)
 {
 	struct bpf_prog_info info = { 0 };
@@ -218,7 +218,7 @@ bool inbox_put(struct inbox *in, struct client *c, const uint8_t *data, size_t l
 		in->item[n].client = c;
 		in->item[n].len = len;
 		memcpy(in->item[n].data, data, len);
-		/* If the first one cannot be told of, nobody would look. */
+		/* without the notification the thread would not read its inbox */
 		put = n || write(in->event, &one, sizeof(one)) == sizeof(one);
 		__atomic_store_n(&in->count, n + put, __ATOMIC_RELAXED);
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the threads of an AF_XDP load share: the program on the device, the way to
- * the server, which port is whose, and an inbox for each thread.  The NIC decides which
- * queue a reply comes on, so it may come to another thread than the one that asked; that
- * thread copies it into the asker's inbox.
+ * State that the threads of an AF_XDP load share: the program on the device, the path to the
+ * server, the owner of each port, and an inbox for each thread.  The NIC chooses the queue of a
+ * reply, so another thread may receive it than the one that sent the request; it copies the reply
+ * to the inbox of that thread.
  */
 #ifndef BENCH_XDP_H
 #define BENCH_XDP_H
@@ -17,15 +17,15 @@
 #include "protocol.h"
 #include "transport.h"
 
-#define INBOX_ROOM XSK_RING /* datagrams; no more can come */
+#define INBOX_ROOM XSK_RING /* datagrams; as many as a ring has */
 
 struct xsk_bpf;
 struct client;
 
 struct inbox {
 	pthread_mutex_t lock;
-	int event;	    /* eventfd: something came into the empty inbox */
-	unsigned int count; /* under the lock, or as a hint */
+	int event;	    /* eventfd, written when the inbox was empty */
+	unsigned int count; /* under the lock, or read as a hint */
 	struct {
 		struct client *client;
 		uint16_t len;
@@ -39,10 +39,10 @@ struct xdp {
 	struct xsk_bpf *skel;
 	struct bpf_link *link;
 	unsigned int ifindex;
-	int replaced_fd; /* the test bed's program, which is put back; -1 if there was none */
+	int replaced_fd; /* the test bed's program, to be attached again at the end; -1 = none */
 	struct datagram_path path;
 	unsigned int queue[XSK_QUEUES_MAX], queues;
-	const char *mode; /* "copy" or "zerocopy", when the first socket is open */
+	const char *mode; /* "copy" or "zerocopy"; known when the first socket is open */
 	struct {
 		struct client *client;
 		unsigned int worker;
@@ -50,15 +50,15 @@ struct xdp {
 	struct inbox inbox[];
 };
 
-/* Attaches the program and finds the server.  0, or -errno after a sentence. */
+/* Attaches the program and finds the server.  0, or -errno after an error message. */
 int xdp_open(struct xdp **xdp, const struct options *o, const struct server_address *server);
-/* Also for NULL.  Takes the program off. */
+/* Detaches the program and frees the state, or does nothing for NULL. */
 void xdp_close(struct xdp *xdp);
 
-/* Replies to a port are this client's, of that worker; with a NULL client nobody's. 0 or -errno. */
+/* Assigns a port to a client of a worker, or releases it if the client is NULL.  0 or -errno. */
 int xdp_claim_port(struct xdp *x, in_port_t port, struct client *c, unsigned int worker);
 
-/* Gives a datagram to the thread that asked for it.  False: there is no room. */
+/* Copies a datagram into the inbox of another thread.  False: the inbox is full.  Thread safe. */
 bool inbox_put(struct inbox *in, struct client *c, const uint8_t *data, size_t len);
 
 #endif

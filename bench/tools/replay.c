@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * xkv-replay: what share of a trace a RESP server answers from its memory.
+ * xkv-replay: measures the hit ratio of a RESP server for a trace.
  *
- * It does what users of a cache do: a key is asked for, and set if it is not there.  The trace
- * depends on options and seed alone, not on what the server answers, so two servers get the same
- * one.  Requests are pipelined; the SETs for a batch's misses go ahead of the next batch's GETs.
+ * It acts like an application that uses a cache: it GETs a key, and SETs it after a miss.  The
+ * trace depends only on options and seed, not on replies, so that all servers get the same trace.
+ * Requests are pipelined; the SETs after the misses of a batch precede the GETs of the next batch.
  */
 #include <err.h>
 #include <errno.h>
@@ -22,7 +22,7 @@
 #define PIPELINE_MAX 4096
 #define VALUE_MAX    4096
 #define TIMEOUT_S    30
-#define SCAN_RUN     10000   /* keys that a scan asks for before popular ones have their turn */
+#define SCAN_RUN     10000   /* keys of a scan in a row, before popular keys are requested */
 #define SCAN_LEAST   0.001   /* share of requests */
 #define TTL_LEAST_MS 3600000 /* nothing expires meanwhile: only the order matters */
 #define REQUESTS_MAX 3000000000
@@ -50,7 +50,7 @@ static struct {
 
 /* ---- the trace ----------------------------------------------------------- */
 
-/* Popular keys, and among them a scan of keys that nobody asks for a second time. */
+/* Popular keys, and between them scans of keys that are requested only once. */
 static struct trace {
 	struct dist dist;
 	struct rng rng;
@@ -86,7 +86,7 @@ static void trace_open(const char *text)
 	trace.left = trace.scan > 0 ? 0 : UINT64_MAX;
 }
 
-/* Scanned keys are numbered from where the popular ones end. */
+/* Scanned keys have numbers above those of the popular keys. */
 static uint32_t trace_next(void)
 {
 	if (!trace.left) {
@@ -109,7 +109,7 @@ static void key_write(key_text text, const char *kind, uint32_t number)
 	snprintf(text, sizeof(key_text), "%3.3s:%012u", kind, number);
 }
 
-/* A value says whose it is. */
+/* Makes a value that contains its key. */
 static void value_write(char *value, const key_text key)
 {
 	for (unsigned int i = 0; i < opt.value_size; i++)
@@ -145,7 +145,7 @@ static void send_get(const key_text key)
 	redisAppendCommandArgv(server, 2, argv, len);
 }
 
-/* `ttl_ms` of 0 is none. */
+/* `ttl_ms`: 0 = no TTL. */
 static void send_set(const key_text key, uint64_t ttl_ms)
 {
 	char value[VALUE_MAX], ttl[24];
@@ -190,7 +190,7 @@ static bool read_get(const key_text key)
 
 /* ---- the run ------------------------------------------------------------- */
 
-/* A request counts as a millisecond: the order of expiry does not depend on the server's speed. */
+/* Time is counted in requests: the order of expiry does not depend on the server's speed. */
 static uint64_t ttl_of(uint32_t number, uint64_t when)
 {
 	struct rng rng;
@@ -257,7 +257,7 @@ static uint32_t pinned_batch(uint32_t first)
 	return opt.pinned - first < opt.pipeline ? opt.pinned - first : opt.pipeline;
 }
 
-/* Entries without a TTL, which no volatile policy may take. */
+/* Inserts entries without a TTL, which volatile policies must not evict. */
 static void pin(void)
 {
 	key_text key;

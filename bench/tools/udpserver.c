@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * xkv-udpserver: a baseline, the store that one would write without BPF.  It answers GET, SET, SCAN
- * and PING of bpf/proto.h, several in a datagram, from a hash table of its own through UDP
- * sockets, so what it costs beside the XDP program is what the kernel's network stack and the way
- * to user space cost.  Everything that makes such a server fast is here: a socket a thread
- * (SO_REUSEPORT), many datagrams a system call, striped locks.  What a server needs to face a
- * network is not: no token, no expiry, no conditions, no limit on what a reply may be to its
- * request.
+ * xkv-udpserver: a baseline, a store without BPF.  It answers GET, SET, SCAN and PING of
+ * bpf/proto.h, also several in a datagram, from a hash table in user space through UDP sockets.
+ * The difference to the XDP program is the cost of the kernel's network stack and of user space.
+ * It has what makes such a server fast: a socket per thread (SO_REUSEPORT), many datagrams per
+ * system call, striped locks.  It does not have what a server in a network needs: no tokens, no
+ * expiry, no conditions, no limit of the length of replies to short requests.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -29,7 +28,7 @@
 #define STRIPES	    4096 /* locks; a power of two */
 #define THREADS_MAX 256
 #define KEYS_MAX    (1ULL << 30)
-#define SOCKET_ROOM (4 << 20) /* bytes that wait while all threads are busy */
+#define SOCKET_ROOM (4 << 20) /* bytes of datagrams that may wait in a socket */
 
 /* ---- the table ------------------------------------------------------------- */
 
@@ -77,7 +76,7 @@ static uint64_t hash(const uint8_t *key, unsigned int len)
 	return mix64(sum ^ word);
 }
 
-/* The place that points to the key's entry, or to the NULL where it would be added. */
+/* The pointer to the entry of a key, or the NULL pointer where it would be added. */
 static struct entry **find(uint64_t sum, const uint8_t *key, unsigned int len)
 {
 	struct entry **at = &table.bucket[sum & table.mask];
@@ -95,7 +94,7 @@ static struct stripe *lock(uint64_t sum)
 	return s;
 }
 
-/* Makes *at an entry with room for the value.  False if there is no memory; *at is as it was. */
+/* Makes *at an entry with room for the value.  False without memory; then *at is unchanged. */
 static bool make_room(struct entry **at, const uint8_t *key, unsigned int key_len,
 		      uint32_t value_len)
 {
@@ -129,8 +128,7 @@ struct reply {
 };
 
 /*
- * Adds a result; its value_len bytes of value follow, at the place that is returned.  NULL: no
- * room.
+ * Appends a result, and returns the address for its value of value_len bytes.  NULL: no room.
  */
 static uint8_t *add_result(struct reply *r, const struct xkv_result *head)
 {
@@ -194,7 +192,7 @@ static bool set(struct reply *r, const uint8_t *key, unsigned int key_len, const
 	return add_status(r, XKV_OP_SET, version ? XKV_OK : XKV_NO_MEMORY, version);
 }
 
-/* Adds one to the number that the key ends in.  False behind 99..9, and if there is none. */
+/* Increments the number at the end of a key.  False after 99..9, or if there is no number. */
 static bool next_key(uint8_t *key, unsigned int len)
 {
 	while (len-- && key[len] >= '0' && key[len] <= '9') {
@@ -217,7 +215,7 @@ static bool scan(struct reply *r, const uint8_t *first, unsigned int key_len, un
 	return true;
 }
 
-/* Whether the operation is one that this server knows, with nothing that it does not know. */
+/* Does this server support the operation with its flags and fields? */
 static unsigned int check(const struct xkv_op *op)
 {
 	switch (op->opcode) {
@@ -239,7 +237,7 @@ static unsigned int check(const struct xkv_op *op)
 	return op->keys ? XKV_BAD_REQUEST : XKV_OK;
 }
 
-/* Does the next operation.  False if the reply ends with it or before it. */
+/* Executes the next operation.  False if it is the last one whose result fits, or does not fit. */
 static bool next_op(struct request *q, struct reply *r)
 {
 	struct xkv_op op;
@@ -269,7 +267,7 @@ static bool next_op(struct request *q, struct reply *r)
 	case XKV_OP_SCAN:
 		return scan(r, key, op.key_len, op.keys);
 	default:
-		/* A SET without room for its result must not be done. */
+		/* a SET must not be executed if its result does not fit */
 		return (size_t)(r->end - r->at) >= sizeof(struct xkv_result) &&
 		       set(r, key, op.key_len, key + XKV_PADDED(op.key_len), value_len);
 	}
@@ -336,7 +334,7 @@ static void mail_init(struct mail *m)
 	}
 }
 
-/* Answers what came in.  Returns how many replies there are. */
+/* Answers the received datagrams.  Returns the number of replies. */
 static unsigned int answer_all(struct mail *m, unsigned int received)
 {
 	unsigned int n = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The first name stays until the second is on the disk: so at no point of a crash the file
- * has none.
+ * The first name is removed only when the second is durable, so a crash never leaves the file
+ * without a name.
  */
 #include "aside.h"
 
@@ -85,7 +85,7 @@ static int copy_to(int dir_fd, int from, const char *temp)
 	return ret;
 }
 
-/* Under the name of a temporary file of ours first: half a copy must not look like one. */
+/* Writes a temporary file and renames it, so that an incomplete copy never has the second name. */
 static int copy(int dir_fd, const char *name, const char *copied)
 {
 	char temp[64];
@@ -105,8 +105,8 @@ static int copy(int dir_fd, const char *name, const char *copied)
 }
 
 /*
- * Hard links may be unknown to the file system, or forbidden for other people's files
- * (protected_hardlinks).
+ * A hard link fails on file systems that have none, and for files of other users where the sysctl
+ * protected_hardlinks is set.
  */
 static int link_or_copy(int dir_fd, const char *name, const struct stat *st, const char *second)
 {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Files that a save would replace, and that must not be lost, get a second name. */
+/* Gives a second name to a file that the next save would replace and that must not be lost. */
 #ifndef XKV_ASIDE_H
 #define XKV_ASIDE_H
 
 #include <limits.h>
 
 /*
- * Gives the file `name` in a directory the name `name.suffix` too, or `name.suffix.1` and so on:
- * the first that is free, or that it has already.  By a hard link, or a copy where the file system
- * has none.  When this returns 0 it is on the disk, and `kept` is the name; else -errno, and
- * nothing has changed.
+ * Gives the file `name` in the directory `dir_fd` a second name: `name.suffix`, or `name.suffix.1`
+ * and so on, the first one that is free or that is this file (or a copy of it) already.  Makes a
+ * hard link, or a copy if the file system refuses links.  0, and the durable second name in `kept`;
+ * or -errno, and the directory is unchanged.  One thread at a time for a directory.
  */
 int aside_keep(int dir_fd, const char *name, const char *suffix, char kept[NAME_MAX + 1]);
 
-/* The same, and takes the first name away. */
+/* The same, and removes the first name. */
 int aside_move(int dir_fd, const char *name, const char *suffix, char kept[NAME_MAX + 1]);
 
 #endif

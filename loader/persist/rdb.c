@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Redis' snapshot format.  It has no specification but its code: Redis,
- * src/rdb.h and src/rdb.c (7.0 writes version 10, 7.2 version 11, 7.4 and 8.0
- * version 12; version 9 is that of 5.0 to 6.2).  A file is
+ * Redis' snapshot format.  Redis' code is its only specification: src/rdb.h and src/rdb.c (5.0 to
+ * 6.2 write version 9, 7.0 version 10, 7.2 version 11, 7.4 and 8.0 version 12).  A file is
  *
  *   +-------------+---------+---------+     +----------+----+----------+
  *   | "REDIS0009" | record  | record  | ... | 255, EOF |    | CRC-64   |
  *   +-------------+---------+---------+     +----------+----+----------+
  *
- * with the checksum (little-endian, over all before it; 0 = none was made) from
- * version 5 on.  A record is one byte, its opcode or type, and what belongs to it:
+ * with the checksum (little-endian, over all bytes before it; 0 = not computed) from version 5 on.
+ * A record is one byte, its opcode or type, followed by its fields:
  *
  *   +-----+--------+--------+        +-----+--------+        +-----+------+---------+
  *   | 250 | string | string |  AUX   | 254 | length |  DB    | 251 | keys | expires |  RESIZEDB
@@ -18,7 +17,7 @@
  *   +-----+----------------------+   +------+--------+-------------------+
  *   | 252 | int64, little-endian |   | type |  key   | value by its type |
  *   +-----+----------------------+   +------+--------+-------------------+
- *     expiry (ms) of the key that follows; a string's type is 0 and its value one string
+ *     expiry (ms) of the next key; a string key has type 0, and its value is one string
  *
  * Lengths and strings by the top bits of their first byte:
  *
@@ -79,7 +78,7 @@ enum opcode {
 
 /* ---- writing ---- */
 
-/* The newest Redis whose own format is version 9; readers show it, nothing depends on it. */
+/* The last Redis that writes version 9.  Readers only display it. */
 #define COMPATIBLE_WITH "6.2.0"
 
 struct rdb_writer {
@@ -221,14 +220,14 @@ void rdb_write_header(struct rdb_writer *w, uint64_t keys, uint64_t used_memory)
 	put_length(w, 0);
 	put_byte(w, OP_RESIZEDB);
 	put_length(w, keys);
-	put_length(w, 0); /* how many of them expire: a hint too, and not known without a walk */
+	put_length(w, 0); /* how many expire: a hint as well, not known without a walk */
 }
 
 void rdb_write_key(struct rdb_writer *w, const void *key, size_t key_len, const void *value,
 		   size_t value_len, uint64_t expire_ms)
 {
 	if (expire_ms) {
-		/* Redis reads it as signed; what would be negative there never comes. */
+		/* Redis reads a signed number: a larger one would be in the past there */
 		uint64_t le = htole64(expire_ms > INT64_MAX ? INT64_MAX : expire_ms);
 
 		put_byte(w, OP_EXPIRETIME_MS);
@@ -262,35 +261,34 @@ size_t rdb_key_size(size_t key_len, size_t value_len, uint64_t expire_ms)
 /* ---- reading ---- */
 
 /*
- * LZF spends at most two bytes on one byte of output (a run of one literal), so
- * nothing longer than twice its output can be a compressed string.  With values
- * limited, this makes every buffer one of fixed size: no length in the file
- * ever sizes an allocation.
+ * LZF needs at most two bytes for one byte of output (a run of one literal), so a longer compressed
+ * string is invalid.  As values are limited too, all buffers have a fixed size: no allocation
+ * depends on a length in the file.
  */
 #define PACKED_MAX (2 * (size_t)XKV_VALUE_MAX)
 
 struct reader {
-	int fd; /* -1: all of it is in memory, at `buf` */
+	int fd; /* -1: the whole file is in memory, at `buf` */
 	const uint8_t *buf;
-	size_t pos, end; /* in buf: next byte, end of what is there */
-	size_t summed;	 /* in buf: end of what is in crc */
+	size_t pos, end; /* in buf: next byte, end of the data */
+	size_t summed;	 /* in buf: end of the bytes that `crc` covers */
 	uint64_t base;	 /* offset of buf[0] in the file */
 	uint64_t size;	 /* of the file */
 	uint64_t crc;
-	uint64_t db; /* what the last SELECTDB said */
+	uint64_t db; /* of the last SELECTDB */
 	bool expires;
 	int64_t expire_ms; /* for the next key */
-	uint64_t record;   /* offset of the record that is being read, its expiry included */
+	uint64_t record;   /* offset of the current record, or of its expiry if it has one */
 	int err;
 	const struct rdb_sink *sink;
 	struct rdb_report *rep;
-	uint8_t *key; /* XKV_KEY_MAX bytes; each allocated by itself, so that ASan knows its end */
+	uint8_t *key; /* XKV_KEY_MAX bytes; allocated separately, so that ASan checks the bounds */
 	uint8_t *value;	  /* XKV_VALUE_MAX */
 	uint8_t *packed;  /* PACKED_MAX */
 	uint8_t *own_buf; /* BUFFER_SIZE */
 };
 
-/* A string that was read; `have` is less than `len` if it did not fit. */
+/* A string that was read.  `have` bytes of it are in `data`; fewer than `len` if it is too long. */
 struct text {
 	const uint8_t *data;
 	uint64_t len;
@@ -335,7 +333,7 @@ static void sum(struct reader *r)
 	r->summed = r->pos;
 }
 
-/* Gets at least one byte into the buffer; the caller knows that the file has one. */
+/* Reads at least one byte into the buffer; the caller has checked that the file has one. */
 static bool refill(struct reader *r)
 {
 	ssize_t n;
@@ -354,7 +352,7 @@ static bool refill(struct reader *r)
 	return true;
 }
 
-/* Takes the next `len` bytes, into `dst` unless that is NULL. */
+/* Consumes the next `len` bytes, and copies them to `dst` unless that is NULL. */
 static bool take(struct reader *r, void *dst, uint64_t len)
 {
 	uint8_t *out = dst;
@@ -379,7 +377,7 @@ static bool take(struct reader *r, void *dst, uint64_t len)
 	return true;
 }
 
-/* Reads a length, or the encoding of a string that has one of its own. */
+/* Reads a length, or the encoding of a string that is not stored as length and bytes. */
 static bool get_length_or_encoding(struct reader *r, uint64_t *len, enum encoding *enc)
 {
 	uint64_t at = offset(r);
@@ -475,7 +473,7 @@ static bool get_lzf(struct reader *r, uint8_t *dst, size_t max, struct text *out
 	return true;
 }
 
-/* Reads a string into `dst`; what is longer than `max` is read to its end, but not kept. */
+/* Reads a string into `dst`.  Of one longer than `max` the rest is skipped. */
 static bool get_string(struct reader *r, uint8_t *dst, size_t max, struct text *out)
 {
 	enum encoding enc;
@@ -551,13 +549,13 @@ static bool skip_text_double(struct reader *r)
 }
 
 /*
- * What the parts of a record are, in order, so that its end can be found:
- *   s string   l length   1, 4, 8 that many bytes   f score as text   m module's fields
- *   *(...)     a length, then what is in the parentheses that many times
+ * Skips the parts of a record.  A string describes them in order:
+ *   s string   l length   1, 4, 8 that many bytes   f score as text   m fields of a module
+ *   *(...)     a count, then the parts in parentheses that many times
  */
 static bool skip(struct reader *r, const char *parts, const char *end);
 
-/* Every turn takes at least a byte of the file, which bounds what a wrong count can do. */
+/* Each iteration consumes a byte or more, so a wrong count ends at the end of the file. */
 static bool skip_repeated(struct reader *r, const char *body, const char *end)
 {
 	uint64_t count;
@@ -612,7 +610,7 @@ static bool skip_parts(struct reader *r, const char *parts)
 	return skip(r, parts, parts + strlen(parts));
 }
 
-/* Redis' types by number; without parts: the end cannot be found (Redis refuses them as well). */
+/* Redis' types by number.  No parts: the end of the value cannot be found (nor does Redis try). */
 static const struct {
 	const char *name;
 	const char *parts;
@@ -649,7 +647,7 @@ static const char *type_name(uint8_t type)
 	return type < sizeof(types) / sizeof(types[0]) ? types[type].name : NULL;
 }
 
-/* A key for a message: quoted, printable, not too long. */
+/* Formats a key for a message: quoted, non-printable bytes escaped, at most 40 bytes of it. */
 static void quote_key(char *out, size_t size, const struct text *key)
 {
 	size_t shown = key->have < 40 ? key->have : 40, n = 0;
@@ -668,8 +666,8 @@ static void quote_key(char *out, size_t size, const struct text *key)
 	snprintf(out + n, size - n, shown < key->len ? "...\"" : "\"");
 }
 
-/* Takes over what the sink says. */
-static bool sink_says(struct reader *r, int ret)
+/* Records the result of a sink function.  True to continue. */
+static bool sink_accepts(struct reader *r, int ret)
 {
 	if (ret) {
 		r->err = ret;
@@ -692,10 +690,10 @@ __attribute__((format(printf, 2, 3))) static bool other(struct reader *r, const 
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
 	o.what = what;
-	return sink_says(r, r->sink->other(r->sink->arg, &o));
+	return sink_accepts(r, r->sink->other(r->sink->arg, &o));
 }
 
-/* Hands a string key to the sink, or says why this store cannot hold it. */
+/* Passes a string key to the sink, or the reason why this store cannot hold it. */
 static bool deliver(struct reader *r, const struct text *key, const struct text *value)
 {
 	struct rdb_key k = {
@@ -721,7 +719,7 @@ static bool deliver(struct reader *r, const struct text *key, const struct text 
 	if (value->len > XKV_VALUE_MAX)
 		return other(r, "the value of %s has %" PRIu64 " bytes; xkv's have at most %u",
 			     name, value->len, XKV_VALUE_MAX);
-	return sink_says(r, r->sink->key(r->sink->arg, &k));
+	return sink_accepts(r, r->sink->key(r->sink->arg, &k));
 }
 
 static bool read_entry(struct reader *r, uint8_t type)
@@ -851,7 +849,7 @@ static int read_all(struct reader *r)
 	bool ok = read_magic(r);
 
 	while (ok) {
-		/* The record of a key begins with its expiry. */
+		/* an expiry belongs to the record of the next key */
 		if (!r->expires)
 			r->record = offset(r);
 		ok = take(r, &op, 1);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Redis' snapshot format (RDB), as far as a store of strings needs it: a writer
- * of version 9, which Redis 5.0 and everything newer reads, and a reader of
- * versions 1 to 12.  rdb.c draws the format.
+ * Redis' snapshot format (RDB), as far as a store of strings needs it: a writer of version 9, which
+ * Redis 5.0 and later read, and a reader of versions 1 to 12.  rdb.c draws the format.
  *
- * Nothing here knows the store, and nothing logs: policy is the caller's.
- * Threads: a writer or a call of rdb_read() belongs to one thread; several may
- * run at once.
+ * These functions do not use the store and do not log; they return errors to the caller.  Threads:
+ * a writer is used by one thread at a time; different writers and readers are independent.
  */
 #ifndef XKV_RDB_H
 #define XKV_RDB_H
@@ -19,34 +17,38 @@
 #define RDB_VERSION_MAX	    12 /* Redis 7.4 and 8.0 */
 
 /*
- * Writing.  Errors are sticky: after the first failed write the others do
- * nothing, and rdb_write_end() returns it; so only that one has to be checked.
+ * Writing.  After a write has failed the later calls do nothing, and rdb_write_end() returns the
+ * error: a caller needs to check only that.
  */
 struct rdb_writer;
 
-/* A writer to `fd`, which stays the caller's; NULL with errno set. */
+/* Makes a writer to `fd`, which the caller has to close.  NULL with errno set if out of memory. */
 struct rdb_writer *rdb_writer_new(int fd);
+/* Frees a writer, or does nothing for NULL.  Data that was not flushed is discarded. */
 void rdb_writer_free(struct rdb_writer *w);
 
-/* Magic, who wrote it and when, database 0 with about `keys` keys.  Comes first. */
+/*
+ * Writes the header: magic, version of the writer, time, database 0.  To be called first.  `keys`
+ * (about how many will be written) and `used_memory` (bytes) are hints for readers.
+ */
 void rdb_write_header(struct rdb_writer *w, uint64_t keys, uint64_t used_memory);
 
-/* One string key; `expire_ms` is Unix time in milliseconds, 0 = never. */
+/* Writes a string key; lengths in bytes, `expire_ms` is Unix time in milliseconds, 0 = never. */
 void rdb_write_key(struct rdb_writer *w, const void *key, size_t key_len, const void *value,
 		   size_t value_len, uint64_t expire_ms);
 
-/* End mark and checksum, all of it handed to the kernel (not fsynced).  0 or -errno. */
+/* Writes end mark and checksum and flushes to the kernel (no fsync).  0, or the first -errno. */
 int rdb_write_end(struct rdb_writer *w);
 
-/* The sticky error so far, 0 or -errno: lets a long walk stop early. */
+/* The first error so far, 0 or -errno: lets a long walk stop early. */
 int rdb_writer_error(const struct rdb_writer *w);
 
-/* Bytes that rdb_write_key() writes for such a key. */
+/* Number of bytes that rdb_write_key() writes for such a key. */
 size_t rdb_key_size(size_t key_len, size_t value_len, uint64_t expire_ms);
 
 /*
- * Reading.  The file is checked as it is read; the checksum stands at its end,
- * so whoever must not act on a damaged file reads it twice.
+ * Reading.  The reader checks the file while it reads it, but the checksum is at the end: a caller
+ * that must not use keys of a damaged file reads it twice.
  */
 struct rdb_key {
 	const void *key; /* key and value are valid during the call only */
@@ -54,19 +56,19 @@ struct rdb_key {
 	const void *value;
 	size_t value_len; /* 0..XKV_VALUE_MAX */
 	bool expires;
-	int64_t expire_ms; /* Unix time, if `expires`; may well be in the past */
+	int64_t expire_ms; /* if `expires`: Unix time in milliseconds, possibly in the past */
 	uint64_t offset;   /* of the entry in the file */
 };
 
-/* Something well-formed that this store cannot hold. */
+/* A well-formed record that this store cannot hold. */
 struct rdb_misfit {
-	const char *what; /* a sentence without full stop, with the key if there is one */
+	const char *what; /* why: a sentence without full stop, with the key if it has one */
 	bool expires;
 	int64_t expire_ms;
 	uint64_t offset;
 };
 
-/* Both return 0 to go on, else a negative value, which rdb_read() then returns. */
+/* Receives the records.  To end the reading, return a negative value; rdb_read() returns it. */
 struct rdb_sink {
 	int (*key)(void *arg, const struct rdb_key *key);
 	int (*other)(void *arg, const struct rdb_misfit *other); /* 0 = skip it */
@@ -74,21 +76,21 @@ struct rdb_sink {
 };
 
 struct rdb_report {
-	unsigned int version; /* of the file, 0 if it is not even RDB */
+	unsigned int version; /* of the file, 0 if it is not an RDB file */
 	bool checksummed;     /* false: version < 5, or written with `rdbchecksum no` */
-	uint64_t offset;      /* on failure: where */
+	uint64_t offset;      /* on failure: where in the file */
 	char text[256]; /* on failure: a clause such as "the file ends in the middle of a value" */
 };
 
 /*
- * Reads a whole file from its start to its end, from `fd` (a regular file) or
+ * Reads a whole file from its start to its end, from `fd` (a regular file, which stays open) or
  * from memory.  0; or, with rep->offset and rep->text:
  *   -EBADMSG   damaged: bad checksum, truncated, impossible length, bytes after the end
  *   -ENOTSUP   not RDB, a newer version, or a type whose end cannot be found
  *   -EINVAL    not a regular file
  *   -ENOMEM, or -errno of read(2)
- * or what a sink function returned, with rep->text "".
- * Memory: some 3 MiB, whatever the file says.
+ * or the value that a sink function returned, with rep->text "".
+ * Allocates about 3 MiB, independent of the lengths in the file.
  */
 int rdb_read(int fd, const struct rdb_sink *sink, struct rdb_report *rep);
 int rdb_read_memory(const void *data, size_t len, const struct rdb_sink *sink,

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Snapshots: when and where an RDB file is written and read, and what is said
- * when that fails.  rdb.c knows the format, this file the file system and the
- * store.
+ * Snapshots: saving and loading RDB files, and messages for users when that fails.  rdb.c has the
+ * format; this file has the file system and the store.
  *
- * A save never touches the old file until the new one is complete and on the
- * disk: it writes dir/temp-<pid>.rdb (Redis' own name for it), fsyncs and closes
- * it, renames it and fsyncs the directory.  It runs in a thread that blocks all
- * signals: so the daemon's signals go to its event loop, and a file size limit
- * is an error of write(2), not a SIGXFSZ that ends the process.
+ * A save does not touch the old file before the new one is complete and durable: it writes
+ * dir/temp-<pid>.rdb (as Redis names it), fsyncs and closes it, renames it and fsyncs the
+ * directory.  It runs in a thread that blocks all signals, so that the daemon's signals go to its
+ * event loop, and exceeding a file size limit is an error of write(2) instead of a fatal SIGXFSZ.
  */
 #include "snapshot.h"
 
@@ -40,20 +38,20 @@
 #define FILE_OVERHEAD 512 /* bytes of a file without keys, rounded up */
 #define OTHERS_LOGGED 10
 #define BUSY_RETRIES  1000
-#define BUSY_WAIT_NS  100000 /* so a busy key gets a tenth of a second to become free */
+#define BUSY_WAIT_NS  100000 /* between them: a tenth of a second in total */
 #define TEMP_PREFIX   "temp-"
 #define TEMP_SUFFIX   ".rdb"
 #define ORIGINAL      "original"   /* dump.rdb.original: a file of which a part was skipped */
 #define UNREADABLE    "unreadable" /* dump.rdb.unreadable: see --start-empty */
 
 static struct {
-	pthread_mutex_t lock; /* over all but the last two */
+	pthread_mutex_t lock; /* for all but the last two */
 	struct snapshot_info info;
 	pthread_t thread;
-	bool joinable; /* `thread` is a background save that nobody has joined */
+	bool joinable; /* `thread` is a background save that was not joined yet */
 	int event_fd;
-	uint64_t changes_saved; /* sum of the change counters that the last good save covers */
-	/* the file holds what was skipped when it was loaded, and has no second name yet */
+	uint64_t changes_saved; /* count_changes() at the start of the last successful save */
+	/* a part of the file was skipped when it was loaded, and it has no second name yet */
 	bool keep_original;
 	atomic_bool stop;
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1 };
@@ -61,7 +59,7 @@ static struct {
 /* One save. */
 struct job {
 	struct store *st;
-	snapshot_source *source; /* what is saved, in place of st */
+	snapshot_source *source; /* if not NULL: writes the keys, instead of those of st */
 	void *source_arg;
 	const char *dir;
 	const char *name;
@@ -69,8 +67,8 @@ struct job {
 	bool background;
 	int ret;
 	uint64_t keys;
-	uint64_t changes; /* at its start */
-	double start; /* by monotonic_seconds() */
+	uint64_t changes; /* count_changes() at its start */
+	double start;     /* by monotonic_seconds() */
 	char error[sizeof(state.info.last_error)];
 };
 
@@ -103,7 +101,7 @@ static uint64_t count_changes(const struct store *st)
 	return sum;
 }
 
-/* Writes the sentence for an error and returns the error. */
+/* Sets the message of the job and returns `err`. */
 __attribute__((format(printf, 3, 4))) static int fail(struct job *job, int err, const char *fmt,
 						      ...)
 {
@@ -115,7 +113,7 @@ __attribute__((format(printf, 3, 4))) static int fail(struct job *job, int err, 
 	return err;
 }
 
-/* What a user can do about an error of the file system. */
+/* The clause of a message that tells a user what to do about an error of the file system. */
 static const char *remedy(int err)
 {
 	switch (-err) {
@@ -147,7 +145,7 @@ static int fail_step(struct job *job, const char *step)
 
 /* ---- the directory ---- */
 
-/* The process id in the name of a temporary file, 0 if it is not one of ours. */
+/* The process id in the name of a temporary file, 0 if the name has another form. */
 static pid_t temp_pid(const char *name)
 {
 	char again[NAME_MAX + 1];
@@ -162,7 +160,7 @@ static pid_t temp_pid(const char *name)
 	return strcmp(name, again) == 0 ? (pid_t)pid : 0;
 }
 
-/* Has the process this file open?  If that cannot be seen: perhaps. */
+/* Does the process have this file open?  True, too, if that cannot be found out. */
 static bool holds_open(pid_t pid, const struct stat *file)
 {
 	char path[64];
@@ -185,8 +183,8 @@ static bool holds_open(pid_t pid, const struct stat *file)
 }
 
 /*
- * Removes what killed processes left behind.  The number alone says little: another process may
- * have it by now, and in a container every xkvd is process 1.
+ * Removes temporary files of killed processes.  Whether a process with that id exists is not
+ * enough: the id may have been reused, and in a container every xkvd is process 1.
  */
 static void remove_stale(int dir_fd, const char *dir)
 {
@@ -233,7 +231,7 @@ static int open_dir(struct job *job)
 
 	if (fd >= 0)
 		return fd;
-	/* -ENOENT is kept for a missing file. */
+	/* -ENOENT is reserved for a missing file */
 	if (err == -ENOENT)
 		return fail(job, -ENOTDIR,
 			    "the directory %s does not exist; make it or change `dir`", job->dir);
@@ -264,7 +262,7 @@ static int add_size(void *arg, const void *key, size_t key_len, const struct sto
 	return atomic_load(&state.stop) ? -ECANCELED : 0;
 }
 
-/* A walk over the store ended with this error. */
+/* Sets the message for an error of store_scan(). */
 static int fail_walk(struct job *job, int err)
 {
 	if (err == -ECANCELED)
@@ -275,7 +273,7 @@ static int fail_walk(struct job *job, int err)
 	return fail(job, err, "reading the store failed: %s", strerror(-err));
 }
 
-/* Bytes that a file with the keys of now has. */
+/* Computes the size in bytes of a file with the current keys. */
 static int measure(struct job *job, struct store_ctx *ctx, uint64_t *size)
 {
 	uint64_t cursor = 0;
@@ -291,8 +289,8 @@ static int measure(struct job *job, struct store_ctx *ctx, uint64_t *size)
 }
 
 /*
- * A key takes more memory than file, so where all of the memory would fit, the
- * file does.  Only else is it worth a walk over the keys to know its size.
+ * Is there enough space on the disk?  A key needs less space in the file than in memory: only if
+ * the disk has less space than the store's memory, the exact size is computed by a walk.
  */
 static int check_space(struct job *job, int dir_fd, struct store_ctx *ctx)
 {
@@ -388,9 +386,8 @@ static int write_temp(struct job *job, int dir_fd, struct store_ctx *ctx)
 }
 
 /*
- * Of a file that was loaded in part the rest stands nowhere else.  It gets its second name when it
- * has been loaded (a process that is killed before it saves would not be there to do it), or else
- * before a save replaces it.
+ * If a part of the file was skipped when it was loaded, the next save would lose that part: gives
+ * the file a second name.  This is done right after loading, and if that failed, before the save.
  */
 static int keep_original(struct job *job, int dir_fd)
 {
@@ -466,9 +463,9 @@ static int save(struct job *job)
 	return ret;
 }
 
-/* ---- saving what is no store ---- */
+/* ---- saving keys from another source ---- */
 
-/* What is there already keeps a second name. */
+/* Gives an existing file a second name. */
 static int keep_aside(struct job *job, int dir_fd, const char *aside)
 {
 	char name[NAME_MAX + 1];
@@ -532,7 +529,7 @@ static void free_job(struct job *job)
 	free(job);
 }
 
-/* Makes the result of a save known. */
+/* Logs and records the result of a save, and notifies the event loop. */
 static void conclude(struct job *job)
 {
 	struct snapshot_info *info = &state.info;
@@ -595,7 +592,9 @@ static struct job *new_job(struct store *st, const struct config *cfg, bool back
 	return job;
 }
 
-/* Starts the thread; the lock is held, so that the thread cannot end before its start is recorded.
+/*
+ * Starts the thread.  The caller holds the lock, so that the thread cannot record its end before
+ * its start is recorded.
  */
 static int start_thread(struct job *job, pthread_t *thread)
 {
@@ -675,7 +674,7 @@ int snapshot_bgsave(struct store *st, const struct config *cfg)
 	return ret;
 }
 
-/* Joins the background thread if there is one, and, unless `wait`, if it has ended. */
+/* Joins the background thread, if any.  Without `wait` only if it has ended. */
 static void join(bool wait)
 {
 	pthread_t thread;
@@ -736,20 +735,20 @@ uint64_t snapshot_changes(const struct store *st)
 
 /* ---- loading ---- */
 
-/* What one reading of the file needs and finds. */
+/* The state of one pass over the file. */
 struct load {
 	struct store *st;
-	struct store_ctx *ctx; /* NULL: only check */
+	struct store_ctx *ctx; /* NULL: check the file only */
 	const struct config *cfg;
-	bool lifted; /* the limit is another than maxmemory */
+	bool lifted; /* the store's limit differs from maxmemory */
 	const char *path;
-	int64_t now;
+	int64_t now; /* Unix time in milliseconds */
 	uint64_t keys;
 	uint64_t expired;
-	uint64_t present; /* in the store already */
-	uint64_t others;
-	uint64_t other_at;
-	char other[256]; /* the first */
+	uint64_t present;  /* keys that were already in the store */
+	uint64_t others;   /* records that the store cannot hold; of the first of them: */
+	uint64_t other_at; /* offset */
+	char other[256];   /* reason */
 	char *err;
 	unsigned int err_len;
 };
@@ -760,9 +759,9 @@ static bool is_past(const struct load *load, bool expires, int64_t expire_ms)
 }
 
 /*
- * What is on the disk is the data, whatever maxmemory is: as with Redis, that counts for what comes
- * later.  By a page, so that sizes go on to share classes; and from now on nothing is evicted for
- * what is loaded: what may go by the policy has gone.  True: try once more.
+ * Raises the limit by a page, and disables eviction, when the store is at maxmemory.  As in Redis,
+ * maxmemory does not limit what is loaded, only later writes.  By a page only, so that memory is
+ * not given to one size class while others have free slots.  True: try the key again.
  */
 static bool lift_limit(struct load *load)
 {
@@ -823,8 +822,10 @@ static int load_key(void *arg, const struct rdb_key *k)
 	return 0;
 }
 
-/* Even where they are refused, the reading goes on: that the file is damaged would be more
- * important. */
+/*
+ * Counts a record that the store cannot hold.  Continues even if rdb-other-types refuses it: damage
+ * found later in the file is the more important message.
+ */
 static int load_other(void *arg, const struct rdb_misfit *o)
 {
 	struct load *load = arg;
@@ -858,7 +859,7 @@ static int read_file(struct load *load, int fd)
 	return ret;
 }
 
-/* Reads the whole file without touching the store, and decides whether it may be loaded. */
+/* Reads the whole file without changing the store, and decides whether it may be loaded. */
 static int check_file(const struct load *job, int fd, enum rdb_other policy)
 {
 	struct load load = *job;
@@ -893,7 +894,7 @@ static void log_loaded(const struct load *load)
 	if (load->present)
 		log_warning("%s: %" PRIu64 " keys were in the store already, and stay as they are",
 			    load->path, load->present);
-	/* also where an xkvd that was killed meanwhile has lifted the limit */
+	/* not load->lifted: an earlier xkvd, killed while it loaded, may have lifted the limit */
 	if (limit && used > limit)
 		log_warning("%s takes %" PRIu64 " MiB, and maxmemory is %" PRIu64
 			    " MiB: writes that need memory are refused, or evict; raise maxmemory",
@@ -916,7 +917,7 @@ static int load_file(struct load *load, int fd, enum rdb_other policy)
 	}
 	ret = read_file(load, fd);
 	restore_limit(load);
-	/* Half a snapshot must not pass for the data at the next start. */
+	/* the next start must not take a part of a snapshot for the whole data */
 	if (ret && was_empty && store_flush(load->ctx))
 		log_warning("the store still holds a part of %s: remove its pins", load->path);
 	store_ctx_put(load->ctx);
@@ -936,7 +937,7 @@ void snapshot_clean(const struct config *cfg)
 	int dir_fd = open_dir(&job);
 
 	if (dir_fd < 0)
-		return; /* whoever saves or loads says so */
+		return; /* saving and loading report this error */
 	if (faccessat(dir_fd, ".", W_OK | X_OK, AT_EACCESS) == 0)
 		remove_stale(dir_fd, job.dir);
 	close(dir_fd);
@@ -952,7 +953,7 @@ static int open_file(struct job *job)
 	dir_fd = open_dir(job);
 	if (dir_fd < 0)
 		return dir_fd;
-	/* Not to wait for the writer of what turns out to be a FIFO. */
+	/* O_NONBLOCK: if it is a FIFO, do not wait for a writer */
 	fd = openat(dir_fd, job->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	ret = -errno;
 	close(dir_fd);
@@ -964,7 +965,7 @@ static int open_file(struct job *job)
 		    job->name, strerror(-ret));
 }
 
-/* The file has been loaded, but not all of it. */
+/* Gives the file a second name, after a part of it was skipped. */
 static void note_skipped(struct job *job)
 {
 	int dir_fd = open_dir(job);

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Snapshots: the store to an RDB file and back.  A save walks the store in a
- * thread of its own while traffic runs: every key's value is one that it had
- * during the save, and a key that is there for the whole save is in the file.
+ * Snapshots: saves the store to an RDB file, and loads it.  A save walks the store in a thread of
+ * its own while traffic runs.  It is not a snapshot of one moment: the file has each key that
+ * existed during the whole save, with a value that the key had during the save.
+ *
+ * Only one save runs at a time in a process.  The functions are thread safe unless noted.  None
+ * keeps a reference to `cfg` (a background save copies dir and dbfilename); `st` must exist until
+ * the save has ended.  Errors are negative errno values; messages are one sentence without newline.
  */
 #ifndef XKV_SNAPSHOT_H
 #define XKV_SNAPSHOT_H
@@ -19,76 +23,75 @@ struct store;
 struct snapshot_info {
 	bool in_progress;
 	bool last_ok;          /* of the last save that ended; true before the first */
-	/*
-	 * a background save failed, and none has succeeded since; as in Redis, SAVE does not count
-	 */
+	/* a background save failed, and no save has succeeded since; as in Redis */
 	bool stop_writes;
-	time_t last_save;      /* of the last good one; at start, the time of the start */
-	/* the last good one, or the start; the last one: by monotonic_seconds() */
+	time_t last_save;      /* of the last successful save; before that, of the start */
+	/* the same moment, and the start of the last save, by monotonic_seconds() */
 	double saved_at, tried_at;
-	uint64_t last_keys;    /* keys in the last good one */
-	uint64_t saves, failures; /* good ones, and others, since the start */
-	double last_seconds;   /* how long the last one took */
+	uint64_t last_keys;    /* keys in the last successful save */
+	uint64_t saves, failures; /* successful and failed saves since the start */
+	double last_seconds;   /* duration of the last save */
 	char last_error[256];  /* a sentence, "" if last_ok */
 };
 
 /*
- * One save at a time in a process; the functions are safe to call from any
- * thread.  None keeps `cfg` (a background save uses copies of dir and
- * dbfilename); `st` must stay until the save has ended.
- */
-
-/*
- * Saves now and returns when the file is durable. 0, -EINPROGRESS, or -errno with a sentence in
- * info.last_error.
+ * Saves and returns when the file is durable.  0, -EINPROGRESS if a save is running, or -errno with
+ * a sentence in snapshot_info.last_error.
  */
 int snapshot_save(struct store *st, const struct config *cfg);
 
 /*
- * Writes what `source` says, in place of a store, as durably as a save.  A file that is there is
- * kept under its name with `aside` behind it.  `source` writes keys, and returns 0, or -errno with
- * a clause in `err`.  0, or -errno with a sentence.
+ * Writes a file with the keys that `source` writes, instead of those of a store, and makes it
+ * durable.  An existing file gets a second name, with the suffix `aside` (aside.h).  `source`
+ * returns 0, or -errno with a clause in `err`.  0, or -errno with a sentence in `err`.  Not thread
+ * safe: sets a signal disposition.
  */
 typedef int snapshot_source(void *arg, struct rdb_writer *w, char *err, size_t err_len);
 int snapshot_write(const struct config *cfg, snapshot_source *source, void *arg, const char *aside,
 		   char *err, size_t err_len);
 
 /*
- * Starts a save in a thread. 0, -EINPROGRESS, or -errno. `done_fd` of
- * snapshot_event_fd() becomes readable when it has ended; then call snapshot_reap().
+ * Starts a save in a thread.  0, -EINPROGRESS if a save is running, or -errno.  When it has ended,
+ * snapshot_event_fd() becomes readable; then call snapshot_reap().
  */
 int snapshot_bgsave(struct store *st, const struct config *cfg);
+/* A descriptor for the event loop, which this module owns; -1 if there is none. */
 int snapshot_event_fd(void);
+/* Joins the thread of a background save that has ended, if any; resets the descriptor. */
 void snapshot_reap(void);
-/* Waits for a running background save to end. */
+/* Waits for a running background save to end, and joins its thread. */
 void snapshot_wait(void);
-/* Has a running save give up soon; its temporary file is removed. Then call snapshot_wait(). */
+/* Makes a running save fail soon and remove its temporary file.  Then call snapshot_wait(). */
 void snapshot_cancel(void);
 
+/* Copies the state of saves. */
 void snapshot_status(struct snapshot_info *out);
 
 /*
- * Loads dir/dbfilename into the store.  0 with *keys; -ENOENT if there is no
- * file; else a negative errno with one sentence that names file and offset.
- * Nothing is written to the file; where a part of it was skipped, it gets a second name
- * (dbfilename.original).  The whole file (checksum included) is checked before the first key is
- * set; if the store fails later, a store that was empty is empty again.  Keys that are in the store
- * already are newer than the file and stay.  Call it before clients can reach the store: a key that
- * is deleted during the load would come back.
+ * Loads dir/dbfilename into the store.  0 and the number of keys that were set; -ENOENT if there is
+ * no file; else a negative errno with a sentence in `err` that names file and offset.  Does not
+ * write to the file; if a part of it was skipped, gives it a second name (dbfilename.original).
+ * Checks the whole file, including its checksum, before it sets the first key; if the store fails
+ * later, a store that was empty is empty again.  Keys that are already in the store are newer than
+ * the file and stay.  To be called before clients can reach the store: a key that a client deletes
+ * during the load might be set again.
  */
 int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
 		  unsigned int err_len);
 
 /*
- * Renames a file that cannot be loaded to dbfilename.unreadable, or .unreadable.1 and so on:
- * neither the next save nor the next bad file may replace it.  0, or -errno with a sentence.
+ * Renames a file that cannot be loaded to dbfilename.unreadable, or .unreadable.1 and so on, so
+ * that neither a save nor the next such file replaces it.  0, or -errno with a sentence in `err`.
  */
 int snapshot_set_aside(const struct config *cfg, char *err, unsigned int err_len);
 
-/* Removes temporary files that killed processes left in `dir`.  Every save does so, too. */
+/* Removes temporary files of killed processes from `dir`.  Each save does so, too. */
 void snapshot_clean(const struct config *cfg);
 
-/* Changes (sets, deletes, expirations) since the last good save: for the `save` rules and INFO. */
+/*
+ * Number of changes (sets, deletes, expirations) since the last successful save, for the `save`
+ * rules and INFO.
+ */
 uint64_t snapshot_changes(const struct store *st);
 
 #endif

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Emptying spans: lets another size class have their units, and gives pages back to the kernel,
- * while traffic runs.
+ * Draining spans while traffic runs, so that their units can be used for another size class, or
+ * their page returned to the kernel.
  *
- * A span that is marked as draining gets no slot into the free lists any more (bpf/store.bpf.h:
- * park).  Three things bring its slots together: entries are moved to slots of other spans, chain
- * buckets too, and the free lists are looked through.  When all are parked, nothing refers to them;
- * after a grace period for the programs that may still look at them, and when nobody here does,
- * their units are free.
+ * Slots of a span that is marked as DRAINING are parked when they become free, instead of entering
+ * the free lists (bpf/store.bpf.h: park()).  xkvd relocates the entries and chain buckets, and
+ * filters the free slots out of the lists.  When all slots are parked, nothing refers to them: the
+ * units are free after a grace period for XDP programs, and after the pages_lock for xkvd itself.
  *
- * A span that cannot be emptied for want of room is given up: it is LINKED again, and when nobody
- * can park in it any more, what is parked goes back into the lists.
+ * If there is no room for the entries, the span is given up: it becomes LINKED again, and after a
+ * grace period, when no program parks slots in it any more, the parked slots enter the free lists.
  *
- * xkvd may be killed at any time: the mark and the count stand in the page.
+ * xkvd may be killed at any time: the state and the number of parked slots are in the page.
  */
 #include <errno.h>
 #include <endian.h>
@@ -26,16 +25,16 @@
 #include "util/grace.h"
 #include "util/log.h"
 
-#define SAMPLES 64 /* so many slots are looked at to see how full a span is */
-#define PASSES 8   /* over the spans; what is then still in use is in somebody's hands: later */
-#define LIST_TRIES 1000 /* at a free list that others change all the time */
+#define SAMPLES 64      /* slots examined to estimate how full a span is */
+#define PASSES 8        /* over the spans in one call; slots that are still in use then wait */
+#define LIST_TRIES 1000 /* to pop from a contended free list */
 
 static bool is_live(const struct xkv_slot *slot)
 {
 	return !(__atomic_load_n(&slot->seq, __ATOMIC_ACQUIRE) & 1);
 }
 
-/* ---- moving what is in a page -------------------------------------------- */
+/* ---- relocating entries -------------------------------------------------- */
 
 /* Takes a slot of a class into the context's request.  0, -ENOSPC, or -EBUSY. */
 static int take_slot_of(struct store_ctx *ctx, unsigned int class)
@@ -52,7 +51,7 @@ static int take_slot_of(struct store_ctx *ctx, unsigned int class)
 	return ret;
 }
 
-/* One more span for the class, or, for a large value, a slot in one of its own. */
+/* Takes a slot in a new span. */
 static int make_slot(struct store_ctx *ctx, unsigned int class, size_t need)
 {
 	int ret;
@@ -64,16 +63,16 @@ static int make_slot(struct store_ctx *ctx, unsigned int class, size_t need)
 }
 
 /*
- * Takes a slot for `need` bytes: like the engine, of the next classes where the right one has none,
- * or a span would never be empty.  What got a slot of a far larger class (config.spare_class) may
- * at last have another one of that, `own`.
+ * Takes a slot for `need` bytes.  If its class has none, a slot of the next larger classes will do,
+ * as in the engine: else a span might never become empty.  An entry in a much larger slot
+ * (config.spare_class) may as a last resort get another slot of that class, `own`.
  */
 static int take_slot(struct store_ctx *ctx, size_t need, unsigned int own)
 {
 	unsigned int class = class_for(ctx->st, need), end = class + XKV_CLASSES_TRIED;
 	int ret = -ENOSPC;
 
-	request_unprefill(ctx, 0); /* what an earlier failure may have left */
+	request_unprefill(ctx, 0); /* of an earlier failure */
 	if (class != XKV_CLASS_LARGE)
 		ret = take_slot_of(ctx, class);
 	if (ret == -ENOSPC)
@@ -99,8 +98,8 @@ static void fill(struct store_ctx *ctx, const struct slot_copy *copy)
 }
 
 /*
- * Moves the entry of a slot of a class, if it stands still; evicts it if there is no room and it
- * may go.  0, or -ENOSPC.
+ * Relocates the entry of a slot, or evicts it if there is no room and the policy allows it.  0 also
+ * if a writer changed the slot meanwhile: the next pass tries again.  -ENOSPC if it has to stay.
  */
 static int move_entry(struct store_ctx *ctx, uint64_t ref, unsigned int class)
 {
@@ -117,7 +116,7 @@ static int move_entry(struct store_ctx *ctx, uint64_t ref, unsigned int class)
 		return 0;
 	ret = take_slot(ctx, XKV_SLOT_NEED(copy.key_len, copy.value_len), class);
 	if (ret == -ENOSPC && st->maint.at_limit && evict_may(st, copy.expire_ms)) {
-		evict_entry(ctx, ref); /* others were faster to take what was free */
+		evict_entry(ctx, ref); /* writers took the free slots first */
 		return 0;
 	}
 	if (ret)
@@ -128,11 +127,11 @@ static int move_entry(struct store_ctx *ctx, uint64_t ref, unsigned int class)
 	op->version = htobe64(copy.seq);
 	ctx->request->flags |= XKV_REQUEST_PREFILL | XKV_REQUEST_RELOCATE;
 	ret = requests_run(ctx, 1);
-	request_unprefill(ctx, 0); /* if it was not used */
+	request_unprefill(ctx, 0); /* if it was not published */
 	return ret;
 }
 
-/* Moves a chain bucket from a slot of a class.  0, or -ENOSPC. */
+/* Moves a chain bucket to another slot.  0 also if it is gone or locked; or -ENOSPC. */
 static int move_chain(struct store_ctx *ctx, uint64_t ref, unsigned int class)
 {
 	struct xkv_slots_args args = { .cmd = XKV_SLOTS_CHAIN,
@@ -178,7 +177,7 @@ void free_orphans(struct store *st)
 				slot_free(st, span_ref(&s, i));
 }
 
-/* Looks through the free slots of a class once. */
+/* Examines all free slots of a class once: parks those of draining spans. */
 static int filter(struct store *st, unsigned int class)
 {
 	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FILTER, .class = class, .count = 1 };
@@ -188,13 +187,13 @@ static int filter(struct store *st, unsigned int class)
 		ret = slots_run(st, &args);
 		if (ret || !args.count)
 			return ret;
-		args.count = 0; /* the lists change places only once */
+		args.count = 0; /* swap the two lists of the class in the first run only */
 	} while (1);
 }
 
-/* ---- the spans that are being emptied ------------------------------------ */
+/* ---- the list of draining spans ------------------------------------------ */
 
-/* More than its slots: units of a span were freed when an xkvd was killed. */
+/* `parked` exceeds the slots if an xkvd was killed while it freed units of this span. */
 static bool is_empty(const struct span *s)
 {
 	return __atomic_load_n(&span_head(s)->parked, __ATOMIC_ACQUIRE) >= s->slots;
@@ -214,11 +213,11 @@ bool drain_begin(struct store *st, const struct span *s)
 	if (st->drain.count == st->drain.room) {
 		more = realloc(st->drain.spans, room * sizeof(*more));
 		if (!more)
-			return false; /* it stays in use */
+			return false; /* the span stays in use */
 		st->drain.spans = more;
 		st->drain.room = room;
 	}
-	/* not one that is just being made */
+	/* not a span that is NEW: its slots are not linked yet */
 	if (!__atomic_compare_exchange_n(&span_head(s)->state, &linked, XKV_SPAN_DRAINING, false,
 					 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) &&
 	    linked != XKV_SPAN_DRAINING)
@@ -227,7 +226,7 @@ bool drain_begin(struct store *st, const struct span *s)
 	return true;
 }
 
-/* Parks the free slots of the spans, and moves what is in them. 0, or why not all could be. */
+/* Parks the free slots of the spans and relocates their entries.  0, -ENOSPC or -errno. */
 static int drain_pass(struct store_ctx *ctx)
 {
 	bool filtered[XKV_CLASSES] = { false };
@@ -246,12 +245,12 @@ static int drain_pass(struct store_ctx *ctx)
 	for (size_t i = 0; i < st->drain.count && (!ret || ret == -ENOSPC); i++) {
 		int moved = is_empty(&st->drain.spans[i]) ? 0 : move_all(ctx, &st->drain.spans[i]);
 
-		ret = moved ? moved : ret; /* no room for one size: others may have some */
+		ret = moved ? moved : ret; /* after -ENOSPC: other sizes may have room */
 	}
 	return ret;
 }
 
-/* Sorts the spans that are empty before the others: how many. */
+/* Moves the empty spans to the front of the list, and returns their number. */
 static size_t drain_sort(struct store *st)
 {
 	size_t empty = 0;
@@ -267,7 +266,7 @@ static size_t drain_sort(struct store *st)
 	return empty;
 }
 
-/* Changes what the spans of the list are. */
+/* Sets the state of the spans from number `from` on. */
 static void set_states(struct store *st, size_t from, enum xkv_span_state state)
 {
 	for (size_t i = from; i < st->drain.count; i++)
@@ -275,8 +274,9 @@ static void set_states(struct store *st, size_t from, enum xkv_span_state state)
 }
 
 /*
- * Gives what is parked in a span that is LINKED again back to its class: nobody parks there any
- * more.  What cannot be given now stays parked, and counts when the span is emptied the next time.
+ * Frees the parked slots of a span that is LINKED again; the caller has waited until no program can
+ * park there.  Slots that cannot be pushed because of contention stay parked until the span drains
+ * the next time.
  */
 static void unpark(struct store *st, const struct span *s)
 {
@@ -288,7 +288,7 @@ static void unpark(struct store *st, const struct span *s)
 	__atomic_store_n(&span_head(s)->parked, left, __ATOMIC_RELEASE);
 }
 
-/* The same for all spans of the list, which they leave. */
+/* The same for all spans of the list; empties the list. */
 static void unpark_all(struct store *st)
 {
 	for (size_t i = 0; i < st->drain.count; i++)
@@ -296,7 +296,7 @@ static void unpark_all(struct store *st)
 	st->drain.count = 0;
 }
 
-/* Frees the units of the first spans of the list: how many. */
+/* Frees the units of the first `count` spans of the list, and returns the number of units. */
 static unsigned int release_first(struct store *st, size_t count)
 {
 	unsigned int units = 0;
@@ -332,7 +332,7 @@ unsigned int drain_run(struct store_ctx *ctx)
 			set_states(st, empty, XKV_SPAN_DRAINING);
 		return 0;
 	}
-	units = release_first(st, empty); /* which waits for our own programs, too */
+	units = release_first(st, empty); /* takes pages_lock: waits for xkvd's programs, too */
 	if (given_up)
 		unpark_all(st);
 	log_debug("%u units freed, %zu spans are still being emptied", units, st->drain.count);
@@ -358,7 +358,7 @@ int drain_adopt(struct store *st)
 	return 0;
 }
 
-/* ---- which spans --------------------------------------------------------- */
+/* ---- choosing spans ------------------------------------------------------ */
 
 unsigned int span_fullness(const struct span *s)
 {
@@ -370,8 +370,9 @@ unsigned int span_fullness(const struct span *s)
 }
 
 /*
- * A slot that the maintenance thread's request holds is held by nobody else.  One whose span cannot
- * drain would come again and again.
+ * Pops each free slot into the request and frees it again, which parks it now that its span drains.
+ * While a slot is in the request no other thread uses its span.  Stops at the first span that
+ * cannot drain: its slot would be popped again and again.
  */
 int drain_large(struct store_ctx *ctx)
 {
@@ -391,8 +392,8 @@ int drain_large(struct store_ctx *ctx)
 }
 
 /*
- * Takes the free units of a range, so that what is moved out of it does not move into it: which
- * they are.
+ * Takes the free units of a range, so that no entry is relocated into the range that is being
+ * emptied.  reserved[unit]: the unit was taken.
  */
 static void units_reserve(struct store *st, uint32_t page, uint32_t first, unsigned int units,
 			  bool reserved[XKV_UNITS])

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Runs requests.  Each is one of the UDP protocol, written into an element of the batch map and run
- * by the same BPF code that XDP runs; what that cannot do alone (no free slot, a value over a
- * datagram) is done here, and then the request goes on where it stopped.
+ * Runs requests.  Each has the form of a UDP request, is written into an element of the batch map,
+ * and is run by the same BPF code that XDP runs.  What the BPF code cannot do alone (get memory for
+ * a slot, join values that exceed a datagram) is done here; then the request continues.
  */
 #include <endian.h>
 #include <errno.h>
@@ -15,14 +15,14 @@
 
 #include "impl.h"
 
-#define BUSY_YIELDS   5000  /* tries; each yields the CPU, and from this one on sleeps */
+#define BUSY_YIELDS   5000 /* tries after which a retry sleeps instead of yielding the CPU */
 #define BUSY_SLEEP_US 50
-#define ROOM_TRIES    16  /* so often slots are got for an operation, which may need two at once */
-#define JOIN_COST     100 /* of BUSY_TRIES, of a try to join a large value */
+#define ROOM_TRIES    16   /* calls of no_slot() for an operation, which may need two slots */
+#define JOIN_COST     100  /* join() counts as so many of BUSY_TRIES */
 
 /* ---- running ------------------------------------------------------------- */
 
-/* No page goes while a program may hold a reference to it. */
+/* Holds the pages meanwhile: the program may follow references to them. */
 static int prog_run(struct store *st, int fd, void *args, size_t size)
 {
 	LIBBPF_OPTS(bpf_test_run_opts, opts, .ctx_in = args, .ctx_size_in = size); /* and out */
@@ -40,8 +40,8 @@ int slots_run(struct store *st, struct xkv_slots_args *args)
 }
 
 /*
- * Clears the memory of a request for the next one.  Around `prefilled`, which nothing else knows:
- * xkvd may be killed between any two stores, and its successor gives that slot back.
+ * Does not touch `prefilled`, the only reference to that slot: if xkvd is killed, the next one
+ * frees the slot by it.
  */
 void request_clear(struct xkv_request *rq)
 {
@@ -69,12 +69,15 @@ struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opco
 		.length = htons(rq->req_len),
 	};
 	*op = (struct xkv_op){ .opcode = opcode, .key_len = key_len };
-	*(uint64_t *)((char *)(op + 1) + (key_len & ~7UL)) = 0; /* what pads the key */
+	*(uint64_t *)((char *)(op + 1) + (key_len & ~7UL)) = 0; /* padding of the key */
 	memcpy(op + 1, key, key_len);
 	return op;
 }
 
-/* Who holds a lock may have lost his CPU, and on a busy machine for longer than yielding takes. */
+/*
+ * The thread that holds the lock may not be running.  On a busy machine yielding does not give it
+ * the CPU soon enough, so later tries sleep.
+ */
 static void wait_for_others(unsigned int tries)
 {
 	if (tries < BUSY_YIELDS)
@@ -83,7 +86,7 @@ static void wait_for_others(unsigned int tries)
 		usleep(BUSY_SLEEP_US);
 }
 
-/* ---- slots that are filled here ------------------------------------------ */
+/* ---- prefilled slots ----------------------------------------------------- */
 
 int request_unprefill(struct store_ctx *ctx, unsigned int nr)
 {
@@ -93,8 +96,8 @@ int request_unprefill(struct store_ctx *ctx, unsigned int nr)
 }
 
 /*
- * Takes a slot for `need` bytes, which then stands in the request, so that it cannot be lost. 0,
- * -ENOSPC, -EBUSY.
+ * Takes a slot for `need` bytes and records it in the request, so that it is not lost if xkvd is
+ * killed.  0, -ENOSPC, -EBUSY.
  */
 static int take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 {
@@ -127,7 +130,7 @@ int request_prefill(struct store_ctx *ctx, unsigned int nr, const struct store_o
 	struct xkv_slot *slot;
 	uint64_t pad = 0;
 	char *at;
-	int ret = request_unprefill(ctx, nr); /* what an earlier failure may have left */
+	int ret = request_unprefill(ctx, nr); /* of an earlier failure */
 
 	if (!ret)
 		ret = take_slot(ctx, nr, XKV_SLOT_NEED(op->key_len, op->value_len));
@@ -153,10 +156,10 @@ void *large_buffer(struct store_ctx *ctx)
 }
 
 /*
- * An APPEND has stopped whose result is more than the engine joins: joins it here, in a slot that
- * the next run of the request publishes if the entry is still the version that was read.  So each
- * run is a whole try of the request, also of one that is to be done only once.  0 also if it has
- * changed meanwhile; then the next run finds that out.
+ * An APPEND stopped because the BPF code cannot join values of this size.  Joins them here, in a
+ * slot that the next run publishes if the entry still has the version that was read.  So each run
+ * is a complete attempt, as the dedup cache requires.  Returns 0 also if the entry changed
+ * meanwhile: the next run detects that.
  */
 static int join(struct store_ctx *ctx, unsigned int nr)
 {
@@ -183,16 +186,16 @@ static int join(struct store_ctx *ctx, unsigned int nr)
 
 /* ---- requests that stop ---------------------------------------------------- */
 
-/* How often a request was stopped. */
+/* How often a request has stopped, by reason. */
 struct stops {
 	unsigned int busy, no_slot;
 	uint64_t until_ms; /* of no_slot() */
 };
 
 /*
- * Does what a stopped request of the context needs before it can go on.  True: run it again.  Not
- * for ever: a slot of one class may have cost the only free one of another that it needs, too (a
- * chain bucket's).
+ * Does what a stopped request needs before it can continue.  True: run it again.  The tries are
+ * limited: getting a slot of one class may use up the only free slot of another class that the
+ * operation needs as well (for a chain bucket).  LAST makes the next run reply with an error.
  */
 static bool request_unblock(struct store_ctx *ctx, unsigned int nr, struct stops *stops)
 {
@@ -227,7 +230,6 @@ static bool request_unblock(struct store_ctx *ctx, unsigned int nr, struct stops
 	return false;
 }
 
-/* Stops behind a request that is TOO_LARGE. */
 int requests_run_some(struct store_ctx *ctx, unsigned int first, unsigned int requests)
 {
 	struct xkv_batch_args args;
@@ -242,7 +244,7 @@ int requests_run_some(struct store_ctx *ctx, unsigned int first, unsigned int re
 		if (ret)
 			return at > first ? (int)at : ret;
 		before = at;
-		at += args.count - 1; /* the one that was run last */
+		at += args.count - 1; /* the last one that was run */
 		if (at > before) {
 			request_unprefill(ctx, before);
 			stops = (struct stops){ 0 };
@@ -284,13 +286,13 @@ static int status_error(uint8_t status)
 	case XKV_OVERFLOW:
 		return -ERANGE;
 	case XKV_TOO_LARGE:
-		return -EFBIG; /* stays in this file: see store_do() */
+		return -EFBIG; /* never leaves loader/store: see store_do() */
 	default:
 		return -EINVAL;
 	}
 }
 
-/* Exactly what the entry has: what was left is counted from the time that the engine saw. */
+/* The exact expiry of the entry: the engine computed the TTL at rq->now_ms. */
 static uint64_t expiry_of(const struct xkv_request *rq, const struct xkv_result *r)
 {
 	uint64_t left = be64toh(r->ttl);
@@ -303,7 +305,7 @@ int request_outcome(const struct store_ctx *ctx, unsigned int nr)
 	const struct xkv_request *rq = &ctx->request[nr];
 
 	if (rq->verdict != VERDICT_REPLY || !rq->done)
-		return -EIO; /* our own request was not understood: layouts differ, or a bug */
+		return -EIO; /* the BPF code refused our request: layouts differ, or a bug */
 	return status_error(request_result(ctx, nr)->status);
 }
 

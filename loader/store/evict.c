@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Eviction: which entries go when memory is short.
+ * Eviction: which entries are removed when memory is short.
  *
- * Reads (in XDP, too) leave a trace in the slot's `access`; here slots are looked at through mapped
- * memory, which costs a cache miss each and no system call.  A sample says which score the worst
- * share of the entries has; then a cursor (as CLOCK's hand) goes over the pages and evicts whatever
- * is as bad as that.  So the choice is made among all entries, not among the five that Redis draws
- * for each eviction.
+ * Reads, in XDP too, update the slot's `access` field.  The maintenance thread examines slots
+ * through mapped memory, which costs a cache miss each and no system call.  A random sample gives
+ * the score below which the worst share of the entries lies; then a cursor (like the hand of CLOCK)
+ * moves over the pages and evicts all entries with such a score.  So entries are chosen among all,
+ * not among the five that Redis samples for each eviction.
  *
- * Time is counted in inserts: how often the store has turned over is what age means to a cache.  So
- * the clock fits every load, stands still (and reads write nothing) while nothing is inserted, and
- * cannot come round before an entry is evicted.
+ * The clock counts inserts, because the age of a cache entry is relative to how fast the store
+ * turns over.  It fits every load, stands still while nothing is inserted (reads then write
+ * nothing), and cannot wrap around before an entry is evicted.
  *
- *   lru     `access` is the clock of the last use.  A new entry begins with an age by chance, up to half of
- *           that at which entries go: what is used once only, as in a scan, goes sooner.
- *   lfu     the clock, and in the lower 3 bits in how many of its ticks the entry was used, less one
- *           for each LFU_LEASE ticks without.
- *   ttl     the time of expiry.      random  none.
+ *   lru     `access` is the clock at the last use.  A new entry starts with a random age, up to
+ *           half the age at which entries are evicted: entries that are used only once (by a scan,
+ *           for example) are evicted sooner.
+ *   lfu     the clock, and in the lower 3 bits the number of ticks in which the entry was used,
+ *           less one for each LFU_LEASE ticks without a use.
+ *   ttl     the time of expiry.
+ *   random  a random number.
  *
- * docs/benchmarks.md has the hit ratios beside Redis'.
+ * docs/benchmarks.md compares the hit ratios with those of Redis.
  */
 #include <endian.h>
 #include <stdlib.h>
@@ -27,19 +29,17 @@
 #include "impl.h"
 #include "util/clock.h"
 
-#define RUNS 64          /* of neighbouring slots, each at a place by chance, make a sample */
-#define RUN_SLOTS 16
-#define ROUNDS 64        /* of sampling and sweeping in one call */
-#define LRU_WORST 8      /* the cursor takes the oldest eighth, ... */
-#define LFU_WORST 16     /* ... the least used sixteenth */
-#define LRU_TICKS 128    /* of the clock while the store turns over */
+#define RUNS 64          /* a sample consists of so many runs, at random places, ... */
+#define RUN_SLOTS 16     /* ... of so many neighbouring slots */
+#define ROUNDS 64        /* of sampling and sweeping in one call of evict() */
+#define LRU_WORST 8      /* lru and others: the worst eighth is evicted first */
+#define LFU_WORST 16     /* lfu: the worst sixteenth */
+#define LRU_TICKS 128    /* clock ticks in which as many keys are inserted as the store has */
 #define LFU_TICKS 16
-/* before it is tried again when there was nothing to evict, and nothing came */
-#define BARREN_MS 100
-/* slots that the cursor passes with one threshold, for each page: an eighth or more of them */
-#define PAGE_LOOKS 1536
+#define RETRY_MS 100     /* pause after a search that found nothing, while no candidate is added */
+#define PAGE_LOOKS 1536  /* slots examined per page and sample: an eighth of a page, or more */
 
-/* xorshift64: which slots are looked at has to be fast, not unforeseeable (Marsaglia 2003). */
+/* xorshift64 (Marsaglia 2003): has to be fast, not unpredictable. */
 static uint64_t draw(struct store *st)
 {
 	st->evict.random ^= st->evict.random << 13;
@@ -86,7 +86,7 @@ void store_limit_lift(struct store *st)
 	store_limit(st, store_memory(st) + XKV_PAGE_COST, STORE_NOEVICTION);
 }
 
-/* The lower, the sooner it goes. */
+/* Entries with a low score are evicted first. */
 static int64_t score(struct store *st, const struct xkv_slot *slot)
 {
 	uint16_t access = __atomic_load_n(&slot->access, __ATOMIC_RELAXED);
@@ -142,7 +142,7 @@ static int ascending(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Scores of some slots in a row: a page read on for a bit costs less than as many jumps. */
+/* Scores of neighbouring slots, which cost fewer cache and TLB misses than scattered ones. */
 static unsigned int sample_run(struct store *st, int64_t *found)
 {
 	uint32_t page = draw(st) % st->mem.pages, unit = draw(st) % XKV_UNITS;
@@ -158,7 +158,7 @@ static unsigned int sample_run(struct store *st, int64_t *found)
 	return n;
 }
 
-/* The score that the worst share of the entries has. */
+/* The highest score of the worst share of the entries, estimated from a sample. */
 static int64_t threshold(struct store *st)
 {
 	unsigned int n = 0, share = st->cfg->track == XKV_TRACK_FREQUENCY ? LFU_WORST : LRU_WORST;
@@ -167,7 +167,7 @@ static int64_t threshold(struct store *st)
 	for (int i = 0; i < RUNS; i++)
 		n += sample_run(st, found + n);
 	if (!n)
-		return INT64_MAX; /* few, if any: take what the cursor meets */
+		return INT64_MAX; /* few candidates, if any: evict all that the cursor meets */
 	qsort(found, n, sizeof(*found), ascending);
 	if (st->cfg->track == XKV_TRACK_TIME)
 		st->cfg->access_spread = -found[n / share] / 2;
@@ -187,7 +187,7 @@ static unsigned int evict_run(struct store_ctx *ctx, unsigned int requests)
 	return gone;
 }
 
-/* Writes a request that evicts the entry of the slot, as it is now. */
+/* Writes a request that evicts the entry of the slot if it keeps its current version. */
 static bool evict_slot(struct store_ctx *ctx, uint64_t ref, unsigned int nr)
 {
 	struct slot_copy copy;
@@ -208,8 +208,8 @@ bool evict_entry(struct store_ctx *ctx, uint64_t ref)
 }
 
 /*
- * Moves the cursor over up to `looks` slots, until there is no room for more requests: how many it
- * wrote.
+ * Moves the cursor over up to *looks slots, and writes requests that evict entries with a score of
+ * at most `worst`.  Returns the number of requests.
  */
 static unsigned int sweep(struct store_ctx *ctx, int64_t worst, unsigned int want,
 			  unsigned int *looks)
@@ -219,7 +219,7 @@ static unsigned int sweep(struct store_ctx *ctx, int64_t worst, unsigned int wan
 	struct span s;
 
 	while (*looks && requests < want && requests < XKV_BATCH_REQUESTS) {
-		--*looks; /* also where there is no span at all */
+		--*looks; /* so that the loop ends if there is no span at all */
 		if (!cursor_span(st, &st->evict.cursor, &s))
 			continue;
 		++*looks;
@@ -236,8 +236,8 @@ static unsigned int sweep(struct store_ctx *ctx, int64_t worst, unsigned int wan
 	return requests;
 }
 
-/* Looks that take the cursor once over all slots. */
-static unsigned int whole_turn(const struct store *st)
+/* Number of looks that take the cursor once over all slots. */
+static unsigned int looks_at_all(const struct store *st)
 {
 	unsigned int looks = 1;
 
@@ -246,13 +246,13 @@ static unsigned int whole_turn(const struct store *st)
 	return looks;
 }
 
-/* Moves when there is something more that may go. */
+/* A counter that increases when an entry is added that may be evicted. */
 static uint64_t candidates_made(const struct store *st)
 {
 	return store_counter(st, only_volatile(st->policy) ? "ttls_given" : "inserts");
 }
 
-/* Of this thread: what a look costs, not how long it was kept waiting. */
+/* CPU time of this thread: the cost of a search, without the time it was not running. */
 static uint64_t cpu_ms(void)
 {
 	struct timespec used;
@@ -262,17 +262,17 @@ static uint64_t cpu_ms(void)
 }
 
 /*
- * Was there nothing to evict just now?  Each refused write would look through the whole store
- * again: a tenth of the time.  If something that may go has come since, a background call still
- * waits for half as long as a look takes; a write that would be refused does not: it is there to be
- * found, and found only once.
+ * Has a search just failed?  Without a pause each refused write would search the whole store again;
+ * with it, searching takes at most a tenth of the time.  If a candidate was added since, a search
+ * for a waiting write succeeds and is made at once; a background call still waits for half the time
+ * that a search takes.
  */
-static bool is_barren(const struct store *st, uint64_t made, bool background)
+static bool failed_recently(const struct store *st, uint64_t made, bool background)
 {
-	uint64_t since = monotonic_ms() - st->evict.barren_ms, took = st->evict.barren_took_ms;
+	uint64_t since = monotonic_ms() - st->evict.failed_ms, took = st->evict.failed_took_ms;
 
-	if (made == st->evict.barren_made)
-		return since < BARREN_MS + 10 * took;
+	if (made == st->evict.failed_made)
+		return since < RETRY_MS + 10 * took;
 	return background && since < took / 2;
 }
 
@@ -286,14 +286,14 @@ unsigned int evict(struct store_ctx *ctx, unsigned int want, bool background)
 	if (st->policy == STORE_NOEVICTION || !st->mem.pages)
 		return 0;
 	made = candidates_made(st);
-	if (is_barren(st, made, background))
+	if (failed_recently(st, made, background))
 		return 0;
 	evict_tick(st);
 	for (int round = 0; round < ROUNDS && gone < want; round++) {
 		pages_hold(st);
 		worst = threshold(st);
-		/* as many as there are of the worst, on average; then their share is another */
-		looks = worst == INT64_MAX ? whole_turn(st) : st->mem.pages_used * PAGE_LOOKS;
+		/* then sample again: evicting the worst entries has moved the threshold */
+		looks = worst == INT64_MAX ? looks_at_all(st) : st->mem.pages_used * PAGE_LOOKS;
 		pages_release(st);
 		while (looks && gone < want) {
 			pages_hold(st);
@@ -302,12 +302,12 @@ unsigned int evict(struct store_ctx *ctx, unsigned int want, bool background)
 			gone += evict_run(ctx, requests);
 		}
 		if (worst == INT64_MAX)
-			break; /* all that may go has gone */
+			break; /* all candidates have been evicted */
 	}
 	if (!gone) {
-		st->evict.barren_ms = monotonic_ms();
-		st->evict.barren_took_ms = cpu_ms() - start;
-		st->evict.barren_made = made;
+		st->evict.failed_ms = monotonic_ms();
+		st->evict.failed_took_ms = cpu_ms() - start;
+		st->evict.failed_made = made;
 	}
 	return gone;
 }

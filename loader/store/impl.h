@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The insides of the store.  Each of these calls only what stands above it:
+ * Internal interface of the store.  Each layer calls only the layers above it in this list:
  *
- *   stats.c            what there is: counters, keys, memory
+ *   stats.c            counters, number of keys, memory in use
  *   pages.c spans.c    memory: pages, units, spans of slots
- *   engine.c           requests, run by the BPF code; calls up (no_slot) where a slot is missing
- *   evict.c drain.c    who has to go, and emptying spans
- *   maintenance.c      the maintenance thread: keeps slots free, gives memory back, makes room
- *   scan.c store.c     walks and operations, as others see them (store.h)
- *   open.c             puts them together (open.h)
+ *   engine.c           requests, run by the BPF code; its only call downwards is no_slot()
+ *   evict.c drain.c    eviction of entries, and emptying of spans
+ *   maintenance.c      the maintenance thread: keeps slots free, returns memory, makes room
+ *   scan.c store.c     walks and operations of the public interface (store.h)
+ *   open.c             opens the store from the parts above (open.h)
+ *
+ * Locks: pages_lock is taken before units_lock; need_lock and ctx_lock are never held together with
+ * another lock.
  */
 #ifndef XKV_STORE_IMPL_H
 #define XKV_STORE_IMPL_H
@@ -24,107 +27,109 @@
 struct store_ctx {
 	struct store *st;
 	struct xkv_request *request; /* XKV_BATCH_REQUESTS of them, in the batch map */
-	unsigned int first;      /* number of the first */
-	bool taken;
-	/* address of who sends the next datagrams, as xkv_request.source */
-	uint64_t sender[2];
-	void *large;             /* a value of up to XKV_VALUE_MAX bytes, made when first needed */
-	/* units_retired before the last run: its references are good while that stands */
+	unsigned int first;          /* index of request[0] in the batch map */
+	bool taken;                  /* under ctx_lock */
+	uint64_t sender[2];          /* client address of the next datagrams (xkv_request.source) */
+	void *large;                 /* XKV_VALUE_MAX bytes, allocated on first use */
+	/* memory.units_retired before the last run; its references are valid until that changes */
 	uint64_t retired;
 };
 
-/* Where a walk over all slots stands. */
+/* Position of a walk over all slots. */
 struct slot_cursor {
 	uint32_t page, unit, slot;
 };
 
 /* pages.c, spans.c: pages and their units. */
 struct memory {
-	pthread_rwlock_t pages_lock; /* who follows references reads, who takes units away writes */
-	/* for what follows, and the headers of pages; held for moments only */
-	pthread_mutex_t units_lock;
-	_Atomic unsigned int pages; /* 1 + the highest number in use */
+	/* read-locked while references are followed, write-locked while units are taken away */
+	pthread_rwlock_t pages_lock;
+	pthread_mutex_t units_lock; /* for the fields below and the headers of pages */
+	_Atomic unsigned int pages; /* 1 + the highest page number in use */
 	_Atomic unsigned int pages_used;
 	void *_Atomic page[XKV_PAGES_MAX];
 	uint16_t units_free[XKV_PAGES_MAX];
-	/* of free units of a page, or more: learned by who looked for more in vain */
+	/* upper bound of the longest run of free units, set by a search that found too few */
 	uint16_t longest_run[XKV_PAGES_MAX];
-	uint64_t unit_map[XKV_PAGES_MAX][XKV_UNITS / 64]; /* a bit for each free unit */
-	_Atomic uint64_t units_retired; /* moves when units may get slots of another size */
+	uint64_t unit_map[XKV_PAGES_MAX][XKV_UNITS / 64]; /* bit set: the unit is free */
+	_Atomic uint64_t units_retired; /* incremented when units may get slots of another size */
 	struct {
-		_Atomic uint64_t slots; /* in its spans */
+		_Atomic uint64_t slots; /* in the spans of the class */
 		_Atomic uint64_t units;
 	} class[XKV_CLASSES];
-	_Atomic uint64_t large_taken;     /* spans of large values, ever */
-	_Atomic unsigned int large_units; /* of the largest of late */
+	_Atomic uint64_t large_taken;     /* slots taken for large values since the start */
+	_Atomic unsigned int large_units; /* largest recent request for a large value, in units */
 };
 
-/* maintenance.c: what requests need of a class. */
+/* maintenance.c: what waiting requests need of one size class.  Under need_lock. */
 struct need {
-	uint64_t posted, served; /* tickets */
-	unsigned int units;      /* XKV_CLASS_LARGE: of the largest that is wanted */
-	unsigned int tried;      /* what `result` is about */
-	uint64_t until_ms;       /* nobody waits longer */
+	uint64_t posted, served; /* ticket numbers: a request waits until served >= its ticket */
+	unsigned int units;      /* XKV_CLASS_LARGE: the most that a waiting request needs */
+	unsigned int tried;      /* the units that `result` refers to */
+	uint64_t until_ms;       /* the latest deadline of the waiting requests (monotonic) */
 	int result;
 };
 
-/* maintenance.c: the thread, and what it has seen. */
+/* maintenance.c: the thread and its measurements of earlier periods. */
 struct maintenance {
 	bool runs, stopping;
 	pthread_t thread;
 	struct store_ctx *ctx;
-	pthread_mutex_t need_lock; /* for `stopping` and what requests need */
+	pthread_mutex_t need_lock; /* for `stopping`, `need` and `need_any` */
 	pthread_cond_t need_posted, need_served;
 	struct need need[XKV_CLASSES];
 	bool need_any;
 	struct {
-		uint64_t wanted;      /* xkv_class.wanted when it was last looked at */
-		uint64_t free_before; /* free slots, a period ago */
-		uint64_t used_before; /* slots in use, when it was last looked whether it grows */
-		/* looks without growth; 0 from who found it empty, too */
+		uint64_t wanted;      /* xkv_class.wanted at the last period */
+		uint64_t free_before; /* free slots at the last period */
+		uint64_t used_before; /* slots in use at the last update_growth() */
+		/* update_growth() calls without growth; slots_grow() resets it, too */
 		_Atomic unsigned int quiet;
-		uint64_t surplus; /* slots, at the last look */
+		uint64_t surplus; /* slots, at the last surplus_of() */
 	} class[XKV_CLASSES];
-	unsigned int spare_periods; /* left of config.spare_class */
-	uint64_t large_seen;        /* memory.large_taken when it was last looked at, ... */
-	unsigned int large_quiet;   /* ... and looks since it moved */
-	bool shrinks;               /* to a lower maxmemory, and gets on with it */
-	_Atomic bool at_limit;      /* the last page that was wanted was not allowed */
+	unsigned int spare_periods; /* periods until config.spare_class is cleared */
+	uint64_t large_seen;        /* memory.large_taken at the last update_large() */
+	unsigned int large_quiet;   /* update_large() calls since large_taken changed */
+	bool shrinks;               /* shrinking to a lower maxmemory makes progress */
+	_Atomic bool at_limit;      /* the last attempt to add a page was refused */
 	struct {
-		uint64_t ms, took_ms; /* when that was, 0 = never */
-		uint64_t free;        /* units, then */
-		unsigned int units;   /* in a row, that were wanted */
-	} vain;                     /* compact(): the last time that it was in vain */
-	uint64_t refused_ms;        /* when it was last logged that there is no memory, 0 = never */
+		uint64_t ms, took_ms; /* when (monotonic, 0 = never), and how long it took */
+		uint64_t free;        /* free units at that time */
+		unsigned int units;   /* neighbouring units that were needed */
+	} compact_failed;           /* the last compact() without success */
+	uint64_t refused_ms;        /* time of the last log line about refused writes, 0 = never */
 };
 
-/* drain.c, used by the maintenance thread alone: spans that are being emptied. */
+/* drain.c, used by the maintenance thread only: the spans that are being emptied. */
 struct drain {
 	struct span *spans;
 	size_t count, room;
-	uint64_t orphans_seen; /* the counter, when they were last put back */
+	uint64_t orphans_seen; /* value of the counter at the last free_orphans() */
 };
 
-/* evict.c, used by the maintenance thread alone. */
+/* evict.c, used by the maintenance thread only. */
 struct evict {
 	struct slot_cursor cursor;
-	uint64_t random, clock_inserts, barren_ms, barren_took_ms, barren_made;
+	uint64_t random;        /* state of the random numbers */
+	uint64_t clock_inserts; /* value of the counter `inserts` at the last clock tick */
+	/* the last evict() that found nothing: time (monotonic), CPU time, candidates_made() */
+	uint64_t failed_ms, failed_took_ms, failed_made;
 };
 
-/* scan.c, store_expire_cycle(): where it goes on, and what it knows. */
+/* scan.c: state of store_expire_cycle().  A round is one walk over all pages. */
 struct sweep {
 	struct slot_cursor cursor;
-	bool idle;      /* the last turn found nothing that could expire */
-	uint64_t given; /* what sweep_news() was when this turn began */
-	uint64_t met;   /* keys with an expiry, in this turn */
-	double ttl_ms;  /* the sum of what those have left */
+	bool idle;      /* the last round found no key with an expiry */
+	uint64_t given; /* ttls_given() at the start of this round */
+	uint64_t met;   /* keys with an expiry in this round */
+	double ttl_ms;  /* sum of the remaining times of those */
 	_Atomic uint64_t avg_ttl_ms;
-	_Atomic uint64_t expiring; /* keys with an expiry that the last turn has met */
+	_Atomic uint64_t expiring; /* keys with an expiry in the last complete round */
 };
 
 struct store {
 	struct bpf bpf;
-	/* the maps of these names, mapped */
+	/* mapped memory of the maps with these names */
 	struct xkv_config *cfg;
 	struct xkv_secrets *secrets;
 	struct xkv_class *classes;
@@ -136,8 +141,8 @@ struct store {
 	_Atomic unsigned int policy; /* enum store_policy */
 	struct store_ctx ctx[XKV_BATCH_CONTEXTS];
 	pthread_mutex_t ctx_lock;
-	_Atomic uint64_t datagram_ops; /* done by store_datagram() */
-	/* slots_grow(): the engine's only call upwards, where an operation finds no slot */
+	_Atomic uint64_t datagram_ops; /* operations done by store_datagram() */
+	/* slots_grow(): called by the engine when an operation finds no free slot */
 	int (*no_slot)(struct store *st, unsigned int class, unsigned int units,
 		       uint64_t *until_ms);
 	struct memory mem;
@@ -149,38 +154,43 @@ struct store {
 
 /* ---- pages.c: size classes, pages and their units ---- */
 
-/* Fills in the classes' sizes and the table from need to class. */
+/* Sets the slot sizes of the classes, and the table from needed bytes to class. */
 void classes_init(struct store *st);
-/* Counts the classes of a store that was adopted. */
+/* Counts the classes of an adopted store. */
 void classes_adopt(struct store *st);
-/* The smallest class for `need` bytes. */
+/* The smallest class with slots of at least `need` bytes, or XKV_CLASS_LARGE. */
 unsigned int class_for(const struct store *st, size_t need);
 
-/* Maps the pages of a store that was adopted, and finds their free units. 0 or -errno. */
+/* Maps the pages of an adopted store and finds their free units.  0 or -errno. */
 int pages_adopt(struct store *st);
 void pages_close(struct store *st);
 /*
- * Adds up to `want` pages: how many, or -ENOSPC (maxmemory, or the machine has no more) or -errno.
- * By one thread.
+ * Adds up to `want` pages.  Returns how many, -ENOSPC (maxmemory or the machine's memory is used
+ * up), or -errno.  Only the maintenance thread may call it, or open.c before that thread runs.
  */
 #define PAGES_AT_ONCE 8 /* the kernel waits a grace period for each call */
 int pages_add(struct store *st, unsigned int want);
-/* Gives a page back in which all units are free.  0 or -errno.  By the same thread. */
+/*
+ * Returns a page whose units are all free to the kernel.  0, -EBUSY if they are not, or -errno.
+ * Same threads as pages_add().
+ */
 int page_remove(struct store *st, uint32_t number);
 
-/* What a page takes of the kernel's memory: itself, and a page of struct bpf_array. */
+/* Kernel memory of a page: the array and a page for its struct bpf_array. */
 #define XKV_PAGE_COST (XKV_PAGE_BYTES + 4096ULL)
 
 /*
- * Takes `count` neighbouring free units, of the fullest page that has them: the first one's number
- * and that of its page, or false.  With units_lock held.
+ * Takes `count` neighbouring free units from the fullest page that has them.  Returns false if no
+ * page has; else *page and *first locate the first unit.  The caller holds units_lock.
  */
 bool units_take(struct store *st, unsigned int count, uint32_t *page, uint32_t *first);
-/* Takes this one, if it is free.  With units_lock held. */
+/* Takes this unit if it is free.  The caller holds units_lock. */
 bool unit_take(struct store *st, uint32_t page, uint32_t unit);
+/* The caller holds units_lock, or accepts a result that may be outdated. */
 bool unit_is_free(const struct store *st, uint32_t page, uint32_t unit);
-/* Gives units back.  With units_lock held. */
+/* Frees units.  The caller holds units_lock. */
 void units_give(struct store *st, uint32_t page, uint32_t first, unsigned int count);
+/* Number of free units in all pages.  Takes units_lock. */
 uint64_t units_free(struct store *st);
 
 /* ---- spans.c ---- */
@@ -188,11 +198,11 @@ uint64_t units_free(struct store *st);
 struct span {
 	uint32_t page, first, units;
 	uint32_t class, slots, slot_bytes;
-	char *base; /* of the page */
+	char *base; /* address of the page */
 };
 
-#define SPAN_UNITS_MAX 64 /* of a class; one value may take more */
-/* nor is it more than this part of the store: it may have to be emptied */
+#define SPAN_UNITS_MAX 64 /* in a span of a class; a large value may have more */
+/* a span has at most 1/64 of the store's units, so that it can be drained into the others */
 #define SPAN_STORE_SHARE 64
 
 static inline struct xkv_unit *span_head(const struct span *s)
@@ -211,48 +221,53 @@ static inline uint64_t span_ref(const struct span *s, unsigned int i)
 }
 
 /*
- * The first span of a page that begins at `unit` or behind it.  With the pages held, or by who
- * takes units away.
+ * These find spans; they return false if there is none.  The caller holds the pages, or is the
+ * maintenance thread, which is the only one that takes units away.
  */
+
+/* The first span of a page that begins at or after `unit`. */
 bool span_find(const struct store *st, uint32_t page, uint32_t unit, struct span *out);
-/* The span that has this unit. */
+/* The span that contains this unit. */
 bool span_of_unit(const struct store *st, uint32_t page, uint32_t unit, struct span *out);
-/* The span that has the slot behind a reference. */
+/* The span that contains the slot of a reference. */
 static inline bool span_of_ref(const struct store *st, uint64_t ref, struct span *out)
 {
 	return span_of_unit(st, XKV_REF_PAGE(ref), XKV_REF_OFFSET(ref) / XKV_UNIT_BYTES, out);
 }
 /*
- * The span of the slot at the cursor, if it is not NEW; false at the end, after which the cursor is
- * at the first slot again.  With the pages held.
+ * The span at the cursor, or the next one that is not NEW.  Returns false at the end, and sets the
+ * cursor to the first slot again.
  */
 bool cursor_span(const struct store *st, struct slot_cursor *h, struct span *out);
-/* Slots of this size in so many units from the one on. */
+/* Number of slots of `slot_bytes` bytes in `units` units, the first of which is `first`. */
 unsigned int span_slots(uint32_t first, unsigned int units, uint32_t slot_bytes);
 
-/* The fewest units in which slots of this size leave little over. */
+/* The smallest number of units in which slots of this size waste little memory. */
 unsigned int span_least(uint32_t slot_bytes);
 /*
- * Makes a span for a class out of free units, larger as the class is.  0, -ENOSPC (there are none)
- * or -errno.
+ * Makes a span of free units for a class and links its slots into the free list.  The more memory
+ * the class has, the larger is the span.  0, -ENOSPC (too few free units) or -errno.
  */
 int span_carve(struct store *st, unsigned int class);
 /*
- * Takes a slot of so many units into the request, where it stands until it is published.  0 or
+ * Takes a slot of `units` units and records it in rq->prefilled until it is published.  0 or
  * -ENOSPC.
  */
 int span_take_large(struct store *st, struct xkv_request *rq, unsigned int units);
 /*
- * Takes stock of the spans of a page that an earlier xkvd has left, at whatever point it was
- * killed.  0, or -EINVAL.
+ * Registers the spans of a page of an adopted store, and frees what an xkvd that was killed had not
+ * finished.  0, or -EINVAL if the page's header is inconsistent.
  */
 int spans_adopt(struct store *st, uint32_t page);
-/* Frees the units of spans whose slots nobody can find any more. */
+/*
+ * Frees the units of spans.  No reference to their slots may be left, and no BPF program that read
+ * one before may still run.  Takes pages_lock and units_lock.
+ */
 void spans_release(struct store *st, const struct span *spans, size_t count);
 
 /*
- * Are there no slots in the lists of a class?  Not by its counter, which moves a moment after they
- * do.
+ * Are the free lists of a class empty?  Reads the lists, not the counter xkv_class.free, which is
+ * updated after them.
  */
 static inline bool class_is_empty(const struct store *st, unsigned int class)
 {
@@ -270,66 +285,73 @@ static inline unsigned int large_units(size_t need)
 
 /* ---- drain.c ---- */
 
-/* Begins to empty a span.  False if there is no memory for that, or the span is only being made. */
+/* Only the maintenance thread may call these functions, or a test in its place. */
+
+/*
+ * Starts to drain a span.  Returns false if the list of draining spans cannot grow (no memory), or
+ * if the span is NEW.
+ */
 bool drain_begin(struct store *st, const struct span *s);
 /*
- * Moves what is in draining spans elsewhere and frees the units of those that are empty: how many.
- * What is in use at this moment is left for the next call; where there is no room for it, the span
- * stays in use, and its free slots are free again.
+ * Moves the entries of draining spans to other spans, and frees the units of those that are empty;
+ * returns the number of freed units.  Slots that are in use at the moment are left for the next
+ * call.  If there is no room for the entries, draining is given up: the remaining spans stay in use
+ * and their parked slots are freed.
  */
 unsigned int drain_run(struct store_ctx *ctx);
 /*
- * Ends what an xkvd that was killed had begun: slots of spans that it gave up emptying are free
- * again.  0 or -errno.
+ * Frees the parked slots of spans that an xkvd that was killed had given up draining.  0 or
+ * -errno.
  */
 int drain_adopt(struct store *st);
 /*
- * Empties the spans of some units, so that a value finds room there, or all of a page: true if they
- * are free.
+ * Drains all spans that have a unit in this range: room for a large value, or a whole page.
+ * Returns true if all units of the range are free afterwards.
  */
 bool drain_range(struct store_ctx *ctx, uint32_t page, uint32_t first, unsigned int units);
-/* Has all free slots of XKV_CLASS_LARGE drain.  0 or -errno. */
+/* Starts to drain the spans of all free slots of XKV_CLASS_LARGE.  0 or -errno. */
 int drain_large(struct store_ctx *ctx);
-/* How full a span is: live slots of those that were looked at, in 1/1024. */
+/* Share of the slots of a span that are in use, in 1/1024, estimated from a sample. */
 unsigned int span_fullness(const struct span *s);
-/*
- * Puts slots back that found their list contended.  By the maintenance thread alone: nobody else
- * may give what it gives, or take its page away.
- */
+/* Frees orphans: slots that could not be pushed to their free list because of contention. */
 void free_orphans(struct store *st);
 
 /* ---- maintenance.c ---- */
 
 /*
- * Makes sure that the class has a free slot (XKV_CLASS_LARGE: that there are units for one of so
- * many).  Waits for the maintenance thread until *until_ms on the monotonic clock, which is
- * GROW_WAIT_MS from now if it is 0: one for all calls of a request.  0, -ENOSPC or -errno.
+ * Makes sure that the class has a free slot (XKV_CLASS_LARGE: that `units` neighbouring units are
+ * free).  Waits for the maintenance thread until *until_ms on the monotonic clock; 0 there is
+ * replaced by GROW_WAIT_MS from now, so that all calls for one request share a deadline.  0,
+ * -ENOSPC, or -EINVAL for an unknown class.  Thread safe.
  */
 #define GROW_WAIT_MS 1000
 int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms);
-/* Does what requests wait for: by the maintenance thread, or a test in its place. */
+/* Serves the requests that wait in slots_grow().  Maintenance thread, or a test in its place. */
 void maintenance_serve(struct store *st);
-/* Starts and stops the thread that keeps slots free in advance, and gives pages back. */
+/* Starts the maintenance thread.  0 or -errno. */
 int maintenance_start(struct store *st);
+/* Stops it and waits for its end.  Requests that wait in slots_grow() fail. */
 void maintenance_stop(struct store *st);
 
 /* ---- evict.c ---- */
 
+/* Only the maintenance thread may call these functions, except evict_may(). */
+
 /*
- * Evicts up to `want` entries, by the policy: how many went.  0 if it finds none that may go.
- * `background`: nobody waits for it.
+ * Evicts up to `want` entries by the policy, and returns how many; 0 if none may be evicted.
+ * `background`: no request waits for it, so it may be skipped soon after an attempt that failed.
  */
 unsigned int evict(struct store_ctx *ctx, unsigned int want, bool background);
-/* May an entry with this expiry (0 = none) go? */
+/* Does the policy allow to evict an entry with this expiry (Unix ms, 0 = none)? */
 bool evict_may(const struct store *st, uint64_t expire_ms);
-/* Evicts the entry of a slot, as it is now.  With the context's first request. */
+/* Evicts the current entry of a slot, with the context's first request.  False if it changed. */
 bool evict_entry(struct store_ctx *ctx, uint64_t ref);
-/* Moves the clock that ages are measured by. */
+/* Advances the clock that ages of entries are measured by. */
 void evict_tick(struct store *st);
 
 /* ---- pages.c, reading ---- */
 
-/* While held, no unit is taken away: what references lead to stays what it is. */
+/* While the pages are held (read-locked), no unit is taken away, so references stay valid. */
 static inline void pages_hold(struct store *st)
 {
 	pthread_rwlock_rdlock(&st->mem.pages_lock);
@@ -341,13 +363,12 @@ static inline void pages_release(struct store *st)
 }
 
 /*
- * The slot behind a reference, NULL if there is none; with the pages held.  The reference may be
- * one that was read of memory that somebody else has by now: XKV_SLOT_WINDOW bytes can be read all
- * the same.
+ * The slot of a reference, or NULL; the caller holds the pages.  The reference may have been read
+ * from memory that was reused meanwhile: XKV_SLOT_WINDOW bytes can be read in any case.
  */
 struct xkv_slot *slot_of(const struct store *st, uint64_t ref);
 
-/* A consistent copy of what a slot held at one moment. */
+/* A consistent copy of a slot. */
 struct slot_copy {
 	uint64_t seq, expire_ms;
 	uint32_t value_len;
@@ -356,64 +377,64 @@ struct slot_copy {
 };
 
 /*
- * Copies header and key of the slot, and its value to `value` (XKV_VALUE_MAX
- * bytes) if that is not NULL.  False if the slot is free, was changed meanwhile or is none.
+ * Copies header and key of the slot, and its value to `value` (XKV_VALUE_MAX bytes) if that is not
+ * NULL.  False if there is no such slot, it is free, or it changed during the copy.  The caller
+ * holds the pages.
  */
 bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void *value);
 
-/* The hash of a key, of which the fingerprint is made. */
+/* The hash of a key, from which its fingerprint is made. */
 uint64_t key_hash(const struct store *st, const struct slot_copy *key);
 
-/* Gives a slot that is in no list back to its class. */
+/* Pushes a slot that is in no list to the free list of its class.  0, -EBUSY or -errno. */
 int slot_free(struct store *st, uint64_t ref);
 
 /* ---- engine.c ---- */
 
-#define BUSY_TRIES 10000 /* of an operation that meets others; then the caller hears of it */
+/* A context and its requests are used by one thread at a time. */
 
-/* Runs BPF_PROG_RUN of xkv_slots. 0 or -errno. */
+#define BUSY_TRIES 10000 /* of a contended operation; then the caller gets -EBUSY */
+
+/* Runs the BPF program xkv_slots with BPF_PROG_RUN.  0 or -errno, of the program or the call. */
 int slots_run(struct store *st, struct xkv_slots_args *args);
 
-/* Clears the memory of a request for the next one. */
+/* Clears a request for reuse, except for its prefilled slot. */
 void request_clear(struct xkv_request *rq);
-/* Writes a request of one operation. */
+/* Writes a request of one operation without value; returns the operation, to fill in the rest. */
 struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opcode,
 			    const void *key, size_t key_len);
 /*
- * Takes a slot for the entry of `op`, fills it, and has it stand in the request.  0, -ENOSPC,
- * -EBUSY.
+ * Takes a slot for the entry of `op`, fills it, and records it in the request, which will publish
+ * it.  0, -ENOSPC, -EBUSY.
  */
 int request_prefill(struct store_ctx *ctx, unsigned int nr, const struct store_op *op);
-/* Gives back a slot that was taken for the request and not published.  0 or -errno. */
+/* Frees the request's prefilled slot if it was not published.  0 or -errno. */
 int request_unprefill(struct store_ctx *ctx, unsigned int nr);
 
 /*
- * Runs the first `requests` requests of the context, which request_make() made, to their ends. 0 or
- * -errno.
+ * Runs requests 0 .. requests - 1 of the context to completion.  0 or -errno of the call; what
+ * became of each, request_outcome() returns.
  */
 int requests_run(struct store_ctx *ctx, unsigned int requests);
 /*
- * The same from `first` on, up to one that has to stand alone, since what is behind it may be about
- * the same key.  How many of the `requests` have been run now, or -errno if none has been by this
- * call.
+ * The same from request `first` on, but returns early after a request whose value is too large for
+ * it: the caller completes that one before the next, which may have the same key.  Returns 1 + the
+ * number of the last request that was run, or -errno if this call ran none.
  */
 int requests_run_some(struct store_ctx *ctx, unsigned int first, unsigned int requests);
-/*
- * The context's buffer for a value of up to XKV_VALUE_MAX bytes, made when it is first needed; NULL
- * if there is no memory.
- */
+/* The context's buffer of XKV_VALUE_MAX bytes, allocated on first use; NULL without memory. */
 void *large_buffer(struct store_ctx *ctx);
 
-/* The result of a request that has run. */
+/* The result of a request that was run. */
 struct xkv_result *request_result(const struct store_ctx *ctx, unsigned int nr);
-/* What became of its operation: 0 or what its status means. */
+/* The status of its operation as an errno value (store.h), or -EIO if it has no result. */
 int request_outcome(const struct store_ctx *ctx, unsigned int nr);
-/* What the operation, with this outcome, has given.  The value stands in the request. */
+/* The entry that an operation with this outcome returned.  Its value points into the request. */
 struct store_entry request_entry(const struct store_ctx *ctx, unsigned int nr, int outcome);
 
 /* ---- open.c ---- */
 
-/* The first number of versions of a store that is made at this time.  0 or -errno. */
+/* The first version number of a store that is made at time `now` (Unix time).  0 or -errno. */
 int version_first(const struct timespec *now, uint64_t *number);
 
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * The maintenance thread.  It keeps slots free in advance, so that inserts in XDP find one: in
- * new spans and pages while memory allows it, then by eviction.  It gives memory back that is not
- * needed.  And it does what requests need that found no slot: they wait for it, up to a deadline,
- * and never do it themselves.
+ * The maintenance thread.  It keeps free slots in reserve, so that inserts in XDP find one: from
+ * new spans and pages while memory allows it, then by eviction.  It returns memory that is not
+ * needed.  And it serves requests that found no free slot: they wait for this thread, up to a
+ * deadline, instead of changing pages and spans themselves.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,39 +15,38 @@
 #include "util/log.h"
 
 #define PERIOD_MS 20
-#define GIVE_PERIODS 50   /* memory is given back once a second: ... */
-/* ... of a class that has more than a quarter of its slots free while it grows; */
-#define GIVE_SHARE 4
-#define GIVE_PAGES 4      /* so many pages at once, */
-/* are emptied at once: requests may be waiting for this thread */
-#define GIVE_UNITS (2 * GIVE_PAGES * XKV_UNITS)
-#define PAGE_TRIES 8      /* of the emptiest so many */
-#define RUN_TRIES 4       /* of the cheapest units to empty for a value */
-#define UNITS_KEPT 64     /* free, in a store at rest */
-#define QUIET_LOOKS 5     /* seconds in which a class did not grow: all but its reserve goes */
-/* it grows when it takes more than so large a part of its slots in a second */
-#define GROWTH_SHARE 16
-#define RESERVE_PAGES 2   /* that may be free in advance in a class that grows */
-#define EVICT_AT_ONCE 64  /* entries, for who waits; fewer ... */
-#define EVICT_SHARE 64    /* ... where that is more than such a part of all */
-#define LARGER 4          /* times what is wanted a span may have that is emptied for it */
-/* for one class of evicting, reclaiming, and looking again, before others get their turn */
-#define ROOM_MS 100
-#define SPARE_PERIODS 2   /* at least one, in which who asked for a spare class finds it named */
-#define VAIN_MS 1000 /* before compacting in vain is tried again, if no unit came or went */
-#define VAIN_SHARE 10 /* so many times as long as it took, in any case */
-#define REFUSED_MS 60000  /* between two lines that say that there is no memory */
+/* returning memory */
+#define RETURN_PERIODS 50 /* once a second */
+#define RETURN_SHARE 4    /* a growing class may keep a quarter of its slots free */
+#define RETURN_PAGES 4    /* at once */
+#define RETURN_UNITS (2 * RETURN_PAGES * XKV_UNITS) /* drained at once: requests may be waiting */
+#define PAGE_TRIES 8      /* pages examined for one that can be emptied */
+#define RUN_TRIES 4       /* runs of units examined for one that can be emptied for a value */
+#define UNITS_KEPT 64     /* free units that are not returned */
+/* growth */
+#define GROWTH_SHARE 16   /* a class grows if a sixteenth of its slots or more is taken a second */
+#define QUIET_LOOKS 5     /* seconds without growth, after which only the reserve is kept */
+#define RESERVE_PAGES 2   /* most pages of free slots in reserve, in a class that grows */
+/* making room for a waiting request */
+#define EVICT_AT_ONCE 64  /* entries, ... */
+#define EVICT_SHARE 64    /* ... but at most such a part of all */
+#define LARGER 4          /* spans of more than so many times the wanted units are drained last */
+#define ROOM_MS 100       /* for one class, before requests of other classes have their turn */
+#define SPARE_PERIODS 2   /* how long spare_class stays set, so that the waiting request sees it */
+#define COMPACT_MS 1000   /* pause after a failed compact(), while no unit is taken or freed */
+#define COMPACT_SHARE 10  /* pause in any case, as a multiple of the time it took */
+#define REFUSED_MS 60000  /* between two log lines about refused writes */
 
 static struct timespec to_timespec(uint64_t ms)
 {
 	return (struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
 }
 
-/* ---- what a class has ---------------------------------------------------- */
+/* ---- slots of a class ---------------------------------------------------- */
 
 struct slots {
 	uint64_t all, free;
-	uint64_t per_page; /* that would fit one */
+	uint64_t per_page; /* slots that fit a page */
 };
 
 static struct slots slots_of(const struct store *st, unsigned int class)
@@ -62,7 +61,7 @@ static struct slots slots_of(const struct store *st, unsigned int class)
 	};
 }
 
-/* Not in the lists: also what is parked in draining spans. */
+/* Slots that are not in the free lists, including those parked in draining spans. */
 static uint64_t used(const struct slots *s)
 {
 	return s->all > s->free ? s->all - s->free : 0;
@@ -87,8 +86,8 @@ static bool is_growing(const struct store *st)
 }
 
 /*
- * An eighth more than there are while the store grows, so that filling it takes few waits and
- * little is left over.
+ * Pages to add: an eighth of those in use while the store grows, so that filling it takes few waits
+ * for the kernel and little memory is left unused.
  */
 static unsigned int pages_wanted(const struct store *st)
 {
@@ -100,7 +99,7 @@ static unsigned int pages_wanted(const struct store *st)
 struct candidate {
 	struct span span;
 	unsigned int fullness;
-	bool too_large; /* for what is wanted: more to move than is needed */
+	bool too_large; /* draining it moves far more than is wanted */
 };
 
 static int emptiest_first(const void *a, const void *b)
@@ -112,7 +111,10 @@ static int emptiest_first(const void *a, const void *b)
 	return (x->fullness > y->fullness) - (x->fullness < y->fullness);
 }
 
-/* The spans of classes that can do without so many slots.  Allocated; NULL if there are none. */
+/*
+ * The spans of classes whose surplus is at least the span's slots, in allocated memory; NULL if
+ * there are none.
+ */
 static struct candidate *find_candidates(struct store *st, const uint64_t surplus[XKV_CLASSES],
 					 uint64_t want, size_t *count)
 {
@@ -141,8 +143,8 @@ static struct candidate *find_candidates(struct store *st, const uint64_t surplu
 }
 
 /*
- * Has the emptiest spans of the classes drain, of each as many slots as it can do without: how many
- * units, at most `most`.
+ * Starts to drain the emptiest spans, of each class up to its surplus, until they have `most`
+ * units.  Returns the number of units.
  */
 static unsigned int drain_surplus(struct store *st, uint64_t surplus[XKV_CLASSES],
 				  unsigned int most)
@@ -166,16 +168,16 @@ static unsigned int drain_surplus(struct store *st, uint64_t surplus[XKV_CLASSES
 }
 
 /*
- * What a class has free is for its spans that could not be emptied yet.  Of that class only:
- * another one may have the room that it waits for.
+ * Clears the surplus of classes with draining spans: the entries of those need the free slots.
+ * Other classes may have the memory that such a class waits for.
  */
-static void keep_for_draining(const struct store *st, uint64_t surplus[XKV_CLASSES])
+static void reserve_for_draining(const struct store *st, uint64_t surplus[XKV_CLASSES])
 {
 	for (size_t i = 0; i < st->drain.count; i++)
 		surplus[st->drain.spans[i].class] = 0;
 }
 
-/* Takes units from classes that have free slots, for who waits: how many became free. */
+/* Drains spans of classes that have free slots.  Returns the number of freed units. */
 static unsigned int reclaim(struct store *st, unsigned int want)
 {
 	uint64_t surplus[XKV_CLASSES] = { 0 };
@@ -188,14 +190,14 @@ static unsigned int reclaim(struct store *st, unsigned int want)
 	}
 	if (!class_is_empty(st, XKV_CLASS_LARGE))
 		drain_large(st->maint.ctx);
-	keep_for_draining(st, surplus);
+	reserve_for_draining(st, surplus);
 	drain_surplus(st, surplus, want);
 	return st->drain.count ? drain_run(st->maint.ctx) : 0;
 }
 
 /* ---- pages that can be emptied --------------------------------------------- */
 
-/* Units that are taken to see whether something would fit, and given back. */
+/* Units that are taken to find out whether something would fit, and freed again. */
 struct trial {
 	struct { uint32_t page, first, units; } taken[XKV_UNITS];
 	unsigned int count;
@@ -221,8 +223,9 @@ static void trial_end(struct store *st, struct trial *t)
 }
 
 /*
- * Would what is in the spans of some units fit elsewhere, each large value into units in a row, and
- * `spare` more in a row beside it?  With units_lock held; none of these units are free meanwhile.
+ * Do the spans in units first .. end - 1 fit elsewhere, each large value in neighbouring units, and
+ * then `spare` more neighbouring units?  The caller holds units_lock and has taken the free units
+ * of the range.
  */
 static bool fits_elsewhere(struct store *st, uint32_t page, uint32_t first, uint32_t end,
 			   unsigned int spare)
@@ -247,7 +250,7 @@ static bool fits_elsewhere(struct store *st, uint32_t page, uint32_t first, uint
 	return fits && small <= free;
 }
 
-/* Can units of a page be emptied, and so many in a row be left elsewhere? */
+/* Can these units of a page be emptied, with `spare` neighbouring free units left elsewhere? */
 static bool can_be_emptied(struct store *st, uint32_t page, uint32_t first, unsigned int units,
 			   unsigned int spare)
 {
@@ -264,7 +267,7 @@ static bool can_be_emptied(struct store *st, uint32_t page, uint32_t first, unsi
 	return fits;
 }
 
-/* The page that has the most free units of those that can be emptied; the last page stays. */
+/* Of the pages that can be emptied, the one with most free units.  False also for the only page. */
 static bool emptiest_page(struct store *st, unsigned int spare, uint32_t *page)
 {
 	unsigned int below = XKV_UNITS, most;
@@ -287,9 +290,12 @@ static bool emptiest_page(struct store *st, unsigned int spare, uint32_t *page)
 
 /* ---- large values: neighbouring units ------------------------------------- */
 
-#define NEVER 1000000 /* costs of moving what cannot be moved */
+#define NEVER 1000000 /* cost of a unit that cannot be emptied */
 
-/* What a unit costs: a value as large as what is wanted would need as much room elsewhere. */
+/*
+ * Cost of emptying a unit.  NEVER for a unit of a large value with at least `units` units, which
+ * would need as many neighbouring units elsewhere.
+ */
 static unsigned int unit_cost(const struct store *st, uint32_t page, uint32_t at,
 			      unsigned int units)
 {
@@ -300,7 +306,7 @@ static unsigned int unit_cost(const struct store *st, uint32_t page, uint32_t at
 		return 0;
 	if (unit[first].class != XKV_CLASS_LARGE)
 		return 1;
-	/* copying it takes longer than evicting some */
+	/* copying a large value takes longer than evicting entries */
 	if (evict_may(st, 0) ||
 	    (first + units - 1 < XKV_UNITS && unit[first + units - 1].first == first))
 		return NEVER;
@@ -308,8 +314,8 @@ static unsigned int unit_cost(const struct store *st, uint32_t page, uint32_t at
 }
 
 /*
- * The cheapest units of a page to empty for a value: their cost, which is of all units that their
- * spans have, since those are emptied as a whole.
+ * The cheapest `units` neighbouring units of a page to empty, of those that cost `floor` or more:
+ * *first, and their cost.  It includes all units of their spans, which are emptied as a whole.
  */
 static unsigned int cheapest_run(const struct store *st, uint32_t page, unsigned int units,
 				 unsigned int floor, uint32_t *first)
@@ -335,7 +341,7 @@ static unsigned int cheapest_run(const struct store *st, uint32_t page, unsigned
 	return best;
 }
 
-/* The cheapest units of all pages, of those that cost `floor` at least. */
+/* The same over all pages.  Costs NEVER or more if there are none. */
 static unsigned int cheapest(const struct store *st, unsigned int units, unsigned int floor,
 			     uint32_t *page, uint32_t *first)
 {
@@ -344,7 +350,7 @@ static unsigned int cheapest(const struct store *st, unsigned int units, unsigne
 
 	for (uint32_t number = 0; number < st->mem.pages; number++) {
 		if (!st->mem.page[number] || st->mem.units_free[number] + least <= units)
-			continue; /* each unit that is not free costs 1 at least */
+			continue; /* a used unit costs at least 1, so none is cheaper here */
 		cost = cheapest_run(st, number, units, floor, &at);
 		if (cost < least) {
 			least = cost;
@@ -372,43 +378,45 @@ static bool try_compact(struct store *st, unsigned int units)
 }
 
 /*
- * Was it tried in vain just now?  Each write that is refused would move entries and wait for a
- * grace period again: a tenth of the time, and less while no unit is freed or taken.
+ * Has compact() just failed for as many units or fewer?  Without a pause each refused write would
+ * move entries and wait for a grace period; with it, compacting takes at most a tenth of the time,
+ * and less while no unit is freed or taken.
  */
-static bool compact_is_barren(const struct store *st, unsigned int units, uint64_t free)
+static bool compact_failed_recently(const struct store *st, unsigned int units, uint64_t free)
 {
-	uint64_t since = monotonic_ms() - st->maint.vain.ms;
+	uint64_t since = monotonic_ms() - st->maint.compact_failed.ms;
 
-	if (!st->maint.vain.ms || units < st->maint.vain.units)
+	if (!st->maint.compact_failed.ms || units < st->maint.compact_failed.units)
 		return false;
-	return since < VAIN_SHARE * st->maint.vain.took_ms ||
-	       (free == st->maint.vain.free && since < VAIN_MS);
+	return since < COMPACT_SHARE * st->maint.compact_failed.took_ms ||
+	       (free == st->maint.compact_failed.free && since < COMPACT_MS);
 }
 
 /*
- * There are enough free units, but not in a row: moves what is between some, or, if what is between
- * them fits nowhere, all that is in a page.
+ * Makes `units` neighbouring units free, if that many are free in total: relocates the entries
+ * between some of them or, if those fit nowhere, all entries of a page.  True on success.
  */
 static bool compact(struct store *st, unsigned int units)
 {
 	uint64_t begin = monotonic_ms(), free = units_free(st);
 
-	/* the last pieces are only worth a grace period each where nothing can be evicted */
-	if (free < (evict_may(st, 0) ? 2 * units : units) || compact_is_barren(st, units, free))
+	/* few free units are worth a grace period only if nothing can be evicted instead */
+	if (free < (evict_may(st, 0) ? 2 * units : units) ||
+	    compact_failed_recently(st, units, free))
 		return false;
 	if (try_compact(st, units))
 		return true;
-	st->maint.vain.ms = monotonic_ms();
-	st->maint.vain.took_ms = st->maint.vain.ms - begin;
-	st->maint.vain.units = units;
-	st->maint.vain.free = units_free(st);
+	st->maint.compact_failed.ms = monotonic_ms();
+	st->maint.compact_failed.took_ms = st->maint.compact_failed.ms - begin;
+	st->maint.compact_failed.units = units;
+	st->maint.compact_failed.free = units_free(st);
 	return false;
 }
 
-/* ---- somebody waits ------------------------------------------------------ */
+/* ---- requests that wait for a slot --------------------------------------- */
 
-/* Is there what is wanted: a free slot, or the units for a large value? */
-static bool is_there(struct store *st, unsigned int class, unsigned int units)
+/* Is there a free slot, or can a span be made; for a large value: are there the units? */
+static bool is_available(struct store *st, unsigned int class, unsigned int units)
 {
 	uint32_t page, first;
 	bool found;
@@ -423,7 +431,7 @@ static bool is_there(struct store *st, unsigned int class, unsigned int units)
 	return found;
 }
 
-/* Writes are refused: a line a minute. */
+/* Logs that writes are refused, at most once a minute. */
 static void log_refusal(struct store *st)
 {
 	uint64_t now = monotonic_ms();
@@ -439,8 +447,8 @@ static void log_refusal(struct store *st)
 }
 
 /*
- * How many entries to evict for so many units, some of which will be of other sizes.  For a large
- * value at once: spans that are emptied together cost one grace period.
+ * How many entries to evict to free `units` units, given the average size of the entries.  For a
+ * large value all at once, because spans that are drained together share a grace period.
  */
 static unsigned int entries_for(const struct store *st, unsigned int class, unsigned int units)
 {
@@ -455,11 +463,11 @@ static unsigned int entries_for(const struct store *st, unsigned int class, unsi
 }
 
 /*
- * Where there is no slot of a class to be had, the engine takes a larger one: an entry that went
- * has left it.  A chain bucket may need one when all memory is in slots for entries.  False if none
- * is free.
+ * If no slot of a class can be had, lets the engine take one of a larger class that has free slots,
+ * because entries were deleted or evicted there.  Chain buckets may need this when all memory is in
+ * slots for entries.  False if no larger class has a free slot.
  */
-static bool name_spare(struct store *st, unsigned int class)
+static bool set_spare_class(struct store *st, unsigned int class)
 {
 	unsigned int spare = class + 1;
 
@@ -472,17 +480,16 @@ static bool name_spare(struct store *st, unsigned int class)
 	return true;
 }
 
-/* Who needs one asks anew: there may be slots of his own size by now. */
-static void forget_spare(struct store *st)
+/* Clears it after some periods: the right class may have free slots by then. */
+static void clear_spare_class(struct store *st)
 {
 	if (st->maint.spare_periods && !--st->maint.spare_periods)
 		st->cfg->spare_class = 0;
 }
 
 /*
- * Gets what is wanted: from what the machine has, from classes that can spare it, or by eviction.
- * 0, -ENOSPC, or
- * -EAGAIN at until_ms.
+ * Gets a free slot, or units for a large value: from new pages, from classes that have free slots,
+ * or by eviction.  0, -ENOSPC, or -EAGAIN if it is not done at until_ms.
  */
 static int make_room(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
 {
@@ -493,7 +500,7 @@ static int make_room(struct store *st, unsigned int class, unsigned int units, u
 	for (;;) {
 		unsigned int gone;
 
-		if (is_there(st, class, units))
+		if (is_available(st, class, units))
 			return 0;
 		if (monotonic_ms() >= until_ms)
 			return -EAGAIN;
@@ -509,14 +516,14 @@ static int make_room(struct store *st, unsigned int class, unsigned int units, u
 		if (!gone || evicted > most)
 			break;
 	}
-	if (is_there(st, class, units)) /* reclaiming may have given it back */
+	if (is_available(st, class, units)) /* reclaim() may have freed it after the last check */
 		return 0;
-	if (!name_spare(st, class))
+	if (!set_spare_class(st, class))
 		log_refusal(st);
 	return -ENOSPC;
 }
 
-/* Does what requests want of a class.  With need_lock held, which is let go of meanwhile. */
+/* Serves the waiting requests of a class.  Called with need_lock, which it releases meanwhile. */
 static void serve_need(struct store *st, unsigned int class)
 {
 	struct need *n = &st->maint.need[class];
@@ -530,7 +537,7 @@ static void serve_need(struct store *st, unsigned int class)
 	pthread_mutex_lock(&st->maint.need_lock);
 	if (ret == -EAGAIN && monotonic_ms() < n->until_ms) {
 		n->units = n->units > units ? n->units : units;
-		st->maint.need_any = true; /* it gets another turn, after the others */
+		st->maint.need_any = true; /* continues after the other classes had their turn */
 		return;
 	}
 	n->result = ret == -EAGAIN ? -ENOSPC : ret;
@@ -556,8 +563,8 @@ void maintenance_serve(struct store *st)
 }
 
 /*
- * Asks the maintenance thread once, and waits.  With need_lock held.  -ETIMEDOUT: it was not even
- * tried.
+ * Posts a need to the maintenance thread and waits for the result.  Called with need_lock.
+ * -ETIMEDOUT: not served before until_ms.
  */
 static int need_post(struct store *st, struct need *n, unsigned int units, uint64_t until_ms)
 {
@@ -577,8 +584,8 @@ static int need_post(struct store *st, struct need *n, unsigned int units, uint6
 }
 
 /*
- * Has the maintenance thread do it, and waits until it has.  That there is no room for more says
- * nothing of less.
+ * Waits until the maintenance thread has served this need.  Posts it again if the thread failed to
+ * get more units than this request needs, for another request.
  */
 static int need_wait(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
 {
@@ -599,7 +606,7 @@ int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_
 		return -EINVAL;
 	if (class != XKV_CLASS_LARGE && class_is_empty(st, class))
 		st->maint.class[class].quiet = 0;
-	if (is_there(st, class, units))
+	if (is_available(st, class, units))
 		return 0;
 	if (!*until_ms)
 		*until_ms = monotonic_ms() + GROW_WAIT_MS;
@@ -608,13 +615,13 @@ int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_
 	return need_wait(st, class, units, *until_ms);
 }
 
-/* ---- slots in advance ---------------------------------------------------- */
+/* ---- free slots in reserve ----------------------------------------------- */
 
 /*
- * Slots of a class that XDP uses which are to be free.  While it grows: an eighth; later a 32nd,
- * enough until it is seen to grow again.  At least one: who overwrites a large value takes its slot
- * before he gives one back.
- * At the limit free slots are memory that holds nothing: as many as the last period took, twice.
+ * How many slots of a class that XDP uses are to be free.  An eighth while the class grows; later a
+ * 32nd, which lasts until renewed growth is detected.  At least one: an overwrite with a value of
+ * another size takes the new slot before it frees the old one.  At the memory limit, where free
+ * slots are wasted memory: twice as many as the last period took.
  */
 static uint64_t reserve(const struct store *st, unsigned int class, const struct slots *s)
 {
@@ -628,7 +635,7 @@ static uint64_t reserve(const struct store *st, unsigned int class, const struct
 	return clamp(s->all / 8, 1, RESERVE_PAGES * s->per_page + 1);
 }
 
-/* Slots that the class is short of. */
+/* Slots that the reserve of the class lacks. */
 static uint64_t shortage(const struct store *st, unsigned int class)
 {
 	struct slots s = slots_of(st, class);
@@ -640,7 +647,7 @@ static uint64_t shortage(const struct store *st, unsigned int class)
 	return s.free < keep ? keep - s.free : 0;
 }
 
-/* Has XDP found the class empty since the last look? */
+/* Has the BPF code found the class empty since the last call, and is it still empty? */
 static bool was_empty(struct store *st, unsigned int class)
 {
 	uint64_t wanted = __atomic_load_n(&st->classes[class].wanted, __ATOMIC_RELAXED);
@@ -650,7 +657,7 @@ static bool was_empty(struct store *st, unsigned int class)
 	return moved && class_is_empty(st, class);
 }
 
-/* One span more, in a new page if need be. */
+/* Adds a span, in a new page if necessary. */
 static int grow(struct store *st, unsigned int class)
 {
 	int ret = span_carve(st, class);
@@ -673,7 +680,7 @@ static void replenish(struct store *st, unsigned int class)
 	while (!ret && shortage(st, class))
 		ret = grow(st, class);
 	if (ret == -ENOSPC && st->policy != STORE_NOEVICTION) {
-		uint64_t want = shortage(st, class); /* by what is kept at the limit */
+		uint64_t want = shortage(st, class); /* smaller now that at_limit is set */
 
 		if (want || class_is_empty(st, class))
 			evict(st->maint.ctx, clamp(want, 1, ~0U), true);
@@ -681,10 +688,10 @@ static void replenish(struct store *st, unsigned int class)
 	st->maint.class[class].free_before = slots_of(st, class).free;
 }
 
-/* ---- giving back --------------------------------------------------------- */
+/* ---- returning memory ---------------------------------------------------- */
 
-/* Counts the looks at which the class had not grown. */
-static void look_for_growth(struct store *st, unsigned int class)
+/* Counts the calls since the class grew. */
+static void update_growth(struct store *st, unsigned int class)
 {
 	struct slots s = slots_of(st, class);
 	bool grows = used(&s) > st->maint.class[class].used_before + s.all / GROWTH_SHARE;
@@ -694,17 +701,16 @@ static void look_for_growth(struct store *st, unsigned int class)
 }
 
 /*
- * Free slots that a class may keep: many while it grows; no more than the reserve when it has
- * stopped.
+ * Free slots that a class may keep: a share of all while it grows, else only its reserve.
  */
 static uint64_t allowance(const struct store *st, unsigned int class, const struct slots *s)
 {
 	if (!is_quiet(st, class))
-		return s->all / GIVE_SHARE;
+		return s->all / RETURN_SHARE;
 	return used(s) ? reserve(st, class, s) : 0;
 }
 
-/* Slots of a class that were too many at two looks in a row. */
+/* Free slots above the allowance in this call and in the one before. */
 static uint64_t surplus_of(struct store *st, unsigned int class)
 {
 	uint64_t before = st->maint.class[class].surplus, now = 0, keep;
@@ -717,8 +723,8 @@ static uint64_t surplus_of(struct store *st, unsigned int class)
 	return now < before ? now : before;
 }
 
-/* Forgets how large the last large values were when none came for some time. */
-static void look_for_large(struct store *st)
+/* Resets the size of the largest recent value if no large value was stored for some time. */
+static void update_large(struct store *st)
 {
 	uint64_t taken = st->mem.large_taken;
 
@@ -728,7 +734,7 @@ static void look_for_large(struct store *st)
 		st->mem.large_units = 0;
 }
 
-/* Bytes that the store takes too much: maxmemory was lowered. */
+/* Bytes above maxmemory, after that was lowered. */
 static uint64_t over_limit(const struct store *st)
 {
 	uint64_t limit = st->maxmemory, memory = store_memory(st);
@@ -736,8 +742,8 @@ static uint64_t over_limit(const struct store *st)
 	return limit && memory > limit ? memory - limit : 0;
 }
 
-/* Free units that are worth a page go back to the kernel as one. */
-static void give_pages(struct store *st)
+/* Returns pages to the kernel while at least a page's worth of units is free and not needed. */
+static void return_pages(struct store *st)
 {
 	uint64_t keep = 0, free = units_free(st);
 	unsigned int given = 0;
@@ -746,8 +752,8 @@ static void give_pages(struct store *st)
 	if (is_growing(st) && !over_limit(st))
 		keep = st->mem.pages_used * (XKV_UNITS / 8);
 	keep = keep > UNITS_KEPT ? keep : UNITS_KEPT;
-	for (; given < GIVE_PAGES && free >= keep + XKV_UNITS; given++, free -= XKV_UNITS - 1)
-		/* the next large value is to find its units all the same */
+	for (; given < RETURN_PAGES && free >= keep + XKV_UNITS; given++, free -= XKV_UNITS - 1)
+		/* the next large value must still find its units */
 		if (!emptiest_page(st, st->mem.large_units, &page) ||
 		    !drain_range(st->maint.ctx, page, 1, XKV_UNITS - 1) ||
 		    page_remove(st, page))
@@ -756,26 +762,26 @@ static void give_pages(struct store *st)
 		log_debug("%u pages given back", given);
 }
 
-static void give_back(struct store *st)
+static void return_memory(struct store *st)
 {
 	uint64_t surplus[XKV_CLASSES] = { 0 };
 
 	for (unsigned int class = 0; class < st->class_count; class ++) {
-		look_for_growth(st, class);
+		update_growth(st, class);
 		surplus[class] = surplus_of(st, class);
 	}
 	drain_large(st->maint.ctx);
-	keep_for_draining(st, surplus);
-	drain_surplus(st, surplus, GIVE_UNITS);
+	reserve_for_draining(st, surplus);
+	drain_surplus(st, surplus, RETURN_UNITS);
 	if (st->drain.count)
 		drain_run(st->maint.ctx);
-	look_for_large(st);
-	give_pages(st);
+	update_large(st);
+	return_pages(st);
 }
 
 /*
- * What is above maxmemory goes, by the policy: as much at a time as is given back at once.  False
- * if nothing went.
+ * Evicts entries and returns pages while the store exceeds maxmemory, as many at a time as
+ * return_pages() can return.  False if there was no progress.
  */
 static bool shrink(struct store *st)
 {
@@ -785,16 +791,14 @@ static bool shrink(struct store *st)
 	if (!over || st->policy == STORE_NOEVICTION)
 		return false;
 	st->maint.at_limit = true;
-	want = clamp((over - 1) / XKV_PAGE_COST + 1, 1, GIVE_PAGES) * XKV_UNITS + UNITS_KEPT;
-	/*
-	 * free slots that writers may still need stay where nothing can be evicted in their place
-	 */
+	want = clamp((over - 1) / XKV_PAGE_COST + 1, 1, RETURN_PAGES) * XKV_UNITS + UNITS_KEPT;
+	/* free slots are reclaimed only if entries can be evicted when writers need slots again */
 	if (free < want && evict_may(st, 0))
 		got = reclaim(st, want - free);
 	if (free < want && !got)
 		got = evict(st->maint.ctx, entries_for(st, XKV_CLASS_LARGE, want - free),
 			    true);
-	give_pages(st);
+	return_pages(st);
 	return got || st->mem.pages_used < before;
 }
 
@@ -803,15 +807,15 @@ static bool shrink(struct store *st)
 static void maintain(struct store *st, unsigned int period)
 {
 	evict_tick(st);
-	forget_spare(st);
+	clear_spare_class(st);
 	for (unsigned int class = 0; class < st->class_count; class ++)
 		replenish(st, class);
-	if (st->maint.shrinks || period % GIVE_PERIODS == 0)
+	if (st->maint.shrinks || period % RETURN_PERIODS == 0)
 		st->maint.shrinks = shrink(st);
-	if (period % GIVE_PERIODS)
+	if (period % RETURN_PERIODS)
 		return;
 	free_orphans(st);
-	give_back(st);
+	return_memory(st);
 }
 
 static void *maintenance_main(void *arg)

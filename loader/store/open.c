@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Opening the store on the kernel's maps: making it, or adopting what an earlier xkvd has left; and
- * its clock.
+ * Opening the store in the kernel's maps: formats new maps, or adopts the store of an earlier xkvd.
+ * Also the offset between the kernel's clock and Unix time.
  */
 #include "open.h"
 
@@ -20,8 +20,8 @@
 #include "impl.h"
 #include "util/log.h"
 
-#define CLOCK_MS    100 /* that may pass while the clocks are looked at, ... */
-#define CLOCK_TRIES 100 /* ... once in so many times */
+#define CLOCK_MS    100 /* a reading of the clocks that takes longer is repeated */
+#define CLOCK_TRIES 100
 
 /* ---- opening ------------------------------------------------------------- */
 
@@ -47,9 +47,9 @@ uint64_t store_now_ms(const struct store *st)
 }
 
 /*
- * The kernel's clock for expiry is CLOCK_TAI, which leads Unix time by some seconds where that was
- * set.  What two looks say is wrong by what comes between them: then it is looked again.
- * (adjtimex() would tell, but xkvd's unit does not let it.)
+ * BPF reads CLOCK_TAI, which leads Unix time by a whole number of seconds if the offset was set.
+ * It is computed from two readings, and wrong if the thread was preempted between them; then the
+ * clocks are read again.  (adjtimex() knows it, but xkvd.service does not allow that call.)
  */
 void store_clock(struct store *st)
 {
@@ -67,9 +67,9 @@ void store_clock(struct store *st)
 }
 
 /*
- * The first number of maps that are made at this time (XKV_VERSIONS_PER_US).  A clock that tells no
- * such time would have each start begin at the same number: one by chance then.  Not 0, which is no
- * version.
+ * The number grows with time (XKV_VERSIONS_PER_US), so that maps that are made later have higher
+ * versions.  With a clock that was not set, each start would begin at the same number: it is random
+ * then.  Never 0, which is no version.
  */
 int version_first(const struct timespec *now, uint64_t *number)
 {
@@ -89,7 +89,7 @@ int version_first(const struct timespec *now, uint64_t *number)
 	return 0;
 }
 
-/* Versions start at the time, so that none comes back when the maps are made anew. */
+/* Versions start at a number made from the time, so that none is used again in new maps. */
 static int versions_init(struct store *st)
 {
 	struct xkv_counters *each = calloc(st->cpus, sizeof(*each));
@@ -111,7 +111,7 @@ static int versions_init(struct store *st)
 	return ret;
 }
 
-/* In pieces: signals may cut short what is more than 256 bytes. */
+/* In a loop, because a signal may interrupt getrandom() of more than 256 bytes. */
 static int draw_secret(struct xkv_secret *secret)
 {
 	char *to = (char *)secret, *end = (char *)(secret + 1);
@@ -128,7 +128,7 @@ static int draw_secret(struct xkv_secret *secret)
 	return 0;
 }
 
-/* Makes fresh maps into an empty store.  The program passes everything until `magic` is set. */
+/* Formats new maps as an empty store.  XDP passes all packets up until `magic` is set. */
 static int store_format(struct store *st)
 {
 	int ret = versions_init(st);
@@ -142,11 +142,11 @@ static int store_format(struct store *st)
 	st->cfg->payload4 = XKV_PAYLOAD_MAX4;
 	st->cfg->payload6 = XKV_PAYLOAD_MAX6;
 	classes_init(st);
-	st->cfg->layout = XKV_LAYOUT_VERSION; /* last: from here on it can be adopted */
+	st->cfg->layout = XKV_LAYOUT_VERSION; /* last: the store is complete and can be adopted */
 	return 0;
 }
 
-/* Takes over a store that an earlier xkvd has left, at whatever point it was killed. */
+/* Adopts the store of an earlier xkvd, which may have been killed at any point. */
 static int store_adopt(struct store *st)
 {
 	int ret;
@@ -224,7 +224,7 @@ struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_p
 	if (!ret) {
 		store_clock(st);
 		store_limit(st, maxmemory, policy);
-		/* the first inserts need not wait for it */
+		/* so that the first inserts do not wait for a page */
 		if (!st->mem.pages_used && pages_add(st, 1) < 0)
 			log_warning("no memory for entries yet");
 		ret = maintenance_start(st);

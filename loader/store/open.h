@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Opening the store on the kernel's maps, and what main() and the network side
- * (net.c, udp.c) need of it beyond the operations in store.h.
+ * Opening the store in the kernel's maps, and access to its configuration for main() and the
+ * network code.  These functions are for the main thread.
  */
 #ifndef XKV_STORE_OPEN_H
 #define XKV_STORE_OPEN_H
@@ -16,25 +16,29 @@
 struct store;
 
 /*
- * Opens the store that is in these maps, or makes one.  *fresh: it was never
- * started, so that the snapshot has to be loaded (again, if an xkvd was killed
- * while it did that).  `bpf` is copied and must stay open.  The limit is as for store_limit().
- * NULL with one sentence.
+ * Opens the store in these maps, or makes an empty one, and starts the maintenance thread.  Sets
+ * *fresh if it was never started: then the snapshot has to be loaded (again, if an xkvd was killed
+ * while it loaded it).  `bpf` is copied; its descriptors must stay open.  `maxmemory` (bytes) and
+ * `policy` are those of store_limit().  Returns NULL on failure, with one sentence in `err`.
  */
 struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_policy policy,
 			 bool *fresh, char *err, size_t err_len);
 
-/* Lets XDP serve from it: until then it passes everything. */
+/* Lets XDP answer requests; before that it passes all of them up. */
 void store_start(struct store *st);
 
+/* Stops the maintenance thread and frees the store, or does nothing for NULL.  The maps remain. */
 void store_close(struct store *st);
 
-/* Renews what BPF knows of the wall clock.  Once a second, and when the clock is set. */
+/*
+ * Updates the offset between the kernel's clock and Unix time, which BPF cannot read.  To be called
+ * once a second, and when the clock is set.
+ */
 void store_clock(struct store *st);
 
-/* The configuration as BPF sees it, mapped; changes take effect at once. */
+/* The mapped configuration of the BPF programs; changes take effect at once. */
 struct xkv_config *store_config(struct store *st);
-/* The same of what is kept apart from it, since nobody is to see it. */
+/* The mapped secrets, kept apart from the configuration because users dump and share that. */
 struct xkv_secrets *store_secrets(struct store *st);
 
 #endif

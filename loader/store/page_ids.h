@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which maps the pages of a store are, for xkvd and `xkv check`.
+ * Reads the map of pages, for xkvd and `xkv check`.
  *
- * Before Linux 6.8 whoever looks something up in a map of maps waits for a grace
- * period, as who changes it does; and pages have XKV_PAGES_MAX numbers.  One
- * grace period serves all who wait, so many look at once; where nobody waits they would only take
- * memory.
+ * Before Linux 6.8 each look-up in a map of maps from user space waits for a grace period, and
+ * XKV_PAGES_MAX numbers have to be looked up.  A grace period ends for all waiting threads at the
+ * same time, so on such kernels many threads look up numbers in parallel.
  */
 #ifndef XKV_PAGE_IDS_H
 #define XKV_PAGE_IDS_H
@@ -20,8 +19,8 @@
 #include "bpf/layout.h"
 
 #define PAGE_ID_THREADS 128
-#define PAGE_ID_FIRST 4       /* looked up alone, to see whether ... */
-#define PAGE_ID_SLOW_MS 2     /* ... they wait */
+#define PAGE_ID_FIRST 4       /* look-ups whose duration is measured; ... */
+#define PAGE_ID_SLOW_MS 2     /* ... from this on, the kernel waits for grace periods */
 
 struct page_ids {
 	int fd; /* of the map of pages */
@@ -49,7 +48,7 @@ static inline void *page_ids_look(void *arg)
 	return NULL;
 }
 
-/* Does this kernel wait at look-ups? */
+/* Does this kernel wait for a grace period at each look-up? */
 static inline int page_ids_wait(struct page_ids *p)
 {
 	struct timespec before, after;
@@ -63,8 +62,8 @@ static inline int page_ids_wait(struct page_ids *p)
 }
 
 /*
- * Fills in the id of each page's map, 0 where there is none.  0 or -errno.  Works with the threads
- * that it gets.
+ * Fills in the map id of each page, 0 for numbers without a page.  `fd` is the map of pages.  0 or
+ * -errno; that a thread cannot be started is no error.  Thread safe.
  */
 static inline int page_ids(int fd, __u32 id[XKV_PAGES_MAX])
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
  * Pages and their units, size classes, and reading slots through mapped memory under the same
- * rules as the BPF side (bpf/layout.h).  What units are used for is spans.c's.
+ * rules as the BPF side (bpf/layout.h).  spans.c decides what units are used for.
  *
- * Which units are free stands in the headers of the pages; the bitmaps here say the same, so that
- * a run of free units is found quickly.
+ * The headers of the pages record which units are free; the bitmaps here are a copy in which runs
+ * of free units are found quickly.
  */
 #include <errno.h>
 #include <string.h>
@@ -21,10 +21,9 @@
 /* ---- size classes -------------------------------------------------------- */
 
 /*
- * Small entries come in steps of 16 bytes (24 of header, key and value in
- * words: half a step is lost on average), larger ones in steps of an eighth.
- * Slots that XDP cannot write (over XKV_SLOT_WINDOW) grow by a quarter, up to XKV_LARGE: beyond it
- * each has a span of its own.
+ * Small sizes differ by 16 bytes: entries consist of words, so half a step is wasted on average.
+ * Sizes from 256 bytes on differ by an eighth.  Those that XDP cannot write (above XKV_SLOT_WINDOW)
+ * differ by a quarter, up to XKV_LARGE; above that each slot has a span of its own.
  */
 static uint32_t next_size(uint32_t size)
 {
@@ -86,8 +85,8 @@ static uint64_t load_seq(const struct xkv_slot *slot)
 }
 
 /*
- * Does an entry of these lengths fit a slot of this class?  While a slot changes its header may say
- * anything.
+ * Does an entry with these lengths fit a slot of this class?  Guards slot_copy() against the header
+ * of a slot that is being changed, which may contain anything.
  */
 static bool lengths_fit(const struct store *st, uint32_t class, uint32_t key_len,
 			uint32_t value_len)
@@ -153,11 +152,11 @@ static void units_mark(struct store *st, uint32_t page, uint32_t first, unsigned
 	}
 	st->mem.units_free[page] += free ? count : -count;
 	if (free)
-		/* what it is now is for the next search to find */
+		/* unknown until the next find_run() */
 		st->mem.longest_run[page] = XKV_UNITS;
 }
 
-/* The first unit from `unit` on that is free, or is not; XKV_UNITS if there is none. */
+/* The first unit from `unit` on that is free, or is used if !free; XKV_UNITS if there is none. */
 static uint32_t next_unit(const struct store *st, uint32_t page, uint32_t unit, bool free)
 {
 	uint64_t background = ~0ULL << unit % 64;
@@ -237,7 +236,7 @@ uint64_t units_free(struct store *st)
 
 /* ---- growth -------------------------------------------------------------- */
 
-/* Makes a page that nobody else can see, mapped at *base: its descriptor, or -errno. */
+/* Makes a page, not yet in the map of pages, and maps it at *base.  A descriptor, or -errno. */
 static int page_make(void **base)
 {
 	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_MMAPABLE);
@@ -258,8 +257,8 @@ static int page_make(void **base)
 }
 
 /*
- * The page is in `pages`: who follows references finds it, and so do walks.  With units_lock held,
- * or alone.
+ * Makes a page that is in the map of pages visible to readers and walks of xkvd.  The caller holds
+ * units_lock, or no other thread runs yet.
  */
 static void page_publish(struct store *st, unsigned int number, void *base)
 {
@@ -269,7 +268,7 @@ static void page_publish(struct store *st, unsigned int number, void *base)
 	st->mem.pages_used++;
 }
 
-/* The first number from *number on that no page has. */
+/* Advances *number to the first one that no page has. */
 static bool free_number(const struct store *st, uint32_t *number)
 {
 	while (*number < XKV_PAGES_MAX && st->mem.page[*number])
@@ -277,7 +276,7 @@ static bool free_number(const struct store *st, uint32_t *number)
 	return *number < XKV_PAGES_MAX;
 }
 
-/* How many of `want` pages there may be more: by maxmemory, and by what the machine has. */
+/* How many of `want` pages maxmemory and the machine's memory allow to add. */
 static unsigned int pages_allowed(const struct store *st, unsigned int want)
 {
 	uint64_t limit = st->maxmemory, used = store_memory(st);
@@ -287,7 +286,7 @@ static unsigned int pages_allowed(const struct store *st, unsigned int want)
 	return want && !memory_is_short() ? want : 0;
 }
 
-/* Puts pages that were made into `pages`: how many of them, or -errno. */
+/* Puts new pages into the map of pages and publishes them.  Returns how many, or -errno. */
 static int pages_put(struct store *st, uint32_t *number, int *fd, void **base, unsigned int made)
 {
 	unsigned int put = made;
@@ -297,7 +296,7 @@ static int pages_put(struct store *st, uint32_t *number, int *fd, void **base, u
 		ret = -errno;
 		log_warning("cannot add pages to the store: %s", strerror(-ret));
 		if (put >= made)
-			put = 0; /* it did not even begin: libbpf left our number */
+			put = 0; /* libbpf did not set the number: none was put */
 	}
 	pthread_mutex_lock(&st->mem.units_lock);
 	for (unsigned int i = 0; i < put; i++) {
@@ -336,8 +335,8 @@ int pages_add(struct store *st, unsigned int want)
 }
 
 /*
- * The kernel returns when no XDP program can hold a reference from before; our own runs and readers
- * are waited for by the lock.
+ * bpf_map_delete_elem() waits until no XDP program can hold a reference to the page; pages_lock
+ * waits for xkvd's own programs and readers.
  */
 int page_remove(struct store *st, uint32_t number)
 {
@@ -346,7 +345,7 @@ int page_remove(struct store *st, uint32_t number)
 
 	pthread_mutex_lock(&st->mem.units_lock);
 	empty = st->mem.units_free[number] == XKV_UNITS - 1;
-	if (empty) /* from here on nobody takes any */
+	if (empty) /* no thread can take units of this page any more */
 		units_mark(st, number, 1, XKV_UNITS - 1, false);
 	pthread_mutex_unlock(&st->mem.units_lock);
 	if (!empty)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Walks: over the keys by the buckets of `index` (SCAN, KEYS, snapshots, FLUSHALL),
- * and over the slots by pages (expiry).
+ * Walks: over the keys, in the order of the buckets of the index (SCAN, KEYS, snapshots, FLUSHALL),
+ * and over the slots, in the order of the pages (expiry).
  *
- * A key stays in its bucket for as long as it exists, and the index is never
- * resized; so a key that is there throughout is met exactly once, and the number of the
- * next bucket is a cursor without state.
+ * A key stays in its bucket as long as it exists, and the index is never resized: so a key that
+ * exists during the whole walk is met exactly once, and the number of the next bucket is the whole
+ * state of a cursor.
  */
 #include <errno.h>
 #include <sched.h>
@@ -18,28 +18,28 @@
 #include "impl.h"
 #include "util/clock.h"
 
-#define EMPTY_BUCKETS 64   /* looked at for each key that was asked for, so that a call ends */
-#define COST_REMOVAL 32    /* of an expired entry, against ... */
-#define COST_LOOK 1        /* ... a look at one that stays */
-/* for an entry that is locked, or changes all the time; its writer may have lost the CPU, ... */
-#define READ_WAIT_MS 2000
-#define READ_YIELDS 1000   /* ... for so many tries yielding is enough, ... */
-#define READ_SLEEP_US 50   /* ... then there is a pause between them */
+#define EMPTY_BUCKETS 64   /* visited at most for each requested key, which bounds a call */
+#define COST_REMOVAL 32    /* of an expired entry, relative to ... */
+#define COST_LOOK 1        /* ... examining an entry that stays */
+/* how to wait for an entry that is locked, or changes all the time */
+#define READ_WAIT_MS 2000  /* in total: the thread that holds the lock may not be running */
+#define READ_YIELDS 1000   /* tries that yield the CPU; later ones sleep */
+#define READ_SLEEP_US 50
 #define BUCKET_KEYS ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
 
-/* A bucket with its chain as it was at one moment, and what was reported of it. */
+/* A copy of a bucket with its chain, and the keys of it that were met. */
 struct walk {
 	struct store *st;
 	uint32_t bucket;
 	unsigned int entries, seen;
 	uint64_t entry[BUCKET_KEYS];
-	/* hashes of the keys that were met, for when the bucket changes */
-	uint64_t met[BUCKET_KEYS];
+	/* the keys that were met, so that none is reported twice if the bucket is read again */
+	uint64_t met[BUCKET_KEYS]; /* their hashes, which need not differ: bpf/hash.h */
 	struct {
 		uint64_t word[XKV_HASH_WORDS];
 		uint8_t len;
-	} met_key[BUCKET_KEYS]; /* two keys may have the same hash: bpf/hash.h */
-	void *value;               /* XKV_VALUE_MAX bytes, if values are asked for */
+	} met_key[BUCKET_KEYS];
+	void *value; /* XKV_VALUE_MAX bytes, or NULL if values are not requested */
 };
 
 static uint64_t load(const __u64 *word)
@@ -47,7 +47,7 @@ static uint64_t load(const __u64 *word)
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-static void take_entries(struct walk *w, const struct xkv_bucket *b)
+static void read_entries(struct walk *w, const struct xkv_bucket *b)
 {
 	for (int way = 0; way < XKV_WAYS && w->entries < BUCKET_KEYS; way++) {
 		uint64_t entry = load(&b->entry[way]);
@@ -57,29 +57,29 @@ static void take_entries(struct walk *w, const struct xkv_bucket *b)
 	}
 }
 
-/* Reads the references of a bucket and its chain. False: it changed meanwhile. */
-static bool take_bucket(struct walk *w)
+/* Reads the references of a bucket and its chain.  False: it changed meanwhile. */
+static bool read_bucket(struct walk *w)
 {
 	const struct xkv_bucket *home = &w->st->index[w->bucket], *b = home;
 	uint64_t head = load(&home->head), next = head & XKV_REF_MASK;
 
 	w->entries = 0;
-	take_entries(w, home);
+	read_entries(w, home);
 	for (int i = 0; next && i < XKV_CHAIN_MAX; i++) {
 		const struct xkv_chain *chain = (const struct xkv_chain *)slot_of(w->st, next);
 
 		if (!chain)
 			return false;
 		b = &chain->bucket;
-		take_entries(w, b);
+		read_entries(w, b);
 		next = load(&b->head) & XKV_REF_MASK;
 	}
 	return !((load(&home->head) ^ head) & XKV_BUCKET_COUNT);
 }
 
 /*
- * Does the bucket refer to something else than it did?  A key may have moved, and its old slot gone
- * to another key of this bucket, before it was read.
+ * Have the references of the bucket changed since they were read?  A key may have been relocated,
+ * and its old slot reused for another key of this bucket, before the slot was read.
  */
 static bool has_changed(struct walk *w)
 {
@@ -87,7 +87,7 @@ static bool has_changed(struct walk *w)
 	unsigned int entries = w->entries;
 
 	memcpy(before, w->entry, entries * sizeof(*before));
-	return !take_bucket(w) || w->entries != entries ||
+	return !read_bucket(w) || w->entries != entries ||
 	       memcmp(before, w->entry, entries * sizeof(*before));
 }
 
@@ -96,7 +96,7 @@ static bool has_expired(const struct store *st, uint64_t expire_ms)
 	return expire_ms && expire_ms <= store_now_ms(st);
 }
 
-/* Was this key met in this bucket before?  Remembers it. */
+/* Was this key met in this bucket before?  Records it if not. */
 static bool met_before(struct walk *w, uint64_t hash, const struct slot_copy *key)
 {
 	for (unsigned int i = 0; i < w->seen; i++)
@@ -114,8 +114,8 @@ static bool met_before(struct walk *w, uint64_t hash, const struct slot_copy *ke
 enum entry_read { READ_ENTRY, READ_GONE, READ_AGAIN };
 
 /*
- * Reads the entry that a reference of the bucket leads to.  AGAIN: its slot does not hold a key of
- * this bucket (any more), so what the bucket refers to now has to be looked at.
+ * Reads the entry behind a reference of the bucket.  READ_AGAIN: the slot does not hold a key of
+ * this bucket (any more), so the bucket has to be read again.
  */
 static int read_entry(struct walk *w, uint64_t entry, struct slot_copy *copy, bool *met)
 {
@@ -132,7 +132,7 @@ static int read_entry(struct walk *w, uint64_t entry, struct slot_copy *copy, bo
 	return READ_ENTRY;
 }
 
-/* Before a bucket is read once more.  False: it has been tried for too long. */
+/* Waits before a bucket is read again.  False after READ_WAIT_MS. */
 static bool wait_for_writer(unsigned int tries, uint64_t *since)
 {
 	if (!tries)
@@ -146,8 +146,8 @@ static bool wait_for_writer(unsigned int tries, uint64_t *since)
 }
 
 /*
- * Reports the keys of a bucket.  What changed under our eyes is read anew until it stands still;
- * -EBUSY if it never does: a walk that leaves a key out would be a snapshot without it.
+ * Reports the keys of a bucket.  Reads it again while it changes; -EBUSY if it never stops, since
+ * leaving a key out would lose it from a snapshot.
  */
 static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, store_scan_fn *fn,
 			 void *arg)
@@ -163,7 +163,7 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 			return -EBUSY;
 		pages_hold(w->st);
 		retired = w->st->mem.units_retired;
-		again = !take_bucket(w);
+		again = !read_bucket(w);
 		for (unsigned int i = 0; i < w->entries && !ret; i++) {
 			if (read_entry(w, w->entry[i], &copy, &met) == READ_AGAIN) {
 				again = true;
@@ -171,7 +171,7 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 			}
 			if (met || (!expired_too && has_expired(w->st, copy.expire_ms)))
 				continue;
-			/* `fn` may take its time, and may need a page */
+			/* `fn` may block, or wait for the maintenance thread to add a page */
 			pages_release(w->st);
 			ret = fn(arg, copy.key, copy.key_len,
 				 &(struct store_entry){ .value = w->value,
@@ -181,7 +181,7 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 			pages_hold(w->st);
 			++*keys;
 			if (w->st->mem.units_retired != retired) {
-				/* the other references may lead into units of another size */
+				/* the other references may point into units that were reused */
 				again = true;
 				break;
 			}
@@ -263,7 +263,7 @@ static int flush_one(void *arg, const void *key, size_t key_len, const struct st
 int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count)
 {
 	struct flush f = { .ctx = ctx };
-	/* the walk itself runs no operations, so that the requests are ours meanwhile */
+	/* scan() runs no requests, so flush_one() can use those of the context */
 	int ret = scan(ctx, cursor, count, false, true, flush_one, &f);
 
 	flush_run(&f);
@@ -293,18 +293,18 @@ uint64_t store_avg_ttl(const struct store *st)
 	return st->sweep.avg_ttl_ms;
 }
 
-/* Moves when an entry got an expiry. */
-static uint64_t sweep_news(const struct store *st)
+/* A counter that increases when an entry gets an expiry. */
+static uint64_t ttls_given(const struct store *st)
 {
 	return store_counter(st, "ttls_given");
 }
 
 bool store_expiry_rests(const struct store *st)
 {
-	return st->sweep.idle && sweep_news(st) == st->sweep.given;
+	return st->sweep.idle && ttls_given(st) == st->sweep.given;
 }
 
-/* Looks at one slot.  1 if its entry has expired and a request to delete it was written. */
+/* Examines one slot.  1 if its entry has expired and a request to delete it was written. */
 static unsigned int sweep_slot(struct store_ctx *ctx, uint64_t ref, unsigned int nr,
 			       uint64_t now)
 {
@@ -337,24 +337,24 @@ static unsigned int sweep_run(struct store_ctx *ctx, unsigned int requests)
 	return removed;
 }
 
-/* A turn over all pages ends and the next begins. */
-static void sweep_turn(struct store *st)
+/* Ends a round over all pages and begins the next. */
+static void sweep_next_round(struct store *st)
 {
-	uint64_t news = sweep_news(st);
+	uint64_t given = ttls_given(st);
 
 	st->sweep.expiring = st->sweep.met;
 	st->sweep.avg_ttl_ms = st->sweep.met ?
 				 (uint64_t)(st->sweep.ttl_ms / (double)st->sweep.met) :
 				 0;
 	st->sweep.ttl_ms = 0;
-	st->sweep.idle = !st->sweep.met && news == st->sweep.given;
-	st->sweep.given = news;
+	st->sweep.idle = !st->sweep.met && given == st->sweep.given;
+	st->sweep.given = given;
 	st->sweep.met = 0;
 }
 
 /*
- * Looks at slots of one span, for no more than `budget`: what it spent, 0 at the end of a turn.
- * Adds DELETEs to the requests.
+ * Examines slots of one span, at a cost of about `budget`, and adds requests that delete expired
+ * entries.  Returns the cost, 0 at the end of a round.
  */
 static unsigned int sweep_span(struct store_ctx *ctx, unsigned int budget, uint64_t now,
 			       unsigned int *requests)
@@ -388,8 +388,8 @@ unsigned int store_expire_cycle(struct store_ctx *ctx, unsigned int max_slots)
 	while (spent < budget) {
 		step = sweep_span(ctx, budget - spent, now, &requests);
 		if (!step) {
-			sweep_turn(st);
-			break; /* a small store is not walked again and again in one call */
+			sweep_next_round(st);
+			break; /* one call does not walk a small store several times */
 		}
 		spent += step;
 		if (requests == XKV_BATCH_REQUESTS) {

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Spans: what units of pages are used for (bpf/layout.h draws them).
+ * Spans: the use of a page's units (drawn in bpf/layout.h).
  *
- * The slots of a span are chained while nobody knows them; then one run of xkv_slots links the
- * chain into the lists of its class and marks the span.  xkvd may be killed between any two of
- * these steps: what is NEW was never given out, so spans_adopt() frees its units, but for a large
- * value's slot that stands in a request.
+ * The slots of a new span are chained to each other before anything refers to them; then one run of
+ * xkv_slots links the chain into the free list of its class and marks the span as LINKED.  xkvd may
+ * be killed between any two of these steps: no slot of a NEW span was ever in use, so spans_adopt()
+ * frees its units, unless the slot of a large value is recorded in a request.
  *
- * A class gets spans of an eighth of what it has, so that little is left over in a small store, and
- * large ones are filled in few steps.
+ * A new span of a class has an eighth of the class's units, so that a small store wastes little
+ * memory and a large one grows in few steps.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "impl.h"
 
-#define GROWTH_SHARE 8 /* of what a class has is its next span */
-#define WASTE_SHARE 8  /* of a span, at the most, is what no slot fits in ... */
-#define SMALLEST_MAX 16 /* ... where so many units are enough for that */
+#define GROWTH_SHARE 8  /* the next span has an eighth of the class's units */
+#define WASTE_SHARE 8   /* at most an eighth of a span is wasted, ... */
+#define SMALLEST_MAX 16 /* ... if a span of so many units achieves that */
 
-/* ---- finding them -------------------------------------------------------- */
+/* ---- finding spans ------------------------------------------------------- */
 
 unsigned int span_slots(uint32_t first, unsigned int units, uint32_t slot_bytes)
 {
@@ -45,7 +45,7 @@ static void span_describe(const struct store *st, char *base, uint32_t page, uin
 		s->slot_bytes = s->units * XKV_UNIT_BYTES;
 	else if (s->class < st->class_count)
 		s->slot_bytes = st->classes[s->class].slot_bytes;
-	if (s->slot_bytes) /* of a class that there is */
+	if (s->slot_bytes) /* the class exists */
 		s->slots = span_slots(first, s->units, s->slot_bytes);
 }
 
@@ -57,7 +57,7 @@ bool span_of_unit(const struct store *st, uint32_t page, uint32_t unit, struct s
 	if (!base || unit >= XKV_UNITS)
 		return false;
 	first = __atomic_load_n(&((struct xkv_page *)base)->unit[unit].first, __ATOMIC_ACQUIRE);
-	/* units of a span are given out before its first one, which has to say the same */
+	/* span_name() sets `first` of the first unit last: only then is the span complete */
 	if (!first || __atomic_load_n(&((struct xkv_page *)base)->unit[first].first,
 				      __ATOMIC_ACQUIRE) != first)
 		return false;
@@ -76,7 +76,7 @@ bool span_find(const struct store *st, uint32_t page, uint32_t unit, struct span
 	return false;
 }
 
-/* What stands where its slots begin is still of what its units were used for before. */
+/* The slots of a NEW span may still contain data of the units' previous use. */
 static bool is_new(const struct span *s)
 {
 	return __atomic_load_n(&span_head(s)->state, __ATOMIC_ACQUIRE) == XKV_SPAN_NEW;
@@ -98,11 +98,11 @@ bool cursor_span(const struct store *st, struct slot_cursor *h, struct span *out
 	return false;
 }
 
-/* ---- making them --------------------------------------------------------- */
+/* ---- making spans -------------------------------------------------------- */
 
 /*
- * Names the units of a new span; the first one last, so that nobody sees half of it.  With
- * units_lock held.
+ * Assigns units to a new span; its first unit last, so that no reader sees an incomplete span.  The
+ * caller holds units_lock.
  */
 static void span_name(struct store *st, uint32_t page, uint32_t first, unsigned int units,
 		      unsigned int class)
@@ -134,7 +134,7 @@ unsigned int span_least(uint32_t slot_bytes)
 	return best;
 }
 
-/* Units that the next span of a class is to have. */
+/* Number of units for the next span of a class. */
 static unsigned int units_wanted(const struct store *st, unsigned int class)
 {
 	uint32_t slot_bytes = st->classes[class].slot_bytes;
@@ -146,12 +146,12 @@ static unsigned int units_wanted(const struct store *st, unsigned int class)
 		most = SPAN_UNITS_MAX;
 	if (units > most)
 		units = most;
-	/* no unit more than the slots need that fit into so many */
+	/* only as many as the slots that fit into them need */
 	units = large_units(units * XKV_UNIT_BYTES / slot_bytes * slot_bytes);
 	return units > least ? units : least;
 }
 
-/* Chains the slots of a span that nobody knows. */
+/* Chains the slots of a span that nothing refers to yet. */
 static void span_fill(const struct span *s)
 {
 	for (unsigned int i = 0; i < s->slots; i++) {
@@ -186,13 +186,13 @@ static int span_link(struct store *st, const struct span *s)
 
 	do
 		ret = slots_run(st, &args);
-	while (ret == -EBUSY); /* others got their slots: one of us always does */
+	while (ret == -EBUSY); /* another thread changed the list: one of them always succeeds */
 	return ret;
 }
 
 /*
- * Makes a span of so many units, or of fewer where there are no more in a row, but at least
- * `least`: it is NEW, and its slots are chained.
+ * Makes a NEW span with chained slots, of `units` units, or of fewer, but at least `least`, if no
+ * page has as many neighbouring free units.  False if there are too few.
  */
 static bool span_make(struct store *st, unsigned int class, unsigned int units, unsigned int least,
 		      struct span *s)
@@ -226,7 +226,7 @@ int span_carve(struct store *st, unsigned int class)
 
 /* ---- large values -------------------------------------------------------- */
 
-/* Takes a free slot of a large value that was of the same size: its span stays as it is. */
+/* Takes a free slot of a deleted large value, if it has the right size. */
 static bool reuse_large(struct store *st, struct xkv_request *rq, unsigned int units)
 {
 	struct xkv_slots_args args = {
@@ -245,7 +245,7 @@ static bool reuse_large(struct store *st, struct xkv_request *rq, unsigned int u
 	return false;
 }
 
-/* The slot stands in the request before its span stops to be NEW: so it is never lost. */
+/* The slot is recorded in the request before its span becomes LINKED, so it cannot be lost. */
 int span_take_large(struct store *st, struct xkv_request *rq, unsigned int units)
 {
 	struct span s;
@@ -262,9 +262,9 @@ int span_take_large(struct store *st, struct xkv_request *rq, unsigned int units
 	return 0;
 }
 
-/* ---- taking them away ---------------------------------------------------- */
+/* ---- releasing spans ----------------------------------------------------- */
 
-/* The last unit first: whatever is left when xkvd is killed is a smaller span, and as empty. */
+/* The last unit first: if xkvd is killed meanwhile, a smaller span is left, which is empty, too. */
 static void span_unname(struct store *st, const struct span *s)
 {
 	struct xkv_unit *unit = ((struct xkv_page *)st->mem.page[s->page])->unit;
@@ -310,7 +310,7 @@ int spans_adopt(struct store *st, uint32_t page)
 	for (uint32_t at = 1; at < XKV_UNITS; at += s.units) {
 		s.units = 1;
 		if (!span_of_unit(st, page, at, &s)) {
-			unit[at].first = 0; /* of one that was not named to its end */
+			unit[at].first = 0; /* of a span that was not complete */
 			units_give(st, page, at, 1);
 			continue;
 		}

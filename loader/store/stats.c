@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* What there is in the store: counters, keys, memory. */
+/* Counters, number of keys, and memory in use. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,6 @@
 #include "impl.h"
 
 #define HOT_COST (64 + sizeof(struct xkv_hot_key) + sizeof(struct xkv_hot)) /* with htab_elem */
-
-/* ---- what there is ------------------------------------------------------- */
 
 static const char *const counter_names[] = {
 #define COUNTER_NAME(name) #name,
@@ -44,7 +42,7 @@ static bool read_counters(const struct store *st, uint64_t sum[XKV_COUNTER_COUNT
 	return read_frontends(st, XKV_FRONTENDS, sum);
 }
 
-/* Each operation that has a result raises one counter of this range. */
+/* Each operation with a result increments exactly one counter of the range that is summed here. */
 void store_udp_operations(const struct store *st, uint64_t *driver, uint64_t *here)
 {
 	uint64_t sum[XKV_COUNTER_COUNT];
@@ -92,7 +90,6 @@ uint64_t store_max_keys(const struct store *st)
 	return (uint64_t)st->bpf.buckets * XKV_KEYS_PER_BUCKET;
 }
 
-/* What the kernel holds for us. */
 uint64_t store_memory(const struct store *st)
 {
 	return (uint64_t)st->bpf.buckets * sizeof(struct xkv_bucket) +

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* The operations, as calls: requests of the UDP protocol that engine.c runs. */
+/* Operations as function calls: translates them into UDP requests, which engine.c runs. */
 #include "store.h"
 
 #include <arpa/inet.h>
@@ -12,7 +12,7 @@
 
 /* ---- requests ------------------------------------------------------------ */
 
-/* No expiry is later than the protocol can say: some 285,000 years hence. */
+/* Limits an expiry to what the protocol can express, some 285,000 years from now. */
 static uint64_t latest(uint64_t expire_ms)
 {
 	return expire_ms < XKV_TTL_MAX ? expire_ms : XKV_TTL_MAX;
@@ -23,7 +23,7 @@ static bool is_valid(const struct store_op *op)
 	return op->key_len && op->key_len <= XKV_KEY_MAX && op->value_len <= XKV_VALUE_MAX;
 }
 
-/* Larger values are filled into their slot here. */
+/* Does the operation fit a request?  The slot of a larger value is filled by xkvd. */
 static bool fits_request(const struct store_op *op)
 {
 	return sizeof(struct xkv_hdr) + sizeof(struct xkv_op) + XKV_PADDED(op->key_len) +
@@ -38,7 +38,7 @@ static void request_value(struct store_ctx *ctx, unsigned int nr, const void *va
 	struct xkv_hdr *hdr = (struct xkv_hdr *)rq->in;
 	uint8_t *at = rq->in + rq->req_len;
 
-	*(uint64_t *)(at + (len & ~7UL)) = 0; /* what pads it */
+	*(uint64_t *)(at + (len & ~7UL)) = 0; /* padding */
 	if (len)
 		memcpy(at, value, len);
 	((struct xkv_op *)(hdr + 1))->value_len = htonl(len);
@@ -67,10 +67,10 @@ static void put_op(struct store_ctx *ctx, unsigned int nr, const struct store_op
 /* ---- large values -------------------------------------------------------- */
 
 /*
- * Does an operation in the context's first request, if what it returns fits there; else -EFBIG, and
- * nothing was changed.
+ * Executes an operation with the context's first request.  -EFBIG if it or its result does not fit
+ * a request; then nothing was changed.
  */
-static int do_once(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
+static int do_small(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
 	bool prefilled = !fits_request(op);
 	int ret = 0;
@@ -85,13 +85,13 @@ static int do_once(struct store_ctx *ctx, const struct store_op *op, struct stor
 	put_op(ctx, 0, op);
 	ret = requests_run(ctx, 1);
 	if (ret)
-		return ret; /* what was prefilled stands in the request for the next time */
+		return ret; /* the next use of the request frees its prefilled slot */
 	ret = request_outcome(ctx, 0);
 	*out = request_entry(ctx, 0, ret);
 	return ret;
 }
 
-/* GET of a value too large for a reply; request 0 has just found it. */
+/* GET of a value that is too large for a reply; request 0 has just found its slot. */
 static int get_large(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
 	struct slot_copy copy;
@@ -113,7 +113,7 @@ static int get_large(struct store_ctx *ctx, const struct store_op *op, struct st
 						     .version = copy.seq };
 			return 0;
 		}
-		ret = do_once(ctx, op, out);
+		ret = do_small(ctx, op, out);
 		if (ret != -EFBIG)
 			return ret;
 	}
@@ -121,10 +121,10 @@ static int get_large(struct store_ctx *ctx, const struct store_op *op, struct st
 }
 
 /*
- * The entry that an operation is about, with its value where the next operations of this context
- * leave it alone.
+ * Reads the entry of an operation's key, with its value in ctx->large, where the next operations of
+ * this context do not overwrite it.
  */
-static int get_kept(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
+static int get_buffered(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
 	int ret = store_get(ctx, op->key, op->key_len, out);
 
@@ -138,8 +138,9 @@ static int get_kept(struct store_ctx *ctx, const struct store_op *op, struct sto
 }
 
 /*
- * What the engine cannot do with values of this size becomes a SET or DELETE of exactly the
- * version that was read, in ctx->large (old; NULL = no such key).  0, or the operation's error.
+ * Turns an operation that the engine cannot execute with values of this size into a SET or DELETE
+ * conditional on the version of `old`, the entry that was read into ctx->large (NULL = no such
+ * key).  0, or the error of the operation.
  */
 static int plan_change(struct store_ctx *ctx, const struct store_op *op,
 		       const struct store_entry *old, struct store_op *change)
@@ -178,13 +179,13 @@ static int change_large(struct store_ctx *ctx, const struct store_op *op,
 	int ret;
 
 	for (int i = 0; i < BUSY_TRIES; i++) {
-		ret = get_kept(ctx, op, out);
+		ret = get_buffered(ctx, op, out);
 		if (ret && ret != -ENOENT)
 			return ret;
 		ret = plan_change(ctx, op, ret ? NULL : out, &change);
 		if (ret)
 			return ret;
-		ret = do_once(ctx, &change, &now);
+		ret = do_small(ctx, &change, &now);
 		if (ret == -ECANCELED || ret == -ENOENT)
 			continue; /* changed since it was read */
 		if (op->opcode == XKV_OP_APPEND) {
@@ -205,13 +206,13 @@ int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entr
 	*out = (struct store_entry){ 0 };
 	if (!is_valid(op))
 		return -EMSGSIZE;
-	ret = do_once(ctx, op, out);
+	ret = do_small(ctx, op, out);
 	if (ret != -EFBIG)
 		return ret;
 	return op->opcode == XKV_OP_GET ? get_large(ctx, op, out) : change_large(ctx, op, out);
 }
 
-/* Writes operations as requests, up to one that does not fit a request. Returns how many. */
+/* Writes operations as requests, up to the first that does not fit one.  Returns how many. */
 static unsigned int put_ops(struct store_ctx *ctx, const struct store_op *ops, unsigned int count)
 {
 	unsigned int n = 0;
@@ -241,7 +242,7 @@ void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int c
 			out = request_entry(ctx, (unsigned int)i, ret);
 			done(arg, at++, ret, &out);
 		}
-		if (ret == -EFBIG) { /* this one does not fit its request, or none could be run */
+		if (ret == -EFBIG) { /* this one does not fit a request, or the call failed */
 			ret = store_do(ctx, &ops[at], &out);
 			done(arg, at++, ret, &out);
 		}

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The store as xkvd sees it.  This is the only user-space code that calls the
- * BPF operations and that knows pages and slots; everything above it (RESP, UDP
- * fallback, snapshots, expiry) goes through these functions.
+ * The store, for the rest of xkvd.  Only loader/store calls the BPF operations and knows pages and
+ * slots; everything else (RESP, the UDP slow path, snapshots, expiry) uses these functions.
  *
- * Threads: a `struct store_ctx` belongs to one thread at a time; different
- * contexts may be used at once.  The functions that take a context may block for the
- * time of one BPF run, and for some tens of milliseconds when the store has to
- * grow by pages.
+ * Threads: a `struct store_ctx` is used by one thread at a time; different contexts may be used at
+ * the same time.  Functions that take a `struct store` are thread safe.  Functions that take a
+ * context may block for one run of a BPF program, and for up to a second if the store needs memory
+ * that has to be made free first.
  *
- * Errors are negative errno values:
+ * Lengths are in bytes, times in milliseconds of Unix time unless noted.  Keys and values that are
+ * passed in stay the caller's.  Errors are negative errno values:
  *   -ENOENT    no such key, or it has expired
  *   -ECANCELED the condition (XKV_NX, XKV_XX, XKV_CAS) does not hold
  *   -ENOSPC    the store is full (max-keys, or no memory for pages)
@@ -18,7 +18,8 @@
  *   -EDOM      INCR: the value is not a number
  *   -ERANGE    INCR: the sum would be out of range
  *   -EINVAL    an argument is out of range
- * Anything else is a failed system call.
+ *   -ENOMEM    xkvd has no memory for a large value
+ * Any other value is the error of a failed system call.
  */
 #ifndef XKV_STORE_H
 #define XKV_STORE_H
@@ -33,9 +34,9 @@
 struct store;
 struct store_ctx;
 
-/* One entry as a reader gets it.  `value` stays valid until the next call with the same context. */
+/* An entry.  `value` points to memory of the context, valid until the next call with it. */
 struct store_entry {
-	const void *value;  /* NULL = there is none, or it was not asked for */
+	const void *value;  /* NULL if the key has none, or it was not requested */
 	size_t value_len;   /* bytes, 0..XKV_VALUE_MAX */
 	uint64_t expire_ms; /* Unix time in milliseconds, 0 = never */
 	uint64_t version;
@@ -43,39 +44,40 @@ struct store_entry {
 };
 
 /*
- * An operation on one key, as bpf/proto.h has them.  What it points to stays as it is until it is
- * done.
+ * An operation on one key (bpf/proto.h).  Key and value must not change until it has been executed.
  */
 struct store_op {
 	uint8_t opcode; /* XKV_OP_GET, SET, DELETE, EXPIRE, INCR, APPEND, TTL or TOUCH */
-	/* XKV_NX, XKV_XX, XKV_KEEPTTL, XKV_CAS, XKV_RETURN, where the opcode knows them */
+	/* XKV_NX, XKV_XX, XKV_KEEPTTL, XKV_CAS, XKV_RETURN, where the opcode allows them */
 	uint8_t flags;
 	const void *key;
 	size_t key_len;
 	const void *value; /* SET, APPEND */
 	size_t value_len;
 	int64_t amount;     /* INCR */
-	/* SET, EXPIRE: Unix time in milliseconds, 0 = never; a past one: nobody sees it any more */
+	/* SET, EXPIRE: Unix ms, 0 = never; after a time in the past the key is gone for readers */
 	uint64_t expire_ms;
 	uint64_t version;   /* with XKV_CAS: SET, DELETE, EXPIRE, INCR, APPEND */
-	bool expired;       /* DELETE: only an entry that has expired, of which nobody else hears */
+	bool expired;       /* DELETE: only if the entry has expired; counts as an expiry */
 };
 
-/* A context for the calling thread, NULL with errno set when all are taken. */
+/* Takes a free context.  NULL with errno EAGAIN if all are taken.  Thread safe. */
 struct store_ctx *store_ctx_get(struct store *st);
+/* Returns a context, or does nothing for NULL.  Entries that point into it become invalid. */
 void store_ctx_put(struct store_ctx *ctx);
 
 /*
- * Does one operation, whatever the size of the values.  0 or an error; *out is what is there
- * afterwards, with the value that GET reads or that XKV_RETURN asks for (the old
- * one, also when XKV_NX was in its way), and all zero where there is none.
+ * Executes one operation, with values of any size up to XKV_VALUE_MAX.  0 or an error.  *out
+ * describes the entry afterwards: the value that GET reads, or the old value if XKV_RETURN is set
+ * (also when XKV_NX refused the operation); all zero if there is no entry.
  */
 int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out);
 
 /*
- * Does many operations in this order, as store_do() would, but with few system
- * calls.  `done` hears of each in turn; it must not use this context, and what it gets is
- * valid during the call only.  Operations of others may come between.
+ * Executes `count` operations in order, like store_do(), with as few system calls as possible.
+ * Calls done(arg, number, result, entry) for each; it must not use this context, and the entry is
+ * valid during the call only.  The operations are not atomic together: those of other threads and
+ * of XDP may be executed between them.
  */
 typedef void store_done_fn(void *arg, unsigned int op, int ret, const struct store_entry *out);
 void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
@@ -92,7 +94,10 @@ static inline int store_get(struct store_ctx *ctx, const void *key, size_t key_l
 	return store_do(ctx, &op, out);
 }
 
-/* Reads what store_get() does but for the value; counts as an access only if `touch`. */
+/*
+ * Reads expiry and version of `key`, not its value.  Counts as an access for eviction only if
+ * `touch`.  0 and *out, or -ENOENT, -EBUSY, -EMSGSIZE.
+ */
 static inline int store_touch(struct store_ctx *ctx, const void *key, size_t key_len, bool touch,
 			      struct store_entry *out)
 {
@@ -104,9 +109,9 @@ static inline int store_touch(struct store_ctx *ctx, const void *key, size_t key
 }
 
 /*
- * Sets `key`.  `flags` are XKV_NX, XKV_XX, XKV_KEEPTTL, XKV_CAS (with `version`).  With `old` not
- * NULL the replaced value is returned there (old->value NULL if there was none), also when
- * -ECANCELED comes back because of XKV_NX.  0 or an error.
+ * Sets `key`.  `flags` are XKV_NX, XKV_XX, XKV_KEEPTTL, XKV_CAS (with `version`).  If `old` is not
+ * NULL it gets the previous value (old->value is NULL if there was none), also when XKV_NX makes
+ * the function return -ECANCELED.  0 or an error.
  */
 static inline int store_set(struct store_ctx *ctx, const void *key, size_t key_len,
 			    const void *value, size_t value_len, unsigned int flags,
@@ -127,7 +132,7 @@ static inline int store_set(struct store_ctx *ctx, const void *key, size_t key_l
 	return store_do(ctx, &op, old ? old : &unused);
 }
 
-/* Deletes `key`; with `old` not NULL returns what it held.  0, -ENOENT, -EBUSY. */
+/* Deletes `key`.  If `old` is not NULL it gets the deleted entry.  0, -ENOENT, -EBUSY. */
 static inline int store_delete(struct store_ctx *ctx, const void *key, size_t key_len,
 			       struct store_entry *old)
 {
@@ -142,7 +147,7 @@ static inline int store_delete(struct store_ctx *ctx, const void *key, size_t ke
 	return store_do(ctx, &op, old ? old : &unused);
 }
 
-/* Changes the expiry: Unix time in milliseconds, 0 = never.  0, -ENOENT, -EBUSY. */
+/* Changes the expiry of `key` (Unix ms, 0 = never).  0, -ENOENT, -EBUSY. */
 static inline int store_expire(struct store_ctx *ctx, const void *key, size_t key_len,
 			       uint64_t expire_ms)
 {
@@ -155,8 +160,8 @@ static inline int store_expire(struct store_ctx *ctx, const void *key, size_t ke
 }
 
 /*
- * Adds `amount` to the number that is the value of `key`, 0 if there is none.  0, -EDOM, -ERANGE,
- * -EBUSY, -ENOSPC.
+ * Adds `amount` to the decimal number that is the value of `key`; a missing key counts as 0.  0 and
+ * *sum, or -EDOM, -ERANGE, -EBUSY, -ENOSPC.
  */
 static inline int store_incr(struct store_ctx *ctx, const void *key, size_t key_len,
 			     int64_t amount, int64_t *sum)
@@ -172,8 +177,8 @@ static inline int store_incr(struct store_ctx *ctx, const void *key, size_t key_
 }
 
 /*
- * Appends to the value of `key`, or makes it.  0, -EMSGSIZE (the value would become too long),
- * -EBUSY, -ENOSPC.
+ * Appends to the value of `key`, or sets it if the key is missing.  0 and *new_len in bytes, or
+ * -EMSGSIZE (the value would become too long), -EBUSY, -ENOSPC.
  */
 static inline int store_append(struct store_ctx *ctx, const void *key, size_t key_len,
 			       const void *value, size_t value_len, uint64_t *new_len)
@@ -192,16 +197,15 @@ static inline int store_append(struct store_ctx *ctx, const void *key, size_t ke
 	return ret;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole store ---- */
 
 /*
- * Walks the keys, a bucket of the index at a time.  Start with *cursor = 0;
- * call until it is 0 again.  Every key that exists for the whole walk is
- * reported exactly once, a key that comes or goes meanwhile at most once (the
- * index never rehashes).  About `count` keys a call; `fn` gets each live key
- * with its entry (`value` only if `values`; valid during the call only) and returns 0
- * to go on, else the walk ends with that value.  `fn` must not use this context.
- * 0, the value of `fn`, or an error: -EBUSY if a key could not be read for seconds.
+ * Walks the keys, one bucket of the index after the other.  Start with *cursor = 0 and call until
+ * it is 0 again.  A key that exists during the whole walk is reported exactly once, a key that is
+ * inserted or deleted meanwhile at most once (the index is never resized).  A call reports about
+ * `count` keys.  `fn` gets each live key with its entry (`value` only if `values`), valid during
+ * the call only; it must not use this context, and ends the walk by returning other than 0.
+ * 0, the value of `fn`, -ENOMEM, or -EBUSY if a key could not be read for seconds.
  */
 typedef int store_scan_fn(void *arg, const void *key, size_t key_len,
 			  const struct store_entry *entry);
@@ -209,15 +213,15 @@ int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool
 	       store_scan_fn *fn, void *arg);
 
 /*
- * Deletes about `count` keys, or looks for them in some buckets, as store_scan() does: call with
- * *cursor = 0, and until it is 0 again, to delete everything that is there at the first call.  What
- * is inserted meanwhile may go or stay.  0 or an error.
+ * Deletes about `count` keys of the next buckets, with a cursor as store_scan() has.  Called until
+ * *cursor is 0 again it has deleted all keys that existed at the first call; keys that are inserted
+ * meanwhile may remain.  0 or an error.
  */
 int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count);
-/* All of it in one call. */
+/* The same for all keys in one call, which may take long. */
 int store_flush(struct store_ctx *ctx);
 
-/* What goes when memory is short; the names are Redis' maxmemory-policy. */
+/* Which entries are evicted when memory is short, named as in Redis' maxmemory-policy. */
 enum store_policy {
 	STORE_NOEVICTION,
 	STORE_ALLKEYS_LRU,
@@ -229,73 +233,75 @@ enum store_policy {
 	STORE_VOLATILE_TTL,
 };
 
-/* Limits store_memory() to `maxmemory` bytes, 0 = no limit.  Takes effect with the next insert. */
+/*
+ * Limits store_memory() to `maxmemory` bytes, 0 = no limit.  Takes effect with the next insert.
+ * Concurrent calls of this and of store_limit_lift() are not allowed.
+ */
 void store_limit(struct store *st, uint64_t maxmemory, enum store_policy policy);
 /*
- * Until that is called again: allows one page more than there are, and evicts nothing.  For what
- * has to be taken in any case.
+ * Allows one page more than are in use now, and disables eviction, until the next store_limit().
+ * For keys that must be stored whatever the limit: those of a snapshot.
  */
 void store_limit_lift(struct store *st);
 
-/* Bytes of kernel memory that the store takes with nothing in it but one page. */
+/* Bytes of kernel memory that an empty store uses, with its first page. */
 uint64_t store_memory_least(const struct store *st);
 
-/* Keys in the store, expired ones that were not yet removed included. */
+/* Number of keys, including expired ones that have not been removed yet. */
 uint64_t store_count(const struct store *st);
-/* Keys with an expiry, as the last whole turn of store_expire_cycle() has met them. */
+/* Number of keys with an expiry, counted by the last complete round of store_expire_cycle(). */
 uint64_t store_expiring(const struct store *st);
-/* What those had left on average, in milliseconds. */
+/* Their average remaining time at that moment, in milliseconds. */
 uint64_t store_avg_ttl(const struct store *st);
-/* Keys that the index was made for. */
+/* Number of keys that the index was sized for. */
 uint64_t store_max_keys(const struct store *st);
-/* Bytes of kernel memory: index, pages, tables. */
+/* Bytes of kernel memory in use: index, pages, tables. */
 uint64_t store_memory(const struct store *st);
-/* Does maxmemory allow no further page?  Then -ENOSPC comes of that. */
+/* Would a further page exceed maxmemory?  If so, that is the reason of an -ENOSPC. */
 bool store_at_limit(const struct store *st);
-/* Sum over all CPUs of the counter with this name (see bpf/layout.h), 0 if there is none. */
+/* Sum over all CPUs of the counter with this name (bpf/layout.h), 0 if the name is unknown. */
 uint64_t store_counter(const struct store *st, const char *name);
-/* Calls fn for every counter, in the order of bpf/layout.h. */
+/* Calls fn(arg, name, sum) for every counter, in the order of bpf/layout.h. */
 void store_counters(const struct store *st, void (*fn)(void *arg, const char *name, uint64_t value),
 		    void *arg);
 
 /*
- * Operations of the UDP protocol that had a result: in the driver since the maps were made, and
- * here.
+ * Number of UDP operations that had a result: *driver in XDP since the maps were made, *here in
+ * xkvd since its start.
  */
 void store_udp_operations(const struct store *st, uint64_t *driver, uint64_t *here);
 
 /*
- * Whether requests of the UDP protocol that would change something are answered XKV_READ_ONLY, by
- * both front ends.
+ * Makes XDP and xkvd answer UDP requests that would change the store with XKV_READ_ONLY, or lets
+ * them do so no longer.
  */
 void store_refuse_writes(struct store *st, bool refuse);
 
-/* Says who has sent the datagrams that come next: sessions are proven for an address. */
+/* Sets the client address of the next datagrams: a session is proven for one address. */
 void store_sender(struct store_ctx *ctx, const struct sockaddr *from);
 
 /*
- * Runs one request of the UDP protocol that XDP passed up, whatever it needs:
- * waits out contention, grows the store.  `req` and `reply` must not overlap;
- * the reply has at most `reply_max` bytes (<= XKV_PAYLOAD_MAX4), and where a longer
- * one than `reply_allowed` would be due, it asks for padding instead.  Returns
- * the bytes of the reply, 0 if there must be none, or an error.
+ * Executes one UDP request that XDP passed up.  Retries when contended, and adds memory if
+ * necessary.  `req` and `reply` must not overlap.  The reply has at most `reply_max` bytes
+ * (<= XKV_PAYLOAD_MAX4); if it would have more than `reply_allowed`, it asks the client to pad its
+ * request instead.  Returns the length of the reply in bytes, 0 if none may be sent, or an error.
  */
 int store_datagram(struct store_ctx *ctx, const void *req, size_t req_len, void *reply,
 		   size_t reply_max, size_t reply_allowed);
 
 /*
- * Removes up to `max_slots` expired entries, or looks at some tens of times as
- * many that stay, and goes on there the next time.  Costs next to nothing where no key has
- * an expiry.  Returns how many it removed.
+ * Removes expired entries: up to `max_slots`, or fewer when it has examined some tens of times as
+ * many slots.  The next call continues from there.  Costs next to nothing while no key has an
+ * expiry.  Returns the number of removed entries.  One thread only.
  */
 unsigned int store_expire_cycle(struct store_ctx *ctx, unsigned int max_slots);
 /*
- * Is there nothing for it to do?  The last whole turn met no key with an expiry, and none came
- * since.
+ * Has store_expire_cycle() nothing to do?  True if its last complete round met no key with an
+ * expiry, and no key got one since.
  */
 bool store_expiry_rests(const struct store *st);
 
-/* Unix time in milliseconds, by the clock that expiry is judged by. */
+/* Unix time in milliseconds, from the clock that expiry is compared with. */
 uint64_t store_now_ms(const struct store *st);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What an address says by itself. */
+/* Properties of socket addresses. */
 #ifndef XKV_ADDRESS_H
 #define XKV_ADDRESS_H
 
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-/* 127.0.0.0/8 or ::1: nothing of it was ever on a wire. */
+/* Is it in 127.0.0.0/8, or ::1?  Such packets never were on a network.  Thread safe. */
 static inline bool address_is_loopback(const struct sockaddr *addr)
 {
 	const struct in6_addr *six = &((const struct sockaddr_in6 *)addr)->sin6_addr;

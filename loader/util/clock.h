@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Time that has passed: by a clock that nobody sets, unlike the time of day, which expiry and the
- * log have.
+ * The monotonic clock, for durations and deadlines: unlike the time of day, which expiry and the
+ * log use, it is never set.  Thread safe.
  */
 #ifndef XKV_CLOCK_H
 #define XKV_CLOCK_H
@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Milliseconds since some moment in the past. */
+/* Milliseconds since an arbitrary moment in the past. */
 static inline uint64_t monotonic_ms(void)
 {
 	struct timespec now;
@@ -18,7 +18,7 @@ static inline uint64_t monotonic_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* The same in seconds. */
+/* Seconds since the same moment. */
 static inline double monotonic_seconds(void)
 {
 	struct timespec now;

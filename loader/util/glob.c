@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Glob matching without back-tracking, so that a client cannot stop the server with a
- * pattern: a pattern becomes a nondeterministic automaton whose state i means that its first i
- * elements have matched, and all states are moved over a character at once, as bits of some words.
+ * Glob matching without back-tracking, so that a client cannot keep the server busy with a pattern.
+ * A pattern becomes a nondeterministic automaton whose state i means that its first i elements have
+ * matched.  All states are advanced over a character at once, as bits of a few words.
  */
 #include "glob.h"
 
 #include <ctype.h>
 #include <string.h>
 
-/* Characters, a bit each. */
+/* A set of characters, one bit each. */
 struct set {
 	uint64_t bits[4];
 };
@@ -29,7 +29,7 @@ static bool set_has(const struct set *set, unsigned int c)
 	return set->bits[c / 64] >> c % 64 & 1;
 }
 
-/* Redis compares characters as signed ones: their order, from 0 on. */
+/* The position of a character in Redis' order, which is that of signed characters. */
 static unsigned int order(char c, bool ignore_case)
 {
 	return (unsigned char)(ignore_case ? tolower((unsigned char)c) : c) ^ 0x80U;
@@ -67,8 +67,9 @@ static void add_char(struct glob *g, char c, bool ignore_case)
 }
 
 /*
- * Adds the class behind whose '[' `s` stands; returns what follows it.  An unclosed class ends with
- * the pattern, and what is escaped in a class never ignores case, as in Redis.
+ * Adds the class whose first character after '[' is at `s`; returns the position after its ']'.  As
+ * in Redis, a class without ']' ends at the end of the pattern, and escaped characters in a class
+ * are always case-sensitive.
  */
 static const char *add_class(struct glob *g, const char *s, const char *end, bool ignore_case)
 {

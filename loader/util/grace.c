@@ -8,9 +8,9 @@
 #include <bpf/bpf.h>
 
 /*
- * The kernel waits for programs where a map of maps is changed, so that user space may then forget
- * what was in it (maybe_wait_bpf_programs()).  The map is of no other use.  membarrier() would do
- * the same, but not on a kernel that was started with nohz_full.
+ * Updating a map of maps makes the kernel wait for running programs, so that user space may reuse
+ * the old inner map afterwards (maybe_wait_bpf_programs()).  The map serves only this purpose.
+ * membarrier() would do the same, but not on a kernel that was started with nohz_full.
  */
 int grace_wait(void)
 {

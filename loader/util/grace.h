@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Waiting for BPF programs that are running in the driver. */
+/* Waiting for running BPF programs to end. */
 #ifndef XKV_GRACE_H
 #define XKV_GRACE_H
 
 /*
- * Returns when every XDP program that was running when it was called has ended, some ten
- * milliseconds later: what they may have read before may be changed then.  xkvd's own (sleepable)
- * programs are not waited for.  0 or -errno.
+ * Waits for a grace period, some ten milliseconds: returns when every XDP program that was running
+ * at the call has ended, so that none holds a reference that it read before the call.  Does not
+ * wait for xkvd's own (sleepable) programs.  0 or -errno.  Thread safe.
  */
 int grace_wait(void);
 

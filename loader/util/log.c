@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The logger.  A line is formatted into one buffer and written with one
- * write(), so lines of several threads never mix, also not in a file that
- * another process appends to.
+ * The logger.  A line is formatted in a buffer and written with a single write(), so that lines of
+ * several threads, or of several processes that append to a file, are never mixed.
  */
 #include "log.h"
 
@@ -32,9 +31,8 @@ int log_reserve_stdio(void)
 }
 
 /*
- * Once there is a log file its descriptor stays: the next file takes its place in one step.  Were
- * the old one closed, the line of another thread might go into whatever was opened under its
- * number.
+ * The descriptor of a log file is never closed: dup3() replaces it by the next file atomically.
+ * After a close() another thread's line might go to an unrelated file that got the same number.
  */
 int log_open(const char *path)
 {
@@ -61,7 +59,7 @@ void log_set_level(enum log_level level)
 	atomic_store_explicit(&threshold, (int)level, memory_order_relaxed);
 }
 
-/* Redis' line head, so that its log tools work: 1234:M 20 Nov 2026 11:12:13.456 * text */
+/* Redis' line format, for its log tools: 1234:M 20 Nov 2026 11:12:13.456 * text */
 static size_t line_head(char *line, size_t size, enum log_level level)
 {
 	static const char marks[] = ".-*#";
@@ -78,7 +76,7 @@ static size_t line_head(char *line, size_t size, enum log_level level)
 	return len;
 }
 
-/* A line stays one line, and what a client sent cannot steer a terminal. */
+/* Replaces control characters, so that text of clients cannot add lines or control a terminal. */
 static void clean(char *text, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
@@ -104,7 +102,7 @@ void log_write(enum log_level level, const char *fmt, ...)
 		len += (size_t)n < room ? (size_t)n : room - 1;
 	clean(line, len);
 	line[len++] = '\n';
-	/* There is nobody left to tell when the log itself cannot be written. */
+	/* an error of the log cannot be reported anywhere */
 	if (write(atomic_load_explicit(&log_fd, memory_order_relaxed), line, len) < 0)
 		errno = 0;
 	errno = saved;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * How much memory is left.  Read anew each time: limits are changed, and processes moved, at run
- * time.
+ * How much memory is left.  Nothing is cached, since limits and the cgroup of a process may change
+ * at any time.
  */
 #include "machine.h"
 
@@ -11,8 +11,8 @@
 #include <string.h>
 
 /*
- * 1/20 stays free, and of a cgroup's memory what the next xkvd needs to load its programs (18 to 22
- * MiB) and to save; but of a small one not more than half.
+ * 1/20 is kept free; of a cgroup's limit also at least what the next xkvd needs to load its
+ * programs (18 to 22 MiB) and to save, but not more than half the limit.
  */
 #define RESERVE_SHARE 20
 #define RESERVE_LEAST (32ULL << 20)
@@ -22,11 +22,11 @@ typedef unsigned long long bytes;
 
 #define UNLIMITED (~0ULL)
 
-/* One version of cgroups: what its files are called. */
+/* Names of the files of a version of cgroups. */
 struct version {
 	const char *fstype, *controller; /* of the mount, and in its options; "" = version 2 */
 	const char *limit[2], *usage;
-	const char *inactive, *active; /* page cache, in memory.stat */
+	const char *inactive, *active; /* lines of memory.stat: page cache */
 };
 
 static const struct version versions[] = {
@@ -43,7 +43,7 @@ static FILE *open_in(const char *dir, const char *name)
 	return fopen(path, "re");
 }
 
-/* Is `word` in this list with commas? */
+/* Is `word` in this comma-separated list? */
 static bool has_word(const char *list, const char *word)
 {
 	size_t len = strlen(word);
@@ -75,7 +75,7 @@ static bool machine_is_short(const char *root, bytes *least)
 
 /* ---- one cgroup ---------------------------------------------------------- */
 
-/* A file with a number, or "max". */
+/* Reads a file with a number, or "max", which means UNLIMITED, as does a missing file. */
 static bytes read_number(const char *dir, const char *name)
 {
 	FILE *f = name ? open_in(dir, name) : NULL;
@@ -89,7 +89,7 @@ static bytes read_number(const char *dir, const char *name)
 	return n;
 }
 
-/* Page cache that the kernel gives up before it kills anybody. */
+/* Page cache in bytes that the kernel would reclaim before it kills a process. */
 static bytes reclaimable(const struct version *v, const char *dir)
 {
 	bytes n, sum = 0;
@@ -116,7 +116,7 @@ static bytes reserve(bytes limit)
 	return most < RESERVE_LEAST ? most : RESERVE_LEAST;
 }
 
-/* *least: becomes the limit where that is less. */
+/* Lowers *least to the limit if that is less. */
 static bool cgroup_is_short(const struct version *v, const char *dir, bytes *least)
 {
 	bytes limit = read_number(dir, v->limit[0]), high = read_number(dir, v->limit[1]), used,
@@ -135,9 +135,9 @@ static bool cgroup_is_short(const struct version *v, const char *dir, bytes *lea
 	return used - (cache < used ? cache : used) + reserve(limit) > limit;
 }
 
-/* ---- all that we are in -------------------------------------------------- */
+/* ---- all cgroups of this process ----------------------------------------- */
 
-/* Our path in the hierarchy, of /proc/self/cgroup: lines of number:controllers:path. */
+/* The path of this process in the hierarchy.  /proc/self/cgroup: number:controllers:path. */
 static bool find_path(const char *root, const struct version *v, char *path, size_t len)
 {
 	char line[PATH_MAX + 256], *controllers, *end;
@@ -160,7 +160,7 @@ static bool find_path(const char *root, const struct version *v, char *path, siz
 	return found;
 }
 
-/* Where the hierarchy is mounted, and what of it, of /proc/self/mountinfo (proc(5)). */
+/* The mount point of the hierarchy and its root there, from /proc/self/mountinfo (proc(5)). */
 static bool find_mount(const char *root, const struct version *v, char *top, char *at)
 {
 	char line[2 * PATH_MAX + 1024], fstype[64], options[512];
@@ -181,7 +181,7 @@ static bool find_mount(const char *root, const struct version *v, char *top, cha
 	return found;
 }
 
-/* From ours up to the one that is mounted: each may have a limit. */
+/* Checks the cgroup of this process and its parents up to the mounted root. */
 static bool hierarchy_is_short(const char *root, const struct version *v, bytes *least)
 {
 	char path[PATH_MAX] = "", top[PATH_MAX], at[PATH_MAX], dir[3 * PATH_MAX];
@@ -192,7 +192,7 @@ static bool hierarchy_is_short(const char *root, const struct version *v, bytes 
 		return false;
 	above = strcmp(top, "/") ? strlen(top) : 0;
 	if (strncmp(path, top, above) || strstr(path, "/.."))
-		path[above = 0] = '\0'; /* ours lies outside of what is mounted here */
+		path[above = 0] = '\0'; /* the cgroup is outside of the mounted part */
 	snprintf(dir, sizeof(dir), "%s%s", root, at);
 	base = strlen(dir);
 	snprintf(dir + base, sizeof(dir) - base, "%s", path + above);

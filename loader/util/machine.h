@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How much memory there is for us: of the machine, and of the cgroups that we are in. */
+/*
+ * Memory of the machine, and of the cgroups that this process is in.  Thread safe; each call reads
+ * the files of /proc and of the cgroups again.
+ */
 #ifndef XKV_MACHINE_H
 #define XKV_MACHINE_H
 
@@ -7,17 +10,17 @@
 #include <stdint.h>
 
 /*
- * Is so little memory left that the store must not grow?  The machine keeps a twentieth of its
- * memory; each cgroup with a limit (version 1 or 2, the one we are in and all above it) a twentieth
- * of that, and at least what a restart and a save take: what the kernel gives away for pages it
- * cannot take back, and who is over such a limit is killed.
+ * Is so little memory left that the store must not grow?  A twentieth of the machine's memory is
+ * kept free; of each cgroup with a limit (version 1 or 2, including all parents) a twentieth of the
+ * limit, and at least what a restart and a save need.  The kernel cannot reclaim the pages of the
+ * store, and kills processes of a cgroup that exceeds its limit.
  */
 bool memory_is_short(void);
 
-/* Bytes that the machine has, or the smallest limit of a cgroup that we are in. */
+/* The machine's memory in bytes, or the smallest limit of a cgroup if that is less. */
 uint64_t memory_whole(void);
 
-/* The same with the files of /proc and of cgroups below `root`: for tests. */
+/* The same, with files of /proc and cgroups below the directory `root`: for tests. */
 bool memory_is_short_below(const char *root);
 uint64_t memory_whole_below(const char *root);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What xkvd can tell of itself.  Each part has a function that names its figures one after the
- * other; who wants them (INFO, an exporter) gives the functions that take them.  A figure that only
- * grows is a count, all others are gauges.  Names are Redis' where Redis has the figure.
+ * Metrics of xkvd.  Each part has a function that reports its metrics one after the other to a
+ * `struct metrics`, which INFO (or an exporter) implements.  A metric that only increases is a
+ * count, any other number a gauge or a real.  Metrics that Redis has, too, have Redis' names.
+ * Strings are valid during the call only; the calls have the thread of the caller.
  */
 #ifndef XKV_METRICS_H
 #define XKV_METRICS_H
@@ -28,7 +29,7 @@ static inline void metric_gauge(struct metrics *m, const char *name, int64_t val
 	m->gauge(m, name, value);
 }
 
-/* `unit` ("%", "") stands behind the digits where the figure is printed. */
+/* `decimals` digits after the point; `unit` ("%" or "") is printed behind the number. */
 static inline void metric_real(struct metrics *m, const char *name, double value, int decimals,
 			       const char *unit)
 {

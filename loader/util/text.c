@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Numbers and words.  Redis' rules are copied to the letter because clients
- * rely on them: what is not an integer there must not be one here.
+ * Numbers and words.  The rules are exactly those of Redis because clients rely on them: what is
+ * not an integer for Redis must not be one here.
  */
 #include "text.h"
 
@@ -72,7 +72,7 @@ static int hex_digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Reads what follows a backslash in double quotes; returns where it ends. */
+/* Reads an escape after its backslash in double quotes; returns the position after it. */
 static char *unescape(char *s, const char *end, char *out)
 {
 	static const char names[] = "nrtba", bytes[] = "\n\r\t\b\a";
@@ -87,7 +87,10 @@ static char *unescape(char *s, const char *end, char *out)
 	return s + 1;
 }
 
-/* Copies a quoted run to *dst, from behind the opening quote; NULL if it does not end well. */
+/*
+ * Copies quoted text to *dst, from after the opening quote; returns the position after the closing
+ * one, or NULL if that is missing or not followed by a blank.
+ */
 static char *unquote(char *s, char *end, char quote, char **dst)
 {
 	char c;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Numbers and words as Redis reads and writes them: for RESP, inline commands and configuration. */
+/*
+ * Numbers and words in Redis' syntax, for RESP, inline commands and configuration.  Thread safe.
+ * Texts have a length in bytes and need no final NUL.
+ */
 #ifndef XKV_TEXT_H
 #define XKV_TEXT_H
 
@@ -10,25 +13,24 @@
 #define TEXT_NUMBER_MAX 20 /* bytes of the longest 64-bit number, sign included */
 
 /*
- * Reads a decimal number that fills the text: no blanks, no '+', no leading
- * zeros, so that every number has one spelling.  False if it is none or
- * overflows.
+ * Reads a decimal number.  The text must contain nothing else: no blanks, no '+', no leading zeros,
+ * so that every number has exactly one spelling.  False if it is not a number or overflows.
  */
 bool text_to_i64(const char *s, size_t len, int64_t *out);
 
-/* Write a number without a final NUL; at most TEXT_NUMBER_MAX bytes.  Return the bytes written. */
+/* Writes a number, at most TEXT_NUMBER_MAX bytes, no final NUL.  Returns the number of bytes. */
 size_t text_from_u64(char *dst, uint64_t value);
 size_t text_from_i64(char *dst, int64_t value);
 
-/* Whether the text is the NUL-terminated word `word`, upper and lower case being the same. */
+/* Is the text equal to the NUL-terminated `word`, ignoring case? */
 bool text_is(const char *s, size_t len, const char *word);
 
 /*
- * Takes the next word from *cursor, which moves on, up to `end`.  Words stand
- * between blanks; "double quotes" know \n \r \t \b \a \xHH and \", 'single
- * quotes' only \'.  Quotes and escapes are resolved in place, so the text is
- * changed; a NUL ends it.  Returns 1 with *word and *len, 0 when there is no
- * more, -1 if a quote is not closed or something follows it directly.
+ * Reads the next word between *cursor and `end`, and advances *cursor.  Blanks separate words;
+ * "double quotes" allow the escapes \n \r \t \b \a \xHH \", 'single quotes' only \'.  Quotes and
+ * escapes are resolved in place, so the text is modified; a NUL ends it.  Returns 1 with *word
+ * (which points into the text) and *len, 0 if there is no further word, -1 if a quote is not closed
+ * or is not followed by a blank.
  */
 int text_next_word(char **cursor, char *end, char **word, size_t *len);
 

@@ -72,7 +72,7 @@ static uint64_t eviction_us(unsigned int there)
 {
 	struct timespec begin, end;
 
-	bed.st->evict.barren_ms = 0;
+	bed.st->evict.failed_ms = 0;
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
 	assert_int_equal(evict(bed.ctx, 256, true), there);
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);

@@ -37,7 +37,7 @@ def wrapped(text, indent=""):
 
 
 def slim(data):
-    """What the document, plots and tables need: no rounds, and five digits that count."""
+    """The data for document, plots and tables: without rounds, with five significant digits."""
     def point(p):
         return {"x": p["x"], "summary": {name: [float(f"{value:.5g}") for value in found]
                                          for name, found in p["summary"].items()}}
@@ -49,7 +49,7 @@ def slim(data):
 
 def update(docs, results, found):
     """
-    Keeps the data and plots of `found` in docs/figures, and writes the document of all that is
+    Stores the data and plots of `found` in docs/figures, and writes the document from all data
     there.
     """
     kept = docs / FIGURES
@@ -70,7 +70,7 @@ def update(docs, results, found):
 
 
 def machines(everything):
-    """What was measured on what; a line for each machine if there were several."""
+    """Which experiments ran on which machine; a line for each machine if there were several."""
     groups = {}
     for data in everything.values():
         m = data["machine"]
@@ -109,7 +109,7 @@ def label(data, name):
 
 
 def cost(data, value):
-    """What a request costs the server, and what that means for a core."""
+    """CPU time of the server per request, and the requests per core that follow from it."""
     costs = {n: tables.middle(data, n, value, "cpu_us")
              for n in ("xkv", "udp", "memcached", "redis")}
     costs = {n: c for n, c in costs.items() if c}
@@ -141,7 +141,7 @@ def alone(data, value):
 
 
 def past_sockets(data, value):
-    """What both sides together do on the same CPUs, with the clients' sockets and without them."""
+    """The rate of server and clients on the same CPUs, with and without the clients' sockets."""
     rates = {n: tables.middle(data, n, value, "rate")
              for n in ("xkv-shared", "xkv-afxdp", "redis-cores")}
     if not all(rates.values()):
@@ -154,7 +154,7 @@ def past_sockets(data, value):
 
 
 def limited(data, value):
-    """Whose limit the full load was."""
+    """Which side limited the full load."""
     shares = {n: tables.middle(data, n, value, "busy")
               for n in ("xkv", "udp", "memcached", "redis")}
     each = ", ".join(f"{label(data, n)} {min(s, 1):.0%}" for n, s in shares.items() if s)
@@ -181,9 +181,7 @@ def trends(data, what):
 
 
 def latencies(data):
-    """
-    At half and at most of the full load; at all of it queues grow for as long as one measures.
-    """
+    """At 50 % and 85 % of the full load; at full load queues grow during the measurement."""
     each = []
     for series in data["series"].values():
         points = {p["x"]: p["summary"] for p in series["points"]}
@@ -202,18 +200,14 @@ def latencies(data):
 
 
 def by_rate(data, name):
-    """
-    [(rate, p99)] of a curve, as far as the system followed: beyond, p99 is how long one measured.
-    """
+    """[(rate, p99)] of a curve up to saturation; above, p99 depends on the duration."""
     summaries = [p["summary"] for p in tables.points_of(data, name)]
     return sorted((s["rate"][0], s["p99"][0]) for s in summaries
                   if s["rate"][0] >= FOLLOWS * s["offered"][0])
 
 
 def at_most(data, others, name):
-    """
-    p99 of the others at the most that they follow, beside ours at the first load that is no less.
-    """
+    """p99 of the others at the highest rate that they sustain, and ours at a rate not below."""
     each, ours = [], by_rate(data, name)
     for other in others:
         theirs = by_rate(data, other)

@@ -12,7 +12,7 @@ SCAN_LENGTH = 100  # keys of a scan, as in the thesis
 
 @dataclass(frozen=True)
 class Workload:
-    """What is asked; the defaults are the thesis' own."""
+    """The requests; the defaults are those of the thesis."""
     items: int = 1000000
     distribution: str = "zipf:0.99"
     writes: float = 0  # percent of the requests that are SETs
@@ -22,7 +22,7 @@ class Workload:
 
 
 class Thesis(NamedTuple):
-    """A point of the thesis' figure; None: it gives no number."""
+    """A point of a figure of the thesis; None: the thesis gives no number."""
     store: object
     redis: object
 
@@ -51,7 +51,7 @@ class Experiment(NamedTuple):
 
 
 class Series(NamedTuple):
-    """A system as it takes part: `mode` is how it shares the CPUs with its clients (place.py)."""
+    """A system in an experiment; `mode`: how it shares the CPUs with its clients (place.py)."""
     label: str
     system: str
     mode: str          # "apart", "shared", or "frames": without sockets and clients
@@ -60,7 +60,7 @@ class Series(NamedTuple):
     flags: Sequence = ()  # more options of the load generator
 
 
-# Colours of Okabe and Ito, which those who see few colours tell apart.
+# Colours of Okabe and Ito, which colour-blind readers can distinguish.
 SERIES = {
     "frames": Series("xkv, driver alone", "attached", "frames", "#000000", "*"),
     "thesis": Series("thesis-like program, driver alone", "thesis", "frames", "#999999", "x"),
@@ -90,7 +90,7 @@ CURVES = ("xkv-shared", "udp-shared", "memcached-shared", "redis-shared", "redis
 
 
 def series_of(experiment, wire):
-    """{name: Series} of those that can take part; on a NIC nothing is shared."""
+    """{name: Series} of the possible ones; on a NIC server and clients share no CPUs."""
     if not wire:
         return {name: SERIES[name] for name in experiment.series}
     names = dict.fromkeys(name.removesuffix("-shared") for name in experiment.series)

@@ -42,9 +42,7 @@ def apart(data):
 
 
 def shared(data):
-    """
-    Full load where both sides share the CPUs; at half of it latency is that of a server at work.
-    """
+    """Full load with shared CPUs; latencies are those at half of that load."""
     rows = []
     for name, s in data["series"].items():
         half = next((p["summary"] for p in s["points"] if p["x"] == 0.5), None)
@@ -87,7 +85,7 @@ def draw(panels):
 
 
 def write(docs, everything):
-    """docs/figures/headline.svg, if all that it shows has been measured."""
+    """Writes docs/figures/headline.svg, if all of its data has been measured."""
     needed = ("fig06-distribution", "fig07-08-latency")
     if all(name in everything for name in needed) and (docs / ONE_CLIENT).exists():
         panels = [one_client(docs), apart(everything[needed[0]]), shared(everything[needed[1]])]

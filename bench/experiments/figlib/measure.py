@@ -14,12 +14,12 @@ MISSES = 0.001  # share of the reads that may find nothing before the figure is 
 
 
 class Failure(Exception):
-    """A measurement that gave no figure; the sentence says why."""
+    """A failed measurement, with the reason in a sentence."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """How the clients ask."""
+    """The parameters of the load generator."""
     seconds: float
     clients: int
     threads: int
@@ -51,7 +51,7 @@ def bench_command(place, protocol, port, keys, workload, *options):
 
 
 def bench(place, protocol, port, keys, workload, *options):
-    """One load generator to its end; returns its JSON."""
+    """Runs a load generator to its end; returns its JSON."""
     command = bench_command(place, protocol, port, keys, workload, *options)
     return finish(start(command), command, GRACE)
 
@@ -97,7 +97,7 @@ def measure(place, system, workload, load):
 
 
 def run_clients(place, system, workload, load):
-    """A load generator for each instance, all at once."""
+    """Runs a load generator for each instance, at the same time."""
     n = len(system.ports)
     options = ["--no-load", "--clients", max(load.clients // n, 1),
                "--threads", max(load.threads // n, 1), "--seconds", f"{load.seconds:g}"]
@@ -123,7 +123,7 @@ def run_clients(place, system, workload, load):
 
 
 def combine(found):
-    """One row of all instances': rates add up, the slowest instance's latency stands for all."""
+    """The row of all instances: the sum of their rates, the latency of the slowest one."""
     for row in found:
         check(row)
     latency = [row["latency_us"] for row in found]
@@ -136,7 +136,7 @@ def combine(found):
 
 
 def check(row):
-    """Requests that were not answered, or not with a value, are no throughput."""
+    """Fails if requests were not answered, or not with a value."""
     if row["errors"]:
         raise Failure(f"{row['errors']} errors of the clients")
     if not row["requests_per_second"]:

@@ -33,7 +33,7 @@ def threads(pid):
 
 
 def put_on(pid, cpus):
-    """Every thread of the process; one that ends meanwhile needs no CPU."""
+    """Sets the CPUs of every thread of the process; ignores threads that end meanwhile."""
     for thread in threads(pid):
         try:
             os.sched_setaffinity(thread, cpus)
@@ -42,7 +42,7 @@ def put_on(pid, cpus):
 
 
 def run_ns(pid):
-    """Nanoseconds that all threads of a process have run."""
+    """CPU time of all threads of a process, in nanoseconds."""
     total = 0
     for thread in threads(pid):
         try:
@@ -162,7 +162,7 @@ class WirePlace:
         pass
 
     def server_ns(self, _pids):
-        """All that the machine is busy with, interrupts included."""
+        """CPU time of the whole machine, including interrupts."""
         with open("/proc/stat", encoding="ascii") as stat:
             figures = map(int, stat.readline().split()[1:8])
         user, nice, system, _idle, _iowait, irq, softirq = figures

@@ -76,7 +76,7 @@ def cut_bars(axes, data, figure, places):
 
 
 def logarithmic(axis):
-    """With enough numbers to read a value by."""
+    """A logarithmic axis with enough labels to read values."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(short))
     axis.set_minor_locator(NullLocator())

@@ -22,7 +22,7 @@ HISTOGRAM_STEPS = "histogram_usec"
 
 @dataclass
 class Context:
-    """What every experiment needs."""
+    """Objects that every experiment uses."""
     place: object
     base: object    # a second test bed, for the baselines of the frame loop; None on a NIC
     systems: object
@@ -43,7 +43,7 @@ class Context:
                 if not self.only or name in self.only}
 
     def thin(self, values):
-        """So many of the values, the first and the last among them."""
+        """Selects so many of the values, including the first and the last."""
         if not self.points or self.points >= len(values):
             return tuple(values)
         steps = max(self.points - 1, 1)
@@ -51,7 +51,7 @@ class Context:
 
 
 class Result:
-    """Rows by series and point; what failed."""
+    """Rows by series and point, and failures."""
 
     def __init__(self):
         self.rows, self.failures, self.values = {}, [], []
@@ -96,7 +96,7 @@ def measure_series(context, series, workload, load):
 
 
 def attempt(result, name, value, function, *args):
-    """Adds the row that the function returns, or its failure.  Whether it is there."""
+    """Adds the row that the function returns, or its failure.  True if there is a row."""
     try:
         result.add(name, value, function(*args))
         return True

@@ -34,6 +34,6 @@ def change(first, last):
 
 
 def ratio(rounds, others, name="rate"):
-    """Median of the ratios of rows of the same round, so that what drifts meets both."""
+    """Median of the ratios of rows of the same round: drift of the machine cancels out."""
     pairs = [(a[name], b[name]) for a, b in zip(rounds, others) if a.get(name) and b.get(name)]
     return median(a / b for a, b in pairs) if pairs else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The servers under test, each started once and loaded as the experiments need it."""
+"""The servers under test; each is started once, and loaded with the keys of an experiment."""
 import subprocess
 from contextlib import ExitStack
 
@@ -35,7 +35,7 @@ class System:
         return max(workload.items // len(self.ports), 1)
 
     def settle(self, mode):
-        """Puts its processes where the mode wants them; several are pinned to a CPU each."""
+        """Sets the CPUs of its processes for the mode; several get a CPU each."""
         cpus = sorted(self.place.cpus("server", mode))
         for i, pid in enumerate(self.pids):
             places.put_on(pid, set(cpus) if len(self.pids) == 1 else {cpus[i % len(cpus)]})
@@ -118,7 +118,7 @@ KINDS = {"xkv": Xkv, "udp": Udp, "memcached": Memcached, "redis": Redis, "redis-
 
 
 class Systems:
-    """Starts a system when it is first asked for; remembers what could not be started."""
+    """Starts a system at its first use; records those that could not be started."""
 
     def __init__(self, stack, place, items):
         self.stack, self.place, self.items = stack, place, items

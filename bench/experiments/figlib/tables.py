@@ -20,10 +20,7 @@ def write_json(path, data):
 
 
 def read_all(directory, experiments):
-    """
-    {name: data} of the JSON files that are there; their words are those of the experiments as they
-    are now.
-    """
+    """{name: data} of the JSON files; titles and texts are those of the current experiments."""
     found = {}
     for e in experiments:
         path = directory / f"{e.name}.json"
@@ -45,7 +42,7 @@ def write_csv(path, data):
 
 
 def number(value):
-    """Three digits that count; thousands apart."""
+    """Three significant digits, with separators of thousands."""
     if value is None:
         return "-"
     if abs(value) >= 100:
@@ -55,7 +52,7 @@ def number(value):
 
 
 def ranged(value):
-    """A median with its range; the range is left out if it says nothing more."""
+    """A median with its range; without the range if that rounds to the median."""
     middle, low, high = (number(v) for v in value)
     return middle if low == high else f"{middle} ({low} to {high})"
 
@@ -66,7 +63,7 @@ def table(header, rows):
 
 
 def points_of(data, series):
-    """None of a series that did not take part."""
+    """The points of a series; none if it was not measured."""
     return data["series"].get(series, {"points": ()})["points"]
 
 
@@ -93,7 +90,7 @@ def thousands(value):
 
 
 def times(data, value, figure, above, below):
-    """How many times `above` has of what `below` has; "-" if one is missing."""
+    """The ratio of `above` and `below`; "-" if one is missing."""
     over, under = middle(data, above, value, figure), middle(data, below, value, figure)
     return f"{over / under:.3g}" if over and under else "-"
 
@@ -125,7 +122,7 @@ def sweep_beside(data):
 
 
 def pair(data, value, figure, above, below):
-    """Both medians, and how many times the second the first is."""
+    """Both medians, and the ratio of the first to the second."""
     return [cell(data, name, value, figure, lambda r: number(r[0])) for name in (above, below)] + [
         times(data, value, figure, above, below)]
 
@@ -169,7 +166,7 @@ def curve_brief(data):
 
 
 def full_load(data, name):
-    """Of which the loads are shares: more than what is answered at 100 %, if that is too much."""
+    """The rate of which the loads are shares; not all of it may be answered."""
     last = data["series"][name]["points"][-1]
     return last["summary"]["offered"][0] / last["x"]
 
