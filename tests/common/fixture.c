@@ -12,6 +12,8 @@
 #include <sched.h>
 #include <string.h>
 
+#include <linux/bpf.h>
+
 struct bed bed;
 
 void open_bed(unsigned int max_keys)
@@ -144,5 +146,8 @@ int verdict_of(const struct payload *req, struct outcome *out)
 	struct packet_spec s = packet_plain(false, req);
 
 	assert_true(bed_run(&bed, frame, packet_build(&s, frame), out));
+	if (bed_batched && out->verdict == XDP_TX &&
+	    out->frame[packet_payload_at(false, 0) + 17] == XKV_BUSY)
+		return XDP_PASS; /* the client is asked to try again, and that goes up */
 	return out->verdict;
 }

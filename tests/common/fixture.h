@@ -26,6 +26,19 @@ void open_bed(unsigned int max_keys);
  */
 void open_masked_bed(uint64_t fingerprint_mask, uint64_t bucket_mask);
 
+/*
+ * Runs a group of cases on a store that serves packets one by one, and, without sanitizers, which
+ * do not see BPF, on one in batched mode.
+ */
+#ifdef __SANITIZE_ADDRESS__
+#define BATCHED(run) 0
+#else
+#define BATCHED(run) ((bed_batched = true) ? (run) : 0)
+#endif
+#define BOTH_WAYS(name, tests, begin)                                                              \
+	(cmocka_run_group_tests_name(name, tests, begin, close_bed) +                              \
+	 BATCHED(cmocka_run_group_tests_name(name ", batched", tests, begin, close_bed)))
+
 /* Teardown of a case, or of a group of them, that opens a store. */
 int close_bed(void **state);
 

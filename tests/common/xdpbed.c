@@ -33,6 +33,8 @@
 #define WALKS                                                                                      \
 	4 /* while we walk, the store's own thread may link a page: that is over in a moment */
 
+bool bed_batched;
+
 static char complaint[512];
 
 /* A sentence that stays until the next one. */
@@ -79,6 +81,7 @@ int bed_begin(int argc, char *const argv[])
 		printf("SKIP: %s\n", why);
 		return SKIPPED;
 	}
+	bed_batched = getenv("XKV_TEST_BATCH") != NULL;
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
 	return 0;
@@ -114,6 +117,7 @@ void bed_configure(struct bed *b)
 	r->auth = XKV_AUTH_OPEN;
 	b->c->miss_reply = 0;
 	b->c->read_only = 0;
+	b->c->batch = bed_batched ? XKV_BATCH_ON : XKV_BATCH_OFF;
 	b->c->payload4 = XKV_PAYLOAD_MAX4;
 	b->c->payload6 = XKV_PAYLOAD_MAX6;
 }
@@ -130,14 +134,12 @@ static int open_bulk(struct bed *b)
 
 	b->bulk_prog =
 		bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_bulk_xdp"));
-	b->c->batch = XKV_BATCH_ON;
 	return bpf_map_update_elem(bpf_object__find_map_fd_by_name(b->object, "xkv_self"), &zero,
 				   &lo, BPF_ANY);
 }
 
 static const char *load_xdp(struct bed *b)
 {
-	bool bulk = getenv("XKV_TEST_BATCH") != NULL;
 	struct bpf_program *prog;
 	int ret;
 
@@ -145,14 +147,14 @@ static const char *load_xdp(struct bed *b)
 	if (!b->object)
 		return failure("cannot open the XDP program: %s", strerror(errno));
 	prog = bpf_object__find_program_by_name(b->object, "xkv_bulk_xdp");
-	if (bulk)
+	if (bed_batched)
 		bpf_program__set_expected_attach_type(prog, 0);
 	ret = bpf_object__load(b->object);
 	if (ret)
 		return failure("cannot load the XDP program: %s", strerror(-ret));
 	prog = bpf_object__find_program_by_name(b->object, "xkv_xdp");
 	b->prog = prog ? bpf_program__fd(prog) : -1;
-	if (bulk && open_bulk(b))
+	if (bed_batched && open_bulk(b))
 		return failure("cannot fill the DEVMAP: %s", strerror(errno));
 	return b->prog < 0 ? failure("there is no program xkv_xdp") : NULL;
 }

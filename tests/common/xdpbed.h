@@ -22,7 +22,7 @@ struct bed {
 	struct bpf bpf;
 	struct bpf_object *object; /* the XDP program's, NULL until bed_xdp() */
 	int prog;
-	int bulk_prog; /* the one that runs in the bulk queue (XKV_TEST_BATCH) */
+	int bulk_prog; /* the one that runs in the bulk queue, if bed_batched */
 	struct store *st;
 	struct store_ctx *ctx;
 	struct xkv_config *c;	   /* what BPF reads, mapped */
@@ -38,6 +38,12 @@ struct bed {
 	struct xkv_counters *each_cpu;
 	char pin_dir[128];
 };
+
+/*
+ * Are beds that are opened from now on in batched mode?  Set by XKV_TEST_BATCH in the environment,
+ * or by the test.
+ */
+extern bool bed_batched;
 
 /* Why nothing of this can run here, NULL if it can. To be told with exit status 77. */
 const char *bed_cannot_run(void);

@@ -821,6 +821,5 @@ int main(int argc, char **argv)
 		CASE(test_list_tag),
 	};
 
-	return bed_begin(argc, argv) ?:
-	       cmocka_run_group_tests_name("operations", tests, exchange_begin, close_bed);
+	return bed_begin(argc, argv) ?: BOTH_WAYS("operations", tests, exchange_begin);
 }

@@ -533,6 +533,5 @@ int main(int argc, char **argv)
 		CASE(test_checksum_zero),
 	};
 
-	return bed_begin(argc, argv) ?:
-	       cmocka_run_group_tests_name("parse", tests, exchange_begin, close_bed);
+	return bed_begin(argc, argv) ?: BOTH_WAYS("parse", tests, exchange_begin);
 }

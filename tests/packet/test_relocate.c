@@ -374,6 +374,5 @@ int main(int argc, char **argv)
 		OWN(test_adopt_prefilled),
 	};
 
-	return bed_begin(argc, argv) ?:
-	       cmocka_run_group_tests_name("relocate", tests, exchange_begin, close_bed);
+	return bed_begin(argc, argv) ?: BOTH_WAYS("relocate", tests, exchange_begin);
 }

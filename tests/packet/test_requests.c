@@ -741,6 +741,9 @@ static void vector_run(const struct vector *v, unsigned int requests)
 	for (unsigned int i = 0; i < 6; i++) {
 		if (i % 2 && len > 3 && strcmp(v->name + len - 3, "-v4") == 0)
 			continue;
+		/* cannot go up in batched mode: see passes() */
+		if (bed_batched && !i && v->verdict == VECTOR_PASS)
+			continue;
 		first = vector_given(v);
 		vector_session++;
 		for (unsigned int n = 0; n < requests; n++)
@@ -789,6 +792,5 @@ int main(int argc, char **argv)
 		CASE(test_vectors),
 	};
 
-	return bed_begin(argc, argv) ?:
-	       cmocka_run_group_tests_name("requests", tests, exchange_begin, close_bed);
+	return bed_begin(argc, argv) ?: BOTH_WAYS("requests", tests, exchange_begin);
 }

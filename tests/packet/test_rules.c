@@ -497,6 +497,5 @@ int main(int argc, char **argv)
 		CASE(test_pad_is_last),
 	};
 
-	return bed_begin(argc, argv) ?:
-	       cmocka_run_group_tests_name("rules", tests, exchange_begin, close_bed);
+	return bed_begin(argc, argv) ?: BOTH_WAYS("rules", tests, exchange_begin);
 }

@@ -459,6 +459,5 @@ int main(int argc, char **argv)
 		OWN(test_locked_bucket),
 	};
 
-	return bed_begin(argc, argv) ?:
-	       cmocka_run_group_tests_name("slots", tests, NULL, close_bed);
+	return bed_begin(argc, argv) ?: BOTH_WAYS("slots", tests, NULL);
 }
