@@ -296,7 +296,7 @@ void command_queue(struct client *c, const struct store_op *op, command_end_fn *
 struct reply *reply_now(struct client *c)
 {
 	commands_flush(c);
-	return &c->out;
+	return reply_to(c);
 }
 
 void end_yes_no(struct client *c, unsigned int note, int ret, const struct store_entry *e)
@@ -306,7 +306,7 @@ void end_yes_no(struct client *c, unsigned int note, int ret, const struct store
 	if (ret && ret != -ENOENT && ret != -ECANCELED)
 		reply_store_error(c, ret);
 	else
-		reply_int(&c->out, !ret);
+		reply_int(reply_to(c), !ret);
 }
 
 /* --- errors --- */
@@ -320,27 +320,27 @@ void reply_store_error(struct client *c, int error)
 {
 	switch (error) {
 	case -ENOSPC:
-		reply_error(&c->out, store_at_limit(c->srv->store) ?
+		reply_error(reply_to(c), store_at_limit(c->srv->store) ?
 					     "OOM command not allowed when used memory > "
 					     "'maxmemory'." :
 					     "OOM command not allowed when the store is full: "
 					     "raise max-keys, add memory or delete keys");
 		break;
 	case -EBUSY:
-		reply_error(&c->out, "BUSY the key is changed by too many others: try again");
+		reply_error(reply_to(c), "BUSY the key is changed by too many others: try again");
 		break;
 	case -EMSGSIZE:
-		reply_error(&c->out, VALUE_TOO_LONG);
+		reply_error(reply_to(c), VALUE_TOO_LONG);
 		break;
 	case -EDOM:
-		reply_error(&c->out, NOT_AN_INTEGER);
+		reply_error(reply_to(c), NOT_AN_INTEGER);
 		break;
 	case -ERANGE:
-		reply_error(&c->out, "ERR increment or decrement would overflow");
+		reply_error(reply_to(c), "ERR increment or decrement would overflow");
 		break;
 	default:
 		log_warning("a store operation failed: %s", strerror(-error));
-		reply_error(&c->out, "ERR the store failed: %s", strerror(-error));
+		reply_error(reply_to(c), "ERR the store failed: %s", strerror(-error));
 	}
 }
 
@@ -607,16 +607,16 @@ static void cmd_command(struct client *c, unsigned int argc, const struct resp_a
 {
 	(void)argc;
 	(void)argv;
-	reply_array(&c->out, TABLE_SIZE);
+	reply_array(reply_to(c), TABLE_SIZE);
 	for (unsigned int i = 0; i < TABLE_SIZE; i++)
-		reply_command(&c->out, &table[i]);
+		reply_command(reply_to(c), &table[i]);
 }
 
 static void cmd_command_count(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	reply_int(&c->out, TABLE_SIZE);
+	reply_int(reply_to(c), TABLE_SIZE);
 }
 
 /* Finds "get" or "config|get". */
@@ -637,14 +637,14 @@ static void cmd_command_info(struct client *c, unsigned int argc, const struct r
 		cmd_command(c, argc, argv);
 		return;
 	}
-	reply_array(&c->out, argc - 2);
+	reply_array(reply_to(c), argc - 2);
 	for (unsigned int i = 2; i < argc; i++) {
 		const struct command *cmd = find_full(&argv[i]);
 
 		if (cmd)
-			reply_command(&c->out, cmd);
+			reply_command(reply_to(c), cmd);
 		else
-			reply_null(&c->out);
+			reply_null(reply_to(c));
 	}
 }
 
@@ -674,17 +674,17 @@ static void cmd_command_docs(struct client *c, unsigned int argc, const struct r
 	unsigned int known = 0;
 
 	if (argc == 2) {
-		reply_map(&c->out, TABLE_SIZE);
+		reply_map(reply_to(c), TABLE_SIZE);
 		for (unsigned int i = 0; i < TABLE_SIZE; i++)
-			reply_docs(&c->out, &table[i]);
+			reply_docs(reply_to(c), &table[i]);
 		return;
 	}
 	for (unsigned int i = 2; i < argc; i++)
 		known += find_full(&argv[i]) != NULL;
-	reply_map(&c->out, known);
+	reply_map(reply_to(c), known);
 	for (unsigned int i = 2; i < argc; i++)
 		if (find_full(&argv[i]))
-			reply_docs(&c->out, find_full(&argv[i]));
+			reply_docs(reply_to(c), find_full(&argv[i]));
 }
 
 /* Adds a command and its subcommands to a list, if they match. */
@@ -711,18 +711,18 @@ static void cmd_command_list(struct client *c, unsigned int argc, const struct r
 	size_t count = 0;
 
 	if (argc != 2 && !filtered) {
-		reply_error(&c->out, "ERR syntax error");
+		reply_error(reply_to(c), "ERR syntax error");
 		return;
 	}
 	if (filtered)
 		glob_compile(&glob, argv[4].ptr, argv[4].len, true);
 	else
 		glob_compile(&glob, "*", 1, false);
-	reply_init(&names, c->out.limit);
+	reply_part(&names, reply_to(c));
 	for (unsigned int i = 0; i < TABLE_SIZE; i++)
 		count += list_names(&names, &table[i], &glob);
-	reply_array(&c->out, count);
-	reply_splice(&c->out, &names);
+	reply_array(reply_to(c), count);
+	reply_splice(reply_to(c), &names);
 }
 
 /* The HELP subcommand of any command that has some. */
@@ -733,19 +733,19 @@ static void cmd_help(struct client *c, unsigned int argc, const struct resp_arg 
 	size_t at;
 
 	(void)argc;
-	reply_array(&c->out, 1 + 2 * sub_count(cmd));
+	reply_array(reply_to(c), 1 + 2 * sub_count(cmd));
 	snprintf(text, sizeof(text),
 		 "%s <subcommand> [<arg> [value] [opt] ...]. Subcommands are:", cmd->name);
 	for (at = 0; cmd->name[at]; at++)
 		text[at] = (char)toupper((unsigned char)text[at]);
-	reply_status(&c->out, text);
+	reply_status(reply_to(c), text);
 	for (const struct command *sub = cmd->sub; sub->name; sub++) {
 		snprintf(text, sizeof(text), "%s%s%s", sub->name, sub->usage[0] ? " " : "",
 			 sub->usage);
 		for (at = 0; sub->name[at]; at++)
 			text[at] = (char)toupper((unsigned char)text[at]);
-		reply_status(&c->out, text);
+		reply_status(reply_to(c), text);
 		snprintf(text, sizeof(text), "    %s", sub->summary);
-		reply_status(&c->out, text);
+		reply_status(reply_to(c), text);
 	}
 }

@@ -70,7 +70,7 @@ static void clients_section(struct metrics *m, struct server *s)
 	TAILQ_FOREACH(c, &s->clients, link)
 	{
 		input = c->in.cap > input ? c->in.cap : input;
-		output = c->out.bytes > output ? c->out.bytes : output;
+		output = c->reply.out.bytes > output ? c->reply.out.bytes : output;
 	}
 	metric_gauge(m, "connected_clients", s->client_count);
 	metric_gauge(m, "maxclients", s->cfg->maxclients);

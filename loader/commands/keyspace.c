@@ -32,7 +32,7 @@ static void end_count(struct client *c, unsigned int note, int ret, const struct
 	if (c->failure)
 		reply_store_error(c, c->failure);
 	else
-		reply_int(&c->out, c->tally);
+		reply_int(reply_to(c), c->tally);
 	c->tally = c->failure = 0;
 }
 
@@ -76,7 +76,7 @@ static void end_type(struct client *c, unsigned int note, int ret, const struct 
 	if (ret && ret != -ENOENT)
 		reply_store_error(c, ret);
 	else
-		reply_status(&c->out, ret ? "none" : "string");
+		reply_status(reply_to(c), ret ? "none" : "string");
 }
 
 void cmd_type(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -96,9 +96,9 @@ static void end_ttl(struct client *c, unsigned int note, int ret, const struct s
 	if (ret && ret != -ENOENT)
 		reply_store_error(c, ret);
 	else if (ret || !e->expire_ms)
-		reply_int(&c->out, ret ? -2 : -1);
+		reply_int(reply_to(c), ret ? -2 : -1);
 	else
-		reply_int(&c->out, left > 0 ? (left + note / 2) / note : 0);
+		reply_int(reply_to(c), left > 0 ? (left + note / 2) / note : 0);
 }
 
 void cmd_ttl(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -257,7 +257,7 @@ void cmd_dbsize(struct client *c, unsigned int argc, const struct resp_arg *argv
 {
 	(void)argc;
 	(void)argv;
-	reply_int(&c->out, (int64_t)store_count(c->srv->store));
+	reply_int(reply_to(c), (int64_t)store_count(c->srv->store));
 }
 
 static bool flush_step(struct client *c)
@@ -272,14 +272,14 @@ static bool flush_step(struct client *c)
 	else if (c->work.cursor)
 		return false;
 	else
-		reply_status(&c->out, "OK");
+		reply_ok(reply_to(c));
 	return true;
 }
 
 void cmd_flush(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (argc > 2 || (argc == 2 && !arg_is(&argv[1], "sync") && !arg_is(&argv[1], "async")))
-		reply_error(&c->out, "ERR syntax error");
+		reply_error(reply_to(c), "ERR syntax error");
 	else
 		work_begin(c, flush_step);
 }
@@ -302,7 +302,7 @@ void found_free(struct found *f)
 
 size_t found_memory(const struct found *f)
 {
-	return f ? sizeof(*f) + f->keys.memory : 0;
+	return f ? sizeof(*f) + f->keys.out.memory : 0;
 }
 
 /* Begins a walk for keys that match, all if `pattern` is NULL.  NULL with an error. */
@@ -312,10 +312,10 @@ static struct found *find_keys(struct client *c, const struct resp_arg *pattern,
 	struct found *f = malloc(sizeof(*f));
 
 	if (!f) {
-		reply_error(&c->out, "ERR out of memory");
+		reply_error(reply_to(c), "ERR out of memory");
 		return NULL;
 	}
-	reply_init(&f->keys, c->out.limit);
+	reply_part(&f->keys, reply_to(c));
 	f->count = f->keys_left = f->end = 0;
 	if (pattern)
 		glob_compile(&f->glob, pattern->ptr, pattern->len, false);
@@ -337,13 +337,13 @@ static int add_found(void *arg, const void *key, size_t key_len, const struct st
 		return 0;
 	reply_bulk(&f->keys, key, key_len);
 	f->count++;
-	return f->keys.failed; /* the reply is too large: no need to look further */
+	return f->keys.out.failed; /* the reply is too large: no need to look further */
 }
 
 static void reply_found(struct client *c, struct found *f)
 {
-	reply_array(&c->out, f->count);
-	reply_splice(&c->out, &f->keys);
+	reply_array(reply_to(c), f->count);
+	reply_splice(reply_to(c), &f->keys);
 }
 
 static bool keys_step(struct client *c)
@@ -402,7 +402,7 @@ static bool scan_options(struct client *c, unsigned int argc, const struct resp_
 	}
 	return true;
 syntax:
-	reply_error(&c->out, "ERR syntax error");
+	reply_error(reply_to(c), "ERR syntax error");
 	return false;
 }
 
@@ -419,7 +419,7 @@ static bool scan_cursor(struct client *c, const struct resp_arg *arg, uint64_t *
 		if (end == text + arg->len && !errno)
 			return true;
 	}
-	reply_error(&c->out, "ERR invalid cursor");
+	reply_error(reply_to(c), "ERR invalid cursor");
 	return false;
 }
 
@@ -444,8 +444,8 @@ done:
 		reply_store_error(c, ret);
 		return true;
 	}
-	reply_array(&c->out, 2);
-	reply_bulk(&c->out, text, text_from_u64(text, w->cursor));
+	reply_array(reply_to(c), 2);
+	reply_bulk(reply_to(c), text, text_from_u64(text, w->cursor));
 	reply_found(c, f);
 	return true;
 }

@@ -11,13 +11,13 @@
 void end_value(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	if (note)
-		reply_array(&c->out, note);
+		reply_array(reply_to(c), note);
 	if (ret && ret != -ENOENT && ret != -ECANCELED)
 		reply_store_error(c, ret);
 	else if (e->value)
-		reply_bulk(&c->out, e->value, e->value_len);
+		reply_bulk(reply_to(c), e->value, e->value_len);
 	else
-		reply_null(&c->out);
+		reply_null(reply_to(c));
 }
 
 static void queue_get(struct client *c, const struct resp_arg *key, command_end_fn *end,
@@ -52,7 +52,7 @@ static void end_length(struct client *c, unsigned int note, int ret, const struc
 	if (ret && ret != -ENOENT)
 		reply_store_error(c, ret);
 	else
-		reply_int(&c->out, (int64_t)e->value_len);
+		reply_int(reply_to(c), (int64_t)e->value_len);
 }
 
 void cmd_strlen(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -177,9 +177,9 @@ static void end_ok(struct client *c, unsigned int note, int ret, const struct st
 	(void)note;
 	(void)e;
 	if (!ret)
-		reply_raw(&c->out, "+OK\r\n", 5);
+		reply_ok(reply_to(c));
 	else if (ret == -ECANCELED)
-		reply_null(&c->out);
+		reply_null(reply_to(c));
 	else
 		reply_store_error(c, ret);
 }
@@ -318,7 +318,7 @@ static int getex_decide(struct client *c, void *arg, const struct store_entry *e
 		return REPLIED;
 	x->timed = true;
 	reply_free(&x->value);
-	reply_init(&x->value, c->out.limit);
+	reply_part(&x->value, reply_to(c));
 	reply_bulk(&x->value, e->value, e->value_len);
 	if (e->expire_ms == x->expire_ms)
 		return 0;
@@ -333,10 +333,10 @@ static void get_and_expire(struct client *c, const struct resp_arg *key,
 	struct store_entry none = { 0 };
 	int ret;
 
-	reply_init(&x.value, c->out.limit);
+	reply_part(&x.value, reply_to(c));
 	ret = command_update(c, key, true, getex_decide, &x);
 	if (!ret) {
-		reply_splice(&c->out, &x.value);
+		reply_splice(reply_to(c), &x.value);
 		return;
 	}
 	reply_free(&x.value);
@@ -393,7 +393,7 @@ static void end_number(struct client *c, unsigned int note, int ret, const struc
 	if (ret)
 		reply_store_error(c, ret);
 	else
-		reply_int(&c->out, e->number);
+		reply_int(reply_to(c), e->number);
 }
 
 static void increment(struct client *c, const struct resp_arg *key, int64_t amount)

@@ -117,14 +117,14 @@ static bool many_step(struct client *c)
 		if (!check_one(c, arg, w->stride))
 			return true;
 	}
-	while (w->at < argc && !c->out.failed) {
+	while (w->at < argc && !c->reply.out.failed) {
 		take_args(c, w->at, arg);
 		w->key(c, arg, w->at, argc);
 		w->at += w->stride;
 		if (c->srv->queue.count < QUEUE_OPS)
 			continue;
 		commands_flush(c); /* before the input may move */
-		if (w->at < argc && (!slice_left(c->srv) || c->out.bytes > PAUSE_ABOVE))
+		if (w->at < argc && (!slice_left(c->srv) || c->reply.out.bytes > PAUSE_ABOVE))
 			return false;
 	}
 	commands_flush(c);
@@ -145,6 +145,6 @@ void command_keys(struct client *c, unsigned int argc, const struct resp_arg *ar
 	for (unsigned int i = 1; i < argc; i += stride)
 		if (!check_one(c, &argv[i], stride))
 			return;
-	for (unsigned int i = 1; i < argc && !c->out.failed; i += stride)
+	for (unsigned int i = 1; i < argc && !c->reply.out.failed; i += stride)
 		key(c, &argv[i], i, argc);
 }

@@ -151,13 +151,13 @@ static void protocol_error(struct client *c)
 	connection_address(&c->conn, true, peer);
 	log_verbose("protocol error from client %s: %s", peer, c->parser.error);
 	c->srv->stats.protocol_errors++;
-	reply_error(&c->out, "ERR Protocol error: %s", c->parser.error);
+	reply_error(&c->reply, "ERR Protocol error: %s", c->parser.error);
 	c->closing = true;
 }
 
 static bool may_execute(const struct client *c)
 {
-	return !c->closing && !c->dead && !c->out.failed && !c->srv->stopping;
+	return !c->closing && !c->dead && !c->reply.out.failed && !c->srv->stopping;
 }
 
 /* Executes one command.  False if there is none, or none may be executed. */
@@ -214,7 +214,7 @@ static void unqueue(struct client *c)
 /* Executes commands until the round is over.  False if there is none left that may be executed. */
 static bool execute_some(struct client *c)
 {
-	size_t start = c->out.bytes;
+	size_t start = c->reply.out.bytes;
 
 	/* A command about many keys counts as several. */
 	for (unsigned int n = 0; n < ROUND_COMMANDS; n += 1 + c->parser.argc / 8) {
@@ -224,7 +224,7 @@ static bool execute_some(struct client *c)
 			return true;
 		if (c->in.pos == c->in.len || !execute_one(c))
 			return false;
-		if (c->out.bytes > start + ROUND_OUTPUT ||
+		if (c->reply.out.bytes > start + ROUND_OUTPUT ||
 		    (work_was_long(c) && !slice_left(c->srv)))
 			break;
 	}
@@ -236,12 +236,12 @@ static void execute(struct client *c)
 {
 	bool more;
 
-	c->out.limit = c->srv->cfg->client_output_limit;
+	c->reply.out.limit = c->srv->cfg->client_output_limit;
 	more = execute_some(c);
 	commands_flush(c);
 	if (!more)
 		return;
-	if (c->out.bytes > PAUSE_ABOVE)
+	if (c->reply.out.bytes > PAUSE_ABOVE)
 		c->paused = true;
 	else
 		queue(c);
@@ -256,7 +256,7 @@ static size_t text_memory(const char *text)
 
 static size_t memory_of(const struct client *c)
 {
-	return sizeof(*c) + (c->in.shared ? 0 : c->in.cap) + c->out.memory +
+	return sizeof(*c) + (c->in.shared ? 0 : c->in.cap) + c->reply.out.memory +
 	       c->parser.cap * sizeof(*c->parser.argv) + found_memory(c->work.found) +
 	       text_memory(c->name) + text_memory(c->lib_name) + text_memory(c->lib_version);
 }
@@ -321,7 +321,7 @@ static void read_or_wait(struct client *c)
 
 void clients_trim_memory(struct server *s)
 {
-	reply_cache_free();
+	outbox_cache_free();
 	malloc_trim(0);
 	s->client_memory_peak = s->client_memory;
 }
@@ -353,22 +353,22 @@ void client_flush(struct client *c)
 	size_t total = 0;
 	ssize_t n;
 
-	while (c->out.bytes && total < ROUND_WRITE) {
+	while (c->reply.out.bytes && total < ROUND_WRITE) {
 		n = c->conn.transport->writev(&c->conn, iov,
-						reply_iov(&c->out, iov, WRITE_VECTORS));
+						outbox_iov(&c->reply.out, iov, WRITE_VECTORS));
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {
 			c->dead |= errno != EAGAIN;
 			break;
 		}
-		reply_sent(&c->out, (size_t)n);
+		outbox_sent(&c->reply.out, (size_t)n);
 		total += (size_t)n;
 	}
 	c->srv->stats.bytes_out += total;
 	if (total)
 		touch(c);
-	if (c->out.bytes)
+	if (c->reply.out.bytes)
 		ev_io_start(c->srv->loop, &c->writable);
 	else
 		ev_io_stop(c->srv->loop, &c->writable);
@@ -377,7 +377,7 @@ void client_flush(struct client *c)
 /* The end of every event of a client: closes it, or makes it ready for the next. */
 static void settle(struct client *c)
 {
-	if (c->out.failed) {
+	if (c->reply.out.failed) {
 		log_closing(c, "its replies pass client-output-buffer-limit, or memory is short");
 		c->srv->stats.output_closed++;
 		c->dead = true;
@@ -386,7 +386,7 @@ static void settle(struct client *c)
 		log_closing(c, "out of memory");
 		c->dead = true;
 	}
-	if (c->closing && !c->out.bytes && !c->dead) {
+	if (c->closing && !c->reply.out.bytes && !c->dead) {
 		c->conn.transport->finish(&c->conn);
 		c->dead = true;
 	}
@@ -405,7 +405,7 @@ static void run_round(struct client *c)
 	execute(c);
 	if (!c->dead)
 		client_flush(c);
-	if (c->paused && c->out.bytes < RESUME_BELOW) {
+	if (c->paused && c->reply.out.bytes < RESUME_BELOW) {
 		c->paused = false;
 		queue(c);
 	}
@@ -480,7 +480,7 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 	(void)loop;
 	(void)events;
 	client_flush(c);
-	if (c->paused && c->out.bytes < RESUME_BELOW) {
+	if (c->paused && c->reply.out.bytes < RESUME_BELOW) {
 		c->paused = false;
 		queue(c);
 	}
@@ -503,7 +503,7 @@ void client_new(struct server *s, int fd)
 	c->id = ++s->next_id;
 	c->since = c->active = monotonic_seconds();
 	c->authenticated = !s->cfg->requirepass[0];
-	reply_init(&c->out, s->cfg->client_output_limit);
+	reply_init(&c->reply, PROTOCOL_RESP2, s->cfg->client_output_limit);
 	ev_io_init(&c->readable, on_readable, fd, EV_READ);
 	ev_io_init(&c->writable, on_writable, fd, EV_WRITE);
 	c->readable.data = c->writable.data = c;
@@ -528,7 +528,7 @@ void client_free(struct client *c)
 	work_end(c);
 	input_release(c);
 	resp_parser_free(&c->parser);
-	reply_free(&c->out);
+	reply_free(&c->reply);
 	free(c->name);
 	free(c->lib_name);
 	free(c->lib_version);

@@ -12,6 +12,7 @@
 #include <sys/queue.h>
 
 #include "connection.h"
+#include "reply.h"
 #include "resp.h"
 #include "server.h"
 
@@ -87,7 +88,7 @@ struct client {
 	struct input in;
 	struct resp_parser parser;
 	struct work work;
-	struct reply out;
+	struct reply reply;
 	const struct command *last;
 	int64_t tally; /* of a command about several keys: those that count so far, */
 	int failure;   /* and its first error */
@@ -205,6 +206,12 @@ bool work_is_abandoned(struct client *c);
 bool work_was_long(const struct client *c);
 /* Forgets the command in progress. */
 void work_end(struct client *c);
+
+/* Where commands reply. */
+static inline struct reply *reply_to(struct client *c)
+{
+	return &c->reply;
+}
 
 static inline bool client_needs_auth(const struct client *c)
 {

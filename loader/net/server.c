@@ -746,7 +746,7 @@ void server_free(struct server *s)
 		ev_loop_destroy(s->loop);
 	if (s->ctx)
 		store_ctx_put(s->ctx);
-	reply_cache_free();
+	outbox_cache_free();
 	free(s->read_buffer);
 	free(s);
 }
