@@ -456,7 +456,7 @@ void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg 
 		reply_error(reply_to(c), "ERR out of memory");
 		return;
 	}
-	TAILQ_FOREACH(each, &c->srv->clients, link)
+	TAILQ_FOREACH(each, &c->worker->clients, link)
 	if (filter_has(&filter, each))
 		print_client(out, each);
 	reply_collected(c, out, &text, &len);
@@ -494,7 +494,7 @@ static unsigned int kill_clients(struct client *c, const struct client_filter *f
 	struct client *each, *next;
 	unsigned int killed = 0;
 
-	for (each = TAILQ_FIRST(&c->srv->clients); each; each = next) {
+	for (each = TAILQ_FIRST(&c->worker->clients); each; each = next) {
 		next = TAILQ_NEXT(each, link);
 		if (!filter_has(f, each) || (each == c && f->skip_self))
 			continue;
@@ -724,19 +724,9 @@ out:
 
 void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	uint64_t driver, here;
-
 	(void)argc;
 	(void)argv;
-	store_udp_operations(c->srv->store, &driver, &here);
-	c->srv->stats = (struct server_stats){
-		.old_udp_driver = driver,
-		.old_udp_here = here,
-		.old_hits = store_counter(c->srv->store, "get_hits"),
-		.old_misses = store_counter(c->srv->store, "get_misses"),
-		.old_expired = store_counter(c->srv->store, "expires"),
-		.old_evicted = store_counter(c->srv->store, "evictions"),
-	};
+	server_stats(c->srv, c->srv->stat_base);
 	reply_ok(reply_to(c));
 }
 
@@ -746,7 +736,7 @@ void cmd_memory_purge(struct client *c, unsigned int argc, const struct resp_arg
 {
 	(void)argc;
 	(void)argv;
-	clients_trim_memory(c->srv);
+	clients_trim_memory(c->worker);
 	reply_ok(reply_to(c));
 }
 

@@ -267,24 +267,24 @@ const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_
 static void on_done(void *arg, unsigned int op, int ret, const struct store_entry *e)
 {
 	struct client *c = arg;
-	const struct queue *q = &c->srv->queue;
+	const struct queue *q = c->worker->queue;
 
 	q->then[op].end(c, q->then[op].note, ret, e);
 }
 
 void commands_flush(struct client *c)
 {
-	struct queue *q = &c->srv->queue;
+	struct queue *q = c->worker->queue;
 
 	if (q->count)
-		store_run(c->srv->ctx, q->op, q->count, on_done, c);
+		store_run(c->worker->ctx, q->op, q->count, on_done, c);
 	q->count = 0;
 }
 
 void command_queue(struct client *c, const struct store_op *op, command_end_fn *end,
 		   unsigned int note)
 {
-	struct queue *q = &c->srv->queue;
+	struct queue *q = c->worker->queue;
 
 	if (q->count == QUEUE_OPS)
 		commands_flush(c);
@@ -485,7 +485,7 @@ void command_run(struct client *c, unsigned int argc, const struct resp_arg *arg
 {
 	const struct command *cmd;
 
-	c->srv->stats.commands++;
+	c->worker->stat[STAT_COMMANDS]++;
 	cmd = accepted(c, argc, argv);
 	if (!cmd || refused_by_multi(c, cmd))
 		return;

@@ -118,12 +118,6 @@ char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv
  */
 void info_sample(struct server *s);
 
-/*
- * How many clients the limit of open files permits, `wanted` at most; raises it if that is possible
- * (server.c).
- */
-unsigned int server_clients_possible(unsigned int wanted);
-
 /* What a walk has found (keyspace.c). */
 void found_free(struct found *f);
 size_t found_memory(const struct found *f);

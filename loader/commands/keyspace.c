@@ -265,8 +265,8 @@ static bool flush_step(struct client *c)
 	int ret;
 
 	do {
-		ret = store_flush_some(c->srv->ctx, &c->work.cursor, KEYS_A_LOOK);
-	} while (!ret && c->work.cursor && slice_left(c->srv));
+		ret = store_flush_some(c->worker->ctx, &c->work.cursor, KEYS_A_LOOK);
+	} while (!ret && c->work.cursor && worker_slice_left(c->worker));
 	if (ret)
 		reply_store_error(c, ret);
 	else if (c->work.cursor)
@@ -353,9 +353,9 @@ static bool keys_step(struct client *c)
 
 	do {
 		if (!w->found->none)
-			ret = store_scan(c->srv->ctx, &w->cursor, KEYS_A_LOOK, false, add_found,
+			ret = store_scan(c->worker->ctx, &w->cursor, KEYS_A_LOOK, false, add_found,
 					 w->found);
-	} while (!ret && w->cursor && slice_left(c->srv));
+	} while (!ret && w->cursor && worker_slice_left(c->worker));
 	if (!ret && w->cursor)
 		return false;
 	if (ret < 0)
@@ -431,13 +431,13 @@ static bool scan_step(struct client *c)
 	int ret;
 
 	do {
-		ret = store_scan(c->srv->ctx, &w->cursor,
+		ret = store_scan(c->worker->ctx, &w->cursor,
 				 f->keys_left < KEYS_A_LOOK ? (unsigned int)f->keys_left
 							    : KEYS_A_LOOK,
 				 false, add_found, f);
 		if (ret || !w->cursor || !f->keys_left || w->cursor >= f->end)
 			goto done;
-	} while (slice_left(c->srv));
+	} while (worker_slice_left(c->worker));
 	return false;
 done:
 	if (ret < 0) {

@@ -10,7 +10,7 @@
 static int try_update(struct client *c, const struct resp_arg *key, bool value,
 		      command_update_fn *decide, void *arg, bool *written)
 {
-	struct store_ctx *ctx = c->srv->ctx;
+	struct store_ctx *ctx = c->worker->ctx;
 	struct store_entry e, unused;
 	struct store_op op = { 0 };
 	int ret;

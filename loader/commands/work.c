@@ -6,35 +6,16 @@
  * operations are.
  */
 #include <string.h>
-#include <time.h>
 
 #include "commands.h"
+#include "util/clock.h"
 
-#define SLICE_NS	1000000
 /* a client that hung up may have shut down its sending side only */
 #define HANGUP_GRACE_NS 1000000000
 #define DIRECT_ARGS	64	   /* of a command about several keys that is done at once */
 #define CHECKS_A_LOOK	1024	   /* arguments checked between two looks at the clock */
 
 _Static_assert(DIRECT_ARGS <= PLAIN_ARGS_MAX, "done at once, too");
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-void slice_begin(struct server *s)
-{
-	s->slice_end = now_ns() + SLICE_NS;
-}
-
-bool slice_left(const struct server *s)
-{
-	return now_ns() < s->slice_end;
-}
 
 struct work *work_begin(struct client *c, command_step_fn *step)
 {
@@ -53,7 +34,7 @@ bool work_go_on(struct client *c)
 {
 	if (!c->work.step)
 		return true;
-	if (!slice_left(c->srv) || !c->work.step(c))
+	if (!worker_slice_left(c->worker) || !c->work.step(c))
 		return false;
 	work_end(c);
 	c->in.pos += c->parser.pos;
@@ -79,8 +60,8 @@ bool work_is_abandoned(struct client *c)
 	if (peer != PEER_SENDS_NO_MORE)
 		return peer == PEER_GONE;
 	if (!c->hung_up)
-		c->hung_up = now_ns();
-	return now_ns() - c->hung_up > HANGUP_GRACE_NS;
+		c->hung_up = monotonic_ns();
+	return monotonic_ns() - c->hung_up > HANGUP_GRACE_NS;
 }
 
 /* --- many keys --- */
@@ -111,7 +92,7 @@ static bool many_step(struct client *c)
 
 	/* What can be refused is refused before the first key is touched. */
 	for (; w->checked < argc; w->checked += w->stride) {
-		if (w->checked % CHECKS_A_LOOK <= w->stride && !slice_left(c->srv))
+		if (w->checked % CHECKS_A_LOOK <= w->stride && !worker_slice_left(c->worker))
 			return false;
 		take_args(c, w->checked, arg);
 		if (!check_one(c, arg, w->stride))
@@ -121,10 +102,11 @@ static bool many_step(struct client *c)
 		take_args(c, w->at, arg);
 		w->key(c, arg, w->at, argc);
 		w->at += w->stride;
-		if (c->srv->queue.count < QUEUE_OPS)
+		if (c->worker->queue->count < QUEUE_OPS)
 			continue;
 		commands_flush(c); /* before the input may move */
-		if (w->at < argc && (!slice_left(c->srv) || c->reply.out.bytes > PAUSE_ABOVE))
+		if (w->at < argc &&
+		    (!worker_slice_left(c->worker) || c->reply.out.bytes > PAUSE_ABOVE))
 			return false;
 	}
 	commands_flush(c);

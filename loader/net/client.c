@@ -122,7 +122,7 @@ static bool input_room(struct client *c)
 	char *data;
 
 	if (!in->data) {
-		*in = (struct input){ c->srv->read_buffer, 0, 0, READ_BYTES, true };
+		*in = (struct input){ c->worker->read_buffer, 0, 0, READ_BYTES, true };
 		return true;
 	}
 	if (in->pos && in->pos >= rest) {
@@ -150,7 +150,7 @@ static void protocol_error(struct client *c)
 	commands_flush(c);
 	connection_address(&c->conn, true, peer);
 	log_verbose("protocol error from client %s: %s", peer, c->parser.error);
-	c->srv->stats.protocol_errors++;
+	c->worker->stat[STAT_PROTOCOL_ERRORS]++;
 	reply_error(&c->reply, "ERR Protocol error: %s", c->parser.error);
 	c->closing = true;
 }
@@ -186,29 +186,10 @@ static bool execute_one(struct client *c)
 	return false;
 }
 
+/* Lets the client have a turn, behind those that wait already. */
 static void queue(struct client *c)
 {
-	struct server *s = c->srv;
-
-	if (c->queued)
-		return;
-	c->queued = c->work.step ? &s->working : &s->ready;
-	TAILQ_INSERT_TAIL(&c->queued->clients, c, turn);
-	c->queued->count++;
-	ev_idle_start(s->loop, &s->no_wait);
-}
-
-static void unqueue(struct client *c)
-{
-	struct server *s = c->srv;
-
-	if (!c->queued)
-		return;
-	TAILQ_REMOVE(&c->queued->clients, c, turn);
-	c->queued->count--;
-	c->queued = NULL;
-	if (!s->ready.count && !s->working.count)
-		ev_idle_stop(s->loop, &s->no_wait);
+	worker_enqueue(c->worker, c, c->work.step);
 }
 
 /* Executes commands until the round is over.  False if there is none left that may be executed. */
@@ -225,7 +206,7 @@ static bool execute_some(struct client *c)
 		if (c->in.pos == c->in.len || !execute_one(c))
 			return false;
 		if (c->reply.out.bytes > start + ROUND_OUTPUT ||
-		    (work_was_long(c) && !slice_left(c->srv)))
+		    (work_was_long(c) && !worker_slice_left(c->worker)))
 			break;
 	}
 	return c->in.pos < c->in.len;
@@ -263,12 +244,12 @@ static size_t memory_of(const struct client *c)
 
 static void account(struct client *c, size_t memory)
 {
-	struct server *s = c->srv;
+	struct worker *w = c->worker;
 
-	s->client_memory += memory - c->memory;
+	w->client_memory += memory - c->memory;
 	c->memory = memory;
-	if (s->client_memory > s->client_memory_peak)
-		s->client_memory_peak = s->client_memory;
+	if (w->client_memory > w->client_memory_peak)
+		w->client_memory_peak = w->client_memory;
 }
 
 /* maxmemory-clients in bytes, 0 = no limit. */
@@ -286,20 +267,20 @@ static uint64_t memory_limit(const struct server *s)
 }
 
 /* Closes the clients that take most, until all together are within the limit. */
-static void evict_clients(struct server *s)
+static void evict_clients(struct worker *w)
 {
-	uint64_t limit = memory_limit(s);
+	uint64_t limit = memory_limit(w->srv);
 
-	while (limit && s->client_memory > limit) {
+	while (limit && server_client_memory(w->srv) > limit) {
 		struct client *each, *largest = NULL;
 
-		TAILQ_FOREACH(each, &s->clients, link)
+		TAILQ_FOREACH(each, &w->clients, link)
 		if (!each->no_evict && (!largest || each->memory > largest->memory))
 			largest = each;
 		if (!largest)
 			return;
 		log_closing(largest, "clients take more than maxmemory-clients, and it takes most");
-		s->stats.evicted_clients++;
+		w->stat[STAT_EVICTED_CLIENTS]++;
 		client_free(largest);
 	}
 }
@@ -313,28 +294,28 @@ static void read_or_wait(struct client *c)
 	struct server *s = c->srv;
 	uint64_t limit = c->paused ? memory_limit(s) : 0;
 
-	if (c->closing || (limit && s->client_memory > limit / 2))
-		ev_io_stop(s->loop, &c->readable);
+	if (c->closing || (limit && server_client_memory(s) > limit / 2))
+		ev_io_stop(c->worker->loop, &c->readable);
 	else
-		ev_io_start(s->loop, &c->readable);
+		ev_io_start(c->worker->loop, &c->readable);
 }
 
-void clients_trim_memory(struct server *s)
+void clients_trim_memory(struct worker *w)
 {
 	outbox_cache_free();
 	malloc_trim(0);
-	s->client_memory_peak = s->client_memory;
+	w->client_memory_peak = w->client_memory;
 }
 
-void clients_tend_memory(struct server *s)
+void clients_tend_memory(struct worker *w)
 {
 	struct client *c;
 
-	TAILQ_FOREACH(c, &s->clients, link)
+	TAILQ_FOREACH(c, &w->clients, link)
 	if (!ev_is_active(&c->readable))
 		read_or_wait(c);
-	if (s->client_memory_peak - s->client_memory > TRIM_ABOVE)
-		clients_trim_memory(s);
+	if (w->client_memory_peak - w->client_memory > TRIM_ABOVE)
+		clients_trim_memory(w);
 }
 
 /* --- output --- */
@@ -343,11 +324,12 @@ void clients_tend_memory(struct server *s)
 static void touch(struct client *c)
 {
 	c->active = monotonic_seconds();
-	TAILQ_REMOVE(&c->srv->clients, c, link);
-	TAILQ_INSERT_TAIL(&c->srv->clients, c, link);
+	TAILQ_REMOVE(&c->worker->clients, c, link);
+	TAILQ_INSERT_TAIL(&c->worker->clients, c, link);
 }
 
-void client_flush(struct client *c)
+/* Sends what the socket takes without waiting. */
+static void client_flush(struct client *c)
 {
 	struct iovec iov[WRITE_VECTORS];
 	size_t total = 0;
@@ -365,13 +347,23 @@ void client_flush(struct client *c)
 		outbox_sent(&c->reply.out, (size_t)n);
 		total += (size_t)n;
 	}
-	c->srv->stats.bytes_out += total;
+	c->worker->stat[STAT_BYTES_OUT] += total;
 	if (total)
 		touch(c);
 	if (c->reply.out.bytes)
-		ev_io_start(c->srv->loop, &c->writable);
+		ev_io_start(c->worker->loop, &c->writable);
 	else
-		ev_io_stop(c->srv->loop, &c->writable);
+		ev_io_stop(c->worker->loop, &c->writable);
+}
+
+void clients_flush(struct worker *w)
+{
+	struct client *c, *next;
+
+	for (c = TAILQ_FIRST(&w->clients); c; c = next) {
+		next = TAILQ_NEXT(c, link); /* sending moves the client to the end */
+		client_flush(c);
+	}
 }
 
 /* The end of every event of a client: closes it, or makes it ready for the next. */
@@ -379,7 +371,7 @@ static void settle(struct client *c)
 {
 	if (c->reply.out.failed) {
 		log_closing(c, "its replies pass client-output-buffer-limit, or memory is short");
-		c->srv->stats.output_closed++;
+		c->worker->stat[STAT_OUTPUT_CLOSED]++;
 		c->dead = true;
 	}
 	if (!c->dead && !input_keep(c)) {
@@ -396,7 +388,7 @@ static void settle(struct client *c)
 	}
 	account(c, memory_of(c));
 	read_or_wait(c);
-	evict_clients(c->srv); /* perhaps this one */
+	evict_clients(c->worker); /* perhaps this one */
 }
 
 /* Executing pauses and resumes by what is unsent; sending decides that. */
@@ -414,7 +406,7 @@ static void run_round(struct client *c)
 
 void client_turn(struct client *c)
 {
-	unqueue(c);
+	worker_dequeue(c->worker, c);
 	if (c->work.step)
 		touch(c);
 	c->dead |= work_is_abandoned(c);
@@ -431,12 +423,12 @@ static bool receive(struct client *c)
 
 	if (c->in.len - c->in.pos >= s->cfg->query_buffer_limit) {
 		log_closing(c, "its command passes client-query-buffer-limit");
-		s->stats.query_closed++;
+		c->worker->stat[STAT_QUERY_CLOSED]++;
 		return false;
 	}
 	if (client_needs_auth(c) && c->in.len - c->in.pos > UNAUTH_INPUT_MAX) {
 		log_closing(c, "it sends much and has not authenticated");
-		s->stats.query_closed++;
+		c->worker->stat[STAT_QUERY_CLOSED]++;
 		return false;
 	}
 	if (!input_room(c)) {
@@ -448,7 +440,7 @@ static bool receive(struct client *c)
 				    room < READ_MAX ? room : READ_MAX);
 	if (n > 0) {
 		c->in.len += (size_t)n;
-		s->stats.bytes_in += (uint64_t)n;
+		c->worker->stat[STAT_BYTES_IN] += (uint64_t)n;
 		touch(c);
 		return true;
 	}
@@ -489,8 +481,9 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 
 /* --- life --- */
 
-void client_new(struct server *s, int fd)
+void client_new(struct worker *w, int fd)
 {
+	struct server *s = w->srv;
 	struct client *c = calloc(1, sizeof(*c));
 
 	if (!c) {
@@ -499,30 +492,31 @@ void client_new(struct server *s, int fd)
 		return;
 	}
 	c->srv = s;
+	c->worker = w;
 	connection_tcp(&c->conn, fd, s->cfg->tcp_keepalive);
-	c->id = ++s->next_id;
+	c->id = ++s->last_client_id;
 	c->since = c->active = monotonic_seconds();
 	c->authenticated = !s->cfg->requirepass[0];
 	reply_init(&c->reply, PROTOCOL_RESP2, s->cfg->client_output_limit);
 	ev_io_init(&c->readable, on_readable, fd, EV_READ);
 	ev_io_init(&c->writable, on_writable, fd, EV_WRITE);
 	c->readable.data = c->writable.data = c;
-	ev_io_start(s->loop, &c->readable);
-	TAILQ_INSERT_TAIL(&s->clients, c, link);
+	ev_io_start(w->loop, &c->readable);
+	TAILQ_INSERT_TAIL(&w->clients, c, link);
 	account(c, memory_of(c));
-	s->client_count++;
-	s->stats.connections++;
+	w->client_count++;
+	w->stat[STAT_CONNECTIONS]++;
 }
 
 void client_free(struct client *c)
 {
-	struct server *s = c->srv;
+	struct worker *w = c->worker;
 
-	unqueue(c);
-	ev_io_stop(s->loop, &c->readable);
-	ev_io_stop(s->loop, &c->writable);
-	TAILQ_REMOVE(&s->clients, c, link);
-	s->client_count--;
+	worker_dequeue(w, c);
+	ev_io_stop(w->loop, &c->readable);
+	ev_io_stop(w->loop, &c->writable);
+	TAILQ_REMOVE(&w->clients, c, link);
+	w->client_count--;
 	account(c, 0);
 	c->conn.transport->close(&c->conn);
 	work_end(c);

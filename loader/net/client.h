@@ -14,10 +14,9 @@
 #include "connection.h"
 #include "reply.h"
 #include "resp.h"
-#include "server.h"
+#include "server_state.h"
+#include "worker.h"
 
-#define MAX_LISTENERS 64
-#define READ_BYTES    65536
 /* The longest command before AUTH, and a pipeline beside it; what a stranger may have us keep. */
 #define CLIENT_TEXT_MAX 256 /* bytes of a client's name, and of its library's name and version */
 #define UNAUTH_INPUT_MAX (RESP_UNAUTH_ARGS * RESP_UNAUTH_BULK + 2 * READ_BYTES)
@@ -75,6 +74,7 @@ struct client {
 	TAILQ_ENTRY(client) link; /* server.clients, by last activity */
 	TAILQ_ENTRY(client) turn; /* of `queued` */
 	struct server *srv;
+	struct worker *worker;
 	ev_io readable, writable;
 	struct connection conn;
 	uint64_t id;
@@ -103,74 +103,9 @@ struct client {
 	bool dead;    /* closed at the end of the round */
 };
 
-TAILQ_HEAD(client_list, client);
-
-struct turns {
-	struct client_list clients;
-	unsigned int count;
-};
-
-struct server_stats {
-	uint64_t connections, rejected, refused, commands, protocol_errors;
-	uint64_t output_closed, query_closed, evicted_clients, bytes_in, bytes_out;
-	/* The store counts these, for both front ends; here is what CONFIG RESETSTAT found. */
-	uint64_t old_hits, old_misses, old_expired, old_evicted, old_udp_driver, old_udp_here;
-};
-
-struct extra; /* a watcher of server_add_fd() or server_add_timer() */
-
-struct server {
-	struct server_options opt;
-	struct config *cfg;
-	struct store *store;
-	struct store_ctx *ctx;
-	struct ev_loop *loop;
-	ev_io listeners[MAX_LISTENERS];
-	unsigned int listener_count;
-	ev_timer accept_pause, second, expiry;
-	ev_signal on_term, on_int, on_usr1, on_hup;
-	ev_io snapshot_done;
-	ev_check turns;	 /* gives each queued client its turn */
-	ev_idle no_wait; /* keeps the loop from sleeping while some are queued */
-	/* ns, monotonic: when long commands have had their time in this round of the loop */
-	uint64_t slice_end;
-	struct extra *extras;
-	struct client_list clients;
-	struct turns ready, working; /* the latter: with a command in progress */
-	unsigned int client_count;
-	size_t client_memory;	   /* bytes that the clients take */
-	size_t client_memory_peak; /* since memory was given back to the system */
-	uint64_t next_id;
-	char *read_buffer; /* READ_BYTES, used by one client at a time */
-	struct queue queue; /* empty between two turns */
-	struct server_stats stats;
-	double started; /* by monotonic_seconds() */
-	uint64_t memory_whole; /* bytes: of the machine, or of our cgroup */
-	time_t refused_said;	     /* when clients refused by address were logged, 0 = never */
-	unsigned int refused_unsaid; /* and how many there were since */
-	uint64_t memory_peak; /* bytes of the store, as info_note_memory() has seen them */
-	struct {
-		uint64_t count; /* commands and operations, at the last look */
-		double at;
-		double per_second; /* since the one before */
-	} ops;
-	bool followed;	/* listeners are being added: those that are there are no surprise */
-	bool writes_refused; /* the last snapshot failed: see stop-writes-on-bgsave-error */
-	bool stopping;	/* nothing is executed any more */
-	double signalled; /* when SIGTERM or SIGINT came and saving failed, 0 = never */
-};
-
-/* server.c */
-enum shutdown_save { SHUTDOWN_BY_RULES, SHUTDOWN_SAVE, SHUTDOWN_NOSAVE };
-/* Saves and ends the loop; false (and the server goes on) if saving failed and not `force`. */
-bool server_shutdown(struct server *s, enum shutdown_save save, bool force);
-
-/* Refuses writes, or takes them again, as the last snapshot and the configuration say. */
-void server_follow_saves(struct server *s);
-
 /* client.c */
 /* Takes over the connected, non-blocking socket `fd`; closes it if there is no memory. */
-void client_new(struct server *s, int fd);
+void client_new(struct worker *w, int fd);
 void client_free(struct client *c);
 /*
  * Executes queued commands of one client for one round, or goes on with the one in progress, and
@@ -181,16 +116,13 @@ void client_turn(struct client *c);
  * Every second: goes on reading from clients that had to wait for memory, and gives what is free
  * back to the system.
  */
-void clients_tend_memory(struct server *s);
+void clients_tend_memory(struct worker *w);
 /* Gives all memory that is free back to the system. */
-void clients_trim_memory(struct server *s);
-/* Sends what the socket takes without waiting. */
-void client_flush(struct client *c);
+void clients_trim_memory(struct worker *w);
+/* Sends to each client what its socket takes without waiting. */
+void clients_flush(struct worker *w);
 /* commands/work.c */
 #define PAUSE_ABOVE (1 << 20) /* unsent bytes at which execution pauses */
-/* Lets long commands have their time, all together, until the next round of the loop. */
-void slice_begin(struct server *s);
-bool slice_left(const struct server *s);
 /* Makes the command that is being executed one in progress. */
 struct work *work_begin(struct client *c, command_step_fn *step);
 /*

@@ -90,15 +90,15 @@ static void log_refused(struct server *s, const struct sockaddr *peer)
 	char address[ADDRESS_TEXT];
 	struct timespec now;
 
-	s->refused_unsaid++;
+	s->refused.count++;
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (s->refused_said && now.tv_sec - s->refused_said < REFUSED_PAUSE)
+	if (s->refused.logged_at && now.tv_sec - s->refused.logged_at < REFUSED_PAUSE)
 		return;
 	address_text(peer, address);
-	log_notice("refused %u TCP connection%s by address, the last from %s", s->refused_unsaid,
-		   s->refused_unsaid == 1 ? "" : "s", address);
-	s->refused_said = now.tv_sec;
-	s->refused_unsaid = 0;
+	log_notice("refused %u TCP connection%s by address, the last from %s", s->refused.count,
+		   s->refused.count == 1 ? "" : "s", address);
+	s->refused.logged_at = now.tv_sec;
+	s->refused.count = 0;
 }
 
 /*
@@ -106,9 +106,9 @@ static void log_refused(struct server *s, const struct sockaddr *peer)
  * closed.  What it has sent already is taken from the socket, or the kernel would close it by a
  * reset, which may overtake the reason.
  */
-static void turn_away(struct server *s, int fd, const char *why)
+static void turn_away(struct worker *w, int fd, const char *why)
 {
-	s->stats.rejected++;
+	w->stat[STAT_REJECTED]++;
 	if (send(fd, why, strlen(why), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ||
 	    recv(fd, NULL, TURNED_AWAY_BYTES, MSG_DONTWAIT | MSG_TRUNC) < 0)
 		log_debug("a client that was turned away: %s", strerror(errno));
@@ -117,16 +117,17 @@ static void turn_away(struct server *s, int fd, const char *why)
 
 static void accepted(struct server *s, int fd, const struct sockaddr *peer)
 {
+	struct worker *w = s->worker[0];
 	const char *why = s->opt.refuse ? s->opt.refuse(s->opt.refuse_arg, peer) : NULL;
 
 	if (why) {
-		s->stats.refused++;
+		w->stat[STAT_REFUSED]++;
 		log_refused(s, peer);
-		turn_away(s, fd, why);
-	} else if (s->client_count >= s->cfg->maxclients) {
-		turn_away(s, fd, "-ERR max number of clients reached\r\n");
+		turn_away(w, fd, why);
+	} else if (server_client_count(s) >= s->cfg->maxclients) {
+		turn_away(w, fd, "-ERR max number of clients reached\r\n");
 	} else {
-		client_new(s, fd);
+		client_new(w, fd);
 	}
 }
 
@@ -219,7 +220,7 @@ static int listen_on(struct server *s, const char *address, bool from_interface,
 	}
 	if (optional && (ret == -EADDRNOTAVAIL || ret == -EAFNOSUPPORT || ret == -EPROTONOSUPPORT))
 		return 0;
-	if (ret == -EADDRINUSE && !s->followed)
+	if (ret == -EADDRINUSE && !s->following_addresses)
 		port_hint(hint, sizeof(hint), true, s->cfg->port);
 	snprintf(err, err_len, "cannot listen on %s port %u: %s%s", host, s->cfg->port,
 		 strerror(-ret), hint);
@@ -251,7 +252,7 @@ static int listen_on_interface(struct server *s, char *err, size_t err_len)
 			continue;
 		if (strcmp(address, "127.0.0.1") != 0 && strcmp(address, "::1") != 0)
 			ret = listen_on(s, address, true, err, err_len);
-		if (ret == -EADDRINUSE && s->followed)
+		if (ret == -EADDRINUSE && s->following_addresses)
 			ret = 0; /* we do already */
 	}
 	freeifaddrs(list);
@@ -284,7 +285,7 @@ void server_follow_addresses(struct server *s)
 
 	if (s->cfg->bind_count || !s->cfg->interface[0])
 		return;
-	s->followed = true;
+	s->following_addresses = true;
 	if (listen_on_interface(s, err, sizeof(err)))
 		log_warning("%s", err);
 	for (unsigned int i = before; i < s->listener_count; i++)
@@ -292,17 +293,6 @@ void server_follow_addresses(struct server *s)
 }
 
 /* --- periodic work --- */
-
-static void close_idle_clients(struct server *s)
-{
-	double limit = monotonic_seconds() - s->cfg->timeout;
-	struct client *c;
-
-	while (s->cfg->timeout && (c = TAILQ_FIRST(&s->clients)) && c->active < limit) {
-		log_verbose("closing idle client id %llu", (unsigned long long)c->id);
-		client_free(c);
-	}
-}
 
 /*
  * Does a rule want a save?  Who refuses writes needs one in any case: no change will come to fulfil
@@ -364,8 +354,6 @@ static void on_second(struct ev_loop *loop, ev_timer *w, int events)
 {
 	(void)loop;
 	(void)events;
-	close_idle_clients(w->data);
-	clients_tend_memory(w->data);
 	check_save_rules(w->data);
 	server_follow_saves(w->data);
 	info_sample(w->data);
@@ -399,7 +387,7 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 	if (!keys)
 		return;
 	for (uint64_t seen = 0; busy || seen < slots; seen += EXPIRY_SLOTS) {
-		unsigned int removed = store_expire_cycle(s->ctx, EXPIRY_SLOTS);
+		unsigned int removed = store_expire_cycle(s->worker[0]->ctx, EXPIRY_SLOTS);
 
 		busy = removed > EXPIRY_SLOTS / 10;
 		if (monotonic_seconds() >= end || store_expiry_rests(s->store))
@@ -409,32 +397,6 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 		return;
 	w->repeat = busy ? EXPIRY_BUSY_PERIOD : EXPIRY_PERIOD;
 	ev_timer_again(loop, w);
-}
-
-/*
- * Each client that waits now gets one turn; who queues again meanwhile waits for the next round.
- * Those with long commands share a slice of time, whatever their number; it goes round among them.
- */
-static void on_turns(struct ev_loop *loop, ev_check *w, int events)
-{
-	struct server *s = w->data;
-	struct client *c;
-
-	(void)loop;
-	(void)events;
-	for (unsigned int n = s->ready.count; n && (c = TAILQ_FIRST(&s->ready.clients)); n--)
-		client_turn(c);
-	slice_begin(s);
-	for (unsigned int n = s->working.count;
-	     n && slice_left(s) && (c = TAILQ_FIRST(&s->working.clients)); n--)
-		client_turn(c);
-}
-
-static void on_no_wait(struct ev_loop *loop, ev_idle *w, int events)
-{
-	(void)loop;
-	(void)w;
-	(void)events;
 }
 
 /* --- what main adds --- */
@@ -497,10 +459,44 @@ int server_add_timer(struct server *s, double seconds, void (*cb)(void *arg), vo
 
 struct store_ctx *server_ctx(struct server *s)
 {
-	return s->ctx;
+	return s->worker[0]->ctx;
 }
 
-/* --- signals and the way down --- */
+/* --- sums over the workers --- */
+
+void server_stats(const struct server *s, uint64_t stat[STATS])
+{
+	for (unsigned int i = 0; i < STATS; i++) {
+		stat[i] = 0;
+		for (unsigned int n = 0; n < SERVER_WORKERS; n++)
+			stat[i] += s->worker[n]->stat[i];
+	}
+	stat[STAT_HITS] = store_counter(s->store, "get_hits");
+	stat[STAT_MISSES] = store_counter(s->store, "get_misses");
+	stat[STAT_EXPIRED] = store_counter(s->store, "expires");
+	stat[STAT_EVICTED] = store_counter(s->store, "evictions");
+	store_udp_operations(s->store, &stat[STAT_UDP_DRIVER], &stat[STAT_UDP_XKVD]);
+}
+
+unsigned int server_client_count(const struct server *s)
+{
+	unsigned int count = 0;
+
+	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+		count += s->worker[i]->client_count;
+	return count;
+}
+
+size_t server_client_memory(const struct server *s)
+{
+	size_t bytes = 0;
+
+	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+		bytes += s->worker[i]->client_memory;
+	return bytes;
+}
+
+/* --- signals and shutdown --- */
 
 #define SECOND_SIGNAL_SECONDS 60
 
@@ -620,12 +616,9 @@ static void init_watchers(struct server *s)
 	ev_init(&s->accept_pause, on_accept_pause_end);
 	ev_timer_init(&s->second, on_second, 1., 1.);
 	ev_timer_init(&s->expiry, on_expiry, EXPIRY_PERIOD, EXPIRY_PERIOD);
-	ev_check_init(&s->turns, on_turns);
-	ev_idle_init(&s->no_wait, on_no_wait);
-	s->accept_pause.data = s->second.data = s->expiry.data = s->turns.data = s;
+	s->accept_pause.data = s->second.data = s->expiry.data = s;
 	ev_timer_start(s->loop, &s->second);
 	ev_timer_start(s->loop, &s->expiry);
-	ev_check_start(s->loop, &s->turns);
 	init_signal(s, &s->on_term, on_exit_signal, SIGTERM);
 	init_signal(s, &s->on_int, on_exit_signal, SIGINT);
 	init_signal(s, &s->on_usr1, on_reopen_signal, SIGUSR1);
@@ -694,18 +687,15 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	s->opt = *options;
 	s->cfg = options->cfg;
 	s->store = options->store;
-	TAILQ_INIT(&s->clients);
-	TAILQ_INIT(&s->ready.clients);
-	TAILQ_INIT(&s->working.clients);
-	s->read_buffer = malloc(READ_BYTES);
-	s->loop = ev_loop_new(EVFLAG_NOENV);
-	s->ctx = store_ctx_get(s->store);
-	if (!s->read_buffer || !s->loop || !s->ctx) {
-		snprintf(err, err_len, "cannot make the event loop: %s",
-			 s->ctx ? "out of memory or file descriptors" : strerror(errno));
-		server_free(s);
-		return NULL;
+	for (unsigned int i = 0; i < SERVER_WORKERS; i++) {
+		s->worker[i] = worker_new(s);
+		if (!s->worker[i]) {
+			snprintf(err, err_len, "cannot make the event loop: %s", strerror(errno));
+			server_free(s);
+			return NULL;
+		}
 	}
+	s->loop = s->worker[0]->loop;
 	commands_init();
 	store_refuse_writes(s->store, false); /* an xkvd that was killed may have left it so */
 	fit_open_files(s);
@@ -731,38 +721,26 @@ static void free_extras(struct server *s)
 
 void server_free(struct server *s)
 {
-	struct client *c;
-
 	if (!s)
 		return;
-	while ((c = TAILQ_FIRST(&s->clients)))
-		client_free(c);
 	free_extras(s);
 	for (unsigned int i = 0; i < s->listener_count; i++) {
 		ev_io_stop(s->loop, &s->listeners[i]);
 		close(s->listeners[i].fd);
 	}
-	if (s->loop)
-		ev_loop_destroy(s->loop);
-	if (s->ctx)
-		store_ctx_put(s->ctx);
-	outbox_cache_free();
-	free(s->read_buffer);
+	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+		worker_free(s->worker[i]);
 	free(s);
 }
 
 int server_run(struct server *s)
 {
-	struct client *c, *next;
-
 	accept_start(s);
 	sd_notify(0, "READY=1\nSTATUS=Serving");
 	log_notice("ready to accept connections on port %u", s->cfg->port);
 	ev_run(s->loop, 0);
-	for (c = TAILQ_FIRST(&s->clients); c; c = next) {
-		next = TAILQ_NEXT(c, link);
-		client_flush(c);
-	}
+	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+		clients_flush(s->worker[i]);
 	snapshot_wait();
 	snapshot_reap();
 	log_notice("xkvd is now ready to exit, bye bye...");
