@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Commands about the connection, the configuration, snapshots and the server itself. */
-#include "commands.h"
+#include "impl.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -81,7 +81,7 @@ static bool authenticate(struct client *c, const struct resp_arg *user,
 
 	if ((!user || (user->len == 7 && memcmp(user->ptr, "default", 7) == 0)) &&
 	    (!wanted[0] || password_is(password, wanted))) {
-		c->authenticated = true;
+		c->session.authenticated = true;
 		return true;
 	}
 	reply_error(reply_to(c), "WRONGPASS invalid username-password pair or user is disabled.");
@@ -132,7 +132,7 @@ static bool set_text(struct client *c, char **at, const struct resp_arg *value)
 
 static bool set_name(struct client *c, const struct resp_arg *name)
 {
-	return is_name(c, "Client names", name) && set_text(c, &c->name, name);
+	return is_name(c, "Client names", name) && set_text(c, &c->session.name, name);
 }
 
 struct hello {
@@ -216,7 +216,7 @@ void cmd_hello(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	if (h.name && !set_name(c, h.name))
 		return;
 	if (h.version)
-		c->reply.protocol = (enum protocol)h.version;
+		c->session.reply.protocol = (enum protocol)h.version;
 	reply_hello(c);
 }
 
@@ -224,11 +224,7 @@ void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	c->reply.protocol = PROTOCOL_RESP2;
-	c->multi = c->no_evict = false;
-	c->authenticated = !c->srv->cfg->requirepass[0];
-	free(c->name);
-	c->name = NULL;
+	session_reset(&c->session, !c->srv->cfg->requirepass[0]);
 	reply_status(reply_to(c), "RESET");
 }
 
@@ -242,37 +238,40 @@ void cmd_multi(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	reply_error(reply_to(c), c->multi ? "ERR MULTI calls can not be nested" : NO_TRANSACTIONS);
-	c->multi = true;
+	reply_error(reply_to(c), "%s",
+		    c->session.multi ? "ERR MULTI calls can not be nested" : NO_TRANSACTIONS);
+	c->session.multi = true;
 }
 
 void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	reply_error(reply_to(c), c->multi ? "EXECABORT Transaction discarded because of previous "
-					"errors."
-				      : "ERR EXEC without MULTI");
-	c->multi = false;
+	reply_error(reply_to(c), "%s",
+		    c->session.multi
+			    ? "EXECABORT Transaction discarded because of previous errors."
+			    : "ERR EXEC without MULTI");
+	c->session.multi = false;
 }
 
 void cmd_discard(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	if (c->multi)
+	if (c->session.multi)
 		reply_ok(reply_to(c));
 	else
 		reply_error(reply_to(c), "ERR DISCARD without MULTI");
-	c->multi = false;
+	c->session.multi = false;
 }
 
 void cmd_watch(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	reply_error(reply_to(c), c->multi ? "ERR WATCH inside MULTI is not allowed"
-				      : "ERR WATCH is not supported: there are no transactions");
+	reply_error(reply_to(c), "%s",
+		    c->session.multi ? "ERR WATCH inside MULTI is not allowed"
+				     : "ERR WATCH is not supported: there are no transactions");
 }
 
 void cmd_unwatch(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -295,8 +294,8 @@ void cmd_client_getname(struct client *c, unsigned int argc, const struct resp_a
 {
 	(void)argc;
 	(void)argv;
-	if (c->name)
-		reply_text(reply_to(c), c->name);
+	if (c->session.name)
+		reply_text(reply_to(c), c->session.name);
 	else
 		reply_null(reply_to(c));
 }
@@ -317,34 +316,36 @@ void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_a
 		reply_error(reply_to(c), "ERR Unrecognized option '%.*s'",
 			    (int)strnlen(argv[2].ptr, argv[2].len), argv[2].ptr);
 	else if (is_name(c, name ? "lib-name" : "lib-ver", &argv[3]) &&
-		 set_text(c, name ? &c->lib_name : &c->lib_version, &argv[3]))
+		 set_text(c, name ? &c->session.lib_name : &c->session.lib_version, &argv[3]))
 		reply_ok(reply_to(c));
 }
 
 /* One client as CLIENT LIST shows it; fields of Redis' that have no meaning here are left out. */
 static void print_client(FILE *out, const struct client *c)
 {
+	const struct stream *stream = &c->stream;
+	const struct session *s = &c->session;
 	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX];
 	double now = monotonic_seconds();
 
-	connection_address(&c->conn, true, peer);
-	connection_address(&c->conn, false, local);
+	connection_address(&stream->conn, true, peer);
+	connection_address(&stream->conn, false, local);
 	fprintf(out,
 		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=0 sub=0 "
 		"psub=0 multi=%d qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
 		"tot-mem=%zu "
 		"events=%s cmd=%s "
 		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
-		(unsigned long long)c->id, peer, local, c->conn.fd, c->name ? c->name : "",
+		(unsigned long long)c->id, peer, local, stream->conn.fd, s->name ? s->name : "",
 		(long long)(now - c->since), (long long)(now - c->active),
-		c->multi    ? "x" :
-		c->no_evict ? "e" :
+		s->multi    ? "x" :
+		s->no_evict ? "e" :
 			      "N",
-		c->multi ? 0 : -1, c->in.len - c->in.pos, c->in.cap - c->in.len,
-		c->parser.cap * sizeof(struct resp_arg), c->reply.out.bytes, c->memory,
-		ev_is_active(&c->writable) ? "rw" : "r",
-		c->last ? command_full_name(c->last, name) : "NULL", c->reply.protocol,
-		c->lib_name ? c->lib_name : "", c->lib_version ? c->lib_version : "");
+		s->multi ? 0 : -1, stream_pending(stream), stream->in.cap - stream->in.len,
+		stream->parser.cap * sizeof(struct resp_arg), s->reply.out.bytes, c->memory,
+		ev_is_active(&stream->writable) ? "rw" : "r",
+		s->last ? command_full_name(s->last, name) : "NULL", s->reply.protocol,
+		s->lib_name ? s->lib_name : "", s->lib_version ? s->lib_version : "");
 }
 
 /* Replies what a FILE collected; frees it. */
@@ -427,7 +428,7 @@ static bool is_address_of(const struct resp_arg *arg, const struct client *c, bo
 {
 	char text[ADDRESS_TEXT];
 
-	connection_address(&c->conn, peer, text);
+	connection_address(&c->stream.conn, peer, text);
 	return arg->len == strlen(text) && memcmp(arg->ptr, text, arg->len) == 0;
 }
 
@@ -538,7 +539,7 @@ void cmd_client_no_evict(struct client *c, unsigned int argc, const struct resp_
 		reply_error(reply_to(c), "ERR syntax error");
 		return;
 	}
-	c->no_evict = on;
+	c->session.no_evict = on;
 	reply_ok(reply_to(c));
 }
 
@@ -605,7 +606,7 @@ void cmd_config_get(struct client *c, unsigned int argc, const struct resp_arg *
 	struct directives found = { .count = 0 };
 	char **patterns;
 
-	if (c->parser.pos > PATTERNS_MAX) {
+	if (c->stream.parser.pos > PATTERNS_MAX) {
 		reply_error(reply_to(c), "ERR the patterns are longer than %d bytes", PATTERNS_MAX);
 		return;
 	}
@@ -645,7 +646,8 @@ static bool may_set(struct client *c, char *const words[], unsigned int count)
 {
 	enum protected_configs who = c->srv->cfg->protected_configs;
 
-	if (who == PROTECTED_YES || (who == PROTECTED_LOCAL && connection_is_local(&c->conn)))
+	if (who == PROTECTED_YES ||
+	    (who == PROTECTED_LOCAL && connection_is_local(&c->stream.conn)))
 		return true;
 	for (unsigned int i = 0; i < count; i += 2) {
 		if (!config_guards_access(words[i]))

@@ -4,7 +4,7 @@
  * the HELP subcommands).  The next command is one row here and one function.
  * Names, error texts and the order of checks are those of Redis 7.0.
  */
-#include "commands.h"
+#include "impl.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -212,7 +212,7 @@ static unsigned int slot_of(const char *name, size_t len)
 	return (hash ^ hash >> 16) % SLOTS;
 }
 
-void commands_init(void)
+static void fill_slots(void)
 {
 	if (slots[slot_of(table[0].name, strlen(table[0].name))])
 		return;
@@ -267,14 +267,14 @@ const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_
 static void on_done(void *arg, unsigned int op, int ret, const struct store_entry *e)
 {
 	struct client *c = arg;
-	const struct queue *q = c->worker->queue;
+	const struct queue *q = queue_of(c);
 
 	q->then[op].end(c, q->then[op].note, ret, e);
 }
 
 void commands_flush(struct client *c)
 {
-	struct queue *q = c->worker->queue;
+	struct queue *q = queue_of(c);
 
 	if (q->count)
 		store_run(c->worker->ctx, q->op, q->count, on_done, c);
@@ -284,7 +284,7 @@ void commands_flush(struct client *c)
 void command_queue(struct client *c, const struct store_op *op, command_end_fn *end,
 		   unsigned int note)
 {
-	struct queue *q = c->worker->queue;
+	struct queue *q = queue_of(c);
 
 	if (q->count == QUEUE_OPS)
 		commands_flush(c);
@@ -412,7 +412,7 @@ static void refuse_http(struct client *c)
 {
 	char peer[ADDRESS_TEXT];
 
-	connection_address(&c->conn, true, peer);
+	connection_address(&c->stream.conn, true, peer);
 	log_warning("possible attack: client %s sends HTTP to this port; closing it", peer);
 	c->dead = true;
 }
@@ -474,25 +474,65 @@ static const struct command *accepted(struct client *c, unsigned int argc,
 /* Between MULTI and its end, only these are executed. */
 static bool refused_by_multi(struct client *c, const struct command *cmd)
 {
-	if (!c->multi || cmd->fn == cmd_multi || cmd->fn == cmd_exec || cmd->fn == cmd_discard ||
-	    cmd->fn == cmd_watch || cmd->fn == cmd_reset || cmd->fn == cmd_quit)
+	if (!c->session.multi || cmd->fn == cmd_multi || cmd->fn == cmd_exec ||
+	    cmd->fn == cmd_discard || cmd->fn == cmd_watch || cmd->fn == cmd_reset ||
+	    cmd->fn == cmd_quit)
 		return false;
 	reply_error(reply_now(c), NO_TRANSACTIONS);
 	return true;
 }
 
-void command_run(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static unsigned int run_flags(struct client *c)
 {
-	const struct command *cmd;
+	const struct command *last = c->session.last;
+	unsigned int flags = progress_of(c)->step ? RUN_UNFINISHED : 0;
 
-	c->worker->stat[STAT_COMMANDS]++;
-	cmd = accepted(c, argc, argv);
-	if (!cmd || refused_by_multi(c, cmd))
-		return;
-	if (!(cmd->flags & CMD_QUEUES))
-		commands_flush(c);
-	c->last = cmd;
-	cmd->fn(c, argc, argv);
+	if (last && !(last->flags & (CMD_FAST | CMD_QUEUES)))
+		flags |= RUN_LONG;
+	if (last && last->flags & CMD_WRITE)
+		flags |= RUN_WRITES;
+	return flags;
+}
+
+static unsigned int run(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	const struct command *cmd = accepted(c, argc, argv);
+
+	if (cmd && !refused_by_multi(c, cmd)) {
+		if (!(cmd->flags & CMD_QUEUES))
+			commands_flush(c);
+		c->session.last = cmd;
+		cmd->fn(c, argc, argv);
+	}
+	return run_flags(c);
+}
+
+static unsigned int resume(struct client *c)
+{
+	long_continue(c);
+	return run_flags(c);
+}
+
+static size_t memory(struct client *c)
+{
+	return found_memory(progress_of(c)->found);
+}
+
+const struct executor *commands_executor(void)
+{
+	static const struct executor executor = {
+		.client_bytes = sizeof(struct progress),
+		.worker_bytes = sizeof(struct queue),
+		.run = run,
+		.resume = resume,
+		.flush = commands_flush,
+		.cancel = long_end,
+		.memory = memory,
+		.sample = info_sample,
+	};
+
+	fill_slots();
+	return &executor;
 }
 
 /* --- COMMAND --- */

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "attach/attach.h"
-#include "commands.h"
+#include "impl.h"
 #include "persist/snapshot.h"
 #include "util/clock.h"
 #include "util/metrics.h"
@@ -68,8 +68,10 @@ static void largest_buffers(const struct worker *w, size_t *input, size_t *outpu
 
 	TAILQ_FOREACH(c, &w->clients, link)
 	{
-		*input = c->in.cap > *input ? c->in.cap : *input;
-		*output = c->reply.out.bytes > *output ? c->reply.out.bytes : *output;
+		size_t waiting = c->session.reply.out.bytes;
+
+		*input = c->stream.in.cap > *input ? c->stream.in.cap : *input;
+		*output = waiting > *output ? waiting : *output;
 	}
 }
 

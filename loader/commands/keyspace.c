@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Commands on keys, whatever their values: existence, expiry, walks. */
-#include "commands.h"
+#include "impl.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -24,16 +24,16 @@ static void queue_key(struct client *c, uint8_t opcode, const struct resp_arg *k
 static void end_count(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)e;
-	c->tally += !ret;
-	if (ret && ret != -ENOENT && !c->failure)
-		c->failure = ret;
+	progress_of(c)->tally += !ret;
+	if (ret && ret != -ENOENT && !progress_of(c)->failure)
+		progress_of(c)->failure = ret;
 	if (!note)
 		return;
-	if (c->failure)
-		reply_store_error(c, c->failure);
+	if (progress_of(c)->failure)
+		reply_store_error(c, progress_of(c)->failure);
 	else
-		reply_int(reply_to(c), c->tally);
-	c->tally = c->failure = 0;
+		reply_int(reply_to(c), progress_of(c)->tally);
+	progress_of(c)->tally = progress_of(c)->failure = 0;
 }
 
 static void del_key(struct client *c, const struct resp_arg *arg, unsigned int index,
@@ -265,11 +265,11 @@ static bool flush_step(struct client *c)
 	int ret;
 
 	do {
-		ret = store_flush_some(c->worker->ctx, &c->work.cursor, KEYS_A_LOOK);
-	} while (!ret && c->work.cursor && worker_slice_left(c->worker));
+		ret = store_flush_some(c->worker->ctx, &progress_of(c)->cursor, KEYS_A_LOOK);
+	} while (!ret && progress_of(c)->cursor && worker_slice_left(c->worker));
 	if (ret)
 		reply_store_error(c, ret);
-	else if (c->work.cursor)
+	else if (progress_of(c)->cursor)
 		return false;
 	else
 		reply_ok(reply_to(c));
@@ -281,7 +281,7 @@ void cmd_flush(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	if (argc > 2 || (argc == 2 && !arg_is(&argv[1], "sync") && !arg_is(&argv[1], "async")))
 		reply_error(reply_to(c), "ERR syntax error");
 	else
-		work_begin(c, flush_step);
+		long_begin(c, flush_step);
 }
 
 /* Keys that a walk found, as a reply whose length is known at its end. */
@@ -322,7 +322,7 @@ static struct found *find_keys(struct client *c, const struct resp_arg *pattern,
 	else
 		glob_compile(&f->glob, "*", 1, false);
 	f->none = f->glob.never;
-	work_begin(c, step)->found = f;
+	long_begin(c, step)->found = f;
 	return f;
 }
 
@@ -348,7 +348,7 @@ static void reply_found(struct client *c, struct found *f)
 
 static bool keys_step(struct client *c)
 {
-	struct work *w = &c->work;
+	struct progress *w = progress_of(c);
 	int ret = 0;
 
 	do {
@@ -425,7 +425,7 @@ static bool scan_cursor(struct client *c, const struct resp_arg *arg, uint64_t *
 
 static bool scan_step(struct client *c)
 {
-	struct work *w = &c->work;
+	struct progress *w = progress_of(c);
 	struct found *f = w->found;
 	char text[TEXT_NUMBER_MAX];
 	int ret;
@@ -466,5 +466,5 @@ void cmd_scan(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	if (__builtin_mul_overflow(o.count, SCAN_BUCKETS, &f->end) ||
 	    __builtin_add_overflow(f->end, cursor, &f->end))
 		f->end = UINT64_MAX;
-	c->work.cursor = cursor;
+	progress_of(c)->cursor = cursor;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Commands that read and write values. */
-#include "commands.h"
+#include "impl.h"
 
 #include <errno.h>
 #include <string.h>
@@ -360,15 +360,15 @@ static void end_mset_key(struct client *c, unsigned int note, int ret, const str
 {
 	(void)note;
 	(void)e;
-	if (!c->failure)
-		c->failure = ret;
+	if (!progress_of(c)->failure)
+		progress_of(c)->failure = ret;
 }
 
 static void end_mset(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	end_mset_key(c, note, ret, e);
-	end_ok(c, note, c->failure, e);
-	c->failure = 0;
+	end_ok(c, note, progress_of(c)->failure, e);
+	progress_of(c)->failure = 0;
 }
 
 static void mset_key(struct client *c, const struct resp_arg *arg, unsigned int index,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Read, decide, write: what a command does that depends on what the key holds. */
-#include "commands.h"
+#include "impl.h"
 
 #include <errno.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The event loop: listeners, timers, signals, `save` rules, active expiry, and
- * the way down.  Clients are client.c's, commands are commands*.c's.
+ * What there is once per process: listeners, timers, signals, `save` rules, active expiry, and
+ * shutdown.
  */
 #include "server.h"
 
@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "client.h"
-#include "commands/commands.h"
+#include "executor.h"
 #include "holder.h"
 #include "persist/snapshot.h"
 #include "util/clock.h"
@@ -352,11 +352,13 @@ void server_follow_saves(struct server *s)
 
 static void on_second(struct ev_loop *loop, ev_timer *w, int events)
 {
+	struct server *s = w->data;
+
 	(void)loop;
 	(void)events;
-	check_save_rules(w->data);
-	server_follow_saves(w->data);
-	info_sample(w->data);
+	check_save_rules(s);
+	server_follow_saves(s);
+	s->opt.executor->sample(s);
 }
 
 static void on_snapshot_done(struct ev_loop *loop, ev_io *w, int events)
@@ -696,7 +698,6 @@ struct server *server_new(const struct server_options *options, char *err, size_
 		}
 	}
 	s->loop = s->worker[0]->loop;
-	commands_init();
 	store_refuse_writes(s->store, false); /* an xkvd that was killed may have left it so */
 	fit_open_files(s);
 	init_watchers(s);

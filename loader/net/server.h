@@ -22,10 +22,12 @@
 
 struct server;
 struct attach;
+struct executor;
 
 struct server_options {
 	struct config *cfg;	 /* not owned; CONFIG SET changes it in place */
 	struct store *store;	 /* not owned */
+	const struct executor *executor; /* what executes commands, not owned */
 	const struct attach *attach; /* for INFO, not owned, NULL = no XDP */
 	const char *config_file; /* for INFO, NULL = none */
 	config_apply_fn *apply;	 /* for CONFIG SET, see config.h; NULL = miss, allow... are fixed */

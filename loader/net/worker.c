@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "client.h"
+#include "executor.h"
 #include "server_state.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -105,19 +106,20 @@ static void init_watchers(struct worker *w)
 
 struct worker *worker_new(struct server *srv)
 {
-	struct worker *w = calloc(1, sizeof(*w));
+	const struct executor *executor = srv->opt.executor;
+	struct worker *w = calloc(1, sizeof(*w) + executor->worker_bytes);
 
 	if (!w)
 		return NULL;
 	w->srv = srv;
+	w->executor = executor;
 	TAILQ_INIT(&w->clients);
 	TAILQ_INIT(&w->ready.clients);
 	TAILQ_INIT(&w->working.clients);
 	w->read_buffer = malloc(READ_BYTES);
-	w->queue = calloc(1, sizeof(*w->queue));
 	w->loop = ev_loop_new(EVFLAG_NOENV);
 	w->ctx = store_ctx_get(srv->store);
-	if (!w->read_buffer || !w->queue || !w->loop || !w->ctx) {
+	if (!w->read_buffer || !w->loop || !w->ctx) {
 		int error = errno;
 
 		worker_free(w);
@@ -142,6 +144,5 @@ void worker_free(struct worker *w)
 		store_ctx_put(w->ctx);
 	outbox_cache_free();
 	free(w->read_buffer);
-	free(w->queue);
 	free(w);
 }

@@ -10,6 +10,7 @@
 
 #include <ev.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/queue.h>
 
@@ -18,6 +19,7 @@
 #define READ_BYTES 65536
 
 struct client;
+struct executor;
 struct server;
 struct store_ctx;
 
@@ -43,8 +45,10 @@ struct worker {
 	ev_idle no_wait;	     /* keeps the loop from sleeping while some are waiting */
 	ev_timer second;
 	uint64_t slice_end; /* monotonic ns: when long commands have used up this round's time */
-	struct queue *queue; /* of commands; owned */
 	uint64_t stat[STATS]; /* only grow */
+	const struct executor *executor;
+	/* executor.worker_bytes of commands/ */
+	_Alignas(max_align_t) char commands[];
 };
 
 /* Makes the event loop and the store context.  NULL and errno if that fails. */

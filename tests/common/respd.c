@@ -13,6 +13,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "loader/commands/commands.h"
 #include "loader/util/log.h"
 #include "loader/net/server.h"
 #include "loader/persist/snapshot.h"
@@ -65,7 +66,9 @@ static int hold_fd(void)
 
 static int serve(struct store *st, struct config *cfg, const char *file)
 {
-	struct server_options options = { .cfg = cfg, .store = st, .config_file = file };
+	struct server_options options = {
+		.cfg = cfg, .store = st, .executor = commands_executor(), .config_file = file
+	};
 	char err[512];
 	struct hold hold = { .store = st, .fd = hold_fd() };
 	struct server *s = server_new(&options, err, sizeof(err));
