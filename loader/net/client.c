@@ -79,6 +79,7 @@ static bool finish_command(struct client *c)
 	if (c->ran & RUN_UNFINISHED)
 		return false;
 	c->stream.in.pos += c->stream.parser.pos;
+	reply_splice(&c->session.reply, &c->session.held);
 	return true;
 }
 
@@ -357,6 +358,24 @@ void client_turn(struct client *c)
 		touch(c);
 	c->dead |= is_abandoned(c);
 	run_round(c);
+}
+
+/* --- messages --- */
+
+struct reply *client_message(struct client *to)
+{
+	struct session *s = &to->session;
+
+	if (!(to->ran & RUN_UNFINISHED))
+		return &s->reply;
+	if (!s->held.out.head && !s->held.out.failed)
+		reply_part(&s->held, &s->reply);
+	return &s->held;
+}
+
+void client_message_end(struct client *to)
+{
+	ev_feed_event(to->worker->loop, &to->stream.writable, EV_WRITE);
 }
 
 /* --- events --- */

@@ -56,6 +56,21 @@ void client_free(struct client *c);
 void client_turn(struct client *c);
 
 /*
+ * Sends a client of this worker something that none of its commands has asked for (messages of
+ * pub/sub, MONITOR), from outside or inside of any client's turn:
+ *
+ *	struct reply *r = client_message(to);
+ *	reply_...(r, ...);
+ *	client_message_end(to);
+ *
+ * A message is never put into a reply: it waits until a long command is finished, and a command
+ * that sends one to its own client does so before or after its reply.  What exceeds the limit of
+ * the outbox closes the client, but not before the event loop runs again.
+ */
+struct reply *client_message(struct client *to);
+void client_message_end(struct client *to);
+
+/*
  * Every second: goes on reading from clients that had to wait for memory, and gives what is free
  * back to the system.
  */

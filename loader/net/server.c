@@ -706,6 +706,16 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	return s;
 }
 
+/* So that another server of this process can have them. */
+static void stop_signals(struct server *s)
+{
+	ev_signal *watchers[] = { &s->on_term, &s->on_int, &s->on_usr1, &s->on_hup };
+
+	for (unsigned int i = 0; i < sizeof(watchers) / sizeof(watchers[0]); i++)
+		if (ev_is_active(watchers[i]))
+			ev_signal_stop(s->loop, watchers[i]);
+}
+
 static void free_extras(struct server *s)
 {
 	while (s->extras) {
@@ -725,6 +735,7 @@ void server_free(struct server *s)
 	if (!s)
 		return;
 	free_extras(s);
+	stop_signals(s);
 	for (unsigned int i = 0; i < s->listener_count; i++) {
 		ev_io_stop(s->loop, &s->listeners[i]);
 		close(s->listeners[i].fd);

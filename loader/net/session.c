@@ -13,6 +13,7 @@ void session_init(struct session *s, bool authenticated, size_t limit)
 void session_free(struct session *s)
 {
 	reply_free(&s->reply);
+	reply_free(&s->held);
 	free(s->name);
 	free(s->lib_name);
 	free(s->lib_version);
@@ -34,6 +35,6 @@ static size_t text_memory(const char *text)
 
 size_t session_memory(const struct session *s)
 {
-	return s->reply.out.memory + text_memory(s->name) + text_memory(s->lib_name) +
-	       text_memory(s->lib_version);
+	return s->reply.out.memory + s->held.out.memory + text_memory(s->name) +
+	       text_memory(s->lib_name) + text_memory(s->lib_version);
 }

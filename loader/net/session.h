@@ -17,6 +17,7 @@ struct command;
 
 struct session {
 	struct reply reply; /* to be sent, in the protocol that HELLO chose */
+	struct reply held;  /* messages for which an unfinished command has to be replied first */
 	bool authenticated;
 	bool no_evict; /* CLIENT NO-EVICT */
 	bool multi;    /* has sent MULTI: nothing is executed until EXEC or DISCARD */
