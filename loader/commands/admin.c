@@ -12,7 +12,7 @@
 #include "util/log.h"
 
 #define PASSWORD_MAX 512
-/* of CONFIG GET, which makes an automaton of each: some ten milliseconds at the most */
+/* bytes of CONFIG GET, which compiles each pattern: at most some ten milliseconds */
 #define PATTERNS_MAX 8192
 
 /* --- connection --- */
@@ -57,7 +57,7 @@ void cmd_quit(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	c->closing = true;
 }
 
-/* Takes as long for a wrong password as for the right one, wherever they differ. */
+/* Constant time: the duration must not tell how much of a guess was right. */
 static bool password_is(const struct resp_arg *given, const char *wanted)
 {
 	char a[PASSWORD_MAX] = "", b[PASSWORD_MAX] = "";
@@ -231,8 +231,8 @@ void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 /* --- transactions --- */
 
 /*
- * There are none.  But a client that sends MULTI must not have what it sends behind it executed one
- * by one: all of that is refused, and EXEC says so, as Redis does after an error.
+ * There are none.  But commands between MULTI and EXEC must not be executed one by one: all of them
+ * are refused, and EXEC replies EXECABORT, as in Redis after an error.
  */
 void cmd_multi(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
@@ -348,7 +348,7 @@ static void print_client(FILE *out, const struct client *c)
 		s->lib_name ? s->lib_name : "", s->lib_version ? s->lib_version : "");
 }
 
-/* Replies what a FILE collected; frees it. */
+/* Replies with the text of an open_memstream(); frees it. */
 static void reply_collected(struct client *c, FILE *file, char **text, size_t *len)
 {
 	if (fclose(file))
@@ -376,14 +376,14 @@ void cmd_client_info(struct client *c, unsigned int argc, const struct resp_arg 
 
 /* Which clients CLIENT LIST shows, and CLIENT KILL closes. */
 struct client_filter {
-	bool none; /* a type of client that there is not */
+	bool none; /* a type of client that does not exist here */
 	bool skip_self;
 	const struct resp_arg *addr, *laddr; /* NULL = any */
 	unsigned int ids;		     /* 0 = any */
 	uint64_t id[PLAIN_ARGS_MAX];
 };
 
-/* There are only normal clients.  On false the error was replied. */
+/* Normal clients are the only type.  On false the error was replied. */
 static bool filter_type(struct client *c, const struct resp_arg *type, struct client_filter *f)
 {
 	f->none |= !arg_is(type, "normal");
@@ -489,7 +489,7 @@ static bool kill_option(struct client *c, const struct resp_arg *word, const str
 	return true;
 }
 
-/* Closes the clients that match; this one when it has its reply.  How many there are. */
+/* Closes the clients that match, this one after its reply.  Returns how many. */
 static unsigned int kill_clients(struct client *c, const struct client_filter *f)
 {
 	struct client *each, *next;
@@ -557,7 +557,7 @@ void cmd_info(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	free(text);
 }
 
-/* Copies of arguments as C strings: NULL if memory is short or an argument holds a NUL. */
+/* Copies of arguments as C strings; NULL if out of memory or an argument holds a NUL. */
 static char **strings_from(struct client *c, unsigned int count, const struct resp_arg *argv)
 {
 	char **strings = calloc(count + 1, sizeof(*strings));
@@ -641,7 +641,7 @@ static void reply_config_error(struct client *c, int error, const char *name, co
 	}
 }
 
-/* Replies why not if one of the pairs changes who has access and this client may not do that. */
+/* Replies an error if one of the pairs guards access and this client may not change it. */
 static bool may_set(struct client *c, char *const words[], unsigned int count)
 {
 	enum protected_configs who = c->srv->cfg->protected_configs;
@@ -661,7 +661,7 @@ static bool may_set(struct client *c, char *const words[], unsigned int count)
 	return true;
 }
 
-/* Are there open files for as many clients as are asked for?  If not, says so, as Redis. */
+/* Whether enough files may be open for the clients asked for; if not, replies as Redis does. */
 static bool clients_fit(struct client *c, const struct config_pair *pairs, unsigned int count)
 {
 	unsigned int possible;
@@ -742,7 +742,7 @@ void cmd_memory_purge(struct client *c, unsigned int argc, const struct resp_arg
 	reply_ok(reply_to(c));
 }
 
-/* --- snapshots and the end --- */
+/* --- snapshots and shutdown --- */
 
 static void reply_save_error(struct client *c, int error)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The table of commands, their dispatch, and what describes them (COMMAND and
- * the HELP subcommands).  The next command is one row here and one function.
+ * the HELP subcommands).  A new command is one row here and one function.
  * Names, error texts and the order of checks are those of Redis 7.0.
  */
 #include "impl.h"
@@ -163,7 +163,7 @@ static const struct command table[] = {
 	{ "reset", cmd_reset, 1, NS | LS | F | NA, 0, 0, 0, "connection", "",
 	  "Resets the connection.", NULL },
 	{ "client", NULL, -2, 0, 0, 0, 0, "connection", "", "Commands about connections.", client_sub },
-	/* transactions, which there are not */
+	/* transactions, which are not supported */
 	{ "multi", cmd_multi, 1, NS | LS | F, 0, 0, 0, "transactions", "",
 	  "Refused, with all that follows until EXEC or DISCARD: there are no transactions.", NULL },
 	{ "exec", cmd_exec, 1, NS | LS, 0, 0, 0, "transactions", "",
@@ -197,7 +197,7 @@ static const struct command table[] = {
 
 /* --- look-up --- */
 
-#define SLOTS 256 /* a power of two, four times the commands: hardly a second probe */
+#define SLOTS 256 /* a power of two, at least four times the commands: few collisions */
 
 static const struct command *slots[SLOTS];
 
@@ -368,7 +368,7 @@ bool check_integer(struct client *c, const struct resp_arg *arg, int64_t *out)
 	return false;
 }
 
-/* How much of an argument a text can show: it ends at a NUL, as Redis' does. */
+/* Bytes of an argument to be shown in an error: up to a NUL, as in Redis. */
 static int shown(const struct resp_arg *arg, size_t max)
 {
 	return (int)strnlen(arg->ptr, arg->len < max ? arg->len : max);
@@ -423,7 +423,7 @@ static bool arity_ok(const struct command *cmd, unsigned int argc)
 			       : argc >= (unsigned int)-cmd->arity;
 }
 
-/* The command, or the subcommand of it, that may be executed; NULL with its error. */
+/* The command or subcommand, if it may be executed; else NULL, and the error was replied. */
 static const struct command *accepted(struct client *c, unsigned int argc,
 				      const struct resp_arg *argv)
 {
@@ -580,7 +580,7 @@ static void reply_categories(struct reply *r, const struct command *cmd)
 	reply_status(r, group);
 }
 
-/* Where the keys are, in the form of Redis 7: one range that starts at an index. */
+/* The positions of the keys in the form of Redis 7: one range that starts at an index. */
 static void reply_key_specs(struct reply *r, const struct command *cmd)
 {
 	bool reads = cmd->flags & CMD_READONLY;
@@ -636,7 +636,7 @@ static void reply_command(struct reply *r, const struct command *cmd)
 	reply_int(r, cmd->last);
 	reply_int(r, cmd->step);
 	reply_categories(r, cmd);
-	reply_set(r, 0); /* tips: about clusters, of which there are none */
+	reply_set(r, 0); /* tips, which are about clusters */
 	reply_key_specs(r, cmd);
 	reply_array(r, sub_count(cmd));
 	for (size_t i = 0; i < sub_count(cmd); i++)
@@ -765,7 +765,7 @@ static void cmd_command_list(struct client *c, unsigned int argc, const struct r
 	reply_splice(reply_to(c), &names);
 }
 
-/* The HELP subcommand of any command that has some. */
+/* The HELP subcommand of any command that has subcommands. */
 static void cmd_help(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct command *cmd = find(argv[0].ptr, argv[0].len);

@@ -10,13 +10,13 @@
 #include "net/client.h"
 #include "util/text.h"
 
-/* What clients are told: the version whose behaviour the commands have. */
+/* Reported to clients: the version whose behaviour the commands have. */
 #define REDIS_VERSION "7.0.15"
 
 #define NO_TRANSACTIONS \
 	"ERR transactions are not supported: nothing is executed between MULTI and EXEC or DISCARD"
 
-/* Arguments of a command without a list of keys, which nobody cuts into slices. */
+/* Most arguments of a command without a list of keys, which is not done in slices. */
 #define PLAIN_ARGS_MAX 1024
 
 #define COMMAND_NAME_MAX 34 /* bytes of "command|subcommand" with its NUL */
@@ -43,14 +43,14 @@ struct command {
 	int arity; /* words, the name included; negative: at least so many */
 	unsigned int flags;
 	int first, last,
-		step; /* where the keys stand, 0 = none; a negative `last` counts from the end */
+		step; /* positions of the keys, 0 = none; a negative `last` counts from the end */
 	const char *group, *usage, *summary;
 	const struct command *sub; /* subcommands, NULL = none */
 };
 
 /* --- the queue --- */
 
-/* What the store did of what a command has queued; `note` is the command's own. */
+/* Replies with the result of a queued operation; `note` is as given to command_queue(). */
 typedef void command_end_fn(struct client *c, unsigned int note, int ret,
 			    const struct store_entry *e);
 
@@ -75,15 +75,15 @@ static inline struct queue *queue_of(const struct client *c)
 }
 
 /*
- * Most commands are one operation of the store, and its result in words of RESP.  They queue the
- * operation, and `end` replies later, so that the operations of a pipeline are run together.  What
- * `op` points to are arguments.
+ * Most commands are one operation of the store and a reply with its result.  They queue the
+ * operation, and `end` replies later, so that the operations of a pipeline are run together.  `op`
+ * is copied; what it points to must be arguments of the command.
  */
 void command_queue(struct client *c, const struct store_op *op, command_end_fn *end,
 		   unsigned int note);
 /* Runs what is queued.  Needed before anything else replies or uses the store. */
 void commands_flush(struct client *c);
-/* Where to reply at once, behind what is queued. */
+/* reply_to() for a reply at once, after what is queued has replied. */
 struct reply *reply_now(struct client *c);
 
 /* --- long commands --- */
@@ -97,16 +97,17 @@ typedef bool command_step_fn(struct client *c);
 typedef void command_key_fn(struct client *c, const struct resp_arg *arg, unsigned int index,
 			    unsigned int argc);
 
-/* How far the command of a client is; one per client. */
+/* The state of a command about several keys, or of an unfinished one; one per client. */
 struct progress {
-	int64_t tally; /* of a command about several keys: those that count so far, */
-	int failure;   /* and its first error */
+	int64_t tally; /* of a command about several keys: how many count so far */
+	int failure;   /* its first error */
 	command_step_fn *step; /* NULL = no command is unfinished */
 	const char *base;      /* where the command was when it was parsed: the input moves */
-	command_key_fn *key;   /* of a command about many keys: `stride` arguments each, */
-	unsigned int stride, checked, at; /* up to where they were checked, and queued */
-	uint64_t cursor;     /* of a walk over the store, */
-	struct found *found; /* and what it found; owned */
+	command_key_fn *key;   /* of a command about many keys, with `stride` arguments each */
+	unsigned int stride;
+	unsigned int checked, at; /* arguments before these were checked, and queued */
+	uint64_t cursor;	  /* of a walk over the store */
+	struct found *found;	  /* what it found; owned */
 };
 
 static inline struct progress *progress_of(struct client *c)
@@ -122,8 +123,8 @@ void long_continue(struct client *c);
 void long_end(struct client *c);
 
 /*
- * Does `key` for each of the keys from argv[1] on, with `stride` arguments each, after a look at
- * all of them.
+ * Calls `key` for each of the keys from argv[1] on, with `stride` arguments each, after all of them
+ * were checked.
  */
 void command_keys(struct client *c, unsigned int argc, const struct resp_arg *argv,
 		  unsigned int stride, command_key_fn *key);
@@ -132,30 +133,29 @@ void command_keys(struct client *c, unsigned int argc, const struct resp_arg *ar
 const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_MAX]);
 
 /*
- * Reads the key (its value only if `value`), has `decide` say what becomes of it, and does that if
- * the entry still is the one that was read: else all over again.  `decide` fills in opcode, value
- * and expiry of the write and returns 1; 0 writes nothing, -ECANCELED too and is returned.  It may
- * be called several times; what it is given is valid during the call only.  Returns 0, what
- * `decide` returned, -ENOENT where there is no key (then it is not called), or an error of the
- * store.
+ * Read, modify, write: reads the key (its value only if `value`), calls `decide`, and writes what
+ * it decides if the entry has not changed since it was read; else repeats all of it.
+ *
+ * `decide` fills in opcode, value and expiry of the write and returns 1.  If it returns 0 or an
+ * error, nothing is written, and that is returned.  It may be called several times; its arguments
+ * are valid during the call only.  Not called if there is no key: -ENOENT is returned.  Otherwise
+ * returns 0, or an error of the store.
  */
 typedef int command_update_fn(struct client *c, void *arg, const struct store_entry *e,
 			      struct store_op *write);
 int command_update(struct client *c, const struct resp_arg *key, bool value,
 		   command_update_fn *decide, void *arg);
 
-/*
- * The write that gives a key this expiry (Unix time in ms, 0 = never); one that is past deletes it.
- */
+/* An operation that sets the expiry of a key (Unix ms, 0 = never); one in the past deletes it. */
 struct store_op expiry_op(struct client *c, const struct resp_arg *key, uint64_t expire_ms);
 
-/* "-ERR ..." of an error of the store. */
+/* Replies the error that belongs to an error of the store. */
 void reply_store_error(struct client *c, int error);
 
-/* Ends for yes (0) and no, and for a value or none; `note` is not used. */
+/* Reply 1 or 0, and the value or null. */
 command_end_fn end_yes_no, end_value;
 
-/* Check what a client gave; on false the error was replied. */
+/* Check an argument; on false the error was replied. */
 bool check_key(struct client *c, const struct resp_arg *key);
 bool check_value(struct client *c, const struct resp_arg *value);
 bool check_integer(struct client *c, const struct resp_arg *arg, int64_t *out);
@@ -168,10 +168,7 @@ static inline bool arg_is(const struct resp_arg *arg, const char *word)
 
 /* INFO (info.c): the text of the named sections, all of the default ones if none is; malloc()ed. */
 char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv, size_t *len);
-/*
- * Looks at the memory in use, for its peak, and at what was done since the last look; to be called
- * every second or so.
- */
+/* Samples memory, for its peak, and operations, for their rate; to be called every second or so. */
 void info_sample(struct server *s);
 
 /* The keys that a walk has found (keyspace.c); both take NULL. */

@@ -18,7 +18,7 @@
 #define XKV_RELEASE "unknown"
 #endif
 
-/* 1.50M: as Redis writes sizes for people. */
+/* Also as NAME_human, "1.50M", as in Redis. */
 static void metric_size(struct metrics *m, const char *name, uint64_t bytes)
 {
 	static const char units[] = "BKMGTP";
@@ -134,8 +134,8 @@ static double percent(uint64_t part, uint64_t whole)
 }
 
 /*
- * used_memory is what maxmemory limits: the kernel's memory that the store takes.  The daemon's own
- * stands in allocator_*; rss has both, as xkvd maps the store.  Overhead is what an empty store
+ * used_memory is what maxmemory limits: the kernel's memory that the store takes.  allocator_* is
+ * the daemon's own; rss includes both, as xkvd maps the store.  Overhead is what an empty store
  * takes, dataset the rest.
  */
 static void memory_section(struct metrics *m, struct server *s)
@@ -234,7 +234,7 @@ static void cpu_section(struct metrics *m, struct server *s)
 	metric_real(m, "used_cpu_user", seconds_of(&u.ru_utime), 6, "");
 }
 
-/* Keys with an expiry, and what they have left, as the expiry sweep has last met them. */
+/* Expiring keys and their average TTL are as the last expiry sweep found them. */
 static void keyspace_section(struct metrics *m, struct server *s)
 {
 	uint64_t keys = store_count(s->store);
@@ -270,7 +270,7 @@ static void xkv_section(struct metrics *m, struct server *s)
 	store_counters(s->store, store_metric, m);
 }
 
-/* Who adds a feature adds its figures to one of these, or a section. */
+/* A new feature adds its figures to one of these, or adds a section. */
 static const struct section {
 	const char *name;
 	void (*read)(struct metrics *m, struct server *s);
@@ -305,7 +305,7 @@ static void print_text(struct metrics *m, const char *name, const char *value)
 	fprintf(m->arg, "%s:%s\r\n", name, value);
 }
 
-/* Without names, and for the names that mean several, every section is wanted. */
+/* All sections, without names or with one of those that mean all. */
 static bool is_wanted(const struct section *section, unsigned int argc, const struct resp_arg *argv)
 {
 	for (unsigned int i = 0; i < argc; i++)

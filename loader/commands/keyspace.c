@@ -9,7 +9,7 @@
 #include "util/glob.h"
 
 #define SCAN_COUNT    10
-#define SCAN_BUCKETS  64  /* looked at for each key that was asked for, so that a call ends */
+#define SCAN_BUCKETS  64  /* looked at per key that was asked for, so that a call is bounded */
 #define KEYS_A_LOOK   100 /* between two looks at the clock */
 
 static void queue_key(struct client *c, uint8_t opcode, const struct resp_arg *key,
@@ -20,7 +20,7 @@ static void queue_key(struct client *c, uint8_t opcode, const struct resp_arg *k
 	command_queue(c, &op, end, note);
 }
 
-/* Counts the keys that there are; the last one has a note. */
+/* Counts the keys that exist; the last one, which has a note, replies. */
 static void end_count(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)e;
@@ -88,7 +88,7 @@ void cmd_type(struct client *c, unsigned int argc, const struct resp_arg *argv)
 
 /* --- expiry --- */
 
-/* The note is the unit, in milliseconds. */
+/* `note`: the unit in milliseconds. */
 static void end_ttl(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	int64_t left = (int64_t)e->expire_ms - (int64_t)store_now_ms(c->srv->store);
@@ -146,10 +146,7 @@ static bool expire_options(struct client *c, unsigned int argc, const struct res
 	return true;
 }
 
-/*
- * Whether the conditions hold for a key that expires at `has`.  Times are Unix time in ms, 0 =
- * never.
- */
+/* Whether the conditions hold for a key that expires at `has`.  Times are Unix ms, 0 = never. */
 static bool conditions_hold(unsigned int conditions, uint64_t has, uint64_t expire_ms)
 {
 	if (conditions & EXPIRE_NX && has)
@@ -284,12 +281,12 @@ void cmd_flush(struct client *c, unsigned int argc, const struct resp_arg *argv)
 		long_begin(c, flush_step);
 }
 
-/* Keys that a walk found, as a reply whose length is known at its end. */
+/* Keys that a walk found, as a part of a reply whose length is known when the walk ends. */
 struct found {
 	struct reply keys;
 	size_t count;
 	uint64_t keys_left, end; /* SCAN: keys to look at, and the bucket to stop at */
-	bool none;		 /* nothing can match: what is walked over is not wanted */
+	bool none;		 /* nothing can match */
 	struct glob glob;
 };
 
@@ -337,7 +334,7 @@ static int add_found(void *arg, const void *key, size_t key_len, const struct st
 		return 0;
 	reply_bulk(&f->keys, key, key_len);
 	f->count++;
-	return f->keys.out.failed; /* the reply is too large: no need to look further */
+	return f->keys.out.failed; /* the reply exceeds the limit: ends the walk */
 }
 
 static void reply_found(struct client *c, struct found *f)
@@ -374,7 +371,7 @@ void cmd_keys(struct client *c, unsigned int argc, const struct resp_arg *argv)
 struct scan_options {
 	const struct resp_arg *pattern;
 	uint64_t count;
-	bool strings; /* TYPE is none, or the one that we have */
+	bool strings; /* TYPE is not given, or string */
 };
 
 static bool scan_options(struct client *c, unsigned int argc, const struct resp_arg *argv,

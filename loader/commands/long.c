@@ -12,7 +12,7 @@
 #define DIRECT_ARGS	64	   /* of a command about several keys that is done at once */
 #define CHECKS_A_LOOK	1024	   /* arguments checked between two looks at the clock */
 
-_Static_assert(DIRECT_ARGS <= PLAIN_ARGS_MAX, "done at once, too");
+_Static_assert(DIRECT_ARGS <= PLAIN_ARGS_MAX, "more arguments than these are refused before");
 
 struct progress *long_begin(struct client *c, command_step_fn *step)
 {
@@ -61,7 +61,7 @@ static bool many_step(struct client *c)
 	struct progress *p = progress_of(c);
 	struct resp_arg arg[2];
 
-	/* What can be refused is refused before the first key is touched. */
+	/* All arguments are checked before the first key is changed. */
 	for (; p->checked < argc; p->checked += p->stride) {
 		if (p->checked % CHECKS_A_LOOK <= p->stride && !worker_slice_left(c->worker))
 			return false;

@@ -7,7 +7,7 @@
 
 /* --- reading --- */
 
-/* With a note: the first of an array of so many. */
+/* A `note` other than 0: the first of an array of that length. */
 void end_value(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	if (note)
@@ -74,8 +74,8 @@ struct set_options {
 };
 
 /*
- * A time to live among the options; `next` is what follows, NULL at the end.  Returns the words
- * taken, 0 = bad.
+ * Parses a time to live among the options; `next` is the following word, NULL at the end.  Returns
+ * how many words were used, 0 = syntax error.
  */
 static unsigned int ttl_option(struct set_options *o, const struct resp_arg *word,
 			       const struct resp_arg *next)
@@ -132,7 +132,7 @@ static unsigned int getex_option(struct set_options *o, const struct resp_arg *w
 	return 1;
 }
 
-/* All options of a command, from the word `first` on.  On false the error was replied. */
+/* Parses all options from argv[first] on.  On false the error was replied. */
 typedef unsigned int option_fn(struct set_options *o, const struct resp_arg *word,
 			       const struct resp_arg *next);
 static bool parse_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
@@ -171,7 +171,7 @@ invalid:
 	return false;
 }
 
-/* OK, null where a condition was in the way. */
+/* OK, or null if a condition did not hold. */
 static void end_ok(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)note;
@@ -200,7 +200,7 @@ static void queue_set(struct client *c, const struct resp_arg *key, const struct
 	command_queue(c, &op, end, 0);
 }
 
-static void end_quietly(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static void end_silently(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)c;
 	(void)note;
@@ -208,17 +208,14 @@ static void end_quietly(struct client *c, unsigned int note, int ret, const stru
 	(void)e;
 }
 
-/*
- * An entry that was given an expiry in the past goes now, not when the walk over the store comes
- * by.
- */
+/* An entry whose expiry is in the past is removed now, not by active expiry some time later. */
 static void queue_removal(struct client *c, const struct resp_arg *key)
 {
 	struct store_op op = {
 		.opcode = XKV_OP_DELETE, .key = key->ptr, .key_len = key->len, .expired = true
 	};
 
-	command_queue(c, &op, end_quietly, 0);
+	command_queue(c, &op, end_silently, 0);
 }
 
 static void set_with_options(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -300,7 +297,7 @@ void cmd_getdel(struct client *c, unsigned int argc, const struct resp_arg *argv
 struct getex {
 	const struct resp_arg *key;
 	const struct set_options *options;
-	bool timed; /* expire_ms is what the options say */
+	bool timed; /* expire_ms was computed from the options */
 	uint64_t expire_ms;
 	struct reply value; /* of the entry that is given the expiry */
 };
@@ -313,7 +310,7 @@ static int getex_decide(struct client *c, void *arg, const struct store_entry *e
 	struct getex *x = arg;
 	const struct set_options *o = x->options;
 
-	/* not before: where there is no key, Redis does not look at the time */
+	/* only here: without a key, Redis does not check the time */
 	if (!x->timed && o->unit && !expiry_from(c, "getex", o->unit, o->ttl, &x->expire_ms))
 		return REPLIED;
 	x->timed = true;

@@ -2,11 +2,10 @@
 /*
  * One TCP client: reading, executing in rounds, replying, closing.
  *
- * Fairness: a round executes a bounded number of commands and fills a bounded
- * number of bytes; what is left waits for the next turn, behind the others.
- * A client that does not read its replies is not executed further, but still
- * read: most client libraries write a whole pipeline before they read, and
- * would wait for us for ever.
+ * Fairness: a round executes a bounded number of commands and writes a bounded number of bytes of
+ * replies; the remaining commands wait for the next turn, behind other clients.  If a client does
+ * not read its replies, execution pauses, but its commands are still read: most client libraries
+ * write a whole pipeline before they read, and would be blocked for ever.
  */
 #include "client.h"
 
@@ -24,16 +23,16 @@
 #define ROUND_COMMANDS 256
 #define ROUND_OUTPUT   (256 << 10)
 #define ROUND_WRITE    (4 << 20)
-#define RESUME_BELOW   (256 << 10) /* unsent bytes at which it goes on after PAUSE_ABOVE */
+#define RESUME_BELOW   (256 << 10) /* unsent bytes at which execution resumes after a pause */
 #define READ_MAX       (1 << 20)   /* bytes read, and parsed, in one go */
 #define WRITE_VECTORS  64
 /* a client that hung up may have shut down its sending side only */
 #define HANGUP_GRACE_NS 1000000000
 /* bytes before AUTH: the longest command, and a pipeline beside it */
 #define UNAUTH_INPUT_MAX (RESP_UNAUTH_ARGS * RESP_UNAUTH_BULK + 2 * READ_BYTES)
-/* bytes that maxmemory-clients is at least, if it is a percentage */
+/* least value of maxmemory-clients in bytes, if it is a percentage */
 #define SHARE_LEAST    (64ULL << 20)
-/* bytes that clients have freed, from which on it is worth while */
+/* bytes that clients must have freed before malloc_trim() is worth its time */
 #define TRIM_ABOVE     (4 << 20)
 
 static struct outbox *outbox(struct client *c)
@@ -68,7 +67,7 @@ static bool may_execute(struct client *c)
 	return !c->closing && !c->dead && !outbox(c)->failed && !c->srv->stopping;
 }
 
-/* Goes on with the unfinished command, if there is one and there is time.  True: none is left. */
+/* Resumes the unfinished command, if there is one and there is time.  True: none is left. */
 static bool finish_command(struct client *c)
 {
 	if (!(c->ran & RUN_UNFINISHED))
@@ -118,7 +117,7 @@ static bool execute_one(struct client *c)
 	return false;
 }
 
-/* Lets the client have a turn, behind those that wait already. */
+/* Gives the client a turn, behind those that wait already. */
 static void queue(struct client *c)
 {
 	worker_enqueue(c->worker, c, c->ran & RUN_UNFINISHED);
@@ -194,7 +193,7 @@ static uint64_t memory_limit(const struct server *s)
 	return limit > SHARE_LEAST ? limit : SHARE_LEAST;
 }
 
-/* Closes the clients that take most, until all together are within the limit. */
+/* Closes the clients that take most memory, until all together are within the limit. */
 static void evict_clients(struct worker *w)
 {
 	uint64_t limit = memory_limit(w->srv);
@@ -214,8 +213,9 @@ static void evict_clients(struct worker *w)
 }
 
 /*
- * One that does not read its replies is not read from either, once clients take half of what they
- * may.  Not before: most libraries write all of a pipeline before they read.
+ * A client that does not read its replies is not read from while the clients take more than half of
+ * maxmemory-clients.  Below that it is, because most libraries write all of a pipeline before they
+ * read.
  */
 static void read_or_wait(struct client *c)
 {
@@ -248,7 +248,7 @@ void clients_tend_memory(struct worker *w)
 
 /* --- output --- */
 
-/* Keeps server.clients in the order of activity, for `timeout`. */
+/* Keeps worker.clients in the order of activity, for `timeout`. */
 static void touch(struct client *c)
 {
 	c->active = monotonic_seconds();
@@ -294,7 +294,7 @@ void clients_flush(struct worker *w)
 	}
 }
 
-/* The end of every event of a client: closes it, or makes it ready for the next. */
+/* Ends the handling of each event of a client: closes it, or prepares it for the next event. */
 static void settle(struct client *c)
 {
 	if (outbox(c)->failed) {
@@ -316,10 +316,10 @@ static void settle(struct client *c)
 	}
 	account(c, memory_of(c));
 	read_or_wait(c);
-	evict_clients(c->worker); /* perhaps this one */
+	evict_clients(c->worker); /* may free this client */
 }
 
-/* Executing pauses and resumes by what is unsent; sending decides that. */
+/* Execution resumes when little is unsent, which is known only after sending. */
 static void run_round(struct client *c)
 {
 	execute(c);
@@ -419,7 +419,7 @@ static void on_readable(struct ev_loop *loop, ev_io *w, int events)
 	(void)loop;
 	(void)events;
 	if (c->queued)
-		return; /* its turn comes before more is read */
+		return; /* it is read from again after its turn */
 	if (!receive(c)) {
 		c->dead = true;
 		settle(c);

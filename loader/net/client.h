@@ -49,7 +49,7 @@ struct client {
 
 /* Takes over the connected, non-blocking socket `fd`; closes it if there is no memory. */
 void client_new(struct worker *w, int fd);
-/* At once: not for the client whose command is being executed, which is marked `dead` instead. */
+/* Not for the client whose command is being executed: that one is marked `dead` instead. */
 void client_free(struct client *c);
 
 /* Executes waiting commands of one client for one round, or resumes one; sends its replies. */
@@ -71,13 +71,13 @@ struct reply *client_message(struct client *to);
 void client_message_end(struct client *to);
 
 /*
- * Every second: goes on reading from clients that had to wait for memory, and gives what is free
- * back to the system.
+ * Every second: reads again from clients that had to wait for memory, and gives free memory back to
+ * the system.
  */
 void clients_tend_memory(struct worker *w);
-/* Gives all memory that is free back to the system. */
+/* Gives all free memory back to the system. */
 void clients_trim_memory(struct worker *w);
-/* Sends to each client what its socket takes without waiting. */
+/* Sends to each client what can be sent without waiting. */
 void clients_flush(struct worker *w);
 
 /* Where a command of this client replies. */

@@ -39,7 +39,7 @@ struct executor {
 	void (*cancel)(struct client *c);
 	/* Bytes that the unfinished command has allocated. */
 	size_t (*memory)(struct client *c);
-	/* Looks at what INFO tells of a period; called every second. */
+	/* Samples what INFO reports as peak and per second; called every second. */
 	void (*sample)(struct server *s);
 };
 

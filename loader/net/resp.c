@@ -12,7 +12,7 @@
 #include "util/text.h"
 
 #define ARGV_START 16
-#define ARGV_KEEP  1024 /* a longer array is given back after its command */
+#define ARGV_KEEP  1024 /* a longer array is freed after its command */
 
 static enum resp_status fail(struct resp_parser *p, const char *text)
 {
@@ -54,8 +54,8 @@ static enum resp_status finish(struct resp_parser *p, char *buf)
 }
 
 /*
- * Finds `mark` from pos on.  What was searched before is not searched again,
- * so a line that comes a byte at a time costs its length, not the square.
+ * Finds `mark` from pos on.  Bytes are searched once, so the cost of a line that arrives byte by
+ * byte is linear in its length, not quadratic.
  */
 static char *find_mark(struct resp_parser *p, char *buf, size_t len, char mark)
 {
@@ -67,8 +67,8 @@ static char *find_mark(struct resp_parser *p, char *buf, size_t len, char mark)
 }
 
 /*
- * Reads the number of a `*3` or `$5` line at pos and moves behind the line.
- * RESP_COMMAND stands for "read" here; a number that is none becomes -1 with *ok false.
+ * Reads the number of a `*3` or `$5` line at pos and advances pos behind the line.  Returns
+ * RESP_COMMAND if there was a line; *ok tells whether it held a number.
  */
 static enum resp_status length_line(struct resp_parser *p, char *buf, size_t len,
 				    const char *too_big, int64_t *value, bool *ok)
@@ -143,7 +143,7 @@ static enum resp_status parse_multibulk(struct resp_parser *p, char *buf, size_t
 			if (st != RESP_COMMAND)
 				return st;
 		}
-		/* pos may be one behind len when the '\n' of the header is missing */
+		/* pos may be len + 1 while the '\n' of the header is missing */
 		if (p->pos > len || len - p->pos < p->bulk + 2)
 			return RESP_MORE;
 		if (!add_arg(p, p->pos, p->bulk))

@@ -28,7 +28,7 @@ struct resp_limits {
 	bool unauthenticated; /* the RESP_UNAUTH_ limits hold */
 };
 
-/* Zero-filled is a fresh parser. */
+/* A zero-filled parser is ready for use. */
 struct resp_parser {
 	struct resp_arg *argv; /* owned; valid after RESP_COMMAND until the next call */
 	unsigned int argc;
@@ -51,15 +51,14 @@ enum resp_status {
 };
 
 /*
- * Parses the command that starts at `buf`.  After RESP_MORE call again with the
- * same bytes and more behind them; the buffer may have moved.  After RESP_COMMAND
- * the next call starts the next command, at buf + pos.  Quotes and escapes of
- * inline commands are resolved in the buffer.
+ * Parses the command that starts at `buf`.  After RESP_MORE call again with the same bytes and more
+ * behind them; the buffer may have moved.  After RESP_COMMAND the next call starts the next
+ * command, at buf + pos.  Quotes and escapes of inline commands are resolved in the buffer.
  */
 enum resp_status resp_parse(struct resp_parser *p, char *buf, size_t len,
 			    const struct resp_limits *limits);
 
-/* Bytes that the argument being read still lacks of `len` in the buffer; 0 if that is unknown. */
+/* Bytes missing of the argument being read, with `len` in the buffer; 0 if that is unknown. */
 size_t resp_missing(const struct resp_parser *p, size_t len);
 void resp_parser_free(struct resp_parser *p);
 

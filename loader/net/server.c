@@ -21,14 +21,14 @@
 
 #include "client.h"
 #include "executor.h"
-#include "holder.h"
 #include "persist/snapshot.h"
+#include "port_hint.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/machine.h"
 
 #define ACCEPTS_A_ROUND 100
-#define REFUSED_PAUSE	10  /* seconds between two lines about refused clients */
+#define REFUSED_PAUSE	10  /* seconds between two log lines about refused clients */
 #define TURNED_AWAY_BYTES 65536
 #define ACCEPT_PAUSE	0.5 /* seconds without accepting when file descriptors ran out */
 #define FDS_BESIDES	64  /* listeners, maps, log, snapshot: what is not a client */
@@ -84,7 +84,7 @@ static void accept_pause(struct server *s, int error)
 	ev_timer_start(s->loop, &s->accept_pause);
 }
 
-/* One line for all that were refused since the last one. */
+/* One log line for all connections that were refused since the last one. */
 static void log_refused(struct server *s, const struct sockaddr *peer)
 {
 	char address[ADDRESS_TEXT];
@@ -102,16 +102,24 @@ static void log_refused(struct server *s, const struct sockaddr *peer)
 }
 
 /*
- * Tells a client why, and closes.  Best effort: one that does not get it sees the connection
- * closed.  What it has sent already is taken from the socket, or the kernel would close it by a
- * reset, which may overtake the reason.
+ * Sends the client an error and closes.  Best effort: if it cannot be sent, the client sees the
+ * connection closed.  What the client has sent already is read, because the kernel would otherwise
+ * close the connection by a reset, which may overtake the error.
  */
 static void turn_away(struct worker *w, int fd, const char *why)
 {
+	struct reply reply;
+	struct iovec iov;
+	struct msghdr msg = { .msg_iov = &iov };
+
 	w->stat[STAT_REJECTED]++;
-	if (send(fd, why, strlen(why), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ||
+	reply_init(&reply, PROTOCOL_RESP2, 0);
+	reply_error(&reply, "%s", why);
+	msg.msg_iovlen = (size_t)outbox_iov(&reply.out, &iov, 1);
+	if (sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ||
 	    recv(fd, NULL, TURNED_AWAY_BYTES, MSG_DONTWAIT | MSG_TRUNC) < 0)
 		log_debug("a client that was turned away: %s", strerror(errno));
+	reply_free(&reply);
 	close(fd);
 }
 
@@ -125,7 +133,7 @@ static void accepted(struct server *s, int fd, const struct sockaddr *peer)
 		log_refused(s, peer);
 		turn_away(w, fd, why);
 	} else if (server_client_count(s) >= s->cfg->maxclients) {
-		turn_away(w, fd, "-ERR max number of clients reached\r\n");
+		turn_away(w, fd, "ERR max number of clients reached");
 	} else {
 		client_new(w, fd);
 	}
@@ -253,7 +261,7 @@ static int listen_on_interface(struct server *s, char *err, size_t err_len)
 		if (strcmp(address, "127.0.0.1") != 0 && strcmp(address, "::1") != 0)
 			ret = listen_on(s, address, true, err, err_len);
 		if (ret == -EADDRINUSE && s->following_addresses)
-			ret = 0; /* we do already */
+			ret = 0; /* by this server, already */
 	}
 	freeifaddrs(list);
 	return ret;
@@ -295,8 +303,8 @@ void server_follow_addresses(struct server *s)
 /* --- periodic work --- */
 
 /*
- * Does a rule want a save?  Who refuses writes needs one in any case: no change will come to fulfil
- * a rule.
+ * Whether a rule requires a save.  While writes are refused one is due in any case: without changes
+ * no rule would ever hold.
  */
 static bool save_is_due(const struct server *s, const struct snapshot_info *info)
 {
@@ -375,8 +383,8 @@ static void on_snapshot_done(struct ev_loop *loop, ev_io *w, int events)
 }
 
 /*
- * Works through about a tenth of the store, for a slice of time; if more
- * than a tenth of what it saw had expired, comes back soon.
+ * Looks at about a tenth of the store, for a bounded time.  If more than a tenth of the slots that
+ * were looked at had expired, the next look is soon.
  */
 static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 {
@@ -401,7 +409,7 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 	ev_timer_again(loop, w);
 }
 
-/* --- what main adds --- */
+/* --- watchers that main() adds --- */
 
 static void on_extra_io(struct ev_loop *loop, ev_io *w, int events)
 {
@@ -509,8 +517,8 @@ static void exit_at_once(int number)
 }
 
 /*
- * From the first signal on the next one ends the process, also while a save
- * keeps the loop from running: so it is caught without the loop.
+ * After the first signal the next one ends the process, even while a save keeps the loop from
+ * running: therefore it is not handled by the loop.
  */
 static void second_signal_exits(struct server *s, bool exits)
 {
@@ -533,7 +541,7 @@ static bool final_save(struct server *s)
 	int ret;
 
 	log_notice("saving the final snapshot before exiting");
-	snapshot_cancel(); /* one that runs in the background would be older */
+	snapshot_cancel(); /* a background save would be older than this one */
 	snapshot_wait();
 	snapshot_reap();
 	ret = snapshot_save(s->store, s->cfg);
@@ -579,7 +587,7 @@ static void on_exit_signal(struct ev_loop *loop, ev_signal *w, int events)
 
 	(void)loop;
 	(void)events;
-	/* One that comes long after a save had failed is a first one again. */
+	/* Long after a failed save, a signal counts as the first one again. */
 	if (s->signalled > 0 && monotonic_seconds() - s->signalled < SECOND_SIGNAL_SECONDS) {
 		log_warning("second signal: exiting at once");
 		_exit(1);
@@ -644,7 +652,7 @@ unsigned int server_clients_possible(unsigned int wanted)
 	limit.rlim_cur = want;
 	if (!setrlimit(RLIMIT_NOFILE, &limit))
 		return wanted;
-	/* Only root may raise the hard limit; up to it every process may go. */
+	/* Only root may raise the hard limit; every process may raise the soft one up to it. */
 	if (!getrlimit(RLIMIT_NOFILE, &limit)) {
 		limit.rlim_cur = limit.rlim_max;
 		if (setrlimit(RLIMIT_NOFILE, &limit) || getrlimit(RLIMIT_NOFILE, &limit))
@@ -667,8 +675,8 @@ static void fit_open_files(struct server *s)
 }
 
 /*
- * Buffers of clients come and go: large ones by mmap(), and no thread needs a heap of its own for
- * the rest.
+ * Buffers of clients are allocated and freed often: large ones by mmap(), so that they are given
+ * back at once.  Few threads allocate, so two arenas are enough.
  */
 static void tune_allocator(void)
 {
@@ -698,7 +706,8 @@ struct server *server_new(const struct server_options *options, char *err, size_
 		}
 	}
 	s->loop = s->worker[0]->loop;
-	store_refuse_writes(s->store, false); /* an xkvd that was killed may have left it so */
+	/* An xkvd that was killed may have left them refused. */
+	store_refuse_writes(s->store, false);
 	fit_open_files(s);
 	init_watchers(s);
 	s->started = monotonic_seconds();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What there is once per process: options, listeners, signals, `save` rules, and what INFO tells of
- * the whole server.  For net/ and commands/; main() needs server.h only.  Used by the thread of the
- * first worker.
+ * What there is once per process: options, listeners, signals, `save` rules, and what INFO reports
+ * of the whole server.  For net/ and commands/; main() needs server.h only.  Used by the thread of
+ * the first worker.
  */
 #ifndef XKV_SERVER_STATE_H
 #define XKV_SERVER_STATE_H
@@ -49,7 +49,7 @@ struct server {
 
 enum shutdown_save { SHUTDOWN_BY_RULES, SHUTDOWN_SAVE, SHUTDOWN_NOSAVE };
 
-/* Saves and ends the loop; false (and the server goes on) if saving failed and not `force`. */
+/* Saves and ends the loop; false (and the server continues) if saving failed and not `force`. */
 bool server_shutdown(struct server *s, enum shutdown_save save, bool force);
 
 /* Refuses writes, or takes them again, as the last snapshot and the configuration require. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A session: what a client has told and been granted, and its outbox.  It knows no socket; the
- * client (client.h) has the byte stream.  Commands change it.
+ * A session: the state that a client sets by commands (AUTH, HELLO, CLIENT, MULTI), and its outbox.
+ * It knows no socket; the byte stream is stream.h.
  */
 #ifndef XKV_SESSION_H
 #define XKV_SESSION_H
@@ -28,7 +28,7 @@ struct session {
 /* `limit` of the outbox in bytes, 0 = none. */
 void session_init(struct session *s, bool authenticated, size_t limit);
 void session_free(struct session *s);
-/* What RESET resets.  The outbox and what the client told of its library stay. */
+/* What RESET does.  The outbox and the name and version of the client library stay. */
 void session_reset(struct session *s, bool authenticated);
 /* Bytes that the session has allocated. */
 size_t session_memory(const struct session *s);

@@ -43,8 +43,8 @@ bool worker_slice_left(const struct worker *w)
 
 /*
  * Each client that waits now gets one turn; one that is queued again meanwhile waits for the next
- * round.  Those with long commands share a slice of time, whatever their number; the next round
- * goes on with the client behind the last one.
+ * round.  Clients with long commands share a slice of time, whatever their number; the next round
+ * starts with the first one that had no turn.
  */
 static void on_turns(struct ev_loop *loop, ev_check *watcher, int events)
 {

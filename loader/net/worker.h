@@ -57,13 +57,13 @@ struct worker *worker_new(struct server *srv);
 void worker_free(struct worker *w);
 
 /*
- * Lets a client have a turn, behind those that wait already.  Those with a long command in progress
- * have a slice of time together.
+ * Gives a client a turn, behind those that wait already.  Clients with a long command in progress
+ * share one slice of time per round.
  */
 void worker_enqueue(struct worker *w, struct client *c, bool long_command);
 void worker_dequeue(struct worker *w, struct client *c);
 
-/* May long commands, all together, go on in this round of the loop?  Reads the clock. */
+/* Whether long commands have time left in this round of the loop.  Reads the clock. */
 bool worker_slice_left(const struct worker *w);
 
 #endif
