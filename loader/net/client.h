@@ -43,7 +43,7 @@ struct client {
 	bool paused;  /* has commands left to execute, and must read replies first */
 	bool closing; /* executes nothing more; closed when its replies are sent */
 	bool dead;    /* closed at the end of the round */
-	/* executor.client_bytes of commands/ */
+	/* executor.client_bytes, used by commands/ only */
 	_Alignas(max_align_t) char commands[];
 };
 

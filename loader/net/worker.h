@@ -47,7 +47,7 @@ struct worker {
 	uint64_t slice_end; /* monotonic ns: when long commands have used up this round's time */
 	uint64_t stat[STATS]; /* only grow */
 	const struct executor *executor;
-	/* executor.worker_bytes of commands/ */
+	/* executor.worker_bytes, used by commands/ only */
 	_Alignas(max_align_t) char commands[];
 };
 
