@@ -19,6 +19,7 @@
 #include "attach/attach.h"
 #include "attach/bpf.h"
 #include "attach/rules.h"
+#include "commands/commands.h"
 #include "config.h"
 #include "net/server.h"
 #include "net/udp.h"
@@ -291,6 +292,7 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 	struct server_options options = {
 		.cfg = x->cfg,
 		.store = x->store,
+		.executor = commands_executor(),
 		.attach = &x->attach,
 		.config_file = o->file,
 		.apply = apply,

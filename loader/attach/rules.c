@@ -641,19 +641,19 @@ const char *net_refuses(const struct net *net, const struct sockaddr *peer)
 	if (peer->sa_family == AF_UNIX || address_is_loopback(peer))
 		return NULL;
 	if (config_is_protected(net->cfg))
-		return "-DENIED xkvd is running in protected mode because no password is set, and "
+		return "DENIED xkvd is running in protected mode because no password is set, and "
 		       "neither `allow` nor `bind` says who may connect. In this mode connections "
 		       "are only accepted from the loopback interface. To connect from other "
 		       "computers, do one of the following and restart xkvd: 1) set a password "
 		       "with `requirepass` (UDP then needs `udp-token`); 2) name the sources that "
 		       "may connect with `allow`; 3) name the addresses to listen on with `bind`; "
 		       "4) start it with '--protected-mode no', if everybody who can reach it may "
-		       "do everything.\r\n";
+		       "do everything.";
 	return net_allows(net, peer, true) ?
 		       NULL :
-		       "-DENIED connections from this address are not allowed: `allow` in the "
+		       "DENIED connections from this address are not allowed: `allow` in the "
 		       "configuration of xkvd names the sources that are (by default the subnets "
-		       "of its interface).\r\n";
+		       "of its interface).";
 }
 
 size_t net_reply_allowed(const struct net *net, const struct sockaddr *source, size_t len)

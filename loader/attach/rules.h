@@ -59,7 +59,7 @@ void net_changed(void *net);
  */
 bool net_allows(const struct net *net, const struct sockaddr *source, bool connected);
 
-/* Why this peer may not connect over TCP, as a line of RESP; NULL if it may. */
+/* Why this peer may not connect over TCP, as text of an error reply; NULL if it may. */
 const char *net_refuses(const struct net *net, const struct sockaddr *peer);
 
 /*

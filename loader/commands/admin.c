@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Commands about the connection, the configuration, snapshots and the server itself. */
-#include "commands.h"
+#include "impl.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "util/log.h"
 
 #define PASSWORD_MAX 512
-/* of CONFIG GET, which makes an automaton of each: some ten milliseconds at the most */
+/* bytes of CONFIG GET, which compiles each pattern: at most some ten milliseconds */
 #define PATTERNS_MAX 8192
 
 /* --- connection --- */
@@ -20,17 +20,17 @@
 void cmd_ping(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (argc > 2)
-		reply_error(&c->out, "ERR wrong number of arguments for 'ping' command");
+		reply_error(reply_to(c), "ERR wrong number of arguments for 'ping' command");
 	else if (argc == 2)
-		reply_bulk(&c->out, argv[1].ptr, argv[1].len);
+		reply_bulk(reply_to(c), argv[1].ptr, argv[1].len);
 	else
-		reply_raw(&c->out, "+PONG\r\n", 7);
+		reply_status(reply_to(c), "PONG");
 }
 
 void cmd_echo(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
-	reply_bulk(&c->out, argv[1].ptr, argv[1].len);
+	reply_bulk(reply_to(c), argv[1].ptr, argv[1].len);
 }
 
 void cmd_select(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -41,23 +41,23 @@ void cmd_select(struct client *c, unsigned int argc, const struct resp_arg *argv
 	if (!check_integer(c, &argv[1], &db))
 		return;
 	if (db < INT32_MIN || db > INT32_MAX)
-		reply_error(&c->out, "ERR value is out of range, value must between %d and %d",
+		reply_error(reply_to(c), "ERR value is out of range, value must between %d and %d",
 			    INT32_MIN, INT32_MAX);
 	else if (db != 0)
-		reply_error(&c->out, "ERR DB index is out of range");
+		reply_error(reply_to(c), "ERR DB index is out of range");
 	else
-		reply_status(&c->out, "OK");
+		reply_ok(reply_to(c));
 }
 
 void cmd_quit(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	reply_status(&c->out, "OK");
+	reply_ok(reply_to(c));
 	c->closing = true;
 }
 
-/* Takes as long for a wrong password as for the right one, wherever they differ. */
+/* Constant time: the duration must not tell how much of a guess was right. */
 static bool password_is(const struct resp_arg *given, const char *wanted)
 {
 	char a[PASSWORD_MAX] = "", b[PASSWORD_MAX] = "";
@@ -81,35 +81,35 @@ static bool authenticate(struct client *c, const struct resp_arg *user,
 
 	if ((!user || (user->len == 7 && memcmp(user->ptr, "default", 7) == 0)) &&
 	    (!wanted[0] || password_is(password, wanted))) {
-		c->authenticated = true;
+		c->session.authenticated = true;
 		return true;
 	}
-	reply_error(&c->out, "WRONGPASS invalid username-password pair or user is disabled.");
+	reply_error(reply_to(c), "WRONGPASS invalid username-password pair or user is disabled.");
 	return false;
 }
 
 void cmd_auth(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (argc > 3)
-		reply_error(&c->out, "ERR syntax error");
+		reply_error(reply_to(c), "ERR syntax error");
 	else if (argc == 2 && !c->srv->cfg->requirepass[0])
-		reply_error(&c->out,
+		reply_error(reply_to(c),
 			    "ERR AUTH <password> called without any password configured "
 			    "for the default user. Are you sure your configuration is correct?");
 	else if (authenticate(c, argc == 3 ? &argv[1] : NULL, &argv[argc - 1]))
-		reply_status(&c->out, "OK");
+		reply_ok(reply_to(c));
 }
 
 /* Names must not break the lines of CLIENT LIST. */
 static bool is_name(struct client *c, const char *what, const struct resp_arg *name)
 {
 	if (name->len > CLIENT_TEXT_MAX) {
-		reply_error(&c->out, "ERR %s must be %d bytes at most", what, CLIENT_TEXT_MAX);
+		reply_error(reply_to(c), "ERR %s must be %d bytes at most", what, CLIENT_TEXT_MAX);
 		return false;
 	}
 	for (size_t i = 0; i < name->len; i++)
 		if (name->ptr[i] < '!' || name->ptr[i] > '~') {
-			reply_error(&c->out,
+			reply_error(reply_to(c),
 				    "ERR %s cannot contain spaces, newlines or special characters.",
 				    what);
 			return false;
@@ -122,7 +122,7 @@ static bool set_text(struct client *c, char **at, const struct resp_arg *value)
 	char *copy = value->len ? strndup(value->ptr, value->len) : NULL;
 
 	if (value->len && !copy) {
-		reply_error(&c->out, "ERR out of memory");
+		reply_error(reply_to(c), "ERR out of memory");
 		return false;
 	}
 	free(*at);
@@ -132,7 +132,7 @@ static bool set_text(struct client *c, char **at, const struct resp_arg *value)
 
 static bool set_name(struct client *c, const struct resp_arg *name)
 {
-	return is_name(c, "Client names", name) && set_text(c, &c->name, name);
+	return is_name(c, "Client names", name) && set_text(c, &c->session.name, name);
 }
 
 struct hello {
@@ -154,7 +154,7 @@ static bool hello_options(struct client *c, unsigned int argc, const struct resp
 			if (!is_name(c, "Client names", h->name))
 				return false;
 		} else {
-			reply_error(&c->out, "ERR Syntax error in HELLO option '%.*s'",
+			reply_error(reply_to(c), "ERR Syntax error in HELLO option '%.*s'",
 				    (int)strnlen(argv[i].ptr, argv[i].len), argv[i].ptr);
 			return false;
 		}
@@ -165,11 +165,11 @@ static bool hello_options(struct client *c, unsigned int argc, const struct resp
 static bool hello_version(struct client *c, const struct resp_arg *arg, int64_t *version)
 {
 	if (!text_to_i64(arg->ptr, arg->len, version)) {
-		reply_error(&c->out, "ERR Protocol version is not an integer or out of range");
+		reply_error(reply_to(c), "ERR Protocol version is not an integer or out of range");
 		return false;
 	}
 	if (*version < 2 || *version > 3) {
-		reply_error(&c->out, "NOPROTO unsupported protocol version");
+		reply_error(reply_to(c), "NOPROTO unsupported protocol version");
 		return false;
 	}
 	return true;
@@ -177,7 +177,7 @@ static bool hello_version(struct client *c, const struct resp_arg *arg, int64_t 
 
 static void reply_hello(struct client *c)
 {
-	struct reply *r = &c->out;
+	struct reply *r = reply_to(c);
 
 	reply_map(r, 7);
 	reply_text(r, "server");
@@ -185,7 +185,7 @@ static void reply_hello(struct client *c)
 	reply_text(r, "version");
 	reply_text(r, REDIS_VERSION);
 	reply_text(r, "proto");
-	reply_int(r, r->version);
+	reply_int(r, r->protocol);
 	reply_text(r, "id");
 	reply_int(r, (int64_t)c->id);
 	reply_text(r, "mode");
@@ -206,7 +206,7 @@ void cmd_hello(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	if (h.user && !authenticate(c, h.user, h.password))
 		return;
 	if (client_needs_auth(c)) {
-		reply_error(&c->out,
+		reply_error(reply_to(c),
 			    "NOAUTH HELLO must be called with the client already authenticated, "
 			    "otherwise the HELLO AUTH <user> <pass> option can be used to "
 			    "authenticate the client and select the RESP protocol version at the "
@@ -216,7 +216,7 @@ void cmd_hello(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	if (h.name && !set_name(c, h.name))
 		return;
 	if (h.version)
-		c->out.version = (uint8_t)h.version;
+		c->session.reply.protocol = (enum protocol)h.version;
 	reply_hello(c);
 }
 
@@ -224,62 +224,61 @@ void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	c->out.version = 2;
-	c->multi = c->no_evict = false;
-	c->authenticated = !c->srv->cfg->requirepass[0];
-	free(c->name);
-	c->name = NULL;
-	reply_status(&c->out, "RESET");
+	session_reset(&c->session, !c->srv->cfg->requirepass[0]);
+	reply_status(reply_to(c), "RESET");
 }
 
 /* --- transactions --- */
 
 /*
- * There are none.  But a client that sends MULTI must not have what it sends behind it executed one
- * by one: all of that is refused, and EXEC says so, as Redis does after an error.
+ * There are none.  But commands between MULTI and EXEC must not be executed one by one: all of them
+ * are refused, and EXEC replies EXECABORT, as in Redis after an error.
  */
 void cmd_multi(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	reply_error(&c->out, c->multi ? "ERR MULTI calls can not be nested" : NO_TRANSACTIONS);
-	c->multi = true;
+	reply_error(reply_to(c), "%s",
+		    c->session.multi ? "ERR MULTI calls can not be nested" : NO_TRANSACTIONS);
+	c->session.multi = true;
 }
 
 void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	reply_error(&c->out, c->multi ? "EXECABORT Transaction discarded because of previous "
-					"errors."
-				      : "ERR EXEC without MULTI");
-	c->multi = false;
+	reply_error(reply_to(c), "%s",
+		    c->session.multi
+			    ? "EXECABORT Transaction discarded because of previous errors."
+			    : "ERR EXEC without MULTI");
+	c->session.multi = false;
 }
 
 void cmd_discard(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	if (c->multi)
-		reply_status(&c->out, "OK");
+	if (c->session.multi)
+		reply_ok(reply_to(c));
 	else
-		reply_error(&c->out, "ERR DISCARD without MULTI");
-	c->multi = false;
+		reply_error(reply_to(c), "ERR DISCARD without MULTI");
+	c->session.multi = false;
 }
 
 void cmd_watch(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	reply_error(&c->out, c->multi ? "ERR WATCH inside MULTI is not allowed"
-				      : "ERR WATCH is not supported: there are no transactions");
+	reply_error(reply_to(c), "%s",
+		    c->session.multi ? "ERR WATCH inside MULTI is not allowed"
+				     : "ERR WATCH is not supported: there are no transactions");
 }
 
 void cmd_unwatch(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	reply_status(&c->out, "OK"); /* nothing is watched */
+	reply_ok(reply_to(c)); /* nothing is watched */
 }
 
 /* --- CLIENT --- */
@@ -288,24 +287,24 @@ void cmd_client_id(struct client *c, unsigned int argc, const struct resp_arg *a
 {
 	(void)argc;
 	(void)argv;
-	reply_int(&c->out, (int64_t)c->id);
+	reply_int(reply_to(c), (int64_t)c->id);
 }
 
 void cmd_client_getname(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	if (c->name)
-		reply_text(&c->out, c->name);
+	if (c->session.name)
+		reply_text(reply_to(c), c->session.name);
 	else
-		reply_null(&c->out);
+		reply_null(reply_to(c));
 }
 
 void cmd_client_setname(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	if (set_name(c, &argv[2]))
-		reply_status(&c->out, "OK");
+		reply_ok(reply_to(c));
 }
 
 void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -314,46 +313,48 @@ void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_a
 
 	(void)argc;
 	if (!name && !arg_is(&argv[2], "lib-ver"))
-		reply_error(&c->out, "ERR Unrecognized option '%.*s'",
+		reply_error(reply_to(c), "ERR Unrecognized option '%.*s'",
 			    (int)strnlen(argv[2].ptr, argv[2].len), argv[2].ptr);
 	else if (is_name(c, name ? "lib-name" : "lib-ver", &argv[3]) &&
-		 set_text(c, name ? &c->lib_name : &c->lib_version, &argv[3]))
-		reply_status(&c->out, "OK");
+		 set_text(c, name ? &c->session.lib_name : &c->session.lib_version, &argv[3]))
+		reply_ok(reply_to(c));
 }
 
 /* One client as CLIENT LIST shows it; fields of Redis' that have no meaning here are left out. */
 static void print_client(FILE *out, const struct client *c)
 {
+	const struct stream *stream = &c->stream;
+	const struct session *s = &c->session;
 	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX];
 	double now = monotonic_seconds();
 
-	connection_address(&c->conn, true, peer);
-	connection_address(&c->conn, false, local);
+	connection_address(&stream->conn, true, peer);
+	connection_address(&stream->conn, false, local);
 	fprintf(out,
 		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=0 sub=0 "
 		"psub=0 multi=%d qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
 		"tot-mem=%zu "
 		"events=%s cmd=%s "
 		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
-		(unsigned long long)c->id, peer, local, c->conn.fd, c->name ? c->name : "",
+		(unsigned long long)c->id, peer, local, stream->conn.fd, s->name ? s->name : "",
 		(long long)(now - c->since), (long long)(now - c->active),
-		c->multi    ? "x" :
-		c->no_evict ? "e" :
+		s->multi    ? "x" :
+		s->no_evict ? "e" :
 			      "N",
-		c->multi ? 0 : -1, c->in.len - c->in.pos, c->in.cap - c->in.len,
-		c->parser.cap * sizeof(struct resp_arg), c->out.bytes, c->memory,
-		ev_is_active(&c->writable) ? "rw" : "r",
-		c->last ? command_full_name(c->last, name) : "NULL", c->out.version,
-		c->lib_name ? c->lib_name : "", c->lib_version ? c->lib_version : "");
+		s->multi ? 0 : -1, stream_pending(stream), stream->in.cap - stream->in.len,
+		stream->parser.cap * sizeof(struct resp_arg), s->reply.out.bytes, c->memory,
+		ev_is_active(&stream->writable) ? "rw" : "r",
+		s->last ? command_full_name(s->last, name) : "NULL", s->reply.protocol,
+		s->lib_name ? s->lib_name : "", s->lib_version ? s->lib_version : "");
 }
 
-/* Replies what a FILE collected; frees it. */
+/* Replies with the text of an open_memstream(); frees it. */
 static void reply_collected(struct client *c, FILE *file, char **text, size_t *len)
 {
 	if (fclose(file))
-		reply_error(&c->out, "ERR out of memory");
+		reply_error(reply_to(c), "ERR out of memory");
 	else
-		reply_verbatim(&c->out, *text, *len);
+		reply_verbatim(reply_to(c), *text, *len);
 	free(*text);
 }
 
@@ -366,7 +367,7 @@ void cmd_client_info(struct client *c, unsigned int argc, const struct resp_arg 
 	(void)argc;
 	(void)argv;
 	if (!out) {
-		reply_error(&c->out, "ERR out of memory");
+		reply_error(reply_to(c), "ERR out of memory");
 		return;
 	}
 	print_client(out, c);
@@ -375,22 +376,22 @@ void cmd_client_info(struct client *c, unsigned int argc, const struct resp_arg 
 
 /* Which clients CLIENT LIST shows, and CLIENT KILL closes. */
 struct client_filter {
-	bool none; /* a type of client that there is not */
+	bool none; /* a type of client that does not exist here */
 	bool skip_self;
 	const struct resp_arg *addr, *laddr; /* NULL = any */
 	unsigned int ids;		     /* 0 = any */
 	uint64_t id[PLAIN_ARGS_MAX];
 };
 
-/* There are only normal clients.  On false the error was replied. */
+/* Normal clients are the only type.  On false the error was replied. */
 static bool filter_type(struct client *c, const struct resp_arg *type, struct client_filter *f)
 {
 	f->none |= !arg_is(type, "normal");
 	if (!f->none || arg_is(type, "master") || arg_is(type, "replica") ||
 	    arg_is(type, "slave") || arg_is(type, "pubsub"))
 		return true;
-	reply_error(&c->out, "ERR Unknown client type '%.*s'", (int)strnlen(type->ptr, type->len),
-		    type->ptr);
+	reply_error(reply_to(c), "ERR Unknown client type '%.*s'",
+		    (int)strnlen(type->ptr, type->len), type->ptr);
 	return false;
 }
 
@@ -400,7 +401,7 @@ static bool filter_id(struct client *c, const struct resp_arg *arg, struct clien
 	int64_t id;
 
 	if (!text_to_i64(arg->ptr, arg->len, &id) || id < 1) {
-		reply_error(&c->out, "%s", error);
+		reply_error(reply_to(c), "%s", error);
 		return false;
 	}
 	f->id[f->ids++] = (uint64_t)id;
@@ -419,7 +420,7 @@ static bool list_filter(struct client *c, unsigned int argc, const struct resp_a
 		return true;
 	}
 	if (argc != 2)
-		reply_error(&c->out, "ERR syntax error");
+		reply_error(reply_to(c), "ERR syntax error");
 	return argc == 2;
 }
 
@@ -427,7 +428,7 @@ static bool is_address_of(const struct resp_arg *arg, const struct client *c, bo
 {
 	char text[ADDRESS_TEXT];
 
-	connection_address(&c->conn, peer, text);
+	connection_address(&c->stream.conn, peer, text);
 	return arg->len == strlen(text) && memcmp(arg->ptr, text, arg->len) == 0;
 }
 
@@ -453,10 +454,10 @@ void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg 
 		return;
 	out = open_memstream(&text, &len);
 	if (!out) {
-		reply_error(&c->out, "ERR out of memory");
+		reply_error(reply_to(c), "ERR out of memory");
 		return;
 	}
-	TAILQ_FOREACH(each, &c->srv->clients, link)
+	TAILQ_FOREACH(each, &c->worker->clients, link)
 	if (filter_has(&filter, each))
 		print_client(out, each);
 	reply_collected(c, out, &text, &len);
@@ -478,23 +479,23 @@ static bool kill_option(struct client *c, const struct resp_arg *word, const str
 	} else if (arg_is(word, "skipme") && (arg_is(value, "yes") || arg_is(value, "no"))) {
 		f->skip_self = arg_is(value, "yes");
 	} else if (arg_is(word, "user") && !arg_is(value, "default")) {
-		reply_error(&c->out, "ERR No such user '%.*s'",
+		reply_error(reply_to(c), "ERR No such user '%.*s'",
 			    (int)strnlen(value->ptr, value->len), value->ptr);
 		return false;
 	} else if (!arg_is(word, "user")) {
-		reply_error(&c->out, "ERR syntax error");
+		reply_error(reply_to(c), "ERR syntax error");
 		return false;
 	}
 	return true;
 }
 
-/* Closes the clients that match; this one when it has its reply.  How many there are. */
+/* Closes the clients that match, this one after its reply.  Returns how many. */
 static unsigned int kill_clients(struct client *c, const struct client_filter *f)
 {
 	struct client *each, *next;
 	unsigned int killed = 0;
 
-	for (each = TAILQ_FIRST(&c->srv->clients); each; each = next) {
+	for (each = TAILQ_FIRST(&c->worker->clients); each; each = next) {
 		next = TAILQ_NEXT(each, link);
 		if (!filter_has(f, each) || (each == c && f->skip_self))
 			continue;
@@ -514,19 +515,19 @@ void cmd_client_kill(struct client *c, unsigned int argc, const struct resp_arg 
 	if (argc == 3) {
 		f.addr = &argv[2];
 		if (kill_clients(c, &f))
-			reply_status(&c->out, "OK");
+			reply_ok(reply_to(c));
 		else
-			reply_error(&c->out, "ERR No such client");
+			reply_error(reply_to(c), "ERR No such client");
 		return;
 	}
 	if (argc % 2) {
-		reply_error(&c->out, "ERR syntax error");
+		reply_error(reply_to(c), "ERR syntax error");
 		return;
 	}
 	for (unsigned int i = 2; i < argc; i += 2)
 		if (!kill_option(c, &argv[i], &argv[i + 1], &f))
 			return;
-	reply_int(&c->out, kill_clients(c, &f));
+	reply_int(reply_to(c), kill_clients(c, &f));
 }
 
 void cmd_client_no_evict(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -535,11 +536,11 @@ void cmd_client_no_evict(struct client *c, unsigned int argc, const struct resp_
 
 	(void)argc;
 	if (!on && !arg_is(&argv[2], "off")) {
-		reply_error(&c->out, "ERR syntax error");
+		reply_error(reply_to(c), "ERR syntax error");
 		return;
 	}
-	c->no_evict = on;
-	reply_status(&c->out, "OK");
+	c->session.no_evict = on;
+	reply_ok(reply_to(c));
 }
 
 /* --- INFO and CONFIG --- */
@@ -550,13 +551,13 @@ void cmd_info(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	char *text = info_text(c->srv, argc - 1, argv + 1, &len);
 
 	if (text)
-		reply_verbatim(&c->out, text, len);
+		reply_verbatim(reply_to(c), text, len);
 	else
-		reply_error(&c->out, "ERR out of memory");
+		reply_error(reply_to(c), "ERR out of memory");
 	free(text);
 }
 
-/* Copies of arguments as C strings: NULL if memory is short or an argument holds a NUL. */
+/* Copies of arguments as C strings; NULL if out of memory or an argument holds a NUL. */
 static char **strings_from(struct client *c, unsigned int count, const struct resp_arg *argv)
 {
 	char **strings = calloc(count + 1, sizeof(*strings));
@@ -573,7 +574,7 @@ static char **strings_from(struct client *c, unsigned int count, const struct re
 		strings = NULL;
 	}
 	if (!strings)
-		reply_error(&c->out, "ERR an argument holds a zero byte, or memory is short");
+		reply_error(reply_to(c), "ERR an argument holds a zero byte, or memory is short");
 	return strings;
 }
 
@@ -605,17 +606,17 @@ void cmd_config_get(struct client *c, unsigned int argc, const struct resp_arg *
 	struct directives found = { .count = 0 };
 	char **patterns;
 
-	if (c->parser.pos > PATTERNS_MAX) {
-		reply_error(&c->out, "ERR the patterns are longer than %d bytes", PATTERNS_MAX);
+	if (c->stream.parser.pos > PATTERNS_MAX) {
+		reply_error(reply_to(c), "ERR the patterns are longer than %d bytes", PATTERNS_MAX);
 		return;
 	}
 	patterns = strings_from(c, argc - 2, argv + 2);
 	if (!patterns)
 		return;
-	reply_init(&found.text, c->out.limit);
+	reply_part(&found.text, reply_to(c));
 	config_get(c->srv->cfg, (const char *const *)patterns, argc - 2, add_directive, &found);
-	reply_map(&c->out, found.count);
-	reply_splice(&c->out, &found.text);
+	reply_map(reply_to(c), found.count);
+	reply_splice(reply_to(c), &found.text);
 	strings_free(patterns, argc - 2);
 }
 
@@ -625,32 +626,33 @@ static void reply_config_error(struct client *c, int error, const char *name, co
 
 	switch (error) {
 	case -ENOENT:
-		reply_error(&c->out,
+		reply_error(reply_to(c),
 			    "ERR Unknown option or number of arguments for CONFIG SET - '%s'",
 			    name);
 		break;
 	case -EPERM:
-		reply_error(&c->out, "%s '%s') - can't set immutable config", failed, name);
+		reply_error(reply_to(c), "%s '%s') - can't set immutable config", failed, name);
 		break;
 	case -EEXIST:
-		reply_error(&c->out, "%s '%s') - duplicate parameter", failed, name);
+		reply_error(reply_to(c), "%s '%s') - duplicate parameter", failed, name);
 		break;
 	default:
-		reply_error(&c->out, "%s '%s') - %s", failed, name, text);
+		reply_error(reply_to(c), "%s '%s') - %s", failed, name, text);
 	}
 }
 
-/* Replies why not if one of the pairs changes who has access and this client may not do that. */
+/* Replies an error if one of the pairs guards access and this client may not change it. */
 static bool may_set(struct client *c, char *const words[], unsigned int count)
 {
 	enum protected_configs who = c->srv->cfg->protected_configs;
 
-	if (who == PROTECTED_YES || (who == PROTECTED_LOCAL && connection_is_local(&c->conn)))
+	if (who == PROTECTED_YES ||
+	    (who == PROTECTED_LOCAL && connection_is_local(&c->stream.conn)))
 		return true;
 	for (unsigned int i = 0; i < count; i += 2) {
 		if (!config_guards_access(words[i]))
 			continue;
-		reply_error(&c->out,
+		reply_error(reply_to(c),
 			    "ERR CONFIG SET failed (possibly related to argument '%s') - can't set "
 			    "protected config",
 			    words[i]);
@@ -659,7 +661,7 @@ static bool may_set(struct client *c, char *const words[], unsigned int count)
 	return true;
 }
 
-/* Are there open files for as many clients as are asked for?  If not, says so, as Redis. */
+/* Whether enough files may be open for the clients asked for; if not, replies as Redis does. */
 static bool clients_fit(struct client *c, const struct config_pair *pairs, unsigned int count)
 {
 	unsigned int possible;
@@ -673,7 +675,7 @@ static bool clients_fit(struct client *c, const struct config_pair *pairs, unsig
 		possible = server_clients_possible((unsigned int)wanted);
 		if (possible >= wanted)
 			continue;
-		reply_error(&c->out,
+		reply_error(reply_to(c),
 			    "ERR CONFIG SET failed (possibly related to argument 'maxclients') - "
 			    "The operating system is not able to handle the specified number of "
 			    "clients, try with %u",
@@ -691,7 +693,7 @@ void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *
 	int ret = -ENOMEM;
 
 	if (count % 2) {
-		reply_error(&c->out, "ERR wrong number of arguments for 'config|set' command");
+		reply_error(reply_to(c), "ERR wrong number of arguments for 'config|set' command");
 		return;
 	}
 	words = strings_from(c, count, argv + 2);
@@ -711,7 +713,7 @@ void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *
 	if (ret)
 		reply_config_error(c, ret, words[2 * failed], err);
 	else
-		reply_status(&c->out, "OK");
+		reply_ok(reply_to(c));
 out:
 	free(pairs);
 	strings_free(words, count);
@@ -719,20 +721,10 @@ out:
 
 void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	uint64_t driver, here;
-
 	(void)argc;
 	(void)argv;
-	store_udp_operations(c->srv->store, &driver, &here);
-	c->srv->stats = (struct server_stats){
-		.old_udp_driver = driver,
-		.old_udp_here = here,
-		.old_hits = store_counter(c->srv->store, "get_hits"),
-		.old_misses = store_counter(c->srv->store, "get_misses"),
-		.old_expired = store_counter(c->srv->store, "expires"),
-		.old_evicted = store_counter(c->srv->store, "evictions"),
-	};
-	reply_status(&c->out, "OK");
+	server_stats(c->srv, c->srv->stat_base);
+	reply_ok(reply_to(c));
 }
 
 /* --- MEMORY --- */
@@ -741,11 +733,11 @@ void cmd_memory_purge(struct client *c, unsigned int argc, const struct resp_arg
 {
 	(void)argc;
 	(void)argv;
-	clients_trim_memory(c->srv);
-	reply_status(&c->out, "OK");
+	clients_trim_memory(c->worker);
+	reply_ok(reply_to(c));
 }
 
-/* --- snapshots and the end --- */
+/* --- snapshots and shutdown --- */
 
 static void reply_save_error(struct client *c, int error)
 {
@@ -753,9 +745,9 @@ static void reply_save_error(struct client *c, int error)
 
 	snapshot_status(&info);
 	if (error == -EINPROGRESS)
-		reply_error(&c->out, "ERR Background save already in progress");
+		reply_error(reply_to(c), "ERR Background save already in progress");
 	else
-		reply_error(&c->out, "ERR %s",
+		reply_error(reply_to(c), "ERR %s",
 			    info.last_error[0] ? info.last_error : strerror(-error));
 }
 
@@ -769,7 +761,7 @@ void cmd_save(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	if (ret)
 		reply_save_error(c, ret);
 	else
-		reply_status(&c->out, "OK");
+		reply_ok(reply_to(c));
 }
 
 void cmd_bgsave(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -777,14 +769,14 @@ void cmd_bgsave(struct client *c, unsigned int argc, const struct resp_arg *argv
 	int ret;
 
 	if (argc > 2 || (argc == 2 && !arg_is(&argv[1], "schedule"))) {
-		reply_error(&c->out, "ERR syntax error");
+		reply_error(reply_to(c), "ERR syntax error");
 		return;
 	}
 	ret = snapshot_bgsave(c->srv->store, c->srv->cfg);
 	if (ret)
 		reply_save_error(c, ret);
 	else
-		reply_status(&c->out, "Background saving started");
+		reply_status(reply_to(c), "Background saving started");
 }
 
 void cmd_lastsave(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -794,7 +786,7 @@ void cmd_lastsave(struct client *c, unsigned int argc, const struct resp_arg *ar
 	(void)argc;
 	(void)argv;
 	snapshot_status(&info);
-	reply_int(&c->out, (int64_t)info.last_save);
+	reply_int(reply_to(c), (int64_t)info.last_save);
 }
 
 void cmd_shutdown(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -812,16 +804,16 @@ void cmd_shutdown(struct client *c, unsigned int argc, const struct resp_arg *ar
 		} else if (arg_is(&argv[i], "abort") && argc == 2) {
 			abort = true;
 		} else if (!arg_is(&argv[i], "now")) {
-			reply_error(&c->out, "ERR syntax error");
+			reply_error(reply_to(c), "ERR syntax error");
 			return;
 		}
 	}
 	if (abort) {
 		/* A shutdown is over before the next command is read. */
-		reply_error(&c->out, "ERR No shutdown in progress.");
+		reply_error(reply_to(c), "ERR No shutdown in progress.");
 		return;
 	}
 	log_notice("user requested shutdown");
 	if (!server_shutdown(c->srv, save, force))
-		reply_error(&c->out, "ERR Errors trying to SHUTDOWN. Check logs.");
+		reply_error(reply_to(c), "ERR Errors trying to SHUTDOWN. Check logs.");
 }

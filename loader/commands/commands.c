@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The table of commands, their dispatch, and what describes them (COMMAND and
- * the HELP subcommands).  The next command is one row here and one function.
+ * the HELP subcommands).  A new command is one row here and one function.
  * Names, error texts and the order of checks are those of Redis 7.0.
  */
-#include "commands.h"
+#include "impl.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -163,7 +163,7 @@ static const struct command table[] = {
 	{ "reset", cmd_reset, 1, NS | LS | F | NA, 0, 0, 0, "connection", "",
 	  "Resets the connection.", NULL },
 	{ "client", NULL, -2, 0, 0, 0, 0, "connection", "", "Commands about connections.", client_sub },
-	/* transactions, which there are not */
+	/* transactions, which are not supported */
 	{ "multi", cmd_multi, 1, NS | LS | F, 0, 0, 0, "transactions", "",
 	  "Refused, with all that follows until EXEC or DISCARD: there are no transactions.", NULL },
 	{ "exec", cmd_exec, 1, NS | LS, 0, 0, 0, "transactions", "",
@@ -197,7 +197,7 @@ static const struct command table[] = {
 
 /* --- look-up --- */
 
-#define SLOTS 256 /* a power of two, four times the commands: hardly a second probe */
+#define SLOTS 256 /* a power of two, at least four times the commands: few collisions */
 
 static const struct command *slots[SLOTS];
 
@@ -212,7 +212,7 @@ static unsigned int slot_of(const char *name, size_t len)
 	return (hash ^ hash >> 16) % SLOTS;
 }
 
-void commands_init(void)
+static void fill_slots(void)
 {
 	if (slots[slot_of(table[0].name, strlen(table[0].name))])
 		return;
@@ -267,24 +267,24 @@ const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_
 static void on_done(void *arg, unsigned int op, int ret, const struct store_entry *e)
 {
 	struct client *c = arg;
-	const struct queue *q = &c->srv->queue;
+	const struct queue *q = queue_of(c);
 
 	q->then[op].end(c, q->then[op].note, ret, e);
 }
 
 void commands_flush(struct client *c)
 {
-	struct queue *q = &c->srv->queue;
+	struct queue *q = queue_of(c);
 
 	if (q->count)
-		store_run(c->srv->ctx, q->op, q->count, on_done, c);
+		store_run(c->worker->ctx, q->op, q->count, on_done, c);
 	q->count = 0;
 }
 
 void command_queue(struct client *c, const struct store_op *op, command_end_fn *end,
 		   unsigned int note)
 {
-	struct queue *q = &c->srv->queue;
+	struct queue *q = queue_of(c);
 
 	if (q->count == QUEUE_OPS)
 		commands_flush(c);
@@ -296,7 +296,7 @@ void command_queue(struct client *c, const struct store_op *op, command_end_fn *
 struct reply *reply_now(struct client *c)
 {
 	commands_flush(c);
-	return &c->out;
+	return reply_to(c);
 }
 
 void end_yes_no(struct client *c, unsigned int note, int ret, const struct store_entry *e)
@@ -306,7 +306,7 @@ void end_yes_no(struct client *c, unsigned int note, int ret, const struct store
 	if (ret && ret != -ENOENT && ret != -ECANCELED)
 		reply_store_error(c, ret);
 	else
-		reply_int(&c->out, !ret);
+		reply_int(reply_to(c), !ret);
 }
 
 /* --- errors --- */
@@ -320,27 +320,27 @@ void reply_store_error(struct client *c, int error)
 {
 	switch (error) {
 	case -ENOSPC:
-		reply_error(&c->out, store_at_limit(c->srv->store) ?
+		reply_error(reply_to(c), store_at_limit(c->srv->store) ?
 					     "OOM command not allowed when used memory > "
 					     "'maxmemory'." :
 					     "OOM command not allowed when the store is full: "
 					     "raise max-keys, add memory or delete keys");
 		break;
 	case -EBUSY:
-		reply_error(&c->out, "BUSY the key is changed by too many others: try again");
+		reply_error(reply_to(c), "BUSY the key is changed by too many others: try again");
 		break;
 	case -EMSGSIZE:
-		reply_error(&c->out, VALUE_TOO_LONG);
+		reply_error(reply_to(c), VALUE_TOO_LONG);
 		break;
 	case -EDOM:
-		reply_error(&c->out, NOT_AN_INTEGER);
+		reply_error(reply_to(c), NOT_AN_INTEGER);
 		break;
 	case -ERANGE:
-		reply_error(&c->out, "ERR increment or decrement would overflow");
+		reply_error(reply_to(c), "ERR increment or decrement would overflow");
 		break;
 	default:
 		log_warning("a store operation failed: %s", strerror(-error));
-		reply_error(&c->out, "ERR the store failed: %s", strerror(-error));
+		reply_error(reply_to(c), "ERR the store failed: %s", strerror(-error));
 	}
 }
 
@@ -368,7 +368,7 @@ bool check_integer(struct client *c, const struct resp_arg *arg, int64_t *out)
 	return false;
 }
 
-/* How much of an argument a text can show: it ends at a NUL, as Redis' does. */
+/* Bytes of an argument to be shown in an error: up to a NUL, as in Redis. */
 static int shown(const struct resp_arg *arg, size_t max)
 {
 	return (int)strnlen(arg->ptr, arg->len < max ? arg->len : max);
@@ -412,7 +412,7 @@ static void refuse_http(struct client *c)
 {
 	char peer[ADDRESS_TEXT];
 
-	connection_address(&c->conn, true, peer);
+	connection_address(&c->stream.conn, true, peer);
 	log_warning("possible attack: client %s sends HTTP to this port; closing it", peer);
 	c->dead = true;
 }
@@ -423,7 +423,7 @@ static bool arity_ok(const struct command *cmd, unsigned int argc)
 			       : argc >= (unsigned int)-cmd->arity;
 }
 
-/* The command, or the subcommand of it, that may be executed; NULL with its error. */
+/* The command or subcommand, if it may be executed; else NULL, and the error was replied. */
 static const struct command *accepted(struct client *c, unsigned int argc,
 				      const struct resp_arg *argv)
 {
@@ -474,25 +474,65 @@ static const struct command *accepted(struct client *c, unsigned int argc,
 /* Between MULTI and its end, only these are executed. */
 static bool refused_by_multi(struct client *c, const struct command *cmd)
 {
-	if (!c->multi || cmd->fn == cmd_multi || cmd->fn == cmd_exec || cmd->fn == cmd_discard ||
-	    cmd->fn == cmd_watch || cmd->fn == cmd_reset || cmd->fn == cmd_quit)
+	if (!c->session.multi || cmd->fn == cmd_multi || cmd->fn == cmd_exec ||
+	    cmd->fn == cmd_discard || cmd->fn == cmd_watch || cmd->fn == cmd_reset ||
+	    cmd->fn == cmd_quit)
 		return false;
 	reply_error(reply_now(c), NO_TRANSACTIONS);
 	return true;
 }
 
-void command_run(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static unsigned int run_flags(struct client *c)
 {
-	const struct command *cmd;
+	const struct command *last = c->session.last;
+	unsigned int flags = progress_of(c)->step ? RUN_UNFINISHED : 0;
 
-	c->srv->stats.commands++;
-	cmd = accepted(c, argc, argv);
-	if (!cmd || refused_by_multi(c, cmd))
-		return;
-	if (!(cmd->flags & CMD_QUEUES))
-		commands_flush(c);
-	c->last = cmd;
-	cmd->fn(c, argc, argv);
+	if (last && !(last->flags & (CMD_FAST | CMD_QUEUES)))
+		flags |= RUN_LONG;
+	if (last && last->flags & CMD_WRITE)
+		flags |= RUN_WRITES;
+	return flags;
+}
+
+static unsigned int run(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	const struct command *cmd = accepted(c, argc, argv);
+
+	if (cmd && !refused_by_multi(c, cmd)) {
+		if (!(cmd->flags & CMD_QUEUES))
+			commands_flush(c);
+		c->session.last = cmd;
+		cmd->fn(c, argc, argv);
+	}
+	return run_flags(c);
+}
+
+static unsigned int resume(struct client *c)
+{
+	long_continue(c);
+	return run_flags(c);
+}
+
+static size_t memory(struct client *c)
+{
+	return found_memory(progress_of(c)->found);
+}
+
+const struct executor *commands_executor(void)
+{
+	static const struct executor executor = {
+		.client_bytes = sizeof(struct progress),
+		.worker_bytes = sizeof(struct queue),
+		.run = run,
+		.resume = resume,
+		.flush = commands_flush,
+		.cancel = long_end,
+		.memory = memory,
+		.sample = info_sample,
+	};
+
+	fill_slots();
+	return &executor;
 }
 
 /* --- COMMAND --- */
@@ -540,7 +580,7 @@ static void reply_categories(struct reply *r, const struct command *cmd)
 	reply_status(r, group);
 }
 
-/* Where the keys are, in the form of Redis 7: one range that starts at an index. */
+/* The positions of the keys in the form of Redis 7: one range that starts at an index. */
 static void reply_key_specs(struct reply *r, const struct command *cmd)
 {
 	bool reads = cmd->flags & CMD_READONLY;
@@ -596,7 +636,7 @@ static void reply_command(struct reply *r, const struct command *cmd)
 	reply_int(r, cmd->last);
 	reply_int(r, cmd->step);
 	reply_categories(r, cmd);
-	reply_set(r, 0); /* tips: about clusters, of which there are none */
+	reply_set(r, 0); /* tips, which are about clusters */
 	reply_key_specs(r, cmd);
 	reply_array(r, sub_count(cmd));
 	for (size_t i = 0; i < sub_count(cmd); i++)
@@ -607,16 +647,16 @@ static void cmd_command(struct client *c, unsigned int argc, const struct resp_a
 {
 	(void)argc;
 	(void)argv;
-	reply_array(&c->out, TABLE_SIZE);
+	reply_array(reply_to(c), TABLE_SIZE);
 	for (unsigned int i = 0; i < TABLE_SIZE; i++)
-		reply_command(&c->out, &table[i]);
+		reply_command(reply_to(c), &table[i]);
 }
 
 static void cmd_command_count(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
-	reply_int(&c->out, TABLE_SIZE);
+	reply_int(reply_to(c), TABLE_SIZE);
 }
 
 /* Finds "get" or "config|get". */
@@ -637,14 +677,14 @@ static void cmd_command_info(struct client *c, unsigned int argc, const struct r
 		cmd_command(c, argc, argv);
 		return;
 	}
-	reply_array(&c->out, argc - 2);
+	reply_array(reply_to(c), argc - 2);
 	for (unsigned int i = 2; i < argc; i++) {
 		const struct command *cmd = find_full(&argv[i]);
 
 		if (cmd)
-			reply_command(&c->out, cmd);
+			reply_command(reply_to(c), cmd);
 		else
-			reply_null(&c->out);
+			reply_null(reply_to(c));
 	}
 }
 
@@ -674,17 +714,17 @@ static void cmd_command_docs(struct client *c, unsigned int argc, const struct r
 	unsigned int known = 0;
 
 	if (argc == 2) {
-		reply_map(&c->out, TABLE_SIZE);
+		reply_map(reply_to(c), TABLE_SIZE);
 		for (unsigned int i = 0; i < TABLE_SIZE; i++)
-			reply_docs(&c->out, &table[i]);
+			reply_docs(reply_to(c), &table[i]);
 		return;
 	}
 	for (unsigned int i = 2; i < argc; i++)
 		known += find_full(&argv[i]) != NULL;
-	reply_map(&c->out, known);
+	reply_map(reply_to(c), known);
 	for (unsigned int i = 2; i < argc; i++)
 		if (find_full(&argv[i]))
-			reply_docs(&c->out, find_full(&argv[i]));
+			reply_docs(reply_to(c), find_full(&argv[i]));
 }
 
 /* Adds a command and its subcommands to a list, if they match. */
@@ -711,21 +751,21 @@ static void cmd_command_list(struct client *c, unsigned int argc, const struct r
 	size_t count = 0;
 
 	if (argc != 2 && !filtered) {
-		reply_error(&c->out, "ERR syntax error");
+		reply_error(reply_to(c), "ERR syntax error");
 		return;
 	}
 	if (filtered)
 		glob_compile(&glob, argv[4].ptr, argv[4].len, true);
 	else
 		glob_compile(&glob, "*", 1, false);
-	reply_init(&names, c->out.limit);
+	reply_part(&names, reply_to(c));
 	for (unsigned int i = 0; i < TABLE_SIZE; i++)
 		count += list_names(&names, &table[i], &glob);
-	reply_array(&c->out, count);
-	reply_splice(&c->out, &names);
+	reply_array(reply_to(c), count);
+	reply_splice(reply_to(c), &names);
 }
 
-/* The HELP subcommand of any command that has some. */
+/* The HELP subcommand of any command that has subcommands. */
 static void cmd_help(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct command *cmd = find(argv[0].ptr, argv[0].len);
@@ -733,19 +773,19 @@ static void cmd_help(struct client *c, unsigned int argc, const struct resp_arg 
 	size_t at;
 
 	(void)argc;
-	reply_array(&c->out, 1 + 2 * sub_count(cmd));
+	reply_array(reply_to(c), 1 + 2 * sub_count(cmd));
 	snprintf(text, sizeof(text),
 		 "%s <subcommand> [<arg> [value] [opt] ...]. Subcommands are:", cmd->name);
 	for (at = 0; cmd->name[at]; at++)
 		text[at] = (char)toupper((unsigned char)text[at]);
-	reply_status(&c->out, text);
+	reply_status(reply_to(c), text);
 	for (const struct command *sub = cmd->sub; sub->name; sub++) {
 		snprintf(text, sizeof(text), "%s%s%s", sub->name, sub->usage[0] ? " " : "",
 			 sub->usage);
 		for (at = 0; sub->name[at]; at++)
 			text[at] = (char)toupper((unsigned char)text[at]);
-		reply_status(&c->out, text);
+		reply_status(reply_to(c), text);
 		snprintf(text, sizeof(text), "    %s", sub->summary);
-		reply_status(&c->out, text);
+		reply_status(reply_to(c), text);
 	}
 }

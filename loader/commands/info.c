@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "attach/attach.h"
-#include "commands.h"
+#include "impl.h"
 #include "persist/snapshot.h"
 #include "util/clock.h"
 #include "util/metrics.h"
@@ -18,7 +18,7 @@
 #define XKV_RELEASE "unknown"
 #endif
 
-/* 1.50M: as Redis writes sizes for people. */
+/* Also as NAME_human, "1.50M", as in Redis. */
 static void metric_size(struct metrics *m, const char *name, uint64_t bytes)
 {
 	static const char units[] = "BKMGTP";
@@ -62,17 +62,26 @@ static void server_section(struct metrics *m, struct server *s)
 	metric_text(m, "config_file", s->opt.config_file ? s->opt.config_file : "");
 }
 
+static void largest_buffers(const struct worker *w, size_t *input, size_t *output)
+{
+	const struct client *c;
+
+	TAILQ_FOREACH(c, &w->clients, link)
+	{
+		size_t waiting = c->session.reply.out.bytes;
+
+		*input = c->stream.in.cap > *input ? c->stream.in.cap : *input;
+		*output = waiting > *output ? waiting : *output;
+	}
+}
+
 static void clients_section(struct metrics *m, struct server *s)
 {
 	size_t input = 0, output = 0;
-	struct client *c;
 
-	TAILQ_FOREACH(c, &s->clients, link)
-	{
-		input = c->in.cap > input ? c->in.cap : input;
-		output = c->out.bytes > output ? c->out.bytes : output;
-	}
-	metric_gauge(m, "connected_clients", s->client_count);
+	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+		largest_buffers(s->worker[i], &input, &output);
+	metric_gauge(m, "connected_clients", server_client_count(s));
 	metric_gauge(m, "maxclients", s->cfg->maxclients);
 	metric_gauge(m, "client_recent_max_input_buffer", (int64_t)input);
 	metric_gauge(m, "client_recent_max_output_buffer", (int64_t)output);
@@ -100,17 +109,15 @@ static void note_memory(struct server *s)
 		s->memory_peak = used;
 }
 
-/* CONFIG RESETSTAT takes commands away. */
 static void note_operations(struct server *s)
 {
 	double now = monotonic_seconds(), passed = now - s->ops.at;
-	uint64_t driver, here, count;
+	uint64_t stat[STATS], count;
 
-	store_udp_operations(s->store, &driver, &here);
-	count = s->stats.commands + driver + here;
+	server_stats(s, stat);
+	count = stat[STAT_COMMANDS] + stat[STAT_UDP_DRIVER] + stat[STAT_UDP_XKVD];
 	if (s->ops.at > 0 && passed > 0)
-		s->ops.per_second =
-			count > s->ops.count ? (double)(count - s->ops.count) / passed : 0;
+		s->ops.per_second = (double)(count - s->ops.count) / passed;
 	s->ops.count = count;
 	s->ops.at = now;
 }
@@ -127,8 +134,8 @@ static double percent(uint64_t part, uint64_t whole)
 }
 
 /*
- * used_memory is what maxmemory limits: the kernel's memory that the store takes.  The daemon's own
- * stands in allocator_*; rss has both, as xkvd maps the store.  Overhead is what an empty store
+ * used_memory is what maxmemory limits: the kernel's memory that the store takes.  allocator_* is
+ * the daemon's own; rss includes both, as xkvd maps the store.  Overhead is what an empty store
  * takes, dataset the rest.
  */
 static void memory_section(struct metrics *m, struct server *s)
@@ -147,7 +154,7 @@ static void memory_section(struct metrics *m, struct server *s)
 	metric_gauge(m, "used_memory_dataset", (int64_t)data);
 	metric_gauge(m, "allocator_allocated", (int64_t)(heap.uordblks + heap.hblkhd));
 	metric_gauge(m, "allocator_active", (int64_t)(heap.arena + heap.hblkhd));
-	metric_gauge(m, "mem_clients_normal", (int64_t)s->client_memory);
+	metric_gauge(m, "mem_clients_normal", (int64_t)server_client_memory(s));
 	metric_size(m, "total_system_memory",
 		    (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
 	metric_size(m, "maxmemory", s->cfg->maxmemory);
@@ -177,37 +184,31 @@ static void persistence_section(struct metrics *m, struct server *s)
 }
 
 /* Since CONFIG RESETSTAT. */
-static void count_since(struct metrics *m, struct server *s, const char *name, const char *counter,
-			uint64_t before)
-{
-	metric_count(m, name, store_counter(s->store, counter) - before);
-}
-
 static void stats_section(struct metrics *m, struct server *s)
 {
-	const struct server_stats *st = &s->stats;
-	uint64_t driver, here;
+	uint64_t st[STATS];
 
-	store_udp_operations(s->store, &driver, &here);
-	driver -= st->old_udp_driver;
-	here -= st->old_udp_here;
-	metric_count(m, "total_connections_received", st->connections);
-	metric_count(m, "total_commands_processed", st->commands + driver + here);
-	metric_count(m, "udp_operations_driver", driver);
-	metric_count(m, "udp_operations_xkvd", here);
+	server_stats(s, st);
+	for (unsigned int i = 0; i < STATS; i++)
+		st[i] -= s->stat_base[i];
+	metric_count(m, "total_connections_received", st[STAT_CONNECTIONS]);
+	metric_count(m, "total_commands_processed",
+		     st[STAT_COMMANDS] + st[STAT_UDP_DRIVER] + st[STAT_UDP_XKVD]);
+	metric_count(m, "udp_operations_driver", st[STAT_UDP_DRIVER]);
+	metric_count(m, "udp_operations_xkvd", st[STAT_UDP_XKVD]);
 	metric_real(m, "instantaneous_ops_per_sec", s->ops.per_second, 0, "");
-	metric_count(m, "total_net_input_bytes", st->bytes_in);
-	metric_count(m, "total_net_output_bytes", st->bytes_out);
-	metric_count(m, "rejected_connections", st->rejected);
-	metric_count(m, "rejected_connections_by_address", st->refused);
-	count_since(m, s, "expired_keys", "expires", st->old_expired);
-	count_since(m, s, "evicted_keys", "evictions", st->old_evicted);
-	count_since(m, s, "keyspace_hits", "get_hits", st->old_hits);
-	count_since(m, s, "keyspace_misses", "get_misses", st->old_misses);
-	metric_count(m, "evicted_clients", st->evicted_clients);
-	metric_count(m, "client_query_buffer_limit_disconnections", st->query_closed);
-	metric_count(m, "client_output_buffer_limit_disconnections", st->output_closed);
-	metric_count(m, "protocol_errors", st->protocol_errors);
+	metric_count(m, "total_net_input_bytes", st[STAT_BYTES_IN]);
+	metric_count(m, "total_net_output_bytes", st[STAT_BYTES_OUT]);
+	metric_count(m, "rejected_connections", st[STAT_REJECTED]);
+	metric_count(m, "rejected_connections_by_address", st[STAT_REFUSED]);
+	metric_count(m, "expired_keys", st[STAT_EXPIRED]);
+	metric_count(m, "evicted_keys", st[STAT_EVICTED]);
+	metric_count(m, "keyspace_hits", st[STAT_HITS]);
+	metric_count(m, "keyspace_misses", st[STAT_MISSES]);
+	metric_count(m, "evicted_clients", st[STAT_EVICTED_CLIENTS]);
+	metric_count(m, "client_query_buffer_limit_disconnections", st[STAT_QUERY_CLOSED]);
+	metric_count(m, "client_output_buffer_limit_disconnections", st[STAT_OUTPUT_CLOSED]);
+	metric_count(m, "protocol_errors", st[STAT_PROTOCOL_ERRORS]);
 }
 
 static void replication_section(struct metrics *m, struct server *s)
@@ -233,7 +234,7 @@ static void cpu_section(struct metrics *m, struct server *s)
 	metric_real(m, "used_cpu_user", seconds_of(&u.ru_utime), 6, "");
 }
 
-/* Keys with an expiry, and what they have left, as the expiry sweep has last met them. */
+/* Expiring keys and their average TTL are as the last expiry sweep found them. */
 static void keyspace_section(struct metrics *m, struct server *s)
 {
 	uint64_t keys = store_count(s->store);
@@ -269,7 +270,7 @@ static void xkv_section(struct metrics *m, struct server *s)
 	store_counters(s->store, store_metric, m);
 }
 
-/* Who adds a feature adds its figures to one of these, or a section. */
+/* A new feature adds its figures to one of these, or adds a section. */
 static const struct section {
 	const char *name;
 	void (*read)(struct metrics *m, struct server *s);
@@ -304,7 +305,7 @@ static void print_text(struct metrics *m, const char *name, const char *value)
 	fprintf(m->arg, "%s:%s\r\n", name, value);
 }
 
-/* Without names, and for the names that mean several, every section is wanted. */
+/* All sections, without names or with one of those that mean all. */
 static bool is_wanted(const struct section *section, unsigned int argc, const struct resp_arg *argv)
 {
 	for (unsigned int i = 0; i < argc; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Commands on keys, whatever their values: existence, expiry, walks. */
-#include "commands.h"
+#include "impl.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "util/glob.h"
 
 #define SCAN_COUNT    10
-#define SCAN_BUCKETS  64  /* looked at for each key that was asked for, so that a call ends */
+#define SCAN_BUCKETS  64  /* looked at per key that was asked for, so that a call is bounded */
 #define KEYS_A_LOOK   100 /* between two looks at the clock */
 
 static void queue_key(struct client *c, uint8_t opcode, const struct resp_arg *key,
@@ -20,20 +20,20 @@ static void queue_key(struct client *c, uint8_t opcode, const struct resp_arg *k
 	command_queue(c, &op, end, note);
 }
 
-/* Counts the keys that there are; the last one has a note. */
+/* Counts the keys that exist; the last one, which has a note, replies. */
 static void end_count(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)e;
-	c->tally += !ret;
-	if (ret && ret != -ENOENT && !c->failure)
-		c->failure = ret;
+	progress_of(c)->tally += !ret;
+	if (ret && ret != -ENOENT && !progress_of(c)->failure)
+		progress_of(c)->failure = ret;
 	if (!note)
 		return;
-	if (c->failure)
-		reply_store_error(c, c->failure);
+	if (progress_of(c)->failure)
+		reply_store_error(c, progress_of(c)->failure);
 	else
-		reply_int(&c->out, c->tally);
-	c->tally = c->failure = 0;
+		reply_int(reply_to(c), progress_of(c)->tally);
+	progress_of(c)->tally = progress_of(c)->failure = 0;
 }
 
 static void del_key(struct client *c, const struct resp_arg *arg, unsigned int index,
@@ -76,7 +76,7 @@ static void end_type(struct client *c, unsigned int note, int ret, const struct 
 	if (ret && ret != -ENOENT)
 		reply_store_error(c, ret);
 	else
-		reply_status(&c->out, ret ? "none" : "string");
+		reply_status(reply_to(c), ret ? "none" : "string");
 }
 
 void cmd_type(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -88,7 +88,7 @@ void cmd_type(struct client *c, unsigned int argc, const struct resp_arg *argv)
 
 /* --- expiry --- */
 
-/* The note is the unit, in milliseconds. */
+/* `note`: the unit in milliseconds. */
 static void end_ttl(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	int64_t left = (int64_t)e->expire_ms - (int64_t)store_now_ms(c->srv->store);
@@ -96,9 +96,9 @@ static void end_ttl(struct client *c, unsigned int note, int ret, const struct s
 	if (ret && ret != -ENOENT)
 		reply_store_error(c, ret);
 	else if (ret || !e->expire_ms)
-		reply_int(&c->out, ret ? -2 : -1);
+		reply_int(reply_to(c), ret ? -2 : -1);
 	else
-		reply_int(&c->out, left > 0 ? (left + note / 2) / note : 0);
+		reply_int(reply_to(c), left > 0 ? (left + note / 2) / note : 0);
 }
 
 void cmd_ttl(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -146,10 +146,7 @@ static bool expire_options(struct client *c, unsigned int argc, const struct res
 	return true;
 }
 
-/*
- * Whether the conditions hold for a key that expires at `has`.  Times are Unix time in ms, 0 =
- * never.
- */
+/* Whether the conditions hold for a key that expires at `has`.  Times are Unix ms, 0 = never. */
 static bool conditions_hold(unsigned int conditions, uint64_t has, uint64_t expire_ms)
 {
 	if (conditions & EXPIRE_NX && has)
@@ -257,7 +254,7 @@ void cmd_dbsize(struct client *c, unsigned int argc, const struct resp_arg *argv
 {
 	(void)argc;
 	(void)argv;
-	reply_int(&c->out, (int64_t)store_count(c->srv->store));
+	reply_int(reply_to(c), (int64_t)store_count(c->srv->store));
 }
 
 static bool flush_step(struct client *c)
@@ -265,31 +262,31 @@ static bool flush_step(struct client *c)
 	int ret;
 
 	do {
-		ret = store_flush_some(c->srv->ctx, &c->work.cursor, KEYS_A_LOOK);
-	} while (!ret && c->work.cursor && slice_left(c->srv));
+		ret = store_flush_some(c->worker->ctx, &progress_of(c)->cursor, KEYS_A_LOOK);
+	} while (!ret && progress_of(c)->cursor && worker_slice_left(c->worker));
 	if (ret)
 		reply_store_error(c, ret);
-	else if (c->work.cursor)
+	else if (progress_of(c)->cursor)
 		return false;
 	else
-		reply_status(&c->out, "OK");
+		reply_ok(reply_to(c));
 	return true;
 }
 
 void cmd_flush(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (argc > 2 || (argc == 2 && !arg_is(&argv[1], "sync") && !arg_is(&argv[1], "async")))
-		reply_error(&c->out, "ERR syntax error");
+		reply_error(reply_to(c), "ERR syntax error");
 	else
-		work_begin(c, flush_step);
+		long_begin(c, flush_step);
 }
 
-/* Keys that a walk found, as a reply whose length is known at its end. */
+/* Keys that a walk found, as a part of a reply whose length is known when the walk ends. */
 struct found {
 	struct reply keys;
 	size_t count;
 	uint64_t keys_left, end; /* SCAN: keys to look at, and the bucket to stop at */
-	bool none;		 /* nothing can match: what is walked over is not wanted */
+	bool none;		 /* nothing can match */
 	struct glob glob;
 };
 
@@ -302,7 +299,7 @@ void found_free(struct found *f)
 
 size_t found_memory(const struct found *f)
 {
-	return f ? sizeof(*f) + f->keys.memory : 0;
+	return f ? sizeof(*f) + f->keys.out.memory : 0;
 }
 
 /* Begins a walk for keys that match, all if `pattern` is NULL.  NULL with an error. */
@@ -312,17 +309,17 @@ static struct found *find_keys(struct client *c, const struct resp_arg *pattern,
 	struct found *f = malloc(sizeof(*f));
 
 	if (!f) {
-		reply_error(&c->out, "ERR out of memory");
+		reply_error(reply_to(c), "ERR out of memory");
 		return NULL;
 	}
-	reply_init(&f->keys, c->out.limit);
+	reply_part(&f->keys, reply_to(c));
 	f->count = f->keys_left = f->end = 0;
 	if (pattern)
 		glob_compile(&f->glob, pattern->ptr, pattern->len, false);
 	else
 		glob_compile(&f->glob, "*", 1, false);
 	f->none = f->glob.never;
-	work_begin(c, step)->found = f;
+	long_begin(c, step)->found = f;
 	return f;
 }
 
@@ -337,25 +334,25 @@ static int add_found(void *arg, const void *key, size_t key_len, const struct st
 		return 0;
 	reply_bulk(&f->keys, key, key_len);
 	f->count++;
-	return f->keys.failed; /* the reply is too large: no need to look further */
+	return f->keys.out.failed; /* the reply exceeds the limit: ends the walk */
 }
 
 static void reply_found(struct client *c, struct found *f)
 {
-	reply_array(&c->out, f->count);
-	reply_splice(&c->out, &f->keys);
+	reply_array(reply_to(c), f->count);
+	reply_splice(reply_to(c), &f->keys);
 }
 
 static bool keys_step(struct client *c)
 {
-	struct work *w = &c->work;
+	struct progress *w = progress_of(c);
 	int ret = 0;
 
 	do {
 		if (!w->found->none)
-			ret = store_scan(c->srv->ctx, &w->cursor, KEYS_A_LOOK, false, add_found,
+			ret = store_scan(c->worker->ctx, &w->cursor, KEYS_A_LOOK, false, add_found,
 					 w->found);
-	} while (!ret && w->cursor && slice_left(c->srv));
+	} while (!ret && w->cursor && worker_slice_left(c->worker));
 	if (!ret && w->cursor)
 		return false;
 	if (ret < 0)
@@ -374,7 +371,7 @@ void cmd_keys(struct client *c, unsigned int argc, const struct resp_arg *argv)
 struct scan_options {
 	const struct resp_arg *pattern;
 	uint64_t count;
-	bool strings; /* TYPE is none, or the one that we have */
+	bool strings; /* TYPE is not given, or string */
 };
 
 static bool scan_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
@@ -402,7 +399,7 @@ static bool scan_options(struct client *c, unsigned int argc, const struct resp_
 	}
 	return true;
 syntax:
-	reply_error(&c->out, "ERR syntax error");
+	reply_error(reply_to(c), "ERR syntax error");
 	return false;
 }
 
@@ -419,33 +416,33 @@ static bool scan_cursor(struct client *c, const struct resp_arg *arg, uint64_t *
 		if (end == text + arg->len && !errno)
 			return true;
 	}
-	reply_error(&c->out, "ERR invalid cursor");
+	reply_error(reply_to(c), "ERR invalid cursor");
 	return false;
 }
 
 static bool scan_step(struct client *c)
 {
-	struct work *w = &c->work;
+	struct progress *w = progress_of(c);
 	struct found *f = w->found;
 	char text[TEXT_NUMBER_MAX];
 	int ret;
 
 	do {
-		ret = store_scan(c->srv->ctx, &w->cursor,
+		ret = store_scan(c->worker->ctx, &w->cursor,
 				 f->keys_left < KEYS_A_LOOK ? (unsigned int)f->keys_left
 							    : KEYS_A_LOOK,
 				 false, add_found, f);
 		if (ret || !w->cursor || !f->keys_left || w->cursor >= f->end)
 			goto done;
-	} while (slice_left(c->srv));
+	} while (worker_slice_left(c->worker));
 	return false;
 done:
 	if (ret < 0) {
 		reply_store_error(c, ret);
 		return true;
 	}
-	reply_array(&c->out, 2);
-	reply_bulk(&c->out, text, text_from_u64(text, w->cursor));
+	reply_array(reply_to(c), 2);
+	reply_bulk(reply_to(c), text, text_from_u64(text, w->cursor));
 	reply_found(c, f);
 	return true;
 }
@@ -466,5 +463,5 @@ void cmd_scan(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	if (__builtin_mul_overflow(o.count, SCAN_BUCKETS, &f->end) ||
 	    __builtin_add_overflow(f->end, cursor, &f->end))
 		f->end = UINT64_MAX;
-	c->work.cursor = cursor;
+	progress_of(c)->cursor = cursor;
 }

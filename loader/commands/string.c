@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Commands that read and write values. */
-#include "commands.h"
+#include "impl.h"
 
 #include <errno.h>
 #include <string.h>
 
 /* --- reading --- */
 
-/* With a note: the first of an array of so many. */
+/* A `note` other than 0: the first of an array of that length. */
 void end_value(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	if (note)
-		reply_array(&c->out, note);
+		reply_array(reply_to(c), note);
 	if (ret && ret != -ENOENT && ret != -ECANCELED)
 		reply_store_error(c, ret);
 	else if (e->value)
-		reply_bulk(&c->out, e->value, e->value_len);
+		reply_bulk(reply_to(c), e->value, e->value_len);
 	else
-		reply_null(&c->out);
+		reply_null(reply_to(c));
 }
 
 static void queue_get(struct client *c, const struct resp_arg *key, command_end_fn *end,
@@ -52,7 +52,7 @@ static void end_length(struct client *c, unsigned int note, int ret, const struc
 	if (ret && ret != -ENOENT)
 		reply_store_error(c, ret);
 	else
-		reply_int(&c->out, (int64_t)e->value_len);
+		reply_int(reply_to(c), (int64_t)e->value_len);
 }
 
 void cmd_strlen(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -74,8 +74,8 @@ struct set_options {
 };
 
 /*
- * A time to live among the options; `next` is what follows, NULL at the end.  Returns the words
- * taken, 0 = bad.
+ * Parses a time to live among the options; `next` is the following word, NULL at the end.  Returns
+ * how many words were used, 0 = syntax error.
  */
 static unsigned int ttl_option(struct set_options *o, const struct resp_arg *word,
 			       const struct resp_arg *next)
@@ -132,7 +132,7 @@ static unsigned int getex_option(struct set_options *o, const struct resp_arg *w
 	return 1;
 }
 
-/* All options of a command, from the word `first` on.  On false the error was replied. */
+/* Parses all options from argv[first] on.  On false the error was replied. */
 typedef unsigned int option_fn(struct set_options *o, const struct resp_arg *word,
 			       const struct resp_arg *next);
 static bool parse_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
@@ -171,15 +171,15 @@ invalid:
 	return false;
 }
 
-/* OK, null where a condition was in the way. */
+/* OK, or null if a condition did not hold. */
 static void end_ok(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)note;
 	(void)e;
 	if (!ret)
-		reply_raw(&c->out, "+OK\r\n", 5);
+		reply_ok(reply_to(c));
 	else if (ret == -ECANCELED)
-		reply_null(&c->out);
+		reply_null(reply_to(c));
 	else
 		reply_store_error(c, ret);
 }
@@ -200,7 +200,7 @@ static void queue_set(struct client *c, const struct resp_arg *key, const struct
 	command_queue(c, &op, end, 0);
 }
 
-static void end_quietly(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static void end_silently(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	(void)c;
 	(void)note;
@@ -208,17 +208,14 @@ static void end_quietly(struct client *c, unsigned int note, int ret, const stru
 	(void)e;
 }
 
-/*
- * An entry that was given an expiry in the past goes now, not when the walk over the store comes
- * by.
- */
+/* An entry whose expiry is in the past is removed now, not by active expiry some time later. */
 static void queue_removal(struct client *c, const struct resp_arg *key)
 {
 	struct store_op op = {
 		.opcode = XKV_OP_DELETE, .key = key->ptr, .key_len = key->len, .expired = true
 	};
 
-	command_queue(c, &op, end_quietly, 0);
+	command_queue(c, &op, end_silently, 0);
 }
 
 static void set_with_options(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -300,7 +297,7 @@ void cmd_getdel(struct client *c, unsigned int argc, const struct resp_arg *argv
 struct getex {
 	const struct resp_arg *key;
 	const struct set_options *options;
-	bool timed; /* expire_ms is what the options say */
+	bool timed; /* expire_ms was computed from the options */
 	uint64_t expire_ms;
 	struct reply value; /* of the entry that is given the expiry */
 };
@@ -313,12 +310,12 @@ static int getex_decide(struct client *c, void *arg, const struct store_entry *e
 	struct getex *x = arg;
 	const struct set_options *o = x->options;
 
-	/* not before: where there is no key, Redis does not look at the time */
+	/* only here: without a key, Redis does not check the time */
 	if (!x->timed && o->unit && !expiry_from(c, "getex", o->unit, o->ttl, &x->expire_ms))
 		return REPLIED;
 	x->timed = true;
 	reply_free(&x->value);
-	reply_init(&x->value, c->out.limit);
+	reply_part(&x->value, reply_to(c));
 	reply_bulk(&x->value, e->value, e->value_len);
 	if (e->expire_ms == x->expire_ms)
 		return 0;
@@ -333,10 +330,10 @@ static void get_and_expire(struct client *c, const struct resp_arg *key,
 	struct store_entry none = { 0 };
 	int ret;
 
-	reply_init(&x.value, c->out.limit);
+	reply_part(&x.value, reply_to(c));
 	ret = command_update(c, key, true, getex_decide, &x);
 	if (!ret) {
-		reply_splice(&c->out, &x.value);
+		reply_splice(reply_to(c), &x.value);
 		return;
 	}
 	reply_free(&x.value);
@@ -360,15 +357,15 @@ static void end_mset_key(struct client *c, unsigned int note, int ret, const str
 {
 	(void)note;
 	(void)e;
-	if (!c->failure)
-		c->failure = ret;
+	if (!progress_of(c)->failure)
+		progress_of(c)->failure = ret;
 }
 
 static void end_mset(struct client *c, unsigned int note, int ret, const struct store_entry *e)
 {
 	end_mset_key(c, note, ret, e);
-	end_ok(c, note, c->failure, e);
-	c->failure = 0;
+	end_ok(c, note, progress_of(c)->failure, e);
+	progress_of(c)->failure = 0;
 }
 
 static void mset_key(struct client *c, const struct resp_arg *arg, unsigned int index,
@@ -393,7 +390,7 @@ static void end_number(struct client *c, unsigned int note, int ret, const struc
 	if (ret)
 		reply_store_error(c, ret);
 	else
-		reply_int(&c->out, e->number);
+		reply_int(reply_to(c), e->number);
 }
 
 static void increment(struct client *c, const struct resp_arg *key, int64_t amount)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Read, decide, write: what a command does that depends on what the key holds. */
-#include "commands.h"
+/* Read, modify, write: commands that depend on what the key holds. */
+#include "impl.h"
 
 #include <errno.h>
 
-#define TRIES 1000 /* while others change the key */
+#define TRIES 1000 /* while other clients change the key */
 
-/* One try.  -ECANCELED or -ENOENT of the write: somebody else has changed the entry. */
+/* One try.  -ECANCELED or -ENOENT of the write: the entry was changed in between. */
 static int try_update(struct client *c, const struct resp_arg *key, bool value,
 		      command_update_fn *decide, void *arg, bool *written)
 {
-	struct store_ctx *ctx = c->srv->ctx;
+	struct store_ctx *ctx = c->worker->ctx;
 	struct store_entry e, unused;
 	struct store_op op = { 0 };
 	int ret;

@@ -2,15 +2,10 @@
 /*
  * One TCP client: reading, executing in rounds, replying, closing.
  *
- * Memory: an idle client has neither a query nor a reply buffer.  Input is read into
- * one buffer that all clients share; only what is left of an incomplete
- * command moves into a buffer of the client's own.
- *
- * Fairness: a round executes a bounded number of commands and fills a bounded
- * number of bytes; what is left waits for the next turn, behind the others.
- * A client that does not read its replies is not executed further, but still
- * read: most client libraries write a whole pipeline before they read, and
- * would wait for us for ever.
+ * Fairness: a round executes a bounded number of commands and writes a bounded number of bytes of
+ * replies; the remaining commands wait for the next turn, behind other clients.  If a client does
+ * not read its replies, execution pauses, but its commands are still read: most client libraries
+ * write a whole pipeline before they read, and would be blocked for ever.
  */
 #include "client.h"
 
@@ -21,124 +16,36 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "commands/commands.h"
+#include "executor.h"
 #include "util/clock.h"
 #include "util/log.h"
 
 #define ROUND_COMMANDS 256
 #define ROUND_OUTPUT   (256 << 10)
 #define ROUND_WRITE    (4 << 20)
-#define RESUME_BELOW   (256 << 10) /* unsent bytes at which it goes on after PAUSE_ABOVE */
+#define RESUME_BELOW   (256 << 10) /* unsent bytes at which execution resumes after a pause */
 #define READ_MAX       (1 << 20)   /* bytes read, and parsed, in one go */
-#define ROOM_MIN       (16 << 10)
-#define ROOM_HINT_MAX  (2 << 20) /* a longer argument gets its memory as its bytes come */
 #define WRITE_VECTORS  64
-/* bytes of a buffer that is given back when most of it is free */
-#define SHRINK_ABOVE   (256 << 10)
-#define ARGV_KEEP      64	   /* arguments that a client at rest has room for */
-/* bytes that maxmemory-clients is at least, if it is a percentage */
+/* a client that hung up may have shut down its sending side only */
+#define HANGUP_GRACE_NS 1000000000
+/* bytes before AUTH: the longest command, and a pipeline beside it */
+#define UNAUTH_INPUT_MAX (RESP_UNAUTH_ARGS * RESP_UNAUTH_BULK + 2 * READ_BYTES)
+/* least value of maxmemory-clients in bytes, if it is a percentage */
 #define SHARE_LEAST    (64ULL << 20)
-/* bytes that clients have freed, from which on it is worth while */
+/* bytes that clients must have freed before malloc_trim() is worth its time */
 #define TRIM_ABOVE     (4 << 20)
+
+static struct outbox *outbox(struct client *c)
+{
+	return &c->session.reply.out;
+}
 
 static void log_closing(const struct client *c, const char *why)
 {
 	char peer[ADDRESS_TEXT];
 
-	connection_address(&c->conn, true, peer);
+	connection_address(&c->stream.conn, true, peer);
 	log_warning("closing client %s (id %llu): %s", peer, (unsigned long long)c->id, why);
-}
-
-/* --- input --- */
-
-static void input_release(struct client *c)
-{
-	if (!c->in.shared)
-		free(c->in.data);
-	c->in = (struct input){ 0 };
-}
-
-/* Bytes to have room for, beyond the `rest` that is there. */
-static size_t input_want(const struct client *c, size_t rest)
-{
-	size_t missing = resp_missing(&c->parser, rest);
-
-	return missing > ROOM_MIN && missing <= ROOM_HINT_MAX ? missing : ROOM_MIN;
-}
-
-/* Gives most of a large buffer back that holds little. */
-static void input_shrink(struct client *c, size_t rest)
-{
-	struct input *in = &c->in;
-	size_t cap = rest + input_want(c, rest);
-	char *data;
-
-	if (in->cap <= SHRINK_ABOVE || in->cap / 4 < cap)
-		return;
-	memmove(in->data, in->data + in->pos, rest);
-	in->pos = 0;
-	in->len = rest;
-	data = realloc(in->data, cap);
-	if (data) {
-		in->data = data;
-		in->cap = cap;
-	}
-}
-
-/* After a round: keeps the rest in a buffer of the client's own, or nothing at all. */
-static bool input_keep(struct client *c)
-{
-	size_t rest = c->in.len - c->in.pos, cap;
-	char *own;
-
-	if (!rest) {
-		input_release(c);
-		if (c->parser.cap > ARGV_KEEP)
-			resp_parser_free(&c->parser);
-		return true;
-	}
-	if (!c->in.shared) {
-		input_shrink(c, rest);
-		return true;
-	}
-	cap = rest + input_want(c, rest);
-	own = malloc(cap);
-	if (!own)
-		return false;
-	memcpy(own, c->in.data + c->in.pos, rest);
-	c->in = (struct input){ .data = own, .len = rest, .cap = cap };
-	return true;
-}
-
-/*
- * Makes room to read into.  The rest moves to the front only if it is the
- * smaller part, and the buffer at least doubles when it grows, so every byte
- * moves a bounded number of times.
- */
-static bool input_room(struct client *c)
-{
-	struct input *in = &c->in;
-	size_t rest = in->len - in->pos, want = input_want(c, rest), cap;
-	char *data;
-
-	if (!in->data) {
-		*in = (struct input){ c->srv->read_buffer, 0, 0, READ_BYTES, true };
-		return true;
-	}
-	if (in->pos && in->pos >= rest) {
-		memmove(in->data, in->data + in->pos, rest);
-		in->pos = 0;
-		in->len = rest;
-	}
-	if (in->cap - in->len >= want)
-		return true;
-	cap = in->len + want > in->cap * 2 ? in->len + want : in->cap * 2;
-	data = realloc(in->data, cap);
-	if (!data)
-		return false;
-	in->data = data;
-	in->cap = cap;
-	return true;
 }
 
 /* --- execution --- */
@@ -147,31 +54,55 @@ static void protocol_error(struct client *c)
 {
 	char peer[ADDRESS_TEXT];
 
-	commands_flush(c);
-	connection_address(&c->conn, true, peer);
-	log_verbose("protocol error from client %s: %s", peer, c->parser.error);
-	c->srv->stats.protocol_errors++;
-	reply_error(&c->out, "ERR Protocol error: %s", c->parser.error);
+	c->worker->executor->flush(c);
+	connection_address(&c->stream.conn, true, peer);
+	log_verbose("protocol error from client %s: %s", peer, c->stream.parser.error);
+	c->worker->stat[STAT_PROTOCOL_ERRORS]++;
+	reply_error(reply_to(c), "ERR Protocol error: %s", c->stream.parser.error);
 	c->closing = true;
 }
 
-static bool may_execute(const struct client *c)
+static bool may_execute(struct client *c)
 {
-	return !c->closing && !c->dead && !c->out.failed && !c->srv->stopping;
+	return !c->closing && !c->dead && !outbox(c)->failed && !c->srv->stopping;
+}
+
+/* Resumes the unfinished command, if there is one and there is time.  True: none is left. */
+static bool finish_command(struct client *c)
+{
+	if (!(c->ran & RUN_UNFINISHED))
+		return true;
+	if (!worker_slice_left(c->worker))
+		return false;
+	c->ran = c->worker->executor->resume(c);
+	if (c->ran & RUN_UNFINISHED)
+		return false;
+	c->stream.in.pos += c->stream.parser.pos;
+	reply_splice(&c->session.reply, &c->session.held);
+	return true;
+}
+
+static void run_command(struct client *c)
+{
+	struct resp_parser *p = &c->stream.parser;
+
+	if (p->argc) {
+		c->worker->stat[STAT_COMMANDS]++;
+		c->ran = c->worker->executor->run(c, p->argc, p->argv);
+	}
+	if (!(c->ran & RUN_UNFINISHED))
+		c->stream.in.pos += p->pos;
 }
 
 /* Executes one command.  False if there is none, or none may be executed. */
 static bool execute_one(struct client *c)
 {
-	struct input *in = &c->in;
 	struct resp_limits limits = { c->srv->cfg->proto_max_bulk_len, client_needs_auth(c) };
 
-	switch (resp_parse(&c->parser, in->data + in->pos, in->len - in->pos, &limits)) {
+	switch (resp_parse(&c->stream.parser, stream_command(&c->stream),
+			   stream_pending(&c->stream), &limits)) {
 	case RESP_COMMAND:
-		if (c->parser.argc)
-			command_run(c, c->parser.argc, c->parser.argv);
-		if (!c->work.step)
-			in->pos += c->parser.pos;
+		run_command(c);
 		return true;
 	case RESP_ERROR:
 		protocol_error(c);
@@ -186,49 +117,30 @@ static bool execute_one(struct client *c)
 	return false;
 }
 
+/* Gives the client a turn, behind those that wait already. */
 static void queue(struct client *c)
 {
-	struct server *s = c->srv;
-
-	if (c->queued)
-		return;
-	c->queued = c->work.step ? &s->working : &s->ready;
-	TAILQ_INSERT_TAIL(&c->queued->clients, c, turn);
-	c->queued->count++;
-	ev_idle_start(s->loop, &s->no_wait);
-}
-
-static void unqueue(struct client *c)
-{
-	struct server *s = c->srv;
-
-	if (!c->queued)
-		return;
-	TAILQ_REMOVE(&c->queued->clients, c, turn);
-	c->queued->count--;
-	c->queued = NULL;
-	if (!s->ready.count && !s->working.count)
-		ev_idle_stop(s->loop, &s->no_wait);
+	worker_enqueue(c->worker, c, c->ran & RUN_UNFINISHED);
 }
 
 /* Executes commands until the round is over.  False if there is none left that may be executed. */
 static bool execute_some(struct client *c)
 {
-	size_t start = c->out.bytes;
+	size_t start = outbox(c)->bytes;
 
 	/* A command about many keys counts as several. */
-	for (unsigned int n = 0; n < ROUND_COMMANDS; n += 1 + c->parser.argc / 8) {
+	for (unsigned int n = 0; n < ROUND_COMMANDS; n += 1 + c->stream.parser.argc / 8) {
 		if (!may_execute(c))
 			return false;
-		if (!work_go_on(c))
+		if (!finish_command(c))
 			return true;
-		if (c->in.pos == c->in.len || !execute_one(c))
+		if (!stream_pending(&c->stream) || !execute_one(c))
 			return false;
-		if (c->out.bytes > start + ROUND_OUTPUT ||
-		    (work_was_long(c) && !slice_left(c->srv)))
+		if (outbox(c)->bytes > start + ROUND_OUTPUT ||
+		    ((c->ran & RUN_LONG) && !worker_slice_left(c->worker)))
 			break;
 	}
-	return c->in.pos < c->in.len;
+	return stream_pending(&c->stream);
 }
 
 /* One round.  Leaves the client queued or paused if commands are left. */
@@ -236,12 +148,12 @@ static void execute(struct client *c)
 {
 	bool more;
 
-	c->out.limit = c->srv->cfg->client_output_limit;
+	outbox(c)->limit = c->srv->cfg->client_output_limit;
 	more = execute_some(c);
-	commands_flush(c);
+	c->worker->executor->flush(c);
 	if (!more)
 		return;
-	if (c->out.bytes > PAUSE_ABOVE)
+	if (outbox(c)->bytes > PAUSE_ABOVE)
 		c->paused = true;
 	else
 		queue(c);
@@ -249,26 +161,22 @@ static void execute(struct client *c)
 
 /* --- memory --- */
 
-static size_t text_memory(const char *text)
+static size_t memory_of(struct client *c)
 {
-	return text ? strlen(text) + 1 : 0;
-}
+	const struct executor *ex = c->worker->executor;
 
-static size_t memory_of(const struct client *c)
-{
-	return sizeof(*c) + (c->in.shared ? 0 : c->in.cap) + c->out.memory +
-	       c->parser.cap * sizeof(*c->parser.argv) + found_memory(c->work.found) +
-	       text_memory(c->name) + text_memory(c->lib_name) + text_memory(c->lib_version);
+	return sizeof(*c) + ex->client_bytes + stream_memory(&c->stream) +
+	       session_memory(&c->session) + ex->memory(c);
 }
 
 static void account(struct client *c, size_t memory)
 {
-	struct server *s = c->srv;
+	struct worker *w = c->worker;
 
-	s->client_memory += memory - c->memory;
+	w->client_memory += memory - c->memory;
 	c->memory = memory;
-	if (s->client_memory > s->client_memory_peak)
-		s->client_memory_peak = s->client_memory;
+	if (w->client_memory > w->client_memory_peak)
+		w->client_memory_peak = w->client_memory;
 }
 
 /* maxmemory-clients in bytes, 0 = no limit. */
@@ -285,109 +193,121 @@ static uint64_t memory_limit(const struct server *s)
 	return limit > SHARE_LEAST ? limit : SHARE_LEAST;
 }
 
-/* Closes the clients that take most, until all together are within the limit. */
-static void evict_clients(struct server *s)
+/* Closes the clients that take most memory, until all together are within the limit. */
+static void evict_clients(struct worker *w)
 {
-	uint64_t limit = memory_limit(s);
+	uint64_t limit = memory_limit(w->srv);
 
-	while (limit && s->client_memory > limit) {
+	while (limit && server_client_memory(w->srv) > limit) {
 		struct client *each, *largest = NULL;
 
-		TAILQ_FOREACH(each, &s->clients, link)
-		if (!each->no_evict && (!largest || each->memory > largest->memory))
+		TAILQ_FOREACH(each, &w->clients, link)
+		if (!each->session.no_evict && (!largest || each->memory > largest->memory))
 			largest = each;
 		if (!largest)
 			return;
 		log_closing(largest, "clients take more than maxmemory-clients, and it takes most");
-		s->stats.evicted_clients++;
+		w->stat[STAT_EVICTED_CLIENTS]++;
 		client_free(largest);
 	}
 }
 
 /*
- * One that does not read its replies is not read from either, once clients take half of what they
- * may.  Not before: most libraries write all of a pipeline before they read.
+ * A client that does not read its replies is not read from while the clients take more than half of
+ * maxmemory-clients.  Below that it is, because most libraries write all of a pipeline before they
+ * read.
  */
 static void read_or_wait(struct client *c)
 {
 	struct server *s = c->srv;
 	uint64_t limit = c->paused ? memory_limit(s) : 0;
 
-	if (c->closing || (limit && s->client_memory > limit / 2))
-		ev_io_stop(s->loop, &c->readable);
+	if (c->closing || (limit && server_client_memory(s) > limit / 2))
+		ev_io_stop(c->worker->loop, &c->stream.readable);
 	else
-		ev_io_start(s->loop, &c->readable);
+		ev_io_start(c->worker->loop, &c->stream.readable);
 }
 
-void clients_trim_memory(struct server *s)
+void clients_trim_memory(struct worker *w)
 {
-	reply_cache_free();
+	outbox_cache_free();
 	malloc_trim(0);
-	s->client_memory_peak = s->client_memory;
+	w->client_memory_peak = w->client_memory;
 }
 
-void clients_tend_memory(struct server *s)
+void clients_tend_memory(struct worker *w)
 {
 	struct client *c;
 
-	TAILQ_FOREACH(c, &s->clients, link)
-	if (!ev_is_active(&c->readable))
+	TAILQ_FOREACH(c, &w->clients, link)
+	if (!ev_is_active(&c->stream.readable))
 		read_or_wait(c);
-	if (s->client_memory_peak - s->client_memory > TRIM_ABOVE)
-		clients_trim_memory(s);
+	if (w->client_memory_peak - w->client_memory > TRIM_ABOVE)
+		clients_trim_memory(w);
 }
 
 /* --- output --- */
 
-/* Keeps server.clients in the order of activity, for `timeout`. */
+/* Keeps worker.clients in the order of activity, for `timeout`. */
 static void touch(struct client *c)
 {
 	c->active = monotonic_seconds();
-	TAILQ_REMOVE(&c->srv->clients, c, link);
-	TAILQ_INSERT_TAIL(&c->srv->clients, c, link);
+	TAILQ_REMOVE(&c->worker->clients, c, link);
+	TAILQ_INSERT_TAIL(&c->worker->clients, c, link);
 }
 
-void client_flush(struct client *c)
+/* Sends what the socket takes without waiting. */
+static void client_flush(struct client *c)
 {
+	struct connection *conn = &c->stream.conn;
 	struct iovec iov[WRITE_VECTORS];
 	size_t total = 0;
 	ssize_t n;
 
-	while (c->out.bytes && total < ROUND_WRITE) {
-		n = c->conn.transport->writev(&c->conn, iov,
-						reply_iov(&c->out, iov, WRITE_VECTORS));
+	while (outbox(c)->bytes && total < ROUND_WRITE) {
+		n = conn->transport->writev(conn, iov, outbox_iov(outbox(c), iov, WRITE_VECTORS));
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {
 			c->dead |= errno != EAGAIN;
 			break;
 		}
-		reply_sent(&c->out, (size_t)n);
+		outbox_sent(outbox(c), (size_t)n);
 		total += (size_t)n;
 	}
-	c->srv->stats.bytes_out += total;
+	c->worker->stat[STAT_BYTES_OUT] += total;
 	if (total)
 		touch(c);
-	if (c->out.bytes)
-		ev_io_start(c->srv->loop, &c->writable);
+	if (outbox(c)->bytes)
+		ev_io_start(c->worker->loop, &c->stream.writable);
 	else
-		ev_io_stop(c->srv->loop, &c->writable);
+		ev_io_stop(c->worker->loop, &c->stream.writable);
 }
 
-/* The end of every event of a client: closes it, or makes it ready for the next. */
+void clients_flush(struct worker *w)
+{
+	struct client *c, *next;
+
+	for (c = TAILQ_FIRST(&w->clients); c; c = next) {
+		next = TAILQ_NEXT(c, link); /* sending moves the client to the end */
+		client_flush(c);
+	}
+}
+
+/* Ends the handling of each event of a client: closes it, or prepares it for the next event. */
 static void settle(struct client *c)
 {
-	if (c->out.failed) {
+	if (outbox(c)->failed) {
 		log_closing(c, "its replies pass client-output-buffer-limit, or memory is short");
-		c->srv->stats.output_closed++;
+		c->worker->stat[STAT_OUTPUT_CLOSED]++;
 		c->dead = true;
 	}
-	if (!c->dead && !input_keep(c)) {
+	if (!c->dead && !stream_keep_rest(&c->stream)) {
 		log_closing(c, "out of memory");
 		c->dead = true;
 	}
-	if (c->closing && !c->out.bytes && !c->dead) {
-		c->conn.transport->finish(&c->conn);
+	if (c->closing && !outbox(c)->bytes && !c->dead) {
+		c->stream.conn.transport->finish(&c->stream.conn);
 		c->dead = true;
 	}
 	if (c->dead) {
@@ -396,29 +316,66 @@ static void settle(struct client *c)
 	}
 	account(c, memory_of(c));
 	read_or_wait(c);
-	evict_clients(c->srv); /* perhaps this one */
+	evict_clients(c->worker); /* may free this client */
 }
 
-/* Executing pauses and resumes by what is unsent; sending decides that. */
+/* Execution resumes when little is unsent, which is known only after sending. */
 static void run_round(struct client *c)
 {
 	execute(c);
 	if (!c->dead)
 		client_flush(c);
-	if (c->paused && c->out.bytes < RESUME_BELOW) {
+	if (c->paused && outbox(c)->bytes < RESUME_BELOW) {
 		c->paused = false;
 		queue(c);
 	}
 	settle(c);
 }
 
+/*
+ * Whether the client has hung up while its commands take long: then nobody waits for the replies.
+ * One that writes is finished nevertheless, as in Redis, which notices later that the client has
+ * gone.
+ */
+static bool is_abandoned(struct client *c)
+{
+	enum peer_state peer;
+
+	if (!(c->ran & (RUN_UNFINISHED | RUN_LONG)) || c->ran & RUN_WRITES)
+		return false;
+	peer = connection_peer(&c->stream.conn);
+	if (peer != PEER_SENDS_NO_MORE)
+		return peer == PEER_GONE;
+	if (!c->hung_up)
+		c->hung_up = monotonic_ns();
+	return monotonic_ns() - c->hung_up > HANGUP_GRACE_NS;
+}
+
 void client_turn(struct client *c)
 {
-	unqueue(c);
-	if (c->work.step)
+	worker_dequeue(c->worker, c);
+	if (c->ran & RUN_UNFINISHED)
 		touch(c);
-	c->dead |= work_is_abandoned(c);
+	c->dead |= is_abandoned(c);
 	run_round(c);
+}
+
+/* --- messages --- */
+
+struct reply *client_message(struct client *to)
+{
+	struct session *s = &to->session;
+
+	if (!(to->ran & RUN_UNFINISHED))
+		return &s->reply;
+	if (!s->held.out.head && !s->held.out.failed)
+		reply_part(&s->held, &s->reply);
+	return &s->held;
+}
+
+void client_message_end(struct client *to)
+{
+	ev_feed_event(to->worker->loop, &to->stream.writable, EV_WRITE);
 }
 
 /* --- events --- */
@@ -429,26 +386,26 @@ static bool receive(struct client *c)
 	size_t room;
 	ssize_t n;
 
-	if (c->in.len - c->in.pos >= s->cfg->query_buffer_limit) {
+	if (stream_pending(&c->stream) >= s->cfg->query_buffer_limit) {
 		log_closing(c, "its command passes client-query-buffer-limit");
-		s->stats.query_closed++;
+		c->worker->stat[STAT_QUERY_CLOSED]++;
 		return false;
 	}
-	if (client_needs_auth(c) && c->in.len - c->in.pos > UNAUTH_INPUT_MAX) {
+	if (client_needs_auth(c) && stream_pending(&c->stream) > UNAUTH_INPUT_MAX) {
 		log_closing(c, "it sends much and has not authenticated");
-		s->stats.query_closed++;
+		c->worker->stat[STAT_QUERY_CLOSED]++;
 		return false;
 	}
-	if (!input_room(c)) {
+	if (!stream_make_room(&c->stream, c->worker->read_buffer, READ_BYTES)) {
 		log_closing(c, "out of memory");
 		return false;
 	}
-	room = c->in.cap - c->in.len;
-	n = c->conn.transport->read(&c->conn, c->in.data + c->in.len,
-				    room < READ_MAX ? room : READ_MAX);
+	room = c->stream.in.cap - c->stream.in.len;
+	n = c->stream.conn.transport->read(&c->stream.conn, c->stream.in.data + c->stream.in.len,
+					   room < READ_MAX ? room : READ_MAX);
 	if (n > 0) {
-		c->in.len += (size_t)n;
-		s->stats.bytes_in += (uint64_t)n;
+		c->stream.in.len += (size_t)n;
+		c->worker->stat[STAT_BYTES_IN] += (uint64_t)n;
 		touch(c);
 		return true;
 	}
@@ -462,7 +419,7 @@ static void on_readable(struct ev_loop *loop, ev_io *w, int events)
 	(void)loop;
 	(void)events;
 	if (c->queued)
-		return; /* its turn comes before more is read */
+		return; /* it is read from again after its turn */
 	if (!receive(c)) {
 		c->dead = true;
 		settle(c);
@@ -480,7 +437,7 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 	(void)loop;
 	(void)events;
 	client_flush(c);
-	if (c->paused && c->out.bytes < RESUME_BELOW) {
+	if (c->paused && outbox(c)->bytes < RESUME_BELOW) {
 		c->paused = false;
 		queue(c);
 	}
@@ -489,9 +446,10 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 
 /* --- life --- */
 
-void client_new(struct server *s, int fd)
+void client_new(struct worker *w, int fd)
 {
-	struct client *c = calloc(1, sizeof(*c));
+	struct server *s = w->srv;
+	struct client *c = calloc(1, sizeof(*c) + w->executor->client_bytes);
 
 	if (!c) {
 		log_warning("out of memory for a client");
@@ -499,38 +457,34 @@ void client_new(struct server *s, int fd)
 		return;
 	}
 	c->srv = s;
-	connection_tcp(&c->conn, fd, s->cfg->tcp_keepalive);
-	c->id = ++s->next_id;
+	c->worker = w;
+	connection_tcp(&c->stream.conn, fd, s->cfg->tcp_keepalive);
+	c->id = ++s->last_client_id;
 	c->since = c->active = monotonic_seconds();
-	c->authenticated = !s->cfg->requirepass[0];
-	reply_init(&c->out, s->cfg->client_output_limit);
-	ev_io_init(&c->readable, on_readable, fd, EV_READ);
-	ev_io_init(&c->writable, on_writable, fd, EV_WRITE);
-	c->readable.data = c->writable.data = c;
-	ev_io_start(s->loop, &c->readable);
-	TAILQ_INSERT_TAIL(&s->clients, c, link);
+	session_init(&c->session, !s->cfg->requirepass[0], s->cfg->client_output_limit);
+	ev_io_init(&c->stream.readable, on_readable, fd, EV_READ);
+	ev_io_init(&c->stream.writable, on_writable, fd, EV_WRITE);
+	c->stream.readable.data = c->stream.writable.data = c;
+	ev_io_start(w->loop, &c->stream.readable);
+	TAILQ_INSERT_TAIL(&w->clients, c, link);
 	account(c, memory_of(c));
-	s->client_count++;
-	s->stats.connections++;
+	w->client_count++;
+	w->stat[STAT_CONNECTIONS]++;
 }
 
 void client_free(struct client *c)
 {
-	struct server *s = c->srv;
+	struct worker *w = c->worker;
 
-	unqueue(c);
-	ev_io_stop(s->loop, &c->readable);
-	ev_io_stop(s->loop, &c->writable);
-	TAILQ_REMOVE(&s->clients, c, link);
-	s->client_count--;
+	worker_dequeue(w, c);
+	ev_io_stop(w->loop, &c->stream.readable);
+	ev_io_stop(w->loop, &c->stream.writable);
+	TAILQ_REMOVE(&w->clients, c, link);
+	w->client_count--;
 	account(c, 0);
-	c->conn.transport->close(&c->conn);
-	work_end(c);
-	input_release(c);
-	resp_parser_free(&c->parser);
-	reply_free(&c->out);
-	free(c->name);
-	free(c->lib_name);
-	free(c->lib_version);
+	c->stream.conn.transport->close(&c->stream.conn);
+	w->executor->cancel(c);
+	stream_free_input(&c->stream);
+	session_free(&c->session);
 	free(c);
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the event loop (server.c), the clients (client.c) and the commands
- * (commands/) share.  Nothing outside these includes it; main() sees server.h.
+ * A client of the RESP front end: a byte stream (stream.h), a session with its outbox (session.h),
+ * and what decides when it is read from, executed and closed.  Commands get it as their context:
+ * they read and change the session and reply to it; of the stream they only read.
+ *
+ * A client belongs to one worker, and only the worker's thread uses it.
  */
 #ifndef XKV_CLIENT_H
 #define XKV_CLIENT_H
@@ -11,207 +14,81 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "connection.h"
-#include "resp.h"
-#include "server.h"
+#include "server_state.h"
+#include "session.h"
+#include "stream.h"
+#include "worker.h"
 
-#define MAX_LISTENERS 64
-#define READ_BYTES    65536
-/* The longest command before AUTH, and a pipeline beside it; what a stranger may have us keep. */
-#define CLIENT_TEXT_MAX 256 /* bytes of a client's name, and of its library's name and version */
-#define UNAUTH_INPUT_MAX (RESP_UNAUTH_ARGS * RESP_UNAUTH_BULK + 2 * READ_BYTES)
-
-struct client;
-struct command;
-struct found;
-
-/* What the store did of what a command has queued; `note` is the command's own. */
-typedef void command_end_fn(struct client *c, unsigned int note, int ret,
-			    const struct store_entry *e);
-
-/*
- * Operations that commands of one client have asked for, in its turn, and that are still to be
- * run, together.  Each may return a value of 1 MiB: that many more may stand unsent than
- * PAUSE_ABOVE says.
- */
-#define QUEUE_OPS 32
-struct queue {
-	unsigned int count;
-	struct store_op op[QUEUE_OPS]; /* keys and values stand in the client's input */
-	struct {
-		command_end_fn *end;
-		unsigned int note;
-	} then[QUEUE_OPS];
-};
-
-/*
- * A command that may take longer than others shall wait (commands/work.c): `step` does a slice of
- * it in each turn of its client, and returns whether it is done.  Until then it stands at the front
- * of the client's input, and what is behind it waits.
- */
-typedef bool command_step_fn(struct client *c);
-/* Queues what a command does about the key at `arg`, which was its argument `index`. */
-typedef void command_key_fn(struct client *c, const struct resp_arg *arg, unsigned int index,
-			    unsigned int argc);
-
-struct work {
-	command_step_fn *step; /* NULL = no command is in progress */
-	const char *base;      /* where the command stood when it was parsed: the input moves */
-	command_key_fn *key;   /* of a command about many keys: `stride` arguments each, */
-	unsigned int stride, checked, at; /* up to where they were checked, and queued */
-	uint64_t cursor;     /* of a walk over the store, */
-	struct found *found; /* and what it found; owned */
-};
-
-/* What was read and not yet executed. */
-struct input {
-	char *data;
-	size_t pos, len, cap;
-	bool shared; /* data is the server's read buffer */
-};
+/* bytes that wait to be sent at which execution pauses */
+#define PAUSE_ABOVE (1 << 20)
 
 struct client {
-	TAILQ_ENTRY(client) link; /* server.clients, by last activity */
+	TAILQ_ENTRY(client) link; /* worker.clients, by last activity */
 	TAILQ_ENTRY(client) turn; /* of `queued` */
 	struct server *srv;
-	ev_io readable, writable;
-	struct connection conn;
+	struct worker *worker;
 	uint64_t id;
 	double since, active; /* by monotonic_seconds() */
-	size_t memory; /* bytes that it takes, as they stand in server.client_memory */
+	size_t memory; /* bytes that it takes, as they are counted in worker.client_memory */
+	struct stream stream;
+	struct session session;
+	unsigned int ran; /* enum run_flags of the last command */
 	/*
-	 * ns, monotonic: when it was seen to send no more, while long commands kept us from
-	 * reading; 0 = not
+	 * monotonic ns: when a long command first found that the client has hung up; 0 = not, or
+	 * not yet
 	 */
 	uint64_t hung_up;
-	struct input in;
-	struct resp_parser parser;
-	struct work work;
-	struct reply out;
-	const struct command *last;
-	int64_t tally; /* of a command about several keys: those that count so far, */
-	int failure;   /* and its first error */
-	char *name, *lib_name, *lib_version; /* owned, NULL = none */
-	bool authenticated;
-	bool no_evict; /* CLIENT NO-EVICT */
-	bool multi;   /* has sent MULTI: nothing is executed until EXEC or DISCARD */
 	/* has commands left to execute, and waits here for its turn; NULL = not */
 	struct turns *queued;
 	bool paused;  /* has commands left to execute, and must read replies first */
 	bool closing; /* executes nothing more; closed when its replies are sent */
 	bool dead;    /* closed at the end of the round */
+	/* executor.client_bytes, used by commands/ only */
+	_Alignas(max_align_t) char commands[];
 };
 
-TAILQ_HEAD(client_list, client);
-
-struct turns {
-	struct client_list clients;
-	unsigned int count;
-};
-
-struct server_stats {
-	uint64_t connections, rejected, refused, commands, protocol_errors;
-	uint64_t output_closed, query_closed, evicted_clients, bytes_in, bytes_out;
-	/* The store counts these, for both front ends; here is what CONFIG RESETSTAT found. */
-	uint64_t old_hits, old_misses, old_expired, old_evicted, old_udp_driver, old_udp_here;
-};
-
-struct extra; /* a watcher of server_add_fd() or server_add_timer() */
-
-struct server {
-	struct server_options opt;
-	const struct config *cfg; /* in force */
-	struct store *store;
-	struct store_ctx *ctx;
-	struct ev_loop *loop;
-	ev_io listeners[MAX_LISTENERS];
-	unsigned int listener_count;
-	ev_timer accept_pause, second, expiry;
-	ev_signal on_term, on_int, on_usr1, on_hup;
-	ev_io snapshot_done;
-	ev_check turns;	 /* gives each queued client its turn */
-	ev_idle no_wait; /* keeps the loop from sleeping while some are queued */
-	/* ns, monotonic: when long commands have had their time in this round of the loop */
-	uint64_t slice_end;
-	struct extra *extras;
-	struct client_list clients;
-	struct turns ready, working; /* the latter: with a command in progress */
-	unsigned int client_count;
-	size_t client_memory;	   /* bytes that the clients take */
-	size_t client_memory_peak; /* since memory was given back to the system */
-	uint64_t next_id;
-	char *read_buffer; /* READ_BYTES, used by one client at a time */
-	struct queue queue; /* empty between two turns */
-	struct server_stats stats;
-	double started; /* by monotonic_seconds() */
-	uint64_t memory_whole; /* bytes: of the machine, or of our cgroup */
-	time_t refused_said;	     /* when clients refused by address were logged, 0 = never */
-	unsigned int refused_unsaid; /* and how many there were since */
-	uint64_t memory_peak; /* bytes of the store, as info_note_memory() has seen them */
-	struct {
-		uint64_t count; /* commands and operations, at the last look */
-		double at;
-		double per_second; /* since the one before */
-	} ops;
-	bool followed;	/* listeners are being added: those that are there are no surprise */
-	bool writes_refused; /* the last snapshot failed: see stop-writes-on-bgsave-error */
-	bool stopping;	/* nothing is executed any more */
-	double signalled; /* when SIGTERM or SIGINT came and saving failed, 0 = never */
-};
-
-/* server.c */
-enum shutdown_save { SHUTDOWN_BY_RULES, SHUTDOWN_SAVE, SHUTDOWN_NOSAVE };
-/* Saves and ends the loop; false (and the server goes on) if saving failed and not `force`. */
-bool server_shutdown(struct server *s, enum shutdown_save save, bool force);
-/* CONFIG SET: see config_set_live(). */
-int server_configure(struct server *s, const struct config_pair *pairs, unsigned int count,
-		     unsigned int *failed, char *err, size_t err_len);
-
-/* Refuses writes, or takes them again, as the last snapshot and the configuration say. */
-void server_follow_saves(struct server *s);
-
-/* client.c */
 /* Takes over the connected, non-blocking socket `fd`; closes it if there is no memory. */
-void client_new(struct server *s, int fd);
+void client_new(struct worker *w, int fd);
+/* Not for the client whose command is being executed: that one is marked `dead` instead. */
 void client_free(struct client *c);
-/*
- * Executes queued commands of one client for one round, or goes on with the one in progress, and
- * sends its replies.
- */
+
+/* Executes waiting commands of one client for one round, or resumes one; sends its replies. */
 void client_turn(struct client *c);
+
 /*
- * Every second: goes on reading from clients that had to wait for memory, and gives what is free
- * back to the system.
+ * Sends a client of this worker something that none of its commands has asked for (messages of
+ * pub/sub, MONITOR), from outside or inside of any client's turn:
+ *
+ *	struct reply *r = client_message(to);
+ *	reply_...(r, ...);
+ *	client_message_end(to);
+ *
+ * A message is never put into a reply: it waits until a long command is finished, and a command
+ * that sends one to its own client does so before or after its reply.  What exceeds the limit of
+ * the outbox closes the client, but not before the event loop runs again.
  */
-void clients_tend_memory(struct server *s);
-/* Gives all memory that is free back to the system. */
-void clients_trim_memory(struct server *s);
-/* Sends what the socket takes without waiting. */
-void client_flush(struct client *c);
-/* commands/work.c */
-#define PAUSE_ABOVE (1 << 20) /* unsent bytes at which execution pauses */
-/* Lets long commands have their time, all together, until the next round of the loop. */
-void slice_begin(struct server *s);
-bool slice_left(const struct server *s);
-/* Makes the command that is being executed one in progress. */
-struct work *work_begin(struct client *c, command_step_fn *step);
+struct reply *client_message(struct client *to);
+void client_message_end(struct client *to);
+
 /*
- * Goes on with the command in progress, if there is one and there is time.  True if none is left.
+ * Every second: reads again from clients that had to wait for memory, and gives free memory back to
+ * the system.
  */
-bool work_go_on(struct client *c);
-/*
- * Whether what it has us do takes its time, and is to be given up since nobody waits for the
- * replies.
- */
-bool work_is_abandoned(struct client *c);
-/* Whether the command that was executed last may have taken its time. */
-bool work_was_long(const struct client *c);
-/* Forgets the command in progress. */
-void work_end(struct client *c);
+void clients_tend_memory(struct worker *w);
+/* Gives all free memory back to the system. */
+void clients_trim_memory(struct worker *w);
+/* Sends to each client what can be sent without waiting. */
+void clients_flush(struct worker *w);
+
+/* Where a command of this client replies. */
+static inline struct reply *reply_to(struct client *c)
+{
+	return &c->session.reply;
+}
 
 static inline bool client_needs_auth(const struct client *c)
 {
-	return !c->authenticated && c->srv->cfg->requirepass[0];
+	return !c->session.authenticated && c->srv->cfg->requirepass[0];
 }
 
 #endif

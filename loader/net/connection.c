@@ -13,7 +13,7 @@
 #include "util/address.h"
 #include "util/log.h"
 
-#define DROPPED_BYTES 65536 /* in one call, and so many calls at the most */
+#define DROPPED_BYTES 65536 /* in one call, of DROPPED_READS at most */
 #define DROPPED_READS 64
 
 /* ---- the transport ------------------------------------------------------- */
@@ -61,7 +61,7 @@ void connection_tcp(struct connection *conn, int fd, unsigned int keepalive)
 	*conn = (struct connection){ .transport = &tcp, .fd = fd };
 }
 
-/* ---- who is at the other end --------------------------------------------- */
+/* ---- the peer ------------------------------------------------------------ */
 
 enum peer_state connection_peer(const struct connection *conn)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A byte stream to one client: what clients do with a socket, whatever is below it.  Plain TCP has
- * these functions today; another transport (TLS, a Unix socket) is another table.
+ * A connection to one client, whatever transport is below it: read, writev, finish, close.  Plain
+ * TCP is one table of these functions; TLS or a Unix socket would be another.
  */
 #ifndef XKV_CONNECTION_H
 #define XKV_CONNECTION_H
@@ -16,21 +16,21 @@
 
 struct connection;
 
-/* None of them waits.  Errors as the system calls of these names have them: -1 and errno. */
+/* None of them blocks.  Errors are those of the system calls of these names: -1 and errno. */
 struct transport {
 	/* 0: the peer has closed its side. */
 	ssize_t (*read)(struct connection *conn, void *buffer, size_t len);
 	ssize_t (*writev)(struct connection *conn, const struct iovec *iov, int count);
 	/*
-	 * Ends the sending side, and drops what has arrived: so that the last reply is not
-	 * overtaken by a reset.
+	 * Shuts down the sending side and drops what has arrived, because closing with unread
+	 * input sends a reset, which may overtake the last reply.
 	 */
 	void (*finish)(struct connection *conn);
 	/* Frees everything but the struct. */
 	void (*close)(struct connection *conn);
 };
 
-/* Part of what owns it. */
+/* Embedded in its owner. */
 struct connection {
 	const struct transport *transport;
 	int fd; /* to poll; owned */

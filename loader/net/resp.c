@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The RESP parser and reply builder.  Arguments are never copied: they point
- * into the query buffer.  While a command is incomplete they are kept as
- * offsets, because the buffer moves when it grows.
+ * The RESP parser.  Arguments are never copied: they point into the query buffer.  While a command
+ * is incomplete they are kept as offsets, because the buffer moves when it grows.
  */
 #include "resp.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +12,7 @@
 #include "util/text.h"
 
 #define ARGV_START 16
-#define ARGV_KEEP  1024 /* a longer array is given back after its command */
+#define ARGV_KEEP  1024 /* a longer array is freed after its command */
 
 static enum resp_status fail(struct resp_parser *p, const char *text)
 {
@@ -56,8 +54,8 @@ static enum resp_status finish(struct resp_parser *p, char *buf)
 }
 
 /*
- * Finds `mark` from pos on.  What was searched before is not searched again,
- * so a line that comes a byte at a time costs its length, not the square.
+ * Finds `mark` from pos on.  Bytes are searched once, so the cost of a line that arrives byte by
+ * byte is linear in its length, not quadratic.
  */
 static char *find_mark(struct resp_parser *p, char *buf, size_t len, char mark)
 {
@@ -69,8 +67,8 @@ static char *find_mark(struct resp_parser *p, char *buf, size_t len, char mark)
 }
 
 /*
- * Reads the number of a `*3` or `$5` line at pos and moves behind the line.
- * RESP_COMMAND stands for "read" here; a number that is none becomes -1 with *ok false.
+ * Reads the number of a `*3` or `$5` line at pos and advances pos behind the line.  Returns
+ * RESP_COMMAND if there was a line; *ok tells whether it held a number.
  */
 static enum resp_status length_line(struct resp_parser *p, char *buf, size_t len,
 				    const char *too_big, int64_t *value, bool *ok)
@@ -145,7 +143,7 @@ static enum resp_status parse_multibulk(struct resp_parser *p, char *buf, size_t
 			if (st != RESP_COMMAND)
 				return st;
 		}
-		/* pos may be one behind len when the '\n' of the header is missing */
+		/* pos may be len + 1 while the '\n' of the header is missing */
 		if (p->pos > len || len - p->pos < p->bulk + 2)
 			return RESP_MORE;
 		if (!add_arg(p, p->pos, p->bulk))
@@ -197,293 +195,4 @@ void resp_parser_free(struct resp_parser *p)
 	free(p->argv);
 	p->argv = NULL;
 	p->cap = 0;
-}
-
-/* --- replies --- */
-
-#define CHUNK_BYTES  16384
-#define CACHE_CHUNKS 64 /* up to 1 MiB is kept, so that busy clients cost no allocation */
-
-struct reply_chunk {
-	struct reply_chunk *next;
-	size_t start, len, cap; /* data[start..len) is not yet sent */
-	char data[];
-};
-
-static struct reply_chunk *cache;
-static unsigned int cached;
-
-static struct reply_chunk *chunk_new(size_t want)
-{
-	size_t cap = want > CHUNK_BYTES ? want : CHUNK_BYTES;
-	struct reply_chunk *c;
-
-	if (cap == CHUNK_BYTES && cache) {
-		c = cache;
-		cache = c->next;
-		cached--;
-	} else {
-		c = malloc(sizeof(*c) + cap);
-		if (!c)
-			return NULL;
-	}
-	c->next = NULL;
-	c->start = c->len = 0;
-	c->cap = cap;
-	return c;
-}
-
-static void chunk_free(struct reply_chunk *c)
-{
-	if (c->cap != CHUNK_BYTES || cached == CACHE_CHUNKS) {
-		free(c);
-		return;
-	}
-	c->next = cache;
-	cache = c;
-	cached++;
-}
-
-void reply_cache_free(void)
-{
-	while (cache) {
-		struct reply_chunk *next = cache->next;
-
-		free(cache);
-		cache = next;
-	}
-	cached = 0;
-}
-
-void reply_init(struct reply *r, size_t limit)
-{
-	*r = (struct reply){ .limit = limit, .version = 2 };
-}
-
-void reply_free(struct reply *r)
-{
-	while (r->head) {
-		struct reply_chunk *next = r->head->next;
-
-		chunk_free(r->head);
-		r->head = next;
-	}
-	r->tail = NULL;
-	r->bytes = r->memory = 0;
-}
-
-static void give_up(struct reply *r)
-{
-	reply_free(r);
-	r->failed = true;
-}
-
-/* Room for `n` bytes in one piece; the caller adds what it used with used(). */
-static char *reserve(struct reply *r, size_t n)
-{
-	struct reply_chunk *c = r->tail;
-
-	if (r->failed)
-		return NULL;
-	if (r->limit && r->bytes + n > r->limit) {
-		give_up(r);
-		return NULL;
-	}
-	if (c && c->cap - c->len >= n)
-		return c->data + c->len;
-	c = chunk_new(n);
-	if (!c) {
-		give_up(r);
-		return NULL;
-	}
-	if (r->tail)
-		r->tail->next = c;
-	else
-		r->head = c;
-	r->tail = c;
-	r->memory += sizeof(*c) + c->cap;
-	return c->data;
-}
-
-static void used(struct reply *r, size_t n)
-{
-	r->tail->len += n;
-	r->bytes += n;
-}
-
-void reply_raw(struct reply *r, const void *bytes, size_t len)
-{
-	char *at = reserve(r, len);
-
-	if (!at)
-		return;
-	memcpy(at, bytes, len);
-	used(r, len);
-}
-
-static char *end_line(char *at)
-{
-	at[0] = '\r';
-	at[1] = '\n';
-	return at + 2;
-}
-
-static void typed_number(struct reply *r, char type, int64_t value)
-{
-	char *start = reserve(r, TEXT_NUMBER_MAX + 3), *at = start;
-
-	if (!at)
-		return;
-	*at++ = type;
-	at += text_from_i64(at, value);
-	used(r, (size_t)(end_line(at) - start));
-}
-
-void reply_status(struct reply *r, const char *text)
-{
-	size_t len = strlen(text);
-	char *at = reserve(r, len + 3);
-
-	if (!at)
-		return;
-	at[0] = '+';
-	memcpy(at + 1, text, len);
-	end_line(at + 1 + len);
-	used(r, len + 3);
-}
-
-void reply_int(struct reply *r, int64_t value)
-{
-	typed_number(r, ':', value);
-}
-
-void reply_bulk(struct reply *r, const void *bytes, size_t len)
-{
-	char *start = reserve(r, len + TEXT_NUMBER_MAX + 5), *at = start;
-
-	if (!at)
-		return;
-	*at++ = '$';
-	at += text_from_u64(at, len);
-	at = end_line(at);
-	if (len)
-		memcpy(at, bytes, len);
-	used(r, (size_t)(end_line(at + len) - start));
-}
-
-void reply_text(struct reply *r, const char *text)
-{
-	reply_bulk(r, text, strlen(text));
-}
-
-void reply_verbatim(struct reply *r, const char *text, size_t len)
-{
-	if (r->version < 3) {
-		reply_bulk(r, text, len);
-		return;
-	}
-	typed_number(r, '=', (int64_t)len + 4);
-	reply_raw(r, "txt:", 4);
-	reply_raw(r, text, len);
-	reply_raw(r, "\r\n", 2);
-}
-
-void reply_null(struct reply *r)
-{
-	if (r->version < 3)
-		reply_raw(r, "$-1\r\n", 5);
-	else
-		reply_raw(r, "_\r\n", 3);
-}
-
-void reply_array(struct reply *r, size_t items)
-{
-	typed_number(r, '*', (int64_t)items);
-}
-
-void reply_map(struct reply *r, size_t pairs)
-{
-	if (r->version < 3)
-		reply_array(r, pairs * 2);
-	else
-		typed_number(r, '%', (int64_t)pairs);
-}
-
-void reply_set(struct reply *r, size_t items)
-{
-	typed_number(r, r->version < 3 ? '*' : '~', (int64_t)items);
-}
-
-void reply_error(struct reply *r, const char *fmt, ...)
-{
-	char text[1024];
-	va_list ap;
-	int n;
-
-	text[0] = '-';
-	va_start(ap, fmt);
-	n = vsnprintf(text + 1, sizeof(text) - 3, fmt, ap);
-	va_end(ap);
-	if (n < 0)
-		n = 0;
-	if ((size_t)n > sizeof(text) - 4)
-		n = (int)sizeof(text) - 4;
-	for (int i = 1; i <= n; i++)
-		if (text[i] == '\r' || text[i] == '\n')
-			text[i] = ' ';
-	end_line(text + 1 + n);
-	reply_raw(r, text, (size_t)n + 3);
-}
-
-void reply_splice(struct reply *to, struct reply *from)
-{
-	if (from->failed || (to->limit && to->bytes + from->bytes > to->limit)) {
-		reply_free(from);
-		give_up(to);
-		return;
-	}
-	if (to->failed || !from->head) {
-		reply_free(from);
-		return;
-	}
-	if (to->tail)
-		to->tail->next = from->head;
-	else
-		to->head = from->head;
-	to->tail = from->tail;
-	to->bytes += from->bytes;
-	to->memory += from->memory;
-	from->head = from->tail = NULL;
-	from->bytes = from->memory = 0;
-}
-
-int reply_iov(const struct reply *r, struct iovec *iov, int max)
-{
-	int n = 0;
-
-	for (struct reply_chunk *c = r->head; c && n < max; c = c->next) {
-		if (c->len == c->start)
-			continue;
-		iov[n].iov_base = c->data + c->start;
-		iov[n++].iov_len = c->len - c->start;
-	}
-	return n;
-}
-
-void reply_sent(struct reply *r, size_t n)
-{
-	r->bytes -= n;
-	while (r->head) {
-		struct reply_chunk *c = r->head;
-		size_t part = c->len - c->start < n ? c->len - c->start : n;
-
-		c->start += part;
-		n -= part;
-		if (c->start < c->len)
-			return;
-		r->head = c->next;
-		r->memory -= sizeof(*c) + c->cap;
-		chunk_free(c);
-	}
-	r->tail = NULL;
 }

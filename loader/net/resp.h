@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * RESP, Redis' protocol: a resumable parser of requests and a builder of
- * replies (RESP2 and RESP3).  Neither knows sockets, clients or commands.
+ * RESP, Redis' protocol: a resumable parser of requests (replies: reply.h).  Knows no sockets,
+ * clients or commands.
  */
 #ifndef XKV_RESP_H
 #define XKV_RESP_H
@@ -9,7 +9,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/uio.h>
 
 #define RESP_INLINE_MAX	 65536 /* bytes of one line: an inline command or a length */
 #define RESP_UNAUTH_ARGS 10    /* what a client may send before AUTH, as in Redis 7 */
@@ -29,7 +28,7 @@ struct resp_limits {
 	bool unauthenticated; /* the RESP_UNAUTH_ limits hold */
 };
 
-/* Zero-filled is a fresh parser. */
+/* A zero-filled parser is ready for use. */
 struct resp_parser {
 	struct resp_arg *argv; /* owned; valid after RESP_COMMAND until the next call */
 	unsigned int argc;
@@ -52,60 +51,15 @@ enum resp_status {
 };
 
 /*
- * Parses the command that starts at `buf`.  After RESP_MORE call again with the
- * same bytes and more behind them; the buffer may have moved.  After RESP_COMMAND
- * the next call starts the next command, at buf + pos.  Quotes and escapes of
- * inline commands are resolved in the buffer.
+ * Parses the command that starts at `buf`.  After RESP_MORE call again with the same bytes and more
+ * behind them; the buffer may have moved.  After RESP_COMMAND the next call starts the next
+ * command, at buf + pos.  Quotes and escapes of inline commands are resolved in the buffer.
  */
 enum resp_status resp_parse(struct resp_parser *p, char *buf, size_t len,
 			    const struct resp_limits *limits);
 
-/* Bytes that the argument being read still lacks of `len` in the buffer; 0 if that is unknown. */
+/* Bytes missing of the argument being read, with `len` in the buffer; 0 if that is unknown. */
 size_t resp_missing(const struct resp_parser *p, size_t len);
 void resp_parser_free(struct resp_parser *p);
-
-/*
- * A reply under construction, and what of it is not yet sent: a list of
- * chunks, so that appending and sending never move bytes that stand there.
- * An append that would pass `limit` or finds no memory drops everything and sets `failed`;
- * later appends do nothing.
- */
-struct reply_chunk;
-
-struct reply {
-	struct reply_chunk *head, *tail;
-	size_t bytes;	 /* not yet sent */
-	size_t memory;	 /* bytes that the chunks take */
-	size_t limit;	 /* 0 = none */
-	uint8_t version; /* 2 or 3 */
-	bool failed;
-};
-
-void reply_init(struct reply *r, size_t limit);
-void reply_free(struct reply *r);
-/* Frees the chunks that are kept for reuse. */
-void reply_cache_free(void);
-
-void reply_raw(struct reply *r, const void *bytes, size_t len);
-void reply_status(struct reply *r, const char *text);
-void reply_int(struct reply *r, int64_t value);
-void reply_bulk(struct reply *r, const void *bytes, size_t len);
-void reply_text(struct reply *r, const char *text);
-/* Text for humans: a verbatim string in RESP3, a bulk string in RESP2. */
-void reply_verbatim(struct reply *r, const char *text, size_t len);
-void reply_null(struct reply *r);
-void reply_array(struct reply *r, size_t items);
-void reply_map(struct reply *r, size_t pairs);
-void reply_set(struct reply *r, size_t items);
-/* "-ERR " and the like belong to the text; line ends in it become blanks. */
-void reply_error(struct reply *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-/* Moves all of `from` behind `to`; `from` is empty then.  For arrays whose size is known late. */
-void reply_splice(struct reply *to, struct reply *from);
-
-/* Fills `iov` with what is to be sent next; returns how many there are. */
-int reply_iov(const struct reply *r, struct iovec *iov, int max);
-/* Forgets `n` bytes that were sent. */
-void reply_sent(struct reply *r, size_t n);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The event loop: listeners, timers, signals, `save` rules, active expiry, and
- * the way down.  Clients are client.c's, commands are commands*.c's.
+ * What there is once per process: listeners, timers, signals, `save` rules, active expiry, and
+ * shutdown.
  */
 #include "server.h"
 
@@ -20,15 +20,15 @@
 #include <unistd.h>
 
 #include "client.h"
-#include "commands/commands.h"
-#include "holder.h"
+#include "executor.h"
 #include "persist/snapshot.h"
+#include "port_hint.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/machine.h"
 
 #define ACCEPTS_A_ROUND 100
-#define REFUSED_PAUSE	10  /* seconds between two lines about refused clients */
+#define REFUSED_PAUSE	10  /* seconds between two log lines about refused clients */
 #define TURNED_AWAY_BYTES 65536
 #define ACCEPT_PAUSE	0.5 /* seconds without accepting when file descriptors ran out */
 #define FDS_BESIDES	64  /* listeners, maps, log, snapshot: what is not a client */
@@ -84,49 +84,58 @@ static void accept_pause(struct server *s, int error)
 	ev_timer_start(s->loop, &s->accept_pause);
 }
 
-/* One line for all that were refused since the last one. */
+/* One log line for all connections that were refused since the last one. */
 static void log_refused(struct server *s, const struct sockaddr *peer)
 {
 	char address[ADDRESS_TEXT];
 	struct timespec now;
 
-	s->refused_unsaid++;
+	s->refused.count++;
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (s->refused_said && now.tv_sec - s->refused_said < REFUSED_PAUSE)
+	if (s->refused.logged_at && now.tv_sec - s->refused.logged_at < REFUSED_PAUSE)
 		return;
 	address_text(peer, address);
-	log_notice("refused %u TCP connection%s by address, the last from %s", s->refused_unsaid,
-		   s->refused_unsaid == 1 ? "" : "s", address);
-	s->refused_said = now.tv_sec;
-	s->refused_unsaid = 0;
+	log_notice("refused %u TCP connection%s by address, the last from %s", s->refused.count,
+		   s->refused.count == 1 ? "" : "s", address);
+	s->refused.logged_at = now.tv_sec;
+	s->refused.count = 0;
 }
 
 /*
- * Tells a client why, and closes.  Best effort: one that does not get it sees the connection
- * closed.  What it has sent already is taken from the socket, or the kernel would close it by a
- * reset, which may overtake the reason.
+ * Sends the client an error and closes.  Best effort: if it cannot be sent, the client sees the
+ * connection closed.  What the client has sent already is read, because the kernel would otherwise
+ * close the connection by a reset, which may overtake the error.
  */
-static void turn_away(struct server *s, int fd, const char *why)
+static void turn_away(struct worker *w, int fd, const char *why)
 {
-	s->stats.rejected++;
-	if (send(fd, why, strlen(why), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ||
+	struct reply reply;
+	struct iovec iov;
+	struct msghdr msg = { .msg_iov = &iov };
+
+	w->stat[STAT_REJECTED]++;
+	reply_init(&reply, PROTOCOL_RESP2, 0);
+	reply_error(&reply, "%s", why);
+	msg.msg_iovlen = (size_t)outbox_iov(&reply.out, &iov, 1);
+	if (sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ||
 	    recv(fd, NULL, TURNED_AWAY_BYTES, MSG_DONTWAIT | MSG_TRUNC) < 0)
 		log_debug("a client that was turned away: %s", strerror(errno));
+	reply_free(&reply);
 	close(fd);
 }
 
 static void accepted(struct server *s, int fd, const struct sockaddr *peer)
 {
+	struct worker *w = s->worker[0];
 	const char *why = s->opt.refuse ? s->opt.refuse(s->opt.refuse_arg, peer) : NULL;
 
 	if (why) {
-		s->stats.refused++;
+		w->stat[STAT_REFUSED]++;
 		log_refused(s, peer);
-		turn_away(s, fd, why);
-	} else if (s->client_count >= s->cfg->maxclients) {
-		turn_away(s, fd, "-ERR max number of clients reached\r\n");
+		turn_away(w, fd, why);
+	} else if (server_client_count(s) >= s->cfg->maxclients) {
+		turn_away(w, fd, "ERR max number of clients reached");
 	} else {
-		client_new(s, fd);
+		client_new(w, fd);
 	}
 }
 
@@ -219,7 +228,7 @@ static int listen_on(struct server *s, const char *address, bool from_interface,
 	}
 	if (optional && (ret == -EADDRNOTAVAIL || ret == -EAFNOSUPPORT || ret == -EPROTONOSUPPORT))
 		return 0;
-	if (ret == -EADDRINUSE && !s->followed)
+	if (ret == -EADDRINUSE && !s->following_addresses)
 		port_hint(hint, sizeof(hint), true, s->cfg->port);
 	snprintf(err, err_len, "cannot listen on %s port %u: %s%s", host, s->cfg->port,
 		 strerror(-ret), hint);
@@ -251,8 +260,8 @@ static int listen_on_interface(struct server *s, char *err, size_t err_len)
 			continue;
 		if (strcmp(address, "127.0.0.1") != 0 && strcmp(address, "::1") != 0)
 			ret = listen_on(s, address, true, err, err_len);
-		if (ret == -EADDRINUSE && s->followed)
-			ret = 0; /* we do already */
+		if (ret == -EADDRINUSE && s->following_addresses)
+			ret = 0; /* by this server, already */
 	}
 	freeifaddrs(list);
 	return ret;
@@ -284,7 +293,7 @@ void server_follow_addresses(struct server *s)
 
 	if (s->cfg->bind_count || !s->cfg->interface[0])
 		return;
-	s->followed = true;
+	s->following_addresses = true;
 	if (listen_on_interface(s, err, sizeof(err)))
 		log_warning("%s", err);
 	for (unsigned int i = before; i < s->listener_count; i++)
@@ -293,20 +302,9 @@ void server_follow_addresses(struct server *s)
 
 /* --- periodic work --- */
 
-static void close_idle_clients(struct server *s)
-{
-	double limit = monotonic_seconds() - s->cfg->timeout;
-	struct client *c;
-
-	while (s->cfg->timeout && (c = TAILQ_FIRST(&s->clients)) && c->active < limit) {
-		log_verbose("closing idle client id %llu", (unsigned long long)c->id);
-		client_free(c);
-	}
-}
-
 /*
- * Does a rule want a save?  Who refuses writes needs one in any case: no change will come to fulfil
- * a rule.
+ * Whether a rule requires a save.  While writes are refused one is due in any case: without changes
+ * no rule would ever hold.
  */
 static bool save_is_due(const struct server *s, const struct snapshot_info *info)
 {
@@ -362,13 +360,13 @@ void server_follow_saves(struct server *s)
 
 static void on_second(struct ev_loop *loop, ev_timer *w, int events)
 {
+	struct server *s = w->data;
+
 	(void)loop;
 	(void)events;
-	close_idle_clients(w->data);
-	clients_tend_memory(w->data);
-	check_save_rules(w->data);
-	server_follow_saves(w->data);
-	info_sample(w->data);
+	check_save_rules(s);
+	server_follow_saves(s);
+	s->opt.executor->sample(s);
 }
 
 static void on_snapshot_done(struct ev_loop *loop, ev_io *w, int events)
@@ -385,8 +383,8 @@ static void on_snapshot_done(struct ev_loop *loop, ev_io *w, int events)
 }
 
 /*
- * Works through about a tenth of the store, for a slice of time; if more
- * than a tenth of what it saw had expired, comes back soon.
+ * Looks at about a tenth of the store, for a bounded time.  If more than a tenth of the slots that
+ * were looked at had expired, the next look is soon.
  */
 static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 {
@@ -399,7 +397,7 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 	if (!keys)
 		return;
 	for (uint64_t seen = 0; busy || seen < slots; seen += EXPIRY_SLOTS) {
-		unsigned int removed = store_expire_cycle(s->ctx, EXPIRY_SLOTS);
+		unsigned int removed = store_expire_cycle(s->worker[0]->ctx, EXPIRY_SLOTS);
 
 		busy = removed > EXPIRY_SLOTS / 10;
 		if (monotonic_seconds() >= end || store_expiry_rests(s->store))
@@ -411,33 +409,7 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 	ev_timer_again(loop, w);
 }
 
-/*
- * Each client that waits now gets one turn; who queues again meanwhile waits for the next round.
- * Those with long commands share a slice of time, whatever their number; it goes round among them.
- */
-static void on_turns(struct ev_loop *loop, ev_check *w, int events)
-{
-	struct server *s = w->data;
-	struct client *c;
-
-	(void)loop;
-	(void)events;
-	for (unsigned int n = s->ready.count; n && (c = TAILQ_FIRST(&s->ready.clients)); n--)
-		client_turn(c);
-	slice_begin(s);
-	for (unsigned int n = s->working.count;
-	     n && slice_left(s) && (c = TAILQ_FIRST(&s->working.clients)); n--)
-		client_turn(c);
-}
-
-static void on_no_wait(struct ev_loop *loop, ev_idle *w, int events)
-{
-	(void)loop;
-	(void)w;
-	(void)events;
-}
-
-/* --- what main adds --- */
+/* --- watchers that main() adds --- */
 
 static void on_extra_io(struct ev_loop *loop, ev_io *w, int events)
 {
@@ -497,10 +469,44 @@ int server_add_timer(struct server *s, double seconds, void (*cb)(void *arg), vo
 
 struct store_ctx *server_ctx(struct server *s)
 {
-	return s->ctx;
+	return s->worker[0]->ctx;
 }
 
-/* --- signals and the way down --- */
+/* --- sums over the workers --- */
+
+void server_stats(const struct server *s, uint64_t stat[STATS])
+{
+	for (unsigned int i = 0; i < STATS; i++) {
+		stat[i] = 0;
+		for (unsigned int n = 0; n < SERVER_WORKERS; n++)
+			stat[i] += s->worker[n]->stat[i];
+	}
+	stat[STAT_HITS] = store_counter(s->store, "get_hits");
+	stat[STAT_MISSES] = store_counter(s->store, "get_misses");
+	stat[STAT_EXPIRED] = store_counter(s->store, "expires");
+	stat[STAT_EVICTED] = store_counter(s->store, "evictions");
+	store_udp_operations(s->store, &stat[STAT_UDP_DRIVER], &stat[STAT_UDP_XKVD]);
+}
+
+unsigned int server_client_count(const struct server *s)
+{
+	unsigned int count = 0;
+
+	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+		count += s->worker[i]->client_count;
+	return count;
+}
+
+size_t server_client_memory(const struct server *s)
+{
+	size_t bytes = 0;
+
+	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+		bytes += s->worker[i]->client_memory;
+	return bytes;
+}
+
+/* --- signals and shutdown --- */
 
 #define SECOND_SIGNAL_SECONDS 60
 
@@ -511,8 +517,8 @@ static void exit_at_once(int number)
 }
 
 /*
- * From the first signal on the next one ends the process, also while a save
- * keeps the loop from running: so it is caught without the loop.
+ * After the first signal the next one ends the process, even while a save keeps the loop from
+ * running: therefore it is not handled by the loop.
  */
 static void second_signal_exits(struct server *s, bool exits)
 {
@@ -535,7 +541,7 @@ static bool final_save(struct server *s)
 	int ret;
 
 	log_notice("saving the final snapshot before exiting");
-	snapshot_cancel(); /* one that runs in the background would be older */
+	snapshot_cancel(); /* a background save would be older than this one */
 	snapshot_wait();
 	snapshot_reap();
 	ret = snapshot_save(s->store, s->cfg);
@@ -581,7 +587,7 @@ static void on_exit_signal(struct ev_loop *loop, ev_signal *w, int events)
 
 	(void)loop;
 	(void)events;
-	/* One that comes long after a save had failed is a first one again. */
+	/* Long after a failed save, a signal counts as the first one again. */
 	if (s->signalled > 0 && monotonic_seconds() - s->signalled < SECOND_SIGNAL_SECONDS) {
 		log_warning("second signal: exiting at once");
 		_exit(1);
@@ -620,12 +626,9 @@ static void init_watchers(struct server *s)
 	ev_init(&s->accept_pause, on_accept_pause_end);
 	ev_timer_init(&s->second, on_second, 1., 1.);
 	ev_timer_init(&s->expiry, on_expiry, EXPIRY_PERIOD, EXPIRY_PERIOD);
-	ev_check_init(&s->turns, on_turns);
-	ev_idle_init(&s->no_wait, on_no_wait);
-	s->accept_pause.data = s->second.data = s->expiry.data = s->turns.data = s;
+	s->accept_pause.data = s->second.data = s->expiry.data = s;
 	ev_timer_start(s->loop, &s->second);
 	ev_timer_start(s->loop, &s->expiry);
-	ev_check_start(s->loop, &s->turns);
 	init_signal(s, &s->on_term, on_exit_signal, SIGTERM);
 	init_signal(s, &s->on_int, on_exit_signal, SIGINT);
 	init_signal(s, &s->on_usr1, on_reopen_signal, SIGUSR1);
@@ -649,7 +652,7 @@ unsigned int server_clients_possible(unsigned int wanted)
 	limit.rlim_cur = want;
 	if (!setrlimit(RLIMIT_NOFILE, &limit))
 		return wanted;
-	/* Only root may raise the hard limit; up to it every process may go. */
+	/* Only root may raise the hard limit; every process may raise the soft one up to it. */
 	if (!getrlimit(RLIMIT_NOFILE, &limit)) {
 		limit.rlim_cur = limit.rlim_max;
 		if (setrlimit(RLIMIT_NOFILE, &limit) || getrlimit(RLIMIT_NOFILE, &limit))
@@ -691,8 +694,8 @@ static int fit_open_files(struct server *s, char *err, size_t err_len)
 }
 
 /*
- * Buffers of clients come and go: large ones by mmap(), and no thread needs a heap of its own for
- * the rest.
+ * Buffers of clients are allocated and freed often: large ones by mmap(), so that they are given
+ * back at once.  Few threads allocate, so two arenas are enough.
  */
 static void tune_allocator(void)
 {
@@ -713,20 +716,17 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	s->opt = *options;
 	s->cfg = options->cfg;
 	s->store = options->store;
-	TAILQ_INIT(&s->clients);
-	TAILQ_INIT(&s->ready.clients);
-	TAILQ_INIT(&s->working.clients);
-	s->read_buffer = malloc(READ_BYTES);
-	s->loop = ev_loop_new(EVFLAG_NOENV);
-	s->ctx = store_ctx_get(s->store);
-	if (!s->read_buffer || !s->loop || !s->ctx) {
-		snprintf(err, err_len, "cannot make the event loop: %s",
-			 s->ctx ? "out of memory or file descriptors" : strerror(errno));
-		server_free(s);
-		return NULL;
+	for (unsigned int i = 0; i < SERVER_WORKERS; i++) {
+		s->worker[i] = worker_new(s);
+		if (!s->worker[i]) {
+			snprintf(err, err_len, "cannot make the event loop: %s", strerror(errno));
+			server_free(s);
+			return NULL;
+		}
 	}
-	commands_init();
-	store_refuse_writes(s->store, false); /* an xkvd that was killed may have left it so */
+	s->loop = s->worker[0]->loop;
+	/* An xkvd that was killed may have left them refused. */
+	store_refuse_writes(s->store, false);
 	if (fit_open_files(s, err, err_len)) {
 		server_free(s);
 		return NULL;
@@ -735,6 +735,16 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	s->started = monotonic_seconds();
 	s->memory_whole = memory_whole();
 	return s;
+}
+
+/* So that another server of this process can have them. */
+static void stop_signals(struct server *s)
+{
+	ev_signal *watchers[] = { &s->on_term, &s->on_int, &s->on_usr1, &s->on_hup };
+
+	for (unsigned int i = 0; i < sizeof(watchers) / sizeof(watchers[0]); i++)
+		if (ev_is_active(watchers[i]))
+			ev_signal_stop(s->loop, watchers[i]);
 }
 
 static void free_extras(struct server *s)
@@ -753,38 +763,27 @@ static void free_extras(struct server *s)
 
 void server_free(struct server *s)
 {
-	struct client *c;
-
 	if (!s)
 		return;
-	while ((c = TAILQ_FIRST(&s->clients)))
-		client_free(c);
 	free_extras(s);
+	stop_signals(s);
 	for (unsigned int i = 0; i < s->listener_count; i++) {
 		ev_io_stop(s->loop, &s->listeners[i]);
 		close(s->listeners[i].fd);
 	}
-	if (s->loop)
-		ev_loop_destroy(s->loop);
-	if (s->ctx)
-		store_ctx_put(s->ctx);
-	reply_cache_free();
-	free(s->read_buffer);
+	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+		worker_free(s->worker[i]);
 	free(s);
 }
 
 int server_run(struct server *s)
 {
-	struct client *c, *next;
-
 	accept_start(s);
 	sd_notify(0, "READY=1\nSTATUS=Serving");
 	log_notice("ready to accept connections on port %u", s->cfg->port);
 	ev_run(s->loop, 0);
-	for (c = TAILQ_FIRST(&s->clients); c; c = next) {
-		next = TAILQ_NEXT(c, link);
-		client_flush(c);
-	}
+	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+		clients_flush(s->worker[i]);
 	snapshot_wait();
 	snapshot_reap();
 	log_notice("xkvd is now ready to exit, bye bye...");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * xkvd's event loop with the RESP front end: listeners, clients, timers, signals,
- * `save` rules and active expiry.  One thread; everything here is called from
- * it.  main() makes a store and a configuration, then:
+ * The RESP front end and its event loop: listeners, clients, timers, signals, `save` rules and
+ * active expiry.  Everything here is called from one thread.  main() makes a store and a
+ * configuration, then:
  *
  *	s = server_new(&options, err, sizeof(err));
  *	server_listen(s, err, sizeof(err));
@@ -22,42 +22,44 @@
 
 struct server;
 struct attach;
+struct executor;
 
 struct server_options {
 	const struct config *cfg; /* not owned; until `adopt` is called with another */
 	struct store *store;	 /* not owned */
+	const struct executor *executor; /* what executes commands, not owned */
 	const struct attach *attach; /* for INFO, not owned, NULL = no XDP */
 	const char *config_file; /* for INFO, NULL = none */
 	config_apply_fn *apply; /* for CONFIG SET, see config.h; NULL = miss, allow... are fixed */
 	config_adopt_fn *adopt; /* the owner of the configuration; also called by server_new() */
 	void *config_arg; /* of both */
 	/*
-	 * Why a TCP client may not connect, by its address, in words for it; NULL = it may.  The
-	 * function may be NULL.
+	 * Why a TCP client may not connect, by its address, as text of an error reply; NULL = it
+	 * may.  The function may be NULL.
 	 */
 	const char *(*refuse)(void *arg, const struct sockaddr *peer);
 	void *refuse_arg;
 };
 
-/* NULL with a sentence. */
+/* NULL with an error message. */
 struct server *server_new(const struct server_options *options, char *err, size_t err_len);
 void server_free(struct server *s);
 
 /*
- * Listens on every address of `bind`; without one on 127.0.0.1, ::1 and the
- * addresses of the interface.  0, or -errno with a sentence.
+ * Listens on every address of `bind`; without one on 127.0.0.1, ::1 and the addresses of the
+ * interface.  0, or -errno with an error message.
  */
 int server_listen(struct server *s, char *err, size_t err_len);
 
 /*
- * The interface's addresses may have changed: listens on those that are new, where the default
- * `bind` says so.
+ * To be called when the interface's addresses may have changed: listens on new ones, unless `bind`
+ * names addresses.
  */
 void server_follow_addresses(struct server *s);
 
 /*
- * Calls cb whenever `fd` (not owned) is readable, until the server is freed; the fd
- * must be non-blocking and cb must bound what it does in one call.  0 or -ENOMEM.
+ * Calls cb whenever `fd` (not owned) is readable, until the server is freed; the fd must be
+ * non-blocking and cb must bound what it does in one call.  0 or -ENOMEM.
  */
 int server_add_fd(struct server *s, int fd, void (*cb)(void *arg), void *arg);
 
@@ -68,10 +70,9 @@ int server_add_timer(struct server *s, double seconds, void (*cb)(void *arg), vo
 struct store_ctx *server_ctx(struct server *s);
 
 /*
- * Runs until SIGTERM, SIGINT or SHUTDOWN; tells systemd READY and STOPPING.
- * With `save` rules the data is saved first, and if that fails the server
- * goes on.  Returns the program's exit code; a second signal ends the process
- * at once with 1.
+ * Runs until SIGTERM, SIGINT or SHUTDOWN; notifies systemd of READY and STOPPING.  With `save`
+ * rules the data is saved first, and if that fails the server continues.  Returns the program's
+ * exit code; a second signal ends the process at once with 1.
  */
 int server_run(struct server *s);
 

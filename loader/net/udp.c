@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * What XDP passes on arrives here through the kernel's stack: misses, busy
- * entries, requests that need a page, datagrams that were fragmented, and all
- * UDP where there is no XDP.  Same rules, same engine, same replies.
+ * What XDP passes up arrives here through the kernel's stack: misses, busy entries, requests that
+ * need a page, datagrams that were fragmented, and all UDP where there is no XDP.  Same rules, same
+ * engine, same replies.
  */
 #include "udp.h"
 
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "holder.h"
+#include "port_hint.h"
 #include "util/log.h"
 
 #define BATCH 32
@@ -37,7 +37,7 @@ static int set_options(int fd, int family)
 {
 	int on = 1, size = SOCKET_BUFFER;
 
-	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)); /* as much as is allowed */
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)); /* the kernel may allow less */
 	if (family == AF_INET)
 		return setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on)) ? -errno : 0;
 	if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) ||
@@ -143,9 +143,8 @@ static int receive(int fd, struct udp_batch *b)
 }
 
 /*
- * Did the datagram come in on a link of ours, and for an address of ours alone (no
- * broadcast, no multicast)?  And makes its control data such that the reply goes
- * out from the address that it was sent to.
+ * Whether the datagram came in on one of our links and was sent to a unicast address of ours.  Also
+ * prepares its control data so that the reply is sent from that address.
  */
 static bool take_destination(const struct udp *udp, struct msghdr *msg)
 {
@@ -195,7 +194,7 @@ static void answer(const struct udp *udp, int fd, struct udp_batch *b, int i)
 	b->iov[i] = (struct iovec){ b->out, ret };
 	msg->msg_flags = 0;
 	if (sendmsg(fd, msg, MSG_DONTWAIT) < 0)
-		/* as lost on the way */
+		/* the client repeats the request, as after a packet loss */
 		log_debug("a reply could not be sent: %s", strerror(errno));
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The UDP front end of xkvd: answers the datagrams that XDP passed on. */
+/* The UDP front end of xkvd: answers the datagrams that XDP passed up. */
 #ifndef XKV_UDP_H
 #define XKV_UDP_H
 
@@ -25,9 +25,9 @@ struct udp {
 };
 
 /*
- * Opens a socket for each address of `bind`; without one, for all addresses
- * (with an interface) or for loopback.  `ctx` is that of the thread that will
- * call udp_readable().  0, or -errno with a sentence.
+ * Opens a socket for each address of `bind`; without one, for all addresses (with an interface) or
+ * for loopback.  `ctx` belongs to the thread that will call udp_readable().  0, or -errno with an
+ * error message.
  */
 int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct store_ctx *ctx,
 	     char *err, size_t err_len);

@@ -18,7 +18,15 @@ static inline uint64_t monotonic_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Seconds since the same moment. */
+/* The same in nanoseconds, and in seconds. */
+static inline uint64_t monotonic_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
 static inline double monotonic_seconds(void)
 {
 	struct timespec now;

@@ -148,6 +148,6 @@ int verdict_of(const struct payload *req, struct outcome *out)
 	assert_true(bed_run(&bed, frame, packet_build(&s, frame), out));
 	if (bed_batched && out->verdict == XDP_TX &&
 	    out->frame[packet_payload_at(false, 0) + 17] == XKV_BUSY)
-		return XDP_PASS; /* the client is asked to try again, and that goes up */
+		out->verdict = XDP_PASS; /* the client tries again, and that goes up */
 	return out->verdict;
 }

@@ -13,6 +13,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "loader/commands/commands.h"
 #include "loader/util/log.h"
 #include "loader/net/server.h"
 #include "loader/persist/snapshot.h"
@@ -74,7 +75,8 @@ static void adopt(void *arg, const struct config *next)
 static int serve(struct store *st, const struct config **cfg, const char *file)
 {
 	struct server_options options = {
-		.cfg = *cfg, .store = st, .config_file = file, .adopt = adopt, .config_arg = cfg
+		.cfg = *cfg, .store = st, .executor = commands_executor(), .config_file = file,
+		.adopt = adopt, .config_arg = cfg
 	};
 	char err[512];
 	struct hold hold = { .store = st, .fd = hold_fd() };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The RESP parser in every split of its input, and the reply builder. */
+/* The RESP parser in every split of its input, replies, and the outbox. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "loader/net/reply.h"
 #include "loader/net/resp.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -185,32 +186,32 @@ static void test_missing(void **state)
 /* --- replies --- */
 
 /* Takes all of a reply in pieces of `step` bytes, as a slow socket would. */
-static char *take(struct reply *r, size_t step, size_t *len)
+static char *take(struct outbox *o, size_t step, size_t *len)
 {
-	char *all = malloc(r->bytes + 1);
-	size_t want = r->bytes;
+	char *all = malloc(o->bytes + 1);
+	size_t want = o->bytes;
 	struct iovec iov[3];
 
 	assert_non_null(all);
-	for (*len = 0; r->bytes;) {
-		int n = reply_iov(r, iov, 3);
+	for (*len = 0; o->bytes;) {
+		int n = outbox_iov(o, iov, 3);
 		size_t part;
 
 		assert_true(n > 0);
 		part = iov[0].iov_len < step ? iov[0].iov_len : step;
 		memcpy(all + *len, iov[0].iov_base, part);
 		*len += part;
-		reply_sent(r, part);
+		outbox_sent(o, part);
 	}
 	all[*len] = '\0';
 	assert_int_equal(*len, want);
-	assert_null(r->head);
+	assert_null(o->head);
 	return all;
 }
 
 static void build(struct reply *r)
 {
-	reply_status(r, "OK");
+	reply_ok(r);
 	reply_int(r, INT64_MIN);
 	reply_bulk(r, "a\0b", 3);
 	reply_bulk(r, NULL, 0);
@@ -236,13 +237,12 @@ static void test_reply_types(void **state)
 	char *text;
 
 	(void)state;
-	for (uint8_t version = 2; version <= 3; version++) {
-		reply_init(&r, 0);
-		r.version = version;
+	for (enum protocol p = PROTOCOL_RESP2; p <= PROTOCOL_RESP3; p++) {
+		reply_init(&r, p, 0);
 		build(&r);
-		text = take(&r, 7, &len);
-		assert_int_equal(len, version == 2 ? sizeof(v2) - 1 : sizeof(v3) - 1);
-		assert_memory_equal(text, version == 2 ? v2 : v3, len);
+		text = take(&r.out, 7, &len);
+		assert_int_equal(len, p == PROTOCOL_RESP2 ? sizeof(v2) - 1 : sizeof(v3) - 1);
+		assert_memory_equal(text, p == PROTOCOL_RESP2 ? v2 : v3, len);
 		free(text);
 	}
 }
@@ -256,15 +256,15 @@ static void test_large_replies(void **state)
 
 	(void)state;
 	assert_non_null(value);
-	reply_init(&r, 0);
-	reply_init(&rest, 0);
+	reply_init(&r, PROTOCOL_RESP2, 0);
+	reply_part(&rest, &r);
 	for (int i = 0; i < 20; i++)
 		reply_bulk(&rest, value, i % 2 ? large : 100);
 	reply_array(&r, 20);
 	reply_splice(&r, &rest);
-	assert_int_equal(rest.bytes, 0);
+	assert_int_equal(rest.out.bytes, 0);
 	reply_status(&r, "END");
-	text = take(&r, 100000, &len);
+	text = take(&r.out, 100000, &len);
 	assert_int_equal(len, 5 + 10 * (10 + large + 2) + 10 * (6 + 100 + 2) + 6);
 	assert_memory_equal(text, "*20\r\n$100\r\n", 11);
 	assert_memory_equal(text + len - 6, "+END\r\n", 6);
@@ -278,29 +278,29 @@ static void test_limit(void **state)
 	struct reply r, rest;
 
 	(void)state;
-	reply_init(&r, 10000);
+	reply_init(&r, PROTOCOL_RESP2, 10000);
 	for (int i = 0; i < 9; i++)
 		reply_bulk(&r, value, sizeof(value));
-	assert_false(r.failed);
+	assert_false(r.out.failed);
 	reply_bulk(&r, value, sizeof(value));
-	assert_true(r.failed);
-	assert_int_equal(r.bytes, 0);
+	assert_true(r.out.failed);
+	assert_int_equal(r.out.bytes, 0);
 	reply_status(&r, "OK"); /* nothing more is added */
-	assert_int_equal(r.bytes, 0);
-	reply_init(&r, 1500);
-	reply_init(&rest, 0);
+	assert_int_equal(r.out.bytes, 0);
+	reply_init(&r, PROTOCOL_RESP2, 1500);
+	reply_init(&rest, PROTOCOL_RESP2, 0);
 	reply_bulk(&r, value, sizeof(value));
 	reply_bulk(&rest, value, sizeof(value));
 	reply_splice(&r, &rest);
-	assert_true(r.failed);
-	assert_null(rest.head);
+	assert_true(r.out.failed);
+	assert_null(rest.out.head);
 	reply_free(&r);
 }
 
 static int free_cache(void **state)
 {
 	(void)state;
-	reply_cache_free();
+	outbox_cache_free();
 	return 0;
 }
 

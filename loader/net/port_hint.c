@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Who holds a port: from /proc/net to the socket's inode, from there to the process that has it
- * open.
+ * Finds the process that uses a port: the socket's inode in /proc/net, then the process that has
+ * it open.
  */
-#include "holder.h"
+#include "port_hint.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -16,7 +16,7 @@
 #define TCP_LISTENING 0x0a
 #define UDP_UNCONNECTED 0x07
 
-/* The inode of the socket that has the port, of a table like /proc/net/tcp; 0 = there is none. */
+/* The inode of the socket with this port in a table like /proc/net/tcp; 0 = there is none. */
 static unsigned long find_inode(const char *table, unsigned int state, unsigned int port)
 {
 	unsigned int local, has;
@@ -35,7 +35,7 @@ static unsigned long find_inode(const char *table, unsigned int state, unsigned 
 	return found;
 }
 
-/* Has the process this socket open? */
+/* Whether the process has this socket open. */
 static bool has_socket(const char *pid, const char *socket)
 {
 	char path[PATH_MAX], target[64];

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the files of commands/ share: one row of the table in commands.c and one function for each
+ * command, in string.c, keyspace.c or admin.c; the queue of operations; long commands (long.c).
+ */
+#ifndef XKV_COMMANDS_IMPL_H
+#define XKV_COMMANDS_IMPL_H
+
+#include "commands.h"
+#include "net/client.h"
+#include "util/text.h"
+
+/* Reported to clients: the version whose behaviour the commands have. */
+#define REDIS_VERSION "7.0.15"
+
+#define NO_TRANSACTIONS \
+	"ERR transactions are not supported: nothing is executed between MULTI and EXEC or DISCARD"
+
+/* Most arguments of a command without a list of keys, which is not done in slices. */
+#define PLAIN_ARGS_MAX 1024
+
+#define COMMAND_NAME_MAX 34 /* bytes of "command|subcommand" with its NUL */
+
+/* argv[0] is the command's name (argv[1] the subcommand's). */
+typedef void command_fn(struct client *c, unsigned int argc, const struct resp_arg *argv);
+
+enum command_flags {
+	CMD_WRITE = 0x01,
+	CMD_READONLY = 0x02,
+	CMD_DENYOOM = 0x04,
+	CMD_ADMIN = 0x08,
+	CMD_NOSCRIPT = 0x10,
+	CMD_LOADING = 0x20,
+	CMD_STALE = 0x40,
+	CMD_FAST = 0x80,
+	CMD_NO_AUTH = 0x100, /* may be called before AUTH */
+	CMD_QUEUES = 0x200,  /* uses command_queue(), and reply_now() for all else */
+};
+
+struct command {
+	const char *name; /* lower case; NULL ends a table */
+	command_fn *fn;
+	int arity; /* words, the name included; negative: at least so many */
+	unsigned int flags;
+	int first, last,
+		step; /* positions of the keys, 0 = none; a negative `last` counts from the end */
+	const char *group, *usage, *summary;
+	const struct command *sub; /* subcommands, NULL = none */
+};
+
+/* --- the queue --- */
+
+/* Replies with the result of a queued operation; `note` is as given to command_queue(). */
+typedef void command_end_fn(struct client *c, unsigned int note, int ret,
+			    const struct store_entry *e);
+
+/*
+ * Operations that commands of one client have asked for, in its turn, and that are still to be
+ * run, together; one per worker, empty between two turns.  Each may return a value of 1 MiB: so
+ * much more than PAUSE_ABOVE may wait to be sent.
+ */
+#define QUEUE_OPS 32
+struct queue {
+	unsigned int count;
+	struct store_op op[QUEUE_OPS]; /* keys and values are in the client's input */
+	struct {
+		command_end_fn *end;
+		unsigned int note;
+	} then[QUEUE_OPS];
+};
+
+static inline struct queue *queue_of(const struct client *c)
+{
+	return (struct queue *)c->worker->commands;
+}
+
+/*
+ * Most commands are one operation of the store and a reply with its result.  They queue the
+ * operation, and `end` replies later, so that the operations of a pipeline are run together.  `op`
+ * is copied; what it points to must be arguments of the command.
+ */
+void command_queue(struct client *c, const struct store_op *op, command_end_fn *end,
+		   unsigned int note);
+/* Runs what is queued.  Needed before anything else replies or uses the store. */
+void commands_flush(struct client *c);
+/* reply_to() for a reply at once, after what is queued has replied. */
+struct reply *reply_now(struct client *c);
+
+/* --- long commands --- */
+
+/*
+ * A command that may keep others waiting is done in slices: `step` does one in each turn of its
+ * client, and returns whether the command is done.  Until then it is unfinished (net/executor.h).
+ */
+typedef bool command_step_fn(struct client *c);
+/* Queues what a command does about the key at `arg`, which was its argument `index`. */
+typedef void command_key_fn(struct client *c, const struct resp_arg *arg, unsigned int index,
+			    unsigned int argc);
+
+/* The state of a command about several keys, or of an unfinished one; one per client. */
+struct progress {
+	int64_t tally; /* of a command about several keys: how many count so far */
+	int failure;   /* its first error */
+	command_step_fn *step; /* NULL = no command is unfinished */
+	const char *base;      /* where the command was when it was parsed: the input moves */
+	command_key_fn *key;   /* of a command about many keys, with `stride` arguments each */
+	unsigned int stride;
+	unsigned int checked, at; /* arguments before these were checked, and queued */
+	uint64_t cursor;	  /* of a walk over the store */
+	struct found *found;	  /* what it found; owned */
+};
+
+static inline struct progress *progress_of(struct client *c)
+{
+	return (struct progress *)c->commands;
+}
+
+/* Makes the command that is being executed an unfinished one. */
+struct progress *long_begin(struct client *c, command_step_fn *step);
+/* Does another slice of the unfinished command. */
+void long_continue(struct client *c);
+/* Forgets the unfinished command, if there is one. */
+void long_end(struct client *c);
+
+/*
+ * Calls `key` for each of the keys from argv[1] on, with `stride` arguments each, after all of them
+ * were checked.
+ */
+void command_keys(struct client *c, unsigned int argc, const struct resp_arg *argv,
+		  unsigned int stride, command_key_fn *key);
+
+/* "get" or "config|get", in `text` or static. */
+const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_MAX]);
+
+/*
+ * Read, modify, write: reads the key (its value only if `value`), calls `decide`, and writes what
+ * it decides if the entry has not changed since it was read; else repeats all of it.
+ *
+ * `decide` fills in opcode, value and expiry of the write and returns 1.  If it returns 0 or an
+ * error, nothing is written, and that is returned.  It may be called several times; its arguments
+ * are valid during the call only.  Not called if there is no key: -ENOENT is returned.  Otherwise
+ * returns 0, or an error of the store.
+ */
+typedef int command_update_fn(struct client *c, void *arg, const struct store_entry *e,
+			      struct store_op *write);
+int command_update(struct client *c, const struct resp_arg *key, bool value,
+		   command_update_fn *decide, void *arg);
+
+/* An operation that sets the expiry of a key (Unix ms, 0 = never); one in the past deletes it. */
+struct store_op expiry_op(struct client *c, const struct resp_arg *key, uint64_t expire_ms);
+
+/* Replies the error that belongs to an error of the store. */
+void reply_store_error(struct client *c, int error);
+
+/* Reply 1 or 0, and the value or null. */
+command_end_fn end_yes_no, end_value;
+
+/* Check an argument; on false the error was replied. */
+bool check_key(struct client *c, const struct resp_arg *key);
+bool check_value(struct client *c, const struct resp_arg *value);
+bool check_integer(struct client *c, const struct resp_arg *arg, int64_t *out);
+
+/* Whether an argument is this word, in any case. */
+static inline bool arg_is(const struct resp_arg *arg, const char *word)
+{
+	return text_is(arg->ptr, arg->len, word);
+}
+
+/* INFO (info.c): the text of the named sections, all of the default ones if none is; malloc()ed. */
+char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv, size_t *len);
+/* Samples memory, for its peak, and operations, for their rate; to be called every second or so. */
+void info_sample(struct server *s);
+
+/* The keys that a walk has found (keyspace.c); both take NULL. */
+void found_free(struct found *f);
+size_t found_memory(const struct found *f);
+
+/* string.c */
+command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getex, cmd_getset,
+	cmd_mget, cmd_mset, cmd_strlen, cmd_incr, cmd_decr, cmd_incrby, cmd_decrby, cmd_append;
+/* keyspace.c */
+command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire,
+	cmd_expireat, cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan;
+/* admin.c */
+command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_reset, cmd_info,
+	cmd_config_get, cmd_config_set, cmd_config_resetstat, cmd_client_setname,
+	cmd_client_getname, cmd_client_id, cmd_client_setinfo, cmd_client_list, cmd_client_info,
+	cmd_client_kill, cmd_client_no_evict, cmd_memory_purge, cmd_save, cmd_bgsave, cmd_lastsave,
+	cmd_shutdown, cmd_multi, cmd_exec, cmd_discard, cmd_watch, cmd_unwatch;
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Long commands: those that may keep others waiting (walks over the store, commands about many
+ * keys) are done in slices.  In a round of the event loop, the long commands of all clients share
+ * one slice, and the clients take turns (net/worker.c).  Such a command is not atomic; its
+ * operations are.
+ */
+#include <string.h>
+
+#include "impl.h"
+
+#define DIRECT_ARGS	64	   /* of a command about several keys that is done at once */
+#define CHECKS_A_LOOK	1024	   /* arguments checked between two looks at the clock */
+
+_Static_assert(DIRECT_ARGS <= PLAIN_ARGS_MAX, "more arguments than these are refused before");
+
+struct progress *long_begin(struct client *c, command_step_fn *step)
+{
+	struct progress *p = progress_of(c);
+
+	commands_flush(c);
+	*p = (struct progress){ .step = step, .base = stream_command(&c->stream) };
+	return p;
+}
+
+void long_end(struct client *c)
+{
+	found_free(progress_of(c)->found);
+	*progress_of(c) = (struct progress){ 0 };
+}
+
+void long_continue(struct client *c)
+{
+	if (progress_of(c)->step(c))
+		long_end(c);
+}
+
+/* --- many keys --- */
+
+static bool check_one(struct client *c, const struct resp_arg *arg, unsigned int stride)
+{
+	return check_key(c, arg) && (stride == 1 || check_value(c, arg + 1));
+}
+
+/* The arguments of one key, where they are now. */
+static void take_args(struct client *c, unsigned int index, struct resp_arg arg[2])
+{
+	char *now = stream_command(&c->stream);
+
+	for (unsigned int i = 0; i < progress_of(c)->stride; i++) {
+		const struct resp_arg *was = &c->stream.parser.argv[index + i];
+
+		arg[i].ptr = now + (was->ptr - progress_of(c)->base);
+		arg[i].len = was->len;
+	}
+}
+
+static bool many_step(struct client *c)
+{
+	unsigned int argc = c->stream.parser.argc;
+	struct progress *p = progress_of(c);
+	struct resp_arg arg[2];
+
+	/* All arguments are checked before the first key is changed. */
+	for (; p->checked < argc; p->checked += p->stride) {
+		if (p->checked % CHECKS_A_LOOK <= p->stride && !worker_slice_left(c->worker))
+			return false;
+		take_args(c, p->checked, arg);
+		if (!check_one(c, arg, p->stride))
+			return true;
+	}
+	while (p->at < argc && !c->session.reply.out.failed) {
+		take_args(c, p->at, arg);
+		p->key(c, arg, p->at, argc);
+		p->at += p->stride;
+		if (queue_of(c)->count < QUEUE_OPS)
+			continue;
+		commands_flush(c); /* before the input may move */
+		if (p->at < argc &&
+		    (!worker_slice_left(c->worker) || c->session.reply.out.bytes > PAUSE_ABOVE))
+			return false;
+	}
+	commands_flush(c);
+	return true;
+}
+
+void command_keys(struct client *c, unsigned int argc, const struct resp_arg *argv,
+		  unsigned int stride, command_key_fn *key)
+{
+	if (argc > DIRECT_ARGS) {
+		struct progress *p = long_begin(c, many_step);
+
+		p->key = key;
+		p->stride = stride;
+		p->checked = p->at = 1;
+		return;
+	}
+	for (unsigned int i = 1; i < argc; i += stride)
+		if (!check_one(c, &argv[i], stride))
+			return;
+	for (unsigned int i = 1; i < argc && !c->session.reply.out.failed; i += stride)
+		key(c, &argv[i], i, argc);
+}

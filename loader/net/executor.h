@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How net/ has commands executed, and all that it knows of them.  commands/ implements it
+ * (commands_executor()), main() passes it to server_new(): main -> net -> executor -> commands ->
+ * store, and no include goes the other way but those of commands/ to the headers of net/.
+ *
+ * All of it is called by the thread of the client's worker.
+ */
+#ifndef XKV_EXECUTOR_H
+#define XKV_EXECUTOR_H
+
+#include <stddef.h>
+
+struct client;
+struct resp_arg;
+struct server;
+
+/* What the last command of a client is like. */
+enum run_flags {
+	RUN_UNFINISHED = 1, /* to be resumed */
+	RUN_LONG = 2,       /* may have taken long */
+	RUN_WRITES = 4,     /* is to be finished even if the client hangs up */
+};
+
+struct executor {
+	/* Bytes of zero-filled memory for commands/ in each client and worker. */
+	size_t client_bytes, worker_bytes;
+	/*
+	 * Executes a command and replies to its session, or queues it.  Returns enum run_flags.
+	 * While it is RUN_UNFINISHED, it stays at the front of the client's input, and what is
+	 * behind it waits; the arguments stay valid, but the bytes that they point to may move.
+	 */
+	unsigned int (*run)(struct client *c, unsigned int argc, const struct resp_arg *argv);
+	/* Continues an unfinished command while worker_slice_left(); returns as run(). */
+	unsigned int (*resume)(struct client *c);
+	/* Executes what is queued and replies: before the input may move, at the end of a turn. */
+	void (*flush)(struct client *c);
+	/* Forgets the unfinished command, if there is one: the client is being closed. */
+	void (*cancel)(struct client *c);
+	/* Bytes that the unfinished command has allocated. */
+	size_t (*memory)(struct client *c);
+	/* Samples what INFO reports as peak and per second; called every second. */
+	void (*sample)(struct server *s);
+};
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "outbox.h"
+
+#include <stdlib.h>
+
+#define CHUNK_BYTES  16384
+#define CACHE_CHUNKS 64 /* up to 1 MiB is kept, so that busy clients cost no allocation */
+
+static _Thread_local struct outbox_chunk *cache;
+static _Thread_local unsigned int cached;
+
+static struct outbox_chunk *chunk_new(size_t want)
+{
+	size_t cap = want > CHUNK_BYTES ? want : CHUNK_BYTES;
+	struct outbox_chunk *c;
+
+	if (cap == CHUNK_BYTES && cache) {
+		c = cache;
+		cache = c->next;
+		cached--;
+	} else {
+		c = malloc(sizeof(*c) + cap);
+		if (!c)
+			return NULL;
+	}
+	c->next = NULL;
+	c->start = c->len = 0;
+	c->cap = cap;
+	return c;
+}
+
+static void chunk_free(struct outbox_chunk *c)
+{
+	if (c->cap != CHUNK_BYTES || cached == CACHE_CHUNKS) {
+		free(c);
+		return;
+	}
+	c->next = cache;
+	cache = c;
+	cached++;
+}
+
+void outbox_cache_free(void)
+{
+	while (cache) {
+		struct outbox_chunk *next = cache->next;
+
+		free(cache);
+		cache = next;
+	}
+	cached = 0;
+}
+
+void outbox_free(struct outbox *o)
+{
+	while (o->head) {
+		struct outbox_chunk *next = o->head->next;
+
+		chunk_free(o->head);
+		o->head = next;
+	}
+	o->tail = NULL;
+	o->bytes = o->memory = 0;
+}
+
+static void give_up(struct outbox *o)
+{
+	outbox_free(o);
+	o->failed = true;
+}
+
+/* outbox_reserve() where the last chunk does not do. */
+char *outbox_reserve_chunk(struct outbox *o, size_t n)
+{
+	struct outbox_chunk *c = o->tail;
+
+	if (o->failed)
+		return NULL;
+	if (o->limit && o->bytes + n > o->limit) {
+		give_up(o);
+		return NULL;
+	}
+	if (c && c->cap - c->len >= n)
+		return c->data + c->len;
+	c = chunk_new(n);
+	if (!c) {
+		give_up(o);
+		return NULL;
+	}
+	if (o->tail)
+		o->tail->next = c;
+	else
+		o->head = c;
+	o->tail = c;
+	o->memory += sizeof(*c) + c->cap;
+	return c->data;
+}
+
+void outbox_splice(struct outbox *to, struct outbox *from)
+{
+	if (from->failed ||
+	    (from->bytes && to->limit && to->bytes + from->bytes > to->limit)) {
+		outbox_free(from);
+		give_up(to);
+		return;
+	}
+	if (to->failed || !from->head) {
+		outbox_free(from);
+		return;
+	}
+	if (to->tail)
+		to->tail->next = from->head;
+	else
+		to->head = from->head;
+	to->tail = from->tail;
+	to->bytes += from->bytes;
+	to->memory += from->memory;
+	from->head = from->tail = NULL;
+	from->bytes = from->memory = 0;
+}
+
+int outbox_iov(const struct outbox *o, struct iovec *iov, int max)
+{
+	int n = 0;
+
+	for (struct outbox_chunk *c = o->head; c && n < max; c = c->next) {
+		if (c->len == c->start)
+			continue;
+		iov[n].iov_base = c->data + c->start;
+		iov[n++].iov_len = c->len - c->start;
+	}
+	return n;
+}
+
+void outbox_sent(struct outbox *o, size_t n)
+{
+	o->bytes -= n;
+	while (o->head) {
+		struct outbox_chunk *c = o->head;
+		size_t part = c->len - c->start < n ? c->len - c->start : n;
+
+		c->start += part;
+		n -= part;
+		if (c->start < c->len)
+			return;
+		o->head = c->next;
+		o->memory -= sizeof(*c) + c->cap;
+		chunk_free(c);
+	}
+	o->tail = NULL;
+}

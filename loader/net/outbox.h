@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Bytes that wait to be sent to one client: a list of chunks, so that appending and sending never
+ * move bytes that are there.  Knows no protocol and no socket.
+ *
+ * An append that would exceed the limit, or finds no memory, drops everything and sets `failed`;
+ * later appends do nothing.  An outbox belongs to one thread; chunks are cached per thread.
+ */
+#ifndef XKV_OUTBOX_H
+#define XKV_OUTBOX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/uio.h>
+
+struct outbox_chunk {
+	struct outbox_chunk *next;
+	size_t start, len, cap; /* data[start..len) is not yet sent */
+	char data[];
+};
+
+struct outbox {
+	struct outbox_chunk *head, *tail; /* owned */
+	size_t bytes;			  /* not yet sent */
+	size_t memory;			  /* bytes that the chunks take */
+	size_t limit;			  /* of `bytes`, 0 = none */
+	bool failed;
+};
+
+/* Frees what is not yet sent; the limit and `failed` stay. */
+void outbox_free(struct outbox *o);
+
+/* Frees the chunks that this thread keeps for reuse. */
+void outbox_cache_free(void);
+
+char *outbox_reserve_chunk(struct outbox *o, size_t n);
+
+/* Room for `n` bytes in one piece, to be followed by outbox_used(); NULL if the outbox failed. */
+static inline char *outbox_reserve(struct outbox *o, size_t n)
+{
+	struct outbox_chunk *c = o->tail; /* NULL after a failure */
+
+	if (c && c->cap - c->len >= n && (!o->limit || o->bytes + n <= o->limit))
+		return c->data + c->len;
+	return outbox_reserve_chunk(o, n);
+}
+
+/* Appends the first `n` bytes of what was reserved. */
+static inline void outbox_used(struct outbox *o, size_t n)
+{
+	o->tail->len += n;
+	o->bytes += n;
+}
+
+/* Moves all of `from` behind `to`; `from` is empty then.  If `from` has failed, `to` fails. */
+void outbox_splice(struct outbox *to, struct outbox *from);
+
+/* Fills `iov` with what is to be sent next; returns how many there are. */
+int outbox_iov(const struct outbox *o, struct iovec *iov, int max);
+
+/* Forgets `n` bytes that were sent. */
+void outbox_sent(struct outbox *o, size_t n);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What commands reply with.  They name results (a status, a number, a map, an error) and write no
+ * wire format; the encoder of the client's protocol (reply_resp.c, RESP2 and RESP3) appends them to
+ * an outbox.  A failed outbox swallows what is appended (outbox.h), so nothing here returns errors.
+ *
+ * An array, a map or a set is announced with its length, and its elements follow.  Where the length
+ * is known late, the elements go into a part (reply_part()) that is spliced in behind it.
+ */
+#ifndef XKV_REPLY_H
+#define XKV_REPLY_H
+
+#include <stdint.h>
+
+#include "outbox.h"
+
+enum protocol { PROTOCOL_RESP2 = 2, PROTOCOL_RESP3 = 3 }; /* the numbers of HELLO */
+
+struct reply {
+	struct outbox out;
+	enum protocol protocol;
+};
+
+/* `limit` in bytes, 0 = none. */
+void reply_init(struct reply *r, enum protocol protocol, size_t limit);
+/* An empty reply that is to become a part of `whole`: of its protocol and limit. */
+void reply_part(struct reply *part, const struct reply *whole);
+void reply_free(struct reply *r);
+/* Moves all of `part` behind `whole`; `part` is empty then. */
+void reply_splice(struct reply *whole, struct reply *part);
+
+void reply_ok(struct reply *r);
+void reply_status(struct reply *r, const char *text);
+void reply_int(struct reply *r, int64_t value);
+void reply_bulk(struct reply *r, const void *bytes, size_t len);
+void reply_text(struct reply *r, const char *text);
+/* Text for people: a verbatim string in RESP3, a bulk string in RESP2. */
+void reply_verbatim(struct reply *r, const char *text, size_t len);
+void reply_null(struct reply *r);
+void reply_array(struct reply *r, size_t items);
+void reply_map(struct reply *r, size_t pairs);
+void reply_set(struct reply *r, size_t items);
+/* The text begins with the error's code ("ERR ..."); line ends in it become blanks. */
+void reply_error(struct reply *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Replies in RESP2 and RESP3. */
+#include "reply.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "util/text.h"
+
+void reply_init(struct reply *r, enum protocol protocol, size_t limit)
+{
+	*r = (struct reply){ .out.limit = limit, .protocol = protocol };
+}
+
+void reply_part(struct reply *part, const struct reply *whole)
+{
+	reply_init(part, whole->protocol, whole->out.limit);
+}
+
+void reply_free(struct reply *r)
+{
+	outbox_free(&r->out);
+}
+
+void reply_splice(struct reply *whole, struct reply *part)
+{
+	outbox_splice(&whole->out, &part->out);
+}
+
+static void append(struct reply *r, const void *bytes, size_t len)
+{
+	char *at = outbox_reserve(&r->out, len);
+
+	if (!at)
+		return;
+	memcpy(at, bytes, len);
+	outbox_used(&r->out, len);
+}
+
+static char *end_line(char *at)
+{
+	at[0] = '\r';
+	at[1] = '\n';
+	return at + 2;
+}
+
+static void typed_number(struct reply *r, char type, int64_t value)
+{
+	char *start = outbox_reserve(&r->out, TEXT_NUMBER_MAX + 3), *at = start;
+
+	if (!at)
+		return;
+	*at++ = type;
+	at += text_from_i64(at, value);
+	outbox_used(&r->out, (size_t)(end_line(at) - start));
+}
+
+void reply_ok(struct reply *r)
+{
+	append(r, "+OK\r\n", 5);
+}
+
+void reply_status(struct reply *r, const char *text)
+{
+	size_t len = strlen(text);
+	char *at = outbox_reserve(&r->out, len + 3);
+
+	if (!at)
+		return;
+	at[0] = '+';
+	memcpy(at + 1, text, len);
+	end_line(at + 1 + len);
+	outbox_used(&r->out, len + 3);
+}
+
+void reply_int(struct reply *r, int64_t value)
+{
+	typed_number(r, ':', value);
+}
+
+void reply_bulk(struct reply *r, const void *bytes, size_t len)
+{
+	char *start = outbox_reserve(&r->out, len + TEXT_NUMBER_MAX + 5), *at = start;
+
+	if (!at)
+		return;
+	*at++ = '$';
+	at += text_from_u64(at, len);
+	at = end_line(at);
+	if (len)
+		memcpy(at, bytes, len);
+	outbox_used(&r->out, (size_t)(end_line(at + len) - start));
+}
+
+void reply_text(struct reply *r, const char *text)
+{
+	reply_bulk(r, text, strlen(text));
+}
+
+void reply_verbatim(struct reply *r, const char *text, size_t len)
+{
+	if (r->protocol < PROTOCOL_RESP3) {
+		reply_bulk(r, text, len);
+		return;
+	}
+	typed_number(r, '=', (int64_t)len + 4);
+	append(r, "txt:", 4);
+	append(r, text, len);
+	append(r, "\r\n", 2);
+}
+
+void reply_null(struct reply *r)
+{
+	if (r->protocol < PROTOCOL_RESP3)
+		append(r, "$-1\r\n", 5);
+	else
+		append(r, "_\r\n", 3);
+}
+
+void reply_array(struct reply *r, size_t items)
+{
+	typed_number(r, '*', (int64_t)items);
+}
+
+void reply_map(struct reply *r, size_t pairs)
+{
+	if (r->protocol < PROTOCOL_RESP3)
+		reply_array(r, pairs * 2);
+	else
+		typed_number(r, '%', (int64_t)pairs);
+}
+
+void reply_set(struct reply *r, size_t items)
+{
+	typed_number(r, r->protocol < PROTOCOL_RESP3 ? '*' : '~', (int64_t)items);
+}
+
+void reply_error(struct reply *r, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+	int n;
+
+	text[0] = '-';
+	va_start(ap, fmt);
+	n = vsnprintf(text + 1, sizeof(text) - 3, fmt, ap);
+	va_end(ap);
+	if (n < 0)
+		n = 0;
+	if ((size_t)n > sizeof(text) - 4)
+		n = (int)sizeof(text) - 4;
+	for (int i = 1; i <= n; i++)
+		if (text[i] == '\r' || text[i] == '\n')
+			text[i] = ' ';
+	end_line(text + 1 + n);
+	append(r, text, (size_t)n + 3);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What there is once per process: options, listeners, signals, `save` rules, and what INFO reports
+ * of the whole server.  For net/ and commands/; main() needs server.h only.  Used by the thread of
+ * the first worker.
+ */
+#ifndef XKV_SERVER_STATE_H
+#define XKV_SERVER_STATE_H
+
+#include "server.h"
+#include "worker.h"
+
+#define MAX_LISTENERS  64
+#define SERVER_WORKERS 1
+
+struct extra; /* a watcher of server_add_fd() or server_add_timer() */
+
+struct server {
+	struct server_options opt;
+	const struct config *cfg; /* in force */
+	struct store *store;
+	struct worker *worker[SERVER_WORKERS]; /* owned */
+	struct ev_loop *loop; /* the first worker's, for the watchers below */
+	ev_io listeners[MAX_LISTENERS];
+	unsigned int listener_count;
+	bool following_addresses; /* a port that is in use may be one of our own listeners */
+	ev_timer accept_pause, second, expiry;
+	ev_signal on_term, on_int, on_usr1, on_hup;
+	ev_io snapshot_done;
+	struct extra *extras;
+	uint64_t last_client_id;
+	double started;	       /* by monotonic_seconds() */
+	uint64_t memory_whole; /* bytes: of the machine, or of our cgroup */
+	uint64_t memory_peak;  /* bytes of the store, as info_sample() has seen them */
+	struct {
+		uint64_t count; /* commands and operations, at the last look */
+		double at;
+		double per_second; /* since the one before */
+	} ops;
+	uint64_t stat_base[STATS]; /* what CONFIG RESETSTAT has found */
+	struct {
+		unsigned int count; /* connections refused by address since they were logged */
+		time_t logged_at;   /* monotonic seconds, 0 = never */
+	} refused;
+	bool writes_refused; /* the last snapshot failed: see stop-writes-on-bgsave-error */
+	bool stopping;	     /* nothing is executed any more */
+	double signalled;    /* when SIGTERM or SIGINT came and saving failed, 0 = never */
+};
+
+enum shutdown_save { SHUTDOWN_BY_RULES, SHUTDOWN_SAVE, SHUTDOWN_NOSAVE };
+
+/* Saves and ends the loop; false (and the server continues) if saving failed and not `force`. */
+bool server_shutdown(struct server *s, enum shutdown_save save, bool force);
+
+/* CONFIG SET: see config_set_live(). */
+int server_configure(struct server *s, const struct config_pair *pairs, unsigned int count,
+		     unsigned int *failed, char *err, size_t err_len);
+
+/* Refuses writes, or takes them again, as the last snapshot and the configuration require. */
+void server_follow_saves(struct server *s);
+
+/* How many clients the limit of open files permits, `wanted` at most; tries to raise it. */
+unsigned int server_clients_possible(unsigned int wanted);
+
+/* Adds the counters of all workers and of the store up, since the start. */
+void server_stats(const struct server *s, uint64_t stat[STATS]);
+unsigned int server_client_count(const struct server *s);
+/* Bytes that all clients take. */
+size_t server_client_memory(const struct server *s);
+
+#endif

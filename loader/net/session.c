@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void session_init(struct session *s, bool authenticated, size_t limit)
+{
+	*s = (struct session){ .authenticated = authenticated };
+	reply_init(&s->reply, PROTOCOL_RESP2, limit);
+}
+
+void session_free(struct session *s)
+{
+	reply_free(&s->reply);
+	reply_free(&s->held);
+	free(s->name);
+	free(s->lib_name);
+	free(s->lib_version);
+}
+
+void session_reset(struct session *s, bool authenticated)
+{
+	s->reply.protocol = PROTOCOL_RESP2;
+	s->authenticated = authenticated;
+	s->multi = s->no_evict = false;
+	free(s->name);
+	s->name = NULL;
+}
+
+static size_t text_memory(const char *text)
+{
+	return text ? strlen(text) + 1 : 0;
+}
+
+size_t session_memory(const struct session *s)
+{
+	return s->reply.out.memory + s->held.out.memory + text_memory(s->name) +
+	       text_memory(s->lib_name) + text_memory(s->lib_version);
+}

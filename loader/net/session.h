@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A session: the state that a client sets by commands (AUTH, HELLO, CLIENT, MULTI), and its outbox.
+ * It knows no socket; the byte stream is stream.h.
+ */
+#ifndef XKV_SESSION_H
+#define XKV_SESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "reply.h"
+
+#define CLIENT_TEXT_MAX 256 /* bytes of a client's name, and of its library's name and version */
+
+struct command;
+
+struct session {
+	struct reply reply; /* to be sent, in the protocol that HELLO chose */
+	struct reply held;  /* messages for which an unfinished command has to be replied first */
+	bool authenticated;
+	bool no_evict; /* CLIENT NO-EVICT */
+	bool multi;    /* has sent MULTI: nothing is executed until EXEC or DISCARD */
+	char *name, *lib_name, *lib_version; /* owned, NULL = none */
+	const struct command *last;	     /* executed; NULL = none */
+};
+
+/* `limit` of the outbox in bytes, 0 = none. */
+void session_init(struct session *s, bool authenticated, size_t limit);
+void session_free(struct session *s);
+/* What RESET does.  The outbox and the name and version of the client library stay. */
+void session_reset(struct session *s, bool authenticated);
+/* Bytes that the session has allocated. */
+size_t session_memory(const struct session *s);
+
+#endif

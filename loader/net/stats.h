@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Counters of the RESP front end and of the store that INFO shows. */
+#ifndef XKV_STATS_H
+#define XKV_STATS_H
+
+enum counter {
+	/* counted by each worker */
+	STAT_CONNECTIONS,
+	STAT_REJECTED, /* connections, by maxclients or by address */
+	STAT_REFUSED,  /* of these, by address */
+	STAT_COMMANDS,
+	STAT_PROTOCOL_ERRORS,
+	STAT_OUTPUT_CLOSED, /* clients closed by client-output-buffer-limit */
+	STAT_QUERY_CLOSED,  /* by client-query-buffer-limit */
+	STAT_EVICTED_CLIENTS,
+	STAT_BYTES_IN,
+	STAT_BYTES_OUT,
+	/* counted by the store, for both front ends */
+	STAT_HITS,
+	STAT_MISSES,
+	STAT_EXPIRED,
+	STAT_EVICTED,
+	STAT_UDP_DRIVER,
+	STAT_UDP_XKVD,
+	STATS,
+};
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The byte stream of a client: its connection, the watchers of the event loop, and what was read
+ * and not yet executed.
+ *
+ * An idle client has no buffer: input is read into one that all clients of a worker share, and only
+ * what is left of an incomplete command moves into a buffer of the client's own.
+ */
+#ifndef XKV_STREAM_H
+#define XKV_STREAM_H
+
+#include <ev.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "connection.h"
+#include "resp.h"
+
+struct input {
+	char *data; /* owned, unless `shared` */
+	size_t pos, len, cap; /* data[pos..len) is not yet executed */
+	bool shared; /* data is the worker's read buffer */
+};
+
+struct stream {
+	struct connection conn;
+	ev_io readable, writable;
+	struct input in;
+	struct resp_parser parser; /* of the command at in.pos */
+};
+
+/* Bytes that were read and not yet executed. */
+static inline size_t stream_pending(const struct stream *s)
+{
+	return s->in.len - s->in.pos;
+}
+
+/* Where the next command is, or the unfinished one. */
+static inline char *stream_command(const struct stream *s)
+{
+	return s->in.data + s->in.pos;
+}
+
+/* Makes room to read into, in `shared` (`shared_bytes`) if nothing is left.  False: no memory. */
+bool stream_make_room(struct stream *s, char *shared, size_t shared_bytes);
+/*
+ * After a round: what is not yet executed leaves the shared buffer, and memory that is not needed
+ * any more is freed.  False: no memory.
+ */
+bool stream_keep_rest(struct stream *s);
+/* Frees the buffer and the parser; the connection and the watchers are the caller's. */
+void stream_free_input(struct stream *s);
+/* Bytes that the input has allocated. */
+size_t stream_memory(const struct stream *s);
+
+#endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Workers: the event loop, turns of clients, and what is due every second. */
+#include "worker.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "client.h"
+#include "executor.h"
+#include "server_state.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+#define SLICE_NS 1000000
+
+/* --- turns --- */
+
+void worker_enqueue(struct worker *w, struct client *c, bool long_command)
+{
+	if (c->queued)
+		return;
+	c->queued = long_command ? &w->working : &w->ready;
+	TAILQ_INSERT_TAIL(&c->queued->clients, c, turn);
+	c->queued->count++;
+	ev_idle_start(w->loop, &w->no_wait);
+}
+
+void worker_dequeue(struct worker *w, struct client *c)
+{
+	if (!c->queued)
+		return;
+	TAILQ_REMOVE(&c->queued->clients, c, turn);
+	c->queued->count--;
+	c->queued = NULL;
+	if (!w->ready.count && !w->working.count)
+		ev_idle_stop(w->loop, &w->no_wait);
+}
+
+bool worker_slice_left(const struct worker *w)
+{
+	return monotonic_ns() < w->slice_end;
+}
+
+/*
+ * Each client that waits now gets one turn; one that is queued again meanwhile waits for the next
+ * round.  Clients with long commands share a slice of time, whatever their number; the next round
+ * starts with the first one that had no turn.
+ */
+static void on_turns(struct ev_loop *loop, ev_check *watcher, int events)
+{
+	struct worker *w = watcher->data;
+	struct client *c;
+
+	(void)loop;
+	(void)events;
+	for (unsigned int n = w->ready.count; n && (c = TAILQ_FIRST(&w->ready.clients)); n--)
+		client_turn(c);
+	w->slice_end = monotonic_ns() + SLICE_NS;
+	for (unsigned int n = w->working.count;
+	     n && worker_slice_left(w) && (c = TAILQ_FIRST(&w->working.clients)); n--)
+		client_turn(c);
+}
+
+static void on_no_wait(struct ev_loop *loop, ev_idle *w, int events)
+{
+	(void)loop;
+	(void)w;
+	(void)events;
+}
+
+/* --- every second --- */
+
+static void close_idle_clients(struct worker *w)
+{
+	const struct server *s = w->srv;
+	double limit = monotonic_seconds() - s->cfg->timeout;
+	struct client *c;
+
+	while (s->cfg->timeout && (c = TAILQ_FIRST(&w->clients)) && c->active < limit) {
+		log_verbose("closing idle client id %llu", (unsigned long long)c->id);
+		client_free(c);
+	}
+}
+
+static void on_second(struct ev_loop *loop, ev_timer *watcher, int events)
+{
+	struct worker *w = watcher->data;
+
+	(void)loop;
+	(void)events;
+	close_idle_clients(w);
+	clients_tend_memory(w);
+}
+
+/* --- life --- */
+
+static void init_watchers(struct worker *w)
+{
+	ev_check_init(&w->turns, on_turns);
+	ev_idle_init(&w->no_wait, on_no_wait);
+	ev_timer_init(&w->second, on_second, 1., 1.);
+	w->turns.data = w->second.data = w;
+	ev_check_start(w->loop, &w->turns);
+	ev_timer_start(w->loop, &w->second);
+}
+
+struct worker *worker_new(struct server *srv)
+{
+	const struct executor *executor = srv->opt.executor;
+	struct worker *w = calloc(1, sizeof(*w) + executor->worker_bytes);
+
+	if (!w)
+		return NULL;
+	w->srv = srv;
+	w->executor = executor;
+	TAILQ_INIT(&w->clients);
+	TAILQ_INIT(&w->ready.clients);
+	TAILQ_INIT(&w->working.clients);
+	w->read_buffer = malloc(READ_BYTES);
+	w->loop = ev_loop_new(EVFLAG_NOENV);
+	w->ctx = store_ctx_get(srv->store);
+	if (!w->read_buffer || !w->loop || !w->ctx) {
+		int error = errno;
+
+		worker_free(w);
+		errno = error;
+		return NULL;
+	}
+	init_watchers(w);
+	return w;
+}
+
+void worker_free(struct worker *w)
+{
+	struct client *c;
+
+	if (!w)
+		return;
+	while ((c = TAILQ_FIRST(&w->clients)))
+		client_free(c);
+	if (w->loop)
+		ev_loop_destroy(w->loop);
+	if (w->ctx)
+		store_ctx_put(w->ctx);
+	outbox_cache_free();
+	free(w->read_buffer);
+	free(w);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A worker is what there is once per thread: an event loop, the clients that it serves, and what
+ * they share (the read buffer, the store context, the slice of time for long commands, counters).
+ * All of it is used by the worker's thread only; there is one worker today.  What there is once per
+ * process is in server_state.h.
+ */
+#ifndef XKV_WORKER_H
+#define XKV_WORKER_H
+
+#include <ev.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "stats.h"
+
+#define READ_BYTES 65536
+
+struct client;
+struct executor;
+struct server;
+struct store_ctx;
+
+TAILQ_HEAD(client_list, client);
+
+/* Clients that wait for their turn. */
+struct turns {
+	struct client_list clients;
+	unsigned int count;
+};
+
+struct worker {
+	struct server *srv;
+	struct ev_loop *loop;	     /* owned */
+	struct store_ctx *ctx;	     /* owned */
+	char *read_buffer;	     /* READ_BYTES, used by one client at a time; owned */
+	struct client_list clients;  /* by last activity, the oldest first; owned */
+	unsigned int client_count;
+	size_t client_memory;	     /* bytes that the clients take */
+	size_t client_memory_peak;   /* since memory was given back to the system */
+	struct turns ready, working; /* the latter: with a command in progress */
+	ev_check turns;		     /* gives each waiting client its turn */
+	ev_idle no_wait;	     /* keeps the loop from sleeping while some are waiting */
+	ev_timer second;
+	uint64_t slice_end; /* monotonic ns: when long commands have used up this round's time */
+	uint64_t stat[STATS]; /* only grow */
+	const struct executor *executor;
+	/* executor.worker_bytes, used by commands/ only */
+	_Alignas(max_align_t) char commands[];
+};
+
+/* Makes the event loop and the store context.  NULL and errno if that fails. */
+struct worker *worker_new(struct server *srv);
+/* Closes the clients, too.  `w` may be NULL. */
+void worker_free(struct worker *w);
+
+/*
+ * Gives a client a turn, behind those that wait already.  Clients with a long command in progress
+ * share one slice of time per round.
+ */
+void worker_enqueue(struct worker *w, struct client *c, bool long_command);
+void worker_dequeue(struct worker *w, struct client *c);
+
+/* Whether long commands have time left in this round of the loop.  Reads the clock. */
+bool worker_slice_left(const struct worker *w);
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Messages to clients that have not asked for them, between and behind replies. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "loader/commands/commands.h"
+#include "loader/net/client.h"
+#include "memstore.h"
+
+#define KEYS	 5000 /* of a command that is done in slices */
+#define LIMIT	 100000
+#define ROUNDS	 10000
+#define MESSAGE	 "+news\r\n"
+#define ABSENT	 "$-1\r\n"
+
+struct bed {
+	struct config_builder builder;
+	struct store *store;
+	struct server *server;
+	struct client *client;
+	int fd; /* the client's end */
+};
+
+static int make(void **state)
+{
+	struct bed *b = calloc(1, sizeof(*b));
+	struct server_options options = { .executor = commands_executor() };
+	int fds[2];
+	char err[256];
+
+	assert_int_equal(config_begin(&b->builder, NULL), 0);
+	b->builder.cfg->client_output_limit = LIMIT;
+	options.cfg = b->builder.cfg;
+	options.store = b->store = memstore_new();
+	b->server = server_new(&options, err, sizeof(err));
+	assert_non_null(b->server);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+	b->fd = fds[0];
+	client_new(b->server->worker[0], fds[1]);
+	b->client = TAILQ_FIRST(&b->server->worker[0]->clients);
+	*state = b;
+	return 0;
+}
+
+static int take_down(void **state)
+{
+	struct bed *b = *state;
+
+	server_free(b->server);
+	memstore_free(b->store);
+	config_abandon(&b->builder);
+	close(b->fd);
+	free(b);
+	return 0;
+}
+
+static void round_of(struct bed *b)
+{
+	ev_run(b->server->loop, EVRUN_NOWAIT);
+}
+
+/* Runs the loop until the client has received `want`, and nothing else. */
+static void expect(struct bed *b, const char *want, size_t len)
+{
+	char *got = malloc(len + 1);
+	size_t have = 0;
+
+	assert_non_null(got);
+	for (int i = 0; i < ROUNDS && have < len; i++) {
+		ssize_t n;
+
+		round_of(b);
+		n = read(b->fd, got + have, len + 1 - have);
+		have += n > 0 ? (size_t)n : 0;
+	}
+	assert_int_equal(have, len);
+	assert_memory_equal(got, want, len);
+	free(got);
+}
+
+static void send_message(struct bed *b)
+{
+	reply_status(client_message(b->client), "news");
+	client_message_end(b->client);
+}
+
+static void test_idle(void **state)
+{
+	struct bed *b = *state;
+
+	send_message(b);
+	send_message(b);
+	expect(b, MESSAGE MESSAGE, 2 * strlen(MESSAGE));
+}
+
+/* A command that is not finished replies first, whatever it has replied until then. */
+static void test_unfinished(void **state)
+{
+	struct bed *b = *state;
+	char *command = malloc(64 + KEYS * 8), *want = malloc(64 + KEYS * 8);
+	int len = sprintf(command, "*%d\r\n$4\r\nMGET\r\n", KEYS + 1);
+	int expected = sprintf(want, "*%d\r\n", KEYS);
+
+	for (int i = 0; i < KEYS; i++) {
+		len += sprintf(command + len, "$1\r\nk\r\n");
+		expected += sprintf(want + expected, ABSENT);
+	}
+	assert_int_equal(write(b->fd, command, (size_t)len), len);
+	while (!b->client->ran)
+		round_of(b);
+	assert_true(b->client->ran & RUN_UNFINISHED);
+	send_message(b);
+	send_message(b);
+	expected += sprintf(want + expected, MESSAGE MESSAGE);
+	expect(b, want, (size_t)expected);
+	send_message(b);
+	expect(b, MESSAGE, strlen(MESSAGE));
+	free(command);
+	free(want);
+}
+
+/* A client that is sent more than it may leave unread is closed, but not at once. */
+static void test_limit(void **state)
+{
+	struct bed *b = *state;
+	char text[LIMIT / 2];
+
+	memset(text, 'x', sizeof(text));
+	for (int i = 0; i < 3; i++) {
+		reply_bulk(client_message(b->client), text, sizeof(text));
+		client_message_end(b->client);
+	}
+	assert_ptr_equal(TAILQ_FIRST(&b->server->worker[0]->clients), b->client);
+	for (int i = 0; i < ROUNDS && server_client_count(b->server); i++)
+		round_of(b);
+	assert_int_equal(server_client_count(b->server), 0);
+	assert_int_equal(read(b->fd, text, sizeof(text)), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_idle, make, take_down),
+		cmocka_unit_test_setup_teardown(test_unfinished, make, take_down),
+		cmocka_unit_test_setup_teardown(test_limit, make, take_down),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
