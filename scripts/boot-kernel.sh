@@ -98,6 +98,7 @@ make_root() {
 	cp /usr/lib/x86_64-linux-gnu/bpf/* root/usr/lib/x86_64-linux-gnu/bpf/ 2>/dev/null || true
 	with_libraries root/bin "${PROGRAMS[@]}" "$(find_bpftool)"
 	with_libraries root/tests "${TESTS[@]}"
+	cp "$XKV_ROOT/tests/vectors.txt" root/tests/
 	archive root >root.gz
 }
 

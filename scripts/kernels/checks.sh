@@ -68,6 +68,7 @@ files() {
 	check "$nic: entries" "$n" "$(guest grep -c version /sys/fs/bpf/xkv/entries)"
 	check "$nic: dump" 1 \
 		"$(guest grep -c "'\"key\":\"number\",\"value\":\"4200\"'" /sys/fs/bpf/xkv/dump)"
+	check "$nic: hot keys" 1 "$(guest "xkv hot | grep -c '\"number\"'")"
 }
 
 # smoke NIC DEVICE MODE SERVER SIDE: from attaching to detaching, with a kill -9 between
@@ -83,8 +84,6 @@ smoke() {
 	check "$nic: get over UDP" one "$(ask xkv get tcp)"
 	check "$nic: set over UDP" OK "$(ask xkv set udp two)"
 	check "$nic: get over TCP" two "$(ask redis-cli get udp)"
-	check "$nic: hot keys" 1 "$(guest "xkv hot | grep -c '\"tcp\"'")" # before a thousand others
-	burst
 	guest end_xkvd KILL
 	check "$nic: get after kill -9" two "$(ask xkv get udp)"
 	check "$nic: set after kill -9" OK "$(ask xkv set udp six)"
@@ -96,6 +95,7 @@ smoke() {
 	check "$nic: a value of several pages" OK \
 		"$(on "$side" sh -c "head -c 300000 /dev/zero | redis-cli -h $server -x set large")"
 	files
+	burst
 	succeeds "$nic: xkv check" xkv check
 	guest end_xkvd TERM
 	succeeds "$nic: detach" xkvd --detach --interface "$device"
@@ -124,6 +124,8 @@ run_checks() {
 	smoke veth xkv0 native 10.77.0.1 inside
 	smoke virtio_net virtio0 native 10.77.1.1 outside
 	smoke e1000 e1000 generic 10.77.2.1 outside
+	# Until 6.7 each look-up in a map of maps waits for a grace period: seconds for each case.
+	guest 'echo 1 >/sys/kernel/rcu_expedited'
 	c_test test_packet
 	c_test test_ops
 	for name in $(guest ls /objects); do
