@@ -1,47 +1,77 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# Boots a kernel of the distribution in an emulator (no KVM needed, no network)
-# with xkv in its initial RAM disk, and checks what depends on the kernel: the
-# verifier accepts the programs, xkvd attaches, both front ends work, a store is
-# adopted after kill -9, the files below /sys/fs/bpf, detaching.
+# Tests xkv with kernels of Debian packages in an emulated machine (qemu): loads
+# the BPF programs, runs the tests of tests/packet and some of tests/store, and a
+# smoke test end to end on three network devices:
 #
-#   scripts/boot-kernel.sh                                        the kernel that apt would install
-#   scripts/boot-kernel.sh linux-image-6.1.0-56-amd64 [FILE...]   another one; it also loads these
-#                                                                 xkv.bpf.o, of other compilers, say
+#     device     XDP       address         driver, client
+#     xkv0       native    10.77.0.1/24    veth; a namespace of the machine
+#     virtio0    native    10.77.1.1/24    virtio_net, two queues; outside, 10.77.1.2
+#     e1000      generic   10.77.2.1/24    e1000; outside, 10.77.2.2
 #
-# Needs a build, and the packages qemu-system-x86, busybox-static, cpio and redis-tools.
+# "Outside" is a network namespace of the host without a name, with a tap device for
+# each NIC of the machine.  It ends with the script, and so does the machine.
+#
+#   scripts/boot-kernel.sh [KERNEL...] [OBJECT...]
+#       A KERNEL is a package that apt offers (linux-image-6.1.0-56-amd64) or a file
+#       (NAME.deb); default: the newest of each version that apt offers.  An OBJECT
+#       (NAME.o) is an xkv.bpf.o of another compiler: it is loaded, too.
+#       The last line is the sum: N passed, N failed, N skipped.
+#
+#   scripts/boot-kernel.sh --shell [KERNEL]
+#       Boots KERNEL (default: the newest), starts xkvd on virtio0, and runs $SHELL,
+#       or commands from standard input, in the namespace of the clients:
+#       `xkv -h 10.77.1.1 get KEY`, `xkv-bench -h 10.77.1.1`.  `guest COMMAND` runs
+#       one in the machine: `guest ethtool -S virtio0`, `guest end_xkvd TERM`,
+#       `guest start_xkvd --interface virtio0 --max-keys 1000000`, `guest cat /log`.
+#       The end of the shell ends the machine.
+#
+# The machine's size: XKV_GUEST_CPUS=2, XKV_GUEST_QUEUES=2 (of virtio0) and
+# XKV_GUEST_MEMORY=2048 (MiB).  Runs as root, after `make all tests`.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
+export XKV_BUILD
 
-PROGRAMS=("$XKV_BUILD/xkvd" "$XKV_BUILD/xkv" "$(find_bpftool)" /sbin/ip /usr/sbin/ethtool /usr/bin/redis-cli /usr/bin/nsenter)
-APPLETS=(sh mount cat sleep insmod ls mkdir rm head uname grep kill poweroff echo test seq)
-BOOT_SECONDS=300
+KERNELS_DIR=$XKV_ROOT/scripts/kernels
+PROGRAMS=("$XKV_BUILD"/{xkvd,xkv,xkv-bench} ip ethtool redis-cli nsenter modprobe)
+APPLETS=(sh mount cat sleep ls mkdir rm head uname grep kill echo test seq stty readlink basename
+	timeout)
+TESTS=("$XKV_BUILD"/tests/test_{parse,rules,requests,operations,slots,relocate,reads,changes})
+MODULES=(veth virtio_pci virtio_net e1000)
+# All of it ends with this script, whatever ends that.
+BED=(setpriv --pdeathsig KILL unshare --net --pid --fork --kill-child --mount-proc
+	"$KERNELS_DIR/bed.sh")
 
-for program in qemu-system-x86_64 busybox cpio redis-cli apt-get dpkg; do
-	command -v "$program" >/dev/null || { warn "boot-kernel.sh needs $program: apt-get install qemu-system-x86 busybox-static cpio redis-tools"; exit 2; }
-done
-[[ -x $XKV_BUILD/xkvd && -e $XKV_BUILD/pass.bpf.o ]] || { warn "run make first"; exit 2; }
-
-PACKAGE=${1:-$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image/ { print $2 }')}
-mapfile -t OBJECTS < <((($# < 2)) || realpath -e -- "${@:2}")
-((${#OBJECTS[@]} == ($# < 2 ? 0 : $# - 1))) || exit 2
-TMP=$(mktemp -d)
-trap 'rm -rf "$TMP"' EXIT
-cd "$TMP"
-
-# fetch PACKAGE: unpacks a kernel package below kernel/
-fetch() {
-	apt-get download "$1" >/dev/null 2>&1 || { warn "cannot download $1: apt-get update"; exit 2; }
-	dpkg -x ./*.deb kernel
+# The packages of the newest kernel of each version that apt offers, oldest first.
+offered_kernels() {
+	apt-cache search --names-only '^linux-image-([0-9.]+-)?amd64$' | cut -d' ' -f1 |
+		xargs -r apt-cache depends |
+		sed -n 's/^  Depends: \(linux-image-[0-9].*\)/\1/p' | sort -uV
 }
 
-# with_libraries PROGRAM...: copies programs and the shared libraries that they need
+# fetch KERNEL: unpacks it in kernel/; the package stays below the build for the next time
+fetch() {
+	local deb=$1 said
+	rm -rf kernel
+	if [[ $1 != *.deb ]]; then
+		mkdir -p "$XKV_BUILD/kernels"
+		if ! said=$(cd "$XKV_BUILD/kernels" && apt-get download "$1" 2>&1); then
+			warn "cannot download $1: ${said##*$'\n'}"
+			return 1
+		fi
+		deb=$(find "$XKV_BUILD/kernels" -name "$1_*.deb" | sort -V | tail -n 1)
+	fi
+	dpkg -x "$deb" kernel
+}
+
+# with_libraries DIR PROGRAM...: copies programs to DIR, and the shared libraries that they need
 with_libraries() {
 	local program library
-	for program; do
-		cp -L "$program" root/bin/
+	for program in "${@:2}"; do
+		program=$(command -v "$program")
+		cp -L "$program" "$1"
 		while read -r library; do
 			mkdir -p "root$(dirname "$library")"
 			cp -Lu "$library" "root$library"
@@ -49,90 +79,97 @@ with_libraries() {
 	done
 }
 
-# The script that the emulated machine runs.
-write_init() {
-	cat >root/init <<-'INIT'
-		#!/bin/sh
-		export PATH=/bin
-		mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
-		mount -t bpf bpf /sys/fs/bpf
-		insmod /lib/veth.ko 2>/dev/null
-		IP=/bin/ip
-		IN="/bin/nsenter --net=/run/netns/client"
-		$IP netns add client
-		$IP link add xkv0 numrxqueues 2 numtxqueues 2 type veth peer name xkv1 numrxqueues 2 numtxqueues 2
-		$IP link set xkv1 netns client
-		$IP addr add 10.77.0.1/24 dev xkv0; $IP link set xkv0 up; $IP link set lo up
-		$IN $IP addr add 10.77.0.2/24 dev xkv1; $IN ethtool -K xkv1 tx off >/dev/null
-		$IN $IP link set xkv1 xdpdrv obj /bin/pass.bpf.o sec xdp; $IN $IP link set xkv1 up
-
-		start() {
-			xkvd --interface xkv0 --mode native --protected-mode no --dir /data --save "" --hot-sample-rate 1 >/log 2>&1 &
-			daemon=$!
-			for i in $(seq 60); do grep -q ready /log && break; sleep 1; done
-			cat /log
-		}
-		check() { # WHAT EXPECTED GOT
-			if test "$2" = "$3"; then echo "RESULT ok $1"; else echo "RESULT failed $1: '$3'"; fi
-		}
-		xkv="$IN xkv -h 10.77.0.1"
-		redis="$IN redis-cli -h 10.77.0.1"
-		mkdir /data
-		echo; echo "RESULT kernel $(uname -r)"
-		start
-		check "attached" 1 "$(grep -c 'attached to xkv0, native' /log)"
-		check "set over TCP" OK "$($redis set tcp one)"
-		check "get over UDP" one "$($xkv get tcp)"
-		check "set over UDP" OK "$($xkv set udp two)"
-		check "get over TCP" two "$($redis get udp)"
-		check "served by XDP" 1 "$($redis info xkv | grep -c 'xkv_replies:[1-9]')"
-		kill -9 $daemon; sleep 1
-		check "get after kill -9" two "$($xkv get udp)"
-		check "set after kill -9" OK "$($xkv set udp six)"
-		start
-		check "adopted" 2 "$(grep -c adopted /log)"
-		check "get after adopting" six "$($redis get udp)"
-		check "increment over UDP" 42 "$($xkv incr number 42)"
-		check "append over UDP" 4 "$($xkv append number 00)"
-		check "a value of several pages" OK "$(head -c 300000 /bin/busybox | $redis -x set large)"
-		check "entries" 4 "$(grep -c version /sys/fs/bpf/xkv/entries)"
-		check "dump" 1 "$(grep -c '"key":"number","value":"4200"' /sys/fs/bpf/xkv/dump)"
-		check "hot keys" 1 "$(xkv hot | grep -c '"number"')"
-		xkv check
-		check "xkv check" 0 $?
-		kill $daemon; wait $daemon
-		xkvd --detach --interface xkv0
-		check "detached" "0 0" "$? $($IP link show xkv0 | grep -c xdp)"
-		for object in $(ls /objects); do
-			bpftool prog loadall /objects/$object /sys/fs/bpf/other >/log 2>&1
-			status=$?
-			cat /log
-			check "loading $object" 0 $status
-			rm -rf /sys/fs/bpf/other /sys/fs/bpf/xkv_*
-		done
-		echo "RESULT end"
-		poweroff -f
-	INIT
-	chmod +x root/init
+# archive DIR: a part of an initial RAM disk
+archive() {
+	(cd "$1" && find . | cpio -o -H newc --quiet | gzip -1)
 }
 
-fetch "$PACKAGE"
-mkdir -p root/{bin,lib,objects,proc,sys,dev,run,tmp,usr/lib/x86_64-linux-gnu/bpf}
-cp "$(command -v busybox)" root/bin/busybox
-for applet in "${APPLETS[@]}"; do ln -s busybox "root/bin/$applet"; done
-cp "$XKV_BUILD/pass.bpf.o" root/bin/
-for object in "${OBJECTS[@]}"; do cp "$object" "root/objects/${object//\//_}"; done
-find kernel -name 'veth.ko*' -exec cp {} root/lib/ \;
-[[ ! -e root/lib/veth.ko.xz ]] || xz -d root/lib/veth.ko.xz
-cp /usr/lib/x86_64-linux-gnu/bpf/* root/usr/lib/x86_64-linux-gnu/bpf/ 2>/dev/null || true # libxdp's dispatcher
-with_libraries "${PROGRAMS[@]}"
-write_init
-(cd root && find . | cpio -o -H newc --quiet | gzip -1) >initrd.gz
-timeout "$BOOT_SECONDS" qemu-system-x86_64 -M q35 -cpu max -m 2048 -smp 2 -nographic -no-reboot -net none \
-	-kernel kernel/boot/vmlinuz-* -initrd initrd.gz -append "console=ttyS0 quiet panic=-1 rdinit=/init" \
-	</dev/null 2>&1 | tr -d '\r' | tee console | grep --line-buffered '^RESULT' | sed 's/^RESULT //' || true
-if ! grep -q '^RESULT end' console || grep -q '^RESULT failed' console; then
-	warn "the console's last lines:"
-	tail -n 40 console >&2
-	exit 1
+# The part that is the same for all kernels.
+make_root() {
+	local applet object
+	mkdir -p root/{bin,objects,tests,proc,sys,dev,run/netns,tmp,data}
+	mkdir -p root/usr/lib/x86_64-linux-gnu/bpf
+	cp "$KERNELS_DIR/init" root/init
+	cp "$(command -v busybox)" root/bin/busybox
+	for applet in "${APPLETS[@]}"; do ln -s busybox "root/bin/$applet"; done
+	cp "$XKV_BUILD/pass.bpf.o" root/bin/
+	for object in "${OBJECTS[@]}"; do cp "$object" "root/objects/${object//\//_}"; done
+	# libxdp's dispatcher, where it is installed.
+	cp /usr/lib/x86_64-linux-gnu/bpf/* root/usr/lib/x86_64-linux-gnu/bpf/ 2>/dev/null || true
+	with_libraries root/bin "${PROGRAMS[@]}" "$(find_bpftool)"
+	with_libraries root/tests "${TESTS[@]}"
+	cp "$XKV_ROOT/tests/vectors.txt" root/tests/
+	archive root >root.gz
+}
+
+# The kernel's part: the modules of the devices.  One that it lacks skips the device's checks.
+make_modules() {
+	local release module what path
+	release=$(basename kernel/lib/modules/*)
+	rm -rf modules
+	mkdir -p "modules/lib/modules/$release"
+	cp "kernel/lib/modules/$release"/modules.{order,builtin,builtin.modinfo} \
+		"modules/lib/modules/$release/"
+	depmod -b kernel "$release"
+	for module in "${MODULES[@]}"; do
+		modprobe -d "$PWD/kernel" -S "$release" -D "$module" 2>/dev/null || true
+	done | while read -r what path _; do
+		[[ $what = insmod ]] || continue # or it is built in
+		mkdir -p "modules$(dirname "${path#"$PWD/kernel"}")"
+		cp "$path" "modules${path#"$PWD/kernel"}"
+	done
+	depmod -b modules "$release"
+	archive modules >modules.gz
+}
+
+# prepare KERNEL: makes what bed.sh boots
+prepare() {
+	fetch "$1" || return
+	make_modules
+	cat root.gz modules.gz >initrd.gz
+}
+
+# check_kernel KERNEL: what comes out is added to the file results, a line for each check
+check_kernel() {
+	prepare "$1" || { echo "skipped $1: cannot be downloaded" >>results; return; }
+	"${BED[@]}" checks || echo "failed $1: not done" >>results
+}
+
+count() {
+	grep -c "^$1 " results || true
+}
+
+shell='' KERNELS=() OBJECTS=()
+for arg; do
+	case $arg in
+	--shell) shell=1 ;;
+	-*) warn "usage: boot-kernel.sh [--shell] [KERNEL...] [OBJECT...]"; exit 2 ;;
+	*.o) OBJECTS+=("$(realpath -e -- "$arg")") ;;
+	*.deb) KERNELS+=("$(realpath -e -- "$arg")") ;;
+	*) KERNELS+=("$arg") ;;
+	esac
+done
+require root netns
+for program in qemu-system-x86_64 busybox cpio redis-cli modprobe apt-get dpkg; do
+	command -v "$program" >/dev/null ||
+		die "$program is missing: run 'sudo scripts/setup.sh kernels'"
+done
+[[ -x $XKV_BUILD/xkvd && -x ${TESTS[0]} ]] || die "run 'make all tests' first"
+((${#KERNELS[@]})) || mapfile -t KERNELS < <(offered_kernels)
+((${#KERNELS[@]})) || die "apt offers no linux-image-amd64: run apt-get update, or name a .deb"
+
+TMP=$(mktemp -d)
+trap 'rm -rf "$TMP"' EXIT
+cd "$TMP"
+make_root
+if [[ $shell ]]; then
+	prepare "${KERNELS[-1]}"
+	"${BED[@]}" shell
+	exit
 fi
+: >results
+for kernel in "${KERNELS[@]}"; do check_kernel "$kernel"; done
+echo
+grep -E '^(skipped|failed) ' results || true
+echo "$(count passed) passed, $(count failed) failed, $(count skipped) skipped"
+(($(count failed) == 0))

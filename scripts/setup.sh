@@ -4,7 +4,9 @@
 # Installs the packages that are missing for building, demonstrating and testing
 # xkv on Debian 12 and Ubuntu 24.04 (and newer), after listing them.
 #
-#   scripts/setup.sh [--check] [build] [demo] [test] [lint]     default: all but lint
+#   scripts/setup.sh [--check] [build] [demo] [test] [lint] [kernels] [compilers]
+#
+# Without a group it takes build, demo and test.
 #
 # Exit status: 0 nothing is missing (or was installed), 1 something is missing, 2 wrong usage.
 set -euo pipefail
@@ -13,6 +15,12 @@ set -euo pipefail
 
 OS_RELEASE=${XKV_REQ_OS_RELEASE:-/etc/os-release}
 POLICY=${XKV_REQ_POLICY:-/usr/sbin/policy-rc.d}
+
+# The newest clang that the system offers; without any the build's own.
+newest_clang() {
+	LC_ALL=C apt-cache search --names-only '^clang-[0-9]+$' 2>/dev/null |
+		grep -oE '^clang-[0-9]+' | sort -V | tail -n 1 | grep . || echo clang
+}
 
 # Group, package, purpose.  A name that starts with ? is installed only if the system offers it.
 packages() {
@@ -55,11 +63,21 @@ test  ?golang-go       the linearizability test (Porcupine, from the Go module p
 test  ?spin            checks the model of the entry protocol
 test  ?strace           kills xkvd at system calls of an upgrade
 test  ?libclang-rt-dev run-time library of the fuzz targets
+kernels qemu-system-x86 the emulator that other kernels boot in
+kernels busybox-static shell of the emulated machine
+kernels cpio           packs its initial RAM disk
+kernels kmod           loads its drivers
+kernels iproute2       its devices, and the taps outside
+kernels ethtool        statistics of its queues
+kernels redis-tools    redis-cli
+compilers ?clang-14    the oldest clang that the BPF programs are tried with
 lint  cppcheck         checks C
 lint  shellcheck       checks shell scripts
 lint  codespell        checks spelling
 lint  pipx             installs ruff, which checks Python
 END
+	[[ " ${groups[*]} " != *' compilers '* ]] || # only then: apt takes a second
+		echo "compilers ?$(newest_clang) the newest clang that the BPF programs are tried with"
 	# bpftool is a package of its own in Debian, a part of the kernel's tools in Ubuntu.
 	if [[ $ID = ubuntu ]]; then
 		echo 'build linux-tools-common  bpftool (wrapper): skeleton headers, dumps'
@@ -70,7 +88,7 @@ END
 }
 
 usage() {
-	warn "usage: setup.sh [--check] [build] [demo] [test] [lint]"
+	warn "usage: setup.sh [--check] [build] [demo] [test] [lint] [kernels] [compilers]"
 	exit 2
 }
 
@@ -158,7 +176,7 @@ check_only=0 groups=()
 for arg; do
 	case $arg in
 	--check) check_only=1 ;;
-	build | demo | test | lint) groups+=("$arg") ;;
+	build | demo | test | lint | kernels | compilers) groups+=("$arg") ;;
 	*) usage ;;
 	esac
 done

@@ -80,11 +80,12 @@ check check-long: setup
 	@tests/run --tier $(@:check-%=%) --build $(BUILD) --build $(BUILD)/san; status=$$?; $(give_back); exit $$status
 	@[ $@ = check ] || $(MAKE) --no-print-directory linear model fuzz soak check-kernels SECONDS=$(SOAK_SECONDS)
 
-# Half an hour of what `make soak` does for two; the kernels of Debian packages (KERNELS="linux-image-..."), in
-# an emulator; without a name that which apt would install.
+# Half an hour of what `make soak` does for two; the kernels that apt offers, in an emulator
+# (KERNELS="linux-image-..." or .deb files: others), with the BPF programs of further compilers.
 SOAK_SECONDS ?= 1800
-check-kernels: all
-	@set -e; for kernel in $(or $(KERNELS),''); do XKV_BUILD=$(BUILD) scripts/boot-kernel.sh $$kernel; done
+check-kernels: all tests
+	@scripts/setup.sh kernels
+	@XKV_BUILD=$(BUILD) scripts/boot-kernel.sh $(KERNELS)
 
 # Is there one order of all that clients did to a key?  Some minutes, as root; needs Go.
 LINEAR_SECONDS ?= 240

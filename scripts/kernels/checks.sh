@@ -1,0 +1,136 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# What boot-kernel.sh checks in the machine that runs.  Sourced by bed.sh.
+
+KERNEL=''
+
+# report passed|failed|skipped WHAT: the file results has a line for each
+report() {
+	printf '%s %s: %s\n' "$1" "$KERNEL" "$2" | tee -a results
+}
+
+# check WHAT EXPECTED GOT
+check() {
+	if [[ $2 = "$3" ]]; then report passed "$1"; else report failed "$1: '$3', not '$2'"; fi
+}
+
+# succeeds WHAT COMMAND...: in the machine
+succeeds() {
+	local status=0
+	guest "${@:2}" >output || status=$?
+	check "$1" 0 "$status"
+	((!status)) || tail -n 40 output >&2
+}
+
+# start DEVICE MODE: starts xkvd and waits until it serves
+start() {
+	guest start_xkvd --interface "$1" --mode "$2" --protected-mode no --max-keys 100000 \
+		--dir /data --save "''" --hot-sample-rate 1 || guest cat /log
+}
+
+# on SIDE COMMAND...: runs a client in the machine's namespace or here, outside the machine
+on() {
+	if [[ $1 = inside ]]; then
+		guest "nsenter --net=/run/netns/client $(printf '%q ' "${@:2}")"
+	else
+		"${@:2}" </dev/null
+	fi
+}
+
+# info NAME: a field of INFO
+info() {
+	on "$side" redis-cli -h "$server" info | tr -d '\r' | sed -n "s/^$1://p"
+}
+
+# ask CLIENT ARGUMENT...: xkv and xkv-bench speak UDP, redis-cli TCP
+ask() {
+	on "$side" "$1" -h "$server" "${@:2}" 2>&1
+}
+
+# Values are verified, and the driver serves all requests.
+burst() {
+	local before after out
+	before=$(info udp_operations_driver)
+	out=$(ask xkv-bench -c 32 -t 2 -n 5000 --keys 1000 --ratio 1:4 --verify --json) || true
+	after=$(info udp_operations_driver)
+	check "$nic: load generator's values" 0 \
+		"$(tr -d ' \n' <<<"$out" | sed -n 's/.*"verify_failures":\([0-9]*\).*/\1/p')"
+	check "$nic: served by XDP" 1 "$((after - before >= 5000))"
+	[[ $nic != virtio_net ]] || check "$nic: queues whose requests the driver answered" 2 \
+		"$(guest ethtool -S "$device" | grep -cE 'rx(_queue_)?[0-9]+_xdp_tx: [1-9]')"
+}
+
+# What cat shows of the maps.
+files() {
+	local n
+	n=$(ask redis-cli dbsize)
+	check "$nic: entries" "$n" "$(guest grep -c version /sys/fs/bpf/xkv/entries)"
+	check "$nic: dump" 1 \
+		"$(guest grep -c "'\"key\":\"number\",\"value\":\"4200\"'" /sys/fs/bpf/xkv/dump)"
+	check "$nic: hot keys" 1 "$(guest "xkv hot | grep -c '\"number\"'")"
+}
+
+# smoke NIC DEVICE MODE SERVER SIDE: from attaching to detaching, with a kill -9 between
+smoke() {
+	local nic=$1 device=$2 mode=$3 server=$4 side=$5
+	if ! guest ip link show "$device" >/dev/null; then
+		report skipped "$nic: the kernel has no such device"
+		return
+	fi
+	start "$device" "$mode"
+	check "$nic: attached" "1 $mode" "$(info xkv_attached) $(info xkv_mode)"
+	check "$nic: set over TCP" OK "$(ask redis-cli set tcp one)"
+	check "$nic: get over UDP" one "$(ask xkv get tcp)"
+	check "$nic: set over UDP" OK "$(ask xkv set udp two)"
+	check "$nic: get over TCP" two "$(ask redis-cli get udp)"
+	guest end_xkvd KILL
+	check "$nic: get after kill -9" two "$(ask xkv get udp)"
+	check "$nic: set after kill -9" OK "$(ask xkv set udp six)"
+	start "$device" "$mode"
+	check "$nic: adopted" 2 "$(guest grep -c adopted /log)"
+	check "$nic: get after adopting" six "$(ask redis-cli get udp)"
+	check "$nic: increment over UDP" 42 "$(ask xkv incr number 42)"
+	check "$nic: append over UDP" 4 "$(ask xkv append number 00)"
+	check "$nic: a value of several pages" OK \
+		"$(on "$side" sh -c "head -c 300000 /dev/zero | redis-cli -h $server -x set large")"
+	files
+	burst
+	succeeds "$nic: xkv check" xkv check
+	guest end_xkvd TERM
+	succeeds "$nic: detach" xkvd --detach --interface "$device"
+	check "$nic: no XDP program" 0 "$(guest ip link show "$device" | grep -c xdp)"
+}
+
+# c_test NAME: each case of a C test counts; what passed is shown as one line
+c_test() {
+	local out line status=0 passed=0
+	out=$(guest "CMOCKA_MESSAGE_OUTPUT=TAP /tests/$1") || status=$?
+	((status != 77)) || { report skipped "$1: $out"; return; }
+	while IFS= read -r line; do
+		case $line in
+		ok\ *\#\ SKIP*) report skipped "$1: ${line#ok *# SKIP}" ;;
+		ok\ *) passed=$((passed + 1)); report passed "$1: ${line#ok *- }" >/dev/null ;;
+		not\ ok\ *) report failed "$1: ${line#not ok *- }" ;;
+		esac
+	done <<<"$out"
+	check "$1: exit status after $passed cases passed" 0 "$status"
+	((status == 0)) || tail -n 40 <<<"$out" >&2
+}
+
+run_checks() {
+	local name
+	KERNEL=$(guest uname -r)
+	smoke veth xkv0 native 10.77.0.1 inside
+	smoke virtio_net virtio0 native 10.77.1.1 outside
+	smoke e1000 e1000 generic 10.77.2.1 outside
+	# Until 6.7 each look-up in a map of maps waits for a grace period: seconds for each case.
+	guest 'echo 1 >/sys/kernel/rcu_expedited'
+	for name in $(guest ls /tests | grep ^test_); do
+		c_test "$name"
+	done
+	for name in $(guest ls /objects); do
+		succeeds "load $name" bpftool prog loadall "/objects/$name" /sys/fs/bpf/other
+		guest 'rm -rf /sys/fs/bpf/other /sys/fs/bpf/xkv_*'
+	done
+}
