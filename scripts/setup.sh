@@ -4,7 +4,7 @@
 # Installs what is missing for building, showing and testing xkv on Debian 12
 # and Ubuntu 24.04 (and newer), after saying what and why.
 #
-#   scripts/setup.sh [--check] [build] [demo] [test] [lint]     default: all but lint
+#   scripts/setup.sh [--check] [build] [demo] [test] [lint] [coverage]     default: the first three
 #
 # Exit status: 0 all is there (or was installed), 1 something is missing, 2 wrong usage.
 set -euo pipefail
@@ -59,6 +59,8 @@ lint  cppcheck         checks C
 lint  shellcheck       checks shell scripts
 lint  codespell        checks spelling
 lint  pipx             installs ruff, which checks Python
+lint  clang-format     formats C
+coverage gcovr         sums up what gcov counts (make coverage)
 END
 	# bpftool is a package of its own in Debian, a part of the kernel's tools in Ubuntu.
 	if [[ $ID = ubuntu ]]; then
@@ -70,7 +72,7 @@ END
 }
 
 usage() {
-	warn "usage: setup.sh [--check] [build] [demo] [test] [lint]"
+	warn "usage: setup.sh [--check] [build] [demo] [test] [lint] [coverage]"
 	exit 2
 }
 
@@ -158,7 +160,7 @@ check_only=0 groups=()
 for arg; do
 	case $arg in
 	--check) check_only=1 ;;
-	build | demo | test | lint) groups+=("$arg") ;;
+	build | demo | test | lint | coverage) groups+=("$arg") ;;
 	*) usage ;;
 	esac
 done

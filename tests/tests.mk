@@ -118,3 +118,5 @@ figures: all
 	@XKV_BUILD=$(BUILD) bench/experiments/figures.py --seconds $(SECONDS) $(if $(INTERFACE),--interface $(INTERFACE)) \
 		$(if $(CLIENT),--client '$(CLIENT)') $(FIGURES_FLAGS); status=$$?; \
 		$(call give_back,bench/results docs/benchmarks.md docs/lab-notes.md docs/figures); exit $$status
+
+include tests/coverage/coverage.mk
