@@ -59,7 +59,7 @@ lint  cppcheck         checks C
 lint  shellcheck       checks shell scripts
 lint  codespell        checks spelling
 lint  pipx             installs ruff, which checks Python
-lint  clang-format     formats C
+lint  clang-format-14  formats C; other versions differ
 coverage gcovr         sums up what gcov counts (make coverage)
 END
 	# bpftool is a package of its own in Debian, a part of the kernel's tools in Ubuntu.
