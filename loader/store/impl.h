@@ -87,7 +87,7 @@ struct maintenance {
 	} class[XKV_CLASSES];
 	unsigned int spare_periods; /* left of config.spare_class */
 	uint64_t large_seen;        /* memory.large_taken when it was last looked at, ... */
-	unsigned int large_quiet;   /* ... and looks since it moved */
+	_Atomic unsigned int large_quiet; /* ... and looks since it moved */
 	bool shrinks;               /* to a lower maxmemory, and gets on with it */
 	_Atomic bool at_limit;      /* the last page that was wanted was not allowed */
 	struct {
