@@ -5,7 +5,7 @@
 # make figures    the thesis' experiments beside Redis and memcached, docs/benchmarks.md
 # make format     formats all C files as .clang-format says
 # make lint       static checks: C, shell, Python, spelling, line length, licences (scripts/setup.sh lint)
-# make fuzz, linear, model   the long forms of three tests
+# make fuzz, linear, model   the long forms of three tests; make tsan   data races
 # make coverage   lines and branches that the tests reach, for each folder; BPF, too
 # make soak       hours of random sizes and kill -9, SECONDS=7200; every slot is accounted for
 # make install    DESTDIR= PREFIX=            V=1 shows the commands, WERROR=1 is strict

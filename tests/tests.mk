@@ -78,7 +78,8 @@ check check-long: setup
 	@scripts/require.sh tools
 	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) all tests sanitize
 	@tests/run --tier $(@:check-%=%) --build $(BUILD) --build $(BUILD)/san; status=$$?; $(give_back); exit $$status
-	@[ $@ = check ] || $(MAKE) --no-print-directory linear model fuzz soak check-kernels SECONDS=$(SOAK_SECONDS)
+	@[ $@ = check ] || $(MAKE) --no-print-directory tsan linear model fuzz soak check-kernels \
+		SECONDS=$(SOAK_SECONDS)
 
 # Half an hour of what `make soak` does for two; the kernels of Debian packages (KERNELS="linux-image-..."), in
 # an emulator; without a name that which apt would install.
@@ -105,6 +106,14 @@ model:
 
 sanitize:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san SAN='$(SAN_FLAGS)' all tests
+
+# Data races between threads of user space; what BPF programs do to the shared maps it does not see.
+.PHONY: tsan
+tsan:
+	@$(MAKE) --no-print-directory $(JOBS) BUILD=$(BUILD)/tsan SAN=-fsanitize=thread \
+		CFLAGS='-O1 -g -Wno-tsan' all tests
+	@tests/run --build $(BUILD)/tsan $(TSAN_TESTS); status=$$?; $(give_back); exit $$status
+TSAN_TESTS ?= unit store resp
 
 # The figures of docs/benchmarks.md and docs/performance.md; as root.
 bench-quick bench-redis bench-memory bench-hitratio bench-stages: bench-%: all
