@@ -113,7 +113,8 @@ tsan:
 	@$(MAKE) --no-print-directory $(JOBS) BUILD=$(BUILD)/tsan SAN=-fsanitize=thread \
 		CFLAGS='-O1 -g -Wno-tsan' all tests
 	@tests/run --build $(BUILD)/tsan $(TSAN_TESTS); status=$$?; $(give_back); exit $$status
-TSAN_TESTS ?= unit store resp
+# Not test_resp.py: it measures memory, of which ThreadSanitizer takes much.
+TSAN_TESTS ?= unit store test_snapshot.py test_redis_diff.py
 
 # The figures of docs/benchmarks.md and docs/performance.md; as root.
 bench-quick bench-redis bench-memory bench-hitratio bench-stages: bench-%: all

@@ -10,7 +10,7 @@ clang can insert counters (-fprofile-instr-generate), but what goes with them is
 a table of functions, and code that registers it.  In the IR both can be left out, and there stays
 an array of counters for each function.  Their section becomes a map of libbpf's; the table and the
 description of the sources go to OUT.functions and OUT.map.o.  All that load the programs share the
-pinned map (pin.c), so counts of daemons that are killed are not lost.  The report is llvm-cov's:
+pinned map (wrap.c), so counts of daemons that are killed are not lost.  The report is llvm-cov's:
 llvm-cov report -instr-profile OUT.profdata OUT.map.o
 """
 
