@@ -474,7 +474,7 @@ static void test_room_in_pieces(void **state)
 
 	(void)state;
 #ifdef __SANITIZE_THREAD__
-	puts("SKIP: compacting gives up by time, and ThreadSanitizer is slow");
+	puts("SKIP: compacting gives up by time, and this build is slow");
 	skip();
 #endif
 	limit_pages(8);
