@@ -3,8 +3,10 @@
 # make check      builds and runs the tests   make bench-quick   the ratios (also bench-redis, -memory, -hitratio, -stages)
 # make check-fast, check-long   two minutes, and all there is: docs/testing.md
 # make figures    the thesis' experiments beside Redis and memcached, docs/benchmarks.md
+# make format     formats all C files as .clang-format says
 # make lint       static checks: C, shell, Python, spelling, line length, licences (scripts/setup.sh lint)
-# make fuzz, linear, model   the long forms of three tests
+# make fuzz, linear, model   the long forms of three tests; make tsan   data races
+# make coverage   lines and branches that the tests reach, for each folder; BPF, too
 # make soak       hours of random sizes and kill -9, SECONDS=7200; every slot is accounted for
 # make install    DESTDIR= PREFIX=            V=1 shows the commands, WERROR=1 is strict
 
@@ -51,7 +53,7 @@ BENCH_LIBS := -lxdp -lbpf -ljansson -lm -lpthread
 
 BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-replay xkv-udpserver libxkv.a libxkv.so xkv.bpf.o)
 
-.PHONY: all tests check demo sanitize bench-quick bench-redis bench-memory bench-hitratio bench-stages install uninstall clean lint setup
+.PHONY: all tests check demo sanitize bench-quick bench-redis bench-memory bench-hitratio bench-stages install uninstall clean lint format setup
 .SECONDARY: # intermediate objects are kept
 all: $(BIN)
 
@@ -116,6 +118,9 @@ include tests/tests.mk
 
 lint:
 	@scripts/lint
+
+format:
+	@git ls-files -z '*.c' '*.h' | xargs -0 clang-format-14 -i
 
 clean:
 	rm -rf $(BUILD)

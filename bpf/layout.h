@@ -45,7 +45,7 @@
 #define XKV_REF_MASK ((1ULL << XKV_REF_BITS) - 1)
 #define XKV_TAG(fingerprint) ((fingerprint) & ~XKV_REF_MASK)
 #define XKV_REF(page, offset) (((__u64)(page) << XKV_OFFSET_BITS) | ((offset) >> 3))
-#define XKV_REF_PAGE(ref) (((ref) & XKV_REF_MASK) >> XKV_OFFSET_BITS)
+#define XKV_REF_PAGE(ref) ((XKV_REF_MASK & (ref)) >> XKV_OFFSET_BITS)
 #define XKV_REF_OFFSET(ref) (((ref) & ((1U << XKV_OFFSET_BITS) - 1)) << 3)
 
 /* ---- slots --------------------------------------------------------------- */
@@ -370,6 +370,7 @@ struct xkv_hot {
  * Every packet and every operation raises one; the last group counts events besides.  An outcome of
  * the first group ends the datagram, without a reply if it is the first operation's.
  */
+/* clang-format off */
 #define XKV_COUNTERS(X)                                                                            \
 	/* operations that could not be done here: passed on by XDP, retried by xkvd */            \
 	X(pass_miss) X(pass_busy) X(pass_no_slot) X(pass_full) X(pass_too_large)                   \
@@ -391,6 +392,7 @@ struct xkv_hot {
 	X(relocations)                                                                             \
 	/* events inside the store */                                                              \
 	X(chained) X(unchained) X(orphans) X(ttls_given) X(once_repeated) X(sessions)
+/* clang-format on */
 
 #define XKV_COUNTER_ENUM(name) XKV_C_##name,
 enum xkv_counter { XKV_COUNTERS(XKV_COUNTER_ENUM) XKV_COUNTER_COUNT };
@@ -546,8 +548,8 @@ struct xkv_slots_args {
 	__u64 last;
 };
 
-_Static_assert(XKV_VERSION_CPUS * XKV_FRONTENDS * 2ULL << XKV_VERSION_BITS == 0 &&
-		       (XKV_VERSION_CPUS * XKV_FRONTENDS * 2ULL << (XKV_VERSION_BITS - 1)) != 0,
+_Static_assert(2ULL * XKV_VERSION_CPUS * XKV_FRONTENDS << XKV_VERSION_BITS == 0 &&
+		       (2ULL * XKV_VERSION_CPUS * XKV_FRONTENDS << (XKV_VERSION_BITS - 1)) != 0,
 	       "layout");
 _Static_assert(sizeof(struct xkv_slot) == 24, "layout");
 _Static_assert(sizeof(struct xkv_page) == XKV_UNIT_BYTES, "layout");

@@ -119,7 +119,9 @@ struct {
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	/* clang-format off */
 	__uint(max_entries, XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS);
+	/* clang-format on */
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 	__type(key, __u32);

@@ -336,7 +336,7 @@ __noinline int unseen_source(struct xdp_md *ctx, int why)
 
 /* ---- payload and checksum ------------------------------------------------ */
 
-#define HALVES(word) (((word) & 0xffffffff) + ((word) >> 32))
+#define HALVES(word) ((0xffffffff & (word)) + ((word) >> 32))
 
 /*
  * Sums up the 32-bit halves of words with one instruction per word less than HALVES(): the sum of
@@ -404,8 +404,11 @@ static __always_inline int request_init(struct packet *p, struct xkv_config *cfg
  * A length in 1..2048, bounded by a mask for the verifier: a comparison could be moved by the
  * compiler to where older verifiers do not use it.
  */
+/* clang-format 14 takes `(len) - 1` for a cast. */
+/* clang-format off */
 #define FRAME_LEN(len) ((((len) - 1) & (XKV_REQUEST_WORDS * 8 - 1)) + 1)
 #define HEADERS_LEN(len) ((((len) - 1) & 127) + 1) /* Ethernet to UDP: 42 to 70 */
+/* clang-format on */
 
 #define COPY_WORD(to, from, i, sum)                                                                \
 	do {                                                                                       \

@@ -4,7 +4,7 @@
 # Installs the packages that are missing for building, demonstrating and testing
 # xkv on Debian 12 and Ubuntu 24.04 (and newer), after listing them.
 #
-#   scripts/setup.sh [--check] [build] [demo] [test] [lint] [kernels] [compilers]
+#   scripts/setup.sh [--check] [build] [demo] [test] [lint] [kernels] [compilers] [coverage]
 #
 # Without a group it takes build, demo and test.
 #
@@ -75,6 +75,8 @@ lint  cppcheck         checks C
 lint  shellcheck       checks shell scripts
 lint  codespell        checks spelling
 lint  pipx             installs ruff, which checks Python
+lint  clang-format-14  formats C; other versions differ
+coverage gcovr         sums up what gcov counts (make coverage)
 END
 	[[ " ${groups[*]} " != *' compilers '* ]] || # only then: apt takes a second
 		echo "compilers ?$(newest_clang) the newest clang that the BPF programs are tried with"
@@ -88,7 +90,7 @@ END
 }
 
 usage() {
-	warn "usage: setup.sh [--check] [build] [demo] [test] [lint] [kernels] [compilers]"
+	warn "usage: setup.sh [--check] [build] [demo] [test] [lint] [kernels] [compilers] [coverage]"
 	exit 2
 }
 
@@ -176,7 +178,7 @@ check_only=0 groups=()
 for arg; do
 	case $arg in
 	--check) check_only=1 ;;
-	build | demo | test | lint | kernels | compilers) groups+=("$arg") ;;
+	build | demo | test | lint | kernels | compilers | coverage) groups+=("$arg") ;;
 	*) usage ;;
 	esac
 done

@@ -78,7 +78,8 @@ check check-long: setup
 	@scripts/require.sh tools
 	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) all tests sanitize
 	@tests/run --tier $(@:check-%=%) --build $(BUILD) --build $(BUILD)/san; status=$$?; $(give_back); exit $$status
-	@[ $@ = check ] || $(MAKE) --no-print-directory linear model fuzz soak check-kernels SECONDS=$(SOAK_SECONDS)
+	@[ $@ = check ] || $(MAKE) --no-print-directory tsan linear model fuzz soak check-kernels \
+		SECONDS=$(SOAK_SECONDS)
 
 # Half an hour of what `make soak` does for two; the kernels that apt offers, in an emulator
 # (KERNELS="linux-image-..." or .deb files: others), with the BPF programs of further compilers.
@@ -107,6 +108,15 @@ model:
 sanitize:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san SAN='$(SAN_FLAGS)' all tests
 
+# Data races between threads of user space; what BPF programs do to the shared maps it does not see.
+.PHONY: tsan
+tsan:
+	@$(MAKE) --no-print-directory $(JOBS) BUILD=$(BUILD)/tsan SAN=-fsanitize=thread \
+		CFLAGS='-O1 -g -Wno-tsan' all tests
+	@tests/run --build $(BUILD)/tsan $(TSAN_TESTS); status=$$?; $(give_back); exit $$status
+# Not test_resp.py: it measures memory, of which ThreadSanitizer takes much.
+TSAN_TESTS ?= unit store test_snapshot.py test_redis_diff.py
+
 # The figures of docs/benchmarks.md and docs/performance.md; as root.
 bench-quick bench-redis bench-memory bench-hitratio bench-stages: bench-%: all
 	@XKV_BUILD=$(BUILD) bench/experiments/$*.py
@@ -119,3 +129,5 @@ figures: all
 	@XKV_BUILD=$(BUILD) bench/experiments/figures.py --seconds $(SECONDS) $(if $(INTERFACE),--interface $(INTERFACE)) \
 		$(if $(CLIENT),--client '$(CLIENT)') $(FIGURES_FLAGS); status=$$?; \
 		$(call give_back,bench/results docs/benchmarks.md docs/lab-notes.md docs/figures); exit $$status
+
+include tests/coverage/coverage.mk

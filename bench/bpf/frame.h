@@ -34,7 +34,7 @@
 #define FRAME_UDP 34
 #define FRAME_HDR 42
 #define FRAME_ID (FRAME_HDR + 8)
-#define FRAME_OP (FRAME_HDR + 16) /* struct xkv_op in a request, struct xkv_result in a reply */
+#define FRAME_OP (FRAME_HDR + 16) /* struct xkv_op or, in a reply, struct xkv_result */
 #define FRAME_KEY (FRAME_OP + 24)
 #define FRAME_REQUEST_VALUE (FRAME_KEY + FRAME_KEY_SIZE)
 #define FRAME_REPLY_VALUE (FRAME_OP + 24)

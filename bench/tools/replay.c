@@ -315,8 +315,10 @@ static void print_tally(void)
 /* ---- options ------------------------------------------------------------- */
 
 #define FIELD(member) .field = offsetof(struct options, member)
+/* clang-format off */
 #define NUMBER(n, member, least, greatest, text)                                                   \
 	{ n, "N", 0, option_u64, FIELD(member), .min = (least), .max = (greatest), .help = text }
+/* clang-format on */
 
 static const struct option_row rows[] = {
 	{ "host", "HOST", 0, option_text, FIELD(host), .help = "of the server, default 127.0.0.1" },

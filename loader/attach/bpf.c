@@ -345,11 +345,19 @@ static int pin_iterator(const struct bpf *b, const struct bpf_object *object, co
 			const char *path)
 {
 	union bpf_iter_link_info info = { .map.map_fd = b->map[BPF_INDEX] };
-	LIBBPF_OPTS(bpf_iter_attach_opts, opts, .link_info = &info, .link_info_len = sizeof(info));
+	struct bpf_iter_attach_opts opts;
 	struct bpf_link *link;
 	char prog[32];
 	int ret;
 
+	/*
+	 * Not LIBBPF_OPTS: libbpf refuses options whose padding is not zero, and an initializer
+	 * may leave it undefined.
+	 */
+	memset(&opts, 0, sizeof(opts));
+	opts.sz = sizeof(opts);
+	opts.link_info = &info;
+	opts.link_info_len = sizeof(info);
 	snprintf(prog, sizeof(prog), "xkv_%s", name);
 	link = bpf_program__attach_iter(bpf_object__find_program_by_name(object, prog), &opts);
 	ret = libbpf_get_error(link);

@@ -22,7 +22,7 @@
 #define LAYOUT4_KEY_CHAIN 255
 #define LAYOUT4_REF_MASK ((1ULL << 40) - 1)
 #define LAYOUT4_REF(page, offset) (((uint64_t)(page) << 18) | ((offset) >> 3))
-#define LAYOUT4_REF_PAGE(ref) (((ref) & LAYOUT4_REF_MASK) >> 18)
+#define LAYOUT4_REF_PAGE(ref) ((LAYOUT4_REF_MASK & (ref)) >> 18)
 #define LAYOUT4_REF_OFFSET(ref) ((uint32_t)((ref) & ((1U << 18) - 1)) << 3)
 #define LAYOUT4_PADDED(n) (((n) + 7ULL) & ~7ULL)
 

@@ -68,17 +68,29 @@ static enum xkv_track track_of(unsigned int policy)
 	return XKV_TRACK_NOTHING;
 }
 
+/* What entries record, and the clock for it: store_limit() may change both meanwhile. */
+static unsigned int tracked(const struct store *st)
+{
+	return __atomic_load_n(&st->cfg->track, __ATOMIC_RELAXED);
+}
+
+static uint16_t clock_of(const struct store *st)
+{
+	return __atomic_load_n(&st->cfg->access, __ATOMIC_RELAXED);
+}
+
 void store_limit(struct store *st, uint64_t maxmemory, enum store_policy policy)
 {
 	unsigned int track = maxmemory ? track_of(policy) : XKV_TRACK_NOTHING;
 
 	st->maxmemory = maxmemory;
 	st->policy = policy;
-	if (st->cfg->track != track) {
-		st->cfg->track = XKV_TRACK_NOTHING;
-		st->cfg->access = st->cfg->access_spread = 0;
-	}
-	st->cfg->track = track;
+	if (tracked(st) == track)
+		return;
+	__atomic_store_n(&st->cfg->track, XKV_TRACK_NOTHING, __ATOMIC_RELAXED);
+	__atomic_store_n(&st->cfg->access, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&st->cfg->access_spread, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&st->cfg->track, track, __ATOMIC_RELEASE);
 }
 
 void store_limit_lift(struct store *st)
@@ -90,13 +102,13 @@ void store_limit_lift(struct store *st)
 static int64_t score(struct store *st, const struct xkv_slot *slot)
 {
 	uint16_t access = __atomic_load_n(&slot->access, __ATOMIC_RELAXED);
-	uint16_t age = st->cfg->access - access;
+	uint16_t age = clock_of(st) - access;
 
-	switch (st->cfg->track) {
+	switch (tracked(st)) {
 	case XKV_TRACK_TIME:
 		return -(int64_t)age;
 	case XKV_TRACK_FREQUENCY:
-		age = XKV_LFU_AGE(st->cfg->access, access);
+		age = XKV_LFU_AGE(clock_of(st), access);
 		return (int64_t)(access & XKV_LFU_COUNT) * XKV_LFU_LEASE - age;
 	}
 	return st->policy == STORE_VOLATILE_TTL ? (int64_t)slot->expire_ms :
@@ -119,17 +131,20 @@ static bool is_candidate(const struct store *st, const struct xkv_slot *slot)
 
 void evict_tick(struct store *st)
 {
-	unsigned int per_turn = st->cfg->track == XKV_TRACK_TIME ? LRU_TICKS : LFU_TICKS;
+	unsigned int track = tracked(st);
+	unsigned int per_turn = track == XKV_TRACK_TIME ? LRU_TICKS : LFU_TICKS;
 	uint64_t inserts, step;
 
-	if (st->cfg->track == XKV_TRACK_NOTHING)
+	if (track == XKV_TRACK_NOTHING)
 		return;
 	inserts = store_counter(st, "inserts");
 	step = store_count(st) / per_turn + 1;
 	if (inserts - st->evict.clock_inserts < step)
 		return;
-	st->cfg->access += (inserts - st->evict.clock_inserts) / step *
-			   (st->cfg->track == XKV_TRACK_TIME ? 1 : XKV_LFU_TICK);
+	__atomic_fetch_add(&st->cfg->access,
+			   (inserts - st->evict.clock_inserts) / step *
+				   (track == XKV_TRACK_TIME ? 1 : XKV_LFU_TICK),
+			   __ATOMIC_RELAXED);
 	st->evict.clock_inserts = inserts - (inserts - st->evict.clock_inserts) % step;
 }
 
@@ -161,7 +176,7 @@ static unsigned int sample_run(struct store *st, int64_t *found)
 /* The highest score of the worst share of the entries, estimated from a sample. */
 static int64_t threshold(struct store *st)
 {
-	unsigned int n = 0, share = st->cfg->track == XKV_TRACK_FREQUENCY ? LFU_WORST : LRU_WORST;
+	unsigned int n = 0, share = tracked(st) == XKV_TRACK_FREQUENCY ? LFU_WORST : LRU_WORST;
 	int64_t found[RUNS * RUN_SLOTS];
 
 	for (int i = 0; i < RUNS; i++)
@@ -169,8 +184,8 @@ static int64_t threshold(struct store *st)
 	if (!n)
 		return INT64_MAX; /* few candidates, if any: evict all that the cursor meets */
 	qsort(found, n, sizeof(*found), ascending);
-	if (st->cfg->track == XKV_TRACK_TIME)
-		st->cfg->access_spread = -found[n / share] / 2;
+	if (tracked(st) == XKV_TRACK_TIME)
+		__atomic_store_n(&st->cfg->access_spread, -found[n / share] / 2, __ATOMIC_RELAXED);
 	return found[n / share];
 }
 

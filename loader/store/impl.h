@@ -89,7 +89,7 @@ struct maintenance {
 	} class[XKV_CLASSES];
 	unsigned int spare_periods; /* periods until config.spare_class is cleared */
 	uint64_t large_seen;        /* memory.large_taken at the last update_large() */
-	unsigned int large_quiet;   /* update_large() calls since large_taken changed */
+	_Atomic unsigned int large_quiet; /* update_large() calls since large_taken changed */
 	bool shrinks;               /* shrinking to a lower maxmemory makes progress */
 	_Atomic bool at_limit;      /* the last attempt to add a page was refused */
 	struct {

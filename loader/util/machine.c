@@ -29,11 +29,14 @@ struct version {
 	const char *inactive, *active; /* lines of memory.stat: page cache */
 };
 
+/* clang-format off */
 static const struct version versions[] = {
-	{ "cgroup2", "", { "memory.max", "memory.high" }, "memory.current", "inactive_file", "active_file" },
-	{ "cgroup", "memory", { "memory.limit_in_bytes", NULL }, "memory.usage_in_bytes",
-	  "total_inactive_file", "total_active_file" },
+	{ "cgroup2", "", { "memory.max", "memory.high" },
+	  "memory.current", "inactive_file", "active_file" },
+	{ "cgroup", "memory", { "memory.limit_in_bytes", NULL },
+	  "memory.usage_in_bytes", "total_inactive_file", "total_active_file" },
 };
+/* clang-format on */
 
 static FILE *open_in(const char *dir, const char *name)
 {

@@ -168,7 +168,7 @@ def test_linearizable_while_entries_are_evicted(xkvd, program, tmp_path):
 # ---- does it find what it is there to find? ---------------------------------------------------
 
 CAS_BELIEVED = {
-    "bpf/ops.bpf.h": ("return f->seq == f->version ? XKV_OK : XKV_NOT_STORED;", "return XKV_OK;"),
+    "bpf/ops.bpf.h": ("return rq->seq == rq->version ? XKV_OK : XKV_NOT_STORED;", "return XKV_OK;"),
 }
 
 

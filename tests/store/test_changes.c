@@ -158,6 +158,7 @@ static void check_incr(enum frontend frontend, const char *text, size_t len, int
 /* Texts at all borders, with amounts at all borders. */
 static void test_incr_texts(void **state)
 {
+	/* clang-format off */
 	static const char *const texts[] = {
 		"0", "1", "-1", "9", "10", "-10", "99999999", "100000000", "-99999999",
 		"9999999999999999",
@@ -173,6 +174,7 @@ static void test_incr_texts(void **state)
 	};
 	static const int64_t amounts[] = { 0, 1, -1, 7, -7, 10, -10, INT64_MAX, INT64_MIN,
 					   INT64_MAX - 1, INT64_MIN + 1, 1LL << 62, -(1LL << 62) };
+	/* clang-format on */
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)

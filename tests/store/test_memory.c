@@ -44,7 +44,7 @@ static int set(const char *prefix, unsigned int n, size_t len)
 	return store_set(bed.ctx, key, strlen(key), value, len, 0, 0, 0, NULL);
 }
 
-static int delete(const char *prefix, unsigned int n)
+static int drop(const char *prefix, unsigned int n)
 {
 	char key[32];
 
@@ -216,7 +216,7 @@ static void test_draining_does_not_block_others(void **state)
 	drain_begin(bed.st, &s);
 	assert_int_equal(drain_run(bed.ctx), 0);
 	for (unsigned int n = 0; n < many; n += 2)
-		assert_int_equal(delete("many", n), 0);
+		assert_int_equal(drop("many", n), 0);
 	assert_int_equal(set("other", 0, 5000), 0);
 	drain_run(bed.ctx);
 	assert_int_equal(bed.st->drain.count, 0);
@@ -240,7 +240,7 @@ static void test_draining_is_given_up(void **state)
 	head = span_head(&s);
 	drain_begin(bed.st, &s);
 	for (unsigned int n = 0; n < 3; n++)
-		assert_int_equal(delete("many", n), 0);
+		assert_int_equal(drop("many", n), 0);
 	assert_int_equal(head->parked, 3);
 	assert_int_equal(drain_run(bed.ctx), 0);
 	assert_int_equal(head->state, XKV_SPAN_LINKED);
@@ -263,11 +263,11 @@ static void test_giving_up_goes_on(void **state)
 	s = span_of("many0");
 	slot = bed_slot(&bed, "many0", 5);
 	drain_begin(bed.st, &s);
-	assert_int_equal(delete("many", 0), 0);
+	assert_int_equal(drop("many", 0), 0);
 	assert_int_equal(slot->key_len, XKV_KEY_PARKED);
 	span_head(&s)->state = XKV_SPAN_LINKED;
 	bed.st->drain.count = 0;
-	assert_int_equal(delete("many", 1), 0);
+	assert_int_equal(drop("many", 1), 0);
 	span_head(&s)->parked = 2;
 	account(); /* nothing is lost meanwhile */
 	assert_int_equal(drain_adopt(bed.st), 0);
@@ -292,8 +292,8 @@ static void test_chain_bucket_in_a_larger_slot(void **state)
 	for (unsigned int n = 0; n < 400; n++) {
 		while (!set("rest", rest, 50)) /* all that is free */
 			rest++;
-		assert_int_equal(delete("many", 2 * n), 0);
-		assert_int_equal(delete("many", 2 * n + 1), 0);
+		assert_int_equal(drop("many", 2 * n), 0);
+		assert_int_equal(drop("many", 2 * n + 1), 0);
 		assert_int_equal(set("new", n, 300), 0);
 	}
 	account();
@@ -328,13 +328,13 @@ static void test_spare_slots_can_be_emptied(void **state)
 	for (unsigned int n = 0; n < 100; n++) {
 		while (!set("rest", rest, 50))
 			rest++;
-		assert_int_equal(delete("many", 2 * n), 0);
-		assert_int_equal(delete("many", 2 * n + 1), 0);
+		assert_int_equal(drop("many", 2 * n), 0);
+		assert_int_equal(drop("many", 2 * n + 1), 0);
 		assert_int_equal(set("new", n, 300), 0);
 	}
 	assert_true(span_with_chain(class, &s));
 	for (unsigned int n = 200; n < many; n += 4)
-		assert_int_equal(delete("many", n), 0);
+		assert_int_equal(drop("many", n), 0);
 	assert_true(span_with_chain(class, &s));
 	class = class_for(bed.st, sizeof(struct xkv_chain));
 	for (unsigned int i = 0; i < XKV_CLASSES_TRIED; i++) { /* none has any */
@@ -367,7 +367,7 @@ static void test_large_value_is_given_up(void **state)
 	assert_int_equal(drain_run(bed.ctx), 0);
 	assert_int_equal(bed.st->drain.count, 0);
 	assert_int_equal(span_head(&s)->state, XKV_SPAN_LINKED);
-	assert_int_equal(delete("some", 0), 0);
+	assert_int_equal(drop("some", 0), 0);
 	assert_int_equal(set("other", 0, 200000), 0);
 	account();
 }
@@ -380,7 +380,7 @@ static void test_draining_large_ends(void **state)
 	(void)state;
 	assert_int_equal(set("some", 0, 20000), 0);
 	s = span_of("some0");
-	assert_int_equal(delete("some", 0), 0);
+	assert_int_equal(drop("some", 0), 0);
 	span_head(&s)->state = XKV_SPAN_NEW;
 	alarm(10);
 	assert_int_equal(drain_large(bed.ctx), -ENOMEM);
@@ -414,7 +414,7 @@ static void test_room_for_slots_of_several_units(void **state)
 	}
 	fill("rest", 136);
 	for (unsigned int class = 0; class < SCATTERED; class ++) {
-		assert_int_equal(delete("s", class), 0);
+		assert_int_equal(drop("s", class), 0);
 		bed_drain(&bed, bed.ctx, class, 1);
 	}
 	assert_int_equal(units_free(bed.st), SCATTERED);
@@ -434,11 +434,11 @@ static void test_room_between_large_values(void **state)
 	limit_pages(4);
 	count = fill("some", 20000);
 	for (unsigned int n = 0; n < count; n += 2)
-		assert_int_equal(delete("some", n), 0);
+		assert_int_equal(drop("some", n), 0);
 	for (unsigned int n = 0; n < 2; n++)
 		assert_int_equal(set("largest", n, XKV_VALUE_MAX), 0);
 	for (unsigned int n = 1; n < count; n += 2)
-		assert_int_equal(delete("some", n), 0);
+		assert_int_equal(drop("some", n), 0);
 	account();
 }
 
@@ -452,13 +452,17 @@ static void test_room_in_pieces(void **state)
 	uint64_t free;
 
 	(void)state;
+#ifdef __SANITIZE_THREAD__
+	puts("SKIP: compacting gives up by time, and this build is slow");
+	skip();
+#endif
 	limit_pages(8);
 	srand(5);
 	while (!set("some", count, 17000 + rand() % 60000))
 		count++;
 	for (unsigned int n = 0; n < count; n++)
 		if (rand() & 1)
-			assert_int_equal(delete("some", n), 0);
+			assert_int_equal(drop("some", n), 0);
 	drain_large(bed.ctx);
 	drain_run(bed.ctx);
 	free = units_free(bed.st);
@@ -509,7 +513,7 @@ static void test_waiting_for_less(void **state)
 	limit_pages(1);
 	assert_int_equal(set("some", 0, 20000), 0);
 	fill("more", 1000);
-	assert_int_equal(delete("some", 0), 0);
+	assert_int_equal(drop("some", 0), 0);
 	bed_maintained(&bed, true);
 	assert_int_equal(pthread_create(&larger, NULL, wait_for_units, (void *)200), 0);
 	assert_int_equal(pthread_create(&smaller, NULL, wait_for_units, (void *)5), 0);
