@@ -28,13 +28,14 @@
 
 #include "fast.bpf.h"
 
-#define BULK_NOTES 32 /* the queue has up to 16 (DEV_MAP_BULK_SIZE), and one is being noted */
-#define BULK_LOST 24  /* so many notes without a run of the queue: it is not ours */
-#define BULK_REFUSED 8
-#define BULK_WORTH 3 /* packets in a queue from which on it can pay off */
+#define BULK_NOTES    32 /* the queue has up to 16 (DEV_MAP_BULK_SIZE), and one is being noted */
+#define BULK_LOST     24 /* so many notes without a run of the queue: it is not ours */
+#define BULK_REFUSED  8
+#define BULK_WORTH    3 /* packets in a queue from which on it can pay off */
 #define TRIAL_SAMPLES 8
-#define TRIAL_PACKETS 16    /* of a sample of packets served one by one */
-#define PERIOD_MIN (1 << 12) /* packets between two trials; doubles while the decision is the same */
+#define TRIAL_PACKETS 16 /* of a sample of packets served one by one */
+/* Packets between two trials: doubles while the decision is the same. */
+#define PERIOD_MIN (1 << 12)
 #define PERIOD_MAX (1 << 16)
 
 /* Outcome of the ingress stage, besides the counters: the packet is in the queue. */
@@ -59,21 +60,21 @@ struct xkv_note {
  * the next trial.  Samples that include a pause of the traffic are longer: the best one counts.
  */
 enum bulk_phase {
-	SINGLE,       /* packets are served one by one */
+	SINGLE,	      /* packets are served one by one */
 	TRIAL_SINGLE, /* and their time is taken */
 	TRIAL_BULK,   /* packets are queued, and their time is taken */
-	BULK,         /* packets are queued */
+	BULK,	      /* packets are queued */
 };
 
 /* The notes of a CPU.  noted >= touched >= served count up; notes between served and noted wait. */
 struct xkv_bulk {
 	__u32 noted, touched, served;
-	__u32 phase;  /* enum bulk_phase */
-	__u32 left;   /* packets (in TRIAL_BULK: runs) until the next phase */
-	__u32 period; /* between two trials */
-	__u32 worth;  /* what the last trial said */
+	__u32 phase;	   /* enum bulk_phase */
+	__u32 left;	   /* packets (in TRIAL_BULK: runs) until the next phase */
+	__u32 period;	   /* between two trials */
+	__u32 worth;	   /* what the last trial said */
 	__u32 trial_noted; /* `noted` when the trial of the queue began */
-	__u32 best[2];     /* ns for TRIAL_PACKETS, the best of a trial: one by one, in the queue */
+	__u32 best[2];	   /* ns for TRIAL_PACKETS, the best of a trial: one by one, in the queue */
 	__u64 sampled_ns;  /* when the last sample ended, 0 = unknown */
 	__u64 mark;
 	__u64 refused[BULK_REFUSED]; /* fingerprints of requests answered XKV_BUSY */
@@ -113,7 +114,7 @@ static __always_inline struct xkv_note *note_at(struct xkv_bulk *b, __u32 i)
 /* ---- the note ------------------------------------------------------------- */
 
 /* The packets that are noted: IPv4 and UDP right behind the Ethernet header. */
-#define BULK_IP_OFF sizeof(struct ethhdr)
+#define BULK_IP_OFF	 sizeof(struct ethhdr)
 #define BULK_PAYLOAD_OFF (BULK_IP_OFF + sizeof(struct iphdr) + sizeof(struct udphdr))
 
 /* The sum of words of the payload. */
@@ -287,8 +288,8 @@ static __always_inline bool bulk_begins(struct xkv_bulk *b)
 /* The trial is over. */
 static __always_inline void bulk_decide(struct xkv_bulk *b)
 {
-	bool worth = b->noted - b->trial_noted >= TRIAL_SAMPLES * BULK_WORTH &&
-		     b->best[1] < b->best[0];
+	bool worth =
+		b->noted - b->trial_noted >= TRIAL_SAMPLES * BULK_WORTH && b->best[1] < b->best[0];
 	__u32 period = b->period * 2;
 
 	if (worth != b->worth || period < PERIOD_MIN)
@@ -580,8 +581,8 @@ __noinline int bulk_restore(struct xdp_md *ctx, struct xkv_request *rq, __u32 at
 	length = value_off + XKV_PADDED(n->value_len);
 	rq->in_word[0] = fast_header(length);
 	rq->in_word[1] = n->id;
-	rq->in_word[2] = bpf_cpu_to_be64((__u64)n->opcode << 56 | (__u64)n->key_len << 40 |
-					 n->value_len);
+	rq->in_word[2] =
+		bpf_cpu_to_be64((__u64)n->opcode << 56 | (__u64)n->key_len << 40 | n->value_len);
 	rq->in_word[3] = rq->in_word[4] = 0;
 	for (__u32 i = 0; i < KEY_WORDS; i++)
 		rq->in_word[FAST_KEY_OFF / 8 + i] = n->key[i];

@@ -231,8 +231,8 @@ __noinline int dedup_begin(struct xkv_request *rq)
 	if (!taken && !dedup_lock(o))
 		return DEDUP_DROP; /* another copy is in progress */
 	what = DEDUP_DROP;
-	if (taken ? dedup_claim(set, o, way, session, id) :
-		    o->session == session && !((o->id ^ id) & (XKV_DEDUP_SLOTS - 1)))
+	if (taken ? dedup_claim(set, o, way, session, id)
+		  : o->session == session && !((o->id ^ id) & (XKV_DEDUP_SLOTS - 1)))
 		what = dedup_compare(rq, o, id);
 	if (what == DEDUP_NEW)
 		rq->dedup = number * XKV_DEDUP_WAYS + way + 1;

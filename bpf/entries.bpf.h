@@ -32,11 +32,11 @@ struct bpf_iter__bpf_map_elem {
 	void *key;
 } __attribute__((preserve_access_index));
 
-#define SHOWN_VALUE XKV_PAYLOAD_MAX4
-#define SHOWN_WORDS ((XKV_SLOT_WINDOW - sizeof(struct xkv_slot)) / 8)
-#define SHOW_ROOM 32000   /* bytes for a bucket */
-#define SHOW_LINE 200     /* greatest length of a line without key and value */
-#define SHOW_READERS 8    /* concurrent ones; others get EAGAIN */
+#define SHOWN_VALUE   XKV_PAYLOAD_MAX4
+#define SHOWN_WORDS   ((XKV_SLOT_WINDOW - sizeof(struct xkv_slot)) / 8)
+#define SHOW_ROOM     32000 /* bytes for a bucket */
+#define SHOW_LINE     200   /* greatest length of a line without key and value */
+#define SHOW_READERS  8	    /* concurrent ones; others get EAGAIN */
 #define CHAIN_ENTRIES (XKV_WAYS * (XKV_CHAIN_MAX + 1))
 
 /*
@@ -246,11 +246,11 @@ static int put_escaped(__u32 i, struct show *s)
 static __always_inline __u8 base64_digit(__u32 n)
 {
 	n &= 63;
-	return n < 26  ? 'A' + n :
-	       n < 52  ? 'a' + n - 26 :
-	       n < 62  ? '0' + n - 52 :
-	       n == 62 ? '+' :
-			 '/';
+	return n < 26	 ? 'A' + n
+	       : n < 52	 ? 'a' + n - 26
+	       : n < 62	 ? '0' + n - 52
+	       : n == 62 ? '+'
+			 : '/';
 }
 
 /* Three bytes, or the last one or two. */

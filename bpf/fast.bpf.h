@@ -11,9 +11,9 @@
 #include "packet.bpf.h"
 
 #define FAST_OPCODE_OFF 16
-#define FAST_KEY_OFF 40 /* offset of the key, after header and operation */
-#define LONG_VALUE 256 /* from here on prefetch_rest() pays off */
-#define FAST_REPLY_LEN (sizeof(struct xkv_hdr) + sizeof(struct xkv_result))
+#define FAST_KEY_OFF	40  /* offset of the key, after header and operation */
+#define LONG_VALUE	256 /* from here on prefetch_rest() pays off */
+#define FAST_REPLY_LEN	(sizeof(struct xkv_hdr) + sizeof(struct xkv_result))
 
 /*
  * Prefetches the bucket of the key of a request with one operation and no flags, so that the cache
@@ -117,8 +117,9 @@ static __always_inline __u64 write_header(struct packet *p, __u64 id, __u64 resu
 
 	if ((void *)(to + 2) > p->end)
 		return 0;
-	WORD_OUT(to, sum, bpf_cpu_to_be64((__u64)XKV_MAGIC << 48 | (__u64)XKV_VERSION << 40 |
-					  (__u64)XKV_F_REPLY << 32 | results << 24 | length));
+	WORD_OUT(to, sum,
+		 bpf_cpu_to_be64((__u64)XKV_MAGIC << 48 | (__u64)XKV_VERSION << 40 |
+				 (__u64)XKV_F_REPLY << 32 | results << 24 | length));
 	WORD_OUT(to + 1, sum, id);
 	return sum;
 }

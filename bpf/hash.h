@@ -31,7 +31,7 @@ struct xkv_secret_word {
 /* Drawn when the maps are made. */
 struct xkv_secret {
 	struct xkv_secret_word word[XKV_HASH_WORDS];
-	__u64 mix[2]; /* odd */
+	__u64 mix[2];	  /* odd */
 	__u64 session[2]; /* key of session proofs (bpf/dedup.bpf.h), which clients see */
 };
 
@@ -60,8 +60,8 @@ static inline __attribute__((always_inline)) __u64 hash_end(__u64 products, __u6
  * The hash of a key of `len` bytes, padded with zeros.  In a packet, which ends at `end`, it is
  * false if the key reaches beyond that.  `in_packet` is a constant.
  */
-static __always_inline bool hash_words(const __u64 *key, __u32 len, bool in_packet,
-				       const void *end, const struct xkv_secret *s, __u64 *hash)
+static __always_inline bool hash_words(const __u64 *key, __u32 len, bool in_packet, const void *end,
+				       const struct xkv_secret *s, __u64 *hash)
 {
 	const struct xkv_secret_word *secret = s->word;
 	__u64 products = 0, words = 0;

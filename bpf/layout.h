@@ -22,8 +22,8 @@
 #include "hash.h"
 #include "proto.h"
 
-#define XKV_LAYOUT_MAGIC 0x584b5631 /* "XKV1" */
-#define XKV_LAYOUT_CLOSED 0x584b5630 /* "XKV0": no longer in service; a newer xkvd set it */
+#define XKV_LAYOUT_MAGIC   0x584b5631 /* "XKV1" */
+#define XKV_LAYOUT_CLOSED  0x584b5630 /* "XKV0": no longer in service; a newer xkvd set it */
 #define XKV_LAYOUT_VERSION 5 /* increment it when anything in this file changes its meaning */
 
 /* ---- references: where a slot is, in 40 bits ---------------------------- */
@@ -37,16 +37,16 @@
  * 0 means none: offset 0 of a page is its header, never a slot.  The tag is the upper 24 bits of
  * the fingerprint in `index`, and a counter against ABA in the free lists.
  */
-#define XKV_PAGE_SHIFT 21
-#define XKV_PAGE_BYTES (1U << XKV_PAGE_SHIFT)
-#define XKV_PAGES_MAX 16384 /* 32 GiB; the format has room for 2^22 pages */
-#define XKV_OFFSET_BITS (XKV_PAGE_SHIFT - 3)
-#define XKV_REF_BITS 40
-#define XKV_REF_MASK ((1ULL << XKV_REF_BITS) - 1)
-#define XKV_TAG(fingerprint) ((fingerprint) & ~XKV_REF_MASK)
+#define XKV_PAGE_SHIFT	      21
+#define XKV_PAGE_BYTES	      (1U << XKV_PAGE_SHIFT)
+#define XKV_PAGES_MAX	      16384 /* 32 GiB; the format has room for 2^22 pages */
+#define XKV_OFFSET_BITS	      (XKV_PAGE_SHIFT - 3)
+#define XKV_REF_BITS	      40
+#define XKV_REF_MASK	      ((1ULL << XKV_REF_BITS) - 1)
+#define XKV_TAG(fingerprint)  ((fingerprint) & ~XKV_REF_MASK)
 #define XKV_REF(page, offset) (((__u64)(page) << XKV_OFFSET_BITS) | ((offset) >> 3))
-#define XKV_REF_PAGE(ref) ((XKV_REF_MASK & (ref)) >> XKV_OFFSET_BITS)
-#define XKV_REF_OFFSET(ref) (((ref) & ((1U << XKV_OFFSET_BITS) - 1)) << 3)
+#define XKV_REF_PAGE(ref)     ((XKV_REF_MASK & (ref)) >> XKV_OFFSET_BITS)
+#define XKV_REF_OFFSET(ref)   (((ref) & ((1U << XKV_OFFSET_BITS) - 1)) << 3)
 
 /* ---- slots --------------------------------------------------------------- */
 
@@ -63,20 +63,20 @@ struct xkv_slot {
 	__u64 seq;
 	union {
 		__u64 expire_ms; /* Unix time in ms, 0 = never */
-		__u64 next;      /* while free: the next free slot of the class */
-		__u64 home;      /* of a chain bucket: the bucket that its chain begins at */
+		__u64 next;	 /* while free: the next free slot of the class */
+		__u64 home;	 /* of a chain bucket: the bucket that its chain begins at */
 	};
 	__u32 value_len;
-	__u8 key_len; /* of an entry: 1..XKV_KEY_MAX; 0 = free; else: */
+	__u8 key_len;	   /* of an entry: 1..XKV_KEY_MAX; 0 = free; else: */
 #define XKV_KEY_PARKED 254 /* free, but in no list: its span is draining */
-#define XKV_KEY_CHAIN 255  /* not an entry, but an overflow bucket */
-	__u8 class;   /* | XKV_CLASS_ORPHAN: free, but in no list: xkvd puts it back */
-	__u16 access; /* time or frequency of use: see enum xkv_track */
-	/* key, padded to 8; value, padded to 8 */
+#define XKV_KEY_CHAIN  255 /* not an entry, but an overflow bucket */
+	__u8 class;	   /* | XKV_CLASS_ORPHAN: free, but in no list: xkvd puts it back */
+	__u16 access;	   /* time or frequency of use: see enum xkv_track */
+			   /* key, padded to 8; value, padded to 8 */
 };
 
 #define XKV_CLASS_ORPHAN 0x80
-#define XKV_CLASS_MASK 0x7f
+#define XKV_CLASS_MASK	 0x7f
 
 /* Bytes that an entry takes in a slot. */
 #define XKV_SLOT_NEED(klen, vlen) (sizeof(struct xkv_slot) + XKV_PADDED(klen) + XKV_PADDED(vlen))
@@ -87,7 +87,7 @@ struct xkv_slot {
  * offset makes every access safe.
  */
 #define XKV_SLOT_WINDOW 2048
-#define XKV_SLOT_MAX XKV_SLOT_NEED(XKV_KEY_MAX, XKV_VALUE_MAX)
+#define XKV_SLOT_MAX	XKV_SLOT_NEED(XKV_KEY_MAX, XKV_VALUE_MAX)
 
 /* ---- pages, units and spans ----------------------------------------------- */
 
@@ -107,7 +107,7 @@ struct xkv_slot {
  */
 #define XKV_UNIT_SHIFT 12
 #define XKV_UNIT_BYTES (1U << XKV_UNIT_SHIFT)
-#define XKV_UNITS (XKV_PAGE_BYTES / XKV_UNIT_BYTES)
+#define XKV_UNITS      (XKV_PAGE_BYTES / XKV_UNIT_BYTES)
 
 struct xkv_unit {
 	__u16 first;  /* first unit of its span; 0 = free, or the header's */
@@ -122,7 +122,7 @@ struct xkv_page {
 };
 
 enum xkv_span_state {
-	XKV_SPAN_NEW,      /* its slots are in no list, and not referenced */
+	XKV_SPAN_NEW,	   /* its slots are in no list, and not referenced */
 	XKV_SPAN_LINKED,   /* its slots are in use or in the free lists */
 	XKV_SPAN_DRAINING, /* being emptied: its free slots are parked */
 };
@@ -148,8 +148,8 @@ struct xkv_bucket {
 	__u64 entry[XKV_WAYS];
 };
 
-#define XKV_BUCKET_LOCK (1ULL << 63)
-#define XKV_BUCKET_LEFT (1ULL << XKV_REF_BITS) /* one of the count */
+#define XKV_BUCKET_LOCK	 (1ULL << 63)
+#define XKV_BUCKET_LEFT	 (1ULL << XKV_REF_BITS) /* one of the count */
 #define XKV_BUCKET_COUNT (~XKV_REF_MASK & ~XKV_BUCKET_LOCK)
 
 /* An overflow bucket, in a slot of the store; only the reference of its head is used. */
@@ -166,8 +166,8 @@ struct xkv_chain {
  * xkvd sizes the map by `max-keys`; `ip link` uses the size given here.
  */
 #define XKV_KEYS_PER_BUCKET 4
-#define XKV_MAX_KEYS 1048576
-#define XKV_BUCKETS (XKV_MAX_KEYS / XKV_KEYS_PER_BUCKET)
+#define XKV_MAX_KEYS	    1048576
+#define XKV_BUCKETS	    (XKV_MAX_KEYS / XKV_KEYS_PER_BUCKET)
 
 /* ---- size classes -------------------------------------------------------- */
 
@@ -176,11 +176,11 @@ struct xkv_chain {
  * (XKV_SLOTS_FILTER): slots are pushed to head[which & 1], and popped from there or, when that is
  * empty, from the other.
  */
-#define XKV_CLASSES 96
+#define XKV_CLASSES	  96
 #define XKV_CLASSES_TRIED 4 /* for a slot: its own, then larger ones */
 
 /* Entries of more bytes are in the last class: each of their slots is a span of its own. */
-#define XKV_LARGE 16384
+#define XKV_LARGE	16384
 #define XKV_CLASS_LARGE (XKV_CLASSES - 1)
 
 struct xkv_class {
@@ -202,14 +202,14 @@ struct xkv_class {
  * Unproven sessions can use only XKV_DEDUP_UNPROVEN_WAYS records of a set, and a source (an IPv4
  * address, or the upper 64 bits of an IPv6 address) at most XKV_DEDUP_PER_SOURCE of either kind.
  */
-#define XKV_DEDUP_SLOTS 8
-#define XKV_DEDUP_MS 60000
-#define XKV_DEDUP_REPLY 88
-#define XKV_DEDUP_WAYS 8
+#define XKV_DEDUP_SLOTS		8
+#define XKV_DEDUP_MS		60000
+#define XKV_DEDUP_REPLY		88
+#define XKV_DEDUP_WAYS		8
 #define XKV_DEDUP_UNPROVEN_WAYS 4
-#define XKV_DEDUP_PER_SOURCE 2
-#define XKV_DEDUP_SETS 2048
-#define XKV_DEDUP_PROVEN (1U << 31)
+#define XKV_DEDUP_PER_SOURCE	2
+#define XKV_DEDUP_SETS		2048
+#define XKV_DEDUP_PROVEN	(1U << 31)
 
 struct xkv_dedup {
 	__u64 lock;    /* odd: the request is in progress */
@@ -234,10 +234,10 @@ struct xkv_dedup_set {
  * The link that a packet arrived on: its VLAN IDs, the outer in the upper half, 0 without tags.  A
  * tag with ID 0 carries a priority only and is ignored.
  */
-#define XKV_LINK_8021AD 0x1000   /* a service tag: not the 802.1Q VLAN of the same ID */
-#define XKV_LINK_NONE 0xffffffff /* matches no packet */
+#define XKV_LINK_8021AD		   0x1000 /* a service tag: not the 802.1Q VLAN of the same ID */
+#define XKV_LINK_NONE		   0xffffffff /* matches no packet */
 #define XKV_LINK_TAG(service, vid) ((vid) ? ((service) ? XKV_LINK_8021AD : 0) | (vid) : 0)
-#define XKV_LINK_IN(outer, tag) ((tag) ? (outer) << 16 | (tag) : (outer))
+#define XKV_LINK_IN(outer, tag)	   ((tag) ? (outer) << 16 | (tag) : (outer))
 
 /*
  * A local address, the link that it is answered on, and its link-layer address.  Network and
@@ -274,8 +274,8 @@ struct xkv_prefix6 {
  */
 struct xkv_rules {
 	__be16 port;
-	__u8 auth;         /* XKV_AUTH_... */
-	__u8 trusted;      /* `allow` was configured: replies may be of any size */
+	__u8 auth;	   /* XKV_AUTH_... */
+	__u8 trusted;	   /* `allow` was configured: replies may be of any size */
 	__u8 foreign_drop; /* sources outside `allow` are dropped, not passed on */
 	__u8 zero[3];
 	__u32 local4_count, local6_count, allow4_count, allow6_count;
@@ -287,55 +287,55 @@ struct xkv_rules {
 
 /* Written by xkvd.  While it is all zero, as `ip link` leaves it, everything is passed on. */
 struct xkv_config {
-	__u32 magic;  /* XKV_LAYOUT_MAGIC: the store is ready */
-	__u32 layout; /* XKV_LAYOUT_VERSION */
+	__u32 magic;		/* XKV_LAYOUT_MAGIC: the store is ready */
+	__u32 layout;		/* XKV_LAYOUT_VERSION */
 	__u64 fingerprint_mask; /* all ones; tests clear bits to make keys collide */
-	__u64 bucket_mask;      /* buckets of `index` - 1 */
-	__u64 tai_offset_ms;    /* CLOCK_TAI - Unix time */
-	__u64 hot_step;         /* XKV_HOT_ONE / hot-sample-rate, 0 = no sampling */
-	__u64 hot_since_ns;     /* start of sampling, since boot */
-	__u64 hot_half_ns;      /* period after which the counts of xkv_hot are halved */
-	__u32 current;          /* rules[current & 1] are in force */
-	__u16 payload4;         /* largest reply over IPv4 and IPv6 */
+	__u64 bucket_mask;	/* buckets of `index` - 1 */
+	__u64 tai_offset_ms;	/* CLOCK_TAI - Unix time */
+	__u64 hot_step;		/* XKV_HOT_ONE / hot-sample-rate, 0 = no sampling */
+	__u64 hot_since_ns;	/* start of sampling, since boot */
+	__u64 hot_half_ns;	/* period after which the counts of xkv_hot are halved */
+	__u32 current;		/* rules[current & 1] are in force */
+	__u16 payload4;		/* largest reply over IPv4 and IPv6 */
 	__u16 payload6;
-	__u8 miss_reply;        /* XDP answers misses */
-	__u8 batch;             /* enum xkv_batch_mode */
-	__u16 access;        /* the clock of slot.access, advanced by xkvd */
+	__u8 miss_reply;     /* XDP answers misses */
+	__u8 batch;	     /* enum xkv_batch_mode */
+	__u16 access;	     /* the clock of slot.access, advanced by xkvd */
 	__u16 access_spread; /* XKV_TRACK_TIME: greatest initial age of a new entry */
-	__u8 read_only;      /* writes are answered XKV_READ_ONLY */
+	__u8 read_only;	     /* writes are answered XKV_READ_ONLY */
 	__u8 spare_class;    /* a larger class with free slots, the last resort; 0 = none */
-	__u32 track;         /* enum xkv_track */
+	__u32 track;	     /* enum xkv_track */
 	struct xkv_rules rules[2];
 	__u8 class_of[XKV_SLOT_WINDOW / 8]; /* by (bytes needed + 7) / 8 */
 };
 
 /* Are packets served in bulks (bpf/bulk.bpf.h)? */
 enum xkv_batch_mode {
-	XKV_BATCH_OFF,  /* also where xkvd has not filled xkv_self */
-	XKV_BATCH_ON,   /* all that can be */
+	XKV_BATCH_OFF,	/* also where xkvd has not filled xkv_self */
+	XKV_BATCH_ON,	/* all that can be */
 	XKV_BATCH_AUTO, /* while enough packets arrive together */
 };
 
 /* Written by xkvd.  Apart from xkv_config, which users dump and share. */
 struct xkv_secrets {
 	struct xkv_secret hash; /* of keys */
-	__u64 token[2][2];      /* of UDP requests (XKV_AUTH_TOKEN), by config.current & 1 */
+	__u64 token[2][2];	/* of UDP requests (XKV_AUTH_TOKEN), by config.current & 1 */
 };
 
 /* What slot.access records for eviction. */
 enum xkv_track {
 	XKV_TRACK_NOTHING,
-	XKV_TRACK_TIME,      /* config.access */
+	XKV_TRACK_TIME,	     /* config.access */
 	XKV_TRACK_FREQUENCY, /* config.access; in its lower bits the number of ticks with a use */
 };
 
-#define XKV_LFU_COUNT 7   /* bits of slot.access, and the greatest count */
-#define XKV_LFU_TICK 8    /* one tick of the clock above them */
-#define XKV_LFU_LEASE 256 /* ticks without use that decrement the count */
+#define XKV_LFU_COUNT		 7   /* bits of slot.access, and the greatest count */
+#define XKV_LFU_TICK		 8   /* one tick of the clock above them */
+#define XKV_LFU_LEASE		 256 /* ticks without use that decrement the count */
 #define XKV_LFU_AGE(now, access) ((__u16)((now) - ((access) & ~XKV_LFU_COUNT)) / XKV_LFU_TICK)
 
-#define XKV_AUTH_OPEN 0
-#define XKV_AUTH_TOKEN 1
+#define XKV_AUTH_OPEN	0
+#define XKV_AUTH_TOKEN	1
 #define XKV_AUTH_CLOSED 2 /* a password is set, but no token: UDP cannot authenticate */
 
 /* ---- hot keys ------------------------------------------------------------ */
@@ -345,23 +345,23 @@ enum xkv_track {
  * the counts estimate all uses.  They are halved every xkv_config.hot_half_ns: a key in steady use
  * shows the uses of the current period and of the one before.
  */
-#define XKV_HOT_ONE (1ULL << 48) /* mean distance of two samples, in hot_step */
+#define XKV_HOT_ONE	 (1ULL << 48) /* mean distance of two samples, in hot_step */
 #define XKV_HOT_RATE_MAX 1000000
-#define XKV_HOT_HALF_NS 60000000000ULL /* hot_half_ns; tests have another */
-#define XKV_HOT_KEYS 2048
-#define XKV_HOT_TEXT 64 /* bytes of a key that are kept */
+#define XKV_HOT_HALF_NS	 60000000000ULL /* hot_half_ns; tests have another */
+#define XKV_HOT_KEYS	 2048
+#define XKV_HOT_TEXT	 64 /* bytes of a key that are kept */
 
 /* bpftool shows an array of char as text if it ends with a zero byte. */
 struct xkv_hot_key {
 	char text[XKV_HOT_TEXT + 8]; /* zero-padded */
-	__u64 len;                   /* of the whole key */
+	__u64 len;		     /* of the whole key */
 };
 
 struct xkv_hot {
 	__u64 reads, writes;
-	__u64 bytes;     /* of values read or written, padded to words */
+	__u64 bytes;	 /* of values read or written, padded to words */
 	__u64 last_seen; /* Unix time in seconds */
-	__u64 halved;    /* when the counts were last halved: since boot, in hot_half_ns */
+	__u64 halved;	 /* when the counts were last halved: since boot, in hot_half_ns */
 };
 
 /* ---- counters ------------------------------------------------------------ */
@@ -417,9 +417,9 @@ enum xkv_frontend { XKV_FRONTEND_XDP, XKV_FRONTEND_XKVD, XKV_FRONTENDS };
  * maps that are created later start above all numbers drawn before.  From 2042 on, or if the clock
  * is set before the epoch, the start is random.
  */
-#define XKV_VERSION_CPUS 1024
-#define XKV_VERSION_BITS 52
-#define XKV_VERSION_EPOCH 1735689600 /* Unix time, seconds: 2025-01-01 */
+#define XKV_VERSION_CPUS    1024
+#define XKV_VERSION_BITS    52
+#define XKV_VERSION_EPOCH   1735689600 /* Unix time, seconds: 2025-01-01 */
 #define XKV_VERSIONS_PER_US 8
 
 /* ---- requests ------------------------------------------------------------- */
@@ -431,21 +431,21 @@ enum xkv_frontend { XKV_FRONTEND_XDP, XKV_FRONTEND_XKVD, XKV_FRONTENDS };
 #define XKV_REPLY_FACTOR 3
 
 /* Flags that only xkvd sets; they are not part of the wire format. */
-#define XKV_REQUEST_XKVD 0x01     /* == XKV_FRONTEND_XKVD: answers misses, large values */
-#define XKV_REQUEST_EXPIRED 0x02  /* DELETE only if the entry has expired */
-#define XKV_REQUEST_PREFILL 0x04  /* SET, APPEND publish the slot `prefilled`, filled by xkvd */
-#define XKV_REQUEST_TRUSTED 0x08  /* needs no token */
-#define XKV_REQUEST_EVICT 0x20    /* DELETE is an eviction */
+#define XKV_REQUEST_XKVD     0x01 /* == XKV_FRONTEND_XKVD: answers misses, large values */
+#define XKV_REQUEST_EXPIRED  0x02 /* DELETE only if the entry has expired */
+#define XKV_REQUEST_PREFILL  0x04 /* SET, APPEND publish the slot `prefilled`, filled by xkvd */
+#define XKV_REQUEST_TRUSTED  0x08 /* needs no token */
+#define XKV_REQUEST_EVICT    0x20 /* DELETE is an eviction */
 #define XKV_REQUEST_RELOCATE 0x40 /* SET, PREFILL, CAS: `prefilled` replaces the entry's slot */
-#define XKV_REQUEST_LAST 0x10     /* last try: busy and full are answered, not passed on */
-#define XKV_REQUEST_BULK 0x80 /* set by XDP: the packet cannot be passed on any more */
+#define XKV_REQUEST_LAST     0x10 /* last try: busy and full are answered, not passed on */
+#define XKV_REQUEST_BULK     0x80 /* set by XDP: the packet cannot be passed on any more */
 
 /* What happens to a datagram. */
 enum verdict { VERDICT_REPLY, VERDICT_PASS, VERDICT_DROP };
 
 struct xkv_request {
 	/* set by the front end */
-	__u32 req_len;       /* bytes of payload in `in` */
+	__u32 req_len;	     /* bytes of payload in `in` */
 	__u32 reply_max;     /* largest reply over this IP version */
 	__u32 reply_allowed; /* largest reply for this source: see XKV_REPLY_FACTOR */
 	__u32 reply_room;    /* largest reply that fits the packet */
@@ -455,22 +455,22 @@ struct xkv_request {
 	/* progress; all zero for a new request, kept so that a stopped one can continue */
 	__u32 in_off;
 	__u32 out_len;
-	__u32 done;  /* results so far */
-	__u32 count; /* operations requested */
-	__u32 end;   /* hdr.length */
-	__u32 stop;  /* enum xkv_counter + 1: why the request stopped, 0 = it did not */
-	__u32 need;  /* class that has no free slot (pass_no_slot) */
+	__u32 done;    /* results so far */
+	__u32 count;   /* operations requested */
+	__u32 end;     /* hdr.length */
+	__u32 stop;    /* enum xkv_counter + 1: why the request stopped, 0 = it did not */
+	__u32 need;    /* class that has no free slot (pass_no_slot) */
 	__u32 verdict; /* of the last run by xkvd: enum verdict */
 
 	/* its packet (XDP) */
 	__u32 ip_off; /* of the IP header */
 	__u32 payload_off;
-	__u32 length;      /* on arrival */
-	__u32 ip4;         /* else IPv6 */
+	__u32 length;	   /* on arrival */
+	__u32 ip4;	   /* else IPv6 */
 	__u64 address_sum; /* checksum of addresses and protocol, the same in the reply */
-	__u32 overwritten;        /* the payload has been overwritten */
+	__u32 overwritten; /* the payload has been overwritten */
 	__u32 scan_fits;   /* results of the last multi-get: estimate for the next SCAN */
-	__u32 rules;       /* index of the config.rules that apply */
+	__u32 rules;	   /* index of the config.rules that apply */
 	__u32 zero3;
 
 	__u64 source[2]; /* with XKV_F_ONCE: sender's address as on the wire, IPv4 in source[0] */
@@ -481,16 +481,16 @@ struct xkv_request {
 	__u32 keep; /* APPEND: bytes of the old value, which the new ones follow */
 	__u64 ttl, version;
 	__u64 fingerprint; /* of the key */
-	__u32 hashed;      /* key_off of the key that fingerprint is of, 0 = none */
+	__u32 hashed;	   /* key_off of the key that fingerprint is of, 0 = none */
 	__u32 zero2;
-	__u64 ref, seq;    /* the slot found, and its seq then */
-	__u64 now_ms;      /* 0 = not read yet */
+	__u64 ref, seq; /* the slot found, and its seq then */
+	__u64 now_ms;	/* 0 = not read yet */
 	union {
 		__u64 number; /* INCR: the sum */
 		__u64 joined; /* APPEND with PREFILL: the version that `prefilled` was made from */
 	};
 	__u32 amount_off; /* INCR: offset of the amount in `in` */
-	__u32 dedup;       /* 1 + index of the dedup record that this request has locked */
+	__u32 dedup;	  /* 1 + index of the dedup record that this request has locked */
 
 	/*
 	 * Both have XKV_REQUEST_WORDS words, a power of two, so that a mask makes every access
@@ -522,7 +522,7 @@ struct xkv_lookup {
 
 #define XKV_LOOKUPS_MAX 64 /* no datagram holds more results */
 
-#define XKV_BATCH_CONTEXTS 8   /* threads of xkvd that can run operations at the same time */
+#define XKV_BATCH_CONTEXTS 8  /* threads of xkvd that can run operations at the same time */
 #define XKV_BATCH_REQUESTS 32 /* requests of each */
 
 /* Context of the syscall programs. */
@@ -532,9 +532,9 @@ struct xkv_batch_args {
 };
 
 enum xkv_slots_cmd {
-	XKV_SLOTS_LINK,   /* put the slots of a new span into the list of their class */
+	XKV_SLOTS_LINK,	  /* put the slots of a new span into the list of their class */
 	XKV_SLOTS_ALLOC,  /* take a free slot */
-	XKV_SLOTS_FREE,   /* give a slot back */
+	XKV_SLOTS_FREE,	  /* give a slot back */
 	XKV_SLOTS_FILTER, /* park the free slots of draining spans */
 	XKV_SLOTS_CHAIN,  /* move an overflow bucket to another slot */
 };
@@ -543,8 +543,8 @@ struct xkv_slots_args {
 	__u32 cmd;
 	__u32 class;
 	__u32 request; /* ALLOC sets `prefilled` of this request, FREE and CHAIN clear it */
-	__u32 count; /* LINK: slots; FILTER: in: swap the lists first; out: slots examined */
-	__u64 first; /* LINK: first of the slots; FREE with ~0 as request: slot; CHAIN: bucket */
+	__u32 count;   /* LINK: slots; FILTER: in: swap the lists first; out: slots examined */
+	__u64 first;   /* LINK: first of the slots; FREE with ~0 as request: slot; CHAIN: bucket */
 	__u64 last;
 };
 

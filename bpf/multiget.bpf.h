@@ -176,8 +176,8 @@ multiget_search(struct xkv_request *rq, struct xkv_lookup *look, struct xkv_conf
 	found = find(rq);
 	look->ref = found == FOUND ? rq->ref : 0;
 	look->seq = rq->seq;
-	*step = found == FOUND || (found == ABSENT && cfg->miss_reply) ? MULTIGET_OK :
-									 MULTIGET_SLOW;
+	*step = found == FOUND || (found == ABSENT && cfg->miss_reply) ? MULTIGET_OK
+								       : MULTIGET_SLOW;
 	return look->ref ? slot_at(look->ref) : NULL;
 }
 

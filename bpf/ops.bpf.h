@@ -17,7 +17,7 @@
 #define ANSWERS_ALL(rq) ((rq)->flags & (XKV_REQUEST_XKVD | XKV_REQUEST_BULK))
 
 #define STOPS(outcome) ((outcome) <= XKV_C_pass_too_large)
-#define VALUE_WORDS (XKV_PAYLOAD_MAX4 / 8)
+#define VALUE_WORDS    (XKV_PAYLOAD_MAX4 / 8)
 
 /* Unix time in milliseconds. */
 static __always_inline __u64 now_ms(struct xkv_request *rq)

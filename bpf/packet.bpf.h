@@ -17,11 +17,11 @@
 #include "store.bpf.h"
 
 /* A stage returns CONTINUE, or the counter that says why the packet leaves the pipeline. */
-#define CONTINUE (-1)
-#define VLAN_DEPTH 2
-#define VLAN_VID 0xfff
+#define CONTINUE    (-1)
+#define VLAN_DEPTH  2
+#define VLAN_VID    0xfff
 #define IP_FRAGMENT 0x3fff /* more fragments, or an offset */
-#define HOPS 64
+#define HOPS	    64
 
 struct vlan_hdr {
 	__be16 tci;
@@ -36,8 +36,8 @@ struct packet {
 	struct ipv6hdr *ip6;
 	struct udphdr *udp;
 	__u64 source[2], dest[2]; /* IPv4: in source[0] and dest[0] */
-	__u32 ip_off; /* of the IP header: 14, 18 or 22 */
-	__u32 link; /* XKV_LINK_... */
+	__u32 ip_off;		  /* of the IP header: 14, 18 or 22 */
+	__u32 link;		  /* XKV_LINK_... */
 	__u32 current; /* index of the rules: read once, so that all stages use the same */
 	__u32 payload_len;
 	__be16 proto;
@@ -327,9 +327,8 @@ __noinline int unseen_source(struct xdp_md *ctx, int why)
 	ours = is_for_us(&p, rules);
 	if (ours != CONTINUE && (why != XKV_C_pass_group || ours != XKV_C_pass_mac))
 		return why;
-	if (impossible_mac(&p) ||
-	    (p.proto == bpf_htons(ETH_P_IP) ? impossible4(rules, p.source[0]) :
-					      impossible6(rules, p.source)))
+	if (impossible_mac(&p) || (p.proto == bpf_htons(ETH_P_IP) ? impossible4(rules, p.source[0])
+								  : impossible6(rules, p.source)))
 		return XKV_C_drop_source;
 	return why;
 }

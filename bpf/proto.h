@@ -38,16 +38,16 @@
 
 #define XKV_PORT 6379 /* that of Redis, for TCP and UDP */
 
-#define XKV_MAGIC 0x584b /* "XK" */
+#define XKV_MAGIC   0x584b /* "XK" */
 #define XKV_VERSION 1
 
-#define XKV_KEY_MAX 250 /* memcached's limit */
-#define XKV_VALUE_MAX (1U << 20)
-#define XKV_TOKEN_BYTES 16
+#define XKV_KEY_MAX	  250 /* memcached's limit */
+#define XKV_VALUE_MAX	  (1U << 20)
+#define XKV_TOKEN_BYTES	  16
 #define XKV_SESSION_BYTES 8
-#define XKV_SESSION_PROOF 3 /* the last bytes of a session, set by XKV_OP_SESSION */
-#define XKV_SCAN_MAX 100 /* keys of a SCAN */
-#define XKV_TTL_MAX (1ULL << 53) /* ms, 285,000 years: adding it to a time cannot overflow */
+#define XKV_SESSION_PROOF 3	       /* the last bytes of a session, set by XKV_OP_SESSION */
+#define XKV_SCAN_MAX	  100	       /* keys of a SCAN */
+#define XKV_TTL_MAX	  (1ULL << 53) /* ms, 285,000 years: adding it to a time cannot overflow */
 
 /* A datagram on a 1,500-byte link: less 20 (IPv4) or 40 (IPv6), less 8 (UDP). */
 #define XKV_PAYLOAD_MAX4 1472
@@ -56,7 +56,7 @@
 /* struct xkv_hdr.flags */
 #define XKV_F_REPLY 0x01 /* set in replies only; servers drop packets that have it */
 #define XKV_F_TOKEN 0x02 /* XKV_TOKEN_BYTES of client token follow the header */
-#define XKV_F_ONCE 0x04  /* then XKV_SESSION_BYTES of session: copies are executed once */
+#define XKV_F_ONCE  0x04 /* then XKV_SESSION_BYTES of session: copies are executed once */
 
 struct xkv_hdr {
 	__be16 magic;
@@ -73,51 +73,51 @@ enum xkv_opcode {
 	XKV_OP_GET = 2,
 	XKV_OP_SET = 3,
 	XKV_OP_DELETE = 4,
-	XKV_OP_EXPIRE = 5, /* ttl 0: never expires */
-	XKV_OP_INCR = 6,   /* value: the amount, 8 bytes, signed; so is the result's */
-	XKV_OP_APPEND = 7, /* the result's value: the new length, 8 bytes */
-	XKV_OP_TTL = 8,    /* GET without the value, and without being an access */
-	XKV_OP_TOUCH = 9,  /* GET without the value */
-	XKV_OP_SCAN = 10,  /* GET of `keys` keys with consecutive numbers at their ends */
+	XKV_OP_EXPIRE = 5,   /* ttl 0: never expires */
+	XKV_OP_INCR = 6,     /* value: the amount, 8 bytes, signed; so is the result's */
+	XKV_OP_APPEND = 7,   /* the result's value: the new length, 8 bytes */
+	XKV_OP_TTL = 8,	     /* GET without the value, and without being an access */
+	XKV_OP_TOUCH = 9,    /* GET without the value */
+	XKV_OP_SCAN = 10,    /* GET of `keys` keys with consecutive numbers at their ends */
 	XKV_OP_SESSION = 11, /* with XKV_F_ONCE: returns the session with its proof */
 };
 
 /* struct xkv_op.flags; docs/protocol.md lists which opcodes take which */
-#define XKV_NX 0x01      /* SET only if the key does not exist */
-#define XKV_XX 0x02      /* SET only if the key exists */
+#define XKV_NX	    0x01 /* SET only if the key does not exist */
+#define XKV_XX	    0x02 /* SET only if the key exists */
 #define XKV_KEEPTTL 0x04 /* SET keeps the expiry that the key has */
-#define XKV_CAS 0x08     /* only if the key's version is op.version */
-#define XKV_RETURN 0x10  /* the result carries the value that was replaced or deleted */
-#define XKV_ABSTTL 0x20  /* ttl is Unix time in milliseconds, not relative */
+#define XKV_CAS	    0x08 /* only if the key's version is op.version */
+#define XKV_RETURN  0x10 /* the result carries the value that was replaced or deleted */
+#define XKV_ABSTTL  0x20 /* ttl is Unix time in milliseconds, not relative */
 
 struct xkv_op {
 	__u8 opcode;
 	__u8 flags;
-	__u8 key_len; /* 1..XKV_KEY_MAX; 0 for PING */
-	__u8 keys;        /* SCAN only, 1..XKV_SCAN_MAX; else 0 */
+	__u8 key_len;	  /* 1..XKV_KEY_MAX; 0 for PING */
+	__u8 keys;	  /* SCAN only, 1..XKV_SCAN_MAX; else 0 */
 	__be32 value_len; /* SET, INCR, APPEND; else 0 */
-	__be64 ttl;       /* milliseconds, 0 = none (SET, EXPIRE; else 0) */
-	__be64 version;   /* with XKV_CAS, else 0 */
+	__be64 ttl;	  /* milliseconds, 0 = none (SET, EXPIRE; else 0) */
+	__be64 version;	  /* with XKV_CAS, else 0 */
 };
 
 enum xkv_status {
 	XKV_OK = 0,
-	XKV_MISS = 1,        /* no such key */
+	XKV_MISS = 1,	     /* no such key */
 	XKV_NOT_STORED = 2,  /* the NX, XX or CAS condition does not hold */
 	XKV_TOO_LARGE = 3,   /* value of value_len bytes: use TCP.  APPEND: over the limit */
-	XKV_PAD = 4,         /* reply too long for this request: pad it to value_len bytes */
+	XKV_PAD = 4,	     /* reply too long for this request: pad it to value_len bytes */
 	XKV_NO_MEMORY = 5,   /* the store is full; nothing was changed */
-	XKV_BUSY = 6,        /* contended; nothing was changed: retry */
+	XKV_BUSY = 6,	     /* contended; nothing was changed: retry */
 	XKV_BAD_REQUEST = 7, /* lengths, flags or padding that contradict each other */
 	XKV_BAD_OPCODE = 8,
-	XKV_BAD_KEY = 9,     /* key of 0 or more than XKV_KEY_MAX bytes */
-	XKV_BAD_VERSION = 10,/* header only: the server speaks XKV_VERSION */
-	XKV_NOAUTH = 11,     /* header only: token missing or wrong */
-	XKV_NOT_NUMBER = 12, /* INCR: the value is no integer, or out of range */
-	XKV_OVERFLOW = 13,   /* INCR: the sum would be out of range */
-	XKV_REPEATED = 14,   /* header only: executed before; its reply was too long to be kept */
-	XKV_NO_SESSION = 15, /* header only: too many sessions; nothing was done */
-	XKV_READ_ONLY = 16,  /* writes are refused until a snapshot succeeds; nothing was changed */
+	XKV_BAD_KEY = 9,      /* key of 0 or more than XKV_KEY_MAX bytes */
+	XKV_BAD_VERSION = 10, /* header only: the server speaks XKV_VERSION */
+	XKV_NOAUTH = 11,      /* header only: token missing or wrong */
+	XKV_NOT_NUMBER = 12,  /* INCR: the value is no integer, or out of range */
+	XKV_OVERFLOW = 13,    /* INCR: the sum would be out of range */
+	XKV_REPEATED = 14,    /* header only: executed before; its reply was too long to be kept */
+	XKV_NO_SESSION = 15,  /* header only: too many sessions; nothing was done */
+	XKV_READ_ONLY = 16, /* writes are refused until a snapshot succeeds; nothing was changed */
 };
 
 /* struct xkv_result.flags */
@@ -126,11 +126,11 @@ enum xkv_status {
 struct xkv_result {
 	__u8 opcode; /* of the operation that this answers */
 	__u8 status;
-	__u8 flags;  /* XKV_HAS_VALUE */
+	__u8 flags; /* XKV_HAS_VALUE */
 	__u8 zero;
 	__be32 value_len; /* bytes of value that follow; else see XKV_TOO_LARGE, XKV_PAD */
-	__be64 ttl;       /* milliseconds left, 0 = does not expire */
-	__be64 version;   /* of the entry after the operation, 0 = none */
+	__be64 ttl;	  /* milliseconds left, 0 = does not expire */
+	__be64 version;	  /* of the entry after the operation, 0 = none */
 };
 
 /* Bytes that `len` bytes of key or value take on the wire. */

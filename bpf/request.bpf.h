@@ -133,11 +133,10 @@ __noinline int op_parse(struct xkv_request *rq)
 	rq->ttl = bpf_be64_to_cpu(op->ttl);
 	rq->version = bpf_be64_to_cpu(op->version);
 	if (op_is_bad(op, known) || (!has_key(op->opcode) && op->key_len) ||
-	    value_len > VALUE_WORDS * 8 ||
-	    XKV_PADDED(rq->key_len) + XKV_PADDED(value_len) > room ||
+	    value_len > VALUE_WORDS * 8 || XKV_PADDED(rq->key_len) + XKV_PADDED(value_len) > room ||
 	    !padding_is_clean(rq, rq->key_off, rq->key_len) ||
-	    !padding_is_clean(rq, rq->value_off, value_len) ||
-	    rq->ttl > XKV_TTL_MAX || (op->keys > 1 && !is_digit(KEY_BYTE(rq, 0))))
+	    !padding_is_clean(rq, rq->value_off, value_len) || rq->ttl > XKV_TTL_MAX ||
+	    (op->keys > 1 && !is_digit(KEY_BYTE(rq, 0))))
 		return answer(rq, op->opcode, XKV_BAD_REQUEST, XKV_C_op_bad_request);
 	return -1;
 }
@@ -394,9 +393,10 @@ static __always_inline int request_begin(struct xkv_request *rq)
 	rq->count = hdr->count;
 	if (status == XKV_OK)
 		return GO_ON;
-	return refuse(rq, status, status == XKV_BAD_VERSION ? XKV_C_error_version :
-				 status == XKV_NOAUTH	   ? XKV_C_error_auth :
-							     XKV_C_error_request);
+	return refuse(rq, status,
+		      status == XKV_BAD_VERSION ? XKV_C_error_version
+		      : status == XKV_NOAUTH	? XKV_C_error_auth
+						: XKV_C_error_request);
 }
 
 static __always_inline bool is_change(__u8 opcode)

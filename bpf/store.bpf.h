@@ -22,7 +22,7 @@
 
 #include "maps.bpf.h"
 
-#define READ_ONCE(x) (*(const volatile typeof(x) *)&(x))
+#define READ_ONCE(x)	     (*(const volatile typeof(x) *)&(x))
 #define WRITE_ONCE(x, value) (*(volatile typeof(x) *)&(x) = (value))
 /*
  * libbpf's barrier_var(x) makes the compiler forget what it knows of x, so that a mask or a
@@ -51,21 +51,21 @@
 		__u64 fence = 0;                                                                   \
 		barrier();                                                                         \
 		fence = __sync_fetch_and_add(&fence, 1);                                           \
-		barrier_var(fence); /* a used result keeps it fetching, and so ordered */       \
+		barrier_var(fence); /* a used result keeps it fetching, and so ordered */          \
 		barrier();                                                                         \
 	} while (0)
 #define smp_wmb() smp_rmb()
 #endif
 
 /* Words of a request and of a slot, by byte offset (a multiple of 8). */
-#define IN(rq, at) ((rq)->in_word[((at) >> 3) & (XKV_REQUEST_WORDS - 1)])
-#define OUT(rq, at) ((rq)->out_word[((at) >> 3) & (XKV_REQUEST_WORDS - 1)])
+#define IN(rq, at)     ((rq)->in_word[((at) >> 3) & (XKV_REQUEST_WORDS - 1)])
+#define OUT(rq, at)    ((rq)->out_word[((at) >> 3) & (XKV_REQUEST_WORDS - 1)])
 #define SLOT(slot, at) (((__u64 *)(slot))[((at) >> 3) & (XKV_SLOT_WINDOW / 8 - 1)])
 
 #define KEY_WORDS XKV_HASH_WORDS
-#define SCRATCH (XKV_REQUEST_BYTES + 256) /* offset in `in` of 256 bytes of scratch space */
+#define SCRATCH	  (XKV_REQUEST_BYTES + 256) /* offset in `in` of 256 bytes of scratch space */
 
-#define TRIES 4       /* of an operation, before it is passed on as busy */
+#define TRIES	   4  /* of an operation, before it is passed on as busy */
 #define LOCK_TRIES 32 /* to lock a bucket; locks are held for some tens of instructions */
 #define LIST_TRIES 32 /* of a compare-and-exchange on a free list */
 
@@ -211,7 +211,7 @@ static __always_inline bool park(__u64 ref)
 }
 
 #define LIST_EMPTY 0ULL
-#define LIST_BUSY (~0ULL)
+#define LIST_BUSY  (~0ULL)
 
 /* Pops the first slot of a list: its reference, LIST_EMPTY or LIST_BUSY. */
 static __always_inline __u64 list_pop(struct xkv_class *c, __u64 *list)
@@ -473,7 +473,7 @@ static __always_inline __u64 probe_bucket(const struct xkv_bucket *b, __u64 fing
 		entry = READ_ONCE(b->entry[way]);
 		same = ((entry ^ fingerprint) >> XKV_REF_BITS) - 1;
 		same = (__s64)same >> 63; /* all ones if the tags were equal */
-		barrier_var(same);		  /* else it is compiled to a branch */
+		barrier_var(same);	  /* else it is compiled to a branch */
 		ref |= entry & same;
 		count -= same;
 	}

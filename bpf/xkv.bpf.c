@@ -136,8 +136,8 @@ static __always_inline int fast_path(struct xdp_md *ctx, struct xkv_request *rq)
 {
 	switch (rq->in[FAST_OPCODE_OFF]) {
 	case XKV_OP_GET:
-		return ((struct xkv_hdr *)rq->in)->count == 1 ? fast_get(ctx, rq) :
-								fast_multiget(ctx, rq);
+		return ((struct xkv_hdr *)rq->in)->count == 1 ? fast_get(ctx, rq)
+							      : fast_multiget(ctx, rq);
 	case XKV_OP_SET:
 		return fast_set(ctx, rq);
 	case XKV_OP_SCAN:

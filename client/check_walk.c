@@ -31,9 +31,10 @@ static const char *const holder[] = { "nobody", "index", "a chain", "a free list
 
 enum map { INDEX, PAGES, CLASSES, DEDUP, CONFIG, SECRET, COUNTERS, BATCH, MAPS };
 
-static const char *const map_names[MAPS] = { "xkv_index", "xkv_pages",	"xkv_classes",
-					     "xkv_once",  "xkv_config", "xkv_secret",
-					     "xkv_counters", "xkv_batch" };
+static const char *const map_names[MAPS] = {
+	"xkv_index",  "xkv_pages",  "xkv_classes",  "xkv_once",
+	"xkv_config", "xkv_secret", "xkv_counters", "xkv_batch"
+};
 
 /* A span, as described by the header of its page. */
 struct span {
@@ -116,7 +117,7 @@ static int open_maps(struct walk *w, const char *dir)
 		[INDEX] = sizeof(struct xkv_bucket),  [PAGES] = sizeof(uint32_t),
 		[CLASSES] = sizeof(struct xkv_class), [DEDUP] = sizeof(struct xkv_dedup_set),
 		[CONFIG] = sizeof(struct xkv_config), [COUNTERS] = sizeof(struct xkv_counters),
-		[BATCH] = sizeof(struct xkv_request),   [SECRET] = sizeof(struct xkv_secrets),
+		[BATCH] = sizeof(struct xkv_request), [SECRET] = sizeof(struct xkv_secrets),
 	};
 	int ret = 0;
 
@@ -160,8 +161,8 @@ static bool span_read(struct walk *w, const struct xkv_unit *unit, uint32_t firs
 		s->units++;
 	if (!s->units || s->class >= XKV_CLASSES || unit[first].state > XKV_SPAN_DRAINING)
 		return false;
-	s->slot_bytes = s->class == XKV_CLASS_LARGE ? s->units * XKV_UNIT_BYTES :
-						      w->classes[s->class].slot_bytes;
+	s->slot_bytes = s->class == XKV_CLASS_LARGE ? s->units * XKV_UNIT_BYTES
+						    : w->classes[s->class].slot_bytes;
 	if (s->slot_bytes < sizeof(struct xkv_slot))
 		return false;
 	fit = s->units * XKV_UNIT_BYTES / s->slot_bytes;

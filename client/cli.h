@@ -27,8 +27,8 @@
 /* Exit codes, documented in docs/xkv.1 for scripts. */
 enum exit_code {
 	EXIT_DONE = 0,
-	EXIT_MISS = 1,        /* no such key, or a condition did not hold */
-	EXIT_USAGE = 2,       /* the command line is wrong */
+	EXIT_MISS = 1,	      /* no such key, or a condition did not hold */
+	EXIT_USAGE = 2,	      /* the command line is wrong */
 	EXIT_UNREACHABLE = 3, /* no answer, refused, no such host */
 	EXIT_SERVER = 4,      /* the server answered with an error */
 };
@@ -43,13 +43,13 @@ struct cli {
 	const char *host;
 	unsigned int port;
 	unsigned int timeout_ms; /* 0 = the library's default */
-	const char *password;    /* for the commands over TCP, NULL = none */
+	const char *password;	 /* for the commands over TCP, NULL = none */
 	bool has_token;
 	unsigned char token[XKV_TOKEN_BYTES];
 	enum style style;
 	double interval;     /* `watch`: seconds between two reads */
 	unsigned long looks; /* `watch`: number of reads, 0 = until interrupted */
-	struct xkv *h;       /* opened by the first command that needs it */
+	struct xkv *h;	     /* opened by the first command that needs it */
 };
 
 /* A word of a command: any bytes, followed by a zero byte. */

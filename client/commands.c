@@ -247,8 +247,9 @@ struct scanned {
 
 static int print_scanned(void *arg, const char *key, size_t key_len, const struct xkv_reply *reply)
 {
-	struct xkv_cmd cmd = { .command = XKV_CMD_GET, .key = key, .key_len = key_len,
-			       .reply = *reply };
+	struct xkv_cmd cmd = {
+		.command = XKV_CMD_GET, .key = key, .key_len = key_len, .reply = *reply
+	};
 	struct scanned *s = arg;
 
 	if (reply->status == XKV_E_TOO_LARGE) {
@@ -320,8 +321,9 @@ static bool option_time(const struct cli *c, const char *command, struct xkv_cmd
 	/* the server takes 0 as no expiry, which is not what EX 0 means */
 	if (parse_time(&argv[1], unit, &cmd->ttl_ms) && cmd->ttl_ms)
 		return true;
-	return fail(c, EXIT_USAGE, "%s: %s %s: the time has to be a whole number above 0",
-		    command, argv[0].data, argv[1].data), false;
+	return fail(c, EXIT_USAGE, "%s: %s %s: the time has to be a whole number above 0", command,
+		    argv[0].data, argv[1].data),
+	       false;
 }
 
 /*
@@ -335,9 +337,11 @@ static int set_option(const struct cli *c, const char *command, struct xkv_cmd *
 		cmd->flags |= XKV_CAS;
 		if (argc > 1 && parse_u64(&argv[1], &cmd->version))
 			return 2;
-		return fail(c, EXIT_USAGE, "%s: CAS needs a version behind it, as --json get shows "
-					   "it",
-			    command), 0;
+		return fail(c, EXIT_USAGE,
+			    "%s: CAS needs a version behind it, as --json get shows "
+			    "it",
+			    command),
+		       0;
 	}
 	for (size_t i = 0; i < sizeof(set_options) / sizeof(set_options[0]); i++) {
 		if (strcasecmp(argv[0].data, set_options[i].name) != 0)
@@ -472,11 +476,10 @@ static int run_number(struct cli *c, struct xkv_cmd *cmd)
 	if (err)
 		return err;
 	if (c->style == STYLE_JSON)
-		out_json(json_pack("{s:o, s:I, s:o, s:o}",
-				   "key", json_bytes(cmd->key, cmd->key_len),
-				   cmd->command == XKV_CMD_INCR ? "number" : "length",
-				   (json_int_t)r->number, "ttl_ms", json_ttl(r->ttl_ms),
-				   "version", json_version(r->version)));
+		out_json(json_pack(
+			"{s:o, s:I, s:o, s:o}", "key", json_bytes(cmd->key, cmd->key_len),
+			cmd->command == XKV_CMD_INCR ? "number" : "length", (json_int_t)r->number,
+			"ttl_ms", json_ttl(r->ttl_ms), "version", json_version(r->version)));
 	else
 		out_integer(c, r->number);
 	return EXIT_DONE;
@@ -484,10 +487,9 @@ static int run_number(struct cli *c, struct xkv_cmd *cmd)
 
 static int cmd_incr(struct cli *c, int argc, struct word *argv)
 {
-	struct xkv_cmd cmd = { .command = XKV_CMD_INCR,
-			       .key = argv[1].data,
-			       .key_len = argv[1].len,
-			       .amount = 1 };
+	struct xkv_cmd cmd = {
+		.command = XKV_CMD_INCR, .key = argv[1].data, .key_len = argv[1].len, .amount = 1
+	};
 	bool down = tolower((unsigned char)argv[0].data[0]) == 'd';
 
 	if ((argc > 2 && !parse_i64(&argv[2], &cmd.amount)) || (down && cmd.amount == INT64_MIN))

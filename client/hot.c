@@ -197,14 +197,14 @@ static void print_json(const struct hot_list *list, size_t shown)
 	for (size_t i = 0; i < shown; i++) {
 		const struct hot_entry *e = &list->entry[i];
 
-		json_array_append_new(
-			keys, json_pack("{s:o, s:I, s:f, s:f, s:f, s:I}", "key",
-					json_bytes(e->key.text, text_len(&e->key)), "key_len",
-					(json_int_t)e->key.len, "reads_per_second",
-					rate(list, e->use.reads), "writes_per_second",
-					rate(list, e->use.writes), "bytes_per_second",
-					rate(list, e->use.bytes), "last_seen",
-					(json_int_t)e->use.last_seen));
+		json_array_append_new(keys,
+				      json_pack("{s:o, s:I, s:f, s:f, s:f, s:I}", "key",
+						json_bytes(e->key.text, text_len(&e->key)),
+						"key_len", (json_int_t)e->key.len,
+						"reads_per_second", rate(list, e->use.reads),
+						"writes_per_second", rate(list, e->use.writes),
+						"bytes_per_second", rate(list, e->use.bytes),
+						"last_seen", (json_int_t)e->use.last_seen));
 	}
 	out_json(json_pack("{s:I, s:f, s:o}", "sample_rate", (json_int_t)list->sample_rate,
 			   "seconds", list->seconds, "keys", keys));

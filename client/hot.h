@@ -20,7 +20,7 @@ struct hot_list {
 	struct hot_entry *entry; /* the most used first */
 	size_t count;
 	uint64_t sample_rate; /* one use in so many is counted, 0 = none */
-	double seconds; /* a key's rate per second is its count divided by this */
+	double seconds;	      /* a key's rate per second is its count divided by this */
 };
 
 /*

@@ -27,38 +27,34 @@
 
 #define DEFAULT_TIMEOUT_MS 1000
 #define DEFAULT_RETRY_MS   50
-#define DEFAULT_RETRIES    8
-#define PAYLOAD_MIN        512   /* room for a token, the longest key and some value */
-#define COUNT_MAX          255   /* hdr.count is a byte */
-#define DEDUP_SLOTS        8     /* of a session; the id of a change selects one, here always 0 */
-#define DEDUP_REPEAT_MS    50000 /* a change is not repeated later: the server knows it for 60 s */
-#define LATE_LOOKS         1000  /* datagrams read after the deadline: more than a socket holds */
-#define SESSIONS_TRIED     8     /* sessions that the server refuses before a call fails */
-#define BUSY_MS            1     /* pause after a contended command; doubles */
-#define CHUNK_BYTES        (64U * 1024) /* values of replies are kept in chunks of this size */
+#define DEFAULT_RETRIES	   8
+#define PAYLOAD_MIN	   512	 /* room for a token, the longest key and some value */
+#define COUNT_MAX	   255	 /* hdr.count is a byte */
+#define DEDUP_SLOTS	   8	 /* of a session; the id of a change selects one, here always 0 */
+#define DEDUP_REPEAT_MS	   50000 /* a change is not repeated later: the server knows it for 60 s */
+#define LATE_LOOKS	   1000	 /* datagrams read after the deadline: more than a socket holds */
+#define SESSIONS_TRIED	   8	 /* sessions that the server refuses before a call fails */
+#define BUSY_MS		   1	 /* pause after a contended command; doubles */
+#define CHUNK_BYTES	   (64U * 1024) /* values of replies are kept in chunks of this size */
 
 /* The numbers of the API are those of the wire format. */
 _Static_assert(XKV_CMD_PING == (int)XKV_OP_PING && XKV_CMD_GET == (int)XKV_OP_GET &&
 		       XKV_CMD_SET == (int)XKV_OP_SET && XKV_CMD_DELETE == (int)XKV_OP_DELETE &&
-		       XKV_CMD_EXPIRE == (int)XKV_OP_EXPIRE &&
-		       XKV_CMD_INCR == (int)XKV_OP_INCR &&
+		       XKV_CMD_EXPIRE == (int)XKV_OP_EXPIRE && XKV_CMD_INCR == (int)XKV_OP_INCR &&
 		       XKV_CMD_APPEND == (int)XKV_OP_APPEND && XKV_CMD_TTL == (int)XKV_OP_TTL &&
 		       XKV_CMD_TOUCH == (int)XKV_OP_TOUCH,
 	       "commands are opcodes");
-_Static_assert(XKV_E_MISS == -(int)XKV_MISS && XKV_E_NOT_STORED == -(int)XKV_NOT_STORED &&
-		       XKV_E_TOO_LARGE == -(int)XKV_TOO_LARGE && XKV_E_PAD == -(int)XKV_PAD &&
-		       XKV_E_NO_MEMORY == -(int)XKV_NO_MEMORY && XKV_E_BUSY == -(int)XKV_BUSY &&
-		       XKV_E_BAD_REQUEST == -(int)XKV_BAD_REQUEST &&
-		       XKV_E_BAD_OPCODE == -(int)XKV_BAD_OPCODE &&
-		       XKV_E_BAD_KEY == -(int)XKV_BAD_KEY &&
-		       XKV_E_BAD_VERSION == -(int)XKV_BAD_VERSION &&
-		       XKV_E_NOAUTH == -(int)XKV_NOAUTH &&
-		       XKV_E_NOT_NUMBER == -(int)XKV_NOT_NUMBER &&
-		       XKV_E_OVERFLOW == -(int)XKV_OVERFLOW &&
-		       XKV_E_REPEATED == -(int)XKV_REPEATED &&
-		       XKV_E_NO_SESSION == -(int)XKV_NO_SESSION &&
-		       XKV_E_READ_ONLY == -(int)XKV_READ_ONLY,
-	       "errors are negative statuses");
+_Static_assert(
+	XKV_E_MISS == -(int)XKV_MISS && XKV_E_NOT_STORED == -(int)XKV_NOT_STORED &&
+		XKV_E_TOO_LARGE == -(int)XKV_TOO_LARGE && XKV_E_PAD == -(int)XKV_PAD &&
+		XKV_E_NO_MEMORY == -(int)XKV_NO_MEMORY && XKV_E_BUSY == -(int)XKV_BUSY &&
+		XKV_E_BAD_REQUEST == -(int)XKV_BAD_REQUEST &&
+		XKV_E_BAD_OPCODE == -(int)XKV_BAD_OPCODE && XKV_E_BAD_KEY == -(int)XKV_BAD_KEY &&
+		XKV_E_BAD_VERSION == -(int)XKV_BAD_VERSION && XKV_E_NOAUTH == -(int)XKV_NOAUTH &&
+		XKV_E_NOT_NUMBER == -(int)XKV_NOT_NUMBER && XKV_E_OVERFLOW == -(int)XKV_OVERFLOW &&
+		XKV_E_REPEATED == -(int)XKV_REPEATED && XKV_E_NO_SESSION == -(int)XKV_NO_SESSION &&
+		XKV_E_READ_ONLY == -(int)XKV_READ_ONLY,
+	"errors are negative statuses");
 
 /* A key of an xkv_scan().  All keys of a request share one operation. */
 #define CMD_SCAN ((enum xkv_command)XKV_OP_SCAN)
@@ -75,16 +71,16 @@ struct chunk {
 struct xkv {
 	int fd;
 	struct addrinfo *addrs; /* all addresses of the name */
-	struct addrinfo *addr;  /* the one that fd is connected to */
+	struct addrinfo *addr;	/* the one that fd is connected to */
 	unsigned int addr_count;
 	bool proven; /* the server at this address has answered: never use another one */
 
 	unsigned int timeout_ms, retry_ms, retries, payload_max;
 	uint64_t wait_us;      /* current value of SO_RCVTIMEO */
-	uint64_t id;           /* of the outstanding request */
+	uint64_t id;	       /* of the outstanding request */
 	unsigned int pad;      /* payload that a returned value needs, from the last PAD status */
 	unsigned int scan_pad; /* payload that a SCAN needs */
-	bool dedup;            /* changes are sent with XKV_F_ONCE, in this session */
+	bool dedup;	       /* changes are sent with XKV_F_ONCE, in this session */
 	uint64_t session;
 	bool session_settled; /* the server confirmed it, or does not confirm sessions */
 	bool has_token;
@@ -99,11 +95,11 @@ struct xkv {
 struct request {
 	struct xkv_cmd *cmds;
 	unsigned int count;
-	bool dedup;        /* the server recognises its copies */
-	size_t len;        /* payload including padding, bytes */
+	bool dedup;	   /* the server recognises its copies */
+	size_t len;	   /* payload including padding, bytes */
 	unsigned int sent; /* how often it was sent */
-	int settled;       /* number of commands that the reply answered, or its error */
-	int failure;       /* error to return if there is no answer */
+	int settled;	   /* number of commands that the reply answered, or its error */
+	int failure;	   /* error to return if there is no answer */
 };
 
 /* ---- time ------------------------------------------------------------- */
@@ -207,8 +203,7 @@ static size_t op_len(const struct xkv_cmd *cmd)
 /* May the result have a value of any length?  Requests with such results are padded. */
 static bool returns_value(const struct xkv_cmd *cmd)
 {
-	return cmd->command == XKV_CMD_GET || cmd->command == CMD_SCAN ||
-	       (cmd->flags & XKV_RETURN);
+	return cmd->command == XKV_CMD_GET || cmd->command == CMD_SCAN || (cmd->flags & XKV_RETURN);
 }
 
 static bool returns_number(const struct xkv_cmd *cmd)
@@ -303,8 +298,8 @@ static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size
 	hdr = (struct xkv_hdr){
 		.magic = htobe16(XKV_MAGIC),
 		.version = XKV_VERSION,
-		.flags = (uint8_t)((h->has_token ? XKV_F_TOKEN : 0) |
-				   (req->dedup ? XKV_F_ONCE : 0)),
+		.flags =
+			(uint8_t)((h->has_token ? XKV_F_TOKEN : 0) | (req->dedup ? XKV_F_ONCE : 0)),
 		.count = scan ? 1 : (uint8_t)req->count,
 		.length = htobe16((uint16_t)len),
 		.id = htobe64(next_id(h, req->dedup)),
@@ -591,8 +586,7 @@ static int await(struct xkv *h, struct request *req, uint64_t until)
 		 * The current timeout of the socket is mostly near enough, which saves a system
 		 * call.  A new socket has none, and would wait forever.
 		 */
-		if (left &&
-		    (!h->wait_us || h->wait_us > left + 1000 || h->wait_us + 1000 < left) &&
+		if (left && (!h->wait_us || h->wait_us > left + 1000 || h->wait_us + 1000 < left) &&
 		    !set_wait(h, left))
 			return XKV_E_SYSTEM;
 		looks += !left;
@@ -925,8 +919,8 @@ int xkv_add(struct xkv *h, const void *key, size_t key_len, const void *value, s
 	return run_set(h, key, key_len, value, value_len, ttl_ms, 0, XKV_NX, out);
 }
 
-int xkv_replace(struct xkv *h, const void *key, size_t key_len, const void *value,
-		size_t value_len, uint64_t ttl_ms, struct xkv_reply *out)
+int xkv_replace(struct xkv *h, const void *key, size_t key_len, const void *value, size_t value_len,
+		uint64_t ttl_ms, struct xkv_reply *out)
 {
 	return run_set(h, key, key_len, value, value_len, ttl_ms, 0, XKV_XX, out);
 }
@@ -934,16 +928,16 @@ int xkv_replace(struct xkv *h, const void *key, size_t key_len, const void *valu
 int xkv_incr(struct xkv *h, const void *key, size_t key_len, int64_t amount, unsigned int flags,
 	     struct xkv_reply *out)
 {
-	return run(h,
-		   (struct xkv_cmd){ ON_KEY(XKV_CMD_INCR), .amount = amount, .flags = flags }, out);
+	return run(h, (struct xkv_cmd){ ON_KEY(XKV_CMD_INCR), .amount = amount, .flags = flags },
+		   out);
 }
 
-int xkv_append(struct xkv *h, const void *key, size_t key_len, const void *value,
-	       size_t value_len, unsigned int flags, struct xkv_reply *out)
+int xkv_append(struct xkv *h, const void *key, size_t key_len, const void *value, size_t value_len,
+	       unsigned int flags, struct xkv_reply *out)
 {
 	return run(h,
-		   (struct xkv_cmd){ ON_KEY(XKV_CMD_APPEND), .value = value,
-				     .value_len = value_len, .flags = flags },
+		   (struct xkv_cmd){ ON_KEY(XKV_CMD_APPEND), .value = value, .value_len = value_len,
+				     .flags = flags },
 		   out);
 }
 
@@ -960,8 +954,7 @@ int xkv_getdel(struct xkv *h, const void *key, size_t key_len, struct xkv_reply 
 
 int xkv_expire(struct xkv *h, const void *key, size_t key_len, uint64_t ttl_ms, unsigned int flags)
 {
-	return run(h,
-		   (struct xkv_cmd){ ON_KEY(XKV_CMD_EXPIRE), .ttl_ms = ttl_ms, .flags = flags },
+	return run(h, (struct xkv_cmd){ ON_KEY(XKV_CMD_EXPIRE), .ttl_ms = ttl_ms, .flags = flags },
 		   NULL);
 }
 
@@ -1000,7 +993,8 @@ static size_t scan_fill(struct scan *s, size_t key_len, size_t n)
 	size_t i = 0;
 
 	do {
-		s->cmd[i] = (struct xkv_cmd){ .command = CMD_SCAN, .key = s->key[i],
+		s->cmd[i] = (struct xkv_cmd){ .command = CMD_SCAN,
+					      .key = s->key[i],
 					      .key_len = key_len };
 		if (++i == XKV_SCAN_MAX || i == n)
 			return i;
@@ -1198,8 +1192,9 @@ const char *xkv_strerror(int error)
 				  "the old value in it, was lost" },
 		{ XKV_E_NO_SESSION, "the server has too many clients to recognise copies of a "
 				    "change: try again" },
-		{ XKV_E_READ_ONLY, "the server refuses writes since it could not save a snapshot: see its "
-				   "log" },
+		{ XKV_E_READ_ONLY,
+		  "the server refuses writes since it could not save a snapshot: see its "
+		  "log" },
 		{ XKV_E_TIMEOUT, "no answer in time: are host and port right, and does the server "
 				 "allow this client?" },
 		{ XKV_E_REFUSED, "connection refused: is xkvd running?" },

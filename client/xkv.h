@@ -50,55 +50,55 @@ extern "C" {
  * The same names and numbers as in the wire format.  libxkv.c includes both
  * definitions, so the compiler finds differences.
  */
-#define XKV_PORT        6379         /* default port of servers */
-#define XKV_KEY_MAX     250          /* longest key */
-#define XKV_TOKEN_BYTES 16           /* length of a client token */
-#define XKV_TTL_MAX     (1ULL << 53) /* longest time to live, milliseconds */
+#define XKV_PORT	6379	     /* default port of servers */
+#define XKV_KEY_MAX	250	     /* longest key */
+#define XKV_TOKEN_BYTES 16	     /* length of a client token */
+#define XKV_TTL_MAX	(1ULL << 53) /* longest time to live, milliseconds */
 
 /* Flags of commands. */
-#define XKV_NX      0x01 /* SET: only if the key does not exist; not with XX or CAS */
-#define XKV_XX      0x02 /* SET, INCR, APPEND: only if the key exists */
+#define XKV_NX	    0x01 /* SET: only if the key does not exist; not with XX or CAS */
+#define XKV_XX	    0x02 /* SET, INCR, APPEND: only if the key exists */
 #define XKV_KEEPTTL 0x04 /* SET: keep the expiry that the key has; ttl_ms must be 0 */
 /* SET, DELETE, EXPIRE, INCR, APPEND: only if the entry's version is `version` */
-#define XKV_CAS     0x08
-#define XKV_RETURN  0x10 /* SET, DELETE: return the previous value */
-#define XKV_ABSTTL  0x20 /* SET, EXPIRE: ttl_ms is Unix time in milliseconds */
+#define XKV_CAS	   0x08
+#define XKV_RETURN 0x10 /* SET, DELETE: return the previous value */
+#define XKV_ABSTTL 0x20 /* SET, EXPIRE: ttl_ms is Unix time in milliseconds */
 
 enum xkv_error {
 	/* 0 is success.  The first sixteen are statuses from the server. */
 	XKV_E_MISS = -1,       /* no such key */
 	XKV_E_NOT_STORED = -2, /* the NX, XX or CAS condition does not hold */
 	XKV_E_TOO_LARGE = -3, /* the value does not fit a datagram; its length is reply.value_len */
-	XKV_E_PAD = -4,       /* the server wants more padding than a datagram can hold */
+	XKV_E_PAD = -4,	      /* the server wants more padding than a datagram can hold */
 	XKV_E_NO_MEMORY = -5, /* the server's store is full; nothing was changed */
 	XKV_E_BUSY = -6,      /* contended; nothing was changed: try again */
-	XKV_E_BAD_REQUEST = -7,  /* the server found the request malformed */
-	XKV_E_BAD_OPCODE = -8,   /* the server does not know the command */
-	XKV_E_BAD_KEY = -9,      /* key of 0 or more than XKV_KEY_MAX bytes */
+	XKV_E_BAD_REQUEST = -7,	 /* the server found the request malformed */
+	XKV_E_BAD_OPCODE = -8,	 /* the server does not know the command */
+	XKV_E_BAD_KEY = -9,	 /* key of 0 or more than XKV_KEY_MAX bytes */
 	XKV_E_BAD_VERSION = -10, /* the server speaks another version of the protocol */
-	XKV_E_NOAUTH = -11,      /* the token is missing or wrong */
-	XKV_E_NOT_NUMBER = -12,  /* INCR: the value is no integer, or out of range */
-	XKV_E_OVERFLOW = -13,    /* INCR: the sum would be out of range */
-	XKV_E_REPEATED = -14,    /* executed before; its answer was lost, and too long to be kept */
-	XKV_E_NO_SESSION = -15,  /* the server has no room to recognise repeats of the change */
+	XKV_E_NOAUTH = -11,	 /* the token is missing or wrong */
+	XKV_E_NOT_NUMBER = -12,	 /* INCR: the value is no integer, or out of range */
+	XKV_E_OVERFLOW = -13,	 /* INCR: the sum would be out of range */
+	XKV_E_REPEATED = -14,	 /* executed before; its answer was lost, and too long to be kept */
+	XKV_E_NO_SESSION = -15,	 /* the server has no room to recognise repeats of the change */
 	/* the server refuses writes because it cannot save (see its log); nothing was changed */
 	XKV_E_READ_ONLY = -16,
 	/* The others come from the library. */
-	XKV_E_TIMEOUT = -32,       /* no answer; the command may or may not have been executed */
-	XKV_E_REFUSED = -33,       /* no server listens on that port */
+	XKV_E_TIMEOUT = -32,	   /* no answer; the command may or may not have been executed */
+	XKV_E_REFUSED = -33,	   /* no server listens on that port */
 	XKV_E_UNREACHABLE = -34,   /* no route to the host */
-	XKV_E_HOST = -35,          /* the name cannot be resolved */
-	XKV_E_PROTOCOL = -36,      /* the answer violated the protocol */
-	XKV_E_INVALID = -37,       /* an argument is invalid; nothing was sent */
+	XKV_E_HOST = -35,	   /* the name cannot be resolved */
+	XKV_E_PROTOCOL = -36,	   /* the answer violated the protocol */
+	XKV_E_INVALID = -37,	   /* an argument is invalid; nothing was sent */
 	XKV_E_OUT_OF_MEMORY = -38, /* malloc failed in the library */
-	XKV_E_SYSTEM = -39,        /* a system call failed: errno has the reason */
+	XKV_E_SYSTEM = -39,	   /* a system call failed: errno has the reason */
 };
 
 /* Options of a handle.  Zero means the default of a member. */
 struct xkv_options {
 	unsigned int timeout_ms; /* for the answer to a datagram, including repeats; 1000 */
-	unsigned int retry_ms;   /* before the first repeat; doubles with each, +-25 %; 50 */
-	int retries;             /* most repeats of a datagram; 8; -1 = never repeat */
+	unsigned int retry_ms;	 /* before the first repeat; doubles with each, +-25 %; 50 */
+	int retries;		 /* most repeats of a datagram; 8; -1 = never repeat */
 	/* Longest UDP payload to send, 512 up to the default: 1472 on IPv4, 1452 on IPv6. */
 	unsigned int payload_max;
 	const unsigned char *token; /* XKV_TOKEN_BYTES, copied; NULL = none */
@@ -107,14 +107,14 @@ struct xkv_options {
 
 /* The result of a command. */
 struct xkv_reply {
-	int status;        /* 0 or a negative enum xkv_error */
+	int status;	   /* 0 or a negative enum xkv_error */
 	unsigned int sent; /* how often the request was sent */
 	const void *value; /* NULL = none; not NULL for an empty value */
 	/* of `value`; with XKV_E_TOO_LARGE the length of the value that would not fit */
 	size_t value_len;
 	uint64_t ttl_ms;  /* remaining time to live, 0 = no expiry */
 	uint64_t version; /* of the entry after the command, 0 = no entry */
-	int64_t number;   /* INCR: the new number; APPEND: the new length */
+	int64_t number;	  /* INCR: the new number; APPEND: the new length */
 };
 
 enum xkv_command {
@@ -136,10 +136,10 @@ struct xkv_cmd {
 	const void *key;
 	size_t key_len; /* 1..XKV_KEY_MAX; 0 for PING */
 	const void *value;
-	size_t value_len;       /* 0..xkv_value_max() */
-	uint64_t ttl_ms;        /* 0..XKV_TTL_MAX, or with XKV_ABSTTL a time; 0 = no expiry */
-	uint64_t version;       /* with XKV_CAS */
-	int64_t amount;         /* INCR */
+	size_t value_len;	/* 0..xkv_value_max() */
+	uint64_t ttl_ms;	/* 0..XKV_TTL_MAX, or with XKV_ABSTTL a time; 0 = no expiry */
+	uint64_t version;	/* with XKV_CAS */
+	int64_t amount;		/* INCR */
 	struct xkv_reply reply; /* written by the library */
 };
 
@@ -236,8 +236,7 @@ XKV_API int xkv_touch(struct xkv *h, const void *key, size_t key_len, struct xkv
  * give.  Both are valid during the call only, in which the handle must not be used.  A return value
  * other than 0 ends the scan.
  */
-typedef int xkv_scan_fn(void *arg, const char *key, size_t key_len,
-			const struct xkv_reply *reply);
+typedef int xkv_scan_fn(void *arg, const char *key, size_t key_len, const struct xkv_reply *reply);
 
 /*
  * Reads `n` consecutively numbered keys.  The first key ends in decimal digits, which are

@@ -18,10 +18,10 @@
 
 #define VALUE_TEXT 4096 /* bytes of the longest value as text: a path */
 
-#define LIVE	  0x1 /* CONFIG SET may change it */
-#define HOOKED	  0x2 /* CONFIG SET may change it if there is a config_apply_fn, and calls it */
-#define MULTI	  0x4 /* any number of words, also none ("") */
-#define PROTECTED 0x8 /* changes who has access: CONFIG SET needs enable-protected-configs */
+#define LIVE	  0x1  /* CONFIG SET may change it */
+#define HOOKED	  0x2  /* CONFIG SET may change it if there is a config_apply_fn, and calls it */
+#define MULTI	  0x4  /* any number of words, also none ("") */
+#define PROTECTED 0x8  /* changes who has access: CONFIG SET needs enable-protected-configs */
 #define SECRET	  0x10 /* CONFIG GET does not show it */
 
 /* --- the table --- */
@@ -29,8 +29,8 @@
 static const char *const levels[] = { "debug", "verbose", "notice", "warning", NULL };
 static const char *const modes[] = { "auto", "native", "generic", NULL };
 /* in the order of enum store_policy */
-static const char *const policies[] = { "noeviction",	"allkeys-lru",	"allkeys-lfu",
-					"allkeys-random", "volatile-lru", "volatile-lfu",
+static const char *const policies[] = { "noeviction",	   "allkeys-lru",  "allkeys-lfu",
+					"allkeys-random",  "volatile-lru", "volatile-lfu",
 					"volatile-random", "volatile-ttl", NULL };
 static const char *const misses[] = { "pass", "reply", NULL };
 static const char *const foreigns[] = { "pass", "drop", NULL };
@@ -125,7 +125,7 @@ static const struct directive table[] = {
 /* clang-format on */
 
 #define TABLE_SIZE (sizeof(table) / sizeof(table[0]))
-#define TABLE_END (table + TABLE_SIZE)
+#define TABLE_END  (table + TABLE_SIZE)
 
 static const struct directive *table_next(const struct directive *d)
 {

@@ -62,19 +62,19 @@ struct config {
 	/* addresses; "*" and "::*" are all; one with a leading '-' may be missing */
 	const char *bind[CONFIG_MAX_BIND];
 	unsigned int bind_count; /* default 0: those of the interface, 127.0.0.1 and ::1 */
-	const char *dir; /* default "." for the program, /var/lib/xkv in the unit file */
-	const char *dbfilename; /* default dump.rdb */
+	const char *dir;	 /* default "." for the program, /var/lib/xkv in the unit file */
+	const char *dbfilename;	 /* default dump.rdb */
 	struct save_rule save[CONFIG_MAX_SAVE]; /* default 3600 1 300 100 60 10000 */
 	unsigned int save_count;
-	const char *requirepass; /* default "" */
-	bool protected_mode; /* default yes */
+	const char *requirepass;		  /* default "" */
+	bool protected_mode;			  /* default yes */
 	enum protected_configs protected_configs; /* enable-protected-configs, default no */
-	enum log_level loglevel; /* default notice */
-	const char *logfile; /* default "" = standard error */
-	unsigned int maxclients; /* default 10000 */
-	unsigned int timeout; /* seconds, 0 = never */
-	unsigned int tcp_keepalive; /* seconds, 0 = off, default 300 */
-	unsigned int tcp_backlog; /* default 511 */
+	enum log_level loglevel;		  /* default notice */
+	const char *logfile;			  /* default "" = standard error */
+	unsigned int maxclients;		  /* default 10000 */
+	unsigned int timeout;			  /* seconds, 0 = never */
+	unsigned int tcp_keepalive;		  /* seconds, 0 = off, default 300 */
+	unsigned int tcp_backlog;		  /* default 511 */
 	/* bytes of replies that a client may leave unread, 0 = any number, default 256 MiB */
 	uint64_t client_output_limit;
 	/* of maxmemory, or of the machine's memory; 0 = no limit; default 5% */
@@ -86,27 +86,27 @@ struct config {
 	const char *interface; /* default "" = none: TCP and UDP through the kernel stack only */
 	enum attach_mode mode; /* default auto */
 	unsigned int max_keys; /* 0: by maxmemory */
-	uint64_t maxmemory; /* bytes, 0 = no limit */
+	uint64_t maxmemory;    /* bytes, 0 = no limit */
 	unsigned int maxmemory_policy; /* enum store_policy, default noeviction */
-	enum miss_policy miss; /* default pass */
-	enum foreign_policy foreign; /* default pass */
+	enum miss_policy miss;	       /* default pass */
+	enum foreign_policy foreign;   /* default pass */
 	/* empty = the subnets of the interface, with replies of at most 3 times the request */
 	struct prefix allow[CONFIG_MAX_ALLOW];
 	unsigned int allow_count;
 	uint8_t udp_token[16]; /* 32 hex digits; what UDP requests must carry */
 	bool udp_token_set;
 	unsigned int hot_sample_rate; /* one use of a key in so many is counted, default 1024 */
-	const char *pin_dir; /* default /sys/fs/bpf/xkv */
-	enum rdb_other rdb_other; /* rdb-other-types refuse|skip, default refuse */
-	bool stop_writes; /* stop-writes-on-bgsave-error, default yes */
+	const char *pin_dir;	      /* default /sys/fs/bpf/xkv */
+	enum rdb_other rdb_other;     /* rdb-other-types refuse|skip, default refuse */
+	bool stop_writes;	      /* stop-writes-on-bgsave-error, default yes */
 	bool load_empty; /* --start-empty: an unreadable snapshot is set aside, not an error */
 };
 
 /* A configuration while it is built, with what only parsing has to know. */
 struct config_builder {
-	struct config *cfg; /* as built so far; owned */
+	struct config *cfg;	      /* as built so far; owned */
 	bool save_given, allow_given; /* a further line adds to the list, the first replaces it */
-	bool interface_given; /* in this file, or in these options */
+	bool interface_given;	      /* in this file, or in these options */
 };
 
 /* Starts from the defaults, or with `from` from a copy of it.  0 or -ENOMEM. */

@@ -45,10 +45,10 @@ extern const struct config_type type_number, type_size, type_share, type_string,
 struct directive {
 	const char *name;
 	const struct config_type *type;
-	size_t offset; /* of the field in struct config */
+	size_t offset;	      /* of the field in struct config */
 	const char *fallback; /* the default, as in a file; "" = none */
 	uint64_t min, max;
-	unsigned int flags; /* config.c */
+	unsigned int flags;	    /* config.c */
 	const char *const *choices; /* of an enumeration, in the order of its values */
 	const char *usage, *help;
 };

@@ -103,12 +103,14 @@ static int share_parse(struct config_builder *b, const struct directive *d, unsi
 	(void)n;
 	if (strcmp(words[0] + digits, "%") == 0 ? !text_to_i64(words[0], digits, &percent)
 						: !size_from_text(words[0], &bytes))
-		return bad(err, "%s: \"%s\" is neither a size, as in 256mb, nor a percentage, as "
-				"in 5%%",
+		return bad(err,
+			   "%s: \"%s\" is neither a size, as in 256mb, nor a percentage, as "
+			   "in 5%%",
 			   d->name, words[0]);
 	if (percent > 100 || (bytes && bytes < d->min) || bytes > d->max)
-		return bad(err, "%s: %s is out of range, it must be 0, %llu bytes or more, or up "
-				"to 100%%",
+		return bad(err,
+			   "%s: %s is out of range, it must be 0, %llu bytes or more, or up "
+			   "to 100%%",
 			   d->name, words[0], (unsigned long long)d->min);
 	*share = (struct share){ .bytes = bytes, .percent = (unsigned int)percent };
 	return 0;
@@ -625,4 +627,3 @@ static void output_format(const struct config *cfg, const struct directive *d, F
 }
 
 const struct config_type type_output_limit = { .parse = output_parse, .format = output_format };
-

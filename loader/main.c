@@ -27,7 +27,7 @@
 #include "store/open.h"
 #include "util/log.h"
 
-#define ERR_LEN 1024
+#define ERR_LEN	   1024
 #define REPORT_LEN 16384 /* of all errors of a configuration */
 
 enum job { JOB_RUN, JOB_CHECK, JOB_DETACH, JOB_HELP, JOB_VERSION };
@@ -237,8 +237,8 @@ static int load(struct xkvd *x, char *err)
 		return snapshot_set_aside(x->cfg, err, ERR_LEN);
 	}
 	snprintf(err, ERR_LEN, "%.400s%s", reason,
-		 ret == -ENOTDIR ? "" :
-				   " (--start-empty yes sets the file aside and starts empty)");
+		 ret == -ENOTDIR ? ""
+				 : " (--start-empty yes sets the file aside and starts empty)");
 	return ret;
 }
 

@@ -24,36 +24,36 @@
 
 #include "bpf/proto.h"
 
-#define FRAME_KEY_SIZE 16
+#define FRAME_KEY_SIZE	 16
 #define FRAME_VALUE_SIZE 128	    /* of the baselines */
 #define FRAME_VALUE_MIN	 32	    /* smaller values do not contain the key (entry.h) */
 #define FRAME_KEYS_MAX	 100000000U /* in a range: eight digits */
 
 /* Offsets from the start of the Ethernet header. */
-#define FRAME_IP 14
-#define FRAME_UDP 34
-#define FRAME_HDR 42
-#define FRAME_ID (FRAME_HDR + 8)
-#define FRAME_OP (FRAME_HDR + 16) /* struct xkv_op or, in a reply, struct xkv_result */
-#define FRAME_KEY (FRAME_OP + 24)
+#define FRAME_IP	    14
+#define FRAME_UDP	    34
+#define FRAME_HDR	    42
+#define FRAME_ID	    (FRAME_HDR + 8)
+#define FRAME_OP	    (FRAME_HDR + 16) /* struct xkv_op or, in a reply, struct xkv_result */
+#define FRAME_KEY	    (FRAME_OP + 24)
 #define FRAME_REQUEST_VALUE (FRAME_KEY + FRAME_KEY_SIZE)
-#define FRAME_REPLY_VALUE (FRAME_OP + 24)
-#define FRAME_DIGITS 8 /* of the key, and of a value: where the eight digits start */
+#define FRAME_REPLY_VALUE   (FRAME_OP + 24)
+#define FRAME_DIGITS	    8 /* of the key, and of a value: where the eight digits start */
 
 #define FRAME_GET_BYTES (FRAME_KEY + FRAME_KEY_SIZE)
 #define FRAME_SET_BYTES (FRAME_REQUEST_VALUE + FRAME_VALUE_SIZE)
-#define FRAME_MAX (FRAME_HDR + XKV_PAYLOAD_MAX4)
-#define FRAME_BLOCK 64 /* bytes that the generator writes at a time */
-#define FRAME_BLOCKS ((FRAME_MAX + FRAME_BLOCK - 1) / FRAME_BLOCK)
+#define FRAME_MAX	(FRAME_HDR + XKV_PAYLOAD_MAX4)
+#define FRAME_BLOCK	64 /* bytes that the generator writes at a time */
+#define FRAME_BLOCKS	((FRAME_MAX + FRAME_BLOCK - 1) / FRAME_BLOCK)
 /* Length of the frames that the generator gets: longer than any request. */
-#define FRAME_ROOM (FRAME_BLOCKS * FRAME_BLOCK + 2)
+#define FRAME_ROOM    (FRAME_BLOCKS * FRAME_BLOCK + 2)
 #define FRAME_OPS_MAX 8 /* of a request: as many SETs with values of 128 bytes fit a datagram */
 /* The number of results of a SCAN that fit a datagram. */
 #define FRAME_RESULTS(value_size)                                                                  \
 	((XKV_PAYLOAD_MAX4 - sizeof(struct xkv_hdr)) /                                             \
 	 (sizeof(struct xkv_result) + XKV_PADDED(value_size)))
 #define FRAME_RESULTS_MAX FRAME_RESULTS(FRAME_VALUE_MIN)
-#define FRAME_HIT_BYTES (FRAME_REPLY_VALUE + FRAME_VALUE_SIZE)
+#define FRAME_HIT_BYTES	  (FRAME_REPLY_VALUE + FRAME_VALUE_SIZE)
 #define FRAME_SHORT_BYTES (FRAME_OP + 24) /* a reply without a value */
 
 /* The digits of a table entry are ASCII; the top bit of the first one, else 0, means a SET. */
@@ -64,7 +64,7 @@
 
 #define FRAME_CPUS 256
 
-#define FRAME_U8(data, off) (*(__u8 *)((data) + (off)))
+#define FRAME_U8(data, off)  (*(__u8 *)((data) + (off)))
 #define FRAME_U16(data, off) (*(__u16 *)((data) + (off)))
 #define FRAME_U32(data, off) (*(__u32 *)((data) + (off)))
 #define FRAME_U64(data, off) (*(__u64 *)((data) + (off)))
@@ -99,7 +99,7 @@ struct generator_template {
 	__u32 bytes; /* length of the frame, including padding */
 	__u32 ops;
 	__u32 op_bytes; /* offset from an operation to the next */
-	__u32 value;    /* SET: offset from the digits of the key to those of the value; GET: 0 */
+	__u32 value;	/* SET: offset from the digits of the key to those of the value; GET: 0 */
 	__u64 frame[FRAME_BLOCKS][FRAME_BLOCK / 8];
 };
 

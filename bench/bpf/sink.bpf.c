@@ -141,8 +141,7 @@ static __always_inline void count_results(struct sink_line *line, struct tally *
 	line->count[SINK_OTHER] += t->others;
 }
 
-static __always_inline void count_reply(struct xdp_md *ctx, struct sink_line *line,
-					struct tally *t)
+static __always_inline void count_reply(struct xdp_md *ctx, struct sink_line *line, struct tally *t)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 ops = asked, results;

@@ -13,12 +13,12 @@
 
 #define BED_CLIENT_DEVICE "xkv1"
 #define BED_SERVER_DEVICE "xkv0"
-#define BED_CLIENT_IP 0x0a4d0002 /* 10.77.0.2 */
-#define BED_SERVER_IP 0x0a4d0001 /* 10.77.0.1 */
+#define BED_CLIENT_IP	  0x0a4d0002 /* 10.77.0.2 */
+#define BED_SERVER_IP	  0x0a4d0001 /* 10.77.0.1 */
 
 struct bed_end {
-	int netns;       /* file descriptor of the namespace, -1 if not open */
-	int ifindex;     /* of the device in that namespace */
+	int netns;   /* file descriptor of the namespace, -1 if not open */
+	int ifindex; /* of the device in that namespace */
 	uint8_t mac[6];
 	int replaced_fd; /* the program that was attached before, -1 = none */
 	int attached_fd; /* our program, -1 = none */

@@ -167,8 +167,8 @@ static void write_template(struct generator_template *t, const struct bed *bed, 
 	for (unsigned int i = 0; i < shape->batch; i++)
 		write_op(frame + FRAME_OP + i * op_bytes, shape, set);
 	/* The pseudo header: addresses (in the frame), protocol and length. */
-	t->sum = sum_words(frame + FRAME_IP + 12, t->bytes - FRAME_IP - 12) +
-		 htons(IPPROTO_UDP) + htons(t->bytes - FRAME_UDP);
+	t->sum = sum_words(frame + FRAME_IP + 12, t->bytes - FRAME_IP - 12) + htons(IPPROTO_UDP) +
+		 htons(t->bytes - FRAME_UDP);
 }
 
 void generator_shape(struct generator *g, const struct bed *bed, const struct shape *shape)
@@ -270,7 +270,7 @@ struct runner {
 	pthread_t thread;
 	pthread_barrier_t *start;
 	unsigned int cpu;
-	int task_clock;  /* see open_task_clock() */
+	int task_clock;	 /* see open_task_clock() */
 	uint32_t frames; /* to send */
 	double cpu_time, wall;
 	int err;
@@ -442,11 +442,9 @@ int generator_run(struct generator *g, const struct bed *bed, uint32_t frames,
 	generator_counts(g, before);
 	pthread_barrier_init(&start, NULL, loops);
 	for (unsigned int i = 0; i < loops; i++) {
-		runner[i] = (struct runner){ .g = g,
-					     .bed = bed,
-					     .start = &start,
-					     .cpu = g->o->cpu[i],
-					     .frames = frames };
+		runner[i] = (struct runner){
+			.g = g, .bed = bed, .start = &start, .cpu = g->o->cpu[i], .frames = frames
+		};
 		if (pthread_create(&runner[i].thread, NULL, runner_main, &runner[i])) {
 			message("cannot start a thread: %s", strerror(errno));
 			exit(1); /* the others wait at the barrier for ever */

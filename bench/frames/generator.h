@@ -46,8 +46,8 @@ struct frame_result {
 	uint64_t requests;
 	uint64_t count[SINK_COUNTS];
 	uint64_t replies; /* sum of count[] */
-	double seconds;   /* CPU time, mean of the CPUs */
-	double wall;      /* duration in seconds, mean of the CPUs */
+	double seconds;	  /* CPU time, mean of the CPUs */
+	double wall;	  /* duration in seconds, mean of the CPUs */
 };
 
 /* Loads the programs.  0, or -errno after an error message. */

@@ -16,15 +16,15 @@
 #include <stdint.h>
 
 #define HIST_SUB_BITS 7
-#define HIST_MAX_NS 60000000000ULL /* < 2^36 */
-#define HIST_BUCKETS ((36 - HIST_SUB_BITS + 1) << HIST_SUB_BITS)
+#define HIST_MAX_NS   60000000000ULL /* < 2^36 */
+#define HIST_BUCKETS  ((36 - HIST_SUB_BITS + 1) << HIST_SUB_BITS)
 
 struct hist {
 	uint64_t count[HIST_BUCKETS];
 	uint64_t total; /* values recorded */
-	double sum;     /* of the values, ns; may exceed 64 bits */
-	uint64_t min;   /* ns; 0 if empty */
-	uint64_t max;   /* ns; 0 if empty */
+	double sum;	/* of the values, ns; may exceed 64 bits */
+	uint64_t min;	/* ns; 0 if empty */
+	uint64_t max;	/* ns; 0 if empty */
 };
 
 /* Records a value.  A histogram that is all zeros is empty. */

@@ -91,9 +91,8 @@ static bool measures(const void *options)
 
 static const struct option_need xdp = { over_xdp, "needs --transport xdp" };
 static const struct option_need xkv = { speaks_xkv, "is for --protocol xkv" };
-static const struct option_need load = {
-	measures, "has the latencies of a load: --load-only has none"
-};
+static const struct option_need load = { measures,
+					 "has the latencies of a load: --load-only has none" };
 
 static const char *const protocols[] = { "xkv", "resp", "memcached", NULL };
 static const char *const transports[] = { "udp", "xdp", NULL };

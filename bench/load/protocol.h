@@ -22,7 +22,7 @@
 
 /* The result of parsing a reply. */
 enum outcome {
-	AGAIN,	/* r->keys keys of the request were not answered and have to be requested again */
+	AGAIN, /* r->keys keys of the request were not answered and have to be requested again */
 	DONE,
 	BROKEN, /* the reply violates the protocol, and was counted as such */
 };

@@ -106,11 +106,10 @@ static json_t *workload_json(const struct options *o)
 	return json_pack(
 		"{s:s?,s:I,s:o,s:o,s:s,s:{s:i,s:i},s:f,s:f,s:f,s:f,s:o,s:i,s:i,s:I}", "name",
 		o->workload, "keys", (json_int_t)o->keys, "key_size", sizes_json(&o->key_size),
-		"value_size", sizes_json(&o->value_size), "distribution", o->dist.text,
-		"ratio", "set", (int)o->ratio.set, "get", (int)o->ratio.get,
-		"deletes_percent", o->deletes, "scans_percent", o->scans, "inserts_percent",
-		o->inserts, "rmws_percent", o->rmws, "mgets_percent",
-		o->mgets_set ? json_real(o->mgets) : json_null(), "scan_length",
+		"value_size", sizes_json(&o->value_size), "distribution", o->dist.text, "ratio",
+		"set", (int)o->ratio.set, "get", (int)o->ratio.get, "deletes_percent", o->deletes,
+		"scans_percent", o->scans, "inserts_percent", o->inserts, "rmws_percent", o->rmws,
+		"mgets_percent", o->mgets_set ? json_real(o->mgets) : json_null(), "scan_length",
 		(int)o->scan_length, "batch", (int)o->batch, "seed", (json_int_t)o->seed);
 }
 
@@ -257,9 +256,9 @@ static void report_table(const struct options *o, const struct result *r)
 	char n[28];
 
 	printf("%-16s %12s  in %.2f s, %s over %s%s%s, %u clients, %u threads, depth %u, %s\n",
-	       "operations", thousands(s->count[STAT_OPS], n), r->seconds,
-	       protocol_of(o)->name, transport_of(o)->name, r->mode ? " " : "",
-	       r->mode ? r->mode : "", o->clients, o->threads, o->depth, o->dist.text);
+	       "operations", thousands(s->count[STAT_OPS], n), r->seconds, protocol_of(o)->name,
+	       transport_of(o)->name, r->mode ? " " : "", r->mode ? r->mode : "", o->clients,
+	       o->threads, o->depth, o->dist.text);
 	if (r->offered > 0)
 		printf("%-16s %12s  requests per second\n", "offered", thousands(r->offered, n));
 	printf("%-16s %12s  operations per second\n", "throughput",

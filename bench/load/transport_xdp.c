@@ -28,7 +28,7 @@
 #define RING	   XSK_RING
 #define FRAMES	   (2 * RING) /* one half to receive into, one half to send from */
 #define UMEM_BYTES ((size_t)FRAMES * FRAME_SIZE)
-#define RECV_BATCH 64 /* frames returned to the kernel at once */
+#define RECV_BATCH 64		 /* frames returned to the kernel at once */
 #define PROBE_NS   20000000ULL	 /* to wait for an answer to a probe */
 #define SETTLE_NS  2000000000ULL /* to look for better ports, for all clients together */
 #define PROBES	   8		 /* ports to try for each thread that there is */
@@ -144,7 +144,7 @@ static int open_queue(struct xdp *x, struct queue *q)
 			x->o->interface, strerror(-err),
 			err == -EOPNOTSUPP ? "; the driver has no zero-copy, use --xdp-mode copy"
 			: err == -EINVAL   ? "; is there such a queue?"
-				       : "");
+					   : "");
 		return err;
 	}
 	fill_up(q);

@@ -22,9 +22,9 @@
  * The server is considered gone after this multiple of the time that a request waits, but at least
  * a second, without a reply.  The time of the last reply has an accuracy of HEARD_NS.
  */
-#define SILENCE	       3
-#define SILENCE_MIN_MS 1000
-#define LAST_REPLY_STEP_NS       10000000
+#define SILENCE		   3
+#define SILENCE_MIN_MS	   1000
+#define LAST_REPLY_STEP_NS 10000000
 
 /* Unsent requests, of which there may be billions, are recorded with so many different ages. */
 #define UNSENT_AGES 65536

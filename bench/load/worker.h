@@ -27,15 +27,15 @@ struct phase {
 	const struct options *o;
 	struct inserts *inserts;
 	bool loading;
-	uint64_t total;	      /* keys to set, or operations, 0 = no limit */
-	uint64_t taken;	      /* of these, assigned to a thread; atomic */
-	uint64_t start_ns;    /* CLOCK_MONOTONIC: when the threads begin */
-	uint64_t from_ns;     /* requests that are due before belong to the warm-up */
-	uint64_t end_ns;      /* 0 = no limit */
-	double rate;	      /* open loop: requests/s of all threads; 0 = closed loop */
-	unsigned int working; /* threads that have not finished; atomic */
+	uint64_t total;		/* keys to set, or operations, 0 = no limit */
+	uint64_t taken;		/* of these, assigned to a thread; atomic */
+	uint64_t start_ns;	/* CLOCK_MONOTONIC: when the threads begin */
+	uint64_t from_ns;	/* requests that are due before belong to the warm-up */
+	uint64_t end_ns;	/* 0 = no limit */
+	double rate;		/* open loop: requests/s of all threads; 0 = closed loop */
+	unsigned int working;	/* threads that have not finished; atomic */
 	uint64_t last_reply_ns; /* approximate time of the last reply to any thread; atomic */
-	bool failed;	      /* a thread gave up, after an error message; atomic */
+	bool failed;		/* a thread gave up, after an error message; atomic */
 };
 
 struct worker {
@@ -52,12 +52,12 @@ struct worker {
 	struct request *request;
 	struct request_line free, out; /* `out`: outstanding, in the order of their deadlines */
 	struct workload workload;
-	uint64_t now;	      /* ns; set by receive() and at the top of the loop */
-	uint64_t dues;	      /* open loop: number of requests that were due so far */
-	double due;	      /* ns: when the next one is due */
-	double gap;	      /* ns between two of them */
-	bool stopping;	      /* no new requests are sent */
-	uint64_t last;	      /* ns: when the last request was answered or given up */
+	uint64_t now;		 /* ns; set by receive() and at the top of the loop */
+	uint64_t dues;		 /* open loop: number of requests that were due so far */
+	double due;		 /* ns: when the next one is due */
+	double gap;		 /* ns between two of them */
+	bool stopping;		 /* no new requests are sent */
+	uint64_t last;		 /* ns: when the last request was answered or given up */
 	unsigned int unanswered; /* requests given up since the last reply */
 	uint64_t out_count;
 	struct stats stats;

@@ -25,10 +25,10 @@
 #include "bpf_impl.h"
 
 #define SKIP_DISPATCHER "LIBXDP_SKIP_DISPATCHER" /* for libxdp: in the environment */
-#define WAIT_FIRST_MS 1000  /* who swaps programs takes one off, and then puts the other there */
-#define WAIT_MOST_MS  60000
-#define DISPATCHER "xdp_dispatcher" /* libxdp's */
-#define MAPS_MAX 64 /* that a program of the kernel can use */
+#define WAIT_FIRST_MS	1000 /* who swaps programs takes one off, and then puts the other there */
+#define WAIT_MOST_MS	60000
+#define DISPATCHER	"xdp_dispatcher" /* libxdp's */
+#define MAPS_MAX	64		 /* that a program of the kernel can use */
 
 /* ---- what is there ------------------------------------------------------- */
 
@@ -264,9 +264,9 @@ static int fail_taken(const struct config *cfg, int ifindex, char *err, size_t e
 	int fd;
 
 	if (!bpf_xdp_query(ifindex, 0, &there))
-		id = there.drv_prog_id ? there.drv_prog_id :
-		     there.skb_prog_id ? there.skb_prog_id :
-					 there.hw_prog_id;
+		id = there.drv_prog_id	 ? there.drv_prog_id
+		     : there.skb_prog_id ? there.skb_prog_id
+					 : there.hw_prog_id;
 	fd = bpf_prog_get_fd_by_id(id);
 	if (fd >= 0) {
 		bpf_obj_get_info_by_fd(fd, &info, &len);
@@ -430,8 +430,8 @@ static void look(struct attach *a)
 		note(a, PLACE_GONE, 0, "none");
 	else if (!note_ours(a, ifindex, PLACE_OURS))
 		note(a,
-		     now.drv_prog_id || now.skb_prog_id || now.hw_prog_id ? PLACE_TAKEN :
-									    PLACE_FREE,
+		     now.drv_prog_id || now.skb_prog_id || now.hw_prog_id ? PLACE_TAKEN
+									  : PLACE_FREE,
 		     0, "none");
 }
 
@@ -456,8 +456,8 @@ static void tell(const struct attach *a, enum attach_place before)
 	if (a->place == PLACE_FREE && before != PLACE_FREE)
 		log_warning("%s: %s: xkvd answers UDP, slowly%s", name,
 			    before == PLACE_GONE ? "the interface is there again, without the XDP "
-						   "program" :
-						   "the XDP program was taken off",
+						   "program"
+						 : "the XDP program was taken off",
 			    a->adopt ? "" : ", and puts it back soon");
 	if (a->place == PLACE_TAKEN)
 		log_warning("%s: another XDP program is in the place of xkv's, and stays there: "
@@ -465,7 +465,8 @@ static void tell(const struct attach *a, enum attach_place before)
 			    name, name);
 	if (a->place == PLACE_GONE)
 		log_warning("%s: the interface is gone; the XDP program is attached when it comes "
-			    "again", name);
+			    "again",
+			    name);
 	if (a->place == PLACE_RENAMED && if_indextoname(a->ifindex, now))
 		log_warning("%s is called %s now: the XDP program goes on there, but its addresses "
 			    "are not followed; set `interface %s` and restart",

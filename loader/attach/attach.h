@@ -34,15 +34,15 @@ struct attach {
 
 	/* the last look: each change is told once */
 	enum attach_place place;
-	int ifindex;            /* where the program was last */
-	bool alone;             /* not by libxdp's dispatcher */
+	int ifindex; /* where the program was last */
+	bool alone;  /* not by libxdp's dispatcher */
 	struct {
 		int ifindex;
 		unsigned int drv, skb, hw; /* programs */
 	} seen;
 	/* monotonic: when to try again; when it was attached last */
 	uint64_t retry_ms, attached_ms;
-	unsigned int wait_ms;           /* between tries; grows */
+	unsigned int wait_ms; /* between tries; grows */
 };
 
 /*

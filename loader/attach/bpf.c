@@ -29,16 +29,15 @@
 #include "upgrade.h"
 #include "xkv.skel.h"
 
-#define KEY_SHARE 512 /* bytes of maxmemory for each key that the index is made for */
-#define LOCK_TRIES 20
+#define KEY_SHARE    512 /* bytes of maxmemory for each key that the index is made for */
+#define LOCK_TRIES   20
 #define LOCK_WAIT_US 50000
 
 static const char *const map_names[BPF_MAPS] = {
-	[BPF_INDEX] = "xkv_index",   [BPF_PAGES] = "xkv_pages",
-	[BPF_CLASSES] = "xkv_classes", [BPF_ONCE] = "xkv_once",
-	[BPF_CONFIG] = "xkv_config", [BPF_SECRET] = "xkv_secret",
-	[BPF_HOT] = "xkv_hot",	     [BPF_COUNTERS] = "xkv_counters",
-	[BPF_FRAMES] = "xkv_frames", [BPF_BATCH] = "xkv_batch",
+	[BPF_INDEX] = "xkv_index", [BPF_PAGES] = "xkv_pages",	    [BPF_CLASSES] = "xkv_classes",
+	[BPF_ONCE] = "xkv_once",   [BPF_CONFIG] = "xkv_config",	    [BPF_SECRET] = "xkv_secret",
+	[BPF_HOT] = "xkv_hot",	   [BPF_COUNTERS] = "xkv_counters", [BPF_FRAMES] = "xkv_frames",
+	[BPF_BATCH] = "xkv_batch",
 };
 
 /* What is pinned beside the maps, to `cat`. */
@@ -153,7 +152,8 @@ int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len)
 	}
 	close(fd);
 	return fail(-EWOULDBLOCK, err, err_len,
-		    "another xkvd is running on %s: stop it, or give this one its own pin-dir", dir);
+		    "another xkvd is running on %s: stop it, or give this one its own pin-dir",
+		    dir);
 }
 
 /* ---- maps ---------------------------------------------------------------- */
@@ -216,8 +216,8 @@ static int adopt_map(struct bpf *b, const struct config *cfg, int id, char *err,
 	bpf_map_path(path, sizeof(path), cfg, id);
 	fd = bpf_obj_get(path);
 	if (fd < 0)
-		return errno == ENOENT ? 0 :
-					 fail(-errno, err, err_len, "cannot open %s: %s", path,
+		return errno == ENOENT ? 0
+				       : fail(-errno, err, err_len, "cannot open %s: %s", path,
 					      strerror(errno));
 	ret = bpf_obj_get_info_by_fd(fd, &info, &len) ? -errno : 0;
 	if (!ret)
@@ -403,8 +403,9 @@ static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_
 		return ret;
 	ret = bpf_object__load(b->object);
 	if (ret)
-		return fail(ret, err, err_len, "cannot load the BPF programs: %s%s (loglevel debug "
-					       "says more)",
+		return fail(ret, err, err_len,
+			    "cannot load the BPF programs: %s%s (loglevel debug "
+			    "says more)",
 			    strerror(-ret), load_hint(ret));
 	for (int id = 0; id < BPF_MAPS; id++)
 		b->map[id] = bpf_object__find_map_fd_by_name(b->object, map_names[id]);
@@ -432,8 +433,9 @@ int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 	b->lock = -1;
 	bpf_log_through_ours();
 	if (geteuid())
-		return fail(-EPERM, err, err_len, "xkvd has to be started as root (it loads BPF "
-						  "programs)");
+		return fail(-EPERM, err, err_len,
+			    "xkvd has to be started as root (it loads BPF "
+			    "programs)");
 	ret = bpf_check_kernel(err, err_len);
 	if (!ret)
 		ret = make_pin_dir(cfg->pin_dir, err, err_len);

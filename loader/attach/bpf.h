@@ -29,12 +29,12 @@ enum bpf_map_id {
 };
 
 struct bpf {
-	int map[BPF_MAPS]; /* file descriptors */
-	int run;           /* of SEC("syscall") xkv_run */
-	int slots;         /* of SEC("syscall") xkv_slots */
-	unsigned int buckets;  /* of `index` */
-	bool adopted;      /* the maps were there before */
-	int lock;          /* of the pin directory, against a second xkvd */
+	int map[BPF_MAPS];	   /* file descriptors */
+	int run;		   /* of SEC("syscall") xkv_run */
+	int slots;		   /* of SEC("syscall") xkv_slots */
+	unsigned int buckets;	   /* of `index` */
+	bool adopted;		   /* the maps were there before */
+	int lock;		   /* of the pin directory, against a second xkvd */
 	struct bpf_object *object; /* owns the above */
 };
 

@@ -16,7 +16,7 @@
 
 /* Writes the sentence for an error and returns the error. */
 __attribute__((format(printf, 4, 5))) static inline int fail(int err, char *text, size_t len,
-							      const char *fmt, ...)
+							     const char *fmt, ...)
 {
 	va_list args;
 

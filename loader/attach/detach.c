@@ -23,9 +23,9 @@
 
 #include "bpf_impl.h"
 
-#define HOLDER_TRIES 200 /* the kernel frees what is off behind our back, after grace periods */
+#define HOLDER_TRIES   200 /* the kernel frees what is off behind our back, after grace periods */
 #define HOLDER_WAIT_US 10000
-#define NETNS_MAX 1024 /* that are looked into */
+#define NETNS_MAX      1024 /* that are looked into */
 
 /* ---- who uses the maps? -------------------------------------------------- */
 
@@ -125,8 +125,8 @@ static bool look_below(const char *dir, const char *tail, struct looked *l,
 	bool found = false;
 
 	while (d && !found && (entry = readdir(d))) {
-		if (entry->d_name[0] == '.' || (*tail && strspn(entry->d_name, "0123456789") !=
-								 strlen(entry->d_name)))
+		if (entry->d_name[0] == '.' ||
+		    (*tail && strspn(entry->d_name, "0123456789") != strlen(entry->d_name)))
 			continue;
 		snprintf(path, len, "%s/%s%s", dir, entry->d_name, tail);
 		found = look_into(path, l, ids, name);

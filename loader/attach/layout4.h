@@ -13,18 +13,18 @@
 
 #define LAYOUT4 4 /* its number */
 
-#define LAYOUT4_PAGE_BYTES (2U << 20)
-#define LAYOUT4_PAGES 16384
-#define LAYOUT4_KEY_MAX 250
-#define LAYOUT4_VALUE_MAX (1U << 20)
-#define LAYOUT4_WAYS 7
-#define LAYOUT4_CHAIN_MAX 16 /* buckets behind the first */
-#define LAYOUT4_KEY_CHAIN 255
-#define LAYOUT4_REF_MASK ((1ULL << 40) - 1)
+#define LAYOUT4_PAGE_BYTES	  (2U << 20)
+#define LAYOUT4_PAGES		  16384
+#define LAYOUT4_KEY_MAX		  250
+#define LAYOUT4_VALUE_MAX	  (1U << 20)
+#define LAYOUT4_WAYS		  7
+#define LAYOUT4_CHAIN_MAX	  16 /* buckets behind the first */
+#define LAYOUT4_KEY_CHAIN	  255
+#define LAYOUT4_REF_MASK	  ((1ULL << 40) - 1)
 #define LAYOUT4_REF(page, offset) (((uint64_t)(page) << 18) | ((offset) >> 3))
-#define LAYOUT4_REF_PAGE(ref) ((LAYOUT4_REF_MASK & (ref)) >> 18)
-#define LAYOUT4_REF_OFFSET(ref) ((uint32_t)((ref) & ((1U << 18) - 1)) << 3)
-#define LAYOUT4_PADDED(n) (((n) + 7ULL) & ~7ULL)
+#define LAYOUT4_REF_PAGE(ref)	  ((LAYOUT4_REF_MASK & (ref)) >> 18)
+#define LAYOUT4_REF_OFFSET(ref)	  ((uint32_t)((ref) & ((1U << 18) - 1)) << 3)
+#define LAYOUT4_PADDED(n)	  (((n) + 7ULL) & ~7ULL)
 
 struct layout4_slot {
 	uint64_t seq; /* even: a live entry */

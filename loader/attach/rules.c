@@ -30,8 +30,8 @@ struct survey {
 	struct net *net;
 	const struct config *cfg;
 	struct xkv_rules *rules;
-	unsigned int level;        /* of links: 0 the interface, 1 VLANs on it, ... */
-	unsigned int below, end;   /* net.link[] from and to where the level below stands */
+	unsigned int level;	 /* of links: 0 the interface, 1 VLANs on it, ... */
+	unsigned int below, end; /* net.link[] from and to where the level below stands */
 	/* looks at the addresses that `bind` names, then at the others */
 	bool bound;
 	bool too_many;
@@ -415,9 +415,9 @@ static void add_policy(struct xkv_rules *r, const struct config *cfg)
 	r->port = htons(cfg->port);
 	r->trusted = cfg->allow_count > 0;
 	r->foreign_drop = cfg->foreign == FOREIGN_DROP;
-	r->auth = cfg->udp_token_set  ? XKV_AUTH_TOKEN :
-		  cfg->requirepass[0] ? XKV_AUTH_CLOSED :
-					XKV_AUTH_OPEN;
+	r->auth = cfg->udp_token_set	? XKV_AUTH_TOKEN
+		  : cfg->requirepass[0] ? XKV_AUTH_CLOSED
+					: XKV_AUTH_OPEN;
 	for (unsigned int p = 0; p < cfg->allow_count; p++)
 		add_allow(r, &cfg->allow[p]);
 }
@@ -649,11 +649,11 @@ const char *net_refuses(const struct net *net, const struct sockaddr *peer)
 		       "may connect with `allow`; 3) name the addresses to listen on with `bind`; "
 		       "4) start it with '--protected-mode no', if everybody who can reach it may "
 		       "do everything.";
-	return net_allows(net, peer, true) ?
-		       NULL :
-		       "DENIED connections from this address are not allowed: `allow` in the "
-		       "configuration of xkvd names the sources that are (by default the subnets "
-		       "of its interface).";
+	return net_allows(net, peer, true)
+		       ? NULL
+		       : "DENIED connections from this address are not allowed: `allow` in the "
+			 "configuration of xkvd names the sources that are (by default the subnets "
+			 "of its interface).";
 }
 
 size_t net_reply_allowed(const struct net *net, const struct sockaddr *source, size_t len)

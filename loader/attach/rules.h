@@ -20,13 +20,13 @@
 struct net_link {
 	unsigned int ifindex;
 	uint32_t number; /* XKV_LINK_...: the tags that its frames have */
-	uint8_t mac[8];  /* 6 of it */
+	uint8_t mac[8];	 /* 6 of it */
 };
 
 struct net {
 	const struct config *cfg;
-	struct xkv_config *shared; /* the config map */
-	struct xkv_secrets *secrets; /* the secret map */
+	struct xkv_config *shared;	     /* the config map */
+	struct xkv_secrets *secrets;	     /* the secret map */
 	struct net_link link[NET_LINKS_MAX]; /* the interface, its VLANs, loopback */
 	unsigned int links;
 	const struct net_link *loopback; /* where it is not the interface itself */

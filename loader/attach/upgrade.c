@@ -159,8 +159,7 @@ static int refuse(const struct config *cfg, struct head *head, char *err, size_t
 		    "removed. Start %s version again%s, `xkv save`, stop it, `xkvd --detach`, and "
 		    "start this one, which loads the snapshot",
 		    cfg->pin_dir, newer ? "a newer" : "an older", head->layout, XKV_LAYOUT_VERSION,
-		    newer ? "the newer" : "that",
-		    newer ? ", or, to go back to this one" : "");
+		    newer ? "the newer" : "that", newer ? ", or, to go back to this one" : "");
 }
 
 /* An xkvd that was killed while it pinned new maps: nothing was ever served from them. */

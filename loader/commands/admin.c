@@ -248,9 +248,8 @@ void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	(void)argc;
 	(void)argv;
 	reply_error(reply_to(c), "%s",
-		    c->session.multi
-			    ? "EXECABORT Transaction discarded because of previous errors."
-			    : "ERR EXEC without MULTI");
+		    c->session.multi ? "EXECABORT Transaction discarded because of previous errors."
+				     : "ERR EXEC without MULTI");
 	c->session.multi = false;
 }
 
@@ -338,9 +337,9 @@ static void print_client(FILE *out, const struct client *c)
 		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
 		(unsigned long long)c->id, peer, local, stream->conn.fd, s->name ? s->name : "",
 		(long long)(now - c->since), (long long)(now - c->active),
-		s->multi    ? "x" :
-		s->no_evict ? "e" :
-			      "N",
+		s->multi      ? "x"
+		: s->no_evict ? "e"
+			      : "N",
 		s->multi ? 0 : -1, stream_pending(stream), stream->in.cap - stream->in.len,
 		stream->parser.cap * sizeof(struct resp_arg), s->reply.out.bytes, c->memory,
 		ev_is_active(&stream->writable) ? "rw" : "r",
@@ -458,8 +457,8 @@ void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg 
 		return;
 	}
 	TAILQ_FOREACH(each, &c->worker->clients, link)
-	if (filter_has(&filter, each))
-		print_client(out, each);
+		if (filter_has(&filter, each))
+			print_client(out, each);
 	reply_collected(c, out, &text, &len);
 }
 

@@ -320,11 +320,12 @@ void reply_store_error(struct client *c, int error)
 {
 	switch (error) {
 	case -ENOSPC:
-		reply_error(reply_to(c), store_at_limit(c->srv->store) ?
-					     "OOM command not allowed when used memory > "
-					     "'maxmemory'." :
-					     "OOM command not allowed when the store is full: "
-					     "raise max-keys, add memory or delete keys");
+		reply_error(reply_to(c),
+			    store_at_limit(c->srv->store)
+				    ? "OOM command not allowed when used memory > "
+				      "'maxmemory'."
+				    : "OOM command not allowed when the store is full: "
+				      "raise max-keys, add memory or delete keys");
 		break;
 	case -EBUSY:
 		reply_error(reply_to(c), "BUSY the key is changed by too many others: try again");
@@ -460,12 +461,13 @@ static const struct command *accepted(struct client *c, unsigned int argc,
 		return NULL;
 	}
 	if (c->srv->writes_refused && ((cmd->flags & CMD_WRITE) || cmd->fn == cmd_ping)) {
-		reply_error(reply_now(c),
-			    "MISCONF Redis is configured to save RDB snapshots, but it's currently "
-			    "unable to persist to disk. Commands that may modify the data set are "
-			    "disabled, because this instance is configured to report errors during "
-			    "writes if RDB snapshotting fails (stop-writes-on-bgsave-error "
-			    "option). Please check the Redis logs for details about the RDB error.");
+		reply_error(
+			reply_now(c),
+			"MISCONF Redis is configured to save RDB snapshots, but it's currently "
+			"unable to persist to disk. Commands that may modify the data set are "
+			"disabled, because this instance is configured to report errors during "
+			"writes if RDB snapshotting fails (stop-writes-on-bgsave-error "
+			"option). Please check the Redis logs for details about the RDB error.");
 		return NULL;
 	}
 	return cmd;

@@ -13,7 +13,7 @@
 /* Reported to clients: the version whose behaviour the commands have. */
 #define REDIS_VERSION "7.0.15"
 
-#define NO_TRANSACTIONS \
+#define NO_TRANSACTIONS                                                                            \
 	"ERR transactions are not supported: nothing is executed between MULTI and EXEC or DISCARD"
 
 /* Most arguments of a command without a list of keys, which is not done in slices. */
@@ -99,8 +99,8 @@ typedef void command_key_fn(struct client *c, const struct resp_arg *arg, unsign
 
 /* The state of a command about several keys, or of an unfinished one; one per client. */
 struct progress {
-	int64_t tally; /* of a command about several keys: how many count so far */
-	int failure;   /* its first error */
+	int64_t tally;	       /* of a command about several keys: how many count so far */
+	int failure;	       /* its first error */
 	command_step_fn *step; /* NULL = no command is unfinished */
 	const char *base;      /* where the command was when it was parsed: the input moves */
 	command_key_fn *key;   /* of a command about many keys, with `stride` arguments each */

@@ -66,8 +66,7 @@ static void largest_buffers(const struct worker *w, size_t *input, size_t *outpu
 {
 	const struct client *c;
 
-	TAILQ_FOREACH(c, &w->clients, link)
-	{
+	TAILQ_FOREACH(c, &w->clients, link) {
 		size_t waiting = c->session.reply.out.bytes;
 
 		*input = c->stream.in.cap > *input ? c->stream.in.cap : *input;

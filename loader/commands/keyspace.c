@@ -8,9 +8,9 @@
 
 #include "util/glob.h"
 
-#define SCAN_COUNT    10
-#define SCAN_BUCKETS  64  /* looked at per key that was asked for, so that a call is bounded */
-#define KEYS_A_LOOK   100 /* between two looks at the clock */
+#define SCAN_COUNT   10
+#define SCAN_BUCKETS 64	 /* looked at per key that was asked for, so that a call is bounded */
+#define KEYS_A_LOOK  100 /* between two looks at the clock */
 
 static void queue_key(struct client *c, uint8_t opcode, const struct resp_arg *key,
 		      command_end_fn *end, unsigned int note)

@@ -9,8 +9,8 @@
 
 #include "impl.h"
 
-#define DIRECT_ARGS	64	   /* of a command about several keys that is done at once */
-#define CHECKS_A_LOOK	1024	   /* arguments checked between two looks at the clock */
+#define DIRECT_ARGS   64   /* of a command about several keys that is done at once */
+#define CHECKS_A_LOOK 1024 /* arguments checked between two looks at the clock */
 
 _Static_assert(DIRECT_ARGS <= PLAIN_ARGS_MAX, "more arguments than these are refused before");
 

@@ -16,8 +16,8 @@ static int try_update(struct client *c, const struct resp_arg *key, bool value,
 	int ret;
 
 	*written = false;
-	ret = value ? store_get(ctx, key->ptr, key->len, &e) :
-		      store_touch(ctx, key->ptr, key->len, true, &e);
+	ret = value ? store_get(ctx, key->ptr, key->len, &e)
+		    : store_touch(ctx, key->ptr, key->len, true, &e);
 	if (ret)
 		return ret;
 	ret = decide(c, arg, &e, &op);

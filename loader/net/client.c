@@ -31,9 +31,9 @@
 /* bytes before AUTH: the longest command, and a pipeline beside it */
 #define UNAUTH_INPUT_MAX (RESP_UNAUTH_ARGS * RESP_UNAUTH_BULK + 2 * READ_BYTES)
 /* least value of maxmemory-clients in bytes, if it is a percentage */
-#define SHARE_LEAST    (64ULL << 20)
+#define SHARE_LEAST (64ULL << 20)
 /* bytes that clients must have freed before malloc_trim() is worth its time */
-#define TRIM_ABOVE     (4 << 20)
+#define TRIM_ABOVE (4 << 20)
 
 static struct outbox *outbox(struct client *c)
 {
@@ -202,8 +202,8 @@ static void evict_clients(struct worker *w)
 		struct client *each, *largest = NULL;
 
 		TAILQ_FOREACH(each, &w->clients, link)
-		if (!each->session.no_evict && (!largest || each->memory > largest->memory))
-			largest = each;
+			if (!each->session.no_evict && (!largest || each->memory > largest->memory))
+				largest = each;
 		if (!largest)
 			return;
 		log_closing(largest, "clients take more than maxmemory-clients, and it takes most");
@@ -240,8 +240,8 @@ void clients_tend_memory(struct worker *w)
 	struct client *c;
 
 	TAILQ_FOREACH(c, &w->clients, link)
-	if (!ev_is_active(&c->stream.readable))
-		read_or_wait(c);
+		if (!ev_is_active(&c->stream.readable))
+			read_or_wait(c);
 	if (w->client_memory_peak - w->client_memory > TRIM_ABOVE)
 		clients_trim_memory(w);
 }

@@ -29,7 +29,7 @@ struct client {
 	struct worker *worker;
 	uint64_t id;
 	double since, active; /* by monotonic_seconds() */
-	size_t memory; /* bytes that it takes, as they are counted in worker.client_memory */
+	size_t memory;	      /* bytes that it takes, as they are counted in worker.client_memory */
 	struct stream stream;
 	struct session session;
 	unsigned int ran; /* enum run_flags of the last command */

@@ -18,8 +18,8 @@ struct server;
 /* What the last command of a client is like. */
 enum run_flags {
 	RUN_UNFINISHED = 1, /* to be resumed */
-	RUN_LONG = 2,       /* may have taken long */
-	RUN_WRITES = 4,     /* is to be finished even if the client hangs up */
+	RUN_LONG = 2,	    /* may have taken long */
+	RUN_WRITES = 4,	    /* is to be finished even if the client hangs up */
 };
 
 struct executor {

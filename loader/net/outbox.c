@@ -98,8 +98,7 @@ char *outbox_reserve_chunk(struct outbox *o, size_t n)
 
 void outbox_splice(struct outbox *to, struct outbox *from)
 {
-	if (from->failed ||
-	    (from->bytes && to->limit && to->bytes + from->bytes > to->limit)) {
+	if (from->failed || (from->bytes && to->limit && to->bytes + from->bytes > to->limit)) {
 		outbox_free(from);
 		give_up(to);
 		return;

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TCP_LISTENING 0x0a
+#define TCP_LISTENING	0x0a
 #define UDP_UNCONNECTED 0x07
 
 /* The inode of the socket with this port in a table like /proc/net/tcp; 0 = there is none. */
@@ -25,9 +25,10 @@ static unsigned long find_inode(const char *table, unsigned int state, unsigned 
 	FILE *f = fopen(table, "re");
 
 	while (f && !found && fgets(line, sizeof(line), f))
-		if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*u "
-				 "%lu", &local,
-			   &has, &inode) == 3 &&
+		if (sscanf(line,
+			   " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*u %*u "
+			   "%lu",
+			   &local, &has, &inode) == 3 &&
 		    local == port && has == state)
 			found = inode;
 	if (f)

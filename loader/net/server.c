@@ -27,12 +27,12 @@
 #include "util/log.h"
 #include "util/machine.h"
 
-#define ACCEPTS_A_ROUND 100
-#define REFUSED_PAUSE	10  /* seconds between two log lines about refused clients */
+#define ACCEPTS_A_ROUND	  100
+#define REFUSED_PAUSE	  10 /* seconds between two log lines about refused clients */
 #define TURNED_AWAY_BYTES 65536
-#define ACCEPT_PAUSE	0.5 /* seconds without accepting when file descriptors ran out */
-#define FDS_BESIDES	64  /* listeners, maps, log, snapshot: what is not a client */
-#define SAVE_RETRY	5   /* seconds before a background save that failed is tried again */
+#define ACCEPT_PAUSE	  0.5 /* seconds without accepting when file descriptors ran out */
+#define FDS_BESIDES	  64  /* listeners, maps, log, snapshot: what is not a client */
+#define SAVE_RETRY	  5   /* seconds before a background save that failed is tried again */
 
 /* Active expiry: 2 % of one CPU, or 25 % while a good part of what is looked at has expired. */
 #define EXPIRY_PERIOD	   0.1

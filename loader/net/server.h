@@ -25,14 +25,14 @@ struct attach;
 struct executor;
 
 struct server_options {
-	const struct config *cfg; /* not owned; until `adopt` is called with another */
-	struct store *store;	 /* not owned */
+	const struct config *cfg;	 /* not owned; until `adopt` is called with another */
+	struct store *store;		 /* not owned */
 	const struct executor *executor; /* what executes commands, not owned */
-	const struct attach *attach; /* for INFO, not owned, NULL = no XDP */
-	const char *config_file; /* for INFO, NULL = none */
+	const struct attach *attach;	 /* for INFO, not owned, NULL = no XDP */
+	const char *config_file;	 /* for INFO, NULL = none */
 	config_apply_fn *apply; /* for CONFIG SET, see config.h; NULL = miss, allow... are fixed */
 	config_adopt_fn *adopt; /* the owner of the configuration; also called by server_new() */
-	void *config_arg; /* of both */
+	void *config_arg;	/* of both */
 	/*
 	 * Why a TCP client may not connect, by its address, as text of an error reply; NULL = it
 	 * may.  The function may be NULL.

@@ -20,7 +20,7 @@ struct server {
 	const struct config *cfg; /* in force */
 	struct store *store;
 	struct worker *worker[SERVER_WORKERS]; /* owned */
-	struct ev_loop *loop; /* the first worker's, for the watchers below */
+	struct ev_loop *loop;		       /* the first worker's, for the watchers below */
 	ev_io listeners[MAX_LISTENERS];
 	unsigned int listener_count;
 	bool following_addresses; /* a port that is in use may be one of our own listeners */

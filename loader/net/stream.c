@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define ROOM_MIN      (16 << 10)
-#define ROOM_HINT_MAX (2 << 20)   /* a longer argument gets its memory as its bytes come */
+#define ROOM_HINT_MAX (2 << 20)	  /* a longer argument gets its memory as its bytes come */
 #define SHRINK_ABOVE  (256 << 10) /* bytes of a buffer that is given back when most of it is free */
 #define ARGV_KEEP     64	  /* arguments that a client at rest has room for */
 

@@ -17,9 +17,9 @@
 #include "resp.h"
 
 struct input {
-	char *data; /* owned, unless `shared` */
+	char *data;	      /* owned, unless `shared` */
 	size_t pos, len, cap; /* data[pos..len) is not yet executed */
-	bool shared; /* data is the worker's read buffer */
+	bool shared;	      /* data is the worker's read buffer */
 };
 
 struct stream {

@@ -17,9 +17,9 @@
 #include "port_hint.h"
 #include "util/log.h"
 
-#define BATCH 32
+#define BATCH	       32
 #define BATCHES_A_CALL 4
-#define SOCKET_BUFFER (4 << 20)
+#define SOCKET_BUFFER  (4 << 20)
 
 /* Memory for one recvmmsg(): datagrams, their senders, and where they were sent to. */
 struct udp_batch {

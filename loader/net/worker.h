@@ -33,10 +33,10 @@ struct turns {
 
 struct worker {
 	struct server *srv;
-	struct ev_loop *loop;	     /* owned */
-	struct store_ctx *ctx;	     /* owned */
-	char *read_buffer;	     /* READ_BYTES, used by one client at a time; owned */
-	struct client_list clients;  /* by last activity, the oldest first; owned */
+	struct ev_loop *loop;	    /* owned */
+	struct store_ctx *ctx;	    /* owned */
+	char *read_buffer;	    /* READ_BYTES, used by one client at a time; owned */
+	struct client_list clients; /* by last activity, the oldest first; owned */
 	unsigned int client_count;
 	size_t client_memory;	     /* bytes that the clients take */
 	size_t client_memory_peak;   /* since memory was given back to the system */
@@ -44,7 +44,7 @@ struct worker {
 	ev_check turns;		     /* gives each waiting client its turn */
 	ev_idle no_wait;	     /* keeps the loop from sleeping while some are waiting */
 	ev_timer second;
-	uint64_t slice_end; /* monotonic ns: when long commands have used up this round's time */
+	uint64_t slice_end;   /* monotonic ns: when long commands have used up this round's time */
 	uint64_t stat[STATS]; /* only grow */
 	const struct executor *executor;
 	/* executor.worker_bytes, used by commands/ only */

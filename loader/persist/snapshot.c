@@ -68,7 +68,7 @@ struct job {
 	int ret;
 	uint64_t keys;
 	uint64_t changes; /* count_changes() at its start */
-	double start;     /* by monotonic_seconds() */
+	double start;	  /* by monotonic_seconds() */
 	char error[sizeof(state.info.last_error)];
 };
 
@@ -92,8 +92,8 @@ static void init_once(void)
 
 static uint64_t count_changes(const struct store *st)
 {
-	static const char *const names[] = { "inserts", "overwrites", "expiry_changes",
-					     "deletes", "moves",      "expires", "evictions" };
+	static const char *const names[] = { "inserts", "overwrites", "expiry_changes", "deletes",
+					     "moves",	"expires",    "evictions" };
 	uint64_t sum = 0;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -268,8 +268,9 @@ static int fail_walk(struct job *job, int err)
 	if (err == -ECANCELED)
 		return fail(job, err, "the save was cancelled");
 	if (err == -EBUSY)
-		return fail(job, err, "a key could not be read, it is locked or changes all the "
-				      "time; try again");
+		return fail(job, err,
+			    "a key could not be read, it is locked or changes all the "
+			    "time; try again");
 	return fail(job, err, "reading the store failed: %s", strerror(-err));
 }
 

@@ -22,16 +22,16 @@ struct store;
 
 struct snapshot_info {
 	bool in_progress;
-	bool last_ok;          /* of the last save that ended; true before the first */
+	bool last_ok; /* of the last save that ended; true before the first */
 	/* a background save failed, and no save has succeeded since; as in Redis */
 	bool stop_writes;
-	time_t last_save;      /* of the last successful save; before that, of the start */
+	time_t last_save; /* of the last successful save; before that, of the start */
 	/* the same moment, and the start of the last save, by monotonic_seconds() */
 	double saved_at, tried_at;
-	uint64_t last_keys;    /* keys in the last successful save */
+	uint64_t last_keys;	  /* keys in the last successful save */
 	uint64_t saves, failures; /* successful and failed saves since the start */
-	double last_seconds;   /* duration of the last save */
-	char last_error[256];  /* a sentence, "" if last_ok */
+	double last_seconds;	  /* duration of the last save */
+	char last_error[256];	  /* a sentence, "" if last_ok */
 };
 
 /*

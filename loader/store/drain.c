@@ -25,8 +25,8 @@
 #include "util/grace.h"
 #include "util/log.h"
 
-#define SAMPLES 64      /* slots examined to estimate how full a span is */
-#define PASSES 8        /* over the spans in one call; slots that are still in use then wait */
+#define SAMPLES	   64	/* slots examined to estimate how full a span is */
+#define PASSES	   8	/* over the spans in one call; slots that are still in use then wait */
 #define LIST_TRIES 1000 /* to pop from a contended free list */
 
 static bool is_live(const struct xkv_slot *slot)

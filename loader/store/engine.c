@@ -17,8 +17,8 @@
 
 #define BUSY_YIELDS   5000 /* tries after which a retry sleeps instead of yielding the CPU */
 #define BUSY_SLEEP_US 50
-#define ROOM_TRIES    16   /* calls of no_slot() for an operation, which may need two slots */
-#define JOIN_COST     100  /* join() counts as so many of BUSY_TRIES */
+#define ROOM_TRIES    16  /* calls of no_slot() for an operation, which may need two slots */
+#define JOIN_COST     100 /* join() counts as so many of BUSY_TRIES */
 
 /* ---- running ------------------------------------------------------------- */
 
@@ -51,8 +51,8 @@ void request_clear(struct xkv_request *rq)
 	memset((char *)rq + behind, 0, offsetof(struct xkv_request, in) - behind);
 }
 
-struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opcode,
-			    const void *key, size_t key_len)
+struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opcode, const void *key,
+			    size_t key_len)
 {
 	struct xkv_request *rq = &ctx->request[nr];
 	struct xkv_hdr *hdr = (struct xkv_hdr *)rq->in;
@@ -112,8 +112,8 @@ static int take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 	int ret;
 
 	for (unsigned int tries = 0; tries < ROOM_TRIES;) {
-		ret = class == XKV_CLASS_LARGE ? span_take_large(st, &ctx->request[nr], units) :
-						 slots_run(st, &args);
+		ret = class == XKV_CLASS_LARGE ? span_take_large(st, &ctx->request[nr], units)
+					       : slots_run(st, &args);
 		if (ret == -EBUSY && ++busy < BUSY_TRIES)
 			wait_for_others(busy);
 		else if (ret != -ENOSPC)

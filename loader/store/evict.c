@@ -29,15 +29,15 @@
 #include "impl.h"
 #include "util/clock.h"
 
-#define RUNS 64          /* a sample consists of so many runs, at random places, ... */
-#define RUN_SLOTS 16     /* ... of so many neighbouring slots */
-#define ROUNDS 64        /* of sampling and sweeping in one call of evict() */
-#define LRU_WORST 8      /* lru and others: the worst eighth is evicted first */
-#define LFU_WORST 16     /* lfu: the worst sixteenth */
-#define LRU_TICKS 128    /* clock ticks in which as many keys are inserted as the store has */
-#define LFU_TICKS 16
-#define RETRY_MS 100     /* pause after a search that found nothing, while no candidate is added */
-#define PAGE_LOOKS 1536  /* slots examined per page and sample: an eighth of a page, or more */
+#define RUNS	   64  /* a sample consists of so many runs, at random places, ... */
+#define RUN_SLOTS  16  /* ... of so many neighbouring slots */
+#define ROUNDS	   64  /* of sampling and sweeping in one call of evict() */
+#define LRU_WORST  8   /* lru and others: the worst eighth is evicted first */
+#define LFU_WORST  16  /* lfu: the worst sixteenth */
+#define LRU_TICKS  128 /* clock ticks in which as many keys are inserted as the store has */
+#define LFU_TICKS  16
+#define RETRY_MS   100	/* pause after a search that found nothing, while no candidate is added */
+#define PAGE_LOOKS 1536 /* slots examined per page and sample: an eighth of a page, or more */
 
 /* xorshift64 (Marsaglia 2003): has to be fast, not unpredictable. */
 static uint64_t draw(struct store *st)
@@ -111,8 +111,8 @@ static int64_t score(struct store *st, const struct xkv_slot *slot)
 		age = XKV_LFU_AGE(clock_of(st), access);
 		return (int64_t)(access & XKV_LFU_COUNT) * XKV_LFU_LEASE - age;
 	}
-	return st->policy == STORE_VOLATILE_TTL ? (int64_t)slot->expire_ms :
-						  (int64_t)(draw(st) >> 32);
+	return st->policy == STORE_VOLATILE_TTL ? (int64_t)slot->expire_ms
+						: (int64_t)(draw(st) >> 32);
 }
 
 bool evict_may(const struct store *st, uint64_t expire_ms)

@@ -27,10 +27,10 @@
 struct store_ctx {
 	struct store *st;
 	struct xkv_request *request; /* XKV_BATCH_REQUESTS of them, in the batch map */
-	unsigned int first;          /* index of request[0] in the batch map */
-	bool taken;                  /* under ctx_lock */
-	uint64_t sender[2];          /* client address of the next datagrams (xkv_request.source) */
-	void *large;                 /* XKV_VALUE_MAX bytes, allocated on first use */
+	unsigned int first;	     /* index of request[0] in the batch map */
+	bool taken;		     /* under ctx_lock */
+	uint64_t sender[2];	     /* client address of the next datagrams (xkv_request.source) */
+	void *large;		     /* XKV_VALUE_MAX bytes, allocated on first use */
 	/* memory.units_retired before the last run; its references are valid until that changes */
 	uint64_t retired;
 };
@@ -57,16 +57,16 @@ struct memory {
 		_Atomic uint64_t slots; /* in the spans of the class */
 		_Atomic uint64_t units;
 	} class[XKV_CLASSES];
-	_Atomic uint64_t large_taken;     /* slots taken for large values since the start */
+	_Atomic uint64_t large_taken;	  /* slots taken for large values since the start */
 	_Atomic unsigned int large_units; /* largest recent request for a large value, in units */
 };
 
 /* maintenance.c: what waiting requests need of one size class.  Under need_lock. */
 struct need {
 	uint64_t posted, served; /* ticket numbers: a request waits until served >= its ticket */
-	unsigned int units;      /* XKV_CLASS_LARGE: the most that a waiting request needs */
-	unsigned int tried;      /* the units that `result` refers to */
-	uint64_t until_ms;       /* the latest deadline of the waiting requests (monotonic) */
+	unsigned int units;	 /* XKV_CLASS_LARGE: the most that a waiting request needs */
+	unsigned int tried;	 /* the units that `result` refers to */
+	uint64_t until_ms;	 /* the latest deadline of the waiting requests (monotonic) */
 	int result;
 };
 
@@ -87,17 +87,17 @@ struct maintenance {
 		_Atomic unsigned int quiet;
 		uint64_t surplus; /* slots, at the last surplus_of() */
 	} class[XKV_CLASSES];
-	unsigned int spare_periods; /* periods until config.spare_class is cleared */
-	uint64_t large_seen;        /* memory.large_taken at the last update_large() */
+	unsigned int spare_periods;	  /* periods until config.spare_class is cleared */
+	uint64_t large_seen;		  /* memory.large_taken at the last update_large() */
 	_Atomic unsigned int large_quiet; /* update_large() calls since large_taken changed */
-	bool shrinks;               /* shrinking to a lower maxmemory makes progress */
-	_Atomic bool at_limit;      /* the last attempt to add a page was refused */
+	bool shrinks;			  /* shrinking to a lower maxmemory makes progress */
+	_Atomic bool at_limit;		  /* the last attempt to add a page was refused */
 	struct {
 		uint64_t ms, took_ms; /* when (monotonic, 0 = never), and how long it took */
-		uint64_t free;        /* free units at that time */
+		uint64_t free;	      /* free units at that time */
 		unsigned int units;   /* neighbouring units that were needed */
-	} compact_failed;           /* the last compact() without success */
-	uint64_t refused_ms;        /* time of the last log line about refused writes, 0 = never */
+	} compact_failed;	      /* the last compact() without success */
+	uint64_t refused_ms; /* time of the last log line about refused writes, 0 = never */
 };
 
 /* drain.c, used by the maintenance thread only: the spans that are being emptied. */
@@ -110,7 +110,7 @@ struct drain {
 /* evict.c, used by the maintenance thread only. */
 struct evict {
 	struct slot_cursor cursor;
-	uint64_t random;        /* state of the random numbers */
+	uint64_t random;	/* state of the random numbers */
 	uint64_t clock_inserts; /* value of the counter `inserts` at the last clock tick */
 	/* the last evict() that found nothing: time (monotonic), CPU time, candidates_made() */
 	uint64_t failed_ms, failed_took_ms, failed_made;
@@ -119,10 +119,10 @@ struct evict {
 /* scan.c: state of store_expire_cycle().  A round is one walk over all pages. */
 struct sweep {
 	struct slot_cursor cursor;
-	bool idle;      /* the last round found no key with an expiry */
+	bool idle;	/* the last round found no key with an expiry */
 	uint64_t given; /* ttls_given() at the start of this round */
-	uint64_t met;   /* keys with an expiry in this round */
-	double ttl_ms;  /* sum of the remaining times of those */
+	uint64_t met;	/* keys with an expiry in this round */
+	double ttl_ms;	/* sum of the remaining times of those */
 	_Atomic uint64_t avg_ttl_ms;
 	_Atomic uint64_t expiring; /* keys with an expiry in the last complete round */
 };
@@ -136,7 +136,7 @@ struct store {
 	struct xkv_request *batch;
 	struct xkv_bucket *index;
 	unsigned int class_count;
-	unsigned int cpus;           /* possible ones: elements of a per-CPU value */
+	unsigned int cpus;	     /* possible ones: elements of a per-CPU value */
 	_Atomic uint64_t maxmemory;  /* bytes, 0 = no limit */
 	_Atomic unsigned int policy; /* enum store_policy */
 	struct store_ctx ctx[XKV_BATCH_CONTEXTS];
@@ -274,7 +274,8 @@ static inline bool class_is_empty(const struct store *st, unsigned int class)
 	const struct xkv_class *c = &st->classes[class];
 
 	return !((__atomic_load_n(&c->head[0], __ATOMIC_ACQUIRE) |
-		  __atomic_load_n(&c->head[1], __ATOMIC_ACQUIRE)) & XKV_REF_MASK);
+		  __atomic_load_n(&c->head[1], __ATOMIC_ACQUIRE)) &
+		 XKV_REF_MASK);
 }
 
 /* Units of a slot of XKV_CLASS_LARGE. */
@@ -401,8 +402,8 @@ int slots_run(struct store *st, struct xkv_slots_args *args);
 /* Clears a request for reuse, except for its prefilled slot. */
 void request_clear(struct xkv_request *rq);
 /* Writes a request of one operation without value; returns the operation, to fill in the rest. */
-struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opcode,
-			    const void *key, size_t key_len);
+struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opcode, const void *key,
+			    size_t key_len);
 /*
  * Takes a slot for the entry of `op`, fills it, and records it in the request, which will publish
  * it.  0, -ENOSPC, -EBUSY.

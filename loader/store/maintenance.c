@@ -17,25 +17,25 @@
 #define PERIOD_MS 20
 /* returning memory */
 #define RETURN_PERIODS 50 /* once a second */
-#define RETURN_SHARE 4    /* a growing class may keep a quarter of its slots free */
-#define RETURN_PAGES 4    /* at once */
-#define RETURN_UNITS (2 * RETURN_PAGES * XKV_UNITS) /* drained at once: requests may be waiting */
-#define PAGE_TRIES 8      /* pages examined for one that can be emptied */
-#define RUN_TRIES 4       /* runs of units examined for one that can be emptied for a value */
-#define UNITS_KEPT 64     /* free units that are not returned */
+#define RETURN_SHARE   4  /* a growing class may keep a quarter of its slots free */
+#define RETURN_PAGES   4  /* at once */
+#define RETURN_UNITS   (2 * RETURN_PAGES * XKV_UNITS) /* drained at once: requests may be waiting */
+#define PAGE_TRIES     8  /* pages examined for one that can be emptied */
+#define RUN_TRIES      4  /* runs of units examined for one that can be emptied for a value */
+#define UNITS_KEPT     64 /* free units that are not returned */
 /* growth */
-#define GROWTH_SHARE 16   /* a class grows if a sixteenth of its slots or more is taken a second */
-#define QUIET_LOOKS 5     /* seconds without growth, after which only the reserve is kept */
-#define RESERVE_PAGES 2   /* most pages of free slots in reserve, in a class that grows */
+#define GROWTH_SHARE  16 /* a class grows if a sixteenth of its slots or more is taken a second */
+#define QUIET_LOOKS   5	 /* seconds without growth, after which only the reserve is kept */
+#define RESERVE_PAGES 2	 /* most pages of free slots in reserve, in a class that grows */
 /* making room for a waiting request */
-#define EVICT_AT_ONCE 64  /* entries, ... */
-#define EVICT_SHARE 64    /* ... but at most such a part of all */
-#define LARGER 4          /* spans of more than so many times the wanted units are drained last */
-#define ROOM_MS 100       /* for one class, before requests of other classes have their turn */
-#define SPARE_PERIODS 2   /* how long spare_class stays set, so that the waiting request sees it */
-#define COMPACT_MS 1000   /* pause after a failed compact(), while no unit is taken or freed */
-#define COMPACT_SHARE 10  /* pause in any case, as a multiple of the time it took */
-#define REFUSED_MS 60000  /* between two log lines about refused writes */
+#define EVICT_AT_ONCE 64   /* entries, ... */
+#define EVICT_SHARE   64   /* ... but at most such a part of all */
+#define LARGER	      4	   /* spans of more than so many times the wanted units are drained last */
+#define ROOM_MS	      100  /* for one class, before requests of other classes have their turn */
+#define SPARE_PERIODS 2	   /* how long spare_class stays set, so that the waiting request sees it */
+#define COMPACT_MS    1000 /* pause after a failed compact(), while no unit is taken or freed */
+#define COMPACT_SHARE 10   /* pause in any case, as a multiple of the time it took */
+#define REFUSED_MS    60000 /* between two log lines about refused writes */
 
 static struct timespec to_timespec(uint64_t ms)
 {
@@ -199,7 +199,9 @@ static unsigned int reclaim(struct store *st, unsigned int want)
 
 /* Units that are taken to find out whether something would fit, and freed again. */
 struct trial {
-	struct { uint32_t page, first, units; } taken[XKV_UNITS];
+	struct {
+		uint32_t page, first, units;
+	} taken[XKV_UNITS];
 	unsigned int count;
 };
 
@@ -326,9 +328,9 @@ static unsigned int cheapest_run(const struct store *st, uint32_t page, unsigned
 	for (uint32_t i = 1; i < XKV_UNITS; i++)
 		upto[i + 1] = upto[i] + unit_cost(st, page, i, units);
 	for (uint32_t i = XKV_UNITS - 1; i; i--)
-		end[i] = unit[i].first && i + 1 < XKV_UNITS && unit[i + 1].first == unit[i].first ?
-				 end[i + 1] :
-				 i + 1;
+		end[i] = unit[i].first && i + 1 < XKV_UNITS && unit[i + 1].first == unit[i].first
+				 ? end[i + 1]
+				 : i + 1;
 	for (uint32_t i = 1; i + units <= XKV_UNITS; i++) {
 		uint32_t begin = unit[i].first ? unit[i].first : i;
 		unsigned int cost = upto[end[i + units - 1]] - upto[begin];
@@ -373,8 +375,7 @@ static bool try_compact(struct store *st, unsigned int units)
 		if (can_be_emptied(st, page, first, units, 0))
 			return drain_range(st->maint.ctx, page, first, units);
 	}
-	return emptiest_page(st, 0, &page) &&
-	       drain_range(st->maint.ctx, page, 1, XKV_UNITS - 1);
+	return emptiest_page(st, 0, &page) && drain_range(st->maint.ctx, page, 1, XKV_UNITS - 1);
 }
 
 /*
@@ -441,7 +442,8 @@ static void log_refusal(struct store *st)
 	st->maint.refused_ms = now;
 	if (store_at_limit(st))
 		log_warning("no memory: writes are refused, as maxmemory (%llu bytes) is taken and "
-			    "the policy finds nothing to evict", (unsigned long long)st->maxmemory);
+			    "the policy finds nothing to evict",
+			    (unsigned long long)st->maxmemory);
 	else
 		log_warning("no memory: writes are refused, as the machine has no more to give");
 }
@@ -755,8 +757,7 @@ static void return_pages(struct store *st)
 	for (; given < RETURN_PAGES && free >= keep + XKV_UNITS; given++, free -= XKV_UNITS - 1)
 		/* the next large value must still find its units */
 		if (!emptiest_page(st, st->mem.large_units, &page) ||
-		    !drain_range(st->maint.ctx, page, 1, XKV_UNITS - 1) ||
-		    page_remove(st, page))
+		    !drain_range(st->maint.ctx, page, 1, XKV_UNITS - 1) || page_remove(st, page))
 			break;
 	if (given)
 		log_debug("%u pages given back", given);
@@ -796,8 +797,7 @@ static bool shrink(struct store *st)
 	if (free < want && evict_may(st, 0))
 		got = reclaim(st, want - free);
 	if (free < want && !got)
-		got = evict(st->maint.ctx, entries_for(st, XKV_CLASS_LARGE, want - free),
-			    true);
+		got = evict(st->maint.ctx, entries_for(st, XKV_CLASS_LARGE, want - free), true);
 	return_pages(st);
 	return got || st->mem.pages_used < before;
 }

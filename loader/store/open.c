@@ -104,9 +104,9 @@ static int versions_init(struct store *st)
 	for (unsigned int cpu = 0; cpu < st->cpus; cpu++)
 		each[cpu].version = first;
 	for (uint32_t frontend = 0; !ret && frontend < XKV_FRONTENDS; frontend++)
-		ret = bpf_map_update_elem(st->bpf.map[BPF_COUNTERS], &frontend, each, BPF_ANY) ?
-			      -errno :
-			      0;
+		ret = bpf_map_update_elem(st->bpf.map[BPF_COUNTERS], &frontend, each, BPF_ANY)
+			      ? -errno
+			      : 0;
 	free(each);
 	return ret;
 }

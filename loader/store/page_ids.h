@@ -19,8 +19,8 @@
 #include "bpf/layout.h"
 
 #define PAGE_ID_THREADS 128
-#define PAGE_ID_FIRST 4       /* look-ups whose duration is measured; ... */
-#define PAGE_ID_SLOW_MS 2     /* ... from this on, the kernel waits for grace periods */
+#define PAGE_ID_FIRST	4 /* look-ups whose duration is measured; ... */
+#define PAGE_ID_SLOW_MS 2 /* ... from this on, the kernel waits for grace periods */
 
 struct page_ids {
 	int fd; /* of the map of pages */

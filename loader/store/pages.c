@@ -41,8 +41,8 @@ void classes_init(struct store *st)
 	uint32_t size = 40, class = 0;
 
 	for (; size < XKV_LARGE; size = next_size(size))
-		st->classes[class++].slot_bytes = size;
-	st->classes[class++].slot_bytes = XKV_LARGE;
+		st->classes[class ++].slot_bytes = size;
+	st->classes[class ++].slot_bytes = XKV_LARGE;
 	st->classes[XKV_CLASS_LARGE].slot_bytes = XKV_SLOT_MAX;
 	st->class_count = class;
 	for (size_t unit = 0; unit < sizeof(st->cfg->class_of); unit++)
@@ -61,7 +61,7 @@ unsigned int class_for(const struct store *st, size_t need)
 	unsigned int class = 0;
 
 	while (class < st->class_count && st->classes[class].slot_bytes < need)
-		class++;
+		class ++;
 	return class < st->class_count ? class : XKV_CLASS_LARGE;
 }
 

@@ -18,14 +18,14 @@
 #include "impl.h"
 #include "util/clock.h"
 
-#define EMPTY_BUCKETS 64   /* visited at most for each requested key, which bounds a call */
-#define COST_REMOVAL 32    /* of an expired entry, relative to ... */
-#define COST_LOOK 1        /* ... examining an entry that stays */
+#define EMPTY_BUCKETS 64 /* visited at most for each requested key, which bounds a call */
+#define COST_REMOVAL  32 /* of an expired entry, relative to ... */
+#define COST_LOOK     1	 /* ... examining an entry that stays */
 /* how to wait for an entry that is locked, or changes all the time */
-#define READ_WAIT_MS 2000  /* in total: the thread that holds the lock may not be running */
-#define READ_YIELDS 1000   /* tries that yield the CPU; later ones sleep */
+#define READ_WAIT_MS  2000 /* in total: the thread that holds the lock may not be running */
+#define READ_YIELDS   1000 /* tries that yield the CPU; later ones sleep */
 #define READ_SLEEP_US 50
-#define BUCKET_KEYS ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
+#define BUCKET_KEYS   ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
 
 /* A copy of a bucket with its chain, and the keys of it that were met. */
 struct walk {
@@ -305,8 +305,7 @@ bool store_expiry_rests(const struct store *st)
 }
 
 /* Examines one slot.  1 if its entry has expired and a request to delete it was written. */
-static unsigned int sweep_slot(struct store_ctx *ctx, uint64_t ref, unsigned int nr,
-			       uint64_t now)
+static unsigned int sweep_slot(struct store_ctx *ctx, uint64_t ref, unsigned int nr, uint64_t now)
 {
 	struct xkv_slot *slot = slot_of(ctx->st, ref);
 	uint64_t seq = load(&slot->seq), expire_ms = slot->expire_ms;
@@ -343,9 +342,8 @@ static void sweep_next_round(struct store *st)
 	uint64_t given = ttls_given(st);
 
 	st->sweep.expiring = st->sweep.met;
-	st->sweep.avg_ttl_ms = st->sweep.met ?
-				 (uint64_t)(st->sweep.ttl_ms / (double)st->sweep.met) :
-				 0;
+	st->sweep.avg_ttl_ms =
+		st->sweep.met ? (uint64_t)(st->sweep.ttl_ms / (double)st->sweep.met) : 0;
 	st->sweep.ttl_ms = 0;
 	st->sweep.idle = !st->sweep.met && given == st->sweep.given;
 	st->sweep.given = given;

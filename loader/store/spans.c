@@ -15,8 +15,8 @@
 
 #include "impl.h"
 
-#define GROWTH_SHARE 8  /* the next span has an eighth of the class's units */
-#define WASTE_SHARE 8   /* at most an eighth of a span is wasted, ... */
+#define GROWTH_SHARE 8	/* the next span has an eighth of the class's units */
+#define WASTE_SHARE  8	/* at most an eighth of a span is wasted, ... */
 #define SMALLEST_MAX 16 /* ... if a span of so many units achieves that */
 
 /* ---- finding spans ------------------------------------------------------- */

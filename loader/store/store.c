@@ -171,8 +171,7 @@ static int plan_change(struct store_ctx *ctx, const struct store_op *op,
 	return 0;
 }
 
-static int change_large(struct store_ctx *ctx, const struct store_op *op,
-			struct store_entry *out)
+static int change_large(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
 	struct store_entry now;
 	struct store_op change;

@@ -40,7 +40,7 @@ struct store_entry {
 	size_t value_len;   /* bytes, 0..XKV_VALUE_MAX */
 	uint64_t expire_ms; /* Unix time in milliseconds, 0 = never */
 	uint64_t version;
-	int64_t number;     /* INCR: the sum; APPEND: the new length */
+	int64_t number; /* INCR: the sum; APPEND: the new length */
 };
 
 /*
@@ -54,11 +54,11 @@ struct store_op {
 	size_t key_len;
 	const void *value; /* SET, APPEND */
 	size_t value_len;
-	int64_t amount;     /* INCR */
+	int64_t amount; /* INCR */
 	/* SET, EXPIRE: Unix ms, 0 = never; after a time in the past the key is gone for readers */
 	uint64_t expire_ms;
-	uint64_t version;   /* with XKV_CAS: SET, DELETE, EXPIRE, INCR, APPEND */
-	bool expired;       /* DELETE: only if the entry has expired; counts as an expiry */
+	uint64_t version; /* with XKV_CAS: SET, DELETE, EXPIRE, INCR, APPEND */
+	bool expired;	  /* DELETE: only if the entry has expired; counts as an expiry */
 };
 
 /* Takes a free context.  NULL with errno EAGAIN if all are taken.  Thread safe. */
@@ -101,9 +101,9 @@ static inline int store_get(struct store_ctx *ctx, const void *key, size_t key_l
 static inline int store_touch(struct store_ctx *ctx, const void *key, size_t key_len, bool touch,
 			      struct store_entry *out)
 {
-	struct store_op op = {
-		.opcode = touch ? XKV_OP_TOUCH : XKV_OP_TTL, .key = key, .key_len = key_len
-	};
+	struct store_op op = { .opcode = touch ? XKV_OP_TOUCH : XKV_OP_TTL,
+			       .key = key,
+			       .key_len = key_len };
 
 	return store_do(ctx, &op, out);
 }
@@ -163,8 +163,8 @@ static inline int store_expire(struct store_ctx *ctx, const void *key, size_t ke
  * Adds `amount` to the decimal number that is the value of `key`; a missing key counts as 0.  0 and
  * *sum, or -EDOM, -ERANGE, -EBUSY, -ENOSPC.
  */
-static inline int store_incr(struct store_ctx *ctx, const void *key, size_t key_len,
-			     int64_t amount, int64_t *sum)
+static inline int store_incr(struct store_ctx *ctx, const void *key, size_t key_len, int64_t amount,
+			     int64_t *sum)
 {
 	struct store_entry out;
 	struct store_op op = {

@@ -15,9 +15,9 @@
 
 /* A compiled pattern. */
 struct glob {
-	unsigned int elements;	   /* each matches one character */
-	bool never;		   /* has more elements than any text has characters */
-	uint64_t star[GLOB_WORDS]; /* bit i: a star follows the first i elements */
+	unsigned int elements;		   /* each matches one character */
+	bool never;			   /* has more elements than any text has characters */
+	uint64_t star[GLOB_WORDS];	   /* bit i: a star follows the first i elements */
 	uint64_t element[GLOB_WORDS][256]; /* bit i: element i matches this character */
 };
 

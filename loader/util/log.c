@@ -36,8 +36,8 @@ int log_reserve_stdio(void)
  */
 int log_open(const char *path)
 {
-	int fd = path[0] ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640) :
-			   STDERR_FILENO;
+	int fd = path[0] ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640)
+			 : STDERR_FILENO;
 	int to = atomic_load(&log_fd), ret;
 
 	if (fd < 0)

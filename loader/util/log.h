@@ -23,9 +23,9 @@ void log_set_level(enum log_level level);
 /* Writes one line with time, pid and level, cut at 2 KiB.  Keeps errno.  Thread safe. */
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-#define log_debug(...) log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
+#define log_debug(...)	 log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
 #define log_verbose(...) log_write(LOG_LEVEL_VERBOSE, __VA_ARGS__)
-#define log_notice(...) log_write(LOG_LEVEL_NOTICE, __VA_ARGS__)
+#define log_notice(...)	 log_write(LOG_LEVEL_NOTICE, __VA_ARGS__)
 #define log_warning(...) log_write(LOG_LEVEL_WARNING, __VA_ARGS__)
 
 #endif

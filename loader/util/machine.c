@@ -14,8 +14,8 @@
  * 1/20 is kept free; of a cgroup's limit also at least what the next xkvd needs to load its
  * programs (18 to 22 MiB) and to save, but not more than half the limit.
  */
-#define RESERVE_SHARE 20
-#define RESERVE_LEAST (32ULL << 20)
+#define RESERVE_SHARE	   20
+#define RESERVE_LEAST	   (32ULL << 20)
 #define RESERVE_MOST_SHARE 2
 
 typedef unsigned long long bytes;

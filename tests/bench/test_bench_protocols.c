@@ -287,12 +287,9 @@ static void hostile_memcached(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(resp_commands),
-		cmocka_unit_test(resp_replies),
-		cmocka_unit_test(resp_errors),
-		cmocka_unit_test(hostile_resp),
-		cmocka_unit_test(memcached_commands),
-		cmocka_unit_test(memcached_replies),
+		cmocka_unit_test(resp_commands),      cmocka_unit_test(resp_replies),
+		cmocka_unit_test(resp_errors),	      cmocka_unit_test(hostile_resp),
+		cmocka_unit_test(memcached_commands), cmocka_unit_test(memcached_replies),
 		cmocka_unit_test(hostile_memcached),
 	};
 

@@ -55,8 +55,8 @@ static void take_batch(unsigned int batch)
 /* Runs a program once on a frame; *len becomes the frame's length.  Returns the verdict. */
 static uint32_t run_program(int fd, const void *in, size_t in_len, uint8_t *out, size_t *len)
 {
-	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = in, .data_size_in = in_len,
-		    .data_out = out, .data_size_out = PACKET_MAX);
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = in, .data_size_in = in_len, .data_out = out,
+		    .data_size_out = PACKET_MAX);
 
 	assert_int_equal(bpf_prog_test_run_opts(fd, &opts), 0);
 	*len = opts.data_size_out;

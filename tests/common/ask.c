@@ -87,7 +87,7 @@ static void ask_driver(struct store_ctx *ctx, const struct payload *req, struct 
 }
 
 void ask_as(struct store_ctx *ctx, enum frontend frontend, const struct payload *req,
-		   struct reply *r)
+	    struct reply *r)
 {
 	memset(r, 0, offsetof(struct reply, byte));
 	if (!source)

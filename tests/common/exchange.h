@@ -42,10 +42,10 @@
 #define VALUE(text)	   .value = (text), .value_len = strlen(text)
 #define REQUEST(code, ...) request(OP(code, __VA_ARGS__))
 
-extern struct outcome out;	    /* of the last frame */
-extern uint64_t version;	    /* in the last result of the last reply */
-extern const char *vector_running;  /* its name, for messages; NULL if none is */
-extern unsigned int shape;	    /* of the next frame */
+extern struct outcome out;	   /* of the last frame */
+extern uint64_t version;	   /* in the last result of the last reply */
+extern const char *vector_running; /* its name, for messages; NULL if none is */
+extern unsigned int shape;	   /* of the next frame */
 
 /*
  * CASE: begins with an empty store, which the cases of a program share, and the plain

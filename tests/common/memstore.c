@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#define BUCKETS	  16384U
+#define BUCKETS	     16384U
 #define MAX_CONTEXTS 64U
 
 enum counter { HITS, MISSES, INSERTS, OVERWRITES, DELETES, EXPIRES, EXPIRY_CHANGES, COUNTERS };

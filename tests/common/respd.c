@@ -74,10 +74,12 @@ static void adopt(void *arg, const struct config *next)
 
 static int serve(struct store *st, const struct config **cfg, const char *file)
 {
-	struct server_options options = {
-		.cfg = *cfg, .store = st, .executor = commands_executor(), .config_file = file,
-		.adopt = adopt, .config_arg = cfg
-	};
+	struct server_options options = { .cfg = *cfg,
+					  .store = st,
+					  .executor = commands_executor(),
+					  .config_file = file,
+					  .adopt = adopt,
+					  .config_arg = cfg };
 	char err[512];
 	struct hold hold = { .store = st, .fd = hold_fd() };
 	struct server *s = server_new(&options, err, sizeof(err));

@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VECTOR_BYTES 1472
-#define VECTOR_TEXT  2048
-#define VECTOR_LINES 8
+#define VECTOR_BYTES	1472
+#define VECTOR_TEXT	2048
+#define VECTOR_LINES	8
 #define VECTOR_REQUESTS 4
 
 enum vector_verdict { VECTOR_NONE, VECTOR_TX, VECTOR_PASS, VECTOR_DROP };

@@ -25,11 +25,11 @@
 #include "client/check.h"
 #include "loader/store/impl.h"
 
-#define SKIPPED 77 /* exit status, by which tests/run knows it */
-#define BPFFS  "/sys/fs/bpf"
-#define FRAMES (XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS)
-#define FRAME  (FRAMES - 1) /* ours: the last of a context that nobody takes */
-#define WARM_SLOTS 2000 /* of each class */
+#define SKIPPED	   77 /* exit status, by which tests/run knows it */
+#define BPFFS	   "/sys/fs/bpf"
+#define FRAMES	   (XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS)
+#define FRAME	   (FRAMES - 1) /* ours: the last of a context that nobody takes */
+#define WARM_SLOTS 2000		/* of each class */
 #define WALKS                                                                                      \
 	4 /* while we walk, the store's own thread may link a page: that is over in a moment */
 
@@ -132,8 +132,7 @@ static int open_bulk(struct bed *b)
 	struct bpf_devmap_val lo = { .ifindex = 1, .bpf_prog.fd = -1 };
 	__u32 zero = 0;
 
-	b->bulk_prog =
-		bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_bulk_xdp"));
+	b->bulk_prog = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_bulk_xdp"));
 	return bpf_map_update_elem(bpf_object__find_map_fd_by_name(b->object, "xkv_self"), &zero,
 				   &lo, BPF_ANY);
 }
@@ -209,8 +208,8 @@ static const char *open_store(struct bed *b, bool new)
 	bed_maintenance(b, false);
 	bed_configure(b);
 	store_start(b->st);
-	return fresh == new ? NULL :
-			      failure("the store in %s is%s new", b->pin_dir, new ? " not" : "");
+	return fresh == new ? NULL
+			    : failure("the store in %s is%s new", b->pin_dir, new ? " not" : "");
 }
 
 static void close_store(struct bed *b)

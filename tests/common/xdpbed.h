@@ -25,12 +25,12 @@ struct bed {
 	int bulk_prog; /* the one that runs in the bulk queue, if bed_batched */
 	struct store *st;
 	struct store_ctx *ctx;
-	struct xkv_config *c;	   /* what BPF reads, mapped */
-	struct xkv_rules *rules;   /* those of it that hold */
+	struct xkv_config *c;	     /* what BPF reads, mapped */
+	struct xkv_rules *rules;     /* those of it that hold */
 	struct xkv_secrets *secrets; /* mapped */
-	struct xkv_class *classes; /* mapped */
-	struct xkv_bucket *index;  /* mapped */
-	struct xkv_dedup_set *once; /* mapped */
+	struct xkv_class *classes;   /* mapped */
+	struct xkv_bucket *index;    /* mapped */
+	struct xkv_dedup_set *once;  /* mapped */
 	struct xkv_request *batch;   /* mapped */
 	uint8_t *page[XKV_PAGES_MAX];
 	uint32_t page_id[XKV_PAGES_MAX]; /* what is mapped there: pages come and go */

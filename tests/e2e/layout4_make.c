@@ -27,7 +27,7 @@
 #include "loader/attach/layout4.h"
 
 #define BUCKETS 64
-#define MAGIC 0x584b5631
+#define MAGIC	0x584b5631
 
 static struct layout4_bucket *bucket; /* the index, mapped */
 static uint32_t *config;

@@ -173,7 +173,8 @@ static void write_numbered(void)
 	static const uint8_t bytes[XKV_PAYLOAD_MAX4] = "what many reads find";
 	struct operation key = numbered(0, below(700));
 	struct store_op op = { .opcode = below(8) ? XKV_OP_SET : XKV_OP_DELETE,
-			       .key = key.key, .key_len = key.key_len };
+			       .key = key.key,
+			       .key_len = key.key_len };
 	struct store_entry unused;
 
 	if (op.opcode == XKV_OP_SET) {

@@ -365,12 +365,9 @@ static void test_append_expires_while_joined(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(test_eviction),
-		CASE(test_append_expires_while_joined),
-		OWN(test_eviction_of_few),
-		OWN(test_relocate),
-		OWN(test_drain),
-		OWN(test_drain_to_larger_class),
+		CASE(test_eviction),	   CASE(test_append_expires_while_joined),
+		OWN(test_eviction_of_few), OWN(test_relocate),
+		OWN(test_drain),	   OWN(test_drain_to_larger_class),
 		OWN(test_adopt_prefilled),
 	};
 

@@ -682,8 +682,7 @@ static uint64_t vector_given(const struct vector *v)
 				 0);
 	}
 	if (v->givens)
-		assert_int_equal(store_get(bed.ctx, v->given[0].key, v->given[0].key_len, &got),
-				 0);
+		assert_int_equal(store_get(bed.ctx, v->given[0].key, v->given[0].key_len, &got), 0);
 	return got.version;
 }
 
@@ -769,26 +768,16 @@ static void test_vectors(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(test_header),
-		CASE(test_header_flags),
-		CASE(test_header_length),
-		CASE(test_token),
-		CASE(test_opcodes),
-		CASE(test_flags),
-		CASE(test_bad_fields),
-		CASE(test_bad_keys),
-		CASE(test_dirty_padding),
-		CASE(test_bad_value_len),
-		CASE(test_once),
-		CASE(test_once_long),
-		CASE(test_once_goes_up),
-		CASE(test_once_reads),
-		CASE(test_once_full),
-		CASE(test_batch),
-		CASE(test_many_pings),
-		CASE(test_partial_miss),
-		CASE(test_partial_full),
-		CASE(test_partial_refused),
+		CASE(test_header),	  CASE(test_header_flags),
+		CASE(test_header_length), CASE(test_token),
+		CASE(test_opcodes),	  CASE(test_flags),
+		CASE(test_bad_fields),	  CASE(test_bad_keys),
+		CASE(test_dirty_padding), CASE(test_bad_value_len),
+		CASE(test_once),	  CASE(test_once_long),
+		CASE(test_once_goes_up),  CASE(test_once_reads),
+		CASE(test_once_full),	  CASE(test_batch),
+		CASE(test_many_pings),	  CASE(test_partial_miss),
+		CASE(test_partial_full),  CASE(test_partial_refused),
 		CASE(test_vectors),
 	};
 

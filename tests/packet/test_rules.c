@@ -334,8 +334,7 @@ static void test_same_hash(void **state)
 			COUNTS(XKV_C_get_hits));
 	}
 	do
-		assert_int_equal(
-			store_scan(bed.ctx, &cursor, 1000, true, count_key, &keys), 0);
+		assert_int_equal(store_scan(bed.ctx, &cursor, 1000, true, count_key, &keys), 0);
 	while (cursor);
 	assert_int_equal(keys, 26);
 	account();

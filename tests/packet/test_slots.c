@@ -151,8 +151,9 @@ static void test_adopt_spans(void **state)
 	unit[100] = (struct xkv_unit){ .first = 100, .class = 3, .state = XKV_SPAN_NEW };
 	unit[101] = (struct xkv_unit){ .first = 100 };
 	unit[203] = (struct xkv_unit){ .first = 200 }; /* not named to its end */
-	unit[300] = (struct xkv_unit){ .first = 300, .class = XKV_CLASS_LARGE,
-				       .state = XKV_SPAN_DRAINING, .parked = 1 };
+	unit[300] = (struct xkv_unit){
+		.first = 300, .class = XKV_CLASS_LARGE, .state = XKV_SPAN_DRAINING, .parked = 1
+	};
 	assert_null(bed_adopt(&bed));
 	assert_int_equal(units_free(bed.st), before - 1);
 	assert_int_equal(drain_run(bed.ctx), 1);
@@ -445,18 +446,10 @@ static void test_locked_bucket(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		OWN(test_no_slot),
-		OWN(test_page_refused),
-		OWN(test_free_count_lags),
-		OWN(test_wait_ends),
-		OWN(test_adopt_spans),
-		OWN(test_larger_class),
-		OWN(test_full),
-		OWN(test_one_bucket),
-		OWN(test_chain_shrinks),
-		OWN(test_chain_expires),
-		OWN(test_chain_no_slot),
-		OWN(test_locked_bucket),
+		OWN(test_no_slot),	 OWN(test_page_refused),  OWN(test_free_count_lags),
+		OWN(test_wait_ends),	 OWN(test_adopt_spans),	  OWN(test_larger_class),
+		OWN(test_full),		 OWN(test_one_bucket),	  OWN(test_chain_shrinks),
+		OWN(test_chain_expires), OWN(test_chain_no_slot), OWN(test_locked_bucket),
 	};
 
 	return bed_begin(argc, argv) ?: BOTH_WAYS("slots", tests, NULL);

@@ -213,8 +213,9 @@ static void test_incr_random(void **state)
  */
 static void test_incr_classes(void **state)
 {
-	static const int64_t steps[] = { 9, 1, 89, 1, 9999989, 1, 90000000 - 1, 1,
-					 INT64_MAX - 100000090 };
+	static const int64_t steps[] = {
+		9, 1, 89, 1, 9999989, 1, 90000000 - 1, 1, INT64_MAX - 100000090
+	};
 	char key[XKV_KEY_MAX], text[24];
 	struct operation op;
 	struct reply r;
@@ -520,7 +521,11 @@ static void test_append_many(void **state)
 		append("a", 1, pattern(1), 100),
 		{ .opcode = XKV_OP_SET, TEXT("b"), .value = "new", .value_len = 3 },
 		append("a", 1, "x", 1),
-		{ .opcode = XKV_OP_APPEND, .flags = XKV_CAS, TEXT("c"), .value = "y", .value_len = 1,
+		{ .opcode = XKV_OP_APPEND,
+		  .flags = XKV_CAS,
+		  TEXT("c"),
+		  .value = "y",
+		  .value_len = 1,
 		  .version = 2 },
 		append("b", 1, "er", 2),
 		{ .opcode = XKV_OP_INCR, TEXT("n"), .value = "\0\0\0\0\0\0\0\1", .value_len = 8 },
@@ -755,6 +760,6 @@ int main(int argc, char **argv)
 		CASE(test_read_only),
 	};
 
-	return bed_begin(argc, argv) ?:
-	       cmocka_run_group_tests_name("changes", tests, ask_begin, close_bed);
+	return bed_begin(argc, argv)
+		       ?: cmocka_run_group_tests_name("changes", tests, ask_begin, close_bed);
 }

@@ -29,9 +29,9 @@
 #include "packet.h"
 #include "xdpbed.h"
 
-#define KEYS	60 /* in one bucket and its chain */
-#define WALKS	3
-#define BUSY_MS 1000
+#define KEYS		 60 /* in one bucket and its chain */
+#define WALKS		 3
+#define BUSY_MS		 1000
 #define BUSY_PATIENCE_MS 60000
 
 static struct check_sums sums;
@@ -686,6 +686,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_busy, mend_all),
 	};
 
-	return bed_begin(argc, argv) ?:
-	       cmocka_run_group_tests_name("check", tests, open_store, close_bed);
+	return bed_begin(argc, argv)
+		       ?: cmocka_run_group_tests_name("check", tests, open_store, close_bed);
 }

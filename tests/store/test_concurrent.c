@@ -414,8 +414,9 @@ static void test_references_that_are_none(void **state)
 	ref |= (XKV_PAGE_BYTES - XKV_SLOT_WINDOW) >> 3;
 	forged = slot_of(bed.st, ref);
 	assert_non_null(forged);
-	*forged = (struct xkv_slot){ .seq = 2, .key_len = 8, .value_len = 1000,
-				     .class = XKV_CLASS_LARGE };
+	*forged = (struct xkv_slot){
+		.seq = 2, .key_len = 8, .value_len = 1000, .class = XKV_CLASS_LARGE
+	};
 	assert_true(slot_copy(bed.st, ref, &copy, value));
 	forged->value_len = XKV_SLOT_WINDOW - 24;
 	assert_false(slot_copy(bed.st, ref, &copy, value));
@@ -729,6 +730,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_drains_with_chains, close_bed),
 	};
 
-	return bed_begin(argc, argv) ?:
-	       cmocka_run_group_tests_name("concurrent", tests, NULL, NULL);
+	return bed_begin(argc, argv)
+		       ?: cmocka_run_group_tests_name("concurrent", tests, NULL, NULL);
 }

@@ -93,7 +93,11 @@ static void test_once(void **state)
 static void test_once_same_bytes(void **state)
 {
 	struct operation ops[] = {
-		{ .opcode = XKV_OP_SET, TEXT("k"), .value = "new", .value_len = 3, .ttl = 50000,
+		{ .opcode = XKV_OP_SET,
+		  TEXT("k"),
+		  .value = "new",
+		  .value_len = 3,
+		  .ttl = 50000,
 		  .flags = XKV_RETURN },
 		incr("k", 1, 1),
 		{ .opcode = XKV_OP_EXPIRE, TEXT("none"), .ttl = 1000000 },
@@ -299,8 +303,9 @@ static void test_once_append_large(void **state)
 /* The reply has the length of a large old value instead; nothing is set; copies get the same. */
 static void test_once_return_large(void **state)
 {
-	struct operation op = { .opcode = XKV_OP_SET, .flags = XKV_RETURN, TEXT("k"),
-				.value = "new", .value_len = 3 };
+	struct operation op = {
+		.opcode = XKV_OP_SET, .flags = XKV_RETURN, TEXT("k"), .value = "new", .value_len = 3
+	};
 	struct payload p = once_request(SESSION, 80, &op);
 	struct reply r;
 
@@ -559,8 +564,8 @@ static void clients_write(unsigned int clients, int64_t n)
 /* PINGs and reads with sessions by chance leave nothing behind. */
 static void test_flood_of_reads(void **state)
 {
-	struct operation ops[] = { { .opcode = XKV_OP_PING },	   op_on(XKV_OP_GET, "n", 1),
-				   op_on(XKV_OP_TTL, "n", 1),	   op_on(XKV_OP_TOUCH, "n", 1),
+	struct operation ops[] = { { .opcode = XKV_OP_PING },	 op_on(XKV_OP_GET, "n", 1),
+				   op_on(XKV_OP_TTL, "n", 1),	 op_on(XKV_OP_TOUCH, "n", 1),
 				   { .opcode = XKV_OP_SESSION }, op_on(99, "n", 1) };
 	struct payload p;
 	struct reply r;
@@ -608,7 +613,7 @@ static void test_flood_of_many_sources(void **state)
 	flood(FLOOD, 250);
 	assert_true(records(false) > XKV_DEDUP_SETS * XKV_DEDUP_UNPROVEN_WAYS * 9 / 10);
 	assert_in_range(records(true), 1, 3); /* but the one, by chance only */
-	counts_to(DRIVER, older, 8, 1); /* nobody loses what he has */
+	counts_to(DRIVER, older, 8, 1);	      /* nobody loses what he has */
 	counts_to(DRIVER, SESSION, 8, 2);
 	clients_write(1000, 2);
 	counts_to(DRIVER, older, 16, 2003);
@@ -676,6 +681,6 @@ int main(int argc, char **argv)
 		CASE(test_replays),
 	};
 
-	return bed_begin(argc, argv) ?:
-	       cmocka_run_group_tests_name("dedup", tests, ask_begin, close_bed);
+	return bed_begin(argc, argv)
+		       ?: cmocka_run_group_tests_name("dedup", tests, ask_begin, close_bed);
 }

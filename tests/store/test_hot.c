@@ -183,8 +183,8 @@ static void test_driver_many(void **state)
 		if (again) /* the slow path */
 			request_add(&req, &(struct operation){ .opcode = XKV_OP_PING });
 		for (char key[] = "m:1"; key[2] <= '3'; key[2]++)
-			request_add(&req, &(struct operation){ XKV_OP_GET, .key = key,
-							       .key_len = 3 });
+			request_add(&req,
+				    &(struct operation){ XKV_OP_GET, .key = key, .key_len = 3 });
 		ask(&req);
 		noted("m:1", 1, 0, 8);
 		noted("m:2", 1, 0, 8);
@@ -474,12 +474,12 @@ static int group_setup(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(test_driver),   CASE(test_driver_many), CASE(test_passed),
-		CASE(test_daemon),   CASE(test_own_work),    CASE(test_keys),
-		CASE(test_rate),     CASE(test_periodic),    CASE(test_halved),
-		CASE(test_seconds),  CASE(test_refused),     CASE(test_top_ten),
+		CASE(test_driver),  CASE(test_driver_many), CASE(test_passed),
+		CASE(test_daemon),  CASE(test_own_work),    CASE(test_keys),
+		CASE(test_rate),    CASE(test_periodic),    CASE(test_halved),
+		CASE(test_seconds), CASE(test_refused),	    CASE(test_top_ten),
 	};
 
-	return bed_begin(argc, argv) ?:
-	       cmocka_run_group_tests_name("hot", tests, group_setup, close_bed);
+	return bed_begin(argc, argv)
+		       ?: cmocka_run_group_tests_name("hot", tests, group_setup, close_bed);
 }

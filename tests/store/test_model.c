@@ -557,6 +557,5 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_model_one_bucket, teardown),
 	};
 
-	return bed_begin(argc, argv) ?:
-	       cmocka_run_group_tests_name("model", tests, NULL, NULL);
+	return bed_begin(argc, argv) ?: cmocka_run_group_tests_name("model", tests, NULL, NULL);
 }

@@ -329,8 +329,9 @@ static void test_once_race(void **state)
 	char text[24];
 
 	(void)state;
-	raced = (struct operation){ .opcode = XKV_OP_INCR, TEXT("n"),
-				    .value = "\0\0\0\0\0\0\0\1", .value_len = 8 };
+	raced = (struct operation){
+		.opcode = XKV_OP_INCR, TEXT("n"), .value = "\0\0\0\0\0\0\0\1", .value_len = 8
+	};
 	done = check_once_race();
 	snprintf(text, sizeof(text), "%u", done);
 	holds_text("n", text);
@@ -351,14 +352,10 @@ static void test_once_race_large(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(test_race),
-		CASE(test_race_large),
-		CASE(test_persist_race),
-		CASE(test_once_race),
-		CASE(test_gets_race),
-		CASE(test_once_race_large),
+		CASE(test_race),      CASE(test_race_large), CASE(test_persist_race),
+		CASE(test_once_race), CASE(test_gets_race),  CASE(test_once_race_large),
 	};
 
-	return bed_begin(argc, argv) ?:
-	       cmocka_run_group_tests_name("races", tests, ask_begin, close_bed);
+	return bed_begin(argc, argv)
+		       ?: cmocka_run_group_tests_name("races", tests, ask_begin, close_bed);
 }

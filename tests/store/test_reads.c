@@ -197,7 +197,7 @@ static void test_scan(void **state)
 		snprintf(key, sizeof(key), "item:%04d", i);
 		if (i % 10 != 7)
 			put_bytes(key, strlen(key), pattern(0), (size_t)i % 70,
-			    i % 3 ? 0 : store_now_ms(bed.st) + 1000000);
+				  i % 3 ? 0 : store_now_ms(bed.st) + 1000000);
 	}
 	put_bytes("item:0017", 9, "gone", 4, 1000);
 	for (enum frontend frontend = 0; frontend < FRONTENDS; frontend++) {
@@ -390,7 +390,7 @@ static void test_gets(void **state)
 			snprintf(key, sizeof(key), "gets:%u", i);
 			if (i % 9 != 8)
 				put_bytes(key, strlen(key), pattern(i % 7), i * 31 % 250,
-				    i % 5 ? 0 : store_now_ms(bed.st) + 1000000);
+					  i % 5 ? 0 : store_now_ms(bed.st) + 1000000);
 		}
 		put_bytes("gets:17", 7, "gone", 4, 1000);
 		for (bed.c->miss_reply = 0; bed.c->miss_reply < 2; bed.c->miss_reply++)
@@ -630,6 +630,6 @@ int main(int argc, char **argv)
 		CASE(test_dump_shows_no_ghosts),
 	};
 
-	return bed_begin(argc, argv) ?:
-	       cmocka_run_group_tests_name("reads", tests, ask_begin, close_bed);
+	return bed_begin(argc, argv)
+		       ?: cmocka_run_group_tests_name("reads", tests, ask_begin, close_bed);
 }

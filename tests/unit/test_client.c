@@ -16,11 +16,11 @@
 #include "loader/net/client.h"
 #include "memstore.h"
 
-#define KEYS	 5000 /* of a command that is done in slices */
-#define LIMIT	 100000
-#define ROUNDS	 10000
-#define MESSAGE	 "+news\r\n"
-#define ABSENT	 "$-1\r\n"
+#define KEYS	5000 /* of a command that is done in slices */
+#define LIMIT	100000
+#define ROUNDS	10000
+#define MESSAGE "+news\r\n"
+#define ABSENT	"$-1\r\n"
 
 struct bed {
 	struct config_builder builder;

@@ -169,13 +169,17 @@ static const struct {
 	  "xkvd with its own pin-dir, port and dir" },
 	{ "client-query-buffer-limit 10x", ":1: client-query-buffer-limit: \"10x\" is not a size; "
 					   "write bytes, or a number with kb, mb or gb" },
-	{ "maxmemory-clients 101%", ":1: maxmemory-clients: 101% is out of range, it must be 0, 131072 bytes or more, "
+	{ "maxmemory-clients 101%",
+	  ":1: maxmemory-clients: 101% is out of range, it must be 0, 131072 bytes or more, "
 	  "or up to 100%" },
-	{ "maxmemory-clients 1kb", ":1: maxmemory-clients: 1kb is out of range, it must be 0, 131072 bytes or more, "
+	{ "maxmemory-clients 1kb",
+	  ":1: maxmemory-clients: 1kb is out of range, it must be 0, 131072 bytes or more, "
 	  "or up to 100%" },
-	{ "maxmemory-clients 5%%", ":1: maxmemory-clients: \"5%%\" is neither a size, as in 256mb, nor a "
+	{ "maxmemory-clients 5%%",
+	  ":1: maxmemory-clients: \"5%%\" is neither a size, as in 256mb, nor a "
 	  "percentage, as in 5%" },
-	{ "maxmemory-clients %", ":1: maxmemory-clients: \"%\" is neither a size, as in 256mb, nor a percentage, "
+	{ "maxmemory-clients %",
+	  ":1: maxmemory-clients: \"%\" is neither a size, as in 256mb, nor a percentage, "
 	  "as in 5%" },
 	{ "client-output-buffer-limit normal 1 2", ":1: client-output-buffer-limit: takes a class "
 						   "and three numbers, as in `normal 256mb 0 0`" },
@@ -213,10 +217,9 @@ static void test_all_errors(void **state)
 	assert_int_equal(read_text(&b, "port 0\n\nport 7\nnon\x1bsense\nmiss 'x\nmaxclients 9\n",
 				   err, sizeof(err)),
 			 -EINVAL);
-	assert_string_equal(err,
-			    ":1: port: 0 is out of range, it must be 1 to 65535\n"
-			    ":4: unknown directive \"non?sense\"\n"
-			    ":5: a quote is not closed, or is followed by a letter");
+	assert_string_equal(err, ":1: port: 0 is out of range, it must be 1 to 65535\n"
+				 ":4: unknown directive \"non?sense\"\n"
+				 ":5: a quote is not closed, or is followed by a letter");
 	assert_int_equal(cfg->port, 7);
 	assert_int_equal(cfg->maxclients, 9);
 	assert_int_equal(config_read_args(&b, COUNT(args), args, err, sizeof(err)), -EINVAL);
@@ -285,8 +288,7 @@ static void test_arguments(void **state)
 	assert_int_equal(cfg->allow_count, 2);
 	assert_int_equal(config_read_args(&b, 1, stray, err, sizeof(err)), -EINVAL);
 	assert_string_equal(err, "unexpected \"port\": options start with --");
-	assert_int_equal(config_read_args(&b, COUNT(missing), missing, err, sizeof(err)),
-			 -EINVAL);
+	assert_int_equal(config_read_args(&b, COUNT(missing), missing, err, sizeof(err)), -EINVAL);
 	assert_string_equal(err, "port: the value is missing: port PORT");
 	config_abandon(&b);
 }
@@ -538,8 +540,12 @@ static void test_checks(void **state)
 {
 	const struct config *cfg;
 	struct config_builder b;
-	char err[256], *args[] = { "--proto-max-bulk-len", "8mb", "--client-query-buffer-limit",
-				   "4mb", "--mode", "generic" };
+	char err[256], *args[] = { "--proto-max-bulk-len",
+				   "8mb",
+				   "--client-query-buffer-limit",
+				   "4mb",
+				   "--mode",
+				   "generic" };
 
 	(void)state;
 	cfg = defaults();

@@ -30,7 +30,10 @@ static void handle_no_number(struct fake *f, const struct datagram *req)
 	for (int i = 0; i < 4; i++) {
 		reply_begin(&f->reply, req);
 		reply_result(&f->reply, opcode, i == 2 ? XKV_NOT_STORED : XKV_OK,
-			     i ? "1234567" : NULL, i == 1 ? 7 : i ? 8 : 0);
+			     i ? "1234567" : NULL,
+			     i == 1 ? 7
+			     : i    ? 8
+				    : 0);
 		if (i < 3 || f->limit)
 			send_bytes(f, &f->reply);
 	}
@@ -140,7 +143,7 @@ static void test_scan(void **state)
 	(void)state;
 	assert_int_equal(5, scan(h, "k%lu", 1, 5, 0));
 	assert_int_equal(1, atomic_load(&server.received));
-	assert_int_equal(4, scan(h, "k%02lu", 8, 4, 0)); /* 08, 09, 10, 11 */
+	assert_int_equal(4, scan(h, "k%02lu", 8, 4, 0));   /* 08, 09, 10, 11 */
 	assert_int_equal(2, scan(h, "k%02lu", 98, 50, 0)); /* and no more: 99 is the last */
 	assert_int_equal(1, atomic_load(&server.received));
 	assert_int_equal(1, scan(h, "%lu", 9, 50, 0));
@@ -371,16 +374,11 @@ static void test_strerror(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_no_number),
-		cmocka_unit_test(test_scan),
-		cmocka_unit_test(test_scan_padded),
-		cmocka_unit_test(test_ipv6),
-		cmocka_unit_test(test_name),
-		cmocka_unit_test(test_open_errors),
-		cmocka_unit_test(test_arguments),
-		cmocka_unit_test(test_token),
-		cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_strerror),
+		cmocka_unit_test(test_no_number),   cmocka_unit_test(test_scan),
+		cmocka_unit_test(test_scan_padded), cmocka_unit_test(test_ipv6),
+		cmocka_unit_test(test_name),	    cmocka_unit_test(test_open_errors),
+		cmocka_unit_test(test_arguments),   cmocka_unit_test(test_token),
+		cmocka_unit_test(test_threads),	    cmocka_unit_test(test_strerror),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -651,22 +651,14 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_loss),
-		cmocka_unit_test(test_duplicates),
-		cmocka_unit_test(test_late),
-		cmocka_unit_test(test_foreign),
-		cmocka_unit_test(test_truncated),
-		cmocka_unit_test(test_broken),
-		cmocka_unit_test(test_fuzz),
-		cmocka_unit_test(test_partial),
-		cmocka_unit_test(test_datagrams),
-		cmocka_unit_test(test_pad),
-		cmocka_unit_test(test_pad_remembered),
-		cmocka_unit_test(test_pad_endless),
-		cmocka_unit_test(test_pad_nonsense),
-		cmocka_unit_test(test_silent),
-		cmocka_unit_test(test_silent_shortly),
-		cmocka_unit_test(test_stopped),
+		cmocka_unit_test(test_loss),	       cmocka_unit_test(test_duplicates),
+		cmocka_unit_test(test_late),	       cmocka_unit_test(test_foreign),
+		cmocka_unit_test(test_truncated),      cmocka_unit_test(test_broken),
+		cmocka_unit_test(test_fuzz),	       cmocka_unit_test(test_partial),
+		cmocka_unit_test(test_datagrams),      cmocka_unit_test(test_pad),
+		cmocka_unit_test(test_pad_remembered), cmocka_unit_test(test_pad_endless),
+		cmocka_unit_test(test_pad_nonsense),   cmocka_unit_test(test_silent),
+		cmocka_unit_test(test_silent_shortly), cmocka_unit_test(test_stopped),
 		cmocka_unit_test(test_refused),
 	};
 

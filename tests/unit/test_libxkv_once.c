@@ -180,8 +180,8 @@ static void handle_note(struct fake *f, const struct datagram *req)
 	struct found o;
 
 	while (read_op(req->byte, end, &at, &o))
-		snprintf(datagrams + strlen(datagrams), sizeof(datagrams) - strlen(datagrams),
-			 "%u", o.op.opcode);
+		snprintf(datagrams + strlen(datagrams), sizeof(datagrams) - strlen(datagrams), "%u",
+			 o.op.opcode);
 	strcat(datagrams, req->byte[3] & XKV_F_ONCE ? "! " : " ");
 	answer(f, req);
 }

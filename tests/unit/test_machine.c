@@ -82,7 +82,7 @@ static void v2(const char *dir, const char *max, const char *high, unsigned long
 	put(name, "anon 4096\nfile %llu\ninactive_file %llu\nactive_file 0\n", cache, cache);
 }
 
-#define TOP "sys/fs/cgroup"
+#define TOP  "sys/fs/cgroup"
 #define OURS TOP "/system.slice/xkvd.service"
 
 static void mount_v2(const char *top)

@@ -236,8 +236,10 @@ static void test_subnets(void **state)
 	static const struct {
 		const char *addr, *network, *broadcast;
 	} want[] = {
-		{ "10.1.0.5", "10.1.0.0", "10.1.0.255" }, { "10.1.1.0", "10.1.1.0", "10.1.1.0" },
-		{ "10.1.2.9", "10.1.2.9", "10.1.2.9" },	  { "10.1.3.130", "10.1.3.128", "10.1.3.255" },
+		{ "10.1.0.5", "10.1.0.0", "10.1.0.255" },
+		{ "10.1.1.0", "10.1.1.0", "10.1.1.0" },
+		{ "10.1.2.9", "10.1.2.9", "10.1.2.9" },
+		{ "10.1.3.130", "10.1.3.128", "10.1.3.255" },
 		{ "10.1.4.6", "10.1.4.4", "10.1.4.7" },
 	};
 	const struct xkv_local4 *l;
@@ -273,7 +275,7 @@ static void test_vlans(void **state)
 	assert_null(find4("10.3.0.1"));				  /* another interface, */
 	assert_null(find4("10.3.5.1"));				  /* and its VLAN 5 */
 	assert_null(find4("10.2.7.1"));				  /* on a link elsewhere */
-	assert_true(net_has_link(&net, 1)); /* loopback */
+	assert_true(net_has_link(&net, 1));			  /* loopback */
 	assert_null(find4("127.0.0.1"));
 	close_net();
 }

@@ -322,8 +322,9 @@ static void test_original_that_cannot_be_kept(void **state)
 	b->cfg.dbfilename = name;
 	snprintf(b->path, sizeof(b->path), "%s/%s", b->dir, name);
 	load_in_part(b, "list");
-	expect_save_error(b, -ENAMETOOLONG, "what was skipped cannot be kept aside: File name too "
-					    "long");
+	expect_save_error(b, -ENAMETOOLONG,
+			  "what was skipped cannot be kept aside: File name too "
+			  "long");
 	expect_original(b, name, true);
 	assert_int_equal(count_files(b->dir), 1);
 	unlink(b->path);
@@ -403,8 +404,9 @@ static void test_store_fails(void **state)
 	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
 	assert_int_equal(store_flush(b->ctx), 0);
 	memstore_set_max_keys(b->st, 9);
-	expect_load_error(b, -ENOSPC, "the store did not take the key: No space left on device; "
-				      "raise maxmemory or max-keys, or add memory");
+	expect_load_error(b, -ENOSPC,
+			  "the store did not take the key: No space left on device; "
+			  "raise maxmemory or max-keys, or add memory");
 	memstore_set_max_keys(b->st, 10);
 	assert_int_equal(store_flush(b->ctx), 0);
 	memstore_fail_sets(b->st, 5, 1, -ENOSPC);
