@@ -28,10 +28,8 @@
 
 #include "fast.bpf.h"
 
-#define BULK_NOTES    32 /* the queue has up to 16 (DEV_MAP_BULK_SIZE), and one is being noted */
 #define BULK_LOST     24 /* so many notes without a run of the queue: it is not ours */
-#define BULK_REFUSED  8
-#define BULK_WORTH    3 /* packets in a queue from which on it can pay off */
+#define BULK_WORTH    3	 /* packets in a queue from which on it can pay off */
 #define TRIAL_SAMPLES 8
 #define TRIAL_PACKETS 16 /* of a sample of packets served one by one */
 /* Packets between two trials: doubles while the decision is the same. */
@@ -40,19 +38,6 @@
 
 /* Outcome of the ingress stage, besides the counters: the packet is in the queue. */
 #define REDIRECTED XKV_COUNTER_COUNT
-
-/* What is known of a packet in the queue. */
-struct xkv_note {
-	__u64 mark;
-	__u64 fingerprint, ref;
-	__u64 id; /* of the request, as on the wire */
-	__u64 address_sum;
-	__u32 value_len;
-	__u16 reply_allowed;
-	__u8 opcode, key_len;
-	__u64 rules;
-	__u64 key[KEY_WORDS];
-};
 
 /*
  * Which way is faster depends on how many packets arrive together, and on how often their keys are
@@ -64,23 +49,6 @@ enum bulk_phase {
 	TRIAL_SINGLE, /* and their time is taken */
 	TRIAL_BULK,   /* packets are queued, and their time is taken */
 	BULK,	      /* packets are queued */
-};
-
-/* The notes of a CPU.  noted >= touched >= served count up; notes between served and noted wait. */
-struct xkv_bulk {
-	__u32 noted, touched, served;
-	__u32 phase;	   /* enum bulk_phase */
-	__u32 left;	   /* packets (in TRIAL_BULK: runs) until the next phase */
-	__u32 period;	   /* between two trials */
-	__u32 worth;	   /* what the last trial said */
-	__u32 trial_noted; /* `noted` when the trial of the queue began */
-	__u32 best[2];	   /* ns for TRIAL_PACKETS, the best of a trial: one by one, in the queue */
-	__u64 sampled_ns;  /* when the last sample ended, 0 = unknown */
-	__u64 mark;
-	__u64 refused[BULK_REFUSED]; /* fingerprints of requests answered XKV_BUSY */
-	/* for INFO, by xkvd */
-	__u64 packets, runs, lost, general;
-	struct xkv_note note[BULK_NOTES];
 };
 
 struct {
@@ -108,7 +76,7 @@ static __always_inline struct xkv_bulk *bulk(void)
 static __always_inline struct xkv_note *note_at(struct xkv_bulk *b, __u32 i)
 {
 	barrier_var(i);
-	return &b->note[i & (BULK_NOTES - 1)];
+	return &b->note[i & (XKV_BULK_NOTES - 1)];
 }
 
 /* ---- the note ------------------------------------------------------------- */
@@ -344,8 +312,8 @@ __noinline int bulk_ingress(struct xdp_md *ctx)
 	n = note_at(b, b->noted);
 	if (!bulk_admits(&p, cfg) || !note_request(n, &p, cfg))
 		return CONTINUE;
-	if (b->refused[n->fingerprint & (BULK_REFUSED - 1)] == n->fingerprint) {
-		b->refused[n->fingerprint & (BULK_REFUSED - 1)] = 0;
+	if (b->refused[n->fingerprint & (XKV_BULK_REFUSED - 1)] == n->fingerprint) {
+		b->refused[n->fingerprint & (XKV_BULK_REFUSED - 1)] = 0;
 		return CONTINUE;
 	}
 	if (bpf_redirect_map(&xkv_self, 0, 0) != XDP_REDIRECT)
@@ -360,7 +328,7 @@ __noinline int bulk_ingress(struct xdp_md *ctx)
 /* ---- the queue ------------------------------------------------------------ */
 
 #define EACH_NOTE(i, b)                                                                            \
-	for (i = 0; i < BULK_NOTES; i++)                                                           \
+	for (i = 0; i < XKV_BULK_NOTES; i++)                                                       \
 		if (i >= (b)->noted - (b)->touched)                                                \
 			break;                                                                     \
 		else
@@ -417,19 +385,28 @@ __noinline int bulk_skip(struct xdp_md *ctx)
 
 	if (!b)
 		return false;
-	for (i = 0; i < BULK_NOTES; i++) {
+	for (i = 0; i < XKV_BULK_NOTES; i++) {
 		if (i >= b->noted - b->served)
 			return false;
 		if (has_mark(ctx, note_at(b, b->served + i)))
 			break;
 	}
-	if (i == BULK_NOTES)
+	if (i == XKV_BULK_NOTES)
 		return false;
 	b->lost += i;
 	b->served += i;
 	if ((__s32)(b->touched - b->served) < 0)
 		b->touched = b->served;
 	return true;
+}
+
+/* A packet that was not noted: another program has redirected it, or xkvd, to see it counted. */
+static __always_inline int bulk_foreign(struct xdp_md *ctx, struct xkv_bulk *b)
+{
+	if (packet_length(ctx) > ETH_HLEN)
+		return XDP_PASS;
+	b->probes++;
+	return XDP_DROP;
 }
 
 /* The slot of the noted key, with its version; NULL leaves it to bulk_general(). */
@@ -466,6 +443,15 @@ static __always_inline bool bulk_locate(struct xdp_md *ctx, struct packet *p)
 	return (void *)(p->udp + 1) <= p->end;
 }
 
+/* The packet cannot grow at its end: see grow_for_reply(). */
+__noinline int bulk_grow(struct xdp_md *ctx, struct xkv_request *rq, __u32 length)
+{
+	if (!rq)
+		return -1;
+	rq->payload_off = BULK_PAYLOAD_OFF;
+	return grow_for_reply(ctx, rq, length);
+}
+
 /* Makes the packet the reply to a GET.  CONTINUE: bulk_general() has to do it. */
 static __always_inline int bulk_get(struct xdp_md *ctx, struct xkv_request *rq,
 				    struct xkv_config *cfg, const struct xkv_note *n)
@@ -488,7 +474,8 @@ static __always_inline int bulk_get(struct xdp_md *ctx, struct xkv_request *rq,
 		rq->ref = n->ref;
 		prefetch_rest(rq, sizeof(*slot) + XKV_PADDED(n->key_len) + value_len);
 	}
-	if (resize(ctx, BULK_PAYLOAD_OFF, length) || !bulk_locate(ctx, &p))
+	if ((resize(ctx, BULK_PAYLOAD_OFF, length) && bulk_grow(ctx, rq, length)) ||
+	    !bulk_locate(ctx, &p))
 		return CONTINUE;
 	sum = write_header(&p, n->id, 1, length);
 	entry = write_entry((__u64 *)(p.udp + 1) + 2, p.end, rq, cfg, slot, n->key_len, value_len,
@@ -617,7 +604,7 @@ static __always_inline void bulk_answered(struct xkv_request *rq)
 	struct xkv_bulk *b = bulk();
 
 	if (b && r->status == XKV_BUSY)
-		b->refused[rq->fingerprint & (BULK_REFUSED - 1)] = rq->fingerprint;
+		b->refused[rq->fingerprint & (XKV_BULK_REFUSED - 1)] = rq->fingerprint;
 }
 
 #endif

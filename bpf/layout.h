@@ -422,6 +422,41 @@ enum xkv_frontend { XKV_FRONTEND_XDP, XKV_FRONTEND_XKVD, XKV_FRONTENDS };
 #define XKV_VERSION_EPOCH   1735689600 /* Unix time, seconds: 2025-01-01 */
 #define XKV_VERSIONS_PER_US 8
 
+/* ---- packets in bulks (bpf/bulk.bpf.h) -------------------------------------- */
+
+#define XKV_BULK_NOTES	 32 /* the queue has up to 16 (DEV_MAP_BULK_SIZE), and one is being noted */
+#define XKV_BULK_REFUSED 8
+
+/* What is known of a packet in the queue. */
+struct xkv_note {
+	__u64 mark;
+	__u64 fingerprint, ref;
+	__u64 id; /* of the request, as on the wire */
+	__u64 address_sum;
+	__u32 value_len;
+	__u16 reply_allowed;
+	__u8 opcode, key_len;
+	__u64 rules;
+	__u64 key[XKV_HASH_WORDS];
+};
+
+/* The notes of a CPU.  noted >= touched >= served count up; notes between served and noted wait. */
+struct xkv_bulk {
+	__u32 noted, touched, served;
+	__u32 phase;	   /* enum bulk_phase */
+	__u32 left;	   /* packets (in TRIAL_BULK: runs) until the next phase */
+	__u32 period;	   /* between two trials */
+	__u32 worth;	   /* what the last trial said */
+	__u32 trial_noted; /* `noted` when the trial of the queue began */
+	__u32 best[2];	   /* ns for TRIAL_PACKETS, the best of a trial: one by one, in the queue */
+	__u64 sampled_ns;  /* when the last sample ended, 0 = unknown */
+	__u64 mark;
+	__u64 refused[XKV_BULK_REFUSED]; /* fingerprints of requests answered XKV_BUSY */
+	/* since it was attached, for xkvd (loader/attach/bulk.h) */
+	__u64 packets, runs, lost, general, probes;
+	struct xkv_note note[XKV_BULK_NOTES];
+};
+
 /* ---- requests ------------------------------------------------------------- */
 
 #define XKV_REQUEST_BYTES 1536

@@ -239,7 +239,7 @@ int xkv_bulk_xdp(struct xdp_md *ctx)
 	if (!b || !c)
 		return XDP_DROP;
 	if ((b->served == b->noted || !has_mark(ctx, note_at(b, b->served))) && !bulk_skip(ctx))
-		return XDP_PASS; /* redirected by another program */
+		return bulk_foreign(ctx, b);
 	why = serve_noted(ctx, b);
 	barrier_var(why);
 	if (why < XKV_COUNTER_COUNT)

@@ -33,6 +33,7 @@ static const char *const policies[] = { "noeviction",	   "allkeys-lru",  "allkey
 					"allkeys-random",  "volatile-lru", "volatile-lfu",
 					"volatile-random", "volatile-ttl", NULL };
 static const char *const misses[] = { "pass", "reply", NULL };
+static const char *const batches[] = { "off", "on", "auto", NULL };
 static const char *const foreigns[] = { "pass", "drop", NULL };
 static const char *const others[] = { "refuse", "skip", NULL };
 static const char *const protections[] = { "no", "yes", "local", NULL };
@@ -63,6 +64,8 @@ static const struct directive table[] = {
 	  "what goes at the limit" },
 	{ "miss", &type_choice, AT(miss), "pass", 0, 0, HOOKED, misses, "pass|reply",
 	  "a miss over UDP goes up to xkvd, or is answered in the driver" },
+	{ "batch", &type_choice, AT(batch), "off", 0, 0, LIVE, batches, "off|on|auto",
+	  "native XDP serves packets in bulks: always, or while that is faster" },
 	{ "allow", &type_prefixes, AT(allow), "", 0, 0, HOOKED | MULTI | PROTECTED, NULL, "PREFIX...",
 	  "sources that are answered, and may connect; default: the subnets of the interface" },
 	{ "foreign", &type_choice, AT(foreign), "pass", 0, 0, HOOKED, foreigns, "pass|drop",

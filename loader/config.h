@@ -34,6 +34,7 @@
 
 enum attach_mode { MODE_AUTO, MODE_NATIVE, MODE_GENERIC };
 enum miss_policy { MISS_PASS, MISS_REPLY };
+enum batch_mode { BATCH_OFF, BATCH_ON, BATCH_AUTO }; /* as enum xkv_batch_mode */
 enum foreign_policy { FOREIGN_PASS, FOREIGN_DROP };
 enum protected_configs { PROTECTED_NO, PROTECTED_YES, PROTECTED_LOCAL };
 enum rdb_other { RDB_OTHER_REFUSE, RDB_OTHER_SKIP };
@@ -89,6 +90,7 @@ struct config {
 	uint64_t maxmemory;    /* bytes, 0 = no limit */
 	unsigned int maxmemory_policy; /* enum store_policy, default noeviction */
 	enum miss_policy miss;	       /* default pass */
+	enum batch_mode batch;	       /* default off */
 	enum foreign_policy foreign;   /* default pass */
 	/* empty = the subnets of the interface, with replies of at most 3 times the request */
 	struct prefix allow[CONFIG_MAX_ALLOW];

@@ -242,6 +242,15 @@ static int load(struct xkvd *x, char *err)
 	return ret;
 }
 
+/* Batched mode is for the program that is attached now. */
+static void publish_batch(struct xkvd *x)
+{
+	if (x->attach.bulk.works)
+		store_config(x->store)->batch = x->cfg->batch;
+	else if (x->attach.place != PLACE_NONE)
+		store_config(x->store)->batch = BATCH_OFF;
+}
+
 static int apply(void *arg, const struct config *next, char *err, size_t err_len)
 {
 	struct xkvd *x = arg;
@@ -262,6 +271,7 @@ static void adopt(void *arg, const struct config *next)
 
 	config_free(x->cfg);
 	x->cfg = x->net.cfg = x->attach.cfg = next;
+	publish_batch(x);
 }
 
 static const char *refuse(void *arg, const struct sockaddr *peer)
@@ -276,6 +286,7 @@ static void addresses_changed(void *arg)
 	net_changed(&x->net);
 	server_follow_addresses(x->server);
 	attach_look(&x->attach);
+	publish_batch(x);
 }
 
 static void every_second(void *arg)
@@ -284,6 +295,7 @@ static void every_second(void *arg)
 
 	store_clock(x->store);
 	attach_look(&x->attach);
+	publish_batch(x);
 }
 
 /* TCP and UDP, address changes, and the timer. */
@@ -323,8 +335,17 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 
 static int attach(struct xkvd *x, const struct options *o, char *err)
 {
+	int ret;
+
 	store_start(x->store);
-	return attach_open(&x->attach, &x->bpf, x->cfg, o->adopt, err, ERR_LEN);
+	ret = attach_open(&x->attach, &x->bpf, x->cfg, o->adopt, err, ERR_LEN);
+	if (ret)
+		return ret;
+	publish_batch(x);
+	if (x->cfg->batch != BATCH_OFF && x->attach.attached && !x->attach.bulk.works)
+		log_warning("%s cannot redirect packets to itself: packets are served one by one",
+			    x->cfg->interface);
+	return 0;
 }
 
 static int start(struct xkvd *x, const struct options *o, char *err)

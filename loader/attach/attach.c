@@ -28,7 +28,6 @@
 #define WAIT_FIRST_MS	1000 /* who swaps programs takes one off, and then puts the other there */
 #define WAIT_MOST_MS	60000
 #define DISPATCHER	"xdp_dispatcher" /* libxdp's */
-#define MAPS_MAX	64		 /* that a program of the kernel can use */
 
 /* ---- what is there ------------------------------------------------------- */
 
@@ -201,17 +200,6 @@ static unsigned int prog_id(int fd)
 
 /* ---- attaching ------------------------------------------------------------ */
 
-/* Fills the DEVMAP of batched mode (bpf/bulk.bpf.h) with the device itself. */
-static int fill_self(struct bpf_object *object, int ifindex)
-{
-	struct bpf_map *self = bpf_object__find_map_by_name(object, "xkv_self");
-	struct bpf_program *prog = bpf_object__find_program_by_name(object, "xkv_bulk_xdp");
-	struct bpf_devmap_val value = { .ifindex = ifindex, .bpf_prog.fd = bpf_program__fd(prog) };
-	__u32 zero = 0;
-
-	return bpf_map_update_elem(bpf_map__fd(self), &zero, &value, BPF_ANY) ? -errno : 0;
-}
-
 /*
  * Attaches in one mode.  Each try has an object of its own, since libxdp's choice is loaded into
  * it.
@@ -231,8 +219,8 @@ static int try_attach(const struct bpf *b, int ifindex, enum xdp_attach_mode mod
 		return ret;
 	}
 	ret = xdp_program__attach(prog, ifindex, mode, 0);
-	if (!ret && mode == XDP_MODE_NATIVE && fill_self(object, ifindex))
-		log_warning("cannot fill the DEVMAP: %s", strerror(errno));
+	if (!ret && mode == XDP_MODE_NATIVE)
+		bulk_fill(object, ifindex); /* if that fails, bulk_open() finds it empty */
 	xdp_program__close(prog);
 	bpf_object__close(object);
 	return ret;
@@ -399,6 +387,9 @@ static bool note_ours(struct attach *a, int ifindex, enum attach_place place)
 		return false;
 	note(a, place, prog_id(found.fd), found.generic ? "generic" : "native");
 	a->alone = !found.dispatched;
+	bulk_close(&a->bulk);
+	if (!found.generic)
+		bulk_open(&a->bulk, found.fd, ifindex);
 	a->ifindex = ifindex;
 	attached_close(&found);
 	return true;

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "bpf.h"
+#include "bulk.h"
 
 /* What is where the program should be. */
 enum attach_place {
@@ -31,6 +32,7 @@ struct attach {
 	bool attached;
 	const char *mode;     /* native, generic, none */
 	unsigned int program; /* the kernel's number, 0 = none */
+	struct bulk bulk;
 
 	/* the last look: each change is told once */
 	enum attach_place place;

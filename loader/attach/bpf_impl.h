@@ -12,7 +12,9 @@
 
 #include "bpf.h"
 
-#define XDP_PROG "xkv_xdp"
+#define XDP_PROG  "xkv_xdp"
+#define BULK_PROG "xkv_bulk_xdp"
+#define MAPS_MAX  64 /* that a program of the kernel can use */
 
 /* Writes the sentence for an error and returns the error. */
 __attribute__((format(printf, 4, 5))) static inline int fail(int err, char *text, size_t len,

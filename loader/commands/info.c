@@ -254,6 +254,19 @@ static void store_metric(void *arg, const char *name, uint64_t value)
 	metric_count(arg, full, value);
 }
 
+/* Batched mode: what is configured as soon as the device can; a mean length of the queue. */
+static void batch_metrics(struct metrics *m, const struct attach *a, enum batch_mode mode)
+{
+	static const char *const names[] = { "off", "on", "auto" };
+	struct bulk_stats st = bulk_stats(&a->bulk);
+
+	metric_text(m, "xkv_batch", a->bulk.works ? names[mode] : "unavailable");
+	metric_count(m, "xkv_batch_packets", st.packets);
+	metric_real(m, "xkv_batch_mean", st.runs ? (double)st.packets / (double)st.runs : 0, 1, "");
+	metric_count(m, "xkv_batch_general", st.general);
+	metric_count(m, "xkv_batch_lost", st.lost);
+}
+
 static void xkv_section(struct metrics *m, struct server *s)
 {
 	static const struct attach nowhere = { .mode = "none" };
@@ -266,6 +279,7 @@ static void xkv_section(struct metrics *m, struct server *s)
 	metric_gauge(m, "xkv_attached", a->attached);
 	metric_text(m, "xkv_mode", a->mode ? a->mode : "none");
 	metric_gauge(m, "xkv_program_id", a->program);
+	batch_metrics(m, a, s->cfg->batch);
 	store_counters(s->store, store_metric, m);
 }
 

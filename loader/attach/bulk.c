@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* See bulk.h. */
+#include "bulk.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+
+#include "bpf/layout.h"
+#include "bpf_impl.h"
+#include "util/log.h"
+
+#define SELF  "xkv_self"
+#define NOTES "xkv_bulk"
+
+int bulk_fill(const struct bpf_object *object, int ifindex)
+{
+	struct bpf_map *self = bpf_object__find_map_by_name(object, SELF);
+	struct bpf_program *prog = bpf_object__find_program_by_name(object, BULK_PROG);
+	struct bpf_devmap_val value = { .ifindex = (__u32)ifindex };
+	__u32 zero = 0;
+
+	value.bpf_prog.fd = bpf_program__fd(prog);
+	return bpf_map_update_elem(bpf_map__fd(self), &zero, &value, BPF_ANY) ? -errno : 0;
+}
+
+/* The descriptor of the map of this name that the program uses, or 0. */
+static int map_of(int prog_fd, const char *name)
+{
+	struct bpf_prog_info info = {};
+	__u32 used[MAPS_MAX] = {}, len = sizeof(info);
+	struct bpf_map_info map;
+	int fd;
+
+	info.nr_map_ids = MAPS_MAX;
+	info.map_ids = (__u64)(unsigned long)used;
+	if (bpf_obj_get_info_by_fd(prog_fd, &info, &len))
+		return 0;
+	for (unsigned int i = 0; i < info.nr_map_ids && i < MAPS_MAX; i++) {
+		fd = bpf_map_get_fd_by_id(used[i]);
+		if (fd <= 0)
+			continue;
+		memset(&map, 0, sizeof(map));
+		len = sizeof(map);
+		if (!bpf_obj_get_info_by_fd(fd, &map, &len) && !strcmp(map.name, name))
+			return fd;
+		close(fd);
+	}
+	return 0;
+}
+
+/* A program that redirects its frame to the device, as xkv_xdp does; -errno. */
+static int load_probe(int self)
+{
+	struct bpf_insn code[] = {
+		{ .code = BPF_LD | BPF_DW | BPF_IMM,
+		  .dst_reg = BPF_REG_1,
+		  .src_reg = BPF_PSEUDO_MAP_FD,
+		  .imm = self },
+		{ 0 },
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_2, .imm = 0 },
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_3, .imm = XDP_DROP },
+		{ .code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_redirect_map },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+
+	return bpf_prog_load(BPF_PROG_TYPE_XDP, "xkv_probe", "Dual BSD/GPL", code,
+			     sizeof(code) / sizeof(code[0]), NULL);
+}
+
+/* Frames of the length of an Ethernet header are counted in the queue, and dropped there. */
+static bool probe(const struct bulk *b)
+{
+	uint8_t frame[ETH_HLEN] = { 0 };
+	LIBBPF_OPTS(bpf_test_run_opts, run, .data_in = frame, .data_size_in = sizeof(frame),
+		    .flags = BPF_F_TEST_XDP_LIVE_FRAMES, .repeat = 1);
+	uint64_t before = bulk_stats(b).probes;
+	int fd = load_probe(b->self), ret;
+
+	if (fd < 0)
+		return false;
+	ret = bpf_prog_test_run_opts(fd, &run);
+	close(fd);
+	return !ret && bulk_stats(b).probes > before;
+}
+
+void bulk_open(struct bulk *b, int prog_fd, int ifindex)
+{
+	struct bpf_devmap_val value;
+	__u32 zero = 0;
+
+	b->self = map_of(prog_fd, SELF);
+	b->notes = map_of(prog_fd, NOTES);
+	if (!b->self || !b->notes || bpf_map_lookup_elem(b->self, &zero, &value) ||
+	    value.ifindex != (__u32)ifindex || !value.bpf_prog.id)
+		return; /* `ip link` has attached the program, or another interface had it */
+	b->works = probe(b);
+}
+
+void bulk_close(struct bulk *b)
+{
+	if (b->self)
+		close(b->self);
+	if (b->notes)
+		close(b->notes);
+	*b = (struct bulk){ 0 };
+}
+
+struct bulk_stats bulk_stats(const struct bulk *b)
+{
+	unsigned int cpus = (unsigned int)libbpf_num_possible_cpus();
+	struct xkv_bulk *each = b->notes ? calloc(cpus, sizeof(*each)) : NULL;
+	struct bulk_stats s = { 0 };
+	__u32 zero = 0;
+
+	if (each && !bpf_map_lookup_elem(b->notes, &zero, each))
+		for (unsigned int i = 0; i < cpus; i++) {
+			s.packets += each[i].packets;
+			s.runs += each[i].runs;
+			s.general += each[i].general;
+			s.lost += each[i].lost;
+			s.probes += each[i].probes;
+		}
+	free(each);
+	return s;
+}
