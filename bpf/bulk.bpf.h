@@ -476,9 +476,14 @@ __noinline int bulk_grow(struct xdp_md *ctx, struct xkv_request *rq, __u32 lengt
 	return grow_for_reply(ctx, rq, length);
 }
 
-/* Makes the packet the reply to a GET.  CONTINUE: bulk_general() has to do it. */
-static __always_inline int bulk_get(struct xdp_md *ctx, struct xkv_request *rq,
-				    struct xkv_config *cfg, const struct xkv_note *n)
+/*
+ * Makes the packet the reply to a GET.  CONTINUE: bulk_general() has to do it.
+ *
+ * Not inlined: xkv_bulk_xdp's stack frame is part of that of request_run(), which with all that it
+ * calls would need more than 512 bytes as Linux 6.1 counts them, in units of 32.
+ */
+static __noinline int bulk_get(struct xdp_md *ctx, struct xkv_request *rq, struct xkv_config *cfg,
+			       const struct xkv_note *n)
 {
 	__u64 seq, expire_ms, sum, entry;
 	__u32 value_len, length;
