@@ -126,10 +126,10 @@ SEQUENCE_CHECKS = {
 			continue;
 """,
     "bpf/fast.bpf.h": """\
-	*sum += write_value(to + 3, p->end, slot_value(slot, rq->key_len), value_len);
+	sum += copy_to_packet(to + 3, slot_value(slot, key_len), end, value_words(value_len));
 	smp_rmb();
-	if (READ_ONCE(slot->seq) != rq->seq)
-		return 0;
+	if (READ_ONCE(slot->seq) != seq)
+		return GONE;
 """,
 }
 
