@@ -17,7 +17,7 @@
  *
  * A packet in the queue can only be sent or dropped, not passed on.  Therefore only requests of the
  * fast path are noted.  One that only xkvd can complete all the same is answered XKV_BUSY, which
- * asks the client to try again, and the next request for its key is not noted, so it can go up.
+ * asks the client to try again, and the next GET, or SET, of its key is not noted, so it can go up.
  *
  * Is the packet in the queue one that was noted?  Its first word, which the note has a copy of, is
  * replaced by a mark that nobody else knows.  Packets without it are another program's, and are
@@ -266,7 +266,6 @@ static __always_inline void bulk_decide(struct xkv_bulk *b)
 		period = PERIOD_MAX;
 	b->worth = worth;
 	b->period = period;
-	b->mark = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
 	bulk_phase(b, worth ? BULK : SINGLE, period);
 }
 
@@ -295,6 +294,27 @@ static __always_inline void bulk_reset(struct xkv_bulk *b)
 
 /* ---- ingress -------------------------------------------------------------- */
 
+/* Was such a request answered XKV_BUSY?  Then the client comes again, with this one. */
+static __always_inline bool was_refused(struct xkv_bulk *b, __u64 request)
+{
+	if (b->refused[request & (XKV_BULK_REFUSED - 1)] != request)
+		return false;
+	b->refused[request & (XKV_BULK_REFUSED - 1)] = 0;
+	return true;
+}
+
+/*
+ * Is the payload inside the packet, and is that no longer than what the kernel redirects to a
+ * device of this MTU?
+ */
+static __always_inline bool length_is_right(struct xdp_md *ctx, const struct packet *p,
+					    const struct xkv_config *cfg)
+{
+	int length = packet_length(ctx) - (int)BULK_PAYLOAD_OFF;
+
+	return (int)p->payload_len <= length && length <= cfg->payload4;
+}
+
 /* REDIRECTED, or CONTINUE: the packet, unchanged, is to be served by itself. */
 __noinline int bulk_ingress(struct xdp_md *ctx)
 {
@@ -303,21 +323,21 @@ __noinline int bulk_ingress(struct xdp_md *ctx)
 	struct xkv_bulk *b = bulk();
 	struct xkv_note *n;
 
-	if (!b || !cfg)
+	if (!b || !cfg || cfg->magic != XKV_LAYOUT_MAGIC)
 		return CONTINUE;
 	if (b->phase < TRIAL_BULK && cfg->batch != XKV_BATCH_ON && !bulk_begins(b))
 		return CONTINUE;
 	if (b->noted - b->served >= BULK_LOST)
 		bulk_reset(b);
 	n = note_at(b, b->noted);
-	if (!bulk_admits(&p, cfg) || !note_request(n, &p, cfg))
+	if (!bulk_admits(&p, cfg) || !length_is_right(ctx, &p, cfg) || !note_request(n, &p, cfg))
 		return CONTINUE;
-	if (b->refused[n->fingerprint & (XKV_BULK_REFUSED - 1)] == n->fingerprint) {
-		b->refused[n->fingerprint & (XKV_BULK_REFUSED - 1)] = 0;
+	if (was_refused(b, n->fingerprint ^ READ_ONCE(n->opcode)))
 		return CONTINUE;
-	}
 	if (bpf_redirect_map(&xkv_self, 0, 0) != XDP_REDIRECT)
 		return CONTINUE;
+	if (!b->mark)
+		b->mark = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
 	b->mark += 0x9e3779b97f4a7c15ULL; /* 2^64 / golden ratio: odd, all bits change */
 	n->mark = b->mark;
 	*(__u64 *)(p.udp + 1) = n->mark;
@@ -500,6 +520,19 @@ static __always_inline void copy_from_request(struct packet *p, const struct xkv
 			 p->end, value_words(n->value_len));
 }
 
+/* Is the value of a SET padded with zero bytes?  Checked here, where nothing else depends on it. */
+static __always_inline bool value_is_clean(struct packet *p, const struct xkv_note *n)
+{
+	__u32 off = FAST_KEY_OFF + XKV_PADDED(n->key_len) + n->value_len;
+	const __u64 *last;
+
+	if (!(n->value_len & 7))
+		return true;
+	barrier_var(off);
+	last = (void *)(p->udp + 1) + (off & (XKV_REQUEST_WORDS * 8 - 8));
+	return (void *)(last + 1) <= p->end && rest_is_clean(*last, n->value_len & 7);
+}
+
 /* Overwrites the entry in the slot, which had the version `seq`: its new version, or 0. */
 static __always_inline __u64 bulk_write(struct packet *p, const struct xkv_note *n,
 					struct xkv_config *cfg, struct xkv_request *rq,
@@ -535,7 +568,7 @@ static __always_inline int bulk_set(struct xdp_md *ctx, struct xkv_request *rq,
 	if (cfg->read_only)
 		return CONTINUE;
 	slot = bulk_find(n, &seq);
-	if (!slot || !bulk_locate(ctx, &p))
+	if (!slot || !bulk_locate(ctx, &p) || !value_is_clean(&p, n))
 		return CONTINUE;
 	version = bulk_write(&p, n, cfg, rq, slot, seq);
 	if (!version)
@@ -597,14 +630,15 @@ __noinline int bulk_restore(struct xdp_md *ctx, struct xkv_request *rq, __u32 at
 	return CONTINUE;
 }
 
-/* Was it answered XKV_BUSY?  Then the next request for its key must be able to go up. */
+/* Was it answered XKV_BUSY?  Then the next such request for its key must be able to go up. */
 static __always_inline void bulk_answered(struct xkv_request *rq)
 {
 	struct xkv_result *r = (struct xkv_result *)(rq->out + sizeof(struct xkv_hdr));
 	struct xkv_bulk *b = bulk();
+	__u64 request = rq->fingerprint ^ rq->opcode;
 
 	if (b && r->status == XKV_BUSY)
-		b->refused[rq->fingerprint & (XKV_BULK_REFUSED - 1)] = rq->fingerprint;
+		b->refused[request & (XKV_BULK_REFUSED - 1)] = request;
 }
 
 #endif
