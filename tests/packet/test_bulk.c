@@ -415,6 +415,253 @@ static void test_changed_meanwhile(void **state_)
 	assert_null(packet_complaint(f.byte, f.len));
 }
 
+/* ---- the same, both ways ------------------------------------------------------ */
+
+#define RANDOM_FRAMES 12000
+#define ONE_OF(...)                                                                                \
+	((const size_t[]){                                                                         \
+		__VA_ARGS__ })[below(sizeof((const size_t[]){ __VA_ARGS__ }) / sizeof(size_t))]
+
+/* A request of a key and what the store has of that. */
+struct trial {
+	uint8_t key[256];
+	size_t key_len, value_len; /* of the entry */
+	bool exists, expired, locked;
+	bool is_set;
+	struct frame frame;
+};
+
+static size_t any_length(size_t max)
+{
+	size_t len = ONE_OF(0, 1, 7, 8, 9, 16, 128, 255, 256, 257, 1000, 1384, 1424, 1432, 1440,
+			    1472, below(1473), max, max - 1, max - 8);
+
+	return len < max ? len : max;
+}
+
+/* Things that are wrong with a frame, or unusual. */
+static void spoil(struct packet_spec *s)
+{
+	static const uint8_t sources[][4] = {
+		{ 10, 77, 0, 255 }, { 10, 77, 0, 1 }, { 0, 1, 1, 1 },
+		{ 127, 0, 0, 1 },   { 224, 1, 1, 1 }, { 10, 78, 0, 2 }
+	};
+
+	switch (below(24)) {
+	case 0:
+		s->udp_check = CHECK_WRONG;
+		break;
+	case 1:
+		s->udp_len_add = s->ip_len_add = (int)ONE_OF(8, 16, 1000);
+		s->udp_check = CHECK_ZERO;
+		break;
+	case 2:
+		s->udp_len_add = -(int)ONE_OF(1, 4, 8, 16);
+		break;
+	case 3:
+		s->ip_len_add = (int)below(40) - 20;
+		break;
+	case 4:
+		s->bad_ip_check = true;
+		break;
+	case 5:
+		s->ihl = 6;
+		break;
+	case 6:
+		s->frag = (uint16_t)ONE_OF(0x2000, 0x0001, 0x4000, 0x8000);
+		break;
+	case 7:
+		memcpy(s->src, sources[below(6)], 4);
+		break;
+	case 8:
+		s->dst_mac[below(6)] ^= 1 << below(8);
+		break;
+	case 9:
+		memcpy(s->src_mac, s->dst_mac, 6);
+		break;
+	case 10:
+		s->sport = 0;
+		break;
+	case 11:
+		s->dst[below(4)] ^= 1;
+		break;
+	}
+}
+
+static void random_trial(struct trial *t)
+{
+	struct operation op = { 0 };
+	struct packet_spec s;
+	struct payload p;
+
+	memset(t, 0, sizeof(*t));
+	t->key_len = ONE_OF(1, 7, 8, 9, 16, 63, 64, 65, 128, 249, 250, 1 + below(250));
+	memset(t->key, 'k', sizeof(t->key));
+	t->key[t->key_len - 1] = (uint8_t)below(256);
+	t->value_len = any_length(1472);
+	t->exists = below(8);
+	t->expired = !below(8);
+	t->locked = !below(8);
+	t->is_set = below(2);
+	op.opcode = t->is_set ? XKV_OP_SET : XKV_OP_GET;
+	op.key = t->key;
+	op.key_len = t->key_len;
+	op.value = noise((uint32_t)random_u64());
+	if (t->is_set) /* often of the same class */
+		op.value_len = below(3) ? t->value_len ^ below(8) : any_length(1472);
+	if (op.value_len > XKV_PAYLOAD_MAX4 - 40 - XKV_PADDED(t->key_len))
+		op.value_len = XKV_PAYLOAD_MAX4 - 40 - XKV_PADDED(t->key_len);
+	request_begin(&p, random_u64(), NULL);
+	request_add(&p, &op);
+	if (!below(3))
+		request_pad(&p, below(XKV_PAYLOAD_MAX4 - p.len + 9) & (below(8) ? ~7U : ~0U), 0);
+	if (!below(8)) /* any byte of the request; the last are padding */
+		p.byte[below(2) ? below(p.len) : p.len - 1 - below(7)] ^= 1 << below(8);
+	s = packet_plain(false, &p);
+	s.udp_check = below(4) ? CHECK_RIGHT : CHECK_ZERO;
+	s.trailer = below(4) ? 0 : below(30);
+	spoil(&s);
+	t->frame = frame_of(&s);
+	if (!below(16))
+		t->frame.len -= below(t->frame.len - 14);
+	if (!below(16)) {
+		t->frame.byte[below(t->frame.len)] ^= 1 << below(8);
+		if (below(2))
+			packet_fix(t->frame.byte, t->frame.len);
+	}
+}
+
+/* What is in the slot of the key, padding included. */
+struct image {
+	size_t len;
+	uint64_t expire_ms;
+	uint8_t value[XKV_SLOT_WINDOW];
+};
+
+static struct image image_of(const struct trial *t)
+{
+	struct xkv_slot *slot = bed_slot(&bed, t->key, t->key_len);
+	struct image i;
+
+	memset(&i, 0, sizeof(i));
+	i.len = SIZE_MAX;
+	if (!slot)
+		return i;
+	i.len = slot->value_len;
+	i.expire_ms = slot->expire_ms;
+	memcpy(i.value, (uint8_t *)(slot + 1) + XKV_PADDED(t->key_len), XKV_PADDED(i.len));
+	return i;
+}
+
+static void prepare(const struct trial *t)
+{
+	struct store_entry e;
+
+	if (t->exists)
+		put_bytes(t->key, t->key_len, pattern(0), t->value_len, 0);
+	else if (!store_get(bed.ctx, t->key, t->key_len, &e))
+		assert_int_equal(store_delete(bed.ctx, t->key, t->key_len, NULL), 0);
+	if (t->exists && t->expired)
+		bed_slot(&bed, t->key, t->key_len)->expire_ms = 1;
+	if (t->exists && t->locked)
+		bed_slot(&bed, t->key, t->key_len)->seq |= 1;
+}
+
+static void unlock(const struct trial *t)
+{
+	struct xkv_slot *slot = bed_slot(&bed, t->key, t->key_len);
+
+	if (t->exists && t->locked && slot)
+		slot->seq &= ~1ULL;
+}
+
+static int one_by_one(struct frame *f)
+{
+	int verdict;
+
+	bed.c->batch = XKV_BATCH_OFF;
+	verdict = ingress(f);
+	bed.c->batch = XKV_BATCH_ON;
+	return verdict;
+}
+
+static unsigned int queued;
+
+static int in_queue(struct frame *f)
+{
+	int verdict = ingress(f);
+
+	if (verdict != XDP_REDIRECT)
+		return verdict;
+	queued++;
+	return queue(f) == XDP_PASS ? XDP_TX : XDP_ABORTED;
+}
+
+/* Versions are never the same. */
+static void forget_version(struct frame *f)
+{
+	assert_null(packet_complaint(f->byte, f->len));
+	if (f->len >= PAYLOAD_AT + 40)
+		memset(f->byte + PAYLOAD_AT + 32, 0, 8);
+	memset(f->byte + 40, 0, 2);
+}
+
+static void compare(const struct trial *t, struct frame *a, int verdict_a, struct frame *b,
+		    int verdict_b)
+{
+	uint8_t status = b->byte[STATUS_AT];
+
+	if (verdict_a == XDP_TX && verdict_b == XDP_TX) {
+		forget_version(a);
+		forget_version(b);
+	}
+	if (verdict_a == verdict_b && (verdict_a == XDP_DROP || same_frame(a, b)))
+		return;
+	/* what would go up and cannot is answered */
+	if (verdict_a == XDP_PASS && verdict_b == XDP_TX && same_frame(a, &t->frame) &&
+	    b->len == PAYLOAD_AT + 40 &&
+	    (status == XKV_MISS || status == XKV_BUSY || status == XKV_TOO_LARGE))
+		return;
+	print_error("%s, key of %zu, entry of %zu, %d %d %d: verdict %d, queued %d\n",
+		    t->is_set ? "SET" : "GET", t->key_len, t->value_len, t->exists, t->expired,
+		    t->locked, verdict_a, verdict_b);
+	same_bytes(b->byte, b->len, a->byte, a->len);
+	fail();
+}
+
+static void test_both_ways(void **state_)
+{
+	struct frame a, b;
+	struct image image_a, image_b;
+	int verdict_a, verdict_b;
+	struct trial t;
+
+	(void)state_;
+	random_state = 1;
+	queued = 0;
+	for (int i = 0; i < RANDOM_FRAMES; i++) {
+		random_trial(&t);
+		bed.rules->trusted = below(2);
+		bed.c->payload4 = (uint16_t)ONE_OF(1472, 1472, 1400, 400);
+		bed.c->read_only = !below(16);
+		prepare(&t);
+		a = b = t.frame;
+		verdict_a = one_by_one(&a);
+		image_a = image_of(&t);
+		unlock(&t);
+		if (t.is_set)
+			prepare(&t);
+		else if (t.exists && t.locked)
+			bed_slot(&bed, t.key, t.key_len)->seq |= 1;
+		verdict_b = in_queue(&b);
+		image_b = image_of(&t);
+		unlock(&t);
+		compare(&t, &a, verdict_a, &b, verdict_b);
+		assert_memory_equal(&image_a, &image_b, sizeof(image_a));
+	}
+	assert_in_range(queued, RANDOM_FRAMES / 4, RANDOM_FRAMES);
+}
+
 static int bulk_begin(void **state_)
 {
 	exchange_begin(state_);
@@ -435,6 +682,7 @@ int main(int argc, char **argv)
 		CASE(test_lost_and_foreign),
 		CASE(test_reset),
 		CASE(test_changed_meanwhile),
+		CASE(test_both_ways),
 	};
 	int ret = bed_begin(argc, argv);
 	cpu_set_t here;
