@@ -85,12 +85,17 @@ static __always_inline struct xkv_note *note_at(struct xkv_bulk *b, __u32 i)
 #define BULK_IP_OFF	 sizeof(struct ethhdr)
 #define BULK_PAYLOAD_OFF (BULK_IP_OFF + sizeof(struct iphdr) + sizeof(struct udphdr))
 
-/* The sum of words of the payload. */
-static __noinline __u64 sum_packet(const __u64 *from, const void *end, __u32 words)
+/*
+ * The sum of words of the payload, from `at` on.  A global function: the verifier would go through
+ * the loop for each of the lengths that a key can have.
+ */
+__noinline __u64 sum_payload(struct xdp_md *ctx, __u32 at, __u32 words)
 {
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	const __u64 *from = data + BULK_PAYLOAD_OFF + (at & (XKV_REQUEST_WORDS * 8 - 8)), *next;
 	struct halves sum = { 0 };
-	const __u64 *next;
 
+	words &= XKV_REQUEST_WORDS - 1;
 	for (; words >= 4; words -= 4) {
 		next = from + 4;
 		barrier_var(next);
@@ -114,12 +119,11 @@ static __noinline __u64 sum_packet(const __u64 *from, const void *end, __u32 wor
 }
 
 /*
- * Copies the key, zero-padded, and hashes it; adds it to the sum.  Returns where it ends, or NULL
- * if that is not in the packet, or if the padding is not zero.
+ * Copies the key, zero-padded, and hashes it; adds it to the sum.  False if it is not in the
+ * packet, or if the padding is not zero.
  */
-static __always_inline const __u64 *note_key(struct xkv_note *n, const __u64 *key, const void *end,
-					     __u32 len, const struct xkv_secret *s,
-					     struct halves *sum)
+static __always_inline bool note_key(struct xkv_note *n, const __u64 *key, const void *end,
+				     __u32 len, const struct xkv_secret *s, struct halves *sum)
 {
 	__u64 products = 0, words = 0, word = 0, *to = n->key;
 	const struct xkv_secret_word *secret = s->word;
@@ -131,7 +135,7 @@ static __always_inline const __u64 *note_key(struct xkv_note *n, const __u64 *ke
 		next = key + 1;
 		barrier_var(next);
 		if ((const void *)next > end)
-			return NULL;
+			return false;
 		word = *key;
 		products += hash_word(word, secret++);
 		words += word;
@@ -143,7 +147,7 @@ static __always_inline const __u64 *note_key(struct xkv_note *n, const __u64 *ke
 	}
 	sum->words += words;
 	n->fingerprint = hash_end(products, words, len, s);
-	return !(len & 7) || rest_is_clean(word, len & 7) ? key : NULL;
+	return !(len & 7) || rest_is_clean(word, len & 7);
 }
 
 /* Parses and admits what is noted: as parse() and admit(), with all headers in one place. */
@@ -163,13 +167,32 @@ static __always_inline bool bulk_admits(struct packet *p, struct xkv_config *cfg
 	       admit(p, cfg) == CONTINUE && rules_of(cfg, p->current)->auth == XKV_AUTH_OPEN;
 }
 
+/*
+ * Is a SET for the queue?  Its value, which ends at `length`, has to be padded with zeros.  There
+ * has to be a free slot, should it be a new entry: else only xkvd can make room.
+ */
+__noinline int bulk_takes_set(struct xdp_md *ctx, __u32 length, __u32 value_len, __u32 words)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u64 *last = data + BULK_PAYLOAD_OFF + ((length - 8) & (XKV_REQUEST_WORDS * 8 - 8));
+	struct xkv_config *cfg = config();
+	struct xkv_class *c;
+
+	if (!cfg || (void *)(last + 1) > end)
+		return false;
+	if ((value_len & 7) && !rest_is_clean(*last, value_len & 7))
+		return false;
+	c = class_at(class_of(cfg, words));
+	return c && READ_ONCE(c->free);
+}
+
 /* Notes a request of the fast path: see is_fast().  False if it is not one. */
-static __always_inline bool note_request(struct xkv_note *n, struct packet *p,
+static __always_inline bool note_request(struct xdp_md *ctx, struct xkv_note *n, struct packet *p,
 					 struct xkv_config *cfg)
 {
-	const __u64 *payload = (__u64 *)(p->udp + 1), *rest;
+	const __u64 *payload = (__u64 *)(p->udp + 1);
 	struct xkv_secrets *s = secrets();
-	__u32 key_len, value_len, length, len = p->payload_len;
+	__u32 key_len, value_len, key_end, length, len = p->payload_len;
 	struct halves sum = { 0 };
 	__u64 word, opcode;
 
@@ -190,15 +213,16 @@ static __always_inline bool note_request(struct xkv_note *n, struct packet *p,
 	halves_add(&sum, payload[0]);
 	halves_add(&sum, payload[1]);
 	halves_add(&sum, payload[2]);
-	rest = note_key(n, payload + 5, p->end, key_len, &s->hash, &sum);
-	if (!rest)
+	if (!note_key(n, payload + 5, p->end, key_len, &s->hash, &sum))
 		return false;
 	n->address_sum = address_sum(p);
 	word = halves_sum(&sum);
-	len -= FAST_KEY_OFF + XKV_PADDED(key_len);
-	if (len)
-		word += sum_packet(rest, p->end, len / 8 & (XKV_REQUEST_WORDS - 1));
-	if (!checksum_is_right(p, n->address_sum, word))
+	key_end = FAST_KEY_OFF + XKV_PADDED(key_len);
+	if (len > key_end)
+		word += sum_payload(ctx, key_end, (len - key_end) / 8);
+	if (!checksum_is_right(p, n->address_sum, word) ||
+	    (opcode == XKV_OP_SET &&
+	     !bulk_takes_set(ctx, length, value_len, XKV_SLOT_NEED(key_len, value_len) / 8)))
 		return false;
 	n->id = payload[1];
 	n->fingerprint &= cfg->fingerprint_mask;
@@ -330,7 +354,8 @@ __noinline int bulk_ingress(struct xdp_md *ctx)
 	if (b->noted - b->served >= BULK_LOST)
 		bulk_reset(b);
 	n = note_at(b, b->noted);
-	if (!bulk_admits(&p, cfg) || !length_is_right(ctx, &p, cfg) || !note_request(n, &p, cfg))
+	if (!bulk_admits(&p, cfg) || !length_is_right(ctx, &p, cfg) ||
+	    !note_request(ctx, n, &p, cfg))
 		return CONTINUE;
 	if (was_refused(b, n->fingerprint ^ READ_ONCE(n->opcode)))
 		return CONTINUE;
@@ -472,9 +497,14 @@ __noinline int bulk_grow(struct xdp_md *ctx, struct xkv_request *rq, __u32 lengt
 	return grow_for_reply(ctx, rq, length);
 }
 
-/* Makes the packet the reply to a GET.  CONTINUE: bulk_general() has to do it. */
-static __always_inline int bulk_get(struct xdp_md *ctx, struct xkv_request *rq,
-				    struct xkv_config *cfg, const struct xkv_note *n)
+/*
+ * Makes the packet the reply to a GET.  CONTINUE: bulk_general() has to do it.
+ *
+ * Not inlined: xkv_bulk_xdp's stack frame is part of that of request_run(), which with all that it
+ * calls would need more than 512 bytes as Linux 6.1 counts them, in units of 32.
+ */
+static __noinline int bulk_get(struct xdp_md *ctx, struct xkv_request *rq, struct xkv_config *cfg,
+			       const struct xkv_note *n)
 {
 	__u64 seq, expire_ms, sum, entry;
 	__u32 value_len, length;
@@ -520,19 +550,6 @@ static __always_inline void copy_from_request(struct packet *p, const struct xkv
 			 p->end, value_words(n->value_len));
 }
 
-/* Is the value of a SET padded with zero bytes?  Checked here, where nothing else depends on it. */
-static __always_inline bool value_is_clean(struct packet *p, const struct xkv_note *n)
-{
-	__u32 off = FAST_KEY_OFF + XKV_PADDED(n->key_len) + n->value_len;
-	const __u64 *last;
-
-	if (!(n->value_len & 7))
-		return true;
-	barrier_var(off);
-	last = (void *)(p->udp + 1) + (off & (XKV_REQUEST_WORDS * 8 - 8));
-	return (void *)(last + 1) <= p->end && rest_is_clean(*last, n->value_len & 7);
-}
-
 /* Overwrites the entry in the slot, which had the version `seq`: its new version, or 0. */
 static __always_inline __u64 bulk_write(struct packet *p, const struct xkv_note *n,
 					struct xkv_config *cfg, struct xkv_request *rq,
@@ -568,7 +585,7 @@ static __always_inline int bulk_set(struct xdp_md *ctx, struct xkv_request *rq,
 	if (cfg->read_only)
 		return CONTINUE;
 	slot = bulk_find(n, &seq);
-	if (!slot || !bulk_locate(ctx, &p) || !value_is_clean(&p, n))
+	if (!slot || !bulk_locate(ctx, &p))
 		return CONTINUE;
 	version = bulk_write(&p, n, cfg, rq, slot, seq);
 	if (!version)

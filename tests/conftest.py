@@ -36,7 +36,8 @@ LONG = bool(os.environ.get("XKV_TEST_LONG"))  # `make check-long`: more rounds
 PATIENCE = 1
 SERVER, SERVER6, CLIENT, CLIENT6 = "10.77.0.1", "fd77::1", "10.77.0.2", "fd77::2"
 # On a bed everybody may do everything; tests of what others may not set these themselves.
-BED_OPTIONS = {"--interface": "xkv0", "--protected-mode": "no", "--enable-protected-configs": "yes"}
+BED_OPTIONS = {"--interface": "xkv0", "--protected-mode": "no", "--enable-protected-configs": "yes",
+               "--batch": "on" if os.environ.get("XKV_TEST_BATCH") else "off"}
 SANITIZERS = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "runtime error:")
 
 pytest.register_assert_rewrite("respserver")

@@ -501,7 +501,7 @@ def test_a_token_is_not_needed_where_none_is_set(xkvd):
 
 
 def test_who_answers_a_miss(xkvd):
-    d = xkvd("--save", "", "--miss", "pass")
+    d = xkvd("--save", "", "--miss", "pass", "--batch", "off")  # which never passes one
     with d.udp() as udp:
         with d.counted(pass_miss=1, replies=0):
             assert udp.get(b"missing").status == proto.MISS
