@@ -186,29 +186,50 @@ __noinline int bulk_takes_set(struct xdp_md *ctx, __u32 length, __u32 value_len,
 	return c && READ_ONCE(c->free);
 }
 
-/* Notes a request of the fast path: see is_fast().  False if it is not one. */
-static __always_inline bool note_request(struct xdp_md *ctx, struct xkv_note *n, struct packet *p,
-					 struct xkv_config *cfg)
-{
-	const __u64 *payload = (__u64 *)(p->udp + 1);
-	struct xkv_secrets *s = secrets();
-	__u32 key_len, value_len, key_end, length, len = p->payload_len;
-	struct halves sum = { 0 };
-	__u64 word, opcode;
+/* What the words of a request say that can be noted. */
+struct form {
+	const __u64 *payload;
+	__u64 opcode;
+	__u32 key_len, value_len, length;
+};
 
-	if (!s || (void *)(payload + 5) > p->end)
+/*
+ * Has it the form of a request of the fast path: see is_fast()?  Looked at before the headers, so
+ * that most other packets lose little time here; not all of these are requests.
+ */
+static __always_inline bool has_form(struct form *f, const struct packet *p,
+				     const struct xkv_config *cfg)
+{
+	const __u64 *payload = p->data + BULK_PAYLOAD_OFF;
+	__u64 word;
+
+	if ((void *)(payload + 5) > p->end)
 		return false;
 	word = bpf_be64_to_cpu(payload[2]);
-	opcode = word >> 56;
-	key_len = (word >> 40) & 0xff;
-	value_len = word;
-	length = FAST_KEY_OFF + XKV_PADDED(key_len) + XKV_PADDED(value_len);
-	if ((opcode != XKV_OP_GET && (opcode != XKV_OP_SET || cfg->read_only)) ||
-	    payload[0] != fast_header(length) ||
-	    word != (opcode << 56 | (__u64)key_len << 40 | value_len) ||
-	    (payload[3] | payload[4]) ||
-	    value_len > (opcode == XKV_OP_SET ? XKV_PAYLOAD_MAX4 : 0) || length > len ||
-	    len > XKV_PAYLOAD_MAX4 || (len & 7) || !key_len || key_len > XKV_KEY_MAX)
+	f->payload = payload;
+	f->opcode = word >> 56;
+	f->key_len = (word >> 40) & 0xff;
+	f->value_len = word;
+	f->length = FAST_KEY_OFF + XKV_PADDED(f->key_len) + XKV_PADDED(f->value_len);
+	return (f->opcode == XKV_OP_GET || (f->opcode == XKV_OP_SET && !cfg->read_only)) &&
+	       payload[0] == fast_header(f->length) &&
+	       word == (f->opcode << 56 | (__u64)f->key_len << 40 | f->value_len) &&
+	       !(payload[3] | payload[4]) &&
+	       f->value_len <= (f->opcode == XKV_OP_SET ? XKV_PAYLOAD_MAX4 : 0) && f->key_len &&
+	       f->key_len <= XKV_KEY_MAX;
+}
+
+/* Notes a request.  False if it is none of the fast path, after all. */
+static __always_inline bool note_request(struct xdp_md *ctx, struct xkv_note *n, struct packet *p,
+					 struct xkv_config *cfg, const struct form *f)
+{
+	__u32 key_len = f->key_len, value_len = f->value_len, key_end, len = p->payload_len;
+	const __u64 *payload = f->payload;
+	struct xkv_secrets *s = secrets();
+	struct halves sum = { 0 };
+	__u64 word;
+
+	if (!s || f->length > len || len > XKV_PAYLOAD_MAX4 || (len & 7))
 		return false;
 	halves_add(&sum, payload[0]);
 	halves_add(&sum, payload[1]);
@@ -221,12 +242,12 @@ static __always_inline bool note_request(struct xdp_md *ctx, struct xkv_note *n,
 	if (len > key_end)
 		word += sum_payload(ctx, key_end, (len - key_end) / 8);
 	if (!checksum_is_right(p, n->address_sum, word) ||
-	    (opcode == XKV_OP_SET &&
-	     !bulk_takes_set(ctx, length, value_len, XKV_SLOT_NEED(key_len, value_len) / 8)))
+	    (f->opcode == XKV_OP_SET &&
+	     !bulk_takes_set(ctx, f->length, value_len, XKV_SLOT_NEED(key_len, value_len) / 8)))
 		return false;
 	n->id = payload[1];
 	n->fingerprint &= cfg->fingerprint_mask;
-	n->opcode = opcode;
+	n->opcode = f->opcode;
 	n->key_len = key_len;
 	n->value_len = value_len;
 	n->rules = p->current & 1;
@@ -346,6 +367,7 @@ __noinline int bulk_ingress(struct xdp_md *ctx)
 	struct xkv_config *cfg = config();
 	struct xkv_bulk *b = bulk();
 	struct xkv_note *n;
+	struct form f;
 
 	if (!b || !cfg || cfg->magic != XKV_LAYOUT_MAGIC)
 		return CONTINUE;
@@ -354,8 +376,8 @@ __noinline int bulk_ingress(struct xdp_md *ctx)
 	if (b->noted - b->served >= BULK_LOST)
 		bulk_reset(b);
 	n = note_at(b, b->noted);
-	if (!bulk_admits(&p, cfg) || !length_is_right(ctx, &p, cfg) ||
-	    !note_request(ctx, n, &p, cfg))
+	if (!has_form(&f, &p, cfg) || !bulk_admits(&p, cfg) || !length_is_right(ctx, &p, cfg) ||
+	    !note_request(ctx, n, &p, cfg, &f))
 		return CONTINUE;
 	if (was_refused(b, n->fingerprint ^ READ_ONCE(n->opcode)))
 		return CONTINUE;
