@@ -28,8 +28,9 @@
 
 #include "fast.bpf.h"
 
-#define BULK_LOST     24 /* so many notes without a run of the queue: it is not ours */
-#define BULK_WORTH    3	 /* packets in a queue from which on it can pay off */
+#define BULK_LOST     24	/* so many notes without a run of the queue: it is not ours */
+#define BULK_REST     (1 << 24) /* so many packets until it is tried again */
+#define BULK_WORTH    3		/* packets in a queue from which on it can pay off */
 #define TRIAL_SAMPLES 8
 #define TRIAL_PACKETS 16 /* of a sample of packets served one by one */
 /* Packets between two trials: doubles while the decision is the same. */
@@ -334,7 +335,7 @@ static __always_inline void bulk_reset(struct xkv_bulk *b)
 {
 	b->lost += b->noted - b->served;
 	b->touched = b->served = b->noted;
-	bulk_phase(b, SINGLE, ~0U);
+	bulk_phase(b, SINGLE, BULK_REST);
 }
 
 /* ---- ingress -------------------------------------------------------------- */

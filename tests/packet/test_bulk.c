@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* tests/run: seconds 8 */
+/* tests/run: seconds 6 */
 /*
  * Packets in bulks (bpf/bulk.bpf.h).  The kernel's queue is made here: ingress() runs the program
  * that redirects, queue() the one that the kernel runs on what was redirected.
@@ -88,6 +88,19 @@ static struct xkv_bulk state(void)
 	mine = each[sched_getcpu()];
 	free(each);
 	return mine;
+}
+
+/* As if the program were new. */
+static void forget_state(void)
+{
+	struct xkv_bulk *each = calloc(bed.cpus, sizeof(*each));
+	__u32 zero = 0;
+
+	assert_int_equal(
+		bpf_map_update_elem(bpf_object__find_map_fd_by_name(bed.object, "xkv_bulk"), &zero,
+				    each, BPF_ANY),
+		0);
+	free(each);
 }
 
 static bool same_frame(const struct frame *a, const struct frame *b)
@@ -665,6 +678,52 @@ static void test_both_ways(void **state_)
 	assert_in_range(queued, RANDOM_FRAMES / 4, RANDOM_FRAMES);
 }
 
+/* ---- which way? --------------------------------------------------------------- */
+
+/* Packets that come one at a time are tried in the queue now and then, but not kept there. */
+static void test_single_packets(void **state_)
+{
+	struct payload req = get_of("a");
+	uint32_t noted;
+	struct frame f;
+
+	(void)state_;
+	put_text("a", "hello");
+	forget_state();
+	for (int turn = 0; turn < 3; turn++) {
+		bed.c->batch = XKV_BATCH_AUTO;
+		noted = state().noted;
+		for (int i = 0; i < 20000; i++) {
+			f = plain(&req);
+			assert_int_equal(in_queue(&f), XDP_TX);
+			assert_int_equal(f.byte[STATUS_AT], XKV_OK);
+		}
+		assert_in_range(state().noted - noted, turn ? 0 : 8, 8 * 5);
+		bed.c->batch = turn ? XKV_BATCH_OFF : XKV_BATCH_ON; /* by the operator */
+		f = plain(&req);
+		assert_int_equal(in_queue(&f), XDP_TX);
+	}
+}
+
+/* A queue that takes packets and never runs gets only a few; some time later it is tried again. */
+static void test_dead_queue(void **state_)
+{
+	struct payload req = get_of("a");
+	unsigned int lost = 0;
+	struct frame f;
+
+	(void)state_;
+	put_text("a", "hello");
+	forget_state();
+	bed.c->batch = XKV_BATCH_AUTO;
+	for (int i = 0; i < 50000; i++) {
+		f = plain(&req);
+		lost += ingress(&f) != XDP_TX;
+	}
+	assert_in_range(lost, 1, 40);
+	assert_in_range(state().left, 1, 1 << 24);
+}
+
 static int bulk_begin(void **state_)
 {
 	exchange_begin(state_);
@@ -686,6 +745,8 @@ int main(int argc, char **argv)
 		CASE(test_reset),
 		CASE(test_changed_meanwhile),
 		CASE(test_both_ways),
+		CASE(test_single_packets),
+		CASE(test_dead_queue),
 	};
 	int ret = bed_begin(argc, argv);
 	cpu_set_t here;
