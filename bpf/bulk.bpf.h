@@ -17,7 +17,7 @@
  *
  * A packet in the queue can only be sent or dropped, not passed on.  Therefore only requests of the
  * fast path are noted.  One that only xkvd can complete all the same is answered XKV_BUSY, which
- * asks the client to try again, and the next request for its key is not noted, so it can go up.
+ * asks the client to try again, and the next GET, or SET, of its key is not noted, so it can go up.
  *
  * Is the packet in the queue one that was noted?  Its first word, which the note has a copy of, is
  * replaced by a mark that nobody else knows.  Packets without it are another program's, and are
@@ -28,8 +28,9 @@
 
 #include "fast.bpf.h"
 
-#define BULK_LOST     24 /* so many notes without a run of the queue: it is not ours */
-#define BULK_WORTH    3	 /* packets in a queue from which on it can pay off */
+#define BULK_LOST     24	/* so many notes without a run of the queue: it is not ours */
+#define BULK_REST     (1 << 24) /* so many packets until it is tried again */
+#define BULK_WORTH    3		/* packets in a queue from which on it can pay off */
 #define TRIAL_SAMPLES 8
 #define TRIAL_PACKETS 16 /* of a sample of packets served one by one */
 /* Packets between two trials: doubles while the decision is the same. */
@@ -186,29 +187,50 @@ __noinline int bulk_takes_set(struct xdp_md *ctx, __u32 length, __u32 value_len,
 	return c && READ_ONCE(c->free);
 }
 
-/* Notes a request of the fast path: see is_fast().  False if it is not one. */
-static __always_inline bool note_request(struct xdp_md *ctx, struct xkv_note *n, struct packet *p,
-					 struct xkv_config *cfg)
-{
-	const __u64 *payload = (__u64 *)(p->udp + 1);
-	struct xkv_secrets *s = secrets();
-	__u32 key_len, value_len, key_end, length, len = p->payload_len;
-	struct halves sum = { 0 };
-	__u64 word, opcode;
+/* What the words of a request say that can be noted. */
+struct form {
+	const __u64 *payload;
+	__u64 opcode;
+	__u32 key_len, value_len, length;
+};
 
-	if (!s || (void *)(payload + 5) > p->end)
+/*
+ * Has it the form of a request of the fast path: see is_fast()?  Looked at before the headers, so
+ * that most other packets lose little time here; not all of these are requests.
+ */
+static __always_inline bool has_form(struct form *f, const struct packet *p,
+				     const struct xkv_config *cfg)
+{
+	const __u64 *payload = p->data + BULK_PAYLOAD_OFF;
+	__u64 word;
+
+	if ((void *)(payload + 5) > p->end)
 		return false;
 	word = bpf_be64_to_cpu(payload[2]);
-	opcode = word >> 56;
-	key_len = (word >> 40) & 0xff;
-	value_len = word;
-	length = FAST_KEY_OFF + XKV_PADDED(key_len) + XKV_PADDED(value_len);
-	if ((opcode != XKV_OP_GET && (opcode != XKV_OP_SET || cfg->read_only)) ||
-	    payload[0] != fast_header(length) ||
-	    word != (opcode << 56 | (__u64)key_len << 40 | value_len) ||
-	    (payload[3] | payload[4]) ||
-	    value_len > (opcode == XKV_OP_SET ? XKV_PAYLOAD_MAX4 : 0) || length > len ||
-	    len > XKV_PAYLOAD_MAX4 || (len & 7) || !key_len || key_len > XKV_KEY_MAX)
+	f->payload = payload;
+	f->opcode = word >> 56;
+	f->key_len = (word >> 40) & 0xff;
+	f->value_len = word;
+	f->length = FAST_KEY_OFF + XKV_PADDED(f->key_len) + XKV_PADDED(f->value_len);
+	return (f->opcode == XKV_OP_GET || (f->opcode == XKV_OP_SET && !cfg->read_only)) &&
+	       payload[0] == fast_header(f->length) &&
+	       word == (f->opcode << 56 | (__u64)f->key_len << 40 | f->value_len) &&
+	       !(payload[3] | payload[4]) &&
+	       f->value_len <= (f->opcode == XKV_OP_SET ? XKV_PAYLOAD_MAX4 : 0) && f->key_len &&
+	       f->key_len <= XKV_KEY_MAX;
+}
+
+/* Notes a request.  False if it is none of the fast path, after all. */
+static __always_inline bool note_request(struct xdp_md *ctx, struct xkv_note *n, struct packet *p,
+					 struct xkv_config *cfg, const struct form *f)
+{
+	__u32 key_len = f->key_len, value_len = f->value_len, key_end, len = p->payload_len;
+	const __u64 *payload = f->payload;
+	struct xkv_secrets *s = secrets();
+	struct halves sum = { 0 };
+	__u64 word;
+
+	if (!s || f->length > len || len > XKV_PAYLOAD_MAX4 || (len & 7))
 		return false;
 	halves_add(&sum, payload[0]);
 	halves_add(&sum, payload[1]);
@@ -221,12 +243,12 @@ static __always_inline bool note_request(struct xdp_md *ctx, struct xkv_note *n,
 	if (len > key_end)
 		word += sum_payload(ctx, key_end, (len - key_end) / 8);
 	if (!checksum_is_right(p, n->address_sum, word) ||
-	    (opcode == XKV_OP_SET &&
-	     !bulk_takes_set(ctx, length, value_len, XKV_SLOT_NEED(key_len, value_len) / 8)))
+	    (f->opcode == XKV_OP_SET &&
+	     !bulk_takes_set(ctx, f->length, value_len, XKV_SLOT_NEED(key_len, value_len) / 8)))
 		return false;
 	n->id = payload[1];
 	n->fingerprint &= cfg->fingerprint_mask;
-	n->opcode = opcode;
+	n->opcode = f->opcode;
 	n->key_len = key_len;
 	n->value_len = value_len;
 	n->rules = p->current & 1;
@@ -290,7 +312,6 @@ static __always_inline void bulk_decide(struct xkv_bulk *b)
 		period = PERIOD_MAX;
 	b->worth = worth;
 	b->period = period;
-	b->mark = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
 	bulk_phase(b, worth ? BULK : SINGLE, period);
 }
 
@@ -314,10 +335,31 @@ static __always_inline void bulk_reset(struct xkv_bulk *b)
 {
 	b->lost += b->noted - b->served;
 	b->touched = b->served = b->noted;
-	bulk_phase(b, SINGLE, ~0U);
+	bulk_phase(b, SINGLE, BULK_REST);
 }
 
 /* ---- ingress -------------------------------------------------------------- */
+
+/* Was such a request answered XKV_BUSY?  Then the client comes again, with this one. */
+static __always_inline bool was_refused(struct xkv_bulk *b, __u64 request)
+{
+	if (b->refused[request & (XKV_BULK_REFUSED - 1)] != request)
+		return false;
+	b->refused[request & (XKV_BULK_REFUSED - 1)] = 0;
+	return true;
+}
+
+/*
+ * Is the payload inside the packet, and is that no longer than what the kernel redirects to a
+ * device of this MTU?
+ */
+static __always_inline bool length_is_right(struct xdp_md *ctx, const struct packet *p,
+					    const struct xkv_config *cfg)
+{
+	int length = packet_length(ctx) - (int)BULK_PAYLOAD_OFF;
+
+	return (int)p->payload_len <= length && length <= cfg->payload4;
+}
 
 /* REDIRECTED, or CONTINUE: the packet, unchanged, is to be served by itself. */
 __noinline int bulk_ingress(struct xdp_md *ctx)
@@ -326,22 +368,24 @@ __noinline int bulk_ingress(struct xdp_md *ctx)
 	struct xkv_config *cfg = config();
 	struct xkv_bulk *b = bulk();
 	struct xkv_note *n;
+	struct form f;
 
-	if (!b || !cfg)
+	if (!b || !cfg || cfg->magic != XKV_LAYOUT_MAGIC)
 		return CONTINUE;
 	if (b->phase < TRIAL_BULK && cfg->batch != XKV_BATCH_ON && !bulk_begins(b))
 		return CONTINUE;
 	if (b->noted - b->served >= BULK_LOST)
 		bulk_reset(b);
 	n = note_at(b, b->noted);
-	if (!bulk_admits(&p, cfg) || !note_request(ctx, n, &p, cfg))
+	if (!has_form(&f, &p, cfg) || !bulk_admits(&p, cfg) || !length_is_right(ctx, &p, cfg) ||
+	    !note_request(ctx, n, &p, cfg, &f))
 		return CONTINUE;
-	if (b->refused[n->fingerprint & (XKV_BULK_REFUSED - 1)] == n->fingerprint) {
-		b->refused[n->fingerprint & (XKV_BULK_REFUSED - 1)] = 0;
+	if (was_refused(b, n->fingerprint ^ READ_ONCE(n->opcode)))
 		return CONTINUE;
-	}
 	if (bpf_redirect_map(&xkv_self, 0, 0) != XDP_REDIRECT)
 		return CONTINUE;
+	if (!b->mark)
+		b->mark = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
 	b->mark += 0x9e3779b97f4a7c15ULL; /* 2^64 / golden ratio: odd, all bits change */
 	n->mark = b->mark;
 	*(__u64 *)(p.udp + 1) = n->mark;
@@ -626,14 +670,15 @@ __noinline int bulk_restore(struct xdp_md *ctx, struct xkv_request *rq, __u32 at
 	return CONTINUE;
 }
 
-/* Was it answered XKV_BUSY?  Then the next request for its key must be able to go up. */
+/* Was it answered XKV_BUSY?  Then the next such request for its key must be able to go up. */
 static __always_inline void bulk_answered(struct xkv_request *rq)
 {
 	struct xkv_result *r = (struct xkv_result *)(rq->out + sizeof(struct xkv_hdr));
 	struct xkv_bulk *b = bulk();
+	__u64 request = rq->fingerprint ^ rq->opcode;
 
 	if (b && r->status == XKV_BUSY)
-		b->refused[rq->fingerprint & (XKV_BULK_REFUSED - 1)] = rq->fingerprint;
+		b->refused[request & (XKV_BULK_REFUSED - 1)] = request;
 }
 
 #endif

@@ -425,7 +425,7 @@ enum xkv_frontend { XKV_FRONTEND_XDP, XKV_FRONTEND_XKVD, XKV_FRONTENDS };
 /* ---- packets in bulks (bpf/bulk.bpf.h) -------------------------------------- */
 
 #define XKV_BULK_NOTES	 32 /* the queue has up to 16 (DEV_MAP_BULK_SIZE), and one is being noted */
-#define XKV_BULK_REFUSED 8
+#define XKV_BULK_REFUSED 128
 
 /* What is known of a packet in the queue. */
 struct xkv_note {
@@ -451,7 +451,7 @@ struct xkv_bulk {
 	__u32 best[2];	   /* ns for TRIAL_PACKETS, the best of a trial: one by one, in the queue */
 	__u64 sampled_ns;  /* when the last sample ended, 0 = unknown */
 	__u64 mark;
-	__u64 refused[XKV_BULK_REFUSED]; /* fingerprints of requests answered XKV_BUSY */
+	__u64 refused[XKV_BULK_REFUSED]; /* fingerprint ^ opcode of requests answered XKV_BUSY */
 	/* since it was attached, for xkvd (loader/attach/bulk.h) */
 	__u64 packets, runs, lost, general, probes;
 	struct xkv_note note[XKV_BULK_NOTES];
