@@ -4,6 +4,7 @@
 # What boot-kernel.sh checks in the machine that runs.  Sourced by bed.sh.
 
 KERNEL=''
+C_TEST_SECONDS=300
 
 # report passed|failed|skipped WHAT: the file results has a line for each
 report() {
@@ -104,8 +105,8 @@ smoke() {
 
 # c_test NAME: each case of a C test counts; what passed is shown as one line
 c_test() {
-	local out line status=0 passed=0
-	out=$(guest "CMOCKA_MESSAGE_OUTPUT=TAP /tests/$1") || status=$?
+	local out line status=0 passed=0 began=$SECONDS
+	out=$(guest "CMOCKA_MESSAGE_OUTPUT=TAP timeout $C_TEST_SECONDS /tests/$1") || status=$?
 	((status != 77)) || { report skipped "$1: $out"; return; }
 	while IFS= read -r line; do
 		case $line in
@@ -114,7 +115,7 @@ c_test() {
 		not\ ok\ *) report failed "$1: ${line#not ok *- }" ;;
 		esac
 	done <<<"$out"
-	check "$1: exit status after $passed cases passed" 0 "$status"
+	check "$1: exit status after $passed cases passed in $((SECONDS - began)) s" 0 "$status"
 	((status == 0)) || tail -n 40 <<<"$out" >&2
 }
 

@@ -179,13 +179,6 @@ static void *map_shared(int fd, size_t size)
 	return at == MAP_FAILED ? NULL : at;
 }
 
-static void forget_page(struct bed *b, uint32_t number)
-{
-	if (b->page[number])
-		munmap(b->page[number], XKV_PAGE_BYTES);
-	b->page[number] = NULL;
-}
-
 static const char *open_store(struct bed *b, bool new)
 {
 	char err[512];
@@ -279,8 +272,6 @@ void bed_close(struct bed *b)
 
 	if (!b->config)
 		return;
-	for (unsigned int i = 0; i < XKV_PAGES_MAX; i++)
-		forget_page(b, i);
 	close_store(b);
 	if (b->object)
 		bpf_object__close(b->object);
@@ -412,30 +403,10 @@ void bed_counters(const struct bed *b, uint64_t sum[XKV_COUNTER_COUNT])
 
 /* ---- slots --------------------------------------------------------------- */
 
-static uint8_t *page_at(struct bed *b, uint32_t number)
-{
-	uint32_t id;
-	int fd;
-
-	if (number >= XKV_PAGES_MAX || bpf_map_lookup_elem(b->bpf.map[BPF_PAGES], &number, &id))
-		return NULL;
-	if (b->page[number] && b->page_id[number] == id)
-		return b->page[number];
-	forget_page(b, number);
-	fd = bpf_map_get_fd_by_id(id);
-	if (fd < 0)
-		return NULL;
-	b->page[number] = map_shared(fd, XKV_PAGE_BYTES);
-	b->page_id[number] = id;
-	close(fd);
-	return b->page[number];
-}
-
+/* From the store's mappings: a look-up in the map of pages takes long on kernels before 6.7. */
 struct xkv_slot *bed_slot_at(struct bed *b, uint64_t ref)
 {
-	uint8_t *page = page_at(b, (uint32_t)XKV_REF_PAGE(ref));
-
-	return page && XKV_REF_OFFSET(ref) ? (struct xkv_slot *)(page + XKV_REF_OFFSET(ref)) : NULL;
+	return slot_of(b->st, ref);
 }
 
 static bool span_of(struct bed *b, const struct xkv_slot *slot, struct span *s)
@@ -459,10 +430,14 @@ unsigned int bed_span_slots(struct bed *b, const struct xkv_slot *slot)
 
 uint64_t bed_ref(struct bed *b, const struct xkv_slot *slot)
 {
-	for (unsigned int i = 0; i < XKV_PAGES_MAX; i++)
-		if (b->page[i] && (const uint8_t *)slot > b->page[i] &&
-		    (const uint8_t *)slot < b->page[i] + XKV_PAGE_BYTES)
-			return XKV_REF(i, (uint64_t)((const uint8_t *)slot - b->page[i]));
+	const uint8_t *page;
+
+	for (unsigned int i = 0; i < XKV_PAGES_MAX; i++) {
+		page = b->st->mem.page[i];
+		if (page && (const uint8_t *)slot > page &&
+		    (const uint8_t *)slot < page + XKV_PAGE_BYTES)
+			return XKV_REF(i, (uint64_t)((const uint8_t *)slot - page));
+	}
 	return 0;
 }
 

@@ -32,8 +32,6 @@ struct bed {
 	struct xkv_bucket *index;    /* mapped */
 	struct xkv_dedup_set *once;  /* mapped */
 	struct xkv_request *batch;   /* mapped */
-	uint8_t *page[XKV_PAGES_MAX];
-	uint32_t page_id[XKV_PAGES_MAX]; /* what is mapped there: pages come and go */
 	unsigned int cpus;
 	struct xkv_counters *each_cpu;
 	char pin_dir[128];
