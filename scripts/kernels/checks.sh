@@ -119,6 +119,12 @@ c_test() {
 	((status == 0)) || tail -n 40 <<<"$out" >&2
 }
 
+# takes_too_long TEST: each case of test_slots loads the BPF programs, for which 6.1 takes 15 s
+# without KVM; it had not ended after 290 s.
+takes_too_long() {
+	[[ $1 = test_slots && $KERNEL = 6.1.* && $(accelerator) = tcg ]]
+}
+
 run_checks() {
 	local name
 	KERNEL=$(guest uname -r)
@@ -128,7 +134,11 @@ run_checks() {
 	# Until 6.7 each look-up in a map of maps waits for a grace period: seconds for each case.
 	guest 'echo 1 >/sys/kernel/rcu_expedited'
 	for name in $(guest ls /tests | grep ^test_); do
-		c_test "$name"
+		if takes_too_long "$name"; then
+			report skipped "$name: takes minutes without KVM"
+		else
+			c_test "$name"
+		fi
 	done
 	for name in $(guest ls /objects); do
 		succeeds "load $name" bpftool prog loadall "/objects/$name" /sys/fs/bpf/other
