@@ -727,10 +727,16 @@ static __always_inline int write_locked(struct xkv_request *rq, struct xkv_slot 
 	return outcome;
 }
 
+/* XKV_HAS_VALUE if the result is to have the old value, else 0. */
+static __always_inline __u32 returns_old(struct xkv_request *rq, bool exists)
+{
+	return (rq->op_flags & XKV_RETURN) && exists ? XKV_HAS_VALUE : 0;
+}
+
 /* The current key is in slot rq->ref: overwrites it if the conditions hold. */
 __noinline int write_found(struct xkv_request *rq)
 {
-	__u32 old_len, give = 0;
+	__u32 old_len;
 	struct xkv_slot *slot;
 	int status, outcome;
 	__u64 expire_ms;
@@ -743,20 +749,20 @@ __noinline int write_found(struct xkv_request *rq)
 		return AGAIN;
 	exists = !expired(rq, slot->expire_ms);
 	old_len = slot->value_len;
-	if ((rq->op_flags & XKV_RETURN) && exists) {
+	if (returns_old(rq, exists)) {
 		outcome = value_room(rq, XKV_OP_SET, old_len, rq->seq);
 		if (outcome >= 0) {
 			unlock(slot, rq->seq);
 			return outcome;
 		}
 		copy_old(rq);
-		give = XKV_HAS_VALUE;
 	}
 	expire_ms = slot->expire_ms;
 	status = condition(rq, exists);
 	if (status != XKV_OK) {
 		unlock(slot, rq->seq);
-		put_result(rq, rq->opcode, status, give, give ? old_len : 0, exists ? expire_ms : 0,
+		put_result(rq, rq->opcode, status, returns_old(rq, exists),
+			   returns_old(rq, exists) ? old_len : 0, exists ? expire_ms : 0,
 			   exists ? rq->seq : 0);
 		return XKV_C_not_stored;
 	}
@@ -777,7 +783,8 @@ __noinline int write_found(struct xkv_request *rq)
 	outcome = write_locked(rq, slot, expire_ms);
 	if (STOPS(outcome))
 		return outcome;
-	return put_written(rq, give, give ? old_len : 0, expire_ms, rq->version, outcome);
+	return put_written(rq, returns_old(rq, exists), returns_old(rq, exists) ? old_len : 0,
+			   expire_ms, rq->version, outcome);
 }
 
 /*

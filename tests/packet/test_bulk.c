@@ -32,6 +32,7 @@
 
 #define PAYLOAD_AT 42 /* of what is noted: IPv4 without a VLAN tag */
 #define STATUS_AT  (PAYLOAD_AT + 17)
+#define NAME_BYTES 16 /* of a key */
 
 struct frame {
 	size_t len;
@@ -255,7 +256,7 @@ static void test_refused_many(void **state_)
 {
 	unsigned int again = 0;
 	struct payload set;
-	char key[8];
+	char key[NAME_BYTES];
 
 	(void)state_;
 	for (int turn = 0; turn < 2; turn++)
@@ -275,15 +276,15 @@ static void test_refused_many(void **state_)
 
 #define QUEUED 17 /* the queue is full, and one more was noted */
 
-static void key_name(char key[8], int i)
+static void key_name(char key[NAME_BYTES], int i)
 {
-	snprintf(key, 8, "key%d", i);
+	snprintf(key, NAME_BYTES, "key%d", i);
 }
 
 static void note(struct frame *f, int i)
 {
 	struct payload req;
-	char key[8];
+	char key[NAME_BYTES];
 
 	key_name(key, i);
 	req = get_of(key);
@@ -305,7 +306,7 @@ static void is_reply(struct frame *f, int i)
 
 static void fill(void)
 {
-	char key[8];
+	char key[NAME_BYTES];
 
 	for (int i = 0; i < 40; i++) {
 		key_name(key, i);
