@@ -242,13 +242,16 @@ static int load(struct xkvd *x, char *err)
 	return ret;
 }
 
-/* Batched mode is for the program that is attached now. */
+/* Batched mode is for the program that is attached now, and loaded when it is wanted first. */
 static void publish_batch(struct xkvd *x)
 {
-	if (x->attach.bulk.works)
-		store_config(x->store)->batch = x->cfg->batch;
-	else if (x->attach.place != PLACE_NONE)
-		store_config(x->store)->batch = BATCH_OFF;
+	struct attach *a = &x->attach;
+
+	if (a->place == PLACE_NONE)
+		return;
+	if (x->cfg->batch != BATCH_OFF && a->bulk.self && !a->bulk.tried)
+		bulk_start(&a->bulk, &x->bpf, a->ifindex);
+	store_config(x->store)->batch = a->bulk.works ? x->cfg->batch : BATCH_OFF;
 }
 
 static int apply(void *arg, const struct config *next, char *err, size_t err_len)
@@ -339,13 +342,9 @@ static int attach(struct xkvd *x, const struct options *o, char *err)
 
 	store_start(x->store);
 	ret = attach_open(&x->attach, &x->bpf, x->cfg, o->adopt, err, ERR_LEN);
-	if (ret)
-		return ret;
-	publish_batch(x);
-	if (x->cfg->batch != BATCH_OFF && x->attach.attached && !x->attach.bulk.works)
-		log_warning("%s cannot redirect packets to itself: packets are served one by one",
-			    x->cfg->interface);
-	return 0;
+	if (!ret)
+		publish_batch(x);
+	return ret;
 }
 
 static int start(struct xkvd *x, const struct options *o, char *err)

@@ -206,7 +206,7 @@ static unsigned int prog_id(int fd)
  */
 static int try_attach(const struct bpf *b, int ifindex, enum xdp_attach_mode mode)
 {
-	struct bpf_object *object = bpf_open_xdp(b);
+	struct bpf_object *object = bpf_open_xdp(b, XDP_PROG);
 	struct xdp_program *prog;
 	int ret;
 
@@ -219,8 +219,6 @@ static int try_attach(const struct bpf *b, int ifindex, enum xdp_attach_mode mod
 		return ret;
 	}
 	ret = xdp_program__attach(prog, ifindex, mode, 0);
-	if (!ret && mode == XDP_MODE_NATIVE)
-		bulk_fill(object, ifindex); /* if that fails, bulk_open() finds it empty */
 	xdp_program__close(prog);
 	bpf_object__close(object);
 	return ret;
@@ -311,7 +309,7 @@ static int program_tag(int fd, unsigned char tag[BPF_TAG_SIZE])
 static bool same_build(const struct bpf *b, int attached_fd)
 {
 	unsigned char ours[BPF_TAG_SIZE], theirs[BPF_TAG_SIZE];
-	struct bpf_object *object = bpf_open_xdp(b);
+	struct bpf_object *object = bpf_open_xdp(b, XDP_PROG);
 	bool same = false;
 	int fd;
 
@@ -389,7 +387,7 @@ static bool note_ours(struct attach *a, int ifindex, enum attach_place place)
 	a->alone = !found.dispatched;
 	bulk_close(&a->bulk);
 	if (!found.generic)
-		bulk_open(&a->bulk, found.fd, ifindex);
+		bulk_open(&a->bulk, found.fd);
 	a->ifindex = ifindex;
 	attached_close(&found);
 	return true;

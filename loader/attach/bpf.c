@@ -462,9 +462,15 @@ void bpf_close(struct bpf *b)
 	b->lock = -1;
 }
 
-struct bpf_object *bpf_open_xdp(const struct bpf *b)
+struct bpf_object *bpf_open_xdp(const struct bpf *b, const char *name)
 {
-	return open_on_maps(b, BPF_PROG_TYPE_XDP);
+	struct bpf_object *object = open_on_maps(b, BPF_PROG_TYPE_XDP);
+	struct bpf_program *prog;
+
+	if (object && name)
+		bpf_object__for_each_program(prog, object)
+			bpf_program__set_autoload(prog, !strcmp(bpf_program__name(prog), name));
+	return object;
 }
 
 /* ---- pins ---------------------------------------------------------------- */

@@ -51,10 +51,10 @@ int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 void bpf_close(struct bpf *b);
 
 /*
- * The XDP program on its own, on the maps that we hold, opened but not loaded
- * (the tests load it and run it with BPF_PROG_RUN).  NULL with errno.  To be closed by the caller.
+ * One of the XDP programs, or all (NULL), on the maps that we hold, opened but not loaded (the
+ * tests load them and run them with BPF_PROG_RUN).  NULL with errno.  To be closed by the caller.
  */
-struct bpf_object *bpf_open_xdp(const struct bpf *b);
+struct bpf_object *bpf_open_xdp(const struct bpf *b, const char *name);
 
 /*
  * Takes the XDP program that uses the pinned maps from cfg->interface (or, if none is

@@ -13,22 +13,12 @@
 #include <linux/if_ether.h>
 
 #include "bpf/layout.h"
+#include "bpf.h"
 #include "bpf_impl.h"
 #include "util/log.h"
 
 #define SELF  "xkv_self"
 #define NOTES "xkv_bulk"
-
-int bulk_fill(const struct bpf_object *object, int ifindex)
-{
-	struct bpf_map *self = bpf_object__find_map_by_name(object, SELF);
-	struct bpf_program *prog = bpf_object__find_program_by_name(object, BULK_PROG);
-	struct bpf_devmap_val value = { .ifindex = (__u32)ifindex };
-	__u32 zero = 0;
-
-	value.bpf_prog.fd = bpf_program__fd(prog);
-	return bpf_map_update_elem(bpf_map__fd(self), &zero, &value, BPF_ANY) ? -errno : 0;
-}
 
 /* The descriptor of the map of this name that the program uses, or 0. */
 static int map_of(int prog_fd, const char *name)
@@ -90,17 +80,51 @@ static bool probe(const struct bulk *b)
 	return !ret && bulk_stats(b).probes > before;
 }
 
-void bulk_open(struct bulk *b, int prog_fd, int ifindex)
+void bulk_open(struct bulk *b, int prog_fd)
 {
-	struct bpf_devmap_val value;
-	__u32 zero = 0;
-
 	b->self = map_of(prog_fd, SELF);
 	b->notes = map_of(prog_fd, NOTES);
-	if (!b->self || !b->notes || bpf_map_lookup_elem(b->self, &zero, &value) ||
-	    value.ifindex != (__u32)ifindex || !value.bpf_prog.id)
-		return; /* `ip link` has attached the program, or another interface had it */
-	b->works = probe(b);
+}
+
+static int use_map(const struct bpf_object *object, const char *name, int fd)
+{
+	return bpf_map__reuse_fd(bpf_object__find_map_by_name(object, name), fd);
+}
+
+/* Loads the program on the maps of the attached one, and fills the DEVMAP.  0 or -errno. */
+static int fill(const struct bulk *b, const struct bpf *bpf, int ifindex)
+{
+	struct bpf_devmap_val value = { .ifindex = (__u32)ifindex };
+	struct bpf_object *object = bpf_open_xdp(bpf, BULK_PROG);
+	__u32 zero = 0;
+	int ret;
+
+	if (!object)
+		return -errno;
+	ret = use_map(object, SELF, b->self);
+	if (!ret)
+		ret = use_map(object, NOTES, b->notes);
+	if (!ret)
+		ret = bpf_object__load(object);
+	if (!ret) {
+		value.bpf_prog.fd =
+			bpf_program__fd(bpf_object__find_program_by_name(object, BULK_PROG));
+		ret = bpf_map_update_elem(b->self, &zero, &value, BPF_ANY) ? -errno : 0;
+	}
+	bpf_object__close(object);
+	return ret;
+}
+
+void bulk_start(struct bulk *b, const struct bpf *bpf, int ifindex)
+{
+	int ret = b->self && b->notes ? fill(b, bpf, ifindex) : -EOPNOTSUPP;
+
+	b->tried = true;
+	b->works = !ret && probe(b);
+	if (!b->works)
+		log_warning("batched mode does not work on this interface (%s): packets are "
+			    "served one by one",
+			    ret ? strerror(-ret) : "its driver drops what is redirected to it");
 }
 
 void bulk_close(struct bulk *b)

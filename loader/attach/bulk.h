@@ -9,13 +9,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct bpf_object;
+struct bpf;
 
-/* The maps of the attached program.  All zero: none is attached. */
+/* All zero: no program is attached natively. */
 struct bulk {
-	int self;  /* the DEVMAP, a descriptor; 0 = none */
-	int notes; /* xkv_bulk, the same */
-	bool works;
+	int self;   /* the DEVMAP of the attached program, a descriptor; 0 = none */
+	int notes;  /* its xkv_bulk, the same */
+	bool tried; /* bulk_start() was called, */
+	bool works; /* and the device can */
 };
 
 /* Sums over all CPUs since the program was attached. */
@@ -27,19 +28,16 @@ struct bulk_stats {
 	uint64_t probes;  /* frames of bulk_open() */
 };
 
-/*
- * Puts the device into the DEVMAP of an object that was loaded for it, with the program that runs
- * in the queue.  0, or -errno: then batched mode does not work, and everything else does.
- */
-int bulk_fill(const struct bpf_object *object, int ifindex);
+/* Finds the maps of the program that is attached natively.  bulk_close() before the next one. */
+void bulk_open(struct bulk *b, int prog_fd);
+void bulk_close(struct bulk *b);
 
 /*
- * Opens the maps of the program that is attached natively to the device, and tries whether a frame
- * that is redirected gets to the queue: drivers without ndo_xdp_xmit drop it.  Nothing is sent.
- * bulk_close() before the next one.
+ * Loads the program that runs in the queue, which takes half a second, and puts it and the device
+ * into the DEVMAP.  Then tries whether a frame that is redirected gets to the queue (drivers
+ * without ndo_xdp_xmit drop it); nothing is sent.  Sets `tried` and `works`.
  */
-void bulk_open(struct bulk *b, int prog_fd, int ifindex);
-void bulk_close(struct bulk *b);
+void bulk_start(struct bulk *b, const struct bpf *bpf, int ifindex);
 
 /* All zero if there are no maps. */
 struct bulk_stats bulk_stats(const struct bulk *b);

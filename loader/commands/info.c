@@ -260,7 +260,9 @@ static void batch_metrics(struct metrics *m, const struct attach *a, enum batch_
 	static const char *const names[] = { "off", "on", "auto" };
 	struct bulk_stats st = bulk_stats(&a->bulk);
 
-	metric_text(m, "xkv_batch", a->bulk.works ? names[mode] : "unavailable");
+	metric_text(m, "xkv_batch",
+		    a->bulk.works || (a->bulk.self && !a->bulk.tried) ? names[mode]
+								      : "unavailable");
 	metric_count(m, "xkv_batch_packets", st.packets);
 	metric_real(m, "xkv_batch_mean", st.runs ? (double)st.packets / (double)st.runs : 0, 1, "");
 	metric_count(m, "xkv_batch_general", st.general);

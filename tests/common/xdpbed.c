@@ -142,7 +142,7 @@ static const char *load_xdp(struct bed *b)
 	struct bpf_program *prog;
 	int ret;
 
-	b->object = bpf_open_xdp(&b->bpf);
+	b->object = bpf_open_xdp(&b->bpf, bed_batched ? NULL : "xkv_xdp");
 	if (!b->object)
 		return failure("cannot open the XDP program: %s", strerror(errno));
 	prog = bpf_object__find_program_by_name(b->object, "xkv_bulk_xdp");
