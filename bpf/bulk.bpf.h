@@ -4,13 +4,13 @@
  *
  * XDP gets one packet at a time, and BPF cannot prefetch, so a look-up waits for its bucket and
  * then for its slot.  In batched mode the program parses, admits and verifies a packet, hashes its
- * key, notes all that, and redirects the packet to its own device, by a DEVMAP.  The kernel collects
- * such packets in a queue, of up to 16, and sends the queue when it is full or the NAPI poll ends;
- * before, it runs the DEVMAP's program (xkv_bulk_xdp) on each of them.  The first run of a queue
- * loads all buckets, then all slots, in loops that do nothing else; this and the following runs find
- * in the cache what they need, and make their packets the replies.
+ * key, notes all that, and redirects the packet to its own device, by a DEVMAP.  The kernel
+ * collects such packets in a queue, of up to 16, and sends the queue when it is full or the NAPI
+ * poll ends; before, it runs the DEVMAP's program (xkv_bulk_xdp) on each of them.  The first run of
+ * a queue loads all buckets, then all slots, in loops that do nothing else; this and the following
+ * runs find in the cache what they need, and make their packets the replies.
  *
- *   ingress   parse, admit, bulk_note        redirects the packet to the bulk queue
+ *   ingress   bulk_admits, note_request      redirects the packet to the bulk queue
  *   queue     bulk_prefetch                  for all notes, in the first run
  *             bulk_get, bulk_set             make the packet its reply
  *             bulk_general                   whatever these leave: request_run()
@@ -59,7 +59,7 @@ struct {
 	__type(value, struct xkv_bulk);
 } xkv_bulk SEC(".maps");
 
-/* The device itself, with xkv_bulk_xdp.  Written by xkvd when it attaches. */
+/* The device itself, with xkv_bulk_xdp.  Written by xkvd when batched mode is wanted first. */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
 	__uint(max_entries, 1);
@@ -268,6 +268,12 @@ static __always_inline void bulk_phase(struct xkv_bulk *b, __u32 phase, __u32 le
 	b->sampled_ns = 0;
 }
 
+static __always_inline void trial_begin(struct xkv_bulk *b)
+{
+	b->best[0] = b->best[1] = ~0U;
+	bulk_phase(b, TRIAL_SINGLE, TRIAL_PACKETS * TRIAL_SAMPLES);
+}
+
 /* Ends a sample of `packets` packets, and begins the next one. */
 static __always_inline void bulk_sample(struct xkv_bulk *b, __u32 way, __u32 packets)
 {
@@ -290,8 +296,7 @@ static __always_inline bool bulk_begins(struct xkv_bulk *b)
 		return false;
 	}
 	if (b->phase == SINGLE) {
-		b->best[0] = b->best[1] = ~0U;
-		bulk_phase(b, TRIAL_SINGLE, TRIAL_PACKETS * TRIAL_SAMPLES);
+		trial_begin(b);
 		return false;
 	}
 	b->trial_noted = b->noted;
@@ -325,8 +330,7 @@ static __always_inline void bulk_runs(struct xkv_bulk *b, __u32 packets)
 	} else if (b->left > packets) {
 		b->left -= packets;
 	} else {
-		b->best[0] = b->best[1] = ~0U;
-		bulk_phase(b, TRIAL_SINGLE, TRIAL_PACKETS * TRIAL_SAMPLES);
+		trial_begin(b);
 	}
 }
 

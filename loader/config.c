@@ -33,6 +33,7 @@ static const char *const policies[] = { "noeviction",	   "allkeys-lru",  "allkey
 					"allkeys-random",  "volatile-lru", "volatile-lfu",
 					"volatile-random", "volatile-ttl", NULL };
 static const char *const misses[] = { "pass", "reply", NULL };
+/* in the order of enum xkv_batch_mode */
 static const char *const batches[] = { "off", "on", "auto", NULL };
 static const char *const foreigns[] = { "pass", "drop", NULL };
 static const char *const others[] = { "refuse", "skip", NULL };
@@ -506,4 +507,9 @@ void config_help(FILE *stream)
 const char *config_policy_name(unsigned int policy)
 {
 	return policies[policy];
+}
+
+const char *config_batch_name(unsigned int mode)
+{
+	return batches[mode];
 }

@@ -34,7 +34,6 @@
 
 enum attach_mode { MODE_AUTO, MODE_NATIVE, MODE_GENERIC };
 enum miss_policy { MISS_PASS, MISS_REPLY };
-enum batch_mode { BATCH_OFF, BATCH_ON, BATCH_AUTO }; /* as enum xkv_batch_mode */
 enum foreign_policy { FOREIGN_PASS, FOREIGN_DROP };
 enum protected_configs { PROTECTED_NO, PROTECTED_YES, PROTECTED_LOCAL };
 enum rdb_other { RDB_OTHER_REFUSE, RDB_OTHER_SKIP };
@@ -90,7 +89,7 @@ struct config {
 	uint64_t maxmemory;    /* bytes, 0 = no limit */
 	unsigned int maxmemory_policy; /* enum store_policy, default noeviction */
 	enum miss_policy miss;	       /* default pass */
-	enum batch_mode batch;	       /* default off */
+	unsigned int batch;	       /* enum xkv_batch_mode, default off */
 	enum foreign_policy foreign;   /* default pass */
 	/* empty = the subnets of the interface, with replies of at most 3 times the request */
 	struct prefix allow[CONFIG_MAX_ALLOW];
@@ -194,7 +193,8 @@ void config_get(const struct config *cfg, const char *const *patterns, unsigned 
 /* --help: prints each directive with its values, meaning and default. */
 void config_help(FILE *stream);
 
-/* The word for an enum store_policy. */
+/* The words for an enum store_policy, and for an enum xkv_batch_mode. */
 const char *config_policy_name(unsigned int policy);
+const char *config_batch_name(unsigned int mode);
 
 #endif

@@ -249,9 +249,9 @@ static void publish_batch(struct xkvd *x)
 
 	if (a->place == PLACE_NONE)
 		return;
-	if (x->cfg->batch != BATCH_OFF && a->bulk.self && !a->bulk.tried)
+	if (x->cfg->batch != XKV_BATCH_OFF && a->bulk.self && !a->bulk.tried)
 		bulk_start(&a->bulk, &x->bpf, a->ifindex);
-	store_config(x->store)->batch = a->bulk.works ? x->cfg->batch : BATCH_OFF;
+	store_config(x->store)->batch = a->bulk.works ? x->cfg->batch : XKV_BATCH_OFF;
 }
 
 static int apply(void *arg, const struct config *next, char *err, size_t err_len)

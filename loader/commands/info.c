@@ -255,13 +255,12 @@ static void store_metric(void *arg, const char *name, uint64_t value)
 }
 
 /* Batched mode: what is configured as soon as the device can; a mean length of the queue. */
-static void batch_metrics(struct metrics *m, const struct attach *a, enum batch_mode mode)
+static void batch_metrics(struct metrics *m, const struct attach *a, unsigned int mode)
 {
-	static const char *const names[] = { "off", "on", "auto" };
 	struct bulk_stats st = bulk_stats(&a->bulk);
 
 	metric_text(m, "xkv_batch",
-		    a->bulk.works || (a->bulk.self && !a->bulk.tried) ? names[mode]
+		    a->bulk.works || (a->bulk.self && !a->bulk.tried) ? config_batch_name(mode)
 								      : "unavailable");
 	metric_count(m, "xkv_batch_packets", st.packets);
 	metric_real(m, "xkv_batch_mean", st.runs ? (double)st.packets / (double)st.runs : 0, 1, "");

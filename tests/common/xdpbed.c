@@ -303,6 +303,8 @@ bool bed_run(struct bed *b, const uint8_t *frame, size_t len, struct outcome *ou
 	cpu_set_t before, here;
 	bool ok;
 
+	if (!bed_batched)
+		return run_xdp(bed_xdp(b), frame, len, out);
 	/* notes are per CPU */
 	pthread_getaffinity_np(pthread_self(), sizeof(before), &before);
 	CPU_ZERO(&here);
