@@ -401,7 +401,8 @@ static void test_draining_large_ends(void **state)
  */
 static void test_room_for_slots_of_several_units(void **state)
 {
-	unsigned int keep = class_for(bed.st, XKV_SLOT_NEED(8, 136)), kept = 0;
+	unsigned int keep = class_for(bed.st, XKV_SLOT_NEED(8, 136)), kept = 0, chains = 0;
+	struct span s;
 
 	(void)state;
 	limit_pages(1);
@@ -416,8 +417,10 @@ static void test_room_for_slots_of_several_units(void **state)
 	for (unsigned int class = 0; class < SCATTERED; class ++) {
 		assert_int_equal(drop("s", class), 0);
 		bed_drain(&bed, bed.ctx, class, 1);
+		chains += span_with_chain(class, &s); /* the hash is another one in each run */
 	}
-	assert_int_equal(units_free(bed.st), SCATTERED);
+	assert_in_range(chains, 0, 1);
+	assert_int_equal(units_free(bed.st), SCATTERED - chains);
 	assert_int_equal(set("other", 0, 15000), 0);
 	account();
 }
