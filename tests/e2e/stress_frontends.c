@@ -130,17 +130,20 @@ static bool send_out(struct frontend *d, size_t len)
 	return false;
 }
 
-/* Waits for the answer to the request in `out`: its length, -1 if none came. */
-static ssize_t wait_answer(struct frontend *d, int ms)
+/*
+ * Waits for the answer to one of the requests since the one with this number: its length, -1 if
+ * none came.
+ */
+static ssize_t wait_answer_since(struct frontend *d, uint64_t first, int ms)
 {
-	const struct xkv_hdr *out = (struct xkv_hdr *)d->out, *in = (struct xkv_hdr *)d->in;
+	const struct xkv_hdr *in = (struct xkv_hdr *)d->in;
 	struct pollfd p = { .fd = d->fd, .events = POLLIN };
 	uint64_t end = now_ms() + ms, now;
 	ssize_t len;
 
 	for (;;) {
 		len = recv(d->fd, d->in, sizeof(d->in), MSG_DONTWAIT);
-		if (len >= (ssize_t)sizeof(*in) && in->id == out->id &&
+		if (len >= (ssize_t)sizeof(*in) && be64toh(in->id) - first <= d->id - first &&
 		    in->magic == htons(XKV_MAGIC) && (in->flags & XKV_F_REPLY))
 			return len;
 		if (len >= 0)
@@ -152,6 +155,12 @@ static ssize_t wait_answer(struct frontend *d, int ms)
 			return -1;
 		poll(&p, 1, (int)(end - now));
 	}
+}
+
+/* The same for the request in `out`. */
+static ssize_t wait_answer(struct frontend *d, int ms)
+{
+	return wait_answer_since(d, d->id, ms);
 }
 
 /* Makes the request for some operations in `out`, of at least `pad` bytes: its length. */
@@ -231,14 +240,19 @@ static int udp_ask(struct frontend *d, const struct wish *w, int n, struct resul
 	return got < 0 ? -1 : i;
 }
 
+/*
+ * xkvd takes the packets of one socket in their order: an answer to any request from now on tells
+ * that it has had those before, however late it comes.
+ */
 static bool udp_settle(struct frontend *d, double seconds)
 {
 	static const char never[] = "stress: a key that is never there";
 	struct wish w = { .op = XKV_OP_GET, .key = never, .key_len = sizeof(never) - 1 };
-	uint64_t end = now_ms() + (uint64_t)(seconds * 1000);
+	uint64_t end = now_ms() + (uint64_t)(seconds * 1000), first = d->id + 1;
 
 	while (now_ms() < end)
-		if (send_out(d, udp_request(d, &w, 1, 0)) && wait_answer(d, SETTLE_MS) >= 0)
+		if (send_out(d, udp_request(d, &w, 1, 0)) &&
+		    wait_answer_since(d, first, SETTLE_MS) >= 0)
 			return true;
 		else
 			poll(NULL, 0, 5); /* refused at once while no xkvd runs */
