@@ -31,6 +31,7 @@ nothing_left() {
 
 # With job control the demo has a process group of its own, as on a terminal.
 start() {
+	: >"$OUT" # now: what the last demo said is not taken for this one's
 	set -m
 	"$@" scripts/demo.sh >"$OUT" 2>&1 </dev/null &
 	demo=$!
