@@ -50,11 +50,9 @@ show() {
 	on "$side" "$@" 2>&1 | sed 's/^/    /'
 }
 
-# Long commands run beside the shell, which can then be interrupted at once, and in a session of
-# their own: Ctrl-C reaches the shell alone, which ends them.  If both had it, bash now and then
-# took the command's end for all there was, and went on.
+# Long commands run beside the shell: it can then be interrupted at once.
 long() {
-	setsid "$@" &
+	"$@" &
 	child=$!
 	local status=0
 	wait "$child" || status=$?

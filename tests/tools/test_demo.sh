@@ -29,11 +29,12 @@ nothing_left() {
 	if pgrep -f -- '--pin-dir /sys/fs/bpf/xkv-demo' >/dev/null; then fail "$1: no process stays"; fi
 }
 
-# With job control the demo has a process group of its own, as on a terminal.
+# With job control the demo has a process group of its own, as on a terminal.  A shell cannot trap
+# signals that were ignored when it was started, as SIGINT is for whatever runs in the background.
 start() {
 	: >"$OUT" # now: what the last demo said is not taken for this one's
 	set -m
-	"$@" scripts/demo.sh >"$OUT" 2>&1 </dev/null &
+	env --default-signal=INT,TERM,HUP "$@" scripts/demo.sh >"$OUT" 2>&1 </dev/null &
 	demo=$!
 	set +m
 }
@@ -42,7 +43,7 @@ start() {
 interrupt() {
 	local what=$1 text=$2 want=$3 status=0
 	shift 3
-	start env XKV_DEMO_SECONDS=30
+	start XKV_DEMO_SECONDS=30
 	wait_until 60 grep -q "$text" "$OUT" || fail "$what: '$text' is not reached"
 	"$@"
 	wait "$demo" 2>/dev/null || status=$?
@@ -57,7 +58,7 @@ signal() {
 	kill "-$1" "$demo"
 }
 
-start env XKV_DEMO_SECONDS=1
+start XKV_DEMO_SECONDS=1
 wait "$demo" || fail "the demo succeeds"
 nothing_left "the whole demo"
 for text in 'hello from the driver' 'quince' 'operations per second' ' 128 bytes, version' \
