@@ -90,6 +90,7 @@ struct maintenance {
 	unsigned int spare_periods;	  /* periods until config.spare_class is cleared */
 	uint64_t large_seen;		  /* memory.large_taken at the last update_large() */
 	_Atomic unsigned int large_quiet; /* update_large() calls since large_taken changed */
+	uint64_t owed_at, owed_until_ms;  /* large_taken, and a time limit: units_are_owed() */
 	bool shrinks;			  /* shrinking to a lower maxmemory makes progress */
 	_Atomic bool at_limit;		  /* the last attempt to add a page was refused */
 	struct {
@@ -325,7 +326,7 @@ void free_orphans(struct store *st);
  * replaced by GROW_WAIT_MS from now, so that all calls for one request share a deadline.  0,
  * -ENOSPC, or -EINVAL for an unknown class.  Thread safe.
  */
-#define GROW_WAIT_MS 1000
+#define GROW_WAIT_MS 5000
 int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms);
 /* Serves the requests that wait in slots_grow().  Maintenance thread, or a test in its place. */
 void maintenance_serve(struct store *st);

@@ -32,6 +32,7 @@
 #define EVICT_SHARE   64   /* ... but at most such a part of all */
 #define LARGER	      4	   /* spans of more than so many times the wanted units are drained last */
 #define ROOM_MS	      100  /* for one class, before requests of other classes have their turn */
+#define OWED_MS	      1000 /* how long units for a large value are left to the request that waits */
 #define SPARE_PERIODS 2	   /* how long spare_class stays set, so that the waiting request sees it */
 #define COMPACT_MS    1000 /* pause after a failed compact(), while no unit is taken or freed */
 #define COMPACT_SHARE 10   /* pause in any case, as a multiple of the time it took */
@@ -542,6 +543,10 @@ static void serve_need(struct store *st, unsigned int class)
 		st->maint.need_any = true; /* continues after the other classes had their turn */
 		return;
 	}
+	if (!ret && class == XKV_CLASS_LARGE) {
+		st->maint.owed_at = st->mem.large_taken;
+		st->maint.owed_until_ms = monotonic_ms() + OWED_MS;
+	}
 	n->result = ret == -EAGAIN ? -ENOSPC : ret;
 	n->tried = units;
 	n->served = ticket;
@@ -659,11 +664,23 @@ static bool was_empty(struct store *st, unsigned int class)
 	return moved && class_is_empty(st, class);
 }
 
+/*
+ * Were units made free for a large value whose request has not come back for them?  On a busy
+ * machine that takes some time; reserves that took them meanwhile would make it wait again.
+ */
+static bool units_are_owed(const struct store *st)
+{
+	return st->mem.large_taken == st->maint.owed_at && monotonic_ms() < st->maint.owed_until_ms;
+}
+
 /* Adds a span, in a new page if necessary. */
 static int grow(struct store *st, unsigned int class)
 {
-	int ret = span_carve(st, class);
+	int ret;
 
+	if (st->maint.at_limit && units_are_owed(st))
+		return -ENOSPC;
+	ret = span_carve(st, class);
 	if (ret != -ENOSPC)
 		return ret;
 	ret = pages_add(st, pages_wanted(st));

@@ -5,7 +5,7 @@
  *
  * Threads: a `struct store_ctx` is used by one thread at a time; different contexts may be used at
  * the same time.  Functions that take a `struct store` are thread safe.  Functions that take a
- * context may block for one run of a BPF program, and for up to a second if the store needs memory
+ * context may block for one run of a BPF program, and for up to 5 s if the store needs memory
  * that has to be made free first.
  *
  * Lengths are in bytes, times in milliseconds of Unix time unless noted.  Keys and values that are

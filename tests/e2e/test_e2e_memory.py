@@ -340,6 +340,7 @@ def test_what_is_read_stays(xkvd, policy, frontend):
     accounted(d)
 
 
+@pytest.mark.seconds(180)
 def test_memory_goes_to_the_sizes_that_are_in_use(xkvd):
     """
     The store is full of small entries; large ones get their pages, and small ones get them back.
