@@ -84,7 +84,7 @@ def test_hot_lines(privileged):
     if process.returncode and "perf" in err:
         pytest.skip("perf cannot sample here")
     assert process.returncode == 0, err
-    assert re.search(r"%  \* bpf_prog_[0-9a-f]+_get_plain$", out, re.M)
+    assert re.search(r"%  \* bpf_prog_[0-9a-f]+_fast_get$", out, re.M)
     assert re.search(r"%  \w+\.bpf\.h:[1-9]\d* \S", out)
     assert not left_over(process.pid)
 
