@@ -49,7 +49,7 @@ TOOL_OBJ  := $(patsubst %,$(BUILD)/bench/common/%.o,dist option message)
 
 XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd -lpthread
 CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf
-BENCH_LIBS := -lxdp -lbpf -ljansson -lm -lpthread
+BENCH_LIBS := -lxdp -lbpf -ljansson -lhiredis -lm -lpthread
 
 BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-replay xkv-udpserver libxkv.a libxkv.so xkv.bpf.o)
 

@@ -405,18 +405,13 @@ __noinline int bulk_ingress(struct xdp_md *ctx)
 			break;                                                                     \
 		else
 
-/* Loads what the notes that were not touched yet will need. */
-__noinline int bulk_prefetch(void)
+/* Loads the buckets of the notes that were not touched yet, and finds their slots. */
+static __always_inline void probe_noted(struct xkv_bulk *b, struct xkv_config *cfg)
 {
-	struct xkv_config *cfg = config();
-	struct xkv_bulk *b = bulk();
 	struct xkv_bucket *home;
-	struct xkv_slot *slot;
 	struct xkv_note *n;
 	__u32 i;
 
-	if (!b || !cfg)
-		return 0;
 	EACH_NOTE(i, b)
 		prefetch_head(home_of(cfg, note_at(b, b->touched + i)->fingerprint));
 	EACH_NOTE(i, b) {
@@ -424,6 +419,19 @@ __noinline int bulk_prefetch(void)
 		home = home_of(cfg, n->fingerprint);
 		n->ref = home ? probe_bucket(home, n->fingerprint) : 0;
 	}
+}
+
+/* Loads what the notes that were not touched yet will need. */
+__noinline int bulk_prefetch(void)
+{
+	struct xkv_config *cfg = config();
+	struct xkv_bulk *b = bulk();
+	struct xkv_slot *slot;
+	__u32 i;
+
+	if (!b || !cfg)
+		return 0;
+	probe_noted(b, cfg);
 	EACH_NOTE(i, b) {
 		slot = slot_at(note_at(b, b->touched + i)->ref);
 		if (!slot)
@@ -525,6 +533,27 @@ __noinline int bulk_grow(struct xdp_md *ctx, struct xkv_request *rq, __u32 lengt
 }
 
 /*
+ * Gives the packet of a GET the length of its reply, with a value of so many bytes.  False leaves
+ * it to bulk_general().
+ */
+static __always_inline bool bulk_resize(struct xdp_md *ctx, struct xkv_request *rq,
+					const struct xkv_note *n, struct packet *p, __u32 value_len,
+					__u64 expire_ms)
+{
+	__u32 length = FAST_REPLY_LEN + XKV_PADDED(value_len);
+
+	rq->now_ms = 0;
+	if (value_len > VALUE_WORDS * 8 || length > n->reply_allowed || expired(rq, expire_ms))
+		return false;
+	if (value_len > LONG_VALUE) {
+		rq->ref = n->ref;
+		prefetch_rest(rq, sizeof(struct xkv_slot) + XKV_PADDED(n->key_len) + value_len);
+	}
+	return (!resize(ctx, BULK_PAYLOAD_OFF, length) || !bulk_grow(ctx, rq, length)) &&
+	       bulk_locate(ctx, p);
+}
+
+/*
  * Makes the packet the reply to a GET.  CONTINUE: bulk_general() has to do it.
  *
  * Not inlined: xkv_bulk_xdp's stack frame is part of that of request_run(), which with all that it
@@ -545,15 +574,7 @@ static __noinline int bulk_get(struct xdp_md *ctx, struct xkv_request *rq, struc
 	expire_ms = READ_ONCE(slot->expire_ms);
 	value_len = READ_ONCE(slot->value_len);
 	length = FAST_REPLY_LEN + XKV_PADDED(value_len);
-	rq->now_ms = 0;
-	if (value_len > VALUE_WORDS * 8 || length > n->reply_allowed || expired(rq, expire_ms))
-		return CONTINUE;
-	if (value_len > LONG_VALUE) {
-		rq->ref = n->ref;
-		prefetch_rest(rq, sizeof(*slot) + XKV_PADDED(n->key_len) + value_len);
-	}
-	if ((resize(ctx, BULK_PAYLOAD_OFF, length) && bulk_grow(ctx, rq, length)) ||
-	    !bulk_locate(ctx, &p))
+	if (!bulk_resize(ctx, rq, n, &p, value_len, expire_ms))
 		return CONTINUE;
 	sum = write_header(&p, n->id, 1, length);
 	entry = write_entry((__u64 *)(p.udp + 1) + 2, p.end, rq, cfg, slot, n->key_len, value_len,

@@ -38,16 +38,6 @@ enum stage { STAGE_PARSE, STAGE_COPY, STAGE_HASH, STAGE_BUCKET, STAGE_FIND, STAG
 
 enum without { SUM = 1, LOCK = 2, HOT = 4 };
 
-static __always_inline int send_back(struct xdp_md *ctx)
-{
-	void *data = (void *)(long)ctx->data;
-
-	if (data + FRAME_HDR > (void *)(long)ctx->data_end)
-		return XDP_DROP;
-	swap_addresses(data);
-	return XDP_TX;
-}
-
 /* ---- truncated programs -------------------------------------------------- */
 
 /* load() without hashing the key and prefetching its bucket. */

@@ -37,6 +37,17 @@ static __always_inline void swap_addresses(void *data)
 	FRAME_U16(data, FRAME_UDP + 2) = port;
 }
 
+/* Does to a frame what the echo baseline does. */
+static __always_inline int send_back(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+
+	if (data + FRAME_HDR > (void *)(long)ctx->data_end)
+		return XDP_DROP;
+	swap_addresses(data);
+	return XDP_TX;
+}
+
 /* The IPv4 checksum (RFC 1624) after the total length went from `from` to `to`. */
 static __always_inline void set_ip_length(void *data, __u16 from, __u16 to)
 {

@@ -7,13 +7,15 @@ and lines of a loaded program lie.
 """
 import ctypes
 import os
+import socket
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness import die
 
 PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 POINTERS = ("bpf_object__open", "bpf_object__next_map", "bpf_object__next_program",
-            "btf__load_from_kernel_by_id")
+            "bpf_object__find_map_by_name", "btf__load_from_kernel_by_id")
 STRINGS = ("bpf_map__name", "bpf_map__pin_path", "bpf_program__name", "btf__name_by_offset")
 U32, U64 = ctypes.c_uint32, ctypes.c_uint64
 
@@ -50,11 +52,8 @@ def use_map(lib, one, pins):
         die(f"{path} is not as the program has it: {os.strerror(-failed)}")
 
 
-def pin_programs(path, names, pins, directory):
-    """
-    Loads these XDP programs of the object file on the maps in `pins`; pins them in `directory`.
-    """
-    lib = load_library()
+def load_programs(lib, path, names, pins):
+    """Loads these XDP programs of the object file on the maps in `pins`: it, {name: program}."""
     obj = lib.bpf_object__open(bytes(path))
     if not obj:
         die(f"{path}: {os.strerror(ctypes.get_errno())}")
@@ -69,13 +68,64 @@ def pin_programs(path, names, pins, directory):
     failed = lib.bpf_object__load(obj)
     if failed:
         die(f"the kernel refuses {path}: {os.strerror(-failed)}")
+    return obj, programs
+
+
+def pin(lib, program, path):
+    failed = lib.bpf_program__pin(program, bytes(path))
+    if failed:
+        die(f"cannot pin {path.name}: {os.strerror(-failed)}")
+
+
+def pin_programs(path, names, pins, directory):
+    """
+    Loads these XDP programs of the object file on the maps in `pins`; pins them in `directory`.
+    """
+    lib = load_library()
+    obj, programs = load_programs(lib, path, names, pins)
     directory.mkdir(exist_ok=True)
     for name in names:
-        failed = lib.bpf_program__pin(programs[name], bytes(directory / name))
-        if failed:
-            die(f"cannot pin {name}: {os.strerror(-failed)}")
+        pin(lib, programs[name], directory / name)
     lib.bpf_object__close(obj)
     return [Path(directory) / name for name in names]
+
+
+@contextmanager
+def network(path):
+    """Inside this network namespace; of this thread."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open("/proc/thread-self/ns/net", "rb") as own, open(path, "rb") as other:
+        if libc.setns(other.fileno(), 0):
+            die(f"cannot enter {path}: {os.strerror(ctypes.get_errno())}")
+        try:
+            yield
+        finally:
+            libc.setns(own.fileno(), 0)
+
+
+class DevmapValue(ctypes.Structure):
+    """struct bpf_devmap_val of linux/bpf.h."""
+    _fields_ = [("ifindex", U32), ("prog_fd", ctypes.c_int)]
+
+
+def pin_redirecting(path, ingress, queue, pins, directory, bed):
+    """
+    The program `ingress` redirects to the bed's interface by the DEVMAP xkv_self of its own; it is
+    pinned under the name of the program that runs there, `queue`.
+    """
+    lib = load_library()
+    obj, programs = load_programs(lib, path, (ingress, queue), pins)
+    devmap = lib.bpf_map__fd(ctypes.c_void_p(lib.bpf_object__find_map_by_name(obj, b"xkv_self")))
+    with network(bed.namespace("server")):
+        value = DevmapValue(socket.if_nametoindex(bed.interface),
+                            lib.bpf_program__fd(programs[queue]))
+        failed = lib.bpf_map_update_elem(devmap, ctypes.byref(U32(0)), ctypes.byref(value),
+                                         U64(0))
+    if failed:
+        die(f"cannot redirect to {queue}: {os.strerror(-failed)}")
+    pin(lib, programs[ingress], directory / queue)
+    lib.bpf_object__close(obj)
+    return directory / queue
 
 
 class ProgInfo(ctypes.Structure):

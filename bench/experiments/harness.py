@@ -88,9 +88,12 @@ class Bed:
     def _testbed(self, action):
         run(ROOT / "scripts" / "testbed.sh", action, env=self.environment)
 
+    def namespace(self, side):
+        return f"/run/netns/{self.name}-{side}"
+
     def inside(self, side, *command):
         """The command that runs `command` on one side, as a process of its own with that pid."""
-        return ("nsenter", f"--net=/run/netns/{self.name}-{side}", "--", *map(str, command))
+        return ("nsenter", f"--net={self.namespace(side)}", "--", *map(str, command))
 
     def client(self, *command, **kwargs):
         return run(*self.inside("client", *command), **kwargs)

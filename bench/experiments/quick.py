@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The instrument that changes are judged by: what the store does on one core and on two, as ratios.
 
-Store, echo (the ceiling) and the thesis-like program (both of its configurations) take turns
-in the frame loop, so that whatever drifts on the machine meets them alike; so do the store and
-the store asked in another way: eight GETs in a datagram, SCANs of 100 keys, keys of 128 bytes,
-values of 1,024, two cores. A ratio is
-the median of the rounds' ratios: one's figure over the other's of the same round. vs_thesis is
-against the configuration with the better median. Results go to build/bench-quick.json, and the
-ratios are compared with those of bench/experiments/expected.json.
+Store (with `batch` off and on), echo (the ceiling) and the thesis-like program (both of its
+configurations) take turns in the frame loop, so that whatever drifts on the machine meets them
+alike; so do the store and the store asked in another way: eight GETs in a datagram, SCANs of 100
+keys, keys of 128 bytes, values of 1,024, two cores. A ratio is the median of the rounds' ratios:
+one's figure over the other's of the same round. vs_thesis is against the configuration with the
+better median. Results go to build/bench-quick.json, and the ratios are compared with those of
+bench/experiments/expected.json.
 """
 import argparse
 import json
@@ -53,7 +53,9 @@ COMPARISONS = (
     Comparison("cores2", "--loops", "cpus", 1, 2, {"get": 1.8, "half": 1.7}),
 )
 GOALS = {f"{c.name}_{op}": goal for c in COMPARISONS for op, goal in c.goals.items()}
-GOALS.update(thesis_get=1.15, thesis_set=1.15, echo_get=0.6, echo_get_hot=0.75)
+GOALS.update(thesis_get=1.15, thesis_set=1.15, echo_get=0.6, echo_get_hot=0.75,
+             batch_thesis_get_uniform=1.6, batch_thesis_get_zipf=1.35, batch_thesis_get_hot=0.95,
+             batch_thesis_set_uniform=1.5, batch_thesis_set_zipf=1.3, batch_thesis_set_hot=0.95)
 
 
 def parse_args():
@@ -101,27 +103,32 @@ def ratio(row, other):
 
 
 def summarize(rows):
-    """One cell of the result: the store beside echo and thesis."""
+    """One cell of the result: the store beside echo and thesis, and the same of batched mode."""
+    modes = {row["batch_mode"]: row for row in rows}
     rows = {row["server"]: row for row in rows}
-    store = rows["attached"]
     best = max(("thesis", "thesis-nopre"), key=lambda name: rows[name]["mpps"])
-    answered = store["hits"] / sum(store[k] for k in ("hits", "misses", "other", "wrong"))
-    return {
-        "mpps": round(store["mpps"], 4), "min": round(store["min"], 4),
-        "max": round(store["max"], 4),
-        "vs_echo": round(ratio(store, rows["echo"]), 4),
-        "vs_thesis": round(ratio(store, rows[best]), 4),
-        "echo_mpps": round(rows["echo"]["mpps"], 4), "thesis": best,
-        "thesis_mpps": round(rows[best]["mpps"], 4),
-        "reply_share": round(store["reply_share"], 5), "hit_share": round(answered, 5),
-    }
+
+    def beside(store):
+        answered = store["hits"] / sum(store[k] for k in ("hits", "misses", "other", "wrong"))
+        return {
+            "mpps": round(store["mpps"], 4), "min": round(store["min"], 4),
+            "max": round(store["max"], 4),
+            "vs_echo": round(ratio(store, rows["echo"]), 4),
+            "vs_thesis": round(ratio(store, rows[best]), 4),
+            "echo_mpps": round(rows["echo"]["mpps"], 4), "thesis": best,
+            "thesis_mpps": round(rows[best]["mpps"], 4),
+            "reply_share": round(store["reply_share"], 5), "hit_share": round(answered, 5),
+        }
+
+    return dict(beside(modes["off"]), batch=dict(beside(modes["on"]),
+                                                 vs_off=round(ratio(modes["on"], modes["off"]), 4)))
 
 
 def beside_others(args, beds):
     """{operation: {distribution: cell}}: the store, echo and thesis."""
     table = frames(args, beds["store"], DISTRIBUTIONS, ("get", "set"),
                    "--server", ",".join(SERVERS), "--base-bed", beds["base"].name,
-                   "--cpus", args.cpus)
+                   "--batch-mode", "off,on", "--cpus", args.cpus)
     return {op: {d: summarize(table[op, d]) for d in ("zipf", "uniform", "hot")}
             for op in ("get", "set")}
 
@@ -151,6 +158,9 @@ def measure(args, beds):
     ratios = {f"thesis_{op}_{d}": result[op][d]["vs_thesis"]
               for op in ("get", "set") for d in GUARDED}
     ratios.update((f"echo_get_{d}", result["get"][d]["vs_echo"]) for d in DISTRIBUTIONS)
+    for name, field in (("batch", "vs_off"), ("batch_thesis", "vs_thesis")):
+        ratios.update((f"{name}_{op}_{d}", result[op][d]["batch"][field])
+                      for op in ("get", "set") for d in DISTRIBUTIONS)
     ratios.update((name, cell["ratio"]) for name, cell in compared.items())
     return dict(result, compared=compared, ratios=ratios)
 
@@ -162,21 +172,27 @@ def fallen(ratios, expected):
 
 
 def show(result, expected):
-    print(f"{'':4} {'keys':8} {'Mpps':>7} {'min':>7} {'max':>7} {'vs echo':>8} {'vs thesis':>10}"
-          f" {'echo':>7} {'thesis':>7}")
+    print(f"{'':4} {'keys':8} {'batch':5} {'Mpps':>7} {'min':>7} {'max':>7} {'vs echo':>8}"
+          f" {'vs thesis':>10} {'echo':>7} {'thesis':>7}")
     for op in ("get", "set"):
-        for distribution, c in result[op].items():
-            print(f"{op:4} {distribution:8} {c['mpps']:7.3f} {c['min']:7.3f} {c['max']:7.3f}"
-                  f" {c['vs_echo']:8.3f} {c['vs_thesis']:10.3f} {c['echo_mpps']:7.3f}"
-                  f" {c['thesis_mpps']:7.3f}  {c['thesis']}")
-    print(f"{'ratio':20} {'now':>7} {'was':>7} {'goal':>6} {'Mops':>8} {'over':>8}")
+        for distribution, cell in result[op].items():
+            for mode, c in (("off", cell), ("on", cell["batch"])):
+                print(f"{op:4} {distribution:8} {mode:5} {c['mpps']:7.3f} {c['min']:7.3f}"
+                      f" {c['max']:7.3f} {c['vs_echo']:8.3f} {c['vs_thesis']:10.3f}"
+                      f" {c['echo_mpps']:7.3f} {c['thesis_mpps']:7.3f}  {c['thesis']}")
+    show_ratios(result, expected)
+
+
+def show_ratios(result, expected):
+    print(f"{'ratio':24} {'now':>7} {'was':>7} {'goal':>6} {'Mops':>8} {'over':>8}")
     down = fallen(result["ratios"], expected)
     for name, now in result["ratios"].items():
         cell = result["compared"].get(name)
         was = f"{expected[name]:7.3f}" if name in expected else f"{'':7}"
         mops = f"{cell['mops']:8.3f} {cell['base_mops']:8.3f}" if cell else f"{'':17}"
-        goal = GOALS.get(name, GOALS[name.rsplit("_", 1)[0]])
-        print(f"{name:20} {now:7.3f} {was} {goal:6.2f} {mops}"
+        goal = GOALS.get(name, GOALS.get(name.rsplit("_", 1)[0]))
+        goal = f"{goal:6.2f}" if goal else f"{'':6}"
+        print(f"{name:24} {now:7.3f} {was} {goal} {mops}"
               f"{'  fell' if name in down else ''}")
 
 

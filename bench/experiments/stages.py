@@ -13,12 +13,13 @@ there; all figures go to build/bench-stages.json.
 import argparse
 import json
 import os
+import shutil
 import statistics
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from bpflib import pin_programs
+from bpflib import pin_programs, pin_redirecting
 from figlib.document import fill, wrapped
 from harness import BUILD, ROOT, Bed, die, machine, prepare, run, start_xkvd, step, write_json
 
@@ -49,7 +50,22 @@ VARIANTS = {
     "fixed_300": "that, and 300",
 }
 SHORT = "whole"  # what the variants are compared with
-GROUPS = ((*STAGES, ATTACHED), (SHORT, *VARIANTS))
+# The same of batched mode: programs at ingress, then programs of the queue.
+BATCHED = "batched"
+BATCHED_INGRESS = {
+    "batched_parse": "form of the request, headers, port, address, sender",
+    "batched_note": "key copied and hashed, checksum, note",
+}
+BATCHED_QUEUE = {
+    "batched_redirect": "redirect, queue; packet's note found",
+    "batched_bucket": "buckets of the queue loaded, tags found",
+    "batched_slot": "slots of the queue loaded",
+    "batched_find": "key compared in the slot",
+    "batched_value": "value into the packet, or into the slot",
+    BATCHED: "reply's headers and checksum, counters",
+}
+BATCHED_STAGES = {**BATCHED_INGRESS, **BATCHED_QUEUE}
+GROUPS = ((*STAGES, ATTACHED), (SHORT, *VARIANTS), (SHORT, *BATCHED_STAGES))
 DOCUMENT, MAKER = ROOT / "docs" / "performance.md", "make bench-stages"
 
 
@@ -75,14 +91,20 @@ def make_beds(stack, args):
     """A bed with the store, {name: path} of the pinned programs, and a bed for the baselines."""
     step("making two test beds, starting xkvd with native XDP")
     store, base = Bed(stack, "stages"), Bed(stack, "base")
-    pins = Path("/sys/fs/bpf") / store.name  # gone with all that is in it when xkvd is
+    pins = Path("/sys/fs/bpf") / store.name
     start_xkvd(stack, store, "--max-keys", max(args.keys, 1 << 20))
+    # before xkvd goes, which waits for those who use its maps, if not for long
+    stack.callback(shutil.rmtree, pins / "stages", ignore_errors=True)
     step(f"loading {args.keys:,} keys")
     if store.bench("--load-only", "--keys", args.keys)["sets"] != args.keys:
         die("not all keys were stored")
-    names = [name for group in GROUPS for name in group if name not in (WHOLE, ATTACHED)]
-    paths = pin_programs(BUILD / "bench/bpf/stages.bpf.o", names, pins, pins / "stages")
-    paths += pin_programs(BUILD / "xkv.bpf.o", (WHOLE,), pins, pins / "stages")
+    names = [name for group in GROUPS[:2] for name in group if name not in (WHOLE, ATTACHED)]
+    where = (pins, pins / "stages")
+    paths = pin_programs(BUILD / "bench/bpf/stages.bpf.o", names, *where)
+    paths += pin_programs(BUILD / "bench/bpf/stages_bulk.bpf.o", BATCHED_INGRESS, *where)
+    paths += [pin_redirecting(BUILD / "bench/bpf/stages_bulk.bpf.o", "ingress", name, *where, store)
+              for name in BATCHED_QUEUE]
+    paths += pin_programs(BUILD / "xkv.bpf.o", (WHOLE,), *where)
     return store, base, {path.name: path for path in paths}
 
 
@@ -105,8 +127,8 @@ def frames(args, group, store, base, paths):
 
 def answers(row):
     """The counter of correct replies: echoed requests, or hits."""
-    cut_off = row["server"].startswith("stage_") and (row["server"], row["op"]) != ("stage_value",
-                                                                                    "get")
+    kind, _, last = row["server"].partition("_")
+    cut_off = kind in ("stage", "batched") and last and (last, row["op"]) != ("value", "get")
     return "echoed" if cut_off or row["server"] == "echo" else "hits"
 
 
@@ -131,20 +153,29 @@ def time_of(row):
     return statistics.quantiles(times, n=4, method="inclusive")[0] if len(times) > 1 else times[0]
 
 
-def cell(cut, varied):
-    """The costs, from the rows of both groups."""
-    ns, other = ({name: time_of(row) for name, row in rows.items()} for rows in (cut, varied))
-    before = ("echo", *STAGES)
+def breakdown(ns, stages, whole):
+    """The costs of the stages up to the whole of a mode, from the times of a group."""
     thesis = min(BASELINES[1:], key=ns.get)
     return {
         "echo": ns["echo"], "stages": {name: ns[name] - ns[last]
-                                       for name, last in zip(STAGES, before)},
-        "store": ns[WHOLE] - ns["echo"], "attached": ns[ATTACHED] - ns[WHOLE],
+                                       for name, last in zip(stages, ("echo", *stages))},
+        "store": ns[whole] - ns["echo"],
         "thesis": ns[thesis] - ns["echo"], "thesis_is": thesis,
-        "of_echo": ns["echo"] / ns[WHOLE], "of_thesis": ns[thesis] / ns[WHOLE],
-        "saved": {name: other[SHORT] - other[name] for name in VARIANTS},
-        "short": other[SHORT] - other["echo"],
-        "rounds": [{name: row["rounds"] for name, row in rows.items()} for rows in (cut, varied)],
+        "of_echo": ns["echo"] / ns[whole], "of_thesis": ns[thesis] / ns[whole],
+    }
+
+
+def cell(*groups):
+    """The costs, from the rows of all groups."""
+    cut, varied, batched = ({name: time_of(row) for name, row in rows.items()} for rows in groups)
+    return {
+        **breakdown(cut, STAGES, WHOLE), "attached": cut[ATTACHED] - cut[WHOLE],
+        "saved": {name: varied[SHORT] - varied[name] for name in VARIANTS},
+        "short": varied[SHORT] - varied["echo"],
+        "batched": {**breakdown(batched, BATCHED_STAGES, BATCHED),
+                    "single": batched[SHORT] - batched["echo"],
+                    "of_single": batched[SHORT] / batched[BATCHED]},
+        "rounds": [{name: row["rounds"] for name, row in rows.items()} for rows in groups],
     }
 
 
@@ -156,17 +187,29 @@ def head(what, cells):
     return f"\n| {what} | " + " | ".join(cells) + " |\n|---|" + "---|" * len(cells)
 
 
-def stage_table(op, cells):
+def breakdown_table(title, stages, cells, more):
     every = cells.values()
-    lines = [head(f"{op.upper()}, ns", cells), line("test bed (echo)", (c["echo"] for c in every))]
-    lines += [line(what, (c["stages"][name] for c in every)) for name, what in STAGES.items()]
-    lines += [
+    return [
+        head(title, cells), line("test bed (echo)", (c["echo"] for c in every)),
+        *(line(what, (c["stages"][name] for c in every)) for name, what in stages.items()),
         line("**the store, above echo**", (c["store"] for c in every)),
         line("thesis-like program, above echo", (c["thesis"] for c in every)),
-        line("as xkvd attaches it, more", (c["attached"] for c in every)),
+        line(*more),
         line("rate, of echo's", (c["of_echo"] for c in every), "{:.2f}"),
         line("rate, of the thesis-like program's", (c["of_thesis"] for c in every), "{:.2f}")]
-    return lines
+
+
+def stage_table(op, cells):
+    return breakdown_table(f"{op.upper()}, ns", STAGES, cells,
+                           ("as xkvd attaches it, more", [c["attached"] for c in cells.values()]))
+
+
+def batched_table(op, cells):
+    cells = {d: c["batched"] for d, c in cells.items()}
+    lines = breakdown_table(f"{op.upper()}, batched, ns", BATCHED_STAGES, cells,
+                            ("one by one, above echo", [c["single"] for c in cells.values()]))
+    return lines + [line("rate, of that one by one", (c["of_single"] for c in cells.values()),
+                         "{:.2f}")]
 
 
 def variant_table(op, cells):
@@ -177,16 +220,20 @@ def variant_table(op, cells):
     return lines
 
 
-def markdown(result):
+def markdown(result, *tables):
     m, load = result["machine"], result["load_average"]
     lines = [f"{m['cpus']} CPUs ({m['cpu']}), Linux {m['kernel']}; {result['keys']:,} keys of 16 "
              f"bytes, values of 128; "
              f"{result['rounds']} rounds of {result['seconds']:g} s each; load average at the end "
              f"{load:.1f}."]
-    for table in (stage_table, variant_table):
+    for table in tables:
         for op in OPERATIONS:
             lines += table(op, result[op])
     return "\n".join(lines)
+
+
+# What the document has between its markers of these names.
+DOCUMENTED = {"tables": (stage_table, variant_table), "batched tables": (batched_table,)}
 
 
 def measure(args):
@@ -194,8 +241,8 @@ def measure(args):
     with ExitStack() as stack:
         beds = make_beds(stack, args)
         step(f"measuring, {args.rounds} rounds of each")
-        cut, varied = (frames(args, group, *beds) for group in GROUPS)
-    result = {op: {d: cell(cut[o, d], varied[o, d]) for o, d in cut if o == op}
+        groups = [frames(args, group, *beds) for group in GROUPS]
+    result = {op: {d: cell(*(group[o, d] for group in groups)) for o, d in groups[0] if o == op}
               for op in OPERATIONS}
     result.update(machine=machine(), load_average=os.getloadavg()[0], keys=args.keys,
                   rounds=args.rounds,
@@ -207,11 +254,12 @@ def measure(args):
 def main():
     args = parse_args()
     result = json.loads(args.output.read_text(encoding="utf-8")) if args.reuse else measure(args)
-    print(markdown(result))
+    print(markdown(result, stage_table, variant_table, batched_table))
     if args.doc:
         text = args.doc.read_text(encoding="utf-8")
-        args.doc.write_text(fill(text, "tables", wrapped(markdown(result)), MAKER),
-                            encoding="utf-8")
+        for name, tables in DOCUMENTED.items():
+            text = fill(text, name, wrapped(markdown(result, *tables)), MAKER)
+        args.doc.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

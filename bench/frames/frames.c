@@ -20,6 +20,7 @@
 #include "baseline.h"
 #include "bench/common/message.h"
 #include "generator.h"
+#include "mode.h"
 #include "options.h"
 
 #define WARM_UP_FRAMES (1U << 16)
@@ -28,6 +29,7 @@
 /* A combination of server and requests, with its results. */
 struct series {
 	unsigned int server; /* its place in the options */
+	const char *mode;    /* what `batch` is set to, or NULL */
 	struct shape shape;
 	double *mops; /* of a distribution and ratio, one a round */
 	struct frame_result sum;
@@ -38,6 +40,8 @@ struct loop {
 	struct generator generator;
 	struct bed bed, base_bed; /* base_bed is open only if it is another one */
 	struct bed *bed_of[FRAMES_SERVERS_MAX];
+	struct mode mode;
+	const char *mode_now; /* NULL: as it was */
 	struct baseline baseline[FRAMES_SERVERS_MAX];
 	int prog_fd[FRAMES_SERVERS_MAX]; /* of SERVER_ATTACHED: unused */
 	struct series *series;		 /* every combination of server and shape */
@@ -147,12 +151,19 @@ static void close_servers(struct loop *l)
 	}
 }
 
-/* Adds the series of one server and one kind of request: one for each number of loops. */
+/* Adds the series of one server and one kind of request: one for each mode and number of loops. */
 static void add_loops(struct loop *l, unsigned int server, struct shape shape)
 {
-	for (unsigned int i = 0; i < l->o->loop_counts; i++) {
-		shape.loops = l->o->loops[i];
-		l->series[l->series_count++] = (struct series){ .server = server, .shape = shape };
+	bool modes = l->o->modes && l->o->server[server].kind == SERVER_ATTACHED;
+
+	for (unsigned int m = 0; m < (modes ? l->o->modes : 1); m++) {
+		for (unsigned int i = 0; i < l->o->loop_counts; i++) {
+			shape.loops = l->o->loops[i];
+			l->series[l->series_count++] =
+				(struct series){ .server = server,
+						 .mode = modes ? mode_names[l->o->mode[m]] : NULL,
+						 .shape = shape };
+		}
 	}
 }
 
@@ -190,7 +201,8 @@ static int make_series(struct loop *l)
 	const struct frames_options *o = l->o;
 
 	l->series = calloc((size_t)o->servers * o->key_sizes * o->value_sizes * o->scan_shares *
-				   (o->batches + o->scan_lengths) * o->loop_counts,
+				   (o->batches + o->scan_lengths) * o->loop_counts *
+				   (o->modes ? o->modes : 1),
 			   sizeof(*l->series));
 	if (!l->series)
 		return out_of_memory();
@@ -220,6 +232,10 @@ static int select_series(struct loop *l, const struct series *s)
 	int fd = attached ? bed->server.replaced_fd : l->prog_fd[s->server];
 	int err = fd >= 0 ? bed_attach(&bed->server, fd) : 0;
 
+	if (!err && s->mode && s->mode != l->mode_now) {
+		err = mode_set(&l->mode, s->mode);
+		l->mode_now = s->mode;
+	}
 	if (!err)
 		err = generator_listen(&l->generator, bed);
 	if (!err)
@@ -376,11 +392,11 @@ static json_t *series_json(const struct series *s, unsigned int rounds, const do
 static json_t *row_json(const struct loop *l, const struct series *s, const char *dist,
 			const char *op, json_t *found)
 {
-	json_t *row =
-		json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i}", "server", server_name(l, s),
-			  "distribution", dist, "op", op, "key_size", (int)s->shape.key_size,
-			  "value_size", (int)s->shape.value_size, "batch", (int)s->shape.batch,
-			  "scan", (int)s->shape.scan, "cpus", (int)s->shape.loops);
+	json_t *row = json_pack("{s:s,s:s?,s:s,s:s,s:i,s:i,s:i,s:i,s:i}", "server",
+				server_name(l, s), "batch_mode", s->mode, "distribution", dist,
+				"op", op, "key_size", (int)s->shape.key_size, "value_size",
+				(int)s->shape.value_size, "batch", (int)s->shape.batch, "scan",
+				(int)s->shape.scan, "cpus", (int)s->shape.loops);
 
 	if (row && json_object_update(row, found)) {
 		json_decref(row);
@@ -393,9 +409,9 @@ static json_t *row_json(const struct loop *l, const struct series *s, const char
 static void print_row(const struct loop *l, const struct series *s, const char *dist,
 		      const char *op, const double *sorted, unsigned int rounds)
 {
-	printf("%-13s %-10s %-5s %4u %5u %3u %4u %8.3f %8.3f %8.3f %8.2f %8.2f %8.2f\n",
-	       server_name(l, s), dist, op, s->shape.key_size, s->shape.value_size,
-	       s->shape.scan ? s->shape.scan : s->shape.batch, s->shape.loops,
+	printf("%-13s %-4s %-10s %-5s %4u %5u %3u %4u %8.3f %8.3f %8.3f %8.2f %8.2f %8.2f\n",
+	       server_name(l, s), s->mode ? s->mode : "", dist, op, s->shape.key_size,
+	       s->shape.value_size, s->shape.scan ? s->shape.scan : s->shape.batch, s->shape.loops,
 	       median(sorted, rounds), sorted[0], sorted[rounds - 1],
 	       100.0 * s->sum.replies / s->sum.requests,
 	       100.0 * s->sum.count[SINK_HIT] / s->sum.requests,
@@ -460,8 +476,8 @@ static int run_all(struct loop *l)
 	int err = check_series(l);
 
 	if (!err && !o->json)
-		printf("%-13s %-10s %-5s %4s %5s %3s %4s %8s %8s %8s %8s %8s %8s\n", "server",
-		       "keys", "op", "key", "value", "ops", "cpus", "Mops", "min", "max",
+		printf("%-13s %-4s %-10s %-5s %4s %5s %3s %4s %8s %8s %8s %8s %8s %8s\n", "server",
+		       "mode", "keys", "op", "key", "value", "ops", "cpus", "Mops", "min", "max",
 		       "replies%", "hits%", "cpu%");
 	for (unsigned int d = 0; d < o->dists && !err; d++) {
 		for (unsigned int r = 0; r < o->ratios && !err; r++)
@@ -501,12 +517,15 @@ int frames_run(struct frames_options *o)
 		err = generator_open(&l.generator, o);
 	if (!err)
 		err = open_servers(&l);
+	if (!err && o->modes)
+		err = mode_open(&l.mode, &l.bed.server, o->port);
 	if (!err)
 		err = make_series(&l);
 	if (!err)
 		err = run_all(&l);
 	if (!err && o->json)
 		err = print_json(&l);
+	mode_close(&l.mode);
 	bed_close(&l.bed);
 	bed_close(&l.base_bed);
 	close_servers(&l);

@@ -7,6 +7,7 @@
 
 #include "bench/common/message.h"
 #include "bench/common/sizes.h"
+#include "mode.h"
 
 static const char *const scan_shares[] = { "0", "100", NULL };
 
@@ -55,6 +56,9 @@ static const struct option_row rows[] = {
 	  .help = "bed for echo and thesis, default: the same" },
 	{ "port", "PORT", 'p', option_uint, FIELD(port), .min = 1, .max = 65535,
 	  .help = "default 6379" },
+	{ "batch-mode", "LIST", 0, option_choice, LIST(mode, modes), .choices = mode_names,
+	  .help = "off, on, auto: sets the attached server's `batch`, in\n"
+		  "turns; default: leaves it" },
 	{ "cpus", "LIST", 0, option_uint, LIST(cpu, cpus), .max = FRAME_CPUS - 1,
 	  .help = "one loop on each, default 0" },
 	{ "loops", "LIST", 0, option_uint, LIST(loops, loop_counts), .min = 1, .max = FRAME_CPUS,
@@ -111,6 +115,21 @@ static bool plain_frames(const struct frames_options *o)
 	return o->key_sizes == 1 && o->key_size[0] == FRAME_KEY_SIZE && o->value_sizes == 1 &&
 	       o->value_size[0] == FRAME_VALUE_SIZE && o->batches == 1 && o->batch[0] == 1 &&
 	       !any_scans(o);
+}
+
+/* xkvd switches the mode of the program that it sees on the interface. */
+static int check_modes(const struct frames_options *o)
+{
+	bool attached = false, pinned = false;
+
+	for (unsigned int i = 0; i < o->servers; i++) {
+		attached |= o->server[i].kind == SERVER_ATTACHED;
+		pinned |= o->server[i].kind == SERVER_PINNED;
+	}
+	if (o->modes && (!attached || pinned))
+		return refuse("--batch-mode needs --server attached, and no pinned programs "
+			      "beside it");
+	return 0;
 }
 
 static int check_servers(const struct frames_options *o)
@@ -225,6 +244,8 @@ int frames_options_parse(struct frames_options *o, int argc, char **argv)
 	if (!o->base_bed)
 		o->base_bed = o->bed;
 	ret = check_servers(o);
+	if (!ret)
+		ret = check_modes(o);
 	if (!ret)
 		ret = check_cpus(o);
 	if (!ret)

@@ -38,8 +38,9 @@ struct frames_options {
 	unsigned int scan_length[FRAMES_LIST_MAX]; /* keys */
 	unsigned int cpu[FRAME_CPUS];
 	unsigned int loops[FRAMES_LIST_MAX]; /* number of these CPUs to use at once */
+	unsigned int mode[FRAMES_LIST_MAX];  /* of SERVER_ATTACHED: index in mode_names */
 	unsigned int servers, dists, ratios, key_sizes, value_sizes, batches;
-	unsigned int scan_shares, scan_lengths, cpus, loop_counts;
+	unsigned int scan_shares, scan_lengths, cpus, loop_counts, modes;
 	const char *bed, *base_bed; /* base_bed: where the baselines run, default: bed */
 	unsigned int port;
 	unsigned int keys;

@@ -18,7 +18,7 @@ import time
 
 import proto
 import pytest
-from conftest import BUILD, ROOT, SERVER, SERVER6, SANITIZERS, wait_for
+from conftest import BUILD, ROOT, SERVER, SERVER6, SANITIZERS, run, wait_for
 
 KEYS = "2000"
 PORT = 7000  # of servers that are not xkvd
@@ -550,6 +550,8 @@ def test_contradictions_are_refused():
                            (("frames", "--server", "thesis", "--batch", "2"),
                             ("--server thesis", "one GET or SET")),
                            (("frames", "--loops", "2"), ("--loops 2", "--cpus")),
+                           (("frames", "--batch-mode", "on", "--server", "echo"),
+                            ("--batch-mode", "--server attached")),
                            (("-h", "::1", "--value-size", "1400"),
                             ("--value-size to at most 1392", "--key-size")),
                            (("--protocol", "resp", "--retries", "1"),
@@ -558,6 +560,22 @@ def test_contradictions_are_refused():
                               check=False)
         assert done.returncode == 2 and done.stderr.count("\n") == 1
         assert all(word in done.stderr for word in words), done.stderr
+
+
+def test_batched_mode_in_turns(bed, daemon):
+    """A row for each mode, in which every key is found; in the end the mode is as it was."""
+    redis = daemon.redis()
+    before = redis.config_get("batch")["batch"]
+    redis.config_set("batch", "auto")
+    bench(bed, "--load-only")
+    done = run(BUILD / "xkv-bench", "frames", "--bed", bed.name, "--keys", KEYS, "--rounds", 2,
+               "--seconds", 0.005, "--batch-mode", "off,on", "--json", "--quiet")
+    rows = json.loads(done.stdout)["results"]
+    assert [row["batch_mode"] for row in rows] == ["off", "on"]
+    assert all(len(row["rounds"]) == 2 and row["hits"] and not row["misses"] for row in rows)
+    assert redis.config_get("batch") == {"batch": "auto"}
+    assert redis.info("all")["xkv_batch_mean"] > 3
+    redis.config_set("batch", before)
 
 
 def test_the_frame_loop_by_its_first_name():

@@ -23,9 +23,11 @@ STAGES = ("stage_parse", "stage_copy", "stage_hash", "stage_bucket", "stage_find
           "xkv_xdp")
 VARIANTS = ("less_verify", "less_sum", "less_lock", "less_hot", "bare", "more_hash", "fixed",
             "fixed_50", "fixed_300")
-QUICK = ("--keys", "2000", "--rounds", "1", "--seconds", "0.005",
-         "--distributions", "hot:1,uniform")
-DOCUMENT = "before\n<!-- make bench-stages: tables -->\nold\n<!-- end of tables -->\nbehind\n"
+BATCHED = ("batched_parse", "batched_note", "batched_redirect", "batched_bucket", "batched_slot",
+           "batched_find", "batched_value", "batched")
+QUICK = ("--keys", "2000", "--rounds", "1", "--seconds", "0.005", "--distributions", "uniform")
+DOCUMENT = ("before\n<!-- make bench-stages: tables -->\nold\n<!-- end of tables -->\n"
+            "<!-- make bench-stages: batched tables -->\n<!-- end of batched tables -->\nbehind\n")
 
 
 def start(*options):
@@ -51,14 +53,17 @@ def test_every_stage_is_measured(privileged, tmp_path):
     assert not left_over(process.pid)
     found = json.loads(output.read_text())
     for op in "get", "set":
-        assert set(found[op]) == {"hot:1", "uniform"}
+        assert set(found[op]) == {"uniform"}
         for cell in found[op].values():
             assert tuple(cell["stages"]) == STAGES
             assert set(cell["saved"]) == set(VARIANTS)
-            assert abs(sum(cell["stages"].values()) - cell["store"]) < 1
+            assert tuple(cell["batched"]["stages"]) == BATCHED
+            for mode in cell, cell["batched"]:
+                assert abs(sum(mode["stages"].values()) - mode["store"]) < 1
     text = document.read_text()
     assert text.startswith("before\n") and text.endswith("behind\n") and "old" not in text
-    assert "| GET, ns | hot:1 | uniform |" in text and "| SET, ns saved | hot:1 | uniform |" in text
+    assert "| GET, ns | uniform |" in text and "| SET, ns saved | uniform |" in text
+    assert "| SET, batched, ns | uniform |" in text.partition("batched tables -->")[2]
 
 
 def test_nothing_stays_after_a_signal(privileged, tmp_path):
@@ -84,7 +89,7 @@ def test_hot_lines(privileged):
     if process.returncode and "perf" in err:
         pytest.skip("perf cannot sample here")
     assert process.returncode == 0, err
-    assert re.search(r"%  \* bpf_prog_[0-9a-f]+_get_plain$", out, re.M)
+    assert re.search(r"%  \* bpf_prog_[0-9a-f]+_fast_get$", out, re.M)
     assert re.search(r"%  \w+\.bpf\.h:[1-9]\d* \S", out)
     assert not left_over(process.pid)
 
