@@ -31,10 +31,12 @@
 #define BULK_LOST     24	/* so many notes without a run of the queue: it is not ours */
 #define BULK_REST     (1 << 24) /* so many packets until it is tried again */
 #define BULK_WORTH    3		/* packets in a queue from which on it can pay off */
+/* A trial of each way: so many samples, of so many packets or runs of the queue. */
 #define TRIAL_SAMPLES 8
-#define TRIAL_PACKETS 16 /* of a sample of packets served one by one */
+#define TRIAL_PACKETS 64
+#define TRIAL_RUNS    4
 /* Packets between two trials: doubles while the decision is the same. */
-#define PERIOD_MIN (1 << 12)
+#define PERIOD_MIN (1 << 13)
 #define PERIOD_MAX (1 << 16)
 
 /* Outcome of the ingress stage, besides the counters: the packet is in the queue. */
@@ -43,7 +45,9 @@
 /*
  * Which way is faster depends on how many packets arrive together, and on how often their keys are
  * in the cache anyway.  So both ways are tried, time and again, and the faster one is used until
- * the next trial.  Samples that include a pause of the traffic are longer: the best one counts.
+ * the next trial.  Samples that include a pause of the traffic are longer: the best one counts.  A
+ * sample of the queue is of several runs, as it begins and ends inside a run, and these may be of
+ * different sizes.
  */
 enum bulk_phase {
 	SINGLE,	      /* packets are served one by one */
@@ -274,7 +278,7 @@ static __always_inline void trial_begin(struct xkv_bulk *b)
 	bulk_phase(b, TRIAL_SINGLE, TRIAL_PACKETS * TRIAL_SAMPLES);
 }
 
-/* Ends a sample of `packets` packets, and begins the next one. */
+/* Ends a sample of the packets since the last one, and begins the next one. */
 static __always_inline void bulk_sample(struct xkv_bulk *b, __u32 way, __u32 packets)
 {
 	__u64 now = bpf_ktime_get_ns(), took = now - b->sampled_ns;
@@ -284,6 +288,7 @@ static __always_inline void bulk_sample(struct xkv_bulk *b, __u32 way, __u32 pac
 	if (b->sampled_ns && took < b->best[way])
 		b->best[way] = took;
 	b->sampled_ns = now;
+	b->sampled = b->noted;
 }
 
 /* A packet arrives, in a phase where packets are not queued: will this one be? */
@@ -300,15 +305,15 @@ static __always_inline bool bulk_begins(struct xkv_bulk *b)
 		return false;
 	}
 	b->trial_noted = b->noted;
-	bulk_phase(b, TRIAL_BULK, TRIAL_SAMPLES);
+	bulk_phase(b, TRIAL_BULK, TRIAL_RUNS * TRIAL_SAMPLES);
 	return true;
 }
 
 /* The trial is over. */
 static __always_inline void bulk_decide(struct xkv_bulk *b)
 {
-	bool worth =
-		b->noted - b->trial_noted >= TRIAL_SAMPLES * BULK_WORTH && b->best[1] < b->best[0];
+	bool worth = b->noted - b->trial_noted >= TRIAL_RUNS * TRIAL_SAMPLES * BULK_WORTH &&
+		     b->best[1] < b->best[0] - b->best[0] / 32; /* as much as a trial may err */
 	__u32 period = b->period * 2;
 
 	if (worth != b->worth || period < PERIOD_MIN)
@@ -324,7 +329,8 @@ static __always_inline void bulk_decide(struct xkv_bulk *b)
 static __always_inline void bulk_runs(struct xkv_bulk *b, __u32 packets)
 {
 	if (b->phase == TRIAL_BULK) {
-		bulk_sample(b, 1, packets);
+		if (!(b->left % TRIAL_RUNS))
+			bulk_sample(b, 1, b->noted - b->sampled);
 		if (!--b->left)
 			bulk_decide(b);
 	} else if (b->left > packets) {
@@ -363,6 +369,17 @@ static __always_inline bool length_is_right(struct xdp_md *ctx, const struct pac
 	int length = packet_length(ctx) - (int)BULK_PAYLOAD_OFF;
 
 	return (int)p->payload_len <= length && length <= cfg->payload4;
+}
+
+/* Is nothing to be noted now, and nothing to be tried?  Asked for each packet: kept short. */
+static __always_inline bool bulk_rests(const struct xkv_config *cfg)
+{
+	struct xkv_bulk *b = bulk();
+
+	if (!b || b->phase != SINGLE || !b->left || cfg->batch == XKV_BATCH_ON)
+		return false;
+	b->left--;
+	return true;
 }
 
 /* REDIRECTED, or CONTINUE: the packet, unchanged, is to be served by itself. */

@@ -449,6 +449,7 @@ struct xkv_bulk {
 	__u32 worth;	   /* what the last trial said */
 	__u32 trial_noted; /* `noted` when the trial of the queue began */
 	__u32 best[2];	   /* ns for TRIAL_PACKETS, the best of a trial: one by one, in the queue */
+	__u32 sampled;	   /* `noted` when the last sample ended */
 	__u64 sampled_ns;  /* when the last sample ended, 0 = unknown */
 	__u64 mark;
 	__u64 refused[XKV_BULK_REFUSED]; /* fingerprint ^ opcode of requests answered XKV_BUSY */

@@ -183,7 +183,7 @@ int xkv_xdp(struct xdp_md *ctx)
 
 	if (!cfg || !c)
 		return XDP_PASS;
-	if (cfg->batch && bulk_ingress(ctx) == REDIRECTED)
+	if (cfg->batch && !bulk_rests(cfg) && bulk_ingress(ctx) == REDIRECTED)
 		return XDP_REDIRECT;
 	why = cfg->magic == XKV_LAYOUT_MAGIC ? serve(ctx, cfg) : XKV_C_pass_not_ready;
 	/* the compiler knows the ranges of the functions, the verifier does not */
