@@ -73,7 +73,7 @@ def test_cannot_look(xkvd, tmp_path):
     for wrong in (["--pin-dir"], ["--pins", "x"], ["x"], ["--pin-dir", "x", "y"]):
         done = run(BUILD / "xkv", "check", *wrong, check=False)
         assert done.returncode == 2 and "check [--pin-dir DIR]" in done.stderr, done.stderr
-    assert "walks the store" in run(BUILD / "xkv", "help", "check").stdout
+    assert "check the consistency" in run(BUILD / "xkv", "help", "check").stdout
     assert d.check().returncode == 0
 
 

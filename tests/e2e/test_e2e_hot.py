@@ -99,4 +99,4 @@ def test_cannot_look(tmp_path):
                   ["-n", "1", "-m", "2"]):
         done = run(BUILD / "xkv", "hot", *wrong, check=False)
         assert done.returncode == 2 and "hot [-n COUNT] [--pin-dir DIR]" in done.stderr, done.stderr
-    assert "used most" in run(BUILD / "xkv", "help", "hot").stdout
+    assert "most used keys" in run(BUILD / "xkv", "help", "hot").stdout
