@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 12
-"""Batched mode: where it works, that it answers as the present way does, and that it can go."""
+"""Batched mode: where it works, that its replies are the same, and that it can be turned off."""
 import pytest
 from conftest import BUILD, run
 
@@ -9,7 +9,7 @@ SIZES = (0, 1, 7, 8, 100, 255, 256, 1000, 1300)
 
 
 def batch(d):
-    """What INFO says of it: {"batch": "on", "batch_packets": "12", ...}."""
+    """INFO's fields about it: {"batch": "on", "batch_packets": "12", ...}."""
     return {name[4:]: value for name, value in d.redis().info("xkv").items()
             if name.startswith("xkv_batch")}
 
@@ -38,7 +38,7 @@ def test_batch_on(xkvd):
         assert packets(d) >= 2 * len(SIZES)
         assert float(batch(d)["batch_mean"]) >= 1
         assert batch(d)["batch_lost"] == 0
-        # each way sees what the other has done
+        # each mode reads what the other has written
         before = packets(d)
         d.redis().config_set("batch", "off")
         exchange(d, udp, 3)
@@ -64,7 +64,7 @@ def test_batch_outlives_xkvd(xkvd):
 
 
 def test_auto_batches_what_arrives_together(bed, xkvd):
-    """One socket never has two requests on their way; frames of the frame loop come in dozens."""
+    """A socket has one outstanding request; frames of the frame loop arrive in dozens."""
     d = xkvd("--save", "", "--batch", "auto", "--max-keys", 1 << 16)
     with d.udp() as udp:
         for _ in range(2):
@@ -74,7 +74,7 @@ def test_auto_batches_what_arrives_together(bed, xkvd):
     before = packets(d)
     run(BUILD / "xkv-bench", "frames", "--bed", bed.name, "--keys", 20000, "--rounds", 1,
         "--seconds", 0.2, "--distribution", "uniform", "--ratio", "1:1", "--quiet")
-    assert packets(d) > before + 100  # those of the trials at least
+    assert packets(d) > before + 100  # at least those of the trials
     assert batch(d)["batch_lost"] == 0
     with d.udp() as udp:
         exchange(d, udp, 2)
