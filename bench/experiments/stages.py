@@ -161,12 +161,11 @@ def stage_table(op, cells):
     lines = [head(f"{op.upper()}, ns", cells), line("test bed (echo)", (c["echo"] for c in every))]
     lines += [line(what, (c["stages"][name] for c in every)) for name, what in STAGES.items()]
     lines += [
-        line("**store, above echo**", (c["store"] for c in every)),
+        line("**the store, above echo**", (c["store"] for c in every)),
         line("thesis-like program, above echo", (c["thesis"] for c in every)),
-        line("extra cost as attached by xkvd", (c["attached"] for c in every)),
-        line("rate, relative to echo", (c["of_echo"] for c in every), "{:.2f}"),
-        line("rate, relative to the thesis-like program", (c["of_thesis"] for c in every),
-             "{:.2f}")]
+        line("as xkvd attaches it, more", (c["attached"] for c in every)),
+        line("rate, of echo's", (c["of_echo"] for c in every), "{:.2f}"),
+        line("rate, of the thesis-like program's", (c["of_thesis"] for c in every), "{:.2f}")]
     return lines
 
 

@@ -43,7 +43,7 @@ from test_e2e_memory import MB, used
 
 POLICIES = ["noeviction", "allkeys-lru", "allkeys-lfu", "allkeys-random",
             "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"]
-# RESP errors that are no failures: store full, key contended, value at its maximum size.
+# Answers of RESP that are no failure: the store is full, the key contended, the value at its limit.
 REFUSALS = re.compile(r"OOM|BUSY|larger than 1 MiB")
 STATUSES = {proto.OK, proto.MISS, proto.NOT_STORED, proto.TOO_LARGE, proto.PAD, proto.NO_MEMORY,
             proto.BUSY}

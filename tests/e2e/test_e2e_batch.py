@@ -9,7 +9,7 @@ SIZES = (0, 1, 7, 8, 100, 255, 256, 1000, 1300)
 
 
 def batch(d):
-    """INFO's fields about it: {"batch": "on", "batch_packets": "12", ...}."""
+    """What INFO says of it: {"batch": "on", "batch_packets": "12", ...}."""
     return {name[4:]: value for name, value in d.redis().info("xkv").items()
             if name.startswith("xkv_batch")}
 
@@ -38,7 +38,7 @@ def test_batch_on(xkvd):
         assert packets(d) >= 2 * len(SIZES)
         assert float(batch(d)["batch_mean"]) >= 1
         assert batch(d)["batch_lost"] == 0
-        # each mode reads what the other has written
+        # each way sees what the other has done
         before = packets(d)
         d.redis().config_set("batch", "off")
         exchange(d, udp, 3)
@@ -74,7 +74,7 @@ def test_auto_batches_what_arrives_together(bed, xkvd):
     before = packets(d)
     run(BUILD / "xkv-bench", "frames", "--bed", bed.name, "--keys", 20000, "--rounds", 1,
         "--seconds", 0.2, "--distribution", "uniform", "--ratio", "1:1", "--quiet")
-    assert packets(d) > before + 100  # at least those of the trials
+    assert packets(d) > before + 100  # those of the trials at least
     assert batch(d)["batch_lost"] == 0
     with d.udp() as udp:
         exchange(d, udp, 2)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 45
 # tests/run: timeout 400
-"""All front ends at once on few keys: no torn, foreign, stale or lost value, and every slot is
+"""All front ends at once on few keys: nothing torn, foreign, stale or lost, and every slot
 accounted for.
 
-tests/e2e/stress.c sends the requests and checks the replies; here it runs on a test bed (native XDP
-on veth, so XDP runs on each CPU that a worker sends from).  XKV_STRESS_SEED repeats the workers'
-requests.
+tests/e2e/stress.c does the work and the judging; here it runs on a test bed (native XDP on veth, so
+XDP runs on each CPU that a worker sends from).  XKV_STRESS_SEED repeats what the workers do.
 """
 import os
 import random
@@ -18,7 +17,7 @@ import pytest
 from conftest import BUILD, LONG, report_of, wait_for
 from mutant import build_mutant
 
-# In `make check-long`, the first of the tested builds gets the whole minute.
+# The first of the builds under test gets the whole minute, in `make check-long`.
 FIRST = os.environ.get("XKV_TEST_PASS", "0") == "0"
 SECONDS = 60 if FIRST and LONG else 12
 SEED = int(os.environ.get("XKV_STRESS_SEED") or random.getrandbits(48))
@@ -49,7 +48,7 @@ class Stress:
 
 
 def check_that_it_was_stress(found):
-    """Without enough of each kind of event, the run would prove nothing."""
+    """A run in which nothing happened would prove nothing."""
     counters = found["counters"]
     busy = [cpu for cpu, replies in enumerate(found["replies_by_cpu"]) if replies > 1000]
     assert len(busy) >= min(len(os.sched_getaffinity(0)), 8), f"XDP ran on CPUs {busy} only"
@@ -66,8 +65,8 @@ def test_nothing_torn_foreign_or_stale(xkvd, tmp_path):
     found, status, said = Stress(daemon, tmp_path, SECONDS).result(SECONDS + 40)
     assert status == 0 and found["failures"] == 0, said
     check_that_it_was_stress(found)
-    # At most three keys expire: they are counted until they are removed, which may happen between
-    # the two counts.
+    # Three keys at most expire: they count until they are removed, which may be between the two
+    # counts.
     assert abs(found["keys"] - daemon.redis().dbsize()) <= 3
 
 
@@ -80,20 +79,20 @@ def check_crowd(found, status, said):
 @pytest.mark.seconds(90)
 def test_few_buckets(xkvd, tmp_path):
     """
-    The same with eight buckets: keys are in chains, which grow and shrink while they are read.
+    The same on eight buckets: keys stand in chains, which grow and shrink while they are read.
     """
     check_crowd(*Stress(xkvd(), tmp_path, CROWD_SECONDS, "--buckets", 8).result(60))
 
 
 @pytest.mark.seconds(90)
 def test_few_fingerprints(xkvd, tmp_path):
-    """The same with only 16 fingerprints: keys with the same tag are in the same bucket."""
+    """The same with 16 fingerprints only: keys with the same tag stand side by side."""
     check_crowd(*Stress(xkvd(), tmp_path, CROWD_SECONDS, "--mask", "0xf").result(60))
 
 
 @pytest.mark.seconds(120)
 def test_killed_and_adopted(xkvd, tmp_path):
-    """Repeated kill -9 under load: entries in the maps are served in the meantime."""
+    """kill -9 in the middle of it, again and again: what the kernel holds is served meanwhile."""
     daemon = xkvd()
     rng = random.Random(SEED)
     stress = Stress(daemon, tmp_path, 10 + KILLS * 3, "--killed")
@@ -115,7 +114,7 @@ def test_killed_and_adopted(xkvd, tmp_path):
     assert found["strict"] > 1000
 
 
-# ---- does it detect errors? ---------------------------------------------------
+# ---- does it find what it is there to find? ---------------------------------------------------
 
 # Where a GET checks whether the slot has changed during the copy: the fast path and the slow path.
 SEQUENCE_CHECKS = {
@@ -140,15 +139,15 @@ WITHOUT_CHECKS = {name: (check, check.splitlines()[0] + "\n")
 
 
 if FIRST:
-    @pytest.mark.long  # needs a build
+    @pytest.mark.long  # it takes a build
     @pytest.mark.seconds(150)
     def test_fails_without_the_sequence_check(xkvd, tmp_path, monkeypatch):
         mutant = build_mutant(tmp_path / "mutant", WITHOUT_CHECKS)
         monkeypatch.setattr(conftest, "BUILD", mutant)
         daemon = xkvd()
         assert daemon.argv()[0] == str(mutant / "xkvd")
-        # The port of a socket determines the queue of the veth.  If all sockets use one queue,
-        # nothing runs in parallel; hence several attempts, each with new sockets.
+        # Which queue of the veth a socket's packets take is a matter of its port, and with all of
+        # them on one queue nothing runs in parallel: some tries, each with sockets of its own.
         for _ in range(15):
             found, status, said = Stress(daemon, tmp_path, 3, "--hot").result(40)
             if status:
