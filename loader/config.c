@@ -98,8 +98,8 @@ static const struct directive table[] = {
 	{ "protected-mode", &type_flag, AT(protected_mode), "yes", 0, 0, LIVE | PROTECTED, no_yes, "yes|no",
 	  "if there is no password, no `bind` and no `allow`: accept TCP from loopback only" },
 	{ "enable-protected-configs", &type_choice, AT(protected_configs), "no", 0, 0, PROTECTED, protections,
-	  "no|yes|local", "whether CONFIG SET may change access control; local: for clients on "
-			  "loopback only" },
+	  "no|yes|local", "who may change settings that guard access by CONFIG SET; local: clients "
+			  "on loopback" },
 	{ "maxclients", &type_number, AT(maxclients), "10000", 1, 1000000, LIVE, NULL, "N",
 	  "maximum number of TCP clients" },
 	{ "timeout", &type_number, AT(timeout), "0", 0, INT32_MAX, LIVE, NULL, "SECONDS",
@@ -118,7 +118,7 @@ static const struct directive table[] = {
 	{ "client-query-buffer-limit", &type_size, AT(query_buffer_limit), "1gb", MB, INT64_MAX, LIVE,
 	  NULL, "BYTES", "maximum size of a TCP command" },
 	{ "proto-max-bulk-len", &type_size, AT(proto_max_bulk_len), "2mb", XKV_VALUE_MAX, 512 * MB, LIVE,
-	  NULL, "BYTES", "maximum size of an argument of a TCP command" },
+	  NULL, "BYTES", "greatest size of one argument of a TCP command" },
 	{ "loglevel", &type_choice, AT(loglevel), "notice", 0, 0, LIVE, levels,
 	  "debug|verbose|notice|warning", "lowest level of messages that are logged" },
 	{ "logfile", &type_string, AT(logfile), "", 0, 4095, PROTECTED, NULL, "FILE",
