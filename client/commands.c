@@ -337,9 +337,7 @@ static int set_option(const struct cli *c, const char *command, struct xkv_cmd *
 		cmd->flags |= XKV_CAS;
 		if (argc > 1 && parse_u64(&argv[1], &cmd->version))
 			return 2;
-		return fail(c, EXIT_USAGE,
-			    "%s: CAS needs a version behind it, as --json get shows "
-			    "it",
+		return fail(c, EXIT_USAGE, "%s: CAS requires a version, as shown by --json get",
 			    command),
 		       0;
 	}
@@ -351,8 +349,8 @@ static int set_option(const struct cli *c, const char *command, struct xkv_cmd *
 			return 1;
 		return option_time(c, command, cmd, set_options[i].unit, argc, argv) ? 2 : 0;
 	}
-	return fail(c, EXIT_USAGE, "%s: '%s' is none of its options; usage: %s", command,
-		    argv[0].data, command_find(command)->usage),
+	return fail(c, EXIT_USAGE, "%s: unknown option '%s'; usage: %s", command, argv[0].data,
+		    command_find(command)->usage),
 	       0;
 }
 
@@ -680,43 +678,47 @@ static int cmd_help(struct cli *c, int argc, struct word *argv)
 }
 
 static const struct command commands[] = {
-	{ "get", 1, 1, cmd_get, "get KEY", "the value of a key" },
+	{ "get", 1, 1, cmd_get, "get KEY", "print the value of a key" },
 	{ "set", 2, 12, cmd_set,
 	  "set KEY VALUE|-|-f FILE [EX s|PX ms|EXAT s|PXAT ms|KEEPTTL] [NX|XX|CAS VERSION] [GET]",
-	  "sets a key; - reads the value from standard input" },
-	{ "del", 1, -1, cmd_del, "del KEY...", "deletes keys; how many there were" },
+	  "set a key; VALUE - is read from standard input" },
+	{ "del", 1, -1, cmd_del, "del KEY...", "delete keys; print how many existed" },
 	{ "add", 2, 4, cmd_add, "add KEY VALUE|-|-f FILE [EX s|PX ms|EXAT s|PXAT ms]",
-	  "sets a key that does not exist" },
+	  "set a key only if it does not exist" },
 	{ "replace", 2, 4, cmd_replace, "replace KEY VALUE|-|-f FILE [EX s|PX ms|EXAT s|PXAT ms]",
-	  "sets a key that exists" },
+	  "set a key only if it exists" },
 	{ "append", 2, 2, cmd_append, "append KEY VALUE|-|-f FILE",
-	  "adds to the end of a value; its new length" },
-	{ "incr", 1, 2, cmd_incr, "incr KEY [BY]", "adds 1, or BY, to a number" },
-	{ "decr", 1, 2, cmd_incr, "decr KEY [BY]", "subtracts 1, or BY" },
-	{ "getdel", 1, 1, cmd_getdel, "getdel KEY", "the value of a key, which is deleted" },
-	{ "mget", 1, -1, cmd_mget, "mget KEY...", "the values of several keys" },
+	  "append to a value; print the new length" },
+	{ "incr", 1, 2, cmd_incr, "incr KEY [BY]", "increment a number by 1, or BY" },
+	{ "decr", 1, 2, cmd_incr, "decr KEY [BY]", "decrement a number by 1, or BY" },
+	{ "getdel", 1, 1, cmd_getdel, "getdel KEY", "print the value of a key and delete it" },
+	{ "mget", 1, -1, cmd_mget, "mget KEY...", "print the values of several keys" },
 	{ "scan", 2, 2, cmd_scan, "scan KEY COUNT",
-	  "the values of COUNT keys numbered from KEY on: k:08, k:09, k:10" },
+	  "print the values of COUNT consecutively numbered keys: k:08, k:09, k:10" },
 	{ "mset", 2, -1, cmd_mset, "mset KEY VALUE [KEY VALUE]...",
-	  "sets several keys, one by one" },
-	{ "ttl", 1, 1, cmd_ttl, "ttl KEY", "seconds to live; -1 = for ever, -2 = no such key" },
-	{ "pttl", 1, 1, cmd_ttl, "pttl KEY", "the same in milliseconds" },
-	{ "expire", 2, 2, cmd_expire, "expire KEY SECONDS", "sets the time to live" },
-	{ "pexpire", 2, 2, cmd_expire, "pexpire KEY MILLISECONDS", "the same in milliseconds" },
-	{ "persist", 1, 1, cmd_persist, "persist KEY", "takes the time to live away" },
+	  "set several keys, not atomically" },
+	{ "ttl", 1, 1, cmd_ttl, "ttl KEY",
+	  "print the time to live in seconds; -1: no expiry, -2: no such key" },
+	{ "pttl", 1, 1, cmd_ttl, "pttl KEY", "print the time to live in milliseconds" },
+	{ "expire", 2, 2, cmd_expire, "expire KEY SECONDS", "set the time to live in seconds" },
+	{ "pexpire", 2, 2, cmd_expire, "pexpire KEY MILLISECONDS",
+	  "set the time to live in milliseconds" },
+	{ "persist", 1, 1, cmd_persist, "persist KEY", "remove the expiry" },
 	{ "touch", 1, -1, cmd_touch, "touch KEY...",
-	  "counts as an access to keys; how many there were" },
-	{ "ping", 0, 0, cmd_ping, "ping", "PONG, if the server answers" },
-	{ "stats", 0, 1, cmd_stats, "stats [SECTION]", "the server's figures (over TCP)" },
-	{ "save", 0, 0, cmd_save, "save", "writes a snapshot and waits for it (over TCP)" },
-	{ "bgsave", 0, 0, cmd_save, "bgsave", "starts a snapshot (over TCP)" },
+	  "mark keys as used, for eviction; print how many exist" },
+	{ "ping", 0, 0, cmd_ping, "ping", "print PONG if the server replies" },
+	{ "stats", 0, 1, cmd_stats, "stats [SECTION]",
+	  "print the server's statistics (INFO, over TCP)" },
+	{ "save", 0, 0, cmd_save, "save", "write a snapshot and wait for it (over TCP)" },
+	{ "bgsave", 0, 0, cmd_save, "bgsave", "start a snapshot in the background (over TCP)" },
 	{ "watch", 0, 1, cmd_watch, "watch [KEY]",
-	  "changes of a key, or of the server's figures, until Ctrl-C; see -i and -r" },
+	  "print a key, or the server's statistics, when they change; see -i and -r" },
 	{ "check", 0, 2, cmd_check, "check [--pin-dir DIR]",
-	  "walks the store in this machine's kernel: is everything accounted for?" },
+	  "check the consistency of the store on this machine (root)" },
 	{ "hot", 0, 4, cmd_hot, "hot [-n COUNT] [--pin-dir DIR]",
-	  "the keys that are used most, as the kernel of this machine has sampled them" },
-	{ "help", 0, 1, cmd_help, "help [COMMAND]", "this table, or the usage of a command" },
+	  "print the most used keys of the store on this machine, from samples (root)" },
+	{ "help", 0, 1, cmd_help, "help [COMMAND]",
+	  "list the commands, or print the usage of one" },
 };
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
 

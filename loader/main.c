@@ -56,12 +56,14 @@ static void usage(FILE *out)
 	fprintf(out,
 		"xkvd %s: a key-value store in the NIC driver\n\n"
 		"usage: xkvd [FILE] [--DIRECTIVE VALUE ...]\n"
-		"       xkvd --check-config FILE     parse it, say what is wrong, exit\n"
+		"       xkvd --check-config FILE     check the file, print its errors, and exit\n"
 		"       xkvd --detach [--interface IF] [--pin-dir DIR]\n"
-		"                                    take XDP off and free the maps, and with them "
-		"the data\n       xkvd --adopt DIR --interface IF\n"
-		"                                    use the maps in DIR that `ip link set dev IF "
-		"xdpdrv obj\n                                    xkv.bpf.o sec xdp` has made\n"
+		"                                    detach XDP and free the maps; this deletes "
+		"the data\n"
+		"       xkvd --adopt DIR --interface IF\n"
+		"                                    use the maps in DIR that were created by\n"
+		"                                    `ip link set dev IF xdpdrv obj xkv.bpf.o "
+		"sec xdp`\n"
 		"       xkvd --help | --version\n\n"
 		"Directives, in FILE or as options:\n",
 		XKV_RELEASE);
@@ -88,7 +90,7 @@ static int parse_options(struct options *o, int *argc, char *argv[], struct conf
 			o->job = JOB_DETACH;
 		} else if (!strcmp(word, "--check-config") || !strcmp(word, "--adopt")) {
 			if (i + 1 == *argc) {
-				snprintf(err, ERR_LEN, "%s needs a name behind it (xkvd --help)",
+				snprintf(err, ERR_LEN, "%s requires an argument (xkvd --help)",
 					 word);
 				ret = -EINVAL;
 				break;

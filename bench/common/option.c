@@ -176,7 +176,7 @@ static int print_help(const struct option_row *rows, const char *usage)
 	fputs(usage, stdout);
 	for (; rows->name || rows->heading; rows++)
 		print_row(rows);
-	puts("      --help, --version    print this, or the version");
+	puts("      --help, --version    print this help, or the version, and exit");
 	return 1;
 }
 

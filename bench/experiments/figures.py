@@ -1,12 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs the experiments of the thesis that this store follows, beside Redis, memcached and a UDP
-server.
+"""Runs the experiments of the thesis with xkv, Redis, memcached and a UDP server.
 
-Figures 1, 2 and 6 to 14, on the test bed or, with --interface and --client, on a NIC.  For each a
-JSON and a CSV file, a plot (PNG and SVG) and a table beside the thesis' numbers go to
-bench/results/; what docs/benchmarks.md and docs/lab-notes.md say of them is written anew, the plot
-of the README is drawn anew, and the data behind them is kept in docs/figures/.
+Figures 1, 2 and 6 to 14, on the test bed or, with --interface and --client, on a NIC.  Writes for
+each a JSON and a CSV file, a plot (PNG and SVG) and a table with the numbers of the thesis to
+bench/results/.  Generates the results in docs/benchmarks.md and docs/lab-notes.md and the plot of
+the README, and stores their data in docs/figures/.
 """
 import argparse
 import shlex
@@ -27,30 +26,34 @@ from figlib.systems import Systems
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=0.25,
-                        help="of a measurement (default 0.25)")
-    parser.add_argument("--rounds", type=int, default=5)
+                        help="duration of a measurement (default 0.25)")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds (default 5)")
     parser.add_argument("--items", type=int, default=None,
-                        help="default 1,000,000; with less than 0.2 seconds 100,000")
-    parser.add_argument("--clients", type=int, default=64, help="connections of the load generator")
-    parser.add_argument("--threads", type=int, default=None, help="of the load generator")
+                        help="number of keys (default 1,000,000; if --seconds is below 0.2: "
+                             "100,000)")
+    parser.add_argument("--clients", type=int, default=64,
+                        help="connections of the load generator (default 64)")
+    parser.add_argument("--threads", type=int, default=None,
+                        help="threads of the load generator (default: one per CPU of the clients)")
     parser.add_argument("--only", default="", metavar="NAMES",
-                        help="comma list of parts of experiments' names, as in fig06,scans")
+                        help="only experiments whose names contain one of these, e.g. fig06,scans")
     parser.add_argument("--series", default="", metavar="NAMES",
-                        help=f"comma list of: {', '.join(SERIES)} (default: all)")
+                        help=f"only these systems, of: {', '.join(SERIES)} (default: all)")
     parser.add_argument("--points", type=int, default=0, metavar="N",
-                        help="N points of each axis, the first and the last among them (default: "
-                             "all)")
-    parser.add_argument("--interface", help="a NIC, instead of the test bed; needs --client")
-    parser.add_argument("--client", help='how to reach the client, as in "ssh root@client"')
-    parser.add_argument("--client-bench", help="xkv-bench on the client (default: the path here)")
+                        help="only N points of each axis, including the first and the last "
+                             "(default: all)")
+    parser.add_argument("--interface", help="run on this NIC, not on the test bed; needs --client")
+    parser.add_argument("--client",
+                        help='command that runs others on the client, e.g. "ssh root@client"')
+    parser.add_argument("--client-bench", help="path of xkv-bench on the client (default: as here)")
     parser.add_argument("--udp-flags", default="", metavar="FLAGS",
-                        help="more options of xkv-bench where it asks over UDP, as in "
+                        help="additional options of xkv-bench over UDP, e.g. "
                              "'--transport xdp --interface eth1' (AF_XDP on the client)")
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     parser.add_argument("--from", type=Path, dest="source", metavar="DIR",
-                        help="measure nothing: plots, tables and document of the JSON files there")
-    parser.add_argument("--list", action="store_true", help="name the experiments and end")
+                        help="do not measure; make plots, tables and documents from its JSON files")
+    parser.add_argument("--list", action="store_true", help="list the experiments and exit")
     return check_args(parser, parser.parse_args())
 
 
@@ -75,7 +78,7 @@ def check_args(parser, args):
 
 
 def make_place(stack, args):
-    """The place, and a second bed for the baselines of the frame loop."""
+    """The place of the measurements, and a second test bed for the frame loop's baselines."""
     flags = shlex.split(args.udp_flags)
     if args.interface:
         return WirePlace(args.interface, args.client, args.client_bench, flags), None
@@ -94,7 +97,7 @@ def versions():
 
 
 def measure_all(args):
-    """{name: data}; an experiment that fails altogether is reported, and the others go on."""
+    """{name: data}; an experiment that fails is reported, and the others continue."""
     found = {}
     with ExitStack() as stack:
         step("making the test beds" if not args.interface else f"on {args.interface}")
@@ -102,7 +105,7 @@ def measure_all(args):
         threads = args.threads or len(place.cpus("client", "apart"))
         context = Context(place, base, Systems(stack, place, args.items), args.items, args.seconds,
                           args.rounds, args.clients, threads, args.series, args.points)
-        # First of all: veth has receivers that can be placed only where a program is attached.
+        # First: the receive threads of veth exist, and can be pinned, only with a program attached.
         context.systems.get("xkv")
         about = dict(machine(), **versions())
         for experiment in args.experiments:
@@ -124,7 +127,7 @@ def attempt(context, experiment):
         if isinstance(error.code, int):  # a signal
             raise
         step(f"{experiment.name} failed: {error.code}")
-    except Exception as error:  # pylint: disable=broad-except # the others shall go on
+    except Exception as error:  # pylint: disable=broad-except # continue with the others
         step(f"{experiment.name} failed: {type(error).__name__}: {error}")
     return None
 

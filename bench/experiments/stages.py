@@ -3,12 +3,12 @@
 """Where the time of a packet goes: what each stage of the store's XDP program costs, in
 nanoseconds.
 
-The programs of bench/bpf/stages.bpf.c do what the store does up to a stage, or all of it but for
-one thing; they run on the maps of a store that xkvd has loaded, in turns with echo, with the
-thesis-like program and with the store itself. What lies between two programs' times is the cost of
-what only one of them does. A program's time is the lower quartile of its rounds: other work on the
-machine only ever makes it longer. Prints the tables of docs/performance.md, --doc writes them
-there; all figures go to build/bench-stages.json.
+The programs of bench/bpf/stages.bpf.c do what the store does up to a stage, or everything except
+one thing. They run on the maps of a store that xkvd has loaded, and take turns with echo, with the
+thesis-like program and with the store itself. The difference of two programs' times is the cost of
+what only one of them does. The time of a program is the lower quartile of its rounds, because other
+work on the machine can only make it longer. Prints the tables of docs/performance.md; --doc writes
+them there. All figures go to build/bench-stages.json.
 """
 import argparse
 import json
@@ -29,25 +29,25 @@ BASELINES = ("echo", "thesis", "thesis-nopre")
 WHOLE, ATTACHED = "xkv_xdp", "attached"
 # The cost of a stage is the time of its program less that of the program before.
 STAGES = {
-    "stage_parse": "headers, port, address, sender",
-    "stage_copy": "request into its context, its checksum",
-    "stage_hash": "hash of the key; bucket asked for",
-    "stage_bucket": "tag found in the bucket",
-    "stage_find": "request fits the fast path, key compared in the slot",
-    "stage_value": "value into the packet, or into the slot",
-    WHOLE: "reply's headers and checksum, counters",
+    "stage_parse": "parse headers, check destination and sender",
+    "stage_copy": "copy the request into its context, verify its checksum",
+    "stage_hash": "hash the key, start to load the bucket",
+    "stage_bucket": "find the tag in the bucket",
+    "stage_find": "check for the fast path, compare the key in the slot",
+    "stage_value": "copy the value into the packet, or into the slot",
+    WHOLE: "write headers and checksum of the reply, update counters",
 }
 # The saving is the time of the store less that of the program.
 VARIANTS = {
-    "less_verify": "checksum of the request is not verified",
-    "less_sum": "checksum of the reply is 0",
-    "less_lock": "SET takes no lock and makes no version",
-    "less_hot": "uses of keys are not sampled (hot-sample-rate)",
+    "less_verify": "without verifying the checksum of the request",
+    "less_sum": "without computing the checksum of the reply (0)",
+    "less_lock": "SET without lock and new version",
+    "less_hot": "without sampling of hot keys (hot-sample-rate)",
     "bare": "all of these",
-    "more_hash": "key is hashed twice",
+    "more_hash": "with the key hashed twice",
     "fixed": "thesis-like program on the store's index and slots",
-    "fixed_50": "that, and 50 instructions that do nothing",
-    "fixed_300": "that, and 300",
+    "fixed_50": "the same, with 50 instructions that do nothing",
+    "fixed_300": "the same, with 300",
 }
 SHORT = "whole"  # what the variants are compared with
 # The same of batched mode: programs at ingress, then programs of the queue.
@@ -80,7 +80,7 @@ def parse_args():
     parser.add_argument("--doc", nargs="?", const=DOCUMENT, type=Path, metavar="FILE",
                         help="write the tables between their markers, default: docs/performance.md")
     parser.add_argument("--reuse", action="store_true",
-                        help="measure nothing: the figures of the last run")
+                        help="do not measure, use the figures of the last run")
     return parser.parse_args()
 
 

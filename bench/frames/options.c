@@ -38,7 +38,8 @@ static int read_random_dist(const struct option_row *row, char *text, void *fiel
 	if (option_dist(row, text, field))
 		return -EINVAL;
 	if (!dist_is_random(field))
-		return refuse("frames are of random keys: no --%s %s", row->name, text);
+		return refuse("the frame loop needs random keys: --%s %s has none", row->name,
+			      text);
 	return 0;
 }
 
@@ -47,57 +48,59 @@ static int read_random_dist(const struct option_row *row, char *text, void *fiel
 
 /* clang-format off */
 static const struct option_row rows[] = {
-	{ .heading = "The servers, and the CPUs that ask them" },
+	{ .heading = "Servers, CPUs and rounds" },
 	{ "server", "LIST", 0, read_server, LIST(server, servers),
-	  .help = "echo, thesis, thesis-nopre, attached (default), or the\n"
-		  "paths of pinned XDP programs, in place of the attached" },
-	{ "bed", "NAME", 0, option_text, FIELD(bed), .help = "the bed, default xkv" },
+	  .help = "servers to measure: attached (default), echo, thesis,\n"
+		  "thesis-nopre, or paths of pinned XDP programs" },
+	{ "bed", "NAME", 0, option_text, FIELD(bed), .help = "test bed, default xkv" },
 	{ "base-bed", "NAME", 0, option_text, FIELD(base_bed),
-	  .help = "bed for echo and thesis, default: the same" },
+	  .help = "test bed for echo and thesis, default: the same" },
 	{ "port", "PORT", 'p', option_uint, FIELD(port), .min = 1, .max = 65535,
 	  .help = "default 6379" },
 	{ "batch-mode", "LIST", 0, option_choice, LIST(mode, modes), .choices = mode_names,
 	  .help = "off, on, auto: sets the attached server's `batch`, in\n"
 		  "turns; default: leaves it" },
 	{ "cpus", "LIST", 0, option_uint, LIST(cpu, cpus), .max = FRAME_CPUS - 1,
-	  .help = "one loop on each, default 0" },
+	  .help = "CPUs that run a loop each, default 0" },
 	{ "loops", "LIST", 0, option_uint, LIST(loops, loop_counts), .min = 1, .max = FRAME_CPUS,
-	  .help = "so many of them at once, in turns; default: all" },
+	  .help = "numbers of these CPUs to use, in turn; default: all" },
 	{ "rounds", "N", 0, option_uint, FIELD(rounds), .min = 1, .max = 1000,
-	  .help = "alternating rounds, default 5" },
+	  .help = "number of alternating rounds, default 5" },
 	{ "seconds", "S", 0, option_real, FIELD(seconds), .least = 0.001, .most = 1e6,
-	  .help = "CPU time of a measurement, default 0.5" },
+	  .help = "CPU time of one measurement, default 0.5" },
 	{ "frame-batch", "N", 0, option_uint, FIELD(frame_batch), .min = 1, .max = 256,
 	  .help = "frames in flight, 1 to 256, default 64" },
-	{ .heading = "What is asked; all but --keys and --seed may be lists" },
+	{ .heading = "Workload (all but --keys and --seed may be lists)" },
 	{ "keys", "N", 0, option_uint, FIELD(keys), .min = 1, .max = FRAME_KEYS_MAX,
-	  .help = "default 1000000" },
+	  .help = "number of keys, default 1000000" },
 	{ "key-size", "B", 0, option_uint, LIST(key_size, key_sizes), .min = FRAME_KEY_SIZE,
-	  .max = XKV_KEY_MAX, .help = "16 to 250, default 16" },
+	  .max = XKV_KEY_MAX, .help = "bytes, 16 to 250, default 16" },
 	{ "value-size", "B", 0, option_uint, LIST(value_size, value_sizes),
-	  .min = FRAME_VALUE_MIN, .max = 1400, .help = "32 to 1400, default 128" },
-	{ "ratio", "SET:GET", 0, option_ratio, LIST(ratio, ratios), .help = "default 0:1" },
+	  .min = FRAME_VALUE_MIN, .max = 1400, .help = "bytes, 32 to 1400, default 128" },
+	{ "ratio", "SET:GET", 0, option_ratio, LIST(ratio, ratios),
+	  .help = "proportion of SETs and GETs, default 0:1" },
 	{ "distribution", "D", 0, read_random_dist, LIST(dist, dists),
 	  .help = "uniform (default), zipf:0.99, hotspot:20:80 or hot:2000" },
 	{ "batch", "N", 0, option_uint, LIST(batch, batches), .min = 1, .max = FRAME_OPS_MAX,
-	  .help = "operations of a datagram, 1 to 8, default 1" },
+	  .help = "operations per datagram, 1 to 8, default 1" },
 	{ "scans", "PCT", 0, option_choice, LIST(scans, scan_shares), .choices = scan_shares,
-	  .help = "100: SCANs instead of GETs; default 0" },
+	  .help = "0 (default), or 100 for SCANs instead of GETs" },
 	{ "scan-length", "N", 0, option_uint, LIST(scan_length, scan_lengths), .min = 1,
-	  .max = XKV_SCAN_MAX, .help = "keys of a SCAN, 1 to 100, default 100" },
-	{ "seed", "N", 0, option_u64, FIELD(seed), .max = INT64_MAX, .help = "default 1" },
-	{ .heading = "What is shown" },
+	  .max = XKV_SCAN_MAX, .help = "keys per SCAN, 1 to 100, default 100" },
+	{ "seed", "N", 0, option_u64, FIELD(seed), .max = INT64_MAX,
+	  .help = "seed of the random numbers, default 1" },
+	{ .heading = "Output" },
 	{ "json", NULL, 0, option_flag, FIELD(json),
-	  .help = "results as one JSON object on standard output" },
-	{ "quiet", NULL, 0, option_flag, FIELD(quiet), .help = "no line for each round" },
+	  .help = "print the results as one JSON object" },
+	{ "quiet", NULL, 0, option_flag, FIELD(quiet), .help = "do not print a line per round" },
 	{ 0 },
 };
 /* clang-format on */
 
 static const char usage[] =
 	"Usage: xkv-bench frames [OPTION]...\n"
-	"Live frames of the kernel's through scripts/testbed.sh's bed, as root.  See "
-	"xkv-bench(1).\n";
+	"Measures XDP programs with frames that the kernel sends through a test bed\n"
+	"(scripts/testbed.sh).  Needs root.  See xkv-bench(1).\n";
 
 /* Whether any of the frames are SCANs. */
 static bool any_scans(const struct frames_options *o)
@@ -143,9 +146,10 @@ static int check_servers(const struct frames_options *o)
 		attached |= s->kind >= SERVER_ATTACHED;
 		if ((s->kind == SERVER_THESIS || s->kind == SERVER_THESIS_NOPRE) &&
 		    !plain_frames(o))
-			return refuse("--server %s knows one GET or SET in a datagram, keys of %d "
-				      "bytes and values of %d only",
-				      s->name, FRAME_KEY_SIZE, FRAME_VALUE_SIZE);
+			return refuse(
+				"--server %s supports one GET or SET per datagram, with keys of %d "
+				"bytes and values of %d",
+				s->name, FRAME_KEY_SIZE, FRAME_VALUE_SIZE);
 		for (unsigned int j = 0; j < i; j++) {
 			if (!strcmp(o->server[j].name, s->name))
 				return refuse("--server names %s twice", s->name);
@@ -196,7 +200,7 @@ static int check_scans(const struct frames_options *o)
 		return 0;
 	for (unsigned int i = 0; i < o->scan_lengths; i++) {
 		if (o->scan_length[i] > o->keys)
-			return refuse("--scan-length %u: there are but %u keys", o->scan_length[i],
+			return refuse("--scan-length %u: there are only %u keys", o->scan_length[i],
 				      o->keys);
 	}
 	if (o->key_sizes > 1 || o->key_size[0] != FRAME_KEY_SIZE)

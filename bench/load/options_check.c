@@ -38,7 +38,7 @@ static int check_scans(const struct options *o)
 	if (o->scans <= 0)
 		return 0;
 	if (o->scan_length > o->keys)
-		return refuse("--scan-length %u: there are but %u keys", o->scan_length, o->keys);
+		return refuse("--scan-length %u: there are only %u keys", o->scan_length, o->keys);
 	if (o->protocol == PROTOCOL_XKV && o->key_size.max > ENTRY_DIGITS_MAX + 4)
 		return refuse("--scans needs keys that end in digits: --key-size of at most %d",
 			      ENTRY_DIGITS_MAX + 4);
@@ -55,9 +55,8 @@ static int check_shares(struct options *o)
 	if (o->mgets_set && o->batch < 2)
 		return refuse("--mgets needs a --batch of at least 2: the keys of an MGET");
 	if (sum > 100)
-		return refuse(
-			"--deletes, --scans and --mgets leave less than nothing for the rest: "
-			"together with the inserts and the like of --workload at most 100 percent");
+		return refuse("--deletes, --scans and --mgets, together with the inserts and "
+			      "read-modify-writes of --workload, must not exceed 100 percent");
 	return check_scans(o);
 }
 
@@ -87,20 +86,19 @@ static int check_depth(struct options *o)
 	while (o->rate > 0 && o->depth > 1 && o->depth * o->clients > most_open)
 		o->depth /= 2;
 	if (o->depth > most / o->clients)
-		return refuse("-c %u with --depth %u: at most %u requests may be out at a time%s",
+		return refuse("-c %u with --depth %u: at most %u requests may be outstanding%s",
 			      o->clients, o->depth, most,
-			      xdp ? " with --transport xdp, which the ring of a queue has room for"
-				  : "");
+			      xdp ? " with --transport xdp, the size of a queue's ring" : "");
 	return 0;
 }
 
 static int check_loop(struct options *o)
 {
 	if (o->threads > o->clients)
-		return refuse("-t %u: a thread needs a client: raise -c to %u or lower -t",
+		return refuse("-t %u: each thread needs a client: raise -c to %u or lower -t",
 			      o->threads, o->threads);
 	if (o->ramp && o->requests)
-		return refuse("--ramp has steps of --seconds: no --requests");
+		return refuse("--ramp runs for --seconds: it cannot be used with --requests");
 	if (o->ramp && !(o->rate > 0))
 		o->rate = RAMP_RATE;
 	if (o->ramp && o->seconds == 0)
@@ -115,7 +113,7 @@ static int check_transport(const struct options *o)
 	if (o->transport != TRANSPORT_XDP)
 		return 0;
 	if (o->protocol != PROTOCOL_XKV)
-		return refuse("--transport xdp sends datagrams: it is for --protocol xkv");
+		return refuse("--transport xdp requires --protocol xkv");
 	if (!o->interface)
 		return refuse("--transport xdp needs an --interface");
 	return 0;
@@ -127,7 +125,7 @@ static int apply_workload(struct options *o)
 	bool ratio = o->ratio.set || o->ratio.get;
 
 	if (o->workload && ratio)
-		return refuse("--workload and --ratio say the same: give one of them");
+		return refuse("--workload and --ratio exclude each other");
 	if (o->workload && workload_preset(o, o->workload))
 		return refuse("--workload %s is unknown: use ycsb-a, -b, -c, -d or -f",
 			      o->workload);

@@ -321,27 +321,28 @@ static void print_tally(void)
 /* clang-format on */
 
 static const struct option_row rows[] = {
-	{ "host", "HOST", 0, option_text, FIELD(host), .help = "of the server, default 127.0.0.1" },
-	NUMBER("port", port, 1, UINT16_MAX, "of the server, default 6379"),
+	{ "host", "HOST", 0, option_text, FIELD(host),
+	  .help = "address of the server, default 127.0.0.1" },
+	NUMBER("port", port, 1, UINT16_MAX, "port of the server, default 6379"),
 	{ "trace", "T", 0, option_text, FIELD(trace),
-	  .help = "zipf:THETA, uniform or hot:COUNT; +scan:SHARE puts runs of\n"
-		  "keys between that are used once; default zipf:0.99" },
-	NUMBER("keys", keys, 1, DIST_KEYS_MAX, "of the trace, without a scan's; default 1000000"),
-	NUMBER("requests", requests, 1, REQUESTS_MAX, "GETs, default 1000000"),
-	NUMBER("warm-up", warm_up, 0, REQUESTS_MAX, "so many of them are not counted; default 0"),
-	NUMBER("pipeline", pipeline, 1, PIPELINE_MAX, "GETs in flight, default 64"),
-	NUMBER("value-size", value_size, 1, VALUE_MAX, "bytes, default 128"),
+	  .help = "zipf:THETA, uniform or hot:COUNT; +scan:SHARE inserts runs\n"
+		  "of keys that are used once; default zipf:0.99" },
+	NUMBER("keys", keys, 1, DIST_KEYS_MAX, "keys of the trace, without scans; default 1000000"),
+	NUMBER("requests", requests, 1, REQUESTS_MAX, "number of GETs, default 1000000"),
+	NUMBER("warm-up", warm_up, 0, REQUESTS_MAX, "GETs that are not counted; default 0"),
+	NUMBER("pipeline", pipeline, 1, PIPELINE_MAX, "outstanding GETs, default 64"),
+	NUMBER("value-size", value_size, 1, VALUE_MAX, "bytes of a value, default 128"),
 	NUMBER("ttl-spread", ttl_spread, 1, UINT32_MAX,
-	       "entries get a TTL; in order of expiry they are this many\n"
-	       "requests off; default: no TTL"),
+	       "entries get a TTL; their order of expiry differs from that\n"
+	       "of the requests by up to this many; default: no TTL"),
 	NUMBER("pinned", pinned, 0, DIST_KEYS_MAX,
-	       "entries without a TTL which have to be there at the end"),
-	NUMBER("seed", seed, 0, UINT64_MAX, "of the trace, default 1"),
+	       "entries without a TTL, which must exist at the end; default 0"),
+	NUMBER("seed", seed, 0, UINT64_MAX, "seed of the trace, default 1"),
 	{ 0 },
 };
 
 static const char usage[] = "Usage: xkv-replay [OPTION]...\n"
-			    "Prints one line of JSON: how many GETs found their key.\n";
+			    "Replays a trace of GETs and prints the number of hits as JSON.\n";
 
 int main(int argc, char **argv)
 {

@@ -414,17 +414,17 @@ static int open_socket(void)
 static const struct option_row rows[] = {
 	{ "host", "HOST", 'h', option_text, FIELD(host),
 	  .help = "address to listen on, default 127.0.0.1" },
-	{ "port", "PORT", 'p', option_port, FIELD(port), .help = "default 6379" },
+	{ "port", "PORT", 'p', option_port, FIELD(port), .help = "UDP port, default 6379" },
 	{ "threads", "N", 't', option_uint, FIELD(threads), .min = 1, .max = THREADS_MAX,
-	  .help = "1 to 256, each with a socket of its own, default 1" },
+	  .help = "number of threads, 1 to 256, with a socket each; default 1" },
 	{ "keys", "N", 'k', option_u64, FIELD(keys), .min = 1, .max = KEYS_MAX,
-	  .help = "that are expected: the table's size, default 1000000" },
+	  .help = "expected number of keys, sizes the table; default 1000000" },
 	{ 0 },
 };
 
 static const char usage[] =
 	"Usage: xkv-udpserver [OPTION]...\n"
-	"A server of xkv's datagrams in user space, to measure others against; not for use.\n";
+	"A minimal user-space server of xkv's UDP protocol, a baseline for benchmarks only.\n";
 
 int main(int argc, char **argv)
 {

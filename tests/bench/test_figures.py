@@ -474,7 +474,7 @@ def test_only_what_stands_between_the_markers_changes(tmp_path):
 
 def test_missing_markers(tmp_path):
     (tmp_path / document.DOCUMENT).write_text("nothing\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="0 times the markers"):
+    with pytest.raises(ValueError, match="occur 0 times"):
         document.update(tmp_path, tmp_path, {})
 
 
@@ -487,37 +487,38 @@ def test_findings():
                (("xkv-shared", 400), ("xkv-afxdp", 800), ("redis-cores", 300))}}
     text = document.findings({"fig06-distribution": made("fig06-distribution", rows),
                               "fig09-writes": writes(), "fig01-02-share": shares()})
-    assert ("xkv 2.00 us (500,000 requests/s a core), "
-            "Redis 8.00 us (125,000 requests/s a core)") in text
-    assert "4 times with Redis" in text and "xkv 30%, Redis 100%" in text
+    assert ("xkv 2.00 us (500,000 requests/s per core), "
+            "Redis 8.00 us (125,000 requests/s per core)") in text
+    assert "Relative to xkv: Redis 4 times." in text and "xkv 30%, Redis 100%" in text
     assert ("3,000,000 requests/s on one core; "
             "the thesis-like program 4,000,000. One request") in text
-    assert "the CPU time of 24.2 of these" in text
-    assert "from 0 to 100: xkv -50 %, CPU time +0 %; Redis -60 %" in text
+    assert "as much CPU time of the server as 24.2 of these" in text
+    assert "from 0 to 100, change of the rate: xkv -50 %, CPU time +0 %; Redis -60 %" in text
     assert "80 to 91 % of p50 and 95 to 95 % of p99" in text
-    assert ("xkv answers 400 requests/s to clients with sockets "
-            "and 800 to clients with AF_XDP") in text
+    assert ("xkv answers 400 requests/s from clients with sockets "
+            "and 800 from clients with AF_XDP; "
+            "Redis with one instance per core answers 300.") in text
     text = document.findings({"fig07-08-latency": load_curve()})
-    assert ("**Latency by throughput**: p50 / p99 of xkv 8.33 / 83.3 us at 50%; Redis 8.33 / 83.3 "
-            "us at 50% of") in text
-    assert ("p99 at the most that Redis follows: Redis 500 us with 1,000 requests/s, xkv 500 us "
-            "with 1,000, 1 of that") in text
+    assert ("**Latency by throughput**, p50 / p99 at shares of each system's full load: "
+            "xkv 8.33 / 83.3 us at 50%; Redis 8.33 / 83.3 us at 50%.") in text
+    assert ("p99 at the highest rate that Redis sustains: Redis 500 us at 1,000 requests/s, "
+            "xkv 500 us at 1,000, 1 times that of Redis.") in text
     assert document.findings({}) == "Nothing has been measured yet."
 
 
-def test_p99_at_the_most_that_redis_follows():
+def test_p99_at_the_highest_rate_that_redis_sustains():
     def at(offered, p99, answered=None):
         return [row(answered or offered, offered=offered, p99=p99)]
 
     curves = {"xkv-shared": {x: at(300 * x, 10.0 * x) for x in (1, 2, 3)},
               "redis-shared": {1: at(200, 100.0), 2: at(400, 200.0),
-                               3: at(600, 9e9, 500)},  # that it does not follow
+                               3: at(600, 9e9, 500)},  # is not sustained
               "redis-cores": {1: at(1000, 900.0)}}
     found = document.latencies(made("fig13-scans-1", curves))
     assert found[-1].endswith(
-        "p99 at the most that Redis follows: Redis, CPUs shared 200 us with 400 requests/s, xkv, CPUs shared "
-        "20 us with 600, 0.1 of that; Redis, one a core, CPUs shared 900 us with 1,000 requests/s, xkv, "
-        "CPUs shared less in all.")
+        "p99 at the highest rate that Redis sustains: Redis, CPUs shared 200 us at 400 "
+        "requests/s, xkv, CPUs shared 20 us at 600, 0.1 times that of Redis; Redis, one a core, "
+        "CPUs shared 900 us at 1,000 requests/s, xkv, CPUs shared does not reach this rate.")
 
 
 def test_the_page_in_the_repository_is_that_of_its_data(tmp_path):

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Hours of random sizes, evictions and kill -9, and after each minute every slot must be accounted
-for.
+"""Soak test: hours of random sizes, evictions and kill -9; after each minute every slot must be
+accounted for.
 
     tests/e2e/soak.py [--seconds N] [--round N] [--seed N] [--maxmemory MIB] [--max-keys N]
 
 `make soak SECONDS=7200`; as root, on a test bed of its own.  In each round clients of both front
 ends work on a small store whose policy, keys and sizes change, while xkvd is killed and adopts, is
-stopped, or starts from a snapshot. Every value says for which key it was set, and is checked when
-it is read.  Then traffic stops, and `xkv check` must find every slot in its place, none of them
-kept by a request that is over, and used_memory within maxmemory.
+stopped, or starts from a snapshot.  Every value identifies the key that it was set for, and is
+checked when it is read.  Then the traffic stops: `xkv check` must find every slot in its place and
+none reserved by a request that has ended, and used_memory must not exceed maxmemory.
 
-A line for each round, one at the end.  Exit status 0: nothing was found; 1: something was, and the
-logs are kept; 130: interrupted.  It may be stopped (SIGSTOP, with all its processes) for minutes:
-what timed out is no failure.
+Prints a line for each round and one at the end.  Exit status 0: no error; 1: an error, the logs are
+kept; 130: interrupted.  All its processes may be stopped (SIGSTOP) for minutes: timeouts are no
+failures.
 """
 import argparse
 import collections
@@ -30,7 +30,7 @@ import threading
 import time
 from pathlib import Path
 
-# run by itself it finds conftest.py there
+# conftest.py is there; needed if this is not run by pytest
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import conftest
@@ -48,15 +48,15 @@ REFUSALS = re.compile(r"OOM|BUSY|larger than 1 MiB")
 STATUSES = {proto.OK, proto.MISS, proto.NOT_STORED, proto.TOO_LARGE, proto.PAD, proto.NO_MEMORY,
             proto.BUSY}
 NO_CONNECTION = (redis.ConnectionError, redis.TimeoutError, OSError)
-# 20 s, but by turns: this may be stopped meanwhile, or wait for a CPU
+# 20 s in total, counted in attempts: the process may be stopped meanwhile, or wait for a CPU
 CHECK_TURNS, CHECK_PAUSE = 100, 0.2
-READ_BACK = 20000  # keys, at the end of a round
+READ_BACK = 20000  # maximum number of keys read at the end of a round
 COUNTED = ["evictions", "expires", "relocations", "chained",
-           "orphans"]  # that a round was one shows in them
+           "orphans"]  # printed for each round: they show what it has exercised
 
 
 class Wrong(Exception):
-    """What must not be: a value that was not set for its key, an answer that nothing explains."""
+    """An error: a value that was not set for its key, or an unexpected reply."""
 
 
 # ---- keys and values --------------------------------------------------------------------------
@@ -64,8 +64,8 @@ class Wrong(Exception):
 
 class Key:
     """
-    The bytes decide what the values are: numbers, a few bytes, or chunks that say for whom they
-    were set.
+    The bytes of the name determine the kind of values: numbers, a few bytes, or chunks that
+    identify their key.
     """
 
     def __init__(self, name):
@@ -74,12 +74,12 @@ class Key:
         self.tiny = digest[:7]
         self.kind = {0: "number", 1: "tiny"}.get(digest[7] % 8, "chunks")
         self.unit = int.from_bytes(digest[8:12],
-                                   "big") | 1 << 31  # every number set for it is a multiple
+                                   "big") | 1 << 31  # all its numbers are multiples of this
 
     def chunk(self, number, size):
         """
-        What SET and APPEND write: at least 8 bytes, of which each depends on the key and the
-        number.
+        The data that SET and APPEND write: at least 8 bytes, each of which depends on the key and
+        the number.
         """
         head = number.to_bytes(5, "big") + size.to_bytes(3, "big")
         pattern = hashlib.shake_128(head + self.name).digest(251)
@@ -131,13 +131,13 @@ MIXES = {"fill": (2, 10, 1, 1, 0, 1), "churn": (4, 6, 2, 2, 2, 2), "grow": (1, 2
 
 
 class Laws:
-    """Which keys, sizes and operations there are for a while, the same for all clients."""
+    """The distribution of keys, sizes and operations during a period, the same for all clients."""
 
     def __init__(self, rng):
         self.salt, self.count = rng.randbytes(8), int(10 ** rng.uniform(1, 5))
         self.lengths = rng.choice(KEY_LENGTHS)
         self.mix_name, self.size_name = rng.choice(list(MIXES)), rng.choice(list(SIZES))
-        self.expiring = rng.choice([0, 0.1, 0.9])  # this share of SETs
+        self.expiring = rng.choice([0, 0.1, 0.9])  # share of the SETs that have a ttl
 
     def key(self, rng):
         number = rng.randrange(self.count).to_bytes(4, "big")
@@ -146,7 +146,7 @@ class Laws:
         return Key(text[:low + text[250] % (high - low + 1)])
 
     def draw(self, rng):
-        """An operation, its key, a size and a time to live in ms (0: for ever)."""
+        """An operation, its key, a size and a time to live in ms (0: no expiry)."""
         what = rng.choices(OPERATIONS, MIXES[self.mix_name])[0]
         ttl = 0
         if what == "expire" or rng.random() < self.expiring:
@@ -159,8 +159,8 @@ class Laws:
 
 class Client(threading.Thread):
     """
-    Works until `soak.working` is cleared; connections that break are made anew, what is wrong ends
-    it.
+    Sends requests until `soak.working` is cleared.  Broken connections are opened again; an error
+    ends the round.
     """
 
     def __init__(self, soak, number):
@@ -190,7 +190,7 @@ class Client(threading.Thread):
 
 
 class UdpClient(Client):
-    """A front end of its own family and way each time: answered by XDP, or passed on to xkvd."""
+    """Each connection uses IPv4 or IPv6 at random, and is served by XDP, or passed up to xkvd."""
 
     LARGEST = 1000
 
@@ -217,7 +217,7 @@ class UdpClient(Client):
         return key, proto.get(key.name)
 
     def ops(self):
-        """What fits a datagram: one, or some."""
+        """One operation, or several that fit a datagram."""
         ops = [self.op()]
         room = 1400 - proto.HDR_LEN - len(ops[0][1].encode())
         for _ in range(self.rng.choice([0, 7])):
@@ -254,7 +254,7 @@ class UdpClient(Client):
 
 
 class RespClient(Client):
-    """Pipelines of some commands, and values of all sizes."""
+    """Pipelines of several commands, with values of all sizes."""
 
     MOST_BYTES = 4 * MB
 
@@ -262,7 +262,7 @@ class RespClient(Client):
         return self.soak.daemon.redis(socket_timeout=20)
 
     def command(self):
-        """A key and a command about it."""
+        """A key and a command on it."""
         what, key, size, ttl = self.soak.laws.draw(self.rng)
         if what == "set":
             return key, ("SET", key.name, key.value(next(self.numbers), size)) + (("PX", ttl)
@@ -313,7 +313,7 @@ class Soak:
         self.rounds = self.operations = self.kills = self.snapshots = 0
         self.counted, self.counters = collections.Counter(), {}
         self.problems, self.round_seed, self.rng, self.laws = [], None, None, None
-        # more where a snapshot was loaded that takes more, until that is given back
+        # higher after loading a snapshot that takes more, until that memory is returned
         self.limit = args.maxmemory * MB
 
     def found(self, error):
@@ -321,7 +321,7 @@ class Soak:
         self.working.clear()
 
     def start(self):
-        """Sometimes the next xkvd is killed, too, while it is still adopting or loading."""
+        """Starts xkvd; sometimes kills it first while it is still adopting or loading."""
         while self.rng.random() < 0.25:
             self.daemon.start(wait=False)
             time.sleep(self.rng.uniform(0, 0.5))
@@ -346,7 +346,7 @@ class Soak:
 
     def count(self):
         """
-        Adds what the programs have counted since it was called last; the counters go with the
+        Adds the increase of the counters since the last call; the counters are deleted with the
         store.
         """
         counters = self.daemon.counters()
@@ -354,7 +354,7 @@ class Soak:
         self.counters = counters
 
     def event(self):
-        """What befalls xkvd after a while of traffic."""
+        """Kills, stops or restarts xkvd, or deletes all keys, at random."""
         chance = self.rng.random()
         if chance < 0.6:
             self.kill()
@@ -369,7 +369,7 @@ class Soak:
             self.daemon.redis().flushall()
 
     def change_policy(self):
-        """Every policy comes once in a while, by CONFIG SET or with the next xkvd."""
+        """Switches to the next policy, by CONFIG SET or by restarting xkvd."""
         policy = POLICIES[self.rounds % len(POLICIES)]
         self.daemon.options[-1] = policy
         if self.rng.random() < 0.5:
@@ -379,7 +379,7 @@ class Soak:
         return policy
 
     def traffic(self, seconds):
-        """Clients work, and the daemon lives dangerously; how many operations were answered."""
+        """Runs clients and random events; returns the number of answered operations."""
         self.laws = Laws(self.rng)
         self.working.set()
         clients = [UdpClient(self, 0), RespClient(self, 1), RespClient(self, 2)]
@@ -401,7 +401,7 @@ class Soak:
         return sum(client.operations for client in clients)
 
     def accounted(self):
-        """The line of `xkv check`, once it finds every slot and none that a request still keeps."""
+        """The output of `xkv check`, once all slots are found and no request has reserved one."""
         for _ in range(CHECK_TURNS):
             checked = self.daemon.check()
             if checked.returncode == 0:
@@ -413,12 +413,12 @@ class Soak:
                     f"{checked.returncode}:\n{checked.stdout}{checked.stderr}")
 
     def read_back(self):
-        """Once more, what clients may not have read since it was set."""
+        """Reads all keys once more: clients may not have read them since they were set."""
         client = self.daemon.redis(socket_timeout=60)
         names = itertools.islice(client.scan_iter(count=1000), READ_BACK)
         while some := list(itertools.islice(names, 20)):
             for name, value in zip(some, client.mget(some)):
-                if value is not None:  # else it has expired meanwhile
+                if value is not None:  # else it has expired in the meantime
                     Key(name).check(value)
 
     def round(self, seconds):
@@ -445,7 +445,7 @@ class Soak:
         self.rounds += 1
 
     def run(self):
-        """Rounds until the time is up or something is found."""
+        """Runs rounds until the time is over or an error is found."""
         self.rng = random.Random(self.args.seed)
         self.daemon.start()
         end = time.monotonic() + self.args.seconds
@@ -460,37 +460,37 @@ class Soak:
 
 
 def parse_args(argv):
-    parser = argparse.ArgumentParser(description="Soaks xkvd, and accounts for every slot after "
-                                                 "each round.")
-    parser.add_argument("--seconds", type=float, default=7200, help="for how long (default 7200)")
+    parser = argparse.ArgumentParser(description="Soak test of xkvd that accounts for every slot "
+                                                 "after each round.")
+    parser.add_argument("--seconds", type=float, default=7200, help="duration (default 7200)")
     parser.add_argument("--round", type=float, default=60,
-                        help="traffic of a round, in seconds (default 60)")
+                        help="duration of a round's traffic, in seconds (default 60)")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32),
-                        help="repeats what clients ask for")
-    parser.add_argument("--maxmemory", type=int, default=64, help="MiB (default 64)")
+                        help="seed of the random requests (default: random)")
+    parser.add_argument("--maxmemory", type=int, default=64, help="in MiB (default 64)")
     parser.add_argument("--max-keys", type=int, default=16384,
-                        help="of xkvd (default 16384: so few that there are chains)")
+                        help="max-keys of xkvd (default 16384, so that there are chains)")
     return parser.parse_args(argv)
 
 
 def close(soak, bed, interrupted):
-    """Removes what was pinned and the bed, whatever was found before."""
+    """Removes the pins and the test bed, also after an error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         soak.working.clear()
         if interrupted and soak.daemon.process:
-            soak.daemon.kill()  # it may be starting just now, and was perhaps signalled, too
+            soak.daemon.kill()  # it may be starting, and may have received the signal, too
         soak.daemon.close()
     except (Exception, pytest.fail.Exception) as error:  # pylint: disable=broad-except
-        if not soak.problems:  # else it complains of the same
+        if not soak.problems:  # else this is a consequence of that error
             soak.found(error)
     finally:
         bed.down()
 
 
 def report(soak, tmp, interrupted):
-    """The last lines, and the exit status."""
+    """Prints the last lines; returns the exit status."""
     for problem in soak.problems:
         print(f"seed {soak.round_seed}: {problem}")
     if soak.problems:
@@ -522,6 +522,6 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    conftest.PATIENCE = 20  # minutes in which all of this is stopped are no failure
+    conftest.PATIENCE = 20  # all processes may be stopped for minutes
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 41
-"""Both ways onto an interface, what is pinned, what is adopted, what is refused."""
+"""Attaching by xkvd and by `ip link`: pins, adoption, and what is refused."""
 import contextlib
 import json
 import os
@@ -14,27 +14,27 @@ from conftest import BUILD, SERVER6, Xkvd, run, wait_for
 
 MAPS = ["xkv_index", "xkv_pages", "xkv_classes", "xkv_once", "xkv_config", "xkv_secret",
         "xkv_hot", "xkv_counters", "xkv_frames", "xkv_batch"]
-PINS = MAPS + ["entries", "dump"]  # which are read, and show what there is
+PINS = MAPS + ["entries", "dump"]  # iterators that print the entries
 NATIVE, GENERIC = 1, 2  # IFLA_XDP_ATTACHED
 GLOBALS = "/sys/fs/bpf/xdp/globals"
 
 
 def attached(bed, side="server", device="xkv0"):
-    """What `ip` says is attached: None or {"mode": .., "prog": {"name": ..}}."""
+    """The attached program as `ip` shows it: None or {"mode": .., "prog": {"name": ..}}."""
     return json.loads(bed.run(side, "ip", "-j", "link", "show", "dev", device).stdout)[0].get("xdp")
 
 
 def serves(d, host="10.77.0.1", **options):
-    """Sets and gets over UDP, and insists that XDP and nobody else did it."""
+    """Sets and gets over UDP, and checks that XDP has replied, not xkvd."""
     with d.udp(host, **options) as udp:
-        udp.set(b"warm", b"up")  # the first one of a size may have to go up for a page
+        udp.set(b"warm", b"up")  # the first SET of a size may be passed up: xkvd adds a page
         with d.counted(replies=2):
             assert udp.set(b"warm", b"value").status == 0
             assert udp.get(b"warm").value == b"value"
 
 
 def refused(d):
-    """Starts a daemon that must not start: its log, which must be there."""
+    """Starts a daemon that must fail to start; returns its log, which must not be empty."""
     d.start(wait=False)
     assert d.wait(15) == 1, d.log()
     return d.log()
@@ -55,7 +55,7 @@ def test_mode(bed, xkvd, mode, expected):
 
 @contextlib.contextmanager
 def refusing_native(bed):
-    """A veth refuses native XDP when its peer's frames do not fit a page."""
+    """veth refuses native XDP if the frames of its peer do not fit a page."""
     bed.run("client", "ip", "link", "set", "dev", "xkv1", "xdp", "off")
     bed.run("client", "ip", "link", "set", "dev", "xkv1", "mtu", "9000")
     try:
@@ -95,14 +95,14 @@ def test_detach_removes_program_and_pins(bed, xkvd):
     assert attached(bed), "a stopped daemon leaves XDP attached"
     d.detach()
     assert not attached(bed) and not d.pins.exists()
-    assert "nothing to detach" in d.detach().stderr  # once more does no harm, and says so
+    assert "nothing to detach" in d.detach().stderr  # repeating it is harmless
     with d.udp(timeout=0.3) as udp, contextlib.suppress(ConnectionRefusedError):
         assert udp.get(b"warm") is None
 
 
 def test_detach_from_another_namespace_is_refused(bed, xkvd):
     """
-    The program that it cannot see would go on acknowledging writes into maps that nobody reaches.
+    Otherwise that program would still acknowledge writes, into maps that are not pinned any more.
     """
     d = xkvd("--save", "")
     serves(d)
@@ -114,12 +114,12 @@ def test_detach_from_another_namespace_is_refused(bed, xkvd):
     assert bed.netns("server") in done.stderr, "the way to do it"
     assert sorted(os.listdir(d.pins)) == sorted(PINS) and attached(bed)
     serves(d)
-    bed.run("server", BUILD / "xkvd", "--detach", "--pin-dir", d.pins)  # as the sentence says
+    bed.run("server", BUILD / "xkvd", "--detach", "--pin-dir", d.pins)  # as the message suggests
     assert not attached(bed) and not d.pins.exists()
 
 
 def test_detach_leaves_maps_of_a_program_that_is_held(bed, xkvd):
-    """By a pin, here; a link would do the same."""
+    """Here a pin holds it; a link would have the same effect."""
     d = xkvd("--save", "")
     d.stop()
     pin = d.pins.with_name(d.pins.name + "-program")
@@ -139,7 +139,7 @@ def test_detach_leaves_maps_of_a_program_that_is_held(bed, xkvd):
 
 
 def state(d):
-    """What INFO says of XDP; asked on the server's side, where loopback always answers."""
+    """INFO's fields about XDP; over loopback, which works without XDP."""
     info = d.redis(host="127.0.0.1", side="server").info("xkv")
     return info["xkv_attached"], info["xkv_mode"], info["xkv_program_id"]
 
@@ -177,7 +177,7 @@ def test_another_program_in_the_place_stays(bed, xkvd):
 def test_interface_that_is_made_again(bed, xkvd):
     d = xkvd("--save", "")
     serves(d)
-    bed.run("server", "ip", "link", "set", "dev", "xkv0", "name", "other")  # which takes no down
+    bed.run("server", "ip", "link", "set", "dev", "xkv0", "name", "other")  # allowed while up
     wait_for(lambda: "xkv0 is called other now" in d.log(), what="the new name")
     assert state(d)[:2] == (1, "native")
     bed.run("server", "ip", "link", "del", "dev", "other")
@@ -242,7 +242,7 @@ def test_some_pins_missing(xkvd):
 
 
 def test_pins_of_another_layout_version(xkvd):
-    """Same sizes, other meaning: the number in the configuration tells."""
+    """Same sizes, different meaning: refused because of the version in the configuration."""
     d = xkvd("--save", "")
     d.stop()
     value = d.map_dump("xkv_config")[0]["value"]
@@ -270,7 +270,7 @@ def as_nobody(*argv):
 
 @pytest.fixture
 def readable_xkvd():
-    """Where everybody may run it; the build directory may be behind root's home."""
+    """A copy that every user may run; the build directory may be below root's home directory."""
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
         shutil.copy(BUILD / "xkvd", place)
@@ -300,7 +300,7 @@ def test_check_config_needs_no_root(privileged, readable_xkvd, tmp_path_factory)
 
 class PrivateBpffs:
     """
-    The bed with a BPF file system of its own: `ip` pins by name, and the host's pins are not ours.
+    The bed with a BPF file system of its own: `ip` pins by name, and must not use the host's pins.
     """
 
     def __init__(self, bed):
@@ -326,12 +326,12 @@ class PrivateBpffs:
 
     def close(self):
         self.bed.run("server", "ip", "link", "set", "dev", "xkv0", "xdp", "off", check=False)
-        self.holder.stdin.close()  # the last user of the mount: its pins go with it
+        self.holder.stdin.close()  # the last user of the mount: its pins are removed with it
         self.holder.wait(10)
 
 
 class Adopter(Xkvd):
-    """A daemon that takes over what `ip link` has made."""
+    """A daemon that adopts the maps and the program that `ip link` has loaded."""
 
     def argv(self):
         return [str(BUILD / "xkvd"), "--adopt", GLOBALS, "--interface", "xkv0",
@@ -376,7 +376,7 @@ def test_ip_link_and_adopt(private, adopter):
     program = attached(private)
     assert program["mode"] == NATIVE and program["prog"]["name"] == "xkv_xdp"
     assert sorted(private.run("server", "ls", GLOBALS).stdout.split()) == sorted(MAPS)
-    # Without a daemon it passes everything and harms nothing.
+    # Without a daemon it passes all packets up.
     assert private.ping() and private.ping(SERVER6)
     adopter.start()
     serves(adopter)
@@ -393,7 +393,7 @@ def test_ip_link_and_adopt(private, adopter):
     adopter.detach()
     assert not attached(private)
     assert private.run("server", "ls", GLOBALS, check=False).stdout == ""
-    ip_attach(private)  # all over again, with maps that are new
+    ip_attach(private)  # again, with new maps
     adopter.start()
     assert adopter.redis().dbsize() == 0
     serves(adopter)
@@ -411,7 +411,7 @@ def test_adopt_without_the_program_warns(private, adopter):
     assert "no XDP program that uses the maps" in adopter.log()
     assert adopter.redis().set("over", "tcp")
     with adopter.udp() as udp:
-        assert udp.get(b"over").value == b"tcp"  # by xkvd's socket
+        assert udp.get(b"over").value == b"tcp"  # from xkvd's socket
 
 
 def test_object_loads_into_a_new_interface_with_the_same_maps(private, adopter):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 12
-"""Batched mode: where it works, that it answers as the present way does, and that it can go."""
+"""Batched mode: where it works, that its replies are the same, and that it can be turned off."""
 import pytest
 from conftest import BUILD, run
 
@@ -64,7 +64,7 @@ def test_batch_outlives_xkvd(xkvd):
 
 
 def test_auto_batches_what_arrives_together(bed, xkvd):
-    """One socket never has two requests on their way; frames of the frame loop come in dozens."""
+    """A socket has one outstanding request; frames of the frame loop arrive in dozens."""
     d = xkvd("--save", "", "--batch", "auto", "--max-keys", 1 << 16)
     with d.udp() as udp:
         for _ in range(2):

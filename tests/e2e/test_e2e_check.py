@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""`xkv check` as an operator runs it; tests/store/test_check.c has all that it finds."""
+"""`xkv check` as an operator runs it; tests/store/test_check.c tests all errors that it finds."""
 import json
 import re
 import threading
@@ -14,7 +14,7 @@ SUMS = re.compile(r"(\d+) pages, (\d+) slots = (\d+) keys \((\d+) expired\) \+ (
 
 
 def sums(done):
-    """The numbers of the last line, of which the second is the sum of the others."""
+    """The numbers of the last line; the second must be the sum of the others."""
     assert done.returncode == 0, done.stdout + done.stderr
     found = SUMS.search(done.stdout)
     assert found, done.stdout
@@ -24,7 +24,7 @@ def sums(done):
 
 
 def poke(daemon, name, key, offset, change, count=1):
-    """Changes a byte, or some, of an element of a pinned map."""
+    """Changes one or several bytes of an element of a pinned map."""
     entry = daemon.map_dump(name)[key]
     value = [int(byte, 0) for byte in entry["value"]]
     value[offset:offset + count] = map(change, value[offset:offset + count])
@@ -40,7 +40,7 @@ def test_sums(xkvd):
         redis.set(number, "x" * number * 100, px=1 if number == 7 else None)
     redis.set("large", "x" * 300000)
     _, _, keys, expired, chain, _, parked, orphans, held = sums(d.check())
-    # 7 has expired, and is removed about now
+    # 7 has expired, and may be removed at this moment
     assert keys == 20 + expired and chain == 2 and not parked + orphans + held
     wait_for(lambda: redis.dbsize() == 20)
     d.stop()
@@ -73,13 +73,13 @@ def test_cannot_look(xkvd, tmp_path):
     for wrong in (["--pin-dir"], ["--pins", "x"], ["x"], ["--pin-dir", "x", "y"]):
         done = run(BUILD / "xkv", "check", *wrong, check=False)
         assert done.returncode == 2 and "check [--pin-dir DIR]" in done.stderr, done.stderr
-    assert "walks the store" in run(BUILD / "xkv", "help", "check").stdout
+    assert "check the consistency" in run(BUILD / "xkv", "help", "check").stdout
     assert d.check().returncode == 0
 
 
 @pytest.mark.seconds(60)
 def test_under_traffic(xkvd):
-    """Many of them while keys come and go through both front ends: none cries wolf."""
+    """Many runs while both front ends insert and delete keys: no false alarm."""
     d = xkvd("--save", "", "--max-keys", 64)
     over = threading.Event()
     errors = []

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: once
-"""Every reply that leaves the driver is captured on the client's side and judged by tshark."""
+"""Every reply of the driver is captured on the client's side and verified by tshark."""
 import contextlib
 import random
 import re
@@ -21,11 +21,11 @@ GOOD = "1"  # in tshark's *.checksum.status
 FIELDS = ["ip.src", "ipv6.src", "ip.checksum.status", "udp.checksum.status", "udp.length",
           "ieee8021ad.id", "vlan.id", "_ws.expert.message"]
 PAYLOAD_MAX = {SERVER: 1472, SERVER6: 1448}  # (1452 on IPv6, but replies are multiples of 8)
-VALUE_MAX = {SERVER: 1424, SERVER6: 1400}  # with a key of up to 8 bytes: less 16, 24 and 8
+VALUE_MAX = {SERVER: 1424, SERVER6: 1400}  # with a key of up to 8 bytes: minus 16, 24 and 8
 
 
 class Capture:
-    """What tcpdump saw; ends by itself after so many packets."""
+    """A tcpdump capture; ends by itself after a number of packets."""
 
     def __init__(self, bed, path, packets=20000):
         self.bed, self.path = bed, path
@@ -38,7 +38,7 @@ class Capture:
         assert "listening on xkv1" in head, head
 
     def stop(self):
-        marker = secrets.token_bytes(16)  # what came before it is in the file when it is
+        marker = secrets.token_bytes(16)  # all earlier packets are in the file when this one is
         with self.bed.socket("client") as sock:
             sock.sendto(marker, (SERVER, 9))
         wait_for(lambda: marker in self.path.read_bytes()[-4096:], 10, "the end of the capture")
@@ -59,7 +59,7 @@ class Capture:
 
 @pytest.fixture(scope="module")
 def daemon(xkvd_module):
-    """Explicitly allowed, so that no reply is held back for want of padding."""
+    """With `allow`, so that replies are not limited to three times the request."""
     return xkvd_module("--save", "", "--allow", "10.77.0.0/24 fd77::/64")
 
 
@@ -77,7 +77,7 @@ def captured(bed, tmp_path):
 
 
 def warm(udp, key, lengths):
-    """Has a page made for each size class; until then the first SET of a size is for xkvd."""
+    """Creates a page for each size class: before, the first SET of a size is passed up to xkvd."""
     for length in lengths:
         assert udp.set(key, bytes(length)).status == 0
 
@@ -107,7 +107,7 @@ def test_every_length_of_a_value(daemon, captured, host):
 
 @pytest.mark.parametrize("host", [SERVER, SERVER6])
 def test_replies_that_are_longer_than_their_request(daemon, captured, host):
-    """A veth has little room behind a frame: where a reply does not fit, padding is asked for."""
+    """veth has little room after a frame: if a reply does not fit, the server requires padding."""
     lengths = range(0, VALUE_MAX[host], 11)
     with daemon.udp(host) as udp:
         warm(udp, b"key", lengths)
@@ -126,7 +126,7 @@ def test_replies_that_are_longer_than_their_request(daemon, captured, host):
 
 @pytest.mark.parametrize("host", [SERVER, SERVER6])
 def test_values_that_sum_up_to_nothing(daemon, captured, host):
-    """All zeros, all ones, and ids that drive the sum through 0: 0 on the wire would mean none."""
+    """Zeros, ones, and ids that make the sum 0: a 0 in the packet would mean "no checksum"."""
     with daemon.udp(host) as udp:
         for length in (8, 16):
             udp.set(b"key", bytes(length))
@@ -163,18 +163,19 @@ def test_errors_and_misses(daemon, captured):
     good(capture.rows(), 5)
 
 
-# Only priorities: not every kernel has VLAN devices, and without them no other tag is answered.
+# Only priority tags: others are answered only if there are VLAN devices, which some kernels lack.
 TAGS = {"one": [(0x8100, 0xE000)], "two": [(0x88A8, 0x4000), (0x8100, 0xB000)]}
 
 
 @pytest.mark.parametrize("tags", TAGS)
 @pytest.mark.parametrize("family", [4, 6])
 def test_tagged(bed, daemon, captured, tags, family):
-    """Tags come back as they went, over all lengths."""
+    """Replies have the tags of the request, for all lengths."""
     random.seed(tags)
     vlans = TAGS[tags]
     here, there = (CLIENT, SERVER) if family == 4 else (CLIENT6, SERVER6)
-    beyond = 8 * (len(vlans) - 1)  # a packet socket lets a frame be 4 bytes longer, for one tag
+    # A packet socket accepts frames that are 4 bytes longer, for one tag.
+    beyond = 8 * (len(vlans) - 1)
     largest = VALUE_MAX[there] - beyond
     lengths = [*range(0, 70), *range(70, largest, 37), largest - 1, largest]
     with daemon.udp(there) as udp:
@@ -184,7 +185,7 @@ def test_tagged(bed, daemon, captured, tags, family):
 
         def ask(*ops, **more):
             packet = None
-            # XDP passes on a SET for which no slot is free: xkvd's reply has no tags
+            # XDP passes up a SET for which no slot is free: xkvd's reply has no tags
             for _ in range(5):
                 raw.send(proto.frame(proto.request(*ops, **more), src=here, dst=there, sport=40001,
                                      vlans=vlans))
@@ -219,8 +220,8 @@ def test_three_tags_are_passed_on(bed, daemon):
 
 @pytest.mark.parametrize("host", [SERVER, SERVER6])
 def test_unfinished_checksums_are_passed_up(bed, daemon, host):
-    """A sender on the same machine may leave the sum to its card, which a veth does not have: XDP
-    sees a sum that is wrong, and the kernel's stack knows that it is not."""
+    """A sender on the same machine may leave the checksum to its NIC, which does not exist with
+    veth: XDP sees a wrong checksum, but the kernel's stack knows that it is incomplete."""
     count = 50
     with daemon.udp(host) as udp:
         udp.set(b"partial", b"0" * 100)
@@ -239,7 +240,7 @@ def test_unfinished_checksums_are_passed_up(bed, daemon, host):
 
 def test_a_wrong_checksum_is_nobodys_request(bed, daemon):
     """
-    The kernel drops what XDP passes on; without a checksum (IPv4 only) a request is a request.
+    The kernel drops what XDP passes up; a request without checksum (IPv4 only) is valid.
     """
     right = proto.frame(proto.request(proto.set_(b"wrong", b"sum")))
     with bed.packet_socket("client", timeout=0.3) as raw:

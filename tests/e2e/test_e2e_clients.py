@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""The clients that people have: redis-cli, redis-py, redis-benchmark, hiredis and our own xkv."""
+"""Common clients: redis-cli, redis-py, redis-benchmark, hiredis and xkv."""
 import base64
 import json
 import os
@@ -109,7 +109,8 @@ def test_redis_py_pipelines(daemon):
 
 def test_what_is_not_there_says_so(daemon):
     """
-    Transactions, blocking, scripts and the other types: one clear error, and the connection lives.
+    Transactions, blocking commands, scripts and other types: a clear error, and the connection
+    stays open.
     """
     redis = daemon.redis(max_connections=1)
     for command in (["WATCH", "a"], ["MULTI"], ["SET", "a", 1]):
@@ -134,7 +135,7 @@ def test_what_is_not_there_says_so(daemon):
 
 
 def test_resp3(daemon):
-    """redis-py of this age speaks RESP2 only, so by hand."""
+    """Over a plain socket: this version of redis-py supports RESP2 only."""
     with daemon.bed.tcp("client") as sock:
         file = sock.makefile("rwb")
 
@@ -155,7 +156,7 @@ def test_resp3(daemon):
 
 
 def test_hiredis(daemon):
-    """The C parser, on what redis-py fetches."""
+    """The C parser reads replies, also of a large value."""
     hiredis = pytest.importorskip("hiredis")
     reader = hiredis.Reader()
     value = os.urandom(100_000)
@@ -171,7 +172,7 @@ def test_hiredis(daemon):
 
 
 def answers(daemon):
-    """The daemon may not have seen yet that the other clients are gone."""
+    """False if the daemon has not noticed yet that the other clients have disconnected."""
     try:
         return daemon.redis().ping()
     except redis_py.ConnectionError:
@@ -341,7 +342,7 @@ def test_xkv_script_on_standard_input(daemon):
 
 
 def test_xkv_with_a_password_and_a_token(xkvd, module_daemon):
-    """On the same daemon: the policy is changed and changed back."""
+    """On the shared daemon: the policy is changed and then restored."""
     token = "00112233445566778899aabbccddeeff"
     redis = module_daemon.redis()
     redis.config_set("requirepass", "secret", "udp-token", token)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 38
-"""What people get wrong: one sentence that says what and where, and nothing left behind."""
+"""Configuration errors: one message that names the error and its place; nothing is left behind."""
 import itertools
 import json
 import os
@@ -23,7 +23,7 @@ def attached(bed):
 
 
 def refused(d):
-    """A start that fails: its warning, and that it left neither a program nor pins."""
+    """Starts xkvd, which must fail and leave neither program nor pins; returns its warning."""
     d.start(wait=False)
     assert d.wait(20) == 1, d.log()
     assert not attached(d.bed), "XDP stays attached"
@@ -35,7 +35,7 @@ def refused(d):
 
 
 def xkvd_says(*argv):
-    """The one line on standard error of an xkvd that does not even try."""
+    """The single line on standard error of an xkvd that refuses its command line."""
     done = run(BUILD / "xkvd", *argv, check=False)
     assert done.returncode == 1, done
     assert done.stdout == "" and len(done.stderr.splitlines()) == 1, done.stderr
@@ -116,7 +116,7 @@ def test_a_good_file(xkvd, tmp_path):
 
 def test_settings_that_cannot_all_be_made(bed, xkvd):
     """
-    A limit of memory that would take effect before the other setting fails: nothing of it does.
+    The memory limit could take effect before the other setting fails: neither takes effect.
     """
     bed.run("server", "ip", "link", "add", "xkv9", "type", "veth", "peer", "name", "xkv8")
     d = xkvd("--save", "", "--interface", "xkv9", "--maxmemory-policy", "allkeys-lru", wait=False)
@@ -130,7 +130,7 @@ def test_settings_that_cannot_all_be_made(bed, xkvd):
     assert redis.config_get("maxmemory")["maxmemory"] == "0"
     assert redis.config_get("miss")["miss"] == "pass"
     assert redis.config_set("loglevel", "verbose", "timeout",
-                            1000)  # what has nothing to do with the interface
+                            1000)  # settings that do not concern the interface
     redis.mset({f"more:{n}": "x" * 10000 for n in range(1000)})
     assert redis.dbsize() == keys + 1000 and redis.info("stats")["evicted_keys"] == 0
 
@@ -140,7 +140,7 @@ def test_unknown_interface(xkvd):
 
 
 def test_the_reason_is_the_last_word(xkvd):
-    """Nothing that follows in the log distracts from why it did not start."""
+    """The reason why it did not start is the last line of the log."""
     d = xkvd("--save", "", run=False)
     (d.dir / "dump.rdb").write_bytes(b"not a snapshot")
     reason = refused(d)
@@ -162,7 +162,7 @@ def test_port_in_use(bed, xkvd, kind):
 
 
 def test_directory_that_is_not_there(xkvd):
-    """Found at the start, not at the first save hours later."""
+    """The error is reported at start, not at the first save hours later."""
     d = xkvd("--save", "3600 1", run=False)
     d.dir.rmdir()
     said = refused(d)
@@ -181,7 +181,7 @@ def test_pins_outside_a_bpf_file_system(xkvd, tmp_path):
     said = refused(d)
     assert "is not in a BPF file system" in said and "mount -t bpf" in said
     d.pins = good
-    argv = d.argv  # and where none is mounted, with its usual place
+    argv = d.argv  # and if none is mounted at the usual path
     d.argv = lambda: ["unshare", "--mount", "sh", "-c", 'umount -l /sys/fs/bpf && exec "$@"', "sh",
                       *argv()]
     said = refused(d)
@@ -195,7 +195,7 @@ def test_pins_outside_a_bpf_file_system(xkvd, tmp_path):
 
 @pytest.mark.parametrize("kind", ["tcp", "udp"])
 def test_port_in_use_says_who(bed, xkvd, kind):
-    """Who has it, and what to do."""
+    """The message names the process and suggests a solution."""
     d = xkvd("--save", "", run=False)
     with bed.socket("server", kind=socket.SOCK_STREAM
                     if kind == "tcp" else socket.SOCK_DGRAM) as other:
@@ -233,7 +233,7 @@ def damages(good):
 
 @pytest.mark.parametrize("kind", damages(b"x" * 100))
 def test_a_damaged_snapshot(bed, xkvd, good_file, kind):
-    """Refused with the place, kept as it is; the next start with a good file is clean."""
+    """Refused with the position of the damage, file unchanged; a good file loads afterwards."""
     d = xkvd("--save", "", run=False)
     file = d.dir / "dump.rdb"
     bad = damages(good_file)[kind]
@@ -276,7 +276,7 @@ def test_start_empty_twice_keeps_both(xkvd, good_file):
 
 
 def test_other_types(xkvd, stock):
-    """A list of a stock Redis: refused by its name, or skipped if told to."""
+    """A list in a file of a stock Redis: refused with its name, or skipped if configured."""
     source = stock()
     source.set("string", 1)
     source.rpush("a-list", 1, 2)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 55
-"""What an xkvd that dies leaves behind: a data plane that goes on, and nothing that is lost."""
+"""After a crash of xkvd the data plane still serves requests, and no data is lost."""
 import os
 import signal
 import threading
@@ -15,8 +15,7 @@ pytestmark = pytest.mark.seconds(60)
 
 class Traffic:
     """
-    SET and GET of keys that are held, one after the other, until told to stop; counts every
-    failure.
+    Sends SETs and GETs of existing keys, one at a time, until stopped; counts all failures.
     """
 
     def __init__(self, d, keys, host="10.77.0.1"):
@@ -50,7 +49,7 @@ class Traffic:
         self.udp.close()
 
     def more(self, count, seconds=20.0):
-        """Waits until so many further requests were made."""
+        """Waits until `count` further requests were made."""
         until = self.requests + count
         wait_for(lambda: self.requests >= until, seconds, f"{count} more requests")
 
@@ -90,13 +89,13 @@ def test_what_is_there_after_a_crash(xkvd):
     redis.set("short", b"5", px=300)
     versions = {key: d.udp().get(key).version for key in (b"udp", b"tcp")}
     d.kill()
-    with d.udp() as udp:  # nobody but XDP can answer
+    with d.udp() as udp:  # only XDP can answer
         assert udp.get(b"tcp").value == b"3"
-        # of the same size class: another might need a page
+        # in the same size class: another one might need a new page
         assert udp.set(b"udp", b"dead").status == 0
         assert udp.delete(b"tcp").status == 0
         assert 59_000 < udp.get(b"udp-ttl").ttl <= 60_000
-        # The expiry does not need xkvd either: what has expired is a miss, and that is passed on.
+        # Expiry does not need xkvd either: an expired entry is a miss, which is passed up.
         until = before + 0.3
         wait_for(lambda: time.monotonic() > until, 1)
     d.start()
@@ -132,7 +131,7 @@ def test_a_snapshot_is_not_loaded_over_newer_data(xkvd):
     assert "loaded" not in d.log()
     assert d.redis().mget("key", "deleted") == [b"newer", None]
     d.kill()
-    d.detach()  # now there is nothing newer
+    d.detach()  # deletes the newer data
     d.start()
     assert "2 keys loaded" in d.log()
     assert d.redis().mget("key", "deleted") == [b"in the file", b"in the file"]
@@ -143,7 +142,7 @@ KEYS = 150_000
 
 @pytest.fixture(scope="module")
 def big_file(xkvd_module):
-    """A snapshot that takes a while to load."""
+    """A snapshot that takes some time to load."""
     d = xkvd_module("--save", "")
     redis = d.redis(socket_timeout=60)
     for start in range(0, KEYS, 5000):
@@ -155,7 +154,7 @@ def big_file(xkvd_module):
 
 
 def read_so_far(pid):
-    """Bytes that the process has read."""
+    """Number of bytes that the process has read."""
     try:
         with open(f"/proc/{pid}/io", encoding="ascii") as file:
             return int(file.readline().split()[1])
@@ -186,7 +185,7 @@ def test_killed_while_it_loads(xkvd, big_file, part):
 
 
 def test_killed_at_any_time_of_the_start(xkvd):
-    """Whatever was pinned until then, the next start is a good one."""
+    """The next start succeeds, whatever had been pinned by then."""
     d = xkvd("--save", "")
     redis = d.redis()
     redis.mset({f"key:{i}": i for i in range(1000)})
@@ -240,7 +239,7 @@ def test_sigint_stops_too(xkvd):
 @pytest.mark.sanitized
 def test_second_signal_after_a_save_that_failed(xkvd):
     """
-    The first does not throw the data away, and the daemon goes on; the second ends it at once.
+    After the first signal the daemon keeps running, to keep the data; the second ends it at once.
     """
     d = xkvd("--save", "3600 1")
     d.redis().set("key", "value")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""One store, two front ends: what goes in through one is there in the other, at once."""
+"""One store, two front ends: a change through one is visible through the other at once."""
 import random
 import threading
 import time
@@ -34,7 +34,7 @@ def frontends(daemon, request):
 
 
 def persist_over_udp(udp, key):
-    """What PERSIST does, by the version: True if it was this call that took the expiry away."""
+    """PERSIST, conditional on the version: True if this call has removed the expiry."""
     while True:
         found = udp.one(proto.Op(proto.OP_TTL, key))
         if found.status or not found.ttl:
@@ -45,7 +45,7 @@ def persist_over_udp(udp, key):
 
 
 def test_persist_through_both_frontends_at_once(daemon, frontends):
-    """Two clients take an expiry away: exactly one of them is told that it did."""
+    """Two clients remove an expiry: exactly one of them is told that it has."""
     udp, redis = frontends
     rounds, start, won = 300, threading.Barrier(2), []
 
@@ -69,7 +69,7 @@ def test_persist_through_both_frontends_at_once(daemon, frontends):
 @pytest.mark.parametrize("value", VALUES)
 def test_values(frontends, value):
     udp, redis = frontends
-    data = VALUES[value][:1400]  # IPv6 carries a little less
+    data = VALUES[value][:1400]  # a bit less fits over IPv6
     udp.set(b"from udp", data)
     assert redis.get(b"from udp") == data
     assert redis.strlen(b"from udp") == len(data)
@@ -102,7 +102,7 @@ def test_keys_that_are_too_long(frontends):
 
 
 def test_every_change_shows_at_once(frontends):
-    """No reply is given before the other front end sees the change."""
+    """No reply is sent before the other front end sees the change."""
     udp, redis = frontends
     for number in range(300):
         value = b"%d" % number * (1 + number % 40)
@@ -120,7 +120,7 @@ def test_ttl_of_both_frontends(frontends):
     assert 99_000 < redis.pttl("udp") <= 100_000
     redis.set("tcp", 1, px=100_000)
     assert 99_000 < udp.get(b"tcp").ttl <= 100_000
-    # asked at the same time they say the same, but for some milliseconds
+    # at the same time both reply the same, within some milliseconds
     for key in b"udp", b"tcp":
         over_tcp, over_udp, again = redis.pttl(key), udp.get(key).ttl, redis.pttl(key)
         assert again <= over_udp + 1 and over_udp <= over_tcp + 1
@@ -143,7 +143,7 @@ def test_ttl_of_both_frontends(frontends):
 
 
 def test_expiry_is_the_same_in_both_frontends(frontends):
-    """Neither sees the key after the other has missed it."""
+    """Neither front end returns the key after the other has replied with a miss."""
     udp, redis = frontends
     for number in range(20):
         key = b"short%d" % number
@@ -186,13 +186,13 @@ def test_sizes_around_and_over_a_datagram(daemon, size):
     assert redis.get("sized") == value
     with daemon.udp() as udp:
         found = udp.get(b"sized", pad_to=1472)
-        if size <= DATAGRAM + 8:  # a reply carries no key
+        if size <= DATAGRAM + 8:  # a reply contains no key
             assert found.value == value
         else:
             assert found.status == proto.TOO_LARGE and found.value is None
             assert found.value_len == size
             assert found.version
-        # A small one in its place, and a large one in the place of that.
+        # A small value replaces it, then a large value replaces that.
         assert udp.set(b"sized", b"small").status == 0
         assert redis.get("sized") == b"small"
         redis.set("sized", value)
@@ -204,7 +204,7 @@ def test_sizes_around_and_over_a_datagram(daemon, size):
 
 
 def test_append_to_values_of_any_size(frontends):
-    """The driver appends to small values, xkvd to large ones; a client sees no difference."""
+    """The driver appends to small values, xkvd to large ones; the replies are the same."""
     udp, redis = frontends
     rng, value = random.Random(7), b""
     while len(value) < 20_000:
@@ -220,7 +220,7 @@ def test_append_to_values_of_any_size(frontends):
 
 @pytest.mark.parametrize("key", [b"k", b"x" * 16, b"L" * 250])
 def test_every_size_where_values_stop_to_fit(daemon, key):
-    """From what fits a datagram over what fits xkvd's frames to what is filled into its slot."""
+    """Sizes that fit a datagram, sizes that fit a request context, and larger ones."""
     redis, generator = daemon.redis(), random.Random(4)
     wrong = []
     with daemon.udp() as udp:
@@ -245,7 +245,7 @@ def test_the_largest_value_has_an_end(daemon):
 
 
 def test_many_large_values_and_back(daemon):
-    """Their memory is used again: sixty rounds of 1 MiB do not need sixty pages."""
+    """Their memory is reused: sixty values of 1 MiB in succession do not need sixty pages."""
     redis = daemon.redis()
     value = random.Random(3).randbytes(1_048_576)
     used = lambda: int(redis.info("xkv")["xkv_store_memory"])
@@ -259,7 +259,7 @@ def test_many_large_values_and_back(daemon):
 
 
 def test_both_frontends_write_one_key(daemon):
-    """Each reader sees whole values of one or the other writer, and the last write stands."""
+    """Readers see only whole values, each of one writer, and the last write persists."""
     done, failures = threading.Event(), []
 
     def over_tcp():
@@ -295,7 +295,7 @@ def test_both_frontends_write_one_key(daemon):
 
 
 def test_info_counts_what_udp_does(daemon):
-    """Operations of the driver and of the slow path, among all commands and by themselves."""
+    """Operations of the driver and of the slow path, in the total and separately."""
     redis = daemon.redis()
     redis.flushall()
     with daemon.udp() as udp, daemon.udp() as slow:
@@ -312,7 +312,7 @@ def test_info_counts_what_udp_does(daemon):
         after = redis.info("stats")
         grown = {name: after[name] - before[name] for name in after if isinstance(after[name], int)}
         assert grown["udp_operations_driver"] == 60 and grown["udp_operations_xkvd"] == 30
-        assert grown["total_commands_processed"] == 60 + 30 + 1  # the INFO
+        assert grown["total_commands_processed"] == 60 + 30 + 1  # plus the INFO
         assert grown["keyspace_hits"] == 80 and grown["keyspace_misses"] == 10
 
         def busy():

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """
-Hot keys as an operator meets them: `xkv hot`, bpftool, CONFIG SET; tests/store/test_hot.c has what
-is counted.
+Hot keys as an operator uses them: `xkv hot`, bpftool, CONFIG SET; tests/store/test_hot.c tests the
+counts.
 """
 import json
 import re
@@ -12,21 +12,22 @@ from conftest import BUILD, run
 
 
 def hot(d, *argv, options=()):
-    """What `xkv hot` says: a finished process."""
+    """Runs `xkv hot`; returns the finished process."""
     return run(BUILD / "xkv", *options, "hot", "--pin-dir", d.pins, *argv, check=False)
 
 
 def keys(d, *argv):
-    """{key: its figures}, in order."""
+    """{key: its statistics}, in order."""
     found = json.loads(hot(d, *argv, options=["--json"]).stdout)
     return {entry["key"]: entry for entry in found["keys"]}
 
 
 @pytest.fixture(name="d")
 def daemon(xkvd):
-    """ One that notes each use, with two keys that were read 40 and 20 times and written four
-    times.  Of each CPU's first use only the distance to the next is drawn, and once a minute counts
-    are halved.
+    """
+    A daemon that samples each use, with two keys that were read 40 and 20 times and written four
+    times.  Counts may be lower: the first use on a CPU is not sampled (it only draws the distance
+    to the first sample), and counts are halved once a minute.
     """
     d = xkvd("--save", "", "--hot-sample-rate", "1")
     with d.udp() as udp:
@@ -39,7 +40,7 @@ def daemon(xkvd):
 
 
 def test_hot(d):
-    """Sorted, and the same from bpftool, which shows keys as text; the daemon need not run."""
+    """Sorted; bpftool, which shows keys as text, has the same; the daemon need not run."""
     assert list(keys(d)) == ["user:1", "user:2"] and list(keys(d, "-n", 1)) == ["user:1"]
     first, second = keys(d).values()
     assert first["reads_per_second"] > second["reads_per_second"] > second["writes_per_second"] > 0
@@ -59,7 +60,7 @@ def test_hot(d):
 
 def test_live(d):
     """
-    Off and on while it runs; keys that are no text are quoted as redis-cli does, long ones are cut.
+    Turned off and on at run time; binary keys are quoted as by redis-cli, long ones truncated.
     """
     redis = d.redis()
     assert redis.config_get("hot-sample-rate") == {"hot-sample-rate": "1"}
@@ -81,7 +82,7 @@ def test_live(d):
 
 
 def test_secrets(xkvd):
-    """What people look at and send around has no secret in it."""
+    """Maps that operators dump and share contain no secrets."""
     d = xkvd("--save", "", "--requirepass", "secret",
              "--udp-token", "11223344556677889900aabbccddeeff")
     shown = d.map_dump("xkv_config")[0]
@@ -99,4 +100,4 @@ def test_cannot_look(tmp_path):
                   ["-n", "1", "-m", "2"]):
         done = run(BUILD / "xkv", "hot", *wrong, check=False)
         assert done.returncode == 2 and "hot [-n COUNT] [--pin-dir DIR]" in done.stderr, done.stderr
-    assert "used most" in run(BUILD / "xkv", "help", "hot").stdout
+    assert "most used keys" in run(BUILD / "xkv", "help", "hot").stdout

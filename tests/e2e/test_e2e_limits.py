@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 15
-"""A store that is full, and keys that make room by themselves."""
+"""A full store, and keys that make room by expiring."""
 import contextlib
 import os
 from pathlib import Path
@@ -12,13 +12,13 @@ import redis as redis_py
 from conftest import BUILD, wait_for
 
 
-# An index for 4 keys has one bucket: 16 more behind it, 7 keys each, and then it is full.
+# An index for 4 keys has one bucket, with a chain of up to 16 more, of 7 keys each.
 MAX_KEYS, FITS = 4, 7 * 17
 
 
 def test_more_than_max_keys(xkvd):
     """
-    max-keys is what the index is made for: many times as many fit, in chains, and all are found.
+    The index is sized for max-keys: many times as many keys fit, in chains, and all are found.
     """
     d = xkvd("--save", "", "--max-keys", 64)
     redis = d.redis()
@@ -40,7 +40,7 @@ def test_more_than_max_keys(xkvd):
 
 def test_full(xkvd):
     """
-    A clear error in both front ends, what is there can be overwritten, and a delete makes room.
+    A clear error in both front ends; existing keys can be overwritten, and a delete makes room.
     """
     d = xkvd("--save", "", "--max-keys", MAX_KEYS)
     redis = d.redis()
@@ -97,8 +97,7 @@ def test_expired_keys_are_removed_without_being_asked_for(xkvd):
 @contextlib.contextmanager
 def cgroup(d, limit):
     """
-    Starts of the daemon are in a cgroup below our own, whose memory is limited; in the end it is
-    stopped.
+    Starts the daemon in a child cgroup with limited memory; at the end the daemon is stopped.
     """
     own = dict(line.strip().split(":", 2)[1:]
                for line in Path("/proc/self/cgroup").read_text().splitlines())
@@ -127,7 +126,7 @@ def cgroup(d, limit):
 
 
 def fill(redis, first=0):
-    """Until no more is taken: how many keys."""
+    """Sets keys until the store is full; returns their number."""
     value = "x" * 100000
     for number in range(10000):
         try:
@@ -145,8 +144,8 @@ needs_little_memory = pytest.mark.skipif(BUILD.name == "san",
 @needs_little_memory
 def test_limit_of_a_cgroup(xkvd):
     """
-    Without maxmemory the store ends where the cgroup still has room for the next xkvd, and for a
-    save.
+    Without maxmemory the store grows until the cgroup has only room left for another xkvd, and for
+    a save.
     """
     d = xkvd("--save", "", "--max-keys", 10000, run=False)
     with cgroup(d, 128 << 20):
@@ -165,8 +164,8 @@ def test_limit_of_a_cgroup(xkvd):
 @needs_little_memory
 def test_store_over_the_limit_of_its_cgroup(xkvd):
     """
-    It was made where there was more: it is adopted, served, saved, and can be made smaller, but
-    does not grow.
+    The store was made with more memory: it can be adopted, served, saved and reduced, but does not
+    grow.
     """
     d = xkvd("--save", "", "--max-keys", 10000)
     redis = d.redis()

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 130
 """
-maxmemory and its policies, pages that change their class or go back to the kernel, and what it all
-takes.
+maxmemory and its policies; pages that change their size class or return to the kernel; the memory
+that the store takes.
 """
 import json
 import os
@@ -19,19 +19,19 @@ from conftest import BUILD, LONG, in_long, run, wait_for
 pytestmark = pytest.mark.seconds(60)
 
 MB = 1 << 20
-# The tables of 65,536 keys, and pages for some ten thousand entries.
+# Room for the tables of 65,536 keys, and pages for some ten thousand entries.
 LIMIT = 14 * MB
 OPTIONS = ("--save", "", "--max-keys", "65536", "--maxmemory", str(LIMIT))
 OOM = "OOM command not allowed when used memory > 'maxmemory'."
 
 
 def used(d):
-    """What maxmemory limits: never more than that, whatever the daemon's own memory is."""
+    """The memory that maxmemory limits, without that of the daemon."""
     return d.redis().info("memory")["used_memory"]
 
 
 def fill(client, count, size=100, start=0, prefix="key", **options):
-    """Sets so many keys through RESP; how many were refused for want of memory."""
+    """Sets `count` keys over RESP; returns how many were refused because of a lack of memory."""
     refused = 0
     for first in range(start, start + count, 500):
         pipe = client.pipeline(transaction=False)
@@ -56,7 +56,7 @@ def present(client, names):
 
 
 def accounted(d):
-    """Every slot is where it has to be, once the store is at rest."""
+    """Waits until the store is at rest and every slot is accounted for."""
     wait_for(lambda: run(BUILD / "xkv", "check", "--pin-dir", d.pins,
                          check=False).returncode == 0, 20,
              "xkv check finds nothing wrong: "
@@ -64,7 +64,7 @@ def accounted(d):
 
 
 def kernel_bytes(d):
-    """What the kernel says that our maps take: those that are pinned, and the pages."""
+    """The memory of our maps as the kernel accounts for it: pinned maps and pages."""
     pinned = {json.loads(run("bpftool", "-j", "map", "show", "pinned", pin).stdout)["id"]
               for pin in d.pins.iterdir() if pin.name.startswith("xkv_")}
     pages = {int.from_bytes(bytes(int(b, 16) for b in e["value"]), "little")
@@ -81,7 +81,7 @@ def test_what_is_counted_is_what_the_kernel_holds(xkvd):
     for count in (0, 30000):
         assert fill(d.redis(), count) == 0
         ours, kernels = used(d), kernel_bytes(d)
-        # The kernel counts the pointers of xkv_pages (128 KiB) and what rounds a map up to whole
+        # The kernel includes the pointers of xkv_pages (128 KiB), and rounds maps up to whole
         # pages.
         assert abs(ours - kernels) < 0.03 * kernels + 256 * 1024, (count, ours, kernels)
 
@@ -97,7 +97,7 @@ def test_without_eviction_writes_are_refused_and_all_else_goes_on(xkvd):
     assert client.get("key:00000007") == b"00000007" + b"x" * 92
     client.set("key:00000007", "overwritten" * 9)
     client.delete("key:00000008")
-    client.set("key:00000008", "x" * 90)  # another one may need a further bucket, too
+    client.set("key:00000008", "x" * 90)  # another key may need a further bucket, too
     with d.udp() as udp:
         assert udp.set(b"key:00000007", b"y" * 100).status == 0
         assert udp.set(b"new over udp", b"y" * 100).status == 5  # NO_MEMORY
@@ -110,7 +110,7 @@ def test_without_eviction_writes_are_refused_and_all_else_goes_on(xkvd):
 
 @pytest.mark.sanitized
 def test_appending_to_large_values_when_memory_is_short(xkvd):
-    """It needs a slot for what becomes of the value: none, and it stays as it was."""
+    """The new value needs a slot: if there is none, the old value stays unchanged."""
     d = xkvd(*OPTIONS)
     client = d.redis()
     assert fill(client, 10000, size=3000) > 1000
@@ -129,7 +129,7 @@ def test_appending_to_large_values_when_memory_is_short(xkvd):
 @pytest.mark.sanitized
 def test_a_few_keys_of_many_sizes_fit_a_small_store(xkvd):
     """
-    69 keys of 200 B to 200 kB, 1.7 MB in all: a size takes what it needs, not a page of 2 MiB.
+    69 values of 200 B to 200 kB, 1.7 MB in total: a size does not take a whole page of 2 MiB.
     """
     d = xkvd("--save", "", "--maxmemory", str(40 * MB))
     client = d.redis()
@@ -144,7 +144,7 @@ def test_a_few_keys_of_many_sizes_fit_a_small_store(xkvd):
 
 @pytest.mark.parametrize("policy, least", [("noeviction", 2200), ("allkeys-lru", 1500)])
 def test_mixed_sizes_share_a_small_store(xkvd, policy, least):
-    """Values of 16 B to 200 kB, 24 kB on average, at 48 MiB: as many as the bytes allow."""
+    """Values of 16 B to 200 kB, 24 kB on average, at 48 MiB: nearly all memory can be used."""
     d = xkvd("--save", "", "--maxmemory", str(48 * MB), "--maxmemory-policy", policy)
     client, draw, refused = d.redis(), random.Random(5), 0
     for number in range(4000):
@@ -168,7 +168,7 @@ def test_a_limit_below_the_tables_is_refused(xkvd):
 
 @pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru"])
 def test_an_emptied_store_takes_writes_though_it_was_above_maxmemory(xkvd, policy):
-    """Pages of other sizes go until there is room, not only one."""
+    """Pages of other sizes are returned until there is room, not only one."""
     d = xkvd("--save", "", "--max-keys", "65536", "--maxmemory", str(3 * LIMIT),
              "--maxmemory-policy", policy)
     client = d.redis()
@@ -183,16 +183,16 @@ def test_an_emptied_store_takes_writes_though_it_was_above_maxmemory(xkvd, polic
 @pytest.mark.sanitized
 def test_two_sizes_that_need_the_last_unit(xkvd):
     """
-    An entry and the chain bucket that it needs, and memory for one of them: refused, and not tried
-    for ever.
+    An entry and the chain bucket that it needs, with memory for only one of them: refused, without
+    an endless loop.
     """
     d = xkvd("--save", "", "--max-keys", "1")
     client = d.redis()
-    client.config_set("maxmemory", used(d))  # no page more than the one with 511 units of 4 KiB
+    client.config_set("maxmemory", used(d))  # only the page that exists, with 511 units of 4 KiB
     for i in range(5):
         client.set(i, "x" * 100)  # one unit
     client.set("large", "x" * MB)  # 257 units
-    client.set("rest", "x" * (252 * 4096 - 32))  # less header and key
+    client.set("rest", "x" * (252 * 4096 - 32))  # minus header and key
     for size in (1000, 20000):
         with pytest.raises(redis.ResponseError, match=OOM):
             client.set("the eighth", "x" * size)
@@ -203,7 +203,7 @@ def test_two_sizes_that_need_the_last_unit(xkvd):
 
 @pytest.mark.parametrize("policy", ["noeviction", in_long("volatile-lru"), "allkeys-lru"])
 def test_a_snapshot_of_more_than_maxmemory(xkvd, policy):
-    """It is loaded all the same, as by Redis, unless there is something that may go."""
+    """It is loaded nevertheless, as by Redis, unless the policy allows evictions."""
     d = xkvd("--save", "", "--max-keys", "65536")
     assert fill(d.redis(), 100000) == 0
     before = used(d)
@@ -221,17 +221,17 @@ def test_a_snapshot_of_more_than_maxmemory(xkvd, policy):
     assert f"and maxmemory is {LIMIT // MB} MiB" in d.log()
     assert client.get("key:00077777") == b"00077777" + b"x" * 92
     client.set("key:00077777", "y" * 100)
-    # More than fits the two pages that there may be beyond what was saved.
+    # More than fits the two pages that may exist in addition to the snapshot.
     assert fill(client, 50000, prefix="more") > 1000
     with d.udp() as udp:
         assert udp.set(b"another size", b"y" * 1000).status == proto.NO_MEMORY
     client.delete("key:00077777", "key:00077778")
-    client.set("in their place", "x" * 88)  # which may need a further bucket, too
+    client.set("in their place", "x" * 88)  # may need a further bucket, too
     accounted(d)
 
 
 def test_a_snapshot_of_all_sizes_takes_what_it_took(xkvd):
-    """Sizes share pages when memory is short, and when what they made is loaded again."""
+    """Sizes share pages when memory is short, and also when the snapshot is loaded."""
     d = xkvd("--save", "", "--max-keys", "16384", "--maxmemory", str(64 * MB))
     client, draw = d.redis(), random.Random(64)
     refused = number = 0
@@ -279,12 +279,12 @@ def test_only_keys_with_an_expiry_go(xkvd, policy):
 
 @pytest.mark.parametrize("policy", ["volatile-lru", in_long("volatile-random"), "volatile-ttl"])
 def test_the_only_key_that_may_go_is_found(xkvd, policy):
-    """Among tens of thousands that may not."""
+    """It is found among tens of thousands that must not be evicted."""
     d = xkvd(*OPTIONS, "--maxmemory-policy", policy)
     client = d.redis()
     assert fill(client, 100000) > 1000
     refused = 0
-    for i in range(0, 100, 2):  # two: a new key may need a further bucket, too
+    for i in range(0, 100, 2):  # two keys: a new one may need a further bucket, too
         client.set(f"key:{i:08d}", "y" * 100, ex=1000)
         client.set(f"key:{i + 1:08d}", "y" * 100, ex=1000)
         refused += fill(client, 1, start=i, prefix="new")
@@ -297,7 +297,7 @@ def test_the_only_key_that_may_go_is_found(xkvd, policy):
 
 @pytest.mark.sanitized
 def test_the_only_key_that_may_go_gives_its_page(xkvd):
-    """All keys may go, but there are a few only, in pages of many slots."""
+    """All keys may be evicted, but there are only a few, in pages of many slots."""
     d = xkvd("--save", "", "--max-keys", "1024", "--maxmemory-policy", "allkeys-lru")
     client = d.redis()
     client.config_set("maxmemory", used(d) + 4 * (2 * MB + 4096))
@@ -322,7 +322,7 @@ def test_volatile_ttl_takes_what_expires_first(xkvd):
     ("allkeys-lru", "udp"), ("allkeys-lfu", "resp"), in_long("allkeys-lru", "resp"),
     in_long("allkeys-lfu", "udp")])
 def test_what_is_read_stays(xkvd, policy, frontend):
-    """A hundred keys are read all the time while a hundred thousand others come and go."""
+    """A hundred keys are read repeatedly while a hundred thousand others are set and evicted."""
     d = xkvd(*OPTIONS, "--maxmemory-policy", policy)
     client = d.redis()
     fill(client, 100, prefix="hot")
@@ -343,7 +343,7 @@ def test_what_is_read_stays(xkvd, policy, frontend):
 @pytest.mark.seconds(180)
 def test_memory_goes_to_the_sizes_that_are_in_use(xkvd):
     """
-    The store is full of small entries; large ones get their pages, and small ones get them back.
+    The store is full of small entries; large entries get their pages, then small ones again.
     """
     d = xkvd(*OPTIONS, "--maxmemory-policy", "allkeys-lru")
     client = d.redis()
@@ -363,7 +363,7 @@ def test_pages_go_back_to_the_kernel(xkvd):
     fill(client, 2000, size=5000, prefix="large")
     full = used(d)
     assert full > empty + 15 * MB
-    # Every fourth stays, all over the pages: they have to be moved together.
+    # Every fourth key stays, spread over all pages: entries have to be relocated.
     names = [f"key:{i:08d}" for i in range(50000) if i % 4] + [f"large:{i:08d}"
                                                                for i in range(2000)]
     for first in range(0, len(names), 1000):
@@ -375,14 +375,14 @@ def test_pages_go_back_to_the_kernel(xkvd):
     assert pipe.execute() == [b"%08d" % i + b"x" * 92 for i in range(0, 50000, 4)]
     accounted(d)
     client.flushall()
-    # The last page of each of the three sizes (buckets of chains, too) stays for a minute.
+    # The last page of each of the three sizes (one is for chain buckets) stays for a minute.
     wait_for(lambda: used(d) <= empty + 7 * MB, 20, "all pages are given back but one a class")
     accounted(d)
 
 
 @pytest.mark.seconds(120)
 def test_free_slots_are_few_at_rest(xkvd):
-    """A quarter may be free while a class grows; not much more than a page when it has stopped."""
+    """Up to a quarter may be free while a class grows, afterwards not much more than a page."""
     d = xkvd("--save", "", "--max-keys", "65536")
     client = d.redis()
     fill(client, 300000)
@@ -401,7 +401,7 @@ def test_free_slots_are_few_at_rest(xkvd):
 
 
 def steady(d, seconds=4, most=40):
-    """used_memory, when it has stood still for a while."""
+    """used_memory, once it has not changed for `seconds`."""
     last, since, end = used(d), time.monotonic(), time.monotonic() + most
     while time.monotonic() < min(since + seconds, end):
         time.sleep(0.2)
@@ -410,26 +410,27 @@ def steady(d, seconds=4, most=40):
     return last
 
 
-@pytest.mark.parametrize("size", [in_long(700_000), MB])  # two to a page, and one
+@pytest.mark.parametrize("size", [in_long(700_000), MB])  # two per page, and one per page
 def test_overwrites_of_large_values_need_no_new_pages(xkvd, size):
     """
-    Each takes a slot before it gives one back; that one stays, however few there are in a page.
+    An overwrite takes a slot before it frees one. That slot stays in the class, however few slots
+    a page has.
     """
     d = xkvd("--save", "", "--max-keys", "65536", "--loglevel", "debug")
     client = d.redis()
     for i in range(16):
         client.set(i, b"x" * size)
-    steady(d, 10)  # pages ahead of need have gone
+    steady(d, 10)  # pages that were added in advance have been returned
     before = len(d.log())
     for i in range(20):
         client.set(i % 16, b"y" * size)
-        time.sleep(0.3)  # in which a page could be given back
+        time.sleep(0.3)  # enough time to return a page
     assert d.log()[before:].count("given back") <= 1, d.log()
     accounted(d)
 
 
 class Churn(threading.Thread):
-    """Sets and deletes, and reads back what must be there, while pages come and go."""
+    """Sets, deletes and reads back keys while pages are added and returned."""
 
     def __init__(self, d, seed):
         super().__init__()
@@ -470,7 +471,7 @@ class Churn(threading.Thread):
 
 
 def test_pages_move_under_traffic(xkvd):
-    """Entries are moved out of pages while two clients read and write them: nobody notices."""
+    """Entries are relocated while two clients read and write them, without any visible effect."""
     d = xkvd("--save", "", "--max-keys", "65536")
     client = d.redis()
     with Churn(d, 1) as one, Churn(d, 2) as two:
@@ -491,7 +492,7 @@ def test_pages_move_under_traffic(xkvd):
 
 @pytest.mark.seconds(120)
 def test_killed_while_pages_move(xkvd):
-    """kill -9 at any moment of filling, evicting, draining: the next xkvd finds every slot."""
+    """kill -9 at any moment of filling, eviction or draining: the next xkvd finds every slot."""
     d = xkvd(*OPTIONS, "--maxmemory-policy", "allkeys-lru")
     rng = random.Random(7)
     for turn in range(8 if LONG else 4):
@@ -509,7 +510,7 @@ def test_killed_while_pages_move(xkvd):
 
         loader = threading.Thread(target=load)
         loader.start()
-        # A moment by chance: this is the test, not a wait for something.
+        # A random moment is what is tested; this does not wait for a condition.
         time.sleep(rng.uniform(0.3, 1.5))
         d.kill()
         stop.set()

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 12
-"""Random operations on few keys through every front end, one after the other, beside a model that
-knows what must come.
+"""Random operations on few keys through every front end, one after the other; a reference model
+predicts the replies.
 
-UDP answered by XDP, UDP that XDP passes up, and RESP; values of all sizes; requests that are to be
-done once and come twice, the second time through another front end; xkvd is killed now and then.
-XKV_MODEL_SEED repeats what a failure names, XKV_MODEL_SECONDS (default 10) is how long it looks for
-one.
+UDP served by XDP, UDP that XDP passes up, and RESP; values of all sizes; requests with ONCE that
+are sent twice, the second time through another front end; xkvd is killed from time to time.
+XKV_MODEL_SEED repeats a failed run, XKV_MODEL_SECONDS (default 10) is the duration.
 """
 import os
 import random
@@ -27,15 +26,15 @@ KEYS = [b"k", b"8 bytes.", b"nine byte", b"\0\xff", b"k" * 249 + b"1", b"k" * 24
 NUMBERS = [b"0", b"-1", b"41", b"9223372036854775807", b"-9223372036854775808", b"01", b"+1",
            b"-0", b"9223372036854775808"]
 DATAGRAM, VALUE_MAX = 1432, 1 << 20
-NEAR_MS = 5000  # between the model's clock and the answer's
+NEAR_MS = 5000  # tolerance between the model's clock and the server's
 HOUR = 3_600_000
 
 
 @dataclass
 class Entry:
     value: bytes
-    until: float = 0  # by time.monotonic(), in ms; 0 = for ever
-    version: int = 0  # 0 = not known: changed over RESP
+    until: float = 0  # time.monotonic() in ms; 0: no expiry
+    version: int = 0  # 0: unknown, because it was changed over RESP
 
 
 def now_ms():
@@ -43,7 +42,7 @@ def now_ms():
 
 
 def number_of(text):
-    """The number that a value is, None if it is none."""
+    """The value as a number; None if it is not a number."""
     digits = text[1:] if text[:1] == b"-" else text
     if not digits.isdigit() or (digits[:1] == b"0" and text != b"0"):
         return None
@@ -51,7 +50,7 @@ def number_of(text):
 
 
 class Model:
-    """What the store holds, and what it must answer: status and value."""
+    """The contents of the store, and the replies that it must give: status and value."""
 
     def __init__(self):
         self.entries = {}
@@ -72,7 +71,7 @@ class Model:
     def written(self, op, value, answer=None):
         until = self.expiry(op, self.entries.get(op.key))
         self.entries[op.key] = Entry(value, until)
-        if op.flags & proto.ABSTTL:  # only times that are past are used
+        if op.flags & proto.ABSTTL:  # only times in the past are used
             del self.entries[op.key]
         return proto.OK, answer
 
@@ -175,14 +174,14 @@ class Attack:
                 "ttl": lambda: proto.ttl_of(key), "touch": lambda: proto.touch(key)}[kind]()
 
     def exchange(self, op, pad_to):
-        """Sends the request, perhaps as one to be done once, and then perhaps again."""
+        """Sends the request, at random with ONCE and then possibly a second time."""
         once = self.rng.random() < 0.5
         self.id += 8
         first, second = self.rng.sample(self.frontends, 2)
         more = {"id": self.id, "pad_to": pad_to, "session": self.session if once else b""}
         reply = first.ask(op, **more)
         assert reply is not None and reply.status == 0 and len(reply.results) == 1, (op, reply)
-        changes = proto.OP_SET <= op.opcode <= proto.OP_APPEND  # what only reads is read again
+        changes = proto.OP_SET <= op.opcode <= proto.OP_APPEND  # reads are executed again
         if once and changes and self.rng.random() < 0.5:
             again = self.rng.choice([first, second]).ask(op, **more)
             assert again is not None, "a copy is not answered"

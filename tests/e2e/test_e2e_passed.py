@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: once
-"""What is not ours goes by as if we were not there."""
+"""Packets that are not for xkv reach the network stack unchanged."""
 import contextlib
 import random
 import socket
@@ -21,7 +21,7 @@ def daemon(xkvd_module):
 
 
 class Echo:
-    """Sends back what comes, over UDP and TCP, on the server's side."""
+    """An echo server over UDP and TCP on the server's side."""
 
     def __init__(self, bed, port, host):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -69,7 +69,7 @@ def test_udp_to_another_port(bed, daemon, echo):
     random.seed(7)
     family = socket.AF_INET6 if ":" in echo.host else socket.AF_INET
     payloads = [random.randbytes(n) for n in (0, 1, 16, 100, 1400, 1472, 1600, 6000, 60000)]
-    payloads.append(proto.request(proto.ping()))  # ours, to somebody else
+    payloads.append(proto.request(proto.ping()))  # a valid request, but to another port
     with bed.socket("client", family) as sock, daemon.counted(replies=0):
         sock.connect((echo.host, 7777))
         for payload in payloads:
@@ -98,7 +98,7 @@ def test_ping(bed, daemon, host, size):
 
 
 def untouched():
-    """Frames that are to be passed on, with the counter that says so."""
+    """Frames that must be passed up, with the counter of each."""
     ask = proto.request(proto.get(b"key"))
     frame = proto.frame(ask)
     return {
@@ -133,14 +133,14 @@ def untouched():
 
 @pytest.mark.parametrize("name", untouched())
 def test_byte_for_byte(bed, daemon, name):
-    """What the kernel's stack gets is what came in."""
+    """The network stack receives exactly the frame that was sent."""
     counter, frame = untouched()[name]
     with bed.packet_socket("client") as sender, bed.packet_socket("server") as receiver:
         with daemon.counted(**{counter: 1, "replies": 0}):
             sender.send(frame)
             for got in iter(receiver.recv, None):
                 if got == frame:
-                    break  # anything else is the kernels' own talk; nothing within 5 s fails
+                    break  # others are the kernels' own packets; none within 5 s is a failure
 
 
 def test_xkvd_answers_what_came_with_ip_options(bed, daemon):
@@ -175,7 +175,7 @@ def test_xkvd_answers_a_small_request_in_fragments(bed, daemon):
 @pytest.mark.parametrize("host", [SERVER, SERVER6])
 @pytest.mark.parametrize("size", [1600, 6000])
 def test_datagrams_over_a_frame_end_in_silence(daemon, host, size):
-    """The client's kernel fragments them; xkvd never answers what no reply could be as long as."""
+    """The client's kernel fragments them; xkvd does not answer requests that exceed the limit."""
     with daemon.udp(host, timeout=0.3) as udp:
         with daemon.counted(replies=0):
             assert udp.ask(proto.set_(b"large", bytes(size - 48))) is None
@@ -186,7 +186,7 @@ def test_datagrams_over_a_frame_end_in_silence(daemon, host, size):
 
 
 def test_garbage_on_our_port(bed, daemon):
-    """Neither front end answers it, and both go on."""
+    """Neither front end replies to it, and both still serve requests."""
     random.seed(9)
     with daemon.udp(timeout=0.3) as udp:
         for number in range(300):
@@ -201,7 +201,7 @@ def test_garbage_on_our_port(bed, daemon):
 
 
 def test_replies_are_never_answered(bed, daemon):
-    """Two servers would otherwise talk to each other for ever."""
+    """Otherwise two servers could answer each other for ever."""
     with daemon.udp(timeout=0.3) as udp, daemon.counted(drop_reply_flag=1, replies=0):
         udp.sock.send(proto.request(proto.ping(), flags=proto.F_REPLY))
         with pytest.raises(socket.timeout):

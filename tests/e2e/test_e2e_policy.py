@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 44
-"""Who is answered, by whom, and with how much."""
+"""Access control: who gets a reply, from which front end, and of what size."""
 import contextlib
 import random
 import socket
@@ -18,7 +18,7 @@ PAYLOAD_MAX = 1472
 
 @pytest.fixture(scope="module", autouse=True)
 def foreign(bed):
-    """Addresses of the client outside the subnets, with a way back to them."""
+    """Addresses of the client outside the subnets, with a route back to them."""
     for address, via in (f"{FOREIGN}/32", "10.77.0.2"), (f"{FOREIGN6}/128", "fd77::2"):
         bed.run("client", "ip", "addr", "replace", address, "dev", "lo")
         bed.run("server", "ip", "route", "replace", address, "via", via)
@@ -27,7 +27,7 @@ def foreign(bed):
 
 
 def silent(d, host=SERVER, source=None, **more):
-    """Is a PING that should not be answered not answered?"""
+    """Whether a PING gets no reply."""
     with d.udp(host, source=source, timeout=0.25, **more) as udp:
         try:
             return udp.ask(proto.ping()) is None
@@ -42,7 +42,8 @@ def answered(d, host=SERVER, source=None, by_xdp=True, **more):
 
 def told(bed, host, source=None, side="client", data=b"PING\r\n"):
     """
-    All that a TCP client is told that sends a PING, which may be on its way before it is accepted.
+    Everything that a TCP client receives after a PING, which may be sent before the connection is
+    accepted.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     got = b""
@@ -59,7 +60,7 @@ def told(bed, host, source=None, side="client", data=b"PING\r\n"):
 
 
 def tcp_closed(bed, host, source):
-    """Is the connection refused with the reason?"""
+    """Whether the connection is refused with the reason."""
     return told(bed, host,
                 source).startswith(b"-DENIED connections from this address are not allowed: "
                                    b"`allow`")
@@ -122,7 +123,7 @@ def test_allow_changes_while_it_runs(bed, xkvd):
 
 @contextlib.contextmanager
 def new_addresses(bed, here, there):
-    """A further subnet on the pair, for a while."""
+    """A further subnet on the veth pair, temporarily."""
     more = ["nodad"] if ":" in here else []
     length = 64 if ":" in here else 24
     ends = [("server", here, "xkv0"), ("client", there, "xkv1")]
@@ -171,8 +172,8 @@ def test_tcp_on_addresses_that_come(bed, xkvd, here, there):
 @pytest.fixture(scope="module")
 def has_vlans(bed):
     """
-    Skips where the kernel has no VLAN devices; tests/unit/test_net.c and tests/packet do all the
-    same.
+    Skips the test if the kernel has no VLAN devices; tests/unit/test_net.c and tests/packet do not
+    need them.
     """
     done = bed.run("client", "ip", "link", "add", "link", "xkv1", "name", "probe", "type", "vlan",
                    "id", "4", check=False)
@@ -184,8 +185,8 @@ def has_vlans(bed):
 @contextlib.contextmanager
 def vlan(bed, *tags):
     """
-    A VLAN on the pair, or one on it: 10.79.0.1 and fd79::1 here, .2 and ::2 there.  tags:
-    (protocol, number).
+    A VLAN on the veth pair, or two stacked ones: 10.79.0.1 and fd79::1 on the server, .2 and ::2 on
+    the client.  tags: (protocol, number).
     """
     ends = [("server", "xkv0", 1), ("client", "xkv1", 2)]
     try:
@@ -208,7 +209,7 @@ def vlan(bed, *tags):
                                   [("802.1ad", 7), ("802.1Q", 9)]])
 def test_vlans(bed, xkvd, has_vlans, tags):
     """
-    Answered in the driver, in the VLANs that there are and with the addresses that live there.
+    The driver replies in the configured VLANs only, for the addresses of each.
     """
     d = xkvd("--save", "")
     wire = [({"802.1Q": 0x8100, "802.1ad": 0x88A8}[protocol], number) for protocol, number in tags]
@@ -221,7 +222,7 @@ def test_vlans(bed, xkvd, has_vlans, tags):
                  ([(0x8100, 123)], [(0x88A8, 123), *wire][:2],
                   [(0x8100, wire[0][1]), (0x8100, 77)])]
         other = proto.frame(proto.request(proto.ping()),
-                            vlans=wire)  # an address that lives beside the VLAN
+                            vlans=wire)  # an address outside the VLAN
         with bed.packet_socket("client", timeout=0.2) as raw, d.counted(pass_vlan=4, replies=0):
             for frame in [*wrong, other]:
                 raw.send(frame)
@@ -232,7 +233,7 @@ def test_vlans(bed, xkvd, has_vlans, tags):
 
 
 def test_the_mac_that_is_ours(bed, xkvd):
-    """Frames to others go up, and a new address (ip link set address) is followed."""
+    """Frames to other MACs are passed up; a new MAC (ip link set address) takes effect."""
     d = xkvd("--save", "")
     mac, new = proto.SERVER_MAC, bytes.fromhex("020000770009")
     ask = proto.frame(proto.request(proto.ping()))
@@ -240,7 +241,7 @@ def test_the_mac_that_is_ours(bed, xkvd):
     with bed.packet_socket("client", timeout=0.2) as raw, d.counted(pass_mac=1, drop_source=1,
                                                                     replies=0):
         raw.send(other)
-        raw.send(ask[:6] + b"\x03" + ask[7:])  # a group as its source
+        raw.send(ask[:6] + b"\x03" + ask[7:])  # a group address as the source
         wait_for(lambda: raw_counters(d, "pass_mac")
                  and raw_counters(d, "drop_source"), 5, "both are counted")
     try:
@@ -258,7 +259,7 @@ def raw_counters(d, name="pass_vlan"):
 
 
 def silent_frame(bed, frame):
-    """Is this frame not answered?"""
+    """Whether this frame gets no reply."""
     with bed.packet_socket("client", timeout=0.2) as raw:
         raw.send(frame)
         with contextlib.suppress(socket.timeout):
@@ -270,7 +271,7 @@ def silent_frame(bed, frame):
 
 
 def test_other_destinations_are_not_answered(bed, xkvd):
-    """A frame that reaches the interface is not for us if its address is not ours."""
+    """A frame that reaches the interface is not for us unless its destination address is ours."""
     d = xkvd("--save", "")
     ping = proto.request(proto.ping())
     frames = [proto.frame(ping, dst="10.77.0.3"), proto.frame(ping, dst="10.77.0.255"),
@@ -286,7 +287,7 @@ def test_other_destinations_are_not_answered(bed, xkvd):
 
 
 def test_impossible_sources_are_dropped(bed, xkvd):
-    """A reply to these would go to many, to nobody, or round in circles."""
+    """A reply to these would go to many hosts, to none, or in a loop."""
     d = xkvd("--save", "", "--allow", "0.0.0.0/0 ::/0")
     ping = proto.request(proto.ping())
     four = ["10.77.0.1", "127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "10.77.0.0",
@@ -307,7 +308,7 @@ def test_impossible_sources_are_dropped(bed, xkvd):
 
 
 def requests(generator):
-    """Many kinds of requests: one key and several, padded and not, with RETURN, with errors."""
+    """Many kinds of requests: one or several keys, with and without padding, RETURN, errors."""
     for size in (0, 1, 30, 31, 32, 33, 80, 128, 500, 1000, 1400):
         key = b"v%d" % size
         yield [proto.get(key)], {}
@@ -357,7 +358,7 @@ def test_no_reply_is_larger_than_three_times_its_request(xkvd, host, frontend):
         assert (after["replies"] == before["replies"]) == (frontend == "xkvd"), ("the other front "
                                                                                  "end has answered")
         assert after["op_pad"] > before["op_pad"]
-        # What was held back says how much padding it needs, and that is enough.
+        # PAD states how much padding is needed, and that is enough.
         for size in (500, 1000, 1400):
             assert udp.one(proto.get(b"v%d" % size)).status == proto.PAD
             assert udp.get(b"v%d" % size).value == b"x" * size
@@ -401,12 +402,12 @@ def test_a_token_opens_it(xkvd):
         with d.counted(replies=2):
             assert udp.set(b"key", b"udp").status == 0
             assert udp.get(b"key").value == b"udp"
-        assert udp.get(b"missing").status == proto.MISS  # xkvd knows it too
+        assert udp.get(b"missing").status == proto.MISS  # xkvd checks the token, too
     assert d.redis(password="secret").get("key") == b"udp"
 
 
 def test_a_token_without_a_password(xkvd):
-    """Whoever has no token would do it all over TCP."""
+    """Refused: clients without the token could still use TCP."""
     d = xkvd("--save", "", "--udp-token", TOKEN.hex(), run=False)
     d.start(wait=False)
     assert d.wait(10) == 1 and "set `requirepass` too" in d.log() and TOKEN.hex() not in d.log()
@@ -414,10 +415,10 @@ def test_a_token_without_a_password(xkvd):
 
 
 def test_protected_mode(bed, xkvd):
-    """As Redis has it: nobody said who may come in, so over TCP only this machine may."""
+    """As in Redis: without any access control, TCP is accepted from loopback only."""
     d = xkvd("--save", "", "--protected-mode", "yes", "--enable-protected-configs", "local")
     own = bed.redis("127.0.0.1", side="server")
-    own.config_resetstat()  # wait_ready() may have been refused
+    own.config_resetstat()  # connections of wait_ready() may have been refused
     for host, source in (SERVER, None), (SERVER6, None), (SERVER, FOREIGN):
         said = told(bed, host, source)
         assert said.startswith(b"-DENIED xkvd is running in protected mode")
@@ -446,7 +447,7 @@ def test_who_says_who_may_come_in_is_not_protected(bed, xkvd, option):
 
 
 def test_what_gives_access_is_protected(bed, xkvd):
-    """Who needs no password must not be able to change who else does."""
+    """A client must not be able to change access control with CONFIG SET."""
     d = xkvd("--save", "", "--enable-protected-configs", "no")
     pairs = {"allow": "0.0.0.0/0", "requirepass": "mine", "udp-token": TOKEN.hex(),
              "protected-mode": "no"}
@@ -472,7 +473,8 @@ def test_local_clients_may_change_access(bed, xkvd):
     own.config_set("requirepass", "mine", "udp-token", TOKEN.hex())
     got = own.config_get("*")
     assert got["requirepass"] == got["udp-token"] == "<hidden>"
-    for name in "requirepass", "udp-token":  # what CONFIG GET shows is no password
+    # The placeholder of CONFIG GET must not become the password.
+    for name in "requirepass", "udp-token":
         with pytest.raises(redis.ResponseError, match="is what CONFIG GET shows"):
             own.config_set(name, "<hidden>")
     with pytest.raises(redis.ResponseError, match="set `requirepass` too"):
@@ -501,7 +503,7 @@ def test_a_token_is_not_needed_where_none_is_set(xkvd):
 
 
 def test_who_answers_a_miss(xkvd):
-    d = xkvd("--save", "", "--miss", "pass", "--batch", "off")  # which never passes one
+    d = xkvd("--save", "", "--miss", "pass", "--batch", "off")  # batched mode passes no miss up
     with d.udp() as udp:
         with d.counted(pass_miss=1, replies=0):
             assert udp.get(b"missing").status == proto.MISS
@@ -510,7 +512,7 @@ def test_who_answers_a_miss(xkvd):
             assert udp.get(b"missing").status == proto.MISS
         d.kill()
         assert udp.get(b"missing").status == proto.MISS, "no xkvd is needed for it"
-    d.start()  # whose options say pass again
+    d.start()  # with `--miss pass` again
     with d.udp() as udp, d.counted(pass_miss=1, replies=0):
         assert udp.get(b"missing").status == proto.MISS
 

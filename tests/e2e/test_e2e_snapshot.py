@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 26
-"""Files of a daemon under traffic, read by Redis' own tools and by the next daemon."""
+"""Snapshots under traffic, read by Redis' own tools and by the next daemon."""
 import os
 import random
 import shutil
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("redis-server"), reason="no red
 
 
 def fill(d, seed=1, keys=2000):
-    """Keys and values of all kinds through both front ends: what there is to be found again."""
+    """Sets keys and values of all kinds through both front ends; returns the expected contents."""
     generator, content, redis = random.Random(seed), {}, d.redis()
     with d.udp() as udp:
         for number in range(keys):
@@ -39,7 +39,7 @@ def fill(d, seed=1, keys=2000):
 
 
 def holds(redis, content):
-    """Is that, and only that, what a server holds?"""
+    """Checks that a server has exactly these contents."""
     assert redis.dbsize() == len(content)
     with redis.pipeline(transaction=False) as pipe:
         for key in content:
@@ -93,7 +93,7 @@ def test_expired_keys_are_not_loaded(xkvd):
 
 @pytest.mark.parametrize("command", ["save", "bgsave"])
 def test_saves_while_udp_writes(xkvd, stock, command):
-    """The file is whole, keys that stay are in it once, and no value is torn."""
+    """The file is complete, contains persistent keys exactly once, and no value is torn."""
     d = xkvd("--save", "")
     redis = d.redis(socket_timeout=60)
     for start in range(0, 50_000, 5000):
@@ -137,7 +137,7 @@ def test_saves_while_udp_writes(xkvd, stock, command):
 
 
 def test_save_rules(xkvd):
-    """So many changes in so many seconds, whichever front end they came through."""
+    """A snapshot after a number of changes and seconds, through either front end."""
     d = xkvd("--save", "1 50")
     with d.udp() as udp:
         for number in range(60):
@@ -185,7 +185,7 @@ def test_a_file_of_a_stock_redis(xkvd, stock):
 
 def test_what_was_skipped_outlives_the_saves_of_the_next_daemon(xkvd, stock):
     """
-    It adopts the store, does not read the file, and takes away what the killed one was writing.
+    It adopts the store, does not read the file, and removes the temporary file of the killed one.
     """
     source = stock()
     source.hset("hash", "field", "value")
@@ -205,7 +205,7 @@ def test_what_was_skipped_outlives_the_saves_of_the_next_daemon(xkvd, stock):
 
 
 def test_writes_stop_when_the_snapshot_fails(xkvd):
-    """As Redis' stop-writes-on-bgsave-error, through both front ends, until a save succeeds."""
+    """stop-writes-on-bgsave-error as in Redis, in both front ends, until a save succeeds."""
     d = xkvd("--save", "3600 1000000")
     redis = d.redis()
     redis.set("key", 1)
@@ -214,7 +214,7 @@ def test_writes_stop_when_the_snapshot_fails(xkvd):
         slow.by_xkvd()
 
         def refuses(yes):
-            """Has it come to this?  Then all writes are as one."""
+            """Waits until writes are refused, or not; all kinds of writes must be treated alike."""
             status = proto.READ_ONLY if yes else proto.OK
             wait_for(lambda: udp.set(b"key", b"1").status == status, 10, "the driver's front end")
             assert slow.set(b"key", b"1").status == status
@@ -240,11 +240,11 @@ def test_writes_stop_when_the_snapshot_fails(xkvd):
         redis.config_set("stop-writes-on-bgsave-error", "yes")
         refuses(True)
         d.kill()
-        d.start()  # it does not know of the failure
+        d.start()  # the new xkvd does not know of the failed save
         redis = d.redis()
         refuses(False)
         redis.bgsave()
         refuses(True)
-        (d.dir / "dump.rdb").rmdir()  # it tries by itself
+        (d.dir / "dump.rdb").rmdir()  # xkvd retries by itself
         refuses(False)
         assert "writes are taken again" in d.log()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 19
 """
-An upgrade whose maps have another layout: nothing that was acknowledged is lost, wherever xkvd is
+An upgrade to another layout of the maps: no acknowledged write is lost, at whatever point xkvd is
 killed.
 """
 import json
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(CURRENT == 4, reason="layout 4 is the one of thi
 
 @pytest.fixture
 def old(bed, xkvd):
-    """A daemon that finds a store of layout 4, whose program serves, in its pin directory."""
+    """A daemon that finds a store of layout 4, with an attached program, in its pin directory."""
     d = xkvd("--save", "", run=False)
     make(d)
     return d
@@ -36,7 +36,7 @@ def make(d, *layout):
 
 
 def magic(d, value=None):
-    """The first word of the configuration; with a value, sets it."""
+    """Reads the first word of the configuration map; with a value, writes it."""
     got = json.loads(run("bpftool", "-j", "map", "dump", "pinned",
                          d.pins / "xkv_config").stdout)[0]["value"]
     if value is not None:
@@ -48,7 +48,7 @@ def magic(d, value=None):
 
 def holds_all(d):
     r = d.redis()
-    assert r.dbsize() == COUNT + 4  # empty, later, large, the binary one
+    assert r.dbsize() == COUNT + 4  # plus the keys empty, later, large and BINARY
     keys = [b"key:%d" % i for i in range(COUNT)]
     assert r.mget(keys) == keys
     assert r.get("empty") == b"" and r.get("large") == b"x" * LARGE and r.get(BINARY) == BINARY
@@ -74,12 +74,12 @@ def test_it_is_carried_over(bed, old):
         assert udp.set(b"new", b"value").status == 0
         with old.counted(replies=1):
             assert udp.get(b"key:7").value == b"key:7", "the new program serves"
-    old.restart()  # and so it stays: this one adopts
+    old.restart()  # the upgrade is complete: this xkvd adopts the new store
     assert old.redis().dbsize() == COUNT + 5
 
 
 def test_what_cannot_be_saved_is_not_removed(bed, old):
-    """The disk, say; then it is mended, and the next start does it."""
+    """For example if the directory is missing; when it exists, the next start upgrades."""
     pins = sorted(os.listdir(old.pins))
     good, old.dir = old.dir, old.dir / "nowhere"
     log = refused(old)
@@ -95,7 +95,7 @@ def test_what_cannot_be_saved_is_not_removed(bed, old):
 @pytest.mark.parametrize("syscall, nth", [("fsync", 1), ("renameat", 1), ("unlink", 4),
                                           ("unlink", 9)])
 def test_killed_at_any_step(bed, old, syscall, nth):
-    """kill -9 at the system call; what the next start makes of it."""
+    """kill -9 at this system call; the next start completes the upgrade."""
     (old.dir / "dump.rdb").write_bytes(b"older")
     argv = old.argv
     old.argv = lambda: ["strace", "-f", "-qq", "-e", f"trace={syscall}", "-e",
@@ -124,7 +124,7 @@ def test_killed_while_new_maps_were_made(xkvd):
 
 
 def test_a_program_elsewhere_keeps_the_maps(bed, old):
-    """In a namespace that the new xkvd does not see: it must not go on as if it were alone."""
+    """A program in a namespace that the new xkvd does not see: xkvd must not ignore it."""
     here, old.bed = old.bed, Elsewhere()
     old.options += ["--interface", "lo"]
     log = refused(old)
@@ -158,7 +158,7 @@ def test_unknown_layouts_are_refused_and_not_served(bed, xkvd, layout):
 
 def test_a_store_that_was_closed_is_adopted(xkvd):
     """
-    What a newer store gets from an older xkvd; its own has to open it again, with what it held.
+    An older xkvd closes a newer store; the newer xkvd has to open it again, with its contents.
     """
     d = xkvd("--save", "")
     d.redis().set("kept", "1")

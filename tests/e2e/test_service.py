@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 9
-"""xkvd as its unit runs it: with the capabilities of xkvd.service and no others, told to be ready
-over systemd's socket, and through scripts/attach.sh on an interface.
+"""xkvd as its unit runs it: with the capabilities of xkvd.service and no others, with sd_notify,
+and attached to an interface by scripts/attach.sh.
 """
 import os
 import re
@@ -24,7 +24,7 @@ def capabilities():
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
 def test_the_units_capabilities_are_enough(xkvd, tmp_path):
-    """Starts, adopts and detaches with them; SYS_ADMIN among them because of look-ups by id."""
+    """They suffice to start, adopt and detach; SYS_ADMIN is needed for look-ups by id."""
     daemon = xkvd(run=False)
     plain = daemon.argv()
     bounded = ["setpriv", "--no-new-privs", "--bounding-set", "-all," + capabilities(), "--",
@@ -50,7 +50,7 @@ def test_the_units_capabilities_are_enough(xkvd, tmp_path):
 
 
 def test_attach_script_runs_xkvd_and_detaches(bed, xkvd):
-    """attach.sh xkvd DEV is xkvd itself (signals reach it), and detach leaves nothing attached."""
+    """`attach.sh xkvd DEV` becomes xkvd (signals reach it); `detach` leaves no program attached."""
     daemon = xkvd(run=False)
     plain = daemon.argv()
     at = plain.index("--interface")
@@ -88,7 +88,7 @@ def test_snapshot_job_on_xkvd(bed, xkvd, tmp_path):
 
 
 def test_iproute2_route(bed, xkvd):
-    """attach.sh ip: no daemon has ever run, and yet the driver holds the maps; xkvd adopts them."""
+    """`attach.sh ip`: the driver holds the maps without any daemon; xkvd adopts them."""
     pins = "/sys/fs/bpf/xdp/globals"
     if os.path.isdir(pins) and os.listdir(pins):
         pytest.skip(f"{pins} is in use by something else")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 26
 """
-tests/e2e/soak.py for some seconds: it finds nothing, cleans up, and finds what it is there to find.
+tests/e2e/soak.py for some seconds: no error, no leftovers; and it detects injected errors.
 """
 import os
 import re
@@ -16,13 +16,13 @@ import soak
 from conftest import PREFIX, ROOT, run
 from test_e2e_check import poke
 
-# One round on a store of few buckets; small, so that there are evictions at once.
+# One round on a store with few buckets, so small that evictions begin at once.
 OPTIONS = ("--round", "4", "--max-keys", "4096", "--maxmemory", "24")
 pytestmark = [pytest.mark.seconds(90), pytest.mark.usefixtures("privileged")]
 
 
 def test_every_slot_is_accounted_for():
-    # of this run: tests/run removes what a soak that hangs has left
+    # of this run only: tests/run removes what a hanging soak test leaves behind
     prefix = f"{PREFIX}-{secrets.token_hex(3)}"
     done = run(sys.executable, ROOT / "tests/e2e/soak.py", "--seconds", "8", *OPTIONS, timeout=80,
                env=dict(os.environ, XKV_TEST_PREFIX=prefix))
@@ -36,14 +36,14 @@ def test_every_slot_is_accounted_for():
 
 
 def emptied(daemon):
-    """Its client, and room for a key whatever traffic and policy have left."""
+    """A client of the daemon, after deleting all keys so that there is room for one."""
     client = daemon.redis()
     client.flushall()
     return client
 
 
 def lose_a_slot(daemon):
-    """Takes an entry out of the index, as if the engine had forgotten to give its slot back."""
+    """Removes an entry from the index, as if the engine had not freed its slot."""
     emptied(daemon).set("a key", "1")
     for number, bucket in enumerate(daemon.map_dump("xkv_index")):
         words = [bucket["value"][at:at + 8] for at in range(8, 64, 8)]
@@ -60,8 +60,8 @@ def set_for_another(daemon):
 @pytest.fixture(name="signals")
 def signals_as_before():
     """
-    soak.main() ends with SIGINT and SIGTERM ignored; pytest, and the daemons after it, are not to
-    inherit that.
+    Restores the signal handlers: soak.main() ends with SIGINT and SIGTERM ignored, which pytest and
+    later daemons must not inherit.
     """
     before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
     yield

@@ -26,7 +26,7 @@ CROWD_SECONDS = 8 if LONG else 4
 
 
 class Stress:
-    """One run of build/tests/stress on the client's side."""
+    """A run of build/tests/stress on the client's side."""
 
     def __init__(self, daemon, tmp, seconds, *options):
         self.log = tmp / "stress.log"
@@ -40,7 +40,7 @@ class Stress:
         return self.process.poll() is None
 
     def result(self, seconds):
-        """What it found, its exit status and what it said."""
+        """Its results, its exit status and its output."""
         found, status, said = report_of(self.process, self.log, seconds)
         print({k: v for k, v in found.items() if k != "counters"})
         print({k: v for k, v in found["counters"].items() if v})
@@ -100,8 +100,8 @@ def test_killed_and_adopted(xkvd, tmp_path):
     kills = 0
     # On a busy machine xkvd takes longer to start, and the stress test may end first.
     while kills < KILLS and stress.runs():
-        # A moment by chance, and a while without xkvd: these are the test, not a wait for
-        # something.
+        # A random moment, and a time without xkvd: they are what is tested, not a wait for a
+        # condition.
         time.sleep(rng.uniform(0.2, 0.8))
         daemon.kill()
         time.sleep(rng.uniform(0.1, 0.4))
@@ -116,8 +116,7 @@ def test_killed_and_adopted(xkvd, tmp_path):
 
 # ---- does it find what it is there to find? ---------------------------------------------------
 
-# Where a GET looks whether the slot was changed while it was copied: the fast path and the slow
-# one.
+# Where a GET checks whether the slot has changed during the copy: the fast path and the slow path.
 SEQUENCE_CHECKS = {
     "bpf/ops.bpf.h": """\
 		copy_out(rq, slot, rq->key_len, value_len);
@@ -134,7 +133,7 @@ SEQUENCE_CHECKS = {
 }
 
 
-# Each check and what stands in its place: its first line.
+# Each check, and its replacement: its first line only.
 WITHOUT_CHECKS = {name: (check, check.splitlines()[0] + "\n")
                   for name, check in SEQUENCE_CHECKS.items()}
 

@@ -25,10 +25,10 @@ def test_printed(program, option, words):
 
 
 @pytest.mark.parametrize("option", ["--check-config", "--adopt"])
-def test_name_is_missing(option):
+def test_argument_is_missing(option):
     done = run("xkvd", option)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"xkvd: {option} needs a name behind it (xkvd --help)\n"
+    assert done.stderr == f"xkvd: {option} requires an argument (xkvd --help)\n"
 
 
 @pytest.mark.parametrize("option, value, why", [

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""docs/benchmarks.md and docs/lab-notes.md: what stands between a pair of markers is written anew,
-all else stays as it is.
+"""Generates the parts of docs/benchmarks.md and docs/lab-notes.md between markers; all other text
+is left unchanged.
 
-They are made from docs/figures/*.json, the medians and ranges of every experiment, so that
-a run of some experiments leaves the others' parts as they are.
+The source is docs/figures/*.json, the medians and ranges of every experiment, so that a run of some
+experiments does not change the parts of the others.
 """
 import re
 import shutil
@@ -13,7 +13,7 @@ from . import headline, tables
 from .experiments import EXPERIMENTS
 from .summary import change
 
-FOLLOWS = 0.99  # of the rate that is offered is answered: bench/load/ramp.c
+SUSTAINED = 0.99  # share of the offered rate that is answered: bench/load/ramp.c
 DOCUMENT, NOTES, FIGURES = "benchmarks.md", "lab-notes.md", "figures"
 COLUMNS = 100
 BEGIN, END = "<!-- {}: {} -->", "<!-- end of {} -->"
@@ -25,7 +25,7 @@ def fill(text, name, body, maker="make figures"):
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
     found = pattern.findall(text)
     if len(found) != 1:
-        raise ValueError(f"the document has {len(found)} times the markers '{begin}' and '{end}'")
+        raise ValueError(f"the markers '{begin}' and '{end}' occur {len(found)} times, not once")
     return pattern.sub(lambda _: f"{begin}\n{body.strip()}\n{end}", text)
 
 
@@ -115,14 +115,14 @@ def cost(data, value):
     costs = {n: c for n, c in costs.items() if c}
     if "xkv" not in costs:
         return []
-    each = ", ".join(f"{label(data, n)} {c:.2f} us ({tables.number(1e6 / c)} requests/s a core)"
+    each = ", ".join(f"{label(data, n)} {c:.2f} us ({tables.number(1e6 / c)} requests/s per core)"
                      for n, c in costs.items())
-    lines = [f"**CPU time of the server for a request** ({value}, all reads), network stack "
-             f"included: {each}."]
-    others = [f"{costs[n] / costs['xkv']:.2g} times with {label(data, n)}" for n in costs
+    lines = [f"**CPU time of the server per request** ({value}, all reads), including the network "
+             f"stack: {each}."]
+    others = [f"{label(data, n)} {costs[n] / costs['xkv']:.2g} times" for n in costs
               if n != "xkv"]
     if others:
-        lines[0] += f" In terms of xkv's: {', '.join(others)}."
+        lines[0] += f" Relative to xkv: {', '.join(others)}."
     return lines
 
 
@@ -131,12 +131,12 @@ def alone(data, value):
     found = {n: tables.middle(data, n, value, "rate") for n in ("frames", "thesis")}
     if not all(found.values()):
         return []
-    line = (f"**The driver alone** ({value}), frames made in the kernel, CPU time only: "
-            f"{tables.number(found['frames'])} requests/s on one core; the thesis-like program "
-            f"{tables.number(found['thesis'])}.")
+    line = (f"**The driver alone** ({value}), with frames made in the kernel, counting only CPU "
+            f"time: {tables.number(found['frames'])} requests/s on one core; "
+            f"the thesis-like program {tables.number(found['thesis'])}.")
     times = tables.times(data, value, "cpu_us", "redis", "frames")
     if times != "-":
-        line += f" One request of Redis takes its server the CPU time of {times} of these."
+        line += f" One request to Redis takes as much CPU time of the server as {times} of these."
     return [line]
 
 
@@ -148,9 +148,9 @@ def past_sockets(data, value):
         return []
     return [f"**Server and clients on the same CPUs**: xkv answers "
             f"{tables.number(rates['xkv-shared'])} "
-            f"requests/s to clients with sockets and {tables.number(rates['xkv-afxdp'])} to "
-            f"clients with "
-            f"AF_XDP, Redis with one instance a core {tables.number(rates['redis-cores'])}."]
+            f"requests/s from clients with sockets and {tables.number(rates['xkv-afxdp'])} from "
+            f"clients with AF_XDP; Redis with one instance per core answers "
+            f"{tables.number(rates['redis-cores'])}."]
 
 
 def limited(data, value):
@@ -158,9 +158,9 @@ def limited(data, value):
     shares = {n: tables.middle(data, n, value, "busy")
               for n in ("xkv", "udp", "memcached", "redis")}
     each = ", ".join(f"{label(data, n)} {min(s, 1):.0%}" for n, s in shares.items() if s)
-    return [f"**How busy the server's CPU was at full load**: {each}. What is far below 100 % was "
-            "limited by the load generator's sockets on the other CPU, not by the server: there compare "
-            "CPU times, not rates."] if each else []
+    return [f"**CPU utilization of the server at full load**: {each}. Where it is far below "
+            "100 %, the load generator's sockets on the other CPU were the limit, not the server: "
+            "compare CPU times there, not rates."] if each else []
 
 
 def trends(data, what):
@@ -176,8 +176,8 @@ def trends(data, what):
             each.append(f"{label(data, name)} {rate:+.0f} %{more}")
     if not each:
         return []
-    return [f"**{what}** from {values[0]} to {values[-1]}: {'; '.join(each)}. The thesis: "
-            f"{data['says']}."]
+    return [f"**{what}** from {values[0]} to {values[-1]}, change of the rate: "
+            f"{'; '.join(each)}. The thesis: {data['says']}."]
 
 
 def latencies(data):
@@ -192,7 +192,8 @@ def latencies(data):
             each.append(f"{series['label']} {' and '.join(found)}")
     lines = []
     if each:
-        lines = [f"**{data['title']}**: p50 / p99 of {'; '.join(each)} of each one's full load."]
+        lines = [f"**{data['title']}**, p50 / p99 at shares of each system's full load: "
+                 f"{'; '.join(each)}."]
     if 1.0 in tables.values_of(data):
         mode = "-shared" if "xkv-shared" in data["series"] else ""
         lines += at_most(data, (f"redis{mode}", "redis-cores"), f"xkv{mode}")
@@ -203,7 +204,7 @@ def by_rate(data, name):
     """[(rate, p99)] of a curve up to saturation; above, p99 depends on the duration."""
     summaries = [p["summary"] for p in tables.points_of(data, name)]
     return sorted((s["rate"][0], s["p99"][0]) for s in summaries
-                  if s["rate"][0] >= FOLLOWS * s["offered"][0])
+                  if s["rate"][0] >= SUSTAINED * s["offered"][0])
 
 
 def at_most(data, others, name):
@@ -214,13 +215,14 @@ def at_most(data, others, name):
         if theirs and ours:
             rate, p99 = theirs[-1]
             served = next((o for o in ours if o[0] >= rate), None)
-            beside = (f"{tables.number(served[1])} us with {tables.number(served[0])}, "
-                      f"{tables.number(served[1] / p99)} of that" if served else "less in all")
-            each.append(f"{label(data, other)} {tables.number(p99)} us with {tables.number(rate)} "
+            beside = (f"{tables.number(served[1])} us at {tables.number(served[0])}, "
+                      f"{tables.number(served[1] / p99)} times that of Redis" if served
+                      else "does not reach this rate")
+            each.append(f"{label(data, other)} {tables.number(p99)} us at {tables.number(rate)} "
                         f"requests/s, {label(data, name)} {beside}")
     if not each:
         return []
-    return [f"**{data['title']}**, p99 at the most that Redis follows: {'; '.join(each)}."]
+    return [f"**{data['title']}**, p99 at the highest rate that Redis sustains: {'; '.join(each)}."]
 
 
 def shares(data):
@@ -229,9 +231,10 @@ def shares(data):
         return []
     low = {f: (min(s[f][0] for s in points), max(s[f][0] for s in points))
            for f in ("share_p50", "share_p99")}
-    return [f"**The network's share of Redis' latency**: {low['share_p50'][0]:.0f} to "
-            f"{low['share_p50'][1]:.0f} % of p50 and {low['share_p99'][0]:.0f} to "
-            f"{low['share_p99'][1]:.0f} % of p99, over all loads. The thesis: {data['says']}."]
+    return [f"**The network's share of Redis' latency**, over all loads: "
+            f"{low['share_p50'][0]:.0f} to {low['share_p50'][1]:.0f} % of p50 and "
+            f"{low['share_p99'][0]:.0f} to {low['share_p99'][1]:.0f} % of p99. "
+            f"The thesis: {data['says']}."]
 
 
 FINDERS = {
@@ -239,10 +242,10 @@ FINDERS = {
     + alone(d, "zipf:0.99")
     + past_sockets(d, "zipf:0.99"),
     "fig07-08-latency": latencies,
-    "fig09-writes": lambda d: trends(d, "Writes (%)"),
-    "fig10-keys": lambda d: trends(d, "Size of keys (bytes)"),
-    "fig11-values": lambda d: trends(d, "Size of values (bytes)"),
-    "fig12-scans": lambda d: trends(d, "Scans (%)"),
+    "fig09-writes": lambda d: trends(d, "Share of writes (%)"),
+    "fig10-keys": lambda d: trends(d, "Key size (bytes)"),
+    "fig11-values": lambda d: trends(d, "Value size (bytes)"),
+    "fig12-scans": lambda d: trends(d, "Share of scans (%)"),
     "fig13-scans-1": latencies,
     "fig14-scans-10": latencies,
     "fig01-02-share": shares,
