@@ -28,9 +28,9 @@
 
 #include "fast.bpf.h"
 
-#define BULK_LOST     24	/* so many notes without a run of the queue: it is not ours */
-#define BULK_REST     (1 << 24) /* so many packets until it is tried again */
-#define BULK_WORTH    3		/* packets in a queue from which on it can pay off */
+#define BULK_LOST  24	     /* so many notes without a run of the queue: it is not ours */
+#define BULK_REST  (1 << 24) /* so many packets until it is tried again */
+#define BULK_WORTH 3	     /* packets in a queue from which on it can pay off */
 /* A trial of each way: so many samples, of so many packets or runs of the queue. */
 #define TRIAL_SAMPLES 8
 #define TRIAL_PACKETS 64

@@ -65,7 +65,7 @@ static const struct directive table[] = {
 	  "which entries are evicted when maxmemory is reached" },
 	{ "miss", &type_choice, AT(miss), "pass", 0, 0, HOOKED, misses, "pass|reply",
 	  "read misses over UDP: pass them up to xkvd, or reply from the driver" },
-	{ "batch", &type_choice, AT(batch), "off", 0, 0, LIVE, batches, "off|on|auto",
+	{ "batch", &type_choice, AT(batch), "auto", 0, 0, LIVE, batches, "off|on|auto",
 	  "serve packets in batches (native XDP): never, always, or while that is faster" },
 	{ "allow", &type_prefixes, AT(allow), "", 0, 0, HOOKED | MULTI | PROTECTED, NULL, "PREFIX...",
 	  "source prefixes that get UDP replies and may connect over TCP; default: the "

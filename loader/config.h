@@ -89,7 +89,7 @@ struct config {
 	uint64_t maxmemory;    /* bytes, 0 = no limit */
 	unsigned int maxmemory_policy; /* enum store_policy, default noeviction */
 	enum miss_policy miss;	       /* default pass */
-	unsigned int batch;	       /* enum xkv_batch_mode, default off */
+	unsigned int batch;	       /* enum xkv_batch_mode, default auto */
 	enum foreign_policy foreign;   /* default pass */
 	/* empty = the subnets of the interface, with replies of at most 3 times the request */
 	struct prefix allow[CONFIG_MAX_ALLOW];

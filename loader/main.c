@@ -46,7 +46,8 @@ struct xkvd {
 	struct net net;
 	struct udp udp;
 	struct server *server;
-	bool fresh; /* the store is new, or has never served a request */
+	bool fresh;	       /* the store is new, or has never served a request */
+	uint64_t replies_seen; /* by is_busy() */
 };
 
 /* ---- the command line ---------------------------------------------------- */
@@ -244,16 +245,33 @@ static int load(struct xkvd *x, char *err)
 	return ret;
 }
 
-/* Batched mode is for the program that is attached now, and loaded when it is wanted first. */
-static void publish_batch(struct xkvd *x)
-{
-	struct attach *a = &x->attach;
+/*
+ * With `batch auto`, the program of batched mode is loaded when so many packets were answered in a
+ * second: with fewer, polls bring one or two, which are served one by one.
+ */
+#define BUSY_REPLIES 10000
 
-	if (a->place == PLACE_NONE)
+/* Have so many packets been answered since the last second? */
+static bool is_busy(struct xkvd *x)
+{
+	uint64_t replies = store_counter(x->store, "replies"), before = x->replies_seen;
+
+	x->replies_seen = replies;
+	return replies - before >= BUSY_REPLIES;
+}
+
+/* Batched mode is for the program that is attached now.  Loads that of the queue when wanted. */
+static void publish_batch(struct xkvd *x, bool busy)
+{
+	struct bulk *b = &x->attach.bulk;
+	bool always = x->cfg->batch == XKV_BATCH_ON;
+
+	if (x->attach.place == PLACE_NONE)
 		return;
-	if (x->cfg->batch != XKV_BATCH_OFF && a->bulk.self && !a->bulk.tried)
-		bulk_start(&a->bulk, &x->bpf, a->ifindex);
-	store_config(x->store)->batch = a->bulk.works ? x->cfg->batch : XKV_BATCH_OFF;
+	if (b->state == BULK_UNTRIED && b->self &&
+	    (always || (busy && x->cfg->batch == XKV_BATCH_AUTO)))
+		bulk_start(b, &x->bpf, x->attach.ifindex, !always);
+	store_config(x->store)->batch = b->state == BULK_WORKS ? x->cfg->batch : XKV_BATCH_OFF;
 }
 
 static int apply(void *arg, const struct config *next, char *err, size_t err_len)
@@ -276,7 +294,7 @@ static void adopt(void *arg, const struct config *next)
 
 	config_free(x->cfg);
 	x->cfg = x->net.cfg = x->attach.cfg = next;
-	publish_batch(x);
+	publish_batch(x, false);
 }
 
 static const char *refuse(void *arg, const struct sockaddr *peer)
@@ -291,7 +309,7 @@ static void addresses_changed(void *arg)
 	net_changed(&x->net);
 	server_follow_addresses(x->server);
 	attach_look(&x->attach);
-	publish_batch(x);
+	publish_batch(x, false);
 }
 
 static void every_second(void *arg)
@@ -300,7 +318,7 @@ static void every_second(void *arg)
 
 	store_clock(x->store);
 	attach_look(&x->attach);
-	publish_batch(x);
+	publish_batch(x, is_busy(x));
 }
 
 /* TCP and UDP, address changes, and the timer. */
@@ -343,9 +361,10 @@ static int attach(struct xkvd *x, const struct options *o, char *err)
 	int ret;
 
 	store_start(x->store);
+	is_busy(x); /* from now on */
 	ret = attach_open(&x->attach, &x->bpf, x->cfg, o->adopt, err, ERR_LEN);
 	if (!ret)
-		publish_batch(x);
+		publish_batch(x, false);
 	return ret;
 }
 
@@ -373,6 +392,7 @@ static void stop(struct xkvd *x)
 	net_close(&x->net);
 	snapshot_wait();
 	store_close(x->store);
+	attach_close(&x->attach);
 	bpf_close(&x->bpf);
 }
 

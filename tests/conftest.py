@@ -37,7 +37,7 @@ PATIENCE = 1
 SERVER, SERVER6, CLIENT, CLIENT6 = "10.77.0.1", "fd77::1", "10.77.0.2", "fd77::2"
 # On a bed everybody may do everything; tests of what others may not set these themselves.
 BED_OPTIONS = {"--interface": "xkv0", "--protected-mode": "no", "--enable-protected-configs": "yes",
-               "--batch": "on" if os.environ.get("XKV_TEST_BATCH") else "off"}
+               "--batch": "on" if os.environ.get("XKV_TEST_BATCH") else "auto"}
 SANITIZERS = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "runtime error:")
 
 pytest.register_assert_rewrite("respserver")

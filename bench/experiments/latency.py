@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Latency of the modes of `batch` (off, on, auto) at parts of the load that xkv serves at most with
-`off`: through sockets and AF_XDP, with server and clients on CPUs of their own and on the same ones.
+"""Latency with `batch` off, on and auto, at parts of the load that xkv serves at most with off:
+through sockets and AF_XDP, with server and clients on CPUs of their own and on the same ones.
 
 The modes take turns in each round; a figure is the median of the rounds.  GETs, keys of 16 bytes,
 values of 128.  Run as root, after make."""

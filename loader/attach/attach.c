@@ -519,6 +519,11 @@ void attach_look(struct attach *a)
 		tell(a, PLACE_FREE);
 }
 
+void attach_close(struct attach *a)
+{
+	bulk_close(&a->bulk);
+}
+
 int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cfg, bool adopt,
 		char *err, size_t err_len)
 {

@@ -61,5 +61,7 @@ int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cf
  * is free.
  */
 void attach_look(struct attach *a);
+/* Frees what attach_open() has made in xkvd; the program stays attached. */
+void attach_close(struct attach *a);
 
 #endif

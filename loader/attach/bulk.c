@@ -115,20 +115,34 @@ static int fill(const struct bulk *b, const struct bpf *bpf, int ifindex)
 	return ret;
 }
 
-void bulk_start(struct bulk *b, const struct bpf *bpf, int ifindex)
+static void *load(void *arg)
 {
-	int ret = b->self && b->notes ? fill(b, bpf, ifindex) : -EOPNOTSUPP;
+	struct bulk *b = arg;
+	int ret = b->self && b->notes ? fill(b, b->bpf, b->ifindex) : -EOPNOTSUPP;
+	bool works = !ret && probe(b);
 
-	b->tried = true;
-	b->works = !ret && probe(b);
-	if (!b->works)
+	if (!works)
 		log_warning("batched mode does not work on this interface (%s): packets are "
 			    "served one by one",
 			    ret ? strerror(-ret) : "its driver drops what is redirected to it");
+	b->state = works ? BULK_WORKS : BULK_FAILS;
+	return NULL;
+}
+
+void bulk_start(struct bulk *b, const struct bpf *bpf, int ifindex, bool beside)
+{
+	b->bpf = bpf;
+	b->ifindex = ifindex;
+	b->state = BULK_LOADING;
+	b->has_loader = beside && !pthread_create(&b->loader, NULL, load, b);
+	if (!b->has_loader)
+		load(b);
 }
 
 void bulk_close(struct bulk *b)
 {
+	if (b->has_loader)
+		pthread_join(b->loader, NULL);
 	if (b->self)
 		close(b->self);
 	if (b->notes)

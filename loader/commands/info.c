@@ -258,10 +258,9 @@ static void store_metric(void *arg, const char *name, uint64_t value)
 static void batch_metrics(struct metrics *m, const struct attach *a, unsigned int mode)
 {
 	struct bulk_stats st = bulk_stats(&a->bulk);
+	bool can = a->bulk.self && a->bulk.state != BULK_FAILS;
 
-	metric_text(m, "xkv_batch",
-		    a->bulk.works || (a->bulk.self && !a->bulk.tried) ? config_batch_name(mode)
-								      : "unavailable");
+	metric_text(m, "xkv_batch", can ? config_batch_name(mode) : "unavailable");
 	metric_count(m, "xkv_batch_packets", st.packets);
 	metric_real(m, "xkv_batch_mean", st.runs ? (double)st.packets / (double)st.runs : 0, 1, "");
 	metric_count(m, "xkv_batch_general", st.general);
