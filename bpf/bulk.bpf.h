@@ -622,11 +622,12 @@ static __always_inline __u64 bulk_write(struct packet *p, const struct xkv_note 
 					struct xkv_slot *slot, __u64 seq)
 {
 	__u32 need = XKV_SLOT_NEED(n->key_len, n->value_len) / 8;
-	__u64 version;
+	struct change change;
 
 	if (__sync_val_compare_and_swap(&slot->seq, seq, seq | 1) != seq)
 		return 0;
-	if (need >= CLASS_WORDS || class_of(cfg, need) != slot->class) {
+	if (need >= CLASS_WORDS || class_of(cfg, need) != slot->class ||
+	    !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, slot, n->value_len)) {
 		unlock(slot, seq);
 		return 0;
 	}
@@ -635,9 +636,7 @@ static __always_inline __u64 bulk_write(struct packet *p, const struct xkv_note 
 	copy_from_request(p, n, slot);
 	mark_access(cfg, slot);
 	rq->flags = 0;
-	version = new_version(rq);
-	unlock(slot, version);
-	return version;
+	return change_commit(&change);
 }
 
 /* Executes a SET that overwrites.  CONTINUE: bulk_general() has to do it. */

@@ -233,10 +233,13 @@ __noinline int fast_get(struct xdp_md *ctx, struct xkv_request *rq)
 static __always_inline bool write_slot(struct xkv_request *rq, struct xkv_config *cfg,
 				       struct xkv_slot *slot)
 {
+	struct change change;
+
 	if (!lock_found(rq))
 		return false;
 	rq->keep = 0;
-	if (!stays_in_class(rq, slot)) {
+	if (!stays_in_class(rq, slot) ||
+	    !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, slot, rq->value_len)) {
 		unlock(slot, rq->seq);
 		return false;
 	}
@@ -244,8 +247,7 @@ static __always_inline bool write_slot(struct xkv_request *rq, struct xkv_config
 	slot->value_len = rq->value_len;
 	copy_value(rq, slot);
 	mark_access(cfg, slot);
-	rq->version = new_version(rq);
-	unlock(slot, rq->version);
+	rq->version = change_commit(&change);
 	return true;
 }
 

@@ -89,6 +89,19 @@ struct xkv_slot {
 #define XKV_SLOT_WINDOW 2048
 #define XKV_SLOT_MAX	XKV_SLOT_NEED(XKV_KEY_MAX, XKV_VALUE_MAX)
 
+/*
+ * What becomes of an entry in a change (bpf/commit.bpf.h); from DELETE on, it is removed.  FLUSHALL
+ * deletes what has not expired.
+ */
+enum xkv_change {
+	XKV_CHANGE_CREATE,
+	XKV_CHANGE_OVERWRITE, /* its value, in its slot or in another one */
+	XKV_CHANGE_EXPIRY,
+	XKV_CHANGE_DELETE,
+	XKV_CHANGE_EVICT,
+	XKV_CHANGE_EXPIRE,
+};
+
 /* ---- pages, units and spans ----------------------------------------------- */
 
 /*

@@ -11,12 +11,13 @@
 #ifndef XKV_OPS_BPF_H
 #define XKV_OPS_BPF_H
 
-#include "store.bpf.h"
+#include "commit.bpf.h"
 
 /* Are misses, and values that are too large, answered here? */
 #define ANSWERS_ALL(rq) ((rq)->flags & (XKV_REQUEST_XKVD | XKV_REQUEST_BULK))
 
 #define STOPS(outcome) ((outcome) <= XKV_C_pass_too_large)
+#define AGAIN	       (-2) /* lost a race: retry the look-up */
 #define VALUE_WORDS    (XKV_PAYLOAD_MAX4 / 8)
 
 /* Unix time in milliseconds. */
@@ -262,14 +263,6 @@ static __always_inline __u16 used_again(__u16 access, __u16 now)
 	return now | (count < XKV_LFU_COUNT ? count + 1 : XKV_LFU_COUNT);
 }
 
-/* The access field of a new entry, with a random age.  The hashed version is the random number. */
-static __always_inline __u16 access_new(struct xkv_config *cfg, __u64 version)
-{
-	__u32 random = version * 0x9e3779b97f4a7c15ULL >> 48; /* 2^64 / golden ratio */
-
-	return cfg->access - (random * cfg->access_spread >> 16);
-}
-
 /*
  * Records a use.  Stores only a new value: else the line of a hot entry would bounce between CPUs.
  */
@@ -512,15 +505,14 @@ static __always_inline void untake_slot(struct xkv_request *rq, __u64 ref)
 		slot_give(ref);
 }
 
-/* Writes the current entry into a slot that is not published yet. */
-__noinline int fill_slot(struct xkv_request *rq, __u64 ref, __u64 expire_ms, __u32 access)
+/* Writes the current entry, except `access`, into a slot that is not published yet. */
+__noinline int fill_slot(struct xkv_request *rq, __u64 ref, __u64 expire_ms)
 {
 	struct xkv_slot *slot = slot_at(ref);
 
 	if (!rq || !slot)
 		return 0;
 	slot->expire_ms = expire_ms;
-	slot->access = access;
 	if (rq->flags & XKV_REQUEST_PREFILL)
 		return 0;
 	slot->key_len = rq->key_len;
@@ -573,14 +565,55 @@ static __always_inline void keep_old(struct xkv_request *rq, bool exists, __u32 
 		rq->flags &= ~XKV_REQUEST_PREFILL;
 }
 
+/* Puts the entry that `change` is about into its locked chain.  -1, or why that failed. */
+static __always_inline int entry_place(struct change *change, struct xkv_bucket *home, __u64 entry)
+{
+	struct xkv_request *rq = change->rq;
+	int outcome = chain_add(rq, home, entry);
+
+	if (outcome == -1)
+		rq->version = change_commit(change);
+	else
+		change_cancel(change);
+	return outcome;
+}
+
+/*
+ * Inserts the current key with the slot `ref`, which holds the entry, and then publishes the slot,
+ * as rq->version.  Not before the insertion succeeded: a reader with a stale reference to the slot
+ * would see an entry that may never exist.  -1, AGAIN if the key exists by now, or the outcome that
+ * stops the operation.
+ */
+__noinline int entry_add(struct xkv_request *rq, __u64 ref)
+{
+	struct xkv_bucket *home;
+	struct xkv_slot *slot;
+	struct change change;
+	int outcome;
+
+	if (!rq)
+		return XKV_C_pass_busy;
+	home = home_of(config(), rq->fingerprint);
+	slot = slot_at(ref);
+	if (!home || !slot || !bucket_lock(home))
+		return XKV_C_pass_busy;
+	if (!chain_lacks_key(rq, home))
+		outcome = AGAIN;
+	else if (!change_prepare(&change, rq, XKV_CHANGE_CREATE, slot, slot->value_len))
+		outcome = XKV_C_pass_busy;
+	else
+		outcome = entry_place(&change, home, entry_of(rq, ref));
+	bucket_unlock(home);
+	return outcome;
+}
+
 /* The current key does not exist: inserts it. */
 __noinline int write_absent(struct xkv_request *rq)
 {
-	struct xkv_config *cfg = config();
 	int outcome = XKV_C_pass_busy, status;
-	__u64 ref, expire_ms, version;
+	__u64 ref, expire_ms;
 
-	if (!rq || !cfg)
+	if (!rq)
 		return outcome;
 	keep_old(rq, false, 0);
 	if (rq->opcode == XKV_OP_INCR) {
@@ -592,15 +625,14 @@ __noinline int write_absent(struct xkv_request *rq)
 	if (!ref)
 		return outcome;
 	expire_ms = expiry_asked(rq);
-	version = new_version(rq);
-	fill_slot(rq, ref, expire_ms, access_new(cfg, version));
-	outcome = entry_add(rq, ref, version);
+	fill_slot(rq, ref, expire_ms);
+	outcome = entry_add(rq, ref);
 	if (outcome != -1) {
 		untake_slot(rq, ref);
 		return outcome;
 	}
 	published(rq);
-	return put_written(rq, 0, 0, expire_ms, version, XKV_C_inserts);
+	return put_written(rq, 0, 0, expire_ms, rq->version, XKV_C_inserts);
 }
 
 /* The current entry needs another class: moves it from its locked slot, as rq->version. */
@@ -609,6 +641,7 @@ __noinline int write_moved(struct xkv_request *rq, __u64 expire_ms)
 	struct xkv_config *cfg = config();
 	int outcome = XKV_C_pass_busy;
 	struct xkv_slot *old, *slot;
+	struct change change;
 	__u64 ref;
 
 	if (!rq || !cfg)
@@ -618,14 +651,19 @@ __noinline int write_moved(struct xkv_request *rq, __u64 expire_ms)
 	old = slot_at(rq->ref);
 	if (!slot || !old)
 		return outcome;
-	fill_slot(rq, ref, expire_ms, old->access);
+	fill_slot(rq, ref, expire_ms);
+	slot->access = old->access;
 	mark_access(cfg, slot);
-	if (entry_swap(rq, rq->ref, ref)) {
+	if (!change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, slot, slot->value_len)) {
 		untake_slot(rq, ref);
 		return XKV_C_pass_busy;
 	}
-	rq->version = new_version(rq);
-	unlock(slot, rq->version);
+	if (entry_swap(rq, rq->ref, ref)) {
+		change_cancel(&change);
+		untake_slot(rq, ref);
+		return XKV_C_pass_busy;
+	}
+	rq->version = change_commit(&change);
 	published(rq);
 	slot_give(rq->ref);
 	return XKV_C_moves;
@@ -660,17 +698,19 @@ static __always_inline bool fits_in_class(struct xkv_request *rq, struct xkv_slo
 	return !(rq->flags & XKV_REQUEST_PREFILL) && c && words_needed(rq) * 8 <= c->slot_bytes;
 }
 
-/* Overwrites the entry in its locked slot. */
+/* Overwrites the entry in its locked slot, as rq->version.  If it cannot, the slot stays locked. */
 __noinline int write_in_place(struct xkv_request *rq, __u64 expire_ms)
 {
 	struct xkv_config *cfg = config();
 	struct xkv_slot *slot;
+	struct change change;
 
 	if (!rq || !cfg)
-		return 0;
+		return XKV_C_pass_busy;
 	slot = slot_at(rq->ref);
-	if (!slot)
-		return 0;
+	if (!slot ||
+	    !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, slot, rq->keep + rq->value_len))
+		return XKV_C_pass_busy;
 	slot->expire_ms = expire_ms;
 	slot->value_len = rq->keep + rq->value_len;
 	if (rq->keep)
@@ -678,9 +718,8 @@ __noinline int write_in_place(struct xkv_request *rq, __u64 expire_ms)
 	else
 		copy_value(rq, slot);
 	mark_access(cfg, slot);
-	rq->version = new_version(rq);
-	unlock(slot, rq->version);
-	return 0;
+	rq->version = change_commit(&change);
+	return XKV_C_overwrites;
 }
 
 /* Computes the new value from the current one and the old one.  XKV_OK or the failure. */
@@ -720,10 +759,10 @@ static __always_inline int write_locked(struct xkv_request *rq, struct xkv_slot 
 		if (outcome == XKV_C_pass_no_slot && fits_in_class(rq, slot))
 			outcome = XKV_C_overwrites;
 	}
+	if (outcome == XKV_C_overwrites)
+		outcome = write_in_place(rq, expire_ms);
 	if (STOPS(outcome))
 		unlock(slot, rq->seq);
-	else if (outcome == XKV_C_overwrites)
-		write_in_place(rq, expire_ms);
 	return outcome;
 }
 
@@ -876,6 +915,30 @@ static __always_inline struct xkv_slot *lock_wanted(struct xkv_request *rq, int 
 	return NULL;
 }
 
+/* What becomes of an entry that a DELETE applies to? */
+static __always_inline enum xkv_change removal(struct xkv_request *rq)
+{
+	if (rq->flags & XKV_REQUEST_EVICT)
+		return XKV_CHANGE_EVICT;
+	return rq->flags & XKV_REQUEST_EXPIRED ? XKV_CHANGE_EXPIRE : XKV_CHANGE_DELETE;
+}
+
+/* Removes the locked entry and frees its slot.  False: it stays as it is, locked. */
+static __always_inline bool remove_locked(struct xkv_request *rq, struct xkv_slot *slot)
+{
+	struct change change;
+
+	if (!change_prepare(&change, rq, removal(rq), slot, 0))
+		return false;
+	if (entry_swap(rq, rq->ref, 0)) {
+		change_cancel(&change);
+		return false;
+	}
+	change_commit(&change);
+	slot_give(rq->ref);
+	return true;
+}
+
 __noinline int delete_found(struct xkv_request *rq)
 {
 	struct xkv_slot *slot;
@@ -897,11 +960,10 @@ __noinline int delete_found(struct xkv_request *rq)
 		copy_old(rq);
 		give = XKV_HAS_VALUE;
 	}
-	if (entry_swap(rq, rq->ref, 0)) {
+	if (!remove_locked(rq, slot)) {
 		unlock(slot, rq->seq);
 		return XKV_C_pass_busy;
 	}
-	slot_give(rq->ref);
 	put_result(rq, XKV_OP_DELETE, XKV_OK, give, give ? old_len : 0, 0, 0);
 	if (rq->flags & XKV_REQUEST_EVICT)
 		return XKV_C_evictions;
@@ -912,6 +974,7 @@ __noinline int expire_found(struct xkv_request *rq)
 {
 	__u64 version, expire_ms;
 	struct xkv_slot *slot;
+	struct change change;
 	int outcome;
 
 	if (!rq)
@@ -919,10 +982,13 @@ __noinline int expire_found(struct xkv_request *rq)
 	slot = lock_wanted(rq, &outcome);
 	if (!slot)
 		return outcome;
+	if (!change_prepare(&change, rq, XKV_CHANGE_EXPIRY, slot, slot->value_len)) {
+		unlock(slot, rq->seq);
+		return XKV_C_pass_busy;
+	}
 	expire_ms = expiry_asked(rq);
 	slot->expire_ms = expire_ms;
-	version = new_version(rq);
-	unlock(slot, version);
+	version = change_commit(&change);
 	return answer_entry(rq, XKV_OP_EXPIRE, XKV_OK, expire_ms, version, XKV_C_expiry_changes);
 }
 

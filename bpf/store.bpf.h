@@ -125,19 +125,6 @@ static __always_inline void count(struct xkv_request *rq, __u32 which)
 		add_one(&((__u64 *)c)[which], frontend);
 }
 
-/* A new version: even, and never used before for any slot and key.  0 on failure. */
-static __always_inline __u64 new_version(struct xkv_request *rq)
-{
-	__u32 frontend = FRONTEND(rq), cpu = bpf_get_smp_processor_id() & (XKV_VERSION_CPUS - 1);
-	struct xkv_counters *c = counters(frontend);
-
-	if (!c)
-		return 0;
-	return ((add_one(&c->version, frontend) * XKV_VERSION_CPUS + cpu) * XKV_FRONTENDS +
-		frontend) *
-	       2;
-}
-
 static __always_inline struct xkv_page *page_at(__u64 ref)
 {
 	__u32 page = XKV_REF_PAGE(ref), zero = 0;
@@ -649,21 +636,22 @@ __noinline int chain_extend(struct xkv_request *rq, struct xkv_bucket *last, __u
 	return -1;
 }
 
-#define AGAIN (-2) /* lost a race: retry the look-up */
+/* Is the current key missing in a locked chain?  In all of it: it may be behind an empty way. */
+static __always_inline bool chain_lacks_key(struct xkv_request *rq, struct xkv_bucket *home)
+{
+	int match = look_at_bucket(rq, home);
 
-/* entry_add() for the buckets of a locked chain. */
+	if (match == MATCH_OTHER && (home->head & XKV_REF_MASK))
+		match = look_at_chain(rq, home->head);
+	return match == MATCH_OTHER;
+}
+
+/* Puts an entry into a locked chain.  -1, or the outcome that stops the operation. */
 static __always_inline int chain_add(struct xkv_request *rq, struct xkv_bucket *home, __u64 entry)
 {
 	struct xkv_bucket *b = home;
 	struct xkv_chain *chain;
-	int match;
 
-	/* the whole chain, before anything is written: the key may be behind an empty way */
-	match = look_at_bucket(rq, home);
-	if (match == MATCH_OTHER && (home->head & XKV_REF_MASK))
-		match = look_at_chain(rq, home->head);
-	if (match != MATCH_OTHER)
-		return AGAIN;
 	for (int i = 0; i <= XKV_CHAIN_MAX; i++) {
 		if (bucket_replace(b, 0, entry))
 			return -1;
@@ -682,31 +670,6 @@ static __always_inline void unlock(struct xkv_slot *slot, __u64 seq)
 {
 	smp_wmb();
 	WRITE_ONCE(slot->seq, seq);
-}
-
-/*
- * Inserts the current key with the slot `ref`, which holds the entry, and then publishes the slot
- * as `version`.  Not before the insertion succeeded: a reader with a stale reference to the slot
- * would see an entry that may never exist.  -1, AGAIN if the key exists by now, or the outcome that
- * stops the operation.
- */
-__noinline int entry_add(struct xkv_request *rq, __u64 ref, __u64 version)
-{
-	struct xkv_bucket *home;
-	struct xkv_slot *slot;
-	int outcome;
-
-	if (!rq)
-		return XKV_C_pass_busy;
-	home = home_of(config(), rq->fingerprint);
-	slot = slot_at(ref);
-	if (!home || !slot || !bucket_lock(home))
-		return XKV_C_pass_busy;
-	outcome = chain_add(rq, home, entry_of(rq, ref));
-	if (outcome == -1)
-		unlock(slot, version);
-	bucket_unlock(home);
-	return outcome;
 }
 
 /* An overflow bucket was unlinked: makes concurrent look-ups of the chain retry. */

@@ -48,6 +48,15 @@ $$(BUILD)/tests/$(notdir $(1)): $$(BUILD)/$(1).o $(call parts,$(1))
 endef
 $(foreach t,$(basename $(TEST_MAIN)),$(eval $(call test_program,$(t))))
 
+# The BPF programs with something of a test in them.
+$(BUILD)/tests/%.bpf.o: tests/%.bpf.c
+	$(log) CLANG $@
+	@mkdir -p $(@D)
+	$(Q)$(CLANG) $(BPFFLAGS) -c $< -o $@
+
+$(BUILD)/tests/packet/test_commits.o: $(BUILD)/tests/packet/commits.skel.h
+$(BUILD)/tests/test_commits: private XLDFLAGS += -Wl,--wrap=bpf_object__open_mem
+
 # Some tests may include skeletons.
 $(BUILD)/tests/%.o: tests/%.c | $(BUILD)/xkv.skel.h
 	$(log) CC $@

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The commit point: every change of an entry goes through change_prepare() and change_commit(), and
+ * only there a version is drawn.
+ *
+ *   lock              the entry's slot, by its seq; for a key that does not exist, its bucket
+ *   change_prepare()  may refuse: the entry is as it was, and the operation stops as busy
+ *   write             value and expiry; the index, if the entry gets a first slot, another, or none
+ *   change_commit()   draws the version and publishes the slot; cannot fail
+ *   change_cancel()   instead, if the index could not be changed: nothing took effect
+ *
+ * What is to be told of changes has its place here: prepare reserves room for a record, commit
+ * fills it in while nobody else can change the entry, publishes the slot, and then hands the record
+ * over.  A change of a key is not prepared before the one before it has taken effect, so records
+ * are in that order.  Begin and end of a change are in one function: the verifier does not let a
+ * reserved record leave it.
+ *
+ * Relocation is no change: the entry keeps its version.
+ */
+#ifndef XKV_COMMIT_BPF_H
+#define XKV_COMMIT_BPF_H
+
+#include "store.bpf.h"
+
+/* A change from its preparation to its end. */
+struct change {
+	struct xkv_request *rq;
+	enum xkv_change what;
+	struct xkv_slot *slot; /* has the entry after the change; of one that is removed, before */
+};
+
+/* Who is told of changes: nobody yet, except in a test (tests/packet/commits.bpf.c). */
+#ifdef COMMIT_LISTENER
+static bool listener_prepare(const struct change *c, __u32 value_len);
+static void listener_commit(const struct change *c, __u64 version);
+static void listener_cancel(const struct change *c);
+#else
+static __always_inline bool listener_prepare(const struct change *c, __u32 value_len)
+{
+	return true;
+}
+
+static __always_inline void listener_commit(const struct change *c, __u64 version)
+{
+}
+
+static __always_inline void listener_cancel(const struct change *c)
+{
+}
+#endif
+
+/* A new version: even, and never used before for any slot and key.  0 on failure. */
+static __always_inline __u64 new_version(struct xkv_request *rq)
+{
+	__u32 frontend = FRONTEND(rq), cpu = bpf_get_smp_processor_id() & (XKV_VERSION_CPUS - 1);
+	struct xkv_counters *c = counters(frontend);
+
+	if (!c)
+		return 0;
+	return ((add_one(&c->version, frontend) * XKV_VERSION_CPUS + cpu) * XKV_FRONTENDS +
+		frontend) *
+	       2;
+}
+
+/* The access field of a new entry, with a random age.  The hashed version is the random number. */
+static __always_inline __u16 access_new(struct xkv_config *cfg, __u64 version)
+{
+	__u32 random = version * 0x9e3779b97f4a7c15ULL >> 48; /* 2^64 / golden ratio */
+
+	return cfg ? cfg->access - (random * cfg->access_spread >> 16) : 0;
+}
+
+/*
+ * May the entry be changed?  The caller has locked it; its value will have `value_len` bytes.
+ * False: it stays as it is.
+ */
+static __always_inline bool change_prepare(struct change *c, struct xkv_request *rq,
+					   enum xkv_change what, struct xkv_slot *slot,
+					   __u32 value_len)
+{
+	*c = (struct change){ rq, what, slot };
+	return listener_prepare(c, value_len);
+}
+
+/*
+ * The change takes effect, and the entry is unlocked; one that the index does not have any more
+ * stays locked, for its slot to be freed.  The version: of an entry that is removed its last one.
+ */
+static __always_inline __u64 change_commit(const struct change *c)
+{
+	bool removed = c->what >= XKV_CHANGE_DELETE;
+	__u64 version = removed ? c->rq->seq : new_version(c->rq);
+
+	if (c->what == XKV_CHANGE_CREATE)
+		c->slot->access = access_new(config(), version);
+	listener_commit(c, version);
+	if (!removed)
+		unlock(c->slot, version);
+	return version;
+}
+
+/* The change does not take place after all; the caller unlocks the entry. */
+static __always_inline void change_cancel(const struct change *c)
+{
+	listener_cancel(c);
+}
+
+#endif
