@@ -8,14 +8,8 @@ from conftest import BUILD, run
 SIZES = (0, 1, 7, 8, 100, 255, 256, 1000, 1300)
 
 
-def batch(d):
-    """What INFO says of it: {"batch": "on", "batch_packets": "12", ...}."""
-    return {name[4:]: value for name, value in d.redis().info("xkv").items()
-            if name.startswith("xkv_batch")}
-
-
 def packets(d):
-    return int(batch(d)["batch_packets"])
+    return d.batch()["batch_packets"]
 
 
 def exchange(d, udp, round_):
@@ -31,13 +25,13 @@ def exchange(d, udp, round_):
 @pytest.mark.sanitized
 def test_batch_on(xkvd):
     d = xkvd("--save", "", "--batch", "on")
-    assert batch(d)["batch"] == "on"
+    assert d.batch()["batch"] == "on"
     with d.udp() as udp:
         exchange(d, udp, 1)
         exchange(d, udp, 2)
         assert packets(d) >= 2 * len(SIZES)
-        assert float(batch(d)["batch_mean"]) >= 1
-        assert batch(d)["batch_lost"] == 0
+        assert d.batch()["batch_mean"] >= 1
+        assert d.batch()["batch_lost"] == 0
         # each way sees what the other has done
         before = packets(d)
         d.redis().config_set("batch", "off")
@@ -56,7 +50,7 @@ def test_batch_outlives_xkvd(xkvd):
         assert udp.get(b"key100").value == b"\1" * 100
         assert udp.set(b"key100", b"\2" * 100).status == 0
     d.start()
-    assert batch(d)["batch"] == "on", "the program is adopted, and so are its maps"
+    assert d.batch()["batch"] == "on", "the program is adopted, and so are its maps"
     with d.udp() as udp:
         assert udp.get(b"key100").value == b"\2" * 100
         exchange(d, udp, 3)
@@ -75,7 +69,7 @@ def test_auto_batches_what_arrives_together(bed, xkvd):
     run(BUILD / "xkv-bench", "frames", "--bed", bed.name, "--keys", 20000, "--rounds", 1,
         "--seconds", 0.2, "--distribution", "uniform", "--ratio", "1:1", "--quiet")
     assert packets(d) > before + 100  # those of the trials at least
-    assert batch(d)["batch_lost"] == 0
+    assert d.batch()["batch_lost"] == 0
     with d.udp() as udp:
         exchange(d, udp, 2)
 
@@ -83,7 +77,7 @@ def test_auto_batches_what_arrives_together(bed, xkvd):
 @pytest.mark.parametrize("options", [("--mode", "generic"), ()])
 def test_where_it_cannot(xkvd, options):
     d = xkvd("--save", "", *options)
-    assert batch(d)["batch"] == ("unavailable" if options else "off")
+    assert d.batch()["batch"] == ("unavailable" if options else "off")
     d.redis().config_set("batch", "on")
     with d.udp() as udp:
         exchange(d, udp, 1)
