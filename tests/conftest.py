@@ -5,6 +5,7 @@ Fixtures
     bed          a test bed of its own name, for one module; torn down after it
     xkvd         starts daemons on the bed for one test: d = xkvd(), d = xkvd("--miss", "reply")
     xkvd_module  the same for a whole module
+    xkvd_both    the same for a test that runs twice: packets are served one by one, and in bulks
     stock        stock redis-servers, to exchange snapshots with
 
 Every daemon has a pin directory and a data directory of its own.  XKV_BUILD (default build) says
@@ -12,6 +13,7 @@ which binaries are tested.
 """
 import contextlib
 import ctypes
+import functools
 import itertools
 import json
 import os
@@ -119,6 +121,16 @@ class Bed:
 
     def popen(self, side, *argv, **more):
         return subprocess.Popen(self.argv(side, *argv), env=more.pop("env", self.env), **more)
+
+    def coalesce(self, microseconds):
+        """
+        Has xkv0 wait so long for further packets, as NICs do: XDP gets several at a time. 0: no
+        more.
+        """
+        # with the namespace's own /sys
+        run("ip", "netns", "exec", f"{self.name}-server", "sh", "-c",
+            f"cd /sys/class/net/xkv0 && echo {microseconds * 1000} >gro_flush_timeout &&"
+            f" echo {2 if microseconds else 0} >napi_defer_hard_irqs")
 
     @contextlib.contextmanager
     def inside(self, side):
@@ -384,6 +396,24 @@ class Xkvd:
         """What `xkv check` says of the store, running or not: a finished process."""
         return run(BUILD / "xkv", *argv, "check", "--pin-dir", self.pins, check=False)
 
+    def is_batched(self):
+        return self._option("--batch", BED_OPTIONS["--batch"]) != "off"
+
+    def batch(self):
+        """What INFO says of batched mode: {"batch": "on", "batch_packets": 12, ...}."""
+        return {name[4:]: value for name, value in self.redis().info("xkv").items()
+                if name.startswith("xkv_batch")}
+
+    def check_batched(self):
+        """Was it the mode of --batch that served?  If that is "on", then often several at once."""
+        said = self.batch()
+        print(said)
+        if self.is_batched():
+            assert said["batch"] == "on" and said["batch_packets"] > 1000, said
+            assert said["batch_mean"] >= 1.1 and said["batch_lost"] == 0, said
+        else:
+            assert said["batch_packets"] == 0, said
+
     def close(self):
         """
         Ends it and removes all that it pinned; complains about slots that are lost and what a
@@ -522,6 +552,17 @@ def xkvd_module(bed, tmp_path_factory):
     start, daemons = _factory(bed, tmp_path_factory)
     yield start
     _close_all(daemons)
+
+
+@pytest.fixture(params=["one by one", "in bulks"])
+def xkvd_both(request, bed, xkvd):
+    """Runs the test twice; d.check_batched() has it insist on what it is named for."""
+    bulks = request.param == "in bulks"
+    if bulks:
+        bed.coalesce(50)
+    yield functools.partial(xkvd, "--batch", "on" if bulks else "off")
+    if bulks:
+        bed.coalesce(0)
 
 
 class StockRedis:

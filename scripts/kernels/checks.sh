@@ -24,10 +24,10 @@ succeeds() {
 	((!status)) || tail -n 40 output >&2
 }
 
-# start DEVICE MODE: starts xkvd and waits until it serves
+# start DEVICE MODE [OPTION...]: starts xkvd and waits until it serves
 start() {
 	guest start_xkvd --interface "$1" --mode "$2" --protected-mode no --max-keys 100000 \
-		--dir /data --save "''" --hot-sample-rate 1 || guest cat /log
+		--dir /data --save "''" --hot-sample-rate 1 "${@:3}" || guest cat /log
 }
 
 # on SIDE COMMAND...: runs a client in the machine's namespace or here, outside the machine
@@ -58,8 +58,12 @@ burst() {
 	check "$nic: load generator's values" 0 \
 		"$(tr -d ' \n' <<<"$out" | sed -n 's/.*"verify_failures":\([0-9]*\).*/\1/p')"
 	check "$nic: served by XDP" 1 "$((after - before >= 5000))"
-	[[ $nic != virtio_net ]] || check "$nic: queues whose requests the driver answered" 2 \
-		"$(guest ethtool -S "$device" | grep -cE 'rx(_queue_)?[0-9]+_xdp_tx: [1-9]')"
+}
+
+# both_queues COUNTER: virtio_net has counted this on both
+both_queues() {
+	check "$nic: queues whose requests the driver answered" 2 \
+		"$(guest ethtool -S "$device" | grep -cE "rx(_queue_)?[0-9]+_$1: [1-9]")"
 }
 
 # What cat shows of the maps.
@@ -97,10 +101,47 @@ smoke() {
 		"$(on "$side" sh -c "head -c 300000 /dev/zero | redis-cli -h $server -x set large")"
 	files
 	burst
+	[[ $nic != virtio_net ]] || both_queues xdp_tx
+	ends
+}
+
+# The store is whole, and nothing stays on the device.
+ends() {
 	succeeds "$nic: xkv check" xkv check
 	guest end_xkvd TERM
 	succeeds "$nic: detach" xkvd --detach --interface "$device"
 	check "$nic: no XDP program" 0 "$(guest ip link show "$device" | grep -c xdp)"
+}
+
+# smoke_batched NIC DEVICE SERVER SIDE: the device redirects to itself; with a kill -9 between
+smoke_batched() {
+	local nic="$1, batched" device=$2 server=$3 side=$4 packets
+	guest ip link show "$device" >/dev/null || return 0 # smoke() has said so
+	start "$device" native --batch on
+	check "$nic: mode" "native on" "$(info xkv_mode) $(info xkv_batch)"
+	check "$nic: set over TCP" OK "$(ask redis-cli set tcp one)"
+	check "$nic: get over UDP" one "$(ask xkv get tcp)"
+	check "$nic: overwrite over UDP" OK "$(ask xkv set tcp two)"
+	check "$nic: get over TCP" two "$(ask redis-cli get tcp)"
+	check "$nic: increment over UDP" 42 "$(ask xkv incr number 42)"
+	check "$nic: increment over TCP" 43 "$(ask redis-cli incr number)"
+	check "$nic: delete over UDP" 1 "$(ask xkv del tcp)"
+	check "$nic: deleted" '' "$(ask redis-cli get tcp)"
+	burst
+	packets=$(info xkv_batch_packets)
+	check "$nic: packets that were queued" 1 "$((packets > 5000))"
+	guest end_xkvd KILL
+	check "$nic: set after kill -9" OK "$(ask xkv set number 6)"
+	start "$device" native --batch on
+	check "$nic: adopted" 2 "$(guest grep -c adopted /log)"
+	check "$nic: get after adopting" 6 "$(ask redis-cli get number)"
+	# Not before: for the first packets after it was attached tap devices choose one queue.
+	burst
+	both_queues xdp_redirects
+	packets=$(info xkv_batch_packets)
+	check "$nic: packets that were queued before and after" 1 "$((packets > 10000))"
+	check "$nic: lost in the queue" 0 "$(info xkv_batch_lost)"
+	ends
 }
 
 # c_test NAME: each case of a C test counts; what passed is shown as one line
@@ -130,6 +171,7 @@ run_checks() {
 	KERNEL=$(guest uname -r)
 	smoke veth xkv0 native 10.77.0.1 inside
 	smoke virtio_net virtio0 native 10.77.1.1 outside
+	smoke_batched virtio_net virtio0 10.77.1.1 outside
 	smoke e1000 e1000 generic 10.77.2.1 outside
 	# Until 6.7 each look-up in a map of maps waits for a grace period: seconds for each case.
 	guest 'echo 1 >/sys/kernel/rcu_expedited'

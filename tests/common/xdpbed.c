@@ -297,6 +297,21 @@ static bool run_xdp(int prog, const uint8_t *frame, size_t len, struct outcome *
 	return true;
 }
 
+bool bed_ingress(struct bed *b, const uint8_t *frame, size_t len, struct outcome *out)
+{
+	return run_xdp(bed_xdp(b), frame, len, out);
+}
+
+/* The verdict of a program in a DEVMAP: XDP_PASS sends. */
+bool bed_queue(struct bed *b, const uint8_t *frame, size_t len, struct outcome *out)
+{
+	bool ok = run_xdp(b->bulk_prog, frame, len, out);
+
+	if (out->verdict == XDP_PASS)
+		out->verdict = XDP_TX;
+	return ok;
+}
+
 bool bed_run(struct bed *b, const uint8_t *frame, size_t len, struct outcome *out)
 {
 	uint8_t queued[PACKET_MAX];
@@ -304,18 +319,16 @@ bool bed_run(struct bed *b, const uint8_t *frame, size_t len, struct outcome *ou
 	bool ok;
 
 	if (!bed_batched)
-		return run_xdp(bed_xdp(b), frame, len, out);
+		return bed_ingress(b, frame, len, out);
 	/* notes are per CPU */
 	pthread_getaffinity_np(pthread_self(), sizeof(before), &before);
 	CPU_ZERO(&here);
 	CPU_SET(sched_getcpu(), &here);
 	pthread_setaffinity_np(pthread_self(), sizeof(here), &here);
-	ok = run_xdp(bed_xdp(b), frame, len, out);
+	ok = bed_ingress(b, frame, len, out);
 	if (ok && out->verdict == XDP_REDIRECT) {
 		memcpy(queued, out->frame, out->len);
-		ok = run_xdp(b->bulk_prog, queued, out->len, out);
-		if (out->verdict == XDP_PASS)
-			out->verdict = XDP_TX;
+		ok = bed_queue(b, queued, out->len, out);
 	}
 	pthread_setaffinity_np(pthread_self(), sizeof(before), &before);
 	return ok;

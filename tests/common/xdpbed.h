@@ -101,6 +101,13 @@ int bed_xdp(struct bed *b);
 /* False if the kernel refused to run it (frames under 14 bytes). */
 bool bed_run(struct bed *b, const uint8_t *frame, size_t len, struct outcome *out);
 
+/*
+ * Its two halves in batched mode: XDP_REDIRECT of the first one sends the frame to the bulk queue,
+ * where the second one runs.  The caller stays on one CPU: notes are per CPU.
+ */
+bool bed_ingress(struct bed *b, const uint8_t *frame, size_t len, struct outcome *out);
+bool bed_queue(struct bed *b, const uint8_t *frame, size_t len, struct outcome *out);
+
 /* Sums over the CPUs. */
 void bed_counters(const struct bed *b, uint64_t sum[XKV_COUNTER_COUNT]);
 

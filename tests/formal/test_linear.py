@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 28
+# tests/run: seconds 30
 # tests/run: once
 # tests/run: timeout 1500
 """Is there one order of all that clients of both front ends did to a key?  Porcupine looks for it.
 
 tests/formal/linear/ is the program (Go): it records what clients do to few keys while neighbours
 come and go, and has each key's history judged.  Here it runs on a test bed, and xkvd is killed
-meanwhile. XKV_LINEAR_SECONDS is how long it runs in all (`make linear`: some minutes; default 10
-seconds), XKV_LINEAR_SEED repeats what the clients ask for, XKV_LINEAR_REPORTS is where pictures of
-failures go.
+meanwhile; all of that with packets served one by one, and in bulks.  XKV_LINEAR_SECONDS is how long
+each of these takes (`make linear`: some minutes; default 5 seconds), XKV_LINEAR_SEED repeats what
+the clients ask for, XKV_LINEAR_REPORTS is where pictures of failures go.
 """
 import os
 import random
@@ -21,7 +21,7 @@ import pytest
 from conftest import ROOT, report_of, run, wait_for
 from mutant import build_mutant
 
-SECONDS = float(os.environ.get("XKV_LINEAR_SECONDS") or 10)
+SECONDS = float(os.environ.get("XKV_LINEAR_SECONDS") or 5)
 LONG = SECONDS >= 60
 SEED = int(os.environ.get("XKV_LINEAR_SEED") or random.getrandbits(48))
 # Few buckets, so that the keys under test share theirs with neighbours.
@@ -116,19 +116,20 @@ def test_the_checker_itself(module):
     assert module("test", ".").stdout.startswith("ok")
 
 
-def test_linearizable(xkvd, program, tmp_path):
+def test_linearizable(xkvd_both, program, tmp_path):
     seconds = SECONDS * 0.4
-    daemon = xkvd(*STORE)
+    daemon = xkvd_both(*STORE)
     judge(Linear(program, daemon, tmp_path, seconds, *least(seconds)), seconds)
+    daemon.check_batched()
     print({name: count for name, count in daemon.counters().items() if count})
 
 
-def test_linearizable_while_xkvd_is_killed(xkvd, program, tmp_path):
+def test_linearizable_while_xkvd_is_killed(xkvd_both, program, tmp_path):
     """
     kill -9 and the next xkvd adopts: what is in flight has an unknown outcome, all else an order.
     """
     seconds = SECONDS * 0.6
-    daemon = xkvd(*STORE)
+    daemon = xkvd_both(*STORE)
     rng = random.Random(SEED)
     linear = Linear(program, daemon, tmp_path, seconds, *least(seconds))
     wait_for(lambda: "clients work" in linear.log.read_text(), 20, "the clients begin")
@@ -142,11 +143,12 @@ def test_linearizable_while_xkvd_is_killed(xkvd, program, tmp_path):
     found = judge(linear, seconds)
     assert found["lost"] > 0, "nothing was going on when xkvd was killed"
     assert "adopted the store" in daemon.log()
+    daemon.check_batched()
 
 
-def test_linearizable_while_entries_are_evicted(xkvd, program, tmp_path):
+def test_linearizable_while_entries_are_evicted(xkvd_both, program, tmp_path):
     """With maxmemory keys may go at any time, but only go, and one that is gone is gone."""
-    daemon = xkvd(*STORE)
+    daemon = xkvd_both(*STORE)
     redis = daemon.redis()
     if not redis.config_get("maxmemory"):
         pytest.skip("the server has no maxmemory")
@@ -163,6 +165,7 @@ def test_linearizable_while_entries_are_evicted(xkvd, program, tmp_path):
     assert status == 0 and not found["illegal"] and not found["undecided"], said
     assert found["operations"] > 100 * seconds, "the server did next to nothing"
     assert redis.info("stats")["evicted_keys"] > 0, "nothing was evicted"
+    daemon.check_batched()
 
 
 # ---- does it find what it is there to find? ---------------------------------------------------

@@ -10,9 +10,14 @@
  * that is whole and no larger than allowed.  Every so often, and at the end, each
  * slot of the store is accounted for.  The same seed makes the same frames
  * (versions and times that the store gives out differ); what fails is printed.
+ *
+ * With XKV_TEST_BATCH in the environment, half of the frames are made from requests that batched
+ * mode takes.  Those that are queued wait for others; then some are lost, packets of nobody come in
+ * between, keys change, and each other one has to become the reply to its own request.
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +32,24 @@
 #define ACCOUNT_EVERY 20000
 #define MAX_KEYS      16   /* few buckets, so that long chains and full ones are met too */
 #define FRAME_SEEN    1600 /* bytes of a frame that are mutated */
+#define QUEUED_MAX    16   /* as the kernel's queue */
+#define PAYLOAD_AT    42   /* of what is queued: IPv4 without a VLAN tag */
+
+struct frame {
+	size_t len;
+	uint8_t byte[PACKET_MAX];
+};
+
+/* A frame that was redirected, as it came and as it waits. */
+struct waiting {
+	uint64_t number;
+	struct frame in, marked;
+};
 
 static struct bed bed;
-static uint64_t reads_compared;
+static uint64_t reads_compared, answered_queued, lost_queued;
+static struct waiting queue[QUEUED_MAX];
+static unsigned int queued;
 
 /* ---- valid frames -------------------------------------------------------- */
 
@@ -150,6 +170,27 @@ static size_t random_frame(uint8_t *frame)
 	if (!below(4))
 		request_pad(&req, below(XKV_PAYLOAD_MAX4 - req.len + 1), 0);
 	return frame_of(&req, frame);
+}
+
+/* One that batched mode takes, unless it is mutated. */
+static size_t queueable_frame(uint8_t *frame)
+{
+	struct operation op;
+	struct packet_spec s;
+	struct payload req;
+
+	do
+		op = random_operation();
+	while (op.opcode != XKV_OP_GET && op.opcode != XKV_OP_SET);
+	op.flags = 0;
+	op.ttl = 0;
+	request_begin(&req, random_u64(), NULL);
+	request_add(&req, &op);
+	if (!below(4))
+		request_pad(&req, below(XKV_PAYLOAD_MAX4 - req.len + 1) & ~(size_t)7, 0);
+	s = packet_plain(false, &req);
+	s.trailer = below(4) ? 0 : below(64);
+	return packet_build(&s, frame);
 }
 
 /* ---- many reads at once ---------------------------------------------------- */
@@ -356,7 +397,7 @@ static void show(const char *what, const uint8_t *frame, size_t len)
 		printf("%02x%s", frame[i], i % 32 == 31 || i + 1 == len ? "\n" : "");
 }
 
-/* ---- the run ------------------------------------------------------------- */
+/* ---- setting up and accounting ------------------------------------------- */
 
 /* Every way in which the server can be set up, in turns. */
 static void reconfigure(uint64_t turn)
@@ -404,15 +445,146 @@ static void complain(uint64_t number, const char *why, const uint8_t *frame, siz
 	show("out", got->frame, got->len);
 }
 
+/* What is wrong with what XDP answers to a request that xkvd's side answers now. */
+static const char *judge_answer(const uint8_t *req, size_t req_len, const uint8_t *frame,
+				const struct outcome *got)
+{
+	const uint8_t *reply = got->frame + got->len - payload_of(got->frame, got->len);
+	size_t max = is_v6(frame) ? XKV_PAYLOAD_MAX6 : XKV_PAYLOAD_MAX4, allowed = max;
+	uint8_t want[XKV_PAYLOAD_MAX4];
+	int want_len;
+
+	if (!bed.rules->trusted && XKV_REPLY_FACTOR * req_len < max)
+		allowed = XKV_REPLY_FACTOR * req_len;
+	want_len = store_datagram(bed.ctx, req, req_len, want, max, allowed);
+	if (want_len < 0)
+		return "is not done by xkvd's side";
+	reads_compared++;
+	return same_reply(reply, payload_of(got->frame, got->len), want, (size_t)want_len)
+		       ? NULL
+		       : "got another answer than xkvd's side gives";
+}
+
+/* What is wrong with how XDP does reads side by side. */
+static const char *judge_reads(const struct payload *req, const uint8_t *frame, size_t len,
+			       const struct outcome *got)
+{
+	const char *why = judge(frame, len, got);
+
+	if (why || got->verdict != XDP_TX || bed.rules->auth || !bed.c->miss_reply)
+		return why;
+	return judge_answer(req->byte, req->len, frame, got);
+}
+
+/* ---- the queue ------------------------------------------------------------- */
+
+/* What is wrong with a frame that came back from the queue. */
+static const char *judge_queued(const struct frame *in, const struct outcome *got)
+{
+	const uint8_t *req = in->byte + PAYLOAD_AT, *reply = got->frame + PAYLOAD_AT;
+	const char *why = judge(in->byte, in->len, got);
+
+	if (why)
+		return why;
+	if (got->verdict != XDP_TX || got->len < PAYLOAD_AT + 40)
+		return "was queued, and not answered";
+	if (memcmp(req + 8, reply + 8, 8) || req[16] != reply[16])
+		return "got the reply to another request";
+	if (req[16] != XKV_OP_GET || reply[17] == XKV_BUSY)
+		return NULL;
+	return judge_answer(req, payload_of(in->byte, in->len), in->byte, got);
+}
+
+/* The queue sends what nobody has noted as it is. */
+static int one_of_nobody(const struct waiting *w)
+{
+	static struct outcome out;
+
+	if (bed_queue(&bed, w->in.byte, w->in.len, &out) && out.verdict == XDP_TX &&
+	    out.len == w->in.len && !memcmp(out.frame, w->in.byte, out.len))
+		return 0;
+	complain(w->number, "was not noted, but changed", w->in.byte, w->in.len, &out);
+	return -1;
+}
+
+/*
+ * What another CPU does after the queue has probed the buckets of all that wait: one key goes, and
+ * another one gets its slot, or a new one.
+ */
+static void change_meanwhile(void)
+{
+	static const uint8_t bytes[1000] = "written meanwhile";
+	const uint8_t *gone = queue[below(queued)].in.byte + PAYLOAD_AT + 16;
+	const uint8_t *set = queue[below(queued)].in.byte + PAYLOAD_AT + 16;
+
+	store_delete(bed.ctx, gone + 24, gone[2], NULL);
+	store_set(bed.ctx, set + 24, set[2], bytes, below(sizeof(bytes)), 0, 0, 0, NULL);
+}
+
+/* The kernel's queue is sent.  The last one is not lost: its note would wait for the next queue. */
+static int run_queue(uint64_t verdicts[5])
+{
+	static struct outcome out;
+	const char *why = NULL;
+	int ret = 0;
+
+	for (unsigned int i = 0; !ret && i < queued; i++) {
+		struct waiting *w = &queue[i];
+
+		if (i + 1 < queued && !below(16)) {
+			lost_queued++;
+			continue;
+		}
+		if (!below(16))
+			ret = one_of_nobody(w);
+		if (!below(4))
+			change_meanwhile();
+		why = bed_queue(&bed, w->marked.byte, w->marked.len, &out)
+			      ? judge_queued(&w->in, &out)
+			      : "was not run by the kernel";
+		if (why)
+			complain(w->number, why, w->in.byte, w->in.len, &out);
+		verdicts[out.verdict <= XDP_REDIRECT ? out.verdict : 0]++;
+		answered_queued++;
+		ret = why ? -1 : ret;
+	}
+	queued = 0;
+	return ret;
+}
+
+static void put_frame(struct frame *f, const uint8_t *from, size_t len)
+{
+	f->len = len;
+	memcpy(f->byte, from, len);
+}
+
+static int wait_in_queue(uint64_t number, const uint8_t *frame, size_t len,
+			 const struct outcome *marked, uint64_t verdicts[5])
+{
+	struct waiting *w = &queue[queued++];
+
+	w->number = number;
+	put_frame(&w->in, frame, len);
+	put_frame(&w->marked, marked->frame, marked->len);
+	return queued == QUEUED_MAX || !below(8) ? run_queue(verdicts) : 0;
+}
+
+/* ---- the run ------------------------------------------------------------- */
+
 static int one_frame(uint64_t number, uint64_t verdicts[5])
 {
 	static struct outcome out;
 	uint8_t frame[PACKET_MAX];
-	size_t len = mutate(frame, random_frame(frame));
+	bool queueable = bed_batched && below(2);
+	size_t len = queueable ? queueable_frame(frame) : random_frame(frame);
 	const char *why = NULL;
 
-	if (!bed_run(&bed, frame, len, &out))
+	if (!queueable || below(2))
+		len = mutate(frame, len);
+	if (!bed_ingress(&bed, frame, len, &out))
 		why = errno == EINVAL && len < 14 ? NULL : "was not run by the kernel";
+	else if (bed_batched && out.verdict == XDP_REDIRECT)
+		return wait_in_queue(number, frame, len, &out, verdicts);
 	else
 		why = judge(frame, len, &out);
 	if (why) {
@@ -423,29 +595,6 @@ static int one_frame(uint64_t number, uint64_t verdicts[5])
 	if (out.verdict == XDP_PASS && !below(16))
 		go_up(frame, len);
 	return 0;
-}
-
-/* What is wrong with how XDP does reads side by side. */
-static const char *judge_reads(const struct payload *req, const uint8_t *frame, size_t len,
-			       const struct outcome *got)
-{
-	const uint8_t *reply = got->frame + got->len - payload_of(got->frame, got->len);
-	size_t max = is_v6(frame) ? XKV_PAYLOAD_MAX6 : XKV_PAYLOAD_MAX4, allowed = max;
-	uint8_t want[XKV_PAYLOAD_MAX4];
-	const char *why = judge(frame, len, got);
-	int want_len;
-
-	if (why || got->verdict != XDP_TX || bed.rules->auth || !bed.c->miss_reply)
-		return why;
-	if (!bed.rules->trusted && XKV_REPLY_FACTOR * req->len < max)
-		allowed = XKV_REPLY_FACTOR * req->len;
-	want_len = store_datagram(bed.ctx, req->byte, req->len, want, max, allowed);
-	if (want_len < 0)
-		return "is not done by xkvd's side";
-	reads_compared++;
-	return same_reply(reply, payload_of(got->frame, got->len), want, (size_t)want_len)
-		       ? NULL
-		       : "got another answer than xkvd's side gives";
 }
 
 static int one_of_reads(uint64_t number, uint64_t verdicts[5])
@@ -476,6 +625,8 @@ static int run(uint64_t frames, uint64_t seed)
 		if (i % 1000 == 1)
 			reconfigure(i / 1000);
 		ret = i % 4 ? one_frame(i, verdicts) : one_of_reads(i, verdicts);
+		if (!ret && (i % 1000 == 0 || i == frames))
+			ret = run_queue(verdicts);
 		if (!ret && (i % ACCOUNT_EVERY == 0 || i == frames))
 			ret = account(i);
 	}
@@ -485,7 +636,24 @@ static int run(uint64_t frames, uint64_t seed)
 	       " chain buckets made, %" PRIu64 " times full%s\n",
 	       seed, verdicts[XDP_TX], verdicts[XDP_PASS], verdicts[XDP_DROP], reads_compared,
 	       counters[XKV_C_chained], counters[XKV_C_pass_full], ret ? ": FAILED" : "");
+	if (bed_batched)
+		printf("in bulks: %" PRIu64 " answered, %" PRIu64 " lost\n", answered_queued,
+		       lost_queued);
+	if (!ret && bed_batched && answered_queued < frames / 10) {
+		printf("batched mode did not serve\n");
+		ret = -1;
+	}
 	return ret;
+}
+
+/* Notes are per CPU. */
+static void stay_on_cpu(void)
+{
+	cpu_set_t here;
+
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	sched_setaffinity(0, sizeof(here), &here);
 }
 
 int main(int argc, char **argv)
@@ -499,11 +667,13 @@ int main(int argc, char **argv)
 		printf("SKIP: %s\n", why);
 		return 77;
 	}
+	bed_batched = getenv("XKV_TEST_BATCH") != NULL;
 	why = bed_open(&bed, MAX_KEYS);
 	if (why)
 		printf("%s\n", why);
 	if (!why)
 		bed_maintenance(&bed, true);
+	stay_on_cpu();
 	ret = why ? -1 : run(frames, seed);
 	bed_close(&bed);
 	return ret ? 1 : 0;
