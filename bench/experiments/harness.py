@@ -172,6 +172,18 @@ def start_redis(stack, bed, port, *options):
     return daemon
 
 
+def start_memcached(stack, bed, port):
+    """A stock memcached with one thread, ready to answer."""
+    daemon = Daemon(stack, bed.inside("server", "memcached", "-u", "nobody", "-l", SERVER_IP, "-p",
+                                      port, "-U", 0, "-m", 2048, "-t", 1))
+    probe = bed.inside("client", bed.tool, "-h", SERVER_IP, "-p", port, "--protocol", "memcached",
+                       "--keys", 1, "-n", 1, "--no-load", "--timeout", 100, "--quiet")
+    wait_until(lambda: subprocess.run(probe, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                      check=False).returncode == 0,
+               20, "memcached does not answer", daemon.process)
+    return daemon
+
+
 def load_redis(bed, port, keys, *sizes):
     """Sets what `xkv-bench --load-only` sets in xkv with the same options."""
     bed.bench("-p", port, "--protocol", "resp", "--depth", 32, "--load-only", "--keys", keys,
