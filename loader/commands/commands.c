@@ -116,6 +116,18 @@ static const struct command table[] = {
 	  "Subtracts from the number that is a value.", NULL },
 	{ "append", cmd_append, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <value>",
 	  "Appends to a value.", NULL },
+	/* parts of values, and numbers with a fraction */
+	{ "incrbyfloat", cmd_incrbyfloat, 3, W | M | F, 1, 1, 1, "string", "<key> <increment>",
+	  "Adds to the floating-point number that is a value.", NULL },
+	{ "getrange", cmd_getrange, 4, R, 1, 1, 1, "string", "<key> <start> <end>",
+	  "Returns a part of a value.", NULL },
+	{ "substr", cmd_getrange, 4, R, 1, 1, 1, "string", "<key> <start> <end>",
+	  "Returns a part of a value; the old name of GETRANGE.", NULL },
+	{ "setrange", cmd_setrange, 4, W | M, 1, 1, 1, "string", "<key> <offset> <value>",
+	  "Overwrites a part of a value.", NULL },
+	{ "lcs", cmd_lcs, -3, R, 1, 2, 1, "string",
+	  "<key> <key> [LEN] [IDX] [MINMATCHLEN <length>] [WITHMATCHLEN]",
+	  "Finds the longest common subsequence of two values.", NULL },
 	/* keys */
 	{ "del", cmd_del, -2, W | Q, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
 	{ "unlink", cmd_del, -2, W | F | Q, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
@@ -197,7 +209,7 @@ static const struct command table[] = {
 
 /* --- look-up --- */
 
-#define SLOTS 256 /* a power of two, at least four times the commands: few collisions */
+#define SLOTS 512 /* a power of two, at least four times the commands: few collisions */
 
 static const struct command *slots[SLOTS];
 
@@ -312,6 +324,8 @@ void end_yes_no(struct client *c, unsigned int note, int ret, const struct store
 /* --- errors --- */
 
 #define VALUE_TOO_LONG "ERR value is larger than 1 MiB"
+#define RESULT_TOO_LONG                                                                            \
+	"ERR string exceeds maximum allowed size (proto-max-bulk-len)" /* as in Redis */
 #define NOT_AN_INTEGER "ERR value is not an integer or out of range"
 
 _Static_assert(XKV_VALUE_MAX == 1 << 20, "a text above names it");
@@ -331,7 +345,7 @@ void reply_store_error(struct client *c, int error)
 		reply_error(reply_to(c), "BUSY the key is changed by too many others: try again");
 		break;
 	case -EMSGSIZE:
-		reply_error(reply_to(c), VALUE_TOO_LONG);
+		reply_error(reply_to(c), RESULT_TOO_LONG);
 		break;
 	case -EDOM:
 		reply_error(reply_to(c), NOT_AN_INTEGER);
@@ -517,7 +531,7 @@ static unsigned int resume(struct client *c)
 
 static size_t memory(struct client *c)
 {
-	return found_memory(progress_of(c)->found);
+	return found_memory(progress_of(c)->found) + lcs_memory(progress_of(c)->lcs);
 }
 
 const struct executor *commands_executor(void)

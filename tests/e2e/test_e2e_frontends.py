@@ -218,6 +218,43 @@ def test_append_to_values_of_any_size(frontends):
     assert result.status == proto.TOO_LARGE and result.value_len == (1 << 20) + 1
 
 
+def test_parts_and_numbers_beside_udp(daemon):
+    """
+    Three clients change one value at once, one of them over UDP: by its version, and only if that
+    is still the same.  No change is lost.
+    """
+    rounds, redis = 200, daemon.redis()
+    redis.flushall()
+    redis.set("parts", bytes(3 * rounds))
+    redis.set("n", "0")
+
+    def third(at):
+        client = daemon.redis()
+        for number in range(rounds):
+            client.setrange("parts", at * rounds + number, b"x")
+            client.incrbyfloat("n", 0.5)
+
+    def change(udp, key, fn):
+        while True:
+            found = udp.get(key, pad_to=1024)
+            result = udp.set(key, fn(found.value), flags=proto.CAS, version=found.version)
+            if result.status != proto.NOT_STORED:
+                assert result.status == 0
+                return
+
+    threads = [threading.Thread(target=third, args=(at,)) for at in (1, 2)]
+    with daemon.udp() as udp:
+        for thread in threads:
+            thread.start()
+        for number in range(rounds):
+            change(udp, b"parts", lambda v, at=number: v[:at] + b"x" + v[at + 1:])
+            change(udp, b"n", lambda v: b"%g" % (float(v) + 0.25))
+    for thread in threads:
+        thread.join()
+    assert redis.get("parts") == b"x" * 3 * rounds
+    assert float(redis.get("n")) == rounds * 1.25
+
+
 @pytest.mark.parametrize("key", [b"k", b"x" * 16, b"L" * 250])
 def test_every_size_where_values_stop_to_fit(daemon, key):
     """From what fits a datagram over what fits xkvd's frames to what is filled into its slot."""
