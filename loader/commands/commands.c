@@ -128,6 +128,24 @@ static const struct command table[] = {
 	{ "lcs", cmd_lcs, -3, R, 1, 2, 1, "string",
 	  "<key> <key> [LEN] [IDX] [MINMATCHLEN <length>] [WITHMATCHLEN]",
 	  "Finds the longest common subsequence of two values.", NULL },
+	/* values as arrays of bits */
+	{ "setbit", cmd_setbit, 4, W | M, 1, 1, 1, "bitmap", "<key> <offset> <0|1>",
+	  "Sets a bit of a value and returns what it was.", NULL },
+	{ "getbit", cmd_getbit, 3, R | F, 1, 1, 1, "bitmap", "<key> <offset>",
+	  "Returns a bit of a value.", NULL },
+	{ "bitcount", cmd_bitcount, -2, R, 1, 1, 1, "bitmap", "<key> [<start> <end> [BYTE|BIT]]",
+	  "Counts the bits that are set in a value or a part of it.", NULL },
+	{ "bitpos", cmd_bitpos, -3, R, 1, 1, 1, "bitmap", "<key> <0|1> [<start> [<end> [BYTE|BIT]]]",
+	  "Finds the first bit that is set, or not, in a value or a part of it.", NULL },
+	{ "bitop", cmd_bitop, -4, W | M, 2, -1, 1, "bitmap",
+	  "<AND|OR|XOR|NOT> <destination> <key> [<key> ...]",
+	  "Combines the bits of several values, and stores the result.", NULL },
+	{ "bitfield", cmd_bitfield, -2, W | M, 1, 1, 1, "bitmap",
+	  "<key> [GET <type> <offset> | [OVERFLOW WRAP|SAT|FAIL] SET|INCRBY <type> <offset> <value>] ...",
+	  "Reads, sets and adds to integers of any size in a value.", NULL },
+	{ "bitfield_ro", cmd_bitfield_ro, -2, R | F, 1, 1, 1, "bitmap",
+	  "<key> [GET <type> <offset> ...]",
+	  "Reads integers of any size in a value.", NULL },
 	/* keys */
 	{ "del", cmd_del, -2, W | Q, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
 	{ "unlink", cmd_del, -2, W | F | Q, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
@@ -465,7 +483,8 @@ static const struct command *accepted(struct client *c, unsigned int argc,
 			    command_full_name(cmd, name));
 		return NULL;
 	}
-	if (cmd->last >= 0 && argc > PLAIN_ARGS_MAX) {
+	/* keys in a list are done in slices if they are queued */
+	if ((cmd->last >= 0 || !(cmd->flags & CMD_QUEUES)) && argc > PLAIN_ARGS_MAX) {
 		reply_error(reply_now(c), "ERR too many arguments for '%s' command",
 			    command_full_name(cmd, name));
 		return NULL;

@@ -219,6 +219,15 @@ static inline bool range_is_backward(int64_t first, int64_t last)
 	return first < 0 && last < 0 && first > last;
 }
 
+/* Bytes that Redis addresses with offsets of bits, at its default proto-max-bulk-len. */
+#define BIT_BYTES_MAX (512ULL << 20)
+/*
+ * Checks an offset in bits, or, if `unit` is not 0, "#" and one in units of so many bits.  On false
+ * the error was replied.
+ */
+bool check_bit_offset(struct client *c, const struct resp_arg *arg, unsigned int unit,
+		      uint64_t *out);
+
 /* INFO (info.c): the text of the named sections, all of the default ones if none is; malloc()ed. */
 char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv, size_t *len);
 /* Samples memory, for its peak, and operations, for their rate; to be called every second or so. */
@@ -237,6 +246,9 @@ command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_g
 	cmd_mget, cmd_mset, cmd_strlen, cmd_incr, cmd_decr, cmd_incrby, cmd_decrby, cmd_append;
 /* float.c, range.c */
 command_fn cmd_incrbyfloat, cmd_getrange, cmd_setrange, cmd_lcs;
+/* bits.c, bitfield.c */
+command_fn cmd_setbit, cmd_getbit, cmd_bitcount, cmd_bitpos, cmd_bitop, cmd_bitfield,
+	cmd_bitfield_ro;
 /* keyspace.c */
 command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire,
 	cmd_expireat, cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan;

@@ -226,12 +226,14 @@ def test_parts_and_numbers_beside_udp(daemon):
     rounds, redis = 200, daemon.redis()
     redis.flushall()
     redis.set("parts", bytes(3 * rounds))
+    redis.set("bits", bytes(100 + rounds))
     redis.set("n", "0")
 
     def third(at):
         client = daemon.redis()
         for number in range(rounds):
             client.setrange("parts", at * rounds + number, b"x")
+            client.setbit("bits", 2 * number + at - 1, 1)
             client.incrbyfloat("n", 0.5)
 
     def change(udp, key, fn):
@@ -248,10 +250,12 @@ def test_parts_and_numbers_beside_udp(daemon):
             thread.start()
         for number in range(rounds):
             change(udp, b"parts", lambda v, at=number: v[:at] + b"x" + v[at + 1:])
+            change(udp, b"bits", lambda v, at=100 + number: v[:at] + b"x" + v[at + 1:])
             change(udp, b"n", lambda v: b"%g" % (float(v) + 0.25))
     for thread in threads:
         thread.join()
     assert redis.get("parts") == b"x" * 3 * rounds
+    assert redis.get("bits") == b"\xff" * (rounds // 4) + bytes(100 - rounds // 4) + b"x" * rounds
     assert float(redis.get("n")) == rounds * 1.25
 
 
