@@ -3,7 +3,6 @@
 #include "impl.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum field_opcode { FIELD_GET, FIELD_SET, FIELD_INCRBY };
 enum field_overflow { OVERFLOW_WRAP, OVERFLOW_SAT, OVERFLOW_FAIL };

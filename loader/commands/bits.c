@@ -5,7 +5,6 @@
  */
 #include "impl.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* --- one bit --- */

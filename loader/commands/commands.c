@@ -146,6 +146,15 @@ static const struct command table[] = {
 	{ "bitfield_ro", cmd_bitfield_ro, -2, R | F, 1, 1, 1, "bitmap",
 	  "<key> [GET <type> <offset> ...]",
 	  "Reads integers of any size in a value.", NULL },
+	/* values that count different elements */
+	{ "pfadd", cmd_pfadd, -2, W | M | F | CMD_ANY_ARGS, 1, 1, 1, "hyperloglog",
+	  "<key> [<element> ...]", "Adds elements to a HyperLogLog.", NULL },
+	{ "pfcount", cmd_pfcount, -2, R, 1, -1, 1, "hyperloglog", "<key> [<key> ...]",
+	  "Estimates how many different elements were added to HyperLogLogs.", NULL },
+	{ "pfmerge", cmd_pfmerge, -2, W | M, 1, -1, 1, "hyperloglog", "<destination> [<key> ...]",
+	  "Merges HyperLogLogs into one.", NULL },
+	{ "pfdebug", cmd_pfdebug, 3, W | M | A, 2, 2, 1, "hyperloglog",
+	  "<DECODE|ENCODING|GETREG|TODENSE> <key>", "Shows how a HyperLogLog is encoded.", NULL },
 	/* keys */
 	{ "del", cmd_del, -2, W | Q, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
 	{ "unlink", cmd_del, -2, W | F | Q, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
@@ -484,7 +493,8 @@ static const struct command *accepted(struct client *c, unsigned int argc,
 		return NULL;
 	}
 	/* keys in a list are done in slices if they are queued */
-	if ((cmd->last >= 0 || !(cmd->flags & CMD_QUEUES)) && argc > PLAIN_ARGS_MAX) {
+	if ((cmd->last >= 0 || !(cmd->flags & CMD_QUEUES)) && !(cmd->flags & CMD_ANY_ARGS) &&
+	    argc > PLAIN_ARGS_MAX) {
 		reply_error(reply_now(c), "ERR too many arguments for '%s' command",
 			    command_full_name(cmd, name));
 		return NULL;
@@ -590,7 +600,7 @@ static const struct flag_name category_names[] = {
 
 static void reply_flags(struct reply *r, unsigned int flags)
 {
-	reply_set(r, (size_t)__builtin_popcount(flags & ~(unsigned int)CMD_QUEUES));
+	reply_set(r, (size_t)__builtin_popcount(flags & ~(CMD_QUEUES | CMD_ANY_ARGS)));
 	for (unsigned int i = 0; i < sizeof(flag_names) / sizeof(flag_names[0]); i++)
 		if (flags & flag_names[i].flag)
 			reply_status(r, flag_names[i].name);

@@ -36,8 +36,9 @@ enum command_flags {
 	CMD_LOADING = 0x20,
 	CMD_STALE = 0x40,
 	CMD_FAST = 0x80,
-	CMD_NO_AUTH = 0x100, /* may be called before AUTH */
-	CMD_QUEUES = 0x200,  /* uses command_queue(), and reply_now() for all else */
+	CMD_NO_AUTH = 0x100,  /* may be called before AUTH */
+	CMD_QUEUES = 0x200,   /* uses command_queue(), and reply_now() for all else */
+	CMD_ANY_ARGS = 0x400, /* takes more than PLAIN_ARGS_MAX, though not in slices */
 };
 
 struct command {
@@ -249,6 +250,8 @@ command_fn cmd_incrbyfloat, cmd_getrange, cmd_setrange, cmd_lcs;
 /* bits.c, bitfield.c */
 command_fn cmd_setbit, cmd_getbit, cmd_bitcount, cmd_bitpos, cmd_bitop, cmd_bitfield,
 	cmd_bitfield_ro;
+/* hyperloglog.c */
+command_fn cmd_pfadd, cmd_pfcount, cmd_pfmerge, cmd_pfdebug;
 /* keyspace.c */
 command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire,
 	cmd_expireat, cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan;
