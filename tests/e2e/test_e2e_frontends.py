@@ -9,6 +9,7 @@ import proto
 import pytest
 import redis as redis_py
 from conftest import SERVER, SERVER6, wait_for
+from respserver import encode
 
 pytestmark = pytest.mark.sanitized
 
@@ -218,45 +219,50 @@ def test_append_to_values_of_any_size(frontends):
     assert result.status == proto.TOO_LARGE and result.value_len == (1 << 20) + 1
 
 
-def test_parts_and_numbers_beside_udp(daemon):
+def beside_udp(daemon, pieces, udp_change):
     """
-    Three clients change one value at once, one of them over UDP: by its version, and only if that
-    is still the same.  No change is lost.
+    Two RESP clients send a piece of commands each; until they have all replies, a UDP client calls
+    udp_change().  Returns how often.
     """
-    rounds, redis = 200, daemon.redis()
-    redis.flushall()
-    redis.set("parts", bytes(3 * rounds))
-    redis.set("bits", bytes(100 + rounds))
-    redis.set("n", "0")
+    def send(piece):
+        with daemon.bed.tcp("client") as sock, sock.makefile("rb") as replies:
+            sock.sendall(piece)
+            while replies.readline() != b"+PONG\r\n":
+                pass
 
-    def third(at):
-        client = daemon.redis()
-        for number in range(rounds):
-            client.setrange("parts", at * rounds + number, b"x")
-            client.setbit("bits", 2 * number + at - 1, 1)
-            client.incrbyfloat("n", 0.5)
-
-    def change(udp, key, fn):
-        while True:
-            found = udp.get(key, pad_to=1024)
-            result = udp.set(key, fn(found.value), flags=proto.CAS, version=found.version)
-            if result.status != proto.NOT_STORED:
-                assert result.status == 0
-                return
-
-    threads = [threading.Thread(target=third, args=(at,)) for at in (1, 2)]
+    pieces = [b"".join(encode(*words) for words in piece) + encode("PING") for piece in pieces]
+    threads = [threading.Thread(target=send, args=(piece,)) for piece in pieces]
+    changes = 0
     with daemon.udp() as udp:
         for thread in threads:
             thread.start()
-        for number in range(rounds):
-            change(udp, b"parts", lambda v, at=number: v[:at] + b"x" + v[at + 1:])
-            change(udp, b"bits", lambda v, at=100 + number: v[:at] + b"x" + v[at + 1:])
-            change(udp, b"n", lambda v: b"%g" % (float(v) + 0.25))
-    for thread in threads:
-        thread.join()
-    assert redis.get("parts") == b"x" * 3 * rounds
-    assert redis.get("bits") == b"\xff" * (rounds // 4) + bytes(100 - rounds // 4) + b"x" * rounds
-    assert float(redis.get("n")) == rounds * 1.25
+        while any(thread.is_alive() for thread in threads):
+            assert udp_change(udp).status == 0
+            changes += 1
+    return changes
+
+
+def test_parts_beside_udp(daemon):
+    """
+    Bytes of a value are changed while others are appended to it; no change is lost.  Each BITFIELD
+    has much to do between reading and writing, so that APPENDs fall into that time.
+    """
+    count, redis = 300, daemon.redis()
+    redis.set("parts", bytes(2 * count))
+    more = ["GET", "i64", 0] * 330
+    pieces = [[words for i in range(first, first + count)
+               for words in (("BITFIELD", "parts", "SET", "u8", f"#{i}", 120, *more),
+                             ("SETBIT", "parts", 8 * i + 7, 1))] for first in (0, count)]
+    appended = beside_udp(daemon, pieces, lambda udp: udp.one(proto.append(b"parts", b"z")))
+    assert redis.get("parts") == b"y" * 2 * count + b"z" * appended
+
+
+def test_additions_beside_udp(daemon):
+    count, redis = 5000, daemon.redis()
+    redis.set("n", "0")
+    pieces = [[("INCRBYFLOAT", "n", "2.0")] * count] * 2
+    added = beside_udp(daemon, pieces, lambda udp: udp.one(proto.incr(b"n", 1)))
+    assert int(redis.get("n")) == 4 * count + added
 
 
 @pytest.mark.parametrize("key", [b"k", b"x" * 16, b"L" * 250])
