@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* INCRBYFLOAT: numbers with a fraction, computed and written as Redis does (x87 long double). */
+/* INCRBYFLOAT: numbers with a fraction, computed in long double and written as Redis does. */
 #include "impl.h"
 
 #include <ctype.h>
