@@ -116,6 +116,45 @@ static const struct command table[] = {
 	  "Subtracts from the number that is a value.", NULL },
 	{ "append", cmd_append, 3, W | M | F | Q, 1, 1, 1, "string", "<key> <value>",
 	  "Appends to a value.", NULL },
+	/* parts of values, and numbers with a fraction */
+	{ "incrbyfloat", cmd_incrbyfloat, 3, W | M | F, 1, 1, 1, "string", "<key> <increment>",
+	  "Adds to the floating-point number that is a value.", NULL },
+	{ "getrange", cmd_getrange, 4, R, 1, 1, 1, "string", "<key> <start> <end>",
+	  "Returns a part of a value.", NULL },
+	{ "substr", cmd_getrange, 4, R, 1, 1, 1, "string", "<key> <start> <end>",
+	  "Returns a part of a value; the old name of GETRANGE.", NULL },
+	{ "setrange", cmd_setrange, 4, W | M, 1, 1, 1, "string", "<key> <offset> <value>",
+	  "Overwrites a part of a value.", NULL },
+	{ "lcs", cmd_lcs, -3, R, 1, 2, 1, "string",
+	  "<key> <key> [LEN] [IDX] [MINMATCHLEN <length>] [WITHMATCHLEN]",
+	  "Finds the longest common subsequence of two values.", NULL },
+	/* values as arrays of bits */
+	{ "setbit", cmd_setbit, 4, W | M, 1, 1, 1, "bitmap", "<key> <offset> <0|1>",
+	  "Sets a bit of a value and returns what it was.", NULL },
+	{ "getbit", cmd_getbit, 3, R | F, 1, 1, 1, "bitmap", "<key> <offset>",
+	  "Returns a bit of a value.", NULL },
+	{ "bitcount", cmd_bitcount, -2, R, 1, 1, 1, "bitmap", "<key> [<start> <end> [BYTE|BIT]]",
+	  "Counts the bits that are set in a value or a part of it.", NULL },
+	{ "bitpos", cmd_bitpos, -3, R, 1, 1, 1, "bitmap", "<key> <0|1> [<start> [<end> [BYTE|BIT]]]",
+	  "Finds the first bit that is set, or not, in a value or a part of it.", NULL },
+	{ "bitop", cmd_bitop, -4, W | M, 2, -1, 1, "bitmap",
+	  "<AND|OR|XOR|NOT> <destination> <key> [<key> ...]",
+	  "Combines the bits of several values, and stores the result.", NULL },
+	{ "bitfield", cmd_bitfield, -2, W | M, 1, 1, 1, "bitmap",
+	  "<key> [GET <type> <offset> | [OVERFLOW WRAP|SAT|FAIL] SET|INCRBY <type> <offset> <value>] ...",
+	  "Reads, sets and adds to integers of any size in a value.", NULL },
+	{ "bitfield_ro", cmd_bitfield_ro, -2, R | F, 1, 1, 1, "bitmap",
+	  "<key> [GET <type> <offset> ...]",
+	  "Reads integers of any size in a value.", NULL },
+	/* values that count different elements */
+	{ "pfadd", cmd_pfadd, -2, W | M | F | CMD_ANY_ARGS, 1, 1, 1, "hyperloglog",
+	  "<key> [<element> ...]", "Adds elements to a HyperLogLog.", NULL },
+	{ "pfcount", cmd_pfcount, -2, R, 1, -1, 1, "hyperloglog", "<key> [<key> ...]",
+	  "Estimates how many different elements were added to HyperLogLogs.", NULL },
+	{ "pfmerge", cmd_pfmerge, -2, W | M, 1, -1, 1, "hyperloglog", "<destination> [<key> ...]",
+	  "Merges HyperLogLogs into one.", NULL },
+	{ "pfdebug", cmd_pfdebug, 3, W | M | A, 2, 2, 1, "hyperloglog",
+	  "<DECODE|ENCODING|GETREG|TODENSE> <key>", "Shows how a HyperLogLog is encoded.", NULL },
 	/* keys */
 	{ "del", cmd_del, -2, W | Q, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
 	{ "unlink", cmd_del, -2, W | F | Q, 1, -1, 1, "generic", "<key> [<key> ...]", "Deletes keys.", NULL },
@@ -197,7 +236,7 @@ static const struct command table[] = {
 
 /* --- look-up --- */
 
-#define SLOTS 256 /* a power of two, at least four times the commands: few collisions */
+#define SLOTS 512 /* a power of two, at least four times the commands: few collisions */
 
 static const struct command *slots[SLOTS];
 
@@ -312,6 +351,8 @@ void end_yes_no(struct client *c, unsigned int note, int ret, const struct store
 /* --- errors --- */
 
 #define VALUE_TOO_LONG "ERR value is larger than 1 MiB"
+#define RESULT_TOO_LONG                                                                            \
+	"ERR string exceeds maximum allowed size (proto-max-bulk-len)" /* as in Redis */
 #define NOT_AN_INTEGER "ERR value is not an integer or out of range"
 
 _Static_assert(XKV_VALUE_MAX == 1 << 20, "a text above names it");
@@ -331,7 +372,7 @@ void reply_store_error(struct client *c, int error)
 		reply_error(reply_to(c), "BUSY the key is changed by too many others: try again");
 		break;
 	case -EMSGSIZE:
-		reply_error(reply_to(c), VALUE_TOO_LONG);
+		reply_error(reply_to(c), RESULT_TOO_LONG);
 		break;
 	case -EDOM:
 		reply_error(reply_to(c), NOT_AN_INTEGER);
@@ -451,7 +492,9 @@ static const struct command *accepted(struct client *c, unsigned int argc,
 			    command_full_name(cmd, name));
 		return NULL;
 	}
-	if (cmd->last >= 0 && argc > PLAIN_ARGS_MAX) {
+	/* keys in a list are done in slices if they are queued */
+	if ((cmd->last >= 0 || !(cmd->flags & CMD_QUEUES)) && !(cmd->flags & CMD_ANY_ARGS) &&
+	    argc > PLAIN_ARGS_MAX) {
 		reply_error(reply_now(c), "ERR too many arguments for '%s' command",
 			    command_full_name(cmd, name));
 		return NULL;
@@ -517,7 +560,7 @@ static unsigned int resume(struct client *c)
 
 static size_t memory(struct client *c)
 {
-	return found_memory(progress_of(c)->found);
+	return found_memory(progress_of(c)->found) + lcs_memory(progress_of(c)->lcs);
 }
 
 const struct executor *commands_executor(void)
@@ -557,7 +600,7 @@ static const struct flag_name category_names[] = {
 
 static void reply_flags(struct reply *r, unsigned int flags)
 {
-	reply_set(r, (size_t)__builtin_popcount(flags & ~(unsigned int)CMD_QUEUES));
+	reply_set(r, (size_t)__builtin_popcount(flags & ~(CMD_QUEUES | CMD_ANY_ARGS)));
 	for (unsigned int i = 0; i < sizeof(flag_names) / sizeof(flag_names[0]); i++)
 		if (flags & flag_names[i].flag)
 			reply_status(r, flag_names[i].name);

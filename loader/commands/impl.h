@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the files of commands/ share: one row of the table in commands.c and one function for each
- * command, in string.c, keyspace.c or admin.c; the queue of operations; long commands (long.c).
+ * command, in the files by topic (string.c, range.c, keyspace.c, admin.c, ...); the queue of
+ * operations; read, modify, write (update.c); long commands (long.c).
  */
 #ifndef XKV_COMMANDS_IMPL_H
 #define XKV_COMMANDS_IMPL_H
+
+#include <errno.h>
 
 #include "commands.h"
 #include "net/client.h"
@@ -33,8 +36,9 @@ enum command_flags {
 	CMD_LOADING = 0x20,
 	CMD_STALE = 0x40,
 	CMD_FAST = 0x80,
-	CMD_NO_AUTH = 0x100, /* may be called before AUTH */
-	CMD_QUEUES = 0x200,  /* uses command_queue(), and reply_now() for all else */
+	CMD_NO_AUTH = 0x100,  /* may be called before AUTH */
+	CMD_QUEUES = 0x200,   /* uses command_queue(), and reply_now() for all else */
+	CMD_ANY_ARGS = 0x400, /* takes more than PLAIN_ARGS_MAX, though not in slices */
 };
 
 struct command {
@@ -108,6 +112,7 @@ struct progress {
 	unsigned int checked, at; /* arguments before these were checked, and queued */
 	uint64_t cursor;	  /* of a walk over the store */
 	struct found *found;	  /* what it found; owned */
+	struct lcs *lcs;	  /* of LCS; owned */
 };
 
 static inline struct progress *progress_of(struct client *c)
@@ -146,6 +151,44 @@ typedef int command_update_fn(struct client *c, void *arg, const struct store_en
 int command_update(struct client *c, const struct resp_arg *key, bool value,
 		   command_update_fn *decide, void *arg);
 
+/* An error of command_update_fn and command_change_fn for which the function has replied. */
+#define REPLIED (-EALREADY)
+
+/* A copy of a key's value, to be changed. */
+struct value {
+	unsigned char *bytes; /* not NULL; owned by command_change() */
+	size_t len, room;
+	bool exists; /* whether the key does; if not, the value is empty */
+};
+
+enum change {
+	CHANGE_NOTHING,
+	CHANGE_VALUE,	/* writes the value; the expiry stays */
+	CHANGE_REPLACE, /* writes the value, without expiry */
+	CHANGE_DELETE,
+};
+
+/*
+ * Makes the value `len` bytes long; further bytes are 0.  0, -EMSGSIZE (longer than the store
+ * takes) or -ENOMEM.
+ */
+int value_resize(struct value *v, size_t len);
+
+/*
+ * Reads the key, if it exists, calls `change` with a copy of the value, and does what it returns if
+ * the entry has not changed since it was read; else repeats all of it.  `change` returns enum
+ * change or an error, and may use the store.  On false the error was replied.
+ */
+typedef int command_change_fn(struct client *c, void *arg, struct value *v);
+bool command_change(struct client *c, const struct resp_arg *key, command_change_fn *change,
+		    void *arg);
+
+/*
+ * Reads a key, now; e->value is NULL if it does not exist.  Valid until the store is used again.
+ * On false the error was replied.
+ */
+bool command_read(struct client *c, const struct resp_arg *key, struct store_entry *e);
+
 /* An operation that sets the expiry of a key (Unix ms, 0 = never); one in the past deletes it. */
 struct store_op expiry_op(struct client *c, const struct resp_arg *key, uint64_t expire_ms);
 
@@ -166,6 +209,26 @@ static inline bool arg_is(const struct resp_arg *arg, const char *word)
 	return text_is(arg->ptr, arg->len, word);
 }
 
+/*
+ * Resolves the first and last position of a range, which count from the end if negative, in a value
+ * of `len` units.  Returns whether anything is in it.
+ */
+bool range_resolve(int64_t *first, int64_t *last, int64_t len);
+/* Some commands take a range as empty if it is backward before it is resolved. */
+static inline bool range_is_backward(int64_t first, int64_t last)
+{
+	return first < 0 && last < 0 && first > last;
+}
+
+/* Bytes that Redis addresses with offsets of bits, at its default proto-max-bulk-len. */
+#define BIT_BYTES_MAX (512ULL << 20)
+/*
+ * Checks an offset in bits, or, if `unit` is not 0, "#" and one in units of so many bits.  On false
+ * the error was replied.
+ */
+bool check_bit_offset(struct client *c, const struct resp_arg *arg, unsigned int unit,
+		      uint64_t *out);
+
 /* INFO (info.c): the text of the named sections, all of the default ones if none is; malloc()ed. */
 char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv, size_t *len);
 /* Samples memory, for its peak, and operations, for their rate; to be called every second or so. */
@@ -175,9 +238,20 @@ void info_sample(struct server *s);
 void found_free(struct found *f);
 size_t found_memory(const struct found *f);
 
+/* LCS (range.c); both take NULL. */
+void lcs_free(struct lcs *l);
+size_t lcs_memory(const struct lcs *l);
+
 /* string.c */
 command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getex, cmd_getset,
 	cmd_mget, cmd_mset, cmd_strlen, cmd_incr, cmd_decr, cmd_incrby, cmd_decrby, cmd_append;
+/* float.c, range.c */
+command_fn cmd_incrbyfloat, cmd_getrange, cmd_setrange, cmd_lcs;
+/* bits.c, bitfield.c */
+command_fn cmd_setbit, cmd_getbit, cmd_bitcount, cmd_bitpos, cmd_bitop, cmd_bitfield,
+	cmd_bitfield_ro;
+/* hyperloglog.c */
+command_fn cmd_pfadd, cmd_pfcount, cmd_pfmerge, cmd_pfdebug;
 /* keyspace.c */
 command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire,
 	cmd_expireat, cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan;

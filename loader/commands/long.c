@@ -26,6 +26,7 @@ struct progress *long_begin(struct client *c, command_step_fn *step)
 void long_end(struct client *c)
 {
 	found_free(progress_of(c)->found);
+	lcs_free(progress_of(c)->lcs);
 	*progress_of(c) = (struct progress){ 0 };
 }
 

@@ -302,8 +302,6 @@ struct getex {
 	struct reply value; /* of the entry that is given the expiry */
 };
 
-#define REPLIED (-EALREADY) /* of getex_decide(): an error, which was replied */
-
 static int getex_decide(struct client *c, void *arg, const struct store_entry *e,
 			struct store_op *write)
 {

@@ -3,45 +3,137 @@
 #include "impl.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define TRIES 1000 /* while other clients change the key */
 
+enum reads {
+	READS_EXPIRY, /* of a key that exists */
+	READS_VALUE,  /* of a key that exists */
+	READS_ANY,    /* the value, or that there is no key */
+};
+
 /* One try.  -ECANCELED or -ENOENT of the write: the entry was changed in between. */
-static int try_update(struct client *c, const struct resp_arg *key, bool value,
+static int try_update(struct client *c, const struct resp_arg *key, enum reads reads,
 		      command_update_fn *decide, void *arg, bool *written)
 {
 	struct store_ctx *ctx = c->worker->ctx;
 	struct store_entry e, unused;
 	struct store_op op = { 0 };
+	bool found;
 	int ret;
 
 	*written = false;
-	ret = value ? store_get(ctx, key->ptr, key->len, &e)
-		    : store_touch(ctx, key->ptr, key->len, true, &e);
-	if (ret)
+	ret = reads == READS_EXPIRY ? store_touch(ctx, key->ptr, key->len, true, &e)
+				    : store_get(ctx, key->ptr, key->len, &e);
+	found = !ret;
+	if (ret && (ret != -ENOENT || reads != READS_ANY))
 		return ret;
 	ret = decide(c, arg, &e, &op);
 	if (ret <= 0)
 		return ret;
 	*written = true;
-	op.flags |= XKV_CAS;
+	op.flags |= found ? XKV_CAS : XKV_NX;
 	op.version = e.version;
 	op.key = key->ptr;
 	op.key_len = key->len;
 	return store_do(ctx, &op, &unused);
 }
 
-int command_update(struct client *c, const struct resp_arg *key, bool value,
-		   command_update_fn *decide, void *arg)
+static int update(struct client *c, const struct resp_arg *key, enum reads reads,
+		  command_update_fn *decide, void *arg)
 {
 	bool written;
 	int ret;
 
 	commands_flush(c);
 	for (unsigned int i = 0; i < TRIES; i++) {
-		ret = try_update(c, key, value, decide, arg, &written);
+		ret = try_update(c, key, reads, decide, arg, &written);
 		if (!written || (ret != -ECANCELED && ret != -ENOENT))
 			return ret;
 	}
 	return -EBUSY;
+}
+
+int command_update(struct client *c, const struct resp_arg *key, bool value,
+		   command_update_fn *decide, void *arg)
+{
+	return update(c, key, value ? READS_VALUE : READS_EXPIRY, decide, arg);
+}
+
+/* --- values --- */
+
+int value_resize(struct value *v, size_t len)
+{
+	unsigned char *bytes;
+
+	if (len > XKV_VALUE_MAX)
+		return -EMSGSIZE;
+	if (len > v->room || !v->bytes) {
+		bytes = realloc(v->bytes, len + 1); /* of 0 bytes it may be NULL */
+		if (!bytes)
+			return -ENOMEM;
+		v->bytes = bytes;
+		v->room = len;
+	}
+	if (len > v->len)
+		memset(v->bytes + v->len, 0, len - v->len);
+	v->len = len;
+	return 0;
+}
+
+struct changing {
+	command_change_fn *change;
+	void *arg;
+	struct value value;
+};
+
+static int decide_change(struct client *c, void *arg, const struct store_entry *e,
+			 struct store_op *write)
+{
+	struct changing *x = arg;
+	struct value *v = &x->value;
+	int ret = value_resize(v, e->value_len);
+
+	if (ret)
+		return ret;
+	if (e->value_len)
+		memcpy(v->bytes, e->value, e->value_len);
+	v->exists = e->value;
+	ret = x->change(c, x->arg, v);
+	if (ret <= 0 || (ret == CHANGE_DELETE && !v->exists))
+		return ret < 0 ? ret : 0;
+	*write = (struct store_op){
+		.opcode = ret == CHANGE_DELETE ? XKV_OP_DELETE : XKV_OP_SET,
+		.flags = ret == CHANGE_VALUE && v->exists ? XKV_KEEPTTL : 0,
+	};
+	if (ret == CHANGE_DELETE)
+		return 1;
+	write->value = v->bytes;
+	write->value_len = v->len;
+	return 1;
+}
+
+bool command_change(struct client *c, const struct resp_arg *key, command_change_fn *change,
+		    void *arg)
+{
+	struct changing x = { .change = change, .arg = arg };
+	int ret = update(c, key, READS_ANY, decide_change, &x);
+
+	free(x.value.bytes);
+	if (ret && ret != REPLIED)
+		reply_store_error(c, ret);
+	return !ret;
+}
+
+bool command_read(struct client *c, const struct resp_arg *key, struct store_entry *e)
+{
+	int ret;
+
+	commands_flush(c);
+	ret = store_get(c->worker->ctx, key->ptr, key->len, e);
+	if (ret && ret != -ENOENT)
+		reply_store_error(c, ret);
+	return !ret || ret == -ENOENT;
 }

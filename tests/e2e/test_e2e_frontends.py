@@ -9,6 +9,7 @@ import proto
 import pytest
 import redis as redis_py
 from conftest import SERVER, SERVER6, wait_for
+from respserver import encode
 
 pytestmark = pytest.mark.sanitized
 
@@ -216,6 +217,52 @@ def test_append_to_values_of_any_size(frontends):
     redis.set("key", b"x" * (1 << 20))
     result = udp.one(proto.append(b"key", b"y"))
     assert result.status == proto.TOO_LARGE and result.value_len == (1 << 20) + 1
+
+
+def beside_udp(daemon, pieces, udp_change):
+    """
+    Two RESP clients send a piece of commands each; until they have all replies, a UDP client calls
+    udp_change().  Returns how often.
+    """
+    def send(piece):
+        with daemon.bed.tcp("client") as sock, sock.makefile("rb") as replies:
+            sock.sendall(piece)
+            while replies.readline() != b"+PONG\r\n":
+                pass
+
+    pieces = [b"".join(encode(*words) for words in piece) + encode("PING") for piece in pieces]
+    threads = [threading.Thread(target=send, args=(piece,)) for piece in pieces]
+    changes = 0
+    with daemon.udp() as udp:
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            assert udp_change(udp).status == 0
+            changes += 1
+    return changes
+
+
+def test_parts_beside_udp(daemon):
+    """
+    Bytes of a value are changed while others are appended to it; no change is lost.  Each BITFIELD
+    has much to do between reading and writing, so that APPENDs fall into that time.
+    """
+    count, redis = 300, daemon.redis()
+    redis.set("parts", bytes(2 * count))
+    more = ["GET", "i64", 0] * 330
+    pieces = [[words for i in range(first, first + count)
+               for words in (("BITFIELD", "parts", "SET", "u8", f"#{i}", 120, *more),
+                             ("SETBIT", "parts", 8 * i + 7, 1))] for first in (0, count)]
+    appended = beside_udp(daemon, pieces, lambda udp: udp.one(proto.append(b"parts", b"z")))
+    assert redis.get("parts") == b"y" * 2 * count + b"z" * appended
+
+
+def test_additions_beside_udp(daemon):
+    count, redis = 5000, daemon.redis()
+    redis.set("n", "0")
+    pieces = [[("INCRBYFLOAT", "n", "2.0")] * count] * 2
+    added = beside_udp(daemon, pieces, lambda udp: udp.one(proto.incr(b"n", 1)))
+    assert int(redis.get("n")) == 4 * count + added
 
 
 @pytest.mark.parametrize("key", [b"k", b"x" * 16, b"L" * 250])

@@ -7,7 +7,8 @@ with the same values and times to live.  XKV_DIFF_SEED repeats what a failure na
 XKV_DIFF_SECONDS (default 12) is how long it looks for one.
 
 Not asked for, since xkv differs on purpose: keys of no or more than 250 bytes, values over 1 MiB,
-expiry later than 2^53 ms, and commands that it does not have.
+expiry later than 2^53 ms, BITFIELD's SET with SAT of a number so low that Redis' check overflows
+(it stores the highest number then), and commands that it does not have.
 """
 import os
 import random
@@ -101,10 +102,34 @@ class Words:
     def case(self, word):
         return "".join(self.pick(c, c.upper()) for c in word) if isinstance(word, str) else word
 
+    def part(self):
+        """Commands about parts of values, bits and HyperLogLogs."""
+        key, other = self.key(), self.key()
+        at = self.pick(0, 1, 8, 100, 1500, 20_000) + self.rng.randrange(-9, 9)
+        end = at + self.rng.randrange(-5, 300)
+        limits = self.pick((), (at, end), (at, end, "bit"), (at, end, "byte"), (at,))
+        field = self.pick("u1", "i8", "u13", "i64", "u63"), self.pick("", "#") + str(at)
+        set_field = self.pick((), ("set", *field, self.pick(0, -1, 200, -(2**40))))
+        return self.pick(
+            lambda: [self.pick("getrange", "substr"), key, at, end],
+            lambda: ["setrange", key, at, self.value()[:3000]],
+            lambda: ["incrbyfloat", key, self.pick(self.number(), b"1.5", b"-3e2", b"0.1")],
+            lambda: ["setbit", key, at, self.pick(0, 1)], lambda: ["getbit", key, at],
+            lambda: ["bitcount", key, *limits],
+            lambda: ["bitpos", key, self.pick(0, 1), *limits],
+            lambda: ["bitop", self.pick("and", "or", "xor"), key, *self.keys()],
+            lambda: ["bitop", "not", key, other],
+            lambda: ["bitfield", key, "overflow", self.pick("wrap", "sat", "fail"),
+                     *set_field, "incrby", *field, self.number(), "get", *field],
+            lambda: ["bitfield_ro", key, "get", *field],
+            lambda: ["pfadd", key, *self.keys()], lambda: ["pfcount", *self.keys()],
+            lambda: ["pfmerge", key, other])()
+
     def command(self):
         key = self.key()
         expire = self.pick("expire", "pexpire", "expireat", "pexpireat")
         words = self.pick(
+            self.part, self.part, self.part, self.part,
             lambda: ["get", key], lambda: ["get", key], lambda: ["strlen", key],
             lambda: ["type", key],
             lambda: ["set", key, self.value()], lambda: ["set", key, self.value(),
