@@ -13,8 +13,8 @@ import io
 import os
 from contextlib import ExitStack
 
-from harness import (BUILD, SERVER_IP, Bed, die, load_redis, machine, median, prepare, start_memcached,
-                     start_redis, start_xkvd, step, write_json)
+from harness import (BUILD, SERVER_IP, Bed, die, load_redis, machine, median, prepare,
+                     start_memcached, start_redis, start_xkvd, step, write_json)
 
 REDIS_PORT, MEMCACHED_PORT = 6380, 11211
 FIGURES = ("ops_per_sec", "p50_us", "p99_us")
