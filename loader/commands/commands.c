@@ -61,7 +61,28 @@ static const struct command client_sub[] = {
 	{ .name = NULL },
 };
 
+static const struct command object_sub[] = {
+	{ "encoding", cmd_object_encoding, 3, R | Q, 2, 2, 1, "generic", "<key>",
+	  "Return the representation that Redis would store the value in.", NULL },
+	{ "freq", cmd_object_freq, 3, R, 2, 2, 1, "generic", "<key>",
+	  "Return how often the key is used, 0 to 7, with an LFU policy.", NULL },
+	{ "idletime", cmd_object_idletime, 3, R | Q, 2, 2, 1, "generic", "<key>",
+	  "An error: idle times are not recorded.", NULL },
+	{ "refcount", cmd_object_refcount, 3, R | Q, 2, 2, 1, "generic", "<key>",
+	  "Return the number of references that Redis would hold to the value.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "generic", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
 static const struct command memory_sub[] = {
+	{ "doctor", cmd_memory_doctor, 2, 0, 0, 0, 0, "server", "",
+	  "Return memory problems reports.", NULL },
+	{ "malloc-stats", cmd_memory_malloc_stats, 2, 0, 0, 0, 0, "server", "",
+	  "Return statistics of the allocator, if it has any.", NULL },
+	{ "stats", cmd_memory_stats, 2, 0, 0, 0, 0, "server", "",
+	  "Return information about the memory usage of the server.", NULL },
+	{ "usage", cmd_memory_usage, -3, R, 2, 2, 1, "server", "<key> [SAMPLES <count>]",
+	  "Return the bytes of the slot that holds the key and its value.", NULL },
 	{ "purge", cmd_memory_purge, 2, 0, 0, 0, 0, "server", "",
 	  "Give free memory of the daemon back to the system.", NULL },
 	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
@@ -189,6 +210,26 @@ static const struct command table[] = {
 	  "Returns the Unix time of the last good save.", NULL },
 	{ "shutdown", cmd_shutdown, -1, A | NS | LS, 0, 0, 0, "server",
 	  "[NOSAVE|SAVE] [NOW] [FORCE]", "Saves if so configured, and ends the server.", NULL },
+	/* inspection of keys and server */
+	{ "expiretime", cmd_expiretime, 2, R | F | Q, 1, 1, 1, "generic", "<key>",
+	  "Returns the Unix time at which a key expires, in seconds.", NULL },
+	{ "pexpiretime", cmd_pexpiretime, 2, R | F | Q, 1, 1, 1, "generic", "<key>",
+	  "Returns the Unix time at which a key expires, in milliseconds.", NULL },
+	{ "randomkey", cmd_randomkey, 1, R, 0, 0, 0, "generic", "", "Returns a random key.", NULL },
+	{ "object", NULL, -2, 0, 0, 0, 0, "generic", "", "Commands about values.", object_sub },
+	{ "sort", cmd_sort, -2, W | M, 1, 1, 1, "generic",
+	  "<key> [BY <pattern>] [LIMIT <offset> <count>] [GET <pattern> ...] [ASC|DESC] [ALPHA] "
+	  "[STORE <key>]", "An error if the key exists: a string cannot be sorted.", NULL },
+	{ "sort_ro", cmd_sort_ro, -2, R, 1, 1, 1, "generic",
+	  "<key> [BY <pattern>] [LIMIT <offset> <count>] [GET <pattern> ...] [ASC|DESC] [ALPHA]",
+	  "An error if the key exists: a string cannot be sorted.", NULL },
+	{ "wait", cmd_wait, 3, NS, 0, 0, 0, "generic", "<numreplicas> <timeout>",
+	  "Replies 0 at once: there are no replicas.", NULL },
+	{ "time", cmd_time, 1, LS | F, 0, 0, 0, "server", "", "Returns the server's time.", NULL },
+	{ "role", cmd_role, 1, NS | LS | F, 0, 0, 0, "server", "",
+	  "Returns the role in a replication: master, of none.", NULL },
+	{ "lolwut", cmd_lolwut, -1, R | F, 0, 0, 0, "server", "[VERSION <version>]",
+	  "Returns the version.", NULL },
 };
 /* clang-format on */
 
@@ -197,7 +238,7 @@ static const struct command table[] = {
 
 /* --- look-up --- */
 
-#define SLOTS 256 /* a power of two, at least four times the commands: few collisions */
+#define SLOTS 512 /* a power of two, at least four times the commands: few collisions */
 
 static const struct command *slots[SLOTS];
 

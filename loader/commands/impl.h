@@ -168,6 +168,14 @@ static inline bool arg_is(const struct resp_arg *arg, const char *word)
 
 /* INFO (info.c): the text of the named sections, all of the default ones if none is; malloc()ed. */
 char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv, size_t *len);
+/* Bytes, as INFO and MEMORY report them. */
+struct memory_figures {
+	uint64_t used, peak;	  /* of the store */
+	uint64_t empty, data;	  /* of `used`: what an empty store takes, and the rest */
+	uint64_t rss;		  /* of the process; includes the store, which it maps */
+	uint64_t heap, heap_used; /* of the daemon's allocator */
+};
+struct memory_figures memory_figures(struct server *s);
 /* Samples memory, for its peak, and operations, for their rate; to be called every second or so. */
 void info_sample(struct server *s);
 
@@ -180,7 +188,15 @@ command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_g
 	cmd_mget, cmd_mset, cmd_strlen, cmd_incr, cmd_decr, cmd_incrby, cmd_decrby, cmd_append;
 /* keyspace.c */
 command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire,
-	cmd_expireat, cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan;
+	cmd_expireat, cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan,
+	cmd_expiretime, cmd_pexpiretime, cmd_randomkey;
+/* object.c */
+command_fn cmd_object_encoding, cmd_object_freq, cmd_object_idletime, cmd_object_refcount,
+	cmd_memory_usage;
+/* memory.c */
+command_fn cmd_memory_stats, cmd_memory_doctor, cmd_memory_malloc_stats;
+/* about.c */
+command_fn cmd_time, cmd_role, cmd_wait, cmd_lolwut, cmd_sort, cmd_sort_ro;
 /* admin.c */
 command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_reset, cmd_info,
 	cmd_config_get, cmd_config_set, cmd_config_resetstat, cmd_client_setname,

@@ -32,6 +32,8 @@ void reply_splice(struct reply *whole, struct reply *part);
 void reply_ok(struct reply *r);
 void reply_status(struct reply *r, const char *text);
 void reply_int(struct reply *r, int64_t value);
+/* A double in RESP3, its text in RESP2. */
+void reply_double(struct reply *r, double value);
 void reply_bulk(struct reply *r, const void *bytes, size_t len);
 void reply_text(struct reply *r, const char *text);
 /* Text for people: a verbatim string in RESP3, a bulk string in RESP2. */

@@ -93,6 +93,20 @@ void reply_bulk(struct reply *r, const void *bytes, size_t len)
 	outbox_used(&r->out, (size_t)(end_line(at + len) - start));
 }
 
+void reply_double(struct reply *r, double value)
+{
+	char text[40];
+	int len = snprintf(text, sizeof(text), "%.17g", value);
+
+	if (r->protocol < PROTOCOL_RESP3) {
+		reply_bulk(r, text, (size_t)len);
+		return;
+	}
+	append(r, ",", 1);
+	append(r, text, (size_t)len);
+	append(r, "\r\n", 2);
+}
+
 void reply_text(struct reply *r, const char *text)
 {
 	reply_bulk(r, text, strlen(text));
