@@ -69,6 +69,7 @@ struct config {
 	const char *requirepass;		  /* default "" */
 	bool protected_mode;			  /* default yes */
 	enum protected_configs protected_configs; /* enable-protected-configs, default no */
+	enum protected_configs debug_command;	  /* enable-debug-command, default no */
 	enum log_level loglevel;		  /* default notice */
 	const char *logfile;			  /* default "" = standard error */
 	unsigned int maxclients;		  /* default 10000 */
@@ -82,6 +83,9 @@ struct config {
 	uint64_t query_buffer_limit; /* bytes of one command, default 1 GiB */
 	/* bytes of one argument, default 2 MiB; values are limited to XKV_VALUE_MAX anyway */
 	uint64_t proto_max_bulk_len;
+	int64_t slowlog_slower_than;	/* us, -1 = no slow log, default 10000 */
+	unsigned int slowlog_max_len;	/* default 128 */
+	unsigned int latency_threshold; /* latency-monitor-threshold: ms, 0 = off, default 0 */
 	/* of xkv */
 	const char *interface; /* default "" = none: TCP and UDP through the kernel stack only */
 	enum attach_mode mode; /* default auto */

@@ -347,8 +347,7 @@ static void print_client(FILE *out, const struct client *c)
 		s->lib_name ? s->lib_name : "", s->lib_version ? s->lib_version : "");
 }
 
-/* Replies with the text of an open_memstream(); frees it. */
-static void reply_collected(struct client *c, FILE *file, char **text, size_t *len)
+void reply_collected(struct client *c, FILE *file, char **text, size_t *len)
 {
 	if (fclose(file))
 		reply_error(reply_to(c), "ERR out of memory");
@@ -723,6 +722,7 @@ void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp
 	(void)argc;
 	(void)argv;
 	server_stats(c->srv, c->srv->stat_base);
+	measure_reset(c->worker);
 	reply_ok(reply_to(c));
 }
 

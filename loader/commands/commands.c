@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "util/glob.h"
@@ -71,6 +72,33 @@ static const struct command object_sub[] = {
 	{ "refcount", cmd_object_refcount, 3, R | Q, 2, 2, 1, "generic", "<key>",
 	  "Return the number of references that Redis would hold to the value.", NULL },
 	{ "help", cmd_help, 2, LS, 0, 0, 0, "generic", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
+static const struct command slowlog_sub[] = {
+	{ "get", cmd_slowlog_get, -2, A | LS, 0, 0, 0, "server", "[<count>]",
+	  "Return the latest <count> entries: id, time, microseconds, arguments, client.", NULL },
+	{ "len", cmd_slowlog_len, 2, A | LS, 0, 0, 0, "server", "",
+	  "Return the length of the slowlog.", NULL },
+	{ "reset", cmd_slowlog_reset, 2, A | LS, 0, 0, 0, "server", "", "Reset the slowlog.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
+static const struct command latency_sub[] = {
+	{ "doctor", cmd_latency_doctor, 2, A | NS | LS, 0, 0, 0, "server", "",
+	  "Return a human readable latency analysis report.", NULL },
+	{ "graph", cmd_latency_graph, 3, A | NS | LS, 0, 0, 0, "server", "<event>",
+	  "Return an ASCII latency graph for the <event> class.", NULL },
+	{ "histogram", cmd_latency_histogram, -2, A | NS | LS, 0, 0, 0, "server", "[<command> ...]",
+	  "Return how long commands took: a cumulative histogram for each.", NULL },
+	{ "history", cmd_latency_history, 3, A | NS | LS, 0, 0, 0, "server", "<event>",
+	  "Return time-latency samples for the <event> class.", NULL },
+	{ "latest", cmd_latency_latest, 2, A | NS | LS, 0, 0, 0, "server", "",
+	  "Return the latest latency samples for all events.", NULL },
+	{ "reset", cmd_latency_reset, -2, A | NS | LS, 0, 0, 0, "server", "[<event> ...]",
+	  "Reset latency data of one or more <event> classes.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
 	{ .name = NULL },
 };
 
@@ -228,6 +256,10 @@ static const struct command table[] = {
 	{ "time", cmd_time, 1, LS | F, 0, 0, 0, "server", "", "Returns the server's time.", NULL },
 	{ "role", cmd_role, 1, NS | LS | F, 0, 0, 0, "server", "",
 	  "Returns the role in a replication: master, of none.", NULL },
+	{ "debug", cmd_debug, -2, A | NS | LS, 0, 0, 0, "server", "<subcommand> [<argument>]",
+	  "For tests: SLEEP, SET-ACTIVE-EXPIRE.", NULL },
+	{ "slowlog", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about slow commands.", slowlog_sub },
+	{ "latency", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about latency.", latency_sub },
 	{ "lolwut", cmd_lolwut, -1, R | F, 0, 0, 0, "server", "[VERSION <version>]",
 	  "Returns the version.", NULL },
 };
@@ -303,6 +335,38 @@ const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_
 	return text;
 }
 
+static size_t sub_count(const struct command *cmd)
+{
+	size_t n = 0;
+
+	while (cmd->sub && cmd->sub[n].name)
+		n++;
+	return n;
+}
+
+unsigned int command_id(const struct command *cmd)
+{
+	size_t id = TABLE_SIZE;
+
+	if (cmd >= table && cmd < table + TABLE_SIZE)
+		return (unsigned int)(cmd - table);
+	for (unsigned int i = 0; i < TABLE_SIZE; id += sub_count(&table[i++]))
+		if (cmd >= table[i].sub && cmd < table[i].sub + sub_count(&table[i]))
+			return (unsigned int)(id + (size_t)(cmd - table[i].sub));
+	return COMMAND_IDS - 1; /* it is in the table */
+}
+
+const struct command *command_by_id(unsigned int id)
+{
+	if (id < TABLE_SIZE)
+		return &table[id];
+	id -= TABLE_SIZE;
+	for (unsigned int i = 0; i < TABLE_SIZE; id -= sub_count(&table[i++]))
+		if (id < sub_count(&table[i]))
+			return &table[i].sub[id];
+	return NULL;
+}
+
 /* --- the queue --- */
 
 static void on_done(void *arg, unsigned int op, int ret, const struct store_entry *e)
@@ -311,15 +375,18 @@ static void on_done(void *arg, unsigned int op, int ret, const struct store_entr
 	const struct queue *q = queue_of(c);
 
 	q->then[op].end(c, q->then[op].note, ret, e);
+	measure_errors(c, q->then[op].number);
 }
 
 void commands_flush(struct client *c)
 {
 	struct queue *q = queue_of(c);
 
-	if (q->count)
-		store_run(c->worker->ctx, q->op, q->count, on_done, c);
+	if (!q->count)
+		return;
+	store_run(c->worker->ctx, q->op, q->count, on_done, c);
 	q->count = 0;
+	measure_batch(c);
 }
 
 void command_queue(struct client *c, const struct store_op *op, command_end_fn *end,
@@ -331,6 +398,7 @@ void command_queue(struct client *c, const struct store_op *op, command_end_fn *
 		commands_flush(c);
 	q->op[q->count] = *op;
 	q->then[q->count].end = end;
+	q->then[q->count].number = measure_operation(c);
 	q->then[q->count++].note = note;
 }
 
@@ -465,12 +533,10 @@ static bool arity_ok(const struct command *cmd, unsigned int argc)
 			       : argc >= (unsigned int)-cmd->arity;
 }
 
-/* The command or subcommand, if it may be executed; else NULL, and the error was replied. */
-static const struct command *accepted(struct client *c, unsigned int argc,
-				      const struct resp_arg *argv)
+/* The command or subcommand; NULL if there is none, and the error was replied. */
+static const struct command *named(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const struct command *cmd = find(argv[0].ptr, argv[0].len), *sub;
-	char name[COMMAND_NAME_MAX];
 
 	if (!cmd) {
 		if (is_http(&argv[0]))
@@ -487,19 +553,27 @@ static const struct command *accepted(struct client *c, unsigned int argc,
 		}
 		cmd = sub;
 	}
+	return cmd;
+}
+
+/* May it be executed?  If not, the error was replied. */
+static bool accepted(struct client *c, const struct command *cmd, unsigned int argc)
+{
+	char name[COMMAND_NAME_MAX];
+
 	if (!arity_ok(cmd, argc)) {
 		reply_error(reply_now(c), "ERR wrong number of arguments for '%s' command",
 			    command_full_name(cmd, name));
-		return NULL;
+		return false;
 	}
 	if (cmd->last >= 0 && argc > PLAIN_ARGS_MAX) {
 		reply_error(reply_now(c), "ERR too many arguments for '%s' command",
 			    command_full_name(cmd, name));
-		return NULL;
+		return false;
 	}
 	if (!(cmd->flags & CMD_NO_AUTH) && client_needs_auth(c)) {
 		reply_error(reply_now(c), "NOAUTH Authentication required.");
-		return NULL;
+		return false;
 	}
 	if (c->srv->writes_refused && ((cmd->flags & CMD_WRITE) || cmd->fn == cmd_ping)) {
 		reply_error(
@@ -509,9 +583,9 @@ static const struct command *accepted(struct client *c, unsigned int argc,
 			"disabled, because this instance is configured to report errors during "
 			"writes if RDB snapshotting fails (stop-writes-on-bgsave-error "
 			"option). Please check the Redis logs for details about the RDB error.");
-		return NULL;
+		return false;
 	}
-	return cmd;
+	return true;
 }
 
 /* Between MULTI and its end, only these are executed. */
@@ -539,21 +613,40 @@ static unsigned int run_flags(struct client *c)
 
 static unsigned int run(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	const struct command *cmd = accepted(c, argc, argv);
+	const struct command *cmd = named(c, argc, argv);
 
-	if (cmd && !refused_by_multi(c, cmd)) {
-		if (!(cmd->flags & CMD_QUEUES))
-			commands_flush(c);
-		c->session.last = cmd;
-		cmd->fn(c, argc, argv);
+	if (!cmd)
+		return run_flags(c);
+	if (!accepted(c, cmd, argc) || refused_by_multi(c, cmd)) {
+		measure_rejected(c, cmd);
+		return run_flags(c);
 	}
+	if (!(cmd->flags & CMD_QUEUES))
+		commands_flush(c);
+	c->session.last = cmd;
+	measure_begin(c, cmd, 0);
+	cmd->fn(c, argc, argv);
+	measure_end(c);
 	return run_flags(c);
 }
 
 static unsigned int resume(struct client *c)
 {
+	measure_begin(c, c->session.last, progress_of(c)->ns);
 	long_continue(c);
+	measure_end(c);
 	return run_flags(c);
+}
+
+static void flush(struct client *c)
+{
+	commands_flush(c);
+	measure_batch(c);
+}
+
+static void free_worker(struct worker *w)
+{
+	slowlog_trim(&((struct queue *)w->commands)->measure.slowlog, 0);
 }
 
 static size_t memory(struct client *c)
@@ -568,13 +661,16 @@ const struct executor *commands_executor(void)
 		.worker_bytes = sizeof(struct queue),
 		.run = run,
 		.resume = resume,
-		.flush = commands_flush,
+		.flush = flush,
 		.cancel = long_end,
 		.memory = memory,
+		.worker_free = free_worker,
 		.sample = info_sample,
 	};
 
 	fill_slots();
+	if (command_by_id(COMMAND_IDS))
+		abort(); /* too many commands for their numbers */
 	return &executor;
 }
 
@@ -656,15 +752,6 @@ static void reply_key_specs(struct reply *r, const struct command *cmd)
 	reply_int(r, cmd->step);
 	reply_text(r, "limit");
 	reply_int(r, 0);
-}
-
-static size_t sub_count(const struct command *cmd)
-{
-	size_t n = 0;
-
-	while (cmd->sub && cmd->sub[n].name)
-		n++;
-	return n;
 }
 
 static void reply_command(struct reply *r, const struct command *cmd)

@@ -6,7 +6,10 @@
 #ifndef XKV_COMMANDS_IMPL_H
 #define XKV_COMMANDS_IMPL_H
 
+#include <stdio.h>
+
 #include "commands.h"
+#include "measure.h"
 #include "net/client.h"
 #include "util/text.h"
 
@@ -66,7 +69,9 @@ struct queue {
 	struct {
 		command_end_fn *end;
 		unsigned int note;
+		unsigned int number; /* of the command, for measure_errors() */
 	} then[QUEUE_OPS];
+	struct measure measure;
 };
 
 static inline struct queue *queue_of(const struct client *c)
@@ -107,6 +112,7 @@ struct progress {
 	unsigned int stride;
 	unsigned int checked, at; /* arguments before these were checked, and queued */
 	uint64_t cursor;	  /* of a walk over the store */
+	uint64_t ns;		  /* that it has taken so far */
 	struct found *found;	  /* what it found; owned */
 };
 
@@ -131,6 +137,19 @@ void command_keys(struct client *c, unsigned int argc, const struct resp_arg *ar
 
 /* "get" or "config|get", in `text` or static. */
 const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_MAX]);
+/* A number less than COMMAND_IDS; and back, NULL above the last one. */
+unsigned int command_id(const struct command *cmd);
+const struct command *command_by_id(unsigned int id);
+
+/* measure.c: of all workers; and sections of INFO. */
+struct metrics;
+void command_stats_sum(const struct server *s, unsigned int id, struct command_stats *sum);
+void commandstats_section(struct metrics *m, struct server *s);
+void latencystats_section(struct metrics *m, struct server *s);
+void errorstats_section(struct metrics *m, struct server *s);
+
+/* Replies with the text of an open_memstream(); frees it. */
+void reply_collected(struct client *c, FILE *file, char **text, size_t *len);
 
 /*
  * Read, modify, write: reads the key (its value only if `value`), calls `decide`, and writes what
@@ -195,6 +214,13 @@ command_fn cmd_object_encoding, cmd_object_freq, cmd_object_idletime, cmd_object
 	cmd_memory_usage;
 /* memory.c */
 command_fn cmd_memory_stats, cmd_memory_doctor, cmd_memory_malloc_stats;
+/* slowlog.c */
+command_fn cmd_slowlog_get, cmd_slowlog_len, cmd_slowlog_reset;
+/* latency.c */
+command_fn cmd_latency_doctor, cmd_latency_graph, cmd_latency_histogram, cmd_latency_history,
+	cmd_latency_latest, cmd_latency_reset;
+/* debug.c */
+command_fn cmd_debug;
 /* about.c */
 command_fn cmd_time, cmd_role, cmd_wait, cmd_lolwut, cmd_sort, cmd_sort_ro;
 /* admin.c */

@@ -218,6 +218,7 @@ static void stats_section(struct metrics *m, struct server *s)
 	metric_count(m, "client_query_buffer_limit_disconnections", st[STAT_QUERY_CLOSED]);
 	metric_count(m, "client_output_buffer_limit_disconnections", st[STAT_OUTPUT_CLOSED]);
 	metric_count(m, "protocol_errors", st[STAT_PROTOCOL_ERRORS]);
+	metric_count(m, "total_error_replies", s->worker[0]->errors.total);
 }
 
 static void replication_section(struct metrics *m, struct server *s)
@@ -298,12 +299,20 @@ static void xkv_section(struct metrics *m, struct server *s)
 static const struct section {
 	const char *name;
 	void (*read)(struct metrics *m, struct server *s);
+	bool asked_only; /* not among the default sections */
 } sections[] = {
-	{ "Server", server_section }, { "Clients", clients_section },
-	{ "Memory", memory_section }, { "Persistence", persistence_section },
-	{ "Stats", stats_section },   { "Replication", replication_section },
-	{ "CPU", cpu_section },	      { "Keyspace", keyspace_section },
-	{ "Xkv", xkv_section },
+	{ "Server", server_section, false },
+	{ "Clients", clients_section, false },
+	{ "Memory", memory_section, false },
+	{ "Persistence", persistence_section, false },
+	{ "Stats", stats_section, false },
+	{ "Replication", replication_section, false },
+	{ "CPU", cpu_section, false },
+	{ "Commandstats", commandstats_section, true },
+	{ "Errorstats", errorstats_section, false },
+	{ "Latencystats", latencystats_section, true },
+	{ "Keyspace", keyspace_section, false },
+	{ "Xkv", xkv_section, false },
 };
 
 /* ---- as lines of INFO ---------------------------------------------------- */
@@ -329,14 +338,15 @@ static void print_text(struct metrics *m, const char *name, const char *value)
 	fprintf(m->arg, "%s:%s\r\n", name, value);
 }
 
-/* All sections, without names or with one of those that mean all. */
+/* The default sections without names; "all" are all. */
 static bool is_wanted(const struct section *section, unsigned int argc, const struct resp_arg *argv)
 {
 	for (unsigned int i = 0; i < argc; i++)
 		if (arg_is(&argv[i], section->name) || arg_is(&argv[i], "all") ||
-		    arg_is(&argv[i], "default") || arg_is(&argv[i], "everything"))
+		    arg_is(&argv[i], "everything") ||
+		    (arg_is(&argv[i], "default") && !section->asked_only))
 			return true;
-	return argc == 0;
+	return argc == 0 && !section->asked_only;
 }
 
 char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv, size_t *len)

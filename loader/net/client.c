@@ -251,7 +251,8 @@ void clients_tend_memory(struct worker *w)
 /* Keeps worker.clients in the order of activity, for `timeout`. */
 static void touch(struct client *c)
 {
-	c->active = monotonic_seconds();
+	c->worker->now_ns = monotonic_ns();
+	c->active = (double)c->worker->now_ns / 1e9;
 	TAILQ_REMOVE(&c->worker->clients, c, link);
 	TAILQ_INSERT_TAIL(&c->worker->clients, c, link);
 }
@@ -356,6 +357,8 @@ void client_turn(struct client *c)
 	worker_dequeue(c->worker, c);
 	if (c->ran & RUN_UNFINISHED)
 		touch(c);
+	else
+		c->worker->now_ns = monotonic_ns();
 	c->dead |= is_abandoned(c);
 	run_round(c);
 }
@@ -462,6 +465,7 @@ void client_new(struct worker *w, int fd)
 	c->id = ++s->last_client_id;
 	c->since = c->active = monotonic_seconds();
 	session_init(&c->session, !s->cfg->requirepass[0], s->cfg->client_output_limit);
+	c->session.reply.errors = &w->errors;
 	ev_io_init(&c->stream.readable, on_readable, fd, EV_READ);
 	ev_io_init(&c->stream.writable, on_writable, fd, EV_WRITE);
 	c->stream.readable.data = c->stream.writable.data = c;

@@ -14,6 +14,7 @@
 struct client;
 struct resp_arg;
 struct server;
+struct worker;
 
 /* What the last command of a client is like. */
 enum run_flags {
@@ -39,6 +40,8 @@ struct executor {
 	void (*cancel)(struct client *c);
 	/* Bytes that the unfinished command has allocated. */
 	size_t (*memory)(struct client *c);
+	/* Frees what commands/ have allocated for a worker. */
+	void (*worker_free)(struct worker *w);
 	/* Samples what INFO reports as peak and per second; called every second. */
 	void (*sample)(struct server *s);
 };

@@ -16,9 +16,12 @@
 
 enum protocol { PROTOCOL_RESP2 = 2, PROTOCOL_RESP3 = 3 }; /* the numbers of HELLO */
 
+struct error_counts;
+
 struct reply {
 	struct outbox out;
 	enum protocol protocol;
+	struct error_counts *errors; /* where errors are counted, not owned; NULL = nowhere */
 };
 
 /* `limit` in bytes, 0 = none. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "stats.h"
 #include "util/text.h"
 
 void reply_init(struct reply *r, enum protocol protocol, size_t limit)
@@ -16,6 +17,7 @@ void reply_init(struct reply *r, enum protocol protocol, size_t limit)
 void reply_part(struct reply *part, const struct reply *whole)
 {
 	reply_init(part, whole->protocol, whole->out.limit);
+	part->errors = whole->errors;
 }
 
 void reply_free(struct reply *r)
@@ -150,6 +152,21 @@ void reply_set(struct reply *r, size_t items)
 	typed_number(r, r->protocol < PROTOCOL_RESP3 ? '*' : '~', (int64_t)items);
 }
 
+static void count_error(struct error_counts *counts, const char *text)
+{
+	size_t len = strcspn(text, " \r");
+
+	counts->total++;
+	for (unsigned int i = 0; i < ERROR_CODES && len < ERROR_CODE_MAX; i++) {
+		if (!counts->each[i].code[0])
+			memcpy(counts->each[i].code, text, len);
+		if (memcmp(counts->each[i].code, text, len) || counts->each[i].code[len])
+			continue;
+		counts->each[i].count++;
+		return;
+	}
+}
+
 void reply_error(struct reply *r, const char *fmt, ...)
 {
 	char text[1024];
@@ -169,4 +186,6 @@ void reply_error(struct reply *r, const char *fmt, ...)
 			text[i] = ' ';
 	end_line(text + 1 + n);
 	append(r, text, (size_t)n + 3);
+	if (r->errors)
+		count_error(r->errors, text + 1);
 }

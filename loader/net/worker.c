@@ -143,6 +143,7 @@ void worker_free(struct worker *w)
 	if (w->ctx)
 		store_ctx_put(w->ctx);
 	outbox_cache_free();
+	w->executor->worker_free(w);
 	free(w->read_buffer);
 	free(w);
 }

@@ -44,8 +44,14 @@ struct worker {
 	ev_check turns;		     /* gives each waiting client its turn */
 	ev_idle no_wait;	     /* keeps the loop from sleeping while some are waiting */
 	ev_timer second;
-	uint64_t slice_end;   /* monotonic ns: when long commands have used up this round's time */
-	uint64_t stat[STATS]; /* only grow */
+	uint64_t slice_end; /* monotonic ns: when long commands have used up this round's time */
+	/*
+	 * monotonic ns, as last read: at the beginning of a client's round, and whenever the time
+	 * that commands took was measured
+	 */
+	uint64_t now_ns;
+	uint64_t stat[STATS];	    /* only grow */
+	struct error_counts errors; /* since CONFIG RESETSTAT */
 	const struct executor *executor;
 	/* executor.worker_bytes, used by commands/ only */
 	_Alignas(max_align_t) char commands[];
