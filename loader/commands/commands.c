@@ -54,6 +54,14 @@ static const struct command client_sub[] = {
 	  "Return information about client connections.", NULL },
 	{ "no-evict", cmd_client_no_evict, 3, A | NS | LS, 0, 0, 0, "connection", "<ON|OFF>",
 	  "Protect the connection from maxmemory-clients.", NULL },
+	{ "pause", cmd_client_pause, -3, A | NS | LS, 0, 0, 0, "connection",
+	  "<timeout> [WRITE|ALL]", "Postpone commands of all clients for <timeout> ms.", NULL },
+	{ "unpause", cmd_client_unpause, 2, A | NS | LS, 0, 0, 0, "connection", "",
+	  "End the pause: execute what was postponed.", NULL },
+	{ "reply", cmd_client_reply, 3, NS | LS, 0, 0, 0, "connection", "<ON|OFF|SKIP>",
+	  "Control the replies sent to the current connection.", NULL },
+	{ "unblock", cmd_client_unblock, -3, A | NS | LS, 0, 0, 0, "connection",
+	  "<client-id> [TIMEOUT|ERROR]", "Reply 0: no command blocks.", NULL },
 	{ "setinfo", cmd_client_setinfo, 4, NS | LS, 0, 0, 0, "connection", "<LIB-NAME|LIB-VER> <value>",
 	  "Tell the server the name or version of the client library.", NULL },
 	{ "setname", cmd_client_setname, 3, NS | LS, 0, 0, 0, "connection", "<name>",
@@ -124,7 +132,12 @@ static const struct command command_sub[] = {
 	  "Return documentation about multiple commands.", NULL },
 	{ "info", cmd_command_info, -2, LS, 0, 0, 0, "server", "[<command-name> ...]",
 	  "Return details about multiple commands.", NULL },
-	{ "list", cmd_command_list, -2, LS, 0, 0, 0, "server", "[FILTERBY PATTERN <pattern>]",
+	{ "getkeys", cmd_command_getkeys, -4, LS, 0, 0, 0, "server", "<full-command>",
+	  "Return the keys of a full command.", NULL },
+	{ "getkeysandflags", cmd_command_getkeysandflags, -4, LS, 0, 0, 0, "server", "<full-command>",
+	  "Return the keys of a full command, and what it does with each.", NULL },
+	{ "list", cmd_command_list, -2, LS, 0, 0, 0, "server",
+	  "[FILTERBY MODULE <name>|ACLCAT <category>|PATTERN <pattern>]",
 	  "Return the names of all commands.", NULL },
 	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
 	{ .name = NULL },
@@ -527,33 +540,34 @@ static void refuse_http(struct client *c)
 	c->dead = true;
 }
 
-static bool arity_ok(const struct command *cmd, unsigned int argc)
+bool command_arity_ok(const struct command *cmd, unsigned int argc)
 {
 	return cmd->arity >= 0 ? argc == (unsigned int)cmd->arity
 			       : argc >= (unsigned int)-cmd->arity;
 }
 
+const struct command *command_find(unsigned int argc, const struct resp_arg *argv)
+{
+	const struct command *cmd = find(argv[0].ptr, argv[0].len);
+
+	return cmd && cmd->sub && argc > 1 ? find_sub(cmd, argv[1].ptr, argv[1].len) : cmd;
+}
+
 /* The command or subcommand; NULL if there is none, and the error was replied. */
 static const struct command *named(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	const struct command *cmd = find(argv[0].ptr, argv[0].len), *sub;
+	const struct command *cmd = command_find(argc, argv);
 
-	if (!cmd) {
-		if (is_http(&argv[0]))
-			refuse_http(c);
-		else
-			unknown_command(c, argc, argv);
-		return NULL;
-	}
-	if (cmd->sub && argc > 1) {
-		sub = find_sub(cmd, argv[1].ptr, argv[1].len);
-		if (!sub) {
-			unknown_subcommand(c, cmd, &argv[1]);
-			return NULL;
-		}
-		cmd = sub;
-	}
-	return cmd;
+	if (cmd)
+		return cmd;
+	cmd = find(argv[0].ptr, argv[0].len);
+	if (cmd)
+		unknown_subcommand(c, cmd, &argv[1]);
+	else if (is_http(&argv[0]))
+		refuse_http(c);
+	else
+		unknown_command(c, argc, argv);
+	return NULL;
 }
 
 /* May it be executed?  If not, the error was replied. */
@@ -561,7 +575,7 @@ static bool accepted(struct client *c, const struct command *cmd, unsigned int a
 {
 	char name[COMMAND_NAME_MAX];
 
-	if (!arity_ok(cmd, argc)) {
+	if (!command_arity_ok(cmd, argc)) {
 		reply_error(reply_now(c), "ERR wrong number of arguments for '%s' command",
 			    command_full_name(cmd, name));
 		return false;
@@ -611,22 +625,31 @@ static unsigned int run_flags(struct client *c)
 	return flags;
 }
 
-static unsigned int run(struct client *c, unsigned int argc, const struct resp_arg *argv)
+/* Executes a command that may be executed. */
+static void execute(struct client *c, const struct command *cmd, unsigned int argc,
+		    const struct resp_arg *argv)
 {
-	const struct command *cmd = named(c, argc, argv);
-
-	if (!cmd)
-		return run_flags(c);
-	if (!accepted(c, cmd, argc) || refused_by_multi(c, cmd)) {
-		measure_rejected(c, cmd);
-		return run_flags(c);
-	}
 	if (!(cmd->flags & CMD_QUEUES))
 		commands_flush(c);
 	c->session.last = cmd;
 	measure_begin(c, cmd, 0);
 	cmd->fn(c, argc, argv);
 	measure_end(c);
+}
+
+static unsigned int run(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	const struct command *cmd;
+
+	client_skip_begin(c);
+	cmd = named(c, argc, argv);
+	if (cmd && client_postpones(c, cmd))
+		return RUN_POSTPONED;
+	if (cmd && accepted(c, cmd, argc) && !refused_by_multi(c, cmd))
+		execute(c, cmd, argc, argv);
+	else if (cmd)
+		measure_rejected(c, cmd);
+	client_skip_end(c);
 	return run_flags(c);
 }
 
@@ -635,6 +658,7 @@ static unsigned int resume(struct client *c)
 	measure_begin(c, c->session.last, progress_of(c)->ns);
 	long_continue(c);
 	measure_end(c);
+	client_skip_end(c);
 	return run_flags(c);
 }
 
@@ -722,16 +746,12 @@ static void reply_categories(struct reply *r, const struct command *cmd)
 /* The positions of the keys in the form of Redis 7: one range that starts at an index. */
 static void reply_key_specs(struct reply *r, const struct command *cmd)
 {
-	bool reads = cmd->flags & CMD_READONLY;
-
 	reply_set(r, cmd->first ? 1 : 0);
 	if (!cmd->first)
 		return;
 	reply_map(r, 3);
 	reply_text(r, "flags");
-	reply_set(r, 2);
-	reply_status(r, reads ? "RO" : "RW");
-	reply_status(r, reads ? "access" : "update");
+	reply_key_flags(r, command_key_flags(cmd));
 	reply_text(r, "begin_search");
 	reply_map(r, 2);
 	reply_text(r, "type");
@@ -857,40 +877,73 @@ static void cmd_command_docs(struct client *c, unsigned int argc, const struct r
 			reply_docs(reply_to(c), find_full(&argv[i]));
 }
 
+/* What COMMAND LIST shows. */
+struct list_filter {
+	const struct resp_arg *category; /* NULL = any */
+	struct glob pattern;
+	bool none; /* commands of a module */
+};
+
+static bool in_category(const struct command *cmd, const struct resp_arg *category)
+{
+	const char *group = strcmp(cmd->group, "generic") == 0 ? "keyspace" : cmd->group;
+
+	for (size_t i = 0; i < sizeof(category_names) / sizeof(category_names[0]); i++)
+		if (cmd->flags & category_names[i].flag &&
+		    arg_is(category, category_names[i].name + 1))
+			return true;
+	return arg_is(category, group) || (!(cmd->flags & CMD_FAST) && arg_is(category, "slow"));
+}
+
 /* Adds a command and its subcommands to a list, if they match. */
-static size_t list_names(struct reply *r, const struct command *cmd, const struct glob *pattern)
+static size_t list_names(struct reply *r, const struct command *cmd, const struct list_filter *f)
 {
 	char name[COMMAND_NAME_MAX];
 	size_t count = 0;
 
 	command_full_name(cmd, name);
-	if (glob_test(pattern, name, strlen(name))) {
+	if (!f->none && (!f->category || in_category(cmd, f->category)) &&
+	    glob_test(&f->pattern, name, strlen(name))) {
 		reply_text(r, name);
 		count++;
 	}
 	for (size_t i = 0; i < sub_count(cmd); i++)
-		count += list_names(r, &cmd->sub[i], pattern);
+		count += list_names(r, &cmd->sub[i], f);
 	return count;
+}
+
+/* FILTERBY MODULE|ACLCAT|PATTERN and its value.  False: a syntax error. */
+static bool list_filter(unsigned int argc, const struct resp_arg *argv, struct list_filter *f)
+{
+	f->category = NULL;
+	f->none = false;
+	glob_compile(&f->pattern, "*", 1, false);
+	if (argc == 2)
+		return true;
+	if (argc != 5 || !arg_is(&argv[2], "filterby"))
+		return false;
+	if (arg_is(&argv[3], "pattern"))
+		glob_compile(&f->pattern, argv[4].ptr, argv[4].len, true);
+	else if (arg_is(&argv[3], "aclcat"))
+		f->category = &argv[4];
+	else
+		f->none = true;
+	return f->category || !f->none || arg_is(&argv[3], "module");
 }
 
 static void cmd_command_list(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	bool filtered = argc == 5 && arg_is(&argv[2], "filterby") && arg_is(&argv[3], "pattern");
+	struct list_filter filter;
 	struct reply names;
-	struct glob glob;
 	size_t count = 0;
 
-	if (argc != 2 && !filtered) {
+	if (!list_filter(argc, argv, &filter)) {
 		reply_error(reply_to(c), "ERR syntax error");
 		return;
 	}
-	if (filtered)
-		glob_compile(&glob, argv[4].ptr, argv[4].len, true);
-	else
-		glob_compile(&glob, "*", 1, false);
 	reply_part(&names, reply_to(c));
 	for (unsigned int i = 0; i < TABLE_SIZE; i++)
-		count += list_names(&names, &table[i], &glob);
+		count += list_names(&names, &table[i], &filter);
 	reply_array(reply_to(c), count);
 	reply_splice(reply_to(c), &names);
 }

@@ -141,6 +141,20 @@ const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_
 unsigned int command_id(const struct command *cmd);
 const struct command *command_by_id(unsigned int id);
 
+/* The command or subcommand of a call that begins at argv[0]; NULL if there is none. */
+const struct command *command_find(unsigned int argc, const struct resp_arg *argv);
+bool command_arity_ok(const struct command *cmd, unsigned int argc);
+
+/* getkeys.c: what a command does with its keys, in Redis' words (NULL ends them), as a set. */
+const char *const *command_key_flags(const struct command *cmd);
+void reply_key_flags(struct reply *r, const char *const *flags);
+
+/* client_control.c: does CLIENT PAUSE hold this command back? */
+bool client_postpones(struct client *c, const struct command *cmd);
+/* CLIENT REPLY SKIP: around a command; the end has no effect while the command is unfinished. */
+void client_skip_begin(struct client *c);
+void client_skip_end(struct client *c);
+
 /* measure.c: of all workers; and sections of INFO. */
 struct metrics;
 void command_stats_sum(const struct server *s, unsigned int id, struct command_stats *sum);
@@ -219,6 +233,10 @@ command_fn cmd_slowlog_get, cmd_slowlog_len, cmd_slowlog_reset;
 /* latency.c */
 command_fn cmd_latency_doctor, cmd_latency_graph, cmd_latency_histogram, cmd_latency_history,
 	cmd_latency_latest, cmd_latency_reset;
+/* getkeys.c */
+command_fn cmd_command_getkeys, cmd_command_getkeysandflags;
+/* client_control.c */
+command_fn cmd_client_pause, cmd_client_unpause, cmd_client_reply, cmd_client_unblock;
 /* debug.c */
 command_fn cmd_debug;
 /* about.c */

@@ -87,10 +87,10 @@ static void run_command(struct client *c)
 	struct resp_parser *p = &c->stream.parser;
 
 	if (p->argc) {
-		c->worker->stat[STAT_COMMANDS]++;
+		c->worker->stat[STAT_COMMANDS] += !(c->ran & RUN_POSTPONED);
 		c->ran = c->worker->executor->run(c, p->argc, p->argv);
 	}
-	if (!(c->ran & RUN_UNFINISHED))
+	if (!(c->ran & (RUN_UNFINISHED | RUN_POSTPONED)))
 		c->stream.in.pos += p->pos;
 }
 
@@ -135,6 +135,8 @@ static bool execute_some(struct client *c)
 		if (!finish_command(c))
 			return true;
 		if (!stream_pending(&c->stream) || !execute_one(c))
+			return false;
+		if (c->ran & RUN_POSTPONED)
 			return false;
 		if (outbox(c)->bytes > start + ROUND_OUTPUT ||
 		    ((c->ran & RUN_LONG) && !worker_slice_left(c->worker)))

@@ -10,6 +10,7 @@
 #ifndef XKV_REPLY_H
 #define XKV_REPLY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "outbox.h"
@@ -21,6 +22,7 @@ struct error_counts;
 struct reply {
 	struct outbox out;
 	enum protocol protocol;
+	bool muted;		     /* swallows what is appended: CLIENT REPLY OFF */
 	struct error_counts *errors; /* where errors are counted, not owned; NULL = nowhere */
 };
 

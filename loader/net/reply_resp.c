@@ -18,6 +18,7 @@ void reply_part(struct reply *part, const struct reply *whole)
 {
 	reply_init(part, whole->protocol, whole->out.limit);
 	part->errors = whole->errors;
+	part->muted = whole->muted;
 }
 
 void reply_free(struct reply *r)
@@ -30,9 +31,15 @@ void reply_splice(struct reply *whole, struct reply *part)
 	outbox_splice(&whole->out, &part->out);
 }
 
+/* NULL if the outbox failed, or the reply is muted. */
+static inline char *reserve(struct reply *r, size_t len)
+{
+	return r->muted ? NULL : outbox_reserve(&r->out, len);
+}
+
 static void append(struct reply *r, const void *bytes, size_t len)
 {
-	char *at = outbox_reserve(&r->out, len);
+	char *at = reserve(r, len);
 
 	if (!at)
 		return;
@@ -49,7 +56,7 @@ static char *end_line(char *at)
 
 static void typed_number(struct reply *r, char type, int64_t value)
 {
-	char *start = outbox_reserve(&r->out, TEXT_NUMBER_MAX + 3), *at = start;
+	char *start = reserve(r, TEXT_NUMBER_MAX + 3), *at = start;
 
 	if (!at)
 		return;
@@ -66,7 +73,7 @@ void reply_ok(struct reply *r)
 void reply_status(struct reply *r, const char *text)
 {
 	size_t len = strlen(text);
-	char *at = outbox_reserve(&r->out, len + 3);
+	char *at = reserve(r, len + 3);
 
 	if (!at)
 		return;
@@ -83,7 +90,7 @@ void reply_int(struct reply *r, int64_t value)
 
 void reply_bulk(struct reply *r, const void *bytes, size_t len)
 {
-	char *start = outbox_reserve(&r->out, len + TEXT_NUMBER_MAX + 5), *at = start;
+	char *start = reserve(r, len + TEXT_NUMBER_MAX + 5), *at = start;
 
 	if (!at)
 		return;
