@@ -37,6 +37,7 @@ static const struct {
 	const char *name;
 	void (*fn)(struct client *c, const struct resp_arg *arg);
 } subcommands[] = {
+	{ "object", debug_object },
 	{ "set-active-expire", debug_set_active_expire },
 	{ "sleep", debug_sleep },
 };
@@ -47,6 +48,8 @@ static void debug_help(struct client *c)
 {
 	static const char *const lines[] = {
 		"DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+		"OBJECT <key>",
+		"    Show low level info about `key` and associated value.",
 		"SET-ACTIVE-EXPIRE <0|1>",
 		"    Setting it to 0 disables expiring keys in background when they are not",
 		"    accessed (otherwise the Redis behavior). Setting it to 1 reenables back the",

@@ -237,6 +237,10 @@ command_fn cmd_latency_doctor, cmd_latency_graph, cmd_latency_histogram, cmd_lat
 command_fn cmd_command_getkeys, cmd_command_getkeysandflags;
 /* client_control.c */
 command_fn cmd_client_pause, cmd_client_unpause, cmd_client_reply, cmd_client_unblock;
+/* object.c: DEBUG OBJECT */
+void debug_object(struct client *c, const struct resp_arg *key);
+/* dump.c */
+command_fn cmd_dump, cmd_restore;
 /* debug.c */
 command_fn cmd_debug;
 /* about.c */

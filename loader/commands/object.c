@@ -9,6 +9,10 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "persist/rdb.h"
 
 #define SHARED_NUMBERS 10000 /* Redis keeps one object for each number below */
 #define EMBSTR_MAX     44    /* bytes of a value that Redis stores beside its header */
@@ -48,19 +52,24 @@ static void end_encoding(struct client *c, unsigned int note, int ret, const str
 }
 
 /* Redis shares small numbers, unless it has to know when each key was used. */
-static void end_refcount(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+static int refcount_of(const struct client *c, const struct store_entry *e)
 {
 	bool tracks = c->srv->cfg->maxmemory &&
 		      (is_lfu(c) || policy_is(c, STORE_ALLKEYS_LRU, STORE_VOLATILE_LRU));
 	int64_t number;
 
+	return !tracks && text_to_i64(e->value, e->value_len, &number) && number >= 0 &&
+			       number < SHARED_NUMBERS
+		       ? INT_MAX
+		       : 1;
+}
+
+static void end_refcount(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+{
 	if (ret)
 		end_value(c, note, ret, e);
-	else if (!tracks && text_to_i64(e->value, e->value_len, &number) && number >= 0 &&
-		 number < SHARED_NUMBERS)
-		reply_int(reply_to(c), INT_MAX);
 	else
-		reply_int(reply_to(c), 1);
+		reply_int(reply_to(c), refcount_of(c, e));
 }
 
 static void queue_read(struct client *c, uint8_t opcode, const struct resp_arg *key,
@@ -157,4 +166,30 @@ void cmd_memory_usage(struct client *c, unsigned int argc, const struct resp_arg
 
 	if (usage_options(c, argc, argv) && read_usage(c, &argv[2], &usage))
 		reply_int(reply_to(c), (int64_t)usage.bytes);
+}
+
+void debug_object(struct client *c, const struct resp_arg *key)
+{
+	struct store_entry e;
+	char text[160];
+	void *dump;
+	int ret;
+
+	if (!check_key(c, key))
+		return;
+	ret = store_get(c->worker->ctx, key->ptr, key->len, &e);
+	dump = ret ? NULL : malloc(RDB_DUMP_MAX(e.value_len));
+	if (dump) {
+		snprintf(text, sizeof(text),
+			 "Value at:0x%llx refcount:%d encoding:%s serializedlength:%zu lru:0 "
+			 "lru_seconds_idle:0",
+			 (unsigned long long)e.version, refcount_of(c, &e), encoding_of(&e),
+			 rdb_dump(dump, e.value, e.value_len) - RDB_DUMP_FRAME);
+		reply_status(reply_to(c), text);
+	} else if (ret == -ENOENT) {
+		reply_error(reply_to(c), "ERR no such key");
+	} else {
+		reply_store_error(c, ret ? ret : -ENOMEM);
+	}
+	free(dump);
 }
