@@ -139,18 +139,28 @@ static const struct directive table[] = {
 #define TABLE_SIZE (sizeof(table) / sizeof(table[0]))
 #define TABLE_END  (table + TABLE_SIZE)
 
-static const struct directive *table_next(const struct directive *d)
+const struct directive *table_next(const struct directive *d)
 {
 	d = d ? d + 1 : table;
 	return d < TABLE_END ? d : NULL;
 }
 
-static const struct directive *table_find(const char *name, size_t len)
+const struct directive *table_find(const char *name, size_t len)
 {
 	for (const struct directive *d = NULL; (d = table_next(d));)
 		if (text_is(name, len, d->name))
 			return d;
 	return NULL;
+}
+
+bool directive_is_live(const struct directive *d)
+{
+	return d->flags & (LIVE | HOOKED);
+}
+
+bool directive_is_list(const struct directive *d)
+{
+	return d->flags & MULTI;
 }
 
 /* --- unknown names --- */

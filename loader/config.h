@@ -194,6 +194,13 @@ int config_set_live(const struct config *now, const struct config_pair *pairs, u
 void config_get(const struct config *cfg, const char *const *patterns, unsigned int count,
 		void (*fn)(void *arg, const char *name, const char *value), void *arg);
 
+/*
+ * CONFIG REWRITE: brings the file up to date with what CONFIG SET has changed.  Comments, order and
+ * what can only be set at start stay as they are.  The new file replaces the old one at once, with
+ * its owner and permissions.  0, or -errno with a sentence; then the file is as before.
+ */
+int config_rewrite(const struct config *cfg, const char *path, char *err, size_t err_len);
+
 /* --help: prints each directive with its values, meaning and default. */
 void config_help(FILE *stream);
 

@@ -53,6 +53,13 @@ struct directive {
 	const char *usage, *help;
 };
 
+/* The first directive after `d` (NULL = from the beginning), and the one of a name; or NULL. */
+const struct directive *table_next(const struct directive *d);
+const struct directive *table_find(const char *name, size_t len);
+/* May CONFIG SET change it?  Has it any number of words? */
+bool directive_is_live(const struct directive *d);
+bool directive_is_list(const struct directive *d);
+
 static inline struct sink sink_of(char *text, size_t size)
 {
 	text[0] = '\0';

@@ -717,6 +717,24 @@ out:
 	strings_free(words, count);
 }
 
+void cmd_config_rewrite(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	const char *path = c->srv->opt.config_file;
+	char err[256];
+
+	(void)argc;
+	(void)argv;
+	if (!path) {
+		reply_error(reply_to(c), "ERR The server is running without a config file");
+	} else if (config_rewrite(c->srv->cfg, path, err, sizeof(err))) {
+		log_warning("CONFIG REWRITE failed: %s", err);
+		reply_error(reply_to(c), "ERR Rewriting config file: %s", err);
+	} else {
+		log_notice("CONFIG REWRITE executed with success.");
+		reply_ok(reply_to(c));
+	}
+}
+
 void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;

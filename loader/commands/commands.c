@@ -34,6 +34,8 @@ static const struct command config_sub[] = {
 	  "Return parameters matching the glob-like <pattern>s and their values.", NULL },
 	{ "set", cmd_config_set, -4, A | NS | LS, 0, 0, 0, "server", "<name> <value> [<name> <value> ...]",
 	  "Set parameters: all of them, or none.", NULL },
+	{ "rewrite", cmd_config_rewrite, 2, A | NS | LS, 0, 0, 0, "server", "",
+	  "Write what CONFIG SET has changed to the configuration file.", NULL },
 	{ "resetstat", cmd_config_resetstat, 2, A | NS | LS, 0, 0, 0, "server", "",
 	  "Reset statistics reported by the INFO command.", NULL },
 	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },

@@ -241,6 +241,8 @@ command_fn cmd_client_pause, cmd_client_unpause, cmd_client_reply, cmd_client_un
 void debug_object(struct client *c, const struct resp_arg *key);
 /* dump.c */
 command_fn cmd_dump, cmd_restore;
+/* admin.c, too */
+command_fn cmd_config_rewrite;
 /* debug.c */
 command_fn cmd_debug;
 /* about.c */
