@@ -92,11 +92,13 @@ void measure_reset(struct worker *w);
 
 /* slowlog.c: keeps a command that took so long.  Its arguments are read again from `start`. */
 void slowlog_add(struct client *c, const struct measured *m);
+/* Forgets all but the latest `count`. */
 void slowlog_trim(struct slowlog *log, unsigned int count);
 
-/* latency.c */
+/* latency.c: records it as an event. */
 void latency_add(struct client *c, const struct measured *m);
-/* Reports the percentiles of INFO and the histogram of LATENCY: bounds in ns of bucket `i`. */
+
+/* The duration in ns that bucket `i` of command_stats.times ends before. */
 static inline uint64_t time_bucket_end(unsigned int i)
 {
 	unsigned int octave = i / TIME_STEPS;
