@@ -26,7 +26,8 @@ static const struct {
 
 const char *const *command_key_flags(const struct command *cmd)
 {
-	static const char *const reads[FLAGS_MAX] = { "RO", "access" }, *const looks[] = { "RO" },
+	static const char *const reads[FLAGS_MAX] = { "RO", "access" },
+				 *const looks[FLAGS_MAX] = { "RO" },
 				 *const changes[FLAGS_MAX] = { "RW", "access", "update" };
 	const size_t len = strlen(cmd->name);
 
