@@ -100,6 +100,8 @@ static const struct directive table[] = {
 	{ "enable-protected-configs", &type_choice, AT(protected_configs), "no", 0, 0, PROTECTED, protections,
 	  "no|yes|local", "who may change settings that guard access by CONFIG SET; local: clients "
 			  "on loopback" },
+	{ "enable-debug-command", &type_choice, AT(debug_command), "no", 0, 0, PROTECTED, protections,
+	  "no|yes|local", "who may use DEBUG; local: clients on loopback" },
 	{ "maxclients", &type_number, AT(maxclients), "10000", 1, 1000000, LIVE, NULL, "N",
 	  "maximum number of TCP clients" },
 	{ "timeout", &type_number, AT(timeout), "0", 0, INT32_MAX, LIVE, NULL, "SECONDS",
@@ -119,6 +121,12 @@ static const struct directive table[] = {
 	  NULL, "BYTES", "maximum size of a TCP command" },
 	{ "proto-max-bulk-len", &type_size, AT(proto_max_bulk_len), "2mb", XKV_VALUE_MAX, 512 * MB, LIVE,
 	  NULL, "BYTES", "greatest size of one argument of a TCP command" },
+	{ "slowlog-log-slower-than", &type_signed, AT(slowlog_slower_than), "10000", 0, 0, LIVE, NULL,
+	  "MICROSECONDS", "SLOWLOG keeps TCP commands that take so long; 0: all, -1: none" },
+	{ "slowlog-max-len", &type_number, AT(slowlog_max_len), "128", 0, INT32_MAX, LIVE, NULL, "N",
+	  "number of commands that SLOWLOG keeps" },
+	{ "latency-monitor-threshold", &type_number, AT(latency_threshold), "0", 0, INT32_MAX, LIVE,
+	  NULL, "MILLISECONDS", "LATENCY reports TCP commands that take so long; 0: none" },
 	{ "loglevel", &type_choice, AT(loglevel), "notice", 0, 0, LIVE, levels,
 	  "debug|verbose|notice|warning", "lowest level of messages that are logged" },
 	{ "logfile", &type_string, AT(logfile), "", 0, 4095, PROTECTED, NULL, "FILE",
@@ -135,18 +143,28 @@ static const struct directive table[] = {
 #define TABLE_SIZE (sizeof(table) / sizeof(table[0]))
 #define TABLE_END  (table + TABLE_SIZE)
 
-static const struct directive *table_next(const struct directive *d)
+const struct directive *table_next(const struct directive *d)
 {
 	d = d ? d + 1 : table;
 	return d < TABLE_END ? d : NULL;
 }
 
-static const struct directive *table_find(const char *name, size_t len)
+const struct directive *table_find(const char *name, size_t len)
 {
 	for (const struct directive *d = NULL; (d = table_next(d));)
 		if (text_is(name, len, d->name))
 			return d;
 	return NULL;
+}
+
+bool directive_is_live(const struct directive *d)
+{
+	return d->flags & (LIVE | HOOKED);
+}
+
+bool directive_is_list(const struct directive *d)
+{
+	return d->flags & MULTI;
 }
 
 /* --- unknown names --- */

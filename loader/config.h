@@ -69,6 +69,7 @@ struct config {
 	const char *requirepass;		  /* default "" */
 	bool protected_mode;			  /* default yes */
 	enum protected_configs protected_configs; /* enable-protected-configs, default no */
+	enum protected_configs debug_command;	  /* enable-debug-command, default no */
 	enum log_level loglevel;		  /* default notice */
 	const char *logfile;			  /* default "" = standard error */
 	unsigned int maxclients;		  /* default 10000 */
@@ -82,6 +83,9 @@ struct config {
 	uint64_t query_buffer_limit; /* bytes of one command, default 1 GiB */
 	/* bytes of one argument, default 2 MiB; values are limited to XKV_VALUE_MAX anyway */
 	uint64_t proto_max_bulk_len;
+	int64_t slowlog_slower_than;	/* us, -1 = no slow log, default 10000 */
+	unsigned int slowlog_max_len;	/* default 128 */
+	unsigned int latency_threshold; /* latency-monitor-threshold: ms, 0 = off, default 0 */
 	/* of xkv */
 	const char *interface; /* default "" = none: TCP and UDP through the kernel stack only */
 	enum attach_mode mode; /* default auto */
@@ -189,6 +193,13 @@ int config_set_live(const struct config *now, const struct config_pair *pairs, u
 #define CONFIG_HIDDEN "<hidden>"
 void config_get(const struct config *cfg, const char *const *patterns, unsigned int count,
 		void (*fn)(void *arg, const char *name, const char *value), void *arg);
+
+/*
+ * CONFIG REWRITE: brings the file up to date with what CONFIG SET has changed.  Comments, order and
+ * what can only be set at start stay as they are.  The new file replaces the old one at once, with
+ * its owner and permissions.  0, or -errno with a sentence; then the file is as before.
+ */
+int config_rewrite(const struct config *cfg, const char *path, char *err, size_t err_len);
 
 /* --help: prints each directive with its values, meaning and default. */
 void config_help(FILE *stream);

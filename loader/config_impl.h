@@ -38,9 +38,9 @@ struct config_type {
 	void (*release)(struct config *cfg, const struct directive *d);
 };
 
-extern const struct config_type type_number, type_size, type_share, type_string, type_interface,
-	type_file_name, type_choice, type_flag, type_fixed, type_addresses, type_save_rules,
-	type_prefixes, type_token, type_output_limit;
+extern const struct config_type type_number, type_signed, type_size, type_share, type_string,
+	type_interface, type_file_name, type_choice, type_flag, type_fixed, type_addresses,
+	type_save_rules, type_prefixes, type_token, type_output_limit;
 
 struct directive {
 	const char *name;
@@ -52,6 +52,13 @@ struct directive {
 	const char *const *choices; /* of an enumeration, in the order of its values */
 	const char *usage, *help;
 };
+
+/* The first directive after `d` (NULL = from the beginning), and the one of a name; or NULL. */
+const struct directive *table_next(const struct directive *d);
+const struct directive *table_find(const char *name, size_t len);
+/* May CONFIG SET change it?  Has it any number of words? */
+bool directive_is_live(const struct directive *d);
+bool directive_is_list(const struct directive *d);
 
 static inline struct sink sink_of(char *text, size_t size)
 {

@@ -47,6 +47,28 @@ static void number_format(const struct config *cfg, const struct directive *d, F
 
 const struct config_type type_number = { .parse = number_parse, .format = number_format };
 
+/* At least -1, which stands for "off". */
+static int signed_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+			char **words, struct sink *err)
+{
+	int64_t value;
+
+	(void)n;
+	if (!text_to_i64(words[0], strlen(words[0]), &value))
+		return bad(err, "%s: \"%s\" is not a whole number", d->name, words[0]);
+	if (value < -1)
+		return bad(err, "%s: %s is out of range, it must be -1 or more", d->name, words[0]);
+	*(int64_t *)field_in(b->cfg, d) = value;
+	return 0;
+}
+
+static void signed_format(const struct config *cfg, const struct directive *d, FILE *out)
+{
+	fprintf(out, "%lld", (long long)*(const int64_t *)field(cfg, d));
+}
+
+const struct config_type type_signed = { .parse = signed_parse, .format = signed_format };
+
 /* Redis' units: k is 1000, kb is 1024. */
 static bool size_from_text(const char *word, uint64_t *out)
 {

@@ -347,8 +347,7 @@ static void print_client(FILE *out, const struct client *c)
 		s->lib_name ? s->lib_name : "", s->lib_version ? s->lib_version : "");
 }
 
-/* Replies with the text of an open_memstream(); frees it. */
-static void reply_collected(struct client *c, FILE *file, char **text, size_t *len)
+void reply_collected(struct client *c, FILE *file, char **text, size_t *len)
 {
 	if (fclose(file))
 		reply_error(reply_to(c), "ERR out of memory");
@@ -718,11 +717,30 @@ out:
 	strings_free(words, count);
 }
 
+void cmd_config_rewrite(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	const char *path = c->srv->opt.config_file;
+	char err[256];
+
+	(void)argc;
+	(void)argv;
+	if (!path) {
+		reply_error(reply_to(c), "ERR The server is running without a config file");
+	} else if (config_rewrite(c->srv->cfg, path, err, sizeof(err))) {
+		log_warning("CONFIG REWRITE failed: %s", err);
+		reply_error(reply_to(c), "ERR Rewriting config file: %s", err);
+	} else {
+		log_notice("CONFIG REWRITE executed with success.");
+		reply_ok(reply_to(c));
+	}
+}
+
 void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
 	server_stats(c->srv, c->srv->stat_base);
+	measure_reset(c->worker);
 	reply_ok(reply_to(c));
 }
 

@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "util/glob.h"
@@ -33,6 +34,8 @@ static const struct command config_sub[] = {
 	  "Return parameters matching the glob-like <pattern>s and their values.", NULL },
 	{ "set", cmd_config_set, -4, A | NS | LS, 0, 0, 0, "server", "<name> <value> [<name> <value> ...]",
 	  "Set parameters: all of them, or none.", NULL },
+	{ "rewrite", cmd_config_rewrite, 2, A | NS | LS, 0, 0, 0, "server", "",
+	  "Write what CONFIG SET has changed to the configuration file.", NULL },
 	{ "resetstat", cmd_config_resetstat, 2, A | NS | LS, 0, 0, 0, "server", "",
 	  "Reset statistics reported by the INFO command.", NULL },
 	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
@@ -53,6 +56,14 @@ static const struct command client_sub[] = {
 	  "Return information about client connections.", NULL },
 	{ "no-evict", cmd_client_no_evict, 3, A | NS | LS, 0, 0, 0, "connection", "<ON|OFF>",
 	  "Protect the connection from maxmemory-clients.", NULL },
+	{ "pause", cmd_client_pause, -3, A | NS | LS, 0, 0, 0, "connection",
+	  "<timeout> [WRITE|ALL]", "Postpone commands of all clients for <timeout> ms.", NULL },
+	{ "unpause", cmd_client_unpause, 2, A | NS | LS, 0, 0, 0, "connection", "",
+	  "End the pause: execute what was postponed.", NULL },
+	{ "reply", cmd_client_reply, 3, NS | LS, 0, 0, 0, "connection", "<ON|OFF|SKIP>",
+	  "Control the replies sent to the current connection.", NULL },
+	{ "unblock", cmd_client_unblock, -3, A | NS | LS, 0, 0, 0, "connection",
+	  "<client-id> [TIMEOUT|ERROR]", "Reply 0: no command blocks.", NULL },
 	{ "setinfo", cmd_client_setinfo, 4, NS | LS, 0, 0, 0, "connection", "<LIB-NAME|LIB-VER> <value>",
 	  "Tell the server the name or version of the client library.", NULL },
 	{ "setname", cmd_client_setname, 3, NS | LS, 0, 0, 0, "connection", "<name>",
@@ -61,7 +72,55 @@ static const struct command client_sub[] = {
 	{ .name = NULL },
 };
 
+static const struct command object_sub[] = {
+	{ "encoding", cmd_object_encoding, 3, R | Q, 2, 2, 1, "generic", "<key>",
+	  "Return the representation that Redis would store the value in.", NULL },
+	{ "freq", cmd_object_freq, 3, R, 2, 2, 1, "generic", "<key>",
+	  "Return how often the key is used, 0 to 7, with an LFU policy.", NULL },
+	{ "idletime", cmd_object_idletime, 3, R | Q, 2, 2, 1, "generic", "<key>",
+	  "An error: idle times are not recorded.", NULL },
+	{ "refcount", cmd_object_refcount, 3, R | Q, 2, 2, 1, "generic", "<key>",
+	  "Return the number of references that Redis would hold to the value.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "generic", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
+static const struct command slowlog_sub[] = {
+	{ "get", cmd_slowlog_get, -2, A | LS, 0, 0, 0, "server", "[<count>]",
+	  "Return the latest <count> entries: id, time, microseconds, arguments, client.", NULL },
+	{ "len", cmd_slowlog_len, 2, A | LS, 0, 0, 0, "server", "",
+	  "Return the length of the slowlog.", NULL },
+	{ "reset", cmd_slowlog_reset, 2, A | LS, 0, 0, 0, "server", "", "Reset the slowlog.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
+static const struct command latency_sub[] = {
+	{ "doctor", cmd_latency_doctor, 2, A | NS | LS, 0, 0, 0, "server", "",
+	  "Return a human readable latency analysis report.", NULL },
+	{ "graph", cmd_latency_graph, 3, A | NS | LS, 0, 0, 0, "server", "<event>",
+	  "Return an ASCII latency graph for the <event> class.", NULL },
+	{ "histogram", cmd_latency_histogram, -2, A | NS | LS, 0, 0, 0, "server", "[<command> ...]",
+	  "Return how long commands took: a cumulative histogram for each.", NULL },
+	{ "history", cmd_latency_history, 3, A | NS | LS, 0, 0, 0, "server", "<event>",
+	  "Return time-latency samples for the <event> class.", NULL },
+	{ "latest", cmd_latency_latest, 2, A | NS | LS, 0, 0, 0, "server", "",
+	  "Return the latest latency samples for all events.", NULL },
+	{ "reset", cmd_latency_reset, -2, A | NS | LS, 0, 0, 0, "server", "[<event> ...]",
+	  "Reset latency data of one or more <event> classes.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
 static const struct command memory_sub[] = {
+	{ "doctor", cmd_memory_doctor, 2, 0, 0, 0, 0, "server", "",
+	  "Return memory problems reports.", NULL },
+	{ "malloc-stats", cmd_memory_malloc_stats, 2, 0, 0, 0, 0, "server", "",
+	  "Return statistics of the allocator, if it has any.", NULL },
+	{ "stats", cmd_memory_stats, 2, 0, 0, 0, 0, "server", "",
+	  "Return information about the memory usage of the server.", NULL },
+	{ "usage", cmd_memory_usage, -3, R, 2, 2, 1, "server", "<key> [SAMPLES <count>]",
+	  "Return the bytes of the slot that holds the key and its value.", NULL },
 	{ "purge", cmd_memory_purge, 2, 0, 0, 0, 0, "server", "",
 	  "Give free memory of the daemon back to the system.", NULL },
 	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
@@ -75,7 +134,12 @@ static const struct command command_sub[] = {
 	  "Return documentation about multiple commands.", NULL },
 	{ "info", cmd_command_info, -2, LS, 0, 0, 0, "server", "[<command-name> ...]",
 	  "Return details about multiple commands.", NULL },
-	{ "list", cmd_command_list, -2, LS, 0, 0, 0, "server", "[FILTERBY PATTERN <pattern>]",
+	{ "getkeys", cmd_command_getkeys, -4, LS, 0, 0, 0, "server", "<full-command>",
+	  "Return the keys of a full command.", NULL },
+	{ "getkeysandflags", cmd_command_getkeysandflags, -4, LS, 0, 0, 0, "server", "<full-command>",
+	  "Return the keys of a full command, and what it does with each.", NULL },
+	{ "list", cmd_command_list, -2, LS, 0, 0, 0, "server",
+	  "[FILTERBY MODULE <name>|ACLCAT <category>|PATTERN <pattern>]",
 	  "Return the names of all commands.", NULL },
 	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
 	{ .name = NULL },
@@ -228,6 +292,35 @@ static const struct command table[] = {
 	  "Returns the Unix time of the last good save.", NULL },
 	{ "shutdown", cmd_shutdown, -1, A | NS | LS, 0, 0, 0, "server",
 	  "[NOSAVE|SAVE] [NOW] [FORCE]", "Saves if so configured, and ends the server.", NULL },
+	/* inspection of keys and server */
+	{ "expiretime", cmd_expiretime, 2, R | F | Q, 1, 1, 1, "generic", "<key>",
+	  "Returns the Unix time at which a key expires, in seconds.", NULL },
+	{ "pexpiretime", cmd_pexpiretime, 2, R | F | Q, 1, 1, 1, "generic", "<key>",
+	  "Returns the Unix time at which a key expires, in milliseconds.", NULL },
+	{ "randomkey", cmd_randomkey, 1, R, 0, 0, 0, "generic", "", "Returns a random key.", NULL },
+	{ "object", NULL, -2, 0, 0, 0, 0, "generic", "", "Commands about values.", object_sub },
+	{ "sort", cmd_sort, -2, W | M, 1, 1, 1, "generic",
+	  "<key> [BY <pattern>] [LIMIT <offset> <count>] [GET <pattern> ...] [ASC|DESC] [ALPHA] "
+	  "[STORE <key>]", "An error if the key exists: a string cannot be sorted.", NULL },
+	{ "sort_ro", cmd_sort_ro, -2, R, 1, 1, 1, "generic",
+	  "<key> [BY <pattern>] [LIMIT <offset> <count>] [GET <pattern> ...] [ASC|DESC] [ALPHA]",
+	  "An error if the key exists: a string cannot be sorted.", NULL },
+	{ "wait", cmd_wait, 3, NS, 0, 0, 0, "generic", "<numreplicas> <timeout>",
+	  "Replies 0 at once: there are no replicas.", NULL },
+	{ "time", cmd_time, 1, LS | F, 0, 0, 0, "server", "", "Returns the server's time.", NULL },
+	{ "role", cmd_role, 1, NS | LS | F, 0, 0, 0, "server", "",
+	  "Returns the role in a replication: master, of none.", NULL },
+	{ "dump", cmd_dump, 2, R | Q, 1, 1, 1, "generic", "<key>",
+	  "Returns a value in the form that RESTORE takes, Redis' too.", NULL },
+	{ "restore", cmd_restore, -4, W | M, 1, 1, 1, "generic",
+	  "<key> <ttl> <serialized-value> [REPLACE] [ABSTTL] [IDLETIME <seconds>] [FREQ <frequency>]",
+	  "Sets a key to a string that DUMP has returned, Redis' too.", NULL },
+	{ "debug", cmd_debug, -2, A | NS | LS, 0, 0, 0, "server", "<subcommand> [<argument>]",
+	  "For tests: OBJECT, SLEEP, SET-ACTIVE-EXPIRE.", NULL },
+	{ "slowlog", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about slow commands.", slowlog_sub },
+	{ "latency", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about latency.", latency_sub },
+	{ "lolwut", cmd_lolwut, -1, R | F, 0, 0, 0, "server", "[VERSION <version>]",
+	  "Returns the version.", NULL },
 };
 /* clang-format on */
 
@@ -301,6 +394,38 @@ const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_
 	return text;
 }
 
+static size_t sub_count(const struct command *cmd)
+{
+	size_t n = 0;
+
+	while (cmd->sub && cmd->sub[n].name)
+		n++;
+	return n;
+}
+
+unsigned int command_id(const struct command *cmd)
+{
+	size_t id = TABLE_SIZE;
+
+	if (cmd >= table && cmd < table + TABLE_SIZE)
+		return (unsigned int)(cmd - table);
+	for (unsigned int i = 0; i < TABLE_SIZE; id += sub_count(&table[i++]))
+		if (cmd >= table[i].sub && cmd < table[i].sub + sub_count(&table[i]))
+			return (unsigned int)(id + (size_t)(cmd - table[i].sub));
+	return COMMAND_IDS - 1; /* it is in the table */
+}
+
+const struct command *command_by_id(unsigned int id)
+{
+	if (id < TABLE_SIZE)
+		return &table[id];
+	id -= TABLE_SIZE;
+	for (unsigned int i = 0; i < TABLE_SIZE; id -= sub_count(&table[i++]))
+		if (id < sub_count(&table[i]))
+			return &table[i].sub[id];
+	return NULL;
+}
+
 /* --- the queue --- */
 
 static void on_done(void *arg, unsigned int op, int ret, const struct store_entry *e)
@@ -309,15 +434,18 @@ static void on_done(void *arg, unsigned int op, int ret, const struct store_entr
 	const struct queue *q = queue_of(c);
 
 	q->then[op].end(c, q->then[op].note, ret, e);
+	measure_errors(c, q->then[op].number);
 }
 
 void commands_flush(struct client *c)
 {
 	struct queue *q = queue_of(c);
 
-	if (q->count)
-		store_run(c->worker->ctx, q->op, q->count, on_done, c);
+	if (!q->count)
+		return;
+	store_run(c->worker->ctx, q->op, q->count, on_done, c);
 	q->count = 0;
+	measure_batch(c);
 }
 
 void command_queue(struct client *c, const struct store_op *op, command_end_fn *end,
@@ -329,6 +457,7 @@ void command_queue(struct client *c, const struct store_op *op, command_end_fn *
 		commands_flush(c);
 	q->op[q->count] = *op;
 	q->then[q->count].end = end;
+	q->then[q->count].number = measure_operation(c);
 	q->then[q->count++].note = note;
 }
 
@@ -459,49 +588,56 @@ static void refuse_http(struct client *c)
 	c->dead = true;
 }
 
-static bool arity_ok(const struct command *cmd, unsigned int argc)
+bool command_arity_ok(const struct command *cmd, unsigned int argc)
 {
 	return cmd->arity >= 0 ? argc == (unsigned int)cmd->arity
 			       : argc >= (unsigned int)-cmd->arity;
 }
 
-/* The command or subcommand, if it may be executed; else NULL, and the error was replied. */
-static const struct command *accepted(struct client *c, unsigned int argc,
-				      const struct resp_arg *argv)
+const struct command *command_find(unsigned int argc, const struct resp_arg *argv)
 {
-	const struct command *cmd = find(argv[0].ptr, argv[0].len), *sub;
+	const struct command *cmd = find(argv[0].ptr, argv[0].len);
+
+	return cmd && cmd->sub && argc > 1 ? find_sub(cmd, argv[1].ptr, argv[1].len) : cmd;
+}
+
+/* The command or subcommand; NULL if there is none, and the error was replied. */
+static const struct command *named(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	const struct command *cmd = command_find(argc, argv);
+
+	if (cmd)
+		return cmd;
+	cmd = find(argv[0].ptr, argv[0].len);
+	if (cmd)
+		unknown_subcommand(c, cmd, &argv[1]);
+	else if (is_http(&argv[0]))
+		refuse_http(c);
+	else
+		unknown_command(c, argc, argv);
+	return NULL;
+}
+
+/* May it be executed?  If not, the error was replied. */
+static bool accepted(struct client *c, const struct command *cmd, unsigned int argc)
+{
 	char name[COMMAND_NAME_MAX];
 
-	if (!cmd) {
-		if (is_http(&argv[0]))
-			refuse_http(c);
-		else
-			unknown_command(c, argc, argv);
-		return NULL;
-	}
-	if (cmd->sub && argc > 1) {
-		sub = find_sub(cmd, argv[1].ptr, argv[1].len);
-		if (!sub) {
-			unknown_subcommand(c, cmd, &argv[1]);
-			return NULL;
-		}
-		cmd = sub;
-	}
-	if (!arity_ok(cmd, argc)) {
+	if (!command_arity_ok(cmd, argc)) {
 		reply_error(reply_now(c), "ERR wrong number of arguments for '%s' command",
 			    command_full_name(cmd, name));
-		return NULL;
+		return false;
 	}
 	/* keys in a list are done in slices if they are queued */
 	if ((cmd->last >= 0 || !(cmd->flags & CMD_QUEUES)) && !(cmd->flags & CMD_ANY_ARGS) &&
 	    argc > PLAIN_ARGS_MAX) {
 		reply_error(reply_now(c), "ERR too many arguments for '%s' command",
 			    command_full_name(cmd, name));
-		return NULL;
+		return false;
 	}
 	if (!(cmd->flags & CMD_NO_AUTH) && client_needs_auth(c)) {
 		reply_error(reply_now(c), "NOAUTH Authentication required.");
-		return NULL;
+		return false;
 	}
 	if (c->srv->writes_refused && ((cmd->flags & CMD_WRITE) || cmd->fn == cmd_ping)) {
 		reply_error(
@@ -511,9 +647,9 @@ static const struct command *accepted(struct client *c, unsigned int argc,
 			"disabled, because this instance is configured to report errors during "
 			"writes if RDB snapshotting fails (stop-writes-on-bgsave-error "
 			"option). Please check the Redis logs for details about the RDB error.");
-		return NULL;
+		return false;
 	}
-	return cmd;
+	return true;
 }
 
 /* Between MULTI and its end, only these are executed. */
@@ -539,23 +675,52 @@ static unsigned int run_flags(struct client *c)
 	return flags;
 }
 
+/* Executes a command that may be executed. */
+static void execute(struct client *c, const struct command *cmd, unsigned int argc,
+		    const struct resp_arg *argv)
+{
+	if (!(cmd->flags & CMD_QUEUES))
+		commands_flush(c);
+	c->session.last = cmd;
+	measure_begin(c, cmd, 0);
+	cmd->fn(c, argc, argv);
+	measure_end(c);
+}
+
 static unsigned int run(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	const struct command *cmd = accepted(c, argc, argv);
+	const struct command *cmd;
 
-	if (cmd && !refused_by_multi(c, cmd)) {
-		if (!(cmd->flags & CMD_QUEUES))
-			commands_flush(c);
-		c->session.last = cmd;
-		cmd->fn(c, argc, argv);
-	}
+	client_skip_begin(c);
+	cmd = named(c, argc, argv);
+	if (cmd && client_postpones(c, cmd))
+		return RUN_POSTPONED;
+	if (cmd && accepted(c, cmd, argc) && !refused_by_multi(c, cmd))
+		execute(c, cmd, argc, argv);
+	else if (cmd)
+		measure_rejected(c, cmd);
+	client_skip_end(c);
 	return run_flags(c);
 }
 
 static unsigned int resume(struct client *c)
 {
+	measure_begin(c, c->session.last, progress_of(c)->ns);
 	long_continue(c);
+	measure_end(c);
+	client_skip_end(c);
 	return run_flags(c);
+}
+
+static void flush(struct client *c)
+{
+	commands_flush(c);
+	measure_batch(c);
+}
+
+static void free_worker(struct worker *w)
+{
+	slowlog_trim(&((struct queue *)w->commands)->measure.slowlog, 0);
 }
 
 static size_t memory(struct client *c)
@@ -570,13 +735,16 @@ const struct executor *commands_executor(void)
 		.worker_bytes = sizeof(struct queue),
 		.run = run,
 		.resume = resume,
-		.flush = commands_flush,
+		.flush = flush,
 		.cancel = long_end,
 		.memory = memory,
+		.worker_free = free_worker,
 		.sample = info_sample,
 	};
 
 	fill_slots();
+	if (command_by_id(COMMAND_IDS))
+		abort(); /* too many commands for their numbers */
 	return &executor;
 }
 
@@ -628,16 +796,12 @@ static void reply_categories(struct reply *r, const struct command *cmd)
 /* The positions of the keys in the form of Redis 7: one range that starts at an index. */
 static void reply_key_specs(struct reply *r, const struct command *cmd)
 {
-	bool reads = cmd->flags & CMD_READONLY;
-
 	reply_set(r, cmd->first ? 1 : 0);
 	if (!cmd->first)
 		return;
 	reply_map(r, 3);
 	reply_text(r, "flags");
-	reply_set(r, 2);
-	reply_status(r, reads ? "RO" : "RW");
-	reply_status(r, reads ? "access" : "update");
+	reply_key_flags(r, command_key_flags(cmd));
 	reply_text(r, "begin_search");
 	reply_map(r, 2);
 	reply_text(r, "type");
@@ -658,15 +822,6 @@ static void reply_key_specs(struct reply *r, const struct command *cmd)
 	reply_int(r, cmd->step);
 	reply_text(r, "limit");
 	reply_int(r, 0);
-}
-
-static size_t sub_count(const struct command *cmd)
-{
-	size_t n = 0;
-
-	while (cmd->sub && cmd->sub[n].name)
-		n++;
-	return n;
 }
 
 static void reply_command(struct reply *r, const struct command *cmd)
@@ -772,40 +927,73 @@ static void cmd_command_docs(struct client *c, unsigned int argc, const struct r
 			reply_docs(reply_to(c), find_full(&argv[i]));
 }
 
+/* What COMMAND LIST shows. */
+struct list_filter {
+	const struct resp_arg *category; /* NULL = any */
+	struct glob pattern;
+	bool none; /* commands of a module */
+};
+
+static bool in_category(const struct command *cmd, const struct resp_arg *category)
+{
+	const char *group = strcmp(cmd->group, "generic") == 0 ? "keyspace" : cmd->group;
+
+	for (size_t i = 0; i < sizeof(category_names) / sizeof(category_names[0]); i++)
+		if (cmd->flags & category_names[i].flag &&
+		    arg_is(category, category_names[i].name + 1))
+			return true;
+	return arg_is(category, group) || (!(cmd->flags & CMD_FAST) && arg_is(category, "slow"));
+}
+
 /* Adds a command and its subcommands to a list, if they match. */
-static size_t list_names(struct reply *r, const struct command *cmd, const struct glob *pattern)
+static size_t list_names(struct reply *r, const struct command *cmd, const struct list_filter *f)
 {
 	char name[COMMAND_NAME_MAX];
 	size_t count = 0;
 
 	command_full_name(cmd, name);
-	if (glob_test(pattern, name, strlen(name))) {
+	if (!f->none && (!f->category || in_category(cmd, f->category)) &&
+	    glob_test(&f->pattern, name, strlen(name))) {
 		reply_text(r, name);
 		count++;
 	}
 	for (size_t i = 0; i < sub_count(cmd); i++)
-		count += list_names(r, &cmd->sub[i], pattern);
+		count += list_names(r, &cmd->sub[i], f);
 	return count;
+}
+
+/* FILTERBY MODULE|ACLCAT|PATTERN and its value.  False: a syntax error. */
+static bool list_filter(unsigned int argc, const struct resp_arg *argv, struct list_filter *f)
+{
+	f->category = NULL;
+	f->none = false;
+	glob_compile(&f->pattern, "*", 1, false);
+	if (argc == 2)
+		return true;
+	if (argc != 5 || !arg_is(&argv[2], "filterby"))
+		return false;
+	if (arg_is(&argv[3], "pattern"))
+		glob_compile(&f->pattern, argv[4].ptr, argv[4].len, true);
+	else if (arg_is(&argv[3], "aclcat"))
+		f->category = &argv[4];
+	else
+		f->none = true;
+	return f->category || !f->none || arg_is(&argv[3], "module");
 }
 
 static void cmd_command_list(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	bool filtered = argc == 5 && arg_is(&argv[2], "filterby") && arg_is(&argv[3], "pattern");
+	struct list_filter filter;
 	struct reply names;
-	struct glob glob;
 	size_t count = 0;
 
-	if (argc != 2 && !filtered) {
+	if (!list_filter(argc, argv, &filter)) {
 		reply_error(reply_to(c), "ERR syntax error");
 		return;
 	}
-	if (filtered)
-		glob_compile(&glob, argv[4].ptr, argv[4].len, true);
-	else
-		glob_compile(&glob, "*", 1, false);
 	reply_part(&names, reply_to(c));
 	for (unsigned int i = 0; i < TABLE_SIZE; i++)
-		count += list_names(&names, &table[i], &glob);
+		count += list_names(&names, &table[i], &filter);
 	reply_array(reply_to(c), count);
 	reply_splice(reply_to(c), &names);
 }

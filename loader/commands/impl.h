@@ -8,8 +8,10 @@
 #define XKV_COMMANDS_IMPL_H
 
 #include <errno.h>
+#include <stdio.h>
 
 #include "commands.h"
+#include "measure.h"
 #include "net/client.h"
 #include "util/text.h"
 
@@ -70,7 +72,9 @@ struct queue {
 	struct {
 		command_end_fn *end;
 		unsigned int note;
+		unsigned int number; /* of the command, for measure_errors() */
 	} then[QUEUE_OPS];
+	struct measure measure;
 };
 
 static inline struct queue *queue_of(const struct client *c)
@@ -111,6 +115,7 @@ struct progress {
 	unsigned int stride;
 	unsigned int checked, at; /* arguments before these were checked, and queued */
 	uint64_t cursor;	  /* of a walk over the store */
+	uint64_t ns;		  /* that it has taken so far */
 	struct found *found;	  /* what it found; owned */
 	struct lcs *lcs;	  /* of LCS; owned */
 };
@@ -136,6 +141,33 @@ void command_keys(struct client *c, unsigned int argc, const struct resp_arg *ar
 
 /* "get" or "config|get", in `text` or static. */
 const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_MAX]);
+/* A number less than COMMAND_IDS; and back, NULL above the last one. */
+unsigned int command_id(const struct command *cmd);
+const struct command *command_by_id(unsigned int id);
+
+/* The command or subcommand of a call that begins at argv[0]; NULL if there is none. */
+const struct command *command_find(unsigned int argc, const struct resp_arg *argv);
+bool command_arity_ok(const struct command *cmd, unsigned int argc);
+
+/* getkeys.c: what a command does with its keys, in Redis' words (NULL ends them), as a set. */
+const char *const *command_key_flags(const struct command *cmd);
+void reply_key_flags(struct reply *r, const char *const *flags);
+
+/* client_control.c: does CLIENT PAUSE hold this command back? */
+bool client_postpones(struct client *c, const struct command *cmd);
+/* CLIENT REPLY SKIP: around a command; the end has no effect while the command is unfinished. */
+void client_skip_begin(struct client *c);
+void client_skip_end(struct client *c);
+
+/* measure.c: of all workers; and sections of INFO. */
+struct metrics;
+void command_stats_sum(const struct server *s, unsigned int id, struct command_stats *sum);
+void commandstats_section(struct metrics *m, struct server *s);
+void latencystats_section(struct metrics *m, struct server *s);
+void errorstats_section(struct metrics *m, struct server *s);
+
+/* Replies with the text of an open_memstream(); frees it. */
+void reply_collected(struct client *c, FILE *file, char **text, size_t *len);
 
 /*
  * Read, modify, write: reads the key (its value only if `value`), calls `decide`, and writes what
@@ -231,6 +263,14 @@ bool check_bit_offset(struct client *c, const struct resp_arg *arg, unsigned int
 
 /* INFO (info.c): the text of the named sections, all of the default ones if none is; malloc()ed. */
 char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv, size_t *len);
+/* Bytes, as INFO and MEMORY report them. */
+struct memory_figures {
+	uint64_t used, peak;	  /* of the store */
+	uint64_t empty, data;	  /* of `used`: what an empty store takes, and the rest */
+	uint64_t rss;		  /* of the process; includes the store, which it maps */
+	uint64_t heap, heap_used; /* of the daemon's allocator */
+};
+struct memory_figures memory_figures(struct server *s);
 /* Samples memory, for its peak, and operations, for their rate; to be called every second or so. */
 void info_sample(struct server *s);
 
@@ -254,7 +294,32 @@ command_fn cmd_setbit, cmd_getbit, cmd_bitcount, cmd_bitpos, cmd_bitop, cmd_bitf
 command_fn cmd_pfadd, cmd_pfcount, cmd_pfmerge, cmd_pfdebug;
 /* keyspace.c */
 command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire,
-	cmd_expireat, cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan;
+	cmd_expireat, cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan,
+	cmd_expiretime, cmd_pexpiretime, cmd_randomkey;
+/* object.c */
+command_fn cmd_object_encoding, cmd_object_freq, cmd_object_idletime, cmd_object_refcount,
+	cmd_memory_usage;
+/* memory.c */
+command_fn cmd_memory_stats, cmd_memory_doctor, cmd_memory_malloc_stats;
+/* slowlog.c */
+command_fn cmd_slowlog_get, cmd_slowlog_len, cmd_slowlog_reset;
+/* latency.c */
+command_fn cmd_latency_doctor, cmd_latency_graph, cmd_latency_histogram, cmd_latency_history,
+	cmd_latency_latest, cmd_latency_reset;
+/* getkeys.c */
+command_fn cmd_command_getkeys, cmd_command_getkeysandflags;
+/* client_control.c */
+command_fn cmd_client_pause, cmd_client_unpause, cmd_client_reply, cmd_client_unblock;
+/* object.c: DEBUG OBJECT */
+void debug_object(struct client *c, const struct resp_arg *key);
+/* dump.c */
+command_fn cmd_dump, cmd_restore;
+/* admin.c, too */
+command_fn cmd_config_rewrite;
+/* debug.c */
+command_fn cmd_debug;
+/* about.c */
+command_fn cmd_time, cmd_role, cmd_wait, cmd_lolwut, cmd_sort, cmd_sort_ro;
 /* admin.c */
 command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_reset, cmd_info,
 	cmd_config_get, cmd_config_set, cmd_config_resetstat, cmd_client_setname,

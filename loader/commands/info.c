@@ -132,34 +132,44 @@ static double percent(uint64_t part, uint64_t whole)
 	return whole ? 100.0 * (double)part / (double)whole : 0;
 }
 
-/*
- * used_memory is what maxmemory limits: the kernel's memory that the store takes.  allocator_* is
- * the daemon's own; rss includes both, as xkvd maps the store.  Overhead is what an empty store
- * takes, dataset the rest.
- */
-static void memory_section(struct metrics *m, struct server *s)
+struct memory_figures memory_figures(struct server *s)
 {
 	uint64_t used = store_memory(s->store), empty = store_memory_least(s->store);
-	uint64_t data = used > empty ? used - empty : 0, rss = resident_bytes();
 	struct mallinfo2 heap = mallinfo2();
 
 	note_memory(s);
-	metric_size(m, "used_memory", used);
-	metric_size(m, "used_memory_rss", rss);
-	metric_size(m, "used_memory_peak", s->memory_peak);
-	metric_real(m, "used_memory_peak_perc", percent(used, s->memory_peak), 2, "%");
-	metric_gauge(m, "used_memory_overhead", (int64_t)(used - data));
-	metric_gauge(m, "used_memory_startup", (int64_t)(used - data));
-	metric_gauge(m, "used_memory_dataset", (int64_t)data);
-	metric_gauge(m, "allocator_allocated", (int64_t)(heap.uordblks + heap.hblkhd));
-	metric_gauge(m, "allocator_active", (int64_t)(heap.arena + heap.hblkhd));
+	return (struct memory_figures){
+		.used = used,
+		.peak = s->memory_peak,
+		.empty = used < empty ? used : empty,
+		.data = used > empty ? used - empty : 0,
+		.rss = resident_bytes(),
+		.heap = heap.arena + heap.hblkhd,
+		.heap_used = heap.uordblks + heap.hblkhd,
+	};
+}
+
+/* used_memory is what maxmemory limits: the kernel's memory that the store takes. */
+static void memory_section(struct metrics *m, struct server *s)
+{
+	struct memory_figures f = memory_figures(s);
+
+	metric_size(m, "used_memory", f.used);
+	metric_size(m, "used_memory_rss", f.rss);
+	metric_size(m, "used_memory_peak", f.peak);
+	metric_real(m, "used_memory_peak_perc", percent(f.used, f.peak), 2, "%");
+	metric_gauge(m, "used_memory_overhead", (int64_t)f.empty);
+	metric_gauge(m, "used_memory_startup", (int64_t)f.empty);
+	metric_gauge(m, "used_memory_dataset", (int64_t)f.data);
+	metric_gauge(m, "allocator_allocated", (int64_t)f.heap_used);
+	metric_gauge(m, "allocator_active", (int64_t)f.heap);
 	metric_gauge(m, "mem_clients_normal", (int64_t)server_client_memory(s));
 	metric_size(m, "total_system_memory",
 		    (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
 	metric_size(m, "maxmemory", s->cfg->maxmemory);
 	metric_text(m, "maxmemory_policy", config_policy_name(s->cfg->maxmemory_policy));
-	metric_real(m, "mem_fragmentation_ratio", percent(rss, used) / 100, 2, "");
-	metric_gauge(m, "mem_fragmentation_bytes", (int64_t)(rss - used));
+	metric_real(m, "mem_fragmentation_ratio", percent(f.rss, f.used) / 100, 2, "");
+	metric_gauge(m, "mem_fragmentation_bytes", (int64_t)(f.rss - f.used));
 	metric_text(m, "mem_allocator", "libc");
 }
 
@@ -208,6 +218,7 @@ static void stats_section(struct metrics *m, struct server *s)
 	metric_count(m, "client_query_buffer_limit_disconnections", st[STAT_QUERY_CLOSED]);
 	metric_count(m, "client_output_buffer_limit_disconnections", st[STAT_OUTPUT_CLOSED]);
 	metric_count(m, "protocol_errors", st[STAT_PROTOCOL_ERRORS]);
+	metric_count(m, "total_error_replies", s->worker[0]->errors.total);
 }
 
 static void replication_section(struct metrics *m, struct server *s)
@@ -287,12 +298,20 @@ static void xkv_section(struct metrics *m, struct server *s)
 static const struct section {
 	const char *name;
 	void (*read)(struct metrics *m, struct server *s);
+	bool asked_only; /* not among the default sections */
 } sections[] = {
-	{ "Server", server_section }, { "Clients", clients_section },
-	{ "Memory", memory_section }, { "Persistence", persistence_section },
-	{ "Stats", stats_section },   { "Replication", replication_section },
-	{ "CPU", cpu_section },	      { "Keyspace", keyspace_section },
-	{ "Xkv", xkv_section },
+	{ "Server", server_section, false },
+	{ "Clients", clients_section, false },
+	{ "Memory", memory_section, false },
+	{ "Persistence", persistence_section, false },
+	{ "Stats", stats_section, false },
+	{ "Replication", replication_section, false },
+	{ "CPU", cpu_section, false },
+	{ "Commandstats", commandstats_section, true },
+	{ "Errorstats", errorstats_section, false },
+	{ "Latencystats", latencystats_section, true },
+	{ "Keyspace", keyspace_section, false },
+	{ "Xkv", xkv_section, false },
 };
 
 /* ---- as lines of INFO ---------------------------------------------------- */
@@ -318,14 +337,15 @@ static void print_text(struct metrics *m, const char *name, const char *value)
 	fprintf(m->arg, "%s:%s\r\n", name, value);
 }
 
-/* All sections, without names or with one of those that mean all. */
+/* The default sections without names; "all" are all. */
 static bool is_wanted(const struct section *section, unsigned int argc, const struct resp_arg *argv)
 {
 	for (unsigned int i = 0; i < argc; i++)
 		if (arg_is(&argv[i], section->name) || arg_is(&argv[i], "all") ||
-		    arg_is(&argv[i], "default") || arg_is(&argv[i], "everything"))
+		    arg_is(&argv[i], "everything") ||
+		    (arg_is(&argv[i], "default") && !section->asked_only))
 			return true;
-	return argc == 0;
+	return argc == 0 && !section->asked_only;
 }
 
 char *info_text(struct server *s, unsigned int argc, const struct resp_arg *argv, size_t *len)

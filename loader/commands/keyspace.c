@@ -11,6 +11,7 @@
 #define SCAN_COUNT   10
 #define SCAN_BUCKETS 64	 /* looked at per key that was asked for, so that a call is bounded */
 #define KEYS_A_LOOK  100 /* between two looks at the clock */
+#define RANDOM_OF    16	 /* RANDOMKEY takes one of so many, from a random bucket on */
 
 static void queue_key(struct client *c, uint8_t opcode, const struct resp_arg *key,
 		      command_end_fn *end, unsigned int note)
@@ -113,6 +114,32 @@ void cmd_pttl(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	(void)argc;
 	if (check_key(c, &argv[1]))
 		queue_key(c, XKV_OP_TTL, &argv[1], end_ttl, 1);
+}
+
+/* `note`: the unit in milliseconds. */
+static void end_expiretime(struct client *c, unsigned int note, int ret,
+			   const struct store_entry *e)
+{
+	if (ret && ret != -ENOENT)
+		reply_store_error(c, ret);
+	else if (ret || !e->expire_ms)
+		reply_int(reply_to(c), ret ? -2 : -1);
+	else
+		reply_int(reply_to(c), (int64_t)((e->expire_ms + note / 2) / note));
+}
+
+void cmd_expiretime(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	if (check_key(c, &argv[1]))
+		queue_key(c, XKV_OP_TTL, &argv[1], end_expiretime, 1000);
+}
+
+void cmd_pexpiretime(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	if (check_key(c, &argv[1]))
+		queue_key(c, XKV_OP_TTL, &argv[1], end_expiretime, 1);
 }
 
 enum expire_condition { EXPIRE_NX = 1, EXPIRE_XX = 2, EXPIRE_GT = 4, EXPIRE_LT = 8 };
@@ -287,6 +314,7 @@ struct found {
 	size_t count;
 	uint64_t keys_left, end; /* SCAN: keys to look at, and the bucket to stop at */
 	bool none;		 /* nothing can match */
+	bool wrapped;		 /* RANDOMKEY: the walk goes on from the first bucket */
 	struct glob glob;
 };
 
@@ -313,7 +341,7 @@ static struct found *find_keys(struct client *c, const struct resp_arg *pattern,
 		return NULL;
 	}
 	reply_part(&f->keys, reply_to(c));
-	f->count = f->keys_left = f->end = 0;
+	f->count = f->keys_left = f->end = f->wrapped = 0;
 	if (pattern)
 		glob_compile(&f->glob, pattern->ptr, pattern->len, false);
 	else
@@ -366,6 +394,65 @@ void cmd_keys(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	find_keys(c, &argv[1], keys_step);
+}
+
+/* --- a random key --- */
+
+/* Keeps each of the keys that it has seen with the same probability. */
+static int pick_found(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
+{
+	struct found *f = arg;
+
+	(void)entry;
+	if (arc4random_uniform((uint32_t)++f->count) == 0) {
+		reply_free(&f->keys);
+		reply_bulk(&f->keys, key, key_len);
+	}
+	return f->count == RANDOM_OF;
+}
+
+/* The keys that a step may look for without passing `end`, which bounds its buckets. */
+static unsigned int random_count(const struct client *c, const struct progress *w)
+{
+	uint64_t end = w->found->wrapped ? w->found->end : store_scan_end(c->srv->store);
+	uint64_t keys = (end - w->cursor - 1) / SCAN_BUCKETS;
+
+	return keys < RANDOM_OF ? (unsigned int)keys : RANDOM_OF;
+}
+
+/* Walks from f->end, a random bucket, to the last one, and from the first one to f->end. */
+static bool randomkey_step(struct client *c)
+{
+	struct progress *w = progress_of(c);
+	struct found *f = w->found;
+	bool was_wrapped, done;
+	int ret;
+
+	do {
+		was_wrapped = f->wrapped;
+		ret = store_scan(c->worker->ctx, &w->cursor, random_count(c, w), false, pick_found,
+				 f);
+		f->wrapped |= !w->cursor;
+		done = ret || (f->wrapped && w->cursor >= f->end) || (was_wrapped && !w->cursor);
+	} while (!done && worker_slice_left(c->worker));
+	if (ret < 0)
+		reply_store_error(c, ret);
+	else if (done && f->count)
+		reply_splice(reply_to(c), &f->keys);
+	else if (done)
+		reply_null(reply_to(c));
+	return done;
+}
+
+void cmd_randomkey(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct found *f = find_keys(c, NULL, randomkey_step);
+
+	(void)argc;
+	(void)argv;
+	if (f)
+		progress_of(c)->cursor = f->end =
+			arc4random_uniform((uint32_t)store_scan_end(c->srv->store));
 }
 
 struct scan_options {

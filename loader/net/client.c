@@ -87,10 +87,10 @@ static void run_command(struct client *c)
 	struct resp_parser *p = &c->stream.parser;
 
 	if (p->argc) {
-		c->worker->stat[STAT_COMMANDS]++;
+		c->worker->stat[STAT_COMMANDS] += !(c->ran & RUN_POSTPONED);
 		c->ran = c->worker->executor->run(c, p->argc, p->argv);
 	}
-	if (!(c->ran & RUN_UNFINISHED))
+	if (!(c->ran & (RUN_UNFINISHED | RUN_POSTPONED)))
 		c->stream.in.pos += p->pos;
 }
 
@@ -135,6 +135,8 @@ static bool execute_some(struct client *c)
 		if (!finish_command(c))
 			return true;
 		if (!stream_pending(&c->stream) || !execute_one(c))
+			return false;
+		if (c->ran & RUN_POSTPONED)
 			return false;
 		if (outbox(c)->bytes > start + ROUND_OUTPUT ||
 		    ((c->ran & RUN_LONG) && !worker_slice_left(c->worker)))
@@ -251,7 +253,8 @@ void clients_tend_memory(struct worker *w)
 /* Keeps worker.clients in the order of activity, for `timeout`. */
 static void touch(struct client *c)
 {
-	c->active = monotonic_seconds();
+	c->worker->now_ns = monotonic_ns();
+	c->active = (double)c->worker->now_ns / 1e9;
 	TAILQ_REMOVE(&c->worker->clients, c, link);
 	TAILQ_INSERT_TAIL(&c->worker->clients, c, link);
 }
@@ -356,6 +359,8 @@ void client_turn(struct client *c)
 	worker_dequeue(c->worker, c);
 	if (c->ran & RUN_UNFINISHED)
 		touch(c);
+	else
+		c->worker->now_ns = monotonic_ns();
 	c->dead |= is_abandoned(c);
 	run_round(c);
 }
@@ -462,6 +467,7 @@ void client_new(struct worker *w, int fd)
 	c->id = ++s->last_client_id;
 	c->since = c->active = monotonic_seconds();
 	session_init(&c->session, !s->cfg->requirepass[0], s->cfg->client_output_limit);
+	c->session.reply.errors = &w->errors;
 	ev_io_init(&c->stream.readable, on_readable, fd, EV_READ);
 	ev_io_init(&c->stream.writable, on_writable, fd, EV_WRITE);
 	c->stream.readable.data = c->stream.writable.data = c;

@@ -14,12 +14,14 @@
 struct client;
 struct resp_arg;
 struct server;
+struct worker;
 
 /* What the last command of a client is like. */
 enum run_flags {
 	RUN_UNFINISHED = 1, /* to be resumed */
 	RUN_LONG = 2,	    /* may have taken long */
 	RUN_WRITES = 4,	    /* is to be finished even if the client hangs up */
+	RUN_POSTPONED = 8,  /* was not executed: to be run again when the pause ends */
 };
 
 struct executor {
@@ -39,6 +41,8 @@ struct executor {
 	void (*cancel)(struct client *c);
 	/* Bytes that the unfinished command has allocated. */
 	size_t (*memory)(struct client *c);
+	/* Frees what commands/ have allocated for a worker. */
+	void (*worker_free)(struct worker *w);
 	/* Samples what INFO reports as peak and per second; called every second. */
 	void (*sample)(struct server *s);
 };

@@ -10,15 +10,20 @@
 #ifndef XKV_REPLY_H
 #define XKV_REPLY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "outbox.h"
 
 enum protocol { PROTOCOL_RESP2 = 2, PROTOCOL_RESP3 = 3 }; /* the numbers of HELLO */
 
+struct error_counts;
+
 struct reply {
 	struct outbox out;
 	enum protocol protocol;
+	bool muted;		     /* swallows what is appended: CLIENT REPLY OFF */
+	struct error_counts *errors; /* where errors are counted, not owned; NULL = nowhere */
 };
 
 /* `limit` in bytes, 0 = none. */
@@ -32,6 +37,8 @@ void reply_splice(struct reply *whole, struct reply *part);
 void reply_ok(struct reply *r);
 void reply_status(struct reply *r, const char *text);
 void reply_int(struct reply *r, int64_t value);
+/* A double in RESP3, its text in RESP2. */
+void reply_double(struct reply *r, double value);
 void reply_bulk(struct reply *r, const void *bytes, size_t len);
 void reply_text(struct reply *r, const char *text);
 /* Text for people: a verbatim string in RESP3, a bulk string in RESP2. */

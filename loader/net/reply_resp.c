@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "stats.h"
 #include "util/text.h"
 
 void reply_init(struct reply *r, enum protocol protocol, size_t limit)
@@ -16,6 +17,8 @@ void reply_init(struct reply *r, enum protocol protocol, size_t limit)
 void reply_part(struct reply *part, const struct reply *whole)
 {
 	reply_init(part, whole->protocol, whole->out.limit);
+	part->errors = whole->errors;
+	part->muted = whole->muted;
 }
 
 void reply_free(struct reply *r)
@@ -28,9 +31,15 @@ void reply_splice(struct reply *whole, struct reply *part)
 	outbox_splice(&whole->out, &part->out);
 }
 
+/* NULL if the outbox failed, or the reply is muted. */
+static inline char *reserve(struct reply *r, size_t len)
+{
+	return r->muted ? NULL : outbox_reserve(&r->out, len);
+}
+
 static void append(struct reply *r, const void *bytes, size_t len)
 {
-	char *at = outbox_reserve(&r->out, len);
+	char *at = reserve(r, len);
 
 	if (!at)
 		return;
@@ -47,7 +56,7 @@ static char *end_line(char *at)
 
 static void typed_number(struct reply *r, char type, int64_t value)
 {
-	char *start = outbox_reserve(&r->out, TEXT_NUMBER_MAX + 3), *at = start;
+	char *start = reserve(r, TEXT_NUMBER_MAX + 3), *at = start;
 
 	if (!at)
 		return;
@@ -64,7 +73,7 @@ void reply_ok(struct reply *r)
 void reply_status(struct reply *r, const char *text)
 {
 	size_t len = strlen(text);
-	char *at = outbox_reserve(&r->out, len + 3);
+	char *at = reserve(r, len + 3);
 
 	if (!at)
 		return;
@@ -81,7 +90,7 @@ void reply_int(struct reply *r, int64_t value)
 
 void reply_bulk(struct reply *r, const void *bytes, size_t len)
 {
-	char *start = outbox_reserve(&r->out, len + TEXT_NUMBER_MAX + 5), *at = start;
+	char *start = reserve(r, len + TEXT_NUMBER_MAX + 5), *at = start;
 
 	if (!at)
 		return;
@@ -91,6 +100,20 @@ void reply_bulk(struct reply *r, const void *bytes, size_t len)
 	if (len)
 		memcpy(at, bytes, len);
 	outbox_used(&r->out, (size_t)(end_line(at + len) - start));
+}
+
+void reply_double(struct reply *r, double value)
+{
+	char text[40];
+	int len = snprintf(text, sizeof(text), "%.17g", value);
+
+	if (r->protocol < PROTOCOL_RESP3) {
+		reply_bulk(r, text, (size_t)len);
+		return;
+	}
+	append(r, ",", 1);
+	append(r, text, (size_t)len);
+	append(r, "\r\n", 2);
 }
 
 void reply_text(struct reply *r, const char *text)
@@ -136,6 +159,21 @@ void reply_set(struct reply *r, size_t items)
 	typed_number(r, r->protocol < PROTOCOL_RESP3 ? '*' : '~', (int64_t)items);
 }
 
+static void count_error(struct error_counts *counts, const char *text)
+{
+	size_t len = strcspn(text, " \r");
+
+	counts->total++;
+	for (unsigned int i = 0; i < ERROR_CODES && len < ERROR_CODE_MAX; i++) {
+		if (!counts->each[i].code[0])
+			memcpy(counts->each[i].code, text, len);
+		if (memcmp(counts->each[i].code, text, len) || counts->each[i].code[len])
+			continue;
+		counts->each[i].count++;
+		return;
+	}
+}
+
 void reply_error(struct reply *r, const char *fmt, ...)
 {
 	char text[1024];
@@ -155,4 +193,6 @@ void reply_error(struct reply *r, const char *fmt, ...)
 			text[i] = ' ';
 	end_line(text + 1 + n);
 	append(r, text, (size_t)n + 3);
+	if (r->errors)
+		count_error(r->errors, text + 1);
 }

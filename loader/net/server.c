@@ -394,7 +394,7 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 	double end = monotonic_seconds() + (was_busy ? EXPIRY_BUSY_SLICE : EXPIRY_SLICE);
 
 	(void)events;
-	if (!keys)
+	if (!keys || s->expiry_off)
 		return;
 	for (uint64_t seen = 0; busy || seen < slots; seen += EXPIRY_SLOTS) {
 		unsigned int removed = store_expire_cycle(s->worker[0]->ctx, EXPIRY_SLOTS);

@@ -43,6 +43,7 @@ struct server {
 		time_t logged_at;   /* monotonic seconds, 0 = never */
 	} refused;
 	bool writes_refused; /* the last snapshot failed: see stop-writes-on-bgsave-error */
+	bool expiry_off;     /* DEBUG SET-ACTIVE-EXPIRE 0 */
 	bool stopping;	     /* nothing is executed any more */
 	double signalled;    /* when SIGTERM or SIGINT came and saving failed, 0 = never */
 };

@@ -15,9 +15,13 @@
 
 struct command;
 
+/* CLIENT REPLY SKIP, until the next command has ended. */
+enum reply_skip { SKIP_NONE, SKIP_NEXT, SKIP_THIS };
+
 struct session {
 	struct reply reply; /* to be sent, in the protocol that HELLO chose */
 	struct reply held;  /* messages for which an unfinished command has to be replied first */
+	enum reply_skip skip;
 	bool authenticated;
 	bool no_evict; /* CLIENT NO-EVICT */
 	bool multi;    /* has sent MULTI: nothing is executed until EXEC or DISCARD */

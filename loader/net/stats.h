@@ -3,6 +3,8 @@
 #ifndef XKV_STATS_H
 #define XKV_STATS_H
 
+#include <stdint.h>
+
 enum counter {
 	/* counted by each worker */
 	STAT_CONNECTIONS,
@@ -23,6 +25,18 @@ enum counter {
 	STAT_UDP_DRIVER,
 	STAT_UDP_XKVD,
 	STATS,
+};
+
+#define ERROR_CODES    32 /* more are counted in `total` only */
+#define ERROR_CODE_MAX 16
+
+/* Error replies of a worker by their code, the first word ("ERR", "WRONGTYPE"). */
+struct error_counts {
+	uint64_t total;
+	struct {
+		char code[ERROR_CODE_MAX];
+		uint64_t count;
+	} each[ERROR_CODES];
 };
 
 #endif

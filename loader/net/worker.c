@@ -68,6 +68,41 @@ static void on_no_wait(struct ev_loop *loop, ev_idle *w, int events)
 	(void)events;
 }
 
+/* --- pauses --- */
+
+void worker_unpause(struct worker *w)
+{
+	struct client *c;
+
+	ev_timer_stop(w->loop, &w->pause.end);
+	w->pause.until_ns = 0;
+	w->pause.all = false;
+	TAILQ_FOREACH(c, &w->clients, link)
+		if (c->ran & RUN_POSTPONED)
+			worker_enqueue(w, c, false);
+}
+
+void worker_pause(struct worker *w, uint64_t ms, bool all)
+{
+	uint64_t now = monotonic_ns(), until = now + ms * 1000000;
+
+	w->pause.all |= all;
+	if (until <= w->pause.until_ns)
+		return;
+	w->pause.until_ns = until;
+	ev_now_update(w->loop);
+	ev_timer_stop(w->loop, &w->pause.end);
+	ev_timer_set(&w->pause.end, (double)ms / 1000, 0.);
+	ev_timer_start(w->loop, &w->pause.end);
+}
+
+static void on_pause_end(struct ev_loop *loop, ev_timer *watcher, int events)
+{
+	(void)loop;
+	(void)events;
+	worker_unpause(watcher->data);
+}
+
 /* --- every second --- */
 
 static void close_idle_clients(struct worker *w)
@@ -99,7 +134,8 @@ static void init_watchers(struct worker *w)
 	ev_check_init(&w->turns, on_turns);
 	ev_idle_init(&w->no_wait, on_no_wait);
 	ev_timer_init(&w->second, on_second, 1., 1.);
-	w->turns.data = w->second.data = w;
+	ev_init(&w->pause.end, on_pause_end);
+	w->turns.data = w->second.data = w->pause.end.data = w;
 	ev_check_start(w->loop, &w->turns);
 	ev_timer_start(w->loop, &w->second);
 }
@@ -143,6 +179,7 @@ void worker_free(struct worker *w)
 	if (w->ctx)
 		store_ctx_put(w->ctx);
 	outbox_cache_free();
+	w->executor->worker_free(w);
 	free(w->read_buffer);
 	free(w);
 }

@@ -31,6 +31,13 @@ struct turns {
 	unsigned int count;
 };
 
+/* CLIENT PAUSE */
+struct pause {
+	uint64_t until_ns; /* monotonic; 0 = there is none */
+	bool all;	   /* not only commands that write */
+	ev_timer end;
+};
+
 struct worker {
 	struct server *srv;
 	struct ev_loop *loop;	    /* owned */
@@ -44,8 +51,15 @@ struct worker {
 	ev_check turns;		     /* gives each waiting client its turn */
 	ev_idle no_wait;	     /* keeps the loop from sleeping while some are waiting */
 	ev_timer second;
-	uint64_t slice_end;   /* monotonic ns: when long commands have used up this round's time */
-	uint64_t stat[STATS]; /* only grow */
+	struct pause pause;
+	uint64_t slice_end; /* monotonic ns: when long commands have used up this round's time */
+	/*
+	 * monotonic ns, as last read: at the beginning of a client's round, and whenever the time
+	 * that commands took was measured
+	 */
+	uint64_t now_ns;
+	uint64_t stat[STATS];	    /* only grow */
+	struct error_counts errors; /* since CONFIG RESETSTAT */
 	const struct executor *executor;
 	/* executor.worker_bytes, used by commands/ only */
 	_Alignas(max_align_t) char commands[];
@@ -62,6 +76,14 @@ void worker_free(struct worker *w);
  */
 void worker_enqueue(struct worker *w, struct client *c, bool long_command);
 void worker_dequeue(struct worker *w, struct client *c);
+
+/*
+ * Postpones commands for `ms`; a pause that is in force may become longer and stricter.  The
+ * executor decides for each command (RUN_POSTPONED).
+ */
+void worker_pause(struct worker *w, uint64_t ms, bool all);
+/* Ends a pause: gives each client whose command was postponed a turn. */
+void worker_unpause(struct worker *w);
 
 /* Whether long commands have time left in this round of the loop.  Reads the clock. */
 bool worker_slice_left(const struct worker *w);

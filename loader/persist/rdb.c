@@ -44,6 +44,7 @@
 
 #include "bpf/proto.h"
 #include "crc64.h"
+#include "util/text.h"
 
 #define MAGIC	      "REDIS"
 #define MAGIC_LEN     5
@@ -940,4 +941,139 @@ int rdb_read(int fd, const struct rdb_sink *sink, struct rdb_report *rep)
 	if (lseek(fd, 0, SEEK_SET) < 0)
 		return unreadable(rep);
 	return read_from(fd, NULL, (uint64_t)st.st_size, sink, rep);
+}
+
+/* ---- DUMP and RESTORE ---- */
+
+/*
+ *   +------+------------------+---------+--------+
+ *   | type | value by its type | version | CRC-64 |  version: 16 bits; both little-endian
+ *   +------+------------------+---------+--------+
+ */
+#define FOOTER	   10
+#define INT_DIGITS 11 /* of an integer of 32 bits */
+#define LZF_FROM   21 /* bytes of a string that Redis tries to compress */
+
+/* Encodes a string that is an integer of up to 32 bits; 0 if it is none. */
+static size_t encode_integer(uint8_t *out, const char *text, size_t len)
+{
+	int64_t value;
+	uint32_t le;
+
+	if (len > INT_DIGITS || !text_to_i64(text, len, &value) || value < INT32_MIN ||
+	    value > INT32_MAX)
+		return 0;
+	le = htole32((uint32_t)value);
+	memcpy(out + 1, &le, sizeof(le));
+	out[0] = LEN_STRING | (value == (int8_t)value	 ? ENC_INT8
+			       : value == (int16_t)value ? ENC_INT16
+							 : ENC_INT32);
+	return 1 + (1U << (out[0] & 0x3f));
+}
+
+/* Compresses a string if that makes it shorter, lengths included; 0 if not. */
+static size_t encode_lzf(uint8_t *out, const void *data, size_t len)
+{
+	uint8_t lengths[1 + 2 * 9];
+	size_t n = 1, packed;
+
+	if (len < LZF_FROM)
+		return 0;
+	/* to where it is, if the lengths before it take all that they can */
+	packed = lzf_compress(data, (unsigned int)len, out + sizeof(lengths),
+			      (unsigned int)len - sizeof(lengths));
+	if (!packed)
+		return 0;
+	lengths[0] = LEN_STRING | ENC_LZF;
+	n += encode_length(lengths + n, packed);
+	n += encode_length(lengths + n, len);
+	memmove(out + n, out + sizeof(lengths), packed);
+	memcpy(out, lengths, n);
+	return n + packed;
+}
+
+static size_t encode_string(uint8_t *out, const void *data, size_t len)
+{
+	size_t n = encode_integer(out, data, len);
+
+	if (!n)
+		n = encode_lzf(out, data, len);
+	if (n)
+		return n;
+	n = encode_length(out, len);
+	if (len)
+		memcpy(out + n, data, len);
+	return n + len;
+}
+
+size_t rdb_dump(void *out, const void *value, size_t len)
+{
+	uint8_t *start = out, *at = start;
+	uint16_t version = htole16(RDB_VERSION_WRITTEN);
+	uint64_t crc;
+
+	*at++ = TYPE_STRING;
+	at += encode_string(at, value, len);
+	memcpy(at, &version, sizeof(version));
+	at += sizeof(version);
+	crc = htole64(crc64(0, start, (size_t)(at - start)));
+	memcpy(at, &crc, sizeof(crc));
+	return (size_t)(at - start) + sizeof(crc);
+}
+
+static bool footer_is_right(const uint8_t *dump, size_t len)
+{
+	uint16_t version;
+	uint64_t crc;
+
+	if (len < FOOTER)
+		return false;
+	memcpy(&version, dump + len - FOOTER, sizeof(version));
+	memcpy(&crc, dump + len - sizeof(crc), sizeof(crc));
+	return le16toh(version) <= RDB_VERSION_MAX &&
+	       le64toh(crc) == crc64(0, dump, len - sizeof(crc));
+}
+
+/* The string of a dump, in the reader's memory. */
+static int read_dump(struct reader *r, struct text *value)
+{
+	uint8_t type;
+
+	if (!take(r, &type, 1) || !type_name(type)) {
+		fail(r, -EINVAL, 0, "unknown type");
+		return -EINVAL;
+	}
+	if (type != TYPE_STRING) {
+		fail(r, -ENOTSUP, 0, "%s", type_name(type));
+		return -ENOTSUP;
+	}
+	if (!get_string(r, r->value, XKV_VALUE_MAX, value) || left(r))
+		return -EINVAL;
+	return value->have == value->len ? 0 : -EMSGSIZE;
+}
+
+int rdb_restore(const void *dump, size_t len,
+		int (*fn)(void *arg, const void *value, size_t value_len), void *arg,
+		struct rdb_report *rep)
+{
+	struct text value;
+	struct reader *r;
+	int ret;
+
+	*rep = (struct rdb_report){ 0 };
+	if (!footer_is_right(dump, len))
+		return -EBADMSG;
+	r = reader_new();
+	if (!r)
+		return -ENOMEM;
+	r->fd = -1;
+	r->buf = dump;
+	r->end = len - FOOTER;
+	r->size = r->end;
+	r->rep = rep;
+	ret = read_dump(r, &value);
+	if (!ret)
+		ret = fn(arg, value.data, value.have);
+	reader_free(r);
+	return ret;
 }

@@ -96,4 +96,23 @@ int rdb_read(int fd, const struct rdb_sink *sink, struct rdb_report *rep);
 int rdb_read_memory(const void *data, size_t len, const struct rdb_sink *sink,
 		    struct rdb_report *rep);
 
+/*
+ * A string alone, as DUMP and RESTORE have it: type, value, version, checksum.  rdb_dump() writes
+ * at most RDB_DUMP_MAX(len) bytes to `out` and returns how many; Redis 5.0 and later read them.
+ *
+ * rdb_restore() reads a dump of `len` bytes and passes the value to `fn`, valid during the call
+ * only.  What `fn` returned, or with a clause in rep->text:
+ *   -EBADMSG   version or checksum are wrong
+ *   -EINVAL    damaged in spite of that
+ *   -ENOTSUP   not a string
+ *   -EMSGSIZE  longer than XKV_VALUE_MAX
+ *   -ENOMEM
+ */
+#define RDB_DUMP_MAX(len) ((len) + 20)
+#define RDB_DUMP_FRAME	  11 /* bytes of it that are not the value: type, version, checksum */
+size_t rdb_dump(void *out, const void *value, size_t len);
+int rdb_restore(const void *dump, size_t len,
+		int (*fn)(void *arg, const void *value, size_t value_len), void *arg,
+		struct rdb_report *rep);
+
 #endif

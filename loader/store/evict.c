@@ -121,6 +121,14 @@ bool evict_may(const struct store *st, uint64_t expire_ms)
 	       (expire_ms || !only_volatile(st->policy));
 }
 
+unsigned int evict_frequency(const struct store *st, uint16_t access)
+{
+	unsigned int count = access & XKV_LFU_COUNT;
+	unsigned int lost = XKV_LFU_AGE(clock_of(st), access) / XKV_LFU_LEASE;
+
+	return tracked(st) == XKV_TRACK_FREQUENCY && count > lost ? count - lost : 0;
+}
+
 static bool is_candidate(const struct store *st, const struct xkv_slot *slot)
 {
 	return !(__atomic_load_n(&slot->seq, __ATOMIC_ACQUIRE) & 1) &&

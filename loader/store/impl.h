@@ -348,6 +348,8 @@ unsigned int evict(struct store_ctx *ctx, unsigned int want, bool background);
 bool evict_may(const struct store *st, uint64_t expire_ms);
 /* Evicts the current entry of a slot, with the context's first request.  False if it changed. */
 bool evict_entry(struct store_ctx *ctx, uint64_t ref);
+/* How often an entry with this `access` was used, 0..XKV_LFU_COUNT; 0 without an LFU policy. */
+unsigned int evict_frequency(const struct store *st, uint16_t access);
 /* Advances the clock that ages of entries are measured by. */
 void evict_tick(struct store *st);
 

@@ -229,6 +229,11 @@ int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool
 	return scan(ctx, cursor, count, values, false, fn, arg);
 }
 
+uint64_t store_scan_end(const struct store *st)
+{
+	return st->bpf.buckets;
+}
+
 /* ---- FLUSHALL ------------------------------------------------------------ */
 
 struct flush {

@@ -248,6 +248,40 @@ void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int c
 	}
 }
 
+/* The slot that request 0 has just found.  False: the entry has another one by now. */
+static bool slot_usage(struct store_ctx *ctx, uint64_t version, struct store_usage *out)
+{
+	uint64_t ref = ctx->request[0].ref;
+	struct xkv_slot *slot = slot_of(ctx->st, ref);
+	struct span span;
+
+	if (ctx->retired != ctx->st->mem.units_retired || !slot ||
+	    !span_of_ref(ctx->st, ref, &span))
+		return false;
+	out->bytes = span.slot_bytes;
+	out->frequency = evict_frequency(ctx->st, __atomic_load_n(&slot->access, __ATOMIC_RELAXED));
+	return __atomic_load_n(&slot->seq, __ATOMIC_ACQUIRE) == version;
+}
+
+int store_usage(struct store_ctx *ctx, const void *key, size_t key_len, struct store_usage *out)
+{
+	struct store_entry e;
+	bool same;
+	int ret;
+
+	for (int i = 0; i < BUSY_TRIES; i++) {
+		ret = store_touch(ctx, key, key_len, false, &e);
+		if (ret)
+			return ret;
+		pages_hold(ctx->st);
+		same = slot_usage(ctx, e.version, out);
+		pages_release(ctx->st);
+		if (same)
+			return 0;
+	}
+	return -EBUSY;
+}
+
 /* ---- datagrams ----------------------------------------------------------- */
 
 void store_sender(struct store_ctx *ctx, const struct sockaddr *from)

@@ -212,6 +212,19 @@ typedef int store_scan_fn(void *arg, const void *key, size_t key_len,
 int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
 	       store_scan_fn *fn, void *arg);
 
+/* The cursors of store_scan() are less than this: one that is drawn from them begins anywhere. */
+uint64_t store_scan_end(const struct store *st);
+
+/*
+ * What the entry of `key` takes and how often it is used; not an access.  0 or -ENOENT, -EBUSY,
+ * -EMSGSIZE.
+ */
+struct store_usage {
+	uint64_t bytes;		/* of its slot */
+	unsigned int frequency; /* with an LFU policy: 0..7, ticks of the clock with a use */
+};
+int store_usage(struct store_ctx *ctx, const void *key, size_t key_len, struct store_usage *out);
+
 /*
  * Deletes about `count` keys of the next buckets, with a cursor as store_scan() has.  Called until
  * *cursor is 0 again it has deleted all keys that existed at the first call; keys that are inserted

@@ -534,6 +534,25 @@ int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool
 	return 0;
 }
 
+uint64_t store_scan_end(const struct store *st)
+{
+	(void)st;
+	return BUCKETS;
+}
+
+int store_usage(struct store_ctx *ctx, const void *key, size_t key_len, struct store_usage *out)
+{
+	struct item **link;
+
+	if (!key_len || key_len > XKV_KEY_MAX)
+		return -EMSGSIZE;
+	lock(ctx->st);
+	link = find(ctx->st, key, key_len);
+	*out = (struct store_usage){ .bytes = *link ? item_size(*link) : 0 };
+	unlock(ctx->st);
+	return out->bytes ? 0 : -ENOENT;
+}
+
 int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count)
 {
 	struct store *st = ctx->st;

@@ -3,7 +3,8 @@
  * libFuzzer on the reader of snapshots.  Not part of `make check`; run it with
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -DXKV_RELEASE='"fuzz"' \
- *           tests/fuzz/fuzz_rdb.c loader/persist/rdb.c loader/persist/crc64.c -llzf -lpthread -o build/fuzz_rdb
+ *           tests/fuzz/fuzz_rdb.c loader/persist/rdb.c loader/persist/crc64.c \
+ *           loader/util/text.c -llzf -lpthread -o build/fuzz_rdb
  *   build/fuzz_rdb -max_total_time=300 CORPUS
  *
  * with a directory of RDB files (a few kB each, from any Redis) as CORPUS.

@@ -90,7 +90,7 @@ def test_config(xkv, own):
     assert own.call("CONFIG", "SET", "timeout", 0, "loglevel", "notice") == b"+OK\r\n"
     assert b"can't set immutable config" in own.call("CONFIG", "SET", "port", 1)
     assert b"can't set immutable config" in own.call("CONFIG", "SET", "dir", "/tmp")
-    assert own.call("CONFIG", "HELP").startswith(b"*9\r\n+CONFIG <subcommand>")
+    assert own.call("CONFIG", "HELP").startswith(b"*11\r\n+CONFIG <subcommand>")
 
 
 def test_save_commands_and_rules(tmp_path):

@@ -21,7 +21,7 @@ import redis
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ["tests/common/rdbtool.c", "tests/common/memstore.c", "loader/persist/rdb.c",
            "loader/persist/crc64.c", "loader/persist/snapshot.c", "loader/persist/aside.c",
-           "loader/util/log.c"]
+           "loader/util/log.c", "loader/util/text.c"]
 KEY_MAX = 250
 VALUE_MAX = 1 << 20
 

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* CLIENT PAUSE, UNPAUSE, REPLY and UNBLOCK: what holds back commands or replies. */
+#include <string.h>
+
+#include "impl.h"
+
+/* --- PAUSE --- */
+
+/*
+ * A postponed command is parsed again later.  Not so a line with quotes, which parsing has changed:
+ * it is executed.  Operations over UDP are not held back: their clients would repeat them.
+ */
+static bool can_wait(const struct client *c)
+{
+	const char *start = stream_command(&c->stream);
+
+	return *start == '*' || (!memchr(start, '"', c->stream.parser.pos) &&
+				 !memchr(start, '\'', c->stream.parser.pos));
+}
+
+bool client_postpones(struct client *c, const struct command *cmd)
+{
+	const struct pause *p = &c->worker->pause;
+
+	return p->until_ns && (p->all || (cmd->flags & CMD_WRITE)) && can_wait(c);
+}
+
+void cmd_client_pause(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	bool write = argc == 4 && arg_is(&argv[3], "write");
+	int64_t ms;
+
+	if (argc > 4 || (argc == 4 && !write && !arg_is(&argv[3], "all")))
+		reply_error(reply_to(c), argc > 4 ? "ERR syntax error"
+						  : "ERR CLIENT PAUSE mode must be WRITE or ALL");
+	else if (!text_to_i64(argv[2].ptr, argv[2].len, &ms) || ms > INT64_MAX / 1000000 / 2)
+		reply_error(reply_to(c), "ERR timeout is not an integer or out of range");
+	else if (ms < 0)
+		reply_error(reply_to(c), "ERR timeout is negative");
+	else {
+		worker_pause(c->worker, (uint64_t)ms, !write);
+		reply_ok(reply_to(c));
+	}
+}
+
+void cmd_client_unpause(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	worker_unpause(c->worker);
+	reply_ok(reply_to(c));
+}
+
+/* --- REPLY --- */
+
+void client_skip_begin(struct client *c)
+{
+	if (c->session.skip != SKIP_NEXT)
+		return;
+	commands_flush(c);
+	c->session.skip = SKIP_THIS;
+	c->session.reply.muted = true;
+}
+
+void client_skip_end(struct client *c)
+{
+	if (c->session.skip != SKIP_THIS || progress_of(c)->step)
+		return;
+	commands_flush(c);
+	c->session.skip = SKIP_NONE;
+	c->session.reply.muted = false;
+}
+
+void cmd_client_reply(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct session *s = &c->session;
+
+	(void)argc;
+	if (arg_is(&argv[2], "on")) {
+		s->skip = SKIP_NONE;
+		s->reply.muted = false;
+		reply_ok(reply_to(c));
+	} else if (arg_is(&argv[2], "off")) {
+		s->skip = SKIP_NONE;
+		s->reply.muted = true;
+	} else if (!arg_is(&argv[2], "skip")) {
+		reply_error(reply_to(c), "ERR syntax error");
+	} else if (!s->reply.muted || s->skip == SKIP_THIS) {
+		s->skip = SKIP_NEXT;
+		s->reply.muted = false;
+	}
+}
+
+/* --- UNBLOCK --- */
+
+void cmd_client_unblock(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	int64_t id;
+
+	if (argc > 4)
+		reply_error(reply_to(c), "ERR syntax error");
+	else if (argc == 4 && !arg_is(&argv[3], "timeout") && !arg_is(&argv[3], "error"))
+		reply_error(reply_to(c), "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+	else if (check_integer(c, &argv[2], &id))
+		reply_int(reply_to(c), 0);
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Counts and times of commands, and the sections of INFO that show them. */
+#include "measure.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "impl.h"
+#include "util/clock.h"
+#include "util/metrics.h"
+
+static struct measure *measure_of(const struct client *c)
+{
+	return &queue_of(c)->measure;
+}
+
+/* Does it have its time measured apart from others? */
+static bool is_long(const struct command *cmd)
+{
+	return !(cmd->flags & (CMD_FAST | CMD_QUEUES));
+}
+
+/* Times of an octave are in TIME_STEPS buckets; below 8 ns in one each. */
+static unsigned int time_bucket(uint64_t ns)
+{
+	unsigned int octave, bucket;
+
+	if (ns < TIME_STEPS)
+		return (unsigned int)ns;
+	octave = 63 - (unsigned int)__builtin_clzll(ns);
+	bucket = octave * TIME_STEPS + (unsigned int)(ns >> (octave - 3)) % TIME_STEPS;
+	return bucket < TIME_BUCKETS ? bucket : TIME_BUCKETS - 1;
+}
+
+/* --- measuring --- */
+
+static void finish(struct client *c, const struct measured *m)
+{
+	struct command_stats *st = &measure_of(c)->stats[command_id(m->cmd)];
+	const struct config *cfg = c->srv->cfg;
+
+	st->calls++;
+	st->failed += m->failed;
+	st->ns += m->ns;
+	st->times[time_bucket(m->ns)]++;
+	if (cfg->slowlog_slower_than >= 0 && m->ns / 1000 >= (uint64_t)cfg->slowlog_slower_than)
+		slowlog_add(c, m);
+	if (cfg->latency_threshold && m->ns / 1000000 >= cfg->latency_threshold)
+		latency_add(c, m);
+}
+
+void measure_batch(struct client *c)
+{
+	struct measure *m = measure_of(c);
+	unsigned int weight = 0, done = m->count - m->running;
+	uint64_t now, share;
+
+	if (!m->count)
+		return;
+	now = monotonic_ns();
+	for (unsigned int i = 0; i < m->count; i++)
+		weight += m->batch[i].weight;
+	share = (now - c->worker->now_ns) / weight;
+	c->worker->now_ns = now;
+	for (unsigned int i = 0; i < m->count; i++)
+		m->batch[i].ns += share * m->batch[i].weight;
+	for (unsigned int i = 0; i < done; i++)
+		finish(c, &m->batch[i]);
+	m->count = m->running;
+	if (!m->running)
+		return;
+	m->batch[0] = m->batch[done];
+	m->batch[0].weight = 1;
+}
+
+void measure_begin(struct client *c, const struct command *cmd, uint64_t ns)
+{
+	struct measure *m = measure_of(c);
+
+	if (m->count == BATCH_COMMANDS || is_long(cmd))
+		measure_batch(c);
+	m->batch[m->count++] = (struct measured){
+		.cmd = cmd, .start = stream_command(&c->stream), .ns = ns, .weight = 1
+	};
+	m->running = true;
+	m->errors = c->worker->errors.total;
+}
+
+void measure_end(struct client *c)
+{
+	struct measure *m = measure_of(c);
+
+	measure_errors(c, m->count - 1);
+	if (is_long(m->batch[m->count - 1].cmd) || progress_of(c)->step) {
+		measure_batch(c); /* only this one is left in it */
+		m->count = 0;
+		if (progress_of(c)->step)
+			progress_of(c)->ns = m->batch[0].ns;
+		else
+			finish(c, &m->batch[0]);
+	}
+	m->running = false;
+}
+
+void measure_rejected(struct client *c, const struct command *cmd)
+{
+	measure_of(c)->stats[command_id(cmd)].rejected++;
+}
+
+unsigned int measure_operation(struct client *c)
+{
+	struct measure *m = measure_of(c);
+
+	m->batch[m->count - 1].weight++;
+	return m->count - 1;
+}
+
+void measure_errors(struct client *c, unsigned int number)
+{
+	struct measure *m = measure_of(c);
+
+	m->batch[number].failed |= c->worker->errors.total != m->errors;
+	m->errors = c->worker->errors.total;
+}
+
+void measure_reset(struct worker *w)
+{
+	struct measure *m = &((struct queue *)w->commands)->measure;
+
+	memset(m->stats, 0, sizeof(m->stats));
+	memset(&w->errors, 0, sizeof(w->errors));
+	m->errors = 0;
+}
+
+/* --- INFO --- */
+
+void command_stats_sum(const struct server *s, unsigned int id, struct command_stats *sum)
+{
+	*sum = (struct command_stats){ 0 };
+	for (unsigned int n = 0; n < SERVER_WORKERS; n++) {
+		const struct queue *q = (const struct queue *)s->worker[n]->commands;
+		const struct command_stats *st = &q->measure.stats[id];
+
+		sum->calls += st->calls;
+		sum->rejected += st->rejected;
+		sum->failed += st->failed;
+		sum->ns += st->ns;
+		for (unsigned int i = 0; i < TIME_BUCKETS; i++)
+			sum->times[i] += st->times[i];
+	}
+}
+
+void commandstats_section(struct metrics *m, struct server *s)
+{
+	char full[COMMAND_NAME_MAX], name[COMMAND_NAME_MAX + 16], text[160];
+	const struct command *cmd;
+	struct command_stats st;
+
+	for (unsigned int id = 0; (cmd = command_by_id(id)); id++) {
+		command_stats_sum(s, id, &st);
+		if (!st.calls && !st.rejected)
+			continue;
+		snprintf(name, sizeof(name), "cmdstat_%s", command_full_name(cmd, full));
+		snprintf(text, sizeof(text),
+			 "calls=%llu,usec=%llu,usec_per_call=%.2f,rejected_calls=%llu,"
+			 "failed_calls=%llu",
+			 (unsigned long long)st.calls, (unsigned long long)st.ns / 1000,
+			 st.calls ? (double)st.ns / 1000 / (double)st.calls : 0,
+			 (unsigned long long)st.rejected, (unsigned long long)st.failed);
+		metric_text(m, name, text);
+	}
+}
+
+/* The duration in us that so many percent of the calls did not exceed. */
+static double percentile(const struct command_stats *st, double percent)
+{
+	uint64_t seen = 0;
+
+	for (unsigned int i = 0; i < TIME_BUCKETS; i++) {
+		seen += st->times[i];
+		if (seen && (double)seen >= percent / 100 * (double)st->calls)
+			return (double)time_bucket_end(i) / 1000;
+	}
+	return 0;
+}
+
+void latencystats_section(struct metrics *m, struct server *s)
+{
+	char full[COMMAND_NAME_MAX], name[COMMAND_NAME_MAX + 32], text[96];
+	const struct command *cmd;
+	struct command_stats st;
+
+	for (unsigned int id = 0; (cmd = command_by_id(id)); id++) {
+		command_stats_sum(s, id, &st);
+		if (!st.calls)
+			continue;
+		snprintf(name, sizeof(name), "latency_percentiles_usec_%s",
+			 command_full_name(cmd, full));
+		snprintf(text, sizeof(text), "p50=%.3f,p99=%.3f,p99.9=%.3f", percentile(&st, 50),
+			 percentile(&st, 99), percentile(&st, 99.9));
+		metric_text(m, name, text);
+	}
+}
+
+static uint64_t errors_of(const struct server *s, const char *code)
+{
+	uint64_t sum = 0;
+
+	for (unsigned int n = 0; n < SERVER_WORKERS; n++)
+		for (unsigned int i = 0; i < ERROR_CODES; i++)
+			if (strcmp(s->worker[n]->errors.each[i].code, code) == 0)
+				sum += s->worker[n]->errors.each[i].count;
+	return sum;
+}
+
+void errorstats_section(struct metrics *m, struct server *s)
+{
+	const struct error_counts *first = &s->worker[0]->errors;
+	char name[ERROR_CODE_MAX + 16], text[32];
+
+	for (unsigned int i = 0; i < ERROR_CODES && first->each[i].code[0]; i++) {
+		snprintf(name, sizeof(name), "errorstat_%s", first->each[i].code);
+		snprintf(text, sizeof(text), "count=%llu",
+			 (unsigned long long)errors_of(s, first->each[i].code));
+		metric_text(m, name, text);
+	}
+}

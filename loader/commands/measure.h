@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What commands cost: counts, times and percentiles for INFO, and the slow ones for SLOWLOG and
+ * LATENCY.
+ *
+ * The clock is read once for each batch of commands, not for each command: when the queue of
+ * operations was run, before and after a command that may take long, and at the end of a client's
+ * round.  The commands of a batch share its time by the number of their operations, so the sum is
+ * exact, and a command that waited in a pipeline has the mean of its batch.  The beginning of a
+ * round is the time that the client was read from, which net/ knows already.
+ *
+ * All of it is used by the thread of the worker.
+ */
+#ifndef XKV_COMMANDS_MEASURE_H
+#define XKV_COMMANDS_MEASURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+struct client;
+struct command;
+struct worker;
+
+#define COMMAND_IDS	320 /* commands and subcommands, at most */
+#define BATCH_COMMANDS	64
+#define TIME_STEPS	8		  /* of an octave: a percentile is exact to 1/8 */
+#define TIME_BUCKETS	(40 * TIME_STEPS) /* up to 2^40 ns, 18 minutes */
+#define LATENCY_SAMPLES 160		  /* kept of an event, as in Redis */
+
+struct command_stats {
+	uint64_t calls, rejected, failed, ns;
+	uint64_t times[TIME_BUCKETS]; /* calls by their duration: see time_bucket() */
+};
+
+/* A command of the present batch. */
+struct measured {
+	const struct command *cmd;
+	const char *start;   /* in the client's input */
+	uint64_t ns;	     /* so far */
+	unsigned int weight; /* 1 + its operations in this batch */
+	bool failed;	     /* replied an error */
+};
+
+struct slow_entry;
+TAILQ_HEAD(slow_entries, slow_entry);
+
+/* The latest first. */
+struct slowlog {
+	struct slow_entries entries;
+	unsigned int count;
+	uint64_t next_id;
+};
+
+struct latency_sample {
+	int64_t time; /* Unix time in seconds */
+	uint32_t ms;  /* the worst of that second */
+};
+
+enum latency_event { LATENCY_COMMAND, LATENCY_FAST_COMMAND, LATENCY_EVENTS };
+
+struct latency_series {
+	struct latency_sample sample[LATENCY_SAMPLES];
+	unsigned int count; /* samples so far; number n is at n % LATENCY_SAMPLES */
+	uint32_t max_ms;    /* since LATENCY RESET */
+};
+
+struct measure {
+	unsigned int count; /* commands of the batch */
+	bool running;	    /* the last of them has not returned yet */
+	uint64_t errors;    /* worker.errors.total, as far as it was attributed to commands */
+	struct measured batch[BATCH_COMMANDS];
+	struct command_stats stats[COMMAND_IDS];
+	struct slowlog slowlog;
+	struct latency_series latency[LATENCY_EVENTS];
+};
+
+/* A command begins, or continues after it has taken `ns` before. */
+void measure_begin(struct client *c, const struct command *cmd, uint64_t ns);
+/* It has returned; an unfinished one keeps its time in its progress. */
+void measure_end(struct client *c);
+/* It was refused before it began. */
+void measure_rejected(struct client *c, const struct command *cmd);
+/* The command that runs queues an operation.  Returns its number, for measure_errors(). */
+unsigned int measure_operation(struct client *c);
+/* Attributes the errors that were replied since the last call to the command of this number. */
+void measure_errors(struct client *c, unsigned int number);
+/* Ends the batch: reads the clock and shares the time. */
+void measure_batch(struct client *c);
+/* CONFIG RESETSTAT. */
+void measure_reset(struct worker *w);
+
+/* slowlog.c: keeps a command that took so long.  Its arguments are read again from `start`. */
+void slowlog_add(struct client *c, const struct measured *m);
+/* Forgets all but the latest `count`. */
+void slowlog_trim(struct slowlog *log, unsigned int count);
+
+/* latency.c: records it as an event. */
+void latency_add(struct client *c, const struct measured *m);
+
+/* The duration in ns that bucket `i` of command_stats.times ends before. */
+static inline uint64_t time_bucket_end(unsigned int i)
+{
+	unsigned int octave = i / TIME_STEPS;
+
+	return octave < 3 ? i + 1 : (uint64_t)(TIME_STEPS + i % TIME_STEPS + 1) << (octave - 3);
+}
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * MEMORY STATS, DOCTOR and MALLOC-STATS.  The fields of MEMORY STATS are those of Redis 7.0; what
+ * xkv does not have (replication, scripts, an append-only file) takes 0 bytes.
+ */
+#include <string.h>
+
+#include "impl.h"
+
+#define MANY_BYTES (5 << 20) /* as in Redis: below, the ratios say nothing */
+
+static double ratio(uint64_t part, uint64_t whole)
+{
+	return whole ? (double)part / (double)whole : 0;
+}
+
+static void field(struct client *c, const char *name, uint64_t bytes)
+{
+	reply_text(reply_to(c), name);
+	reply_int(reply_to(c), (int64_t)bytes);
+}
+
+static void field_real(struct client *c, const char *name, double value)
+{
+	reply_text(reply_to(c), name);
+	reply_double(reply_to(c), value);
+}
+
+static void reply_overheads(struct client *c, const struct memory_figures *m)
+{
+	field(c, "peak.allocated", m->peak);
+	field(c, "total.allocated", m->used);
+	field(c, "startup.allocated", m->empty);
+	field(c, "replication.backlog", 0);
+	field(c, "clients.slaves", 0);
+	field(c, "clients.normal", server_client_memory(c->srv));
+	field(c, "cluster.links", 0);
+	field(c, "aof.buffer", 0);
+	field(c, "lua.caches", 0);
+	field(c, "functions.caches", 0);
+	reply_text(reply_to(c), "db.0");
+	reply_map(reply_to(c), 3);
+	field(c, "overhead.hashtable.main", m->empty);
+	field(c, "overhead.hashtable.expires", 0);
+	field(c, "overhead.hashtable.slot-to-keys", 0);
+	field(c, "overhead.total", m->empty);
+}
+
+/* Slots stand for what an allocator is in Redis: what the store took, and what of it has data. */
+void cmd_memory_stats(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct memory_figures m = memory_figures(c->srv);
+	uint64_t keys = store_count(c->srv->store);
+
+	(void)argc;
+	(void)argv;
+	reply_map(reply_to(c), 28);
+	reply_overheads(c, &m);
+	field(c, "keys.count", keys);
+	field(c, "keys.bytes-per-key", keys ? m.data / keys : 0);
+	field(c, "dataset.bytes", m.data);
+	field_real(c, "dataset.percentage", 100 * ratio(m.data, m.used));
+	field_real(c, "peak.percentage", 100 * ratio(m.used, m.peak));
+	field(c, "allocator.allocated", m.heap_used);
+	field(c, "allocator.active", m.heap);
+	field(c, "allocator.resident", m.heap);
+	field_real(c, "allocator-fragmentation.ratio", ratio(m.heap, m.heap_used));
+	field(c, "allocator-fragmentation.bytes", m.heap - m.heap_used);
+	field_real(c, "allocator-rss.ratio", 1);
+	field(c, "allocator-rss.bytes", 0);
+	field_real(c, "rss-overhead.ratio", ratio(m.rss, m.heap));
+	field(c, "rss-overhead.bytes", m.rss - m.heap);
+	field_real(c, "fragmentation", ratio(m.rss, m.used));
+	field(c, "fragmentation.bytes", m.rss - m.used);
+}
+
+void cmd_memory_doctor(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct memory_figures m = memory_figures(c->srv);
+	const char *text;
+
+	(void)argc;
+	(void)argv;
+	if (m.data < MANY_BYTES)
+		text = "The store is nearly empty: there is nothing to say about its memory.\n";
+	else if (m.peak > m.used / 2 * 3)
+		text = "The store has taken more than one and a half times the memory that it "
+		       "takes now.  What was free has been given back to the kernel.\n";
+	else
+		text = "There is nothing to say about the memory of this store.\n";
+	reply_verbatim(reply_to(c), text, strlen(text));
+}
+
+void cmd_memory_malloc_stats(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	/* as Redis does with libc's allocator */
+	reply_text(reply_to(c), "Stats not supported for the current allocator");
+}

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 3
+"""What tells of keys and of the server: expiry times, OBJECT, MEMORY, RANDOMKEY, TIME, WAIT."""
+import time
+from collections import Counter
+
+import pytest
+from respserver import encode, in_kernel, in_memory, same
+
+pytest_plugins = ["respserver"]
+
+SEQUENCES = {
+    "expiry": """
+        EXPIRETIME nothing
+        PEXPIRETIME nothing
+        SET k v
+        EXPIRETIME k
+        PEXPIRETIME k
+        SET k v PXAT 99999999999499
+        EXPIRETIME k
+        PEXPIRETIME k
+        SET k v PXAT 99999999999500
+        EXPIRETIME k
+        PEXPIREAT k 99999999999999
+        PEXPIRETIME k
+        PEXPIREAT k 99999999999998 GT
+        PEXPIREAT k 99999999999998 LT
+        PEXPIRETIME k
+        EXPIREAT k 99999999999 NX
+        EXPIREAT k 99999999998 XX LT
+        PEXPIRETIME k
+        EXPIRETIME
+        PEXPIRETIME k x
+    """,
+    "object": """
+        SET n 5
+        SET big 123456789
+        SET short %s
+        SET long %s
+        SET padded 007
+        OBJECT ENCODING n
+        OBJECT ENCODING big
+        OBJECT ENCODING short
+        OBJECT ENCODING long
+        OBJECT ENCODING padded
+        OBJECT ENCODING nothing
+        OBJECT REFCOUNT n
+        OBJECT REFCOUNT big
+        OBJECT REFCOUNT short
+        OBJECT REFCOUNT nothing
+        SET n 9999
+        OBJECT REFCOUNT n
+        SET n 10000
+        OBJECT REFCOUNT n
+        SET n -1
+        OBJECT REFCOUNT n
+        OBJECT FREQ nothing
+        OBJECT FREQ n
+        OBJECT IDLETIME nothing
+        OBJECT ENCODING
+        OBJECT ENCODING n x
+        OBJECT FREQ
+        OBJECT BAD n
+        OBJECT
+        OBJECT HELP x
+    """ % ("s" * 44, "s" * 45),
+    "memory": """
+        MEMORY
+        MEMORY BAD
+        MEMORY USAGE
+        MEMORY USAGE nothing
+        SET n 1
+        MEMORY USAGE nothing SAMPLES 0
+        MEMORY USAGE n SAMPLES
+        MEMORY USAGE n SAMPLES -1
+        MEMORY USAGE n SAMPLES x
+        MEMORY USAGE n BAD 1
+        MEMORY PURGE
+        MEMORY PURGE x
+        MEMORY DOCTOR x
+        MEMORY STATS x
+        MEMORY MALLOC-STATS x
+    """,
+    "server": """
+        ROLE
+        ROLE x
+        TIME x
+        WAIT 0 0
+        WAIT 1 1
+        WAIT x 0
+        WAIT 0 x
+        WAIT 0 -1
+        WAIT 0
+        LOLWUT
+        LOLWUT VERSION 7
+        LOLWUT VERSION x
+        RANDOMKEY
+        RANDOMKEY x
+        SET only 1
+        RANDOMKEY
+    """,
+    "sort": """
+        SORT
+        SORT nothing
+        SORT nothing BAD
+        SORT nothing LIMIT 0
+        SORT nothing LIMIT 0 x
+        SORT nothing LIMIT 0 1 ASC desc ALPHA BY x GET y GET #
+        SORT nothing BY
+        SORT_RO nothing
+        SORT_RO nothing STORE x
+        SET k v
+        SORT k
+        SORT_RO k DESC
+        SORT k BAD
+        SORT nothing STORE k
+        EXISTS k
+        SORT nothing STORE k
+    """,
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+@pytest.mark.parametrize("version", [2, 3])
+def test_same_replies(pair, name, version):
+    for c in pair:
+        c.call("HELLO", version)
+    same(pair, SEQUENCES[name])
+
+
+def test_time(own):
+    head, seconds, micros = own.call("TIME").split(b"\r\n$")
+    assert head == b"*2"
+    now = int(seconds.split(b"\r\n")[1]) + int(micros.split(b"\r\n")[1]) / 1e6
+    assert abs(now - time.time()) < 5
+
+
+def test_memory_stats_has_the_fields_of_redis(xkv, stock_redis):
+    xkv.client().set("k", "v")
+    stock_redis.client().set("k", "v")
+    ours, theirs = xkv.client().memory_stats(), stock_redis.client().memory_stats()
+    assert list(ours) == list(theirs)
+    assert {k: type(v) for k, v in ours.items()} == {k: type(v) for k, v in theirs.items()}
+    assert ours["keys.count"] >= 1 and ours["total.allocated"] <= ours["peak.allocated"]
+
+
+def test_memory_usage_is_the_slot(privileged, tmp_path):
+    with in_kernel(tmp_path) as daemon, daemon.connect() as c:
+        used = []
+        for size in (0, 1, 100, 1000, 5000, 100_000, 1 << 20):
+            c.call("SET", "k", b"x" * size)
+            used.append(int(c.call("MEMORY", "USAGE", "k")[1:]))
+            assert 24 + 8 + size <= used[-1] <= 1.4 * size + 8192, (size, used)
+        assert used == sorted(used) and used[0] < 100
+
+
+def test_frequency_needs_an_lfu_policy(privileged, tmp_path):
+    error = b"-ERR An LFU maxmemory policy is "
+    policy = ("--maxmemory", "1gb", "--maxmemory-policy")
+    with in_kernel(tmp_path, *policy, "allkeys-lfu") as daemon, daemon.connect() as c:
+        c.call("SET", "k", 5)
+        assert 0 <= int(c.call("OBJECT", "FREQ", "k")[1:]) <= 7
+        assert c.call("OBJECT", "FREQ", "nothing") == b"$-1\r\n"
+        assert c.call("OBJECT", "IDLETIME", "k").startswith(error + b"selected, idle time not")
+        assert c.call("OBJECT", "REFCOUNT", "k") == b":1\r\n"
+        c.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        assert c.call("OBJECT", "FREQ", "k").startswith(error + b"not selected, access frequency")
+        assert b"idle times are not recorded" in c.call("OBJECT", "IDLETIME", "k")
+
+
+@pytest.mark.parametrize("keys", [2, 10, 300])
+def test_random_key_is_any(own, keys):
+    own.call("MSET", *[x for i in range(keys) for x in (f"key {i}", i)])
+    rounds = 60 * keys
+    own.send(encode("RANDOMKEY") * rounds)
+    seen = Counter(own.reply().split(b"\r\n")[1] for _ in range(rounds))
+    assert len(seen) > 0.97 * keys, "some keys are never returned"
+    assert max(seen.values()) < 60 * 5, seen.most_common(3)
+
+
+def test_random_key_has_not_expired(own):
+    own.call("SET", "gone", 1, "PX", 1)
+    own.call("SET", "kept", 1)
+    time.sleep(0.002)
+    own.send(encode("RANDOMKEY") * 20)
+    assert {own.reply() for _ in range(20)} == {b"$4\r\nkept\r\n"}
+
+
+@pytest.mark.parametrize("make", [in_memory, in_kernel])
+def test_random_key_of_few_in_a_large_index(make, privileged, tmp_path):
+    """The walk to the next keys is done in slices, and ends where it began."""
+    options = ("--max-keys", "4000000") if make is in_kernel else ()
+    with make(tmp_path, *options) as daemon, daemon.connect() as c:
+        assert c.call("RANDOMKEY") == b"$-1\r\n"
+        c.call("MSET", "a", 1, "b", 2)
+        c.send(encode("RANDOMKEY") * 100)
+        seen = Counter(c.reply() for _ in range(100))
+        assert set(seen) == {b"$1\r\na\r\n", b"$1\r\nb\r\n"} and min(seen.values()) > 20, seen
