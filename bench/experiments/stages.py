@@ -192,16 +192,18 @@ def breakdown_table(title, stages, cells, more):
     return [
         head(title, cells), line("test bed (echo)", (c["echo"] for c in every)),
         *(line(what, (c["stages"][name] for c in every)) for name, what in stages.items()),
-        line("**the store, above echo**", (c["store"] for c in every)),
+        line("**store, above echo**", (c["store"] for c in every)),
         line("thesis-like program, above echo", (c["thesis"] for c in every)),
         line(*more),
-        line("rate, of echo's", (c["of_echo"] for c in every), "{:.2f}"),
-        line("rate, of the thesis-like program's", (c["of_thesis"] for c in every), "{:.2f}")]
+        line("rate, relative to echo", (c["of_echo"] for c in every), "{:.2f}"),
+        line("rate, relative to the thesis-like program", (c["of_thesis"] for c in every),
+             "{:.2f}")]
 
 
 def stage_table(op, cells):
     return breakdown_table(f"{op.upper()}, ns", STAGES, cells,
-                           ("as xkvd attaches it, more", [c["attached"] for c in cells.values()]))
+                           ("extra cost as attached by xkvd",
+                            [c["attached"] for c in cells.values()]))
 
 
 def batched_table(op, cells):
