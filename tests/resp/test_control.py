@@ -128,6 +128,13 @@ def test_pause_of_writes(xkv, own):
     assert own.call("GET", "k") == b"$3\r\na b\r\n"
 
 
+def test_pause_holds_back_no_errors(pair):
+    for c in pair:
+        c.call("CLIENT", "PAUSE", 60000, "WRITE")
+        assert c.call("SET", "k") == b"-ERR wrong number of arguments for 'set' command\r\n"
+        assert c.call("CLIENT", "UNPAUSE") == b"+OK\r\n"
+
+
 def test_pause_of_all_ends_by_itself(xkv, own):
     with xkv.connect() as other:
         began = time.monotonic()
