@@ -49,7 +49,7 @@ static void write_directive(FILE *out, const struct config *cfg, const struct di
 		fclose(value);
 	}
 	fprintf(out, "%s ", d->name);
-	if (text[0] && (directive_is_list(d) || !text[strcspn(text, " \t\r\n\"'#\\")]))
+	if (text[0] && (directive_is_list(d) || !text[strcspn(text, " \t\r\n\v\f\"'#\\")]))
 		fputs(text, out);
 	else
 		write_quoted(out, text);

@@ -67,6 +67,23 @@ def test_symbolic_link_stays(tmp_path):
     assert not list(tmp_path.glob("**/*.conf.*"))
 
 
+def test_password_with_blanks(tmp_path):
+    """The reader skips any blank before a value that has no quotes."""
+    path = tmp_path / "xkvd.conf"
+    path.write_text("")
+    daemon = start(path)
+    with daemon.connect() as c:
+        for blank in b"\v\f\t\n ":
+            password = bytes([blank, *b"long", blank])
+            c.call("CONFIG", "SET", "requirepass", password)
+            assert c.call("CONFIG", "REWRITE") == b"+OK\r\n"
+            again = start(path)
+            with again.connect() as other:
+                assert other.call("AUTH", password) == b"+OK\r\n", password
+            assert again.stop() == 0
+    assert daemon.stop() == 0
+
+
 def test_rewrite_that_fails(tmp_path):
     path = tmp_path / "xkvd.conf"
     path.write_text("timeout 7\n")
