@@ -49,7 +49,7 @@ static void write_directive(FILE *out, const struct config *cfg, const struct di
 		fclose(value);
 	}
 	fprintf(out, "%s ", d->name);
-	if (text[0] && (directive_is_list(d) || !text[strcspn(text, " \t\r\n\"'#\\")]))
+	if (text[0] && (directive_is_list(d) || !text[strcspn(text, " \t\r\n\v\f\"'#\\")]))
 		fputs(text, out);
 	else
 		write_quoted(out, text);
@@ -126,7 +126,7 @@ static int write_all(FILE *in, FILE *out, const struct config *cfg)
 	free(line);
 	write_rest(out, cfg, defaults.cfg, &done);
 	config_abandon(&defaults);
-	return ferror(in) ? -EIO : 0;
+	return ferror(in) || ferror(out) ? -EIO : 0;
 }
 
 /* The new file must be readable by the next xkvd. */
@@ -194,15 +194,13 @@ static int rewrite(FILE *in, const struct config *cfg, const char *path)
 
 int config_rewrite(const struct config *cfg, const char *path, char *err, size_t err_len)
 {
-	FILE *in = fopen(path, "re");
-	int ret;
+	char *file = realpath(path, NULL); /* a symbolic link stays one */
+	FILE *in = file ? fopen(file, "re") : NULL;
+	int ret = in ? rewrite(in, cfg, file) : -errno;
 
-	if (!in)
-		ret = -errno;
-	else
-		ret = rewrite(in, cfg, path);
 	if (in)
 		fclose(in);
+	free(file);
 	if (ret)
 		snprintf(err, err_len, "%s", strerror(-ret));
 	return ret;

@@ -693,12 +693,14 @@ static unsigned int run(struct client *c, unsigned int argc, const struct resp_a
 
 	client_skip_begin(c);
 	cmd = named(c, argc, argv);
+	if (cmd && (!accepted(c, cmd, argc) || refused_by_multi(c, cmd))) {
+		measure_rejected(c, cmd);
+		cmd = NULL;
+	}
 	if (cmd && client_postpones(c, cmd))
 		return RUN_POSTPONED;
-	if (cmd && accepted(c, cmd, argc) && !refused_by_multi(c, cmd))
+	if (cmd)
 		execute(c, cmd, argc, argv);
-	else if (cmd)
-		measure_rejected(c, cmd);
 	client_skip_end(c);
 	return run_flags(c);
 }

@@ -92,10 +92,14 @@ static void dense_put(uint8_t *registers, unsigned int index, unsigned int value
 		(uint8_t)((registers[at + 1] & ~(REGISTER_MAX >> shift)) | value >> shift);
 }
 
+/* Makes it dense first, if it is not. */
 static int dense_raise(struct value *v, unsigned int index, unsigned int count)
 {
+	int ret = hll_to_dense(v);
 	struct header *h = (struct header *)v->bytes;
 
+	if (ret)
+		return ret;
 	if (dense_get(h->registers, index) >= count)
 		return 0;
 	dense_put(h->registers, index, count);
@@ -211,10 +215,8 @@ static int sparse_raise(struct value *v, unsigned int index, unsigned int count)
 	len = run_put(runs, run.value, index - first);
 	len += run_put(runs + len, count, 1);
 	len += run_put(runs + len, run.value, first + run.len - 1 - index);
-	if (count > RUN_VALUE_MAX || (len > run.bytes && v->len + len - run.bytes > SPARSE_MAX)) {
-		ret = hll_to_dense(v);
-		return ret ? ret : dense_raise(v, index, count);
-	}
+	if (count > RUN_VALUE_MAX || (len > run.bytes && v->len + len - run.bytes > SPARSE_MAX))
+		return dense_raise(v, index, count);
 	ret = splice(v, at, run.bytes, runs, len);
 	if (!ret)
 		ret = join_runs(v, before);
@@ -258,8 +260,10 @@ int hll_to_dense(struct value *v)
 
 int hll_raise(struct value *v, unsigned int index, unsigned int count)
 {
-	return hll_encoding(v->bytes) == HLL_DENSE ? dense_raise(v, index, count)
-						   : sparse_raise(v, index, count);
+	/* one that came from elsewhere may be so long that PFADD would walk over it for seconds */
+	bool walk = hll_encoding(v->bytes) == HLL_SPARSE && v->len <= SPARSE_MAX;
+
+	return walk ? sparse_raise(v, index, count) : dense_raise(v, index, count);
 }
 
 /* MurmurHash64A, by Austin Appleby, as it is on machines with little-endian words. */

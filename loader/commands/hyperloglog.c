@@ -81,7 +81,7 @@ static void cache_estimate(struct client *c, const struct resp_arg *key,
 {
 	void *copy;
 
-	if (c->srv->writes_refused)
+	if (c->srv->writes_refused || c->worker->pause.until_ns)
 		return;
 	copy = malloc(e->value_len);
 	if (!copy)

@@ -109,9 +109,12 @@ static void close_idle_clients(struct worker *w)
 {
 	const struct server *s = w->srv;
 	double limit = monotonic_seconds() - s->cfg->timeout;
-	struct client *c;
+	struct client *c, *next;
 
-	while (s->cfg->timeout && (c = TAILQ_FIRST(&w->clients)) && c->active < limit) {
+	for (c = TAILQ_FIRST(&w->clients); s->cfg->timeout && c && c->active < limit; c = next) {
+		next = TAILQ_NEXT(c, link);
+		if (c->ran & RUN_POSTPONED)
+			continue; /* it waits for us, not we for it */
 		log_verbose("closing idle client id %llu", (unsigned long long)c->id);
 		client_free(c);
 	}

@@ -67,6 +67,28 @@ def test_persist_through_both_frontends_at_once(daemon, frontends):
     assert all(redis.ttl(b"k%d" % number) == -1 for number in range(rounds))
 
 
+def test_change_that_others_win_again_and_again(daemon):
+    """BITOP reads 64 MiB for each try, and all TCP clients wait: it gives up before long."""
+    client, end, replies = daemon.redis(), threading.Event(), []
+    client.set("source", b"x" * (1 << 20))
+
+    def combine():
+        with pytest.raises(redis_py.ResponseError) as refused:
+            client.bitop("OR", "target", *["source"] * 64)
+        replies.append(str(refused.value))
+        end.set()
+
+    thread = threading.Thread(target=combine)
+    began = time.monotonic()
+    thread.start()
+    with daemon.udp() as udp:
+        while not end.is_set() and time.monotonic() - began < 10:
+            udp.set(b"target", b"1")
+    given_up = end.is_set()
+    thread.join()
+    assert given_up and replies == ["BUSY the key is changed by too many others: try again"]
+
+
 @pytest.mark.parametrize("value", VALUES)
 def test_values(frontends, value):
     udp, redis = frontends

@@ -310,12 +310,17 @@ def test_maxclients_and_timeout(tmp_path):
         assert c.call("PING") == b"+PONG\r\n"
     with daemon.connect() as refused:
         assert refused.rest() == b"-ERR max number of clients reached\r\n"
-    connections[0].call("CONFIG", "SET", "timeout", 1)
-    for c in connections:
+    waiting, *idle = connections
+    idle[0].call("CLIENT", "PAUSE", 60000, "WRITE")
+    waiting.send(encode("SET", "k", "v"))
+    idle[0].call("CONFIG", "SET", "timeout", 1)
+    for c in idle:
         assert c.rest() == b""
         c.close()
     with daemon.connect() as c:
-        assert c.call("PING") == b"+PONG\r\n"
+        assert c.call("CLIENT", "UNPAUSE") == b"+OK\r\n"
+    assert waiting.reply() == b"+OK\r\n", "it was the server that was idle"
+    waiting.close()
     assert daemon.stop() == 0
 
 

@@ -52,6 +52,38 @@ def test_rewrite(tmp_path):
     assert daemon.stop() == 0
 
 
+def test_symbolic_link_stays(tmp_path):
+    (tmp_path / "etc").mkdir()
+    path = tmp_path / "etc" / "xkvd.conf"
+    path.write_text("timeout 7\n")
+    link = tmp_path / "link.conf"
+    link.symlink_to("etc/xkvd.conf")
+    daemon = start(link)
+    with daemon.connect() as c:
+        c.call("CONFIG", "SET", "timeout", 8)
+        assert c.call("CONFIG", "REWRITE") == b"+OK\r\n"
+    assert daemon.stop() == 0
+    assert link.is_symlink() and path.read_text().startswith("timeout 8\n")
+    assert not list(tmp_path.glob("**/*.conf.*"))
+
+
+def test_password_with_blanks(tmp_path):
+    """The reader skips any blank before a value that has no quotes."""
+    path = tmp_path / "xkvd.conf"
+    path.write_text("")
+    daemon = start(path)
+    with daemon.connect() as c:
+        for blank in b"\v\f\t\n ":
+            password = bytes([blank, *b"long", blank])
+            c.call("CONFIG", "SET", "requirepass", password)
+            assert c.call("CONFIG", "REWRITE") == b"+OK\r\n"
+            again = start(path)
+            with again.connect() as other:
+                assert other.call("AUTH", password) == b"+OK\r\n", password
+            assert again.stop() == 0
+    assert daemon.stop() == 0
+
+
 def test_rewrite_that_fails(tmp_path):
     path = tmp_path / "xkvd.conf"
     path.write_text("timeout 7\n")

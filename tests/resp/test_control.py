@@ -128,6 +128,23 @@ def test_pause_of_writes(xkv, own):
     assert own.call("GET", "k") == b"$3\r\na b\r\n"
 
 
+def test_pause_holds_back_no_errors(pair):
+    for c in pair:
+        c.call("CLIENT", "PAUSE", 60000, "WRITE")
+        assert c.call("SET", "k") == b"-ERR wrong number of arguments for 'set' command\r\n"
+        assert c.call("CLIENT", "UNPAUSE") == b"+OK\r\n"
+
+
+def test_pfcount_writes_nothing_in_a_pause(own):
+    own.call("PFADD", "h", "a", "b")
+    own.call("CLIENT", "PAUSE", 60000, "WRITE")
+    assert own.call("PFCOUNT", "h") == b":2\r\n"
+    assert own.call("GETRANGE", "h", 15, 15) == b"$1\r\n\x80\r\n", "no estimate is cached"
+    own.call("CLIENT", "UNPAUSE")
+    assert own.call("PFCOUNT", "h") == b":2\r\n"
+    assert own.call("GETRANGE", "h", 15, 15) == b"$1\r\n\0\r\n"
+
+
 def test_pause_of_all_ends_by_itself(xkv, own):
     with xkv.connect() as other:
         began = time.monotonic()
