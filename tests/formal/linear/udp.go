@@ -93,7 +93,7 @@ func appendOp(to []byte, key string, q *request) []byte {
 }
 
 func (d *udpDoor) do(batch []*op) error {
-	for tries := 0; ; tries++ {
+	for { // again, as long as others make a value longer meanwhile
 		datagram := make([]byte, hdrLen, payload)
 		for _, o := range batch {
 			datagram = appendOp(datagram, o.key.name, &o.request)
@@ -114,7 +114,7 @@ func (d *udpDoor) do(batch []*op) error {
 		if err != nil || need == 0 {
 			return err
 		}
-		if tries == 3 || need > payload || need <= len(datagram) {
+		if need > payload || need <= len(datagram) {
 			return fmt.Errorf("a datagram of %d bytes was sent and one of %d is asked for", len(datagram), need)
 		}
 		d.padTo = need
