@@ -16,8 +16,6 @@
 #include "util/glob.h"
 #include "util/text.h"
 
-#define VALUE_TEXT 4096 /* bytes of the longest value as text: a path */
-
 #define LIVE	  0x1  /* CONFIG SET may change it */
 #define HOOKED	  0x2  /* CONFIG SET may change it if there is a config_apply_fn, and calls it */
 #define MULTI	  0x4  /* any number of words, also none ("") */
@@ -500,19 +498,9 @@ void config_get(const struct config *cfg, const char *const *patterns, unsigned 
 
 	for (unsigned int i = 0; i < count; i++)
 		match(patterns[i], wanted);
-	for (const struct directive *d = NULL; (d = table_next(d));) {
-		FILE *out;
-
-		if (!wanted[d - table])
-			continue;
-		value[0] = '\0';
-		out = fmemopen(value, sizeof(value), "w");
-		if (!out)
-			continue;
-		d->type->format(cfg, d, out);
-		fclose(out);
-		fn(arg, d->name, d->flags & SECRET && value[0] ? CONFIG_HIDDEN : value);
-	}
+	for (const struct directive *d = NULL; (d = table_next(d));)
+		if (wanted[d - table] && !directive_text(cfg, d, value))
+			fn(arg, d->name, d->flags & SECRET && value[0] ? CONFIG_HIDDEN : value);
 	explicit_bzero(value, sizeof(value));
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the parts of the configuration share: config.c (the table, and what is made from it),
- * config_types.c (how a value is read and written), config_read.c (file and command line).
+ * config_types.c (how a value is read and written), config_read.c (file and command line),
+ * config_write.c (CONFIG REWRITE).
  */
 #ifndef XKV_CONFIG_IMPL_H
 #define XKV_CONFIG_IMPL_H
@@ -13,7 +14,8 @@
 
 #include "config.h"
 
-#define MAX_WORDS 128 /* of one directive */
+#define MAX_WORDS  128	/* of one directive */
+#define VALUE_TEXT 4096 /* bytes of the longest value as text: a path */
 
 struct directive;
 
@@ -59,6 +61,9 @@ const struct directive *table_find(const char *name, size_t len);
 /* May CONFIG SET change it?  Has it any number of words? */
 bool directive_is_live(const struct directive *d);
 bool directive_is_list(const struct directive *d);
+
+/* The value as text, as its type reads it.  0, or -ENOMEM: then the text is empty. */
+int directive_text(const struct config *cfg, const struct directive *d, char text[VALUE_TEXT + 1]);
 
 static inline struct sink sink_of(char *text, size_t size)
 {

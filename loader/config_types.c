@@ -18,7 +18,27 @@ static void *field_in(struct config *cfg, const struct directive *d)
 	return (char *)cfg + d->offset;
 }
 
+int directive_text(const struct config *cfg, const struct directive *d, char text[VALUE_TEXT + 1])
+{
+	FILE *out = fmemopen(text, VALUE_TEXT + 1, "w");
+
+	text[0] = '\0';
+	if (!out)
+		return -ENOMEM;
+	d->type->format(cfg, d, out);
+	fclose(out);
+	return 0;
+}
+
 /* --- numbers --- */
+
+static int whole_number(const struct directive *d, const char *word, int64_t *value,
+			struct sink *err)
+{
+	if (text_to_i64(word, strlen(word), value))
+		return 0;
+	return bad(err, "%s: \"%s\" is not a whole number", d->name, word);
+}
 
 static int out_of_range(const struct directive *d, const char *word, struct sink *err)
 {
@@ -32,8 +52,8 @@ static int number_parse(struct config_builder *b, const struct directive *d, uns
 	int64_t value;
 
 	(void)n;
-	if (!text_to_i64(words[0], strlen(words[0]), &value))
-		return bad(err, "%s: \"%s\" is not a whole number", d->name, words[0]);
+	if (whole_number(d, words[0], &value, err))
+		return -EINVAL;
 	if (value < 0 || (uint64_t)value < d->min || (uint64_t)value > d->max)
 		return out_of_range(d, words[0], err);
 	*(unsigned int *)field_in(b->cfg, d) = (unsigned int)value;
@@ -54,8 +74,8 @@ static int signed_parse(struct config_builder *b, const struct directive *d, uns
 	int64_t value;
 
 	(void)n;
-	if (!text_to_i64(words[0], strlen(words[0]), &value))
-		return bad(err, "%s: \"%s\" is not a whole number", d->name, words[0]);
+	if (whole_number(d, words[0], &value, err))
+		return -EINVAL;
 	if (value < -1)
 		return bad(err, "%s: %s is out of range, it must be -1 or more", d->name, words[0]);
 	*(int64_t *)field_in(b->cfg, d) = value;

@@ -347,6 +347,15 @@ static void print_client(FILE *out, const struct client *c)
 		s->lib_name ? s->lib_name : "", s->lib_version ? s->lib_version : "");
 }
 
+FILE *reply_collect(struct client *c, char **text, size_t *len)
+{
+	FILE *file = open_memstream(text, len);
+
+	if (!file)
+		reply_error(reply_to(c), "ERR out of memory");
+	return file;
+}
+
 void reply_collected(struct client *c, FILE *file, char **text, size_t *len)
 {
 	if (fclose(file))
@@ -360,14 +369,12 @@ void cmd_client_info(struct client *c, unsigned int argc, const struct resp_arg 
 {
 	char *text = NULL;
 	size_t len;
-	FILE *out = open_memstream(&text, &len);
+	FILE *out = reply_collect(c, &text, &len);
 
 	(void)argc;
 	(void)argv;
-	if (!out) {
-		reply_error(reply_to(c), "ERR out of memory");
+	if (!out)
 		return;
-	}
 	print_client(out, c);
 	reply_collected(c, out, &text, &len);
 }
@@ -450,11 +457,9 @@ void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg 
 
 	if (!list_filter(c, argc, argv, &filter))
 		return;
-	out = open_memstream(&text, &len);
-	if (!out) {
-		reply_error(reply_to(c), "ERR out of memory");
+	out = reply_collect(c, &text, &len);
+	if (!out)
 		return;
-	}
 	TAILQ_FOREACH(each, &c->worker->clients, link)
 		if (filter_has(&filter, each))
 			print_client(out, each);

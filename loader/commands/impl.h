@@ -166,7 +166,11 @@ void commandstats_section(struct metrics *m, struct server *s);
 void latencystats_section(struct metrics *m, struct server *s);
 void errorstats_section(struct metrics *m, struct server *s);
 
-/* Replies with the text of an open_memstream(); frees it. */
+/*
+ * A reply of many lines: a stream to write it to, NULL if an error was replied instead; and its
+ * end, which replies with the text and frees it.
+ */
+FILE *reply_collect(struct client *c, char **text, size_t *len);
 void reply_collected(struct client *c, FILE *file, char **text, size_t *len);
 
 /*

@@ -89,57 +89,60 @@ void cmd_type(struct client *c, unsigned int argc, const struct resp_arg *argv)
 
 /* --- expiry --- */
 
-/* `note`: the unit in milliseconds. */
-static void end_ttl(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+/* Replies a time, rounded to the unit in milliseconds; -2 = no key, -1 = no expiry. */
+static void reply_expiry(struct client *c, unsigned int unit, int ret, const struct store_entry *e,
+			 uint64_t ms)
 {
-	int64_t left = (int64_t)e->expire_ms - (int64_t)store_now_ms(c->srv->store);
-
 	if (ret && ret != -ENOENT)
 		reply_store_error(c, ret);
 	else if (ret || !e->expire_ms)
 		reply_int(reply_to(c), ret ? -2 : -1);
 	else
-		reply_int(reply_to(c), left > 0 ? (left + note / 2) / note : 0);
+		reply_int(reply_to(c), (int64_t)((ms + unit / 2) / unit));
+}
+
+static void end_ttl(struct client *c, unsigned int note, int ret, const struct store_entry *e)
+{
+	uint64_t now = store_now_ms(c->srv->store);
+
+	reply_expiry(c, note, ret, e, e->expire_ms > now ? e->expire_ms - now : 0);
+}
+
+static void end_expiretime(struct client *c, unsigned int note, int ret,
+			   const struct store_entry *e)
+{
+	reply_expiry(c, note, ret, e, e->expire_ms);
+}
+
+static void queue_expiry(struct client *c, const struct resp_arg *key, command_end_fn *end,
+			 unsigned int unit)
+{
+	if (check_key(c, key))
+		queue_key(c, XKV_OP_TTL, key, end, unit);
 }
 
 void cmd_ttl(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
-	if (check_key(c, &argv[1]))
-		queue_key(c, XKV_OP_TTL, &argv[1], end_ttl, 1000);
+	queue_expiry(c, &argv[1], end_ttl, 1000);
 }
 
 void cmd_pttl(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
-	if (check_key(c, &argv[1]))
-		queue_key(c, XKV_OP_TTL, &argv[1], end_ttl, 1);
-}
-
-/* `note`: the unit in milliseconds. */
-static void end_expiretime(struct client *c, unsigned int note, int ret,
-			   const struct store_entry *e)
-{
-	if (ret && ret != -ENOENT)
-		reply_store_error(c, ret);
-	else if (ret || !e->expire_ms)
-		reply_int(reply_to(c), ret ? -2 : -1);
-	else
-		reply_int(reply_to(c), (int64_t)((e->expire_ms + note / 2) / note));
+	queue_expiry(c, &argv[1], end_ttl, 1);
 }
 
 void cmd_expiretime(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
-	if (check_key(c, &argv[1]))
-		queue_key(c, XKV_OP_TTL, &argv[1], end_expiretime, 1000);
+	queue_expiry(c, &argv[1], end_expiretime, 1000);
 }
 
 void cmd_pexpiretime(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
-	if (check_key(c, &argv[1]))
-		queue_key(c, XKV_OP_TTL, &argv[1], end_expiretime, 1);
+	queue_expiry(c, &argv[1], end_expiretime, 1);
 }
 
 enum expire_condition { EXPIRE_NX = 1, EXPIRE_XX = 2, EXPIRE_GT = 4, EXPIRE_LT = 8 };

@@ -202,11 +202,9 @@ void cmd_latency_graph(struct client *c, unsigned int argc, const struct resp_ar
 			    (int)strnlen(argv[2].ptr, argv[2].len), argv[2].ptr);
 		return;
 	}
-	out = open_memstream(&text, &len);
-	if (!out) {
-		reply_error(reply_to(c), "ERR out of memory");
+	out = reply_collect(c, &text, &len);
+	if (!out)
 		return;
-	}
 	graph_fill(&g, s);
 	fprintf(out, "%.*s - high %u ms, low %u ms (all time high %u ms)\n", (int)argv[2].len,
 		argv[2].ptr, g.max, g.min, s->max_ms);
@@ -254,14 +252,12 @@ void cmd_latency_doctor(struct client *c, unsigned int argc, const struct resp_a
 		series_of(c, LATENCY_COMMAND)->count || series_of(c, LATENCY_FAST_COMMAND)->count;
 	char *text = NULL;
 	size_t len;
-	FILE *out = open_memstream(&text, &len);
+	FILE *out = reply_collect(c, &text, &len);
 
 	(void)argc;
 	(void)argv;
-	if (!out) {
-		reply_error(reply_to(c), "ERR out of memory");
+	if (!out)
 		return;
-	}
 	if (any)
 		print_report(out, c);
 	else if (c->srv->cfg->latency_threshold)
