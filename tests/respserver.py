@@ -233,3 +233,19 @@ def same(pair, text, prefix=()):
     for words in commands(text):
         args = [*prefix, *words]
         assert ours.call(*args) == theirs.call(*args), args
+
+
+def replies_test(sequences, first=("PING",)):
+    """
+    A test that sends each sequence, by name, to both servers of `pair`, in both protocols; before
+    it the command `first`, whose replies may differ.
+    """
+    @pytest.mark.parametrize("name", sequences)
+    @pytest.mark.parametrize("version", [2, 3])
+    def test_same_replies(pair, name, version):
+        for c in pair:
+            c.call("HELLO", version)
+            c.call(*first)
+        same(pair, sequences[name])
+
+    return test_same_replies

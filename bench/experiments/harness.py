@@ -138,6 +138,15 @@ class Daemon:
             sys.stderr.buffer.write(self.log.read())
 
 
+def wait_for_answer(bed, name, daemon, *where):
+    """Until the load generator gets an answer from the server; `where`: its port and protocol."""
+    probe = bed.inside("client", bed.tool, "-h", bed.address, *where, "--keys", 1, "-n", 1,
+                       "--no-load", "--timeout", 100, "--quiet")
+    wait_until(lambda: subprocess.run(probe, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                      check=False).returncode == 0,
+               20, f"{name} does not answer", daemon.process)
+
+
 def start_xkvd(stack, bed, *options):
     """xkvd on the bed's interface, ready to answer; detached and unpinned at the end."""
     pins = Path("/sys/fs/bpf") / bed.name
@@ -152,11 +161,7 @@ def start_xkvd(stack, bed, *options):
     stack.callback(detach)
     daemon = Daemon(stack, bed.inside("server", BUILD / "xkvd", *where, "--dir", directory,
                                       "--save", "", "--protected-mode", "no", *options))
-    probe = bed.inside("client", bed.tool, "-h", bed.address, "--keys", "1", "-n", "1",
-                       "--no-load", "--timeout", "100", "--quiet")
-    wait_until(lambda: subprocess.run(probe, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                      check=False).returncode == 0,
-               20, "xkvd does not answer", daemon.process)
+    wait_for_answer(bed, "xkvd", daemon)
     return daemon
 
 
@@ -176,11 +181,7 @@ def start_memcached(stack, bed, port):
     """A stock memcached with one thread, ready to answer."""
     daemon = Daemon(stack, bed.inside("server", "memcached", "-u", "nobody", "-l", SERVER_IP, "-p",
                                       port, "-U", 0, "-m", 2048, "-t", 1))
-    probe = bed.inside("client", bed.tool, "-h", SERVER_IP, "-p", port, "--protocol", "memcached",
-                       "--keys", 1, "-n", 1, "--no-load", "--timeout", 100, "--quiet")
-    wait_until(lambda: subprocess.run(probe, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                      check=False).returncode == 0,
-               20, "memcached does not answer", daemon.process)
+    wait_for_answer(bed, "memcached", daemon, "-p", port, "--protocol", "memcached")
     return daemon
 
 

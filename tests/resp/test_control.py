@@ -3,8 +3,7 @@
 """CLIENT PAUSE and REPLY, and what COMMAND tells of the keys of a command."""
 import time
 
-import pytest
-from respserver import encode, same
+from respserver import encode, replies_test
 
 pytest_plugins = ["respserver"]
 
@@ -62,12 +61,7 @@ SEQUENCES = {
 }
 
 
-@pytest.mark.parametrize("name", SEQUENCES)
-@pytest.mark.parametrize("version", [2, 3])
-def test_same_replies(pair, name, version):
-    for c in pair:
-        c.call("HELLO", version)
-    same(pair, SEQUENCES[name])
+test_same_replies = replies_test(SEQUENCES)
 
 
 def test_flags_of_keys_are_those_of_redis(xkv, pair):

@@ -6,8 +6,7 @@ import shutil
 import threading
 from pathlib import Path
 
-import pytest
-from respserver import same
+from respserver import replies_test
 
 pytest_plugins = ["respserver"]
 
@@ -131,12 +130,7 @@ SEQUENCES = {
 }
 
 
-@pytest.mark.parametrize("name", SEQUENCES)
-@pytest.mark.parametrize("version", [2, 3])
-def test_same_replies(pair, name, version):
-    for c in pair:
-        c.call("HELLO", version)
-    same(pair, SEQUENCES[name])
+test_same_replies = replies_test(SEQUENCES)
 
 
 def test_random_elements(pair):

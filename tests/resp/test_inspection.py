@@ -5,7 +5,7 @@ import time
 from collections import Counter
 
 import pytest
-from respserver import encode, in_kernel, in_memory, same
+from respserver import encode, in_kernel, in_memory, replies_test
 
 pytest_plugins = ["respserver"]
 
@@ -120,12 +120,7 @@ SEQUENCES = {
 }
 
 
-@pytest.mark.parametrize("name", SEQUENCES)
-@pytest.mark.parametrize("version", [2, 3])
-def test_same_replies(pair, name, version):
-    for c in pair:
-        c.call("HELLO", version)
-    same(pair, SEQUENCES[name])
+test_same_replies = replies_test(SEQUENCES)
 
 
 def test_time(own):

@@ -7,7 +7,7 @@ What a random generator finds beside these is for test_redis_diff.py.
 import random
 
 import pytest
-from respserver import encode, same
+from respserver import encode, replies_test
 
 pytest_plugins = ["respserver"]
 
@@ -510,13 +510,7 @@ SEQUENCES = {
 }
 
 
-@pytest.mark.parametrize("name", SEQUENCES)
-@pytest.mark.parametrize("version", [2, 3])
-def test_same_replies(pair, name, version):
-    for c in pair:
-        c.call("HELLO", version)
-        c.call("CONFIG", "SET", "timeout", 0)
-    same(pair, SEQUENCES[name])
+test_same_replies = replies_test(SEQUENCES, ("CONFIG", "SET", "timeout", 0))
 
 
 def test_hello_reply(pair):

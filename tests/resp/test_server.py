@@ -356,7 +356,7 @@ def test_writes_stop_as_in_redis(tmp_path):
 def test_log_is_opened_again(tmp_path):
     log = tmp_path / "xkv.log"
     daemon = Daemon(RESPD, str(tmp_path), "--save", "", "--logfile", str(log))
-    assert "ready to accept" in log.read_text()
+    wait_for(lambda: "ready to accept" in log.read_text(), "the first lines of the log")
     for number in (signal.SIGHUP, signal.SIGUSR1):
         log.rename(tmp_path / "old.log")
         daemon.process.send_signal(number)

@@ -4,8 +4,7 @@
 import random
 import threading
 
-import pytest
-from respserver import same
+from respserver import replies_test
 
 pytest_plugins = ["respserver"]
 
@@ -179,12 +178,7 @@ SEQUENCES = {
 }
 
 
-@pytest.mark.parametrize("name", SEQUENCES)
-@pytest.mark.parametrize("version", [2, 3])
-def test_same_replies(pair, name, version):
-    for c in pair:
-        c.call("HELLO", version)
-    same(pair, SEQUENCES[name])
+test_same_replies = replies_test(SEQUENCES)
 
 
 def any_request(rng):

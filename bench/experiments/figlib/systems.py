@@ -3,7 +3,7 @@
 import subprocess
 from contextlib import ExitStack
 
-from harness import BUILD, Daemon, start_xkvd, wait_until
+from harness import BUILD, Daemon, start_xkvd, wait_for_answer
 
 from . import place as places
 from .measure import Failure, bench
@@ -59,12 +59,8 @@ class System:
         return daemon
 
     def _wait(self, port, daemon):
-        probe = self.place.inside("client", self.place.tool, "-h", self.place.address, "-p", port,
-                                  "--protocol", self.protocol, "--keys", 1, "-n", 1, "--no-load",
-                                  "--timeout", 100, "--quiet")
-        wait_until(lambda: subprocess.run([str(w) for w in probe], stdout=subprocess.DEVNULL,
-                                          stderr=subprocess.DEVNULL, check=False).returncode == 0,
-                   20, f"{self.name} does not answer on port {port}", daemon.process)
+        wait_for_answer(self.place, f"{self.name} on port {port}", daemon, "-p", port,
+                        "--protocol", self.protocol)
 
 
 class Xkv(System):
