@@ -37,6 +37,7 @@ static const char *const foreigns[] = { "pass", "drop", NULL };
 static const char *const others[] = { "refuse", "skip", NULL };
 static const char *const protections[] = { "no", "yes", "local", NULL };
 static const char *const no_yes[] = { "no", "yes", NULL };
+static const char *const cluster_modes[] = { "no", "emulated", NULL };
 
 #define AT(name) offsetof(struct config, name)
 #define KB	 1024ULL
@@ -129,6 +130,8 @@ static const struct directive table[] = {
 	  "debug|verbose|notice|warning", "lowest level of messages that are logged" },
 	{ "logfile", &type_string, AT(logfile), "", 0, 4095, PROTECTED, NULL, "FILE",
 	  "log file, reopened on SIGHUP and SIGUSR1; default: standard error" },
+	{ "cluster-enabled", &type_cluster, AT(cluster), "no", 0, 0, 0, cluster_modes, "no|emulated",
+	  "emulated: to clients, be a cluster of one node that has all slots" },
 	{ "daemonize", &type_fixed, 0, "no", 0, 0, 0, NULL, "no",
 	  "use systemd (xkvd.service) to run xkvd in the background" },
 	{ "databases", &type_fixed, 0, "1", 0, 0, 0, NULL, "1",

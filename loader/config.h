@@ -86,6 +86,7 @@ struct config {
 	int64_t slowlog_slower_than;	/* us, -1 = no slow log, default 10000 */
 	unsigned int slowlog_max_len;	/* default 128 */
 	unsigned int latency_threshold; /* latency-monitor-threshold: ms, 0 = off, default 0 */
+	bool cluster;			/* cluster-enabled emulated, default no */
 	/* of xkv */
 	const char *interface; /* default "" = none: TCP and UDP through the kernel stack only */
 	enum attach_mode mode; /* default auto */

@@ -336,6 +336,19 @@ static void flag_format(const struct config *cfg, const struct directive *d, FIL
 
 const struct config_type type_flag = { .parse = flag_parse, .format = flag_format };
 
+static int cluster_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+			 char **words, struct sink *err)
+{
+	if (strcasecmp(words[0], "yes") == 0)
+		return bad(err,
+			   "%s: there is no cluster of several nodes; with `emulated` this one "
+			   "serves clients that expect a cluster",
+			   d->name);
+	return flag_parse(b, d, n, words, err);
+}
+
+const struct config_type type_cluster = { .parse = cluster_parse, .format = flag_format };
+
 /* A directive of Redis with one possible value here; some clients ask for it. */
 static int fixed_parse(struct config_builder *b, const struct directive *d, unsigned int n,
 		       char **words, struct sink *err)

@@ -127,6 +127,59 @@ static const struct command memory_sub[] = {
 	{ .name = NULL },
 };
 
+/* Those that only a cluster of several nodes could execute are refused. */
+#define REFUSED "An error: this node has all slots, and there is no other."
+static const struct command cluster_sub[] = {
+	{ "addslots", cmd_cluster, -3, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<slot> [<slot> ...]", REFUSED, NULL },
+	{ "addslotsrange", cmd_cluster, -4, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<start> <end> [<start> <end> ...]", REFUSED, NULL },
+	{ "bumpepoch", cmd_cluster, 2, A | CMD_STALE, 0, 0, 0, "cluster", "", REFUSED, NULL },
+	{ "count-failure-reports", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<node-id>", REFUSED, NULL },
+	{ "countkeysinslot", cmd_cluster, 3, CMD_STALE, 0, 0, 0, "cluster", "<slot>",
+	  "Return the number of keys in <slot>, after a walk over all keys.", NULL },
+	{ "delslots", cmd_cluster, -3, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<slot> [<slot> ...]", REFUSED, NULL },
+	{ "delslotsrange", cmd_cluster, -4, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<start> <end> [<start> <end> ...]", REFUSED, NULL },
+	{ "failover", cmd_cluster, -2, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "[FORCE|TAKEOVER]", REFUSED, NULL },
+	{ "flushslots", cmd_cluster, 2, A | CMD_STALE, 0, 0, 0, "cluster", "", REFUSED, NULL },
+	{ "forget", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster", "<node-id>", REFUSED, NULL },
+	{ "getkeysinslot", cmd_cluster, 4, CMD_STALE, 0, 0, 0, "cluster", "<slot> <count>",
+	  "Return at most <count> keys in <slot>, after a walk over keys.", NULL },
+	{ "info", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
+	  "Return information about the cluster.", NULL },
+	{ "keyslot", cmd_cluster, 3, CMD_STALE, 0, 0, 0, "cluster", "<key>",
+	  "Return the hash slot for <key>.", NULL },
+	{ "links", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
+	  "Return the links to other nodes: none.", NULL },
+	{ "meet", cmd_cluster, -4, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<ip> <port> [<bus-port>]", REFUSED, NULL },
+	{ "myid", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "", "Return the node id.", NULL },
+	{ "nodes", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
+	  "Return the cluster configuration as seen by the node: this node.", NULL },
+	{ "replicas", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<node-id>", REFUSED, NULL },
+	{ "replicate", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<node-id>", REFUSED, NULL },
+	{ "reset", cmd_cluster, -2, A | CMD_STALE | NS, 0, 0, 0, "cluster",
+	  "[HARD|SOFT]", REFUSED, NULL },
+	{ "saveconfig", cmd_cluster, 2, A | CMD_STALE, 0, 0, 0, "cluster", "", REFUSED, NULL },
+	{ "set-config-epoch", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<epoch>", REFUSED, NULL },
+	{ "setslot", cmd_cluster, -4, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<slot> (IMPORTING|MIGRATING|STABLE|NODE <node-id>)", REFUSED, NULL },
+	{ "shards", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
+	  "Return the slots and the node that has them.", NULL },
+	{ "slaves", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster", "<node-id>", REFUSED, NULL },
+	{ "slots", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
+	  "Return the slots and the address of the node that has them.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "cluster", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
 static const struct command command_sub[] = {
 	{ "count", cmd_command_count, 2, LS, 0, 0, 0, "server", "",
 	  "Return the total number of commands in this server.", NULL },
@@ -321,6 +374,14 @@ static const struct command table[] = {
 	{ "latency", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about latency.", latency_sub },
 	{ "lolwut", cmd_lolwut, -1, R | F, 0, 0, 0, "server", "[VERSION <version>]",
 	  "Returns the version.", NULL },
+	/* for clients of a cluster */
+	{ "cluster", NULL, -2, 0, 0, 0, 0, "cluster", "", "Commands about the cluster.", cluster_sub },
+	{ "asking", cmd_cluster_mode, 1, F, 0, 0, 0, "cluster", "",
+	  "Has no effect: no slot moves from one node to another.", NULL },
+	{ "readonly", cmd_cluster_mode, 1, LS | F, 0, 0, 0, "cluster", "",
+	  "Has no effect: this node is no replica.", NULL },
+	{ "readwrite", cmd_cluster_mode, 1, LS | F, 0, 0, 0, "cluster", "",
+	  "Has no effect: this node is no replica.", NULL },
 };
 /* clang-format on */
 
@@ -619,7 +680,8 @@ static const struct command *named(struct client *c, unsigned int argc, const st
 }
 
 /* May it be executed?  If not, the error was replied. */
-static bool accepted(struct client *c, const struct command *cmd, unsigned int argc)
+static bool accepted(struct client *c, const struct command *cmd, unsigned int argc,
+		     const struct resp_arg *argv)
 {
 	char name[COMMAND_NAME_MAX];
 
@@ -637,6 +699,10 @@ static bool accepted(struct client *c, const struct command *cmd, unsigned int a
 	}
 	if (!(cmd->flags & CMD_NO_AUTH) && client_needs_auth(c)) {
 		reply_error(reply_now(c), "NOAUTH Authentication required.");
+		return false;
+	}
+	if (c->srv->cfg->cluster && !command_in_one_slot(cmd, argc, argv)) {
+		reply_error(reply_now(c), "CROSSSLOT Keys in request don't hash to the same slot");
 		return false;
 	}
 	if (c->srv->writes_refused && ((cmd->flags & CMD_WRITE) || cmd->fn == cmd_ping)) {
@@ -693,7 +759,7 @@ static unsigned int run(struct client *c, unsigned int argc, const struct resp_a
 
 	client_skip_begin(c);
 	cmd = named(c, argc, argv);
-	if (cmd && (!accepted(c, cmd, argc) || refused_by_multi(c, cmd))) {
+	if (cmd && (!accepted(c, cmd, argc, argv) || refused_by_multi(c, cmd))) {
 		measure_rejected(c, cmd);
 		cmd = NULL;
 	}

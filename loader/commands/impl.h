@@ -153,6 +153,15 @@ bool command_arity_ok(const struct command *cmd, unsigned int argc);
 const char *const *command_key_flags(const struct command *cmd);
 void reply_key_flags(struct reply *r, const char *const *flags);
 
+/* cluster.c: the hash slot of a key, as in Redis: of what is between { and }, if there is any. */
+#define CLUSTER_SLOTS 16384
+unsigned int cluster_slot(const char *key, size_t len);
+/* getkeys.c: are all keys of a call in one slot? */
+bool command_in_one_slot(const struct command *cmd, unsigned int argc, const struct resp_arg *argv);
+/* keyspace.c: walk over the store, and reply how many keys are in a slot, or some of them. */
+void slot_count_keys(struct client *c, unsigned int slot);
+void slot_list_keys(struct client *c, unsigned int slot, uint64_t most);
+
 /* client_control.c: does CLIENT PAUSE hold this command back? */
 bool client_postpones(struct client *c, const struct command *cmd);
 /* CLIENT REPLY SKIP: around a command; the end has no effect while the command is unfinished. */
@@ -322,6 +331,8 @@ command_fn cmd_dump, cmd_restore;
 command_fn cmd_config_rewrite;
 /* debug.c */
 command_fn cmd_debug;
+/* cluster.c */
+command_fn cmd_cluster, cmd_cluster_mode;
 /* about.c */
 command_fn cmd_time, cmd_role, cmd_wait, cmd_lolwut, cmd_sort, cmd_sort_ro;
 /* admin.c */
