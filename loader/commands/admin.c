@@ -226,6 +226,7 @@ void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
+	monitor_end(c);
 	session_reset(&c->session, !c->srv->cfg->requirepass[0]);
 	reply_status(reply_to(c), "RESET");
 }
@@ -339,7 +340,8 @@ static void print_client(FILE *out, const struct client *c)
 		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
 		(unsigned long long)c->id, peer, local, stream->conn.fd, s->name ? s->name : "",
 		(long long)(now - c->since), (long long)(now - c->active),
-		s->multi      ? "x"
+		s->monitor    ? "O"
+		: s->multi    ? "x"
 		: s->no_evict ? "e"
 			      : "N",
 		s->multi ? 0 : -1, stream_pending(stream), stream->in.cap - stream->in.len,

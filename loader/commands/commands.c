@@ -374,6 +374,8 @@ static const struct command table[] = {
 	{ "latency", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about latency.", latency_sub },
 	{ "lolwut", cmd_lolwut, -1, R | F, 0, 0, 0, "server", "[VERSION <version>]",
 	  "Returns the version.", NULL },
+	{ "monitor", cmd_monitor, 1, A | NS | LS, 0, 0, 0, "server", "",
+	  "Shows each command that TCP clients execute; not requests over UDP.", NULL },
 	/* for clients of a cluster */
 	{ "cluster", NULL, -2, 0, 0, 0, 0, "cluster", "", "Commands about the cluster.", cluster_sub },
 	{ "asking", cmd_cluster_mode, 1, F, 0, 0, 0, "cluster", "",
@@ -679,11 +681,23 @@ static const struct command *named(struct client *c, unsigned int argc, const st
 	return NULL;
 }
 
+/* Why it may not use its keys, as an error; NULL = it may. */
+static const char *refused_keys(const struct client *c, const struct command *cmd,
+				unsigned int argc, const struct resp_arg *argv)
+{
+	if (c->srv->cfg->cluster && !command_in_one_slot(cmd, argc, argv))
+		return "CROSSSLOT Keys in request don't hash to the same slot";
+	if (c->session.monitor && cmd->flags & (CMD_READONLY | CMD_WRITE))
+		return "ERR Replica can't interact with the keyspace"; /* Redis' text */
+	return NULL;
+}
+
 /* May it be executed?  If not, the error was replied. */
 static bool accepted(struct client *c, const struct command *cmd, unsigned int argc,
 		     const struct resp_arg *argv)
 {
 	char name[COMMAND_NAME_MAX];
+	const char *why;
 
 	if (!command_arity_ok(cmd, argc)) {
 		reply_error(reply_now(c), "ERR wrong number of arguments for '%s' command",
@@ -701,8 +715,9 @@ static bool accepted(struct client *c, const struct command *cmd, unsigned int a
 		reply_error(reply_now(c), "NOAUTH Authentication required.");
 		return false;
 	}
-	if (c->srv->cfg->cluster && !command_in_one_slot(cmd, argc, argv)) {
-		reply_error(reply_now(c), "CROSSSLOT Keys in request don't hash to the same slot");
+	why = refused_keys(c, cmd, argc, argv);
+	if (why) {
+		reply_error(reply_now(c), "%s", why);
 		return false;
 	}
 	if (c->srv->writes_refused && ((cmd->flags & CMD_WRITE) || cmd->fn == cmd_ping)) {
@@ -751,6 +766,8 @@ static void execute(struct client *c, const struct command *cmd, unsigned int ar
 	measure_begin(c, cmd, 0);
 	cmd->fn(c, argc, argv);
 	measure_end(c);
+	if (!LIST_EMPTY(&queue_of(c)->monitors))
+		monitor_tell(c, cmd, argc, argv);
 }
 
 static unsigned int run(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -791,6 +808,12 @@ static void free_worker(struct worker *w)
 	slowlog_trim(&((struct queue *)w->commands)->measure.slowlog, 0);
 }
 
+static void cancel(struct client *c)
+{
+	long_end(c);
+	monitor_end(c);
+}
+
 static size_t memory(struct client *c)
 {
 	return found_memory(progress_of(c)->found) + lcs_memory(progress_of(c)->lcs);
@@ -804,7 +827,7 @@ const struct executor *commands_executor(void)
 		.run = run,
 		.resume = resume,
 		.flush = flush,
-		.cancel = long_end,
+		.cancel = cancel,
 		.memory = memory,
 		.worker_free = free_worker,
 		.sample = info_sample,

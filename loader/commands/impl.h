@@ -75,6 +75,7 @@ struct queue {
 		unsigned int number; /* of the command, for measure_errors() */
 	} then[QUEUE_OPS];
 	struct measure measure;
+	LIST_HEAD(monitors, client) monitors;
 };
 
 static inline struct queue *queue_of(const struct client *c)
@@ -161,6 +162,15 @@ bool command_in_one_slot(const struct command *cmd, unsigned int argc, const str
 /* keyspace.c: walk over the store, and reply how many keys are in a slot, or some of them. */
 void slot_count_keys(struct client *c, unsigned int slot);
 void slot_list_keys(struct client *c, unsigned int slot, uint64_t most);
+
+/* slowlog.c: is an argument a password, which must not be shown? */
+bool command_arg_is_secret(const struct command *cmd, const struct resp_arg *argv, unsigned int i);
+
+/* monitor.c: tells the clients that monitor of a command that was executed. */
+void monitor_tell(struct client *c, const struct command *cmd, unsigned int argc,
+		  const struct resp_arg *argv);
+/* Ends MONITOR; no effect if the client does not monitor. */
+void monitor_end(struct client *c);
 
 /* client_control.c: does CLIENT PAUSE hold this command back? */
 bool client_postpones(struct client *c, const struct command *cmd);
@@ -331,6 +341,8 @@ command_fn cmd_dump, cmd_restore;
 command_fn cmd_config_rewrite;
 /* debug.c */
 command_fn cmd_debug;
+/* monitor.c */
+command_fn cmd_monitor;
 /* cluster.c */
 command_fn cmd_cluster, cmd_cluster_mode;
 /* about.c */
