@@ -127,6 +127,17 @@ static const struct command memory_sub[] = {
 	{ .name = NULL },
 };
 
+#define NO_MODULES "An error: there are no modules."
+static const struct command module_sub[] = {
+	{ "list", cmd_module_list, 2, A | NS, 0, 0, 0, "server", "", "Return the modules: none.", NULL },
+	{ "load", cmd_module_load, -3, A | NS, 0, 0, 0, "server", "<path> [<arg> ...]", NO_MODULES, NULL },
+	{ "loadex", cmd_module_load, -3, A | NS, 0, 0, 0, "server",
+	  "<path> [CONFIG <name> <value> ...] [ARGS <arg> ...]", NO_MODULES, NULL },
+	{ "unload", cmd_module_load, 3, A | NS, 0, 0, 0, "server", "<name>", NO_MODULES, NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
 /* Those that only a cluster of several nodes could execute are refused. */
 #define REFUSED "An error: this node has all slots, and there is no other."
 static const struct command cluster_sub[] = {
@@ -376,6 +387,25 @@ static const struct command table[] = {
 	  "Returns the version.", NULL },
 	{ "monitor", cmd_monitor, 1, A | NS | LS, 0, 0, 0, "server", "",
 	  "Shows each command that TCP clients execute; not requests over UDP.", NULL },
+	/* refused, with a reason */
+	{ "replicaof", cmd_replicaof, 3, A | NS | CMD_STALE, 0, 0, 0, "server", "<host> <port>",
+	  "An error, but for NO ONE: there is no replication.", NULL },
+	{ "slaveof", cmd_replicaof, 3, A | NS | CMD_STALE, 0, 0, 0, "server", "<host> <port>",
+	  "An error, but for NO ONE: there is no replication.", NULL },
+	{ "failover", cmd_failover, -1, A | NS | CMD_STALE, 0, 0, 0, "server",
+	  "[TO <host> <port> [FORCE]] [ABORT] [TIMEOUT <milliseconds>]",
+	  "An error: there are no replicas.", NULL },
+	{ "psync", cmd_sync, -3, A | NS, 0, 0, 0, "server", "<replicationid> <offset>",
+	  "An error: there is no replication.", NULL },
+	{ "sync", cmd_sync, 1, A | NS, 0, 0, 0, "server", "", "An error: there is no replication.", NULL },
+	{ "replconf", cmd_sync, -1, A | NS | LS, 0, 0, 0, "server", "",
+	  "An error: there is no replication.", NULL },
+	{ "migrate", cmd_migrate, -6, W, 3, 3, 1, "generic",
+	  "<host> <port> <key> <destination-db> <timeout>",
+	  "An error: keys move with DUMP and RESTORE.", NULL },
+	{ "bgrewriteaof", cmd_bgrewriteaof, 1, A | NS, 0, 0, 0, "server", "",
+	  "An error: there is no append-only file.", NULL },
+	{ "module", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about modules.", module_sub },
 	/* for clients of a cluster */
 	{ "cluster", NULL, -2, 0, 0, 0, 0, "cluster", "", "Commands about the cluster.", cluster_sub },
 	{ "asking", cmd_cluster_mode, 1, F, 0, 0, 0, "cluster", "",
@@ -610,9 +640,15 @@ static int shown(const struct resp_arg *arg, size_t max)
 
 static void unknown_command(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
+	const char *reason = missing_reason(&argv[0]);
 	char args[512];
 	size_t len = 0;
 
+	if (reason) {
+		reply_error(reply_now(c), "ERR unknown command '%.*s': %s", shown(&argv[0], 128),
+			    argv[0].ptr, reason);
+		return;
+	}
 	args[0] = '\0';
 	for (unsigned int i = 1; i < argc && len < 128; i++)
 		len += (size_t)snprintf(args + len, sizeof(args) - len, "'%.*s' ",

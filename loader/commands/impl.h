@@ -154,6 +154,9 @@ bool command_arity_ok(const struct command *cmd, unsigned int argc);
 const char *const *command_key_flags(const struct command *cmd);
 void reply_key_flags(struct reply *r, const char *const *flags);
 
+/* refused.c: why a command of Redis that is not in the table is missing; NULL if not known. */
+const char *missing_reason(const struct resp_arg *name);
+
 /* cluster.c: the hash slot of a key, as in Redis: of what is between { and }, if there is any. */
 #define CLUSTER_SLOTS 16384
 unsigned int cluster_slot(const char *key, size_t len);
@@ -341,6 +344,9 @@ command_fn cmd_dump, cmd_restore;
 command_fn cmd_config_rewrite;
 /* debug.c */
 command_fn cmd_debug;
+/* refused.c */
+command_fn cmd_replicaof, cmd_failover, cmd_sync, cmd_migrate, cmd_bgrewriteaof, cmd_module_list,
+	cmd_module_load;
 /* monitor.c */
 command_fn cmd_monitor;
 /* cluster.c */
