@@ -1015,27 +1015,6 @@ static void cmd_command_info(struct client *c, unsigned int argc, const struct r
 	}
 }
 
-static void reply_docs(struct reply *r, const struct command *cmd)
-{
-	char name[COMMAND_NAME_MAX];
-	size_t subs = sub_count(cmd);
-
-	reply_text(r, command_full_name(cmd, name));
-	reply_map(r, subs ? 4 : 3);
-	reply_text(r, "summary");
-	reply_text(r, cmd->summary);
-	reply_text(r, "since");
-	reply_text(r, "1.0.0");
-	reply_text(r, "group");
-	reply_text(r, cmd->group);
-	if (!subs)
-		return;
-	reply_text(r, "subcommands");
-	reply_map(r, subs);
-	for (size_t i = 0; i < subs; i++)
-		reply_docs(r, &cmd->sub[i]);
-}
-
 static void cmd_command_docs(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	unsigned int known = 0;

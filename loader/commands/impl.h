@@ -154,6 +154,9 @@ bool command_arity_ok(const struct command *cmd, unsigned int argc);
 const char *const *command_key_flags(const struct command *cmd);
 void reply_key_flags(struct reply *r, const char *const *flags);
 
+/* docs.c: what COMMAND DOCS says of a command, and of its subcommands. */
+void reply_docs(struct reply *r, const struct command *cmd);
+
 /* refused.c: why a command of Redis that is not in the table is missing; NULL if not known. */
 const char *missing_reason(const struct resp_arg *name);
 
