@@ -132,9 +132,9 @@ static const struct directive table[] = {
 	  "log file, reopened on SIGHUP and SIGUSR1; default: standard error" },
 	{ "cluster-enabled", &type_cluster, AT(cluster), "no", 0, 0, 0, cluster_modes, "no|emulated",
 	  "emulated: to clients, be a cluster of one node that has all slots" },
-	{ "daemonize", &type_fixed, 0, "no", 0, 0, 0, NULL, "no",
+	{ "daemonize", &type_tolerated, 0, "no", 0, 0, 0, NULL, "no",
 	  "use systemd (xkvd.service) to run xkvd in the background" },
-	{ "databases", &type_fixed, 0, "1", 0, 0, 0, NULL, "1",
+	{ "databases", &type_tolerated, 0, "1", 0, 0, 0, NULL, "1",
 	  "there is one database, number 0" },
 	{ "appendonly", &type_fixed, 0, "no", 0, 0, 0, NULL, "no",
 	  "there is no append-only file; snapshots save the data, see `save`" },
@@ -272,8 +272,12 @@ int config_set(struct config_builder *b, const char *name, int argc, char *const
 {
 	struct sink sink = sink_of(err, err_len);
 	const struct directive *d = table_find(name, strlen(name));
+	int ret;
 
-	return d ? set_directive(b, d, argc, argv, &sink) : unknown(name, &sink);
+	if (d)
+		return set_directive(b, d, argc, argv, &sink);
+	ret = config_set_redis(b, name, argc, argv, &sink);
+	return ret == -ENOENT ? unknown(name, &sink) : ret;
 }
 
 /* --- building --- */
@@ -285,7 +289,7 @@ static int set_defaults(struct config_builder *b, struct sink *err)
 	for (const struct directive *d = NULL; !ret && (d = table_next(d));) {
 		char *word = (char *)(uintptr_t)d->fallback;
 
-		if (d->type != &type_fixed)
+		if (d->type != &type_fixed && d->type != &type_tolerated)
 			ret = set_directive(b, d, 1, &word, err);
 	}
 	return ret;
@@ -511,7 +515,7 @@ void config_help(FILE *stream)
 {
 	for (const struct directive *d = NULL; (d = table_next(d));) {
 		fprintf(stream, "  --%s %s\n        %s", d->name, d->usage, d->help);
-		if (d->fallback[0] && d->type != &type_fixed)
+		if (d->fallback[0] && d->type != &type_fixed && d->type != &type_tolerated)
 			fprintf(stream, " (default: %s)", d->fallback);
 		fputc('\n', stream);
 	}

@@ -360,6 +360,17 @@ static int fixed_parse(struct config_builder *b, const struct directive *d, unsi
 	return bad(err, "%s: only `%s` is possible: %s", d->name, d->fallback, d->help);
 }
 
+/* One whose other values are of no use, but do no harm. */
+static int tolerated_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+			   char **words, struct sink *err)
+{
+	(void)n;
+	(void)err;
+	if (strcasecmp(words[0], d->fallback) != 0)
+		config_ignore(b, d->name);
+	return 0;
+}
+
 static void fixed_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
 	(void)cfg;
@@ -367,6 +378,7 @@ static void fixed_format(const struct config *cfg, const struct directive *d, FI
 }
 
 const struct config_type type_fixed = { .parse = fixed_parse, .format = fixed_format };
+const struct config_type type_tolerated = { .parse = tolerated_parse, .format = fixed_format };
 
 /* --- bind --- */
 

@@ -422,11 +422,15 @@ static const struct command table[] = {
 
 /* --- look-up --- */
 
-#define SLOTS 512 /* a power of two, at least four times the commands: few collisions */
-
-static const struct command *slots[SLOTS];
+#define SLOTS	   512 /* a power of two, at least four times the commands: few collisions */
+#define CALLED_MAX 71  /* bytes of a name that rename-command gives */
 
 _Static_assert(TABLE_SIZE * 4 <= SLOTS, "more slots");
+_Static_assert(sizeof(((struct rename *)NULL)->to) == CALLED_MAX + 1, "as long as config.h's");
+
+/* As clients call the commands of the table; NULL = not at all. */
+static const char *called[TABLE_SIZE];
+static uint16_t slots[SLOTS]; /* 1 + the index of a command in the table, 0 = free */
 
 static unsigned int slot_of(const char *name, size_t len)
 {
@@ -439,25 +443,70 @@ static unsigned int slot_of(const char *name, size_t len)
 
 static void fill_slots(void)
 {
-	if (slots[slot_of(table[0].name, strlen(table[0].name))])
-		return;
+	memset(slots, 0, sizeof(slots));
 	for (unsigned int i = 0; i < TABLE_SIZE; i++) {
-		unsigned int at = slot_of(table[i].name, strlen(table[i].name));
+		unsigned int at;
 
+		if (!called[i])
+			continue;
+		at = slot_of(called[i], strlen(called[i]));
 		while (slots[at])
 			at = (at + 1) % SLOTS;
-		slots[at] = &table[i];
+		slots[at] = (uint16_t)(i + 1);
 	}
+}
+
+static void fill_names(void)
+{
+	static bool filled;
+
+	for (unsigned int i = 0; !filled && i < TABLE_SIZE; i++)
+		called[i] = table[i].name;
+	if (!filled)
+		fill_slots();
+	filled = true;
 }
 
 static const struct command *find(const char *name, size_t len)
 {
-	if (len > NAME_MAX_LEN)
+	if (len > CALLED_MAX)
 		return NULL;
 	for (unsigned int at = slot_of(name, len); slots[at]; at = (at + 1) % SLOTS)
-		if (text_is(name, len, slots[at]->name))
-			return slots[at];
+		if (text_is(name, len, called[slots[at] - 1]))
+			return &table[slots[at] - 1];
 	return NULL;
+}
+
+/* Returns what is wrong, NULL = nothing. */
+static const char *rename_command(const struct rename *r)
+{
+	const struct command *cmd = find(r->from, strlen(r->from));
+
+	if (!cmd)
+		return "there is no such command";
+	if (r->to[0] && find(r->to, strlen(r->to)))
+		return "there is a command of the new name";
+	called[cmd - table] = r->to[0] ? r->to : NULL;
+	fill_slots();
+	return NULL;
+}
+
+int commands_rename(const struct config *cfg, char *err, size_t err_len)
+{
+	static struct rename rename[CONFIG_MAX_RENAME]; /* outlives `cfg` */
+	size_t len = 0;
+
+	memcpy(rename, cfg->rename, sizeof(rename));
+	fill_names();
+	err[0] = '\0';
+	for (unsigned int i = 0; i < cfg->rename_count && len < err_len; i++) {
+		const char *wrong = rename_command(&rename[i]);
+
+		if (wrong)
+			len += (size_t)snprintf(err + len, err_len - len, "%srename-command %s: %s",
+						len ? "\n" : "", rename[i].from, wrong);
+	}
+	return len ? -EINVAL : 0;
 }
 
 static const struct command *find_sub(const struct command *cmd, const char *name, size_t len)
@@ -869,7 +918,7 @@ const struct executor *commands_executor(void)
 		.sample = info_sample,
 	};
 
-	fill_slots();
+	fill_names();
 	if (command_by_id(COMMAND_IDS))
 		abort(); /* too many commands for their numbers */
 	return &executor;
