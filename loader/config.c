@@ -289,7 +289,7 @@ static int set_defaults(struct config_builder *b, struct sink *err)
 	for (const struct directive *d = NULL; !ret && (d = table_next(d));) {
 		char *word = (char *)(uintptr_t)d->fallback;
 
-		if (d->type != &type_fixed && d->type != &type_tolerated)
+		if (d->type != &type_fixed)
 			ret = set_directive(b, d, 1, &word, err);
 	}
 	return ret;

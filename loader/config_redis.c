@@ -160,6 +160,13 @@ static bool is_harmless(const char *value, int argc, char *const argv[])
 	return value && !*value;
 }
 
+static bool is_name(const char *text)
+{
+	while (*text > ' ' && *text <= '~')
+		text++;
+	return !*text;
+}
+
 /* Names that clients know commands by; whether there are such commands is not known here. */
 static int add_rename(struct config *cfg, int argc, char *const argv[], struct sink *err)
 {
@@ -171,6 +178,8 @@ static int add_rename(struct config *cfg, int argc, char *const argv[], struct s
 		return bad(err, "rename-command: more than %d", CONFIG_MAX_RENAME);
 	if (strlen(argv[0]) >= sizeof(r->from) || strlen(argv[1]) >= sizeof(r->to))
 		return bad(err, "rename-command: %.80s: a name is too long", argv[0]);
+	if (!is_name(argv[0]) || !is_name(argv[1]))
+		return bad(err, "rename-command: %s: a name has to be one word of ASCII", argv[0]);
 	snprintf(r->from, sizeof(r->from), "%s", argv[0]);
 	snprintf(r->to, sizeof(r->to), "%s", argv[1]);
 	cfg->rename_count++;

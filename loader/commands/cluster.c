@@ -73,7 +73,7 @@ static void find_endpoint(const struct client *c, struct endpoint *e)
 	e->host = "";
 	e->port = (int)c->srv->cfg->port;
 	colon = strrchr(e->text, ':');
-	if (!colon || e->text[0] == '/')
+	if (!colon || !atoi(colon + 1))
 		return;
 	e->port = atoi(colon + 1);
 	*colon = '\0';

@@ -119,8 +119,8 @@ bool command_in_one_slot(const struct command *cmd, unsigned int argc, const str
 	int last = cmd->last < 0 ? (int)argc + cmd->last : cmd->last;
 	unsigned int slot;
 
-	if (!cmd->first || (cmd->first == last && !store))
-		return true;
+	if (!cmd->first || (last <= cmd->first && !store))
+		return true; /* one key, or a list of none */
 	slot = cluster_slot(argv[cmd->first].ptr, argv[cmd->first].len);
 	for (int i = cmd->first + cmd->step; i <= last; i += cmd->step)
 		if (cluster_slot(argv[i].ptr, argv[i].len) != slot)

@@ -88,11 +88,9 @@ void monitor_tell(struct client *c, const struct command *cmd, unsigned int argc
 		commands_flush(c); /* its reply comes before the line about it */
 	LIST_FOREACH(to, &queue_of(c)->monitors, monitors)
 	{
-		struct reply *r = client_message(to);
-
-		r->out.limit = c->srv->cfg->client_output_limit;
-		if (line)
-			reply_status(r, line);
+		if (to->closing || !line)
+			continue;
+		reply_status(client_message(to), line);
 		client_message_end(to);
 	}
 	free(line);

@@ -118,6 +118,12 @@ def test_own_commands(pair):
     assert said[0].endswith(b'$-1\r\nLINE "CLIENT" "GETNAME"\r\n+RESET\r\n$-1\r\n')
 
 
+def test_quit(pair):
+    for c in pair:
+        c.send(encode("MONITOR") + encode("QUIT"))
+    assert pair[0].rest() == pair[1].rest() == b"+OK\r\n+OK\r\n"
+
+
 def test_client_list_and_end(xkv, own):
     with xkv.connect() as c:
         c.call("CLIENT", "SETNAME", "watcher")

@@ -79,6 +79,7 @@ min-replicas-to-write 0
 min-replicas-to-write 1
 notify-keyspace-events KEA
 hzz 10
+rename-command get "a b"
 rename-command NONE x
 rename-command GET SET
 """)
@@ -88,7 +89,8 @@ rename-command GET SET
     assert [re.match(r"(\d+): ([\w-]+)", line).groups() for line in lines[:-3]] == [
         ("2", "cluster-enabled"), ("3", "replicaof"), ("5", "slaveof"), ("6", "appendonly"),
         ("9", "include"), ("10", "loadmodule"), ("11", "user"), ("13", "aclfile"),
-        ("15", "min-replicas-to-write"), ("16", "notify-keyspace-events"), ("17", "unknown")]
+        ("15", "min-replicas-to-write"), ("16", "notify-keyspace-events"), ("17", "unknown"),
+        ("18", "rename-command")]
     assert lines[-3:] == ["these directives of Redis have no effect: hz, dynamic-hz",
                           "rename-command NONE: there is no such command",
                           "rename-command GET: there is a command of the new name"]
