@@ -74,6 +74,9 @@ REFUSED_OF_CLUSTER = """addslots addslotsrange bumpepoch count-failure-reports d
     set-config-epoch setslot slaves"""
 DIFFERS.update({f"cluster|{name}": "no: an error" for name in REFUSED_OF_CLUSTER.split()})
 
+# Of commands that xkvd has not, beside what their group says.
+MISSING = {"pfselftest": "a test of Redis itself", "restore-asking": "internal to a cluster"}
+
 HEAD = """# Commands of Redis
 
 Every command and subcommand of Redis 7.0, and whether xkvd has it. A command that it has replies as
@@ -117,7 +120,7 @@ def state(name, ours):
     if name.endswith("|help"):
         note = "names the subcommands of xkv"
     if name not in ours:
-        return "no", ""
+        return "no", MISSING.get(name, "")
     if note.startswith("no:"):
         return "no", note[3:].strip()
     return ("differs" if note else "yes"), note

@@ -3,11 +3,12 @@
 """A redis.conf as distributions ship it: what is ignored, what is refused, and renamed commands."""
 import os
 import re
+import secrets
 import shlex
 
 import pytest
-from conftest import run
-from respserver import BUILD, RESPD, Daemon
+from conftest import PREFIX, run
+from respserver import BUILD, Daemon
 
 pytest_plugins = ["respserver"]
 
@@ -41,12 +42,18 @@ def test_shipped_file_is_taken():
 
 
 @needs_shipped
-def test_server_with_the_shipped_file(tmp_path):
-    daemon = Daemon([*RESPD, SHIPPED], str(tmp_path), "--logfile", "")
-    with daemon.connect() as c:
-        assert c.call("SET", "k", "v") == b"+OK\r\n"
-        assert c.call("CONFIG", "GET", "daemonize").endswith(b"$2\r\nno\r\n")
-    assert daemon.stop() == 0
+def test_xkvd_with_the_shipped_file(privileged, tmp_path):
+    pins = f"/sys/fs/bpf/xkv-test-{PREFIX}-{secrets.token_hex(3)}"
+    try:
+        daemon = Daemon([str(BUILD / "xkvd"), SHIPPED, "--pin-dir", pins], str(tmp_path),
+                        "--logfile", "", "--max-keys", "2048")
+        with daemon.connect() as c:
+            assert c.call("SET", "k", "v") == b"+OK\r\n"
+            assert c.call("CONFIG", "GET", "daemonize").endswith(b"$2\r\nno\r\n")
+        assert daemon.stop() == 0
+        assert daemon.log().count(NO_EFFECT) == 1
+    finally:
+        run(BUILD / "xkvd", "--detach", "--pin-dir", pins)
 
 
 def test_every_directive_of_redis_is_known(stock_redis, tmp_path):
