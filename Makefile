@@ -47,7 +47,8 @@ XKVD_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard loader/*.c loader/*/*.c))
 BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/*.c bench/common/*.c bench/load/*.c bench/frames/*.c))
 TOOL_OBJ  := $(patsubst %,$(BUILD)/bench/common/%.o,dist option message)
 
-XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd -lm -lpthread
+LUA_LIBS   := -llua5.1-cjson -llua5.1-bitop -llua5.1
+XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd $(LUA_LIBS) -lcrypto -lm -lpthread
 CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf
 BENCH_LIBS := -lxdp -lbpf -ljansson -lhiredis -lm -lpthread
 

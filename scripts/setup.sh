@@ -36,6 +36,10 @@ build libxdp-dev       attaches XDP programs
 build libelf-dev       libbpf reads object files with it
 build zlib1g-dev       libbpf needs it
 build libev-dev        event loop of xkvd
+build liblua5.1-0-dev  scripts
+build lua-cjson-dev    their library cjson
+build lua-bitop-dev    their library bit
+build libssl-dev       SHA-1 of scripts
 build liblzf-dev       compressed strings in snapshots
 build libedit-dev      line editing in xkv
 build libjansson-dev   JSON output
