@@ -2,6 +2,7 @@
 #include "outbox.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define CHUNK_BYTES  16384
 #define CACHE_CHUNKS 64 /* up to 1 MiB is kept, so that busy clients cost no allocation */
@@ -116,6 +117,21 @@ void outbox_splice(struct outbox *to, struct outbox *from)
 	to->memory += from->memory;
 	from->head = from->tail = NULL;
 	from->bytes = from->memory = 0;
+}
+
+void outbox_copy(struct outbox *to, const struct outbox *from)
+{
+	if (from->failed)
+		give_up(to);
+	for (const struct outbox_chunk *c = from->head; c; c = c->next) {
+		size_t n = c->len - c->start;
+		char *at = outbox_reserve(to, n);
+
+		if (!at)
+			return;
+		memcpy(at, c->data + c->start, n);
+		outbox_used(to, n);
+	}
 }
 
 int outbox_iov(const struct outbox *o, struct iovec *iov, int max)

@@ -55,6 +55,9 @@ static inline void outbox_used(struct outbox *o, size_t n)
 /* Moves all of `from` behind `to`; `from` is empty then.  If `from` has failed, `to` fails. */
 void outbox_splice(struct outbox *to, struct outbox *from);
 
+/* Appends a copy of what waits in `from`, which stays.  If `from` has failed, `to` fails. */
+void outbox_copy(struct outbox *to, const struct outbox *from);
+
 /* Fills `iov` with what is to be sent next; returns how many there are. */
 int outbox_iov(const struct outbox *o, struct iovec *iov, int max);
 

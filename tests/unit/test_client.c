@@ -38,7 +38,7 @@ static int make(void **state)
 	char err[256];
 
 	assert_int_equal(config_begin(&b->builder, NULL), 0);
-	b->builder.cfg->client_output_limit = LIMIT;
+	b->builder.cfg->output_limit[OUTPUT_NORMAL].hard = LIMIT;
 	options.cfg = b->builder.cfg;
 	options.store = b->store = memstore_new();
 	b->server = server_new(&options, err, sizeof(err));
