@@ -22,7 +22,9 @@ bool client_postpones(struct client *c, const struct command *cmd)
 {
 	const struct pause *p = &c->worker->pause;
 
-	return p->until_ns && (p->all || (cmd->flags & CMD_WRITE)) && can_wait(c);
+	bool writes = cmd->flags & CMD_WRITE || cmd->fn == cmd_publish || cmd->fn == cmd_spublish;
+
+	return p->until_ns && (p->all || writes) && can_wait(c);
 }
 
 void cmd_client_pause(struct client *c, unsigned int argc, const struct resp_arg *argv)

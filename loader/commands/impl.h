@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "measure.h"
 #include "net/client.h"
+#include "pubsub.h"
 #include "util/text.h"
 
 /* Reported to clients: the version whose behaviour the commands have. */
@@ -40,7 +41,8 @@ enum command_flags {
 	CMD_FAST = 0x80,
 	CMD_NO_AUTH = 0x100,  /* may be called before AUTH */
 	CMD_QUEUES = 0x200,   /* uses command_queue(), and reply_now() for all else */
-	CMD_ANY_ARGS = 0x400, /* takes more than PLAIN_ARGS_MAX, though not in slices */
+	CMD_ANY_ARGS = 0x400, /* takes more than PLAIN_ARGS_MAX, without CMD_QUEUES */
+	CMD_PUBSUB = 0x800,   /* what Redis calls so; its keys are channels */
 };
 
 struct command {
@@ -75,6 +77,7 @@ struct queue {
 		unsigned int number; /* of the command, for measure_errors() */
 	} then[QUEUE_OPS];
 	struct measure measure;
+	struct pubsub pubsub;
 };
 
 static inline struct queue *queue_of(const struct client *c)
@@ -113,11 +116,13 @@ struct progress {
 	const char *base;      /* where the command was when it was parsed: the input moves */
 	command_key_fn *key;   /* of a command about many keys, with `stride` arguments each */
 	unsigned int stride;
-	unsigned int checked, at; /* arguments before these were checked, and queued */
-	uint64_t cursor;	  /* of a walk over the store */
-	uint64_t ns;		  /* that it has taken so far */
-	struct found *found;	  /* what it found; owned */
-	struct lcs *lcs;	  /* of LCS; owned */
+	unsigned int checked, at; /* arguments before these were checked, and queued or done */
+	enum topic_kind topics;	  /* of SUBSCRIBE and its relatives */
+	bool subscribes;
+	uint64_t cursor;     /* of a walk over the store */
+	uint64_t ns;	     /* that it has taken so far */
+	struct found *found; /* what it found; owned */
+	struct lcs *lcs;     /* of LCS; owned */
 };
 
 static inline struct progress *progress_of(struct client *c)
@@ -127,6 +132,8 @@ static inline struct progress *progress_of(struct client *c)
 
 /* Makes the command that is being executed an unfinished one. */
 struct progress *long_begin(struct client *c, command_step_fn *step);
+/* An argument of the unfinished command, where it is now. */
+struct resp_arg long_arg(struct client *c, unsigned int index);
 /* Does another slice of the unfinished command. */
 void long_continue(struct client *c);
 /* Forgets the unfinished command, if there is one. */
@@ -314,6 +321,10 @@ command_fn cmd_latency_doctor, cmd_latency_graph, cmd_latency_histogram, cmd_lat
 command_fn cmd_command_getkeys, cmd_command_getkeysandflags;
 /* client_control.c */
 command_fn cmd_client_pause, cmd_client_unpause, cmd_client_reply, cmd_client_unblock;
+/* pubsub.c */
+command_fn cmd_subscribe, cmd_unsubscribe, cmd_psubscribe, cmd_punsubscribe, cmd_ssubscribe,
+	cmd_sunsubscribe, cmd_publish, cmd_spublish, cmd_pubsub_channels, cmd_pubsub_numpat,
+	cmd_pubsub_numsub, cmd_pubsub_shardchannels, cmd_pubsub_shardnumsub;
 /* object.c: DEBUG OBJECT */
 void debug_object(struct client *c, const struct resp_arg *key);
 /* dump.c */

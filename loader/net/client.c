@@ -527,7 +527,7 @@ void client_free(struct client *c)
 	w->client_count--;
 	account(c, 0);
 	c->stream.conn.transport->close(&c->stream.conn);
-	w->executor->cancel(c);
+	w->executor->gone(c);
 	stream_free_input(&c->stream);
 	session_free(&c->session);
 	free(c);
