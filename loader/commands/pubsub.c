@@ -452,6 +452,7 @@ unsigned int pubsub_publish(struct server *s, const void *channel, size_t channe
 	TAILQ_FOREACH(t, &p->topics[TOPIC_PATTERN].list, link)
 		if (glob_test(t->pattern, channel, channel_len))
 			receivers += deliver(t, &m);
+	s->worker[0]->messages += pubsub_topics(s, TOPIC_PATTERN); /* each takes time */
 	return receivers;
 }
 

@@ -2,10 +2,11 @@
 /*
  * One TCP client: reading, executing in rounds, replying, closing.
  *
- * Fairness: a round executes a bounded number of commands and writes a bounded number of bytes of
- * replies; the remaining commands wait for the next turn, behind other clients.  If a client does
- * not read its replies, execution pauses, but its commands are still read: most client libraries
- * write a whole pipeline before they read, and would be blocked for ever.
+ * Fairness: a round executes a bounded number of commands, writes a bounded number of bytes of
+ * replies, and sends a bounded number of messages to others; the remaining commands wait for the
+ * next turn, behind other clients.  If a client does not read its replies, execution pauses, but
+ * its commands are still read: most client libraries write a whole pipeline before they read, and
+ * would be blocked for ever.
  */
 #include "client.h"
 
@@ -22,6 +23,7 @@
 
 #define ROUND_COMMANDS 256
 #define ROUND_OUTPUT   (256 << 10)
+#define ROUND_MESSAGES 4096 /* to other clients */
 #define ROUND_WRITE    (4 << 20)
 #define RESUME_BELOW   (256 << 10) /* unsent bytes at which execution resumes after a pause */
 #define READ_MAX       (1 << 20)   /* bytes read, and parsed, in one go */
@@ -133,6 +135,7 @@ static void queue(struct client *c)
 /* Executes commands until the round is over.  False if there is none left that may be executed. */
 static bool execute_some(struct client *c)
 {
+	uint64_t messages = c->worker->messages;
 	size_t start = outbox(c)->bytes;
 
 	/* A command about many keys counts as several. */
@@ -146,6 +149,7 @@ static bool execute_some(struct client *c)
 		if (c->ran & RUN_POSTPONED)
 			return false;
 		if (outbox(c)->bytes > start + ROUND_OUTPUT ||
+		    c->worker->messages > messages + ROUND_MESSAGES ||
 		    ((c->ran & RUN_LONG) && !worker_slice_left(c->worker)))
 			break;
 	}
@@ -417,6 +421,7 @@ struct reply *client_message(struct client *to)
 
 void client_message_end(struct client *to)
 {
+	to->worker->messages++;
 	ev_feed_event(to->worker->loop, &to->stream.writable, EV_WRITE);
 }
 

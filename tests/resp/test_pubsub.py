@@ -383,6 +383,23 @@ def test_publish_to_a_client_in_a_long_command(xkv, own):
         assert all(own.reply() == b":1\r\n" for _ in range(20))
 
 
+def test_publishing_client_does_not_starve_others(xkv, own):
+    """A pipeline of PUBLISH to many is executed in rounds, between which others get replies."""
+    with connections(xkv, 2, *[2, 3] * 100) as (other, *clients):
+        for c in clients:
+            c.call("SUBSCRIBE", "f")
+        own.send(encode("PUBLISH", "f", "x") * 2000)
+        own.sock.setblocking(False)
+        pings, got = 0, b""
+        while len(got) < 2000 * 6:
+            assert other.call("PING") == b"+PONG\r\n"
+            pings += 1
+            with contextlib.suppress(BlockingIOError):
+                got += own.sock.recv(1 << 16)
+        own.sock.setblocking(True)
+        assert got == b":200\r\n" * 2000 and pings > 20, pings
+
+
 # --- limits ---
 
 
@@ -397,11 +414,11 @@ def stalled(daemon, *channels):
 
 def test_slow_subscriber(tmp_path):
     """
-    One beyond the hard limit is closed at once, one beyond the soft limit after its seconds, and
-    one that reads stays; the limits of others do not change, and `timeout` is not for subscribers.
+    One beyond the hard limit is closed at once, one that stays beyond the soft limit is, too, and
+    one that reads is not; other clients have other limits; `timeout` is not for subscribers.
     """
     daemon = Daemon(RESPD, str(tmp_path), "--save", "", "--timeout", "1",
-                    "--client-output-buffer-limit", "pubsub 24mb 12mb 1")
+                    "--client-output-buffer-limit", "pubsub 24mb 0 0")
     text = b"x" * 1_000_000
     idle, waiting = daemon.connect(), stalled(daemon, "none")
     hard, soft, reading = stalled(daemon, "a"), stalled(daemon, "b"), daemon.connect()
@@ -412,17 +429,17 @@ def test_slow_subscriber(tmp_path):
         assert "passes client-output-buffer-limit" in daemon.log()
         for _ in range(20):
             assert c.call("PUBLISH", "b", text) == b":2\r\n"
-        assert "soft limit" not in daemon.log()
         for _ in range(20):
             assert reading.reply() == MESSAGE % (b"b", len(text), text)
+        c.call("CONFIG", "SET", "client-output-buffer-limit", "pubsub 24mb 12mb 0")
         wait_for(lambda: c.call("PUBSUB", "NUMSUB", "b").endswith(b":1\r\n"), "the soft limit")
-        assert idle.rest() == b""
         assert "passes the soft limit" in daemon.log()
         c.send(encode("SET", "k", text) + encode("MGET", *["k"] * 40) + encode("PING"))
         assert c.file.read(5 + 5 + 40 * (len(text) + 12) + 7).endswith(b"+PONG\r\n")
         info = daemon.client().info()
         assert info["client_output_buffer_limit_disconnections"] == 2
         assert info["pubsub_clients"] == 2
+    assert idle.rest() == b""  # by the timeout
     assert waiting.call("PING") == b"*2\r\n$4\r\npong\r\n$0\r\n\r\n"
     for c in idle, waiting, hard, soft, reading:
         c.close()

@@ -146,12 +146,45 @@ static void test_limit(void **state)
 	assert_int_equal(read(b->fd, text, sizeof(text)), 0);
 }
 
+/* A client beyond the soft limit is closed when its seconds are over, but not if it catches up. */
+static void test_soft_limit(void **state)
+{
+	const struct output_limit limit = { .hard = LIMIT, .soft = LIMIT / 4, .seconds = 100 };
+	struct bed *b = *state;
+	struct worker *w = b->server->worker[0];
+	char text[LIMIT / 2], want[LIMIT / 2 + 16];
+	int len = sprintf(want, "$%zu\r\n", sizeof(text)), small = 1;
+
+	b->builder.cfg->output_limit[OUTPUT_NORMAL] = limit;
+	assert_int_equal(
+		setsockopt(b->client->stream.conn.fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small)),
+		0);
+	memset(text, 'x', sizeof(text));
+	memcpy(want + len, text, sizeof(text));
+	memcpy(want + len + sizeof(text), "\r\n", 2);
+	for (int i = 0; i < 2; i++) {
+		assert_true(b->client->over_since == 0);
+		reply_bulk(client_message(b->client), text, sizeof(text));
+		client_message_end(b->client);
+		round_of(b);
+		assert_true(b->client->over_since > 0);
+		clients_tend_memory(w);
+		assert_int_equal(server_client_count(b->server), 1);
+		if (i == 0)
+			expect(b, want, (size_t)len + sizeof(text) + 2);
+	}
+	b->client->over_since -= limit.seconds + 1;
+	clients_tend_memory(w);
+	assert_int_equal(server_client_count(b->server), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_idle, make, take_down),
 		cmocka_unit_test_setup_teardown(test_unfinished, make, take_down),
 		cmocka_unit_test_setup_teardown(test_limit, make, take_down),
+		cmocka_unit_test_setup_teardown(test_soft_limit, make, take_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
