@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A session: the state that a client sets by commands (AUTH, HELLO, CLIENT, MULTI), and its outbox.
+ * A session: the state that a client sets by commands (AUTH, HELLO, CLIENT, MULTI, SUBSCRIBE), and
+ * its outbox.
  * It knows no socket; the byte stream is stream.h.
  */
 #ifndef XKV_SESSION_H

@@ -3,9 +3,13 @@
 """Pub/sub beside Redis: what clients are told, in which order, and who is closed."""
 import asyncio
 import contextlib
+import os
+import random
 import re
+import shutil
 import socket
 import struct
+import subprocess
 
 import pytest
 import redis
@@ -235,6 +239,59 @@ def test_several_clients(xkv, stock_redis):
                 got[-1].append(replies(c))
     assert got[0] == got[1]
     assert [len(r) for r in got[0]] == [14, 5, 5, 8]
+
+
+class Words:
+    """Random commands.  No two patterns match one channel: Redis has no order for them."""
+
+    channels = "a1", "a2", "b", "", "\r\n"
+    patterns = "a*", "b", "[^ab]*", "nothing", "?2x"
+
+    def __init__(self, seed):
+        self.rng = random.Random(seed)
+
+    def topics(self, *of):
+        return self.rng.choices(of, k=self.rng.choice((1, 1, 2, 5)))
+
+    def publish(self):
+        return [self.rng.choice(("PUBLISH", "PUBLISH", "SPUBLISH")),
+                self.rng.choice((*self.channels, "c")), self.rng.randbytes(self.rng.randrange(9))]
+
+    def draw(self):
+        kind = self.rng.randrange(12)
+        if kind < 6:
+            names = self.patterns if kind % 3 == 1 else self.channels
+            command = ("SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE",
+                       "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE")[kind]
+            return [command, *self.topics(*names)]
+        if kind < 9:
+            return self.publish()
+        return self.rng.choice((["RESET"], ["HELLO", 2], ["HELLO", 3], ["GET", "k"],
+                                ["PUBSUB", "NUMSUB", *self.channels],
+                                ["PUBSUB", "SHARDNUMSUB", "b"], ["PUBSUB", "NUMPAT"],
+                                ["PUNSUBSCRIBE", "*"]))
+
+
+def told(c, mark, *words):
+    """What a client is told up to the end of a command, messages of others before it included."""
+    c.send(encode(*words) + encode("PING", mark))
+    got = []
+    while not got or not got[-1].endswith(b"\r\n%s\r\n" % mark):
+        got.append(c.reply())
+    return [reply for reply in got if b"\r\nserver\r\n" not in reply]
+
+
+def test_random_commands(xkv, stock_redis):
+    """Four clients do anything; one only publishes, so that no mode of RESP2 keeps it from it."""
+    seed = int(os.environ.get("XKV_DIFF_SEED") or random.getrandbits(32))
+    words = Words(seed)
+    versions = 2, 3, 2, 3, 2
+    with connections(xkv, *versions) as ours, connections(stock_redis, *versions) as theirs:
+        for step in range(1500):
+            i = words.rng.randrange(5)
+            command = words.draw() if i < 4 else words.publish()
+            both = [told(c[i], b"mark%d" % step, *command) for c in (ours, theirs)]
+            assert both[0] == both[1], f"XKV_DIFF_SEED={seed}, step {step}: {command}"
 
 
 def fields(text):
@@ -479,7 +536,19 @@ def test_configuration(pair):
                       ours[len(ours.split(b" slave")[0]) + 1:]) == b"+OK\r\n"
 
 
-# --- redis-py ---
+# --- clients ---
+
+
+@pytest.mark.skipif(not shutil.which("redis-cli"), reason="redis-cli is not installed")
+@pytest.mark.parametrize("version", ["-2", "-3"])
+def test_redis_cli(xkv, own, version):
+    argv = ["redis-cli", version, "-p", str(xkv.port), "subscribe", "cli"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as cli:
+        wait_for(lambda: own.call("PUBLISH", "cli", "text") == b":1\r\n", "redis-cli to subscribe")
+        lines = [cli.stdout.readline() for _ in range(6)]
+        cli.terminate()
+    assert lines == [b"subscribe\n", b"cli\n", b"1\n", b"message\n", b"cli\n", b"text\n"]
+
 
 VERSIONS = [2, 3] if int(redis.__version__.split(".")[0]) >= 5 else [2]
 
