@@ -310,7 +310,8 @@ static void change_all(struct client *c, enum topic_kind kind, bool on, unsigned
 {
 	struct progress *p;
 
-	if (argc > DIRECT_CHANGES) {
+	/* EXEC does nothing in slices, and its commands are not in the input. */
+	if (argc > DIRECT_CHANGES && argv == c->stream.parser.argv) {
 		p = long_begin(c, change_step);
 		p->topics = kind;
 		p->subscribes = on;

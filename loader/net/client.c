@@ -532,7 +532,7 @@ void client_free(struct client *c)
 	w->client_count--;
 	account(c, 0);
 	c->stream.conn.transport->close(&c->stream.conn);
-	w->executor->gone(c);
+	w->executor->cancel(c);
 	stream_free_input(&c->stream);
 	session_free(&c->session);
 	free(c);

@@ -37,11 +37,8 @@ struct executor {
 	unsigned int (*resume)(struct client *c);
 	/* Executes what is queued and replies: before the input may move, at the end of a turn. */
 	void (*flush)(struct client *c);
-	/*
-	 * The client is being closed: forgets its unfinished command, if there is one, and its
-	 * subscriptions.
-	 */
-	void (*gone)(struct client *c);
+	/* Forgets the unfinished command, if there is one: the client is being closed. */
+	void (*cancel)(struct client *c);
 	/* Bytes that the unfinished command has allocated. */
 	size_t (*memory)(struct client *c);
 	/* Frees what commands/ have allocated for a worker. */
