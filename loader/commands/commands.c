@@ -702,8 +702,10 @@ static bool accepted(struct client *c, const struct command *cmd, unsigned int a
 	}
 	if (pubsub_refuses(c, cmd)) {
 		reply_error(reply_now(c),
-			    "ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING "
+			    "%s Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING "
 			    "/ QUIT / RESET are allowed in this context",
+			    cmd->fn == cmd_exec ? "EXECABORT Transaction discarded because of:"
+						: "ERR",
 			    command_full_name(cmd, name));
 		return false;
 	}

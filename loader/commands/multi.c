@@ -5,7 +5,7 @@
  *
  * What is executed together runs as a transaction of the store (store/txn.h), which sees its own
  * changes, and which is repeated if somebody else, another client in the kernel for instance,
- * changed a key that it had read.  Only then are its replies sent.
+ * changed a key that it had read.  Only then are its replies sent, and what it has published.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -63,7 +63,10 @@ int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 	}
 	t->runs = true;
 	for (unsigned int i = 0; i < TRIES && (i < TRIES_LEAST || monotonic_ns() < end); i++) {
+		const struct held_message *since = pubsub_hold(c->srv);
+
 		ret = attempt(c, fn, arg);
+		pubsub_release(c->srv, since, !ret);
 		if (ret != -ECANCELED)
 			break;
 		end = i ? end : monotonic_ns() + TRIES_NS;
@@ -301,10 +304,12 @@ void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
 		reply_error(reply_to(c),
 			    "EXECABORT Transaction discarded because of previous errors.");
 	} else {
+		const struct held_message *since = pubsub_hold(c->srv);
 		const struct command *exec = c->session.last;
 
 		c->worker->slice_end = UINT64_MAX; /* long commands are not done in slices */
 		run_all(c);
+		pubsub_release(c->srv, since, true); /* after the reply, which is that of all */
 		c->worker->slice_end = slice_end;
 		c->session.last = exec;
 	}

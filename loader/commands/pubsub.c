@@ -15,6 +15,7 @@
 
 #include "impl.h"
 #include "util/glob.h"
+#include "util/log.h"
 
 #define DIRECT_CHANGES 64 /* topics that one command subscribes to at once, not in slices */
 #define SLICE_CHANGES  64 /* between two looks at the clock */
@@ -43,6 +44,14 @@ struct message {
 	size_t channel_len, len;
 };
 
+/* A message that waits to be published. */
+struct held_message {
+	TAILQ_ENTRY(held_message) link; /* pubsub.held */
+	enum topic_kind kind;
+	struct message message; /* in `bytes` */
+	char bytes[];
+};
+
 static struct pubsub *pubsub_of(const struct server *s)
 {
 	_Static_assert(SERVER_WORKERS == 1, "subscribers of other workers get messages by them");
@@ -61,6 +70,7 @@ static bool prepare(struct pubsub *p)
 		return false;
 	for (unsigned int i = 0; i < TOPIC_KINDS; i++)
 		TAILQ_INIT(&p->topics[i].list);
+	TAILQ_INIT(&p->held);
 	p->ready = true;
 	return true;
 }
@@ -431,30 +441,76 @@ static unsigned int deliver(const struct topic *t, const struct message *m)
 	return t->subscribers;
 }
 
-static unsigned int deliver_by_name(const struct pubsub *p, enum topic_kind kind,
-				    const struct message *m)
+/* Sends it, or only counts who would receive it. */
+static unsigned int to_subscribers(const struct topic *t, const struct message *m, bool send)
 {
-	const struct topic *t = topic_find(p, kind, m->channel, m->channel_len);
+	return send ? deliver(t, m) : t->subscribers;
+}
 
-	return t ? deliver(t, m) : 0;
+/* False: no memory. */
+static bool hold(struct pubsub *p, enum topic_kind kind, const struct message *m)
+{
+	struct held_message *h = malloc(sizeof(*h) + m->channel_len + m->len);
+
+	if (!h)
+		return false;
+	memcpy(h->bytes, m->channel, m->channel_len);
+	memcpy(h->bytes + m->channel_len, m->text, m->len);
+	h->kind = kind;
+	h->message =
+		(struct message){ h->bytes, h->bytes + m->channel_len, m->channel_len, m->len };
+	TAILQ_INSERT_TAIL(&p->held, h, link);
+	return true;
+}
+
+static unsigned int publish(struct server *s, enum topic_kind kind, const struct message *m)
+{
+	struct pubsub *p = pubsub_of(s);
+	const struct topic *t = topic_find(p, kind, m->channel, m->channel_len);
+	bool send = !p->holds;
+	unsigned int receivers = t ? to_subscribers(t, m, send) : 0;
+
+	if (kind == TOPIC_CHANNEL && p->ready) {
+		TAILQ_FOREACH(t, &p->topics[TOPIC_PATTERN].list, link)
+			if (glob_test(t->pattern, m->channel, m->channel_len))
+				receivers += to_subscribers(t, m, send);
+		s->worker[0]->messages += pubsub_topics(s, TOPIC_PATTERN); /* each takes time */
+	}
+	if (!send && receivers && !hold(p, kind, m))
+		log_warning("out of memory: a message is lost");
+	return receivers;
+}
+
+struct held_message *pubsub_hold(struct server *s)
+{
+	struct pubsub *p = pubsub_of(s);
+
+	p->holds++;
+	return p->ready ? TAILQ_LAST(&p->held, held_messages) : NULL;
+}
+
+void pubsub_release(struct server *s, const struct held_message *since, bool send)
+{
+	struct pubsub *p = pubsub_of(s);
+	struct held_message *h;
+
+	p->holds--;
+	if (!p->ready || (send && p->holds))
+		return;
+	while ((h = send ? TAILQ_FIRST(&p->held) : TAILQ_LAST(&p->held, held_messages)) != since) {
+		TAILQ_REMOVE(&p->held, h, link);
+		if (send)
+			publish(s, h->kind, &h->message);
+		free(h);
+	}
 }
 
 unsigned int pubsub_publish(struct server *s, const void *channel, size_t channel_len,
 			    const void *message, size_t len)
 {
 	const struct message m = { channel, message, channel_len, len };
-	const struct pubsub *p = pubsub_of(s);
-	unsigned int receivers;
-	const struct topic *t;
 
-	if (!p->ready)
-		return 0;
-	receivers = deliver_by_name(p, TOPIC_CHANNEL, &m);
-	TAILQ_FOREACH(t, &p->topics[TOPIC_PATTERN].list, link)
-		if (glob_test(t->pattern, channel, channel_len))
-			receivers += deliver(t, &m);
-	s->worker[0]->messages += pubsub_topics(s, TOPIC_PATTERN); /* each takes time */
-	return receivers;
+	return publish(s, TOPIC_CHANNEL, &m);
 }
 
 void cmd_publish(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -469,7 +525,7 @@ void cmd_spublish(struct client *c, unsigned int argc, const struct resp_arg *ar
 	const struct message m = { argv[1].ptr, argv[2].ptr, argv[1].len, argv[2].len };
 
 	(void)argc;
-	reply_int(reply_to(c), deliver_by_name(pubsub_of(c->srv), TOPIC_SHARD, &m));
+	reply_int(reply_to(c), publish(c->srv, TOPIC_SHARD, &m));
 }
 
 /* --- PUBSUB --- */

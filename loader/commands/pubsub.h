@@ -15,6 +15,7 @@ struct command;
 struct server;
 
 TAILQ_HEAD(topics, topic);
+TAILQ_HEAD(held_messages, held_message);
 
 /* Who has subscribed to what; one per worker. */
 struct pubsub {
@@ -24,6 +25,8 @@ struct pubsub {
 	} topics[TOPIC_KINDS];		/* those with subscribers */
 	struct hashtable subscriptions; /* by client and topic */
 	uint64_t key[2];		/* of the hashes */
+	struct held_messages held;	/* see pubsub_hold(); owned */
+	unsigned int holds;
 	bool ready;
 };
 
@@ -37,6 +40,14 @@ struct pubsub {
  */
 unsigned int pubsub_publish(struct server *s, const void *channel, size_t channel_len,
 			    const void *message, size_t len);
+
+/*
+ * What is published from now on waits for pubsub_release(), which sends or forgets it: for what may
+ * be repeated, as a transaction is, and for what is still to reply.  May be nested: the outermost
+ * one sends.  `since` is what pubsub_hold() has returned, perhaps NULL.
+ */
+struct held_message *pubsub_hold(struct server *s);
+void pubsub_release(struct server *s, const struct held_message *since, bool send);
 
 /* How many channels, patterns or shard channels have subscribers. */
 size_t pubsub_topics(const struct server *s, enum topic_kind kind);

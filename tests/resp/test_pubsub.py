@@ -90,6 +90,13 @@ SEQUENCES = {
         HELLO 9
         SUBSCRIBE
         UNSUBSCRIBE
+        MULTI
+        SUBSCRIBE b
+        EXEC
+        EXEC
+        DISCARD
+        SUBSCRIBE
+        UNSUBSCRIBE
         GET k
         PSUBSCRIBE p
         PING
@@ -157,6 +164,33 @@ SEQUENCES = {
         GET k
         UNSUBSCRIBE
     """,
+    "transactions": """
+        MULTI
+        SUBSCRIBE q r
+        UNSUBSCRIBE q
+        PING
+        PSUBSCRIBE p
+        EXEC
+        PING
+        UNSUBSCRIBE r
+        PUNSUBSCRIBE
+        MULTI
+        SET k 1
+        PUBLISH none x
+        PUBSUB NUMPAT
+        GET k
+        EXEC
+        MULTI
+        PUBLISH a
+        EXEC
+        MULTI
+        SSUBSCRIBE s
+        DISCARD
+        PUBSUB SHARDCHANNELS
+        MULTI
+        SUBSCRIBE %s
+        EXEC
+    """ % " ".join(map(str, range(200))),
     "errors": """
         PUBLISH
         PUBLISH a
@@ -357,6 +391,29 @@ def test_pause_of_writes_holds_back_messages(xkv, own):
         own.call("CLIENT", "UNPAUSE")
         assert publisher.reply() == b":1\r\n"
         assert c.reply() == b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n1\r\n"
+
+
+def test_publish_in_a_transaction(xkv, own):
+    """Sent after EXEC's reply, which they do not break, as Redis 7.2 does; held back by a pause."""
+    with connections(xkv, 3, 2, 2) as (c, other, publisher):
+        for each in c, other:
+            each.call("SUBSCRIBE", "a")
+        for words in (["MULTI"], ["SET", "k", "v"], ["PUBLISH", "a", 1], ["GET", "k"],
+                      ["KEYS", "none"], ["SPUBLISH", "a", 1], ["PUBLISH", "a", 2]):
+            assert c.call(*words) in (b"+OK\r\n", b"+QUEUED\r\n")
+        assert c.call("EXEC") == b"*6\r\n+OK\r\n:2\r\n$1\r\nv\r\n*0\r\n:0\r\n:2\r\n"
+        for text in b"1", b"2":
+            assert other.reply() == MESSAGE % (b"a", 1, text)
+            assert c.reply() == MESSAGE.replace(b"*", b">") % (b"a", 1, text)
+        assert c.call("PING") == b"+PONG\r\n"
+        assert publisher.call("MULTI") == b"+OK\r\n"
+        assert publisher.call("PUBLISH", "a", 3) == b"+QUEUED\r\n"
+        own.call("CLIENT", "PAUSE", 60000, "WRITE")
+        publisher.send(encode("EXEC"))
+        assert c.call("PING") == b"+PONG\r\n"
+        own.call("CLIENT", "UNPAUSE")
+        assert publisher.reply() == b"*1\r\n:2\r\n"
+        assert c.reply().endswith(b"\r\n3\r\n")
 
 
 def test_many_channels(xkv, own):

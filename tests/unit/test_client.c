@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "loader/commands/commands.h"
+#include "loader/commands/pubsub.h"
 #include "loader/net/client.h"
 #include "memstore.h"
 
@@ -178,6 +179,38 @@ static void test_soft_limit(void **state)
 	assert_int_equal(server_client_count(b->server), 0);
 }
 
+static void publish(struct bed *b, const char *text, unsigned int receivers)
+{
+	assert_int_equal(pubsub_publish(b->server, "a", 1, text, 1), receivers);
+}
+
+/* What is published by something that fails is forgotten, the rest is sent when all has ended. */
+static void test_held_messages(void **state)
+{
+	static const char subscribe[] = "SUBSCRIBE a\r\n",
+			  confirmed[] = "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n",
+			  both[] = "*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n1\r\n"
+				   "*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n4\r\n";
+	const struct held_message *outer, *inner;
+	struct bed *b = *state;
+
+	publish(b, "0", 0);
+	assert_int_equal(write(b->fd, subscribe, strlen(subscribe)), strlen(subscribe));
+	expect(b, confirmed, strlen(confirmed));
+	outer = pubsub_hold(b->server);
+	publish(b, "1", 1);
+	inner = pubsub_hold(b->server);
+	publish(b, "2", 1);
+	publish(b, "3", 1);
+	pubsub_release(b->server, inner, false);
+	inner = pubsub_hold(b->server);
+	publish(b, "4", 1);
+	pubsub_release(b->server, inner, true);
+	assert_int_equal(b->client->session.reply.out.bytes, 0);
+	pubsub_release(b->server, outer, true);
+	expect(b, both, strlen(both));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -185,6 +218,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_unfinished, make, take_down),
 		cmocka_unit_test_setup_teardown(test_limit, make, take_down),
 		cmocka_unit_test_setup_teardown(test_soft_limit, make, take_down),
+		cmocka_unit_test_setup_teardown(test_held_messages, make, take_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
