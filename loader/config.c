@@ -37,6 +37,7 @@ static const char *const foreigns[] = { "pass", "drop", NULL };
 static const char *const others[] = { "refuse", "skip", NULL };
 static const char *const protections[] = { "no", "yes", "local", NULL };
 static const char *const no_yes[] = { "no", "yes", NULL };
+static const char *const cluster_modes[] = { "no", "emulated", NULL };
 
 #define AT(name) offsetof(struct config, name)
 #define KB	 1024ULL
@@ -131,9 +132,11 @@ static const struct directive table[] = {
 	  "debug|verbose|notice|warning", "lowest level of messages that are logged" },
 	{ "logfile", &type_string, AT(logfile), "", 0, 4095, PROTECTED, NULL, "FILE",
 	  "log file, reopened on SIGHUP and SIGUSR1; default: standard error" },
-	{ "daemonize", &type_fixed, 0, "no", 0, 0, 0, NULL, "no",
+	{ "cluster-enabled", &type_cluster, AT(cluster), "no", 0, 0, 0, cluster_modes, "no|emulated",
+	  "emulated: to clients, be a cluster of one node that has all slots" },
+	{ "daemonize", &type_tolerated, 0, "no", 0, 0, 0, NULL, "no",
 	  "use systemd (xkvd.service) to run xkvd in the background" },
-	{ "databases", &type_fixed, 0, "1", 0, 0, 0, NULL, "1",
+	{ "databases", &type_tolerated, 0, "1", 0, 0, 0, NULL, "1",
 	  "there is one database, number 0" },
 	{ "appendonly", &type_fixed, 0, "no", 0, 0, 0, NULL, "no",
 	  "there is no append-only file; snapshots save the data, see `save`" },
@@ -271,8 +274,12 @@ int config_set(struct config_builder *b, const char *name, int argc, char *const
 {
 	struct sink sink = sink_of(err, err_len);
 	const struct directive *d = table_find(name, strlen(name));
+	int ret;
 
-	return d ? set_directive(b, d, argc, argv, &sink) : unknown(name, &sink);
+	if (d)
+		return set_directive(b, d, argc, argv, &sink);
+	ret = config_set_redis(b, name, argc, argv, &sink);
+	return ret == -ENOENT ? unknown(name, &sink) : ret;
 }
 
 /* --- building --- */
@@ -510,7 +517,7 @@ void config_help(FILE *stream)
 {
 	for (const struct directive *d = NULL; (d = table_next(d));) {
 		fprintf(stream, "  --%s %s\n        %s", d->name, d->usage, d->help);
-		if (d->fallback[0] && d->type != &type_fixed)
+		if (d->fallback[0] && d->type != &type_fixed && d->type != &type_tolerated)
 			fprintf(stream, " (default: %s)", d->fallback);
 		fputc('\n', stream);
 	}

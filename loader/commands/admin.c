@@ -49,7 +49,9 @@ void cmd_select(struct client *c, unsigned int argc, const struct resp_arg *argv
 		reply_error(reply_to(c), "ERR value is out of range, value must between %d and %d",
 			    INT32_MIN, INT32_MAX);
 	else if (db != 0)
-		reply_error(reply_to(c), "ERR DB index is out of range");
+		reply_error(reply_to(c), c->srv->cfg->cluster
+						 ? "ERR SELECT is not allowed in cluster mode"
+						 : "ERR DB index is out of range");
 	else
 		reply_ok(reply_to(c));
 }
@@ -194,7 +196,7 @@ static void reply_hello(struct client *c)
 	reply_text(r, "id");
 	reply_int(r, (int64_t)c->id);
 	reply_text(r, "mode");
-	reply_text(r, "standalone");
+	reply_text(r, c->srv->cfg->cluster ? "cluster" : "standalone");
 	reply_text(r, "role");
 	reply_text(r, "master");
 	reply_text(r, "modules");
@@ -231,6 +233,7 @@ void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	(void)argv;
 	pubsub_leave(c);
 	transaction_end(c);
+	monitor_end(c);
 	session_reset(&c->session, !c->srv->cfg->requirepass[0]);
 	reply_status(reply_to(c), "RESET");
 }
@@ -274,11 +277,13 @@ void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_a
 		reply_ok(reply_to(c));
 }
 
-/* Its flags as CLIENT LIST shows them, at most three. */
-static void client_flags(const struct session *s, char text[4])
+/* Its flags as CLIENT LIST shows them, at most four. */
+static void client_flags(const struct session *s, char text[5])
 {
 	char *at = text;
 
+	if (s->monitor)
+		*at++ = 'O';
 	if (session_is_subscriber(s))
 		*at++ = 'P';
 	if (s->multi)
@@ -295,7 +300,7 @@ static void print_client(FILE *out, struct client *c)
 {
 	const struct stream *stream = &c->stream;
 	const struct session *s = &c->session;
-	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX], flags[4];
+	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX], flags[5];
 	double now = monotonic_seconds();
 
 	connection_address(&stream->conn, true, peer);

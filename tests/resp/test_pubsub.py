@@ -580,6 +580,16 @@ def test_maxmemory_clients(tmp_path):
     assert daemon.stop() == 0
 
 
+def test_shard_channels_of_a_cluster(tmp_path):
+    """Have slots, as keys have."""
+    daemon = Daemon(RESPD, str(tmp_path), "--save", "", "--cluster-enabled", "emulated")
+    with daemon.connect() as c:
+        for command in "SSUBSCRIBE", "SUNSUBSCRIBE":
+            assert c.call(command, "a", "b").startswith(b"-CROSSSLOT Keys in request")
+        assert c.call("SSUBSCRIBE", "{a}1", "{a}2").endswith(b":1\r\n")
+    assert daemon.stop() == 0
+
+
 def test_configuration(pair):
     ours, theirs = (c.call("CONFIG", "GET", "client-output-buffer-limit").split(b"\r\n")[-2]
                     for c in pair)
