@@ -113,9 +113,11 @@ static const struct directive table[] = {
 	  NULL, "BYTES|PERCENT%",
 	  "limit of the memory of all TCP clients, above which those that use most are closed; a "
 	  "percentage is of maxmemory, or else of the machine's memory; 0: no limit" },
-	{ "client-output-buffer-limit", &type_output_limit, AT(client_output_limit),
-	  "normal 268435456 0 0", 0, 0, LIVE | MULTI, NULL, "normal BYTES 0 0",
-	  "close a TCP client that leaves more bytes of replies unread; 0: never" },
+	{ "client-output-buffer-limit", &type_output_limit, AT(output_limit),
+	  "normal 268435456 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", 0, 0,
+	  LIVE | MULTI, NULL, "normal|pubsub BYTES SOFT-BYTES SECONDS...",
+	  "close a TCP client, or a subscriber, that leaves more than BYTES unread, or more than "
+	  "SOFT-BYTES for longer than SECONDS; 0: never" },
 	{ "client-query-buffer-limit", &type_size, AT(query_buffer_limit), "1gb", MB, INT64_MAX, LIVE,
 	  NULL, "BYTES", "maximum size of a TCP command" },
 	{ "proto-max-bulk-len", &type_size, AT(proto_max_bulk_len), "2mb", XKV_VALUE_MAX, 512 * MB, LIVE,

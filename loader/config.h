@@ -61,6 +61,16 @@ struct share {
 	unsigned int percent; /* 0 = use `bytes` */
 };
 
+/* Classes of clients.  There are no replicas: their limit is only shown. */
+enum output_class { OUTPUT_NORMAL, OUTPUT_REPLICA, OUTPUT_PUBSUB, OUTPUT_CLASSES };
+
+/* Bytes that a client may leave unread; 0 = any number. */
+struct output_limit {
+	uint64_t hard;	      /* at any time */
+	uint64_t soft;	      /* for longer than... */
+	unsigned int seconds; /* ...this */
+};
+
 /* Strings belong to the struct and are never NULL. */
 struct config {
 	/* as in Redis */
@@ -82,8 +92,8 @@ struct config {
 	unsigned int timeout;			  /* seconds, 0 = never */
 	unsigned int tcp_keepalive;		  /* seconds, 0 = off, default 300 */
 	unsigned int tcp_backlog;		  /* default 511 */
-	/* bytes of replies that a client may leave unread, 0 = any number, default 256 MiB */
-	uint64_t client_output_limit;
+	/* default 256 MiB; of subscribers 32 MiB, and 8 MiB for 60 seconds */
+	struct output_limit output_limit[OUTPUT_CLASSES];
 	/* of maxmemory, or of the machine's memory; 0 = no limit; default 5% */
 	struct share maxmemory_clients;
 	uint64_t query_buffer_limit; /* bytes of one command, default 1 GiB */

@@ -648,49 +648,62 @@ const struct config_type type_token = { .parse = token_parse, .format = token_fo
 
 /* --- client-output-buffer-limit --- */
 
-static bool is_client_class(const char *word)
-{
-	static const char *const classes[] = { "normal", "replica", "slave", "pubsub" };
+/* The name of each class, and the one that CONFIG GET shows, as in Redis. */
+static const struct {
+	const char *name, *shown;
+} output_classes[OUTPUT_CLASSES] = {
+	[OUTPUT_NORMAL] = { "normal", "normal" },
+	[OUTPUT_REPLICA] = { "replica", "slave" },
+	[OUTPUT_PUBSUB] = { "pubsub", "pubsub" },
+};
 
-	for (unsigned int i = 0; i < 4; i++)
-		if (strcasecmp(word, classes[i]) == 0)
-			return true;
-	return false;
+/* OUTPUT_CLASSES if there is none of that name. */
+static unsigned int output_class(const char *word)
+{
+	unsigned int i = 0;
+
+	while (i < OUTPUT_CLASSES && strcasecmp(word, output_classes[i].name) != 0 &&
+	       strcasecmp(word, output_classes[i].shown) != 0)
+		i++;
+	return i;
 }
 
-/* As in Redis: class, hard limit, soft limit, seconds.  Only `normal` counts; no soft limits. */
+/* As in Redis: class, hard limit, soft limit, seconds.  Classes that are not named keep theirs. */
 static int output_parse(struct config_builder *b, const struct directive *d, unsigned int n,
 			char **words, struct sink *err)
 {
-	uint64_t hard, soft, limit = b->cfg->client_output_limit;
+	struct output_limit limits[OUTPUT_CLASSES], *limit;
 	int64_t seconds;
 
 	if (!n || n % 4)
-		return bad(err, "%s: takes a class and three numbers, as in `normal 256mb 0 0`",
+		return bad(err, "%s: takes a class and three numbers, as in `pubsub 32mb 8mb 60`",
 			   d->name);
+	memcpy(limits, b->cfg->output_limit, sizeof(limits));
 	for (unsigned int i = 0; i < n; i += 4) {
-		if (!is_client_class(words[i]))
-			return bad(err, "%s: unknown class \"%s\", there is only `normal`", d->name,
-				   words[i]);
-		if (!size_from_text(words[i + 1], &hard) || !size_from_text(words[i + 2], &soft) ||
-		    !text_to_i64(words[i + 3], strlen(words[i + 3]), &seconds) || seconds < 0)
+		if (output_class(words[i]) == OUTPUT_CLASSES)
+			return bad(err, "%s: unknown class \"%s\", it must be normal or pubsub",
+				   d->name, words[i]);
+		limit = &limits[output_class(words[i])];
+		if (!size_from_text(words[i + 1], &limit->hard) ||
+		    !size_from_text(words[i + 2], &limit->soft) ||
+		    !text_to_i64(words[i + 3], strlen(words[i + 3]), &seconds) || seconds < 0 ||
+		    seconds > INT32_MAX)
 			return bad(err, "%s: \"%s %s %s\" are not two sizes and seconds", d->name,
 				   words[i + 1], words[i + 2], words[i + 3]);
-		if (strcasecmp(words[i], "normal") != 0)
-			continue;
-		if (soft || seconds)
-			return bad(err, "%s: there is no soft limit, write `normal %s 0 0`",
-				   d->name, words[i + 1]);
-		limit = hard;
+		limit->seconds = (unsigned int)seconds;
 	}
-	b->cfg->client_output_limit = limit;
+	memcpy(b->cfg->output_limit, limits, sizeof(limits));
 	return 0;
 }
 
 static void output_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
 	(void)d;
-	fprintf(out, "normal %llu 0 0", (unsigned long long)cfg->client_output_limit);
+	for (unsigned int i = 0; i < OUTPUT_CLASSES; i++)
+		fprintf(out, "%s%s %llu %llu %u", i ? " " : "", output_classes[i].shown,
+			(unsigned long long)cfg->output_limit[i].hard,
+			(unsigned long long)cfg->output_limit[i].soft,
+			cfg->output_limit[i].seconds);
 }
 
 const struct config_type type_output_limit = { .parse = output_parse, .format = output_format };

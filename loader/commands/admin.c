@@ -21,7 +21,12 @@ void cmd_ping(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (argc > 2)
 		reply_error(reply_to(c), "ERR wrong number of arguments for 'ping' command");
-	else if (argc == 2)
+	else if (reply_to(c)->protocol == PROTOCOL_RESP2 && session_is_subscriber(&c->session)) {
+		/* in the form of a message */
+		reply_array(reply_to(c), 2);
+		reply_text(reply_to(c), "pong");
+		reply_bulk(reply_to(c), argv[argc - 1].ptr, argc == 2 ? argv[1].len : 0);
+	} else if (argc == 2)
 		reply_bulk(reply_to(c), argv[1].ptr, argv[1].len);
 	else
 		reply_status(reply_to(c), "PONG");
@@ -226,6 +231,7 @@ void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
+	pubsub_leave(c);
 	transaction_end(c);
 	monitor_end(c);
 	session_reset(&c->session, !c->srv->cfg->requirepass[0]);
@@ -271,31 +277,48 @@ void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_a
 		reply_ok(reply_to(c));
 }
 
+/* Its flags as CLIENT LIST shows them, at most four. */
+static void client_flags(const struct session *s, char text[5])
+{
+	char *at = text;
+
+	if (s->monitor)
+		*at++ = 'O';
+	if (session_is_subscriber(s))
+		*at++ = 'P';
+	if (s->multi)
+		*at++ = 'x';
+	if (s->no_evict)
+		*at++ = 'e';
+	if (at == text)
+		*at++ = 'N';
+	*at = '\0';
+}
+
 /* One client as CLIENT LIST shows it; fields of Redis' that have no meaning here are left out. */
 static void print_client(FILE *out, struct client *c)
 {
 	const struct stream *stream = &c->stream;
 	const struct session *s = &c->session;
-	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX];
+	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX], flags[5];
 	double now = monotonic_seconds();
 
 	connection_address(&stream->conn, true, peer);
 	connection_address(&stream->conn, false, local);
+	client_flags(s, flags);
 	fprintf(out,
-		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=0 sub=0 "
-		"psub=0 multi=%d qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
+		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=0 sub=%u "
+		"psub=%u ssub=%u multi=%d qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
 		"tot-mem=%zu "
 		"events=%s cmd=%s "
 		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
 		(unsigned long long)c->id, peer, local, stream->conn.fd, s->name ? s->name : "",
-		(long long)(now - c->since), (long long)(now - c->active),
-		s->monitor    ? "O"
-		: s->multi    ? "x"
-		: s->no_evict ? "e"
-			      : "N",
-		s->multi ? (int)transaction_of(c)->count : -1, stream_pending(stream),
-		stream->in.cap - stream->in.len, stream->parser.cap * sizeof(struct resp_arg),
-		s->reply.out.bytes, c->memory, ev_is_active(&stream->writable) ? "rw" : "r",
+		(long long)(now - c->since), (long long)(now - c->active), flags,
+		s->subscribed[TOPIC_CHANNEL].count, s->subscribed[TOPIC_PATTERN].count,
+		s->subscribed[TOPIC_SHARD].count, s->multi ? (int)transaction_of(c)->count : -1,
+		stream_pending(stream), stream->in.cap - stream->in.len,
+		stream->parser.cap * sizeof(struct resp_arg), s->reply.out.bytes, c->memory,
+		ev_is_active(&stream->writable) ? "rw" : "r",
 		s->last ? command_full_name(s->last, name) : "NULL", s->reply.protocol,
 		s->lib_name ? s->lib_name : "", s->lib_version ? s->lib_version : "");
 }
@@ -334,19 +357,19 @@ void cmd_client_info(struct client *c, unsigned int argc, const struct resp_arg 
 
 /* Which clients CLIENT LIST shows, and CLIENT KILL closes. */
 struct client_filter {
-	bool none; /* a type of client that does not exist here */
+	const struct resp_arg *type; /* NULL = any */
 	bool skip_self;
 	const struct resp_arg *addr, *laddr; /* NULL = any */
 	unsigned int ids;		     /* 0 = any */
 	uint64_t id[PLAIN_ARGS_MAX];
 };
 
-/* Normal clients are the only type.  On false the error was replied. */
+/* On false the error was replied. */
 static bool filter_type(struct client *c, const struct resp_arg *type, struct client_filter *f)
 {
-	f->none |= !arg_is(type, "normal");
-	if (!f->none || arg_is(type, "master") || arg_is(type, "replica") ||
-	    arg_is(type, "slave") || arg_is(type, "pubsub"))
+	f->type = type;
+	if (arg_is(type, "normal") || arg_is(type, "pubsub") || arg_is(type, "master") ||
+	    arg_is(type, "replica") || arg_is(type, "slave"))
 		return true;
 	reply_error(reply_to(c), "ERR Unknown client type '%.*s'",
 		    (int)strnlen(type->ptr, type->len), type->ptr);
@@ -390,19 +413,25 @@ static bool is_address_of(const struct resp_arg *arg, const struct client *c, bo
 	return arg->len == strlen(text) && memcmp(arg->ptr, text, arg->len) == 0;
 }
 
+static bool is_of_type(const struct client *c, const struct resp_arg *type)
+{
+	return arg_is(type, session_is_subscriber(&c->session) ? "pubsub" : "normal");
+}
+
 static bool filter_has(const struct client_filter *f, const struct client *c)
 {
 	bool found = !f->ids;
 
 	for (unsigned int i = 0; i < f->ids && !found; i++)
 		found = f->id[i] == c->id;
-	return found && !f->none && (!f->addr || is_address_of(f->addr, c, true)) &&
+	return found && (!f->type || is_of_type(c, f->type)) &&
+	       (!f->addr || is_address_of(f->addr, c, true)) &&
 	       (!f->laddr || is_address_of(f->laddr, c, false));
 }
 
 void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	struct client_filter filter = { .none = false };
+	struct client_filter filter = { .type = NULL };
 	struct client *each;
 	char *text = NULL;
 	size_t len;

@@ -18,10 +18,15 @@ static bool can_wait(const struct client *c)
 				 !memchr(start, '\'', c->stream.parser.pos));
 }
 
+bool client_pause_stops(const struct command *cmd)
+{
+	return cmd->flags & CMD_WRITE || cmd->fn == cmd_publish || cmd->fn == cmd_spublish;
+}
+
 bool client_postpones(struct client *c, const struct command *cmd)
 {
 	const struct pause *p = &c->worker->pause;
-	bool writes = cmd->flags & CMD_WRITE || (cmd->fn == cmd_exec && transaction_of(c)->writes);
+	bool writes = client_pause_stops(cmd) || (cmd->fn == cmd_exec && transaction_of(c)->writes);
 
 	return p->until_ns && (p->all || writes) && can_wait(c);
 }

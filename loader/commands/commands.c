@@ -28,6 +28,7 @@ static command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_
 #define F  CMD_FAST
 #define NA CMD_NO_AUTH
 #define Q  CMD_QUEUES
+#define P  CMD_PUBSUB
 #define NM CMD_NO_MULTI
 #define WH CMD_WHOLE
 
@@ -127,6 +128,25 @@ static const struct command memory_sub[] = {
 	{ "purge", cmd_memory_purge, 2, 0, 0, 0, 0, "server", "",
 	  "Give free memory of the daemon back to the system.", NULL },
 	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
+static const struct command pubsub_sub[] = {
+	{ "channels", cmd_pubsub_channels, -2, P | LS, 0, 0, 0, "pubsub", "[<pattern>]",
+	  "Return the currently active channels matching a <pattern> (default: '*').",
+	  NULL },
+	{ "numpat", cmd_pubsub_numpat, 2, P | LS, 0, 0, 0, "pubsub", "",
+	  "Return number of subscriptions to patterns.", NULL },
+	{ "numsub", cmd_pubsub_numsub, -2, P | LS, 0, 0, 0, "pubsub", "[<channel> ...]",
+	  "Return the number of subscribers for the specified channels, excluding patterns.",
+	  NULL },
+	{ "shardchannels", cmd_pubsub_shardchannels, -2, P | LS, 0, 0, 0, "pubsub", "[<pattern>]",
+	  "Return the currently active shard level channels matching a <pattern> (default: '*').",
+	  NULL },
+	{ "shardnumsub", cmd_pubsub_shardnumsub, -2, P | LS, 0, 0, 0, "pubsub",
+	  "[<shardchannel> ...]",
+	  "Return the number of subscribers for the specified shard level channel(s)", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "pubsub", "", "Print this help.", NULL },
 	{ .name = NULL },
 };
 
@@ -356,6 +376,27 @@ static const struct command table[] = {
 	{ "reset", cmd_reset, 1, NS | LS | F | NA, 0, 0, 0, "connection", "",
 	  "Resets the connection.", NULL },
 	{ "client", NULL, -2, 0, 0, 0, 0, "connection", "", "Commands about connections.", client_sub },
+	/* publish and subscribe */
+	{ "subscribe", cmd_subscribe, -2, P | NS | LS | WH | CMD_ANY_ARGS, 0, 0, 0, "pubsub",
+	  "<channel> [<channel> ...]", "Listens for messages published to channels.", NULL },
+	{ "unsubscribe", cmd_unsubscribe, -1, P | NS | LS | WH | CMD_ANY_ARGS, 0, 0, 0, "pubsub",
+	  "[<channel> ...]", "Stops listening to channels: to these, or to all.", NULL },
+	{ "psubscribe", cmd_psubscribe, -2, P | NS | LS | WH | CMD_ANY_ARGS, 0, 0, 0, "pubsub",
+	  "<pattern> [<pattern> ...]",
+	  "Listens for messages published to channels that match patterns.", NULL },
+	{ "punsubscribe", cmd_punsubscribe, -1, P | NS | LS | WH | CMD_ANY_ARGS, 0, 0, 0, "pubsub",
+	  "[<pattern> ...]", "Stops listening to patterns: to these, or to all.", NULL },
+	{ "ssubscribe", cmd_ssubscribe, -2, P | NS | LS | WH | CMD_ANY_ARGS, 1, -1, 1, "pubsub",
+	  "<shardchannel> [<shardchannel> ...]",
+	  "Listens for messages published to shard channels.", NULL },
+	{ "sunsubscribe", cmd_sunsubscribe, -1, P | NS | LS | WH | CMD_ANY_ARGS, 1, -1, 1, "pubsub",
+	  "[<shardchannel> ...]", "Stops listening to shard channels: to these, or to all.", NULL },
+	{ "publish", cmd_publish, 3, P | LS | F, 0, 0, 0, "pubsub", "<channel> <message>",
+	  "Sends a message to the subscribers of a channel, and returns their number.", NULL },
+	{ "spublish", cmd_spublish, 3, P | LS | F, 1, 1, 1, "pubsub", "<shardchannel> <message>",
+	  "Sends a message to the subscribers of a shard channel, and returns their number.",
+	  NULL },
+	{ "pubsub", NULL, -2, 0, 0, 0, 0, "pubsub", "", "Commands about channels.", pubsub_sub },
 	/* transactions */
 	{ "multi", cmd_multi, 1, NS | LS | F, 0, 0, 0, "transactions", "",
 	  "Begins a transaction: what follows is queued until EXEC.", NULL },
@@ -853,6 +894,15 @@ static bool accepted(struct client *c, const struct command *cmd, unsigned int a
 			"option). Please check the Redis logs for details about the RDB error.");
 		return false;
 	}
+	if (pubsub_refuses(c, cmd)) {
+		reply_error(reply_now(c),
+			    "%s Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING "
+			    "/ QUIT / RESET are allowed in this context",
+			    cmd->fn == cmd_exec ? "EXECABORT Transaction discarded because of:"
+						: "ERR",
+			    command_full_name(cmd, name));
+		return false;
+	}
 	return true;
 }
 
@@ -920,6 +970,7 @@ static void free_worker(struct worker *w)
 {
 	struct queue *q = (struct queue *)w->commands;
 
+	pubsub_free(&q->pubsub);
 	slowlog_trim(&q->measure.slowlog, 0);
 	interpreter_free(q->lua);
 }
@@ -928,6 +979,7 @@ static void cancel(struct client *c)
 {
 	long_end(c);
 	transaction_end(c);
+	pubsub_leave(c);
 	monitor_end(c);
 }
 
@@ -970,7 +1022,7 @@ static const struct flag_name flag_names[] = {
 	{ CMD_WRITE, "write" },	      { CMD_READONLY, "readonly" }, { CMD_DENYOOM, "denyoom" },
 	{ CMD_ADMIN, "admin" },	      { CMD_NOSCRIPT, "noscript" }, { CMD_LOADING, "loading" },
 	{ CMD_STALE, "stale" },	      { CMD_FAST, "fast" },	    { CMD_NO_AUTH, "no_auth" },
-	{ CMD_NO_MULTI, "no_multi" },
+	{ CMD_NO_MULTI, "no_multi" }, { CMD_PUBSUB, "pubsub" },
 };
 
 static const struct flag_name category_names[] = {

@@ -31,9 +31,12 @@ const char *const *command_key_flags(const struct command *cmd)
 {
 	static const char *const reads[FLAGS_MAX] = { "RO", "access" },
 				 *const looks[FLAGS_MAX] = { "RO" },
-				 *const changes[FLAGS_MAX] = { "RW", "access", "update" };
+				 *const changes[FLAGS_MAX] = { "RW", "access", "update" },
+				 *const channels[FLAGS_MAX] = { "not_key" };
 	const size_t len = strlen(cmd->name);
 
+	if (cmd->flags & CMD_PUBSUB)
+		return channels;
 	for (size_t i = 0; i < sizeof(key_flags) / sizeof(key_flags[0]); i++) {
 		const char *at = strstr(key_flags[i].names, cmd->name);
 
@@ -90,7 +93,7 @@ static const struct command *called(struct client *c, unsigned int argc,
 
 	if (!cmd)
 		reply_error(reply_to(c), "ERR Invalid command specified");
-	else if (!cmd->first)
+	else if (!cmd->first || cmd->flags & CMD_PUBSUB)
 		reply_error(reply_to(c), "ERR The command has no key arguments");
 	else if (!command_arity_ok(cmd, argc))
 		reply_error(reply_to(c), "ERR Invalid number of arguments specified for command");

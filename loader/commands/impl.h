@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "measure.h"
 #include "net/client.h"
+#include "pubsub.h"
 #include "util/text.h"
 
 /* Reported to clients: the version whose behaviour the commands have. */
@@ -37,9 +38,10 @@ enum command_flags {
 	CMD_FAST = 0x80,
 	CMD_NO_AUTH = 0x100,  /* may be called before AUTH */
 	CMD_QUEUES = 0x200,   /* uses command_queue(), and reply_now() for all else */
-	CMD_ANY_ARGS = 0x400, /* takes more than PLAIN_ARGS_MAX, though not in slices */
+	CMD_ANY_ARGS = 0x400, /* takes more than PLAIN_ARGS_MAX, without CMD_QUEUES */
 	CMD_NO_MULTI = 0x800, /* not after MULTI */
 	CMD_WHOLE = 0x1000,   /* acts on the store as it is, not on a transaction's view of it */
+	CMD_PUBSUB = 0x2000,  /* what Redis calls so; its keys are channels */
 };
 
 struct command {
@@ -74,6 +76,7 @@ struct queue {
 		unsigned int number; /* of the command, for measure_errors() */
 	} then[QUEUE_OPS];
 	struct measure measure;
+	struct pubsub pubsub;
 	LIST_HEAD(monitors, client) monitors;
 	struct interpreter *lua; /* script.c; owned, NULL = not yet made */
 };
@@ -114,11 +117,13 @@ struct progress {
 	const char *base;      /* where the command was when it was parsed: the input moves */
 	command_key_fn *key;   /* of a command about many keys, with `stride` arguments each */
 	unsigned int stride;
-	unsigned int checked, at; /* arguments before these were checked, and queued */
-	uint64_t cursor;	  /* of a walk over the store */
-	uint64_t ns;		  /* that it has taken so far */
-	struct found *found;	  /* what it found; owned */
-	struct lcs *lcs;	  /* of LCS; owned */
+	unsigned int checked, at; /* arguments before these were checked, and queued or done */
+	enum topic_kind topics;	  /* of SUBSCRIBE and its relatives */
+	bool subscribes;
+	uint64_t cursor;     /* of a walk over the store */
+	uint64_t ns;	     /* that it has taken so far */
+	struct found *found; /* what it found; owned */
+	struct lcs *lcs;     /* of LCS; owned */
 };
 
 /* multi.c: what a client has sent since MULTI, and watches; one per client. */
@@ -130,6 +135,7 @@ struct transaction {
 	bool failed;		/* a command was refused: EXEC will not execute the others */
 	bool writes;		/* one of the commands does */
 	bool runs;		/* commands are being executed together */
+	bool in_exec;		/* the reply of EXEC is not yet complete */
 	bool has_slot, crosses; /* in an emulated cluster: has `slot`; keys have several */
 	unsigned int slot;
 };
@@ -152,6 +158,8 @@ static inline struct transaction *transaction_of(struct client *c)
 
 /* Makes the command that is being executed an unfinished one. */
 struct progress *long_begin(struct client *c, command_step_fn *step);
+/* An argument of the unfinished command, where it is now. */
+struct resp_arg long_arg(struct client *c, unsigned int index);
 /* Does another slice of the unfinished command. */
 void long_continue(struct client *c);
 /* Forgets the unfinished command, if there is one. */
@@ -235,7 +243,9 @@ void monitor_tell(struct client *c, const struct command *cmd, unsigned int argc
 /* Ends MONITOR; no effect if the client does not monitor. */
 void monitor_end(struct client *c);
 
-/* client_control.c: does CLIENT PAUSE hold this command back? */
+/* client_control.c: does CLIENT PAUSE WRITE hold back such a command?  As in Redis also PUBLISH. */
+bool client_pause_stops(const struct command *cmd);
+/* Does CLIENT PAUSE hold this command back? */
 bool client_postpones(struct client *c, const struct command *cmd);
 /* CLIENT REPLY SKIP: around a command; the end has no effect while the command is unfinished. */
 void client_skip_begin(struct client *c);
@@ -399,6 +409,10 @@ command_fn cmd_latency_doctor, cmd_latency_graph, cmd_latency_histogram, cmd_lat
 command_fn cmd_command_getkeys, cmd_command_getkeysandflags;
 /* client_control.c */
 command_fn cmd_client_pause, cmd_client_unpause, cmd_client_reply, cmd_client_unblock;
+/* pubsub.c */
+command_fn cmd_subscribe, cmd_unsubscribe, cmd_psubscribe, cmd_punsubscribe, cmd_ssubscribe,
+	cmd_sunsubscribe, cmd_publish, cmd_spublish, cmd_pubsub_channels, cmd_pubsub_numpat,
+	cmd_pubsub_numsub, cmd_pubsub_shardchannels, cmd_pubsub_shardnumsub;
 /* object.c: DEBUG OBJECT */
 void debug_object(struct client *c, const struct resp_arg *key);
 /* dump.c */

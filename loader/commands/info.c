@@ -75,17 +75,31 @@ static void largest_buffers(const struct worker *w, size_t *input, size_t *outpu
 	}
 }
 
+static unsigned int subscribers(const struct worker *w)
+{
+	const struct client *c;
+	unsigned int count = 0;
+
+	TAILQ_FOREACH(c, &w->clients, link)
+		count += session_is_subscriber(&c->session);
+	return count;
+}
+
 static void clients_section(struct metrics *m, struct server *s)
 {
 	size_t input = 0, output = 0;
+	unsigned int pubsub = 0;
 
-	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+	for (unsigned int i = 0; i < SERVER_WORKERS; i++) {
 		largest_buffers(s->worker[i], &input, &output);
+		pubsub += subscribers(s->worker[i]);
+	}
 	metric_gauge(m, "connected_clients", server_client_count(s));
 	metric_gauge(m, "maxclients", s->cfg->maxclients);
 	metric_gauge(m, "client_recent_max_input_buffer", (int64_t)input);
 	metric_gauge(m, "client_recent_max_output_buffer", (int64_t)output);
 	metric_gauge(m, "blocked_clients", 0);
+	metric_gauge(m, "pubsub_clients", pubsub);
 }
 
 static uint64_t resident_bytes(void)
@@ -232,6 +246,9 @@ static void stats_section(struct metrics *m, struct server *s)
 	metric_count(m, "evicted_keys", st[STAT_EVICTED]);
 	metric_count(m, "keyspace_hits", st[STAT_HITS]);
 	metric_count(m, "keyspace_misses", st[STAT_MISSES]);
+	metric_gauge(m, "pubsub_channels", (int64_t)pubsub_topics(s, TOPIC_CHANNEL));
+	metric_gauge(m, "pubsub_patterns", (int64_t)pubsub_topics(s, TOPIC_PATTERN));
+	metric_gauge(m, "pubsubshard_channels", (int64_t)pubsub_topics(s, TOPIC_SHARD));
 	metric_count(m, "evicted_clients", st[STAT_EVICTED_CLIENTS]);
 	metric_count(m, "client_query_buffer_limit_disconnections", st[STAT_QUERY_CLOSED]);
 	metric_count(m, "client_output_buffer_limit_disconnections", st[STAT_OUTPUT_CLOSED]);

@@ -43,17 +43,19 @@ static bool check_one(struct client *c, const struct resp_arg *arg, unsigned int
 	return check_key(c, arg) && (stride == 1 || check_value(c, arg + 1));
 }
 
+struct resp_arg long_arg(struct client *c, unsigned int index)
+{
+	struct resp_arg arg = c->stream.parser.argv[index];
+
+	arg.ptr = stream_command(&c->stream) + (arg.ptr - progress_of(c)->base);
+	return arg;
+}
+
 /* The arguments of one key, where they are now. */
 static void take_args(struct client *c, unsigned int index, struct resp_arg arg[2])
 {
-	char *now = stream_command(&c->stream);
-
-	for (unsigned int i = 0; i < progress_of(c)->stride; i++) {
-		const struct resp_arg *was = &c->stream.parser.argv[index + i];
-
-		arg[i].ptr = now + (was->ptr - progress_of(c)->base);
-		arg[i].len = was->len;
-	}
+	for (unsigned int i = 0; i < progress_of(c)->stride; i++)
+		arg[i] = long_arg(c, index + i);
 }
 
 static bool many_step(struct client *c)

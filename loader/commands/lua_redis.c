@@ -280,7 +280,7 @@ static void push_called(lua_State *L, struct interpreter *lua)
 	struct text t;
 
 	t.at = lua_newuserdata(L, lua->called.out.bytes + 1);
-	*outbox_copy(&lua->called.out, (char *)t.at) = '\0';
+	*outbox_flatten(&lua->called.out, (char *)t.at) = '\0';
 	reply_free(&lua->called);
 	if (*t.at)
 		push_reply(L, &t);

@@ -92,8 +92,8 @@ void monitor_tell(struct client *c, const struct command *cmd, unsigned int argc
 		commands_flush(c); /* its reply comes before the line about it */
 	LIST_FOREACH(to, &queue_of(c)->monitors, monitors)
 	{
-		if (to->closing || !line)
-			continue;
+		if (to->closing || !line || (to == c && transaction_of(c)->in_exec))
+			continue; /* nor may a line stand within the reply of EXEC */
 		reply_status(client_message(to), line);
 		client_message_end(to);
 	}

@@ -5,7 +5,7 @@
  *
  * What is executed together runs as a transaction of the store (store/txn.h), which sees its own
  * changes, and which is repeated if somebody else, another client in the kernel for instance,
- * changed a key that it had read.  Only then are its replies sent.
+ * changed a key that it had read.  Only then are its replies sent, and what it has published.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,8 +24,8 @@ _Static_assert(STORE_TXN_KEYS == 1024, "a text below names it");
 
 /* --- executing together --- */
 
-/* One try; the replies are dropped if it fails. */
-static int attempt(struct client *c, command_atomic_fn *fn, void *arg)
+/* One try; the replies are dropped if it fails.  `changed`: whether `fn` has returned true. */
+static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *changed)
 {
 	struct reply outer = c->session.reply, inner;
 	int ret = store_txn_begin(c->worker->ctx);
@@ -33,7 +33,8 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg)
 	if (ret)
 		return ret;
 	reply_part(&c->session.reply, &outer);
-	if (fn(c, arg)) {
+	*changed = fn(c, arg);
+	if (*changed) {
 		commands_flush(c);
 		ret = store_txn_commit(c->worker->ctx);
 	} else {
@@ -63,7 +64,11 @@ int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 	}
 	t->runs = true;
 	for (unsigned int i = 0; i < TRIES && (i < TRIES_LEAST || monotonic_ns() < end); i++) {
-		ret = attempt(c, fn, arg);
+		const struct held_message *since = pubsub_hold(c->srv);
+		bool changed = false;
+
+		ret = attempt(c, fn, arg, &changed);
+		pubsub_release(c->srv, since, !ret && changed);
 		if (ret != -ECANCELED)
 			break;
 		end = i ? end : monotonic_ns() + TRIES_NS;
@@ -216,7 +221,7 @@ static bool queue_add(struct client *c, const struct command *cmd, unsigned int 
 		return false;
 	t->queued[t->count++] = (struct queued){ cmd, argc, copy };
 	t->bytes += bytes;
-	t->writes |= cmd->flags & CMD_WRITE;
+	t->writes |= client_pause_stops(cmd);
 	if (c->srv->cfg->cluster)
 		note_slot(t, cmd, argv);
 	return true;
@@ -328,8 +333,13 @@ void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	} else if (transaction_of(c)->crosses) {
 		reply_error(reply_to(c), "CROSSSLOT Keys in request don't hash to the same slot");
 	} else {
+		const struct held_message *since = pubsub_hold(c->srv);
+
 		c->worker->slice_end = UINT64_MAX; /* long commands are not done in slices */
+		transaction_of(c)->in_exec = true;
 		run_all(c);
+		transaction_of(c)->in_exec = false;
+		pubsub_release(c->srv, since, true); /* after the reply, which is that of all */
 		c->worker->slice_end = slice_end;
 	}
 	transaction_end(c);

@@ -2,10 +2,11 @@
 /*
  * One TCP client: reading, executing in rounds, replying, closing.
  *
- * Fairness: a round executes a bounded number of commands and writes a bounded number of bytes of
- * replies; the remaining commands wait for the next turn, behind other clients.  If a client does
- * not read its replies, execution pauses, but its commands are still read: most client libraries
- * write a whole pipeline before they read, and would be blocked for ever.
+ * Fairness: a round executes a bounded number of commands, writes a bounded number of bytes of
+ * replies, and sends a bounded number of messages to others; the remaining commands wait for the
+ * next turn, behind other clients.  If a client does not read its replies, execution pauses, but
+ * its commands are still read: most client libraries write a whole pipeline before they read, and
+ * would be blocked for ever.
  */
 #include "client.h"
 
@@ -22,6 +23,7 @@
 
 #define ROUND_COMMANDS 256
 #define ROUND_OUTPUT   (256 << 10)
+#define ROUND_MESSAGES 4096 /* to other clients */
 #define ROUND_WRITE    (4 << 20)
 #define RESUME_BELOW   (256 << 10) /* unsent bytes at which execution resumes after a pause */
 #define READ_MAX       (1 << 20)   /* bytes read, and parsed, in one go */
@@ -46,6 +48,13 @@ static void log_closing(const struct client *c, const char *why)
 
 	connection_address(&c->stream.conn, true, peer);
 	log_warning("closing client %s (id %llu): %s", peer, (unsigned long long)c->id, why);
+}
+
+static const struct output_limit *output_limit(const struct client *c)
+{
+	const struct output_limit *limits = c->srv->cfg->output_limit;
+
+	return &limits[session_is_subscriber(&c->session) ? OUTPUT_PUBSUB : OUTPUT_NORMAL];
 }
 
 /* --- execution --- */
@@ -126,6 +135,7 @@ static void queue(struct client *c)
 /* Executes commands until the round is over.  False if there is none left that may be executed. */
 static bool execute_some(struct client *c)
 {
+	uint64_t messages = c->worker->messages;
 	size_t start = outbox(c)->bytes;
 
 	/* A command about many keys counts as several. */
@@ -139,6 +149,7 @@ static bool execute_some(struct client *c)
 		if (c->ran & RUN_POSTPONED)
 			return false;
 		if (outbox(c)->bytes > start + ROUND_OUTPUT ||
+		    c->worker->messages > messages + ROUND_MESSAGES ||
 		    ((c->ran & RUN_LONG) && !worker_slice_left(c->worker)))
 			break;
 	}
@@ -150,7 +161,7 @@ static void execute(struct client *c)
 {
 	bool more;
 
-	outbox(c)->limit = c->srv->cfg->client_output_limit;
+	outbox(c)->limit = output_limit(c)->hard;
 	more = execute_some(c);
 	c->worker->executor->flush(c);
 	if (!more)
@@ -237,13 +248,46 @@ void clients_trim_memory(struct worker *w)
 	w->client_memory_peak = w->client_memory;
 }
 
+/* Whether output has been beyond the soft limit for too long; to be asked again and again. */
+static bool passes_soft_limit(struct client *c)
+{
+	const struct output_limit *limit = output_limit(c);
+	double now;
+
+	if (!limit->soft || outbox(c)->bytes + c->session.held.out.bytes < limit->soft) {
+		c->over_since = 0;
+		return false;
+	}
+	now = monotonic_seconds();
+	if (c->over_since == 0)
+		c->over_since = now;
+	return now - c->over_since > limit->seconds;
+}
+
+/* Whether the client has to be closed because of what it leaves unread. */
+static bool passes_output_limit(struct client *c)
+{
+	if (outbox(c)->failed)
+		log_closing(c, "its output passes client-output-buffer-limit, or memory is short");
+	else if (passes_soft_limit(c))
+		log_closing(c, "its output passes the soft limit of client-output-buffer-limit");
+	else
+		return false;
+	c->worker->stat[STAT_OUTPUT_CLOSED]++;
+	return true;
+}
+
 void clients_tend_memory(struct worker *w)
 {
-	struct client *c;
+	struct client *c, *next;
 
-	TAILQ_FOREACH(c, &w->clients, link)
-		if (!ev_is_active(&c->stream.readable))
+	for (c = TAILQ_FIRST(&w->clients); c; c = next) {
+		next = TAILQ_NEXT(c, link);
+		if (passes_output_limit(c))
+			client_free(c);
+		else if (!ev_is_active(&c->stream.readable))
 			read_or_wait(c);
+	}
 	if (w->client_memory_peak - w->client_memory > TRIM_ABOVE)
 		clients_trim_memory(w);
 }
@@ -300,11 +344,7 @@ void clients_flush(struct worker *w)
 /* Ends the handling of each event of a client: closes it, or prepares it for the next event. */
 static void settle(struct client *c)
 {
-	if (outbox(c)->failed) {
-		log_closing(c, "its replies pass client-output-buffer-limit, or memory is short");
-		c->worker->stat[STAT_OUTPUT_CLOSED]++;
-		c->dead = true;
-	}
+	c->dead |= passes_output_limit(c);
 	if (!c->dead && !stream_keep_rest(&c->stream)) {
 		log_closing(c, "out of memory");
 		c->dead = true;
@@ -371,7 +411,7 @@ struct reply *client_message(struct client *to)
 {
 	struct session *s = &to->session;
 
-	s->reply.out.limit = to->srv->cfg->client_output_limit;
+	s->reply.out.limit = output_limit(to)->hard;
 	if (!(to->ran & RUN_UNFINISHED))
 		return &s->reply;
 	if (!s->held.out.head && !s->held.out.failed)
@@ -381,6 +421,7 @@ struct reply *client_message(struct client *to)
 
 void client_message_end(struct client *to)
 {
+	to->worker->messages++;
 	ev_feed_event(to->worker->loop, &to->stream.writable, EV_WRITE);
 }
 
@@ -467,7 +508,8 @@ void client_new(struct worker *w, int fd)
 	connection_tcp(&c->stream.conn, fd, s->cfg->tcp_keepalive);
 	c->id = ++s->last_client_id;
 	c->since = c->active = monotonic_seconds();
-	session_init(&c->session, !s->cfg->requirepass[0], s->cfg->client_output_limit);
+	session_init(&c->session, !s->cfg->requirepass[0],
+		     s->cfg->output_limit[OUTPUT_NORMAL].hard);
 	c->session.reply.errors = &w->errors;
 	ev_io_init(&c->stream.readable, on_readable, fd, EV_READ);
 	ev_io_init(&c->stream.writable, on_writable, fd, EV_WRITE);

@@ -30,6 +30,7 @@ struct client {
 	struct worker *worker;
 	uint64_t id;
 	double since, active; /* by monotonic_seconds() */
+	double over_since;    /* when its output passed the soft limit; 0 = it does not */
 	size_t memory;	      /* bytes that it takes, as they are counted in worker.client_memory */
 	struct stream stream;
 	struct session session;
@@ -72,8 +73,8 @@ struct reply *client_message(struct client *to);
 void client_message_end(struct client *to);
 
 /*
- * Every second: reads again from clients that had to wait for memory, and gives free memory back to
- * the system.
+ * Every second: closes clients whose output is beyond the soft limit for too long, reads again from
+ * those that had to wait for memory, and gives free memory back to the system.
  */
 void clients_tend_memory(struct worker *w);
 /* Gives all free memory back to the system. */

@@ -119,13 +119,28 @@ void outbox_splice(struct outbox *to, struct outbox *from)
 	from->bytes = from->memory = 0;
 }
 
-char *outbox_copy(const struct outbox *o, char *to)
+char *outbox_flatten(const struct outbox *o, char *to)
 {
 	for (const struct outbox_chunk *c = o->head; c; c = c->next) {
 		memcpy(to, c->data + c->start, c->len - c->start);
 		to += c->len - c->start;
 	}
 	return to;
+}
+
+void outbox_copy(struct outbox *to, const struct outbox *from)
+{
+	if (from->failed)
+		give_up(to);
+	for (const struct outbox_chunk *c = from->head; c; c = c->next) {
+		size_t n = c->len - c->start;
+		char *at = outbox_reserve(to, n);
+
+		if (!at)
+			return;
+		memcpy(at, c->data + c->start, n);
+		outbox_used(to, n);
+	}
 }
 
 int outbox_iov(const struct outbox *o, struct iovec *iov, int max)

@@ -56,7 +56,10 @@ static inline void outbox_used(struct outbox *o, size_t n)
 void outbox_splice(struct outbox *to, struct outbox *from);
 
 /* Copies all bytes to `to`, and returns the end of the copy. */
-char *outbox_copy(const struct outbox *o, char *to);
+char *outbox_flatten(const struct outbox *o, char *to);
+
+/* Appends a copy of what waits in `from`, which stays.  If `from` has failed, `to` fails. */
+void outbox_copy(struct outbox *to, const struct outbox *from);
 
 /* Fills `iov` with what is to be sent next; returns how many there are. */
 int outbox_iov(const struct outbox *o, struct iovec *iov, int max);

@@ -34,6 +34,9 @@ void reply_free(struct reply *r);
 /* Moves all of `part` behind `whole`; `part` is empty then. */
 void reply_splice(struct reply *whole, struct reply *part);
 
+/* Appends a copy of `part`, of the same protocol, even if `whole` is muted; `part` stays. */
+void reply_copy(struct reply *whole, const struct reply *part);
+
 void reply_ok(struct reply *r);
 void reply_status(struct reply *r, const char *text);
 void reply_int(struct reply *r, int64_t value);
@@ -53,6 +56,8 @@ void reply_null_array(struct reply *r);
 void reply_array(struct reply *r, size_t items);
 void reply_map(struct reply *r, size_t pairs);
 void reply_set(struct reply *r, size_t items);
+/* Something that is no reply: out of band in RESP3, an array in RESP2. */
+void reply_push(struct reply *r, size_t items);
 /* The text begins with the error's code ("ERR ..."); line ends in it become blanks. */
 void reply_error(struct reply *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -31,6 +31,11 @@ void reply_splice(struct reply *whole, struct reply *part)
 	outbox_splice(&whole->out, &part->out);
 }
 
+void reply_copy(struct reply *whole, const struct reply *part)
+{
+	outbox_copy(&whole->out, &part->out);
+}
+
 /* NULL if the outbox failed, or the reply is muted. */
 static inline char *reserve(struct reply *r, size_t len)
 {
@@ -185,6 +190,11 @@ void reply_map(struct reply *r, size_t pairs)
 void reply_set(struct reply *r, size_t items)
 {
 	typed_number(r, r->protocol < PROTOCOL_RESP3 ? '*' : '~', (int64_t)items);
+}
+
+void reply_push(struct reply *r, size_t items)
+{
+	typed_number(r, r->protocol < PROTOCOL_RESP3 ? '*' : '>', (int64_t)items);
 }
 
 static void count_error(struct error_counts *counts, const char *text)

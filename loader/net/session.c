@@ -8,6 +8,8 @@ void session_init(struct session *s, bool authenticated, size_t limit)
 {
 	*s = (struct session){ .authenticated = authenticated };
 	reply_init(&s->reply, PROTOCOL_RESP2, limit);
+	for (unsigned int i = 0; i < TOPIC_KINDS; i++)
+		TAILQ_INIT(&s->subscribed[i].list);
 }
 
 void session_free(struct session *s)
@@ -29,6 +31,14 @@ void session_reset(struct session *s, bool authenticated)
 	s->name = NULL;
 }
 
+bool session_is_subscriber(const struct session *s)
+{
+	for (unsigned int i = 0; i < TOPIC_KINDS; i++)
+		if (s->subscribed[i].count)
+			return true;
+	return false;
+}
+
 static size_t text_memory(const char *text)
 {
 	return text ? strlen(text) + 1 : 0;
@@ -37,5 +47,5 @@ static size_t text_memory(const char *text)
 size_t session_memory(const struct session *s)
 {
 	return s->reply.out.memory + s->held.out.memory + text_memory(s->name) +
-	       text_memory(s->lib_name) + text_memory(s->lib_version);
+	       text_memory(s->lib_name) + text_memory(s->lib_version) + s->subscription_memory;
 }

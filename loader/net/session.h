@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A session: the state that a client sets by commands (AUTH, HELLO, CLIENT, MULTI), and its outbox.
+ * A session: the state that a client sets by commands (AUTH, HELLO, CLIENT, MULTI, SUBSCRIBE), and
+ * its outbox.
  * It knows no socket; the byte stream is stream.h.
  */
 #ifndef XKV_SESSION_H
@@ -8,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/queue.h>
 
 #include "reply.h"
 
@@ -17,6 +19,10 @@ struct command;
 
 /* CLIENT REPLY SKIP, until the next command has ended. */
 enum reply_skip { SKIP_NONE, SKIP_NEXT, SKIP_THIS };
+
+/* What a client can subscribe to (commands/pubsub.c). */
+enum topic_kind { TOPIC_CHANNEL, TOPIC_PATTERN, TOPIC_SHARD, TOPIC_KINDS };
+TAILQ_HEAD(subscriptions, subscription);
 
 struct session {
 	struct reply reply; /* to be sent, in the protocol that HELLO chose */
@@ -28,6 +34,11 @@ struct session {
 	bool multi;    /* has sent MULTI: commands are queued until EXEC or DISCARD */
 	char *name, *lib_name, *lib_version; /* owned, NULL = none */
 	const struct command *last;	     /* executed; NULL = none */
+	struct {
+		struct subscriptions list; /* the oldest first; owned by commands/pubsub.c */
+		unsigned int count;
+	} subscribed[TOPIC_KINDS];
+	size_t subscription_memory; /* bytes, as if nobody else had subscribed */
 };
 
 /* `limit` of the outbox in bytes, 0 = none. */
@@ -35,6 +46,8 @@ void session_init(struct session *s, bool authenticated, size_t limit);
 void session_free(struct session *s);
 /* What RESET does.  The outbox and the name and version of the client library stay. */
 void session_reset(struct session *s, bool authenticated);
+/* Has it subscribed to anything? */
+bool session_is_subscriber(const struct session *s);
 /* Bytes that the session has allocated. */
 size_t session_memory(const struct session *s);
 

@@ -58,6 +58,7 @@ struct worker {
 	 * that commands took was measured
 	 */
 	uint64_t now_ns;
+	uint64_t messages;	    /* sent to clients, and what took as long; only grows */
 	uint64_t stat[STATS];	    /* only grow */
 	struct error_counts errors; /* since CONFIG RESETSTAT */
 	const struct executor *executor;

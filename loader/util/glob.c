@@ -7,6 +7,7 @@
 #include "glob.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A set of characters, one bit each. */
@@ -123,6 +124,23 @@ void glob_compile(struct glob *g, const char *pattern, size_t len, bool ignore_c
 			add_char(g, c, ignore_case);
 		}
 	}
+}
+
+size_t glob_bytes(const struct glob *g)
+{
+	/* The words of elements that it does not have are never read. */
+	return offsetof(struct glob, element) + (g->elements / 64 + 1) * sizeof(g->element[0]);
+}
+
+struct glob *glob_new(const char *pattern, size_t len, bool ignore_case)
+{
+	struct glob g, *copy;
+
+	glob_compile(&g, pattern, len, ignore_case);
+	copy = malloc(glob_bytes(&g));
+	if (copy)
+		memcpy(copy, &g, glob_bytes(&g));
+	return copy;
 }
 
 bool glob_test(const struct glob *g, const char *text, size_t len)

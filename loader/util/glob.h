@@ -10,13 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GLOB_TEXT_MAX 255 /* bytes of the longest text; keys, commands and directives are shorter */
+/* characters that a pattern matches beside its stars; keys, commands and directives are shorter */
+#define GLOB_TEXT_MAX 255
 #define GLOB_WORDS    ((GLOB_TEXT_MAX + 1) / 64)
 
 /* A compiled pattern. */
 struct glob {
 	unsigned int elements;		   /* each matches one character */
-	bool never;			   /* has more elements than any text has characters */
+	bool never;			   /* more than GLOB_TEXT_MAX elements: matches no text */
 	uint64_t star[GLOB_WORDS];	   /* bit i: a star follows the first i elements */
 	uint64_t element[GLOB_WORDS][256]; /* bit i: element i matches this character */
 };
@@ -25,9 +26,14 @@ struct glob {
 void glob_compile(struct glob *g, const char *pattern, size_t len, bool ignore_case);
 
 /*
- * Does the whole text match?  It has at most GLOB_TEXT_MAX bytes.  In time linear in its length.
+ * Does the whole text match?  In time linear in its length.
  */
 bool glob_test(const struct glob *g, const char *text, size_t len);
+
+/* The same for a pattern that is kept, in no more memory than it needs.  NULL: no memory. */
+struct glob *glob_new(const char *pattern, size_t len, bool ignore_case);
+/* Bytes that glob_new() has allocated, to be freed with free(). */
+size_t glob_bytes(const struct glob *g);
 
 /* Does every text match? */
 static inline bool glob_matches_all(const struct glob *g)

@@ -135,7 +135,8 @@ COMMANDS = """
     EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0
     SCRIPT LOAD 'return 1'
     SCRIPT LOAD 'retur 1'
-    SCRIPT EXISTS e0e1f9fabfc9d4800c877a703b823ac0578ff8db x E0E1F9FABFC9D4800C877A703B823AC0578FF8DB
+    SCRIPT EXISTS e0e1f9fabfc9d4800c877a703b823ac0578ff8db x
+    SCRIPT EXISTS E0E1F9FABFC9D4800C877A703B823AC0578FF8DB
     EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0
     EVALSHA E0E1F9FABFC9D4800C877A703B823AC0578FF8DB 0
     EVALSHA_RO e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0
@@ -310,3 +311,14 @@ def test_closed_while_a_script_is_sent(tmp_path):
             c.close()
         with daemon.connect() as c:
             assert c.call("EXISTS", "k") == b":0\r\n"
+
+
+def test_messages_of_scripts(kernel):
+    """They are sent when the script has ended, and not if it has failed."""
+    listener = Connection(kernel.sock.getpeername()[1])
+    listener.call("SUBSCRIBE", "news")
+    failing = "redis.call('publish', 'news', 'never') error('x')"
+    assert kernel.call("EVAL", failing, 0).startswith(b"-ERR")
+    assert kernel.call("EVAL", "return redis.call('publish', 'news', 'yes')", 0) == b":1\r\n"
+    assert listener.reply() == b"*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$3\r\nyes\r\n"
+    listener.close()

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "loader/commands/commands.h"
+#include "loader/commands/pubsub.h"
 #include "loader/net/client.h"
 #include "memstore.h"
 
@@ -38,7 +39,7 @@ static int make(void **state)
 	char err[256];
 
 	assert_int_equal(config_begin(&b->builder, NULL), 0);
-	b->builder.cfg->client_output_limit = LIMIT;
+	b->builder.cfg->output_limit[OUTPUT_NORMAL].hard = LIMIT;
 	options.cfg = b->builder.cfg;
 	options.store = b->store = memstore_new();
 	b->server = server_new(&options, err, sizeof(err));
@@ -146,12 +147,78 @@ static void test_limit(void **state)
 	assert_int_equal(read(b->fd, text, sizeof(text)), 0);
 }
 
+/* A client beyond the soft limit is closed when its seconds are over, but not if it catches up. */
+static void test_soft_limit(void **state)
+{
+	const struct output_limit limit = { .hard = LIMIT, .soft = LIMIT / 4, .seconds = 100 };
+	struct bed *b = *state;
+	struct worker *w = b->server->worker[0];
+	char text[LIMIT / 2], want[LIMIT / 2 + 16];
+	int len = sprintf(want, "$%zu\r\n", sizeof(text)), small = 1;
+
+	b->builder.cfg->output_limit[OUTPUT_NORMAL] = limit;
+	assert_int_equal(
+		setsockopt(b->client->stream.conn.fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small)),
+		0);
+	memset(text, 'x', sizeof(text));
+	memcpy(want + len, text, sizeof(text));
+	memcpy(want + len + sizeof(text), "\r\n", 2);
+	for (int i = 0; i < 2; i++) {
+		assert_true(b->client->over_since == 0);
+		reply_bulk(client_message(b->client), text, sizeof(text));
+		client_message_end(b->client);
+		round_of(b);
+		assert_true(b->client->over_since > 0);
+		clients_tend_memory(w);
+		assert_int_equal(server_client_count(b->server), 1);
+		if (i == 0)
+			expect(b, want, (size_t)len + sizeof(text) + 2);
+	}
+	b->client->over_since -= limit.seconds + 1;
+	clients_tend_memory(w);
+	assert_int_equal(server_client_count(b->server), 0);
+}
+
+static void publish(struct bed *b, const char *text, unsigned int receivers)
+{
+	assert_int_equal(pubsub_publish(b->server, "a", 1, text, 1), receivers);
+}
+
+/* What is published by something that fails is forgotten, the rest is sent when all has ended. */
+static void test_held_messages(void **state)
+{
+	static const char subscribe[] = "SUBSCRIBE a\r\n",
+			  confirmed[] = "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n",
+			  both[] = "*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n1\r\n"
+				   "*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n4\r\n";
+	const struct held_message *outer, *inner;
+	struct bed *b = *state;
+
+	publish(b, "0", 0);
+	assert_int_equal(write(b->fd, subscribe, strlen(subscribe)), strlen(subscribe));
+	expect(b, confirmed, strlen(confirmed));
+	outer = pubsub_hold(b->server);
+	publish(b, "1", 1);
+	inner = pubsub_hold(b->server);
+	publish(b, "2", 1);
+	publish(b, "3", 1);
+	pubsub_release(b->server, inner, false);
+	inner = pubsub_hold(b->server);
+	publish(b, "4", 1);
+	pubsub_release(b->server, inner, true);
+	assert_int_equal(b->client->session.reply.out.bytes, 0);
+	pubsub_release(b->server, outer, true);
+	expect(b, both, strlen(both));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_idle, make, take_down),
 		cmocka_unit_test_setup_teardown(test_unfinished, make, take_down),
 		cmocka_unit_test_setup_teardown(test_limit, make, take_down),
+		cmocka_unit_test_setup_teardown(test_soft_limit, make, take_down),
+		cmocka_unit_test_setup_teardown(test_held_messages, make, take_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,7 +72,10 @@ static void test_defaults(void **state)
 	assert_int_equal(cfg->port, 6379);
 	assert_string_equal(cfg->dbfilename, "dump.rdb");
 	assert_int_equal(cfg->save_count, 3);
-	assert_int_equal(cfg->client_output_limit, 256 << 20);
+	assert_int_equal(cfg->output_limit[OUTPUT_NORMAL].hard, 256 << 20);
+	assert_int_equal(cfg->output_limit[OUTPUT_PUBSUB].hard, 32 << 20);
+	assert_int_equal(cfg->output_limit[OUTPUT_PUBSUB].soft, 8 << 20);
+	assert_int_equal(cfg->output_limit[OUTPUT_PUBSUB].seconds, 60);
 	assert_int_equal(cfg->maxmemory_clients.percent, 5);
 	assert_int_equal(cfg->max_keys, 0);
 	assert_int_equal(cfg->bind_count, 0);
@@ -95,7 +98,7 @@ static void test_good_file(void **state)
 		"allow 10.0.0.0/8 fd00::/8\nallow 192.168.1.1\n"
 		"udp-token 000102030405060708090a0b0c0d0eFF\n"
 		"client-query-buffer-limit 10mb\nclient-output-buffer-limit normal 2mb 0 0 replica "
-		"1 2 3\n"
+		"1 2 3\nclient-output-buffer-limit PubSub 0 1kb 7\n"
 		"daemonize no\nrdb-other-types skip\nstart-empty yes\ninterface eth0\nmode native";
 	struct config_builder b;
 	const struct config *cfg;
@@ -118,7 +121,8 @@ static void test_good_file(void **state)
 	assert_int_equal(cfg->allow[0].addr.s6_addr[12], 10);
 	assert_true(cfg->udp_token_set && cfg->udp_token[15] == 0xff);
 	assert_int_equal(cfg->query_buffer_limit, 10 << 20);
-	assert_int_equal(cfg->client_output_limit, 2 << 20);
+	assert_string_equal(value_of(cfg, "client-output-buffer-limit"),
+			    "normal 2097152 0 0 slave 1 2 3 pubsub 0 1024 7");
 	assert_int_equal(cfg->rdb_other, RDB_OTHER_SKIP);
 	assert_true(cfg->load_empty);
 	assert_int_equal(cfg->mode, MODE_NATIVE);
@@ -186,12 +190,13 @@ static const struct {
 	{ "maxmemory-clients %",
 	  ":1: maxmemory-clients: \"%\" is neither a size, as in 256mb, nor a percentage, "
 	  "as in 5%" },
-	{ "client-output-buffer-limit normal 1 2", ":1: client-output-buffer-limit: takes a class "
-						   "and three numbers, as in `normal 256mb 0 0`" },
-	{ "client-output-buffer-limit normal 1mb 1 1",
-	  ":1: client-output-buffer-limit: there is no soft limit, write `normal 1mb 0 0`" },
+	{ "client-output-buffer-limit normal 1 2",
+	  ":1: client-output-buffer-limit: takes a class "
+	  "and three numbers, as in `pubsub 32mb 8mb 60`" },
+	{ "client-output-buffer-limit pubsub 1mb 1 -1",
+	  ":1: client-output-buffer-limit: \"1mb 1 -1\" are not two sizes and seconds" },
 	{ "client-output-buffer-limit other 1mb 1 1",
-	  ":1: client-output-buffer-limit: unknown class \"other\", there is only `normal`" },
+	  ":1: client-output-buffer-limit: unknown class \"other\", it must be normal or pubsub" },
 };
 
 static void test_bad_files(void **state)

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Pub/sub: clients subscribe to channels, to patterns of channels, and to shard channels, and get
+ * what is published there as messages (client_message()).  All of it is used by the thread of the
+ * only worker.
+ */
+#ifndef XKV_COMMANDS_PUBSUB_H
+#define XKV_COMMANDS_PUBSUB_H
+
+#include "net/session.h"
+#include "util/hashtable.h"
+
+struct client;
+struct command;
+struct server;
+
+TAILQ_HEAD(topics, topic);
+TAILQ_HEAD(held_messages, held_message);
+
+/* Who has subscribed to what; one per worker. */
+struct pubsub {
+	struct {
+		struct hashtable names;
+		struct topics list;	/* the oldest first; owned */
+	} topics[TOPIC_KINDS];		/* those with subscribers */
+	struct hashtable subscriptions; /* by client and topic */
+	uint64_t key[2];		/* of the hashes */
+	struct held_messages held;	/* see pubsub_hold(); owned */
+	unsigned int holds;
+	bool ready;
+};
+
+/*
+ * Sends a message to all subscribers of a channel, and to those of patterns that match it.  Returns
+ * how many receive it, a client with several subscriptions more than once.
+ *
+ * May be called by anything in the daemon that runs in the loop's thread: no client is freed by it,
+ * and one that is sent too much is closed later.  Within a command it must not come between two
+ * parts of a reply to the same client.
+ */
+unsigned int pubsub_publish(struct server *s, const void *channel, size_t channel_len,
+			    const void *message, size_t len);
+
+/*
+ * What is published from now on waits for pubsub_release(), which sends or forgets it: for what may
+ * be repeated, as a transaction is, and for what is still to reply.  May be nested: the outermost
+ * one sends.  `since` is what pubsub_hold() has returned, perhaps NULL.
+ */
+struct held_message *pubsub_hold(struct server *s);
+void pubsub_release(struct server *s, const struct held_message *since, bool send);
+
+/* How many channels, patterns or shard channels have subscribers. */
+size_t pubsub_topics(const struct server *s, enum topic_kind kind);
+
+/* Ends all subscriptions of a client, which is not told of it. */
+void pubsub_leave(struct client *c);
+/* Is the client a subscriber in RESP2, and this none of the commands that such a client may use? */
+bool pubsub_refuses(const struct client *c, const struct command *cmd);
+/* Frees what is left when no client is. */
+void pubsub_free(struct pubsub *p);
+
+#endif
