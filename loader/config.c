@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include "bpf/layout.h"
 #include "util/glob.h"
@@ -38,15 +39,20 @@ static const char *const others[] = { "refuse", "skip", NULL };
 static const char *const protections[] = { "no", "yes", "local", NULL };
 static const char *const no_yes[] = { "no", "yes", NULL };
 
-#define AT(name) offsetof(struct config, name)
-#define KB	 1024ULL
-#define MB	 (1024 * KB)
-#define GB	 (1024 * MB)
+#define AT(name)	   offsetof(struct config, name)
+#define PATH_OF_SOCKET_MAX (sizeof(((struct sockaddr_un *)0)->sun_path) - 1)
+#define KB		   1024ULL
+#define MB		   (1024 * KB)
+#define GB		   (1024 * MB)
 
 /* clang-format off */
 static const struct directive table[] = {
-	{ "port", &type_number, AT(port), "6379", 1, 65535, PROTECTED, NULL, "PORT",
-	  "TCP and UDP port" },
+	{ "port", &type_number, AT(port), "6379", 0, 65535, PROTECTED, NULL, "PORT",
+	  "TCP and UDP port; 0: neither, only the Unix socket" },
+	{ "unixsocket", &type_string, AT(unixsocket), "", 0, PATH_OF_SOCKET_MAX, PROTECTED, NULL, "PATH",
+	  "Unix socket to listen on; default: none" },
+	{ "unixsocketperm", &type_octal, AT(unixsocketperm), "0", 0, 0777, PROTECTED, NULL, "MODE",
+	  "permissions of the Unix socket, octal; 0: what the umask leaves" },
 	{ "bind", &type_addresses, AT(bind), "", 0, 0, MULTI | PROTECTED, NULL, "ADDRESS...",
 	  "addresses to listen on; default: loopback and the addresses of the interface" },
 	{ "interface", &type_interface, AT(interface), "", 0, IFNAMSIZ - 1, PROTECTED, NULL, "NAME",
@@ -330,6 +336,11 @@ static int check(const struct config *cfg, struct sink *err)
 	if (cfg->udp_token_set && !cfg->requirepass[0])
 		ret = bad(err, "udp-token closes UDP, but TCP stays open to everybody: set "
 			       "`requirepass` too, or take udp-token away");
+	if (!cfg->port && !cfg->unixsocket[0])
+		ret = bad(err, "port 0 leaves nothing to listen on: set `unixsocket`");
+	if (!cfg->port && cfg->interface[0])
+		ret = bad(err, "port 0 closes UDP too, so XDP would have nothing to answer: take "
+			       "`interface` away, or set the port");
 	if (cfg->mode != MODE_AUTO && !cfg->interface[0])
 		ret = bad(err, "mode needs an interface: add `interface NAME`");
 	return ret;

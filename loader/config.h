@@ -58,7 +58,9 @@ struct share {
 /* Strings belong to the struct and are never NULL. */
 struct config {
 	/* as in Redis */
-	unsigned int port; /* 1..65535, default 6379 */
+	unsigned int port;	     /* up to 65535, default 6379; 0: neither TCP nor UDP */
+	const char *unixsocket;	     /* default "" = none */
+	unsigned int unixsocketperm; /* mode, default 0: what the umask leaves */
 	/* addresses; "*" and "::*" are all; one with a leading '-' may be missing */
 	const char *bind[CONFIG_MAX_BIND];
 	unsigned int bind_count; /* default 0: those of the interface, 127.0.0.1 and ::1 */

@@ -319,12 +319,29 @@ void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_a
 		reply_ok(reply_to(c));
 }
 
+/* As in Redis, in its order. */
+static const char *client_flags(const struct client *c, char text[8])
+{
+	char *to = text;
+
+	if (c->session.multi)
+		*to++ = 'x';
+	if (connection_is_unix(&c->stream.conn))
+		*to++ = 'U';
+	if (c->session.no_evict)
+		*to++ = 'e';
+	if (to == text)
+		*to++ = 'N';
+	*to = '\0';
+	return text;
+}
+
 /* One client as CLIENT LIST shows it; fields of Redis' that have no meaning here are left out. */
 static void print_client(FILE *out, const struct client *c)
 {
 	const struct stream *stream = &c->stream;
 	const struct session *s = &c->session;
-	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX];
+	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX], flags[8];
 	double now = monotonic_seconds();
 
 	connection_address(&stream->conn, true, peer);
@@ -336,10 +353,7 @@ static void print_client(FILE *out, const struct client *c)
 		"events=%s cmd=%s "
 		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
 		(unsigned long long)c->id, peer, local, stream->conn.fd, s->name ? s->name : "",
-		(long long)(now - c->since), (long long)(now - c->active),
-		s->multi      ? "x"
-		: s->no_evict ? "e"
-			      : "N",
+		(long long)(now - c->since), (long long)(now - c->active), client_flags(c, flags),
 		s->multi ? 0 : -1, stream_pending(stream), stream->in.cap - stream->in.len,
 		stream->parser.cap * sizeof(struct resp_arg), s->reply.out.bytes, c->memory,
 		ev_is_active(&stream->writable) ? "rw" : "r",

@@ -451,25 +451,25 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 
 /* --- life --- */
 
-void client_new(struct worker *w, int fd)
+void client_new(struct worker *w, struct connection conn)
 {
 	struct server *s = w->srv;
 	struct client *c = calloc(1, sizeof(*c) + w->executor->client_bytes);
 
 	if (!c) {
 		log_warning("out of memory for a client");
-		close(fd);
+		conn.transport->close(&conn);
 		return;
 	}
 	c->srv = s;
 	c->worker = w;
-	connection_tcp(&c->stream.conn, fd, s->cfg->tcp_keepalive);
+	c->stream.conn = conn;
 	c->id = ++s->last_client_id;
 	c->since = c->active = monotonic_seconds();
 	session_init(&c->session, !s->cfg->requirepass[0], s->cfg->client_output_limit);
 	c->session.reply.errors = &w->errors;
-	ev_io_init(&c->stream.readable, on_readable, fd, EV_READ);
-	ev_io_init(&c->stream.writable, on_writable, fd, EV_WRITE);
+	ev_io_init(&c->stream.readable, on_readable, conn.fd, EV_READ);
+	ev_io_init(&c->stream.writable, on_writable, conn.fd, EV_WRITE);
 	c->stream.readable.data = c->stream.writable.data = c;
 	ev_io_start(w->loop, &c->stream.readable);
 	TAILQ_INSERT_TAIL(&w->clients, c, link);

@@ -47,8 +47,8 @@ struct client {
 	_Alignas(max_align_t) char commands[];
 };
 
-/* Takes over the connected, non-blocking socket `fd`; closes it if there is no memory. */
-void client_new(struct worker *w, int fd);
+/* Takes over the connection; closes it if there is no memory. */
+void client_new(struct worker *w, struct connection conn);
 /* Not for the client whose command is being executed: that one is marked `dead` instead. */
 void client_free(struct client *c);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A connection to one client, whatever transport is below it: read, writev, finish, close.  Plain
- * TCP is one table of these functions; TLS or a Unix socket would be another.
+ * A connection to one client, whatever transport is below it: read, writev, finish, close.  TCP
+ * and Unix sockets are a table of these functions each.
  */
 #ifndef XKV_CONNECTION_H
 #define XKV_CONNECTION_H
@@ -12,7 +12,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#define ADDRESS_TEXT 80 /* an IPv6 address with zone, brackets and port */
+#define ADDRESS_TEXT 112 /* a path of a Unix socket, or an IPv6 address with zone, and a port */
 
 struct connection;
 
@@ -39,12 +39,16 @@ struct connection {
 /* Takes over a connected, non-blocking TCP socket; `keepalive` is in seconds, 0 = off. */
 void connection_tcp(struct connection *conn, int fd, unsigned int keepalive);
 
+/* Takes over a connected, non-blocking Unix socket. */
+void connection_unix(struct connection *conn, int fd);
+bool connection_is_unix(const struct connection *conn);
+
 enum peer_state { PEER_THERE, PEER_SENDS_NO_MORE, PEER_GONE };
 enum peer_state connection_peer(const struct connection *conn);
 
-/* Is the peer on this machine, by loopback? */
+/* Is the peer on this machine, by loopback or a Unix socket? */
 bool connection_is_local(const struct connection *conn);
-/* Writes "address:port" of the peer, or of our side. */
+/* Writes "address:port" of the peer, or of our side; of Unix sockets "path:0" for both. */
 void connection_address(const struct connection *conn, bool peer, char text[ADDRESS_TEXT]);
 void address_text(const struct sockaddr *addr, char text[ADDRESS_TEXT]);
 

@@ -23,16 +23,16 @@
 #include "executor.h"
 #include "persist/snapshot.h"
 #include "port_hint.h"
+#include "unix.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/machine.h"
 
-#define ACCEPTS_A_ROUND	  100
-#define REFUSED_PAUSE	  10 /* seconds between two log lines about refused clients */
-#define TURNED_AWAY_BYTES 65536
-#define ACCEPT_PAUSE	  0.5 /* seconds without accepting when file descriptors ran out */
-#define FDS_BESIDES	  64  /* listeners, maps, log, snapshot: what is not a client */
-#define SAVE_RETRY	  5   /* seconds before a background save that failed is tried again */
+#define ACCEPTS_A_ROUND 100
+#define REFUSED_PAUSE	10  /* seconds between two log lines about refused clients */
+#define ACCEPT_PAUSE	0.5 /* seconds without accepting when file descriptors ran out */
+#define FDS_BESIDES	64  /* listeners, maps, log, snapshot: what is not a client */
+#define SAVE_RETRY	5   /* seconds before a background save that failed is tried again */
 
 /* Active expiry: 2 % of one CPU, or 25 % while a good part of what is looked at has expired. */
 #define EXPIRY_PERIOD	   0.1
@@ -57,13 +57,13 @@ struct extra {
 static void accept_start(struct server *s)
 {
 	for (unsigned int i = 0; i < s->listener_count; i++)
-		ev_io_start(s->loop, &s->listeners[i]);
+		ev_io_start(s->loop, &s->listeners[i].io);
 }
 
 static void accept_stop(struct server *s)
 {
 	for (unsigned int i = 0; i < s->listener_count; i++)
-		ev_io_stop(s->loop, &s->listeners[i]);
+		ev_io_stop(s->loop, &s->listeners[i].io);
 }
 
 static void on_accept_pause_end(struct ev_loop *loop, ev_timer *w, int events)
@@ -103,45 +103,55 @@ static void log_refused(struct server *s, const struct sockaddr *peer)
 
 /*
  * Sends the client an error and closes.  Best effort: if it cannot be sent, the client sees the
- * connection closed.  What the client has sent already is read, because the kernel would otherwise
- * close the connection by a reset, which may overtake the error.
+ * connection closed.
  */
-static void turn_away(struct worker *w, int fd, const char *why)
+static void turn_away(struct worker *w, struct connection *conn, const char *why)
 {
 	struct reply reply;
 	struct iovec iov;
-	struct msghdr msg = { .msg_iov = &iov };
 
 	w->stat[STAT_REJECTED]++;
 	reply_init(&reply, PROTOCOL_RESP2, 0);
 	reply_error(&reply, "%s", why);
-	msg.msg_iovlen = (size_t)outbox_iov(&reply.out, &iov, 1);
-	if (sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ||
-	    recv(fd, NULL, TURNED_AWAY_BYTES, MSG_DONTWAIT | MSG_TRUNC) < 0)
+	if (conn->transport->writev(conn, &iov, outbox_iov(&reply.out, &iov, 1)) < 0)
 		log_debug("a client that was turned away: %s", strerror(errno));
+	conn->transport->finish(conn);
+	conn->transport->close(conn);
 	reply_free(&reply);
-	close(fd);
 }
 
-static void accepted(struct server *s, int fd, const struct sockaddr *peer)
+static void connection_of(struct connection *conn, const struct listener *l, int fd)
 {
+	if (l->kind == LISTEN_UNIX) {
+		log_verbose("Accepted connection to %s", l->srv->cfg->unixsocket);
+		connection_unix(conn, fd);
+	} else {
+		connection_tcp(conn, fd, l->srv->cfg->tcp_keepalive);
+	}
+}
+
+static void accepted(const struct listener *l, int fd, const struct sockaddr *peer)
+{
+	struct server *s = l->srv;
 	struct worker *w = s->worker[0];
 	const char *why = s->opt.refuse ? s->opt.refuse(s->opt.refuse_arg, peer) : NULL;
+	struct connection conn;
 
+	connection_of(&conn, l, fd);
 	if (why) {
 		w->stat[STAT_REFUSED]++;
 		log_refused(s, peer);
-		turn_away(w, fd, why);
+		turn_away(w, &conn, why);
 	} else if (server_client_count(s) >= s->cfg->maxclients) {
-		turn_away(w, fd, "ERR max number of clients reached");
+		turn_away(w, &conn, "ERR max number of clients reached");
 	} else {
-		client_new(w, fd);
+		client_new(w, conn);
 	}
 }
 
 static void on_connection(struct ev_loop *loop, ev_io *w, int events)
 {
-	struct server *s = w->data;
+	struct listener *l = w->data;
 
 	(void)loop;
 	(void)events;
@@ -152,17 +162,26 @@ static void on_connection(struct ev_loop *loop, ev_io *w, int events)
 				 SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0) {
-			accepted(s, fd, (struct sockaddr *)&peer);
+			accepted(l, fd, (struct sockaddr *)&peer);
 			continue;
 		}
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-			accept_pause(s, errno);
+			accept_pause(l->srv, errno);
 		if (errno != EINTR && errno != ECONNABORTED)
 			return; /* EAGAIN, or an error of a connection that is gone (accept(2)) */
 	}
 }
 
 /* --- listening --- */
+
+static void add_listener(struct server *s, enum listener_kind kind, int fd)
+{
+	struct listener *l = &s->listeners[s->listener_count++];
+
+	*l = (struct listener){ .kind = kind, .srv = s };
+	ev_io_init(&l->io, on_connection, fd, EV_READ);
+	l->io.data = l;
+}
 
 static int try_listen(struct server *s, const struct addrinfo *ai, bool from_interface)
 {
@@ -188,8 +207,7 @@ static int try_listen(struct server *s, const struct addrinfo *ai, bool from_int
 		close(fd);
 		return ret;
 	}
-	ev_io_init(&s->listeners[s->listener_count], on_connection, fd, EV_READ);
-	s->listeners[s->listener_count++].data = s;
+	add_listener(s, LISTEN_TCP, fd);
 	return 0;
 }
 
@@ -267,7 +285,7 @@ static int listen_on_interface(struct server *s, char *err, size_t err_len)
 	return ret;
 }
 
-int server_listen(struct server *s, char *err, size_t err_len)
+static int listen_tcp(struct server *s, char *err, size_t err_len)
 {
 	static const char *const loopback[] = { "127.0.0.1", "-::1" };
 	const struct config *cfg = s->cfg;
@@ -286,18 +304,54 @@ int server_listen(struct server *s, char *err, size_t err_len)
 	return ret;
 }
 
+static int listen_unix(struct server *s, char *err, size_t err_len)
+{
+	const struct config *cfg = s->cfg;
+	int fd = unix_listen(cfg->unixsocket, cfg->unixsocketperm, (int)cfg->tcp_backlog, err,
+			     err_len);
+
+	if (fd >= 0)
+		add_listener(s, LISTEN_UNIX, fd);
+	return fd < 0 ? fd : 0;
+}
+
+int server_listen(struct server *s, char *err, size_t err_len)
+{
+	int ret = 0;
+
+	/* The first one: there are always few enough listeners for it. */
+	if (s->cfg->unixsocket[0])
+		ret = listen_unix(s, err, err_len);
+	if (!ret && s->cfg->port)
+		ret = listen_tcp(s, err, err_len);
+	return ret;
+}
+
+/* Also removes the file of a Unix socket. */
+static void close_listeners(struct server *s)
+{
+	while (s->listener_count) {
+		struct listener *l = &s->listeners[--s->listener_count];
+
+		ev_io_stop(s->loop, &l->io);
+		close(l->io.fd);
+		if (l->kind == LISTEN_UNIX)
+			unix_remove(s->cfg->unixsocket);
+	}
+}
+
 void server_follow_addresses(struct server *s)
 {
 	unsigned int before = s->listener_count;
 	char err[256];
 
-	if (s->cfg->bind_count || !s->cfg->interface[0])
+	if (s->cfg->bind_count || !s->cfg->interface[0] || !s->cfg->port)
 		return;
 	s->following_addresses = true;
 	if (listen_on_interface(s, err, sizeof(err)))
 		log_warning("%s", err);
 	for (unsigned int i = before; i < s->listener_count; i++)
-		ev_io_start(s->loop, &s->listeners[i]);
+		ev_io_start(s->loop, &s->listeners[i].io);
 }
 
 /* --- periodic work --- */
@@ -767,10 +821,7 @@ void server_free(struct server *s)
 		return;
 	free_extras(s);
 	stop_signals(s);
-	for (unsigned int i = 0; i < s->listener_count; i++) {
-		ev_io_stop(s->loop, &s->listeners[i]);
-		close(s->listeners[i].fd);
-	}
+	close_listeners(s);
 	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
 		worker_free(s->worker[i]);
 	free(s);
@@ -780,12 +831,17 @@ int server_run(struct server *s)
 {
 	accept_start(s);
 	sd_notify(0, "READY=1\nSTATUS=Serving");
-	log_notice("ready to accept connections on port %u", s->cfg->port);
+	if (s->cfg->port)
+		log_notice("ready to accept connections on port %u", s->cfg->port);
+	if (s->cfg->unixsocket[0])
+		log_notice("The server is now ready to accept connections at %s",
+			   s->cfg->unixsocket);
 	ev_run(s->loop, 0);
 	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
 		clients_flush(s->worker[i]);
 	snapshot_wait();
 	snapshot_reap();
+	close_listeners(s);
 	log_notice("xkvd is now ready to exit, bye bye...");
 	return 0;
 }

@@ -13,6 +13,14 @@
 #define MAX_LISTENERS  64
 #define SERVER_WORKERS 1
 
+enum listener_kind { LISTEN_TCP, LISTEN_UNIX };
+
+struct listener {
+	ev_io io;
+	enum listener_kind kind;
+	struct server *srv;
+};
+
 struct extra; /* a watcher of server_add_fd() or server_add_timer() */
 
 struct server {
@@ -21,7 +29,7 @@ struct server {
 	struct store *store;
 	struct worker *worker[SERVER_WORKERS]; /* owned */
 	struct ev_loop *loop;		       /* the first worker's, for the watchers below */
-	ev_io listeners[MAX_LISTENERS];
+	struct listener listeners[MAX_LISTENERS];
 	unsigned int listener_count;
 	bool following_addresses; /* a port that is in use may be one of our own listeners */
 	ev_timer accept_pause, second, expiry;
