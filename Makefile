@@ -47,7 +47,8 @@ XKVD_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard loader/*.c loader/*/*.c))
 BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/*.c bench/common/*.c bench/load/*.c bench/frames/*.c))
 TOOL_OBJ  := $(patsubst %,$(BUILD)/bench/common/%.o,dist option message)
 
-XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd -lm -lpthread
+SSL_LIBS   := $(shell pkg-config --libs openssl 2>/dev/null || echo -lssl -lcrypto)
+XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd $(SSL_LIBS) -lm -lpthread
 CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf
 BENCH_LIBS := -lxdp -lbpf -ljansson -lhiredis -lm -lpthread
 

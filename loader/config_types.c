@@ -377,6 +377,27 @@ static void fixed_format(const struct config *cfg, const struct directive *d, FI
 
 const struct config_type type_fixed = { .parse = fixed_parse, .format = fixed_format };
 
+/* A directive of Redis that has no effect here, and does no harm. */
+static int unused_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+			char **words, struct sink *err)
+{
+	(void)b;
+	(void)n;
+	(void)err;
+	if (words[0][0])
+		log_warning("%s is ignored: %s", d->name, d->help);
+	return 0;
+}
+
+static void unused_format(const struct config *cfg, const struct directive *d, FILE *out)
+{
+	(void)cfg;
+	(void)d;
+	(void)out;
+}
+
+const struct config_type type_unused = { .parse = unused_parse, .format = unused_format };
+
 /* --- bind --- */
 
 static bool is_address(const char *word)

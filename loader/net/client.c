@@ -167,8 +167,8 @@ static size_t memory_of(struct client *c)
 {
 	const struct executor *ex = c->worker->executor;
 
-	return sizeof(*c) + ex->client_bytes + stream_memory(&c->stream) +
-	       session_memory(&c->session) + ex->memory(c);
+	return sizeof(*c) + ex->client_bytes + connection_memory(&c->stream.conn) +
+	       stream_memory(&c->stream) + session_memory(&c->session) + ex->memory(c);
 }
 
 static void account(struct client *c, size_t memory)
@@ -224,10 +224,16 @@ static void read_or_wait(struct client *c)
 	struct server *s = c->srv;
 	uint64_t limit = c->paused ? memory_limit(s) : 0;
 
-	if (c->closing || (limit && server_client_memory(s) > limit / 2))
+	if ((c->closing && !c->stream.conn.write_needs_read) ||
+	    (limit && server_client_memory(s) > limit / 2)) {
 		ev_io_stop(c->worker->loop, &c->stream.readable);
-	else
-		ev_io_start(c->worker->loop, &c->stream.readable);
+		return;
+	}
+	ev_io_start(c->worker->loop, &c->stream.readable);
+	if (c->stream.conn.more && !c->queued) {
+		c->reads = true;
+		queue(c);
+	}
 }
 
 void clients_trim_memory(struct worker *w)
@@ -259,6 +265,27 @@ static void touch(struct client *c)
 	TAILQ_INSERT_TAIL(&c->worker->clients, c, link);
 }
 
+/* A peer that goes is not worth a line, nor a counter. */
+static void note_failure(struct client *c)
+{
+	if (errno != EPROTO)
+		return;
+	c->worker->stat[STAT_TLS_ERRORS]++;
+	log_verbose("TLS ends client id %llu: %s", (unsigned long long)c->id,
+		    connection_error(&c->stream.conn));
+}
+
+/* With TLS, output may have to wait for input, and the other way round. */
+static void write_or_wait(struct client *c)
+{
+	const struct connection *conn = &c->stream.conn;
+
+	if ((outbox(c)->bytes && !conn->write_needs_read) || conn->read_needs_write)
+		ev_io_start(c->worker->loop, &c->stream.writable);
+	else
+		ev_io_stop(c->worker->loop, &c->stream.writable);
+}
+
 /* Sends what the socket takes without waiting. */
 static void client_flush(struct client *c)
 {
@@ -273,6 +300,7 @@ static void client_flush(struct client *c)
 			continue;
 		if (n < 0) {
 			c->dead |= errno != EAGAIN;
+			note_failure(c);
 			break;
 		}
 		outbox_sent(outbox(c), (size_t)n);
@@ -281,10 +309,7 @@ static void client_flush(struct client *c)
 	c->worker->stat[STAT_BYTES_OUT] += total;
 	if (total)
 		touch(c);
-	if (outbox(c)->bytes)
-		ev_io_start(c->worker->loop, &c->stream.writable);
-	else
-		ev_io_stop(c->worker->loop, &c->stream.writable);
+	write_or_wait(c);
 }
 
 void clients_flush(struct worker *w)
@@ -354,15 +379,23 @@ static bool is_abandoned(struct client *c)
 	return monotonic_ns() - c->hung_up > HANGUP_GRACE_NS;
 }
 
+static void serve_input(struct client *c);
+
 void client_turn(struct client *c)
 {
+	bool reads = c->reads;
+
+	c->reads = false;
 	worker_dequeue(c->worker, c);
 	if (c->ran & RUN_UNFINISHED)
 		touch(c);
 	else
 		c->worker->now_ns = monotonic_ns();
 	c->dead |= is_abandoned(c);
-	run_round(c);
+	if (reads && !c->dead)
+		serve_input(c);
+	else
+		run_round(c);
 }
 
 /* --- messages --- */
@@ -414,7 +447,24 @@ static bool receive(struct client *c)
 		touch(c);
 		return true;
 	}
-	return n < 0 && (errno == EAGAIN || errno == EINTR);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return true;
+	if (n < 0)
+		note_failure(c);
+	return false;
+}
+
+static void serve_input(struct client *c)
+{
+	if (!receive(c)) {
+		c->dead = true;
+		settle(c);
+	} else if (c->paused) {
+		write_or_wait(c);
+		settle(c);
+	} else {
+		run_round(c);
+	}
 }
 
 static void on_readable(struct ev_loop *loop, ev_io *w, int events)
@@ -425,14 +475,9 @@ static void on_readable(struct ev_loop *loop, ev_io *w, int events)
 	(void)events;
 	if (c->queued)
 		return; /* it is read from again after its turn */
-	if (!receive(c)) {
-		c->dead = true;
-		settle(c);
-	} else if (c->paused) {
-		settle(c);
-	} else {
-		run_round(c);
-	}
+	if (c->stream.conn.write_needs_read)
+		client_flush(c);
+	serve_input(c);
 }
 
 static void on_writable(struct ev_loop *loop, ev_io *w, int events)
@@ -446,7 +491,10 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 		c->paused = false;
 		queue(c);
 	}
-	settle(c);
+	if (c->stream.conn.read_needs_write && !c->queued)
+		serve_input(c);
+	else
+		settle(c);
 }
 
 /* --- life --- */
@@ -471,11 +519,11 @@ void client_new(struct worker *w, struct connection conn)
 	ev_io_init(&c->stream.readable, on_readable, conn.fd, EV_READ);
 	ev_io_init(&c->stream.writable, on_writable, conn.fd, EV_WRITE);
 	c->stream.readable.data = c->stream.writable.data = c;
-	ev_io_start(w->loop, &c->stream.readable);
 	TAILQ_INSERT_TAIL(&w->clients, c, link);
 	account(c, memory_of(c));
 	w->client_count++;
 	w->stat[STAT_CONNECTIONS]++;
+	read_or_wait(c);
 }
 
 void client_free(struct client *c)

@@ -40,6 +40,7 @@ struct client {
 	uint64_t hung_up;
 	/* has commands left to execute, and waits here for its turn; NULL = not */
 	struct turns *queued;
+	bool reads;   /* waits for its turn to read what the connection has taken from the socket */
 	bool paused;  /* has commands left to execute, and must read replies first */
 	bool closing; /* executes nothing more; closed when its replies are sent */
 	bool dead;    /* closed at the end of the round */

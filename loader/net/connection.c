@@ -16,6 +16,7 @@
 
 #define DROPPED_BYTES 65536 /* in one call, of DROPPED_READS at most */
 #define DROPPED_READS 64
+#define TLS_MEMORY    (14 << 10) /* of an idle connection with OpenSSL 3.0 */
 
 /* ---- the transports ------------------------------------------------------ */
 
@@ -54,7 +55,7 @@ static void socket_close(struct connection *conn)
 	conn->fd = -1;
 }
 
-static const struct transport tcp = {
+const struct transport transport_tcp = {
 	.read = socket_read, .writev = socket_writev, .finish = tcp_finish, .close = socket_close
 };
 
@@ -74,12 +75,24 @@ void connection_tcp(struct connection *conn, int fd, unsigned int keepalive)
 		     !setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
 	if (!ok)
 		log_verbose("cannot set TCP options of a client: %s", strerror(errno));
-	*conn = (struct connection){ .transport = &tcp, .fd = fd };
+	*conn = (struct connection){ .transport = &transport_tcp, .fd = fd };
 }
 
 void connection_unix(struct connection *conn, int fd)
 {
 	*conn = (struct connection){ .transport = &unix_socket, .fd = fd };
+}
+
+size_t connection_memory(const struct connection *conn)
+{
+	return conn->ssl ? TLS_MEMORY : 0;
+}
+
+const char *connection_error(const struct connection *conn)
+{
+	int error = conn->broken ? conn->broken : errno;
+
+	return conn->error ? conn->error : strerror(error);
 }
 
 bool connection_is_unix(const struct connection *conn)

@@ -13,7 +13,7 @@
 #define MAX_LISTENERS  64
 #define SERVER_WORKERS 1
 
-enum listener_kind { LISTEN_TCP, LISTEN_UNIX };
+enum listener_kind { LISTEN_TCP, LISTEN_TLS, LISTEN_UNIX };
 
 struct listener {
 	ev_io io;
@@ -31,7 +31,9 @@ struct server {
 	struct ev_loop *loop;		       /* the first worker's, for the watchers below */
 	struct listener listeners[MAX_LISTENERS];
 	unsigned int listener_count;
-	bool following_addresses; /* a port that is in use may be one of our own listeners */
+	struct ssl_ctx_st *tls;	     /* for new connections; NULL without `tls-port` */
+	struct ssl_ctx_st *tls_next; /* of a configuration that is being set */
+	bool following_addresses;    /* a port that is in use may be one of our own listeners */
 	ev_timer accept_pause, second, expiry;
 	ev_signal on_term, on_int, on_usr1, on_hup;
 	ev_io snapshot_done;
@@ -46,14 +48,11 @@ struct server {
 		double per_second; /* since the one before */
 	} ops;
 	uint64_t stat_base[STATS]; /* what CONFIG RESETSTAT has found */
-	struct {
-		unsigned int count; /* connections refused by address since they were logged */
-		time_t logged_at;   /* monotonic seconds, 0 = never */
-	} refused;
-	bool writes_refused; /* the last snapshot failed: see stop-writes-on-bgsave-error */
-	bool expiry_off;     /* DEBUG SET-ACTIVE-EXPIRE 0 */
-	bool stopping;	     /* nothing is executed any more */
-	double signalled;    /* when SIGTERM or SIGINT came and saving failed, 0 = never */
+	struct log_rate refused;   /* connections, by address */
+	bool writes_refused;	   /* the last snapshot failed: see stop-writes-on-bgsave-error */
+	bool expiry_off;	   /* DEBUG SET-ACTIVE-EXPIRE 0 */
+	bool stopping;		   /* nothing is executed any more */
+	double signalled;	   /* when SIGTERM or SIGINT came and saving failed, 0 = never */
 };
 
 enum shutdown_save { SHUTDOWN_BY_RULES, SHUTDOWN_SAVE, SHUTDOWN_NOSAVE };

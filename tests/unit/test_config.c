@@ -333,8 +333,9 @@ static int set_live(const struct config **now, const struct config_pair *pairs, 
 		    struct applied *applied)
 {
 	const struct config *next = NULL;
-	int ret = config_set_live(*now, pairs, count, applied ? apply : NULL, applied, &next,
-				  &failed, sentence, sizeof(sentence));
+	const struct config_hooks hooks = { NULL, applied ? apply : NULL, applied };
+	int ret = config_set_live(*now, pairs, count, &hooks, &next, &failed, sentence,
+				  sizeof(sentence));
 
 	if (ret) {
 		assert_null(next);
@@ -477,6 +478,7 @@ static void test_a_configuration_never_changes(void **state)
 	const struct config_pair second_bad[] = { { "requirepass", "x" }, { "save", "1" } },
 				 unfit[] = { { "allow", "" }, { "requirepass", "" } };
 	struct applied accepts = { 0 }, refuses = { .ret = -EBUSY };
+	const struct config_hooks hooks = { NULL, apply, &accepts };
 	const struct config *cfg = full(), *held = cfg, *next;
 	struct image before, after;
 
@@ -489,8 +491,8 @@ static void test_a_configuration_never_changes(void **state)
 	assert_int_equal(set_live(&cfg, changes, COUNT(changes), &refuses), -EBUSY);
 	assert_unchanged(held, &before);
 	assert_ptr_equal(cfg, held);
-	assert_int_equal(config_set_live(held, changes, COUNT(changes), apply, &accepts, &next,
-					 &failed, sentence, sizeof(sentence)),
+	assert_int_equal(config_set_live(held, changes, COUNT(changes), &hooks, &next, &failed,
+					 sentence, sizeof(sentence)),
 			 0);
 	assert_unchanged(held, &before);
 	/* The next one shares nothing with it. */
