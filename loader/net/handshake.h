@@ -10,7 +10,6 @@
 #ifndef XKV_HANDSHAKE_H
 #define XKV_HANDSHAKE_H
 
-#include <openssl/types.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
@@ -21,6 +20,7 @@
 #define HANDSHAKES_MAX 1024 /* of a worker */
 
 struct handshake;
+struct ssl_ctx_st; /* SSL_CTX */
 struct worker;
 
 TAILQ_HEAD(handshake_list, handshake);
@@ -39,7 +39,7 @@ void handshakes_init(struct handshakes *all);
  * Takes over a TCP connection and makes it one with TLS; then, a client of the worker.  Closes it
  * if anything fails.
  */
-void handshake_new(struct worker *w, struct connection conn, SSL_CTX *context);
+void handshake_new(struct worker *w, struct connection conn, struct ssl_ctx_st *context);
 /* Closes the oldest one.  False: there is none. */
 bool handshake_drop_oldest(struct worker *w, const char *why);
 /* Every second: closes those that have taken too long. */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-#if OPENSSL_VERSION_NUMBER < 0x30000000L
+#if defined(OPENSSL_VERSION_NUMBER) && OPENSSL_VERSION_NUMBER < 0x30000000L
 #error "xkvd needs OpenSSL 3.0 or newer"
 #endif
 
@@ -216,6 +216,9 @@ SSL_CTX *tls_context_new(const struct config *cfg, char *err, size_t err_len)
 
 /* ---- connections --------------------------------------------------------- */
 
+/* In one read: as many of the largest size (16 KiB) as are read in one go; they may be tiny. */
+#define RECORDS_A_READ 64
+
 /*
  * What has come of a call that failed, as errno: EAGAIN if it waits for the socket, EPROTO if TLS
  * failed.  Returns what the transport's function does.
@@ -266,7 +269,7 @@ static ssize_t tls_read(struct connection *conn, void *buffer, size_t len)
 	conn->more = conn->read_needs_write = false;
 	if (is_broken(conn))
 		return -1;
-	while (total < len) {
+	for (unsigned int i = 0; i < RECORDS_A_READ && total < len; i++) {
 		if (SSL_read_ex(conn->ssl, (char *)buffer + total, len - total, &n) != 1) {
 			ret = outcome(conn, true);
 			conn->more = total && (!ret || errno != EAGAIN);

@@ -76,8 +76,14 @@ class TlsDaemon(Daemon):
         super().__init__(argv, str(cwd), "--save", "", "--tls-port", str(self.tls_port),
                          *tls_options(certs), *options, log=f"{self.tls_port}.log")
 
+    def start(self):
+        self.starts = getattr(self, "starts", 0) + 1
+        super().start()
+
     def listens(self):
-        return re.search("eady to accept (TLS )?connections", self.log())
+        """A connection would be a failed handshake, which tests count."""
+        said = re.findall("ready to accept TLS|Ready to accept", self.log())
+        return len(said) == self.starts
 
     def secure(self, ctx=None, **kwargs):
         return TlsConnection(self.tls_port, ctx or context(self.certs), **kwargs)
@@ -288,6 +294,31 @@ def test_the_end_of_a_connection(make):
         assert c.rest() == b""
 
 
+@pytest.mark.parametrize("how", ["TERM", "KILL"])
+def test_the_end_of_the_server(certs, tmp_path, how):
+    """With clients, with replies that wait, and with handshakes in progress."""
+    daemon = TlsDaemon(RESPD, tmp_path, certs, "--tls-auth-clients", "no")
+    with daemon.secure() as c, daemon.secure() as slow, \
+            socket.create_connection(("127.0.0.1", daemon.tls_port), WAIT) as silent:
+        assert slow.call("SET", "k", "x" * 1_000_000) == b"+OK\r\n"
+        slow.send(encode("GET", "k") * 30)
+        assert c.call("PING") == b"+PONG\r\n"
+        silent.sendall(b"\x16\x03\x01")
+        if how == "TERM":
+            assert daemon.stop() == 0, daemon.log()
+            assert c.rest() == b""
+        else:
+            daemon.process.kill()
+            daemon.process.wait()
+        with contextlib.suppress(ConnectionResetError):
+            assert silent.recv(10) == b""
+    daemon.start()  # and the next one has the port
+    with daemon.secure() as c:
+        assert c.call("PING") == b"+PONG\r\n"
+    assert daemon.stop() == 0
+    assert "Sanitizer" not in daemon.log(), daemon.log()
+
+
 # ---- much ------------------------------------------------------------------------------------
 
 
@@ -362,7 +393,7 @@ def test_handshakes_that_do_not_end(xkv, certs):
     with xkv.secure() as c:
         assert c.call("PING") == b"+PONG\r\n"
         wait_for(lambda: c.call("CLIENT", "LIST").count(b" laddr=") == 1, "others to end")
-        for i, s in enumerate(silent):
+        for s in silent:
             while s.recv(65536):
                 pass
             s.close()
