@@ -374,8 +374,9 @@ void server_follow_addresses(struct server *s)
 	if (s->cfg->bind_count || !s->cfg->interface[0])
 		return;
 	s->following_addresses = true;
-	if (listen_on_interface(s, LISTEN_TCP, err, sizeof(err)) ||
-	    (s->tls && listen_on_interface(s, LISTEN_TLS, err, sizeof(err))))
+	if (listen_on_interface(s, LISTEN_TCP, err, sizeof(err)))
+		log_warning("%s", err);
+	if (s->tls && listen_on_interface(s, LISTEN_TLS, err, sizeof(err)))
 		log_warning("%s", err);
 	for (unsigned int i = before; i < s->listener_count; i++)
 		ev_io_start(s->loop, &s->listeners[i].io);
@@ -903,6 +904,8 @@ int server_run(struct server *s)
 		clients_flush(s->worker[i]);
 	snapshot_wait();
 	snapshot_reap();
+	if (s->cfg->unixsocket[0])
+		log_notice("Removing the unix socket file.");
 	close_listeners(s);
 	log_notice("xkvd is now ready to exit, bye bye...");
 	return 0;

@@ -237,10 +237,11 @@ static ssize_t outcome(struct connection *conn, bool reading)
 		errno = EAGAIN;
 		return -1;
 	case SSL_ERROR_ZERO_RETURN:
-		errno = EPIPE;
+		errno = ECONNRESET; /* where the end of the connection is an error */
 		return reading ? 0 : -1;
 	case SSL_ERROR_SYSCALL:
-		conn->broken = error ? error : ECONNRESET;
+		/* EAGAIN is of a call before; without an error the peer has gone. */
+		conn->broken = error && error != EAGAIN ? error : ECONNRESET;
 		break;
 	default:
 		conn->broken = EPROTO;

@@ -69,7 +69,6 @@ int unix_listen(const char *path, unsigned int mode, int backlog, char *err, siz
 
 void unix_remove(const char *path)
 {
-	log_notice("Removing the unix socket file.");
 	if (unlink(path))
 		log_warning("Error removing the unix socket file: %s", strerror(errno));
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 6
+# tests/run: seconds 5
 """TLS, beside that of a stock Redis where both can be asked the same."""
 import contextlib
 import os
@@ -194,15 +194,6 @@ def test_options_without_effect_warn(certs, tmp_path):
     with stopped(TlsDaemon(RESPD, tmp_path, certs, "--tls-client-cert-file", "/none",
                            "--tls-replication", "no")) as daemon:
         assert "tls-client-cert-file is ignored: xkvd opens no TLS connections" in daemon.log()
-
-
-def test_protected_mode_and_allow(certs, tmp_path, store):
-    """On both stores; the kernel's comes with the rules of addresses."""
-    port = free_port()
-    with store(tmp_path, "--tls-port", str(port), "--tls-auth-clients", "no",
-               *tls_options(certs)) as daemon, TlsConnection(port, context(certs)) as c:
-        assert c.call("SET", "k", "v") == b"+OK\r\n"
-        assert daemon.client().get("k") == b"v"
 
 
 # ---- protocol --------------------------------------------------------------------------------

@@ -144,6 +144,12 @@ def test_what_is_no_stale_socket_stays(tmp_path):
 def test_settings_that_are_refused(tmp_path):
     assert "port 0 leaves nothing to listen on" in fails(tmp_path, "--port", "0")
     assert "unixsocket: longer than 107 bytes" in fails(tmp_path, "--unixsocket", "x" * 108)
+    with socket.socket() as taken:  # the file goes, and the reason is the last line
+        taken.bind(("127.0.0.1", 0))
+        said = fails(tmp_path, "--port", str(taken.getsockname()[1]), "--unixsocket",
+                     tmp_path / "sock")
+    assert "cannot listen on 127.0.0.1" in said.splitlines()[-1]
+    assert not (tmp_path / "sock").exists()
     assert "No such file" in fails(tmp_path, "--port", "0", "--unixsocket", tmp_path / "no/sock")
     for mode in ("", "8", "1000", "00777", "-1"):
         assert "unixsocketperm" in fails(tmp_path, "--unixsocketperm", mode), mode
