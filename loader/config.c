@@ -437,6 +437,13 @@ bool config_guards_access(const char *name)
 	return d && d->flags & PROTECTED && d->flags & (LIVE | HOOKED);
 }
 
+bool config_is_secret(const char *name)
+{
+	const struct directive *d = table_find(name, strlen(name));
+
+	return d && d->flags & SECRET;
+}
+
 bool config_file_is_open(const struct config *cfg, const char *path)
 {
 	struct stat st;

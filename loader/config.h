@@ -174,6 +174,9 @@ bool config_is_protected(const struct config *cfg);
 /* Does this directive guard access, so that CONFIG SET of it needs enable-protected-configs? */
 bool config_guards_access(const char *name);
 
+/* Is the value of this directive a secret, so that nothing may show it? */
+bool config_is_secret(const char *name);
+
 /* May everybody read the file, although the configuration that was read from it has a secret? */
 bool config_file_is_open(const struct config *cfg, const char *path);
 

@@ -152,6 +152,34 @@ def test_redis_cli(make, certs):
     assert done.stdout.startswith("OK\nv\n") and f"tcp_port:{daemon.tls_port}\n" in done.stdout
 
 
+def test_authorities_in_a_directory(make, certs, tmp_path):
+    place = tmp_path / "authorities"
+    place.mkdir()
+    shutil.copy(certs / "ca.crt", place / "ca.crt")
+    openssl("rehash", place)
+    daemon = make("--tls-ca-cert-file", "", "--tls-ca-cert-dir", str(place))
+    with daemon.secure(context(certs, "client")) as c:
+        assert c.call("PING") == b"+PONG\r\n"
+    with pytest.raises(REFUSED), daemon.secure(context(certs, "stranger")) as c:
+        c.call("PING")
+
+
+def test_ciphers_with_diffie_hellman(make, tmp_path):
+    """Which need a certificate with RSA."""
+    openssl("req", "-x509", "-newkey", "rsa:2048", "-noenc", "-subj", "/CN=rsa",
+            "-addext", "subjectAltName=DNS:localhost", "-keyout", tmp_path / "ca.key",
+            "-out", tmp_path / "ca.crt")
+    openssl("genpkey", "-genparam", "-algorithm", "DH", "-pkeyopt", "group:ffdhe2048", "-out",
+            tmp_path / "dh")
+    daemon = make("--tls-auth-clients", "no", "--tls-cert-file", str(tmp_path / "ca.crt"),
+                  "--tls-key-file", str(tmp_path / "ca.key"), "--tls-dh-params-file",
+                  str(tmp_path / "dh"))
+    ctx = context(tmp_path, max=ssl.TLSVersion.TLSv1_2)
+    ctx.set_ciphers("DHE")
+    with daemon.secure(ctx) as c:
+        assert c.call("PING") == b"+PONG\r\n" and c.sock.cipher()[0].startswith("DHE-RSA-")
+
+
 def test_key_with_password(certs, tmp_path):
     key = ["--tls-key-file", str(certs / "locked.key"), "--tls-key-file-pass"]
     with stopped(TlsDaemon(RESPD, tmp_path, certs, "--tls-auth-clients", "no", *key,
