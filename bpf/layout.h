@@ -13,6 +13,7 @@
  *   hot       the most used keys
  *   frames    the request that a CPU is working on in XDP, with its reply
  *   batch     the same for the commands of xkvd, mapped into its memory
+ *   txn       the keys of the transaction that xkvd commits
  *
  * All of it is in host byte order; the maps never leave the machine.
  */
@@ -580,6 +581,59 @@ struct xkv_batch_args {
 	__u32 count; /* requests, up to XKV_BATCH_REQUESTS; out: those that were run */
 };
 
+/* ---- transactions (bpf/txn.bpf.h) ------------------------------------------- */
+
+#define XKV_TXN_KEYS   1024 /* most keys of a transaction */
+#define XKV_TXN_SPARES 1024 /* elements behind them for slots that are only taken and given back */
+#define XKV_TXN_MAX    (XKV_TXN_KEYS + XKV_TXN_SPARES)
+#define XKV_TXN_ANY    1 /* expected version: whatever the key holds; versions are even */
+
+/* What becomes of a key; those whose index entry changes come last. */
+enum xkv_txn_action {
+	XKV_TXN_CHECK,	/* nothing: it was only read */
+	XKV_TXN_EXPIRE, /* gets the expiry expire_ms */
+	XKV_TXN_DELETE,
+	XKV_TXN_PUT, /* gets the entry in `prefilled`, with the expiry expire_ms */
+};
+
+/* One key of a transaction.  xkvd writes it, except where noted. */
+struct xkv_txn_key {
+	__u64 prefilled; /* PUT: taken and not yet published; survives a crash */
+	__u64 expected;	 /* version; 0 = there is no such key; or XKV_TXN_ANY */
+	__u64 fingerprint;
+	__u64 expire_ms;
+	__u64 ref, seq; /* by the program: the entry found; 0 before, and if there is none */
+	__u8 action;	/* enum xkv_txn_action */
+	__u8 class;	/* PUT: of the slot that XKV_TXN_TAKE takes */
+	__u8 key_len;
+	__u8 state; /* by the program: XKV_TXN_LOCKED ...; 0 before */
+	__u32 zero;
+	__u64 key[XKV_HASH_WORDS];
+};
+
+#define XKV_TXN_LOCKED	 1 /* the slot `ref` is locked */
+#define XKV_TXN_BUCKET	 2 /* the bucket of the key was locked for it */
+#define XKV_TXN_RESERVED 4 /* the index refers to `prefilled`, which reads as busy */
+
+enum xkv_txn_cmd {
+	XKV_TXN_TAKE,	/* takes a slot for each PUT that has none */
+	XKV_TXN_COMMIT, /* all changes, or none */
+	XKV_TXN_FREE,	/* gives all slots back that were not published */
+};
+
+struct xkv_txn_args {
+	__u32 cmd;
+	__u32 first;   /* TAKE, FREE: of the keys */
+	__u32 count;   /* keys; those of one bucket whose index entry changes are neighbours */
+	__u32 request; /* COMMIT: of xkv_batch, for the program's use */
+	__s32 outcome; /* out: -1 = done, -2 = a key is not as expected, or enum xkv_counter */
+	__u32 no_slot; /* out: the class that has no free slot (XKV_C_pass_no_slot) */
+	__u32 bucket;  /* the program's */
+};
+
+#define XKV_TXN_DONE	 (-1)
+#define XKV_TXN_CONFLICT (-2)
+
 enum xkv_slots_cmd {
 	XKV_SLOTS_LINK,	  /* put the slots of a new span into the list of their class */
 	XKV_SLOTS_ALLOC,  /* take a free slot */
@@ -605,6 +659,7 @@ _Static_assert(sizeof(struct xkv_page) == XKV_UNIT_BYTES, "layout");
 _Static_assert(XKV_CLASS_LARGE <= XKV_CLASS_MASK, "layout");
 _Static_assert(sizeof(struct xkv_bucket) == 64, "layout");
 _Static_assert(sizeof(struct xkv_dedup) == 128, "layout");
+_Static_assert(sizeof(struct xkv_txn_key) == 56 + XKV_HASH_WORDS * 8, "layout");
 _Static_assert(sizeof(struct xkv_class) == 64, "layout");
 _Static_assert(XKV_KEY_MAX < XKV_KEY_PARKED, "layout");
 _Static_assert(XKV_SLOT_NEED(XKV_KEY_MAX, XKV_PAYLOAD_MAX4) <= XKV_SLOT_WINDOW, "layout");

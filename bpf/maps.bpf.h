@@ -128,4 +128,14 @@ struct {
 	__type(value, struct xkv_request);
 } xkv_batch SEC(".maps");
 
+/* The keys of the transaction that xkvd commits.  Written by it and by bpf/txn.bpf.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, XKV_TXN_MAX);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, struct xkv_txn_key);
+} xkv_txn SEC(".maps");
+
 #endif

@@ -12,8 +12,8 @@
  * A stage returns CONTINUE, or the counter that says why the packet leaves the pipeline.  A packet
  * that is neither answered nor dropped goes to the kernel's stack unchanged.
  *
- * The two syscall programs are the other front end: xkvd runs them on requests and slots in memory
- * that it shares with them.
+ * The syscall programs are the other front end: xkvd runs them on requests, slots and transactions
+ * in memory that it shares with them.
  */
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -25,6 +25,7 @@
 #include "fast.bpf.h"
 #include "request.bpf.h"
 #include "slots.bpf.h"
+#include "txn.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -304,4 +305,20 @@ int xkv_slots(struct xkv_slots_args *args)
 	ref = rq->prefilled;
 	rq->prefilled = 0;
 	return ref ? slot_give(ref) : 0;
+}
+
+/* The keys of a transaction, in xkv_txn: see txn.bpf.h. */
+SEC("syscall")
+int xkv_commit(struct xkv_txn_args *args)
+{
+	struct xkv_txn_args a = *args;
+
+	a.outcome = XKV_TXN_DONE;
+	if (a.cmd == XKV_TXN_COMMIT)
+		txn_commit(&a);
+	else
+		txn_slots(&a);
+	args->outcome = a.outcome;
+	args->no_slot = a.no_slot;
+	return 0;
 }

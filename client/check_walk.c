@@ -29,12 +29,11 @@ enum mark { UNSEEN, INDEXED, CHAIN, FREE, HELD };
 
 static const char *const holder[] = { "nobody", "index", "a chain", "a free list", "xkvd" };
 
-enum map { INDEX, PAGES, CLASSES, DEDUP, CONFIG, SECRET, COUNTERS, BATCH, MAPS };
+enum map { INDEX, PAGES, CLASSES, DEDUP, CONFIG, SECRET, COUNTERS, BATCH, TXN, MAPS };
 
-static const char *const map_names[MAPS] = {
-	"xkv_index",  "xkv_pages",  "xkv_classes",  "xkv_once",
-	"xkv_config", "xkv_secret", "xkv_counters", "xkv_batch"
-};
+static const char *const map_names[MAPS] = { "xkv_index",    "xkv_pages",  "xkv_classes",
+					     "xkv_once",     "xkv_config", "xkv_secret",
+					     "xkv_counters", "xkv_batch",  "xkv_txn" };
 
 /* A span, as described by the header of its page. */
 struct span {
@@ -118,6 +117,7 @@ static int open_maps(struct walk *w, const char *dir)
 		[CLASSES] = sizeof(struct xkv_class), [DEDUP] = sizeof(struct xkv_dedup_set),
 		[CONFIG] = sizeof(struct xkv_config), [COUNTERS] = sizeof(struct xkv_counters),
 		[BATCH] = sizeof(struct xkv_request), [SECRET] = sizeof(struct xkv_secrets),
+		[TXN] = sizeof(struct xkv_txn_key),
 	};
 	int ret = 0;
 
@@ -627,27 +627,35 @@ static int walk_lists(struct walk *w)
 
 /* ---- slots that are in neither index nor lists --------------------------- */
 
-/* Slots that an xkvd has taken and not yet published are recorded in its requests. */
+static void found_held(struct walk *w, uint64_t ref, const char *what, int number)
+{
+	uint8_t *mark;
+
+	if (!ref)
+		return;
+	if (!slot_at(w, ref, &mark))
+		FOUND("%s %d of xkvd holds %#" PRIx64 ", where no slot starts", what, number, ref);
+	else if (*mark != UNSEEN)
+		FOUND("%s %d of xkvd holds slot %#" PRIx64 ", which %s has already", what, number,
+		      ref, holder[*mark]);
+	else
+		*mark = HELD;
+	w->sums->held++;
+}
+
+/*
+ * Slots that an xkvd has taken and not yet published are recorded in its requests, and in the keys
+ * of its transaction.
+ */
 static void walk_held(struct walk *w)
 {
 	const struct xkv_request *request = w->at[BATCH];
-	uint64_t ref;
-	uint8_t *mark;
+	const struct xkv_txn_key *key = w->at[TXN];
 
-	for (int i = 0; i < XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS; i++) {
-		ref = load(&request[i].prefilled);
-		if (!ref)
-			continue;
-		if (!slot_at(w, ref, &mark))
-			FOUND("request %d of xkvd holds %#" PRIx64 ", where no slot starts", i,
-			      ref);
-		else if (*mark != UNSEEN)
-			FOUND("request %d of xkvd holds slot %#" PRIx64 ", which %s has already", i,
-			      ref, holder[*mark]);
-		else
-			*mark = HELD;
-		w->sums->held++;
-	}
+	for (int i = 0; i < XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS; i++)
+		found_held(w, load(&request[i].prefilled), "request", i);
+	for (int i = 0; i < XKV_TXN_MAX; i++)
+		found_held(w, load(&key[i].prefilled), "transaction key", i);
 }
 
 /* Checks a slot that was found nowhere.  True: it is parked. */

@@ -37,7 +37,7 @@ static const char *const map_names[BPF_MAPS] = {
 	[BPF_INDEX] = "xkv_index", [BPF_PAGES] = "xkv_pages",	    [BPF_CLASSES] = "xkv_classes",
 	[BPF_ONCE] = "xkv_once",   [BPF_CONFIG] = "xkv_config",	    [BPF_SECRET] = "xkv_secret",
 	[BPF_HOT] = "xkv_hot",	   [BPF_COUNTERS] = "xkv_counters", [BPF_FRAMES] = "xkv_frames",
-	[BPF_BATCH] = "xkv_batch",
+	[BPF_BATCH] = "xkv_batch", [BPF_TXN] = "xkv_txn",
 };
 
 /* What is pinned beside the maps, to `cat`. */
@@ -232,19 +232,26 @@ static int adopt_map(struct bpf *b, const struct config *cfg, int id, char *err,
 	return ret ? ret : 1;
 }
 
+/* Holds nothing that has to be carried over: it is made if an older xkvd has not. */
+static bool is_scratch(int id)
+{
+	return id == BPF_TXN;
+}
+
 /* All maps are there, or none: anything else is somebody else's directory or a half-made one. */
 static int adopt_maps(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 {
-	int found = 0, ret;
+	int found = 0, any = 0, ret;
 
 	for (int id = 0; id < BPF_MAPS; id++) {
 		ret = adopt_map(b, cfg, id, err, err_len);
 		if (ret < 0)
 			return ret;
-		found += ret;
+		found += ret || is_scratch(id);
+		any |= ret;
 	}
-	b->adopted = found == BPF_MAPS;
-	if (found && !b->adopted)
+	b->adopted = any && found == BPF_MAPS;
+	if (any && !b->adopted)
 		return fail(-EINVAL, err, err_len,
 			    "%s holds some of xkv's maps but not all, so what is in them cannot be "
 			    "saved any more: if it may go, `xkvd --detach --pin-dir %s`, and the "
@@ -260,6 +267,20 @@ static int size_maps(struct bpf *b, const struct config *cfg)
 	b->buckets = buckets_for(keys_for(cfg));
 	map = bpf_object__find_map_by_name(b->object, map_names[BPF_INDEX]);
 	return bpf_map__set_max_entries(map, b->buckets);
+}
+
+/* Pins the maps that an older xkvd has not made. */
+static int pin_scratch(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
+{
+	char path[512];
+
+	for (int id = 0; id < BPF_MAPS; id++) {
+		bpf_map_path(path, sizeof(path), cfg, id);
+		if (is_scratch(id) && bpf_obj_pin(b->map[id], path) && errno != EEXIST)
+			return fail(-errno, err, err_len, "cannot pin %s: %s", path,
+				    strerror(errno));
+	}
+	return 0;
 }
 
 static int pin_maps(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
@@ -411,7 +432,8 @@ static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_
 		b->map[id] = bpf_object__find_map_fd_by_name(b->object, map_names[id]);
 	b->run = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_run"));
 	b->slots = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_slots"));
-	ret = b->adopted ? 0 : pin_maps(b, cfg, err, err_len);
+	b->commit = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_commit"));
+	ret = b->adopted ? pin_scratch(b, cfg, err, err_len) : pin_maps(b, cfg, err, err_len);
 	if (!ret)
 		pin_iterators(b, cfg);
 	return ret;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What xkvd has in the kernel: maps (made, or adopted from their pins) and the two
+ * What xkvd has in the kernel: maps (made, or adopted from their pins) and the three
  * syscall programs.  The XDP program on the interface is attach.h's.
  *
  * Everything is pinned below `pin-dir`, so it outlives xkvd; only bpf_detach()
@@ -25,6 +25,7 @@ enum bpf_map_id {
 	BPF_COUNTERS,
 	BPF_FRAMES,
 	BPF_BATCH,
+	BPF_TXN,
 	BPF_MAPS,
 };
 
@@ -32,6 +33,7 @@ struct bpf {
 	int map[BPF_MAPS];	   /* file descriptors */
 	int run;		   /* of SEC("syscall") xkv_run */
 	int slots;		   /* of SEC("syscall") xkv_slots */
+	int commit;		   /* of SEC("syscall") xkv_commit */
 	unsigned int buckets;	   /* of `index` */
 	bool adopted;		   /* the maps were there before */
 	int lock;		   /* of the pin directory, against a second xkvd */

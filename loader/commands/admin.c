@@ -224,60 +224,9 @@ void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
+	transaction_end(c);
 	session_reset(&c->session, !c->srv->cfg->requirepass[0]);
 	reply_status(reply_to(c), "RESET");
-}
-
-/* --- transactions --- */
-
-/*
- * There are none.  But commands between MULTI and EXEC must not be executed one by one: all of them
- * are refused, and EXEC replies EXECABORT, as in Redis after an error.
- */
-void cmd_multi(struct client *c, unsigned int argc, const struct resp_arg *argv)
-{
-	(void)argc;
-	(void)argv;
-	reply_error(reply_to(c), "%s",
-		    c->session.multi ? "ERR MULTI calls can not be nested" : NO_TRANSACTIONS);
-	c->session.multi = true;
-}
-
-void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
-{
-	(void)argc;
-	(void)argv;
-	reply_error(reply_to(c), "%s",
-		    c->session.multi ? "EXECABORT Transaction discarded because of previous errors."
-				     : "ERR EXEC without MULTI");
-	c->session.multi = false;
-}
-
-void cmd_discard(struct client *c, unsigned int argc, const struct resp_arg *argv)
-{
-	(void)argc;
-	(void)argv;
-	if (c->session.multi)
-		reply_ok(reply_to(c));
-	else
-		reply_error(reply_to(c), "ERR DISCARD without MULTI");
-	c->session.multi = false;
-}
-
-void cmd_watch(struct client *c, unsigned int argc, const struct resp_arg *argv)
-{
-	(void)argc;
-	(void)argv;
-	reply_error(reply_to(c), "%s",
-		    c->session.multi ? "ERR WATCH inside MULTI is not allowed"
-				     : "ERR WATCH is not supported: there are no transactions");
-}
-
-void cmd_unwatch(struct client *c, unsigned int argc, const struct resp_arg *argv)
-{
-	(void)argc;
-	(void)argv;
-	reply_ok(reply_to(c)); /* nothing is watched */
 }
 
 /* --- CLIENT --- */
@@ -337,7 +286,7 @@ static const char *client_flags(const struct client *c, char text[8])
 }
 
 /* One client as CLIENT LIST shows it; fields of Redis' that have no meaning here are left out. */
-static void print_client(FILE *out, const struct client *c)
+static void print_client(FILE *out, struct client *c)
 {
 	const struct stream *stream = &c->stream;
 	const struct session *s = &c->session;
@@ -354,9 +303,9 @@ static void print_client(FILE *out, const struct client *c)
 		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
 		(unsigned long long)c->id, peer, local, stream->conn.fd, s->name ? s->name : "",
 		(long long)(now - c->since), (long long)(now - c->active), client_flags(c, flags),
-		s->multi ? 0 : -1, stream_pending(stream), stream->in.cap - stream->in.len,
-		stream->parser.cap * sizeof(struct resp_arg), s->reply.out.bytes, c->memory,
-		ev_is_active(&stream->writable) ? "rw" : "r",
+		s->multi ? (int)transaction_of(c)->count : -1, stream_pending(stream),
+		stream->in.cap - stream->in.len, stream->parser.cap * sizeof(struct resp_arg),
+		s->reply.out.bytes, c->memory, ev_is_active(&stream->writable) ? "rw" : "r",
 		s->last ? command_full_name(s->last, name) : "NULL", s->reply.protocol,
 		s->lib_name ? s->lib_name : "", s->lib_version ? s->lib_version : "");
 }

@@ -27,6 +27,8 @@ static command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_
 #define F  CMD_FAST
 #define NA CMD_NO_AUTH
 #define Q  CMD_QUEUES
+#define NM CMD_NO_MULTI
+#define WH CMD_WHOLE
 
 /* clang-format off */
 static const struct command config_sub[] = {
@@ -75,7 +77,7 @@ static const struct command client_sub[] = {
 static const struct command object_sub[] = {
 	{ "encoding", cmd_object_encoding, 3, R | Q, 2, 2, 1, "generic", "<key>",
 	  "Return the representation that Redis would store the value in.", NULL },
-	{ "freq", cmd_object_freq, 3, R, 2, 2, 1, "generic", "<key>",
+	{ "freq", cmd_object_freq, 3, R | WH, 2, 2, 1, "generic", "<key>",
 	  "Return how often the key is used, 0 to 7, with an LFU policy.", NULL },
 	{ "idletime", cmd_object_idletime, 3, R | Q, 2, 2, 1, "generic", "<key>",
 	  "An error: idle times are not recorded.", NULL },
@@ -119,7 +121,7 @@ static const struct command memory_sub[] = {
 	  "Return statistics of the allocator, if it has any.", NULL },
 	{ "stats", cmd_memory_stats, 2, 0, 0, 0, 0, "server", "",
 	  "Return information about the memory usage of the server.", NULL },
-	{ "usage", cmd_memory_usage, -3, R, 2, 2, 1, "server", "<key> [SAMPLES <count>]",
+	{ "usage", cmd_memory_usage, -3, R | WH, 2, 2, 1, "server", "<key> [SAMPLES <count>]",
 	  "Return the bytes of the slot that holds the key and its value.", NULL },
 	{ "purge", cmd_memory_purge, 2, 0, 0, 0, 0, "server", "",
 	  "Give free memory of the daemon back to the system.", NULL },
@@ -168,6 +170,8 @@ static const struct command table[] = {
 	  "Returns the values of several keys.", NULL },
 	{ "mset", cmd_mset, -3, W | M | Q, 1, -1, 2, "string", "<key> <value> [<key> <value> ...]",
 	  "Sets several keys.", NULL },
+	{ "msetnx", cmd_msetnx, -3, W | M | CMD_ANY_ARGS, 1, -1, 2, "string", "<key> <value> [<key> <value> ...]",
+	  "Sets several keys if none of them exists.", NULL },
 	{ "strlen", cmd_strlen, 2, R | F | Q, 1, 1, 1, "string", "<key>",
 	  "Returns the length of a value.", NULL },
 	{ "incr", cmd_incr, 2, W | M | F | Q, 1, 1, 1, "string", "<key>",
@@ -242,14 +246,20 @@ static const struct command table[] = {
 	  "Sets the expiry of a key to a Unix time in milliseconds.", NULL },
 	{ "persist", cmd_persist, 2, W | F, 1, 1, 1, "generic", "<key>",
 	  "Removes the expiry of a key.", NULL },
-	{ "keys", cmd_keys, 2, R, 0, 0, 0, "generic", "<pattern>",
+	{ "rename", cmd_rename, 3, W, 1, 2, 1, "generic", "<key> <newkey>",
+	  "Renames a key, and overwrites the other one.", NULL },
+	{ "renamenx", cmd_renamenx, 3, W | F, 1, 2, 1, "generic", "<key> <newkey>",
+	  "Renames a key, if the other one does not exist.", NULL },
+	{ "copy", cmd_copy, -3, W | M, 1, 2, 1, "generic", "<source> <destination> [DB 0] [REPLACE]",
+	  "Copies a key with its expiry.", NULL },
+	{ "keys", cmd_keys, 2, R | WH, 0, 0, 0, "generic", "<pattern>",
 	  "Returns all keys that match a pattern; SCAN returns some of them at a time.", NULL },
-	{ "scan", cmd_scan, -2, R, 0, 0, 0, "generic",
+	{ "scan", cmd_scan, -2, R | WH, 0, 0, 0, "generic",
 	  "<cursor> [MATCH <pattern>] [COUNT <count>] [TYPE <type>]",
 	  "Walks over the keys.", NULL },
-	{ "dbsize", cmd_dbsize, 1, R | F, 0, 0, 0, "server", "", "Returns the number of keys.", NULL },
-	{ "flushall", cmd_flush, -1, W, 0, 0, 0, "server", "[ASYNC|SYNC]", "Deletes all keys.", NULL },
-	{ "flushdb", cmd_flush, -1, W, 0, 0, 0, "server", "[ASYNC|SYNC]", "Deletes all keys.", NULL },
+	{ "dbsize", cmd_dbsize, 1, R | F | WH, 0, 0, 0, "server", "", "Returns the number of keys.", NULL },
+	{ "flushall", cmd_flush, -1, W | WH, 0, 0, 0, "server", "[ASYNC|SYNC]", "Deletes all keys.", NULL },
+	{ "flushdb", cmd_flush, -1, W | WH, 0, 0, 0, "server", "[ASYNC|SYNC]", "Deletes all keys.", NULL },
 	/* connections */
 	{ "ping", cmd_ping, -1, F, 0, 0, 0, "connection", "[<message>]", "Replies PONG.", NULL },
 	{ "echo", cmd_echo, 2, LS | F, 0, 0, 0, "connection", "<message>",
@@ -266,17 +276,17 @@ static const struct command table[] = {
 	{ "reset", cmd_reset, 1, NS | LS | F | NA, 0, 0, 0, "connection", "",
 	  "Resets the connection.", NULL },
 	{ "client", NULL, -2, 0, 0, 0, 0, "connection", "", "Commands about connections.", client_sub },
-	/* transactions, which are not supported */
+	/* transactions */
 	{ "multi", cmd_multi, 1, NS | LS | F, 0, 0, 0, "transactions", "",
-	  "Refused, with all that follows until EXEC or DISCARD: there are no transactions.", NULL },
+	  "Begins a transaction: what follows is queued until EXEC.", NULL },
 	{ "exec", cmd_exec, 1, NS | LS, 0, 0, 0, "transactions", "",
-	  "Ends what MULTI began; nothing was executed.", NULL },
+	  "Executes all queued commands at once, unless a watched key has changed.", NULL },
 	{ "discard", cmd_discard, 1, NS | LS | F, 0, 0, 0, "transactions", "",
-	  "Ends what MULTI began.", NULL },
+	  "Forgets all queued commands and watched keys.", NULL },
 	{ "watch", cmd_watch, -2, NS | LS | F, 1, -1, 1, "transactions", "<key> [<key> ...]",
-	  "Refused: there are no transactions.", NULL },
+	  "EXEC executes nothing if one of the keys has changed until then.", NULL },
 	{ "unwatch", cmd_unwatch, 1, NS | LS | F, 0, 0, 0, "transactions", "",
-	  "Replies OK: no key is watched.", NULL },
+	  "Forgets all watched keys.", NULL },
 	/* server */
 	{ "info", cmd_info, -1, LS, 0, 0, 0, "server", "[<section> ...]",
 	  "Returns information and statistics about the server.", NULL },
@@ -284,20 +294,20 @@ static const struct command table[] = {
 	  "Returns details about all commands.", command_sub },
 	{ "config", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about the configuration.", config_sub },
 	{ "memory", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about memory.", memory_sub },
-	{ "save", cmd_save, 1, A | NS, 0, 0, 0, "server", "",
+	{ "save", cmd_save, 1, A | NS | NM, 0, 0, 0, "server", "",
 	  "Saves a snapshot and waits for it.", NULL },
-	{ "bgsave", cmd_bgsave, -1, A | NS, 0, 0, 0, "server", "[SCHEDULE]",
+	{ "bgsave", cmd_bgsave, -1, A | NS | WH, 0, 0, 0, "server", "[SCHEDULE]",
 	  "Saves a snapshot in the background.", NULL },
 	{ "lastsave", cmd_lastsave, 1, LS | F, 0, 0, 0, "server", "",
 	  "Returns the Unix time of the last good save.", NULL },
-	{ "shutdown", cmd_shutdown, -1, A | NS | LS, 0, 0, 0, "server",
+	{ "shutdown", cmd_shutdown, -1, A | NS | LS | NM, 0, 0, 0, "server",
 	  "[NOSAVE|SAVE] [NOW] [FORCE]", "Saves if so configured, and ends the server.", NULL },
 	/* inspection of keys and server */
 	{ "expiretime", cmd_expiretime, 2, R | F | Q, 1, 1, 1, "generic", "<key>",
 	  "Returns the Unix time at which a key expires, in seconds.", NULL },
 	{ "pexpiretime", cmd_pexpiretime, 2, R | F | Q, 1, 1, 1, "generic", "<key>",
 	  "Returns the Unix time at which a key expires, in milliseconds.", NULL },
-	{ "randomkey", cmd_randomkey, 1, R, 0, 0, 0, "generic", "", "Returns a random key.", NULL },
+	{ "randomkey", cmd_randomkey, 1, R | WH, 0, 0, 0, "generic", "", "Returns a random key.", NULL },
 	{ "object", NULL, -2, 0, 0, 0, 0, "generic", "", "Commands about values.", object_sub },
 	{ "sort", cmd_sort, -2, W | M, 1, 1, 1, "generic",
 	  "<key> [BY <pattern>] [LIMIT <offset> <count>] [GET <pattern> ...] [ASC|DESC] [ALPHA] "
@@ -315,7 +325,7 @@ static const struct command table[] = {
 	{ "restore", cmd_restore, -4, W | M, 1, 1, 1, "generic",
 	  "<key> <ttl> <serialized-value> [REPLACE] [ABSTTL] [IDLETIME <seconds>] [FREQ <frequency>]",
 	  "Sets a key to a string that DUMP has returned, Redis' too.", NULL },
-	{ "debug", cmd_debug, -2, A | NS | LS, 0, 0, 0, "server", "<subcommand> [<argument>]",
+	{ "debug", cmd_debug, -2, A | NS | LS | WH, 0, 0, 0, "server", "<subcommand> [<argument>]",
 	  "For tests: OBJECT, SLEEP, SET-ACTIVE-EXPIRE.", NULL },
 	{ "slowlog", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about slow commands.", slowlog_sub },
 	{ "latency", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about latency.", latency_sub },
@@ -652,17 +662,6 @@ static bool accepted(struct client *c, const struct command *cmd, unsigned int a
 	return true;
 }
 
-/* Between MULTI and its end, only these are executed. */
-static bool refused_by_multi(struct client *c, const struct command *cmd)
-{
-	if (!c->session.multi || cmd->fn == cmd_multi || cmd->fn == cmd_exec ||
-	    cmd->fn == cmd_discard || cmd->fn == cmd_watch || cmd->fn == cmd_reset ||
-	    cmd->fn == cmd_quit)
-		return false;
-	reply_error(reply_now(c), NO_TRANSACTIONS);
-	return true;
-}
-
 static unsigned int run_flags(struct client *c)
 {
 	const struct command *last = c->session.last;
@@ -693,13 +692,14 @@ static unsigned int run(struct client *c, unsigned int argc, const struct resp_a
 
 	client_skip_begin(c);
 	cmd = named(c, argc, argv);
-	if (cmd && (!accepted(c, cmd, argc) || refused_by_multi(c, cmd))) {
+	if (cmd && !accepted(c, cmd, argc)) {
 		measure_rejected(c, cmd);
 		cmd = NULL;
 	}
+	transaction_of(c)->failed |= c->session.multi && !cmd;
 	if (cmd && client_postpones(c, cmd))
 		return RUN_POSTPONED;
-	if (cmd)
+	if (cmd && !transaction_queues(c, cmd, argc, argv))
 		execute(c, cmd, argc, argv);
 	client_skip_end(c);
 	return run_flags(c);
@@ -725,20 +725,27 @@ static void free_worker(struct worker *w)
 	slowlog_trim(&((struct queue *)w->commands)->measure.slowlog, 0);
 }
 
+static void cancel(struct client *c)
+{
+	long_end(c);
+	transaction_end(c);
+}
+
 static size_t memory(struct client *c)
 {
-	return found_memory(progress_of(c)->found) + lcs_memory(progress_of(c)->lcs);
+	return found_memory(progress_of(c)->found) + lcs_memory(progress_of(c)->lcs) +
+	       transaction_memory(transaction_of(c));
 }
 
 const struct executor *commands_executor(void)
 {
 	static const struct executor executor = {
-		.client_bytes = sizeof(struct progress),
+		.client_bytes = sizeof(struct client_state),
 		.worker_bytes = sizeof(struct queue),
 		.run = run,
 		.resume = resume,
 		.flush = flush,
-		.cancel = long_end,
+		.cancel = cancel,
 		.memory = memory,
 		.worker_free = free_worker,
 		.sample = info_sample,
@@ -757,10 +764,13 @@ struct flag_name {
 	const char *name;
 };
 
+#define SHOWN_FLAGS (~0U & ~(CMD_QUEUES | CMD_ANY_ARGS | CMD_WHOLE))
+
 static const struct flag_name flag_names[] = {
-	{ CMD_WRITE, "write" }, { CMD_READONLY, "readonly" }, { CMD_DENYOOM, "denyoom" },
-	{ CMD_ADMIN, "admin" }, { CMD_NOSCRIPT, "noscript" }, { CMD_LOADING, "loading" },
-	{ CMD_STALE, "stale" }, { CMD_FAST, "fast" },	      { CMD_NO_AUTH, "no_auth" },
+	{ CMD_WRITE, "write" },	      { CMD_READONLY, "readonly" }, { CMD_DENYOOM, "denyoom" },
+	{ CMD_ADMIN, "admin" },	      { CMD_NOSCRIPT, "noscript" }, { CMD_LOADING, "loading" },
+	{ CMD_STALE, "stale" },	      { CMD_FAST, "fast" },	    { CMD_NO_AUTH, "no_auth" },
+	{ CMD_NO_MULTI, "no_multi" },
 };
 
 static const struct flag_name category_names[] = {
@@ -770,7 +780,7 @@ static const struct flag_name category_names[] = {
 
 static void reply_flags(struct reply *r, unsigned int flags)
 {
-	reply_set(r, (size_t)__builtin_popcount(flags & ~(CMD_QUEUES | CMD_ANY_ARGS)));
+	reply_set(r, (size_t)__builtin_popcount(flags & SHOWN_FLAGS));
 	for (unsigned int i = 0; i < sizeof(flag_names) / sizeof(flag_names[0]); i++)
 		if (flags & flag_names[i].flag)
 			reply_status(r, flag_names[i].name);

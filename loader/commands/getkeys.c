@@ -12,7 +12,7 @@ static const struct {
 	const char *flags[FLAGS_MAX];
 } key_flags[] = {
 	{ " set ", { "RW", "access", "update", "variable_flags" } },
-	{ " setnx ", { "OW", "insert" } },
+	{ " setnx msetnx ", { "OW", "insert" } },
 	{ " setex psetex mset restore bitop ", { "OW", "update" } },
 	{ " append pfadd ", { "RW", "insert" } },
 	{ " del unlink ", { "RM", "delete" } },
@@ -21,6 +21,9 @@ static const struct {
 	{ " sort ", { "RO", "access" } }, /* what it writes is its destination */
 	{ " strlen exists touch type watch ", { "RO" } },
 	{ " pfcount ", { "RW", "access" } },
+	{ " rename renamenx ",
+	  { "RW", "access", "delete" } }, /* of the first; see flags_of_call() */
+	{ " copy ", { "RO", "access" } },
 	{ " pfmerge ", { "RW", "access", "insert" } },
 };
 
@@ -45,17 +48,21 @@ const char *const *command_key_flags(const struct command *cmd)
 
 /*
  * What a call does with the key that is argument `at`.  SET reads the old value only with GET;
- * BITOP and PFMERGE have a destination before the keys that they read.
+ * BITOP and PFMERGE have a destination before the keys that they read, RENAME and COPY behind it.
  */
 static const char *const *flags_of_call(const struct command *cmd, unsigned int argc,
 					const struct resp_arg *argv, int at)
 {
 	static const char *const overwrites[FLAGS_MAX] = { "OW", "update" },
+				 *const inserts[FLAGS_MAX] = { "OW", "insert" },
 				 *const swaps[FLAGS_MAX] = { "RW", "access", "update" },
 				 *const reads[FLAGS_MAX] = { "RO", "access" };
 
 	if ((cmd->fn == cmd_bitop || cmd->fn == cmd_pfmerge) && at > cmd->first)
 		return reads;
+	if ((cmd->fn == cmd_rename || cmd->fn == cmd_renamenx || cmd->fn == cmd_copy) &&
+	    at > cmd->first)
+		return cmd->fn == cmd_renamenx ? inserts : overwrites;
 	if (cmd->fn != cmd_set)
 		return command_key_flags(cmd);
 	for (unsigned int i = 3; i < argc; i++)

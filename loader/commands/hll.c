@@ -309,7 +309,8 @@ static int merge_sparse(uint8_t *registers, const void *bytes, size_t len)
 				registers[i] = (uint8_t)run.value;
 		first += run.len;
 	}
-	return first == HLL_REGISTERS ? 0 : -EINVAL;
+	/* nor may half a run be left */
+	return first == HLL_REGISTERS && at == len ? 0 : -EINVAL;
 }
 
 int hll_merge(uint8_t registers[HLL_REGISTERS], const void *bytes, size_t len)

@@ -18,9 +18,6 @@
 /* Reported to clients: the version whose behaviour the commands have. */
 #define REDIS_VERSION "7.0.15"
 
-#define NO_TRANSACTIONS                                                                            \
-	"ERR transactions are not supported: nothing is executed between MULTI and EXEC or DISCARD"
-
 /* Most arguments of a command without a list of keys, which is not done in slices. */
 #define PLAIN_ARGS_MAX 1024
 
@@ -41,6 +38,8 @@ enum command_flags {
 	CMD_NO_AUTH = 0x100,  /* may be called before AUTH */
 	CMD_QUEUES = 0x200,   /* uses command_queue(), and reply_now() for all else */
 	CMD_ANY_ARGS = 0x400, /* takes more than PLAIN_ARGS_MAX, though not in slices */
+	CMD_NO_MULTI = 0x800, /* not after MULTI */
+	CMD_WHOLE = 0x1000,   /* acts on the store as it is, not on a transaction's view of it */
 };
 
 struct command {
@@ -120,9 +119,31 @@ struct progress {
 	struct lcs *lcs;	  /* of LCS; owned */
 };
 
+/* multi.c: what a client has sent since MULTI, and watches; one per client. */
+struct transaction {
+	struct queued *queued;	 /* owned */
+	struct watched *watched; /* owned */
+	unsigned int count, room, watched_count, watched_room;
+	size_t bytes; /* of the arguments that are queued */
+	bool failed;  /* a command was refused: EXEC will not execute the others */
+	bool writes;  /* one of the commands does */
+	bool runs;    /* commands are being executed together */
+};
+
+/* What commands/ keep for each client. */
+struct client_state {
+	struct progress progress;
+	struct transaction transaction;
+};
+
 static inline struct progress *progress_of(struct client *c)
 {
-	return (struct progress *)c->commands;
+	return &((struct client_state *)c->commands)->progress;
+}
+
+static inline struct transaction *transaction_of(struct client *c)
+{
+	return &((struct client_state *)c->commands)->transaction;
 }
 
 /* Makes the command that is being executed an unfinished one. */
@@ -138,6 +159,35 @@ void long_end(struct client *c);
  */
 void command_keys(struct client *c, unsigned int argc, const struct resp_arg *argv,
 		  unsigned int stride, command_key_fn *key);
+
+/* --- transactions --- */
+
+/*
+ * Executes `fn` so that all changes that it makes take effect at once, if it returns true; if not,
+ * none.  Called again if a key that it has read was changed by somebody else; only the last replies
+ * count.  Inside of EXEC it is a part of that transaction, and must return true once it has changed
+ * anything.  0, or an error of store_txn_commit(): then nothing was replied, and nothing changed.
+ */
+typedef bool command_atomic_fn(struct client *c, void *arg);
+int command_atomic(struct client *c, command_atomic_fn *fn, void *arg);
+/* The same; the error is replied. */
+void command_run_atomic(struct client *c, command_atomic_fn *fn, void *arg);
+
+/* Replies an error of command_atomic(). */
+void reply_atomic_error(struct client *c, int error);
+
+/* The arguments of a command, for command_run_atomic(). */
+struct call {
+	unsigned int argc;
+	const struct resp_arg *argv;
+};
+
+/* After MULTI: queues the command, or refuses it, and replies.  False: it is to be executed. */
+bool transaction_queues(struct client *c, const struct command *cmd, unsigned int argc,
+			const struct resp_arg *argv);
+/* Forgets what is queued and watched. */
+void transaction_end(struct client *c);
+size_t transaction_memory(const struct transaction *t);
 
 /* "get" or "config|get", in `text` or static. */
 const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_MAX]);
@@ -159,7 +209,9 @@ bool client_postpones(struct client *c, const struct command *cmd);
 void client_skip_begin(struct client *c);
 void client_skip_end(struct client *c);
 
-/* measure.c: of all workers; and sections of INFO. */
+/* measure.c: a command that was executed by another one, for `ns`. */
+void measure_inner(struct client *c, const struct command *cmd, uint64_t ns, bool failed);
+/* Of all workers; and sections of INFO. */
 struct metrics;
 void command_stats_sum(const struct server *s, unsigned int id, struct command_stats *sum);
 void commandstats_section(struct metrics *m, struct server *s);
@@ -288,7 +340,8 @@ size_t lcs_memory(const struct lcs *l);
 
 /* string.c */
 command_fn cmd_get, cmd_set, cmd_setnx, cmd_setex, cmd_psetex, cmd_getdel, cmd_getex, cmd_getset,
-	cmd_mget, cmd_mset, cmd_strlen, cmd_incr, cmd_decr, cmd_incrby, cmd_decrby, cmd_append;
+	cmd_mget, cmd_mset, cmd_msetnx, cmd_strlen, cmd_incr, cmd_decr, cmd_incrby, cmd_decrby,
+	cmd_append;
 /* float.c, range.c */
 command_fn cmd_incrbyfloat, cmd_getrange, cmd_setrange, cmd_lcs;
 /* bits.c, bitfield.c */
@@ -329,6 +382,10 @@ command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_re
 	cmd_config_get, cmd_config_set, cmd_config_resetstat, cmd_client_setname,
 	cmd_client_getname, cmd_client_id, cmd_client_setinfo, cmd_client_list, cmd_client_info,
 	cmd_client_kill, cmd_client_no_evict, cmd_memory_purge, cmd_save, cmd_bgsave, cmd_lastsave,
-	cmd_shutdown, cmd_multi, cmd_exec, cmd_discard, cmd_watch, cmd_unwatch;
+	cmd_shutdown;
+/* multi.c */
+command_fn cmd_multi, cmd_exec, cmd_discard, cmd_watch, cmd_unwatch;
+/* rename.c */
+command_fn cmd_rename, cmd_renamenx, cmd_copy;
 
 #endif

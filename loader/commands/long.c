@@ -88,7 +88,7 @@ static bool many_step(struct client *c)
 void command_keys(struct client *c, unsigned int argc, const struct resp_arg *argv,
 		  unsigned int stride, command_key_fn *key)
 {
-	if (argc > DIRECT_ARGS) {
+	if (argc > DIRECT_ARGS && !transaction_of(c)->runs) {
 		struct progress *p = long_begin(c, many_step);
 
 		p->key = key;

@@ -102,6 +102,15 @@ void measure_end(struct client *c)
 	m->running = false;
 }
 
+void measure_inner(struct client *c, const struct command *cmd, uint64_t ns, bool failed)
+{
+	struct measure *m = measure_of(c);
+
+	finish(c, &(struct measured){ .cmd = cmd, .ns = ns, .failed = failed });
+	m->errors = c->worker->errors.total;
+	m->batch[m->count - 1].failed = false; /* that of the outer command is its own */
+}
+
 void measure_rejected(struct client *c, const struct command *cmd)
 {
 	measure_of(c)->stats[command_id(cmd)].rejected++;

@@ -112,16 +112,17 @@ static void keep_args(struct slow_entry *e, const struct command *cmd, unsigned 
 
 /*
  * The parser may have gone on to other commands since: this one is parsed again.  Not so a line
- * (an inline command), which parsing has changed: of that only the name is kept.
+ * (an inline command), which parsing has changed, and commands that EXEC executes: of those only
+ * the name is kept.
  */
 static void keep_command(struct slow_entry *e, struct client *c, const struct measured *m)
 {
 	struct resp_limits limits = { .max_bulk = c->srv->cfg->proto_max_bulk_len };
 	char *start = (char *)(uintptr_t)m->start, name[COMMAND_NAME_MAX];
-	size_t len = (size_t)(c->stream.in.data + c->stream.in.len - start);
+	size_t len = start ? (size_t)(c->stream.in.data + c->stream.in.len - start) : 0;
 	struct resp_parser parser = { 0 };
 
-	if (*start == '*' && resp_parse(&parser, start, len, &limits) == RESP_COMMAND) {
+	if (len && *start == '*' && resp_parse(&parser, start, len, &limits) == RESP_COMMAND) {
 		keep_args(e, m->cmd, parser.argc, parser.argv);
 	} else {
 		command_full_name(m->cmd, name);

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "store/txn.h"
+
 /* --- reading --- */
 
 /* A `note` other than 0: the first of an array of that length. */
@@ -372,12 +374,67 @@ static void mset_key(struct client *c, const struct resp_arg *arg, unsigned int 
 	queue_set(c, &arg[0], &arg[1], 0, 0, index + 2 < argc ? end_mset_key : end_mset);
 }
 
+static bool set_all(struct client *c, void *arg)
+{
+	const struct call *call = arg;
+
+	command_keys(c, call->argc, call->argv, 2, mset_key);
+	return true;
+}
+
+/* All keys at once, as in Redis; not if there are more than a transaction may have. */
 void cmd_mset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
+	struct call call = { argc, argv };
+
 	if (argc % 2 == 0)
 		reply_error(reply_now(c), "ERR wrong number of arguments for 'mset' command");
+	else if (argc > 3 && argc / 2 <= STORE_TXN_KEYS)
+		command_run_atomic(c, set_all, &call);
 	else
 		command_keys(c, argc, argv, 2, mset_key);
+}
+
+static bool set_all_new(struct client *c, void *arg)
+{
+	const struct call *call = arg;
+	struct store_op set = { .opcode = XKV_OP_SET };
+	struct store_entry e;
+	int ret = -ENOENT;
+
+	for (unsigned int i = 1; i < call->argc && ret == -ENOENT; i += 2)
+		ret = store_touch(c->worker->ctx, call->argv[i].ptr, call->argv[i].len, false, &e);
+	if (ret == -ENOENT)
+		ret = 0;
+	else if (!ret)
+		ret = -ECANCELED;
+	for (unsigned int i = 1; i < call->argc && !ret; i += 2) {
+		set.key = call->argv[i].ptr;
+		set.key_len = call->argv[i].len;
+		set.value = call->argv[i + 1].ptr;
+		set.value_len = call->argv[i + 1].len;
+		ret = store_do(c->worker->ctx, &set, &e);
+	}
+	end_yes_no(c, 0, ret, &e);
+	return !ret;
+}
+
+void cmd_msetnx(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct call call = { argc, argv };
+
+	if (argc % 2 == 0) {
+		reply_error(reply_to(c), "ERR wrong number of arguments for 'msetnx' command");
+		return;
+	}
+	if (argc / 2 > STORE_TXN_KEYS) {
+		reply_atomic_error(c, -E2BIG);
+		return;
+	}
+	for (unsigned int i = 1; i < argc; i += 2)
+		if (!check_key(c, &argv[i]) || !check_value(c, &argv[i + 1]))
+			return;
+	command_run_atomic(c, set_all_new, &call);
 }
 
 /* --- numbers, and appending --- */

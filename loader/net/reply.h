@@ -44,6 +44,8 @@ void reply_text(struct reply *r, const char *text);
 /* Text for people: a verbatim string in RESP3, a bulk string in RESP2. */
 void reply_verbatim(struct reply *r, const char *text, size_t len);
 void reply_null(struct reply *r);
+/* Instead of an array. */
+void reply_null_array(struct reply *r);
 void reply_array(struct reply *r, size_t items);
 void reply_map(struct reply *r, size_t pairs);
 void reply_set(struct reply *r, size_t items);

@@ -141,6 +141,14 @@ void reply_null(struct reply *r)
 		append(r, "_\r\n", 3);
 }
 
+void reply_null_array(struct reply *r)
+{
+	if (r->protocol < PROTOCOL_RESP3)
+		append(r, "*-1\r\n", 5);
+	else
+		append(r, "_\r\n", 3);
+}
+
 void reply_array(struct reply *r, size_t items)
 {
 	typed_number(r, '*', (int64_t)items);

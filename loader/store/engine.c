@@ -39,6 +39,11 @@ int slots_run(struct store *st, struct xkv_slots_args *args)
 	return prog_run(st, st->bpf.slots, args, sizeof(*args));
 }
 
+int commit_run(struct store *st, struct xkv_txn_args *args)
+{
+	return prog_run(st, st->bpf.commit, args, sizeof(*args));
+}
+
 /*
  * Does not touch `prefilled`, the only reference to that slot: if xkvd is killed, the next one
  * frees the slot by it.
@@ -78,12 +83,15 @@ struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opco
  * The thread that holds the lock may not be running.  On a busy machine yielding does not give it
  * the CPU soon enough, so later tries sleep.
  */
-static void wait_for_others(unsigned int tries)
+int wait_for_others(unsigned int tries)
 {
+	if (tries >= BUSY_TRIES)
+		return -EBUSY;
 	if (tries < BUSY_YIELDS)
 		sched_yield();
 	else
 		usleep(BUSY_SLEEP_US);
+	return 0;
 }
 
 /* ---- prefilled slots ----------------------------------------------------- */
@@ -95,11 +103,7 @@ int request_unprefill(struct store_ctx *ctx, unsigned int nr)
 	return ctx->request[nr].prefilled ? slots_run(ctx->st, &args) : 0;
 }
 
-/*
- * Takes a slot for `need` bytes and records it in the request, so that it is not lost if xkvd is
- * killed.  0, -ENOSPC, -EBUSY.
- */
-static int take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
+int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 {
 	struct store *st = ctx->st;
 	unsigned int class = class_for(st, need), units = large_units(need), busy = 0;
@@ -114,38 +118,42 @@ static int take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 	for (unsigned int tries = 0; tries < ROOM_TRIES;) {
 		ret = class == XKV_CLASS_LARGE ? span_take_large(st, &ctx->request[nr], units)
 					       : slots_run(st, &args);
-		if (ret == -EBUSY && ++busy < BUSY_TRIES)
-			wait_for_others(busy);
-		else if (ret != -ENOSPC)
+		if (ret == -EBUSY && !wait_for_others(++busy))
+			continue;
+		if (ret != -ENOSPC)
 			return ret;
-		else if (++tries && st->no_slot(st, class, units, &until_ms))
+		if (++tries && st->no_slot(st, class, units, &until_ms))
 			break;
 	}
 	return -ENOSPC;
 }
 
+void slot_fill(struct xkv_slot *slot, const void *key, size_t key_len, const void *value,
+	       size_t value_len)
+{
+	char *at = (char *)(slot + 1);
+	uint64_t pad = 0;
+
+	slot->key_len = key_len;
+	slot->value_len = value_len;
+	memcpy(at + (key_len & ~7UL), &pad, sizeof(pad));
+	memcpy(at, key, key_len);
+	at += XKV_PADDED(key_len);
+	if (value_len)
+		memcpy(at, value, value_len);
+	memcpy(at + value_len, &pad, XKV_PADDED(value_len) - value_len);
+}
+
 int request_prefill(struct store_ctx *ctx, unsigned int nr, const struct store_op *op)
 {
-	struct store *st = ctx->st;
-	struct xkv_slot *slot;
-	uint64_t pad = 0;
-	char *at;
 	int ret = request_unprefill(ctx, nr); /* of an earlier failure */
 
 	if (!ret)
-		ret = take_slot(ctx, nr, XKV_SLOT_NEED(op->key_len, op->value_len));
-	if (ret)
-		return ret;
-	slot = slot_of(st, ctx->request[nr].prefilled);
-	slot->key_len = op->key_len;
-	slot->value_len = op->value_len;
-	at = (char *)(slot + 1);
-	memcpy(at + (op->key_len & ~7UL), &pad, sizeof(pad));
-	memcpy(at, op->key, op->key_len);
-	at += XKV_PADDED(op->key_len);
-	memcpy(at, op->value, op->value_len);
-	memcpy(at + op->value_len, &pad, XKV_PADDED(op->value_len) - op->value_len);
-	return 0;
+		ret = request_take_slot(ctx, nr, XKV_SLOT_NEED(op->key_len, op->value_len));
+	if (!ret)
+		slot_fill(slot_of(ctx->st, ctx->request[nr].prefilled), op->key, op->key_len,
+			  op->value, op->value_len);
+	return ret;
 }
 
 void *large_buffer(struct store_ctx *ctx)
@@ -206,9 +214,7 @@ static bool request_unblock(struct store_ctx *ctx, unsigned int nr, struct stops
 		return false;
 	switch (why) {
 	case XKV_C_pass_busy:
-		if (++stops->busy < BUSY_TRIES)
-			wait_for_others(stops->busy);
-		else
+		if (wait_for_others(++stops->busy))
 			rq->flags |= XKV_REQUEST_LAST;
 		return true;
 	case XKV_C_pass_no_slot:

@@ -8,10 +8,11 @@
  *   evict.c drain.c    eviction of entries, and emptying of spans
  *   maintenance.c      the maintenance thread: keeps slots free, returns memory, makes room
  *   scan.c store.c     walks and operations of the public interface (store.h)
+ *   overlay.c txn.c    transactions (txn.h)
  *   open.c             opens the store from the parts above (open.h)
  *
- * Locks: pages_lock is taken before units_lock; need_lock and ctx_lock are never held together with
- * another lock.
+ * Locks: txn_lock is taken before all others, pages_lock before units_lock; need_lock and ctx_lock
+ * are never held together with another lock but txn_lock.
  */
 #ifndef XKV_STORE_IMPL_H
 #define XKV_STORE_IMPL_H
@@ -26,6 +27,7 @@
 
 struct store_ctx {
 	struct store *st;
+	struct overlay *txn;	     /* of the transaction that was begun; owned, NULL = none */
 	struct xkv_request *request; /* XKV_BATCH_REQUESTS of them, in the batch map */
 	unsigned int first;	     /* index of request[0] in the batch map */
 	bool taken;		     /* under ctx_lock */
@@ -135,6 +137,7 @@ struct store {
 	struct xkv_secrets *secrets;
 	struct xkv_class *classes;
 	struct xkv_request *batch;
+	struct xkv_txn_key *txn_key; /* under txn_lock */
 	struct xkv_bucket *index;
 	unsigned int class_count;
 	unsigned int cpus;	     /* possible ones: elements of a per-CPU value */
@@ -142,6 +145,7 @@ struct store {
 	_Atomic unsigned int policy; /* enum store_policy */
 	struct store_ctx ctx[XKV_BATCH_CONTEXTS];
 	pthread_mutex_t ctx_lock;
+	pthread_mutex_t txn_lock;      /* one transaction is committed at a time */
 	_Atomic uint64_t datagram_ops; /* operations done by store_datagram() */
 	/* slots_grow(): called by the engine when an operation finds no free slot */
 	int (*no_slot)(struct store *st, unsigned int class, unsigned int units,
@@ -390,6 +394,9 @@ bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void
 /* The hash of a key, from which its fingerprint is made. */
 uint64_t key_hash(const struct store *st, const struct slot_copy *key);
 
+/* Does a request of the batch map hold this slot, prefilled? */
+bool is_prefilled(const struct store *st, uint64_t ref);
+
 /* Pushes a slot that is in no list to the free list of its class.  0, -EBUSY or -errno. */
 int slot_free(struct store *st, uint64_t ref);
 
@@ -402,11 +409,28 @@ int slot_free(struct store *st, uint64_t ref);
 /* Runs the BPF program xkv_slots with BPF_PROG_RUN.  0 or -errno, of the program or the call. */
 int slots_run(struct store *st, struct xkv_slots_args *args);
 
+/* The same for xkv_commit. */
+int commit_run(struct store *st, struct xkv_txn_args *args);
+
+/*
+ * Before try number `tries` of a contended operation: lets others go on.  0, or -EBUSY after
+ * BUSY_TRIES.
+ */
+int wait_for_others(unsigned int tries);
+
 /* Clears a request for reuse, except for its prefilled slot. */
 void request_clear(struct xkv_request *rq);
 /* Writes a request of one operation without value; returns the operation, to fill in the rest. */
 struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opcode, const void *key,
 			    size_t key_len);
+/*
+ * Takes a slot for `need` bytes and records it in the request, so that it is not lost if xkvd is
+ * killed.  0, -ENOSPC, -EBUSY.
+ */
+int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need);
+/* Writes key and value into a slot that is not published. */
+void slot_fill(struct xkv_slot *slot, const void *key, size_t key_len, const void *value,
+	       size_t value_len);
 /*
  * Takes a slot for the entry of `op`, fills it, and records it in the request, which will publish
  * it.  0, -ENOSPC, -EBUSY.
@@ -435,6 +459,19 @@ struct xkv_result *request_result(const struct store_ctx *ctx, unsigned int nr);
 int request_outcome(const struct store_ctx *ctx, unsigned int nr);
 /* The entry that an operation with this outcome returned.  Its value points into the request. */
 struct store_entry request_entry(const struct store_ctx *ctx, unsigned int nr, int outcome);
+
+/* ---- store.c ---- */
+
+/* store_do() on the store itself, whether there is a transaction or not. */
+int op_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out);
+
+/* ---- txn.c ---- */
+
+/*
+ * Frees the slots that an earlier xkvd had taken for a transaction when it was killed.  0 or
+ * -errno.
+ */
+int txn_adopt(struct store *st);
 
 /* ---- open.c ---- */
 

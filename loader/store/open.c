@@ -155,6 +155,8 @@ static int store_adopt(struct store *st)
 		return -EPROTO;
 	classes_adopt(st);
 	ret = pages_adopt(st);
+	if (!ret)
+		ret = txn_adopt(st);
 	for (unsigned int ctx = 0; ctx < XKV_BATCH_CONTEXTS; ctx++)
 		for (unsigned int nr = 0; !ret && nr < XKV_BATCH_REQUESTS; nr++)
 			ret = request_unprefill(&st->ctx[ctx], nr);
@@ -170,7 +172,8 @@ static int store_map(struct store *st)
 	st->classes = map_memory(st->bpf.map[BPF_CLASSES], XKV_CLASSES * sizeof(*st->classes));
 	st->batch = map_memory(st->bpf.map[BPF_BATCH], requests * sizeof(*st->batch));
 	st->index = map_memory(st->bpf.map[BPF_INDEX], st->bpf.buckets * sizeof(*st->index));
-	if (!st->cfg || !st->secrets || !st->classes || !st->batch || !st->index)
+	st->txn_key = map_memory(st->bpf.map[BPF_TXN], XKV_TXN_MAX * sizeof(*st->txn_key));
+	if (!st->cfg || !st->secrets || !st->classes || !st->batch || !st->index || !st->txn_key)
 		return -errno;
 	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++) {
 		st->ctx[i].st = st;
@@ -186,6 +189,7 @@ static void store_locks(struct store *st)
 	pthread_condattr_t attr;
 
 	pthread_mutex_init(&st->ctx_lock, NULL);
+	pthread_mutex_init(&st->txn_lock, NULL);
 	pthread_mutex_init(&st->mem.units_lock, NULL);
 	pthread_mutex_init(&st->maint.need_lock, NULL);
 	pthread_rwlockattr_init(&pages);
@@ -265,6 +269,8 @@ void store_close(struct store *st)
 		munmap(st->classes, XKV_CLASSES * sizeof(*st->classes));
 	if (st->index)
 		munmap(st->index, st->bpf.buckets * sizeof(*st->index));
+	if (st->txn_key)
+		munmap(st->txn_key, XKV_TXN_MAX * sizeof(*st->txn_key));
 	if (st->batch)
 		munmap(st->batch, XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS * sizeof(*st->batch));
 	free(st);

@@ -289,7 +289,7 @@ void spans_release(struct store *st, const struct span *spans, size_t count)
 
 /* ---- adopting ------------------------------------------------------------ */
 
-static bool is_prefilled(const struct store *st, uint64_t ref)
+bool is_prefilled(const struct store *st, uint64_t ref)
 {
 	for (int i = 0; i < XKV_BATCH_CONTEXTS * XKV_BATCH_REQUESTS; i++)
 		if (st->batch[i].prefilled == ref)

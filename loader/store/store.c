@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "impl.h"
+#include "overlay.h"
 
 /* ---- requests ------------------------------------------------------------ */
 
@@ -126,7 +127,8 @@ static int get_large(struct store_ctx *ctx, const struct store_op *op, struct st
  */
 static int get_buffered(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
-	int ret = store_get(ctx, op->key, op->key_len, out);
+	struct store_op get = { .opcode = XKV_OP_GET, .key = op->key, .key_len = op->key_len };
+	int ret = op_do(ctx, &get, out);
 
 	if (ret || out->value == ctx->large)
 		return ret;
@@ -198,17 +200,21 @@ static int change_large(struct store_ctx *ctx, const struct store_op *op, struct
 
 /* ---- operations ---------------------------------------------------------- */
 
-int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
+int op_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
-	int ret;
+	int ret = do_small(ctx, op, out);
 
-	*out = (struct store_entry){ 0 };
-	if (!is_valid(op))
-		return -EMSGSIZE;
-	ret = do_small(ctx, op, out);
 	if (ret != -EFBIG)
 		return ret;
 	return op->opcode == XKV_OP_GET ? get_large(ctx, op, out) : change_large(ctx, op, out);
+}
+
+int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
+{
+	*out = (struct store_entry){ 0 };
+	if (!is_valid(op))
+		return -EMSGSIZE;
+	return ctx->txn ? overlay_do(ctx, ctx->txn, op, op_do, out) : op_do(ctx, op, out);
 }
 
 /* Writes operations as requests, up to the first that does not fit one.  Returns how many. */
@@ -229,6 +235,10 @@ void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int c
 	unsigned int at = 0;
 	int ret, ran;
 
+	for (; ctx->txn && at < count; at++) {
+		ret = store_do(ctx, &ops[at], &out);
+		done(arg, at, ret, &out);
+	}
 	while (at < count) {
 		ran = (int)put_ops(ctx, ops + at, count - at);
 		if (ran)

@@ -617,9 +617,12 @@ def alive(pid):
 @pytest.mark.usefixtures("privileged")
 def test_a_short_run(tmp_path, docs):
     before = leftovers()
-    done = figures("--series", ",".join(SHORT), *options_of_a_short_run(tmp_path, docs),
-                   check=False,
-                   timeout=280)
+    for _ in range(3):
+        done = figures("--series", ",".join(SHORT), *options_of_a_short_run(tmp_path, docs),
+                       check=False, timeout=280)
+        # on a busy machine a server may not run at all in the 0.1 s of a measurement
+        if "no request was answered" not in done.stderr:
+            break
     assert done.returncode == 0, done.stderr
     for e in EXPERIMENTS:
         data = json.loads((tmp_path / f"results/{e.name}.json").read_text(encoding="utf-8"))

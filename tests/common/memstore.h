@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "loader/store/store.h"
+#include "loader/store/txn.h"
 
 /* An empty store, NULL with errno set. */
 struct store *memstore_new(void);

@@ -126,6 +126,13 @@ SEQUENCES = {
         SET k 'HYLL\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x80'
         PFCOUNT k
         PFADD k a
+        PFADD half a b
+        APPEND half c
+        SET empty ''
+        PFMERGE half empty
+        PFMERGE half
+        PFCOUNT half
+        PFADD half x
     """,
 }
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 6
-"""RESP as such: framing, inline commands, pipelines, authentication, refused transactions."""
+"""RESP as such: framing, inline commands, pipelines, authentication."""
 import os
 import random
 import shutil
@@ -9,7 +9,6 @@ import subprocess
 import time
 
 import pytest
-import redis
 from respserver import WAIT, encode, same
 
 pytest_plugins = ["respserver"]
@@ -215,39 +214,6 @@ def test_too_many_arguments(own):
     assert own.call("CONFIG", "GET", *["?" * 245] * 32) in (b"*0\r\n", b"%0\r\n")
     assert time.monotonic() - began < 5
     assert own.call("EXISTS", "k") == b":0\r\n"
-
-
-def test_multi_changes_nothing(xkv, own):
-    """Without transactions, what stands between MULTI and EXEC must not be done one by one."""
-    own.call("SET", "k", "old")
-    inside = [("SET", "k", "new"), ("DEL", "k"), ("FLUSHALL",), ("GET", "k"), ("NOSUCH",),
-              ("CONFIG", "GET", "*"),
-              ("MSET", *["k", "v"] * 100), ("UNWATCH",), ("HELLO", 3), ("SHUTDOWN", "NOSAVE")]
-    aborted = b"-EXECABORT Transaction discarded because of previous errors.\r\n"
-    for end, answer in (("EXEC", aborted),
-                        ("DISCARD", b"+OK\r\n"), ("RESET", b"+RESET\r\n")):
-        own.send(b"".join(encode(*args) for args in [("MULTI",), *inside, ("MULTI",),
-                                                     ("WATCH", "k"), (end,)]))
-        assert own.reply().startswith(b"-ERR transactions are not supported")
-        for args in inside:
-            assert own.reply().startswith(b"-ERR unknown"
-                                          if args == ("NOSUCH",) else b"-ERR transactions"), args
-        assert own.reply() == b"-ERR MULTI calls can not be nested\r\n"
-        assert own.reply() == b"-ERR WATCH inside MULTI is not allowed\r\n"
-        assert own.reply() == answer
-        assert own.call("GET", "k") == b"$3\r\nold\r\n"
-    assert own.call("EXEC") == b"-ERR EXEC without MULTI\r\n"
-    assert own.call("DISCARD") == b"-ERR DISCARD without MULTI\r\n"
-    assert own.call("UNWATCH") == b"+OK\r\n"
-    own.call("MULTI")
-    assert own.call("QUIT") == b"+OK\r\n" and own.rest() == b""
-    r = xkv.client()
-    with r.pipeline(transaction=True) as p, pytest.raises(redis.ResponseError,
-                                                          match="transactions are not"):
-        p.set("k", "new").incr("n").execute()
-    with r.pipeline() as p, pytest.raises(redis.ResponseError, match="WATCH is not supported"):
-        p.watch("k")
-    assert r.get("k") == b"old" and r.dbsize() == 1
 
 
 def run(*argv, **kwargs):

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Transactions: changes of up to XKV_TXN_KEYS keys that take effect together, or not at all.  xkvd
+ * has read the keys, and has filled a slot for each that it writes (loader/store/txn.c); this is
+ * the commit, in one run of a program:
+ *
+ *   lock      the slots of the keys that change, and compares the version of every key
+ *   reserve   locks the buckets whose entries change; keys that do not exist get an entry, whose
+ *             slot reads as busy
+ *   validate  the keys that were only read have not changed since they were compared
+ *   apply     each change goes through the commit point; cannot fail
+ *
+ * The order is that of Silo (Tu et al., SOSP 2013): all that is written is locked before what is
+ * read is validated, so transactions are serializable.  All locks are tried a bounded number of
+ * times, and in the order slots, buckets; what fails before `apply` is rolled back, and xkvd tries
+ * again.  While a key is locked it reads as busy in every other operation.
+ */
+#ifndef XKV_TXN_BPF_H
+#define XKV_TXN_BPF_H
+
+#include "ops.bpf.h"
+
+static __always_inline struct xkv_txn_key *txn_key(__u32 index)
+{
+	return bpf_map_lookup_elem(&xkv_txn, &index);
+}
+
+/* The request whose fields the functions of the store use for the current key. */
+static __always_inline struct xkv_request *txn_request(const struct xkv_txn_args *args)
+{
+	__u32 index = args->request;
+
+	return bpf_map_lookup_elem(&xkv_batch, &index);
+}
+
+/* Makes a key the current one. */
+static __always_inline void txn_load(struct xkv_request *rq, const struct xkv_txn_key *k)
+{
+	rq->key_off = 0;
+	rq->key_len = k->key_len;
+	rq->fingerprint = k->fingerprint;
+	for (__u32 i = 0; i < KEY_WORDS; i++)
+		rq->in_word[i] = k->key[i];
+}
+
+static __always_inline bool changes_index(const struct xkv_txn_key *k)
+{
+	return k->action == XKV_TXN_PUT || (k->action == XKV_TXN_DELETE && k->ref);
+}
+
+static __always_inline bool is_expected(const struct xkv_txn_key *k, __u64 version)
+{
+	return k->expected == XKV_TXN_ANY || k->expected == version;
+}
+
+/* ---- lock ---------------------------------------------------------------- */
+
+/*
+ * Finds the key, locks its slot if it is to be changed, and compares its version; a key that has
+ * expired does not exist.  XKV_TXN_DONE, XKV_TXN_CONFLICT, or busy.
+ */
+__noinline int txn_lock(struct xkv_request *rq, __u32 index)
+{
+	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_slot *slot;
+	__u64 expire_ms;
+	int found;
+
+	if (!rq || !k)
+		return XKV_C_pass_busy;
+	txn_load(rq, k);
+	for (int i = 0; i < TRIES; i++) {
+		found = find(rq);
+		if (found == BUSY)
+			return XKV_C_pass_busy;
+		if (found == ABSENT)
+			return is_expected(k, 0) ? XKV_TXN_DONE : XKV_TXN_CONFLICT;
+		slot = k->action == XKV_TXN_CHECK ? slot_at(rq->ref) : lock_found(rq);
+		if (!slot)
+			continue;
+		expire_ms = READ_ONCE(slot->expire_ms);
+		smp_rmb();
+		if (k->action != XKV_TXN_CHECK)
+			k->state = XKV_TXN_LOCKED;
+		else if (READ_ONCE(slot->seq) != rq->seq)
+			continue;
+		k->ref = rq->ref;
+		k->seq = rq->seq;
+		return is_expected(k, expired(rq, expire_ms) ? 0 : rq->seq) ? XKV_TXN_DONE
+									    : XKV_TXN_CONFLICT;
+	}
+	return XKV_C_pass_busy;
+}
+
+static int txn_lock_one(__u32 index, struct xkv_txn_args *args)
+{
+	args->outcome = txn_lock(txn_request(args), index);
+	return args->outcome != XKV_TXN_DONE;
+}
+
+/* ---- reserve ------------------------------------------------------------- */
+
+/* Puts the slot of a new key into the index; its bucket is locked. */
+__noinline int txn_reserve(struct xkv_request *rq, __u32 index)
+{
+	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_bucket *home;
+	int outcome;
+
+	if (!rq || !k)
+		return XKV_C_pass_busy;
+	txn_load(rq, k);
+	home = home_of(config(), k->fingerprint);
+	if (!home || !chain_lacks_key(rq, home))
+		return XKV_C_pass_busy; /* it exists by now */
+	outcome = chain_add(rq, home, entry_of(rq, k->prefilled));
+	if (outcome == XKV_TXN_DONE)
+		k->state |= XKV_TXN_RESERVED;
+	return outcome;
+}
+
+static int txn_reserve_one(__u32 index, struct xkv_txn_args *args)
+{
+	struct xkv_request *rq = txn_request(args);
+	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_config *cfg = config();
+	struct xkv_bucket *home;
+	__u32 bucket;
+
+	if (!k || !cfg || !rq)
+		return 1;
+	if (!changes_index(k))
+		return 0;
+	bucket = k->fingerprint & cfg->bucket_mask;
+	if (args->bucket != bucket) {
+		home = home_of(cfg, k->fingerprint);
+		if (!home || !bucket_lock(home)) {
+			args->outcome = XKV_C_pass_busy;
+			return 1;
+		}
+		k->state |= XKV_TXN_BUCKET;
+		args->bucket = bucket;
+	}
+	if (k->ref)
+		return 0;
+	args->outcome = txn_reserve(rq, index);
+	args->no_slot = rq->need;
+	return args->outcome != XKV_TXN_DONE;
+}
+
+/* ---- validate ------------------------------------------------------------ */
+
+/* A key that was only read: is it still what it was when its version was compared? */
+__noinline int txn_validate(struct xkv_request *rq, __u32 index)
+{
+	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_slot *slot;
+
+	if (!rq || !k)
+		return XKV_C_pass_busy;
+	if (k->ref) {
+		slot = slot_at(k->ref);
+		return slot && READ_ONCE(slot->seq) == k->seq ? XKV_TXN_DONE : XKV_C_pass_busy;
+	}
+	txn_load(rq, k);
+	return find(rq) == ABSENT ? XKV_TXN_DONE : XKV_C_pass_busy;
+}
+
+static int txn_validate_one(__u32 index, struct xkv_txn_args *args)
+{
+	struct xkv_request *rq = txn_request(args);
+	struct xkv_txn_key *k = txn_key(index);
+
+	if (!k)
+		return 1;
+	if (k->action == XKV_TXN_CHECK)
+		args->outcome = txn_validate(rq, index);
+	return args->outcome != XKV_TXN_DONE;
+}
+
+/* ---- apply --------------------------------------------------------------- */
+
+/* Replaces or removes the entry of the locked slot in the index, and frees the slot. */
+static __always_inline void txn_swap(struct xkv_request *rq, struct xkv_txn_key *k, __u64 new)
+{
+	struct xkv_bucket *home = home_of(config(), k->fingerprint);
+	__u64 left = home ? chain_swap(rq, home, entry_of(rq, k->ref), entry_of(rq, new)) : 0;
+
+	if (left > 1)
+		slot_give(left);
+}
+
+__noinline int txn_put(struct xkv_request *rq, __u32 index)
+{
+	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_config *cfg = config();
+	struct xkv_slot *slot, *old;
+	struct change change;
+
+	if (!rq || !k || !cfg)
+		return 0;
+	slot = slot_at(k->prefilled);
+	old = k->ref ? slot_at(k->ref) : NULL;
+	if (!slot)
+		return 0;
+	txn_load(rq, k);
+	slot->expire_ms = k->expire_ms;
+	if (k->expire_ms)
+		ttl_given(rq);
+	change_prepare(&change, rq, old ? XKV_CHANGE_OVERWRITE : XKV_CHANGE_CREATE, slot,
+		       slot->value_len);
+	if (old) {
+		slot->access = old->access;
+		mark_access(cfg, slot);
+		txn_swap(rq, k, k->prefilled);
+	}
+	change_commit(&change);
+	k->prefilled = 0;
+	if (old)
+		slot_give(k->ref);
+	count(rq, old ? XKV_C_overwrites : XKV_C_inserts);
+	return 0;
+}
+
+__noinline int txn_delete(struct xkv_request *rq, __u32 index)
+{
+	struct xkv_txn_key *k = txn_key(index);
+	struct change change;
+	struct xkv_slot *slot;
+
+	if (!rq || !k)
+		return 0;
+	slot = slot_at(k->ref);
+	if (!slot)
+		return 0;
+	txn_load(rq, k);
+	rq->seq = k->seq;
+	change_prepare(&change, rq, XKV_CHANGE_DELETE, slot, 0);
+	txn_swap(rq, k, 0);
+	change_commit(&change);
+	slot_give(k->ref);
+	count(rq, XKV_C_deletes);
+	return 0;
+}
+
+__noinline int txn_expire(struct xkv_request *rq, __u32 index)
+{
+	struct xkv_txn_key *k = txn_key(index);
+	struct change change;
+	struct xkv_slot *slot;
+
+	if (!rq || !k)
+		return 0;
+	slot = slot_at(k->ref);
+	if (!slot)
+		return 0;
+	txn_load(rq, k);
+	if (k->expire_ms)
+		ttl_given(rq);
+	change_prepare(&change, rq, XKV_CHANGE_EXPIRY, slot, slot->value_len);
+	slot->expire_ms = k->expire_ms;
+	change_commit(&change);
+	count(rq, XKV_C_expiry_changes);
+	return 0;
+}
+
+static int txn_apply_one(__u32 index, struct xkv_txn_args *args)
+{
+	struct xkv_request *rq = txn_request(args);
+	struct xkv_txn_key *k = txn_key(index);
+
+	if (!k)
+		return 1;
+	if (k->action == XKV_TXN_PUT)
+		txn_put(rq, index);
+	else if (k->action == XKV_TXN_DELETE && k->ref)
+		txn_delete(rq, index);
+	else if (k->action == XKV_TXN_EXPIRE && k->ref)
+		txn_expire(rq, index);
+	return 0;
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+/* Takes a reserved entry back out of the index. */
+static int txn_unreserve_one(__u32 index, struct xkv_txn_args *args)
+{
+	struct xkv_request *rq = txn_request(args);
+	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_bucket *home;
+	__u64 left;
+
+	if (!k || !rq)
+		return 1;
+	if (!(k->state & XKV_TXN_RESERVED))
+		return 0;
+	txn_load(rq, k);
+	home = home_of(config(), k->fingerprint);
+	left = home ? chain_swap(rq, home, entry_of(rq, k->prefilled), 0) : 0;
+	if (left > 1)
+		slot_give(left);
+	return 0;
+}
+
+static int txn_unlock_bucket_one(__u32 index, struct xkv_txn_args *args)
+{
+	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_bucket *home;
+
+	if (!k)
+		return 1;
+	home = k->state & XKV_TXN_BUCKET ? home_of(config(), k->fingerprint) : NULL;
+	if (home)
+		bucket_unlock(home);
+	return 0;
+}
+
+static int txn_unlock_one(__u32 index, struct xkv_txn_args *args)
+{
+	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_slot *slot;
+
+	if (!k)
+		return 1;
+	slot = k->state & XKV_TXN_LOCKED ? slot_at(k->ref) : NULL;
+	if (slot)
+		unlock(slot, k->seq);
+	return 0;
+}
+
+static __always_inline void txn_commit(struct xkv_txn_args *args)
+{
+	struct xkv_request *rq = txn_request(args);
+	__u32 count = args->count;
+
+	if (!rq)
+		return;
+	rq->flags = XKV_REQUEST_XKVD;
+	rq->now_ms = 0;
+	args->bucket = ~0U;
+	args->outcome = XKV_TXN_DONE;
+	bpf_loop(count, txn_lock_one, args, 0);
+	if (args->outcome == XKV_TXN_DONE)
+		bpf_loop(count, txn_reserve_one, args, 0);
+	if (args->outcome == XKV_TXN_DONE)
+		bpf_loop(count, txn_validate_one, args, 0);
+	if (args->outcome == XKV_TXN_DONE)
+		bpf_loop(count, txn_apply_one, args, 0);
+	else
+		bpf_loop(count, txn_unreserve_one, args, 0);
+	bpf_loop(count, txn_unlock_bucket_one, args, 0);
+	if (args->outcome != XKV_TXN_DONE)
+		bpf_loop(count, txn_unlock_one, args, 0);
+}
+
+/* ---- slots --------------------------------------------------------------- */
+
+static int txn_take_one(__u32 index, struct xkv_txn_args *args)
+{
+	struct xkv_txn_key *k = txn_key(args->first + index);
+	__u64 ref;
+
+	if (!k)
+		return 1;
+	if (k->action != XKV_TXN_PUT || k->prefilled)
+		return 0;
+	ref = slot_take(k->class);
+	if (ref == LIST_EMPTY || ref == LIST_BUSY) {
+		args->no_slot = k->class;
+		args->outcome = ref == LIST_EMPTY ? XKV_C_pass_no_slot : XKV_C_pass_busy;
+		return 1;
+	}
+	k->prefilled = ref;
+	return 0;
+}
+
+static int txn_free_one(__u32 index, struct xkv_txn_args *args)
+{
+	struct xkv_txn_key *k = txn_key(args->first + index);
+	__u64 ref;
+
+	if (!k)
+		return 1;
+	ref = k->prefilled;
+	k->prefilled = 0;
+	if (ref)
+		slot_give(ref);
+	return 0;
+}
+
+static __always_inline void txn_slots(struct xkv_txn_args *args)
+{
+	if (args->cmd == XKV_TXN_TAKE)
+		bpf_loop(args->count, txn_take_one, args, 0);
+	else
+		bpf_loop(args->count, txn_free_one, args, 0);
+}
+
+#endif

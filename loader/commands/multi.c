@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Transactions: MULTI, EXEC, DISCARD, WATCH, UNWATCH; and how a command changes several keys at
+ * once.
+ *
+ * What is executed together runs as a transaction of the store (store/txn.h), which sees its own
+ * changes, and which is repeated if somebody else, another client in the kernel for instance,
+ * changed a key that it had read.  Only then are its replies sent.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "impl.h"
+#include "store/txn.h"
+#include "util/clock.h"
+
+/* As of update.c: no other TCP client is served meanwhile. */
+#define TRIES	    1000
+#define TRIES_LEAST 16
+#define TRIES_NS    200000000
+
+_Static_assert(STORE_TXN_KEYS == 1024, "a text below names it");
+
+/* --- executing together --- */
+
+/* One try; the replies are dropped if it fails. */
+static int attempt(struct client *c, command_atomic_fn *fn, void *arg)
+{
+	struct reply outer = c->session.reply, inner;
+	int ret = store_txn_begin(c->worker->ctx);
+
+	if (ret)
+		return ret;
+	reply_part(&c->session.reply, &outer);
+	if (fn(c, arg)) {
+		commands_flush(c);
+		ret = store_txn_commit(c->worker->ctx);
+	} else {
+		store_txn_abort(c->worker->ctx);
+	}
+	inner = c->session.reply;
+	outer.protocol = inner.protocol;
+	c->session.reply = outer;
+	if (ret)
+		reply_free(&inner);
+	else
+		reply_splice(&c->session.reply, &inner);
+	c->session.reply.muted = inner.muted;
+	return ret;
+}
+
+int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
+{
+	struct transaction *t = transaction_of(c);
+	uint64_t end = 0;
+	int ret = -ECANCELED;
+
+	commands_flush(c);
+	if (t->runs) {
+		fn(c, arg);
+		return 0;
+	}
+	t->runs = true;
+	for (unsigned int i = 0; i < TRIES && (i < TRIES_LEAST || monotonic_ns() < end); i++) {
+		ret = attempt(c, fn, arg);
+		if (ret != -ECANCELED)
+			break;
+		end = i ? end : monotonic_ns() + TRIES_NS;
+	}
+	t->runs = false;
+	return ret == -ECANCELED ? -EBUSY : ret;
+}
+
+void reply_atomic_error(struct client *c, int error)
+{
+	if (error == -E2BIG)
+		reply_error(reply_to(c), "ERR a transaction of more than 1024 keys");
+	else
+		reply_store_error(c, error);
+}
+
+void command_run_atomic(struct client *c, command_atomic_fn *fn, void *arg)
+{
+	int ret = command_atomic(c, fn, arg);
+
+	if (ret)
+		reply_atomic_error(c, ret);
+}
+
+/* --- what is queued, and watched --- */
+
+struct queued {
+	const struct command *cmd;
+	unsigned int argc;
+	struct resp_arg *argv; /* owned, with the bytes behind it */
+};
+
+struct watched {
+	uint64_t version; /* 0 = there was no such key */
+	size_t key_len;
+	char key[XKV_KEY_MAX];
+};
+
+static void forget_queued(struct transaction *t)
+{
+	for (unsigned int i = 0; i < t->count; i++)
+		free(t->queued[i].argv);
+	free(t->queued);
+	t->queued = NULL;
+	t->count = t->room = 0;
+	t->bytes = 0;
+	t->failed = t->writes = false;
+}
+
+static void forget_watched(struct transaction *t)
+{
+	free(t->watched);
+	t->watched = NULL;
+	t->watched_count = t->watched_room = 0;
+}
+
+void transaction_end(struct client *c)
+{
+	c->session.multi = false;
+	forget_queued(transaction_of(c));
+	forget_watched(transaction_of(c));
+}
+
+size_t transaction_memory(const struct transaction *t)
+{
+	return t->bytes + t->room * sizeof(*t->queued) + t->watched_room * sizeof(*t->watched);
+}
+
+/* Room for one more in an array that doubles.  NULL without memory: the array stays. */
+static void *grow(void *array, unsigned int count, unsigned int *room, size_t size)
+{
+	unsigned int more = *room ? 2 * *room : 4;
+	void *new;
+
+	if (count < *room)
+		return array;
+	new = reallocarray(array, more, size);
+	if (new)
+		*room = more;
+	return new;
+}
+
+/* A copy of the arguments and the bytes that they point to, in one piece. */
+static struct resp_arg *copy_args(unsigned int argc, const struct resp_arg *argv, size_t *bytes)
+{
+	struct resp_arg *copy;
+	char *at;
+
+	*bytes = argc * sizeof(*argv);
+	for (unsigned int i = 0; i < argc; i++)
+		*bytes += argv[i].len;
+	copy = malloc(*bytes);
+	if (!copy)
+		return NULL;
+	at = (char *)(copy + argc);
+	for (unsigned int i = 0; i < argc; i++) {
+		copy[i] = (struct resp_arg){ .ptr = at, .len = argv[i].len };
+		memcpy(at, argv[i].ptr, argv[i].len);
+		at += argv[i].len;
+	}
+	return copy;
+}
+
+static bool queue_add(struct client *c, const struct command *cmd, unsigned int argc,
+		      const struct resp_arg *argv)
+{
+	struct transaction *t = transaction_of(c);
+	struct queued *array;
+	struct resp_arg *copy;
+	size_t bytes;
+
+	if (transaction_memory(t) > c->srv->cfg->query_buffer_limit)
+		return false;
+	array = grow(t->queued, t->count, &t->room, sizeof(*array));
+	if (!array)
+		return false;
+	t->queued = array;
+	copy = copy_args(argc, argv, &bytes);
+	if (!copy)
+		return false;
+	t->queued[t->count++] = (struct queued){ cmd, argc, copy };
+	t->bytes += bytes;
+	t->writes |= cmd->flags & CMD_WRITE;
+	return true;
+}
+
+bool transaction_queues(struct client *c, const struct command *cmd, unsigned int argc,
+			const struct resp_arg *argv)
+{
+	if (!c->session.multi || cmd->fn == cmd_multi || cmd->fn == cmd_exec ||
+	    cmd->fn == cmd_discard || cmd->fn == cmd_watch || cmd->fn == cmd_reset ||
+	    cmd->fn == cmd_quit)
+		return false;
+	if (cmd->flags & CMD_NO_MULTI) {
+		transaction_of(c)->failed = true;
+		reply_error(reply_now(c), "ERR Command not allowed inside a transaction");
+	} else if (queue_add(c, cmd, argc, argv)) {
+		reply_status(reply_now(c), "QUEUED");
+	} else {
+		transaction_of(c)->failed = true;
+		reply_error(reply_now(c), "ERR the transaction takes too much memory");
+	}
+	return true;
+}
+
+/* --- EXEC --- */
+
+/* A run over the queued commands, from `at` on. */
+struct exec {
+	unsigned int first, at;
+	int watch; /* 0, -ECANCELED: a watched key has changed, or why that is not known */
+};
+
+static void run_queued(struct client *c, const struct queued *q)
+{
+	uint64_t start = monotonic_ns(), errors = c->worker->errors.total;
+
+	c->session.last = q->cmd;
+	q->cmd->fn(c, q->argc, q->argv);
+	while (progress_of(c)->step)
+		long_continue(c);
+	commands_flush(c);
+	measure_inner(c, q->cmd, monotonic_ns() - start, c->worker->errors.total != errors);
+}
+
+/* 0, -ECANCELED, or an error of the store. */
+static int check_watched(struct client *c)
+{
+	const struct transaction *t = transaction_of(c);
+	int ret = 0;
+
+	for (unsigned int i = 0; i < t->watched_count && !ret; i++)
+		ret = store_txn_expect(c->worker->ctx, t->watched[i].key, t->watched[i].key_len,
+				       t->watched[i].version);
+	return ret;
+}
+
+/* Commands up to one that does not take part in transactions. */
+static bool run_segment(struct client *c, void *arg)
+{
+	const struct transaction *t = transaction_of(c);
+	struct exec *x = arg;
+
+	x->at = x->first;
+	if (!x->first) {
+		x->watch = check_watched(c);
+		if (x->watch)
+			return false;
+		reply_array(reply_to(c), t->count);
+	}
+	for (; x->at < t->count && !(t->queued[x->at].cmd->flags & CMD_WHOLE); x->at++)
+		run_queued(c, &t->queued[x->at]);
+	return true;
+}
+
+/*
+ * Walks and counts do not see what a transaction has written: they end it, and what follows them is
+ * another one.
+ */
+static void run_all(struct client *c)
+{
+	const struct transaction *t = transaction_of(c);
+	struct exec x = { 0 };
+	int ret;
+
+	do {
+		ret = command_atomic(c, run_segment, &x);
+		if (!x.first && (ret || x.watch)) {
+			if (x.watch == -ECANCELED)
+				reply_null_array(reply_to(c));
+			else
+				reply_atomic_error(c, ret ? ret : x.watch);
+			return;
+		}
+		for (unsigned int i = x.first; ret && i < x.at; i++)
+			reply_atomic_error(c, ret);
+		if (x.at < t->count)
+			run_queued(c, &t->queued[x.at++]);
+		x.first = x.at;
+	} while (x.at < t->count);
+}
+
+void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	uint64_t slice_end = c->worker->slice_end;
+
+	(void)argc;
+	(void)argv;
+	if (!c->session.multi) {
+		reply_error(reply_to(c), "ERR EXEC without MULTI");
+		return;
+	}
+	c->session.multi = false; /* the commands are executed now */
+	if (transaction_of(c)->failed) {
+		reply_error(reply_to(c),
+			    "EXECABORT Transaction discarded because of previous errors.");
+	} else {
+		const struct command *exec = c->session.last;
+
+		c->worker->slice_end = UINT64_MAX; /* long commands are not done in slices */
+		run_all(c);
+		c->worker->slice_end = slice_end;
+		c->session.last = exec;
+	}
+	transaction_end(c);
+}
+
+void cmd_multi(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	if (c->session.multi) {
+		reply_error(reply_to(c), "ERR MULTI calls can not be nested");
+		return;
+	}
+	c->session.multi = true;
+	reply_ok(reply_to(c));
+}
+
+void cmd_discard(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	if (!c->session.multi) {
+		reply_error(reply_to(c), "ERR DISCARD without MULTI");
+		return;
+	}
+	transaction_end(c);
+	reply_ok(reply_to(c));
+}
+
+/* --- WATCH --- */
+
+static bool is_watched(const struct transaction *t, const struct resp_arg *key)
+{
+	for (unsigned int i = 0; i < t->watched_count; i++)
+		if (t->watched[i].key_len == key->len &&
+		    memcmp(t->watched[i].key, key->ptr, key->len) == 0)
+			return true;
+	return false;
+}
+
+/* On false the error was replied. */
+static bool watch(struct client *c, const struct resp_arg *key)
+{
+	struct transaction *t = transaction_of(c);
+	struct watched *array, *w;
+	struct store_entry e;
+	int ret;
+
+	if (is_watched(t, key))
+		return true;
+	array = t->watched_count < STORE_TXN_KEYS
+			? grow(t->watched, t->watched_count, &t->watched_room, sizeof(*array))
+			: NULL;
+	if (!array) {
+		reply_error(reply_to(c), "ERR more than 1024 keys are watched");
+		return false;
+	}
+	t->watched = array;
+	ret = store_touch(c->worker->ctx, key->ptr, key->len, false, &e);
+	if (ret && ret != -ENOENT) {
+		reply_store_error(c, ret);
+		return false;
+	}
+	w = &t->watched[t->watched_count++];
+	w->version = ret ? 0 : e.version;
+	w->key_len = key->len;
+	memcpy(w->key, key->ptr, key->len);
+	return true;
+}
+
+void cmd_watch(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	if (c->session.multi) {
+		reply_error(reply_to(c), "ERR WATCH inside MULTI is not allowed");
+		return;
+	}
+	for (unsigned int i = 1; i < argc; i++)
+		if (!check_key(c, &argv[i]))
+			return;
+	for (unsigned int i = 1; i < argc; i++)
+		if (!watch(c, &argv[i]))
+			return;
+	reply_ok(reply_to(c));
+}
+
+void cmd_unwatch(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	forget_watched(transaction_of(c));
+	reply_ok(reply_to(c));
+}

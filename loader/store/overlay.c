@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * The operations of the protocol, executed on what a transaction has read.  Their meaning is that
+ * of bpf/ops.bpf.h.
+ */
+#include "overlay.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "impl.h"
+#include "util/text.h"
+
+/* ---- entries --------------------------------------------------------------- */
+
+struct overlay *overlay_new(void)
+{
+	struct overlay *o = calloc(1, sizeof(*o));
+
+	if (o)
+		o->version = 1;
+	return o;
+}
+
+void overlay_free(struct overlay *o)
+{
+	struct overlay_entry *e;
+
+	if (!o)
+		return;
+	while ((e = o->last)) {
+		o->last = e->before;
+		free(e->value);
+		free(e);
+	}
+	free(o->old);
+	free(o);
+}
+
+static struct overlay_entry *entry_new(const void *key, size_t key_len)
+{
+	struct overlay_entry *e = calloc(1, sizeof(*e) + XKV_PADDED(key_len));
+
+	if (!e)
+		return NULL;
+	e->expected = XKV_TXN_ANY;
+	e->key_len = key_len;
+	memcpy(e->key, key, key_len);
+	return e;
+}
+
+/* The entry of a key, a new one if there is none; NULL without memory. */
+static struct overlay_entry *entry_of(struct store *st, struct overlay *o, const void *key,
+				      size_t key_len)
+{
+	uint64_t fingerprint =
+		hash_key(key, key_len, &st->secrets->hash) & st->cfg->fingerprint_mask;
+	struct overlay_entry **bucket = &o->bucket[fingerprint % OVERLAY_BUCKETS], *e;
+
+	for (e = *bucket; e; e = e->next)
+		if (e->fingerprint == fingerprint && e->key_len == key_len &&
+		    memcmp(e->key, key, key_len) == 0)
+			return e;
+	e = entry_new(key, key_len);
+	if (!e)
+		return NULL;
+	e->fingerprint = fingerprint;
+	e->next = *bucket;
+	*bucket = e;
+	e->before = o->last;
+	o->last = e;
+	o->count++;
+	return e;
+}
+
+static int set_value(struct overlay_entry *e, const void *value, size_t len)
+{
+	void *copy = malloc(len + 1); /* of 0 bytes it may be NULL */
+
+	if (!copy)
+		return -ENOMEM;
+	if (len)
+		memcpy(copy, value, len);
+	free(e->value);
+	e->value = copy;
+	e->value_len = len;
+	e->has_value = true;
+	return 0;
+}
+
+/* Is all that an operation needs known?  What was written is, even if it was never read. */
+static bool is_known(const struct overlay_entry *e, bool value)
+{
+	if (e->expected == XKV_TXN_ANY && e->action == XKV_TXN_CHECK)
+		return false;
+	return !value || e->has_value || !e->exists;
+}
+
+static int entry_load(struct store_ctx *ctx, struct overlay *o, struct overlay_entry *e, bool value,
+		      uint8_t opcode, overlay_read_fn *read)
+{
+	struct store_op op = { .opcode = opcode, .key = e->key, .key_len = e->key_len };
+	struct store_entry now;
+	uint64_t version;
+	int ret = read(ctx, &op, &now);
+
+	if (ret && ret != -ENOENT)
+		return ret;
+	version = ret ? 0 : now.version;
+	if (e->expected == XKV_TXN_ANY) {
+		e->exists = !ret;
+		e->expire_ms = now.expire_ms;
+		e->version = version;
+	} else if (e->expected != version) {
+		return o->error = -ECANCELED;
+	}
+	e->expected = version;
+	return value && !ret ? set_value(e, now.value, now.value_len) : 0;
+}
+
+static int get(struct store_ctx *ctx, struct overlay *o, struct overlay_entry *e, bool value,
+	       uint8_t opcode, overlay_read_fn *read)
+{
+	if (o->error)
+		return o->error;
+	return is_known(e, value) ? 0 : entry_load(ctx, o, e, value, opcode, read);
+}
+
+int overlay_get(struct store_ctx *ctx, struct overlay *o, const void *key, size_t key_len,
+		bool value, overlay_read_fn *read, struct overlay_entry **out)
+{
+	struct overlay_entry *e = entry_of(ctx->st, o, key, key_len);
+
+	if (!e)
+		return -ENOMEM;
+	*out = e;
+	return get(ctx, o, e, value, value ? XKV_OP_GET : XKV_OP_TTL, read);
+}
+
+/* ---- operations ------------------------------------------------------------ */
+
+static bool has_expired(const struct store *st, const struct overlay_entry *e)
+{
+	return e->expire_ms && e->expire_ms <= store_now_ms(st);
+}
+
+static bool is_live(const struct store *st, const struct overlay_entry *e)
+{
+	return e->exists && !has_expired(st, e);
+}
+
+/* Do NX, XX and CAS permit the change?  0, -ENOENT or -ECANCELED. */
+static int condition(const struct store_op *op, const struct overlay_entry *e, bool live)
+{
+	if (op->flags & XKV_CAS)
+		return !live ? -ENOENT : e->version == op->version ? 0 : -ECANCELED;
+	if (((op->flags & XKV_NX) && live) || ((op->flags & XKV_XX) && !live))
+		return -ECANCELED;
+	return 0;
+}
+
+static void describe(const struct overlay_entry *e, struct store_entry *out)
+{
+	out->expire_ms = e->expire_ms;
+	out->version = e->version;
+}
+
+/* Returns the value; it stays valid when the entry gets another. */
+static void give_old(struct overlay *o, struct overlay_entry *e, struct store_entry *out)
+{
+	free(o->old);
+	o->old = e->value;
+	out->value = e->value;
+	out->value_len = e->value_len;
+	e->value = NULL;
+	e->has_value = false;
+}
+
+static int write_value(struct overlay *o, struct overlay_entry *e, const void *value, size_t len,
+		       uint64_t expire_ms)
+{
+	int ret = set_value(e, value, len);
+
+	if (ret)
+		return o->error = ret;
+	e->exists = true;
+	e->expire_ms = expire_ms;
+	e->version = o->version += 2;
+	e->action = XKV_TXN_PUT;
+	return 0;
+}
+
+static int do_read(struct overlay_entry *e, const struct store_op *op, bool live,
+		   struct store_entry *out)
+{
+	if (!live)
+		return -ENOENT;
+	describe(e, out);
+	if (op->opcode == XKV_OP_GET) {
+		out->value = e->value;
+		out->value_len = e->value_len;
+	}
+	return 0;
+}
+
+static int do_set(struct overlay *o, struct overlay_entry *e, const struct store_op *op, bool live,
+		  struct store_entry *out)
+{
+	bool keep = (op->flags & XKV_KEEPTTL) && live, old = (op->flags & XKV_RETURN) && live;
+	int ret = condition(op, e, live);
+
+	if (ret) {
+		if (live)
+			describe(e, out);
+		if (old && ret == -ECANCELED) {
+			out->value = e->value;
+			out->value_len = e->value_len;
+		}
+		return ret;
+	}
+	if (old)
+		give_old(o, e, out);
+	ret = write_value(o, e, op->value, op->value_len, keep ? e->expire_ms : op->expire_ms);
+	if (!ret)
+		describe(e, out);
+	return ret;
+}
+
+static int do_incr(struct overlay *o, struct overlay_entry *e, const struct store_op *op, bool live,
+		   struct store_entry *out)
+{
+	char text[TEXT_NUMBER_MAX];
+	int64_t number = 0;
+	int ret = condition(op, e, live);
+
+	if (ret)
+		return ret;
+	if (live && !text_to_i64(e->value, e->value_len, &number))
+		return -EDOM;
+	if (__builtin_add_overflow(number, op->amount, &number))
+		return -ERANGE;
+	ret = write_value(o, e, text, text_from_i64(text, number), live ? e->expire_ms : 0);
+	describe(e, out);
+	out->number = number;
+	return ret;
+}
+
+static int do_append(struct overlay *o, struct overlay_entry *e, const struct store_op *op,
+		     bool live, struct store_entry *out)
+{
+	size_t had = live ? e->value_len : 0, len = had + op->value_len;
+	int ret = condition(op, e, live);
+	char *joined;
+
+	if (ret)
+		return ret;
+	if (len > XKV_VALUE_MAX)
+		return -EMSGSIZE;
+	joined = malloc(len + 1);
+	if (!joined)
+		return -ENOMEM;
+	if (had)
+		memcpy(joined, e->value, had);
+	if (op->value_len)
+		memcpy(joined + had, op->value, op->value_len);
+	ret = write_value(o, e, joined, len, live ? e->expire_ms : 0);
+	free(joined);
+	describe(e, out);
+	out->number = (int64_t)len;
+	return ret;
+}
+
+static int do_delete(struct overlay *o, struct overlay_entry *e, const struct store_op *op,
+		     bool live, struct store_entry *out)
+{
+	if (!e->exists || live == op->expired)
+		return -ENOENT;
+	if ((op->flags & XKV_CAS) && e->version != op->version)
+		return -ECANCELED;
+	if (op->flags & XKV_RETURN)
+		give_old(o, e, out);
+	e->exists = e->has_value = false;
+	e->action = e->expected ? XKV_TXN_DELETE : XKV_TXN_CHECK;
+	e->version = 0;
+	return 0;
+}
+
+static int do_expire(struct overlay *o, struct overlay_entry *e, const struct store_op *op,
+		     bool live, struct store_entry *out)
+{
+	if (!live)
+		return -ENOENT;
+	if ((op->flags & XKV_CAS) && e->version != op->version)
+		return -ECANCELED;
+	e->expire_ms = op->expire_ms;
+	e->version = o->version += 2;
+	if (e->action == XKV_TXN_CHECK)
+		e->action = XKV_TXN_EXPIRE;
+	describe(e, out);
+	return 0;
+}
+
+/* A SET without a condition or result writes without having read. */
+static bool is_blind(const struct store_op *op)
+{
+	return op->opcode == XKV_OP_SET && !op->flags;
+}
+
+static bool needs_value(const struct store_op *op)
+{
+	return op->opcode == XKV_OP_GET || op->opcode == XKV_OP_INCR ||
+	       op->opcode == XKV_OP_APPEND || (op->flags & XKV_RETURN);
+}
+
+static uint8_t reading(const struct store_op *op)
+{
+	if (needs_value(op))
+		return XKV_OP_GET;
+	return op->opcode == XKV_OP_TOUCH ? XKV_OP_TOUCH : XKV_OP_TTL;
+}
+
+int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,
+	       overlay_read_fn *read, struct store_entry *out)
+{
+	struct overlay_entry *e = entry_of(ctx->st, o, op->key, op->key_len);
+	bool live;
+	int ret = e ? 0 : -ENOMEM;
+
+	if (!ret && !is_blind(op))
+		ret = get(ctx, o, e, needs_value(op), reading(op), read);
+	if (ret)
+		return ret == -ECANCELED ? -EBUSY : ret; /* not the operation's own condition */
+	live = is_live(ctx->st, e);
+	switch (op->opcode) {
+	case XKV_OP_SET:
+		return do_set(o, e, op, live, out);
+	case XKV_OP_INCR:
+		return do_incr(o, e, op, live, out);
+	case XKV_OP_APPEND:
+		return do_append(o, e, op, live, out);
+	case XKV_OP_DELETE:
+		return do_delete(o, e, op, live, out);
+	case XKV_OP_EXPIRE:
+		return do_expire(o, e, op, live, out);
+	default:
+		return do_read(e, op, live, out);
+	}
+}

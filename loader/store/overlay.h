@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a transaction has read and written so far: the entries that it sees, with its own changes.
+ * Used by the thread of its context only.
+ */
+#ifndef XKV_STORE_OVERLAY_H
+#define XKV_STORE_OVERLAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bpf/layout.h"
+#include "store.h"
+
+#define OVERLAY_BUCKETS 1024
+
+/* A key as the transaction sees it. */
+struct overlay_entry {
+	struct overlay_entry *next;   /* in its bucket */
+	struct overlay_entry *before; /* of all */
+	uint64_t fingerprint;
+	uint64_t expected; /* the version in the store, 0 = none, XKV_TXN_ANY = not read yet */
+	enum xkv_txn_action action;
+	bool exists;	/* it may have expired */
+	bool has_value; /* `value` is known; false after its expiry was read, or changed, alone */
+	uint64_t expire_ms, version;
+	void *value; /* owned */
+	size_t value_len, key_len;
+	uint64_t key[]; /* padded with zeros */
+};
+
+struct overlay {
+	struct overlay_entry *bucket[OVERLAY_BUCKETS], *last; /* owned */
+	size_t count;
+	uint64_t version; /* of the last change: odd, unlike those of the store */
+	int error;	  /* why it cannot be committed: -ECANCELED, -ENOMEM */
+	void *old;	  /* the value that an operation has replaced and returned; owned */
+};
+
+struct overlay *overlay_new(void);
+/* `o` may be NULL. */
+void overlay_free(struct overlay *o);
+
+/* Reads an entry from the store: the arguments and result of store_do(). */
+typedef int overlay_read_fn(struct store_ctx *ctx, const struct store_op *op,
+			    struct store_entry *out);
+
+/*
+ * The entry of a key, read from the store if it is not known yet, with its value if `value`.  0,
+ * -ECANCELED (it has changed since it was first read), -ENOMEM, or an error of `read`.
+ */
+int overlay_get(struct store_ctx *ctx, struct overlay *o, const void *key, size_t key_len,
+		bool value, overlay_read_fn *read, struct overlay_entry **out);
+
+/* Executes an operation on the overlay: as store_do(). */
+int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,
+	       overlay_read_fn *read, struct store_entry *out);
+
+#endif

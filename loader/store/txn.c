@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Commits transactions: makes a key of the map xkv_txn from each entry of the overlay, takes and
+ * fills the slots of those that are written, and has bpf/txn.bpf.h put them into the store.
+ */
+#include "txn.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "impl.h"
+#include "overlay.h"
+#include "util/log.h"
+
+#define ROOM_TRIES   16 /* calls of no_slot() without a slot more */
+#define SPARES_FIRST 32 /* doubled with each try */
+
+/* ---- the keys -------------------------------------------------------------- */
+
+struct commit {
+	struct store_ctx *ctx;
+	struct overlay_entry **entry; /* `count` of them, in the order of the map's keys */
+	unsigned int count;
+	uint64_t bucket_mask;
+	bool writes;
+};
+
+static bool has_part(const struct overlay_entry *e)
+{
+	return e->action != XKV_TXN_CHECK || e->expected != XKV_TXN_ANY;
+}
+
+/* The program locks each bucket once: keys of one bucket are neighbours. */
+static int by_bucket(const void *a, const void *b, void *arg)
+{
+	const struct overlay_entry *const *x = a, *const *y = b;
+	uint64_t mask = *(uint64_t *)arg, one = (*x)->fingerprint & mask,
+		 other = (*y)->fingerprint & mask;
+	bool first = (*x)->action >= XKV_TXN_DELETE, second = (*y)->action >= XKV_TXN_DELETE;
+
+	if (first != second)
+		return first ? 1 : -1;
+	return one < other ? -1 : one > other;
+}
+
+/* 0, -E2BIG or -ENOMEM. */
+static int collect(struct commit *c, const struct overlay *o)
+{
+	c->entry = calloc(o->count + 1, sizeof(struct overlay_entry *)); /* of 0 it may be NULL */
+	if (!c->entry)
+		return -ENOMEM;
+	for (struct overlay_entry *e = o->last; e; e = e->before) {
+		if (!has_part(e))
+			continue;
+		c->entry[c->count++] = e;
+		c->writes |= e->action != XKV_TXN_CHECK;
+	}
+	if (c->count > XKV_TXN_KEYS)
+		return -E2BIG;
+	qsort_r(c->entry, c->count, sizeof(struct overlay_entry *), by_bucket, &c->bucket_mask);
+	return 0;
+}
+
+static size_t slot_need(const struct overlay_entry *e)
+{
+	return XKV_SLOT_NEED(e->key_len, e->value_len);
+}
+
+static void put_key(struct store *st, struct xkv_txn_key *k, const struct overlay_entry *e)
+{
+	k->expected = e->expected;
+	k->fingerprint = e->fingerprint;
+	k->expire_ms = e->expire_ms;
+	k->action = e->action;
+	k->class = e->action == XKV_TXN_PUT ? class_for(st, slot_need(e)) : 0;
+	k->key_len = e->key_len;
+	memset(k->key, 0, sizeof(k->key));
+	memcpy(k->key, e->key, XKV_PADDED(e->key_len));
+}
+
+/* ---- slots ----------------------------------------------------------------- */
+
+static int run(struct store_ctx *ctx, enum xkv_txn_cmd cmd, unsigned int first, unsigned int count,
+	       struct xkv_txn_args *args)
+{
+	*args = (struct xkv_txn_args){
+		.cmd = cmd, .first = first, .count = count, .request = ctx->first
+	};
+	return commit_run(ctx->st, args);
+}
+
+/*
+ * The slot of a large value is recorded in the request first.  If xkvd is killed before it is
+ * there no longer, it is freed once: see txn_adopt().
+ */
+static int take_large(struct commit *c, struct xkv_txn_key *k, size_t need)
+{
+	struct xkv_request *rq = c->ctx->request;
+	int ret = request_unprefill(c->ctx, 0);
+
+	if (!ret)
+		ret = request_take_slot(c->ctx, 0, need);
+	if (ret)
+		return ret;
+	__atomic_store_n(&k->prefilled, rq->prefilled, __ATOMIC_RELEASE);
+	__atomic_store_n(&rq->prefilled, 0, __ATOMIC_RELEASE);
+	return 0;
+}
+
+static int take_all_large(struct commit *c)
+{
+	struct xkv_txn_key *key = c->ctx->st->txn_key;
+	int ret = 0;
+
+	for (unsigned int i = 0; i < c->count && !ret; i++)
+		if (c->entry[i]->action == XKV_TXN_PUT && key[i].class == XKV_CLASS_LARGE)
+			ret = take_large(c, &key[i], slot_need(c->entry[i]));
+	return ret;
+}
+
+static unsigned int slots_taken(const struct store *st, unsigned int first, unsigned int count)
+{
+	unsigned int taken = 0;
+
+	for (unsigned int i = first; i < first + count; i++)
+		taken += st->txn_key[i].prefilled != 0;
+	return taken;
+}
+
+/* A slot for each of these keys that is written.  0, -ENOSPC, -EBUSY or -errno. */
+static int take_slots(struct store_ctx *ctx, unsigned int first, unsigned int count)
+{
+	unsigned int busy = 0, tries = 0, taken = 0, now;
+	struct store *st = ctx->st;
+	struct xkv_txn_args args;
+	uint64_t until_ms = 0;
+	int ret;
+
+	do {
+		ret = run(ctx, XKV_TXN_TAKE, first, count, &args);
+		if (ret || args.outcome == XKV_TXN_DONE)
+			return ret;
+		now = slots_taken(st, first, count);
+		if (now > taken)
+			tries = busy = 0;
+		taken = now;
+		if (args.outcome != XKV_C_pass_no_slot)
+			ret = wait_for_others(++busy);
+		else if (++tries > ROOM_TRIES || st->no_slot(st, args.no_slot, 0, &until_ms))
+			ret = -ENOSPC;
+	} while (!ret);
+	return ret;
+}
+
+static int free_slots(struct store_ctx *ctx, unsigned int first, unsigned int count)
+{
+	struct xkv_txn_args args;
+
+	return run(ctx, XKV_TXN_FREE, first, count, &args);
+}
+
+/*
+ * Makes sure that a class has so many free slots, by taking them all: new keys may need an overflow
+ * bucket each, and the store makes room only for a class that has no free slot at all.
+ */
+static int make_spares(struct store_ctx *ctx, unsigned int class, unsigned int count)
+{
+	int ret, freed;
+
+	for (unsigned int i = 0; i < count; i++)
+		ctx->st->txn_key[XKV_TXN_KEYS + i] =
+			(struct xkv_txn_key){ .action = XKV_TXN_PUT, .class = class };
+	ret = take_slots(ctx, XKV_TXN_KEYS, count);
+	freed = free_slots(ctx, XKV_TXN_KEYS, count);
+	return ret ? ret : freed;
+}
+
+static void fill_slots(struct commit *c)
+{
+	struct store *st = c->ctx->st;
+
+	for (unsigned int i = 0; i < c->count; i++) {
+		const struct overlay_entry *e = c->entry[i];
+
+		if (e->action == XKV_TXN_PUT)
+			slot_fill(slot_of(st, st->txn_key[i].prefilled), e->key, e->key_len,
+				  e->value, e->value_len);
+	}
+}
+
+/* ---- the commit ------------------------------------------------------------ */
+
+static void clear_state(struct commit *c)
+{
+	for (unsigned int i = 0; i < c->count; i++) {
+		struct xkv_txn_key *k = &c->ctx->st->txn_key[i];
+
+		k->ref = k->seq = 0;
+		k->state = 0;
+	}
+}
+
+static int commit_keys(struct commit *c)
+{
+	unsigned int busy = 0, spares = SPARES_FIRST;
+	struct xkv_txn_args args;
+	int ret;
+
+	do {
+		clear_state(c);
+		ret = run(c->ctx, XKV_TXN_COMMIT, 0, c->count, &args);
+		if (ret || args.outcome == XKV_TXN_DONE)
+			return ret;
+		switch (args.outcome) {
+		case XKV_TXN_CONFLICT:
+			return -ECANCELED;
+		case XKV_C_pass_no_slot:
+			ret = spares > XKV_TXN_SPARES ? -ENOSPC
+						      : make_spares(c->ctx, args.no_slot, spares);
+			spares *= 2;
+			break;
+		case XKV_C_pass_full:
+			return -ENOSPC;
+		default:
+			ret = wait_for_others(++busy);
+		}
+	} while (!ret);
+	return ret;
+}
+
+static int commit_locked(struct commit *c)
+{
+	struct store *st = c->ctx->st;
+	int ret;
+
+	for (unsigned int i = 0; i < c->count; i++)
+		put_key(st, &st->txn_key[i], c->entry[i]);
+	ret = take_all_large(c);
+	if (!ret)
+		ret = take_slots(c->ctx, 0, c->count);
+	if (!ret) {
+		fill_slots(c);
+		ret = commit_keys(c);
+	}
+	if (ret && free_slots(c->ctx, 0, c->count))
+		log_warning("slots of a transaction could not be freed");
+	return ret;
+}
+
+static int commit(struct store_ctx *ctx, const struct overlay *o)
+{
+	struct commit c = { .ctx = ctx, .bucket_mask = ctx->st->cfg->bucket_mask };
+	int ret = o->error ? o->error : collect(&c, o);
+
+	/* the value of a single key was read at one point in time */
+	if (!ret && (c.writes || c.count > 1)) {
+		pthread_mutex_lock(&ctx->st->txn_lock);
+		ret = commit_locked(&c);
+		pthread_mutex_unlock(&ctx->st->txn_lock);
+	}
+	free(c.entry);
+	return ret;
+}
+
+/* ---- the interface --------------------------------------------------------- */
+
+int store_txn_begin(struct store_ctx *ctx)
+{
+	ctx->txn = overlay_new();
+	return ctx->txn ? 0 : -ENOMEM;
+}
+
+int store_txn_expect(struct store_ctx *ctx, const void *key, size_t key_len, uint64_t version)
+{
+	struct overlay_entry *e;
+	int ret = overlay_get(ctx, ctx->txn, key, key_len, false, op_do, &e);
+
+	if (ret)
+		return ret;
+	return e->expected == version ? 0 : -ECANCELED;
+}
+
+int store_txn_commit(struct store_ctx *ctx)
+{
+	int ret = commit(ctx, ctx->txn);
+
+	store_txn_abort(ctx);
+	return ret;
+}
+
+void store_txn_abort(struct store_ctx *ctx)
+{
+	overlay_free(ctx->txn);
+	ctx->txn = NULL;
+}
+
+int txn_adopt(struct store *st)
+{
+	for (unsigned int i = 0; i < XKV_TXN_KEYS; i++)
+		if (is_prefilled(st, st->txn_key[i].prefilled))
+			st->txn_key[i].prefilled = 0; /* see take_large() */
+	return free_slots(&st->ctx[0], 0, XKV_TXN_MAX);
+}

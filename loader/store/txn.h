@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Transactions: several operations that take effect together, or not at all, also for clients that
+ * XDP serves.
+ *
+ * Between store_txn_begin() and its end, the operations of a context (store_do(), store_run()) are
+ * not executed on the store, but on copies of the entries that they read (optimistic concurrency
+ * control).  store_txn_commit() makes all changes at once if nothing that was read has changed
+ * since; else the caller starts again.  Walks, counts and flushes do not take part: they act on the
+ * store as it is.
+ *
+ * Threads and errors as in store.h.
+ */
+#ifndef XKV_STORE_TXN_H
+#define XKV_STORE_TXN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bpf/layout.h"
+
+struct store_ctx;
+
+/* Most keys that a transaction may read or write. */
+#define STORE_TXN_KEYS XKV_TXN_KEYS
+
+/* Begins a transaction; the context has none.  0 or -ENOMEM. */
+int store_txn_begin(struct store_ctx *ctx);
+
+/*
+ * The transaction depends on `key` having this version, 0 = not existing.  0, -ECANCELED (it has
+ * another), or an error of reading.
+ */
+int store_txn_expect(struct store_ctx *ctx, const void *key, size_t key_len, uint64_t version);
+
+/*
+ * Ends the transaction.  0 if all changes took effect, else none did:
+ *   -ECANCELED what it has read was changed meanwhile: begin again
+ *   -E2BIG     more than STORE_TXN_KEYS keys
+ *   -ENOSPC, -EBUSY, -ENOMEM
+ */
+int store_txn_commit(struct store_ctx *ctx);
+
+/* Ends the transaction, if there is one, without a change. */
+void store_txn_abort(struct store_ctx *ctx);
+
+#endif

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 15
+"""Transactions over TCP are atomic for clients that XDP serves, and survive kill -9 of xkvd."""
+import threading
+import time
+
+import proto
+import pytest
+import redis as redis_py
+from conftest import LONG, wait_for
+
+pytestmark = pytest.mark.seconds(60)
+SECONDS = 20 if LONG else 2
+
+
+class Background:
+    """Calls fn() again and again in a thread, until the end; its first error is raised there."""
+
+    def __init__(self, fn):
+        self.fn, self.error, self.calls = fn, None, 0
+        self.done = threading.Event()
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        try:
+            while not self.done.is_set():
+                self.fn()
+                self.calls += 1
+        except Exception as error:
+            self.error = error
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, kind, *_):
+        self.done.set()
+        self.thread.join()
+        if self.error and not kind:
+            raise self.error
+
+
+def number(udp, key):
+    """As XDP reads it; a key that a transaction has locked reads as busy."""
+    while True:
+        result = udp.get(key)
+        if result.status == proto.OK:
+            return int(result.value)
+        assert result.status == proto.BUSY, result
+
+
+def test_changes_are_seen_together(xkvd):
+    """
+    Two keys that are always incremented together: who reads one and then the other never finds
+    the second one behind, whichever it is.
+    """
+    d = xkvd("--save", "")
+    redis = d.redis()
+    redis.mset({"a": 0, "b": 0})
+    readers = [d.udp() for _ in range(2)]
+
+    def increment():
+        redis.pipeline(transaction=True).incr("a").incr("b").execute()
+
+    with Background(increment) as writer:
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end or writer.calls < 200:
+            for first, second in ((b"a", b"b"), (b"b", b"a")):
+                before = number(readers[0], first)
+                after = number(readers[1], second)
+                assert after >= before, (first, before, after)
+            assert not writer.error, writer.error
+    assert int(redis.get("a")) == int(redis.get("b")) == writer.calls
+
+
+def test_increments_of_udp_are_not_lost(xkvd):
+    """Transactions move a counter to a sum, while UDP clients increment the counter in XDP."""
+    d = xkvd("--save", "")
+    redis, udp = d.redis(), d.udp()
+    redis.mset({"counter": 0, "sum": 0})
+
+    def increment():
+        result = udp.one(proto.incr(b"counter", 1))
+        if result.status == proto.BUSY:
+            increment()
+        else:
+            assert result.status == proto.OK, result
+
+    def move():
+        with redis.pipeline() as p:
+            p.watch("counter", "sum")
+            counter, total = int(p.get("counter")), int(p.get("sum"))
+            p.multi()
+            p.set("counter", 0)
+            p.set("sum", total + counter)
+            try:
+                p.execute()
+                return 1
+            except redis_py.WatchError:
+                return 0
+
+    with Background(increment) as writer:
+        end, moved = time.monotonic() + SECONDS, 0
+        while time.monotonic() < end or moved < 10:
+            moved += move()
+            assert not writer.error, writer.error
+    wait_for(move, 20, "the last transaction")
+    assert int(redis.get("sum")) == writer.calls > 100
+
+
+def test_killed_in_transactions(xkvd):
+    """All of a transaction or nothing is there after kill -9, and no slot is lost."""
+    d = xkvd("--save", "")
+    keys = [f"key {i}" for i in range(50)]
+    d.redis().mset({key: 0 for key in keys})
+    last = 0
+    for _ in range(10 if LONG else 2):
+        redis, turn = d.redis(), [last]
+
+        def change(redis=redis, turn=turn):
+            turn[0] += 1
+            value = str(turn[0]).rjust(1 + turn[0] % 3 * 700)
+            p = redis.pipeline(transaction=True)
+            p.mset({key: value for key in keys})
+            p.delete("gone" if turn[0] % 2 else "there").set("there" if turn[0] % 2 else "gone", 1)
+            p.execute()
+
+        with pytest.raises((redis_py.ConnectionError, OSError)):
+            with Background(change) as writer:
+                wait_for(lambda w=writer: w.calls >= 20 or w.error, 20, "transactions")
+                d.kill()
+                writer.thread.join()
+        d.start()
+        values = {int(value) for value in d.redis().mget(keys)}
+        assert len(values) == 1, values
+        last = values.pop()
+        assert turn[0] - 1 <= last <= turn[0]
+        assert d.redis().exists("gone") == (last + 1) % 2 and d.redis().exists("there") == last % 2
+        assert d.check().returncode == 0, d.check().stdout
+    assert d.redis().dbsize() == len(keys) + 1

@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 8
+"""MULTI, EXEC and WATCH, and commands that change several keys at once."""
+import threading
+
+import pytest
+from respserver import replies_test
+
+pytest_plugins = ["respserver"]
+
+SEQUENCES = {
+    "queue": """
+        MULTI
+        SET a 1
+        INCR a
+        GET a
+        APPEND a x
+        STRLEN a
+        INCR a
+        GETDEL a
+        GET a
+        EXEC
+        GET a
+        MULTI
+        EXEC
+        EXEC
+        DISCARD
+        MULTI
+        MULTI
+        WATCH a
+        UNWATCH
+        SET a 2
+        DISCARD
+        EXISTS a
+        EXEC
+        """,
+    "sees its own writes": """
+        MSET a 1 b 2 c 3
+        MULTI
+        DEL a b x
+        EXISTS a b c
+        SET a new PX 100000
+        PTTL none
+        TTL a
+        PERSIST a
+        TTL a
+        EXPIRE c 1000
+        TTL c
+        GET c
+        SETRANGE c 5 xy
+        GETRANGE c 0 -1
+        SETBIT a 3 1
+        BITCOUNT a
+        MGET a b c d
+        MSET d 4 e 5
+        MSETNX d 6 f 7
+        MSETNX f 6 g 7
+        RENAME f h
+        RENAME f i
+        RENAMENX h a
+        RENAMENX h j
+        COPY j k
+        COPY j a
+        COPY j a REPLACE
+        GETSET a z
+        GETEX a EX 100
+        TTL a
+        SET a 1 NX
+        SET a 1 XX GET
+        SET nx 1 NX GET
+        INCRBYFLOAT a 1.5
+        TYPE a
+        TOUCH a j x
+        UNLINK a j x
+        GET j
+        PFADD p 1 2 3
+        PFCOUNT p
+        EXEC
+        MGET a b c d e f g h i j k
+        TTL c
+        """,
+    "errors": """
+        MULTI
+        SET a
+        SET a 1
+        EXEC
+        GET a
+        MULTI
+        NOSUCHCOMMAND
+        SET a 1
+        EXEC
+        GET a
+        MULTI
+        CONFIG NOSUCH
+        EXEC
+        MULTI
+        SET a x
+        INCR a
+        SET a y NX XX
+        EXPIRE a x
+        SET b 1 EX 0
+        GET a
+        EXEC
+        GET a
+        MULTI
+        SAVE
+        SET a 3
+        EXEC
+        MULTI
+        SHUTDOWN
+        EXEC
+        MULTI
+        PING
+        PING x
+        ECHO y
+        SELECT 0
+        CLIENT SETNAME me
+        CLIENT GETNAME
+        EXEC
+        CLIENT GETNAME
+        RESET
+        """,
+    "watch": """
+        WATCH a
+        MULTI
+        SET a 1
+        EXEC
+        WATCH a b
+        SET a 2
+        MULTI
+        SET a 3
+        EXEC
+        GET a
+        WATCH a
+        SET a 2
+        UNWATCH
+        MULTI
+        SET a 3
+        EXEC
+        WATCH a
+        DEL a
+        MULTI
+        SET b 1
+        EXEC
+        EXISTS b
+        WATCH a
+        SET a 1
+        MULTI
+        DISCARD
+        MULTI
+        GET a
+        EXEC
+        WATCH a
+        EXPIRE a 1000
+        MULTI
+        GET a
+        EXEC
+        WATCH a
+        GET a
+        TTL a
+        TOUCH a
+        MULTI
+        GET a
+        EXEC
+        WATCH none
+        DEL none
+        MULTI
+        GET a
+        EXEC
+        WATCH a
+        SET a 1
+        RESET
+        MULTI
+        GET a
+        EXEC
+        WATCH a a a
+        MULTI
+        INCR a
+        EXEC
+        WATCH
+        """,
+    "the whole store": """
+        MSET a 1 b 2
+        MULTI
+        SET c 3
+        DBSIZE
+        DEL a b
+        KEYS *
+        FLUSHALL
+        DBSIZE
+        SET d 1
+        SCAN 0
+        EXEC
+        KEYS *
+        MULTI
+        DBSIZE
+        EXEC
+        WATCH d
+        SET d 2
+        MULTI
+        DBSIZE
+        FLUSHALL
+        EXEC
+        DBSIZE
+        """,
+    "several keys": """
+        MSETNX a 1 b 2
+        MSETNX b 3 c 4
+        MGET a b c
+        MSETNX x
+        MSETNX x 1 y
+        MSETNX x 1 x 2
+        GET x
+        MSET x 1 x 2
+        GET x
+        DEL x x a
+        RENAME a b
+        RENAME b b
+        RENAMENX b b
+        RENAME a a
+        RENAMENX a a
+        SET a 1 EX 1000
+        RENAME a b
+        TTL b
+        GET b
+        EXISTS a
+        SET a 2
+        RENAMENX a b
+        RENAMENX none b
+        RENAMENX b c
+        COPY a b
+        COPY a b
+        COPY c b
+        COPY c b REPLACE
+        TTL b
+        COPY a a
+        COPY none x
+        COPY a x DB 0
+        COPY a x DB x
+        COPY a x NOSUCH
+        COPY a x DB
+        COPY a y DB 0 REPLACE
+        RENAME a
+        COPY a
+        MGET a b c x y
+        """,
+}
+
+test_same_replies = replies_test(SEQUENCES)
+
+
+def test_nothing_is_executed_before_exec(xkv, own):
+    with xkv.connect() as other:
+        own.call("MULTI")
+        assert own.call("SET", "k", "v") == b"+QUEUED\r\n"
+        assert other.call("GET", "k") == b"$-1\r\n"
+        assert b" multi=1 " in other.call("CLIENT", "LIST")
+        assert own.call("EXEC") == b"*1\r\n+OK\r\n"
+        assert other.call("GET", "k") == b"$1\r\nv\r\n"
+        assert b" multi=-1 " in own.call("CLIENT", "INFO")
+
+
+def test_watched_by_one_changed_by_another(xkv, own):
+    with xkv.connect() as other:
+        own.call("WATCH", "k")
+        other.call("SET", "k", "theirs")
+        own.call("MULTI")
+        own.call("SET", "k", "ours")
+        assert own.call("EXEC") == b"*-1\r\n"
+        own.call("HELLO", 3)
+        own.call("WATCH", "k")
+        other.call("SET", "k", "theirs")
+        own.call("MULTI")
+        assert own.call("EXEC") == b"_\r\n"
+        assert own.call("GET", "k") == b"$6\r\ntheirs\r\n"
+        own.call("HELLO", 2)
+
+
+def test_watched_key_expires(own):
+    own.call("SET", "k", "v", "PX", 30)
+    own.call("WATCH", "k")
+    while own.call("EXISTS", "k") != b":0\r\n":
+        pass
+    own.call("MULTI")
+    own.call("SET", "k", "w")
+    assert own.call("EXEC") == b"*-1\r\n"
+
+
+def test_large_values(own):
+    large = b"x" * 1_000_000
+    own.call("SET", "a", large)
+    own.call("MULTI")
+    for words in (("APPEND", "a", b"y" * 40_000), ("SET", "b", large), ("RENAME", "b", "c"),
+                  ("STRLEN", "a"), ("APPEND", "a", b"y" * 40_000), ("GETRANGE", "c", -3, -1)):
+        assert own.call(*words) == b"+QUEUED\r\n"
+    head = b"*6\r\n:1040000\r\n+OK\r\n+OK\r\n:1040000\r\n-ERR"
+    assert own.call("EXEC").startswith(head)
+    assert own.call("GET", "c") == b"$1000000\r\n%s\r\n" % large
+    assert own.call("STRLEN", "a") == b":1040000\r\n" and own.call("EXISTS", "b") == b":0\r\n"
+
+
+def test_most_keys(xkv, own):
+    words = [word for i in range(1024) for word in (f"key {i}", i)]
+    assert own.call("MSETNX", *words) == b":1\r\n"
+    assert own.call("DBSIZE") == b":1024\r\n"
+    assert own.call("MSETNX", *words, "more", 1).startswith(b"-ERR a transaction of more than 1024")
+    own.call("MULTI")
+    own.call("MSET", *words)
+    own.call("DEL", *words[::2])
+    assert own.call("EXEC") == b"*2\r\n+OK\r\n:1024\r\n"
+    assert own.call("DBSIZE") == b":0\r\n"
+    own.call("MULTI")
+    own.call("MSET", *words)
+    own.call("SET", "one more", 1)
+    reply = own.call("EXEC")
+    assert reply.startswith((b"-ERR a transaction of more than 1024 keys", b"*2\r\n"))
+    if reply.startswith(b"-"):
+        assert own.call("DBSIZE") == b":0\r\n"
+    more = [word for i in range(5000) for word in (f"key {i}", i)]
+    assert own.call("MSET", *more) == b"+OK\r\n"
+    assert own.call("DEL", *more[::2]) == b":5000\r\n"
+
+
+def test_paused_writes(xkv, own):
+    """CLIENT PAUSE holds back an EXEC that writes, and no other."""
+    with xkv.connect() as other:
+        own.call("MULTI")
+        own.call("SET", "k", "v")
+        other.call("CLIENT", "PAUSE", 60000, "WRITE")
+        with xkv.connect() as reader:
+            reader.call("MULTI")
+            reader.call("GET", "k")
+            assert reader.call("EXEC") == b"*1\r\n$-1\r\n"
+        own.send(b"EXEC\r\n")
+        assert other.call("GET", "k") == b"$-1\r\n"
+        other.call("CLIENT", "UNPAUSE")
+        assert own.reply() == b"*1\r\n+OK\r\n"
+
+
+def test_quit_and_commands_without_words(xkv, own):
+    own.call("MULTI")
+    own.send(b"SET k 'v w'\r\n")  # not as an array
+    assert own.reply() == b"+QUEUED\r\n"
+    assert own.call("EXEC") == b"*1\r\n+OK\r\n" and own.call("GET", "k") == b"$3\r\nv w\r\n"
+    with xkv.connect() as c:
+        c.call("MULTI")
+        c.call("SET", "k", "new")
+        assert c.call("QUIT") == b"+OK\r\n" and c.rest() == b""
+    assert own.call("GET", "k") == b"$3\r\nv w\r\n"
+
+
+def test_too_much_is_queued(xkv, own):
+    own.call("CONFIG", "SET", "proto-max-bulk-len", "1mb", "client-query-buffer-limit", "2mb")
+    own.call("MULTI")
+    replies = [own.call("SET", "k", b"x" * 1_000_000) for _ in range(4)]
+    assert replies[:2] == [b"+QUEUED\r\n"] * 2
+    assert replies[3] == b"-ERR the transaction takes too much memory\r\n"
+    assert own.call("EXEC").startswith(b"-EXECABORT")
+    assert own.call("EXISTS", "k") == b":0\r\n"
+    own.call("CONFIG", "SET", "client-query-buffer-limit", "1gb", "proto-max-bulk-len", "512mb")
+
+
+def test_closed_between_multi_and_exec(xkv, own):
+    for _ in range(20):
+        with xkv.connect() as c:
+            c.call("WATCH", "k", "l")
+            c.call("MULTI")
+            c.call("SET", "k", "x" * 10_000)
+            before = own.call("CLIENT", "LIST")
+    assert b"multi=1" in before
+    assert own.call("EXISTS", "k") == b":0\r\n"
+
+
+def test_stats(own):
+    own.call("CONFIG", "RESETSTAT")
+    own.call("MULTI")
+    own.call("SET", "k", "v")
+    own.call("INCR", "k")
+    own.call("EXEC")
+    stats = own.call("INFO", "commandstats")
+    for name, calls, failed in (("multi", 1, 0), ("set", 1, 0), ("incr", 1, 1), ("exec", 1, 0)):
+        line = next(x for x in stats.split(b"\r\n") if x.startswith(b"cmdstat_%s:" % name.encode()))
+        assert b"calls=%d," % calls in line and line.endswith(b"failed_calls=%d" % failed), line
+
+
+@pytest.mark.parametrize("way", ["transaction", "several keys"])
+def test_transfers(xkv, own, way):
+    """The sum of all accounts stays the same for everybody who reads them in a transaction."""
+    accounts = [f"account {i}" for i in range(8)]
+    own.call("MSET", *(word for a in accounts for word in (a, 100)))
+
+    def transfer(seed):
+        r = xkv.client()
+        for i in range(150):
+            one, other = accounts[(i + seed) % 8], accounts[(i * 3 + seed + 1) % 8]
+            if one == other:
+                continue
+            if way == "transaction":
+                r.pipeline(transaction=True).decrby(one, 7).incrby(other, 7).execute()
+            else:
+                with r.pipeline() as p:
+                    p.watch(one, other)
+                    values = int(p.get(one)) - 7, int(p.get(other)) + 7
+                    p.multi()
+                    p.mset({one: values[0], other: values[1]})
+                    try:
+                        p.execute()
+                    except Exception as error:  # another one was faster
+                        assert "Watched" in str(error)
+
+    threads = [threading.Thread(target=transfer, args=(seed,)) for seed in range(3)]
+    reader = xkv.client()
+    for t in threads:
+        t.start()
+    while any(t.is_alive() for t in threads):
+        with reader.pipeline(transaction=True) as p:
+            for a in accounts:
+                p.get(a)
+            assert sum(map(int, p.execute())) == 800
+    for t in threads:
+        t.join()
+    assert sum(map(int, reader.mget(accounts))) == 800

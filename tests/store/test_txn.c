@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* tests/run: seconds 4 */
+/*
+ * Transactions of the store: all changes or none, what a transaction sees, conflicts, memory that
+ * runs out, and an xkvd that is killed.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/store/store.h"
+#include "loader/store/txn.h"
+#include "loader/store/impl.h"
+#include "ask.h"
+#include "fixture.h"
+#include "packet.h"
+#include "random.h"
+#include "xdpbed.h"
+
+static void txn(void)
+{
+	assert_int_equal(store_txn_begin(bed.ctx), 0);
+}
+
+static int commit(void)
+{
+	return store_txn_commit(bed.ctx);
+}
+
+static int set(const char *key, const char *value)
+{
+	return store_set(bed.ctx, key, strlen(key), value, strlen(value), 0, 0, 0, NULL);
+}
+
+static int del(const char *key)
+{
+	return store_delete(bed.ctx, key, strlen(key), NULL);
+}
+
+/* The value that the context sees. */
+static void sees(const char *key, const char *value)
+{
+	struct store_entry e;
+
+	assert_int_equal(store_get(bed.ctx, key, strlen(key), &e), 0);
+	assert_int_equal(e.value_len, strlen(value));
+	assert_memory_equal(e.value, value, e.value_len);
+}
+
+/* Another client's SET, in XDP. */
+static void other_sets(const char *key, const char *value)
+{
+	struct operation op = { .opcode = XKV_OP_SET, TEXT(key), .value = value,
+				.value_len = strlen(value) };
+	struct reply r;
+
+	ask_op(DRIVER, &op, &r);
+	assert_int_equal(r.result[0].status, XKV_OK);
+}
+
+static int setup_chains(void **state)
+{
+	(void)state;
+	open_masked_bed(~0ULL, 1);
+	return 0;
+}
+
+/* ---- what it sees, and does ------------------------------------------------ */
+
+static void test_all_at_once(void **state)
+{
+	uint64_t keys = store_count(bed.st), version;
+
+	(void)state;
+	put_text("old", "1");
+	put_text("gone", "2");
+	version = version_of("old");
+	txn();
+	assert_int_equal(set("old", "3"), 0);
+	assert_int_equal(set("new", "4"), 0);
+	assert_int_equal(del("gone"), 0);
+	assert_int_equal(del("gone"), -ENOENT);
+	assert_int_equal(del("never"), -ENOENT);
+	assert_int_equal(store_expire(bed.ctx, "old", 3, store_now_ms(bed.st) + 100000), 0);
+	sees("old", "3");
+	sees("new", "4");
+	assert_int_equal(commit(), 0);
+	sees("old", "3");
+	sees("new", "4");
+	is_gone("gone");
+	assert_true(version_of("old") != version);
+	assert_true(entry_of("old", 3).expire_ms > store_now_ms(bed.st));
+	assert_int_equal(entry_of("new", 3).expire_ms, 0);
+	assert_int_equal(store_count(bed.st), keys + 2);
+	account();
+}
+
+static void test_abort_leaves_all_as_it_was(void **state)
+{
+	(void)state;
+	put_text("old", "1");
+	txn();
+	set("old", "3");
+	set("new", "4");
+	store_txn_abort(bed.ctx);
+	holds_text("old", "1");
+	is_gone("new");
+	account();
+}
+
+static void test_blind_writes(void **state)
+{
+	(void)state;
+	put_text("a", "1");
+	txn();
+	set("a", "2");
+	set("b", "2");
+	set("c", "2");
+	del("c");
+	other_sets("a", "3");
+	other_sets("b", "3");
+	other_sets("c", "3");
+	assert_int_equal(commit(), 0); /* as if all had come after the others */
+	holds_text("a", "2");
+	holds_text("b", "2");
+	is_gone("c");
+	account();
+}
+
+static void test_expiry_alone(void **state)
+{
+	struct store_entry e;
+
+	(void)state;
+	put_text("a", "value");
+	txn();
+	assert_int_equal(store_expire(bed.ctx, "a", 1, store_now_ms(bed.st) + 100000), 0);
+	sees("a", "value");
+	assert_int_equal(store_expire(bed.ctx, "none", 4, 0), -ENOENT);
+	assert_int_equal(commit(), 0);
+	e = entry_of("a", 1);
+	assert_true(e.expire_ms > store_now_ms(bed.st));
+	txn();
+	assert_int_equal(store_expire(bed.ctx, "a", 1, 1), 0);
+	assert_int_equal(store_get(bed.ctx, "a", 1, &e), -ENOENT);
+	assert_int_equal(commit(), 0);
+	is_gone("a");
+}
+
+/* ---- conflicts --------------------------------------------------------------- */
+
+static void test_read_key_was_changed(void **state)
+{
+	struct store_entry e;
+
+	(void)state;
+	put_text("a", "1");
+	txn();
+	sees("a", "1");
+	set("b", "1");
+	other_sets("a", "1");
+	assert_int_equal(commit(), -ECANCELED);
+	is_gone("b");
+	txn();
+	assert_int_equal(store_get(bed.ctx, "c", 1, &e), -ENOENT);
+	set("b", "1");
+	other_sets("c", "1");
+	assert_int_equal(commit(), -ECANCELED);
+	is_gone("b");
+	txn();
+	sees("a", "1");
+	sees("c", "1");
+	other_sets("c", "2");
+	assert_int_equal(commit(), -ECANCELED); /* it only reads, but not at one point in time */
+	account();
+}
+
+static void test_written_key_was_changed(void **state)
+{
+	int64_t sum;
+
+	(void)state;
+	put_text("n", "1");
+	txn();
+	assert_int_equal(store_incr(bed.ctx, "n", 1, 5, &sum), 0);
+	assert_int_equal(sum, 6);
+	set("other", "1");
+	other_sets("n", "100");
+	assert_int_equal(commit(), -ECANCELED);
+	holds_text("n", "100");
+	is_gone("other");
+	account();
+}
+
+static void test_expected_version(void **state)
+{
+	uint64_t version;
+
+	(void)state;
+	put_text("a", "1");
+	version = version_of("a");
+	txn();
+	assert_int_equal(store_txn_expect(bed.ctx, "a", 1, version), 0);
+	assert_int_equal(store_txn_expect(bed.ctx, "none", 4, 0), 0);
+	assert_int_equal(store_txn_expect(bed.ctx, "a", 1, 0), -ECANCELED);
+	assert_int_equal(store_txn_expect(bed.ctx, "a", 1, version + 2), -ECANCELED);
+	assert_int_equal(store_txn_expect(bed.ctx, "none", 4, version), -ECANCELED);
+	set("b", "1");
+	other_sets("none", "1");
+	assert_int_equal(commit(), -ECANCELED);
+	is_gone("b");
+}
+
+/* ---- failures on the way ------------------------------------------------------ */
+
+/* A lock that is held: nothing was changed, and all that was locked is free again. */
+static void test_a_lock_is_held(void **state)
+{
+	struct xkv_bucket *b;
+	struct xkv_slot *slot;
+	char key[16];
+
+	(void)state;
+	for (int i = 0; i < 30; i++) {
+		snprintf(key, sizeof(key), "old%d", i);
+		put_text(key, "1");
+	}
+	slot = bed_slot(&bed, "old7", 4);
+	b = bed_bucket(&bed, "old3", 4);
+	for (int held = 0; held < 2; held++) {
+		txn();
+		for (int i = 0; i < 30; i++) {
+			snprintf(key, sizeof(key), i % 2 ? "old%d" : "new%d", i);
+			set(key, "2");
+		}
+		if (held)
+			b->head |= XKV_BUCKET_LOCK;
+		else
+			slot->seq |= 1;
+		assert_int_equal(commit(), -EBUSY);
+		if (held)
+			b->head &= ~XKV_BUCKET_LOCK;
+		else
+			slot->seq &= ~1ULL;
+		for (int i = 0; i < 30; i++) {
+			snprintf(key, sizeof(key), "old%d", i);
+			holds_text(key, "1");
+			snprintf(key, sizeof(key), "new%d", i);
+			is_gone(key);
+		}
+		account();
+	}
+}
+
+/* What is reserved in chains goes away again, with the overflow buckets that were made for it. */
+static void test_reserved_keys_go_away(void **state)
+{
+	unsigned int chains = bed_chain_count(&bed), keys = bed_index_count(&bed);
+	char key[16];
+
+	(void)state;
+	put_text("read", "1");
+	for (int round = 0; round < 5; round++) {
+		txn();
+		sees("read", "1");
+		for (int i = 0; i < 40; i++) {
+			snprintf(key, sizeof(key), "many%d", i);
+			set(key, "2");
+		}
+		other_sets("read", "1");
+		assert_int_equal(commit(), -ECANCELED);
+		assert_int_equal(bed_index_count(&bed), keys + 1);
+		assert_int_equal(bed_chain_count(&bed), chains);
+		account();
+	}
+}
+
+/* More overflow buckets than there are free slots for them, all in one transaction. */
+static void test_many_new_chains(void **state)
+{
+	char key[16];
+
+	(void)state;
+	txn();
+	for (int i = 0; i < 500; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		set(key, "value");
+	}
+	assert_int_equal(commit(), 0);
+	for (int i = 0; i < 500; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		holds_text(key, "value");
+	}
+	account();
+}
+
+static int setup_short_index(void **state)
+{
+	(void)state;
+	open_masked_bed(~0ULL, 31);
+	return 0;
+}
+
+static void test_too_many_keys(void **state)
+{
+	char key[16];
+
+	(void)state;
+	for (int over = 0; over < 2; over++) {
+		txn();
+		for (int i = 0; i < STORE_TXN_KEYS + over; i++) {
+			snprintf(key, sizeof(key), "k%d", i);
+			set(key, "value");
+		}
+		assert_int_equal(commit(), over ? -E2BIG : 0);
+	}
+	holds_text("k1023", "value");
+	is_gone("k1024");
+	account();
+}
+
+static int no_room(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms)
+{
+	(void)st;
+	(void)class;
+	(void)units;
+	(void)until_ms;
+	return -ENOSPC;
+}
+
+/* The second time it is the slot of a large value that is missing. */
+static void test_memory_runs_out(void **state)
+{
+	uint64_t count;
+	char key[16];
+
+	(void)state;
+	put_text("a", "1");
+	count = store_count(bed.st);
+	bed.st->no_slot = no_room;
+	for (size_t len = 1000; len <= 1000000; len *= 1000) {
+		txn();
+		set("a", "2");
+		for (size_t i = 0; i < 1000000 / len + 3; i++) {
+			snprintf(key, sizeof(key), "more%zu", i);
+			assert_int_equal(store_set(bed.ctx, key, strlen(key), zeros, len, 0, 0, 0,
+						   NULL),
+					 0);
+		}
+		assert_int_equal(commit(), -ENOSPC);
+		holds_text("a", "1");
+		assert_int_equal(store_count(bed.st), count);
+		account();
+	}
+	bed.st->no_slot = slots_grow;
+}
+
+/* ---- xkvd is killed ------------------------------------------------------------ */
+
+/* Slots that were taken, and not published, come back; also one that was being handed over. */
+static void test_killed_with_slots(void **state)
+{
+	struct xkv_txn_args args = { .cmd = XKV_TXN_TAKE, .count = 3 };
+	struct store_ctx *other;
+
+	(void)state;
+	assert_true(bed_warm(&bed));
+	for (unsigned int i = 0; i < 3; i++)
+		bed.st->txn_key[i] = (struct xkv_txn_key){ .action = XKV_TXN_PUT, .class = i };
+	assert_int_equal(commit_run(bed.st, &args), 0);
+	assert_int_equal(args.outcome, XKV_TXN_DONE);
+	other = store_ctx_get(bed.st);
+	assert_non_null(other);
+	assert_int_equal(request_take_slot(other, 0, 100000), 0);
+	bed.st->txn_key[3].prefilled = other->request[0].prefilled; /* not yet cleared */
+	assert_null(bed_adopt(&bed));
+	for (unsigned int i = 0; i < XKV_TXN_MAX; i++)
+		assert_int_equal(bed.st->txn_key[i].prefilled, 0);
+	account();
+}
+
+/* ---- side by side --------------------------------------------------------------- */
+
+#define NUMBERS 4
+#define TURNS	3000
+
+static volatile bool stop;
+
+/* Increments of the numbers, by another thread; how many is returned. */
+static void *disturb(void *arg)
+{
+	struct store_ctx *ctx = store_ctx_get(bed.st);
+	uintptr_t done = 0;
+	int64_t sum;
+	char key[8];
+
+	(void)arg;
+	for (unsigned int i = 0; ctx && !stop; i++) {
+		snprintf(key, sizeof(key), "n%u", i % NUMBERS);
+		done += !store_incr(ctx, key, strlen(key), 1, &sum);
+	}
+	store_ctx_put(ctx);
+	return (void *)done;
+}
+
+static int64_t number_in(const char *key)
+{
+	struct store_entry e;
+	char text[24] = "";
+
+	assert_int_equal(store_get(bed.ctx, key, strlen(key), &e), 0);
+	assert_true(e.value_len < sizeof(text));
+	memcpy(text, e.value, e.value_len);
+	return strtoll(text, NULL, 10);
+}
+
+/* Moves what a number has become to the sum, in one transaction.  How often that was in vain. */
+static unsigned int move_to_sum(const char *key)
+{
+	unsigned int conflicts = 0;
+	int64_t sum;
+	int ret;
+
+	do {
+		txn();
+		assert_int_equal(store_incr(bed.ctx, "sum", 3, number_in(key), &sum), 0);
+		set(key, "0");
+		ret = commit();
+		conflicts += ret == -ECANCELED;
+	} while (ret == -ECANCELED);
+	assert_int_equal(ret, 0);
+	return conflicts;
+}
+
+/* Every increment of the other thread is in the sum in the end, once. */
+static void test_side_by_side(void **state)
+{
+	unsigned int conflicts = 0;
+	pthread_t thread;
+	char key[8];
+	void *done;
+
+	(void)state;
+	for (int i = 0; i < NUMBERS; i++) {
+		snprintf(key, sizeof(key), "n%d", i);
+		put_text(key, "0");
+	}
+	put_text("sum", "0");
+	stop = false;
+	assert_int_equal(pthread_create(&thread, NULL, disturb, NULL), 0);
+	for (unsigned int i = 0; i < TURNS || (!conflicts && i < 1000 * TURNS); i++) {
+		snprintf(key, sizeof(key), "n%u", i % NUMBERS);
+		conflicts += move_to_sum(key);
+	}
+	stop = true;
+	pthread_join(thread, &done);
+	for (int i = 0; i < NUMBERS; i++) {
+		snprintf(key, sizeof(key), "n%d", i);
+		move_to_sum(key);
+	}
+	assert_true(conflicts > 0);
+	assert_int_equal(number_in("sum"), (uintptr_t)done);
+	account();
+}
+
+int main(int argc, char *argv[])
+{
+	const struct CMUnitTest tests[] = {
+		CASE(test_all_at_once),
+		CASE(test_abort_leaves_all_as_it_was),
+		CASE(test_blind_writes),
+		CASE(test_expiry_alone),
+		CASE(test_read_key_was_changed),
+		CASE(test_written_key_was_changed),
+		CASE(test_expected_version),
+		CASE(test_a_lock_is_held),
+		cmocka_unit_test_setup_teardown(test_reserved_keys_go_away, setup_chains, ask_begin),
+		cmocka_unit_test_setup_teardown(test_many_new_chains, setup_short_index, ask_begin),
+		CASE(test_too_many_keys),
+		CASE(test_memory_runs_out),
+		CASE(test_killed_with_slots),
+		CASE(test_side_by_side),
+	};
+
+	return bed_begin(argc, argv)
+		       ?: cmocka_run_group_tests_name("transactions", tests, ask_begin, close_bed);
+}
