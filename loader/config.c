@@ -40,6 +40,7 @@ static const char *const auths[] = { "no", "yes", "optional", NULL };
 static const char *const others[] = { "refuse", "skip", NULL };
 static const char *const protections[] = { "no", "yes", "local", NULL };
 static const char *const no_yes[] = { "no", "yes", NULL };
+static const char *const cluster_modes[] = { "no", "emulated", NULL };
 
 #define AT(name)	   offsetof(struct config, name)
 #define PATH_OF_SOCKET_MAX (sizeof(((struct sockaddr_un *)0)->sun_path) - 1)
@@ -86,12 +87,6 @@ static const struct directive table[] = {
 	  "SECONDS", "close a TLS connection whose handshake takes longer" },
 	{ "tls-replication", &type_fixed, 0, "no", 0, 0, 0, NULL, "no", "there is no replication" },
 	{ "tls-cluster", &type_fixed, 0, "no", 0, 0, 0, NULL, "no", "there is no cluster bus" },
-	{ "tls-client-cert-file", &type_unused, 0, "", 0, 0, 0, NULL, "FILE",
-	  "xkvd opens no TLS connections" },
-	{ "tls-client-key-file", &type_unused, 0, "", 0, 0, 0, NULL, "FILE",
-	  "xkvd opens no TLS connections" },
-	{ "tls-client-key-file-pass", &type_unused, 0, "", 0, 0, 0, NULL, "PASSWORD",
-	  "xkvd opens no TLS connections" },
 	{ "unixsocket", &type_string, AT(unixsocket), "", 0, PATH_OF_SOCKET_MAX, PROTECTED, NULL, "PATH",
 	  "Unix socket to listen on; default: none" },
 	{ "unixsocketperm", &type_octal, AT(unixsocketperm), "0", 0, 0777, PROTECTED, NULL, "MODE",
@@ -178,9 +173,11 @@ static const struct directive table[] = {
 	  "debug|verbose|notice|warning", "lowest level of messages that are logged" },
 	{ "logfile", &type_string, AT(logfile), "", 0, 4095, PROTECTED, NULL, "FILE",
 	  "log file, reopened on SIGHUP and SIGUSR1; default: standard error" },
-	{ "daemonize", &type_fixed, 0, "no", 0, 0, 0, NULL, "no",
+	{ "cluster-enabled", &type_cluster, AT(cluster), "no", 0, 0, 0, cluster_modes, "no|emulated",
+	  "emulated: to clients, be a cluster of one node that has all slots" },
+	{ "daemonize", &type_tolerated, 0, "no", 0, 0, 0, NULL, "no",
 	  "use systemd (xkvd.service) to run xkvd in the background" },
-	{ "databases", &type_fixed, 0, "1", 0, 0, 0, NULL, "1",
+	{ "databases", &type_tolerated, 0, "1", 0, 0, 0, NULL, "1",
 	  "there is one database, number 0" },
 	{ "appendonly", &type_fixed, 0, "no", 0, 0, 0, NULL, "no",
 	  "there is no append-only file; snapshots save the data, see `save`" },
@@ -318,8 +315,12 @@ int config_set(struct config_builder *b, const char *name, int argc, char *const
 {
 	struct sink sink = sink_of(err, err_len);
 	const struct directive *d = table_find(name, strlen(name));
+	int ret;
 
-	return d ? set_directive(b, d, argc, argv, &sink) : unknown(name, &sink);
+	if (d)
+		return set_directive(b, d, argc, argv, &sink);
+	ret = config_set_redis(b, name, argc, argv, &sink);
+	return ret == -ENOENT ? unknown(name, &sink) : ret;
 }
 
 /* --- building --- */
@@ -580,7 +581,7 @@ void config_help(FILE *stream)
 {
 	for (const struct directive *d = NULL; (d = table_next(d));) {
 		fprintf(stream, "  --%s %s\n        %s", d->name, d->usage, d->help);
-		if (d->fallback[0] && d->type != &type_fixed)
+		if (d->fallback[0] && d->type != &type_fixed && d->type != &type_tolerated)
 			fprintf(stream, " (default: %s)", d->fallback);
 		fputc('\n', stream);
 	}

@@ -28,9 +28,10 @@
 
 #include "util/log.h"
 
-#define CONFIG_MAX_BIND	 16
-#define CONFIG_MAX_ALLOW 32
-#define CONFIG_MAX_SAVE	 16
+#define CONFIG_MAX_BIND	  16
+#define CONFIG_MAX_ALLOW  32
+#define CONFIG_MAX_SAVE	  16
+#define CONFIG_MAX_RENAME 32
 
 enum attach_mode { MODE_AUTO, MODE_NATIVE, MODE_GENERIC };
 enum miss_policy { MISS_PASS, MISS_REPLY };
@@ -48,6 +49,11 @@ struct prefix {
 struct save_rule {
 	unsigned int seconds;
 	unsigned int changes;
+};
+
+/* rename-command; at start only, and not shown by CONFIG GET. */
+struct rename {
+	char from[24], to[72]; /* "" = the command cannot be called any more */
 };
 
 /* Bytes, or a percentage of something. */
@@ -104,6 +110,9 @@ struct config {
 	int64_t slowlog_slower_than;	/* us, -1 = no slow log, default 10000 */
 	unsigned int slowlog_max_len;	/* default 128 */
 	unsigned int latency_threshold; /* latency-monitor-threshold: ms, 0 = off, default 0 */
+	bool cluster;			/* cluster-enabled emulated, default no */
+	struct rename rename[CONFIG_MAX_RENAME];
+	unsigned int rename_count;
 	/* of xkv */
 	const char *interface; /* default "" = none: TCP and UDP through the kernel stack only */
 	enum attach_mode mode; /* default auto */
@@ -130,6 +139,7 @@ struct config_builder {
 	struct config *cfg;	      /* as built so far; owned */
 	bool save_given, allow_given; /* a further line adds to the list, the first replaces it */
 	bool interface_given;	      /* in this file, or in these options */
+	char ignored[4096]; /* directives of Redis without an effect here, "a, b"; each once */
 };
 
 /* Starts from the defaults, or with `from` from a copy of it.  0 or -ENOMEM. */

@@ -42,7 +42,8 @@ struct config_type {
 
 extern const struct config_type type_number, type_octal, type_signed, type_size, type_share,
 	type_string, type_interface, type_file_name, type_choice, type_flag, type_fixed,
-	type_addresses, type_save_rules, type_prefixes, type_token, type_output_limit, type_unused;
+	type_addresses, type_save_rules, type_prefixes, type_token, type_output_limit,
+	type_tolerated, type_cluster;
 
 struct directive {
 	const char *name;
@@ -61,6 +62,15 @@ const struct directive *table_find(const char *name, size_t len);
 /* May CONFIG SET change it?  Has it any number of words? */
 bool directive_is_live(const struct directive *d);
 bool directive_is_list(const struct directive *d);
+
+/*
+ * config_redis.c: what Redis has and xkvd has not.  0: it is ignored, or does no harm; -EINVAL: it
+ * is refused; -ENOENT: Redis does not have it either, and nothing was written to `err`.
+ */
+int config_set_redis(struct config_builder *b, const char *name, int argc, char *const argv[],
+		     struct sink *err);
+/* Notes that a directive has no effect. */
+void config_ignore(struct config_builder *b, const char *name);
 
 /* The value as text, as its type reads it.  0, or -ENOMEM: then the text is empty. */
 int directive_text(const struct config *cfg, const struct directive *d, char text[VALUE_TEXT + 1]);

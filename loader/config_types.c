@@ -358,6 +358,19 @@ static void flag_format(const struct config *cfg, const struct directive *d, FIL
 
 const struct config_type type_flag = { .parse = flag_parse, .format = flag_format };
 
+static int cluster_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+			 char **words, struct sink *err)
+{
+	if (strcasecmp(words[0], "yes") == 0)
+		return bad(err,
+			   "%s: there is no cluster of several nodes; with `emulated` this one "
+			   "serves clients that expect a cluster",
+			   d->name);
+	return flag_parse(b, d, n, words, err);
+}
+
+const struct config_type type_cluster = { .parse = cluster_parse, .format = flag_format };
+
 /* A directive of Redis with one possible value here; some clients ask for it. */
 static int fixed_parse(struct config_builder *b, const struct directive *d, unsigned int n,
 		       char **words, struct sink *err)
@@ -369,6 +382,17 @@ static int fixed_parse(struct config_builder *b, const struct directive *d, unsi
 	return bad(err, "%s: only `%s` is possible: %s", d->name, d->fallback, d->help);
 }
 
+/* One whose other values are of no use, but do no harm. */
+static int tolerated_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+			   char **words, struct sink *err)
+{
+	(void)n;
+	(void)err;
+	if (strcasecmp(words[0], d->fallback) != 0)
+		config_ignore(b, d->name);
+	return 0;
+}
+
 static void fixed_format(const struct config *cfg, const struct directive *d, FILE *out)
 {
 	(void)cfg;
@@ -376,27 +400,7 @@ static void fixed_format(const struct config *cfg, const struct directive *d, FI
 }
 
 const struct config_type type_fixed = { .parse = fixed_parse, .format = fixed_format };
-
-/* A directive of Redis that has no effect here, and does no harm. */
-static int unused_parse(struct config_builder *b, const struct directive *d, unsigned int n,
-			char **words, struct sink *err)
-{
-	(void)b;
-	(void)n;
-	(void)err;
-	if (words[0][0])
-		log_warning("%s is ignored: %s", d->name, d->help);
-	return 0;
-}
-
-static void unused_format(const struct config *cfg, const struct directive *d, FILE *out)
-{
-	(void)cfg;
-	(void)d;
-	(void)out;
-}
-
-const struct config_type type_unused = { .parse = unused_parse, .format = unused_format };
+const struct config_type type_tolerated = { .parse = tolerated_parse, .format = fixed_format };
 
 /* --- bind --- */
 

@@ -163,6 +163,9 @@ static const struct config *configure(struct options *o, int argc, char *argv[])
 	if (o->file)
 		bad |= report(config_read_file(&b, o->file, err, sizeof(err)), err);
 	bad |= report(config_read_args(&b, argc - 1, argv + 1, err, sizeof(err)), err);
+	if (b.ignored[0])
+		fprintf(stderr, "xkvd: these directives of Redis have no effect: %s\n", b.ignored);
+	bad |= report(commands_rename(b.cfg, err, sizeof(err)), err);
 	bad |= report(make_absolute(&b), "not enough memory");
 	cfg = config_finish(&b, err, sizeof(err));
 	bad |= report(!cfg, err);

@@ -44,7 +44,9 @@ void cmd_select(struct client *c, unsigned int argc, const struct resp_arg *argv
 		reply_error(reply_to(c), "ERR value is out of range, value must between %d and %d",
 			    INT32_MIN, INT32_MAX);
 	else if (db != 0)
-		reply_error(reply_to(c), "ERR DB index is out of range");
+		reply_error(reply_to(c), c->srv->cfg->cluster
+						 ? "ERR SELECT is not allowed in cluster mode"
+						 : "ERR DB index is out of range");
 	else
 		reply_ok(reply_to(c));
 }
@@ -189,7 +191,7 @@ static void reply_hello(struct client *c)
 	reply_text(r, "id");
 	reply_int(r, (int64_t)c->id);
 	reply_text(r, "mode");
-	reply_text(r, "standalone");
+	reply_text(r, c->srv->cfg->cluster ? "cluster" : "standalone");
 	reply_text(r, "role");
 	reply_text(r, "master");
 	reply_text(r, "modules");
@@ -225,6 +227,7 @@ void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	(void)argc;
 	(void)argv;
 	transaction_end(c);
+	monitor_end(c);
 	session_reset(&c->session, !c->srv->cfg->requirepass[0]);
 	reply_status(reply_to(c), "RESET");
 }
@@ -273,6 +276,8 @@ static const char *client_flags(const struct client *c, char text[8])
 {
 	char *to = text;
 
+	if (c->session.monitor)
+		*to++ = 'O';
 	if (c->session.multi)
 		*to++ = 'x';
 	if (connection_is_unix(&c->stream.conn))

@@ -129,6 +129,70 @@ static const struct command memory_sub[] = {
 	{ .name = NULL },
 };
 
+#define NO_MODULES "An error: there are no modules."
+static const struct command module_sub[] = {
+	{ "list", cmd_module_list, 2, A | NS, 0, 0, 0, "server", "", "Return the modules: none.", NULL },
+	{ "load", cmd_module_load, -3, A | NS, 0, 0, 0, "server", "<path> [<arg> ...]", NO_MODULES, NULL },
+	{ "loadex", cmd_module_load, -3, A | NS, 0, 0, 0, "server",
+	  "<path> [CONFIG <name> <value> ...] [ARGS <arg> ...]", NO_MODULES, NULL },
+	{ "unload", cmd_module_load, 3, A | NS, 0, 0, 0, "server", "<name>", NO_MODULES, NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
+/* Those that only a cluster of several nodes could execute are refused. */
+#define REFUSED "An error: this node has all slots, and there is no other."
+static const struct command cluster_sub[] = {
+	{ "addslots", cmd_cluster, -3, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<slot> [<slot> ...]", REFUSED, NULL },
+	{ "addslotsrange", cmd_cluster, -4, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<start> <end> [<start> <end> ...]", REFUSED, NULL },
+	{ "bumpepoch", cmd_cluster, 2, A | CMD_STALE, 0, 0, 0, "cluster", "", REFUSED, NULL },
+	{ "count-failure-reports", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<node-id>", REFUSED, NULL },
+	{ "countkeysinslot", cmd_cluster, 3, CMD_STALE, 0, 0, 0, "cluster", "<slot>",
+	  "Return the number of keys in <slot>, after a walk over all keys.", NULL },
+	{ "delslots", cmd_cluster, -3, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<slot> [<slot> ...]", REFUSED, NULL },
+	{ "delslotsrange", cmd_cluster, -4, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<start> <end> [<start> <end> ...]", REFUSED, NULL },
+	{ "failover", cmd_cluster, -2, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "[FORCE|TAKEOVER]", REFUSED, NULL },
+	{ "flushslots", cmd_cluster, 2, A | CMD_STALE, 0, 0, 0, "cluster", "", REFUSED, NULL },
+	{ "forget", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster", "<node-id>", REFUSED, NULL },
+	{ "getkeysinslot", cmd_cluster, 4, CMD_STALE, 0, 0, 0, "cluster", "<slot> <count>",
+	  "Return at most <count> keys in <slot>, after a walk over keys.", NULL },
+	{ "info", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
+	  "Return information about the cluster.", NULL },
+	{ "keyslot", cmd_cluster, 3, CMD_STALE, 0, 0, 0, "cluster", "<key>",
+	  "Return the hash slot for <key>.", NULL },
+	{ "links", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
+	  "Return the links to other nodes: none.", NULL },
+	{ "meet", cmd_cluster, -4, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<ip> <port> [<bus-port>]", REFUSED, NULL },
+	{ "myid", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "", "Return the node id.", NULL },
+	{ "nodes", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
+	  "Return the cluster configuration as seen by the node: this node.", NULL },
+	{ "replicas", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<node-id>", REFUSED, NULL },
+	{ "replicate", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<node-id>", REFUSED, NULL },
+	{ "reset", cmd_cluster, -2, A | CMD_STALE | NS, 0, 0, 0, "cluster",
+	  "[HARD|SOFT]", REFUSED, NULL },
+	{ "saveconfig", cmd_cluster, 2, A | CMD_STALE, 0, 0, 0, "cluster", "", REFUSED, NULL },
+	{ "set-config-epoch", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<epoch>", REFUSED, NULL },
+	{ "setslot", cmd_cluster, -4, A | CMD_STALE, 0, 0, 0, "cluster",
+	  "<slot> (IMPORTING|MIGRATING|STABLE|NODE <node-id>)", REFUSED, NULL },
+	{ "shards", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
+	  "Return the slots and the node that has them.", NULL },
+	{ "slaves", cmd_cluster, 3, A | CMD_STALE, 0, 0, 0, "cluster", "<node-id>", REFUSED, NULL },
+	{ "slots", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
+	  "Return the slots and the address of the node that has them.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "cluster", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
 static const struct command command_sub[] = {
 	{ "count", cmd_command_count, 2, LS, 0, 0, 0, "server", "",
 	  "Return the total number of commands in this server.", NULL },
@@ -331,6 +395,35 @@ static const struct command table[] = {
 	{ "latency", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about latency.", latency_sub },
 	{ "lolwut", cmd_lolwut, -1, R | F, 0, 0, 0, "server", "[VERSION <version>]",
 	  "Returns the version.", NULL },
+	{ "monitor", cmd_monitor, 1, A | NS | LS, 0, 0, 0, "server", "",
+	  "Shows each command that TCP clients execute; not requests over UDP.", NULL },
+	/* refused, with a reason */
+	{ "replicaof", cmd_replicaof, 3, A | NS | CMD_STALE, 0, 0, 0, "server", "<host> <port>",
+	  "An error, but for NO ONE: there is no replication.", NULL },
+	{ "slaveof", cmd_replicaof, 3, A | NS | CMD_STALE, 0, 0, 0, "server", "<host> <port>",
+	  "An error, but for NO ONE: there is no replication.", NULL },
+	{ "failover", cmd_failover, -1, A | NS | CMD_STALE, 0, 0, 0, "server",
+	  "[TO <host> <port> [FORCE]] [ABORT] [TIMEOUT <milliseconds>]",
+	  "An error: there are no replicas.", NULL },
+	{ "psync", cmd_sync, -3, A | NS, 0, 0, 0, "server", "<replicationid> <offset>",
+	  "An error: there is no replication.", NULL },
+	{ "sync", cmd_sync, 1, A | NS, 0, 0, 0, "server", "", "An error: there is no replication.", NULL },
+	{ "replconf", cmd_sync, -1, A | NS | LS, 0, 0, 0, "server", "",
+	  "An error: there is no replication.", NULL },
+	{ "migrate", cmd_migrate, -6, W, 3, 3, 1, "generic",
+	  "<host> <port> <key> <destination-db> <timeout>",
+	  "An error: keys move with DUMP and RESTORE.", NULL },
+	{ "bgrewriteaof", cmd_bgrewriteaof, 1, A | NS, 0, 0, 0, "server", "",
+	  "An error: there is no append-only file.", NULL },
+	{ "module", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about modules.", module_sub },
+	/* for clients of a cluster */
+	{ "cluster", NULL, -2, 0, 0, 0, 0, "cluster", "", "Commands about the cluster.", cluster_sub },
+	{ "asking", cmd_cluster_mode, 1, F, 0, 0, 0, "cluster", "",
+	  "Has no effect: no slot moves from one node to another.", NULL },
+	{ "readonly", cmd_cluster_mode, 1, LS | F, 0, 0, 0, "cluster", "",
+	  "Has no effect: this node is no replica.", NULL },
+	{ "readwrite", cmd_cluster_mode, 1, LS | F, 0, 0, 0, "cluster", "",
+	  "Has no effect: this node is no replica.", NULL },
 };
 /* clang-format on */
 
@@ -339,11 +432,15 @@ static const struct command table[] = {
 
 /* --- look-up --- */
 
-#define SLOTS 512 /* a power of two, at least four times the commands: few collisions */
-
-static const struct command *slots[SLOTS];
+#define SLOTS	   512 /* a power of two, at least four times the commands: few collisions */
+#define CALLED_MAX 71  /* bytes of a name that rename-command gives */
 
 _Static_assert(TABLE_SIZE * 4 <= SLOTS, "more slots");
+_Static_assert(sizeof(((struct rename *)NULL)->to) == CALLED_MAX + 1, "as long as config.h's");
+
+/* As clients call the commands of the table; NULL = not at all. */
+static const char *called[TABLE_SIZE];
+static uint16_t slots[SLOTS]; /* 1 + the index of a command in the table, 0 = free */
 
 static unsigned int slot_of(const char *name, size_t len)
 {
@@ -356,25 +453,70 @@ static unsigned int slot_of(const char *name, size_t len)
 
 static void fill_slots(void)
 {
-	if (slots[slot_of(table[0].name, strlen(table[0].name))])
-		return;
+	memset(slots, 0, sizeof(slots));
 	for (unsigned int i = 0; i < TABLE_SIZE; i++) {
-		unsigned int at = slot_of(table[i].name, strlen(table[i].name));
+		unsigned int at;
 
+		if (!called[i])
+			continue;
+		at = slot_of(called[i], strlen(called[i]));
 		while (slots[at])
 			at = (at + 1) % SLOTS;
-		slots[at] = &table[i];
+		slots[at] = (uint16_t)(i + 1);
 	}
+}
+
+static void fill_names(void)
+{
+	static bool filled;
+
+	for (unsigned int i = 0; !filled && i < TABLE_SIZE; i++)
+		called[i] = table[i].name;
+	if (!filled)
+		fill_slots();
+	filled = true;
 }
 
 static const struct command *find(const char *name, size_t len)
 {
-	if (len > NAME_MAX_LEN)
+	if (len > CALLED_MAX)
 		return NULL;
 	for (unsigned int at = slot_of(name, len); slots[at]; at = (at + 1) % SLOTS)
-		if (text_is(name, len, slots[at]->name))
-			return slots[at];
+		if (text_is(name, len, called[slots[at] - 1]))
+			return &table[slots[at] - 1];
 	return NULL;
+}
+
+/* Returns what is wrong, NULL = nothing. */
+static const char *rename_command(const struct rename *r)
+{
+	const struct command *cmd = find(r->from, strlen(r->from));
+
+	if (!cmd)
+		return "there is no such command";
+	if (r->to[0] && find(r->to, strlen(r->to)))
+		return "there is a command of the new name";
+	called[cmd - table] = r->to[0] ? r->to : NULL;
+	fill_slots();
+	return NULL;
+}
+
+int commands_rename(const struct config *cfg, char *err, size_t err_len)
+{
+	static struct rename rename[CONFIG_MAX_RENAME]; /* outlives `cfg` */
+	size_t len = 0;
+
+	memcpy(rename, cfg->rename, sizeof(rename));
+	fill_names();
+	err[0] = '\0';
+	for (unsigned int i = 0; i < cfg->rename_count && len < err_len; i++) {
+		const char *wrong = rename_command(&rename[i]);
+
+		if (wrong)
+			len += (size_t)snprintf(err + len, err_len - len, "%srename-command %s: %s",
+						len ? "\n" : "", rename[i].from, wrong);
+	}
+	return len ? -EINVAL : 0;
 }
 
 static const struct command *find_sub(const struct command *cmd, const char *name, size_t len)
@@ -557,9 +699,15 @@ static int shown(const struct resp_arg *arg, size_t max)
 
 static void unknown_command(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
+	const char *reason = missing_reason(&argv[0]);
 	char args[512];
 	size_t len = 0;
 
+	if (reason) {
+		reply_error(reply_now(c), "ERR unknown command '%.*s': %s", shown(&argv[0], 128),
+			    argv[0].ptr, reason);
+		return;
+	}
 	args[0] = '\0';
 	for (unsigned int i = 1; i < argc && len < 128; i++)
 		len += (size_t)snprintf(args + len, sizeof(args) - len, "'%.*s' ",
@@ -628,10 +776,23 @@ static const struct command *named(struct client *c, unsigned int argc, const st
 	return NULL;
 }
 
+/* Why it may not use its keys, as an error; NULL = it may. */
+static const char *refused_keys(const struct client *c, const struct command *cmd,
+				unsigned int argc, const struct resp_arg *argv)
+{
+	if (c->srv->cfg->cluster && !command_in_one_slot(cmd, argc, argv))
+		return "CROSSSLOT Keys in request don't hash to the same slot";
+	if (c->session.monitor && cmd->flags & (CMD_READONLY | CMD_WRITE))
+		return "ERR Replica can't interact with the keyspace"; /* Redis' text */
+	return NULL;
+}
+
 /* May it be executed?  If not, the error was replied. */
-static bool accepted(struct client *c, const struct command *cmd, unsigned int argc)
+static bool accepted(struct client *c, const struct command *cmd, unsigned int argc,
+		     const struct resp_arg *argv)
 {
 	char name[COMMAND_NAME_MAX];
+	const char *why;
 
 	if (!command_arity_ok(cmd, argc)) {
 		reply_error(reply_now(c), "ERR wrong number of arguments for '%s' command",
@@ -647,6 +808,11 @@ static bool accepted(struct client *c, const struct command *cmd, unsigned int a
 	}
 	if (!(cmd->flags & CMD_NO_AUTH) && client_needs_auth(c)) {
 		reply_error(reply_now(c), "NOAUTH Authentication required.");
+		return false;
+	}
+	why = refused_keys(c, cmd, argc, argv);
+	if (why) {
+		reply_error(reply_now(c), "%s", why);
 		return false;
 	}
 	if (c->srv->writes_refused && ((cmd->flags & CMD_WRITE) || cmd->fn == cmd_ping)) {
@@ -684,6 +850,8 @@ static void execute(struct client *c, const struct command *cmd, unsigned int ar
 	measure_begin(c, cmd, 0);
 	cmd->fn(c, argc, argv);
 	measure_end(c);
+	if (!LIST_EMPTY(&queue_of(c)->monitors))
+		monitor_tell(c, cmd, argc, argv);
 }
 
 static unsigned int run(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -692,7 +860,7 @@ static unsigned int run(struct client *c, unsigned int argc, const struct resp_a
 
 	client_skip_begin(c);
 	cmd = named(c, argc, argv);
-	if (cmd && !accepted(c, cmd, argc)) {
+	if (cmd && !accepted(c, cmd, argc, argv)) {
 		measure_rejected(c, cmd);
 		cmd = NULL;
 	}
@@ -729,6 +897,7 @@ static void cancel(struct client *c)
 {
 	long_end(c);
 	transaction_end(c);
+	monitor_end(c);
 }
 
 static size_t memory(struct client *c)
@@ -751,7 +920,7 @@ const struct executor *commands_executor(void)
 		.sample = info_sample,
 	};
 
-	fill_slots();
+	fill_names();
 	if (command_by_id(COMMAND_IDS))
 		abort(); /* too many commands for their numbers */
 	return &executor;
@@ -898,27 +1067,6 @@ static void cmd_command_info(struct client *c, unsigned int argc, const struct r
 		else
 			reply_null(reply_to(c));
 	}
-}
-
-static void reply_docs(struct reply *r, const struct command *cmd)
-{
-	char name[COMMAND_NAME_MAX];
-	size_t subs = sub_count(cmd);
-
-	reply_text(r, command_full_name(cmd, name));
-	reply_map(r, subs ? 4 : 3);
-	reply_text(r, "summary");
-	reply_text(r, cmd->summary);
-	reply_text(r, "since");
-	reply_text(r, "1.0.0");
-	reply_text(r, "group");
-	reply_text(r, cmd->group);
-	if (!subs)
-		return;
-	reply_text(r, "subcommands");
-	reply_map(r, subs);
-	for (size_t i = 0; i < subs; i++)
-		reply_docs(r, &cmd->sub[i]);
 }
 
 static void cmd_command_docs(struct client *c, unsigned int argc, const struct resp_arg *argv)

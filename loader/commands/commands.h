@@ -5,6 +5,14 @@
 
 #include "net/executor.h"
 
+struct config;
+
+/*
+ * Gives commands the names that `rename-command` wants, for all clients; once, before
+ * commands_executor().  0, or -EINVAL with a line for each error.
+ */
+int commands_rename(const struct config *cfg, char *err, size_t err_len);
+
 /* For server_options.executor; static. */
 const struct executor *commands_executor(void);
 

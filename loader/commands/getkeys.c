@@ -120,6 +120,21 @@ static const struct resp_arg *sort_store(const struct command *cmd, unsigned int
 	return store;
 }
 
+bool command_in_one_slot(const struct command *cmd, unsigned int argc, const struct resp_arg *argv)
+{
+	const struct resp_arg *store = sort_store(cmd, argc, argv);
+	int last = cmd->last < 0 ? (int)argc + cmd->last : cmd->last;
+	unsigned int slot;
+
+	if (!cmd->first || (last <= cmd->first && !store))
+		return true; /* one key, or a list of none */
+	slot = cluster_slot(argv[cmd->first].ptr, argv[cmd->first].len);
+	for (int i = cmd->first + cmd->step; i <= last; i += cmd->step)
+		if (cluster_slot(argv[i].ptr, argv[i].len) != slot)
+			return false;
+	return !store || cluster_slot(store->ptr, store->len) == slot;
+}
+
 static void getkeys(struct client *c, unsigned int argc, const struct resp_arg *argv, bool flags)
 {
 	static const char *const overwrites[FLAGS_MAX] = { "OW", "update" };

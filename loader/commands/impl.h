@@ -74,6 +74,7 @@ struct queue {
 		unsigned int number; /* of the command, for measure_errors() */
 	} then[QUEUE_OPS];
 	struct measure measure;
+	LIST_HEAD(monitors, client) monitors;
 };
 
 static inline struct queue *queue_of(const struct client *c)
@@ -124,10 +125,12 @@ struct transaction {
 	struct queued *queued;	 /* owned */
 	struct watched *watched; /* owned */
 	unsigned int count, room, watched_count, watched_room;
-	size_t bytes; /* of the arguments that are queued */
-	bool failed;  /* a command was refused: EXEC will not execute the others */
-	bool writes;  /* one of the commands does */
-	bool runs;    /* commands are being executed together */
+	size_t bytes;		/* of the arguments that are queued */
+	bool failed;		/* a command was refused: EXEC will not execute the others */
+	bool writes;		/* one of the commands does */
+	bool runs;		/* commands are being executed together */
+	bool has_slot, crosses; /* in an emulated cluster: has `slot`; keys have several */
+	unsigned int slot;
 };
 
 /* What commands/ keep for each client. */
@@ -202,6 +205,30 @@ bool command_arity_ok(const struct command *cmd, unsigned int argc);
 /* getkeys.c: what a command does with its keys, in Redis' words (NULL ends them), as a set. */
 const char *const *command_key_flags(const struct command *cmd);
 void reply_key_flags(struct reply *r, const char *const *flags);
+
+/* docs.c: what COMMAND DOCS says of a command, and of its subcommands. */
+void reply_docs(struct reply *r, const struct command *cmd);
+
+/* refused.c: why a command of Redis that is not in the table is missing; NULL if not known. */
+const char *missing_reason(const struct resp_arg *name);
+
+/* cluster.c: the hash slot of a key, as in Redis: of what is between { and }, if there is any. */
+#define CLUSTER_SLOTS 16384
+unsigned int cluster_slot(const char *key, size_t len);
+/* getkeys.c: are all keys of a call in one slot? */
+bool command_in_one_slot(const struct command *cmd, unsigned int argc, const struct resp_arg *argv);
+/* keyspace.c: walk over the store, and reply how many keys are in a slot, or some of them. */
+void slot_count_keys(struct client *c, unsigned int slot);
+void slot_list_keys(struct client *c, unsigned int slot, uint64_t most);
+
+/* slowlog.c: is an argument a password, which must not be shown? */
+bool command_arg_is_secret(const struct command *cmd, const struct resp_arg *argv, unsigned int i);
+
+/* monitor.c: tells the clients that monitor of a command that was executed. */
+void monitor_tell(struct client *c, const struct command *cmd, unsigned int argc,
+		  const struct resp_arg *argv);
+/* Ends MONITOR; no effect if the client does not monitor. */
+void monitor_end(struct client *c);
 
 /* client_control.c: does CLIENT PAUSE hold this command back? */
 bool client_postpones(struct client *c, const struct command *cmd);
@@ -375,6 +402,13 @@ command_fn cmd_dump, cmd_restore;
 command_fn cmd_config_rewrite;
 /* debug.c */
 command_fn cmd_debug;
+/* refused.c */
+command_fn cmd_replicaof, cmd_failover, cmd_sync, cmd_migrate, cmd_bgrewriteaof, cmd_module_list,
+	cmd_module_load;
+/* monitor.c */
+command_fn cmd_monitor;
+/* cluster.c */
+command_fn cmd_cluster, cmd_cluster_mode;
 /* about.c */
 command_fn cmd_time, cmd_role, cmd_wait, cmd_lolwut, cmd_sort, cmd_sort_ro;
 /* admin.c */

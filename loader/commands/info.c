@@ -47,7 +47,7 @@ static void server_section(struct metrics *m, struct server *s)
 	snprintf(system, sizeof(system), "%s %s %s", os.sysname, os.release, os.machine);
 	snprintf(gcc, sizeof(gcc), "%d.%d.%d", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
 	metric_text(m, "redis_version", REDIS_VERSION);
-	metric_text(m, "redis_mode", "standalone");
+	metric_text(m, "redis_mode", s->cfg->cluster ? "cluster" : "standalone");
 	metric_text(m, "xkv_version", XKV_RELEASE);
 	metric_text(m, "os", system);
 	metric_gauge(m, "arch_bits", sizeof(long) * 8);
@@ -55,7 +55,7 @@ static void server_section(struct metrics *m, struct server *s)
 		    ev_backend(s->loop) == EVBACKEND_EPOLL ? "epoll" : "libev");
 	metric_text(m, "gcc_version", gcc);
 	metric_gauge(m, "process_id", getpid());
-	metric_gauge(m, "tcp_port", s->cfg->port ? s->cfg->port : s->cfg->tls_port);
+	metric_gauge(m, "tcp_port", server_port(s));
 	metric_gauge(m, "server_time_usec", (int64_t)(ev_now(s->loop) * 1e6));
 	metric_gauge(m, "uptime_in_seconds", up);
 	metric_gauge(m, "uptime_in_days", up / 86400);
@@ -247,6 +247,11 @@ static void cpu_section(struct metrics *m, struct server *s)
 	metric_real(m, "used_cpu_user", seconds_of(&u.ru_utime), 6, "");
 }
 
+static void cluster_section(struct metrics *m, struct server *s)
+{
+	metric_gauge(m, "cluster_enabled", s->cfg->cluster);
+}
+
 /* Expiring keys and their average TTL are as the last expiry sweep found them. */
 static void keyspace_section(struct metrics *m, struct server *s)
 {
@@ -313,6 +318,7 @@ static const struct section {
 	{ "Commandstats", commandstats_section, true },
 	{ "Errorstats", errorstats_section, false },
 	{ "Latencystats", latencystats_section, true },
+	{ "Cluster", cluster_section, false },
 	{ "Keyspace", keyspace_section, false },
 	{ "Xkv", xkv_section, false },
 };

@@ -333,6 +333,7 @@ struct found {
 	uint64_t keys_left, end; /* SCAN: keys to look at, and the bucket to stop at */
 	bool none;		 /* nothing can match */
 	bool wrapped;		 /* RANDOMKEY: the walk goes on from the first bucket */
+	unsigned int slot;	 /* CLUSTER: of these keys `keys_left`, or 0: how many there are */
 	struct glob glob;
 };
 
@@ -412,6 +413,64 @@ void cmd_keys(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	find_keys(c, &argv[1], keys_step);
+}
+
+/* --- keys of a slot --- */
+
+static int add_of_slot(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
+{
+	struct found *f = arg;
+
+	(void)entry;
+	if (cluster_slot(key, key_len) != f->slot)
+		return 0;
+	if (f->keys_left)
+		reply_bulk(&f->keys, key, key_len);
+	return ++f->count == f->keys_left || f->keys.out.failed;
+}
+
+/* Nothing is kept by slot: every key is looked at. */
+static bool slot_step(struct client *c)
+{
+	struct progress *w = progress_of(c);
+	int ret;
+
+	do {
+		ret = store_scan(c->worker->ctx, &w->cursor, KEYS_A_LOOK, false, add_of_slot,
+				 w->found);
+	} while (!ret && w->cursor && worker_slice_left(c->worker));
+	if (!ret && w->cursor)
+		return false;
+	if (ret < 0)
+		reply_store_error(c, ret);
+	else if (w->found->keys_left)
+		reply_found(c, w->found);
+	else
+		reply_int(reply_to(c), (int64_t)w->found->count);
+	return true;
+}
+
+static void find_of_slot(struct client *c, unsigned int slot, uint64_t most)
+{
+	struct found *f = find_keys(c, NULL, slot_step);
+
+	if (!f)
+		return;
+	f->slot = slot;
+	f->keys_left = most;
+}
+
+void slot_count_keys(struct client *c, unsigned int slot)
+{
+	find_of_slot(c, slot, 0);
+}
+
+void slot_list_keys(struct client *c, unsigned int slot, uint64_t most)
+{
+	if (most)
+		find_of_slot(c, slot, most);
+	else
+		reply_array(reply_to(c), 0);
 }
 
 /* --- a random key --- */

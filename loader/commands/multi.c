@@ -110,7 +110,7 @@ static void forget_queued(struct transaction *t)
 	t->queued = NULL;
 	t->count = t->room = 0;
 	t->bytes = 0;
-	t->failed = t->writes = false;
+	t->failed = t->writes = t->has_slot = t->crosses = false;
 }
 
 static void forget_watched(struct transaction *t)
@@ -167,6 +167,19 @@ static struct resp_arg *copy_args(unsigned int argc, const struct resp_arg *argv
 	return copy;
 }
 
+/* In an emulated cluster, all keys of a transaction have one slot. */
+static void note_slot(struct transaction *t, const struct command *cmd, const struct resp_arg *argv)
+{
+	unsigned int slot;
+
+	if (!cmd->first)
+		return;
+	slot = cluster_slot(argv[cmd->first].ptr, argv[cmd->first].len);
+	t->crosses |= t->has_slot && slot != t->slot;
+	t->has_slot = true;
+	t->slot = slot;
+}
+
 static bool queue_add(struct client *c, const struct command *cmd, unsigned int argc,
 		      const struct resp_arg *argv)
 {
@@ -187,6 +200,8 @@ static bool queue_add(struct client *c, const struct command *cmd, unsigned int 
 	t->queued[t->count++] = (struct queued){ cmd, argc, copy };
 	t->bytes += bytes;
 	t->writes |= cmd->flags & CMD_WRITE;
+	if (c->srv->cfg->cluster)
+		note_slot(t, cmd, argv);
 	return true;
 }
 
@@ -226,6 +241,8 @@ static void run_queued(struct client *c, const struct queued *q)
 	while (progress_of(c)->step)
 		long_continue(c);
 	commands_flush(c);
+	if (!LIST_EMPTY(&queue_of(c)->monitors))
+		monitor_tell(c, q->cmd, q->argc, q->argv);
 	measure_inner(c, q->cmd, monotonic_ns() - start, c->worker->errors.total != errors);
 }
 
@@ -300,6 +317,8 @@ void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	if (transaction_of(c)->failed) {
 		reply_error(reply_to(c),
 			    "EXECABORT Transaction discarded because of previous errors.");
+	} else if (transaction_of(c)->crosses) {
+		reply_error(reply_to(c), "CROSSSLOT Keys in request don't hash to the same slot");
 	} else {
 		const struct command *exec = c->session.last;
 

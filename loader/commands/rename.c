@@ -5,13 +5,13 @@
 
 #include "impl.h"
 
-struct rename {
+struct renaming {
 	const struct resp_arg *from, *to;
 	bool only_new; /* not if the other key exists */
 	bool copy;     /* the entry stays where it was, too */
 };
 
-static int put(struct client *c, const struct rename *r, const struct store_entry *e)
+static int put(struct client *c, const struct renaming *r, const struct store_entry *e)
 {
 	struct store_entry unused;
 	int ret = store_set(c->worker->ctx, r->to->ptr, r->to->len, e->value, e->value_len, 0, 0,
@@ -22,13 +22,13 @@ static int put(struct client *c, const struct rename *r, const struct store_entr
 	return store_delete(c->worker->ctx, r->from->ptr, r->from->len, &unused);
 }
 
-static bool same_key(const struct rename *r)
+static bool same_key(const struct renaming *r)
 {
 	return r->from->len == r->to->len && memcmp(r->from->ptr, r->to->ptr, r->to->len) == 0;
 }
 
 /* 0, -ENOENT, -ECANCELED (the other key exists), or an error of the store. */
-static int move(struct client *c, const struct rename *r)
+static int move(struct client *c, const struct renaming *r)
 {
 	struct store_ctx *ctx = c->worker->ctx;
 	struct store_entry e;
@@ -49,7 +49,7 @@ static int move(struct client *c, const struct rename *r)
 
 static bool do_rename(struct client *c, void *arg)
 {
-	const struct rename *r = arg;
+	const struct renaming *r = arg;
 	int ret = move(c, r);
 
 	if (ret == -ENOENT)
@@ -65,7 +65,7 @@ static bool do_rename(struct client *c, void *arg)
 
 static void rename_to(struct client *c, const struct resp_arg *argv, bool only_new)
 {
-	struct rename r = { .from = &argv[1], .to = &argv[2], .only_new = only_new };
+	struct renaming r = { .from = &argv[1], .to = &argv[2], .only_new = only_new };
 
 	if (check_key(c, r.from) && check_key(c, r.to))
 		command_run_atomic(c, do_rename, &r);
@@ -98,7 +98,7 @@ static bool do_copy(struct client *c, void *arg)
 
 /* DB and REPLACE.  On false the error was replied. */
 static bool copy_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
-			 struct rename *r)
+			 struct renaming *r)
 {
 	int64_t db;
 
@@ -122,7 +122,7 @@ static bool copy_options(struct client *c, unsigned int argc, const struct resp_
 
 void cmd_copy(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	struct rename r = { .from = &argv[1], .to = &argv[2], .only_new = true, .copy = true };
+	struct renaming r = { .from = &argv[1], .to = &argv[2], .only_new = true, .copy = true };
 
 	if (!check_key(c, r.from) || !check_key(c, r.to) || !copy_options(c, argc, argv, &r))
 		return;

@@ -51,7 +51,7 @@ void slowlog_trim(struct slowlog *log, unsigned int count)
 /* --- adding --- */
 
 /* A password must not be shown: of AUTH, HELLO and CONFIG SET. */
-static bool is_secret(const struct command *cmd, const struct resp_arg *argv, unsigned int i)
+bool command_arg_is_secret(const struct command *cmd, const struct resp_arg *argv, unsigned int i)
 {
 	char name[64];
 
@@ -103,7 +103,7 @@ static void keep_args(struct slow_entry *e, const struct command *cmd, unsigned 
 			keep(e, more, strlen(more));
 			return;
 		}
-		if (is_secret(cmd, argv, i))
+		if (command_arg_is_secret(cmd, argv, i))
 			keep(e, "(redacted)", strlen("(redacted)"));
 		else
 			keep_arg(e, &argv[i]);

@@ -404,6 +404,7 @@ struct reply *client_message(struct client *to)
 {
 	struct session *s = &to->session;
 
+	s->reply.out.limit = to->srv->cfg->client_output_limit;
 	if (!(to->ran & RUN_UNFINISHED))
 		return &s->reply;
 	if (!s->held.out.head && !s->held.out.failed)

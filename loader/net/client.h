@@ -23,8 +23,9 @@
 #define PAUSE_ABOVE (1 << 20)
 
 struct client {
-	TAILQ_ENTRY(client) link; /* worker.clients, by last activity */
-	TAILQ_ENTRY(client) turn; /* of `queued` */
+	TAILQ_ENTRY(client) link;    /* worker.clients, by last activity */
+	TAILQ_ENTRY(client) turn;    /* of `queued` */
+	LIST_ENTRY(client) monitors; /* those that have sent MONITOR; of commands/ */
 	struct server *srv;
 	struct worker *worker;
 	uint64_t id;

@@ -37,7 +37,7 @@ struct executor {
 	unsigned int (*resume)(struct client *c);
 	/* Executes what is queued and replies: before the input may move, at the end of a turn. */
 	void (*flush)(struct client *c);
-	/* Forgets the unfinished command, if there is one: the client is being closed. */
+	/* The client is being closed: forgets it, and its unfinished command, if there is one. */
 	void (*cancel)(struct client *c);
 	/* Bytes that the unfinished command has allocated. */
 	size_t (*memory)(struct client *c);

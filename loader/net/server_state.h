@@ -64,6 +64,12 @@ bool server_shutdown(struct server *s, enum shutdown_save save, bool force);
 int server_configure(struct server *s, const struct config_pair *pairs, unsigned int count,
 		     unsigned int *failed, char *err, size_t err_len);
 
+/* The TCP port to tell others: that of TLS where there is no other. */
+static inline unsigned int server_port(const struct server *s)
+{
+	return s->cfg->port ? s->cfg->port : s->cfg->tls_port;
+}
+
 /* Refuses writes, or takes them again, as the last snapshot and the configuration require. */
 void server_follow_saves(struct server *s);
 

@@ -24,6 +24,7 @@ struct session {
 	enum reply_skip skip;
 	bool authenticated;
 	bool no_evict; /* CLIENT NO-EVICT */
+	bool monitor;  /* has sent MONITOR: is told of all commands */
 	bool multi;    /* has sent MULTI: commands are queued until EXEC or DISCARD */
 	char *name, *lib_name, *lib_version; /* owned, NULL = none */
 	const struct command *last;	     /* executed; NULL = none */

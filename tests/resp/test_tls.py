@@ -218,12 +218,6 @@ def test_what_does_not_start(certs, tmp_path):
         assert said in fails(tmp_path, *options), options
 
 
-def test_options_without_effect_warn(certs, tmp_path):
-    with stopped(TlsDaemon(RESPD, tmp_path, certs, "--tls-client-cert-file", "/none",
-                           "--tls-replication", "no")) as daemon:
-        assert "tls-client-cert-file is ignored: xkvd opens no TLS connections" in daemon.log()
-
-
 # ---- protocol --------------------------------------------------------------------------------
 
 

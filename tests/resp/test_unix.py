@@ -61,6 +61,13 @@ def test_only_the_unix_socket(make):
         assert c.call("CLIENT", "NO-EVICT", "ON") == b"+OK\r\n"
         assert b" flags=U" + b"e " in c.call("CLIENT", "INFO")
         assert b"tcp_port:0\r\n" in c.call("INFO", "server")
+        with daemon.connect() as monitor:
+            assert monitor.call("MONITOR") == b"+OK\r\n"
+            assert b" flags=O" in c.call("CLIENT", "LIST")
+            assert c.call("PING") == b"+PONG\r\n"
+            while b'"PING"' not in (line := monitor.line()):
+                pass
+            assert f' [0 unix:{daemon.path}] "PING"\r\n' in line.decode()
     mode = os.stat(daemon.path).st_mode
     assert stat.S_ISSOCK(mode) and stat.S_IMODE(mode) == 0o740
     done = subprocess.run(["redis-cli", "-s", daemon.path, "get", "k"], capture_output=True,

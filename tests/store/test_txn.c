@@ -58,8 +58,9 @@ static void sees(const char *key, const char *value)
 /* Another client's SET, in XDP. */
 static void other_sets(const char *key, const char *value)
 {
-	struct operation op = { .opcode = XKV_OP_SET, TEXT(key), .value = value,
-				.value_len = strlen(value) };
+	struct operation op = {
+		.opcode = XKV_OP_SET, TEXT(key), .value = value, .value_len = strlen(value)
+	};
 	struct reply r;
 
 	ask_op(DRIVER, &op, &r);
@@ -351,9 +352,8 @@ static void test_memory_runs_out(void **state)
 		set("a", "2");
 		for (size_t i = 0; i < 1000000 / len + 3; i++) {
 			snprintf(key, sizeof(key), "more%zu", i);
-			assert_int_equal(store_set(bed.ctx, key, strlen(key), zeros, len, 0, 0, 0,
-						   NULL),
-					 0);
+			assert_int_equal(
+				store_set(bed.ctx, key, strlen(key), zeros, len, 0, 0, 0, NULL), 0);
 		}
 		assert_int_equal(commit(), -ENOSPC);
 		holds_text("a", "1");
@@ -482,7 +482,8 @@ int main(int argc, char *argv[])
 		CASE(test_written_key_was_changed),
 		CASE(test_expected_version),
 		CASE(test_a_lock_is_held),
-		cmocka_unit_test_setup_teardown(test_reserved_keys_go_away, setup_chains, ask_begin),
+		cmocka_unit_test_setup_teardown(test_reserved_keys_go_away, setup_chains,
+						ask_begin),
 		cmocka_unit_test_setup_teardown(test_many_new_chains, setup_short_index, ask_begin),
 		CASE(test_too_many_keys),
 		CASE(test_memory_runs_out),

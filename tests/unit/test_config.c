@@ -141,8 +141,13 @@ static const struct {
 	{ "port 99999999999999999999", ":1: port: \"99999999999999999999\" is not a whole number" },
 	{ "bind localhost", ":1: bind: \"localhost\" is not an IPv4 or IPv6 address" },
 	{ "mode fast", ":1: mode: \"fast\" is unknown, it must be auto, native or generic" },
-	{ "daemonize yes", ":1: daemonize: only `no` is possible: use systemd (xkvd.service) to "
-			   "run xkvd in the background" },
+	{ "appendonly yes", ":1: appendonly: only `no` is possible: there is no append-only file; "
+			    "snapshots save the data, see `save`" },
+	{ "replicaof 10.0.0.1 6379",
+	  ":1: replicaof: xkvd follows no other server; to begin with its "
+	  "data, load its RDB file" },
+	{ "rename-command get",
+	  ":1: rename-command: takes a command and its new name, \"\" for none" },
 	{ "save 60",
 	  ":1: save: takes pairs of seconds and changes, as in `save 300 100`, or \"\"" },
 	{ "save 60 0", ":1: save: \"0\" is not a number of 1 or more" },

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Directives of Redis that xkvd does not have, so that a redis.conf as distributions ship it can be
+ * used: those without a meaning here are ignored, and named once; those that somebody relies on are
+ * refused with the reason.
+ */
+#include "config_impl.h"
+
+#include <strings.h>
+
+/* Up to Redis 7.2; a `*` stands for the rest of a name. */
+static const char *const ignored[] = {
+	"acl-pubsub-default",
+	"acllog-max-len",
+	"active-*",
+	"activedefrag",
+	"activerehashing",
+	"always-show-logo",
+	"aof-*",
+	"aof_rewrite_cpulist",
+	"appenddirname",
+	"appendfilename",
+	"appendfsync",
+	"auto-aof-*",
+	"bgsave_cpulist",
+	"bind-source-addr",
+	"bio_cpulist",
+	"busy-reply-threshold",
+	"cluster-allow-*",
+	"cluster-announce-*",
+	"cluster-config-file",
+	"cluster-link-sendbuf-limit",
+	"cluster-migration-barrier",
+	"cluster-node-timeout",
+	"cluster-port",
+	"cluster-preferred-endpoint-type",
+	"cluster-replica-*",
+	"cluster-require-full-coverage",
+	"cluster-slave-*",
+	"crash-*",
+	"disable-thp",
+	"dynamic-hz",
+	"enable-module-command",
+	"gopher-enabled",
+	"hash-max-*",
+	"hll-sparse-max-bytes",
+	"hz",
+	"ignore-warnings",
+	"io-threads",
+	"io-threads-do-reads",
+	"jemalloc-bg-thread",
+	"latency-tracking",
+	"latency-tracking-info-percentiles",
+	"lazyfree-*",
+	"lfu-decay-time",
+	"lfu-log-factor",
+	"list-*",
+	"locale-collate",
+	"lua-time-limit",
+	"masterauth",
+	"masteruser",
+	"max-new-connections-per-cycle",
+	"maxmemory-eviction-tenacity",
+	"maxmemory-samples",
+	"min-replicas-max-lag",
+	"min-slaves-max-lag",
+	"no-appendfsync-on-rewrite",
+	"oom-score-adj",
+	"oom-score-adj-values",
+	"pidfile",
+	"proc-title-template",
+	"propagation-error-behavior",
+	"rdb-del-sync-files",
+	"rdb-save-incremental-fsync",
+	"rdbchecksum",
+	"rdbcompression",
+	"repl-*",
+	"replica-*",
+	"sanitize-dump-payload",
+	"server_cpulist",
+	"set-max-*",
+	"set-proc-title",
+	"shutdown-*",
+	"slave-*",
+	"socket-mark-id",
+	"stream-node-*",
+	"supervised",
+	"syslog-*",
+	"tls-client-*",
+	"tracking-table-max-keys",
+	"zset-max-*",
+};
+
+/* With the value that does no harm, NULL = none. */
+static const struct {
+	const char *name, *harmless, *reason;
+} refused[] = {
+	{ "aclfile", "", "there are no ACL users; set `requirepass`" },
+	{ "include", NULL, "one file is read; put its lines here" },
+	{ "loadmodule", NULL, "there are no modules" },
+	{ "min-replicas-to-write", "0", "there are no replicas" },
+	{ "min-slaves-to-write", "0", "there are no replicas" },
+	{ "notify-keyspace-events", "", "there are no keyspace notifications" },
+	{ "replicaof", "no one",
+	  "xkvd follows no other server; to begin with its data, load its RDB file" },
+	{ "slaveof", "no one",
+	  "xkvd follows no other server; to begin with its data, load its RDB file" },
+	{ "user", NULL, "there are no ACL users; set `requirepass`" },
+};
+
+static bool matches(const char *name, const char *pattern)
+{
+	size_t len = strlen(pattern);
+
+	return pattern[len - 1] == '*' ? !strncasecmp(name, pattern, len - 1)
+				       : !strcasecmp(name, pattern);
+}
+
+static bool is_ignored(const char *name)
+{
+	static const char characters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
+
+	if (name[strspn(name, characters)])
+		return false;
+	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
+		if (matches(name, ignored[i]))
+			return true;
+	return false;
+}
+
+/* Is it one of the words of the list? */
+static bool is_listed(const char *list, const char *word)
+{
+	size_t len = strlen(word);
+
+	for (const char *at = strstr(list, word); at; at = strstr(at + 1, word))
+		if ((at == list || at[-1] == ' ') && (at[len] == ',' || !at[len]))
+			return true;
+	return false;
+}
+
+void config_ignore(struct config_builder *b, const char *name)
+{
+	size_t len = strlen(b->ignored);
+
+	if (!is_listed(b->ignored, name))
+		snprintf(b->ignored + len, sizeof(b->ignored) - len, "%s%s", len ? ", " : "", name);
+}
+
+static bool is_harmless(const char *value, int argc, char *const argv[])
+{
+	size_t len;
+
+	for (int i = 0; value && i < argc; i++) {
+		len = strlen(argv[i]);
+		if (strncasecmp(value, argv[i], len) != 0)
+			return false;
+		value += len;
+		value += *value == ' ';
+	}
+	return value && !*value;
+}
+
+static bool is_name(const char *text)
+{
+	while (*text > ' ' && *text <= '~')
+		text++;
+	return !*text;
+}
+
+/* Names that clients know commands by; whether there are such commands is not known here. */
+static int add_rename(struct config *cfg, int argc, char *const argv[], struct sink *err)
+{
+	struct rename *r = &cfg->rename[cfg->rename_count];
+
+	if (argc != 2)
+		return bad(err, "rename-command: takes a command and its new name, \"\" for none");
+	if (cfg->rename_count == CONFIG_MAX_RENAME)
+		return bad(err, "rename-command: more than %d", CONFIG_MAX_RENAME);
+	if (strlen(argv[0]) >= sizeof(r->from) || strlen(argv[1]) >= sizeof(r->to))
+		return bad(err, "rename-command: %.80s: a name is too long", argv[0]);
+	if (!is_name(argv[0]) || !is_name(argv[1]))
+		return bad(err, "rename-command: %s: a name has to be one word of ASCII", argv[0]);
+	snprintf(r->from, sizeof(r->from), "%s", argv[0]);
+	snprintf(r->to, sizeof(r->to), "%s", argv[1]);
+	cfg->rename_count++;
+	return 0;
+}
+
+int config_set_redis(struct config_builder *b, const char *name, int argc, char *const argv[],
+		     struct sink *err)
+{
+	if (is_ignored(name)) {
+		config_ignore(b, name);
+		return 0;
+	}
+	if (strcasecmp(name, "rename-command") == 0)
+		return add_rename(b->cfg, argc, argv, err);
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		if (strcasecmp(name, refused[i].name) != 0)
+			continue;
+		if (is_harmless(refused[i].harmless, argc, argv))
+			return 0;
+		return bad(err, "%s: %s", refused[i].name, refused[i].reason);
+	}
+	return -ENOENT;
+}

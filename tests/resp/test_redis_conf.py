@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 2
+"""A redis.conf as distributions ship it: what is ignored, what is refused, and renamed commands."""
+import os
+import re
+import secrets
+import shlex
+
+import pytest
+from conftest import PREFIX, run
+from respserver import BUILD, Daemon
+
+pytest_plugins = ["respserver"]
+
+SHIPPED = "/etc/redis/redis.conf"
+needs_shipped = pytest.mark.skipif(not os.access(SHIPPED, os.R_OK), reason=f"no {SHIPPED}")
+NO_EFFECT = "xkvd: these directives of Redis have no effect: "
+
+
+def check(path):
+    """The exit status of --check-config, and what it says on standard error."""
+    done = run(BUILD / "xkvd", "--check-config", path, check=False)
+    return done.returncode, done.stderr
+
+
+def active(path):
+    """The names of the directives in a file, in order, each once."""
+    with open(path, encoding="utf-8") as file:
+        return list(dict.fromkeys(re.findall(r"^([a-z_-]+) ", file.read(), re.M)))
+
+
+@needs_shipped
+def test_shipped_file_is_taken():
+    status, said = check(SHIPPED)
+    assert status == 0, said
+    assert said.startswith(NO_EFFECT) and said.count("\n") == 1
+    named = said[len(NO_EFFECT):].strip().split(", ")
+    ours = set(re.findall(r"^  --(\S+)", run(BUILD / "xkvd", "--help").stdout, re.M))
+    assert named == [name for name in active(SHIPPED)
+                     if name not in ours | {"notify-keyspace-events"}
+                     or name in ("daemonize", "databases")]
+
+
+@needs_shipped
+def test_xkvd_with_the_shipped_file(privileged, tmp_path):
+    pins = f"/sys/fs/bpf/xkv-test-{PREFIX}-{secrets.token_hex(3)}"
+    try:
+        daemon = Daemon([str(BUILD / "xkvd"), SHIPPED, "--pin-dir", pins], str(tmp_path),
+                        "--logfile", "", "--max-keys", "2048")
+        with daemon.connect() as c:
+            assert c.call("SET", "k", "v") == b"+OK\r\n"
+            assert c.call("CONFIG", "GET", "daemonize").endswith(b"$2\r\nno\r\n")
+        assert daemon.stop() == 0
+        assert daemon.log().count(NO_EFFECT) == 1
+    finally:
+        run(BUILD / "xkvd", "--detach", "--pin-dir", pins)
+
+
+def test_every_directive_of_redis_is_known(stock_redis, tmp_path):
+    with stock_redis.client(decode_responses=True) as r:
+        said = r.config_get("*")
+    own_ways = r"replicaof|slaveof|bind$|logfile|port"
+    path = tmp_path / "redis.conf"
+    path.write_text("".join(f"{name} {shlex.quote(value)}\n" for name, value in said.items()
+                            if not re.match(own_ways, name)))
+    status, said = check(path)
+    assert status == 0, said
+
+
+def test_all_that_is_dangerous_is_said_at_once(tmp_path):
+    path = tmp_path / "redis.conf"
+    path.write_text("""hz 10
+cluster-enabled yes
+replicaof 10.0.0.1 6379
+SLAVEOF no one
+slaveof no
+appendonly yes
+hz 20
+dynamic-hz yes
+include /etc/other.conf
+loadmodule /x.so
+user alice on >secret
+aclfile ""
+aclfile /etc/acl
+min-replicas-to-write 0
+min-replicas-to-write 1
+notify-keyspace-events KEA
+hzz 10
+rename-command get "a b"
+rename-command NONE x
+rename-command GET SET
+""")
+    status, said = check(path)
+    assert status == 1
+    lines = [line.removeprefix("xkvd: ").removeprefix(f"{path}:") for line in said.splitlines()]
+    assert [re.match(r"(\d+): ([\w-]+)", line).groups() for line in lines[:-3]] == [
+        ("2", "cluster-enabled"), ("3", "replicaof"), ("5", "slaveof"), ("6", "appendonly"),
+        ("9", "include"), ("10", "loadmodule"), ("11", "user"), ("13", "aclfile"),
+        ("15", "min-replicas-to-write"), ("16", "notify-keyspace-events"), ("17", "unknown"),
+        ("18", "rename-command")]
+    assert lines[-3:] == ["these directives of Redis have no effect: hz, dynamic-hz",
+                          "rename-command NONE: there is no such command",
+                          "rename-command GET: there is a command of the new name"]
+    assert "secret" not in said
+
+
+def test_renamed_commands(store, tmp_path):
+    secret = "Secret-0123456789abcdef0123456789abcdef01234567"
+    with store(tmp_path, "--rename-command", "CONFIG", secret, "--rename-command", "flushall", "",
+               "--rename-command", "GET", "x", "--rename-command", "x", "fetch") as daemon, \
+            daemon.connect() as c:
+        for name in ("config", "flushall", "get", "x"):
+            assert c.call(name, "GET", "port").startswith(b"-ERR unknown command")
+        assert c.call(secret.lower(), "GET", "timeout").endswith(b"$1\r\n0\r\n")
+        assert c.call(secret, "SET", "timeout", 5) == b"+OK\r\n"  # replaces the configuration
+        assert c.call(secret, "GET", "timeout").endswith(b"$1\r\n5\r\n")
+        assert c.call(secret, "nonsense").startswith(b"-ERR unknown subcommand")
+        assert c.call("SET", "k", "v") == b"+OK\r\n"
+        assert c.call("Fetch", "k") == b"$1\r\nv\r\n"
+        assert c.call("FLUSHDB") == b"+OK\r\n"
+        assert c.call("COMMAND", "INFO", "flushall", "fetch").startswith(b"*2\r\n$-1\r\n*10\r\n")
