@@ -48,7 +48,8 @@ BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/*.c bench/common/*.c b
 TOOL_OBJ  := $(patsubst %,$(BUILD)/bench/common/%.o,dist option message)
 
 SSL_LIBS   := $(shell pkg-config --libs openssl 2>/dev/null || echo -lssl -lcrypto)
-XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd $(SSL_LIBS) -lm -lpthread
+LUA_LIBS   := -llua5.1-cjson -llua5.1-bitop -llua5.1
+XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd $(LUA_LIBS) $(SSL_LIBS) -lm -lpthread
 CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf
 BENCH_LIBS := -lxdp -lbpf -ljansson -lhiredis -lm -lpthread
 

@@ -36,11 +36,14 @@ build libxdp-dev       attaches XDP programs
 build libelf-dev       libbpf reads object files with it
 build zlib1g-dev       libbpf needs it
 build libev-dev        event loop of xkvd
+build liblua5.1-0-dev  scripts
+build lua-cjson-dev    their library cjson
+build lua-bitop-dev    their library bit
 build liblzf-dev       compressed strings in snapshots
 build libedit-dev      line editing in xkv
 build libjansson-dev   JSON output
 build libsystemd-dev   readiness messages to systemd
-build libssl-dev       TLS (OpenSSL)
+build libssl-dev       TLS (OpenSSL), and SHA-1 of scripts
 build libhiredis-dev   xkv speaks RESP with it where a request has to go over TCP
 demo  iproute2         network namespaces and veth pairs
 demo  ethtool          checksum offloads of the test bed

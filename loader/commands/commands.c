@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "interpreter.h"
 #include "util/glob.h"
 #include "util/log.h"
 
@@ -193,6 +194,21 @@ static const struct command cluster_sub[] = {
 	{ .name = NULL },
 };
 
+static const struct command script_sub[] = {
+	{ "debug", cmd_script_debug, 3, NS, 0, 0, 0, "scripting", "<YES|SYNC|NO>",
+	  "There is no debugger.", NULL },
+	{ "exists", cmd_script_exists, -3, NS, 0, 0, 0, "scripting", "<sha1> [<sha1> ...]",
+	  "Return which scripts are known.", NULL },
+	{ "flush", cmd_script_flush, -2, NS, 0, 0, 0, "scripting", "[ASYNC|SYNC]",
+	  "Forget all scripts.", NULL },
+	{ "kill", cmd_script_kill, 2, NS, 0, 0, 0, "scripting", "",
+	  "An error: busy-reply-threshold ends scripts.", NULL },
+	{ "load", cmd_script_load, 3, NS, 0, 0, 0, "scripting", "<script>",
+	  "Load a script, without executing it.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "scripting", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
 static const struct command command_sub[] = {
 	{ "count", cmd_command_count, 2, LS, 0, 0, 0, "server", "",
 	  "Return the total number of commands in this server.", NULL },
@@ -351,6 +367,18 @@ static const struct command table[] = {
 	  "EXEC executes nothing if one of the keys has changed until then.", NULL },
 	{ "unwatch", cmd_unwatch, 1, NS | LS | F, 0, 0, 0, "transactions", "",
 	  "Forgets all watched keys.", NULL },
+	/* scripts */
+	{ "eval", cmd_eval, -3, NS | CMD_ANY_ARGS, 0, 0, 0, "scripting",
+	  "<script> <numkeys> [<key> ...] [<arg> ...]", "Executes a Lua script.", NULL },
+	{ "eval_ro", cmd_eval_ro, -3, NS | R | CMD_ANY_ARGS, 0, 0, 0, "scripting",
+	  "<script> <numkeys> [<key> ...] [<arg> ...]",
+	  "Executes a Lua script that may not write.", NULL },
+	{ "evalsha", cmd_evalsha, -3, NS | CMD_ANY_ARGS, 0, 0, 0, "scripting",
+	  "<sha1> <numkeys> [<key> ...] [<arg> ...]", "Executes a script that is known.", NULL },
+	{ "evalsha_ro", cmd_evalsha_ro, -3, NS | R | CMD_ANY_ARGS, 0, 0, 0, "scripting",
+	  "<sha1> <numkeys> [<key> ...] [<arg> ...]",
+	  "Executes a script that is known and may not write.", NULL },
+	{ "script", NULL, -2, 0, 0, 0, 0, "scripting", "", "Commands about scripts.", script_sub },
 	/* server */
 	{ "info", cmd_info, -1, LS, 0, 0, 0, "server", "[<section> ...]",
 	  "Returns information and statistics about the server.", NULL },
@@ -890,7 +918,10 @@ static void flush(struct client *c)
 
 static void free_worker(struct worker *w)
 {
-	slowlog_trim(&((struct queue *)w->commands)->measure.slowlog, 0);
+	struct queue *q = (struct queue *)w->commands;
+
+	slowlog_trim(&q->measure.slowlog, 0);
+	interpreter_free(q->lua);
 }
 
 static void cancel(struct client *c)

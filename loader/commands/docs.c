@@ -158,6 +158,18 @@ static const struct doc {
 	{ "multi", "1.2.0", "O(1)", "" },
 	{ "unwatch", "2.2.0", "O(1)", "" },
 	{ "watch", "2.2.0", "O(N), N: number of keys", "key:k0*" },
+	/* scripts */
+	{ "eval", "2.6.0", "Depends on the script", "script:s numkeys:i key:k0?* arg:s?*" },
+	{ "eval_ro", "7.0.0", "Depends on the script", "script:s numkeys:i key:k0?* arg:s?*" },
+	{ "evalsha", "2.6.0", "Depends on the script", "sha1:s numkeys:i key:k0?* arg:s?*" },
+	{ "evalsha_ro", "7.0.0", "Depends on the script", "sha1:s numkeys:i key:k0?* arg:s?*" },
+	{ "script", "2.6.0", "Depends on the subcommand", "" },
+	{ "script|debug", "3.2.0", "O(1)", "mode:o(YES SYNC NO)" },
+	{ "script|exists", "2.6.0", "O(N), N: number of scripts that are asked for", "sha1:s*" },
+	{ "script|flush", "2.6.0", "O(N), N: number of scripts", "async:o(ASYNC SYNC)@6.2.0?" },
+	{ "script|help", "5.0.0", "O(1)", "" },
+	{ "script|kill", "2.6.0", "O(1)", "" },
+	{ "script|load", "2.6.0", "O(N), N: bytes of the script", "script:s" },
 	/* server */
 	{ "acl", "6.0.0", "Depends on the subcommand", "" },
 	{ "acl|cat", "6.0.0", "O(1)", "categoryname:s?" },

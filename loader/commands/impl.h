@@ -75,6 +75,7 @@ struct queue {
 	} then[QUEUE_OPS];
 	struct measure measure;
 	LIST_HEAD(monitors, client) monitors;
+	struct interpreter *lua; /* script.c; owned, NULL = not yet made */
 };
 
 static inline struct queue *queue_of(const struct client *c)
@@ -178,6 +179,10 @@ void command_run_atomic(struct client *c, command_atomic_fn *fn, void *arg);
 
 /* Replies an error of command_atomic(). */
 void reply_atomic_error(struct client *c, int error);
+
+/* Executes a command to its end for another one, EXEC or a script. */
+void command_call(struct client *c, const struct command *cmd, unsigned int argc,
+		  const struct resp_arg *argv);
 
 /* The arguments of a command, for command_run_atomic(). */
 struct call {
@@ -419,6 +424,9 @@ command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_re
 	cmd_shutdown;
 /* multi.c */
 command_fn cmd_multi, cmd_exec, cmd_discard, cmd_watch, cmd_unwatch;
+/* script.c */
+command_fn cmd_eval, cmd_eval_ro, cmd_evalsha, cmd_evalsha_ro, cmd_script_debug, cmd_script_exists,
+	cmd_script_flush, cmd_script_kill, cmd_script_load;
 /* rename.c */
 command_fn cmd_rename, cmd_renamenx, cmd_copy;
 

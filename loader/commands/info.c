@@ -10,6 +10,7 @@
 
 #include "attach/attach.h"
 #include "impl.h"
+#include "interpreter.h"
 #include "persist/snapshot.h"
 #include "util/clock.h"
 #include "util/metrics.h"
@@ -149,6 +150,22 @@ struct memory_figures memory_figures(struct server *s)
 	};
 }
 
+/* Of the Lua interpreters of all workers. */
+static void script_figures(struct metrics *m, const struct server *s)
+{
+	size_t memory = 0;
+	unsigned int scripts = 0;
+
+	for (unsigned int n = 0; n < SERVER_WORKERS; n++) {
+		const struct queue *q = (const struct queue *)s->worker[n]->commands;
+
+		memory += interpreter_memory(q->lua);
+		scripts += interpreter_scripts(q->lua);
+	}
+	metric_size(m, "used_memory_lua", memory);
+	metric_gauge(m, "number_of_cached_scripts", scripts);
+}
+
 /* used_memory is what maxmemory limits: the kernel's memory that the store takes. */
 static void memory_section(struct metrics *m, struct server *s)
 {
@@ -161,6 +178,7 @@ static void memory_section(struct metrics *m, struct server *s)
 	metric_gauge(m, "used_memory_overhead", (int64_t)f.empty);
 	metric_gauge(m, "used_memory_startup", (int64_t)f.empty);
 	metric_gauge(m, "used_memory_dataset", (int64_t)f.data);
+	script_figures(m, s);
 	metric_gauge(m, "allocator_allocated", (int64_t)f.heap_used);
 	metric_gauge(m, "allocator_active", (int64_t)f.heap);
 	metric_gauge(m, "mem_clients_normal", (int64_t)server_client_memory(s));

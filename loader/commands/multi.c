@@ -72,6 +72,23 @@ int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 	return ret == -ECANCELED ? -EBUSY : ret;
 }
 
+void command_call(struct client *c, const struct command *cmd, unsigned int argc,
+		  const struct resp_arg *argv)
+{
+	uint64_t start = monotonic_ns(), errors = c->worker->errors.total;
+	const struct command *outer = c->session.last;
+
+	c->session.last = cmd;
+	cmd->fn(c, argc, argv);
+	while (progress_of(c)->step)
+		long_continue(c);
+	commands_flush(c);
+	c->session.last = outer;
+	if (!LIST_EMPTY(&queue_of(c)->monitors))
+		monitor_tell(c, cmd, argc, argv);
+	measure_inner(c, cmd, monotonic_ns() - start, c->worker->errors.total != errors);
+}
+
 void reply_atomic_error(struct client *c, int error)
 {
 	if (error == -E2BIG)
@@ -234,16 +251,7 @@ struct exec {
 
 static void run_queued(struct client *c, const struct queued *q)
 {
-	uint64_t start = monotonic_ns(), errors = c->worker->errors.total;
-
-	c->session.last = q->cmd;
-	q->cmd->fn(c, q->argc, q->argv);
-	while (progress_of(c)->step)
-		long_continue(c);
-	commands_flush(c);
-	if (!LIST_EMPTY(&queue_of(c)->monitors))
-		monitor_tell(c, q->cmd, q->argc, q->argv);
-	measure_inner(c, q->cmd, monotonic_ns() - start, c->worker->errors.total != errors);
+	command_call(c, q->cmd, q->argc, q->argv);
 }
 
 /* 0, -ECANCELED, or an error of the store. */
@@ -320,12 +328,9 @@ void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	} else if (transaction_of(c)->crosses) {
 		reply_error(reply_to(c), "CROSSSLOT Keys in request don't hash to the same slot");
 	} else {
-		const struct command *exec = c->session.last;
-
 		c->worker->slice_end = UINT64_MAX; /* long commands are not done in slices */
 		run_all(c);
 		c->worker->slice_end = slice_end;
-		c->session.last = exec;
 	}
 	transaction_end(c);
 }

@@ -2,6 +2,7 @@
 #include "outbox.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define CHUNK_BYTES  16384
 #define CACHE_CHUNKS 64 /* up to 1 MiB is kept, so that busy clients cost no allocation */
@@ -116,6 +117,15 @@ void outbox_splice(struct outbox *to, struct outbox *from)
 	to->memory += from->memory;
 	from->head = from->tail = NULL;
 	from->bytes = from->memory = 0;
+}
+
+char *outbox_copy(const struct outbox *o, char *to)
+{
+	for (const struct outbox_chunk *c = o->head; c; c = c->next) {
+		memcpy(to, c->data + c->start, c->len - c->start);
+		to += c->len - c->start;
+	}
+	return to;
 }
 
 int outbox_iov(const struct outbox *o, struct iovec *iov, int max)

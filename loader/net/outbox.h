@@ -55,6 +55,9 @@ static inline void outbox_used(struct outbox *o, size_t n)
 /* Moves all of `from` behind `to`; `from` is empty then.  If `from` has failed, `to` fails. */
 void outbox_splice(struct outbox *to, struct outbox *from);
 
+/* Copies all bytes to `to`, and returns the end of the copy. */
+char *outbox_copy(const struct outbox *o, char *to);
+
 /* Fills `iov` with what is to be sent next; returns how many there are. */
 int outbox_iov(const struct outbox *o, struct iovec *iov, int max);
 

@@ -37,12 +37,16 @@ void reply_splice(struct reply *whole, struct reply *part);
 void reply_ok(struct reply *r);
 void reply_status(struct reply *r, const char *text);
 void reply_int(struct reply *r, int64_t value);
+/* A boolean in RESP3, 1 or 0 in RESP2. */
+void reply_bool(struct reply *r, bool value);
 /* A double in RESP3, its text in RESP2. */
 void reply_double(struct reply *r, double value);
 void reply_bulk(struct reply *r, const void *bytes, size_t len);
 void reply_text(struct reply *r, const char *text);
 /* Text for people: a verbatim string in RESP3, a bulk string in RESP2. */
 void reply_verbatim(struct reply *r, const char *text, size_t len);
+/* A big number in RESP3, its text in RESP2; line ends in the text become blanks. */
+void reply_big_number(struct reply *r, const char *text);
 void reply_null(struct reply *r);
 /* Instead of an array. */
 void reply_null_array(struct reply *r);

@@ -102,6 +102,14 @@ void reply_bulk(struct reply *r, const void *bytes, size_t len)
 	outbox_used(&r->out, (size_t)(end_line(at + len) - start));
 }
 
+void reply_bool(struct reply *r, bool value)
+{
+	if (r->protocol < PROTOCOL_RESP3)
+		reply_int(r, value);
+	else
+		append(r, value ? "#t\r\n" : "#f\r\n", 4);
+}
+
 void reply_double(struct reply *r, double value)
 {
 	char text[40];
@@ -130,6 +138,18 @@ void reply_verbatim(struct reply *r, const char *text, size_t len)
 	typed_number(r, '=', (int64_t)len + 4);
 	append(r, "txt:", 4);
 	append(r, text, len);
+	append(r, "\r\n", 2);
+}
+
+void reply_big_number(struct reply *r, const char *text)
+{
+	if (r->protocol < PROTOCOL_RESP3) {
+		reply_text(r, text);
+		return;
+	}
+	append(r, "(", 1);
+	for (; *text; text++)
+		append(r, *text == '\r' || *text == '\n' ? " " : text, 1);
 	append(r, "\r\n", 2);
 }
 

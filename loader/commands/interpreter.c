@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The interpreter: its memory, its globals, its limits, and the scripts that it knows.
+ *
+ * Every call of the Lua API that may fail is made in protected mode.  Globals and libraries are
+ * seen through proxies that cannot be written to, so no script leaves anything behind; what Redis
+ * refuses (files, bytecode, environments) is not there.
+ */
+#include "interpreter.h"
+
+#include <openssl/sha.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lua_impl.h"
+#include "util/clock.h"
+
+#define MEMORY_MAX  (256UL << 20) /* bytes that all scripts and their values may take */
+#define CHECK_EVERY 100000	  /* instructions between two looks at the clock */
+#define CHUNK_NAME  "@user_script"
+#define SCRIPTS	    "xkv scripts" /* in the registry: compiled scripts by their SHA */
+#define GLOBALS	    "xkv globals" /* what scripts see as their globals */
+#define ENGINE	    "xkv engine"
+#define REPLY_ERROR "xkv reply error"
+
+static int reply_run_error(lua_State *L);
+
+/* ---- memory ---------------------------------------------------------------- */
+
+static void *allocate(void *arg, void *block, size_t old, size_t new)
+{
+	struct interpreter *lua = arg;
+	void *moved;
+
+	if (!new) {
+		lua->memory -= block ? old : 0;
+		free(block);
+		return NULL;
+	}
+	if (new > old && lua->memory + new - old > MEMORY_MAX)
+		return NULL;
+	moved = realloc(block, new);
+	if (moved)
+		lua->memory += new - old;
+	return moved;
+}
+
+/* ---- globals --------------------------------------------------------------- */
+
+struct interpreter *lua_of(lua_State *L)
+{
+	struct interpreter *lua;
+
+	lua_getfield(L, LUA_REGISTRYINDEX, ENGINE);
+	lua = lua_touserdata(L, -1);
+	lua_pop(L, 1);
+	return lua;
+}
+
+static int refuse_write(lua_State *L)
+{
+	return luaL_error(L, "Attempt to modify a readonly table");
+}
+
+static int refuse_unknown(lua_State *L)
+{
+	const char *name = lua_tostring(L, 2);
+
+	return luaL_error(L, "Script attempted to access nonexistent global variable '%s'",
+			  name ? name : "(not a name)");
+}
+
+/* Replaces the table on top by a proxy that is read through, but not written to. */
+static void protect(lua_State *L)
+{
+	lua_newtable(L);
+	lua_newtable(L);
+	lua_pushvalue(L, -3);
+	lua_setfield(L, -2, "__index");
+	lua_pushcfunction(L, refuse_write);
+	lua_setfield(L, -2, "__newindex");
+	lua_pushboolean(L, false);
+	lua_setfield(L, -2, "__metatable");
+	lua_setmetatable(L, -2);
+	lua_remove(L, -2);
+}
+
+/* Text only: bytecode could break out of the interpreter. */
+static int load_text(lua_State *L, const char *text, size_t len, const char *name)
+{
+	if (len && text[0] == LUA_SIGNATURE[0]) {
+		lua_pushnil(L);
+		lua_pushliteral(L, "attempt to load a binary chunk");
+		return 2;
+	}
+	if (!luaL_loadbuffer(L, text, len, name)) {
+		lua_getfield(L, LUA_REGISTRYINDEX, GLOBALS);
+		lua_setfenv(L, -2);
+		return 1;
+	}
+	lua_pushnil(L);
+	lua_insert(L, -2);
+	return 2;
+}
+
+static int global_loadstring(lua_State *L)
+{
+	size_t len;
+	const char *text = luaL_checklstring(L, 1, &len);
+
+	return load_text(L, text, len, luaL_optstring(L, 2, text));
+}
+
+/* load(function): the pieces that it returns are joined first. */
+static int global_load(lua_State *L)
+{
+	const char *name = luaL_optstring(L, 2, "=(load)"), *text;
+	luaL_Buffer all;
+	size_t len;
+
+	luaL_checktype(L, 1, LUA_TFUNCTION);
+	luaL_buffinit(L, &all);
+	for (;;) {
+		lua_pushvalue(L, 1);
+		lua_call(L, 0, 1);
+		if (lua_isnil(L, -1) || (lua_isstring(L, -1) && !lua_objlen(L, -1)))
+			break;
+		if (!lua_isstring(L, -1))
+			return luaL_error(L, "reader function must return a string");
+		luaL_addvalue(&all);
+	}
+	lua_pop(L, 1);
+	luaL_pushresult(&all);
+	text = lua_tolstring(L, -1, &len);
+	return load_text(L, text, len, name);
+}
+
+static int global_rawset(lua_State *L)
+{
+	luaL_checktype(L, 1, LUA_TTABLE);
+	luaL_checkany(L, 3);
+	if (luaL_getmetafield(L, 1, "__newindex") && lua_tocfunction(L, -1) == refuse_write)
+		return refuse_write(L);
+	lua_settop(L, 3);
+	lua_rawset(L, 1);
+	return 1;
+}
+
+/* Not what would stay: the collector cannot be stopped. */
+static int global_collectgarbage(lua_State *L)
+{
+	const char *what = luaL_optstring(L, 1, "collect");
+
+	if (strcmp(what, "count") == 0)
+		lua_pushnumber(L, lua_gc(L, LUA_GCCOUNT, 0) + lua_gc(L, LUA_GCCOUNTB, 0) / 1024.);
+	else
+		lua_pushinteger(L, strcmp(what, "collect") ? 0 : lua_gc(L, LUA_GCCOLLECT, 0));
+	return 1;
+}
+
+/* As in Redis, the error of a command is caught as its text. */
+static int global_pcall(lua_State *L)
+{
+	bool failed;
+
+	luaL_checkany(L, 1);
+	failed = lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0);
+	if (failed && lua_istable(L, -1)) {
+		lua_getfield(L, -1, "err");
+		if (lua_isstring(L, -1))
+			lua_replace(L, -2);
+		else
+			lua_pop(L, 1);
+	}
+	lua_pushboolean(L, !failed);
+	lua_insert(L, 1);
+	return lua_gettop(L);
+}
+
+static void open_library(lua_State *L, const char *name, lua_CFunction open)
+{
+	lua_pushcfunction(L, open);
+	lua_pushstring(L, name);
+	lua_call(L, 1, 0);
+}
+
+int luaopen_cjson(lua_State *L);
+int luaopen_bit(lua_State *L);
+
+static void open_libraries(lua_State *L)
+{
+	open_library(L, "", luaopen_base);
+	open_library(L, LUA_TABLIBNAME, luaopen_table);
+	open_library(L, LUA_STRLIBNAME, luaopen_string);
+	open_library(L, LUA_MATHLIBNAME, luaopen_math);
+	lua_pushcfunction(L, luaopen_cjson);
+	lua_call(L, 0, 1);
+	lua_setglobal(L, "cjson");
+	lua_pushcfunction(L, luaopen_bit);
+	lua_call(L, 0, 0);
+}
+
+/* The table of globals: what is named here, and nothing else. */
+static void make_globals(lua_State *L)
+{
+	static const char *const functions[] = {
+		"assert",	"error",    "gcinfo", "getmetatable", "ipairs",	  "next",
+		"pairs",	"rawequal", "rawget", "select",	      "tonumber", "tostring",
+		"setmetatable", "type",	    "unpack", "xpcall",	      "_VERSION",
+	};
+	static const char *const libraries[] = { "string", "table", "math",
+						 "bit",	   "cjson", "coroutine" };
+	static const luaL_Reg ours[] = { { "collectgarbage", global_collectgarbage },
+					 { "load", global_load },
+					 { "loadstring", global_loadstring },
+					 { "pcall", global_pcall },
+					 { "rawset", global_rawset },
+					 { NULL, NULL } };
+
+	lua_newtable(L);
+	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+		lua_getglobal(L, functions[i]);
+		lua_setfield(L, -2, functions[i]);
+	}
+	for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++) {
+		lua_getglobal(L, libraries[i]);
+		protect(L);
+		lua_setfield(L, -2, libraries[i]);
+	}
+	for (const luaL_Reg *f = ours; f->name; f++) {
+		lua_pushcfunction(L, f->func);
+		lua_setfield(L, -2, f->name);
+	}
+	lua_newtable(L);
+	lua_add_redis(L);
+	protect(L);
+	lua_setfield(L, -2, "redis");
+}
+
+static int set_up(lua_State *L)
+{
+	lua_pushlightuserdata(L, lua_touserdata(L, 1));
+	lua_setfield(L, LUA_REGISTRYINDEX, ENGINE);
+	open_libraries(L);
+	/* compiled bytecode could be changed before it is loaded again */
+	lua_getglobal(L, "string");
+	lua_pushnil(L);
+	lua_setfield(L, -2, "dump");
+	lua_pushliteral(L, "");
+	lua_getmetatable(L, -1);
+	lua_pushboolean(L, false);
+	lua_setfield(L, -2, "__metatable");
+	make_globals(L);
+	lua_newtable(L);
+	lua_pushcfunction(L, refuse_unknown);
+	lua_setfield(L, -2, "__index");
+	lua_setmetatable(L, -2);
+	lua_pushvalue(L, -1);
+	lua_replace(L, LUA_GLOBALSINDEX); /* where KEYS and ARGV are set */
+	protect(L);
+	lua_pushvalue(L, -1);
+	lua_setfield(L, LUA_REGISTRYINDEX, GLOBALS);
+	lua_setglobal(L, "_G");
+	lua_newtable(L);
+	lua_setfield(L, LUA_REGISTRYINDEX, SCRIPTS);
+	lua_pushcfunction(L, reply_run_error);
+	lua_setfield(L, LUA_REGISTRYINDEX, REPLY_ERROR);
+	return 0;
+}
+
+struct interpreter *interpreter_new(void)
+{
+	struct interpreter *lua = calloc(1, sizeof(*lua));
+
+	if (!lua)
+		return NULL;
+	lua->state = lua_newstate(allocate, lua);
+	if (lua->state && !lua_cpcall(lua->state, set_up, lua))
+		return lua;
+	interpreter_free(lua);
+	return NULL;
+}
+
+void interpreter_free(struct interpreter *lua)
+{
+	if (!lua)
+		return;
+	if (lua->state)
+		lua_close(lua->state);
+	free(lua);
+}
+
+size_t interpreter_memory(const struct interpreter *lua)
+{
+	return lua ? lua->memory : 0;
+}
+
+unsigned int interpreter_scripts(const struct interpreter *lua)
+{
+	return lua ? lua->scripts : 0;
+}
+
+/* ---- scripts --------------------------------------------------------------- */
+
+void script_sha(const void *text, size_t len, char sha[SCRIPT_SHA_TEXT])
+{
+	unsigned char digest[SHA_DIGEST_LENGTH];
+
+	SHA1(text, len, digest);
+	for (int i = 0; i < SHA_DIGEST_LENGTH; i++)
+		snprintf(sha + i * 2, 3, "%02x", digest[i]);
+}
+
+struct question {
+	const char *sha;
+	bool known;
+};
+
+static int ask_script(lua_State *L)
+{
+	struct question *q = lua_touserdata(L, 1);
+
+	lua_getfield(L, LUA_REGISTRYINDEX, SCRIPTS);
+	lua_getfield(L, -1, q->sha);
+	q->known = !lua_isnil(L, -1);
+	return 0;
+}
+
+bool interpreter_knows(struct interpreter *lua, const char *sha)
+{
+	struct question q = { .sha = sha };
+
+	lua_cpcall(lua->state, ask_script, &q);
+	lua_settop(lua->state, 0);
+	return q.known;
+}
+
+struct loading {
+	const char *sha, *text;
+	size_t len;
+};
+
+static int load_script(lua_State *L)
+{
+	const struct loading *l = lua_touserdata(L, 1);
+
+	if (l->len && l->text[0] == LUA_SIGNATURE[0])
+		return luaL_error(L, "attempt to load a binary chunk");
+	lua_getfield(L, LUA_REGISTRYINDEX, SCRIPTS);
+	if (luaL_loadbuffer(L, l->text, l->len, CHUNK_NAME))
+		return lua_error(L);
+	lua_getfield(L, LUA_REGISTRYINDEX, GLOBALS);
+	lua_setfenv(L, -2);
+	lua_setfield(L, -2, l->sha);
+	return 0;
+}
+
+bool interpreter_load(struct interpreter *lua, const char *sha, const char *text, size_t len,
+		      char *error, size_t error_len)
+{
+	struct loading l = { sha, text, len };
+	bool loaded = !lua_cpcall(lua->state, load_script, &l);
+
+	if (!loaded)
+		snprintf(error, error_len, "ERR Error compiling script (new function): %s",
+			 lua_tostring(lua->state, -1));
+	lua_settop(lua->state, 0);
+	lua->scripts += loaded;
+	return loaded;
+}
+
+/* ---- running --------------------------------------------------------------- */
+
+/* Ends a script that takes too long; again at each line, should it catch the error. */
+static void check_time(lua_State *L, lua_Debug *where)
+{
+	struct interpreter *lua = lua_of(L);
+
+	(void)where;
+	if (monotonic_ns() < lua->end_ns)
+		return;
+	lua_sethook(L, check_time, LUA_MASKLINE | LUA_MASKCOUNT, 1000);
+	lua_push_error(L, "ERR the script has taken longer than busy-reply-threshold: it was "
+			  "ended, and has changed nothing");
+	lua_error(L);
+}
+
+/* Makes a table with `err`, `source` and `line` of any error. */
+static int describe_error(lua_State *L)
+{
+	lua_Debug at;
+	const char *text;
+
+	if (!lua_istable(L, 1)) {
+		text = lua_tostring(L, 1);
+		lua_newtable(L);
+		lua_pushfstring(L, "ERR %s", text ? text : "(error object is not a string)");
+		lua_setfield(L, -2, "err");
+		lua_replace(L, 1);
+	}
+	for (int level = 1; level <= 2 && lua_getstack(L, level, &at); level++) {
+		if (!lua_getinfo(L, "Sl", &at) || *at.what == 'C')
+			continue;
+		lua_pushstring(L, at.source);
+		lua_setfield(L, 1, "source");
+		lua_pushinteger(L, at.currentline);
+		lua_setfield(L, 1, "line");
+		break;
+	}
+	lua_settop(L, 1);
+	return 1;
+}
+
+static void set_list(lua_State *L, const char *name, unsigned int count,
+		     const struct resp_arg *argv)
+{
+	lua_createtable(L, (int)count, 0);
+	for (unsigned int i = 0; i < count; i++) {
+		lua_pushlstring(L, argv[i].ptr, argv[i].len);
+		lua_rawseti(L, -2, (int)i + 1);
+	}
+	lua_setglobal(L, name);
+}
+
+/* Each script begins with the same random numbers, as in Redis. */
+static void seed(lua_State *L)
+{
+	lua_getglobal(L, "math");
+	lua_getfield(L, -1, "randomseed");
+	lua_pushinteger(L, 0);
+	lua_call(L, 1, 0);
+	lua_pop(L, 1);
+}
+
+/* Leaves the reply in lua->reply. */
+static int run_protected(lua_State *L)
+{
+	struct interpreter *lua = lua_touserdata(L, 1);
+	const struct script_run *run = lua->run;
+
+	set_list(L, "KEYS", run->keys, run->argv);
+	set_list(L, "ARGV", run->args, run->argv + run->keys);
+	seed(L);
+	lua_settop(L, 0);
+	lua_pushcfunction(L, describe_error);
+	lua_getfield(L, LUA_REGISTRYINDEX, SCRIPTS);
+	lua_getfield(L, -1, run->sha);
+	lua_remove(L, -2);
+	lua_sethook(L, check_time, LUA_MASKCOUNT, CHECK_EVERY);
+	if (lua_pcall(L, 0, 1, 1)) {
+		lua_sethook(L, NULL, 0, 0);
+		return lua_error(L);
+	}
+	lua_sethook(L, NULL, 0, 0);
+	reply_part(&lua->reply, reply_to(run->client));
+	lua_reply_value(L, &lua->reply);
+	return 0;
+}
+
+static const char *field(lua_State *L, const char *name)
+{
+	const char *text;
+
+	lua_pushstring(L, name);
+	lua_rawget(L, -2);
+	text = lua_tostring(L, -1);
+	lua_pop(L, 1); /* the table still refers to it */
+	return text;
+}
+
+/* Replies the error that is its argument. */
+static int reply_run_error(lua_State *L)
+{
+	const struct interpreter *lua = lua_of(L);
+	struct reply *r = reply_to(lua->run->client);
+	const char *text, *source, *line;
+
+	if (!lua_istable(L, -1)) {
+		text = lua_tostring(L, -1); /* out of memory, an error in the error handler */
+		reply_error(r, "ERR %s script: %s", text ? text : "unknown error", lua->run->sha);
+		return 0;
+	}
+	text = field(L, "err");
+	source = field(L, "source");
+	line = field(L, "line");
+	if (text && *text == '-')
+		text++;
+	if (source && line)
+		reply_error(r, "%s script: %s, on %s:%s.", text ? text : "ERR unknown error",
+			    lua->run->sha, source, line);
+	else
+		reply_error(r, "%s script: %s", text ? text : "ERR unknown error", lua->run->sha);
+	return 0;
+}
+
+bool interpreter_run(struct interpreter *lua, const struct script_run *run)
+{
+	lua_State *L = lua->state;
+	bool failed;
+
+	lua->run = run;
+	lua->resp = PROTOCOL_RESP2;
+	lua->end_ns = run->max_ns ? monotonic_ns() + run->max_ns : UINT64_MAX;
+	failed = lua_cpcall(L, run_protected, lua);
+	if (failed) {
+		reply_free(&lua->reply);
+		lua_gc(L, LUA_GCCOLLECT, 0);
+		lua_getfield(L, LUA_REGISTRYINDEX, REPLY_ERROR); /* allocates nothing */
+		lua_insert(L, -2);
+		if (lua_pcall(L, 1, 0, 0))
+			reply_error(reply_to(run->client), "ERR the script ran out of memory");
+	} else {
+		reply_splice(reply_to(run->client), &lua->reply);
+	}
+	reply_free(&lua->called); /* if there was no memory to read it */
+	lua_settop(L, 0);
+	lua_gc(L, LUA_GCSTEP, 10);
+	lua->run = NULL;
+	return !failed;
+}

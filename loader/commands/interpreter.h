@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The Lua 5.1 interpreter that executes scripts, one for each worker, with the library `redis` and
+ * the globals of Redis 7.0.  Scripts cannot change anything that a later script sees, except
+ * through the store, and reach neither files nor the system.
+ *
+ * Used by the worker's thread only.
+ */
+#ifndef XKV_COMMANDS_INTERPRETER_H
+#define XKV_COMMANDS_INTERPRETER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "net/resp.h"
+
+struct client;
+struct interpreter;
+
+#define SCRIPT_SHA_TEXT 41 /* 40 hexadecimal digits and a NUL */
+
+/* NULL without memory. */
+struct interpreter *interpreter_new(void);
+/* `lua` may be NULL. */
+void interpreter_free(struct interpreter *lua);
+
+/* What EVALSHA names a script by. */
+void script_sha(const void *text, size_t len, char sha[SCRIPT_SHA_TEXT]);
+
+bool interpreter_knows(struct interpreter *lua, const char *sha);
+/* Compiles a script and keeps it.  False, and the reason is in `error`. */
+bool interpreter_load(struct interpreter *lua, const char *sha, const char *text, size_t len,
+		      char *error, size_t error_len);
+
+/* A run of a script that is known. */
+struct script_run {
+	struct client *client;
+	const char *sha;
+	unsigned int keys, args; /* of argv */
+	const struct resp_arg *argv;
+	bool read_only; /* may not call commands that write */
+	uint64_t max_ns;
+};
+/* Executes it and replies to the client.  False: with an error. */
+bool interpreter_run(struct interpreter *lua, const struct script_run *run);
+
+size_t interpreter_memory(const struct interpreter *lua);
+unsigned int interpreter_scripts(const struct interpreter *lua);
+
+#endif

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 6
+"""EVAL, EVALSHA, SCRIPT: what scripts may do, what they see, and what they leave behind."""
+import hashlib
+import threading
+import time
+
+import pytest
+from respserver import Connection, commands, encode, in_kernel, in_memory
+
+pytest_plugins = ["respserver"]
+
+SAME = r"""
+return redis.call('nosuch')
+return redis.call('get')
+return redis.call('multi')
+return redis.call('eval', 'return 1', 0)
+x=1
+return x
+return {1,2.9,'a',true,false,nil,3}
+return redis.pcall('incr','a','b')
+error('boo')
+error({err='My Err x'})
+return {err='MY err'}
+foo(
+return redis.error_reply('My Err')
+return redis.error_reply('-ERR z')
+return redis.error_reply('My')
+return redis.error_reply('')
+return redis.error_reply(1)
+return redis.status_reply('FINE')
+return redis.sha1hex('')
+return redis.sha1hex()
+return redis.call({})
+return redis.call()
+return redis.setresp(4)
+return redis.setresp()
+return redis.log(1)
+return redis.log('a','b')
+return redis.log(7,'b')
+return os
+return redis.acl_check_cmd()
+return redis.acl_check_cmd('nosuch')
+return redis.acl_check_cmd('get','a')
+return 3.99
+return -3.99
+return 1e15
+return '' .. 2^53
+return redis.call('set','a',2^53)
+return redis.call('get','a')
+return redis.call('set','a',1.5)
+return redis.call('get','a')
+return redis.call('get','none')
+return {redis.call('get','none')}
+return redis.call('ping')
+return redis.call('ping').ok
+return redis.pcall('incr','a')
+return redis.pcall('incr','a').err
+return redis.call('incr','a')
+local function f() return redis.call('incr','a') end return f()
+local a,b=pcall(redis.call,'incr','a') return b
+local a,b=pcall(redis.call,'incr','a') return b.err
+local ok, e = pcall(function() error('x') end) return e
+return xpcall(function() error('x') end, function(e) return 5 end)
+return cjson.encode({1,2,'x'})
+return cjson.decode('[1,{"a":2}]')[2].a
+return bit.band(7,3)
+string.x=1
+redis.x=1
+_G.x=1
+return loadstring('return 5')()
+return dofile
+return print
+return require
+return debug
+return io
+return {double=1.5}
+return {double=3}
+return {set={a=true}}
+return {map={a=1}}
+return {big_number='123'}
+return {verbatim_string={format='txt',string='hi'}}
+redis.setresp(3) return redis.call('get','none')
+redis.setresp(3) return true
+redis.setresp(3) return {false}
+redis.setresp(3) return redis.call('config','get','maxclients*')
+return redis.call('config','get','maxclients*')
+return #KEYS
+KEYS[1]='x' return KEYS[1]
+return coroutine.wrap(function() return 1 end)()
+return {{},{1,{2,{3}}}}
+return redis.REDIS_VERSION
+return redis.REDIS_VERSION_NUM
+return redis.LOG_WARNING
+return unpack({1,2})
+return redis.call('mget','a','none','b')
+return redis.breakpoint()
+return redis.debug('x')
+return redis.replicate_commands()
+return redis.set_repl(redis.REPL_ALL)
+return redis.call('config')
+return redis.call('config','nosuch')
+return redis.call('set','a','x','nx','xx')
+return nil
+
+return "a\0b"
+return redis.call('set',"a\0b","c\r\nd")
+return redis.call('get',"a\0b")
+return {err='a\r\nb'}
+return {ok='a\r\nb'}
+return redis.status_reply('a\nb')
+return tonumber('0x10')
+return string.format('%q', 'x')
+return ("x"):rep(3)
+return function() end
+return redis.call
+return redis.call('pttl','a')
+redis.call('set','t','1','px',100000) return redis.call('persist','t')
+redis.call('mset','m1',1,'m2',2) return redis.call('del','m1','m2','m3')
+redis.call('set','r','1') redis.call('rename','r','s') return redis.call('mget','r','s')
+return redis.call('msetnx','s',1,'u',2)
+redis.call('append','s','x') redis.call('setrange','s',5,'y') return redis.call('get','s')
+"""
+
+COMMANDS = """
+    EVAL
+    EVAL 'return 1'
+    EVAL 'return 1' 1
+    EVAL 'return 1' -1
+    EVAL 'return 1' x
+    EVAL 'return {KEYS,ARGV}' 2 a b c d
+    EVAL 'return {KEYS[1],KEYS[2],ARGV[1]}' 2 a b c
+    EVAL_RO 'return redis.call("set","a",1)' 0
+    EVAL_RO 'return redis.call("get","a")' 0
+    EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0
+    SCRIPT LOAD 'return 1'
+    SCRIPT LOAD 'retur 1'
+    SCRIPT EXISTS e0e1f9fabfc9d4800c877a703b823ac0578ff8db x E0E1F9FABFC9D4800C877A703B823AC0578FF8DB
+    EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0
+    EVALSHA E0E1F9FABFC9D4800C877A703B823AC0578FF8DB 0
+    EVALSHA_RO e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0
+    EVALSHA x 0
+    SCRIPT FLUSH NOW
+    SCRIPT FLUSH SYNC
+    SCRIPT EXISTS e0e1f9fabfc9d4800c877a703b823ac0578ff8db
+    SCRIPT FLUSH ASYNC
+    SCRIPT KILL
+    SCRIPT NOSUCH
+    SCRIPT DEBUG NO
+    SCRIPT DEBUG X
+    MULTI
+    EVAL 'redis.call("set",KEYS[1],1) return redis.call("get",KEYS[1])' 1 k
+    INCR k
+    EVAL 'return redis.call("incrby",KEYS[1],ARGV[1])' 1 k 5
+    EVAL 'error("x")' 0
+    EXEC
+    GET k
+    """
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_same_replies_of_scripts(pair, version):
+    for c in pair:
+        c.call("HELLO", version)
+        c.call("CONFIG", "SET", "maxclients", 10000)
+    for script in SAME.strip("\n").split("\n"):
+        ours, theirs = (c.call("EVAL", script, 0) for c in pair)
+        assert ours == theirs, script
+    for words in commands(COMMANDS):
+        ours, theirs = (c.call(*words) for c in pair)
+        assert ours == theirs, words
+
+
+@pytest.fixture
+def kernel(privileged, tmp_path):
+    """A connection to xkvd itself: the other store cannot undo what a transaction has done."""
+    with in_kernel(tmp_path) as daemon, daemon.connect() as c:
+        yield c
+
+
+def test_a_script_that_fails_leaves_nothing(kernel):
+    own = kernel
+    own.call("SET", "a", "old")
+    reply = own.call("EVAL", "redis.call('set','a','new') redis.call('set','b',1) error('no')", 0)
+    assert reply.startswith(b"-ERR user_script:1: no script: ")
+    assert own.call("MGET", "a", "b") == b"*2\r\n$3\r\nold\r\n$-1\r\n"
+
+
+def test_nothing_stays_between_scripts(own):
+    for script in ("rawset(_G, 'x', 1)", "setmetatable(_G, {})", "rawset(string, 'x', 1)",
+                   "getmetatable('').__index.x = 1", "setmetatable('', {})", "table.insert(_G, 1)",
+                   "collectgarbage('stop')", "load(string.dump(function() end))",
+                   "loadstring('\x1bLua')()", "setfenv(1, {})", "newproxy(true)",
+                   "math.random = nil", "cjson.encode = nil", "redis.call = nil",
+                   "KEYS.x = 1 ARGV = {}", "coroutine.wrap(function() x = 1 end)()"):
+        own.call("EVAL", script, 0)
+        check = "return {type(string.format), type(math.random), type(redis.call), KEYS[1], #ARGV}"
+        assert own.call("EVAL", check, 1, "key") == (
+            b"*5\r\n$8\r\nfunction\r\n$8\r\nfunction\r\n$8\r\nfunction\r\n$3\r\nkey\r\n:0\r\n")
+        assert b"nonexistent global variable 'x'" in own.call("EVAL", "return x", 0)
+        assert own.call("EVAL", "return ('x').x", 0) == b"$-1\r\n"
+
+
+def test_too_long(kernel):
+    """It is ended, cannot prevent that, and has changed nothing."""
+    own = kernel
+    own.call("CONFIG", "SET", "busy-reply-threshold", 100)
+    own.call("SET", "k", "old")
+    for script in ("while true do end", "while true do pcall(function() while true do end end) end",
+                   "coroutine.wrap(function() while true do end end)()",
+                   "for i = 1, 1e9 do redis.pcall('get', 'k') end"):
+        start = time.monotonic()
+        reply = own.call("EVAL", "redis.call('set','k','new') " + script, 0)
+        assert b"busy-reply-threshold" in reply, reply
+        assert time.monotonic() - start < 10
+        assert own.call("GET", "k") == b"$3\r\nold\r\n"
+
+
+def test_too_much_memory(own):
+    for script in ("local t = {} for i = 1, 1e9 do t[i] = tostring(i):rep(1e6) end",
+                   "local s = 'x' while true do s = s .. s end", "return ('x'):rep(1e9)"):
+        assert own.call("EVAL", script, 0).startswith(b"-ERR not enough memory")
+    assert own.call("EVAL", "return 1", 0) == b":1\r\n"
+
+
+def test_deep_values(own):
+    assert b"stack" in own.call("EVAL", "local t = {} t[1] = t return t", 0)
+    assert b"stack" in own.call("EVAL", "local function f() return f() + 1 end return f()", 0)
+    deep = "local t = {} for i = 1, 100 do t = {t} end return t"
+    assert own.call("EVAL", deep, 0) == b"*1\r\n" * 100 + b"*0\r\n"
+    assert own.call("PING") == b"+PONG\r\n"
+
+
+def test_large_values(own):
+    own.call("SET", "a", b"x" * 1_000_000)
+    script = "local v = redis.call('get', KEYS[1]) redis.call('set', 'b', v) return #v"
+    assert own.call("EVAL", script, 1, "a") == b":1000000\r\n"
+    assert own.call("STRLEN", "b") == b":1000000\r\n"
+
+
+def test_flushall_is_refused(own):
+    assert b"could not be undone" in own.call("EVAL", "return redis.call('flushall')", 0)
+    assert own.call("EVAL", "return redis.call('dbsize')", 0) == b":0\r\n"
+
+
+def test_scripts_are_known_by_name(xkv, own):
+    r = xkv.client()
+    add = r.register_script("return redis.call('incrby', KEYS[1], ARGV[1])")
+    assert [add(keys=["n"], args=[5]) for _ in range(3)] == [5, 10, 15]
+    assert add.sha == hashlib.sha1(add.script.encode()).hexdigest()
+    r.script_flush()
+    assert add(keys=["n"], args=[1]) == 16  # redis-py loads it again
+
+
+def test_lock(xkv, own):
+    """redis-py's Lock: SET NX PX, and scripts that compare and delete, or extend."""
+    r = xkv.client()
+    counter = [0]
+
+    def count():
+        for _ in range(20):
+            with r.lock("lock", timeout=10, sleep=0.001):
+                value = counter[0]
+                counter[0] = value + 1
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert counter[0] == 80 and r.get("lock") is None
+    lock = r.lock("lock", timeout=10)
+    assert lock.acquire() and lock.extend(10) and lock.reacquire() and lock.owned()
+    assert not r.lock("lock").acquire(blocking=False)
+    r.set("lock", "theirs")
+    with pytest.raises(Exception, match="no longer owned"):
+        lock.release()
+
+
+TOKEN_BUCKET = """
+local tokens = tonumber(redis.call('get', KEYS[1]) or ARGV[1])
+if tokens < 1 then return 0 end
+redis.call('set', KEYS[1], tokens - 1, 'PX', ARGV[2])
+return 1
+"""
+
+
+def test_rate_limiter(xkv, own):
+    """Several clients take tokens at once: no more than there are."""
+    taken = []
+
+    def take():
+        limit = xkv.client().register_script(TOKEN_BUCKET)
+        for _ in range(30):
+            taken.append(limit(keys=["bucket"], args=[50, 60000]))
+
+    threads = [threading.Thread(target=take) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sum(taken) == 50 and len(taken) == 90
+
+
+def test_closed_while_a_script_is_sent(tmp_path):
+    with in_memory(tmp_path) as daemon:
+        for _ in range(20):
+            c = Connection(daemon.port)
+            c.send(encode("EVAL", "return redis.call('set','k',1)", 0)[:-3])
+            c.close()
+        with daemon.connect() as c:
+            assert c.call("EXISTS", "k") == b":0\r\n"
