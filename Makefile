@@ -47,8 +47,9 @@ XKVD_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard loader/*.c loader/*/*.c))
 BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/*.c bench/common/*.c bench/load/*.c bench/frames/*.c))
 TOOL_OBJ  := $(patsubst %,$(BUILD)/bench/common/%.o,dist option message)
 
+SSL_LIBS   := $(shell pkg-config --libs openssl 2>/dev/null || echo -lssl -lcrypto)
 LUA_LIBS   := -llua5.1-cjson -llua5.1-bitop -llua5.1
-XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd $(LUA_LIBS) -lcrypto -lm -lpthread
+XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd $(LUA_LIBS) $(SSL_LIBS) -lm -lpthread
 CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf
 BENCH_LIBS := -lxdp -lbpf -ljansson -lhiredis -lm -lpthread
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include "bpf/layout.h"
 #include "util/glob.h"
@@ -21,6 +22,7 @@
 #define MULTI	  0x4  /* any number of words, also none ("") */
 #define PROTECTED 0x8  /* changes who has access: CONFIG SET needs enable-protected-configs */
 #define SECRET	  0x10 /* CONFIG GET does not show it */
+#define PREPARED  0x20 /* CONFIG SET calls `prepare` of struct config_hooks */
 
 /* --- the table --- */
 
@@ -34,20 +36,61 @@ static const char *const misses[] = { "pass", "reply", NULL };
 /* in the order of enum xkv_batch_mode */
 static const char *const batches[] = { "off", "on", "auto", NULL };
 static const char *const foreigns[] = { "pass", "drop", NULL };
+static const char *const auths[] = { "no", "yes", "optional", NULL };
 static const char *const others[] = { "refuse", "skip", NULL };
 static const char *const protections[] = { "no", "yes", "local", NULL };
 static const char *const no_yes[] = { "no", "yes", NULL };
 static const char *const cluster_modes[] = { "no", "emulated", NULL };
 
-#define AT(name) offsetof(struct config, name)
-#define KB	 1024ULL
-#define MB	 (1024 * KB)
-#define GB	 (1024 * MB)
+#define AT(name)	   offsetof(struct config, name)
+#define PATH_OF_SOCKET_MAX (sizeof(((struct sockaddr_un *)0)->sun_path) - 1)
+#define KB		   1024ULL
+#define MB		   (1024 * KB)
+#define GB		   (1024 * MB)
 
 /* clang-format off */
 static const struct directive table[] = {
-	{ "port", &type_number, AT(port), "6379", 1, 65535, PROTECTED, NULL, "PORT",
-	  "TCP and UDP port" },
+	{ "port", &type_number, AT(port), "6379", 0, 65535, PROTECTED, NULL, "PORT",
+	  "TCP and UDP port; 0: neither, only TLS or the Unix socket" },
+	{ "tls-port", &type_number, AT(tls_port), "0", 0, 65535, PROTECTED, NULL, "PORT",
+	  "TCP port for TLS; 0: none" },
+	{ "tls-cert-file", &type_string, AT(tls_cert_file), "", 0, 4095, LIVE | PREPARED, NULL, "FILE",
+	  "certificate of the server, with its chain, PEM" },
+	{ "tls-key-file", &type_string, AT(tls_key_file), "", 0, 4095, LIVE | PREPARED, NULL, "FILE",
+	  "private key of the certificate, PEM" },
+	{ "tls-key-file-pass", &type_string, AT(tls_key_file_pass), "", 0, 1023, LIVE | PREPARED | SECRET,
+	  NULL, "PASSWORD", "password of the private key" },
+	{ "tls-ca-cert-file", &type_string, AT(tls_ca_cert_file), "", 0, 4095, LIVE | PREPARED | PROTECTED,
+	  NULL, "FILE", "certificates of the authorities that certify clients, PEM" },
+	{ "tls-ca-cert-dir", &type_string, AT(tls_ca_cert_dir), "", 0, 4095, LIVE | PREPARED | PROTECTED,
+	  NULL, "DIR", "directory of such certificates, as `openssl rehash` prepares it" },
+	{ "tls-auth-clients", &type_choice, AT(tls_auth_clients), "yes", 0, 0, LIVE | PREPARED | PROTECTED,
+	  auths, "no|yes|optional", "whether TLS clients need a certificate; optional: one that is "
+				    "shown has to be valid" },
+	{ "tls-protocols", &type_string, AT(tls_protocols), "", 0, 64, LIVE | PREPARED,
+	  NULL, "\"PROTOCOL...\"", "of TLSv1 TLSv1.1 TLSv1.2 TLSv1.3; default: the last two" },
+	{ "tls-ciphers", &type_string, AT(tls_ciphers), "", 0, 4095, LIVE | PREPARED, NULL, "LIST",
+	  "ciphers up to TLSv1.2, see ciphers(1); default: OpenSSL's" },
+	{ "tls-ciphersuites", &type_string, AT(tls_ciphersuites), "", 0, 4095, LIVE | PREPARED, NULL,
+	  "LIST", "ciphers of TLSv1.3; default: OpenSSL's" },
+	{ "tls-prefer-server-ciphers", &type_flag, AT(tls_prefer_server_ciphers), "no", 0, 0,
+	  LIVE | PREPARED, no_yes, "no|yes", "choose ciphers in our order, not in the client's" },
+	{ "tls-dh-params-file", &type_string, AT(tls_dh_params_file), "", 0, 4095, LIVE | PREPARED, NULL,
+	  "FILE", "parameters for ciphers with DH, PEM; default: no such ciphers" },
+	{ "tls-session-caching", &type_flag, AT(tls_session_caching), "yes", 0, 0, LIVE | PREPARED, no_yes,
+	  "yes|no", "let clients resume sessions without a whole handshake" },
+	{ "tls-session-cache-size", &type_number, AT(tls_session_cache_size), "20480", 0, INT32_MAX,
+	  LIVE | PREPARED, NULL, "N", "number of sessions that are kept; 0: any" },
+	{ "tls-session-cache-timeout", &type_number, AT(tls_session_cache_timeout), "300", 0, INT32_MAX,
+	  LIVE | PREPARED, NULL, "SECONDS", "time for which a session can be resumed" },
+	{ "tls-handshake-timeout", &type_number, AT(tls_handshake_timeout), "10", 1, 3600, LIVE, NULL,
+	  "SECONDS", "close a TLS connection whose handshake takes longer" },
+	{ "tls-replication", &type_fixed, 0, "no", 0, 0, 0, NULL, "no", "there is no replication" },
+	{ "tls-cluster", &type_fixed, 0, "no", 0, 0, 0, NULL, "no", "there is no cluster bus" },
+	{ "unixsocket", &type_string, AT(unixsocket), "", 0, PATH_OF_SOCKET_MAX, PROTECTED, NULL, "PATH",
+	  "Unix socket to listen on; default: none" },
+	{ "unixsocketperm", &type_octal, AT(unixsocketperm), "0", 0, 0777, PROTECTED, NULL, "MODE",
+	  "permissions of the Unix socket, octal; 0: what the umask leaves" },
 	{ "bind", &type_addresses, AT(bind), "", 0, 0, MULTI | PROTECTED, NULL, "ADDRESS...",
 	  "addresses to listen on; default: loopback and the addresses of the interface" },
 	{ "interface", &type_interface, AT(interface), "", 0, IFNAMSIZ - 1, PROTECTED, NULL, "NAME",
@@ -342,6 +385,14 @@ static int check(const struct config *cfg, struct sink *err)
 	if (cfg->udp_token_set && !cfg->requirepass[0])
 		ret = bad(err, "udp-token closes UDP, but TCP stays open to everybody: set "
 			       "`requirepass` too, or take udp-token away");
+	if (!cfg->port && !cfg->tls_port && !cfg->unixsocket[0])
+		ret = bad(err,
+			  "port 0 leaves nothing to listen on: set `tls-port` or `unixsocket`");
+	if (cfg->port && cfg->port == cfg->tls_port)
+		ret = bad(err, "tls-port must not be the same as port");
+	if (!cfg->port && cfg->interface[0])
+		ret = bad(err, "port 0 closes UDP too, so XDP would have nothing to answer: take "
+			       "`interface` away, or set the port");
 	if (cfg->mode != MODE_AUTO && !cfg->interface[0])
 		ret = bad(err, "mode needs an interface: add `interface NAME`");
 	return ret;
@@ -392,12 +443,19 @@ bool config_guards_access(const char *name)
 	return d && d->flags & PROTECTED && d->flags & (LIVE | HOOKED);
 }
 
+bool config_is_secret(const char *name)
+{
+	const struct directive *d = table_find(name, strlen(name));
+
+	return d && d->flags & SECRET;
+}
+
 bool config_file_is_open(const struct config *cfg, const char *path)
 {
 	struct stat st;
 
-	return (cfg->requirepass[0] || cfg->udp_token_set) && path && !stat(path, &st) &&
-	       st.st_mode & S_IROTH;
+	return (cfg->requirepass[0] || cfg->udp_token_set || cfg->tls_key_file_pass[0]) && path &&
+	       !stat(path, &st) && st.st_mode & S_IROTH;
 }
 
 /* --- CONFIG SET and GET --- */
@@ -427,13 +485,15 @@ static int find_live(const struct config_pair *pairs, unsigned int count, bool c
 	return 0;
 }
 
-/* Does one of the pairs have to be applied? */
-static bool need_apply(const struct config_pair *pairs, unsigned int count)
+/* The first of the pairs whose directive has a flag, or `count`. */
+static unsigned int first_with(unsigned int flag, const struct config_pair *pairs,
+			       unsigned int count)
 {
-	for (unsigned int i = 0; i < count; i++)
-		if (table_find(pairs[i].name, strlen(pairs[i].name))->flags & HOOKED)
-			return true;
-	return false;
+	unsigned int i = 0;
+
+	while (i < count && !(table_find(pairs[i].name, strlen(pairs[i].name))->flags & flag))
+		i++;
+	return i;
 }
 
 static int set_pairs(struct config_builder *b, const struct config_pair *pairs, unsigned int count,
@@ -452,23 +512,24 @@ static int set_pairs(struct config_builder *b, const struct config_pair *pairs, 
 
 /* Applies `next`, or, if it is refused, `now` again: `next` may have been applied in part. */
 static int apply_or_restore(const struct config *now, const struct config *next,
-			    config_apply_fn *apply, void *arg, char *err, size_t err_len)
+			    const struct config_hooks *hooks, char *err, size_t err_len)
 {
-	int ret = apply(arg, next, err, err_len);
+	int ret = hooks->apply(hooks->arg, next, err, err_len);
 	char ignored[256];
 
 	if (ret)
-		apply(arg, now, ignored, sizeof(ignored));
+		hooks->apply(hooks->arg, now, ignored, sizeof(ignored));
 	return ret;
 }
 
 int config_set_live(const struct config *now, const struct config_pair *pairs, unsigned int count,
-		    config_apply_fn *apply, void *arg, const struct config **next,
+		    const struct config_hooks *hooks, const struct config **next,
 		    unsigned int *failed, char *err, size_t err_len)
 {
 	struct sink sink = sink_of(err, err_len);
 	struct config_builder b;
-	int ret = find_live(pairs, count, apply != NULL, failed, &sink);
+	int ret = find_live(pairs, count, hooks->apply != NULL, failed, &sink);
+	unsigned int first;
 
 	if (ret)
 		return ret;
@@ -483,8 +544,13 @@ int config_set_live(const struct config *now, const struct config_pair *pairs, u
 	*next = config_finish(&b, err, err_len);
 	if (!*next)
 		return -EINVAL;
-	if (apply && need_apply(pairs, count))
-		ret = apply_or_restore(now, *next, apply, arg, err, err_len);
+	first = first_with(PREPARED, pairs, count);
+	if (first < count) {
+		*failed = first;
+		ret = hooks->prepare(hooks->arg, *next, err, err_len);
+	}
+	if (!ret && hooks->apply && first_with(HOOKED, pairs, count) < count)
+		ret = apply_or_restore(now, *next, hooks, err, err_len);
 	if (ret) {
 		config_free(*next);
 		*next = NULL;

@@ -37,6 +37,7 @@ enum attach_mode { MODE_AUTO, MODE_NATIVE, MODE_GENERIC };
 enum miss_policy { MISS_PASS, MISS_REPLY };
 enum foreign_policy { FOREIGN_PASS, FOREIGN_DROP };
 enum protected_configs { PROTECTED_NO, PROTECTED_YES, PROTECTED_LOCAL };
+enum tls_auth { TLS_AUTH_NO, TLS_AUTH_YES, TLS_AUTH_OPTIONAL };
 enum rdb_other { RDB_OTHER_REFUSE, RDB_OTHER_SKIP };
 
 /* IPv4 prefixes are stored as ::ffff:a.b.c.d with 96 added to the length. */
@@ -74,7 +75,24 @@ struct output_limit {
 /* Strings belong to the struct and are never NULL. */
 struct config {
 	/* as in Redis */
-	unsigned int port; /* 1..65535, default 6379 */
+	unsigned int port;	   /* up to 65535, default 6379; 0: neither TCP nor UDP */
+	unsigned int tls_port;	   /* default 0 = none */
+	const char *tls_cert_file; /* PEM; default "" for all of these strings */
+	const char *tls_key_file;
+	const char *tls_key_file_pass;
+	const char *tls_ca_cert_file;
+	const char *tls_ca_cert_dir;
+	enum tls_auth tls_auth_clients; /* default yes */
+	const char *tls_protocols;	/* "" = TLSv1.2 TLSv1.3 */
+	const char *tls_ciphers;	/* up to TLSv1.2 */
+	const char *tls_ciphersuites;	/* of TLSv1.3 */
+	bool tls_prefer_server_ciphers;
+	const char *tls_dh_params_file;
+	bool tls_session_caching;					/* default yes */
+	unsigned int tls_session_cache_size, tls_session_cache_timeout; /* seconds */
+	unsigned int tls_handshake_timeout;				/* seconds, default 10 */
+	const char *unixsocket;						/* default "" = none */
+	unsigned int unixsocketperm; /* mode, default 0: what the umask leaves */
 	/* addresses; "*" and "::*" are all; one with a leading '-' may be missing */
 	const char *bind[CONFIG_MAX_BIND];
 	unsigned int bind_count; /* default 0: those of the interface, 127.0.0.1 and ::1 */
@@ -177,6 +195,9 @@ bool config_is_protected(const struct config *cfg);
 /* Does this directive guard access, so that CONFIG SET of it needs enable-protected-configs? */
 bool config_guards_access(const char *name);
 
+/* Is the value of this directive a secret, so that nothing may show it? */
+bool config_is_secret(const char *name);
+
 /* May everybody read the file, although the configuration that was read from it has a secret? */
 bool config_file_is_open(const struct config *cfg, const char *path);
 
@@ -185,6 +206,16 @@ bool config_file_is_open(const struct config *cfg, const char *path);
  * 0, or -errno with a sentence to refuse it; config_set_live() then applies the present one again.
  */
 typedef int config_apply_fn(void *arg, const struct config *next, char *err, size_t err_len);
+
+/*
+ * What CONFIG SET has others do.  `prepare` makes what the configuration needs (TLS certificates),
+ * and nothing of it takes effect yet.  `apply` comes later, and may be NULL.
+ */
+struct config_hooks {
+	config_apply_fn *prepare;
+	config_apply_fn *apply;
+	void *arg; /* of both */
+};
 
 /*
  * Puts a configuration into force: from now on whoever holds a pointer to the one before has a
@@ -197,14 +228,15 @@ struct config_pair {
 };
 
 /*
- * CONFIG SET of several pairs, all or none: makes *next from `now`, checks it, and applies it if
- * one of the pairs needs that.  `now` is not changed.  On success *next is the caller's, who puts
- * it into force.  -ENOMEM, -ENOENT for an unknown name, -EPERM for what can only be set at start
- * (without `apply` also what has to be applied), -EEXIST for a name given twice, -EINVAL for a bad
- * value, or what `apply` returned, each with a sentence; *failed is the pair that it is about.
+ * CONFIG SET of several pairs, all or none: makes *next from `now`, checks it, and prepares and
+ * applies it if one of the pairs needs that.  `now` is not changed.  On success *next is the
+ * caller's, who puts it into force.  -ENOMEM, -ENOENT for an unknown name, -EPERM for what can only
+ * be set at start (without `apply` also what has to be applied), -EEXIST for a name given twice,
+ * -EINVAL for a bad value, or what a hook returned, each with a sentence; *failed is the pair that
+ * it is about.
  */
 int config_set_live(const struct config *now, const struct config_pair *pairs, unsigned int count,
-		    config_apply_fn *apply, void *arg, const struct config **next,
+		    const struct config_hooks *hooks, const struct config **next,
 		    unsigned int *failed, char *err, size_t err_len);
 
 /*

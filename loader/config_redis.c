@@ -86,6 +86,7 @@ static const char *const ignored[] = {
 	"stream-node-*",
 	"supervised",
 	"syslog-*",
+	"tls-client-*",
 	"tracking-table-max-keys",
 	"zset-max-*",
 };

@@ -67,6 +67,28 @@ static void number_format(const struct config *cfg, const struct directive *d, F
 
 const struct config_type type_number = { .parse = number_parse, .format = number_format };
 
+/* Permissions of a file. */
+static int octal_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+		       char **words, struct sink *err)
+{
+	size_t len = strlen(words[0]);
+
+	(void)n;
+	if (!len || len > 4 || strspn(words[0], "01234567") != len ||
+	    strtoul(words[0], NULL, 8) > d->max)
+		return bad(err, "%s: \"%s\" is not an octal number of 0 to %llo", d->name, words[0],
+			   (unsigned long long)d->max);
+	*(unsigned int *)field_in(b->cfg, d) = (unsigned int)strtoul(words[0], NULL, 8);
+	return 0;
+}
+
+static void octal_format(const struct config *cfg, const struct directive *d, FILE *out)
+{
+	fprintf(out, "%o", *(const unsigned int *)field(cfg, d));
+}
+
+const struct config_type type_octal = { .parse = octal_parse, .format = octal_format };
+
 /* At least -1, which stands for "off". */
 static int signed_parse(struct config_builder *b, const struct directive *d, unsigned int n,
 			char **words, struct sink *err)

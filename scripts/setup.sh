@@ -39,11 +39,11 @@ build libev-dev        event loop of xkvd
 build liblua5.1-0-dev  scripts
 build lua-cjson-dev    their library cjson
 build lua-bitop-dev    their library bit
-build libssl-dev       SHA-1 of scripts
 build liblzf-dev       compressed strings in snapshots
 build libedit-dev      line editing in xkv
 build libjansson-dev   JSON output
 build libsystemd-dev   readiness messages to systemd
+build libssl-dev       TLS (OpenSSL), and SHA-1 of scripts
 build libhiredis-dev   xkv speaks RESP with it where a request has to go over TCP
 demo  iproute2         network namespaces and veth pairs
 demo  ethtool          checksum offloads of the test bed
@@ -59,6 +59,7 @@ test  python3-redis    the Redis client library that they use
 test  libcmocka-dev    framework of the C tests
 test  python3-hiredis  another client library
 test  python3-matplotlib draws the figures
+test  openssl          makes certificates
 test  procps           pgrep, for what a test has left running
 test  shellcheck       the scripts' own test
 test  tcpdump          captures what XDP sends

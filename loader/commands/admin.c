@@ -277,22 +277,25 @@ void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_a
 		reply_ok(reply_to(c));
 }
 
-/* Its flags as CLIENT LIST shows them, at most four. */
-static void client_flags(const struct session *s, char text[5])
+/* As in Redis, in its order. */
+static const char *client_flags(const struct client *c, char text[8])
 {
-	char *at = text;
+	char *to = text;
 
-	if (s->monitor)
-		*at++ = 'O';
-	if (session_is_subscriber(s))
-		*at++ = 'P';
-	if (s->multi)
-		*at++ = 'x';
-	if (s->no_evict)
-		*at++ = 'e';
-	if (at == text)
-		*at++ = 'N';
-	*at = '\0';
+	if (c->session.monitor)
+		*to++ = 'O';
+	if (session_is_subscriber(&c->session))
+		*to++ = 'P';
+	if (c->session.multi)
+		*to++ = 'x';
+	if (connection_is_unix(&c->stream.conn))
+		*to++ = 'U';
+	if (c->session.no_evict)
+		*to++ = 'e';
+	if (to == text)
+		*to++ = 'N';
+	*to = '\0';
+	return text;
 }
 
 /* One client as CLIENT LIST shows it; fields of Redis' that have no meaning here are left out. */
@@ -300,12 +303,11 @@ static void print_client(FILE *out, struct client *c)
 {
 	const struct stream *stream = &c->stream;
 	const struct session *s = &c->session;
-	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX], flags[5];
+	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX], flags[8];
 	double now = monotonic_seconds();
 
 	connection_address(&stream->conn, true, peer);
 	connection_address(&stream->conn, false, local);
-	client_flags(s, flags);
 	fprintf(out,
 		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=0 sub=%u "
 		"psub=%u ssub=%u multi=%d qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
@@ -313,7 +315,7 @@ static void print_client(FILE *out, struct client *c)
 		"events=%s cmd=%s "
 		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
 		(unsigned long long)c->id, peer, local, stream->conn.fd, s->name ? s->name : "",
-		(long long)(now - c->since), (long long)(now - c->active), flags,
+		(long long)(now - c->since), (long long)(now - c->active), client_flags(c, flags),
 		s->subscribed[TOPIC_CHANNEL].count, s->subscribed[TOPIC_PATTERN].count,
 		s->subscribed[TOPIC_SHARD].count, s->multi ? (int)transaction_of(c)->count : -1,
 		stream_pending(stream), stream->in.cap - stream->in.len,

@@ -71,7 +71,7 @@ static void find_endpoint(const struct client *c, struct endpoint *e)
 
 	connection_address(&c->stream.conn, false, e->text);
 	e->host = "";
-	e->port = (int)c->srv->cfg->port;
+	e->port = (int)server_port(c->srv);
 	colon = strrchr(e->text, ':');
 	if (!colon || !atoi(colon + 1))
 		return;

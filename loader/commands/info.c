@@ -56,7 +56,7 @@ static void server_section(struct metrics *m, struct server *s)
 		    ev_backend(s->loop) == EVBACKEND_EPOLL ? "epoll" : "libev");
 	metric_text(m, "gcc_version", gcc);
 	metric_gauge(m, "process_id", getpid());
-	metric_gauge(m, "tcp_port", s->cfg->port);
+	metric_gauge(m, "tcp_port", server_port(s));
 	metric_gauge(m, "server_time_usec", (int64_t)(ev_now(s->loop) * 1e6));
 	metric_gauge(m, "uptime_in_seconds", up);
 	metric_gauge(m, "uptime_in_days", up / 86400);
@@ -242,6 +242,9 @@ static void stats_section(struct metrics *m, struct server *s)
 	metric_count(m, "total_net_output_bytes", st[STAT_BYTES_OUT]);
 	metric_count(m, "rejected_connections", st[STAT_REJECTED]);
 	metric_count(m, "rejected_connections_by_address", st[STAT_REFUSED]);
+	metric_count(m, "tls_handshakes", st[STAT_TLS_HANDSHAKES]);
+	metric_count(m, "tls_handshakes_failed", st[STAT_TLS_FAILED]);
+	metric_count(m, "tls_errors", st[STAT_TLS_ERRORS]);
 	metric_count(m, "expired_keys", st[STAT_EXPIRED]);
 	metric_count(m, "evicted_keys", st[STAT_EVICTED]);
 	metric_count(m, "keyspace_hits", st[STAT_HITS]);

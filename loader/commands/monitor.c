@@ -56,7 +56,7 @@ static void print_quoted(FILE *out, const char *bytes, size_t len)
 static char *line_of(struct client *c, const struct command *cmd, unsigned int argc,
 		     const struct resp_arg *argv)
 {
-	char *text = NULL, peer[ADDRESS_TEXT];
+	char *text = NULL, peer[ADDRESS_TEXT + 5];
 	struct timeval now;
 	size_t len;
 	FILE *out = open_memstream(&text, &len);
@@ -65,6 +65,8 @@ static char *line_of(struct client *c, const struct command *cmd, unsigned int a
 		return NULL;
 	gettimeofday(&now, NULL);
 	connection_address(&c->stream.conn, true, peer);
+	if (connection_is_unix(&c->stream.conn))
+		snprintf(peer, sizeof(peer), "unix:%s", c->srv->cfg->unixsocket);
 	fprintf(out, "%lld.%06ld [0 %s]", (long long)now.tv_sec, (long)now.tv_usec, peer);
 	for (unsigned int i = 0; i < argc; i++) {
 		putc(' ', out);

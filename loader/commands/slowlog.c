@@ -63,7 +63,7 @@ bool command_arg_is_secret(const struct command *cmd, const struct resp_arg *arg
 	if (cmd->fn != cmd_config_set || i < 3 || i % 2 == 0)
 		return false;
 	snprintf(name, sizeof(name), "%.*s", (int)argv[i - 1].len, argv[i - 1].ptr);
-	return config_guards_access(name);
+	return config_is_secret(name);
 }
 
 static void keep(struct slow_entry *e, const char *text, size_t len)

@@ -178,8 +178,8 @@ static size_t memory_of(struct client *c)
 {
 	const struct executor *ex = c->worker->executor;
 
-	return sizeof(*c) + ex->client_bytes + stream_memory(&c->stream) +
-	       session_memory(&c->session) + ex->memory(c);
+	return sizeof(*c) + ex->client_bytes + connection_memory(&c->stream.conn) +
+	       stream_memory(&c->stream) + session_memory(&c->session) + ex->memory(c);
 }
 
 static void account(struct client *c, size_t memory)
@@ -235,10 +235,16 @@ static void read_or_wait(struct client *c)
 	struct server *s = c->srv;
 	uint64_t limit = c->paused ? memory_limit(s) : 0;
 
-	if (c->closing || (limit && server_client_memory(s) > limit / 2))
+	if ((c->closing && !c->stream.conn.write_needs_read) ||
+	    (limit && server_client_memory(s) > limit / 2)) {
 		ev_io_stop(c->worker->loop, &c->stream.readable);
-	else
-		ev_io_start(c->worker->loop, &c->stream.readable);
+		return;
+	}
+	ev_io_start(c->worker->loop, &c->stream.readable);
+	if (c->stream.conn.more && !c->queued) {
+		c->reads = true;
+		queue(c);
+	}
 }
 
 void clients_trim_memory(struct worker *w)
@@ -303,6 +309,27 @@ static void touch(struct client *c)
 	TAILQ_INSERT_TAIL(&c->worker->clients, c, link);
 }
 
+/* A peer that goes is not worth a line, nor a counter. */
+static void note_failure(struct client *c)
+{
+	if (errno != EPROTO)
+		return;
+	c->worker->stat[STAT_TLS_ERRORS]++;
+	log_verbose("TLS ends client id %llu: %s", (unsigned long long)c->id,
+		    connection_error(&c->stream.conn));
+}
+
+/* With TLS, output may have to wait for input, and the other way round. */
+static void write_or_wait(struct client *c)
+{
+	const struct connection *conn = &c->stream.conn;
+
+	if ((outbox(c)->bytes && !conn->write_needs_read) || conn->read_needs_write)
+		ev_io_start(c->worker->loop, &c->stream.writable);
+	else
+		ev_io_stop(c->worker->loop, &c->stream.writable);
+}
+
 /* Sends what the socket takes without waiting. */
 static void client_flush(struct client *c)
 {
@@ -317,6 +344,7 @@ static void client_flush(struct client *c)
 			continue;
 		if (n < 0) {
 			c->dead |= errno != EAGAIN;
+			note_failure(c);
 			break;
 		}
 		outbox_sent(outbox(c), (size_t)n);
@@ -325,10 +353,7 @@ static void client_flush(struct client *c)
 	c->worker->stat[STAT_BYTES_OUT] += total;
 	if (total)
 		touch(c);
-	if (outbox(c)->bytes)
-		ev_io_start(c->worker->loop, &c->stream.writable);
-	else
-		ev_io_stop(c->worker->loop, &c->stream.writable);
+	write_or_wait(c);
 }
 
 void clients_flush(struct worker *w)
@@ -394,15 +419,23 @@ static bool is_abandoned(struct client *c)
 	return monotonic_ns() - c->hung_up > HANGUP_GRACE_NS;
 }
 
+static void serve_input(struct client *c);
+
 void client_turn(struct client *c)
 {
+	bool reads = c->reads;
+
+	c->reads = false;
 	worker_dequeue(c->worker, c);
 	if (c->ran & RUN_UNFINISHED)
 		touch(c);
 	else
 		c->worker->now_ns = monotonic_ns();
 	c->dead |= is_abandoned(c);
-	run_round(c);
+	if (reads && !c->dead)
+		serve_input(c);
+	else
+		run_round(c);
 }
 
 /* --- messages --- */
@@ -456,7 +489,24 @@ static bool receive(struct client *c)
 		touch(c);
 		return true;
 	}
-	return n < 0 && (errno == EAGAIN || errno == EINTR);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return true;
+	if (n < 0)
+		note_failure(c);
+	return false;
+}
+
+static void serve_input(struct client *c)
+{
+	if (!receive(c)) {
+		c->dead = true;
+		settle(c);
+	} else if (c->paused) {
+		write_or_wait(c);
+		settle(c);
+	} else {
+		run_round(c);
+	}
 }
 
 static void on_readable(struct ev_loop *loop, ev_io *w, int events)
@@ -467,14 +517,9 @@ static void on_readable(struct ev_loop *loop, ev_io *w, int events)
 	(void)events;
 	if (c->queued)
 		return; /* it is read from again after its turn */
-	if (!receive(c)) {
-		c->dead = true;
-		settle(c);
-	} else if (c->paused) {
-		settle(c);
-	} else {
-		run_round(c);
-	}
+	if (c->stream.conn.write_needs_read)
+		client_flush(c);
+	serve_input(c);
 }
 
 static void on_writable(struct ev_loop *loop, ev_io *w, int events)
@@ -488,37 +533,40 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 		c->paused = false;
 		queue(c);
 	}
-	settle(c);
+	if (c->stream.conn.read_needs_write && !c->queued)
+		serve_input(c);
+	else
+		settle(c);
 }
 
 /* --- life --- */
 
-void client_new(struct worker *w, int fd)
+void client_new(struct worker *w, struct connection conn)
 {
 	struct server *s = w->srv;
 	struct client *c = calloc(1, sizeof(*c) + w->executor->client_bytes);
 
 	if (!c) {
 		log_warning("out of memory for a client");
-		close(fd);
+		conn.transport->close(&conn);
 		return;
 	}
 	c->srv = s;
 	c->worker = w;
-	connection_tcp(&c->stream.conn, fd, s->cfg->tcp_keepalive);
+	c->stream.conn = conn;
 	c->id = ++s->last_client_id;
 	c->since = c->active = monotonic_seconds();
 	session_init(&c->session, !s->cfg->requirepass[0],
 		     s->cfg->output_limit[OUTPUT_NORMAL].hard);
 	c->session.reply.errors = &w->errors;
-	ev_io_init(&c->stream.readable, on_readable, fd, EV_READ);
-	ev_io_init(&c->stream.writable, on_writable, fd, EV_WRITE);
+	ev_io_init(&c->stream.readable, on_readable, conn.fd, EV_READ);
+	ev_io_init(&c->stream.writable, on_writable, conn.fd, EV_WRITE);
 	c->stream.readable.data = c->stream.writable.data = c;
-	ev_io_start(w->loop, &c->stream.readable);
 	TAILQ_INSERT_TAIL(&w->clients, c, link);
 	account(c, memory_of(c));
 	w->client_count++;
 	w->stat[STAT_CONNECTIONS]++;
+	read_or_wait(c);
 }
 
 void client_free(struct client *c)

@@ -42,6 +42,7 @@ struct client {
 	uint64_t hung_up;
 	/* has commands left to execute, and waits here for its turn; NULL = not */
 	struct turns *queued;
+	bool reads;   /* waits for its turn to read what the connection has taken from the socket */
 	bool paused;  /* has commands left to execute, and must read replies first */
 	bool closing; /* executes nothing more; closed when its replies are sent */
 	bool dead;    /* closed at the end of the round */
@@ -49,8 +50,8 @@ struct client {
 	_Alignas(max_align_t) char commands[];
 };
 
-/* Takes over the connected, non-blocking socket `fd`; closes it if there is no memory. */
-void client_new(struct worker *w, int fd);
+/* Takes over the connection; closes it if there is no memory. */
+void client_new(struct worker *w, struct connection conn);
 /* Not for the client whose command is being executed: that one is marked `dead` instead. */
 void client_free(struct client *c);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Connections of plain TCP. */
+/* Connections of plain TCP and of Unix sockets. */
 #include "connection.h"
 
 #include <arpa/inet.h>
@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "util/address.h"
@@ -15,15 +16,16 @@
 
 #define DROPPED_BYTES 65536 /* in one call, of DROPPED_READS at most */
 #define DROPPED_READS 64
+#define TLS_MEMORY    (14 << 10) /* of an idle connection with OpenSSL 3.0 */
 
-/* ---- the transport ------------------------------------------------------- */
+/* ---- the transports ------------------------------------------------------ */
 
-static ssize_t tcp_read(struct connection *conn, void *buffer, size_t len)
+static ssize_t socket_read(struct connection *conn, void *buffer, size_t len)
 {
 	return read(conn->fd, buffer, len);
 }
 
-static ssize_t tcp_writev(struct connection *conn, const struct iovec *iov, int count)
+static ssize_t socket_writev(struct connection *conn, const struct iovec *iov, int count)
 {
 	return writev(conn->fd, iov, count);
 }
@@ -36,14 +38,29 @@ static void tcp_finish(struct connection *conn)
 			break;
 }
 
-static void tcp_close(struct connection *conn)
+/* As tcp_finish(), but Unix sockets take no MSG_TRUNC. */
+static void unix_finish(struct connection *conn)
+{
+	char dropped[4096];
+
+	shutdown(conn->fd, SHUT_WR);
+	for (unsigned int i = 0; i < DROPPED_READS; i++)
+		if (recv(conn->fd, dropped, sizeof(dropped), MSG_DONTWAIT) <= 0)
+			break;
+}
+
+static void socket_close(struct connection *conn)
 {
 	close(conn->fd);
 	conn->fd = -1;
 }
 
-static const struct transport tcp = {
-	.read = tcp_read, .writev = tcp_writev, .finish = tcp_finish, .close = tcp_close
+const struct transport transport_tcp = {
+	.read = socket_read, .writev = socket_writev, .finish = tcp_finish, .close = socket_close
+};
+
+static const struct transport unix_socket = {
+	.read = socket_read, .writev = socket_writev, .finish = unix_finish, .close = socket_close
 };
 
 void connection_tcp(struct connection *conn, int fd, unsigned int keepalive)
@@ -58,7 +75,29 @@ void connection_tcp(struct connection *conn, int fd, unsigned int keepalive)
 		     !setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
 	if (!ok)
 		log_verbose("cannot set TCP options of a client: %s", strerror(errno));
-	*conn = (struct connection){ .transport = &tcp, .fd = fd };
+	*conn = (struct connection){ .transport = &transport_tcp, .fd = fd };
+}
+
+void connection_unix(struct connection *conn, int fd)
+{
+	*conn = (struct connection){ .transport = &unix_socket, .fd = fd };
+}
+
+size_t connection_memory(const struct connection *conn)
+{
+	return conn->ssl ? TLS_MEMORY : 0;
+}
+
+const char *connection_error(const struct connection *conn)
+{
+	int error = conn->broken ? conn->broken : errno;
+
+	return conn->error ? conn->error : strerror(error);
+}
+
+bool connection_is_unix(const struct connection *conn)
+{
+	return conn->transport == &unix_socket;
 }
 
 /* ---- the peer ------------------------------------------------------------ */
@@ -83,9 +122,11 @@ bool connection_is_local(const struct connection *conn)
 
 void connection_address(const struct connection *conn, bool peer, char text[ADDRESS_TEXT])
 {
-	struct sockaddr_storage addr;
+	struct sockaddr_storage addr = { .ss_family = AF_UNSPEC };
 	socklen_t len = sizeof(addr);
 
+	/* The peer's end of a Unix socket has no name. */
+	peer &= !connection_is_unix(conn);
 	if (peer ? getpeername(conn->fd, (struct sockaddr *)&addr, &len)
 		 : getsockname(conn->fd, (struct sockaddr *)&addr, &len))
 		addr.ss_family = AF_UNSPEC;
@@ -97,6 +138,10 @@ void address_text(const struct sockaddr *addr, char text[ADDRESS_TEXT])
 	char host[INET6_ADDRSTRLEN] = "?";
 	unsigned int port = 0;
 
+	if (addr->sa_family == AF_UNIX) {
+		snprintf(text, ADDRESS_TEXT, "%s:0", ((const struct sockaddr_un *)addr)->sun_path);
+		return;
+	}
 	if (addr->sa_family == AF_INET) {
 		const struct sockaddr_in *in = (const struct sockaddr_in *)addr;
 

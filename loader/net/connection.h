@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A connection to one client, whatever transport is below it: read, writev, finish, close.  Plain
- * TCP is one table of these functions; TLS or a Unix socket would be another.
+ * A connection to one client, whatever transport is below it: read, writev, finish, close.  TCP,
+ * Unix sockets and TLS (tls.h) are a table of these functions each.
  */
 #ifndef XKV_CONNECTION_H
 #define XKV_CONNECTION_H
@@ -12,13 +12,13 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#define ADDRESS_TEXT 80 /* an IPv6 address with zone, brackets and port */
+#define ADDRESS_TEXT 112 /* a path of a Unix socket, or an IPv6 address with zone, and a port */
 
 struct connection;
 
 /* None of them blocks.  Errors are those of the system calls of these names: -1 and errno. */
 struct transport {
-	/* 0: the peer has closed its side. */
+	/* 0: the peer has closed its side.  EPROTO: the peer, or somebody else, violates TLS. */
 	ssize_t (*read)(struct connection *conn, void *buffer, size_t len);
 	ssize_t (*writev)(struct connection *conn, const struct iovec *iov, int count);
 	/*
@@ -34,17 +34,38 @@ struct transport {
 struct connection {
 	const struct transport *transport;
 	int fd; /* to poll; owned */
+
+	/* Of TLS; else zero. */
+	struct ssl_st *ssl;    /* owned */
+	bool more;	       /* there may be more to read, of which polling `fd` says nothing */
+	bool read_needs_write; /* the last read waits until fd is writable */
+	bool write_needs_read; /* the last write waits until fd is readable */
+	int broken;	       /* errno after which nothing is possible any more, 0 = none */
+	const char *error;     /* what broke it, if it was TLS (EPROTO); static */
 };
+
+/* For transports that are made of it. */
+extern const struct transport transport_tcp;
 
 /* Takes over a connected, non-blocking TCP socket; `keepalive` is in seconds, 0 = off. */
 void connection_tcp(struct connection *conn, int fd, unsigned int keepalive);
 
+/* Takes over a connected, non-blocking Unix socket. */
+void connection_unix(struct connection *conn, int fd);
+bool connection_is_unix(const struct connection *conn);
+
 enum peer_state { PEER_THERE, PEER_SENDS_NO_MORE, PEER_GONE };
 enum peer_state connection_peer(const struct connection *conn);
 
-/* Is the peer on this machine, by loopback? */
+/* Why the last call failed, by errno and the connection. */
+const char *connection_error(const struct connection *conn);
+
+/* Bytes that the transport has allocated, about. */
+size_t connection_memory(const struct connection *conn);
+
+/* Is the peer on this machine, by loopback or a Unix socket? */
 bool connection_is_local(const struct connection *conn);
-/* Writes "address:port" of the peer, or of our side. */
+/* Writes "address:port" of the peer, or of our side; of Unix sockets "path:0" for both. */
 void connection_address(const struct connection *conn, bool peer, char text[ADDRESS_TEXT]);
 void address_text(const struct sockaddr *addr, char text[ADDRESS_TEXT]);
 

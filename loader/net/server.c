@@ -23,16 +23,16 @@
 #include "executor.h"
 #include "persist/snapshot.h"
 #include "port_hint.h"
+#include "tls.h"
+#include "unix.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/machine.h"
 
-#define ACCEPTS_A_ROUND	  100
-#define REFUSED_PAUSE	  10 /* seconds between two log lines about refused clients */
-#define TURNED_AWAY_BYTES 65536
-#define ACCEPT_PAUSE	  0.5 /* seconds without accepting when file descriptors ran out */
-#define FDS_BESIDES	  64  /* listeners, maps, log, snapshot: what is not a client */
-#define SAVE_RETRY	  5   /* seconds before a background save that failed is tried again */
+#define ACCEPTS_A_ROUND 100
+#define ACCEPT_PAUSE	0.5 /* seconds without accepting when file descriptors ran out */
+#define FDS_BESIDES	64  /* listeners, maps, log, snapshot: what is not a client */
+#define SAVE_RETRY	5   /* seconds before a background save that failed is tried again */
 
 /* Active expiry: 2 % of one CPU, or 25 % while a good part of what is looked at has expired. */
 #define EXPIRY_PERIOD	   0.1
@@ -57,13 +57,13 @@ struct extra {
 static void accept_start(struct server *s)
 {
 	for (unsigned int i = 0; i < s->listener_count; i++)
-		ev_io_start(s->loop, &s->listeners[i]);
+		ev_io_start(s->loop, &s->listeners[i].io);
 }
 
 static void accept_stop(struct server *s)
 {
 	for (unsigned int i = 0; i < s->listener_count; i++)
-		ev_io_stop(s->loop, &s->listeners[i]);
+		ev_io_stop(s->loop, &s->listeners[i].io);
 }
 
 static void on_accept_pause_end(struct ev_loop *loop, ev_timer *w, int events)
@@ -87,61 +87,85 @@ static void accept_pause(struct server *s, int error)
 /* One log line for all connections that were refused since the last one. */
 static void log_refused(struct server *s, const struct sockaddr *peer)
 {
+	unsigned int count = log_rate(&s->refused);
 	char address[ADDRESS_TEXT];
-	struct timespec now;
 
-	s->refused.count++;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (s->refused.logged_at && now.tv_sec - s->refused.logged_at < REFUSED_PAUSE)
+	if (!count)
 		return;
 	address_text(peer, address);
-	log_notice("refused %u TCP connection%s by address, the last from %s", s->refused.count,
-		   s->refused.count == 1 ? "" : "s", address);
-	s->refused.logged_at = now.tv_sec;
-	s->refused.count = 0;
+	log_notice("refused %u TCP connection%s by address, the last from %s", count,
+		   count == 1 ? "" : "s", address);
 }
 
 /*
  * Sends the client an error and closes.  Best effort: if it cannot be sent, the client sees the
- * connection closed.  What the client has sent already is read, because the kernel would otherwise
- * close the connection by a reset, which may overtake the error.
+ * connection closed.  With TLS nothing can be said before a handshake, which is not worth its time.
  */
-static void turn_away(struct worker *w, int fd, const char *why)
+static void turn_away(const struct listener *l, struct connection *conn, const char *why)
 {
 	struct reply reply;
 	struct iovec iov;
-	struct msghdr msg = { .msg_iov = &iov };
 
-	w->stat[STAT_REJECTED]++;
+	l->srv->worker[0]->stat[STAT_REJECTED]++;
+	if (l->kind == LISTEN_TLS) {
+		conn->transport->close(conn);
+		return;
+	}
 	reply_init(&reply, PROTOCOL_RESP2, 0);
 	reply_error(&reply, "%s", why);
-	msg.msg_iovlen = (size_t)outbox_iov(&reply.out, &iov, 1);
-	if (sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ||
-	    recv(fd, NULL, TURNED_AWAY_BYTES, MSG_DONTWAIT | MSG_TRUNC) < 0)
+	if (conn->transport->writev(conn, &iov, outbox_iov(&reply.out, &iov, 1)) < 0)
 		log_debug("a client that was turned away: %s", strerror(errno));
+	conn->transport->finish(conn);
+	conn->transport->close(conn);
 	reply_free(&reply);
-	close(fd);
 }
 
-static void accepted(struct server *s, int fd, const struct sockaddr *peer)
+static void connection_of(struct connection *conn, const struct listener *l, int fd)
+{
+	if (l->kind == LISTEN_UNIX) {
+		log_verbose("Accepted connection to %s", l->srv->cfg->unixsocket);
+		connection_unix(conn, fd);
+	} else {
+		connection_tcp(conn, fd, l->srv->cfg->tcp_keepalive);
+	}
+}
+
+/* Handshakes take the room that clients leave, and give way to whoever comes later. */
+static bool has_room(struct server *s)
 {
 	struct worker *w = s->worker[0];
-	const char *why = s->opt.refuse ? s->opt.refuse(s->opt.refuse_arg, peer) : NULL;
+	unsigned int clients = server_client_count(s);
 
+	if (clients >= s->cfg->maxclients)
+		return false;
+	return clients + w->handshakes.count < s->cfg->maxclients ||
+	       handshake_drop_oldest(w, "maxclients is reached");
+}
+
+static void accepted(const struct listener *l, int fd, const struct sockaddr *peer)
+{
+	struct server *s = l->srv;
+	struct worker *w = s->worker[0];
+	const char *why = s->opt.refuse ? s->opt.refuse(s->opt.refuse_arg, peer) : NULL;
+	struct connection conn;
+
+	connection_of(&conn, l, fd);
 	if (why) {
 		w->stat[STAT_REFUSED]++;
 		log_refused(s, peer);
-		turn_away(w, fd, why);
-	} else if (server_client_count(s) >= s->cfg->maxclients) {
-		turn_away(w, fd, "ERR max number of clients reached");
+		turn_away(l, &conn, why);
+	} else if (!has_room(s)) {
+		turn_away(l, &conn, "ERR max number of clients reached");
+	} else if (l->kind == LISTEN_TLS) {
+		handshake_new(w, conn, s->tls);
 	} else {
-		client_new(w, fd);
+		client_new(w, conn);
 	}
 }
 
 static void on_connection(struct ev_loop *loop, ev_io *w, int events)
 {
-	struct server *s = w->data;
+	struct listener *l = w->data;
 
 	(void)loop;
 	(void)events;
@@ -152,11 +176,11 @@ static void on_connection(struct ev_loop *loop, ev_io *w, int events)
 				 SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd >= 0) {
-			accepted(s, fd, (struct sockaddr *)&peer);
+			accepted(l, fd, (struct sockaddr *)&peer);
 			continue;
 		}
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-			accept_pause(s, errno);
+			accept_pause(l->srv, errno);
 		if (errno != EINTR && errno != ECONNABORTED)
 			return; /* EAGAIN, or an error of a connection that is gone (accept(2)) */
 	}
@@ -164,7 +188,17 @@ static void on_connection(struct ev_loop *loop, ev_io *w, int events)
 
 /* --- listening --- */
 
-static int try_listen(struct server *s, const struct addrinfo *ai, bool from_interface)
+static void add_listener(struct server *s, enum listener_kind kind, int fd)
+{
+	struct listener *l = &s->listeners[s->listener_count++];
+
+	*l = (struct listener){ .kind = kind, .srv = s };
+	ev_io_init(&l->io, on_connection, fd, EV_READ);
+	l->io.data = l;
+}
+
+static int try_listen(struct server *s, enum listener_kind kind, const struct addrinfo *ai,
+		      bool from_interface)
 {
 	int on = 1, ret, fd;
 
@@ -188,15 +222,15 @@ static int try_listen(struct server *s, const struct addrinfo *ai, bool from_int
 		close(fd);
 		return ret;
 	}
-	ev_io_init(&s->listeners[s->listener_count], on_connection, fd, EV_READ);
-	s->listeners[s->listener_count++].data = s;
+	add_listener(s, kind, fd);
 	return 0;
 }
 
 /* Listens on one address; a leading '-' means that it may be missing. */
-static int listen_on(struct server *s, const char *address, bool from_interface, char *err,
-		     size_t err_len)
+static int listen_on(struct server *s, enum listener_kind kind, const char *address,
+		     bool from_interface, char *err, size_t err_len)
 {
+	unsigned int number = kind == LISTEN_TLS ? s->cfg->tls_port : s->cfg->port;
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
 				  .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV };
 	bool optional = address[0] == '-';
@@ -214,29 +248,29 @@ static int listen_on(struct server *s, const char *address, bool from_interface,
 		host = "0.0.0.0";
 	else if (strcmp(host, "::*") == 0)
 		host = "::";
-	snprintf(port, sizeof(port), "%u", s->cfg->port);
+	snprintf(port, sizeof(port), "%u", number);
 	ret = getaddrinfo(host, port, &hints, &ai);
 	if (ret) {
 		snprintf(err, err_len, "cannot listen on %s: %s", host, gai_strerror(ret));
 		return -EINVAL;
 	}
-	ret = try_listen(s, ai, from_interface);
+	ret = try_listen(s, kind, ai, from_interface);
 	freeaddrinfo(ai);
 	if (!ret) {
-		log_verbose("listening on %s port %u", host, s->cfg->port);
+		log_verbose("listening on %s port %u", host, number);
 		return 0;
 	}
 	if (optional && (ret == -EADDRNOTAVAIL || ret == -EAFNOSUPPORT || ret == -EPROTONOSUPPORT))
 		return 0;
 	if (ret == -EADDRINUSE && !s->following_addresses)
-		port_hint(hint, sizeof(hint), true, s->cfg->port);
-	snprintf(err, err_len, "cannot listen on %s port %u: %s%s", host, s->cfg->port,
-		 strerror(-ret), hint);
+		port_hint(hint, sizeof(hint), true, number);
+	snprintf(err, err_len, "cannot listen on %s port %u: %s%s", host, number, strerror(-ret),
+		 hint);
 	return ret;
 }
 
 /* The addresses that the interface has now. */
-static int listen_on_interface(struct server *s, char *err, size_t err_len)
+static int listen_on_interface(struct server *s, enum listener_kind kind, char *err, size_t err_len)
 {
 	char address[NI_MAXHOST];
 	struct ifaddrs *list;
@@ -259,7 +293,7 @@ static int listen_on_interface(struct server *s, char *err, size_t err_len)
 				address, sizeof(address), NULL, 0, NI_NUMERICHOST))
 			continue;
 		if (strcmp(address, "127.0.0.1") != 0 && strcmp(address, "::1") != 0)
-			ret = listen_on(s, address, true, err, err_len);
+			ret = listen_on(s, kind, address, true, err, err_len);
 		if (ret == -EADDRINUSE && s->following_addresses)
 			ret = 0; /* by this server, already */
 	}
@@ -267,23 +301,69 @@ static int listen_on_interface(struct server *s, char *err, size_t err_len)
 	return ret;
 }
 
-int server_listen(struct server *s, char *err, size_t err_len)
+/* On all addresses, at the port for TCP or TLS. */
+static int listen_all(struct server *s, enum listener_kind kind, char *err, size_t err_len)
 {
 	static const char *const loopback[] = { "127.0.0.1", "-::1" };
 	const struct config *cfg = s->cfg;
+	unsigned int before = s->listener_count;
 	int ret = 0;
 
 	for (unsigned int i = 0; i < cfg->bind_count && !ret; i++)
-		ret = listen_on(s, cfg->bind[i], false, err, err_len);
+		ret = listen_on(s, kind, cfg->bind[i], false, err, err_len);
 	for (unsigned int i = 0; i < 2 && !cfg->bind_count && !ret; i++)
-		ret = listen_on(s, loopback[i], false, err, err_len);
+		ret = listen_on(s, kind, loopback[i], false, err, err_len);
 	if (!ret && !cfg->bind_count && cfg->interface[0])
-		ret = listen_on_interface(s, err, err_len);
-	if (!ret && !s->listener_count) {
+		ret = listen_on_interface(s, kind, err, err_len);
+	if (!ret && s->listener_count == before) {
 		snprintf(err, err_len, "none of the addresses of `bind` can be listened on");
 		ret = -EADDRNOTAVAIL;
 	}
 	return ret;
+}
+
+static int listen_unix(struct server *s, char *err, size_t err_len)
+{
+	const struct config *cfg = s->cfg;
+	int fd = unix_listen(cfg->unixsocket, cfg->unixsocketperm, (int)cfg->tcp_backlog, err,
+			     err_len);
+
+	if (fd >= 0)
+		add_listener(s, LISTEN_UNIX, fd);
+	return fd < 0 ? fd : 0;
+}
+
+static int listen_tls(struct server *s, char *err, size_t err_len)
+{
+	s->tls = tls_context_new(s->cfg, err, err_len);
+	return s->tls ? listen_all(s, LISTEN_TLS, err, err_len) : -EINVAL;
+}
+
+int server_listen(struct server *s, char *err, size_t err_len)
+{
+	int ret = 0;
+
+	/* The first one: there are always few enough listeners for it. */
+	if (s->cfg->unixsocket[0])
+		ret = listen_unix(s, err, err_len);
+	if (!ret && s->cfg->tls_port)
+		ret = listen_tls(s, err, err_len);
+	if (!ret && s->cfg->port)
+		ret = listen_all(s, LISTEN_TCP, err, err_len);
+	return ret;
+}
+
+/* Also removes the file of a Unix socket. */
+static void close_listeners(struct server *s)
+{
+	while (s->listener_count) {
+		struct listener *l = &s->listeners[--s->listener_count];
+
+		ev_io_stop(s->loop, &l->io);
+		close(l->io.fd);
+		if (l->kind == LISTEN_UNIX)
+			unix_remove(s->cfg->unixsocket);
+	}
 }
 
 void server_follow_addresses(struct server *s)
@@ -294,10 +374,12 @@ void server_follow_addresses(struct server *s)
 	if (s->cfg->bind_count || !s->cfg->interface[0])
 		return;
 	s->following_addresses = true;
-	if (listen_on_interface(s, err, sizeof(err)))
+	if (listen_on_interface(s, LISTEN_TCP, err, sizeof(err)))
+		log_warning("%s", err);
+	if (s->tls && listen_on_interface(s, LISTEN_TLS, err, sizeof(err)))
 		log_warning("%s", err);
 	for (unsigned int i = before; i < s->listener_count; i++)
-		ev_io_start(s->loop, &s->listeners[i]);
+		ev_io_start(s->loop, &s->listeners[i].io);
 }
 
 /* --- periodic work --- */
@@ -663,15 +745,47 @@ unsigned int server_clients_possible(unsigned int wanted)
 	return limit.rlim_cur > FDS_BESIDES + 1 ? (unsigned int)limit.rlim_cur - FDS_BESIDES : 1;
 }
 
+/* Certificates are read before anything takes effect: the old ones stay if they are no good. */
+static int prepare_tls(void *arg, const struct config *next, char *err, size_t err_len)
+{
+	struct server *s = arg;
+	char why[512];
+
+	if (!next->tls_port)
+		return 0;
+	s->tls_next = tls_context_new(next, why, sizeof(why));
+	if (s->tls_next)
+		return 0;
+	log_warning("%s", why);
+	snprintf(err, err_len, "Unable to update TLS configuration. Check server logs.");
+	return -EINVAL;
+}
+
+static int apply(void *arg, const struct config *next, char *err, size_t err_len)
+{
+	struct server *s = arg;
+
+	return s->opt.apply(s->opt.config_arg, next, err, err_len);
+}
+
 int server_configure(struct server *s, const struct config_pair *pairs, unsigned int count,
 		     unsigned int *failed, char *err, size_t err_len)
 {
+	const struct config_hooks hooks = { prepare_tls, s->opt.apply ? apply : NULL, s };
 	const struct config *next;
-	int ret = config_set_live(s->cfg, pairs, count, s->opt.apply, s->opt.config_arg, &next,
-				  failed, err, err_len);
+	int ret = config_set_live(s->cfg, pairs, count, &hooks, &next, failed, err, err_len);
 
-	if (ret)
+	if (ret) {
+		SSL_CTX_free(s->tls_next);
+		s->tls_next = NULL;
 		return ret;
+	}
+	if (s->tls_next) {
+		SSL_CTX_free(s->tls);
+		s->tls = s->tls_next;
+		s->tls_next = NULL;
+		log_notice("new TLS connections get the certificate and settings as read now");
+	}
 	s->cfg = next;
 	s->opt.adopt(s->opt.config_arg, next); /* frees the one before */
 	log_set_level(next->loglevel);
@@ -767,10 +881,8 @@ void server_free(struct server *s)
 		return;
 	free_extras(s);
 	stop_signals(s);
-	for (unsigned int i = 0; i < s->listener_count; i++) {
-		ev_io_stop(s->loop, &s->listeners[i]);
-		close(s->listeners[i].fd);
-	}
+	close_listeners(s);
+	SSL_CTX_free(s->tls);
 	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
 		worker_free(s->worker[i]);
 	free(s);
@@ -780,12 +892,21 @@ int server_run(struct server *s)
 {
 	accept_start(s);
 	sd_notify(0, "READY=1\nSTATUS=Serving");
-	log_notice("ready to accept connections on port %u", s->cfg->port);
+	if (s->cfg->port)
+		log_notice("ready to accept connections on port %u", s->cfg->port);
+	if (s->cfg->tls_port)
+		log_notice("ready to accept TLS connections on port %u", s->cfg->tls_port);
+	if (s->cfg->unixsocket[0])
+		log_notice("The server is now ready to accept connections at %s",
+			   s->cfg->unixsocket);
 	ev_run(s->loop, 0);
 	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
 		clients_flush(s->worker[i]);
 	snapshot_wait();
 	snapshot_reap();
+	if (s->cfg->unixsocket[0])
+		log_notice("Removing the unix socket file.");
+	close_listeners(s);
 	log_notice("xkvd is now ready to exit, bye bye...");
 	return 0;
 }

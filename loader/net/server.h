@@ -46,8 +46,8 @@ struct server *server_new(const struct server_options *options, char *err, size_
 void server_free(struct server *s);
 
 /*
- * Listens on every address of `bind`; without one on 127.0.0.1, ::1 and the addresses of the
- * interface.  0, or -errno with an error message.
+ * Listens on `unixsocket`, and, with `port` or `tls-port`, on every address of `bind`; without one
+ * on 127.0.0.1, ::1 and the addresses of the interface.  0, or -errno with an error message.
  */
 int server_listen(struct server *s, char *err, size_t err_len);
 

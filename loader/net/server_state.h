@@ -13,6 +13,14 @@
 #define MAX_LISTENERS  64
 #define SERVER_WORKERS 1
 
+enum listener_kind { LISTEN_TCP, LISTEN_TLS, LISTEN_UNIX };
+
+struct listener {
+	ev_io io;
+	enum listener_kind kind;
+	struct server *srv;
+};
+
 struct extra; /* a watcher of server_add_fd() or server_add_timer() */
 
 struct server {
@@ -21,9 +29,11 @@ struct server {
 	struct store *store;
 	struct worker *worker[SERVER_WORKERS]; /* owned */
 	struct ev_loop *loop;		       /* the first worker's, for the watchers below */
-	ev_io listeners[MAX_LISTENERS];
+	struct listener listeners[MAX_LISTENERS];
 	unsigned int listener_count;
-	bool following_addresses; /* a port that is in use may be one of our own listeners */
+	struct ssl_ctx_st *tls;	     /* for new connections; NULL without `tls-port` */
+	struct ssl_ctx_st *tls_next; /* of a configuration that is being set */
+	bool following_addresses;    /* a port that is in use may be one of our own listeners */
 	ev_timer accept_pause, second, expiry;
 	ev_signal on_term, on_int, on_usr1, on_hup;
 	ev_io snapshot_done;
@@ -38,14 +48,11 @@ struct server {
 		double per_second; /* since the one before */
 	} ops;
 	uint64_t stat_base[STATS]; /* what CONFIG RESETSTAT has found */
-	struct {
-		unsigned int count; /* connections refused by address since they were logged */
-		time_t logged_at;   /* monotonic seconds, 0 = never */
-	} refused;
-	bool writes_refused; /* the last snapshot failed: see stop-writes-on-bgsave-error */
-	bool expiry_off;     /* DEBUG SET-ACTIVE-EXPIRE 0 */
-	bool stopping;	     /* nothing is executed any more */
-	double signalled;    /* when SIGTERM or SIGINT came and saving failed, 0 = never */
+	struct log_rate refused;   /* connections, by address */
+	bool writes_refused;	   /* the last snapshot failed: see stop-writes-on-bgsave-error */
+	bool expiry_off;	   /* DEBUG SET-ACTIVE-EXPIRE 0 */
+	bool stopping;		   /* nothing is executed any more */
+	double signalled;	   /* when SIGTERM or SIGINT came and saving failed, 0 = never */
 };
 
 enum shutdown_save { SHUTDOWN_BY_RULES, SHUTDOWN_SAVE, SHUTDOWN_NOSAVE };
@@ -56,6 +63,12 @@ bool server_shutdown(struct server *s, enum shutdown_save save, bool force);
 /* CONFIG SET: see config_set_live(). */
 int server_configure(struct server *s, const struct config_pair *pairs, unsigned int count,
 		     unsigned int *failed, char *err, size_t err_len);
+
+/* The TCP port to tell others: that of TLS where there is no other. */
+static inline unsigned int server_port(const struct server *s)
+{
+	return s->cfg->port ? s->cfg->port : s->cfg->tls_port;
+}
 
 /* Refuses writes, or takes them again, as the last snapshot and the configuration require. */
 void server_follow_saves(struct server *s);

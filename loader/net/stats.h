@@ -15,6 +15,9 @@ enum counter {
 	STAT_OUTPUT_CLOSED, /* clients closed by client-output-buffer-limit */
 	STAT_QUERY_CLOSED,  /* by client-query-buffer-limit */
 	STAT_EVICTED_CLIENTS,
+	STAT_TLS_HANDSHAKES, /* that were done */
+	STAT_TLS_FAILED,     /* handshakes, also those that took too long */
+	STAT_TLS_ERRORS,     /* connections that TLS has ended later */
 	STAT_BYTES_IN,
 	STAT_BYTES_OUT,
 	/* counted by the store, for both front ends */

@@ -100,6 +100,8 @@ int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct 
 	int ret = 0;
 
 	*udp = (struct udp){ .net = net, .ctx = ctx };
+	if (!cfg->port)
+		return 0;
 	udp->batch = calloc(1, sizeof(*udp->batch));
 	if (!udp->batch) {
 		snprintf(err, err_len, "not enough memory");

@@ -128,6 +128,7 @@ static void on_second(struct ev_loop *loop, ev_timer *watcher, int events)
 	(void)loop;
 	(void)events;
 	close_idle_clients(w);
+	handshakes_tend(w);
 	clients_tend_memory(w);
 }
 
@@ -154,6 +155,7 @@ struct worker *worker_new(struct server *srv)
 	w->srv = srv;
 	w->executor = executor;
 	TAILQ_INIT(&w->clients);
+	handshakes_init(&w->handshakes);
 	TAILQ_INIT(&w->ready.clients);
 	TAILQ_INIT(&w->working.clients);
 	w->read_buffer = malloc(READ_BYTES);
@@ -178,6 +180,7 @@ void worker_free(struct worker *w)
 		return;
 	while ((c = TAILQ_FIRST(&w->clients)))
 		client_free(c);
+	handshakes_free(w);
 	if (w->loop)
 		ev_loop_destroy(w->loop);
 	if (w->ctx)

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "handshake.h"
 #include "stats.h"
 
 #define READ_BYTES 65536
@@ -45,11 +46,12 @@ struct worker {
 	char *read_buffer;	    /* READ_BYTES, used by one client at a time; owned */
 	struct client_list clients; /* by last activity, the oldest first; owned */
 	unsigned int client_count;
-	size_t client_memory;	     /* bytes that the clients take */
-	size_t client_memory_peak;   /* since memory was given back to the system */
-	struct turns ready, working; /* the latter: with a command in progress */
-	ev_check turns;		     /* gives each waiting client its turn */
-	ev_idle no_wait;	     /* keeps the loop from sleeping while some are waiting */
+	struct handshakes handshakes; /* of those who are no clients yet */
+	size_t client_memory;	      /* bytes that the clients take */
+	size_t client_memory_peak;    /* since memory was given back to the system */
+	struct turns ready, working;  /* the latter: with a command in progress */
+	ev_check turns;		      /* gives each waiting client its turn */
+	ev_idle no_wait;	      /* keeps the loop from sleeping while some are waiting */
 	ev_timer second;
 	struct pause pause;
 	uint64_t slice_end; /* monotonic ns: when long commands have used up this round's time */

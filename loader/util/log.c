@@ -15,7 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LINE_BYTES 2048
+#define LINE_BYTES   2048
+#define RATE_SECONDS 10
 
 static atomic_int log_fd = STDERR_FILENO;
 static atomic_int threshold = LOG_LEVEL_NOTICE;
@@ -106,4 +107,17 @@ void log_write(enum log_level level, const char *fmt, ...)
 	if (write(atomic_load_explicit(&log_fd, memory_order_relaxed), line, len) < 0)
 		errno = 0;
 	errno = saved;
+}
+
+unsigned int log_rate(struct log_rate *rate)
+{
+	unsigned int events = ++rate->events;
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (rate->logged_at && now.tv_sec - rate->logged_at < RATE_SECONDS)
+		return 0;
+	rate->logged_at = now.tv_sec;
+	rate->events = 0;
+	return events;
 }

@@ -3,6 +3,8 @@
 #ifndef XKV_LOG_H
 #define XKV_LOG_H
 
+#include <time.h>
+
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_VERBOSE, LOG_LEVEL_NOTICE, LOG_LEVEL_WARNING };
 
 /*
@@ -22,6 +24,17 @@ void log_set_level(enum log_level level);
 
 /* Writes one line with time, pid and level, cut at 2 KiB.  Keeps errno.  Thread safe. */
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/*
+ * For lines that anybody on the network can cause: one in ten seconds.  Starts as zero; for one
+ * thread.
+ */
+struct log_rate {
+	unsigned int events; /* since the last line */
+	time_t logged_at;    /* monotonic seconds, 0 = never */
+};
+/* Counts an event.  Returns how many there were if a line is due now, or 0. */
+unsigned int log_rate(struct log_rate *rate);
 
 #define log_debug(...)	 log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
 #define log_verbose(...) log_write(LOG_LEVEL_VERBOSE, __VA_ARGS__)

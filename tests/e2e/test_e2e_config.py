@@ -43,7 +43,7 @@ def xkvd_says(*argv):
 
 
 LINES = {
-    "port 0": "port: 0 is out of range",
+    "port 65536": "port: 65536 is out of range",
     "port seven": 'port: "seven" is not a whole number',
     "port": "port",
     "nonsense 1": "nonsense",
@@ -87,7 +87,7 @@ def test_bad_options(privileged, line):
 
 def test_all_that_is_wrong_is_said_at_once(privileged, tmp_path):
     file = tmp_path / "xkvd.conf"
-    file.write_text("port 0\nnonsense 1\ntimeout 5\nsave 1\n")
+    file.write_text("port 65536\nnonsense 1\ntimeout 5\nsave 1\n")
     for argv in ([file], ["--check-config", file]):
         done = run(BUILD / "xkvd", *argv, "--loglevel", "loud", "--mode", "generic", check=False)
         assert done.returncode == 1 and done.stdout == ""

@@ -5,11 +5,12 @@
 import contextlib
 import random
 import socket
+import ssl
 
 import proto
 import pytest
 import redis
-from conftest import SERVER, SERVER6, wait_for
+from conftest import SERVER, SERVER6, run, wait_for
 
 FOREIGN, FOREIGN6 = "192.0.2.9", "2001:db8::9"
 TOKEN = bytes(range(16))
@@ -444,6 +445,43 @@ def test_protected_mode(bed, xkvd):
 def test_who_says_who_may_come_in_is_not_protected(bed, xkvd, option):
     xkvd("--save", "", "--protected-mode", "yes", *option)
     assert told(bed, SERVER) == b"+PONG\r\n"
+
+
+def test_tls_is_for_the_same_clients(bed, xkvd, tmp_path):
+    """At the interface's addresses, also those that come later; others are closed unheard."""
+    run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc",
+        "-subj", "/CN=xkv", "-keyout", tmp_path / "key", "-out", tmp_path / "crt")
+    d = xkvd("--save", "", "--allow", "10.77.0.0/24", "--tls-port", "6380", "--tls-cert-file",
+             tmp_path / "crt", "--tls-key-file", tmp_path / "key", "--tls-auth-clients", "no")
+    own = bed.redis("127.0.0.1", side="server")
+    context = ssl.create_default_context(cafile=tmp_path / "crt")
+    context.check_hostname = False
+
+    def connect(host, source=None):
+        with bed.socket("client", kind=socket.SOCK_STREAM) as sock:
+            if source:
+                sock.bind((source, 0))
+            sock.connect((host, 6380))
+            with context.wrap_socket(sock) as tls:
+                tls.sendall(b"PING\r\n")
+                return tls.recv(100)
+
+    def connects(host):
+        with contextlib.suppress(OSError):
+            return connect(host) == b"+PONG\r\n"
+
+    assert connect(SERVER) == b"+PONG\r\n" and answered(d)
+    before = own.info("stats")["rejected_connections_by_address"]
+    with pytest.raises(OSError):  # closed, or reset if it has sent its hello by then
+        connect(SERVER, FOREIGN)
+    stats = own.info("stats")
+    assert stats["rejected_connections_by_address"] == before + 1
+    assert stats["tls_handshakes"] == 1
+    bed.run("server", "ip", "addr", "add", "10.77.0.9/24", "dev", "xkv0")
+    try:
+        wait_for(lambda: connects("10.77.0.9"), 10, "TLS at the new address")
+    finally:
+        bed.run("server", "ip", "addr", "del", "10.77.0.9/24", "dev", "xkv0")
 
 
 def test_what_gives_access_is_protected(bed, xkvd):

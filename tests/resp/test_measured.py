@@ -120,7 +120,7 @@ def test_slowlog(c, xkv_debug):
     c.call("MSET", *["x" * 200] * 40)
     c.call("AUTH", "default", "secret")
     c.call("HELLO", 2, "AUTH", "default", "secret")
-    c.call("CONFIG", "SET", "requirepass", "")
+    c.call("CONFIG", "SET", "requirepass", "", "timeout", "0", "tls-key-file-pass", "secret")
     entries = xkv_debug.client(decode_responses=False).slowlog_get(6)
     words = [e["command"] for e in entries[::-1]][1:]  # after RESET
     assert words[0] == b"SET k v EX 100"
@@ -128,7 +128,8 @@ def test_slowlog(c, xkv_debug):
     assert words[1].endswith(b" ... (10 more arguments)")
     assert words[2] == b"AUTH (redacted) (redacted)"
     assert words[3] == b"HELLO 2 AUTH (redacted) (redacted)"
-    assert words[4] == b"CONFIG SET requirepass (redacted)"
+    assert words[4] == (b"CONFIG SET requirepass (redacted) timeout 0 "
+                        b"tls-key-file-pass (redacted)")
     assert all(0 <= e["duration"] < 10**6 for e in entries)
     ids = [e["id"] for e in entries]
     assert ids == list(range(ids[0], ids[0] - 6, -1))

@@ -35,6 +35,7 @@ static int make(void **state)
 {
 	struct bed *b = calloc(1, sizeof(*b));
 	struct server_options options = { .executor = commands_executor() };
+	struct connection conn;
 	int fds[2];
 	char err[256];
 
@@ -46,7 +47,8 @@ static int make(void **state)
 	assert_non_null(b->server);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
 	b->fd = fds[0];
-	client_new(b->server->worker[0], fds[1]);
+	connection_unix(&conn, fds[1]);
+	client_new(b->server->worker[0], conn);
 	b->client = TAILQ_FIRST(&b->server->worker[0]->clients);
 	*state = b;
 	return 0;

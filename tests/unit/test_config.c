@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "loader/config.h"
+#include "loader/config_impl.h"
 #include "loader/util/glob.h"
 #include "loader/util/text.h"
 
@@ -140,9 +140,8 @@ static const struct {
 	{ "port", ":1: port: the value is missing: port PORT" },
 	{ "port 1 2", ":1: port: takes one value, not 2: port PORT" },
 	{ "port 6379x", ":1: port: \"6379x\" is not a whole number" },
-	{ "port 0", ":1: port: 0 is out of range, it must be 1 to 65535" },
-	{ "port 65536", ":1: port: 65536 is out of range, it must be 1 to 65535" },
-	{ "port -1", ":1: port: -1 is out of range, it must be 1 to 65535" },
+	{ "port 65536", ":1: port: 65536 is out of range, it must be 0 to 65535" },
+	{ "port -1", ":1: port: -1 is out of range, it must be 0 to 65535" },
 	{ "port 99999999999999999999", ":1: port: \"99999999999999999999\" is not a whole number" },
 	{ "bind localhost", ":1: bind: \"localhost\" is not an IPv4 or IPv6 address" },
 	{ "mode fast", ":1: mode: \"fast\" is unknown, it must be auto, native or generic" },
@@ -224,10 +223,10 @@ static void test_all_errors(void **state)
 
 	(void)state;
 	cfg = begin(&b);
-	assert_int_equal(read_text(&b, "port 0\n\nport 7\nnon\x1bsense\nmiss 'x\nmaxclients 9\n",
+	assert_int_equal(read_text(&b, "port -1\n\nport 7\nnon\x1bsense\nmiss 'x\nmaxclients 9\n",
 				   err, sizeof(err)),
 			 -EINVAL);
-	assert_string_equal(err, ":1: port: 0 is out of range, it must be 1 to 65535\n"
+	assert_string_equal(err, ":1: port: -1 is out of range, it must be 0 to 65535\n"
 				 ":4: unknown directive \"non?sense\"\n"
 				 ":5: a quote is not closed, or is followed by a letter");
 	assert_int_equal(cfg->port, 7);
@@ -238,7 +237,7 @@ static void test_all_errors(void **state)
 				 "maxclients: 0 is out of range, it must be 1 to 1000000");
 	assert_int_equal(cfg->timeout, 7);
 	for (int i = 0; i < 100; i++)
-		strcat(text, "port 0\n");
+		strcat(text, "port -1\n");
 	assert_int_equal(read_text(&b, text, err, sizeof(err)), -EINVAL);
 	assert_non_null(strstr(err, "80 more lines are wrong: is it a configuration file?"));
 	config_abandon(&b);
@@ -344,8 +343,9 @@ static int set_live(const struct config **now, const struct config_pair *pairs, 
 		    struct applied *applied)
 {
 	const struct config *next = NULL;
-	int ret = config_set_live(*now, pairs, count, applied ? apply : NULL, applied, &next,
-				  &failed, sentence, sizeof(sentence));
+	const struct config_hooks hooks = { NULL, applied ? apply : NULL, applied };
+	int ret = config_set_live(*now, pairs, count, &hooks, &next, &failed, sentence,
+				  sizeof(sentence));
 
 	if (ret) {
 		assert_null(next);
@@ -488,6 +488,7 @@ static void test_a_configuration_never_changes(void **state)
 	const struct config_pair second_bad[] = { { "requirepass", "x" }, { "save", "1" } },
 				 unfit[] = { { "allow", "" }, { "requirepass", "" } };
 	struct applied accepts = { 0 }, refuses = { .ret = -EBUSY };
+	const struct config_hooks hooks = { NULL, apply, &accepts };
 	const struct config *cfg = full(), *held = cfg, *next;
 	struct image before, after;
 
@@ -500,8 +501,8 @@ static void test_a_configuration_never_changes(void **state)
 	assert_int_equal(set_live(&cfg, changes, COUNT(changes), &refuses), -EBUSY);
 	assert_unchanged(held, &before);
 	assert_ptr_equal(cfg, held);
-	assert_int_equal(config_set_live(held, changes, COUNT(changes), apply, &accepts, &next,
-					 &failed, sentence, sizeof(sentence)),
+	assert_int_equal(config_set_live(held, changes, COUNT(changes), &hooks, &next, &failed,
+					 sentence, sizeof(sentence)),
 			 0);
 	assert_unchanged(held, &before);
 	/* The next one shares nothing with it. */
@@ -514,6 +515,16 @@ static void test_a_configuration_never_changes(void **state)
 	assert_string_equal(value_of(next, "bind"), "127.0.0.1 ::1");
 	assert_string_equal(value_of(next, "udp-token"), "");
 	config_free(next);
+}
+
+/* Directives whose value is one string. */
+static int strings_of_table(void)
+{
+	int count = 0;
+
+	for (const struct directive *d = NULL; (d = table_next(d));)
+		count += d->type->copy && d->type != &type_addresses;
+	return count;
 }
 
 static void test_no_memory(void **state)
@@ -537,7 +548,8 @@ static void test_no_memory(void **state)
 		assert_int_equal(applied.count, 0);
 		assert_unchanged(cfg, &before);
 	}
-	assert_int_equal(copies, 6 + 2 + 1); /* strings, addresses of `bind`, the new password */
+	/* strings, addresses of `bind`, the new password */
+	assert_int_equal(copies, strings_of_table() + 2 + 1);
 	assert_string_equal(cfg->requirepass, "another");
 	config_free(cfg);
 	copies_left = 0;
@@ -569,6 +581,29 @@ static void test_checks(void **state)
 	assert_int_equal(config_read_args(&b, 2, args + 4, err, sizeof(err)), 0);
 	assert_null(config_finish(&b, err, sizeof(err)));
 	assert_string_equal(err, "mode needs an interface: add `interface NAME`");
+}
+
+static void test_port_0(void **state)
+{
+	char err[256],
+		*args[] = { "--port", "0", "--unixsocket", "xkv.sock", "--interface", "eth0" };
+	struct config_builder b;
+	const struct config *cfg;
+
+	(void)state;
+	begin(&b);
+	assert_int_equal(config_read_args(&b, 2, args, err, sizeof(err)), 0);
+	assert_null(config_finish(&b, err, sizeof(err)));
+	assert_non_null(strstr(err, "port 0 leaves nothing to listen on"));
+	begin(&b);
+	assert_int_equal(config_read_args(&b, 4, args, err, sizeof(err)), 0);
+	cfg = config_finish(&b, err, sizeof(err));
+	assert_non_null(cfg);
+	config_free(cfg);
+	begin(&b);
+	assert_int_equal(config_read_args(&b, 6, args, err, sizeof(err)), 0);
+	assert_null(config_finish(&b, err, sizeof(err)));
+	assert_non_null(strstr(err, "XDP would have nothing to answer"));
 }
 
 /*
@@ -828,6 +863,7 @@ int main(void)
 		cmocka_unit_test(test_a_configuration_never_changes),
 		cmocka_unit_test(test_no_memory),
 		cmocka_unit_test(test_checks),
+		cmocka_unit_test(test_port_0),
 		cmocka_unit_test(test_doors),
 		cmocka_unit_test(test_secrets_are_hidden),
 		cmocka_unit_test(test_protected_directives),
