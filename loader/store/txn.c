@@ -31,13 +31,19 @@ static bool has_part(const struct overlay_entry *e)
 	return e->action != XKV_TXN_CHECK || e->expected != XKV_TXN_ANY;
 }
 
+/* May the program have to lock its bucket?  See needs_bucket() in bpf/txn.bpf.h. */
+static bool locks_bucket(const struct overlay_entry *e)
+{
+	return e->action >= XKV_TXN_DELETE || !e->expected;
+}
+
 /* The program locks each bucket once: keys of one bucket are neighbours. */
 static int by_bucket(const void *a, const void *b, void *arg)
 {
 	const struct overlay_entry *const *x = a, *const *y = b;
 	uint64_t mask = *(uint64_t *)arg, one = (*x)->fingerprint & mask,
 		 other = (*y)->fingerprint & mask;
-	bool first = (*x)->action >= XKV_TXN_DELETE, second = (*y)->action >= XKV_TXN_DELETE;
+	bool first = locks_bucket(*x), second = locks_bucket(*y);
 
 	if (first != second)
 		return first ? 1 : -1;

@@ -12,6 +12,8 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,8 +60,9 @@ static void sees(const char *key, const char *value)
 /* Another client's SET, in XDP. */
 static void other_sets(const char *key, const char *value)
 {
-	struct operation op = { .opcode = XKV_OP_SET, TEXT(key), .value = value,
-				.value_len = strlen(value) };
+	struct operation op = {
+		.opcode = XKV_OP_SET, TEXT(key), .value = value, .value_len = strlen(value)
+	};
 	struct reply r;
 
 	ask_op(DRIVER, &op, &r);
@@ -260,6 +263,64 @@ static void test_a_lock_is_held(void **state)
 	}
 }
 
+/*
+ * An absent key has no version: its bucket is locked for as long as it has to be absent, whether
+ * it was read or is to be deleted.
+ */
+static void test_absent_keys_are_locked(void **state)
+{
+	struct xkv_bucket *b;
+	struct store_entry e;
+
+	(void)state;
+	b = bed_bucket(&bed, "none", 4);
+	for (int blind = 0; blind < 2; blind++) {
+		txn();
+		set("a", "1");
+		if (blind)
+			assert_int_equal(set("none", "1") + del("none"), 0);
+		else
+			assert_int_equal(store_get(bed.ctx, "none", 4, &e), -ENOENT);
+		b->head |= XKV_BUCKET_LOCK;
+		assert_int_equal(commit(), -EBUSY);
+		b->head &= ~XKV_BUCKET_LOCK;
+		is_gone("a");
+		is_gone("none");
+	}
+	account();
+}
+
+/* Keys with the same tag in one bucket, which look like the ones that are already locked. */
+static void test_same_tag(void **state)
+{
+	struct store_entry e;
+
+	(void)state;
+	put_text("a", "1");
+	put_text("b", "1");
+	put_text("c", "1");
+	for (int round = 0; round < 2; round++) {
+		txn();
+		set("a", "2");
+		set("new", "2");
+		set("b", "2");
+		assert_int_equal(store_get(bed.ctx, "none", 4, &e), -ENOENT);
+		assert_int_equal(store_expire(bed.ctx, "c", 1, store_now_ms(bed.st) + 100000), 0);
+		set("newer", "2");
+		set("never", "2");
+		del("never");
+		assert_int_equal(commit(), 0);
+		holds_text("a", "2");
+		holds_text("b", "2");
+		holds_text("c", "1");
+		holds_text("new", "2");
+		holds_text("newer", "2");
+		is_gone("never");
+		is_gone("none");
+	}
+	account();
+}
+
 /* What is reserved in chains goes away again, with the overflow buckets that were made for it. */
 static void test_reserved_keys_go_away(void **state)
 {
@@ -300,6 +361,13 @@ static void test_many_new_chains(void **state)
 		holds_text(key, "value");
 	}
 	account();
+}
+
+static int setup_same_tag(void **state)
+{
+	(void)state;
+	open_masked_bed(0, ~0ULL);
+	return 0;
 }
 
 static int setup_short_index(void **state)
@@ -351,9 +419,8 @@ static void test_memory_runs_out(void **state)
 		set("a", "2");
 		for (size_t i = 0; i < 1000000 / len + 3; i++) {
 			snprintf(key, sizeof(key), "more%zu", i);
-			assert_int_equal(store_set(bed.ctx, key, strlen(key), zeros, len, 0, 0, 0,
-						   NULL),
-					 0);
+			assert_int_equal(
+				store_set(bed.ctx, key, strlen(key), zeros, len, 0, 0, 0, NULL), 0);
 		}
 		assert_int_equal(commit(), -ENOSPC);
 		holds_text("a", "1");
@@ -471,6 +538,114 @@ static void test_side_by_side(void **state)
 	account();
 }
 
+#define ROUNDS 1500
+#define WIDTH  100 /* more keys: they take time between the steps of a commit */
+
+enum against { OVERWRITTEN, CREATED, DELETED_BLINDLY, KINDS };
+
+static const char *const raced[KINDS] = { "x", "made", "gone" };
+static atomic_uint arrived;
+
+/* Both go on at the same moment, if both have a CPU. */
+static void meet(unsigned int number)
+{
+	atomic_fetch_add(&arrived, 1);
+	for (int spin = 1; atomic_load(&arrived) < 2 * number; spin++)
+		if (spin % 10000 == 0)
+			sched_yield();
+}
+
+/* Changes a key, and then reads another one: was that still as before the transaction? */
+static void *change_then_read(void *arg)
+{
+	struct store_ctx *ctx = store_ctx_get(bed.st);
+	bool *before = arg;
+	struct store_entry e;
+
+	for (unsigned int i = 0; ctx && i < ROUNDS; i++) {
+		const char *key = raced[i % KINDS];
+
+		meet(2 * i + 1);
+		for (unsigned int spin = 0; spin < i * 7919 % 20000; spin++)
+			atomic_load(&arrived);
+		if (store_set(ctx, key, strlen(key), "2", 1, 0, 0, 0, NULL) ||
+		    store_get(ctx, "y", 1, &e))
+			break;
+		before[i] = e.value_len == 1;
+		meet(2 * i + 2);
+	}
+	store_ctx_put(ctx);
+	return NULL;
+}
+
+static void write_many(void)
+{
+	char key[16];
+
+	for (int i = 0; i < WIDTH; i++) {
+		snprintf(key, sizeof(key), "width%d", i);
+		set(key, "1");
+	}
+}
+
+/* The transaction of a round; the result of its commit. */
+static int change_against(enum against kind)
+{
+	struct store_entry e;
+	const char *key = raced[kind];
+
+	txn();
+	if (kind == DELETED_BLINDLY)
+		assert_int_equal(set(key, "1") + del(key), 0);
+	else if (store_get(bed.ctx, key, strlen(key), &e) != (kind == CREATED ? -ENOENT : 0) ||
+		 (kind == OVERWRITTEN && memcmp(e.value, "1", 1)))
+		return store_txn_abort(bed.ctx), -ECANCELED; /* the other was faster */
+	write_many();
+	set("y", "22");
+	return commit();
+}
+
+/*
+ * Somebody changes a key that the transaction reads or deletes, and then reads what it writes.  Who
+ * sees that as it was before was earlier: so the transaction has to see that change, or undo it.
+ */
+static void test_single_operations_beside(void **state)
+{
+	static bool before[ROUNDS];
+	unsigned int earlier = 0, done = 0;
+	pthread_t thread;
+	int ret;
+
+	(void)state;
+	atomic_store(&arrived, 0);
+	txn();
+	write_many();
+	assert_int_equal(commit(), 0);
+	put_text("x", "1");
+	put_text("y", "1");
+	assert_int_equal(pthread_create(&thread, NULL, change_then_read, before), 0);
+	for (unsigned int i = 0; i < ROUNDS; i++) {
+		meet(2 * i + 1);
+		ret = change_against(i % KINDS);
+		meet(2 * i + 2);
+		if (ret)
+			assert_int_equal(ret, -ECANCELED);
+		else if (before[i] && i % KINDS == DELETED_BLINDLY)
+			is_gone("gone");
+		else
+			assert_false(before[i]);
+		earlier += before[i];
+		done += !ret;
+		put_text("x", "1");
+		put_text("y", "1");
+		del("made");
+		del("gone");
+	}
+	pthread_join(thread, NULL);
+	assert_true(earlier && done);
+	account();
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -482,12 +657,16 @@ int main(int argc, char *argv[])
 		CASE(test_written_key_was_changed),
 		CASE(test_expected_version),
 		CASE(test_a_lock_is_held),
-		cmocka_unit_test_setup_teardown(test_reserved_keys_go_away, setup_chains, ask_begin),
+		CASE(test_absent_keys_are_locked),
+		cmocka_unit_test_setup_teardown(test_same_tag, setup_same_tag, ask_begin),
+		cmocka_unit_test_setup_teardown(test_reserved_keys_go_away, setup_chains,
+						ask_begin),
 		cmocka_unit_test_setup_teardown(test_many_new_chains, setup_short_index, ask_begin),
 		CASE(test_too_many_keys),
 		CASE(test_memory_runs_out),
 		CASE(test_killed_with_slots),
 		CASE(test_side_by_side),
+		CASE(test_single_operations_beside),
 	};
 
 	return bed_begin(argc, argv)
