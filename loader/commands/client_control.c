@@ -21,9 +21,8 @@ static bool can_wait(const struct client *c)
 bool client_postpones(struct client *c, const struct command *cmd)
 {
 	const struct pause *p = &c->worker->pause;
-	bool writes = cmd->flags & CMD_WRITE || (cmd->fn == cmd_exec && transaction_of(c)->writes);
 
-	return p->until_ns && (p->all || writes) && can_wait(c);
+	return p->until_ns && (p->all || command_writes(c, cmd)) && can_wait(c);
 }
 
 void cmd_client_pause(struct client *c, unsigned int argc, const struct resp_arg *argv)

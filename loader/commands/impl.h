@@ -185,6 +185,8 @@ struct call {
 /* After MULTI: queues the command, or refuses it, and replies.  False: it is to be executed. */
 bool transaction_queues(struct client *c, const struct command *cmd, unsigned int argc,
 			const struct resp_arg *argv);
+/* Does the command change keys?  EXEC does if one of the queued commands does. */
+bool command_writes(struct client *c, const struct command *cmd);
 /* Forgets what is queued and watched. */
 void transaction_end(struct client *c);
 size_t transaction_memory(const struct transaction *t);

@@ -106,7 +106,7 @@ static int entry_load(struct store_ctx *ctx, struct overlay *o, struct overlay_e
 	int ret = read(ctx, &op, &now);
 
 	if (ret && ret != -ENOENT)
-		return ret;
+		return o->error = ret;
 	version = ret ? 0 : now.version;
 	if (e->expected == XKV_TXN_ANY) {
 		e->exists = !ret;
@@ -221,7 +221,8 @@ static int do_set(struct overlay *o, struct overlay_entry *e, const struct store
 	}
 	if (old)
 		give_old(o, e, out);
-	ret = write_value(o, e, op->value, op->value_len, keep ? e->expire_ms : op->expire_ms);
+	ret = write_value(o, e, op->value, op->value_len,
+			  keep ? e->expire_ms : expiry_limited(op->expire_ms));
 	if (!ret)
 		describe(e, out);
 	return ret;
@@ -293,7 +294,7 @@ static int do_expire(struct overlay *o, struct overlay_entry *e, const struct st
 		return -ENOENT;
 	if ((op->flags & XKV_CAS) && e->version != op->version)
 		return -ECANCELED;
-	e->expire_ms = op->expire_ms;
+	e->expire_ms = expiry_limited(op->expire_ms);
 	e->version = o->version += 2;
 	if (e->action == XKV_TXN_CHECK)
 		e->action = XKV_TXN_EXPIRE;

@@ -34,7 +34,7 @@ struct overlay {
 	struct overlay_entry *bucket[OVERLAY_BUCKETS], *last; /* owned */
 	size_t count;
 	uint64_t version; /* of the last change: odd, unlike those of the store */
-	int error;	  /* why it cannot be committed: -ECANCELED, -ENOMEM */
+	int error;	  /* why it cannot be committed: -ECANCELED, -ENOMEM, -EBUSY */
 	void *old;	  /* the value that an operation has replaced and returned; owned */
 };
 

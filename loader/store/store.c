@@ -13,12 +13,6 @@
 
 /* ---- requests ------------------------------------------------------------ */
 
-/* Limits an expiry to what the protocol can express, some 285,000 years from now. */
-static uint64_t latest(uint64_t expire_ms)
-{
-	return expire_ms < XKV_TTL_MAX ? expire_ms : XKV_TTL_MAX;
-}
-
 static bool is_valid(const struct store_op *op)
 {
 	return op->key_len && op->key_len <= XKV_KEY_MAX && op->value_len <= XKV_VALUE_MAX;
@@ -55,7 +49,7 @@ static void put_op(struct store_ctx *ctx, unsigned int nr, const struct store_op
 	if (op->expired)
 		ctx->request[nr].flags |= XKV_REQUEST_EXPIRED;
 	wire->flags = op->flags | (op->expire_ms ? XKV_ABSTTL : 0);
-	wire->ttl = htobe64(latest(op->expire_ms));
+	wire->ttl = htobe64(expiry_limited(op->expire_ms));
 	wire->version = htobe64(op->version);
 	if (op->opcode == XKV_OP_INCR)
 		request_value(ctx, nr, &amount, sizeof(amount));

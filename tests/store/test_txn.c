@@ -21,6 +21,7 @@
 #include "loader/store/store.h"
 #include "loader/store/txn.h"
 #include "loader/store/impl.h"
+#include "loader/util/clock.h"
 #include "ask.h"
 #include "fixture.h"
 #include "packet.h"
@@ -156,6 +157,53 @@ static void test_expiry_alone(void **state)
 	assert_int_equal(store_get(bed.ctx, "a", 1, &e), -ENOENT);
 	assert_int_equal(commit(), 0);
 	is_gone("a");
+}
+
+/* What expires between reading and the commit has changed, even if nobody has removed it. */
+static void test_expires_before_the_commit(void **state)
+{
+	struct store_entry e;
+
+	(void)state;
+	for (int written = 0; written < 3; written++) {
+		assert_int_equal(store_set(bed.ctx, "a", 1, "1", 1, 0, 0,
+					   store_now_ms(bed.st) + 60000, NULL),
+				 0);
+		txn();
+		sees("a", "1");
+		set("b", "1");
+		if (written == 1)
+			set("a", "2");
+		if (written == 2)
+			assert_int_equal(store_expire(bed.ctx, "a", 1, 0), 0);
+		pass_time(120000);
+		assert_int_equal(commit(), -ECANCELED);
+		is_gone("b");
+		is_gone("a");
+		txn(); /* read as absent, though its slot is still there */
+		assert_int_equal(store_get(bed.ctx, "a", 1, &e), -ENOENT);
+		set("b", "1");
+		assert_int_equal(commit(), 0);
+		holds_text("b", "1");
+		del("b");
+		expire_all();
+		pass_time(-120000);
+	}
+	account();
+}
+
+/* An expiry that the protocol cannot express is limited as outside of transactions. */
+static void test_latest_expiry(void **state)
+{
+	(void)state;
+	txn();
+	assert_int_equal(store_set(bed.ctx, "a", 1, "1", 1, 0, 0, INT64_MAX, NULL), 0);
+	set("b", "1");
+	assert_int_equal(store_expire(bed.ctx, "b", 1, INT64_MAX), 0);
+	assert_int_equal(entry_of("a", 1).expire_ms, XKV_TTL_MAX);
+	assert_int_equal(commit(), 0);
+	assert_int_equal(entry_of("a", 1).expire_ms, XKV_TTL_MAX);
+	assert_int_equal(entry_of("b", 1).expire_ms, XKV_TTL_MAX);
 }
 
 /* ---- conflicts --------------------------------------------------------------- */
@@ -538,13 +586,14 @@ static void test_side_by_side(void **state)
 	account();
 }
 
-#define ROUNDS 1500
-#define WIDTH  100 /* more keys: they take time between the steps of a commit */
+#define ROUNDS 600
+#define WIDTH  900 /* more keys: they take time between the steps of a commit */
 
 enum against { OVERWRITTEN, CREATED, DELETED_BLINDLY, KINDS };
 
 static const char *const raced[KINDS] = { "x", "made", "gone" };
 static atomic_uint arrived;
+static _Atomic uint64_t took_ns; /* by the last transaction */
 
 /* Both go on at the same moment, if both have a CPU. */
 static void meet(unsigned int number)
@@ -561,13 +610,15 @@ static void *change_then_read(void *arg)
 	struct store_ctx *ctx = store_ctx_get(bed.st);
 	bool *before = arg;
 	struct store_entry e;
+	uint64_t end;
 
 	for (unsigned int i = 0; ctx && i < ROUNDS; i++) {
 		const char *key = raced[i % KINDS];
 
 		meet(2 * i + 1);
-		for (unsigned int spin = 0; spin < i * 7919 % 20000; spin++)
-			atomic_load(&arrived);
+		end = monotonic_ns() + took_ns / 101 * (i * 37 % 101); /* at any time of it */
+		while (monotonic_ns() < end)
+			;
 		if (store_set(ctx, key, strlen(key), "2", 1, 0, 0, 0, NULL) ||
 		    store_get(ctx, "y", 1, &e))
 			break;
@@ -614,6 +665,7 @@ static void test_single_operations_beside(void **state)
 	static bool before[ROUNDS];
 	unsigned int earlier = 0, done = 0;
 	pthread_t thread;
+	uint64_t start;
 	int ret;
 
 	(void)state;
@@ -626,7 +678,9 @@ static void test_single_operations_beside(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, change_then_read, before), 0);
 	for (unsigned int i = 0; i < ROUNDS; i++) {
 		meet(2 * i + 1);
+		start = monotonic_ns();
 		ret = change_against(i % KINDS);
+		took_ns = monotonic_ns() - start;
 		meet(2 * i + 2);
 		if (ret)
 			assert_int_equal(ret, -ECANCELED);
@@ -653,6 +707,8 @@ int main(int argc, char *argv[])
 		CASE(test_abort_leaves_all_as_it_was),
 		CASE(test_blind_writes),
 		CASE(test_expiry_alone),
+		CASE(test_expires_before_the_commit),
+		CASE(test_latest_expiry),
 		CASE(test_read_key_was_changed),
 		CASE(test_written_key_was_changed),
 		CASE(test_expected_version),
