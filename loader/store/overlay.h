@@ -57,4 +57,13 @@ int overlay_get(struct store_ctx *ctx, struct overlay *o, const void *key, size_
 int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,
 	       overlay_read_fn *read, struct store_entry *out);
 
+/*
+ * Reading ahead, for several operations at once: the entry that `op` will have to read from the
+ * store, with how in *read; NULL if it has not to.  overlay_was_read() takes the result.
+ */
+struct overlay_entry *overlay_reads(struct store_ctx *ctx, struct overlay *o,
+				    const struct store_op *op, struct store_op *read);
+void overlay_was_read(struct overlay *o, struct overlay_entry *e, const struct store_op *read,
+		      int ret, const struct store_entry *now);
+
 #endif

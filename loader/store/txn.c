@@ -24,6 +24,7 @@ struct commit {
 	unsigned int count;
 	uint64_t bucket_mask;
 	bool writes;
+	bool puts; /* it needs slots */
 };
 
 static bool has_part(const struct overlay_entry *e)
@@ -61,6 +62,7 @@ static int collect(struct commit *c, const struct overlay *o)
 			continue;
 		c->entry[c->count++] = e;
 		c->writes |= e->action != XKV_TXN_CHECK;
+		c->puts |= e->action == XKV_TXN_PUT;
 	}
 	if (c->count > XKV_TXN_KEYS)
 		return -E2BIG;
@@ -243,13 +245,13 @@ static int commit_locked(struct commit *c)
 	for (unsigned int i = 0; i < c->count; i++)
 		put_key(st, &st->txn_key[i], c->entry[i]);
 	ret = take_all_large(c);
-	if (!ret)
+	if (!ret && c->puts)
 		ret = take_slots(c->ctx, 0, c->count);
 	if (!ret) {
 		fill_slots(c);
 		ret = commit_keys(c);
 	}
-	if (ret && free_slots(c->ctx, 0, c->count))
+	if (ret && c->puts && free_slots(c->ctx, 0, c->count))
 		log_warning("slots of a transaction could not be freed");
 	return ret;
 }

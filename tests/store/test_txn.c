@@ -206,6 +206,61 @@ static void test_latest_expiry(void **state)
 	assert_int_equal(entry_of("b", 1).expire_ms, XKV_TTL_MAX);
 }
 
+struct got {
+	int ret[80];
+	size_t len[80];
+	char first[80];
+};
+
+static void on_got(void *arg, unsigned int op, int ret, const struct store_entry *e)
+{
+	struct got *g = arg;
+
+	g->ret[op] = ret;
+	g->len[op] = e->value ? e->value_len : 0;
+	g->first[op] = e->value_len ? *(const char *)e->value : 0;
+}
+
+/* Operations in a batch read together what they need; each sees what those before it did. */
+static void test_batch(void **state)
+{
+	static char key[80][8];
+	struct store_op op[80];
+	static struct got g;
+
+	(void)state;
+	for (int i = 0; i < 80; i++) {
+		snprintf(key[i], sizeof(key[i]), "k%d", i / 4);
+		op[i] = (struct store_op){ .opcode = i % 4 == 2 ? XKV_OP_DELETE : XKV_OP_GET,
+					   .key = key[i],
+					   .key_len = strlen(key[i]) };
+		if (i % 4 == 0 && i % 5)
+			assert_int_equal(store_set(bed.ctx, key[i], strlen(key[i]),
+						   i % 3 ? "1" : (const void *)zeros,
+						   i % 3 ? 1 : 100000, 0, 0, 0, NULL),
+					 0);
+	}
+	op[7].key_len = 0;
+	txn();
+	set("k2", "22");
+	store_run(bed.ctx, op, 80, on_got, &g);
+	assert_int_equal(g.ret[7], -EMSGSIZE);
+	for (int i = 0; i < 80; i++) {
+		bool there = i / 4 * 4 % 5 && i % 4 < 2;
+		size_t len = i / 4 == 2 ? 2 : i / 4 * 4 % 3 ? 1 : 100000;
+
+		if (i == 7)
+			continue;
+		assert_int_equal(g.ret[i], there || (i % 4 == 2 && i / 4 * 4 % 5) ? 0 : -ENOENT);
+		assert_int_equal(g.len[i], there ? len : 0);
+		assert_int_equal(g.first[i], there && len == 1 ? '1' : there && len == 2 ? '2' : 0);
+	}
+	assert_int_equal(commit(), 0);
+	for (int i = 0; i < 20; i++)
+		is_gone(key[i * 4]);
+	account();
+}
+
 /* ---- conflicts --------------------------------------------------------------- */
 
 static void test_read_key_was_changed(void **state)
@@ -733,6 +788,7 @@ int main(int argc, char *argv[])
 		CASE(test_expiry_alone),
 		CASE(test_expires_before_the_commit),
 		CASE(test_latest_expiry),
+		CASE(test_batch),
 		CASE(test_read_key_was_changed),
 		CASE(test_written_key_was_changed),
 		CASE(test_expected_version),
