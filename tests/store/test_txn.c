@@ -139,6 +139,37 @@ static void test_blind_writes(void **state)
 	account();
 }
 
+/* The search for expired entries has to know of each expiry that is given. */
+static void test_expiry_is_counted(void **state)
+{
+	uint64_t ttls = count_of(XKV_C_ttls_given);
+
+	(void)state;
+	put_text("a", "1");
+	txn();
+	assert_int_equal(store_expire(bed.ctx, "a", 1, store_now_ms(bed.st) + 100000), 0);
+	set("b", "1");
+	assert_int_equal(commit(), 0);
+	assert_int_equal(count_of(XKV_C_ttls_given), ttls + 1);
+	txn();
+	set("b", "2");
+	assert_int_equal(store_expire(bed.ctx, "b", 1, store_now_ms(bed.st) + 100000), 0);
+	assert_int_equal(commit(), 0);
+	assert_int_equal(count_of(XKV_C_ttls_given), ttls + 2);
+}
+
+/* A key does not become one that was never used because it is overwritten. */
+static void test_use_is_kept(void **state)
+{
+	(void)state;
+	put_text("a", "1");
+	bed_slot(&bed, "a", 1)->access = 77;
+	txn();
+	set("a", "2");
+	assert_int_equal(commit(), 0);
+	assert_int_equal(bed_slot(&bed, "a", 1)->access, 77);
+}
+
 static void test_expiry_alone(void **state)
 {
 	struct store_entry e;
@@ -469,6 +500,27 @@ static void test_reserved_keys_go_away(void **state)
 	}
 }
 
+static void test_deleted_from_chains(void **state)
+{
+	unsigned int chains = bed_chain_count(&bed);
+	char key[16];
+
+	(void)state;
+	for (int deleted = 0; deleted < 2; deleted++) {
+		txn();
+		for (int i = 0; i < 40; i++) {
+			snprintf(key, sizeof(key), "many%d", i);
+			if (deleted)
+				assert_int_equal(del(key), 0);
+			else
+				set(key, "1");
+		}
+		assert_int_equal(commit(), 0);
+		assert_int_equal(bed_chain_count(&bed) > chains, !deleted);
+		account();
+	}
+}
+
 /* More overflow buckets than there are free slots for them, all in one transaction. */
 static void test_many_new_chains(void **state)
 {
@@ -785,6 +837,8 @@ int main(int argc, char *argv[])
 		CASE(test_all_at_once),
 		CASE(test_abort_leaves_all_as_it_was),
 		CASE(test_blind_writes),
+		CASE(test_expiry_is_counted),
+		CASE(test_use_is_kept),
 		CASE(test_expiry_alone),
 		CASE(test_expires_before_the_commit),
 		CASE(test_latest_expiry),
@@ -797,6 +851,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test_setup_teardown(test_same_tag, setup_same_tag, ask_begin),
 		cmocka_unit_test_setup_teardown(test_reserved_keys_go_away, setup_chains,
 						ask_begin),
+		cmocka_unit_test_setup_teardown(test_deleted_from_chains, setup_chains, ask_begin),
 		cmocka_unit_test_setup_teardown(test_many_new_chains, setup_short_index, ask_begin),
 		CASE(test_too_many_keys),
 		CASE(test_memory_runs_out),
