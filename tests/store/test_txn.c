@@ -528,15 +528,36 @@ static void test_many_new_chains(void **state)
 
 	(void)state;
 	txn();
-	for (int i = 0; i < 500; i++) {
+	for (int i = 0; i < 1000; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
 		set(key, "value");
 	}
 	assert_int_equal(commit(), 0);
-	for (int i = 0; i < 500; i++) {
+	for (int i = 0; i < 1000; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
 		holds_text(key, "value");
 	}
+	account();
+}
+
+/* Keys that are read as absent are in the same buckets as keys that are written. */
+static void test_absent_keys_beside_new_ones(void **state)
+{
+	struct store_entry e;
+	char key[16];
+
+	(void)state;
+	txn();
+	for (int i = 0; i < 200; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		if (i % 3)
+			set(key, "value");
+		else
+			assert_int_equal(store_get(bed.ctx, key, strlen(key), &e), -ENOENT);
+	}
+	assert_int_equal(commit(), 0);
+	holds_text("k199", "value");
+	is_gone("k198");
 	account();
 }
 
@@ -853,6 +874,8 @@ int main(int argc, char *argv[])
 						ask_begin),
 		cmocka_unit_test_setup_teardown(test_deleted_from_chains, setup_chains, ask_begin),
 		cmocka_unit_test_setup_teardown(test_many_new_chains, setup_short_index, ask_begin),
+		cmocka_unit_test_setup_teardown(test_absent_keys_beside_new_ones, setup_short_index,
+						ask_begin),
 		CASE(test_too_many_keys),
 		CASE(test_memory_runs_out),
 		CASE(test_killed_with_slots),
