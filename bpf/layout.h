@@ -588,7 +588,7 @@ struct xkv_batch_args {
 #define XKV_TXN_MAX    (XKV_TXN_KEYS + XKV_TXN_SPARES)
 #define XKV_TXN_ANY    1 /* expected version: whatever the key holds; versions are even */
 
-/* What becomes of a key; those whose index entry changes come last. */
+/* What becomes of a key. */
 enum xkv_txn_action {
 	XKV_TXN_CHECK,	/* nothing: it was only read */
 	XKV_TXN_EXPIRE, /* gets the expiry expire_ms */
@@ -624,7 +624,7 @@ enum xkv_txn_cmd {
 struct xkv_txn_args {
 	__u32 cmd;
 	__u32 first;   /* TAKE, FREE: of the keys */
-	__u32 count;   /* keys; those of one bucket whose index entry changes are neighbours */
+	__u32 count;   /* keys; those of one bucket that has to be locked are neighbours */
 	__u32 request; /* COMMIT: of xkv_batch, for the program's use */
 	__s32 outcome; /* out: -1 = done, -2 = a key is not as expected, or enum xkv_counter */
 	__u32 no_slot; /* out: the class that has no free slot (XKV_C_pass_no_slot) */

@@ -4,16 +4,18 @@
  * has read the keys, and has filled a slot for each that it writes (loader/store/txn.c); this is
  * the commit, in one run of a program:
  *
- *   lock      the slots of the keys that change, and compares the version of every key
- *   reserve   locks the buckets whose entries change; keys that do not exist get an entry, whose
- *             slot reads as busy
- *   validate  the keys that were only read have not changed since they were compared
+ *   find      every key, and compares its version
+ *   lock      the slots of the keys that change
+ *   reserve   locks the buckets whose entries change, or that have to lack a key; keys that are
+ *             created get an entry, whose slot reads as busy
+ *   validate  the keys that were only read have not changed since they were found
  *   apply     each change goes through the commit point; cannot fail
  *
  * The order is that of Silo (Tu et al., SOSP 2013): all that is written is locked before what is
- * read is validated, so transactions are serializable.  All locks are tried a bounded number of
- * times, and in the order slots, buckets; what fails before `apply` is rolled back, and xkvd tries
- * again.  While a key is locked it reads as busy in every other operation.
+ * read is validated, so transactions are serializable.  An absent key has no version that could be
+ * validated; its bucket is locked instead.  All locks are tried a bounded number of times, and in
+ * the order slots, buckets; what fails before `apply` is rolled back, and xkvd tries again.  While
+ * a key is locked it reads as busy in every other operation.
  */
 #ifndef XKV_TXN_BPF_H
 #define XKV_TXN_BPF_H
@@ -43,9 +45,10 @@ static __always_inline void txn_load(struct xkv_request *rq, const struct xkv_tx
 		rq->in_word[i] = k->key[i];
 }
 
-static __always_inline bool changes_index(const struct xkv_txn_key *k)
+/* Does its bucket have to be locked?  The index entry changes, or the key has to stay absent. */
+static __always_inline bool needs_bucket(const struct xkv_txn_key *k)
 {
-	return k->action == XKV_TXN_PUT || (k->action == XKV_TXN_DELETE && k->ref);
+	return !k->ref || k->action == XKV_TXN_PUT || k->action == XKV_TXN_DELETE;
 }
 
 static __always_inline bool is_expected(const struct xkv_txn_key *k, __u64 version)
@@ -53,13 +56,14 @@ static __always_inline bool is_expected(const struct xkv_txn_key *k, __u64 versi
 	return k->expected == XKV_TXN_ANY || k->expected == version;
 }
 
-/* ---- lock ---------------------------------------------------------------- */
+/* ---- find, lock ---------------------------------------------------------- */
 
 /*
- * Finds the key, locks its slot if it is to be changed, and compares its version; a key that has
- * expired does not exist.  XKV_TXN_DONE, XKV_TXN_CONFLICT, or busy.
+ * Finds the key and compares its version; a key that has expired does not exist.  Nothing is locked
+ * yet: find() would take a slot that this transaction has locked, of another key with the same tag,
+ * for one that may get the key.  XKV_TXN_DONE, XKV_TXN_CONFLICT, or busy.
  */
-__noinline int txn_lock(struct xkv_request *rq, __u32 index)
+__noinline int txn_find(struct xkv_request *rq, __u32 index)
 {
 	struct xkv_txn_key *k = txn_key(index);
 	struct xkv_slot *slot;
@@ -75,14 +79,12 @@ __noinline int txn_lock(struct xkv_request *rq, __u32 index)
 			return XKV_C_pass_busy;
 		if (found == ABSENT)
 			return is_expected(k, 0) ? XKV_TXN_DONE : XKV_TXN_CONFLICT;
-		slot = k->action == XKV_TXN_CHECK ? slot_at(rq->ref) : lock_found(rq);
+		slot = slot_at(rq->ref);
 		if (!slot)
 			continue;
 		expire_ms = READ_ONCE(slot->expire_ms);
 		smp_rmb();
-		if (k->action != XKV_TXN_CHECK)
-			k->state = XKV_TXN_LOCKED;
-		else if (READ_ONCE(slot->seq) != rq->seq)
+		if (READ_ONCE(slot->seq) != rq->seq)
 			continue;
 		k->ref = rq->ref;
 		k->seq = rq->seq;
@@ -92,15 +94,75 @@ __noinline int txn_lock(struct xkv_request *rq, __u32 index)
 	return XKV_C_pass_busy;
 }
 
+static int txn_find_one(__u32 index, struct xkv_txn_args *args)
+{
+	args->outcome = txn_find(txn_request(args), index);
+	return args->outcome != XKV_TXN_DONE;
+}
+
+/* Locks the slot of a key that changes, unless it was changed since it was found. */
 static int txn_lock_one(__u32 index, struct xkv_txn_args *args)
 {
-	args->outcome = txn_lock(txn_request(args), index);
-	return args->outcome != XKV_TXN_DONE;
+	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_slot *slot;
+
+	if (!k)
+		return 1;
+	if (k->action == XKV_TXN_CHECK || !k->ref)
+		return 0;
+	slot = slot_at(k->ref);
+	if (!slot || __sync_val_compare_and_swap(&slot->seq, k->seq, k->seq | 1) != k->seq) {
+		args->outcome = XKV_C_pass_busy;
+		return 1;
+	}
+	k->state = XKV_TXN_LOCKED;
+	return 0;
 }
 
 /* ---- reserve ------------------------------------------------------------- */
 
-/* Puts the slot of a new key into the index; its bucket is locked. */
+/*
+ * Is the current key missing in a locked bucket?  Its entries stay, and so do the keys in their
+ * slots, locked or not.
+ */
+__noinline int bucket_lacks_key(struct xkv_request *rq, struct xkv_bucket *b)
+{
+	struct xkv_slot *slot;
+	__u64 entry;
+
+	if (!rq || !b)
+		return false;
+	for (int way = 0; way < XKV_WAYS; way++) {
+		entry = READ_ONCE(b->entry[way]);
+		if ((entry ^ rq->fingerprint) >> XKV_REF_BITS || !entry)
+			continue;
+		slot = slot_at(entry);
+		if (!slot || !key_differs(&IN(rq, rq->key_off), rq->key_len, slot))
+			return false;
+	}
+	return true;
+}
+
+/* The same for a bucket and its chain. */
+static __always_inline bool txn_lacks_key(struct xkv_request *rq, struct xkv_bucket *home)
+{
+	struct xkv_bucket *b = home;
+	struct xkv_chain *chain;
+
+	for (int i = 0; i <= XKV_CHAIN_MAX; i++) {
+		if (!bucket_lacks_key(rq, b))
+			return false;
+		if (!(b->head & XKV_REF_MASK))
+			return true;
+		chain = next_of(b->head);
+		if (!chain)
+			return false;
+		b = &chain->bucket;
+	}
+	return false;
+}
+
+/* A key that was not found, in its locked bucket: gets an entry, if it is created. */
 __noinline int txn_reserve(struct xkv_request *rq, __u32 index)
 {
 	struct xkv_txn_key *k = txn_key(index);
@@ -111,8 +173,10 @@ __noinline int txn_reserve(struct xkv_request *rq, __u32 index)
 		return XKV_C_pass_busy;
 	txn_load(rq, k);
 	home = home_of(config(), k->fingerprint);
-	if (!home || !chain_lacks_key(rq, home))
+	if (!home || !txn_lacks_key(rq, home))
 		return XKV_C_pass_busy; /* it exists by now */
+	if (k->action != XKV_TXN_PUT)
+		return XKV_TXN_DONE;
 	outcome = chain_add(rq, home, entry_of(rq, k->prefilled));
 	if (outcome == XKV_TXN_DONE)
 		k->state |= XKV_TXN_RESERVED;
@@ -129,7 +193,7 @@ static int txn_reserve_one(__u32 index, struct xkv_txn_args *args)
 
 	if (!k || !cfg || !rq)
 		return 1;
-	if (!changes_index(k))
+	if (!needs_bucket(k))
 		return 0;
 	bucket = k->fingerprint & cfg->bucket_mask;
 	if (args->bucket != bucket) {
@@ -150,32 +214,21 @@ static int txn_reserve_one(__u32 index, struct xkv_txn_args *args)
 
 /* ---- validate ------------------------------------------------------------ */
 
-/* A key that was only read: is it still what it was when its version was compared? */
-__noinline int txn_validate(struct xkv_request *rq, __u32 index)
+/* A key that was only read: is it still what it was when it was found? */
+static int txn_validate_one(__u32 index, struct xkv_txn_args *args)
 {
 	struct xkv_txn_key *k = txn_key(index);
 	struct xkv_slot *slot;
 
-	if (!rq || !k)
-		return XKV_C_pass_busy;
-	if (k->ref) {
-		slot = slot_at(k->ref);
-		return slot && READ_ONCE(slot->seq) == k->seq ? XKV_TXN_DONE : XKV_C_pass_busy;
-	}
-	txn_load(rq, k);
-	return find(rq) == ABSENT ? XKV_TXN_DONE : XKV_C_pass_busy;
-}
-
-static int txn_validate_one(__u32 index, struct xkv_txn_args *args)
-{
-	struct xkv_request *rq = txn_request(args);
-	struct xkv_txn_key *k = txn_key(index);
-
 	if (!k)
 		return 1;
-	if (k->action == XKV_TXN_CHECK)
-		args->outcome = txn_validate(rq, index);
-	return args->outcome != XKV_TXN_DONE;
+	if (k->action != XKV_TXN_CHECK || !k->ref)
+		return 0;
+	slot = slot_at(k->ref);
+	if (slot && READ_ONCE(slot->seq) == k->seq)
+		return 0;
+	args->outcome = XKV_C_pass_busy;
+	return 1;
 }
 
 /* ---- apply --------------------------------------------------------------- */
@@ -339,7 +392,9 @@ static __always_inline void txn_commit(struct xkv_txn_args *args)
 	rq->now_ms = 0;
 	args->bucket = ~0U;
 	args->outcome = XKV_TXN_DONE;
-	bpf_loop(count, txn_lock_one, args, 0);
+	bpf_loop(count, txn_find_one, args, 0);
+	if (args->outcome == XKV_TXN_DONE)
+		bpf_loop(count, txn_lock_one, args, 0);
 	if (args->outcome == XKV_TXN_DONE)
 		bpf_loop(count, txn_reserve_one, args, 0);
 	if (args->outcome == XKV_TXN_DONE)

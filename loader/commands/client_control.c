@@ -20,15 +20,17 @@ static bool can_wait(const struct client *c)
 
 bool client_pause_stops(const struct command *cmd)
 {
-	return cmd->flags & CMD_WRITE || cmd->fn == cmd_publish || cmd->fn == cmd_spublish;
+	return cmd->flags & CMD_WRITE || cmd->fn == cmd_publish || cmd->fn == cmd_spublish ||
+	       cmd->fn == cmd_eval || cmd->fn == cmd_evalsha;
 }
 
 bool client_postpones(struct client *c, const struct command *cmd)
 {
 	const struct pause *p = &c->worker->pause;
-	bool writes = client_pause_stops(cmd) || (cmd->fn == cmd_exec && transaction_of(c)->writes);
+	bool stops =
+		client_pause_stops(cmd) || (cmd->fn == cmd_exec && transaction_of(c)->pause_stops);
 
-	return p->until_ns && (p->all || writes) && can_wait(c);
+	return p->until_ns && (p->all || stops) && can_wait(c);
 }
 
 void cmd_client_pause(struct client *c, unsigned int argc, const struct resp_arg *argv)

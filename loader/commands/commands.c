@@ -856,27 +856,48 @@ static const char *refused_keys(const struct client *c, const struct command *cm
 	return NULL;
 }
 
+#define MISCONF                                                                                    \
+	"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist " \
+	"to disk. Commands that may modify the data set are disabled, because this instance is "   \
+	"configured to report errors during writes if RDB snapshotting fails "                     \
+	"(stop-writes-on-bgsave-error option). Please check the Redis logs for details about the " \
+	"RDB error."
+
+/* Replies why a command is not executed; an EXEC that is refused ends the transaction. */
+static void refuse(struct client *c, const struct command *cmd, const char *code, const char *why)
+{
+	if (cmd->fn == cmd_exec) {
+		transaction_end(c);
+		reply_error(reply_now(c), "EXECABORT Transaction discarded because of: %s%s",
+			    strcmp(code, "ERR ") ? code : "", why);
+	} else {
+		reply_error(reply_now(c), "%s%s", code, why);
+	}
+}
+
 /* May it be executed?  If not, the error was replied. */
 static bool accepted(struct client *c, const struct command *cmd, unsigned int argc,
 		     const struct resp_arg *argv)
 {
-	char name[COMMAND_NAME_MAX];
+	char name[COMMAND_NAME_MAX], text[COMMAND_NAME_MAX + 64];
 	const char *why;
 
 	if (!command_arity_ok(cmd, argc)) {
-		reply_error(reply_now(c), "ERR wrong number of arguments for '%s' command",
-			    command_full_name(cmd, name));
+		snprintf(text, sizeof(text), "wrong number of arguments for '%s' command",
+			 command_full_name(cmd, name));
+		refuse(c, cmd, "ERR ", text);
 		return false;
 	}
 	/* keys in a list are done in slices if they are queued */
 	if ((cmd->last >= 0 || !(cmd->flags & CMD_QUEUES)) && !(cmd->flags & CMD_ANY_ARGS) &&
 	    argc > PLAIN_ARGS_MAX) {
-		reply_error(reply_now(c), "ERR too many arguments for '%s' command",
-			    command_full_name(cmd, name));
+		snprintf(text, sizeof(text), "too many arguments for '%s' command",
+			 command_full_name(cmd, name));
+		refuse(c, cmd, "ERR ", text);
 		return false;
 	}
 	if (!(cmd->flags & CMD_NO_AUTH) && client_needs_auth(c)) {
-		reply_error(reply_now(c), "NOAUTH Authentication required.");
+		refuse(c, cmd, "NOAUTH ", "Authentication required.");
 		return false;
 	}
 	why = refused_keys(c, cmd, argc, argv);
@@ -884,14 +905,8 @@ static bool accepted(struct client *c, const struct command *cmd, unsigned int a
 		reply_error(reply_now(c), "%s", why);
 		return false;
 	}
-	if (c->srv->writes_refused && ((cmd->flags & CMD_WRITE) || cmd->fn == cmd_ping)) {
-		reply_error(
-			reply_now(c),
-			"MISCONF Redis is configured to save RDB snapshots, but it's currently "
-			"unable to persist to disk. Commands that may modify the data set are "
-			"disabled, because this instance is configured to report errors during "
-			"writes if RDB snapshotting fails (stop-writes-on-bgsave-error "
-			"option). Please check the Redis logs for details about the RDB error.");
+	if (c->srv->writes_refused && (command_writes(c, cmd) || cmd->fn == cmd_ping)) {
+		refuse(c, cmd, "", MISCONF);
 		return false;
 	}
 	if (pubsub_refuses(c, cmd)) {

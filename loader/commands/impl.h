@@ -134,6 +134,7 @@ struct transaction {
 	size_t bytes;		/* of the arguments that are queued */
 	bool failed;		/* a command was refused: EXEC will not execute the others */
 	bool writes;		/* one of the commands does */
+	bool pause_stops;	/* CLIENT PAUSE WRITE holds back one of the commands */
 	bool runs;		/* commands are being executed together */
 	bool in_exec;		/* the reply of EXEC is not yet complete */
 	bool has_slot, crosses; /* in an emulated cluster: has `slot`; keys have several */
@@ -201,6 +202,8 @@ struct call {
 /* After MULTI: queues the command, or refuses it, and replies.  False: it is to be executed. */
 bool transaction_queues(struct client *c, const struct command *cmd, unsigned int argc,
 			const struct resp_arg *argv);
+/* Does the command change keys?  EXEC does if one of the queued commands does. */
+bool command_writes(struct client *c, const struct command *cmd);
 /* Forgets what is queued and watched. */
 void transaction_end(struct client *c);
 size_t transaction_memory(const struct transaction *t);
@@ -243,7 +246,10 @@ void monitor_tell(struct client *c, const struct command *cmd, unsigned int argc
 /* Ends MONITOR; no effect if the client does not monitor. */
 void monitor_end(struct client *c);
 
-/* client_control.c: does CLIENT PAUSE WRITE hold back such a command?  As in Redis also PUBLISH. */
+/*
+ * client_control.c: does CLIENT PAUSE WRITE hold back such a command?  As in Redis also PUBLISH and
+ * scripts.
+ */
 bool client_pause_stops(const struct command *cmd);
 /* Does CLIENT PAUSE hold this command back? */
 bool client_postpones(struct client *c, const struct command *cmd);

@@ -24,31 +24,40 @@ _Static_assert(STORE_TXN_KEYS == 1024, "a text below names it");
 
 /* --- executing together --- */
 
-/* One try; the replies are dropped if it fails.  `changed`: whether `fn` has returned true. */
+/*
+ * One try.  If it fails, the replies are dropped, and so is what it has changed in how to reply.
+ * `changed`: whether anything was to be committed.
+ */
 static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *changed)
 {
-	struct reply outer = c->session.reply, inner;
+	struct session *s = &c->session;
+	struct reply outer = s->reply, inner;
+	enum reply_skip skip = s->skip;
 	int ret = store_txn_begin(c->worker->ctx);
+	bool done;
 
 	if (ret)
 		return ret;
-	reply_part(&c->session.reply, &outer);
-	*changed = fn(c, arg);
-	if (*changed) {
-		commands_flush(c);
+	reply_part(&s->reply, &outer);
+	done = fn(c, arg);
+	commands_flush(c);
+	/* who has to be disconnected for replies that are too long has changed nothing */
+	*changed = done && !s->reply.out.failed;
+	if (*changed)
 		ret = store_txn_commit(c->worker->ctx);
-	} else {
-		store_txn_abort(c->worker->ctx);
-	}
-	inner = c->session.reply;
-	outer.protocol = inner.protocol;
-	c->session.reply = outer;
-	if (ret)
-		reply_free(&inner);
 	else
-		reply_splice(&c->session.reply, &inner);
-	c->session.reply.muted = inner.muted;
-	return ret;
+		store_txn_abort(c->worker->ctx);
+	inner = s->reply;
+	s->reply = outer;
+	if (ret) {
+		s->skip = skip;
+		reply_free(&inner);
+		return ret;
+	}
+	s->reply.protocol = inner.protocol;
+	s->reply.muted = inner.muted;
+	reply_splice(&s->reply, &inner);
+	return 0;
 }
 
 int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
@@ -132,7 +141,7 @@ static void forget_queued(struct transaction *t)
 	t->queued = NULL;
 	t->count = t->room = 0;
 	t->bytes = 0;
-	t->failed = t->writes = t->has_slot = t->crosses = false;
+	t->failed = t->writes = t->pause_stops = t->has_slot = t->crosses = false;
 }
 
 static void forget_watched(struct transaction *t)
@@ -147,6 +156,11 @@ void transaction_end(struct client *c)
 	c->session.multi = false;
 	forget_queued(transaction_of(c));
 	forget_watched(transaction_of(c));
+}
+
+bool command_writes(struct client *c, const struct command *cmd)
+{
+	return cmd->flags & CMD_WRITE || (cmd->fn == cmd_exec && transaction_of(c)->writes);
 }
 
 size_t transaction_memory(const struct transaction *t)
@@ -221,7 +235,8 @@ static bool queue_add(struct client *c, const struct command *cmd, unsigned int 
 		return false;
 	t->queued[t->count++] = (struct queued){ cmd, argc, copy };
 	t->bytes += bytes;
-	t->writes |= client_pause_stops(cmd);
+	t->writes |= cmd->flags & CMD_WRITE;
+	t->pause_stops |= client_pause_stops(cmd);
 	if (c->srv->cfg->cluster)
 		note_slot(t, cmd, argv);
 	return true;

@@ -47,6 +47,7 @@ static int move(struct client *c, const struct renaming *r)
 	return ret ? ret : put(c, r, &e);
 }
 
+/* A transaction also if nothing changes: "both exist" has to be true of one point in time. */
 static bool do_rename(struct client *c, void *arg)
 {
 	const struct renaming *r = arg;
@@ -60,7 +61,7 @@ static bool do_rename(struct client *c, void *arg)
 		reply_int(reply_to(c), !ret);
 	else
 		reply_ok(reply_to(c));
-	return !ret;
+	return !ret || ret == -ECANCELED;
 }
 
 static void rename_to(struct client *c, const struct resp_arg *argv, bool only_new)

@@ -412,6 +412,12 @@ int slots_run(struct store *st, struct xkv_slots_args *args);
 /* The same for xkv_commit. */
 int commit_run(struct store *st, struct xkv_txn_args *args);
 
+/* Limits an expiry to what the protocol can express, some 285,000 years from now. */
+static inline uint64_t expiry_limited(uint64_t expire_ms)
+{
+	return expire_ms < XKV_TTL_MAX ? expire_ms : XKV_TTL_MAX;
+}
+
 /*
  * Before try number `tries` of a contended operation: lets others go on.  0, or -EBUSY after
  * BUSY_TRIES.

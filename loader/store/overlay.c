@@ -97,26 +97,33 @@ static bool is_known(const struct overlay_entry *e, bool value)
 	return !value || e->has_value || !e->exists;
 }
 
-static int entry_load(struct store_ctx *ctx, struct overlay *o, struct overlay_entry *e, bool value,
-		      uint8_t opcode, overlay_read_fn *read)
+/* The entry was read, with its value if `value`: 0, -ECANCELED, -ENOMEM, or an error of reading. */
+static int entry_was_read(struct overlay *o, struct overlay_entry *e, bool value, int ret,
+			  const struct store_entry *now)
 {
-	struct store_op op = { .opcode = opcode, .key = e->key, .key_len = e->key_len };
-	struct store_entry now;
-	uint64_t version;
-	int ret = read(ctx, &op, &now);
+	uint64_t version = ret ? 0 : now->version;
 
 	if (ret && ret != -ENOENT)
-		return ret;
-	version = ret ? 0 : now.version;
+		return o->error = ret;
 	if (e->expected == XKV_TXN_ANY) {
 		e->exists = !ret;
-		e->expire_ms = now.expire_ms;
+		e->expire_ms = now->expire_ms;
 		e->version = version;
 	} else if (e->expected != version) {
 		return o->error = -ECANCELED;
 	}
 	e->expected = version;
-	return value && !ret ? set_value(e, now.value, now.value_len) : 0;
+	return value && !ret ? set_value(e, now->value, now->value_len) : 0;
+}
+
+static int entry_load(struct store_ctx *ctx, struct overlay *o, struct overlay_entry *e, bool value,
+		      uint8_t opcode, overlay_read_fn *read)
+{
+	struct store_op op = { .opcode = opcode, .key = e->key, .key_len = e->key_len };
+	struct store_entry now;
+	int ret = read(ctx, &op, &now);
+
+	return entry_was_read(o, e, value, ret, &now);
 }
 
 static int get(struct store_ctx *ctx, struct overlay *o, struct overlay_entry *e, bool value,
@@ -221,7 +228,8 @@ static int do_set(struct overlay *o, struct overlay_entry *e, const struct store
 	}
 	if (old)
 		give_old(o, e, out);
-	ret = write_value(o, e, op->value, op->value_len, keep ? e->expire_ms : op->expire_ms);
+	ret = write_value(o, e, op->value, op->value_len,
+			  keep ? e->expire_ms : expiry_limited(op->expire_ms));
 	if (!ret)
 		describe(e, out);
 	return ret;
@@ -293,7 +301,7 @@ static int do_expire(struct overlay *o, struct overlay_entry *e, const struct st
 		return -ENOENT;
 	if ((op->flags & XKV_CAS) && e->version != op->version)
 		return -ECANCELED;
-	e->expire_ms = op->expire_ms;
+	e->expire_ms = expiry_limited(op->expire_ms);
 	e->version = o->version += 2;
 	if (e->action == XKV_TXN_CHECK)
 		e->action = XKV_TXN_EXPIRE;
@@ -318,6 +326,24 @@ static uint8_t reading(const struct store_op *op)
 	if (needs_value(op))
 		return XKV_OP_GET;
 	return op->opcode == XKV_OP_TOUCH ? XKV_OP_TOUCH : XKV_OP_TTL;
+}
+
+struct overlay_entry *overlay_reads(struct store_ctx *ctx, struct overlay *o,
+				    const struct store_op *op, struct store_op *read)
+{
+	struct overlay_entry *e =
+		is_blind(op) || o->error ? NULL : entry_of(ctx->st, o, op->key, op->key_len);
+
+	if (!e || e->action != XKV_TXN_CHECK || is_known(e, needs_value(op)))
+		return NULL;
+	*read = (struct store_op){ .opcode = reading(op), .key = e->key, .key_len = e->key_len };
+	return e;
+}
+
+void overlay_was_read(struct overlay *o, struct overlay_entry *e, const struct store_op *read,
+		      int ret, const struct store_entry *now)
+{
+	entry_was_read(o, e, read->opcode == XKV_OP_GET, ret, now);
 }
 
 int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,

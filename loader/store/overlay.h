@@ -34,7 +34,7 @@ struct overlay {
 	struct overlay_entry *bucket[OVERLAY_BUCKETS], *last; /* owned */
 	size_t count;
 	uint64_t version; /* of the last change: odd, unlike those of the store */
-	int error;	  /* why it cannot be committed: -ECANCELED, -ENOMEM */
+	int error;	  /* why it cannot be committed: -ECANCELED, -ENOMEM, -EBUSY */
 	void *old;	  /* the value that an operation has replaced and returned; owned */
 };
 
@@ -56,5 +56,14 @@ int overlay_get(struct store_ctx *ctx, struct overlay *o, const void *key, size_
 /* Executes an operation on the overlay: as store_do(). */
 int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,
 	       overlay_read_fn *read, struct store_entry *out);
+
+/*
+ * Reading ahead, for several operations at once: the entry that `op` will have to read from the
+ * store, with how in *read; NULL if it has not to.  overlay_was_read() takes the result.
+ */
+struct overlay_entry *overlay_reads(struct store_ctx *ctx, struct overlay *o,
+				    const struct store_op *op, struct store_op *read);
+void overlay_was_read(struct overlay *o, struct overlay_entry *e, const struct store_op *read,
+		      int ret, const struct store_entry *now);
 
 #endif

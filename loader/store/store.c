@@ -13,12 +13,6 @@
 
 /* ---- requests ------------------------------------------------------------ */
 
-/* Limits an expiry to what the protocol can express, some 285,000 years from now. */
-static uint64_t latest(uint64_t expire_ms)
-{
-	return expire_ms < XKV_TTL_MAX ? expire_ms : XKV_TTL_MAX;
-}
-
 static bool is_valid(const struct store_op *op)
 {
 	return op->key_len && op->key_len <= XKV_KEY_MAX && op->value_len <= XKV_VALUE_MAX;
@@ -55,7 +49,7 @@ static void put_op(struct store_ctx *ctx, unsigned int nr, const struct store_op
 	if (op->expired)
 		ctx->request[nr].flags |= XKV_REQUEST_EXPIRED;
 	wire->flags = op->flags | (op->expire_ms ? XKV_ABSTTL : 0);
-	wire->ttl = htobe64(latest(op->expire_ms));
+	wire->ttl = htobe64(expiry_limited(op->expire_ms));
 	wire->version = htobe64(op->version);
 	if (op->opcode == XKV_OP_INCR)
 		request_value(ctx, nr, &amount, sizeof(amount));
@@ -209,12 +203,18 @@ int op_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *
 	return op->opcode == XKV_OP_GET ? get_large(ctx, op, out) : change_large(ctx, op, out);
 }
 
-int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
+static int do_valid(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
 	*out = (struct store_entry){ 0 };
-	if (!is_valid(op))
-		return -EMSGSIZE;
-	return ctx->txn ? overlay_do(ctx, ctx->txn, op, op_do, out) : op_do(ctx, op, out);
+	return is_valid(op) ? op_do(ctx, op, out) : -EMSGSIZE;
+}
+
+int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
+{
+	if (!ctx->txn || !is_valid(op))
+		return do_valid(ctx, op, out);
+	*out = (struct store_entry){ 0 };
+	return overlay_do(ctx, ctx->txn, op, op_do, out);
 }
 
 /* Writes operations as requests, up to the first that does not fit one.  Returns how many. */
@@ -228,17 +228,13 @@ static unsigned int put_ops(struct store_ctx *ctx, const struct store_op *ops, u
 	return n;
 }
 
-void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
-	       store_done_fn *done, void *arg)
+static void run_ops(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
+		    store_done_fn *done, void *arg)
 {
 	struct store_entry out;
 	unsigned int at = 0;
 	int ret, ran;
 
-	for (; ctx->txn && at < count; at++) {
-		ret = store_do(ctx, &ops[at], &out);
-		done(arg, at, ret, &out);
-	}
 	while (at < count) {
 		ran = (int)put_ops(ctx, ops + at, count - at);
 		if (ran)
@@ -252,9 +248,57 @@ void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int c
 			done(arg, at++, ret, &out);
 		}
 		if (ret == -EFBIG) { /* this one does not fit a request, or the call failed */
-			ret = store_do(ctx, &ops[at], &out);
+			ret = do_valid(ctx, &ops[at], &out);
 			done(arg, at++, ret, &out);
 		}
+	}
+}
+
+/* What operations of a transaction read. */
+struct ahead {
+	struct overlay *txn;
+	struct overlay_entry *entry[XKV_BATCH_REQUESTS];
+	struct store_op op[XKV_BATCH_REQUESTS];
+};
+
+static void on_read(void *arg, unsigned int op, int ret, const struct store_entry *e)
+{
+	struct ahead *a = arg;
+
+	overlay_was_read(a->txn, a->entry[op], &a->op[op], ret, e);
+}
+
+/* Reads it together, not key by key. */
+static void read_ahead(struct store_ctx *ctx, const struct store_op *ops, unsigned int count)
+{
+	struct ahead a = { .txn = ctx->txn };
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; i < count; i++) {
+		a.entry[n] =
+			is_valid(&ops[i]) ? overlay_reads(ctx, a.txn, &ops[i], &a.op[n]) : NULL;
+		n += a.entry[n] != NULL;
+	}
+	run_ops(ctx, a.op, n, on_read, &a);
+}
+
+void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
+	       store_done_fn *done, void *arg)
+{
+	struct store_entry out;
+	int ret;
+
+	if (!ctx->txn) {
+		run_ops(ctx, ops, count, done, arg);
+		return;
+	}
+	for (unsigned int at = 0; at < count; at++) {
+		if (at % XKV_BATCH_REQUESTS == 0)
+			read_ahead(ctx, ops + at,
+				   count - at < XKV_BATCH_REQUESTS ? count - at
+								   : XKV_BATCH_REQUESTS);
+		ret = store_do(ctx, &ops[at], &out);
+		done(arg, at, ret, &out);
 	}
 }
 

@@ -24,11 +24,18 @@ struct commit {
 	unsigned int count;
 	uint64_t bucket_mask;
 	bool writes;
+	bool puts; /* it needs slots */
 };
 
 static bool has_part(const struct overlay_entry *e)
 {
 	return e->action != XKV_TXN_CHECK || e->expected != XKV_TXN_ANY;
+}
+
+/* May the program have to lock its bucket?  See needs_bucket() in bpf/txn.bpf.h. */
+static bool locks_bucket(const struct overlay_entry *e)
+{
+	return e->action >= XKV_TXN_DELETE || !e->expected;
 }
 
 /* The program locks each bucket once: keys of one bucket are neighbours. */
@@ -37,7 +44,7 @@ static int by_bucket(const void *a, const void *b, void *arg)
 	const struct overlay_entry *const *x = a, *const *y = b;
 	uint64_t mask = *(uint64_t *)arg, one = (*x)->fingerprint & mask,
 		 other = (*y)->fingerprint & mask;
-	bool first = (*x)->action >= XKV_TXN_DELETE, second = (*y)->action >= XKV_TXN_DELETE;
+	bool first = locks_bucket(*x), second = locks_bucket(*y);
 
 	if (first != second)
 		return first ? 1 : -1;
@@ -55,6 +62,7 @@ static int collect(struct commit *c, const struct overlay *o)
 			continue;
 		c->entry[c->count++] = e;
 		c->writes |= e->action != XKV_TXN_CHECK;
+		c->puts |= e->action == XKV_TXN_PUT;
 	}
 	if (c->count > XKV_TXN_KEYS)
 		return -E2BIG;
@@ -237,13 +245,13 @@ static int commit_locked(struct commit *c)
 	for (unsigned int i = 0; i < c->count; i++)
 		put_key(st, &st->txn_key[i], c->entry[i]);
 	ret = take_all_large(c);
-	if (!ret)
+	if (!ret && c->puts)
 		ret = take_slots(c->ctx, 0, c->count);
 	if (!ret) {
 		fill_slots(c);
 		ret = commit_keys(c);
 	}
-	if (ret && free_slots(c->ctx, 0, c->count))
+	if (ret && c->puts && free_slots(c->ctx, 0, c->count))
 		log_warning("slots of a transaction could not be freed");
 	return ret;
 }

@@ -336,10 +336,18 @@ def test_writes_stop_as_in_redis(tmp_path):
             c.call("SET", "k", "v")
             assert c.call("SAVE").startswith(b"-ERR")
         assert both("SET", "k", "v") == b"+OK\r\n"
+        queue = [server.connect() for server in servers]
+        for c in queue:
+            c.call("MULTI")
+            c.call("SET", "k", "queued before")
         for c in ours, theirs:
             assert c.call("BGSAVE") == b"+Background saving started\r\n"
             wait_for(lambda c=c: c.call("SET", "k", "v").startswith(b"-MISCONF"),
                      "the save to fail")
+        replies = [c.call("EXEC") for c in queue]
+        assert replies[0] == replies[1] and replies[0].startswith(b"-EXECABORT"), replies
+        for c in queue:
+            c.close()
         for words in ("SET k v", "GET k", "DEL none", "EXPIRE k 10", "INCR n", "FLUSHALL", "PING",
                       "PING x", "TTL k",
                       "MSET a 1 b 2", "GETEX k PERSIST", "SET", "EXISTS k",

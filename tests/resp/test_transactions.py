@@ -4,7 +4,7 @@
 import threading
 
 import pytest
-from respserver import replies_test
+from respserver import encode, in_kernel, replies_test
 
 pytest_plugins = ["respserver"]
 
@@ -93,6 +93,13 @@ SEQUENCES = {
         MULTI
         CONFIG NOSUCH
         EXEC
+        EXEC x
+        MULTI
+        SET a 1
+        EXEC x
+        EXEC
+        DISCARD
+        GET a
         MULTI
         SET a x
         INCR a
@@ -369,6 +376,39 @@ def test_closed_between_multi_and_exec(xkv, own):
             before = own.call("CLIENT", "LIST")
     assert b"multi=1" in before
     assert own.call("EXISTS", "k") == b":0\r\n"
+
+
+def test_nothing_is_left_of_a_transaction_that_fails(xkv, own, store):
+    """Neither changes nor the protocol of its replies."""
+    if store is not in_kernel:
+        pytest.skip("the store in memory has no limit of keys")
+    words = [word for i in range(1025) for word in (f"key {i}", i)]
+    own.call("MULTI")
+    own.call("HELLO", 3)
+    for at in (0, 1024):
+        own.call("MSET", *words[at:at + 1026])
+    own.call("CLIENT", "REPLY", "OFF")
+    assert own.call("EXEC") == b"-ERR a transaction of more than 1024 keys\r\n"
+    assert own.call("GET", "key 1") == b"$-1\r\n"
+    assert own.call("DBSIZE") == b":0\r\n"
+
+
+def test_replies_exceed_the_limit(store, tmp_path):
+    """The client is disconnected, and all is done, or nothing."""
+    with store(tmp_path, "--client-output-buffer-limit", "normal", "1mb", "0", "0") as daemon:
+        with daemon.connect() as c:
+            c.call("SET", "k", b"x" * 100_000)
+            c.call("MULTI")
+            c.call("SET", "a", 1)
+            c.call("MGET", *["k"] * 50)
+            c.call("MGET", *["k"] * 50)
+            c.call("MSET", "b", 1, "c", 1)
+            c.call("SET", "d", 1)
+            c.send(encode("EXEC"))
+            assert c.rest() == b""
+        with daemon.connect() as c:
+            there = int(c.call("EXISTS", "a", "b", "c", "d")[1:])
+            assert there in ((0,) if store is in_kernel else (0, 1, 2, 3, 4))
 
 
 def test_stats(own):

@@ -12,6 +12,8 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,7 @@
 #include "loader/store/store.h"
 #include "loader/store/txn.h"
 #include "loader/store/impl.h"
+#include "loader/util/clock.h"
 #include "ask.h"
 #include "fixture.h"
 #include "packet.h"
@@ -136,6 +139,37 @@ static void test_blind_writes(void **state)
 	account();
 }
 
+/* The search for expired entries has to know of each expiry that is given. */
+static void test_expiry_is_counted(void **state)
+{
+	uint64_t ttls = count_of(XKV_C_ttls_given);
+
+	(void)state;
+	put_text("a", "1");
+	txn();
+	assert_int_equal(store_expire(bed.ctx, "a", 1, store_now_ms(bed.st) + 100000), 0);
+	set("b", "1");
+	assert_int_equal(commit(), 0);
+	assert_int_equal(count_of(XKV_C_ttls_given), ttls + 1);
+	txn();
+	set("b", "2");
+	assert_int_equal(store_expire(bed.ctx, "b", 1, store_now_ms(bed.st) + 100000), 0);
+	assert_int_equal(commit(), 0);
+	assert_int_equal(count_of(XKV_C_ttls_given), ttls + 2);
+}
+
+/* A key does not become one that was never used because it is overwritten. */
+static void test_use_is_kept(void **state)
+{
+	(void)state;
+	put_text("a", "1");
+	bed_slot(&bed, "a", 1)->access = 77;
+	txn();
+	set("a", "2");
+	assert_int_equal(commit(), 0);
+	assert_int_equal(bed_slot(&bed, "a", 1)->access, 77);
+}
+
 static void test_expiry_alone(void **state)
 {
 	struct store_entry e;
@@ -156,10 +190,113 @@ static void test_expiry_alone(void **state)
 	is_gone("a");
 }
 
+/* What expires between reading and the commit has changed, even if nobody has removed it. */
+static void test_expires_before_the_commit(void **state)
+{
+	struct store_entry e;
+
+	(void)state;
+	for (int written = 0; written < 3; written++) {
+		assert_int_equal(store_set(bed.ctx, "a", 1, "1", 1, 0, 0,
+					   store_now_ms(bed.st) + 60000, NULL),
+				 0);
+		txn();
+		sees("a", "1");
+		set("b", "1");
+		if (written == 1)
+			set("a", "2");
+		if (written == 2)
+			assert_int_equal(store_expire(bed.ctx, "a", 1, 0), 0);
+		pass_time(120000);
+		assert_int_equal(commit(), -ECANCELED);
+		is_gone("b");
+		is_gone("a");
+		txn(); /* read as absent, though its slot is still there */
+		assert_int_equal(store_get(bed.ctx, "a", 1, &e), -ENOENT);
+		set("b", "1");
+		assert_int_equal(commit(), 0);
+		holds_text("b", "1");
+		del("b");
+		expire_all();
+		pass_time(-120000);
+	}
+	account();
+}
+
+/* An expiry that the protocol cannot express is limited as outside of transactions. */
+static void test_latest_expiry(void **state)
+{
+	(void)state;
+	txn();
+	assert_int_equal(store_set(bed.ctx, "a", 1, "1", 1, 0, 0, INT64_MAX, NULL), 0);
+	set("b", "1");
+	assert_int_equal(store_expire(bed.ctx, "b", 1, INT64_MAX), 0);
+	assert_int_equal(entry_of("a", 1).expire_ms, XKV_TTL_MAX);
+	assert_int_equal(commit(), 0);
+	assert_int_equal(entry_of("a", 1).expire_ms, XKV_TTL_MAX);
+	assert_int_equal(entry_of("b", 1).expire_ms, XKV_TTL_MAX);
+}
+
+struct got {
+	int ret[80];
+	size_t len[80];
+	char first[80];
+};
+
+static void on_got(void *arg, unsigned int op, int ret, const struct store_entry *e)
+{
+	struct got *g = arg;
+
+	g->ret[op] = ret;
+	g->len[op] = e->value ? e->value_len : 0;
+	g->first[op] = e->value_len ? *(const char *)e->value : 0;
+}
+
+/* Operations in a batch read together what they need; each sees what those before it did. */
+static void test_batch(void **state)
+{
+	static char key[80][8];
+	struct store_op op[80];
+	static struct got g;
+
+	(void)state;
+	for (int i = 0; i < 80; i++) {
+		snprintf(key[i], sizeof(key[i]), "k%d", i / 4);
+		op[i] = (struct store_op){ .opcode = i % 4 == 2 ? XKV_OP_DELETE : XKV_OP_GET,
+					   .key = key[i],
+					   .key_len = strlen(key[i]) };
+		if (i % 4 == 0 && i % 5)
+			assert_int_equal(store_set(bed.ctx, key[i], strlen(key[i]),
+						   i % 3 ? "1" : (const void *)zeros,
+						   i % 3 ? 1 : 100000, 0, 0, 0, NULL),
+					 0);
+	}
+	op[7].key_len = 0;
+	txn();
+	set("k2", "22");
+	store_run(bed.ctx, op, 80, on_got, &g);
+	assert_int_equal(g.ret[7], -EMSGSIZE);
+	for (int i = 0; i < 80; i++) {
+		bool there = i / 4 * 4 % 5 && i % 4 < 2;
+		size_t len = i / 4 == 2 ? 2 : i / 4 * 4 % 3 ? 1 : 100000;
+
+		if (i == 7)
+			continue;
+		assert_int_equal(g.ret[i], there || (i % 4 == 2 && i / 4 * 4 % 5) ? 0 : -ENOENT);
+		assert_int_equal(g.len[i], there ? len : 0);
+		assert_int_equal(g.first[i], there && len == 1 ? '1' : there && len == 2 ? '2' : 0);
+	}
+	assert_int_equal(commit(), 0);
+	for (int i = 0; i < 20; i++)
+		is_gone(key[i * 4]);
+	account();
+}
+
 /* ---- conflicts --------------------------------------------------------------- */
 
 static void test_read_key_was_changed(void **state)
 {
+	struct store_ctx *other = store_ctx_get(bed.st);
 	struct store_entry e;
 
 	(void)state;
@@ -181,11 +318,19 @@ static void test_read_key_was_changed(void **state)
 	sees("c", "1");
 	other_sets("c", "2");
 	assert_int_equal(commit(), -ECANCELED); /* it only reads, but not at one point in time */
+	txn();
+	sees("a", "1");
+	set("b", "1");
+	assert_int_equal(store_delete(other, "a", 1, NULL), 0);
+	assert_int_equal(commit(), -ECANCELED);
+	is_gone("b");
+	store_ctx_put(other);
 	account();
 }
 
 static void test_written_key_was_changed(void **state)
 {
+	struct store_ctx *other = store_ctx_get(bed.st);
 	int64_t sum;
 
 	(void)state;
@@ -198,6 +343,12 @@ static void test_written_key_was_changed(void **state)
 	assert_int_equal(commit(), -ECANCELED);
 	holds_text("n", "100");
 	is_gone("other");
+	txn();
+	assert_int_equal(store_incr(bed.ctx, "n", 1, 5, &sum), 0);
+	assert_int_equal(store_delete(other, "n", 1, NULL), 0);
+	assert_int_equal(commit(), -ECANCELED);
+	is_gone("n");
+	store_ctx_put(other);
 	account();
 }
 
@@ -261,25 +412,111 @@ static void test_a_lock_is_held(void **state)
 	}
 }
 
+/*
+ * An absent key has no version: its bucket is locked for as long as it has to be absent, whether
+ * it was read or is to be deleted.
+ */
+static void test_absent_keys_are_locked(void **state)
+{
+	struct xkv_bucket *b;
+	struct store_entry e;
+
+	(void)state;
+	b = bed_bucket(&bed, "none", 4);
+	for (int blind = 0; blind < 2; blind++) {
+		txn();
+		set("a", "1");
+		if (blind)
+			assert_int_equal(set("none", "1") + del("none"), 0);
+		else
+			assert_int_equal(store_get(bed.ctx, "none", 4, &e), -ENOENT);
+		b->head |= XKV_BUCKET_LOCK;
+		assert_int_equal(commit(), -EBUSY);
+		b->head &= ~XKV_BUCKET_LOCK;
+		is_gone("a");
+		is_gone("none");
+	}
+	account();
+}
+
+/* Keys with the same tag in one bucket, which look like the ones that are already locked. */
+static void test_same_tag(void **state)
+{
+	struct store_entry e;
+
+	(void)state;
+	put_text("a", "1");
+	put_text("b", "1");
+	put_text("c", "1");
+	for (int round = 0; round < 2; round++) {
+		txn();
+		set("a", "2");
+		set("new", "2");
+		set("b", "2");
+		assert_int_equal(store_get(bed.ctx, "none", 4, &e), -ENOENT);
+		assert_int_equal(store_expire(bed.ctx, "c", 1, store_now_ms(bed.st) + 100000), 0);
+		set("newer", "2");
+		set("never", "2");
+		del("never");
+		assert_int_equal(commit(), 0);
+		holds_text("a", "2");
+		holds_text("b", "2");
+		holds_text("c", "1");
+		holds_text("new", "2");
+		holds_text("newer", "2");
+		is_gone("never");
+		is_gone("none");
+	}
+	account();
+}
+
 /* What is reserved in chains goes away again, with the overflow buckets that were made for it. */
 static void test_reserved_keys_go_away(void **state)
 {
 	unsigned int chains = bed_chain_count(&bed), keys = bed_index_count(&bed);
+	struct xkv_bucket *last = NULL;
 	char key[16];
 
 	(void)state;
-	put_text("read", "1");
-	for (int round = 0; round < 5; round++) {
+	for (int i = 0; i < 40; i++) {
+		struct xkv_bucket *b;
+
+		snprintf(key, sizeof(key), "many%d", i);
+		b = bed_bucket(&bed, key, strlen(key));
+		last = b > last ? b : last;
+	}
+	for (int round = 0; round < 2; round++) {
 		txn();
-		sees("read", "1");
 		for (int i = 0; i < 40; i++) {
 			snprintf(key, sizeof(key), "many%d", i);
 			set(key, "2");
 		}
-		other_sets("read", "1");
-		assert_int_equal(commit(), -ECANCELED);
-		assert_int_equal(bed_index_count(&bed), keys + 1);
+		last->head |= XKV_BUCKET_LOCK; /* of two: the first has got all its entries */
+		assert_int_equal(commit(), -EBUSY);
+		last->head &= ~XKV_BUCKET_LOCK;
+		assert_int_equal(bed_index_count(&bed), keys);
 		assert_int_equal(bed_chain_count(&bed), chains);
+		account();
+	}
+}
+
+static void test_deleted_from_chains(void **state)
+{
+	unsigned int chains = bed_chain_count(&bed);
+	char key[16];
+
+	(void)state;
+	for (int deleted = 0; deleted < 2; deleted++) {
+		txn();
+		for (int i = 0; i < 40; i++) {
+			snprintf(key, sizeof(key), "many%d", i);
+			if (deleted)
+				assert_int_equal(del(key), 0);
+			else
+				set(key, "1");
+		}
+		assert_int_equal(commit(), 0);
+		assert_int_equal(bed_chain_count(&bed) > chains, !deleted);
 		account();
 	}
 }
@@ -291,16 +528,44 @@ static void test_many_new_chains(void **state)
 
 	(void)state;
 	txn();
-	for (int i = 0; i < 500; i++) {
+	for (int i = 0; i < 1000; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
 		set(key, "value");
 	}
 	assert_int_equal(commit(), 0);
-	for (int i = 0; i < 500; i++) {
+	for (int i = 0; i < 1000; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
 		holds_text(key, "value");
 	}
 	account();
+}
+
+/* Keys that are read as absent are in the same buckets as keys that are written. */
+static void test_absent_keys_beside_new_ones(void **state)
+{
+	struct store_entry e;
+	char key[16];
+
+	(void)state;
+	txn();
+	for (int i = 0; i < 200; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		if (i % 3)
+			set(key, "value");
+		else
+			assert_int_equal(store_get(bed.ctx, key, strlen(key), &e), -ENOENT);
+	}
+	assert_int_equal(commit(), 0);
+	holds_text("k199", "value");
+	is_gone("k198");
+	account();
+}
+
+static int setup_same_tag(void **state)
+{
+	(void)state;
+	open_masked_bed(0, ~0ULL);
+	return 0;
 }
 
 static int setup_short_index(void **state)
@@ -471,24 +736,153 @@ static void test_side_by_side(void **state)
 	account();
 }
 
+#define ROUNDS 600
+#define WIDTH  900 /* more keys: they take time between the steps of a commit */
+
+enum against { OVERWRITTEN, EXPIRES, CREATED, DELETED_BLINDLY, KINDS };
+
+static const char *const raced[KINDS] = { "x", "x", "made", "gone" };
+static atomic_uint arrived;
+static _Atomic uint64_t took_ns; /* by the last transaction */
+
+/* Both go on at the same moment, if both have a CPU. */
+static void meet(unsigned int number)
+{
+	atomic_fetch_add(&arrived, 1);
+	for (int spin = 1; atomic_load(&arrived) < 2 * number; spin++)
+		if (spin % 10000 == 0)
+			sched_yield();
+}
+
+/* Changes a key, and then reads another one: was that still as before the transaction? */
+static void *change_then_read(void *arg)
+{
+	struct store_ctx *ctx = store_ctx_get(bed.st);
+	bool *before = arg;
+	struct store_entry e;
+	uint64_t end;
+
+	for (unsigned int i = 0; ctx && i < ROUNDS; i++) {
+		const char *key = raced[i % KINDS];
+
+		meet(2 * i + 1);
+		end = monotonic_ns() + took_ns / 101 * (i * 37 % 101); /* at any time of it */
+		while (monotonic_ns() < end)
+			;
+		if (store_set(ctx, key, strlen(key), "2", 1, 0, 0, 0, NULL) ||
+		    store_get(ctx, "y", 1, &e))
+			break;
+		before[i] = e.value_len == 1;
+		meet(2 * i + 2);
+	}
+	store_ctx_put(ctx);
+	return NULL;
+}
+
+static void write_many(void)
+{
+	char key[16];
+
+	for (int i = 0; i < WIDTH; i++) {
+		snprintf(key, sizeof(key), "width%d", i);
+		set(key, "1");
+	}
+}
+
+/* The transaction of a round; the result of its commit. */
+static int change_against(enum against kind)
+{
+	struct store_entry e;
+	const char *key = raced[kind];
+
+	txn();
+	if (kind == DELETED_BLINDLY)
+		assert_int_equal(set(key, "1") + del(key), 0);
+	else if (store_get(bed.ctx, key, strlen(key), &e) != (kind == CREATED ? -ENOENT : 0) ||
+		 (kind < CREATED && memcmp(e.value, "1", 1)))
+		return store_txn_abort(bed.ctx), -ECANCELED; /* the other was faster */
+	if (kind == EXPIRES && store_expire(bed.ctx, key, strlen(key), INT64_MAX))
+		return store_txn_abort(bed.ctx), -ECANCELED;
+	write_many();
+	set("y", "22");
+	return commit();
+}
+
+/*
+ * Somebody changes a key that the transaction reads or deletes, and then reads what it writes.  Who
+ * sees that as it was before was earlier: so the transaction has to see that change, or undo it.
+ */
+static void test_single_operations_beside(void **state)
+{
+	static bool before[ROUNDS];
+	unsigned int earlier = 0, done = 0;
+	pthread_t thread;
+	uint64_t start;
+	int ret;
+
+	(void)state;
+	atomic_store(&arrived, 0);
+	txn();
+	write_many();
+	assert_int_equal(commit(), 0);
+	put_text("x", "1");
+	put_text("y", "1");
+	assert_int_equal(pthread_create(&thread, NULL, change_then_read, before), 0);
+	for (unsigned int i = 0; i < ROUNDS; i++) {
+		meet(2 * i + 1);
+		start = monotonic_ns();
+		ret = change_against(i % KINDS);
+		took_ns = monotonic_ns() - start;
+		meet(2 * i + 2);
+		if (ret)
+			assert_int_equal(ret, -ECANCELED);
+		else if (before[i] && i % KINDS == DELETED_BLINDLY)
+			is_gone("gone");
+		else
+			assert_false(before[i]);
+		earlier += before[i];
+		done += !ret;
+		put_text("x", "1");
+		put_text("y", "1");
+		del("made");
+		del("gone");
+	}
+	pthread_join(thread, NULL);
+	assert_true(earlier && done);
+	account();
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 		CASE(test_all_at_once),
 		CASE(test_abort_leaves_all_as_it_was),
 		CASE(test_blind_writes),
+		CASE(test_expiry_is_counted),
+		CASE(test_use_is_kept),
 		CASE(test_expiry_alone),
+		CASE(test_expires_before_the_commit),
+		CASE(test_latest_expiry),
+		CASE(test_batch),
 		CASE(test_read_key_was_changed),
 		CASE(test_written_key_was_changed),
 		CASE(test_expected_version),
 		CASE(test_a_lock_is_held),
+		CASE(test_absent_keys_are_locked),
+		cmocka_unit_test_setup_teardown(test_same_tag, setup_same_tag, ask_begin),
 		cmocka_unit_test_setup_teardown(test_reserved_keys_go_away, setup_chains,
 						ask_begin),
+		cmocka_unit_test_setup_teardown(test_deleted_from_chains, setup_chains, ask_begin),
 		cmocka_unit_test_setup_teardown(test_many_new_chains, setup_short_index, ask_begin),
+		cmocka_unit_test_setup_teardown(test_absent_keys_beside_new_ones, setup_short_index,
+						ask_begin),
 		CASE(test_too_many_keys),
 		CASE(test_memory_runs_out),
 		CASE(test_killed_with_slots),
 		CASE(test_side_by_side),
+		CASE(test_single_operations_beside),
+		cmocka_unit_test_setup_teardown(test_single_operations_beside, setup_short_index,
+						ask_begin),
 	};
 
 	return bed_begin(argc, argv)
