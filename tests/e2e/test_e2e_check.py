@@ -45,9 +45,13 @@ def test_sums(xkvd):
     wait_for(lambda: redis.dbsize() == 20)
     d.stop()
     assert sums(d.check())[2] == 20, "the daemon need not run"
+    (d.pins / "xkv_txn").unlink()
+    assert sums(d.check())[2] == 20, "an older daemon, without transactions, has left the store"
     found = json.loads(d.check("--json").stdout)
     assert found["ok"] and found["keys"] == 20 and found["longest_chain"] == 2
     assert found["errors"] == []
+    d.start()
+    assert d.redis().mset({"a": 1, "b": 2}) and sums(d.check())[2] == 22
 
 
 def test_damage(xkvd):
