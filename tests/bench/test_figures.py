@@ -613,6 +613,7 @@ def alive(pid):
     return os.path.exists(f"/proc/{pid}")
 
 
+@pytest.mark.long
 @pytest.mark.seconds(300)
 @pytest.mark.usefixtures("privileged")
 def test_a_short_run(tmp_path, docs):

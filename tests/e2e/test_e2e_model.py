@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 12
+# tests/run: seconds 10
 """Random operations on few keys through every front end, one after the other; a reference model
 predicts the replies.
 
 UDP served by XDP, UDP that XDP passes up, and RESP; values of all sizes; requests with ONCE that
 are sent twice, the second time through another front end; xkvd is killed from time to time.
-XKV_MODEL_SEED repeats a failed run, XKV_MODEL_SECONDS (default 10) is the duration.
+XKV_MODEL_SEED repeats a failed run, XKV_MODEL_SECONDS is the duration
+(default 7, in check-long 30).
 """
 import os
 import random
@@ -16,9 +17,9 @@ from dataclasses import dataclass
 
 import proto
 import pytest
-from conftest import Udp
+from conftest import LONG, Udp
 
-SECONDS = float(os.environ.get("XKV_MODEL_SECONDS") or 10)
+SECONDS = float(os.environ.get("XKV_MODEL_SECONDS") or (30 if LONG else 7))
 SEED = int(os.environ.get("XKV_MODEL_SEED") or random.getrandbits(32))
 pytestmark = [pytest.mark.seconds(int(SECONDS) + 90), pytest.mark.sanitized]
 

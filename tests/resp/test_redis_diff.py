@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 14
+# tests/run: seconds 9
 """The same random commands to xkvd and to a stock redis-server: the same replies, errors included.
 
 What any command leaves behind is part of it: after each piece of work both must hold the same keys
 with the same values and times to live.  XKV_DIFF_SEED repeats what a failure names,
-XKV_DIFF_SECONDS (default 12) is how long it looks for one.
+XKV_DIFF_SECONDS (default 7, in check-long 30) is how long it looks for one.
 
 Not asked for, since xkv differs on purpose: keys of no or more than 250 bytes, values over 1 MiB,
 expiry later than 2^53 ms, BITFIELD's SET with SAT of a number so low that Redis' check overflows
@@ -16,9 +16,10 @@ import shutil
 import time
 
 import pytest
+from conftest import LONG
 from respserver import Daemon, encode, in_kernel
 
-SECONDS = float(os.environ.get("XKV_DIFF_SECONDS") or 12)
+SECONDS = float(os.environ.get("XKV_DIFF_SECONDS") or (30 if LONG else 7))
 SEED = int(os.environ.get("XKV_DIFF_SEED") or random.getrandbits(32))
 pytestmark = pytest.mark.seconds(int(SECONDS) + 60)
 
