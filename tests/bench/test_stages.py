@@ -43,6 +43,7 @@ def left_over(pid):
             for path in Path(directory).glob(f"xkv-*-{pid}*")]
 
 
+@pytest.mark.long
 def test_every_stage_is_measured(privileged, tmp_path):
     output, document = tmp_path / "stages.json", tmp_path / "document.md"
     document.write_text(DOCUMENT)
