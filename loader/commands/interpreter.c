@@ -220,7 +220,6 @@ static void open_library(lua_State *L, const char *name, lua_CFunction open)
 	lua_call(L, 1, 0);
 }
 
-int luaopen_cjson(lua_State *L);
 int luaopen_bit(lua_State *L);
 
 static void open_libraries(lua_State *L)
@@ -229,9 +228,7 @@ static void open_libraries(lua_State *L)
 	open_library(L, LUA_TABLIBNAME, luaopen_table);
 	open_library(L, LUA_STRLIBNAME, luaopen_string);
 	open_library(L, LUA_MATHLIBNAME, luaopen_math);
-	lua_pushcfunction(L, luaopen_cjson);
-	lua_call(L, 0, 1);
-	lua_setglobal(L, "cjson");
+	lua_open_cjson(L);
 	lua_pushcfunction(L, luaopen_bit);
 	lua_call(L, 0, 0);
 	lua_guard_libraries(L);
@@ -482,6 +479,8 @@ static int run_protected(lua_State *L)
 	set_list(L, "KEYS", run->keys, run->argv);
 	set_list(L, "ARGV", run->args, run->argv + run->keys);
 	seed(L);
+	if (lua->cjson_used)
+		lua_reset_cjson(L);
 	lua_settop(L, 0);
 	lua_pushcfunction(L, describe_error);
 	lua_getfield(L, LUA_REGISTRYINDEX, SCRIPTS);

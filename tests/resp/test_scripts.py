@@ -77,6 +77,16 @@ string.find('a')
 ('a'):gsub()
 return cjson.encode({1,2,'x'})
 return cjson.decode('[1,{"a":2}]')[2].a
+return cjson.encode()
+return cjson.encode(1, 2)
+return cjson.encode(print)
+return cjson.encode(function() end)
+return cjson.encode({[200]=1})
+return cjson.encode({a={b={{}, 'x', cjson.null, true}}})
+cjson.encode_sparse_array(true) return cjson.encode({[200]=1})
+local t = {} t[1] = t return cjson.encode(t)
+return cjson.decode('{"a":[')
+return {cjson.encode_keep_buffer(), cjson.encode_max_depth(), cjson.encode_max_depth(0)}
 return bit.band(7,3)
 string.x=1
 redis.x=1
@@ -250,6 +260,33 @@ def test_too_long(kernel):
 ])
 def test_functions_that_have_limits(own, script, reply):
     assert reply in own.call("EVAL", script, 0)
+    assert own.call("PING") == b"+PONG\r\n"
+
+
+def test_cjson_is_the_same_for_all(own):
+    own.call("EVAL", "cjson.encode_max_depth(1) cjson.decode_max_depth(1)"
+                     " cjson.encode_number_precision(3) cjson.encode_sparse_array(true)"
+                     " cjson.encode_invalid_numbers(true) cjson.encode_keep_buffer(false)", 0)
+    assert own.call("EVAL", "return cjson.encode({{1.23456}})", 0) == b"$11\r\n[[1.23456]]\r\n"
+    for script in ("return cjson.encode({[100] = 1})", "return cjson.encode(0/0)"):
+        assert b"Cannot serialise" in own.call("EVAL", script, 0)
+    assert own.call("EVAL", "return cjson.new().encode({1})", 0) == b"$3\r\n[1]\r\n"
+
+
+@pytest.mark.parametrize("script", [
+    "local s, t = ('x'):rep(3e7), {} for i = 1, 99 do t[i] = s end return #cjson.encode(t)",
+    "local t = {} for i = 1, 60 do t = {t, t} end return #cjson.encode(t)",
+    "local t = {} t[1] = t t[2] = t return cjson.encode(t)",
+    "local t = {} t[1] = t cjson.encode_max_depth(1e9) return cjson.encode(t)",
+    "return cjson.new().encode({[2e9] = 1})",
+    "cjson.encode_sparse_array(false, 0, 0) return cjson.encode({[2e9] = 1})",
+    "cjson.encode_sparse_array(false, 1, 2e9) return cjson.encode({[2e9] = 1})",
+])
+def test_long_json_is_refused(own, script):
+    """cjson would end the process."""
+    own.call("CONFIG", "SET", "busy-reply-threshold", 300)
+    assert own.call("EVAL", script, 0).startswith(b"-ERR ")
+    own.call("CONFIG", "SET", "busy-reply-threshold", 5000)
     assert own.call("PING") == b"+PONG\r\n"
 
 
