@@ -430,7 +430,7 @@ static int describe_error(lua_State *L)
 	const char *text;
 
 	if (!lua_istable(L, 1)) {
-		text = lua_tostring(L, 1);
+		text = lua_isnil(L, 1) ? "nil" : lua_tostring(L, 1);
 		lua_newtable(L);
 		lua_pushfstring(L, "ERR %s", text ? text : "(error object is not a string)");
 		lua_setfield(L, -2, "err");

@@ -408,10 +408,11 @@ static int single_field(lua_State *L, const char *name)
 /* A text of one word gets a code before it. */
 static int redis_error_reply(lua_State *L)
 {
-	if (lua_gettop(L) == 1 && lua_type(L, 1) == LUA_TSTRING && !strchr(lua_tostring(L, 1), ' '))
+	if (lua_gettop(L) == 1 && lua_type(L, 1) == LUA_TSTRING &&
+	    !strchr(lua_tostring(L, 1), ' ')) {
 		lua_pushfstring(L, "ERR %s", lua_tostring(L, 1));
-	if (lua_gettop(L) == 2)
 		lua_remove(L, 1);
+	}
 	return single_field(L, "err");
 }
 

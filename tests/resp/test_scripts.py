@@ -68,6 +68,8 @@ return {xpcall(function() return 1, 2 end, 3)}
 return {xpcall(function(...) return select('#', ...) end, 3, 4)}
 return xpcall(1)
 error({err=5})
+error(nil)
+return redis.error_reply('a','b')
 return {err=5}
 table.insert(string, 1)
 table.insert(1)
