@@ -273,6 +273,7 @@ def test_cjson_is_the_same_for_all(own):
     for script in ("return cjson.encode({[100] = 1})", "return cjson.encode(0/0)"):
         assert b"Cannot serialise" in own.call("EVAL", script, 0)
     assert own.call("EVAL", "return cjson.new().encode({1})", 0) == b"$3\r\n[1]\r\n"
+    assert own.call("EVAL", "return cjson.new() == cjson", 0) == b":1\r\n"
 
 
 @pytest.mark.parametrize("script", [
