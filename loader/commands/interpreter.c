@@ -15,8 +15,7 @@
 #include "lua_impl.h"
 #include "util/clock.h"
 
-#define MEMORY_MAX  (256UL << 20) /* bytes that all scripts and their values may take */
-#define CHECK_EVERY 100000	  /* instructions between two looks at the clock */
+#define CHECK_EVERY 100000 /* instructions between two looks at the clock */
 #define CHUNK_NAME  "@user_script"
 #define SCRIPTS	    "xkv scripts" /* in the registry: compiled scripts by their SHA */
 #define GLOBALS	    "xkv globals" /* what scripts see as their globals */
@@ -37,7 +36,7 @@ static void *allocate(void *arg, void *block, size_t old, size_t new)
 		free(block);
 		return NULL;
 	}
-	if (new > old && lua->memory + new - old > MEMORY_MAX)
+	if (new > old && lua->memory + new - old > LUA_MEMORY_MAX)
 		return NULL;
 	moved = realloc(block, new);
 	if (moved)
@@ -57,9 +56,22 @@ struct interpreter *lua_of(lua_State *L)
 	return lua;
 }
 
+#define READONLY "Attempt to modify a readonly table"
+
 static int refuse_write(lua_State *L)
 {
-	return luaL_error(L, "Attempt to modify a readonly table");
+	return luaL_error(L, READONLY);
+}
+
+void lua_check_writable(lua_State *L, int index)
+{
+	if (!luaL_getmetafield(L, index, "__newindex"))
+		return;
+	if (lua_tocfunction(L, -1) == refuse_write) {
+		lua_pushliteral(L, READONLY); /* as in Redis, without the line */
+		lua_error(L);
+	}
+	lua_pop(L, 1);
 }
 
 static int refuse_unknown(lua_State *L)
@@ -139,8 +151,7 @@ static int global_rawset(lua_State *L)
 {
 	luaL_checktype(L, 1, LUA_TTABLE);
 	luaL_checkany(L, 3);
-	if (luaL_getmetafield(L, 1, "__newindex") && lua_tocfunction(L, -1) == refuse_write)
-		return refuse_write(L);
+	lua_check_writable(L, 1);
 	lua_settop(L, 3);
 	lua_rawset(L, 1);
 	return 1;
@@ -177,6 +188,31 @@ static int global_pcall(lua_State *L)
 	return lua_gettop(L);
 }
 
+/*
+ * The handler is called when the function has ended.  Within it, as the handler of an error that
+ * check_time() raises, it would be without a hook, and could run forever.
+ */
+static int global_xpcall(lua_State *L)
+{
+	bool failed;
+
+	luaL_checkany(L, 2);
+	lua_settop(L, 2);
+	lua_insert(L, 1);
+	failed = lua_pcall(L, 0, LUA_MULTRET, 0);
+	if (failed) {
+		lua_pushvalue(L, 1);
+		lua_insert(L, 2);
+		if (lua_pcall(L, 1, 1, 0)) {
+			lua_pushliteral(L, "error in error handling");
+			lua_replace(L, -2);
+		}
+	}
+	lua_pushboolean(L, !failed);
+	lua_replace(L, 1);
+	return lua_gettop(L);
+}
+
 static void open_library(lua_State *L, const char *name, lua_CFunction open)
 {
 	lua_pushcfunction(L, open);
@@ -184,7 +220,6 @@ static void open_library(lua_State *L, const char *name, lua_CFunction open)
 	lua_call(L, 1, 0);
 }
 
-int luaopen_cjson(lua_State *L);
 int luaopen_bit(lua_State *L);
 
 static void open_libraries(lua_State *L)
@@ -193,11 +228,10 @@ static void open_libraries(lua_State *L)
 	open_library(L, LUA_TABLIBNAME, luaopen_table);
 	open_library(L, LUA_STRLIBNAME, luaopen_string);
 	open_library(L, LUA_MATHLIBNAME, luaopen_math);
-	lua_pushcfunction(L, luaopen_cjson);
-	lua_call(L, 0, 1);
-	lua_setglobal(L, "cjson");
+	lua_open_cjson(L);
 	lua_pushcfunction(L, luaopen_bit);
 	lua_call(L, 0, 0);
+	lua_guard_libraries(L);
 }
 
 /* The table of globals: what is named here, and nothing else. */
@@ -206,7 +240,7 @@ static void make_globals(lua_State *L)
 	static const char *const functions[] = {
 		"assert",	"error",    "gcinfo", "getmetatable", "ipairs",	  "next",
 		"pairs",	"rawequal", "rawget", "select",	      "tonumber", "tostring",
-		"setmetatable", "type",	    "unpack", "xpcall",	      "_VERSION",
+		"setmetatable", "type",	    "unpack", "_VERSION",
 	};
 	static const char *const libraries[] = { "string", "table", "math",
 						 "bit",	   "cjson", "coroutine" };
@@ -215,6 +249,7 @@ static void make_globals(lua_State *L)
 					 { "loadstring", global_loadstring },
 					 { "pcall", global_pcall },
 					 { "rawset", global_rawset },
+					 { "xpcall", global_xpcall },
 					 { NULL, NULL } };
 
 	lua_newtable(L);
@@ -371,13 +406,16 @@ bool interpreter_load(struct interpreter *lua, const char *sha, const char *text
 
 /* ---- running --------------------------------------------------------------- */
 
-/* Ends a script that takes too long; again at each line, should it catch the error. */
 static void check_time(lua_State *L, lua_Debug *where)
 {
-	struct interpreter *lua = lua_of(L);
-
 	(void)where;
-	if (monotonic_ns() < lua->end_ns)
+	lua_check_time(L);
+}
+
+/* Ends a script that takes too long; again at each line, should it catch the error. */
+void lua_check_time(lua_State *L)
+{
+	if (monotonic_ns() < lua_of(L)->end_ns)
 		return;
 	lua_sethook(L, check_time, LUA_MASKLINE | LUA_MASKCOUNT, 1000);
 	lua_push_error(L, "ERR the script has taken longer than busy-reply-threshold: it was "
@@ -392,7 +430,7 @@ static int describe_error(lua_State *L)
 	const char *text;
 
 	if (!lua_istable(L, 1)) {
-		text = lua_tostring(L, 1);
+		text = lua_isnil(L, 1) ? "nil" : lua_tostring(L, 1);
 		lua_newtable(L);
 		lua_pushfstring(L, "ERR %s", text ? text : "(error object is not a string)");
 		lua_setfield(L, -2, "err");
@@ -441,31 +479,27 @@ static int run_protected(lua_State *L)
 	set_list(L, "KEYS", run->keys, run->argv);
 	set_list(L, "ARGV", run->args, run->argv + run->keys);
 	seed(L);
+	if (lua->cjson_used)
+		lua_reset_cjson(L);
 	lua_settop(L, 0);
 	lua_pushcfunction(L, describe_error);
 	lua_getfield(L, LUA_REGISTRYINDEX, SCRIPTS);
 	lua_getfield(L, -1, run->sha);
 	lua_remove(L, -2);
 	lua_sethook(L, check_time, LUA_MASKCOUNT, CHECK_EVERY);
-	if (lua_pcall(L, 0, 1, 1)) {
-		lua_sethook(L, NULL, 0, 0);
+	if (lua_pcall(L, 0, 1, 1))
 		return lua_error(L);
-	}
-	lua_sethook(L, NULL, 0, 0);
 	reply_part(&lua->reply, reply_to(run->client));
 	lua_reply_value(L, &lua->reply);
 	return 0;
 }
 
+/* It stays on the stack: a number becomes a string that nothing else refers to. */
 static const char *field(lua_State *L, const char *name)
 {
-	const char *text;
-
 	lua_pushstring(L, name);
-	lua_rawget(L, -2);
-	text = lua_tostring(L, -1);
-	lua_pop(L, 1); /* the table still refers to it */
-	return text;
+	lua_rawget(L, 1);
+	return lua_tostring(L, -1);
 }
 
 /* Replies the error that is its argument. */
@@ -500,8 +534,9 @@ bool interpreter_run(struct interpreter *lua, const struct script_run *run)
 
 	lua->run = run;
 	lua->resp = PROTOCOL_RESP2;
-	lua->end_ns = run->max_ns ? monotonic_ns() + run->max_ns : UINT64_MAX;
+	lua->end_ns = run->end_ns;
 	failed = lua_cpcall(L, run_protected, lua);
+	lua_sethook(L, NULL, 0, 0);
 	if (failed) {
 		reply_free(&lua->reply);
 		lua_gc(L, LUA_GCCOLLECT, 0);

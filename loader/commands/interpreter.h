@@ -39,8 +39,8 @@ struct script_run {
 	const char *sha;
 	unsigned int keys, args; /* of argv */
 	const struct resp_arg *argv;
-	bool read_only; /* may not call commands that write */
-	uint64_t max_ns;
+	bool read_only;	 /* may not call commands that write */
+	uint64_t end_ns; /* monotonic: when it is ended, also if it is executed again */
 };
 /* Executes it and replies to the client.  False: with an error. */
 bool interpreter_run(struct interpreter *lua, const struct script_run *run);

@@ -124,6 +124,8 @@ static void reply_any(lua_State *L, struct reply *r, int depth)
 
 	if (depth > DEPTH_MAX || !lua_checkstack(L, 6))
 		luaL_error(L, "reached lua stack limit");
+	if (r->out.failed || r->out.bytes > LUA_MEMORY_MAX)
+		luaL_error(L, "the reply is too large");
 	switch (lua_type(L, -1)) {
 	case LUA_TSTRING:
 		text = lua_tolstring(L, -1, &len);
@@ -141,6 +143,7 @@ static void reply_any(lua_State *L, struct reply *r, int depth)
 			reply_null(r);
 		break;
 	case LUA_TTABLE:
+		lua_check_time(L); /* the same table may be in others very often */
 		reply_table(L, r, depth + 1);
 		break;
 	default:
@@ -343,7 +346,8 @@ static void call_command(struct interpreter *lua, const struct command *cmd, uns
 	struct client *c = lua->run->client;
 	struct reply outer = c->session.reply;
 
-	reply_init(&c->session.reply, lua->resp, outer.out.limit);
+	reply_free(&lua->called);
+	reply_init(&c->session.reply, lua->resp, LUA_MEMORY_MAX); /* the client does not see it */
 	c->session.reply.errors = outer.errors;
 	command_call(c, cmd, argc, argv);
 	lua->called = c->session.reply;
@@ -370,6 +374,8 @@ static int call(lua_State *L, bool raise)
 	if (why)
 		return fail(L, raise, why);
 	call_command(lua, cmd, argc, argv);
+	if (lua->called.out.failed)
+		return fail(L, raise, "ERR the reply is too large for a script");
 	push_called(L, lua);
 	if (!raise || !lua_istable(L, -1) || !has_field(L, "err", LUA_TSTRING))
 		return 1;
@@ -402,10 +408,11 @@ static int single_field(lua_State *L, const char *name)
 /* A text of one word gets a code before it. */
 static int redis_error_reply(lua_State *L)
 {
-	if (lua_gettop(L) == 1 && lua_type(L, 1) == LUA_TSTRING && !strchr(lua_tostring(L, 1), ' '))
+	if (lua_gettop(L) == 1 && lua_type(L, 1) == LUA_TSTRING &&
+	    !strchr(lua_tostring(L, 1), ' ')) {
 		lua_pushfstring(L, "ERR %s", lua_tostring(L, 1));
-	if (lua_gettop(L) == 2)
 		lua_remove(L, 1);
+	}
 	return single_field(L, "err");
 }
 

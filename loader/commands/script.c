@@ -8,6 +8,7 @@
 
 #include "impl.h"
 #include "interpreter.h"
+#include "util/clock.h"
 
 struct eval {
 	char sha[SCRIPT_SHA_TEXT];
@@ -70,11 +71,12 @@ static bool load(struct client *c, struct interpreter *lua, const char *sha,
 static void run(struct client *c, struct eval *e, bool read_only)
 {
 	uint64_t slice_end = c->worker->slice_end;
+	uint64_t max_ns = (uint64_t)c->srv->cfg->busy_threshold * 1000000;
 
 	e->run.client = c;
 	e->run.sha = e->sha;
 	e->run.read_only = read_only;
-	e->run.max_ns = (uint64_t)c->srv->cfg->busy_threshold * 1000000;
+	e->run.end_ns = max_ns ? monotonic_ns() + max_ns : UINT64_MAX;
 	c->worker->slice_end = UINT64_MAX; /* long commands are not done in slices */
 	command_run_atomic(c, execute, e);
 	c->worker->slice_end = slice_end;

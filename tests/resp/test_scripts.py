@@ -62,8 +62,33 @@ local a,b=pcall(redis.call,'incr','a') return b
 local a,b=pcall(redis.call,'incr','a') return b.err
 local ok, e = pcall(function() error('x') end) return e
 return xpcall(function() error('x') end, function(e) return 5 end)
+return {xpcall(function() error('x') end, function(e) return e, 6 end)}
+return {xpcall(function() error('x') end, function(e) error('y') end)}
+return {xpcall(function() return 1, 2 end, 3)}
+return {xpcall(function(...) return select('#', ...) end, 3, 4)}
+return xpcall(1)
+error({err=5})
+error(nil)
+return redis.error_reply('a','b')
+return {err=5}
+table.insert(string, 1)
+table.insert(1)
+table.insert({}, 'x', 1)
+string.rep()
+string.find('a')
+('a'):gsub()
 return cjson.encode({1,2,'x'})
 return cjson.decode('[1,{"a":2}]')[2].a
+return cjson.encode()
+return cjson.encode(1, 2)
+return cjson.encode(print)
+return cjson.encode(function() end)
+return cjson.encode({[200]=1})
+return cjson.encode({a={b={{}, 'x', cjson.null, true}}})
+cjson.encode_sparse_array(true) return cjson.encode({[200]=1})
+local t = {} t[1] = t return cjson.encode(t)
+return cjson.decode('{"a":[')
+return {cjson.encode_keep_buffer(), cjson.encode_max_depth(), cjson.encode_max_depth(0)}
 return bit.band(7,3)
 string.x=1
 redis.x=1
@@ -193,6 +218,7 @@ def test_nothing_stays_between_scripts(own):
                    "collectgarbage('stop')", "load(string.dump(function() end))",
                    "loadstring('\x1bLua')()", "setfenv(1, {})", "newproxy(true)",
                    "math.random = nil", "cjson.encode = nil", "redis.call = nil",
+                   "table.insert(_G, 7)", "table.insert(string, 7)",
                    "KEYS.x = 1 ARGV = {}", "coroutine.wrap(function() x = 1 end)()"):
         own.call("EVAL", script, 0)
         check = "return {type(string.format), type(math.random), type(redis.call), KEYS[1], #ARGV}"
@@ -200,6 +226,7 @@ def test_nothing_stays_between_scripts(own):
             b"*5\r\n$8\r\nfunction\r\n$8\r\nfunction\r\n$8\r\nfunction\r\n$3\r\nkey\r\n:0\r\n")
         assert b"nonexistent global variable 'x'" in own.call("EVAL", "return x", 0)
         assert own.call("EVAL", "return ('x').x", 0) == b"$-1\r\n"
+        assert own.call("EVAL", "return {rawget(_G, 1) or 0, string[1]}", 0) == b"*1\r\n:0\r\n"
 
 
 def test_too_long(kernel):
@@ -209,12 +236,71 @@ def test_too_long(kernel):
     own.call("SET", "k", "old")
     for script in ("while true do end", "while true do pcall(function() while true do end end) end",
                    "coroutine.wrap(function() while true do end end)()",
+                   "while true do pcall(coroutine.wrap(function() while true do end end)) end",
+                   "local function f() while true do end end while true do xpcall(f, f) end",
+                   "local t = {} for i = 1, 60 do t = {t, t} end return t",
+                   "error(setmetatable({}, {__newindex = function() while true do end end}))",
                    "for i = 1, 1e9 do redis.pcall('get', 'k') end"):
         start = time.monotonic()
         reply = own.call("EVAL", "redis.call('set','k','new') " + script, 0)
         assert b"busy-reply-threshold" in reply, reply
         assert time.monotonic() - start < 10
         assert own.call("GET", "k") == b"$3\r\nold\r\n"
+
+
+@pytest.mark.parametrize("script, reply", [
+    # they would call themselves until the stack ends
+    ("string.find(('a'):rep(3e5), ('a?'):rep(3e5))", b"pattern too complex"),
+    ("('a'):rep(3e5):gsub(('a?'):rep(3e5), '')", b"pattern too complex"),
+    ("return ('a'):rep(3e5):find(('a'):rep(3e5))", b":1\r\n"),
+    ("return ('a?'):rep(3e5):find(('a?'):rep(3e5), 1, true)", b":1\r\n"),
+    # they would take long, in functions that no hook interrupts
+    ("table.insert({}, -2147483647, 1)", b"position out of bounds"),
+    ("table.insert({}, 2147483653, 1)", b"position out of bounds"),
+    ("return #(''):rep(2147483647)", b":0\r\n"),
+    ("local s, t = ('x'):rep(3e7), {} for i = 1, 20 do t[i] = s end return t", b"too large"),
+])
+def test_functions_that_have_limits(own, script, reply):
+    assert reply in own.call("EVAL", script, 0)
+    assert own.call("PING") == b"+PONG\r\n"
+
+
+def test_cjson_is_the_same_for_all(own):
+    own.call("EVAL", "cjson.encode_max_depth(1) cjson.decode_max_depth(1)"
+                     " cjson.encode_number_precision(3) cjson.encode_sparse_array(true)"
+                     " cjson.encode_invalid_numbers(true) cjson.encode_keep_buffer(false)", 0)
+    assert own.call("EVAL", "return cjson.encode({{1.23456}})", 0) == b"$11\r\n[[1.23456]]\r\n"
+    for script in ("return cjson.encode({[100] = 1})", "return cjson.encode(0/0)"):
+        assert b"Cannot serialise" in own.call("EVAL", script, 0)
+    assert own.call("EVAL", "return cjson.new().encode({1})", 0) == b"$3\r\n[1]\r\n"
+    assert own.call("EVAL", "return cjson.new() == cjson", 0) == b":1\r\n"
+
+
+@pytest.mark.parametrize("script", [
+    "local s, t = ('x'):rep(3e7), {} for i = 1, 99 do t[i] = s end return #cjson.encode(t)",
+    "local t = {} for i = 1, 60 do t = {t, t} end return #cjson.encode(t)",
+    "local t = {} t[1] = t t[2] = t return cjson.encode(t)",
+    "local t = {} t[1] = t cjson.encode_max_depth(1e9) return cjson.encode(t)",
+    "return cjson.new().encode({[2e9] = 1})",
+    "cjson.encode_sparse_array(false, 0, 0) return cjson.encode({[2e9] = 1})",
+    "cjson.encode_sparse_array(false, 1, 2e9) return cjson.encode({[2e9] = 1})",
+])
+def test_long_json_is_refused(own, script):
+    """cjson would end the process."""
+    own.call("CONFIG", "SET", "busy-reply-threshold", 300)
+    assert own.call("EVAL", script, 0).startswith(b"-ERR ")
+    own.call("CONFIG", "SET", "busy-reply-threshold", 5000)
+    assert own.call("PING") == b"+PONG\r\n"
+
+
+def test_what_a_script_reads_is_not_output(own):
+    """The limit of the client's replies is none for those that a script gets."""
+    own.call("SET", "a", b"x" * 1_000_000)
+    own.call("CONFIG", "SET", "client-output-buffer-limit", "normal 100000 0 0")
+    script = "return #redis.call('get', KEYS[1])"
+    with Connection(own.sock.getpeername()[1]) as c:
+        assert c.call("EVAL", script, 1, "a") == b":1000000\r\n"
+    own.call("CONFIG", "SET", "client-output-buffer-limit", "normal 0 0 0")
 
 
 def test_too_much_memory(own):
