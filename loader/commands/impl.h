@@ -273,6 +273,15 @@ void errorstats_section(struct metrics *m, struct server *s);
 FILE *reply_collect(struct client *c, char **text, size_t *len);
 void reply_collected(struct client *c, FILE *file, char **text, size_t *len);
 
+/* How often something was tried that others can make vain by changing its keys; zero at first. */
+struct tries {
+	unsigned int count;
+	uint64_t end_ns; /* monotonic: set after the first try */
+};
+
+/* May it be tried, or tried once more?  Counts the try. */
+bool tries_left(struct tries *t);
+
 /*
  * Read, modify, write: reads the key (its value only if `value`), calls `decide`, and writes what
  * it decides if the entry has not changed since it was read; else repeats all of it.

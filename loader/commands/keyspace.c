@@ -390,17 +390,23 @@ static void reply_found(struct client *c, struct found *f)
 	reply_splice(reply_to(c), &f->keys);
 }
 
+/* Walks on over all keys.  False: to be continued, else *ret is 0, of `fn`, or an error. */
+static bool walk_on(struct client *c, store_scan_fn *fn, int *ret)
+{
+	struct progress *w = progress_of(c);
+
+	do {
+		*ret = store_scan(c->worker->ctx, &w->cursor, KEYS_A_LOOK, false, fn, w->found);
+	} while (!*ret && w->cursor && worker_slice_left(c->worker));
+	return *ret || !w->cursor;
+}
+
 static bool keys_step(struct client *c)
 {
 	struct progress *w = progress_of(c);
 	int ret = 0;
 
-	do {
-		if (!w->found->none)
-			ret = store_scan(c->worker->ctx, &w->cursor, KEYS_A_LOOK, false, add_found,
-					 w->found);
-	} while (!ret && w->cursor && worker_slice_left(c->worker));
-	if (!ret && w->cursor)
+	if (!w->found->none && !walk_on(c, add_found, &ret))
 		return false;
 	if (ret < 0)
 		reply_store_error(c, ret);
@@ -435,11 +441,7 @@ static bool slot_step(struct client *c)
 	struct progress *w = progress_of(c);
 	int ret;
 
-	do {
-		ret = store_scan(c->worker->ctx, &w->cursor, KEYS_A_LOOK, false, add_of_slot,
-				 w->found);
-	} while (!ret && w->cursor && worker_slice_left(c->worker));
-	if (!ret && w->cursor)
+	if (!walk_on(c, add_of_slot, &ret))
 		return false;
 	if (ret < 0)
 		reply_store_error(c, ret);

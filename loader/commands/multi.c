@@ -15,11 +15,6 @@
 #include "store/txn.h"
 #include "util/clock.h"
 
-/* As of update.c: no other TCP client is served meanwhile. */
-#define TRIES	    1000
-#define TRIES_LEAST 16
-#define TRIES_NS    200000000
-
 _Static_assert(STORE_TXN_KEYS == 1024, "a text below names it");
 
 /* --- executing together --- */
@@ -34,15 +29,14 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 	struct reply outer = s->reply, inner;
 	enum reply_skip skip = s->skip;
 	int ret = store_txn_begin(c->worker->ctx);
-	bool done;
 
 	if (ret)
 		return ret;
 	reply_part(&s->reply, &outer);
-	done = fn(c, arg);
+	*changed = fn(c, arg);
 	commands_flush(c);
 	/* who has to be disconnected for replies that are too long has changed nothing */
-	*changed = done && !s->reply.out.failed;
+	*changed &= !s->reply.out.failed;
 	if (*changed)
 		ret = store_txn_commit(c->worker->ctx);
 	else
@@ -63,7 +57,7 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 {
 	struct transaction *t = transaction_of(c);
-	uint64_t end = 0;
+	struct tries tries = { 0 };
 	int ret = -ECANCELED;
 
 	commands_flush(c);
@@ -72,15 +66,12 @@ int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 		return 0;
 	}
 	t->runs = true;
-	for (unsigned int i = 0; i < TRIES && (i < TRIES_LEAST || monotonic_ns() < end); i++) {
+	while (ret == -ECANCELED && tries_left(&tries)) {
 		const struct held_message *since = pubsub_hold(c->srv);
 		bool changed = false;
 
 		ret = attempt(c, fn, arg, &changed);
 		pubsub_release(c->srv, since, !ret && changed);
-		if (ret != -ECANCELED)
-			break;
-		end = i ? end : monotonic_ns() + TRIES_NS;
 	}
 	t->runs = false;
 	return ret == -ECANCELED ? -EBUSY : ret;

@@ -16,6 +16,13 @@
 #define TRIES_LEAST 16
 #define TRIES_NS    200000000
 
+bool tries_left(struct tries *t)
+{
+	if (t->count == 1)
+		t->end_ns = monotonic_ns() + TRIES_NS;
+	return t->count < TRIES && (t->count++ < TRIES_LEAST || monotonic_ns() < t->end_ns);
+}
+
 enum reads {
 	READS_EXPIRY, /* of a key that exists */
 	READS_VALUE,  /* of a key that exists */
@@ -52,16 +59,15 @@ static int try_update(struct client *c, const struct resp_arg *key, enum reads r
 static int update(struct client *c, const struct resp_arg *key, enum reads reads,
 		  command_update_fn *decide, void *arg)
 {
-	uint64_t end = 0;
+	struct tries tries = { 0 };
 	bool written;
 	int ret;
 
 	commands_flush(c);
-	for (unsigned int i = 0; i < TRIES && (i < TRIES_LEAST || monotonic_ns() < end); i++) {
+	while (tries_left(&tries)) {
 		ret = try_update(c, key, reads, decide, arg, &written);
 		if (!written || (ret != -ECANCELED && ret != -ENOENT))
 			return ret;
-		end = i ? end : monotonic_ns() + TRIES_NS;
 	}
 	return -EBUSY;
 }
