@@ -74,21 +74,23 @@ struct show {
 
 /* ---- collecting entries -------------------------------------------------- */
 
-/* Collects the entries of a bucket. */
+/*
+ * Collects the entries of a bucket.  Counted in memory: of a register the verifier would follow
+ * every value.
+ */
 static __always_inline void take_bucket(struct shown *e, const struct xkv_bucket *b)
 {
-	__u32 count = e->count;
+	__u32 count;
 	__u64 entry;
 
 	for (int way = 0; way < XKV_WAYS; way++) {
 		entry = READ_ONCE(b->entry[way]);
-		barrier_var(count);
+		count = READ_ONCE(e->count);
 		if (!entry || count >= CHAIN_ENTRIES)
 			continue;
 		e->entry[count & 127] = entry;
-		count++;
+		WRITE_ONCE(e->count, count + 1);
 	}
-	e->count = count;
 }
 
 /*

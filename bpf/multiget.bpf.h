@@ -215,11 +215,16 @@ __noinline int multiget_match(struct xkv_request *rq, __u32 i)
 	return step;
 }
 
-/* Looks up the keys first .. last - 1.  Returns the end of those that fit, or 0 to fall back. */
-__noinline __u32 multiget_find(struct xkv_request *rq, __u32 first, __u32 last)
+#define NO_PLACE (1U << 31) /* multiget_keys() stopped as there was no place for a key */
+
+/*
+ * Takes the keys first .. last - 1 from the request.  Returns the end of those that could be taken,
+ * perhaps with NO_PLACE, or 0 to fall back.  A function of its own: the verifier would go through
+ * what follows once for each number of keys.
+ */
+__noinline __u32 multiget_keys(struct xkv_request *rq, __u32 first, __u32 last)
 {
 	int step = MULTIGET_OK;
-	bool no_place;
 	__u32 i;
 
 	EACH_KEY(i, first, last) {
@@ -229,8 +234,18 @@ __noinline __u32 multiget_find(struct xkv_request *rq, __u32 first, __u32 last)
 	}
 	if (step == MULTIGET_SLOW)
 		return 0;
-	no_place = step == MULTIGET_NO_PLACE;
-	last = first + i;
+	return (first + i) | (step == MULTIGET_NO_PLACE ? NO_PLACE : 0);
+}
+
+/* Looks up the keys first .. last - 1.  Returns the end of those that fit, or 0 to fall back. */
+__noinline __u32 multiget_find(struct xkv_request *rq, __u32 first, __u32 last)
+{
+	__u32 i, taken = multiget_keys(rq, first, last);
+	int step = MULTIGET_OK;
+
+	if (!taken)
+		return 0;
+	last = taken & ~NO_PLACE;
 	multiget_prefetch_buckets(first, last);
 	multiget_probe(first, last);
 	multiget_prefetch_slots(first, last);
@@ -240,7 +255,7 @@ __noinline __u32 multiget_find(struct xkv_request *rq, __u32 first, __u32 last)
 			break;
 	}
 	/* all fit and there may be more: request_run() makes each key in place of the last one */
-	if (no_place && first + i == last)
+	if ((taken & NO_PLACE) && first + i == last)
 		return 0;
 	return step == MULTIGET_SLOW ? 0 : first + i;
 }

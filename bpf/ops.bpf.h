@@ -146,7 +146,8 @@ __noinline int copy_old(struct xkv_request *rq)
 	return 0;
 }
 
-static __always_inline void copy_key(struct xkv_request *rq, struct xkv_slot *slot)
+/* Not inlined: the verifier would go through what follows once for each length of a key. */
+static __noinline int copy_key(struct xkv_request *rq, struct xkv_slot *slot)
 {
 	__u32 from = rq->key_off, len = rq->key_len;
 	__u64 *key = (__u64 *)(slot + 1);
@@ -156,6 +157,7 @@ static __always_inline void copy_key(struct xkv_request *rq, struct xkv_slot *sl
 			break;
 		key[i] = IN(rq, from + i * 8);
 	}
+	return 0;
 }
 
 /*
