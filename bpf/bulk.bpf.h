@@ -626,8 +626,8 @@ static __always_inline __u64 bulk_write(struct packet *p, const struct xkv_note 
 
 	if (__sync_val_compare_and_swap(&slot->seq, seq, seq | 1) != seq)
 		return 0;
-	if (need >= CLASS_WORDS || class_of(cfg, need) != slot->class ||
-	    !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, slot, n->value_len)) {
+	if (need >= CLASS_WORDS || class_of(cfg, need) != slot->class || is_recorded(cfg, slot) ||
+	    !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, n->ref, slot, n->value_len)) {
 		unlock(slot, seq);
 		return 0;
 	}

@@ -9,43 +9,54 @@
  *   change_commit()   draws the version and publishes the slot; cannot fail
  *   change_cancel()   instead, if the index could not be changed: nothing took effect
  *
- * What is to be told of changes has its place here: prepare reserves room for a record, commit
- * fills it in while nobody else can change the entry, publishes the slot, and then hands the record
- * over.  A change of a key is not prepared before the one before it has taken effect, so records
- * are in that order.  Begin and end of a change are in one function: the verifier does not let a
- * reserved record leave it.
+ * While somebody listens to the change feed (feed.bpf.h), prepare reserves room for a record, and
+ * commit fills it in, before the slot is published.  A change of a key is not prepared before the
+ * one before it has taken effect, so records are in that order.
  *
  * Relocation is no change: the entry keeps its version.
  */
 #ifndef XKV_COMMIT_BPF_H
 #define XKV_COMMIT_BPF_H
 
-#include "store.bpf.h"
+#include "feed.bpf.h"
 
 /* A change from its preparation to its end. */
 struct change {
 	struct xkv_request *rq;
 	enum xkv_change what;
-	struct xkv_slot *slot; /* has the entry after the change; of one that is removed, before */
+	__u64 ref;	       /* of the slot that has the entry after the change; */
+	struct xkv_slot *slot; /* of one that is removed, before */
+	__u64 record;	       /* its position in the feed, 0 = nobody listens */
+	__u64 frees;	       /* slot that is given back when the record has been read, or 0 */
 };
 
-/* Who is told of changes: nobody yet, except in a test (tests/packet/commits.bpf.c). */
+/* Who is told of changes: the feed, except in a test (tests/packet/commits.bpf.c). */
 #ifdef COMMIT_LISTENER
-static bool listener_prepare(const struct change *c, __u32 value_len);
+static bool listener_prepare(struct change *c, __u32 value_len);
 static void listener_commit(const struct change *c, __u64 version);
 static void listener_cancel(const struct change *c);
 #else
-static __always_inline bool listener_prepare(const struct change *c, __u32 value_len)
+static __always_inline bool listener_prepare(struct change *c, __u32 value_len)
 {
-	return true;
+	struct xkv_config *cfg = config();
+
+	if (!cfg || !cfg->feed || c->record)
+		return true;
+	c->record = feed_reserve(feed_bytes(c->what, c->slot->key_len, value_len));
+	return c->record;
 }
 
 static __always_inline void listener_commit(const struct change *c, __u64 version)
 {
+	if (c->record)
+		feed_write(c->record, c->ref, version,
+			   feed_kind(c->what, c->record, FRONTEND(c->rq)), c->frees);
 }
 
 static __always_inline void listener_cancel(const struct change *c)
 {
+	if (c->record)
+		feed_cancel(c->record, feed_bytes(c->what, c->slot->key_len, c->slot->value_len));
 }
 #endif
 
@@ -75,11 +86,20 @@ static __always_inline __u16 access_new(struct xkv_config *cfg, __u64 version)
  * False: it stays as it is.
  */
 static __always_inline bool change_prepare(struct change *c, struct xkv_request *rq,
-					   enum xkv_change what, struct xkv_slot *slot,
+					   enum xkv_change what, __u64 ref, struct xkv_slot *slot,
 					   __u32 value_len)
 {
-	*c = (struct change){ rq, what, slot };
+	*c = (struct change){ rq, what, ref, slot, 0, 0 };
 	return listener_prepare(c, value_len);
+}
+
+/*
+ * The change will free the slot of the entry.  If its value is too large for a record, one that is
+ * not read yet may refer to it: then the slot is given back only when this one has been read.
+ */
+static __always_inline void change_frees(struct change *c, __u64 ref, struct xkv_slot *slot)
+{
+	c->frees = c->record && slot->value_len > XKV_FEED_INLINE ? ref : 0;
 }
 
 /*
@@ -99,10 +119,40 @@ static __always_inline __u64 change_commit(const struct change *c)
 	return version;
 }
 
+/* The change has taken effect: gives back the slot that it freed. */
+static __always_inline void change_done(const struct change *c, __u64 ref)
+{
+	if (!c->frees)
+		slot_give(ref);
+}
+
 /* The change does not take place after all; the caller unlocks the entry. */
 static __always_inline void change_cancel(const struct change *c)
 {
 	listener_cancel(c);
+}
+
+/*
+ * An entry is relocated.  If its value is too large for a record, the old slot stays as it is until
+ * the records that refer to it have been read.  False: no room for the record that says so.
+ */
+static __always_inline bool move_prepare(struct change *c, struct xkv_request *rq,
+					 struct xkv_slot *old)
+{
+	struct xkv_config *cfg = config();
+
+	*c = (struct change){ rq, XKV_FEED_MOVE, rq->ref, old, 0, 0 };
+	if (!cfg || !cfg->feed || old->value_len <= XKV_FEED_INLINE)
+		return true;
+	c->record = feed_reserve(feed_bytes(XKV_FEED_MOVE, 0, 0));
+	c->frees = c->record ? rq->ref : 0;
+	return c->record;
+}
+
+static __always_inline void move_commit(const struct change *c, __u64 version)
+{
+	if (c->record)
+		feed_write(c->record, c->ref, version, feed_kind(XKV_FEED_MOVE, 0, 0), c->frees);
 }
 
 #endif

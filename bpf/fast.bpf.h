@@ -239,7 +239,7 @@ static __always_inline bool write_slot(struct xkv_request *rq, struct xkv_config
 		return false;
 	rq->keep = 0;
 	if (!stays_in_class(rq, slot) ||
-	    !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, slot, rq->value_len)) {
+	    !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, rq->ref, slot, rq->value_len)) {
 		unlock(slot, rq->seq);
 		return false;
 	}

@@ -14,6 +14,7 @@
  *   frames    the request that a CPU is working on in XDP, with its reply
  *   batch     the same for the commands of xkvd, mapped into its memory
  *   txn       the keys of the transaction that xkvd commits
+ *   feed      the change feed, while somebody listens
  *
  * All of it is in host byte order; the maps never leave the machine.
  */
@@ -318,7 +319,9 @@ struct xkv_config {
 	__u16 access_spread; /* XKV_TRACK_TIME: greatest initial age of a new entry */
 	__u8 read_only;	     /* writes are answered XKV_READ_ONLY */
 	__u8 spare_class;    /* a larger class with free slots, the last resort; 0 = none */
-	__u32 track;	     /* enum xkv_track */
+	__u8 track;	     /* enum xkv_track */
+	__u8 feed;	     /* changes are recorded in xkv_feed */
+	__u16 zero;
 	struct xkv_rules rules[2];
 	__u8 class_of[XKV_SLOT_WINDOW / 8]; /* by (bytes needed + 7) / 8 */
 };
@@ -581,6 +584,66 @@ struct xkv_batch_args {
 	__u32 count; /* requests, up to XKV_BATCH_REQUESTS; out: those that were run */
 };
 
+/* ---- the change feed (bpf/feed.bpf.h) --------------------------------------- */
+
+/*
+ * A ring of records, one for each change, in the order in which the changes took effect.  Records
+ * are at positions: bytes since the feed was started, at offset `position & (XKV_FEED_BYTES - 1)`
+ * of `data`; one that begins near the end of the ring goes on in the space behind it.
+ *
+ *   tail <= positions of the readers <= head <= tail + XKV_FEED_BYTES
+ *
+ * A program reserves room by moving `head`, and xkvd gives it back, filled with zeros, by moving
+ * `tail`.  The first word of a record is written last: while it is 0, the record and all that
+ * follow it cannot be read yet.
+ */
+#define XKV_FEED_BYTES	 (1U << 23)
+#define XKV_FEED_INLINE	 XKV_PAYLOAD_MAX4 /* larger values are not copied into the record */
+#define XKV_FEED_READERS 8
+
+struct xkv_feed_record {
+	union {
+		struct {
+			__u32 bytes; /* to the next record */
+			__u8 what;   /* enum xkv_change, or XKV_FEED_NOTHING ... */
+			__u8 flags;
+			__u8 key_len;
+			__u8 frontend; /* enum xkv_frontend */
+		};
+		__u64 first_word;
+	};
+	__u64 version; /* of an entry that is removed, its last one */
+	__u64 expire_ms;
+	__u64 ref;   /* slot of a value of more than XKV_FEED_INLINE bytes, else 0 */
+	__u64 frees; /* slot that is free when all readers are behind this record, or 0 */
+	__u32 value_len;
+	__u32 zero;
+	/* key, padded to 8; value, padded to 8 */
+};
+
+#define XKV_FEED_NOTHING 64 /* `what` of a record whose change did not take place */
+#define XKV_FEED_MOVE	 65 /* an entry was relocated, which is no change */
+
+#define XKV_FEED_MORE 1 /* flag: the next record is of the same transaction */
+
+/* Somebody who reads the feed. */
+struct xkv_feed_reader {
+	char name[24];	/* zero-terminated; empty: the place is free */
+	__u64 position; /* of the next record to be read */
+};
+
+/* `head` is written by programs, the rest by xkvd, except where noted. */
+struct xkv_feed {
+	__u64 head;
+	__u64 refused; /* by programs: changes that found no room */
+	__u64 pad1[6];
+	__u64 tail;    /* in a cache line of its own */
+	__u64 trimmed; /* end of what is being filled with zeros */
+	__u64 pad2[6];
+	struct xkv_feed_reader reader[XKV_FEED_READERS]; /* by the readers: `position` */
+	__u8 data[XKV_FEED_BYTES + XKV_SLOT_WINDOW];
+};
+
 /* ---- transactions (bpf/txn.bpf.h) ------------------------------------------- */
 
 #define XKV_TXN_KEYS   1024 /* most keys of a transaction */
@@ -608,6 +671,7 @@ struct xkv_txn_key {
 	__u8 key_len;
 	__u8 state; /* by the program: XKV_TXN_LOCKED ...; 0 before */
 	__u32 zero;
+	__u64 record; /* by the program: of its change in the feed */
 	__u64 key[XKV_HASH_WORDS];
 };
 
@@ -623,12 +687,14 @@ enum xkv_txn_cmd {
 
 struct xkv_txn_args {
 	__u32 cmd;
-	__u32 first;   /* TAKE, FREE: of the keys */
-	__u32 count;   /* keys; those of one bucket that has to be locked are neighbours */
-	__u32 request; /* COMMIT: of xkv_batch, for the program's use */
-	__s32 outcome; /* out: -1 = done, -2 = a key is not as expected, or enum xkv_counter */
-	__u32 no_slot; /* out: the class that has no free slot (XKV_C_pass_no_slot) */
-	__u32 bucket;  /* the program's */
+	__u32 first;	    /* TAKE, FREE: of the keys */
+	__u32 count;	    /* keys; those of one bucket that has to be locked are neighbours */
+	__u32 request;	    /* COMMIT: of xkv_batch, for the program's use */
+	__s32 outcome;	    /* out: -1 = done, -2 = a key is not as expected, or enum xkv_counter */
+	__u32 no_slot;	    /* out: the class that has no free slot (XKV_C_pass_no_slot) */
+	__u32 bucket;	    /* the program's */
+	__u32 record_bytes; /* the program's: of the records in the feed ... */
+	__u64 record;	    /* ... and where the next one goes */
 };
 
 #define XKV_TXN_DONE	 (-1)
@@ -640,6 +706,7 @@ enum xkv_slots_cmd {
 	XKV_SLOTS_FREE,	  /* give a slot back */
 	XKV_SLOTS_FILTER, /* park the free slots of draining spans */
 	XKV_SLOTS_CHAIN,  /* move an overflow bucket to another slot */
+	XKV_SLOTS_FEED,	  /* give back the slot that a record of the feed frees */
 };
 
 struct xkv_slots_args {
@@ -647,7 +714,8 @@ struct xkv_slots_args {
 	__u32 class;
 	__u32 request; /* ALLOC sets `prefilled` of this request, FREE and CHAIN clear it */
 	__u32 count;   /* LINK: slots; FILTER: in: swap the lists first; out: slots examined */
-	__u64 first;   /* LINK: first of the slots; FREE with ~0 as request: slot; CHAIN: bucket */
+	/* LINK: first of the slots; FREE with ~0 as request: slot; CHAIN: bucket; FEED: position */
+	__u64 first;
 	__u64 last;
 };
 
@@ -659,7 +727,8 @@ _Static_assert(sizeof(struct xkv_page) == XKV_UNIT_BYTES, "layout");
 _Static_assert(XKV_CLASS_LARGE <= XKV_CLASS_MASK, "layout");
 _Static_assert(sizeof(struct xkv_bucket) == 64, "layout");
 _Static_assert(sizeof(struct xkv_dedup) == 128, "layout");
-_Static_assert(sizeof(struct xkv_txn_key) == 56 + XKV_HASH_WORDS * 8, "layout");
+_Static_assert(sizeof(struct xkv_txn_key) == 64 + XKV_HASH_WORDS * 8, "layout");
+_Static_assert(sizeof(struct xkv_feed_record) == 48, "layout");
 _Static_assert(sizeof(struct xkv_class) == 64, "layout");
 _Static_assert(XKV_KEY_MAX < XKV_KEY_PARKED, "layout");
 _Static_assert(XKV_SLOT_NEED(XKV_KEY_MAX, XKV_PAYLOAD_MAX4) <= XKV_SLOT_WINDOW, "layout");

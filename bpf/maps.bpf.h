@@ -138,4 +138,22 @@ struct {
 	__type(value, struct xkv_txn_key);
 } xkv_txn SEC(".maps");
 
+/* The change feed: one element, created and mapped by xkvd. */
+struct xkv_feed_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct xkv_feed));
+};
+
+/* A miss means that nobody has listened yet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__array(values, struct xkv_feed_map);
+} xkv_feed SEC(".maps");
+
 #endif

@@ -18,7 +18,6 @@
 
 #define STOPS(outcome) ((outcome) <= XKV_C_pass_too_large)
 #define AGAIN	       (-2) /* lost a race: retry the look-up */
-#define VALUE_WORDS    (XKV_PAYLOAD_MAX4 / 8)
 
 /* Unix time in milliseconds. */
 static __always_inline __u64 now_ms(struct xkv_request *rq)
@@ -198,29 +197,6 @@ static __always_inline __u32 value_words(__u32 value_len)
 
 	barrier_var(words); /* keeps the comparison */
 	return words < VALUE_WORDS ? words : VALUE_WORDS;
-}
-
-/*
- * Four words per iteration.  Static, since it takes pointers; not inlined, to have all registers.
- */
-static __noinline int copy_words(__u64 *to, const __u64 *from, __u32 words)
-{
-	for (; words >= 4; words -= 4) {
-		to[0] = from[0];
-		to[1] = from[1];
-		to[2] = from[2];
-		to[3] = from[3];
-		to += 4;
-		from += 4;
-		barrier_var(to);
-		barrier_var(from);
-	}
-	for (__u32 rest = 0; rest < 3; rest++) {
-		if (rest >= words)
-			break;
-		*to++ = *from++;
-	}
-	return 0;
 }
 
 /* Writes the current value into a slot that is locked, or not yet published. */
@@ -601,7 +577,7 @@ __noinline int entry_add(struct xkv_request *rq, __u64 ref)
 		return XKV_C_pass_busy;
 	if (!chain_lacks_key(rq, home))
 		outcome = AGAIN;
-	else if (!change_prepare(&change, rq, XKV_CHANGE_CREATE, slot, slot->value_len))
+	else if (!change_prepare(&change, rq, XKV_CHANGE_CREATE, ref, slot, slot->value_len))
 		outcome = XKV_C_pass_busy;
 	else
 		outcome = entry_place(&change, home, entry_of(rq, ref));
@@ -656,10 +632,11 @@ __noinline int write_moved(struct xkv_request *rq, __u64 expire_ms)
 	fill_slot(rq, ref, expire_ms);
 	slot->access = old->access;
 	mark_access(cfg, slot);
-	if (!change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, slot, slot->value_len)) {
+	if (!change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, ref, slot, slot->value_len)) {
 		untake_slot(rq, ref);
 		return XKV_C_pass_busy;
 	}
+	change_frees(&change, rq->ref, old);
 	if (entry_swap(rq, rq->ref, ref)) {
 		change_cancel(&change);
 		untake_slot(rq, ref);
@@ -667,7 +644,7 @@ __noinline int write_moved(struct xkv_request *rq, __u64 expire_ms)
 	}
 	rq->version = change_commit(&change);
 	published(rq);
-	slot_give(rq->ref);
+	change_done(&change, rq->ref);
 	return XKV_C_moves;
 }
 
@@ -684,20 +661,28 @@ static __always_inline int condition(struct xkv_request *rq, bool exists)
 	return XKV_OK;
 }
 
+/* Has it to stay as it is?  A record of the feed that has not been read may refer to its value. */
+static __always_inline bool is_recorded(struct xkv_config *cfg, struct xkv_slot *slot)
+{
+	return cfg->feed && slot->value_len > XKV_FEED_INLINE;
+}
+
 static __always_inline bool stays_in_class(struct xkv_request *rq, struct xkv_slot *slot)
 {
 	struct xkv_config *cfg = config();
 	__u32 need = words_needed(rq);
 
 	return !(rq->flags & XKV_REQUEST_PREFILL) && cfg && need < CLASS_WORDS &&
-	       class_of(cfg, need) == slot->class;
+	       class_of(cfg, need) == slot->class && !is_recorded(cfg, slot);
 }
 
 static __always_inline bool fits_in_class(struct xkv_request *rq, struct xkv_slot *slot)
 {
 	struct xkv_class *c = class_at(slot->class);
+	struct xkv_config *cfg = config();
 
-	return !(rq->flags & XKV_REQUEST_PREFILL) && c && words_needed(rq) * 8 <= c->slot_bytes;
+	return !(rq->flags & XKV_REQUEST_PREFILL) && c && cfg &&
+	       words_needed(rq) * 8 <= c->slot_bytes && !is_recorded(cfg, slot);
 }
 
 /* Overwrites the entry in its locked slot, as rq->version.  If it cannot, the slot stays locked. */
@@ -710,8 +695,8 @@ __noinline int write_in_place(struct xkv_request *rq, __u64 expire_ms)
 	if (!rq || !cfg)
 		return XKV_C_pass_busy;
 	slot = slot_at(rq->ref);
-	if (!slot ||
-	    !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, slot, rq->keep + rq->value_len))
+	if (!slot || !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, rq->ref, slot,
+				     rq->keep + rq->value_len))
 		return XKV_C_pass_busy;
 	slot->expire_ms = expire_ms;
 	slot->value_len = rq->keep + rq->value_len;
@@ -836,6 +821,7 @@ __noinline int write_found(struct xkv_request *rq)
 __noinline int relocate_found(struct xkv_request *rq)
 {
 	struct xkv_slot *old, *slot;
+	struct change change;
 
 	if (!rq)
 		return XKV_C_pass_busy;
@@ -845,15 +831,21 @@ __noinline int relocate_found(struct xkv_request *rq)
 		old = lock_found(rq);
 	if (!slot || !old)
 		return answer(rq, XKV_OP_SET, XKV_NOT_STORED, XKV_C_not_stored);
-	slot->expire_ms = old->expire_ms;
-	slot->access = old->access;
-	if (entry_swap(rq, rq->ref, rq->prefilled)) {
+	if (!move_prepare(&change, rq, old)) {
 		unlock(old, rq->seq);
 		return XKV_C_pass_busy;
 	}
+	slot->expire_ms = old->expire_ms;
+	slot->access = old->access;
+	if (entry_swap(rq, rq->ref, rq->prefilled)) {
+		change_cancel(&change);
+		unlock(old, rq->seq);
+		return XKV_C_pass_busy;
+	}
+	move_commit(&change, rq->seq);
 	unlock(slot, rq->seq);
 	published(rq);
-	slot_give(rq->ref);
+	change_done(&change, rq->ref);
 	return answer(rq, XKV_OP_SET, XKV_OK, XKV_C_relocations);
 }
 
@@ -930,14 +922,15 @@ static __always_inline bool remove_locked(struct xkv_request *rq, struct xkv_slo
 {
 	struct change change;
 
-	if (!change_prepare(&change, rq, removal(rq), slot, 0))
+	if (!change_prepare(&change, rq, removal(rq), rq->ref, slot, 0))
 		return false;
+	change_frees(&change, rq->ref, slot);
 	if (entry_swap(rq, rq->ref, 0)) {
 		change_cancel(&change);
 		return false;
 	}
 	change_commit(&change);
-	slot_give(rq->ref);
+	change_done(&change, rq->ref);
 	return true;
 }
 
@@ -984,7 +977,7 @@ __noinline int expire_found(struct xkv_request *rq)
 	slot = lock_wanted(rq, &outcome);
 	if (!slot)
 		return outcome;
-	if (!change_prepare(&change, rq, XKV_CHANGE_EXPIRY, slot, slot->value_len)) {
+	if (!change_prepare(&change, rq, XKV_CHANGE_EXPIRY, rq->ref, slot, slot->value_len)) {
 		unlock(slot, rq->seq);
 		return XKV_C_pass_busy;
 	}

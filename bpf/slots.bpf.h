@@ -6,7 +6,7 @@
 #ifndef XKV_SLOTS_BPF_H
 #define XKV_SLOTS_BPF_H
 
-#include "store.bpf.h"
+#include "feed.bpf.h"
 
 static __always_inline int slots_link(struct xkv_slots_args *args)
 {
@@ -129,6 +129,23 @@ static __always_inline int slots_chain(struct xkv_slots_args *args, struct xkv_r
 	if (done)
 		slot_give(args->first);
 	return done ? 0 : -ENOENT;
+}
+
+/* Gives back the slot that the record at this position of the feed frees. */
+static __always_inline int slots_feed(__u64 position)
+{
+	struct xkv_feed_record *rec;
+	struct xkv_feed *f = feed();
+	__u64 ref;
+
+	if (!f)
+		return -ENOENT;
+	rec = (struct xkv_feed_record *)&f->data[feed_offset(position)];
+	ref = rec->frees;
+	rec->frees = 0;
+	if (ref)
+		slot_give(ref);
+	return 0;
 }
 
 #endif

@@ -62,12 +62,36 @@
 #define OUT(rq, at)    ((rq)->out_word[((at) >> 3) & (XKV_REQUEST_WORDS - 1)])
 #define SLOT(slot, at) (((__u64 *)(slot))[((at) >> 3) & (XKV_SLOT_WINDOW / 8 - 1)])
 
-#define KEY_WORDS XKV_HASH_WORDS
-#define SCRATCH	  (XKV_REQUEST_BYTES + 256) /* offset in `in` of 256 bytes of scratch space */
+#define KEY_WORDS   XKV_HASH_WORDS
+#define VALUE_WORDS (XKV_PAYLOAD_MAX4 / 8)
+#define SCRATCH	    (XKV_REQUEST_BYTES + 256) /* offset in `in` of 256 bytes of scratch space */
 
 #define TRIES	   4  /* of an operation, before it is passed on as busy */
 #define LOCK_TRIES 32 /* to lock a bucket; locks are held for some tens of instructions */
 #define LIST_TRIES 32 /* of a compare-and-exchange on a free list */
+
+/*
+ * Four words per iteration.  Static, since it takes pointers; not inlined, to have all registers.
+ */
+static __noinline int copy_words(__u64 *to, const __u64 *from, __u32 words)
+{
+	for (; words >= 4; words -= 4) {
+		to[0] = from[0];
+		to[1] = from[1];
+		to[2] = from[2];
+		to[3] = from[3];
+		to += 4;
+		from += 4;
+		barrier_var(to);
+		barrier_var(from);
+	}
+	for (__u32 rest = 0; rest < 3; rest++) {
+		if (rest >= words)
+			break;
+		*to++ = *from++;
+	}
+	return 0;
+}
 
 static __always_inline struct xkv_config *config(void)
 {

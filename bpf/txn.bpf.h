@@ -9,6 +9,7 @@
  *   reserve   locks the buckets whose entries change, or that have to lack a key; keys that are
  *             created get an entry, whose slot reads as busy
  *   validate  the keys that were only read have not changed since they were found
+ *   record    room for all records is reserved in the change feed, if somebody listens
  *   apply     each change goes through the commit point; cannot fail
  *
  * The order is that of Silo (Tu et al., SOSP 2013): all that is written is locked before what is
@@ -231,7 +232,81 @@ static int txn_validate_one(__u32 index, struct xkv_txn_args *args)
 	return 1;
 }
 
+/* ---- record -------------------------------------------------------------- */
+
+/* Does the key change, once all conditions hold? */
+static __always_inline bool txn_changes(const struct xkv_txn_key *k)
+{
+	return k->action == XKV_TXN_PUT || (k->action != XKV_TXN_CHECK && k->ref);
+}
+
+/* Bytes of its record in the feed. */
+static __always_inline __u32 txn_record_bytes(const struct xkv_txn_key *k)
+{
+	struct xkv_slot *slot = k->action == XKV_TXN_PUT ? slot_at(k->prefilled) : NULL;
+
+	return feed_bytes(slot ? XKV_CHANGE_CREATE : XKV_CHANGE_DELETE, k->key_len,
+			  slot ? slot->value_len : 0);
+}
+
+static int txn_measure_one(__u32 index, struct xkv_txn_args *args)
+{
+	struct xkv_txn_key *k = txn_key(index);
+
+	if (!k)
+		return 1;
+	if (txn_changes(k))
+		args->record_bytes += txn_record_bytes(k);
+	return 0;
+}
+
+/* Gives a key the next place; bit 0 says that there are more (XKV_FEED_MORE). */
+static int txn_place_one(__u32 index, struct xkv_txn_args *args)
+{
+	struct xkv_txn_key *k = txn_key(index);
+	__u32 bytes;
+
+	if (!k)
+		return 1;
+	if (!txn_changes(k))
+		return 0;
+	bytes = txn_record_bytes(k);
+	args->record_bytes -= bytes;
+	k->record = args->record | (args->record_bytes ? XKV_FEED_MORE : 0);
+	args->record += bytes;
+	return 0;
+}
+
+/* Reserves all records of the transaction together, if somebody listens. */
+static __always_inline void txn_record(struct xkv_txn_args *args)
+{
+	struct xkv_config *cfg = config();
+
+	if (!cfg || !cfg->feed)
+		return;
+	args->record_bytes = 0;
+	bpf_loop(args->count, txn_measure_one, args, 0);
+	if (!args->record_bytes)
+		return;
+	args->record = feed_reserve(args->record_bytes);
+	if (args->record)
+		bpf_loop(args->count, txn_place_one, args, 0);
+	else
+		args->outcome = XKV_C_pass_busy;
+}
+
 /* ---- apply --------------------------------------------------------------- */
+
+/* Cannot fail: the record was reserved before. */
+static __always_inline void txn_prepare(struct change *c, struct xkv_request *rq,
+					const struct xkv_txn_key *k, enum xkv_change what,
+					__u64 ref, struct xkv_slot *slot)
+{
+	*c = (struct change){ rq, what, ref, slot, k->record, 0 };
+#ifdef COMMIT_LISTENER
+	listener_prepare(c, slot->value_len);
+#endif
+}
 
 /* Replaces or removes the entry of the locked slot in the index, and frees the slot. */
 static __always_inline void txn_swap(struct xkv_request *rq, struct xkv_txn_key *k, __u64 new)
@@ -260,9 +335,10 @@ __noinline int txn_put(struct xkv_request *rq, __u32 index)
 	slot->expire_ms = k->expire_ms;
 	if (k->expire_ms)
 		ttl_given(rq);
-	change_prepare(&change, rq, old ? XKV_CHANGE_OVERWRITE : XKV_CHANGE_CREATE, slot,
-		       slot->value_len);
+	txn_prepare(&change, rq, k, old ? XKV_CHANGE_OVERWRITE : XKV_CHANGE_CREATE, k->prefilled,
+		    slot);
 	if (old) {
+		change_frees(&change, k->ref, old);
 		slot->access = old->access;
 		mark_access(cfg, slot);
 		txn_swap(rq, k, k->prefilled);
@@ -270,7 +346,7 @@ __noinline int txn_put(struct xkv_request *rq, __u32 index)
 	change_commit(&change);
 	k->prefilled = 0;
 	if (old)
-		slot_give(k->ref);
+		change_done(&change, k->ref);
 	count(rq, old ? XKV_C_overwrites : XKV_C_inserts);
 	return 0;
 }
@@ -288,10 +364,11 @@ __noinline int txn_delete(struct xkv_request *rq, __u32 index)
 		return 0;
 	txn_load(rq, k);
 	rq->seq = k->seq;
-	change_prepare(&change, rq, XKV_CHANGE_DELETE, slot, 0);
+	txn_prepare(&change, rq, k, XKV_CHANGE_DELETE, k->ref, slot);
+	change_frees(&change, k->ref, slot);
 	txn_swap(rq, k, 0);
 	change_commit(&change);
-	slot_give(k->ref);
+	change_done(&change, k->ref);
 	count(rq, XKV_C_deletes);
 	return 0;
 }
@@ -310,7 +387,7 @@ __noinline int txn_expire(struct xkv_request *rq, __u32 index)
 	txn_load(rq, k);
 	if (k->expire_ms)
 		ttl_given(rq);
-	change_prepare(&change, rq, XKV_CHANGE_EXPIRY, slot, slot->value_len);
+	txn_prepare(&change, rq, k, XKV_CHANGE_EXPIRY, k->ref, slot);
 	slot->expire_ms = k->expire_ms;
 	change_commit(&change);
 	count(rq, XKV_C_expiry_changes);
@@ -399,6 +476,8 @@ static __always_inline void txn_commit(struct xkv_txn_args *args)
 		bpf_loop(count, txn_reserve_one, args, 0);
 	if (args->outcome == XKV_TXN_DONE)
 		bpf_loop(count, txn_validate_one, args, 0);
+	if (args->outcome == XKV_TXN_DONE)
+		txn_record(args);
 	if (args->outcome == XKV_TXN_DONE)
 		bpf_loop(count, txn_apply_one, args, 0);
 	else

@@ -24,14 +24,15 @@
  */
 struct check_sums {
 	uint64_t pages, draining /* spans */, slots;
-	uint64_t keys;	   /* entries of the index */
-	uint64_t expired;  /* of these: expired and not yet removed */
-	uint64_t chain;	   /* chain buckets */
-	uint64_t longest;  /* chain buckets in the longest chain */
-	uint64_t free;	   /* in free lists */
-	uint64_t parked;   /* free, in draining spans */
-	uint64_t orphans;  /* free, marked as orphans and in no list; xkvd frees them later */
-	uint64_t held;	   /* taken by an xkvd, running or killed, and not yet published */
+	uint64_t keys;	  /* entries of the index */
+	uint64_t expired; /* of these: expired and not yet removed */
+	uint64_t chain;	  /* chain buckets */
+	uint64_t longest; /* chain buckets in the longest chain */
+	uint64_t free;	  /* in free lists */
+	uint64_t parked;  /* free, in draining spans */
+	uint64_t orphans; /* free, marked as orphans and in no list; xkvd frees them later */
+	/* taken by an xkvd, running or killed, and not yet published; or kept for the feed */
+	uint64_t held;
 	uint64_t sessions; /* entries of the dedup cache that belong to a session */
 	bool counted;	   /* nothing changed meanwhile, so counters and keys were compared */
 	/* chains and free lists that changed too fast to be read completely */

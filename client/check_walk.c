@@ -29,11 +29,12 @@ enum mark { UNSEEN, INDEXED, CHAIN, FREE, HELD };
 
 static const char *const holder[] = { "nobody", "index", "a chain", "a free list", "xkvd" };
 
-enum map { INDEX, PAGES, CLASSES, DEDUP, CONFIG, SECRET, COUNTERS, BATCH, TXN, MAPS };
+enum map { INDEX, PAGES, CLASSES, DEDUP, CONFIG, SECRET, COUNTERS, BATCH, TXN, FEED, MAPS };
 
 static const char *const map_names[MAPS] = { "xkv_index",    "xkv_pages",  "xkv_classes",
 					     "xkv_once",     "xkv_config", "xkv_secret",
-					     "xkv_counters", "xkv_batch",  "xkv_txn" };
+					     "xkv_counters", "xkv_batch",  "xkv_txn",
+					     "xkv_feed" };
 
 /* A span, as described by the header of its page. */
 struct span {
@@ -75,8 +76,8 @@ static uint64_t load(const __u64 *word)
 /* ---- the maps ------------------------------------------------------------ */
 
 /*
- * Opens a pinned map, checks its sizes, and maps it if its type allows that.  Before there were
- * transactions, stores had no xkv_txn.
+ * Opens a pinned map, checks its sizes, and maps it if its type allows that.  Older stores have no
+ * xkv_txn and no xkv_feed.
  */
 static int open_map(struct walk *w, const char *dir, enum map id, size_t value_size)
 {
@@ -87,7 +88,7 @@ static int open_map(struct walk *w, const char *dir, enum map id, size_t value_s
 
 	snprintf(path, sizeof(path), "%s/%s", dir, map_names[id]);
 	w->fd[id] = bpf_obj_get(path);
-	if (id == TXN && w->fd[id] < 0 && errno == ENOENT)
+	if ((id == TXN || id == FEED) && w->fd[id] < 0 && errno == ENOENT)
 		return 0;
 	if (w->fd[id] < 0 || bpf_obj_get_info_by_fd(w->fd[id], &info, &len)) {
 		int err = -errno;
@@ -115,6 +116,27 @@ static int open_map(struct walk *w, const char *dir, enum map id, size_t value_s
 	return 0;
 }
 
+/* The ring of the change feed, if there is one: the element of a map of maps. */
+static int map_feed(struct walk *w)
+{
+	uint32_t zero = 0, id;
+	void *at;
+	int fd;
+
+	if (w->fd[FEED] < 0 || bpf_map_lookup_elem(w->fd[FEED], &zero, &id))
+		return 0;
+	fd = bpf_map_get_fd_by_id(id);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -errno; /* just removed */
+	w->size[FEED] = sizeof(struct xkv_feed);
+	at = mmap(NULL, w->size[FEED], PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	if (at == MAP_FAILED)
+		return -errno;
+	w->at[FEED] = at;
+	return 0;
+}
+
 static int open_maps(struct walk *w, const char *dir)
 {
 	static const size_t value_size[MAPS] = {
@@ -122,7 +144,7 @@ static int open_maps(struct walk *w, const char *dir)
 		[CLASSES] = sizeof(struct xkv_class), [DEDUP] = sizeof(struct xkv_dedup_set),
 		[CONFIG] = sizeof(struct xkv_config), [COUNTERS] = sizeof(struct xkv_counters),
 		[BATCH] = sizeof(struct xkv_request), [SECRET] = sizeof(struct xkv_secrets),
-		[TXN] = sizeof(struct xkv_txn_key),
+		[TXN] = sizeof(struct xkv_txn_key),   [FEED] = sizeof(uint32_t),
 	};
 	int ret = 0;
 
@@ -130,6 +152,8 @@ static int open_maps(struct walk *w, const char *dir)
 		w->fd[id] = -1;
 	for (int id = 0; !ret && id < MAPS; id++)
 		ret = open_map(w, dir, id, value_size[id]);
+	if (!ret)
+		ret = map_feed(w);
 	w->index = w->at[INDEX];
 	w->classes = w->at[CLASSES];
 	w->cfg = w->at[CONFIG];
@@ -648,6 +672,23 @@ static void found_held(struct walk *w, uint64_t ref, const char *what, int numbe
 	w->sums->held++;
 }
 
+/* Slots that are free when records of the change feed have been read. */
+static void walk_feed(struct walk *w)
+{
+	const struct xkv_feed *feed = w->at[FEED];
+	const struct xkv_feed_record *rec;
+	uint64_t at = feed ? load(&feed->tail) : 0, head = feed ? load(&feed->head) : 0;
+	uint32_t bytes;
+
+	for (; at < head; at += bytes) {
+		rec = (const void *)(feed->data + (at & (XKV_FEED_BYTES - 1)));
+		bytes = __atomic_load_n(&rec->bytes, __ATOMIC_ACQUIRE);
+		if (bytes < sizeof(*rec) || bytes > head - at)
+			return; /* it is being written, or was read meanwhile */
+		found_held(w, load(&rec->frees), "record", 0);
+	}
+}
+
 /*
  * Slots that an xkvd has taken and not yet published are recorded in its requests, and in the keys
  * of its transaction.
@@ -826,6 +867,7 @@ static int walk_all(struct walk *w)
 	if (ret)
 		return ret;
 	walk_held(w);
+	walk_feed(w);
 	for (uint32_t number = 0; number < XKV_PAGES_MAX; number++)
 		if (w->page[number])
 			walk_page(w, number);

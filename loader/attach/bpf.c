@@ -37,7 +37,7 @@ static const char *const map_names[BPF_MAPS] = {
 	[BPF_INDEX] = "xkv_index", [BPF_PAGES] = "xkv_pages",	    [BPF_CLASSES] = "xkv_classes",
 	[BPF_ONCE] = "xkv_once",   [BPF_CONFIG] = "xkv_config",	    [BPF_SECRET] = "xkv_secret",
 	[BPF_HOT] = "xkv_hot",	   [BPF_COUNTERS] = "xkv_counters", [BPF_FRAMES] = "xkv_frames",
-	[BPF_BATCH] = "xkv_batch", [BPF_TXN] = "xkv_txn",
+	[BPF_BATCH] = "xkv_batch", [BPF_TXN] = "xkv_txn",	    [BPF_FEED] = "xkv_feed",
 };
 
 /* What is pinned beside the maps, to `cat`. */
@@ -232,10 +232,10 @@ static int adopt_map(struct bpf *b, const struct config *cfg, int id, char *err,
 	return ret ? ret : 1;
 }
 
-/* Holds nothing that has to be carried over: it is made if an older xkvd has not. */
+/* Is made if an older xkvd has not: nothing in it has to be carried over. */
 static bool is_scratch(int id)
 {
-	return id == BPF_TXN;
+	return id == BPF_TXN || id == BPF_FEED;
 }
 
 /* All maps are there, or none: anything else is somebody else's directory or a half-made one. */

@@ -26,6 +26,7 @@ enum bpf_map_id {
 	BPF_FRAMES,
 	BPF_BATCH,
 	BPF_TXN,
+	BPF_FEED,
 	BPF_MAPS,
 };
 

@@ -130,6 +130,13 @@ struct sweep {
 	_Atomic uint64_t expiring; /* keys with an expiry in the last complete round */
 };
 
+/* The change feed. */
+struct feed {
+	struct xkv_feed *ring; /* mapped; NULL: nobody has listened yet */
+	pthread_mutex_t lock;  /* of opening, closing, and `tail` */
+	unsigned int claimed;  /* readers that are open in this process, as bits */
+};
+
 struct store {
 	struct bpf bpf;
 	/* mapped memory of the maps with these names */
@@ -155,6 +162,7 @@ struct store {
 	struct drain drain;
 	struct evict evict;
 	struct sweep sweep;
+	struct feed feed;
 };
 
 /* ---- pages.c: size classes, pages and their units ---- */
@@ -478,6 +486,12 @@ int op_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *
  * -errno.
  */
 int txn_adopt(struct store *st);
+
+/* ---- feed.c ---- */
+
+/* Maps the ring of an earlier xkvd, if it had one.  0 or -errno. */
+int feed_adopt(struct store *st);
+void feed_unmap(struct store *st);
 
 /* ---- open.c ---- */
 

@@ -157,6 +157,8 @@ static int store_adopt(struct store *st)
 	ret = pages_adopt(st);
 	if (!ret)
 		ret = txn_adopt(st);
+	if (!ret)
+		ret = feed_adopt(st);
 	for (unsigned int ctx = 0; ctx < XKV_BATCH_CONTEXTS; ctx++)
 		for (unsigned int nr = 0; !ret && nr < XKV_BATCH_REQUESTS; nr++)
 			ret = request_unprefill(&st->ctx[ctx], nr);
@@ -190,6 +192,7 @@ static void store_locks(struct store *st)
 
 	pthread_mutex_init(&st->ctx_lock, NULL);
 	pthread_mutex_init(&st->txn_lock, NULL);
+	pthread_mutex_init(&st->feed.lock, NULL);
 	pthread_mutex_init(&st->mem.units_lock, NULL);
 	pthread_mutex_init(&st->maint.need_lock, NULL);
 	pthread_rwlockattr_init(&pages);
@@ -257,6 +260,7 @@ void store_close(struct store *st)
 	if (!st)
 		return;
 	maintenance_stop(st);
+	feed_unmap(st);
 	pages_close(st);
 	free(st->drain.spans);
 	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++)

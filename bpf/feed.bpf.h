@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The change feed: a ring that every change writes a record into (struct xkv_feed, bpf/layout.h),
+ * while somebody in user space listens.
+ *
+ * There is one ring for all CPUs.  Room is reserved while the entry is locked, so the records of a
+ * key are in the order of its changes, and those of a transaction, which reserves once, are
+ * together.  A ring for each CPU would need a number drawn from one counter to restore that order:
+ * the same contended cache line as `head`.
+ *
+ * Not BPF_MAP_TYPE_RINGBUF: its records have a size that the verifier knows, and do not leave the
+ * function that reserved them, so those of a transaction could not be reserved together.
+ */
+#ifndef XKV_FEED_BPF_H
+#define XKV_FEED_BPF_H
+
+#include "store.bpf.h"
+
+#define FEED_TRIES 32 /* of a compare-and-exchange on `head` */
+
+static __always_inline struct xkv_feed *feed(void)
+{
+	__u32 zero = 0;
+	void *map = bpf_map_lookup_elem(&xkv_feed, &zero);
+
+	return map ? bpf_map_lookup_elem(map, &zero) : NULL;
+}
+
+/* The offset of a record in `data`; the lowest bit of its position may be a flag. */
+static __always_inline __u32 feed_offset(__u64 at)
+{
+	return at & (XKV_FEED_BYTES - 8);
+}
+
+/* Does the record of such a change have a value, or refer to one? */
+static __always_inline bool feed_has_value(__u32 what)
+{
+	return what <= XKV_CHANGE_OVERWRITE;
+}
+
+/* Bytes of a record. */
+static __always_inline __u32 feed_bytes(__u32 what, __u32 key_len, __u32 value_len)
+{
+	if (!feed_has_value(what) || value_len > XKV_FEED_INLINE)
+		value_len = 0;
+	return sizeof(struct xkv_feed_record) + XKV_PADDED(key_len) + XKV_PADDED(value_len);
+}
+
+/* The last argument but one of feed_write(); bit 0 of a position says that there are MORE. */
+static __always_inline __u32 feed_kind(__u32 what, __u64 at, __u32 frontend)
+{
+	return what | (at & XKV_FEED_MORE) << 8 | frontend << 16;
+}
+
+/* Words of key and value in a record, bounded for the verifier. */
+static __always_inline __u32 feed_words(__u32 bytes)
+{
+	__u32 words = (bytes - sizeof(struct xkv_feed_record)) / 8;
+
+	barrier_var(words); /* keeps the comparison */
+	return words < KEY_WORDS + VALUE_WORDS ? words : KEY_WORDS + VALUE_WORDS;
+}
+
+/* Reserves room for records: their position, which is never 0.  0 if there is no room. */
+__noinline __u64 feed_reserve(__u64 bytes)
+{
+	struct xkv_feed *f = feed();
+	__u64 head;
+
+	if (!f)
+		return 0;
+	for (int i = 0; i < FEED_TRIES; i++) {
+		head = READ_ONCE(f->head);
+		if (head + bytes - READ_ONCE(f->tail) > XKV_FEED_BYTES)
+			break;
+		if (__sync_val_compare_and_swap(&f->head, head, head + bytes) == head)
+			return head;
+	}
+	__sync_fetch_and_add(&f->refused, 1);
+	return 0;
+}
+
+/*
+ * Fills in the record at a position that was reserved, with key and value of the slot `ref`, which
+ * is locked.  `kind` is feed_kind()'s.
+ */
+__noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u32 kind, __u64 frees)
+{
+	__u32 what = kind & 0xff, key_len, value_len;
+	struct xkv_slot *slot = slot_at(ref);
+	struct xkv_feed_record *r, head = {};
+	struct xkv_feed *f = feed();
+
+	if (!f || !slot)
+		return 0;
+	r = (struct xkv_feed_record *)&f->data[feed_offset(at)];
+	key_len = what == XKV_FEED_MOVE ? 0 : slot->key_len;
+	value_len = slot->value_len;
+	head.bytes = feed_bytes(what, key_len, value_len);
+	head.what = what;
+	head.flags = kind >> 8;
+	head.key_len = key_len;
+	head.frontend = kind >> 16;
+	r->version = version;
+	r->expire_ms = slot->expire_ms;
+	r->ref = feed_has_value(what) && value_len > XKV_FEED_INLINE ? ref : 0;
+	r->frees = frees;
+	r->value_len = feed_has_value(what) ? value_len : 0;
+	copy_words((__u64 *)(r + 1), (const __u64 *)(slot + 1), feed_words(head.bytes));
+	smp_wmb();
+	WRITE_ONCE(r->first_word, head.first_word);
+	return 0;
+}
+
+/* Makes a reserved record one of no change. */
+__noinline int feed_cancel(__u64 at, __u32 bytes)
+{
+	struct xkv_feed_record head = { .bytes = bytes, .what = XKV_FEED_NOTHING };
+	struct xkv_feed *f = feed();
+
+	if (f)
+		WRITE_ONCE(*(__u64 *)&f->data[feed_offset(at)], head.first_word);
+	return 0;
+}
+
+#endif

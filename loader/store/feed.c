@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "feed.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+
+#include "impl.h"
+#include "util/grace.h"
+#include "util/log.h"
+
+struct feed_reader {
+	struct store *st;
+	struct xkv_feed_reader *place; /* in the ring */
+	uint64_t next;		       /* position behind the record that was read last */
+	char *large;		       /* XKV_VALUE_MAX bytes, allocated on first use */
+};
+
+static struct xkv_feed_record *record_at(struct xkv_feed *ring, uint64_t position)
+{
+	return (struct xkv_feed_record *)(ring->data + (position & (XKV_FEED_BYTES - 1)));
+}
+
+/* Bytes of the record at this position, 0 if it is not complete.  What it holds is read after. */
+static uint32_t record_bytes(const struct xkv_feed_record *rec)
+{
+	return __atomic_load_n(&rec->bytes, __ATOMIC_ACQUIRE);
+}
+
+/* ---- the ring -------------------------------------------------------------- */
+
+static int ring_map(struct store *st, int fd)
+{
+	void *at = mmap(NULL, sizeof(struct xkv_feed), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	st->feed.ring = at;
+	return 0;
+}
+
+/* Makes the ring.  It begins at a position other than 0, which stands for none. */
+static int ring_make(struct store *st)
+{
+	LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_MMAPABLE);
+	uint32_t zero = 0;
+	int fd, ret;
+
+	fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, "xkv_feed", sizeof(zero), sizeof(struct xkv_feed),
+			    1, &opts);
+	if (fd < 0)
+		return -errno;
+	ret = ring_map(st, fd);
+	if (!ret) {
+		st->feed.ring->head = st->feed.ring->tail = XKV_FEED_BYTES;
+		if (bpf_map_update_elem(st->bpf.map[BPF_FEED], &zero, &fd, BPF_ANY))
+			ret = -errno;
+	}
+	close(fd);
+	return ret;
+}
+
+/* An earlier xkvd was killed while it filled a record with zeros. */
+static void trim_finish(struct xkv_feed *ring)
+{
+	if (ring->trimmed <= ring->tail)
+		return;
+	memset(record_at(ring, ring->tail), 0, ring->trimmed - ring->tail);
+	ring->tail = ring->trimmed;
+}
+
+int feed_adopt(struct store *st)
+{
+	uint32_t zero = 0, id;
+	int fd, ret;
+
+	if (bpf_map_lookup_elem(st->bpf.map[BPF_FEED], &zero, &id))
+		return errno == ENOENT ? 0 : -errno;
+	fd = bpf_map_get_fd_by_id(id);
+	if (fd < 0)
+		return -errno;
+	ret = ring_map(st, fd);
+	close(fd);
+	if (!ret)
+		trim_finish(st->feed.ring);
+	return ret;
+}
+
+void feed_unmap(struct store *st)
+{
+	if (st->feed.ring)
+		munmap(st->feed.ring, sizeof(*st->feed.ring));
+}
+
+/* Waits until every program has seen what was written to the configuration. */
+static int wait_for_programs(struct store *st)
+{
+	int ret = grace_wait();
+
+	pthread_rwlock_wrlock(&st->mem.pages_lock); /* xkvd's own run with the pages held */
+	pthread_rwlock_unlock(&st->mem.pages_lock);
+	return ret;
+}
+
+static void feed_switch(struct store *st, bool on)
+{
+	__atomic_store_n(&st->cfg->feed, on, __ATOMIC_RELEASE);
+}
+
+/* ---- readers --------------------------------------------------------------- */
+
+static bool is_open(const struct xkv_feed_reader *place)
+{
+	return place->name[0];
+}
+
+static bool has_readers(const struct xkv_feed *ring)
+{
+	for (int i = 0; i < XKV_FEED_READERS; i++)
+		if (is_open(&ring->reader[i]))
+			return true;
+	return false;
+}
+
+/* The place of this name, or else a free one, or NULL. */
+static struct xkv_feed_reader *place_for(struct xkv_feed *ring, const char *name)
+{
+	struct xkv_feed_reader *free = NULL;
+
+	for (int i = 0; i < XKV_FEED_READERS; i++) {
+		if (!strcmp(ring->reader[i].name, name))
+			return &ring->reader[i];
+		if (!is_open(&ring->reader[i]) && !free)
+			free = &ring->reader[i];
+	}
+	return free;
+}
+
+/* A new reader begins behind all changes that may have missed that somebody listens. */
+static int reader_begin(struct store *st, struct feed_reader *r, const char *name)
+{
+	int ret = 0;
+
+	feed_switch(st, true);
+	ret = wait_for_programs(st);
+	if (ret) {
+		feed_switch(st, has_readers(st->feed.ring));
+		return ret;
+	}
+	r->place->position = __atomic_load_n(&st->feed.ring->head, __ATOMIC_ACQUIRE);
+	strcpy(r->place->name, name);
+	return 0;
+}
+
+/* With the feed's lock. */
+static int reader_open(struct store *st, const char *name, struct feed_reader *r, bool *resumed)
+{
+	int ret = st->feed.ring ? 0 : ring_make(st);
+	unsigned int number;
+
+	if (ret)
+		return ret;
+	r->place = place_for(st->feed.ring, name);
+	if (!r->place)
+		return -ENOSPC;
+	number = r->place - st->feed.ring->reader;
+	if (st->feed.claimed & 1U << number)
+		return -EEXIST;
+	*resumed = is_open(r->place);
+	if (!*resumed)
+		ret = reader_begin(st, r, name);
+	if (ret)
+		return ret;
+	st->feed.claimed |= 1U << number;
+	r->next = r->place->position;
+	return 0;
+}
+
+int feed_open(struct store *st, const char *name, struct feed_reader **out, bool *resumed)
+{
+	struct feed_reader *r = calloc(1, sizeof(*r));
+	int ret;
+
+	if (!r)
+		return -ENOMEM;
+	r->st = st;
+	pthread_mutex_lock(&st->feed.lock);
+	ret = reader_open(st, name, r, resumed);
+	pthread_mutex_unlock(&st->feed.lock);
+	if (ret)
+		free(r);
+	else
+		*out = r;
+	return ret;
+}
+
+/* Nobody listens any more: what is left in the ring is of no use. */
+static void feed_rest(struct store *st)
+{
+	feed_switch(st, false);
+	if (wait_for_programs(st))
+		log_warning("the change feed goes on without readers");
+}
+
+static void reader_end(struct store *st, struct xkv_feed_reader *place)
+{
+	st->feed.claimed &= ~(1U << (place - st->feed.ring->reader));
+	memset(place->name, 0, sizeof(place->name));
+}
+
+void feed_close(struct feed_reader *r)
+{
+	struct store *st = r ? r->st : NULL;
+
+	if (!r)
+		return;
+	pthread_mutex_lock(&st->feed.lock);
+	reader_end(st, r->place);
+	if (!has_readers(st->feed.ring))
+		feed_rest(st);
+	pthread_mutex_unlock(&st->feed.lock);
+	feed_trim(st);
+	free(r->large);
+	free(r);
+}
+
+void feed_adopted(struct store *st)
+{
+	struct xkv_feed_reader *place = st->feed.ring ? st->feed.ring->reader : NULL;
+
+	if (!place)
+		return;
+	pthread_mutex_lock(&st->feed.lock);
+	for (int i = 0; i < XKV_FEED_READERS; i++)
+		if (is_open(&place[i]) && !(st->feed.claimed & 1U << i))
+			reader_end(st, &place[i]);
+	if (!has_readers(st->feed.ring))
+		feed_rest(st);
+	pthread_mutex_unlock(&st->feed.lock);
+	feed_trim(st);
+}
+
+/* ---- reading --------------------------------------------------------------- */
+
+/* The value of a record that refers to a slot.  The slot is not reused before this was read. */
+static int read_large(struct feed_reader *r, const struct xkv_feed_record *rec,
+		      struct feed_change *out)
+{
+	const struct xkv_slot *slot;
+
+	if (!r->large)
+		r->large = malloc(XKV_VALUE_MAX);
+	if (!r->large)
+		return -ENOMEM;
+	pages_hold(r->st);
+	slot = slot_of(r->st, rec->ref);
+	if (slot)
+		memcpy(r->large, (const char *)(slot + 1) + XKV_PADDED(rec->key_len),
+		       rec->value_len);
+	pages_release(r->st);
+	out->value = r->large;
+	return slot ? 0 : -EIO;
+}
+
+static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
+		       struct feed_change *out)
+{
+	const char *key = (const char *)(rec + 1);
+
+	*out = (struct feed_change){
+		.what = rec->what,
+		.frontend = rec->frontend,
+		.key = key,
+		.key_len = rec->key_len,
+		.value_len = rec->value_len,
+		.expire_ms = rec->expire_ms,
+		.version = rec->version,
+		.position = r->place->position,
+		.more = rec->flags & XKV_FEED_MORE,
+	};
+	if (rec->ref)
+		return read_large(r, rec, out);
+	if (rec->what <= XKV_CHANGE_OVERWRITE)
+		out->value = key + XKV_PADDED(rec->key_len);
+	return 0;
+}
+
+int feed_next(struct feed_reader *r, struct feed_change *out)
+{
+	struct xkv_feed *ring = r->st->feed.ring;
+	const struct xkv_feed_record *rec;
+	uint32_t bytes;
+	int ret;
+
+	for (;;) {
+		__atomic_store_n(&r->place->position, r->next, __ATOMIC_RELEASE);
+		if (r->next == __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE))
+			return 0; /* of a full ring, that is where the oldest record stands */
+		rec = record_at(ring, r->next);
+		bytes = record_bytes(rec);
+		if (!bytes)
+			return 0;
+		if (rec->what <= XKV_CHANGE_EXPIRE)
+			break;
+		r->next += bytes;
+	}
+	ret = read_change(r, rec, out);
+	if (ret)
+		return ret;
+	r->next += bytes;
+	return 1;
+}
+
+/* ---- making room ----------------------------------------------------------- */
+
+/* The position of the slowest reader, or `head` if there is none. */
+static uint64_t slowest(const struct xkv_feed *ring)
+{
+	uint64_t least = __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE), position;
+
+	for (int i = 0; i < XKV_FEED_READERS; i++) {
+		position = __atomic_load_n(&ring->reader[i].position, __ATOMIC_ACQUIRE);
+		if (is_open(&ring->reader[i]) && position < least)
+			least = position;
+	}
+	return least;
+}
+
+/* Frees the slot of a record.  A run of a program, so that it is freed once if xkvd is killed. */
+static bool record_frees(struct store *st, const struct xkv_feed_record *rec, uint64_t position)
+{
+	struct xkv_slots_args args = { .cmd = XKV_SLOTS_FEED, .first = position };
+
+	return !rec->frees || !slots_run(st, &args);
+}
+
+/* Fills a record with zeros.  `trimmed` says what was begun, should xkvd be killed meanwhile. */
+static void record_clear(struct xkv_feed *ring, uint64_t position, uint32_t bytes)
+{
+	__atomic_store_n(&ring->trimmed, position + bytes, __ATOMIC_RELEASE);
+	memset(record_at(ring, position), 0, bytes);
+	__atomic_store_n(&ring->tail, position + bytes, __ATOMIC_RELEASE);
+}
+
+static uint64_t trim(struct store *st)
+{
+	struct xkv_feed *ring = st->feed.ring;
+	uint64_t begin = ring->tail, end = slowest(ring), at = begin;
+	struct xkv_feed_record *rec;
+	uint32_t bytes;
+
+	while (at < end) {
+		rec = record_at(ring, at);
+		bytes = record_bytes(rec);
+		if (!bytes || !record_frees(st, rec, at))
+			break;
+		record_clear(ring, at, bytes);
+		at += bytes;
+	}
+	return at - begin;
+}
+
+uint64_t feed_trim(struct store *st)
+{
+	uint64_t freed;
+
+	if (!st->feed.ring)
+		return 0;
+	pthread_mutex_lock(&st->feed.lock);
+	freed = trim(st);
+	pthread_mutex_unlock(&st->feed.lock);
+	return freed;
+}
+
+void feed_load(struct store *st, uint64_t *unread, uint64_t *refused)
+{
+	const struct xkv_feed *ring = st->feed.ring;
+
+	*unread = ring ? __atomic_load_n(&ring->head, __ATOMIC_RELAXED) - slowest(ring) : 0;
+	*refused = ring ? __atomic_load_n(&ring->refused, __ATOMIC_RELAXED) : 0;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The change feed, for the rest of xkvd: every change of the store, from both front ends, in the
+ * order in which the changes of each key took effect, and those of a transaction together.
+ *
+ *   programs     reserve room in the ring, then change, then write the record (bpf/feed.bpf.h)
+ *   readers      read, each at its own position
+ *   feed_trim()  gives back what all readers have read
+ *
+ * No record is lost: without room in the ring a change waits.  So readers have to go on reading,
+ * and a thread that reads must not change the store.
+ *
+ * The ring is pinned with the store.  A reader of an xkvd that was killed keeps its position, and
+ * goes on there if the next xkvd opens one of the same name before feed_adopted().
+ */
+#ifndef XKV_FEED_H
+#define XKV_FEED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bpf/layout.h"
+
+struct store;
+struct feed_reader;
+
+/* A change.  Its pointers are valid until the next call of feed_next() with this reader. */
+struct feed_change {
+	enum xkv_change what;
+	enum xkv_frontend frontend;
+	const void *key;
+	size_t key_len;
+	const void *value; /* CREATE, OVERWRITE; else NULL */
+	size_t value_len;
+	uint64_t expire_ms; /* Unix time in milliseconds, 0 = never */
+	uint64_t version;   /* of an entry that is removed, its last one */
+	uint64_t position;  /* grows from record to record */
+	bool more;	    /* the next change is of the same transaction */
+};
+
+/*
+ * Begins to listen.  `name` has at most 23 characters, and is not in use.  Every change that begins
+ * after the call has returned will be read.  *resumed: the name was an earlier xkvd's, and nothing
+ * was lost since.  0; -ENOSPC: XKV_FEED_READERS are open; -EEXIST; -ENOMEM or -errno.  Waits for
+ * grace periods, some ten milliseconds.  Thread safe.
+ */
+int feed_open(struct store *st, const char *name, struct feed_reader **out, bool *resumed);
+
+/*
+ * The next change: 1, 0 if there is none at the moment, or -ENOMEM.  A change counts as read when
+ * the next one is asked for: a reader that is killed gets it again.  One thread per reader.
+ */
+int feed_next(struct feed_reader *r, struct feed_change *out);
+
+/* Listens no longer.  Does nothing for NULL. */
+void feed_close(struct feed_reader *r);
+
+/*
+ * Makes room of what all readers have read.  To be called every millisecond or so while readers are
+ * open, by any thread.  Returns the bytes that became free.
+ */
+uint64_t feed_trim(struct store *st);
+
+/* Bytes in the ring that the slowest reader has not read, and changes that had to wait so far. */
+void feed_load(struct store *st, uint64_t *unread, uint64_t *refused);
+
+/* Forgets the readers of an earlier xkvd that feed_open() was not called for. */
+void feed_adopted(struct store *st);
+
+#endif

@@ -1,0 +1,676 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* tests/run: seconds 8 */
+/*
+ * The change feed: each change has its record, in order, none is lost, and what is read is what the
+ * store was at that moment.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/store/feed.h"
+#include "loader/store/impl.h"
+#include "loader/store/store.h"
+#include "loader/store/txn.h"
+#include "loader/util/clock.h"
+#include "loader/util/hashtable.h"
+#include "ask.h"
+#include "fixture.h"
+#include "packet.h"
+#include "random.h"
+#include "xdpbed.h"
+
+static struct feed_reader *reader;
+static struct feed_change got;
+
+static struct feed_reader *listen_as(const char *name, bool resumes)
+{
+	struct feed_reader *r = NULL;
+	bool resumed;
+
+	assert_int_equal(feed_open(bed.st, name, &r, &resumed), 0);
+	assert_int_equal(resumed, resumes);
+	return r;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	open_bed(MAX_KEYS);
+	assert_true(bed_warm(&bed));
+	reader = listen_as("test", false);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct feed_change change;
+
+	while (reader && feed_next(reader, &change) > 0)
+		;
+	feed_close(reader);
+	reader = NULL;
+	if (bed.st) {
+		assert_false(bed.c->feed);
+		account();
+	}
+	return close_bed(state);
+}
+
+/* ---- expectations ---------------------------------------------------------- */
+
+static void next_is(enum xkv_change what, const char *key)
+{
+	assert_int_equal(feed_next(reader, &got), 1);
+	assert_int_equal(got.what, what);
+	assert_int_equal(got.key_len, strlen(key));
+	assert_memory_equal(got.key, key, got.key_len);
+	if (what > XKV_CHANGE_OVERWRITE)
+		assert_null(got.value);
+}
+
+static void next_has(enum xkv_change what, const char *key, const void *value, size_t len)
+{
+	next_is(what, key);
+	assert_int_equal(got.value_len, len);
+	assert_memory_equal(got.value, value, len);
+}
+
+static void nothing_more(void)
+{
+	assert_int_equal(feed_next(reader, &got), 0);
+}
+
+static void ask_is(enum frontend frontend, const struct operation *op, uint8_t status)
+{
+	struct reply r;
+
+	ask_op(frontend, op, &r);
+	assert_false(r.passed);
+	assert_int_equal(r.result[0].status, status);
+}
+
+static void set_by(enum frontend frontend, const char *key, const void *value, uint32_t len)
+{
+	struct operation op = { .opcode = XKV_OP_SET, TEXT(key), .value = value, .value_len = len };
+
+	ask_is(frontend, &op, XKV_OK);
+}
+
+/* ---- one change, one record ------------------------------------------------- */
+
+static void test_each_change(void **state)
+{
+	struct operation op;
+	struct reply r;
+
+	(void)state;
+	for (enum frontend f = DRIVER; f < FRONTENDS; f++) {
+		set_by(f, "key", "value", 5);
+		next_has(XKV_CHANGE_CREATE, "key", "value", 5);
+		assert_int_equal(got.version, version_of("key"));
+		assert_int_equal(got.expire_ms, 0);
+		assert_int_equal(got.frontend, f == DRIVER ? XKV_FRONTEND_XDP : XKV_FRONTEND_XKVD);
+		set_by(f, "key", "other", 5);
+		next_has(XKV_CHANGE_OVERWRITE, "key", "other", 5);
+		set_by(f, "key", pattern(1), 500);
+		next_has(XKV_CHANGE_OVERWRITE, "key", pattern(1), 500);
+		assert_int_equal(got.version, version_of("key"));
+		set_by(f, "key", "12", 2);
+		next_has(XKV_CHANGE_OVERWRITE, "key", "12", 2);
+		op = incr("key", 3, 30);
+		ask_is(f, &op, XKV_OK);
+		next_has(XKV_CHANGE_OVERWRITE, "key", "42", 2);
+		op = append("key", 3, "ab", 2);
+		ask_is(f, &op, XKV_OK);
+		next_has(XKV_CHANGE_OVERWRITE, "key", "42ab", 4);
+		op = op_on(XKV_OP_EXPIRE, "key", 3);
+		op.ttl = 100000;
+		ask_is(f, &op, XKV_OK);
+		next_is(XKV_CHANGE_EXPIRY, "key");
+		assert_int_equal(got.expire_ms, entry_of("key", 3).expire_ms);
+		assert_int_equal(got.version, version_of("key"));
+		op = op_on(XKV_OP_DELETE, "key", 3);
+		ask_is(f, &op, XKV_OK);
+		next_is(XKV_CHANGE_DELETE, "key");
+		ask_op(f, &op, &r); /* changes nothing */
+		nothing_more();
+	}
+}
+
+static void test_expiry_and_eviction(void **state)
+{
+	struct slot_copy copy;
+	uint64_t ref;
+
+	(void)state;
+	put("short", "1", 1, store_now_ms(bed.st) + 1);
+	next_has(XKV_CHANGE_CREATE, "short", "1", 1);
+	wait_until(store_now_ms(bed.st) + 1);
+	assert_int_equal(expire_all(), 1);
+	next_is(XKV_CHANGE_EXPIRE, "short");
+	put_text("old", "1");
+	next_is(XKV_CHANGE_CREATE, "old");
+	ref = bed_ref(&bed, bed_slot(&bed, "old", 3));
+	assert_true(slot_copy(bed.st, ref, &copy, NULL));
+	store_limit(bed.st, 0, STORE_ALLKEYS_LRU);
+	assert_true(evict_entry(bed.ctx, ref));
+	next_is(XKV_CHANGE_EVICT, "old");
+	put_text("a", "1");
+	assert_int_equal(store_flush(bed.ctx), 0);
+	next_is(XKV_CHANGE_CREATE, "a");
+	next_is(XKV_CHANGE_DELETE, "a");
+	nothing_more();
+}
+
+/* Together, and nothing of one that is aborted. */
+static void test_transaction(void **state)
+{
+	uint64_t expire_ms = store_now_ms(bed.st) + 100000;
+
+	(void)state;
+	put_text("old", "1");
+	put_text("kept", "1");
+	put_text("gone", "2");
+	for (int i = 0; i < 3; i++)
+		next_is(XKV_CHANGE_CREATE, i == 0 ? "old" : i == 1 ? "kept" : "gone");
+	for (int commit = 0; commit < 2; commit++) {
+		assert_int_equal(store_txn_begin(bed.ctx), 0);
+		store_set(bed.ctx, "old", 3, "3", 1, 0, 0, 0, NULL);
+		store_set(bed.ctx, "new", 3, noise(3000), 3000, 0, 0, 0, NULL);
+		store_expire(bed.ctx, "kept", 4, expire_ms);
+		store_delete(bed.ctx, "gone", 4, NULL);
+		store_delete(bed.ctx, "never", 5, NULL);
+		if (commit)
+			assert_int_equal(store_txn_commit(bed.ctx), 0);
+		else
+			store_txn_abort(bed.ctx);
+	}
+	for (int left = 3; left >= 0; left--) {
+		assert_int_equal(feed_next(reader, &got), 1);
+		assert_int_equal(got.more, left > 0);
+	}
+	nothing_more();
+	holds_text("old", "3");
+}
+
+/* ---- no room ----------------------------------------------------------------- */
+
+/* Changes by the driver until one goes up: how many. */
+static uint64_t fill_ring(void)
+{
+	uint64_t written = 0;
+	struct operation op;
+	struct reply r = { 0 };
+
+	for (int rest = 0; rest < 2; rest++) {
+		op = (struct operation){ .opcode = XKV_OP_SET,
+					 TEXT("key"),
+					 .value = pattern(1),
+					 .value_len = rest ? 0 : 1000 };
+		for (ask_op(DRIVER, &op, &r); !r.passed && r.result[0].status == XKV_OK;
+		     ask_op(DRIVER, &op, &r))
+			written++;
+	}
+	return written;
+}
+
+/* A change that finds no room goes up from XDP, waits in xkvd, and goes on when there is room. */
+static void test_full_ring(void **state)
+{
+	uint64_t written = 0, read = 0, unread, refused;
+
+	(void)state;
+	for (int lap = 0; lap < 3; lap++) {
+		written += fill_ring();
+		assert_true(written > XKV_FEED_BYTES / 2000);
+		assert_int_equal(store_delete(bed.ctx, "key", 3, NULL), -EBUSY);
+		assert_int_equal(store_txn_begin(bed.ctx), 0);
+		assert_int_equal(store_delete(bed.ctx, "key", 3, NULL), 0);
+		assert_int_equal(store_txn_commit(bed.ctx), -EBUSY);
+		feed_load(bed.st, &unread, &refused);
+		assert_true(unread > XKV_FEED_BYTES - 200 && refused > 3);
+		while (feed_next(reader, &got) > 0) {
+			read++;
+			assert_true(got.value_len == 1000 || !got.value_len);
+			assert_memory_equal(got.value, pattern(1), got.value_len);
+		}
+		assert_int_equal(read, written);
+		assert_int_equal(feed_trim(bed.st), unread);
+	}
+}
+
+static void test_two_readers(void **state)
+{
+	struct feed_reader *slow = listen_as("slow", false), *none = NULL;
+	struct feed_change change;
+	bool resumed;
+
+	(void)state;
+	assert_int_equal(feed_open(bed.st, "slow", &none, &resumed), -EEXIST);
+	put_text("a", "1");
+	put_text("b", "1");
+	next_is(XKV_CHANGE_CREATE, "a");
+	next_is(XKV_CHANGE_CREATE, "b");
+	nothing_more();
+	assert_int_equal(feed_trim(bed.st), 0);
+	assert_int_equal(feed_next(slow, &change), 1);
+	assert_memory_equal(change.key, "a", 1);
+	assert_int_equal(feed_next(slow, &change), 1);
+	assert_true(feed_trim(bed.st) > 0); /* the first: the second is not finished */
+	assert_memory_equal(change.key, "b", 1);
+	feed_close(slow);
+	put_text("c", "1");
+	next_is(XKV_CHANGE_CREATE, "c");
+}
+
+/* ---- large values ------------------------------------------------------------- */
+
+#define LARGE 100000
+
+static uint64_t ref_of(const char *key)
+{
+	return bed_ref(&bed, bed_slot(&bed, key, strlen(key)));
+}
+
+/* Each value is read as it was, whatever has become of its slot's entry since. */
+static void test_large_values(void **state)
+{
+	static uint8_t value[3][LARGE];
+	uint64_t ref;
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		memcpy(value[i], noise(LARGE), LARGE);
+	put("key", value[0], LARGE, 0);
+	ref = ref_of("key");
+	put("key", value[1], LARGE, 0);
+	set_by(DRIVER, "key", "small", 5);
+	assert_int_equal(store_delete(bed.ctx, "key", 3, NULL), 0);
+	put("key", value[2], LARGE, 0);
+	assert_int_not_equal(ref_of("key"), ref); /* not free yet */
+	assert_int_equal(store_txn_begin(bed.ctx), 0);
+	store_set(bed.ctx, "key", 3, "tiny", 4, 0, 0, 0, NULL);
+	assert_int_equal(store_txn_commit(bed.ctx), 0);
+	account();
+	next_has(XKV_CHANGE_CREATE, "key", value[0], LARGE);
+	next_has(XKV_CHANGE_OVERWRITE, "key", value[1], LARGE);
+	next_has(XKV_CHANGE_OVERWRITE, "key", "small", 5);
+	next_is(XKV_CHANGE_DELETE, "key");
+	next_has(XKV_CHANGE_CREATE, "key", value[2], LARGE);
+	next_has(XKV_CHANGE_OVERWRITE, "key", "tiny", 4);
+	nothing_more();
+	feed_trim(bed.st);
+	account();
+}
+
+/* A value that just does not fit a record is not overwritten in its slot. */
+static void test_slot_that_is_referred_to(void **state)
+{
+	static uint8_t value[XKV_FEED_INLINE + 1];
+	char key[XKV_KEY_MAX + 1] = "key";
+	size_t len = 3;
+
+	(void)state;
+	memcpy(value, noise(sizeof(value)), sizeof(value));
+	/* the length of a key with which both are in one class */
+	while (class_for(bed.st, XKV_SLOT_NEED(len, XKV_FEED_INLINE - 8)) !=
+	       class_for(bed.st, XKV_SLOT_NEED(len, sizeof(value))))
+		key[len++] = 'k';
+	put(key, value, sizeof(value), 0);
+	put(key, pattern(1), XKV_FEED_INLINE - 8, 0);
+	put(key, pattern(2), XKV_FEED_INLINE - 8, 0);
+	next_has(XKV_CHANGE_CREATE, key, value, sizeof(value));
+	next_has(XKV_CHANGE_OVERWRITE, key, pattern(1), XKV_FEED_INLINE - 8);
+	next_has(XKV_CHANGE_OVERWRITE, key, pattern(2), XKV_FEED_INLINE - 8);
+}
+
+/* Relocation is no change, but the old slot stays until it was read. */
+static void test_relocation(void **state)
+{
+	static uint8_t value[5000];
+	struct store_ctx *ctx = store_ctx_get(bed.st);
+	struct xkv_slot *slot;
+	struct span span;
+
+	(void)state;
+	memcpy(value, noise(sizeof(value)), sizeof(value));
+	put("key", value, sizeof(value), 0);
+	slot = bed_slot(&bed, "key", 3);
+	assert_true(span_of_ref(bed.st, bed_ref(&bed, slot), &span));
+	assert_true(drain_begin(bed.st, &span));
+	assert_int_equal(bed_grow(&bed, class_of(sizeof(value))), 0);
+	drain_run(ctx);
+	assert_ptr_not_equal(bed_slot(&bed, "key", 3), slot);
+	put("key", "x", 1, 0);
+	next_has(XKV_CHANGE_CREATE, "key", value, sizeof(value));
+	next_has(XKV_CHANGE_OVERWRITE, "key", "x", 1);
+	nothing_more();
+	feed_trim(bed.st);
+	drain_run(ctx);
+	store_ctx_put(ctx);
+}
+
+/* ---- xkvd is killed ------------------------------------------------------------ */
+
+static void test_killed(void **state)
+{
+	struct feed_reader *other = listen_as("other", false);
+
+	(void)state;
+	put("large", noise(LARGE), LARGE, 0);
+	put_text("a", "1");
+	assert_int_equal(store_delete(bed.ctx, "large", 5, NULL), 0);
+	next_is(XKV_CHANGE_CREATE, "large");
+	next_is(XKV_CHANGE_CREATE, "a"); /* perhaps it was not done with that */
+	bed.st->feed.ring->trimmed = bed.st->feed.ring->tail; /* killed before it was filled */
+	(void)other;
+	assert_null(bed_adopt(&bed));
+	set_by(DRIVER, "b", "2", 1);
+	reader = listen_as("test", true);
+	feed_adopted(bed.st); /* "other" does not come back */
+	next_is(XKV_CHANGE_CREATE, "a");
+	next_is(XKV_CHANGE_DELETE, "large");
+	next_has(XKV_CHANGE_CREATE, "b", "2", 1);
+	nothing_more();
+	assert_true(feed_trim(bed.st) > 0);
+	account();
+	assert_null(bed_adopt(&bed));
+	reader = NULL;
+	feed_adopted(bed.st);
+	assert_false(bed.c->feed);
+	set_by(DRIVER, "b", "3", 1);
+	reader = listen_as("test", false);
+	nothing_more();
+}
+
+/* Killed while a record was filled with zeros. */
+static void test_killed_while_trimming(void **state)
+{
+	struct xkv_feed *ring = bed.st->feed.ring;
+	struct xkv_feed_record *rec = (void *)(ring->data + (ring->tail & (XKV_FEED_BYTES - 1)));
+
+	(void)state;
+	put_text("a", "1");
+	put_text("b", "1");
+	next_is(XKV_CHANGE_CREATE, "a");
+	next_is(XKV_CHANGE_CREATE, "b");
+	ring->trimmed = ring->tail + rec->bytes;
+	memset(rec, 0, 16);
+	assert_null(bed_adopt(&bed));
+	reader = listen_as("test", true);
+	feed_adopted(bed.st);
+	next_is(XKV_CHANGE_CREATE, "b");
+	nothing_more();
+	feed_trim(bed.st);
+}
+
+/* ---- the store, rebuilt from the feed ------------------------------------------- */
+
+#define KEYS	300
+#define SECONDS 2
+
+struct mirror_entry {
+	struct hashtable_entry e;
+	char key[16];
+	size_t key_len, value_len;
+	uint64_t expire_ms, version;
+	char *value;
+};
+
+struct mirror {
+	struct hashtable table;
+	uint64_t changes, transactions;
+	const char *wrong;
+};
+
+static const uint64_t siphash_key[2] = { 1, 2 };
+static _Atomic bool stop;
+
+static struct mirror_entry *mirror_find(struct mirror *m, const void *key, size_t len)
+{
+	struct hashtable_entry *e =
+		hashtable_find(&m->table, hashtable_hash(siphash_key, key, len));
+	struct mirror_entry *entry;
+
+	for (; e; e = hashtable_find_next(e)) {
+		entry = (struct mirror_entry *)e;
+		if (entry->key_len == len && !memcmp(entry->key, key, len))
+			return entry;
+	}
+	return NULL;
+}
+
+static void mirror_put(struct mirror *m, struct mirror_entry *entry, const struct feed_change *c)
+{
+	if (!entry) {
+		entry = calloc(1, sizeof(*entry));
+		memcpy(entry->key, c->key, c->key_len);
+		entry->key_len = c->key_len;
+		hashtable_insert(&m->table, &entry->e,
+				 hashtable_hash(siphash_key, c->key, c->key_len));
+	}
+	if (c->value) {
+		entry->value = realloc(entry->value, c->value_len + 1);
+		memcpy(entry->value, c->value, c->value_len);
+		entry->value_len = c->value_len;
+	}
+	entry->expire_ms = c->expire_ms;
+	entry->version = c->version;
+}
+
+static void mirror_remove(struct mirror *m, struct mirror_entry *entry)
+{
+	hashtable_remove(&m->table, &entry->e);
+	free(entry->value);
+	free(entry);
+}
+
+/* A change must fit to what was there before: order, and none is lost or told twice. */
+static void mirror_apply(struct mirror *m, const struct feed_change *c)
+{
+	struct mirror_entry *entry = mirror_find(m, c->key, c->key_len);
+
+	m->changes++;
+	m->transactions += c->more;
+	if (c->what == XKV_CHANGE_CREATE && entry)
+		m->wrong = "created twice";
+	else if (c->what != XKV_CHANGE_CREATE && !entry)
+		m->wrong = "changed without having been created";
+	else if (c->what >= XKV_CHANGE_DELETE && entry->version != c->version)
+		m->wrong = "removed with another version";
+	else if (c->what >= XKV_CHANGE_DELETE)
+		mirror_remove(m, entry);
+	else
+		mirror_put(m, entry, c);
+}
+
+static void *mirror_thread(void *arg)
+{
+	struct mirror *m = arg;
+	struct feed_change c;
+	bool last;
+	int ret;
+
+	do {
+		last = stop;
+		while ((ret = feed_next(reader, &c)) > 0 && !m->wrong)
+			mirror_apply(m, &c);
+		if (ret < 0)
+			m->wrong = strerror(-ret);
+		feed_trim(bed.st);
+		sched_yield();
+	} while (!last && !m->wrong);
+	return NULL;
+}
+
+static void key_of(char key[16], unsigned int n)
+{
+	snprintf(key, 16, "key%u", n % KEYS);
+}
+
+/* Changes by the driver's front end: small values.  What it passes up is run with bed.ctx. */
+static void *driver_thread(void *arg)
+{
+	unsigned int n = (uintptr_t)arg;
+	struct operation op;
+	struct reply r;
+	char key[16];
+
+	while (!stop) {
+		n = n * 1103515245 + 12345;
+		key_of(key, n >> 8);
+		op = (struct operation){ .opcode = n & 0x80000 ? XKV_OP_SET : XKV_OP_DELETE,
+					 TEXT(key) };
+		if (op.opcode == XKV_OP_SET) {
+			op.value = pattern(n & 1);
+			op.value_len = n >> 20 & 1023;
+			op.ttl = n & 0x40000 ? 20 : 0;
+		}
+		ask_op(DRIVER, &op, &r);
+	}
+	return NULL;
+}
+
+/* By xkvd: large values, transactions, evictions. */
+static void daemon_turn(struct store_ctx *ctx, unsigned int n)
+{
+	char key[16], other[16];
+	struct xkv_slot *slot;
+
+	key_of(key, n >> 8);
+	key_of(other, n >> 17);
+	switch (n >> 28) {
+	case 0 ... 3:
+		store_set(ctx, key, strlen(key), zeros, n >> 16 & 0xffff, 0, 0, 0, NULL);
+		break;
+	case 4 ... 6:
+		store_txn_begin(ctx);
+		store_set(ctx, key, strlen(key), pattern(1), n & 0xfff, 0, 0, 0, NULL);
+		store_set(ctx, other, strlen(other), pattern(0), 9, 0, 0, 0, NULL);
+		store_txn_commit(ctx);
+		break;
+	case 7 ... 9:
+		store_append(ctx, key, strlen(key), pattern(0), n & 0xfff, &(uint64_t){ 0 });
+		break;
+	case 10:
+		slot = bed_slot(&bed, key, strlen(key));
+		if (slot)
+			evict_entry(ctx, bed_ref(&bed, slot));
+		break;
+	case 11:
+		store_expire(ctx, key, strlen(key), store_now_ms(bed.st) + (n & 63));
+		break;
+	default:
+		store_delete(ctx, key, strlen(key), NULL);
+	}
+}
+
+static void *daemon_thread(void *arg)
+{
+	struct store_ctx *ctx = store_ctx_get(bed.st);
+	unsigned int n = (uintptr_t)arg;
+
+	while (!stop) {
+		n = n * 1664525 + 1013904223;
+		daemon_turn(ctx, n);
+	}
+	store_ctx_put(ctx);
+	return NULL;
+}
+
+static int compare(void *arg, const void *key, size_t key_len, const struct store_entry *e)
+{
+	struct mirror *m = arg;
+	struct mirror_entry *entry = mirror_find(m, key, key_len);
+
+	if (!entry || entry->version != e->version || entry->expire_ms != e->expire_ms ||
+	    entry->value_len != e->value_len || memcmp(entry->value, e->value, e->value_len))
+		m->wrong = "an entry of the store differs";
+	else
+		mirror_remove(m, entry);
+	return 0;
+}
+
+/* Expired entries are removed first: a walk does not show them. */
+static void compare_all(struct mirror *m)
+{
+	uint64_t cursor = 0;
+
+	assert_null(m->wrong);
+	printf("# %" PRIu64 " changes\n", m->changes);
+	assert_true(m->changes > 1000);
+	assert_true(m->transactions > 10);
+	do {
+		assert_int_equal(store_scan(bed.ctx, &cursor, 100, true, compare, m), 0);
+	} while (cursor);
+	assert_null(m->wrong);
+	assert_int_equal(m->table.count, 0);
+	hashtable_free(&m->table);
+}
+
+static void test_rebuilt(void **state)
+{
+	struct mirror m = { 0 };
+	struct store_ctx *ctx = store_ctx_get(bed.st);
+	pthread_t thread[4];
+
+	(void)state;
+	stop = false;
+	bed.st->maint.ctx = ctx;
+	bed_maintained(&bed, true);
+	assert_int_equal(pthread_create(&thread[0], NULL, mirror_thread, &m), 0);
+	assert_int_equal(pthread_create(&thread[1], NULL, driver_thread, (void *)1), 0);
+	assert_int_equal(pthread_create(&thread[2], NULL, daemon_thread, (void *)2), 0);
+	assert_int_equal(pthread_create(&thread[3], NULL, daemon_thread, (void *)3), 0);
+	for (uint64_t end = monotonic_ms() + SECONDS * 1000; monotonic_ms() < end;)
+		for (unsigned int class = 0; class < bed.st->class_count; class ++) {
+			maintenance_serve(bed.st);
+			bed_drain(&bed, ctx, class, 1);
+			store_expire_cycle(ctx, 1000);
+		}
+	stop = true;
+	bed_maintained(&bed, false);
+	for (int i = 1; i < 4; i++)
+		pthread_join(thread[i], NULL);
+	pthread_join(thread[0], NULL);
+	store_ctx_put(ctx);
+	wait_until(store_now_ms(bed.st) + 64);
+	expire_all();
+	while (feed_next(reader, &got) > 0)
+		mirror_apply(&m, &got);
+	compare_all(&m);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_each_change),
+		TEST(test_expiry_and_eviction),
+		TEST(test_transaction),
+		TEST(test_full_ring),
+		TEST(test_two_readers),
+		TEST(test_large_values),
+		TEST(test_slot_that_is_referred_to),
+		TEST(test_relocation),
+		TEST(test_killed),
+		TEST(test_killed_while_trimming),
+		TEST(test_rebuilt),
+	};
+	int skip = bed_begin(argc, argv);
+
+	return skip ? skip : BOTH_WAYS("feed", tests, NULL);
+}
