@@ -240,10 +240,14 @@ static void prove_third(struct fake *f, const struct datagram *req)
 		give_session(f, req);
 }
 
-/* Before its first change a client has its session proven, and again when there is no room. */
+/*
+ * Before its first change a client has its session proven, and again when there is no room.  A
+ * machine that stalls makes more copies of all requests.
+ */
 static void test_session(void **state)
 {
 	struct xkv *h = open_once(handle_refusals, &eager, XKV_NO_SESSION, 0);
+	unsigned int first, last;
 	struct xkv_reply r;
 
 	(void)state;
@@ -253,17 +257,18 @@ static void test_session(void **state)
 	assert_int_equal(0, asked); /* reads need none */
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(0, xkv_incr(h, "k", 1, 1, 0, &r));
-	assert_int_equal(3, asked);
-	assert_int_equal(3, once.seen);
-	for (int i = 0; i < 3; i++) {
+	assert_true(asked >= 3 && once.seen >= 3);
+	for (unsigned int i = 0; i < once.seen; i++) {
 		assert_true(once.session[i] == once.session[0]);
 		assert_memory_equal((char *)&once.session[i] + 5, "yes", 3);
 	}
+	first = asked;
 	once.refusals = 1;
 	assert_int_equal(0, xkv_incr(h, "k", 1, 1, 0, &r));
-	assert_int_equal(6, asked);
-	assert_true(once.session[4] != once.session[0]);
-	assert_memory_equal((char *)&once.session[4] + 5, "yes", 3);
+	assert_true(asked >= first + 3);
+	last = once.seen - 1;
+	assert_true(once.session[last] != once.session[0]);
+	assert_memory_equal((char *)&once.session[last] + 5, "yes", 3);
 	close_once(h);
 }
 
@@ -295,7 +300,7 @@ static void test_session_of_old_server(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		h = open_once(handle_refusals, &eager, 0, 0);
+		h = open_once(handle_refusals, &patient, 0, 0);
 		asked = 0;
 		server.limit = cases[i].status;
 		server.prove = refuse_session;
