@@ -281,6 +281,6 @@ void reply_acl_usage(struct client *c, const struct resp_arg *subcommand);
 
 /* Counts what was denied to a user, and keeps it for ACL LOG. */
 void acl_log_add(struct client *c, enum acl_context context, enum acl_verdict why,
-		 const struct resp_arg *object, const struct resp_arg *user);
+		 const struct resp_arg *object_name, const struct resp_arg *user_name);
 
 #endif

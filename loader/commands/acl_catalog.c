@@ -35,9 +35,9 @@ static const struct {
 	const char *names;
 	unsigned int add, remove;
 } exceptions[] = {
-	{ " keys info restore migrate ", ACL_DANGEROUS, 0 },
-	{ " dbsize flushall flushdb ", ACL_KEYSPACE, 0 },
-	{ " flushall flushdb ", ACL_DANGEROUS, 0 },
+	{ " keys info restore restore-asking migrate ", ACL_DANGEROUS, 0 },
+	{ " dbsize flushall flushdb swapdb ", ACL_KEYSPACE, 0 },
+	{ " flushall flushdb swapdb ", ACL_DANGEROUS, 0 },
 	{ " command asking readonly readwrite ", ACL_CONNECTION, 0 },
 	{ " lastsave role ", ACL_ADMIN | ACL_DANGEROUS, 0 },
 	{ " sort sort_ro ", ACL_SET | ACL_SORTEDSET | ACL_LIST | ACL_DANGEROUS, ACL_KEYSPACE },

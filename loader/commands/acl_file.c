@@ -14,6 +14,14 @@
 #include "util/log.h"
 #include "util/replace.h"
 
+/* Control characters of a file must not reach a terminal. */
+static void make_printable(char *text)
+{
+	for (; *text; text++)
+		if ((unsigned char)*text < 0x20 || *text == 0x7f)
+			*text = '?';
+}
+
 /* --- reading an ACL file --- */
 
 struct reader {
@@ -177,8 +185,10 @@ int acl_file_load(const struct config *cfg, struct acl_users *to, char **errors)
 		*errors = NULL;
 		return -ENOMEM;
 	}
-	if (r.failed)
+	if (r.failed) {
+		make_printable(*errors);
 		return -EINVAL;
+	}
 	free(*errors);
 	*errors = NULL;
 	return 0;
@@ -277,6 +287,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct report *to, const c
 	va_start(ap, fmt);
 	len = vsnprintf(to->text + to->len, to->room - to->len, fmt, ap);
 	va_end(ap);
+	make_printable(to->text + to->len);
 	to->len +=
 		len > 0 && (size_t)len < to->room - to->len ? (size_t)len : to->room - to->len - 1;
 }

@@ -9,6 +9,7 @@
 
 #define ALIKE_MS   60000 /* cases are one entry if no more time is between them */
 #define ALIKE_SCAN 10	 /* entries that are looked at for that */
+#define TEXT_MAX   1024	 /* bytes that are kept of a name: a user chooses how long it is */
 
 struct owned_text {
 	char *bytes;
@@ -118,17 +119,27 @@ static void count(struct client *c, enum acl_verdict why)
 	c->worker->stat[counters[why]]++;
 }
 
-void acl_log_add(struct client *c, enum acl_context context, enum acl_verdict why,
-		 const struct resp_arg *object, const struct resp_arg *user)
+static struct resp_arg shortened(const struct resp_arg *text)
 {
+	struct resp_arg part = *text;
+
+	if (part.len > TEXT_MAX)
+		part.len = TEXT_MAX;
+	return part;
+}
+
+void acl_log_add(struct client *c, enum acl_context context, enum acl_verdict why,
+		 const struct resp_arg *object_name, const struct resp_arg *user_name)
+{
+	const struct resp_arg object = shortened(object_name), user = shortened(user_name);
 	const char *where = context == ACL_SCRIPT			     ? "lua"
 			    : c->session.multi || transaction_of(c)->in_exec ? "multi"
 									     : "toplevel";
-	struct acl_entry *e = take_alike(why, where, object, user);
+	struct acl_entry *e = take_alike(why, where, &object, &user);
 
 	count(c, why);
 	if (!e)
-		e = entry_new(why, where, object, user);
+		e = entry_new(why, where, &object, &user);
 	if (!e)
 		return;
 	free(e->client);

@@ -57,14 +57,18 @@ const char *const *command_key_flags(const struct command *cmd)
 	return *at;
 }
 
-/* Is there such a word among the options? */
-static bool has_option(unsigned int argc, const struct resp_arg *argv, unsigned int from,
-		       const char *word)
+/* Does BITFIELD only read?  Not if it is not understood. */
+static bool bitfield_reads(unsigned int argc, const struct resp_arg *argv)
 {
-	for (unsigned int i = from; i < argc; i++)
-		if (arg_is(&argv[i], word))
-			return true;
-	return false;
+	for (unsigned int i = 2; i < argc;) {
+		if (arg_is(&argv[i], "get") && i + 2 < argc)
+			i += 3;
+		else if (arg_is(&argv[i], "overflow") && i + 1 < argc)
+			i += 2;
+		else
+			return false;
+	}
+	return true;
 }
 
 /*
@@ -85,12 +89,14 @@ static const char *const *flags_of_call(const struct command *cmd, unsigned int 
 	if ((cmd->fn == cmd_rename || cmd->fn == cmd_renamenx || cmd->fn == cmd_copy) &&
 	    at > cmd->first)
 		return cmd->fn == cmd_renamenx ? inserts : overwrites;
-	if (cmd->fn == cmd_bitfield && !has_option(argc, argv, 2, "set") &&
-	    !has_option(argc, argv, 2, "incrby"))
+	if (cmd->fn == cmd_bitfield && bitfield_reads(argc, argv))
 		return reads;
 	if (cmd->fn != cmd_set)
 		return command_key_flags(cmd);
-	return has_option(argc, argv, 3, "get") ? swaps : overwrites;
+	for (unsigned int i = 3; i < argc; i++)
+		if (arg_is(&argv[i], "get"))
+			return swaps;
+	return overwrites;
 }
 
 void reply_key_flags(struct reply *r, const char *const *flags)

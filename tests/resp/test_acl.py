@@ -232,6 +232,9 @@ SEQUENCES = {
         ACL DRYRUN u pfcount a1
         ACL DRYRUN u bitfield r1 get u8 0
         ACL DRYRUN u bitfield r1 set u8 0 1
+        ACL DRYRUN u bitfield r1 overflow sat get u8 0 get u8 1
+        ACL DRYRUN u bitfield r1 get u8 0 nonsense
+        ACL DRYRUN u bitfield r1 get u8
         ACL DRYRUN u bitfield w1 set u8 0 1
         ACL DRYRUN u bitfield_ro r1 get u8 0
         ACL DRYRUN u sort r1
@@ -361,6 +364,7 @@ SEQUENCES = {
         EVAL "return redis.call('get','a')" 1 a
         EVAL "return redis.call('get','a')" 1 b
         EVAL "return redis.pcall('get','b').err" 0
+        EVAL "return redis.call('get','b')" 0
         EVAL "return redis.pcall('del','a').err" 0
         EVAL "return redis.pcall('publish','x','a').err" 0
         EVAL "return redis.acl_check_cmd('get','a')" 0
@@ -560,6 +564,16 @@ def test_passwords_are_not_shown(xkv, users):
     assert "secret" not in xkv.log()
 
 
+def test_long_names_are_not_kept_whole(users):
+    c = users[0]
+    c.call("HELLO", 3)
+    user_in(c, "+get", "+acl|log")
+    c.call("AUTH", "u", "x")
+    for i in range(20):
+        assert c.call("GET", str(i) * 10000).startswith(b"-NOPERM ")
+    assert [len(entry["object"]) for entry in ask(c, "ACL", "LOG", 5)] == [1024] * 5
+
+
 def test_genpass(own):
     said = ask(own, "ACL", "GENPASS"), ask(own, "ACL", "GENPASS"), ask(own, "ACL", "GENPASS", 5)
     assert [len(x) for x in said] == [64, 64, 2] and said[0] != said[1]
@@ -608,7 +622,7 @@ WRONG = {
     "\n# comment\n": "{path}:2 should start with user keyword followed by the username. ",
     "user\n": "{path}:1 should start with user keyword followed by the username. ",
     "user a on\nuser a off\n": "WARNING: Duplicate user 'a' found on line 2. ",
-    "user a\tb on\n": "'{path}:1: username 'a\tb' contains invalid characters. ",
+    "user a\tb on\n": "'{path}:1: username 'a?b' contains invalid characters. ",
     "user a +nonsense +@none ~x\n":
         "{path}:1: Error in applying operation '+nonsense': Unknown command or category name in "
         "ACL. {path}:1: Error in applying operation '+@none': Unknown command or category name in "
@@ -631,8 +645,7 @@ def test_wrong_files(tmp_path):
             path.write_text(text)
             with pytest.raises(redis.exceptions.ResponseError) as said:
                 r.acl_load()
-            wanted = wanted.format(path=path).replace("\t", " ")
-            assert str(said.value).replace("\t", " ").startswith(wanted), text
+            assert str(said.value).startswith(wanted.format(path=path)), text
             assert str(said.value).endswith("no change to the previously active ACL rules was "
                                             "performed")
             assert r.execute_command("ACL", "LIST") == before
