@@ -40,6 +40,7 @@ static const char *const auths[] = { "no", "yes", "optional", NULL };
 static const char *const others[] = { "refuse", "skip", NULL };
 static const char *const protections[] = { "no", "yes", "local", NULL };
 static const char *const no_yes[] = { "no", "yes", NULL };
+static const char *const channel_defaults[] = { "resetchannels", "allchannels", NULL };
 static const char *const cluster_modes[] = { "no", "emulated", NULL };
 
 #define AT(name)	   offsetof(struct config, name)
@@ -137,6 +138,12 @@ static const struct directive table[] = {
 	  "if the snapshot cannot be loaded: rename it and start without data" },
 	{ "requirepass", &type_string, AT(requirepass), "", 0, 512, LIVE | HOOKED | PROTECTED | SECRET, NULL, "PASSWORD",
 	  "password for TCP clients; closes UDP unless there is a udp-token" },
+	{ "aclfile", &type_string, AT(aclfile), "", 0, 4095, PROTECTED, NULL, "FILE",
+	  "file of the users; ACL LOAD and ACL SAVE read and write it" },
+	{ "acl-pubsub-default", &type_flag, AT(acl_all_channels), "resetchannels", 0, 0, LIVE | PROTECTED,
+	  channel_defaults, "resetchannels|allchannels", "the channels that a new user may use" },
+	{ "acllog-max-len", &type_number, AT(acllog_max_len), "128", 0, INT32_MAX, LIVE, NULL, "N",
+	  "number of entries that ACL LOG keeps" },
 	{ "protected-mode", &type_flag, AT(protected_mode), "yes", 0, 0, LIVE | PROTECTED, no_yes, "yes|no",
 	  "if there is no password, no `bind` and no `allow`: accept TCP from loopback only" },
 	{ "enable-protected-configs", &type_choice, AT(protected_configs), "no", 0, 0, PROTECTED, protections,
@@ -382,7 +389,7 @@ static int check(const struct config *cfg, struct sink *err)
 			  "proto-max-bulk-len (%llu)",
 			  (unsigned long long)cfg->query_buffer_limit,
 			  (unsigned long long)cfg->proto_max_bulk_len);
-	if (cfg->udp_token_set && !cfg->requirepass[0])
+	if (cfg->udp_token_set && !config_has_passwords(cfg))
 		ret = bad(err, "udp-token closes UDP, but TCP stays open to everybody: set "
 			       "`requirepass` too, or take udp-token away");
 	if (!cfg->port && !cfg->tls_port && !cfg->unixsocket[0])
@@ -408,6 +415,7 @@ const struct config *config_finish(struct config_builder *b, char *err, size_t e
 		return NULL;
 	}
 	b->cfg = NULL;
+	config_users_free(b);
 	return cfg;
 }
 
@@ -415,6 +423,7 @@ void config_abandon(struct config_builder *b)
 {
 	config_free(b->cfg);
 	b->cfg = NULL;
+	config_users_free(b);
 }
 
 void config_free(const struct config *value)
@@ -428,6 +437,11 @@ void config_free(const struct config *value)
 			d->type->release(cfg, d);
 	explicit_bzero(cfg, sizeof(*cfg)); /* udp_token */
 	free(cfg);
+}
+
+bool config_has_passwords(const struct config *cfg)
+{
+	return cfg->requirepass[0] || cfg->aclfile[0] || cfg->has_users;
 }
 
 bool config_is_protected(const struct config *cfg)
@@ -454,8 +468,9 @@ bool config_file_is_open(const struct config *cfg, const char *path)
 {
 	struct stat st;
 
-	return (cfg->requirepass[0] || cfg->udp_token_set || cfg->tls_key_file_pass[0]) && path &&
-	       !stat(path, &st) && st.st_mode & S_IROTH;
+	return (cfg->requirepass[0] || cfg->has_users || cfg->udp_token_set ||
+		cfg->tls_key_file_pass[0]) &&
+	       path && !stat(path, &st) && st.st_mode & S_IROTH;
 }
 
 /* --- CONFIG SET and GET --- */

@@ -26,6 +26,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "net/resp.h"
 #include "util/log.h"
 
 #define CONFIG_MAX_BIND	  16
@@ -100,7 +101,11 @@ struct config {
 	const char *dbfilename;	 /* default dump.rdb */
 	struct save_rule save[CONFIG_MAX_SAVE]; /* default 3600 1 300 100 60 10000 */
 	unsigned int save_count;
-	const char *requirepass;		  /* default "" */
+	const char *requirepass;		  /* default ""; of the user `default` */
+	const char *aclfile;			  /* default "" = none */
+	bool acl_all_channels;			  /* acl-pubsub-default, default no */
+	unsigned int acllog_max_len;		  /* default 128 */
+	bool has_users;				  /* there are `user` directives */
 	bool protected_mode;			  /* default yes */
 	enum protected_configs protected_configs; /* enable-protected-configs, default no */
 	enum protected_configs debug_command;	  /* enable-debug-command, default no */
@@ -145,9 +150,18 @@ struct config {
 	bool load_empty; /* --start-empty: an unreadable snapshot is set aside, not an error */
 };
 
+/* A `user` directive. */
+struct config_user {
+	struct config_user *next;
+	struct resp_arg name;
+	unsigned int count;
+	struct resp_arg word[]; /* with a NUL behind each; all are in the same piece of memory */
+};
+
 /* A configuration while it is built, with what only parsing has to know. */
 struct config_builder {
 	struct config *cfg;	      /* as built so far; owned */
+	struct config_user *users;    /* in their order; owned */
 	bool save_given, allow_given; /* a further line adds to the list, the first replaces it */
 	bool interface_given;	      /* in this file, or in these options */
 	char ignored[4096]; /* directives of Redis without an effect here, "a, b"; each once */
@@ -188,6 +202,9 @@ void config_abandon(struct config_builder *b);
 
 /* NULL is ignored.  Overwrites what is secret. */
 void config_free(const struct config *cfg);
+
+/* Is access not open to everybody: is there a password, or are there users? */
+bool config_has_passwords(const struct config *cfg);
 
 /* Is TCP limited to loopback?  It is in protected mode without password, `bind` and `allow`. */
 bool config_is_protected(const struct config *cfg);
@@ -249,10 +266,12 @@ void config_get(const struct config *cfg, const char *const *patterns, unsigned 
 
 /*
  * CONFIG REWRITE: brings the file up to date with what CONFIG SET has changed.  Comments, order and
- * what can only be set at start stay as they are.  The new file replaces the old one at once, with
- * its owner and permissions.  0, or -errno with a sentence; then the file is as before.
+ * what can only be set at start stay as they are; `users` are its `user` lines.  The new file
+ * replaces the old one at once, with its owner and permissions.  0, or -errno with a sentence; then
+ * the file is as before.
  */
-int config_rewrite(const struct config *cfg, const char *path, char *err, size_t err_len);
+int config_rewrite(const struct config *cfg, const char *path, const char *users, char *err,
+		   size_t err_len);
 
 /* --help: prints each directive with its values, meaning and default. */
 void config_help(FILE *stream);

@@ -14,7 +14,7 @@
 
 #include "config.h"
 
-#define MAX_WORDS  128	/* of one directive */
+#define MAX_WORDS  1024 /* of one directive */
 #define VALUE_TEXT 4096 /* bytes of the longest value as text: a path */
 
 struct directive;
@@ -69,6 +69,8 @@ bool directive_is_list(const struct directive *d);
  */
 int config_set_redis(struct config_builder *b, const char *name, int argc, char *const argv[],
 		     struct sink *err);
+/* Frees what `user` directives have said. */
+void config_users_free(struct config_builder *b);
 /* Notes that a directive has no effect. */
 void config_ignore(struct config_builder *b, const char *name);
 

@@ -6,12 +6,11 @@
  */
 #include "config_impl.h"
 
+#include <stdlib.h>
 #include <strings.h>
 
 /* Up to Redis 7.2; a `*` stands for the rest of a name. */
 static const char *const ignored[] = {
-	"acl-pubsub-default",
-	"acllog-max-len",
 	"active-*",
 	"activedefrag",
 	"activerehashing",
@@ -95,7 +94,6 @@ static const char *const ignored[] = {
 static const struct {
 	const char *name, *harmless, *reason;
 } refused[] = {
-	{ "aclfile", "", "there are no ACL users; set `requirepass`" },
 	{ "include", NULL, "one file is read; put its lines here" },
 	{ "loadmodule", NULL, "there are no modules" },
 	{ "min-replicas-to-write", "0", "there are no replicas" },
@@ -105,7 +103,6 @@ static const struct {
 	  "xkvd follows no other server; to begin with its data, load its RDB file" },
 	{ "slaveof", "no one",
 	  "xkvd follows no other server; to begin with its data, load its RDB file" },
-	{ "user", NULL, "there are no ACL users; set `requirepass`" },
 };
 
 static bool matches(const char *name, const char *pattern)
@@ -187,6 +184,58 @@ static int add_rename(struct config *cfg, int argc, char *const argv[], struct s
 	return 0;
 }
 
+/* --- user --- */
+
+static struct config_user *user_new(int argc, char *const argv[])
+{
+	size_t bytes = sizeof(struct config_user) + (size_t)argc * sizeof(struct resp_arg);
+	struct config_user *user;
+	char *at;
+
+	for (int i = 0; i < argc; i++)
+		bytes += strlen(argv[i]) + 1;
+	user = malloc(bytes);
+	if (!user)
+		return NULL;
+	user->next = NULL;
+	user->count = (unsigned int)argc - 1;
+	at = (char *)(user->word + argc);
+	for (int i = 0; i < argc; i++) {
+		struct resp_arg *arg = i ? &user->word[i - 1] : &user->name;
+
+		arg->len = strlen(argv[i]);
+		arg->ptr = memcpy(at, argv[i], arg->len + 1);
+		at += arg->len + 1;
+	}
+	return user;
+}
+
+/* Whether the rules are right is not known here. */
+static int add_user(struct config_builder *b, int argc, char *const argv[], struct sink *err)
+{
+	struct config_user **last = &b->users;
+
+	if (argc < 1)
+		return bad(err, "user: takes a name and rules");
+	while (*last)
+		last = &(*last)->next;
+	*last = user_new(argc, argv);
+	b->cfg->has_users = true;
+	return *last ? 0 : no_memory(err);
+}
+
+void config_users_free(struct config_builder *b)
+{
+	while (b->users) {
+		struct config_user *user = b->users;
+
+		b->users = user->next;
+		for (unsigned int i = 0; i < user->count; i++)
+			explicit_bzero(user->word[i].ptr, user->word[i].len);
+		free(user);
+	}
+}
+
 int config_set_redis(struct config_builder *b, const char *name, int argc, char *const argv[],
 		     struct sink *err)
 {
@@ -196,6 +245,8 @@ int config_set_redis(struct config_builder *b, const char *name, int argc, char 
 	}
 	if (strcasecmp(name, "rename-command") == 0)
 		return add_rename(b->cfg, argc, argv, err);
+	if (strcasecmp(name, "user") == 0)
+		return add_user(b, argc, argv, err);
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
 		if (strcasecmp(name, refused[i].name) != 0)
 			continue;

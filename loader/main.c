@@ -166,6 +166,7 @@ static const struct config *configure(struct options *o, int argc, char *argv[])
 	if (b.ignored[0])
 		fprintf(stderr, "xkvd: these directives of Redis have no effect: %s\n", b.ignored);
 	bad |= report(commands_rename(b.cfg, err, sizeof(err)), err);
+	bad |= report(commands_users(&b, err, sizeof(err)), err);
 	bad |= report(make_absolute(&b), "not enough memory");
 	cfg = config_finish(&b, err, sizeof(err));
 	bad |= report(!cfg, err);

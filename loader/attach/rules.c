@@ -407,17 +407,17 @@ static uint16_t smaller(unsigned int a, unsigned int b)
 }
 
 /*
- * A password without a token closes the UDP front end: a user who sets one does not
- * expect anybody to get in without.
+ * A password, or users, without a token close the UDP front end: who sets them does not expect
+ * anybody to get in without.
  */
 static void add_policy(struct xkv_rules *r, const struct config *cfg)
 {
 	r->port = htons(cfg->port);
 	r->trusted = cfg->allow_count > 0;
 	r->foreign_drop = cfg->foreign == FOREIGN_DROP;
-	r->auth = cfg->udp_token_set	? XKV_AUTH_TOKEN
-		  : cfg->requirepass[0] ? XKV_AUTH_CLOSED
-					: XKV_AUTH_OPEN;
+	r->auth = cfg->udp_token_set	      ? XKV_AUTH_TOKEN
+		  : config_has_passwords(cfg) ? XKV_AUTH_CLOSED
+					      : XKV_AUTH_OPEN;
 	for (unsigned int p = 0; p < cfg->allow_count; p++)
 		add_allow(r, &cfg->allow[p]);
 }
@@ -519,7 +519,7 @@ static void say_doors(const struct config *cfg)
 	if (config_is_protected(cfg))
 		log_notice("protected mode: TCP from loopback only (set requirepass, allow or "
 			   "bind, or --protected-mode no)");
-	if (cfg->interface[0] && !cfg->requirepass[0])
+	if (cfg->interface[0] && !config_has_passwords(cfg))
 		log_notice("UDP: everybody in %s may read and change every key (requirepass with "
 			   "udp-token limits that)",
 			   cfg->allow_count ? "`allow`" : "the subnets of the interface");

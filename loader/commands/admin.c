@@ -2,6 +2,8 @@
 /* Commands about the connection, the configuration, snapshots and the server itself. */
 #include "impl.h"
 
+#include "acl.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +13,6 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define PASSWORD_MAX 512
 /* bytes of CONFIG GET, which compiles each pattern: at most some ten milliseconds */
 #define PATTERNS_MAX 8192
 
@@ -64,46 +65,15 @@ void cmd_quit(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	c->closing = true;
 }
 
-/* Constant time: the duration must not tell how much of a guess was right. */
-static bool password_is(const struct resp_arg *given, const char *wanted)
-{
-	char a[PASSWORD_MAX] = "", b[PASSWORD_MAX] = "";
-	size_t len = strlen(wanted);
-	unsigned int differ = given->len != len;
-
-	memcpy(a, given->ptr, given->len < sizeof(a) ? given->len : sizeof(a));
-	memcpy(b, wanted, len < sizeof(b) ? len : sizeof(b));
-	for (size_t i = 0; i < sizeof(a); i++)
-		differ |= (unsigned char)a[i] ^ (unsigned char)b[i];
-	explicit_bzero(a, sizeof(a));
-	explicit_bzero(b, sizeof(b));
-	return !differ;
-}
-
-/* There is one user, "default".  Without a password any is right, as in Redis. */
-static bool authenticate(struct client *c, const struct resp_arg *user,
-			 const struct resp_arg *password)
-{
-	const char *wanted = c->srv->cfg->requirepass;
-
-	if ((!user || (user->len == 7 && memcmp(user->ptr, "default", 7) == 0)) &&
-	    (!wanted[0] || password_is(password, wanted))) {
-		c->session.authenticated = true;
-		return true;
-	}
-	reply_error(reply_to(c), "WRONGPASS invalid username-password pair or user is disabled.");
-	return false;
-}
-
 void cmd_auth(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (argc > 3)
 		reply_error(reply_to(c), "ERR syntax error");
-	else if (argc == 2 && !c->srv->cfg->requirepass[0])
+	else if (argc == 2 && acl_default->rules->nopass)
 		reply_error(reply_to(c),
 			    "ERR AUTH <password> called without any password configured "
 			    "for the default user. Are you sure your configuration is correct?");
-	else if (authenticate(c, argc == 3 ? &argv[1] : NULL, &argv[argc - 1]))
+	else if (acl_login(c, &argv[0], argc == 3 ? &argv[1] : NULL, &argv[argc - 1]))
 		reply_ok(reply_to(c));
 }
 
@@ -210,7 +180,7 @@ void cmd_hello(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	if (argc > 1 &&
 	    (!hello_version(c, &argv[1], &h.version) || !hello_options(c, argc, argv, &h)))
 		return;
-	if (h.user && !authenticate(c, h.user, h.password))
+	if (h.user && !acl_login(c, &argv[0], h.user, h.password))
 		return;
 	if (client_needs_auth(c)) {
 		reply_error(reply_to(c),
@@ -234,7 +204,7 @@ void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	pubsub_leave(c);
 	transaction_end(c);
 	monitor_end(c);
-	session_reset(&c->session, !c->srv->cfg->requirepass[0]);
+	session_reset(&c->session, !acl_requires_auth());
 	reply_status(reply_to(c), "RESET");
 }
 
@@ -313,7 +283,7 @@ static void print_client(FILE *out, struct client *c)
 		"psub=%u ssub=%u multi=%d qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
 		"tot-mem=%zu "
 		"events=%s cmd=%s "
-		"user=default redir=-1 resp=%u lib-name=%s lib-ver=%s\n",
+		"user=%s redir=-1 resp=%u lib-name=%s lib-ver=%s",
 		(unsigned long long)c->id, peer, local, stream->conn.fd, s->name ? s->name : "",
 		(long long)(now - c->since), (long long)(now - c->active), client_flags(c, flags),
 		s->subscribed[TOPIC_CHANNEL].count, s->subscribed[TOPIC_PATTERN].count,
@@ -321,8 +291,24 @@ static void print_client(FILE *out, struct client *c)
 		stream_pending(stream), stream->in.cap - stream->in.len,
 		stream->parser.cap * sizeof(struct resp_arg), s->reply.out.bytes, c->memory,
 		ev_is_active(&stream->writable) ? "rw" : "r",
-		s->last ? command_full_name(s->last, name) : "NULL", s->reply.protocol,
-		s->lib_name ? s->lib_name : "", s->lib_version ? s->lib_version : "");
+		s->last ? command_full_name(s->last, name) : "NULL", acl_user_of(c)->name,
+		s->reply.protocol, s->lib_name ? s->lib_name : "",
+		s->lib_version ? s->lib_version : "");
+}
+
+char *client_info(struct client *c)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	if (!out)
+		return NULL;
+	print_client(out, c);
+	if (!fclose(out))
+		return text;
+	free(text);
+	return NULL;
 }
 
 FILE *reply_collect(struct client *c, char **text, size_t *len)
@@ -354,6 +340,7 @@ void cmd_client_info(struct client *c, unsigned int argc, const struct resp_arg 
 	if (!out)
 		return;
 	print_client(out, c);
+	putc('\n', out);
 	reply_collected(c, out, &text, &len);
 }
 
@@ -362,6 +349,7 @@ struct client_filter {
 	const struct resp_arg *type; /* NULL = any */
 	bool skip_self;
 	const struct resp_arg *addr, *laddr; /* NULL = any */
+	const struct acl_user *user;	     /* NULL = any */
 	unsigned int ids;		     /* 0 = any */
 	uint64_t id[PLAIN_ARGS_MAX];
 };
@@ -427,6 +415,7 @@ static bool filter_has(const struct client_filter *f, const struct client *c)
 	for (unsigned int i = 0; i < f->ids && !found; i++)
 		found = f->id[i] == c->id;
 	return found && (!f->type || is_of_type(c, f->type)) &&
+	       (!f->user || f->user == acl_user_of(c)) &&
 	       (!f->addr || is_address_of(f->addr, c, true)) &&
 	       (!f->laddr || is_address_of(f->laddr, c, false));
 }
@@ -445,9 +434,20 @@ void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg 
 	if (!out)
 		return;
 	TAILQ_FOREACH(each, &c->worker->clients, link)
-		if (filter_has(&filter, each))
+		if (filter_has(&filter, each)) {
 			print_client(out, each);
+			putc('\n', out);
+		}
 	reply_collected(c, out, &text, &len);
+}
+
+static bool filter_user(struct client *c, const struct resp_arg *name, struct client_filter *f)
+{
+	f->user = acl_find(acl_users(), name->ptr, name->len);
+	if (!f->user)
+		reply_error(reply_to(c), "ERR No such user '%.*s'",
+			    (int)strnlen(name->ptr, name->len), name->ptr);
+	return f->user;
 }
 
 static bool kill_option(struct client *c, const struct resp_arg *word, const struct resp_arg *value,
@@ -459,17 +459,15 @@ static bool kill_option(struct client *c, const struct resp_arg *word, const str
 	}
 	if (arg_is(word, "type"))
 		return filter_type(c, value, f);
+	if (arg_is(word, "user"))
+		return filter_user(c, value, f);
 	if (arg_is(word, "addr")) {
 		f->addr = value;
 	} else if (arg_is(word, "laddr")) {
 		f->laddr = value;
 	} else if (arg_is(word, "skipme") && (arg_is(value, "yes") || arg_is(value, "no"))) {
 		f->skip_self = arg_is(value, "yes");
-	} else if (arg_is(word, "user") && !arg_is(value, "default")) {
-		reply_error(reply_to(c), "ERR No such user '%.*s'",
-			    (int)strnlen(value->ptr, value->len), value->ptr);
-		return false;
-	} else if (!arg_is(word, "user")) {
+	} else {
 		reply_error(reply_to(c), "ERR syntax error");
 		return false;
 	}
@@ -672,6 +670,16 @@ static bool clients_fit(struct client *c, const struct config_pair *pairs, unsig
 	return true;
 }
 
+/* A new `requirepass` becomes the only password of the default user. */
+static int follow_password(const struct config *cfg, const struct config_pair *pairs,
+			   unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++)
+		if (strcasecmp(pairs[i].name, "requirepass") == 0)
+			return acl_set_default_password(cfg->requirepass);
+	return 0;
+}
+
 void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	unsigned int count = argc - 2, failed = 0;
@@ -697,6 +705,8 @@ void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *
 		goto out;
 	if (pairs)
 		ret = server_configure(c->srv, pairs, count / 2, &failed, err, sizeof(err));
+	if (!ret)
+		ret = follow_password(c->srv->cfg, pairs, count / 2);
 	if (ret)
 		reply_config_error(c, ret, words[2 * failed], err);
 	else
@@ -709,19 +719,20 @@ out:
 void cmd_config_rewrite(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	const char *path = c->srv->opt.config_file;
-	char err[256];
+	char err[256] = "out of memory", *users = acl_config_lines(c->srv->cfg);
 
 	(void)argc;
 	(void)argv;
 	if (!path) {
 		reply_error(reply_to(c), "ERR The server is running without a config file");
-	} else if (config_rewrite(c->srv->cfg, path, err, sizeof(err))) {
+	} else if (!users || config_rewrite(c->srv->cfg, path, users, err, sizeof(err))) {
 		log_warning("CONFIG REWRITE failed: %s", err);
 		reply_error(reply_to(c), "ERR Rewriting config file: %s", err);
 	} else {
 		log_notice("CONFIG REWRITE executed with success.");
 		reply_ok(reply_to(c));
 	}
+	free(users);
 }
 
 void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp_arg *argv)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "acl.h"
 #include "interpreter.h"
 #include "util/glob.h"
 #include "util/log.h"
@@ -211,6 +212,36 @@ static const struct command cluster_sub[] = {
 	{ "slots", cmd_cluster, 2, CMD_STALE, 0, 0, 0, "cluster", "",
 	  "Return the slots and the address of the node that has them.", NULL },
 	{ "help", cmd_help, 2, LS, 0, 0, 0, "cluster", "", "Print this help.", NULL },
+	{ .name = NULL },
+};
+
+static const struct command acl_sub[] = {
+	{ "cat", cmd_acl_cat, -2, NS | LS, 0, 0, 0, "server", "[<category>]",
+	  "Return the categories of commands, or the commands of a category.", NULL },
+	{ "deluser", cmd_acl_deluser, -3, A | NS | LS, 0, 0, 0, "server", "<username> [<username> ...]",
+	  "Delete users, and close their connections.", NULL },
+	{ "dryrun", cmd_acl_dryrun, -4, A | NS | LS, 0, 0, 0, "server",
+	  "<username> <command> [<arg> ...]",
+	  "Return whether the user may execute the command, which is not executed.", NULL },
+	{ "genpass", cmd_acl_genpass, -2, NS | LS, 0, 0, 0, "server", "[<bits>]",
+	  "Return a random password.", NULL },
+	{ "getuser", cmd_acl_getuser, 3, A | NS | LS, 0, 0, 0, "server", "<username>",
+	  "Return the rules of a user.", NULL },
+	{ "list", cmd_acl_list, 2, A | NS | LS, 0, 0, 0, "server", "",
+	  "Return all users as lines of an ACL file.", NULL },
+	{ "load", cmd_acl_load, 2, A | NS | LS, 0, 0, 0, "server", "",
+	  "Replace all users by those of the ACL file.", NULL },
+	{ "log", cmd_acl_log, -2, A | NS | LS, 0, 0, 0, "server", "[<count> | RESET]",
+	  "Return what was denied lately.", NULL },
+	{ "save", cmd_acl_save, 2, A | NS | LS, 0, 0, 0, "server", "",
+	  "Write all users to the ACL file.", NULL },
+	{ "setuser", cmd_acl_setuser, -3, A | NS | LS, 0, 0, 0, "server",
+	  "<username> [<rule> ...]", "Make a user, or change one by rules.", NULL },
+	{ "users", cmd_acl_users, 2, A | NS | LS, 0, 0, 0, "server", "",
+	  "Return the names of all users.", NULL },
+	{ "whoami", cmd_acl_whoami, 2, NS | LS, 0, 0, 0, "server", "",
+	  "Return the user of this connection.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "server", "", "Print this help.", NULL },
 	{ .name = NULL },
 };
 
@@ -429,6 +460,7 @@ static const struct command table[] = {
 	{ "command", cmd_command, -1, LS, 0, 0, 0, "server", "",
 	  "Returns details about all commands.", command_sub },
 	{ "config", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about the configuration.", config_sub },
+	{ "acl", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about users and their rights.", acl_sub },
 	{ "memory", NULL, -2, 0, 0, 0, 0, "server", "", "Commands about memory.", memory_sub },
 	{ "save", cmd_save, 1, A | NS | NM, 0, 0, 0, "server", "",
 	  "Saves a snapshot and waits for it.", NULL },
@@ -878,6 +910,32 @@ static void refuse(struct client *c, const struct command *cmd, const char *code
 	}
 }
 
+/* May the client's user execute it?  If not, the error was replied. */
+static bool permitted(struct client *c, const struct command *cmd, unsigned int argc,
+		      const struct resp_arg *argv)
+{
+	char text[COMMAND_NAME_MAX + 64], name[COMMAND_NAME_MAX];
+
+	switch (acl_check_client(c, ACL_COMMAND, cmd, argc, argv)) {
+	case ACL_OK:
+		return true;
+	case ACL_DENIED_KEY:
+		refuse(c, cmd, "NOPERM ",
+		       "this user has no permissions to access one of the keys used as arguments");
+		return false;
+	case ACL_DENIED_CHANNEL:
+		refuse(c, cmd, "NOPERM ",
+		       "this user has no permissions to access one of the channels used as "
+		       "arguments");
+		return false;
+	default:
+		snprintf(text, sizeof(text), "this user has no permissions to run the '%s' command",
+			 command_full_name(cmd, name));
+		refuse(c, cmd, "NOPERM ", text);
+		return false;
+	}
+}
+
 /* May it be executed?  If not, the error was replied. */
 static bool accepted(struct client *c, const struct command *cmd, unsigned int argc,
 		     const struct resp_arg *argv)
@@ -903,6 +961,8 @@ static bool accepted(struct client *c, const struct command *cmd, unsigned int a
 		refuse(c, cmd, "NOAUTH ", "Authentication required.");
 		return false;
 	}
+	if (!acl_user_of(c)->unlimited && !permitted(c, cmd, argc, argv))
+		return false;
 	why = refused_keys(c, cmd, argc, argv);
 	if (why) {
 		reply_error(reply_now(c), "%s", why);
@@ -1019,11 +1079,13 @@ const struct executor *commands_executor(void)
 		.memory = memory,
 		.worker_free = free_worker,
 		.sample = info_sample,
+		.requires_auth = acl_requires_auth,
 	};
 
 	fill_names();
 	if (command_by_id(COMMAND_IDS))
 		abort(); /* too many commands for their numbers */
+	acl_prepare();
 	return &executor;
 }
 
@@ -1043,11 +1105,6 @@ static const struct flag_name flag_names[] = {
 	{ CMD_NO_MULTI, "no_multi" }, { CMD_PUBSUB, "pubsub" },
 };
 
-static const struct flag_name category_names[] = {
-	{ CMD_WRITE, "@write" },     { CMD_READONLY, "@read" }, { CMD_ADMIN, "@admin" },
-	{ CMD_ADMIN, "@dangerous" }, { CMD_FAST, "@fast" },
-};
-
 static void reply_flags(struct reply *r, unsigned int flags)
 {
 	reply_set(r, (size_t)__builtin_popcount(flags & SHOWN_FLAGS));
@@ -1058,21 +1115,15 @@ static void reply_flags(struct reply *r, unsigned int flags)
 
 static void reply_categories(struct reply *r, const struct command *cmd)
 {
-	const size_t n = sizeof(category_names) / sizeof(category_names[0]);
-	char group[32];
-	size_t count = 1 + !(cmd->flags & CMD_FAST);
+	unsigned int categories = acl_categories(cmd);
+	char name[32];
 
-	for (size_t i = 0; i < n; i++)
-		count += !!(cmd->flags & category_names[i].flag);
-	reply_set(r, count);
-	for (size_t i = 0; i < n; i++)
-		if (cmd->flags & category_names[i].flag)
-			reply_status(r, category_names[i].name);
-	if (!(cmd->flags & CMD_FAST))
-		reply_status(r, "@slow");
-	snprintf(group, sizeof(group), "@%s",
-		 strcmp(cmd->group, "generic") == 0 ? "keyspace" : cmd->group);
-	reply_status(r, group);
+	reply_set(r, (size_t)__builtin_popcount(categories));
+	for (unsigned int i = 0; i < ACL_CATEGORIES; i++) {
+		snprintf(name, sizeof(name), "@%s", acl_category_names[i]);
+		if (categories >> i & 1)
+			reply_status(r, name);
+	}
 }
 
 /* The positions of the keys in the form of Redis 7: one range that starts at an index. */
@@ -1190,21 +1241,10 @@ static void cmd_command_docs(struct client *c, unsigned int argc, const struct r
 
 /* What COMMAND LIST shows. */
 struct list_filter {
-	const struct resp_arg *category; /* NULL = any */
+	unsigned int categories; /* one of these */
 	struct glob pattern;
 	bool none; /* commands of a module */
 };
-
-static bool in_category(const struct command *cmd, const struct resp_arg *category)
-{
-	const char *group = strcmp(cmd->group, "generic") == 0 ? "keyspace" : cmd->group;
-
-	for (size_t i = 0; i < sizeof(category_names) / sizeof(category_names[0]); i++)
-		if (cmd->flags & category_names[i].flag &&
-		    arg_is(category, category_names[i].name + 1))
-			return true;
-	return arg_is(category, group) || (!(cmd->flags & CMD_FAST) && arg_is(category, "slow"));
-}
 
 /* Adds a command and its subcommands to a list, if they match. */
 static size_t list_names(struct reply *r, const struct command *cmd, const struct list_filter *f)
@@ -1213,7 +1253,7 @@ static size_t list_names(struct reply *r, const struct command *cmd, const struc
 	size_t count = 0;
 
 	command_full_name(cmd, name);
-	if (!f->none && (!f->category || in_category(cmd, f->category)) &&
+	if (!f->none && acl_categories(cmd) & f->categories &&
 	    glob_test(&f->pattern, name, strlen(name))) {
 		reply_text(r, name);
 		count++;
@@ -1226,7 +1266,7 @@ static size_t list_names(struct reply *r, const struct command *cmd, const struc
 /* FILTERBY MODULE|ACLCAT|PATTERN and its value.  False: a syntax error. */
 static bool list_filter(unsigned int argc, const struct resp_arg *argv, struct list_filter *f)
 {
-	f->category = NULL;
+	f->categories = ~0U;
 	f->none = false;
 	glob_compile(&f->pattern, "*", 1, false);
 	if (argc == 2)
@@ -1236,10 +1276,10 @@ static bool list_filter(unsigned int argc, const struct resp_arg *argv, struct l
 	if (arg_is(&argv[3], "pattern"))
 		glob_compile(&f->pattern, argv[4].ptr, argv[4].len, true);
 	else if (arg_is(&argv[3], "aclcat"))
-		f->category = &argv[4];
+		f->categories = acl_category(argv[4].ptr, argv[4].len);
 	else
 		f->none = true;
-	return f->category || !f->none || arg_is(&argv[3], "module");
+	return !f->none || arg_is(&argv[3], "module");
 }
 
 static void cmd_command_list(struct client *c, unsigned int argc, const struct resp_arg *argv)

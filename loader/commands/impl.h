@@ -219,8 +219,14 @@ const struct command *command_find(unsigned int argc, const struct resp_arg *arg
 bool command_arity_ok(const struct command *cmd, unsigned int argc);
 
 /* getkeys.c: what a command does with its keys, in Redis' words (NULL ends them), as a set. */
+#define KEY_FLAGS_MAX 4
 const char *const *command_key_flags(const struct command *cmd);
 void reply_key_flags(struct reply *r, const char *const *flags);
+
+/* Calls fn for each key, argument `at`, until it returns false.  Returns whether it never did. */
+typedef bool command_key_use_fn(void *arg, unsigned int at, const char *const *flags);
+bool command_each_key(const struct command *cmd, unsigned int argc, const struct resp_arg *argv,
+		      command_key_use_fn *fn, void *arg);
 
 /* docs.c: what COMMAND DOCS says of a command, and of its subcommands. */
 void reply_docs(struct reply *r, const struct command *cmd);
@@ -236,6 +242,9 @@ bool command_in_one_slot(const struct command *cmd, unsigned int argc, const str
 /* keyspace.c: walk over the store, and reply how many keys are in a slot, or some of them. */
 void slot_count_keys(struct client *c, unsigned int slot);
 void slot_list_keys(struct client *c, unsigned int slot, uint64_t most);
+
+/* admin.c: a client as CLIENT INFO has it, malloc()ed; NULL: no memory. */
+char *client_info(struct client *c);
 
 /* slowlog.c: is an argument a password, which must not be shown? */
 bool command_arg_is_secret(const struct command *cmd, const struct resp_arg *argv, unsigned int i);
@@ -451,6 +460,10 @@ command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_re
 	cmd_client_getname, cmd_client_id, cmd_client_setinfo, cmd_client_list, cmd_client_info,
 	cmd_client_kill, cmd_client_no_evict, cmd_memory_purge, cmd_save, cmd_bgsave, cmd_lastsave,
 	cmd_shutdown;
+/* acl_commands.c, acl_log.c */
+command_fn cmd_acl_cat, cmd_acl_deluser, cmd_acl_dryrun, cmd_acl_genpass, cmd_acl_getuser,
+	cmd_acl_list, cmd_acl_load, cmd_acl_log, cmd_acl_save, cmd_acl_setuser, cmd_acl_users,
+	cmd_acl_whoami;
 /* multi.c */
 command_fn cmd_multi, cmd_exec, cmd_discard, cmd_watch, cmd_unwatch;
 /* script.c */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "acl.h"
 #include "lua_impl.h"
 #include "util/log.h"
 
@@ -320,16 +321,43 @@ static bool take_args(lua_State *L, unsigned int argc, struct resp_arg *argv)
 	return true;
 }
 
+/* What the client's user may not do; NULL: it may. */
+static const char *denied(const struct interpreter *lua, const struct command *cmd,
+			  unsigned int argc, const struct resp_arg *argv)
+{
+	struct client *c = lua->run->client;
+
+	if (acl_user_of(c)->unlimited)
+		return NULL;
+	switch (acl_check_client(c, ACL_SCRIPT, cmd, argc, argv)) {
+	case ACL_OK:
+		return NULL;
+	case ACL_DENIED_KEY:
+		return "ERR The user executing the script can't access at least one of the keys "
+		       "mentioned in the command arguments";
+	case ACL_DENIED_CHANNEL:
+		return "ERR The user executing the script can't publish to the channel mentioned "
+		       "in the command";
+	default:
+		return "ERR The user executing the script can't run this command or subcommand";
+	}
+}
+
 /* Why a script may not call the command; NULL: it may. */
 static const char *refusal(const struct interpreter *lua, const struct command *cmd,
-			   unsigned int argc)
+			   unsigned int argc, const struct resp_arg *argv)
 {
+	const char *why;
+
 	if (!cmd)
 		return "ERR Unknown Redis command called from script";
 	if (!command_arity_ok(cmd, argc))
 		return "ERR Wrong number of args calling Redis command from script";
 	if ((cmd->flags & CMD_NOSCRIPT) || !cmd->fn)
 		return "ERR This Redis command is not allowed from script";
+	why = denied(lua, cmd, argc, argv);
+	if (why)
+		return why;
 	if (lua->run->read_only && (cmd->flags & CMD_WRITE))
 		return "ERR Write commands are not allowed from read-only scripts.";
 	if ((cmd->flags & CMD_WHOLE) && (cmd->flags & CMD_WRITE))
@@ -370,7 +398,7 @@ static int call(lua_State *L, bool raise)
 		return fail(L, raise,
 			    "ERR Lua redis lib command arguments must be strings or integers");
 	cmd = command_find(argc, argv);
-	why = refusal(lua, cmd, argc);
+	why = refusal(lua, cmd, argc, argv);
 	if (why)
 		return fail(L, raise, why);
 	call_command(lua, cmd, argc, argv);
@@ -468,10 +496,11 @@ static int redis_setresp(lua_State *L)
 	return 0;
 }
 
-/* There is one user, who may do everything. */
+/* redis.acl_check_cmd(): may the client's user execute the command? */
 static int redis_acl_check_cmd(lua_State *L)
 {
-	unsigned int argc = (unsigned int)lua_gettop(L);
+	unsigned int argc = (unsigned int)lua_gettop(L), at;
+	const struct command *cmd;
 	struct resp_arg *argv;
 
 	if (!argc)
@@ -482,9 +511,11 @@ static int redis_acl_check_cmd(lua_State *L)
 		return fail(L, true,
 			    "ERR redis.acl_check_cmd() command arguments must be strings "
 			    "or integers");
-	if (!command_find(argc, argv))
+	cmd = command_find(argc, argv);
+	if (!cmd)
 		return fail(L, true, "ERR Invalid command passed to redis.acl_check_cmd()");
-	lua_pushboolean(L, true);
+	lua_pushboolean(L, acl_check(acl_user_of(lua_of(L)->run->client), cmd, argc, argv, &at) ==
+				   ACL_OK);
 	return 1;
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "acl.h"
 #include "impl.h"
 #include "store/txn.h"
 #include "util/clock.h"
@@ -260,9 +261,31 @@ struct exec {
 	int watch; /* 0, -ECANCELED: a watched key has changed, or why that is not known */
 };
 
+/* The rights of the user may have changed since it was queued. */
+static bool still_permitted(struct client *c, const struct queued *q)
+{
+	static const char *const reasons[] = {
+		[ACL_DENIED_COMMAND] = "no permission to execute the command or subcommand",
+		[ACL_DENIED_KEY] = "no permission to touch the specified keys",
+		[ACL_DENIED_CHANNEL] =
+			"no permission to access one of the channels used as arguments",
+	};
+	enum acl_verdict verdict = acl_check_client(c, ACL_COMMAND, q->cmd, q->argc, q->argv);
+
+	if (verdict == ACL_OK)
+		return true;
+	reply_error(reply_to(c),
+		    "NOPERM ACLs rules changed between the moment the transaction was accumulated "
+		    "and the EXEC call. This command is no longer allowed for the following "
+		    "reason: %s",
+		    reasons[verdict]);
+	return false;
+}
+
 static void run_queued(struct client *c, const struct queued *q)
 {
-	command_call(c, q->cmd, q->argc, q->argv);
+	if (acl_user_of(c)->unlimited || still_permitted(c, q))
+		command_call(c, q->cmd, q->argc, q->argv);
 }
 
 /* 0, -ECANCELED, or an error of the store. */

@@ -244,6 +244,17 @@ void pubsub_leave(struct client *c)
 			subscription_end(pubsub_of(c->srv), s);
 }
 
+bool pubsub_each(const struct client *c, pubsub_each_fn *fn, void *arg)
+{
+	const struct subscription *s;
+
+	for (unsigned int i = 0; i < TOPIC_KINDS; i++)
+		TAILQ_FOREACH(s, &c->session.subscribed[i].list, of_client)
+			if (!fn(arg, s->topic->kind, s->topic->name, s->topic->len))
+				return false;
+	return true;
+}
+
 void pubsub_free(struct pubsub *p)
 {
 	hashtable_free(&p->subscriptions);

@@ -52,6 +52,10 @@ void pubsub_release(struct server *s, const struct held_message *since, bool sen
 /* How many channels, patterns or shard channels have subscribers. */
 size_t pubsub_topics(const struct server *s, enum topic_kind kind);
 
+/* Calls fn for each subscription until it returns false.  Returns whether it never did. */
+typedef bool pubsub_each_fn(void *arg, enum topic_kind kind, const char *name, size_t len);
+bool pubsub_each(const struct client *c, pubsub_each_fn *fn, void *arg);
+
 /* Ends all subscriptions of a client, which is not told of it. */
 void pubsub_leave(struct client *c);
 /* Is the client a subscriber in RESP2, and this none of the commands that such a client may use? */

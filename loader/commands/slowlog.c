@@ -50,13 +50,15 @@ void slowlog_trim(struct slowlog *log, unsigned int count)
 
 /* --- adding --- */
 
-/* A password must not be shown: of AUTH, HELLO and CONFIG SET. */
+/* A password must not be shown: of AUTH, HELLO, ACL SETUSER and CONFIG SET. */
 bool command_arg_is_secret(const struct command *cmd, const struct resp_arg *argv, unsigned int i)
 {
 	char name[64];
 
 	if (cmd->fn == cmd_auth)
 		return i >= 1;
+	if (cmd->fn == cmd_acl_setuser)
+		return i >= 2;
 	if (cmd->fn == cmd_hello)
 		return (i >= 3 && arg_is(&argv[i - 1], "auth")) ||
 		       (i >= 4 && arg_is(&argv[i - 2], "auth"));

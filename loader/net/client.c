@@ -556,7 +556,7 @@ void client_new(struct worker *w, struct connection conn)
 	c->stream.conn = conn;
 	c->id = ++s->last_client_id;
 	c->since = c->active = monotonic_seconds();
-	session_init(&c->session, !s->cfg->requirepass[0],
+	session_init(&c->session, !w->executor->requires_auth(),
 		     s->cfg->output_limit[OUTPUT_NORMAL].hard);
 	c->session.reply.errors = &w->errors;
 	ev_io_init(&c->stream.readable, on_readable, conn.fd, EV_READ);

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "executor.h"
 #include "server_state.h"
 #include "session.h"
 #include "stream.h"
@@ -91,7 +92,7 @@ static inline struct reply *reply_to(struct client *c)
 
 static inline bool client_needs_auth(const struct client *c)
 {
-	return !c->session.authenticated && c->srv->cfg->requirepass[0];
+	return !c->session.authenticated && c->worker->executor->requires_auth();
 }
 
 #endif

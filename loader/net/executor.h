@@ -9,6 +9,7 @@
 #ifndef XKV_EXECUTOR_H
 #define XKV_EXECUTOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct client;
@@ -43,6 +44,8 @@ struct executor {
 	size_t (*memory)(struct client *c);
 	/* Frees what commands/ have allocated for a worker. */
 	void (*worker_free)(struct worker *w);
+	/* Must a client that has not authenticated do so? */
+	bool (*requires_auth)(void);
 	/* Samples what INFO reports as peak and per second; called every second. */
 	void (*sample)(struct server *s);
 };

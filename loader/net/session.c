@@ -25,6 +25,7 @@ void session_reset(struct session *s, bool authenticated)
 {
 	s->reply.protocol = PROTOCOL_RESP2;
 	s->authenticated = authenticated;
+	s->user = NULL;
 	s->multi = s->no_evict = s->reply.muted = false;
 	s->skip = SKIP_NONE;
 	free(s->name);

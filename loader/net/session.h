@@ -15,6 +15,7 @@
 
 #define CLIENT_TEXT_MAX 256 /* bytes of a client's name, and of its library's name and version */
 
+struct acl_user;
 struct command;
 
 /* CLIENT REPLY SKIP, until the next command has ended. */
@@ -29,9 +30,10 @@ struct session {
 	struct reply held;  /* messages for which an unfinished command has to be replied first */
 	enum reply_skip skip;
 	bool authenticated;
-	bool no_evict; /* CLIENT NO-EVICT */
-	bool monitor;  /* has sent MONITOR: is told of all commands */
-	bool multi;    /* has sent MULTI: commands are queued until EXEC or DISCARD */
+	const struct acl_user *user; /* NULL = the default one; commands/acl.h */
+	bool no_evict;		     /* CLIENT NO-EVICT */
+	bool monitor;		     /* has sent MONITOR: is told of all commands */
+	bool multi;		     /* has sent MULTI: commands are queued until EXEC or DISCARD */
 	char *name, *lib_name, *lib_version; /* owned, NULL = none */
 	const struct command *last;	     /* executed; NULL = none */
 	struct {

@@ -18,6 +18,10 @@ enum counter {
 	STAT_TLS_HANDSHAKES, /* that were done */
 	STAT_TLS_FAILED,     /* handshakes, also those that took too long */
 	STAT_TLS_ERRORS,     /* connections that TLS has ended later */
+	STAT_ACL_AUTH,	     /* denied by ACL rules: logins, commands, keys, channels */
+	STAT_ACL_COMMAND,
+	STAT_ACL_KEY,
+	STAT_ACL_CHANNEL,
 	STAT_BYTES_IN,
 	STAT_BYTES_OUT,
 	/* counted by the store, for both front ends */

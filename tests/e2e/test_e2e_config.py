@@ -60,7 +60,7 @@ LINES = {
     "appendonly yes": "appendonly",
     "cluster-enabled yes": "no cluster of several nodes",
     "slaveof 10.0.0.1 6379": "follows no other server",
-    "user default on": "ACL users",
+    "acl-pubsub-default yes": "resetchannels or allchannels",
     'requirepass "open': "quot",
     "max-keys -1": "max-keys",
     "interface a-name-that-is-too-long": "interface",

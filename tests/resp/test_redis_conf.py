@@ -93,14 +93,14 @@ rename-command GET SET
     status, said = check(path)
     assert status == 1
     lines = [line.removeprefix("xkvd: ").removeprefix(f"{path}:") for line in said.splitlines()]
-    assert [re.match(r"(\d+): ([\w-]+)", line).groups() for line in lines[:-3]] == [
+    assert [re.match(r"(\d+): ([\w-]+)", line).groups() for line in lines[:-4]] == [
         ("2", "cluster-enabled"), ("3", "replicaof"), ("5", "slaveof"), ("6", "appendonly"),
-        ("9", "include"), ("10", "loadmodule"), ("11", "user"), ("13", "aclfile"),
-        ("15", "min-replicas-to-write"), ("16", "notify-keyspace-events"), ("17", "unknown"),
-        ("18", "rename-command")]
-    assert lines[-3:] == ["these directives of Redis have no effect: hz, dynamic-hz",
+        ("9", "include"), ("10", "loadmodule"), ("15", "min-replicas-to-write"),
+        ("16", "notify-keyspace-events"), ("17", "unknown"), ("18", "rename-command")]
+    assert lines[-4:] == ["these directives of Redis have no effect: hz, dynamic-hz",
                           "rename-command NONE: there is no such command",
-                          "rename-command GET: there is a command of the new name"]
+                          "rename-command GET: there is a command of the new name",
+                          "users are defined by `user` lines and by `aclfile`: use one of them"]
     assert "secret" not in said
 
 

@@ -369,6 +369,27 @@ static void test_publishing(void **state)
 	close_net();
 }
 
+/* UDP knows no users: it is not open to everybody where RESP is not. */
+static void test_users_close_udp(void **state)
+{
+	(void)state;
+	open_net("d0");
+	assert_int_equal(rules()->auth, XKV_AUTH_OPEN);
+	set("aclfile", "/etc/xkv/users.acl");
+	publish();
+	assert_int_equal(rules()->auth, XKV_AUTH_CLOSED);
+	set("aclfile", "");
+	publish();
+	assert_int_equal(rules()->auth, XKV_AUTH_OPEN);
+	set("user", "default");
+	publish();
+	assert_int_equal(rules()->auth, XKV_AUTH_CLOSED);
+	set("udp-token", "00112233445566778899aabbccddeeff"); /* needs no requirepass then */
+	publish();
+	assert_int_equal(rules()->auth, XKV_AUTH_TOKEN);
+	close_net();
+}
+
 static const char bed[] =
 	"set -e; exec 2>&1; ip link set dev lo up\n"
 	"ip link add d0 address 02:00:00:00:0d:00 type veth peer name p0; ip link add d1 type veth "
@@ -383,7 +404,7 @@ int main(void)
 		cmocka_unit_test(test_subnets),	     cmocka_unit_test(test_vlans),
 		cmocka_unit_test(test_bind),	     cmocka_unit_test(test_changes),
 		cmocka_unit_test(test_without_macs), cmocka_unit_test(test_many_addresses),
-		cmocka_unit_test(test_publishing),
+		cmocka_unit_test(test_publishing),   cmocka_unit_test(test_users_close_udp),
 	};
 
 	if (geteuid() || unshare(CLONE_NEWNET) || !shell(bed)) {

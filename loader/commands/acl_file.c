@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Users in files: `aclfile`, and `user` lines of the configuration file.  All that is wrong is said
+ * at once, and nothing of it takes effect then.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "acl.h"
+#include "commands.h"
+#include "impl.h"
+#include "util/log.h"
+#include "util/replace.h"
+
+/* Control characters of a file must not reach a terminal. */
+static void make_printable(char *text)
+{
+	for (; *text; text++)
+		if ((unsigned char)*text < 0x20 || *text == 0x7f)
+			*text = '?';
+}
+
+/* --- reading an ACL file --- */
+
+struct reader {
+	const char *path;
+	unsigned int line;
+	bool channels; /* acl-pubsub-default */
+	struct acl_users *to;
+	FILE *errors; /* one text without line ends, as Redis replies it */
+	bool failed;
+	unsigned int untold; /* errors beyond ERRORS_ROOM */
+};
+
+#define ERRORS_ROOM 600 /* bytes of them that an error reply has room for, beside the rest */
+
+__attribute__((format(printf, 2, 3))) static void complain(struct reader *r, const char *fmt, ...)
+{
+	va_list ap;
+
+	r->failed = true;
+	if (ftell(r->errors) > ERRORS_ROOM) {
+		r->untold++;
+		return;
+	}
+	va_start(ap, fmt);
+	vfprintf(r->errors, fmt, ap);
+	va_end(ap);
+}
+
+/* Of wrong words that may hold a password only the first is told of, and not what it is. */
+static void apply_words(struct reader *r, struct acl_rules *rules, const struct acl_words *words)
+{
+	bool told = false;
+
+	for (unsigned int i = 0; i < words->count; i++) {
+		const char *word = words->word[i] + strspn(words->word[i], "\t\r\n");
+		size_t len = words->len[i] - (size_t)(word - words->word[i]);
+		int ret;
+
+		while (len && strchr("\t\r\n", word[len - 1]))
+			len--;
+		ret = acl_rules_apply(rules, word, len, r->channels);
+		if (ret == -ENOENT)
+			complain(r, "%s:%u: Error in applying operation '%.*s': %s. ", r->path,
+				 r->line, (int)len, word, acl_error_text(ret));
+		else if (ret && !told)
+			complain(r, "%s:%u: %s. ", r->path, r->line, acl_error_text(ret));
+		told |= ret && ret != -ENOENT;
+	}
+}
+
+static void read_rules(struct reader *r, const struct resp_arg *name, unsigned int count,
+		       const struct resp_arg *argv)
+{
+	struct acl_rules *rules = acl_rules_new(r->channels);
+	struct acl_words words;
+	unsigned int failed;
+	int ret = rules ? acl_words_merge(&words, count, argv, &failed) : -ENOMEM;
+
+	if (ret == -EINVAL)
+		complain(r, "%s:%u: Unmatched parenthesis in selector definition.", r->path,
+			 r->line);
+	if (!ret) {
+		apply_words(r, rules, &words);
+		acl_words_free(&words);
+	}
+	if (!acl_users_put(r->to, name->ptr, name->len, rules) || ret == -ENOMEM)
+		complain(r, "out of memory. ");
+}
+
+static void read_user(struct reader *r, unsigned int argc, const struct resp_arg *argv)
+{
+	if (argc < 2 || argv[0].len != 4 || memcmp(argv[0].ptr, "user", 4) != 0)
+		complain(r, "%s:%u should start with user keyword followed by the username. ",
+			 r->path, r->line);
+	else if (!acl_is_word(argv[1].ptr, argv[1].len))
+		complain(r, "'%s:%u: username '%.*s' contains invalid characters. ", r->path,
+			 r->line, (int)argv[1].len, argv[1].ptr);
+	else if (acl_find(r->to, argv[1].ptr, argv[1].len))
+		complain(r, "WARNING: Duplicate user '%.*s' found on line %u. ", (int)argv[1].len,
+			 argv[1].ptr, r->line);
+	else
+		read_rules(r, &argv[1], argc - 2, argv + 2);
+}
+
+/* Words are what is between two blanks, perhaps nothing. */
+static void read_line(struct reader *r, char *line, size_t len)
+{
+	unsigned int argc = 0;
+	struct resp_arg *argv;
+	char *end = line + len;
+
+	while (line < end && strchr(" \t\r\n", *line))
+		line++;
+	while (end > line && strchr(" \t\r\n", end[-1]))
+		end--;
+	if (line == end)
+		return;
+	argv = calloc((size_t)(end - line) + 1, sizeof(*argv));
+	if (!argv) {
+		complain(r, "out of memory. ");
+		return;
+	}
+	for (char *at = line; at <= end; at += argv[argc++].len + 1) {
+		char *blank = memchr(at, ' ', (size_t)(end - at));
+
+		argv[argc] =
+			(struct resp_arg){ .ptr = at, .len = (size_t)((blank ? blank : end) - at) };
+	}
+	read_user(r, argc, argv);
+	free(argv);
+}
+
+static void read_file(struct reader *r)
+{
+	FILE *file = fopen(r->path, "re");
+	char *line = NULL;
+	size_t room = 0;
+	ssize_t len;
+
+	if (!file) {
+		complain(r, "Error loading ACLs, opening file '%s': %s", r->path, strerror(errno));
+		return;
+	}
+	for (r->line = 1; (len = getline(&line, &room, file)) >= 0; r->line++)
+		read_line(r, line, (size_t)len);
+	if (ferror(file))
+		complain(r, "%s: cannot be read. ", r->path);
+	if (r->untold)
+		fprintf(r->errors, "And %u more. ", r->untold);
+	if (r->failed)
+		fputs("WARNING: ACL errors detected, no change to the previously active ACL rules "
+		      "was performed",
+		      r->errors);
+	if (line)
+		explicit_bzero(line, room);
+	free(line);
+	fclose(file);
+}
+
+/* `requirepass` is the password of a default user that is not described. */
+static int add_default(const struct config *cfg, struct acl_users *to)
+{
+	return acl_find(to, "default", 7) ||
+			       acl_users_put(to, "default", 7, acl_default_rules(cfg->requirepass))
+		       ? 0
+		       : -ENOMEM;
+}
+
+int acl_file_load(const struct config *cfg, struct acl_users *to, char **errors)
+{
+	size_t len;
+	struct reader r = { .path = cfg->aclfile, .channels = cfg->acl_all_channels, .to = to };
+
+	*errors = NULL;
+	r.errors = open_memstream(errors, &len);
+	if (!r.errors)
+		return -ENOMEM;
+	read_file(&r);
+	if (fclose(r.errors) || add_default(cfg, to)) {
+		free(*errors);
+		*errors = NULL;
+		return -ENOMEM;
+	}
+	if (r.failed) {
+		make_printable(*errors);
+		return -EINVAL;
+	}
+	free(*errors);
+	*errors = NULL;
+	return 0;
+}
+
+/* --- writing --- */
+
+static void write_user(FILE *out, const struct acl_user *user)
+{
+	fprintf(out, "user %s ", user->name);
+	acl_describe(user->rules, out);
+}
+
+char *acl_user_line(const struct acl_user *user)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	if (!out)
+		return NULL;
+	write_user(out, user);
+	if (!fclose(out))
+		return text;
+	free(text);
+	return NULL;
+}
+
+int acl_file_save(const char *path)
+{
+	const struct acl_users *all = acl_users();
+	struct replacement r = { .out = NULL };
+	int ret = replace_begin(&r, path);
+
+	for (unsigned int i = 0; !ret && i < all->count; i++) {
+		write_user(r.out, all->list[i]);
+		putc('\n', r.out);
+	}
+	if (!ret)
+		ret = replace_end(&r, 0);
+	if (ret)
+		log_warning("cannot write the ACL file %s: %s", path, strerror(-ret));
+	return ret;
+}
+
+/* Is the default user what `requirepass` alone makes it? */
+static bool is_plain(const struct config *cfg, const struct acl_user *user)
+{
+	struct acl_users alone = { 0 };
+	struct acl_user *plain =
+		acl_users_put(&alone, "default", 7, acl_default_rules(cfg->requirepass));
+	char *wanted = plain ? acl_user_line(plain) : NULL, *have = acl_user_line(user);
+	bool same = wanted && have && strcmp(wanted, have) == 0;
+
+	acl_users_free(&alone);
+	free(wanted);
+	free(have);
+	return same;
+}
+
+char *acl_config_lines(const struct config *cfg)
+{
+	const struct acl_users *all = acl_users();
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	if (!out)
+		return NULL;
+	for (unsigned int i = 0; !cfg->aclfile[0] && i < all->count; i++)
+		if (!is_plain(cfg, all->list[i])) {
+			write_user(out, all->list[i]);
+			putc('\n', out);
+		}
+	if (!fclose(out))
+		return text;
+	free(text);
+	return NULL;
+}
+
+/* --- at start --- */
+
+/* A line for each error. */
+struct report {
+	char *text;
+	size_t room, len;
+};
+
+__attribute__((format(printf, 2, 3))) static void say(struct report *to, const char *fmt, ...)
+{
+	va_list ap;
+	int len;
+
+	if (to->len && to->len + 1 < to->room)
+		to->text[to->len++] = '\n';
+	va_start(ap, fmt);
+	len = vsnprintf(to->text + to->len, to->room - to->len, fmt, ap);
+	va_end(ap);
+	make_printable(to->text + to->len);
+	to->len +=
+		len > 0 && (size_t)len < to->room - to->len ? (size_t)len : to->room - to->len - 1;
+}
+
+/* A word is shown only if it cannot be a password. */
+static void define_user(const struct config *cfg, const struct config_user *user,
+			struct acl_users *to, struct report *report)
+{
+	struct acl_rules *rules = acl_rules_new(cfg->acl_all_channels);
+	const char *name = user->name.ptr;
+	struct acl_words words;
+	unsigned int failed = 0;
+	int ret = rules ? acl_words_merge(&words, user->count, user->word, &failed) : -ENOMEM;
+
+	if (ret == -EINVAL)
+		say(report, "user %s: Unmatched parenthesis in acl selector starting at '%s'.",
+		    name, user->word[failed].ptr);
+	else if (ret)
+		say(report, "not enough memory");
+	for (unsigned int i = 0; !ret && i < words.count; i++) {
+		int error =
+			acl_rules_apply(rules, words.word[i], words.len[i], cfg->acl_all_channels);
+
+		if (error == -ENOENT)
+			say(report, "user %s: '%s': %s", name, words.word[i],
+			    acl_error_text(error));
+		else if (error)
+			say(report, "user %s: word %u: %s", name, i + 1, acl_error_text(error));
+	}
+	if (!ret)
+		acl_words_free(&words);
+	if (!acl_is_word(name, user->name.len))
+		say(report, "user %s: Spaces not allowed in ACL usernames", name);
+	if (acl_find(to, name, user->name.len))
+		say(report, "user %s: is defined twice", name);
+	if (!acl_users_put(to, name, user->name.len, rules))
+		say(report, "not enough memory");
+}
+
+static void load_file(const struct config *cfg, struct acl_users *to, struct report *report)
+{
+	char *errors;
+	int ret = acl_file_load(cfg, to, &errors);
+
+	if (ret)
+		say(report, "%s", errors ? errors : "not enough memory");
+	free(errors);
+}
+
+int commands_users(const struct config_builder *b, char *err, size_t err_len)
+{
+	struct report report = { .text = err, .room = err_len };
+	struct acl_users next = { 0 };
+
+	err[0] = '\0';
+	acl_catalog_fill();
+	if (b->cfg->aclfile[0] && b->users)
+		say(&report, "users are defined by `user` lines and by `aclfile`: use one of them");
+	else if (b->cfg->aclfile[0])
+		load_file(b->cfg, &next, &report);
+	for (const struct config_user *user = b->users; user; user = user->next)
+		define_user(b->cfg, user, &next, &report);
+	if (!report.len && add_default(b->cfg, &next))
+		say(&report, "not enough memory");
+	if (!report.len)
+		acl_users_adopt(&next);
+	acl_users_free(&next);
+	return report.len ? -EINVAL : 0;
+}
