@@ -64,7 +64,7 @@
 #define NEEDS_BUCKET(key_) (!ref[key_] || (act[key_] & (PUT | REMOVE)))
 #endif
 
-#ifdef NO_RESCAN_UNDER_LOCK /* is a key that was not found still absent? */
+#ifdef NO_ABSENT_RESCAN /* is a key that was not found still absent? */
 #define STILL_ABSENT(key_) true
 #else
 #define STILL_ABSENT(key_) (!way[key_])
@@ -208,7 +208,10 @@ inline choose(key_)
 	:: op == READ -> act[key_] = CHECK
 	:: op == TXN && (ACTIONS & CHECK) -> act[key_] = CHECK
 	:: op == TXN && (ACTIONS & EDIT) -> act[key_] = EDIT
-	:: op == TXN && (ACTIONS & PUT) -> act[key_] = PUT; take(fresh[key_]); fill(fresh[key_], key_)
+	:: op == TXN && (ACTIONS & PUT) ->
+		act[key_] = PUT;
+		take(fresh[key_]);
+		fill(fresh[key_], key_)
 	:: op == TXN && (ACTIONS & REMOVE) -> act[key_] = REMOVE
 	:: op < TXN -> act[key_] = 0
 	fi
@@ -340,15 +343,17 @@ inline give_fresh(key_)
 
 proctype program(byte kinds; byte count) provided (IS_XDP || !busy[CPU])
 {
-	byte op, k, number;   /* the operation: on which key, what it writes */
-	byte e, seq, value;   /* the slot found, its seq then, and what stood in it */
-	byte new;             /* of an insert */
-	byte act[3], fresh[3]; /* of a transaction, by key: its action and its new slot, */
-	byte ref[3], sq[3], was[3]; /* what was found, */
-	byte slots, buckets, reserved; /* sets of keys: what it has locked, what it has reserved */
-	byte single; /* the key of an operation on one */
-	bool right;  /* for the observer: it has read what the keys had, */
-	byte placed; /* and changes these keys */
+	byte op, k, number;  /* the operation: on which key, what it writes */
+	byte single;         /* the key of an operation on one */
+	byte e, seq, value;  /* the slot found, its seq then, and what stood in it */
+	byte new;            /* the slot of an insert */
+	/* A transaction, by key: its action and its new slot; what was found; */
+	byte act[3], fresh[3], ref[3], sq[3], was[3];
+	/* the slots and buckets that it has locked, the keys that it has reserved (sets); */
+	byte slots, buckets, reserved;
+	/* for the observer: it has read what the keys had, and it changes this set of keys. */
+	bool right;
+	byte placed;
 
 end_begin:
 	atomic {
@@ -427,12 +432,8 @@ found:
 	atomic { validate_key(1) }
 	atomic { validate_key(2) }
 #endif
-#ifdef BUCKETS_FIRST
-	atomic { lock_bucket_of(1) }
-	atomic { lock_bucket_of(2) }
-#endif
 	atomic { lock_slot_of(1) }
-#ifdef ONE_BY_ONE
+#ifdef ONE_BY_ONE /* the first key is changed before the second one is locked */
 	atomic { apply_entry(1); apply_version(1) }
 #endif
 	atomic { lock_slot_of(2) }
@@ -440,7 +441,7 @@ found:
 	atomic { reserve(1) }
 	atomic { lock_bucket_of(2) }
 	atomic { reserve(2) }
-#ifdef RESERVED_READABLE
+#ifdef RESERVED_READABLE /* instead of busy */
 	atomic { apply_version(1); apply_version(2) }
 #endif
 	atomic {
