@@ -221,7 +221,8 @@ def test_transactions_are_serializable_while_entries_are_evicted(xkvd_both, prog
     daemon = xkvd_both(*STORE)
     begin_eviction(daemon)
     seconds = SECONDS * 0.3
-    judge_evicted(daemon, Linear(program, daemon, tmp_path, seconds, *GROUPS, "-evictions"), seconds)
+    linear = Linear(program, daemon, tmp_path, seconds, *GROUPS, "-evictions")
+    judge_evicted(daemon, linear, seconds)
 
 
 # ---- does it find what it is there to find? ---------------------------------------------------

@@ -41,7 +41,8 @@ func (c *checker) check(k *key) {
 }
 
 // judge looks for an order, unless something is `wrong` in whatever order.
-func (c *checker) judge(name string, m porcupine.Model, history []porcupine.Operation, wrong string, report func()) {
+func (c *checker) judge(name string, m porcupine.Model, history []porcupine.Operation,
+	wrong string, report func()) {
 	begin, verdict := time.Now(), porcupine.Ok
 	if wrong == "" {
 		verdict = porcupine.CheckOperationsTimeout(m, history, c.timeout)

@@ -12,8 +12,8 @@ import (
 func (c *checker) checkGroup(g *group) {
 	history := closed(g.history)
 	c.countGroup(history)
-	c.judge(fmt.Sprintf("group %d", g.id), groupModel(g.id, c.evictions), history, onesidedGroup(g.id, history),
-		func() { c.reportGroup(g, history) })
+	c.judge(fmt.Sprintf("group %d", g.id), groupModel(g.id, c.evictions), history,
+		onesidedGroup(g.id, history), func() { c.reportGroup(g, history) })
 }
 
 func (c *checker) countGroup(history []porcupine.Operation) {
@@ -52,7 +52,7 @@ func (c *checker) reportGroup(g *group, history []porcupine.Operation) {
 	for _, line := range lines {
 		fmt.Fprintln(c.out, line)
 	}
-	fmt.Fprintf(c.out, "    behind the longest order that fits the state is %s\n", reached(m, info))
+	fmt.Fprintf(c.out, "    behind the longest order that fits: %s\n", reached(m, info))
 	c.write(g.id, m, info, lines)
 }
 
@@ -64,8 +64,8 @@ func describeGroup(id int64, history []porcupine.Operation) []string {
 		if t.outcome == unknown {
 			mark = "?"
 		}
-		lines[i] = fmt.Sprintf("  %s %12s..%-12s client %2d %-4s %s", mark, ms(t.call), ms(t.ret), o.ClientId,
-			t.frontend(), t.describe(id))
+		lines[i] = fmt.Sprintf("  %s %12s..%-12s client %2d %-4s %s",
+			mark, ms(t.call), ms(t.ret), o.ClientId, t.frontend(), t.describe(id))
 	}
 	return lines
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// group is some keys under test and the history of all of them, from the first transaction to the check.
+// group is some keys under test and the history of all of them, from the first transaction to the
+// check.
 type group struct {
 	id   int64
 	keys [groupKeys]*key
@@ -71,7 +72,8 @@ func (gs *groups) take(rng *rand.Rand) *group {
 	return g
 }
 
-// done puts a transaction into its group's history, and the history to be checked if it was the last.
+// done puts a transaction into its group's history, and the history to be checked if it was the
+// last.
 func (gs *groups) done(client int, g *group, t *txn) {
 	gs.mu.Lock()
 	if t.outcome != refused && !(t.outcome == unknown && t.reads()) {
@@ -105,8 +107,8 @@ func (gs *groups) close() {
 }
 
 // howMix is how often what is asked for over RESP, in parts of the sum.  Over UDP all are single.
-var howMix = [hows]int{asSingle: 20, asExec: 22, asWatch: 18, asScript: 14, asMGet: 8, asMSet: 6, asMSetNX: 4,
-	asDel: 4, asRename: 6}
+var howMix = [hows]int{asSingle: 20, asExec: 22, asWatch: 18, asScript: 14, asMGet: 8, asMSet: 6,
+	asMSetNX: 4, asDel: 4, asRename: 6}
 
 func (g *generator) how() how {
 	if !g.resp {
@@ -171,7 +173,8 @@ func (g *generator) some(t *txn, gr *group, count int) {
 func (g *generator) plain(h how, k *key) request {
 	switch h {
 	case asMSet, asMSetNX:
-		return request{kind: opSet, nx: h == asMSetNX, value: makeChunk(k.id, k.chunks.Add(1), g.length(k))}
+		value := makeChunk(k.id, k.chunks.Add(1), g.length(k))
+		return request{kind: opSet, nx: h == asMSetNX, value: value}
 	case asDel:
 		return request{kind: opDelete}
 	}

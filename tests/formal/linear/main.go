@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// linear proves the store linearizable, key by key: clients of both front ends work on few keys at once,
-// all they ask and are told is recorded with its times, and Porcupine looks for an order of each key's
-// operations that explains it.  With -transactions it proves it strictly serializable: histories are of
-// groups of keys, and of transactions.  tests/formal/test_linear.py runs it, and kills xkvd meanwhile.
+// linear proves the store linearizable, key by key: clients of both front ends work on few keys at
+// once, all they ask and are told is recorded with its times, and Porcupine looks for an order of
+// each key's operations that explains it.  With -transactions it proves it strictly serializable:
+// histories are of groups of keys, and of transactions.  tests/formal/test_linear.py runs it, and
+// kills xkvd meanwhile.
 //
 // Exit status: 0 all is well, 1 something is not, 2 it could not be found out.
 package main
@@ -48,7 +49,7 @@ func parseOptions() options {
 	flag.DurationVar(&o.timeout, "timeout", 250*time.Millisecond, "wait for a reply over UDP")
 	flag.DurationVar(&o.checkTimeout, "check-timeout", 20*time.Second, "of the judgement of one key")
 	flag.BoolVar(&o.evictions, "evictions", false, "the server may drop keys at any time")
-	flag.BoolVar(&o.transactions, "transactions", false, "groups of keys (-keys is their number) and transactions")
+	flag.BoolVar(&o.transactions, "transactions", false, "transactions, on so many -keys groups")
 	flag.StringVar(&o.reports, "reports", ".", "directory for pictures of what is wrong")
 	flag.Parse()
 	if flag.NArg() > 0 || o.keys < 1 || o.clients+o.respClients < 1 || o.operations < 1 {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Transactions over RESP.  Whatever breaks the connection leaves the outcome unknown, unless nothing that
-// changes something was sent yet.
+// Transactions over RESP.  Whatever breaks the connection leaves the outcome unknown, unless
+// nothing that changes something was sent yet.
 
 // script runs the commands in ARGV, each behind the number of its words.
 const script = `local out, at = {}, 1
@@ -179,13 +179,11 @@ func (d *respDoor) script(t *txn) error {
 	return err
 }
 
-var commandNames = map[how]string{asMGet: "MGET", asMSet: "MSET", asMSetNX: "MSETNX", asDel: "DEL", asRename: "RENAME"}
-
 // command sends one command about all the keys, or a single operation.
 func (d *respDoor) command(t *txn) error {
 	argv := words(t.parts[0])
 	if t.how != asSingle {
-		argv = []string{commandNames[t.how]}
+		argv = []string{t.how.String()}
 		for _, p := range t.parts {
 			argv = append(argv, p.key.name)
 			if p.kind == opSet {

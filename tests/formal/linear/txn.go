@@ -9,15 +9,15 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// What several keys may do together.  A history is that of a group of keys: a list of transactions, each
-// a list of operations on keys of the group (one, for an operation by itself) with one call, one return
-// and one outcome: done, not done because a condition does not hold, or unknown.  The operations are
-// those of a single key (model.go), which say what comes of each; they take effect one after the other
-// with nothing between them.  A new kind of transaction needs a `how`, a chance in howMix (groups.go),
-// and a front end that asks for it.
+// What several keys may do together.  A history is that of a group of keys: a list of
+// transactions, each a list of operations on keys of the group (one, for an operation by itself)
+// with one call, one return and one outcome: done, not done because a condition does not hold, or
+// unknown.  The operations are those of a single key (model.go), which say what comes of each;
+// they take effect one after the other with nothing between them.  A new kind of transaction needs
+// a `how`, a chance in howMix (groups.go), and a front end that asks for it.
 //
-// Expiry and eviction.  A transaction sees one moment: a key is there for all of it or for none, unless
-// the transaction itself changes that.
+// Expiry and eviction.  A transaction sees one moment: a key is there for all of it or for none,
+// unless the transaction itself changes that.
 
 // how a transaction is asked for.
 type how uint8
@@ -35,7 +35,8 @@ const (
 	hows
 )
 
-var howNames = [hows]string{"single", "EXEC", "WATCH", "EVAL", "MGET", "MSET", "MSETNX", "DEL", "RENAME"}
+var howNames = [hows]string{"single", "EXEC", "WATCH", "EVAL", "MGET", "MSET", "MSETNX", "DEL",
+	"RENAME"}
 
 const groupKeys = 3
 
@@ -213,12 +214,15 @@ func groupModel(id int64, evictions bool) porcupine.Model {
 		Hash: func(s interface{}) uint64 {
 			var sum uint64
 			for _, k := range s.(groupState) {
-				sum = (sum ^ (k.version + uint64(len(k.value))) ^ uint64(k.earliest)) * 0x9e3779b97f4a7c15
+				sum ^= k.version + uint64(len(k.value)) ^ uint64(k.earliest)
+				sum *= 0x9e3779b97f4a7c15
 			}
 			return sum
 		},
-		DescribeOperation: func(input, _ interface{}) string { return input.(*txn).describe(id) },
-		DescribeState:     func(s interface{}) string { return s.(groupState).String() },
+		DescribeOperation: func(input, _ interface{}) string {
+			return input.(*txn).describe(id)
+		},
+		DescribeState: func(s interface{}) string { return s.(groupState).String() },
 	}
 	return nondeterministic.ToModel()
 }
