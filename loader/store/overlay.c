@@ -14,12 +14,15 @@
 
 /* ---- entries --------------------------------------------------------------- */
 
-struct overlay *overlay_new(void)
+struct overlay *overlay_new(const struct store *st)
 {
 	struct overlay *o = calloc(1, sizeof(*o));
 
-	if (o)
-		o->version = 1;
+	if (!o)
+		return NULL;
+	o->st = st;
+	o->version = 1;
+	o->now_ms = store_now_ms(st);
 	return o;
 }
 
@@ -147,14 +150,22 @@ int overlay_get(struct store_ctx *ctx, struct overlay *o, const void *key, size_
 
 /* ---- operations ------------------------------------------------------------ */
 
-static bool has_expired(const struct store *st, const struct overlay_entry *e)
+static bool has_expired(const struct overlay *o, const struct overlay_entry *e)
 {
-	return e->expire_ms && e->expire_ms <= store_now_ms(st);
+	return e->expire_ms && e->expire_ms <= o->now_ms;
 }
 
-static bool is_live(const struct store *st, const struct overlay_entry *e)
+/* What is past when it is given is past for the transaction. */
+static uint64_t expiry_given(const struct overlay *o, uint64_t expire_ms)
 {
-	return e->exists && !has_expired(st, e);
+	if (expire_ms > o->now_ms && expire_ms <= store_now_ms(o->st))
+		return o->now_ms;
+	return expiry_limited(expire_ms);
+}
+
+static bool is_live(const struct overlay *o, const struct overlay_entry *e)
+{
+	return e->exists && !has_expired(o, e);
 }
 
 /* Do NX, XX and CAS permit the change?  0, -ENOENT or -ECANCELED. */
@@ -171,6 +182,13 @@ static void describe(const struct overlay_entry *e, struct store_entry *out)
 {
 	out->expire_ms = e->expire_ms;
 	out->version = e->version;
+}
+
+/* Its version is not the one that was expected. */
+static int has_other_version(const struct overlay_entry *e, struct store_entry *out)
+{
+	describe(e, out);
+	return -ECANCELED;
 }
 
 /* Returns the value; it stays valid when the entry gets another. */
@@ -229,7 +247,7 @@ static int do_set(struct overlay *o, struct overlay_entry *e, const struct store
 	if (old)
 		give_old(o, e, out);
 	ret = write_value(o, e, op->value, op->value_len,
-			  keep ? e->expire_ms : expiry_limited(op->expire_ms));
+			  keep ? e->expire_ms : expiry_given(o, op->expire_ms));
 	if (!ret)
 		describe(e, out);
 	return ret;
@@ -243,7 +261,7 @@ static int do_incr(struct overlay *o, struct overlay_entry *e, const struct stor
 	int ret = condition(op, e, live);
 
 	if (ret)
-		return ret;
+		return live ? has_other_version(e, out) : ret;
 	if (live && !text_to_i64(e->value, e->value_len, &number))
 		return -EDOM;
 	if (__builtin_add_overflow(number, op->amount, &number))
@@ -262,7 +280,7 @@ static int do_append(struct overlay *o, struct overlay_entry *e, const struct st
 	char *joined;
 
 	if (ret)
-		return ret;
+		return live ? has_other_version(e, out) : ret;
 	if (len > XKV_VALUE_MAX)
 		return -EMSGSIZE;
 	joined = malloc(len + 1);
@@ -285,7 +303,7 @@ static int do_delete(struct overlay *o, struct overlay_entry *e, const struct st
 	if (!e->exists || live == op->expired)
 		return -ENOENT;
 	if ((op->flags & XKV_CAS) && e->version != op->version)
-		return -ECANCELED;
+		return has_other_version(e, out);
 	if (op->flags & XKV_RETURN)
 		give_old(o, e, out);
 	e->exists = e->has_value = false;
@@ -300,8 +318,8 @@ static int do_expire(struct overlay *o, struct overlay_entry *e, const struct st
 	if (!live)
 		return -ENOENT;
 	if ((op->flags & XKV_CAS) && e->version != op->version)
-		return -ECANCELED;
-	e->expire_ms = expiry_limited(op->expire_ms);
+		return has_other_version(e, out);
+	e->expire_ms = expiry_given(o, op->expire_ms);
 	e->version = o->version += 2;
 	if (e->action == XKV_TXN_CHECK)
 		e->action = XKV_TXN_EXPIRE;
@@ -357,7 +375,7 @@ int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *
 		ret = get(ctx, o, e, needs_value(op), reading(op), read);
 	if (ret)
 		return ret == -ECANCELED ? -EBUSY : ret; /* not the operation's own condition */
-	live = is_live(ctx->st, e);
+	live = is_live(o, e);
 	switch (op->opcode) {
 	case XKV_OP_SET:
 		return do_set(o, e, op, live, out);

@@ -32,13 +32,15 @@ struct overlay_entry {
 
 struct overlay {
 	struct overlay_entry *bucket[OVERLAY_BUCKETS], *last; /* owned */
+	const struct store *st;
 	size_t count;
+	uint64_t now_ms;  /* of its begin: nothing that it has seen expires in the middle of it */
 	uint64_t version; /* of the last change: odd, unlike those of the store */
 	int error;	  /* why it cannot be committed: -ECANCELED, -ENOMEM, -EBUSY */
 	void *old;	  /* the value that an operation has replaced and returned; owned */
 };
 
-struct overlay *overlay_new(void);
+struct overlay *overlay_new(const struct store *st);
 /* `o` may be NULL. */
 void overlay_free(struct overlay *o);
 

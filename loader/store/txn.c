@@ -275,7 +275,7 @@ static int commit(struct store_ctx *ctx, const struct overlay *o)
 
 int store_txn_begin(struct store_ctx *ctx)
 {
-	ctx->txn = overlay_new();
+	ctx->txn = overlay_new(ctx->st);
 	return ctx->txn ? 0 : -ENOMEM;
 }
 

@@ -42,6 +42,9 @@ WRITE_AND_WRITE = programs(xkvd0="WRITE,1", xkvd1="WRITE,1")
 INTERRUPTED_READ = programs(xkvd0="GET,1", xdp0="WRITE,2")
 EMPTYING = "DRAIN+RELOCATE+RECHAIN"
 INTERRUPTED_LISTS = programs(xkvd0="2", xdp0="2")
+TWO_TRANSACTIONS = programs(xkvd0="TXN,1", xkvd1="TXN,1")
+TRANSACTION_AND_GETS = programs(xkvd0="TXN,1", xkvd1="GET,2")
+ANY_ACTION = ["ACTIONS=CHECK+EDIT+PUT+REMOVE"]
 
 SOUND = [
     Case("interrupted read", "entry", programs(xkvd0="GET,1", xdp0="WRITE,3")),
@@ -58,6 +61,15 @@ SOUND = [
     Case("lists, interrupted", "lists", INTERRUPTED_LISTS),
     Case("lists, orphans", "lists", programs(xkvd0="1", xdp0="1") + ["ORPHANS"]),
     Case("order", "order", []),
+    Case("two transactions", "txn", TWO_TRANSACTIONS),
+    Case("two transactions, any action", "txn", TWO_TRANSACTIONS + ANY_ACTION),
+    Case("two transactions, one bucket", "txn", TWO_TRANSACTIONS + ["SAME_BUCKET"]),
+    Case("transaction, interrupted", "txn",
+         programs(xkvd0="TXN,1", xdp0="GET+SET+DELETE,2") + ANY_ACTION),
+    Case("transaction beside writes", "txn",
+         programs(xkvd0="TXN,1", xkvd1="GET+SET+DELETE,2") + ANY_ACTION),
+    Case("one key after the other", "txn", programs(xkvd0="TXN,1", xdp0="SET,1", xkvd1="GET,2")),
+    Case("both keys at once", "txn", programs(xkvd0="READ,1", xdp0="SET+DELETE,1", xkvd1="TXN,1")),
 
     Case("interrupted, longer", "entry",
          programs(xkvd0="GET+WRITE,1", xdp0="GET+WRITE,3"), long=True),
@@ -71,11 +83,14 @@ SOUND = [
     Case("any free slot, two CPUs", "entry",
          programs(xkvd0="GET+WRITE,1", xkvd1="WRITE,2") + ["TAKE_ANY"], long=True),
     Case("lists, two CPUs", "lists", programs(xkvd0="1", xkvd1="2"), long=True),
+    Case("transaction interrupts another", "txn",
+         programs(xkvd0="TXN,1", xdp0="TXN,1", xkvd1="GET,2"), long=True),
 ]
 
 
 def without(switch, finds, who, model="entry"):
-    return Case(switch, model, who + switch.split(), finds)
+    name = switch if model != "txn" else f"transactions: {switch}"
+    return Case(name, model, who + switch.split(), finds)
 
 
 BROKEN = [
@@ -107,6 +122,16 @@ BROKEN = [
     without("TWO_GIVE_ORPHANS", "lost taken_twice taken_parked in_use",
             programs(xkvd0="1") + ["ORPHANS"], "lists"),
     without("PLAIN_UNLOCK", "out_of_order", [], "order"),
+    without("NO_VALIDATION", "not_serializable", TWO_TRANSACTIONS, "txn"),
+    without("VALIDATE_FIRST", "not_serializable", TWO_TRANSACTIONS, "txn"),
+    without("NO_ABSENT_LOCK", "not_serializable", TWO_TRANSACTIONS, "txn"),
+    without("NO_ABSENT_RESCAN", "not_serializable", TWO_TRANSACTIONS, "txn"),
+    without("NO_SLOT_LOCK", "not_serializable", TWO_TRANSACTIONS, "txn"),
+    without("NO_UNRESERVE", "left_locked", TWO_TRANSACTIONS, "txn"),
+    without("NO_ROLL_BACK", "left_locked", TWO_TRANSACTIONS, "txn"),
+    without("ONE_BY_ONE", "not_current", TRANSACTION_AND_GETS, "txn"),
+    without("RESERVED_READABLE", "missed not_current", TRANSACTION_AND_GETS, "txn"),
+    without("WAIT_FOR_LOCKS", "stuck", programs(xkvd0="TXN,1", xdp0="SET,1"), "txn"),
 ]
 
 CASES = SOUND + BROKEN
@@ -114,7 +139,10 @@ CASES = SOUND + BROKEN
 # What `make check` takes: something of each model, in some seconds.  `make check-long` takes all.
 QUICK = {"interrupted by a read", "lists, interrupted", "order", "NO_SEQ_RECHECK",
          "NO_ENTRY_RECHECK",
-         "NO_CHANGE_COUNT", "SLOT_LOCK_IN_TWO_STEPS", "NO_ABA_TAG", "PLAIN_UNLOCK"}
+         "NO_CHANGE_COUNT", "SLOT_LOCK_IN_TWO_STEPS", "NO_ABA_TAG", "PLAIN_UNLOCK",
+         "two transactions", "transaction, interrupted", "transactions: NO_VALIDATION",
+         "transactions: VALIDATE_FIRST", "transactions: NO_ABSENT_LOCK",
+         "transactions: NO_SLOT_LOCK", "transactions: NO_UNRESERVE"}
 
 
 # ---- Spin -------------------------------------------------------------------
@@ -219,14 +247,15 @@ def test_is_found_without_the_check(case, results):
 
 
 @pytest.mark.long
-def test_every_line_is_reached(results):
+@pytest.mark.parametrize("model", ["entry", "txn"])
+def test_every_line_is_reached(model, results):
     """What no case comes to is not checked, whatever Spin says.  (Helpers may have ways that some
     callers never take; they stand before the program.)"""
-    names = [case.name for case in SOUND if case.model == "entry" and not case.long and
+    names = [case.name for case in SOUND if case.model == model and not case.long and
              all("=" in define for define in case.defines)]
     if not set(names) <= set(results):
         pytest.skip("only with all the others")
-    text = (MODELS / "entry.pml").read_text()
+    text = (MODELS / f"{model}.pml").read_text()
     start = text[:text.index("proctype program")].count("\n") + 1
     left = set.intersection(*(results[name].result().unreached for name in names))
     assert not [place for place in left if int(place.split(",")[0]) >= start]
@@ -246,12 +275,12 @@ def main():
     chosen = [case for case in CASES
               if not args.word or any(word in case.name for word in args.word)]
     wrong = 0
-    print(f"{'case':30} {'model':6} {'states':>11} {'s':>6}  found")
+    print(f"{'case':31} {'model':6} {'states':>11} {'s':>6}  found")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for case, result in zip(chosen, pool.map(check, chosen)):
             right = as_expected(case, result)
             wrong += not right
-            print(f"{case.name:30} {case.model:6} {result.states:11,} {result.seconds:6.1f}  "
+            print(f"{case.name:31} {case.model:6} {result.states:11,} {result.seconds:6.1f}  "
                   f"{result.finds or 'nothing'}" + ("" if right else "   <- WRONG"), flush=True)
             if args.trail or not right:
                 print(result.trail if args.trail else result.output)

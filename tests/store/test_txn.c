@@ -540,6 +540,32 @@ static void test_many_new_chains(void **state)
 	account();
 }
 
+/* The same when no slot is free that an overflow bucket fits in: the commit has spares made. */
+static void test_new_chains_without_slots(void **state)
+{
+	unsigned int class = bed.c->class_of[sizeof(struct xkv_chain) / 8], before;
+	size_t len = 0;
+	char key[16];
+
+	(void)state;
+	while (class_of(len) != class)
+		len++;
+	for (int i = 0; bed.classes[class].free; i++) {
+		snprintf(key, sizeof(key), "f%d", i);
+		put(key, zeros, len, 0);
+	}
+	before = bed_chain_count(&bed);
+	txn();
+	for (int i = 0; i < 1000; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		set(key, "");
+	}
+	assert_int_equal(commit(), 0);
+	assert_true(bed_chain_count(&bed) > before + 64);
+	holds_text("k999", "");
+	account();
+}
+
 /* Keys that are read as absent are in the same buckets as keys that are written. */
 static void test_absent_keys_beside_new_ones(void **state)
 {
@@ -565,6 +591,13 @@ static int setup_same_tag(void **state)
 {
 	(void)state;
 	open_masked_bed(0, ~0ULL);
+	return 0;
+}
+
+static int setup_longer_index(void **state)
+{
+	(void)state;
+	open_masked_bed(~0ULL, 127);
 	return 0;
 }
 
@@ -874,6 +907,8 @@ int main(int argc, char *argv[])
 						ask_begin),
 		cmocka_unit_test_setup_teardown(test_deleted_from_chains, setup_chains, ask_begin),
 		cmocka_unit_test_setup_teardown(test_many_new_chains, setup_short_index, ask_begin),
+		cmocka_unit_test_setup_teardown(test_new_chains_without_slots, setup_longer_index,
+						ask_begin),
 		cmocka_unit_test_setup_teardown(test_absent_keys_beside_new_ones, setup_short_index,
 						ask_begin),
 		CASE(test_too_many_keys),

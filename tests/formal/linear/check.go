@@ -23,6 +23,7 @@ type checker struct {
 
 	keys, operations, concurrent int
 	kinds                        [kinds]int
+	hows                         [hows]int
 	outcomes                     [refused]int
 	frontends                    map[string]int
 	illegal, undecided           int
@@ -34,11 +35,17 @@ const reportsMax = 3 // the first say it all
 // check judges the history of a key and reports what is wrong with it.
 func (c *checker) check(k *key) {
 	history := closed(k.history)
-	begin := time.Now()
 	c.count(history)
-	wrong, verdict := onesided(k.id, history), porcupine.Ok
+	c.judge("key "+k.name, model(k.id, c.evictions), history, onesided(k.id, history),
+		func() { c.report(k, history) })
+}
+
+// judge looks for an order, unless something is `wrong` in whatever order.
+func (c *checker) judge(name string, m porcupine.Model, history []porcupine.Operation,
+	wrong string, report func()) {
+	begin, verdict := time.Now(), porcupine.Ok
 	if wrong == "" {
-		verdict = porcupine.CheckOperationsTimeout(model(k.id, c.evictions), history, c.timeout)
+		verdict = porcupine.CheckOperationsTimeout(m, history, c.timeout)
 	}
 	if took := time.Since(begin); took > c.longest {
 		c.longest = took
@@ -46,15 +53,15 @@ func (c *checker) check(k *key) {
 	switch {
 	case wrong != "":
 		c.illegal++
-		fmt.Fprintf(c.out, "key %s: %s\n", k.name, wrong)
+		fmt.Fprintf(c.out, "%s: %s\n", name, wrong)
 	case verdict == porcupine.Unknown:
 		c.undecided++
-		fmt.Fprintf(c.out, "key %s: %d operations could not be judged within %v; shorter histories "+
-			"(-operations) or fewer clients for each key are needed\n", k.name, len(history), c.timeout)
+		fmt.Fprintf(c.out, "%s: %d operations could not be judged within %v; shorter histories "+
+			"(-operations) or fewer clients for each key are needed\n", name, len(history), c.timeout)
 	case verdict == porcupine.Illegal:
 		c.illegal++
 		if c.illegal <= reportsMax {
-			c.report(k, history)
+			report()
 		}
 	}
 }
@@ -81,15 +88,21 @@ func closed(history []porcupine.Operation) []porcupine.Operation {
 }
 
 func (c *checker) count(history []porcupine.Operation) {
+	c.countMeetings(history)
+	for _, o := range history {
+		c.kinds[o.Input.(*request).kind]++
+		c.frontends[o.Input.(*request).frontend]++
+		c.outcomes[o.Output.(*reply).outcome]++
+	}
+}
+
+// countMeetings counts operations that began before another one had ended.
+func (c *checker) countMeetings(history []porcupine.Operation) {
 	end := int64(-1)
 	c.keys++
 	c.operations += len(history)
 	for _, o := range history {
-		c.kinds[o.Input.(*request).kind]++
-		c.frontends[o.Input.(*request).frontend]++
-		is := o.Output.(*reply).outcome
-		c.outcomes[is]++
-		if is == unknown {
+		if isUnknown(o) {
 			continue
 		}
 		if o.Call <= end {
@@ -99,6 +112,13 @@ func (c *checker) count(history []porcupine.Operation) {
 			end = o.Return
 		}
 	}
+}
+
+func isUnknown(o porcupine.Operation) bool {
+	if t, ok := o.Input.(*txn); ok {
+		return t.outcome == unknown
+	}
+	return o.Output.(*reply).outcome == unknown
 }
 
 // onesided finds what is wrong in whatever order: a value that nobody wrote, or one version of two values.
@@ -177,12 +197,12 @@ func (c *checker) report(k *key, history []porcupine.Operation) {
 		}
 	}
 	fmt.Fprintf(c.out, "    behind the longest order that fits the state is %s\n", reached(m, info))
-	c.write(k, m, info, describeAll(k.id, history))
+	c.write(k.id, m, info, describeAll(k.id, history))
 }
 
 // write puts a picture of what is wrong and all of the history into the directory for reports.
-func (c *checker) write(k *key, m porcupine.Model, info porcupine.LinearizationInfo, all []string) {
-	path := filepath.Join(c.reports, fmt.Sprintf("linear-%d", k.id))
+func (c *checker) write(id int64, m porcupine.Model, info porcupine.LinearizationInfo, all []string) {
+	path := filepath.Join(c.reports, fmt.Sprintf("linear-%d", id))
 	err := porcupine.VisualizePath(m, info, path+".html")
 	if err == nil {
 		err = os.WriteFile(path+".txt", []byte(strings.Join(all, "\n")+"\n"), 0o666)

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// linear proves the store linearizable, key by key: clients of both front ends work on few keys at once,
-// all they ask and are told is recorded with its times, and Porcupine looks for an order of each key's
-// operations that explains it.  tests/formal/test_linear.py runs it, and kills xkvd meanwhile.
+// linear proves the store linearizable, key by key: clients of both front ends work on few keys at
+// once, all they ask and are told is recorded with its times, and Porcupine looks for an order of
+// each key's operations that explains it.  With -transactions it proves it strictly serializable:
+// histories are of groups of keys, and of transactions.  tests/formal/test_linear.py runs it, and
+// kills xkvd meanwhile.
 //
 // Exit status: 0 all is well, 1 something is not, 2 it could not be found out.
 package main
@@ -27,7 +29,7 @@ type options struct {
 	leastUDP, leastRESP        int64
 	seed                       int64
 	timeout, checkTimeout      time.Duration
-	evictions                  bool
+	evictions, transactions    bool
 }
 
 func parseOptions() options {
@@ -47,6 +49,7 @@ func parseOptions() options {
 	flag.DurationVar(&o.timeout, "timeout", 250*time.Millisecond, "wait for a reply over UDP")
 	flag.DurationVar(&o.checkTimeout, "check-timeout", 20*time.Second, "of the judgement of one key")
 	flag.BoolVar(&o.evictions, "evictions", false, "the server may drop keys at any time")
+	flag.BoolVar(&o.transactions, "transactions", false, "transactions, on so many -keys groups")
 	flag.StringVar(&o.reports, "reports", ".", "directory for pictures of what is wrong")
 	flag.Parse()
 	if flag.NArg() > 0 || o.keys < 1 || o.clients+o.respClients < 1 || o.operations < 1 {
@@ -73,6 +76,7 @@ func pause() { time.Sleep(5 * time.Millisecond) }
 type frontend interface {
 	ready() bool          // false: cannot connect just now
 	do(batch []*op) error // an error is a server that breaks the protocol
+	run(t *txn) error     // likewise
 }
 
 // stamp marks operations as begun now, with no outcome yet.
@@ -88,6 +92,7 @@ func stamp(batch []*op) {
 type run struct {
 	options
 	keys    *keys
+	groups  *groups
 	over    atomic.Bool
 	churned atomic.Int64
 	refused atomic.Int64
@@ -116,17 +121,18 @@ func (r *run) client(number int, d frontend, g *generator) {
 			pause()
 			continue
 		}
-		batch := g.batch(r.keys)
-		err := d.do(batch)
-		for _, o := range batch {
-			if o.outcome == refused {
+		note := func(is outcome) {
+			if is == refused {
 				r.refused.Add(1)
-			} else if o.outcome != unknown {
+			} else if is != unknown {
 				answered.Add(1)
 			}
-			r.keys.done(number, o)
 		}
-		if err != nil {
+		turn := r.batch
+		if r.transactions {
+			turn = r.transaction
+		}
+		if err := turn(number, d, g, note); err != nil {
 			select {
 			case r.errors <- fmt.Errorf("client %d: %w", number, err):
 			default:
@@ -134,6 +140,27 @@ func (r *run) client(number int, d frontend, g *generator) {
 			r.over.Store(true)
 		}
 	}
+}
+
+// batch has a client ask for some operations on single keys.
+func (r *run) batch(number int, d frontend, g *generator, note func(outcome)) error {
+	batch := g.batch(r.keys)
+	err := d.do(batch)
+	for _, o := range batch {
+		note(o.outcome)
+		r.keys.done(number, o)
+	}
+	return err
+}
+
+// transaction has it ask for one.
+func (r *run) transaction(number int, d frontend, g *generator, note func(outcome)) error {
+	group := r.groups.take(g.rng)
+	t := g.txn(group)
+	err := d.run(t)
+	note(t.outcome)
+	r.groups.done(number, group, t)
+	return err
 }
 
 func (r *run) spawn(f func()) {
@@ -226,13 +253,20 @@ func (r *run) finish() {
 	r.over.Store(true)
 	fmt.Fprintln(os.Stderr, "clients have worked")
 	r.workers.Wait()
-	r.keys.close()
+	if r.transactions {
+		r.groups.close()
+	} else {
+		r.keys.close()
+	}
 }
 
 func (r *run) result(c *checker) map[string]interface{} {
 	kinds, outcomes := make(map[string]int), make(map[string]int)
 	for k, n := range c.kinds {
 		kinds[kindNames[k]] = n
+	}
+	for h, n := range c.hows {
+		kinds[howNames[h]] += n
 	}
 	for o, n := range c.outcomes {
 		outcomes[outcomeNames[o]] = n
@@ -251,7 +285,11 @@ func main() {
 }
 
 func (r *run) main() int {
-	r.keys = newKeys(r.options.keys, r.operations, fmt.Sprintf("l:%x", r.seed))
+	if r.transactions {
+		r.groups = newGroups(r.options.keys, r.operations, fmt.Sprintf("t:%x", r.seed))
+	} else {
+		r.keys = newKeys(r.options.keys, r.operations, fmt.Sprintf("l:%x", r.seed))
+	}
 	c := &checker{evictions: r.evictions, timeout: r.checkTimeout, reports: r.reports, out: os.Stderr,
 		frontends: make(map[string]int)}
 	if err := r.begin(); err != nil {
@@ -260,14 +298,29 @@ func (r *run) main() int {
 	}
 	fmt.Fprintf(os.Stderr, "clients work, seed %d\n", r.seed)
 	go r.finish()
-	for k := range r.keys.finished {
-		c.check(k)
+	r.judge(c)
+	json.NewEncoder(os.Stdout).Encode(r.result(c))
+	return r.status(c)
+}
+
+// judge has every history checked that is finished, until there are no more.
+func (r *run) judge(c *checker) {
+	enough := func() {
 		if c.illegal >= reportsMax {
 			r.over.Store(true)
 		}
 	}
-	json.NewEncoder(os.Stdout).Encode(r.result(c))
-	return r.status(c)
+	if r.transactions {
+		for g := range r.groups.finished {
+			c.checkGroup(g)
+			enough()
+		}
+		return
+	}
+	for k := range r.keys.finished {
+		c.check(k)
+		enough()
+	}
 }
 
 func (r *run) status(c *checker) int {

@@ -83,12 +83,13 @@ func command(key string, q *request) []string {
 	return words
 }
 
-// answer is one reply: an error, a number, or a text that may be nil.
+// answer is one reply: an error, a number, a text or a list that may be nil.
 type answer struct {
 	kind   byte // as on the wire
 	text   string
 	isNil  bool
 	number int64
+	list   []answer
 }
 
 func (d *respDoor) read() (a answer, err error) {
@@ -115,6 +116,15 @@ func (d *respDoor) read() (a answer, err error) {
 		text := make([]byte, length+2)
 		_, err = io.ReadFull(d.in, text)
 		a.text = string(text[:length])
+		return a, err
+	case '*':
+		count, err := strconv.Atoi(a.text)
+		a.isNil = count < 0
+		for i := 0; i < count && err == nil; i++ {
+			var one answer
+			one, err = d.read()
+			a.list = append(a.list, one)
+		}
 		return a, err
 	}
 	return a, fmt.Errorf("bad RESP line %q", line)

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 15
+"""A bank: transfers between accounts by every kind of transaction, in several processes, while
+readers take all accounts at once.  The sum never changes, whatever becomes of xkvd."""
+import contextlib
+import json
+import multiprocessing
+import random
+import time
+
+import proto
+import pytest
+import redis as redis_py
+from conftest import LONG, wait_for
+
+pytestmark = pytest.mark.seconds(180)
+SECONDS = 50 if LONG else 1.5
+ACCOUNTS = [f"account {number}" for number in range(100)]
+BALANCE = 1000
+TOTAL = BALANCE * len(ACCOUNTS)
+# Few buckets: the other keys, of clients of UDP, are in those of the accounts.
+STORE = ("--save", "", "--max-keys", "256")
+OTHERS = [b"other %d" % number for number in range(300)]
+
+TRANSFER = """
+local from, to = tonumber(redis.call('GET', KEYS[1])), tonumber(redis.call('GET', KEYS[2]))
+if from < tonumber(ARGV[1]) then return 0 end
+redis.call('SET', KEYS[1], from - ARGV[1])
+redis.call('SET', KEYS[2], to + ARGV[1])
+return 1
+"""
+READ = "return redis.call('MGET', unpack(KEYS))"
+
+
+# ---- what a process does, again and again -------------------------------------------------------
+# Each is called with its connections and a source of chance, and returns what it has to tell.
+
+
+def by_exec(redis, _udp, rng):
+    """WATCH both accounts, and give up if one has changed."""
+    source, to = rng.sample(ACCOUNTS, 2)
+    amount = rng.randint(1, 50)
+    try:
+        with redis.pipeline() as p:
+            p.watch(source, to)
+            has, had = int(p.get(source)), int(p.get(to))
+            if has < amount:
+                return 0
+            p.multi()
+            p.set(source, has - amount)
+            p.set(to, str(had + amount).rjust(1 + rng.choice((0, 300))))  # takes another slot
+            p.execute()
+            return 1
+    except redis_py.WatchError:  # also if the connection is gone
+        return 0
+
+
+def by_script(redis, _udp, rng):
+    return redis.eval(TRANSFER, 2, *rng.sample(ACCOUNTS, 2), rng.randint(1, 50))
+
+
+def read_by_exec(redis, _udp, _rng):
+    """Half of them by each of two commands of a transaction."""
+    with redis.pipeline(transaction=True) as p:
+        p.mget(ACCOUNTS[:50]).mget(ACCOUNTS[50:])
+        first, second = p.execute()
+    assert sum(map(int, first + second)) == TOTAL, first + second
+    return 1
+
+
+def read_by_script(redis, _udp, _rng):
+    balances = redis.eval(READ, len(ACCOUNTS), *ACCOUNTS)
+    assert sum(map(int, balances)) == TOTAL, balances
+    return 1
+
+
+def others(_redis, udp, rng):
+    """Single operations in XDP: entries come and go in the buckets of the accounts."""
+    key = rng.choice(OTHERS)
+    op = rng.choice((proto.delete(key), proto.get(key),
+                     proto.set_(key, rng.randbytes(rng.choice((10, 400))))))
+    return udp.ask(op) is not None
+
+
+# Who transfers.  A further kind, by ATOMIC datagrams, belongs here.
+TRANSFERS = (by_exec, by_script)
+READERS = (read_by_exec, read_by_script)
+BROKEN = (redis_py.ConnectionError, redis_py.TimeoutError, redis_py.BusyLoadingError, OSError)
+
+
+def work(daemon, turn, seed, over, done, failed):
+    """A process: one turn after the other; what xkvd's end interrupts is not counted."""
+    rng = random.Random(seed)
+    try:
+        with daemon.udp(timeout=0.5) as udp, contextlib.closing(daemon.redis()) as redis:
+            while not over.is_set():
+                try:
+                    done.value += turn(redis, udp, rng)
+                except redis_py.ResponseError as error:
+                    if not str(error).startswith("BUSY"):
+                        raise
+                except BROKEN:
+                    time.sleep(0.01)  # there may be no xkvd just now
+    except BaseException as error:
+        failed.put(f"{turn.__name__}: {error!r}")
+        raise
+
+
+class Bank:
+    """All processes, from the opening of the accounts to the last transfer."""
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        daemon.redis().mset({account: BALANCE for account in ACCOUNTS})
+        context = multiprocessing.get_context("fork")
+        self.over, self.failed = context.Event(), context.SimpleQueue()
+        seed = random.getrandbits(32)
+        print(f"seed {seed}")
+        turns = (*TRANSFERS, *READERS, others)
+        self.done = [(turn, context.Value("q", 0)) for turn in turns]
+        self.processes = [
+            context.Process(target=work, args=(daemon, turn, seed + number, self.over, done,
+                                               self.failed))
+            for number, (turn, done) in enumerate(self.done)]
+
+    def counts(self):
+        return {turn.__name__: sum(done.value for other, done in self.done if other is turn)
+                for turn, _ in self.done}
+
+    def check(self):
+        assert self.failed.empty(), self.failed.get()
+
+    def each_has_done(self, least):
+        self.check()
+        return all(count >= least for count in self.counts().values())
+
+    def __enter__(self):
+        for process in self.processes:
+            process.start()
+        return self
+
+    def __exit__(self, kind, *_):
+        self.over.set()
+        for process in self.processes:
+            process.join(30)
+            if process.is_alive():
+                process.kill()
+        print(json.dumps(self.counts()))
+        if kind is None:
+            self.check()
+            self.check_books()
+
+    def check_books(self):
+        balances = [int(balance) for balance in self.daemon.redis().mget(ACCOUNTS)]
+        assert sum(balances) == TOTAL and min(balances) >= 0, balances
+        assert balances.count(BALANCE) < len(balances), "nobody has transferred anything"
+
+
+def test_the_sum_never_changes(xkvd):
+    with Bank(xkvd(*STORE)) as bank:
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            bank.check()
+            time.sleep(0.05)  # the time that the bank is open, not a wait for something
+        wait_for(lambda: bank.each_has_done(10), 60, "all kinds of transactions")
+
+
+def test_all_or_nothing_after_kill(xkvd):
+    """kill -9 in the middle of transfers; the store lives on, and the next xkvd adopts it."""
+    daemon = xkvd(*STORE)
+    rng = random.Random()
+    with Bank(daemon) as bank:
+        for turn in range(1, 1 + (40 if LONG else 3)):
+            wait_for(lambda t=turn: bank.each_has_done(4 * t), 60, "all kinds of transactions")
+            time.sleep(rng.uniform(0, 0.02))  # at any moment
+            daemon.kill()
+            bank.check()
+            daemon.start()
+    assert "adopted the store" in daemon.log()
+    assert daemon.check().returncode == 0, daemon.check().stdout
