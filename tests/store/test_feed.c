@@ -34,6 +34,10 @@
 static struct feed_reader *reader;
 static struct feed_change got;
 
+/* All that were opened: those of an xkvd that is killed are never closed. */
+static struct feed_reader *opened[64];
+static unsigned int opened_count;
+
 static struct feed_reader *listen_as(const char *name, bool resumes)
 {
 	struct feed_reader *r = NULL;
@@ -41,6 +45,8 @@ static struct feed_reader *listen_as(const char *name, bool resumes)
 
 	assert_int_equal(feed_open(bed.st, name, &r, &resumed), 0);
 	assert_int_equal(resumed, resumes);
+	assert_true(opened_count < sizeof(opened) / sizeof(opened[0]));
+	opened[opened_count++] = r;
 	return r;
 }
 
@@ -203,6 +209,29 @@ static void test_transaction(void **state)
 	}
 	nothing_more();
 	holds_text("old", "3");
+}
+
+/* One that is made when nobody listens any more writes nowhere. */
+static void test_transaction_without_readers(void **state)
+{
+	uint64_t head;
+
+	(void)state;
+	for (int listened = 1; listened >= 0; listened--) {
+		assert_int_equal(store_txn_begin(bed.ctx), 0);
+		store_set(bed.ctx, "a", 1, "1", 1, 0, 0, 0, NULL);
+		store_set(bed.ctx, "b", 1, "2", 1, 0, 0, 0, NULL);
+		head = bed.st->feed.ring->head;
+		assert_int_equal(store_txn_commit(bed.ctx), 0);
+		assert_int_equal(bed.st->feed.ring->head > head, listened);
+		if (!listened)
+			break;
+		feed_close(reader);
+		assert_int_equal(bed.st->feed.ring->tail, bed.st->feed.ring->head);
+	}
+	for (size_t i = 0; i < sizeof(bed.st->feed.ring->data); i++)
+		assert_int_equal(bed.st->feed.ring->data[i], 0);
+	reader = listen_as("test", false);
 }
 
 /* ---- no room ----------------------------------------------------------------- */
@@ -661,6 +690,7 @@ int main(int argc, char **argv)
 		TEST(test_each_change),
 		TEST(test_expiry_and_eviction),
 		TEST(test_transaction),
+		TEST(test_transaction_without_readers),
 		TEST(test_full_ring),
 		TEST(test_two_readers),
 		TEST(test_large_values),
