@@ -351,6 +351,27 @@ enum xkv_track {
 #define XKV_LFU_LEASE		 256 /* ticks without use that decrement the count */
 #define XKV_LFU_AGE(now, access) ((__u16)((now) - ((access) & ~XKV_LFU_COUNT)) / XKV_LFU_TICK)
 
+/*
+ * slot.access after a use at the time `now` of config.access.  The frequency is the number of clock
+ * ticks with a use, not of uses: at most one store per tick for a hot entry, no random numbers, and
+ * evicts as well (loader/store/evict.c).
+ */
+static inline __attribute__((always_inline)) __u16 xkv_access_used(__u32 track, __u16 access,
+								   __u16 now)
+{
+	__u16 age = XKV_LFU_AGE(now, access), count = access & XKV_LFU_COUNT;
+	__u16 lost = age / XKV_LFU_LEASE;
+
+	if (track == XKV_TRACK_NOTHING)
+		return access;
+	if (track == XKV_TRACK_TIME)
+		return now;
+	if (!age)
+		return access;
+	count = count > lost ? count - lost : 0;
+	return now | (count < XKV_LFU_COUNT ? count + 1 : XKV_LFU_COUNT);
+}
+
 #define XKV_AUTH_OPEN	0
 #define XKV_AUTH_TOKEN	1
 #define XKV_AUTH_CLOSED 2 /* a password is set, but no token: UDP cannot authenticate */
@@ -649,7 +670,8 @@ struct xkv_feed {
 #define XKV_TXN_KEYS   1024 /* most keys of a transaction */
 #define XKV_TXN_SPARES 1024 /* elements behind them for slots that are only taken and given back */
 #define XKV_TXN_MAX    (XKV_TXN_KEYS + XKV_TXN_SPARES)
-#define XKV_TXN_ANY    1 /* expected version: whatever the key holds; versions are even */
+#define XKV_TXN_HAND   16 /* keys at whose places slots are kept for the next transaction */
+#define XKV_TXN_ANY    1  /* expected version: whatever the key holds; versions are even */
 
 /* What becomes of a key. */
 enum xkv_txn_action {
@@ -661,8 +683,12 @@ enum xkv_txn_action {
 
 /* One key of a transaction.  xkvd writes it, except where noted. */
 struct xkv_txn_key {
-	__u64 prefilled; /* PUT: taken and not yet published; survives a crash */
-	__u64 expected;	 /* version; 0 = there is no such key; or XKV_TXN_ANY */
+	/*
+	 * PUT: the slot that was taken and is not yet published.  Afterwards, at the places below
+	 * XKV_TXN_HAND, one for the next transaction.  Survives a crash.
+	 */
+	__u64 prefilled;
+	__u64 expected; /* version; 0 = there is no such key; or XKV_TXN_ANY */
 	__u64 fingerprint;
 	__u64 expire_ms;
 	__u64 ref, seq; /* by the program: the entry found; 0 before, and if there is none */
@@ -680,7 +706,7 @@ struct xkv_txn_key {
 #define XKV_TXN_RESERVED 4 /* the index refers to `prefilled`, which reads as busy */
 
 enum xkv_txn_cmd {
-	XKV_TXN_TAKE,	/* takes a slot for each PUT that has none */
+	XKV_TXN_TAKE,	/* each PUT but of a large value gets a slot of its class */
 	XKV_TXN_COMMIT, /* all changes, or none */
 	XKV_TXN_FREE,	/* gives all slots back that were not published */
 };
@@ -707,6 +733,7 @@ enum xkv_slots_cmd {
 	XKV_SLOTS_FILTER, /* park the free slots of draining spans */
 	XKV_SLOTS_CHAIN,  /* move an overflow bucket to another slot */
 	XKV_SLOTS_FEED,	  /* give back the slot that a record of the feed frees */
+	XKV_SLOTS_COUNT,  /* add look-ups that xkvd made without a program to the counters */
 };
 
 struct xkv_slots_args {
@@ -714,9 +741,12 @@ struct xkv_slots_args {
 	__u32 class;
 	__u32 request; /* ALLOC sets `prefilled` of this request, FREE and CHAIN clear it */
 	__u32 count;   /* LINK: slots; FILTER: in: swap the lists first; out: slots examined */
-	/* LINK: first of the slots; FREE with ~0 as request: slot; CHAIN: bucket; FEED: position */
+	/*
+	 * LINK: first of the slots; FREE with ~0 as request: slot; CHAIN: bucket; FEED: position;
+	 * COUNT: hits
+	 */
 	__u64 first;
-	__u64 last;
+	__u64 last; /* LINK: last of the slots; COUNT: misses */
 };
 
 _Static_assert(2ULL * XKV_VERSION_CPUS * XKV_FRONTENDS << XKV_VERSION_BITS == 0 &&

@@ -227,21 +227,6 @@ __noinline int copy_kept(struct xkv_request *rq, __u64 ref)
 /* ---- access times and frequencies, for eviction --------------------------- */
 
 /*
- * The frequency is the number of clock ticks with a use, not of uses: at most one store per tick
- * for a hot entry, no random numbers, and evicts as well (loader/store/evict.c).
- */
-static __always_inline __u16 used_again(__u16 access, __u16 now)
-{
-	__u16 age = XKV_LFU_AGE(now, access), count = access & XKV_LFU_COUNT;
-	__u16 lost = age / XKV_LFU_LEASE;
-
-	if (!age)
-		return access;
-	count = count > lost ? count - lost : 0;
-	return now | (count < XKV_LFU_COUNT ? count + 1 : XKV_LFU_COUNT);
-}
-
-/*
  * Records a use.  Stores only a new value: else the line of a hot entry would bounce between CPUs.
  */
 static __always_inline void mark_access(struct xkv_config *cfg, struct xkv_slot *slot)
@@ -251,7 +236,7 @@ static __always_inline void mark_access(struct xkv_config *cfg, struct xkv_slot 
 	if (cfg->track == XKV_TRACK_NOTHING)
 		return;
 	old = READ_ONCE(slot->access);
-	new = cfg->track == XKV_TRACK_TIME ? cfg->access : used_again(old, cfg->access);
+	new = xkv_access_used(cfg->track, old, cfg->access);
 	if (new != old)
 		WRITE_ONCE(slot->access, new);
 }

@@ -318,6 +318,31 @@ static __always_inline void txn_swap(struct xkv_request *rq, struct xkv_txn_key 
 		slot_give(left);
 }
 
+/*
+ * The slot that the next transaction has in hand for the key at this place: the one that the entry
+ * has left, or a free one.  So that needs no run to take it.  A draining span gets its slots back.
+ */
+static __always_inline void txn_keep(const struct change *c, struct xkv_txn_key *k, __u32 index,
+				     struct xkv_slot *old)
+{
+	bool keeps = index < XKV_TXN_HAND && k->class != XKV_CLASS_LARGE;
+	__u64 ref;
+
+	k->prefilled = 0;
+	if (keeps && old && !c->frees && old->class == k->class && !is_draining(k->ref)) {
+		old->key_len = 0;
+		k->prefilled = k->ref;
+		return;
+	}
+	if (old)
+		change_done(c, k->ref);
+	if (!keeps)
+		return;
+	ref = slot_take(k->class);
+	if (ref != LIST_EMPTY && ref != LIST_BUSY)
+		k->prefilled = ref;
+}
+
 __noinline int txn_put(struct xkv_request *rq, __u32 index)
 {
 	struct xkv_txn_key *k = txn_key(index);
@@ -344,9 +369,7 @@ __noinline int txn_put(struct xkv_request *rq, __u32 index)
 		txn_swap(rq, k, k->prefilled);
 	}
 	change_commit(&change);
-	k->prefilled = 0;
-	if (old)
-		change_done(&change, k->ref);
+	txn_keep(&change, k, index, old);
 	count(rq, old ? XKV_C_overwrites : XKV_C_inserts);
 	return 0;
 }
@@ -489,6 +512,14 @@ static __always_inline void txn_commit(struct xkv_txn_args *args)
 
 /* ---- slots --------------------------------------------------------------- */
 
+/* Has the key a slot that it cannot use? */
+static __always_inline bool has_wrong_slot(const struct xkv_txn_key *k)
+{
+	struct xkv_slot *slot = k->prefilled ? slot_at(k->prefilled) : NULL;
+
+	return slot && (k->action != XKV_TXN_PUT || slot->class != k->class);
+}
+
 static int txn_take_one(__u32 index, struct xkv_txn_args *args)
 {
 	struct xkv_txn_key *k = txn_key(args->first + index);
@@ -496,7 +527,11 @@ static int txn_take_one(__u32 index, struct xkv_txn_args *args)
 
 	if (!k)
 		return 1;
-	if (k->action != XKV_TXN_PUT || k->prefilled)
+	if (has_wrong_slot(k)) {
+		slot_give(k->prefilled);
+		k->prefilled = 0;
+	}
+	if (k->action != XKV_TXN_PUT || k->prefilled || k->class == XKV_CLASS_LARGE)
 		return 0;
 	ref = slot_take(k->class);
 	if (ref == LIST_EMPTY || ref == LIST_BUSY) {

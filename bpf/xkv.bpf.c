@@ -297,6 +297,8 @@ int xkv_slots(struct xkv_slots_args *args)
 		return slots_filter(args);
 	if (args->cmd == XKV_SLOTS_FEED)
 		return slots_feed(args->first);
+	if (args->cmd == XKV_SLOTS_COUNT)
+		return slots_count(args);
 	rq = bpf_map_lookup_elem(&xkv_batch, &index);
 	if (!rq)
 		return args->cmd == XKV_SLOTS_FREE ? slot_give(args->first) : -EINVAL;
