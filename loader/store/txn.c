@@ -233,7 +233,7 @@ static void clear_state(struct commit *c)
 	for (unsigned int i = 0; i < c->count; i++) {
 		struct xkv_txn_key *k = &c->ctx->st->txn_key[i];
 
-		k->ref = k->seq = 0;
+		k->ref = k->seq = k->record = 0;
 		k->state = 0;
 	}
 }
