@@ -22,12 +22,18 @@
 
 #include "ops.bpf.h"
 
-static __always_inline struct xkv_txn_key *txn_key(__u32 index)
+/* A key of a request's transaction: the one that xkvd commits, or the ATOMIC datagram itself. */
+static __always_inline struct xkv_txn_key *txn_key(struct xkv_request *rq, __u32 index)
 {
-	return bpf_map_lookup_elem(&xkv_txn, &index);
+	if (!(rq->flags & XKV_REQUEST_ATOMIC))
+		return bpf_map_lookup_elem(&xkv_txn, &index);
+	if (FRONTEND(rq) == XKV_FRONTEND_XDP)
+		return bpf_map_lookup_elem(&xkv_atomic, &index);
+	index += rq->context * XKV_ATOMIC_MAX;
+	return bpf_map_lookup_elem(&xkv_atomic_xkvd, &index);
 }
 
-/* The request whose fields the functions of the store use for the current key. */
+/* The request whose fields the functions of the store use for the current key of xkv_txn. */
 static __always_inline struct xkv_request *txn_request(const struct xkv_txn_args *args)
 {
 	__u32 index = args->request;
@@ -38,9 +44,11 @@ static __always_inline struct xkv_request *txn_request(const struct xkv_txn_args
 /* Makes a key the current one. */
 static __always_inline void txn_load(struct xkv_request *rq, const struct xkv_txn_key *k)
 {
-	rq->key_off = 0;
+	rq->key_off = k->key_off;
 	rq->key_len = k->key_len;
 	rq->fingerprint = k->fingerprint;
+	if (rq->flags & XKV_REQUEST_ATOMIC)
+		return;
 	for (__u32 i = 0; i < KEY_WORDS; i++)
 		rq->in_word[i] = k->key[i];
 }
@@ -50,6 +58,14 @@ static __always_inline bool needs_bucket(const struct xkv_txn_key *k)
 {
 	return !k->ref || k->action == XKV_TXN_PUT || k->action == XKV_TXN_DELETE;
 }
+
+/* What a stage makes of one key: runs it, and stops the stage unless it is done. */
+#define TXN_STAGE(stage)                                                                           \
+	static int stage##_one(__u32 index, struct xkv_txn_args *args)                             \
+	{                                                                                          \
+		args->outcome = stage(txn_request(args), index);                                   \
+		return args->outcome != XKV_TXN_DONE;                                              \
+	}
 
 static __always_inline bool is_expected(const struct xkv_txn_key *k, __u64 version)
 {
@@ -65,7 +81,7 @@ static __always_inline bool is_expected(const struct xkv_txn_key *k, __u64 versi
  */
 __noinline int txn_find(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct xkv_slot *slot;
 	__u64 expire_ms;
 	int found;
@@ -94,30 +110,26 @@ __noinline int txn_find(struct xkv_request *rq, __u32 index)
 	return XKV_C_pass_busy;
 }
 
-static int txn_find_one(__u32 index, struct xkv_txn_args *args)
-{
-	args->outcome = txn_find(txn_request(args), index);
-	return args->outcome != XKV_TXN_DONE;
-}
+TXN_STAGE(txn_find)
 
 /* Locks the slot of a key that changes, unless it was changed since it was found. */
-static int txn_lock_one(__u32 index, struct xkv_txn_args *args)
+__noinline int txn_lock(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct xkv_slot *slot;
 
 	if (!k)
-		return 1;
+		return XKV_C_pass_busy;
 	if (k->action == XKV_TXN_CHECK || !k->ref)
-		return 0;
+		return XKV_TXN_DONE;
 	slot = slot_at(k->ref);
-	if (!slot || __sync_val_compare_and_swap(&slot->seq, k->seq, k->seq | 1) != k->seq) {
-		args->outcome = XKV_C_pass_busy;
-		return 1;
-	}
+	if (!slot || __sync_val_compare_and_swap(&slot->seq, k->seq, k->seq | 1) != k->seq)
+		return XKV_C_pass_busy;
 	k->state = XKV_TXN_LOCKED;
-	return 0;
+	return XKV_TXN_DONE;
 }
+
+TXN_STAGE(txn_lock)
 
 /* ---- reserve ------------------------------------------------------------- */
 
@@ -165,7 +177,7 @@ static __always_inline bool txn_lacks_key(struct xkv_request *rq, struct xkv_buc
 /* A key that was not found, in its locked bucket: gets an entry, if it is created. */
 __noinline int txn_reserve(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct xkv_bucket *home;
 	int outcome;
 
@@ -186,7 +198,7 @@ __noinline int txn_reserve(struct xkv_request *rq, __u32 index)
 static int txn_reserve_one(__u32 index, struct xkv_txn_args *args)
 {
 	struct xkv_request *rq = txn_request(args);
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct xkv_config *cfg = config();
 	struct xkv_bucket *home;
 	__u32 bucket;
@@ -215,21 +227,20 @@ static int txn_reserve_one(__u32 index, struct xkv_txn_args *args)
 /* ---- validate ------------------------------------------------------------ */
 
 /* A key that was only read: is it still what it was when it was found? */
-static int txn_validate_one(__u32 index, struct xkv_txn_args *args)
+__noinline int txn_validate(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct xkv_slot *slot;
 
 	if (!k)
-		return 1;
+		return XKV_C_pass_busy;
 	if (k->action != XKV_TXN_CHECK || !k->ref)
-		return 0;
+		return XKV_TXN_DONE;
 	slot = slot_at(k->ref);
-	if (slot && READ_ONCE(slot->seq) == k->seq)
-		return 0;
-	args->outcome = XKV_C_pass_busy;
-	return 1;
+	return slot && READ_ONCE(slot->seq) == k->seq ? XKV_TXN_DONE : XKV_C_pass_busy;
 }
+
+TXN_STAGE(txn_validate)
 
 /* ---- apply --------------------------------------------------------------- */
 
@@ -243,9 +254,10 @@ static __always_inline void txn_swap(struct xkv_request *rq, struct xkv_txn_key 
 		slot_give(left);
 }
 
+/* These leave the version of the entry in k->seq. */
 __noinline int txn_put(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct xkv_config *cfg = config();
 	struct xkv_slot *slot, *old;
 	struct change change;
@@ -267,7 +279,7 @@ __noinline int txn_put(struct xkv_request *rq, __u32 index)
 		mark_access(cfg, slot);
 		txn_swap(rq, k, k->prefilled);
 	}
-	change_commit(&change);
+	k->seq = change_commit(&change);
 	k->prefilled = 0;
 	if (old)
 		slot_give(k->ref);
@@ -277,7 +289,7 @@ __noinline int txn_put(struct xkv_request *rq, __u32 index)
 
 __noinline int txn_delete(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct change change;
 	struct xkv_slot *slot;
 
@@ -298,7 +310,7 @@ __noinline int txn_delete(struct xkv_request *rq, __u32 index)
 
 __noinline int txn_expire(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct change change;
 	struct xkv_slot *slot;
 
@@ -312,72 +324,95 @@ __noinline int txn_expire(struct xkv_request *rq, __u32 index)
 		ttl_given(rq);
 	change_prepare(&change, rq, XKV_CHANGE_EXPIRY, slot, slot->value_len);
 	slot->expire_ms = k->expire_ms;
-	change_commit(&change);
+	k->seq = change_commit(&change);
 	count(rq, XKV_C_expiry_changes);
 	return 0;
 }
 
-static int txn_apply_one(__u32 index, struct xkv_txn_args *args)
+static __always_inline void txn_apply(struct xkv_request *rq, const struct xkv_txn_key *k,
+				      __u32 index)
 {
-	struct xkv_request *rq = txn_request(args);
-	struct xkv_txn_key *k = txn_key(index);
-
-	if (!k)
-		return 1;
 	if (k->action == XKV_TXN_PUT)
 		txn_put(rq, index);
 	else if (k->action == XKV_TXN_DELETE && k->ref)
 		txn_delete(rq, index);
 	else if (k->action == XKV_TXN_EXPIRE && k->ref)
 		txn_expire(rq, index);
+}
+
+static int txn_apply_one(__u32 index, struct xkv_txn_args *args)
+{
+	struct xkv_request *rq = txn_request(args);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
+
+	if (!k)
+		return 1;
+	txn_apply(rq, k, index);
 	return 0;
 }
 
 /* ---- the end ------------------------------------------------------------- */
 
 /* Takes a reserved entry back out of the index. */
-static int txn_unreserve_one(__u32 index, struct xkv_txn_args *args)
+static __always_inline void txn_unreserve(struct xkv_request *rq, struct xkv_txn_key *k)
 {
-	struct xkv_request *rq = txn_request(args);
-	struct xkv_txn_key *k = txn_key(index);
 	struct xkv_bucket *home;
 	__u64 left;
 
-	if (!k || !rq)
-		return 1;
 	if (!(k->state & XKV_TXN_RESERVED))
-		return 0;
+		return;
 	txn_load(rq, k);
 	home = home_of(config(), k->fingerprint);
 	left = home ? chain_swap(rq, home, entry_of(rq, k->prefilled), 0) : 0;
 	if (left > 1)
 		slot_give(left);
+}
+
+static __always_inline void txn_unlock_bucket(struct xkv_txn_key *k)
+{
+	struct xkv_bucket *home;
+
+	home = k->state & XKV_TXN_BUCKET ? home_of(config(), k->fingerprint) : NULL;
+	if (home)
+		bucket_unlock(home);
+}
+
+static __always_inline void txn_unlock(struct xkv_txn_key *k)
+{
+	struct xkv_slot *slot = k->state & XKV_TXN_LOCKED ? slot_at(k->ref) : NULL;
+
+	if (slot)
+		unlock(slot, k->seq);
+}
+
+static int txn_unreserve_one(__u32 index, struct xkv_txn_args *args)
+{
+	struct xkv_request *rq = txn_request(args);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
+
+	if (!k)
+		return 1;
+	txn_unreserve(rq, k);
 	return 0;
 }
 
 static int txn_unlock_bucket_one(__u32 index, struct xkv_txn_args *args)
 {
-	struct xkv_txn_key *k = txn_key(index);
-	struct xkv_bucket *home;
+	struct xkv_txn_key *k = bpf_map_lookup_elem(&xkv_txn, &index);
 
 	if (!k)
 		return 1;
-	home = k->state & XKV_TXN_BUCKET ? home_of(config(), k->fingerprint) : NULL;
-	if (home)
-		bucket_unlock(home);
+	txn_unlock_bucket(k);
 	return 0;
 }
 
 static int txn_unlock_one(__u32 index, struct xkv_txn_args *args)
 {
-	struct xkv_txn_key *k = txn_key(index);
-	struct xkv_slot *slot;
+	struct xkv_txn_key *k = bpf_map_lookup_elem(&xkv_txn, &index);
 
 	if (!k)
 		return 1;
-	slot = k->state & XKV_TXN_LOCKED ? slot_at(k->ref) : NULL;
-	if (slot)
-		unlock(slot, k->seq);
+	txn_unlock(k);
 	return 0;
 }
 
@@ -412,7 +447,8 @@ static __always_inline void txn_commit(struct xkv_txn_args *args)
 
 static int txn_take_one(__u32 index, struct xkv_txn_args *args)
 {
-	struct xkv_txn_key *k = txn_key(args->first + index);
+	__u32 at = args->first + index;
+	struct xkv_txn_key *k = bpf_map_lookup_elem(&xkv_txn, &at);
 	__u64 ref;
 
 	if (!k)
@@ -431,7 +467,8 @@ static int txn_take_one(__u32 index, struct xkv_txn_args *args)
 
 static int txn_free_one(__u32 index, struct xkv_txn_args *args)
 {
-	struct xkv_txn_key *k = txn_key(args->first + index);
+	__u32 at = args->first + index;
+	struct xkv_txn_key *k = bpf_map_lookup_elem(&xkv_txn, &at);
 	__u64 ref;
 
 	if (!k)
