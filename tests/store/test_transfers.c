@@ -261,7 +261,7 @@ static atomic_uint reads, wrong;
 
 static const char *const account_name[ACCOUNTS] = { "a0", "a1", "a2", "a3", "a4", "a5" };
 
-/* Moves money to and fro, in XDP or, as all others do, in xkvd. */
+/* Moves money between accounts, in XDP or in xkvd. */
 static void *transfer(void *arg)
 {
 	struct store_ctx *ctx = store_ctx_get(bed.st);
