@@ -274,17 +274,14 @@ __noinline __u64 multiget_write(struct xdp_md *ctx, struct xkv_request *rq, __u3
 			   look->expire_ms, rq->opcode, look->seq);
 }
 
-/*
- * Were all values in the store at the same time?  They were, if none has changed since it was read;
- * the absence of a key has no version to compare, and what does not fit is missing.
- */
+/* Were all values in the store at the same time?  They were, if none has changed since. */
 __noinline int multiget_is_atomic(struct xkv_request *rq, __u32 found)
 {
 	struct xkv_lookup *look;
 	struct xkv_slot *slot;
 	__u32 i;
 
-	if (!rq || found != rq->count || rq->done)
+	if (!rq)
 		return false;
 	EACH_KEY(i, 0, found) {
 		look = lookup_at(i);
@@ -312,6 +309,10 @@ __noinline int fast_multiget(struct xdp_md *ctx, struct xkv_request *rq)
 	found = multiget_find(rq, 0, expected);
 	if (found == expected && found < limit)
 		found = multiget_find(rq, found, limit);
+	/* the absence of a key has no version to compare */
+	atomic = ((struct xkv_hdr *)rq->in)->flags & XKV_F_ATOMIC;
+	if (atomic && (found != rq->count || rq->done))
+		return CONTINUE;
 	if (!found || grow_for_reply(ctx, rq, rq->out_len))
 		return CONTINUE;
 	rq->overwritten = 1;
@@ -321,7 +322,6 @@ __noinline int fast_multiget(struct xdp_md *ctx, struct xkv_request *rq)
 			return CONTINUE;
 		sum += one;
 	}
-	atomic = ((struct xkv_hdr *)rq->in)->flags & XKV_F_ATOMIC;
 	if (atomic && !multiget_is_atomic(rq, found))
 		return CONTINUE;
 	rq->scan_fits = found;

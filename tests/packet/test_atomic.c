@@ -589,6 +589,8 @@ static void test_absence_is_locked(void **state)
 		req = ATOMIC({ XKV_OP_SET, KEY("a"), VALUE("changed") }, absent[i]);
 		goes_up(&req, XKV_C_pass_busy);
 	}
+	req = ATOMIC({ XKV_OP_GET, KEY("a") }, { XKV_OP_GET, KEY("x") }); /* no fast path */
+	goes_up(&req, XKV_C_pass_busy);
 	b->head &= ~XKV_BUCKET_LOCK;
 	unchanged();
 }
