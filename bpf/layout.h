@@ -427,9 +427,11 @@ struct xkv_hot {
 	/* operations done */                                                                      \
 	X(pings) X(get_hits) X(get_misses) X(inserts) X(overwrites) X(moves) X(not_stored)         \
 	X(deletes) X(expires) X(evictions) X(expiry_changes) X(op_misses) X(not_number)            \
-	X(relocations)                                                                             \
+	X(relocations) X(checks)                                                                   \
 	/* events inside the store */                                                              \
-	X(chained) X(unchained) X(orphans) X(ttls_given) X(once_repeated) X(sessions)
+	X(chained) X(unchained) X(orphans) X(ttls_given) X(once_repeated) X(sessions)              \
+	/* ATOMIC datagrams */                                                                     \
+	X(atomic_done) X(atomic_aborted)
 /* clang-format on */
 
 #define XKV_COUNTER_ENUM(name) XKV_C_##name,
@@ -505,14 +507,15 @@ struct xkv_bulk {
 #define XKV_REPLY_FACTOR 3
 
 /* Flags that only xkvd sets; they are not part of the wire format. */
-#define XKV_REQUEST_XKVD     0x01 /* == XKV_FRONTEND_XKVD: answers misses, large values */
-#define XKV_REQUEST_EXPIRED  0x02 /* DELETE only if the entry has expired */
-#define XKV_REQUEST_PREFILL  0x04 /* SET, APPEND publish the slot `prefilled`, filled by xkvd */
-#define XKV_REQUEST_TRUSTED  0x08 /* needs no token */
-#define XKV_REQUEST_EVICT    0x20 /* DELETE is an eviction */
-#define XKV_REQUEST_RELOCATE 0x40 /* SET, PREFILL, CAS: `prefilled` replaces the entry's slot */
-#define XKV_REQUEST_LAST     0x10 /* last try: busy and full are answered, not passed on */
-#define XKV_REQUEST_BULK     0x80 /* set by XDP: the packet cannot be passed on any more */
+#define XKV_REQUEST_XKVD     0x01  /* == XKV_FRONTEND_XKVD: answers misses, large values */
+#define XKV_REQUEST_EXPIRED  0x02  /* DELETE only if the entry has expired */
+#define XKV_REQUEST_PREFILL  0x04  /* SET, APPEND publish the slot `prefilled`, filled by xkvd */
+#define XKV_REQUEST_TRUSTED  0x08  /* needs no token */
+#define XKV_REQUEST_EVICT    0x20  /* DELETE is an eviction */
+#define XKV_REQUEST_RELOCATE 0x40  /* SET, PREFILL, CAS: `prefilled` replaces the entry's slot */
+#define XKV_REQUEST_LAST     0x10  /* last try: busy and full are answered, not passed on */
+#define XKV_REQUEST_BULK     0x80  /* set by XDP: the packet cannot be passed on any more */
+#define XKV_REQUEST_ATOMIC   0x100 /* set by the program: XKV_F_ATOMIC */
 
 /* What happens to a datagram. */
 enum verdict { VERDICT_REPLY, VERDICT_PASS, VERDICT_DROP };
@@ -566,6 +569,11 @@ struct xkv_request {
 	__u32 amount_off; /* INCR: offset of the amount in `in` */
 	__u32 dedup;	  /* 1 + index of the dedup record that this request has locked */
 
+	/* with XKV_F_ATOMIC */
+	__u32 at;      /* index of the current operation */
+	__u16 stages;  /* XKV_ATOMIC_... */
+	__u16 context; /* of xkvd: which keys of xkv_atomic_xkvd are the request's */
+
 	/*
 	 * Both have XKV_REQUEST_WORDS words, a power of two, so that a mask makes every access
 	 * safe.  The space above XKV_REQUEST_BYTES absorbs overruns; in `in` it also holds the keys
@@ -582,6 +590,9 @@ struct xkv_request {
 
 	/* Distance to the next sample for `hot`, 0 = not drawn yet.  Survives across requests. */
 	__s64 hot_left;
+
+	/* of a transaction: where its next record goes in the feed, and bytes of those to come */
+	__u64 record, record_bytes;
 };
 
 /* One key of a lookup batch (bpf/multiget.bpf.h). */
@@ -678,7 +689,8 @@ enum xkv_txn_action {
 	XKV_TXN_CHECK,	/* nothing: it was only read */
 	XKV_TXN_EXPIRE, /* gets the expiry expire_ms */
 	XKV_TXN_DELETE,
-	XKV_TXN_PUT, /* gets the entry in `prefilled`, with the expiry expire_ms */
+	XKV_TXN_PUT,   /* gets the entry in `prefilled`, with the expiry expire_ms */
+	XKV_TXN_WRITE, /* ATOMIC: gets the value of its operation, in the slot that it has */
 };
 
 /* One key of a transaction.  xkvd writes it, except where noted. */
@@ -696,14 +708,27 @@ struct xkv_txn_key {
 	__u8 class;	/* PUT: of the slot that XKV_TXN_TAKE takes */
 	__u8 key_len;
 	__u8 state; /* by the program: XKV_TXN_LOCKED ...; 0 before */
-	__u32 zero;
+	/* of an operation of an ATOMIC datagram, which has the key; else 0 */
+	__u16 key_off, result_off; /* in `in`, in `out` */
 	__u64 record; /* by the program: of its change in the feed */
-	__u64 key[XKV_HASH_WORDS];
+	union {
+		__u64 key[XKV_HASH_WORDS];
+		struct {
+			__u64 text[3]; /* ATOMIC: the sum of an INCR */
+			__u64 text_len;
+		};
+	};
 };
 
 #define XKV_TXN_LOCKED	 1 /* the slot `ref` is locked */
 #define XKV_TXN_BUCKET	 2 /* the bucket of the key was locked for it */
 #define XKV_TXN_RESERVED 4 /* the index refers to `prefilled`, which reads as busy */
+
+/* Some key of an ATOMIC datagram ... */
+#define XKV_ATOMIC_READS   1 /* is only read, so it has to be validated */
+#define XKV_ATOMIC_BUCKETS 2 /* needs the lock of its bucket */
+#define XKV_ATOMIC_CHANGES 4 /* is to be changed */
+#define XKV_ATOMIC_FEED    8 /* (not of a key) changes are recorded in the feed */
 
 enum xkv_txn_cmd {
 	XKV_TXN_TAKE,	/* each PUT but of a large value gets a slot of its class */
@@ -719,8 +744,6 @@ struct xkv_txn_args {
 	__s32 outcome;	    /* out: -1 = done, -2 = a key is not as expected, or enum xkv_counter */
 	__u32 no_slot;	    /* out: the class that has no free slot (XKV_C_pass_no_slot) */
 	__u32 bucket;	    /* the program's */
-	__u32 record_bytes; /* the program's: of the records in the feed ... */
-	__u64 record;	    /* ... and where the next one goes */
 };
 
 #define XKV_TXN_DONE	 (-1)
