@@ -481,8 +481,7 @@ __noinline int atomic_overwrite(struct xkv_request *rq, __u32 index)
 		text_restore(rq, k);
 	if (k->expire_ms)
 		ttl_given(rq);
-	change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, k->ref, slot,
-		       rq->keep + rq->value_len);
+	change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, k->ref, slot, rq->keep + rq->value_len);
 	overwrite(rq, slot, k->expire_ms, &change);
 	k->seq = rq->version;
 	count(rq, XKV_C_overwrites);

@@ -710,7 +710,7 @@ struct xkv_txn_key {
 	__u8 state; /* by the program: XKV_TXN_LOCKED ...; 0 before */
 	/* of an operation of an ATOMIC datagram, which has the key; else 0 */
 	__u16 key_off, result_off; /* in `in`, in `out` */
-	__u64 record; /* by the program: of its change in the feed */
+	__u64 record;		   /* by the program: of its change in the feed */
 	union {
 		__u64 key[XKV_HASH_WORDS];
 		struct {
@@ -728,7 +728,7 @@ struct xkv_txn_key {
 #define XKV_ATOMIC_READS   1 /* is only read, so it has to be validated */
 #define XKV_ATOMIC_BUCKETS 2 /* needs the lock of its bucket */
 #define XKV_ATOMIC_CHANGES 4 /* is to be changed */
-#define XKV_ATOMIC_FEED    8 /* (not of a key) changes are recorded in the feed */
+#define XKV_ATOMIC_FEED	   8 /* (not of a key) changes are recorded in the feed */
 
 enum xkv_txn_cmd {
 	XKV_TXN_TAKE,	/* each PUT but of a large value gets a slot of its class */
@@ -738,12 +738,12 @@ enum xkv_txn_cmd {
 
 struct xkv_txn_args {
 	__u32 cmd;
-	__u32 first;	    /* TAKE, FREE: of the keys */
-	__u32 count;	    /* keys; those of one bucket that has to be locked are neighbours */
-	__u32 request;	    /* COMMIT: of xkv_batch, for the program's use */
-	__s32 outcome;	    /* out: -1 = done, -2 = a key is not as expected, or enum xkv_counter */
-	__u32 no_slot;	    /* out: the class that has no free slot (XKV_C_pass_no_slot) */
-	__u32 bucket;	    /* the program's */
+	__u32 first;   /* TAKE, FREE: of the keys */
+	__u32 count;   /* keys; those of one bucket that has to be locked are neighbours */
+	__u32 request; /* COMMIT: of xkv_batch, for the program's use */
+	__s32 outcome; /* out: -1 = done, -2 = a key is not as expected, or enum xkv_counter */
+	__u32 no_slot; /* out: the class that has no free slot (XKV_C_pass_no_slot) */
+	__u32 bucket;  /* the program's */
 };
 
 #define XKV_TXN_DONE	 (-1)

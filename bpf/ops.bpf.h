@@ -709,9 +709,8 @@ __noinline int write_in_place(struct xkv_request *rq, __u64 expire_ms)
 	if (!rq)
 		return XKV_C_pass_busy;
 	slot = slot_at(rq->ref);
-	if (!slot ||
-	    !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, rq->ref, slot,
-			    rq->keep + rq->value_len))
+	if (!slot || !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, rq->ref, slot,
+				     rq->keep + rq->value_len))
 		return XKV_C_pass_busy;
 	overwrite(rq, slot, expire_ms, &change);
 	return XKV_C_overwrites;
