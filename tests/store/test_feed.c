@@ -34,6 +34,10 @@
 static struct feed_reader *reader;
 static struct feed_change got;
 
+/* All that were opened: those of an xkvd that is killed are never closed. */
+static struct feed_reader *opened[64];
+static unsigned int opened_count;
+
 static struct feed_reader *listen_as(const char *name, bool resumes)
 {
 	struct feed_reader *r = NULL;
@@ -41,6 +45,8 @@ static struct feed_reader *listen_as(const char *name, bool resumes)
 
 	assert_int_equal(feed_open(bed.st, name, &r, &resumed), 0);
 	assert_int_equal(resumed, resumes);
+	assert_true(opened_count < sizeof(opened) / sizeof(opened[0]));
+	opened[opened_count++] = r;
 	return r;
 }
 
