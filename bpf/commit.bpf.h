@@ -40,7 +40,7 @@ static __always_inline bool listener_prepare(struct change *c, __u32 value_len)
 {
 	struct xkv_config *cfg = config();
 
-	if (!cfg || !cfg->feed || c->record)
+	if (!cfg || !cfg->feed)
 		return true;
 	c->record = feed_reserve(feed_bytes(c->what, c->slot->key_len, value_len));
 	return c->record;
@@ -153,6 +153,12 @@ static __always_inline void move_commit(const struct change *c, __u64 version)
 {
 	if (c->record)
 		feed_write(c->record, c->ref, version, feed_kind(XKV_FEED_MOVE, 0, 0), c->frees);
+}
+
+static __always_inline void move_cancel(const struct change *c)
+{
+	if (c->record)
+		feed_cancel(c->record, feed_bytes(XKV_FEED_MOVE, 0, 0));
 }
 
 #endif

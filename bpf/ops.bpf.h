@@ -838,7 +838,7 @@ __noinline int relocate_found(struct xkv_request *rq)
 	slot->expire_ms = old->expire_ms;
 	slot->access = old->access;
 	if (entry_swap(rq, rq->ref, rq->prefilled)) {
-		change_cancel(&change);
+		move_cancel(&change);
 		unlock(old, rq->seq);
 		return XKV_C_pass_busy;
 	}

@@ -380,6 +380,10 @@ static void test_relocation(void **state)
 	assert_true(span_of_ref(bed.st, bed_ref(&bed, slot), &span));
 	assert_true(drain_begin(bed.st, &span));
 	assert_int_equal(bed_grow(&bed, class_of(sizeof(value))), 0);
+	bed_bucket(&bed, "key", 3)->head |= XKV_BUCKET_LOCK; /* it cannot be moved, at first */
+	drain_run(ctx);
+	bed_bucket(&bed, "key", 3)->head &= ~XKV_BUCKET_LOCK;
+	assert_ptr_equal(bed_slot(&bed, "key", 3), slot);
 	drain_run(ctx);
 	assert_ptr_not_equal(bed_slot(&bed, "key", 3), slot);
 	put("key", "x", 1, 0);
