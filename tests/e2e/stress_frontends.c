@@ -241,17 +241,19 @@ static int udp_ask(struct frontend *d, const struct wish *w, int n, struct resul
 }
 
 /*
- * xkvd takes the packets of one socket in their order: an answer to any request from now on tells
- * that it has had those before, however late it comes.
+ * xkvd takes the packets of one socket in their order: an answer of xkvd to any request from now on
+ * tells that it has had those before, however late it comes.  Two keys that do not exist are for
+ * xkvd; in batched mode XDP answers a request for one.
  */
 static bool udp_settle(struct frontend *d, double seconds)
 {
 	static const char never[] = "stress: a key that is never there";
-	struct wish w = { .op = XKV_OP_GET, .key = never, .key_len = sizeof(never) - 1 };
+	const struct wish one = { .op = XKV_OP_GET, .key = never, .key_len = sizeof(never) - 1 };
+	const struct wish two[] = { one, one };
 	uint64_t end = now_ms() + (uint64_t)(seconds * 1000), first = d->id + 1;
 
 	while (now_ms() < end)
-		if (send_out(d, udp_request(d, &w, 1, 0)) &&
+		if (send_out(d, udp_request(d, two, 2, 0)) &&
 		    wait_answer_since(d, first, SETTLE_MS) >= 0)
 			return true;
 		else
