@@ -7,7 +7,7 @@
 #ifndef XKV_FAST_BPF_H
 #define XKV_FAST_BPF_H
 
-#include "request.bpf.h"
+#include "atomic.bpf.h"
 #include "packet.bpf.h"
 
 #define FAST_OPCODE_OFF 16

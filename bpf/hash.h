@@ -87,12 +87,17 @@ static __always_inline bool hash_words(const __u64 *key, __u32 len, bool in_pack
 /* The hash of a whole key, 1 to 8 * XKV_HASH_WORDS bytes. */
 static inline __u64 hash_key(const void *key, __u32 len, const struct xkv_secret *s)
 {
-	__u64 products = 0, words = 0;
+	__u64 products = 0, words = 0, word;
+	__u32 at = 0;
 
-	for (__u32 at = 0; at < len; at += 8) {
-		__u64 word = 0;
-
-		__builtin_memcpy(&word, (const char *)key + at, len - at < 8 ? len - at : 8);
+	for (; at + 8 <= len; at += 8) { /* of constant length, the copy is a load */
+		__builtin_memcpy(&word, (const char *)key + at, 8);
+		products += hash_word(word, &s->word[at / 8]);
+		words += word;
+	}
+	if (at < len) {
+		word = 0;
+		__builtin_memcpy(&word, (const char *)key + at, len - at);
 		products += hash_word(word, &s->word[at / 8]);
 		words += word;
 	}

@@ -351,6 +351,27 @@ enum xkv_track {
 #define XKV_LFU_LEASE		 256 /* ticks without use that decrement the count */
 #define XKV_LFU_AGE(now, access) ((__u16)((now) - ((access) & ~XKV_LFU_COUNT)) / XKV_LFU_TICK)
 
+/*
+ * slot.access after a use at the time `now` of config.access.  The frequency is the number of clock
+ * ticks with a use, not of uses: at most one store per tick for a hot entry, no random numbers, and
+ * evicts as well (loader/store/evict.c).
+ */
+static inline __attribute__((always_inline)) __u16 xkv_access_used(__u32 track, __u16 access,
+								   __u16 now)
+{
+	__u16 age = XKV_LFU_AGE(now, access), count = access & XKV_LFU_COUNT;
+	__u16 lost = age / XKV_LFU_LEASE;
+
+	if (track == XKV_TRACK_NOTHING)
+		return access;
+	if (track == XKV_TRACK_TIME)
+		return now;
+	if (!age)
+		return access;
+	count = count > lost ? count - lost : 0;
+	return now | (count < XKV_LFU_COUNT ? count + 1 : XKV_LFU_COUNT);
+}
+
 #define XKV_AUTH_OPEN	0
 #define XKV_AUTH_TOKEN	1
 #define XKV_AUTH_CLOSED 2 /* a password is set, but no token: UDP cannot authenticate */
@@ -406,9 +427,11 @@ struct xkv_hot {
 	/* operations done */                                                                      \
 	X(pings) X(get_hits) X(get_misses) X(inserts) X(overwrites) X(moves) X(not_stored)         \
 	X(deletes) X(expires) X(evictions) X(expiry_changes) X(op_misses) X(not_number)            \
-	X(relocations)                                                                             \
+	X(relocations) X(checks)                                                                   \
 	/* events inside the store */                                                              \
-	X(chained) X(unchained) X(orphans) X(ttls_given) X(once_repeated) X(sessions)
+	X(chained) X(unchained) X(orphans) X(ttls_given) X(once_repeated) X(sessions)              \
+	/* ATOMIC datagrams */                                                                     \
+	X(atomic_done) X(atomic_aborted)
 /* clang-format on */
 
 #define XKV_COUNTER_ENUM(name) XKV_C_##name,
@@ -484,14 +507,15 @@ struct xkv_bulk {
 #define XKV_REPLY_FACTOR 3
 
 /* Flags that only xkvd sets; they are not part of the wire format. */
-#define XKV_REQUEST_XKVD     0x01 /* == XKV_FRONTEND_XKVD: answers misses, large values */
-#define XKV_REQUEST_EXPIRED  0x02 /* DELETE only if the entry has expired */
-#define XKV_REQUEST_PREFILL  0x04 /* SET, APPEND publish the slot `prefilled`, filled by xkvd */
-#define XKV_REQUEST_TRUSTED  0x08 /* needs no token */
-#define XKV_REQUEST_EVICT    0x20 /* DELETE is an eviction */
-#define XKV_REQUEST_RELOCATE 0x40 /* SET, PREFILL, CAS: `prefilled` replaces the entry's slot */
-#define XKV_REQUEST_LAST     0x10 /* last try: busy and full are answered, not passed on */
-#define XKV_REQUEST_BULK     0x80 /* set by XDP: the packet cannot be passed on any more */
+#define XKV_REQUEST_XKVD     0x01  /* == XKV_FRONTEND_XKVD: answers misses, large values */
+#define XKV_REQUEST_EXPIRED  0x02  /* DELETE only if the entry has expired */
+#define XKV_REQUEST_PREFILL  0x04  /* SET, APPEND publish the slot `prefilled`, filled by xkvd */
+#define XKV_REQUEST_TRUSTED  0x08  /* needs no token */
+#define XKV_REQUEST_EVICT    0x20  /* DELETE is an eviction */
+#define XKV_REQUEST_RELOCATE 0x40  /* SET, PREFILL, CAS: `prefilled` replaces the entry's slot */
+#define XKV_REQUEST_LAST     0x10  /* last try: busy and full are answered, not passed on */
+#define XKV_REQUEST_BULK     0x80  /* set by XDP: the packet cannot be passed on any more */
+#define XKV_REQUEST_ATOMIC   0x100 /* set by the program: XKV_F_ATOMIC */
 
 /* What happens to a datagram. */
 enum verdict { VERDICT_REPLY, VERDICT_PASS, VERDICT_DROP };
@@ -545,6 +569,11 @@ struct xkv_request {
 	__u32 amount_off; /* INCR: offset of the amount in `in` */
 	__u32 dedup;	  /* 1 + index of the dedup record that this request has locked */
 
+	/* with XKV_F_ATOMIC */
+	__u32 at;      /* index of the current operation */
+	__u16 stages;  /* XKV_ATOMIC_... */
+	__u16 context; /* of xkvd: which keys of xkv_atomic_xkvd are the request's */
+
 	/*
 	 * Both have XKV_REQUEST_WORDS words, a power of two, so that a mask makes every access
 	 * safe.  The space above XKV_REQUEST_BYTES absorbs overruns; in `in` it also holds the keys
@@ -561,6 +590,9 @@ struct xkv_request {
 
 	/* Distance to the next sample for `hot`, 0 = not drawn yet.  Survives across requests. */
 	__s64 hot_left;
+
+	/* of a transaction: where its next record goes in the feed, and bytes of those to come */
+	__u64 record, record_bytes;
 };
 
 /* One key of a lookup batch (bpf/multiget.bpf.h). */
@@ -649,20 +681,26 @@ struct xkv_feed {
 #define XKV_TXN_KEYS   1024 /* most keys of a transaction */
 #define XKV_TXN_SPARES 1024 /* elements behind them for slots that are only taken and given back */
 #define XKV_TXN_MAX    (XKV_TXN_KEYS + XKV_TXN_SPARES)
-#define XKV_TXN_ANY    1 /* expected version: whatever the key holds; versions are even */
+#define XKV_TXN_HAND   16 /* keys at whose places slots are kept for the next transaction */
+#define XKV_TXN_ANY    1  /* expected version: whatever the key holds; versions are even */
 
 /* What becomes of a key. */
 enum xkv_txn_action {
 	XKV_TXN_CHECK,	/* nothing: it was only read */
 	XKV_TXN_EXPIRE, /* gets the expiry expire_ms */
 	XKV_TXN_DELETE,
-	XKV_TXN_PUT, /* gets the entry in `prefilled`, with the expiry expire_ms */
+	XKV_TXN_PUT,   /* gets the entry in `prefilled`, with the expiry expire_ms */
+	XKV_TXN_WRITE, /* ATOMIC: gets the value of its operation, in the slot that it has */
 };
 
 /* One key of a transaction.  xkvd writes it, except where noted. */
 struct xkv_txn_key {
-	__u64 prefilled; /* PUT: taken and not yet published; survives a crash */
-	__u64 expected;	 /* version; 0 = there is no such key; or XKV_TXN_ANY */
+	/*
+	 * PUT: the slot that was taken and is not yet published.  Afterwards, at the places below
+	 * XKV_TXN_HAND, one for the next transaction.  Survives a crash.
+	 */
+	__u64 prefilled;
+	__u64 expected; /* version; 0 = there is no such key; or XKV_TXN_ANY */
 	__u64 fingerprint;
 	__u64 expire_ms;
 	__u64 ref, seq; /* by the program: the entry found; 0 before, and if there is none */
@@ -670,31 +708,42 @@ struct xkv_txn_key {
 	__u8 class;	/* PUT: of the slot that XKV_TXN_TAKE takes */
 	__u8 key_len;
 	__u8 state; /* by the program: XKV_TXN_LOCKED ...; 0 before */
-	__u32 zero;
-	__u64 record; /* by the program: of its change in the feed */
-	__u64 key[XKV_HASH_WORDS];
+	/* of an operation of an ATOMIC datagram, which has the key; else 0 */
+	__u16 key_off, result_off; /* in `in`, in `out` */
+	__u64 record;		   /* by the program: of its change in the feed */
+	union {
+		__u64 key[XKV_HASH_WORDS];
+		struct {
+			__u64 text[3]; /* ATOMIC: the sum of an INCR */
+			__u64 text_len;
+		};
+	};
 };
 
 #define XKV_TXN_LOCKED	 1 /* the slot `ref` is locked */
 #define XKV_TXN_BUCKET	 2 /* the bucket of the key was locked for it */
 #define XKV_TXN_RESERVED 4 /* the index refers to `prefilled`, which reads as busy */
 
+/* Some key of an ATOMIC datagram ... */
+#define XKV_ATOMIC_READS   1 /* is only read, so it has to be validated */
+#define XKV_ATOMIC_BUCKETS 2 /* needs the lock of its bucket */
+#define XKV_ATOMIC_CHANGES 4 /* is to be changed */
+#define XKV_ATOMIC_FEED	   8 /* (not of a key) changes are recorded in the feed */
+
 enum xkv_txn_cmd {
-	XKV_TXN_TAKE,	/* takes a slot for each PUT that has none */
+	XKV_TXN_TAKE,	/* each PUT but of a large value gets a slot of its class */
 	XKV_TXN_COMMIT, /* all changes, or none */
 	XKV_TXN_FREE,	/* gives all slots back that were not published */
 };
 
 struct xkv_txn_args {
 	__u32 cmd;
-	__u32 first;	    /* TAKE, FREE: of the keys */
-	__u32 count;	    /* keys; those of one bucket that has to be locked are neighbours */
-	__u32 request;	    /* COMMIT: of xkv_batch, for the program's use */
-	__s32 outcome;	    /* out: -1 = done, -2 = a key is not as expected, or enum xkv_counter */
-	__u32 no_slot;	    /* out: the class that has no free slot (XKV_C_pass_no_slot) */
-	__u32 bucket;	    /* the program's */
-	__u32 record_bytes; /* the program's: of the records in the feed ... */
-	__u64 record;	    /* ... and where the next one goes */
+	__u32 first;   /* TAKE, FREE: of the keys */
+	__u32 count;   /* keys; those of one bucket that has to be locked are neighbours */
+	__u32 request; /* COMMIT: of xkv_batch, for the program's use */
+	__s32 outcome; /* out: -1 = done, -2 = a key is not as expected, or enum xkv_counter */
+	__u32 no_slot; /* out: the class that has no free slot (XKV_C_pass_no_slot) */
+	__u32 bucket;  /* the program's */
 };
 
 #define XKV_TXN_DONE	 (-1)
@@ -707,6 +756,7 @@ enum xkv_slots_cmd {
 	XKV_SLOTS_FILTER, /* park the free slots of draining spans */
 	XKV_SLOTS_CHAIN,  /* move an overflow bucket to another slot */
 	XKV_SLOTS_FEED,	  /* give back the slot that a record of the feed frees */
+	XKV_SLOTS_COUNT,  /* add look-ups that xkvd made without a program to the counters */
 };
 
 struct xkv_slots_args {
@@ -714,9 +764,12 @@ struct xkv_slots_args {
 	__u32 class;
 	__u32 request; /* ALLOC sets `prefilled` of this request, FREE and CHAIN clear it */
 	__u32 count;   /* LINK: slots; FILTER: in: swap the lists first; out: slots examined */
-	/* LINK: first of the slots; FREE with ~0 as request: slot; CHAIN: bucket; FEED: position */
+	/*
+	 * LINK: first of the slots; FREE with ~0 as request: slot; CHAIN: bucket; FEED: position;
+	 * COUNT: hits
+	 */
 	__u64 first;
-	__u64 last;
+	__u64 last; /* LINK: last of the slots; COUNT: misses */
 };
 
 _Static_assert(2ULL * XKV_VERSION_CPUS * XKV_FRONTENDS << XKV_VERSION_BITS == 0 &&

@@ -156,4 +156,20 @@ struct {
 	__array(values, struct xkv_feed_map);
 } xkv_feed SEC(".maps");
 
+/* The keys of an ATOMIC datagram in XDP.  Not pinned: they are not used after its packet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, XKV_ATOMIC_MAX);
+	__type(key, __u32);
+	__type(value, struct xkv_txn_key);
+} xkv_atomic SEC(".maps");
+
+/* The same for xkvd, XKV_ATOMIC_MAX per thread.  Not pinned: not used after a run. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, XKV_BATCH_CONTEXTS *XKV_ATOMIC_MAX);
+	__type(key, __u32);
+	__type(value, struct xkv_txn_key);
+} xkv_atomic_xkvd SEC(".maps");
+
 #endif

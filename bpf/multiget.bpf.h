@@ -26,16 +26,16 @@ static __always_inline struct xkv_lookup *lookup_at(__u32 i)
 	return bpf_map_lookup_elem(&xkv_lookups, &i);
 }
 
-/* Is this a request of GETs, or of one SCAN, without flags in its header? */
+/* Is this a request of GETs, ATOMIC or not, or of one SCAN, without other flags in its header? */
 static __always_inline bool multiget_begin(struct xkv_request *rq, struct xkv_config *cfg)
 {
 	struct xkv_hdr *hdr = (struct xkv_hdr *)rq->in;
 	struct xkv_op *op = (struct xkv_op *)(hdr + 1);
 	__u32 length = bpf_ntohs(hdr->length);
 
-	if (hdr->magic != bpf_htons(XKV_MAGIC) || hdr->version != XKV_VERSION || hdr->flags ||
-	    hdr->status || !hdr->count || length & 7 || length > rq->req_len ||
-	    rules_of(cfg, rq->rules)->auth != XKV_AUTH_OPEN)
+	if (hdr->magic != bpf_htons(XKV_MAGIC) || hdr->version != XKV_VERSION ||
+	    hdr->flags & ~XKV_F_ATOMIC || hdr->status || !hdr->count || length & 7 ||
+	    length > rq->req_len || rules_of(cfg, rq->rules)->auth != XKV_AUTH_OPEN)
 		return false;
 	rq->opcode = op->opcode;
 	rq->count = op->opcode == XKV_OP_SCAN ? op->keys : hdr->count;
@@ -44,7 +44,7 @@ static __always_inline bool multiget_begin(struct xkv_request *rq, struct xkv_co
 	rq->out_len = sizeof(*hdr);
 	rq->done = 0; /* misses, here */
 	return rq->opcode != XKV_OP_SCAN ||
-	       (hdr->count == 1 && rq->count && rq->count <= XKV_SCAN_MAX);
+	       (hdr->count == 1 && !hdr->flags && rq->count && rq->count <= XKV_SCAN_MAX);
 }
 
 /* Makes the key of the operation at in_off the current one. */
@@ -289,12 +289,31 @@ __noinline __u64 multiget_write(struct xdp_md *ctx, struct xkv_request *rq, __u3
 			   look->expire_ms, rq->opcode, look->seq);
 }
 
+/* Were all values in the store at the same time?  They were, if none has changed since. */
+__noinline int multiget_is_atomic(struct xkv_request *rq, __u32 found)
+{
+	struct xkv_lookup *look;
+	struct xkv_slot *slot;
+	__u32 i;
+
+	if (!rq)
+		return false;
+	EACH_KEY(i, 0, found) {
+		look = lookup_at(i);
+		slot = look ? slot_at(look->ref) : NULL;
+		if (!slot || READ_ONCE(slot->seq) != look->seq)
+			return false;
+	}
+	return true;
+}
+
 /* CONTINUE: falls back; the packet may have been resized and overwritten (rq->overwritten). */
 __noinline int fast_multiget(struct xdp_md *ctx, struct xkv_request *rq)
 {
 	struct xkv_config *cfg = config();
 	__u32 limit, expected, found, i;
 	__u64 sum = 0, one;
+	bool atomic;
 	struct packet p;
 
 	if (!rq || !cfg || !multiget_begin(rq, cfg))
@@ -305,6 +324,10 @@ __noinline int fast_multiget(struct xdp_md *ctx, struct xkv_request *rq)
 	found = multiget_find(rq, 0, expected);
 	if (found == expected && found < limit)
 		found = multiget_find(rq, found, limit);
+	/* the absence of a key has no version to compare */
+	atomic = ((struct xkv_hdr *)rq->in)->flags & XKV_F_ATOMIC;
+	if (atomic && (found != rq->count || rq->done))
+		return CONTINUE;
 	if (!found || grow_for_reply(ctx, rq, rq->out_len))
 		return CONTINUE;
 	rq->overwritten = 1;
@@ -314,6 +337,8 @@ __noinline int fast_multiget(struct xdp_md *ctx, struct xkv_request *rq)
 			return CONTINUE;
 		sum += one;
 	}
+	if (atomic && !multiget_is_atomic(rq, found))
+		return CONTINUE;
 	rq->scan_fits = found;
 	if (locate(ctx, rq, &p) != CONTINUE)
 		return XKV_C_drop_internal;
@@ -321,6 +346,7 @@ __noinline int fast_multiget(struct xdp_md *ctx, struct xkv_request *rq)
 	swap_headers(&p, rq->address_sum, rq->out_len, sum);
 	count_many(XKV_C_get_hits, found - rq->done);
 	count_many(XKV_C_get_misses, rq->done);
+	count_many(XKV_C_atomic_done, atomic);
 	return XKV_C_replies;
 }
 

@@ -40,13 +40,20 @@ static __always_inline void ttl_given(struct xkv_request *rq)
 	count(rq, XKV_C_ttls_given);
 }
 
-/* The expiry that the current operation sets, as absolute time, 0 = never. */
-static __always_inline __u64 expiry_asked(struct xkv_request *rq)
+/* The expiry that the current operation asks for, as absolute time, 0 = never. */
+static __always_inline __u64 expiry_wanted(struct xkv_request *rq)
 {
 	if (!rq->ttl)
 		return 0;
-	ttl_given(rq);
 	return rq->op_flags & XKV_ABSTTL ? rq->ttl : now_ms(rq) + rq->ttl;
+}
+
+/* The same, for an entry that gets it. */
+static __always_inline __u64 expiry_asked(struct xkv_request *rq)
+{
+	if (rq->ttl)
+		ttl_given(rq);
+	return expiry_wanted(rq);
 }
 
 /* ---- results ------------------------------------------------------------- */
@@ -68,7 +75,7 @@ static __always_inline void put_result(struct xkv_request *rq, __u8 opcode, __u8
 	r->opcode = opcode;
 	r->status = status;
 	r->flags = flags;
-	r->zero = 0;
+	r->index = 0;
 	r->value_len = bpf_htonl(value_len);
 	r->ttl = bpf_cpu_to_be64(left);
 	r->version = bpf_cpu_to_be64(version);
@@ -88,6 +95,14 @@ static __always_inline int answer_entry(struct xkv_request *rq, __u8 opcode, __u
 	return outcome;
 }
 
+/* The bytes that a request needs, so that its reply may have `need`. */
+static __always_inline __u32 request_needed(struct xkv_request *rq, __u32 need)
+{
+	if (need > rq->reply_allowed)
+		need = XKV_PADDED((need + XKV_REPLY_FACTOR - 1) / XKV_REPLY_FACTOR);
+	return need;
+}
+
 /* Does a value of this size fit the reply?  -1 if so, else the outcome, with its result. */
 __noinline int value_room(struct xkv_request *rq, __u32 opcode, __u32 value_len, __u64 version)
 {
@@ -101,9 +116,7 @@ __noinline int value_room(struct xkv_request *rq, __u32 opcode, __u32 value_len,
 	if (rq->done)
 		return XKV_C_pass_too_large; /* the client's next request starts with this one */
 	if (value_len <= VALUE_WORDS * 8 && need <= rq->reply_max) {
-		if (need > rq->reply_allowed)
-			need = XKV_PADDED((need + XKV_REPLY_FACTOR - 1) / XKV_REPLY_FACTOR);
-		put_result(rq, opcode, XKV_PAD, 0, need, 0, version);
+		put_result(rq, opcode, XKV_PAD, 0, request_needed(rq, need), 0, version);
 		return XKV_C_op_pad;
 	}
 	if (!ANSWERS_ALL(rq))
@@ -227,21 +240,6 @@ __noinline int copy_kept(struct xkv_request *rq, __u64 ref)
 /* ---- access times and frequencies, for eviction --------------------------- */
 
 /*
- * The frequency is the number of clock ticks with a use, not of uses: at most one store per tick
- * for a hot entry, no random numbers, and evicts as well (loader/store/evict.c).
- */
-static __always_inline __u16 used_again(__u16 access, __u16 now)
-{
-	__u16 age = XKV_LFU_AGE(now, access), count = access & XKV_LFU_COUNT;
-	__u16 lost = age / XKV_LFU_LEASE;
-
-	if (!age)
-		return access;
-	count = count > lost ? count - lost : 0;
-	return now | (count < XKV_LFU_COUNT ? count + 1 : XKV_LFU_COUNT);
-}
-
-/*
  * Records a use.  Stores only a new value: else the line of a hot entry would bounce between CPUs.
  */
 static __always_inline void mark_access(struct xkv_config *cfg, struct xkv_slot *slot)
@@ -251,7 +249,7 @@ static __always_inline void mark_access(struct xkv_config *cfg, struct xkv_slot 
 	if (cfg->track == XKV_TRACK_NOTHING)
 		return;
 	old = READ_ONCE(slot->access);
-	new = cfg->track == XKV_TRACK_TIME ? cfg->access : used_again(old, cfg->access);
+	new = xkv_access_used(cfg->track, old, cfg->access);
 	if (new != old)
 		WRITE_ONCE(slot->access, new);
 }
@@ -685,27 +683,36 @@ static __always_inline bool fits_in_class(struct xkv_request *rq, struct xkv_slo
 	       words_needed(rq) * 8 <= c->slot_bytes && !is_recorded(cfg, slot);
 }
 
-/* Overwrites the entry in its locked slot, as rq->version.  If it cannot, the slot stays locked. */
-__noinline int write_in_place(struct xkv_request *rq, __u64 expire_ms)
+/* Writes the current value into the locked slot of its entry, and commits that, as rq->version. */
+static __always_inline void overwrite(struct xkv_request *rq, struct xkv_slot *slot,
+				      __u64 expire_ms, struct change *change)
 {
 	struct xkv_config *cfg = config();
-	struct xkv_slot *slot;
-	struct change change;
 
-	if (!rq || !cfg)
-		return XKV_C_pass_busy;
-	slot = slot_at(rq->ref);
-	if (!slot || !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, rq->ref, slot,
-				     rq->keep + rq->value_len))
-		return XKV_C_pass_busy;
 	slot->expire_ms = expire_ms;
 	slot->value_len = rq->keep + rq->value_len;
 	if (rq->keep)
 		append_value(rq, rq->ref);
 	else
 		copy_value(rq, slot);
-	mark_access(cfg, slot);
-	rq->version = change_commit(&change);
+	if (cfg)
+		mark_access(cfg, slot);
+	rq->version = change_commit(change);
+}
+
+/* Overwrites the entry in its locked slot, as rq->version.  If it cannot, the slot stays locked. */
+__noinline int write_in_place(struct xkv_request *rq, __u64 expire_ms)
+{
+	struct xkv_slot *slot;
+	struct change change;
+
+	if (!rq)
+		return XKV_C_pass_busy;
+	slot = slot_at(rq->ref);
+	if (!slot || !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, rq->ref, slot,
+				     rq->keep + rq->value_len))
+		return XKV_C_pass_busy;
+	overwrite(rq, slot, expire_ms, &change);
 	return XKV_C_overwrites;
 }
 

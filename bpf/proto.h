@@ -19,7 +19,7 @@
  *
  *     +-------+-------+-------+-------+-------+-------+-------+-------+
  *   0 |opcode | flags |key_len| keys  |           value_len           |  op
- *   0 |opcode |status | flags |   0   |           value_len           |  result
+ *   0 |opcode |status | flags | index |           value_len           |  result
  *     +-------+-------+-------+-------+-------+-------+-------+-------+
  *   8 |                      ttl, milliseconds                        |
  *     +-------+-------+-------+-------+-------+-------+-------+-------+
@@ -47,6 +47,7 @@
 #define XKV_SESSION_BYTES 8
 #define XKV_SESSION_PROOF 3	       /* the last bytes of a session, set by XKV_OP_SESSION */
 #define XKV_SCAN_MAX	  100	       /* keys of a SCAN */
+#define XKV_ATOMIC_MAX	  48	       /* operations with XKV_F_ATOMIC; 45 fit a datagram */
 #define XKV_TTL_MAX	  (1ULL << 53) /* ms, 285,000 years: adding it to a time cannot overflow */
 
 /* A datagram on a 1,500-byte link: less 20 (IPv4) or 40 (IPv6), less 8 (UDP). */
@@ -54,9 +55,10 @@
 #define XKV_PAYLOAD_MAX6 1452
 
 /* struct xkv_hdr.flags */
-#define XKV_F_REPLY 0x01 /* set in replies only; servers drop packets that have it */
-#define XKV_F_TOKEN 0x02 /* XKV_TOKEN_BYTES of client token follow the header */
-#define XKV_F_ONCE  0x04 /* then XKV_SESSION_BYTES of session: copies are executed once */
+#define XKV_F_REPLY  0x01 /* set in replies only; servers drop packets that have it */
+#define XKV_F_TOKEN  0x02 /* XKV_TOKEN_BYTES of client token follow the header */
+#define XKV_F_ONCE   0x04 /* then XKV_SESSION_BYTES of session: copies are executed once */
+#define XKV_F_ATOMIC 0x08 /* the operations are one transaction: all or none */
 
 struct xkv_hdr {
 	__be16 magic;
@@ -80,6 +82,7 @@ enum xkv_opcode {
 	XKV_OP_TOUCH = 9,    /* GET without the value */
 	XKV_OP_SCAN = 10,    /* GET of `keys` keys with consecutive numbers at their ends */
 	XKV_OP_SESSION = 11, /* with XKV_F_ONCE: returns the session with its proof */
+	XKV_OP_CHECK = 12,   /* with XKV_F_ATOMIC: the key has this version, 0 = is missing */
 };
 
 /* struct xkv_op.flags; docs/protocol.md lists which opcodes take which */
@@ -97,7 +100,7 @@ struct xkv_op {
 	__u8 keys;	  /* SCAN only, 1..XKV_SCAN_MAX; else 0 */
 	__be32 value_len; /* SET, INCR, APPEND; else 0 */
 	__be64 ttl;	  /* milliseconds, 0 = none (SET, EXPIRE; else 0) */
-	__be64 version;	  /* with XKV_CAS, else 0 */
+	__be64 version;	  /* with XKV_CAS, and of CHECK; else 0 */
 };
 
 enum xkv_status {
@@ -118,6 +121,7 @@ enum xkv_status {
 	XKV_REPEATED = 14,    /* header only: executed before; its reply was too long to be kept */
 	XKV_NO_SESSION = 15,  /* header only: too many sessions; nothing was done */
 	XKV_READ_ONLY = 16, /* writes are refused until a snapshot succeeds; nothing was changed */
+	XKV_ABORTED = 17, /* header only: XKV_F_ATOMIC, nothing was done; the one result says why */
 };
 
 /* struct xkv_result.flags */
@@ -126,8 +130,8 @@ enum xkv_status {
 struct xkv_result {
 	__u8 opcode; /* of the operation that this answers */
 	__u8 status;
-	__u8 flags; /* XKV_HAS_VALUE */
-	__u8 zero;
+	__u8 flags;	  /* XKV_HAS_VALUE */
+	__u8 index;	  /* with XKV_ABORTED: of the operation, from 0; else 0 */
 	__be32 value_len; /* bytes of value that follow; else see XKV_TOO_LARGE, XKV_PAD */
 	__be64 ttl;	  /* milliseconds left, 0 = does not expire */
 	__be64 version;	  /* of the entry after the operation, 0 = none */

@@ -25,6 +25,7 @@ static __always_inline int known_flags(__u8 opcode)
 	case XKV_OP_TOUCH:
 	case XKV_OP_SCAN:
 	case XKV_OP_SESSION:
+	case XKV_OP_CHECK:
 		return 0;
 	case XKV_OP_SET:
 		return XKV_NX | XKV_XX | XKV_KEEPTTL | XKV_CAS | XKV_RETURN | XKV_ABSTTL;
@@ -57,6 +58,14 @@ static __always_inline bool value_is_wrong(__u8 opcode, __u32 value_len)
 	return value_len;
 }
 
+/* Is this an operation that only an ATOMIC datagram may have, or one that none may? */
+static __always_inline bool is_misplaced(struct xkv_request *rq, __u8 opcode)
+{
+	if (!(rq->flags & XKV_REQUEST_ATOMIC))
+		return opcode == XKV_OP_CHECK;
+	return opcode == XKV_OP_SCAN || !has_key(opcode);
+}
+
 /* Do the fields of an operation contradict its opcode or each other? */
 static __always_inline bool op_is_bad(const struct xkv_op *op, int known)
 {
@@ -66,7 +75,7 @@ static __always_inline bool op_is_bad(const struct xkv_op *op, int known)
 		return true;
 	if (opcode == XKV_OP_SCAN ? !op->keys || op->keys > XKV_SCAN_MAX : op->keys)
 		return true;
-	if (op->version && !(flags & XKV_CAS))
+	if (op->version && !(flags & XKV_CAS) && opcode != XKV_OP_CHECK)
 		return true;
 	if (op->ttl && opcode != XKV_OP_SET && opcode != XKV_OP_EXPIRE)
 		return true;
@@ -105,6 +114,21 @@ static __always_inline bool is_digit(__u8 c)
 	return c >= '0' && c <= '9';
 }
 
+/* Takes the fields of the operation at in_off. */
+static __always_inline void op_fields(struct xkv_request *rq, const struct xkv_op *op)
+{
+	rq->key_off = rq->in_off + sizeof(*op);
+	rq->key_len = op->key_len;
+	rq->value_off = rq->key_off + XKV_PADDED(rq->key_len);
+	rq->value_len = bpf_ntohl(op->value_len);
+	rq->next_off = rq->value_off + XKV_PADDED(rq->value_len);
+	rq->opcode = op->opcode;
+	rq->keep = 0;
+	rq->op_flags = op->flags;
+	rq->ttl = bpf_be64_to_cpu(op->ttl);
+	rq->version = bpf_be64_to_cpu(op->version);
+}
+
 /* Parses the current operation.  -1, or the outcome if it is refused, with its result. */
 __noinline int op_parse(struct xkv_request *rq)
 {
@@ -122,18 +146,10 @@ __noinline int op_parse(struct xkv_request *rq)
 		return answer(rq, op->opcode, XKV_BAD_OPCODE, XKV_C_op_bad_opcode);
 	if (has_key(op->opcode) && (!op->key_len || op->key_len > XKV_KEY_MAX))
 		return answer(rq, op->opcode, XKV_BAD_KEY, XKV_C_op_bad_key);
-	rq->key_off = rq->in_off + sizeof(*op);
-	rq->key_len = op->key_len;
-	rq->value_off = rq->key_off + XKV_PADDED(rq->key_len);
-	rq->value_len = value_len;
-	rq->next_off = rq->value_off + XKV_PADDED(value_len);
-	rq->opcode = op->opcode;
-	rq->keep = 0;
-	rq->op_flags = op->flags;
-	rq->ttl = bpf_be64_to_cpu(op->ttl);
-	rq->version = bpf_be64_to_cpu(op->version);
-	if (op_is_bad(op, known) || (!has_key(op->opcode) && op->key_len) ||
-	    value_len > VALUE_WORDS * 8 || XKV_PADDED(rq->key_len) + XKV_PADDED(value_len) > room ||
+	op_fields(rq, op);
+	if (op_is_bad(op, known) || is_misplaced(rq, op->opcode) ||
+	    (!has_key(op->opcode) && op->key_len) || value_len > VALUE_WORDS * 8 ||
+	    XKV_PADDED(rq->key_len) + XKV_PADDED(value_len) > room ||
 	    !padding_is_clean(rq, rq->key_off, rq->key_len) ||
 	    !padding_is_clean(rq, rq->value_off, value_len) || rq->ttl > XKV_TTL_MAX ||
 	    (op->keys > 1 && !is_digit(KEY_BYTE(rq, 0))))
@@ -321,15 +337,17 @@ static __always_inline __u8 header_check(struct xkv_request *rq, struct xkv_hdr 
 	struct xkv_config *cfg = config();
 	struct xkv_secrets *s = secrets();
 	__u32 length = bpf_ntohs(hdr->length);
-	bool token = hdr->flags & XKV_F_TOKEN, once = hdr->flags & XKV_F_ONCE;
+	bool token = hdr->flags & XKV_F_TOKEN, once = hdr->flags & XKV_F_ONCE,
+	     atomic = hdr->flags & XKV_F_ATOMIC;
 	__u64 *sent = (__u64 *)(hdr + 1);
 	struct xkv_rules *rules;
 
 	if (hdr->version != XKV_VERSION)
 		return XKV_BAD_VERSION;
 	*ops = session_off(rq) + (once ? XKV_SESSION_BYTES : 0);
-	if ((hdr->flags & ~(XKV_F_TOKEN | XKV_F_ONCE)) || hdr->status || !hdr->count ||
-	    (once && (hdr->count != 1 || !IN(rq, session_off(rq)))) || (length & 7) ||
+	if ((hdr->flags & ~(XKV_F_TOKEN | XKV_F_ONCE | XKV_F_ATOMIC)) || hdr->status ||
+	    !hdr->count || (atomic ? hdr->count > XKV_ATOMIC_MAX : once && hdr->count != 1) ||
+	    (once && !IN(rq, session_off(rq))) || (length & 7) ||
 	    length < *ops + sizeof(struct xkv_op) || length > rq->req_len)
 		return XKV_BAD_REQUEST;
 	if (!cfg || (rq->flags & XKV_REQUEST_TRUSTED))
@@ -391,6 +409,8 @@ static __always_inline int request_begin(struct xkv_request *rq)
 	rq->in_off = ops;
 	rq->end = bpf_ntohs(hdr->length);
 	rq->count = hdr->count;
+	if (hdr->flags & XKV_F_ATOMIC)
+		rq->flags |= XKV_REQUEST_ATOMIC;
 	if (status == XKV_OK)
 		return GO_ON;
 	return refuse(rq, status,
@@ -405,10 +425,9 @@ static __always_inline bool is_change(__u8 opcode)
 }
 
 /* Looks up a change with XKV_F_ONCE in the dedup cache; reads need no record. */
-static __always_inline int request_dedup(struct xkv_request *rq)
+static __always_inline int request_dedup(struct xkv_request *rq, bool change)
 {
-	if (!(((struct xkv_hdr *)rq->in)->flags & XKV_F_ONCE) ||
-	    !is_change(((struct xkv_op *)&IN(rq, rq->in_off))->opcode))
+	if (!(((struct xkv_hdr *)rq->in)->flags & XKV_F_ONCE) || !change)
 		return GO_ON;
 	switch (dedup_begin(rq)) {
 	case DEDUP_NEW:
@@ -435,7 +454,7 @@ static __always_inline void ask_for_padding(struct xkv_request *rq)
 	rq->out_len = sizeof(struct xkv_hdr);
 	put_result(rq, rq->opcode, XKV_PAD, 0, need, 0, 0);
 	rq->done = 1;
-	reply_header(rq, XKV_OK);
+	reply_header(rq, rq->flags & XKV_REQUEST_ATOMIC ? XKV_ABORTED : XKV_OK);
 	count(rq, XKV_C_op_pad);
 }
 
@@ -471,6 +490,8 @@ static __always_inline int operations_run(struct xkv_request *rq)
 	return VERDICT_REPLY;
 }
 
+__noinline int atomic_run(struct xkv_request *rq); /* atomic.bpf.h */
+
 /* Runs a request: enum verdict.  `again`: continues one that stopped. */
 __noinline int request_run(struct xkv_request *rq, int again)
 {
@@ -483,8 +504,11 @@ __noinline int request_run(struct xkv_request *rq, int again)
 	rq->stop = 0;
 	if (!again)
 		verdict = request_begin(rq);
+	if (verdict == GO_ON && rq->flags & XKV_REQUEST_ATOMIC)
+		return atomic_run(rq);
 	if (verdict == GO_ON)
-		verdict = request_dedup(rq);
+		verdict = request_dedup(rq,
+					is_change(((struct xkv_op *)&IN(rq, rq->in_off))->opcode));
 	if (verdict != GO_ON)
 		return verdict;
 	verdict = operations_run(rq);

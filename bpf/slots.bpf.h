@@ -38,6 +38,18 @@ static __always_inline int slots_alloc(struct xkv_request *rq, __u32 class)
 	return 0;
 }
 
+/* Counts look-ups of xkvd: args->first hits, args->last misses. */
+static __always_inline int slots_count(const struct xkv_slots_args *args)
+{
+	struct xkv_counters *c = counters(XKV_FRONTEND_XKVD);
+
+	if (!c)
+		return -EINVAL;
+	__sync_fetch_and_add(&c->get_hits, args->first);
+	__sync_fetch_and_add(&c->get_misses, args->last);
+	return 0;
+}
+
 #define FILTERED 512 /* slots examined in a run */
 
 struct filter {

@@ -23,12 +23,18 @@
 
 #include "ops.bpf.h"
 
-static __always_inline struct xkv_txn_key *txn_key(__u32 index)
+/* A key of a request's transaction: the one that xkvd commits, or the ATOMIC datagram itself. */
+static __always_inline struct xkv_txn_key *txn_key(struct xkv_request *rq, __u32 index)
 {
-	return bpf_map_lookup_elem(&xkv_txn, &index);
+	if (!(rq->flags & XKV_REQUEST_ATOMIC))
+		return bpf_map_lookup_elem(&xkv_txn, &index);
+	if (FRONTEND(rq) == XKV_FRONTEND_XDP)
+		return bpf_map_lookup_elem(&xkv_atomic, &index);
+	index += rq->context * XKV_ATOMIC_MAX;
+	return bpf_map_lookup_elem(&xkv_atomic_xkvd, &index);
 }
 
-/* The request whose fields the functions of the store use for the current key. */
+/* The request whose fields the functions of the store use for the current key of xkv_txn. */
 static __always_inline struct xkv_request *txn_request(const struct xkv_txn_args *args)
 {
 	__u32 index = args->request;
@@ -39,9 +45,11 @@ static __always_inline struct xkv_request *txn_request(const struct xkv_txn_args
 /* Makes a key the current one. */
 static __always_inline void txn_load(struct xkv_request *rq, const struct xkv_txn_key *k)
 {
-	rq->key_off = 0;
+	rq->key_off = k->key_off;
 	rq->key_len = k->key_len;
 	rq->fingerprint = k->fingerprint;
+	if (rq->flags & XKV_REQUEST_ATOMIC)
+		return;
 	for (__u32 i = 0; i < KEY_WORDS; i++)
 		rq->in_word[i] = k->key[i];
 }
@@ -51,6 +59,14 @@ static __always_inline bool needs_bucket(const struct xkv_txn_key *k)
 {
 	return !k->ref || k->action == XKV_TXN_PUT || k->action == XKV_TXN_DELETE;
 }
+
+/* What a stage makes of one key: runs it, and stops the stage unless it is done. */
+#define TXN_STAGE(stage)                                                                           \
+	static int stage##_one(__u32 index, struct xkv_txn_args *args)                             \
+	{                                                                                          \
+		args->outcome = stage(txn_request(args), index);                                   \
+		return args->outcome != XKV_TXN_DONE;                                              \
+	}
 
 static __always_inline bool is_expected(const struct xkv_txn_key *k, __u64 version)
 {
@@ -66,7 +82,7 @@ static __always_inline bool is_expected(const struct xkv_txn_key *k, __u64 versi
  */
 __noinline int txn_find(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct xkv_slot *slot;
 	__u64 expire_ms;
 	int found;
@@ -95,30 +111,26 @@ __noinline int txn_find(struct xkv_request *rq, __u32 index)
 	return XKV_C_pass_busy;
 }
 
-static int txn_find_one(__u32 index, struct xkv_txn_args *args)
-{
-	args->outcome = txn_find(txn_request(args), index);
-	return args->outcome != XKV_TXN_DONE;
-}
+TXN_STAGE(txn_find)
 
 /* Locks the slot of a key that changes, unless it was changed since it was found. */
-static int txn_lock_one(__u32 index, struct xkv_txn_args *args)
+__noinline int txn_lock(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct xkv_slot *slot;
 
 	if (!k)
-		return 1;
+		return XKV_C_pass_busy;
 	if (k->action == XKV_TXN_CHECK || !k->ref)
-		return 0;
+		return XKV_TXN_DONE;
 	slot = slot_at(k->ref);
-	if (!slot || __sync_val_compare_and_swap(&slot->seq, k->seq, k->seq | 1) != k->seq) {
-		args->outcome = XKV_C_pass_busy;
-		return 1;
-	}
+	if (!slot || __sync_val_compare_and_swap(&slot->seq, k->seq, k->seq | 1) != k->seq)
+		return XKV_C_pass_busy;
 	k->state = XKV_TXN_LOCKED;
-	return 0;
+	return XKV_TXN_DONE;
 }
+
+TXN_STAGE(txn_lock)
 
 /* ---- reserve ------------------------------------------------------------- */
 
@@ -166,7 +178,7 @@ static __always_inline bool txn_lacks_key(struct xkv_request *rq, struct xkv_buc
 /* A key that was not found, in its locked bucket: gets an entry, if it is created. */
 __noinline int txn_reserve(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct xkv_bucket *home;
 	int outcome;
 
@@ -187,7 +199,7 @@ __noinline int txn_reserve(struct xkv_request *rq, __u32 index)
 static int txn_reserve_one(__u32 index, struct xkv_txn_args *args)
 {
 	struct xkv_request *rq = txn_request(args);
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct xkv_config *cfg = config();
 	struct xkv_bucket *home;
 	__u32 bucket;
@@ -216,21 +228,20 @@ static int txn_reserve_one(__u32 index, struct xkv_txn_args *args)
 /* ---- validate ------------------------------------------------------------ */
 
 /* A key that was only read: is it still what it was when it was found? */
-static int txn_validate_one(__u32 index, struct xkv_txn_args *args)
+__noinline int txn_validate(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct xkv_slot *slot;
 
 	if (!k)
-		return 1;
+		return XKV_C_pass_busy;
 	if (k->action != XKV_TXN_CHECK || !k->ref)
-		return 0;
+		return XKV_TXN_DONE;
 	slot = slot_at(k->ref);
-	if (slot && READ_ONCE(slot->seq) == k->seq)
-		return 0;
-	args->outcome = XKV_C_pass_busy;
-	return 1;
+	return slot && READ_ONCE(slot->seq) == k->seq ? XKV_TXN_DONE : XKV_C_pass_busy;
 }
+
+TXN_STAGE(txn_validate)
 
 /* ---- record -------------------------------------------------------------- */
 
@@ -249,50 +260,55 @@ static __always_inline __u32 txn_record_bytes(const struct xkv_txn_key *k)
 			  slot ? slot->value_len : 0);
 }
 
-static int txn_measure_one(__u32 index, struct xkv_txn_args *args)
+__noinline int txn_measure(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 
-	if (!k)
-		return 1;
-	if (txn_changes(k))
-		args->record_bytes += txn_record_bytes(k);
-	return 0;
+	if (k && txn_changes(k))
+		rq->record_bytes += txn_record_bytes(k);
+	return XKV_TXN_DONE;
 }
 
+TXN_STAGE(txn_measure)
+
 /* Gives a key the next place; bit 0 says that there are more (XKV_FEED_MORE). */
-static int txn_place_one(__u32 index, struct xkv_txn_args *args)
+__noinline int txn_place(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	__u32 bytes;
 
-	if (!k)
-		return 1;
-	if (!txn_changes(k))
-		return 0;
+	if (!k || !txn_changes(k))
+		return XKV_TXN_DONE;
 	bytes = txn_record_bytes(k);
-	args->record_bytes -= bytes;
-	k->record = args->record | (args->record_bytes ? XKV_FEED_MORE : 0);
-	args->record += bytes;
-	return 0;
+	rq->record_bytes -= bytes;
+	k->record = rq->record | (rq->record_bytes ? XKV_FEED_MORE : 0);
+	rq->record += bytes;
+	return XKV_TXN_DONE;
+}
+
+TXN_STAGE(txn_place)
+
+/* Reserves the bytes that were measured.  XKV_TXN_DONE, or busy: no room. */
+static __always_inline int txn_reserve_records(struct xkv_request *rq)
+{
+	if (!rq->record_bytes)
+		return XKV_TXN_DONE;
+	rq->record = feed_reserve(rq->record_bytes);
+	return rq->record ? XKV_TXN_DONE : XKV_C_pass_busy;
 }
 
 /* Reserves all records of the transaction together, if somebody listens. */
-static __always_inline void txn_record(struct xkv_txn_args *args)
+static __always_inline void txn_record(struct xkv_request *rq, struct xkv_txn_args *args)
 {
 	struct xkv_config *cfg = config();
 
 	if (!cfg || !cfg->feed)
 		return;
-	args->record_bytes = 0;
+	rq->record_bytes = 0;
 	bpf_loop(args->count, txn_measure_one, args, 0);
-	if (!args->record_bytes)
-		return;
-	args->record = feed_reserve(args->record_bytes);
-	if (args->record)
+	args->outcome = txn_reserve_records(rq);
+	if (args->outcome == XKV_TXN_DONE && rq->record_bytes)
 		bpf_loop(args->count, txn_place_one, args, 0);
-	else
-		args->outcome = XKV_C_pass_busy;
 }
 
 /* ---- apply --------------------------------------------------------------- */
@@ -318,9 +334,36 @@ static __always_inline void txn_swap(struct xkv_request *rq, struct xkv_txn_key 
 		slot_give(left);
 }
 
+/*
+ * The slot that the next transaction has in hand for the key at this place: the one that the entry
+ * has left, or a free one.  So that needs no run to take it.  A draining span gets its slots back.
+ */
+static __always_inline void txn_keep(const struct change *c, struct xkv_txn_key *k, __u32 index,
+				     struct xkv_slot *old)
+{
+	bool keeps = index < XKV_TXN_HAND && k->class != XKV_CLASS_LARGE &&
+		     !(c->rq->flags & XKV_REQUEST_ATOMIC);
+	__u64 ref;
+
+	k->prefilled = 0;
+	if (keeps && old && !c->frees && old->class == k->class && !is_draining(k->ref)) {
+		old->key_len = 0;
+		k->prefilled = k->ref;
+		return;
+	}
+	if (old)
+		change_done(c, k->ref);
+	if (!keeps)
+		return;
+	ref = slot_take(k->class);
+	if (ref != LIST_EMPTY && ref != LIST_BUSY)
+		k->prefilled = ref;
+}
+
+/* These leave the version of the entry in k->seq. */
 __noinline int txn_put(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct xkv_config *cfg = config();
 	struct xkv_slot *slot, *old;
 	struct change change;
@@ -343,17 +386,15 @@ __noinline int txn_put(struct xkv_request *rq, __u32 index)
 		mark_access(cfg, slot);
 		txn_swap(rq, k, k->prefilled);
 	}
-	change_commit(&change);
-	k->prefilled = 0;
-	if (old)
-		change_done(&change, k->ref);
+	k->seq = change_commit(&change);
+	txn_keep(&change, k, index, old);
 	count(rq, old ? XKV_C_overwrites : XKV_C_inserts);
 	return 0;
 }
 
 __noinline int txn_delete(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct change change;
 	struct xkv_slot *slot;
 
@@ -375,7 +416,7 @@ __noinline int txn_delete(struct xkv_request *rq, __u32 index)
 
 __noinline int txn_expire(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = txn_key(index);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct change change;
 	struct xkv_slot *slot;
 
@@ -389,72 +430,95 @@ __noinline int txn_expire(struct xkv_request *rq, __u32 index)
 		ttl_given(rq);
 	txn_prepare(&change, rq, k, XKV_CHANGE_EXPIRY, k->ref, slot);
 	slot->expire_ms = k->expire_ms;
-	change_commit(&change);
+	k->seq = change_commit(&change);
 	count(rq, XKV_C_expiry_changes);
 	return 0;
 }
 
-static int txn_apply_one(__u32 index, struct xkv_txn_args *args)
+static __always_inline void txn_apply(struct xkv_request *rq, const struct xkv_txn_key *k,
+				      __u32 index)
 {
-	struct xkv_request *rq = txn_request(args);
-	struct xkv_txn_key *k = txn_key(index);
-
-	if (!k)
-		return 1;
 	if (k->action == XKV_TXN_PUT)
 		txn_put(rq, index);
 	else if (k->action == XKV_TXN_DELETE && k->ref)
 		txn_delete(rq, index);
 	else if (k->action == XKV_TXN_EXPIRE && k->ref)
 		txn_expire(rq, index);
+}
+
+static int txn_apply_one(__u32 index, struct xkv_txn_args *args)
+{
+	struct xkv_request *rq = txn_request(args);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
+
+	if (!k)
+		return 1;
+	txn_apply(rq, k, index);
 	return 0;
 }
 
 /* ---- the end ------------------------------------------------------------- */
 
 /* Takes a reserved entry back out of the index. */
-static int txn_unreserve_one(__u32 index, struct xkv_txn_args *args)
+static __always_inline void txn_unreserve(struct xkv_request *rq, struct xkv_txn_key *k)
 {
-	struct xkv_request *rq = txn_request(args);
-	struct xkv_txn_key *k = txn_key(index);
 	struct xkv_bucket *home;
 	__u64 left;
 
-	if (!k || !rq)
-		return 1;
 	if (!(k->state & XKV_TXN_RESERVED))
-		return 0;
+		return;
 	txn_load(rq, k);
 	home = home_of(config(), k->fingerprint);
 	left = home ? chain_swap(rq, home, entry_of(rq, k->prefilled), 0) : 0;
 	if (left > 1)
 		slot_give(left);
+}
+
+static __always_inline void txn_unlock_bucket(struct xkv_txn_key *k)
+{
+	struct xkv_bucket *home;
+
+	home = k->state & XKV_TXN_BUCKET ? home_of(config(), k->fingerprint) : NULL;
+	if (home)
+		bucket_unlock(home);
+}
+
+static __always_inline void txn_unlock(struct xkv_txn_key *k)
+{
+	struct xkv_slot *slot = k->state & XKV_TXN_LOCKED ? slot_at(k->ref) : NULL;
+
+	if (slot)
+		unlock(slot, k->seq);
+}
+
+static int txn_unreserve_one(__u32 index, struct xkv_txn_args *args)
+{
+	struct xkv_request *rq = txn_request(args);
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
+
+	if (!k)
+		return 1;
+	txn_unreserve(rq, k);
 	return 0;
 }
 
 static int txn_unlock_bucket_one(__u32 index, struct xkv_txn_args *args)
 {
-	struct xkv_txn_key *k = txn_key(index);
-	struct xkv_bucket *home;
+	struct xkv_txn_key *k = bpf_map_lookup_elem(&xkv_txn, &index);
 
 	if (!k)
 		return 1;
-	home = k->state & XKV_TXN_BUCKET ? home_of(config(), k->fingerprint) : NULL;
-	if (home)
-		bucket_unlock(home);
+	txn_unlock_bucket(k);
 	return 0;
 }
 
 static int txn_unlock_one(__u32 index, struct xkv_txn_args *args)
 {
-	struct xkv_txn_key *k = txn_key(index);
-	struct xkv_slot *slot;
+	struct xkv_txn_key *k = bpf_map_lookup_elem(&xkv_txn, &index);
 
 	if (!k)
 		return 1;
-	slot = k->state & XKV_TXN_LOCKED ? slot_at(k->ref) : NULL;
-	if (slot)
-		unlock(slot, k->seq);
+	txn_unlock(k);
 	return 0;
 }
 
@@ -477,7 +541,7 @@ static __always_inline void txn_commit(struct xkv_txn_args *args)
 	if (args->outcome == XKV_TXN_DONE)
 		bpf_loop(count, txn_validate_one, args, 0);
 	if (args->outcome == XKV_TXN_DONE)
-		txn_record(args);
+		txn_record(rq, args);
 	if (args->outcome == XKV_TXN_DONE)
 		bpf_loop(count, txn_apply_one, args, 0);
 	else
@@ -489,14 +553,27 @@ static __always_inline void txn_commit(struct xkv_txn_args *args)
 
 /* ---- slots --------------------------------------------------------------- */
 
+/* Has the key a slot that it cannot use? */
+static __always_inline bool has_wrong_slot(const struct xkv_txn_key *k)
+{
+	struct xkv_slot *slot = k->prefilled ? slot_at(k->prefilled) : NULL;
+
+	return slot && (k->action != XKV_TXN_PUT || slot->class != k->class);
+}
+
 static int txn_take_one(__u32 index, struct xkv_txn_args *args)
 {
-	struct xkv_txn_key *k = txn_key(args->first + index);
+	__u32 at = args->first + index;
+	struct xkv_txn_key *k = bpf_map_lookup_elem(&xkv_txn, &at);
 	__u64 ref;
 
 	if (!k)
 		return 1;
-	if (k->action != XKV_TXN_PUT || k->prefilled)
+	if (has_wrong_slot(k)) {
+		slot_give(k->prefilled);
+		k->prefilled = 0;
+	}
+	if (k->action != XKV_TXN_PUT || k->prefilled || k->class == XKV_CLASS_LARGE)
 		return 0;
 	ref = slot_take(k->class);
 	if (ref == LIST_EMPTY || ref == LIST_BUSY) {
@@ -510,7 +587,8 @@ static int txn_take_one(__u32 index, struct xkv_txn_args *args)
 
 static int txn_free_one(__u32 index, struct xkv_txn_args *args)
 {
-	struct xkv_txn_key *k = txn_key(args->first + index);
+	__u32 at = args->first + index;
+	struct xkv_txn_key *k = bpf_map_lookup_elem(&xkv_txn, &at);
 	__u64 ref;
 
 	if (!k)

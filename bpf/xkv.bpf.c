@@ -6,7 +6,7 @@
  *   admit        may its sender be answered?
  *   load         copies the payload, verifies the checksum
  *   fast_path    the fast path of most requests       (fast.bpf.h, multiget.bpf.h)
- *   request_run  all others                           (request.bpf.h, ops.bpf.h, store.bpf.h)
+ *   request_run  all others                           (request.bpf.h, ops.bpf.h, atomic.bpf.h)
  *   reply        turns the packet around
  *
  * A stage returns CONTINUE, or the counter that says why the packet leaves the pipeline.  A packet
@@ -275,6 +275,7 @@ int xkv_run(struct xkv_batch_args *args)
 		rq = bpf_map_lookup_elem(&xkv_batch, &index);
 		if (!rq)
 			return -EINVAL;
+		rq->context = index / XKV_BATCH_REQUESTS;
 		rq->verdict = request_run(rq, rq->stop != 0);
 		args->count = i + 1;
 		if (needs_xkvd(rq))
@@ -297,6 +298,8 @@ int xkv_slots(struct xkv_slots_args *args)
 		return slots_filter(args);
 	if (args->cmd == XKV_SLOTS_FEED)
 		return slots_feed(args->first);
+	if (args->cmd == XKV_SLOTS_COUNT)
+		return slots_count(args);
 	rq = bpf_map_lookup_elem(&xkv_batch, &index);
 	if (!rq)
 		return args->cmd == XKV_SLOTS_FREE ? slot_give(args->first) : -EINVAL;

@@ -90,6 +90,11 @@ int cmd_hot(struct cli *c, int argc, struct word *argv);
 /* ---- prompt.c ---- */
 
 int prompt_run(struct cli *c);
+/*
+ * Splits a line into words, in place, in an array that the caller frees.  Their number, or -1 if a
+ * quote is not closed.
+ */
+int words_split(char *line, struct word **words);
 
 /* ---- output.c ---- */
 

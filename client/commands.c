@@ -622,6 +622,154 @@ static int cmd_persist(struct cli *c, int argc, struct word *argv)
 	return set_expiry(c, &argv[1], 0);
 }
 
+/* ---- atomic ----------------------------------------------------------- */
+
+/* The commands of a transaction: what they do to the key that stands behind their names. */
+static const struct atomic_command {
+	const char *name;
+	enum xkv_command command;
+	int sign;      /* of the amount of INCR */
+	uint64_t unit; /* of the time of EXPIRE */
+	int min, max;  /* words after the name */
+	const char *usage;
+} atomic_commands[] = {
+	{ "get", XKV_CMD_GET, 0, 0, 1, 1, "get KEY" },
+	{ "set", XKV_CMD_SET, 0, 0, 2, 12, "set KEY VALUE [OPTION]..." },
+	{ "del", XKV_CMD_DELETE, 0, 0, 1, 1, "del KEY" },
+	{ "append", XKV_CMD_APPEND, 0, 0, 2, 2, "append KEY VALUE" },
+	{ "incr", XKV_CMD_INCR, 1, 0, 1, 2, "incr KEY [BY]" },
+	{ "decr", XKV_CMD_INCR, -1, 0, 1, 2, "decr KEY [BY]" },
+	{ "expire", XKV_CMD_EXPIRE, 0, 1000, 2, 2, "expire KEY SECONDS" },
+	{ "pexpire", XKV_CMD_EXPIRE, 0, 1, 2, 2, "pexpire KEY MILLISECONDS" },
+	{ "persist", XKV_CMD_EXPIRE, 0, 0, 1, 1, "persist KEY" },
+	{ "ttl", XKV_CMD_TTL, 0, 0, 1, 1, "ttl KEY" },
+	{ "touch", XKV_CMD_TOUCH, 0, 0, 1, 1, "touch KEY" },
+	{ "check", XKV_CMD_CHECK, 0, 0, 2, 2, "check KEY VERSION, 0: there is no such key" },
+};
+#define ATOMIC_COMMANDS (sizeof(atomic_commands) / sizeof(atomic_commands[0]))
+
+/* Takes the words after the key.  NULL, or what is wrong with them. */
+static const char *atomic_words(const struct cli *c, const struct atomic_command *a,
+				struct xkv_cmd *cmd, int argc, const struct word *argv)
+{
+	cmd->amount = a->sign;
+	if (argc < 3)
+		return NULL;
+	switch (a->command) {
+	case XKV_CMD_INCR:
+		if (!parse_i64(&argv[2], &cmd->amount) || cmd->amount == INT64_MIN)
+			return "the amount is no whole number of 64 bits";
+		cmd->amount *= a->sign;
+		return NULL;
+	case XKV_CMD_EXPIRE:
+		return parse_time(&argv[2], a->unit, &cmd->ttl_ms) && cmd->ttl_ms
+			       ? NULL
+			       : "the time has to be a whole number above 0";
+	case XKV_CMD_CHECK:
+		return parse_u64(&argv[2], &cmd->version)
+			       ? NULL
+			       : "the version has to be a number, as shown by --json get";
+	default:
+		cmd->value = argv[2].data;
+		cmd->value_len = argv[2].len;
+	}
+	for (int i = 3, used; i < argc; i += used) {
+		used = set_option(c, a->name, cmd, argc - i, argv + i);
+		if (!used)
+			return "see above";
+	}
+	return contradiction(cmd, ~0U);
+}
+
+/* Reads one command, which stays in `line`.  0, or an exit code after an error message. */
+static int atomic_parse(const struct cli *c, char *line, struct xkv_cmd *cmd)
+{
+	const struct atomic_command *a = NULL;
+	struct word *argv;
+	const char *why;
+	int argc = words_split(line, &argv);
+
+	if (argc < 0)
+		return fail(c, EXIT_USAGE, "atomic: a quote is not closed");
+	for (size_t i = 0; argc && !a && i < ATOMIC_COMMANDS; i++)
+		if (strcasecmp(argv[0].data, atomic_commands[i].name) == 0)
+			a = &atomic_commands[i];
+	if (!a || argc - 1 < a->min || argc - 1 > a->max) {
+		fail(c, EXIT_USAGE, a ? "atomic: usage: %s" : "atomic: '%s' is not allowed there",
+		     a ? a->usage : line);
+		free(argv);
+		return EXIT_USAGE;
+	}
+	*cmd = (struct xkv_cmd){ .command = a->command,
+				 .key = argv[1].data,
+				 .key_len = argv[1].len };
+	why = atomic_words(c, a, cmd, argc, argv);
+	free(argv);
+	return why ? fail(c, EXIT_USAGE, "atomic: %s: %s", a->name, why) : 0;
+}
+
+/* The result of a command that was done, on a line, as the command alone prints it. */
+static void print_done(const struct cli *c, const struct xkv_cmd *cmd)
+{
+	const struct xkv_reply *r = &cmd->reply;
+
+	if (c->style == STYLE_JSON)
+		out_json(json_pack("{s:o, s:b, s:o, s:I, s:o, s:o}", "key",
+				   json_bytes(cmd->key, cmd->key_len), "found", !r->status, "value",
+				   r->value ? json_bytes(r->value, r->value_len) : json_null(),
+				   "number", (json_int_t)r->number, "ttl_ms", json_ttl(r->ttl_ms),
+				   "version", json_version(r->version)));
+	else if (r->value)
+		out_value(c, r->value, r->value_len);
+	else if (r->status || cmd->flags & XKV_RETURN)
+		out_nil(c);
+	else if (cmd->command == XKV_CMD_INCR || cmd->command == XKV_CMD_APPEND)
+		out_integer(c, r->number);
+	else if (cmd->command == XKV_CMD_TTL)
+		out_integer(c, r->ttl_ms ? (long long)(r->ttl_ms + 500) / 1000 : -1);
+	else
+		out_text(c, "OK");
+}
+
+/* Runs the transaction, and prints its results, or which command was in the way. */
+static int atomic_run(struct cli *c, struct xkv_cmd *cmds, size_t n)
+{
+	size_t failed = 0;
+	int err = need_handle(c), status;
+
+	if (err)
+		return err;
+	err = xkv_atomic(c->h, cmds, n, &failed);
+	if (err == XKV_E_ABORTED) {
+		status = cmds[failed].reply.status;
+		return fail(c,
+			    status == XKV_E_NOT_STORED || status == XKV_E_MISS ? EXIT_MISS
+									       : EXIT_SERVER,
+			    "nothing was done, because of command %zu: %s", failed + 1,
+			    xkv_strerror(status));
+	}
+	if (err)
+		return fail_xkv(c, err);
+	for (size_t i = 0; i < n; i++)
+		print_done(c, &cmds[i]);
+	return EXIT_DONE;
+}
+
+static int cmd_atomic(struct cli *c, int argc, struct word *argv)
+{
+	struct xkv_cmd *cmds = calloc((size_t)argc, sizeof(*cmds));
+	int err = 0;
+
+	if (!cmds)
+		return fail_xkv(c, XKV_E_OUT_OF_MEMORY);
+	for (int i = 1; i < argc && !err; i++)
+		err = atomic_parse(c, argv[i].data, &cmds[i - 1]);
+	if (!err)
+		err = atomic_run(c, cmds, (size_t)argc - 1);
+	free(cmds);
+	return err;
+}
+
 /* ---- watch ------------------------------------------------------------ */
 
 static void print_change(const struct cli *c, const struct xkv_cmd *cmd)
@@ -697,6 +845,8 @@ static const struct command commands[] = {
 	  "print the values of COUNT consecutively numbered keys: k:08, k:09, k:10" },
 	{ "mset", 2, -1, cmd_mset, "mset KEY VALUE [KEY VALUE]...",
 	  "set several keys, not atomically" },
+	{ "atomic", 1, -1, cmd_atomic, "atomic 'COMMAND'...",
+	  "run commands as one transaction: all or none" },
 	{ "ttl", 1, 1, cmd_ttl, "ttl KEY",
 	  "print the time to live in seconds; -1: no expiry, -2: no such key" },
 	{ "pttl", 1, 1, cmd_ttl, "pttl KEY", "print the time to live in milliseconds" },

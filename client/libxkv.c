@@ -42,7 +42,7 @@ _Static_assert(XKV_CMD_PING == (int)XKV_OP_PING && XKV_CMD_GET == (int)XKV_OP_GE
 		       XKV_CMD_SET == (int)XKV_OP_SET && XKV_CMD_DELETE == (int)XKV_OP_DELETE &&
 		       XKV_CMD_EXPIRE == (int)XKV_OP_EXPIRE && XKV_CMD_INCR == (int)XKV_OP_INCR &&
 		       XKV_CMD_APPEND == (int)XKV_OP_APPEND && XKV_CMD_TTL == (int)XKV_OP_TTL &&
-		       XKV_CMD_TOUCH == (int)XKV_OP_TOUCH,
+		       XKV_CMD_TOUCH == (int)XKV_OP_TOUCH && XKV_CMD_CHECK == (int)XKV_OP_CHECK,
 	       "commands are opcodes");
 _Static_assert(
 	XKV_E_MISS == -(int)XKV_MISS && XKV_E_NOT_STORED == -(int)XKV_NOT_STORED &&
@@ -53,7 +53,7 @@ _Static_assert(
 		XKV_E_BAD_VERSION == -(int)XKV_BAD_VERSION && XKV_E_NOAUTH == -(int)XKV_NOAUTH &&
 		XKV_E_NOT_NUMBER == -(int)XKV_NOT_NUMBER && XKV_E_OVERFLOW == -(int)XKV_OVERFLOW &&
 		XKV_E_REPEATED == -(int)XKV_REPEATED && XKV_E_NO_SESSION == -(int)XKV_NO_SESSION &&
-		XKV_E_READ_ONLY == -(int)XKV_READ_ONLY,
+		XKV_E_READ_ONLY == -(int)XKV_READ_ONLY && XKV_E_ABORTED == -(int)XKV_ABORTED,
 	"errors are negative statuses");
 
 /* A key of an xkv_scan().  All keys of a request share one operation. */
@@ -95,6 +95,8 @@ struct xkv {
 struct request {
 	struct xkv_cmd *cmds;
 	unsigned int count;
+	bool atomic;	   /* all commands are done, or none */
+	unsigned int at;   /* atomic: the command that was refused, if none was done */
 	bool dedup;	   /* the server recognises its copies */
 	size_t len;	   /* payload including padding, bytes */
 	unsigned int sent; /* how often it was sent */
@@ -184,6 +186,14 @@ static bool changes(const struct xkv_cmd *cmd)
 	}
 }
 
+static bool any_changes(const struct xkv_cmd *cmds, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (changes(&cmds[i]))
+			return true;
+	return false;
+}
+
 static size_t head_len(const struct xkv *h, bool dedup)
 {
 	return sizeof(struct xkv_hdr) + (h->has_token ? XKV_TOKEN_BYTES : 0) +
@@ -251,8 +261,9 @@ static unsigned char *put_ops(const struct xkv *h, struct request *req, unsigned
 	for (; req->count < n && req->count < COUNT_MAX; cmd++, req->count++) {
 		if ((size_t)(p - h->out) + op_len(cmd) > h->payload_max)
 			break;
-		/* the dedup cache recognises only requests with a single change */
-		if (req->count && h->dedup && (changes(&req->cmds[0]) || changes(cmd)))
+		/* the dedup cache recognises requests with a single change, and transactions */
+		if (req->count && h->dedup && !req->atomic &&
+		    (changes(&req->cmds[0]) || changes(cmd)))
 			break;
 		if (returns_value(cmd))
 			*pad += h->pad;
@@ -271,7 +282,10 @@ static uint64_t next_id(struct xkv *h, bool dedup)
 	return h->id;
 }
 
-/* Builds a request with as many commands as fit in h->out, with a new id. */
+/*
+ * Builds a request with as many commands as fit in h->out, with a new id; req->atomic is the
+ * caller's.
+ */
 static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size_t n, bool dedup)
 {
 	unsigned char *p = h->out + sizeof(struct xkv_hdr);
@@ -279,8 +293,9 @@ static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size
 	struct xkv_hdr hdr;
 	bool scan = cmds[0].command == CMD_SCAN;
 
-	*req = (struct request){ .cmds = cmds, .failure = XKV_E_TIMEOUT };
-	req->dedup = dedup && (changes(&cmds[0]) || cmds[0].command == CMD_SESSION);
+	*req = (struct request){ .cmds = cmds, .atomic = req->atomic, .failure = XKV_E_TIMEOUT };
+	req->dedup =
+		dedup && (any_changes(cmds, req->atomic ? n : 1) || cmds[0].command == CMD_SESSION);
 	if (h->has_token)
 		p = put_bytes(p, h->token, sizeof(h->token));
 	if (req->dedup)
@@ -299,7 +314,8 @@ static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size
 		.magic = htobe16(XKV_MAGIC),
 		.version = XKV_VERSION,
 		.flags =
-			(uint8_t)((h->has_token ? XKV_F_TOKEN : 0) | (req->dedup ? XKV_F_ONCE : 0)),
+			(uint8_t)((h->has_token ? XKV_F_TOKEN : 0) | (req->dedup ? XKV_F_ONCE : 0) |
+				  (req->atomic ? XKV_F_ATOMIC : 0)),
 		.count = scan ? 1 : (uint8_t)req->count,
 		.length = htobe16((uint16_t)len),
 		.id = htobe64(next_id(h, req->dedup)),
@@ -325,8 +341,6 @@ static bool next_result(struct cursor *c, struct xkv_result *res, const unsigned
 	c->pos += sizeof(*res);
 	left -= sizeof(*res);
 	*value = NULL;
-	if (res->zero)
-		return false;
 	len = be32toh(res->value_len);
 	if (!(res->flags & XKV_HAS_VALUE))
 		return !len || res->status == XKV_TOO_LARGE || res->status == XKV_PAD;
@@ -358,7 +372,8 @@ static bool results_sane(const struct request *req, struct cursor c, unsigned in
 	struct xkv_result res;
 
 	for (unsigned int i = 0; i < count; i++) {
-		if (!next_result(&c, &res, &value) || res.opcode != (uint8_t)req->cmds[i].command)
+		if (!next_result(&c, &res, &value) || res.index ||
+		    res.opcode != (uint8_t)req->cmds[i].command)
 			return false;
 		if (!value_sane(&req->cmds[i], &res, value))
 			return false;
@@ -371,7 +386,7 @@ static bool results_sane(const struct request *req, struct cursor c, unsigned in
 /* A status that this version of the library does not know still is an answer. */
 static int status_error(unsigned int status)
 {
-	return status <= XKV_READ_ONLY ? -(int)status : XKV_E_PROTOCOL;
+	return status <= XKV_ABORTED ? -(int)status : XKV_E_PROTOCOL;
 }
 
 static void take_result(struct xkv *h, struct xkv_cmd *cmd, const struct xkv_result *res,
@@ -399,11 +414,20 @@ static void take_result(struct xkv *h, struct xkv_cmd *cmd, const struct xkv_res
 static int take_pad(struct xkv *h, const struct request *req, uint32_t want)
 {
 	unsigned int *pad = req->cmds[0].command == CMD_SCAN ? &h->scan_pad : &h->pad;
+	unsigned int values = 1;
 
 	if (want <= req->len)
 		return XKV_E_PROTOCOL;
 	if (want > h->payload_max)
 		return XKV_E_PAD;
+	if (req->atomic) { /* it is for all values */
+		values = 0;
+		for (unsigned int i = 0; i < req->count; i++)
+			values += returns_value(&req->cmds[i]);
+		if (!values)
+			return XKV_E_PROTOCOL;
+	}
+	want = (want + values - 1) / values;
 	if (want > *pad)
 		*pad = want;
 	return 0;
@@ -440,10 +464,32 @@ static int take_results(struct xkv *h, const struct request *req, struct cursor 
  */
 static int refusal(const struct request *req, unsigned int status)
 {
-	if (status != XKV_REPEATED || !req->dedup)
+	if (status != XKV_REPEATED || !req->dedup || req->atomic)
 		return status_error(status);
 	req->cmds[0].reply.status = XKV_E_REPEATED;
 	return 1;
+}
+
+/*
+ * The one result of a transaction of which nothing was done: XKV_E_ABORTED, or 0 if it has to be
+ * sent again with more padding.  False if it is invalid.
+ */
+static bool take_aborted(struct xkv *h, struct request *req, struct cursor c)
+{
+	const unsigned char *value;
+	struct xkv_result res;
+
+	if (!req->atomic || !next_result(&c, &res, &value) || value || c.pos != c.end ||
+	    res.status == XKV_OK || res.index >= req->count ||
+	    res.opcode != (uint8_t)req->cmds[res.index].command)
+		return false;
+	req->at = res.index;
+	req->settled = XKV_E_ABORTED;
+	if (res.status == XKV_PAD)
+		req->settled = take_pad(h, req, be32toh(res.value_len));
+	else
+		take_result(h, &req->cmds[res.index], &res, NULL);
+	return true;
 }
 
 enum verdict { FOREIGN, BROKEN, OURS };
@@ -467,12 +513,15 @@ static enum verdict judge(struct xkv *h, struct request *req, size_t len)
 	length = be16toh(hdr.length);
 	if (hdr.flags != XKV_F_REPLY || length < sizeof(hdr) || length > len || length % 8)
 		return BROKEN;
+	c = (struct cursor){ h->in + sizeof(hdr), h->in + length };
+	if (hdr.status == XKV_ABORTED)
+		return hdr.count == 1 && take_aborted(h, req, c) ? OURS : BROKEN;
 	if (hdr.status != XKV_OK) {
 		req->settled = refusal(req, hdr.status);
 		return hdr.count || length != sizeof(hdr) ? BROKEN : OURS;
 	}
-	c = (struct cursor){ h->in + sizeof(hdr), h->in + length };
-	if (!hdr.count || hdr.count > req->count || !results_sane(req, c, hdr.count))
+	if (!hdr.count || hdr.count > req->count || !results_sane(req, c, hdr.count) ||
+	    (req->atomic && hdr.count != req->count))
 		return BROKEN;
 	/* the reply to a SCAN lacks keys although the datagram has room: pad the next more */
 	if (req->cmds[0].command == CMD_SCAN && hdr.count < req->count && len < h->payload_max / 2)
@@ -682,7 +731,7 @@ static int new_session(struct xkv *h)
 static int prove(struct xkv *h, uint64_t deadline)
 {
 	struct xkv_cmd cmd = { .command = CMD_SESSION };
-	struct request req;
+	struct request req = { .atomic = false };
 	int rc;
 
 	build(h, &req, &cmd, 1, true);
@@ -700,6 +749,8 @@ static int prove(struct xkv *h, uint64_t deadline)
 /* Was the only command of the request refused as contended?  Then nothing was changed. */
 static bool was_busy(const struct request *req, int rc)
 {
+	if (rc == XKV_E_ABORTED)
+		return req->cmds[req->at].reply.status == XKV_E_BUSY;
 	return rc == 1 && req->count == 1 && req->settled == 1 &&
 	       req->cmds[0].reply.status == XKV_E_BUSY;
 }
@@ -717,7 +768,10 @@ static bool without_room(struct xkv *h, const struct request *req, unsigned int 
 	return req->cmds[0].flags & XKV_CAS;
 }
 
-/* Sends a request with the first of the commands until it is answered.  1, or an error. */
+/*
+ * Sends a request with the first of the commands, or atomically with all of them (req->atomic),
+ * until it is answered.  1, or an error.
+ */
 static int deliver(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size_t n)
 {
 	uint64_t deadline = now_us() + (uint64_t)h->timeout_ms * 1000, pause = BUSY_MS * 1000;
@@ -726,8 +780,8 @@ static int deliver(struct xkv *h, struct request *req, struct xkv_cmd *cmds, siz
 	int rc;
 
 	for (;;) {
-		if (dedup && changes(&cmds[0]) && !h->session_settled) {
-			*req = (struct request){ .cmds = cmds };
+		if (dedup && any_changes(cmds, req->atomic ? n : 1) && !h->session_settled) {
+			*req = (struct request){ .cmds = cmds, .atomic = req->atomic };
 			rc = prove(h, deadline);
 			if (rc)
 				return rc;
@@ -738,7 +792,7 @@ static int deliver(struct xkv *h, struct request *req, struct xkv_cmd *cmds, siz
 		if (was_busy(req, rc) && now_us() + pause < deadline) {
 			pause_until(now_us() + pause);
 			pause *= 2;
-		} else if (rc == XKV_E_BAD_REQUEST && req->dedup) {
+		} else if (rc == XKV_E_BAD_REQUEST && req->dedup && !req->atomic) {
 			h->dedup = dedup = false; /* the server is too old to have a dedup cache */
 		} else if (rc != XKV_E_NO_SESSION || !req->dedup ||
 			   !without_room(h, req, &sessions, &dedup)) {
@@ -769,11 +823,12 @@ static unsigned int known_flags(enum xkv_command command)
 /* Does the command have a member or flag set that it does not use? */
 static bool misfits(const struct xkv_cmd *cmd)
 {
-	bool set = cmd->command == XKV_CMD_SET;
+	bool set = cmd->command == XKV_CMD_SET, check = cmd->command == XKV_CMD_CHECK;
 
-	if (cmd->command < XKV_CMD_PING || cmd->command > XKV_CMD_TOUCH)
+	if ((cmd->command < XKV_CMD_PING || cmd->command > XKV_CMD_TOUCH) && !check)
 		return true;
-	if ((cmd->flags & ~known_flags(cmd->command)) || (cmd->version && !(cmd->flags & XKV_CAS)))
+	if ((cmd->flags & ~known_flags(cmd->command)) ||
+	    (cmd->version && !(cmd->flags & XKV_CAS) && !check))
 		return true;
 	if (cmd->value_len && !set && cmd->command != XKV_CMD_APPEND)
 		return true;
@@ -805,13 +860,15 @@ static int check(const struct xkv *h, struct xkv_cmd *cmd)
 	return 0;
 }
 
-static int check_all(const struct xkv *h, struct xkv_cmd *cmds, size_t n)
+static int check_all(const struct xkv *h, struct xkv_cmd *cmds, size_t n, bool atomic)
 {
 	int err = 0, first = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		cmds[i].reply = (struct xkv_reply){ 0 };
 		err = check(h, &cmds[i]);
+		if (!err && cmds[i].command == (atomic ? XKV_CMD_PING : XKV_CMD_CHECK))
+			err = XKV_E_INVALID;
 		cmds[i].reply.status = err;
 		if (err && !first)
 			first = err;
@@ -825,7 +882,7 @@ static int check_all(const struct xkv *h, struct xkv_cmd *cmds, size_t n)
 /* Runs checked commands.  Returns how many were answered, and *err if not all were. */
 static size_t run_all(struct xkv *h, struct xkv_cmd *cmds, size_t n, int *err)
 {
-	struct request req;
+	struct request req = { .atomic = false };
 	size_t done = 0;
 
 	values_reset(h);
@@ -848,13 +905,54 @@ static size_t run_all(struct xkv *h, struct xkv_cmd *cmds, size_t n, int *err)
 
 int xkv_batch(struct xkv *h, struct xkv_cmd *cmds, size_t n)
 {
-	int err = check_all(h, cmds, n);
+	int err = check_all(h, cmds, n, false);
 
 	if (err)
 		values_reset(h);
 	else
 		run_all(h, cmds, n, &err);
 	return err;
+}
+
+/* Do all commands fit one datagram? */
+static bool fit_together(const struct xkv *h, const struct xkv_cmd *cmds, size_t n)
+{
+	size_t len = head_len(h, h->dedup);
+
+	for (size_t i = 0; i < n; i++)
+		len += op_len(&cmds[i]);
+	return len <= h->payload_max;
+}
+
+/* Runs checked commands as one transaction. */
+static int run_atomic(struct xkv *h, struct xkv_cmd *cmds, size_t n, size_t *failed)
+{
+	struct request req = { .atomic = true };
+	int err;
+
+	do {
+		err = values_reserve(h);
+		if (!err)
+			err = deliver(h, &req, cmds, n);
+	} while (err == 1 && !req.settled); /* the server has asked for padding */
+	for (size_t i = 0; i < n; i++) {
+		cmds[i].reply.sent = req.sent;
+		if (err < 0 && (err != XKV_E_ABORTED || i != req.at))
+			cmds[i].reply.status = err;
+	}
+	if (err == XKV_E_ABORTED && failed)
+		*failed = req.at;
+	return err < 0 ? err : 0;
+}
+
+int xkv_atomic(struct xkv *h, struct xkv_cmd *cmds, size_t n, size_t *failed)
+{
+	int err = n && n <= XKV_ATOMIC_MAX ? check_all(h, cmds, n, true) : XKV_E_INVALID;
+
+	values_reset(h);
+	if (!err && !fit_together(h, cmds, n))
+		err = XKV_E_TOO_LARGE;
+	return err ? err : run_atomic(h, cmds, n, failed);
 }
 
 /* Runs a single command and returns its status. */
@@ -1195,6 +1293,7 @@ const char *xkv_strerror(int error)
 		{ XKV_E_READ_ONLY,
 		  "the server refuses writes since it could not save a snapshot: see its "
 		  "log" },
+		{ XKV_E_ABORTED, "a condition does not hold, and nothing was done" },
 		{ XKV_E_TIMEOUT, "no answer in time: are host and port right, and does the server "
 				 "allow this client?" },
 		{ XKV_E_REFUSED, "connection refused: is xkvd running?" },

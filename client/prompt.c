@@ -65,8 +65,7 @@ static bool next_word(char **line, struct word *w)
 	return true;
 }
 
-/* Splits a line into words, in an array that the caller frees.  Their number, or -1. */
-static int split(char *line, struct word **words)
+int words_split(char *line, struct word **words)
 {
 	int n = 0;
 
@@ -96,7 +95,7 @@ static bool is_quit(int n, const struct word *words)
 static bool run_line(struct cli *c, char *line, int *code)
 {
 	struct word *words;
-	int n = split(line, &words);
+	int n = words_split(line, &words);
 	bool go_on = true;
 
 	if (n < 0)

@@ -65,7 +65,7 @@ extern "C" {
 #define XKV_ABSTTL 0x20 /* SET, EXPIRE: ttl_ms is Unix time in milliseconds */
 
 enum xkv_error {
-	/* 0 is success.  The first sixteen are statuses from the server. */
+	/* 0 is success.  The first seventeen are statuses from the server. */
 	XKV_E_MISS = -1,       /* no such key */
 	XKV_E_NOT_STORED = -2, /* the NX, XX or CAS condition does not hold */
 	XKV_E_TOO_LARGE = -3, /* the value does not fit a datagram; its length is reply.value_len */
@@ -83,6 +83,7 @@ enum xkv_error {
 	XKV_E_NO_SESSION = -15,	 /* the server has no room to recognise repeats of the change */
 	/* the server refuses writes because it cannot save (see its log); nothing was changed */
 	XKV_E_READ_ONLY = -16,
+	XKV_E_ABORTED = -17, /* xkv_atomic(): a command could not be done; nothing was changed */
 	/* The others come from the library. */
 	XKV_E_TIMEOUT = -32,	   /* no answer; the command may or may not have been executed */
 	XKV_E_REFUSED = -33,	   /* no server listens on that port */
@@ -127,9 +128,13 @@ enum xkv_command {
 	XKV_CMD_APPEND = 7, /* appends `value` to the value */
 	XKV_CMD_TTL = 8,    /* GET without the value; does not count as an access */
 	XKV_CMD_TOUCH = 9,  /* GET without the value */
+	/* xkv_atomic(): the key has this version, and nobody changed it since; 0: is missing */
+	XKV_CMD_CHECK = 12,
 };
 
-/* A command for xkv_batch().  Members that the command does not use must be zero. */
+/*
+ * A command for xkv_batch() or xkv_atomic().  Members that the command does not use must be zero.
+ */
 struct xkv_cmd {
 	enum xkv_command command;
 	unsigned int flags;
@@ -138,7 +143,7 @@ struct xkv_cmd {
 	const void *value;
 	size_t value_len;	/* 0..xkv_value_max() */
 	uint64_t ttl_ms;	/* 0..XKV_TTL_MAX, or with XKV_ABSTTL a time; 0 = no expiry */
-	uint64_t version;	/* with XKV_CAS */
+	uint64_t version;	/* with XKV_CAS, and of CHECK */
 	int64_t amount;		/* INCR */
 	struct xkv_reply reply; /* written by the library */
 };
@@ -260,6 +265,21 @@ XKV_API int xkv_scan(struct xkv *h, const void *key, size_t key_len, size_t n, x
  * datagram.  The values of all replies are kept in memory until the next call.
  */
 XKV_API int xkv_batch(struct xkv *h, struct xkv_cmd *cmds, size_t n);
+
+/*
+ * Runs `n` commands as one transaction: all of them take effect at one point in time, or none does.
+ * They have to fit one datagram, and a key that is changed may be in one command only.  PING is not
+ * allowed, CHECK is.
+ *
+ * 0 if all were done; cmds[i].reply has their results (status XKV_E_MISS: a GET, TTL, TOUCH, DELETE
+ * or EXPIRE of a key that does not exist, without a condition).  XKV_E_ABORTED: nothing was done;
+ * cmds[*failed].reply.status says why (XKV_E_NOT_STORED or XKV_E_MISS: its condition does not hold;
+ * XKV_E_TOO_LARGE, XKV_E_NOT_NUMBER and others), and the others have XKV_E_ABORTED as their status.
+ * `failed` may be NULL.  XKV_E_REPEATED: it was done, but the answer was lost.  XKV_E_TOO_LARGE:
+ * the commands do not fit one datagram.  XKV_E_TIMEOUT: it may or may not have been done.
+ * XKV_E_BAD_REQUEST: the server is too old.  Values are valid until the next call.
+ */
+XKV_API int xkv_atomic(struct xkv *h, struct xkv_cmd *cmds, size_t n, size_t *failed);
 
 /* A sentence for a code, in static storage. */
 XKV_API const char *xkv_strerror(int error);

@@ -175,7 +175,11 @@ static void add_requests(struct loop *l, unsigned int server, struct shape shape
 	for (unsigned int i = 0; i < (scan ? o->scan_lengths : o->batches); i++) {
 		shape.scan = scan ? o->scan_length[i] : 0;
 		shape.batch = scan ? 1 : o->batch[i];
-		add_loops(l, server, shape);
+		for (unsigned int a = 0; a < (scan ? 1 : o->atomics); a++) {
+			shape.atomic = !scan && o->atomic[a];
+			l->generator.distinct |= shape.atomic;
+			add_loops(l, server, shape);
+		}
 	}
 }
 
@@ -201,7 +205,7 @@ static int make_series(struct loop *l)
 	const struct frames_options *o = l->o;
 
 	l->series = calloc((size_t)o->servers * o->key_sizes * o->value_sizes * o->scan_shares *
-				   (o->batches + o->scan_lengths) * o->loop_counts *
+				   (o->batches * o->atomics + o->scan_lengths) * o->loop_counts *
 				   (o->modes ? o->modes : 1),
 			   sizeof(*l->series));
 	if (!l->series)
@@ -392,11 +396,12 @@ static json_t *series_json(const struct series *s, unsigned int rounds, const do
 static json_t *row_json(const struct loop *l, const struct series *s, const char *dist,
 			const char *op, json_t *found)
 {
-	json_t *row = json_pack("{s:s,s:s?,s:s,s:s,s:i,s:i,s:i,s:i,s:i}", "server",
-				server_name(l, s), "batch_mode", s->mode, "distribution", dist,
-				"op", op, "key_size", (int)s->shape.key_size, "value_size",
-				(int)s->shape.value_size, "batch", (int)s->shape.batch, "scan",
-				(int)s->shape.scan, "cpus", (int)s->shape.loops);
+	json_t *row =
+		json_pack("{s:s,s:s?,s:s,s:s,s:i,s:i,s:i,s:b,s:i,s:i}", "server", server_name(l, s),
+			  "batch_mode", s->mode, "distribution", dist, "op", op, "key_size",
+			  (int)s->shape.key_size, "value_size", (int)s->shape.value_size, "batch",
+			  (int)s->shape.batch, "atomic", (int)s->shape.atomic, "scan",
+			  (int)s->shape.scan, "cpus", (int)s->shape.loops);
 
 	if (row && json_object_update(row, found)) {
 		json_decref(row);
@@ -409,11 +414,11 @@ static json_t *row_json(const struct loop *l, const struct series *s, const char
 static void print_row(const struct loop *l, const struct series *s, const char *dist,
 		      const char *op, const double *sorted, unsigned int rounds)
 {
-	printf("%-13s %-4s %-10s %-5s %4u %5u %3u %4u %8.3f %8.3f %8.3f %8.2f %8.2f %8.2f\n",
+	printf("%-13s %-4s %-10s %-5s %4u %5u %3u%c%4u %8.3f %8.3f %8.3f %8.2f %8.2f %8.2f\n",
 	       server_name(l, s), s->mode ? s->mode : "", dist, op, s->shape.key_size,
-	       s->shape.value_size, s->shape.scan ? s->shape.scan : s->shape.batch, s->shape.loops,
-	       median(sorted, rounds), sorted[0], sorted[rounds - 1],
-	       100.0 * s->sum.replies / s->sum.requests,
+	       s->shape.value_size, s->shape.scan ? s->shape.scan : s->shape.batch,
+	       s->shape.atomic ? 'A' : ' ', s->shape.loops, median(sorted, rounds), sorted[0],
+	       sorted[rounds - 1], 100.0 * s->sum.replies / s->sum.requests,
 	       100.0 * s->sum.count[SINK_HIT] / s->sum.requests,
 	       100.0 * s->sum.seconds / s->sum.wall);
 	fflush(stdout);

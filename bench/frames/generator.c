@@ -153,6 +153,7 @@ static void write_template(struct generator_template *t, const struct bed *bed, 
 	uint32_t op_bytes = sizeof(struct xkv_op) + key_bytes + value_bytes;
 	struct xkv_hdr hdr = { .magic = htons(XKV_MAGIC),
 			       .version = XKV_VERSION,
+			       .flags = shape->atomic ? XKV_F_ATOMIC : 0,
 			       .count = shape->batch };
 	uint32_t length = sizeof(hdr) + shape->batch * op_bytes;
 	uint8_t *frame = (uint8_t *)t->frame;
@@ -235,14 +236,39 @@ static void rewind_table(struct generator *g, uint32_t used)
 		g->skel->bss->line[g->o->cpu[i]].position = (uint64_t)used * i / g->o->cpus;
 }
 
+#define REDRAWS 64 /* at most: the distribution may have few keys */
+
+/* Is one of the operations before it in the table, as many as a datagram may have, on this key? */
+static bool stands_before(const struct generator *g, uint32_t at, uint64_t digits)
+{
+	for (uint32_t i = 1; i < FRAME_OPS_MAX && i <= at; i++)
+		if ((g->table[at - i] & ~FRAME_SET_BIT) == digits)
+			return true;
+	return false;
+}
+
+/* Transactions change no key twice. */
+static uint64_t draw_key(struct generator *g, const struct dist *dist, struct rng *rng,
+			 uint32_t last, uint32_t at)
+{
+	uint64_t digits;
+	uint32_t key;
+
+	for (unsigned int tries = 0;; tries++) {
+		key = dist_next(dist, rng);
+		digits = frame_digits(key < last ? key : last);
+		if (!g->distinct || tries == REDRAWS || !stands_before(g, at, digits))
+			return digits;
+	}
+}
+
 void generator_fill(struct generator *g, const struct dist *dist, struct ratio ratio, uint32_t last)
 {
 	struct rng rng;
 
 	rng_seed(&rng, g->o->seed);
 	for (uint32_t i = 0; i < FRAME_TABLE_SIZE; i++) {
-		uint32_t key = dist_next(dist, &rng);
-		uint64_t digits = frame_digits(key < last ? key : last);
+		uint64_t digits = draw_key(g, dist, &rng, last, i);
 
 		if (ratio.set && (!ratio.get || rng_below(&rng, ratio.set + ratio.get) < ratio.set))
 			digits |= FRAME_SET_BIT;

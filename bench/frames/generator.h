@@ -26,6 +26,7 @@ struct shape {
 	unsigned int value_size; /* at least FRAME_VALUE_MIN */
 	unsigned int range;	 /* of the keys; each range has FRAME_KEYS_MAX keys */
 	unsigned int batch;	 /* operations in a datagram, at most FRAME_OPS_MAX */
+	bool atomic;		 /* a datagram is a transaction */
 	unsigned int scan;	 /* keys of a SCAN, one per datagram; 0: GETs and SETs */
 	unsigned int loops;	 /* number of CPUs, the first of the options' */
 };
@@ -39,6 +40,7 @@ struct generator {
 	uint64_t *table; /* the map, FRAME_TABLE_SIZE entries */
 	const struct frames_options *o;
 	struct shape shape;
+	bool distinct; /* no key is twice in a datagram that generator_fill() makes */
 };
 
 /* The result of a run, in operations; for SCANs, in results that fit a reply. */

@@ -10,6 +10,7 @@
 #include "mode.h"
 
 static const char *const scan_shares[] = { "0", "100", NULL };
+static const char *const atomic_names[] = { "no", "yes", NULL };
 
 static const char *const server_names[] = {
 	[SERVER_ECHO] = "echo",
@@ -83,6 +84,8 @@ static const struct option_row rows[] = {
 	  .help = "uniform (default), zipf:0.99, hotspot:20:80 or hot:2000" },
 	{ "batch", "N", 0, option_uint, LIST(batch, batches), .min = 1, .max = FRAME_OPS_MAX,
 	  .help = "operations per datagram, 1 to 8, default 1" },
+	{ "atomic", "LIST", 0, option_choice, LIST(atomic, atomics), .choices = atomic_names,
+	  .help = "no (default), or yes for datagrams that are transactions" },
 	{ "scans", "PCT", 0, option_choice, LIST(scans, scan_shares), .choices = scan_shares,
 	  .help = "0 (default), or 100 for SCANs instead of GETs" },
 	{ "scan-length", "N", 0, option_uint, LIST(scan_length, scan_lengths), .min = 1,
@@ -228,6 +231,7 @@ int frames_options_parse(struct frames_options *o, int argc, char **argv)
 		.value_sizes = 1,
 		.batch = { 1 },
 		.batches = 1,
+		.atomics = 1,
 		.scan_shares = 1,
 		.scan_length = { XKV_SCAN_MAX },
 		.scan_lengths = 1,

@@ -34,13 +34,14 @@ struct frames_options {
 	struct ratio ratio[FRAMES_LIST_MAX];
 	unsigned int key_size[FRAMES_LIST_MAX], value_size[FRAMES_LIST_MAX];
 	unsigned int batch[FRAMES_LIST_MAX];	   /* operations in a datagram */
+	unsigned int atomic[FRAMES_LIST_MAX];	   /* 1: ATOMIC datagrams; not of SCANs */
 	unsigned int scans[FRAMES_LIST_MAX];	   /* 1: all requests are SCANs; 0: none */
 	unsigned int scan_length[FRAMES_LIST_MAX]; /* keys */
 	unsigned int cpu[FRAME_CPUS];
 	unsigned int loops[FRAMES_LIST_MAX]; /* number of these CPUs to use at once */
 	unsigned int mode[FRAMES_LIST_MAX];  /* of SERVER_ATTACHED: index in mode_names */
 	unsigned int servers, dists, ratios, key_sizes, value_sizes, batches;
-	unsigned int scan_shares, scan_lengths, cpus, loop_counts, modes;
+	unsigned int atomics, scan_shares, scan_lengths, cpus, loop_counts, modes;
 	const char *bed, *base_bed; /* base_bed: where the baselines run, default: bed */
 	unsigned int port;
 	unsigned int keys;

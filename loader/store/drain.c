@@ -313,11 +313,13 @@ static unsigned int release_first(struct store *st, size_t count)
 unsigned int drain_run(struct store_ctx *ctx)
 {
 	struct store *st = ctx->st;
-	size_t empty = drain_sort(st);
 	int ret = large_buffer(ctx) ? 0 : -ENOMEM;
 	unsigned int units;
 	bool given_up;
+	size_t empty;
 
+	txn_free_hand(ctx); /* some of it may be in these spans */
+	empty = drain_sort(st);
 	for (int pass = 0; pass < PASSES && empty < st->drain.count && !ret; pass++) {
 		ret = drain_pass(ctx);
 		empty = drain_sort(st);

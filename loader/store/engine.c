@@ -44,6 +44,29 @@ int commit_run(struct store *st, struct xkv_txn_args *args)
 	return prog_run(st, st->bpf.commit, args, sizeof(*args));
 }
 
+int txn_free_slots(struct store_ctx *ctx, unsigned int first, unsigned int count)
+{
+	struct xkv_txn_args args = {
+		.cmd = XKV_TXN_FREE, .first = first, .count = count, .request = ctx->first
+	};
+
+	return commit_run(ctx->st, &args);
+}
+
+void txn_free_hand(struct store_ctx *ctx)
+{
+	struct store *st = ctx->st;
+	bool any = false;
+
+	if (pthread_mutex_trylock(&st->txn_lock))
+		return;
+	for (unsigned int i = 0; i < XKV_TXN_HAND; i++)
+		any |= st->txn_key[i].prefilled != 0;
+	if (any)
+		txn_free_slots(ctx, 0, XKV_TXN_HAND);
+	pthread_mutex_unlock(&st->txn_lock);
+}
+
 /*
  * Does not touch `prefilled`, the only reference to that slot: if xkvd is killed, the next one
  * frees the slot by it.

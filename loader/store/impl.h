@@ -5,14 +5,15 @@
  *   stats.c            counters, number of keys, memory in use
  *   pages.c spans.c    memory: pages, units, spans of slots
  *   engine.c           requests, run by the BPF code; its only call downwards is no_slot()
+ *   lookup.c           reads of keys in mapped memory
  *   evict.c drain.c    eviction of entries, and emptying of spans
  *   maintenance.c      the maintenance thread: keeps slots free, returns memory, makes room
  *   scan.c store.c     walks and operations of the public interface (store.h)
  *   overlay.c txn.c    transactions (txn.h)
  *   open.c             opens the store from the parts above (open.h)
  *
- * Locks: txn_lock is taken before all others, pages_lock before units_lock; need_lock and ctx_lock
- * are never held together with another lock but txn_lock.
+ * Locks: txn_lock is taken before all others, then counts_lock, pages_lock, units_lock; need_lock
+ * and ctx_lock are never held together with another lock but txn_lock.
  */
 #ifndef XKV_STORE_IMPL_H
 #define XKV_STORE_IMPL_H
@@ -33,6 +34,7 @@ struct store_ctx {
 	bool taken;		     /* under ctx_lock */
 	uint64_t sender[2];	     /* client address of the next datagrams (xkv_request.source) */
 	void *large;		     /* XKV_VALUE_MAX bytes, allocated on first use */
+	_Atomic uint64_t hits, misses; /* of lookup(), since the start */
 	/* memory.units_retired before the last run; its references are valid until that changes */
 	uint64_t retired;
 };
@@ -152,7 +154,11 @@ struct store {
 	_Atomic unsigned int policy; /* enum store_policy */
 	struct store_ctx ctx[XKV_BATCH_CONTEXTS];
 	pthread_mutex_t ctx_lock;
-	pthread_mutex_t txn_lock;      /* one transaction is committed at a time */
+	pthread_mutex_t txn_lock;    /* one transaction is committed at a time */
+	pthread_mutex_t counts_lock; /* for `counted` */
+	struct {
+		uint64_t hits, misses;
+	} counted;		       /* those of the contexts that are in the map of counters */
 	_Atomic uint64_t datagram_ops; /* operations done by store_datagram() */
 	/* slots_grow(): called by the engine when an operation finds no free slot */
 	int (*no_slot)(struct store *st, unsigned int class, unsigned int units,
@@ -164,6 +170,14 @@ struct store {
 	struct sweep sweep;
 	struct feed feed;
 };
+
+/* ---- stats.c ---- */
+
+/*
+ * Adds the hits and misses of lookup() to the map of counters, for those who read it directly.
+ * The functions of store.h count them in any case.  Takes counts_lock and pages_lock.
+ */
+void counters_settle(struct store *st);
 
 /* ---- pages.c: size classes, pages and their units ---- */
 
@@ -384,6 +398,13 @@ static inline void pages_release(struct store *st)
  */
 struct xkv_slot *slot_of(const struct store *st, uint64_t ref);
 
+/*
+ * Can an entry with these lengths be in this slot, which has this class?  Guards copies against the
+ * header of a slot that is being changed, which may contain anything.
+ */
+bool slot_lengths_fit(const struct store *st, uint64_t ref, uint32_t class, uint32_t key_len,
+		      uint32_t value_len);
+
 /* A consistent copy of a slot. */
 struct slot_copy {
 	uint64_t seq, expire_ms;
@@ -419,6 +440,14 @@ int slots_run(struct store *st, struct xkv_slots_args *args);
 
 /* The same for xkv_commit. */
 int commit_run(struct store *st, struct xkv_txn_args *args);
+
+/* Frees the slots that these keys of xkv_txn have.  0 or -errno.  The caller holds txn_lock. */
+int txn_free_slots(struct store_ctx *ctx, unsigned int first, unsigned int count);
+/*
+ * Frees the slots that are kept for the next transaction, unless one is being committed: that one
+ * may be waiting for the caller.
+ */
+void txn_free_hand(struct store_ctx *ctx);
 
 /* Limits an expiry to what the protocol can express, some 285,000 years from now. */
 static inline uint64_t expiry_limited(uint64_t expire_ms)

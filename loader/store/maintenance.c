@@ -823,6 +823,7 @@ static bool shrink(struct store *st)
 
 static void maintain(struct store *st, unsigned int period)
 {
+	counters_settle(st);
 	evict_tick(st);
 	clear_spare_class(st);
 	for (unsigned int class = 0; class < st->class_count; class ++)

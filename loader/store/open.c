@@ -193,6 +193,7 @@ static void store_locks(struct store *st)
 	pthread_mutex_init(&st->ctx_lock, NULL);
 	pthread_mutex_init(&st->txn_lock, NULL);
 	pthread_mutex_init(&st->feed.lock, NULL);
+	pthread_mutex_init(&st->counts_lock, NULL);
 	pthread_mutex_init(&st->mem.units_lock, NULL);
 	pthread_mutex_init(&st->maint.need_lock, NULL);
 	pthread_rwlockattr_init(&pages);
@@ -261,6 +262,7 @@ void store_close(struct store *st)
 		return;
 	maintenance_stop(st);
 	feed_unmap(st);
+	counters_settle(st);
 	pages_close(st);
 	free(st->drain.spans);
 	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++)

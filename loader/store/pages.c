@@ -84,15 +84,12 @@ static uint64_t load_seq(const struct xkv_slot *slot)
 	return __atomic_load_n(&slot->seq, __ATOMIC_ACQUIRE);
 }
 
-/*
- * Does an entry with these lengths fit a slot of this class?  Guards slot_copy() against the header
- * of a slot that is being changed, which may contain anything.
- */
-static bool lengths_fit(const struct store *st, uint32_t class, uint32_t key_len,
-			uint32_t value_len)
+bool slot_lengths_fit(const struct store *st, uint64_t ref, uint32_t class, uint32_t key_len,
+		      uint32_t value_len)
 {
 	return class < XKV_CLASSES && key_len <= XKV_KEY_MAX && value_len <= XKV_VALUE_MAX &&
-	       XKV_SLOT_NEED(key_len, value_len) <= st->classes[class].slot_bytes;
+	       XKV_SLOT_NEED(key_len, value_len) <= st->classes[class].slot_bytes &&
+	       XKV_REF_OFFSET(ref) + XKV_SLOT_NEED(key_len, value_len) <= XKV_PAGE_BYTES;
 }
 
 bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void *value)
@@ -109,8 +106,7 @@ bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void
 	out->expire_ms = slot->expire_ms;
 	out->value_len = slot->value_len;
 	out->key_len = slot->key_len;
-	if (!lengths_fit(st, slot->class, out->key_len, out->value_len) ||
-	    XKV_REF_OFFSET(ref) + XKV_SLOT_NEED(out->key_len, out->value_len) > XKV_PAGE_BYTES)
+	if (!slot_lengths_fit(st, ref, slot->class, out->key_len, out->value_len))
 		return false;
 	memset(out->key, 0, sizeof(out->key));
 	memcpy(out->key, key, out->key_len);

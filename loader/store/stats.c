@@ -16,6 +16,45 @@ static const char *const counter_names[] = {
 	XKV_COUNTERS(COUNTER_NAME)
 };
 
+/* Hits and misses of lookup() that the map has not got yet.  The caller holds counts_lock. */
+static void lookups_uncounted(const struct store *st, uint64_t *hits, uint64_t *misses)
+{
+	*hits = -st->counted.hits;
+	*misses = -st->counted.misses;
+	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++) {
+		*hits += atomic_load_explicit(&st->ctx[i].hits, memory_order_relaxed);
+		*misses += atomic_load_explicit(&st->ctx[i].misses, memory_order_relaxed);
+	}
+}
+
+void counters_settle(struct store *st)
+{
+	struct xkv_slots_args args = { .cmd = XKV_SLOTS_COUNT };
+	uint64_t hits, misses;
+
+	pthread_mutex_lock(&st->counts_lock);
+	lookups_uncounted(st, &hits, &misses);
+	args.first = hits;
+	args.last = misses;
+	if ((hits || misses) && !slots_run(st, &args)) {
+		st->counted.hits += hits;
+		st->counted.misses += misses;
+	}
+	pthread_mutex_unlock(&st->counts_lock);
+}
+
+/* Adds up a front end's counters of all CPUs.  False if they cannot be read. */
+static bool add_frontend(const struct store *st, uint32_t frontend, struct xkv_counters *each,
+			 uint64_t sum[XKV_COUNTER_COUNT])
+{
+	if (bpf_map_lookup_elem(st->bpf.map[BPF_COUNTERS], &frontend, each))
+		return false;
+	for (unsigned int cpu = 0; cpu < st->cpus; cpu++)
+		for (int i = 0; i < XKV_COUNTER_COUNT; i++)
+			sum[i] += ((uint64_t *)&each[cpu])[i];
+	return true;
+}
+
 /*
  * Adds up the counters of the first `frontends` front ends and all CPUs. False if they cannot be
  * read.
@@ -24,15 +63,18 @@ static bool read_frontends(const struct store *st, uint32_t frontends,
 			   uint64_t sum[XKV_COUNTER_COUNT])
 {
 	struct xkv_counters *each = calloc(st->cpus, sizeof(*each));
+	uint64_t hits = 0, misses = 0;
 	bool ok = each;
 
 	memset(sum, 0, XKV_COUNTER_COUNT * sizeof(*sum));
-	for (uint32_t frontend = 0; ok && frontend < frontends; frontend++) {
-		ok = !bpf_map_lookup_elem(st->bpf.map[BPF_COUNTERS], &frontend, each);
-		for (unsigned int cpu = 0; ok && cpu < st->cpus; cpu++)
-			for (int i = 0; i < XKV_COUNTER_COUNT; i++)
-				sum[i] += ((uint64_t *)&each[cpu])[i];
-	}
+	pthread_mutex_lock((pthread_mutex_t *)&st->counts_lock);
+	for (uint32_t frontend = 0; ok && frontend < frontends; frontend++)
+		ok = add_frontend(st, frontend, each, sum);
+	if (frontends > XKV_FRONTEND_XKVD)
+		lookups_uncounted(st, &hits, &misses);
+	pthread_mutex_unlock((pthread_mutex_t *)&st->counts_lock);
+	sum[XKV_C_get_hits] += hits;
+	sum[XKV_C_get_misses] += misses;
 	free(each);
 	return ok;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "impl.h"
+#include "lookup.h"
 #include "overlay.h"
 
 /* ---- requests ------------------------------------------------------------ */
@@ -196,8 +197,11 @@ static int change_large(struct store_ctx *ctx, const struct store_op *op, struct
 
 int op_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
-	int ret = do_small(ctx, op, out);
+	int ret = lookup_takes(op) ? lookup(ctx, op, out) : -EAGAIN;
 
+	if (ret != -EAGAIN)
+		return ret;
+	ret = do_small(ctx, op, out);
 	if (ret != -EFBIG)
 		return ret;
 	return op->opcode == XKV_OP_GET ? get_large(ctx, op, out) : change_large(ctx, op, out);
@@ -217,13 +221,19 @@ int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entr
 	return overlay_do(ctx, ctx->txn, op, op_do, out);
 }
 
-/* Writes operations as requests, up to the first that does not fit one.  Returns how many. */
+/*
+ * Writes operations as requests, up to the first that does not fit one.  Returns how many.  Reads
+ * after the last change are left to lookup(); those before it have to be executed in their order.
+ */
 static unsigned int put_ops(struct store_ctx *ctx, const struct store_op *ops, unsigned int count)
 {
 	unsigned int n = 0;
 
-	for (; n < count && n < XKV_BATCH_REQUESTS && is_valid(&ops[n]) && fits_request(&ops[n]);
-	     n++)
+	if (count > XKV_BATCH_REQUESTS)
+		count = XKV_BATCH_REQUESTS;
+	while (count > 1 && lookup_takes(&ops[count - 1]))
+		count--;
+	for (; n < count && is_valid(&ops[n]) && fits_request(&ops[n]); n++)
 		put_op(ctx, n, &ops[n]);
 	return n;
 }
@@ -236,6 +246,13 @@ static void run_ops(struct store_ctx *ctx, const struct store_op *ops, unsigned 
 	int ret, ran;
 
 	while (at < count) {
+		if (lookup_takes(&ops[at]) && is_valid(&ops[at])) {
+			ret = lookup(ctx, &ops[at], &out);
+			if (ret != -EAGAIN) {
+				done(arg, at++, ret, &out);
+				continue;
+			}
+		}
 		ran = (int)put_ops(ctx, ops + at, count - at);
 		if (ran)
 			ran = requests_run_some(ctx, 0, (unsigned int)ran);
@@ -319,12 +336,15 @@ static bool slot_usage(struct store_ctx *ctx, uint64_t version, struct store_usa
 
 int store_usage(struct store_ctx *ctx, const void *key, size_t key_len, struct store_usage *out)
 {
+	struct store_op op = { .opcode = XKV_OP_TTL, .key = key, .key_len = key_len };
 	struct store_entry e;
 	bool same;
 	int ret;
 
+	if (!is_valid(&op))
+		return -EMSGSIZE;
 	for (int i = 0; i < BUSY_TRIES; i++) {
-		ret = store_touch(ctx, key, key_len, false, &e);
+		ret = do_small(ctx, &op, &e); /* which leaves the slot's reference */
 		if (ret)
 			return ret;
 		pages_hold(ctx->st);

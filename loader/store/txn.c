@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "impl.h"
+#include "lookup.h"
 #include "overlay.h"
 #include "util/log.h"
 
@@ -24,7 +25,8 @@ struct commit {
 	unsigned int count;
 	uint64_t bucket_mask;
 	bool writes;
-	bool puts; /* it needs slots */
+	bool puts;  /* it needs slots */
+	bool large; /* among them of large values */
 };
 
 static bool has_part(const struct overlay_entry *e)
@@ -98,6 +100,12 @@ static int run(struct store_ctx *ctx, enum xkv_txn_cmd cmd, unsigned int first, 
 	return commit_run(ctx->st, args);
 }
 
+/* Gives back what the next transaction has in hand from this place on: it is needed now. */
+static int free_hand(struct store_ctx *ctx, unsigned int first)
+{
+	return first < XKV_TXN_HAND ? txn_free_slots(ctx, first, XKV_TXN_HAND - first) : 0;
+}
+
 /*
  * The slot of a large value is recorded in the request first.  If xkvd is killed before it is
  * there no longer, it is freed once: see txn_adopt().
@@ -119,7 +127,7 @@ static int take_large(struct commit *c, struct xkv_txn_key *k, size_t need)
 static int take_all_large(struct commit *c)
 {
 	struct xkv_txn_key *key = c->ctx->st->txn_key;
-	int ret = 0;
+	int ret = free_hand(c->ctx, c->count);
 
 	for (unsigned int i = 0; i < c->count && !ret; i++)
 		if (c->entry[i]->action == XKV_TXN_PUT && key[i].class == XKV_CLASS_LARGE)
@@ -155,17 +163,11 @@ static int take_slots(struct store_ctx *ctx, unsigned int first, unsigned int co
 		taken = now;
 		if (args.outcome != XKV_C_pass_no_slot)
 			ret = wait_for_others(++busy);
-		else if (++tries > ROOM_TRIES || st->no_slot(st, args.no_slot, 0, &until_ms))
+		else if (++tries > ROOM_TRIES || free_hand(ctx, first + count) ||
+			 st->no_slot(st, args.no_slot, 0, &until_ms))
 			ret = -ENOSPC;
 	} while (!ret);
 	return ret;
-}
-
-static int free_slots(struct store_ctx *ctx, unsigned int first, unsigned int count)
-{
-	struct xkv_txn_args args;
-
-	return run(ctx, XKV_TXN_FREE, first, count, &args);
 }
 
 /*
@@ -180,8 +182,35 @@ static int make_spares(struct store_ctx *ctx, unsigned int class, unsigned int c
 		ctx->st->txn_key[XKV_TXN_KEYS + i] =
 			(struct xkv_txn_key){ .action = XKV_TXN_PUT, .class = class };
 	ret = take_slots(ctx, XKV_TXN_KEYS, count);
-	freed = free_slots(ctx, XKV_TXN_KEYS, count);
+	freed = txn_free_slots(ctx, XKV_TXN_KEYS, count);
 	return ret ? ret : freed;
+}
+
+/* Have all keys a slot already, from the transaction before? */
+static bool have_slots(const struct commit *c)
+{
+	const struct store *st = c->ctx->st;
+
+	for (unsigned int i = 0; i < c->count; i++) {
+		const struct xkv_txn_key *k = &st->txn_key[i];
+
+		if (k->action == XKV_TXN_PUT &&
+		    (!k->prefilled || slot_of(st, k->prefilled)->class != k->class))
+			return false;
+	}
+	return true;
+}
+
+/* 0, -ENOSPC, -EBUSY or -errno. */
+static int take_all(struct commit *c)
+{
+	int ret = 0;
+
+	if (!have_slots(c))
+		ret = take_slots(c->ctx, 0, c->count);
+	if (!ret && c->large)
+		ret = take_all_large(c);
+	return ret;
 }
 
 static void fill_slots(struct commit *c)
@@ -242,17 +271,55 @@ static int commit_locked(struct commit *c)
 	struct store *st = c->ctx->st;
 	int ret;
 
-	for (unsigned int i = 0; i < c->count; i++)
+	for (unsigned int i = 0; i < c->count; i++) {
 		put_key(st, &st->txn_key[i], c->entry[i]);
-	ret = take_all_large(c);
-	if (!ret && c->puts)
-		ret = take_slots(c->ctx, 0, c->count);
+		c->large |= st->txn_key[i].class == XKV_CLASS_LARGE;
+	}
+	ret = c->puts ? take_all(c) : 0;
 	if (!ret) {
 		fill_slots(c);
 		ret = commit_keys(c);
 	}
-	if (ret && c->puts && free_slots(c->ctx, 0, c->count))
+	if (ret && c->puts && txn_free_slots(c->ctx, 0, c->count))
 		log_warning("slots of a transaction could not be freed");
+	return ret;
+}
+
+/* ---- without changes --------------------------------------------------------- */
+
+static int is_unchanged(struct store *st, const struct overlay_entry *e)
+{
+	uint64_t version;
+	int ret = lookup_version(st, e->key, e->key_len, &version);
+
+	if (ret)
+		return ret;
+	return version == e->expected ? 0 : -ECANCELED;
+}
+
+/*
+ * Was all that was read true at one point in time?  With one absent key, that is when it is found
+ * absent here: all others were read before that, and have the same versions after it.  Two absent
+ * keys have no such point, since nothing shows that one was absent in between: then the program
+ * locks their buckets.  0, -ECANCELED, or -EAGAIN: the program has to find out.
+ */
+static int validate(const struct commit *c)
+{
+	const struct overlay_entry *absent = NULL;
+	int ret = 0;
+
+	for (unsigned int i = 0; i < c->count; i++) {
+		if (c->entry[i]->expected)
+			continue;
+		if (absent)
+			return -EAGAIN;
+		absent = c->entry[i];
+	}
+	if (absent)
+		ret = is_unchanged(c->ctx->st, absent);
+	for (unsigned int i = 0; i < c->count && !ret; i++)
+		if (c->entry[i] != absent)
+			ret = is_unchanged(c->ctx->st, c->entry[i]);
 	return ret;
 }
 
@@ -261,8 +328,11 @@ static int commit(struct store_ctx *ctx, const struct overlay *o)
 	struct commit c = { .ctx = ctx, .bucket_mask = ctx->st->cfg->bucket_mask };
 	int ret = o->error ? o->error : collect(&c, o);
 
-	/* the value of a single key was read at one point in time */
-	if (!ret && (c.writes || c.count > 1)) {
+	if (!ret && c.writes)
+		ret = -EAGAIN;
+	else if (!ret && c.count > 1) /* a single key was read at one point in time */
+		ret = validate(&c);
+	if (ret == -EAGAIN) {
 		pthread_mutex_lock(&ctx->st->txn_lock);
 		ret = commit_locked(&c);
 		pthread_mutex_unlock(&ctx->st->txn_lock);
@@ -308,5 +378,5 @@ int txn_adopt(struct store *st)
 	for (unsigned int i = 0; i < XKV_TXN_KEYS; i++)
 		if (is_prefilled(st, st->txn_key[i].prefilled))
 			st->txn_key[i].prefilled = 0; /* see take_large() */
-	return free_slots(&st->ctx[0], 0, XKV_TXN_MAX);
+	return txn_free_slots(&st->ctx[0], 0, XKV_TXN_MAX);
 }

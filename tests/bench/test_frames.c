@@ -114,6 +114,7 @@ static size_t expected_frame(uint8_t *out, const struct shape *shape, uint32_t f
 	for (unsigned int i = 0; i < shape->batch; i++)
 		id += frame_digits(first + i);
 	request_begin(&p, be64toh(id), NULL);
+	p.byte[3] = shape->atomic ? XKV_F_ATOMIC : 0;
 	for (unsigned int i = 0; i < shape->batch; i++)
 		add_request(&p, shape, first + i, set);
 	if (p.len < XKV_PADDED(third))
@@ -161,6 +162,7 @@ static void requests_are_whole_and_right(void **state)
 				       .value_size = value_size[i / 6 % 4],
 				       .range = i / 6 % 4,
 				       .batch = i / 24 + 1,
+				       .atomic = i % 2,
 				       .loops = 1 };
 
 		if (16 + shape.batch * (24 + XKV_PADDED(shape.key_size) +
@@ -229,6 +231,23 @@ static void ratios_and_distributions_are_drawn(void **state)
 		sets += !!(generator.table[i] & FRAME_SET_BIT);
 	}
 	assert_in_range(sets, FRAME_TABLE_SIZE / 4 * 0.99, FRAME_TABLE_SIZE / 4 * 1.01);
+}
+
+/* A transaction changes no key twice; the CPUs begin at any place of the table. */
+static void keys_of_transactions_differ(void **state)
+{
+	struct dist hot;
+	char err[100];
+
+	(void)state;
+	assert_int_equal(dist_parse(&hot, "hot:40", err, sizeof(err)), 0);
+	dist_init(&hot, 1000);
+	generator.distinct = true;
+	generator_fill(&generator, &hot, (struct ratio){ .set = 1, .get = 1 }, 999);
+	generator.distinct = false;
+	for (uint32_t i = FRAME_OPS_MAX; i < FRAME_TABLE_SIZE; i++)
+		for (uint32_t k = 1; k < FRAME_OPS_MAX; k++)
+			assert_true((generator.table[i] ^ generator.table[i - k]) & ~FRAME_SET_BIT);
 }
 
 /* Behind the last key that a SCAN may begin with it would come to keys that are not there. */
@@ -445,6 +464,7 @@ int main(void)
 		cmocka_unit_test(scans_are_whole_and_right),
 		cmocka_unit_test(draws_follow_the_table),
 		cmocka_unit_test(ratios_and_distributions_are_drawn),
+		cmocka_unit_test(keys_of_transactions_differ),
 		cmocka_unit_test(draws_end_with_the_last_key),
 		cmocka_unit_test(sink_counts_results),
 		cmocka_unit_test(sink_counts_scans),

@@ -32,7 +32,9 @@ static void decode(struct reply *r, const struct payload *req)
 	assert_memory_equal(r->byte + 8, req->byte + 8, 8);
 	r->count = r->byte[4];
 	r->status = r->byte[5];
-	assert_true(r->count <= RESULTS_MAX && !r->count == !!r->status);
+	assert_true(r->count <= RESULTS_MAX);
+	assert_int_equal(r->count, r->status == XKV_ABORTED ? 1 : r->status ? 0 : r->count);
+	assert_true(r->count || r->status);
 	for (unsigned int i = 0; i < r->count; i++) {
 		res = &r->result[i];
 		assert_true(at + sizeof(*res) <= r->len);

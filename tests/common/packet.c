@@ -290,7 +290,7 @@ static const char *complaint_results(const uint8_t *xkv, size_t len)
 			return "header.count is more than the results that are there";
 		if ((r[1] > XKV_BAD_KEY && r[1] != XKV_NOT_NUMBER && r[1] != XKV_OVERFLOW &&
 		     r[1] != XKV_READ_ONLY) ||
-		    r[3] || (r[2] & ~XKV_HAS_VALUE))
+		    (r[3] && xkv[5] != XKV_ABORTED) || (r[2] & ~XKV_HAS_VALUE))
 			return "a result has a status, flag or byte that it cannot have";
 		room = r[2] & XKV_HAS_VALUE ? XKV_PADDED(RESULT_VALUE_LEN(xkv, at)) : 0;
 		if (at + XKV_OP + room > len)
@@ -312,7 +312,7 @@ static const char *complaint_payload(const uint8_t *xkv, size_t len)
 		return "header.flags is not just XKV_F_REPLY";
 	if (get_be(xkv + 6, 2) != len)
 		return "header.length is not the length of the payload";
-	if (xkv[5] > XKV_READ_ONLY || (xkv[5] && xkv[4]))
+	if (xkv[5] > XKV_ABORTED || (xkv[5] && xkv[4] != (xkv[5] == XKV_ABORTED)))
 		return "header.status and header.count contradict each other";
 	return complaint_results(xkv, len);
 }
@@ -396,7 +396,7 @@ void reply_begin(struct payload *p, uint64_t id, uint8_t status)
 
 void reply_add(struct payload *p, const struct result *r)
 {
-	uint8_t fixed[XKV_OP] = { r->opcode, r->status, r->value ? XKV_HAS_VALUE : 0, 0 };
+	uint8_t fixed[XKV_OP] = { r->opcode, r->status, r->value ? XKV_HAS_VALUE : 0, r->index };
 
 	put_be(fixed + 4, 4, r->value_len);
 	put_be(fixed + 8, 8, r->ttl);

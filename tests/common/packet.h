@@ -91,6 +91,7 @@ struct result {
 	const void *value;
 	size_t value_len;
 	uint64_t ttl, version;
+	uint8_t index; /* in the reply to an ATOMIC datagram that was not done */
 };
 
 /* Begins a request; `token` has XKV_TOKEN_BYTES or is NULL. */

@@ -407,6 +407,8 @@ unsigned int bed_drain(struct bed *b, struct store_ctx *ctx, unsigned int class,
 void bed_counters(const struct bed *b, uint64_t sum[XKV_COUNTER_COUNT])
 {
 	memset(sum, 0, XKV_COUNTER_COUNT * sizeof(*sum));
+	if (b->st)
+		counters_settle(b->st);
 	for (uint32_t frontend = 0; frontend < XKV_FRONTENDS; frontend++) {
 		if (bpf_map_lookup_elem(b->bpf.map[BPF_COUNTERS], &frontend, b->each_cpu))
 			return;

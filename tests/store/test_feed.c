@@ -211,6 +211,32 @@ static void test_transaction(void **state)
 	holds_text("old", "3");
 }
 
+/* The operations of an ATOMIC datagram. */
+static void test_atomic_datagram(void **state)
+{
+	struct operation set = { .opcode = XKV_OP_SET, TEXT("a"), .value = "1", .value_len = 1 };
+	struct operation incr_b = incr("b", 1, 5);
+	struct payload req;
+	struct reply r;
+
+	(void)state;
+	for (enum frontend f = DRIVER; f < FRONTENDS; f++) {
+		begin(&req, next_id++, 0);
+		req.byte[3] |= XKV_F_ATOMIC;
+		request_add(&req, &set);
+		request_add(&req, &incr_b);
+		ask(f, &req, &r);
+		assert_int_equal(r.status, XKV_OK);
+		assert_int_equal(r.count, 2);
+		next_has(f ? XKV_CHANGE_OVERWRITE : XKV_CHANGE_CREATE, "a", "1", 1);
+		assert_true(got.more);
+		next_has(f ? XKV_CHANGE_OVERWRITE : XKV_CHANGE_CREATE, "b", f ? "10" : "5",
+			 f ? 2 : 1);
+		assert_false(got.more);
+		nothing_more();
+	}
+}
+
 /* One that is made when nobody listens any more writes nowhere. */
 static void test_transaction_without_readers(void **state)
 {
@@ -694,6 +720,7 @@ int main(int argc, char **argv)
 		TEST(test_each_change),
 		TEST(test_expiry_and_eviction),
 		TEST(test_transaction),
+		TEST(test_atomic_datagram),
 		TEST(test_transaction_without_readers),
 		TEST(test_full_ring),
 		TEST(test_two_readers),

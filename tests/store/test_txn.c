@@ -885,6 +885,179 @@ static void test_single_operations_beside(void **state)
 	account();
 }
 
+/* ---- without changes -------------------------------------------------------------- */
+
+/* A transaction that only reads is validated without a lock, while at most one key is absent. */
+static void test_reads_alone(void **state)
+{
+	struct xkv_bucket *b = bed_bucket(&bed, "none", 4);
+	struct store_entry e;
+
+	(void)state;
+	put_text("a", "1");
+	put_text("c", "1");
+	for (int absent = 0; absent < 3; absent++) {
+		txn();
+		sees("a", "1");
+		sees("c", "1");
+		if (absent > 0)
+			assert_int_equal(store_get(bed.ctx, "none", 4, &e), -ENOENT);
+		if (absent > 1)
+			assert_int_equal(store_get(bed.ctx, "never", 5, &e), -ENOENT);
+		b->head |= XKV_BUCKET_LOCK;
+		assert_int_equal(commit(), absent < 2 ? 0 : -EBUSY);
+		b->head &= ~XKV_BUCKET_LOCK;
+	}
+	txn();
+	sees("a", "1");
+	assert_int_equal(store_get(bed.ctx, "none", 4, &e), -ENOENT);
+	other_sets("none", "1");
+	assert_int_equal(commit(), -ECANCELED);
+	txn();
+	sees("a", "1");
+	sees("none", "1");
+	del("c");
+	other_sets("a", "1");
+	assert_int_equal(commit(), -ECANCELED);
+	holds_text("c", "1");
+}
+
+/* In turns `one` exists and `two`, and `x` says which. */
+static void *alternate(void *arg)
+{
+	struct store_ctx *ctx = store_ctx_get(bed.st);
+	unsigned int *done = arg;
+
+	while (ctx && !stop) {
+		for (int second = 0; second < 2; second++) {
+			if (store_txn_begin(ctx) ||
+			    store_set(ctx, second ? "two" : "one", 3, "1", 1, 0, 0, 0, NULL))
+				break;
+			store_delete(ctx, second ? "one" : "two", 3, NULL);
+			store_set(ctx, "x", 1, second ? "2" : "1", 1, 0, 0, 0, NULL);
+			*done += !store_txn_commit(ctx);
+		}
+	}
+	store_ctx_put(ctx);
+	return NULL;
+}
+
+static bool there(const char *key)
+{
+	struct store_entry e;
+
+	return !store_get(bed.ctx, key, strlen(key), &e);
+}
+
+/* Exactly one of two keys exists at any time, and another key says which: readers see that. */
+static void test_reads_beside_transactions(void **state)
+{
+	unsigned int done = 0, seen = 0;
+	struct store_entry e;
+	pthread_t thread;
+	bool one, two;
+	char x;
+
+	(void)state;
+	put_text("one", "1");
+	put_text("x", "1");
+	stop = false;
+	assert_int_equal(pthread_create(&thread, NULL, alternate, &done), 0);
+	for (unsigned int i = 0; i < 20000 || seen < 2000; i++) {
+		txn();
+		one = i % 3 == 1 ? false : there("one");
+		two = i % 3 == 2 ? false : there("two");
+		if (store_get(bed.ctx, "x", 1, &e)) {
+			store_txn_abort(bed.ctx);
+			continue;
+		}
+		x = *(const char *)e.value;
+		if (commit())
+			continue;
+		seen++;
+		if (i % 3 != 1)
+			assert_int_equal(one, x == '1');
+		if (i % 3 != 2)
+			assert_int_equal(two, x == '2');
+	}
+	stop = true;
+	pthread_join(thread, NULL);
+	assert_true(done > 0);
+	account();
+}
+
+/* ---- slots in hand ------------------------------------------------------------------ */
+
+static unsigned int in_hand(void)
+{
+	unsigned int slots = 0;
+
+	for (unsigned int i = 0; i < XKV_TXN_MAX; i++)
+		slots += bed.st->txn_key[i].prefilled != 0;
+	return slots;
+}
+
+/* What one transaction leaves is used by the next, if it fits; and belongs to nobody twice. */
+static void test_slots_in_hand(void **state)
+{
+	uint64_t ref;
+
+	(void)state;
+	put_text("a", "1");
+	txn();
+	set("a", "2");
+	ref = bed_ref(&bed, bed_slot(&bed, "a", 1));
+	assert_int_equal(commit(), 0);
+	assert_int_equal(bed.st->txn_key[0].prefilled, ref); /* which the entry has left */
+	account();
+	txn();
+	set("a", "3");
+	assert_int_equal(commit(), 0);
+	assert_int_equal(bed_ref(&bed, bed_slot(&bed, "a", 1)), ref);
+	for (size_t len = 100; len <= 100000; len *= 10) { /* of other classes, and a large one */
+		txn();
+		assert_int_equal(store_set(bed.ctx, "a", 1, zeros, len, 0, 0, 0, NULL), 0);
+		set("new", "1");
+		assert_int_equal(commit(), 0);
+		assert_int_equal(entry_of("a", 1).value_len, len);
+		holds_text("new", "1");
+		account();
+	}
+	txn();
+	write_many();
+	assert_int_equal(commit(), 0);
+	assert_in_range(in_hand(), 1, XKV_TXN_HAND);
+	account();
+}
+
+/* A span is emptied though one of its slots is in hand; and the next xkvd frees what is left. */
+static void test_hand_is_given_back(void **state)
+{
+	uint64_t ref;
+	struct span s;
+
+	(void)state;
+	put_text("a", "1");
+	txn();
+	set("a", "2");
+	assert_int_equal(commit(), 0);
+	ref = bed.st->txn_key[0].prefilled;
+	assert_true(span_of_ref(bed.st, ref, &s));
+	assert_true(drain_begin(bed.st, &s));
+	for (int tries = 0; tries < 10 && span_of_ref(bed.st, ref, &s); tries++)
+		drain_run(bed.ctx);
+	assert_false(span_of_ref(bed.st, ref, &s));
+	holds_text("a", "2");
+	account();
+	txn();
+	set("a", "3");
+	assert_int_equal(commit(), 0);
+	assert_true(in_hand() > 0);
+	assert_null(bed_adopt(&bed));
+	assert_int_equal(in_hand(), 0);
+	account();
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -915,6 +1088,10 @@ int main(int argc, char *argv[])
 		CASE(test_memory_runs_out),
 		CASE(test_killed_with_slots),
 		CASE(test_side_by_side),
+		CASE(test_reads_alone),
+		CASE(test_reads_beside_transactions),
+		CASE(test_slots_in_hand),
+		CASE(test_hand_is_given_back),
 		CASE(test_single_operations_beside),
 		cmocka_unit_test_setup_teardown(test_single_operations_beside, setup_short_index,
 						ask_begin),

@@ -68,6 +68,29 @@ def test_numbers(daemon):
     xkv(daemon, "incr", "text", code=4)
 
 
+def test_atomic(daemon):
+    xkv(daemon, "mset", "from", "100", "to", "7", "rate", "x")
+    xkv(daemon, "del", "new", "none", code=1)
+    version = json.loads(xkv(daemon, "--json", "get", "rate"))["version"]
+    assert xkv(daemon, "atomic", "incr from -5", "incr to 5", f"check rate {version}",
+               "set new 'two words' EX 100", "get rate", "get none") == "95\n12\nOK\nOK\nx\n\n"
+    assert xkv(daemon, "get", "new") == "two words\n"
+
+
+def test_atomic_all_or_nothing(daemon):
+    xkv(daemon, "mset", "from", "100", "to", "7", "word", "x")
+    for last, why, code in (("check to 2", "does not hold", 1), ("set to 1 NX", "condition", 1),
+                            ("set none 1 CAS 2", "no such key", 1),
+                            ("incr word", "not an integer", 4), ("get from", "malformed", 4)):
+        done = daemon.cli("atomic", "incr from", last, check=False)
+        assert done.returncode == code and why in done.stderr and "command 2" in done.stderr, done
+        assert xkv(daemon, "get", "from") == "100\n"
+    for words in (["ping"], ["get"], ["incr a b"], ["expire a 0"], ["set a 1 EX"], ["'"],
+                  ["check a b"], ["set a 1 NX XX"]):
+        assert daemon.cli("atomic", *words, check=False).returncode == 2, words
+    assert json.loads(xkv(daemon, "--json", "atomic", "decr from 10"))["number"] == 90
+
+
 def test_append(daemon, tmp_path):
     xkv(daemon, "del", "a", code=1)
     assert xkv(daemon, "append", "a", "one") == "3\n"

@@ -360,11 +360,83 @@ static void test_threads(void **state)
 	stop();
 }
 
+/* ---- transactions ----------------------------------------------------- */
+
+/* Nothing was done, because of operation `index`. */
+static void abort_at(struct fake *f, const struct datagram *req, unsigned int opcode,
+		     unsigned int status, unsigned int index, size_t len)
+{
+	reply_begin(&f->reply, req);
+	reply_result(&f->reply, opcode, status, NULL, len);
+	header(&f->reply)->status = XKV_ABORTED;
+	f->reply.byte[sizeof(struct xkv_hdr) + 3] = (uint8_t)index;
+	send_bytes(f, &f->reply);
+}
+
+/* Is busy, then wants a request of 200 bytes, and then does all of it. */
+static void handle_transaction(struct fake *f, const struct datagram *req)
+{
+	assert_true(req->byte[3] & XKV_F_ATOMIC);
+	if (!f->limit++)
+		abort_at(f, req, XKV_OP_SET, XKV_BUSY, 0, 0);
+	else if (req->len < 200)
+		abort_at(f, req, XKV_OP_GET, XKV_PAD, 2, 200);
+	else
+		answer(f, req);
+}
+
+/* Results that an aborted transaction cannot have. */
+static void handle_nonsense(struct fake *f, const struct datagram *req)
+{
+	abort_at(f, req, XKV_OP_GET, XKV_NOT_STORED, 3, 0);
+	abort_at(f, req, XKV_OP_SET, XKV_NOT_STORED, 1, 0);
+	abort_at(f, req, XKV_OP_GET, XKV_OK, 1, 0);
+	abort_at(f, req, XKV_OP_GET, XKV_PAD, 1, 8);
+}
+
+static void test_atomic(void **state)
+{
+	struct xkv_options opts = { .timeout_ms = 20000, .retry_ms = 20000, .once = -1 };
+	struct xkv_options hasty = { .timeout_ms = 300, .once = -1 };
+	struct xkv_cmd cmds[48 + 1] = {
+		{ .command = XKV_CMD_SET, .key = "a", .key_len = 1, .value = "1", .value_len = 1 },
+		{ .command = XKV_CMD_GET, .key = "b", .key_len = 1 },
+		{ .command = XKV_CMD_GET, .key = "c", .key_len = 1 },
+	};
+	size_t failed = 7;
+	struct xkv *h;
+
+	(void)state;
+	start(handle_transaction);
+	h = open_with(&opts);
+	assert_int_equal(0, xkv_atomic(h, cmds, 3, &failed));
+	assert_int_equal(3, atomic_load(&server.received));
+	assert_int_equal(7, failed);
+	assert_value(&cmds[1].reply, "bb");
+	assert_value(&cmds[2].reply, "cc");
+	assert_int_equal(XKV_E_INVALID, xkv_atomic(h, cmds, 0, NULL));
+	assert_int_equal(XKV_E_INVALID, xkv_atomic(h, cmds, 49, NULL));
+	cmds[0].value = server.first.byte; /* any */
+	cmds[0].value_len = xkv_value_max(h, 1);
+	assert_int_equal(XKV_E_TOO_LARGE, xkv_atomic(h, cmds, 2, NULL));
+	cmds[0] = (struct xkv_cmd){ .command = XKV_CMD_PING };
+	assert_int_equal(XKV_E_INVALID, xkv_atomic(h, cmds, 2, NULL));
+	cmds[0] = (struct xkv_cmd){ .command = XKV_CMD_CHECK, .key = "a", .key_len = 1 };
+	assert_int_equal(XKV_E_INVALID, xkv_batch(h, cmds, 2));
+	assert_int_equal(3, atomic_load(&server.received));
+	close_once(h);
+	start(handle_nonsense);
+	h = open_with(&hasty);
+	assert_int_equal(XKV_E_PROTOCOL, xkv_atomic(h, cmds, 3, &failed));
+	assert_int_equal(XKV_E_PROTOCOL, cmds[2].reply.status);
+	close_once(h);
+}
+
 static void test_strerror(void **state)
 {
 	(void)state;
 	assert_string_equal("success", xkv_strerror(0));
-	for (int e = XKV_E_READ_ONLY; e <= XKV_E_MISS; e++)
+	for (int e = XKV_E_ABORTED; e <= XKV_E_MISS; e++)
 		assert_string_not_equal("unknown error", xkv_strerror(e));
 	for (int e = XKV_E_SYSTEM; e <= XKV_E_TIMEOUT; e++)
 		assert_string_not_equal("unknown error", xkv_strerror(e));
@@ -378,7 +450,8 @@ int main(void)
 		cmocka_unit_test(test_scan_padded), cmocka_unit_test(test_ipv6),
 		cmocka_unit_test(test_name),	    cmocka_unit_test(test_open_errors),
 		cmocka_unit_test(test_arguments),   cmocka_unit_test(test_token),
-		cmocka_unit_test(test_threads),	    cmocka_unit_test(test_strerror),
+		cmocka_unit_test(test_threads),	    cmocka_unit_test(test_atomic),
+		cmocka_unit_test(test_strerror),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

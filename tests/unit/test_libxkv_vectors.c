@@ -60,15 +60,17 @@ static size_t commands_of(const struct datagram *req, struct xkv_cmd *cmds)
 	struct found o;
 
 	if (req->len < sizeof(*hdr) || be16toh(hdr->magic) != XKV_MAGIC ||
-	    hdr->version != XKV_VERSION || (hdr->flags & ~(XKV_F_TOKEN | XKV_F_ONCE)) ||
-	    hdr->status || be16toh(hdr->length) != req->len)
+	    hdr->version != XKV_VERSION ||
+	    (hdr->flags & ~(XKV_F_TOKEN | XKV_F_ONCE | XKV_F_ATOMIC)) || hdr->status ||
+	    be16toh(hdr->length) != req->len)
 		return 0;
 	if ((hdr->flags & XKV_F_ONCE) &&
 	    zeros(req->byte + session_at(req->byte), XKV_SESSION_BYTES))
 		return 0;
 	for (at = ops_at(req->byte); at < req->len; n++) {
 		if (!read_op(req->byte, req->len, &at, &o) || o.op.opcode < XKV_OP_PING ||
-		    o.op.opcode > XKV_OP_TOUCH)
+		    (o.op.opcode > XKV_OP_TOUCH &&
+		     !(o.op.opcode == XKV_OP_CHECK && hdr->flags & XKV_F_ATOMIC)))
 			return 0;
 		cmds[n] = (struct xkv_cmd){ .command = o.op.opcode,
 					    .flags = o.op.flags,
@@ -196,6 +198,32 @@ static void run_whole(const struct vector *v, const struct datagram *req, struct
 	xkv_close(h);
 }
 
+/* The same for a transaction: all is done, or the result tells which command was not. */
+static void run_atomic(const struct vector *v, const struct datagram *req, struct xkv_cmd *cmds,
+		       size_t n)
+{
+	struct xkv *h = open_for(v, req);
+	struct datagram reply = { 0 };
+	size_t failed = n, at = sizeof(struct xkv_hdr);
+	int err;
+
+	reply.len = fill(reply.byte, &v->reply);
+	err = xkv_atomic(h, cmds, n, &failed);
+	assert_int_equal(1, atomic_load(&server.received));
+	assert_int_equal(req->len, server.first.len);
+	same_request(req, &server.first);
+	assert_int_equal(-(int)header(&reply)->status, err);
+	if (!err) {
+		assert_int_equal(n, check_results(&reply, cmds));
+	} else {
+		assert_int_equal(reply.byte[at + 3], failed);
+		check_result(&reply, &at, &cmds[failed].reply);
+		for (size_t i = 0; i < n; i++)
+			assert_true(i == failed || cmds[i].reply.status == XKV_E_ABORTED);
+	}
+	xkv_close(h);
+}
+
 static bool refuses(const struct vector_bytes *reply)
 {
 	return reply->len == 40 &&
@@ -236,7 +264,7 @@ static void run_error(const struct vector *v, const struct datagram *req)
 }
 
 struct vector_sums {
-	unsigned int whole, refused, errors, scans;
+	unsigned int whole, refused, errors, scans, atomic;
 };
 
 /* Keys that can be counted up to, the first included, if that are less than `most`. */
@@ -292,6 +320,11 @@ static void run_vector(const struct vector *v, struct vector_sums *sums)
 
 	req.len = fill(req.byte, &v->request);
 	n = commands_of(&req, cmds);
+	if (n && req.byte[3] & XKV_F_ATOMIC) {
+		run_atomic(v, &req, cmds, n);
+		sums->atomic++;
+		return;
+	}
 	if (n && refuses(&v->reply)) {
 		run_refused(v, &req, cmds, n);
 		sums->refused++;
@@ -327,10 +360,10 @@ static void test_vectors(void **state)
 	stop();
 	vectors_close(&f);
 	print_message("vectors: %u built and understood, %u refused before sending, %u errors, "
-		      "%u scans\n",
-		      sums.whole, sums.refused, sums.errors, sums.scans);
+		      "%u scans, %u transactions\n",
+		      sums.whole, sums.refused, sums.errors, sums.scans, sums.atomic);
 	assert_true(sums.whole >= 110 && sums.refused >= 30 && sums.errors >= 40 &&
-		    sums.scans >= 10);
+		    sums.scans >= 10 && sums.atomic >= 9);
 }
 
 int main(void)

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Look-ups in mapped memory.  The steps, and the order of the loads, are those of find() and
+ * op_get() in bpf/store.bpf.h and bpf/ops.bpf.h, where the reasons are.  The pages are held from
+ * the first load of the index to the last of the slot: so no unit gets slots of another size and
+ * no page is unmapped meanwhile, as the grace period prevents it for XDP.
+ */
+#include "lookup.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "impl.h"
+
+#define TRIES 4 /* as in BPF; then the engine has to do it */
+
+/* A key, and the entry that was found. */
+struct search {
+	struct store *st;
+	uint64_t fingerprint;
+	uint32_t key_len;
+	uint64_t ref, seq;
+	struct xkv_slot *slot;
+	const uint64_t *key; /* padded with zeros */
+};
+
+static uint64_t load(const __u64 *word)
+{
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+/* Is *word, after all loads so far, still what it was? */
+static bool still(const __u64 *word, uint64_t was)
+{
+	atomic_thread_fence(memory_order_acquire);
+	return __atomic_load_n(word, __ATOMIC_RELAXED) == was;
+}
+
+static struct search search_for(struct store *st, const uint64_t *key, size_t key_len)
+{
+	uint64_t hash = hash_key(key, (uint32_t)key_len, &st->secrets->hash);
+
+	return (struct search){ .st = st,
+				.fingerprint = hash & st->cfg->fingerprint_mask,
+				.key = key,
+				.key_len = (uint32_t)key_len };
+}
+
+/* ---- finding the slot ------------------------------------------------------ */
+
+enum match { MATCH_OTHER, MATCH_SAME, MATCH_UNSTABLE };
+
+static bool holds_key(const struct search *s, const struct xkv_slot *slot)
+{
+	const uint64_t *key = (const uint64_t *)(slot + 1);
+
+	if (slot->key_len != s->key_len)
+		return false;
+	for (uint32_t i = 0; i * 8 < s->key_len; i++)
+		if (key[i] != s->key[i])
+			return false;
+	return true;
+}
+
+/* Does the slot of the index entry at `place` hold the key?  SAME sets ref, seq and slot. */
+static enum match slot_match(struct search *s, const __u64 *place, uint64_t entry)
+{
+	struct xkv_slot *slot = slot_of(s->st, entry);
+	uint64_t seq;
+	bool same;
+
+	if (!slot)
+		return MATCH_UNSTABLE;
+	seq = load(&slot->seq);
+	if (seq & 1)
+		return MATCH_UNSTABLE;
+	same = holds_key(s, slot);
+	if (!same && !still(place, entry))
+		return MATCH_UNSTABLE; /* the key may have moved, and its slot been reused */
+	if (!still(&slot->seq, seq))
+		return MATCH_UNSTABLE;
+	if (!same)
+		return MATCH_OTHER;
+	s->ref = entry & XKV_REF_MASK;
+	s->seq = seq;
+	s->slot = slot;
+	return MATCH_SAME;
+}
+
+static enum match bucket_match(struct search *s, const struct xkv_bucket *b)
+{
+	enum match match, all = MATCH_OTHER;
+
+	for (int way = 0; way < XKV_WAYS; way++) {
+		uint64_t entry = load(&b->entry[way]);
+
+		if (XKV_TAG(entry ^ s->fingerprint) || !entry)
+			continue;
+		match = slot_match(s, &b->entry[way], entry);
+		if (match == MATCH_SAME)
+			return match;
+		if (match == MATCH_UNSTABLE)
+			all = match;
+	}
+	return all;
+}
+
+/* The same for the overflow buckets, from the one that a head refers to. */
+static enum match chain_match(struct search *s, uint64_t head)
+{
+	enum match match, all = MATCH_OTHER;
+
+	for (int i = 0; i < XKV_CHAIN_MAX && (head & XKV_REF_MASK); i++) {
+		const struct xkv_chain *chain = (const struct xkv_chain *)slot_of(s->st, head);
+
+		if (!chain)
+			return MATCH_UNSTABLE;
+		head = load(&chain->bucket.head);
+		match = bucket_match(s, &chain->bucket);
+		if (match == MATCH_SAME)
+			return match;
+		if (match == MATCH_UNSTABLE)
+			all = match;
+	}
+	return all;
+}
+
+/* Finds the slot of the key: 0, -ENOENT, or -EAGAIN. */
+static int find(struct search *s)
+{
+	const struct xkv_bucket *home = &s->st->index[s->fingerprint & s->st->cfg->bucket_mask];
+	enum match match, behind;
+	uint64_t head, now;
+
+	for (int i = 0; i < TRIES; i++) {
+		head = load(&home->head);
+		match = bucket_match(s, home);
+		if (match == MATCH_SAME)
+			return 0;
+		behind = chain_match(s, head);
+		atomic_thread_fence(memory_order_acquire);
+		now = __atomic_load_n(&home->head, __ATOMIC_RELAXED);
+		/* data from a bucket that was unlinked meanwhile is invalid */
+		if ((now ^ head) & XKV_BUCKET_COUNT)
+			continue;
+		if (behind == MATCH_SAME)
+			return 0;
+		if (match == MATCH_OTHER && behind == MATCH_OTHER)
+			return -ENOENT;
+	}
+	return -EAGAIN;
+}
+
+/* ---- reading the entry ----------------------------------------------------- */
+
+/* By the clock that BPF reads, so both front ends agree on what has expired. */
+static bool has_expired(const struct store *st, uint64_t expire_ms)
+{
+	struct timespec now;
+
+	if (!expire_ms)
+		return false;
+	clock_gettime(CLOCK_TAI, &now);
+	return expire_ms <= (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000 -
+				    __atomic_load_n(&st->cfg->tai_offset_ms, __ATOMIC_RELAXED);
+}
+
+/*
+ * Reads the entry that was found, with its value to `value` if that is not NULL.  0, -ENOENT (it
+ * has expired), or -EAGAIN (it was changed).
+ */
+static int read_found(const struct search *s, void *value, struct store_entry *out)
+{
+	const struct xkv_slot *slot = s->slot;
+	uint32_t len = slot->value_len, class = slot->class;
+	uint64_t expire_ms = slot->expire_ms;
+
+	if (value) {
+		if (!slot_lengths_fit(s->st, s->ref, class, s->key_len, len))
+			return -EAGAIN;
+		memcpy(value, (const char *)(slot + 1) + XKV_PADDED(s->key_len), len);
+	}
+	if (!still(&slot->seq, s->seq))
+		return -EAGAIN;
+	if (has_expired(s->st, expire_ms))
+		return -ENOENT;
+	*out = (struct store_entry){ .value = value,
+				     .value_len = value ? len : 0,
+				     .expire_ms = expire_ms,
+				     .version = s->seq };
+	return 0;
+}
+
+/* Finds and reads.  The caller holds the pages. */
+static int find_and_read(struct search *s, void *value, struct store_entry *out)
+{
+	int ret = -EAGAIN;
+
+	for (int i = 0; i < TRIES && ret == -EAGAIN; i++) {
+		ret = find(s);
+		if (!ret)
+			ret = read_found(s, value, out);
+	}
+	return ret;
+}
+
+/*
+ * The only field of a live entry that xkvd writes.  By now the slot may be free, or another
+ * entry's: then that one looks used.
+ */
+static void mark_access(const struct store *st, struct xkv_slot *slot)
+{
+	uint16_t old = __atomic_load_n(&slot->access, __ATOMIC_RELAXED);
+	uint16_t new = xkv_access_used(st->cfg->track, old, st->cfg->access);
+
+	if (new != old)
+		__atomic_store_n(&slot->access, new, __ATOMIC_RELAXED);
+}
+
+/* Only the thread of the context writes them; see lookups_uncounted(). */
+static void count_one(_Atomic uint64_t *counter)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+}
+
+int lookup(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
+{
+	struct xkv_request *rq = ctx->request; /* has the countdown to the next sample */
+	int64_t left = rq->hot_left - (int64_t)ctx->st->cfg->hot_step;
+	void *value = op->opcode == XKV_OP_GET ? large_buffer(ctx) : NULL;
+	uint64_t key[XKV_HASH_WORDS];
+	struct search s;
+	int ret;
+
+	*out = (struct store_entry){ 0 };
+	/* the engine records samples, in a map that has no mapping */
+	if (left <= 0 || (op->opcode == XKV_OP_GET && !value))
+		return -EAGAIN;
+	key[(op->key_len - 1) / 8] = 0;
+	memcpy(key, op->key, op->key_len);
+	s = search_for(ctx->st, key, op->key_len);
+	pages_hold(ctx->st);
+	ret = find_and_read(&s, value, out);
+	if (!ret && op->opcode != XKV_OP_TTL)
+		mark_access(ctx->st, s.slot);
+	pages_release(ctx->st);
+	if (ret == -EAGAIN)
+		return ret;
+	rq->hot_left = left;
+	count_one(ret ? &ctx->misses : &ctx->hits);
+	return ret;
+}
+
+int lookup_version(struct store *st, const uint64_t *key, size_t key_len, uint64_t *version)
+{
+	struct search s = search_for(st, key, key_len);
+	struct store_entry now;
+	int ret;
+
+	pages_hold(st);
+	ret = find_and_read(&s, NULL, &now);
+	pages_release(st);
+	*version = ret ? 0 : now.version;
+	return ret == -EAGAIN ? ret : 0;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Look-ups without a BPF program: xkvd reads index and slots through mapped memory, by the rules
+ * for all readers (docs/design.md, "Look-ups in user space").  What is contended is left to the
+ * engine, which waits for others.
+ *
+ * A context is used by one thread at a time.  Functions take pages_lock, for reading.
+ */
+#ifndef XKV_STORE_LOOKUP_H
+#define XKV_STORE_LOOKUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "store.h"
+
+static inline bool lookup_takes(const struct store_op *op)
+{
+	return op->opcode == XKV_OP_GET || op->opcode == XKV_OP_TTL || op->opcode == XKV_OP_TOUCH;
+}
+
+/*
+ * Executes a GET, TTL or TOUCH with a valid key, as store_do().  0 and *out, whose value is in
+ * ctx->large; -ENOENT; or -EAGAIN: nothing was counted, the engine has to execute it.
+ */
+int lookup(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out);
+
+/*
+ * The version of a key, 0 if it does not exist; this is no use of the key.  0 or -EAGAIN.
+ * `key` is padded with zeros.
+ */
+int lookup_version(struct store *st, const uint64_t *key, size_t key_len, uint64_t *version);
+
+#endif
