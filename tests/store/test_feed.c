@@ -50,10 +50,20 @@ static struct feed_reader *listen_as(const char *name, bool resumes)
 	return r;
 }
 
-static int setup(void **state)
+/* Loading the programs takes seconds: one store for all cases. */
+static int begin_group(void **state)
 {
 	(void)state;
 	open_bed(MAX_KEYS);
+	return 0;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	bed_configure(&bed);
+	if (store_flush(bed.ctx))
+		return -1;
 	assert_true(bed_warm(&bed));
 	reader = listen_as("test", false);
 	return 0;
@@ -63,15 +73,14 @@ static int teardown(void **state)
 {
 	struct feed_change change;
 
+	(void)state;
 	while (reader && feed_next(reader, &change) > 0)
 		;
 	feed_close(reader);
 	reader = NULL;
-	if (bed.st) {
-		assert_false(bed.c->feed);
-		account();
-	}
-	return close_bed(state);
+	assert_false(bed.c->feed);
+	account();
+	return 0;
 }
 
 /* ---- expectations ---------------------------------------------------------- */
@@ -281,6 +290,15 @@ static uint64_t fill_ring(void)
 	return written;
 }
 
+/* Each of these waits as long as xkvd ever does: many seconds where the CPUs are busy. */
+static void nobody_makes_room(void)
+{
+	assert_int_equal(store_delete(bed.ctx, "key", 3, NULL), -EBUSY);
+	assert_int_equal(store_txn_begin(bed.ctx), 0);
+	assert_int_equal(store_delete(bed.ctx, "key", 3, NULL), 0);
+	assert_int_equal(store_txn_commit(bed.ctx), -EBUSY);
+}
+
 /* A change that finds no room goes up from XDP, waits in xkvd, and goes on when there is room. */
 static void test_full_ring(void **state)
 {
@@ -290,10 +308,8 @@ static void test_full_ring(void **state)
 	for (int lap = 0; lap < 3; lap++) {
 		written += fill_ring();
 		assert_true(written > XKV_FEED_BYTES / 2000);
-		assert_int_equal(store_delete(bed.ctx, "key", 3, NULL), -EBUSY);
-		assert_int_equal(store_txn_begin(bed.ctx), 0);
-		assert_int_equal(store_delete(bed.ctx, "key", 3, NULL), 0);
-		assert_int_equal(store_txn_commit(bed.ctx), -EBUSY);
+		if (!lap)
+			nobody_makes_room();
 		feed_load(bed.st, &unread, &refused);
 		assert_true(unread > XKV_FEED_BYTES - 200 && refused > 3);
 		while (feed_next(reader, &got) > 0) {
@@ -733,5 +749,5 @@ int main(int argc, char **argv)
 	};
 	int skip = bed_begin(argc, argv);
 
-	return skip ? skip : BOTH_WAYS("feed", tests, NULL);
+	return skip ? skip : BOTH_WAYS("feed", tests, begin_group);
 }
