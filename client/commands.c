@@ -689,8 +689,10 @@ static int atomic_parse(const struct cli *c, char *line, struct xkv_cmd *cmd)
 	const char *why;
 	int argc = words_split(line, &argv);
 
-	if (argc < 0)
+	if (argc < 0) {
+		free(argv);
 		return fail(c, EXIT_USAGE, "atomic: a quote is not closed");
+	}
 	for (size_t i = 0; argc && !a && i < ATOMIC_COMMANDS; i++)
 		if (strcasecmp(argv[0].data, atomic_commands[i].name) == 0)
 			a = &atomic_commands[i];

@@ -118,6 +118,7 @@ class Result:
     value_len: int  # for TOO_LARGE and PAD: of what could not be sent
     ttl: int
     version: int
+    index: int = 0  # of a transaction that was aborted: the operation that it is of
 
     @property
     def status_name(self) -> str:
@@ -153,8 +154,9 @@ def decode(data: bytes) -> Reply:
     at, results = HDR_LEN, []
     for _ in range(count):
         _need(at + RESULT_LEN <= length, f"{count} results do not fit {length} bytes")
-        opcode, st, rflags, zero, value_len, ttl, ver = _RESULT.unpack_from(data, at)
-        _need(rflags & ~CONST["HAS_VALUE"] == 0 and zero == 0, "result flags and zero byte")
+        opcode, st, rflags, index, value_len, ttl, ver = _RESULT.unpack_from(data, at)
+        _need(rflags & ~CONST["HAS_VALUE"] == 0, f"result flags {rflags:#x}")
+        _need(index == 0 or STATUS.get(status) == "ABORTED", f"index {index}")
         at += RESULT_LEN
         value = None
         if rflags & CONST["HAS_VALUE"]:
@@ -164,7 +166,7 @@ def decode(data: bytes) -> Reply:
             at += len(padded(value))
         elif st not in (CONST["TOO_LARGE"], CONST["PAD"]):
             _need(value_len == 0, f"value_len {value_len} without a value")
-        results.append(Result(opcode, st, value, value_len, ttl, ver))
+        results.append(Result(opcode, st, value, value_len, ttl, ver, index))
     _need(at == length, f"results end at {at}, length says {length}")
     return Reply(ident, status, count, length, results)
 
