@@ -116,22 +116,23 @@ __noinline int is_same_key(struct xkv_request *rq, __u32 one, __u32 other, __u32
 	return !differ;
 }
 
+/* Are two operations about the same key, and does one of them change it? */
+__noinline int atomic_collide(struct xkv_request *rq, __u32 one, __u32 other)
+{
+	struct xkv_txn_key *k = rq ? txn_key(rq, one) : NULL, *l = rq ? txn_key(rq, other) : NULL;
+
+	if (!rq || !k || !l || (k->action == XKV_TXN_CHECK && l->action == XKV_TXN_CHECK))
+		return false;
+	return k->fingerprint == l->fingerprint && k->key_len == l->key_len &&
+	       is_same_key(rq, k->key_off, l->key_off, k->key_len);
+}
+
 /* Is an earlier operation about the same key, and does one of the two change it? */
 __noinline int atomic_repeats(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL, *other;
-
-	if (!rq || !k)
-		return true;
-	for (__u32 i = 0; i < XKV_ATOMIC_MAX; i++) {
-		other = i < index ? txn_key(rq, i) : NULL;
-		if (!other)
-			break;
-		if ((k->action != XKV_TXN_CHECK || other->action != XKV_TXN_CHECK) &&
-		    k->fingerprint == other->fingerprint && k->key_len == other->key_len &&
-		    is_same_key(rq, k->key_off, other->key_off, k->key_len))
+	for (__u32 i = 0; i < XKV_ATOMIC_MAX && i < index; i++)
+		if (atomic_collide(rq, i, index))
 			return true;
-	}
 	return false;
 }
 
@@ -423,40 +424,34 @@ static __always_inline int atomic_room(struct xkv_request *rq)
 
 /* ---- reserve ------------------------------------------------------------- */
 
+/* Is the bucket of an operation locked, and is it the bucket of another one? */
+__noinline int atomic_share_bucket(struct xkv_request *rq, __u32 one, __u32 other)
+{
+	struct xkv_txn_key *k = rq ? txn_key(rq, one) : NULL, *l = rq ? txn_key(rq, other) : NULL;
+	struct xkv_config *cfg = config();
+
+	return k && l && cfg && (k->state & XKV_TXN_BUCKET) &&
+	       !((k->fingerprint ^ l->fingerprint) & cfg->bucket_mask);
+}
+
 /* Has an earlier operation locked the bucket of this one? */
 __noinline int atomic_has_bucket(struct xkv_request *rq, __u32 index)
 {
-	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL, *other;
-	struct xkv_config *cfg = config();
-
-	if (!k || !cfg)
-		return false;
-	for (__u32 i = 0; i < XKV_ATOMIC_MAX; i++) {
-		other = i < index ? txn_key(rq, i) : NULL;
-		if (!other)
-			break;
-		if ((other->state & XKV_TXN_BUCKET) &&
-		    !((other->fingerprint ^ k->fingerprint) & cfg->bucket_mask))
+	for (__u32 i = 0; i < XKV_ATOMIC_MAX && i < index; i++)
+		if (atomic_share_bucket(rq, i, index))
 			return true;
-	}
 	return false;
 }
 
 __noinline int atomic_reserve(struct xkv_request *rq, __u32 index)
 {
 	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
-	struct xkv_bucket *home;
 
 	if (!k)
 		return XKV_C_pass_busy;
 	if (!needs_bucket(k))
 		return XKV_TXN_DONE;
-	home = home_of(config(), k->fingerprint);
-	if (!home)
-		return XKV_C_pass_busy;
-	if (bucket_lock(home))
-		k->state |= XKV_TXN_BUCKET;
-	else if (!atomic_has_bucket(rq, index))
+	if (!txn_lock_bucket(k) && !atomic_has_bucket(rq, index))
 		return XKV_C_pass_busy;
 	return k->ref ? XKV_TXN_DONE : txn_reserve(rq, index);
 }

@@ -596,7 +596,7 @@ static __noinline int bulk_get(struct xdp_md *ctx, struct xkv_request *rq, struc
 	sum = write_header(&p, n->id, 1, length);
 	entry = write_entry((__u64 *)(p.udp + 1) + 2, p.end, rq, cfg, slot, n->key_len, value_len,
 			    expire_ms, XKV_OP_GET, seq);
-	if (entry == GONE)
+	if (entry == GONE || !bulk_locate(ctx, &p))
 		return CONTINUE;
 	swap_headers(&p, n->address_sum, length, sum + entry);
 	count_many(XKV_C_get_hits, 1);

@@ -221,7 +221,7 @@ __noinline int fast_get(struct xdp_md *ctx, struct xkv_request *rq)
 		return CONTINUE;
 	slot = fast_find(rq, cfg);
 	length = slot ? read_slot(ctx, rq, cfg, slot, &p, &sum) : 0;
-	if (!length)
+	if (!length || locate(ctx, rq, &p) != CONTINUE)
 		return CONTINUE;
 	swap_headers(&p, rq->address_sum, length, sum);
 	count(rq, XKV_C_get_hits);

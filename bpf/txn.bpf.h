@@ -196,12 +196,22 @@ __noinline int txn_reserve(struct xkv_request *rq, __u32 index)
 	return outcome;
 }
 
+/* Locks the bucket of a key.  False: somebody else has locked it, or an earlier key has. */
+__noinline int txn_lock_bucket(struct xkv_txn_key *k)
+{
+	struct xkv_bucket *home = k ? home_of(config(), k->fingerprint) : NULL;
+
+	if (!home || !bucket_lock(home))
+		return false;
+	k->state |= XKV_TXN_BUCKET;
+	return true;
+}
+
 static int txn_reserve_one(__u32 index, struct xkv_txn_args *args)
 {
 	struct xkv_request *rq = txn_request(args);
 	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	struct xkv_config *cfg = config();
-	struct xkv_bucket *home;
 	__u32 bucket;
 
 	if (!k || !cfg || !rq)
@@ -210,12 +220,10 @@ static int txn_reserve_one(__u32 index, struct xkv_txn_args *args)
 		return 0;
 	bucket = k->fingerprint & cfg->bucket_mask;
 	if (args->bucket != bucket) {
-		home = home_of(cfg, k->fingerprint);
-		if (!home || !bucket_lock(home)) {
+		if (!txn_lock_bucket(k)) {
 			args->outcome = XKV_C_pass_busy;
 			return 1;
 		}
-		k->state |= XKV_TXN_BUCKET;
 		args->bucket = bucket;
 	}
 	if (k->ref)
