@@ -5,9 +5,9 @@
  *
  * The thread never waits for the loop.  The only lock that both take is held for the exchange of
  * two queues.  If the queue is full, the thread goes on reading, and the changes are lost, which
- * listener_gap() tells.  So a command that waits in the loop for room in the feed's ring never waits
- * for the loop itself, however full the queue is; and changes by XDP do not wait for a loop that is
- * busy with a long script.
+ * listener_gap() tells.  So a command that waits in the loop for room in the ring of the feed never
+ * waits for the loop itself, however full the queue is; and changes by XDP do not wait for a loop
+ * that is busy with a long script.
  *
  * What opens and closes a listener, and calls listener_next(), is one thread.
  */
