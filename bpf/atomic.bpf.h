@@ -504,6 +504,8 @@ __noinline int atomic_apply(struct xkv_request *rq, __u32 index)
 		return XKV_TXN_DONE;
 	r = (struct xkv_result *)&OUT(rq, k->result_off);
 	op = operation_of(rq, k);
+	rq->opcode = op->opcode; /* for the change feed */
+	rq->op_flags = op->flags;
 	if (k->action == XKV_TXN_WRITE)
 		atomic_overwrite(rq, index);
 	else

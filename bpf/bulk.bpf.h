@@ -631,6 +631,8 @@ static __always_inline __u64 bulk_write(struct packet *p, const struct xkv_note 
 		unlock(slot, seq);
 		return 0;
 	}
+	change.opcode = XKV_OP_SET;
+	change_replaces(&change, slot->expire_ms);
 	slot->expire_ms = 0;
 	slot->value_len = n->value_len;
 	copy_from_request(p, n, slot);

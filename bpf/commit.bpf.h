@@ -28,6 +28,8 @@ struct change {
 	struct xkv_slot *slot; /* of one that is removed, before */
 	__u64 record;	       /* its position in the feed, 0 = nobody listens */
 	__u64 frees;	       /* slot that is given back when the record has been read, or 0 */
+	__u32 opcode;	       /* 0 = that of the request, with its flags */
+	__u32 flags;	       /* XKV_FEED_GONE, of the record */
 };
 
 /* Who is told of changes: the feed, except in a test (tests/packet/commits.bpf.c). */
@@ -46,11 +48,24 @@ static __always_inline bool listener_prepare(struct change *c, __u32 value_len)
 	return c->record;
 }
 
+/* What the record says of the cause.  The fast path does not fill in the request's opcode. */
+static __always_inline __u64 change_cause(const struct change *c)
+{
+	const struct xkv_request *rq = c->rq;
+
+	if (c->opcode)
+		return feed_cause(c->opcode, 0, 0);
+	return feed_cause(rq->cause ? rq->cause : rq->opcode, rq->op_flags & 0xff, rq->origin);
+}
+
 static __always_inline void listener_commit(const struct change *c, __u64 version)
 {
-	if (c->record)
-		feed_write(c->record, c->ref, version,
-			   feed_kind(c->what, c->record, FRONTEND(c->rq)), c->frees);
+	__u64 kind;
+
+	if (!c->record)
+		return;
+	kind = feed_kind(c->what, c->record, FRONTEND(c->rq)) | c->flags << 8;
+	feed_write(c->record, c->ref, version, kind | change_cause(c), c->frees);
 }
 
 static __always_inline void listener_cancel(const struct change *c)
@@ -89,7 +104,7 @@ static __always_inline bool change_prepare(struct change *c, struct xkv_request 
 					   enum xkv_change what, __u64 ref, struct xkv_slot *slot,
 					   __u32 value_len)
 {
-	*c = (struct change){ rq, what, ref, slot, 0, 0 };
+	*c = (struct change){ .rq = rq, .what = what, .ref = ref, .slot = slot };
 	return listener_prepare(c, value_len);
 }
 
@@ -141,7 +156,7 @@ static __always_inline bool move_prepare(struct change *c, struct xkv_request *r
 {
 	struct xkv_config *cfg = config();
 
-	*c = (struct change){ rq, XKV_FEED_MOVE, rq->ref, old, 0, 0 };
+	*c = (struct change){ .rq = rq, .what = XKV_FEED_MOVE, .ref = rq->ref, .slot = old };
 	if (!cfg || !cfg->feed || old->value_len <= XKV_FEED_INLINE)
 		return true;
 	c->record = feed_reserve(feed_bytes(XKV_FEED_MOVE, 0, 0));

@@ -243,6 +243,8 @@ static __always_inline bool write_slot(struct xkv_request *rq, struct xkv_config
 		unlock(slot, rq->seq);
 		return false;
 	}
+	change.opcode = XKV_OP_SET;
+	change_replaces(&change, slot->expire_ms);
 	slot->expire_ms = 0;
 	slot->value_len = rq->value_len;
 	copy_value(rq, slot);

@@ -47,9 +47,15 @@ static __always_inline __u32 feed_bytes(__u32 what, __u32 key_len, __u32 value_l
 }
 
 /* The last argument but one of feed_write(); bit 0 of a position says that there are MORE. */
-static __always_inline __u32 feed_kind(__u32 what, __u64 at, __u32 frontend)
+static __always_inline __u64 feed_kind(__u32 what, __u64 at, __u32 frontend)
 {
-	return what | (at & XKV_FEED_MORE) << 8 | frontend << 16;
+	return what | (at & XKV_FEED_MORE) << 8 | (__u64)frontend << 16;
+}
+
+/* Added to it: why the change was made. */
+static __always_inline __u64 feed_cause(__u64 cause, __u64 op_flags, __u64 origin)
+{
+	return cause << 24 | op_flags << 32 | origin << 48;
 }
 
 /* Words of key and value in a record, bounded for the verifier. */
@@ -82,9 +88,9 @@ __noinline __u64 feed_reserve(__u64 bytes)
 
 /*
  * Fills in the record at a position that was reserved, with key and value of the slot `ref`, which
- * is locked.  `kind` is feed_kind()'s.
+ * is locked.  `kind` is feed_kind()'s, and feed_cause()'s.
  */
-__noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u32 kind, __u64 frees)
+__noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u64 kind, __u64 frees)
 {
 	__u32 what = kind & 0xff, key_len, value_len;
 	struct xkv_slot *slot = slot_at(ref);
@@ -106,6 +112,9 @@ __noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u32 kind, __u64 
 	r->ref = feed_has_value(what) && value_len > XKV_FEED_INLINE ? ref : 0;
 	r->frees = frees;
 	r->value_len = feed_has_value(what) ? value_len : 0;
+	r->cause = kind >> 24;
+	r->op_flags = kind >> 32;
+	r->origin = kind >> 48;
 	copy_words((__u64 *)(r + 1), (const __u64 *)(slot + 1), feed_words(head.bytes));
 	smp_wmb();
 	WRITE_ONCE(r->first_word, head.first_word);

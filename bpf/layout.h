@@ -548,7 +548,9 @@ struct xkv_request {
 	__u32 overwritten; /* the payload has been overwritten */
 	__u32 scan_fits;   /* results of the last multi-get: estimate for the next SCAN */
 	__u32 rules;	   /* index of the config.rules that apply */
-	__u32 zero3;
+	__u8 cause;	   /* of xkvd: for the change feed, 0 = the opcode */
+	__u8 zero3;
+	__u16 origin; /* of xkvd: for the change feed */
 
 	__u64 source[2]; /* with XKV_F_ONCE: sender's address as on the wire, IPv4 in source[0] */
 
@@ -649,14 +651,22 @@ struct xkv_feed_record {
 	__u64 ref;   /* slot of a value of more than XKV_FEED_INLINE bytes, else 0 */
 	__u64 frees; /* slot that is free when all readers are behind this record, or 0 */
 	__u32 value_len;
-	__u32 zero;
-	/* key, padded to 8; value, padded to 8 */
+	__u8 cause;    /* the operation's opcode, or what xkvd says: XKV_CAUSE_... */
+	__u8 op_flags; /* of the operation */
+	__u16 origin;  /* whom xkvd made the change for, 0 = unknown */
+		       /* key, padded to 8; value, padded to 8 */
 };
+
+/* Causes that no opcode stands for; those from XKV_CAUSE_OTHER on mean something to xkvd only. */
+#define XKV_CAUSE_FLUSH 64 /* FLUSHALL */
+#define XKV_CAUSE_TXN	65 /* a transaction of xkvd, which knows what it consists of */
+#define XKV_CAUSE_OTHER 66
 
 #define XKV_FEED_NOTHING 64 /* `what` of a record whose change did not take place */
 #define XKV_FEED_MOVE	 65 /* an entry was relocated, which is no change */
 
 #define XKV_FEED_MORE 1 /* flag: the next record is of the same transaction */
+#define XKV_FEED_GONE 2 /* flag: the entry that was overwritten had expired */
 
 /* Somebody who reads the feed. */
 struct xkv_feed_reader {

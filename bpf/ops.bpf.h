@@ -34,6 +34,12 @@ static __always_inline bool expired(struct xkv_request *rq, __u64 expire_ms)
 	return expire_ms && expire_ms <= now_ms(rq);
 }
 
+/* The change overwrites an entry that has this expiry: the feed tells whether it had expired. */
+static __always_inline void change_replaces(struct change *c, __u64 expire_ms)
+{
+	c->flags = c->record && expired(c->rq, expire_ms) ? XKV_FEED_GONE : 0;
+}
+
 /* An entry with an expiry is written: without any, xkvd skips the search for expired entries. */
 static __always_inline void ttl_given(struct xkv_request *rq)
 {
@@ -635,6 +641,7 @@ __noinline int write_moved(struct xkv_request *rq, __u64 expire_ms)
 		return XKV_C_pass_busy;
 	}
 	change_frees(&change, rq->ref, old);
+	change_replaces(&change, old->expire_ms);
 	if (entry_swap(rq, rq->ref, ref)) {
 		change_cancel(&change);
 		untake_slot(rq, ref);
@@ -689,6 +696,7 @@ static __always_inline void overwrite(struct xkv_request *rq, struct xkv_slot *s
 {
 	struct xkv_config *cfg = config();
 
+	change_replaces(change, slot->expire_ms);
 	slot->expire_ms = expire_ms;
 	slot->value_len = rq->keep + rq->value_len;
 	if (rq->keep)

@@ -326,7 +326,9 @@ static __always_inline void txn_prepare(struct change *c, struct xkv_request *rq
 					const struct xkv_txn_key *k, enum xkv_change what,
 					__u64 ref, struct xkv_slot *slot)
 {
-	*c = (struct change){ rq, what, ref, slot, k->record, 0 };
+	*c = (struct change){
+		.rq = rq, .what = what, .ref = ref, .slot = slot, .record = k->record
+	};
 #ifdef COMMIT_LISTENER
 	listener_prepare(c, slot->value_len);
 #endif
@@ -390,6 +392,7 @@ __noinline int txn_put(struct xkv_request *rq, __u32 index)
 		    slot);
 	if (old) {
 		change_frees(&change, k->ref, old);
+		change_replaces(&change, old->expire_ms);
 		slot->access = old->access;
 		mark_access(cfg, slot);
 		txn_swap(rq, k, k->prefilled);

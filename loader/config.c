@@ -181,6 +181,9 @@ static const struct directive table[] = {
 	  "number of commands that SLOWLOG keeps" },
 	{ "latency-monitor-threshold", &type_number, AT(latency_threshold), "0", 0, INT32_MAX, LIVE,
 	  NULL, "MILLISECONDS", "LATENCY reports TCP commands that take so long; 0: none" },
+	{ "notify-keyspace-events", &type_events, AT(notify), "", 0, 0, LIVE, NULL, "FLAGS",
+	  "changes of keys that are published, over TCP and UDP, as in Redis: K and E choose the "
+	  "channels, g$xenm the events, A: g$lshzxetd; default: none" },
 	{ "loglevel", &type_choice, AT(loglevel), "notice", 0, 0, LIVE, levels,
 	  "debug|verbose|notice|warning", "lowest level of messages that are logged" },
 	{ "logfile", &type_string, AT(logfile), "", 0, 4095, PROTECTED, NULL, "FILE",

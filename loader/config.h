@@ -73,6 +73,19 @@ struct output_limit {
 	unsigned int seconds; /* ...this */
 };
 
+/* notify-keyspace-events: classes of events, and the channels that they are published on. */
+enum notify {
+	NOTIFY_GENERIC = 1 << 0,   /* g */
+	NOTIFY_STRING = 1 << 1,	   /* $ */
+	NOTIFY_EXPIRED = 1 << 6,   /* x */
+	NOTIFY_EVICTED = 1 << 7,   /* e */
+	NOTIFY_ALL = 0x3ff,	   /* A: g$lshzxetd */
+	NOTIFY_NEW = 1 << 10,	   /* n */
+	NOTIFY_KEYSPACE = 1 << 11, /* K */
+	NOTIFY_KEYEVENT = 1 << 12, /* E */
+	NOTIFY_MISS = 1 << 13,	   /* m */
+};
+
 /* Strings belong to the struct and are never NULL. */
 struct config {
 	/* as in Redis */
@@ -126,6 +139,7 @@ struct config {
 	int64_t slowlog_slower_than;	/* us, -1 = no slow log, default 10000 */
 	unsigned int slowlog_max_len;	/* default 128 */
 	unsigned int latency_threshold; /* latency-monitor-threshold: ms, 0 = off, default 0 */
+	unsigned int notify;		/* enum notify, default 0 = no events */
 	bool cluster;			/* cluster-enabled emulated, default no */
 	struct rename rename[CONFIG_MAX_RENAME];
 	unsigned int rename_count;

@@ -98,7 +98,6 @@ static const struct {
 	{ "loadmodule", NULL, "there are no modules" },
 	{ "min-replicas-to-write", "0", "there are no replicas" },
 	{ "min-slaves-to-write", "0", "there are no replicas" },
-	{ "notify-keyspace-events", "", "there are no keyspace notifications" },
 	{ "replicaof", "no one",
 	  "xkvd follows no other server; to begin with its data, load its RDB file" },
 	{ "slaveof", "no one",

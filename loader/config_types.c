@@ -371,6 +371,41 @@ static int cluster_parse(struct config_builder *b, const struct directive *d, un
 
 const struct config_type type_cluster = { .parse = cluster_parse, .format = flag_format };
 
+/* In the order of the bits of enum notify, which is that of Redis' CONFIG GET. */
+static const char event_letters[] = "g$lshzxetdnKEm";
+
+static int events_parse(struct config_builder *b, const struct directive *d, unsigned int n,
+			char **words, struct sink *err)
+{
+	unsigned int bits = 0;
+	const char *at;
+
+	(void)n;
+	for (const char *c = words[0]; *c; c++) {
+		at = strchr(event_letters, *c);
+		if (!at && *c != 'A')
+			return bad(err, "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.");
+		bits |= at ? 1U << (at - event_letters) : (unsigned int)NOTIFY_ALL;
+	}
+	*(unsigned int *)field_in(b->cfg, d) = bits;
+	return 0;
+}
+
+static void events_format(const struct config *cfg, const struct directive *d, FILE *out)
+{
+	unsigned int bits = *(const unsigned int *)field(cfg, d);
+
+	if ((bits & NOTIFY_ALL) == NOTIFY_ALL) {
+		putc('A', out);
+		bits &= ~(unsigned int)NOTIFY_ALL;
+	}
+	for (unsigned int i = 0; event_letters[i]; i++)
+		if (bits >> i & 1)
+			putc(event_letters[i], out);
+}
+
+const struct config_type type_events = { .parse = events_parse, .format = events_format };
+
 /* A directive of Redis with one possible value here; some clients ask for it. */
 static int fixed_parse(struct config_builder *b, const struct directive *d, unsigned int n,
 		       char **words, struct sink *err)

@@ -5,6 +5,7 @@
  *   config.c   configuration: directives, file, command line, CONFIG SET
  *   attach/    maps and programs, made or adopted; the program on the interface; access rules
  *   store/     the store on those maps: operations, pages and spans, draining, eviction, the walk
+ *   events/    the listener of the change feed
  *   net/       event loop, RESP, and the UDP requests that XDP passes on
  *   commands/  what a RESP command does
  *   persist/   snapshots: the store to a file and back
@@ -24,6 +25,7 @@
 #include "net/server.h"
 #include "net/udp.h"
 #include "persist/snapshot.h"
+#include "store/feed.h"
 #include "store/open.h"
 #include "util/log.h"
 
@@ -212,6 +214,7 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 			      ERR_LEN);
 	if (!x->store)
 		return -EINVAL;
+	feed_adopted(x->store); /* its subscribers are gone */
 	if (x->bpf.adopted && !x->fresh)
 		log_notice("adopted the store in %s: %llu keys", x->cfg->pin_dir,
 			   (unsigned long long)store_count(x->store));

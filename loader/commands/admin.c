@@ -707,6 +707,8 @@ void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *
 		ret = server_configure(c->srv, pairs, count / 2, &failed, err, sizeof(err));
 	if (!ret)
 		ret = follow_password(c->srv->cfg, pairs, count / 2);
+	if (!ret)
+		changes_follow(c->srv);
 	if (ret)
 		reply_config_error(c, ret, words[2 * failed], err);
 	else

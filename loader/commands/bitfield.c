@@ -191,6 +191,7 @@ static int change_fields(struct client *c, void *arg, struct value *v)
 		else
 			changed |= field_write(op, v->bytes, v->len);
 	}
+	v->cause = CAUSE_SETBIT;
 	return changed ? CHANGE_VALUE : CHANGE_NOTHING;
 }
 

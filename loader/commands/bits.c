@@ -49,6 +49,7 @@ static int set_bit(struct client *c, void *arg, struct value *v)
 	x->was = *byte & bit_mask(x->offset);
 	if (x->was == x->on && !grows)
 		return CHANGE_NOTHING;
+	v->cause = CAUSE_SETBIT;
 	*byte = (unsigned char)(x->on ? *byte | bit_mask(x->offset) : *byte & ~bit_mask(x->offset));
 	return CHANGE_VALUE;
 }

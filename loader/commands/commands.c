@@ -684,11 +684,26 @@ const struct command *command_by_id(unsigned int id)
 
 /* --- the queue --- */
 
+/*
+ * A read, or a change that returns the old value, found no entry.  If a SET did, its record tells.
+ */
+static bool has_missed(const struct store_op *op, int ret, const struct store_entry *e)
+{
+	if (op->cause == CAUSE_NONE)
+		return false;
+	if (ret == -ECANCELED)
+		return op->flags & XKV_RETURN && !e->value;
+	return ret == -ENOENT && (op->opcode == XKV_OP_GET || op->opcode == XKV_OP_TTL ||
+				  op->opcode == XKV_OP_TOUCH || op->flags & XKV_RETURN);
+}
+
 static void on_done(void *arg, unsigned int op, int ret, const struct store_entry *e)
 {
 	struct client *c = arg;
 	const struct queue *q = queue_of(c);
 
+	if (has_missed(&q->op[op], ret, e))
+		changes_miss(c, q->op[op].key, q->op[op].key_len);
 	q->then[op].end(c, q->then[op].note, ret, e);
 	measure_errors(c, q->then[op].number);
 }
@@ -1048,6 +1063,7 @@ static void free_worker(struct worker *w)
 {
 	struct queue *q = (struct queue *)w->commands;
 
+	changes_free(&q->changes);
 	pubsub_free(&q->pubsub);
 	slowlog_trim(&q->measure.slowlog, 0);
 	interpreter_free(q->lua);
@@ -1067,6 +1083,12 @@ static size_t memory(struct client *c)
 	       transaction_memory(transaction_of(c));
 }
 
+static void every_second(struct server *s)
+{
+	info_sample(s);
+	changes_second(s);
+}
+
 const struct executor *commands_executor(void)
 {
 	static const struct executor executor = {
@@ -1078,7 +1100,8 @@ const struct executor *commands_executor(void)
 		.cancel = cancel,
 		.memory = memory,
 		.worker_free = free_worker,
-		.sample = info_sample,
+		.start = changes_start,
+		.sample = every_second,
 		.requires_auth = acl_requires_auth,
 	};
 

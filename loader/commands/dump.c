@@ -109,14 +109,25 @@ static int store_restored(void *arg, const void *value, size_t len)
 {
 	const struct restore *r = arg;
 	struct store_ctx *ctx = r->c->worker->ctx;
+	struct store_entry unused;
+	struct store_op set;
 	int ret;
 
 	if (r->expire_ms && r->expire_ms <= store_now_ms(r->c->srv->store)) {
 		ret = r->replace ? store_delete(ctx, r->key->ptr, r->key->len, NULL) : 0;
 		return ret == -ENOENT ? 0 : ret;
 	}
-	return store_set(ctx, r->key->ptr, r->key->len, value, len, r->replace ? 0 : XKV_NX, 0,
-			 r->expire_ms, NULL);
+	set = (struct store_op){
+		.opcode = XKV_OP_SET,
+		.flags = r->replace ? 0 : XKV_NX,
+		.key = r->key->ptr,
+		.key_len = r->key->len,
+		.value = value,
+		.value_len = len,
+		.expire_ms = r->expire_ms,
+		.cause = CAUSE_RESTORE,
+	};
+	return store_do(ctx, &set, &unused);
 }
 
 static void reply_restored(struct client *c, int ret, const char *what)

@@ -69,6 +69,7 @@ static int add_float(struct client *c, void *arg, struct value *v)
 	if (ret)
 		return ret;
 	memcpy(v->bytes, x->text, x->len);
+	v->cause = CAUSE_INCRBYFLOAT;
 	return CHANGE_VALUE;
 }
 

@@ -46,6 +46,7 @@ static int add_elements(struct client *c, void *arg, struct value *v)
 	if (!x->changed)
 		return CHANGE_NOTHING;
 	hll_invalidate_cache(v->bytes);
+	v->cause = CAUSE_PFADD;
 	return CHANGE_VALUE;
 }
 
@@ -79,6 +80,16 @@ static bool merge_key(struct client *c, const struct resp_arg *key,
 static void cache_estimate(struct client *c, const struct resp_arg *key,
 			   const struct store_entry *e, uint64_t estimate)
 {
+	struct store_op set = {
+		.opcode = XKV_OP_SET,
+		.flags = XKV_CAS | XKV_KEEPTTL,
+		.key = key->ptr,
+		.key_len = key->len,
+		.value_len = e->value_len,
+		.version = e->version,
+		.cause = CAUSE_NONE,
+	};
+	struct store_entry unused;
 	void *copy;
 
 	if (c->srv->writes_refused || c->worker->pause.until_ns)
@@ -88,8 +99,8 @@ static void cache_estimate(struct client *c, const struct resp_arg *key,
 		return; /* it will be computed again */
 	memcpy(copy, e->value, e->value_len);
 	hll_set_cache(copy, estimate);
-	store_set(c->worker->ctx, key->ptr, key->len, copy, e->value_len, XKV_CAS | XKV_KEEPTTL,
-		  e->version, 0, NULL);
+	set.value = copy;
+	store_do(c->worker->ctx, &set, &unused);
 	free(copy);
 }
 
@@ -139,7 +150,7 @@ void cmd_pfcount(struct client *c, unsigned int argc, const struct resp_arg *arg
 /* --- PFMERGE --- */
 
 struct sources {
-	const struct resp_arg *keys;
+	const struct resp_arg *to, *keys;
 	unsigned int count;
 };
 
@@ -168,6 +179,8 @@ static int merge_sources(struct client *c, void *arg, struct value *v)
 		return REPLIED;
 	if (v->exists && hll_merge(registers, v->bytes, v->len))
 		return reply_damaged(c);
+	if (!v->exists)
+		changes_miss(c, x->to->ptr, x->to->len);
 	/* one dense source makes the result dense, as in Redis */
 	for (unsigned int i = 0; i < x->count; i++) {
 		if (!merge_key(c, &x->keys[i], registers, &e))
@@ -178,12 +191,13 @@ static int merge_sources(struct client *c, void *arg, struct value *v)
 	if (ret)
 		return ret == -EINVAL ? reply_damaged(c) : ret;
 	hll_invalidate_cache(v->bytes);
+	v->cause = CAUSE_PFADD;
 	return CHANGE_VALUE;
 }
 
 void cmd_pfmerge(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	struct sources x = { .keys = &argv[2], .count = argc - 2 };
+	struct sources x = { .to = &argv[1], .keys = &argv[2], .count = argc - 2 };
 
 	for (unsigned int i = 1; i < argc; i++)
 		if (!check_key(c, &argv[i]))

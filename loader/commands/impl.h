@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "changes.h"
 #include "commands.h"
 #include "measure.h"
 #include "net/client.h"
@@ -77,6 +78,7 @@ struct queue {
 	} then[QUEUE_OPS];
 	struct measure measure;
 	struct pubsub pubsub;
+	struct changes changes;
 	LIST_HEAD(monitors, client) monitors;
 	struct interpreter *lua; /* script.c; owned, NULL = not yet made */
 };
@@ -312,7 +314,8 @@ int command_update(struct client *c, const struct resp_arg *key, bool value,
 struct value {
 	unsigned char *bytes; /* not NULL; owned by command_change() */
 	size_t len, room;
-	bool exists; /* whether the key does; if not, the value is empty */
+	bool exists;   /* whether the key does; if not, the value is empty */
+	uint8_t cause; /* set by `change`: enum cause of what it does, 0 = SET or DEL */
 };
 
 enum change {

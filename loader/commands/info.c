@@ -338,6 +338,7 @@ static void xkv_section(struct metrics *m, struct server *s)
 	metric_text(m, "xkv_mode", a->mode ? a->mode : "none");
 	metric_gauge(m, "xkv_program_id", a->program);
 	batch_metrics(m, a, s->cfg->batch);
+	changes_metrics(m, s);
 	store_counters(s->store, store_metric, m);
 }
 

@@ -75,7 +75,9 @@ static void end_refcount(struct client *c, unsigned int note, int ret, const str
 static void queue_read(struct client *c, uint8_t opcode, const struct resp_arg *key,
 		       command_end_fn *end)
 {
-	struct store_op op = { .opcode = opcode, .key = key->ptr, .key_len = key->len };
+	struct store_op op = {
+		.opcode = opcode, .key = key->ptr, .key_len = key->len, .cause = CAUSE_NONE
+	};
 
 	if (check_key(c, key))
 		command_queue(c, &op, end, 0);

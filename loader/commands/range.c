@@ -56,6 +56,7 @@ static int set_range(struct client *c, void *arg, struct value *v)
 		return ret;
 	memcpy(v->bytes + x->offset, x->bytes->ptr, x->bytes->len);
 	x->len = v->len;
+	v->cause = CAUSE_SETRANGE;
 	return CHANGE_VALUE;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "impl.h"
+#include "store/txn.h"
 
 struct renaming {
 	const struct resp_arg *from, *to;
@@ -13,13 +14,30 @@ struct renaming {
 
 static int put(struct client *c, const struct renaming *r, const struct store_entry *e)
 {
+	struct store_op set = {
+		.opcode = XKV_OP_SET,
+		.key = r->to->ptr,
+		.key_len = r->to->len,
+		.value = e->value,
+		.value_len = e->value_len,
+		.expire_ms = e->expire_ms,
+		.cause = r->copy ? CAUSE_COPY_TO : CAUSE_NEW,
+	};
+	struct store_op delete = {
+		.opcode = XKV_OP_DELETE,
+		.key = r->from->ptr,
+		.key_len = r->from->len,
+		.cause = CAUSE_RENAME_FROM,
+	};
 	struct store_entry unused;
-	int ret = store_set(c->worker->ctx, r->to->ptr, r->to->len, e->value, e->value_len, 0, 0,
-			    e->expire_ms, NULL);
+	int ret = store_do(c->worker->ctx, &set, &unused);
 
 	if (ret || r->copy)
 		return ret;
-	return store_delete(c->worker->ctx, r->from->ptr, r->from->len, &unused);
+	ret = store_do(c->worker->ctx, &delete, &unused);
+	if (!ret)
+		store_txn_note(c->worker->ctx, r->to->ptr, r->to->len, CAUSE_RENAME_TO);
+	return ret;
 }
 
 static bool same_key(const struct renaming *r)
@@ -88,13 +106,16 @@ void cmd_renamenx(struct client *c, unsigned int argc, const struct resp_arg *ar
 
 static bool do_copy(struct client *c, void *arg)
 {
-	int ret = move(c, arg);
+	const struct renaming *r = arg;
+	int ret = move(c, r);
 
+	if (ret == -ENOENT)
+		changes_miss(c, r->from->ptr, r->from->len);
 	if (ret && ret != -ENOENT && ret != -ECANCELED)
 		reply_store_error(c, ret);
 	else
 		reply_int(reply_to(c), !ret);
-	return !ret;
+	return !ret || ret == -ENOENT;
 }
 
 /* DB and REPLACE.  On false the error was replied. */

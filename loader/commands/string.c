@@ -317,7 +317,7 @@ static int getex_decide(struct client *c, void *arg, const struct store_entry *e
 	reply_free(&x->value);
 	reply_part(&x->value, reply_to(c));
 	reply_bulk(&x->value, e->value, e->value_len);
-	if (e->expire_ms == x->expire_ms)
+	if (!e->expire_ms && !x->expire_ms)
 		return 0;
 	*write = expiry_op(c, x->key, x->expire_ms);
 	return 1;
@@ -337,6 +337,8 @@ static void get_and_expire(struct client *c, const struct resp_arg *key,
 		return;
 	}
 	reply_free(&x.value);
+	if (ret == -ENOENT)
+		changes_miss(c, key->ptr, key->len);
 	if (ret != REPLIED)
 		end_value(c, 0, ret, &none);
 }

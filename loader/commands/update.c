@@ -117,12 +117,14 @@ static int decide_change(struct client *c, void *arg, const struct store_entry *
 	if (e->value_len)
 		memcpy(v->bytes, e->value, e->value_len);
 	v->exists = e->value;
+	v->cause = 0;
 	ret = x->change(c, x->arg, v);
 	if (ret <= 0 || (ret == CHANGE_DELETE && !v->exists))
 		return ret < 0 ? ret : 0;
 	*write = (struct store_op){
 		.opcode = ret == CHANGE_DELETE ? XKV_OP_DELETE : XKV_OP_SET,
 		.flags = ret == CHANGE_VALUE && v->exists ? XKV_KEEPTTL : 0,
+		.cause = v->cause,
 	};
 	if (ret == CHANGE_DELETE)
 		return 1;
@@ -149,7 +151,9 @@ bool command_read(struct client *c, const struct resp_arg *key, struct store_ent
 
 	commands_flush(c);
 	ret = store_get(c->worker->ctx, key->ptr, key->len, e);
-	if (ret && ret != -ENOENT)
+	if (ret == -ENOENT)
+		changes_miss(c, key->ptr, key->len);
+	else if (ret)
 		reply_store_error(c, ret);
 	return !ret || ret == -ENOENT;
 }

@@ -46,6 +46,8 @@ struct executor {
 	void (*worker_free)(struct worker *w);
 	/* Must a client that has not authenticated do so? */
 	bool (*requires_auth)(void);
+	/* The server has its workers, and a configuration. */
+	void (*start)(struct server *s);
 	/* Samples what INFO reports as peak and per second; called every second. */
 	void (*sample)(struct server *s);
 };

@@ -181,12 +181,12 @@ void worker_free(struct worker *w)
 	while ((c = TAILQ_FIRST(&w->clients)))
 		client_free(c);
 	handshakes_free(w);
+	w->executor->worker_free(w);
 	if (w->loop)
 		ev_loop_destroy(w->loop);
 	if (w->ctx)
 		store_ctx_put(w->ctx);
 	outbox_cache_free();
-	w->executor->worker_free(w);
 	free(w->read_buffer);
 	free(w);
 }

@@ -88,6 +88,7 @@ struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opco
 
 	request_clear(rq);
 	rq->flags = XKV_REQUEST_XKVD | XKV_REQUEST_TRUSTED;
+	rq->origin = ctx->origin;
 	rq->reply_max = rq->reply_allowed = rq->reply_room = XKV_REQUEST_BYTES;
 	rq->req_len = sizeof(*hdr) + sizeof(*op) + XKV_PADDED(key_len);
 	*hdr = (struct xkv_hdr){

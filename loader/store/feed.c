@@ -18,6 +18,7 @@ struct feed_reader {
 	struct xkv_feed_reader *place; /* in the ring */
 	uint64_t next;		       /* position behind the record that was read last */
 	char *large;		       /* XKV_VALUE_MAX bytes, allocated on first use */
+	bool keys_only;
 };
 
 static struct xkv_feed_record *record_at(struct xkv_feed *ring, uint64_t position)
@@ -280,8 +281,14 @@ static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
 		.expire_ms = rec->expire_ms,
 		.version = rec->version,
 		.position = r->place->position,
+		.origin = rec->origin,
+		.cause = rec->cause,
+		.op_flags = rec->op_flags,
 		.more = rec->flags & XKV_FEED_MORE,
+		.gone = rec->flags & XKV_FEED_GONE,
 	};
+	if (r->keys_only)
+		return 0;
 	if (rec->ref)
 		return read_large(r, rec, out);
 	if (rec->what <= XKV_CHANGE_OVERWRITE)
@@ -313,6 +320,27 @@ int feed_next(struct feed_reader *r, struct feed_change *out)
 		return ret;
 	r->next += bytes;
 	return 1;
+}
+
+void feed_keys_only(struct feed_reader *r)
+{
+	r->keys_only = true;
+}
+
+uint64_t feed_position(const struct feed_reader *r)
+{
+	return r->place->position;
+}
+
+uint64_t feed_head(const struct store *st)
+{
+	return st->feed.ring ? __atomic_load_n(&st->feed.ring->head, __ATOMIC_ACQUIRE) : 0;
+}
+
+void feed_on_commit(struct store *st, feed_commit_fn *fn, void *arg)
+{
+	st->feed.committed = fn;
+	st->feed.committed_arg = arg;
 }
 
 /* ---- making room ----------------------------------------------------------- */

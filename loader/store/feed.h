@@ -36,8 +36,15 @@ struct feed_change {
 	uint64_t expire_ms; /* Unix time in milliseconds, 0 = never */
 	uint64_t version;   /* of an entry that is removed, its last one */
 	uint64_t position;  /* grows from record to record */
+	uint16_t origin;    /* store_origin(), 0 = unknown */
+	uint8_t cause;	    /* opcode (bpf/proto.h), or XKV_CAUSE_... (bpf/layout.h) */
+	uint8_t op_flags;   /* of the operation: XKV_KEEPTTL ... */
 	bool more;	    /* the next change is of the same transaction */
+	bool gone;	    /* the entry that was overwritten had expired */
 };
+
+/* `what` of something that is no change, but to be told in order with them: store_txn_note(). */
+#define FEED_NOTE XKV_FEED_NOTHING
 
 /*
  * Begins to listen.  `name` has at most 23 characters, and is not in use.  Every change that begins
@@ -47,11 +54,31 @@ struct feed_change {
  */
 int feed_open(struct store *st, const char *name, struct feed_reader **out, bool *resumed);
 
+/* This reader wants no values: `value` is always NULL. */
+void feed_keys_only(struct feed_reader *r);
+
 /*
  * The next change: 1, 0 if there is none at the moment, or -ENOMEM.  A change counts as read when
  * the next one is asked for: a reader that is killed gets it again.  One thread per reader.
  */
 int feed_next(struct feed_reader *r, struct feed_change *out);
+
+/* All changes with a position below this have been read.  By the reader's thread. */
+uint64_t feed_position(const struct feed_reader *r);
+
+/* All changes that have taken effect before this call have a lower position. */
+uint64_t feed_head(const struct store *st);
+
+/*
+ * Calls `fn`, or nothing for NULL, when a transaction was committed, in the thread that did it:
+ * what it consists of, in the order of its operations; `count` may be 0.  Of one that sets a key
+ * twice and deletes it, the feed itself has a single record, if any, with XKV_CAUSE_TXN.
+ *
+ * Complete if somebody listened when the transaction began.  `recorded`: it has records.
+ */
+typedef void feed_commit_fn(void *arg, const struct feed_change *changes, unsigned int count,
+			    bool recorded);
+void feed_on_commit(struct store *st, feed_commit_fn *fn, void *arg);
 
 /* Listens no longer.  Does nothing for NULL. */
 void feed_close(struct feed_reader *r);

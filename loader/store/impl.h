@@ -24,6 +24,7 @@
 
 #include "attach/bpf.h"
 #include "bpf/layout.h"
+#include "feed.h"
 #include "store.h"
 
 struct store_ctx {
@@ -32,6 +33,7 @@ struct store_ctx {
 	struct xkv_request *request; /* XKV_BATCH_REQUESTS of them, in the batch map */
 	unsigned int first;	     /* index of request[0] in the batch map */
 	bool taken;		     /* under ctx_lock */
+	uint16_t origin;	     /* store_origin() */
 	uint64_t sender[2];	     /* client address of the next datagrams (xkv_request.source) */
 	void *large;		     /* XKV_VALUE_MAX bytes, allocated on first use */
 	_Atomic uint64_t hits, misses; /* of lookup(), since the start */
@@ -137,6 +139,8 @@ struct feed {
 	struct xkv_feed *ring; /* mapped; NULL: nobody has listened yet */
 	pthread_mutex_t lock;  /* of opening, closing, and `tail` */
 	unsigned int claimed;  /* readers that are open in this process, as bits */
+	feed_commit_fn *committed;
+	void *committed_arg;
 };
 
 struct store {

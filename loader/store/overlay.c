@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "impl.h"
+#include "lookup.h"
 #include "util/text.h"
 
 /* ---- entries --------------------------------------------------------------- */
@@ -23,6 +24,7 @@ struct overlay *overlay_new(const struct store *st)
 	o->st = st;
 	o->version = 1;
 	o->now_ms = store_now_ms(st);
+	o->listens = st->cfg->feed;
 	return o;
 }
 
@@ -38,6 +40,7 @@ void overlay_free(struct overlay *o)
 		free(e);
 	}
 	free(o->old);
+	free(o->told);
 	free(o);
 }
 
@@ -327,10 +330,54 @@ static int do_expire(struct overlay *o, struct overlay_entry *e, const struct st
 	return 0;
 }
 
-/* A SET without a condition or result writes without having read. */
-static bool is_blind(const struct store_op *op)
+/* ---- for listeners --------------------------------------------------------- */
+
+void overlay_tell(struct overlay *o, const struct overlay_entry *e, struct feed_change change)
 {
-	return op->opcode == XKV_OP_SET && !op->flags;
+	struct feed_change *more;
+
+	if (!o->listens)
+		return;
+	if (o->told_count == o->told_room) {
+		more = reallocarray(o->told, 2 * o->told_room + 4, sizeof(*more));
+		if (!more) {
+			o->error = -ENOMEM;
+			return;
+		}
+		o->told = more;
+		o->told_room = 2 * o->told_room + 4;
+	}
+	change.key = e->key;
+	change.key_len = e->key_len;
+	o->told[o->told_count++] = change;
+}
+
+/* The operation was done; before it the entry existed, perhaps expired. */
+static void tell_change(struct overlay *o, const struct overlay_entry *e, const struct store_op *op,
+			bool existed, bool live)
+{
+	struct feed_change change = {
+		.what = existed ? XKV_CHANGE_OVERWRITE : XKV_CHANGE_CREATE,
+		.frontend = XKV_FRONTEND_XKVD,
+		.cause = op->cause ? op->cause : op->opcode,
+		.op_flags = op->flags,
+		.expire_ms = e->expire_ms,
+		.gone = existed && !live,
+	};
+
+	if (op->opcode == XKV_OP_DELETE)
+		change.what = op->expired ? XKV_CHANGE_EXPIRE : XKV_CHANGE_DELETE;
+	else if (op->opcode == XKV_OP_EXPIRE)
+		change.what = XKV_CHANGE_EXPIRY;
+	overlay_tell(o, e, change);
+}
+
+/* ---- an operation ---------------------------------------------------------- */
+
+/* A SET without a condition or result writes without having read, if nobody wants to know more. */
+static bool is_blind(const struct overlay *o, const struct store_op *op)
+{
+	return op->opcode == XKV_OP_SET && !op->flags && !o->listens;
 }
 
 static bool needs_value(const struct store_op *op)
@@ -350,7 +397,7 @@ struct overlay_entry *overlay_reads(struct store_ctx *ctx, struct overlay *o,
 				    const struct store_op *op, struct store_op *read)
 {
 	struct overlay_entry *e =
-		is_blind(op) || o->error ? NULL : entry_of(ctx->st, o, op->key, op->key_len);
+		is_blind(o, op) || o->error ? NULL : entry_of(ctx->st, o, op->key, op->key_len);
 
 	if (!e || e->action != XKV_TXN_CHECK || is_known(e, needs_value(op)))
 		return NULL;
@@ -364,18 +411,9 @@ void overlay_was_read(struct overlay *o, struct overlay_entry *e, const struct s
 	entry_was_read(o, e, read->opcode == XKV_OP_GET, ret, now);
 }
 
-int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,
-	       overlay_read_fn *read, struct store_entry *out)
+static int do_change(struct overlay *o, struct overlay_entry *e, const struct store_op *op,
+		     bool live, struct store_entry *out)
 {
-	struct overlay_entry *e = entry_of(ctx->st, o, op->key, op->key_len);
-	bool live;
-	int ret = e ? 0 : -ENOMEM;
-
-	if (!ret && !is_blind(op))
-		ret = get(ctx, o, e, needs_value(op), reading(op), read);
-	if (ret)
-		return ret == -ECANCELED ? -EBUSY : ret; /* not the operation's own condition */
-	live = is_live(o, e);
 	switch (op->opcode) {
 	case XKV_OP_SET:
 		return do_set(o, e, op, live, out);
@@ -388,6 +426,27 @@ int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *
 	case XKV_OP_EXPIRE:
 		return do_expire(o, e, op, live, out);
 	default:
-		return do_read(e, op, live, out);
+		return -EINVAL;
 	}
+}
+
+int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,
+	       overlay_read_fn *read, struct store_entry *out)
+{
+	struct overlay_entry *e = entry_of(ctx->st, o, op->key, op->key_len);
+	bool live, existed;
+	int ret = e ? 0 : -ENOMEM;
+
+	if (!ret && !is_blind(o, op))
+		ret = get(ctx, o, e, needs_value(op), reading(op), read);
+	if (ret)
+		return ret == -ECANCELED ? -EBUSY : ret; /* not the operation's own condition */
+	if (lookup_takes(op))
+		return do_read(e, op, is_live(o, e), out);
+	live = is_live(o, e);
+	existed = e->exists;
+	ret = do_change(o, e, op, live, out);
+	if (!ret)
+		tell_change(o, e, op, existed, live);
+	return ret;
 }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "bpf/layout.h"
+#include "feed.h"
 #include "store.h"
 
 #define OVERLAY_BUCKETS 1024
@@ -38,6 +39,9 @@ struct overlay {
 	uint64_t version; /* of the last change: odd, unlike those of the store */
 	int error;	  /* why it cannot be committed: -ECANCELED, -ENOMEM, -EBUSY */
 	void *old;	  /* the value that an operation has replaced and returned; owned */
+	bool listens;	  /* somebody listens to the change feed: */
+	struct feed_change *told; /* the changes so far; owned; their keys are the entries' */
+	unsigned int told_count, told_room;
 };
 
 struct overlay *overlay_new(const struct store *st);
@@ -54,6 +58,9 @@ typedef int overlay_read_fn(struct store_ctx *ctx, const struct store_op *op,
  */
 int overlay_get(struct store_ctx *ctx, struct overlay *o, const void *key, size_t key_len,
 		bool value, overlay_read_fn *read, struct overlay_entry **out);
+
+/* Notes for listeners, if there are any, what an operation or store_txn_note() has done. */
+void overlay_tell(struct overlay *o, const struct overlay_entry *e, struct feed_change change);
 
 /* Executes an operation on the overlay: as store_do(). */
 int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,

@@ -257,6 +257,7 @@ static int flush_one(void *arg, const void *key, size_t key_len, const struct st
 	struct flush *f = arg;
 
 	request_make(f->ctx, f->requests, XKV_OP_DELETE, key, key_len);
+	f->ctx->request[f->requests].cause = XKV_CAUSE_FLUSH;
 	if (has_expired(f->ctx->st, entry->expire_ms))
 		f->ctx->request[f->requests].flags |= XKV_REQUEST_EXPIRED;
 	f->requests++;

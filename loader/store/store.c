@@ -49,6 +49,7 @@ static void put_op(struct store_ctx *ctx, unsigned int nr, const struct store_op
 
 	if (op->expired)
 		ctx->request[nr].flags |= XKV_REQUEST_EXPIRED;
+	ctx->request[nr].cause = op->cause;
 	wire->flags = op->flags | (op->expire_ms ? XKV_ABSTTL : 0);
 	wire->ttl = htobe64(expiry_limited(op->expire_ms));
 	wire->version = htobe64(op->version);
@@ -145,6 +146,7 @@ static int plan_change(struct store_ctx *ctx, const struct store_op *op,
 	bool append = op->opcode == XKV_OP_APPEND;
 
 	*change = *op;
+	change->cause = op->cause ? op->cause : op->opcode;
 	if (append)
 		change->opcode = XKV_OP_SET;
 	if (!old) {
@@ -404,6 +406,11 @@ void store_refuse_writes(struct store *st, bool refuse)
 
 /* ---- contexts --------------------------------------------------------------- */
 
+void store_origin(struct store_ctx *ctx, uint16_t origin)
+{
+	ctx->origin = origin;
+}
+
 struct store_ctx *store_ctx_get(struct store *st)
 {
 	struct store_ctx *ctx = NULL;
@@ -427,6 +434,7 @@ void store_ctx_put(struct store_ctx *ctx)
 	pthread_mutex_lock(&ctx->st->ctx_lock);
 	free(ctx->large);
 	ctx->large = NULL;
+	ctx->origin = 0;
 	ctx->taken = false;
 	pthread_mutex_unlock(&ctx->st->ctx_lock);
 }

@@ -59,6 +59,7 @@ struct store_op {
 	uint64_t expire_ms;
 	uint64_t version; /* with XKV_CAS: SET, DELETE, EXPIRE, INCR, APPEND */
 	bool expired;	  /* DELETE: only if the entry has expired; counts as an expiry */
+	uint8_t cause;	  /* for listeners of the change feed (feed.h), 0 = the opcode */
 };
 
 /* Takes a free context.  NULL with errno EAGAIN if all are taken.  Thread safe. */
@@ -82,6 +83,12 @@ int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entr
 typedef void store_done_fn(void *arg, unsigned int op, int ret, const struct store_entry *out);
 void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
 	       store_done_fn *done, void *arg);
+
+/*
+ * Whom the next changes of this context are made for, 0 = unknown: listeners of the change feed are
+ * told.
+ */
+void store_origin(struct store_ctx *ctx, uint16_t origin);
 
 /* ---- single operations ---- */
 

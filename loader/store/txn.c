@@ -246,6 +246,8 @@ static int commit_keys(struct commit *c)
 
 	do {
 		clear_state(c);
+		c->ctx->request->cause = XKV_CAUSE_TXN;
+		c->ctx->request->origin = c->ctx->origin;
 		ret = run(c->ctx, XKV_TXN_COMMIT, 0, c->count, &args);
 		if (ret || args.outcome == XKV_TXN_DONE)
 			return ret;
@@ -341,6 +343,14 @@ static int commit(struct store_ctx *ctx, const struct overlay *o)
 	return ret;
 }
 
+static bool has_changes(const struct overlay *o)
+{
+	for (const struct overlay_entry *e = o->last; e; e = e->before)
+		if (e->action != XKV_TXN_CHECK)
+			return true;
+	return false;
+}
+
 /* ---- the interface --------------------------------------------------------- */
 
 int store_txn_begin(struct store_ctx *ctx)
@@ -361,10 +371,23 @@ int store_txn_expect(struct store_ctx *ctx, const void *key, size_t key_len, uin
 
 int store_txn_commit(struct store_ctx *ctx)
 {
+	const struct feed *feed = &ctx->st->feed;
 	int ret = commit(ctx, ctx->txn);
 
+	if (!ret && feed->committed)
+		feed->committed(feed->committed_arg, ctx->txn->told, ctx->txn->told_count,
+				ctx->st->cfg->feed && has_changes(ctx->txn));
 	store_txn_abort(ctx);
 	return ret;
+}
+
+void store_txn_note(struct store_ctx *ctx, const void *key, size_t key_len, uint8_t cause)
+{
+	struct overlay_entry *e;
+
+	if (ctx->txn->listens && !overlay_get(ctx, ctx->txn, key, key_len, false, op_do, &e))
+		overlay_tell(ctx->txn, e,
+			     (struct feed_change){ .what = FEED_NOTE, .cause = cause });
 }
 
 void store_txn_abort(struct store_ctx *ctx)

@@ -34,6 +34,12 @@ int store_txn_begin(struct store_ctx *ctx);
 int store_txn_expect(struct store_ctx *ctx, const void *key, size_t key_len, uint64_t version);
 
 /*
+ * Something that is no change, and that is to be told in order with the transaction's changes, as a
+ * change with `what` FEED_NOTE (feed.h).
+ */
+void store_txn_note(struct store_ctx *ctx, const void *key, size_t key_len, uint8_t cause);
+
+/*
  * Ends the transaction.  0 if all changes took effect, else none did:
  *   -ECANCELED what it has read was changed meanwhile: begin again
  *   -E2BIG     more than STORE_TXN_KEYS keys

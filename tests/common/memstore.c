@@ -15,6 +15,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "loader/store/feed.h"
+#include "loader/store/txn.h"
+
 #define BUCKETS	     16384U
 #define MAX_CONTEXTS 64U
 
@@ -48,11 +51,22 @@ struct store {
 	bool hold;
 	unsigned int fail_after, fail_count; /* SETs, see memstore_fail_sets() */
 	int fail_err;
+	struct record *records, **last; /* of the feed, while there is a reader; owned */
+	uint64_t head;			/* position of the next record */
+	bool listens;
+};
+
+/* Of the change feed. */
+struct record {
+	struct record *next;
+	struct feed_change change;
+	char key[];
 };
 
 struct store_ctx {
 	struct store *st;
 	void *value; /* what the last store_entry of this context points to */
+	uint16_t origin;
 };
 
 static void lock(const struct store *st)
@@ -74,6 +88,8 @@ struct store *memstore_new(void)
 	pthread_mutex_init(&st->lock, NULL);
 	pthread_cond_init(&st->released, NULL);
 	st->max_keys = 1U << 20;
+	st->head = 1;
+	st->last = &st->records;
 	return st;
 }
 
@@ -193,10 +209,51 @@ static size_t item_size(const struct item *it)
 	return sizeof(*it) + it->key_len + it->value_len;
 }
 
+/* Adds a record to the feed; of lost ones nobody is told. */
+static void tell(struct store *st, struct feed_change c)
+{
+	struct record *r = st->listens ? malloc(sizeof(*r) + c.key_len) : NULL;
+
+	if (!r)
+		return;
+	memcpy(r->key, c.key, c.key_len);
+	c.key = r->key;
+	c.frontend = XKV_FRONTEND_XKVD;
+	c.position = st->head++;
+	r->change = c;
+	r->next = NULL;
+	*st->last = r;
+	st->last = &r->next;
+}
+
+static void tell_removal(struct store *st, const struct item *it, enum xkv_change what,
+			 uint8_t cause, uint16_t origin)
+{
+	tell(st, (struct feed_change){ .what = what,
+				       .key = it->data,
+				       .key_len = it->key_len,
+				       .cause = cause,
+				       .origin = origin });
+}
+
+static void tell_op(struct store_ctx *ctx, const struct store_op *op, enum xkv_change what,
+		    uint64_t expire_ms)
+{
+	tell(ctx->st, (struct feed_change){ .what = what,
+					    .key = op->key,
+					    .key_len = op->key_len,
+					    .expire_ms = expire_ms,
+					    .cause = op->cause ? op->cause : op->opcode,
+					    .op_flags = op->flags,
+					    .origin = ctx->origin });
+}
+
 static void unlink_item(struct store *st, struct item **link, enum counter why)
 {
 	struct item *it = *link;
 
+	if (why == EXPIRES)
+		tell_removal(st, it, XKV_CHANGE_EXPIRE, 0, 0);
 	*link = it->next;
 	st->count--;
 	st->bytes -= item_size(it);
@@ -408,10 +465,9 @@ static int do_expire(struct store *st, struct item *it, const struct store_op *o
 	return 0;
 }
 
-static int do_locked(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
+static int run_locked(struct store_ctx *ctx, struct item **link, const struct store_op *op,
+		      struct store_entry *out)
 {
-	struct item **link = find(ctx->st, op->key, op->key_len);
-
 	switch (op->opcode) {
 	case XKV_OP_GET:
 	case XKV_OP_TTL:
@@ -429,6 +485,23 @@ static int do_locked(struct store_ctx *ctx, const struct store_op *op, struct st
 		return do_append(ctx->st, link, op, out);
 	}
 	return -EINVAL;
+}
+
+static int do_locked(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
+{
+	struct item **link = find(ctx->st, op->key, op->key_len);
+	enum xkv_change what = *link ? XKV_CHANGE_OVERWRITE : XKV_CHANGE_CREATE;
+	int ret = run_locked(ctx, link, op, out);
+
+	if (ret || op->opcode == XKV_OP_GET || op->opcode == XKV_OP_TTL ||
+	    op->opcode == XKV_OP_TOUCH)
+		return ret;
+	if (op->opcode == XKV_OP_DELETE)
+		tell_op(ctx, op, XKV_CHANGE_DELETE, 0);
+	else
+		tell_op(ctx, op, op->opcode == XKV_OP_EXPIRE ? XKV_CHANGE_EXPIRY : what,
+			(*link)->expire_ms);
+	return 0;
 }
 
 int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
@@ -473,6 +546,127 @@ int store_txn_commit(struct store_ctx *ctx)
 void store_txn_abort(struct store_ctx *ctx)
 {
 	(void)ctx;
+}
+
+void store_txn_note(struct store_ctx *ctx, const void *key, size_t key_len, uint8_t cause)
+{
+	lock(ctx->st);
+	tell(ctx->st, (struct feed_change){
+			      .what = FEED_NOTE, .key = key, .key_len = key_len, .cause = cause });
+	unlock(ctx->st);
+}
+
+void store_origin(struct store_ctx *ctx, uint16_t origin)
+{
+	ctx->origin = origin;
+}
+
+/* The change feed, with one reader. */
+struct feed_reader {
+	struct store *st;
+	struct record *current; /* owned */
+	uint64_t position;
+};
+
+static void drop_records(struct store *st)
+{
+	for (struct record *r = st->records, *next; r; r = next) {
+		next = r->next;
+		free(r);
+	}
+	st->records = NULL;
+	st->last = &st->records;
+}
+
+int feed_open(struct store *st, const char *name, struct feed_reader **out, bool *resumed)
+{
+	struct feed_reader *r = calloc(1, sizeof(*r));
+
+	(void)name;
+	*resumed = false;
+	if (!r)
+		return -ENOMEM;
+	lock(st);
+	st->listens = true;
+	r->st = st;
+	r->position = st->head;
+	unlock(st);
+	*out = r;
+	return 0;
+}
+
+void feed_keys_only(struct feed_reader *r)
+{
+	(void)r;
+}
+
+int feed_next(struct feed_reader *r, struct feed_change *out)
+{
+	struct store *st = r->st;
+
+	free(r->current);
+	lock(st);
+	r->current = st->records;
+	r->position = r->current ? r->current->change.position : st->head;
+	if (r->current) {
+		st->records = r->current->next;
+		if (!st->records)
+			st->last = &st->records;
+		*out = r->current->change;
+	}
+	unlock(st);
+	return r->current != NULL;
+}
+
+uint64_t feed_position(const struct feed_reader *r)
+{
+	return r->position;
+}
+
+uint64_t feed_head(const struct store *st)
+{
+	uint64_t head;
+
+	lock(st);
+	head = st->head;
+	unlock(st);
+	return head;
+}
+
+void feed_on_commit(struct store *st, feed_commit_fn *fn, void *arg)
+{
+	(void)st;
+	(void)fn;
+	(void)arg;
+}
+
+void feed_close(struct feed_reader *r)
+{
+	if (!r)
+		return;
+	lock(r->st);
+	r->st->listens = false;
+	drop_records(r->st);
+	unlock(r->st);
+	free(r->current);
+	free(r);
+}
+
+uint64_t feed_trim(struct store *st)
+{
+	(void)st;
+	return 0;
+}
+
+void feed_load(struct store *st, uint64_t *unread, uint64_t *refused)
+{
+	(void)st;
+	*unread = *refused = 0;
+}
+
+void feed_adopted(struct store *st)
+{
+	(void)st;
 }
 
 void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
@@ -590,8 +784,11 @@ int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count
 
 	lock(st);
 	for (unsigned int i = 0; i < count && *cursor < BUCKETS; i++, ++*cursor) {
-		while (st->buckets[*cursor])
+		while (st->buckets[*cursor]) {
+			tell_removal(st, st->buckets[*cursor], XKV_CHANGE_DELETE, XKV_CAUSE_FLUSH,
+				     0);
 			unlink_item(st, &st->buckets[*cursor], DELETES);
+		}
 	}
 	unlock(st);
 	*cursor %= BUCKETS;

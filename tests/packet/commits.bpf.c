@@ -25,7 +25,7 @@ static __always_inline struct commits *commits(void)
 /* The place of a change; its request, which nobody else uses meanwhile, has kept the number. */
 static __always_inline struct commit *place(struct commits *all, const struct change *c)
 {
-	__u32 n = c->rq->zero3;
+	__u32 n = c->rq->zero2;
 
 	barrier_var(n);
 	return &all->commit[n & (COMMITS_KEPT - 1)];
@@ -38,7 +38,7 @@ static __always_inline bool listener_prepare(struct change *c, __u32 value_len)
 
 	if (!all)
 		return false;
-	c->rq->zero3 = __sync_fetch_and_add(&all->prepared, 1);
+	c->rq->zero2 = __sync_fetch_and_add(&all->prepared, 1);
 	to = place(all, c);
 	to->state = COMMIT_REFUSED;
 	if (all->refuse) {

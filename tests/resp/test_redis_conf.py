@@ -37,8 +37,7 @@ def test_shipped_file_is_taken():
     named = said[len(NO_EFFECT):].strip().split(", ")
     ours = set(re.findall(r"^  --(\S+)", run(BUILD / "xkvd", "--help").stdout, re.M))
     assert named == [name for name in active(SHIPPED)
-                     if name not in ours | {"notify-keyspace-events"}
-                     or name in ("daemonize", "databases")]
+                     if name not in ours or name in ("daemonize", "databases")]
 
 
 @needs_shipped
@@ -85,6 +84,7 @@ aclfile /etc/acl
 min-replicas-to-write 0
 min-replicas-to-write 1
 notify-keyspace-events KEA
+min-slaves-to-write 1
 hzz 10
 rename-command get "a b"
 rename-command NONE x
@@ -96,7 +96,7 @@ rename-command GET SET
     assert [re.match(r"(\d+): ([\w-]+)", line).groups() for line in lines[:-4]] == [
         ("2", "cluster-enabled"), ("3", "replicaof"), ("5", "slaveof"), ("6", "appendonly"),
         ("9", "include"), ("10", "loadmodule"), ("15", "min-replicas-to-write"),
-        ("16", "notify-keyspace-events"), ("17", "unknown"), ("18", "rename-command")]
+        ("17", "min-slaves-to-write"), ("18", "unknown"), ("19", "rename-command")]
     assert lines[-4:] == ["these directives of Redis have no effect: hz, dynamic-hz",
                           "rename-command NONE: there is no such command",
                           "rename-command GET: there is a command of the new name",

@@ -123,6 +123,154 @@ static void set_by(enum frontend frontend, const char *key, const void *value, u
 	ask_is(frontend, &op, XKV_OK);
 }
 
+/* ---- why ------------------------------------------------------------------ */
+
+static void next_is_by(enum xkv_change what, uint8_t cause, uint8_t op_flags)
+{
+	next_is(what, "key");
+	assert_int_equal(got.cause, cause);
+	assert_int_equal(got.op_flags & op_flags, op_flags);
+}
+
+/* Each record says which operation it was, also those of the fast path. */
+static void test_causes(void **state)
+{
+	struct operation op;
+
+	(void)state;
+	for (enum frontend f = DRIVER; f < FRONTENDS; f++) {
+		set_by(f, "key", "1", 1);
+		next_is_by(XKV_CHANGE_CREATE, XKV_OP_SET, 0);
+		op = incr("key", 3, 3);
+		ask_is(f, &op, XKV_OK);
+		next_is_by(XKV_CHANGE_OVERWRITE, XKV_OP_INCR, 0);
+		op = append("key", 3, pattern(0), 300);
+		ask_is(f, &op, XKV_OK);
+		next_is_by(XKV_CHANGE_OVERWRITE, XKV_OP_APPEND, 0);
+		set_by(f, "key", pattern(0), 300);
+		next_is_by(XKV_CHANGE_OVERWRITE, XKV_OP_SET, 0);
+		op = (struct operation){ .opcode = XKV_OP_SET, .flags = XKV_KEEPTTL, TEXT("key") };
+		ask_is(f, &op, XKV_OK);
+		next_is_by(XKV_CHANGE_OVERWRITE, XKV_OP_SET, XKV_KEEPTTL);
+		op = op_on(XKV_OP_EXPIRE, "key", 3);
+		op.ttl = 100000;
+		ask_is(f, &op, XKV_OK);
+		next_is_by(XKV_CHANGE_EXPIRY, XKV_OP_EXPIRE, 0);
+		op = op_on(XKV_OP_DELETE, "key", 3);
+		ask_is(f, &op, XKV_OK);
+		next_is_by(XKV_CHANGE_DELETE, XKV_OP_DELETE, 0);
+		nothing_more();
+	}
+}
+
+/* An overwritten entry had expired, in the same slot (also by the fast path) or in another one. */
+static void test_gone(void **state)
+{
+	const uint32_t len[] = { 1, 300 };
+
+	(void)state;
+	for (enum frontend f = DRIVER; f < FRONTENDS; f++) {
+		for (unsigned int i = 0; i < 2; i++) {
+			put("key", "1", 1, store_now_ms(bed.st) + 1);
+			assert_int_equal(feed_next(reader, &got), 1);
+			wait_until(store_now_ms(bed.st) + 1);
+			set_by(f, "key", pattern(0), len[i]);
+			next_is_by(XKV_CHANGE_OVERWRITE, XKV_OP_SET, 0);
+			assert_true(got.gone);
+			set_by(f, "key", pattern(0), len[i]);
+			next_is_by(XKV_CHANGE_OVERWRITE, XKV_OP_SET, 0);
+			assert_false(got.gone);
+		}
+	}
+}
+
+/* What xkvd says of its own changes: a cause, and for whom. */
+static void test_own_causes(void **state)
+{
+	struct store_op op = {
+		.opcode = XKV_OP_SET, .key = "key", .key_len = 3, .value = "1", .value_len = 1
+	};
+	struct store_entry e;
+
+	(void)state;
+	op.cause = XKV_CAUSE_OTHER + 5;
+	store_origin(bed.ctx, 77);
+	assert_int_equal(store_do(bed.ctx, &op, &e), 0);
+	next_is_by(XKV_CHANGE_CREATE, XKV_CAUSE_OTHER + 5, 0);
+	assert_int_equal(got.origin, 77);
+	store_origin(bed.ctx, 0);
+	assert_int_equal(store_flush(bed.ctx), 0);
+	next_is_by(XKV_CHANGE_DELETE, XKV_CAUSE_FLUSH, 0);
+	assert_int_equal(got.origin, 0);
+	put("key", noise(100000), 100000, 0);
+	next_is(XKV_CHANGE_CREATE, "key");
+	op = (struct store_op){ .opcode = XKV_OP_APPEND,
+				.key = "key",
+				.key_len = 3,
+				.value = noise(3000),
+				.value_len = 3000 };
+	assert_int_equal(store_do(bed.ctx, &op, &e), 0);
+	next_is_by(XKV_CHANGE_OVERWRITE, XKV_OP_APPEND, 0); /* although it becomes a SET */
+}
+
+/* What a transaction consisted of, and that its records say only that there was one. */
+struct committed {
+	unsigned int calls, count;
+	bool recorded;
+	struct feed_change change[8];
+};
+
+static void on_commit(void *arg, const struct feed_change *changes, unsigned int count,
+		      bool recorded)
+{
+	struct committed *c = arg;
+
+	assert_in_range(count, 0, 8);
+	c->calls++;
+	c->count = count;
+	c->recorded = recorded;
+	if (count)
+		memcpy(c->change, changes, count * sizeof(*changes));
+}
+
+static void test_committed(void **state)
+{
+	struct committed c = { 0 };
+	struct store_entry e;
+	int64_t sum;
+
+	(void)state;
+	feed_on_commit(bed.st, on_commit, &c);
+	assert_int_equal(store_txn_begin(bed.ctx), 0);
+	store_set(bed.ctx, "key", 3, "1", 1, 0, 0, 0, NULL);
+	store_incr(bed.ctx, "key", 3, 1, &sum);
+	store_delete(bed.ctx, "never", 5, NULL);
+	store_txn_note(bed.ctx, "key", 3, XKV_CAUSE_OTHER);
+	assert_int_equal(store_txn_commit(bed.ctx), 0);
+	assert_int_equal(c.calls, 1);
+	assert_int_equal(c.count, 3);
+	assert_true(c.recorded);
+	assert_int_equal(c.change[0].what, XKV_CHANGE_CREATE);
+	assert_int_equal(c.change[1].what, XKV_CHANGE_OVERWRITE);
+	assert_int_equal(c.change[1].cause, XKV_OP_INCR);
+	assert_int_equal(c.change[2].what, FEED_NOTE);
+	next_is_by(XKV_CHANGE_CREATE, XKV_CAUSE_TXN, 0);
+	nothing_more();
+	assert_int_equal(store_txn_begin(bed.ctx), 0);
+	store_set(bed.ctx, "new", 3, "1", 1, 0, 0, 0, NULL);
+	store_delete(bed.ctx, "new", 3, NULL);
+	store_txn_abort(bed.ctx);
+	assert_int_equal(c.calls, 1);
+	assert_int_equal(store_txn_begin(bed.ctx), 0);
+	store_set(bed.ctx, "new", 3, "1", 1, 0, 0, 0, NULL);
+	store_delete(bed.ctx, "new", 3, &e);
+	assert_int_equal(store_txn_commit(bed.ctx), 0);
+	assert_int_equal(c.count, 2);
+	assert_false(c.recorded); /* nothing is left of it */
+	nothing_more();
+	feed_on_commit(bed.st, NULL, NULL);
+}
+
 /* ---- one change, one record ------------------------------------------------- */
 
 static void test_each_change(void **state)
@@ -733,6 +881,10 @@ static void test_rebuilt(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		TEST(test_causes),
+		TEST(test_gone),
+		TEST(test_own_causes),
+		TEST(test_committed),
 		TEST(test_each_change),
 		TEST(test_expiry_and_eviction),
 		TEST(test_transaction),

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "changes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "events/listener.h"
+#include "impl.h"
+#include "store/txn.h"
+#include "util/log.h"
+#include "util/metrics.h"
+
+#define AT_ONCE 4096 /* changes between two looks at other events of the loop */
+
+/* To be told when all changes below `position` have been. */
+struct told {
+	TAILQ_ENTRY(told) link;
+	uint64_t position;
+	bool recorded;	     /* a transaction's: told when its records come */
+	unsigned int notify; /* what is wanted after it */
+	unsigned int count;
+	struct feed_change change[]; /* the keys are behind them */
+};
+
+static struct changes *changes_of(const struct server *s)
+{
+	_Static_assert(SERVER_WORKERS == 1, "changes are handed on by the loop of one worker");
+
+	return &((struct queue *)s->worker[0]->commands)->changes;
+}
+
+/* ---- in order with the feed ------------------------------------------------ */
+
+static struct told *told_new(const struct feed_change *changes, unsigned int count)
+{
+	size_t bytes = sizeof(struct told) + count * sizeof(*changes), at = bytes;
+	struct told *t;
+
+	for (unsigned int i = 0; i < count; i++)
+		bytes += changes[i].key_len;
+	t = malloc(bytes);
+	if (!t)
+		return NULL;
+	t->count = count;
+	for (unsigned int i = 0; i < count; i++) {
+		t->change[i] = changes[i];
+		t->change[i].key = (char *)t + at;
+		memcpy((char *)t + at, changes[i].key, changes[i].key_len);
+		at += changes[i].key_len;
+	}
+	return t;
+}
+
+/* Tells of changes when all that have taken effect before have been told. */
+static void tell_later(struct changes *ch, const struct feed_change *changes, unsigned int count,
+		       bool recorded)
+{
+	struct told *t = told_new(changes, count);
+
+	if (!t) {
+		log_warning("out of memory: keyspace events are lost");
+		return;
+	}
+	t->position = feed_head(ch->srv->store);
+	t->recorded = recorded;
+	t->notify = ch->asked;
+	TAILQ_INSERT_TAIL(&ch->told, t, link);
+	if (TAILQ_FIRST(&ch->told) == t)
+		listener_await(ch->listener, t->position);
+}
+
+static void tell_first(struct changes *ch)
+{
+	struct told *t = TAILQ_FIRST(&ch->told);
+
+	TAILQ_REMOVE(&ch->told, t, link);
+	for (unsigned int i = 0; i < t->count; i++)
+		notify_change(ch->srv, ch->notify, &t->change[i]);
+	ch->notify = t->notify;
+	free(t);
+}
+
+/* What is to be told before a record at this position, or one of a transaction. */
+static void tell_before(struct changes *ch, const struct feed_change *c)
+{
+	bool txn = c->cause == XKV_CAUSE_TXN && !ch->in_txn;
+	struct told *t;
+
+	ch->in_txn = c->cause == XKV_CAUSE_TXN && c->more;
+	while ((t = TAILQ_FIRST(&ch->told)) && (t->position <= c->position || txn)) {
+		txn &= !t->recorded;
+		tell_first(ch);
+	}
+}
+
+static void on_commit(void *arg, const struct feed_change *changes, unsigned int count,
+		      bool recorded)
+{
+	struct changes *ch = arg;
+
+	if (count || recorded)
+		tell_later(ch, changes, count, recorded);
+}
+
+void changes_miss(struct client *c, const void *key, size_t key_len)
+{
+	struct changes *ch = changes_of(c->srv);
+	const struct feed_change miss = {
+		.what = FEED_NOTE, .cause = CAUSE_MISS, .key = key, .key_len = key_len
+	};
+
+	if (!(ch->asked & NOTIFY_MISS) || !ch->listener)
+		return;
+	if (transaction_of(c)->runs)
+		store_txn_note(c->worker->ctx, key, key_len, CAUSE_MISS);
+	else
+		tell_later(ch, &miss, 1, false);
+}
+
+/* ---- the listener ---------------------------------------------------------- */
+
+static void wake(void *arg)
+{
+	struct changes *ch = arg;
+
+	ev_async_send(ch->srv->loop, &ch->woken);
+}
+
+static void on_woken(struct ev_loop *loop, ev_async *w, int events)
+{
+	struct changes *ch = w->data;
+	uint64_t reached = listener_reached(ch->listener);
+	const struct feed_change *c;
+	struct told *t;
+
+	(void)events;
+	for (unsigned int n = 0; n < AT_ONCE; n++) {
+		c = listener_next(ch->listener);
+		if (!c && !listener_gap(ch->listener))
+			break;
+		if (!c)
+			continue;
+		tell_before(ch, c);
+		notify_change(ch->srv, ch->notify, c);
+		if (n == AT_ONCE - 1) {
+			ev_async_send(loop, w);
+			return;
+		}
+	}
+	while ((t = TAILQ_FIRST(&ch->told)) && t->position <= reached)
+		tell_first(ch);
+	if (t)
+		listener_await(ch->listener, t->position);
+}
+
+static bool are_wanted(const struct server *s)
+{
+	return s->cfg->notify & (NOTIFY_KEYSPACE | NOTIFY_KEYEVENT) &&
+	       s->cfg->notify & ~(unsigned int)(NOTIFY_KEYSPACE | NOTIFY_KEYEVENT);
+}
+
+static void begin(struct changes *ch)
+{
+	ch->listener = listener_new(ch->srv->store, wake, ch);
+	if (!ch->listener) {
+		log_warning("cannot listen to changes, trying again: %s", strerror(errno));
+		return;
+	}
+	ch->in_txn = false;
+	ch->notify = ch->asked;
+	ev_async_start(ch->srv->loop, &ch->woken);
+	feed_on_commit(ch->srv->store, on_commit, ch);
+}
+
+static void end(struct changes *ch)
+{
+	uint64_t told, lost;
+	struct told *t;
+
+	if (!ch->listener)
+		return;
+	listener_counts(ch->listener, &told, &lost);
+	ch->lost += lost;
+	feed_on_commit(ch->srv->store, NULL, NULL);
+	listener_free(ch->listener);
+	ch->listener = NULL;
+	ev_async_stop(ch->srv->loop, &ch->woken);
+	while ((t = TAILQ_FIRST(&ch->told))) {
+		TAILQ_REMOVE(&ch->told, t, link);
+		free(t);
+	}
+}
+
+void changes_start(struct server *s)
+{
+	struct changes *ch = changes_of(s);
+
+	ch->srv = s;
+	TAILQ_INIT(&ch->told);
+	ev_async_init(&ch->woken, on_woken);
+	ch->woken.data = ch;
+	changes_follow(s);
+}
+
+void changes_follow(struct server *s)
+{
+	struct changes *ch = changes_of(s);
+
+	if (ch->asked != s->cfg->notify) {
+		ch->asked = s->cfg->notify;
+		if (ch->listener)
+			tell_later(ch, NULL, 0, false); /* so it is for what comes after */
+	}
+	if (!are_wanted(s))
+		return;
+	ch->unwanted = 0;
+	if (!ch->listener)
+		begin(ch);
+}
+
+/* Ends some time after the last wish: to begin and to end waits for grace periods. */
+void changes_second(struct server *s)
+{
+	struct changes *ch = changes_of(s);
+
+	changes_follow(s);
+	if (!are_wanted(s) && ch->unwanted++)
+		end(ch);
+}
+
+void changes_free(struct changes *ch)
+{
+	if (ch->srv)
+		end(ch);
+}
+
+void changes_metrics(struct metrics *m, const struct server *s)
+{
+	const struct changes *ch = changes_of(s);
+	uint64_t unread = 0, refused = 0, told = 0, lost = 0;
+
+	feed_load(s->store, &unread, &refused);
+	if (ch->listener)
+		listener_counts(ch->listener, &told, &lost);
+	metric_gauge(m, "xkv_feed_listens", ch->listener != NULL);
+	metric_gauge(m, "xkv_feed_unread_bytes", ch->listener ? (int64_t)unread : 0);
+	metric_count(m, "xkv_feed_waits", refused);
+	metric_count(m, "xkv_feed_lost", ch->lost + lost);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What commands/ do with the changes of the store, whoever made them, a RESP client or one that XDP
+ * served: keyspace events (notify.c).  While somebody wants changes, there is a listener
+ * (events/listener.h), and this hands each change on, in the order of the change feed.  All of it
+ * is used by the thread of the only worker.
+ *
+ * A transaction is told of as the commands that it consists of: its records in the feed only say
+ * when.  The same holds for what is no change (a read of a key that does not exist).
+ */
+#ifndef XKV_COMMANDS_CHANGES_H
+#define XKV_COMMANDS_CHANGES_H
+
+#include <ev.h>
+#include <sys/queue.h>
+
+#include "store/feed.h"
+
+struct client;
+struct listener;
+struct metrics;
+struct server;
+
+/* Causes of changes (store_op.cause) for which the opcode is not enough. */
+enum cause {
+	CAUSE_NONE = XKV_CAUSE_OTHER, /* no event */
+	CAUSE_NEW,		      /* the key is new, even if it existed, and no other event */
+	CAUSE_RENAME_FROM,
+	CAUSE_RENAME_TO,
+	CAUSE_COPY_TO,
+	CAUSE_RESTORE,
+	CAUSE_SETRANGE,
+	CAUSE_SETBIT,
+	CAUSE_INCRBYFLOAT,
+	CAUSE_PFADD,
+	CAUSE_MISS,
+};
+
+TAILQ_HEAD(told_list, told);
+
+/* One per worker. */
+struct changes {
+	struct server *srv;
+	struct listener *listener; /* owned; NULL: nobody wants changes */
+	unsigned int unwanted;	   /* seconds for which nobody has wanted any */
+	ev_async woken;
+	struct told_list told; /* to be told in order with the feed; owned */
+	unsigned int notify;   /* enum notify, in force for what is told next */
+	unsigned int asked;    /* the same, as it was configured last */
+	bool in_txn;	       /* the last record was of a transaction that goes on */
+	uint64_t lost;	       /* by listeners that are gone */
+};
+
+/* When the server starts, when its configuration has changed, and every second. */
+void changes_start(struct server *s);
+void changes_follow(struct server *s);
+void changes_second(struct server *s);
+void changes_free(struct changes *ch);
+
+/* A command found no entry for a key that it reads: told in order with its changes. */
+void changes_miss(struct client *c, const void *key, size_t key_len);
+
+/* For INFO. */
+void changes_metrics(struct metrics *m, const struct server *s);
+
+/* notify.c: publishes the events that belong to a change, those that are wanted (enum notify). */
+void notify_change(struct server *s, unsigned int wanted, const struct feed_change *change);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Somebody in xkvd who is told of all changes of the store, of both front ends: a thread reads the
+ * change feed (store/feed.h) and queues the changes for another thread, that of the event loop.
+ *
+ * The thread never waits for the loop.  The only lock that both take is held for the exchange of
+ * two queues.  If the queue is full, the thread goes on reading, and the changes are lost, which
+ * listener_gap() tells.  So a command that waits in the loop for room in the ring of the feed never
+ * waits for the loop itself, however full the queue is; and changes by XDP do not wait for a loop
+ * that is busy with a long script.
+ *
+ * What opens and closes a listener, and calls listener_next(), is one thread.
+ */
+#ifndef XKV_EVENTS_LISTENER_H
+#define XKV_EVENTS_LISTENER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "store/feed.h"
+
+#define LISTENER_QUEUE_BYTES (32U << 20) /* of changes that wait for the loop */
+
+struct listener;
+
+/* Called by the listener's thread when there is something for the loop; must not wait. */
+typedef void listener_wake_fn(void *arg);
+
+/*
+ * Begins to listen: every change that begins after the call has returned is told.  NULL and errno.
+ * Waits for grace periods, some ten milliseconds, as does listener_free().
+ */
+struct listener *listener_new(struct store *st, listener_wake_fn *wake, void *arg);
+/* Ends it.  NULL is ignored. */
+void listener_free(struct listener *l);
+
+/*
+ * The next change, without its value, valid until the next call; NULL if there is none.  All with a
+ * position below listener_reached() as it was before the call are told before NULL is.
+ */
+const struct feed_change *listener_next(struct listener *l);
+/* All changes with a lower position were read, and queued.  Grows. */
+uint64_t listener_reached(const struct listener *l);
+/* Wakes the loop when listener_reached() is at least this. */
+void listener_await(struct listener *l, uint64_t position);
+/* Were changes lost before the next one?  True once for each gap. */
+bool listener_gap(struct listener *l);
+
+/* Changes told so far, and of these lost. */
+void listener_counts(const struct listener *l, uint64_t *told, uint64_t *lost);
+
+#endif

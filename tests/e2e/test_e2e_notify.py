@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 6
+"""Keyspace events about what UDP clients change, in the driver and through xkvd."""
+import proto
+import pytest
+from conftest import wait_for
+
+pytestmark = pytest.mark.seconds(60)
+
+
+class Events:
+    """Those of the database, as (event, key)."""
+
+    def __init__(self, daemon):
+        self.sub = daemon.redis().pubsub(ignore_subscribe_messages=True)
+        self.sub.psubscribe("__keyevent@0__:*")
+        self.sub.get_message(timeout=10)
+
+    def next(self, count):
+        got = []
+        while len(got) < count:
+            message = self.sub.get_message(timeout=10)
+            assert message, got
+            got.append((message["channel"].split(b":", 1)[1].decode(), message["data"].decode()))
+        return got
+
+    def nothing(self):
+        assert not self.sub.get_message(timeout=0.2)
+
+
+CHANGES = [
+    (proto.set_(b"a", b"1"), ["new", "set"]),
+    (proto.set_(b"a", b"2"), ["set"]),
+    (proto.set_(b"a", b"2", ttl=100000), ["set", "expire"]),
+    (proto.set_(b"a", b"3", flags=proto.KEEPTTL), ["set"]),
+    (proto.set_(b"a", b"4", flags=proto.NX), []),
+    (proto.set_(b"a", b"x" * 600), ["set"]),
+    (proto.set_(b"a", b"4"), ["set"]),
+    (proto.incr(b"a", 3), ["incrby"]),
+    (proto.Op(proto.OP_APPEND, b"a", b"xyz"), ["append"]),
+    (proto.expire(b"a", 100000), ["expire"]),
+    (proto.expire(b"a", 0), ["persist"]),
+    (proto.delete(b"a"), ["del"]),
+    (proto.delete(b"a"), []),
+    (proto.incr(b"a", 3), ["new", "incrby"]),
+    (proto.Op(proto.OP_APPEND, b"b", b"xyz"), ["new", "append"]),
+    (proto.expire(b"b", 1), ["expire", "expired"]),
+]
+
+
+def test_events_of_udp(xkvd_both):
+    d = xkvd_both("--save", "", "--notify-keyspace-events", "EAn")
+    events = Events(d)
+    for udp in (d.udp(), d.udp().by_xkvd()):
+        for op, names in CHANGES:
+            udp.one(op)
+            assert events.next(len(names)) == [(name, op.key.decode()) for name in names]
+        udp.delete(b"a")
+        events.next(1)
+    events.nothing()
+
+
+def test_events_of_atomic_datagrams(xkvd):
+    """All of one datagram, in its order, and nothing of one that is refused."""
+    d = xkvd("--save", "", "--notify-keyspace-events", "EAn")
+    events = Events(d)
+    for udp in (d.udp(), d.udp().by_xkvd()):
+        ops = [proto.set_(b"a", b"1", ttl=100000), proto.incr(b"b", 1), proto.get(b"c")]
+        reply = udp.ask(*ops, flags=proto.F_ATOMIC)
+        assert reply.status == proto.OK
+        assert events.next(5) == [("new", "a"), ("set", "a"), ("expire", "a"), ("new", "b"),
+                                  ("incrby", "b")]
+        udp.ask(proto.set_(b"a", b"2"), proto.set_(b"b", b"2", flags=proto.NX),
+                flags=proto.F_ATOMIC)
+        udp.ask(proto.delete(b"b"), proto.delete(b"a"), flags=proto.F_ATOMIC)
+        assert events.next(2) == [("del", "b"), ("del", "a")]
+    events.nothing()
+
+
+def test_killed(xkvd):
+    """The reader of an xkvd that was killed holds nothing up, and the next one has its own."""
+    d = xkvd("--save", "", "--notify-keyspace-events", "EA")
+    udp = d.udp(timeout=0.5)
+    udp.set(b"a", b"1")
+    d.kill()
+    for _ in range(20000):  # more than the ring has room for, since nobody reads it
+        if not udp.ask(proto.set_(b"a", b"x" * 1000)):
+            break
+    else:
+        pytest.fail("the feed was not recorded")
+    d.start()
+    events, udp = Events(d), d.udp()
+    wait_for(lambda: udp.set(b"a", b"y" * 1000).status == proto.OK, 20, "SETs by XDP")
+    assert events.next(1) == [("set", "a")]
+
+
+def test_slow_loop(xkvd):
+    """A loop that is busy with a script keeps nobody from changing keys, and loses nothing."""
+    d = xkvd("--save", "", "--notify-keyspace-events", "E$")
+    redis, udp, events = d.redis(), d.udp(), Events(d)
+    udp.set(b"n", b"0")
+    assert events.next(1) == [("set", "n")]
+    busy = d.redis()
+    connection = busy.connection_pool.get_connection("EVAL")
+    connection.send_command("EVAL", "local t = redis.call('time')[1] + 2 "
+                            "while redis.call('time')[1] + 0 < t do end", 0)
+    count = 0
+    while not connection.can_read() and count < 20000:
+        count += udp.one(proto.incr(b"n", 1)).status == proto.OK
+    connection.read_response()
+    assert count > 100
+    got = events.next(count)
+    assert set(got) == {("incrby", "n")}
+    assert int(redis.get("n")) == count
+    assert redis.info("xkv")["xkv_feed_lost"] == 0
