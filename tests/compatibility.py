@@ -28,7 +28,7 @@ GROUPS = {
 
 NOT_ATOMIC = "commands of others may be executed between the keys"
 MANY = "atomic with up to 1,024 keys"
-SCRIPT = "a script that fails has changed nothing; no libraries struct and cmsgpack"
+SCRIPT = "a script that fails has changed nothing"
 SOURCES = "reads the sources one after the other; writes at once"
 AT_ONE_MOMENT = "looks at the keys one after the other, not at one moment"
 

@@ -229,8 +229,9 @@ static void open_libraries(lua_State *L)
 	open_library(L, LUA_STRLIBNAME, luaopen_string);
 	open_library(L, LUA_MATHLIBNAME, luaopen_math);
 	lua_open_cjson(L);
-	lua_pushcfunction(L, luaopen_bit);
-	lua_call(L, 0, 0);
+	open_library(L, "bit", luaopen_bit);
+	open_library(L, "struct", lua_open_struct);
+	open_library(L, "cmsgpack", lua_open_cmsgpack);
 	lua_guard_libraries(L);
 }
 
@@ -242,8 +243,8 @@ static void make_globals(lua_State *L)
 		"pairs",	"rawequal", "rawget", "select",	      "tonumber", "tostring",
 		"setmetatable", "type",	    "unpack", "_VERSION",
 	};
-	static const char *const libraries[] = { "string", "table", "math",
-						 "bit",	   "cjson", "coroutine" };
+	static const char *const libraries[] = { "string", "table",  "math",	 "bit",
+						 "cjson",  "struct", "cmsgpack", "coroutine" };
 	static const luaL_Reg ours[] = { { "collectgarbage", global_collectgarbage },
 					 { "load", global_load },
 					 { "loadstring", global_loadstring },

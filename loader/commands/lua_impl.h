@@ -35,6 +35,9 @@ void lua_guard_libraries(lua_State *L);
 /* Makes the global `cjson`, and makes it again as it was, if a script has changed it. */
 void lua_open_cjson(lua_State *L);
 void lua_reset_cjson(lua_State *L);
+/* Make the globals `struct` and `cmsgpack`, and push them. */
+int lua_open_struct(lua_State *L);
+int lua_open_cmsgpack(lua_State *L);
 /* Pushes an error of ours: a table with the text in `err`. */
 void lua_push_error(lua_State *L, const char *text);
 /* Adds the library `redis` to the table on top. */
