@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "lua_impl.h"
-#include "util/clock.h"
 
 #define CHECK_EVERY 100000 /* instructions between two looks at the clock */
 #define CHUNK_NAME  "@user_script"
@@ -413,14 +412,15 @@ static void check_time(lua_State *L, lua_Debug *where)
 	lua_check_time(L);
 }
 
-/* Ends a script that takes too long; again at each line, should it catch the error. */
+/* Ends a script again at each line, should it catch the error. */
 void lua_check_time(lua_State *L)
 {
-	if (monotonic_ns() < lua_of(L)->end_ns)
+	const char *why = script_yield(lua_of(L)->run);
+
+	if (!why)
 		return;
 	lua_sethook(L, check_time, LUA_MASKLINE | LUA_MASKCOUNT, 1000);
-	lua_push_error(L, "ERR the script has taken longer than busy-reply-threshold: it was "
-			  "ended, and has changed nothing");
+	lua_push_error(L, why);
 	lua_error(L);
 }
 
@@ -528,14 +528,13 @@ static int reply_run_error(lua_State *L)
 	return 0;
 }
 
-bool interpreter_run(struct interpreter *lua, const struct script_run *run)
+bool interpreter_run(struct interpreter *lua, struct script_run *run)
 {
 	lua_State *L = lua->state;
 	bool failed;
 
 	lua->run = run;
 	lua->resp = PROTOCOL_RESP2;
-	lua->end_ns = run->end_ns;
 	failed = lua_cpcall(L, run_protected, lua);
 	lua_sethook(L, NULL, 0, 0);
 	if (failed) {

@@ -39,11 +39,18 @@ struct script_run {
 	const char *sha;
 	unsigned int keys, args; /* of argv */
 	const struct resp_arg *argv;
-	bool read_only;	 /* may not call commands that write */
-	uint64_t end_ns; /* monotonic: when it is ended, also if it is executed again */
+	bool read_only;	   /* may not call commands that write */
+	uint64_t busy_ns;  /* monotonic: when others are served while it runs */
+	bool slow;	   /* they are */
+	bool wrote;	   /* has called a command that writes */
+	const char *ended; /* why it is ended; NULL = it may go on */
 };
+
+/* Serves others if the script takes long.  Why it has to end, NULL if it may go on. */
+const char *script_yield(struct script_run *run);
+
 /* Executes it and replies to the client.  False: with an error. */
-bool interpreter_run(struct interpreter *lua, const struct script_run *run);
+bool interpreter_run(struct interpreter *lua, struct script_run *run);
 
 size_t interpreter_memory(const struct interpreter *lua);
 unsigned int interpreter_scripts(const struct interpreter *lua);

@@ -401,6 +401,7 @@ static int call(lua_State *L, bool raise)
 	why = refusal(lua, cmd, argc, argv);
 	if (why)
 		return fail(L, raise, why);
+	lua->run->wrote |= cmd->flags & CMD_WRITE;
 	call_command(lua, cmd, argc, argv);
 	if (lua->called.out.failed)
 		return fail(L, raise, "ERR the reply is too large for a script");

@@ -9,6 +9,12 @@
 #include "impl.h"
 #include "interpreter.h"
 #include "util/clock.h"
+#include "util/log.h"
+
+static const char unkillable[] =
+	"UNKILLABLE Sorry the script already executed write commands against the dataset. You can "
+	"either wait the script termination or kill the server in a hard way using the SHUTDOWN "
+	"NOSAVE command.";
 
 struct eval {
 	char sha[SCRIPT_SHA_TEXT];
@@ -29,9 +35,37 @@ static struct interpreter *interpreter(struct client *c)
 
 static bool execute(struct client *c, void *arg)
 {
-	const struct eval *e = arg;
+	struct eval *e = arg;
 
+	e->run.wrote = false;
 	return interpreter_run(queue_of(c)->lua, &e->run);
+}
+
+/* --- others, while a script takes long --- */
+
+const char *script_busy(const struct client *c)
+{
+	(void)c;
+	return "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN "
+	       "NOSAVE.";
+}
+
+const char *script_yield(struct script_run *run)
+{
+	struct client *c = run->client;
+	struct measured command;
+
+	if (run->ended || monotonic_ns() < run->busy_ns)
+		return run->ended;
+	if (!run->slow)
+		log_warning("slow script: SCRIPT KILL ends it. It is %s", run->sha);
+	run->slow = true;
+	command = measure_suspend(c);
+	worker_yield(c);
+	measure_resume(c, &command);
+	if (c->srv->stopping)
+		run->ended = "ERR the server is shutting down";
+	return run->ended;
 }
 
 static bool keys_and_args(struct client *c, unsigned int argc, const struct resp_arg *argv,
@@ -71,14 +105,17 @@ static bool load(struct client *c, struct interpreter *lua, const char *sha,
 static void run(struct client *c, struct eval *e, bool read_only)
 {
 	uint64_t slice_end = c->worker->slice_end;
-	uint64_t max_ns = (uint64_t)c->srv->cfg->busy_threshold * 1000000;
+	uint64_t busy_ns = (uint64_t)c->srv->cfg->busy_threshold * 1000000;
+	struct queue *q = queue_of(c);
 
 	e->run.client = c;
 	e->run.sha = e->sha;
 	e->run.read_only = read_only;
-	e->run.end_ns = max_ns ? monotonic_ns() + max_ns : UINT64_MAX;
+	e->run.busy_ns = busy_ns ? monotonic_ns() + busy_ns : UINT64_MAX;
 	c->worker->slice_end = UINT64_MAX; /* long commands are not done in slices */
+	q->script = &e->run;
 	command_run_atomic(c, execute, e);
+	q->script = NULL;
 	c->worker->slice_end = slice_end;
 }
 
@@ -190,9 +227,19 @@ void cmd_script_flush(struct client *c, unsigned int argc, const struct resp_arg
 
 void cmd_script_kill(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
+	struct script_run *run = queue_of(c)->script;
+
 	(void)argc;
 	(void)argv;
-	reply_error(reply_to(c), "NOTBUSY No scripts in execution right now.");
+	if (!run) {
+		reply_error(reply_to(c), "NOTBUSY No scripts in execution right now.");
+	} else if (run->wrote && transaction_of(run->client)->in_exec) {
+		/* what the commands before it have changed would take effect with a part of it */
+		reply_error(reply_to(c), "%s", unkillable);
+	} else {
+		run->ended = "ERR Script killed by user with SCRIPT KILL...";
+		reply_ok(reply_to(c));
+	}
 }
 
 void cmd_script_debug(struct client *c, unsigned int argc, const struct resp_arg *argv)
