@@ -174,7 +174,7 @@ static const struct directive table[] = {
 	  NULL, "BYTES", "greatest size of one argument of a TCP command" },
 	{ "busy-reply-threshold", &type_number, AT(busy_threshold), "5000", 0, INT32_MAX, LIVE, NULL,
 	  "MILLISECONDS",
-	  "a script that takes longer is ended, and has changed nothing; 0: never" },
+	  "a script that takes longer lets others have a BUSY reply, or kill it; 0: never" },
 	{ "slowlog-log-slower-than", &type_signed, AT(slowlog_slower_than), "10000", 0, 0, LIVE, NULL,
 	  "MICROSECONDS", "SLOWLOG keeps TCP commands that take so long; 0: all, -1: none" },
 	{ "slowlog-max-len", &type_number, AT(slowlog_max_len), "128", 0, INT32_MAX, LIVE, NULL, "N",

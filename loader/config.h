@@ -135,7 +135,7 @@ struct config {
 	uint64_t query_buffer_limit; /* bytes of one command, default 1 GiB */
 	/* bytes of one argument, default 2 MiB; values are limited to XKV_VALUE_MAX anyway */
 	uint64_t proto_max_bulk_len;
-	unsigned int busy_threshold;	/* ms that a script may take, 0 = no limit, default 5000 */
+	unsigned int busy_threshold;	/* ms: then a script lets others in, 0 = never */
 	int64_t slowlog_slower_than;	/* us, -1 = no slow log, default 10000 */
 	unsigned int slowlog_max_len;	/* default 128 */
 	unsigned int latency_threshold; /* latency-monitor-threshold: ms, 0 = off, default 0 */

@@ -28,7 +28,7 @@ GROUPS = {
 
 NOT_ATOMIC = "commands of others may be executed between the keys"
 MANY = "atomic with up to 1,024 keys"
-SCRIPT = "a script that fails has changed nothing; no libraries struct and cmsgpack"
+SCRIPT = "a script that fails has changed nothing"
 SOURCES = "reads the sources one after the other; writes at once"
 AT_ONE_MOMENT = "looks at the keys one after the other, not at one moment"
 
@@ -50,9 +50,9 @@ DIFFERS = {
     "client|info": "as CLIENT LIST", "client|pause": "not of requests over UDP",
     "client|unblock": "0: no command blocks",
     "exec": "at most 1,024 keys; commands about the whole store end one transaction",
-    "watch": "a missing key that was made and deleted has not changed",
+    "watch": "a missing key that was made and deleted has not changed; BUSY during a slow script",
     "eval": SCRIPT, "evalsha": SCRIPT, "eval_ro": SCRIPT, "evalsha_ro": SCRIPT,
-    "script|kill": "no: an error; a script that takes too long is ended by itself",
+    "script|kill": "also of a script that has written: nothing of it remains; not inside EXEC",
     "script|debug": "NO only", "script|load": "kept until SCRIPT FLUSH or the end of xkvd",
     "copy": "DB 0 only", "msetnx": "at most 1,024 keys",
     "acl|cat": "of the commands that xkv has",

@@ -832,6 +832,10 @@ void cmd_shutdown(struct client *c, unsigned int argc, const struct resp_arg *ar
 		reply_error(reply_to(c), "ERR No shutdown in progress.");
 		return;
 	}
+	if (c->worker->busy && save != SHUTDOWN_NOSAVE) {
+		reply_error(reply_to(c), "%s", script_busy(c));
+		return;
+	}
 	log_notice("user requested shutdown");
 	if (!server_shutdown(c->srv, save, force))
 		reply_error(reply_to(c), "ERR Errors trying to SHUTDOWN. Check logs.");

@@ -32,6 +32,7 @@ static command_fn cmd_command, cmd_command_count, cmd_command_docs, cmd_command_
 #define P  CMD_PUBSUB
 #define NM CMD_NO_MULTI
 #define WH CMD_WHOLE
+#define B  CMD_BUSY
 
 /* clang-format off */
 static const struct command config_sub[] = {
@@ -252,8 +253,8 @@ static const struct command script_sub[] = {
 	  "Return which scripts are known.", NULL },
 	{ "flush", cmd_script_flush, -2, NS, 0, 0, 0, "scripting", "[ASYNC|SYNC]",
 	  "Forget all scripts.", NULL },
-	{ "kill", cmd_script_kill, 2, NS, 0, 0, 0, "scripting", "",
-	  "An error: busy-reply-threshold ends scripts.", NULL },
+	{ "kill", cmd_script_kill, 2, NS | B, 0, 0, 0, "scripting", "",
+	  "End the script that is being executed.", NULL },
 	{ "load", cmd_script_load, 3, NS, 0, 0, 0, "scripting", "<script>",
 	  "Load a script, without executing it.", NULL },
 	{ "help", cmd_help, 2, LS, 0, 0, 0, "scripting", "", "Print this help.", NULL },
@@ -398,16 +399,16 @@ static const struct command table[] = {
 	{ "ping", cmd_ping, -1, F, 0, 0, 0, "connection", "[<message>]", "Replies PONG.", NULL },
 	{ "echo", cmd_echo, 2, LS | F, 0, 0, 0, "connection", "<message>",
 	  "Replies the message.", NULL },
-	{ "hello", cmd_hello, -1, NS | LS | F | NA, 0, 0, 0, "connection",
+	{ "hello", cmd_hello, -1, NS | LS | F | NA | B, 0, 0, 0, "connection",
 	  "[<protover> [AUTH <username> <password>] [SETNAME <name>]]",
 	  "Chooses the protocol, authenticates and names the connection.", NULL },
-	{ "auth", cmd_auth, -2, NS | LS | F | NA, 0, 0, 0, "connection", "[<username>] <password>",
+	{ "auth", cmd_auth, -2, NS | LS | F | NA | B, 0, 0, 0, "connection", "[<username>] <password>",
 	  "Authenticates the connection.", NULL },
 	{ "select", cmd_select, 2, LS | F, 0, 0, 0, "connection", "<index>",
 	  "Selects the database; there is only 0.", NULL },
-	{ "quit", cmd_quit, -1, NS | LS | F | NA, 0, 0, 0, "connection", "",
+	{ "quit", cmd_quit, -1, NS | LS | F | NA | B, 0, 0, 0, "connection", "",
 	  "Closes the connection.", NULL },
-	{ "reset", cmd_reset, 1, NS | LS | F | NA, 0, 0, 0, "connection", "",
+	{ "reset", cmd_reset, 1, NS | LS | F | NA | B, 0, 0, 0, "connection", "",
 	  "Resets the connection.", NULL },
 	{ "client", NULL, -2, 0, 0, 0, 0, "connection", "", "Commands about connections.", client_sub },
 	/* publish and subscribe */
@@ -432,15 +433,15 @@ static const struct command table[] = {
 	  NULL },
 	{ "pubsub", NULL, -2, 0, 0, 0, 0, "pubsub", "", "Commands about channels.", pubsub_sub },
 	/* transactions */
-	{ "multi", cmd_multi, 1, NS | LS | F, 0, 0, 0, "transactions", "",
+	{ "multi", cmd_multi, 1, NS | LS | F | B, 0, 0, 0, "transactions", "",
 	  "Begins a transaction: what follows is queued until EXEC.", NULL },
 	{ "exec", cmd_exec, 1, NS | LS, 0, 0, 0, "transactions", "",
 	  "Executes all queued commands at once, unless a watched key has changed.", NULL },
-	{ "discard", cmd_discard, 1, NS | LS | F, 0, 0, 0, "transactions", "",
+	{ "discard", cmd_discard, 1, NS | LS | F | B, 0, 0, 0, "transactions", "",
 	  "Forgets all queued commands and watched keys.", NULL },
 	{ "watch", cmd_watch, -2, NS | LS | F, 1, -1, 1, "transactions", "<key> [<key> ...]",
 	  "EXEC executes nothing if one of the keys has changed until then.", NULL },
-	{ "unwatch", cmd_unwatch, 1, NS | LS | F, 0, 0, 0, "transactions", "",
+	{ "unwatch", cmd_unwatch, 1, NS | LS | F | B, 0, 0, 0, "transactions", "",
 	  "Forgets all watched keys.", NULL },
 	/* scripts */
 	{ "eval", cmd_eval, -3, NS | CMD_ANY_ARGS, 0, 0, 0, "scripting",
@@ -468,7 +469,7 @@ static const struct command table[] = {
 	  "Saves a snapshot in the background.", NULL },
 	{ "lastsave", cmd_lastsave, 1, LS | F, 0, 0, 0, "server", "",
 	  "Returns the Unix time of the last good save.", NULL },
-	{ "shutdown", cmd_shutdown, -1, A | NS | LS | NM, 0, 0, 0, "server",
+	{ "shutdown", cmd_shutdown, -1, A | NS | LS | NM | B, 0, 0, 0, "server",
 	  "[NOSAVE|SAVE] [NOW] [FORCE]", "Saves if so configured, and ends the server.", NULL },
 	/* inspection of keys and server */
 	{ "expiretime", cmd_expiretime, 2, R | F | Q, 1, 1, 1, "generic", "<key>",
@@ -512,7 +513,7 @@ static const struct command table[] = {
 	{ "psync", cmd_sync, -3, A | NS, 0, 0, 0, "server", "<replicationid> <offset>",
 	  "An error: there is no replication.", NULL },
 	{ "sync", cmd_sync, 1, A | NS, 0, 0, 0, "server", "", "An error: there is no replication.", NULL },
-	{ "replconf", cmd_sync, -1, A | NS | LS, 0, 0, 0, "server", "",
+	{ "replconf", cmd_sync, -1, A | NS | LS | B, 0, 0, 0, "server", "",
 	  "An error: there is no replication.", NULL },
 	{ "migrate", cmd_migrate, -6, W, 3, 3, 1, "generic",
 	  "<host> <port> <key> <destination-db> <timeout>",
@@ -996,6 +997,10 @@ static bool accepted(struct client *c, const struct command *cmd, unsigned int a
 			    command_full_name(cmd, name));
 		return false;
 	}
+	if (c->worker->busy && !(cmd->flags & CMD_BUSY)) {
+		refuse(c, cmd, "", script_busy(c));
+		return false;
+	}
 	return true;
 }
 
@@ -1046,6 +1051,8 @@ static unsigned int run(struct client *c, unsigned int argc, const struct resp_a
 
 static unsigned int resume(struct client *c)
 {
+	if (c->worker->busy)
+		return run_flags(c); /* the store context is another command's */
 	measure_begin(c, c->session.last, progress_of(c)->ns);
 	long_continue(c);
 	measure_end(c);
@@ -1125,7 +1132,7 @@ static const struct flag_name flag_names[] = {
 	{ CMD_WRITE, "write" },	      { CMD_READONLY, "readonly" }, { CMD_DENYOOM, "denyoom" },
 	{ CMD_ADMIN, "admin" },	      { CMD_NOSCRIPT, "noscript" }, { CMD_LOADING, "loading" },
 	{ CMD_STALE, "stale" },	      { CMD_FAST, "fast" },	    { CMD_NO_AUTH, "no_auth" },
-	{ CMD_NO_MULTI, "no_multi" }, { CMD_PUBSUB, "pubsub" },
+	{ CMD_NO_MULTI, "no_multi" }, { CMD_PUBSUB, "pubsub" },	    { CMD_BUSY, "allow_busy" },
 };
 
 static void reply_flags(struct reply *r, unsigned int flags)

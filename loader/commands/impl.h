@@ -43,6 +43,7 @@ enum command_flags {
 	CMD_NO_MULTI = 0x800, /* not after MULTI */
 	CMD_WHOLE = 0x1000,   /* acts on the store as it is, not on a transaction's view of it */
 	CMD_PUBSUB = 0x2000,  /* what Redis calls so; its keys are channels */
+	CMD_BUSY = 0x4000,    /* may be called while a script of another client runs */
 };
 
 struct command {
@@ -80,7 +81,8 @@ struct queue {
 	struct pubsub pubsub;
 	struct changes changes;
 	LIST_HEAD(monitors, client) monitors;
-	struct interpreter *lua; /* script.c; owned, NULL = not yet made */
+	struct interpreter *lua;   /* script.c; owned, NULL = not yet made */
+	struct script_run *script; /* that is being executed; NULL = none */
 };
 
 static inline struct queue *queue_of(const struct client *c)
@@ -219,6 +221,9 @@ const struct command *command_by_id(unsigned int id);
 /* The command or subcommand of a call that begins at argv[0]; NULL if there is none. */
 const struct command *command_find(unsigned int argc, const struct resp_arg *argv);
 bool command_arity_ok(const struct command *cmd, unsigned int argc);
+
+/* script.c: the error of other commands while a script of another client takes long. */
+const char *script_busy(const struct client *c);
 
 /* getkeys.c: what a command does with its keys, in Redis' words (NULL ends them), as a set. */
 #define KEY_FLAGS_MAX 4

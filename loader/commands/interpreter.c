@@ -13,11 +13,11 @@
 #include <string.h>
 
 #include "lua_impl.h"
-#include "util/clock.h"
 
 #define CHECK_EVERY 100000 /* instructions between two looks at the clock */
 #define CHUNK_NAME  "@user_script"
 #define SCRIPTS	    "xkv scripts" /* in the registry: compiled scripts by their SHA */
+#define FLAGS	    "xkv flags"	  /* their flags, by their SHA, too */
 #define GLOBALS	    "xkv globals" /* what scripts see as their globals */
 #define ENGINE	    "xkv engine"
 #define REPLY_ERROR "xkv reply error"
@@ -229,8 +229,9 @@ static void open_libraries(lua_State *L)
 	open_library(L, LUA_STRLIBNAME, luaopen_string);
 	open_library(L, LUA_MATHLIBNAME, luaopen_math);
 	lua_open_cjson(L);
-	lua_pushcfunction(L, luaopen_bit);
-	lua_call(L, 0, 0);
+	open_library(L, "bit", luaopen_bit);
+	open_library(L, "struct", lua_open_struct);
+	open_library(L, "cmsgpack", lua_open_cmsgpack);
 	lua_guard_libraries(L);
 }
 
@@ -242,8 +243,8 @@ static void make_globals(lua_State *L)
 		"pairs",	"rawequal", "rawget", "select",	      "tonumber", "tostring",
 		"setmetatable", "type",	    "unpack", "_VERSION",
 	};
-	static const char *const libraries[] = { "string", "table", "math",
-						 "bit",	   "cjson", "coroutine" };
+	static const char *const libraries[] = { "string", "table",  "math",	 "bit",
+						 "cjson",  "struct", "cmsgpack", "coroutine" };
 	static const luaL_Reg ours[] = { { "collectgarbage", global_collectgarbage },
 					 { "load", global_load },
 					 { "loadstring", global_loadstring },
@@ -298,6 +299,8 @@ static int set_up(lua_State *L)
 	lua_setglobal(L, "_G");
 	lua_newtable(L);
 	lua_setfield(L, LUA_REGISTRYINDEX, SCRIPTS);
+	lua_newtable(L);
+	lua_setfield(L, LUA_REGISTRYINDEX, FLAGS);
 	lua_pushcfunction(L, reply_run_error);
 	lua_setfield(L, LUA_REGISTRYINDEX, REPLY_ERROR);
 	return 0;
@@ -346,55 +349,61 @@ void script_sha(const void *text, size_t len, char sha[SCRIPT_SHA_TEXT])
 		snprintf(sha + i * 2, 3, "%02x", digest[i]);
 }
 
-struct question {
+/* A script that is looked for, or loaded. */
+struct known {
 	const char *sha;
-	bool known;
+	const struct resp_arg *text;
+	unsigned int flags;
+	bool found;
 };
 
 static int ask_script(lua_State *L)
 {
-	struct question *q = lua_touserdata(L, 1);
+	struct known *k = lua_touserdata(L, 1);
 
 	lua_getfield(L, LUA_REGISTRYINDEX, SCRIPTS);
-	lua_getfield(L, -1, q->sha);
-	q->known = !lua_isnil(L, -1);
+	lua_getfield(L, -1, k->sha);
+	k->found = !lua_isnil(L, -1);
+	lua_getfield(L, LUA_REGISTRYINDEX, FLAGS);
+	lua_getfield(L, -1, k->sha);
+	k->flags = (unsigned int)lua_tointeger(L, -1);
 	return 0;
 }
 
-bool interpreter_knows(struct interpreter *lua, const char *sha)
+bool interpreter_knows(struct interpreter *lua, const char *sha, unsigned int *flags)
 {
-	struct question q = { .sha = sha };
+	struct known k = { .sha = sha };
 
-	lua_cpcall(lua->state, ask_script, &q);
+	lua_cpcall(lua->state, ask_script, &k);
 	lua_settop(lua->state, 0);
-	return q.known;
+	if (flags)
+		*flags = k.flags;
+	return k.found;
 }
-
-struct loading {
-	const char *sha, *text;
-	size_t len;
-};
 
 static int load_script(lua_State *L)
 {
-	const struct loading *l = lua_touserdata(L, 1);
+	const struct known *k = lua_touserdata(L, 1);
 
-	if (l->len && l->text[0] == LUA_SIGNATURE[0])
+	if (k->text->len && k->text->ptr[0] == LUA_SIGNATURE[0])
 		return luaL_error(L, "attempt to load a binary chunk");
+	lua_getfield(L, LUA_REGISTRYINDEX, FLAGS);
+	lua_pushinteger(L, (lua_Integer)k->flags);
+	lua_setfield(L, -2, k->sha);
 	lua_getfield(L, LUA_REGISTRYINDEX, SCRIPTS);
-	if (luaL_loadbuffer(L, l->text, l->len, CHUNK_NAME))
+	if (luaL_loadbuffer(L, k->text->ptr, k->text->len, CHUNK_NAME))
 		return lua_error(L);
 	lua_getfield(L, LUA_REGISTRYINDEX, GLOBALS);
 	lua_setfenv(L, -2);
-	lua_setfield(L, -2, l->sha);
+	lua_setfield(L, -2, k->sha);
 	return 0;
 }
 
-bool interpreter_load(struct interpreter *lua, const char *sha, const char *text, size_t len,
-		      char *error, size_t error_len)
+bool interpreter_load(struct interpreter *lua, const char *sha, const struct resp_arg *text,
+		      unsigned int flags, char *error, size_t error_len)
 {
-	struct loading l = { sha, text, len };
-	bool loaded = !lua_cpcall(lua->state, load_script, &l);
+	struct known k = { .sha = sha, .text = text, .flags = flags };
+	bool loaded = !lua_cpcall(lua->state, load_script, &k);
 
 	if (!loaded)
 		snprintf(error, error_len, "ERR Error compiling script (new function): %s",
@@ -412,14 +421,15 @@ static void check_time(lua_State *L, lua_Debug *where)
 	lua_check_time(L);
 }
 
-/* Ends a script that takes too long; again at each line, should it catch the error. */
+/* Ends a script again at each line, should it catch the error. */
 void lua_check_time(lua_State *L)
 {
-	if (monotonic_ns() < lua_of(L)->end_ns)
+	const char *why = script_yield(lua_of(L)->run);
+
+	if (!why)
 		return;
 	lua_sethook(L, check_time, LUA_MASKLINE | LUA_MASKCOUNT, 1000);
-	lua_push_error(L, "ERR the script has taken longer than busy-reply-threshold: it was "
-			  "ended, and has changed nothing");
+	lua_push_error(L, why);
 	lua_error(L);
 }
 
@@ -527,14 +537,13 @@ static int reply_run_error(lua_State *L)
 	return 0;
 }
 
-bool interpreter_run(struct interpreter *lua, const struct script_run *run)
+bool interpreter_run(struct interpreter *lua, struct script_run *run)
 {
 	lua_State *L = lua->state;
 	bool failed;
 
 	lua->run = run;
 	lua->resp = PROTOCOL_RESP2;
-	lua->end_ns = run->end_ns;
 	failed = lua_cpcall(L, run_protected, lua);
 	lua_sethook(L, NULL, 0, 0);
 	if (failed) {

@@ -28,10 +28,23 @@ void interpreter_free(struct interpreter *lua);
 /* What EVALSHA names a script by. */
 void script_sha(const void *text, size_t len, char sha[SCRIPT_SHA_TEXT]);
 
-bool interpreter_knows(struct interpreter *lua, const char *sha);
-/* Compiles a script and keeps it.  False, and the reason is in `error`. */
-bool interpreter_load(struct interpreter *lua, const char *sha, const char *text, size_t len,
-		      char *error, size_t error_len);
+/* What a script or a function says of itself. */
+enum script_flags {
+	SCRIPT_NO_WRITES = 1,
+	SCRIPT_ALLOW_OOM = 2,	/* no effect: what does not fit cannot be written */
+	SCRIPT_ALLOW_STALE = 4, /* no effect: there are no replicas */
+	SCRIPT_NO_CLUSTER = 8,
+	SCRIPT_ALLOW_CROSS_SLOT = 16, /* no effect: a script may use keys of several slots */
+	SCRIPT_FLAGS = 5,	      /* the number of those above */
+	SCRIPT_HAS_FLAGS = 32,	      /* a function, or a script that begins with #! */
+};
+extern const char *const script_flag_names[SCRIPT_FLAGS];
+
+/* Is it known?  Its flags are in `flags`, if that is not NULL. */
+bool interpreter_knows(struct interpreter *lua, const char *sha, unsigned int *flags);
+/* Compiles a script and keeps it with its flags.  False, and the reason is in `error`. */
+bool interpreter_load(struct interpreter *lua, const char *sha, const struct resp_arg *text,
+		      unsigned int flags, char *error, size_t error_len);
 
 /* A run of a script that is known. */
 struct script_run {
@@ -39,11 +52,18 @@ struct script_run {
 	const char *sha;
 	unsigned int keys, args; /* of argv */
 	const struct resp_arg *argv;
-	bool read_only;	 /* may not call commands that write */
-	uint64_t end_ns; /* monotonic: when it is ended, also if it is executed again */
+	bool read_only;	   /* may not call commands that write */
+	uint64_t busy_ns;  /* monotonic: when others are served while it runs */
+	bool slow;	   /* they are */
+	bool wrote;	   /* has called a command that writes */
+	const char *ended; /* why it is ended; NULL = it may go on */
 };
+
+/* Serves others if the script takes long.  Why it has to end, NULL if it may go on. */
+const char *script_yield(struct script_run *run);
+
 /* Executes it and replies to the client.  False: with an error. */
-bool interpreter_run(struct interpreter *lua, const struct script_run *run);
+bool interpreter_run(struct interpreter *lua, struct script_run *run);
 
 size_t interpreter_memory(const struct interpreter *lua);
 unsigned int interpreter_scripts(const struct interpreter *lua);

@@ -16,17 +16,16 @@ struct interpreter {
 	lua_State *state;
 	size_t memory; /* bytes that `state` has allocated */
 	unsigned int scripts;
-	const struct script_run *run; /* NULL = none */
-	uint64_t end_ns;	      /* monotonic: when the run is ended */
-	bool cjson_used;	      /* it has settings, or a long buffer, of a script */
-	enum protocol resp;	      /* of replies that the script sees: redis.setresp() */
-	struct reply reply;	      /* of the script */
-	struct reply called;	      /* of the command that it calls */
+	struct script_run *run; /* NULL = none */
+	bool cjson_used;	/* it has settings, or a long buffer, of a script */
+	enum protocol resp;	/* of replies that the script sees: redis.setresp() */
+	struct reply reply;	/* of the script */
+	struct reply called;	/* of the command that it calls */
 };
 
 /* The interpreter that a C function was called by. */
 struct interpreter *lua_of(lua_State *L);
-/* Raises an error if the script has run for too long. */
+/* Serves others if the script takes long; raises an error if it has to end. */
 void lua_check_time(lua_State *L);
 /* Raises an error if the value is a proxy that cannot be written to, of a library for instance. */
 void lua_check_writable(lua_State *L, int index);
@@ -35,6 +34,9 @@ void lua_guard_libraries(lua_State *L);
 /* Makes the global `cjson`, and makes it again as it was, if a script has changed it. */
 void lua_open_cjson(lua_State *L);
 void lua_reset_cjson(lua_State *L);
+/* Make the globals `struct` and `cmsgpack`, and push them. */
+int lua_open_struct(lua_State *L);
+int lua_open_cmsgpack(lua_State *L);
 /* Pushes an error of ours: a table with the text in `err`. */
 void lua_push_error(lua_State *L, const char *text);
 /* Adds the library `redis` to the table on top. */

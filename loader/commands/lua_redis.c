@@ -358,7 +358,7 @@ static const char *refusal(const struct interpreter *lua, const struct command *
 	why = denied(lua, cmd, argc, argv);
 	if (why)
 		return why;
-	if (lua->run->read_only && (cmd->flags & CMD_WRITE))
+	if (lua->run->read_only && client_pause_stops(cmd))
 		return "ERR Write commands are not allowed from read-only scripts.";
 	if ((cmd->flags & CMD_WHOLE) && (cmd->flags & CMD_WRITE))
 		return "ERR FLUSHALL is not allowed from script: it could not be undone";
@@ -401,6 +401,7 @@ static int call(lua_State *L, bool raise)
 	why = refusal(lua, cmd, argc, argv);
 	if (why)
 		return fail(L, raise, why);
+	lua->run->wrote |= cmd->flags & CMD_WRITE;
 	call_command(lua, cmd, argc, argv);
 	if (lua->called.out.failed)
 		return fail(L, raise, "ERR the reply is too large for a script");

@@ -111,6 +111,28 @@ void measure_inner(struct client *c, const struct command *cmd, uint64_t ns, boo
 	m->batch[m->count - 1].failed = false; /* that of the outer command is its own */
 }
 
+struct measured measure_suspend(struct client *c)
+{
+	struct measure *m = measure_of(c);
+
+	measure_batch(c); /* only the one that runs is left in it */
+	m->count = 0;
+	m->running = false;
+	return m->batch[0];
+}
+
+void measure_resume(struct client *c, const struct measured *command)
+{
+	struct measure *m = measure_of(c);
+
+	measure_batch(c);
+	m->batch[0] = *command;
+	m->count = 1;
+	m->running = true;
+	m->errors = c->worker->errors.total;
+	c->worker->now_ns = monotonic_ns();
+}
+
 void measure_rejected(struct client *c, const struct command *cmd)
 {
 	measure_of(c)->stats[command_id(cmd)].rejected++;

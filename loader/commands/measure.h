@@ -79,6 +79,9 @@ struct measure {
 void measure_begin(struct client *c, const struct command *cmd, uint64_t ns);
 /* It has returned; an unfinished one keeps its time in its progress. */
 void measure_end(struct client *c);
+/* Sets the command that runs aside while others are executed in the middle of it; and back. */
+struct measured measure_suspend(struct client *c);
+void measure_resume(struct client *c, const struct measured *command);
 /* It was refused before it began. */
 void measure_rejected(struct client *c, const struct command *cmd);
 /* The command that runs queues an operation.  Returns its number, for measure_errors(). */

@@ -9,6 +9,13 @@
 #include "impl.h"
 #include "interpreter.h"
 #include "util/clock.h"
+#include "util/log.h"
+#include "util/text.h"
+
+static const char unkillable[] =
+	"UNKILLABLE Sorry the script already executed write commands against the dataset. You can "
+	"either wait the script termination or kill the server in a hard way using the SHUTDOWN "
+	"NOSAVE command.";
 
 struct eval {
 	char sha[SCRIPT_SHA_TEXT];
@@ -29,9 +36,37 @@ static struct interpreter *interpreter(struct client *c)
 
 static bool execute(struct client *c, void *arg)
 {
-	const struct eval *e = arg;
+	struct eval *e = arg;
 
+	e->run.wrote = false;
 	return interpreter_run(queue_of(c)->lua, &e->run);
+}
+
+/* --- others, while a script takes long --- */
+
+const char *script_busy(const struct client *c)
+{
+	(void)c;
+	return "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN "
+	       "NOSAVE.";
+}
+
+const char *script_yield(struct script_run *run)
+{
+	struct client *c = run->client;
+	struct measured command;
+
+	if (run->ended || monotonic_ns() < run->busy_ns)
+		return run->ended;
+	if (!run->slow)
+		log_warning("slow script: SCRIPT KILL ends it. It is %s", run->sha);
+	run->slow = true;
+	command = measure_suspend(c);
+	worker_yield(c);
+	measure_resume(c, &command);
+	if (c->srv->stopping)
+		run->ended = "ERR the server is shutting down";
+	return run->ended;
 }
 
 static bool keys_and_args(struct client *c, unsigned int argc, const struct resp_arg *argv,
@@ -55,30 +90,133 @@ static bool keys_and_args(struct client *c, unsigned int argc, const struct resp
 	return true;
 }
 
-/* Compiles the script, unless it is known.  On false the error was replied. */
-static bool load(struct client *c, struct interpreter *lua, const char *sha,
-		 const struct resp_arg *text)
-{
-	char error[512];
+/* --- the first line: #!lua flags=no-writes,... --- */
 
-	if (interpreter_knows(lua, sha) ||
-	    interpreter_load(lua, sha, text->ptr, text->len, error, sizeof(error)))
+const char *const script_flag_names[SCRIPT_FLAGS] = { "no-writes", "allow-oom", "allow-stale",
+						      "no-cluster", "allow-cross-slot-keys" };
+
+/* Adds flags that are named, with commas between them.  False: one is unknown, in `error`. */
+static bool take_flags(char *names, size_t len, unsigned int *flags, char *error, size_t error_len)
+{
+	char *end = names + len, *comma;
+	unsigned int i;
+
+	for (bool more = len; more; names = comma + 1) {
+		comma = memchr(names, ',', (size_t)(end - names));
+		more = comma;
+		comma = comma ? comma : end;
+		for (i = 0; i < SCRIPT_FLAGS; i++)
+			if (strlen(script_flag_names[i]) == (size_t)(comma - names) &&
+			    memcmp(script_flag_names[i], names, (size_t)(comma - names)) == 0)
+				break;
+		if (i == SCRIPT_FLAGS) {
+			snprintf(error, error_len, "ERR Unexpected flag in script shebang: %.*s",
+				 (int)(comma - names), names);
+			return false;
+		}
+		*flags |= 1U << i;
+	}
+	return true;
+}
+
+/* Reads the words of a first line, which are changed.  False, and the reason is in `error`. */
+static bool read_words(char *at, char *end, unsigned int *flags, char *error, size_t error_len)
+{
+	size_t len;
+	char *word;
+	int more = text_next_word(&at, end, &word, &len);
+
+	if (more > 0 && (len != 5 || memcmp(word, "#!lua", len) != 0)) {
+		snprintf(error, error_len, "ERR Unexpected engine in script shebang: %.*s",
+			 (int)len, word);
+		return false;
+	}
+	while (more > 0 && (more = text_next_word(&at, end, &word, &len)) > 0) {
+		if (len < 6 || memcmp(word, "flags=", 6) != 0) {
+			snprintf(error, error_len, "ERR Unknown lua shebang option: %.*s", (int)len,
+				 word);
+			return false;
+		}
+		if (!take_flags(word + 6, len - 6, flags, error, error_len))
+			return false;
+	}
+	if (more < 0)
+		snprintf(error, error_len, "ERR Invalid engine in script shebang");
+	return !more;
+}
+
+/* Takes a first line that begins with #! from the text; its end stays, for the line numbers. */
+static bool take_shebang(struct resp_arg *text, unsigned int *flags, char *error, size_t error_len)
+{
+	char line[512], *end;
+	size_t len;
+
+	*flags = 0;
+	if (text->len < 2 || memcmp(text->ptr, "#!", 2) != 0)
+		return true;
+	end = memchr(text->ptr, '\n', text->len);
+	len = end ? (size_t)(end - text->ptr) : text->len;
+	if (!end || len >= sizeof(line)) {
+		snprintf(error, error_len, "ERR Invalid script shebang");
+		return false;
+	}
+	memcpy(line, text->ptr, len);
+	*flags = SCRIPT_HAS_FLAGS;
+	*text = (struct resp_arg){ .ptr = end, .len = text->len - len };
+	return read_words(line, line + len, flags, error, error_len);
+}
+
+/* --- running --- */
+
+/* Compiles the script, unless it is known.  On false the error was replied. */
+static bool load(struct client *c, struct interpreter *lua, const char *sha, struct resp_arg text,
+		 unsigned int *flags)
+{
+	char error[1024];
+
+	if (interpreter_knows(lua, sha, flags) ||
+	    (take_shebang(&text, flags, error, sizeof(error)) &&
+	     interpreter_load(lua, sha, &text, *flags, error, sizeof(error))))
 		return true;
 	reply_error(reply_to(c), "%s", error);
 	return false;
 }
 
-static void run(struct client *c, struct eval *e, bool read_only)
+/* Why a script with such flags is not executed; NULL = it is. */
+static const char *refused(const struct client *c, unsigned int flags, bool read_only)
 {
-	uint64_t slice_end = c->worker->slice_end;
-	uint64_t max_ns = (uint64_t)c->srv->cfg->busy_threshold * 1000000;
+	if (!(flags & SCRIPT_HAS_FLAGS))
+		return NULL;
+	if (flags & SCRIPT_NO_CLUSTER && c->srv->cfg->cluster)
+		return "ERR Can not run script on cluster, 'no-cluster' flag is set.";
+	if (flags & SCRIPT_NO_WRITES)
+		return NULL;
+	if (c->srv->writes_refused)
+		return "MISCONF Errors writing to the RDB file: writes are refused";
+	if (read_only)
+		return "ERR Can not execute a script with write flag using *_ro command.";
+	return NULL;
+}
 
+static void run(struct client *c, struct eval *e, unsigned int flags, bool read_only)
+{
+	const char *why = refused(c, flags, read_only);
+	uint64_t slice_end = c->worker->slice_end;
+	uint64_t busy_ns = (uint64_t)c->srv->cfg->busy_threshold * 1000000;
+	struct queue *q = queue_of(c);
+
+	if (why) {
+		reply_error(reply_to(c), "%s", why);
+		return;
+	}
 	e->run.client = c;
 	e->run.sha = e->sha;
-	e->run.read_only = read_only;
-	e->run.end_ns = max_ns ? monotonic_ns() + max_ns : UINT64_MAX;
+	e->run.read_only = read_only || flags & SCRIPT_NO_WRITES;
+	e->run.busy_ns = busy_ns ? monotonic_ns() + busy_ns : UINT64_MAX;
 	c->worker->slice_end = UINT64_MAX; /* long commands are not done in slices */
+	q->script = &e->run;
 	command_run_atomic(c, execute, e);
+	q->script = NULL;
 	c->worker->slice_end = slice_end;
 }
 
@@ -86,6 +224,7 @@ static void eval(struct client *c, unsigned int argc, const struct resp_arg *arg
 {
 	struct eval e = { .sha = "" };
 	struct interpreter *lua;
+	unsigned int flags;
 
 	if (!keys_and_args(c, argc, argv, &e.run))
 		return;
@@ -93,8 +232,8 @@ static void eval(struct client *c, unsigned int argc, const struct resp_arg *arg
 	if (!lua)
 		return;
 	script_sha(argv[1].ptr, argv[1].len, e.sha);
-	if (load(c, lua, e.sha, &argv[1]))
-		run(c, &e, read_only);
+	if (load(c, lua, e.sha, argv[1], &flags))
+		run(c, &e, flags, read_only);
 }
 
 void cmd_eval(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -126,16 +265,17 @@ static void evalsha(struct client *c, unsigned int argc, const struct resp_arg *
 {
 	struct eval e = { .sha = "" };
 	struct interpreter *lua;
+	unsigned int flags;
 
 	if (!keys_and_args(c, argc, argv, &e.run))
 		return;
 	lua = interpreter(c);
 	if (!lua)
 		return;
-	if (!take_sha(&argv[1], e.sha) || !interpreter_knows(lua, e.sha))
+	if (!take_sha(&argv[1], e.sha) || !interpreter_knows(lua, e.sha, &flags))
 		reply_error(reply_to(c), "NOSCRIPT No matching script. Please use EVAL.");
 	else
-		run(c, &e, read_only);
+		run(c, &e, flags, read_only);
 }
 
 void cmd_evalsha(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -154,12 +294,13 @@ void cmd_script_load(struct client *c, unsigned int argc, const struct resp_arg 
 {
 	struct interpreter *lua = interpreter(c);
 	char sha[SCRIPT_SHA_TEXT];
+	unsigned int flags;
 
 	(void)argc;
 	if (!lua)
 		return;
 	script_sha(argv[2].ptr, argv[2].len, sha);
-	if (load(c, lua, sha, &argv[2]))
+	if (load(c, lua, sha, argv[2], &flags))
 		reply_text(reply_to(c), sha);
 }
 
@@ -172,7 +313,8 @@ void cmd_script_exists(struct client *c, unsigned int argc, const struct resp_ar
 		return;
 	reply_array(reply_to(c), argc - 2);
 	for (unsigned int i = 2; i < argc; i++)
-		reply_int(reply_to(c), take_sha(&argv[i], sha) && interpreter_knows(lua, sha));
+		reply_int(reply_to(c),
+			  take_sha(&argv[i], sha) && interpreter_knows(lua, sha, NULL));
 }
 
 void cmd_script_flush(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -190,9 +332,19 @@ void cmd_script_flush(struct client *c, unsigned int argc, const struct resp_arg
 
 void cmd_script_kill(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
+	struct script_run *run = queue_of(c)->script;
+
 	(void)argc;
 	(void)argv;
-	reply_error(reply_to(c), "NOTBUSY No scripts in execution right now.");
+	if (!run) {
+		reply_error(reply_to(c), "NOTBUSY No scripts in execution right now.");
+	} else if (run->wrote && transaction_of(run->client)->in_exec) {
+		/* what the commands before it have changed would take effect with a part of it */
+		reply_error(reply_to(c), "%s", unkillable);
+	} else {
+		run->ended = "ERR Script killed by user with SCRIPT KILL...";
+		reply_ok(reply_to(c));
+	}
 }
 
 void cmd_script_debug(struct client *c, unsigned int argc, const struct resp_arg *argv)

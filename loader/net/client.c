@@ -57,6 +57,12 @@ static const struct output_limit *output_limit(const struct client *c)
 	return &limits[session_is_subscriber(&c->session) ? OUTPUT_PUBSUB : OUTPUT_NORMAL];
 }
 
+/* Is one of its commands in the middle, with others being served: worker_yield()? */
+static bool is_busy(const struct client *c)
+{
+	return c->worker->busy == c;
+}
+
 /* --- execution --- */
 
 static void protocol_error(struct client *c)
@@ -215,7 +221,8 @@ static void evict_clients(struct worker *w)
 		struct client *each, *largest = NULL;
 
 		TAILQ_FOREACH(each, &w->clients, link)
-			if (!each->session.no_evict && (!largest || each->memory > largest->memory))
+			if (!each->session.no_evict && !is_busy(each) &&
+			    (!largest || each->memory > largest->memory))
 				largest = each;
 		if (!largest)
 			return;
@@ -425,8 +432,10 @@ void client_turn(struct client *c)
 {
 	bool reads = c->reads;
 
-	c->reads = false;
 	worker_dequeue(c->worker, c);
+	if (is_busy(c))
+		return;
+	c->reads = false;
 	if (c->ran & RUN_UNFINISHED)
 		touch(c);
 	else
@@ -515,7 +524,7 @@ static void on_readable(struct ev_loop *loop, ev_io *w, int events)
 
 	(void)loop;
 	(void)events;
-	if (c->queued)
+	if (c->queued || is_busy(c))
 		return; /* it is read from again after its turn */
 	if (c->stream.conn.write_needs_read)
 		client_flush(c);
@@ -528,6 +537,8 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 
 	(void)loop;
 	(void)events;
+	if (is_busy(c))
+		return;
 	client_flush(c);
 	if (c->paused && outbox(c)->bytes < RESUME_BELOW) {
 		c->paused = false;

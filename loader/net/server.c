@@ -43,6 +43,7 @@
 
 struct extra {
 	struct extra *next;
+	struct server *srv;
 	union {
 		ev_io io;
 		ev_timer timer;
@@ -51,6 +52,12 @@ struct extra {
 	void (*cb)(void *arg);
 	void *arg;
 };
+
+/* Is worker_yield() called in the middle of a command, which uses the store context? */
+static bool is_busy(const struct server *s)
+{
+	return s->worker[0]->busy;
+}
 
 /* --- accepting --- */
 
@@ -446,6 +453,8 @@ static void on_second(struct ev_loop *loop, ev_timer *w, int events)
 
 	(void)loop;
 	(void)events;
+	if (is_busy(s))
+		return;
 	check_save_rules(s);
 	server_follow_saves(s);
 	s->opt.executor->sample(s);
@@ -476,7 +485,7 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 	double end = monotonic_seconds() + (was_busy ? EXPIRY_BUSY_SLICE : EXPIRY_SLICE);
 
 	(void)events;
-	if (!keys || s->expiry_off)
+	if (!keys || s->expiry_off || is_busy(s))
 		return;
 	for (uint64_t seen = 0; busy || seen < slots; seen += EXPIRY_SLOTS) {
 		unsigned int removed = store_expire_cycle(s->worker[0]->ctx, EXPIRY_SLOTS);
@@ -499,7 +508,8 @@ static void on_extra_io(struct ev_loop *loop, ev_io *w, int events)
 
 	(void)loop;
 	(void)events;
-	e->cb(e->arg);
+	if (!is_busy(e->srv))
+		e->cb(e->arg);
 }
 
 static void on_extra_timer(struct ev_loop *loop, ev_timer *w, int events)
@@ -508,7 +518,8 @@ static void on_extra_timer(struct ev_loop *loop, ev_timer *w, int events)
 
 	(void)loop;
 	(void)events;
-	e->cb(e->arg);
+	if (!is_busy(e->srv))
+		e->cb(e->arg);
 }
 
 static struct extra *extra_new(struct server *s, void (*cb)(void *arg), void *arg)
@@ -517,6 +528,7 @@ static struct extra *extra_new(struct server *s, void (*cb)(void *arg), void *ar
 
 	if (!e)
 		return NULL;
+	e->srv = s;
 	e->cb = cb;
 	e->arg = arg;
 	e->next = s->extras;

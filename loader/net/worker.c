@@ -61,6 +61,24 @@ static void on_turns(struct ev_loop *loop, ev_check *watcher, int events)
 		client_turn(c);
 }
 
+/* The client's command may be in the shared read buffer, so others get another one. */
+void worker_yield(struct client *c)
+{
+	struct worker *w = c->worker;
+	char *shared = w->read_buffer, *buffer = malloc(READ_BYTES);
+	uint64_t slice_end = w->slice_end;
+
+	if (!buffer)
+		return;
+	w->read_buffer = buffer;
+	w->busy = c;
+	ev_run(w->loop, EVRUN_NOWAIT);
+	w->busy = NULL;
+	w->read_buffer = shared;
+	w->slice_end = slice_end;
+	free(buffer);
+}
+
 static void on_no_wait(struct ev_loop *loop, ev_idle *w, int events)
 {
 	(void)loop;
@@ -127,6 +145,8 @@ static void on_second(struct ev_loop *loop, ev_timer *watcher, int events)
 
 	(void)loop;
 	(void)events;
+	if (w->busy)
+		return;
 	close_idle_clients(w);
 	handshakes_tend(w);
 	clients_tend_memory(w);

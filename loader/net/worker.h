@@ -54,7 +54,8 @@ struct worker {
 	ev_idle no_wait;	      /* keeps the loop from sleeping while some are waiting */
 	ev_timer second;
 	struct pause pause;
-	uint64_t slice_end; /* monotonic ns: when long commands have used up this round's time */
+	struct client *busy; /* in whose command worker_yield() serves others; NULL = none */
+	uint64_t slice_end;  /* monotonic ns: when long commands have used up this round's time */
 	/*
 	 * monotonic ns, as last read: at the beginning of a client's round, and whenever the time
 	 * that commands took was measured
@@ -87,6 +88,12 @@ void worker_dequeue(struct worker *w, struct client *c);
 void worker_pause(struct worker *w, uint64_t ms, bool all);
 /* Ends a pause: gives each client whose command was postponed a turn. */
 void worker_unpause(struct worker *w);
+
+/*
+ * In the middle of a command of `c`: handles what has happened meanwhile, but nothing of `c` itself
+ * and nothing that uses the store context.  The executor has to refuse commands that would.
+ */
+void worker_yield(struct client *c);
 
 /* Whether long commands have time left in this round of the loop.  Reads the clock. */
 bool worker_slice_left(const struct worker *w);

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 4
+"""Scripts that take long: what others get meanwhile, and how the scripts are ended."""
+import contextlib
+
+import pytest
+from respserver import Connection, commands, encode, in_kernel, in_memory, wait_for
+
+pytest_plugins = ["respserver"]
+
+BUSY = (b"-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN"
+        b" NOSAVE.\r\n")
+KILLED = b"-ERR Script killed by user with SCRIPT KILL... script: "
+FOREVER = "while true do end"
+
+
+@contextlib.contextmanager
+def busy(c, *command, before=b"", behind=b""):
+    """A second connection, while `command` is being executed on `c`."""
+    port = c.sock.getpeername()[1]
+    with Connection(port) as other:
+        assert other.call("CONFIG", "SET", "busy-reply-threshold", 20) == b"+OK\r\n"
+        c.send(before + encode(*command) + behind)
+        wait_for(lambda: other.call("PING").startswith(b"-BUSY"), "the script to take long")
+        yield other
+
+
+@pytest.fixture
+def kernel(privileged, tmp_path):
+    """A connection to xkvd itself: the other store cannot undo what a transaction has done."""
+    with in_kernel(tmp_path) as daemon, daemon.connect() as c:
+        yield c
+
+
+MEANWHILE = """
+    PING
+    GET a
+    EVAL 'return 1' 0
+    EVALSHA x 0
+    SCRIPT LOAD 'return 1'
+    SCRIPT EXISTS x
+    INFO
+    NOSUCH
+    GET
+    SCRIPT NOSUCH
+    SHUTDOWN
+    SHUTDOWN SAVE
+    SHUTDOWN NOSUCH
+    AUTH
+    AUTH x
+    UNWATCH
+    DISCARD
+    MULTI
+    GET a
+    DISCARD
+    MULTI
+    EXEC
+    EXEC
+    RESET
+    SUBSCRIBE a
+    CONFIG GET x
+    SCRIPT KILL
+    """
+
+
+def test_same_as_redis(pair):
+    replies = []
+    for c in pair:
+        with busy(c, "EVAL", FOREVER, 0) as other:
+            replies.append([(words, other.call(*words)) for words in commands(MEANWHILE)])
+            replies[-1].append(c.reply())
+            replies[-1].append(other.call("SCRIPT", "KILL"))
+            replies[-1].append(other.call("QUIT"))
+    assert replies[0] == replies[1]
+
+
+@pytest.mark.parametrize("script", [
+    "while true do pcall(function() while true do end end) end",
+    "coroutine.wrap(function() while true do end end)()",
+    "while true do pcall(coroutine.wrap(function() while true do end end)) end",
+    "local function f() while true do end end while true do xpcall(f, f) end",
+    "error(setmetatable({}, {__newindex = function() while true do end end}))",
+    "while true do redis.pcall('get', 'k') end",
+])
+def test_killed(kernel, script):
+    """A script cannot prevent that it is ended, and has changed nothing, even if it wrote."""
+    kernel.call("SET", "k", "old")
+    with busy(kernel, "EVAL", "redis.call('set','k','new') " + script, 0) as other:
+        assert other.call("SCRIPT", "KILL") == b"+OK\r\n"
+        assert kernel.reply().startswith(KILLED)
+        assert other.call("GET", "k") == b"$3\r\nold\r\n"
+
+
+def test_pipeline_around_a_script(own):
+    """What the client has sent is in a buffer that the others are read into, too."""
+    port = own.sock.getpeername()[1]
+    rest = encode("SET", "b", "x" * 100) + encode("GET", "b")
+    with busy(own, "EVAL", FOREVER, 0, before=encode("SET", "a", 1), behind=rest) as other:
+        for _ in range(20):
+            with Connection(port) as third:
+                third.send(encode("ECHO", "y" * 60000) * 2 + encode("GET", "z")[:-5])
+                assert third.reply() == BUSY and third.reply() == BUSY
+        own.send(encode("GET", "a"))
+        assert other.call("PING") == BUSY
+        assert other.call("SCRIPT", "KILL") == b"+OK\r\n"
+    assert own.reply() == b"+OK\r\n" and own.reply().startswith(KILLED)
+    assert own.reply() == b"+OK\r\n" and own.reply() == b"$100\r\n" + b"x" * 100 + b"\r\n"
+    assert own.reply() == b"$1\r\n1\r\n"
+
+
+def test_a_client_that_goes(own):
+    """Its script is still there for others to end."""
+    port = own.sock.getpeername()[1]
+    c = Connection(port)
+    with busy(c, "EVAL", FOREVER, 0) as other:
+        c.close()
+        with Connection(port) as third:
+            assert third.call("PING") == BUSY
+        assert other.call("SCRIPT", "KILL") == b"+OK\r\n"
+        assert other.call("PING") == b"+PONG\r\n"
+
+
+def test_statistics(own):
+    """Neither the errors nor the calls of the others are the script's."""
+    own.call("CONFIG", "RESETSTAT")
+    with busy(own, "EVAL", FOREVER, 0) as other:
+        for _ in range(10):
+            assert other.call("PING") == BUSY
+        other.call("SCRIPT", "KILL")
+        own.reply()
+        info = other.call("INFO", "commandstats")
+    eval_line = next(line for line in info.splitlines() if b"cmdstat_eval:" in line)
+    assert b"calls=1," in eval_line and b"failed_calls=1" in eval_line
+    ping = next(line for line in info.splitlines() if b"cmdstat_ping:" in line)
+    assert b"failed_calls=0" in ping and b"rejected_calls=0" not in ping
+
+
+def test_in_a_transaction(tmp_path):
+    """What it has written could not be undone alone, so it cannot be killed."""
+    with in_memory(tmp_path) as daemon, daemon.connect() as c:
+        c.call("MULTI")
+        c.call("SET", "a", 1)
+        c.call("EVAL", "redis.call('set', 'b', 1) " + FOREVER, 0)
+        with busy(c, "EXEC") as other:
+            assert other.call("SCRIPT", "KILL").startswith(b"-UNKILLABLE ")
+            other.send(encode("SHUTDOWN", "NOSAVE"))
+            assert daemon.process.wait(20) == 0
+
+
+@pytest.mark.parametrize("how", ["command", "signal"])
+def test_shutdown(tmp_path, how):
+    with in_memory(tmp_path) as daemon, daemon.connect() as c:
+        with busy(c, "EVAL", "while true do pcall(function() while true do end end) end", 0) as o:
+            if how == "command":
+                o.send(encode("SHUTDOWN", "NOSAVE"))
+            else:
+                daemon.process.terminate()
+            assert b"shutting down" in c.reply()
+            assert daemon.process.wait(20) == 0
