@@ -366,8 +366,10 @@ __noinline int atomic_write(struct xkv_request *rq, __u32 index)
 	if (status != XKV_OK)
 		return atomic_refuse(rq, status, 0, exists ? expire_ms : 0, exists ? k->seq : 0,
 				     XKV_C_not_stored);
-	if (!old_fits(rq, exists, old_len) || (rq->opcode != XKV_OP_SET && !value_fits(rq, 8)))
+	if (!old_fits(rq, exists, old_len))
 		return too_large(rq, old_len, k->seq);
+	if (rq->opcode != XKV_OP_SET && !value_fits(rq, 8))
+		return too_large(rq, 8, k->seq);
 	status = new_value(rq, k, exists, old_len);
 	if (status != XKV_TXN_DONE)
 		return status;
@@ -409,6 +411,8 @@ __noinline int atomic_evaluate(struct xkv_request *rq, __u32 index)
 		outcome = atomic_change(rq, index);
 	if (needs_bucket(k))
 		rq->stages |= XKV_ATOMIC_BUCKETS;
+	if (outcome == XKV_TXN_DONE && rq->out_len > rq->reply_max)
+		return too_large(rq, 0, 0); /* a result without a value */
 	return outcome;
 }
 

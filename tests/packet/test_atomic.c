@@ -492,6 +492,34 @@ static void test_large(void **state)
 	is_gone("new");
 }
 
+/* Aborts the operation behind the GETs of two values that leave no room, over IPv4, for its result. */
+static void aborts_full(const struct operation *last, struct result why)
+{
+	struct payload req = ATOMIC({ XKV_OP_GET, KEY("b1") }, { XKV_OP_GET, KEY("b2") }, *last);
+	struct packet_spec s = packet_plain(false, &req);
+
+	why.index = 2;
+	spec_answers(&s, XKV_ABORTED, &why, 1, COUNTS(XKV_C_op_too_large, XKV_C_atomic_aborted));
+}
+
+static void test_full(void **state)
+{
+	static uint8_t large[XKV_VALUE_MAX];
+
+	(void)state;
+	given();
+	put("b1", large, 700, 0);
+	put("b2", large, 688, 0);
+	aborts_full(&(struct operation){ XKV_OP_GET, KEY("no") },
+		    (struct result){ XKV_OP_GET, XKV_TOO_LARGE });
+	aborts_full(&(struct operation){ XKV_OP_SET, KEY("a"), VALUE("2") },
+		    (struct result){ XKV_OP_SET, XKV_TOO_LARGE });
+	aborts_full(&(struct operation){ XKV_OP_INCR, KEY("n"), AMOUNT(one) },
+		    (struct result){ XKV_OP_INCR, XKV_TOO_LARGE, NULL, 8, .version = before_n });
+	holds_text("a", "old");
+	holds_text("n", "41");
+}
+
 static void test_read_only(void **state)
 {
 	struct payload req = ATOMIC({ XKV_OP_GET, KEY("a") }, BEHIND);
@@ -682,6 +710,7 @@ int main(int argc, char **argv)
 		CASE(test_padding),
 		CASE(test_no_room),
 		CASE(test_large),
+		CASE(test_full),
 		CASE(test_read_only),
 		CASE(test_token),
 		CASE(test_locked),
