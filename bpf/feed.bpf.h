@@ -106,6 +106,7 @@ __noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u32 kind, __u64 
 	r->ref = feed_has_value(what) && value_len > XKV_FEED_INLINE ? ref : 0;
 	r->frees = frees;
 	r->value_len = feed_has_value(what) ? value_len : 0;
+	r->db = slot->db;
 	copy_words((__u64 *)(r + 1), (const __u64 *)(slot + 1), feed_words(head.bytes));
 	smp_wmb();
 	WRITE_ONCE(r->first_word, head.first_word);

@@ -126,6 +126,7 @@ struct config {
 	int64_t slowlog_slower_than;	/* us, -1 = no slow log, default 10000 */
 	unsigned int slowlog_max_len;	/* default 128 */
 	unsigned int latency_threshold; /* latency-monitor-threshold: ms, 0 = off, default 0 */
+	unsigned int databases;		/* default 16 */
 	bool cluster;			/* cluster-enabled emulated, default no */
 	struct rename rename[CONFIG_MAX_RENAME];
 	unsigned int rename_count;

@@ -71,6 +71,7 @@ static bool load(struct client *c, struct interpreter *lua, const char *sha,
 static void run(struct client *c, struct eval *e, bool read_only)
 {
 	uint64_t slice_end = c->worker->slice_end;
+	unsigned int db = c->session.db;
 	uint64_t max_ns = (uint64_t)c->srv->cfg->busy_threshold * 1000000;
 
 	e->run.client = c;
@@ -79,6 +80,7 @@ static void run(struct client *c, struct eval *e, bool read_only)
 	e->run.end_ns = max_ns ? monotonic_ns() + max_ns : UINT64_MAX;
 	c->worker->slice_end = UINT64_MAX; /* long commands are not done in slices */
 	command_run_atomic(c, execute, e);
+	client_select(c, db); /* a script's SELECT is for the script */
 	c->worker->slice_end = slice_end;
 }
 

@@ -38,7 +38,7 @@ def test_shipped_file_is_taken():
     ours = set(re.findall(r"^  --(\S+)", run(BUILD / "xkvd", "--help").stdout, re.M))
     assert named == [name for name in active(SHIPPED)
                      if name not in ours | {"notify-keyspace-events"}
-                     or name in ("daemonize", "databases")]
+                     or name == "daemonize"]
 
 
 @needs_shipped
