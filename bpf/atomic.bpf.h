@@ -212,7 +212,7 @@ __noinline int atomic_read(struct xkv_request *rq, __u32 index)
 	if (!slot)
 		return XKV_C_pass_busy;
 	expire_ms = READ_ONCE(slot->expire_ms);
-	value_len = value ? READ_ONCE(slot->value_len) : 0;
+	value_len = value ? value_len_of(slot) : 0;
 	smp_rmb();
 	if (READ_ONCE(slot->seq) != k->seq)
 		return XKV_C_pass_busy;

@@ -151,7 +151,7 @@ static __always_inline bool note_key(struct xkv_note *n, const __u64 *key, const
 		barrier_var(to);
 	}
 	sum->words += words;
-	n->fingerprint = hash_end(products, words, len, s);
+	n->fingerprint = hash_end(products, words, len, n->db, s);
 	return !(len & 7) || rest_is_clean(word, len & 7);
 }
 
@@ -239,6 +239,7 @@ static __always_inline bool note_request(struct xdp_md *ctx, struct xkv_note *n,
 	halves_add(&sum, payload[0]);
 	halves_add(&sum, payload[1]);
 	halves_add(&sum, payload[2]);
+	n->db = database_of(cfg, 0);
 	if (!note_key(n, payload + 5, p->end, key_len, &s->hash, &sum))
 		return false;
 	n->address_sum = address_sum(p);
@@ -511,7 +512,7 @@ static __always_inline struct xkv_slot *bulk_find(const struct xkv_note *n, __u6
 {
 	struct xkv_slot *slot = n->ref ? slot_at(n->ref) : NULL;
 
-	return slot && holds_key(n->key, n->key_len, slot, seq) ? slot : NULL;
+	return slot && holds_key(n->key, n->key_len, n->db, slot, seq) ? slot : NULL;
 }
 
 /* Counts a use of the noted key. */
@@ -522,6 +523,7 @@ static __always_inline void bulk_used(const struct xkv_note *n, struct xkv_confi
 		return;
 	rq->key_off = FAST_KEY_OFF;
 	rq->key_len = n->key_len;
+	rq->db = n->db;
 	rq->now_ms = 0;
 	for (__u32 i = 0; i < XKV_HOT_TEXT / 8; i++)
 		rq->in_word[FAST_KEY_OFF / 8 + i] = n->key[i];
@@ -589,7 +591,7 @@ static __noinline int bulk_get(struct xdp_md *ctx, struct xkv_request *rq, struc
 	if (!slot)
 		return CONTINUE;
 	expire_ms = READ_ONCE(slot->expire_ms);
-	value_len = READ_ONCE(slot->value_len);
+	value_len = value_len_of(slot);
 	length = FAST_REPLY_LEN + XKV_PADDED(value_len);
 	if (!bulk_resize(ctx, rq, n, &p, value_len, expire_ms))
 		return CONTINUE;
@@ -631,6 +633,7 @@ static __always_inline __u64 bulk_write(struct packet *p, const struct xkv_note 
 		unlock(slot, seq);
 		return 0;
 	}
+	rq->now_ms = 0;
 	change.opcode = XKV_OP_SET;
 	change_replaces(&change, slot->expire_ms);
 	slot->expire_ms = 0;
@@ -709,6 +712,7 @@ __noinline int bulk_restore(struct xdp_md *ctx, struct xkv_request *rq, __u32 at
 	rq->rules = n->rules;
 	rq->fingerprint = n->fingerprint;
 	rq->hashed = FAST_KEY_OFF;
+	rq->db = n->db;
 	rq->overwritten = 1;
 	b->general++;
 	return CONTINUE;

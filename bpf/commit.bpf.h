@@ -88,6 +88,19 @@ static __always_inline __u64 new_version(struct xkv_request *rq)
 	       2;
 }
 
+/* Counts the keys of databases other than 0. */
+static __always_inline void count_key(const struct change *c)
+{
+	__u32 db = c->slot->db;
+	struct xkv_database *d;
+
+	if (!db || (c->what != XKV_CHANGE_CREATE && c->what < XKV_CHANGE_DELETE))
+		return;
+	d = bpf_map_lookup_elem(&xkv_databases, &db);
+	if (d)
+		__sync_fetch_and_add(&d->keys, c->what == XKV_CHANGE_CREATE ? 1 : -1);
+}
+
 /* The access field of a new entry, with a random age.  The hashed version is the random number. */
 static __always_inline __u16 access_new(struct xkv_config *cfg, __u64 version)
 {
@@ -128,6 +141,7 @@ static __always_inline __u64 change_commit(const struct change *c)
 
 	if (c->what == XKV_CHANGE_CREATE)
 		c->slot->access = access_new(config(), version);
+	count_key(c);
 	listener_commit(c, version);
 	if (!removed)
 		unlock(c->slot, version);

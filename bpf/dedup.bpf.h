@@ -54,7 +54,7 @@ static __always_inline __u64 session_proven(struct xkv_request *rq, const struct
 static __always_inline __u32 dedup_holder(struct xkv_request *rq, const struct xkv_secret *s)
 {
 	__u64 session = session_of(rq), net = rq->source[0];
-	__u32 source = hash_end(hash_word(net, &s->word[2]), net, 0, s) & ~XKV_DEDUP_PROVEN;
+	__u32 source = hash_end(hash_word(net, &s->word[2]), net, 0, 0, s) & ~XKV_DEDUP_PROVEN;
 
 	return source | (session_proven(rq, s, session) == session ? XKV_DEDUP_PROVEN : 0);
 }
@@ -63,7 +63,7 @@ static __always_inline __u32 dedup_set_of(const struct xkv_secret *s, __u64 sess
 {
 	__u64 products = hash_word(session, &s->word[0]) + hash_word(slot, &s->word[1]);
 
-	return hash_end(products, session + slot, 0, s) & (XKV_DEDUP_SETS - 1);
+	return hash_end(products, session + slot, 0, 0, s) & (XKV_DEDUP_SETS - 1);
 }
 
 static __always_inline bool dedup_lock(struct xkv_dedup *o)

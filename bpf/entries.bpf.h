@@ -47,7 +47,7 @@ struct shown {
 	__u32 taken, count;
 	__u64 entry[CHAIN_ENTRIES + 1];
 	__u64 seq, expire_ms;
-	__u32 value_len, key_len;
+	__u32 value_len, key_len, db;
 	__u32 room, left_out;
 	__u32 at, len, escapes, binary, more, low, high; /* of the current bytes */
 	union {
@@ -130,6 +130,7 @@ static __always_inline bool show_copy(struct shown *e, __u64 ref)
 	e->expire_ms = slot->expire_ms;
 	e->value_len = slot->value_len;
 	e->key_len = slot->key_len;
+	e->db = slot->db;
 	need = XKV_PADDED(e->key_len) + (e->value_len < SHOWN_VALUE ? e->value_len : SHOWN_VALUE);
 	from = (__u64 *)(slot + 1);
 	barrier_var(need); /* keeps the bound of the loop, which the verifier of 6.1 needs */
@@ -151,7 +152,7 @@ static __always_inline bool is_of_bucket(const struct show *s, struct xkv_config
 
 	if (!secret)
 		return false;
-	hash_words(e->word, e->key_len, false, NULL, &secret->hash, &fingerprint);
+	hash_words(e->word, e->key_len, e->db, false, NULL, &secret->hash, &fingerprint);
 	fingerprint &= cfg->fingerprint_mask;
 	return !((fingerprint ^ entry) >> XKV_REF_BITS) &&
 	       (fingerprint & cfg->bucket_mask) == s->bucket;

@@ -31,9 +31,11 @@ static __always_inline void prefetch_bucket(struct packet *p, struct xkv_request
 	rq->hashed = 0;
 	if ((void *)(op + 1) > p->end || !cfg || !s)
 		return;
+	rq->db = database_of(cfg, 0); /* of another, request_begin() says so */
 	key_len = op->key_len;
-	if (hdr->flags || hdr->count != 1 || op->opcode == XKV_OP_SCAN || key_len > XKV_KEY_MAX ||
-	    !hash_words((__u64 *)(op + 1), key_len, true, p->end, &s->hash, &hash))
+	if (hdr->flags || hdr->db || hdr->count != 1 || op->opcode == XKV_OP_SCAN ||
+	    key_len > XKV_KEY_MAX ||
+	    !hash_words((__u64 *)(op + 1), key_len, rq->db, true, p->end, &s->hash, &hash))
 		return;
 	rq->hashed = FAST_KEY_OFF;
 	rq->fingerprint = hash & cfg->fingerprint_mask;
@@ -95,7 +97,7 @@ static __always_inline struct xkv_slot *fast_find(struct xkv_request *rq, struct
 	slot = rq->ref ? slot_at(rq->ref) : NULL;
 	if (slot) {
 		prefetch_slot(slot);
-		if (holds_key(&IN(rq, rq->key_off), rq->key_len, slot, &rq->seq))
+		if (holds_key(&IN(rq, rq->key_off), rq->key_len, rq->db, slot, &rq->seq))
 			return slot;
 	}
 	return find(rq) == FOUND ? slot_at(rq->ref) : NULL;
@@ -189,8 +191,7 @@ static __always_inline __u32 read_slot(struct xdp_md *ctx, struct xkv_request *r
 				       struct packet *p, __u64 *sum)
 {
 	__u64 expire_ms = READ_ONCE(slot->expire_ms), entry;
-	__u32 value_len = READ_ONCE(slot->value_len),
-	      length = FAST_REPLY_LEN + XKV_PADDED(value_len);
+	__u32 value_len = value_len_of(slot), length = FAST_REPLY_LEN + XKV_PADDED(value_len);
 
 	if (value_len > VALUE_WORDS * 8 || length > rq->reply_allowed || expired(rq, expire_ms))
 		return 0;

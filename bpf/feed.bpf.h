@@ -115,6 +115,7 @@ __noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u64 kind, __u64 
 	r->cause = kind >> 24;
 	r->op_flags = kind >> 32;
 	r->origin = kind >> 48;
+	r->db = slot->db;
 	copy_words((__u64 *)(r + 1), (const __u64 *)(slot + 1), feed_words(head.bytes));
 	smp_wmb();
 	WRITE_ONCE(r->first_word, head.first_word);

@@ -44,11 +44,14 @@ static inline __attribute__((always_inline)) __u64 hash_word(__u64 word,
 	return (__u64)low * high;
 }
 
-/* The hash of a key of `len` bytes, from the sums of its products and of its words. */
+/*
+ * The hash of a key of `len` bytes in database `db`, from the sums of its products and of its
+ * words.  What is added to the sum tells lengths and databases apart.
+ */
 static inline __attribute__((always_inline)) __u64 hash_end(__u64 products, __u64 words, __u32 len,
-							    const struct xkv_secret *s)
+							    __u32 db, const struct xkv_secret *s)
 {
-	__u64 sum = products + words * s->mix[0] + len;
+	__u64 sum = products + words * s->mix[0] + (len | db << 8);
 
 	sum = (sum ^ sum >> 32) * s->mix[0];
 	sum = (sum ^ sum >> 32) * s->mix[1];
@@ -57,11 +60,11 @@ static inline __attribute__((always_inline)) __u64 hash_end(__u64 products, __u6
 
 #ifdef __bpf__
 /*
- * The hash of a key of `len` bytes, padded with zeros.  In a packet, which ends at `end`, it is
- * false if the key reaches beyond that.  `in_packet` is a constant.
+ * The hash of a key of `len` bytes, padded with zeros, in database `db`.  In a packet, which ends
+ * at `end`, it is false if the key reaches beyond that.  `in_packet` is a constant.
  */
-static __always_inline bool hash_words(const __u64 *key, __u32 len, bool in_packet, const void *end,
-				       const struct xkv_secret *s, __u64 *hash)
+static __always_inline bool hash_words(const __u64 *key, __u32 len, __u32 db, bool in_packet,
+				       const void *end, const struct xkv_secret *s, __u64 *hash)
 {
 	const struct xkv_secret_word *secret = s->word;
 	__u64 products = 0, words = 0;
@@ -80,12 +83,12 @@ static __always_inline bool hash_words(const __u64 *key, __u32 len, bool in_pack
 		key = next;
 		barrier_var(secret);
 	}
-	*hash = hash_end(products, words, len, s);
+	*hash = hash_end(products, words, len, db, s);
 	return true;
 }
 #else
-/* The hash of a whole key, 1 to 8 * XKV_HASH_WORDS bytes. */
-static inline __u64 hash_key(const void *key, __u32 len, const struct xkv_secret *s)
+/* The hash of a whole key, 1 to 8 * XKV_HASH_WORDS bytes, in database `db`. */
+static inline __u64 hash_key(const void *key, __u32 len, __u32 db, const struct xkv_secret *s)
 {
 	__u64 products = 0, words = 0, word;
 	__u32 at = 0;
@@ -101,7 +104,7 @@ static inline __u64 hash_key(const void *key, __u32 len, const struct xkv_secret
 		products += hash_word(word, &s->word[at / 8]);
 		words += word;
 	}
-	return hash_end(products, words, len, s);
+	return hash_end(products, words, len, db, s);
 }
 #endif
 

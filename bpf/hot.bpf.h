@@ -84,6 +84,7 @@ __noinline int hot_note(struct xkv_request *rq, __u32 written, __u32 bytes)
 	use.last_seen = now_ms(rq) / 1000;
 	use.halved = bpf_ktime_get_boot_ns() / READ_ONCE(cfg->hot_half_ns);
 	key.len = rq->key_len;
+	key.db = rq->db;
 	for (__u32 at = 0; at < XKV_HOT_TEXT; at += 8) {
 		if (at >= key.len)
 			break;

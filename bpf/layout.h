@@ -9,6 +9,7 @@
  *   once      the dedup cache: the last replies of sessions
  *   config    settings that can change at run time
  *   counters  event counts, per front end and CPU
+ *   databases keys of each database
  *   secret    the secret of the hash and the UDP token
  *   hot       the most used keys
  *   frames    the request that a CPU is working on in XDP, with its reply
@@ -26,7 +27,7 @@
 
 #define XKV_LAYOUT_MAGIC   0x584b5631 /* "XKV1" */
 #define XKV_LAYOUT_CLOSED  0x584b5630 /* "XKV0": no longer in service; a newer xkvd set it */
-#define XKV_LAYOUT_VERSION 5 /* increment it when anything in this file changes its meaning */
+#define XKV_LAYOUT_VERSION 6 /* increment it when anything in this file changes its meaning */
 
 /* ---- references: where a slot is, in 40 bits ---------------------------- */
 
@@ -68,14 +69,26 @@ struct xkv_slot {
 		__u64 next;	 /* while free: the next free slot of the class */
 		__u64 home;	 /* of a chain bucket: the bucket that its chain begins at */
 	};
-	__u32 value_len;
-	__u8 key_len;	   /* of an entry: 1..XKV_KEY_MAX; 0 = free; else: */
-#define XKV_KEY_PARKED 254 /* free, but in no list: its span is draining */
-#define XKV_KEY_CHAIN  255 /* not an entry, but an overflow bucket */
-	__u8 class;	   /* | XKV_CLASS_ORPHAN: free, but in no list: xkvd puts it back */
-	__u16 access;	   /* time or frequency of use: see enum xkv_track */
-			   /* key, padded to 8; value, padded to 8 */
+	union {
+		struct {
+			__u8 key_len; /* of an entry: 1..XKV_KEY_MAX; 0 = free; else: */
+#define XKV_KEY_PARKED 254	      /* free, but in no list: its span is draining */
+#define XKV_KEY_CHAIN  255	      /* not an entry, but an overflow bucket */
+			__u8 db;      /* of an entry: see xkv_config.stored */
+		};
+		__u16 id; /* XKV_KEY_ID(): what, beside its bytes, tells a key from others */
+	};
+	__u16 access; /* time or frequency of use: see enum xkv_track */
+	__u32 value_len : 24;
+	__u32 class : 8; /* | XKV_CLASS_ORPHAN: free, but in no list: xkvd puts it back */
+			 /* key, padded to 8; value, padded to 8 */
 };
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define XKV_KEY_ID(key_len, db) ((key_len) | (db) << 8)
+#else
+#define XKV_KEY_ID(key_len, db) ((db) | (key_len) << 8)
+#endif
 
 #define XKV_CLASS_ORPHAN 0x80
 #define XKV_CLASS_MASK	 0x7f
@@ -240,6 +253,24 @@ struct xkv_dedup_set {
 	struct xkv_dedup way[XKV_DEDUP_WAYS];
 };
 
+/* ---- databases ------------------------------------------------------------- */
+
+/*
+ * A key is identified by its database and its bytes.  A database has two numbers: clients call it
+ * by one, entries are stored with the other, and config.stored translates.  So SWAPDB exchanges two
+ * numbers there.  Stored number 0 costs the fast paths nothing: its keys have the hash of their
+ * bytes, and their slots the key_len as id.
+ */
+#define XKV_DATABASES 256
+
+/*
+ * By stored number: how many keys it has, expired ones included.  Of 0 it is not counted: it has
+ * all keys of the store (xkv_counters) but those of the others.
+ */
+struct xkv_database {
+	__u64 keys;
+};
+
 /* ---- configuration ------------------------------------------------------- */
 
 #define XKV_LOCAL_MAX 32
@@ -321,9 +352,16 @@ struct xkv_config {
 	__u8 spare_class;    /* a larger class with free slots, the last resort; 0 = none */
 	__u8 track;	     /* enum xkv_track */
 	__u8 feed;	     /* changes are recorded in xkv_feed */
-	__u16 zero;
+	__u16 databases;     /* clients may use those below */
 	struct xkv_rules rules[2];
 	__u8 class_of[XKV_SLOT_WINDOW / 8]; /* by (bytes needed + 7) / 8 */
+	/*
+	 * The stored number of the database that clients call so.  A permutation: xkvd writes a new
+	 * one into the copy that is not in force, and puts it in force by a single store.
+	 */
+	__u8 stored[2][XKV_DATABASES];
+	__u8 stored_current; /* stored[stored_current & 1] is in force */
+	__u8 zero[7];
 };
 
 /* Are packets served in bulks (bpf/bulk.bpf.h)? */
@@ -392,7 +430,8 @@ static inline __attribute__((always_inline)) __u16 xkv_access_used(__u32 track, 
 /* bpftool shows an array of char as text if it ends with a zero byte. */
 struct xkv_hot_key {
 	char text[XKV_HOT_TEXT + 8]; /* zero-padded */
-	__u64 len;		     /* of the whole key */
+	__u32 len;		     /* of the whole key */
+	__u32 db;		     /* stored number */
 };
 
 struct xkv_hot {
@@ -476,7 +515,8 @@ struct xkv_note {
 	__u32 value_len;
 	__u16 reply_allowed;
 	__u8 opcode, key_len;
-	__u64 rules;
+	__u32 rules;
+	__u32 db; /* stored number */
 	__u64 key[XKV_HASH_WORDS];
 };
 
@@ -527,6 +567,7 @@ struct xkv_request {
 	__u32 reply_allowed; /* largest reply for this source: see XKV_REPLY_FACTOR */
 	__u32 reply_room;    /* largest reply that fits the packet */
 	__u32 flags;
+	__u32 zero2;
 	__u64 prefilled; /* slot taken by xkvd and not yet published; survives a crash */
 
 	/* progress; all zero for a new request, kept so that a stopped one can continue */
@@ -561,9 +602,9 @@ struct xkv_request {
 	__u64 ttl, version;
 	__u64 fingerprint; /* of the key */
 	__u32 hashed;	   /* key_off of the key that fingerprint is of, 0 = none */
-	__u32 zero2;
-	__u64 ref, seq; /* the slot found, and its seq then */
-	__u64 now_ms;	/* 0 = not read yet */
+	__u32 db;	   /* stored number; of a datagram's, set when its header is checked */
+	__u64 ref, seq;	   /* the slot found, and its seq then */
+	__u64 now_ms;	   /* 0 = not read yet */
 	union {
 		__u64 number; /* INCR: the sum */
 		__u64 joined; /* APPEND with PREFILL: the version that `prefilled` was made from */
@@ -654,7 +695,9 @@ struct xkv_feed_record {
 	__u8 cause;    /* the operation's opcode, or what xkvd says: XKV_CAUSE_... */
 	__u8 op_flags; /* of the operation */
 	__u16 origin;  /* whom xkvd made the change for, 0 = unknown */
-		       /* key, padded to 8; value, padded to 8 */
+	__u8 db;       /* stored number */
+	__u8 zero[7];
+	/* key, padded to 8; value, padded to 8 */
 };
 
 /* Causes that no opcode stands for; those from XKV_CAUSE_OTHER on mean something to xkvd only. */
@@ -719,8 +762,12 @@ struct xkv_txn_key {
 	__u8 key_len;
 	__u8 state; /* by the program: XKV_TXN_LOCKED ...; 0 before */
 	/* of an operation of an ATOMIC datagram, which has the key; else 0 */
-	__u16 key_off, result_off; /* in `in`, in `out` */
-	__u64 record;		   /* by the program: of its change in the feed */
+	__u16 key_off; /* in `in` */
+	union {
+		__u16 result_off; /* of an ATOMIC datagram: in `out` */
+		__u16 db;	  /* of a transaction of xkvd, else that of the request */
+	};
+	__u64 record; /* by the program: of its change in the feed */
 	union {
 		__u64 key[XKV_HASH_WORDS];
 		struct {
@@ -791,7 +838,7 @@ _Static_assert(XKV_CLASS_LARGE <= XKV_CLASS_MASK, "layout");
 _Static_assert(sizeof(struct xkv_bucket) == 64, "layout");
 _Static_assert(sizeof(struct xkv_dedup) == 128, "layout");
 _Static_assert(sizeof(struct xkv_txn_key) == 64 + XKV_HASH_WORDS * 8, "layout");
-_Static_assert(sizeof(struct xkv_feed_record) == 48, "layout");
+_Static_assert(sizeof(struct xkv_feed_record) == 56, "layout");
 _Static_assert(sizeof(struct xkv_class) == 64, "layout");
 _Static_assert(XKV_KEY_MAX < XKV_KEY_PARKED, "layout");
 _Static_assert(XKV_SLOT_NEED(XKV_KEY_MAX, XKV_PAYLOAD_MAX4) <= XKV_SLOT_WINDOW, "layout");

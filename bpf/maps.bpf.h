@@ -58,6 +58,16 @@ struct {
 	__type(value, struct xkv_dedup_set);
 } xkv_once SEC(".maps");
 
+/* By stored number of a database.  Written by the operations, at the commit point. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, XKV_DATABASES);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, struct xkv_database);
+} xkv_databases SEC(".maps");
+
 /* One element, written by xkvd. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -34,7 +34,7 @@ static __always_inline bool multiget_begin(struct xkv_request *rq, struct xkv_co
 	__u32 length = bpf_ntohs(hdr->length);
 
 	if (hdr->magic != bpf_htons(XKV_MAGIC) || hdr->version != XKV_VERSION ||
-	    hdr->flags & ~XKV_F_ATOMIC || hdr->status || !hdr->count || length & 7 ||
+	    hdr->flags & ~XKV_F_ATOMIC || hdr->db || !hdr->count || length & 7 ||
 	    length > rq->req_len || rules_of(cfg, rq->rules)->auth != XKV_AUTH_OPEN)
 		return false;
 	rq->opcode = op->opcode;
@@ -195,12 +195,12 @@ __noinline int multiget_match(struct xkv_request *rq, __u32 i)
 	rq->key_off = look->key_off;
 	rq->key_len = look->key_len;
 	slot = look->ref ? slot_at(look->ref) : NULL;
-	if (!slot || !holds_key(&IN(rq, look->key_off), look->key_len, slot, &look->seq))
+	if (!slot || !holds_key(&IN(rq, look->key_off), look->key_len, rq->db, slot, &look->seq))
 		slot = multiget_search(rq, look, cfg, &step);
 	look->value_len = 0;
 	if (slot) {
 		look->expire_ms = READ_ONCE(slot->expire_ms);
-		look->value_len = READ_ONCE(slot->value_len);
+		look->value_len = value_len_of(slot);
 		if (look->value_len > VALUE_WORDS * 8 || expired(rq, look->expire_ms))
 			step = MULTIGET_SLOW;
 	}

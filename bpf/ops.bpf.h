@@ -305,7 +305,7 @@ __noinline int op_get(struct xkv_request *rq, __u32 opcode)
 		if (!slot)
 			continue;
 		expire_ms = READ_ONCE(slot->expire_ms);
-		value_len = value ? READ_ONCE(slot->value_len) : 0;
+		value_len = value ? value_len_of(slot) : 0;
 		smp_rmb();
 		if (READ_ONCE(slot->seq) != rq->seq)
 			continue;
@@ -498,6 +498,7 @@ __noinline int fill_slot(struct xkv_request *rq, __u64 ref, __u64 expire_ms)
 	if (rq->flags & XKV_REQUEST_PREFILL)
 		return 0;
 	slot->key_len = rq->key_len;
+	slot->db = rq->db;
 	slot->value_len = rq->keep + rq->value_len;
 	copy_key(rq, slot);
 	if (rq->keep) {

@@ -9,7 +9,7 @@
  *
  *      0       1       2       3       4       5       6       7
  *     +-------+-------+-------+-------+-------+-------+-------+-------+
- *   0 |  magic 58 4b  |version| flags | count |status |    length     |
+ *   0 |  magic 58 4b  |version| flags | count |db, status| length     |
  *     +-------+-------+-------+-------+-------+-------+-------+-------+
  *   8 |                          request id                           |
  *     +-------+-------+-------+-------+-------+-------+-------+-------+
@@ -64,8 +64,11 @@ struct xkv_hdr {
 	__be16 magic;
 	__u8 version;
 	__u8 flags;
-	__u8 count;    /* operations; in a reply: results, possibly fewer */
-	__u8 status;   /* 0 in requests; in a reply: why no operation was executed */
+	__u8 count; /* operations; in a reply: results, possibly fewer */
+	union {
+		__u8 db;     /* in a request: the database of its keys */
+		__u8 status; /* in a reply: why no operation was executed */
+	};
 	__be16 length; /* header, token, session and operations, without padding */
 	__be64 id;     /* chosen by the client, echoed */
 };

@@ -341,17 +341,24 @@ static __always_inline __u8 header_check(struct xkv_request *rq, struct xkv_hdr 
 	     atomic = hdr->flags & XKV_F_ATOMIC;
 	__u64 *sent = (__u64 *)(hdr + 1);
 	struct xkv_rules *rules;
+	__u32 db;
 
 	if (hdr->version != XKV_VERSION)
 		return XKV_BAD_VERSION;
 	*ops = session_off(rq) + (once ? XKV_SESSION_BYTES : 0);
-	if ((hdr->flags & ~(XKV_F_TOKEN | XKV_F_ONCE | XKV_F_ATOMIC)) || hdr->status ||
-	    !hdr->count || (atomic ? hdr->count > XKV_ATOMIC_MAX : once && hdr->count != 1) ||
+	if ((hdr->flags & ~(XKV_F_TOKEN | XKV_F_ONCE | XKV_F_ATOMIC)) || !hdr->count ||
+	    (atomic ? hdr->count > XKV_ATOMIC_MAX : once && hdr->count != 1) ||
 	    (once && !IN(rq, session_off(rq))) || (length & 7) ||
 	    length < *ops + sizeof(struct xkv_op) || length > rq->req_len)
 		return XKV_BAD_REQUEST;
 	if (!cfg || (rq->flags & XKV_REQUEST_TRUSTED))
 		return XKV_OK;
+	if (hdr->db >= cfg->databases)
+		return XKV_BAD_REQUEST;
+	db = database_of(cfg, hdr->db);
+	if (db != rq->db)
+		rq->hashed = 0;
+	rq->db = db;
 	rules = rules_of(cfg, rq->rules);
 	if (rules->auth == XKV_AUTH_OPEN)
 		return XKV_OK;

@@ -157,6 +157,18 @@ static __always_inline struct xkv_page *page_at(__u64 ref)
 	return inner ? bpf_map_lookup_elem(inner, &zero) : NULL;
 }
 
+/* The stored number of the database that clients call so. */
+static __always_inline __u32 database_of(const struct xkv_config *cfg, __u8 db)
+{
+	return cfg->stored[READ_ONCE(cfg->stored_current) & 1][db];
+}
+
+/* The length of the value in a slot, read once: others may be writing it. */
+static __always_inline __u32 value_len_of(const struct xkv_slot *slot)
+{
+	return ((const volatile struct xkv_slot *)slot)->value_len;
+}
+
 /* The slot of a reference, with XKV_SLOT_WINDOW accessible bytes, or NULL. */
 static __always_inline struct xkv_slot *slot_at(__u64 ref)
 {
@@ -334,7 +346,9 @@ __noinline int slot_give(__u64 ref)
 	slot->key_len = 0;
 	if (park(ref) || !list_push(c, ref, slot, 1))
 		return 0;
-	WRITE_ONCE(slot->class, slot->class | XKV_CLASS_ORPHAN);
+	barrier(); /* `class` has no address */
+	slot->class |= XKV_CLASS_ORPHAN;
+	barrier();
 	n = counters(XKV_FRONTEND_XKVD);
 	if (n)
 		__sync_fetch_and_add(&n->orphans, 1);
@@ -352,7 +366,7 @@ static __always_inline __u64 fingerprint_of(struct xkv_request *rq, struct xkv_c
 {
 	__u64 hash = 0;
 
-	hash_words(&IN(rq, rq->key_off), rq->key_len, false, NULL, s, &hash);
+	hash_words(&IN(rq, rq->key_off), rq->key_len, rq->db, false, NULL, s, &hash);
 	return hash & cfg->fingerprint_mask;
 }
 
@@ -387,12 +401,12 @@ static __always_inline void prefetch_slot(const struct xkv_slot *slot)
  */
 #define FOURTH_LINE 20
 
-/* 0 if the slot holds this key; valid only if its seq is unchanged afterwards. */
-static __always_inline __u64 key_differs(const __u64 *ours, __u32 key_len,
+/* 0 if the slot holds this key of `db`; valid only if its seq is unchanged afterwards. */
+static __always_inline __u64 key_differs(const __u64 *ours, __u32 key_len, __u32 db,
 					 const struct xkv_slot *slot)
 {
 	const __u64 *key = (const __u64 *)(slot + 1);
-	__u64 differ = slot->key_len ^ key_len;
+	__u64 differ = slot->id ^ XKV_KEY_ID(key_len, db);
 
 	for (__u32 at = 0; at < KEY_WORDS * 8; at += 8) {
 		if (at >= key_len || differ)
@@ -405,15 +419,15 @@ static __always_inline __u64 key_differs(const __u64 *ours, __u32 key_len,
 }
 
 /*
- * Does the slot hold this key?  Valid only if the caller re-reads *seq unchanged after its last
- * read.
+ * Does the slot hold this key of `db`?  Valid only if the caller re-reads *seq unchanged after its
+ * last read.
  */
-static __always_inline bool holds_key(const __u64 *key, __u32 key_len, const struct xkv_slot *slot,
-				      __u64 *seq)
+static __always_inline bool holds_key(const __u64 *key, __u32 key_len, __u32 db,
+				      const struct xkv_slot *slot, __u64 *seq)
 {
 	*seq = READ_ONCE(slot->seq);
 	smp_rmb();
-	return !(*seq & 1) && !key_differs(key, key_len, slot);
+	return !(*seq & 1) && !key_differs(key, key_len, db, slot);
 }
 
 enum match { MATCH_OTHER, MATCH_SAME, MATCH_UNSTABLE };
@@ -437,7 +451,7 @@ static __always_inline int slot_match(struct xkv_request *rq, const __u64 *place
 	if (seq & 1)
 		return MATCH_UNSTABLE;
 	smp_rmb();
-	differ = key_differs(&IN(rq, rq->key_off), rq->key_len, slot);
+	differ = key_differs(&IN(rq, rq->key_off), rq->key_len, rq->db, slot);
 	smp_rmb();
 	if (differ && READ_ONCE(*place) != entry)
 		return MATCH_UNSTABLE;

@@ -50,6 +50,7 @@ static __always_inline void txn_load(struct xkv_request *rq, const struct xkv_tx
 	rq->fingerprint = k->fingerprint;
 	if (rq->flags & XKV_REQUEST_ATOMIC)
 		return;
+	rq->db = k->db;
 	for (__u32 i = 0; i < KEY_WORDS; i++)
 		rq->in_word[i] = k->key[i];
 }
@@ -150,7 +151,7 @@ __noinline int bucket_lacks_key(struct xkv_request *rq, struct xkv_bucket *b)
 		if ((entry ^ rq->fingerprint) >> XKV_REF_BITS || !entry)
 			continue;
 		slot = slot_at(entry);
-		if (!slot || !key_differs(&IN(rq, rq->key_off), rq->key_len, slot))
+		if (!slot || !key_differs(&IN(rq, rq->key_off), rq->key_len, rq->db, slot))
 			return false;
 	}
 	return true;

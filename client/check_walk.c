@@ -29,12 +29,12 @@ enum mark { UNSEEN, INDEXED, CHAIN, FREE, HELD };
 
 static const char *const holder[] = { "nobody", "index", "a chain", "a free list", "xkvd" };
 
-enum map { INDEX, PAGES, CLASSES, DEDUP, CONFIG, SECRET, COUNTERS, BATCH, TXN, FEED, MAPS };
+enum map { INDEX, PAGES, CLASSES, DEDUP, CONFIG, SECRET, COUNTERS, BATCH, TXN, FEED, DBS, MAPS };
 
-static const char *const map_names[MAPS] = { "xkv_index",    "xkv_pages",  "xkv_classes",
-					     "xkv_once",     "xkv_config", "xkv_secret",
-					     "xkv_counters", "xkv_batch",  "xkv_txn",
-					     "xkv_feed" };
+static const char *const map_names[MAPS] = { "xkv_index",    "xkv_pages",    "xkv_classes",
+					     "xkv_once",     "xkv_config",   "xkv_secret",
+					     "xkv_counters", "xkv_batch",    "xkv_txn",
+					     "xkv_feed",     "xkv_databases" };
 
 /* A span, as described by the header of its page. */
 struct span {
@@ -59,6 +59,8 @@ struct walk {
 	const struct xkv_class *classes;
 	const struct xkv_config *cfg;
 	const struct xkv_secrets *secrets;
+	const struct xkv_database *databases;
+	uint64_t keys_of[XKV_DATABASES]; /* in the index, by stored number */
 	uint64_t buckets;
 	uint64_t now_ms; /* Unix time */
 	struct page *page[XKV_PAGES_MAX];
@@ -145,6 +147,7 @@ static int open_maps(struct walk *w, const char *dir)
 		[CONFIG] = sizeof(struct xkv_config), [COUNTERS] = sizeof(struct xkv_counters),
 		[BATCH] = sizeof(struct xkv_request), [SECRET] = sizeof(struct xkv_secrets),
 		[TXN] = sizeof(struct xkv_txn_key),   [FEED] = sizeof(uint32_t),
+		[DBS] = sizeof(struct xkv_database),
 	};
 	int ret = 0;
 
@@ -157,6 +160,7 @@ static int open_maps(struct walk *w, const char *dir)
 	w->index = w->at[INDEX];
 	w->classes = w->at[CLASSES];
 	w->cfg = w->at[CONFIG];
+	w->databases = w->at[DBS];
 	w->secrets = w->at[SECRET];
 	if (!ret && w->cfg->layout != XKV_LAYOUT_VERSION) {
 		fprintf(w->report, "the store in %s has layout %u, and this is for %u\n", dir,
@@ -429,7 +433,7 @@ static void check_chain_bucket(struct walk *w, struct chain *c, uint64_t ref)
 
 static uint64_t hash_of(struct walk *w, const struct xkv_slot *slot, uint32_t key_len)
 {
-	return hash_key(slot + 1, key_len, &w->secrets->hash);
+	return hash_key(slot + 1, key_len, slot->db, &w->secrets->hash);
 }
 
 static bool padded_with_zeros(const uint8_t *at, size_t len)
@@ -444,7 +448,7 @@ static bool padded_with_zeros(const uint8_t *at, size_t len)
 static bool key_is_double(struct chain *c, const struct xkv_slot *slot, uint64_t hash)
 {
 	for (unsigned int i = 0; i < c->keys; i++)
-		if (c->hash[i] == hash && c->slot[i]->key_len == slot->key_len &&
+		if (c->hash[i] == hash && c->slot[i]->id == slot->id &&
 		    !memcmp(c->slot[i] + 1, slot + 1, slot->key_len))
 			return true;
 	c->hash[c->keys] = hash;
@@ -503,6 +507,7 @@ static void check_entry(struct walk *w, struct chain *c, uint64_t entry)
 		return;
 	}
 	*mark = INDEXED;
+	w->keys_of[slot->db]++;
 	expire_ms = slot->expire_ms;
 	w->sums->expired += expire_ms && expire_ms <= w->now_ms;
 	why = entry_error(w, c, entry, slot);
@@ -845,6 +850,11 @@ static int check_counters(struct walk *w, const struct counted *before)
 	if (after.keys != w->sums->keys)
 		FOUND("the counters say %" PRId64 " keys, index has %" PRIu64, (int64_t)after.keys,
 		      w->sums->keys);
+	for (unsigned int db = 1; db < XKV_DATABASES; db++)
+		if (w->databases[db].keys != w->keys_of[db])
+			FOUND("database %u (its stored number) is said to have %" PRIu64
+			      " keys, index has %" PRIu64,
+			      db, (uint64_t)w->databases[db].keys, w->keys_of[db]);
 	if (after.chain != w->sums->chain)
 		FOUND("the counters say %" PRId64 " chain buckets, index has %" PRIu64,
 		      (int64_t)after.chain, w->sums->chain);

@@ -192,8 +192,8 @@ static const struct directive table[] = {
 	  "emulated: to clients, be a cluster of one node that has all slots" },
 	{ "daemonize", &type_tolerated, 0, "no", 0, 0, 0, NULL, "no",
 	  "use systemd (xkvd.service) to run xkvd in the background" },
-	{ "databases", &type_tolerated, 0, "1", 0, 0, 0, NULL, "1",
-	  "there is one database, number 0" },
+	{ "databases", &type_number, AT(databases), "16", 1, 256, 0, NULL, "N",
+	  "number of databases, which SELECT chooses from" },
 	{ "appendonly", &type_fixed, 0, "no", 0, 0, 0, NULL, "no",
 	  "there is no append-only file; snapshots save the data, see `save`" },
 };

@@ -215,6 +215,7 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 	if (!x->store)
 		return -EINVAL;
 	feed_adopted(x->store); /* its subscribers are gone */
+	store_databases(x->store, x->cfg->databases);
 	if (x->bpf.adopted && !x->fresh)
 		log_notice("adopted the store in %s: %llu keys", x->cfg->pin_dir,
 			   (unsigned long long)store_count(x->store));

@@ -125,7 +125,7 @@ static __always_inline __u64 hash_key16(const struct xkv_secret *s, const __u64 
 {
 	__u64 products = hash_word(key[0], &s->word[0]) + hash_word(key[1], &s->word[1]);
 
-	return hash_end(products, key[0] + key[1], FRAME_KEY_SIZE, s);
+	return hash_end(products, key[0] + key[1], FRAME_KEY_SIZE, 0, s);
 }
 
 /* Hashes a key of 16 bytes; the next hash depends on the result, as the bucket does. */

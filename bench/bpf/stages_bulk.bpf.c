@@ -99,7 +99,7 @@ static __always_inline bool copy_value_out(struct xdp_md *ctx, struct xkv_reques
 					   struct xkv_slot *slot, __u64 seq)
 {
 	__u64 expire_ms = READ_ONCE(slot->expire_ms);
-	__u32 value_len = READ_ONCE(slot->value_len);
+	__u32 value_len = value_len_of(slot);
 	struct packet p;
 
 	if (!bulk_resize(ctx, rq, n, &p, value_len, expire_ms))

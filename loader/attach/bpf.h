@@ -27,6 +27,7 @@ enum bpf_map_id {
 	BPF_BATCH,
 	BPF_TXN,
 	BPF_FEED,
+	BPF_DATABASES,
 	BPF_MAPS,
 };
 

@@ -39,24 +39,6 @@ void cmd_echo(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	reply_bulk(reply_to(c), argv[1].ptr, argv[1].len);
 }
 
-void cmd_select(struct client *c, unsigned int argc, const struct resp_arg *argv)
-{
-	int64_t db;
-
-	(void)argc;
-	if (!check_integer(c, &argv[1], &db))
-		return;
-	if (db < INT32_MIN || db > INT32_MAX)
-		reply_error(reply_to(c), "ERR value is out of range, value must between %d and %d",
-			    INT32_MIN, INT32_MAX);
-	else if (db != 0)
-		reply_error(reply_to(c), c->srv->cfg->cluster
-						 ? "ERR SELECT is not allowed in cluster mode"
-						 : "ERR DB index is out of range");
-	else
-		reply_ok(reply_to(c));
-}
-
 void cmd_quit(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
@@ -279,14 +261,14 @@ static void print_client(FILE *out, struct client *c)
 	connection_address(&stream->conn, true, peer);
 	connection_address(&stream->conn, false, local);
 	fprintf(out,
-		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=0 sub=%u "
+		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=%u sub=%u "
 		"psub=%u ssub=%u multi=%d qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
 		"tot-mem=%zu "
 		"events=%s cmd=%s "
 		"user=%s redir=-1 resp=%u lib-name=%s lib-ver=%s",
 		(unsigned long long)c->id, peer, local, stream->conn.fd, s->name ? s->name : "",
 		(long long)(now - c->since), (long long)(now - c->active), client_flags(c, flags),
-		s->subscribed[TOPIC_CHANNEL].count, s->subscribed[TOPIC_PATTERN].count,
+		s->db, s->subscribed[TOPIC_CHANNEL].count, s->subscribed[TOPIC_PATTERN].count,
 		s->subscribed[TOPIC_SHARD].count, s->multi ? (int)transaction_of(c)->count : -1,
 		stream_pending(stream), stream->in.cap - stream->in.len,
 		stream->parser.cap * sizeof(struct resp_arg), s->reply.out.bytes, c->memory,

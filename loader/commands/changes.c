@@ -107,7 +107,11 @@ void changes_miss(struct client *c, const void *key, size_t key_len)
 {
 	struct changes *ch = changes_of(c->srv);
 	const struct feed_change miss = {
-		.what = FEED_NOTE, .cause = CAUSE_MISS, .key = key, .key_len = key_len
+		.what = FEED_NOTE,
+		.cause = CAUSE_MISS,
+		.db = store_selected(c->worker->ctx),
+		.key = key,
+		.key_len = key_len,
 	};
 
 	if (!(ch->asked & NOTIFY_MISS) || !ch->listener)

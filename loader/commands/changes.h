@@ -27,6 +27,8 @@ enum cause {
 	CAUSE_NEW,		      /* the key is new, even if it existed, and no other event */
 	CAUSE_RENAME_FROM,
 	CAUSE_RENAME_TO,
+	CAUSE_MOVE_FROM,
+	CAUSE_MOVE_TO,
 	CAUSE_COPY_TO,
 	CAUSE_RESTORE,
 	CAUSE_SETRANGE,

@@ -383,8 +383,10 @@ static const struct command table[] = {
 	  "Renames a key, and overwrites the other one.", NULL },
 	{ "renamenx", cmd_renamenx, 3, W | F, 1, 2, 1, "generic", "<key> <newkey>",
 	  "Renames a key, if the other one does not exist.", NULL },
-	{ "copy", cmd_copy, -3, W | M, 1, 2, 1, "generic", "<source> <destination> [DB 0] [REPLACE]",
+	{ "copy", cmd_copy, -3, W | M, 1, 2, 1, "generic", "<source> <destination> [DB <database>] [REPLACE]",
 	  "Copies a key with its expiry.", NULL },
+	{ "move", cmd_move, 3, W | F, 1, 1, 1, "generic", "<key> <database>",
+	  "Moves a key to another database, if it does not exist there.", NULL },
 	{ "keys", cmd_keys, 2, R | WH, 0, 0, 0, "generic", "<pattern>",
 	  "Returns all keys that match a pattern; SCAN returns some of them at a time.", NULL },
 	{ "scan", cmd_scan, -2, R | WH, 0, 0, 0, "generic",
@@ -392,9 +394,12 @@ static const struct command table[] = {
 	  "Walks over the keys.", NULL },
 	{ "dbsize", cmd_dbsize, 1, R | F | WH, 0, 0, 0, "server", "",
 	  "Returns the number of keys.", NULL },
-	{ "flushall", cmd_flush, -1, W | WH, 0, 0, 0, "server", "[ASYNC|SYNC]",
-	  "Deletes all keys.", NULL },
-	{ "flushdb", cmd_flush, -1, W | WH, 0, 0, 0, "server", "[ASYNC|SYNC]", "Deletes all keys.", NULL },
+	{ "flushall", cmd_flushall, -1, W | WH, 0, 0, 0, "server", "[ASYNC|SYNC]",
+	  "Deletes the keys of all databases.", NULL },
+	{ "flushdb", cmd_flushdb, -1, W | WH, 0, 0, 0, "server", "[ASYNC|SYNC]",
+	  "Deletes the keys of the selected database.", NULL },
+	{ "swapdb", cmd_swapdb, 3, W | F | WH, 0, 0, 0, "server", "<index1> <index2>",
+	  "Exchanges two databases, for all clients at once.", NULL },
 	/* connections */
 	{ "ping", cmd_ping, -1, F, 0, 0, 0, "connection", "[<message>]", "Replies PONG.", NULL },
 	{ "echo", cmd_echo, 2, LS | F, 0, 0, 0, "connection", "<message>",
@@ -405,7 +410,7 @@ static const struct command table[] = {
 	{ "auth", cmd_auth, -2, NS | LS | F | NA | B, 0, 0, 0, "connection", "[<username>] <password>",
 	  "Authenticates the connection.", NULL },
 	{ "select", cmd_select, 2, LS | F, 0, 0, 0, "connection", "<index>",
-	  "Selects the database; there is only 0.", NULL },
+	  "Selects the database.", NULL },
 	{ "quit", cmd_quit, -1, NS | LS | F | NA | B, 0, 0, 0, "connection", "",
 	  "Closes the connection.", NULL },
 	{ "reset", cmd_reset, 1, NS | LS | F | NA | B, 0, 0, 0, "connection", "",
@@ -1020,6 +1025,8 @@ static unsigned int run_flags(struct client *c)
 static void execute(struct client *c, const struct command *cmd, unsigned int argc,
 		    const struct resp_arg *argv)
 {
+	unsigned int db = c->session.db;
+
 	if (!(cmd->flags & CMD_QUEUES))
 		commands_flush(c);
 	c->session.last = cmd;
@@ -1027,7 +1034,7 @@ static void execute(struct client *c, const struct command *cmd, unsigned int ar
 	cmd->fn(c, argc, argv);
 	measure_end(c);
 	if (!LIST_EMPTY(&queue_of(c)->monitors))
-		monitor_tell(c, cmd, argc, argv);
+		monitor_tell(c, db, cmd, argc, argv);
 }
 
 static unsigned int run(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -1035,6 +1042,7 @@ static unsigned int run(struct client *c, unsigned int argc, const struct resp_a
 	const struct command *cmd;
 
 	client_skip_begin(c);
+	store_select(c->worker->ctx, c->session.db);
 	cmd = named(c, argc, argv);
 	if (cmd && !accepted(c, cmd, argc, argv)) {
 		measure_rejected(c, cmd);
@@ -1053,6 +1061,7 @@ static unsigned int resume(struct client *c)
 {
 	if (c->worker->busy)
 		return run_flags(c); /* the store context is another command's */
+	store_reselect(c->worker->ctx, progress_of(c)->stored);
 	measure_begin(c, c->session.last, progress_of(c)->ns);
 	long_continue(c);
 	measure_end(c);

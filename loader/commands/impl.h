@@ -102,6 +102,9 @@ void commands_flush(struct client *c);
 /* reply_to() for a reply at once, after what is queued has replied. */
 struct reply *reply_now(struct client *c);
 
+/* databases.c: what SELECT does, for the next commands of the client. */
+void client_select(struct client *c, unsigned int db);
+
 /* --- long commands --- */
 
 /*
@@ -125,6 +128,8 @@ struct progress {
 	enum topic_kind topics;	  /* of SUBSCRIBE and its relatives */
 	bool subscribes;
 	uint64_t cursor;     /* of a walk over the store */
+	uint8_t stored;	     /* store_selected() when it began: SWAPDB does not change its keys */
+	bool all;	     /* FLUSHALL: the keys of all databases */
 	uint64_t ns;	     /* that it has taken so far */
 	struct found *found; /* what it found; owned */
 	struct lcs *lcs;     /* of LCS; owned */
@@ -257,7 +262,7 @@ char *client_info(struct client *c);
 bool command_arg_is_secret(const struct command *cmd, const struct resp_arg *argv, unsigned int i);
 
 /* monitor.c: tells the clients that monitor of a command that was executed. */
-void monitor_tell(struct client *c, const struct command *cmd, unsigned int argc,
+void monitor_tell(struct client *c, unsigned int db, const struct command *cmd, unsigned int argc,
 		  const struct resp_arg *argv);
 /* Ends MONITOR; no effect if the client does not monitor. */
 void monitor_end(struct client *c);
@@ -364,6 +369,9 @@ command_end_fn end_yes_no, end_value;
 bool check_key(struct client *c, const struct resp_arg *key);
 bool check_value(struct client *c, const struct resp_arg *value);
 bool check_integer(struct client *c, const struct resp_arg *arg, int64_t *out);
+/* A number of a database; `error` is what to say of one that is no number, or NULL. */
+bool check_database(struct client *c, const struct resp_arg *arg, const char *error,
+		    unsigned int *out);
 
 /* Whether an argument is this word, in any case. */
 static inline bool arg_is(const struct resp_arg *arg, const char *word)
@@ -425,8 +433,8 @@ command_fn cmd_setbit, cmd_getbit, cmd_bitcount, cmd_bitpos, cmd_bitop, cmd_bitf
 command_fn cmd_pfadd, cmd_pfcount, cmd_pfmerge, cmd_pfdebug;
 /* keyspace.c */
 command_fn cmd_del, cmd_exists, cmd_touch, cmd_type, cmd_ttl, cmd_pttl, cmd_expire, cmd_pexpire,
-	cmd_expireat, cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flush, cmd_keys, cmd_scan,
-	cmd_expiretime, cmd_pexpiretime, cmd_randomkey;
+	cmd_expireat, cmd_pexpireat, cmd_persist, cmd_dbsize, cmd_flushall, cmd_flushdb, cmd_keys,
+	cmd_scan, cmd_expiretime, cmd_pexpiretime, cmd_randomkey;
 /* object.c */
 command_fn cmd_object_encoding, cmd_object_freq, cmd_object_idletime, cmd_object_refcount,
 	cmd_memory_usage;
@@ -463,11 +471,10 @@ command_fn cmd_cluster, cmd_cluster_mode;
 /* about.c */
 command_fn cmd_time, cmd_role, cmd_wait, cmd_lolwut, cmd_sort, cmd_sort_ro;
 /* admin.c */
-command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_select, cmd_quit, cmd_reset, cmd_info,
-	cmd_config_get, cmd_config_set, cmd_config_resetstat, cmd_client_setname,
-	cmd_client_getname, cmd_client_id, cmd_client_setinfo, cmd_client_list, cmd_client_info,
-	cmd_client_kill, cmd_client_no_evict, cmd_memory_purge, cmd_save, cmd_bgsave, cmd_lastsave,
-	cmd_shutdown;
+command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_quit, cmd_reset, cmd_info, cmd_config_get,
+	cmd_config_set, cmd_config_resetstat, cmd_client_setname, cmd_client_getname, cmd_client_id,
+	cmd_client_setinfo, cmd_client_list, cmd_client_info, cmd_client_kill, cmd_client_no_evict,
+	cmd_memory_purge, cmd_save, cmd_bgsave, cmd_lastsave, cmd_shutdown;
 /* acl_commands.c, acl_log.c */
 command_fn cmd_acl_cat, cmd_acl_deluser, cmd_acl_dryrun, cmd_acl_genpass, cmd_acl_getuser,
 	cmd_acl_list, cmd_acl_load, cmd_acl_log, cmd_acl_save, cmd_acl_setuser, cmd_acl_users,
@@ -477,7 +484,9 @@ command_fn cmd_multi, cmd_exec, cmd_discard, cmd_watch, cmd_unwatch;
 /* script.c */
 command_fn cmd_eval, cmd_eval_ro, cmd_evalsha, cmd_evalsha_ro, cmd_script_debug, cmd_script_exists,
 	cmd_script_flush, cmd_script_kill, cmd_script_load;
+/* databases.c */
+command_fn cmd_select, cmd_swapdb;
 /* rename.c */
-command_fn cmd_rename, cmd_renamenx, cmd_copy;
+command_fn cmd_rename, cmd_renamenx, cmd_copy, cmd_move;
 
 #endif

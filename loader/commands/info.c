@@ -294,14 +294,19 @@ static void cluster_section(struct metrics *m, struct server *s)
 /* Expiring keys and their average TTL are as the last expiry sweep found them. */
 static void keyspace_section(struct metrics *m, struct server *s)
 {
-	uint64_t keys = store_count(s->store);
-	char text[128];
+	struct store_database db;
+	char name[16], text[128];
 
-	snprintf(text, sizeof(text), "keys=%llu,expires=%llu,avg_ttl=%llu",
-		 (unsigned long long)keys, (unsigned long long)store_expiring(s->store),
-		 (unsigned long long)store_avg_ttl(s->store));
-	if (keys)
-		metric_text(m, "db0", text);
+	for (unsigned int i = 0; i < s->cfg->databases; i++) {
+		store_database(s->store, i, &db);
+		if (!db.keys)
+			continue;
+		snprintf(name, sizeof(name), "db%u", i);
+		snprintf(text, sizeof(text), "keys=%llu,expires=%llu,avg_ttl=%llu",
+			 (unsigned long long)db.keys, (unsigned long long)db.expiring,
+			 (unsigned long long)db.avg_ttl_ms);
+		metric_text(m, name, text);
+	}
 }
 
 static void store_metric(void *arg, const char *name, uint64_t value)

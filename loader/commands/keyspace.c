@@ -297,9 +297,12 @@ void cmd_persist(struct client *c, unsigned int argc, const struct resp_arg *arg
 
 void cmd_dbsize(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
+	struct store_database db;
+
 	(void)argc;
 	(void)argv;
-	reply_int(reply_to(c), (int64_t)store_count(c->srv->store));
+	store_database(c->srv->store, c->session.db, &db);
+	reply_int(reply_to(c), (int64_t)db.keys);
 }
 
 static bool flush_step(struct client *c)
@@ -307,7 +310,8 @@ static bool flush_step(struct client *c)
 	int ret;
 
 	do {
-		ret = store_flush_some(c->worker->ctx, &progress_of(c)->cursor, KEYS_A_LOOK);
+		ret = store_flush_some(c->worker->ctx, &progress_of(c)->cursor, KEYS_A_LOOK,
+				       progress_of(c)->all);
 	} while (!ret && progress_of(c)->cursor && worker_slice_left(c->worker));
 	if (ret)
 		reply_store_error(c, ret);
@@ -318,12 +322,22 @@ static bool flush_step(struct client *c)
 	return true;
 }
 
-void cmd_flush(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static void flush(struct client *c, unsigned int argc, const struct resp_arg *argv, bool all)
 {
 	if (argc > 2 || (argc == 2 && !arg_is(&argv[1], "sync") && !arg_is(&argv[1], "async")))
 		reply_error(reply_to(c), "ERR syntax error");
 	else
-		long_begin(c, flush_step);
+		long_begin(c, flush_step)->all = all;
+}
+
+void cmd_flushall(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	flush(c, argc, argv, true);
+}
+
+void cmd_flushdb(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	flush(c, argc, argv, false);
 }
 
 /* Keys that a walk found, as a part of a reply whose length is known when the walk ends. */
@@ -390,13 +404,16 @@ static void reply_found(struct client *c, struct found *f)
 	reply_splice(reply_to(c), &f->keys);
 }
 
-/* Walks on over all keys.  False: to be continued, else *ret is 0, of `fn`, or an error. */
+/*
+ * Walks on over the keys of the database.  False: to be continued, else *ret is 0, of `fn`, or an
+ * error.
+ */
 static bool walk_on(struct client *c, store_scan_fn *fn, int *ret)
 {
 	struct progress *w = progress_of(c);
 
 	do {
-		*ret = store_scan(c->worker->ctx, &w->cursor, KEYS_A_LOOK, false, fn, w->found);
+		*ret = store_scan_db(c->worker->ctx, &w->cursor, KEYS_A_LOOK, false, fn, w->found);
 	} while (!*ret && w->cursor && worker_slice_left(c->worker));
 	return *ret || !w->cursor;
 }
@@ -509,8 +526,8 @@ static bool randomkey_step(struct client *c)
 
 	do {
 		was_wrapped = f->wrapped;
-		ret = store_scan(c->worker->ctx, &w->cursor, random_count(c, w), false, pick_found,
-				 f);
+		ret = store_scan_db(c->worker->ctx, &w->cursor, random_count(c, w), false,
+				    pick_found, f);
 		f->wrapped |= !w->cursor;
 		done = ret || (f->wrapped && w->cursor >= f->end) || (was_wrapped && !w->cursor);
 	} while (!done && worker_slice_left(c->worker));
@@ -594,10 +611,10 @@ static bool scan_step(struct client *c)
 	int ret;
 
 	do {
-		ret = store_scan(c->worker->ctx, &w->cursor,
-				 f->keys_left < KEYS_A_LOOK ? (unsigned int)f->keys_left
-							    : KEYS_A_LOOK,
-				 false, add_found, f);
+		ret = store_scan_db(c->worker->ctx, &w->cursor,
+				    f->keys_left < KEYS_A_LOOK ? (unsigned int)f->keys_left
+							       : KEYS_A_LOOK,
+				    false, add_found, f);
 		if (ret || !w->cursor || !f->keys_left || w->cursor >= f->end)
 			goto done;
 	} while (worker_slice_left(c->worker));

@@ -19,7 +19,9 @@ struct progress *long_begin(struct client *c, command_step_fn *step)
 	struct progress *p = progress_of(c);
 
 	commands_flush(c);
-	*p = (struct progress){ .step = step, .base = stream_command(&c->stream) };
+	*p = (struct progress){ .step = step,
+				.base = stream_command(&c->stream),
+				.stored = store_selected(c->worker->ctx) };
 	return p;
 }
 

@@ -53,8 +53,8 @@ static void print_quoted(FILE *out, const char *bytes, size_t len)
 }
 
 /* The line about a command, malloc()ed; NULL if there is no memory. */
-static char *line_of(struct client *c, const struct command *cmd, unsigned int argc,
-		     const struct resp_arg *argv)
+static char *line_of(struct client *c, unsigned int db, const struct command *cmd,
+		     unsigned int argc, const struct resp_arg *argv)
 {
 	char *text = NULL, peer[ADDRESS_TEXT + 5];
 	struct timeval now;
@@ -67,7 +67,7 @@ static char *line_of(struct client *c, const struct command *cmd, unsigned int a
 	connection_address(&c->stream.conn, true, peer);
 	if (connection_is_unix(&c->stream.conn))
 		snprintf(peer, sizeof(peer), "unix:%s", c->srv->cfg->unixsocket);
-	fprintf(out, "%lld.%06ld [0 %s]", (long long)now.tv_sec, (long)now.tv_usec, peer);
+	fprintf(out, "%lld.%06ld [%u %s]", (long long)now.tv_sec, (long)now.tv_usec, db, peer);
 	for (unsigned int i = 0; i < argc; i++) {
 		putc(' ', out);
 		if (command_arg_is_secret(cmd, argv, i))
@@ -81,7 +81,7 @@ static char *line_of(struct client *c, const struct command *cmd, unsigned int a
 	return NULL;
 }
 
-void monitor_tell(struct client *c, const struct command *cmd, unsigned int argc,
+void monitor_tell(struct client *c, unsigned int db, const struct command *cmd, unsigned int argc,
 		  const struct resp_arg *argv)
 {
 	struct client *to;
@@ -89,7 +89,7 @@ void monitor_tell(struct client *c, const struct command *cmd, unsigned int argc
 
 	if (cmd->flags & CMD_ADMIN)
 		return;
-	line = line_of(c, cmd, argc, argv);
+	line = line_of(c, db, cmd, argc, argv);
 	if (c->session.monitor)
 		commands_flush(c); /* its reply comes before the line about it */
 	LIST_FOREACH(to, &queue_of(c)->monitors, monitors)

@@ -29,6 +29,7 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 	struct session *s = &c->session;
 	struct reply outer = s->reply, inner;
 	enum reply_skip skip = s->skip;
+	unsigned int db = s->db;
 	int ret = store_txn_begin(c->worker->ctx);
 
 	if (ret)
@@ -46,6 +47,7 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 	s->reply = outer;
 	if (ret) {
 		s->skip = skip;
+		client_select(c, db);
 		reply_free(&inner);
 		return ret;
 	}
@@ -83,6 +85,7 @@ void command_call(struct client *c, const struct command *cmd, unsigned int argc
 {
 	uint64_t start = monotonic_ns(), errors = c->worker->errors.total;
 	const struct command *outer = c->session.last;
+	unsigned int db = c->session.db;
 
 	c->session.last = cmd;
 	cmd->fn(c, argc, argv);
@@ -91,7 +94,7 @@ void command_call(struct client *c, const struct command *cmd, unsigned int argc
 	commands_flush(c);
 	c->session.last = outer;
 	if (!LIST_EMPTY(&queue_of(c)->monitors))
-		monitor_tell(c, cmd, argc, argv);
+		monitor_tell(c, db, cmd, argc, argv);
 	measure_inner(c, cmd, monotonic_ns() - start, c->worker->errors.total != errors);
 }
 
@@ -121,6 +124,7 @@ struct queued {
 
 struct watched {
 	uint64_t version; /* 0 = there was no such key */
+	unsigned int db;
 	size_t key_len;
 	char key[XKV_KEY_MAX];
 };
@@ -294,9 +298,12 @@ static int check_watched(struct client *c)
 	const struct transaction *t = transaction_of(c);
 	int ret = 0;
 
-	for (unsigned int i = 0; i < t->watched_count && !ret; i++)
+	for (unsigned int i = 0; i < t->watched_count && !ret; i++) {
+		store_select(c->worker->ctx, t->watched[i].db);
 		ret = store_txn_expect(c->worker->ctx, t->watched[i].key, t->watched[i].key_len,
 				       t->watched[i].version);
+	}
+	store_select(c->worker->ctx, c->session.db);
 	return ret;
 }
 
@@ -400,10 +407,10 @@ void cmd_discard(struct client *c, unsigned int argc, const struct resp_arg *arg
 
 /* --- WATCH --- */
 
-static bool is_watched(const struct transaction *t, const struct resp_arg *key)
+static bool is_watched(const struct transaction *t, unsigned int db, const struct resp_arg *key)
 {
 	for (unsigned int i = 0; i < t->watched_count; i++)
-		if (t->watched[i].key_len == key->len &&
+		if (t->watched[i].db == db && t->watched[i].key_len == key->len &&
 		    memcmp(t->watched[i].key, key->ptr, key->len) == 0)
 			return true;
 	return false;
@@ -417,7 +424,7 @@ static bool watch(struct client *c, const struct resp_arg *key)
 	struct store_entry e;
 	int ret;
 
-	if (is_watched(t, key))
+	if (is_watched(t, c->session.db, key))
 		return true;
 	array = t->watched_count < STORE_TXN_KEYS
 			? grow(t->watched, t->watched_count, &t->watched_room, sizeof(*array))
@@ -434,6 +441,7 @@ static bool watch(struct client *c, const struct resp_arg *key)
 	}
 	w = &t->watched[t->watched_count++];
 	w->version = ret ? 0 : e.version;
+	w->db = c->session.db;
 	w->key_len = key->len;
 	memcpy(w->key, key->ptr, key->len);
 	return true;

@@ -9,22 +9,23 @@
 #include "changes.h"
 #include "impl.h"
 
-static void publish(struct server *s, const char *kind, const void *subject, size_t subject_len,
-		    const void *message, size_t len)
-{
-	char channel[32 + XKV_KEY_MAX];
-	int begin = snprintf(channel, 32, "__%s@0__:", kind);
-
-	memcpy(channel + begin, subject, subject_len);
-	pubsub_publish(s, channel, (size_t)begin + subject_len, message, len);
-}
-
 /* Who is told, and what of. */
 struct notice {
 	struct server *srv;
 	unsigned int wanted; /* enum notify */
+	unsigned int db;     /* as clients call it */
 	const struct feed_change *change;
 };
+
+static void publish(const struct notice *n, const char *kind, const void *subject,
+		    size_t subject_len, const void *message, size_t len)
+{
+	char channel[32 + XKV_KEY_MAX];
+	int begin = snprintf(channel, 32, "__%s@%u__:", kind, n->db);
+
+	memcpy(channel + begin, subject, subject_len);
+	pubsub_publish(n->srv, channel, (size_t)begin + subject_len, message, len);
+}
 
 static void notify(const struct notice *n, unsigned int class, const char *event)
 {
@@ -34,9 +35,9 @@ static void notify(const struct notice *n, unsigned int class, const char *event
 	if (!(n->wanted & class))
 		return;
 	if (n->wanted & NOTIFY_KEYSPACE)
-		publish(n->srv, "keyspace", c->key, c->key_len, event, len);
+		publish(n, "keyspace", c->key, c->key_len, event, len);
 	if (n->wanted & NOTIFY_KEYEVENT)
-		publish(n->srv, "keyevent", event, len, c->key, c->key_len);
+		publish(n, "keyevent", event, len, c->key, c->key_len);
 }
 
 /* The event of a value that was written, for its cause; NULL = none. */
@@ -56,10 +57,9 @@ static const char *written(uint8_t cause)
 static const char *placed(uint8_t cause)
 {
 	static const char *const names[] = {
-		[CAUSE_RENAME_FROM] = "rename_from",
-		[CAUSE_RENAME_TO] = "rename_to",
-		[CAUSE_COPY_TO] = "copy_to",
-		[CAUSE_RESTORE] = "restore",
+		[CAUSE_RENAME_FROM] = "rename_from", [CAUSE_RENAME_TO] = "rename_to",
+		[CAUSE_MOVE_FROM] = "move_from",     [CAUSE_MOVE_TO] = "move_to",
+		[CAUSE_COPY_TO] = "copy_to",	     [CAUSE_RESTORE] = "restore",
 	};
 
 	return cause < sizeof(names) / sizeof(names[0]) ? names[cause] : NULL;
@@ -103,10 +103,11 @@ static void notify_note(const struct notice *n)
 
 void notify_change(struct server *s, unsigned int wanted, const struct feed_change *c)
 {
-	const struct notice n = { s, wanted, c };
+	struct notice n = { .srv = s, .wanted = wanted, .change = c };
 
 	if (c->cause == XKV_CAUSE_TXN || c->cause == XKV_CAUSE_FLUSH)
 		return; /* told as it was committed; FLUSHALL has no events */
+	n.db = store_number(s->store, c->db);
 	switch ((int)c->what) {
 	case XKV_CHANGE_CREATE:
 	case XKV_CHANGE_OVERWRITE:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* RENAME, RENAMENX and COPY: an entry under another key, with its expiry. */
+/* RENAME, RENAMENX, COPY and MOVE: an entry under another key, with its expiry. */
 #include <errno.h>
 #include <string.h>
 
@@ -8,12 +8,15 @@
 
 struct renaming {
 	const struct resp_arg *from, *to;
-	bool only_new; /* not if the other key exists */
-	bool copy;     /* the entry stays where it was, too */
+	unsigned int db; /* of `to` */
+	bool only_new;	 /* not if the other key exists */
+	bool copy;	 /* the entry stays where it was, too */
 };
 
 static int put(struct client *c, const struct renaming *r, const struct store_entry *e)
 {
+	struct store_ctx *ctx = c->worker->ctx;
+	bool moves = r->db != c->session.db;
 	struct store_op set = {
 		.opcode = XKV_OP_SET,
 		.key = r->to->ptr,
@@ -27,22 +30,29 @@ static int put(struct client *c, const struct renaming *r, const struct store_en
 		.opcode = XKV_OP_DELETE,
 		.key = r->from->ptr,
 		.key_len = r->from->len,
-		.cause = CAUSE_RENAME_FROM,
+		.cause = moves ? CAUSE_MOVE_FROM : CAUSE_RENAME_FROM,
 	};
 	struct store_entry unused;
-	int ret = store_do(c->worker->ctx, &set, &unused);
+	int ret;
 
+	store_select(ctx, r->db);
+	ret = store_do(ctx, &set, &unused);
+	store_select(ctx, c->session.db);
 	if (ret || r->copy)
 		return ret;
-	ret = store_do(c->worker->ctx, &delete, &unused);
+	ret = store_do(ctx, &delete, &unused);
+	store_select(ctx, r->db);
 	if (!ret)
-		store_txn_note(c->worker->ctx, r->to->ptr, r->to->len, CAUSE_RENAME_TO);
+		store_txn_note(ctx, r->to->ptr, r->to->len,
+			       moves ? CAUSE_MOVE_TO : CAUSE_RENAME_TO);
+	store_select(ctx, c->session.db);
 	return ret;
 }
 
-static bool same_key(const struct renaming *r)
+static bool same_key(const struct client *c, const struct renaming *r)
 {
-	return r->from->len == r->to->len && memcmp(r->from->ptr, r->to->ptr, r->to->len) == 0;
+	return r->db == c->session.db && r->from->len == r->to->len &&
+	       memcmp(r->from->ptr, r->to->ptr, r->to->len) == 0;
 }
 
 /* 0, -ENOENT, -ECANCELED (the other key exists), or an error of the store. */
@@ -54,10 +64,12 @@ static int move(struct client *c, const struct renaming *r)
 
 	if (ret)
 		return ret;
-	if (same_key(r))
+	if (same_key(c, r))
 		return r->only_new ? -ECANCELED : 0;
 	if (r->only_new) {
+		store_select(ctx, r->db);
 		ret = store_touch(ctx, r->to->ptr, r->to->len, false, &e);
+		store_select(ctx, c->session.db);
 		if (ret != -ENOENT)
 			return ret ? ret : -ECANCELED;
 	}
@@ -84,7 +96,9 @@ static bool do_rename(struct client *c, void *arg)
 
 static void rename_to(struct client *c, const struct resp_arg *argv, bool only_new)
 {
-	struct renaming r = { .from = &argv[1], .to = &argv[2], .only_new = only_new };
+	struct renaming r = {
+		.from = &argv[1], .to = &argv[2], .db = c->session.db, .only_new = only_new
+	};
 
 	if (check_key(c, r.from) && check_key(c, r.to))
 		command_run_atomic(c, do_rename, &r);
@@ -102,7 +116,18 @@ void cmd_renamenx(struct client *c, unsigned int argc, const struct resp_arg *ar
 	rename_to(c, argv, true);
 }
 
-/* --- COPY --- */
+/* --- COPY, MOVE --- */
+
+/* On false the error was replied. */
+static bool other_database(struct client *c, const struct resp_arg *arg, unsigned int *db)
+{
+	if (!check_database(c, arg, NULL, db))
+		return false;
+	if (*db < c->srv->cfg->databases)
+		return true;
+	reply_error(reply_to(c), "ERR DB index is out of range");
+	return false;
+}
 
 static bool do_copy(struct client *c, void *arg)
 {
@@ -122,18 +147,12 @@ static bool do_copy(struct client *c, void *arg)
 static bool copy_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
 			 struct renaming *r)
 {
-	int64_t db;
-
 	for (unsigned int i = 3; i < argc; i++) {
 		if (arg_is(&argv[i], "replace")) {
 			r->only_new = false;
 		} else if (arg_is(&argv[i], "db") && i + 1 < argc) {
-			if (!check_integer(c, &argv[++i], &db))
+			if (!other_database(c, &argv[++i], &r->db))
 				return false;
-			if (db) {
-				reply_error(reply_to(c), "ERR DB index is out of range");
-				return false;
-			}
 		} else {
 			reply_error(reply_to(c), "ERR syntax error");
 			return false;
@@ -144,11 +163,35 @@ static bool copy_options(struct client *c, unsigned int argc, const struct resp_
 
 void cmd_copy(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	struct renaming r = { .from = &argv[1], .to = &argv[2], .only_new = true, .copy = true };
+	struct renaming r = { .from = &argv[1],
+			      .to = &argv[2],
+			      .db = c->session.db,
+			      .only_new = true,
+			      .copy = true };
 
 	if (!check_key(c, r.from) || !check_key(c, r.to) || !copy_options(c, argc, argv, &r))
 		return;
-	if (same_key(&r))
+	if (c->srv->cfg->cluster && r.db)
+		reply_error(reply_to(c),
+			    "ERR Copying to another database is not allowed in cluster mode");
+	else if (same_key(c, &r))
+		reply_error(reply_to(c), "ERR source and destination objects are the same");
+	else
+		command_run_atomic(c, do_copy, &r);
+}
+
+void cmd_move(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct renaming r = { .from = &argv[1], .to = &argv[1], .only_new = true };
+
+	(void)argc;
+	if (c->srv->cfg->cluster) {
+		reply_error(reply_to(c), "ERR MOVE is not allowed in cluster mode");
+		return;
+	}
+	if (!check_key(c, r.from) || !other_database(c, &argv[2], &r.db))
+		return;
+	if (same_key(c, &r))
 		reply_error(reply_to(c), "ERR source and destination objects are the same");
 	else
 		command_run_atomic(c, do_copy, &r);

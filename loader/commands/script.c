@@ -202,6 +202,7 @@ static void run(struct client *c, struct eval *e, unsigned int flags, bool read_
 {
 	const char *why = refused(c, flags, read_only);
 	uint64_t slice_end = c->worker->slice_end;
+	unsigned int db = c->session.db;
 	uint64_t busy_ns = (uint64_t)c->srv->cfg->busy_threshold * 1000000;
 	struct queue *q = queue_of(c);
 
@@ -217,6 +218,7 @@ static void run(struct client *c, struct eval *e, unsigned int flags, bool read_
 	q->script = &e->run;
 	command_run_atomic(c, execute, e);
 	q->script = NULL;
+	client_select(c, db); /* a script's SELECT is for the script */
 	c->worker->slice_end = slice_end;
 }
 

@@ -28,6 +28,7 @@ void session_reset(struct session *s, bool authenticated)
 	s->user = NULL;
 	s->multi = s->no_evict = s->reply.muted = false;
 	s->skip = SKIP_NONE;
+	s->db = 0;
 	free(s->name);
 	s->name = NULL;
 }

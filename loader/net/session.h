@@ -33,6 +33,7 @@ struct session {
 	const struct acl_user *user; /* NULL = the default one; commands/acl.h */
 	bool no_evict;		     /* CLIENT NO-EVICT */
 	bool monitor;		     /* has sent MONITOR: is told of all commands */
+	unsigned int db;	     /* that SELECT chose */
 	bool multi;		     /* has sent MULTI: commands are queued until EXEC or DISCARD */
 	char *name, *lib_name, *lib_version; /* owned, NULL = none */
 	const struct command *last;	     /* executed; NULL = none */

@@ -87,6 +87,7 @@ struct rdb_writer {
 	int err;
 	uint64_t crc;
 	size_t used;
+	unsigned int db; /* of the last SELECTDB */
 	uint8_t buf[BUFFER_SIZE];
 };
 
@@ -205,6 +206,27 @@ static void put_aux_number(struct rdb_writer *w, const char *name, uint64_t valu
 	put_aux(w, name, text);
 }
 
+static void put_select(struct rdb_writer *w, unsigned int db)
+{
+	put_byte(w, OP_SELECTDB);
+	put_length(w, db);
+	w->db = db;
+}
+
+void rdb_write_database(struct rdb_writer *w, unsigned int db, uint64_t keys, uint64_t expiring)
+{
+	put_select(w, db);
+	put_byte(w, OP_RESIZEDB);
+	put_length(w, keys);
+	put_length(w, expiring);
+}
+
+void rdb_write_select(struct rdb_writer *w, unsigned int db)
+{
+	if (w->db != db)
+		put_select(w, db);
+}
+
 void rdb_write_header(struct rdb_writer *w, uint64_t keys, uint64_t used_memory)
 {
 	char version[VERSION_LEN + 1];
@@ -217,11 +239,7 @@ void rdb_write_header(struct rdb_writer *w, uint64_t keys, uint64_t used_memory)
 	put_aux_number(w, "ctime", (uint64_t)time(NULL));
 	put_aux_number(w, "used-mem", used_memory);
 	put_aux(w, "xkv-ver", XKV_RELEASE);
-	put_byte(w, OP_SELECTDB);
-	put_length(w, 0);
-	put_byte(w, OP_RESIZEDB);
-	put_length(w, keys);
-	put_length(w, 0); /* how many expire: a hint as well, not known without a walk */
+	rdb_write_database(w, 0, keys, 0);
 }
 
 void rdb_write_key(struct rdb_writer *w, const void *key, size_t key_len, const void *value,
@@ -705,7 +723,9 @@ static bool deliver(struct reader *r, const struct text *key, const struct text 
 		.expires = r->expires,
 		.expire_ms = r->expire_ms,
 		.offset = r->record,
+		.db = (unsigned int)r->db,
 	};
+	unsigned int databases = r->sink->databases ? r->sink->databases : 1;
 	char name[200];
 
 	quote_key(name, sizeof(name), key);
@@ -714,9 +734,9 @@ static bool deliver(struct reader *r, const struct text *key, const struct text 
 	if (key->len > XKV_KEY_MAX)
 		return other(r, "%s has %" PRIu64 " bytes; xkv's keys have at most %d", name,
 			     key->len, XKV_KEY_MAX);
-	if (r->db)
-		return other(r, "%s is in database %" PRIu64 "; xkv has only database 0", name,
-			     r->db);
+	if (r->db >= databases)
+		return other(r, "%s is in database %" PRIu64 ", and `databases` is %u", name, r->db,
+			     databases);
 	if (value->len > XKV_VALUE_MAX)
 		return other(r, "the value of %s has %" PRIu64 " bytes; xkv's have at most %u",
 			     name, value->len, XKV_VALUE_MAX);

@@ -29,9 +29,16 @@ void rdb_writer_free(struct rdb_writer *w);
 
 /*
  * Writes the header: magic, version of the writer, time, database 0.  To be called first.  `keys`
- * (about how many will be written) and `used_memory` (bytes) are hints for readers.
+ * (about how many of database 0 will be written) and `used_memory` (bytes) are hints for readers.
  */
 void rdb_write_header(struct rdb_writer *w, uint64_t keys, uint64_t used_memory);
+
+/* Selects a database, with hints: about how many keys it will have, and how many that expire. */
+void rdb_write_database(struct rdb_writer *w, unsigned int db, uint64_t keys, uint64_t expiring);
+
+/* The next keys are of this database.  Takes up to RDB_SELECT_MAX bytes, none if it is selected. */
+#define RDB_SELECT_MAX 3
+void rdb_write_select(struct rdb_writer *w, unsigned int db);
 
 /* Writes a string key; lengths in bytes, `expire_ms` is Unix time in milliseconds, 0 = never. */
 void rdb_write_key(struct rdb_writer *w, const void *key, size_t key_len, const void *value,
@@ -58,6 +65,7 @@ struct rdb_key {
 	bool expires;
 	int64_t expire_ms; /* if `expires`: Unix time in milliseconds, possibly in the past */
 	uint64_t offset;   /* of the entry in the file */
+	unsigned int db;
 };
 
 /* A well-formed record that this store cannot hold. */
@@ -73,6 +81,7 @@ struct rdb_sink {
 	int (*key)(void *arg, const struct rdb_key *key);
 	int (*other)(void *arg, const struct rdb_misfit *other); /* 0 = skip it */
 	void *arg;
+	unsigned int databases; /* keys of higher ones are misfits; 0 as 1 */
 };
 
 struct rdb_report {

@@ -35,7 +35,7 @@
 #include "util/log.h"
 
 #define SCAN_COUNT    1024
-#define FILE_OVERHEAD 512 /* bytes of a file without keys, rounded up */
+#define FILE_OVERHEAD 8192 /* bytes of a file without keys, rounded up */
 #define OTHERS_LOGGED 10
 #define BUSY_RETRIES  1000
 #define BUSY_WAIT_NS  100000 /* between them: a tenth of a second in total */
@@ -255,10 +255,19 @@ static int check_writable(struct job *job, int dir_fd)
 	return 0;
 }
 
+struct size {
+	uint64_t bytes;
+	uint8_t db; /* of the last key */
+};
+
 static int add_size(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
 {
+	struct size *size = arg;
+
 	(void)key;
-	*(uint64_t *)arg += rdb_key_size(key_len, entry->value_len, entry->expire_ms);
+	size->bytes += rdb_key_size(key_len, entry->value_len, entry->expire_ms) +
+		       (entry->db != size->db ? RDB_SELECT_MAX : 0);
+	size->db = entry->db;
 	return atomic_load(&state.stop) ? -ECANCELED : 0;
 }
 
@@ -277,15 +286,16 @@ static int fail_walk(struct job *job, int err)
 /* Computes the size in bytes of a file with the current keys. */
 static int measure(struct job *job, struct store_ctx *ctx, uint64_t *size)
 {
+	struct size sum = { .bytes = FILE_OVERHEAD };
 	uint64_t cursor = 0;
 
-	*size = FILE_OVERHEAD;
 	do {
-		int ret = store_scan(ctx, &cursor, SCAN_COUNT, false, add_size, size);
+		int ret = store_scan(ctx, &cursor, SCAN_COUNT, false, add_size, &sum);
 
 		if (ret)
 			return fail_walk(job, ret);
 	} while (cursor);
+	*size = sum.bytes;
 	return 0;
 }
 
@@ -296,7 +306,7 @@ static int measure(struct job *job, struct store_ctx *ctx, uint64_t *size)
 static int check_space(struct job *job, int dir_fd, struct store_ctx *ctx)
 {
 	struct statvfs fs;
-	uint64_t space, need;
+	uint64_t space, need = 0;
 	int ret;
 
 	if (fstatvfs(dir_fd, &fs) < 0) {
@@ -321,15 +331,31 @@ static int check_space(struct job *job, int dir_fd, struct store_ctx *ctx)
 struct walk {
 	struct job *job;
 	struct rdb_writer *w;
+	uint8_t number[STORE_DATABASES]; /* when the walk began: a SWAPDB comes after it */
 };
 
 static int write_key(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
 {
 	struct walk *walk = arg;
 
+	rdb_write_select(walk->w, walk->number[entry->db]);
 	rdb_write_key(walk->w, key, key_len, entry->value, entry->value_len, entry->expire_ms);
 	walk->job->keys++;
 	return atomic_load(&state.stop) ? -ECANCELED : rdb_writer_error(walk->w);
+}
+
+static void write_head(struct walk *walk, struct store *st)
+{
+	struct store_database db;
+
+	store_numbers(st, walk->number);
+	store_database(st, 0, &db);
+	rdb_write_header(walk->w, db.keys, store_memory(st));
+	for (unsigned int i = 1; i < STORE_DATABASES; i++) {
+		store_database(st, i, &db);
+		if (db.keys)
+			rdb_write_database(walk->w, i, db.keys, db.expiring);
+	}
 }
 
 static int write_keys(struct job *job, struct store_ctx *ctx, int fd)
@@ -340,7 +366,7 @@ static int write_keys(struct job *job, struct store_ctx *ctx, int fd)
 
 	if (!walk.w)
 		return fail(job, -ENOMEM, "out of memory");
-	rdb_write_header(walk.w, store_count(job->st), store_memory(job->st));
+	write_head(&walk, job->st);
 	do {
 		ret = store_scan(ctx, &cursor, SCAN_COUNT, true, write_key, &walk);
 	} while (!ret && cursor);
@@ -786,6 +812,7 @@ static int set_key(struct load *load, const struct rdb_key *k)
 
 	if (expire_ms > XKV_TTL_MAX)
 		expire_ms = XKV_TTL_MAX;
+	store_select(load->ctx, k->db);
 	for (int i = 0; i < BUSY_RETRIES; i++) {
 		ret = store_set(load->ctx, k->key, k->key_len, k->value, k->value_len, XKV_NX, 0,
 				expire_ms, NULL);
@@ -846,7 +873,9 @@ static int load_other(void *arg, const struct rdb_misfit *o)
 
 static int read_file(struct load *load, int fd)
 {
-	struct rdb_sink sink = { .key = load_key, .other = load_other, .arg = load };
+	struct rdb_sink sink = {
+		.key = load_key, .other = load_other, .arg = load, .databases = load->cfg->databases
+	};
 	struct rdb_report rep;
 	int ret = rdb_read(fd, &sink, &rep);
 

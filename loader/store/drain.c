@@ -90,6 +90,7 @@ static void fill(struct store_ctx *ctx, const struct slot_copy *copy)
 	char *key = (char *)(slot + 1);
 
 	slot->key_len = copy->key_len;
+	slot->db = copy->db;
 	slot->value_len = copy->value_len;
 	memcpy(key, copy->key, XKV_PADDED(copy->key_len));
 	if (copy->value_len)
@@ -122,7 +123,7 @@ static int move_entry(struct store_ctx *ctx, uint64_t ref, unsigned int class)
 	if (ret)
 		return ret;
 	fill(ctx, &copy);
-	op = request_make(ctx, 0, XKV_OP_SET, copy.key, copy.key_len);
+	op = request_make(ctx, 0, XKV_OP_SET, copy.db, copy.key, copy.key_len);
 	op->flags = XKV_CAS;
 	op->version = htobe64(copy.seq);
 	ctx->request->flags |= XKV_REQUEST_PREFILL | XKV_REQUEST_RELOCATE;

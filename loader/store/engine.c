@@ -79,8 +79,8 @@ void request_clear(struct xkv_request *rq)
 	memset((char *)rq + behind, 0, offsetof(struct xkv_request, in) - behind);
 }
 
-struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opcode, const void *key,
-			    size_t key_len)
+struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opcode, uint8_t db,
+			    const void *key, size_t key_len)
 {
 	struct xkv_request *rq = &ctx->request[nr];
 	struct xkv_hdr *hdr = (struct xkv_hdr *)rq->in;
@@ -89,6 +89,7 @@ struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opco
 	request_clear(rq);
 	rq->flags = XKV_REQUEST_XKVD | XKV_REQUEST_TRUSTED;
 	rq->origin = ctx->origin;
+	rq->db = db;
 	rq->reply_max = rq->reply_allowed = rq->reply_room = XKV_REQUEST_BYTES;
 	rq->req_len = sizeof(*hdr) + sizeof(*op) + XKV_PADDED(key_len);
 	*hdr = (struct xkv_hdr){
@@ -152,13 +153,14 @@ int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 	return -ENOSPC;
 }
 
-void slot_fill(struct xkv_slot *slot, const void *key, size_t key_len, const void *value,
-	       size_t value_len)
+void slot_fill(struct xkv_slot *slot, uint8_t db, const void *key, size_t key_len,
+	       const void *value, size_t value_len)
 {
 	char *at = (char *)(slot + 1);
 	uint64_t pad = 0;
 
 	slot->key_len = key_len;
+	slot->db = db;
 	slot->value_len = value_len;
 	memcpy(at + (key_len & ~7UL), &pad, sizeof(pad));
 	memcpy(at, key, key_len);
@@ -168,14 +170,14 @@ void slot_fill(struct xkv_slot *slot, const void *key, size_t key_len, const voi
 	memcpy(at + value_len, &pad, XKV_PADDED(value_len) - value_len);
 }
 
-int request_prefill(struct store_ctx *ctx, unsigned int nr, const struct store_op *op)
+int request_prefill(struct store_ctx *ctx, unsigned int nr, uint8_t db, const struct store_op *op)
 {
 	int ret = request_unprefill(ctx, nr); /* of an earlier failure */
 
 	if (!ret)
 		ret = request_take_slot(ctx, nr, XKV_SLOT_NEED(op->key_len, op->value_len));
 	if (!ret)
-		slot_fill(slot_of(ctx->st, ctx->request[nr].prefilled), op->key, op->key_len,
+		slot_fill(slot_of(ctx->st, ctx->request[nr].prefilled), db, op->key, op->key_len,
 			  op->value, op->value_len);
 	return ret;
 }
@@ -213,7 +215,7 @@ static int join(struct store_ctx *ctx, unsigned int nr)
 	whole.value_len = copy.value_len + rq->value_len;
 	rq->joined = rq->seq;
 	rq->flags |= XKV_REQUEST_PREFILL;
-	return request_prefill(ctx, nr, &whole);
+	return request_prefill(ctx, nr, rq->db, &whole);
 }
 
 /* ---- requests that stop ---------------------------------------------------- */

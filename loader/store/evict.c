@@ -218,7 +218,7 @@ static bool evict_slot(struct store_ctx *ctx, uint64_t ref, unsigned int nr)
 
 	if (!slot_copy(ctx->st, ref, &copy, NULL))
 		return false;
-	op = request_make(ctx, nr, XKV_OP_DELETE, copy.key, copy.key_len);
+	op = request_make(ctx, nr, XKV_OP_DELETE, copy.db, copy.key, copy.key_len);
 	op->flags = XKV_CAS;
 	op->version = htobe64(copy.seq);
 	ctx->request[nr].flags |= XKV_REQUEST_EVICT;

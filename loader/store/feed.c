@@ -284,6 +284,7 @@ static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
 		.origin = rec->origin,
 		.cause = rec->cause,
 		.op_flags = rec->op_flags,
+		.db = rec->db,
 		.more = rec->flags & XKV_FEED_MORE,
 		.gone = rec->flags & XKV_FEED_GONE,
 	};

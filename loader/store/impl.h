@@ -8,12 +8,13 @@
  *   lookup.c           reads of keys in mapped memory
  *   evict.c drain.c    eviction of entries, and emptying of spans
  *   maintenance.c      the maintenance thread: keeps slots free, returns memory, makes room
+ *   databases.c        the numbers of databases
  *   scan.c store.c     walks and operations of the public interface (store.h)
  *   overlay.c txn.c    transactions (txn.h)
  *   open.c             opens the store from the parts above (open.h)
  *
- * Locks: txn_lock is taken before all others, then counts_lock, pages_lock, units_lock; need_lock
- * and ctx_lock are never held together with another lock but txn_lock.
+ * Locks: swap_lock and txn_lock are taken before all others, then counts_lock, pages_lock,
+ * units_lock; need_lock and ctx_lock are never held together with another lock but txn_lock.
  */
 #ifndef XKV_STORE_IMPL_H
 #define XKV_STORE_IMPL_H
@@ -34,6 +35,7 @@ struct store_ctx {
 	unsigned int first;	     /* index of request[0] in the batch map */
 	bool taken;		     /* under ctx_lock */
 	uint16_t origin;	     /* store_origin() */
+	uint8_t db;		     /* the selected database: its stored number */
 	uint64_t sender[2];	     /* client address of the next datagrams (xkv_request.source) */
 	void *large;		     /* XKV_VALUE_MAX bytes, allocated on first use */
 	_Atomic uint64_t hits, misses; /* of lookup(), since the start */
@@ -129,9 +131,12 @@ struct sweep {
 	bool idle;	/* the last round found no key with an expiry */
 	uint64_t given; /* ttls_given() at the start of this round */
 	uint64_t met;	/* keys with an expiry in this round */
-	double ttl_ms;	/* sum of the remaining times of those */
-	_Atomic uint64_t avg_ttl_ms;
-	_Atomic uint64_t expiring; /* keys with an expiry in the last complete round */
+	struct {
+		uint64_t met;
+		double ttl_ms; /* sum of their remaining times */
+		_Atomic uint64_t avg_ttl_ms;
+		_Atomic uint64_t expiring; /* keys with an expiry in the last complete round */
+	} db[XKV_DATABASES];
 };
 
 /* The change feed. */
@@ -152,6 +157,7 @@ struct store {
 	struct xkv_request *batch;
 	struct xkv_txn_key *txn_key; /* under txn_lock */
 	struct xkv_bucket *index;
+	struct xkv_database *databases;
 	unsigned int class_count;
 	unsigned int cpus;	     /* possible ones: elements of a per-CPU value */
 	_Atomic uint64_t maxmemory;  /* bytes, 0 = no limit */
@@ -160,6 +166,7 @@ struct store {
 	pthread_mutex_t ctx_lock;
 	pthread_mutex_t txn_lock;    /* one transaction is committed at a time */
 	pthread_mutex_t counts_lock; /* for `counted` */
+	pthread_mutex_t swap_lock;   /* of config.stored, for writers */
 	struct {
 		uint64_t hits, misses;
 	} counted;		       /* those of the contexts that are in the map of counters */
@@ -182,6 +189,9 @@ struct store {
  * The functions of store.h count them in any case.  Takes counts_lock and pages_lock.
  */
 void counters_settle(struct store *st);
+
+/* Keys of a database, by stored number; expired ones that have not been removed yet count. */
+uint64_t stored_keys(const struct store *st, uint8_t db);
 
 /* ---- pages.c: size classes, pages and their units ---- */
 
@@ -413,7 +423,7 @@ bool slot_lengths_fit(const struct store *st, uint64_t ref, uint32_t class, uint
 struct slot_copy {
 	uint64_t seq, expire_ms;
 	uint32_t value_len;
-	uint8_t key_len;
+	uint8_t key_len, db;
 	uint64_t key[32]; /* zero-padded */
 };
 
@@ -467,22 +477,25 @@ int wait_for_others(unsigned int tries);
 
 /* Clears a request for reuse, except for its prefilled slot. */
 void request_clear(struct xkv_request *rq);
-/* Writes a request of one operation without value; returns the operation, to fill in the rest. */
-struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opcode, const void *key,
-			    size_t key_len);
+/*
+ * Writes a request of one operation in `db` (stored number) without value; returns the operation,
+ * to fill in the rest.
+ */
+struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opcode, uint8_t db,
+			    const void *key, size_t key_len);
 /*
  * Takes a slot for `need` bytes and records it in the request, so that it is not lost if xkvd is
  * killed.  0, -ENOSPC, -EBUSY.
  */
 int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need);
 /* Writes key and value into a slot that is not published. */
-void slot_fill(struct xkv_slot *slot, const void *key, size_t key_len, const void *value,
-	       size_t value_len);
+void slot_fill(struct xkv_slot *slot, uint8_t db, const void *key, size_t key_len,
+	       const void *value, size_t value_len);
 /*
- * Takes a slot for the entry of `op`, fills it, and records it in the request, which will publish
- * it.  0, -ENOSPC, -EBUSY.
+ * Takes a slot for the entry of `op` in `db`, fills it, and records it in the request, which will
+ * publish it.  0, -ENOSPC, -EBUSY.
  */
-int request_prefill(struct store_ctx *ctx, unsigned int nr, const struct store_op *op);
+int request_prefill(struct store_ctx *ctx, unsigned int nr, uint8_t db, const struct store_op *op);
 /* Frees the request's prefilled slot if it was not published.  0 or -errno. */
 int request_unprefill(struct store_ctx *ctx, unsigned int nr);
 
@@ -506,6 +519,11 @@ struct xkv_result *request_result(const struct store_ctx *ctx, unsigned int nr);
 int request_outcome(const struct store_ctx *ctx, unsigned int nr);
 /* The entry that an operation with this outcome returned.  Its value points into the request. */
 struct store_entry request_entry(const struct store_ctx *ctx, unsigned int nr, int outcome);
+
+/* ---- databases.c ---- */
+
+/* In a new store every database is stored with its own number. */
+void databases_init(struct store *st);
 
 /* ---- store.c ---- */
 

@@ -20,6 +20,7 @@ struct search {
 	struct store *st;
 	uint64_t fingerprint;
 	uint32_t key_len;
+	uint8_t db;
 	uint64_t ref, seq;
 	struct xkv_slot *slot;
 	const uint64_t *key; /* padded with zeros */
@@ -37,12 +38,13 @@ static bool still(const __u64 *word, uint64_t was)
 	return __atomic_load_n(word, __ATOMIC_RELAXED) == was;
 }
 
-static struct search search_for(struct store *st, const uint64_t *key, size_t key_len)
+static struct search search_for(struct store *st, uint8_t db, const uint64_t *key, size_t key_len)
 {
-	uint64_t hash = hash_key(key, (uint32_t)key_len, &st->secrets->hash);
+	uint64_t hash = hash_key(key, (uint32_t)key_len, db, &st->secrets->hash);
 
 	return (struct search){ .st = st,
 				.fingerprint = hash & st->cfg->fingerprint_mask,
+				.db = db,
 				.key = key,
 				.key_len = (uint32_t)key_len };
 }
@@ -55,7 +57,7 @@ static bool holds_key(const struct search *s, const struct xkv_slot *slot)
 {
 	const uint64_t *key = (const uint64_t *)(slot + 1);
 
-	if (slot->key_len != s->key_len)
+	if (slot->id != XKV_KEY_ID(s->key_len, s->db))
 		return false;
 	for (uint32_t i = 0; i * 8 < s->key_len; i++)
 		if (key[i] != s->key[i])
@@ -240,7 +242,7 @@ int lookup(struct store_ctx *ctx, const struct store_op *op, struct store_entry 
 		return -EAGAIN;
 	key[(op->key_len - 1) / 8] = 0;
 	memcpy(key, op->key, op->key_len);
-	s = search_for(ctx->st, key, op->key_len);
+	s = search_for(ctx->st, ctx->db, key, op->key_len);
 	pages_hold(ctx->st);
 	ret = find_and_read(&s, value, out);
 	if (!ret && op->opcode != XKV_OP_TTL)
@@ -253,9 +255,10 @@ int lookup(struct store_ctx *ctx, const struct store_op *op, struct store_entry 
 	return ret;
 }
 
-int lookup_version(struct store *st, const uint64_t *key, size_t key_len, uint64_t *version)
+int lookup_version(struct store *st, uint8_t db, const uint64_t *key, size_t key_len,
+		   uint64_t *version)
 {
-	struct search s = search_for(st, key, key_len);
+	struct search s = search_for(st, db, key, key_len);
 	struct store_entry now;
 	int ret;
 

@@ -27,9 +27,11 @@ static inline bool lookup_takes(const struct store_op *op)
 int lookup(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out);
 
 /*
- * The version of a key, 0 if it does not exist; this is no use of the key.  0 or -EAGAIN.
+ * The version of a key of `db` (stored number), 0 if it does not exist; this is no use of the key.
+ * 0 or -EAGAIN.
  * `key` is padded with zeros.
  */
-int lookup_version(struct store *st, const uint64_t *key, size_t key_len, uint64_t *version);
+int lookup_version(struct store *st, uint8_t db, const uint64_t *key, size_t key_len,
+		   uint64_t *version);
 
 #endif

@@ -141,6 +141,7 @@ static int store_format(struct store *st)
 	st->cfg->bucket_mask = st->bpf.buckets - 1;
 	st->cfg->payload4 = XKV_PAYLOAD_MAX4;
 	st->cfg->payload6 = XKV_PAYLOAD_MAX6;
+	databases_init(st);
 	classes_init(st);
 	st->cfg->layout = XKV_LAYOUT_VERSION; /* last: the store is complete and can be adopted */
 	return 0;
@@ -175,7 +176,10 @@ static int store_map(struct store *st)
 	st->batch = map_memory(st->bpf.map[BPF_BATCH], requests * sizeof(*st->batch));
 	st->index = map_memory(st->bpf.map[BPF_INDEX], st->bpf.buckets * sizeof(*st->index));
 	st->txn_key = map_memory(st->bpf.map[BPF_TXN], XKV_TXN_MAX * sizeof(*st->txn_key));
-	if (!st->cfg || !st->secrets || !st->classes || !st->batch || !st->index || !st->txn_key)
+	st->databases =
+		map_memory(st->bpf.map[BPF_DATABASES], XKV_DATABASES * sizeof(*st->databases));
+	if (!st->cfg || !st->secrets || !st->classes || !st->batch || !st->index || !st->txn_key ||
+	    !st->databases)
 		return -errno;
 	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++) {
 		st->ctx[i].st = st;
@@ -192,6 +196,7 @@ static void store_locks(struct store *st)
 
 	pthread_mutex_init(&st->ctx_lock, NULL);
 	pthread_mutex_init(&st->txn_lock, NULL);
+	pthread_mutex_init(&st->swap_lock, NULL);
 	pthread_mutex_init(&st->feed.lock, NULL);
 	pthread_mutex_init(&st->counts_lock, NULL);
 	pthread_mutex_init(&st->mem.units_lock, NULL);
@@ -275,6 +280,8 @@ void store_close(struct store *st)
 		munmap(st->classes, XKV_CLASSES * sizeof(*st->classes));
 	if (st->index)
 		munmap(st->index, st->bpf.buckets * sizeof(*st->index));
+	if (st->databases)
+		munmap(st->databases, XKV_DATABASES * sizeof(*st->databases));
 	if (st->txn_key)
 		munmap(st->txn_key, XKV_TXN_MAX * sizeof(*st->txn_key));
 	if (st->batch)

@@ -56,22 +56,23 @@ static struct overlay_entry *entry_new(const void *key, size_t key_len)
 	return e;
 }
 
-/* The entry of a key, a new one if there is none; NULL without memory. */
-static struct overlay_entry *entry_of(struct store *st, struct overlay *o, const void *key,
-				      size_t key_len)
+/* The entry of a key of the selected database, a new one if there is none; NULL without memory. */
+static struct overlay_entry *entry_of(const struct store_ctx *ctx, struct overlay *o,
+				      const void *key, size_t key_len)
 {
-	uint64_t fingerprint =
-		hash_key(key, key_len, &st->secrets->hash) & st->cfg->fingerprint_mask;
+	uint64_t fingerprint = hash_key(key, key_len, ctx->db, &ctx->st->secrets->hash) &
+			       ctx->st->cfg->fingerprint_mask;
 	struct overlay_entry **bucket = &o->bucket[fingerprint % OVERLAY_BUCKETS], *e;
 
 	for (e = *bucket; e; e = e->next)
-		if (e->fingerprint == fingerprint && e->key_len == key_len &&
+		if (e->fingerprint == fingerprint && e->db == ctx->db && e->key_len == key_len &&
 		    memcmp(e->key, key, key_len) == 0)
 			return e;
 	e = entry_new(key, key_len);
 	if (!e)
 		return NULL;
 	e->fingerprint = fingerprint;
+	e->db = ctx->db;
 	e->next = *bucket;
 	*bucket = e;
 	e->before = o->last;
@@ -143,7 +144,7 @@ static int get(struct store_ctx *ctx, struct overlay *o, struct overlay_entry *e
 int overlay_get(struct store_ctx *ctx, struct overlay *o, const void *key, size_t key_len,
 		bool value, overlay_read_fn *read, struct overlay_entry **out)
 {
-	struct overlay_entry *e = entry_of(ctx->st, o, key, key_len);
+	struct overlay_entry *e = entry_of(ctx, o, key, key_len);
 
 	if (!e)
 		return -ENOMEM;
@@ -347,6 +348,7 @@ void overlay_tell(struct overlay *o, const struct overlay_entry *e, struct feed_
 		o->told = more;
 		o->told_room = 2 * o->told_room + 4;
 	}
+	change.db = e->db;
 	change.key = e->key;
 	change.key_len = e->key_len;
 	o->told[o->told_count++] = change;
@@ -397,7 +399,7 @@ struct overlay_entry *overlay_reads(struct store_ctx *ctx, struct overlay *o,
 				    const struct store_op *op, struct store_op *read)
 {
 	struct overlay_entry *e =
-		is_blind(o, op) || o->error ? NULL : entry_of(ctx->st, o, op->key, op->key_len);
+		is_blind(o, op) || o->error ? NULL : entry_of(ctx, o, op->key, op->key_len);
 
 	if (!e || e->action != XKV_TXN_CHECK || is_known(e, needs_value(op)))
 		return NULL;
@@ -433,7 +435,7 @@ static int do_change(struct overlay *o, struct overlay_entry *e, const struct st
 int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,
 	       overlay_read_fn *read, struct store_entry *out)
 {
-	struct overlay_entry *e = entry_of(ctx->st, o, op->key, op->key_len);
+	struct overlay_entry *e = entry_of(ctx, o, op->key, op->key_len);
 	bool live, existed;
 	int ret = e ? 0 : -ENOMEM;
 

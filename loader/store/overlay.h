@@ -28,6 +28,7 @@ struct overlay_entry {
 	uint64_t expire_ms, version;
 	void *value; /* owned */
 	size_t value_len, key_len;
+	uint8_t db;	/* stored number */
 	uint64_t key[]; /* padded with zeros */
 };
 

@@ -106,6 +106,7 @@ bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void
 	out->expire_ms = slot->expire_ms;
 	out->value_len = slot->value_len;
 	out->key_len = slot->key_len;
+	out->db = slot->db;
 	if (!slot_lengths_fit(st, ref, slot->class, out->key_len, out->value_len))
 		return false;
 	memset(out->key, 0, sizeof(out->key));
@@ -118,7 +119,7 @@ bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void
 
 uint64_t key_hash(const struct store *st, const struct slot_copy *key)
 {
-	return hash_key(key->key, key->key_len, &st->secrets->hash);
+	return hash_key(key->key, key->key_len, key->db, &st->secrets->hash);
 }
 
 int slot_free(struct store *st, uint64_t ref)

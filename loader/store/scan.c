@@ -19,6 +19,7 @@
 #include "util/clock.h"
 
 #define EMPTY_BUCKETS 64 /* visited at most for each requested key, which bounds a call */
+#define SKIPS_A_KEY   16 /* keys of other databases that count as one, which bounds it, too */
 #define COST_REMOVAL  32 /* of an expired entry, relative to ... */
 #define COST_LOOK     1	 /* ... examining an entry that stays */
 /* how to wait for an entry that is locked, or changes all the time */
@@ -27,18 +28,22 @@
 #define READ_SLEEP_US 50
 #define BUCKET_KEYS   ((XKV_CHAIN_MAX + 1) * XKV_WAYS)
 
+#define ANY (-1)
+
 /* A copy of a bucket with its chain, and the keys of it that were met. */
 struct walk {
 	struct store *st;
 	uint32_t bucket;
 	unsigned int entries, seen;
+	unsigned int skipped; /* keys of other databases */
 	uint64_t entry[BUCKET_KEYS];
 	/* the keys that were met, so that none is reported twice if the bucket is read again */
 	uint64_t met[BUCKET_KEYS]; /* their hashes, which need not differ: bpf/hash.h */
 	struct {
 		uint64_t word[XKV_HASH_WORDS];
-		uint8_t len;
+		uint8_t len, db;
 	} met_key[BUCKET_KEYS];
+	int db;	     /* stored number of the database whose keys are reported, or ANY */
 	void *value; /* XKV_VALUE_MAX bytes, or NULL if values are not requested */
 };
 
@@ -101,11 +106,13 @@ static bool met_before(struct walk *w, uint64_t hash, const struct slot_copy *ke
 {
 	for (unsigned int i = 0; i < w->seen; i++)
 		if (w->met[i] == hash && w->met_key[i].len == key->key_len &&
+		    w->met_key[i].db == key->db &&
 		    !memcmp(w->met_key[i].word, key->key, key->key_len))
 			return true;
 	if (w->seen < BUCKET_KEYS) {
 		w->met[w->seen] = hash;
 		w->met_key[w->seen].len = key->key_len;
+		w->met_key[w->seen].db = key->db;
 		memcpy(w->met_key[w->seen++].word, key->key, key->key_len);
 	}
 	return false;
@@ -169,6 +176,10 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 				again = true;
 				continue;
 			}
+			if (w->db != ANY && copy.db != w->db) {
+				*keys += ++w->skipped % SKIPS_A_KEY == 0;
+				continue;
+			}
 			if (met || (!expired_too && has_expired(w->st, copy.expire_ms)))
 				continue;
 			/* `fn` may block, or wait for the maintenance thread to add a page */
@@ -177,7 +188,8 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 				 &(struct store_entry){ .value = w->value,
 							.value_len = copy.value_len,
 							.expire_ms = copy.expire_ms,
-							.version = copy.seq });
+							.version = copy.seq,
+							.db = copy.db });
 			pages_hold(w->st);
 			++*keys;
 			if (w->st->mem.units_retired != retired) {
@@ -192,7 +204,7 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 	return ret;
 }
 
-static int scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
+static int scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, int db, bool values,
 		bool expired_too, store_scan_fn *fn, void *arg)
 {
 	uint64_t buckets = ctx->st->bpf.buckets,
@@ -208,6 +220,7 @@ static int scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, boo
 		return -ENOMEM;
 	}
 	w->st = ctx->st;
+	w->db = db;
 	while (!ret && *cursor < buckets && *cursor < end && (!keys || keys < count)) {
 		w->bucket = (*cursor)++;
 		if (load(&w->st->index[w->bucket].head) & XKV_REF_MASK)
@@ -226,7 +239,16 @@ static int scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, boo
 int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
 	       store_scan_fn *fn, void *arg)
 {
-	return scan(ctx, cursor, count, values, false, fn, arg);
+	return scan(ctx, cursor, count, ANY, values, false, fn, arg);
+}
+
+int store_scan_db(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
+		  store_scan_fn *fn, void *arg)
+{
+	if (stored_keys(ctx->st, ctx->db))
+		return scan(ctx, cursor, count, ctx->db, values, false, fn, arg);
+	*cursor = 0;
+	return 0;
 }
 
 uint64_t store_scan_end(const struct store *st)
@@ -256,7 +278,7 @@ static int flush_one(void *arg, const void *key, size_t key_len, const struct st
 {
 	struct flush *f = arg;
 
-	request_make(f->ctx, f->requests, XKV_OP_DELETE, key, key_len);
+	request_make(f->ctx, f->requests, XKV_OP_DELETE, entry->db, key, key_len);
 	f->ctx->request[f->requests].cause = XKV_CAUSE_FLUSH;
 	if (has_expired(f->ctx->st, entry->expire_ms))
 		f->ctx->request[f->requests].flags |= XKV_REQUEST_EXPIRED;
@@ -266,12 +288,17 @@ static int flush_one(void *arg, const void *key, size_t key_len, const struct st
 	return f->ret;
 }
 
-int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count)
+int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool all)
 {
 	struct flush f = { .ctx = ctx };
 	/* scan() runs no requests, so flush_one() can use those of the context */
-	int ret = scan(ctx, cursor, count, false, true, flush_one, &f);
+	int ret;
 
+	if (!all && !stored_keys(ctx->st, ctx->db)) {
+		*cursor = 0;
+		return 0;
+	}
+	ret = scan(ctx, cursor, count, all ? ANY : ctx->db, false, true, flush_one, &f);
 	flush_run(&f);
 	return ret ? ret : f.ret;
 }
@@ -282,22 +309,12 @@ int store_flush(struct store_ctx *ctx)
 	int ret;
 
 	do {
-		ret = store_flush_some(ctx, &cursor, 4096);
+		ret = store_flush_some(ctx, &cursor, 4096, true);
 	} while (!ret && cursor);
 	return ret;
 }
 
 /* ---- expiry -------------------------------------------------------------- */
-
-uint64_t store_expiring(const struct store *st)
-{
-	return st->sweep.expiring;
-}
-
-uint64_t store_avg_ttl(const struct store *st)
-{
-	return st->sweep.avg_ttl_ms;
-}
 
 /* A counter that increases when an entry gets an expiry. */
 static uint64_t ttls_given(const struct store *st)
@@ -315,18 +332,20 @@ static unsigned int sweep_slot(struct store_ctx *ctx, uint64_t ref, unsigned int
 {
 	struct xkv_slot *slot = slot_of(ctx->st, ref);
 	uint64_t seq = load(&slot->seq), expire_ms = slot->expire_ms;
+	uint8_t db = slot->db;
 	struct slot_copy copy;
 
 	atomic_thread_fence(memory_order_acquire);
 	if ((seq & 1) || !expire_ms || __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) != seq)
 		return 0;
 	ctx->st->sweep.met++;
+	ctx->st->sweep.db[db].met++;
 	if (expire_ms > now)
-		ctx->st->sweep.ttl_ms += (double)(expire_ms - now);
+		ctx->st->sweep.db[db].ttl_ms += (double)(expire_ms - now);
 	if (expire_ms > now || !slot_copy(ctx->st, ref, &copy, NULL) || !copy.expire_ms ||
 	    copy.expire_ms > now)
 		return 0;
-	request_make(ctx, nr, XKV_OP_DELETE, copy.key, copy.key_len);
+	request_make(ctx, nr, XKV_OP_DELETE, copy.db, copy.key, copy.key_len);
 	ctx->request[nr].flags |= XKV_REQUEST_EXPIRED;
 	return 1;
 }
@@ -347,10 +366,15 @@ static void sweep_next_round(struct store *st)
 {
 	uint64_t given = ttls_given(st);
 
-	st->sweep.expiring = st->sweep.met;
-	st->sweep.avg_ttl_ms =
-		st->sweep.met ? (uint64_t)(st->sweep.ttl_ms / (double)st->sweep.met) : 0;
-	st->sweep.ttl_ms = 0;
+	for (unsigned int db = 0; db < XKV_DATABASES; db++) {
+		uint64_t met = st->sweep.db[db].met;
+
+		st->sweep.db[db].expiring = met;
+		st->sweep.db[db].avg_ttl_ms =
+			met ? (uint64_t)(st->sweep.db[db].ttl_ms / (double)met) : 0;
+		st->sweep.db[db].met = 0;
+		st->sweep.db[db].ttl_ms = 0;
+	}
 	st->sweep.idle = !st->sweep.met && given == st->sweep.given;
 	st->sweep.given = given;
 	st->sweep.met = 0;

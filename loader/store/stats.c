@@ -106,6 +106,18 @@ uint64_t store_count(const struct store *st)
 	return in > out ? in - out : 0;
 }
 
+uint64_t stored_keys(const struct store *st, uint8_t db)
+{
+	uint64_t others = 0, all;
+
+	if (db)
+		return __atomic_load_n(&st->databases[db].keys, __ATOMIC_RELAXED);
+	for (unsigned int i = 1; i < XKV_DATABASES; i++)
+		others += __atomic_load_n(&st->databases[i].keys, __ATOMIC_RELAXED);
+	all = store_count(st);
+	return all > others ? all - others : 0;
+}
+
 uint64_t store_counter(const struct store *st, const char *name)
 {
 	uint64_t sum[XKV_COUNTER_COUNT];

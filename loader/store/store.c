@@ -44,7 +44,7 @@ static void request_value(struct store_ctx *ctx, unsigned int nr, const void *va
 
 static void put_op(struct store_ctx *ctx, unsigned int nr, const struct store_op *op)
 {
-	struct xkv_op *wire = request_make(ctx, nr, op->opcode, op->key, op->key_len);
+	struct xkv_op *wire = request_make(ctx, nr, op->opcode, ctx->db, op->key, op->key_len);
 	uint64_t amount = htobe64((uint64_t)op->amount);
 
 	if (op->expired)
@@ -76,7 +76,7 @@ static int do_small(struct store_ctx *ctx, const struct store_op *op, struct sto
 	if (prefilled && op->opcode != XKV_OP_SET)
 		return -EFBIG;
 	if (prefilled)
-		ret = request_prefill(ctx, 0, op);
+		ret = request_prefill(ctx, 0, ctx->db, op);
 	if (ret)
 		return ret;
 	put_op(ctx, 0, op);
@@ -424,6 +424,8 @@ struct store_ctx *store_ctx_get(struct store *st)
 	else
 		errno = EAGAIN;
 	pthread_mutex_unlock(&st->ctx_lock);
+	if (ctx)
+		store_select(ctx, 0);
 	return ctx;
 }
 

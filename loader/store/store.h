@@ -41,6 +41,7 @@ struct store_entry {
 	uint64_t expire_ms; /* Unix time in milliseconds, 0 = never */
 	uint64_t version;
 	int64_t number; /* INCR: the sum; APPEND: the new length */
+	uint8_t db;	/* of a walk: the stored number of its database (store_numbers()) */
 };
 
 /*
@@ -89,6 +90,41 @@ void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int c
  * told.
  */
 void store_origin(struct store_ctx *ctx, uint16_t origin);
+/* ---- databases ---- */
+
+/*
+ * A key is identified by its database and its bytes.  Clients call databases by numbers less than
+ * STORE_DATABASES.  Entries have stored numbers, which store_swap() does not change.
+ */
+#define STORE_DATABASES 256
+
+/* The operations of the context are about this database from now on; 0 in a new context. */
+void store_select(struct store_ctx *ctx, unsigned int db);
+
+/*
+ * The stored number of the selected database, and back: for what has to go on with the same keys
+ * whatever store_swap() does meanwhile.
+ */
+uint8_t store_selected(const struct store_ctx *ctx);
+void store_reselect(struct store_ctx *ctx, uint8_t stored);
+
+/* How clients call the databases now, by stored number. */
+void store_numbers(const struct store *st, uint8_t number[STORE_DATABASES]);
+/* The same of one of them. */
+unsigned int store_number(const struct store *st, uint8_t stored);
+
+/* Exchanges two databases, for all clients at once.  Takes some milliseconds.  Thread safe. */
+void store_swap(struct store *st, unsigned int a, unsigned int b);
+
+/* UDP clients may use databases 0 .. count - 1. */
+void store_databases(struct store *st, unsigned int count);
+
+struct store_database {
+	uint64_t keys; /* expired ones included that have not been removed yet */
+	/* with an expiry, and their average remaining time, when store_expire_cycle() met them */
+	uint64_t expiring, avg_ttl_ms;
+};
+void store_database(const struct store *st, unsigned int db, struct store_database *out);
 
 /* ---- single operations ---- */
 
@@ -219,6 +255,13 @@ typedef int store_scan_fn(void *arg, const void *key, size_t key_len,
 int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
 	       store_scan_fn *fn, void *arg);
 
+/*
+ * The same for the keys of the selected database.  It looks at those of all others on its way, so a
+ * call may report none; at its end at once if the database has no key.
+ */
+int store_scan_db(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
+		  store_scan_fn *fn, void *arg);
+
 /* The cursors of store_scan() are less than this: one that is drawn from them begins anywhere. */
 uint64_t store_scan_end(const struct store *st);
 
@@ -233,11 +276,11 @@ struct store_usage {
 int store_usage(struct store_ctx *ctx, const void *key, size_t key_len, struct store_usage *out);
 
 /*
- * Deletes about `count` keys of the next buckets, with a cursor as store_scan() has.  Called until
- * *cursor is 0 again it has deleted all keys that existed at the first call; keys that are inserted
- * meanwhile may remain.  0 or an error.
+ * Deletes about `count` keys of the next buckets, with a cursor as store_scan() has: those of the
+ * selected database, or of all.  Called until *cursor is 0 again it has deleted all keys that
+ * existed at the first call; keys that are inserted meanwhile may remain.  0 or an error.
  */
-int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count);
+int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool all);
 /* The same for all keys in one call, which may take long. */
 int store_flush(struct store_ctx *ctx);
 
@@ -269,10 +312,6 @@ uint64_t store_memory_least(const struct store *st);
 
 /* Number of keys, including expired ones that have not been removed yet. */
 uint64_t store_count(const struct store *st);
-/* Number of keys with an expiry, counted by the last complete round of store_expire_cycle(). */
-uint64_t store_expiring(const struct store *st);
-/* Their average remaining time at that moment, in milliseconds. */
-uint64_t store_avg_ttl(const struct store *st);
 /* Number of keys that the index was sized for. */
 uint64_t store_max_keys(const struct store *st);
 /* Bytes of kernel memory in use: index, pages, tables. */

@@ -85,6 +85,7 @@ static void put_key(struct store *st, struct xkv_txn_key *k, const struct overla
 	k->action = e->action;
 	k->class = e->action == XKV_TXN_PUT ? class_for(st, slot_need(e)) : 0;
 	k->key_len = e->key_len;
+	k->db = e->db;
 	memset(k->key, 0, sizeof(k->key));
 	memcpy(k->key, e->key, XKV_PADDED(e->key_len));
 }
@@ -221,7 +222,7 @@ static void fill_slots(struct commit *c)
 		const struct overlay_entry *e = c->entry[i];
 
 		if (e->action == XKV_TXN_PUT)
-			slot_fill(slot_of(st, st->txn_key[i].prefilled), e->key, e->key_len,
+			slot_fill(slot_of(st, st->txn_key[i].prefilled), e->db, e->key, e->key_len,
 				  e->value, e->value_len);
 	}
 }
@@ -292,7 +293,7 @@ static int commit_locked(struct commit *c)
 static int is_unchanged(struct store *st, const struct overlay_entry *e)
 {
 	uint64_t version;
-	int ret = lookup_version(st, e->key, e->key_len, &version);
+	int ret = lookup_version(st, e->db, e->key, e->key_len, &version);
 
 	if (ret)
 		return ret;

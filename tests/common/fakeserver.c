@@ -122,8 +122,11 @@ struct xkv_hdr *header(struct datagram *d)
 void reply_begin(struct datagram *d, const struct datagram *req)
 {
 	const struct xkv_hdr *asked = (const void *)req->byte;
-	struct xkv_hdr hdr = { htobe16(XKV_MAGIC),   XKV_VERSION, XKV_F_REPLY, 0, 0,
-			       htobe16(sizeof(hdr)), asked->id };
+	struct xkv_hdr hdr = { .magic = htobe16(XKV_MAGIC),
+			       .version = XKV_VERSION,
+			       .flags = XKV_F_REPLY,
+			       .length = htobe16(sizeof(hdr)),
+			       .id = asked->id };
 
 	memset(d, 0, sizeof(*d));
 	memcpy(d->byte, &hdr, sizeof(hdr));

@@ -20,6 +20,7 @@
 
 #define BUCKETS	     16384U
 #define MAX_CONTEXTS 64U
+#define ANY	     (-1) /* database */
 
 enum counter { HITS, MISSES, INSERTS, OVERWRITES, DELETES, EXPIRES, EXPIRY_CHANGES, COUNTERS };
 
@@ -33,6 +34,7 @@ struct item {
 	uint64_t version;
 	uint32_t value_len;
 	uint8_t key_len;
+	uint8_t db;	/* stored number */
 	uint8_t data[]; /* key, then value */
 };
 
@@ -46,6 +48,7 @@ struct store {
 	uint64_t last_version;
 	uint64_t advanced_ms;
 	uint64_t counters[COUNTERS];
+	uint8_t stored[STORE_DATABASES]; /* by the numbers of clients */
 	unsigned int contexts;
 	unsigned int sweep; /* bucket at which store_expire_cycle() goes on */
 	bool hold;
@@ -67,6 +70,7 @@ struct store_ctx {
 	struct store *st;
 	void *value; /* what the last store_entry of this context points to */
 	uint16_t origin;
+	uint8_t db; /* stored number */
 };
 
 static void lock(const struct store *st)
@@ -90,6 +94,8 @@ struct store *memstore_new(void)
 	st->max_keys = 1U << 20;
 	st->head = 1;
 	st->last = &st->records;
+	for (unsigned int db = 0; db < STORE_DATABASES; db++)
+		st->stored[db] = (uint8_t)db;
 	return st;
 }
 
@@ -168,6 +174,7 @@ struct store_ctx *store_ctx_get(struct store *st)
 	st->contexts++;
 	unlock(st);
 	ctx->st = st;
+	store_select(ctx, 0);
 	return ctx;
 }
 
@@ -230,6 +237,7 @@ static void tell_removal(struct store *st, const struct item *it, enum xkv_chang
 			 uint8_t cause, uint16_t origin)
 {
 	tell(st, (struct feed_change){ .what = what,
+				       .db = it->db,
 				       .key = it->data,
 				       .key_len = it->key_len,
 				       .cause = cause,
@@ -240,6 +248,7 @@ static void tell_op(struct store_ctx *ctx, const struct store_op *op, enum xkv_c
 		    uint64_t expire_ms)
 {
 	tell(ctx->st, (struct feed_change){ .what = what,
+					    .db = ctx->db,
 					    .key = op->key,
 					    .key_len = op->key_len,
 					    .expire_ms = expire_ms,
@@ -262,12 +271,13 @@ static void unlink_item(struct store *st, struct item **link, enum counter why)
 }
 
 /* The link that points to the live item of `key`, or to NULL; removes it if it has expired. */
-static struct item **find(struct store *st, const void *key, size_t key_len)
+static struct item **find(struct store *st, uint8_t db, const void *key, size_t key_len)
 {
 	struct item **link = &st->buckets[bucket_of(key, key_len)];
 
 	for (; *link; link = &(*link)->next) {
-		if ((*link)->key_len != key_len || memcmp((*link)->data, key, key_len) != 0)
+		if ((*link)->db != db || (*link)->key_len != key_len ||
+		    memcmp((*link)->data, key, key_len) != 0)
 			continue;
 		if (!expired(*link, now_ms_locked(st)))
 			return link;
@@ -299,7 +309,8 @@ static int copy_out(struct store_ctx *ctx, const struct item *it, struct store_e
 	return 0;
 }
 
-static struct item *item_new(const void *key, size_t key_len, const void *value, size_t value_len)
+static struct item *item_new(uint8_t db, const void *key, size_t key_len, const void *value,
+			     size_t value_len)
 {
 	struct item *it = malloc(sizeof(*it) + key_len + value_len);
 
@@ -307,6 +318,7 @@ static struct item *item_new(const void *key, size_t key_len, const void *value,
 		return NULL;
 	it->next = NULL;
 	it->key_len = (uint8_t)key_len;
+	it->db = db;
 	it->value_len = (uint32_t)value_len;
 	memcpy(it->data, key, key_len);
 	if (value_len)
@@ -325,14 +337,15 @@ static int check_condition(const struct item *was, const struct store_op *op)
 }
 
 /* Puts a new item where `link` is; the caller holds the lock and has checked the conditions. */
-static int place(struct store *st, struct item **link, const struct store_op *op, const void *value,
-		 size_t value_len, uint64_t expire_ms)
+static int place(struct store_ctx *ctx, struct item **link, const struct store_op *op,
+		 const void *value, size_t value_len, uint64_t expire_ms)
 {
+	struct store *st = ctx->st;
 	struct item *was = *link, *it;
 
 	if (!was && st->count >= st->max_keys)
 		return -ENOSPC;
-	it = item_new(op->key, op->key_len, value, value_len);
+	it = item_new(ctx->db, op->key, op->key_len, value, value_len);
 	if (!it)
 		return -ENOMEM;
 	it->expire_ms = expire_ms;
@@ -377,7 +390,7 @@ static int do_set(struct store_ctx *ctx, struct item **link, const struct store_
 	if (!ret)
 		ret = check_condition(*link, op);
 	if (!ret)
-		ret = place(ctx->st, link, op, op->value, op->value_len,
+		ret = place(ctx, link, op, op->value, op->value_len,
 			    keep ? (*link)->expire_ms : op->expire_ms);
 	return ret;
 }
@@ -396,7 +409,7 @@ static bool number_of(const struct item *it, int64_t *out)
 	return !errno && strlen(printed) == it->value_len && !strcmp(printed, text);
 }
 
-static int do_incr(struct store *st, struct item **link, const struct store_op *op,
+static int do_incr(struct store_ctx *ctx, struct item **link, const struct store_op *op,
 		   struct store_entry *out)
 {
 	const struct item *was = *link;
@@ -411,12 +424,12 @@ static int do_incr(struct store *st, struct item **link, const struct store_op *
 	if (__builtin_add_overflow(number, op->amount, &number))
 		return -ERANGE;
 	ret = snprintf(text, sizeof(text), "%" PRId64, number);
-	ret = place(st, link, op, text, (size_t)ret, was ? was->expire_ms : 0);
+	ret = place(ctx, link, op, text, (size_t)ret, was ? was->expire_ms : 0);
 	out->number = number;
 	return ret;
 }
 
-static int do_append(struct store *st, struct item **link, const struct store_op *op,
+static int do_append(struct store_ctx *ctx, struct item **link, const struct store_op *op,
 		     struct store_entry *out)
 {
 	const struct item *was = *link;
@@ -434,7 +447,7 @@ static int do_append(struct store *st, struct item **link, const struct store_op
 	if (had)
 		memcpy(value, was->data + was->key_len, had);
 	memcpy(value + had, op->value, op->value_len);
-	ret = place(st, link, op, value, len, was ? was->expire_ms : 0);
+	ret = place(ctx, link, op, value, len, was ? was->expire_ms : 0);
 	free(value);
 	out->number = (int64_t)len;
 	return ret;
@@ -480,16 +493,16 @@ static int run_locked(struct store_ctx *ctx, struct item **link, const struct st
 	case XKV_OP_EXPIRE:
 		return do_expire(ctx->st, *link, op);
 	case XKV_OP_INCR:
-		return do_incr(ctx->st, link, op, out);
+		return do_incr(ctx, link, op, out);
 	case XKV_OP_APPEND:
-		return do_append(ctx->st, link, op, out);
+		return do_append(ctx, link, op, out);
 	}
 	return -EINVAL;
 }
 
 static int do_locked(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
-	struct item **link = find(ctx->st, op->key, op->key_len);
+	struct item **link = find(ctx->st, ctx->db, op->key, op->key_len);
 	enum xkv_change what = *link ? XKV_CHANGE_OVERWRITE : XKV_CHANGE_CREATE;
 	int ret = run_locked(ctx, link, op, out);
 
@@ -712,7 +725,8 @@ static int copy_bucket(struct store *st, unsigned int b, struct item **out)
 }
 
 /* Calls fn for the copied items until it returns non-zero; frees them all.  Returns what fn did. */
-static int report(struct item *items, bool values, store_scan_fn *fn, void *arg, unsigned int *seen)
+static int report(struct item *items, int db, bool values, store_scan_fn *fn, void *arg,
+		  unsigned int *seen)
 {
 	int ret = 0;
 
@@ -722,10 +736,11 @@ static int report(struct item *items, bool values, store_scan_fn *fn, void *arg,
 			.value_len = it->value_len,
 			.expire_ms = it->expire_ms,
 			.version = it->version,
+			.db = it->db,
 		};
 
 		next = it->next;
-		if (!ret && fn) {
+		if (!ret && fn && (db == ANY || it->db == db)) {
 			ret = fn(arg, it->data, it->key_len, &entry);
 			(*seen)++;
 		}
@@ -734,8 +749,8 @@ static int report(struct item *items, bool values, store_scan_fn *fn, void *arg,
 	return ret;
 }
 
-int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
-	       store_scan_fn *fn, void *arg)
+static int scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, int db, bool values,
+		store_scan_fn *fn, void *arg)
 {
 	unsigned int seen = 0;
 
@@ -748,15 +763,27 @@ int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool
 		int ret = copy_bucket(ctx->st, (unsigned int)*cursor, &items);
 
 		if (ret) {
-			report(items, false, NULL, NULL, &seen);
+			report(items, ANY, false, NULL, NULL, &seen);
 			return ret;
 		}
 		*cursor = (*cursor + 1) % BUCKETS;
-		ret = report(items, values, fn, arg, &seen);
+		ret = report(items, db, values, fn, arg, &seen);
 		if (ret)
 			return ret;
 	} while (*cursor && seen < count);
 	return 0;
+}
+
+int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
+	       store_scan_fn *fn, void *arg)
+{
+	return scan(ctx, cursor, count, ANY, values, fn, arg);
+}
+
+int store_scan_db(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
+		  store_scan_fn *fn, void *arg)
+{
+	return scan(ctx, cursor, count, ctx->db, values, fn, arg);
 }
 
 uint64_t store_scan_end(const struct store *st)
@@ -772,22 +799,27 @@ int store_usage(struct store_ctx *ctx, const void *key, size_t key_len, struct s
 	if (!key_len || key_len > XKV_KEY_MAX)
 		return -EMSGSIZE;
 	lock(ctx->st);
-	link = find(ctx->st, key, key_len);
+	link = find(ctx->st, ctx->db, key, key_len);
 	*out = (struct store_usage){ .bytes = *link ? item_size(*link) : 0 };
 	unlock(ctx->st);
 	return out->bytes ? 0 : -ENOENT;
 }
 
-int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count)
+int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool all)
 {
 	struct store *st = ctx->st;
 
 	lock(st);
 	for (unsigned int i = 0; i < count && *cursor < BUCKETS; i++, ++*cursor) {
-		while (st->buckets[*cursor]) {
-			tell_removal(st, st->buckets[*cursor], XKV_CHANGE_DELETE, XKV_CAUSE_FLUSH,
-				     0);
-			unlink_item(st, &st->buckets[*cursor], DELETES);
+		struct item **link = &st->buckets[*cursor];
+
+		while (*link) {
+			if (!all && (*link)->db != ctx->db) {
+				link = &(*link)->next;
+				continue;
+			}
+			tell_removal(st, *link, XKV_CHANGE_DELETE, XKV_CAUSE_FLUSH, 0);
+			unlink_item(st, link, DELETES);
 		}
 	}
 	unlock(st);
@@ -799,7 +831,7 @@ int store_flush(struct store_ctx *ctx)
 {
 	uint64_t cursor = 0;
 
-	return store_flush_some(ctx, &cursor, BUCKETS);
+	return store_flush_some(ctx, &cursor, BUCKETS, true);
 }
 
 unsigned int store_expire_cycle(struct store_ctx *ctx, unsigned int max_slots)
@@ -833,16 +865,70 @@ bool store_expiry_rests(const struct store *st)
 	return false;
 }
 
-uint64_t store_expiring(const struct store *st)
+void store_select(struct store_ctx *ctx, unsigned int db)
 {
-	uint64_t n = 0;
+	ctx->db = ctx->st->stored[db % STORE_DATABASES];
+}
+
+uint8_t store_selected(const struct store_ctx *ctx)
+{
+	return ctx->db;
+}
+
+void store_reselect(struct store_ctx *ctx, uint8_t stored)
+{
+	ctx->db = stored;
+}
+
+unsigned int store_number(const struct store *st, uint8_t stored)
+{
+	unsigned int db = 0;
+
+	while (db < STORE_DATABASES - 1 && st->stored[db] != stored)
+		db++;
+	return db;
+}
+
+void store_numbers(const struct store *st, uint8_t number[STORE_DATABASES])
+{
+	lock(st);
+	for (unsigned int db = 0; db < STORE_DATABASES; db++)
+		number[st->stored[db]] = (uint8_t)db;
+	unlock(st);
+}
+
+void store_swap(struct store *st, unsigned int a, unsigned int b)
+{
+	uint8_t was = st->stored[a];
 
 	lock(st);
-	for (unsigned int b = 0; b < BUCKETS; b++)
-		for (const struct item *item = st->buckets[b]; item; item = item->next)
-			n += item->expire_ms != 0;
+	st->stored[a] = st->stored[b];
+	st->stored[b] = was;
 	unlock(st);
-	return n;
+}
+
+void store_databases(struct store *st, unsigned int count)
+{
+	(void)st;
+	(void)count;
+}
+
+void store_database(const struct store *st, unsigned int db, struct store_database *out)
+{
+	uint64_t now = store_now_ms(st), left = 0;
+
+	*out = (struct store_database){ 0 };
+	lock(st);
+	for (unsigned int b = 0; b < BUCKETS; b++)
+		for (const struct item *it = st->buckets[b]; it; it = it->next) {
+			if (it->db != st->stored[db])
+				continue;
+			out->keys++;
+			out->expiring += it->expire_ms != 0;
+			left += it->expire_ms > now ? it->expire_ms - now : 0;
+		}
+	unlock(st);
+	out->avg_ttl_ms = out->expiring ? left / out->expiring : 0;
 }
 
 /* Reads one 64-bit field under the lock. */
@@ -909,20 +995,6 @@ void store_counters(const struct store *st, void (*fn)(void *arg, const char *na
 {
 	for (unsigned int i = 0; i < COUNTERS; i++)
 		fn(arg, counter_names[i], peek(st, &st->counters[i]));
-}
-
-uint64_t store_avg_ttl(const struct store *st)
-{
-	uint64_t n = 0, left = 0, now = store_now_ms(st);
-
-	lock(st);
-	for (unsigned int b = 0; b < BUCKETS; b++)
-		for (const struct item *item = st->buckets[b]; item; item = item->next) {
-			n += item->expire_ms != 0;
-			left += item->expire_ms > now ? item->expire_ms - now : 0;
-		}
-	unlock(st);
-	return n ? left / n : 0;
 }
 
 /* It has no requests of the UDP protocol. */

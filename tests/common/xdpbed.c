@@ -460,7 +460,7 @@ uint64_t bed_ref(struct bed *b, const struct xkv_slot *slot)
 
 uint64_t bed_fingerprint(const struct bed *b, const void *key, size_t key_len)
 {
-	return hash_key(key, (__u32)key_len, &b->secrets->hash) & b->c->fingerprint_mask;
+	return hash_key(key, (__u32)key_len, 0, &b->secrets->hash) & b->c->fingerprint_mask;
 }
 
 struct xkv_bucket *bed_bucket(struct bed *b, const void *key, size_t key_len)

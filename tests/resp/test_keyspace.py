@@ -120,10 +120,6 @@ def test_one_of_many_persists(xkv, own):
         c.close()
 
 
-def test_one_database(own):
-    assert own.call("SELECT", 1) == b"-ERR DB index is out of range\r\n"
-
-
 FULL = (b"-OOM command not allowed when the store is full: "
         b"raise max-keys, add memory or delete keys\r\n")
 AT_LIMIT = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"

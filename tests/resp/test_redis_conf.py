@@ -37,7 +37,7 @@ def test_shipped_file_is_taken():
     named = said[len(NO_EFFECT):].strip().split(", ")
     ours = set(re.findall(r"^  --(\S+)", run(BUILD / "xkvd", "--help").stdout, re.M))
     assert named == [name for name in active(SHIPPED)
-                     if name not in ours or name in ("daemonize", "databases")]
+                     if name not in ours or name == "daemonize"]
 
 
 @needs_shipped

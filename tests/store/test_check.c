@@ -121,6 +121,15 @@ static void poke(void *at, size_t size, uint64_t value)
 
 #define POKE(place, value) poke(&(place), sizeof(place), (value))
 
+/* value_len and class share the last word of a slot's header. */
+#define POKE_SIZE(slot, field, to)                                                                 \
+	do {                                                                                       \
+		struct xkv_slot poked_slot = *(slot);                                              \
+		uint32_t *last = (uint32_t *)((slot) + 1) - 1;                                     \
+		poked_slot.field = (to);                                                           \
+		poke(last, sizeof(*last), *((uint32_t *)(&poked_slot + 1) - 1));                   \
+	} while (0)
+
 static void mend(void)
 {
 	while (pokes) {
@@ -218,7 +227,7 @@ static void damage_free_orphan(void)
 {
 	struct xkv_slot *slot = free_slot_of(key_slot(0));
 
-	POKE(slot->class, slot->class | XKV_CLASS_ORPHAN);
+	POKE_SIZE(slot, class, slot->class | XKV_CLASS_ORPHAN);
 }
 
 static void damage_free_nowhere(void)
@@ -278,7 +287,7 @@ static void damage_locked_slot(void)
 
 static void damage_lengths(void)
 {
-	POKE(key_slot(9)->value_len, 1U << 19);
+	POKE_SIZE(key_slot(9), value_len, 1U << 19);
 }
 
 static void damage_padding(void)
@@ -290,7 +299,7 @@ static void damage_padding(void)
 
 static void damage_class(void)
 {
-	POKE(key_slot(9)->class, key_slot(9)->class + 1);
+	POKE_SIZE(key_slot(9), class, key_slot(9)->class + 1);
 }
 
 static void damage_reference(void)
@@ -457,9 +466,9 @@ static void test_set_aside(void **state)
 	struct xkv_slot *slot = lose_slot(true);
 
 	(void)state;
-	POKE(slot->class, slot->class | XKV_CLASS_ORPHAN);
+	POKE_SIZE(slot, class, slot->class | XKV_CLASS_ORPHAN);
 	finds("+ 1 orphans + 0 held", 0);
-	POKE(slot->class, slot->class & XKV_CLASS_MASK);
+	POKE_SIZE(slot, class, slot->class & XKV_CLASS_MASK);
 	POKE(bed_frame(&bed)->prefilled, bed_ref(&bed, slot));
 	finds("+ 0 orphans + 1 held", 0);
 	mend();

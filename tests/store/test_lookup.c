@@ -107,13 +107,13 @@ static void test_expired(void **state)
 	(void)state;
 	put("a", "1", 1, store_now_ms(bed.st) + 60000);
 	assert_int_equal(get("a", &e), 0);
-	assert_int_equal(lookup_version(bed.st, key, 1, &version), 0);
+	assert_int_equal(lookup_version(bed.st, 0, key, 1, &version), 0);
 	assert_true(version && version == e.version);
 	pass_time(120000); /* by the clock that BPF has */
 	assert_int_equal(get("a", &e), -ENOENT);
 	assert_true(!e.value && !e.version && !e.expire_ms);
 	assert_int_equal(look(XKV_OP_TOUCH, "a", &e), -ENOENT);
-	assert_int_equal(lookup_version(bed.st, key, 1, &version), 0);
+	assert_int_equal(lookup_version(bed.st, 0, key, 1, &version), 0);
 	assert_int_equal(version, 0);
 	pass_time(-120000);
 }
@@ -136,7 +136,7 @@ static void test_locked(void **state)
 	slot->seq |= 1;
 	assert_int_equal(get("a", &e), -EAGAIN);
 	assert_int_equal(get("n", &e), -EAGAIN);
-	assert_int_equal(lookup_version(bed.st, key, 1, &version), -EAGAIN);
+	assert_int_equal(lookup_version(bed.st, 0, key, 1, &version), -EAGAIN);
 	assert_int_equal(get("b", &e), 0);
 	slot->seq &= ~1ULL;
 	assert_int_equal(get("a", &e), 0);
@@ -152,7 +152,7 @@ static void test_lengths_of_garbage(void **state)
 	(void)state;
 	put_text("a", "1");
 	slot = bed_slot(&bed, "a", 1);
-	slot->value_len = UINT32_MAX;
+	slot->value_len = (1U << 24) - 1;
 	assert_int_equal(get("a", &e), -EAGAIN);
 	slot->value_len = 1;
 	assert_int_equal(get("a", &e), 0);

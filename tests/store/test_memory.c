@@ -108,7 +108,7 @@ static void test_prefilled_stays(void **state)
 	atomic_store(&watch_ends, false);
 	assert_int_equal(pthread_create(&thread, NULL, watcher, f), 0);
 	for (int i = 0; i < 500000; i++)
-		request_make(bed.ctx, 0, XKV_OP_SET, "key", 3);
+		request_make(bed.ctx, 0, XKV_OP_SET, 0, "key", 3);
 	atomic_store(&watch_ends, true);
 	pthread_join(thread, NULL);
 	f->prefilled = 0;

@@ -32,7 +32,7 @@ static int draw_secret(void **state)
 
 static uint64_t hash(const void *key, size_t len)
 {
-	return hash_key(key, (uint32_t)len, &secret);
+	return hash_key(key, (uint32_t)len, 0, &secret);
 }
 
 /* Keys as users make them: each puts number i into the buffer and returns the length. */

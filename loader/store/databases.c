@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* Databases: the numbers that clients use, and those that entries are stored with. */
+#include <string.h>
+
+#include "impl.h"
+#include "util/grace.h"
+
+_Static_assert(STORE_DATABASES == XKV_DATABASES, "as in bpf/layout.h");
+
+void databases_init(struct store *st)
+{
+	for (unsigned int db = 0; db < XKV_DATABASES; db++)
+		st->cfg->stored[0][db] = (uint8_t)db;
+	st->cfg->databases = 16; /* as configured by default */
+}
+
+/* The permutation in force. */
+static const uint8_t *in_force(const struct store *st)
+{
+	uint8_t current = __atomic_load_n(&st->cfg->stored_current, __ATOMIC_ACQUIRE);
+
+	return st->cfg->stored[current & 1];
+}
+
+void store_select(struct store_ctx *ctx, unsigned int db)
+{
+	ctx->db = in_force(ctx->st)[db % XKV_DATABASES];
+}
+
+uint8_t store_selected(const struct store_ctx *ctx)
+{
+	return ctx->db;
+}
+
+void store_reselect(struct store_ctx *ctx, uint8_t stored)
+{
+	ctx->db = stored;
+}
+
+void store_numbers(const struct store *st, uint8_t number[STORE_DATABASES])
+{
+	const uint8_t *of = in_force(st);
+
+	for (unsigned int db = 0; db < XKV_DATABASES; db++)
+		number[of[db]] = (uint8_t)db;
+}
+
+unsigned int store_number(const struct store *st, uint8_t stored)
+{
+	const uint8_t *of = in_force(st);
+	unsigned int db = of[stored] == stored ? stored : 0; /* never swapped */
+
+	while (db < XKV_DATABASES - 1 && of[db] != stored)
+		db++;
+	return db;
+}
+
+/*
+ * No program may still be reading the copy that is written: it might mix the permutation before
+ * the last one with the next.
+ */
+void store_swap(struct store *st, unsigned int a, unsigned int b)
+{
+	uint8_t *next;
+
+	pthread_mutex_lock(&st->swap_lock);
+	grace_wait();
+	pthread_rwlock_wrlock(&st->mem.pages_lock); /* which xkvd's own programs hold */
+	pthread_rwlock_unlock(&st->mem.pages_lock);
+	next = st->cfg->stored[(st->cfg->stored_current & 1) ^ 1];
+	memcpy(next, in_force(st), XKV_DATABASES);
+	next[a] = in_force(st)[b];
+	next[b] = in_force(st)[a];
+	__atomic_store_n(&st->cfg->stored_current, st->cfg->stored_current ^ 1, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&st->swap_lock);
+}
+
+void store_databases(struct store *st, unsigned int count)
+{
+	__atomic_store_n(&st->cfg->databases, (uint16_t)count, __ATOMIC_RELAXED);
+}
+
+void store_database(const struct store *st, unsigned int db, struct store_database *out)
+{
+	uint8_t number = in_force(st)[db];
+
+	out->keys = stored_keys(st, number);
+	out->expiring = st->sweep.db[number].expiring;
+	out->avg_ttl_ms = st->sweep.db[number].avg_ttl_ms;
+}
