@@ -140,6 +140,7 @@ struct config {
 	unsigned int slowlog_max_len;	/* default 128 */
 	unsigned int latency_threshold; /* latency-monitor-threshold: ms, 0 = off, default 0 */
 	unsigned int notify;		/* enum notify, default 0 = no events */
+	unsigned int tracking_max_keys; /* tracking-table-max-keys, 0 = no limit */
 	bool cluster;			/* cluster-enabled emulated, default no */
 	struct rename rename[CONFIG_MAX_RENAME];
 	unsigned int rename_count;

@@ -135,19 +135,27 @@ static void on_woken(struct ev_loop *loop, ev_async *w, int events)
 	struct told *t;
 
 	(void)events;
+	if (ch->flushed)
+		tracking_forget_all(ch->srv);
+	ch->flushed = false;
 	for (unsigned int n = 0; n < AT_ONCE; n++) {
 		c = listener_next(ch->listener);
 		if (!c && !listener_gap(ch->listener))
 			break;
-		if (!c)
+		if (!c) {
+			tracking_forget_all(ch->srv);
 			continue;
+		}
 		tell_before(ch, c);
+		tracking_change(ch->srv, c);
 		notify_change(ch->srv, ch->notify, c);
 		if (n == AT_ONCE - 1) {
+			tracking_changes_end(ch->srv);
 			ev_async_send(loop, w);
 			return;
 		}
 	}
+	tracking_changes_end(ch->srv);
 	while ((t = TAILQ_FIRST(&ch->told)) && t->position <= reached)
 		tell_first(ch);
 	if (t)
@@ -156,6 +164,8 @@ static void on_woken(struct ev_loop *loop, ev_async *w, int events)
 
 static bool are_wanted(const struct server *s)
 {
+	if (tracking_wanted(s))
+		return true;
 	return s->cfg->notify & (NOTIFY_KEYSPACE | NOTIFY_KEYEVENT) &&
 	       s->cfg->notify & ~(unsigned int)(NOTIFY_KEYSPACE | NOTIFY_KEYEVENT);
 }
@@ -203,7 +213,7 @@ void changes_start(struct server *s)
 	changes_follow(s);
 }
 
-void changes_follow(struct server *s)
+bool changes_follow(struct server *s)
 {
 	struct changes *ch = changes_of(s);
 
@@ -213,10 +223,32 @@ void changes_follow(struct server *s)
 			tell_later(ch, NULL, 0, false); /* so it is for what comes after */
 	}
 	if (!are_wanted(s))
-		return;
+		return true;
 	ch->unwanted = 0;
 	if (!ch->listener)
 		begin(ch);
+	return ch->listener;
+}
+
+void changes_flushed(struct server *s)
+{
+	struct changes *ch = changes_of(s);
+
+	if (!ch->listener)
+		return;
+	ch->flushed = true;
+	wake(ch);
+}
+
+void changes_table_full(struct server *s)
+{
+	wake(changes_of(s));
+}
+
+void changes_positions(const struct server *s, uint64_t *reached, uint64_t *head)
+{
+	*reached = listener_reached(changes_of(s)->listener);
+	*head = feed_head(s->store);
 }
 
 /* Ends some time after the last wish: to begin and to end waits for grace periods. */

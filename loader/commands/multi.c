@@ -85,6 +85,7 @@ void command_call(struct client *c, const struct command *cmd, unsigned int argc
 	const struct command *outer = c->session.last;
 
 	c->session.last = cmd;
+	tracking_before(c, cmd, argc, argv);
 	cmd->fn(c, argc, argv);
 	while (progress_of(c)->step)
 		long_continue(c);
