@@ -127,35 +127,41 @@ static void wake(void *arg)
 	ev_async_send(ch->srv->loop, &ch->woken);
 }
 
+/* Hands the next change on.  False: there is none. */
+static bool hand_on(struct changes *ch)
+{
+	const struct feed_change *c = listener_next(ch->listener);
+
+	if (!c && !listener_gap(ch->listener))
+		return false;
+	if (!c) {
+		tracking_forget_all(ch->srv);
+		return true;
+	}
+	tell_before(ch, c);
+	tracking_change(ch->srv, c);
+	notify_change(ch->srv, ch->notify, c);
+	return true;
+}
+
 static void on_woken(struct ev_loop *loop, ev_async *w, int events)
 {
 	struct changes *ch = w->data;
 	uint64_t reached = listener_reached(ch->listener);
-	const struct feed_change *c;
+	unsigned int n = 0;
 	struct told *t;
 
 	(void)events;
 	if (ch->flushed)
 		tracking_forget_all(ch->srv);
 	ch->flushed = false;
-	for (unsigned int n = 0; n < AT_ONCE; n++) {
-		c = listener_next(ch->listener);
-		if (!c && !listener_gap(ch->listener))
-			break;
-		if (!c) {
-			tracking_forget_all(ch->srv);
-			continue;
-		}
-		tell_before(ch, c);
-		tracking_change(ch->srv, c);
-		notify_change(ch->srv, ch->notify, c);
-		if (n == AT_ONCE - 1) {
-			tracking_changes_end(ch->srv);
-			ev_async_send(loop, w);
-			return;
-		}
-	}
+	while (n < AT_ONCE && hand_on(ch))
+		n++;
 	tracking_changes_end(ch->srv);
+	if (n == AT_ONCE) { /* others have their turn */
+		ev_async_send(loop, w);
+		return;
+	}
 	while ((t = TAILQ_FIRST(&ch->told)) && t->position <= reached)
 		tell_first(ch);
 	if (t)

@@ -592,7 +592,7 @@ void tracking_free(struct tracked_keys *t)
 	hashtable_free(&t->ids);
 }
 
-/* Of nobody else: a client of the same origin would not be told of our changes.  0 = none is left. */
+/* Of nobody else: who has our origin is not told of our changes.  0: none is left. */
 static uint16_t origin_new(struct tracked_keys *t)
 {
 	const struct tracking *x;
