@@ -184,6 +184,10 @@ static const struct directive table[] = {
 	{ "notify-keyspace-events", &type_events, AT(notify), "", 0, 0, LIVE, NULL, "FLAGS",
 	  "changes of keys that are published, over TCP and UDP, as in Redis: K and E choose the "
 	  "channels, g$xenm the events, A: g$lshzxetd; default: none" },
+	{ "tracking-table-max-keys", &type_number, AT(tracking_max_keys), "1000000", 0, INT32_MAX,
+	  LIVE, NULL, "N",
+	  "keys that CLIENT TRACKING remembers; more: of the first ones, clients are told as if they "
+	  "had changed; 0: any number" },
 	{ "loglevel", &type_choice, AT(loglevel), "notice", 0, 0, LIVE, levels,
 	  "debug|verbose|notice|warning", "lowest level of messages that are logged" },
 	{ "logfile", &type_string, AT(logfile), "", 0, 4095, PROTECTED, NULL, "FILE",

@@ -141,6 +141,7 @@ struct config {
 	unsigned int latency_threshold; /* latency-monitor-threshold: ms, 0 = off, default 0 */
 	unsigned int notify;		/* enum notify, default 0 = no events */
 	unsigned int databases;		/* default 16 */
+	unsigned int tracking_max_keys; /* tracking-table-max-keys, 0 = no limit */
 	bool cluster;			/* cluster-enabled emulated, default no */
 	struct rename rename[CONFIG_MAX_RENAME];
 	unsigned int rename_count;

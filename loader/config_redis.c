@@ -86,7 +86,6 @@ static const char *const ignored[] = {
 	"supervised",
 	"syslog-*",
 	"tls-client-*",
-	"tracking-table-max-keys",
 	"zset-max-*",
 };
 

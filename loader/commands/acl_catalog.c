@@ -116,8 +116,6 @@ static const struct {
 	  "xpending xrange xrevrange xinfo|consumers xinfo|groups xinfo|stream" },
 	{ ACL_READ | ACL_STREAM | ACL_SLOW | ACL_BLOCKING,
 	  "xread" },
-	{ ACL_SLOW | ACL_CONNECTION,
-	  "client|caching client|getredir client|tracking client|trackinginfo" },
 	{ ACL_SLOW | ACL_SCRIPTING,
 	  "fcall fcall_ro function|dump function|help function|kill function|list "
 	  "function|stats" },

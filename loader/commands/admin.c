@@ -184,6 +184,7 @@ void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	(void)argc;
 	(void)argv;
 	pubsub_leave(c);
+	tracking_end(c);
 	transaction_end(c);
 	monitor_end(c);
 	session_reset(&c->session, !acl_requires_auth());
@@ -229,9 +230,12 @@ void cmd_client_setinfo(struct client *c, unsigned int argc, const struct resp_a
 		reply_ok(reply_to(c));
 }
 
+#define CLIENT_FLAGS 12 /* at most, with the NUL */
+
 /* As in Redis, in its order. */
-static const char *client_flags(const struct client *c, char text[8])
+static const char *client_flags(struct client *c, char text[CLIENT_FLAGS])
 {
+	unsigned int tracking = tracking_of(c)->flags;
 	char *to = text;
 
 	if (c->session.monitor)
@@ -240,6 +244,12 @@ static const char *client_flags(const struct client *c, char text[8])
 		*to++ = 'P';
 	if (c->session.multi)
 		*to++ = 'x';
+	if (tracking & TRACKING_ON)
+		*to++ = 't';
+	if (tracking & TRACKING_BROKEN)
+		*to++ = 'R';
+	if (tracking & TRACKING_BCAST)
+		*to++ = 'B';
 	if (connection_is_unix(&c->stream.conn))
 		*to++ = 'U';
 	if (c->session.no_evict)
@@ -255,7 +265,7 @@ static void print_client(FILE *out, struct client *c)
 {
 	const struct stream *stream = &c->stream;
 	const struct session *s = &c->session;
-	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX], flags[8];
+	char peer[ADDRESS_TEXT], local[ADDRESS_TEXT], name[COMMAND_NAME_MAX], flags[CLIENT_FLAGS];
 	double now = monotonic_seconds();
 
 	connection_address(&stream->conn, true, peer);
@@ -265,7 +275,7 @@ static void print_client(FILE *out, struct client *c)
 		"psub=%u ssub=%u multi=%d qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
 		"tot-mem=%zu "
 		"events=%s cmd=%s "
-		"user=%s redir=-1 resp=%u lib-name=%s lib-ver=%s",
+		"user=%s redir=%lld resp=%u lib-name=%s lib-ver=%s",
 		(unsigned long long)c->id, peer, local, stream->conn.fd, s->name ? s->name : "",
 		(long long)(now - c->since), (long long)(now - c->active), client_flags(c, flags),
 		s->db, s->subscribed[TOPIC_CHANNEL].count, s->subscribed[TOPIC_PATTERN].count,
@@ -274,8 +284,8 @@ static void print_client(FILE *out, struct client *c)
 		stream->parser.cap * sizeof(struct resp_arg), s->reply.out.bytes, c->memory,
 		ev_is_active(&stream->writable) ? "rw" : "r",
 		s->last ? command_full_name(s->last, name) : "NULL", acl_user_of(c)->name,
-		s->reply.protocol, s->lib_name ? s->lib_name : "",
-		s->lib_version ? s->lib_version : "");
+		tracking_of(c)->flags ? (long long)tracking_of(c)->redirect : -1, s->reply.protocol,
+		s->lib_name ? s->lib_name : "", s->lib_version ? s->lib_version : "");
 }
 
 char *client_info(struct client *c)

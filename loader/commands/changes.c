@@ -131,26 +131,40 @@ static void wake(void *arg)
 	ev_async_send(ch->srv->loop, &ch->woken);
 }
 
+/* Hands the next change on.  False: there is none. */
+static bool hand_on(struct changes *ch)
+{
+	const struct feed_change *c = listener_next(ch->listener);
+
+	if (!c && !listener_gap(ch->listener))
+		return false;
+	if (!c) {
+		tracking_forget_all(ch->srv);
+		return true;
+	}
+	tell_before(ch, c);
+	tracking_change(ch->srv, c);
+	notify_change(ch->srv, ch->notify, c);
+	return true;
+}
+
 static void on_woken(struct ev_loop *loop, ev_async *w, int events)
 {
 	struct changes *ch = w->data;
 	uint64_t reached = listener_reached(ch->listener);
-	const struct feed_change *c;
+	unsigned int n = 0;
 	struct told *t;
 
 	(void)events;
-	for (unsigned int n = 0; n < AT_ONCE; n++) {
-		c = listener_next(ch->listener);
-		if (!c && !listener_gap(ch->listener))
-			break;
-		if (!c)
-			continue;
-		tell_before(ch, c);
-		notify_change(ch->srv, ch->notify, c);
-		if (n == AT_ONCE - 1) {
-			ev_async_send(loop, w);
-			return;
-		}
+	if (ch->flushed)
+		tracking_forget_all(ch->srv);
+	ch->flushed = false;
+	while (n < AT_ONCE && hand_on(ch))
+		n++;
+	tracking_changes_end(ch->srv);
+	if (n == AT_ONCE) { /* others have their turn */
+		ev_async_send(loop, w);
+		return;
 	}
 	while ((t = TAILQ_FIRST(&ch->told)) && t->position <= reached)
 		tell_first(ch);
@@ -160,6 +174,8 @@ static void on_woken(struct ev_loop *loop, ev_async *w, int events)
 
 static bool are_wanted(const struct server *s)
 {
+	if (tracking_wanted(s))
+		return true;
 	return s->cfg->notify & (NOTIFY_KEYSPACE | NOTIFY_KEYEVENT) &&
 	       s->cfg->notify & ~(unsigned int)(NOTIFY_KEYSPACE | NOTIFY_KEYEVENT);
 }
@@ -207,7 +223,7 @@ void changes_start(struct server *s)
 	changes_follow(s);
 }
 
-void changes_follow(struct server *s)
+bool changes_follow(struct server *s)
 {
 	struct changes *ch = changes_of(s);
 
@@ -217,10 +233,32 @@ void changes_follow(struct server *s)
 			tell_later(ch, NULL, 0, false); /* so it is for what comes after */
 	}
 	if (!are_wanted(s))
-		return;
+		return true;
 	ch->unwanted = 0;
 	if (!ch->listener)
 		begin(ch);
+	return ch->listener;
+}
+
+void changes_flushed(struct server *s)
+{
+	struct changes *ch = changes_of(s);
+
+	if (!ch->listener)
+		return;
+	ch->flushed = true;
+	wake(ch);
+}
+
+void changes_table_full(struct server *s)
+{
+	wake(changes_of(s));
+}
+
+void changes_positions(const struct server *s, uint64_t *reached, uint64_t *head)
+{
+	*reached = listener_reached(changes_of(s)->listener);
+	*head = feed_head(s->store);
 }
 
 /* Ends some time after the last wish: to begin and to end waits for grace periods. */

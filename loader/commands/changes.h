@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What commands/ do with the changes of the store, whoever made them, a RESP client or one that XDP
- * served: keyspace events (notify.c).  While somebody wants changes, there is a listener
- * (events/listener.h), and this hands each change on, in the order of the change feed.  All of it
- * is used by the thread of the only worker.
+ * served: keyspace events (notify.c), and CLIENT TRACKING (tracking.c).  While somebody wants
+ * changes, there is a listener (events/listener.h), and this hands each change on, in the order of
+ * the change feed.  All of it is used by the thread of the only worker.
  *
  * A transaction is told of as the commands that it consists of: its records in the feed only say
  * when.  The same holds for what is no change (a read of a key that does not exist).
@@ -49,18 +49,33 @@ struct changes {
 	struct told_list told; /* to be told in order with the feed; owned */
 	unsigned int notify;   /* enum notify, in force for what is told next */
 	unsigned int asked;    /* the same, as it was configured last */
+	bool flushed;	       /* by FLUSHALL: clients that track are to be told */
 	bool in_txn;	       /* the last record was of a transaction that goes on */
 	uint64_t lost;	       /* by listeners that are gone */
 };
 
 /* When the server starts, when its configuration has changed, and every second. */
 void changes_start(struct server *s);
-void changes_follow(struct server *s);
+/* False: they are wanted, but cannot be listened to yet. */
+bool changes_follow(struct server *s);
 void changes_second(struct server *s);
 void changes_free(struct changes *ch);
 
 /* A command found no entry for a key that it reads: told in order with its changes. */
 void changes_miss(struct client *c, const void *key, size_t key_len);
+
+/*
+ * Has clients that track told, by the loop and not within a command, which may be a part of EXEC:
+ * that all keys are gone; and that the table of keys is full.
+ */
+void changes_flushed(struct server *s);
+void changes_table_full(struct server *s);
+
+/*
+ * Positions in the feed: changes before *reached are known to have taken effect; of those before
+ * *head some may just do.
+ */
+void changes_positions(const struct server *s, uint64_t *reached, uint64_t *head);
 
 /* For INFO. */
 void changes_metrics(struct metrics *m, const struct server *s);

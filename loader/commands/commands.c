@@ -49,8 +49,12 @@ static const struct command config_sub[] = {
 };
 
 static const struct command client_sub[] = {
+	{ "caching", cmd_client_caching, 3, NS | LS, 0, 0, 0, "connection", "<YES|NO>",
+	  "Keep the keys of the next command, or do not.", NULL },
 	{ "getname", cmd_client_getname, 2, NS | LS, 0, 0, 0, "connection", "",
 	  "Return the name of the current connection.", NULL },
+	{ "getredir", cmd_client_getredir, 2, NS | LS, 0, 0, 0, "connection", "",
+	  "Return the ID of the client that is told of changes instead.", NULL },
 	{ "id", cmd_client_id, 2, NS | LS, 0, 0, 0, "connection", "",
 	  "Return the ID of the current connection.", NULL },
 	{ "info", cmd_client_info, 2, NS | LS, 0, 0, 0, "connection", "",
@@ -74,6 +78,11 @@ static const struct command client_sub[] = {
 	  "Tell the server the name or version of the client library.", NULL },
 	{ "setname", cmd_client_setname, 3, NS | LS, 0, 0, 0, "connection", "<name>",
 	  "Assign the name <name> to the current connection.", NULL },
+	{ "tracking", cmd_client_tracking, -3, NS | LS, 0, 0, 0, "connection",
+	  "<ON|OFF> [REDIRECT <id>] [BCAST] [PREFIX <prefix> ...] [OPTIN] [OPTOUT] [NOLOOP]",
+	  "Be told when keys that were read have changed.", NULL },
+	{ "trackinginfo", cmd_client_trackinginfo, 2, NS | LS, 0, 0, 0, "connection", "",
+	  "Report what CLIENT TRACKING has set.", NULL },
 	{ "help", cmd_help, 2, LS, 0, 0, 0, "connection", "", "Print this help.", NULL },
 	{ .name = NULL },
 };
@@ -710,6 +719,8 @@ static void on_done(void *arg, unsigned int op, int ret, const struct store_entr
 
 	if (has_missed(&q->op[op], ret, e))
 		changes_miss(c, q->op[op].key, q->op[op].key_len);
+	if (!ret)
+		tracking_found(c, q->op[op].key, q->op[op].key_len);
 	q->then[op].end(c, q->then[op].note, ret, e);
 	measure_errors(c, q->then[op].number);
 }
@@ -1031,6 +1042,7 @@ static void execute(struct client *c, const struct command *cmd, unsigned int ar
 		commands_flush(c);
 	c->session.last = cmd;
 	measure_begin(c, cmd, 0);
+	tracking_before(c, cmd, argc, argv);
 	cmd->fn(c, argc, argv);
 	measure_end(c);
 	if (!LIST_EMPTY(&queue_of(c)->monitors))
@@ -1053,6 +1065,7 @@ static unsigned int run(struct client *c, unsigned int argc, const struct resp_a
 		return RUN_POSTPONED;
 	if (cmd && !transaction_queues(c, cmd, argc, argv))
 		execute(c, cmd, argc, argv);
+	tracking_after(c, cmd);
 	client_skip_end(c);
 	return run_flags(c);
 }
@@ -1063,6 +1076,7 @@ static unsigned int resume(struct client *c)
 		return run_flags(c); /* the store context is another command's */
 	store_reselect(c->worker->ctx, progress_of(c)->stored);
 	measure_begin(c, c->session.last, progress_of(c)->ns);
+	store_origin(c->worker->ctx, tracking_of(c)->origin);
 	long_continue(c);
 	measure_end(c);
 	client_skip_end(c);
@@ -1073,6 +1087,7 @@ static void flush(struct client *c)
 {
 	commands_flush(c);
 	measure_batch(c);
+	store_origin(c->worker->ctx, 0);
 }
 
 static void free_worker(struct worker *w)
@@ -1080,6 +1095,7 @@ static void free_worker(struct worker *w)
 	struct queue *q = (struct queue *)w->commands;
 
 	changes_free(&q->changes);
+	tracking_free(&q->tracked);
 	pubsub_free(&q->pubsub);
 	slowlog_trim(&q->measure.slowlog, 0);
 	interpreter_free(q->lua);
@@ -1090,6 +1106,7 @@ static void cancel(struct client *c)
 	long_end(c);
 	transaction_end(c);
 	pubsub_leave(c);
+	tracking_end(c);
 	monitor_end(c);
 }
 

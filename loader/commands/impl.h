@@ -15,6 +15,7 @@
 #include "measure.h"
 #include "net/client.h"
 #include "pubsub.h"
+#include "tracking.h"
 #include "util/text.h"
 
 /* Reported to clients: the version whose behaviour the commands have. */
@@ -80,6 +81,7 @@ struct queue {
 	struct measure measure;
 	struct pubsub pubsub;
 	struct changes changes;
+	struct tracked_keys tracked;
 	LIST_HEAD(monitors, client) monitors;
 	struct interpreter *lua;   /* script.c; owned, NULL = not yet made */
 	struct script_run *script; /* that is being executed; NULL = none */
@@ -154,6 +156,7 @@ struct transaction {
 struct client_state {
 	struct progress progress;
 	struct transaction transaction;
+	struct tracking tracking;
 };
 
 static inline struct progress *progress_of(struct client *c)
@@ -164,6 +167,11 @@ static inline struct progress *progress_of(struct client *c)
 static inline struct transaction *transaction_of(struct client *c)
 {
 	return &((struct client_state *)c->commands)->transaction;
+}
+
+static inline struct tracking *tracking_of(struct client *c)
+{
+	return &((struct client_state *)c->commands)->tracking;
 }
 
 /* Makes the command that is being executed an unfinished one. */
@@ -449,6 +457,8 @@ command_fn cmd_latency_doctor, cmd_latency_graph, cmd_latency_histogram, cmd_lat
 command_fn cmd_command_getkeys, cmd_command_getkeysandflags;
 /* client_control.c */
 command_fn cmd_client_pause, cmd_client_unpause, cmd_client_reply, cmd_client_unblock;
+/* tracking.c */
+command_fn cmd_client_caching, cmd_client_getredir, cmd_client_tracking, cmd_client_trackinginfo;
 /* pubsub.c */
 command_fn cmd_subscribe, cmd_unsubscribe, cmd_psubscribe, cmd_punsubscribe, cmd_ssubscribe,
 	cmd_sunsubscribe, cmd_publish, cmd_spublish, cmd_pubsub_channels, cmd_pubsub_numpat,

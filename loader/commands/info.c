@@ -99,6 +99,7 @@ static void clients_section(struct metrics *m, struct server *s)
 	metric_gauge(m, "client_recent_max_input_buffer", (int64_t)input);
 	metric_gauge(m, "client_recent_max_output_buffer", (int64_t)output);
 	metric_gauge(m, "blocked_clients", 0);
+	metric_gauge(m, "tracking_clients", tracking_clients(s));
 	metric_gauge(m, "pubsub_clients", pubsub);
 }
 
@@ -252,6 +253,7 @@ static void stats_section(struct metrics *m, struct server *s)
 	metric_gauge(m, "pubsub_channels", (int64_t)pubsub_topics(s, TOPIC_CHANNEL));
 	metric_gauge(m, "pubsub_patterns", (int64_t)pubsub_topics(s, TOPIC_PATTERN));
 	metric_gauge(m, "pubsubshard_channels", (int64_t)pubsub_topics(s, TOPIC_SHARD));
+	tracking_metrics(m, s);
 	metric_count(m, "evicted_clients", st[STAT_EVICTED_CLIENTS]);
 	metric_count(m, "client_query_buffer_limit_disconnections", st[STAT_QUERY_CLOSED]);
 	metric_count(m, "client_output_buffer_limit_disconnections", st[STAT_OUTPUT_CLOSED]);

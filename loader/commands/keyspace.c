@@ -319,6 +319,7 @@ static bool flush_step(struct client *c)
 		return false;
 	else
 		reply_ok(reply_to(c));
+	changes_flushed(c->srv);
 	return true;
 }
 

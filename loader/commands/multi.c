@@ -88,6 +88,7 @@ void command_call(struct client *c, const struct command *cmd, unsigned int argc
 	unsigned int db = c->session.db;
 
 	c->session.last = cmd;
+	tracking_before(c, cmd, argc, argv);
 	cmd->fn(c, argc, argv);
 	while (progress_of(c)->step)
 		long_continue(c);

@@ -155,5 +155,7 @@ bool command_read(struct client *c, const struct resp_arg *key, struct store_ent
 		changes_miss(c, key->ptr, key->len);
 	else if (ret)
 		reply_store_error(c, ret);
+	else
+		tracking_found(c, key->ptr, key->len);
 	return !ret || ret == -ENOENT;
 }

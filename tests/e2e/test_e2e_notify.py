@@ -78,6 +78,29 @@ def test_events_of_atomic_datagrams(xkvd):
     events.nothing()
 
 
+def test_tracking(xkvd):
+    """CLIENT TRACKING tells of keys that UDP clients change, by whichever way."""
+    d = xkvd("--save", "")
+    redis = d.redis()
+    sub = redis.pubsub(ignore_subscribe_messages=True)
+    sub.subscribe("__redis__:invalidate")
+    sub.get_message(timeout=10)
+    told = next(c["id"] for c in redis.client_list() if c["sub"] == "1")
+    main = redis.connection_pool.get_connection("GET")
+
+    def call(*words):
+        main.send_command(*words)
+        return main.read_response()
+
+    call("CLIENT", "TRACKING", "on", "REDIRECT", told)
+    for udp in (d.udp(), d.udp().by_xkvd()):
+        for op in (proto.set_(b"a", b"1"), proto.incr(b"a", 1), proto.expire(b"a", 100000),
+                   proto.delete(b"a")):
+            call("GET", "a")
+            udp.one(op)
+            assert sub.get_message(timeout=10)["data"] == [b"a"], op
+
+
 def test_killed(xkvd):
     """The reader of an xkvd that was killed holds nothing up, and the next one has its own."""
     d = xkvd("--save", "", "--notify-keyspace-events", "EA")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 5
+# tests/run: seconds 16
 """Keyspace events beside Redis: the same ones, in the same order."""
 import pytest
 from respserver import commands, wait_for

@@ -1,0 +1,890 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "tracking.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "impl.h"
+#include "util/log.h"
+#include "util/metrics.h"
+
+#define CHANNEL "__redis__:invalidate"
+
+/* A client that has read a key. */
+struct reader {
+	uint64_t id;
+	uint64_t from; /* changes at this position of the feed, and behind it, are told of */
+	uint64_t head; /* if the read finds the key, those from here on; 0 = it has been read */
+};
+
+struct tracked {
+	struct hashtable_entry entry; /* tracked_keys.keys */
+	TAILQ_ENTRY(tracked) link;    /* tracked_keys.oldest */
+	struct reader *readers;	      /* owned */
+	unsigned int count;
+	size_t len;
+	char key[];
+};
+
+/* A key that has changed, to be told of together with others. */
+struct changed {
+	uint16_t origin;
+	size_t len;
+	char *key; /* owned */
+};
+
+/* BCAST PREFIX */
+struct key_prefix {
+	TAILQ_ENTRY(key_prefix) link; /* tracked_keys.prefixes */
+	struct follower_list followers;
+	struct changed *changed; /* owned */
+	unsigned int count, room;
+	size_t len;
+	char text[];
+};
+
+/* A client that follows a prefix. */
+struct follower {
+	LIST_ENTRY(follower) of_prefix, of_client;
+	struct key_prefix *prefix;
+	struct tracking *tracking;
+};
+
+static struct tracked_keys *keys_of(const struct server *s)
+{
+	_Static_assert(SERVER_WORKERS == 1, "clients of other workers are told by them");
+
+	return &((struct queue *)s->worker[0]->commands)->tracked;
+}
+
+static uint64_t id_hash(uint64_t id)
+{
+	return id * 0x9e3779b97f4a7c15ULL;
+}
+
+static struct tracking *tracking_by_id(const struct tracked_keys *t, uint64_t id)
+{
+	struct hashtable_entry *e = hashtable_find(&t->ids, id_hash(id));
+
+	for (; e; e = hashtable_find_next(e)) {
+		struct tracking *x =
+			(struct tracking *)((char *)e - offsetof(struct tracking, by_id));
+
+		if (x->client->id == id)
+			return x;
+	}
+	return NULL;
+}
+
+static struct client *client_by_id(const struct server *s, uint64_t id)
+{
+	struct client *c;
+
+	TAILQ_FOREACH(c, &s->worker[0]->clients, link)
+		if (c->id == id && !c->dead)
+			return c;
+	return NULL;
+}
+
+/* --- messages --- */
+
+/* Also to a client that wants no replies. */
+static struct reply *message_begin(struct client *to, bool *muted)
+{
+	struct reply *r = client_message(to);
+
+	*muted = r->muted;
+	r->muted = false;
+	return r;
+}
+
+static void message_end(struct client *to, struct reply *r, bool muted)
+{
+	r->muted = muted;
+	client_message_end(to);
+}
+
+static void tell_broken(struct tracking *t)
+{
+	struct reply *r;
+	bool muted;
+
+	t->flags |= TRACKING_BROKEN;
+	if (t->client->session.reply.protocol != PROTOCOL_RESP3)
+		return;
+	r = message_begin(t->client, &muted);
+	reply_push(r, 2);
+	reply_text(r, "tracking-redir-broken");
+	reply_int(r, (int64_t)t->redirect);
+	message_end(t->client, r, muted);
+}
+
+/* Whom to tell; NULL = nobody can be told. */
+static struct client *receiver(struct tracking *t)
+{
+	struct client *to = t->client;
+
+	if (t->redirect) {
+		to = client_by_id(to->srv, t->redirect);
+		if (!to) {
+			tell_broken(t);
+			return NULL;
+		}
+	}
+	if (to->closing || to->dead)
+		return NULL;
+	if (to->session.reply.protocol != PROTOCOL_RESP3 &&
+	    !(t->redirect && session_is_subscriber(&to->session)))
+		return NULL;
+	return to;
+}
+
+/* Tells of some keys, all without `keys`. */
+static void invalidate(struct tracking *t, const struct changed *keys, unsigned int count)
+{
+	struct client *to = receiver(t);
+	struct reply *r;
+	bool muted;
+
+	if (!to)
+		return;
+	r = message_begin(to, &muted);
+	if (r->protocol == PROTOCOL_RESP3) {
+		reply_push(r, 2);
+		reply_text(r, "invalidate");
+	} else {
+		reply_push(r, 3);
+		reply_text(r, "message");
+		reply_text(r, CHANNEL);
+	}
+	if (keys)
+		reply_array(r, count);
+	else
+		reply_null(r);
+	for (unsigned int i = 0; i < count; i++)
+		reply_bulk(r, keys[i].key, keys[i].len);
+	message_end(to, r, muted);
+}
+
+/* --- the table --- */
+
+static struct tracked *tracked_find(const struct tracked_keys *t, const void *key, size_t len)
+{
+	struct hashtable_entry *e = NULL;
+
+	if (t->keys.count)
+		e = hashtable_find(&t->keys, hashtable_hash(t->secret, key, len));
+	for (; e; e = hashtable_find_next(e)) {
+		struct tracked *k = (struct tracked *)e; /* its first member */
+
+		if (k->len == len && memcmp(k->key, key, len) == 0)
+			return k;
+	}
+	return NULL;
+}
+
+static struct tracked *tracked_new(struct tracked_keys *t, const void *key, size_t len)
+{
+	struct tracked *k = calloc(1, sizeof(*k) + len);
+
+	if (!k)
+		return NULL;
+	k->len = len;
+	memcpy(k->key, key, len);
+	if (hashtable_insert(&t->keys, &k->entry, hashtable_hash(t->secret, key, len))) {
+		free(k);
+		return NULL;
+	}
+	TAILQ_INSERT_TAIL(&t->oldest, k, link);
+	return k;
+}
+
+static void tracked_free(struct tracked_keys *t, struct tracked *k)
+{
+	hashtable_remove(&t->keys, &k->entry);
+	TAILQ_REMOVE(&t->oldest, k, link);
+	t->items -= k->count;
+	free(k->readers);
+	free(k);
+}
+
+static struct reader *reader_find(const struct tracked *k, uint64_t id)
+{
+	for (unsigned int i = 0; i < k->count; i++)
+		if (k->readers[i].id == id)
+			return &k->readers[i];
+	return NULL;
+}
+
+/* Is its reader to be told?  One that has another mode by now is not. */
+static struct tracking *reader_tracks(const struct tracked_keys *t, const struct reader *r)
+{
+	struct tracking *x = tracking_by_id(t, r->id);
+
+	return x && !(x->flags & TRACKING_BCAST) ? x : NULL;
+}
+
+/* Tells the readers of a key for whom a change at `position` is one; they are none any more. */
+static void tracked_changed(struct tracked_keys *t, struct tracked *k, uint64_t position,
+			    uint16_t origin)
+{
+	const struct changed key = { 0, k->len, k->key };
+	unsigned int kept = 0;
+
+	for (unsigned int i = 0; i < k->count; i++) {
+		struct tracking *x = reader_tracks(t, &k->readers[i]);
+
+		if (x && k->readers[i].from > position)
+			k->readers[kept++] = k->readers[i];
+		else if (x && !(origin && x->origin == origin))
+			invalidate(x, &key, 1);
+	}
+	t->items -= k->count - kept;
+	k->count = kept;
+	if (!kept)
+		tracked_free(t, k);
+}
+
+static bool is_full(const struct server *s)
+{
+	uint64_t max = s->cfg->tracking_max_keys;
+
+	return max && keys_of(s)->keys.count > max;
+}
+
+/* False: no memory. */
+static bool enter(struct client *c, const void *key, size_t len)
+{
+	struct tracked_keys *t = keys_of(c->srv);
+	struct tracked *k = tracked_find(t, key, len);
+	struct reader *more, *r;
+
+	if (!k)
+		k = tracked_new(t, key, len);
+	if (!k)
+		return false;
+	if (reader_find(k, c->id))
+		return true;
+	more = reallocarray(k->readers, k->count + 1, sizeof(*more));
+	if (!more) {
+		if (!k->count)
+			tracked_free(t, k);
+		return false;
+	}
+	k->readers = more;
+	r = &more[k->count++];
+	*r = (struct reader){ .id = c->id };
+	t->items++;
+	/* within a transaction, the key may have been read before it is entered */
+	if (!transaction_of(c)->runs)
+		changes_positions(c->srv, &r->from, &r->head);
+	if (is_full(c->srv))
+		changes_table_full(c->srv);
+	return true;
+}
+
+void tracking_found(struct client *c, const void *key, size_t key_len)
+{
+	struct tracked *k;
+	struct reader *r;
+
+	if (!(tracking_of(c)->flags & TRACKING_ON))
+		return;
+	k = tracked_find(keys_of(c->srv), key, key_len);
+	r = k ? reader_find(k, c->id) : NULL;
+	if (!r || !r->head)
+		return;
+	r->from = r->head;
+	r->head = 0;
+}
+
+void tracking_forget_all(struct server *s)
+{
+	struct tracked_keys *t = keys_of(s);
+	struct tracked *k;
+	struct tracking *x;
+
+	if (!t->ready)
+		return;
+	while ((k = TAILQ_FIRST(&t->oldest)))
+		tracked_free(t, k);
+	LIST_FOREACH(x, &t->clients, link)
+	invalidate(x, NULL, 0);
+}
+
+/* --- prefixes --- */
+
+static bool has_prefix(const char *key, size_t key_len, const char *text, size_t len)
+{
+	return key_len >= len && memcmp(key, text, len) == 0;
+}
+
+static void prefix_changed(struct server *s, struct key_prefix *p, const struct feed_change *c)
+{
+	struct changed *more;
+	char *key = malloc(c->key_len + 1);
+
+	if (key && p->count == p->room) {
+		more = reallocarray(p->changed, 2 * p->room + 8, sizeof(*more));
+		if (more) {
+			p->changed = more;
+			p->room = 2 * p->room + 8;
+		}
+	}
+	if (!key || p->count == p->room) {
+		free(key);
+		tracking_forget_all(s);
+		return;
+	}
+	memcpy(key, c->key, c->key_len);
+	p->changed[p->count++] = (struct changed){ c->origin, c->key_len, key };
+}
+
+/* In the order of Redis' tree; the last of the same keys is the last change. */
+static int by_key(const void *a, const void *b)
+{
+	const struct changed *x = a, *y = b;
+	size_t len = x->len < y->len ? x->len : y->len;
+	int order = memcmp(x->key, y->key, len);
+
+	return order ? order : (x->len > y->len) - (x->len < y->len);
+}
+
+/* Each key once, with one origin, or 0 if several have changed it. */
+static unsigned int unite(struct changed *keys, unsigned int count)
+{
+	unsigned int kept = 0;
+
+	qsort(keys, count, sizeof(*keys), by_key);
+	for (unsigned int i = 0; i < count; i++) {
+		if (kept && by_key(&keys[kept - 1], &keys[i]) == 0) {
+			if (keys[kept - 1].origin != keys[i].origin)
+				keys[kept - 1].origin = 0;
+			free(keys[i].key);
+		} else {
+			keys[kept++] = keys[i];
+		}
+	}
+	return kept;
+}
+
+/* Without those that the client itself has changed, if it wants so. */
+static void tell_follower(struct tracking *x, const struct changed *keys, unsigned int count)
+{
+	struct changed *others;
+	unsigned int n = 0;
+
+	if (!x->origin) {
+		invalidate(x, keys, count);
+		return;
+	}
+	others = calloc(count, sizeof(*others));
+	for (unsigned int i = 0; others && i < count; i++)
+		if (keys[i].origin != x->origin)
+			others[n++] = keys[i];
+	if (n || !others)
+		invalidate(x, others, n); /* without memory: all */
+	free(others);
+}
+
+static void prefix_tell(struct key_prefix *p)
+{
+	struct follower *f;
+
+	p->count = unite(p->changed, p->count);
+	LIST_FOREACH(f, &p->followers, of_prefix)
+	tell_follower(f->tracking, p->changed, p->count);
+	while (p->count)
+		free(p->changed[--p->count].key);
+}
+
+static struct key_prefix *prefix_get(struct tracked_keys *t, const char *text, size_t len)
+{
+	struct key_prefix *p;
+
+	TAILQ_FOREACH(p, &t->prefixes, link)
+		if (p->len == len && memcmp(p->text, text, len) == 0)
+			return p;
+	p = calloc(1, sizeof(*p) + len);
+	if (!p)
+		return NULL;
+	p->len = len;
+	memcpy(p->text, text, len);
+	LIST_INIT(&p->followers);
+	TAILQ_INSERT_TAIL(&t->prefixes, p, link);
+	t->prefix_count++;
+	return p;
+}
+
+static void prefix_drop(struct tracked_keys *t, struct key_prefix *p)
+{
+	if (!LIST_EMPTY(&p->followers))
+		return;
+	while (p->count)
+		free(p->changed[--p->count].key);
+	TAILQ_REMOVE(&t->prefixes, p, link);
+	t->prefix_count--;
+	free(p->changed);
+	free(p);
+}
+
+static bool follow(struct tracked_keys *t, struct tracking *x, const char *text, size_t len)
+{
+	struct key_prefix *p = prefix_get(t, text, len);
+	struct follower *f;
+
+	if (!p)
+		return false;
+	LIST_FOREACH(f, &x->prefixes, of_client)
+	if (f->prefix == p)
+		return true;
+	f = malloc(sizeof(*f));
+	if (!f) {
+		prefix_drop(t, p);
+		return false;
+	}
+	*f = (struct follower){ .prefix = p, .tracking = x };
+	LIST_INSERT_HEAD(&p->followers, f, of_prefix);
+	LIST_INSERT_HEAD(&x->prefixes, f, of_client);
+	return true;
+}
+
+/* --- changes --- */
+
+void tracking_change(struct server *s, const struct feed_change *c)
+{
+	struct tracked_keys *t = keys_of(s);
+	struct tracked *k;
+	struct key_prefix *p;
+
+	/* of FLUSHALL, clients are told at its end */
+	if (LIST_EMPTY(&t->clients) || (int)c->what == FEED_NOTE || c->cause == XKV_CAUSE_FLUSH)
+		return;
+	k = tracked_find(t, c->key, c->key_len);
+	if (k)
+		tracked_changed(t, k, c->position, c->origin);
+	TAILQ_FOREACH(p, &t->prefixes, link)
+		if (has_prefix(c->key, c->key_len, p->text, p->len))
+			prefix_changed(s, p, c);
+}
+
+void tracking_changes_end(struct server *s)
+{
+	struct tracked_keys *t = keys_of(s);
+	struct key_prefix *p;
+
+	if (!t->ready)
+		return;
+	while (is_full(s)) /* the readers of the key that was entered first are told */
+		tracked_changed(t, TAILQ_FIRST(&t->oldest), UINT64_MAX, 0);
+	TAILQ_FOREACH(p, &t->prefixes, link)
+		if (p->count)
+			prefix_tell(p);
+}
+
+/* --- around commands --- */
+
+static bool enter_key(void *arg, unsigned int at, const char *const *flags)
+{
+	const struct call *call = ((void **)arg)[1];
+	struct client *c = ((void **)arg)[0];
+
+	(void)flags;
+	if (!call->argv[at].len || call->argv[at].len > XKV_KEY_MAX)
+		return true;
+	if (!enter(c, call->argv[at].ptr, call->argv[at].len))
+		log_warning("out of memory: a client is not told of changes of a key");
+	return true;
+}
+
+/* Does it read, so that its keys are kept? */
+static bool keeps(unsigned int flags, const struct command *cmd)
+{
+	bool given = flags & TRACKING_CACHING;
+
+	if (!(flags & TRACKING_ON) || flags & TRACKING_BCAST)
+		return false;
+	if ((flags & TRACKING_OPTIN && !given) || (flags & TRACKING_OPTOUT && given))
+		return false;
+	return cmd->flags & CMD_READONLY && !(cmd->flags & CMD_PUBSUB);
+}
+
+void tracking_before(struct client *c, const struct command *cmd, unsigned int argc,
+		     const struct resp_arg *argv)
+{
+	const struct tracking *x = tracking_of(c);
+	struct call call = { argc, argv };
+	void *arg[2] = { c, &call };
+
+	store_origin(c->worker->ctx, x->origin);
+	if (keeps(x->flags, cmd))
+		command_each_key(cmd, argc, argv, enter_key, arg);
+}
+
+static bool is_about_client(const struct command *cmd)
+{
+	char text[COMMAND_NAME_MAX];
+
+	return cmd && !strncmp(command_full_name(cmd, text), "client|", 7);
+}
+
+void tracking_after(struct client *c, const struct command *cmd)
+{
+	struct tracking *x = tracking_of(c);
+
+	if (x->flags & TRACKING_CACHING && !c->session.multi && !is_about_client(cmd))
+		x->flags &= ~(unsigned int)TRACKING_CACHING;
+}
+
+/* --- life --- */
+
+bool tracking_wanted(const struct server *s)
+{
+	return !LIST_EMPTY(&keys_of(s)->clients);
+}
+
+static bool prepare(struct tracked_keys *t)
+{
+	if (t->ready)
+		return true;
+	if (getrandom(t->secret, sizeof(t->secret), 0) != (ssize_t)sizeof(t->secret))
+		return false;
+	TAILQ_INIT(&t->oldest);
+	TAILQ_INIT(&t->prefixes);
+	LIST_INIT(&t->clients);
+	return t->ready = true;
+}
+
+static void unfollow_all(struct tracked_keys *t, struct tracking *x)
+{
+	struct follower *f;
+
+	while ((f = LIST_FIRST(&x->prefixes))) {
+		LIST_REMOVE(f, of_prefix);
+		LIST_REMOVE(f, of_client);
+		prefix_drop(t, f->prefix);
+		free(f);
+	}
+}
+
+void tracking_end(struct client *c)
+{
+	struct tracking *x = tracking_of(c);
+	struct tracked_keys *t = keys_of(c->srv);
+	struct tracked *k;
+
+	if (!(x->flags & TRACKING_ON))
+		return;
+	unfollow_all(t, x);
+	LIST_REMOVE(x, link);
+	hashtable_remove(&t->ids, &x->by_id);
+	*x = (struct tracking){ 0 };
+	if (!LIST_EMPTY(&t->clients))
+		return;
+	while ((k = TAILQ_FIRST(&t->oldest))) /* nobody is to be told of these */
+		tracked_free(t, k);
+}
+
+void tracking_free(struct tracked_keys *t)
+{
+	hashtable_free(&t->keys);
+	hashtable_free(&t->ids);
+}
+
+/* Of nobody else: who has our origin is not told of our changes.  0: none is left. */
+static uint16_t origin_new(struct tracked_keys *t)
+{
+	const struct tracking *x;
+
+	for (unsigned int tries = 0; tries < UINT16_MAX; tries++) {
+		if (!++t->last_origin)
+			t->last_origin = 1;
+		LIST_FOREACH(x, &t->clients, link)
+		if (x->origin == t->last_origin)
+			break;
+		if (!x)
+			return t->last_origin;
+	}
+	return 0;
+}
+
+/* --- CLIENT TRACKING --- */
+
+struct wish {
+	unsigned int flags;
+	int64_t redirect;
+	unsigned int prefix_count;
+	const struct resp_arg *prefixes[PLAIN_ARGS_MAX];
+};
+
+static bool parse_redirect(struct client *c, const struct resp_arg *id, struct wish *w)
+{
+	if (w->redirect) {
+		reply_error(reply_to(c), "ERR A client can only redirect to a single other client");
+		return false;
+	}
+	if (!check_integer(c, id, &w->redirect))
+		return false;
+	if (client_by_id(c->srv, (uint64_t)w->redirect))
+		return true;
+	reply_error(reply_to(c), "ERR The client ID you want redirect to does not exist");
+	return false;
+}
+
+/* On false the error was replied. */
+static bool parse_wish(struct client *c, unsigned int argc, const struct resp_arg *argv,
+		       struct wish *w)
+{
+	static const struct {
+		const char *name;
+		unsigned int flag;
+	} words[] = { { "bcast", TRACKING_BCAST },
+		      { "optin", TRACKING_OPTIN },
+		      { "optout", TRACKING_OPTOUT },
+		      { "noloop", TRACKING_NOLOOP } };
+	unsigned int word;
+
+	for (unsigned int i = 3; i < argc; i++) {
+		for (word = 0; word < 4 && !arg_is(&argv[i], words[word].name); word++)
+			;
+		if (word < 4) {
+			w->flags |= words[word].flag;
+		} else if (arg_is(&argv[i], "redirect") && i + 1 < argc) {
+			if (!parse_redirect(c, &argv[++i], w))
+				return false;
+		} else if (arg_is(&argv[i], "prefix") && i + 1 < argc) {
+			w->prefixes[w->prefix_count++] = &argv[++i];
+		} else {
+			reply_error(reply_to(c), "ERR syntax error");
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Why the options do not go together, or with what the client has; NULL = they do. */
+static const char *contradiction(unsigned int had, const struct wish *w)
+{
+	if (!(w->flags & TRACKING_BCAST) && w->prefix_count)
+		return "PREFIX option requires BCAST mode to be enabled";
+	if (had && (had ^ w->flags) & TRACKING_BCAST)
+		return "You can't switch BCAST mode on/off before disabling tracking for this "
+		       "client, and then re-enabling it with a different mode.";
+	if (w->flags & TRACKING_BCAST && w->flags & (TRACKING_OPTIN | TRACKING_OPTOUT))
+		return "OPTIN and OPTOUT are not compatible with BCAST";
+	if (w->flags & TRACKING_OPTIN && w->flags & TRACKING_OPTOUT)
+		return "You can't specify both OPTIN mode and OPTOUT mode";
+	if ((w->flags & TRACKING_OPTIN && had & TRACKING_OPTOUT) ||
+	    (w->flags & TRACKING_OPTOUT && had & TRACKING_OPTIN))
+		return "You can't switch OPTIN/OPTOUT mode before disabling tracking for this "
+		       "client, and then re-enabling it with a different mode.";
+	return NULL;
+}
+
+static bool overlap(const struct resp_arg *a, const char *text, size_t len)
+{
+	return memcmp(a->ptr, text, a->len < len ? a->len : len) == 0;
+}
+
+/* Prefixes that overlap would tell of a key twice.  On false the error was replied. */
+static bool check_prefixes(struct client *c, const struct wish *w)
+{
+	const struct follower *f;
+
+	for (unsigned int i = 0; i < w->prefix_count; i++) {
+		const struct resp_arg *a = w->prefixes[i], *b;
+
+		LIST_FOREACH(f, &tracking_of(c)->prefixes, of_client)
+		if (overlap(a, f->prefix->text, f->prefix->len)) {
+			reply_error(reply_to(c),
+				    "ERR Prefix '%.*s' overlaps with an existing prefix "
+				    "'%.*s'. Prefixes for a single client must not "
+				    "overlap.",
+				    (int)a->len, a->ptr, (int)f->prefix->len, f->prefix->text);
+			return false;
+		}
+		for (unsigned int j = i + 1; j < w->prefix_count; j++) {
+			b = w->prefixes[j];
+			if (!overlap(a, b->ptr, b->len))
+				continue;
+			reply_error(reply_to(c),
+				    "ERR Prefix '%.*s' overlaps with another provided prefix "
+				    "'%.*s'. Prefixes for a single client must not overlap.",
+				    (int)a->len, a->ptr, (int)b->len, b->ptr);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* False: no memory, or the change feed cannot be read; then the client does not track. */
+static bool begin(struct client *c, const struct wish *w)
+{
+	struct tracked_keys *t = keys_of(c->srv);
+	struct tracking *x = tracking_of(c);
+	bool done = prepare(t);
+
+	if (done && !(x->flags & TRACKING_ON)) {
+		if (hashtable_insert(&t->ids, &x->by_id, id_hash(c->id)))
+			return false;
+		x->client = c;
+		LIST_INIT(&x->prefixes);
+		LIST_INSERT_HEAD(&t->clients, x, link);
+	}
+	if (!done)
+		return false;
+	x->flags = TRACKING_ON | w->flags;
+	x->redirect = (uint64_t)w->redirect;
+	if (!(w->flags & TRACKING_NOLOOP))
+		x->origin = 0;
+	else if (!x->origin)
+		x->origin = origin_new(t);
+	if (w->flags & TRACKING_BCAST && !w->prefix_count)
+		done = follow(t, x, "", 0);
+	for (unsigned int i = 0; done && i < w->prefix_count; i++)
+		done = follow(t, x, w->prefixes[i]->ptr, w->prefixes[i]->len);
+	if (done && changes_follow(c->srv))
+		return true;
+	tracking_end(c);
+	return false;
+}
+
+void cmd_client_tracking(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct wish w = { 0 };
+	const char *why;
+
+	if (!parse_wish(c, argc, argv, &w))
+		return;
+	if (arg_is(&argv[2], "off")) {
+		tracking_end(c);
+		reply_ok(reply_to(c));
+		return;
+	}
+	if (!arg_is(&argv[2], "on")) {
+		reply_error(reply_to(c), "ERR syntax error");
+		return;
+	}
+	why = contradiction(tracking_of(c)->flags, &w);
+	if (why)
+		reply_error(reply_to(c), "ERR %s", why);
+	else if (!(w.flags & TRACKING_BCAST) || check_prefixes(c, &w)) {
+		if (begin(c, &w))
+			reply_ok(reply_to(c));
+		else
+			reply_error(reply_to(c), "ERR changes cannot be told of: see the log");
+	}
+}
+
+void cmd_client_caching(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	struct tracking *x = tracking_of(c);
+	bool yes = arg_is(&argv[2], "yes");
+
+	(void)argc;
+	if (!(x->flags & TRACKING_ON))
+		reply_error(reply_to(c), "ERR CLIENT CACHING can be called only when the client is "
+					 "in tracking mode with OPTIN or OPTOUT mode enabled");
+	else if (!yes && !arg_is(&argv[2], "no"))
+		reply_error(reply_to(c), "ERR syntax error");
+	else if (yes && !(x->flags & TRACKING_OPTIN))
+		reply_error(reply_to(c), "ERR CLIENT CACHING YES is only valid when tracking is "
+					 "enabled in OPTIN mode.");
+	else if (!yes && !(x->flags & TRACKING_OPTOUT))
+		reply_error(reply_to(c), "ERR CLIENT CACHING NO is only valid when tracking is "
+					 "enabled in OPTOUT mode.");
+	else {
+		x->flags |= TRACKING_CACHING;
+		reply_ok(reply_to(c));
+	}
+}
+
+/* -1 = it does not track. */
+static int64_t redirect_of(const struct tracking *x)
+{
+	return x->flags & TRACKING_ON ? (int64_t)x->redirect : -1;
+}
+
+void cmd_client_getredir(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	reply_int(reply_to(c), redirect_of(tracking_of(c)));
+}
+
+static void reply_flags(struct reply *r, unsigned int flags)
+{
+	const char *words[6] = { flags & TRACKING_ON ? "on" : "off" };
+	unsigned int n = 1;
+
+	if (flags & TRACKING_BCAST)
+		words[n++] = "bcast";
+	if (flags & TRACKING_OPTIN)
+		words[n++] = "optin";
+	if (flags & TRACKING_OPTOUT)
+		words[n++] = "optout";
+	if (flags & TRACKING_CACHING)
+		words[n++] = flags & TRACKING_OPTIN ? "caching-yes" : "caching-no";
+	if (flags & TRACKING_NOLOOP)
+		words[n++] = "noloop";
+	if (flags & TRACKING_BROKEN)
+		words[n++] = "broken_redirect";
+	reply_set(r, n);
+	for (unsigned int i = 0; i < n; i++)
+		reply_text(r, words[i]);
+}
+
+/* The prefixes of a client, in Redis' order. */
+static void reply_prefixes(struct reply *r, const struct tracking *x)
+{
+	struct changed *sorted;
+	const struct follower *f;
+	unsigned int n = 0;
+
+	LIST_FOREACH(f, &x->prefixes, of_client)
+	n++;
+	sorted = calloc(n + 1, sizeof(*sorted));
+	n = 0;
+	LIST_FOREACH(f, &x->prefixes, of_client)
+	if (sorted)
+		sorted[n++] = (struct changed){ 0, f->prefix->len, f->prefix->text };
+	if (n)
+		qsort(sorted, n, sizeof(*sorted), by_key);
+	reply_array(r, n);
+	for (unsigned int i = 0; i < n; i++)
+		reply_bulk(r, sorted[i].key, sorted[i].len);
+	free(sorted);
+}
+
+void cmd_client_trackinginfo(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	const struct tracking *x = tracking_of(c);
+	struct reply *r = reply_to(c);
+
+	(void)argc;
+	(void)argv;
+	reply_map(r, 3);
+	reply_text(r, "flags");
+	reply_flags(r, x->flags);
+	reply_text(r, "redirect");
+	reply_int(r, redirect_of(x));
+	reply_text(r, "prefixes");
+	reply_prefixes(r, x);
+}
+
+/* --- INFO --- */
+
+unsigned int tracking_clients(const struct server *s)
+{
+	return (unsigned int)keys_of(s)->ids.count;
+}
+
+void tracking_metrics(struct metrics *m, const struct server *s)
+{
+	const struct tracked_keys *t = keys_of(s);
+
+	metric_gauge(m, "tracking_total_keys", (int64_t)t->keys.count);
+	metric_gauge(m, "tracking_total_items", (int64_t)t->items);
+	metric_gauge(m, "tracking_total_prefixes", t->prefix_count);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * CLIENT TRACKING: clients that keep values are told when those have changed, whoever did it, a
+ * RESP client or one that XDP served.  Rules, replies and messages are those of Redis 7.0.
+ *
+ * A key is entered in the table before it is read, with the head of the change feed: a change whose
+ * record is behind that may have come after the read, so it is told of; one before it was seen by
+ * the read.  But a new entry gets its record before the index refers to it, and a read that found
+ * nothing may have been between the two: it counts from where the listener is.
+ *
+ * All of it is used by the thread of the only worker.
+ */
+#ifndef XKV_COMMANDS_TRACKING_H
+#define XKV_COMMANDS_TRACKING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "util/hashtable.h"
+
+struct client;
+struct command;
+struct feed_change;
+struct metrics;
+struct resp_arg;
+struct server;
+
+enum tracking_flags {
+	TRACKING_ON = 1,
+	TRACKING_BCAST = 2,
+	TRACKING_OPTIN = 4,
+	TRACKING_OPTOUT = 8,
+	TRACKING_NOLOOP = 16,
+	TRACKING_CACHING = 32, /* CLIENT CACHING was given for the next command */
+	TRACKING_BROKEN = 64,  /* the client that it redirects to is gone */
+};
+
+LIST_HEAD(follower_list, follower);
+
+/* What a client has asked for; all zero: nothing. */
+struct tracking {
+	unsigned int flags;
+	uint16_t origin;   /* of its changes, if it is not to be told of them; 0 = none */
+	uint64_t redirect; /* ID of the client that is told instead, 0 = none */
+	struct follower_list prefixes; /* BCAST; owned */
+	struct client *client;
+	struct hashtable_entry by_id; /* tracked_keys.ids */
+	LIST_ENTRY(tracking) link;    /* tracked_keys.clients */
+};
+
+TAILQ_HEAD(tracked_list, tracked);
+TAILQ_HEAD(prefix_list, key_prefix);
+LIST_HEAD(tracking_clients, tracking);
+
+/* Who has read what; one per worker. */
+struct tracked_keys {
+	struct hashtable keys;
+	struct tracked_list oldest;  /* the same; owned */
+	struct prefix_list prefixes; /* owned */
+	struct tracking_clients clients;
+	struct hashtable ids; /* of these clients */
+	unsigned int prefix_count;
+	size_t items; /* pairs of key and client */
+	uint64_t secret[2];
+	uint16_t last_origin;
+	bool ready;
+};
+
+/* Does any client track? */
+bool tracking_wanted(const struct server *s);
+/* Before a command is executed: notes the keys that it reads, and for whom it changes others. */
+void tracking_before(struct client *c, const struct command *cmd, unsigned int argc,
+		     const struct resp_arg *argv);
+/* The client's next command has been executed. */
+void tracking_after(struct client *c, const struct command *cmd);
+/* A read, after tracking_before(), has found a key. */
+void tracking_found(struct client *c, const void *key, size_t key_len);
+
+/*
+ * By the loop, not within a command: a change, in the order of the feed; and the end of several,
+ * when the table is brought to its limit.
+ */
+void tracking_change(struct server *s, const struct feed_change *change);
+void tracking_changes_end(struct server *s);
+/* The same: all keys are gone, or changes were lost, so whatever was kept is not valid any more. */
+void tracking_forget_all(struct server *s);
+
+/* Ends it for a client, which is not told. */
+void tracking_end(struct client *c);
+void tracking_free(struct tracked_keys *t);
+
+/* For INFO: of the clients, and of the table. */
+unsigned int tracking_clients(const struct server *s);
+void tracking_metrics(struct metrics *m, const struct server *s);
+
+#endif

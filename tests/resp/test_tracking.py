@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 4
+"""CLIENT TRACKING beside Redis: who is told of what, and when not."""
+import pytest
+from respserver import commands, encode, replies_test, wait_for
+
+pytest_plugins = ["respserver"]
+
+test_same_replies = replies_test({
+    "options": """
+        CLIENT TRACKING
+        CLIENT TRACKING maybe
+        CLIENT TRACKING on nonsense
+        CLIENT TRACKING on REDIRECT
+        CLIENT TRACKING on REDIRECT x
+        CLIENT TRACKING on REDIRECT 9999999
+        CLIENT TRACKING on PREFIX a
+        CLIENT TRACKING on BCAST OPTIN
+        CLIENT TRACKING on BCAST OPTOUT
+        CLIENT TRACKING on OPTIN OPTOUT
+        CLIENT TRACKING on BCAST PREFIX a PREFIX ab
+        CLIENT TRACKING on BCAST PREFIX a PREFIX b
+        CLIENT TRACKINGINFO
+        CLIENT TRACKING on BCAST PREFIX abc
+        CLIENT TRACKING on BCAST PREFIX c
+        CLIENT TRACKINGINFO
+        CLIENT TRACKING on
+        CLIENT CACHING YES
+        CLIENT TRACKING off
+        CLIENT TRACKING off
+        CLIENT TRACKINGINFO
+        CLIENT TRACKING on OPTIN NOLOOP
+        CLIENT TRACKING on OPTOUT
+        CLIENT CACHING NO
+        CLIENT CACHING YES
+        CLIENT TRACKINGINFO
+        PING
+        CLIENT TRACKINGINFO
+        CLIENT CACHING maybe
+        CLIENT TRACKING off
+        CLIENT TRACKING on OPTOUT
+        CLIENT TRACKING on OPTIN
+        CLIENT CACHING YES
+        CLIENT CACHING NO
+        CLIENT TRACKINGINFO
+        RESET
+        CLIENT TRACKINGINFO
+        CLIENT GETREDIR
+        CLIENT CACHING YES
+        CLIENT CACHING
+        CLIENT GETREDIR x
+    """,
+}, first=("CLIENT", "TRACKING", "off"))
+
+# Lines that begin with "other:" are another client's.  After each one, what was told is compared.
+TOLD = {
+    "default": """
+        CLIENT TRACKING on
+        GET a
+        other: SET a 1
+        other: SET a 2
+        GET a
+        other: DEL a
+        SET a 1
+        GET a
+        SET a 2
+        MGET a b c
+        other: MSET a 1 b 2 d 3
+        other: SET c 1
+        STRLEN a
+        other: EXPIRE a 100
+        TTL a
+        other: PERSIST a
+        EXISTS a b
+        other: RENAME a b
+        GETRANGE b 0 1
+        other: APPEND b x
+        GET b
+        other: EXPIRE b -1
+        SET k 1
+        GETEX k
+        other: SET k 2
+        GET k
+        other: FLUSHALL
+        other: SET k 1
+        GET k
+        CLIENT TRACKING off
+        other: SET k 2
+    """,
+    "transactions": """
+        CLIENT TRACKING on
+        SET a 1
+        MULTI
+        GET a
+        GET b
+        EXEC
+        other: SET a 1
+        other: INCR b
+        EVAL "return redis.call('get', KEYS[1])" 1 a
+        other: SET a 1
+        GET a
+        other: MULTI
+        other: SET a 1
+        other: DEL a
+        other: EXEC
+        EVAL_RO "return redis.call('get', KEYS[1])" 2 a b
+        other: SET b 1
+        other: SET a 1
+        MULTI
+        GET a
+        FLUSHALL
+        EXEC
+    """,
+    "optin": """
+        CLIENT TRACKING on OPTIN
+        GET a
+        other: SET a 1
+        CLIENT CACHING YES
+        GET a
+        GET b
+        other: SET a 1
+        other: SET b 1
+        CLIENT CACHING YES
+        MULTI
+        GET a
+        GET b
+        EXEC
+        GET c
+        other: SET a 1
+        other: SET b 1
+        other: SET c 1
+    """,
+    "optout": """
+        CLIENT TRACKING on OPTOUT
+        GET a
+        CLIENT CACHING NO
+        GET b
+        other: SET a 1
+        other: SET b 1
+        GET b
+        other: SET b 1
+    """,
+    "noloop": """
+        CLIENT TRACKING on NOLOOP
+        GET a
+        SET a 1
+        other: SET a 1
+        GET a
+        other: SET a 1
+        GET a
+        MULTI
+        SET a 2
+        EXEC
+        GET b
+        other: INCR b
+    """,
+    "bcast": """
+        CLIENT TRACKING on BCAST
+        other: SET a 1
+        other: SET b 1
+        SET c 1
+        GET a
+        other: MSET z 1 y 1 x 1 y 2
+        other: DEL a nothere
+        other: FLUSHALL
+    """,
+    "prefixes": """
+        CLIENT TRACKING on BCAST PREFIX a: PREFIX b NOLOOP
+        other: SET a 1
+        other: SET a:1 1
+        other: MSET a:1 1 a:2 2 c 3
+        other: INCR b
+        SET b 1
+        SET a:1 2
+        other: SET b 1
+    """,
+}
+
+MARK = b"marker"
+
+
+class Side:
+    """A client that tracks, others, and one whose key each tracker is told of, as an end."""
+
+    def __init__(self, server):
+        self.main, self.other, self.marker = (server.connect() for _ in range(3))
+        self.main.call("HELLO", 3)
+
+    def close(self):
+        for c in (self.main, self.other, self.marker):
+            c.close()
+
+
+@pytest.fixture
+def sides(pair, xkv, stock_redis):
+    both = [Side(server) for server in (xkv, stock_redis)]
+    yield both
+    for side in both:
+        side.close()
+
+
+def settle(side, watcher):
+    """Changes so far have been handed on: a client in BCAST mode is told of one that is later."""
+    side.marker.call("SET", MARK, "1")
+    while MARK not in watcher.reply():
+        pass
+
+
+def keys_told(pushes):
+    """
+    Of messages, the keys, but the marker: how many are in one message depends on when the feed is
+    read.
+    """
+    keys = []
+    for push in pushes:
+        assert push.startswith(b">2\r\n$10\r\ninvalidate\r\n"), push
+        keys += push.split(b"\r\n")[5::2] if b"*" in push else [None]
+    return sorted((k for k in keys if k != MARK), key=lambda k: k or b"")
+
+
+def replies_to(side, sends):
+    """The messages that come until so many requests and a PING have been answered."""
+    side.main.send(encode("PING"))
+    pushes = []
+    while sends >= 0:
+        reply = side.main.reply()
+        if reply[:1] == b">":
+            pushes.append(reply)
+        else:
+            sends -= 1
+    return pushes
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_same_messages(sides, xkv, stock_redis, name):
+    got = []
+    for side, server in zip(sides, (xkv, stock_redis)):
+        with server.connect() as watcher:
+            watcher.call("HELLO", 3)
+            watcher.call("CLIENT", "TRACKING", "on", "BCAST", "PREFIX", MARK)
+            said = []
+            for words in commands(TOLD[name]):
+                other = words[0] == b"other:"
+                if other:
+                    side.other.call(*words[1:])
+                else:
+                    side.main.send(encode(*words))
+                settle(side, watcher)
+                said.append((words, keys_told(replies_to(side, not other))))
+            got.append(said)
+    assert got[0] == got[1]
+
+
+def test_redirect(sides, xkv, stock_redis):
+    """To a subscriber in RESP2; and what is said when that client has gone."""
+    got = []
+    for side, server in zip(sides, (xkv, stock_redis)):
+        sub = server.connect()
+        ident = int(sub.call("CLIENT", "ID")[1:])
+        sub.call("SUBSCRIBE", "__redis__:invalidate")
+        main = side.main
+        main.call("HELLO", 2)  # in RESP3, Redis sends the RESP2 subscriber a null of RESP3
+        main.call("CLIENT", "TRACKING", "on", "REDIRECT", ident)
+        assert main.call("CLIENT", "GETREDIR") == b":%d\r\n" % ident
+        assert b"redir=%d " % ident in main.call("CLIENT", "INFO")
+        said = []
+        main.call("GET", "a")
+        side.other.call("SET", "a", "1")
+        said.append(sub.reply())
+        side.other.call("FLUSHALL")
+        said.append(sub.reply())
+        sub.close()
+        main.call("HELLO", 3)
+        wait_for(lambda s=side, i=ident: b"id=%d " % i not in s.other.call("CLIENT", "LIST"),
+                 "the client to go")
+        main.call("GET", "a")
+        side.other.call("SET", "a", "1")
+        broken = main.reply()
+        assert broken == b">2\r\n$21\r\ntracking-redir-broken\r\n:%d\r\n" % ident
+        said.append(main.call("CLIENT", "TRACKINGINFO").replace(b":%d" % ident, b":ID"))
+        assert b"flags=tR " in main.call("CLIENT", "INFO")
+        got.append(said)
+    assert got[0] == got[1]
+
+
+def info(c, field):
+    return int(c.call("INFO").split(field.encode() + b":")[1].split(b"\r\n")[0])
+
+
+def test_table_is_limited(sides, xkv):
+    side = sides[0]
+    side.other.call("CONFIG", "SET", "tracking-table-max-keys", 3)
+    side.main.call("CLIENT", "TRACKING", "on")
+    for i in range(5):
+        side.main.send(b"*2\r\n$3\r\nGET\r\n$1\r\n%d\r\n" % i)
+    messages = [side.main.reply() for _ in range(7)]  # two of them because of the limit
+    assert [m for m in messages if m[:1] == b">"] == [
+        b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\n%d\r\n" % i for i in (0, 1)]
+    assert info(side.other, "tracking_total_keys") == 3
+    assert info(side.other, "tracking_total_items") == 3
+    assert info(side.other, "tracking_clients") == 1
+    side.main.call("CLIENT", "TRACKING", "off")
+    assert info(side.other, "tracking_total_keys") == info(side.other, "tracking_clients") == 0
+    side.other.call("CONFIG", "SET", "tracking-table-max-keys", 1000000)
+
+
+def test_own_write_before_the_read(sides, xkv):
+    """What was changed before the read is no change, however late the feed is read."""
+    side = sides[0]
+    side.main.call("CLIENT", "TRACKING", "on")
+    for i in range(200):
+        assert side.main.call("SET", "a", i) == b"+OK\r\n"
+        assert side.main.call("GET", "a") == b"$%d\r\n%d\r\n" % (len(str(i)), i)
+        side.other.call("SET", "a", "x")
+        assert side.main.reply() == b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n"
