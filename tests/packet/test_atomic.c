@@ -492,7 +492,7 @@ static void test_large(void **state)
 	is_gone("new");
 }
 
-/* Aborts the operation behind the GETs of two values that leave no room, over IPv4, for its result. */
+/* Over IPv4, the GETs of two values leave no room for the result of the last operation. */
 static void aborts_full(const struct operation *last, struct result why)
 {
 	struct payload req = ATOMIC({ XKV_OP_GET, KEY("b1") }, { XKV_OP_GET, KEY("b2") }, *last);
@@ -697,26 +697,13 @@ static void test_chains(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(test_every_operation),
-		CASE(test_versions),
-		CASE(test_value_lengths),
-		CASE(test_expired),
-		CASE(test_many),
-		CASE(test_reads),
-		CASE(test_conditions),
-		CASE(test_no_number),
-		CASE(test_bad_requests),
-		CASE(test_repeated_keys),
-		CASE(test_padding),
-		CASE(test_no_room),
-		CASE(test_large),
-		CASE(test_full),
-		CASE(test_read_only),
-		CASE(test_token),
-		CASE(test_locked),
-		CASE(test_absence_is_locked),
-		OWN(test_one_bucket),
-		OWN(test_chains),
+		CASE(test_every_operation), CASE(test_versions),  CASE(test_value_lengths),
+		CASE(test_expired),	    CASE(test_many),	  CASE(test_reads),
+		CASE(test_conditions),	    CASE(test_no_number), CASE(test_bad_requests),
+		CASE(test_repeated_keys),   CASE(test_padding),	  CASE(test_no_room),
+		CASE(test_large),	    CASE(test_full),	  CASE(test_read_only),
+		CASE(test_token),	    CASE(test_locked),	  CASE(test_absence_is_locked),
+		OWN(test_one_bucket),	    OWN(test_chains),
 	};
 
 	return bed_begin(argc, argv) ?: BOTH_WAYS("atomic", tests, exchange_begin);
