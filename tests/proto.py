@@ -153,8 +153,9 @@ def decode(data: bytes) -> Reply:
     at, results = HDR_LEN, []
     for _ in range(count):
         _need(at + RESULT_LEN <= length, f"{count} results do not fit {length} bytes")
-        opcode, st, rflags, zero, value_len, ttl, ver = _RESULT.unpack_from(data, at)
-        _need(rflags & ~CONST["HAS_VALUE"] == 0 and zero == 0, "result flags and zero byte")
+        opcode, st, rflags, index, value_len, ttl, ver = _RESULT.unpack_from(data, at)
+        _need(rflags & ~CONST["HAS_VALUE"] == 0, "result flags")
+        _need(index == 0 or status == CONST["ABORTED"], "index of an operation")
         at += RESULT_LEN
         value = None
         if rflags & CONST["HAS_VALUE"]:
