@@ -289,24 +289,6 @@ __noinline __u64 multiget_write(struct xdp_md *ctx, struct xkv_request *rq, __u3
 			   look->expire_ms, rq->opcode, look->seq);
 }
 
-/* Were all values in the store at the same time?  They were, if none has changed since. */
-__noinline int multiget_is_atomic(struct xkv_request *rq, __u32 found)
-{
-	struct xkv_lookup *look;
-	struct xkv_slot *slot;
-	__u32 i;
-
-	if (!rq)
-		return false;
-	EACH_KEY(i, 0, found) {
-		look = lookup_at(i);
-		slot = look ? slot_at(look->ref) : NULL;
-		if (!slot || READ_ONCE(slot->seq) != look->seq)
-			return false;
-	}
-	return true;
-}
-
 /* CONTINUE: falls back; the packet may have been resized and overwritten (rq->overwritten). */
 __noinline int fast_multiget(struct xdp_md *ctx, struct xkv_request *rq)
 {
@@ -324,7 +306,10 @@ __noinline int fast_multiget(struct xdp_md *ctx, struct xkv_request *rq)
 	found = multiget_find(rq, 0, expected);
 	if (found == expected && found < limit)
 		found = multiget_find(rq, found, limit);
-	/* the absence of a key has no version to compare */
+	/*
+	 * All keys were found before the first value is copied, and each has the same version after
+	 * its copy: at the moment between, all were in the store.  An absent key has no version.
+	 */
 	atomic = ((struct xkv_hdr *)rq->in)->flags & XKV_F_ATOMIC;
 	if (atomic && (found != rq->count || rq->done))
 		return CONTINUE;
@@ -337,8 +322,6 @@ __noinline int fast_multiget(struct xdp_md *ctx, struct xkv_request *rq)
 			return CONTINUE;
 		sum += one;
 	}
-	if (atomic && !multiget_is_atomic(rq, found))
-		return CONTINUE;
 	rq->scan_fits = found;
 	if (locate(ctx, rq, &p) != CONTINUE)
 		return XKV_C_drop_internal;

@@ -187,10 +187,11 @@ def test_linearizable_while_entries_are_evicted(xkvd_both, program, tmp_path):
 
 # ---- transactions ------------------------------------------------------------------------------
 
-# Groups of three keys.  More clients over RESP: over UDP each operation stands by itself.
-GROUPS = ("-transactions", "-keys", 3, "-operations", 60, "-clients", 4, "-resp-clients", 8,
-          "-neighbours", 1000)
-KINDS = ("single", "EXEC", "WATCH", "EVAL", "MGET", "MSET", "MSETNX", "DEL", "RENAME")
+# Groups of three keys.
+GROUPS = ("-transactions", "-keys", 3, "-operations", 60, "-clients", 6, "-resp-clients", 8,
+          "-neighbours", 1000, "-check-timeout", "60s")
+KINDS = ("single", "EXEC", "WATCH", "EVAL", "MGET", "MSET", "MSETNX", "DEL", "RENAME", "ATOMIC",
+         "CHECK")
 
 
 def judge_transactions(linear, seconds):
@@ -240,15 +241,15 @@ def test_fails_where_cas_does_not_compare(xkvd, program, tmp_path, monkeypatch):
     assert status == 1 and found["illegal"] > 0 and "no order of" in said and "CAS" in said, said
 
 
-# What the commit of a transaction (bpf/txn.bpf.h) has to check, taken out.  (Without its locks the
-# store itself breaks: those are for Spin.)
+# What the commit of a transaction has to check, taken out.  (Without its locks the store itself
+# breaks: those are for Spin.)
 TRANSACTION_MUTANTS = {
     "the version that was read is not compared": (
-        "return k->expected == XKV_TXN_ANY || k->expected == version;", "return true;"),
+        "txn", "return k->expected == XKV_TXN_ANY || k->expected == version;", "return true;"),
     "keys that were only read are not validated": (
-        "if (slot && READ_ONCE(slot->seq) == k->seq)", "if (slot)"),
+        "txn", "return slot && READ_ONCE(slot->seq) == k->seq ?", "return slot ?"),
     "the bucket of an absent key is not locked": (
-        "return !k->ref || k->action == XKV_TXN_PUT ||",
+        "txn", "return !k->ref || k->action == XKV_TXN_PUT ||",
         "return k->action == XKV_TXN_PUT ||"),
 }
 
@@ -257,8 +258,9 @@ TRANSACTION_MUTANTS = {
 @pytest.mark.parametrize("change", TRANSACTION_MUTANTS.values(), ids=TRANSACTION_MUTANTS)
 def test_fails_without_a_check_of_transactions(xkvd, program, tmp_path, monkeypatch, change):
     """All clients meet in one group, some of whose transactions write hundreds of other keys."""
+    name, *change = change
     monkeypatch.setattr(conftest, "BUILD",
-                        build_mutant(tmp_path / "mutant", {"bpf/txn.bpf.h": change}))
+                        build_mutant(tmp_path / "mutant", {f"bpf/{name}.bpf.h": change}))
     found, status, said = Linear(program, xkvd(*STORE), tmp_path, 60, *GROUPS, "-keys",
                                  1).result(150)
     assert status == 1 and found["illegal"] > 0 and "no order of" in said, said

@@ -44,6 +44,7 @@ EMPTYING = "DRAIN+RELOCATE+RECHAIN"
 INTERRUPTED_LISTS = programs(xkvd0="2", xdp0="2")
 TWO_TRANSACTIONS = programs(xkvd0="TXN,1", xkvd1="TXN,1")
 TRANSACTION_AND_GETS = programs(xkvd0="TXN,1", xkvd1="GET,2")
+TWO_DATAGRAMS = programs(xkvd0="ATOMIC,1", xkvd1="ATOMIC,1")
 ANY_ACTION = ["ACTIONS=CHECK+EDIT+PUT+REMOVE"]
 
 SOUND = [
@@ -70,6 +71,9 @@ SOUND = [
          programs(xkvd0="TXN,1", xkvd1="GET+SET+DELETE,2") + ANY_ACTION),
     Case("one key after the other", "txn", programs(xkvd0="TXN,1", xdp0="SET,1", xkvd1="GET,2")),
     Case("both keys at once", "txn", programs(xkvd0="READ,1", xdp0="SET+DELETE,1", xkvd1="TXN,1")),
+    Case("two datagrams", "txn", TWO_DATAGRAMS),
+    Case("transaction, datagram", "txn", programs(xkvd0="TXN,1", xdp0="ATOMIC,1")),
+    Case("multi-get", "txn", programs(xkvd0="MULTIGET,1", xdp0="SET+DELETE,1", xkvd1="ATOMIC,1")),
 
     Case("interrupted, longer", "entry",
          programs(xkvd0="GET+WRITE,1", xdp0="GET+WRITE,3"), long=True),
@@ -132,6 +136,8 @@ BROKEN = [
     without("ONE_BY_ONE", "not_current", TRANSACTION_AND_GETS, "txn"),
     without("RESERVED_READABLE", "missed not_current", TRANSACTION_AND_GETS, "txn"),
     without("WAIT_FOR_LOCKS", "stuck", programs(xkvd0="TXN,1", xdp0="SET,1"), "txn"),
+    without("NO_VALUE_RECHECK", "not_serializable",
+            programs(xkvd0="MULTIGET,1", xkvd1="ATOMIC,1"), "txn"),
 ]
 
 CASES = SOUND + BROKEN

@@ -105,7 +105,7 @@ static void random_value(struct operation *op, const uint8_t *bytes)
 static struct operation random_operation(void)
 {
 	static uint8_t bytes[4096], counted[] = "key00000";
-	struct operation op = { .opcode = (uint8_t)(1 + below(XKV_OP_SCAN)) };
+	struct operation op = { .opcode = (uint8_t)(1 + below(XKV_OP_CHECK)) };
 
 	if (!bytes[0])
 		for (size_t i = 0; i < sizeof(bytes); i++)
@@ -155,7 +155,11 @@ static size_t random_frame(uint8_t *frame)
 	struct payload req;
 
 	request_begin(&req, random_u64(), below(4) ? NULL : token);
-	if (ops == 1 && !below(4))
+	if (!below(4)) { /* a transaction, unless it has an operation that none may have */
+		req.byte[3] |= XKV_F_ATOMIC;
+		ops = 1 + below(8);
+	}
+	if ((ops == 1 || req.byte[3] & XKV_F_ATOMIC) && !below(4))
 		make_once(&req);
 	while (ops--) {
 		op = random_operation();
@@ -235,6 +239,8 @@ static struct payload random_reads(void)
 	struct payload req;
 
 	request_begin(&req, random_u64(), NULL);
+	if (!scan && !below(3))
+		req.byte[3] |= XKV_F_ATOMIC;
 	while (ops--) {
 		op = numbered(scan ? XKV_OP_SCAN : XKV_OP_GET, below(4) ? number : below(700));
 		number = (number + 1) % 700;
@@ -633,9 +639,11 @@ static int run(uint64_t frames, uint64_t seed)
 	bed_counters(&bed, counters);
 	printf("seed %" PRIu64 ": %" PRIu64 " answered, %" PRIu64 " passed, %" PRIu64
 	       " dropped, %" PRIu64 " requests of reads compared, %" PRIu64
-	       " chain buckets made, %" PRIu64 " times full%s\n",
+	       " chain buckets made, %" PRIu64 " times full, %" PRIu64 " transactions and %" PRIu64
+	       " aborted%s\n",
 	       seed, verdicts[XDP_TX], verdicts[XDP_PASS], verdicts[XDP_DROP], reads_compared,
-	       counters[XKV_C_chained], counters[XKV_C_pass_full], ret ? ": FAILED" : "");
+	       counters[XKV_C_chained], counters[XKV_C_pass_full], counters[XKV_C_atomic_done],
+	       counters[XKV_C_atomic_aborted], ret ? ": FAILED" : "");
 	if (bed_batched)
 		printf("in bulks: %" PRIu64 " answered, %" PRIu64 " lost\n", answered_queued,
 		       lost_queued);

@@ -492,7 +492,7 @@ static void test_large(void **state)
 	is_gone("new");
 }
 
-/* Aborts the operation behind the GETs of two values that leave no room, over IPv4, for its result. */
+/* Over IPv4, the GETs of two values leave no room for the result of the last operation. */
 static void aborts_full(const struct operation *last, struct result why)
 {
 	struct payload req = ATOMIC({ XKV_OP_GET, KEY("b1") }, { XKV_OP_GET, KEY("b2") }, *last);

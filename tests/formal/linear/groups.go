@@ -2,23 +2,14 @@
 
 package main
 
-import (
-	"fmt"
-	"math/rand"
-	"sync"
-
-	"github.com/anishathalye/porcupine"
-)
+import "fmt"
 
 // group is some keys under test and the history of all of them, from the first transaction to the
 // check.
 type group struct {
 	id   int64
 	keys [groupKeys]*key
-
-	begun, inFlight, lost int
-	retired               bool
-	history               []porcupine.Operation
+	log
 }
 
 // The keys of a group share an identity, because RENAME takes a value from one to the other; so
@@ -33,98 +24,18 @@ func newGroup(id int64, prefix string) *group {
 	return g
 }
 
-// groups is what the clients work on, as keys is for single ones.
-type groups struct {
-	mu       sync.Mutex
-	places   []*group
-	prefix   string
-	nextID   int64
-	limit    int         // transactions of one history
-	finished chan *group // to be checked
-}
-
-func newGroups(count, limit int, prefix string) *groups {
-	gs := &groups{places: make([]*group, count), prefix: prefix, limit: limit,
-		finished: make(chan *group, 256)}
-	for i := range gs.places {
-		gs.renew(i)
-	}
-	return gs
-}
-
-func (gs *groups) renew(place int) {
-	gs.nextID++
-	gs.places[place] = newGroup(gs.nextID, gs.prefix)
-}
-
-// take chooses a group and counts a transaction on it.
-func (gs *groups) take(rng *rand.Rand) *group {
-	gs.mu.Lock()
-	defer gs.mu.Unlock()
-	place := rng.Intn(len(gs.places))
-	g := gs.places[place]
-	g.begun++
-	g.inFlight++
-	if g.begun == gs.limit || g.lost >= lostMax {
-		g.retired = true
-		gs.renew(place)
-	}
-	return g
-}
-
-// done puts a transaction into its group's history, and the history to be checked if it was the
-// last.
-func (gs *groups) done(client int, g *group, t *txn) {
-	gs.mu.Lock()
-	if t.outcome != refused && !(t.outcome == unknown && t.reads()) {
-		g.history = append(g.history, porcupine.Operation{
-			ClientId: client, Input: t, Call: t.call, Output: t, Return: t.ret})
-		if t.outcome == unknown {
-			g.lost++
-		}
-	}
-	g.inFlight--
-	last := g.retired && g.inFlight == 0
-	gs.mu.Unlock()
-	for _, p := range t.parts {
-		if v := p.version; v != 0 && v != p.key.version.Load() {
-			p.key.older.Store(p.key.version.Swap(v))
-		}
-	}
-	if last {
-		gs.finished <- g
-	}
-}
-
-// close hands out what is left; no transaction may be under way.
-func (gs *groups) close() {
-	for _, g := range gs.places {
-		if len(g.history) > 0 {
-			gs.finished <- g
-		}
-	}
-	close(gs.finished)
-}
-
-// howMix is how often what is asked for over RESP, in parts of the sum.  Over UDP all are single.
-var howMix = [hows]int{asSingle: 20, asExec: 22, asWatch: 18, asScript: 14, asMGet: 8, asMSet: 6,
-	asMSetNX: 4, asDel: 4, asRename: 6}
+// How often what is asked for, in parts of the sum.
+var (
+	respHows = []int{asSingle: 20, asExec: 22, asWatch: 18, asScript: 14, asMGet: 8, asMSet: 6,
+		asMSetNX: 4, asDel: 4, asRename: 6}
+	udpHows = []int{asSingle: 60, asAtomic: 40}
+)
 
 func (g *generator) how() how {
-	if !g.resp {
-		return asSingle
+	if g.resp {
+		return how(draw(g.rng, respHows))
 	}
-	sum := 0
-	for _, n := range howMix {
-		sum += n
-	}
-	at := g.rng.Intn(sum)
-	for h, n := range howMix {
-		if at -= n; at < 0 {
-			return how(h)
-		}
-	}
-	panic("unreachable")
+	return how(draw(g.rng, udpHows))
 }
 
 func (g *generator) part(gr *group, at int, q request) *part {
@@ -147,6 +58,8 @@ func (g *generator) txn(gr *group) *txn {
 			t.parts = append(t.parts, g.part(gr, at, request{kind: opGet}))
 		}
 		g.some(t, gr, 1+g.rng.Intn(2))
+	case asAtomic:
+		g.atomic(t, gr, several)
 	case asRename:
 		several = order[:2]
 		fallthrough
@@ -179,4 +92,60 @@ func (g *generator) plain(h how, k *key) request {
 		return request{kind: opDelete}
 	}
 	return request{kind: opGet}
+}
+
+// skew makes up one of three datagrams: the first two, at once, must not both be done.
+func (g *generator) skew(t *txn, gr *group) {
+	set := func(at int) *part {
+		k := gr.keys[at]
+		return g.part(gr, at,
+			request{kind: opSet, value: makeChunk(k.id, k.chunks.Add(1), 40)})
+	}
+	switch g.rng.Intn(3) {
+	case 0: // creates a key, and reads another one
+		t.parts = []*part{g.part(gr, 0, request{kind: opGet}), set(1)}
+		t.fillers = g.rng.Intn(30)
+	case 1: // changes that, while the first one is missing
+		t.parts = []*part{set(0), g.part(gr, 1, request{kind: opCheck})}
+	default:
+		t.parts = []*part{g.part(gr, 1, request{kind: opDelete})}
+	}
+}
+
+// atomic makes up a datagram: one operation on each key, as each may be changed once only.
+func (g *generator) atomic(t *txn, gr *group, several []int) {
+	readsAll, room := g.chance(30), payload-hdrLen-sessionLen
+
+	if g.chance(g.skewed) {
+		g.skew(t, gr)
+		return
+	}
+	t.once = g.chance(40)
+	for _, at := range several {
+		q := request{kind: opGet}
+		if !readsAll && !g.chance(20) {
+			q = g.conditional(gr.keys[at])
+		}
+		p := g.part(gr, at, q)
+		if p.size() > room {
+			p = g.part(gr, at, request{kind: opCheck})
+		}
+		room -= p.size()
+		t.parts = append(t.parts, p)
+	}
+	if g.chance(50) {
+		t.fillers = 1 + g.rng.Intn(24)
+	}
+}
+
+// conditional is an operation as by itself, or a CHECK.
+func (g *generator) conditional(k *key) request {
+	if !g.chance(20) {
+		return g.request(k)
+	}
+	q := request{kind: opCheck}
+	if g.chance(50) {
+		q.expect = k.version.Load()
+	}
+	return q
 }

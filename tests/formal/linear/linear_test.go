@@ -255,7 +255,7 @@ func TestValues(t *testing.T) {
 func judge(t *testing.T, rows []row) (*checker, string) {
 	var said bytes.Buffer
 	c := &checker{timeout: time.Minute, reports: t.TempDir(), out: &said, frontends: make(map[string]int)}
-	c.check(&key{id: testKey, name: "key", history: history(rows)})
+	c.check(&key{id: testKey, name: "key", log: log{history: history(rows)}})
 	return c, said.String()
 }
 

@@ -25,6 +25,7 @@ type options struct {
 	port, clients, respClients int
 	keys, operations           int
 	neighbours                 int
+	skewed                     int
 	seconds, patience          float64
 	leastUDP, leastRESP        int64
 	seed                       int64
@@ -50,6 +51,7 @@ func parseOptions() options {
 	flag.DurationVar(&o.checkTimeout, "check-timeout", 20*time.Second, "of the judgement of one key")
 	flag.BoolVar(&o.evictions, "evictions", false, "the server may drop keys at any time")
 	flag.BoolVar(&o.transactions, "transactions", false, "transactions, on so many -keys groups")
+	flag.IntVar(&o.skewed, "skewed", 10, "percent of ATOMIC: aim at write skew")
 	flag.StringVar(&o.reports, "reports", ".", "directory for pictures of what is wrong")
 	flag.Parse()
 	if flag.NArg() > 0 || o.keys < 1 || o.clients+o.respClients < 1 || o.operations < 1 {
@@ -91,8 +93,8 @@ func stamp(batch []*op) {
 // run is one run of the test.
 type run struct {
 	options
-	keys    *keys
-	groups  *groups
+	keys    *book[*key]
+	groups  *book[*group]
 	over    atomic.Bool
 	churned atomic.Int64
 	refused atomic.Int64
@@ -148,7 +150,8 @@ func (r *run) batch(number int, d frontend, g *generator, note func(outcome)) er
 	err := d.do(batch)
 	for _, o := range batch {
 		note(o.outcome)
-		r.keys.done(number, o)
+		r.keys.done(o.key, o.entry(number), o.outcome, o.kind == opGet)
+		o.key.tell(o.version)
 	}
 	return err
 }
@@ -159,7 +162,10 @@ func (r *run) transaction(number int, d frontend, g *generator, note func(outcom
 	t := g.txn(group)
 	err := d.run(t)
 	note(t.outcome)
-	r.groups.done(number, group, t)
+	for _, p := range t.parts {
+		p.key.tell(p.version)
+	}
+	r.groups.done(group, t.entry(number), t.outcome, t.reads())
 	return err
 }
 
@@ -178,7 +184,7 @@ func (r *run) known() (udp, resp [kinds]bool, err error) {
 		return udp, resp, err
 	}
 	c := r.dialRESP()
-	for k := kind(0); k < kinds; k++ {
+	for k := kind(0); k < opCheck; k++ {
 		if k != opPersist { // over UDP an EXPIRE
 			if udp[k], err = u.knows(k); err != nil {
 				return udp, resp, err
@@ -214,7 +220,8 @@ func (r *run) begin() error {
 		if err != nil {
 			return err
 		}
-		r.spawn(func() { r.client(i, d, &generator{rng: chance(i), knows: udp}) })
+		g := &generator{rng: chance(i), skewed: r.skewed, knows: udp}
+		r.spawn(func() { r.client(i, d, g) })
 	}
 	return r.beginChurn(chance)
 }
@@ -286,9 +293,13 @@ func main() {
 
 func (r *run) main() int {
 	if r.transactions {
-		r.groups = newGroups(r.options.keys, r.operations, fmt.Sprintf("t:%x", r.seed))
+		r.groups = newBook(r.options.keys, r.operations, func(id int64, _ int) *group {
+			return newGroup(id, fmt.Sprintf("t:%x", r.seed))
+		})
 	} else {
-		r.keys = newKeys(r.options.keys, r.operations, fmt.Sprintf("l:%x", r.seed))
+		r.keys = newBook(r.options.keys, r.operations, func(id int64, place int) *key {
+			return newKey(id, place, fmt.Sprintf("l:%x", r.seed))
+		})
 	}
 	c := &checker{evictions: r.evictions, timeout: r.checkTimeout, reports: r.reports, out: os.Stderr,
 		frontends: make(map[string]int)}

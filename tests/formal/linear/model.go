@@ -42,10 +42,12 @@ const (
 	opAppend
 	opExpire
 	opPersist
+	opCheck // only in ATOMIC datagrams
 	kinds
 )
 
-var kindNames = [kinds]string{"GET", "SET", "DELETE", "INCR", "APPEND", "EXPIRE", "PERSIST"}
+var kindNames = [kinds]string{"GET", "SET", "DELETE", "INCR", "APPEND", "EXPIRE", "PERSIST",
+	"CHECK"}
 
 const (
 	never = math.MaxInt64
@@ -63,7 +65,7 @@ type request struct {
 	value                string // SET, APPEND
 	amount               int64  // INCR
 	ttl                  int64  // SET, EXPIRE: ns, 0 = for ever
-	expect               uint64 // CAS: the version
+	expect               uint64 // CAS, CHECK: the version; CHECK: 0 = there is no entry
 	call                 int64
 }
 
@@ -135,7 +137,7 @@ func step(s state, q *request, r *reply, evictions bool) []interface{} {
 	return next
 }
 
-// datagramValue is the longest value that the driver's engine makes by APPEND.
+// largestValue is the longest that the store holds.
 const largestValue = 1 << 20
 
 // apply does the operation to exactly this state, if it could have had that outcome there.
@@ -159,6 +161,9 @@ func apply(s state, q *request, r *reply) (state, bool) {
 
 // verdict says whether the conditions of the operation hold.
 func verdict(s state, q *request) outcome {
+	if q.kind == opCheck {
+		return either(s.exists == (q.expect != 0) && s.version == q.expect, done, notStored)
+	}
 	if q.cas {
 		if !s.exists {
 			return miss
@@ -183,6 +188,8 @@ func result(s state, q *request, r *reply) (state, outcome) {
 		if !s.exists {
 			return s, miss
 		}
+		return s, done
+	case opCheck:
 		return s, done
 	case opSet:
 		return written(s, q, r, q.value, q.keepTTL), done
@@ -327,7 +334,7 @@ func describe(key int64, q *request, r *reply) string {
 			words = append(words, flag.name)
 		}
 	}
-	if q.cas {
+	if q.cas || q.kind == opCheck {
 		words = append(words, fmt.Sprintf("CAS v%d", q.expect))
 	}
 	if q.ttl > 0 || q.kind == opExpire {

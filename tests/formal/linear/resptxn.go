@@ -73,11 +73,14 @@ func names(t *txn) []string {
 	return all
 }
 
+// filler is a key that nobody judges.
+func filler(number int) string { return "lf:" + strconv.Itoa(number) }
+
 // fill is a command that makes a transaction take longer.
 func fill(keys int) []string {
 	words := []string{"MSET"}
 	for i := 0; i < keys; i++ {
-		words = append(words, "linear:filler:"+strconv.Itoa(i), "f")
+		words = append(words, filler(i), "f")
 	}
 	return words
 }
@@ -223,18 +226,4 @@ func (t *txn) takeCommand(a answer) error {
 		}
 	}
 	return nil
-}
-
-// run does a single operation over UDP.
-func (d *udpDoor) run(t *txn) error {
-	t.stamp()
-	o := &t.parts[0].op
-	err := d.do([]*op{o})
-	t.call = o.call // a datagram that has to be longer is asked again
-	if o.outcome != unknown {
-		is := o.reply
-		t.finish(either(is.outcome == refused, refused, done))
-		t.ret, o.reply = is.ret, is
-	}
-	return err
 }

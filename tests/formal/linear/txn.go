@@ -14,7 +14,7 @@ import (
 // with one call, one return and one outcome: done, not done because a condition does not hold, or
 // unknown.  The operations are those of a single key (model.go), which say what comes of each;
 // they take effect one after the other with nothing between them.  A new kind of transaction needs
-// a `how`, a chance in howMix (groups.go), and a front end that asks for it.
+// a `how`, a chance in respHows or udpHows (groups.go), and a front end that asks for it.
 //
 // Expiry and eviction.  A transaction sees one moment: a key is there for all of it or for none,
 // unless the transaction itself changes that.
@@ -32,11 +32,12 @@ const (
 	asMSetNX
 	asDel // DEL of several keys tells how many there were
 	asRename
+	asAtomic // an ATOMIC datagram
 	hows
 )
 
 var howNames = [hows]string{"single", "EXEC", "WATCH", "EVAL", "MGET", "MSET", "MSETNX", "DEL",
-	"RENAME"}
+	"RENAME", "ATOMIC"}
 
 const groupKeys = 3
 
@@ -49,7 +50,8 @@ type part struct {
 type txn struct {
 	how     how
 	parts   []*part
-	fillers int // keys that nobody judges, written by the transaction: it takes longer
+	fillers int // keys that nobody judges, used by the transaction: it takes longer
+	once    bool
 	outcome outcome
 	failed  int // notStored: the part whose condition does not hold; -1: not told
 	existed int // keys that there were; -1: not told
@@ -87,11 +89,17 @@ func (t *txn) frontend() string { return t.parts[0].frontend }
 
 func (t *txn) reads() bool {
 	for _, p := range t.parts {
-		if p.kind != opGet {
+		if p.kind != opGet && p.kind != opCheck {
 			return false
 		}
 	}
 	return t.how != asRename
+}
+
+// entry is what a history has of it.
+func (t *txn) entry(client int) porcupine.Operation {
+	return porcupine.Operation{
+		ClientId: client, Input: t, Call: t.call, Output: t, Return: t.ret}
 }
 
 type groupState [groupKeys]state
@@ -151,6 +159,9 @@ func (t *txn) seen(s groupState, evictions bool) []groupState {
 func (t *txn) apply(s groupState) (groupState, bool) {
 	existed := 0
 
+	if t.how == asAtomic {
+		return t.atomic(s)
+	}
 	if t.outcome == notStored {
 		return s, t.fails(s)
 	}
@@ -185,6 +196,50 @@ func (t *txn) fails(s groupState) bool {
 		s[p.at], _ = result(s[p.at], &p.request, &p.reply)
 	}
 	return false
+}
+
+// atomic does all of a datagram.  Of one that was aborted only the operation that was told counts:
+// that was not done alone, either.
+func (t *txn) atomic(s groupState) (groupState, bool) {
+	parts := t.parts
+	if t.outcome == notStored {
+		parts = parts[t.failed : t.failed+1]
+	}
+	for _, p := range parts {
+		before := s[p.at]
+		if p.outcome == tooLarge {
+			return s, tooMuch(before, p)
+		}
+		if p.outcome == unknown && !isDone(before, p) {
+			return s, false
+		}
+		n, ok := apply(before, &p.request, &p.reply)
+		if !ok {
+			return s, false
+		}
+		s[p.at] = n
+	}
+	return s, true
+}
+
+// isDone tells whether an operation would be done in this state.
+func isDone(s state, p *part) bool {
+	_, is := result(s, &p.request, &p.reply)
+	return is == done || is == miss && !p.cas
+}
+
+// tooMuch tells whether this is what fits no reply behind the other results, or, of an APPEND, no
+// slot.
+func tooMuch(s state, p *part) bool {
+	length := 0
+	switch {
+	case p.kind == opAppend || p.kind == opIncr:
+		length = numberLen
+	case s.exists && (p.kind == opGet || p.old):
+		length = len(s.value)
+	}
+	joined := p.kind == opAppend && p.valueLen == len(s.value)+len(p.value)
+	return verdict(s, &p.request) == done && (joined || p.valueLen == length)
 }
 
 // rename moves an entry, with its expiry.

@@ -52,6 +52,25 @@ func delBoth(call, ret int64, existed int) txnRow {
 		func(t *txn) { t.how, t.existed = asDel, existed })
 }
 
+func datagramOf(call, ret int64, parts ...*part) txnRow {
+	return with(together(call, ret, parts...), func(t *txn) { t.how = asAtomic })
+}
+
+// aborted is an ATOMIC datagram that was not done because of the last part.
+func aborted(call, ret int64, parts ...*part) txnRow {
+	return with(datagramOf(call, ret, parts...),
+		func(t *txn) { t.outcome, t.failed = notStored, len(t.parts)-1 })
+}
+
+func check(expect uint64, is outcome, version uint64) (request, reply) {
+	return request{kind: opCheck, expect: expect},
+		reply{outcome: is, tellsMeta: true, version: version}
+}
+
+func noNumber() (request, reply) {
+	return request{kind: opIncr, amount: 1}, reply{outcome: notNumber}
+}
+
 func groupHistory(rows []txnRow) []porcupine.Operation {
 	var h []porcupine.Operation
 	for i, w := range rows {
@@ -132,6 +151,34 @@ var groupHistories = []struct {
 	{"DEL of two, one of which was there", false, false, []txnRow{
 		setBoth(1, 2, 1), delBoth(3, 4, 1)}},
 
+	{"ATOMIC", true, false, []txnRow{
+		datagramOf(1, 2, on(keyA)(setVersion(chunk(1), 10)), on(keyB)(check(0, done, 0))),
+		datagramOf(3, 4, on(keyA)(check(10, done, 10)), on(keyB)(set(chunk(2)))),
+		together(5, 6, on(keyA)(get(chunk(1))), on(keyB)(get(chunk(2))))}},
+	{"ATOMIC in spite of a condition", false, false, []txnRow{
+		datagramOf(1, 2, on(keyA)(setVersion(chunk(1), 10))),
+		datagramOf(3, 4, on(keyA)(check(0, done, 0)), on(keyB)(set(chunk(2))))}},
+	{"ATOMIC, aborted", true, false, []txnRow{
+		datagramOf(1, 2, on(keyA)(setVersion(chunk(1), 10))),
+		aborted(3, 4, on(keyB)(set(chunk(2))), on(keyA)(check(8, notStored, 10))),
+		aborted(5, 6, on(keyB)(set(chunk(2))), on(keyA)(noNumber())),
+		together(7, 8, on(keyB)(getMiss()))}},
+	{"ATOMIC, aborted and done by half", false, false, []txnRow{
+		datagramOf(1, 2, on(keyA)(setVersion(chunk(1), 10))),
+		aborted(3, 4, on(keyB)(set(chunk(2))), on(keyA)(check(8, notStored, 10))),
+		together(7, 8, on(keyB)(get(chunk(2))))}},
+	{"ATOMIC, aborted without a reason", false, false, []txnRow{
+		datagramOf(1, 2, on(keyA)(setVersion(chunk(1), 10))),
+		aborted(3, 4, on(keyB)(set(chunk(2))), on(keyA)(check(10, notStored, 10)))}},
+	{"ATOMIC, repeated: the results are lost", true, false, []txnRow{
+		datagramOf(1, 2, on(keyA)(setNX(chunk(1), unknown)),
+			on(keyB)(setNX(chunk(2), unknown))),
+		together(3, 4, on(keyA)(get(chunk(1))), on(keyB)(get(chunk(2))))}},
+	{"ATOMIC, repeated, in spite of a condition", false, false, []txnRow{
+		datagramOf(1, 2, on(keyA)(setNX(chunk(1), unknown))),
+		datagramOf(3, 4, on(keyA)(setNX(chunk(1), unknown)),
+			on(keyB)(setNX(chunk(2), unknown)))}},
+
 	{"there at first, expired in the end", false, false, []txnRow{
 		together(1, 2, on(keyA)(setPX(chunk(1), 100))),
 		together(100, 103, on(keyA)(get(chunk(1))), on(keyA)(getMiss()))}},
@@ -159,7 +206,7 @@ func TestGroupReport(t *testing.T) {
 		frontends: make(map[string]int)}
 	rows := []txnRow{setBoth(1, 2, 1),
 		together(3, 4, on(keyA)(get(chunk(1))), on(keyB)(getMiss()))}
-	c.checkGroup(&group{id: testKey, history: groupHistory(rows)})
+	c.checkGroup(&group{id: testKey, log: log{history: groupHistory(rows)}})
 	if c.illegal != 1 || !strings.Contains(said.String(), "no order of 2 transactions") {
 		t.Errorf("%+v %s", c, said.String())
 	}

@@ -11,14 +11,18 @@ import (
 	"time"
 )
 
-// The UDP front end (docs/protocol.md).  Nothing is sent a second time: a request without a reply has an
-// unknown outcome.  Only what the server says it has not done (PAD) is asked again.
+// The UDP front end (docs/protocol.md).  Nothing is sent a second time, except with ONCE: a request
+// without a reply has an unknown outcome.  Only what the server says it has not done (PAD) is asked
+// again.
 
 const (
 	hdrLen    = 16
 	opLen     = 24
 	payload   = 1472
 	replyFlag = 0x01
+
+	flagOnce, flagAtomic = 0x04, 0x08
+	sessionLen           = 8 // behind the header, with ONCE
 
 	flagNX, flagXX, flagKeepTTL, flagCAS, flagReturn = 1, 2, 4, 8, 16
 	hasValue                                         = 1
@@ -37,14 +41,21 @@ const (
 	statusBadOpcode
 	statusNotNumber = 12
 	statusOverflow  = 13
+	statusRepeated  = 14
+	statusNoSession = 15
+	statusAborted   = 17
+
+	numberLen = 8 // of what INCR and APPEND return
 )
 
-var opcodes = [kinds]byte{opGet: 2, opSet: 3, opDelete: 4, opExpire: 5, opIncr: 6, opAppend: 7}
+var opcodes = [kinds]byte{opGet: 2, opSet: 3, opDelete: 4, opExpire: 5, opIncr: 6, opAppend: 7,
+	opCheck: 12}
 
 type udpDoor struct {
 	conn    net.Conn
 	timeout time.Duration
 	id      uint64
+	session uint64
 	padTo   int // what the server has asked for so far
 	buffer  [65536]byte
 }
@@ -54,7 +65,7 @@ func dialUDP(address string, timeout time.Duration, id uint64) (*udpDoor, error)
 	if err != nil {
 		return nil, err
 	}
-	return &udpDoor{conn: conn, timeout: timeout, id: id}, nil
+	return &udpDoor{conn: conn, timeout: timeout, id: id, session: id*0x9e3779b97f4a7c15 | 1}, nil
 }
 
 func (d *udpDoor) ready() bool { return true }
@@ -92,38 +103,76 @@ func appendOp(to []byte, key string, q *request) []byte {
 	return appendPadded(appendPadded(append(to, op[:]...), key), value)
 }
 
-func (d *udpDoor) do(batch []*op) error {
-	for { // again, as long as others make a value longer meanwhile
-		datagram := make([]byte, hdrLen, payload)
-		for _, o := range batch {
-			datagram = appendOp(datagram, o.key.name, &o.request)
-		}
-		d.id++
-		copy(datagram, []byte{'X', 'K', 1, 0, byte(len(batch)), 0})
-		binary.BigEndian.PutUint16(datagram[6:], uint16(len(datagram)))
-		binary.BigEndian.PutUint64(datagram[8:], d.id)
-		for len(datagram) < d.padTo {
-			datagram = append(datagram, 0)
-		}
-		stamp(batch)
-		answer, err := d.exchange(datagram)
-		if err != nil || answer == nil {
+// datagram is a request; do() and run() make them.
+type datagram struct {
+	flags byte
+	ops   []*op
+}
+
+// encode gives it the next id, as the session needs them: each later than the last.
+func (d *udpDoor) encode(g datagram) []byte {
+	out := make([]byte, hdrLen, payload)
+	d.id += 8
+	copy(out, []byte{'X', 'K', 1, g.flags, byte(len(g.ops)), 0})
+	binary.BigEndian.PutUint64(out[8:], d.id)
+	if g.flags&flagOnce != 0 {
+		out = binary.BigEndian.AppendUint64(out, d.session)
+	}
+	for _, o := range g.ops {
+		out = appendOp(out, o.key.name, &o.request)
+	}
+	binary.BigEndian.PutUint16(out[6:], uint16(len(out)))
+	for len(out) < d.padTo {
+		out = append(out, 0)
+	}
+	return out
+}
+
+// ask sends a request until it is long enough: others may make a value longer meanwhile.  `begin` is
+// called before each, `take` with the reply; it returns the size that the request should have had.
+func (d *udpDoor) ask(g datagram, begin func(), take func(reply []byte) (int, error)) error {
+	for {
+		request := d.encode(g)
+		begin()
+		reply, err := d.exchange(request)
+		if err != nil || reply == nil {
 			return err
 		}
-		need, err := d.decode(answer, batch, now())
+		need, err := take(reply)
 		if err != nil || need == 0 {
 			return err
 		}
-		if need > payload || need <= len(datagram) {
-			return fmt.Errorf("a datagram of %d bytes was sent and one of %d is asked for", len(datagram), need)
+		if need > payload || need <= len(request) {
+			return fmt.Errorf("a datagram of %d bytes was sent and one of %d is asked for",
+				len(request), need)
 		}
 		d.padTo = need
 	}
 }
 
-// exchange sends a datagram and returns the answer, nil if none comes in time.
+func (d *udpDoor) do(batch []*op) error {
+	return d.ask(datagram{ops: batch}, func() { stamp(batch) },
+		func(reply []byte) (int, error) { return d.decode(reply, batch, now()) })
+}
+
+// exchange sends a datagram, with ONCE some copies of it, and returns the first reply; nil if none
+// comes in time.
 func (d *udpDoor) exchange(datagram []byte) ([]byte, error) {
-	end := time.Now().Add(d.timeout)
+	if datagram[3]&flagOnce != 0 {
+		for _, wait := range []time.Duration{copyAfter, copyAfter, d.timeout / 4} {
+			if reply, err := d.send(datagram, wait); reply != nil || err != nil {
+				return reply, err
+			}
+		}
+	}
+	return d.send(datagram, d.timeout)
+}
+
+// copyAfter is shorter than many requests take, so that copies meet what they are copies of.
+const copyAfter = 100 * time.Microsecond
+
+func (d *udpDoor) send(datagram []byte, wait time.Duration) ([]byte, error) {
+	end := time.Now().Add(wait)
 	if err := d.conn.SetReadDeadline(end); err != nil {
 		return nil, err
 	}
@@ -240,17 +289,13 @@ func (o *op) tells() bool {
 // knows asks whether the server has an opcode at all.
 func (d *udpDoor) knows(k kind) (bool, error) {
 	o := &op{key: &key{name: "linear:probe"}, request: request{kind: k, amount: 1, value: "x"}}
-	datagram := appendOp([]byte{'X', 'K', 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, o.key.name, &o.request)
 	for i := 0; i < 10; i++ {
-		d.id++
-		binary.BigEndian.PutUint16(datagram[6:], uint16(len(datagram)))
-		binary.BigEndian.PutUint64(datagram[8:], d.id)
-		answer, err := d.exchange(datagram)
+		reply, err := d.exchange(d.encode(datagram{ops: []*op{o}}))
 		if err != nil {
 			return false, err
 		}
-		if len(answer) >= hdrLen+opLen {
-			return answer[hdrLen+1] != statusBadOpcode, nil
+		if len(reply) >= hdrLen+opLen {
+			return reply[hdrLen+1] != statusBadOpcode, nil
 		}
 	}
 	return false, errors.New("no answer over UDP")

@@ -18,34 +18,41 @@ var frontendName = map[bool]string{false: "udp", true: "resp"}
 
 // generator makes up the operations of one client.
 type generator struct {
-	rng   *rand.Rand
-	resp  bool
-	knows [kinds]bool
+	rng    *rand.Rand
+	resp   bool
+	skewed int // percent of ATOMIC datagrams
+	knows  [kinds]bool
 }
 
 func (g *generator) chance(percent int) bool { return g.rng.Intn(100) < percent }
 
-func (g *generator) kind(m mix) kind {
-	for {
-		sum := 0
-		for _, n := range m {
-			sum += n
-		}
-		at := g.rng.Intn(sum)
-		for k, n := range m {
-			if at -= n; at < 0 {
-				if g.knows[k] {
-					return kind(k)
-				}
-				m[k] = 0 // what the server does not have
-				break
-			}
+// draw chooses a place by the weights there.
+func draw(rng *rand.Rand, weights []int) int {
+	sum := 0
+	for _, n := range weights {
+		sum += n
+	}
+	left := rng.Intn(sum)
+	for at, n := range weights {
+		if left -= n; left < 0 {
+			return at
 		}
 	}
+	panic("unreachable")
+}
+
+// kind chooses one that the server has.
+func (g *generator) kind(m mix) kind {
+	for k := range m {
+		if !g.knows[k] {
+			m[k] = 0
+		}
+	}
+	return kind(draw(g.rng, m[:]))
 }
 
 // batch makes up what the client asks for at once: mostly one operation, sometimes some more.
-func (g *generator) batch(ks *keys) []*op {
+func (g *generator) batch(ks *book[*key]) []*op {
 	var batch []*op
 
 	room := payload - hdrLen
@@ -53,10 +60,10 @@ func (g *generator) batch(ks *keys) []*op {
 		k := ks.take(g.rng)
 		o := &op{key: k, request: g.request(k)}
 		o.frontend = frontendName[g.resp]
-		if size := opLen + pad8(len(k.name)) + pad8(len(o.value)); size > room && !g.resp {
+		if o.size() > room && !g.resp {
 			o.request = request{kind: opGet, frontend: o.frontend}
 		}
-		room -= opLen + pad8(len(k.name)) + pad8(len(o.value))
+		room -= o.size()
 		batch = append(batch, o)
 	}
 	return batch

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Transactions of two keys (bpf/txn.bpf.h) beside operations on one key and other transactions, for
- * Spin: two keys, each with its place in the index, in two buckets or (SAME_BUCKET) in one; six
- * slots; two CPUs, each with a program of xkvd that XDP interrupts.  tests/formal/test_spin.py runs
- * it; docs/model.md says what is left out and what comes of each switch.
+ * Transactions of two keys (bpf/txn.bpf.h, bpf/atomic.bpf.h, bpf/multiget.bpf.h) beside operations
+ * on one key and other transactions, for Spin: two keys, each with its place in the index, in two
+ * buckets or (SAME_BUCKET) in one; six slots; two CPUs, each with a program of xkvd that XDP
+ * interrupts.  tests/formal/test_spin.py runs it; docs/model.md says what is left out and what
+ * comes of each switch.
  *
  * Steps are as in entry.pml, which has the chains of a bucket and torn values.  Here a transaction
  * reads values when it finds the keys: xkvd reads them before, and `find` compares their versions.
+ * An ATOMIC datagram reads them when it evaluates its operations: of keys that it changes, under
+ * their locks.
  *
  * What is checked:
  *  - a transaction that succeeds has read what its keys had at one moment, the end of `reserve`,
  *    and from this moment on all that it has written is what the keys have;
+ *  - a multi-get returns what its keys had when the last of them was found;
  *  - a GET returns a value that its key had at some moment of the call, or "missing" if it was;
  *  - who locks a slot finds the key's current value in it; who inserts a key inserts one that is
  *    missing;
@@ -27,10 +31,12 @@
 #define DELETE 4
 #define TXN 8   /* any of ACTIONS to either key */
 #define READ 16 /* a transaction that reads both keys */
+#define ATOMIC 32 /* a datagram, any of ACTIONS to either key */
+#define MULTIGET 64 /* a datagram of GETs of both keys, which has to find both */
 
 /* What a transaction does to a key, once it has read it. */
 #define CHECK 1 /* nothing */
-#define EDIT 2  /* changes it in place (the expiry); nothing if there is none */
+#define EDIT 2  /* changes it in place (the expiry); nothing if there is none, but ATOMIC: PUT */
 #define PUT 4   /* another slot */
 #define REMOVE 8
 
@@ -202,17 +208,19 @@ inline begin()
 	right = false; placed = 0; depends[_pid] = 0
 }
 
+#define IS_TXN (op == TXN || op == ATOMIC)
+
 inline choose(key_)
 {
 	if
-	:: op == READ -> act[key_] = CHECK
-	:: op == TXN && (ACTIONS & CHECK) -> act[key_] = CHECK
-	:: op == TXN && (ACTIONS & EDIT) -> act[key_] = EDIT
-	:: op == TXN && (ACTIONS & PUT) ->
+	:: op == READ || op == MULTIGET -> act[key_] = CHECK
+	:: IS_TXN && (ACTIONS & CHECK) -> act[key_] = CHECK
+	:: IS_TXN && (ACTIONS & EDIT) -> act[key_] = EDIT
+	:: IS_TXN && (ACTIONS & PUT) ->
 		act[key_] = PUT;
 		take(fresh[key_]);
 		fill(fresh[key_], key_)
-	:: op == TXN && (ACTIONS & REMOVE) -> act[key_] = REMOVE
+	:: IS_TXN && (ACTIONS & REMOVE) -> act[key_] = REMOVE
 	:: op < TXN -> act[key_] = 0
 	fi
 }
@@ -234,6 +242,44 @@ inline lock_slot_of(key_)
 #endif
 	:: else
 	fi
+}
+
+/* ATOMIC: a key that is only read is read in two steps, between which it may change. */
+inline load_value(key_)
+{
+	if
+	:: ref[key_] -> value = slot[ref[key_]].value
+	:: else
+	fi
+}
+
+inline evaluate(key_)
+{
+	if
+	:: ref[key_] && act[key_] == CHECK && slot[ref[key_]].seq != sq[key_] -> goto roll_back
+	:: !ref[key_] && act[key_] == EDIT ->
+		take(fresh[key_]);
+		if
+		:: fresh[key_] -> act[key_] = PUT; fill(fresh[key_], key_)
+		:: else -> goto roll_back
+		fi
+	:: else
+	fi;
+	was[key_] = value;
+	value = 0
+}
+
+/* Of a multi-get: was the value what the key had when all had been found? */
+inline compare(key_)
+{
+#ifndef NO_VALUE_RECHECK
+	if
+	:: slot[ref[key_]].seq != sq[key_] -> goto retry
+	:: else
+	fi;
+#endif
+	right = right && value == was[key_];
+	value = 0
 }
 
 #define HAS_BUCKET(key_) (buckets & BIT(BUCKET(key_)))
@@ -364,6 +410,8 @@ end_begin:
 		:: kinds & DELETE -> op = DELETE
 		:: kinds & TXN -> op = TXN
 		:: kinds & READ -> op = READ
+		:: kinds & ATOMIC -> op = ATOMIC
+		:: kinds & MULTIGET -> op = MULTIGET
 		fi;
 		number = 3 * (_pid - 1) + count + 1;
 		count--;
@@ -400,7 +448,11 @@ look:
 	atomic {
 		if
 		:: slot[e].key != k -> goto retry
+		:: else
+		fi;
+		if
 		:: op == SET || op == DELETE -> goto lock_slot
+		:: op >= ATOMIC -> ref[k] = e; sq[k] = seq; goto found
 		:: else
 		fi
 	}
@@ -425,6 +477,7 @@ found:
 		k++;
 		if
 		:: k == 2 -> goto look
+		:: k > 2 && op == MULTIGET -> goto multiget
 		:: else
 		fi
 	}
@@ -436,7 +489,14 @@ found:
 #ifdef ONE_BY_ONE /* the first key is changed before the second one is locked */
 	atomic { apply_entry(1); apply_version(1) }
 #endif
-	atomic { lock_slot_of(2) }
+	atomic {
+		lock_slot_of(2);
+		if
+		:: op == ATOMIC -> goto evaluate_both
+		:: else
+		fi
+	}
+evaluated:
 	atomic { lock_bucket_of(1) }
 	atomic { reserve(1) }
 	atomic { lock_bucket_of(2) }
@@ -468,6 +528,13 @@ found:
 		goto finish
 	}
 
+evaluate_both: /* an ATOMIC datagram: bpf/atomic.bpf.h */
+	load_value(1);
+	atomic { evaluate(1) }
+	load_value(2);
+	atomic { evaluate(2) }
+	goto evaluated;
+
 roll_back:
 	atomic {
 		fail();
@@ -480,6 +547,28 @@ roll_back:
 	atomic {
 		unlock_slot_of(2);
 		goto retry
+	}
+
+	/* ---- many GETs: bpf/multiget.bpf.h ---- */
+multiget:
+	atomic {
+		if
+		:: ref[1] && ref[2]
+		:: else -> goto finish
+		fi;
+		was[1] = current[1];
+		was[2] = current[2];
+		right = true;
+		depends[_pid] = pending
+	}
+	value = slot[ref[1]].value;
+	atomic { compare(1) }
+	value = slot[ref[2]].value;
+	atomic {
+		compare(2);
+		not_serializable = !right || depends[_pid];
+		assert(!not_serializable);
+		goto finish
 	}
 
 	/* ---- an operation on one key: bpf/ops.bpf.h ---- */
