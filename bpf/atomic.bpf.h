@@ -363,7 +363,7 @@ __noinline int atomic_write(struct xkv_request *rq, __u32 index)
 	if (status != XKV_OK)
 		return atomic_refuse(rq, status, 0, exists ? expire_ms : 0, exists ? k->seq : 0,
 				     XKV_C_not_stored);
-	if (!old_fits(rq, exists, old_len) || (rq->opcode != XKV_OP_SET && !value_fits(rq, 8)))
+	if (!old_fits(rq, exists, old_len))
 		return too_large(rq, old_len, k->seq);
 	status = new_value(rq, k, exists, old_len);
 	if (status != XKV_TXN_DONE)
@@ -421,6 +421,8 @@ static __always_inline int atomic_room(struct xkv_request *rq)
 
 	if (need <= rq->reply_room && need <= rq->reply_allowed)
 		return XKV_TXN_DONE;
+	if (need > rq->reply_max)
+		return too_large(rq, 0, 0);
 	return atomic_refuse(rq, XKV_PAD, request_needed(rq, need), 0, 0, XKV_C_op_pad);
 }
 

@@ -492,6 +492,33 @@ static void test_large(void **state)
 	is_gone("new");
 }
 
+/* Results that fit no datagram, though each value does: no padding would help. */
+static void test_too_many_results(void **state)
+{
+	struct operation op[9] = { { XKV_OP_GET, KEY("b") } };
+	char key[9][4];
+	struct payload req;
+
+	(void)state;
+	given();
+	put("b", pattern(0), 1400, 0);
+	for (unsigned int i = 1; i < 9; i++) {
+		snprintf(key[i], sizeof(key[i]), "%u", i);
+		op[i] = (struct operation){ XKV_OP_SET, KEY(key[i]), VALUE("1") };
+	}
+	for (unsigned int n = 3; n <= 9; n++) {
+		req = atomic(op, n);
+		aborts(&req, (struct result){ XKV_OP_SET, XKV_TOO_LARGE, .index = n - 1 },
+		       XKV_C_op_too_large);
+	}
+	op[1] = (struct operation){ XKV_OP_INCR, KEY("n"), AMOUNT(one) };
+	op[2] = (struct operation){ XKV_OP_INCR, KEY("new"), AMOUNT(one) };
+	req = atomic(op, 3);
+	aborts(&req, (struct result){ XKV_OP_INCR, XKV_TOO_LARGE, .index = 2 }, XKV_C_op_too_large);
+	assert_int_equal(store_delete(bed.ctx, "b", 1, NULL), 0);
+	unchanged();
+}
+
 static void test_read_only(void **state)
 {
 	struct payload req = ATOMIC({ XKV_OP_GET, KEY("a") }, BEHIND);
@@ -682,6 +709,7 @@ int main(int argc, char **argv)
 		CASE(test_padding),
 		CASE(test_no_room),
 		CASE(test_large),
+		CASE(test_too_many_results),
 		CASE(test_read_only),
 		CASE(test_token),
 		CASE(test_locked),
