@@ -86,8 +86,6 @@ __noinline int atomic_parse(struct xkv_request *rq, __u32 index)
 	outcome = op_parse(rq);
 	if (outcome >= 0)
 		return outcome;
-	if (refuses_write(rq, rq->opcode))
-		return answer(rq, rq->opcode, XKV_READ_ONLY, XKV_C_op_read_only);
 	key_fingerprint(rq);
 	prefetch_head(home_of(config(), rq->fingerprint));
 	key_reset(k, rq->opcode);
@@ -393,7 +391,10 @@ static __always_inline void operation_load(struct xkv_request *rq, const struct 
 	}
 }
 
-/* The result of an operation, and what will be done to its key. */
+/*
+ * The result of an operation, and what will be done to its key.  Writes are refused here, not when
+ * they are parsed: a copy of what was done before gets the reply of then.
+ */
 __noinline int atomic_evaluate(struct xkv_request *rq, __u32 index)
 {
 	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
@@ -403,7 +404,9 @@ __noinline int atomic_evaluate(struct xkv_request *rq, __u32 index)
 		return XKV_C_pass_busy;
 	operation_load(rq, k);
 	k->result_off = rq->out_len;
-	if (k->action == XKV_TXN_CHECK)
+	if (refuses_write(rq, rq->opcode))
+		outcome = atomic_refuse(rq, XKV_READ_ONLY, 0, 0, 0, XKV_C_op_read_only);
+	else if (k->action == XKV_TXN_CHECK)
 		outcome = atomic_read(rq, index);
 	else if (k->action == XKV_TXN_WRITE)
 		outcome = atomic_write(rq, index);

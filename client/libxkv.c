@@ -379,6 +379,8 @@ static bool results_sane(const struct request *req, struct cursor c, unsigned in
 			return false;
 		if (res.status == XKV_PAD && (i + 1 != count || !returns_value(&req->cmds[i])))
 			return false;
+		if (req->atomic && res.status != XKV_OK && res.status != XKV_MISS)
+			return false;
 	}
 	return c.pos == c.end;
 }
@@ -758,14 +760,15 @@ static bool was_busy(const struct request *req, int rc)
 /*
  * The dedup cache has no room for the session.  True if the change may be sent again: in another
  * session, which has another place in the cache, if the request was sent only once (a late copy of
- * it might still find room); or without a session if XKV_CAS prevents a second execution.
+ * it might still find room); or without a session if XKV_CAS prevents a second execution.  Not a
+ * transaction: its second copy would be told that nothing was done.
  */
 static bool without_room(struct xkv *h, const struct request *req, unsigned int *tried, bool *dedup)
 {
 	if (req->sent == 1 && ++*tried < SESSIONS_TRIED)
 		return !new_session(h);
 	*dedup = false;
-	return req->cmds[0].flags & XKV_CAS;
+	return !req->atomic && (req->cmds[0].flags & XKV_CAS);
 }
 
 /*

@@ -53,18 +53,19 @@ int txn_free_slots(struct store_ctx *ctx, unsigned int first, unsigned int count
 	return commit_run(ctx->st, &args);
 }
 
-void txn_free_hand(struct store_ctx *ctx)
+bool txn_free_hand(struct store_ctx *ctx)
 {
 	struct store *st = ctx->st;
 	bool any = false;
 
 	if (pthread_mutex_trylock(&st->txn_lock))
-		return;
+		return false;
 	for (unsigned int i = 0; i < XKV_TXN_HAND; i++)
 		any |= st->txn_key[i].prefilled != 0;
 	if (any)
-		txn_free_slots(ctx, 0, XKV_TXN_HAND);
+		any = !txn_free_slots(ctx, 0, XKV_TXN_HAND);
 	pthread_mutex_unlock(&st->txn_lock);
+	return any;
 }
 
 /*

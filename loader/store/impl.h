@@ -459,9 +459,9 @@ int commit_run(struct store *st, struct xkv_txn_args *args);
 int txn_free_slots(struct store_ctx *ctx, unsigned int first, unsigned int count);
 /*
  * Frees the slots that are kept for the next transaction, unless one is being committed: that one
- * may be waiting for the caller.
+ * may be waiting for the caller.  False if there were none.
  */
-void txn_free_hand(struct store_ctx *ctx);
+bool txn_free_hand(struct store_ctx *ctx);
 
 /* Limits an expiry to what the protocol can express, some 285,000 years from now. */
 static inline uint64_t expiry_limited(uint64_t expire_ms)

@@ -491,8 +491,9 @@ static void clear_spare_class(struct store *st)
 }
 
 /*
- * Gets a free slot, or units for a large value: from new pages, from classes that have free slots,
- * or by eviction.  0, -ENOSPC, or -EAGAIN if it is not done at until_ms.
+ * Gets a free slot, or units for a large value: from new pages, from what is kept for the next
+ * transaction, from classes that have free slots, or by eviction.  0, -ENOSPC, or -EAGAIN if it is
+ * not done at until_ms.
  */
 static int make_room(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
 {
@@ -512,7 +513,7 @@ static int make_room(struct store *st, unsigned int class, unsigned int units, u
 			continue;
 		}
 		st->maint.at_limit = true;
-		if (reclaim(st, span) || compact(st, span))
+		if (txn_free_hand(st->maint.ctx) || reclaim(st, span) || compact(st, span))
 			continue;
 		gone = evict(st->maint.ctx, entries_for(st, class, span), false);
 		evicted += gone;

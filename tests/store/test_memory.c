@@ -22,6 +22,7 @@
 #include "bpf/layout.h"
 #include "loader/store/store.h"
 #include "loader/store/impl.h"
+#include "loader/store/txn.h"
 #include "fixture.h"
 #include "packet.h"
 #include "xdpbed.h"
@@ -535,6 +536,27 @@ static void test_waiting_for_less(void **state)
 	bed_maintained(&bed, false);
 }
 
+/* ---- slots in hand --------------------------------------------------------- */
+
+/* What a transaction has kept for the next one is memory for others when there is no more. */
+static void test_hand_is_memory(void **state)
+{
+	unsigned int many = 20;
+
+	(void)state;
+	limit_pages(1);
+	fill("key", 100);
+	for (unsigned int n = 0; n < many; n++)
+		assert_int_equal(drop("key", 100 + n), 0);
+	assert_int_equal(store_txn_begin(bed.ctx), 0);
+	for (unsigned int n = 0; n < XKV_TXN_HAND; n++)
+		assert_int_equal(set("key", n, 100), 0);
+	assert_int_equal(store_txn_commit(bed.ctx), 0);
+	assert_true(bed.st->txn_key[0].prefilled);
+	assert_int_equal(fill("new", 100), many);
+	account();
+}
+
 /* ---- a lower limit --------------------------------------------------------- */
 
 /* What is above a maxmemory that was lowered goes, without any write; what may not go stays. */
@@ -605,6 +627,7 @@ int main(int argc, char **argv)
 		CASE(test_room_in_pieces),
 		CASE(test_room_by_eviction),
 		CASE(test_waiting_for_less),
+		CASE(test_hand_is_memory),
 		CASE(test_lower_limit),
 		CASE(test_expiry_rests),
 	};

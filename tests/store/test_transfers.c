@@ -233,6 +233,32 @@ static void test_once_goes_up(void **state)
 	}
 }
 
+/* What was done before writes were refused is answered as it was then. */
+static void test_once_read_only(void **state)
+{
+	struct reply r, again;
+	struct payload p;
+
+	(void)state;
+	for (int way = 0; way < 4; way++) {
+		enum frontend first = way & 1, second = way >> 1;
+
+		put_text("n", "1");
+		p = ATOMIC(104, SESSION + way, { .opcode = XKV_OP_INCR, TEXT("n"), AMOUNT(one) });
+		ask(first, &p, &r);
+		assert_int_equal(r.status, XKV_OK);
+		bed.st->cfg->read_only = 1;
+		ask(second, &p, &again);
+		assert_int_equal(again.len, r.len);
+		assert_memory_equal(again.byte, r.byte, r.len);
+		p = ATOMIC(112, SESSION + way, { .opcode = XKV_OP_INCR, TEXT("n"), AMOUNT(one) });
+		ask(first, &p, &r);
+		aborted(&r, 0, XKV_READ_ONLY);
+		bed.st->cfg->read_only = 0;
+		holds_text("n", "2");
+	}
+}
+
 /* Reads are executed each time. */
 static void test_once_reads(void **state)
 {
@@ -416,6 +442,7 @@ int main(int argc, char *argv[])
 		CASE(test_busy),
 		CASE(test_once),
 		cmocka_unit_test_teardown(test_once_goes_up, ask_begin),
+		CASE(test_once_read_only),
 		CASE(test_once_reads),
 		CASE(test_bank),
 		CASE(test_both_or_neither),

@@ -394,6 +394,16 @@ static void handle_nonsense(struct fake *f, const struct datagram *req)
 	abort_at(f, req, XKV_OP_GET, XKV_PAD, 1, 8);
 }
 
+/* Says that all is done, but one is not. */
+static void handle_half_done(struct fake *f, const struct datagram *req)
+{
+	reply_begin(&f->reply, req);
+	reply_result(&f->reply, XKV_OP_CHECK, XKV_OK, NULL, 0);
+	reply_result(&f->reply, XKV_OP_GET, XKV_OK, "", 0);
+	reply_result(&f->reply, XKV_OP_GET, ++f->limit & 1 ? XKV_TOO_LARGE : XKV_PAD, NULL, 1400);
+	send_bytes(f, &f->reply);
+}
+
 static void test_atomic(void **state)
 {
 	struct xkv_options opts = { .timeout_ms = 20000, .retry_ms = 20000, .once = -1 };
@@ -429,6 +439,11 @@ static void test_atomic(void **state)
 	h = open_with(&hasty);
 	assert_int_equal(XKV_E_PROTOCOL, xkv_atomic(h, cmds, 3, &failed));
 	assert_int_equal(XKV_E_PROTOCOL, cmds[2].reply.status);
+	close_once(h);
+	start(handle_half_done);
+	h = open_with(&hasty);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(XKV_E_PROTOCOL, xkv_atomic(h, cmds, 3, NULL));
 	close_once(h);
 }
 

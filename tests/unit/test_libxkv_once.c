@@ -344,6 +344,9 @@ static void test_session_timeout(void **state)
 /* No room for anybody: an error, unless a copy of the change would do no harm. */
 static void test_no_session_left(void **state)
 {
+	struct xkv_cmd cas = {
+		.command = XKV_CMD_DELETE, .key = "k", .key_len = 1, .flags = XKV_CAS, .version = 5
+	};
 	struct xkv *h = open_once(handle_refusals, &patient, XKV_NO_SESSION, 1000);
 	struct xkv_reply r;
 
@@ -356,7 +359,12 @@ static void test_no_session_left(void **state)
 	assert_int_equal(0, xkv_cas(h, "k", 1, "v", 1, 0, 5, 0, &r));
 	assert_int_equal(8, once.seen); /* the ninth was without a session */
 	assert_int_equal(0, server.last.byte[3]);
+	once.refusals = 8;
+	once.seen = 0;
+	assert_int_equal(XKV_E_NO_SESSION, xkv_atomic(h, &cas, 1, NULL));
+	assert_int_equal(XKV_F_ONCE | XKV_F_ATOMIC, server.last.byte[3]);
 	once.refusals = 0;
+	once.seen = 8;
 	assert_int_equal(0, xkv_set(h, "k", 1, "v", 1, 0, 0, &r));
 	assert_int_equal(9, once.seen);
 	close_once(h);
