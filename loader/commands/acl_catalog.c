@@ -82,7 +82,7 @@ static const struct {
 	const char *names;
 } others[] = {
 	/* before their subcommands */
-	{ ACL_SLOW, "function xgroup xinfo" },
+	{ ACL_SLOW, "xgroup xinfo" },
 	{ ACL_HYPERLOGLOG | ACL_ADMIN | ACL_SLOW | ACL_DANGEROUS,
 	  "pfselftest" },
 	{ ACL_KEYSPACE | ACL_WRITE | ACL_FAST,
@@ -118,9 +118,6 @@ static const struct {
 	  "xread" },
 	{ ACL_SLOW | ACL_CONNECTION,
 	  "client|caching client|getredir client|tracking client|trackinginfo" },
-	{ ACL_SLOW | ACL_SCRIPTING,
-	  "fcall fcall_ro function|dump function|help function|kill function|list "
-	  "function|stats" },
 	{ ACL_STREAM | ACL_SLOW,
 	  "xgroup|help xinfo|help" },
 	{ ACL_WRITE | ACL_GEO | ACL_SLOW,
@@ -137,8 +134,6 @@ static const struct {
 	  "sadd smove spop srem" },
 	{ ACL_WRITE | ACL_SET | ACL_SLOW,
 	  "sdiffstore sinterstore sunionstore" },
-	{ ACL_WRITE | ACL_SLOW | ACL_SCRIPTING,
-	  "function|delete function|flush function|load function|restore" },
 	{ ACL_WRITE | ACL_SORTEDSET | ACL_FAST,
 	  "zadd zincrby zpopmax zpopmin zrem" },
 	{ ACL_WRITE | ACL_SORTEDSET | ACL_FAST | ACL_BLOCKING,
