@@ -229,7 +229,8 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 }
 
 /*
- * Loads the snapshot into a store that has never served; one that has is newer than any file.
+ * Loads the snapshot into a store that has never served; one that has is newer than any file, but
+ * does not hold functions.
  */
 static int load(struct xkvd *x, char *err)
 {
@@ -238,8 +239,10 @@ static int load(struct xkvd *x, char *err)
 	int ret;
 
 	snapshot_clean(x->cfg);
-	if (!x->fresh)
+	if (!x->fresh) {
+		snapshot_load_functions(x->cfg);
 		return 0;
+	}
 	ret = snapshot_load(x->store, x->cfg, &keys, reason, sizeof(reason));
 	if (!ret || ret == -ENOENT)
 		return 0;

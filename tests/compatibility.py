@@ -53,6 +53,8 @@ DIFFERS = {
     "watch": "a missing key that was made and deleted has not changed; BUSY during a slow script",
     "eval": SCRIPT, "evalsha": SCRIPT, "eval_ro": SCRIPT, "evalsha_ro": SCRIPT,
     "script|kill": "also of a script that has written: nothing of it remains; not inside EXEC",
+    "fcall": SCRIPT, "fcall_ro": SCRIPT, "function|kill": "as SCRIPT KILL",
+    "function|load": "at most 1 MiB; kept by snapshots",
     "script|debug": "NO only", "script|load": "kept until SCRIPT FLUSH or the end of xkvd",
     "msetnx": "at most 1,024 keys",
     "acl|cat": "of the commands that xkv has",

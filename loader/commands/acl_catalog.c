@@ -82,7 +82,7 @@ static const struct {
 	const char *names;
 } others[] = {
 	/* before their subcommands */
-	{ ACL_SLOW, "function xgroup xinfo" },
+	{ ACL_SLOW, "xgroup xinfo" },
 	{ ACL_HYPERLOGLOG | ACL_ADMIN | ACL_SLOW | ACL_DANGEROUS,
 	  "pfselftest" },
 	{ ACL_KEYSPACE | ACL_WRITE | ACL_FAST,
@@ -116,9 +116,6 @@ static const struct {
 	  "xpending xrange xrevrange xinfo|consumers xinfo|groups xinfo|stream" },
 	{ ACL_READ | ACL_STREAM | ACL_SLOW | ACL_BLOCKING,
 	  "xread" },
-	{ ACL_SLOW | ACL_SCRIPTING,
-	  "fcall fcall_ro function|dump function|help function|kill function|list "
-	  "function|stats" },
 	{ ACL_STREAM | ACL_SLOW,
 	  "xgroup|help xinfo|help" },
 	{ ACL_WRITE | ACL_GEO | ACL_SLOW,
@@ -135,8 +132,6 @@ static const struct {
 	  "sadd smove spop srem" },
 	{ ACL_WRITE | ACL_SET | ACL_SLOW,
 	  "sdiffstore sinterstore sunionstore" },
-	{ ACL_WRITE | ACL_SLOW | ACL_SCRIPTING,
-	  "function|delete function|flush function|load function|restore" },
 	{ ACL_WRITE | ACL_SORTEDSET | ACL_FAST,
 	  "zadd zincrby zpopmax zpopmin zrem" },
 	{ ACL_WRITE | ACL_SORTEDSET | ACL_FAST | ACL_BLOCKING,

@@ -21,7 +21,7 @@ static bool can_wait(const struct client *c)
 bool client_pause_stops(const struct command *cmd)
 {
 	return cmd->flags & CMD_WRITE || cmd->fn == cmd_publish || cmd->fn == cmd_spublish ||
-	       cmd->fn == cmd_eval || cmd->fn == cmd_evalsha;
+	       cmd->fn == cmd_eval || cmd->fn == cmd_evalsha || cmd->fn == cmd_fcall;
 }
 
 bool client_postpones(struct client *c, const struct command *cmd)

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "acl.h"
-#include "interpreter.h"
+#include "script.h"
 #include "util/glob.h"
 #include "util/log.h"
 
@@ -270,6 +270,27 @@ static const struct command script_sub[] = {
 	{ .name = NULL },
 };
 
+static const struct command function_sub[] = {
+	{ "delete", cmd_function_delete, 3, W | NS | WH, 0, 0, 0, "scripting", "<library-name>",
+	  "Delete a library and its functions.", NULL },
+	{ "dump", cmd_function_dump, 2, NS, 0, 0, 0, "scripting", "",
+	  "Return all libraries in the form that RESTORE takes.", NULL },
+	{ "flush", cmd_function_flush, -2, W | NS | WH, 0, 0, 0, "scripting", "[ASYNC|SYNC]",
+	  "Delete all libraries.", NULL },
+	{ "help", cmd_help, 2, LS, 0, 0, 0, "scripting", "", "Print this help.", NULL },
+	{ "kill", cmd_function_kill, 2, NS | B, 0, 0, 0, "scripting", "",
+	  "End the function that is being executed.", NULL },
+	{ "list", cmd_function_list, -2, NS, 0, 0, 0, "scripting",
+	  "[LIBRARYNAME <library-name-pattern>] [WITHCODE]", "Return the libraries.", NULL },
+	{ "load", cmd_function_load, -3, W | M | NS | WH, 0, 0, 0, "scripting",
+	  "[REPLACE] <function-code>", "Make a library of functions.", NULL },
+	{ "restore", cmd_function_restore, -3, W | M | NS | WH, 0, 0, 0, "scripting",
+	  "<serialized-value> [FLUSH|APPEND|REPLACE]", "Make the libraries of a dump.", NULL },
+	{ "stats", cmd_function_stats, 2, NS | B, 0, 0, 0, "scripting", "",
+	  "Return the function that is being executed, and how many there are.", NULL },
+	{ .name = NULL },
+};
+
 static const struct command command_sub[] = {
 	{ "count", cmd_command_count, 2, LS, 0, 0, 0, "server", "",
 	  "Return the total number of commands in this server.", NULL },
@@ -468,6 +489,13 @@ static const struct command table[] = {
 	{ "evalsha_ro", cmd_evalsha_ro, -3, NS | R | CMD_ANY_ARGS, 0, 0, 0, "scripting",
 	  "<sha1> <numkeys> [<key> ...] [<arg> ...]",
 	  "Executes a script that is known and may not write.", NULL },
+	{ "fcall", cmd_fcall, -3, NS | CMD_STALE | CMD_ANY_ARGS, 0, 0, 0, "scripting",
+	  "<function> <numkeys> [<key> ...] [<arg> ...]", "Executes a function.", NULL },
+	{ "fcall_ro", cmd_fcall_ro, -3, NS | CMD_STALE | R | CMD_ANY_ARGS, 0, 0, 0, "scripting",
+	  "<function> <numkeys> [<key> ...] [<arg> ...]",
+	  "Executes a function that may not write.", NULL },
+	{ "function", NULL, -2, 0, 0, 0, 0, "scripting", "", "Commands about functions.",
+	  function_sub },
 	{ "script", NULL, -2, 0, 0, 0, 0, "scripting", "", "Commands about scripts.", script_sub },
 	/* server */
 	{ "info", cmd_info, -1, LS, 0, 0, 0, "server", "[<section> ...]",
@@ -1099,6 +1127,7 @@ static void free_worker(struct worker *w)
 	pubsub_free(&q->pubsub);
 	slowlog_trim(&q->measure.slowlog, 0);
 	interpreter_free(q->lua);
+	functions_free(q);
 }
 
 static void cancel(struct client *c)

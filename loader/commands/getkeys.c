@@ -114,7 +114,7 @@ void reply_key_flags(struct reply *r, const char *const *flags)
 static bool is_script(const struct command *cmd)
 {
 	return cmd->fn == cmd_eval || cmd->fn == cmd_eval_ro || cmd->fn == cmd_evalsha ||
-	       cmd->fn == cmd_evalsha_ro;
+	       cmd->fn == cmd_evalsha_ro || cmd->fn == cmd_fcall || cmd->fn == cmd_fcall_ro;
 }
 
 static bool each_script_key(const struct command *cmd, unsigned int argc,

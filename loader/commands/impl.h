@@ -83,8 +83,9 @@ struct queue {
 	struct changes changes;
 	struct tracked_keys tracked;
 	LIST_HEAD(monitors, client) monitors;
-	struct interpreter *lua;   /* script.c; owned, NULL = not yet made */
-	struct script_run *script; /* that is being executed; NULL = none */
+	struct interpreter *lua;     /* script.c; owned, NULL = not yet made */
+	struct functions *functions; /* function.c; owned, NULL = not yet made */
+	struct script_run *script;   /* that is being executed; NULL = none */
 };
 
 static inline struct queue *queue_of(const struct client *c)
@@ -494,6 +495,9 @@ command_fn cmd_multi, cmd_exec, cmd_discard, cmd_watch, cmd_unwatch;
 /* script.c */
 command_fn cmd_eval, cmd_eval_ro, cmd_evalsha, cmd_evalsha_ro, cmd_script_debug, cmd_script_exists,
 	cmd_script_flush, cmd_script_kill, cmd_script_load;
+command_fn cmd_fcall, cmd_fcall_ro, cmd_function_delete, cmd_function_dump, cmd_function_flush,
+	cmd_function_kill, cmd_function_list, cmd_function_load, cmd_function_restore,
+	cmd_function_stats;
 /* databases.c */
 command_fn cmd_select, cmd_swapdb;
 /* rename.c */

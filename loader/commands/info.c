@@ -10,8 +10,8 @@
 
 #include "attach/attach.h"
 #include "impl.h"
-#include "interpreter.h"
 #include "persist/snapshot.h"
+#include "script.h"
 #include "util/clock.h"
 #include "util/metrics.h"
 
@@ -168,17 +168,24 @@ struct memory_figures memory_figures(struct server *s)
 /* Of the Lua interpreters of all workers. */
 static void script_figures(struct metrics *m, const struct server *s)
 {
-	size_t memory = 0;
-	unsigned int scripts = 0;
+	unsigned int scripts = 0, functions = 0, libraries = 0;
+	size_t memory = 0, of_functions = 0;
 
 	for (unsigned int n = 0; n < SERVER_WORKERS; n++) {
-		const struct queue *q = (const struct queue *)s->worker[n]->commands;
+		struct queue *q = (struct queue *)s->worker[n]->commands;
+		struct function_figures f = function_figures(q);
 
 		memory += interpreter_memory(q->lua);
 		scripts += interpreter_scripts(q->lua);
+		of_functions += f.memory;
+		functions += f.functions;
+		libraries += f.libraries;
 	}
 	metric_size(m, "used_memory_lua", memory);
 	metric_gauge(m, "number_of_cached_scripts", scripts);
+	metric_gauge(m, "used_memory_vm_functions", (int64_t)of_functions);
+	metric_gauge(m, "number_of_functions", functions);
+	metric_gauge(m, "number_of_libraries", libraries);
 }
 
 /* used_memory is what maxmemory limits: the kernel's memory that the store takes. */

@@ -14,7 +14,6 @@
 
 #include "lua_impl.h"
 
-#define CHECK_EVERY 100000 /* instructions between two looks at the clock */
 #define CHUNK_NAME  "@user_script"
 #define SCRIPTS	    "xkv scripts" /* in the registry: compiled scripts by their SHA */
 #define FLAGS	    "xkv flags"	  /* their flags, by their SHA, too */
@@ -82,8 +81,7 @@ static int refuse_unknown(lua_State *L)
 			  name ? name : "(not a name)");
 }
 
-/* Replaces the table on top by a proxy that is read through, but not written to. */
-static void protect(lua_State *L)
+void lua_protect(lua_State *L)
 {
 	lua_newtable(L);
 	lua_newtable(L);
@@ -95,6 +93,19 @@ static void protect(lua_State *L)
 	lua_setfield(L, -2, "__metatable");
 	lua_setmetatable(L, -2);
 	lua_remove(L, -2);
+}
+
+void lua_refuse_unknown(lua_State *L)
+{
+	lua_newtable(L);
+	lua_pushcfunction(L, refuse_unknown);
+	lua_setfield(L, -2, "__index");
+	lua_setmetatable(L, -2);
+}
+
+void lua_push_globals(lua_State *L)
+{
+	lua_getfield(L, LUA_REGISTRYINDEX, GLOBALS);
 }
 
 /* Text only: bytecode could break out of the interpreter. */
@@ -260,7 +271,7 @@ static void make_globals(lua_State *L)
 	}
 	for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++) {
 		lua_getglobal(L, libraries[i]);
-		protect(L);
+		lua_protect(L);
 		lua_setfield(L, -2, libraries[i]);
 	}
 	for (const luaL_Reg *f = ours; f->name; f++) {
@@ -269,7 +280,7 @@ static void make_globals(lua_State *L)
 	}
 	lua_newtable(L);
 	lua_add_redis(L);
-	protect(L);
+	lua_protect(L);
 	lua_setfield(L, -2, "redis");
 }
 
@@ -287,13 +298,10 @@ static int set_up(lua_State *L)
 	lua_pushboolean(L, false);
 	lua_setfield(L, -2, "__metatable");
 	make_globals(L);
-	lua_newtable(L);
-	lua_pushcfunction(L, refuse_unknown);
-	lua_setfield(L, -2, "__index");
-	lua_setmetatable(L, -2);
+	lua_refuse_unknown(L);
 	lua_pushvalue(L, -1);
 	lua_replace(L, LUA_GLOBALSINDEX); /* where KEYS and ARGV are set */
-	protect(L);
+	lua_protect(L);
 	lua_pushvalue(L, -1);
 	lua_setfield(L, LUA_REGISTRYINDEX, GLOBALS);
 	lua_setglobal(L, "_G");
@@ -415,7 +423,7 @@ bool interpreter_load(struct interpreter *lua, const char *sha, const struct res
 
 /* ---- running --------------------------------------------------------------- */
 
-static void check_time(lua_State *L, lua_Debug *where)
+void lua_time_hook(lua_State *L, lua_Debug *where)
 {
 	(void)where;
 	lua_check_time(L);
@@ -428,7 +436,7 @@ void lua_check_time(lua_State *L)
 
 	if (!why)
 		return;
-	lua_sethook(L, check_time, LUA_MASKLINE | LUA_MASKCOUNT, 1000);
+	lua_sethook(L, lua_time_hook, LUA_MASKLINE | LUA_MASKCOUNT, 1000);
 	lua_push_error(L, why);
 	lua_error(L);
 }
@@ -459,15 +467,30 @@ static int describe_error(lua_State *L)
 	return 1;
 }
 
-static void set_list(lua_State *L, const char *name, unsigned int count,
-		     const struct resp_arg *argv)
+static void push_list(lua_State *L, unsigned int count, const struct resp_arg *argv)
 {
 	lua_createtable(L, (int)count, 0);
 	for (unsigned int i = 0; i < count; i++) {
 		lua_pushlstring(L, argv[i].ptr, argv[i].len);
 		lua_rawseti(L, -2, (int)i + 1);
 	}
-	lua_setglobal(L, name);
+}
+
+/* Pushes a function with keys and arguments, or a script, which has them as globals. */
+static int push_code(lua_State *L, const struct script_run *run)
+{
+	if (run->function)
+		lua_rawgeti(L, LUA_REGISTRYINDEX, run->function);
+	push_list(L, run->keys, run->argv);
+	push_list(L, run->args, run->argv + run->keys);
+	if (run->function)
+		return 2;
+	lua_setglobal(L, "ARGV");
+	lua_setglobal(L, "KEYS");
+	lua_getfield(L, LUA_REGISTRYINDEX, SCRIPTS);
+	lua_getfield(L, -1, run->name);
+	lua_remove(L, -2);
+	return 0;
 }
 
 /* Each script begins with the same random numbers, as in Redis. */
@@ -484,22 +507,18 @@ static void seed(lua_State *L)
 static int run_protected(lua_State *L)
 {
 	struct interpreter *lua = lua_touserdata(L, 1);
-	const struct script_run *run = lua->run;
+	int args;
 
-	set_list(L, "KEYS", run->keys, run->argv);
-	set_list(L, "ARGV", run->args, run->argv + run->keys);
 	seed(L);
 	if (lua->cjson_used)
 		lua_reset_cjson(L);
 	lua_settop(L, 0);
 	lua_pushcfunction(L, describe_error);
-	lua_getfield(L, LUA_REGISTRYINDEX, SCRIPTS);
-	lua_getfield(L, -1, run->sha);
-	lua_remove(L, -2);
-	lua_sethook(L, check_time, LUA_MASKCOUNT, CHECK_EVERY);
-	if (lua_pcall(L, 0, 1, 1))
+	args = push_code(L, lua->run);
+	lua_sethook(L, lua_time_hook, LUA_MASKCOUNT, LUA_CHECK_EVERY);
+	if (lua_pcall(L, args, 1, 1))
 		return lua_error(L);
-	reply_part(&lua->reply, reply_to(run->client));
+	reply_part(&lua->reply, reply_to(lua->run->client));
 	lua_reply_value(L, &lua->reply);
 	return 0;
 }
@@ -521,7 +540,7 @@ static int reply_run_error(lua_State *L)
 
 	if (!lua_istable(L, -1)) {
 		text = lua_tostring(L, -1); /* out of memory, an error in the error handler */
-		reply_error(r, "ERR %s script: %s", text ? text : "unknown error", lua->run->sha);
+		reply_error(r, "ERR %s script: %s", text ? text : "unknown error", lua->run->name);
 		return 0;
 	}
 	text = field(L, "err");
@@ -531,9 +550,9 @@ static int reply_run_error(lua_State *L)
 		text++;
 	if (source && line)
 		reply_error(r, "%s script: %s, on %s:%s.", text ? text : "ERR unknown error",
-			    lua->run->sha, source, line);
+			    lua->run->name, source, line);
 	else
-		reply_error(r, "%s script: %s", text ? text : "ERR unknown error", lua->run->sha);
+		reply_error(r, "%s script: %s", text ? text : "ERR unknown error", lua->run->name);
 	return 0;
 }
 

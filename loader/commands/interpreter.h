@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "net/resp.h"
 
@@ -49,11 +50,14 @@ bool interpreter_load(struct interpreter *lua, const char *sha, const struct res
 /* A run of a script that is known. */
 struct script_run {
 	struct client *client;
-	const char *sha;
+	const char *name;	 /* of a function, or the SHA of a script */
+	int function;		 /* struct function.ref, 0 = a script */
 	unsigned int keys, args; /* of argv */
 	const struct resp_arg *argv;
 	bool read_only;	   /* may not call commands that write */
+	uint64_t start_ns; /* monotonic */
 	uint64_t busy_ns;  /* monotonic: when others are served while it runs */
+	uint64_t end_ns;   /* monotonic: when a library that is being loaded is ended, 0 = never */
 	bool slow;	   /* they are */
 	bool wrote;	   /* has called a command that writes */
 	const char *ended; /* why it is ended; NULL = it may go on */
@@ -64,6 +68,33 @@ const char *script_yield(struct script_run *run);
 
 /* Executes it and replies to the client.  False: with an error. */
 bool interpreter_run(struct interpreter *lua, struct script_run *run);
+
+/* A function of a library. */
+struct function {
+	char *name, *description; /* owned; the latter NULL = none */
+	unsigned int flags;
+	int ref; /* of its code, in the interpreter */
+};
+
+/* A library of functions. */
+struct library {
+	TAILQ_ENTRY(library) link;
+	char *name, *text;	    /* owned */
+	size_t len;		    /* of the text */
+	struct function *functions; /* owned */
+	unsigned int count;
+};
+
+/* May it be the name of a library, or of a function? */
+bool function_name_ok(const char *name, size_t len);
+/*
+ * Executes the body of a library, which registers its functions.  False, and the reason is in
+ * `error`; library_free() is needed also then.
+ */
+bool interpreter_load_library(struct interpreter *lua, struct library *lib,
+			      const struct resp_arg *body, char *error, size_t error_len);
+/* Frees the library and its functions.  `lua` and `lib` may be NULL. */
+void library_free(struct interpreter *lua, struct library *lib);
 
 size_t interpreter_memory(const struct interpreter *lua);
 unsigned int interpreter_scripts(const struct interpreter *lua);

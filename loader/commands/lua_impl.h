@@ -10,17 +10,19 @@
 #include "impl.h"
 #include "interpreter.h"
 
-#define LUA_MEMORY_MAX (256UL << 20) /* bytes that all scripts and their values may take */
+#define LUA_CHECK_EVERY 100000	      /* instructions between two looks at the clock */
+#define LUA_MEMORY_MAX	(256UL << 20) /* bytes that all scripts and their values may take */
 
 struct interpreter {
 	lua_State *state;
 	size_t memory; /* bytes that `state` has allocated */
 	unsigned int scripts;
-	struct script_run *run; /* NULL = none */
-	bool cjson_used;	/* it has settings, or a long buffer, of a script */
-	enum protocol resp;	/* of replies that the script sees: redis.setresp() */
-	struct reply reply;	/* of the script */
-	struct reply called;	/* of the command that it calls */
+	struct script_run *run;	 /* NULL = none */
+	struct library *loading; /* that registers its functions; NULL = none */
+	bool cjson_used;	 /* it has settings, or a long buffer, of a script */
+	enum protocol resp;	 /* of replies that the script sees: redis.setresp() */
+	struct reply reply;	 /* of the script */
+	struct reply called;	 /* of the command that it calls */
 };
 
 /* The interpreter that a C function was called by. */
@@ -39,6 +41,16 @@ int lua_open_struct(lua_State *L);
 int lua_open_cmsgpack(lua_State *L);
 /* Pushes an error of ours: a table with the text in `err`. */
 void lua_push_error(lua_State *L, const char *text);
+/* Replaces the table on top by a proxy that is read through, but not written to. */
+void lua_protect(lua_State *L);
+/* Makes the table on top raise an error if a name is read that it does not have. */
+void lua_refuse_unknown(lua_State *L);
+/* Pushes what scripts see as their globals. */
+void lua_push_globals(lua_State *L);
+/* As a hook: lua_check_time(). */
+void lua_time_hook(lua_State *L, lua_Debug *where);
+/* Adds what a library may use of `redis` while it is loaded to the table on top. */
+void lua_add_redis_log(lua_State *L);
 /* Adds the library `redis` to the table on top. */
 void lua_add_redis(lua_State *L);
 /* Replies the value on top, and pops it. */

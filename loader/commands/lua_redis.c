@@ -538,6 +538,34 @@ static int replies_nothing(lua_State *L)
 	return 0;
 }
 
+struct constant {
+	const char *name;
+	int value;
+};
+
+static void add_constants(lua_State *L, const struct constant *constants, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		lua_pushinteger(L, constants[i].value);
+		lua_setfield(L, -2, constants[i].name);
+	}
+}
+
+void lua_add_redis_log(lua_State *L)
+{
+	static const struct constant constants[] = {
+		{ "LOG_DEBUG", LOG_LEVEL_DEBUG },   { "LOG_VERBOSE", LOG_LEVEL_VERBOSE },
+		{ "LOG_NOTICE", LOG_LEVEL_NOTICE }, { "LOG_WARNING", LOG_LEVEL_WARNING },
+		{ "REDIS_VERSION_NUM", 0x07000f },
+	};
+
+	lua_pushcfunction(L, redis_log);
+	lua_setfield(L, -2, "log");
+	add_constants(L, constants, sizeof(constants) / sizeof(constants[0]));
+	lua_pushliteral(L, REDIS_VERSION);
+	lua_setfield(L, -2, "REDIS_VERSION");
+}
+
 void lua_add_redis(lua_State *L)
 {
 	static const luaL_Reg functions[] = {
@@ -546,7 +574,6 @@ void lua_add_redis(lua_State *L)
 		{ "error_reply", redis_error_reply },
 		{ "status_reply", redis_status_reply },
 		{ "sha1hex", redis_sha1hex },
-		{ "log", redis_log },
 		{ "setresp", redis_setresp },
 		{ "acl_check_cmd", redis_acl_check_cmd },
 		{ "replicate_commands", replies_true },
@@ -555,30 +582,15 @@ void lua_add_redis(lua_State *L)
 		{ "set_repl", replies_nothing },
 		{ NULL, NULL },
 	};
-	static const struct {
-		const char *name;
-		int value;
-	} constants[] = {
-		{ "LOG_DEBUG", LOG_LEVEL_DEBUG },
-		{ "LOG_VERBOSE", LOG_LEVEL_VERBOSE },
-		{ "LOG_NOTICE", LOG_LEVEL_NOTICE },
-		{ "LOG_WARNING", LOG_LEVEL_WARNING },
-		{ "REPL_NONE", 0 },
-		{ "REPL_AOF", 1 },
-		{ "REPL_SLAVE", 2 },
-		{ "REPL_REPLICA", 2 },
-		{ "REPL_ALL", 3 },
-		{ "REDIS_VERSION_NUM", 0x07000f },
+	static const struct constant constants[] = {
+		{ "REPL_NONE", 0 },    { "REPL_AOF", 1 }, { "REPL_SLAVE", 2 },
+		{ "REPL_REPLICA", 2 }, { "REPL_ALL", 3 },
 	};
 
 	for (const luaL_Reg *f = functions; f->name; f++) {
 		lua_pushcfunction(L, f->func);
 		lua_setfield(L, -2, f->name);
 	}
-	for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++) {
-		lua_pushinteger(L, constants[i].value);
-		lua_setfield(L, -2, constants[i].name);
-	}
-	lua_pushliteral(L, REDIS_VERSION);
-	lua_setfield(L, -2, "REDIS_VERSION");
+	add_constants(L, constants, sizeof(constants) / sizeof(constants[0]));
+	lua_add_redis_log(L);
 }

@@ -37,7 +37,6 @@ static const struct {
 	{ "xkv holds strings only, no streams",
 	  " xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange xread xreadgroup "
 	  "xrevrange xsetid xtrim " },
-	{ "xkv has scripts (EVAL), but no functions", " fcall fcall_ro function " },
 };
 
 const char *missing_reason(const struct resp_arg *name)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "impl.h"
-#include "interpreter.h"
+#include "script.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/text.h"
@@ -17,9 +17,10 @@ static const char unkillable[] =
 	"either wait the script termination or kill the server in a hard way using the SHUTDOWN "
 	"NOSAVE command.";
 
-struct eval {
-	char sha[SCRIPT_SHA_TEXT];
-	struct script_run run;
+/* A run, and what executes it. */
+struct execution {
+	struct interpreter *lua;
+	struct script_run *run;
 };
 
 /* The worker's interpreter, made when it is needed; NULL, and the error was replied. */
@@ -36,46 +37,50 @@ static struct interpreter *interpreter(struct client *c)
 
 static bool execute(struct client *c, void *arg)
 {
-	struct eval *e = arg;
+	const struct execution *e = arg;
 
-	e->run.wrote = false;
-	return interpreter_run(queue_of(c)->lua, &e->run);
+	(void)c;
+	e->run->wrote = false;
+	return interpreter_run(e->lua, e->run);
 }
 
 /* --- others, while a script takes long --- */
 
 const char *script_busy(const struct client *c)
 {
-	(void)c;
-	return "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN "
-	       "NOSAVE.";
+	return queue_of(c)->script->function
+		       ? "BUSY Redis is busy running a script. You can only call FUNCTION KILL or "
+			 "SHUTDOWN NOSAVE."
+		       : "BUSY Redis is busy running a script. You can only call SCRIPT KILL or "
+			 "SHUTDOWN NOSAVE.";
 }
 
 const char *script_yield(struct script_run *run)
 {
 	struct client *c = run->client;
+	uint64_t now = monotonic_ns();
 	struct measured command;
 
-	if (run->ended || monotonic_ns() < run->busy_ns)
+	if (run->end_ns && now >= run->end_ns)
+		run->ended = "ERR FUNCTION LOAD timeout";
+	if (run->ended || now < run->busy_ns)
 		return run->ended;
 	if (!run->slow)
-		log_warning("slow script: SCRIPT KILL ends it. It is %s", run->sha);
+		log_warning("slow script: %s KILL ends it. It is %s",
+			    run->function ? "FUNCTION" : "SCRIPT", run->name);
 	run->slow = true;
-	command = measure_suspend(c);
-	worker_yield(c);
-	measure_resume(c, &command);
+	if (!c->srv->stopping) {
+		command = measure_suspend(c);
+		worker_yield(c);
+		measure_resume(c, &command);
+	}
 	if (c->srv->stopping)
 		run->ended = "ERR the server is shutting down";
 	return run->ended;
 }
 
-static bool keys_and_args(struct client *c, unsigned int argc, const struct resp_arg *argv,
-			  struct script_run *run)
+bool script_count_keys(struct client *c, unsigned int argc, int64_t keys, struct script_run *run)
 {
-	int64_t keys;
-
-	if (!check_integer(c, &argv[2], &keys))
-		return false;
 	if (keys > (int64_t)argc - 3) {
 		reply_error(reply_to(c), "ERR Number of keys can't be greater than number of args");
 		return false;
@@ -86,8 +91,16 @@ static bool keys_and_args(struct client *c, unsigned int argc, const struct resp
 	}
 	run->keys = (unsigned int)keys;
 	run->args = argc - 3 - run->keys;
-	run->argv = argv + 3;
 	return true;
+}
+
+static bool keys_and_args(struct client *c, unsigned int argc, const struct resp_arg *argv,
+			  struct script_run *run)
+{
+	int64_t keys;
+
+	*run = (struct script_run){ .argv = argv + 3 };
+	return check_integer(c, &argv[2], &keys) && script_count_keys(c, argc, keys, run);
 }
 
 /* --- the first line: #!lua flags=no-writes,... --- */
@@ -198,7 +211,8 @@ static const char *refused(const struct client *c, unsigned int flags, bool read
 	return NULL;
 }
 
-static void run(struct client *c, struct eval *e, unsigned int flags, bool read_only)
+void script_run(struct client *c, struct interpreter *lua, struct script_run *run,
+		unsigned int flags, bool read_only)
 {
 	const char *why = refused(c, flags, read_only);
 	uint64_t slice_end = c->worker->slice_end;
@@ -210,13 +224,13 @@ static void run(struct client *c, struct eval *e, unsigned int flags, bool read_
 		reply_error(reply_to(c), "%s", why);
 		return;
 	}
-	e->run.client = c;
-	e->run.sha = e->sha;
-	e->run.read_only = read_only || flags & SCRIPT_NO_WRITES;
-	e->run.busy_ns = busy_ns ? monotonic_ns() + busy_ns : UINT64_MAX;
+	run->client = c;
+	run->read_only = read_only || flags & SCRIPT_NO_WRITES;
+	run->start_ns = monotonic_ns();
+	run->busy_ns = busy_ns ? run->start_ns + busy_ns : UINT64_MAX;
 	c->worker->slice_end = UINT64_MAX; /* long commands are not done in slices */
-	q->script = &e->run;
-	command_run_atomic(c, execute, e);
+	q->script = run;
+	command_run_atomic(c, execute, &(struct execution){ lua, run });
 	q->script = NULL;
 	client_select(c, db); /* a script's SELECT is for the script */
 	c->worker->slice_end = slice_end;
@@ -224,18 +238,20 @@ static void run(struct client *c, struct eval *e, unsigned int flags, bool read_
 
 static void eval(struct client *c, unsigned int argc, const struct resp_arg *argv, bool read_only)
 {
-	struct eval e = { .sha = "" };
+	char sha[SCRIPT_SHA_TEXT];
 	struct interpreter *lua;
+	struct script_run run;
 	unsigned int flags;
 
-	if (!keys_and_args(c, argc, argv, &e.run))
+	if (!keys_and_args(c, argc, argv, &run))
 		return;
 	lua = interpreter(c);
 	if (!lua)
 		return;
-	script_sha(argv[1].ptr, argv[1].len, e.sha);
-	if (load(c, lua, e.sha, argv[1], &flags))
-		run(c, &e, flags, read_only);
+	script_sha(argv[1].ptr, argv[1].len, sha);
+	run.name = sha;
+	if (load(c, lua, sha, argv[1], &flags))
+		script_run(c, lua, &run, flags, read_only);
 }
 
 void cmd_eval(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -265,19 +281,21 @@ static bool take_sha(const struct resp_arg *arg, char sha[SCRIPT_SHA_TEXT])
 static void evalsha(struct client *c, unsigned int argc, const struct resp_arg *argv,
 		    bool read_only)
 {
-	struct eval e = { .sha = "" };
+	char sha[SCRIPT_SHA_TEXT];
 	struct interpreter *lua;
+	struct script_run run;
 	unsigned int flags;
 
-	if (!keys_and_args(c, argc, argv, &e.run))
+	if (!keys_and_args(c, argc, argv, &run))
 		return;
 	lua = interpreter(c);
 	if (!lua)
 		return;
-	if (!take_sha(&argv[1], e.sha) || !interpreter_knows(lua, e.sha, &flags))
+	run.name = sha;
+	if (!take_sha(&argv[1], sha) || !interpreter_knows(lua, sha, &flags))
 		reply_error(reply_to(c), "NOSCRIPT No matching script. Please use EVAL.");
 	else
-		run(c, &e, flags, read_only);
+		script_run(c, lua, &run, flags, read_only);
 }
 
 void cmd_evalsha(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -332,21 +350,28 @@ void cmd_script_flush(struct client *c, unsigned int argc, const struct resp_arg
 	reply_ok(reply_to(c));
 }
 
-void cmd_script_kill(struct client *c, unsigned int argc, const struct resp_arg *argv)
+void script_kill(struct client *c, bool function)
 {
 	struct script_run *run = queue_of(c)->script;
 
-	(void)argc;
-	(void)argv;
 	if (!run) {
 		reply_error(reply_to(c), "NOTBUSY No scripts in execution right now.");
 	} else if (run->wrote && transaction_of(run->client)->in_exec) {
 		/* what the commands before it have changed would take effect with a part of it */
 		reply_error(reply_to(c), "%s", unkillable);
+	} else if (function != (run->function != 0)) {
+		reply_error(reply_to(c), "%s", script_busy(c));
 	} else {
 		run->ended = "ERR Script killed by user with SCRIPT KILL...";
 		reply_ok(reply_to(c));
 	}
+}
+
+void cmd_script_kill(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	(void)argv;
+	script_kill(c, false);
 }
 
 void cmd_script_debug(struct client *c, unsigned int argc, const struct resp_arg *argv)

@@ -787,6 +787,19 @@ static bool read_expiry(struct reader *r, uint8_t op)
 	return true;
 }
 
+static bool read_library(struct reader *r)
+{
+	struct text text;
+
+	if (!r->sink->function)
+		return skip_parts(r, "s") && other(r, "a library of functions");
+	if (!get_string(r, r->value, XKV_VALUE_MAX, &text))
+		return false;
+	if (text.have != text.len)
+		return other(r, "a library of functions has more than %u bytes", XKV_VALUE_MAX);
+	return sink_accepts(r, r->sink->function(r->sink->arg, text.data, text.have));
+}
+
 /* Reads what follows the opcode or type `op`. */
 static bool read_record(struct reader *r, uint8_t op)
 {
@@ -807,7 +820,7 @@ static bool read_record(struct reader *r, uint8_t op)
 	case OP_SLOT_INFO:
 		return skip_parts(r, "lll");
 	case OP_FUNCTION2:
-		return skip_parts(r, "s") && other(r, "a library of functions; xkv has none");
+		return read_library(r);
 	case OP_FUNCTION_PRE_GA:
 		return fail(r, -ENOTSUP, r->record, "functions in the format of Redis 7.0 RC");
 	case OP_MODULE_AUX:
@@ -1026,19 +1039,25 @@ static size_t encode_string(uint8_t *out, const void *data, size_t len)
 	return n + len;
 }
 
-size_t rdb_dump(void *out, const void *value, size_t len)
+/* Adds version and checksum behind `len` bytes.  Returns the whole length. */
+static size_t put_footer(uint8_t *dump, size_t len)
 {
-	uint8_t *start = out, *at = start;
 	uint16_t version = htole16(RDB_VERSION_WRITTEN);
 	uint64_t crc;
 
-	*at++ = TYPE_STRING;
-	at += encode_string(at, value, len);
-	memcpy(at, &version, sizeof(version));
-	at += sizeof(version);
-	crc = htole64(crc64(0, start, (size_t)(at - start)));
-	memcpy(at, &crc, sizeof(crc));
-	return (size_t)(at - start) + sizeof(crc);
+	memcpy(dump + len, &version, sizeof(version));
+	len += sizeof(version);
+	crc = htole64(crc64(0, dump, len));
+	memcpy(dump + len, &crc, sizeof(crc));
+	return len + sizeof(crc);
+}
+
+size_t rdb_dump(void *out, const void *value, size_t len)
+{
+	uint8_t *start = out;
+
+	*start = TYPE_STRING;
+	return put_footer(start, 1 + encode_string(start + 1, value, len));
 }
 
 static bool footer_is_right(const uint8_t *dump, size_t len)
@@ -1094,6 +1113,60 @@ int rdb_restore(const void *dump, size_t len,
 	ret = read_dump(r, &value);
 	if (!ret)
 		ret = fn(arg, value.data, value.have);
+	reader_free(r);
+	return ret;
+}
+
+/* ---- libraries of functions ---- */
+
+size_t rdb_function_record(void *out, const void *text, size_t len)
+{
+	uint8_t *start = out;
+	size_t used = 1;
+
+	*start = OP_FUNCTION2;
+	used += encode_length(start + used, len);
+	memcpy(start + used, text, len);
+	return used + len;
+}
+
+size_t rdb_functions_end(void *dump, size_t len)
+{
+	return put_footer(dump, len);
+}
+
+void rdb_write_functions(struct rdb_writer *w, const void *records, size_t len)
+{
+	put(w, records, len);
+}
+
+int rdb_functions_read(const void *dump, size_t len,
+		       int (*fn)(void *arg, const void *text, size_t text_len), void *arg)
+{
+	struct rdb_report rep = { 0 };
+	struct reader *r;
+	struct text text;
+	uint8_t op;
+	int ret = 0;
+
+	if (!footer_is_right(dump, len))
+		return -EBADMSG;
+	r = reader_new();
+	if (!r)
+		return -ENOMEM;
+	r->fd = -1;
+	r->buf = dump;
+	r->end = len - FOOTER;
+	r->size = r->end;
+	r->rep = &rep;
+	while (!ret && left(r)) {
+		if (!take(r, &op, 1) || op != OP_FUNCTION2)
+			ret = -ENOTSUP;
+		else if (!get_string(r, r->value, XKV_VALUE_MAX, &text))
+			ret = -EINVAL;
+		else
+			ret = text.have == text.len ? fn(arg, text.data, text.have) : -EMSGSIZE;
+	}
 	reader_free(r);
 	return ret;
 }

@@ -44,6 +44,9 @@ void rdb_write_select(struct rdb_writer *w, unsigned int db);
 void rdb_write_key(struct rdb_writer *w, const void *key, size_t key_len, const void *value,
 		   size_t value_len, uint64_t expire_ms);
 
+/* Writes records of libraries of functions: see rdb_function_record(). */
+void rdb_write_functions(struct rdb_writer *w, const void *records, size_t len);
+
 /* Writes end mark and checksum and flushes to the kernel (no fsync).  0, or the first -errno. */
 int rdb_write_end(struct rdb_writer *w);
 
@@ -80,6 +83,8 @@ struct rdb_misfit {
 struct rdb_sink {
 	int (*key)(void *arg, const struct rdb_key *key);
 	int (*other)(void *arg, const struct rdb_misfit *other); /* 0 = skip it */
+	/* the text of a library of functions, at most XKV_VALUE_MAX bytes; NULL: it is a misfit */
+	int (*function)(void *arg, const void *text, size_t len);
 	void *arg;
 	unsigned int databases; /* keys of higher ones are misfits; 0 as 1 */
 };
@@ -123,5 +128,18 @@ size_t rdb_dump(void *out, const void *value, size_t len);
 int rdb_restore(const void *dump, size_t len,
 		int (*fn)(void *arg, const void *value, size_t value_len), void *arg,
 		struct rdb_report *rep);
+
+/*
+ * Libraries of functions are records, one behind the other; with a footer they are what FUNCTION
+ * DUMP replies.  rdb_function_record() writes one, at most RDB_DUMP_MAX(len) bytes, and returns its
+ * length; rdb_functions_end() adds the footer behind `len` bytes and returns the whole length.
+ *
+ * rdb_functions_read() passes the texts of such a dump to `fn` until that does not return 0.  What
+ * it returned, or the errors of rdb_restore(), -ENOTSUP: a record is none of a library.
+ */
+size_t rdb_function_record(void *out, const void *text, size_t len);
+size_t rdb_functions_end(void *dump, size_t len);
+int rdb_functions_read(const void *dump, size_t len,
+		       int (*fn)(void *arg, const void *text, size_t text_len), void *arg);
 
 #endif

@@ -326,6 +326,60 @@ static int check_space(struct job *job, int dir_fd, struct store_ctx *ctx)
 		    job->dir, space >> 10, (need + 1023) >> 10);
 }
 
+/* ---- functions ---- */
+
+static struct {
+	pthread_mutex_t lock;
+	uint8_t *records; /* owned */
+	size_t len;
+} functions = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+void snapshot_set_functions(void *records, size_t len)
+{
+	pthread_mutex_lock(&functions.lock);
+	free(functions.records);
+	functions.records = records;
+	functions.len = len;
+	pthread_mutex_unlock(&functions.lock);
+}
+
+void *snapshot_functions(size_t *len)
+{
+	uint8_t *copy;
+
+	pthread_mutex_lock(&functions.lock);
+	*len = functions.len;
+	copy = malloc(functions.len + RDB_DUMP_FRAME);
+	if (copy && functions.len)
+		memcpy(copy, functions.records, functions.len);
+	pthread_mutex_unlock(&functions.lock);
+	return copy;
+}
+
+static void write_functions(struct rdb_writer *w)
+{
+	pthread_mutex_lock(&functions.lock);
+	rdb_write_functions(w, functions.records, functions.len);
+	pthread_mutex_unlock(&functions.lock);
+}
+
+/* Adds a library that a file has. */
+static int add_function(const void *text, size_t len)
+{
+	uint8_t *grown;
+	int ret = -ENOMEM;
+
+	pthread_mutex_lock(&functions.lock);
+	grown = realloc(functions.records, functions.len + RDB_DUMP_MAX(len));
+	if (grown) {
+		functions.records = grown;
+		functions.len += rdb_function_record(grown + functions.len, text, len);
+		ret = 0;
+	}
+	pthread_mutex_unlock(&functions.lock);
+	return ret;
+}
+
 /* ---- saving ---- */
 
 struct walk {
@@ -367,6 +421,7 @@ static int write_keys(struct job *job, struct store_ctx *ctx, int fd)
 	if (!walk.w)
 		return fail(job, -ENOMEM, "out of memory");
 	write_head(&walk, job->st);
+	write_functions(walk.w);
 	do {
 		ret = store_scan(ctx, &cursor, SCAN_COUNT, true, write_key, &walk);
 	} while (!ret && cursor);
@@ -871,10 +926,21 @@ static int load_other(void *arg, const struct rdb_misfit *o)
 	return 0;
 }
 
+static int load_function(void *arg, const void *text, size_t len)
+{
+	const struct load *load = arg;
+
+	return load->ctx ? add_function(text, len) : 0;
+}
+
 static int read_file(struct load *load, int fd)
 {
 	struct rdb_sink sink = {
-		.key = load_key, .other = load_other, .arg = load, .databases = load->cfg->databases
+		.key = load_key,
+		.other = load_other,
+		.function = load_function,
+		.arg = load,
+		.databases = load->cfg->databases,
 	};
 	struct rdb_report rep;
 	int ret = rdb_read(fd, &sink, &rep);
@@ -1053,4 +1119,45 @@ int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 	if (load.others)
 		note_skipped(&job);
 	return 0;
+}
+
+/* The libraries are in front of the first key. */
+static int stop_at_key(void *arg, const struct rdb_key *k)
+{
+	(void)arg;
+	(void)k;
+	return -ECANCELED;
+}
+
+static int pass_over(void *arg, const struct rdb_misfit *o)
+{
+	(void)arg;
+	(void)o;
+	return 0;
+}
+
+static int take_function(void *arg, const void *text, size_t len)
+{
+	(void)arg;
+	return add_function(text, len);
+}
+
+void snapshot_load_functions(const struct config *cfg)
+{
+	struct job job = { .dir = cfg->dir, .name = cfg->dbfilename };
+	const struct rdb_sink sink = { .key = stop_at_key,
+				       .other = pass_over,
+				       .function = take_function };
+	struct rdb_report rep;
+	int fd, ret;
+
+	init_once();
+	fd = open_file(&job);
+	if (fd < 0)
+		return;
+	ret = rdb_read(fd, &sink, &rep);
+	close(fd);
+	if (ret && ret != -ECANCELED)
+		log_warning("%s/%s: functions may be missing: %s", cfg->dir, cfg->dbfilename,
+			    rep.text);
 }

@@ -80,6 +80,20 @@ int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 		  unsigned int err_len);
 
 /*
+ * The libraries of functions that saves write, as records (rdb.h), and that loading has found.
+ * snapshot_set_functions() takes `records`, which were allocated by malloc(); snapshot_functions()
+ * returns a copy with room for a footer (RDB_DUMP_FRAME), NULL without memory.
+ */
+void snapshot_set_functions(void *records, size_t len);
+void *snapshot_functions(size_t *len);
+
+/*
+ * For a store that has served before, and is newer than the file: takes only the libraries of
+ * functions from dir/dbfilename.  Errors are logged.
+ */
+void snapshot_load_functions(const struct config *cfg);
+
+/*
  * Renames a file that cannot be loaded to dbfilename.unreadable, or .unreadable.1 and so on, so
  * that neither a save nor the next such file replaces it.  0, or -errno with a sentence in `err`.
  */

@@ -68,7 +68,6 @@ test_same_replies = replies_test(SEQUENCES)
     ("zadd z 1 a", "no sorted sets"),
     ("GEOADD g 1 1 a", "no sorted sets"),
     ("XADD s * a 1", "no streams"),
-    ("FUNCTION LIST", "xkv has scripts (EVAL), but no functions"),
     ("lpushy", "unknown command 'lpushy', with args beginning with: "),
 ])
 def test_reasons(own, words, why):

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What scripts and functions have in common (script.c), and what others ask of functions. */
+#ifndef XKV_COMMANDS_SCRIPT_H
+#define XKV_COMMANDS_SCRIPT_H
+
+#include "interpreter.h"
+
+struct queue;
+
+/* Fills in keys and arguments behind the number of keys.  On false the error was replied. */
+bool script_count_keys(struct client *c, unsigned int argc, int64_t keys, struct script_run *run);
+
+/*
+ * Executes a script or a function with such enum script_flags as a transaction, and replies.  The
+ * caller has filled in name, function, keys and arguments.
+ */
+void script_run(struct client *c, struct interpreter *lua, struct script_run *run,
+		unsigned int flags, bool read_only);
+
+/* SCRIPT KILL, FUNCTION KILL. */
+void script_kill(struct client *c, bool function);
+
+struct function_figures {
+	unsigned int libraries, functions;
+	size_t memory; /* bytes of their interpreter */
+};
+/* Not const: reads the functions of the snapshot, if that is not yet done. */
+struct function_figures function_figures(struct queue *q);
+/* Forgets all functions. */
+void functions_free(struct queue *q);
+
+#endif
