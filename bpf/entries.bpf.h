@@ -12,6 +12,9 @@
  * with {"base64":"..."} for strings that are not UTF-8.  A value that does not fit a datagram is
  * cut after SHOWN_VALUE bytes, with "value_truncated":true.
  *
+ * The line of an entry in another database than 0 begins with `database 3 `, its object with
+ * "database":3.
+ *
  * The kernel buffers 32 KiB of output for a bucket and its chain.  What exceeds that is cut, or
  * left out and counted.
  */
@@ -70,6 +73,7 @@ struct show {
 	struct shown *e;
 	__u64 now;
 	__u32 bucket, json;
+	__u32 db; /* of the current entry, as clients call it */
 };
 
 /* ---- collecting entries -------------------------------------------------- */
@@ -315,6 +319,8 @@ static __always_inline void show_text(struct show *s)
 		return;
 	}
 	s->e->at = 0;
+	if (s->db)
+		BPF_SEQ_PRINTF(s->seq, "database %u ", s->db);
 	BPF_SEQ_PRINTF(s->seq, "\"");
 	bpf_loop(e->key_len, put_quoted, s, 0);
 	if (e->expire_ms)
@@ -334,7 +340,10 @@ static __always_inline void show_json(struct show *s)
 		s->e->left_out++;
 		return;
 	}
-	BPF_SEQ_PRINTF(s->seq, "{\"key\":");
+	BPF_SEQ_PRINTF(s->seq, "{");
+	if (s->db)
+		BPF_SEQ_PRINTF(s->seq, "\"database\":%u,", s->db);
+	BPF_SEQ_PRINTF(s->seq, "\"key\":");
 	put_json(s);
 	if (!take_room(s, json_bytes(s, at, len))) {
 		len = s->e->room > 64 ? (s->e->room - 64) / 2 : 0;
@@ -363,6 +372,7 @@ static int show_entry(__u32 i, struct show *s)
 	if (!cfg || !show_copy(e, entry & XKV_REF_MASK) || !is_of_bucket(s, cfg, entry) ||
 	    (e->expire_ms && e->expire_ms <= s->now))
 		return 0;
+	s->db = number_of(cfg, e->db);
 	if (s->json)
 		show_json(s);
 	else

@@ -360,7 +360,8 @@ struct xkv_config {
 	 * one into the copy that is not in force, and puts it in force by a single store.
 	 */
 	__u8 stored[2][XKV_DATABASES];
-	__u8 stored_current; /* stored[stored_current & 1] is in force */
+	__u8 number[2][XKV_DATABASES]; /* and back: by stored number, how clients call it */
+	__u8 stored_current;	       /* stored[stored_current & 1] is in force */
 	__u8 zero[7];
 };
 

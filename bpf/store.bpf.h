@@ -163,6 +163,12 @@ static __always_inline __u32 database_of(const struct xkv_config *cfg, __u8 db)
 	return cfg->stored[READ_ONCE(cfg->stored_current) & 1][db];
 }
 
+/* The number by which clients call a database. */
+static __always_inline __u32 number_of(const struct xkv_config *cfg, __u8 stored)
+{
+	return cfg->number[READ_ONCE(cfg->stored_current) & 1][stored];
+}
+
 /* The length of the value in a slot, read once: others may be writing it. */
 static __always_inline __u32 value_len_of(const struct xkv_slot *slot)
 {

@@ -195,6 +195,18 @@ static int check_limit(struct xkvd *x, const struct config *cfg, char *err, size
 	return 0;
 }
 
+/* An earlier xkvd had more databases. */
+static void warn_of_hidden(const struct store *st, unsigned int number)
+{
+	struct store_database db;
+
+	store_database(st, number, &db);
+	if (db.keys)
+		log_warning("database %u has %llu keys that nobody can use: raise databases, or "
+			    "FLUSHALL",
+			    number, (unsigned long long)db.keys);
+}
+
 static int open_store(struct xkvd *x, const struct options *o, char *err)
 {
 	int ret;
@@ -219,6 +231,8 @@ static int open_store(struct xkvd *x, const struct options *o, char *err)
 	if (x->bpf.adopted && !x->fresh)
 		log_notice("adopted the store in %s: %llu keys", x->cfg->pin_dir,
 			   (unsigned long long)store_count(x->store));
+	for (unsigned int db = x->cfg->databases; x->bpf.adopted && db < STORE_DATABASES; db++)
+		warn_of_hidden(x->store, db);
 	if (x->bpf.adopted && x->cfg->max_keys &&
 	    (store_max_keys(x->store) < x->cfg->max_keys ||
 	     store_max_keys(x->store) / 2 >= x->cfg->max_keys))

@@ -10,7 +10,7 @@ _Static_assert(STORE_DATABASES == XKV_DATABASES, "as in bpf/layout.h");
 void databases_init(struct store *st)
 {
 	for (unsigned int db = 0; db < XKV_DATABASES; db++)
-		st->cfg->stored[0][db] = (uint8_t)db;
+		st->cfg->stored[0][db] = st->cfg->number[0][db] = (uint8_t)db;
 	st->cfg->databases = 16; /* as configured by default */
 }
 
@@ -39,10 +39,9 @@ void store_reselect(struct store_ctx *ctx, uint8_t stored)
 
 void store_numbers(const struct store *st, uint8_t number[STORE_DATABASES])
 {
-	const uint8_t *of = in_force(st);
+	uint8_t current = __atomic_load_n(&st->cfg->stored_current, __ATOMIC_ACQUIRE);
 
-	for (unsigned int db = 0; db < XKV_DATABASES; db++)
-		number[of[db]] = (uint8_t)db;
+	memcpy(number, st->cfg->number[current & 1], XKV_DATABASES);
 }
 
 unsigned int store_number(const struct store *st, uint8_t stored)
@@ -61,17 +60,21 @@ unsigned int store_number(const struct store *st, uint8_t stored)
  */
 void store_swap(struct store *st, unsigned int a, unsigned int b)
 {
+	unsigned int other;
 	uint8_t *next;
 
 	pthread_mutex_lock(&st->swap_lock);
 	grace_wait();
 	pthread_rwlock_wrlock(&st->mem.pages_lock); /* which xkvd's own programs hold */
 	pthread_rwlock_unlock(&st->mem.pages_lock);
-	next = st->cfg->stored[(st->cfg->stored_current & 1) ^ 1];
+	other = (st->cfg->stored_current & 1) ^ 1;
+	next = st->cfg->stored[other];
 	memcpy(next, in_force(st), XKV_DATABASES);
 	next[a] = in_force(st)[b];
 	next[b] = in_force(st)[a];
-	__atomic_store_n(&st->cfg->stored_current, st->cfg->stored_current ^ 1, __ATOMIC_RELEASE);
+	for (unsigned int db = 0; db < XKV_DATABASES; db++)
+		st->cfg->number[other][next[db]] = (uint8_t)db;
+	__atomic_store_n(&st->cfg->stored_current, (uint8_t)other, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&st->swap_lock);
 }
 

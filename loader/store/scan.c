@@ -245,7 +245,8 @@ int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool
 int store_scan_db(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
 		  store_scan_fn *fn, void *arg)
 {
-	if (stored_keys(ctx->st, ctx->db))
+	/* of database 0 that takes as long as some buckets */
+	if (!ctx->db || stored_keys(ctx->st, ctx->db))
 		return scan(ctx, cursor, count, ctx->db, values, false, fn, arg);
 	*cursor = 0;
 	return 0;
@@ -294,7 +295,7 @@ int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count
 	/* scan() runs no requests, so flush_one() can use those of the context */
 	int ret;
 
-	if (!all && !stored_keys(ctx->st, ctx->db)) {
+	if (!all && ctx->db && !stored_keys(ctx->st, ctx->db)) {
 		*cursor = 0;
 		return 0;
 	}

@@ -3,9 +3,11 @@
 """Databases: no key of one is ever seen in another, as in Redis."""
 import os
 import random
+import shutil
 import time
 
 import pytest
+import redis
 from conftest import LONG
 from respserver import encode, replies_test, wait_for
 
@@ -317,6 +319,41 @@ def test_expiry(own):
     wait_for(lambda: own.call("DBSIZE") == b":1\r\n", "expiry")
     assert own.call("GET", "k") == b"$1\r\n3\r\n"
     assert own.call("GET", "gone") == b"$-1\r\n"
+
+
+def everything(client):
+    """Keys with values and expiry, by database, from a client of any."""
+    found = {}
+    for db in range(16):
+        client.execute_command("SELECT", db)
+        for key in client.keys("*"):
+            found[db, key] = client.get(key), client.pexpiretime(key)
+        assert client.dbsize() == sum(at == db for at, _ in found)
+    return found
+
+
+def test_snapshots_from_and_to_redis(store, tmp_path, stock):
+    """RDB files with several databases, and two that were exchanged."""
+    with store(tmp_path) as daemon, daemon.client(single_connection_client=True) as r:
+        for db in 0, 1, 9, 15:
+            r.execute_command("SELECT", db)
+            r.mset({f"{db}:{i}": i for i in range(40)})
+            r.set("k", db, px=10**7 + db)
+        r.execute_command("SWAPDB", 1, 9)
+        r.execute_command("SWAPDB", 0, 2)
+        r.save()
+        ours = everything(r)
+        assert len(ours) == 4 * 41 and ours[1, b"k"][0] == b"9" and ours[2, b"k"][0] == b"0"
+    theirs = stock(tmp_path / "dump.rdb")
+    theirs = redis.Redis(single_connection_client=True,
+                         unix_socket_path=theirs.connection_pool.connection_kwargs["path"])
+    assert everything(theirs) == ours
+    theirs.execute_command("SELECT", 3)
+    theirs.set("of redis", 3)
+    theirs.save()
+    shutil.copy(os.path.join(theirs.config_get("dir")["dir"], "dump.rdb"), tmp_path / "dump.rdb")
+    with store(tmp_path) as daemon, daemon.client(single_connection_client=True) as r:
+        assert everything(r) == {**ours, (3, b"of redis"): (b"3", -1)}
 
 
 @pytest.mark.parametrize("databases, error", [(1, b"-ERR DB index is out of range\r\n"),
