@@ -47,9 +47,9 @@ static void test_header(void **state)
 		if (v != XKV_VERSION)
 			header_answers(&req, XKV_BAD_VERSION, XKV_C_error_version);
 	}
-	for (unsigned int status = 1; status < 256; status++) {
+	for (unsigned int db = bed.c->databases; db < 256; db++) {
 		req = good;
-		req.byte[5] = (uint8_t)status;
+		req.byte[5] = (uint8_t)db;
 		header_answers(&req, XKV_BAD_REQUEST, XKV_C_error_request);
 	}
 	req = good;
