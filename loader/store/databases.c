@@ -46,17 +46,14 @@ void store_numbers(const struct store *st, uint8_t number[STORE_DATABASES])
 
 unsigned int store_number(const struct store *st, uint8_t stored)
 {
-	const uint8_t *of = in_force(st);
-	unsigned int db = of[stored] == stored ? stored : 0; /* never swapped */
+	uint8_t current = __atomic_load_n(&st->cfg->stored_current, __ATOMIC_ACQUIRE);
 
-	while (db < XKV_DATABASES - 1 && of[db] != stored)
-		db++;
-	return db;
+	return st->cfg->number[current & 1][stored];
 }
 
 /*
- * No program may still be reading the copy that is written: it might mix the permutation before
- * the last one with the next.
+ * When this returns, no operation uses the permutation before any more.  So one that ends later
+ * does not see it together with what was written since; and the next call may write that copy.
  */
 void store_swap(struct store *st, unsigned int a, unsigned int b)
 {
@@ -64,9 +61,6 @@ void store_swap(struct store *st, unsigned int a, unsigned int b)
 	uint8_t *next;
 
 	pthread_mutex_lock(&st->swap_lock);
-	grace_wait();
-	pthread_rwlock_wrlock(&st->mem.pages_lock); /* which xkvd's own programs hold */
-	pthread_rwlock_unlock(&st->mem.pages_lock);
 	other = (st->cfg->stored_current & 1) ^ 1;
 	next = st->cfg->stored[other];
 	memcpy(next, in_force(st), XKV_DATABASES);
@@ -75,6 +69,9 @@ void store_swap(struct store *st, unsigned int a, unsigned int b)
 	for (unsigned int db = 0; db < XKV_DATABASES; db++)
 		st->cfg->number[other][next[db]] = (uint8_t)db;
 	__atomic_store_n(&st->cfg->stored_current, (uint8_t)other, __ATOMIC_RELEASE);
+	grace_wait();
+	pthread_rwlock_wrlock(&st->mem.pages_lock); /* which xkvd's own programs hold */
+	pthread_rwlock_unlock(&st->mem.pages_lock);
 	pthread_mutex_unlock(&st->swap_lock);
 }
 
