@@ -95,6 +95,7 @@ __noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u64 kind, __u64 
 	__u32 what = kind & 0xff, key_len, value_len;
 	struct xkv_slot *slot = slot_at(ref);
 	struct xkv_feed_record *r, head = {};
+	struct xkv_config *cfg = config();
 	struct xkv_feed *f = feed();
 
 	if (!f || !slot)
@@ -116,6 +117,7 @@ __noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u64 kind, __u64 
 	r->op_flags = kind >> 32;
 	r->origin = kind >> 48;
 	r->db = slot->db;
+	r->number = cfg ? number_of(cfg, slot->db) : slot->db;
 	copy_words((__u64 *)(r + 1), (const __u64 *)(slot + 1), feed_words(head.bytes));
 	smp_wmb();
 	WRITE_ONCE(r->first_word, head.first_word);

@@ -697,7 +697,8 @@ struct xkv_feed_record {
 	__u8 op_flags; /* of the operation */
 	__u16 origin;  /* whom xkvd made the change for, 0 = unknown */
 	__u8 db;       /* stored number */
-	__u8 zero[7];
+	__u8 number;   /* what clients called it then */
+	__u8 zero[6];
 	/* key, padded to 8; value, padded to 8 */
 };
 

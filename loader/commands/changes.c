@@ -110,6 +110,7 @@ void changes_miss(struct client *c, const void *key, size_t key_len)
 		.what = FEED_NOTE,
 		.cause = CAUSE_MISS,
 		.db = store_selected(c->worker->ctx),
+		.number = (uint8_t)c->session.db,
 		.key = key,
 		.key_len = key_len,
 	};

@@ -13,7 +13,6 @@
 struct notice {
 	struct server *srv;
 	unsigned int wanted; /* enum notify */
-	unsigned int db;     /* as clients call it */
 	const struct feed_change *change;
 };
 
@@ -21,7 +20,7 @@ static void publish(const struct notice *n, const char *kind, const void *subjec
 		    size_t subject_len, const void *message, size_t len)
 {
 	char channel[32 + XKV_KEY_MAX];
-	int begin = snprintf(channel, 32, "__%s@%u__:", kind, n->db);
+	int begin = snprintf(channel, 32, "__%s@%u__:", kind, n->change->number);
 
 	memcpy(channel + begin, subject, subject_len);
 	pubsub_publish(n->srv, channel, (size_t)begin + subject_len, message, len);
@@ -103,11 +102,10 @@ static void notify_note(const struct notice *n)
 
 void notify_change(struct server *s, unsigned int wanted, const struct feed_change *c)
 {
-	struct notice n = { .srv = s, .wanted = wanted, .change = c };
+	const struct notice n = { s, wanted, c };
 
 	if (c->cause == XKV_CAUSE_TXN || c->cause == XKV_CAUSE_FLUSH)
 		return; /* told as it was committed; FLUSHALL has no events */
-	n.db = store_number(s->store, c->db);
 	switch ((int)c->what) {
 	case XKV_CHANGE_CREATE:
 	case XKV_CHANGE_OVERWRITE:

@@ -285,6 +285,7 @@ static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
 		.cause = rec->cause,
 		.op_flags = rec->op_flags,
 		.db = rec->db,
+		.number = rec->number,
 		.more = rec->flags & XKV_FEED_MORE,
 		.gone = rec->flags & XKV_FEED_GONE,
 	};

@@ -39,7 +39,7 @@ struct feed_change {
 	uint16_t origin;    /* store_origin(), 0 = unknown */
 	uint8_t cause;	    /* opcode (bpf/proto.h), or XKV_CAUSE_... (bpf/layout.h) */
 	uint8_t op_flags;   /* of the operation: XKV_KEEPTTL ... */
-	uint8_t db;	    /* stored number: store_number() */
+	uint8_t db, number; /* the stored number, and what clients called it at that time */
 	bool more;	    /* the next change is of the same transaction */
 	bool gone;	    /* the entry that was overwritten had expired */
 };

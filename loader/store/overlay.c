@@ -349,6 +349,7 @@ void overlay_tell(struct overlay *o, const struct overlay_entry *e, struct feed_
 		o->told_room = 2 * o->told_room + 4;
 	}
 	change.db = e->db;
+	change.number = (uint8_t)store_number(o->st, e->db);
 	change.key = e->key;
 	change.key_len = e->key_len;
 	o->told[o->told_count++] = change;

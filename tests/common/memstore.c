@@ -225,6 +225,7 @@ static void tell(struct store *st, struct feed_change c)
 		return;
 	memcpy(r->key, c.key, c.key_len);
 	c.key = r->key;
+	c.number = (uint8_t)store_number(st, c.db);
 	c.frontend = XKV_FRONTEND_XKVD;
 	c.position = st->head++;
 	r->change = c;
@@ -564,8 +565,11 @@ void store_txn_abort(struct store_ctx *ctx)
 void store_txn_note(struct store_ctx *ctx, const void *key, size_t key_len, uint8_t cause)
 {
 	lock(ctx->st);
-	tell(ctx->st, (struct feed_change){
-			      .what = FEED_NOTE, .key = key, .key_len = key_len, .cause = cause });
+	tell(ctx->st, (struct feed_change){ .what = FEED_NOTE,
+					    .db = ctx->db,
+					    .key = key,
+					    .key_len = key_len,
+					    .cause = cause });
 	unlock(ctx->st);
 }
 

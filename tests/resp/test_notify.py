@@ -121,6 +121,31 @@ SEQUENCES = {
         FLUSHALL
         GET e
     """,
+    "databases": """
+        SET a 1
+        MOVE a 3
+        SELECT 3
+        INCR a
+        COPY a b DB 5
+        COPY a a DB 0 REPLACE
+        MOVE a 0
+        RENAME a c
+        SWAPDB 3 5
+        DEL b
+        SELECT 5
+        APPEND c x
+        MULTI
+        SET d 1
+        SELECT 7
+        SET d 1
+        MOVE d 5
+        MOVE d 6
+        EXEC
+        EVAL "redis.call('select', 2) redis.call('set', 'e', 1)" 0
+        GET nothere
+        FLUSHDB
+        SELECT 0
+    """,
     "restore": r"""
         RESTORE a 0 "\x00\xc1\xe8\x03\x0a\x00\xc6\x41\x36\xdc\x3a\x41\xa6\x7d"
         RESTORE a 0 "bad"
