@@ -409,7 +409,8 @@ uint64_t feed_trim(struct store *st)
 void feed_load(struct store *st, uint64_t *unread, uint64_t *refused)
 {
 	const struct xkv_feed *ring = st->feed.ring;
+	uint64_t read = ring ? slowest(ring) : 0; /* first: the head only grows */
 
-	*unread = ring ? __atomic_load_n(&ring->head, __ATOMIC_RELAXED) - slowest(ring) : 0;
+	*unread = ring ? __atomic_load_n(&ring->head, __ATOMIC_RELAXED) - read : 0;
 	*refused = ring ? __atomic_load_n(&ring->refused, __ATOMIC_RELAXED) : 0;
 }
