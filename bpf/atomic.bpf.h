@@ -8,12 +8,13 @@
  *   evaluate  conditions, and all results; a new value that needs another slot gets it, filled
  *   reserve   the buckets, if a key is created or removed, or has to stay missing
  *   validate  what was only read has not changed since it was found
+ *   record    room for all records is reserved in the change feed, if somebody listens
  *   apply     cannot fail
  *
  * What is read is read at the version that was found.  Keys are locked before they are evaluated,
- * so that only what is read has to be validated.  A conflict begins again with `find`, TRIES times;
- * then the datagram goes up to xkvd, as it does if there is no free slot.  Only results are written
- * before `apply`: each operation of one that does not get there is as if it had never been.
+ * so that only what is read has to be validated.  A conflict begins again with `find`; after TRIES
+ * of them the datagram goes up to xkvd, as it does if there is no free slot.  Only results are
+ * written before `apply`: each operation of one that does not get there is as if it had never been.
  */
 #ifndef XKV_ATOMIC_BPF_H
 #define XKV_ATOMIC_BPF_H
