@@ -113,7 +113,7 @@ def test_what_is_not_there_says_so(daemon):
     """
     redis = daemon.redis(max_connections=1)
     for command in (["LPUSH", "a", 1], ["HSET", "a", "b", 1],
-                    ["FCALL", "f", 0], ["BLPOP", "a", 0]):
+                    ["ZADD", "a", 1, "b"], ["BLPOP", "a", 0]):
         with pytest.raises(redis_py.ResponseError, match="(?i)unknown command"):
             redis.execute_command(*command)
     with pytest.raises(redis_py.ResponseError, match="DB index is out of range"):
