@@ -1091,15 +1091,11 @@ static int read_dump(struct reader *r, struct text *value)
 	return value->have == value->len ? 0 : -EMSGSIZE;
 }
 
-int rdb_restore(const void *dump, size_t len,
-		int (*fn)(void *arg, const void *value, size_t value_len), void *arg,
-		struct rdb_report *rep)
+/* A reader of what is in a dump, in memory.  0, -EBADMSG, -ENOMEM. */
+static int dump_open(const void *dump, size_t len, struct rdb_report *rep, struct reader **out)
 {
-	struct text value;
 	struct reader *r;
-	int ret;
 
-	*rep = (struct rdb_report){ 0 };
 	if (!footer_is_right(dump, len))
 		return -EBADMSG;
 	r = reader_new();
@@ -1110,6 +1106,22 @@ int rdb_restore(const void *dump, size_t len,
 	r->end = len - FOOTER;
 	r->size = r->end;
 	r->rep = rep;
+	*out = r;
+	return 0;
+}
+
+int rdb_restore(const void *dump, size_t len,
+		int (*fn)(void *arg, const void *value, size_t value_len), void *arg,
+		struct rdb_report *rep)
+{
+	struct text value;
+	struct reader *r;
+	int ret;
+
+	*rep = (struct rdb_report){ 0 };
+	ret = dump_open(dump, len, rep, &r);
+	if (ret)
+		return ret;
 	ret = read_dump(r, &value);
 	if (!ret)
 		ret = fn(arg, value.data, value.have);
@@ -1147,18 +1159,11 @@ int rdb_functions_read(const void *dump, size_t len,
 	struct reader *r;
 	struct text text;
 	uint8_t op;
-	int ret = 0;
+	int ret;
 
-	if (!footer_is_right(dump, len))
-		return -EBADMSG;
-	r = reader_new();
-	if (!r)
-		return -ENOMEM;
-	r->fd = -1;
-	r->buf = dump;
-	r->end = len - FOOTER;
-	r->size = r->end;
-	r->rep = &rep;
+	ret = dump_open(dump, len, &rep, &r);
+	if (ret)
+		return ret;
 	while (!ret && left(r)) {
 		if (!take(r, &op, 1) || op != OP_FUNCTION2)
 			ret = -ENOTSUP;
