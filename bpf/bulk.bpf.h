@@ -524,7 +524,6 @@ static __always_inline void bulk_used(const struct xkv_note *n, struct xkv_confi
 	rq->key_off = FAST_KEY_OFF;
 	rq->key_len = n->key_len;
 	rq->db = n->db;
-	rq->now_ms = 0;
 	for (__u32 i = 0; i < XKV_HOT_TEXT / 8; i++)
 		rq->in_word[FAST_KEY_OFF / 8 + i] = n->key[i];
 	hot_note(rq, written, bytes);
@@ -561,7 +560,6 @@ static __always_inline bool bulk_resize(struct xdp_md *ctx, struct xkv_request *
 {
 	__u32 length = FAST_REPLY_LEN + XKV_PADDED(value_len);
 
-	rq->now_ms = 0;
 	if (value_len > VALUE_WORDS * 8 || length > n->reply_allowed || expired(rq, expire_ms))
 		return false;
 	if (value_len > LONG_VALUE) {
@@ -633,7 +631,6 @@ static __always_inline __u64 bulk_write(struct packet *p, const struct xkv_note 
 		unlock(slot, seq);
 		return 0;
 	}
-	rq->now_ms = 0;
 	change.opcode = XKV_OP_SET;
 	change_replaces(&change, slot->expire_ms);
 	slot->expire_ms = 0;

@@ -225,6 +225,7 @@ static __always_inline int serve_noted(struct xdp_md *ctx, struct xkv_bulk *b)
 	rq = bpf_map_lookup_elem(&xkv_frames, &zero);
 	if (!rq || !cfg)
 		return XKV_C_drop_internal;
+	rq->now_ms = 0; /* still that of another packet */
 	n = note_at(b, at);
 	why = n->opcode == XKV_OP_GET ? bulk_get(ctx, rq, cfg, n) : bulk_set(ctx, rq, cfg, n);
 	return why == CONTINUE ? bulk_general(ctx, rq, at) : why;

@@ -65,6 +65,15 @@ void wait_until(uint64_t ms)
 		sched_yield();
 }
 
+int no_room(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms)
+{
+	(void)st;
+	(void)class;
+	(void)units;
+	(void)until_ms;
+	return -ENOSPC;
+}
+
 uint64_t count_of(unsigned int counter)
 {
 	uint64_t sum[XKV_COUNTER_COUNT];

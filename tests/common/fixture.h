@@ -51,6 +51,9 @@ unsigned int expire_all(void);
 /* Waits until the store's clock is past this time. */
 void wait_until(uint64_t ms);
 
+/* For bed.st->no_slot: there is no memory. */
+int no_room(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms);
+
 /* A counter, summed over the CPUs. */
 uint64_t count_of(unsigned int counter);
 

@@ -186,8 +186,8 @@ def test_same_as_redis(pair, library):
     "return cmsgpack.unpack(('\\145'):rep(1e6))",
     "return cmsgpack.unpack(('\\129\\1'):rep(1e6))",
     "return cmsgpack.unpack(('\\221\\255\\255\\255\\255'):rep(1e5))",
-    "local t = ('x'):rep(1e5) for i = 1, 16 do local n = {} for j = 1, 100 do n[j] = t end t = n end"
-    " return #cmsgpack.pack(t)",
+    "local t = ('x'):rep(1e5) for i = 1, 16 do local n = {} for j = 1, 100 do n[j] = t end t = n "
+    "end return #cmsgpack.pack(t)",
     "local s, t = ('x'):rep(3e6), {} for i = 1, 99 do t[i] = s end return #cmsgpack.pack(t)",
     # large counts and sizes
     "return struct.unpack('c0', 'x' , 2147483647)",

@@ -118,15 +118,6 @@ static void test_no_slot(void **state)
 	holds_text("n", "3");
 }
 
-static int no_room(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms)
-{
-	(void)st;
-	(void)class;
-	(void)units;
-	(void)until_ms;
-	return -ENOSPC;
-}
-
 /* There is none: nothing is done, and what the operations before it have taken is free again. */
 static void test_no_memory(void **state)
 {

@@ -626,15 +626,6 @@ static void test_too_many_keys(void **state)
 	account();
 }
 
-static int no_room(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms)
-{
-	(void)st;
-	(void)class;
-	(void)units;
-	(void)until_ms;
-	return -ENOSPC;
-}
-
 /* The second time it is the slot of a large value that is missing. */
 static void test_memory_runs_out(void **state)
 {

@@ -201,7 +201,9 @@ func (c *checker) report(k *key, history []porcupine.Operation) {
 }
 
 // write puts a picture of what is wrong and all of the history into the directory for reports.
-func (c *checker) write(id int64, m porcupine.Model, info porcupine.LinearizationInfo, all []string) {
+func (c *checker) write(
+	id int64, m porcupine.Model, info porcupine.LinearizationInfo, all []string,
+) {
 	path := filepath.Join(c.reports, fmt.Sprintf("linear-%d", id))
 	err := porcupine.VisualizePath(m, info, path+".html")
 	if err == nil {

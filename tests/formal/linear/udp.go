@@ -128,8 +128,9 @@ func (d *udpDoor) encode(g datagram) []byte {
 	return out
 }
 
-// ask sends a request until it is long enough: others may make a value longer meanwhile.  `begin` is
-// called before each, `take` with the reply; it returns the size that the request should have had.
+// ask sends a request until it is long enough: others may make a value longer meanwhile.  `begin`
+// is called before each, `take` with the reply; it returns the size that the request should have
+// had.
 func (d *udpDoor) ask(g datagram, begin func(), take func(reply []byte) (int, error)) error {
 	for {
 		request := d.encode(g)
