@@ -221,7 +221,7 @@ __noinline int atomic_read(struct xkv_request *rq, __u32 index)
 		return atomic_refuse(rq, XKV_NOT_STORED, 0, expire_ms, k->seq, XKV_C_not_stored);
 	if (!value_fits(rq, value_len))
 		return too_large(rq, value_len, k->seq);
-	copy_out(rq, slot, rq->key_len, value_len);
+	copy_out(rq, WINDOW(slot), value_len);
 	smp_rmb();
 	if (READ_ONCE(slot->seq) != k->seq)
 		return XKV_C_pass_busy;
@@ -293,12 +293,16 @@ static __always_inline void text_restore(struct xkv_request *rq, const struct xk
 }
 
 /* Where will the new value be?  In the slot that the key has, or in another one, filled here. */
-static __always_inline int place_value(struct xkv_request *rq, struct xkv_txn_key *k,
-				       struct xkv_slot *slot)
+__noinline int place_value(struct xkv_request *rq, __u32 index)
 {
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	int outcome = XKV_C_pass_busy;
+	struct xkv_slot *slot;
 	__u64 ref;
 
+	if (!rq || !k)
+		return outcome;
+	slot = k->ref ? slot_at(k->ref) : NULL;
 	/* a record is reserved with the length of a value that is in a slot already */
 	if (rq->stages & XKV_ATOMIC_FEED)
 		slot = NULL;
@@ -327,11 +331,13 @@ static __always_inline bool old_fits(struct xkv_request *rq, bool exists, __u32 
 }
 
 /* The new value, from the operation and the old one: XKV_TXN_DONE, or why not. */
-static __always_inline int new_value(struct xkv_request *rq, struct xkv_txn_key *k, bool exists,
-				     __u32 old_len)
+__noinline int new_value(struct xkv_request *rq, __u32 index, bool exists, __u32 old_len)
 {
+	struct xkv_txn_key *k = rq ? txn_key(rq, index) : NULL;
 	int status;
 
+	if (!rq || !k)
+		return XKV_C_pass_busy;
 	keep_old(rq, exists, old_len);
 	status = has_to_be_joined(rq) ? XKV_TOO_LARGE : combine(rq, exists);
 	if (status == XKV_TOO_LARGE)
@@ -369,13 +375,13 @@ __noinline int atomic_write(struct xkv_request *rq, __u32 index)
 		return too_large(rq, old_len, k->seq);
 	if (rq->opcode != XKV_OP_SET && !value_fits(rq, 8))
 		return too_large(rq, 8, k->seq);
-	status = new_value(rq, k, exists, old_len);
+	status = new_value(rq, index, exists, old_len);
 	if (status != XKV_TXN_DONE)
 		return status;
 	k->expire_ms = (rq->op_flags & XKV_KEEPTTL) && exists ? expire_ms : expiry_wanted(rq);
 	put_written(rq, returns_old(rq, exists), returns_old(rq, exists) ? old_len : 0,
 		    k->expire_ms, 0, 0);
-	return place_value(rq, k, slot);
+	return XKV_TXN_DONE;
 }
 
 /* Makes the operation of a key the current one. */
@@ -409,10 +415,13 @@ __noinline int atomic_evaluate(struct xkv_request *rq, __u32 index)
 		outcome = atomic_refuse(rq, XKV_READ_ONLY, 0, 0, 0, XKV_C_op_read_only);
 	else if (k->action == XKV_TXN_CHECK)
 		outcome = atomic_read(rq, index);
-	else if (k->action == XKV_TXN_WRITE)
-		outcome = atomic_write(rq, index);
-	else
+	else if (k->action != XKV_TXN_WRITE)
 		outcome = atomic_change(rq, index);
+	else {
+		outcome = atomic_write(rq, index);
+		if (outcome == XKV_TXN_DONE)
+			outcome = place_value(rq, index);
+	}
 	if (needs_bucket(k))
 		rq->stages |= XKV_ATOMIC_BUCKETS;
 	if (outcome == XKV_TXN_DONE && rq->out_len > rq->reply_max)

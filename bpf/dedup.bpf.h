@@ -130,14 +130,20 @@ static __always_inline struct xkv_dedup *dedup_find(struct xkv_dedup_set *set, _
 	return NULL;
 }
 
-/* Number of records in the set that this holder has. */
+/*
+ * Number of records in the set that this holder has and that are not free.  Without branches: the
+ * verifier would follow each number that is possible so far.
+ */
 static __always_inline __u32 dedup_held(const struct xkv_dedup_set *set, __u32 holder, __u64 now)
 {
-	__u32 held = 0;
+	__u64 held = 0, session, other, old;
 
-	for (__u32 i = 0; i < XKV_DEDUP_WAYS; i++)
-		held += READ_ONCE(set->way[i].holder) == holder &&
-			!dedup_is_free(&set->way[i], now);
+	for (__u32 i = 0; i < XKV_DEDUP_WAYS; i++) {
+		session = READ_ONCE(set->way[i].session);
+		other = READ_ONCE(set->way[i].holder) ^ holder;
+		old = XKV_DEDUP_MS - (now - READ_ONCE(set->way[i].used_ms));
+		held += ((session | -session) & (other - 1) & ~old) >> 63;
+	}
 	return held;
 }
 

@@ -248,7 +248,7 @@ static __always_inline bool write_slot(struct xkv_request *rq, struct xkv_config
 	change_replaces(&change, slot->expire_ms);
 	slot->expire_ms = 0;
 	slot->value_len = rq->value_len;
-	copy_value(rq, slot);
+	copy_value(rq, WINDOW(slot));
 	mark_access(cfg, slot);
 	rq->version = change_commit(&change);
 	return true;

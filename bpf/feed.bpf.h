@@ -58,15 +58,6 @@ static __always_inline __u64 feed_cause(__u64 cause, __u64 op_flags, __u64 origi
 	return cause << 24 | op_flags << 32 | origin << 48;
 }
 
-/* Words of key and value in a record, bounded for the verifier. */
-static __always_inline __u32 feed_words(__u32 bytes)
-{
-	__u32 words = (bytes - sizeof(struct xkv_feed_record)) / 8;
-
-	barrier_var(words); /* keeps the comparison */
-	return words < KEY_WORDS + VALUE_WORDS ? words : KEY_WORDS + VALUE_WORDS;
-}
-
 /* Reserves room for records: their position, which is never 0.  0 if there is no room. */
 __noinline __u64 feed_reserve(__u64 bytes)
 {
@@ -118,7 +109,8 @@ __noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u64 kind, __u64 
 	r->origin = kind >> 48;
 	r->db = slot->db;
 	r->number = cfg ? number_of(cfg, slot->db) : slot->db;
-	copy_words((__u64 *)(r + 1), (const __u64 *)(slot + 1), feed_words(head.bytes));
+	copy_words((__u64 *)(r + 1), (const __u64 *)(slot + 1), (head.bytes - sizeof(*r)) / 8,
+		   KEY_WORDS + VALUE_WORDS);
 	smp_wmb();
 	WRITE_ONCE(r->first_word, head.first_word);
 	return 0;

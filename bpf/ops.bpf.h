@@ -137,31 +137,33 @@ static __always_inline __u64 *slot_value(struct xkv_slot *slot, __u32 key_len)
 	return (__u64 *)(slot + 1) + (((key_len + 7) >> 3) & (2 * KEY_WORDS - 1));
 }
 
-/* Copies the value of a slot to after the next result. */
-static __always_inline void copy_out(struct xkv_request *rq, struct xkv_slot *slot, __u32 key_len,
-				     __u32 value_len)
+/*
+ * Copies the value of a slot to after the next result.  Global, as copy_value(): the verifier goes
+ * through it once.
+ */
+__noinline int copy_out(struct xkv_request *rq, struct slot_window *slot, __u32 value_len)
 {
-	__u32 to = rq->out_len + sizeof(struct xkv_result);
-	__u64 *value = slot_value(slot, key_len);
+	__u32 from, to;
 
-	for (__u32 i = 0; i < VALUE_WORDS; i++) {
-		if (i * 8 >= value_len)
+	if (!rq || !slot)
+		return 0;
+	from = sizeof(struct xkv_slot) + XKV_PADDED(rq->key_len);
+	to = rq->out_len + sizeof(struct xkv_result);
+	for (__u32 i = 0; i < VALUE_WORDS * 8; i += 8) {
+		if (i >= value_len)
 			break;
-		OUT(rq, to + i * 8) = value[i];
+		OUT(rq, to + i) = SLOT(slot, from + i);
 	}
+	return 0;
 }
 
-/* The same for the locked slot; a function of its own for the verifier. */
-__noinline int copy_old(struct xkv_request *rq)
+/* The same for the locked slot. */
+static __always_inline void copy_old(struct xkv_request *rq)
 {
-	struct xkv_slot *slot;
+	struct xkv_slot *slot = slot_at(rq->ref);
 
-	if (!rq)
-		return 0;
-	slot = slot_at(rq->ref);
 	if (slot)
-		copy_out(rq, slot, rq->key_len, slot->value_len);
-	return 0;
+		copy_out(rq, WINDOW(slot), slot->value_len);
 }
 
 /* Not inlined: the verifier would go through what follows once for each length of a key. */
@@ -201,7 +203,7 @@ __noinline int append_value(struct xkv_request *rq, __u64 ref)
 			break;
 		word = LE64(IN(rq, from + i * 8));
 		SLOT(slot, to + i * 8) = LE64(rest | (word << (shift & 63)));
-		rest = shift ? word >> ((64 - shift) & 63) : 0;
+		rest = word >> 1 >> ((63 - shift) & 63); /* none for shift 0 */
 	}
 	/* the last word only if the value reaches it: another slot may begin there */
 	if (len && (rq->keep & 7) + len > XKV_PADDED(len))
@@ -219,10 +221,12 @@ static __always_inline __u32 value_words(__u32 value_len)
 }
 
 /* Writes the current value into a slot that is locked, or not yet published. */
-static __always_inline void copy_value(struct xkv_request *rq, struct xkv_slot *slot)
+__noinline int copy_value(struct xkv_request *rq, struct slot_window *slot)
 {
-	copy_words(slot_value(slot, rq->key_len), &IN(rq, rq->value_off),
-		   value_words(rq->value_len));
+	if (rq && slot)
+		copy_words(slot_value((struct xkv_slot *)slot, rq->key_len), &IN(rq, rq->value_off),
+			   (rq->value_len + 7) / 8, VALUE_WORDS);
+	return 0;
 }
 
 /* Copies the rq->keep bytes of the old value from the locked slot to another. */
@@ -314,7 +318,7 @@ __noinline int op_get(struct xkv_request *rq, __u32 opcode)
 		room = value_room(rq, opcode, value_len, rq->seq);
 		if (room >= 0)
 			return room;
-		copy_out(rq, slot, rq->key_len, value_len);
+		copy_out(rq, WINDOW(slot), value_len);
 		smp_rmb();
 		if (READ_ONCE(slot->seq) != rq->seq)
 			continue;
@@ -505,7 +509,7 @@ __noinline int fill_slot(struct xkv_request *rq, __u64 ref, __u64 expire_ms)
 		copy_kept(rq, ref);
 		append_value(rq, ref);
 	} else {
-		copy_value(rq, slot);
+		copy_value(rq, WINDOW(slot));
 	}
 	return 0;
 }
@@ -703,7 +707,7 @@ static __always_inline void overwrite(struct xkv_request *rq, struct xkv_slot *s
 	if (rq->keep)
 		append_value(rq, rq->ref);
 	else
-		copy_value(rq, slot);
+		copy_value(rq, WINDOW(slot));
 	if (cfg)
 		mark_access(cfg, slot);
 	rq->version = change_commit(change);

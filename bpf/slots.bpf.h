@@ -64,7 +64,7 @@ static int filter_slot(__u32 i, struct filter *x)
 
 	if (!c)
 		return 1;
-	ref = list_pop(c, &c->head[(c->which & 1) ^ 1]);
+	ref = list_pop(c, c->which ^ 1);
 	if (ref == LIST_EMPTY)
 		return 1;
 	if (ref == LIST_BUSY)

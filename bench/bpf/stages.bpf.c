@@ -186,7 +186,7 @@ static __always_inline bool write_unlocked(struct xkv_request *rq, struct xkv_co
 		return false;
 	slot->expire_ms = 0;
 	slot->value_len = rq->value_len;
-	copy_value(rq, slot);
+	copy_value(rq, WINDOW(slot));
 	mark_access(cfg, slot);
 	rq->version = rq->seq;
 	return true;

@@ -251,7 +251,10 @@ static void test_refused_change(void **state_)
 	lock("a", false);
 }
 
-/* Of many that are refused at the same time, most go up when they come again. */
+/*
+ * Of many that are refused at the same time, most go up when they come again.  32 keys at random in
+ * XKV_BULK_REFUSED places: 7 share theirs, as a rule, and more than 23 once in two million runs.
+ */
 static void test_refused_many(void **state_)
 {
 	unsigned int again = 0;
@@ -269,7 +272,7 @@ static void test_refused_many(void **state_)
 			again += is_busy(&set) && turn;
 			lock(key, false);
 		}
-	assert_in_range(again, 0, 16);
+	assert_in_range(again, 0, 23);
 }
 
 /* ---- the queue -------------------------------------------------------------- */
