@@ -404,13 +404,17 @@ class Xkvd:
         return {name[4:]: value for name, value in self.redis().info("xkv").items()
                 if name.startswith("xkv_batch")}
 
-    def check_batched(self):
-        """Was it the mode of --batch that served?  If that is "on", then often several at once."""
+    def check_batched(self, often=True):
+        """
+        Was it the mode of --batch that served?  If that is "on", then often several at once, where
+        the clients send as much.
+        """
         said = self.batch()
         print(said)
         if self.is_batched():
-            assert said["batch"] == "on" and said["batch_packets"] > 1000, said
-            assert said["batch_mean"] >= 1.1 and said["batch_lost"] == 0, said
+            assert said["batch"] == "on" and said["batch_lost"] == 0, said
+            assert said["batch_packets"] > (1000 if often else 100), said
+            assert not often or said["batch_mean"] >= 1.1, said
         else:
             assert said["batch_packets"] == 0, said
 
