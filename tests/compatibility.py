@@ -63,7 +63,7 @@ DIFFERS = {
     "command|docs": "summary and complexity are xkv's; no history",
     "command|info": "no tips, fewer flags", "command": "as COMMAND INFO",
     "debug": "OBJECT, SLEEP and SET-ACTIVE-EXPIRE only",
-    "info": "some fields are missing, section Xkv is added",
+    "info": "section Xkv is added; forks, AOF, replicas are always 0",
     "latency|doctor": "of TCP commands; its own report", "lolwut": "the version only",
     "memory|usage": "the slot that holds key and value", "memory|stats": "of store and daemon",
     "memory|doctor": "its own report", "memory|malloc-stats": "no statistics",

@@ -9,9 +9,8 @@
 
 #include "impl.h"
 
-#define NODE_ID_LEN 40
-#define BUS_PORT    10000 /* as in Redis, above the port of clients; nothing listens there */
-#define LAST_SLOT   (CLUSTER_SLOTS - 1)
+#define BUS_PORT  10000 /* as in Redis, above the port of clients; nothing listens there */
+#define LAST_SLOT (CLUSTER_SLOTS - 1)
 
 /* --- slots --- */
 
@@ -48,14 +47,10 @@ unsigned int cluster_slot(const char *key, size_t len)
 
 /* --- this node --- */
 
-/* Random, as in Redis, but another one after each start: nothing refers to it. */
-static const char *node_id(void)
+/* Another one after each start: nothing refers to it. */
+static const char *node_id(const struct client *c)
 {
-	static char id[NODE_ID_LEN + 1];
-
-	for (unsigned int i = 0; !id[NODE_ID_LEN - 1] && i < NODE_ID_LEN; i++)
-		id[i] = "0123456789abcdef"[arc4random_uniform(16)];
-	return id;
+	return c->srv->run_id;
 }
 
 /* Where this client has reached us: what it is told to connect to. */
@@ -123,7 +118,7 @@ static void cluster_links(struct client *c, const struct resp_arg *argv)
 static void cluster_myid(struct client *c, const struct resp_arg *argv)
 {
 	(void)argv;
-	reply_text(reply_to(c), node_id());
+	reply_text(reply_to(c), node_id(c));
 }
 
 static void cluster_nodes(struct client *c, const struct resp_arg *argv)
@@ -135,7 +130,7 @@ static void cluster_nodes(struct client *c, const struct resp_arg *argv)
 	(void)argv;
 	find_endpoint(c, &e);
 	len = snprintf(text, sizeof(text), "%s %s:%d@%d myself,master - 0 0 0 connected 0-%d\n",
-		       node_id(), e.host, e.port, e.port + BUS_PORT, LAST_SLOT);
+		       node_id(c), e.host, e.port, e.port + BUS_PORT, LAST_SLOT);
 	reply_verbatim(reply_to(c), text, (size_t)len);
 }
 
@@ -153,7 +148,7 @@ static void cluster_slots(struct client *c, const struct resp_arg *argv)
 	reply_array(r, 4);
 	reply_text(r, e.host);
 	reply_int(r, e.port);
-	reply_text(r, node_id());
+	reply_text(r, node_id(c));
 	reply_map(r, 0); /* other names of it */
 }
 
@@ -179,7 +174,7 @@ static void cluster_shards(struct client *c, const struct resp_arg *argv)
 	reply_text(r, "nodes");
 	reply_array(r, 1);
 	reply_map(r, 7);
-	reply_field(r, "id", node_id());
+	reply_field(r, "id", node_id(c));
 	reply_text(r, "port");
 	reply_int(r, e.port);
 	reply_field(r, "ip", e.host);

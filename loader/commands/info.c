@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The figures of xkvd, and INFO, which prints them in sections of `name:value` lines. */
+#include <limits.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,8 @@
 #define XKV_RELEASE "unknown"
 #endif
 
+#define LRU_CLOCK_MAX 0xffffff /* seconds, as Redis counts them */
+
 /* Also as NAME_human, "1.50M", as in Redis. */
 static void metric_size(struct metrics *m, const char *name, uint64_t bytes)
 {
@@ -37,10 +40,103 @@ static void metric_size(struct metrics *m, const char *name, uint64_t bytes)
 	metric_text(m, human, text);
 }
 
+struct field {
+	const char *name, *value;
+};
+
+static void metric_fields(struct metrics *m, const struct field *f)
+{
+	for (; f->name; f++)
+		metric_text(m, f->name, f->value);
+}
+
+/*
+ * Fields that dashboards and exporters of Redis expect, of what xkvd does not have: forks, an
+ * append-only file, replicas, modules, a defragmenter, deletion by another thread.
+ */
+static const struct field no_memory[] = {
+	{ "mem_not_counted_for_evict", "0" },
+	{ "mem_replication_backlog", "0" },
+	{ "mem_total_replication_buffers", "0" },
+	{ "mem_clients_slaves", "0" },
+	{ "mem_cluster_links", "0" },
+	{ "mem_aof_buffer", "0" },
+	{ "active_defrag_running", "0" },
+	{ "lazyfree_pending_objects", "0" },
+	{ "lazyfreed_objects", "0" },
+	{},
+};
+
+static const struct field no_persistence[] = {
+	{ "async_loading", "0" },
+	{ "current_cow_peak", "0" },
+	{ "current_cow_size", "0" },
+	{ "current_cow_size_age", "0" },
+	{ "current_fork_perc", "0.00" },
+	{ "rdb_last_cow_size", "0" },
+	{ "aof_rewrite_in_progress", "0" },
+	{ "aof_rewrite_scheduled", "0" },
+	{ "aof_last_rewrite_time_sec", "-1" },
+	{ "aof_current_rewrite_time_sec", "-1" },
+	{ "aof_last_bgrewrite_status", "ok" },
+	{ "aof_rewrites", "0" },
+	{ "aof_rewrites_consecutive_failures", "0" },
+	{ "aof_last_write_status", "ok" },
+	{ "aof_last_cow_size", "0" },
+	{ "module_fork_in_progress", "0" },
+	{ "module_fork_last_cow_size", "0" },
+	{},
+};
+
+static const struct field no_stats[] = {
+	{ "total_net_repl_input_bytes", "0" },
+	{ "total_net_repl_output_bytes", "0" },
+	{ "instantaneous_input_repl_kbps", "0.00" },
+	{ "instantaneous_output_repl_kbps", "0.00" },
+	{ "sync_full", "0" },
+	{ "sync_partial_ok", "0" },
+	{ "sync_partial_err", "0" },
+	{ "expired_stale_perc", "0.00" },
+	{ "expired_time_cap_reached_count", "0" },
+	{ "expire_cycle_cpu_milliseconds", "0" },
+	{ "total_eviction_exceeded_time", "0" },
+	{ "current_eviction_exceeded_time", "0" },
+	{ "latest_fork_usec", "0" },
+	{ "total_forks", "0" },
+	{ "migrate_cached_sockets", "0" },
+	{ "slave_expires_tracked_keys", "0" },
+	{ "active_defrag_hits", "0" },
+	{ "active_defrag_misses", "0" },
+	{ "active_defrag_key_hits", "0" },
+	{ "active_defrag_key_misses", "0" },
+	{ "total_active_defrag_time", "0" },
+	{ "current_active_defrag_time", "0" },
+	{ "unexpected_error_replies", "0" },
+	{ "dump_payload_sanitizations", "0" },
+	{ "io_threaded_reads_processed", "0" },
+	{ "io_threaded_writes_processed", "0" },
+	{ "reply_buffer_shrinks", "0" },
+	{ "reply_buffer_expands", "0" },
+	{},
+};
+
+static const struct field no_replication[] = {
+	{ "connected_slaves", "0" },
+	{ "master_failover_state", "no-failover" },
+	{ "master_replid2", "0000000000000000000000000000000000000000" },
+	{ "master_repl_offset", "0" },
+	{ "second_repl_offset", "-1" },
+	{ "repl_backlog_active", "0" },
+	{ "repl_backlog_size", "0" },
+	{ "repl_backlog_first_byte_offset", "0" },
+	{ "repl_backlog_histlen", "0" },
+	{},
+};
+
 static void server_section(struct metrics *m, struct server *s)
 {
 	int64_t up = (int64_t)(monotonic_seconds() - s->started);
-	char system[sizeof(struct utsname)], gcc[32];
+	char system[sizeof(struct utsname)], gcc[32], path[PATH_MAX];
 	struct utsname os;
 
 	if (uname(&os))
@@ -48,19 +144,31 @@ static void server_section(struct metrics *m, struct server *s)
 	snprintf(system, sizeof(system), "%s %s %s", os.sysname, os.release, os.machine);
 	snprintf(gcc, sizeof(gcc), "%d.%d.%d", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
 	metric_text(m, "redis_version", REDIS_VERSION);
+	metric_text(m, "redis_git_sha1", "00000000"); /* of Redis, as the version */
+	metric_text(m, "redis_git_dirty", "0");
+	metric_text(m, "redis_build_id", "0");
 	metric_text(m, "redis_mode", s->cfg->cluster ? "cluster" : "standalone");
 	metric_text(m, "xkv_version", XKV_RELEASE);
 	metric_text(m, "os", system);
 	metric_gauge(m, "arch_bits", sizeof(long) * 8);
+	metric_text(m, "monotonic_clock", "POSIX clock_gettime");
 	metric_text(m, "multiplexing_api",
 		    ev_backend(s->loop) == EVBACKEND_EPOLL ? "epoll" : "libev");
+	metric_text(m, "atomicvar_api", "c11-builtin");
 	metric_text(m, "gcc_version", gcc);
 	metric_gauge(m, "process_id", getpid());
+	metric_text(m, "process_supervised", getenv("NOTIFY_SOCKET") ? "systemd" : "no");
+	metric_text(m, "run_id", s->run_id);
 	metric_gauge(m, "tcp_port", server_port(s));
 	metric_gauge(m, "server_time_usec", (int64_t)(ev_now(s->loop) * 1e6));
 	metric_gauge(m, "uptime_in_seconds", up);
 	metric_gauge(m, "uptime_in_days", up / 86400);
+	metric_gauge(m, "hz", 10);
+	metric_gauge(m, "configured_hz", 10);
+	metric_gauge(m, "lru_clock", (int64_t)ev_now(s->loop) & LRU_CLOCK_MAX);
+	metric_text(m, "executable", realpath("/proc/self/exe", path) ? path : "");
 	metric_text(m, "config_file", s->opt.config_file ? s->opt.config_file : "");
+	metric_gauge(m, "io_threads_active", 0);
 }
 
 static void largest_buffers(const struct worker *w, size_t *input, size_t *output)
@@ -95,11 +203,13 @@ static void clients_section(struct metrics *m, struct server *s)
 		pubsub += subscribers(s->worker[i]);
 	}
 	metric_gauge(m, "connected_clients", server_client_count(s));
+	metric_gauge(m, "cluster_connections", 0);
 	metric_gauge(m, "maxclients", s->cfg->maxclients);
 	metric_gauge(m, "client_recent_max_input_buffer", (int64_t)input);
 	metric_gauge(m, "client_recent_max_output_buffer", (int64_t)output);
 	metric_gauge(m, "blocked_clients", 0);
 	metric_gauge(m, "tracking_clients", tracking_clients(s));
+	metric_gauge(m, "clients_in_timeout_table", 0);
 	metric_gauge(m, "pubsub_clients", pubsub);
 }
 
@@ -124,23 +234,38 @@ static void note_memory(struct server *s)
 		s->memory_peak = used;
 }
 
-static void note_operations(struct server *s)
+static void note_rate(struct rate *r, uint64_t count, double passed)
 {
-	double now = monotonic_seconds(), passed = now - s->ops.at;
-	uint64_t stat[STATS], count;
+	if (passed > 0)
+		r->per_second = (double)(count - r->count) / passed;
+	r->count = count;
+}
+
+static void note_rates(struct server *s)
+{
+	double now = monotonic_seconds(), passed = s->sampled_at > 0 ? now - s->sampled_at : 0;
+	uint64_t stat[STATS];
 
 	server_stats(s, stat);
-	count = stat[STAT_COMMANDS] + stat[STAT_UDP_DRIVER] + stat[STAT_UDP_XKVD];
-	if (s->ops.at > 0 && passed > 0)
-		s->ops.per_second = (double)(count - s->ops.count) / passed;
-	s->ops.count = count;
-	s->ops.at = now;
+	note_rate(&s->operations, stat[STAT_COMMANDS] + stat[STAT_UDP_DRIVER] + stat[STAT_UDP_XKVD],
+		  passed);
+	note_rate(&s->input, stat[STAT_BYTES_IN], passed);
+	note_rate(&s->output, stat[STAT_BYTES_OUT], passed);
+	s->sampled_at = now;
 }
 
 void info_sample(struct server *s)
 {
 	note_memory(s);
-	note_operations(s);
+	note_rates(s);
+}
+
+/* Of two sizes, as the ratio and the difference that Redis reports. */
+static void metric_excess(struct metrics *m, const char *ratio, const char *bytes, uint64_t whole,
+			  uint64_t part)
+{
+	metric_real(m, ratio, part ? (double)whole / (double)part : 0, 2, "");
+	metric_gauge(m, bytes, (int64_t)(whole - part));
 }
 
 static double percent(uint64_t part, uint64_t whole)
@@ -182,10 +307,28 @@ static void script_figures(struct metrics *m, const struct server *s)
 		libraries += f.libraries;
 	}
 	metric_size(m, "used_memory_lua", memory);
+	metric_gauge(m, "used_memory_vm_eval", (int64_t)memory);
+	metric_gauge(m, "used_memory_scripts_eval", 0); /* in that of the interpreter */
 	metric_gauge(m, "number_of_cached_scripts", scripts);
 	metric_gauge(m, "used_memory_vm_functions", (int64_t)of_functions);
+	metric_size(m, "used_memory_vm_total", memory + of_functions);
+	metric_gauge(m, "used_memory_functions", 0);
+	metric_size(m, "used_memory_scripts", 0);
 	metric_gauge(m, "number_of_functions", functions);
 	metric_gauge(m, "number_of_libraries", libraries);
+}
+
+/* The heap of the daemon; the store is not in it. */
+static void allocator_figures(struct metrics *m, const struct memory_figures *f)
+{
+	uint64_t mapped = f->rss > f->heap ? f->heap : f->rss;
+
+	metric_gauge(m, "allocator_allocated", (int64_t)f->heap_used);
+	metric_gauge(m, "allocator_active", (int64_t)f->heap);
+	metric_gauge(m, "allocator_resident", (int64_t)mapped);
+	metric_excess(m, "allocator_frag_ratio", "allocator_frag_bytes", f->heap, f->heap_used);
+	metric_excess(m, "allocator_rss_ratio", "allocator_rss_bytes", mapped, f->heap);
+	metric_excess(m, "rss_overhead_ratio", "rss_overhead_bytes", f->rss, mapped);
 }
 
 /* used_memory is what maxmemory limits: the kernel's memory that the store takes. */
@@ -200,9 +343,9 @@ static void memory_section(struct metrics *m, struct server *s)
 	metric_gauge(m, "used_memory_overhead", (int64_t)f.empty);
 	metric_gauge(m, "used_memory_startup", (int64_t)f.empty);
 	metric_gauge(m, "used_memory_dataset", (int64_t)f.data);
+	metric_real(m, "used_memory_dataset_perc", percent(f.data, f.used - f.empty), 2, "%");
 	script_figures(m, s);
-	metric_gauge(m, "allocator_allocated", (int64_t)f.heap_used);
-	metric_gauge(m, "allocator_active", (int64_t)f.heap);
+	allocator_figures(m, &f);
 	metric_gauge(m, "mem_clients_normal", (int64_t)server_client_memory(s));
 	metric_size(m, "total_system_memory",
 		    (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
@@ -211,6 +354,7 @@ static void memory_section(struct metrics *m, struct server *s)
 	metric_real(m, "mem_fragmentation_ratio", percent(f.rss, f.used) / 100, 2, "");
 	metric_gauge(m, "mem_fragmentation_bytes", (int64_t)(f.rss - f.used));
 	metric_text(m, "mem_allocator", "libc");
+	metric_fields(m, no_memory);
 }
 
 static void persistence_section(struct metrics *m, struct server *s)
@@ -219,17 +363,24 @@ static void persistence_section(struct metrics *m, struct server *s)
 
 	snapshot_status(&info);
 	metric_gauge(m, "loading", 0);
+	metric_gauge(m, "current_save_keys_total", (int64_t)info.keys_total);
+	metric_gauge(m, "current_save_keys_processed", (int64_t)info.keys);
 	metric_gauge(m, "rdb_changes_since_last_save", (int64_t)snapshot_changes(s->store));
 	metric_gauge(m, "rdb_bgsave_in_progress", info.in_progress);
 	metric_gauge(m, "rdb_last_save_time", info.last_save);
 	metric_text(m, "rdb_last_bgsave_status", info.last_ok ? "ok" : "err");
 	metric_gauge(m, "rdb_last_bgsave_time_sec",
 		     info.last_keys || info.last_seconds > 0 ? (int64_t)info.last_seconds : -1);
+	metric_gauge(m, "rdb_current_bgsave_time_sec",
+		     info.in_progress ? (int64_t)(monotonic_seconds() - info.tried_at) : -1);
+	metric_gauge(m, "rdb_last_load_keys_loaded", (int64_t)info.loaded);
+	metric_gauge(m, "rdb_last_load_keys_expired", (int64_t)info.expired);
 	metric_count(m, "rdb_saves", info.saves);
 	metric_count(m, "rdb_failed_saves", info.failures);
 	metric_gauge(m, "rdb_last_save_keys", (int64_t)info.last_keys);
 	metric_text(m, "rdb_last_bgsave_error", info.last_error);
 	metric_gauge(m, "aof_enabled", 0);
+	metric_fields(m, no_persistence);
 }
 
 /* Since CONFIG RESETSTAT. */
@@ -245,9 +396,11 @@ static void stats_section(struct metrics *m, struct server *s)
 		     st[STAT_COMMANDS] + st[STAT_UDP_DRIVER] + st[STAT_UDP_XKVD]);
 	metric_count(m, "udp_operations_driver", st[STAT_UDP_DRIVER]);
 	metric_count(m, "udp_operations_xkvd", st[STAT_UDP_XKVD]);
-	metric_real(m, "instantaneous_ops_per_sec", s->ops.per_second, 0, "");
+	metric_real(m, "instantaneous_ops_per_sec", s->operations.per_second, 0, "");
 	metric_count(m, "total_net_input_bytes", st[STAT_BYTES_IN]);
 	metric_count(m, "total_net_output_bytes", st[STAT_BYTES_OUT]);
+	metric_real(m, "instantaneous_input_kbps", s->input.per_second / 1024, 2, "");
+	metric_real(m, "instantaneous_output_kbps", s->output.per_second / 1024, 2, "");
 	metric_count(m, "rejected_connections", st[STAT_REJECTED]);
 	metric_count(m, "rejected_connections_by_address", st[STAT_REFUSED]);
 	metric_count(m, "tls_handshakes", st[STAT_TLS_HANDSHAKES]);
@@ -270,13 +423,16 @@ static void stats_section(struct metrics *m, struct server *s)
 	metric_count(m, "acl_access_denied_key", st[STAT_ACL_KEY]);
 	metric_count(m, "acl_access_denied_channel", st[STAT_ACL_CHANNEL]);
 	metric_count(m, "total_error_replies", s->worker[0]->errors.total);
+	metric_count(m, "total_reads_processed", st[STAT_READS]);
+	metric_count(m, "total_writes_processed", st[STAT_WRITES]);
+	metric_fields(m, no_stats);
 }
 
 static void replication_section(struct metrics *m, struct server *s)
 {
-	(void)s;
 	metric_text(m, "role", "master");
-	metric_gauge(m, "connected_slaves", 0);
+	metric_text(m, "master_replid", s->run_id);
+	metric_fields(m, no_replication);
 }
 
 static double seconds_of(const struct timeval *t)
@@ -284,15 +440,28 @@ static double seconds_of(const struct timeval *t)
 	return (double)t->tv_sec + (double)t->tv_usec / 1e6;
 }
 
-static void cpu_section(struct metrics *m, struct server *s)
+static void cpu_time(struct metrics *m, int who, const char *sys, const char *user)
 {
 	struct rusage u;
 
-	(void)s;
-	if (getrusage(RUSAGE_SELF, &u))
+	if (getrusage(who, &u))
 		memset(&u, 0, sizeof(u));
-	metric_real(m, "used_cpu_sys", seconds_of(&u.ru_stime), 6, "");
-	metric_real(m, "used_cpu_user", seconds_of(&u.ru_utime), 6, "");
+	metric_real(m, sys, seconds_of(&u.ru_stime), 6, "");
+	metric_real(m, user, seconds_of(&u.ru_utime), 6, "");
+}
+
+static void cpu_section(struct metrics *m, struct server *s)
+{
+	(void)s;
+	cpu_time(m, RUSAGE_SELF, "used_cpu_sys", "used_cpu_user");
+	cpu_time(m, RUSAGE_CHILDREN, "used_cpu_sys_children", "used_cpu_user_children");
+	cpu_time(m, RUSAGE_THREAD, "used_cpu_sys_main_thread", "used_cpu_user_main_thread");
+}
+
+static void modules_section(struct metrics *m, struct server *s)
+{
+	(void)m;
+	(void)s;
 }
 
 static void cluster_section(struct metrics *m, struct server *s)
@@ -369,6 +538,7 @@ static const struct section {
 	{ "Stats", stats_section, false },
 	{ "Replication", replication_section, false },
 	{ "CPU", cpu_section, false },
+	{ "Modules", modules_section, false },
 	{ "Commandstats", commandstats_section, true },
 	{ "Errorstats", errorstats_section, false },
 	{ "Latencystats", latencystats_section, true },

@@ -356,6 +356,7 @@ static void client_flush(struct client *c)
 		}
 		outbox_sent(outbox(c), (size_t)n);
 		total += (size_t)n;
+		c->worker->stat[STAT_WRITES]++;
 	}
 	c->worker->stat[STAT_BYTES_OUT] += total;
 	if (total)
@@ -495,6 +496,7 @@ static bool receive(struct client *c)
 	if (n > 0) {
 		c->stream.in.len += (size_t)n;
 		c->worker->stat[STAT_BYTES_IN] += (uint64_t)n;
+		c->worker->stat[STAT_READS]++;
 		touch(c);
 		return true;
 	}

@@ -861,6 +861,8 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	init_watchers(s);
 	s->started = monotonic_seconds();
 	s->memory_whole = memory_whole();
+	for (size_t i = 0; i < sizeof(s->run_id) - 1; i++)
+		s->run_id[i] = "0123456789abcdef"[arc4random_uniform(16)];
 	return s;
 }
 

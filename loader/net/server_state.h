@@ -23,6 +23,12 @@ struct listener {
 
 struct extra; /* a watcher of server_add_fd() or server_add_timer() */
 
+/* A counter at the last look, and how much it grew in a second since the one before. */
+struct rate {
+	uint64_t count;
+	double per_second;
+};
+
 struct server {
 	struct server_options opt;
 	const struct config *cfg; /* in force */
@@ -42,17 +48,15 @@ struct server {
 	double started;	       /* by monotonic_seconds() */
 	uint64_t memory_whole; /* bytes: of the machine, or of our cgroup */
 	uint64_t memory_peak;  /* bytes of the store, as info_sample() has seen them */
-	struct {
-		uint64_t count; /* commands and operations, at the last look */
-		double at;
-		double per_second; /* since the one before */
-	} ops;
-	uint64_t stat_base[STATS]; /* what CONFIG RESETSTAT has found */
-	struct log_rate refused;   /* connections, by address */
-	bool writes_refused;	   /* the last snapshot failed: see stop-writes-on-bgsave-error */
-	bool expiry_off;	   /* DEBUG SET-ACTIVE-EXPIRE 0 */
-	bool stopping;		   /* nothing is executed any more */
-	double signalled;	   /* when SIGTERM or SIGINT came and saving failed, 0 = never */
+	double sampled_at;     /* the last info_sample(), by monotonic_seconds() */
+	struct rate operations, input, output; /* commands and UDP operations; bytes over TCP */
+	char run_id[41];		       /* random, another one after each start */
+	uint64_t stat_base[STATS];	       /* what CONFIG RESETSTAT has found */
+	struct log_rate refused;	       /* connections, by address */
+	bool writes_refused; /* the last snapshot failed: see stop-writes-on-bgsave-error */
+	bool expiry_off;     /* DEBUG SET-ACTIVE-EXPIRE 0 */
+	bool stopping;	     /* nothing is executed any more */
+	double signalled;    /* when SIGTERM or SIGINT came and saving failed, 0 = never */
 };
 
 enum shutdown_save { SHUTDOWN_BY_RULES, SHUTDOWN_SAVE, SHUTDOWN_NOSAVE };

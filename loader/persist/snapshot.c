@@ -45,7 +45,7 @@
 #define UNREADABLE    "unreadable" /* dump.rdb.unreadable: see --start-empty */
 
 static struct {
-	pthread_mutex_t lock; /* for all but the last two */
+	pthread_mutex_t lock; /* for all but the last three */
 	struct snapshot_info info;
 	pthread_t thread;
 	bool joinable; /* `thread` is a background save that was not joined yet */
@@ -54,6 +54,7 @@ static struct {
 	/* a part of the file was skipped when it was loaded, and it has no second name yet */
 	bool keep_original;
 	atomic_bool stop;
+	_Atomic uint64_t keys; /* that the save in progress has written */
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1 };
 
 /* One save. */
@@ -395,6 +396,7 @@ static int write_key(void *arg, const void *key, size_t key_len, const struct st
 	rdb_write_select(walk->w, walk->number[entry->db]);
 	rdb_write_key(walk->w, key, key_len, entry->value, entry->value_len, entry->expire_ms);
 	walk->job->keys++;
+	atomic_store_explicit(&state.keys, walk->job->keys, memory_order_relaxed);
 	return atomic_load(&state.stop) ? -ECANCELED : rdb_writer_error(walk->w);
 }
 
@@ -624,6 +626,8 @@ static void conclude(struct job *job)
 			   job->dir, job->name, seconds);
 	pthread_mutex_lock(&state.lock);
 	info->in_progress = false;
+	info->keys_total = 0;
+	atomic_store(&state.keys, 0);
 	info->last_ok = job->ret == 0;
 	info->last_seconds = seconds;
 	memcpy(info->last_error, job->error, sizeof(info->last_error));
@@ -697,6 +701,7 @@ static int start_thread(struct job *job, pthread_t *thread)
 		return ret;
 	}
 	state.info.in_progress = true;
+	state.info.keys_total = store_count(job->st);
 	if (job->background) {
 		state.thread = *thread;
 		state.joinable = true;
@@ -802,6 +807,7 @@ void snapshot_status(struct snapshot_info *out)
 	init_once();
 	pthread_mutex_lock(&state.lock);
 	*out = state.info;
+	out->keys = atomic_load(&state.keys);
 	pthread_mutex_unlock(&state.lock);
 }
 
@@ -1115,7 +1121,8 @@ int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 	close(fd);
 	if (ret)
 		return ret;
-	*keys = load.keys;
+	*keys = state.info.loaded = load.keys;
+	state.info.expired = load.expired;
 	if (load.others)
 		note_skipped(&job);
 	return 0;

@@ -28,10 +28,12 @@ struct snapshot_info {
 	time_t last_save; /* of the last successful save; before that, of the start */
 	/* the same moment, and the start of the last save, by monotonic_seconds() */
 	double saved_at, tried_at;
-	uint64_t last_keys;	  /* keys in the last successful save */
-	uint64_t saves, failures; /* successful and failed saves since the start */
-	double last_seconds;	  /* duration of the last save */
-	char last_error[256];	  /* a sentence, "" if last_ok */
+	uint64_t last_keys;	   /* keys in the last successful save */
+	uint64_t keys, keys_total; /* of the save in progress: written, and to be written */
+	uint64_t loaded, expired;  /* keys of the file at the start; the latter were left out */
+	uint64_t saves, failures;  /* successful and failed saves since the start */
+	double last_seconds;	   /* duration of the last save */
+	char last_error[256];	   /* a sentence, "" if last_ok */
 };
 
 /*

@@ -89,6 +89,8 @@ def test_expired_keys_are_not_loaded(xkvd):
     wait_for(lambda: time.monotonic() - begin > 0.4, 2)
     d.start()
     assert d.redis().keys() == [b"stays"] and d.redis().dbsize() == 1
+    info = d.redis().info("persistence")
+    assert info["rdb_last_load_keys_loaded"] == info["rdb_last_load_keys_expired"] == 1
 
 
 @pytest.mark.parametrize("command", ["save", "bgsave"])

@@ -3,6 +3,7 @@
 """The server: INFO and CONFIG, saving and stopping, signals, addresses, the log."""
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -35,6 +36,35 @@ def test_info(xkv, own):
     assert r.execute_command("INFO", "nonsense") == {}
     r.config_resetstat()
     assert r.info("stats")["keyspace_misses"] <= info["keyspace_misses"]
+
+
+def test_info_has_what_redis_has(pair):
+    """Every section and every field, but those that are named after a command or an error."""
+    def names(c):
+        text = c.call("INFO", "everything").decode()
+        assert re.search(r"^cmdstat_info:calls=\d+,usec=\d+,", text, re.MULTILINE)
+        return {name for name in re.findall(r"^(# \w+|\w+(?=:))", text, re.MULTILINE)
+                if not re.match(r"cmdstat_|latency_percentiles_|errorstat_|db\d", name)}
+
+    for c in pair:
+        c.call("INFO")
+    ours, theirs = map(names, pair)
+    assert len(theirs) > 150 and not theirs - ours
+
+
+def test_info_of_this_run(xkv, own):
+    r = xkv.client()
+    server, stats = r.info("server"), r.info("stats")
+    assert re.fullmatch(r"[0-9a-f]{40}", server["run_id"])
+    assert r.info("replication")["master_replid"] == server["run_id"] == r.info("server")["run_id"]
+    assert os.path.samefile(server["executable"], f"/proc/{server['process_id']}/exe")
+    assert abs(server["lru_clock"] - int(time.time()) % 2**24) < 60
+    for _ in range(10):
+        own.call("PING")
+    for name in "total_reads_processed", "total_writes_processed":
+        assert 10 <= r.info("stats")[name] - stats[name] <= 20
+    assert r.info("cpu")["used_cpu_user_main_thread"] <= r.info("cpu")["used_cpu_user"]
+    wait_for(lambda: r.info("stats")["instantaneous_output_kbps"] > 0, "what a second has sent")
 
 
 def test_info_of_expiries_and_rates(xkv, own):
@@ -210,7 +240,9 @@ def test_one_save_at_a_time(tmp_path):
         assert c.call("BGSAVE") == b"+Background saving started\r\n"
         for args in (("BGSAVE",), ("BGSAVE", "SCHEDULE"), ("SAVE",)):
             assert c.call(*args) == b"-ERR Background save already in progress\r\n"
-        assert b"rdb_bgsave_in_progress:1" in c.call("INFO", "persistence")
+        info = c.call("INFO", "persistence")
+        assert b"rdb_bgsave_in_progress:1" in info and b"rdb_current_bgsave_time_sec:0" in info
+        assert b"current_save_keys_total:1\r\ncurrent_save_keys_processed:0" in info
         assert c.call("SET", "k", "w") == b"+OK\r\n"
         daemon.process.send_signal(signal.SIGUSR2)
         wait_for(lambda: b"rdb_bgsave_in_progress:0" in c.call("INFO", "persistence"), "the save")
