@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 40
+# tests/run: once
+"""Client libraries of other languages, and what stands on them, do their work with xkvd.
+
+go/ has go-redis, redsync (Redlock) and redis_rate; js/ has ioredis, node-redis, redlock and
+rate-limiter-flexible.  Where a library cannot be downloaded, its cases are skipped.
+"""
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+from conftest import ROOT, run
+
+pytest_plugins = ["respserver"]
+pytestmark = pytest.mark.seconds(120)
+
+HERE = ROOT / "tests/clients"
+DOWNLOAD_SECONDS = 60
+
+
+def download(what, *argv, **more):
+    """Runs a command that brings libraries; without them the test is skipped."""
+    if not shutil.which(argv[0]):
+        pytest.skip(f"no {argv[0]}: apt-get install {what}")
+    try:
+        done = run(*argv, check=False, timeout=DOWNLOAD_SECONDS, **more)
+        why = done.returncode and done.stderr.strip()[-200:]
+    except subprocess.TimeoutExpired:
+        why = "no answer"
+    if why:
+        pytest.skip(f"the libraries are not there and cannot be downloaded: {why}")
+
+
+@pytest.fixture(scope="module")
+def go_clients(tmp_path_factory):
+    more = {"cwd": HERE / "go", "env": dict(os.environ, GOWORK="off")}
+    built = tmp_path_factory.mktemp("go") / "clients"
+    download("golang-go", "go", "mod", "download", **more)
+    run("go", "test", "-c", "-o", built, ".", timeout=170, **more)
+    return [built, "-test.v", "-test.timeout=100s"]
+
+
+@pytest.fixture(scope="module")
+def node_clients(tmp_path_factory):
+    place = tmp_path_factory.mktemp("js")
+    for file in (HERE / "js").glob("*.js*"):
+        shutil.copy(file, place)
+    download("nodejs npm", "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=place)
+    return ["node", "--test", "--test-reporter=tap", place / "clients.test.js"]
+
+
+def server(store, place, mode):
+    return store(place, *(("--cluster-enabled", "emulated") if mode == "cluster" else ()))
+
+
+def passed(argv, daemon, mode, pattern):
+    """How many tests of a library passed; none failed."""
+    done = run(*argv, check=False, timeout=110, env=dict(
+        os.environ, XKV_PORT=str(daemon.port), XKV_CLUSTER="1" if mode == "cluster" else ""))
+    assert done.returncode == 0, done.stdout + done.stderr + daemon.log()
+    return len(re.findall(pattern, done.stdout, re.MULTILINE))
+
+
+# So many tests there are for a server alone and for one that emulates a cluster.
+@pytest.mark.parametrize("mode, count", [("alone", 12), ("cluster", 1)])
+def test_go(go_clients, store, tmp_path, mode, count):
+    with server(store, tmp_path, mode) as daemon:
+        assert passed(go_clients, daemon, mode, r"^--- PASS: ") == count
+
+
+@pytest.mark.parametrize("mode, count", [("alone", 14), ("cluster", 2)])
+def test_node(node_clients, store, tmp_path, mode, count):
+    with server(store, tmp_path, mode) as daemon:
+        assert passed(node_clients, daemon, mode, r"^ +ok \d+ - (?!.*# SKIP)") == count
