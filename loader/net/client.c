@@ -374,14 +374,20 @@ void clients_flush(struct worker *w)
 	}
 }
 
+/* What is left of the input leaves the shared buffer, which others read into. */
+static void keep_input(struct client *c)
+{
+	if (c->dead || stream_keep_rest(&c->stream))
+		return;
+	log_closing(c, "out of memory");
+	c->dead = true;
+}
+
 /* Ends the handling of each event of a client: closes it, or prepares it for the next event. */
 static void settle(struct client *c)
 {
 	c->dead |= passes_output_limit(c);
-	if (!c->dead && !stream_keep_rest(&c->stream)) {
-		log_closing(c, "out of memory");
-		c->dead = true;
-	}
+	keep_input(c);
 	if (c->closing && !outbox(c)->bytes && !c->dead) {
 		c->stream.conn.transport->finish(&c->stream.conn);
 		c->dead = true;
@@ -395,10 +401,17 @@ static void settle(struct client *c)
 	evict_clients(c->worker); /* may free this client */
 }
 
-/* Execution resumes when little is unsent, which is known only after sending. */
+/* Its replies are sent together with those of other clients: client_end_round(). */
 static void run_round(struct client *c)
 {
 	execute(c);
+	keep_input(c);
+	worker_send(c->worker, c);
+}
+
+/* Execution resumes when little is unsent, which is known only after sending. */
+void client_end_round(struct client *c)
+{
 	if (!c->dead)
 		client_flush(c);
 	if (c->paused && outbox(c)->bytes < RESUME_BELOW) {
@@ -587,6 +600,7 @@ void client_free(struct client *c)
 	struct worker *w = c->worker;
 
 	worker_dequeue(w, c);
+	worker_unsend(w, c);
 	ev_io_stop(w->loop, &c->stream.readable);
 	ev_io_stop(w->loop, &c->stream.writable);
 	TAILQ_REMOVE(&w->clients, c, link);

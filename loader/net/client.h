@@ -26,6 +26,7 @@
 struct client {
 	TAILQ_ENTRY(client) link;    /* worker.clients, by last activity */
 	TAILQ_ENTRY(client) turn;    /* of `queued` */
+	TAILQ_ENTRY(client) sends;   /* worker.unsent */
 	LIST_ENTRY(client) monitors; /* those that have sent MONITOR; of commands/ */
 	struct server *srv;
 	struct worker *worker;
@@ -43,6 +44,7 @@ struct client {
 	uint64_t hung_up;
 	/* has commands left to execute, and waits here for its turn; NULL = not */
 	struct turns *queued;
+	bool unsent;  /* its round ends with those of others: worker.unsent */
 	bool reads;   /* waits for its turn to read what the connection has taken from the socket */
 	bool paused;  /* has commands left to execute, and must read replies first */
 	bool closing; /* executes nothing more; closed when its replies are sent */
@@ -56,8 +58,10 @@ void client_new(struct worker *w, struct connection conn);
 /* Not for the client whose command is being executed: that one is marked `dead` instead. */
 void client_free(struct client *c);
 
-/* Executes waiting commands of one client for one round, or resumes one; sends its replies. */
+/* Executes waiting commands of one client for one round, or resumes one. */
 void client_turn(struct client *c);
+/* Sends the replies of a round.  May free the client. */
+void client_end_round(struct client *c);
 
 /*
  * Sends a client of this worker something that none of its commands has asked for (messages of

@@ -11,7 +11,8 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define SLICE_NS 1000000
+#define SLICE_NS   1000000
+#define UNSENT_MAX (256 << 10) /* bytes of replies that wait for other clients */
 
 /* --- turns --- */
 
@@ -34,6 +35,46 @@ void worker_dequeue(struct worker *w, struct client *c)
 	c->queued = NULL;
 	if (!w->ready.count && !w->working.count)
 		ev_idle_stop(w->loop, &w->no_wait);
+}
+
+/* --- ends of rounds --- */
+
+static void end_rounds(struct worker *w)
+{
+	struct client *c;
+
+	w->unsent_bytes = 0;
+	/* its round goes on, and ends anew */
+	if (w->busy)
+		worker_unsend(w, w->busy);
+	while ((c = TAILQ_FIRST(&w->unsent))) {
+		worker_unsend(w, c);
+		client_end_round(c);
+	}
+}
+
+void worker_send(struct worker *w, struct client *c)
+{
+	if (!c->unsent)
+		TAILQ_INSERT_TAIL(&w->unsent, c, sends);
+	c->unsent = true;
+	w->unsent_bytes += c->session.reply.out.bytes;
+	if (w->unsent_bytes > UNSENT_MAX)
+		end_rounds(w);
+}
+
+void worker_unsend(struct worker *w, struct client *c)
+{
+	if (c->unsent)
+		TAILQ_REMOVE(&w->unsent, c, sends);
+	c->unsent = false;
+}
+
+static void on_ends(struct ev_loop *loop, ev_prepare *watcher, int events)
+{
+	(void)loop;
+	(void)events;
+	end_rounds(watcher->data);
 }
 
 bool worker_slice_left(const struct worker *w)
@@ -156,11 +197,13 @@ static void on_second(struct ev_loop *loop, ev_timer *watcher, int events)
 
 static void init_watchers(struct worker *w)
 {
+	ev_prepare_init(&w->ends, on_ends);
 	ev_check_init(&w->turns, on_turns);
 	ev_idle_init(&w->no_wait, on_no_wait);
 	ev_timer_init(&w->second, on_second, 1., 1.);
 	ev_init(&w->pause.end, on_pause_end);
-	w->turns.data = w->second.data = w->pause.end.data = w;
+	w->ends.data = w->turns.data = w->second.data = w->pause.end.data = w;
+	ev_prepare_start(w->loop, &w->ends);
 	ev_check_start(w->loop, &w->turns);
 	ev_timer_start(w->loop, &w->second);
 }
@@ -175,6 +218,7 @@ struct worker *worker_new(struct server *srv)
 	w->srv = srv;
 	w->executor = executor;
 	TAILQ_INIT(&w->clients);
+	TAILQ_INIT(&w->unsent);
 	handshakes_init(&w->handshakes);
 	TAILQ_INIT(&w->ready.clients);
 	TAILQ_INIT(&w->working.clients);

@@ -50,6 +50,9 @@ struct worker {
 	size_t client_memory;	      /* bytes that the clients take */
 	size_t client_memory_peak;    /* since memory was given back to the system */
 	struct turns ready, working;  /* the latter: with a command in progress */
+	struct client_list unsent;    /* those whose round has to be ended */
+	size_t unsent_bytes;	      /* about what they have to send */
+	ev_prepare ends;	      /* ends these rounds before the loop waits */
 	ev_check turns;		      /* gives each waiting client its turn */
 	ev_idle no_wait;	      /* keeps the loop from sleeping while some are waiting */
 	ev_timer second;
@@ -80,6 +83,13 @@ void worker_free(struct worker *w);
  */
 void worker_enqueue(struct worker *w, struct client *c, bool long_command);
 void worker_dequeue(struct worker *w, struct client *c);
+
+/*
+ * Ends a client's round before the loop waits again.  Replies are sent when all clients that are
+ * ready have had their turn, or much waits: the first reply wakes a peer up that then finds more.
+ */
+void worker_send(struct worker *w, struct client *c);
+void worker_unsend(struct worker *w, struct client *c);
 
 /*
  * Postpones commands for `ms`; a pause that is in force may become longer and stricter.  The

@@ -49,9 +49,9 @@ def many(command, word, count):
 LONG = {
     "SCAN": encode("SCAN", 0, "COUNT", 60_000, "MATCH", "*a*b"),
     "KEYS": encode("KEYS", "*a*b*"),
-    "EXISTS": many("EXISTS", b"no", 200_000),
-    "TOUCH": many("TOUCH", b"key:1", 200_000),
-    "MGET": many("MGET", b"no", 200_000),
+    "EXISTS": many("EXISTS", b"no", 400_000),
+    "TOUCH": many("TOUCH", b"key:1", 400_000),
+    "MGET": many("MGET", b"no", 400_000),
     "MSET": many("MSET", b"kv", 200_000),
     "DEL": many("DEL", b"no", 200_000),
     "UNLINK": many("UNLINK", b"no", 200_000),
