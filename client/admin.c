@@ -44,22 +44,39 @@ static redisReply *ask(const struct cli *c, redisContext *tcp, const char *name,
 	return reply;
 }
 
+/* Runs a command of which only the success matters.  An exit code. */
+static int tell(const struct cli *c, redisContext *tcp, const char *name, const char *arg)
+{
+	int err;
+	redisReply *reply = ask(c, tcp, name, arg, &err);
+
+	if (reply)
+		freeReplyObject(reply);
+	return err;
+}
+
+/* Gives the password, and selects the database.  An exit code. */
+static int log_in(const struct cli *c, redisContext *tcp)
+{
+	int err = c->password ? tell(c, tcp, "AUTH", c->password) : 0;
+	char database[16];
+
+	if (err || !c->database)
+		return err;
+	snprintf(database, sizeof(database), "%u", c->database);
+	return tell(c, tcp, "SELECT", database);
+}
+
 static redisContext *tcp_open(const struct cli *c, int *err)
 {
 	unsigned int ms = c->timeout_ms ? c->timeout_ms : 1000;
 	struct timeval tv = { .tv_sec = ms / 1000, .tv_usec = (int)(ms % 1000 * 1000) };
 	redisContext *tcp = redisConnectWithTimeout(c->host, (int)c->port, tv);
-	redisReply *reply;
 
-	if (!tcp || tcp->err || redisSetTimeout(tcp, tv) != REDIS_OK) {
+	if (!tcp || tcp->err || redisSetTimeout(tcp, tv) != REDIS_OK)
 		*err = fail_tcp(c, tcp);
-	} else if (c->password) {
-		reply = ask(c, tcp, "AUTH", c->password, err);
-		if (reply)
-			freeReplyObject(reply);
-	} else {
-		*err = 0;
-	}
+	else
+		*err = log_in(c, tcp);
 	if (*err && tcp) {
 		redisFree(tcp);
 		tcp = NULL;

@@ -43,6 +43,7 @@ struct cli {
 	const char *host;
 	unsigned int port;
 	unsigned int timeout_ms; /* 0 = the library's default */
+	unsigned int database;	 /* of all keys */
 	const char *password;	 /* for the commands over TCP, NULL = none */
 	bool has_token;
 	unsigned char token[XKV_TOKEN_BYTES];

@@ -31,7 +31,8 @@ static const struct command *command_find(const char *name);
 static int need_handle(struct cli *c)
 {
 	struct xkv_options opts = { .timeout_ms = c->timeout_ms,
-				    .token = c->has_token ? c->token : NULL };
+				    .token = c->has_token ? c->token : NULL,
+				    .database = c->database };
 	int err;
 
 	if (c->h)
@@ -40,26 +41,31 @@ static int need_handle(struct cli *c)
 	return c->h ? 0 : fail_xkv(c, err);
 }
 
+/* What has to be done through TCP is about the same database. */
 static int fail_too_large(const struct cli *c, const struct xkv_cmd *cmd)
 {
 	bool append = cmd->command == XKV_CMD_APPEND;
+	char database[16] = "";
 
+	if (c->database)
+		snprintf(database, sizeof(database), " -n %u", c->database);
 	if (cmd->value_len > xkv_value_max(c->h, cmd->key_len))
 		return fail(
 			c, EXIT_SERVER,
 			"the value has %zu bytes, and at most %zu fit a datagram with this key: "
-			"%s it through TCP (redis-cli -h %s -p %u -x %s KEY)",
+			"%s it through TCP (redis-cli -h %s -p %u%s -x %s KEY)",
 			cmd->value_len, xkv_value_max(c->h, cmd->key_len),
-			append ? "append" : "set", c->host, c->port, append ? "append" : "set");
+			append ? "append" : "set", c->host, c->port, database,
+			append ? "append" : "set");
 	if (append)
 		return fail(c, EXIT_SERVER,
 			    "the value would have %zu bytes, which is more than the store takes",
 			    cmd->reply.value_len);
 	return fail(c, EXIT_SERVER,
 		    "the value of '%.*s' has %zu bytes, which do not fit a datagram: read it "
-		    "through TCP (redis-cli -h %s -p %u get KEY)",
+		    "through TCP (redis-cli -h %s -p %u%s get KEY)",
 		    (int)cmd->key_len, (const char *)cmd->key, cmd->reply.value_len, c->host,
-		    c->port);
+		    c->port, database);
 }
 
 /*
@@ -135,7 +141,35 @@ static bool parse_time(const struct word *w, uint64_t unit, uint64_t *ms)
 	return true;
 }
 
-/* ---- ping, get, mget, scan -------------------------------------------- */
+/* ---- select, ping, get, mget, scan ------------------------------------ */
+
+/* As in redis-cli, the former database stays selected if the server does not have this one. */
+static int cmd_select(struct cli *c, int argc, struct word *argv)
+{
+	struct xkv_cmd ping = { .command = XKV_CMD_PING };
+	uint64_t database;
+	int err;
+
+	(void)argc;
+	if (!parse_u64(&argv[1], &database) || database > XKV_DATABASE_MAX)
+		return fail(c, EXIT_USAGE, "select: '%s' is no number from 0 to %d", argv[1].data,
+			    XKV_DATABASE_MAX);
+	err = need_handle(c);
+	if (err)
+		return err;
+	xkv_select(c->h, (unsigned int)database);
+	err = run(c, &ping, 1);
+	if (err) {
+		xkv_select(c->h, c->database);
+		return err;
+	}
+	c->database = (unsigned int)database;
+	if (c->style == STYLE_JSON)
+		out_json(json_pack("{s:i}", "database", (int)database));
+	else
+		out_text(c, "OK");
+	return EXIT_DONE;
+}
 
 static int cmd_ping(struct cli *c, int argc, struct word *argv)
 {
@@ -858,6 +892,8 @@ static const struct command commands[] = {
 	{ "persist", 1, 1, cmd_persist, "persist KEY", "remove the expiry" },
 	{ "touch", 1, -1, cmd_touch, "touch KEY...",
 	  "mark keys as used, for eviction; print how many exist" },
+	{ "select", 1, 1, cmd_select, "select DB",
+	  "select the database of the keys of later commands" },
 	{ "ping", 0, 0, cmd_ping, "ping", "print PONG if the server replies" },
 	{ "stats", 0, 1, cmd_stats, "stats [SECTION]",
 	  "print the server's statistics (INFO, over TCP)" },

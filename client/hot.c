@@ -75,7 +75,7 @@ static int read_entries(int fd, struct hot_list *list)
 	else if (bpf_map_lookup_batch(fd, NULL, &batch, key, use, &count, NULL) && errno != ENOENT)
 		ret = -errno; /* ENOENT: these were all elements */
 	for (__u32 i = 0; !ret && i < count; i++)
-		list->entry[list->count++] = (struct hot_entry){ key[i], use[i] };
+		list->entry[list->count++] = (struct hot_entry){ .key = key[i], .use = use[i] };
 	free(key);
 	free(use);
 	return ret;
@@ -117,6 +117,11 @@ static int by_use(const void *a, const void *b)
 	return memcmp(&one->key, &other->key, sizeof(one->key));
 }
 
+static unsigned int database_of(const struct xkv_config *cfg, const struct xkv_hot_key *key)
+{
+	return cfg->number[cfg->stored_current & 1][key->db % XKV_DATABASES];
+}
+
 int hot_read(const char *pin_dir, struct hot_list *list, char *err, size_t err_len)
 {
 	struct xkv_config cfg;
@@ -141,8 +146,10 @@ int hot_read(const char *pin_dir, struct hot_list *list, char *err, size_t err_l
 	clock_gettime(CLOCK_BOOTTIME, &now);
 	now_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 	half_ns = cfg.hot_half_ns ? cfg.hot_half_ns : 1; /* 0: xkvd is still starting */
-	for (size_t i = 0; i < list->count; i++)
+	for (size_t i = 0; i < list->count; i++) {
 		halve(&list->entry[i].use, now_ns / half_ns);
+		list->entry[i].database = database_of(&cfg, &list->entry[i].key);
+	}
 	qsort(list->entry, list->count, sizeof(*list->entry), by_use);
 	list->sample_rate = cfg.hot_step ? XKV_HOT_ONE / cfg.hot_step : 0;
 	list->seconds = hot_seconds(now_ns, cfg.hot_since_ns, half_ns);
@@ -178,6 +185,8 @@ static void print_table(const struct hot_list *list, size_t shown)
 
 		printf("%14.1f %14.1f %14.0f %10" PRIu64 "  ", rate(list, e->use.reads),
 		       rate(list, e->use.writes), rate(list, e->use.bytes), seen);
+		if (e->database)
+			printf("database %u ", e->database);
 		out_quoted(e->key.text, text_len(&e->key));
 		if (e->key.len > XKV_HOT_TEXT)
 			printf("... %" PRIu64 " bytes", (uint64_t)e->key.len);
@@ -198,7 +207,8 @@ static void print_json(const struct hot_list *list, size_t shown)
 		const struct hot_entry *e = &list->entry[i];
 
 		json_array_append_new(keys,
-				      json_pack("{s:o, s:I, s:f, s:f, s:f, s:I}", "key",
+				      json_pack("{s:i, s:o, s:I, s:f, s:f, s:f, s:I}", "database",
+						(int)e->database, "key",
 						json_bytes(e->key.text, text_len(&e->key)),
 						"key_len", (json_int_t)e->key.len,
 						"reads_per_second", rate(list, e->use.reads),

@@ -13,7 +13,8 @@
 
 struct hot_entry {
 	struct xkv_hot_key key;
-	struct xkv_hot use; /* counts, halved for the time that has passed */
+	unsigned int database; /* as clients call it; key.db is the stored number */
+	struct xkv_hot use;    /* counts, halved for the time that has passed */
 };
 
 struct hot_list {

@@ -85,6 +85,7 @@ struct xkv {
 	bool session_settled; /* the server confirmed it, or does not confirm sessions */
 	bool has_token;
 	unsigned char token[XKV_TOKEN_BYTES];
+	uint8_t database; /* of the keys of all requests */
 
 	struct chunk *chunks; /* the newest first */
 	__attribute__((aligned(8))) unsigned char out[XKV_PAYLOAD_MAX4];
@@ -317,6 +318,7 @@ static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size
 			(uint8_t)((h->has_token ? XKV_F_TOKEN : 0) | (req->dedup ? XKV_F_ONCE : 0) |
 				  (req->atomic ? XKV_F_ATOMIC : 0)),
 		.count = scan ? 1 : (uint8_t)req->count,
+		.db = h->database,
 		.length = htobe16((uint16_t)len),
 		.id = htobe64(next_id(h, req->dedup)),
 	};
@@ -462,10 +464,13 @@ static int take_results(struct xkv *h, const struct request *req, struct cursor 
 
 /*
  * Handles a reply without results.  REPEATED answers the only command; with any other status the
- * server has executed none.
+ * server has executed none.  Servers that have databases know all flags of the header, and older
+ * ones require database 0: of another database, the header is refused for its number.
  */
-static int refusal(const struct request *req, unsigned int status)
+static int refusal(const struct xkv *h, const struct request *req, unsigned int status)
 {
+	if (status == XKV_BAD_REQUEST && h->database)
+		return XKV_E_NO_DATABASE;
 	if (status != XKV_REPEATED || !req->dedup || req->atomic)
 		return status_error(status);
 	req->cmds[0].reply.status = XKV_E_REPEATED;
@@ -519,7 +524,7 @@ static enum verdict judge(struct xkv *h, struct request *req, size_t len)
 	if (hdr.status == XKV_ABORTED)
 		return hdr.count == 1 && take_aborted(h, req, c) ? OURS : BROKEN;
 	if (hdr.status != XKV_OK) {
-		req->settled = refusal(req, hdr.status);
+		req->settled = refusal(h, req, hdr.status);
 		return hdr.count || length != sizeof(hdr) ? BROKEN : OURS;
 	}
 	if (!hdr.count || hdr.count > req->count || !results_sane(req, c, hdr.count) ||
@@ -1164,6 +1169,14 @@ void xkv_set_token(struct xkv *h, const unsigned char *token)
 		memcpy(h->token, token, sizeof(h->token));
 }
 
+int xkv_select(struct xkv *h, unsigned int database)
+{
+	if (database > XKV_DATABASE_MAX)
+		return XKV_E_INVALID;
+	h->database = (uint8_t)database;
+	return 0;
+}
+
 /* ---- open and close --------------------------------------------------- */
 
 static int resolve(struct xkv *h, const char *host, unsigned int port)
@@ -1208,7 +1221,7 @@ static int configure(struct xkv *h, const struct xkv_options *opts)
 		h->payload_max = opts->payload_max;
 	h->dedup = !opts->once;
 	xkv_set_token(h, opts->token);
-	return 0;
+	return xkv_select(h, opts->database);
 }
 
 static int set_up(struct xkv *h, const char *host, unsigned int port,
@@ -1306,6 +1319,8 @@ const char *xkv_strerror(int error)
 		{ XKV_E_INVALID, "arguments that contradict each other or are out of range" },
 		{ XKV_E_OUT_OF_MEMORY, "out of memory" },
 		{ XKV_E_SYSTEM, "a system call failed: errno has the reason" },
+		{ XKV_E_NO_DATABASE, "the server does not have this database: see its directive "
+				     "databases" },
 	};
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)

@@ -130,9 +130,19 @@ static bool history_save(const char *path)
 	return good;
 }
 
+/* Like redis-cli's: names the database if it is not 0. */
+static char *read_line(const struct cli *c)
+{
+	char prompt[300];
+
+	snprintf(prompt, sizeof(prompt), c->database ? "%s:%u[%u]> " : "%s:%u> ", c->host, c->port,
+		 c->database);
+	return readline(prompt);
+}
+
 static int from_terminal(struct cli *c)
 {
-	char path[4096], prompt[300], *line;
+	char path[4096], *line;
 	bool keep = history_path(path, sizeof(path)), go_on = true;
 	int code = EXIT_DONE;
 
@@ -141,9 +151,8 @@ static int from_terminal(struct cli *c)
 	stifle_history(HISTORY_LINES);
 	if (keep)
 		read_history(path);
-	snprintf(prompt, sizeof(prompt), "%s:%u> ", c->host, c->port);
 	puts("`help` lists the commands, `quit` leaves.");
-	while (go_on && (line = readline(prompt))) {
+	while (go_on && (line = read_line(c))) {
 		/* as in shells, a line that begins with a blank is not kept in the history */
 		if (*line && !isspace((unsigned char)*line)) {
 			add_history(line);

@@ -32,6 +32,7 @@ static void print_usage(FILE *to)
 	      "\n"
 	      "  -h HOST        server, address or name (default: 127.0.0.1; XKV_HOST)\n"
 	      "  -p PORT        server port, UDP and TCP (default: 6379; XKV_PORT)\n"
+	      "  -n DB          database of all keys (default: 0)\n"
 	      "  -a PASSWORD    password for commands over TCP: stats, save, bgsave, watch\n"
 	      "                 (default: XKVCLI_AUTH)\n"
 	      "  --token HEX    token for requests over UDP, 32 hex digits (default: XKV_TOKEN)\n"
@@ -63,15 +64,16 @@ static void bad_option(const char *name, const char *text, const char *want)
 	exit(EXIT_USAGE);
 }
 
-static unsigned long parse_number(const char *name, const char *text, unsigned long max)
+static unsigned long parse_number(const char *name, const char *text, unsigned long min,
+				  unsigned long max)
 {
 	char want[64], *end;
 	unsigned long n;
 
 	errno = 0;
 	n = strtoul(text, &end, 10);
-	if (!isdigit((unsigned char)*text) || *end || errno || !n || n > max) {
-		snprintf(want, sizeof(want), "a number from 1 to %lu is needed", max);
+	if (!isdigit((unsigned char)*text) || *end || errno || n < min || n > max) {
+		snprintf(want, sizeof(want), "a number from %lu to %lu is needed", min, max);
 		bad_option(name, text, want);
 	}
 	return n;
@@ -114,7 +116,7 @@ static void from_environment(struct cli *c)
 	if (host && *host)
 		c->host = host;
 	if (port && *port)
-		c->port = (unsigned int)parse_number("XKV_PORT", port, 65535);
+		c->port = (unsigned int)parse_number("XKV_PORT", port, 1, 65535);
 	if (token && *token)
 		parse_token(c, "XKV_TOKEN", token);
 }
@@ -126,7 +128,10 @@ static void take_option(struct cli *c, struct input *in, int opt)
 		c->host = optarg;
 		break;
 	case 'p':
-		c->port = (unsigned int)parse_number("-p", optarg, 65535);
+		c->port = (unsigned int)parse_number("-p", optarg, 1, 65535);
+		break;
+	case 'n':
+		c->database = (unsigned int)parse_number("-n", optarg, 0, XKV_DATABASE_MAX);
 		break;
 	case 'a':
 		c->password = optarg;
@@ -141,10 +146,10 @@ static void take_option(struct cli *c, struct input *in, int opt)
 		c->interval = parse_interval(optarg);
 		break;
 	case 'r':
-		c->looks = parse_number("-r", optarg, 1000000000);
+		c->looks = parse_number("-r", optarg, 1, 1000000000);
 		break;
 	case OPT_TIMEOUT:
-		c->timeout_ms = (unsigned int)parse_number("--timeout", optarg, 86400000);
+		c->timeout_ms = (unsigned int)parse_number("--timeout", optarg, 1, 86400000);
 		break;
 	case OPT_TOKEN:
 		parse_token(c, "--token", optarg);
@@ -186,7 +191,7 @@ static void parse_options(struct cli *c, struct input *in, int argc, char **argv
 
 	from_environment(c);
 	/* "+": words after the command are not options of xkv; a value may be -1 */
-	while ((opt = getopt_long(argc, argv, "+h:p:a:xf:i:r:", longs, NULL)) != -1)
+	while ((opt = getopt_long(argc, argv, "+h:p:n:a:xf:i:r:", longs, NULL)) != -1)
 		take_option(c, in, opt);
 }
 

@@ -54,6 +54,8 @@ extern "C" {
 #define XKV_KEY_MAX	250	     /* longest key */
 #define XKV_TOKEN_BYTES 16	     /* length of a client token */
 #define XKV_TTL_MAX	(1ULL << 53) /* longest time to live, milliseconds */
+/* highest number of a database; servers may have fewer, 16 by default */
+#define XKV_DATABASE_MAX 255
 
 /* Flags of commands. */
 #define XKV_NX	    0x01 /* SET: only if the key does not exist; not with XX or CAS */
@@ -93,6 +95,7 @@ enum xkv_error {
 	XKV_E_INVALID = -37,	   /* an argument is invalid; nothing was sent */
 	XKV_E_OUT_OF_MEMORY = -38, /* malloc failed in the library */
 	XKV_E_SYSTEM = -39,	   /* a system call failed: errno has the reason */
+	XKV_E_NO_DATABASE = -40,   /* the server does not have the selected database */
 };
 
 /* Options of a handle.  Zero means the default of a member. */
@@ -104,6 +107,7 @@ struct xkv_options {
 	unsigned int payload_max;
 	const unsigned char *token; /* XKV_TOKEN_BYTES, copied; NULL = none */
 	int once; /* -1 = the server need not recognise copies of a change: see "Repeats" */
+	unsigned int database; /* of all keys, see xkv_select(); 0 */
 };
 
 /* The result of a command. */
@@ -165,6 +169,13 @@ XKV_API void xkv_close(struct xkv *h);
 
 /* Sets the token of later requests (XKV_TOKEN_BYTES, copied); NULL = none. */
 XKV_API void xkv_set_token(struct xkv *h, const unsigned char *token);
+
+/*
+ * Selects the database of the keys of later calls, 0..XKV_DATABASE_MAX.  Sends nothing: if the
+ * server does not have it, those calls return XKV_E_NO_DATABASE, and nothing is changed.  0, or
+ * XKV_E_INVALID, and the database that was selected remains.
+ */
+XKV_API int xkv_select(struct xkv *h, unsigned int database);
 
 /* Length of the longest value that can be SET with a key of this length, 0 if none can. */
 XKV_API size_t xkv_value_max(const struct xkv *h, size_t key_len);

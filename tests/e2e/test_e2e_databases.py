@@ -4,6 +4,7 @@
 
 XKV_DIFF_SEED repeats what a failure names, XKV_DIFF_SECONDS is how long it looks for one.
 """
+import json
 import os
 import random
 import time
@@ -11,7 +12,7 @@ import time
 import proto
 import pytest
 import redis
-from conftest import LONG
+from conftest import BUILD, LONG, run
 
 pytest_plugins = ["respserver"]
 
@@ -113,6 +114,38 @@ def test_database_that_is_not_there(xkvd):
         assert udp.one(proto.set_(b"k", b"v"), status=3).status == proto.OK
         reply = udp.ask(proto.get(b"k"), status=4)
         assert reply.status == proto.BAD_REQUEST and not reply.results
+    done = daemon.cli("-n", "4", "get", "k", check=False)
+    assert done.returncode == 4 and "does not have this database" in done.stderr, done
+
+
+def hot(daemon, *options):
+    return run(BUILD / "xkv", *options, "hot", "--pin-dir", daemon.pins).stdout
+
+
+def hot_databases(daemon):
+    return [entry["database"] for entry in json.loads(hot(daemon, "--json"))["keys"]]
+
+
+def test_command_line(xkvd):
+    """
+    What `xkv -n` writes is what others find in that database.  `xkv hot` names the database, and
+    it is the one of now after SWAPDB.
+    """
+    daemon = xkvd("--maxmemory", "64mb", "--save", "", "--hot-sample-rate", "1")
+    with daemon.udp() as udp:
+        for db, uses in ((0, 40), (3, 20)):
+            assert daemon.cli("-n", db, "set", "k", db).stdout == "OK\n"
+            assert daemon.redis(db=db).get("k") == b"%d" % db
+            for _ in range(uses):
+                assert udp.get(b"k", status=db).value == b"%d" % db
+        assert hot_databases(daemon) == [0, 3]
+        assert [line[57:] for line in hot(daemon).splitlines()[1:3]] == ['"k"', 'database 3 "k"']
+        daemon.redis().execute_command("SWAPDB", 0, 3)
+        assert hot_databases(daemon) == [3, 0]
+        assert daemon.cli("get", "k").stdout == "3\n"
+        assert daemon.cli("-n", "3", "getdel", "k").stdout == "0\n"
+        assert udp.get(b"k").value == b"3" and not daemon.redis(db=3).exists("k")
+    assert daemon.check().returncode == 0
 
 
 def test_they_survive_the_daemon(xkvd):

@@ -4,8 +4,11 @@
 that loses, doubles and delays, and the prompt with lines that nobody types."""
 import json
 import os
+import pty
 import random
+import re
 import select
+import shutil
 import subprocess
 import threading
 import time
@@ -172,6 +175,89 @@ def test_json(daemon):
         {"key": "j", "found": True, "ttl_ms": None}, {"touched": 1},
         {"key": "j", "found": True, "value": "50"}, {"key": "j", "found": False, "value": None}]
     assert script(daemon, ["set j x", "incr j"])[1]["code"] == 4
+
+
+# Databases -------------------------------------------------------------------------------------
+
+
+def gist(answers):
+    """Of each the number or the database, or the exit code of what failed."""
+    return [next(a[name] for name in ("number", "database", "code") if name in a) for a in answers]
+
+
+def test_databases(daemon):
+    """-n and `select`: all commands are about that database's keys, and no others."""
+    for n in "03":
+        xkv(daemon, "-n", n, "mset", "d", n, "d:1", f"{n}.1", "d:2", f"{n}.2")
+    assert xkv(daemon, "get", "d") == "0\n" and xkv(daemon, "-n", "3", "get", "d") == "3\n"
+    assert xkv(daemon, "-n", "3", "mget", "d", "d:1") == "3\n3.1\n"
+    assert xkv(daemon, "-n", "3", "scan", "d:1", "2") == "3.1\n3.2\n"
+    assert xkv(daemon, "-n", "3", "atomic", "incr d", "get d:1") == "4\n3.1\n"
+    assert xkv(daemon, "-n", "4", "get", "d", code=1) == "\n"
+    assert daemon.redis(db=3).get("d") == b"4" and daemon.redis().get("d") == b"0"
+    lines = ["incr d", "select 3", "incr d", "select 0", "incr d"]
+    assert gist(script(daemon, lines)) == [1, 3, 5, 0, 2]
+    assert xkv(daemon, "-n", "3", input="get d\nSELECT 0\nget d\n") == "5\nOK\n2\n"
+    assert "db3:keys=3" in xkv(daemon, "-n", "3", "stats", "keyspace")
+
+
+def test_database_that_is_not_there(daemon):
+    daemon.redis(db=3).set("d", 5)
+    daemon.redis().delete("d")
+    why = "the server does not have this database: see its directive databases"
+    for words in (["get", "d"], ["set", "d", "1"], ["atomic", "incr d"], ["select", "17"]):
+        done = daemon.cli("-n", "16", *words, check=False)
+        assert done.returncode == 4 and why in done.stderr, done
+    lines = ["select 3", "select 16", "incr d", "select 256", "incr d"]
+    assert gist(script(daemon, lines)) == [3, 4, 6, 2, 7], "the former stays selected"
+    assert daemon.redis().get("d") is None
+    done = daemon.cli("-n", "16", "stats", check=False)
+    assert done.returncode == 4 and "SELECT: the server says: ERR DB index is out" in done.stderr
+    for wrong in ("256", "-1", "x", ""):
+        xkv(daemon, "-n", wrong, "ping", code=2)
+        xkv(daemon, "select", wrong, code=2)
+
+
+def through_tcp(daemon, *words, value=None):
+    """Does with redis-cli what `xkv` advises for a value that fits no datagram."""
+    done = daemon.cli(*words, check=False)
+    advice = re.search(r"\((redis-cli [^)]*)\)", done.stderr).group(1)
+    assert done.returncode == 4, done
+    return daemon.bed.run("client", *advice.replace("KEY", "large").split(), input=value).stdout
+
+
+@pytest.mark.skipif(not shutil.which("redis-cli"), reason="no redis-cli")
+def test_large_value_in_a_database(daemon):
+    large = "x" * 5000
+    daemon.redis().delete("large")
+    assert through_tcp(daemon, "-n", "3", "set", "large", large, value=large) == "OK\n"
+    assert through_tcp(daemon, "-n", "3", "get", "large") == large + "\n"
+    assert through_tcp(daemon, "-n", "3", "append", "large", large, value=large) == "10000\n"
+    assert xkv(daemon, "-n", "3", "append", "large", "y") == "10001\n"
+    assert daemon.redis(db=3).getdel("large") == b"x" * 10000 + b"y"
+    xkv(daemon, "get", "large", code=1)
+
+
+def test_the_prompt_names_the_database(daemon, tmp_path):
+    ours, theirs = pty.openpty()
+    prompt = daemon.bed.popen("client", XKV, "-h", SERVER, "-n", "2", stdin=theirs, stdout=theirs,
+                              stderr=theirs,
+                              env={**os.environ, "HOME": str(tmp_path), "TERM": "dumb"})
+    os.close(theirs)
+    try:
+        for line, want in (("", "6379[2]> "), ("select 3\n", "6379[3]> "),
+                           ("select 16\n", "6379[3]> "), ("select 0\n", "6379> ")):
+            os.write(ours, line.encode())
+            shown = b""
+            while not shown.endswith(f"{SERVER}:{want}".encode()):
+                assert select.select([ours], [], [], 20)[0], shown
+                shown += os.read(ours, 4096)
+        os.write(ours, b"quit\n")
+        assert prompt.wait(20) == 0
+    finally:
+        prompt.kill()
+        prompt.wait()
+        os.close(ours)
 
 
 # Beside Redis ----------------------------------------------------------------------------------

@@ -360,6 +360,118 @@ static void test_threads(void **state)
 	stop();
 }
 
+/* ---- databases -------------------------------------------------------- */
+
+#define DATABASES 4
+
+/* A server with four databases; `value` is the one that the last request named. */
+static void handle_databases(struct fake *f, const struct datagram *req)
+{
+	f->value = req->byte[5];
+	if (f->value < DATABASES) {
+		answer(f, req);
+		return;
+	}
+	reply_begin(&f->reply, req);
+	header(&f->reply)->status = XKV_BAD_REQUEST;
+	send_bytes(f, &f->reply);
+}
+
+static void prove_databases(struct fake *f, const struct datagram *req)
+{
+	if (req->byte[5] < DATABASES)
+		give_session(f, req);
+	else
+		handle_databases(f, req);
+}
+
+static struct xkv *open_database(unsigned int database)
+{
+	struct xkv_options opts = patient;
+
+	start(handle_databases);
+	server.prove = prove_databases;
+	opts.database = database;
+	return open_with(&opts);
+}
+
+/* Each kind of request is in the database. */
+static void assert_all_in(struct xkv *h, unsigned int database)
+{
+	struct xkv_cmd cmds[] = {
+		{ .command = XKV_CMD_GET, .key = "a", .key_len = 1 },
+		{ .command = XKV_CMD_SET, .key = "b", .key_len = 1 },
+	};
+	struct xkv_reply r;
+
+	get_ok(h, "key", &r);
+	assert_int_equal(database, server.value);
+	server.value = ~0ULL;
+	assert_int_equal(0, xkv_set(h, "key", 3, "v", 1, 0, 0, &r));
+	assert_int_equal(database, server.value);
+	assert_int_equal(XKV_F_ONCE, server.last.byte[3]);
+	server.value = ~0ULL;
+	assert_int_equal(0, xkv_batch(h, cmds, 1));
+	assert_int_equal(database, server.value);
+	server.value = ~0ULL;
+	assert_int_equal(0, xkv_atomic(h, cmds, 2, NULL));
+	assert_int_equal(database, server.value);
+}
+
+static void test_database(void **state)
+{
+	struct xkv_options opts = { .database = XKV_DATABASE_MAX + 1 };
+	struct xkv *h = open_database(3);
+	int err = 0;
+
+	(void)state;
+	assert_all_in(h, 3);
+	assert_int_equal(0, xkv_select(h, 1));
+	assert_all_in(h, 1);
+	assert_int_equal(XKV_E_INVALID, xkv_select(h, XKV_DATABASE_MAX + 1));
+	assert_all_in(h, 1);
+	assert_int_equal(0, xkv_select(h, 0));
+	assert_all_in(h, 0);
+	close_once(h);
+	assert_null(xkv_open("127.0.0.1", 1, &opts, &err));
+	assert_int_equal(XKV_E_INVALID, err);
+}
+
+static void test_scan_in_a_database(void **state)
+{
+	struct xkv *h = open_numbered(1000);
+
+	(void)state;
+	assert_int_equal(0, xkv_select(h, 3));
+	assert_int_equal(5, scan(h, "k%lu", 1, 5, 0));
+	assert_int_equal(3, server.last.byte[5]);
+	close_once(h);
+}
+
+/* The server is not taken for one that is too old for ONCE: changes have it afterwards. */
+static void test_no_database(void **state)
+{
+	struct xkv_cmd cmds[2] = {
+		{ .command = XKV_CMD_GET, .key = "a", .key_len = 1 },
+		{ .command = XKV_CMD_SET, .key = "b", .key_len = 1 },
+	};
+	struct xkv *h = open_database(DATABASES);
+
+	(void)state;
+	for (int proven = 0; proven < 2; proven++) {
+		assert_int_equal(XKV_E_NO_DATABASE, xkv_ping(h));
+		assert_int_equal(XKV_E_NO_DATABASE, xkv_set(h, "k", 1, "v", 1, 0, 0, NULL));
+		assert_int_equal(XKV_E_NO_DATABASE, xkv_batch(h, cmds, 2));
+		assert_int_equal(XKV_E_NO_DATABASE, cmds[0].reply.status);
+		assert_int_equal(XKV_E_NO_DATABASE, cmds[1].reply.status);
+		assert_int_equal(XKV_E_NO_DATABASE, xkv_atomic(h, cmds, 2, NULL));
+		assert_int_equal(0, xkv_select(h, DATABASES - 1));
+		assert_all_in(h, DATABASES - 1); /* with a session from here on */
+		assert_int_equal(0, xkv_select(h, DATABASES));
+	}
+	close_once(h);
+}
+
 /* ---- transactions ----------------------------------------------------- */
 
 /* Nothing was done, because of operation `index`. */
@@ -453,7 +565,7 @@ static void test_strerror(void **state)
 	assert_string_equal("success", xkv_strerror(0));
 	for (int e = XKV_E_ABORTED; e <= XKV_E_MISS; e++)
 		assert_string_not_equal("unknown error", xkv_strerror(e));
-	for (int e = XKV_E_SYSTEM; e <= XKV_E_TIMEOUT; e++)
+	for (int e = XKV_E_NO_DATABASE; e <= XKV_E_TIMEOUT; e++)
 		assert_string_not_equal("unknown error", xkv_strerror(e));
 	assert_string_equal("unknown error", xkv_strerror(-1000));
 }
@@ -466,7 +578,8 @@ int main(void)
 		cmocka_unit_test(test_name),	    cmocka_unit_test(test_open_errors),
 		cmocka_unit_test(test_arguments),   cmocka_unit_test(test_token),
 		cmocka_unit_test(test_threads),	    cmocka_unit_test(test_atomic),
-		cmocka_unit_test(test_strerror),
+		cmocka_unit_test(test_database),    cmocka_unit_test(test_scan_in_a_database),
+		cmocka_unit_test(test_no_database), cmocka_unit_test(test_strerror),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
