@@ -163,8 +163,8 @@ func TestKeys(t *testing.T) {
 
 func TestPipelines(t *testing.T) {
 	r := connect(t)
-	for _, pipelined := range []func(context.Context, func(redis.Pipeliner) error) ([]redis.Cmder, error){
-		r.Pipelined, r.TxPipelined} {
+	type send func(context.Context, func(redis.Pipeliner) error) ([]redis.Cmder, error)
+	for _, pipelined := range []send{r.Pipelined, r.TxPipelined} {
 		must(t, r.FlushDB(ctx).Err())
 		replies, err := pipelined(ctx, func(p redis.Pipeliner) error {
 			p.Set(ctx, "text", "t", 0)
@@ -232,7 +232,8 @@ func TestScripts(t *testing.T) {
 	exists, err := r.ScriptExists(ctx, script.Hash(), strings.Repeat("0", 40)).Result()
 	must(t, err)
 	equal(t, fmt.Sprint(exists), "[true false]")
-	err = redis.NewScript(`return redis.call('SET', KEYS[1], '')`).RunRO(ctx, r, []string{"n"}).Err()
+	write := redis.NewScript(`return redis.call('SET', KEYS[1], '')`)
+	err = write.RunRO(ctx, r, []string{"n"}).Err()
 	if err == nil || !strings.Contains(err.Error(), "Write commands are not allowed") {
 		t.Fatal(err)
 	}
