@@ -126,9 +126,9 @@ tsan:
 # Not test_resp.py: it measures memory, of which ThreadSanitizer takes much.
 TSAN_TESTS ?= unit store test_snapshot.py test_redis_diff.py
 
-# The figures of docs/benchmarks.md and docs/performance.md; as root.
-bench-quick bench-redis bench-memory bench-hitratio bench-stages: bench-%: all
-	@XKV_BUILD=$(BUILD) bench/experiments/$*.py
+# The figures of docs/benchmarks.md and docs/performance.md; as root.  BENCH_FLAGS: options.
+bench-quick bench-redis bench-resp bench-memory bench-hitratio bench-stages: bench-%: all
+	@XKV_BUILD=$(BUILD) bench/experiments/$*.py $(BENCH_FLAGS)
 
 # The thesis' experiments beside Redis and memcached, and what docs/benchmarks.md says of them; as root.
 # On a NIC: INTERFACE=eth0 CLIENT='ssh root@client'; FIGURES_FLAGS= is for all other options.

@@ -10,14 +10,13 @@ import argparse
 import os
 import selectors
 import socket
-import subprocess
-import tempfile
 import time
 from contextlib import ExitStack
 
-from harness import BUILD, Daemon, median, prepare, run, wait_until
+import peers
+from figlib.place import run_ns
+from harness import BUILD, median, prepare, run
 
-TICK = os.sysconf("SC_CLK_TCK")
 COMPARE_AND_DELETE = ("if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', "
                       "KEYS[1]) else return 0 end")
 
@@ -53,41 +52,6 @@ def parse_args():
     return parser.parse_args()
 
 
-def cpu_seconds(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICK
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def start(stack, name):
-    """A server on CPU 0 and the loopback address: its process id and port."""
-    port = free_port()
-    command = {
-        "xkv": [BUILD / "xkvd", "--pin-dir", f"/sys/fs/bpf/xkv-txn-{os.getpid()}"],
-        "redis": ["redis-server"],
-    }[name]
-    if name == "xkv":
-        stack.callback(subprocess.run, [str(BUILD / "xkvd"), "--detach", *map(str, command[1:])],
-                       stderr=subprocess.DEVNULL, check=False)
-    directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="xkv-bench-"))
-    daemon = Daemon(stack, ["taskset", "-c", "0", *map(str, command), "--port", str(port),
-                            "--dir", directory, "--save", ""])
-    wait_until(lambda: run_quietly("redis-cli", "-p", port, "ping") == "PONG\n", 20,
-               f"{name} does not answer", daemon.process)
-    return daemon.pid, port
-
-
-def run_quietly(*command):
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True,
-                          check=False).stdout
-
-
 def exchange(connections, request, length, seconds):
     """Each connection sends a group, and the next when it is answered: how many were."""
     selector, done, end = selectors.DefaultSelector(), 0, time.monotonic() + seconds
@@ -109,23 +73,22 @@ def exchange(connections, request, length, seconds):
 
 def measure(server, request, length, args):
     """CPU time of the server for a group, in microseconds."""
-    pid, port = server
-    connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(args.clients)]
+    connections = [peers.connect(server.port) for _ in range(args.clients)]
     for c in connections:
         c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    run("redis-cli", "-p", port, "flushall")
+    run("redis-cli", "-p", server.port, "flushall")
     if length is None:
         # numbers have as many digits as these, and there is nothing to delete
-        run("redis-cli", "-p", port, "mset", "n", 10 ** 12, "m", 10 ** 12)
+        run("redis-cli", "-p", server.port, "mset", "n", 10 ** 12, "m", 10 ** 12)
         connections[0].sendall(request)
         time.sleep(0.2)
         length = len(connections[0].recv(65536))
-    before = cpu_seconds(pid)
+    before = run_ns(server.pid)
     done = exchange(connections, request, length, args.seconds)
-    used = cpu_seconds(pid) - before
+    used = run_ns(server.pid) - before
     for c in connections:
         c.close()
-    return used / done * 1e6
+    return used / done / 1000
 
 
 def main():
@@ -133,7 +96,8 @@ def main():
     prepare()
     os.sched_setaffinity(0, {1})
     with ExitStack() as stack:
-        servers = {name: start(stack, name) for name in ("xkv", "redis")}
+        servers = {name: peers.start(stack, name, program, 0)
+                   for name, program in (("xkv", BUILD / "xkvd"), ("redis", "redis-server"))}
         print(f"{'CPU time of the server, us':<36} {'xkv':>8} {'redis':>8} {'redis/xkv':>10}")
         for name, (request, length) in GROUPS.items():
             us = {server: [] for server in servers}
