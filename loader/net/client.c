@@ -539,8 +539,8 @@ static void on_readable(struct ev_loop *loop, ev_io *w, int events)
 
 	(void)loop;
 	(void)events;
-	if (c->queued || is_busy(c))
-		return; /* it is read from again after its turn */
+	if (c->queued || c->unsent || is_busy(c))
+		return; /* it is read from again after its turn, when its replies are sent */
 	if (c->stream.conn.write_needs_read)
 		client_flush(c);
 	serve_input(c);

@@ -652,6 +652,10 @@ bool server_shutdown(struct server *s, enum shutdown_save save, bool force)
 
 	accept_stop(s);
 	s->stopping = true;
+	/* saving may take long, and what was done is acknowledged */
+	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+		if (!s->worker[i]->busy)
+			clients_flush(s->worker[i]);
 	second_signal_exits(s, true);
 	if (wanted)
 		sd_notify(0, "STOPPING=1\nSTATUS=Saving the final snapshot");

@@ -6,9 +6,11 @@
 go/ has go-redis, redsync (Redlock) and redis_rate; js/ has ioredis, node-redis, redlock and
 rate-limiter-flexible.  Where a library cannot be downloaded, its cases are skipped.
 """
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -21,17 +23,17 @@ HERE = ROOT / "tests/clients"
 DOWNLOAD_SECONDS = 60
 
 
-def download(what, *argv, **more):
+def download(what, *argv, timeout=DOWNLOAD_SECONDS, **more):
     """Runs a command that brings libraries; without them the test is skipped."""
     if not shutil.which(argv[0]):
         pytest.skip(f"no {argv[0]}: apt-get install {what}")
     try:
-        done = run(*argv, check=False, timeout=DOWNLOAD_SECONDS, **more)
+        done = run(*argv, check=False, timeout=timeout, **more)
         why = done.returncode and done.stderr.strip()[-200:]
     except subprocess.TimeoutExpired:
         why = "no answer"
     if why:
-        pytest.skip(f"the libraries are not there and cannot be downloaded: {why}")
+        pytest.skip(f"the libraries are not there, or cannot be built: {why}")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def go_clients(tmp_path_factory):
     more = {"cwd": HERE / "go", "env": dict(os.environ, GOWORK="off")}
     built = tmp_path_factory.mktemp("go") / "clients"
     download("golang-go", "go", "mod", "download", **more)
-    run("go", "test", "-c", "-o", built, ".", timeout=170, **more)
+    download("golang-go", "go", "test", "-c", "-o", built, ".", timeout=170, **more)
     return [built, "-test.v", "-test.timeout=100s"]
 
 
@@ -57,11 +59,18 @@ def server(store, place, mode):
 
 
 def passed(argv, daemon, mode, pattern):
-    """How many tests of a library passed; none failed."""
-    done = run(*argv, check=False, timeout=110, env=dict(
-        os.environ, XKV_PORT=str(daemon.port), XKV_CLUSTER="1" if mode == "cluster" else ""))
-    assert done.returncode == 0, done.stdout + done.stderr + daemon.log()
-    return len(re.findall(pattern, done.stdout, re.MULTILINE))
+    """How many tests of a library passed; none failed.  `node --test` has a child of its own."""
+    env = dict(os.environ, XKV_PORT=str(daemon.port), XKV_CLUSTER="1" * (mode == "cluster"))
+    tests = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True, start_new_session=True, env=env)
+    try:
+        said, _ = tests.communicate(timeout=110)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(tests.pid, signal.SIGKILL)
+        tests.wait()
+    assert tests.returncode == 0, said + daemon.log()
+    return len(re.findall(pattern, said, re.MULTILINE))
 
 
 # So many tests there are for a server alone and for one that emulates a cluster.

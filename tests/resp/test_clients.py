@@ -179,6 +179,17 @@ def test_half_closed_client_has_its_replies(filled):
         assert c.rest() == b"*0\r\n$3\r\nEND\r\n"
 
 
+@pytest.mark.parametrize("count", [257, 300, 1000])
+def test_half_closed_client_has_all_rounds_replies(xkv, count):
+    """A pipeline of several turns, and the end of the input right behind it."""
+    error = b"-ERR Protocol error: invalid multibulk length\r\n"
+    for last, reply in (b"", b""), (b"QUIT\r\n", b"+OK\r\n"), (b"*x\r\n", error):
+        with xkv.connect() as c:
+            c.send(b"PING\r\n" * count + last)
+            c.sock.shutdown(socket.SHUT_WR)
+            assert c.rest() == b"+PONG\r\n" * count + reply
+
+
 def resident(daemon):
     with open(f"/proc/{daemon.process.pid}/statm", encoding="ascii") as f:
         return int(f.read().split()[1]) * 4096
