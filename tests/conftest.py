@@ -78,6 +78,17 @@ def run(*argv, check=True, timeout=60, **more):
     return done
 
 
+def download(what, *argv, timeout=60, **more):
+    """Runs a command that downloads what a test needs; where it cannot, the test is skipped."""
+    try:
+        done = run(*argv, check=False, timeout=timeout, **more)
+        why = done.returncode and done.stderr.strip()[-200:]
+    except subprocess.TimeoutExpired:
+        why = "no answer"
+    if why:
+        pytest.skip(f"{what} cannot be downloaded: {why}")
+
+
 def report_of(process, log, seconds):
     """The JSON that a program prints in the end, its exit status, and what its log says."""
     try:

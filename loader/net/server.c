@@ -646,16 +646,21 @@ static bool final_save(struct server *s)
 	return false;
 }
 
+/* What was done is acknowledged. */
+static void send_replies(struct server *s)
+{
+	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+		if (!s->worker[i]->busy)
+			clients_flush(s->worker[i]);
+}
+
 bool server_shutdown(struct server *s, enum shutdown_save save, bool force)
 {
 	bool wanted = save == SHUTDOWN_SAVE || (save == SHUTDOWN_BY_RULES && s->cfg->save_count);
 
 	accept_stop(s);
 	s->stopping = true;
-	/* saving may take long, and what was done is acknowledged */
-	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
-		if (!s->worker[i]->busy)
-			clients_flush(s->worker[i]);
+	send_replies(s); /* saving may take long */
 	second_signal_exits(s, true);
 	if (wanted)
 		sd_notify(0, "STOPPING=1\nSTATUS=Saving the final snapshot");
@@ -919,8 +924,7 @@ int server_run(struct server *s)
 		log_notice("The server is now ready to accept connections at %s",
 			   s->cfg->unixsocket);
 	ev_run(s->loop, 0);
-	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
-		clients_flush(s->worker[i]);
+	send_replies(s);
 	snapshot_wait();
 	snapshot_reap();
 	if (s->cfg->unixsocket[0])

@@ -12,7 +12,7 @@ import subprocess
 import urllib.request
 
 import pytest
-from conftest import run
+from conftest import download, run
 from respserver import free_port, wait_for
 
 pytest_plugins = ["respserver"]
@@ -28,13 +28,7 @@ def package(tmp_path_factory):
     place = tmp_path_factory.mktemp("exporter")
     if not shutil.which("apt-get"):
         pytest.skip("no apt-get: redis_exporter comes as a package of Debian")
-    try:
-        done = run("apt-get", "download", PACKAGE, cwd=place, check=False, timeout=40)
-        why = done.returncode and done.stderr.strip()[-200:]
-    except subprocess.TimeoutExpired:
-        why = "no answer"
-    if why:
-        pytest.skip(f"{PACKAGE} cannot be downloaded: {why}")
+    download(PACKAGE, "apt-get", "download", PACKAGE, cwd=place)
     run("dpkg", "-x", *place.glob("*.deb"), place)
     return place
 

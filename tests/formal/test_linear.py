@@ -19,7 +19,7 @@ import time
 
 import conftest
 import pytest
-from conftest import ROOT, report_of, run, wait_for
+from conftest import ROOT, download, report_of, run, wait_for
 from mutant import build_mutant
 
 SECONDS = float(os.environ.get("XKV_LINEAR_SECONDS") or 5)
@@ -32,10 +32,12 @@ PATIENCE = 60
 pytestmark = pytest.mark.seconds(int(SECONDS) + 90 + PATIENCE)
 
 
-def go(*argv, cwd=ROOT / "tests/formal/linear", **more):
-    # The tests may have been started by a make or with a go.work around; the module stands alone.
-    more.setdefault("timeout", 170)
-    return run("go", *argv, cwd=cwd, env=dict(os.environ, GOWORK="off"), **more)
+# The tests may have been started by a make or with a go.work around; the module stands alone.
+GO = {"cwd": ROOT / "tests/formal/linear", "env": dict(os.environ, GOWORK="off")}
+
+
+def go(*argv):
+    return run("go", *argv, timeout=170, **GO)
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +45,7 @@ def module():
     """The Go module with what it needs; skips, with the reason, where that cannot be had."""
     if not shutil.which("go"):
         pytest.skip("no go: apt-get install golang-go")
-    try:
-        done = go("mod", "download", check=False, timeout=40)
-        why = done.returncode and done.stderr.strip()[-200:]
-    except subprocess.TimeoutExpired:
-        why = "no answer"
-    if why:
-        pytest.skip(f"Porcupine is not there and cannot be downloaded: {why}")
+    download("Porcupine", "go", "mod", "download", **GO)
     return go
 
 
