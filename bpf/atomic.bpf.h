@@ -411,8 +411,10 @@ __noinline int atomic_evaluate(struct xkv_request *rq, __u32 index)
 		return XKV_C_pass_busy;
 	operation_load(rq, k);
 	k->result_off = rq->out_len;
-	if (refuses_write(rq, rq->opcode))
-		outcome = atomic_refuse(rq, XKV_READ_ONLY, 0, 0, 0, XKV_C_op_read_only);
+	if (stops_write(rq, rq->opcode))
+		outcome = is_refused()
+				  ? atomic_refuse(rq, XKV_READ_ONLY, 0, 0, 0, XKV_C_op_read_only)
+				  : XKV_C_pass_busy;
 	else if (k->action == XKV_TXN_CHECK)
 		outcome = atomic_read(rq, index);
 	else if (k->action != XKV_TXN_WRITE)

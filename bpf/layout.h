@@ -165,10 +165,11 @@ enum xkv_span_state {
  * exists.  Writes to any bucket of a chain need the lock in the head of the first one; reads do
  * not.
  *
- * head: 63 lock | 62..40 number of buckets unlinked so far | reference of the next bucket, 0 = none
+ * head: 63 lock | 62..40 number of changes | reference of the next bucket, 0 = none
  *
- * A look-up that finds nothing must retry if the number changed: it may have followed a bucket that
- * was being unlinked.
+ * Counted are buckets that leave the chain, and locks that are given back.  A look-up that finds
+ * nothing must retry if the number changed: it may have followed a bucket that was being unlinked.
+ * A key that is missing remains so while the lock is free and the number is the same.
  */
 #define XKV_WAYS 7
 struct xkv_bucket {
@@ -176,9 +177,9 @@ struct xkv_bucket {
 	__u64 entry[XKV_WAYS];
 };
 
-#define XKV_BUCKET_LOCK	 (1ULL << 63)
-#define XKV_BUCKET_LEFT	 (1ULL << XKV_REF_BITS) /* one of the count */
-#define XKV_BUCKET_COUNT (~XKV_REF_MASK & ~XKV_BUCKET_LOCK)
+#define XKV_BUCKET_LOCK	  (1ULL << 63)
+#define XKV_BUCKET_CHANGE (1ULL << XKV_REF_BITS) /* one of the count */
+#define XKV_BUCKET_COUNT  (~XKV_REF_MASK & ~XKV_BUCKET_LOCK)
 
 /* An overflow bucket, in a slot of the store; only the reference of its head is used. */
 struct xkv_chain {
@@ -331,6 +332,12 @@ struct xkv_rules {
 	struct xkv_prefix6 allow6[XKV_ALLOW_MAX];
 };
 
+/* Flags: what becomes of the writes of clients. */
+enum xkv_read_only {
+	XKV_WRITES_REFUSED = 1, /* they are answered XKV_READ_ONLY */
+	XKV_WRITES_HELD = 2,	/* XDP leaves them to xkvd, whose transaction was often in vain */
+};
+
 /* Written by xkvd.  While it is all zero, as `ip link` leaves it, everything is passed on. */
 struct xkv_config {
 	__u32 magic;		/* XKV_LAYOUT_MAGIC: the store is ready */
@@ -348,7 +355,7 @@ struct xkv_config {
 	__u8 batch;	     /* enum xkv_batch_mode */
 	__u16 access;	     /* the clock of slot.access, advanced by xkvd */
 	__u16 access_spread; /* XKV_TRACK_TIME: greatest initial age of a new entry */
-	__u8 read_only;	     /* writes are answered XKV_READ_ONLY */
+	__u8 read_only;	     /* enum xkv_read_only; 0: writes are executed */
 	__u8 spare_class;    /* a larger class with free slots, the last resort; 0 = none */
 	__u8 track;	     /* enum xkv_track */
 	__u8 feed;	     /* changes are recorded in xkv_feed */

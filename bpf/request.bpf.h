@@ -234,8 +234,11 @@ static __always_inline int op_session(struct xkv_request *rq)
 	return XKV_C_sessions;
 }
 
-/* After a failed snapshot clients can only read; xkvd's own changes (expiry, eviction) go on. */
-static __always_inline bool refuses_write(struct xkv_request *rq, __u32 opcode)
+/*
+ * After a failed snapshot clients can only read, and a transaction that was often in vain holds
+ * their writes back; xkvd's own changes (expiry, eviction) go on.
+ */
+static __always_inline bool stops_write(struct xkv_request *rq, __u32 opcode)
 {
 	struct xkv_config *cfg = config();
 
@@ -243,11 +246,19 @@ static __always_inline bool refuses_write(struct xkv_request *rq, __u32 opcode)
 	       !(rq->flags & XKV_REQUEST_TRUSTED);
 }
 
+static __always_inline bool is_refused(void)
+{
+	struct xkv_config *cfg = config();
+
+	return cfg && (cfg->read_only & XKV_WRITES_REFUSED);
+}
+
 /* Executes the current operation: its outcome. */
 static __always_inline int op_do(struct xkv_request *rq, __u32 opcode)
 {
-	if (refuses_write(rq, opcode))
-		return answer(rq, opcode, XKV_READ_ONLY, XKV_C_op_read_only);
+	if (stops_write(rq, opcode))
+		return is_refused() ? answer(rq, opcode, XKV_READ_ONLY, XKV_C_op_read_only)
+				    : XKV_C_pass_busy;
 	if (has_key(opcode))
 		key_fingerprint(rq);
 	switch (opcode) {

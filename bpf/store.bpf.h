@@ -624,14 +624,25 @@ static __always_inline bool bucket_lock(struct xkv_bucket *home)
 	return false;
 }
 
+/* The head of a locked bucket after one more change; nobody else writes it meanwhile. */
+static __always_inline __u64 head_changed(const struct xkv_bucket *home)
+{
+	__u64 head = READ_ONCE(home->head);
+
+	return (head & ~XKV_BUCKET_COUNT) | ((head + XKV_BUCKET_CHANGE) & XKV_BUCKET_COUNT);
+}
+
 /*
+ * Counts a change, for those who have seen that a key is missing.
+ *
  * A fetching atomic, hence a full barrier: the insertion is visible before any later read of the
  * same CPU, so two clients that each insert a key and then read the other's cannot both miss.
  */
 static __always_inline void bucket_unlock(struct xkv_bucket *home)
 {
-	__u64 head = __sync_fetch_and_and(&home->head, ~XKV_BUCKET_LOCK);
+	__u64 head = head_changed(home) & ~XKV_BUCKET_LOCK;
 
+	head = __sync_lock_test_and_set(&home->head, head);
 	barrier_var(head);
 }
 
@@ -726,13 +737,14 @@ static __always_inline void unlock(struct xkv_slot *slot, __u64 seq)
 	WRITE_ONCE(slot->seq, seq);
 }
 
-/* An overflow bucket was unlinked: makes concurrent look-ups of the chain retry. */
+/*
+ * An overflow bucket was unlinked: makes concurrent look-ups of the chain retry.  At once, since
+ * the bucket may be reused before the lock is given back.
+ */
 static __always_inline void chain_left(struct xkv_bucket *home)
 {
-	__u64 count = (home->head + XKV_BUCKET_LEFT) & XKV_BUCKET_COUNT;
-
 	smp_wmb();
-	WRITE_ONCE(home->head, (home->head & ~XKV_BUCKET_COUNT) | count);
+	WRITE_ONCE(home->head, head_changed(home));
 }
 
 /* Unlinks the empty overflow bucket `b`, which follows `before`. */

@@ -26,7 +26,6 @@ GROUPS = {
     "sorted-set": "Sorted sets", "geo": "Geo", "stream": "Streams", "scripting": "Scripts",
 }
 
-NOT_ATOMIC = "commands of others may be executed between the keys"
 MANY = "atomic with up to 1,024 keys"
 SCRIPT = "a script that fails has changed nothing"
 SOURCES = "reads the sources one after the other; writes at once"
@@ -34,8 +33,8 @@ AT_ONE_MOMENT = "looks at the keys one after the other, not at one moment"
 
 # Of commands that xkvd has.  A text that begins with "no:" makes it a command that it has not.
 DIFFERS = {
-    "mset": MANY, "mget": NOT_ATOMIC, "del": MANY, "unlink": MANY,
-    "exists": NOT_ATOMIC, "touch": NOT_ATOMIC,
+    "mset": MANY, "mget": MANY + " and 4 MiB", "del": MANY, "unlink": MANY,
+    "exists": MANY, "touch": MANY,
     "bitop": SOURCES, "pfmerge": SOURCES, "pfcount": SOURCES,
     "keys": AT_ONE_MOMENT, "flushall": "a key that is set meanwhile may remain",
     "flushdb": "as FLUSHALL",

@@ -39,6 +39,9 @@ GROUPS = {  # name: commands, and the bytes of their replies
         encode("MULTI") + encode("INCR", "n") + encode("INCR", "m") + encode("EXEC"), None),
     "MSET of 10": (mset(10), len("+OK\r\n")),
     "DEL of 10": (encode("DEL", *(f"key:{i}" for i in range(10))), None),
+    "MGET of 10": (encode("MGET", *(f"full:{i}" for i in range(10))), None),
+    "MGET of 10, two missing": (
+        encode("MGET", *(f"full:{i}" for i in range(8)), "none:0", "none:1"), None),
     "script that compares and deletes": (
         encode("EVAL", COMPARE_AND_DELETE, 1, "lock", "mine"), len(":0\r\n")),
 }
@@ -79,7 +82,8 @@ def measure(server, request, length, args):
     run("redis-cli", "-p", server.port, "flushall")
     if length is None:
         # numbers have as many digits as these, and there is nothing to delete
-        run("redis-cli", "-p", server.port, "mset", "n", 10 ** 12, "m", 10 ** 12)
+        run("redis-cli", "-p", server.port, "mset", "n", 10 ** 12, "m", 10 ** 12,
+            *(word for i in range(10) for word in (f"full:{i}", "x" * 100)))
         connections[0].sendall(request)
         time.sleep(0.2)
         length = len(connections[0].recv(65536))

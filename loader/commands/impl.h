@@ -190,16 +190,23 @@ void long_end(struct client *c);
  */
 void command_keys(struct client *c, unsigned int argc, const struct resp_arg *argv,
 		  unsigned int stride, command_key_fn *key);
+/*
+ * The same, all at one point in time if there are no more keys than a transaction may have, and the
+ * replies are not so long that they had better be made as the client reads them.
+ */
+void command_keys_atomic(struct client *c, unsigned int argc, const struct resp_arg *argv,
+			 unsigned int stride, command_key_fn *key);
 
 /* --- transactions --- */
 
 /*
- * Executes `fn` so that all changes that it makes take effect at once, if it returns true; if not,
- * none.  Called again if a key that it has read was changed by somebody else; only the last replies
- * count.  Inside of EXEC it is a part of that transaction, and must return true once it has changed
- * anything.  0, or an error of store_txn_commit(): then nothing was replied, and nothing changed.
+ * Executes `fn` so that all changes that it makes take effect at once, if it returns true; if it
+ * returns false, none.  Called again if a key that it has read was changed by somebody else; only
+ * the last replies count.  Inside of EXEC it is a part of that transaction, and must return true
+ * once it has changed anything.  0, or an error: of store_txn_commit(), or if `fn` returns one,
+ * which it must not inside of EXEC.  Then nothing was replied, and nothing changed.
  */
-typedef bool command_atomic_fn(struct client *c, void *arg);
+typedef int command_atomic_fn(struct client *c, void *arg);
 int command_atomic(struct client *c, command_atomic_fn *fn, void *arg);
 /* The same; the error is replied. */
 void command_run_atomic(struct client *c, command_atomic_fn *fn, void *arg);
@@ -211,7 +218,7 @@ void reply_atomic_error(struct client *c, int error);
 void command_call(struct client *c, const struct command *cmd, unsigned int argc,
 		  const struct resp_arg *argv);
 
-/* The arguments of a command, for command_run_atomic(). */
+/* The arguments of a command. */
 struct call {
 	unsigned int argc;
 	const struct resp_arg *argv;
@@ -307,10 +314,13 @@ void reply_collected(struct client *c, FILE *file, char **text, size_t *len);
 struct tries {
 	unsigned int count;
 	uint64_t end_ns; /* monotonic: set after the first try */
+	bool holds;	 /* clients over UDP are held back: see store_hold_writes() */
 };
 
 /* May it be tried, or tried once more?  Counts the try. */
-bool tries_left(struct tries *t);
+bool tries_left(struct client *c, struct tries *t);
+/* After the last one. */
+void tries_end(struct client *c, struct tries *t);
 
 /*
  * Read, modify, write: reads the key (its value only if `value`), calls `decide`, and writes what

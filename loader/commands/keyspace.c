@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/txn.h"
 #include "util/glob.h"
 
 #define SCAN_COUNT   10
@@ -44,23 +43,9 @@ static void del_key(struct client *c, const struct resp_arg *arg, unsigned int i
 	queue_key(c, XKV_OP_DELETE, arg, end_count, index == argc - 1);
 }
 
-static bool del_all(struct client *c, void *arg)
-{
-	const struct call *call = arg;
-
-	command_keys(c, call->argc, call->argv, 1, del_key);
-	return true;
-}
-
-/* All keys at once, as in Redis; not if there are more than a transaction may have. */
 void cmd_del(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	struct call call = { argc, argv };
-
-	if (argc > 2 && argc - 1 <= STORE_TXN_KEYS)
-		command_run_atomic(c, del_all, &call);
-	else
-		command_keys(c, argc, argv, 1, del_key);
+	command_keys_atomic(c, argc, argv, 1, del_key);
 }
 
 static void exists_key(struct client *c, const struct resp_arg *arg, unsigned int index,
@@ -71,7 +56,7 @@ static void exists_key(struct client *c, const struct resp_arg *arg, unsigned in
 
 void cmd_exists(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	command_keys(c, argc, argv, 1, exists_key);
+	command_keys_atomic(c, argc, argv, 1, exists_key);
 }
 
 static void touch_key(struct client *c, const struct resp_arg *arg, unsigned int index,
@@ -82,7 +67,7 @@ static void touch_key(struct client *c, const struct resp_arg *arg, unsigned int
 
 void cmd_touch(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	command_keys(c, argc, argv, 1, touch_key);
+	command_keys_atomic(c, argc, argv, 1, touch_key);
 }
 
 static void end_type(struct client *c, unsigned int note, int ret, const struct store_entry *e)

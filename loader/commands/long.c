@@ -2,15 +2,18 @@
 /*
  * Long commands: those that may keep others waiting (walks over the store, commands about many
  * keys) are done in slices.  In a round of the event loop, the long commands of all clients share
- * one slice, and the clients take turns (net/worker.c).  Such a command is not atomic; its
- * operations are.
+ * one slice, and the clients take turns (net/worker.c).  A command that is done so is not atomic;
+ * its operations are.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "impl.h"
+#include "store/txn.h"
 
-#define DIRECT_ARGS   64   /* of a command about several keys that is done at once */
-#define CHECKS_A_LOOK 1024 /* arguments checked between two looks at the clock */
+#define DIRECT_ARGS   64	/* of a command about several keys that is done at once */
+#define CHECKS_A_LOOK 1024	/* arguments checked between two looks at the clock */
+#define ATOMIC_BYTES  (4 << 20) /* longer replies are made as the client reads them */
 
 _Static_assert(DIRECT_ARGS <= PLAIN_ARGS_MAX, "more arguments than these are refused before");
 
@@ -89,20 +92,55 @@ static bool many_step(struct client *c)
 	return true;
 }
 
+struct keys {
+	unsigned int argc, stride;
+	const struct resp_arg *argv;
+	command_key_fn *key;
+	bool bounded;
+};
+
+static int all_keys(struct client *c, void *arg)
+{
+	const struct keys *k = arg;
+
+	for (unsigned int i = 1; i < k->argc; i += k->stride)
+		if (!check_one(c, &k->argv[i], k->stride))
+			return false;
+	for (unsigned int i = 1; i < k->argc && !c->session.reply.out.failed; i += k->stride) {
+		k->key(c, &k->argv[i], i, k->argc);
+		if (k->bounded && c->session.reply.out.bytes > ATOMIC_BYTES)
+			return -EMSGSIZE;
+	}
+	return true;
+}
+
 void command_keys(struct client *c, unsigned int argc, const struct resp_arg *argv,
 		  unsigned int stride, command_key_fn *key)
 {
-	if (argc > DIRECT_ARGS && !transaction_of(c)->runs) {
-		struct progress *p = long_begin(c, many_step);
+	struct keys k = { argc, stride, argv, key, .bounded = false };
+	struct progress *p;
 
-		p->key = key;
-		p->stride = stride;
-		p->checked = p->at = 1;
+	if (argc <= DIRECT_ARGS || transaction_of(c)->runs) {
+		all_keys(c, &k);
 		return;
 	}
-	for (unsigned int i = 1; i < argc; i += stride)
-		if (!check_one(c, &argv[i], stride))
-			return;
-	for (unsigned int i = 1; i < argc && !c->session.reply.out.failed; i += stride)
-		key(c, &argv[i], i, argc);
+	p = long_begin(c, many_step);
+	p->key = key;
+	p->stride = stride;
+	p->checked = p->at = 1;
+}
+
+void command_keys_atomic(struct client *c, unsigned int argc, const struct resp_arg *argv,
+			 unsigned int stride, command_key_fn *key)
+{
+	struct keys k = { argc, stride, argv, key, .bounded = !transaction_of(c)->runs };
+	unsigned int count = (argc - 1) / stride;
+	int ret = -EMSGSIZE;
+
+	if (count > 1 && count <= STORE_TXN_KEYS)
+		ret = command_atomic(c, all_keys, &k);
+	if (ret == -EMSGSIZE)
+		command_keys(c, argc, argv, stride, key);
+	else if (ret)
+		reply_atomic_error(c, ret);
 }

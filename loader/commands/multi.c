@@ -35,10 +35,12 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 	if (ret)
 		return ret;
 	reply_part(&s->reply, &outer);
-	*changed = fn(c, arg);
+	ret = fn(c, arg);
 	commands_flush(c);
 	/* who has to be disconnected for replies that are too long has changed nothing */
-	*changed &= !s->reply.out.failed;
+	*changed = ret > 0 && !s->reply.out.failed;
+	if (ret > 0)
+		ret = 0;
 	if (*changed)
 		ret = store_txn_commit(c->worker->ctx);
 	else
@@ -69,13 +71,14 @@ int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 		return 0;
 	}
 	t->runs = true;
-	while (ret == -ECANCELED && tries_left(&tries)) {
+	while (ret == -ECANCELED && tries_left(c, &tries)) {
 		const struct held_message *since = pubsub_hold(c->srv);
 		bool changed = false;
 
 		ret = attempt(c, fn, arg, &changed);
 		pubsub_release(c->srv, since, !ret && changed);
 	}
+	tries_end(c, &tries);
 	t->runs = false;
 	return ret == -ECANCELED ? -EBUSY : ret;
 }
@@ -309,7 +312,7 @@ static int check_watched(struct client *c)
 }
 
 /* Commands up to one that does not take part in transactions. */
-static bool run_segment(struct client *c, void *arg)
+static int run_segment(struct client *c, void *arg)
 {
 	const struct transaction *t = transaction_of(c);
 	struct exec *x = arg;

@@ -78,7 +78,7 @@ static int move(struct client *c, const struct renaming *r)
 }
 
 /* A transaction also if nothing changes: "both exist" has to be true of one point in time. */
-static bool do_rename(struct client *c, void *arg)
+static int do_rename(struct client *c, void *arg)
 {
 	const struct renaming *r = arg;
 	int ret = move(c, r);
@@ -129,7 +129,7 @@ static bool other_database(struct client *c, const struct resp_arg *arg, unsigne
 	return false;
 }
 
-static bool do_copy(struct client *c, void *arg)
+static int do_copy(struct client *c, void *arg)
 {
 	const struct renaming *r = arg;
 	int ret = move(c, r);

@@ -35,7 +35,7 @@ static struct interpreter *interpreter(struct client *c)
 	return q->lua;
 }
 
-static bool execute(struct client *c, void *arg)
+static int execute(struct client *c, void *arg)
 {
 	const struct execution *e = arg;
 
@@ -71,6 +71,7 @@ const char *script_yield(struct script_run *run)
 	run->slow = true;
 	if (!c->srv->stopping) {
 		command = measure_suspend(c);
+		store_hold_writes(c->srv->store, false); /* not for so long */
 		worker_yield(c);
 		measure_resume(c, &command);
 	}

@@ -45,7 +45,7 @@ static void mget_key(struct client *c, const struct resp_arg *arg, unsigned int 
 
 void cmd_mget(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	command_keys(c, argc, argv, 1, mget_key);
+	command_keys_atomic(c, argc, argv, 1, mget_key);
 }
 
 static void end_length(struct client *c, unsigned int note, int ret, const struct store_entry *e)
@@ -376,28 +376,15 @@ static void mset_key(struct client *c, const struct resp_arg *arg, unsigned int 
 	queue_set(c, &arg[0], &arg[1], 0, 0, index + 2 < argc ? end_mset_key : end_mset);
 }
 
-static bool set_all(struct client *c, void *arg)
-{
-	const struct call *call = arg;
-
-	command_keys(c, call->argc, call->argv, 2, mset_key);
-	return true;
-}
-
-/* All keys at once, as in Redis; not if there are more than a transaction may have. */
 void cmd_mset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	struct call call = { argc, argv };
-
 	if (argc % 2 == 0)
 		reply_error(reply_now(c), "ERR wrong number of arguments for 'mset' command");
-	else if (argc > 3 && argc / 2 <= STORE_TXN_KEYS)
-		command_run_atomic(c, set_all, &call);
 	else
-		command_keys(c, argc, argv, 2, mset_key);
+		command_keys_atomic(c, argc, argv, 2, mset_key);
 }
 
-static bool set_all_new(struct client *c, void *arg)
+static int set_all_new(struct client *c, void *arg)
 {
 	const struct call *call = arg;
 	struct store_op set = { .opcode = XKV_OP_SET };

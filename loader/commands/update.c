@@ -9,18 +9,30 @@
 #include "util/clock.h"
 
 /*
- * While others change the key over UDP.  No other TCP client is served meanwhile, and a command
- * that reads many large values takes long for each try: after TRIES_LEAST, time is limited, too.
+ * While others change the key over UDP: after some tries, they are held back.  No other TCP client
+ * is served meanwhile, and a command that reads many large values takes long for each try: after
+ * TRIES_LEAST, time is limited, too.
  */
+#define TRIES_FREE  4
 #define TRIES	    1000
 #define TRIES_LEAST 16
 #define TRIES_NS    200000000
 
-bool tries_left(struct tries *t)
+bool tries_left(struct client *c, struct tries *t)
 {
+	if (t->count == TRIES_FREE) {
+		t->holds = true;
+		store_hold_writes(c->srv->store, true);
+	}
 	if (t->count == 1)
 		t->end_ns = monotonic_ns() + TRIES_NS;
 	return t->count < TRIES && (t->count++ < TRIES_LEAST || monotonic_ns() < t->end_ns);
+}
+
+void tries_end(struct client *c, struct tries *t)
+{
+	if (t->holds)
+		store_hold_writes(c->srv->store, false);
 }
 
 enum reads {
@@ -60,16 +72,14 @@ static int update(struct client *c, const struct resp_arg *key, enum reads reads
 		  command_update_fn *decide, void *arg)
 {
 	struct tries tries = { 0 };
-	bool written;
-	int ret;
+	bool written = true;
+	int ret = -ECANCELED;
 
 	commands_flush(c);
-	while (tries_left(&tries)) {
+	while (written && (ret == -ECANCELED || ret == -ENOENT) && tries_left(c, &tries))
 		ret = try_update(c, key, reads, decide, arg, &written);
-		if (!written || (ret != -ECANCELED && ret != -ENOENT))
-			return ret;
-	}
-	return -EBUSY;
+	tries_end(c, &tries);
+	return written && (ret == -ECANCELED || ret == -ENOENT) ? -EBUSY : ret;
 }
 
 int command_update(struct client *c, const struct resp_arg *key, bool value,

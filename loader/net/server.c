@@ -860,8 +860,9 @@ struct server *server_new(const struct server_options *options, char *err, size_
 		}
 	}
 	s->loop = s->worker[0]->loop;
-	/* An xkvd that was killed may have left them refused. */
+	/* An xkvd that was killed may have left them refused, or held. */
 	store_refuse_writes(s->store, false);
+	store_hold_writes(s->store, false);
 	s->opt.executor->start(s);
 	if (fit_open_files(s, err, err_len)) {
 		server_free(s);

@@ -26,11 +26,14 @@
 #include "attach/bpf.h"
 #include "bpf/layout.h"
 #include "feed.h"
+#include "lookup.h"
 #include "store.h"
 
 struct store_ctx {
 	struct store *st;
-	struct overlay *txn;	     /* of the transaction that was begun; owned, NULL = none */
+	struct overlay *txn;	     /* of the transaction that was begun; NULL = none */
+	struct overlay *overlay;     /* its memory, kept for the next one; owned, NULL at first */
+	struct witness witness;	     /* of the last look-up */
 	struct xkv_request *request; /* XKV_BATCH_REQUESTS of them, in the batch map */
 	unsigned int first;	     /* index of request[0] in the batch map */
 	bool taken;		     /* under ctx_lock */

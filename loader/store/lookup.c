@@ -23,6 +23,7 @@ struct search {
 	uint8_t db;
 	uint64_t ref, seq;
 	struct xkv_slot *slot;
+	struct witness witness;
 	const uint64_t *key; /* padded with zeros */
 };
 
@@ -128,6 +129,12 @@ static enum match chain_match(struct search *s, uint64_t head)
 	return all;
 }
 
+static int found(struct search *s)
+{
+	s->witness = (struct witness){ &s->slot->seq, s->seq };
+	return 0;
+}
+
 /* Finds the slot of the key: 0, -ENOENT, or -EAGAIN. */
 static int find(struct search *s)
 {
@@ -139,7 +146,7 @@ static int find(struct search *s)
 		head = load(&home->head);
 		match = bucket_match(s, home);
 		if (match == MATCH_SAME)
-			return 0;
+			return found(s);
 		behind = chain_match(s, head);
 		atomic_thread_fence(memory_order_acquire);
 		now = __atomic_load_n(&home->head, __ATOMIC_RELAXED);
@@ -147,17 +154,19 @@ static int find(struct search *s)
 		if ((now ^ head) & XKV_BUCKET_COUNT)
 			continue;
 		if (behind == MATCH_SAME)
-			return 0;
-		if (match == MATCH_OTHER && behind == MATCH_OTHER)
-			return -ENOENT;
+			return found(s);
+		if (match != MATCH_OTHER || behind != MATCH_OTHER)
+			continue;
+		/* if it is locked, a key may come before the count changes */
+		s->witness = (struct witness){ &home->head, head & ~XKV_BUCKET_LOCK };
+		return -ENOENT;
 	}
 	return -EAGAIN;
 }
 
 /* ---- reading the entry ----------------------------------------------------- */
 
-/* By the clock that BPF reads, so both front ends agree on what has expired. */
-static bool has_expired(const struct store *st, uint64_t expire_ms)
+bool lookup_expired(const struct store *st, uint64_t expire_ms)
 {
 	struct timespec now;
 
@@ -185,7 +194,7 @@ static int read_found(const struct search *s, void *value, struct store_entry *o
 	}
 	if (!still(&slot->seq, s->seq))
 		return -EAGAIN;
-	if (has_expired(s->st, expire_ms))
+	if (lookup_expired(s->st, expire_ms))
 		return -ENOENT;
 	*out = (struct store_entry){ .value = value,
 				     .value_len = value ? len : 0,
@@ -237,6 +246,7 @@ int lookup(struct store_ctx *ctx, const struct store_op *op, struct store_entry 
 	int ret;
 
 	*out = (struct store_entry){ 0 };
+	ctx->witness = (struct witness){ 0 };
 	/* the engine records samples, in a map that has no mapping */
 	if (left <= 0 || (op->opcode == XKV_OP_GET && !value))
 		return -EAGAIN;
@@ -250,9 +260,15 @@ int lookup(struct store_ctx *ctx, const struct store_op *op, struct store_entry 
 	pages_release(ctx->st);
 	if (ret == -EAGAIN)
 		return ret;
+	ctx->witness = s.witness;
 	rq->hot_left = left;
 	count_one(ret ? &ctx->misses : &ctx->hits);
 	return ret;
+}
+
+bool witness_holds(const struct witness *w)
+{
+	return still(w->word, w->was);
 }
 
 int lookup_version(struct store *st, uint8_t db, const uint64_t *key, size_t key_len,

@@ -21,10 +21,30 @@ static inline bool lookup_takes(const struct store_op *op)
 }
 
 /*
+ * What a look-up has found, or that it has found nothing, is true as long as *word is `was`: the
+ * seq of the entry's slot, or the head of the bucket that a missing key would be in.  NULL: nobody
+ * knows.  Valid while memory.units_retired is what it was before the look-up.
+ */
+struct witness {
+	const __u64 *word;
+	uint64_t was;
+};
+
+/*
  * Executes a GET, TTL or TOUCH with a valid key, as store_do().  0 and *out, whose value is in
  * ctx->large; -ENOENT; or -EAGAIN: nothing was counted, the engine has to execute it.
+ * Sets ctx->witness.
  */
 int lookup(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out);
+
+/*
+ * Has an entry with this expiry (0 = none) expired?  By the clock that BPF reads, so that both
+ * front ends agree.
+ */
+bool lookup_expired(const struct store *st, uint64_t expire_ms);
+
+/* Is it still true?  The caller holds the pages. */
+bool witness_holds(const struct witness *w);
 
 /*
  * The version of a key of `db` (stored number), 0 if it does not exist; this is no use of the key.

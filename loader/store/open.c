@@ -270,8 +270,10 @@ void store_close(struct store *st)
 	counters_settle(st);
 	pages_close(st);
 	free(st->drain.spans);
-	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++)
+	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++) {
 		free(st->ctx[i].large);
+		free(st->ctx[i].overlay);
+	}
 	if (st->cfg)
 		munmap(st->cfg, sizeof(*st->cfg));
 	if (st->secrets)

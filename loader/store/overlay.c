@@ -15,43 +15,62 @@
 
 /* ---- entries --------------------------------------------------------------- */
 
-struct overlay *overlay_new(const struct store *st)
+struct overlay *overlay_begin(struct store_ctx *ctx)
 {
-	struct overlay *o = calloc(1, sizeof(*o));
+	const struct store *st = ctx->st;
+	struct overlay *o = ctx->overlay;
 
+	if (!o)
+		o = ctx->overlay = calloc(1, sizeof(*o));
 	if (!o)
 		return NULL;
 	o->st = st;
+	o->retired = st->mem.units_retired;
 	o->version = 1;
 	o->now_ms = store_now_ms(st);
 	o->listens = st->cfg->feed;
+	o->error = 0;
 	return o;
 }
 
-void overlay_free(struct overlay *o)
+static bool is_in_room(const struct overlay *o, const struct overlay_entry *e)
+{
+	return (const char *)e >= (const char *)o->room &&
+	       (const char *)e < (const char *)o->room + sizeof(o->room);
+}
+
+void overlay_end(struct overlay *o)
 {
 	struct overlay_entry *e;
 
-	if (!o)
-		return;
 	while ((e = o->last)) {
 		o->last = e->before;
+		o->bucket[e->fingerprint % OVERLAY_BUCKETS] = NULL;
 		free(e->value);
-		free(e);
+		if (!is_in_room(o, e))
+			free(e);
 	}
 	free(o->old);
 	free(o->told);
-	free(o);
+	o->old = NULL;
+	o->told = NULL;
+	o->told_count = o->told_room = 0;
+	o->count = o->room_used = 0;
 }
 
-static struct overlay_entry *entry_new(const void *key, size_t key_len)
+static struct overlay_entry *entry_new(struct overlay *o, const void *key, size_t key_len)
 {
-	struct overlay_entry *e = calloc(1, sizeof(*e) + XKV_PADDED(key_len));
+	size_t size = sizeof(struct overlay_entry) + XKV_PADDED(key_len);
+	struct overlay_entry *e = (struct overlay_entry *)((char *)o->room + o->room_used);
 
+	if (size <= sizeof(o->room) - o->room_used)
+		o->room_used += size;
+	else
+		e = malloc(size);
 	if (!e)
 		return NULL;
-	e->expected = XKV_TXN_ANY;
-	e->key_len = key_len;
+	*e = (struct overlay_entry){ .expected = XKV_TXN_ANY, .key_len = key_len };
+	e->key[(key_len - 1) / 8] = 0;
 	memcpy(e->key, key, key_len);
 	return e;
 }
@@ -68,7 +87,7 @@ static struct overlay_entry *entry_of(const struct store_ctx *ctx, struct overla
 		if (e->fingerprint == fingerprint && e->db == ctx->db && e->key_len == key_len &&
 		    memcmp(e->key, key, key_len) == 0)
 			return e;
-	e = entry_new(key, key_len);
+	e = entry_new(o, key, key_len);
 	if (!e)
 		return NULL;
 	e->fingerprint = fingerprint;
@@ -104,9 +123,12 @@ static bool is_known(const struct overlay_entry *e, bool value)
 	return !value || e->has_value || !e->exists;
 }
 
-/* The entry was read, with its value if `value`: 0, -ECANCELED, -ENOMEM, or an error of reading. */
-static int entry_was_read(struct overlay *o, struct overlay_entry *e, bool value, int ret,
-			  const struct store_entry *now)
+/*
+ * The entry was read just now, with its value if `value`: 0, -ECANCELED, -ENOMEM, or an error of
+ * reading.
+ */
+static int entry_was_read(const struct store_ctx *ctx, struct overlay *o, struct overlay_entry *e,
+			  bool value, int ret, const struct store_entry *now)
 {
 	uint64_t version = ret ? 0 : now->version;
 
@@ -116,6 +138,7 @@ static int entry_was_read(struct overlay *o, struct overlay_entry *e, bool value
 		e->exists = !ret;
 		e->expire_ms = now->expire_ms;
 		e->version = version;
+		e->witness = ctx->witness;
 	} else if (e->expected != version) {
 		return o->error = -ECANCELED;
 	}
@@ -130,7 +153,7 @@ static int entry_load(struct store_ctx *ctx, struct overlay *o, struct overlay_e
 	struct store_entry now;
 	int ret = read(ctx, &op, &now);
 
-	return entry_was_read(o, e, value, ret, &now);
+	return entry_was_read(ctx, o, e, value, ret, &now);
 }
 
 static int get(struct store_ctx *ctx, struct overlay *o, struct overlay_entry *e, bool value,
@@ -396,24 +419,6 @@ static uint8_t reading(const struct store_op *op)
 	return op->opcode == XKV_OP_TOUCH ? XKV_OP_TOUCH : XKV_OP_TTL;
 }
 
-struct overlay_entry *overlay_reads(struct store_ctx *ctx, struct overlay *o,
-				    const struct store_op *op, struct store_op *read)
-{
-	struct overlay_entry *e =
-		is_blind(o, op) || o->error ? NULL : entry_of(ctx, o, op->key, op->key_len);
-
-	if (!e || e->action != XKV_TXN_CHECK || is_known(e, needs_value(op)))
-		return NULL;
-	*read = (struct store_op){ .opcode = reading(op), .key = e->key, .key_len = e->key_len };
-	return e;
-}
-
-void overlay_was_read(struct overlay *o, struct overlay_entry *e, const struct store_op *read,
-		      int ret, const struct store_entry *now)
-{
-	entry_was_read(o, e, read->opcode == XKV_OP_GET, ret, now);
-}
-
 static int do_change(struct overlay *o, struct overlay_entry *e, const struct store_op *op,
 		     bool live, struct store_entry *out)
 {
@@ -433,6 +438,25 @@ static int do_change(struct overlay *o, struct overlay_entry *e, const struct st
 	}
 }
 
+/* -ECANCELED would be read as the operation's own condition. */
+static int read_error(int ret)
+{
+	return ret == -ECANCELED ? -EBUSY : ret;
+}
+
+int overlay_look(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,
+		 overlay_read_fn *read, struct store_entry *out)
+{
+	struct overlay_entry *e = entry_of(ctx, o, op->key, op->key_len);
+	int ret, noted;
+
+	if (!e || o->error || e->action != XKV_TXN_CHECK || is_known(e, needs_value(op)))
+		return overlay_do(ctx, o, op, read, out);
+	ret = read(ctx, op, out);
+	noted = entry_was_read(ctx, o, e, false, ret, out);
+	return noted ? read_error(noted) : ret;
+}
+
 int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,
 	       overlay_read_fn *read, struct store_entry *out)
 {
@@ -443,7 +467,7 @@ int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *
 	if (!ret && !is_blind(o, op))
 		ret = get(ctx, o, e, needs_value(op), reading(op), read);
 	if (ret)
-		return ret == -ECANCELED ? -EBUSY : ret; /* not the operation's own condition */
+		return read_error(ret);
 	if (lookup_takes(op))
 		return do_read(e, op, is_live(o, e), out);
 	live = is_live(o, e);

@@ -12,16 +12,19 @@
 
 #include "bpf/layout.h"
 #include "feed.h"
+#include "lookup.h"
 #include "store.h"
 
-#define OVERLAY_BUCKETS 1024
+#define OVERLAY_BUCKETS 256
+#define OVERLAY_ROOM	8192 /* for the entries of a transaction of some dozens of keys */
 
 /* A key as the transaction sees it. */
 struct overlay_entry {
 	struct overlay_entry *next;   /* in its bucket */
 	struct overlay_entry *before; /* of all */
 	uint64_t fingerprint;
-	uint64_t expected; /* the version in the store, 0 = none, XKV_TXN_ANY = not read yet */
+	uint64_t expected;	/* the version in the store, 0 = none, XKV_TXN_ANY = not read yet */
+	struct witness witness; /* of when it was read first */
 	enum xkv_txn_action action;
 	bool exists;	/* it may have expired */
 	bool has_value; /* `value` is known; false after its expiry was read, or changed, alone */
@@ -33,7 +36,9 @@ struct overlay_entry {
 };
 
 struct overlay {
-	struct overlay_entry *bucket[OVERLAY_BUCKETS], *last; /* owned */
+	struct overlay_entry *bucket[OVERLAY_BUCKETS], *last;
+	struct overlay_entry *part[XKV_TXN_KEYS]; /* those that are committed: see txn.c */
+	uint64_t retired;			  /* memory.units_retired at its begin */
 	const struct store *st;
 	size_t count;
 	uint64_t now_ms;  /* of its begin: nothing that it has seen expires in the middle of it */
@@ -43,11 +48,14 @@ struct overlay {
 	bool listens;	  /* somebody listens to the change feed: */
 	struct feed_change *told; /* the changes so far; owned; their keys are the entries' */
 	unsigned int told_count, told_room;
+	size_t room_used;
+	uint64_t room[OVERLAY_ROOM / 8]; /* of the first entries; others are allocated */
 };
 
-struct overlay *overlay_new(const struct store *st);
-/* `o` may be NULL. */
-void overlay_free(struct overlay *o);
+/* Begins with an empty overlay, in the memory of an earlier one.  NULL without memory. */
+struct overlay *overlay_begin(struct store_ctx *ctx);
+/* Forgets its entries, and what they own. */
+void overlay_end(struct overlay *o);
 
 /* Reads an entry from the store: the arguments and result of store_do(). */
 typedef int overlay_read_fn(struct store_ctx *ctx, const struct store_op *op,
@@ -68,12 +76,10 @@ int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *
 	       overlay_read_fn *read, struct store_entry *out);
 
 /*
- * Reading ahead, for several operations at once: the entry that `op` will have to read from the
- * store, with how in *read; NULL if it has not to.  overlay_was_read() takes the result.
+ * The same for a GET, TTL or TOUCH.  A value that was not written here is not copied: it is valid
+ * until the next operation.
  */
-struct overlay_entry *overlay_reads(struct store_ctx *ctx, struct overlay *o,
-				    const struct store_op *op, struct store_op *read);
-void overlay_was_read(struct overlay *o, struct overlay_entry *e, const struct store_op *read,
-		      int ret, const struct store_entry *now);
+int overlay_look(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,
+		 overlay_read_fn *read, struct store_entry *out);
 
 #endif

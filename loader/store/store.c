@@ -273,34 +273,6 @@ static void run_ops(struct store_ctx *ctx, const struct store_op *ops, unsigned 
 	}
 }
 
-/* What operations of a transaction read. */
-struct ahead {
-	struct overlay *txn;
-	struct overlay_entry *entry[XKV_BATCH_REQUESTS];
-	struct store_op op[XKV_BATCH_REQUESTS];
-};
-
-static void on_read(void *arg, unsigned int op, int ret, const struct store_entry *e)
-{
-	struct ahead *a = arg;
-
-	overlay_was_read(a->txn, a->entry[op], &a->op[op], ret, e);
-}
-
-/* Reads it together, not key by key. */
-static void read_ahead(struct store_ctx *ctx, const struct store_op *ops, unsigned int count)
-{
-	struct ahead a = { .txn = ctx->txn };
-	unsigned int n = 0;
-
-	for (unsigned int i = 0; i < count; i++) {
-		a.entry[n] =
-			is_valid(&ops[i]) ? overlay_reads(ctx, a.txn, &ops[i], &a.op[n]) : NULL;
-		n += a.entry[n] != NULL;
-	}
-	run_ops(ctx, a.op, n, on_read, &a);
-}
-
 void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
 	       store_done_fn *done, void *arg)
 {
@@ -311,13 +283,14 @@ void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int c
 		run_ops(ctx, ops, count, done, arg);
 		return;
 	}
-	for (unsigned int at = 0; at < count; at++) {
-		if (at % XKV_BATCH_REQUESTS == 0)
-			read_ahead(ctx, ops + at,
-				   count - at < XKV_BATCH_REQUESTS ? count - at
-								   : XKV_BATCH_REQUESTS);
-		ret = store_do(ctx, &ops[at], &out);
-		done(arg, at, ret, &out);
+	for (unsigned int i = 0; i < count; i++) {
+		if (lookup_takes(&ops[i]) && is_valid(&ops[i])) {
+			out = (struct store_entry){ 0 };
+			ret = overlay_look(ctx, ctx->txn, &ops[i], op_do, &out);
+		} else {
+			ret = store_do(ctx, &ops[i], &out);
+		}
+		done(arg, i, ret, &out);
 	}
 }
 
@@ -399,9 +372,22 @@ int store_datagram(struct store_ctx *ctx, const void *req, size_t req_len, void 
 	return (int)rq->out_len;
 }
 
+static void set_read_only(struct store *st, uint8_t flag, bool on)
+{
+	if (on)
+		__atomic_fetch_or(&st->cfg->read_only, flag, __ATOMIC_RELAXED);
+	else
+		__atomic_fetch_and(&st->cfg->read_only, (uint8_t)~flag, __ATOMIC_RELAXED);
+}
+
 void store_refuse_writes(struct store *st, bool refuse)
 {
-	__atomic_store_n(&st->cfg->read_only, refuse, __ATOMIC_RELAXED);
+	set_read_only(st, XKV_WRITES_REFUSED, refuse);
+}
+
+void store_hold_writes(struct store *st, bool hold)
+{
+	set_read_only(st, XKV_WRITES_HELD, hold);
 }
 
 /* ---- contexts --------------------------------------------------------------- */
@@ -435,7 +421,9 @@ void store_ctx_put(struct store_ctx *ctx)
 		return;
 	pthread_mutex_lock(&ctx->st->ctx_lock);
 	free(ctx->large);
+	free(ctx->overlay);
 	ctx->large = NULL;
+	ctx->overlay = NULL;
 	ctx->origin = 0;
 	ctx->taken = false;
 	pthread_mutex_unlock(&ctx->st->ctx_lock);

@@ -21,7 +21,7 @@
 
 struct commit {
 	struct store_ctx *ctx;
-	struct overlay_entry **entry; /* `count` of them, in the order of the map's keys */
+	struct overlay_entry **entry; /* `count` of them; the program needs them in order */
 	unsigned int count;
 	uint64_t bucket_mask;
 	bool writes;
@@ -53,22 +53,19 @@ static int by_bucket(const void *a, const void *b, void *arg)
 	return one < other ? -1 : one > other;
 }
 
-/* 0, -E2BIG or -ENOMEM. */
-static int collect(struct commit *c, const struct overlay *o)
+/* 0 or -E2BIG. */
+static int collect(struct commit *c, struct overlay *o)
 {
-	c->entry = calloc(o->count + 1, sizeof(struct overlay_entry *)); /* of 0 it may be NULL */
-	if (!c->entry)
-		return -ENOMEM;
+	c->entry = o->part;
 	for (struct overlay_entry *e = o->last; e; e = e->before) {
 		if (!has_part(e))
 			continue;
+		if (c->count == XKV_TXN_KEYS)
+			return -E2BIG;
 		c->entry[c->count++] = e;
 		c->writes |= e->action != XKV_TXN_CHECK;
 		c->puts |= e->action == XKV_TXN_PUT;
 	}
-	if (c->count > XKV_TXN_KEYS)
-		return -E2BIG;
-	qsort_r(c->entry, c->count, sizeof(struct overlay_entry *), by_bucket, &c->bucket_mask);
 	return 0;
 }
 
@@ -274,6 +271,7 @@ static int commit_locked(struct commit *c)
 	struct store *st = c->ctx->st;
 	int ret;
 
+	qsort_r(c->entry, c->count, sizeof(struct overlay_entry *), by_bucket, &c->bucket_mask);
 	for (unsigned int i = 0; i < c->count; i++) {
 		put_key(st, &st->txn_key[i], c->entry[i]);
 		c->large |= st->txn_key[i].class == XKV_CLASS_LARGE;
@@ -290,43 +288,57 @@ static int commit_locked(struct commit *c)
 
 /* ---- without changes --------------------------------------------------------- */
 
-static int is_unchanged(struct store *st, const struct overlay_entry *e)
+/* Of a key that the engine has read. */
+static int has_version(struct store *st, const struct overlay_entry *e)
 {
 	uint64_t version;
-	int ret = lookup_version(st, e->db, e->key, e->key_len, &version);
+	int ret;
 
+	if (!e->expected) /* that it is missing now does not say that it was all the time */
+		return -EAGAIN;
+	ret = lookup_version(st, e->db, e->key, e->key_len, &version);
 	if (ret)
 		return ret;
 	return version == e->expected ? 0 : -ECANCELED;
 }
 
-/*
- * Was all that was read true at one point in time?  With one absent key, that is when it is found
- * absent here: all others were read before that, and have the same versions after it.  Two absent
- * keys have no such point, since nothing shows that one was absent in between: then the program
- * locks their buckets.  0, -ECANCELED, or -EAGAIN: the program has to find out.
- */
-static int validate(const struct commit *c)
+/* For a missing key the program finds out if it was this one that came. */
+static int check_witnesses(const struct commit *c)
 {
-	const struct overlay_entry *absent = NULL;
+	for (unsigned int i = 0; i < c->count; i++) {
+		const struct overlay_entry *e = c->entry[i];
+
+		if (!e->witness.word)
+			continue;
+		if (!witness_holds(&e->witness))
+			return e->expected ? -ECANCELED : -EAGAIN;
+		if (e->expected && lookup_expired(c->ctx->st, e->expire_ms))
+			return -ECANCELED;
+	}
+	return 0;
+}
+
+/*
+ * Is all that was read as it was when it was read?  Then all was true together between the last
+ * read and now.  0, -ECANCELED, or -EAGAIN: the program has to find out.
+ */
+static int validate(const struct commit *c, uint64_t retired)
+{
+	struct store *st = c->ctx->st;
 	int ret = 0;
 
-	for (unsigned int i = 0; i < c->count; i++) {
-		if (c->entry[i]->expected)
-			continue;
-		if (absent)
-			return -EAGAIN;
-		absent = c->entry[i];
-	}
-	if (absent)
-		ret = is_unchanged(c->ctx->st, absent);
 	for (unsigned int i = 0; i < c->count && !ret; i++)
-		if (c->entry[i] != absent)
-			ret = is_unchanged(c->ctx->st, c->entry[i]);
+		if (!c->entry[i]->witness.word)
+			ret = has_version(st, c->entry[i]);
+	if (ret)
+		return ret;
+	pages_hold(st);
+	ret = st->mem.units_retired == retired ? check_witnesses(c) : -EAGAIN;
+	pages_release(st);
 	return ret;
 }
 
-static int commit(struct store_ctx *ctx, const struct overlay *o)
+static int commit(struct store_ctx *ctx, struct overlay *o)
 {
 	struct commit c = { .ctx = ctx, .bucket_mask = ctx->st->cfg->bucket_mask };
 	int ret = o->error ? o->error : collect(&c, o);
@@ -334,13 +346,12 @@ static int commit(struct store_ctx *ctx, const struct overlay *o)
 	if (!ret && c.writes)
 		ret = -EAGAIN;
 	else if (!ret && c.count > 1) /* a single key was read at one point in time */
-		ret = validate(&c);
+		ret = validate(&c, o->retired);
 	if (ret == -EAGAIN) {
 		pthread_mutex_lock(&ctx->st->txn_lock);
 		ret = commit_locked(&c);
 		pthread_mutex_unlock(&ctx->st->txn_lock);
 	}
-	free(c.entry);
 	return ret;
 }
 
@@ -356,7 +367,7 @@ static bool has_changes(const struct overlay *o)
 
 int store_txn_begin(struct store_ctx *ctx)
 {
-	ctx->txn = overlay_new(ctx->st);
+	ctx->txn = overlay_begin(ctx);
 	return ctx->txn ? 0 : -ENOMEM;
 }
 
@@ -393,7 +404,8 @@ void store_txn_note(struct store_ctx *ctx, const void *key, size_t key_len, uint
 
 void store_txn_abort(struct store_ctx *ctx)
 {
-	overlay_free(ctx->txn);
+	if (ctx->txn)
+		overlay_end(ctx->txn);
 	ctx->txn = NULL;
 }
 

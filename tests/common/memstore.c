@@ -1014,6 +1014,12 @@ void store_refuse_writes(struct store *st, bool refuse)
 	(void)refuse;
 }
 
+void store_hold_writes(struct store *st, bool hold)
+{
+	(void)st;
+	(void)hold;
+}
+
 void store_sender(struct store_ctx *ctx, const struct sockaddr *from)
 {
 	(void)ctx;

@@ -74,6 +74,38 @@ def test_changes_are_seen_together(xkvd):
     assert int(redis.get("a")) == int(redis.get("b")) == writer.calls
 
 
+def test_keys_are_read_at_one_point_in_time(xkvd):
+    """
+    Atomic datagrams in XDP write two keys together, and delete one as they create another: MGET,
+    EXISTS and TOUCH that name them first and last see all of it or nothing.
+    """
+    d = xkvd("--save", "")
+    redis, udp = d.redis(), d.udp()
+    between = [f"key {i}" for i in range(998)]
+    redis.mset({"a": 0, "b": 0, "here": 0, **{key: 0 for key in between}})
+    names, turn = [b"here", b"there"], [0]
+
+    def write():
+        value = b"%d" % (turn[0] + 1)
+        reply = udp.ask(proto.set_(b"a", value), proto.set_(b"b", value),
+                        proto.delete(names[turn[0] % 2]), proto.set_(names[1 - turn[0] % 2], value),
+                        flags=proto.F_ATOMIC)
+        assert reply and reply.status in (proto.OK, proto.ABORTED), reply
+        turn[0] += reply.status == proto.OK
+
+    with Background(write) as writer:
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end or turn[0] < 200:
+            for read in (["a", *between, "b"], ["b", *between, "a"]):
+                seen = redis.mget(read)
+                assert seen[0] == seen[-1], (seen[0], seen[-1])
+            for read in (["here", *between, "there"], ["there", *between, "here"]):
+                assert redis.exists(*read) == 999
+                assert redis.touch(*read) == 999
+                assert redis.mget(read).count(None) == 1
+            assert not writer.error, writer.error
+
+
 def test_increments_of_udp_are_not_lost(xkvd):
     """Transactions move a counter to a sum, while UDP clients increment the counter in XDP."""
     d = xkvd("--save", "")

@@ -533,6 +533,9 @@ static void test_read_only(void **state)
 		RESULTS({ XKV_OP_GET, 0, "old", 3, .version = before_a },
 			{ XKV_OP_CHECK, 0, .version = before_n }),
 		COUNTS(XKV_C_get_hits, XKV_C_checks, XKV_C_atomic_done));
+	bed.c->read_only = XKV_WRITES_HELD;
+	req = ATOMIC({ XKV_OP_GET, KEY("a") }, BEHIND);
+	goes_up(&req, XKV_C_pass_busy);
 	bed.c->read_only = 0;
 	unchanged();
 }

@@ -363,6 +363,30 @@ static void test_read_only(void **state)
 	store_refuse_writes(bed.st, false);
 }
 
+/* By a transaction of xkvd, which has to do them afterwards; in every shape of a packet. */
+static void test_writes_held(void **state)
+{
+	struct payload set = REQUEST(XKV_OP_SET, KEY("hello"), VALUE("other"));
+	struct payload del = REQUEST(XKV_OP_DELETE, KEY("hello"));
+	struct payload get = REQUEST(XKV_OP_GET, KEY("hello"));
+
+	(void)state;
+	put("hello", "world", 5, 0);
+	store_hold_writes(bed.st, true);
+	for (int i = 0; i < 10; i++) {
+		goes_up(&set, XKV_C_pass_busy);
+		goes_up(&del, XKV_C_pass_busy);
+		answers(&get, RESULTS({ XKV_OP_GET, 0, "world", 5, .version = ANY }),
+			COUNTS(XKV_C_get_hits));
+	}
+	store_refuse_writes(bed.st, true);
+	answers(&set, RESULTS({ XKV_OP_SET, XKV_READ_ONLY }), COUNTS(XKV_C_op_read_only));
+	store_refuse_writes(bed.st, false);
+	goes_up(&set, XKV_C_pass_busy);
+	store_hold_writes(bed.st, false);
+	answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+}
+
 static void test_not_ready(void **state)
 {
 	struct payload req = ping();
@@ -480,19 +504,13 @@ static void test_pad_is_last(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(test_not_local),
-		CASE(test_many_addresses),
-		CASE(test_foreign),
-		CASE(test_impossible_sources),
-		CASE(test_subnet_sources),
-		CASE(test_rules_that_change),
-		CASE(test_secret),
-		CASE(test_same_hash),
-		CASE(test_not_ready),
-		CASE(test_read_only),
-		CASE(test_other_port),
-		CASE(test_three_times),
-		CASE(test_three_times_return),
+		CASE(test_not_local),	   CASE(test_many_addresses),
+		CASE(test_foreign),	   CASE(test_impossible_sources),
+		CASE(test_subnet_sources), CASE(test_rules_that_change),
+		CASE(test_secret),	   CASE(test_same_hash),
+		CASE(test_not_ready),	   CASE(test_read_only),
+		CASE(test_writes_held),	   CASE(test_other_port),
+		CASE(test_three_times),	   CASE(test_three_times_return),
 		CASE(test_pad_is_last),
 	};
 
