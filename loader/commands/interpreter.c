@@ -18,7 +18,7 @@
 #define SCRIPTS	    "xkv scripts" /* in the registry: compiled scripts by their SHA */
 #define FLAGS	    "xkv flags"	  /* their flags, by their SHA, too */
 #define GLOBALS	    "xkv globals" /* what scripts see as their globals */
-#define ENGINE	    "xkv engine"
+#define GC_PERIOD   50 /* scripts between two steps of the collector, each of so many KiB */
 #define REPLY_ERROR "xkv reply error"
 
 static int reply_run_error(lua_State *L);
@@ -47,11 +47,9 @@ static void *allocate(void *arg, void *block, size_t old, size_t new)
 
 struct interpreter *lua_of(lua_State *L)
 {
-	struct interpreter *lua;
+	void *lua;
 
-	lua_getfield(L, LUA_REGISTRYINDEX, ENGINE);
-	lua = lua_touserdata(L, -1);
-	lua_pop(L, 1);
+	lua_getallocf(L, &lua); /* the argument of allocate() */
 	return lua;
 }
 
@@ -244,6 +242,7 @@ static void open_libraries(lua_State *L)
 	open_library(L, "struct", lua_open_struct);
 	open_library(L, "cmsgpack", lua_open_cmsgpack);
 	lua_guard_libraries(L);
+	lua_own_random(L);
 }
 
 /* The table of globals: what is named here, and nothing else. */
@@ -286,8 +285,6 @@ static void make_globals(lua_State *L)
 
 static int set_up(lua_State *L)
 {
-	lua_pushlightuserdata(L, lua_touserdata(L, 1));
-	lua_setfield(L, LUA_REGISTRYINDEX, ENGINE);
 	open_libraries(L);
 	/* compiled bytecode could be changed before it is loaded again */
 	lua_getglobal(L, "string");
@@ -350,11 +347,31 @@ unsigned int interpreter_scripts(const struct interpreter *lua)
 
 void script_sha(const void *text, size_t len, char sha[SCRIPT_SHA_TEXT])
 {
+	static const char digit[] = "0123456789abcdef";
 	unsigned char digest[SHA_DIGEST_LENGTH];
 
 	SHA1(text, len, digest);
-	for (int i = 0; i < SHA_DIGEST_LENGTH; i++)
-		snprintf(sha + i * 2, 3, "%02x", digest[i]);
+	for (int i = 0; i < SHA_DIGEST_LENGTH; i++) {
+		*sha++ = digit[digest[i] >> 4];
+		*sha++ = digit[digest[i] & 15];
+	}
+	*sha = '\0';
+}
+
+void interpreter_sha(struct interpreter *lua, const struct resp_arg *text,
+		     char sha[SCRIPT_SHA_TEXT])
+{
+	if (text->len > LAST_MAX) {
+		script_sha(text->ptr, text->len, sha);
+		return;
+	}
+	if (!*lua->last_sha || text->len != lua->last_len ||
+	    memcmp(text->ptr, lua->last, text->len) != 0) {
+		script_sha(text->ptr, text->len, lua->last_sha);
+		memcpy(lua->last, text->ptr, text->len);
+		lua->last_len = text->len;
+	}
+	memcpy(sha, lua->last_sha, SCRIPT_SHA_TEXT);
 }
 
 /* A script that is looked for, or loaded. */
@@ -493,23 +510,12 @@ static int push_code(lua_State *L, const struct script_run *run)
 	return 0;
 }
 
-/* Each script begins with the same random numbers, as in Redis. */
-static void seed(lua_State *L)
-{
-	lua_getglobal(L, "math");
-	lua_getfield(L, -1, "randomseed");
-	lua_pushinteger(L, 0);
-	lua_call(L, 1, 0);
-	lua_pop(L, 1);
-}
-
 /* Leaves the reply in lua->reply. */
 static int run_protected(lua_State *L)
 {
 	struct interpreter *lua = lua_touserdata(L, 1);
 	int args;
 
-	seed(L);
 	if (lua->cjson_used)
 		lua_reset_cjson(L);
 	lua_settop(L, 0);
@@ -577,7 +583,10 @@ bool interpreter_run(struct interpreter *lua, struct script_run *run)
 	}
 	reply_free(&lua->called); /* if there was no memory to read it */
 	lua_settop(L, 0);
-	lua_gc(L, LUA_GCSTEP, 10);
+	if (++lua->runs == GC_PERIOD) {
+		lua_gc(L, LUA_GCSTEP, GC_PERIOD);
+		lua->runs = 0;
+	}
 	lua->run = NULL;
 	return !failed;
 }

@@ -29,6 +29,10 @@ void interpreter_free(struct interpreter *lua);
 /* What EVALSHA names a script by. */
 void script_sha(const void *text, size_t len, char sha[SCRIPT_SHA_TEXT]);
 
+/* The same; of the text that was last asked for it is remembered. */
+void interpreter_sha(struct interpreter *lua, const struct resp_arg *text,
+		     char sha[SCRIPT_SHA_TEXT]);
+
 /* What a script or a function says of itself. */
 enum script_flags {
 	SCRIPT_NO_WRITES = 1,

@@ -11,6 +11,7 @@
 #include "interpreter.h"
 
 #define LUA_CHECK_EVERY 100000	      /* instructions between two looks at the clock */
+#define LAST_MAX	4096	      /* bytes of a script whose SHA is remembered */
 #define LUA_MEMORY_MAX	(256UL << 20) /* bytes that all scripts and their values may take */
 
 struct interpreter {
@@ -20,9 +21,12 @@ struct interpreter {
 	struct script_run *run;	 /* NULL = none */
 	struct library *loading; /* that registers its functions; NULL = none */
 	bool cjson_used;	 /* it has settings, or a long buffer, of a script */
+	unsigned int runs;	 /* since the last step of the collector */
 	enum protocol resp;	 /* of replies that the script sees: redis.setresp() */
-	struct reply reply;	 /* of the script */
-	struct reply called;	 /* of the command that it calls */
+	size_t last_len;	 /* the script that was last asked for */
+	char last[LAST_MAX], last_sha[SCRIPT_SHA_TEXT];
+	struct reply reply;  /* of the script */
+	struct reply called; /* of the command that it calls */
 };
 
 /* The interpreter that a C function was called by. */
@@ -33,6 +37,8 @@ void lua_check_time(lua_State *L);
 void lua_check_writable(lua_State *L, int index);
 /* Puts guards before functions of the libraries, which are globals (lua_guard.c). */
 void lua_guard_libraries(lua_State *L);
+/* Gives the global `math` the random numbers of Redis (lua_random.c). */
+void lua_own_random(lua_State *L);
 /* Makes the global `cjson`, and makes it again as it was, if a script has changed it. */
 void lua_open_cjson(lua_State *L);
 void lua_reset_cjson(lua_State *L);

@@ -8,6 +8,8 @@
 #include "util/log.h"
 
 #define DEPTH_MAX 1000 /* of tables in tables that are replied */
+#define FEW_ARGS  16   /* of a command: more, and longer replies, are in Lua's memory */
+#define FEW_BYTES 512
 
 void lua_push_error(lua_State *L, const char *text)
 {
@@ -281,16 +283,18 @@ static void push_reply(lua_State *L, struct text *t)
 /* Pushes all that the command has replied. */
 static void push_called(lua_State *L, struct interpreter *lua)
 {
-	struct text t;
+	size_t bytes = lua->called.out.bytes;
+	char few[FEW_BYTES], *text = bytes < sizeof(few) ? few : lua_newuserdata(L, bytes + 1);
+	struct text t = { .at = text };
 
-	t.at = lua_newuserdata(L, lua->called.out.bytes + 1);
-	*outbox_flatten(&lua->called.out, (char *)t.at) = '\0';
+	*outbox_flatten(&lua->called.out, text) = '\0';
 	reply_free(&lua->called);
 	if (*t.at)
 		push_reply(L, &t);
 	else
 		lua_pushnil(L);
-	lua_remove(L, -2);
+	if (text != few)
+		lua_remove(L, -2);
 }
 
 /* ---- redis.call() ------------------------------------------------------------- */
@@ -387,14 +391,14 @@ static int call(lua_State *L, bool raise)
 {
 	struct interpreter *lua = lua_of(L);
 	unsigned int argc = (unsigned int)lua_gettop(L);
+	struct resp_arg few[FEW_ARGS], *argv;
 	const struct command *cmd;
-	struct resp_arg *argv;
 	const char *why;
 
 	if (!argc)
 		return fail(L, raise,
 			    "ERR Please specify at least one argument for this redis lib call");
-	argv = lua_newuserdata(L, argc * sizeof(*argv));
+	argv = argc <= FEW_ARGS ? few : lua_newuserdata(L, argc * sizeof(*argv));
 	if (!take_args(L, argc, argv))
 		return fail(L, raise,
 			    "ERR Lua redis lib command arguments must be strings or integers");

@@ -249,7 +249,7 @@ static void eval(struct client *c, unsigned int argc, const struct resp_arg *arg
 	lua = interpreter(c);
 	if (!lua)
 		return;
-	script_sha(argv[1].ptr, argv[1].len, sha);
+	interpreter_sha(lua, &argv[1], sha);
 	run.name = sha;
 	if (load(c, lua, sha, argv[1], &flags))
 		script_run(c, lua, &run, flags, read_only);
@@ -320,7 +320,7 @@ void cmd_script_load(struct client *c, unsigned int argc, const struct resp_arg 
 	(void)argc;
 	if (!lua)
 		return;
-	script_sha(argv[2].ptr, argv[2].len, sha);
+	interpreter_sha(lua, &argv[2], sha);
 	if (load(c, lua, sha, argv[2], &flags))
 		reply_text(reply_to(c), sha);
 }

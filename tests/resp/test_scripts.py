@@ -41,6 +41,13 @@ return os
 return redis.acl_check_cmd()
 return redis.acl_check_cmd('nosuch')
 return redis.acl_check_cmd('get','a')
+math.randomseed(-7) return {tostring(math.random()), math.random(100), math.random(-5, 10)}
+return tostring(math.random())
+return tostring(math.random())
+return math.random(0)
+return math.random(5, 1)
+return math.random('x')
+return math.random(1, 2, 3)
 return 3.99
 return -3.99
 return 1e15
