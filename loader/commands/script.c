@@ -55,11 +55,24 @@ const char *script_busy(const struct client *c)
 			 "SHUTDOWN NOSAVE.";
 }
 
+/* Their commands set up the store context for themselves. */
+static void serve_others(struct client *c)
+{
+	struct measured command = measure_suspend(c);
+	uint8_t db = store_selected(c->worker->ctx);
+
+	store_hold_writes(c->srv->store, false); /* not for so long */
+	worker_yield(c);
+	store_reselect(c->worker->ctx, db);
+	store_no_touch(c->worker->ctx, c->session.no_touch);
+	store_origin(c->worker->ctx, tracking_of(c)->origin);
+	measure_resume(c, &command);
+}
+
 const char *script_yield(struct script_run *run)
 {
 	struct client *c = run->client;
 	uint64_t now = monotonic_ns();
-	struct measured command;
 
 	if (run->end_ns && now >= run->end_ns)
 		run->ended = "ERR FUNCTION LOAD timeout";
@@ -69,12 +82,8 @@ const char *script_yield(struct script_run *run)
 		log_warning("slow script: %s KILL ends it. It is %s",
 			    run->function ? "FUNCTION" : "SCRIPT", run->name);
 	run->slow = true;
-	if (!c->srv->stopping) {
-		command = measure_suspend(c);
-		store_hold_writes(c->srv->store, false); /* not for so long */
-		worker_yield(c);
-		measure_resume(c, &command);
-	}
+	if (!c->srv->stopping)
+		serve_others(c);
 	if (c->srv->stopping)
 		run->ended = "ERR the server is shutting down";
 	return run->ended;

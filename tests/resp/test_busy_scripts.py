@@ -2,6 +2,7 @@
 # tests/run: seconds 4
 """Scripts that take long: what others get meanwhile, and how the scripts are ended."""
 import contextlib
+import time
 
 import pytest
 from respserver import Connection, commands, encode, in_kernel, in_memory, wait_for
@@ -89,6 +90,18 @@ def test_killed(kernel, script):
         assert other.call("SCRIPT", "KILL") == b"+OK\r\n"
         assert kernel.reply().startswith(KILLED)
         assert other.call("GET", "k") == b"$3\r\nold\r\n"
+
+
+def test_the_database_is_kept(xkv, own):
+    """Others, with other databases, are served while a script takes long."""
+    own.call("SELECT", 3)
+    script = """while redis.call('exists', 'go') == 0 and redis.call('time')[1] < ARGV[1] do end
+                redis.call('set', 'late', 1)"""
+    with busy(own, "EVAL", script, 0, int(time.time()) + 2) as other:
+        assert other.call("GET", "late") == BUSY
+        assert own.reply() == b"$-1\r\n"
+        assert other.call("EXISTS", "late") == b":0\r\n"
+    assert own.call("GET", "late") == b"$1\r\n1\r\n"
 
 
 def test_pipeline_around_a_script(own):
