@@ -479,14 +479,15 @@ class Xkvd:
         sock.connect((host, self.port))
         return Udp(sock, token)
 
-    def counters(self):
+    def counters(self, frontends=(0, 1)):
         """
-        What the programs have counted, by name, over both front ends and all CPUs; the daemon need
-        not run.
+        What the programs have counted, by name, over both front ends (XDP, xkvd) and all CPUs; the
+        daemon need not run.
         """
         total = {}
-        for frontend in self.map_dump("xkv_counters"):
-            for cpu in frontend["formatted"]["values"]:
+        dump = self.map_dump("xkv_counters")
+        for frontend in frontends:
+            for cpu in dump[frontend]["formatted"]["values"]:
                 for name, value in cpu["value"].items():
                     total[name] = total.get(name, 0) + value
         return total
