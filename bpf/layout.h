@@ -564,6 +564,7 @@ struct xkv_bulk {
 #define XKV_REQUEST_LAST     0x10  /* last try: busy and full are answered, not passed on */
 #define XKV_REQUEST_BULK     0x80  /* set by XDP: the packet cannot be passed on any more */
 #define XKV_REQUEST_ATOMIC   0x100 /* set by the program: XKV_F_ATOMIC */
+#define XKV_REQUEST_NO_TOUCH 0x200 /* GET is no use of the key */
 
 /* What happens to a datagram. */
 enum verdict { VERDICT_REPLY, VERDICT_PASS, VERDICT_DROP };

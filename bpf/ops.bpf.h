@@ -322,7 +322,7 @@ __noinline int op_get(struct xkv_request *rq, __u32 opcode)
 		smp_rmb();
 		if (READ_ONCE(slot->seq) != rq->seq)
 			continue;
-		if (opcode != XKV_OP_TTL)
+		if (opcode == XKV_OP_TOUCH || (value && !(rq->flags & XKV_REQUEST_NO_TOUCH)))
 			mark_access(cfg, slot);
 		put_result(rq, opcode, XKV_OK, value ? XKV_HAS_VALUE : 0, value_len, expire_ms,
 			   rq->seq);

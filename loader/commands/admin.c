@@ -254,6 +254,8 @@ static const char *client_flags(struct client *c, char text[CLIENT_FLAGS])
 		*to++ = 'U';
 	if (c->session.no_evict)
 		*to++ = 'e';
+	if (c->session.no_touch)
+		*to++ = 'T';
 	if (to == text)
 		*to++ = 'N';
 	*to = '\0';
@@ -507,17 +509,28 @@ void cmd_client_kill(struct client *c, unsigned int argc, const struct resp_arg 
 	reply_int(reply_to(c), kill_clients(c, &f));
 }
 
-void cmd_client_no_evict(struct client *c, unsigned int argc, const struct resp_arg *argv)
+static void set_on_off(struct client *c, const struct resp_arg *arg, bool *setting)
 {
-	bool on = arg_is(&argv[2], "on");
+	bool on = arg_is(arg, "on");
 
-	(void)argc;
-	if (!on && !arg_is(&argv[2], "off")) {
+	if (!on && !arg_is(arg, "off")) {
 		reply_error(reply_to(c), "ERR syntax error");
 		return;
 	}
-	c->session.no_evict = on;
+	*setting = on;
 	reply_ok(reply_to(c));
+}
+
+void cmd_client_no_evict(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	set_on_off(c, &argv[2], &c->session.no_evict);
+}
+
+void cmd_client_no_touch(struct client *c, unsigned int argc, const struct resp_arg *argv)
+{
+	(void)argc;
+	set_on_off(c, &argv[2], &c->session.no_touch);
 }
 
 /* --- INFO and CONFIG --- */

@@ -66,6 +66,8 @@ static const struct command client_sub[] = {
 	  "Return information about client connections.", NULL },
 	{ "no-evict", cmd_client_no_evict, 3, A | NS | LS, 0, 0, 0, "connection", "<ON|OFF>",
 	  "Protect the connection from maxmemory-clients.", NULL },
+	{ "no-touch", cmd_client_no_touch, 3, NS | LS, 0, 0, 0, "connection", "<ON|OFF>",
+	  "Whether reads of this connection are no uses of their keys for eviction.", NULL },
 	{ "pause", cmd_client_pause, -3, A | NS | LS, 0, 0, 0, "connection",
 	  "<timeout> [WRITE|ALL]", "Postpone commands of all clients for <timeout> ms.", NULL },
 	{ "unpause", cmd_client_unpause, 2, A | NS | LS, 0, 0, 0, "connection", "",
@@ -1084,6 +1086,7 @@ static unsigned int run(struct client *c, unsigned int argc, const struct resp_a
 
 	client_skip_begin(c);
 	store_select(c->worker->ctx, c->session.db);
+	store_no_touch(c->worker->ctx, c->session.no_touch);
 	cmd = named(c, argc, argv);
 	if (cmd && !accepted(c, cmd, argc, argv)) {
 		measure_rejected(c, cmd);
@@ -1104,6 +1107,7 @@ static unsigned int resume(struct client *c)
 	if (c->worker->busy)
 		return run_flags(c); /* the store context is another command's */
 	store_reselect(c->worker->ctx, progress_of(c)->stored);
+	store_no_touch(c->worker->ctx, c->session.no_touch);
 	measure_begin(c, c->session.last, progress_of(c)->ns);
 	store_origin(c->worker->ctx, tracking_of(c)->origin);
 	long_continue(c);

@@ -134,6 +134,7 @@ static const struct doc {
 	  "normal_master_replica_pubsub:o(NORMAL MASTER REPLICA PUBSUB)=TYPE@5.0.0? "
 	  "id:b(client-id:i*)=ID@6.2.0?" },
 	{ "client|no-evict", "7.0.0", "O(1)", "enabled:o(ON OFF)" },
+	{ "client|no-touch", "7.2.0", "O(1)", "enabled:o(ON OFF)" },
 	{ "client|pause", "2.9.50", "O(1)", "timeout:i mode:o(WRITE ALL)@6.2.0?" },
 	{ "client|reply", "3.2.0", "O(1)", "on_off_skip:o(ON OFF SKIP)" },
 	{ "client|setinfo", "7.2.0", "O(1)", "attr:o(libname:s=LIB-NAME libver:s=LIB-VER)" },

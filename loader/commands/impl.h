@@ -495,7 +495,7 @@ command_fn cmd_time, cmd_role, cmd_wait, cmd_lolwut, cmd_sort, cmd_sort_ro;
 command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_quit, cmd_reset, cmd_info, cmd_config_get,
 	cmd_config_set, cmd_config_resetstat, cmd_client_setname, cmd_client_getname, cmd_client_id,
 	cmd_client_setinfo, cmd_client_list, cmd_client_info, cmd_client_kill, cmd_client_no_evict,
-	cmd_memory_purge, cmd_save, cmd_bgsave, cmd_lastsave, cmd_shutdown;
+	cmd_client_no_touch, cmd_memory_purge, cmd_save, cmd_bgsave, cmd_lastsave, cmd_shutdown;
 /* acl_commands.c, acl_log.c */
 command_fn cmd_acl_cat, cmd_acl_deluser, cmd_acl_dryrun, cmd_acl_genpass, cmd_acl_getuser,
 	cmd_acl_list, cmd_acl_load, cmd_acl_log, cmd_acl_save, cmd_acl_setuser, cmd_acl_users,

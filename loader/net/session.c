@@ -26,7 +26,7 @@ void session_reset(struct session *s, bool authenticated)
 	s->reply.protocol = PROTOCOL_RESP2;
 	s->authenticated = authenticated;
 	s->user = NULL;
-	s->multi = s->no_evict = s->reply.muted = false;
+	s->multi = s->no_evict = s->no_touch = s->reply.muted = false;
 	s->skip = SKIP_NONE;
 	s->db = 0;
 	free(s->name);

@@ -32,6 +32,7 @@ struct session {
 	bool authenticated;
 	const struct acl_user *user; /* NULL = the default one; commands/acl.h */
 	bool no_evict;		     /* CLIENT NO-EVICT */
+	bool no_touch;		     /* CLIENT NO-TOUCH */
 	bool monitor;		     /* has sent MONITOR: is told of all commands */
 	unsigned int db;	     /* that SELECT chose */
 	bool multi;		     /* has sent MULTI: commands are queued until EXEC or DISCARD */

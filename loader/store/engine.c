@@ -89,6 +89,8 @@ struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opco
 
 	request_clear(rq);
 	rq->flags = XKV_REQUEST_XKVD | XKV_REQUEST_TRUSTED;
+	if (ctx->no_touch)
+		rq->flags |= XKV_REQUEST_NO_TOUCH;
 	rq->origin = ctx->origin;
 	rq->db = db;
 	rq->reply_max = rq->reply_allowed = rq->reply_room = XKV_REQUEST_BYTES;

@@ -37,6 +37,7 @@ struct store_ctx {
 	struct xkv_request *request; /* XKV_BATCH_REQUESTS of them, in the batch map */
 	unsigned int first;	     /* index of request[0] in the batch map */
 	bool taken;		     /* under ctx_lock */
+	bool no_touch;		     /* store_no_touch() */
 	uint16_t origin;	     /* store_origin() */
 	uint8_t db;		     /* the selected database: its stored number */
 	uint64_t sender[2];	     /* client address of the next datagrams (xkv_request.source) */

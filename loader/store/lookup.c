@@ -255,7 +255,7 @@ int lookup(struct store_ctx *ctx, const struct store_op *op, struct store_entry 
 	s = search_for(ctx->st, ctx->db, key, op->key_len);
 	pages_hold(ctx->st);
 	ret = find_and_read(&s, value, out);
-	if (!ret && op->opcode != XKV_OP_TTL)
+	if (!ret && (op->opcode == XKV_OP_TOUCH || (value && !ctx->no_touch)))
 		mark_access(ctx->st, s.slot);
 	pages_release(ctx->st);
 	if (ret == -EAGAIN)

@@ -392,6 +392,11 @@ void store_hold_writes(struct store *st, bool hold)
 
 /* ---- contexts --------------------------------------------------------------- */
 
+void store_no_touch(struct store_ctx *ctx, bool on)
+{
+	ctx->no_touch = on;
+}
+
 void store_origin(struct store_ctx *ctx, uint16_t origin)
 {
 	ctx->origin = origin;
@@ -425,6 +430,7 @@ void store_ctx_put(struct store_ctx *ctx)
 	ctx->large = NULL;
 	ctx->overlay = NULL;
 	ctx->origin = 0;
+	ctx->no_touch = false;
 	ctx->taken = false;
 	pthread_mutex_unlock(&ctx->st->ctx_lock);
 }

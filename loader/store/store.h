@@ -90,6 +90,10 @@ void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int c
  * told.
  */
 void store_origin(struct store_ctx *ctx, uint16_t origin);
+
+/* While it is on, GETs of this context are no uses of their keys for eviction; off at first. */
+void store_no_touch(struct store_ctx *ctx, bool on);
+
 /* ---- databases ---- */
 
 /*

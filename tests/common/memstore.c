@@ -1014,6 +1014,12 @@ void store_refuse_writes(struct store *st, bool refuse)
 	(void)refuse;
 }
 
+void store_no_touch(struct store_ctx *ctx, bool on)
+{
+	(void)ctx;
+	(void)on;
+}
+
 void store_hold_writes(struct store *st, bool hold)
 {
 	(void)st;

@@ -253,6 +253,17 @@ def test_who_does_not_read_is_not_read(tmp_path):
     assert daemon.stop() == 0
 
 
+def test_no_touch(own):
+    """What it does is in store/test_lookup.c."""
+    for how, flag in (("ON", b"T"), ("off", b"N"), ("on", b"T")):
+        assert own.call("CLIENT", "NO-TOUCH", how) == b"+OK\r\n"
+        assert b" flags=%s " % flag in own.call("CLIENT", "INFO")
+    assert own.call("CLIENT", "NO-TOUCH", "yes") == b"-ERR syntax error\r\n"
+    assert own.call("CLIENT", "NO-TOUCH").startswith(b"-ERR wrong number of arguments")
+    assert own.call("RESET") == b"+RESET\r\n"
+    assert b" flags=N " in own.call("CLIENT", "INFO")
+
+
 def test_long_names(own):
     """Names as short as names are: an idle connection must not cost megabytes."""
     for args in (("SETNAME",), ("SETINFO", "LIB-NAME"), ("SETINFO", "LIB-VER")):

@@ -206,6 +206,36 @@ static void test_marks_use(void **state)
 	}
 }
 
+/* By a client that wants that, in user space and by the engine; TOUCH does all the same. */
+static void test_reads_without_use(void **state)
+{
+	struct store_op op = { .opcode = XKV_OP_GET, .key = "a", .key_len = 1 };
+	struct xkv_slot *slot;
+	struct store_entry e;
+
+	(void)state;
+	put_text("a", "1");
+	slot = bed_slot(&bed, "a", 1);
+	bed.c->track = XKV_TRACK_TIME;
+	bed.c->access = 80;
+	store_no_touch(bed.ctx, true);
+	for (int engine = 0; engine < 2; engine++) {
+		bed.c->hot_step = engine ? XKV_HOT_ONE / 100 : 0;
+		bed.ctx->request->hot_left = 1; /* the next one is sampled, by the engine */
+		slot->access = 8;
+		assert_int_equal(lookup(bed.ctx, &op, &e), engine ? -EAGAIN : 0);
+		assert_int_equal(store_do(bed.ctx, &op, &e), 0);
+		assert_int_equal(slot->access, 8);
+		assert_int_equal(store_touch(bed.ctx, "a", 1, true, &e), 0);
+		assert_int_equal(slot->access, 80);
+	}
+	bed.c->hot_step = 0;
+	store_no_touch(bed.ctx, false);
+	slot->access = 8;
+	assert_int_equal(store_do(bed.ctx, &op, &e), 0);
+	assert_int_equal(slot->access, 80);
+}
+
 /* What is to be sampled is left to the engine, which draws the distance to the next sample. */
 static void test_samples(void **state)
 {
@@ -387,6 +417,7 @@ int main(int argc, char *argv[])
 		CASE(test_lengths_of_garbage),
 		CASE(test_counts),
 		CASE(test_marks_use),
+		CASE(test_reads_without_use),
 		CASE(test_samples),
 		MASKED(test_beside_overwriting, setup_same_tag),
 		MASKED(test_beside_chains, setup_chains),
