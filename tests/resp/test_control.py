@@ -56,7 +56,6 @@ SEQUENCES = {
         CLIENT REPLY
         CLIENT REPLY BAD
         CLIENT REPLY ON
-        CLIENT NO-TOUCH ON
     """,
 }
 
