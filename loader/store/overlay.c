@@ -453,7 +453,7 @@ int overlay_look(struct store_ctx *ctx, struct overlay *o, const struct store_op
 	if (!e || o->error || e->action != XKV_TXN_CHECK || is_known(e, needs_value(op)))
 		return overlay_do(ctx, o, op, read, out);
 	ret = read(ctx, op, out);
-	noted = entry_was_read(ctx, o, e, false, ret, out);
+	noted = entry_was_read(ctx, o, e, needs_value(op), ret, out);
 	return noted ? read_error(noted) : ret;
 }
 
