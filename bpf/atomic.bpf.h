@@ -411,10 +411,8 @@ __noinline int atomic_evaluate(struct xkv_request *rq, __u32 index)
 		return XKV_C_pass_busy;
 	operation_load(rq, k);
 	k->result_off = rq->out_len;
-	if (stops_write(rq, rq->opcode))
-		outcome = is_refused()
-				  ? atomic_refuse(rq, XKV_READ_ONLY, 0, 0, 0, XKV_C_op_read_only)
-				  : XKV_C_pass_busy;
+	if (is_change(rq->opcode) && writes_stopped(rq) & XKV_WRITES_REFUSED)
+		outcome = atomic_refuse(rq, XKV_READ_ONLY, 0, 0, 0, XKV_C_op_read_only);
 	else if (k->action == XKV_TXN_CHECK)
 		outcome = atomic_read(rq, index);
 	else if (k->action != XKV_TXN_WRITE)
@@ -631,10 +629,12 @@ static __always_inline void atomic_abort(struct xkv_request *rq, int outcome)
 /* Tries the operations that were parsed: enum verdict. */
 static __always_inline int atomic_commit(struct xkv_request *rq)
 {
+	/* its locks would be in the way of the transaction that holds writes back */
+	bool held = rq->stages & XKV_ATOMIC_CHANGES && writes_stopped(rq) == XKV_WRITES_HELD;
 	int outcome = XKV_C_pass_busy;
 	struct xkv_txn_key *k;
 
-	for (int i = 0; i < TRIES && outcome == XKV_C_pass_busy; i++)
+	for (int i = 0; i < TRIES && outcome == XKV_C_pass_busy && !held; i++)
 		outcome = atomic_try(rq);
 	barrier_var(outcome);
 	if (outcome == XKV_TXN_DONE) {

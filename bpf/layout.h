@@ -27,7 +27,7 @@
 
 #define XKV_LAYOUT_MAGIC   0x584b5631 /* "XKV1" */
 #define XKV_LAYOUT_CLOSED  0x584b5630 /* "XKV0": no longer in service; a newer xkvd set it */
-#define XKV_LAYOUT_VERSION 6 /* increment it when anything in this file changes its meaning */
+#define XKV_LAYOUT_VERSION 7 /* increment it when anything in this file changes its meaning */
 
 /* ---- references: where a slot is, in 40 bits ---------------------------- */
 
@@ -348,6 +348,7 @@ struct xkv_config {
 	__u64 hot_step;		/* XKV_HOT_ONE / hot-sample-rate, 0 = no sampling */
 	__u64 hot_since_ns;	/* start of sampling, since boot */
 	__u64 hot_half_ns;	/* period after which the counts of xkv_hot are halved */
+	__u64 held_until_ns;	/* since boot: when XKV_WRITES_HELD has no effect any longer */
 	__u32 current;		/* rules[current & 1] are in force */
 	__u16 payload4;		/* largest reply over IPv4 and IPv6 */
 	__u16 payload6;

@@ -234,31 +234,35 @@ static __always_inline int op_session(struct xkv_request *rq)
 	return XKV_C_sessions;
 }
 
-/*
- * After a failed snapshot clients can only read, and a transaction that was often in vain holds
- * their writes back; xkvd's own changes (expiry, eviction) go on.
- */
-static __always_inline bool stops_write(struct xkv_request *rq, __u32 opcode)
+static __always_inline bool is_change(__u8 opcode)
 {
-	struct xkv_config *cfg = config();
-
-	return opcode >= XKV_OP_SET && opcode <= XKV_OP_APPEND && cfg && cfg->read_only &&
-	       !(rq->flags & XKV_REQUEST_TRUSTED);
+	return opcode >= XKV_OP_SET && opcode <= XKV_OP_APPEND;
 }
 
-static __always_inline bool is_refused(void)
+/*
+ * What stops the writes of this request, enum xkv_read_only; 0: nothing.  xkvd's own (expiry,
+ * eviction) go on, and so do all when a hold was not renewed: xkvd may have been killed.
+ */
+static __always_inline __u8 writes_stopped(struct xkv_request *rq)
 {
 	struct xkv_config *cfg = config();
 
-	return cfg && (cfg->read_only & XKV_WRITES_REFUSED);
+	if (!cfg || !cfg->read_only || rq->flags & XKV_REQUEST_TRUSTED)
+		return 0;
+	if (cfg->read_only == XKV_WRITES_HELD && bpf_ktime_get_ns() >= cfg->held_until_ns)
+		return 0;
+	return cfg->read_only;
 }
 
 /* Executes the current operation: its outcome. */
 static __always_inline int op_do(struct xkv_request *rq, __u32 opcode)
 {
-	if (stops_write(rq, opcode))
-		return is_refused() ? answer(rq, opcode, XKV_READ_ONLY, XKV_C_op_read_only)
-				    : XKV_C_pass_busy;
+	__u8 stopped = is_change(opcode) ? writes_stopped(rq) : 0;
+
+	if (stopped & XKV_WRITES_REFUSED)
+		return answer(rq, opcode, XKV_READ_ONLY, XKV_C_op_read_only);
+	if (stopped)
+		return XKV_C_pass_busy;
 	if (has_key(opcode))
 		key_fingerprint(rq);
 	switch (opcode) {
@@ -435,11 +439,6 @@ static __always_inline int request_begin(struct xkv_request *rq)
 		      status == XKV_BAD_VERSION ? XKV_C_error_version
 		      : status == XKV_NOAUTH	? XKV_C_error_auth
 						: XKV_C_error_request);
-}
-
-static __always_inline bool is_change(__u8 opcode)
-{
-	return opcode >= XKV_OP_SET && opcode <= XKV_OP_APPEND;
 }
 
 /* Looks up a change with XKV_F_ONCE in the dedup cache; reads need no record. */

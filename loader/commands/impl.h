@@ -201,10 +201,11 @@ void command_keys_atomic(struct client *c, unsigned int argc, const struct resp_
 
 /*
  * Executes `fn` so that all changes that it makes take effect at once, if it returns true; if it
- * returns false, none.  Called again if a key that it has read was changed by somebody else; only
- * the last replies count.  Inside of EXEC it is a part of that transaction, and must return true
- * once it has changed anything.  0, or an error: of store_txn_commit(), or if `fn` returns one,
- * which it must not inside of EXEC.  Then nothing was replied, and nothing changed.
+ * returns false, none.  Called again, whatever it has returned, if a key that it has read was
+ * changed by somebody else; only the last replies count.  Inside of EXEC it is a part of that
+ * transaction, and must return true once it has changed anything.  0, or an error: of
+ * store_txn_commit(), or if `fn` returns one, which it must not inside of EXEC.  Then nothing was
+ * replied, and nothing changed.
  */
 typedef int command_atomic_fn(struct client *c, void *arg);
 int command_atomic(struct client *c, command_atomic_fn *fn, void *arg);

@@ -18,6 +18,7 @@
 #define SCRIPTS	    "xkv scripts" /* in the registry: compiled scripts by their SHA */
 #define FLAGS	    "xkv flags"	  /* their flags, by their SHA, too */
 #define GLOBALS	    "xkv globals" /* what scripts see as their globals */
+#define GC_ABOVE    (16 << 20)	  /* bytes more than after the last full collection */
 #define GC_PERIOD   50 /* scripts between two steps of the collector, each of so many KiB */
 #define REPLY_ERROR "xkv reply error"
 
@@ -562,6 +563,18 @@ static int reply_run_error(lua_State *L)
 	return 0;
 }
 
+/* A little of it after some scripts, and all of it after one that has left much. */
+static void collect(struct interpreter *lua)
+{
+	if (lua->memory > lua->kept + GC_ABOVE) {
+		lua_gc(lua->state, LUA_GCCOLLECT, 0);
+		lua->kept = lua->memory;
+	} else if (++lua->runs == GC_PERIOD) {
+		lua_gc(lua->state, LUA_GCSTEP, GC_PERIOD);
+		lua->runs = 0;
+	}
+}
+
 bool interpreter_run(struct interpreter *lua, struct script_run *run)
 {
 	lua_State *L = lua->state;
@@ -583,10 +596,7 @@ bool interpreter_run(struct interpreter *lua, struct script_run *run)
 	}
 	reply_free(&lua->called); /* if there was no memory to read it */
 	lua_settop(L, 0);
-	if (++lua->runs == GC_PERIOD) {
-		lua_gc(L, LUA_GCSTEP, GC_PERIOD);
-		lua->runs = 0;
-	}
+	collect(lua);
 	lua->run = NULL;
 	return !failed;
 }

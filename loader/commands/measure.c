@@ -154,6 +154,12 @@ void measure_errors(struct client *c, unsigned int number)
 	m->errors = c->worker->errors.total;
 }
 
+void measure_forget_errors(struct client *c, const struct error_counts *before)
+{
+	c->worker->errors = *before;
+	measure_of(c)->errors = before->total;
+}
+
 void measure_reset(struct worker *w)
 {
 	struct measure *m = &((struct queue *)w->commands)->measure;

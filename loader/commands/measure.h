@@ -20,6 +20,7 @@
 
 struct client;
 struct command;
+struct error_counts;
 struct worker;
 
 #define COMMAND_IDS	320 /* commands and subcommands, at most */
@@ -88,6 +89,8 @@ void measure_rejected(struct client *c, const struct command *cmd);
 unsigned int measure_operation(struct client *c);
 /* Attributes the errors that were replied since the last call to the command of this number. */
 void measure_errors(struct client *c, unsigned int number);
+/* Those that were replied since the counts were `before` are not sent. */
+void measure_forget_errors(struct client *c, const struct error_counts *before);
 /* Ends the batch: reads the clock and shares the time. */
 void measure_batch(struct client *c);
 /* CONFIG RESETSTAT. */

@@ -28,6 +28,7 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 {
 	struct session *s = &c->session;
 	struct reply outer = s->reply, inner;
+	struct error_counts errors = c->worker->errors;
 	enum reply_skip skip = s->skip;
 	unsigned int db = s->db;
 	int ret = store_txn_begin(c->worker->ctx);
@@ -37,6 +38,8 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 	reply_part(&s->reply, &outer);
 	ret = fn(c, arg);
 	commands_flush(c);
+	if (store_txn_error(c->worker->ctx) == -ECANCELED)
+		ret = -ECANCELED; /* also if `fn` has failed: perhaps for that reason */
 	/* who has to be disconnected for replies that are too long has changed nothing */
 	*changed = ret > 0 && !s->reply.out.failed;
 	if (ret > 0)
@@ -49,6 +52,7 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 	s->reply = outer;
 	if (ret) {
 		s->skip = skip;
+		measure_forget_errors(c, &errors);
 		client_select(c, db);
 		reply_free(&inner);
 		return ret;

@@ -39,7 +39,10 @@ static int execute(struct client *c, void *arg)
 {
 	const struct execution *e = arg;
 
-	(void)c;
+	if (e->run->ended) { /* in an earlier try */
+		reply_error(reply_to(c), "%s", e->run->ended);
+		return false;
+	}
 	e->run->wrote = false;
 	return interpreter_run(e->lua, e->run);
 }

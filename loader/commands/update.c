@@ -20,13 +20,15 @@
 
 bool tries_left(struct client *c, struct tries *t)
 {
-	if (t->count == TRIES_FREE) {
-		t->holds = true;
-		store_hold_writes(c->srv->store, true);
-	}
 	if (t->count == 1)
 		t->end_ns = monotonic_ns() + TRIES_NS;
-	return t->count < TRIES && (t->count++ < TRIES_LEAST || monotonic_ns() < t->end_ns);
+	if (t->count == TRIES || (t->count >= TRIES_LEAST && monotonic_ns() >= t->end_ns))
+		return false;
+	if (t->count++ >= TRIES_FREE) {
+		t->holds = true;
+		store_hold_writes(c->srv->store, true); /* longer */
+	}
+	return true;
 }
 
 void tries_end(struct client *c, struct tries *t)

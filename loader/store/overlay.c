@@ -123,37 +123,27 @@ static bool is_known(const struct overlay_entry *e, bool value)
 	return !value || e->has_value || !e->exists;
 }
 
-/*
- * The entry was read just now, with its value if `value`: 0, -ECANCELED, -ENOMEM, or an error of
- * reading.
- */
-static int entry_was_read(const struct store_ctx *ctx, struct overlay *o, struct overlay_entry *e,
-			  bool value, int ret, const struct store_entry *now)
-{
-	uint64_t version = ret ? 0 : now->version;
-
-	if (ret && ret != -ENOENT)
-		return o->error = ret;
-	if (e->expected == XKV_TXN_ANY) {
-		e->exists = !ret;
-		e->expire_ms = now->expire_ms;
-		e->version = version;
-		e->witness = ctx->witness;
-	} else if (e->expected != version) {
-		return o->error = -ECANCELED;
-	}
-	e->expected = version;
-	return value && !ret ? set_value(e, now->value, now->value_len) : 0;
-}
-
+/* Reads it, with its value if `value`: 0, -ECANCELED, -ENOMEM, or an error of reading. */
 static int entry_load(struct store_ctx *ctx, struct overlay *o, struct overlay_entry *e, bool value,
 		      uint8_t opcode, overlay_read_fn *read)
 {
 	struct store_op op = { .opcode = opcode, .key = e->key, .key_len = e->key_len };
 	struct store_entry now;
 	int ret = read(ctx, &op, &now);
+	uint64_t version = ret ? 0 : now.version;
 
-	return entry_was_read(ctx, o, e, value, ret, &now);
+	if (ret && ret != -ENOENT)
+		return o->error = ret;
+	if (e->expected == XKV_TXN_ANY) {
+		e->exists = !ret;
+		e->expire_ms = now.expire_ms;
+		e->version = version;
+		e->witness = ctx->witness;
+	} else if (e->expected != version) {
+		return o->error = -ECANCELED;
+	}
+	e->expected = version;
+	return value && !ret ? set_value(e, now.value, now.value_len) : 0;
 }
 
 static int get(struct store_ctx *ctx, struct overlay *o, struct overlay_entry *e, bool value,
@@ -442,19 +432,6 @@ static int do_change(struct overlay *o, struct overlay_entry *e, const struct st
 static int read_error(int ret)
 {
 	return ret == -ECANCELED ? -EBUSY : ret;
-}
-
-int overlay_look(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,
-		 overlay_read_fn *read, struct store_entry *out)
-{
-	struct overlay_entry *e = entry_of(ctx, o, op->key, op->key_len);
-	int ret, noted;
-
-	if (!e || o->error || e->action != XKV_TXN_CHECK || is_known(e, needs_value(op)))
-		return overlay_do(ctx, o, op, read, out);
-	ret = read(ctx, op, out);
-	noted = entry_was_read(ctx, o, e, needs_value(op), ret, out);
-	return noted ? read_error(noted) : ret;
 }
 
 int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,

@@ -75,11 +75,4 @@ void overlay_tell(struct overlay *o, const struct overlay_entry *e, struct feed_
 int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,
 	       overlay_read_fn *read, struct store_entry *out);
 
-/*
- * The same for a GET, TTL or TOUCH.  The value may be valid until the next operation only; a copy is
- * kept for later reads of the key, which find what this one has found.
- */
-int overlay_look(struct store_ctx *ctx, struct overlay *o, const struct store_op *op,
-		 overlay_read_fn *read, struct store_entry *out);
-
 #endif

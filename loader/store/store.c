@@ -11,6 +11,9 @@
 #include "impl.h"
 #include "lookup.h"
 #include "overlay.h"
+#include "util/clock.h"
+
+#define HOLD_NS 300000000
 
 /* ---- requests ------------------------------------------------------------ */
 
@@ -284,12 +287,7 @@ void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int c
 		return;
 	}
 	for (unsigned int i = 0; i < count; i++) {
-		if (lookup_takes(&ops[i]) && is_valid(&ops[i])) {
-			out = (struct store_entry){ 0 };
-			ret = overlay_look(ctx, ctx->txn, &ops[i], op_do, &out);
-		} else {
-			ret = store_do(ctx, &ops[i], &out);
-		}
+		ret = store_do(ctx, &ops[i], &out);
 		done(arg, i, ret, &out);
 	}
 }
@@ -387,6 +385,9 @@ void store_refuse_writes(struct store *st, bool refuse)
 
 void store_hold_writes(struct store *st, bool hold)
 {
+	if (hold)
+		__atomic_store_n(&st->cfg->held_until_ns, monotonic_ns() + HOLD_NS,
+				 __ATOMIC_RELEASE);
 	set_read_only(st, XKV_WRITES_HELD, hold);
 }
 

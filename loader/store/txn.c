@@ -302,7 +302,10 @@ static int has_version(struct store *st, const struct overlay_entry *e)
 	return version == e->expected ? 0 : -ECANCELED;
 }
 
-/* For a missing key the program finds out if it was this one that came. */
+/*
+ * A witness may have changed though the entry is the same: another key of the bucket came, or
+ * somebody locked the slot and changed nothing.  So the program has to find out.
+ */
 static int check_witnesses(const struct commit *c)
 {
 	for (unsigned int i = 0; i < c->count; i++) {
@@ -311,7 +314,7 @@ static int check_witnesses(const struct commit *c)
 		if (!e->witness.word)
 			continue;
 		if (!witness_holds(&e->witness))
-			return e->expected ? -ECANCELED : -EAGAIN;
+			return -EAGAIN;
 		if (e->expected && lookup_expired(c->ctx->st, e->expire_ms))
 			return -ECANCELED;
 	}
@@ -391,6 +394,11 @@ int store_txn_commit(struct store_ctx *ctx)
 				ctx->st->cfg->feed && has_changes(ctx->txn));
 	store_txn_abort(ctx);
 	return ret;
+}
+
+int store_txn_error(const struct store_ctx *ctx)
+{
+	return ctx->txn ? ctx->txn->error : 0;
 }
 
 void store_txn_note(struct store_ctx *ctx, const void *key, size_t key_len, uint8_t cause)

@@ -34,6 +34,12 @@ int store_txn_begin(struct store_ctx *ctx);
 int store_txn_expect(struct store_ctx *ctx, const void *key, size_t key_len, uint64_t version);
 
 /*
+ * Why the transaction cannot be committed any longer, as store_txn_commit() would return it: what
+ * is read now may be wrong.  0 if there is no reason yet, or no transaction.
+ */
+int store_txn_error(const struct store_ctx *ctx);
+
+/*
  * Something that is no change, and that is to be told in order with the transaction's changes, as a
  * change with `what` FEED_NOTE (feed.h).
  */

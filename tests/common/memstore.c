@@ -562,6 +562,12 @@ void store_txn_abort(struct store_ctx *ctx)
 	(void)ctx;
 }
 
+int store_txn_error(const struct store_ctx *ctx)
+{
+	(void)ctx;
+	return 0;
+}
+
 void store_txn_note(struct store_ctx *ctx, const void *key, size_t key_len, uint8_t cause)
 {
 	lock(ctx->st);

@@ -106,6 +106,51 @@ def test_keys_are_read_at_one_point_in_time(xkvd):
             assert not writer.error, writer.error
 
 
+# So slow that the key is changed by others before it is read again; its value is not known then.
+READS_TWICE = """
+local number = redis.call("INCR", KEYS[2]) + redis.call("EXISTS", KEYS[1])
+for i = 1, ARGV[1] do end
+local before = redis.call("GET", KEYS[1])
+return {before, redis.call("INCR", KEYS[1]), number - 1}
+"""
+
+
+def test_scripts_are_repeated(xkvd):
+    """
+    A key is changed in XDP again and again: a script that finds that it has changed since it was
+    first read runs again until it succeeds, and what its failed tries did is not to be seen.
+    """
+    d = xkvd("--save", "")
+    redis, udp = d.redis(), d.udp()
+    redis.set("key", 0)
+
+    def write():
+        assert udp.one(proto.incr(b"key", 1)).status in (proto.OK, proto.BUSY)
+
+    with Background(write) as writer:
+        for turn in range(1, 101):
+            before, after, number = redis.eval(READS_TWICE, 2, "key", "number", 100000)
+            assert after == int(before) + 1 and number == turn
+            assert not writer.error, writer.error
+    assert redis.info("commandstats")["cmdstat_incr"]["calls"] > 200
+    assert "errorstat_BUSY" not in redis.info("errorstats")
+
+
+def test_scripts_outlive_what_they_read(xkvd):
+    """What has been read stays in the transaction, though it expires before it is read again."""
+    redis = xkvd("--save", "").redis()
+    redis.set("key", "value", px=100)
+    end = int(time.time() * 1000) + 150
+    script = """
+        local before = redis.call("GET", KEYS[1])
+        repeat
+            local now = redis.call("TIME")
+        until now[1] * 1000 + now[2] / 1000 > tonumber(ARGV[1])
+        return {before, redis.call("GET", KEYS[1])}
+    """
+    assert redis.eval(script, 1, "key", end) == [b"value", b"value"]
+
+
 def test_increments_of_udp_are_not_lost(xkvd):
     """Transactions move a counter to a sum, while UDP clients increment the counter in XDP."""
     d = xkvd("--save", "")

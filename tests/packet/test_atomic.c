@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -533,10 +534,43 @@ static void test_read_only(void **state)
 		RESULTS({ XKV_OP_GET, 0, "old", 3, .version = before_a },
 			{ XKV_OP_CHECK, 0, .version = before_n }),
 		COUNTS(XKV_C_get_hits, XKV_C_checks, XKV_C_atomic_done));
-	bed.c->read_only = XKV_WRITES_HELD;
-	req = ATOMIC({ XKV_OP_GET, KEY("a") }, BEHIND);
-	goes_up(&req, XKV_C_pass_busy);
 	bed.c->read_only = 0;
+	unchanged();
+}
+
+struct watch {
+	const struct xkv_slot *slot;
+	bool locked, end;
+};
+
+static void *watch_lock(void *arg)
+{
+	struct watch *w = arg;
+
+	while (!__atomic_load_n(&w->end, __ATOMIC_ACQUIRE))
+		w->locked |= __atomic_load_n(&w->slot->seq, __ATOMIC_RELAXED) & 1;
+	return NULL;
+}
+
+/* Nothing is locked meanwhile: the transaction that holds writes back would have to wait. */
+static void test_writes_held(void **state)
+{
+	struct payload req = ATOMIC({ XKV_OP_GET, KEY("a") }, BEHIND);
+	static struct watch w;
+	pthread_t thread;
+
+	(void)state;
+	given();
+	w.slot = bed_slot(&bed, "n", 1);
+	assert_int_equal(pthread_create(&thread, NULL, watch_lock, &w), 0);
+	for (int i = 0; i < 3000; i++) {
+		store_hold_writes(bed.st, true);
+		goes_up(&req, XKV_C_pass_busy);
+	}
+	store_hold_writes(bed.st, false);
+	__atomic_store_n(&w.end, true, __ATOMIC_RELEASE);
+	pthread_join(thread, NULL);
+	assert_false(w.locked);
 	unchanged();
 }
 
@@ -700,13 +734,27 @@ static void test_chains(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(test_every_operation), CASE(test_versions),  CASE(test_value_lengths),
-		CASE(test_expired),	    CASE(test_many),	  CASE(test_reads),
-		CASE(test_conditions),	    CASE(test_no_number), CASE(test_bad_requests),
-		CASE(test_repeated_keys),   CASE(test_padding),	  CASE(test_no_room),
-		CASE(test_large),	    CASE(test_full),	  CASE(test_read_only),
-		CASE(test_token),	    CASE(test_locked),	  CASE(test_absence_is_locked),
-		OWN(test_one_bucket),	    OWN(test_chains),
+		CASE(test_every_operation),
+		CASE(test_versions),
+		CASE(test_value_lengths),
+		CASE(test_expired),
+		CASE(test_many),
+		CASE(test_reads),
+		CASE(test_conditions),
+		CASE(test_no_number),
+		CASE(test_bad_requests),
+		CASE(test_repeated_keys),
+		CASE(test_padding),
+		CASE(test_no_room),
+		CASE(test_large),
+		CASE(test_full),
+		CASE(test_writes_held),
+		CASE(test_read_only),
+		CASE(test_token),
+		CASE(test_locked),
+		CASE(test_absence_is_locked),
+		OWN(test_one_bucket),
+		OWN(test_chains),
 	};
 
 	return bed_begin(argc, argv) ?: BOTH_WAYS("atomic", tests, exchange_begin);

@@ -419,13 +419,13 @@ static void test_changed_meanwhile(void **state_)
 	bed.c->read_only = 0;
 	f = plain(&set);
 	assert_int_equal(ingress(&f), XDP_REDIRECT);
-	bed.c->read_only = XKV_WRITES_HELD;
+	store_hold_writes(bed.st, true);
 	assert_int_equal(queue(&f), XDP_PASS);
 	assert_int_equal(f.byte[STATUS_AT], XKV_BUSY);
 	holds("key0", pattern(0), 8);
 	f = plain(&set);
 	assert_int_equal(ingress(&f), XDP_PASS); /* not kept */
-	bed.c->read_only = 0;
+	store_hold_writes(bed.st, false);
 	/* deleted, and written again in another class */
 	f = plain(&get);
 	assert_int_equal(ingress(&f), XDP_REDIRECT);
@@ -670,6 +670,7 @@ static void test_both_ways(void **state_)
 		bed.rules->trusted = below(2);
 		bed.c->payload4 = (uint16_t)ONE_OF(1472, 1472, 1400, 400);
 		bed.c->read_only = below(16) ? 0 : ONE_OF(XKV_WRITES_REFUSED, XKV_WRITES_HELD);
+		bed.c->held_until_ns = below(4) ? UINT64_MAX : 0;
 		prepare(&t);
 		a = b = t.frame;
 		verdict_a = one_by_one(&a);

@@ -385,6 +385,12 @@ static void test_writes_held(void **state)
 	goes_up(&set, XKV_C_pass_busy);
 	store_hold_writes(bed.st, false);
 	answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+	store_hold_writes(bed.st, true);
+	bed.c->held_until_ns = 1; /* xkvd was killed, long ago */
+	answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+	store_hold_writes(bed.st, true);
+	goes_up(&set, XKV_C_pass_busy);
+	store_hold_writes(bed.st, false);
 }
 
 static void test_not_ready(void **state)

@@ -2,6 +2,7 @@
 # tests/run: seconds 6
 """EVAL, EVALSHA, SCRIPT: what scripts may do, what they see, and what they leave behind."""
 import hashlib
+import re
 import threading
 
 import pytest
@@ -293,6 +294,14 @@ def test_too_much_memory(own):
                    "local s = 'x' while true do s = s .. s end", "return ('x'):rep(1e9)"):
         assert own.call("EVAL", script, 0).startswith(b"-ERR not enough memory")
     assert own.call("EVAL", "return 1", 0) == b":1\r\n"
+
+
+def test_memory_is_given_back(own):
+    """A script that leaves much is cleaned up after at once, not after fifty others."""
+    script = "local t = {} for i = 1, 500 do t[i] = string.rep('x', 100000) .. i end return #t"
+    assert own.call("EVAL", script, 0) == b":500\r\n"
+    used = re.search(rb"used_memory_vm_eval:(\d+)", own.call("INFO", "memory"))
+    assert int(used[1]) < 20 << 20
 
 
 def test_deep_values(own):
