@@ -149,14 +149,12 @@ static bool hand_on(struct changes *ch)
 	return true;
 }
 
-static void on_woken(struct ev_loop *loop, ev_async *w, int events)
+static void hand_all_on(struct changes *ch)
 {
-	struct changes *ch = w->data;
 	uint64_t reached = listener_reached(ch->listener);
 	unsigned int n = 0;
 	struct told *t;
 
-	(void)events;
 	if (ch->flushed)
 		tracking_forget_all(ch->srv);
 	ch->flushed = false;
@@ -164,13 +162,30 @@ static void on_woken(struct ev_loop *loop, ev_async *w, int events)
 		n++;
 	tracking_changes_end(ch->srv);
 	if (n == AT_ONCE) { /* others have their turn */
-		ev_async_send(loop, w);
+		wake(ch);
 		return;
 	}
 	while ((t = TAILQ_FIRST(&ch->told)) && t->position <= reached)
 		tell_first(ch);
 	if (t)
 		listener_await(ch->listener, t->position);
+}
+
+static void on_woken(struct ev_loop *loop, ev_async *w, int events)
+{
+	(void)loop;
+	(void)events;
+	hand_all_on(w->data);
+}
+
+void changes_before_replies(struct worker *w)
+{
+	struct changes *ch = changes_of(w->srv);
+
+	if (!ch->listener)
+		return;
+	listener_catch_up(ch->listener);
+	hand_all_on(ch);
 }
 
 static bool are_wanted(const struct server *s)

@@ -20,6 +20,7 @@ struct client;
 struct listener;
 struct metrics;
 struct server;
+struct worker;
 
 /* Causes of changes (store_op.cause) for which the opcode is not enough. */
 enum cause {
@@ -60,6 +61,9 @@ void changes_start(struct server *s);
 bool changes_follow(struct server *s);
 void changes_second(struct server *s);
 void changes_free(struct changes *ch);
+
+/* Tells of the changes that the commands of this round have made, before they are replied to. */
+void changes_before_replies(struct worker *w);
 
 /* A command found no entry for a key that it reads: told in order with its changes. */
 void changes_miss(struct client *c, const void *key, size_t key_len);

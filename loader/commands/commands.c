@@ -1164,6 +1164,7 @@ const struct executor *commands_executor(void)
 		.run = run,
 		.resume = resume,
 		.flush = flush,
+		.before_replies = changes_before_replies,
 		.cancel = cancel,
 		.memory = memory,
 		.worker_free = free_worker,

@@ -27,7 +27,8 @@ struct listener {
 	listener_wake_fn *wake;
 	void *wake_arg;
 	pthread_t thread;
-	pthread_mutex_t lock; /* of `filling` and `stopping` */
+	pthread_mutex_t reading; /* of `reader`; taken before `lock` */
+	pthread_mutex_t lock;	 /* of `filling` and `stopping` */
 	pthread_cond_t stopped;
 	bool stopping;
 	struct queue filling;	    /* by the thread */
@@ -80,33 +81,34 @@ static bool put(struct queue *q, const struct feed_change *c)
 	return true;
 }
 
-/* ---- the thread ------------------------------------------------------------ */
-
 /* Queues what can be read now, up to a bound.  Returns how many changes. */
 static unsigned int read_some(struct listener *l)
 {
 	struct feed_change c;
 	unsigned int n = 0, lost = 0;
 
+	pthread_mutex_lock(&l->reading);
 	while (n < AT_ONCE && feed_next(l->reader, &c) == 1) {
 		pthread_mutex_lock(&l->lock);
 		lost += !put(&l->filling, &c);
 		pthread_mutex_unlock(&l->lock);
 		n++;
 	}
+	__atomic_store_n(&l->reached, feed_position(l->reader), __ATOMIC_SEQ_CST);
+	pthread_mutex_unlock(&l->reading);
 	__atomic_fetch_add(&l->told, n, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&l->lost, lost, __ATOMIC_RELAXED);
 	return n;
 }
 
-/* Says how far it has read, and wakes the loop if that is of use to it. */
-static void publish(struct listener *l, unsigned int changes)
-{
-	uint64_t reached = feed_position(l->reader), awaited;
+/* ---- the thread ------------------------------------------------------------ */
 
-	__atomic_store_n(&l->reached, reached, __ATOMIC_SEQ_CST);
-	awaited = __atomic_load_n(&l->awaited, __ATOMIC_SEQ_CST);
-	if (awaited && awaited <= reached)
+/* Wakes the loop if what was read is of use to it. */
+static void wake_loop(struct listener *l, unsigned int changes)
+{
+	uint64_t awaited = __atomic_load_n(&l->awaited, __ATOMIC_SEQ_CST);
+
+	if (awaited && awaited <= listener_reached(l))
 		__atomic_store_n(&l->awaited, 0, __ATOMIC_SEQ_CST);
 	else
 		awaited = 0;
@@ -137,7 +139,7 @@ static void *listen_main(void *arg)
 	do {
 		changes = read_some(l);
 		feed_trim(l->st);
-		publish(l, changes);
+		wake_loop(l, changes);
 	} while (!rest(l, !changes));
 	return NULL;
 }
@@ -162,6 +164,7 @@ static void destroy(struct listener *l)
 	feed_close(l->reader);
 	pthread_cond_destroy(&l->stopped);
 	pthread_mutex_destroy(&l->lock);
+	pthread_mutex_destroy(&l->reading);
 	free(l->filling.bytes);
 	free(l->emptying.bytes);
 	free(l);
@@ -179,6 +182,7 @@ struct listener *listener_new(struct store *st, listener_wake_fn *wake, void *ar
 	l->st = st;
 	l->wake = wake;
 	l->wake_arg = arg;
+	pthread_mutex_init(&l->reading, NULL);
 	pthread_mutex_init(&l->lock, NULL);
 	pthread_condattr_init(&clock);
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -237,6 +241,12 @@ const struct feed_change *listener_next(struct listener *l)
 	l->current.key = l->emptying.bytes + l->at + sizeof(l->current);
 	l->at += queued_bytes(l->current.key_len);
 	return &l->current;
+}
+
+void listener_catch_up(struct listener *l)
+{
+	if (listener_reached(l) < feed_head(l->st))
+		read_some(l);
 }
 
 uint64_t listener_reached(const struct listener *l)

@@ -3,11 +3,11 @@
  * Somebody in xkvd who is told of all changes of the store, of both front ends: a thread reads the
  * change feed (store/feed.h) and queues the changes for another thread, that of the event loop.
  *
- * The thread never waits for the loop.  The only lock that both take is held for the exchange of
- * two queues.  If the queue is full, the thread goes on reading, and the changes are lost, which
- * listener_gap() tells.  So a command that waits in the loop for room in the ring of the feed never
- * waits for the loop itself, however full the queue is; and changes by XDP do not wait for a loop
- * that is busy with a long script.
+ * The thread never waits for the loop.  The locks that both take are held for the exchange of two
+ * queues, and while either of them reads.  If the queue is full, the thread goes on reading, and
+ * the changes are lost, which listener_gap() tells.  So a command that waits in the loop for room
+ * in the ring of the feed never waits for the loop itself, however full the queue is; and changes
+ * by XDP do not wait for a loop that is busy with a long script.
  *
  * What opens and closes a listener, and calls listener_next(), is one thread.
  */
@@ -33,6 +33,13 @@ typedef void listener_wake_fn(void *arg);
 struct listener *listener_new(struct store *st, listener_wake_fn *wake, void *arg);
 /* Ends it.  NULL is ignored. */
 void listener_free(struct listener *l);
+
+/*
+ * Reads at once what has changed so far, and not only when the thread does: so it can be told
+ * before the replies to the commands that have made the changes.  Up to 1,024 changes, and none
+ * behind one that is still being made.
+ */
+void listener_catch_up(struct listener *l);
 
 /*
  * The next change, without its value, valid until the next call; NULL if there is none.  All with a

@@ -38,6 +38,8 @@ struct executor {
 	unsigned int (*resume)(struct client *c);
 	/* Executes what is queued and replies: before the input may move, at the end of a turn. */
 	void (*flush)(struct client *c);
+	/* The replies of a round are about to be sent. */
+	void (*before_replies)(struct worker *w);
 	/* The client is being closed: forgets it, and its unfinished command, if there is one. */
 	void (*cancel)(struct client *c);
 	/* Bytes that the unfinished command has allocated. */

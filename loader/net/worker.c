@@ -72,9 +72,13 @@ void worker_unsend(struct worker *w, struct client *c)
 
 static void on_ends(struct ev_loop *loop, ev_prepare *watcher, int events)
 {
+	struct worker *w = watcher->data;
+
 	(void)loop;
 	(void)events;
-	end_rounds(watcher->data);
+	if (!TAILQ_EMPTY(&w->unsent))
+		w->executor->before_replies(w);
+	end_rounds(w);
 }
 
 bool worker_slice_left(const struct worker *w)

@@ -313,3 +313,21 @@ def test_own_write_before_the_read(sides, xkv):
         assert side.main.call("GET", "a") == b"$%d\r\n%d\r\n" % (len(str(i)), i)
         side.other.call("SET", "a", "x")
         assert side.main.reply() == b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n"
+
+
+def test_told_with_the_reply(sides):
+    """A change by a command is told of before the next one is replied to, as by Redis."""
+    told = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n"
+    for side in sides:
+        side.main.call("CLIENT", "TRACKING", "on")
+        for _ in range(100):
+            side.main.call("GET", "a")
+            assert side.main.call("SET", "a", 1) == b"+OK\r\n"
+            side.main.send(encode("GET", "a"))
+            assert side.main.reply() == told
+            assert side.main.reply() == b"$1\r\n1\r\n"
+            for change in (("SET", "a", 2), ("EVAL", "return redis.call('SET', 'a', 2)", 0)):
+                side.other.call(*change)
+                side.main.send(encode("GET", "a"))
+                assert side.main.reply() == told
+                assert side.main.reply() == b"$1\r\n2\r\n"
