@@ -335,7 +335,8 @@ struct xkv_rules {
 /* Flags: what becomes of the writes of clients. */
 enum xkv_read_only {
 	XKV_WRITES_REFUSED = 1, /* they are answered XKV_READ_ONLY */
-	XKV_WRITES_HELD = 2,	/* XDP leaves them to xkvd, whose transaction was often in vain */
+	/* XDP leaves them to xkvd, whose transaction was often in vain, until held_until_ns */
+	XKV_WRITES_HELD = 2,
 };
 
 /* Written by xkvd.  While it is all zero, as `ip link` leaves it, everything is passed on. */

@@ -48,10 +48,12 @@ DIFFERS = {
     "client|list": "some fields of Redis are missing",
     "client|info": "as CLIENT LIST", "client|pause": "not of requests over UDP",
     "client|unblock": "0: no command blocks",
-    "exec": "at most 1,024 keys; commands about the whole store end one transaction",
+    "exec": "at most 1,024 keys; commands about the whole store end one transaction; "
+            "repeated after a conflict, also what is not about keys (CLIENT KILL)",
     "watch": "a missing key that was made and deleted has not changed; BUSY during a slow script",
     "eval": SCRIPT, "evalsha": SCRIPT, "eval_ro": SCRIPT, "evalsha_ro": SCRIPT,
-    "script|kill": "also of a script that has written: nothing of it remains; not inside EXEC",
+    "script|kill": "also of a script that has written: nothing of it remains; not inside EXEC "
+                   "once it has written",
     "fcall": SCRIPT, "fcall_ro": SCRIPT, "function|kill": "as SCRIPT KILL",
     "function|load": "at most 1 MiB; kept by snapshots",
     "script|debug": "NO only", "script|load": "kept until SCRIPT FLUSH or the end of xkvd",

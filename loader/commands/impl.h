@@ -149,6 +149,7 @@ struct transaction {
 	bool pause_stops;	/* CLIENT PAUSE WRITE holds back one of the commands */
 	bool runs;		/* commands are being executed together */
 	bool in_exec;		/* the reply of EXEC is not yet complete */
+	bool killed;		/* by SCRIPT KILL, a script of it: it is not tried again */
 	bool has_slot, crosses; /* in an emulated cluster: has `slot`; keys have several */
 	unsigned int slot;
 };

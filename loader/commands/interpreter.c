@@ -447,14 +447,16 @@ void lua_time_hook(lua_State *L, lua_Debug *where)
 	lua_check_time(L);
 }
 
-/* Ends a script again at each line, should it catch the error. */
+/* Ends a script again at each line, should it catch the error; also around a coroutine. */
 void lua_check_time(lua_State *L)
 {
-	const char *why = script_yield(lua_of(L)->run);
+	struct interpreter *lua = lua_of(L);
+	const char *why = script_yield(lua->run);
 
 	if (!why)
 		return;
 	lua_sethook(L, lua_time_hook, LUA_MASKLINE | LUA_MASKCOUNT, 1000);
+	lua_sethook(lua->state, lua_time_hook, LUA_MASKLINE | LUA_MASKCOUNT, 1000);
 	lua_push_error(L, why);
 	lua_error(L);
 }
@@ -591,6 +593,10 @@ bool interpreter_run(struct interpreter *lua, struct script_run *run)
 		lua_insert(L, -2);
 		if (lua_pcall(L, 1, 0, 0))
 			reply_error(reply_to(run->client), "ERR the script ran out of memory");
+	} else if (run->ended) { /* it has caught the error, and ended before the next one */
+		reply_free(&lua->reply);
+		reply_error(reply_to(run->client), "%s", run->ended);
+		failed = true;
 	} else {
 		reply_splice(reply_to(run->client), &lua->reply);
 	}

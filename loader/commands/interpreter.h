@@ -53,7 +53,7 @@ bool interpreter_load(struct interpreter *lua, const char *sha, const struct res
 
 /* A run of a script that is known. */
 struct script_run {
-	struct client *client;
+	struct client *client;	 /* NULL: a library is being loaded */
 	const char *name;	 /* of a function, or the SHA of a script */
 	int function;		 /* struct function.ref, 0 = a script */
 	unsigned int keys, args; /* of argv */
@@ -67,7 +67,10 @@ struct script_run {
 	const char *ended; /* why it is ended; NULL = it may go on */
 };
 
-/* Serves others if the script takes long.  Why it has to end, NULL if it may go on. */
+/*
+ * Serves others if the script takes long.  Why it has to end, NULL if it may go on: it was ended,
+ * or what it has read has changed.
+ */
 const char *script_yield(struct script_run *run);
 
 /* Executes it and replies to the client.  False: with an error. */

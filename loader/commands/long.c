@@ -106,9 +106,7 @@ static int all_keys(struct client *c, void *arg)
 	for (unsigned int i = 1; i < k->argc; i += k->stride)
 		if (!check_one(c, &k->argv[i], k->stride))
 			return false;
-	for (unsigned int i = 1; i < k->argc; i += k->stride) {
-		if (c->session.reply.out.failed || store_txn_error(c->worker->ctx))
-			break;
+	for (unsigned int i = 1; i < k->argc && !c->session.reply.out.failed; i += k->stride) {
 		k->key(c, &k->argv[i], i, k->argc);
 		if (k->bounded && c->session.reply.out.bytes > ATOMIC_BYTES)
 			return -EMSGSIZE;

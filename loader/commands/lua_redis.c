@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The library `redis` of scripts: calls of commands, and values as replies and back. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "acl.h"
 #include "lua_impl.h"
+#include "store/txn.h"
 #include "util/log.h"
 
 #define DEPTH_MAX 1000 /* of tables in tables that are replied */
@@ -408,6 +410,8 @@ static int call(lua_State *L, bool raise)
 		return fail(L, raise, why);
 	lua->run->wrote |= cmd->flags & CMD_WRITE;
 	call_command(lua, cmd, argc, argv);
+	if (store_txn_error(lua->run->client->worker->ctx) == -ECANCELED)
+		lua_check_time(L); /* does not return */
 	if (lua->called.out.failed)
 		return fail(L, raise, "ERR the reply is too large for a script");
 	push_called(L, lua);

@@ -73,6 +73,13 @@ void measure_batch(struct client *c)
 	m->batch[0].weight = 1;
 }
 
+uint64_t measure_errors_total(const struct client *c)
+{
+	const struct error_counts *counts = c->session.reply.errors, *all = &c->worker->errors;
+
+	return all->total + (counts == all ? 0 : counts->total);
+}
+
 void measure_begin(struct client *c, const struct command *cmd, uint64_t ns)
 {
 	struct measure *m = measure_of(c);
@@ -107,7 +114,7 @@ void measure_inner(struct client *c, const struct command *cmd, uint64_t ns, boo
 	struct measure *m = measure_of(c);
 
 	finish(c, &(struct measured){ .cmd = cmd, .ns = ns, .failed = failed });
-	m->errors = c->worker->errors.total;
+	m->errors = measure_errors_total(c);
 	m->batch[m->count - 1].failed = false; /* that of the outer command is its own */
 }
 
@@ -129,7 +136,7 @@ void measure_resume(struct client *c, const struct measured *command)
 	m->batch[0] = *command;
 	m->count = 1;
 	m->running = true;
-	m->errors = c->worker->errors.total;
+	m->errors = measure_errors_total(c);
 	c->worker->now_ns = monotonic_ns();
 }
 
@@ -154,10 +161,12 @@ void measure_errors(struct client *c, unsigned int number)
 	m->errors = c->worker->errors.total;
 }
 
-void measure_forget_errors(struct client *c, const struct error_counts *before)
+void measure_tried(struct client *c, const struct error_counts *errors)
 {
-	c->worker->errors = *before;
-	measure_of(c)->errors = before->total;
+	if (errors)
+		error_counts_add(&c->worker->errors, errors);
+	else
+		measure_of(c)->errors = c->worker->errors.total;
 }
 
 void measure_reset(struct worker *w)

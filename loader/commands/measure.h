@@ -89,8 +89,10 @@ void measure_rejected(struct client *c, const struct command *cmd);
 unsigned int measure_operation(struct client *c);
 /* Attributes the errors that were replied since the last call to the command of this number. */
 void measure_errors(struct client *c, unsigned int number);
-/* Those that were replied since the counts were `before` are not sent. */
-void measure_forget_errors(struct client *c, const struct error_counts *before);
+/* The errors that commands of this client's worker have replied, those of its present try too. */
+uint64_t measure_errors_total(const struct client *c);
+/* A try (command_atomic()) is over; its replies are sent, with these errors, or NULL: dropped. */
+void measure_tried(struct client *c, const struct error_counts *errors);
 /* Ends the batch: reads the clock and shares the time. */
 void measure_batch(struct client *c);
 /* CONFIG RESETSTAT. */

@@ -28,7 +28,7 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 {
 	struct session *s = &c->session;
 	struct reply outer = s->reply, inner;
-	struct error_counts errors = c->worker->errors;
+	struct error_counts errors = { 0 };
 	enum reply_skip skip = s->skip;
 	unsigned int db = s->db;
 	int ret = store_txn_begin(c->worker->ctx);
@@ -36,23 +36,20 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 	if (ret)
 		return ret;
 	reply_part(&s->reply, &outer);
+	s->reply.errors = &errors;
 	ret = fn(c, arg);
 	commands_flush(c);
-	if (store_txn_error(c->worker->ctx) == -ECANCELED)
-		ret = -ECANCELED; /* also if `fn` has failed: perhaps for that reason */
 	/* who has to be disconnected for replies that are too long has changed nothing */
 	*changed = ret > 0 && !s->reply.out.failed;
-	if (ret > 0)
-		ret = 0;
-	if (*changed)
-		ret = store_txn_commit(c->worker->ctx);
-	else
+	if (ret < 0)
 		store_txn_abort(c->worker->ctx);
+	else
+		ret = *changed ? store_txn_commit(c->worker->ctx) : store_txn_drop(c->worker->ctx);
 	inner = s->reply;
 	s->reply = outer;
+	measure_tried(c, ret ? NULL : &errors);
 	if (ret) {
 		s->skip = skip;
-		measure_forget_errors(c, &errors);
 		client_select(c, db);
 		reply_free(&inner);
 		return ret;
@@ -75,7 +72,8 @@ int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 		return 0;
 	}
 	t->runs = true;
-	while (ret == -ECANCELED && tries_left(c, &tries)) {
+	t->killed = false;
+	while (ret == -ECANCELED && !t->killed && tries_left(c, &tries)) {
 		const struct held_message *since = pubsub_hold(c->srv);
 		bool changed = false;
 
@@ -90,7 +88,7 @@ int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 void command_call(struct client *c, const struct command *cmd, unsigned int argc,
 		  const struct resp_arg *argv)
 {
-	uint64_t start = monotonic_ns(), errors = c->worker->errors.total;
+	uint64_t start = monotonic_ns(), errors = measure_errors_total(c);
 	const struct command *outer = c->session.last;
 	unsigned int db = c->session.db;
 
@@ -103,7 +101,7 @@ void command_call(struct client *c, const struct command *cmd, unsigned int argc
 	c->session.last = outer;
 	if (!LIST_EMPTY(&queue_of(c)->monitors))
 		monitor_tell(c, db, cmd, argc, argv);
-	measure_inner(c, cmd, monotonic_ns() - start, c->worker->errors.total != errors);
+	measure_inner(c, cmd, monotonic_ns() - start, measure_errors_total(c) != errors);
 }
 
 void reply_atomic_error(struct client *c, int error)

@@ -4,10 +4,12 @@
  * effect together when it ends, and if it fails none does.  If somebody else has changed a key that
  * it had read, it is executed again.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "impl.h"
 #include "script.h"
+#include "store/txn.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/text.h"
@@ -77,6 +79,8 @@ const char *script_yield(struct script_run *run)
 	struct client *c = run->client;
 	uint64_t now = monotonic_ns();
 
+	if (c && store_txn_error(c->worker->ctx) == -ECANCELED)
+		return "BUSY what the script has read has changed"; /* it runs again */
 	if (run->end_ns && now >= run->end_ns)
 		run->ended = "ERR FUNCTION LOAD timeout";
 	if (run->ended || now < run->busy_ns)
@@ -376,6 +380,7 @@ void script_kill(struct client *c, bool function)
 		reply_error(reply_to(c), "%s", script_busy(c));
 	} else {
 		run->ended = "ERR Script killed by user with SCRIPT KILL...";
+		transaction_of(run->client)->killed = transaction_of(run->client)->in_exec;
 		reply_ok(reply_to(c));
 	}
 }

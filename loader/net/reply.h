@@ -26,6 +26,8 @@ struct reply {
 	struct error_counts *errors; /* where errors are counted, not owned; NULL = nowhere */
 };
 
+void error_counts_add(struct error_counts *to, const struct error_counts *more);
+
 /* `limit` in bytes, 0 = none. */
 void reply_init(struct reply *r, enum protocol protocol, size_t limit);
 /* An empty reply that is to become a part of `whole`: of its protocol and limit. */

@@ -197,19 +197,31 @@ void reply_push(struct reply *r, size_t items)
 	typed_number(r, r->protocol < PROTOCOL_RESP3 ? '*' : '>', (int64_t)items);
 }
 
-static void count_error(struct error_counts *counts, const char *text)
+/* The code ends with a space, or the text. */
+static void count_errors(struct error_counts *counts, const char *text, uint64_t count)
 {
 	size_t len = strcspn(text, " \r");
 
-	counts->total++;
+	counts->total += count;
 	for (unsigned int i = 0; i < ERROR_CODES && len < ERROR_CODE_MAX; i++) {
 		if (!counts->each[i].code[0])
 			memcpy(counts->each[i].code, text, len);
 		if (memcmp(counts->each[i].code, text, len) || counts->each[i].code[len])
 			continue;
-		counts->each[i].count++;
+		counts->each[i].count += count;
 		return;
 	}
+}
+
+void error_counts_add(struct error_counts *to, const struct error_counts *more)
+{
+	uint64_t named = 0;
+
+	for (unsigned int i = 0; i < ERROR_CODES && more->each[i].code[0]; i++) {
+		count_errors(to, more->each[i].code, more->each[i].count);
+		named += more->each[i].count;
+	}
+	to->total += more->total - named;
 }
 
 void reply_error(struct reply *r, const char *fmt, ...)
@@ -232,5 +244,5 @@ void reply_error(struct reply *r, const char *fmt, ...)
 	end_line(text + 1 + n);
 	append(r, text, (size_t)n + 3);
 	if (r->errors)
-		count_error(r->errors, text + 1);
+		count_errors(r->errors, text + 1, 1);
 }

@@ -13,7 +13,7 @@
 #include "overlay.h"
 #include "util/clock.h"
 
-#define HOLD_NS 300000000
+#define HOLD_NS 5000000000
 
 /* ---- requests ------------------------------------------------------------ */
 

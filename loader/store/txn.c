@@ -396,6 +396,17 @@ int store_txn_commit(struct store_ctx *ctx)
 	return ret;
 }
 
+int store_txn_drop(struct store_ctx *ctx)
+{
+	int ret;
+
+	for (struct overlay_entry *e = ctx->txn->last; e; e = e->before)
+		e->action = XKV_TXN_CHECK;
+	ret = commit(ctx, ctx->txn);
+	store_txn_abort(ctx);
+	return ret;
+}
+
 int store_txn_error(const struct store_ctx *ctx)
 {
 	return ctx->txn ? ctx->txn->error : 0;

@@ -53,7 +53,13 @@ void store_txn_note(struct store_ctx *ctx, const void *key, size_t key_len, uint
  */
 int store_txn_commit(struct store_ctx *ctx);
 
-/* Ends the transaction, if there is one, without a change. */
+/*
+ * Ends the transaction without its changes.  0 if all that it has read was true at one point in
+ * time, else an error as above.
+ */
+int store_txn_drop(struct store_ctx *ctx);
+
+/* Ends the transaction, if there is one, without a change, and without looking at the store. */
 void store_txn_abort(struct store_ctx *ctx);
 
 #endif

@@ -562,6 +562,12 @@ void store_txn_abort(struct store_ctx *ctx)
 	(void)ctx;
 }
 
+int store_txn_drop(struct store_ctx *ctx)
+{
+	(void)ctx;
+	return 0;
+}
+
 int store_txn_error(const struct store_ctx *ctx)
 {
 	(void)ctx;

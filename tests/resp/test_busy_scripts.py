@@ -13,6 +13,14 @@ BUSY = (b"-BUSY Redis is busy running a script. You can only call SCRIPT KILL or
         b" NOSAVE.\r\n")
 KILLED = b"-ERR Script killed by user with SCRIPT KILL... script: "
 FOREVER = "while true do end"
+WAIT = """
+local function wait(ms)
+    local since = redis.call('TIME')
+    repeat
+        local now = redis.call('TIME')
+    until (now[1] - since[1]) * 1000 + (now[2] - since[2]) / 1000 > ms
+end
+"""
 
 
 @contextlib.contextmanager
@@ -90,6 +98,45 @@ def test_killed(kernel, script):
         assert other.call("SCRIPT", "KILL") == b"+OK\r\n"
         assert kernel.reply().startswith(KILLED)
         assert other.call("GET", "k") == b"$3\r\nold\r\n"
+
+
+@pytest.mark.parametrize("script", [
+    "return pcall(function() while true do end end)",
+    "local c = coroutine.create(function()\nwhile true do end end)\n"
+    "coroutine.resume(c)\nredis.call('SET', 'a', 1)\nreturn 1",
+])
+def test_killed_but_goes_on(kernel, script):
+    """It catches the error, and has ended before it gets another one."""
+    with busy(kernel, "EVAL", "redis.call('SET', 'a', 1) " + script, 0) as other:
+        assert other.call("SCRIPT", "KILL") == b"+OK\r\n"
+        assert kernel.reply().startswith(KILLED.removesuffix(b" script: "))
+        assert other.call("GET", "a") == b"$-1\r\n"
+
+
+def test_killed_before_a_conflict(kernel):
+    """EXEC is not executed again, and so the script in it neither."""
+    kernel.call("SET", "key", "x", "PX", 100)
+    for command in (("MULTI",), ("EXISTS", "key"),
+                    ("EVAL", WAIT + "wait(60000) redis.call('SET', 'a', 1)", 0), ("GET", "key")):
+        kernel.call(*command)
+    end = time.monotonic() + 0.15
+    with busy(kernel, "EXEC") as other:
+        wait_for(lambda: time.monotonic() > end, "the expiry of the key")
+        assert other.call("SCRIPT", "KILL") == b"+OK\r\n"
+        assert kernel.reply().startswith(b"-BUSY")
+        assert other.call("GET", "a") == b"$-1\r\n"
+
+
+def test_errors_of_others_are_counted(kernel):
+    """Those of tries that a script has made in vain are not."""
+    kernel.call("SET", "key", "x", "PX", 200)
+    kernel.call("CONFIG", "RESETSTAT")
+    script = WAIT + "redis.call('EXISTS', 'key') wait(300) return redis.call('INCR', 'key')"
+    with busy(kernel, "EVAL", script, 0) as other:
+        busy_replies = 1 + sum(other.call("GET", "x").startswith(b"-BUSY") for _ in range(5))
+        assert kernel.reply() == b":1\r\n"
+        counted = other.call("INFO", "errorstats")
+    assert b"errorstat_BUSY:count=%d\r\n" % busy_replies in counted and busy_replies > 1
 
 
 def test_the_database_is_kept(xkv, own):

@@ -4,6 +4,7 @@
 import hashlib
 import re
 import threading
+import time
 
 import pytest
 from respserver import Connection, commands, encode, in_kernel, in_memory
@@ -217,6 +218,46 @@ def test_a_script_that_fails_leaves_nothing(kernel):
     reply = own.call("EVAL", "redis.call('set','a','new') redis.call('set','b',1) error('no')", 0)
     assert reply.startswith(b"-ERR user_script:1: no script: ")
     assert own.call("MGET", "a", "b") == b"*2\r\n$3\r\nold\r\n$-1\r\n"
+
+
+WAIT = """
+local function wait(ms)
+    local since = redis.call('TIME')
+    repeat
+        local now = redis.call('TIME')
+    until (now[1] - since[1]) * 1000 + (now[2] - since[2]) / 1000 > ms
+end
+"""
+
+
+@pytest.mark.parametrize("script, reply", [
+    ("local a = {KEYS[1]} for i = 1, 63 do a[i + 1] = 'x' .. i end "
+     "return #redis.call('MGET', unpack(a))", b":64\r\n"),
+    ("local r repeat r = redis.pcall('GET', KEYS[1]) until type(r) ~= 'table' return r",
+     b"$-1\r\n"),
+    ("return pcall(redis.call, 'GET', KEYS[1])", b":1\r\n"),
+    ("coroutine.wrap(function() pcall(redis.call, 'GET', KEYS[1]) end)() return 1", b":1\r\n"),
+])
+def test_repeated_after_a_conflict(kernel, script, reply):
+    """What it has read is there no longer when it is read again: so the script begins again."""
+    kernel.call("SET", "key", 1, "PX", 30)
+    assert kernel.call("EVAL", WAIT + "redis.call('EXISTS', KEYS[1]) wait(50) " + script, 1,
+                       "key") == reply
+    assert b"errorstat_BUSY" not in kernel.call("INFO", "errorstats")
+
+
+def test_a_script_that_fails_saw_one_moment(kernel):
+    """Two keys that go at the same time: also who complains has seen both of them or neither."""
+    end = int(time.time() * 1000) + 50
+    script = WAIT + """
+        local a = redis.call('EXISTS', 'a')
+        wait(80)
+        error(a .. redis.call('EXISTS', 'b'))
+    """
+    for key in "ab":
+        kernel.call("SET", key, 1, "PXAT", end)
+    reply = kernel.call("EVAL", script, 0)
+    assert b": 00 script: " in reply or b": 11 script: " in reply, reply
 
 
 def test_nothing_stays_between_scripts(own):

@@ -120,6 +120,32 @@ static void test_abort_leaves_all_as_it_was(void **state)
 	account();
 }
 
+/* Without its changes, but what it has read was true together. */
+static void test_dropped(void **state)
+{
+	struct store_entry e;
+
+	(void)state;
+	put_text("a", "1");
+	put_text("b", "1");
+	for (int change = 0; change < 2; change++) {
+		txn();
+		sees("a", "1");
+		sees("b", "1");
+		assert_int_equal(store_get(bed.ctx, "new", 3, &e), -ENOENT);
+		set("b", "2");
+		set("new", "2");
+		set("blind", "2");
+		if (change)
+			other_sets("a", "3");
+		assert_int_equal(store_txn_drop(bed.ctx), change ? -ECANCELED : 0);
+		is_gone("new");
+		is_gone("blind");
+		holds_text("b", "1");
+	}
+	account();
+}
+
 static void test_blind_writes(void **state)
 {
 	(void)state;
@@ -1081,6 +1107,7 @@ int main(int argc, char *argv[])
 	const struct CMUnitTest tests[] = {
 		CASE(test_all_at_once),
 		CASE(test_abort_leaves_all_as_it_was),
+		CASE(test_dropped),
 		CASE(test_blind_writes),
 		CASE(test_expiry_is_counted),
 		CASE(test_use_is_kept),
