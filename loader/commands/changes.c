@@ -25,9 +25,7 @@ struct told {
 
 static struct changes *changes_of(const struct server *s)
 {
-	_Static_assert(SERVER_WORKERS == 1, "changes are handed on by the loop of one worker");
-
-	return &((struct queue *)s->worker[0]->commands)->changes;
+	return &shared_of(s)->changes;
 }
 
 /* ---- in order with the feed ------------------------------------------------ */

@@ -1076,7 +1076,7 @@ static void execute(struct client *c, const struct command *cmd, unsigned int ar
 	tracking_before(c, cmd, argc, argv);
 	cmd->fn(c, argc, argv);
 	measure_end(c);
-	if (!LIST_EMPTY(&queue_of(c)->monitors))
+	if (!LIST_EMPTY(&shared_of(c->srv)->monitors))
 		monitor_tell(c, db, cmd, argc, argv);
 }
 
@@ -1123,16 +1123,16 @@ static void flush(struct client *c)
 	store_origin(c->worker->ctx, 0);
 }
 
-static void free_worker(struct worker *w)
+static void free_shared(struct server *s)
 {
-	struct queue *q = (struct queue *)w->commands;
+	struct shared *shared = shared_of(s);
 
-	changes_free(&q->changes);
-	tracking_free(&q->tracked);
-	pubsub_free(&q->pubsub);
-	slowlog_trim(&q->measure.slowlog, 0);
-	interpreter_free(q->lua);
-	functions_free(q);
+	changes_free(&shared->changes);
+	tracking_free(&shared->tracked);
+	pubsub_free(&shared->pubsub);
+	slowlog_trim(&shared->slowlog, 0);
+	interpreter_free(shared->lua);
+	functions_free(shared);
 }
 
 static void cancel(struct client *c)
@@ -1161,13 +1161,14 @@ const struct executor *commands_executor(void)
 	static const struct executor executor = {
 		.client_bytes = sizeof(struct client_state),
 		.worker_bytes = sizeof(struct queue),
+		.server_bytes = sizeof(struct shared),
 		.run = run,
 		.resume = resume,
 		.flush = flush,
 		.before_replies = changes_before_replies,
 		.cancel = cancel,
 		.memory = memory,
-		.worker_free = free_worker,
+		.server_free = free_shared,
 		.start = changes_start,
 		.sample = every_second,
 		.requires_auth = acl_requires_auth,

@@ -265,9 +265,9 @@ static void read_snapshot(struct functions *f)
 }
 
 /* Made when it is needed; NULL: no memory. */
-static struct functions *functions_of(struct queue *q)
+static struct functions *functions_of(struct shared *shared)
 {
-	struct functions *f = q->functions;
+	struct functions *f = shared->functions;
 
 	if (f)
 		return f;
@@ -280,7 +280,7 @@ static struct functions *functions_of(struct queue *q)
 		free(f);
 		return NULL;
 	}
-	q->functions = f;
+	shared->functions = f;
 	read_snapshot(f);
 	return f;
 }
@@ -288,28 +288,28 @@ static struct functions *functions_of(struct queue *q)
 /* The same; on NULL the error was replied. */
 static struct functions *functions(struct client *c)
 {
-	struct functions *f = functions_of(queue_of(c));
+	struct functions *f = functions_of(shared_of(c->srv));
 
 	if (!f)
 		reply_error(reply_to(c), "ERR no memory for the Lua interpreter");
 	return f;
 }
 
-void functions_free(struct queue *q)
+void functions_free(struct shared *shared)
 {
-	struct functions *f = q->functions;
+	struct functions *f = shared->functions;
 
 	if (!f)
 		return;
 	free_libraries(f->lua, &f->libraries);
 	interpreter_free(f->lua);
 	free(f);
-	q->functions = NULL;
+	shared->functions = NULL;
 }
 
-struct function_figures function_figures(struct queue *q)
+struct function_figures function_figures(struct shared *shared)
 {
-	const struct functions *f = functions_of(q);
+	const struct functions *f = functions_of(shared);
 	struct function_figures n = { 0 };
 	const struct library *lib;
 
@@ -385,7 +385,7 @@ void cmd_function_flush(struct client *c, unsigned int argc, const struct resp_a
 	} else if (argc == 3 && !arg_is(&argv[2], "sync") && !arg_is(&argv[2], "async")) {
 		reply_error(reply_to(c), "ERR FUNCTION FLUSH only supports SYNC|ASYNC option");
 	} else {
-		functions_free(queue_of(c));
+		functions_free(shared_of(c->srv));
 		snapshot_set_functions(NULL, 0);
 		reply_ok(reply_to(c));
 	}
@@ -497,7 +497,7 @@ static void reply_running(struct reply *r, const struct script_run *run)
 
 void cmd_function_stats(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	const struct script_run *run = queue_of(c)->script;
+	const struct script_run *run = shared_of(c->srv)->script;
 	struct reply *r = reply_to(c);
 	struct function_figures n;
 
@@ -507,7 +507,7 @@ void cmd_function_stats(struct client *c, unsigned int argc, const struct resp_a
 		reply_error(r, "%s", script_busy(c));
 		return;
 	}
-	n = function_figures(queue_of(c));
+	n = function_figures(shared_of(c->srv));
 	reply_map(r, 2);
 	reply_text(r, "running_script");
 	if (run)

@@ -79,6 +79,17 @@ struct queue {
 		unsigned int number; /* of the command, for measure_errors() */
 	} then[QUEUE_OPS];
 	struct measure measure;
+};
+
+static inline struct queue *queue_of(const struct client *c)
+{
+	return (struct queue *)c->worker->commands;
+}
+
+/* --- for the whole server --- */
+
+/* What the commands of all clients have in common, whatever worker they belong to. */
+struct shared {
 	struct pubsub pubsub;
 	struct changes changes;
 	struct tracked_keys tracked;
@@ -86,11 +97,13 @@ struct queue {
 	struct interpreter *lua;     /* script.c; owned, NULL = not yet made */
 	struct functions *functions; /* function.c; owned, NULL = not yet made */
 	struct script_run *script;   /* that is being executed; NULL = none */
+	struct slowlog slowlog;
+	struct latency_series latency[LATENCY_EVENTS];
 };
 
-static inline struct queue *queue_of(const struct client *c)
+static inline struct shared *shared_of(const struct server *s)
 {
-	return (struct queue *)c->worker->commands;
+	return (struct shared *)s->commands;
 }
 
 /*

@@ -290,32 +290,22 @@ struct memory_figures memory_figures(struct server *s)
 	};
 }
 
-/* Of the Lua interpreters of all workers. */
 static void script_figures(struct metrics *m, const struct server *s)
 {
-	unsigned int scripts = 0, functions = 0, libraries = 0;
-	size_t memory = 0, of_functions = 0;
+	struct shared *shared = shared_of(s);
+	struct function_figures f = function_figures(shared);
+	size_t memory = interpreter_memory(shared->lua);
 
-	for (unsigned int n = 0; n < SERVER_WORKERS; n++) {
-		struct queue *q = (struct queue *)s->worker[n]->commands;
-		struct function_figures f = function_figures(q);
-
-		memory += interpreter_memory(q->lua);
-		scripts += interpreter_scripts(q->lua);
-		of_functions += f.memory;
-		functions += f.functions;
-		libraries += f.libraries;
-	}
 	metric_size(m, "used_memory_lua", memory);
 	metric_gauge(m, "used_memory_vm_eval", (int64_t)memory);
 	metric_gauge(m, "used_memory_scripts_eval", 0); /* in that of the interpreter */
-	metric_gauge(m, "number_of_cached_scripts", scripts);
-	metric_gauge(m, "used_memory_vm_functions", (int64_t)of_functions);
-	metric_size(m, "used_memory_vm_total", memory + of_functions);
+	metric_gauge(m, "number_of_cached_scripts", interpreter_scripts(shared->lua));
+	metric_gauge(m, "used_memory_vm_functions", (int64_t)f.memory);
+	metric_size(m, "used_memory_vm_total", memory + f.memory);
 	metric_gauge(m, "used_memory_functions", 0);
 	metric_size(m, "used_memory_scripts", 0);
-	metric_gauge(m, "number_of_functions", functions);
-	metric_gauge(m, "number_of_libraries", libraries);
+	metric_gauge(m, "number_of_functions", f.functions);
+	metric_gauge(m, "number_of_libraries", f.libraries);
 }
 
 /* The heap of the daemon; the store is not in it. */

@@ -15,7 +15,7 @@ static const char *const event_names[LATENCY_EVENTS] = { "command", "fast-comman
 
 static struct latency_series *series_of(const struct client *c, unsigned int event)
 {
-	return &queue_of(c)->measure.latency[event];
+	return &shared_of(c->srv)->latency[event];
 }
 
 /* The series of a name, if it has samples. */

@@ -72,8 +72,6 @@ struct measure {
 	uint64_t errors;    /* worker.errors.total, as far as it was attributed to commands */
 	struct measured batch[BATCH_COMMANDS];
 	struct command_stats stats[COMMAND_IDS];
-	struct slowlog slowlog;
-	struct latency_series latency[LATENCY_EVENTS];
 };
 
 /* A command begins, or continues after it has taken `ns` before. */

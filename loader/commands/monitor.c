@@ -22,7 +22,7 @@ void cmd_monitor(struct client *c, unsigned int argc, const struct resp_arg *arg
 	if (c->session.monitor)
 		return; /* as in Redis: no reply */
 	c->session.monitor = true;
-	LIST_INSERT_HEAD(&queue_of(c)->monitors, c, monitors);
+	LIST_INSERT_HEAD(&shared_of(c->srv)->monitors, c, monitors);
 	reply_ok(reply_to(c));
 }
 
@@ -92,7 +92,7 @@ void monitor_tell(struct client *c, unsigned int db, const struct command *cmd, 
 	line = line_of(c, db, cmd, argc, argv);
 	if (c->session.monitor)
 		commands_flush(c); /* its reply comes before the line about it */
-	LIST_FOREACH(to, &queue_of(c)->monitors, monitors)
+	LIST_FOREACH(to, &shared_of(c->srv)->monitors, monitors)
 	{
 		if (to->closing || !line || (to == c && transaction_of(c)->in_exec))
 			continue; /* nor may a line stand within the reply of EXEC */

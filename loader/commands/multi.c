@@ -99,7 +99,7 @@ void command_call(struct client *c, const struct command *cmd, unsigned int argc
 		long_continue(c);
 	commands_flush(c);
 	c->session.last = outer;
-	if (!LIST_EMPTY(&queue_of(c)->monitors))
+	if (!LIST_EMPTY(&shared_of(c->srv)->monitors))
 		monitor_tell(c, db, cmd, argc, argv);
 	measure_inner(c, cmd, monotonic_ns() - start, measure_errors_total(c) != errors);
 }

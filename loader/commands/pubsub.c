@@ -54,9 +54,7 @@ struct held_message {
 
 static struct pubsub *pubsub_of(const struct server *s)
 {
-	_Static_assert(SERVER_WORKERS == 1, "subscribers of other workers get messages by them");
-
-	return &((struct queue *)s->worker[0]->commands)->pubsub;
+	return &shared_of(s)->pubsub;
 }
 
 /* --- topics and subscriptions --- */

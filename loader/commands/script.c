@@ -28,13 +28,13 @@ struct execution {
 /* The worker's interpreter, made when it is needed; NULL, and the error was replied. */
 static struct interpreter *interpreter(struct client *c)
 {
-	struct queue *q = queue_of(c);
+	struct shared *shared = shared_of(c->srv);
 
-	if (!q->lua)
-		q->lua = interpreter_new();
-	if (!q->lua)
+	if (!shared->lua)
+		shared->lua = interpreter_new();
+	if (!shared->lua)
 		reply_error(reply_to(c), "ERR no memory for the Lua interpreter");
-	return q->lua;
+	return shared->lua;
 }
 
 static int execute(struct client *c, void *arg)
@@ -53,7 +53,7 @@ static int execute(struct client *c, void *arg)
 
 const char *script_busy(const struct client *c)
 {
-	return queue_of(c)->script->function
+	return shared_of(c->srv)->script->function
 		       ? "BUSY Redis is busy running a script. You can only call FUNCTION KILL or "
 			 "SHUTDOWN NOSAVE."
 		       : "BUSY Redis is busy running a script. You can only call SCRIPT KILL or "
@@ -235,7 +235,7 @@ void script_run(struct client *c, struct interpreter *lua, struct script_run *ru
 	uint64_t slice_end = c->worker->slice_end;
 	unsigned int db = c->session.db;
 	uint64_t busy_ns = (uint64_t)c->srv->cfg->busy_threshold * 1000000;
-	struct queue *q = queue_of(c);
+	struct shared *shared = shared_of(c->srv);
 
 	if (why) {
 		reply_error(reply_to(c), "%s", why);
@@ -246,9 +246,9 @@ void script_run(struct client *c, struct interpreter *lua, struct script_run *ru
 	run->start_ns = monotonic_ns();
 	run->busy_ns = busy_ns ? run->start_ns + busy_ns : UINT64_MAX;
 	c->worker->slice_end = UINT64_MAX; /* long commands are not done in slices */
-	q->script = run;
+	shared->script = run;
 	command_run_atomic(c, execute, &(struct execution){ lua, run });
-	q->script = NULL;
+	shared->script = NULL;
 	client_select(c, db); /* a script's SELECT is for the script */
 	c->worker->slice_end = slice_end;
 }
@@ -356,20 +356,20 @@ void cmd_script_exists(struct client *c, unsigned int argc, const struct resp_ar
 
 void cmd_script_flush(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	struct queue *q = queue_of(c);
+	struct shared *shared = shared_of(c->srv);
 
 	if (argc > 3 || (argc == 3 && !arg_is(&argv[2], "sync") && !arg_is(&argv[2], "async"))) {
 		reply_error(reply_to(c), "ERR SCRIPT FLUSH only support SYNC|ASYNC option");
 		return;
 	}
-	interpreter_free(q->lua);
-	q->lua = NULL;
+	interpreter_free(shared->lua);
+	shared->lua = NULL;
 	reply_ok(reply_to(c));
 }
 
 void script_kill(struct client *c, bool function)
 {
-	struct script_run *run = queue_of(c)->script;
+	struct script_run *run = shared_of(c->srv)->script;
 
 	if (!run) {
 		reply_error(reply_to(c), "NOTBUSY No scripts in execution right now.");

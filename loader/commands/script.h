@@ -5,7 +5,7 @@
 
 #include "interpreter.h"
 
-struct queue;
+struct shared;
 
 /* Fills in keys and arguments behind the number of keys.  On false the error was replied. */
 bool script_count_keys(struct client *c, unsigned int argc, int64_t keys, struct script_run *run);
@@ -25,8 +25,8 @@ struct function_figures {
 	size_t memory; /* bytes of their interpreter */
 };
 /* Not const: reads the functions of the snapshot, if that is not yet done. */
-struct function_figures function_figures(struct queue *q);
+struct function_figures function_figures(struct shared *shared);
 /* Forgets all functions. */
-void functions_free(struct queue *q);
+void functions_free(struct shared *shared);
 
 #endif

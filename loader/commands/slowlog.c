@@ -26,7 +26,7 @@ struct slow_entry {
 
 static struct slowlog *slowlog_of(const struct client *c)
 {
-	return &queue_of(c)->measure.slowlog;
+	return &shared_of(c->srv)->slowlog;
 }
 
 static void entry_free(struct slow_entry *e)

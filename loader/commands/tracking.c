@@ -53,9 +53,7 @@ struct follower {
 
 static struct tracked_keys *keys_of(const struct server *s)
 {
-	_Static_assert(SERVER_WORKERS == 1, "clients of other workers are told by them");
-
-	return &((struct queue *)s->worker[0]->commands)->tracked;
+	return &shared_of(s)->tracked;
 }
 
 static uint64_t id_hash(uint64_t id)

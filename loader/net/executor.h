@@ -26,8 +26,8 @@ enum run_flags {
 };
 
 struct executor {
-	/* Bytes of zero-filled memory for commands/ in each client and worker. */
-	size_t client_bytes, worker_bytes;
+	/* Bytes of zero-filled memory for commands/ in each client, each worker and the server. */
+	size_t client_bytes, worker_bytes, server_bytes;
 	/*
 	 * Executes a command and replies to its session, or queues it.  Returns enum run_flags.
 	 * While it is RUN_UNFINISHED, it stays at the front of the client's input, and what is
@@ -44,8 +44,8 @@ struct executor {
 	void (*cancel)(struct client *c);
 	/* Bytes that the unfinished command has allocated. */
 	size_t (*memory)(struct client *c);
-	/* Frees what commands/ have allocated for a worker. */
-	void (*worker_free)(struct worker *w);
+	/* Frees what commands/ have allocated for the server, which has no clients any more. */
+	void (*server_free)(struct server *s);
 	/* Must a client that has not authenticated do so? */
 	bool (*requires_auth)(void);
 	/* The server has its workers, and a configuration. */

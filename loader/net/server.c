@@ -841,7 +841,7 @@ static void tune_allocator(void)
 
 struct server *server_new(const struct server_options *options, char *err, size_t err_len)
 {
-	struct server *s = calloc(1, sizeof(*s));
+	struct server *s = calloc(1, sizeof(*s) + options->executor->server_bytes);
 
 	if (!s) {
 		snprintf(err, err_len, "out of memory");
@@ -908,6 +908,10 @@ void server_free(struct server *s)
 	stop_signals(s);
 	close_listeners(s);
 	SSL_CTX_free(s->tls);
+	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+		if (s->worker[i])
+			worker_close_clients(s->worker[i]);
+	s->opt.executor->server_free(s);
 	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
 		worker_free(s->worker[i]);
 	free(s);

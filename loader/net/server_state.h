@@ -57,6 +57,8 @@ struct server {
 	bool expiry_off;     /* DEBUG SET-ACTIVE-EXPIRE 0 */
 	bool stopping;	     /* nothing is executed any more */
 	double signalled;    /* when SIGTERM or SIGINT came and saving failed, 0 = never */
+	/* executor.server_bytes, used by commands/ only */
+	_Alignas(max_align_t) char commands[];
 };
 
 enum shutdown_save { SHUTDOWN_BY_RULES, SHUTDOWN_SAVE, SHUTDOWN_NOSAVE };

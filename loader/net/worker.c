@@ -240,16 +240,19 @@ struct worker *worker_new(struct server *srv)
 	return w;
 }
 
-void worker_free(struct worker *w)
+void worker_close_clients(struct worker *w)
 {
 	struct client *c;
 
-	if (!w)
-		return;
 	while ((c = TAILQ_FIRST(&w->clients)))
 		client_free(c);
 	handshakes_free(w);
-	w->executor->worker_free(w);
+}
+
+void worker_free(struct worker *w)
+{
+	if (!w)
+		return;
 	if (w->loop)
 		ev_loop_destroy(w->loop);
 	if (w->ctx)

@@ -74,7 +74,8 @@ struct worker {
 
 /* Makes the event loop and the store context.  NULL and errno if that fails. */
 struct worker *worker_new(struct server *srv);
-/* Closes the clients, too.  `w` may be NULL. */
+void worker_close_clients(struct worker *w);
+/* After its clients.  `w` may be NULL. */
 void worker_free(struct worker *w);
 
 /*
