@@ -27,7 +27,7 @@ GROUPS = {
 }
 
 MANY = "atomic with up to 1,024 keys"
-SCRIPT = "a script that fails has changed nothing"
+SCRIPT = "a script that fails has changed nothing, unless it is called in MULTI"
 SOURCES = "reads the sources one after the other; writes at once"
 AT_ONE_MOMENT = "looks at the keys one after the other, not at one moment"
 
@@ -48,7 +48,7 @@ DIFFERS = {
     "client|list": "some fields of Redis are missing",
     "client|info": "as CLIENT LIST", "client|pause": "not of requests over UDP",
     "client|unblock": "0: no command blocks",
-    "exec": "at most 1,024 keys; commands about the whole store end one transaction; "
+    "exec": "at most 1,024 keys and 256 MiB; commands about the whole store end one transaction; "
             "repeated after a conflict, also what is not about keys (CLIENT KILL)",
     "watch": "a missing key that was made and deleted has not changed; BUSY during a slow script",
     "eval": SCRIPT, "evalsha": SCRIPT, "eval_ro": SCRIPT, "evalsha_ro": SCRIPT,

@@ -14,6 +14,7 @@
 
 #include "acl.h"
 #include "script.h"
+#include "store/txn.h"
 #include "util/glob.h"
 #include "util/log.h"
 
@@ -804,6 +805,7 @@ void end_yes_no(struct client *c, unsigned int note, int ret, const struct store
 #define NOT_AN_INTEGER "ERR value is not an integer or out of range"
 
 _Static_assert(XKV_VALUE_MAX == 1 << 20, "a text above names it");
+_Static_assert(STORE_TXN_KEYS == 1024 && STORE_TXN_BYTES == 256 << 20, "a text below does");
 
 void reply_store_error(struct client *c, int error)
 {
@@ -818,6 +820,12 @@ void reply_store_error(struct client *c, int error)
 		break;
 	case -EBUSY:
 		reply_error(reply_to(c), "BUSY the key is changed by too many others: try again");
+		break;
+	case -E2BIG:
+		reply_error(reply_to(c), "ERR a transaction of more than 1024 keys or 256 MiB");
+		break;
+	case -ESHUTDOWN:
+		reply_error(reply_to(c), "ERR the server is shutting down");
 		break;
 	case -EMSGSIZE:
 		reply_error(reply_to(c), RESULT_TOO_LONG);

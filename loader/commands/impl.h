@@ -226,9 +226,6 @@ int command_atomic(struct client *c, command_atomic_fn *fn, void *arg);
 /* The same; the error is replied. */
 void command_run_atomic(struct client *c, command_atomic_fn *fn, void *arg);
 
-/* Replies an error of command_atomic(). */
-void reply_atomic_error(struct client *c, int error);
-
 /* Executes a command to its end for another one, EXEC or a script. */
 void command_call(struct client *c, const struct command *cmd, unsigned int argc,
 		  const struct resp_arg *argv);

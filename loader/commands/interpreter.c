@@ -19,6 +19,7 @@
 #define FLAGS	    "xkv flags"	  /* their flags, by their SHA, too */
 #define GLOBALS	    "xkv globals" /* what scripts see as their globals */
 #define GC_ABOVE    (16 << 20)	  /* bytes more than after the last full collection */
+#define UNPACK_MAX  8000	  /* as Lua: LUAI_MAXCSTACK */
 #define GC_PERIOD   50 /* scripts between two steps of the collector, each of so many KiB */
 #define REPLY_ERROR "xkv reply error"
 
@@ -36,7 +37,7 @@ static void *allocate(void *arg, void *block, size_t old, size_t new)
 		free(block);
 		return NULL;
 	}
-	if (new > old && lua->memory + new - old > LUA_MEMORY_MAX)
+	if (new > old && lua->memory + new - old > LUA_MEMORY_MAX && !lua->collects)
 		return NULL;
 	moved = realloc(block, new);
 	if (moved)
@@ -115,6 +116,7 @@ static int load_text(lua_State *L, const char *text, size_t len, const char *nam
 		lua_pushliteral(L, "attempt to load a binary chunk");
 		return 2;
 	}
+	lua_pushstring(L, name); /* anchored, also if it is cut off at a zero byte */
 	if (!luaL_loadbuffer(L, text, len, name)) {
 		lua_getfield(L, LUA_REGISTRYINDEX, GLOBALS);
 		lua_setfenv(L, -2);
@@ -165,6 +167,23 @@ static int global_rawset(lua_State *L)
 	lua_settop(L, 3);
 	lua_rawset(L, 1);
 	return 1;
+}
+
+/* Lua's own computes the number of results in 32 bits (CVE-2025-46817). */
+static int global_unpack(lua_State *L)
+{
+	int64_t first, last;
+
+	luaL_checktype(L, 1, LUA_TTABLE);
+	first = luaL_optint(L, 2, 1);
+	last = luaL_opt(L, luaL_checkint, 3, (int)lua_objlen(L, 1));
+	if (first > last)
+		return 0;
+	if (last - first >= UNPACK_MAX || !lua_checkstack(L, (int)(last - first + 1)))
+		return luaL_error(L, "too many results to unpack");
+	for (int64_t i = first; i <= last; i++)
+		lua_rawgeti(L, 1, (int)i);
+	return (int)(last - first + 1);
 }
 
 /* Not what would stay: the collector cannot be stopped. */
@@ -250,9 +269,9 @@ static void open_libraries(lua_State *L)
 static void make_globals(lua_State *L)
 {
 	static const char *const functions[] = {
-		"assert",	"error",    "gcinfo", "getmetatable", "ipairs",	  "next",
-		"pairs",	"rawequal", "rawget", "select",	      "tonumber", "tostring",
-		"setmetatable", "type",	    "unpack", "_VERSION",
+		"assert",   "error",	"gcinfo",	"getmetatable", "ipairs",
+		"next",	    "pairs",	"rawequal",	"rawget",	"select",
+		"tonumber", "tostring", "setmetatable", "type",		"_VERSION",
 	};
 	static const char *const libraries[] = { "string", "table",  "math",	 "bit",
 						 "cjson",  "struct", "cmsgpack", "coroutine" };
@@ -261,6 +280,7 @@ static void make_globals(lua_State *L)
 					 { "loadstring", global_loadstring },
 					 { "pcall", global_pcall },
 					 { "rawset", global_rawset },
+					 { "unpack", global_unpack },
 					 { "xpcall", global_xpcall },
 					 { NULL, NULL } };
 
@@ -413,15 +433,17 @@ static int load_script(lua_State *L)
 
 	if (k->text->len && k->text->ptr[0] == LUA_SIGNATURE[0])
 		return luaL_error(L, "attempt to load a binary chunk");
-	lua_getfield(L, LUA_REGISTRYINDEX, FLAGS);
-	lua_pushinteger(L, (lua_Integer)k->flags);
-	lua_setfield(L, -2, k->sha);
 	lua_getfield(L, LUA_REGISTRYINDEX, SCRIPTS);
+	lua_pushliteral(L, CHUNK_NAME); /* anchored while it is compiled (CVE-2025-49844) */
 	if (luaL_loadbuffer(L, k->text->ptr, k->text->len, CHUNK_NAME))
 		return lua_error(L);
 	lua_getfield(L, LUA_REGISTRYINDEX, GLOBALS);
 	lua_setfenv(L, -2);
+	lua_getfield(L, LUA_REGISTRYINDEX, FLAGS);
+	lua_pushinteger(L, (lua_Integer)k->flags);
 	lua_setfield(L, -2, k->sha);
+	lua_pop(L, 1);
+	lua_setfield(L, -3, k->sha);
 	return 0;
 }
 
@@ -565,14 +587,34 @@ static int reply_run_error(lua_State *L)
 	return 0;
 }
 
+static int run_collector(lua_State *L)
+{
+	const int *step = lua_touserdata(L, 1);
+
+	lua_gc(L, *step ? LUA_GCSTEP : LUA_GCCOLLECT, *step);
+	return 0;
+}
+
+void lua_collect(lua_State *L, int step)
+{
+	struct interpreter *lua = lua_of(L);
+	int top = lua_gettop(L);
+
+	lua->collects = true;
+	if (lua_cpcall(L, run_collector, &step))
+		log_debug("the collector of Lua has not ended: out of memory");
+	lua->collects = false;
+	lua_settop(L, top);
+}
+
 /* A little of it after some scripts, and all of it after one that has left much. */
 static void collect(struct interpreter *lua)
 {
 	if (lua->memory > lua->kept + GC_ABOVE) {
-		lua_gc(lua->state, LUA_GCCOLLECT, 0);
+		lua_collect(lua->state, 0);
 		lua->kept = lua->memory;
 	} else if (++lua->runs == GC_PERIOD) {
-		lua_gc(lua->state, LUA_GCSTEP, GC_PERIOD);
+		lua_collect(lua->state, GC_PERIOD);
 		lua->runs = 0;
 	}
 }
@@ -588,7 +630,7 @@ bool interpreter_run(struct interpreter *lua, struct script_run *run)
 	lua_sethook(L, NULL, 0, 0);
 	if (failed) {
 		reply_free(&lua->reply);
-		lua_gc(L, LUA_GCCOLLECT, 0);
+		lua_collect(L, 0);
 		lua_getfield(L, LUA_REGISTRYINDEX, REPLY_ERROR); /* allocates nothing */
 		lua_insert(L, -2);
 		if (lua_pcall(L, 1, 0, 0))

@@ -142,5 +142,5 @@ void command_keys_atomic(struct client *c, unsigned int argc, const struct resp_
 	if (ret == -EMSGSIZE)
 		command_keys(c, argc, argv, stride, key);
 	else if (ret)
-		reply_atomic_error(c, ret);
+		reply_store_error(c, ret);
 }

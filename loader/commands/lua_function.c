@@ -283,7 +283,7 @@ bool interpreter_load_library(struct interpreter *lua, struct library *lib,
 	}
 	lua_settop(lua->state, 0);
 	if (!loaded)
-		lua_gc(lua->state, LUA_GCCOLLECT, 0);
+		lua_collect(lua->state, 0);
 	if (lua_cpcall(lua->state, show_all, NULL)) {
 		snprintf(error, error_len, "ERR out of memory");
 		loaded = false;
@@ -292,15 +292,24 @@ bool interpreter_load_library(struct interpreter *lua, struct library *lib,
 	return loaded && lib->count;
 }
 
+static int unref_functions(lua_State *L)
+{
+	const struct library *lib = lua_touserdata(L, 1);
+
+	for (unsigned int i = 0; i < lib->count; i++)
+		luaL_unref(L, LUA_REGISTRYINDEX, lib->functions[i].ref);
+	return 0;
+}
+
 void library_free(struct interpreter *lua, struct library *lib)
 {
 	if (!lib)
 		return;
+	if (lua && lua_cpcall(lua->state, unref_functions, lib))
+		lua_settop(lua->state, 0);
 	for (unsigned int i = 0; i < lib->count; i++) {
 		free(lib->functions[i].name);
 		free(lib->functions[i].description);
-		if (lua)
-			luaL_unref(lua->state, LUA_REGISTRYINDEX, lib->functions[i].ref);
 	}
 	free(lib->functions);
 	free(lib->name);

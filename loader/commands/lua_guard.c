@@ -3,6 +3,7 @@
  * Functions of Lua's libraries that could write to shared tables, exhaust the stack, or run in C
  * for seconds, where no hook ends them: each is called behind a guard that looks at its arguments.
  */
+#include <stdint.h>
 #include <string.h>
 
 #include "lua_impl.h"
@@ -52,6 +53,16 @@ static int guard_pattern(lua_State *L)
 static int guard_find(lua_State *L)
 {
 	return lua_toboolean(L, 4) ? call_guarded(L) : guard_pattern(L);
+}
+
+/* The library negates the number of digits, which has no positive counterpart (CVE-2024-31449). */
+static int guard_tohex(lua_State *L)
+{
+	if (lua_isnumber(L, 2) && (uint32_t)(int64_t)lua_tonumber(L, 2) == (uint32_t)INT32_MIN) {
+		lua_pushinteger(L, -8);
+		lua_replace(L, 2);
+	}
+	return call_guarded(L);
 }
 
 /* A new coroutine has a count of instructions of its own, after which its hook is called. */
@@ -215,6 +226,7 @@ void lua_guard_libraries(lua_State *L)
 		{ "string", "gmatch", guard_pattern },
 		{ "string", "gfind", guard_pattern },
 		{ "string", "gsub", guard_pattern },
+		{ "bit", "tohex", guard_tohex },
 		{ "coroutine", "create", guard_coroutine },
 		{ "coroutine", "wrap", guard_coroutine },
 	};

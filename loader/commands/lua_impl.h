@@ -22,6 +22,7 @@ struct interpreter {
 	struct library *loading; /* that registers its functions; NULL = none */
 	bool cjson_used;	 /* it has settings, or a long buffer, of a script */
 	unsigned int runs;	 /* since the last step of the collector */
+	bool collects;		 /* the limit of memory does not hold meanwhile */
 	size_t kept;		 /* memory after the last full collection */
 	enum protocol resp;	 /* of replies that the script sees: redis.setresp() */
 	size_t last_len;	 /* the script that was last asked for */
@@ -34,6 +35,12 @@ struct interpreter {
 struct interpreter *lua_of(lua_State *L);
 /* Serves others if the script takes long; raises an error if it has to end. */
 void lua_check_time(lua_State *L);
+
+/*
+ * Collects garbage: all of it, or `step` KiB of work.  In protected mode: the collector allocates,
+ * and without memory Lua would end the process.  The stack stays.
+ */
+void lua_collect(lua_State *L, int step);
 /* Raises an error if the value is a proxy that cannot be written to, of a library for instance. */
 void lua_check_writable(lua_State *L, int index);
 /* Puts guards before functions of the libraries, which are globals (lua_guard.c). */

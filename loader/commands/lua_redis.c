@@ -412,6 +412,8 @@ static int call(lua_State *L, bool raise)
 	call_command(lua, cmd, argc, argv);
 	if (store_txn_error(lua->run->client->worker->ctx) == -ECANCELED)
 		lua_check_time(L); /* does not return */
+	if (!(cmd->flags & (CMD_FAST | CMD_QUEUES)))
+		lua_check_time(L); /* the hook does not count what a long command takes */
 	if (lua->called.out.failed)
 		return fail(L, raise, "ERR the reply is too large for a script");
 	push_called(L, lua);
@@ -522,7 +524,7 @@ static int redis_acl_check_cmd(lua_State *L)
 			    "ERR redis.acl_check_cmd() command arguments must be strings "
 			    "or integers");
 	cmd = command_find(argc, argv);
-	if (!cmd)
+	if (!cmd || !command_arity_ok(cmd, argc))
 		return fail(L, true, "ERR Invalid command passed to redis.acl_check_cmd()");
 	lua_pushboolean(L, acl_check(acl_user_of(lua_of(L)->run->client), cmd, argc, argv, &at) ==
 				   ACL_OK);

@@ -94,8 +94,8 @@ void monitor_tell(struct client *c, unsigned int db, const struct command *cmd, 
 		commands_flush(c); /* its reply comes before the line about it */
 	LIST_FOREACH(to, &shared_of(c->srv)->monitors, monitors)
 	{
-		if (to->closing || !line || (to == c && transaction_of(c)->in_exec))
-			continue; /* nor may a line stand within the reply of EXEC */
+		if (to->closing || !line)
+			continue;
 		reply_status(client_message(to), line);
 		client_message_end(to);
 	}

@@ -16,8 +16,6 @@
 #include "store/txn.h"
 #include "util/clock.h"
 
-_Static_assert(STORE_TXN_KEYS == 1024, "a text below names it");
-
 /* --- executing together --- */
 
 /*
@@ -37,8 +35,10 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 		return ret;
 	reply_part(&s->reply, &outer);
 	s->reply.errors = &errors;
+	s->composing = true;
 	ret = fn(c, arg);
 	commands_flush(c);
+	s->composing = transaction_of(c)->in_exec;
 	/* who has to be disconnected for replies that are too long has changed nothing */
 	*changed = ret > 0 && !s->reply.out.failed;
 	if (ret < 0)
@@ -104,20 +104,12 @@ void command_call(struct client *c, const struct command *cmd, unsigned int argc
 	measure_inner(c, cmd, monotonic_ns() - start, measure_errors_total(c) != errors);
 }
 
-void reply_atomic_error(struct client *c, int error)
-{
-	if (error == -E2BIG)
-		reply_error(reply_to(c), "ERR a transaction of more than 1024 keys");
-	else
-		reply_store_error(c, error);
-}
-
 void command_run_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 {
 	int ret = command_atomic(c, fn, arg);
 
 	if (ret)
-		reply_atomic_error(c, ret);
+		reply_store_error(c, ret);
 }
 
 /* --- what is queued, and watched --- */
@@ -294,7 +286,9 @@ static bool still_permitted(struct client *c, const struct queued *q)
 
 static void run_queued(struct client *c, const struct queued *q)
 {
-	if (acl_user_of(c)->unlimited || still_permitted(c, q))
+	if (c->closing && !c->session.authenticated) /* ACL DELUSER, of its own user */
+		reply_error(reply_to(c), "NOAUTH Authentication required.");
+	else if (acl_user_of(c)->unlimited || still_permitted(c, q))
 		command_call(c, q->cmd, q->argc, q->argv);
 }
 
@@ -328,7 +322,8 @@ static int run_segment(struct client *c, void *arg)
 	}
 	for (; x->at < t->count && !(t->queued[x->at].cmd->flags & CMD_WHOLE); x->at++)
 		run_queued(c, &t->queued[x->at]);
-	return true;
+	/* a script may have been ended for it, in the middle */
+	return c->srv->stopping ? -ESHUTDOWN : true;
 }
 
 /*
@@ -347,11 +342,11 @@ static void run_all(struct client *c)
 			if (x.watch == -ECANCELED)
 				reply_null_array(reply_to(c));
 			else
-				reply_atomic_error(c, ret ? ret : x.watch);
+				reply_store_error(c, ret ? ret : x.watch);
 			return;
 		}
 		for (unsigned int i = x.first; ret && i < x.at; i++)
-			reply_atomic_error(c, ret);
+			reply_store_error(c, ret);
 		if (x.at < t->count)
 			run_queued(c, &t->queued[x.at++]);
 		x.first = x.at;
@@ -378,9 +373,9 @@ void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
 		const struct held_message *since = pubsub_hold(c->srv);
 
 		c->worker->slice_end = UINT64_MAX; /* long commands are not done in slices */
-		transaction_of(c)->in_exec = true;
+		transaction_of(c)->in_exec = c->session.composing = true;
 		run_all(c);
-		transaction_of(c)->in_exec = false;
+		transaction_of(c)->in_exec = c->session.composing = false;
 		pubsub_release(c->srv, since, true); /* after the reply, which is that of all */
 		c->worker->slice_end = slice_end;
 	}

@@ -17,8 +17,9 @@
 #include "util/glob.h"
 #include "util/log.h"
 
-#define DIRECT_CHANGES 64 /* topics that one command subscribes to at once, not in slices */
-#define SLICE_CHANGES  64 /* between two looks at the clock */
+#define DIRECT_CHANGES 64	  /* topics that one command subscribes to at once, not in slices */
+#define SLICE_CHANGES  64	  /* between two looks at the clock */
+#define HELD_MAX       (64 << 20) /* bytes of messages of a transaction, about */
 
 struct topic {
 	struct hashtable_entry name_entry; /* pubsub.topics[kind].names */
@@ -469,6 +470,7 @@ static bool hold(struct pubsub *p, enum topic_kind kind, const struct message *m
 	h->message =
 		(struct message){ h->bytes, h->bytes + m->channel_len, m->channel_len, m->len };
 	TAILQ_INSERT_TAIL(&p->held, h, link);
+	p->held_bytes += sizeof(*h) + m->channel_len + m->len;
 	return true;
 }
 
@@ -498,6 +500,19 @@ struct held_message *pubsub_hold(struct server *s)
 	return p->ready ? TAILQ_LAST(&p->held, held_messages) : NULL;
 }
 
+unsigned int pubsub_suspend(struct server *s)
+{
+	unsigned int holds = pubsub_of(s)->holds;
+
+	pubsub_of(s)->holds = 0;
+	return holds;
+}
+
+void pubsub_resume(struct server *s, unsigned int holds)
+{
+	pubsub_of(s)->holds = holds;
+}
+
 void pubsub_release(struct server *s, const struct held_message *since, bool send)
 {
 	struct pubsub *p = pubsub_of(s);
@@ -508,6 +523,7 @@ void pubsub_release(struct server *s, const struct held_message *since, bool sen
 		return;
 	while ((h = send ? TAILQ_FIRST(&p->held) : TAILQ_LAST(&p->held, held_messages)) != since) {
 		TAILQ_REMOVE(&p->held, h, link);
+		p->held_bytes -= sizeof(*h) + h->message.channel_len + h->message.len;
 		if (send)
 			publish(s, h->kind, &h->message);
 		free(h);
@@ -522,9 +538,20 @@ unsigned int pubsub_publish(struct server *s, const void *channel, size_t channe
 	return publish(s, TOPIC_CHANNEL, &m);
 }
 
+/* Until it is committed, a transaction takes room for what it publishes. */
+static bool has_room(struct client *c)
+{
+	if (pubsub_of(c->srv)->held_bytes < HELD_MAX)
+		return true;
+	reply_error(reply_to(c), "ERR the messages of a transaction take more than 64 MiB");
+	return false;
+}
+
 void cmd_publish(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
+	if (!has_room(c))
+		return;
 	reply_int(reply_to(c),
 		  pubsub_publish(c->srv, argv[1].ptr, argv[1].len, argv[2].ptr, argv[2].len));
 }
@@ -534,7 +561,8 @@ void cmd_spublish(struct client *c, unsigned int argc, const struct resp_arg *ar
 	const struct message m = { argv[1].ptr, argv[2].ptr, argv[1].len, argv[2].len };
 
 	(void)argc;
-	reply_int(reply_to(c), publish(c->srv, TOPIC_SHARD, &m));
+	if (has_room(c))
+		reply_int(reply_to(c), publish(c->srv, TOPIC_SHARD, &m));
 }
 
 /* --- PUBSUB --- */

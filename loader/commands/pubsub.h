@@ -26,6 +26,7 @@ struct pubsub {
 	struct hashtable subscriptions; /* by client and topic */
 	uint64_t key[2];		/* of the hashes */
 	struct held_messages held;	/* see pubsub_hold(); owned */
+	size_t held_bytes;
 	unsigned int holds;
 	bool ready;
 };
@@ -47,6 +48,9 @@ unsigned int pubsub_publish(struct server *s, const void *channel, size_t channe
  * one sends.  `since` is what pubsub_hold() has returned, perhaps NULL.
  */
 struct held_message *pubsub_hold(struct server *s);
+/* While others are served in the middle: theirs are sent.  Returns what pubsub_resume() needs. */
+unsigned int pubsub_suspend(struct server *s);
+void pubsub_resume(struct server *s, unsigned int holds);
 void pubsub_release(struct server *s, const struct held_message *since, bool send);
 
 /* How many channels, patterns or shard channels have subscribers. */

@@ -65,9 +65,11 @@ static void serve_others(struct client *c)
 {
 	struct measured command = measure_suspend(c);
 	uint8_t db = store_selected(c->worker->ctx);
+	unsigned int holds = pubsub_suspend(c->srv);
 
 	store_hold_writes(c->srv->store, false); /* not for so long */
 	worker_yield(c);
+	pubsub_resume(c->srv, holds);
 	store_reselect(c->worker->ctx, db);
 	store_no_touch(c->worker->ctx, c->session.no_touch);
 	store_origin(c->worker->ctx, tracking_of(c)->origin);

@@ -417,7 +417,7 @@ void cmd_msetnx(struct client *c, unsigned int argc, const struct resp_arg *argv
 		return;
 	}
 	if (argc / 2 > STORE_TXN_KEYS) {
-		reply_atomic_error(c, -E2BIG);
+		reply_store_error(c, -E2BIG);
 		return;
 	}
 	for (unsigned int i = 1; i < argc; i += 2)

@@ -105,8 +105,11 @@ static void run_command(struct client *c)
 		c->worker->stat[STAT_COMMANDS] += !(c->ran & RUN_POSTPONED);
 		c->ran = c->worker->executor->run(c, p->argc, p->argv);
 	}
-	if (!(c->ran & (RUN_UNFINISHED | RUN_POSTPONED)))
-		c->stream.in.pos += p->pos;
+	if (c->ran & (RUN_UNFINISHED | RUN_POSTPONED))
+		return;
+	c->stream.in.pos += p->pos;
+	if (c->session.held.out.head || c->session.held.out.failed)
+		reply_splice(&c->session.reply, &c->session.held);
 }
 
 /* Executes one command.  False if there is none, or none may be executed. */
@@ -468,10 +471,11 @@ struct reply *client_message(struct client *to)
 	struct session *s = &to->session;
 
 	s->reply.out.limit = output_limit(to)->hard;
-	if (!(to->ran & RUN_UNFINISHED))
+	if (!(to->ran & RUN_UNFINISHED) && !s->composing)
 		return &s->reply;
 	if (!s->held.out.head && !s->held.out.failed)
 		reply_part(&s->held, &s->reply);
+	s->held.errors = NULL;
 	return &s->held;
 }
 

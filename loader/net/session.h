@@ -28,6 +28,7 @@ TAILQ_HEAD(subscriptions, subscription);
 struct session {
 	struct reply reply; /* to be sent, in the protocol that HELLO chose */
 	struct reply held;  /* messages for which an unfinished command has to be replied first */
+	bool composing;	    /* its reply is being put together, and may be dropped: the same */
 	enum reply_skip skip;
 	bool authenticated;
 	const struct acl_user *user; /* NULL = the default one; commands/acl.h */

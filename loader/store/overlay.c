@@ -11,7 +11,10 @@
 
 #include "impl.h"
 #include "lookup.h"
+#include "txn.h"
 #include "util/text.h"
+
+#define TOLD_MAX (1U << 20) /* changes */
 
 /* ---- entries --------------------------------------------------------------- */
 
@@ -55,7 +58,7 @@ void overlay_end(struct overlay *o)
 	o->old = NULL;
 	o->told = NULL;
 	o->told_count = o->told_room = 0;
-	o->count = o->room_used = 0;
+	o->count = o->bytes = o->room_used = 0;
 }
 
 static struct overlay_entry *entry_new(struct overlay *o, const void *key, size_t key_len)
@@ -75,7 +78,7 @@ static struct overlay_entry *entry_new(struct overlay *o, const void *key, size_
 	return e;
 }
 
-/* The entry of a key of the selected database, a new one if there is none; NULL without memory. */
+/* The entry of a key of the selected database, a new one if there is none; NULL: see o->error. */
 static struct overlay_entry *entry_of(const struct store_ctx *ctx, struct overlay *o,
 				      const void *key, size_t key_len)
 {
@@ -87,9 +90,11 @@ static struct overlay_entry *entry_of(const struct store_ctx *ctx, struct overla
 		if (e->fingerprint == fingerprint && e->db == ctx->db && e->key_len == key_len &&
 		    memcmp(e->key, key, key_len) == 0)
 			return e;
-	e = entry_new(o, key, key_len);
-	if (!e)
+	e = o->count < STORE_TXN_KEYS ? entry_new(o, key, key_len) : NULL;
+	if (!e) {
+		o->error = o->count < STORE_TXN_KEYS ? -ENOMEM : -E2BIG;
 		return NULL;
+	}
 	e->fingerprint = fingerprint;
 	e->db = ctx->db;
 	e->next = *bucket;
@@ -100,12 +105,14 @@ static struct overlay_entry *entry_of(const struct store_ctx *ctx, struct overla
 	return e;
 }
 
-static int set_value(struct overlay_entry *e, const void *value, size_t len)
+static int set_value(struct overlay *o, struct overlay_entry *e, const void *value, size_t len)
 {
-	void *copy = malloc(len + 1); /* of 0 bytes it may be NULL */
+	size_t bytes = o->bytes + len - (e->has_value ? e->value_len : 0);
+	void *copy = bytes <= STORE_TXN_BYTES ? malloc(len + 1) : NULL; /* of 0 bytes not NULL */
 
 	if (!copy)
-		return -ENOMEM;
+		return o->error = bytes <= STORE_TXN_BYTES ? -ENOMEM : -E2BIG;
+	o->bytes = bytes;
 	if (len)
 		memcpy(copy, value, len);
 	free(e->value);
@@ -143,7 +150,7 @@ static int entry_load(struct store_ctx *ctx, struct overlay *o, struct overlay_e
 		return o->error = -ECANCELED;
 	}
 	e->expected = version;
-	return value && !ret ? set_value(e, now.value, now.value_len) : 0;
+	return value && !ret ? set_value(o, e, now.value, now.value_len) : 0;
 }
 
 static int get(struct store_ctx *ctx, struct overlay *o, struct overlay_entry *e, bool value,
@@ -160,7 +167,7 @@ int overlay_get(struct store_ctx *ctx, struct overlay *o, const void *key, size_
 	struct overlay_entry *e = entry_of(ctx, o, key, key_len);
 
 	if (!e)
-		return -ENOMEM;
+		return o->error;
 	*out = e;
 	return get(ctx, o, e, value, value ? XKV_OP_GET : XKV_OP_TTL, read);
 }
@@ -213,6 +220,7 @@ static void give_old(struct overlay *o, struct overlay_entry *e, struct store_en
 {
 	free(o->old);
 	o->old = e->value;
+	o->bytes -= e->value_len;
 	out->value = e->value;
 	out->value_len = e->value_len;
 	e->value = NULL;
@@ -222,10 +230,10 @@ static void give_old(struct overlay *o, struct overlay_entry *e, struct store_en
 static int write_value(struct overlay *o, struct overlay_entry *e, const void *value, size_t len,
 		       uint64_t expire_ms)
 {
-	int ret = set_value(e, value, len);
+	int ret = set_value(o, e, value, len);
 
 	if (ret)
-		return o->error = ret;
+		return ret;
 	e->exists = true;
 	e->expire_ms = expire_ms;
 	e->version = o->version += 2;
@@ -323,6 +331,7 @@ static int do_delete(struct overlay *o, struct overlay_entry *e, const struct st
 		return has_other_version(e, out);
 	if (op->flags & XKV_RETURN)
 		give_old(o, e, out);
+	o->bytes -= e->has_value ? e->value_len : 0;
 	e->exists = e->has_value = false;
 	e->action = e->expected ? XKV_TXN_DELETE : XKV_TXN_CHECK;
 	e->version = 0;
@@ -352,6 +361,10 @@ void overlay_tell(struct overlay *o, const struct overlay_entry *e, struct feed_
 
 	if (!o->listens)
 		return;
+	if (o->told_count == TOLD_MAX) {
+		o->error = -E2BIG;
+		return;
+	}
 	if (o->told_count == o->told_room) {
 		more = reallocarray(o->told, 2 * o->told_room + 4, sizeof(*more));
 		if (!more) {
@@ -439,7 +452,7 @@ int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *
 {
 	struct overlay_entry *e = entry_of(ctx, o, op->key, op->key_len);
 	bool live, existed;
-	int ret = e ? 0 : -ENOMEM;
+	int ret = e ? 0 : o->error;
 
 	if (!ret && !is_blind(o, op))
 		ret = get(ctx, o, e, needs_value(op), reading(op), read);

@@ -40,7 +40,7 @@ struct overlay {
 	struct overlay_entry *part[XKV_TXN_KEYS]; /* those that are committed: see txn.c */
 	uint64_t retired;			  /* memory.units_retired at its begin */
 	const struct store *st;
-	size_t count;
+	size_t count, bytes; /* of entries, and of their values */
 	uint64_t now_ms;  /* of its begin: nothing that it has seen expires in the middle of it */
 	uint64_t version; /* of the last change: odd, unlike those of the store */
 	int error;	  /* why it cannot be committed: -ECANCELED, -ENOMEM, -EBUSY */

@@ -21,8 +21,9 @@
 
 struct store_ctx;
 
-/* Most keys that a transaction may read or write. */
-#define STORE_TXN_KEYS XKV_TXN_KEYS
+/* Most keys that a transaction may read or write, and most bytes of their values. */
+#define STORE_TXN_KEYS	XKV_TXN_KEYS
+#define STORE_TXN_BYTES (256U << 20)
 
 /* Begins a transaction; the context has none.  0 or -ENOMEM. */
 int store_txn_begin(struct store_ctx *ctx);
@@ -48,7 +49,7 @@ void store_txn_note(struct store_ctx *ctx, const void *key, size_t key_len, uint
 /*
  * Ends the transaction.  0 if all changes took effect, else none did:
  *   -ECANCELED what it has read was changed meanwhile: begin again
- *   -E2BIG     more than STORE_TXN_KEYS keys
+ *   -E2BIG     more than STORE_TXN_KEYS keys or STORE_TXN_BYTES
  *   -ENOSPC, -EBUSY, -ENOMEM
  */
 int store_txn_commit(struct store_ctx *ctx);

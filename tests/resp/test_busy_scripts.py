@@ -139,6 +139,74 @@ def test_errors_of_others_are_counted(kernel):
     assert b"errorstat_BUSY:count=%d\r\n" % busy_replies in counted and busy_replies > 1
 
 
+def test_killed_after_a_long_command(own):
+    """Which counts as one instruction."""
+    for key in "ab":
+        own.call("SET", key, bytes(range(200)) * 20)
+    script = "for i = 1, 10000 do redis.call('LCS', 'a', 'b', 'LEN') end"
+    with busy(own, "EVAL", script, 0) as other:
+        assert other.call("SCRIPT", "KILL") == b"+OK\r\n"
+        assert own.reply().startswith(KILLED)
+
+
+def test_events_of_others_are_not_lost(own):
+    """While a script runs that fails: they are told; what the script has published is not."""
+    port = own.sock.getpeername()[1]
+    own.call("CONFIG", "SET", "notify-keyspace-events", "KEA")
+    with Connection(port) as sub:
+        sub.call("SUBSCRIBE", "__keyevent@0__:set")
+        sub.call("SUBSCRIBE", "c")
+        script = WAIT + "redis.call('PUBLISH', 'c', 'x') wait(100) error('x')"
+        with busy(own, "EVAL", script, 0, before=encode("SET", "first", 1),
+                  behind=encode("SET", "last", 1)):
+            assert sub.reply().endswith(b"first\r\n")
+            assert own.reply() == b"+OK\r\n" and own.reply().startswith(b"-ERR")
+            assert sub.reply().endswith(b"last\r\n")
+    own.call("CONFIG", "SET", "notify-keyspace-events", "")
+
+
+def test_messages_to_who_executes(kernel):
+    """They come behind the reply of EXEC, and are not lost with the replies of a try in vain."""
+    port = kernel.sock.getpeername()[1]
+    with Connection(port) as c:
+        c.call("HELLO", 3)
+        c.call("CLIENT", "TRACKING", "on", "BCAST")
+        slow = WAIT + "redis.call('EXISTS', 'key') wait(300) return redis.call('GET', 'key')"
+        behind = encode("MULTI") + encode("PING") + encode("EVAL", slow, 0) + encode("EXEC")
+        c.send(encode("CONFIG", "SET", "busy-reply-threshold", 20) +
+               encode("SET", "key", 1, "PX", 200) + encode("SET", "told", 1) + behind)
+        assert [c.reply() for _ in range(4)] == [b"+OK\r\n"] * 4
+        assert c.reply() == c.reply() == b"+QUEUED\r\n"
+        assert c.reply() == b"*2\r\n+PONG\r\n_\r\n"
+        told = c.reply()
+        assert told.startswith(b">2\r\n$10\r\ninvalidate\r\n") and b"told" in told
+
+
+def test_monitoring_its_own_transaction(own):
+    own.call("MONITOR")
+    own.send(encode("MULTI") + encode("EVAL", "return redis.call('ECHO', 'a')", 0) +
+             encode("EXEC"))
+    got = [own.reply() for _ in range(7)]
+    assert b"*1\r\n$1\r\na\r\n" in got and b"+QUEUED\r\n" in got
+    assert len([line for line in got if b'"ECHO" "a"' in line]) == 1
+    assert got.index(b"*1\r\n$1\r\na\r\n") < len(got) - 1
+
+
+def test_stopped_in_a_transaction(privileged, tmp_path):
+    """All of it or nothing."""
+    with in_kernel(tmp_path) as daemon:
+        with daemon.connect() as c:
+            c.call("MULTI")
+            c.call("SET", "a", 1)
+            c.call("EVAL", "redis.call('SET', 'b', 1) " + FOREVER, 0)
+            with busy(c, "EXEC") as other:
+                other.send(encode("SHUTDOWN", "NOSAVE"))
+                assert daemon.process.wait(20) == 0
+        daemon.start()
+        with daemon.connect() as c:
+            assert c.call("EXISTS", "a", "b") == b":0\r\n"
+
+
 def test_the_database_is_kept(xkv, own):
     """Others, with other databases, are served while a script takes long."""
     own.call("SELECT", 3)

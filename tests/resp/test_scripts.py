@@ -345,6 +345,77 @@ def test_memory_is_given_back(own):
     assert int(used[1]) < 20 << 20
 
 
+@pytest.mark.parametrize("script, reply", [
+    ("return unpack({}, 0, 2147483647)", b"-ERR user_script:1: too many results to unpack"),
+    ("return unpack({}, -2147483648, 0)", b"-ERR user_script:1: too many results to unpack"),
+    ("return unpack({}, 1, 9000)", b"-ERR user_script:1: too many results to unpack"),
+    ("return #{unpack({1, 2, 3}, 2)} .. select('#', unpack({}, 1, 8)) .. #{unpack({}, 2, 1)}",
+     b"$3\r\n280\r\n"),
+    ("return unpack({'max'}, -2147483648, -2147483648) or unpack({[2147483647] = 'x'}, "
+     "2147483647, 2147483647)", b"$1\r\nx\r\n"),
+    ("return bit.tohex(65535, -2147483648)", b"$8\r\n0000FFFF\r\n"),
+    ("return bit.tohex(65535, 2147483648)", b"$8\r\n0000FFFF\r\n"),
+    ("return bit.tohex(65535, 4) .. bit.tohex(65535, -4)", b"$8\r\nffffFFFF\r\n"),
+    ("return redis.acl_check_cmd('get')",
+     b"-ERR Invalid command passed to redis.acl_check_cmd()"),
+])
+def test_arguments_that_break_libraries(own, script, reply):
+    own.call("ACL", "SETUSER", "limited", "on", ">x", "~k*", "+@all")
+    own.call("AUTH", "limited", "x")
+    assert own.call("EVAL", script, 0).startswith(reply)
+    own.call("AUTH", "default", "")
+
+
+# The string table shrinks when a cycle ends, for which memory is allocated, when there is none.
+ENDS_A_CYCLE_WITHOUT_MEMORY = """
+    local live = {}
+    for i = 1, 400000 do live[i] = {} end
+    local chunk = string.rep('x', 4 * 1024 * 1024)
+    collectgarbage()
+    do local t = {} for i = 1, 600000 do t[i] = 's' .. i end end
+    local last, now = collectgarbage('count')
+    repeat
+        for i = 1, 50 do local x = {} end
+        last, now = now or last, collectgarbage('count')
+    until now < last - 3000
+    local full = {}
+    while true do full[#full + 1] = chunk .. #full end
+"""
+
+
+def test_collecting_without_memory(own):
+    assert own.call("EVAL", ENDS_A_CYCLE_WITHOUT_MEMORY, 0).startswith(b"-ERR not enough memory")
+    assert own.call("EVAL", "return 1", 0) == b":1\r\n"
+
+
+def test_scripts_that_do_not_compile_leave_nothing(own):
+    def used():
+        own.call("EVAL", "collectgarbage()", 0)
+        return int(re.search(rb"used_memory_vm_eval:(\d+)", own.call("INFO", "memory"))[1])
+    own.call("EVAL", "a b", 0)
+    before = used()
+    for i in range(1000):
+        assert own.call("EVAL", f"a b {i}", 0).startswith(b"-ERR Error compiling")
+    assert used() < before + (100 << 10)
+
+
+def test_a_transaction_takes_a_limited_amount_of_memory(kernel):
+    own = kernel
+    big = "local v = string.rep('x', 1048576) for i = 1, 1000 do redis.call({}) end"
+    reply = own.call("EVAL", big.format("'SET', 'k' .. i, v"), 0)
+    assert reply.startswith(b"-ERR a transaction of more than 1024 keys or 256 MiB")
+    many = "for i = 1, 1e9 do redis.call('SET', 'k' .. i, 1) end"
+    reply = own.call("EVAL", many, 0)
+    assert reply.startswith(b"-ERR a transaction of more than 1024 keys or 256 MiB")
+    assert own.call("DBSIZE") == b":0\r\n"
+    with Connection(own.sock.getpeername()[1]) as sub:
+        sub.call("SUBSCRIBE", "c")
+        reply = own.call("EVAL", big.format("'PUBLISH', 'c', v"), 0)
+        assert reply.startswith(b"-ERR the messages of a transaction take more than 64 MiB")
+        own.call("EVAL", "redis.call('PUBLISH', 'c', 'only this one')", 0)
+        assert sub.reply().endswith(b"only this one\r\n")
+
+
 def test_deep_values(own):
     assert b"stack" in own.call("EVAL", "local t = {} t[1] = t return t", 0)
     assert b"stack" in own.call("EVAL", "local function f() return f() + 1 end return f()", 0)

@@ -388,7 +388,7 @@ def test_nothing_is_left_of_a_transaction_that_fails(xkv, own, store):
     for at in (0, 1024):
         own.call("MSET", *words[at:at + 1026])
     own.call("CLIENT", "REPLY", "OFF")
-    assert own.call("EXEC") == b"-ERR a transaction of more than 1024 keys\r\n"
+    assert own.call("EXEC") == b"-ERR a transaction of more than 1024 keys or 256 MiB\r\n"
     assert own.call("GET", "key 1") == b"$-1\r\n"
     assert own.call("DBSIZE") == b":0\r\n"
 
@@ -460,3 +460,12 @@ def test_transfers(xkv, own, way):
     for t in threads:
         t.join()
     assert sum(map(int, reader.mget(accounts))) == 800
+
+
+def test_a_user_that_removes_itself(own):
+    """What follows in the transaction is not executed as somebody else."""
+    own.call("ACL", "SETUSER", "gone", "on", ">x", "~*", "+@all")
+    own.call("AUTH", "gone", "x")
+    for command in (("MULTI",), ("ACL", "DELUSER", "gone"), ("ACL", "WHOAMI"), ("SET", "a", 1)):
+        own.call(*command)
+    assert own.call("EXEC") == b"*3\r\n:1\r\n" + b"-NOAUTH Authentication required.\r\n" * 2
