@@ -1155,7 +1155,7 @@ static void cancel(struct client *c)
 static size_t memory(struct client *c)
 {
 	return found_memory(progress_of(c)->found) + lcs_memory(progress_of(c)->lcs) +
-	       transaction_memory(transaction_of(c));
+	       transaction_memory(transaction_of(c)) + tracking_of(c)->prefix_bytes;
 }
 
 static void every_second(struct server *s)

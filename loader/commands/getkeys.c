@@ -130,15 +130,20 @@ static bool each_script_key(const struct command *cmd, unsigned int argc,
 	return true;
 }
 
-/* SORT's destination stands among its options.  0 = there is none. */
+/* SORT's destination stands among its options: see sort_options().  0 = there is none. */
 static unsigned int sort_store(const struct command *cmd, unsigned int argc,
 			       const struct resp_arg *argv)
 {
 	unsigned int store = 0;
 
-	for (unsigned int i = 2; cmd->fn == cmd_sort && i + 1 < argc; i++)
+	for (unsigned int i = 2; cmd->fn == cmd_sort && i + 1 < argc; i++) {
 		if (arg_is(&argv[i], "store"))
-			store = i + 1;
+			store = ++i;
+		else if (arg_is(&argv[i], "by") || arg_is(&argv[i], "get"))
+			i++;
+		else if (arg_is(&argv[i], "limit"))
+			i += 2;
+	}
 	return store;
 }
 

@@ -198,11 +198,12 @@ static struct resp_arg *copy_args(unsigned int argc, const struct resp_arg *argv
 }
 
 /* In an emulated cluster, all keys of a transaction have one slot. */
-static void note_slot(struct transaction *t, const struct command *cmd, const struct resp_arg *argv)
+static void note_slot(struct transaction *t, const struct command *cmd, unsigned int argc,
+		      const struct resp_arg *argv)
 {
 	unsigned int slot;
 
-	if (!cmd->first)
+	if (!cmd->first || cmd->first >= (int)argc) /* SUNSUBSCRIBE needs no channel */
 		return;
 	slot = cluster_slot(argv[cmd->first].ptr, argv[cmd->first].len);
 	t->crosses |= t->has_slot && slot != t->slot;
@@ -232,7 +233,7 @@ static bool queue_add(struct client *c, const struct command *cmd, unsigned int 
 	t->writes |= cmd->flags & CMD_WRITE;
 	t->pause_stops |= client_pause_stops(cmd);
 	if (c->srv->cfg->cluster)
-		note_slot(t, cmd, argv);
+		note_slot(t, cmd, argc, argv);
 	return true;
 }
 

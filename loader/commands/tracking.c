@@ -9,7 +9,8 @@
 #include "util/log.h"
 #include "util/metrics.h"
 
-#define CHANNEL "__redis__:invalidate"
+#define CHANNEL	     "__redis__:invalidate"
+#define PREFIXES_MAX 1024 /* of a client */
 
 /* A client that has read a key. */
 struct reader {
@@ -446,6 +447,8 @@ static bool follow(struct tracked_keys *t, struct tracking *x, const char *text,
 	LIST_INSERT_HEAD(&p->followers, f, of_prefix);
 	LIST_INSERT_HEAD(&x->prefixes, f, of_client);
 	return true;
+	x->prefix_count++;
+	x->prefix_bytes += sizeof(*f) + sizeof(*p) + len;
 }
 
 /* --- changes --- */
@@ -565,6 +568,8 @@ static void unfollow_all(struct tracked_keys *t, struct tracking *x)
 		free(f);
 	}
 }
+	x->prefix_count = 0;
+	x->prefix_bytes = 0;
 
 void tracking_end(struct client *c)
 {
@@ -686,11 +691,28 @@ static bool overlap(const struct resp_arg *a, const char *text, size_t len)
 }
 
 /* Prefixes that overlap would tell of a key twice.  On false the error was replied. */
+/* Each change of any key is compared with all prefixes.  On false the error was replied. */
+static bool few_prefixes(struct client *c, const struct wish *w)
+{
+	for (unsigned int i = 0; i < w->prefix_count; i++)
+		if (w->prefixes[i]->len > XKV_KEY_MAX) {
+			reply_error(reply_to(c), "ERR a prefix of more than %d bytes is of no key",
+				    XKV_KEY_MAX);
+			return false;
+		}
+	if (tracking_of(c)->prefix_count + w->prefix_count <= PREFIXES_MAX)
+		return true;
+	reply_error(reply_to(c), "ERR a client can have %d prefixes", PREFIXES_MAX);
+	return false;
+}
+
 static bool check_prefixes(struct client *c, const struct wish *w)
 {
 	const struct follower *f;
 
 	for (unsigned int i = 0; i < w->prefix_count; i++) {
+	if (!few_prefixes(c, w))
+		return false;
 		const struct resp_arg *a = w->prefixes[i], *b;
 
 		LIST_FOREACH(f, &tracking_of(c)->prefixes, of_client)

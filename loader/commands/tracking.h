@@ -45,6 +45,8 @@ struct tracking {
 	uint16_t origin;   /* of its changes, if it is not to be told of them; 0 = none */
 	uint64_t redirect; /* ID of the client that is told instead, 0 = none */
 	struct follower_list prefixes; /* BCAST; owned */
+	unsigned int prefix_count;
+	size_t prefix_bytes; /* as if nobody else had them */
 	struct client *client;
 	struct hashtable_entry by_id; /* tracked_keys.ids */
 	LIST_ENTRY(tracking) link;    /* tracked_keys.clients */

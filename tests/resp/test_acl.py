@@ -830,3 +830,16 @@ def test_random_rules(users):
         again = [line.split()[2:] for line in ask(ours, "ACL", "LIST") if line.startswith("user t")]
         assert [word for word in again[0] if word != "sanitize-payload"] == \
             [word for word in lines[0] if word != "sanitize-payload"]
+
+
+@pytest.mark.parametrize("words", ["BY store ALPHA", "GET store ALPHA", "GET store GET alpha"])
+def test_the_destination_of_sort(users, words):
+    """It is not the word behind an argument that happens to be `store`."""
+    own = users[0]
+    own.call("SET", "secret", 1)
+    own.call("ACL", "SETUSER", "u", "on", "nopass", "resetkeys", "~a*", "+@all")
+    own.call("AUTH", "u", "x")
+    reply = own.call("SORT", "a", "STORE", "secret", *words.split())
+    assert reply.startswith(b"-NOPERM this user has no permissions to access one of the keys")
+    own.call("AUTH", "default", "")
+    assert own.call("EXISTS", "secret") == b":1\r\n"

@@ -16,6 +16,12 @@ KEYS = ["foo", "123456789", "{user}.a", "a{user}b", "{}x", "{}{user}", "{{user}}
 DISABLED = b"-ERR This instance has cluster support disabled\r\n"
 
 SEQUENCES = {
+    "without a key": """
+        MULTI
+        SUNSUBSCRIBE
+        GET a
+        EXEC
+    """,
     "slots of keys": "".join(f"CLUSTER KEYSLOT '{key}'\n" for key in KEYS),
     "one slot": """
         MSET {a}1 x {a}2 y
