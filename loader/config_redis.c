@@ -45,7 +45,6 @@ static const char *const ignored[] = {
 	"hll-sparse-max-bytes",
 	"hz",
 	"ignore-warnings",
-	"io-threads",
 	"io-threads-do-reads",
 	"jemalloc-bg-thread",
 	"latency-tracking",

@@ -21,6 +21,7 @@ from conftest import BUILD, PREFIX
 redis = pytest.importorskip("redis")
 
 RESPD = shlex.split(os.environ.get("XKV_RESPD", "build/tests/respd"))
+MORE_OPTIONS = shlex.split(os.environ.get("XKV_OPTIONS", ""))  # of each server of these tests
 WAIT = 20.0  # seconds for something that normally takes milliseconds
 
 
@@ -40,7 +41,7 @@ class Daemon:
         self.cwd = cwd
         self.log_path = os.path.join(cwd, log)
         self.argv = [*argv, "--port", str(self.port), "--dir", str(cwd),
-                     "--enable-protected-configs", "yes",
+                     "--enable-protected-configs", "yes", *MORE_OPTIONS,
                      *options]
         self.start()
 

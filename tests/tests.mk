@@ -87,8 +87,8 @@ check check-long: setup
 	@scripts/require.sh tools
 	@$(MAKE) --no-print-directory $(JOBS) WERROR=$(STRICT) all tests sanitize
 	@tests/run --tier $(@:check-%=%) --build $(BUILD) --build $(BUILD)/san; status=$$?; $(give_back); exit $$status
-	@[ $@ = check ] || $(MAKE) --no-print-directory tsan linear model fuzz soak check-kernels \
-		SECONDS=$(SOAK_SECONDS)
+	@[ $@ = check ] || $(MAKE) --no-print-directory threads tsan linear model fuzz soak \
+		check-kernels SECONDS=$(SOAK_SECONDS)
 
 # Half an hour of what `make soak` does for two; the kernels that apt offers, in an emulator
 # (KERNELS="linux-image-..." or .deb files: others), with the BPF programs of further compilers.
@@ -117,6 +117,12 @@ model:
 sanitize:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san SAN='$(SAN_FLAGS)' all tests
 
+# The tests of RESP once more, on servers with several threads.
+.PHONY: threads
+threads: all tests
+	@XKV_OPTIONS="--io-threads 3" tests/run --build $(BUILD) resp; status=$$?; \
+		$(give_back); exit $$status
+
 # Data races between threads of user space; what BPF programs do to the shared maps it does not see.
 .PHONY: tsan
 tsan:
@@ -124,7 +130,7 @@ tsan:
 		CFLAGS='-O1 -g -Wno-tsan' all tests
 	@tests/run --build $(BUILD)/tsan $(TSAN_TESTS); status=$$?; $(give_back); exit $$status
 # Not test_resp.py: it measures memory, of which ThreadSanitizer takes much.
-TSAN_TESTS ?= unit store test_snapshot.py test_redis_diff.py
+TSAN_TESTS ?= unit store test_snapshot.py test_redis_diff.py test_io_threads.py
 
 # The figures of docs/benchmarks.md and docs/performance.md; as root.  BENCH_FLAGS: options.
 bench-quick bench-redis bench-resp bench-memory bench-hitratio bench-stages: bench-%: all

@@ -323,24 +323,24 @@ enum acl_verdict acl_check_client(struct client *c, enum acl_context context,
 
 static void close_client(struct client *self, struct client *c)
 {
-	if (c != self) {
-		client_free(c);
-		return;
-	}
 	c->session.user = NULL;
 	c->session.authenticated = false;
-	c->closing = true;
+	if (c == self)
+		c->closing = true;
+	else
+		client_close(c);
 }
 
 void acl_close_clients(struct client *c, const struct acl_user *user)
 {
 	struct client *each, *next;
 
-	for (each = TAILQ_FIRST(&c->worker->clients); each; each = next) {
-		next = TAILQ_NEXT(each, link);
-		if (acl_user_of(each) == user)
-			close_client(c, each);
-	}
+	for (unsigned int i = 0; i < c->srv->worker_count; i++)
+		for (each = TAILQ_FIRST(&c->srv->worker[i]->clients); each; each = next) {
+			next = TAILQ_NEXT(each, link);
+			if (acl_user_of(each) == user)
+				close_client(c, each);
+		}
 }
 
 /* Has `next` all channel patterns that `now` has? */
@@ -383,10 +383,11 @@ void acl_close_subscribers(struct client *c, const struct acl_user *user,
 
 	if (keeps_channels(user->rules, next))
 		return;
-	for (each = TAILQ_FIRST(&c->worker->clients); each; each = after) {
-		after = TAILQ_NEXT(each, link);
-		if (acl_user_of(each) == user &&
-		    !pubsub_each(each, allows_subscription, (void *)(uintptr_t)next))
-			close_client(c, each);
-	}
+	for (unsigned int i = 0; i < c->srv->worker_count; i++)
+		for (each = TAILQ_FIRST(&c->srv->worker[i]->clients); each; each = after) {
+			after = TAILQ_NEXT(each, link);
+			if (acl_user_of(each) == user &&
+			    !pubsub_each(each, allows_subscription, (void *)(uintptr_t)next))
+				close_client(c, each);
+		}
 }

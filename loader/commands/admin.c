@@ -427,11 +427,12 @@ void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg 
 	out = reply_collect(c, &text, &len);
 	if (!out)
 		return;
-	TAILQ_FOREACH(each, &c->worker->clients, link)
-		if (filter_has(&filter, each)) {
-			print_client(out, each);
-			putc('\n', out);
-		}
+	for (unsigned int i = 0; i < c->srv->worker_count; i++)
+		TAILQ_FOREACH(each, &c->srv->worker[i]->clients, link)
+			if (!each->dead && filter_has(&filter, each)) {
+				print_client(out, each);
+				putc('\n', out);
+			}
 	reply_collected(c, out, &text, &len);
 }
 
@@ -468,22 +469,32 @@ static bool kill_option(struct client *c, const struct resp_arg *word, const str
 	return true;
 }
 
-/* Closes the clients that match, this one after its reply.  Returns how many. */
-static unsigned int kill_clients(struct client *c, const struct client_filter *f)
+static unsigned int kill_clients_of(struct worker *w, struct client *c,
+				    const struct client_filter *f)
 {
 	struct client *each, *next;
 	unsigned int killed = 0;
 
-	for (each = TAILQ_FIRST(&c->worker->clients); each; each = next) {
+	for (each = TAILQ_FIRST(&w->clients); each; each = next) {
 		next = TAILQ_NEXT(each, link);
-		if (!filter_has(f, each) || (each == c && f->skip_self))
+		if (each->dead || !filter_has(f, each) || (each == c && f->skip_self))
 			continue;
 		killed++;
 		if (each == c)
 			c->closing = true;
 		else
-			client_free(each);
+			client_close(each);
 	}
+	return killed;
+}
+
+/* Closes the clients that match, this one after its reply.  Returns how many. */
+static unsigned int kill_clients(struct client *c, const struct client_filter *f)
+{
+	unsigned int killed = 0;
+
+	for (unsigned int i = 0; i < c->srv->worker_count; i++)
+		killed += kill_clients_of(c->srv->worker[i], c, f);
 	return killed;
 }
 
@@ -747,7 +758,8 @@ void cmd_config_resetstat(struct client *c, unsigned int argc, const struct resp
 	(void)argc;
 	(void)argv;
 	server_stats(c->srv, c->srv->stat_base);
-	measure_reset(c->worker);
+	for (unsigned int i = 0; i < c->srv->worker_count; i++)
+		measure_reset(c->srv->worker[i]);
 	reply_ok(reply_to(c));
 }
 
@@ -837,7 +849,7 @@ void cmd_shutdown(struct client *c, unsigned int argc, const struct resp_arg *ar
 		reply_error(reply_to(c), "ERR No shutdown in progress.");
 		return;
 	}
-	if (c->worker->busy && save != SHUTDOWN_NOSAVE) {
+	if (c->srv->busy && save != SHUTDOWN_NOSAVE) {
 		reply_error(reply_to(c), "%s", script_busy(c));
 		return;
 	}

@@ -46,7 +46,7 @@ void cmd_client_pause(struct client *c, unsigned int argc, const struct resp_arg
 	else if (ms < 0)
 		reply_error(reply_to(c), "ERR timeout is negative");
 	else {
-		worker_pause(c->worker, (uint64_t)ms, !write);
+		workers_pause(c->srv, (uint64_t)ms, !write);
 		reply_ok(reply_to(c));
 	}
 }
@@ -55,7 +55,7 @@ void cmd_client_unpause(struct client *c, unsigned int argc, const struct resp_a
 {
 	(void)argc;
 	(void)argv;
-	worker_unpause(c->worker);
+	workers_unpause(c->srv);
 	reply_ok(reply_to(c));
 }
 

@@ -1052,7 +1052,7 @@ static bool accepted(struct client *c, const struct command *cmd, unsigned int a
 			    command_full_name(cmd, name));
 		return false;
 	}
-	if (c->worker->busy && !(cmd->flags & CMD_BUSY)) {
+	if (c->srv->busy && !(cmd->flags & CMD_BUSY)) {
 		refuse(c, cmd, "", script_busy(c));
 		return false;
 	}
@@ -1112,7 +1112,7 @@ static unsigned int run(struct client *c, unsigned int argc, const struct resp_a
 
 static unsigned int resume(struct client *c)
 {
-	if (c->worker->busy)
+	if (c->srv->busy)
 		return run_flags(c); /* the store context is another command's */
 	store_reselect(c->worker->ctx, progress_of(c)->stored);
 	store_no_touch(c->worker->ctx, c->session.no_touch);

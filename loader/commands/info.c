@@ -160,15 +160,15 @@ static void server_section(struct metrics *m, struct server *s)
 	metric_text(m, "process_supervised", getenv("NOTIFY_SOCKET") ? "systemd" : "no");
 	metric_text(m, "run_id", s->run_id);
 	metric_gauge(m, "tcp_port", server_port(s));
-	metric_gauge(m, "server_time_usec", (int64_t)(ev_now(s->loop) * 1e6));
+	metric_gauge(m, "server_time_usec", (int64_t)(ev_now(s->running->loop) * 1e6));
 	metric_gauge(m, "uptime_in_seconds", up);
 	metric_gauge(m, "uptime_in_days", up / 86400);
 	metric_gauge(m, "hz", 10);
 	metric_gauge(m, "configured_hz", 10);
-	metric_gauge(m, "lru_clock", (int64_t)ev_now(s->loop) & LRU_CLOCK_MAX);
+	metric_gauge(m, "lru_clock", (int64_t)ev_now(s->running->loop) & LRU_CLOCK_MAX);
 	metric_text(m, "executable", realpath("/proc/self/exe", path) ? path : "");
 	metric_text(m, "config_file", s->opt.config_file ? s->opt.config_file : "");
-	metric_gauge(m, "io_threads_active", 0);
+	metric_gauge(m, "io_threads_active", s->worker_count > 1);
 }
 
 static void largest_buffers(const struct worker *w, size_t *input, size_t *output)
@@ -198,7 +198,7 @@ static void clients_section(struct metrics *m, struct server *s)
 	size_t input = 0, output = 0;
 	unsigned int pubsub = 0;
 
-	for (unsigned int i = 0; i < SERVER_WORKERS; i++) {
+	for (unsigned int i = 0; i < s->worker_count; i++) {
 		largest_buffers(s->worker[i], &input, &output);
 		pubsub += subscribers(s->worker[i]);
 	}
@@ -412,7 +412,7 @@ static void stats_section(struct metrics *m, struct server *s)
 	metric_count(m, "acl_access_denied_cmd", st[STAT_ACL_COMMAND]);
 	metric_count(m, "acl_access_denied_key", st[STAT_ACL_KEY]);
 	metric_count(m, "acl_access_denied_channel", st[STAT_ACL_CHANNEL]);
-	metric_count(m, "total_error_replies", s->worker[0]->errors.total);
+	metric_count(m, "total_error_replies", measure_errors_of(s).total);
 	metric_count(m, "total_reads_processed", st[STAT_READS]);
 	metric_count(m, "total_writes_processed", st[STAT_WRITES]);
 	metric_fields(m, no_stats);

@@ -183,7 +183,7 @@ void measure_reset(struct worker *w)
 void command_stats_sum(const struct server *s, unsigned int id, struct command_stats *sum)
 {
 	*sum = (struct command_stats){ 0 };
-	for (unsigned int n = 0; n < SERVER_WORKERS; n++) {
+	for (unsigned int n = 0; n < s->worker_count; n++) {
 		const struct queue *q = (const struct queue *)s->worker[n]->commands;
 		const struct command_stats *st = &q->measure.stats[id];
 
@@ -248,26 +248,23 @@ void latencystats_section(struct metrics *m, struct server *s)
 	}
 }
 
-static uint64_t errors_of(const struct server *s, const char *code)
+struct error_counts measure_errors_of(const struct server *s)
 {
-	uint64_t sum = 0;
+	struct error_counts sum = { 0 };
 
-	for (unsigned int n = 0; n < SERVER_WORKERS; n++)
-		for (unsigned int i = 0; i < ERROR_CODES; i++)
-			if (strcmp(s->worker[n]->errors.each[i].code, code) == 0)
-				sum += s->worker[n]->errors.each[i].count;
+	for (unsigned int n = 0; n < s->worker_count; n++)
+		error_counts_add(&sum, &s->worker[n]->errors);
 	return sum;
 }
 
 void errorstats_section(struct metrics *m, struct server *s)
 {
-	const struct error_counts *first = &s->worker[0]->errors;
+	struct error_counts all = measure_errors_of(s);
 	char name[ERROR_CODE_MAX + 16], text[32];
 
-	for (unsigned int i = 0; i < ERROR_CODES && first->each[i].code[0]; i++) {
-		snprintf(name, sizeof(name), "errorstat_%s", first->each[i].code);
-		snprintf(text, sizeof(text), "count=%llu",
-			 (unsigned long long)errors_of(s, first->each[i].code));
+	for (unsigned int i = 0; i < ERROR_CODES && all.each[i].code[0]; i++) {
+		snprintf(name, sizeof(name), "errorstat_%s", all.each[i].code);
+		snprintf(text, sizeof(text), "count=%llu", (unsigned long long)all.each[i].count);
 		metric_text(m, name, text);
 	}
 }

@@ -18,9 +18,11 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "net/stats.h"
+
 struct client;
 struct command;
-struct error_counts;
+struct server;
 struct worker;
 
 #define COMMAND_IDS	320 /* commands and subcommands, at most */
@@ -93,6 +95,8 @@ uint64_t measure_errors_total(const struct client *c);
 void measure_tried(struct client *c, const struct error_counts *errors);
 /* Ends the batch: reads the clock and shares the time. */
 void measure_batch(struct client *c);
+/* The errors that were replied by all workers. */
+struct error_counts measure_errors_of(const struct server *s);
 /* CONFIG RESETSTAT. */
 void measure_reset(struct worker *w);
 

@@ -485,7 +485,7 @@ static unsigned int publish(struct server *s, enum topic_kind kind, const struct
 		TAILQ_FOREACH(t, &p->topics[TOPIC_PATTERN].list, link)
 			if (glob_test(t->pattern, m->channel, m->channel_len))
 				receivers += to_subscribers(t, m, send);
-		s->worker[0]->messages += pubsub_topics(s, TOPIC_PATTERN); /* each takes time */
+		s->running->messages += pubsub_topics(s, TOPIC_PATTERN); /* each takes time */
 	}
 	if (!send && receivers && !hold(p, kind, m))
 		log_warning("out of memory: a message is lost");

@@ -80,9 +80,10 @@ static struct client *client_by_id(const struct server *s, uint64_t id)
 {
 	struct client *c;
 
-	TAILQ_FOREACH(c, &s->worker[0]->clients, link)
-		if (c->id == id && !c->dead)
-			return c;
+	for (unsigned int i = 0; i < s->worker_count; i++)
+		TAILQ_FOREACH(c, &s->worker[i]->clients, link)
+			if (c->id == id && !c->dead)
+				return c;
 	return NULL;
 }
 
@@ -446,9 +447,9 @@ static bool follow(struct tracked_keys *t, struct tracking *x, const char *text,
 	*f = (struct follower){ .prefix = p, .tracking = x };
 	LIST_INSERT_HEAD(&p->followers, f, of_prefix);
 	LIST_INSERT_HEAD(&x->prefixes, f, of_client);
-	return true;
 	x->prefix_count++;
 	x->prefix_bytes += sizeof(*f) + sizeof(*p) + len;
+	return true;
 }
 
 /* --- changes --- */
@@ -567,9 +568,9 @@ static void unfollow_all(struct tracked_keys *t, struct tracking *x)
 		prefix_drop(t, f->prefix);
 		free(f);
 	}
-}
 	x->prefix_count = 0;
 	x->prefix_bytes = 0;
+}
 
 void tracking_end(struct client *c)
 {
@@ -690,7 +691,6 @@ static bool overlap(const struct resp_arg *a, const char *text, size_t len)
 	return memcmp(a->ptr, text, a->len < len ? a->len : len) == 0;
 }
 
-/* Prefixes that overlap would tell of a key twice.  On false the error was replied. */
 /* Each change of any key is compared with all prefixes.  On false the error was replied. */
 static bool few_prefixes(struct client *c, const struct wish *w)
 {
@@ -706,13 +706,14 @@ static bool few_prefixes(struct client *c, const struct wish *w)
 	return false;
 }
 
+/* Prefixes that overlap would tell of a key twice.  On false the error was replied. */
 static bool check_prefixes(struct client *c, const struct wish *w)
 {
 	const struct follower *f;
 
-	for (unsigned int i = 0; i < w->prefix_count; i++) {
 	if (!few_prefixes(c, w))
 		return false;
+	for (unsigned int i = 0; i < w->prefix_count; i++) {
 		const struct resp_arg *a = w->prefixes[i], *b;
 
 		LIST_FOREACH(f, &tracking_of(c)->prefixes, of_client)

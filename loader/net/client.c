@@ -60,7 +60,7 @@ static const struct output_limit *output_limit(const struct client *c)
 /* Is one of its commands in the middle, with others being served: worker_yield()? */
 static bool is_busy(const struct client *c)
 {
-	return c->worker->busy == c;
+	return c->srv->busy == c;
 }
 
 /* --- execution --- */
@@ -195,6 +195,8 @@ static void account(struct client *c, size_t memory)
 {
 	struct worker *w = c->worker;
 
+	if (c->uncounted)
+		memory = 0;
 	w->client_memory += memory - c->memory;
 	c->memory = memory;
 	if (w->client_memory > w->client_memory_peak)
@@ -215,23 +217,37 @@ static uint64_t memory_limit(const struct server *s)
 	return limit > SHARE_LEAST ? limit : SHARE_LEAST;
 }
 
-/* Closes the clients that take most memory, until all together are within the limit. */
-static void evict_clients(struct worker *w)
+/* The client that takes most memory; `bytes` is what all take that are not being closed. */
+static struct client *largest_client(const struct server *s, uint64_t *bytes)
 {
-	uint64_t limit = memory_limit(w->srv);
+	struct client *each, *largest = NULL;
 
-	while (limit && server_client_memory(w->srv) > limit) {
-		struct client *each, *largest = NULL;
-
-		TAILQ_FOREACH(each, &w->clients, link)
+	*bytes = 0;
+	for (unsigned int i = 0; i < s->worker_count; i++)
+		TAILQ_FOREACH(each, &s->worker[i]->clients, link) {
+			if (each->dead)
+				continue;
+			*bytes += each->memory;
 			if (!each->session.no_evict && !is_busy(each) &&
 			    (!largest || each->memory > largest->memory))
 				largest = each;
-		if (!largest)
+		}
+	return largest;
+}
+
+/* Closes the clients that take most memory, until all together are within the limit. */
+static void evict_clients(struct worker *w)
+{
+	uint64_t limit = memory_limit(w->srv), bytes;
+	struct client *largest;
+
+	while (limit && server_client_memory(w->srv) > limit) {
+		largest = largest_client(w->srv, &bytes);
+		if (!largest || bytes <= limit)
 			return;
 		log_closing(largest, "clients take more than maxmemory-clients, and it takes most");
 		w->stat[STAT_EVICTED_CLIENTS]++;
-		client_free(largest);
+		client_close(largest);
 	}
 }
 
@@ -340,16 +356,34 @@ static void write_or_wait(struct client *c)
 		ev_io_stop(c->worker->loop, &c->stream.writable);
 }
 
-/* Sends what the socket takes without waiting. */
-static void client_flush(struct client *c)
+/* One call; others may run meanwhile if `leave`.  As writev(). */
+static ssize_t send_once(struct client *c, bool leave)
 {
 	struct connection *conn = &c->stream.conn;
 	struct iovec iov[WRITE_VECTORS];
+	int count = outbox_iov(outbox(c), iov, WRITE_VECTORS), error;
+	ssize_t n;
+
+	if (!leave)
+		return conn->transport->writev(conn, iov, count);
+	outbox(c)->sending = c->away = true;
+	worker_leave(c->worker);
+	n = conn->transport->writev(conn, iov, count);
+	error = errno;
+	worker_return(c->worker);
+	errno = error;
+	outbox(c)->sending = c->away = false;
+	return n;
+}
+
+/* Sends what the socket takes without waiting. */
+static void client_flush(struct client *c, bool leave)
+{
 	size_t total = 0;
 	ssize_t n;
 
-	while (outbox(c)->bytes && total < ROUND_WRITE) {
-		n = conn->transport->writev(conn, iov, outbox_iov(outbox(c), iov, WRITE_VECTORS));
+	while (outbox(c)->bytes && !outbox(c)->failed && total < ROUND_WRITE) {
+		n = send_once(c, leave);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {
@@ -373,8 +407,12 @@ void clients_flush(struct worker *w)
 
 	for (c = TAILQ_FIRST(&w->clients); c; c = next) {
 		next = TAILQ_NEXT(c, link); /* sending moves the client to the end */
-		client_flush(c);
+		if (c->away)
+			continue;
+		client_flush(c, false);
+		ev_feed_event(w->loop, &c->stream.writable, EV_WRITE); /* a paused one goes on */
 	}
+	worker_wake(w);
 }
 
 /* What is left of the input leaves the shared buffer, which others read into. */
@@ -416,7 +454,7 @@ static void run_round(struct client *c)
 void client_end_round(struct client *c)
 {
 	if (!c->dead)
-		client_flush(c);
+		client_flush(c, true);
 	if (c->paused && outbox(c)->bytes < RESUME_BELOW) {
 		c->paused = false;
 		queue(c);
@@ -481,8 +519,9 @@ struct reply *client_message(struct client *to)
 
 void client_message_end(struct client *to)
 {
-	to->worker->messages++;
+	to->srv->running->messages++;
 	ev_feed_event(to->worker->loop, &to->stream.writable, EV_WRITE);
+	worker_wake(to->worker);
 }
 
 /* --- events --- */
@@ -492,6 +531,7 @@ static bool receive(struct client *c)
 	struct server *s = c->srv;
 	size_t room;
 	ssize_t n;
+	int error;
 
 	if (stream_pending(&c->stream) >= s->cfg->query_buffer_limit) {
 		log_closing(c, "its command passes client-query-buffer-limit");
@@ -508,8 +548,14 @@ static bool receive(struct client *c)
 		return false;
 	}
 	room = c->stream.in.cap - c->stream.in.len;
+	c->away = true;
+	worker_leave(c->worker);
 	n = c->stream.conn.transport->read(&c->stream.conn, c->stream.in.data + c->stream.in.len,
 					   room < READ_MAX ? room : READ_MAX);
+	error = errno;
+	worker_return(c->worker);
+	errno = error;
+	c->away = false;
 	if (n > 0) {
 		c->stream.in.len += (size_t)n;
 		c->worker->stat[STAT_BYTES_IN] += (uint64_t)n;
@@ -546,7 +592,7 @@ static void on_readable(struct ev_loop *loop, ev_io *w, int events)
 	if (c->queued || c->unsent || is_busy(c))
 		return; /* it is read from again after its turn, when its replies are sent */
 	if (c->stream.conn.write_needs_read)
-		client_flush(c);
+		client_flush(c, true);
 	serve_input(c);
 }
 
@@ -558,7 +604,7 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 	(void)events;
 	if (is_busy(c))
 		return;
-	client_flush(c);
+	client_flush(c, true);
 	if (c->paused && outbox(c)->bytes < RESUME_BELOW) {
 		c->paused = false;
 		queue(c);
@@ -599,6 +645,28 @@ void client_new(struct worker *w, struct connection conn)
 	read_or_wait(c);
 }
 
+/* It counts no longer, neither as a client nor with its memory. */
+static void leave_counts(struct client *c)
+{
+	if (c->uncounted)
+		return;
+	c->uncounted = true;
+	c->worker->client_count--;
+	account(c, 0);
+}
+
+void client_close(struct client *c)
+{
+	if (c->worker == c->srv->running) {
+		client_free(c);
+		return;
+	}
+	c->worker->executor->cancel(c); /* to others it is gone now */
+	c->dead = true;
+	leave_counts(c);
+	worker_enqueue(c->worker, c, false);
+}
+
 void client_free(struct client *c)
 {
 	struct worker *w = c->worker;
@@ -608,8 +676,7 @@ void client_free(struct client *c)
 	ev_io_stop(w->loop, &c->stream.readable);
 	ev_io_stop(w->loop, &c->stream.writable);
 	TAILQ_REMOVE(&w->clients, c, link);
-	w->client_count--;
-	account(c, 0);
+	leave_counts(c);
 	c->stream.conn.transport->close(&c->stream.conn);
 	w->executor->cancel(c);
 	stream_free_input(&c->stream);

@@ -4,7 +4,7 @@
  * and what decides when it is read from, executed and closed.  Commands get it as their context:
  * they read and change the session and reply to it; of the stream they only read.
  *
- * A client belongs to one worker, and only the worker's thread uses it.
+ * A client belongs to one worker.  Who has the lock of the server (worker.h) may use it.
  */
 #ifndef XKV_CLIENT_H
 #define XKV_CLIENT_H
@@ -49,14 +49,18 @@ struct client {
 	bool paused;  /* has commands left to execute, and must read replies first */
 	bool closing; /* executes nothing more; closed when its replies are sent */
 	bool dead;    /* closed at the end of the round */
+	bool away;    /* its worker has left the lock for a call about it */
+	bool uncounted; /* it was closed by another worker: its own will see to the rest */
 	/* executor.client_bytes, used by commands/ only */
 	_Alignas(max_align_t) char commands[];
 };
 
 /* Takes over the connection; closes it if there is no memory. */
 void client_new(struct worker *w, struct connection conn);
-/* Not for the client whose command is being executed: that one is marked `dead` instead. */
+/* By its worker.  Not for the client whose command is being executed: it is marked `dead`. */
 void client_free(struct client *c);
+/* The same for any other client: at once, or, if it is another worker's, soon. */
+void client_close(struct client *c);
 
 /* Executes waiting commands of one client for one round, or resumes one. */
 void client_turn(struct client *c);
@@ -64,7 +68,7 @@ void client_turn(struct client *c);
 void client_end_round(struct client *c);
 
 /*
- * Sends a client of this worker something that none of its commands has asked for (messages of
+ * Sends a client something that none of its commands has asked for (messages of
  * pub/sub, MONITOR), from outside or inside of any client's turn:
  *
  *	struct reply *r = client_message(to);

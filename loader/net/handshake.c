@@ -2,6 +2,7 @@
 #include "handshake.h"
 
 #include <ev.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "client.h"
@@ -69,6 +70,13 @@ bool handshake_drop_oldest(struct worker *w, const char *why)
 	if (h)
 		fail(h, why);
 	return h;
+}
+
+double handshakes_since(const struct worker *w)
+{
+	const struct handshake *h = TAILQ_FIRST(&w->handshakes.list);
+
+	return h ? h->since : HUGE_VAL;
 }
 
 void handshakes_tend(struct worker *w)

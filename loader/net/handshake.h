@@ -42,6 +42,8 @@ void handshakes_init(struct handshakes *all);
 void handshake_new(struct worker *w, struct connection conn, struct ssl_ctx_st *context);
 /* Closes the oldest one.  False: there is none. */
 bool handshake_drop_oldest(struct worker *w, const char *why);
+/* When the oldest began, by monotonic_seconds(); HUGE_VAL if there is none. */
+double handshakes_since(const struct worker *w);
 /* Every second: closes those that have taken too long. */
 void handshakes_tend(struct worker *w);
 /* Closes all of them. */

@@ -66,7 +66,8 @@ void outbox_free(struct outbox *o)
 
 static void give_up(struct outbox *o)
 {
-	outbox_free(o);
+	if (!o->sending)
+		outbox_free(o);
 	o->failed = true;
 }
 
@@ -158,6 +159,10 @@ int outbox_iov(const struct outbox *o, struct iovec *iov, int max)
 
 void outbox_sent(struct outbox *o, size_t n)
 {
+	if (o->failed) { /* meanwhile */
+		outbox_free(o);
+		return;
+	}
 	o->bytes -= n;
 	while (o->head) {
 		struct outbox_chunk *c = o->head;

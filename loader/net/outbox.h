@@ -25,6 +25,7 @@ struct outbox {
 	size_t memory;			  /* bytes that the chunks take */
 	size_t limit;			  /* of `bytes`, 0 = none */
 	bool failed;
+	bool sending; /* its chunks are being read without the lock: they stay */
 };
 
 /* Frees what is not yet sent; the limit and `failed` stay. */

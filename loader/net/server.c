@@ -56,7 +56,7 @@ struct extra {
 /* Is worker_yield() called in the middle of a command, which uses the store context? */
 static bool is_busy(const struct server *s)
 {
-	return s->worker[0]->busy;
+	return s->busy;
 }
 
 /* --- accepting --- */
@@ -140,19 +140,35 @@ static void connection_of(struct connection *conn, const struct listener *l, int
 /* Handshakes take the room that clients leave, and give way to whoever comes later. */
 static bool has_room(struct server *s)
 {
-	struct worker *w = s->worker[0];
-	unsigned int clients = server_client_count(s);
+	unsigned int clients = server_client_count(s), count = clients;
+	struct worker *first = s->worker[0];
 
 	if (clients >= s->cfg->maxclients)
 		return false;
-	return clients + w->handshakes.count < s->cfg->maxclients ||
-	       handshake_drop_oldest(w, "maxclients is reached");
+	for (unsigned int i = 0; i < s->worker_count; i++) {
+		count += s->worker[i]->handshakes.count;
+		if (handshakes_since(s->worker[i]) < handshakes_since(first))
+			first = s->worker[i];
+	}
+	return count < s->cfg->maxclients || handshake_drop_oldest(first, "maxclients is reached");
+}
+
+/* The worker that serves the fewest. */
+static struct worker *least_worker(struct server *s)
+{
+	struct worker *least = s->worker[0];
+
+	for (unsigned int i = 1; i < s->worker_count; i++)
+		if (s->worker[i]->client_count + s->worker[i]->handshakes.count <
+		    least->client_count + least->handshakes.count)
+			least = s->worker[i];
+	return least;
 }
 
 static void accepted(const struct listener *l, int fd, const struct sockaddr *peer)
 {
 	struct server *s = l->srv;
-	struct worker *w = s->worker[0];
+	struct worker *w = least_worker(s);
 	const char *why = s->opt.refuse ? s->opt.refuse(s->opt.refuse_arg, peer) : NULL;
 	struct connection conn;
 
@@ -168,6 +184,7 @@ static void accepted(const struct listener *l, int fd, const struct sockaddr *pe
 	} else {
 		client_new(w, conn);
 	}
+	worker_wake(w);
 }
 
 static void on_connection(struct ev_loop *loop, ev_io *w, int events)
@@ -572,7 +589,7 @@ void server_stats(const struct server *s, uint64_t stat[STATS])
 {
 	for (unsigned int i = 0; i < STATS; i++) {
 		stat[i] = 0;
-		for (unsigned int n = 0; n < SERVER_WORKERS; n++)
+		for (unsigned int n = 0; n < s->worker_count; n++)
 			stat[i] += s->worker[n]->stat[i];
 	}
 	stat[STAT_HITS] = store_counter(s->store, "get_hits");
@@ -586,7 +603,7 @@ unsigned int server_client_count(const struct server *s)
 {
 	unsigned int count = 0;
 
-	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+	for (unsigned int i = 0; i < s->worker_count; i++)
 		count += s->worker[i]->client_count;
 	return count;
 }
@@ -595,7 +612,7 @@ size_t server_client_memory(const struct server *s)
 {
 	size_t bytes = 0;
 
-	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+	for (unsigned int i = 0; i < s->worker_count; i++)
 		bytes += s->worker[i]->client_memory;
 	return bytes;
 }
@@ -649,9 +666,10 @@ static bool final_save(struct server *s)
 /* What was done is acknowledged. */
 static void send_replies(struct server *s)
 {
-	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
-		if (!s->worker[i]->busy)
-			clients_flush(s->worker[i]);
+	if (is_busy(s))
+		return;
+	for (unsigned int i = 0; i < s->worker_count; i++)
+		clients_flush(s->worker[i]);
 }
 
 bool server_shutdown(struct server *s, enum shutdown_save save, bool force)
@@ -675,7 +693,9 @@ bool server_shutdown(struct server *s, enum shutdown_save save, bool force)
 		return false;
 	}
 	sd_notify(0, "STOPPING=1\nSTATUS=Exiting");
-	ev_break(s->loop, EVBREAK_ALL);
+	s->ended = true;
+	ev_break(s->loop, EVBREAK_ALL); /* has no effect while it waits */
+	worker_wake(s->worker[0]);
 	return true;
 }
 
@@ -807,6 +827,7 @@ int server_configure(struct server *s, const struct config_pair *pairs, unsigned
 		s->tls_next = NULL;
 		log_notice("new TLS connections get the certificate and settings as read now");
 	}
+	worker_wake(s->worker[0]); /* its loop may have other listeners and timers */
 	s->cfg = next;
 	s->opt.adopt(s->opt.config_arg, next); /* frees the one before */
 	log_set_level(next->loglevel);
@@ -851,14 +872,21 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	s->opt = *options;
 	s->cfg = options->cfg;
 	s->store = options->store;
-	for (unsigned int i = 0; i < SERVER_WORKERS; i++) {
-		s->worker[i] = worker_new(s);
-		if (!s->worker[i]) {
+	pthread_mutex_init(&s->lock, NULL);
+	if (s->cfg->io_threads > WORKERS_MAX)
+		log_warning("io-threads: %u threads are used, not %u", WORKERS_MAX,
+			    s->cfg->io_threads);
+	while (s->worker_count < s->cfg->io_threads && s->worker_count < WORKERS_MAX) {
+		struct worker *w = worker_new(s);
+
+		if (!w) {
 			snprintf(err, err_len, "cannot make the event loop: %s", strerror(errno));
 			server_free(s);
 			return NULL;
 		}
+		s->worker[s->worker_count++] = w;
 	}
+	s->running = s->worker[0];
 	s->loop = s->worker[0]->loop;
 	/* An xkvd that was killed may have left them refused, or held. */
 	store_refuse_writes(s->store, false);
@@ -908,17 +936,21 @@ void server_free(struct server *s)
 	stop_signals(s);
 	close_listeners(s);
 	SSL_CTX_free(s->tls);
-	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
-		if (s->worker[i])
-			worker_close_clients(s->worker[i]);
+	for (unsigned int i = 0; i < s->worker_count; i++)
+		worker_close_clients(s->worker[i]);
 	s->opt.executor->server_free(s);
-	for (unsigned int i = 0; i < SERVER_WORKERS; i++)
+	for (unsigned int i = 0; i < s->worker_count; i++)
 		worker_free(s->worker[i]);
+	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
 
 int server_run(struct server *s)
 {
+	int ret = workers_start(s);
+
+	if (ret)
+		log_warning("cannot start all threads of io-threads: %s", strerror(ret));
 	accept_start(s);
 	sd_notify(0, "READY=1\nSTATUS=Serving");
 	if (s->cfg->port)
@@ -928,7 +960,9 @@ int server_run(struct server *s)
 	if (s->cfg->unixsocket[0])
 		log_notice("The server is now ready to accept connections at %s",
 			   s->cfg->unixsocket);
-	ev_run(s->loop, 0);
+	if (!ret)
+		ev_run(s->loop, 0);
+	workers_end(s);
 	send_replies(s);
 	snapshot_wait();
 	snapshot_reap();
@@ -936,5 +970,5 @@ int server_run(struct server *s)
 		log_notice("Removing the unix socket file.");
 	close_listeners(s);
 	log_notice("xkvd is now ready to exit, bye bye...");
-	return 0;
+	return -ret;
 }

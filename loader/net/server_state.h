@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What there is once per process: options, listeners, signals, `save` rules, and what INFO reports
- * of the whole server.  For net/ and commands/; main() needs server.h only.  Used by the thread of
- * the first worker.
+ * of the whole server.  For net/ and commands/; main() needs server.h only.  Used by the worker
+ * that has the lock.
  */
 #ifndef XKV_SERVER_STATE_H
 #define XKV_SERVER_STATE_H
 
+#include <pthread.h>
+
 #include "server.h"
 #include "worker.h"
 
-#define MAX_LISTENERS  64
-#define SERVER_WORKERS 1
+#define MAX_LISTENERS 64
+#define WORKERS_MAX   4 /* a store has contexts for eight threads */
 
 enum listener_kind { LISTEN_TCP, LISTEN_TLS, LISTEN_UNIX };
 
@@ -33,8 +35,14 @@ struct server {
 	struct server_options opt;
 	const struct config *cfg; /* in force */
 	struct store *store;
-	struct worker *worker[SERVER_WORKERS]; /* owned */
-	struct ev_loop *loop;		       /* the first worker's, for the watchers below */
+	struct worker *worker[WORKERS_MAX]; /* owned */
+	unsigned int worker_count;
+	pthread_mutex_t lock;	/* see worker.h; not used by a single worker */
+	struct worker *running; /* has the lock */
+	unsigned int waiting;	/* for it */
+	uint64_t taken;		/* how often it was */
+	struct client *busy;	/* in whose command worker_yield() serves others; NULL = none */
+	struct ev_loop *loop;	/* the first worker's, for the watchers below */
 	struct listener listeners[MAX_LISTENERS];
 	unsigned int listener_count;
 	struct ssl_ctx_st *tls;	     /* for new connections; NULL without `tls-port` */
@@ -56,6 +64,7 @@ struct server {
 	bool writes_refused; /* the last snapshot failed: see stop-writes-on-bgsave-error */
 	bool expiry_off;     /* DEBUG SET-ACTIVE-EXPIRE 0 */
 	bool stopping;	     /* nothing is executed any more */
+	bool ended;	     /* workers end their loops */
 	double signalled;    /* when SIGTERM or SIGINT came and saving failed, 0 = never */
 	/* executor.server_bytes, used by commands/ only */
 	_Alignas(max_align_t) char commands[];

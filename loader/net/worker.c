@@ -3,6 +3,8 @@
 #include "worker.h"
 
 #include <errno.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include "client.h"
@@ -11,8 +13,139 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define SLICE_NS   1000000
-#define UNSENT_MAX (256 << 10) /* bytes of replies that wait for other clients */
+#define SLICE_NS    1000000
+#define STACK_BYTES (8 << 20)
+#define STAND_BACK  1000 /* calls of sched_yield(), some 0.2 us each if nobody else is ready */
+#define UNSENT_MAX  (256 << 10) /* bytes of replies that wait for other clients */
+
+/* --- threads --- */
+
+static void take_lock(struct worker *w)
+{
+	struct server *s = w->srv;
+
+	if (pthread_mutex_trylock(&s->lock)) {
+		__atomic_fetch_add(&s->waiting, 1, __ATOMIC_RELAXED);
+		pthread_mutex_lock(&s->lock);
+		__atomic_fetch_sub(&s->waiting, 1, __ATOMIC_RELAXED);
+	}
+	__atomic_store_n(&s->taken, s->taken + 1, __ATOMIC_RELAXED);
+	s->running = w;
+}
+
+static void give_lock(struct worker *w)
+{
+	w->srv->running = NULL;
+	pthread_mutex_unlock(&w->srv->lock);
+}
+
+void worker_leave(struct worker *w)
+{
+	if (w->srv->worker_count > 1)
+		give_lock(w);
+}
+
+void worker_return(struct worker *w)
+{
+	if (w->srv->worker_count > 1)
+		take_lock(w);
+}
+
+/*
+ * A worker whose clients always have something for it to do would have the lock again before
+ * anybody who waits for it is awake: so it stands back once in a round, until somebody had it.
+ */
+static void before_wait(struct ev_loop *loop)
+{
+	struct worker *w = ev_userdata(loop);
+	struct server *s = w->srv;
+	uint64_t taken = s->taken;
+
+	worker_leave(w);
+	for (int i = 0; i < STAND_BACK && __atomic_load_n(&s->waiting, __ATOMIC_RELAXED); i++) {
+		if (__atomic_load_n(&s->taken, __ATOMIC_RELAXED) != taken)
+			return;
+		sched_yield();
+	}
+}
+
+static void after_wait(struct ev_loop *loop)
+{
+	worker_return(ev_userdata(loop));
+}
+
+void worker_wake(struct worker *w)
+{
+	if (w != w->srv->running)
+		ev_async_send(w->loop, &w->wake);
+}
+
+static void on_wake(struct ev_loop *loop, ev_async *watcher, int events)
+{
+	struct worker *w = watcher->data;
+
+	(void)events;
+	if (w->srv->ended)
+		ev_break(loop, EVBREAK_ALL);
+}
+
+static void *worker_main(void *arg)
+{
+	struct worker *w = arg;
+
+	take_lock(w);
+	ev_run(w->loop, 0);
+	give_lock(w);
+	outbox_cache_free();
+	return NULL;
+}
+
+/* The stack is as large as a main thread's usually is: what guards scripts reckons with it. */
+static int thread_start(struct worker *w)
+{
+	pthread_attr_t attr;
+	int ret = pthread_attr_init(&attr);
+
+	if (ret)
+		return ret;
+	ret = pthread_attr_setstacksize(&attr, STACK_BYTES);
+	if (!ret)
+		ret = pthread_create(&w->thread, &attr, worker_main, w);
+	pthread_attr_destroy(&attr);
+	w->runs = !ret;
+	return ret;
+}
+
+/* Signals are for the first worker. */
+int workers_start(struct server *s)
+{
+	sigset_t all, before;
+	int ret = 0;
+
+	if (s->worker_count == 1)
+		return 0;
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	take_lock(s->worker[0]);
+	for (unsigned int i = 1; i < s->worker_count && !ret; i++)
+		ret = thread_start(s->worker[i]);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return ret;
+}
+
+void workers_end(struct server *s)
+{
+	if (s->worker_count == 1)
+		return;
+	s->ended = true;
+	for (unsigned int i = 1; i < s->worker_count; i++)
+		worker_wake(s->worker[i]);
+	give_lock(s->worker[0]);
+	for (unsigned int i = 1; i < s->worker_count; i++)
+		if (s->worker[i]->runs)
+			pthread_join(s->worker[i]->thread, NULL);
+	s->running = s->worker[0];
+}
 
 /* --- turns --- */
 
@@ -24,6 +157,7 @@ void worker_enqueue(struct worker *w, struct client *c, bool long_command)
 	TAILQ_INSERT_TAIL(&c->queued->clients, c, turn);
 	c->queued->count++;
 	ev_idle_start(w->loop, &w->no_wait);
+	worker_wake(w);
 }
 
 void worker_dequeue(struct worker *w, struct client *c)
@@ -45,8 +179,8 @@ static void end_rounds(struct worker *w)
 
 	w->unsent_bytes = 0;
 	/* its round goes on, and ends anew */
-	if (w->busy)
-		worker_unsend(w, w->busy);
+	if (w->srv->busy)
+		worker_unsend(w->srv->busy->worker, w->srv->busy);
 	while ((c = TAILQ_FIRST(&w->unsent))) {
 		worker_unsend(w, c);
 		client_end_round(c);
@@ -116,9 +250,9 @@ void worker_yield(struct client *c)
 	if (!buffer)
 		return;
 	w->read_buffer = buffer;
-	w->busy = c;
+	w->srv->busy = c;
 	ev_run(w->loop, EVRUN_NOWAIT);
-	w->busy = NULL;
+	w->srv->busy = NULL;
 	w->read_buffer = shared;
 	w->slice_end = slice_end;
 	free(buffer);
@@ -133,7 +267,7 @@ static void on_no_wait(struct ev_loop *loop, ev_idle *w, int events)
 
 /* --- pauses --- */
 
-void worker_unpause(struct worker *w)
+static void unpause(struct worker *w)
 {
 	struct client *c;
 
@@ -145,7 +279,13 @@ void worker_unpause(struct worker *w)
 			worker_enqueue(w, c, false);
 }
 
-void worker_pause(struct worker *w, uint64_t ms, bool all)
+void workers_unpause(struct server *s)
+{
+	for (unsigned int i = 0; i < s->worker_count; i++)
+		unpause(s->worker[i]);
+}
+
+static void postpone(struct worker *w, uint64_t ms, bool all)
 {
 	uint64_t now = monotonic_ns(), until = now + ms * 1000000;
 
@@ -157,13 +297,20 @@ void worker_pause(struct worker *w, uint64_t ms, bool all)
 	ev_timer_stop(w->loop, &w->pause.end);
 	ev_timer_set(&w->pause.end, (double)ms / 1000, 0.);
 	ev_timer_start(w->loop, &w->pause.end);
+	worker_wake(w);
+}
+
+void workers_pause(struct server *s, uint64_t ms, bool all)
+{
+	for (unsigned int i = 0; i < s->worker_count; i++)
+		postpone(s->worker[i], ms, all);
 }
 
 static void on_pause_end(struct ev_loop *loop, ev_timer *watcher, int events)
 {
 	(void)loop;
 	(void)events;
-	worker_unpause(watcher->data);
+	unpause(watcher->data);
 }
 
 /* --- every second --- */
@@ -190,7 +337,7 @@ static void on_second(struct ev_loop *loop, ev_timer *watcher, int events)
 
 	(void)loop;
 	(void)events;
-	if (w->busy)
+	if (w->srv->busy)
 		return;
 	close_idle_clients(w);
 	handshakes_tend(w);
@@ -206,7 +353,11 @@ static void init_watchers(struct worker *w)
 	ev_idle_init(&w->no_wait, on_no_wait);
 	ev_timer_init(&w->second, on_second, 1., 1.);
 	ev_init(&w->pause.end, on_pause_end);
-	w->ends.data = w->turns.data = w->second.data = w->pause.end.data = w;
+	ev_async_init(&w->wake, on_wake);
+	w->ends.data = w->turns.data = w->second.data = w->pause.end.data = w->wake.data = w;
+	ev_set_userdata(w->loop, w);
+	ev_set_loop_release_cb(w->loop, before_wait, after_wait);
+	ev_async_start(w->loop, &w->wake);
 	ev_prepare_start(w->loop, &w->ends);
 	ev_check_start(w->loop, &w->turns);
 	ev_timer_start(w->loop, &w->second);

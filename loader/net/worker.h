@@ -2,13 +2,19 @@
 /*
  * A worker is what there is once per thread: an event loop, the clients that it serves, and what
  * they share (the read buffer, the store context, the slice of time for long commands, counters).
- * All of it is used by the worker's thread only; there is one worker today.  What there is once per
- * process is in server_state.h.
+ * What there is once per process is in server_state.h.
+ *
+ * One worker runs at a time: it has the lock of the server, but while its loop waits for events,
+ * and while it is in a call that reads or sends the bytes of a client (worker_leave()).  So only
+ * that is done side by side, which is most of the time that a request takes; commands are executed
+ * one after the other, and may use the clients of other workers, whom they wake up (worker_wake()).
+ * Only the worker itself frees its clients.
  */
 #ifndef XKV_WORKER_H
 #define XKV_WORKER_H
 
 #include <ev.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -56,9 +62,11 @@ struct worker {
 	ev_check turns;		      /* gives each waiting client its turn */
 	ev_idle no_wait;	      /* keeps the loop from sleeping while some are waiting */
 	ev_timer second;
+	ev_async wake; /* ends a wait */
+	pthread_t thread;
+	bool runs; /* it has a thread of its own */
 	struct pause pause;
-	struct client *busy; /* in whose command worker_yield() serves others; NULL = none */
-	uint64_t slice_end;  /* monotonic ns: when long commands have used up this round's time */
+	uint64_t slice_end; /* monotonic ns: when long commands have used up this round's time */
 	/*
 	 * monotonic ns, as last read: at the beginning of a client's round, and whenever the time
 	 * that commands took was measured
@@ -78,6 +86,20 @@ void worker_close_clients(struct worker *w);
 /* After its clients.  `w` may be NULL. */
 void worker_free(struct worker *w);
 
+/* Starts the threads of all workers but the first, and ends them.  0 or an error of errno. */
+int workers_start(struct server *s);
+void workers_end(struct server *s);
+
+/* What others have changed of this worker's loop, or of its clients, is seen to. */
+void worker_wake(struct worker *w);
+
+/*
+ * Lets others run during a system call for a client of this worker, and waits for the lock again.
+ * Meanwhile they may add to the client's outbox and mark it `dead`.  Not within a command.
+ */
+void worker_leave(struct worker *w);
+void worker_return(struct worker *w);
+
 /*
  * Gives a client a turn, behind those that wait already.  Clients with a long command in progress
  * share one slice of time per round.
@@ -96,9 +118,9 @@ void worker_unsend(struct worker *w, struct client *c);
  * Postpones commands for `ms`; a pause that is in force may become longer and stricter.  The
  * executor decides for each command (RUN_POSTPONED).
  */
-void worker_pause(struct worker *w, uint64_t ms, bool all);
+void workers_pause(struct server *s, uint64_t ms, bool all);
 /* Ends a pause: gives each client whose command was postponed a turn. */
-void worker_unpause(struct worker *w);
+void workers_unpause(struct server *s);
 
 /*
  * In the middle of a command of `c`: handles what has happened meanwhile, but nothing of `c` itself

@@ -245,7 +245,7 @@ def test_a_client_that_goes(own):
         with Connection(port) as third:
             assert third.call("PING") == BUSY
         assert other.call("SCRIPT", "KILL") == b"+OK\r\n"
-        assert other.call("PING") == b"+PONG\r\n"
+        wait_for(lambda: other.call("PING") == b"+PONG\r\n", "the end of the script")
 
 
 def test_statistics(own):

@@ -218,16 +218,11 @@ def keys_told(pushes):
     return sorted((k for k in keys if k != MARK), key=lambda k: k or b"")
 
 
-def replies_to(side, sends):
-    """The messages that come until so many requests and a PING have been answered."""
-    side.main.send(encode("PING"))
+def pushes_before(side):
+    """The messages that come before the next reply."""
     pushes = []
-    while sends >= 0:
-        reply = side.main.reply()
-        if reply[:1] == b">":
-            pushes.append(reply)
-        else:
-            sends -= 1
+    while (reply := side.main.reply())[:1] == b">":
+        pushes.append(reply)
     return pushes
 
 
@@ -240,13 +235,15 @@ def test_same_messages(sides, xkv, stock_redis, name):
             watcher.call("CLIENT", "TRACKING", "on", "BCAST", "PREFIX", MARK)
             said = []
             for words in commands(TOLD[name]):
-                other = words[0] == b"other:"
-                if other:
+                if words[0] == b"other:":
                     side.other.call(*words[1:])
+                    pushes = []
                 else:
                     side.main.send(encode(*words))
+                    pushes = pushes_before(side)
                 settle(side, watcher)
-                said.append((words, keys_told(replies_to(side, not other))))
+                side.main.send(encode("PING"))
+                said.append((words, keys_told(pushes + pushes_before(side))))
             got.append(said)
     assert got[0] == got[1]
 
@@ -331,3 +328,23 @@ def test_told_with_the_reply(sides):
                 side.main.send(encode("GET", "a"))
                 assert side.main.reply() == told
                 assert side.main.reply() == b"$1\r\n2\r\n"
+
+
+def test_prefixes_are_limited(own):
+    """Each change is compared with all of them; what they take counts as the client's."""
+    own.call("HELLO", 3)
+    on = ("CLIENT", "TRACKING", "on", "BCAST")
+    assert own.call(*on, "PREFIX", "x" * 251).startswith(b"-ERR a prefix of more than 250 bytes")
+    before = info_of_client(own)
+    for first in range(0, 1024, 128):
+        words = [w for i in range(first, first + 128) for w in ("PREFIX", "%04d" % i + "x" * 200)]
+        assert own.call(*on, *words) == b"+OK\r\n"
+    assert own.call(*on, "PREFIX", "y") == b"-ERR a client can have 1024 prefixes\r\n"
+    assert info_of_client(own) > before + 1024 * 200
+    own.call("CLIENT", "TRACKING", "off")
+    assert info_of_client(own) < before + 10000
+
+
+def info_of_client(c):
+    c.call("PING")  # what the command before has changed is accounted at the end of its round
+    return int(c.call("CLIENT", "INFO").split(b"tot-mem=")[1].split()[0])

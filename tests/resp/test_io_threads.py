@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 12
+"""io-threads: clients of several event loops, what they do to each other, and how it ends."""
+import contextlib
+import random
+import signal
+import threading
+
+import pytest
+from respserver import encode, in_memory, wait_for
+
+pytest_plugins = ["respserver"]
+
+THREADS = 3
+
+
+@pytest.fixture
+def three(store, tmp_path):
+    with store(tmp_path, "--io-threads", str(THREADS)) as daemon:
+        yield daemon
+
+
+@contextlib.contextmanager
+def connections(daemon, count):
+    """A connection goes to the thread that has the fewest: so many in a row are of all threads."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(daemon.connect()) for _ in range(count)]
+
+
+def test_configuration(three):
+    with three.connect() as c:
+        assert c.call("CONFIG", "GET", "io-threads") == b"*2\r\n$10\r\nio-threads\r\n$1\r\n3\r\n"
+        assert c.call("CONFIG", "SET", "io-threads", 2).startswith(b"-ERR ")
+        assert b"io_threads_active:1\r\n" in c.call("INFO", "server")
+
+
+def test_pipelines_of_many(three):
+    """Each client gets its own replies, in order, of all sizes; counters are exact."""
+    clients, failed = 9, []
+
+    def run(number):
+        rng = random.Random(number)
+        try:
+            with three.connect() as c:
+                for turn in range(40):
+                    sizes = rng.choices((0, 1, 100, 5000, 70000), k=rng.randrange(1, 20))
+                    for i, size in enumerate(sizes):
+                        value = bytes([65 + number]) * size
+                        c.send(encode("SET", f"key {number} {i}", value) +
+                               encode("GET", f"key {number} {i}") + encode("INCR", "all"))
+                    for size in sizes:
+                        assert c.reply() == b"+OK\r\n"
+                        assert c.reply() == b"$%d\r\n%s\r\n" % (size, bytes([65 + number]) * size)
+                        assert c.reply()[:1] == b":"
+                        total[number] += 1
+                    if turn % 10 == 9:
+                        c.send(encode("MULTI") + encode("INCR", "all") + encode("INCR", "all") +
+                               encode("EXEC"))
+                        assert c.reply() == b"+OK\r\n"
+                        assert c.reply() == c.reply() == b"+QUEUED\r\n"
+                        assert c.reply().startswith(b"*2\r\n:")
+                        total[number] += 2
+        except Exception as error:
+            failed.append((number, error))
+
+    total = [0] * clients
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(clients)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failed, failed
+    with three.connect() as c:
+        assert c.call("GET", "all")[:-2].split(b"\r\n")[1] == str(sum(total)).encode()
+        stats = c.call("INFO", "commandstats")
+        assert b"cmdstat_incr:calls=%d," % sum(total) in stats
+        c.call("CONFIG", "RESETSTAT")
+        assert b"cmdstat_incr" not in c.call("INFO", "commandstats")
+
+
+def test_messages_between_threads(three):
+    """PUBLISH, MONITOR and invalidations reach clients of all threads, which wait for nothing."""
+    with connections(three, 12) as clients, three.connect() as own:
+        for i, c in enumerate(clients):
+            if i < 6:
+                c.call("SUBSCRIBE", "c")
+            elif i < 9:
+                c.call("MONITOR")
+            else:
+                c.call("HELLO", 3)
+                c.call("CLIENT", "TRACKING", "on")
+                c.call("GET", "a")
+        assert own.call("PUBLISH", "c", "text") == b":6\r\n"
+        own.call("SET", "a", 1)
+        for i, c in enumerate(clients):
+            if i < 6:
+                assert c.reply().endswith(b"text\r\n")
+            elif i >= 9:
+                assert c.reply().endswith(b"invalidate\r\n*1\r\n$1\r\na\r\n")
+            else:
+                wait_for(lambda c=c: b'"PUBLISH" "c" "text"' in c.reply(), "the line of MONITOR")
+        assert own.call("CLIENT", "KILL", "TYPE", "pubsub") == b":6\r\n"
+        assert own.call("PUBLISH", "c", "text") == b":0\r\n"
+        for c in clients[:6]:
+            assert c.rest() == b""
+
+
+def test_clients_of_all_threads(three):
+    with connections(three, 6) as clients:
+        first, *others = clients
+        ids = [int(c.call("CLIENT", "ID")[1:]) for c in clients]
+        listed = first.call("CLIENT", "LIST")
+        assert all(b"id=%d " % i in listed for i in ids)
+        for c in others[:3]:
+            c.call("AUTH", "default", "")
+        first.call("ACL", "SETUSER", "bob", "on", ">x", "+@all", "~*")
+        for c in others[:3]:
+            assert c.call("AUTH", "bob", "x") == b"+OK\r\n"
+        assert first.call("ACL", "DELUSER", "bob") == b":1\r\n"
+        assert all(c.rest() == b"" for c in others[:3])
+        assert first.call("CLIENT", "KILL", "ID", ids[4]) == b":1\r\n"
+        assert first.call("CLIENT", "KILL", "ID", ids[4]) == b":0\r\n"
+        assert others[3].rest() == b""
+        assert first.call("CLIENT", "PAUSE", 60000, "WRITE") == b"+OK\r\n"
+        for c in (first, others[4]):
+            c.send(encode("SET", "a", 1))
+        with three.connect() as c:
+            assert c.call("GET", "a") == b"$-1\r\n"
+            assert c.call("CLIENT", "UNPAUSE") == b"+OK\r\n"
+        assert first.reply() == others[4].reply() == b"+OK\r\n"
+        wait_for(lambda: b"connected_clients:2\r\n" in first.call("INFO", "clients"), "the others")
+
+
+def test_slow_script_of_another_thread(three):
+    with connections(three, THREADS) as clients:
+        clients[0].call("CONFIG", "SET", "busy-reply-threshold", 20)
+        for slow in clients:
+            slow.send(encode("EVAL", "while true do end", 0))
+            for c in clients:
+                if c is not slow:
+                    wait_for(lambda c=c: c.call("GET", "a").startswith(b"-BUSY"), "BUSY")
+            killer = next(c for c in clients if c is not slow)
+            assert killer.call("SCRIPT", "KILL") == b"+OK\r\n"
+            assert slow.reply().startswith(b"-ERR Script killed")
+            assert all(c.call("GET", "a") == b"$-1\r\n" for c in clients)
+
+
+@pytest.mark.parametrize("worker", range(THREADS))
+@pytest.mark.parametrize("how", ["SHUTDOWN", "signal", "during a script"])
+def test_end(tmp_path, worker, how):
+    """Replies that were due are sent, whoever ends the server."""
+    with in_memory(tmp_path, "--io-threads", str(THREADS)) as daemon:
+        with connections(daemon, THREADS) as clients:
+            for c in clients:
+                assert c.call("SET", "a", 1) == b"+OK\r\n"
+            if how == "during a script":
+                clients[0].call("CONFIG", "SET", "busy-reply-threshold", 20)
+                slow = clients[(worker + 1) % THREADS]
+                slow.send(encode("EVAL", "while true do end", 0))
+                wait_for(lambda: clients[worker].call("PING").startswith(b"-BUSY"), "BUSY")
+            if how == "signal":
+                daemon.process.send_signal(signal.SIGTERM)
+            else:
+                clients[worker].send(encode("SHUTDOWN", "NOSAVE"))
+            assert daemon.process.wait(20) == 0
+            if how == "during a script":
+                assert slow.reply().startswith(b"-ERR the server is shutting down")
