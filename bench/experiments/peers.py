@@ -32,6 +32,7 @@ PEERS = {
     "garnet": Peer(("GarnetServer", "garnet-server"), ("--bind", HOST, "--port", "{port}")),
 }
 OTHERS = tuple(name for name in PEERS if name != "xkv")
+THREADS = "threads"  # xkv once more, with several
 
 
 class Server(NamedTuple):
@@ -54,6 +55,12 @@ def find(paths):
         if not found[name]:
             step(f"without {name}: {' or '.join(programs)} is not on PATH (--{name} PATH)")
     return {name: program for name, program in found.items() if program}
+
+
+def add_threads(programs, count):
+    """Adds an xkv with so many threads to what find() has returned."""
+    PEERS[THREADS] = PEERS["xkv"]._replace(options=(*PEERS["xkv"].options[:-1], str(count)))
+    programs[THREADS] = programs["xkv"]
 
 
 def version(program):
@@ -92,7 +99,7 @@ def start(stack, name, program, cpu, keys=1 << 20, connections=10000):
     port = free_port()
     directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="xkv-bench-"))
     pins = f"/sys/fs/bpf/xkv-resp-{os.getpid()}-{port}"
-    if name == "xkv":
+    if name in ("xkv", THREADS):
         stack.callback(subprocess.run, [program, "--detach", "--pin-dir", pins],
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     options = [word.format(port=port, directory=directory, pins=pins, keys=max(keys, 1 << 20),

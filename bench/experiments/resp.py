@@ -93,6 +93,7 @@ def parse_args():
                         help="that these are idle: servers shrink their buffers meanwhile")
     for name in peers.OTHERS:
         parser.add_argument(f"--{name}", metavar="PATH", help="its program; default: from PATH")
+    parser.add_argument("--io-threads", type=int, metavar="N", help="xkv also with so many")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--output", default=BUILD / "bench-resp.json", type=type(BUILD))
     args = parser.parse_args()
@@ -340,6 +341,8 @@ def main():
     args = parse_args()
     prepare()
     programs = peers.find(vars(args))
+    if args.io_threads:
+        peers.add_threads(programs, args.io_threads)
     cpus = two_cpus()
     allow_connections(max(args.idle, *args.clients))
     os.sched_setaffinity(0, {cpus[1]})  # redis-benchmark's, too

@@ -872,7 +872,7 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	s->opt = *options;
 	s->cfg = options->cfg;
 	s->store = options->store;
-	pthread_mutex_init(&s->lock, NULL);
+	s->lock = (pthread_mutex_t)PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 	if (s->cfg->io_threads > WORKERS_MAX)
 		log_warning("io-threads: %u threads are used, not %u", WORKERS_MAX,
 			    s->cfg->io_threads);
