@@ -13,8 +13,9 @@
  *
  * What is read is read at the version that was found.  Keys are locked before they are evaluated,
  * so that only what is read has to be validated.  A conflict begins again with `find`; after TRIES
- * of them the datagram goes up to xkvd, as it does if there is no free slot.  Only results are
- * written before `apply`: each operation of one that does not get there is as if it had never been.
+ * of them the datagram goes up to xkvd, as it does if there is no free slot, and, without a try, if
+ * it changes something while xkvd holds writes back.  Only results are written before `apply`: each
+ * operation of one that does not get there is as if it had never been.
  */
 #ifndef XKV_ATOMIC_BPF_H
 #define XKV_ATOMIC_BPF_H

@@ -13,7 +13,7 @@
  * The rules of a user are an immutable value: ACL SETUSER makes another one and puts it in its
  * place.  A user stays where it is as long as it exists, so that sessions point to it.
  *
- * All of it is used by the thread of the only worker.
+ * All of it is used with the lock of the server (net/worker.h).
  */
 #ifndef XKV_COMMANDS_ACL_H
 #define XKV_COMMANDS_ACL_H

@@ -3,7 +3,7 @@
  * What commands/ do with the changes of the store, whoever made them, a RESP client or one that XDP
  * served: keyspace events (notify.c), and CLIENT TRACKING (tracking.c).  While somebody wants
  * changes, there is a listener (events/listener.h), and this hands each change on, in the order of
- * the change feed.  All of it is used by the thread of the only worker.
+ * the change feed.  All of it is used with the lock of the server (net/worker.h).
  *
  * A transaction is told of as the commands that it consists of: its records in the feed only say
  * when.  The same holds for what is no change (a read of a key that does not exist).
@@ -41,7 +41,7 @@ enum cause {
 
 TAILQ_HEAD(told_list, told);
 
-/* One per worker. */
+/* One per server. */
 struct changes {
 	struct server *srv;
 	struct listener *listener; /* owned; NULL: nobody wants changes */

@@ -4,7 +4,7 @@
  * the globals of Redis 7.0.  Scripts cannot change anything that a later script sees, except
  * through the store, and reach neither files nor the system.
  *
- * Used by the worker's thread only.
+ * Used with the lock of the server (net/worker.h).
  */
 #ifndef XKV_COMMANDS_INTERPRETER_H
 #define XKV_COMMANDS_INTERPRETER_H

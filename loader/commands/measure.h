@@ -9,7 +9,7 @@
  * exact, and a command that waited in a pipeline has the mean of its batch.  The beginning of a
  * round is the time that the client was read from, which net/ knows already.
  *
- * All of it is used by the thread of the worker.
+ * All of it is used with the lock of the server (net/worker.h).
  */
 #ifndef XKV_COMMANDS_MEASURE_H
 #define XKV_COMMANDS_MEASURE_H

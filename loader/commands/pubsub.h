@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Pub/sub: clients subscribe to channels, to patterns of channels, and to shard channels, and get
- * what is published there as messages (client_message()).  All of it is used by the thread of the
- * only worker.
+ * what is published there as messages (client_message()).  All of it is used with the lock of
+ * the server (net/worker.h).
  */
 #ifndef XKV_COMMANDS_PUBSUB_H
 #define XKV_COMMANDS_PUBSUB_H
@@ -17,7 +17,7 @@ struct server;
 TAILQ_HEAD(topics, topic);
 TAILQ_HEAD(held_messages, held_message);
 
-/* Who has subscribed to what; one per worker. */
+/* Who has subscribed to what; one per server. */
 struct pubsub {
 	struct {
 		struct hashtable names;

@@ -8,7 +8,7 @@
  * the read.  But a new entry gets its record before the index refers to it, and a read that found
  * nothing may have been between the two: it counts from where the listener is.
  *
- * All of it is used by the thread of the only worker.
+ * All of it is used with the lock of the server (net/worker.h).
  */
 #ifndef XKV_COMMANDS_TRACKING_H
 #define XKV_COMMANDS_TRACKING_H
@@ -56,7 +56,7 @@ TAILQ_HEAD(tracked_list, tracked);
 TAILQ_HEAD(prefix_list, key_prefix);
 LIST_HEAD(tracking_clients, tracking);
 
-/* Who has read what; one per worker. */
+/* Who has read what; one per server. */
 struct tracked_keys {
 	struct hashtable keys;
 	struct tracked_list oldest;  /* the same; owned */

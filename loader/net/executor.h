@@ -4,7 +4,7 @@
  * (commands_executor()), main() passes it to server_new(): main -> net -> executor -> commands ->
  * store, and no include goes the other way but those of commands/ to the headers of net/.
  *
- * All of it is called by the thread of the client's worker.
+ * All of it is called by the thread of the client's worker, with the lock of the server (worker.h).
  */
 #ifndef XKV_EXECUTOR_H
 #define XKV_EXECUTOR_H
