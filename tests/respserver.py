@@ -22,6 +22,15 @@ redis = pytest.importorskip("redis")
 
 RESPD = shlex.split(os.environ.get("XKV_RESPD", "build/tests/respd"))
 MORE_OPTIONS = shlex.split(os.environ.get("XKV_OPTIONS", ""))  # of each server of these tests
+# For scripts: wait(ms).
+LUA_WAIT = """
+local function wait(ms)
+    local since = redis.call('TIME')
+    repeat
+        local now = redis.call('TIME')
+    until (now[1] - since[1]) * 1000 + (now[2] - since[2]) / 1000 > ms
+end
+"""
 WAIT = 20.0  # seconds for something that normally takes milliseconds
 
 

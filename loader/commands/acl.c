@@ -335,12 +335,11 @@ void acl_close_clients(struct client *c, const struct acl_user *user)
 {
 	struct client *each, *next;
 
-	for (unsigned int i = 0; i < c->srv->worker_count; i++)
-		for (each = TAILQ_FIRST(&c->srv->worker[i]->clients); each; each = next) {
-			next = TAILQ_NEXT(each, link);
-			if (acl_user_of(each) == user)
-				close_client(c, each);
-		}
+	for (each = client_next(c->srv, NULL); each; each = next) {
+		next = client_next(c->srv, each);
+		if (acl_user_of(each) == user)
+			close_client(c, each);
+	}
 }
 
 /* Has `next` all channel patterns that `now` has? */
@@ -383,11 +382,10 @@ void acl_close_subscribers(struct client *c, const struct acl_user *user,
 
 	if (keeps_channels(user->rules, next))
 		return;
-	for (unsigned int i = 0; i < c->srv->worker_count; i++)
-		for (each = TAILQ_FIRST(&c->srv->worker[i]->clients); each; each = after) {
-			after = TAILQ_NEXT(each, link);
-			if (acl_user_of(each) == user &&
-			    !pubsub_each(each, allows_subscription, (void *)(uintptr_t)next))
-				close_client(c, each);
-		}
+	for (each = client_next(c->srv, NULL); each; each = after) {
+		after = client_next(c->srv, each);
+		if (acl_user_of(each) == user &&
+		    !pubsub_each(each, allows_subscription, (void *)(uintptr_t)next))
+			close_client(c, each);
+	}
 }

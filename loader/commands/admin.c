@@ -427,12 +427,11 @@ void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg 
 	out = reply_collect(c, &text, &len);
 	if (!out)
 		return;
-	for (unsigned int i = 0; i < c->srv->worker_count; i++)
-		TAILQ_FOREACH(each, &c->srv->worker[i]->clients, link)
-			if (!each->dead && filter_has(&filter, each)) {
-				print_client(out, each);
-				putc('\n', out);
-			}
+	for (each = NULL; (each = client_next(c->srv, each));)
+		if (!each->dead && filter_has(&filter, each)) {
+			print_client(out, each);
+			putc('\n', out);
+		}
 	reply_collected(c, out, &text, &len);
 }
 
@@ -469,14 +468,14 @@ static bool kill_option(struct client *c, const struct resp_arg *word, const str
 	return true;
 }
 
-static unsigned int kill_clients_of(struct worker *w, struct client *c,
-				    const struct client_filter *f)
+/* Closes the clients that match, this one after its reply.  Returns how many. */
+static unsigned int kill_clients(struct client *c, const struct client_filter *f)
 {
 	struct client *each, *next;
 	unsigned int killed = 0;
 
-	for (each = TAILQ_FIRST(&w->clients); each; each = next) {
-		next = TAILQ_NEXT(each, link);
+	for (each = client_next(c->srv, NULL); each; each = next) {
+		next = client_next(c->srv, each);
 		if (each->dead || !filter_has(f, each) || (each == c && f->skip_self))
 			continue;
 		killed++;
@@ -485,16 +484,6 @@ static unsigned int kill_clients_of(struct worker *w, struct client *c,
 		else
 			client_close(each);
 	}
-	return killed;
-}
-
-/* Closes the clients that match, this one after its reply.  Returns how many. */
-static unsigned int kill_clients(struct client *c, const struct client_filter *f)
-{
-	unsigned int killed = 0;
-
-	for (unsigned int i = 0; i < c->srv->worker_count; i++)
-		killed += kill_clients_of(c->srv->worker[i], c, f);
 	return killed;
 }
 

@@ -410,10 +410,10 @@ static int call(lua_State *L, bool raise)
 		return fail(L, raise, why);
 	lua->run->wrote |= cmd->flags & CMD_WRITE;
 	call_command(lua, cmd, argc, argv);
-	if (store_txn_error(lua->run->client->worker->ctx) == -ECANCELED)
-		lua_check_time(L); /* does not return */
-	if (!(cmd->flags & (CMD_FAST | CMD_QUEUES)))
-		lua_check_time(L); /* the hook does not count what a long command takes */
+	/* it ends after a conflict; and the hook does not count what a long command takes */
+	if (store_txn_error(lua->run->client->worker->ctx) == -ECANCELED ||
+	    !(cmd->flags & (CMD_FAST | CMD_QUEUES)))
+		lua_check_time(L);
 	if (lua->called.out.failed)
 		return fail(L, raise, "ERR the reply is too large for a script");
 	push_called(L, lua);

@@ -48,10 +48,10 @@ unsigned int pubsub_publish(struct server *s, const void *channel, size_t channe
  * one sends.  `since` is what pubsub_hold() has returned, perhaps NULL.
  */
 struct held_message *pubsub_hold(struct server *s);
+void pubsub_release(struct server *s, const struct held_message *since, bool send);
 /* While others are served in the middle: theirs are sent.  Returns what pubsub_resume() needs. */
 unsigned int pubsub_suspend(struct server *s);
 void pubsub_resume(struct server *s, unsigned int holds);
-void pubsub_release(struct server *s, const struct held_message *since, bool send);
 
 /* How many channels, patterns or shard channels have subscribers. */
 size_t pubsub_topics(const struct server *s, enum topic_kind kind);

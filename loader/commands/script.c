@@ -25,7 +25,7 @@ struct execution {
 	struct script_run *run;
 };
 
-/* The worker's interpreter, made when it is needed; NULL, and the error was replied. */
+/* The interpreter of scripts, made when it is needed; NULL, and the error was replied. */
 static struct interpreter *interpreter(struct client *c)
 {
 	struct shared *shared = shared_of(c->srv);

@@ -78,13 +78,11 @@ static struct tracking *tracking_by_id(const struct tracked_keys *t, uint64_t id
 
 static struct client *client_by_id(const struct server *s, uint64_t id)
 {
-	struct client *c;
+	struct client *c = NULL;
 
-	for (unsigned int i = 0; i < s->worker_count; i++)
-		TAILQ_FOREACH(c, &s->worker[i]->clients, link)
-			if (c->id == id && !c->dead)
-				return c;
-	return NULL;
+	while ((c = client_next(s, c)) && (c->id != id || c->dead))
+		;
+	return c;
 }
 
 /* --- messages --- */

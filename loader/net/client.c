@@ -217,21 +217,34 @@ static uint64_t memory_limit(const struct server *s)
 	return limit > SHARE_LEAST ? limit : SHARE_LEAST;
 }
 
+struct client *client_next(const struct server *s, const struct client *c)
+{
+	const struct worker *of = c ? c->worker : NULL;
+	struct client *next = c ? TAILQ_NEXT(c, link) : NULL;
+
+	for (unsigned int i = 0; i < s->worker_count && !next; i++) {
+		if (!of)
+			next = TAILQ_FIRST(&s->worker[i]->clients);
+		else if (s->worker[i] == of)
+			of = NULL; /* those behind its own */
+	}
+	return next;
+}
+
 /* The client that takes most memory; `bytes` is what all take that are not being closed. */
 static struct client *largest_client(const struct server *s, uint64_t *bytes)
 {
-	struct client *each, *largest = NULL;
+	struct client *largest = NULL;
 
 	*bytes = 0;
-	for (unsigned int i = 0; i < s->worker_count; i++)
-		TAILQ_FOREACH(each, &s->worker[i]->clients, link) {
-			if (each->dead)
-				continue;
-			*bytes += each->memory;
-			if (!each->session.no_evict && !is_busy(each) &&
-			    (!largest || each->memory > largest->memory))
-				largest = each;
-		}
+	for (struct client *each = NULL; (each = client_next(s, each));) {
+		if (each->dead)
+			continue;
+		*bytes += each->memory;
+		if (!each->session.no_evict && !is_busy(each) &&
+		    (!largest || each->memory > largest->memory))
+			largest = each;
+	}
 	return largest;
 }
 

@@ -92,6 +92,9 @@ void clients_trim_memory(struct worker *w);
 /* Sends to each client what can be sent without waiting. */
 void clients_flush(struct worker *w);
 
+/* The clients of all workers: the one behind `c`, the first for NULL; NULL = that was the last. */
+struct client *client_next(const struct server *s, const struct client *c);
+
 /* Where a command of this client replies. */
 static inline struct reply *reply_to(struct client *c)
 {

@@ -43,7 +43,7 @@ struct overlay {
 	size_t count, bytes; /* of entries, and of their values */
 	uint64_t now_ms;  /* of its begin: nothing that it has seen expires in the middle of it */
 	uint64_t version; /* of the last change: odd, unlike those of the store */
-	int error;	  /* why it cannot be committed: -ECANCELED, -ENOMEM, -EBUSY */
+	int error;	  /* why it cannot be committed: see store_txn_error() */
 	void *old;	  /* the value that an operation has replaced and returned; owned */
 	bool listens;	  /* somebody listens to the change feed: */
 	struct feed_change *told; /* the changes so far; owned; their keys are the entries' */

@@ -5,7 +5,8 @@ import contextlib
 import time
 
 import pytest
-from respserver import Connection, commands, encode, in_kernel, in_memory, wait_for
+from respserver import (LUA_WAIT, Connection, commands, encode, in_kernel, in_memory,
+                        wait_for)
 
 pytest_plugins = ["respserver"]
 
@@ -13,14 +14,6 @@ BUSY = (b"-BUSY Redis is busy running a script. You can only call SCRIPT KILL or
         b" NOSAVE.\r\n")
 KILLED = b"-ERR Script killed by user with SCRIPT KILL... script: "
 FOREVER = "while true do end"
-WAIT = """
-local function wait(ms)
-    local since = redis.call('TIME')
-    repeat
-        local now = redis.call('TIME')
-    until (now[1] - since[1]) * 1000 + (now[2] - since[2]) / 1000 > ms
-end
-"""
 
 
 @contextlib.contextmanager
@@ -117,7 +110,8 @@ def test_killed_before_a_conflict(kernel):
     """EXEC is not executed again, and so the script in it neither."""
     kernel.call("SET", "key", "x", "PX", 100)
     for command in (("MULTI",), ("EXISTS", "key"),
-                    ("EVAL", WAIT + "wait(60000) redis.call('SET', 'a', 1)", 0), ("GET", "key")):
+                    ("EVAL", LUA_WAIT + "wait(60000) redis.call('SET', 'a', 1)", 0),
+                    ("GET", "key")):
         kernel.call(*command)
     end = time.monotonic() + 0.15
     with busy(kernel, "EXEC") as other:
@@ -131,7 +125,7 @@ def test_errors_of_others_are_counted(kernel):
     """Those of tries that a script has made in vain are not."""
     kernel.call("SET", "key", "x", "PX", 200)
     kernel.call("CONFIG", "RESETSTAT")
-    script = WAIT + "redis.call('EXISTS', 'key') wait(300) return redis.call('INCR', 'key')"
+    script = LUA_WAIT + "redis.call('EXISTS', 'key') wait(300) return redis.call('INCR', 'key')"
     with busy(kernel, "EVAL", script, 0) as other:
         busy_replies = 1 + sum(other.call("GET", "x").startswith(b"-BUSY") for _ in range(5))
         assert kernel.reply() == b":1\r\n"
@@ -156,7 +150,7 @@ def test_events_of_others_are_not_lost(own):
     with Connection(port) as sub:
         sub.call("SUBSCRIBE", "__keyevent@0__:set")
         sub.call("SUBSCRIBE", "c")
-        script = WAIT + "redis.call('PUBLISH', 'c', 'x') wait(100) error('x')"
+        script = LUA_WAIT + "redis.call('PUBLISH', 'c', 'x') wait(100) error('x')"
         with busy(own, "EVAL", script, 0, before=encode("SET", "first", 1),
                   behind=encode("SET", "last", 1)):
             assert sub.reply().endswith(b"first\r\n")
@@ -171,7 +165,7 @@ def test_messages_to_who_executes(kernel):
     with Connection(port) as c:
         c.call("HELLO", 3)
         c.call("CLIENT", "TRACKING", "on", "BCAST")
-        slow = WAIT + "redis.call('EXISTS', 'key') wait(300) return redis.call('GET', 'key')"
+        slow = LUA_WAIT + "redis.call('EXISTS', 'key') wait(300) return redis.call('GET', 'key')"
         behind = encode("MULTI") + encode("PING") + encode("EVAL", slow, 0) + encode("EXEC")
         c.send(encode("CONFIG", "SET", "busy-reply-threshold", 20) +
                encode("SET", "key", 1, "PX", 200) + encode("SET", "told", 1) + behind)

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from respserver import Connection, commands, encode, in_kernel, in_memory
+from respserver import LUA_WAIT, Connection, commands, encode, in_kernel, in_memory
 
 pytest_plugins = ["respserver"]
 
@@ -220,16 +220,6 @@ def test_a_script_that_fails_leaves_nothing(kernel):
     assert own.call("MGET", "a", "b") == b"*2\r\n$3\r\nold\r\n$-1\r\n"
 
 
-WAIT = """
-local function wait(ms)
-    local since = redis.call('TIME')
-    repeat
-        local now = redis.call('TIME')
-    until (now[1] - since[1]) * 1000 + (now[2] - since[2]) / 1000 > ms
-end
-"""
-
-
 @pytest.mark.parametrize("script, reply", [
     ("local a = {KEYS[1]} for i = 1, 63 do a[i + 1] = 'x' .. i end "
      "return #redis.call('MGET', unpack(a))", b":64\r\n"),
@@ -241,7 +231,7 @@ end
 def test_repeated_after_a_conflict(kernel, script, reply):
     """What it has read is there no longer when it is read again: so the script begins again."""
     kernel.call("SET", "key", 1, "PX", 30)
-    assert kernel.call("EVAL", WAIT + "redis.call('EXISTS', KEYS[1]) wait(50) " + script, 1,
+    assert kernel.call("EVAL", LUA_WAIT + "redis.call('EXISTS', KEYS[1]) wait(50) " + script, 1,
                        "key") == reply
     assert b"errorstat_BUSY" not in kernel.call("INFO", "errorstats")
 
@@ -249,7 +239,7 @@ def test_repeated_after_a_conflict(kernel, script, reply):
 def test_a_script_that_fails_saw_one_moment(kernel):
     """Two keys that go at the same time: also who complains has seen both of them or neither."""
     end = int(time.time() * 1000) + 50
-    script = WAIT + """
+    script = LUA_WAIT + """
         local a = redis.call('EXISTS', 'a')
         wait(80)
         error(a .. redis.call('EXISTS', 'b'))
