@@ -456,10 +456,6 @@ static void test_room_in_pieces(void **state)
 	uint64_t free;
 
 	(void)state;
-#ifdef __SANITIZE_THREAD__
-	puts("SKIP: compacting gives up by time, and this build is slow");
-	skip();
-#endif
 	limit_pages(8);
 	srand(5);
 	while (!set("some", count, 17000 + rand() % 60000))
@@ -470,6 +466,7 @@ static void test_room_in_pieces(void **state)
 	drain_large(bed.ctx);
 	drain_run(bed.ctx);
 	free = units_free(bed.st);
+	bed.st->maint.compact_failed.ms = 0; /* no pause, however long the first values took */
 	while (!set("larger", larger, units * XKV_UNIT_BYTES - 100))
 		larger++;
 	assert_true(larger * units > free * 4 / 5);
