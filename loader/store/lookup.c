@@ -13,7 +13,9 @@
 
 #include "impl.h"
 
-#define TRIES 4 /* as in BPF; then the engine has to do it */
+#define TRIES	    4	/* as in BPF; then the engine has to do it */
+#define AHEAD_BYTES 256 /* of a slot: header, key, and a value of some 200 bytes */
+#define LINE_BYTES  64	/* of a cache; where they are longer, some are asked for twice */
 
 /* A key, and the entry that was found. */
 struct search {
@@ -39,15 +41,14 @@ static bool still(const __u64 *word, uint64_t was)
 	return __atomic_load_n(word, __ATOMIC_RELAXED) == was;
 }
 
-static struct search search_for(struct store *st, uint8_t db, const uint64_t *key, size_t key_len)
+static uint64_t fingerprint_of(const struct store *st, uint8_t db, const void *key, size_t key_len)
 {
-	uint64_t hash = hash_key(key, (uint32_t)key_len, db, &st->secrets->hash);
+	return hash_key(key, (uint32_t)key_len, db, &st->secrets->hash) & st->cfg->fingerprint_mask;
+}
 
-	return (struct search){ .st = st,
-				.fingerprint = hash & st->cfg->fingerprint_mask,
-				.db = db,
-				.key = key,
-				.key_len = (uint32_t)key_len };
+static const struct xkv_bucket *home_of(const struct store *st, uint64_t fingerprint)
+{
+	return &st->index[fingerprint & st->cfg->bucket_mask];
 }
 
 /* ---- finding the slot ------------------------------------------------------ */
@@ -138,7 +139,7 @@ static int found(struct search *s)
 /* Finds the slot of the key: 0, -ENOENT, or -EAGAIN. */
 static int find(struct search *s)
 {
-	const struct xkv_bucket *home = &s->st->index[s->fingerprint & s->st->cfg->bucket_mask];
+	const struct xkv_bucket *home = home_of(s->st, s->fingerprint);
 	enum match match, behind;
 	uint64_t head, now;
 
@@ -236,7 +237,8 @@ static void count_one(_Atomic uint64_t *counter)
 			      memory_order_relaxed);
 }
 
-int lookup(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
+int lookup_hashed(struct store_ctx *ctx, const struct store_op *op, uint64_t fingerprint,
+		  struct store_entry *out)
 {
 	struct xkv_request *rq = ctx->request; /* has the countdown to the next sample */
 	int64_t left = rq->hot_left - (int64_t)ctx->st->cfg->hot_step;
@@ -252,7 +254,11 @@ int lookup(struct store_ctx *ctx, const struct store_op *op, struct store_entry 
 		return -EAGAIN;
 	key[(op->key_len - 1) / 8] = 0;
 	memcpy(key, op->key, op->key_len);
-	s = search_for(ctx->st, ctx->db, key, op->key_len);
+	s = (struct search){ .st = ctx->st,
+			     .fingerprint = fingerprint,
+			     .db = ctx->db,
+			     .key = key,
+			     .key_len = op->key_len };
 	pages_hold(ctx->st);
 	ret = find_and_read(&s, value, out);
 	if (!ret && (op->opcode == XKV_OP_TOUCH || (value && !ctx->no_touch)))
@@ -266,6 +272,49 @@ int lookup(struct store_ctx *ctx, const struct store_op *op, struct store_entry 
 	return ret;
 }
 
+int lookup(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
+{
+	return lookup_hashed(ctx, op, fingerprint_of(ctx->st, ctx->db, op->key, op->key_len), out);
+}
+
+/* The slot of the first entry with the key's tag: nearly always that of the key. */
+static const struct xkv_slot *likely_slot(const struct store *st, uint64_t fingerprint)
+{
+	const struct xkv_bucket *home = home_of(st, fingerprint);
+	uint64_t entry;
+
+	for (int way = 0; way < XKV_WAYS; way++) {
+		entry = __atomic_load_n(&home->entry[way], __ATOMIC_RELAXED);
+		if (entry && !XKV_TAG(entry ^ fingerprint))
+			return slot_of(st, entry);
+	}
+	return NULL;
+}
+
+unsigned int lookup_ahead(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
+			  uint64_t fingerprints[LOOKUP_AHEAD])
+{
+	const struct store *st = ctx->st;
+	const struct store_op *op;
+	const char *slot;
+
+	if (count > LOOKUP_AHEAD)
+		count = LOOKUP_AHEAD;
+	for (unsigned int i = 0; i < count; i++) {
+		op = &ops[i];
+		fingerprints[i] = op->key_len > XKV_KEY_MAX
+					  ? 0
+					  : fingerprint_of(st, ctx->db, op->key, op->key_len);
+		__builtin_prefetch(home_of(st, fingerprints[i]));
+	}
+	for (unsigned int i = 0; i < count; i++) {
+		slot = (const char *)likely_slot(st, fingerprints[i]);
+		for (size_t at = 0; slot && at < AHEAD_BYTES; at += LINE_BYTES)
+			__builtin_prefetch(slot + at);
+	}
+	return count;
+}
+
 bool witness_holds(const struct witness *w)
 {
 	return still(w->word, w->was);
@@ -274,7 +323,11 @@ bool witness_holds(const struct witness *w)
 int lookup_version(struct store *st, uint8_t db, const uint64_t *key, size_t key_len,
 		   uint64_t *version)
 {
-	struct search s = search_for(st, db, key, key_len);
+	struct search s = { .st = st,
+			    .fingerprint = fingerprint_of(st, db, key, key_len),
+			    .db = db,
+			    .key = key,
+			    .key_len = (uint32_t)key_len };
 	struct store_entry now;
 	int ret;
 

@@ -37,6 +37,19 @@ struct witness {
  */
 int lookup(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out);
 
+/* The same, with the fingerprint of the key. */
+int lookup_hashed(struct store_ctx *ctx, const struct store_op *op, uint64_t fingerprint,
+		  struct store_entry *out);
+
+/*
+ * Has the CPU fetch what the first LOOKUP_AHEAD of these operations will need, all at once: without
+ * it each waits for its bucket, and then for its slot.  Returns how many, and the fingerprints of
+ * their keys; of a key that is not valid, any.
+ */
+#define LOOKUP_AHEAD 32
+unsigned int lookup_ahead(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
+			  uint64_t fingerprints[LOOKUP_AHEAD]);
+
 /*
  * Has an entry with this expiry (0 = none) expired?  By the clock that BPF reads, so that both
  * front ends agree.

@@ -246,13 +246,18 @@ static unsigned int put_ops(struct store_ctx *ctx, const struct store_op *ops, u
 static void run_ops(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
 		    store_done_fn *done, void *arg)
 {
+	unsigned int at = 0, ahead = 0, first = 0;
+	uint64_t fingerprint[LOOKUP_AHEAD];
 	struct store_entry out;
-	unsigned int at = 0;
 	int ret, ran;
 
 	while (at < count) {
+		if (at >= ahead) {
+			first = at;
+			ahead = at + lookup_ahead(ctx, ops + at, count - at, fingerprint);
+		}
 		if (lookup_takes(&ops[at]) && is_valid(&ops[at])) {
-			ret = lookup(ctx, &ops[at], &out);
+			ret = lookup_hashed(ctx, &ops[at], fingerprint[at - first], &out);
 			if (ret != -EAGAIN) {
 				done(arg, at++, ret, &out);
 				continue;
@@ -279,6 +284,7 @@ static void run_ops(struct store_ctx *ctx, const struct store_op *ops, unsigned 
 void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
 	       store_done_fn *done, void *arg)
 {
+	uint64_t fingerprint[LOOKUP_AHEAD];
 	struct store_entry out;
 	int ret;
 
@@ -287,6 +293,8 @@ void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int c
 		return;
 	}
 	for (unsigned int i = 0; i < count; i++) {
+		if (i % LOOKUP_AHEAD == 0)
+			lookup_ahead(ctx, ops + i, count - i, fingerprint);
 		ret = store_do(ctx, &ops[i], &out);
 		done(arg, i, ret, &out);
 	}

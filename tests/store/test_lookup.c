@@ -99,6 +99,60 @@ static void test_finds_among_collisions(void **state)
 	check_finds();
 }
 
+#define OPS 300
+
+struct got {
+	int ret[OPS];
+	uint64_t first[OPS]; /* byte of the value; how often it was called, above */
+};
+
+static void on_got(void *arg, unsigned int op, int ret, const struct store_entry *e)
+{
+	struct got *g = arg;
+
+	g->ret[op] = ret;
+	g->first[op] += 256 + (e->value_len ? *(const uint8_t *)e->value : 0);
+}
+
+/*
+ * More operations than are looked up side by side: of each ten a SET, a GET of the same key, one of
+ * a missing key, a value that is too large for a request, and keys that are not valid.
+ */
+static void test_runs_of_operations(void **state)
+{
+	char key[OPS][8], value[OPS][8], long_key[XKV_KEY_MAX + 1] = { 0 };
+	struct store_op op[OPS];
+	static struct got g;
+
+	(void)state;
+	memset(&g, 0, sizeof(g));
+	bed.ctx->request[0].hot_left = INT64_MAX;
+	put("large", pattern(1), 20000, 0);
+	for (int i = 0; i < OPS; i++) {
+		snprintf(key[i], sizeof(key[i]), "k%d", i / 2);
+		snprintf(value[i], sizeof(value[i]), "%c", 'a' + i / 10 % 26);
+		op[i] = (struct store_op){ .opcode = i % 10 ? XKV_OP_GET : XKV_OP_SET,
+					   .key = i % 10 == 3 ? "large" : key[i],
+					   .key_len = i % 10 == 3 ? 5 : strlen(key[i]),
+					   .value = i % 10 ? NULL : value[i],
+					   .value_len = i % 10 ? 0 : 1 };
+		if (i % 10 == 5)
+			op[i].key_len = 0;
+		if (i % 10 == 6) {
+			op[i].key = long_key;
+			op[i].key_len = sizeof(long_key);
+		}
+	}
+	store_run(bed.ctx, op, OPS, on_got, &g);
+	for (int i = 0; i < OPS; i++) {
+		bool invalid = i % 10 == 5 || i % 10 == 6, there = i % 10 == 1 || i % 10 == 3;
+		uint8_t first = i % 10 == 3 ? *(const uint8_t *)pattern(1) : (uint8_t)value[i][0];
+
+		assert_int_equal(g.ret[i], invalid ? -EMSGSIZE : i % 10 && !there ? -ENOENT : 0);
+		assert_int_equal(g.first[i], 256 + (there ? first : 0));
+	}
+}
+
 static void test_expired(void **state)
 {
 	struct store_entry e;
@@ -412,6 +466,8 @@ int main(int argc, char *argv[])
 		CASE(test_finds),
 		MASKED(test_finds_in_chains, setup_chains),
 		MASKED(test_finds_among_collisions, setup_same_tag),
+		CASE(test_runs_of_operations),
+		MASKED(test_runs_of_operations, setup_same_tag),
 		CASE(test_expired),
 		MASKED(test_locked, setup_same_tag),
 		CASE(test_lengths_of_garbage),
