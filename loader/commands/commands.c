@@ -746,8 +746,9 @@ static bool has_missed(const struct store_op *op, int ret, const struct store_en
 
 static void on_done(void *arg, unsigned int op, int ret, const struct store_entry *e)
 {
-	struct client *c = arg;
-	const struct queue *q = queue_of(c);
+	const struct queue *q = arg;
+	struct client *c = q->then[op].client;
+	size_t bytes = c->session.reply.out.bytes;
 
 	if (has_missed(&q->op[op], ret, e))
 		changes_miss(c, q->op[op].key, q->op[op].key_len);
@@ -755,6 +756,8 @@ static void on_done(void *arg, unsigned int op, int ret, const struct store_entr
 		tracking_found(c, q->op[op].key, q->op[op].key_len);
 	q->then[op].end(c, q->then[op].note, ret, e);
 	measure_errors(c, q->then[op].number);
+	if (c->unsent)
+		c->worker->unsent_bytes += c->session.reply.out.bytes - bytes;
 }
 
 void commands_flush(struct client *c)
@@ -763,9 +766,47 @@ void commands_flush(struct client *c)
 
 	if (!q->count)
 		return;
-	store_run(c->worker->ctx, q->op, q->count, on_done, c);
+	store_run(c->worker->ctx, q->op, q->count, on_done, q);
 	q->count = 0;
-	measure_batch(c);
+	measure_batch(c->worker);
+}
+
+/* Sets the store context up as the client's commands have it. */
+static void set_up_store(struct client *c)
+{
+	struct store_ctx *ctx = c->worker->ctx;
+
+	store_select(ctx, c->session.db);
+	store_no_touch(ctx, c->session.no_touch);
+	store_origin(ctx, tracking_of(c)->origin);
+}
+
+/* What clients have queued in earlier turns. */
+static void flush(struct worker *w)
+{
+	struct queue *q = (struct queue *)w->commands;
+
+	if (q->count) {
+		set_up_store(q->then[0].client);
+		commands_flush(q->then[0].client);
+	}
+	measure_batch(w);
+	store_origin(w->ctx, 0);
+}
+
+/* May operations of both be run together? */
+static bool are_alike(struct client *a, struct client *b)
+{
+	return a->session.db == b->session.db && a->session.no_touch == b->session.no_touch &&
+	       tracking_of(a)->origin == tracking_of(b)->origin;
+}
+
+static bool end_turn(struct client *c, bool stays)
+{
+	if (stays && queue_of(c)->count)
+		return true;
+	flush(c->worker);
+	return false;
 }
 
 void command_queue(struct client *c, const struct store_op *op, command_end_fn *end,
@@ -776,6 +817,7 @@ void command_queue(struct client *c, const struct store_op *op, command_end_fn *
 	if (q->count == QUEUE_OPS)
 		commands_flush(c);
 	q->op[q->count] = *op;
+	q->then[q->count].client = c;
 	q->then[q->count].end = end;
 	q->then[q->count].number = measure_operation(c);
 	q->then[q->count++].note = note;
@@ -1090,11 +1132,13 @@ static void execute(struct client *c, const struct command *cmd, unsigned int ar
 
 static unsigned int run(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
+	const struct queue *q = queue_of(c);
 	const struct command *cmd;
 
+	if (q->count && !are_alike(q->then[0].client, c))
+		flush(c->worker);
 	client_skip_begin(c);
-	store_select(c->worker->ctx, c->session.db);
-	store_no_touch(c->worker->ctx, c->session.no_touch);
+	set_up_store(c);
 	cmd = named(c, argc, argv);
 	if (cmd && !accepted(c, cmd, argc, argv)) {
 		measure_rejected(c, cmd);
@@ -1114,6 +1158,7 @@ static unsigned int resume(struct client *c)
 {
 	if (c->srv->busy)
 		return run_flags(c); /* the store context is another command's */
+	flush(c->worker);
 	store_reselect(c->worker->ctx, progress_of(c)->stored);
 	store_no_touch(c->worker->ctx, c->session.no_touch);
 	measure_begin(c, c->session.last, progress_of(c)->ns);
@@ -1122,13 +1167,6 @@ static unsigned int resume(struct client *c)
 	measure_end(c);
 	client_skip_end(c);
 	return run_flags(c);
-}
-
-static void flush(struct client *c)
-{
-	commands_flush(c);
-	measure_batch(c);
-	store_origin(c->worker->ctx, 0);
 }
 
 static void free_shared(struct server *s)
@@ -1172,6 +1210,7 @@ const struct executor *commands_executor(void)
 		.server_bytes = sizeof(struct shared),
 		.run = run,
 		.resume = resume,
+		.end_turn = end_turn,
 		.flush = flush,
 		.before_replies = changes_before_replies,
 		.cancel = cancel,

@@ -65,15 +65,17 @@ typedef void command_end_fn(struct client *c, unsigned int note, int ret,
 			    const struct store_entry *e);
 
 /*
- * Operations that commands of one client have asked for, in its turn, and that are still to be
- * run, together; one per worker, empty between two turns.  Each may return a value of 1 MiB: so
- * much more than PAUSE_ABOVE may wait to be sent.
+ * Operations that commands have asked for, and that are still to be run, together; one per worker.
+ * They may be those of several clients, which have had their turns one after the other, and for
+ * which the store context is set up alike.  Each may return a value of 1 MiB: so much more than
+ * PAUSE_ABOVE may wait to be sent.
  */
 #define QUEUE_OPS 32
 struct queue {
 	unsigned int count;
 	struct store_op op[QUEUE_OPS]; /* keys and values are in the client's input */
 	struct {
+		struct client *client;
 		command_end_fn *end;
 		unsigned int note;
 		unsigned int number; /* of the command, for measure_errors() */

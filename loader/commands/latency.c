@@ -38,10 +38,10 @@ static struct latency_sample *sample(struct latency_series *s, unsigned int i)
 	return &s->sample[(s->count - sample_count(s) + i) % LATENCY_SAMPLES];
 }
 
-void latency_add(struct client *c, const struct measured *m)
+void latency_add(const struct measured *m)
 {
-	struct latency_series *s =
-		series_of(c, m->cmd->flags & CMD_FAST ? LATENCY_FAST_COMMAND : LATENCY_COMMAND);
+	struct latency_series *s = series_of(
+		m->client, m->cmd->flags & CMD_FAST ? LATENCY_FAST_COMMAND : LATENCY_COMMAND);
 	struct latency_sample now = { time(NULL), (uint32_t)(m->ns / 1000000) }, *last;
 
 	if (now.ms > s->max_ms)

@@ -9,9 +9,9 @@
 #include "util/clock.h"
 #include "util/metrics.h"
 
-static struct measure *measure_of(const struct client *c)
+static struct measure *measure_of(struct worker *w)
 {
-	return &queue_of(c)->measure;
+	return &((struct queue *)w->commands)->measure;
 }
 
 /* Does it have its time measured apart from others? */
@@ -34,24 +34,24 @@ static unsigned int time_bucket(uint64_t ns)
 
 /* --- measuring --- */
 
-static void finish(struct client *c, const struct measured *m)
+static void finish(const struct measured *m)
 {
-	struct command_stats *st = &measure_of(c)->stats[command_id(m->cmd)];
-	const struct config *cfg = c->srv->cfg;
+	struct command_stats *st = &measure_of(m->client->worker)->stats[command_id(m->cmd)];
+	const struct config *cfg = m->client->srv->cfg;
 
 	st->calls++;
 	st->failed += m->failed;
 	st->ns += m->ns;
 	st->times[time_bucket(m->ns)]++;
 	if (cfg->slowlog_slower_than >= 0 && m->ns / 1000 >= (uint64_t)cfg->slowlog_slower_than)
-		slowlog_add(c, m);
+		slowlog_add(m);
 	if (cfg->latency_threshold && m->ns / 1000000 >= cfg->latency_threshold)
-		latency_add(c, m);
+		latency_add(m);
 }
 
-void measure_batch(struct client *c)
+void measure_batch(struct worker *w)
 {
-	struct measure *m = measure_of(c);
+	struct measure *m = measure_of(w);
 	unsigned int weight = 0, done = m->count - m->running;
 	uint64_t now, share;
 
@@ -60,12 +60,12 @@ void measure_batch(struct client *c)
 	now = monotonic_ns();
 	for (unsigned int i = 0; i < m->count; i++)
 		weight += m->batch[i].weight;
-	share = (now - c->worker->now_ns) / weight;
-	c->worker->now_ns = now;
+	share = (now - w->now_ns) / weight;
+	w->now_ns = now;
 	for (unsigned int i = 0; i < m->count; i++)
 		m->batch[i].ns += share * m->batch[i].weight;
 	for (unsigned int i = 0; i < done; i++)
-		finish(c, &m->batch[i]);
+		finish(&m->batch[i]);
 	m->count = m->running;
 	if (!m->running)
 		return;
@@ -82,12 +82,17 @@ uint64_t measure_errors_total(const struct client *c)
 
 void measure_begin(struct client *c, const struct command *cmd, uint64_t ns)
 {
-	struct measure *m = measure_of(c);
+	struct measure *m = measure_of(c->worker);
 
 	if (m->count == BATCH_COMMANDS || is_long(cmd))
-		measure_batch(c);
+		measure_batch(c->worker);
 	m->batch[m->count++] = (struct measured){
-		.cmd = cmd, .start = stream_command(&c->stream), .ns = ns, .weight = 1
+		.client = c,
+		.cmd = cmd,
+		.start = stream_command(&c->stream),
+		.input = stream_pending(&c->stream),
+		.ns = ns,
+		.weight = 1,
 	};
 	m->running = true;
 	m->errors = c->worker->errors.total;
@@ -95,34 +100,34 @@ void measure_begin(struct client *c, const struct command *cmd, uint64_t ns)
 
 void measure_end(struct client *c)
 {
-	struct measure *m = measure_of(c);
+	struct measure *m = measure_of(c->worker);
 
 	measure_errors(c, m->count - 1);
 	if (is_long(m->batch[m->count - 1].cmd) || progress_of(c)->step) {
-		measure_batch(c); /* only this one is left in it */
+		measure_batch(c->worker); /* only this one is left in it */
 		m->count = 0;
 		if (progress_of(c)->step)
 			progress_of(c)->ns = m->batch[0].ns;
 		else
-			finish(c, &m->batch[0]);
+			finish(&m->batch[0]);
 	}
 	m->running = false;
 }
 
 void measure_inner(struct client *c, const struct command *cmd, uint64_t ns, bool failed)
 {
-	struct measure *m = measure_of(c);
+	struct measure *m = measure_of(c->worker);
 
-	finish(c, &(struct measured){ .cmd = cmd, .ns = ns, .failed = failed });
+	finish(&(struct measured){ .client = c, .cmd = cmd, .ns = ns, .failed = failed });
 	m->errors = measure_errors_total(c);
 	m->batch[m->count - 1].failed = false; /* that of the outer command is its own */
 }
 
 struct measured measure_suspend(struct client *c)
 {
-	struct measure *m = measure_of(c);
+	struct measure *m = measure_of(c->worker);
 
-	measure_batch(c); /* only the one that runs is left in it */
+	measure_batch(c->worker); /* only the one that runs is left in it */
 	m->count = 0;
 	m->running = false;
 	return m->batch[0];
@@ -130,9 +135,9 @@ struct measured measure_suspend(struct client *c)
 
 void measure_resume(struct client *c, const struct measured *command)
 {
-	struct measure *m = measure_of(c);
+	struct measure *m = measure_of(c->worker);
 
-	measure_batch(c);
+	measure_batch(c->worker);
 	m->batch[0] = *command;
 	m->count = 1;
 	m->running = true;
@@ -142,12 +147,12 @@ void measure_resume(struct client *c, const struct measured *command)
 
 void measure_rejected(struct client *c, const struct command *cmd)
 {
-	measure_of(c)->stats[command_id(cmd)].rejected++;
+	measure_of(c->worker)->stats[command_id(cmd)].rejected++;
 }
 
 unsigned int measure_operation(struct client *c)
 {
-	struct measure *m = measure_of(c);
+	struct measure *m = measure_of(c->worker);
 
 	m->batch[m->count - 1].weight++;
 	return m->count - 1;
@@ -155,7 +160,7 @@ unsigned int measure_operation(struct client *c)
 
 void measure_errors(struct client *c, unsigned int number)
 {
-	struct measure *m = measure_of(c);
+	struct measure *m = measure_of(c->worker);
 
 	m->batch[number].failed |= c->worker->errors.total != m->errors;
 	m->errors = c->worker->errors.total;
@@ -166,12 +171,12 @@ void measure_tried(struct client *c, const struct error_counts *errors)
 	if (errors)
 		error_counts_add(&c->worker->errors, errors);
 	else
-		measure_of(c)->errors = c->worker->errors.total;
+		measure_of(c->worker)->errors = c->worker->errors.total;
 }
 
 void measure_reset(struct worker *w)
 {
-	struct measure *m = &((struct queue *)w->commands)->measure;
+	struct measure *m = measure_of(w);
 
 	memset(m->stats, 0, sizeof(m->stats));
 	memset(&w->errors, 0, sizeof(w->errors));

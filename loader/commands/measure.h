@@ -5,9 +5,10 @@
  *
  * The clock is read once for each batch of commands, not for each command: when the queue of
  * operations was run, before and after a command that may take long, and at the end of a client's
- * round.  The commands of a batch share its time by the number of their operations, so the sum is
- * exact, and a command that waited in a pipeline has the mean of its batch.  The beginning of a
- * round is the time that the client was read from, which net/ knows already.
+ * round if it leaves nothing queued.  The commands of a batch share its time by the number of their
+ * operations, and a command that waited in a pipeline has the mean of its batch.  The beginning of
+ * a round is the time that the client was read from, which net/ knows already; for a batch of
+ * several clients it is the last one's.
  *
  * All of it is used with the lock of the server (net/worker.h).
  */
@@ -15,6 +16,7 @@
 #define XKV_COMMANDS_MEASURE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/queue.h>
 
@@ -38,8 +40,10 @@ struct command_stats {
 
 /* A command of the present batch. */
 struct measured {
+	struct client *client;
 	const struct command *cmd;
 	const char *start;   /* in the client's input */
+	size_t input;	     /* bytes of the input from there on */
 	uint64_t ns;	     /* so far */
 	unsigned int weight; /* 1 + its operations in this batch */
 	bool failed;	     /* replied an error */
@@ -94,19 +98,19 @@ uint64_t measure_errors_total(const struct client *c);
 /* A try (command_atomic()) is over; its replies are sent, with these errors, or NULL: dropped. */
 void measure_tried(struct client *c, const struct error_counts *errors);
 /* Ends the batch: reads the clock and shares the time. */
-void measure_batch(struct client *c);
+void measure_batch(struct worker *w);
 /* The errors that were replied by all workers. */
 struct error_counts measure_errors_of(const struct server *s);
 /* CONFIG RESETSTAT. */
 void measure_reset(struct worker *w);
 
 /* slowlog.c: keeps a command that took so long.  Its arguments are read again from `start`. */
-void slowlog_add(struct client *c, const struct measured *m);
+void slowlog_add(const struct measured *m);
 /* Forgets all but the latest `count`. */
 void slowlog_trim(struct slowlog *log, unsigned int count);
 
 /* latency.c: records it as an event. */
-void latency_add(struct client *c, const struct measured *m);
+void latency_add(const struct measured *m);
 
 /* The duration in ns that bucket `i` of command_stats.times ends before. */
 static inline uint64_t time_bucket_end(unsigned int i)

@@ -117,14 +117,14 @@ static void keep_args(struct slow_entry *e, const struct command *cmd, unsigned 
  * (an inline command), which parsing has changed, and commands that EXEC executes: of those only
  * the name is kept.
  */
-static void keep_command(struct slow_entry *e, struct client *c, const struct measured *m)
+static void keep_command(struct slow_entry *e, const struct measured *m)
 {
-	struct resp_limits limits = { .max_bulk = c->srv->cfg->proto_max_bulk_len };
+	struct resp_limits limits = { .max_bulk = m->client->srv->cfg->proto_max_bulk_len };
 	char *start = (char *)(uintptr_t)m->start, name[COMMAND_NAME_MAX];
-	size_t len = start ? (size_t)(c->stream.in.data + c->stream.in.len - start) : 0;
 	struct resp_parser parser = { 0 };
 
-	if (len && *start == '*' && resp_parse(&parser, start, len, &limits) == RESP_COMMAND) {
+	if (start && m->input && *start == '*' &&
+	    resp_parse(&parser, start, m->input, &limits) == RESP_COMMAND) {
 		keep_args(e, m->cmd, parser.argc, parser.argv);
 	} else {
 		command_full_name(m->cmd, name);
@@ -133,8 +133,9 @@ static void keep_command(struct slow_entry *e, struct client *c, const struct me
 	resp_parser_free(&parser);
 }
 
-void slowlog_add(struct client *c, const struct measured *m)
+void slowlog_add(const struct measured *m)
 {
+	struct client *c = m->client;
 	struct slowlog *log = slowlog_of(c);
 	struct slow_entry *e = calloc(1, sizeof(*e));
 
@@ -147,7 +148,7 @@ void slowlog_add(struct client *c, const struct measured *m)
 	e->time = time(NULL);
 	connection_address(&c->stream.conn, true, e->peer);
 	snprintf(e->name, sizeof(e->name), "%s", c->session.name ? c->session.name : "");
-	keep_command(e, c, m);
+	keep_command(e, m);
 	TAILQ_INSERT_HEAD(&log->entries, e, link);
 	log->count++;
 	slowlog_trim(log, c->srv->cfg->slowlog_max_len);

@@ -69,7 +69,7 @@ static void protocol_error(struct client *c)
 {
 	char peer[ADDRESS_TEXT];
 
-	c->worker->executor->flush(c);
+	worker_flush(c->worker);
 	connection_address(&c->stream.conn, true, peer);
 	log_verbose("protocol error from client %s: %s", peer, c->stream.parser.error);
 	c->worker->stat[STAT_PROTOCOL_ERRORS]++;
@@ -165,6 +165,21 @@ static bool execute_some(struct client *c)
 	return stream_pending(&c->stream);
 }
 
+/*
+ * What the client has queued waits for that of others if its input stays where it is: in the shared
+ * buffer, of which the next client gets what is behind it.
+ */
+static void end_turn(struct client *c, bool more)
+{
+	const struct input *in = &c->stream.in;
+	struct worker *w = c->worker;
+
+	if (w->executor->end_turn(c, in->shared && !more))
+		w->read_used = (size_t)(in->data + in->len - w->read_buffer);
+	else
+		w->read_used = 0;
+}
+
 /* One round.  Leaves the client queued or paused if commands are left. */
 static void execute(struct client *c)
 {
@@ -172,7 +187,7 @@ static void execute(struct client *c)
 
 	outbox(c)->limit = output_limit(c)->hard;
 	more = execute_some(c);
-	c->worker->executor->flush(c);
+	end_turn(c, more);
 	if (!more)
 		return;
 	if (outbox(c)->bytes > PAUSE_ABOVE)
@@ -541,6 +556,7 @@ void client_message_end(struct client *to)
 
 static bool receive(struct client *c)
 {
+	struct worker *w = c->worker;
 	struct server *s = c->srv;
 	size_t room;
 	ssize_t n;
@@ -548,31 +564,34 @@ static bool receive(struct client *c)
 
 	if (stream_pending(&c->stream) >= s->cfg->query_buffer_limit) {
 		log_closing(c, "its command passes client-query-buffer-limit");
-		c->worker->stat[STAT_QUERY_CLOSED]++;
+		w->stat[STAT_QUERY_CLOSED]++;
 		return false;
 	}
 	if (client_needs_auth(c) && stream_pending(&c->stream) > UNAUTH_INPUT_MAX) {
 		log_closing(c, "it sends much and has not authenticated");
-		c->worker->stat[STAT_QUERY_CLOSED]++;
+		w->stat[STAT_QUERY_CLOSED]++;
 		return false;
 	}
-	if (!stream_make_room(&c->stream, c->worker->read_buffer, READ_BYTES)) {
+	if (w->read_used > READ_BYTES / 2)
+		worker_flush(w);
+	if (!stream_make_room(&c->stream, w->read_buffer + w->read_used,
+			      READ_BYTES - w->read_used)) {
 		log_closing(c, "out of memory");
 		return false;
 	}
 	room = c->stream.in.cap - c->stream.in.len;
 	c->away = true;
-	worker_leave(c->worker);
+	worker_leave(w);
 	n = c->stream.conn.transport->read(&c->stream.conn, c->stream.in.data + c->stream.in.len,
 					   room < READ_MAX ? room : READ_MAX);
 	error = errno;
-	worker_return(c->worker);
+	worker_return(w);
 	errno = error;
 	c->away = false;
 	if (n > 0) {
 		c->stream.in.len += (size_t)n;
-		c->worker->stat[STAT_BYTES_IN] += (uint64_t)n;
-		c->worker->stat[STAT_READS]++;
+		w->stat[STAT_BYTES_IN] += (uint64_t)n;
+		w->stat[STAT_READS]++;
 		touch(c);
 		return true;
 	}
@@ -684,6 +703,7 @@ void client_free(struct client *c)
 {
 	struct worker *w = c->worker;
 
+	worker_flush(w);
 	worker_dequeue(w, c);
 	worker_unsend(w, c);
 	ev_io_stop(w->loop, &c->stream.readable);

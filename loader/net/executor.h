@@ -36,8 +36,13 @@ struct executor {
 	unsigned int (*run)(struct client *c, unsigned int argc, const struct resp_arg *argv);
 	/* Continues an unfinished command while worker_slice_left(); returns as run(). */
 	unsigned int (*resume)(struct client *c);
-	/* Executes what is queued and replies: before the input may move, at the end of a turn. */
-	void (*flush)(struct client *c);
+	/*
+	 * A turn of the client ends.  If its input `stays` as it is until flush(), what it has
+	 * queued may wait for what other clients queue.  Returns whether something does.
+	 */
+	bool (*end_turn)(struct client *c, bool stays);
+	/* Executes what is queued and replies: before input may move, or a client is freed. */
+	void (*flush)(struct worker *w);
 	/* The replies of a round are about to be sent. */
 	void (*before_replies)(struct worker *w);
 	/* The client is being closed: forgets it, and its unfinished command, if there is one. */

@@ -663,13 +663,15 @@ static bool final_save(struct server *s)
 	return false;
 }
 
-/* What was done is acknowledged. */
+/* What was accepted is done, and what was done is acknowledged. */
 static void send_replies(struct server *s)
 {
 	if (is_busy(s))
 		return;
-	for (unsigned int i = 0; i < s->worker_count; i++)
+	for (unsigned int i = 0; i < s->worker_count; i++) {
+		worker_flush(s->worker[i]);
 		clients_flush(s->worker[i]);
+	}
 }
 
 bool server_shutdown(struct server *s, enum shutdown_save save, bool force)

@@ -173,10 +173,17 @@ void worker_dequeue(struct worker *w, struct client *c)
 
 /* --- ends of rounds --- */
 
+void worker_flush(struct worker *w)
+{
+	w->executor->flush(w);
+	w->read_used = 0;
+}
+
 static void end_rounds(struct worker *w)
 {
 	struct client *c;
 
+	worker_flush(w);
 	w->unsent_bytes = 0;
 	/* its round goes on, and ends anew */
 	if (w->srv->busy)
@@ -210,6 +217,7 @@ static void on_ends(struct ev_loop *loop, ev_prepare *watcher, int events)
 
 	(void)loop;
 	(void)events;
+	worker_flush(w);
 	if (!TAILQ_EMPTY(&w->unsent))
 		w->executor->before_replies(w);
 	end_rounds(w);
@@ -246,14 +254,17 @@ void worker_yield(struct client *c)
 	struct worker *w = c->worker;
 	char *shared = w->read_buffer, *buffer = malloc(READ_BYTES);
 	uint64_t slice_end = w->slice_end;
+	size_t used = w->read_used;
 
 	if (!buffer)
 		return;
 	w->read_buffer = buffer;
+	w->read_used = 0;
 	w->srv->busy = c;
 	ev_run(w->loop, EVRUN_NOWAIT);
 	w->srv->busy = NULL;
 	w->read_buffer = shared;
+	w->read_used = used;
 	w->slice_end = slice_end;
 	free(buffer);
 }

@@ -49,7 +49,8 @@ struct worker {
 	struct server *srv;
 	struct ev_loop *loop;	    /* owned */
 	struct store_ctx *ctx;	    /* owned */
-	char *read_buffer;	    /* READ_BYTES, used by one client at a time; owned */
+	char *read_buffer;	    /* READ_BYTES; owned */
+	size_t read_used;	    /* bytes of it that queued operations refer to */
 	struct client_list clients; /* by last activity, the oldest first; owned */
 	unsigned int client_count;
 	struct handshakes handshakes; /* of those who are no clients yet */
@@ -106,6 +107,9 @@ void worker_return(struct worker *w);
  */
 void worker_enqueue(struct worker *w, struct client *c, bool long_command);
 void worker_dequeue(struct worker *w, struct client *c);
+
+/* Executes what clients have queued in their turns.  Not within a command. */
+void worker_flush(struct worker *w);
 
 /*
  * Ends a client's round before the loop waits again.  Replies are sent when all clients that are
