@@ -454,6 +454,20 @@ bool config_has_passwords(const struct config *cfg)
 	return cfg->requirepass[0] || cfg->aclfile[0] || cfg->has_users;
 }
 
+const struct config *config_with_users(const struct config *now, bool users, char *err,
+				       size_t err_len)
+{
+	struct sink sink = sink_of(err, err_len);
+	struct config_builder b;
+
+	if (config_begin(&b, now)) {
+		no_memory(&sink);
+		return NULL;
+	}
+	b.cfg->has_users = users;
+	return config_finish(&b, err, err_len);
+}
+
 bool config_is_protected(const struct config *cfg)
 {
 	return cfg->protected_mode && !cfg->requirepass[0] && !cfg->bind_count && !cfg->allow_count;

@@ -262,6 +262,13 @@ int acl_file_load(const struct config *cfg, struct acl_users *to, char **errors)
 char *acl_user_line(const struct acl_user *user);
 /* ACL SAVE: 0 or -errno, and the log has the reason. */
 int acl_file_save(const char *path);
+/*
+ * Would a configuration have `user` lines if these were the rules of `default`?  Not if that is the
+ * only user, and is what `requirepass` makes it.
+ */
+bool acl_has_users(const struct config *cfg, const struct acl_rules *of_default);
+/* To be called when users have changed: UDP is open again if there are none any more. */
+void acl_tell_server(struct server *s);
 /* `user` lines for CONFIG REWRITE, malloc()ed; "" if there is nothing to say.  NULL: no memory. */
 char *acl_config_lines(const struct config *cfg);
 

@@ -65,6 +65,22 @@ static struct acl_rules *changed_by(struct client *c, struct acl_rules *rules,
 	return NULL;
 }
 
+/*
+ * UDP knows no users, and must not be open while TCP is closed: it is closed before a user is
+ * defined, or `default` is limited.  If it cannot be, the error is replied.
+ */
+static bool udp_follows(struct client *c, const struct acl_user *user,
+			const struct acl_rules *rules)
+{
+	bool users = user != acl_default || acl_has_users(c->srv->cfg, rules);
+	char err[256] = "";
+
+	if (!users || !server_has_users(c->srv, true, err, sizeof(err)))
+		return true;
+	reply_error(reply_to(c), "ERR UDP cannot be closed: %s", err);
+	return false;
+}
+
 static void set_user(struct client *c, const struct resp_arg *name, const struct acl_words *words)
 {
 	const struct acl_user *user = acl_find(acl_users(), name->ptr, name->len);
@@ -74,12 +90,17 @@ static void set_user(struct client *c, const struct resp_arg *name, const struct
 	rules = changed_by(c, rules, words);
 	if (!rules)
 		return;
+	if (!udp_follows(c, user, rules)) {
+		acl_rules_free(rules);
+		return;
+	}
 	if (user)
 		acl_close_subscribers(c, user, rules);
 	if (acl_put(name->ptr, name->len, rules))
 		reply_ok(reply_to(c));
 	else
 		reply_error(reply_to(c), "ERR out of memory");
+	acl_tell_server(c->srv);
 }
 
 void cmd_acl_setuser(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -123,6 +144,7 @@ void cmd_acl_deluser(struct client *c, unsigned int argc, const struct resp_arg 
 		acl_remove(user);
 		deleted++;
 	}
+	acl_tell_server(c->srv);
 	reply_int(reply_to(c), deleted);
 }
 

@@ -234,19 +234,49 @@ int acl_file_save(const char *path)
 	return ret;
 }
 
-/* Is the default user what `requirepass` alone makes it? */
-static bool is_plain(const struct config *cfg, const struct acl_user *user)
+static char *rules_text(const struct acl_rules *rules)
 {
-	struct acl_users alone = { 0 };
-	struct acl_user *plain =
-		acl_users_put(&alone, "default", 7, acl_default_rules(cfg->requirepass));
-	char *wanted = plain ? acl_user_line(plain) : NULL, *have = acl_user_line(user);
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	if (!out)
+		return NULL;
+	acl_describe(rules, out);
+	if (!fclose(out))
+		return text;
+	free(text);
+	return NULL;
+}
+
+/* Are the rules of the default user what `requirepass` alone makes them? */
+static bool are_plain(const struct config *cfg, const struct acl_rules *rules)
+{
+	struct acl_rules *plain = acl_default_rules(cfg->requirepass);
+	char *wanted = plain ? rules_text(plain) : NULL, *have = rules_text(rules);
 	bool same = wanted && have && strcmp(wanted, have) == 0;
 
-	acl_users_free(&alone);
+	acl_rules_free(plain);
 	free(wanted);
 	free(have);
 	return same;
+}
+
+bool acl_has_users(const struct config *cfg, const struct acl_rules *of_default)
+{
+	return acl_users()->count > 1 || !are_plain(cfg, of_default);
+}
+
+void acl_tell_server(struct server *s)
+{
+	bool users = acl_has_users(s->cfg, acl_default->rules);
+	char err[256] = "";
+
+	/* With a token that is what decides of UDP, whether it still fits or not. */
+	if (!users && s->cfg->udp_token_set)
+		return;
+	if (server_has_users(s, users, err, sizeof(err)))
+		log_warning("UDP stays as it is: %s", err);
 }
 
 char *acl_config_lines(const struct config *cfg)
@@ -259,7 +289,7 @@ char *acl_config_lines(const struct config *cfg)
 	if (!out)
 		return NULL;
 	for (unsigned int i = 0; !cfg->aclfile[0] && i < all->count; i++)
-		if (!is_plain(cfg, all->list[i])) {
+		if (all->list[i] != acl_default || !are_plain(cfg, all->list[i]->rules)) {
 			write_user(out, all->list[i]);
 			putc('\n', out);
 		}

@@ -676,13 +676,20 @@ static bool clients_fit(struct client *c, const struct config_pair *pairs, unsig
 }
 
 /* A new `requirepass` becomes the only password of the default user. */
-static int follow_password(const struct config *cfg, const struct config_pair *pairs,
-			   unsigned int count)
+static int follow_access(struct server *s, const struct config_pair *pairs, unsigned int count)
 {
-	for (unsigned int i = 0; i < count; i++)
-		if (strcasecmp(pairs[i].name, "requirepass") == 0)
-			return acl_set_default_password(cfg->requirepass);
-	return 0;
+	bool password = false, token = false;
+	int ret = 0;
+
+	for (unsigned int i = 0; i < count; i++) {
+		password |= strcasecmp(pairs[i].name, "requirepass") == 0;
+		token |= strcasecmp(pairs[i].name, "udp-token") == 0;
+	}
+	if (password)
+		ret = acl_set_default_password(s->cfg->requirepass);
+	if (password || token)
+		acl_tell_server(s);
+	return ret;
 }
 
 void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -711,7 +718,7 @@ void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *
 	if (pairs)
 		ret = server_configure(c->srv, pairs, count / 2, &failed, err, sizeof(err));
 	if (!ret)
-		ret = follow_password(c->srv->cfg, pairs, count / 2);
+		ret = follow_access(c->srv, pairs, count / 2);
 	if (!ret)
 		changes_follow(c->srv);
 	if (ret)

@@ -811,6 +811,12 @@ static int apply(void *arg, const struct config *next, char *err, size_t err_len
 	return s->opt.apply(s->opt.config_arg, next, err, err_len);
 }
 
+static void put_into_force(struct server *s, const struct config *next)
+{
+	s->cfg = next;
+	s->opt.adopt(s->opt.config_arg, next); /* frees the one before */
+}
+
 int server_configure(struct server *s, const struct config_pair *pairs, unsigned int count,
 		     unsigned int *failed, char *err, size_t err_len)
 {
@@ -830,10 +836,31 @@ int server_configure(struct server *s, const struct config_pair *pairs, unsigned
 		log_notice("new TLS connections get the certificate and settings as read now");
 	}
 	worker_wake(s->worker[0]); /* its loop may have other listeners and timers */
-	s->cfg = next;
-	s->opt.adopt(s->opt.config_arg, next); /* frees the one before */
+	put_into_force(s, next);
 	log_set_level(next->loglevel);
 	server_follow_saves(s);
+	return 0;
+}
+
+int server_has_users(struct server *s, bool users, char *err, size_t err_len)
+{
+	const struct config *next;
+	int ret;
+
+	if (users == s->cfg->has_users)
+		return 0;
+	next = config_with_users(s->cfg, users, err, err_len);
+	if (!next)
+		return -EINVAL;
+	ret = s->opt.apply ? s->opt.apply(s->opt.config_arg, next, err, err_len) : 0;
+	if (ret) {
+		config_free(next);
+		return ret;
+	}
+	if (!next->udp_token_set && config_has_passwords(next) != config_has_passwords(s->cfg))
+		log_notice(users ? "UDP is closed: there are users, and no udp-token"
+				 : "UDP is open: there are no users any more");
+	put_into_force(s, next);
 	return 0;
 }
 

@@ -79,6 +79,13 @@ bool server_shutdown(struct server *s, enum shutdown_save save, bool force);
 int server_configure(struct server *s, const struct config_pair *pairs, unsigned int count,
 		     unsigned int *failed, char *err, size_t err_len);
 
+/*
+ * Whether there are users may change at run time, and whether UDP is open depends on it: to be
+ * called before users are defined, and after the last one is gone.  0, or -errno with a sentence;
+ * then nothing has changed.
+ */
+int server_has_users(struct server *s, bool users, char *err, size_t err_len);
+
 /* The TCP port to tell others: that of TLS where there is no other. */
 static inline unsigned int server_port(const struct server *s)
 {

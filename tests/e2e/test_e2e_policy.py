@@ -531,6 +531,42 @@ def test_the_udp_front_end_closes_while_it_runs(xkvd):
         assert udp.get(b"key").value == b"1"
 
 
+@pytest.mark.parametrize("rules, undo", [
+    (["default", "off"], ["setuser", "default", "on"]),
+    (["default", ">mine"], ["setuser", "default", "nopass"]),
+    (["default", "-flushall"], ["setuser", "default", "allcommands"]),
+    (["other", "on", ">mine", "+get", "~*"], ["deluser", "other"])])
+def test_users_that_come_at_run_time_close_udp(bed, xkvd, rules, undo):
+    """As `user` lines do from the start, in the driver and in xkvd."""
+    d = xkvd("--save", "", "--batch", "off")
+    own = bed.redis("127.0.0.1", side="server")
+    with d.udp() as udp, d.udp().by_xkvd() as slow:
+        assert udp.set(b"key", b"1").status == slow.set(b"key", b"2").status == 0
+        own.execute_command("acl", "setuser", *rules)
+        for each in udp, slow:
+            reply = each.ask(proto.get(b"key"))
+            assert reply.status == proto.NOAUTH and not reply.results
+            assert each.ask(proto.set_(b"key", b"3")).status == proto.NOAUTH
+        own.execute_command("acl", *undo)
+        assert udp.get(b"key").value == slow.get(b"key").value == b"2"
+
+
+def test_users_of_run_time_and_a_token(bed, xkvd):
+    d = xkvd("--save", "", "--enable-protected-configs", "local")
+    own = bed.redis("127.0.0.1", side="server")
+    own.execute_command("acl", "setuser", "other", "on", ">mine")
+    assert noauth(d, TOKEN)
+    own.config_set("udp-token", TOKEN.hex())  # needs no requirepass then
+    with d.udp(token=TOKEN) as udp:
+        assert udp.set(b"key", b"1").status == 0 and noauth(d)
+        own.execute_command("acl", "deluser", "other")
+        assert udp.get(b"key").value == b"1" and noauth(d)
+    own.config_set("udp-token", "")
+    assert d.udp().get(b"key").value == b"1"
+    own.execute_command("acl", "setuser", "default", ">mine")
+    assert noauth(d)
+
+
 def test_a_token_is_not_needed_where_none_is_set(xkvd):
     d = xkvd("--save", "")
     with d.udp(token=TOKEN) as udp:

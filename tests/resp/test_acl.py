@@ -554,6 +554,7 @@ def test_clients_show_their_user(xkv, users):
 
 def test_passwords_are_not_shown(xkv, users):
     c = users[0]
+    c.call("SLOWLOG", "RESET")  # ACL SETUSER of other cases, if it had to wait
     c.call("CONFIG", "SET", "slowlog-log-slower-than", "0")
     c.call("ACL", "SETUSER", "u", "on", ">secret", "+@all")
     c.call("AUTH", "u", "secret")
