@@ -332,6 +332,7 @@ static void addresses_changed(void *arg)
 	struct xkvd *x = arg;
 
 	net_changed(&x->net);
+	udp_follow_addresses(&x->udp);
 	server_follow_addresses(x->server);
 	attach_look(&x->attach);
 	publish_batch(x, false);
@@ -368,7 +369,8 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 		return -EINVAL;
 	ret = server_listen(x->server, err, ERR_LEN);
 	if (!ret)
-		ret = udp_open(&x->udp, x->cfg, &x->net, server_ctx(x->server), err, ERR_LEN);
+		ret = udp_open(&x->udp, x->cfg, &x->net, server_ctx(x->server),
+			       server_stat(x->server), err, ERR_LEN);
 	for (unsigned int i = 0; !ret && i < x->udp.count; i++)
 		ret = server_add_fd(x->server, x->udp.socket[i].fd, udp_readable,
 				    &x->udp.socket[i]);

@@ -396,7 +396,7 @@ int net_switch_rules(struct xkv_config *s, struct xkv_secrets *secrets,
 	return 0;
 }
 
-static const struct xkv_rules *rules_of(const struct net *net)
+const struct xkv_rules *net_rules(const struct net *net)
 {
 	return &net->shared->rules[net->shared->current & 1];
 }
@@ -499,7 +499,7 @@ int net_publish(struct net *net, const struct config *cfg, char *err, size_t err
 			 strerror(-ret));
 		return ret;
 	}
-	if (memcmp(rules_of(net), &rules, sizeof(rules)))
+	if (memcmp(net_rules(net), &rules, sizeof(rules)))
 		say_rules(cfg, &rules, too_many);
 	ret = net_switch_rules(net->shared, net->secrets, &rules,
 			       cfg->udp_token_set ? cfg->udp_token : no_token);
@@ -590,8 +590,10 @@ static bool allows6(const struct xkv_rules *r, const struct in6_addr *addr)
  * Our own address: a program on this machine, if the source is proven.  (The kernel does
  * not take such IPv4 sources from a wire, but IPv6 ones it does.)
  */
-static bool is_local(const struct xkv_rules *r, const struct sockaddr *source)
+bool net_is_own(const struct net *net, const struct sockaddr *source)
 {
+	const struct xkv_rules *r = net_rules(net);
+
 	for (unsigned int i = 0; source->sa_family == AF_INET && i < r->local4_count; i++)
 		if (r->local4[i].addr == ((const struct sockaddr_in *)source)->sin_addr.s_addr)
 			return true;
@@ -613,13 +615,13 @@ static bool is_nobody(const struct xkv_rules *r, __be32 addr)
 
 bool net_allows(const struct net *net, const struct sockaddr *source, bool connected)
 {
-	const struct xkv_rules *r = rules_of(net);
+	const struct xkv_rules *r = net_rules(net);
 	const struct in6_addr *six;
 	__be32 four;
 
 	if (source->sa_family == AF_UNIX || address_is_loopback(source))
 		return true;
-	if ((connected || source->sa_family == AF_INET) && is_local(r, source))
+	if ((connected || source->sa_family == AF_INET) && net_is_own(net, source))
 		return true;
 	if (source->sa_family == AF_INET) {
 		four = ((const struct sockaddr_in *)source)->sin_addr.s_addr;
@@ -658,7 +660,7 @@ const char *net_refuses(const struct net *net, const struct sockaddr *peer)
 
 size_t net_reply_allowed(const struct net *net, const struct sockaddr *source, size_t len)
 {
-	if (rules_of(net)->trusted || address_is_loopback(source))
+	if (net_rules(net)->trusted || address_is_loopback(source))
 		return XKV_PAYLOAD_MAX4;
 	return len * XKV_REPLY_FACTOR;
 }

@@ -68,6 +68,12 @@ const char *net_refuses(const struct net *net, const struct sockaddr *peer);
  */
 size_t net_reply_allowed(const struct net *net, const struct sockaddr *source, size_t len);
 
+/* The rules that hold, until they are published again. */
+const struct xkv_rules *net_rules(const struct net *net);
+
+/* Is this an address of the interface, or of one of its VLANs? */
+bool net_is_own(const struct net *net, const struct sockaddr *source);
+
 /* Is this the index of the interface, one of its VLANs, or loopback? */
 bool net_has_link(const struct net *net, unsigned int ifindex);
 

@@ -583,6 +583,11 @@ struct store_ctx *server_ctx(struct server *s)
 	return s->worker[0]->ctx;
 }
 
+uint64_t *server_stat(struct server *s)
+{
+	return s->worker[0]->stat;
+}
+
 /* --- sums over the workers --- */
 
 void server_stats(const struct server *s, uint64_t stat[STATS])

@@ -69,6 +69,9 @@ int server_add_timer(struct server *s, double seconds, void (*cb)(void *arg), vo
 /* The context of the loop's thread: for the callbacks above, never for another thread. */
 struct store_ctx *server_ctx(struct server *s);
 
+/* What that thread counts, by enum counter (net/stats.h). */
+uint64_t *server_stat(struct server *s);
+
 /*
  * Runs until SIGTERM, SIGINT or SHUTDOWN; notifies systemd of READY and STOPPING.  With `save`
  * rules the data is saved first, and if that fails the server continues.  Returns the program's

@@ -24,7 +24,8 @@ enum counter {
 	STAT_ACL_CHANNEL,
 	STAT_BYTES_IN,
 	STAT_BYTES_OUT,
-	STAT_READS, /* calls that brought or sent something */
+	STAT_UDP_SOURCE, /* datagrams that claim to come from ourselves */
+	STAT_READS,	 /* calls that brought or sent something */
 	STAT_WRITES,
 	/* counted by the store, for both front ends */
 	STAT_HITS,

@@ -8,13 +8,17 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/filter.h>
+#include <net/if_arp.h>
 #include <netdb.h>
+#include <netinet/udp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "port_hint.h"
+#include "stats.h"
 #include "util/log.h"
 
 #define BATCH	       32
@@ -46,6 +50,62 @@ static int set_options(int fd, int family)
 	return 0;
 }
 
+/*
+ * Appends: a datagram with this source, `words` words from `offset` on in the IP header, loses all
+ * that is behind its UDP header.
+ */
+static void mark_source(struct sock_fprog *p, const void *addr, unsigned int words, int offset)
+{
+	struct sock_filter *f = p->filter + p->len;
+	uint32_t word;
+
+	for (unsigned int i = words; i--;) { /* the last word differs most often */
+		memcpy(&word, (const char *)addr + 4 * i, 4);
+		*f++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+						    (uint32_t)(SKF_NET_OFF + offset + 4 * (int)i));
+		*f++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ntohl(word), 0,
+						    (uint8_t)(2 * i + 1));
+	}
+	*f++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, sizeof(struct udphdr));
+	p->len = (unsigned short)(f - p->filter);
+}
+
+/*
+ * The kernel takes datagrams from a wire that claim to come from ourselves, IPv6 ones always, and
+ * IPv4 ones with accept_local: a reply would go to a program on this machine, which may believe it.
+ * XDP drops those that it sees, but not what is for an address of another link, or not while it is
+ * not attached.  In their control data they look like what this machine sends to itself: IP_PKTINFO
+ * and IPV6_PKTINFO name the link that has the address.  A socket filter sees the device.
+ */
+static int mark_own_sources(const struct udp_socket *s)
+{
+	struct sock_filter f[3 + XKV_LOCAL_MAX * 9 + 1] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(SKF_AD_OFF + SKF_AD_HATYPE)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARPHRD_LOOPBACK, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+	};
+	struct sock_fprog p = { .len = 3, .filter = f };
+	const struct xkv_rules *r = net_rules(s->udp->net);
+
+	for (unsigned int i = 0; s->family == AF_INET && i < r->local4_count; i++)
+		mark_source(&p, &r->local4[i].addr, 1, 12);
+	for (unsigned int i = 0; s->family == AF_INET6 && i < r->local6_count; i++)
+		mark_source(&p, r->local6[i].addr, 4, 8);
+	f[p.len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, UINT32_MAX);
+	return setsockopt(s->fd, SOL_SOCKET, SO_ATTACH_FILTER, &p, sizeof(p)) ? -errno : 0;
+}
+
+void udp_follow_addresses(const struct udp *udp)
+{
+	for (unsigned int i = 0; i < udp->count; i++) {
+		int ret = mark_own_sources(&udp->socket[i]);
+
+		if (ret)
+			log_warning("datagrams with a forged source may be answered: %s",
+				    strerror(-ret));
+	}
+}
+
 static int open_socket(const struct addrinfo *ai)
 {
 	int fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), ret;
@@ -69,7 +129,7 @@ static int open_address(struct udp *udp, const char *address, unsigned int port,
 	const char *name = address + optional;
 	struct addrinfo hints = { .ai_socktype = SOCK_DGRAM, .ai_flags = AI_PASSIVE }, *ai;
 	char service[16], hint[160] = "";
-	int fd;
+	int fd, family;
 
 	if (!strcmp(name, "*"))
 		name = "0.0.0.0";
@@ -81,6 +141,7 @@ static int open_address(struct udp *udp, const char *address, unsigned int port,
 		return optional ? 0 : -EINVAL;
 	}
 	fd = open_socket(ai);
+	family = ai->ai_family;
 	freeaddrinfo(ai);
 	if (fd < 0) {
 		if (fd == -EADDRINUSE)
@@ -89,17 +150,17 @@ static int open_address(struct udp *udp, const char *address, unsigned int port,
 			 strerror(-fd), hint);
 		return optional || fd == -EAFNOSUPPORT ? 0 : fd;
 	}
-	udp->socket[udp->count++] = (struct udp_socket){ udp, fd };
+	udp->socket[udp->count++] = (struct udp_socket){ udp, fd, family };
 	return 0;
 }
 
 int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct store_ctx *ctx,
-	     char *err, size_t err_len)
+	     uint64_t *stat, char *err, size_t err_len)
 {
 	const char *const all[] = { "*", "::*" }, *const loopback[] = { "127.0.0.1", "-::1" };
 	int ret = 0;
 
-	*udp = (struct udp){ .net = net, .ctx = ctx };
+	*udp = (struct udp){ .net = net, .ctx = ctx, .stat = stat };
 	if (!cfg->port)
 		return 0;
 	udp->batch = calloc(1, sizeof(*udp->batch));
@@ -115,6 +176,8 @@ int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct 
 				   err_len);
 	if (ret)
 		udp_close(udp);
+	else
+		udp_follow_addresses(udp);
 	return ret;
 }
 
@@ -174,6 +237,15 @@ static bool take_destination(const struct udp *udp, struct msghdr *msg)
 	return false;
 }
 
+/* Has mark_own_sources() emptied it?  No request is empty. */
+static bool is_forged(const struct udp *udp, const struct sockaddr *from, size_t len)
+{
+	if (len || !net_is_own(udp->net, from))
+		return false;
+	udp->stat[STAT_UDP_SOURCE]++;
+	return true;
+}
+
 static void answer(const struct udp *udp, int fd, struct udp_batch *b, int i)
 {
 	const struct sockaddr *from = (struct sockaddr *)&b->from[i];
@@ -183,7 +255,8 @@ static void answer(const struct udp *udp, int fd, struct udp_batch *b, int i)
 	int ret;
 
 	if ((msg->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !b->from[i].sin6_port ||
-	    !net_allows(udp->net, from, false) || !take_destination(udp, msg))
+	    is_forged(udp, from, len) || !net_allows(udp->net, from, false) ||
+	    !take_destination(udp, msg))
 		return;
 	store_sender(udp->ctx, from);
 	ret = store_datagram(udp->ctx, b->in[i], len, b->out,

@@ -12,12 +12,13 @@
 
 struct udp_socket {
 	struct udp *udp;
-	int fd;
+	int fd, family;
 };
 
 struct udp {
 	struct net *net;
 	struct store_ctx *ctx;
+	uint64_t *stat;	 /* by enum counter */
 	bool check_link; /* the sockets are bound to all addresses: only our links count */
 	unsigned int count;
 	struct udp_socket socket[UDP_SOCKETS_MAX];
@@ -26,12 +27,15 @@ struct udp {
 
 /*
  * Opens a socket for each address of `bind`; without one, for all addresses (with an interface) or
- * for loopback.  `ctx` belongs to the thread that will call udp_readable().  0, or -errno with an
- * error message.
+ * for loopback.  `ctx` belongs to the thread that will call udp_readable(), and `stat` is what
+ * it counts.  0, or -errno with an error message.
  */
 int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct store_ctx *ctx,
-	     char *err, size_t err_len);
+	     uint64_t *stat, char *err, size_t err_len);
 void udp_close(struct udp *udp);
+
+/* To be called when our addresses may have changed. */
+void udp_follow_addresses(const struct udp *udp);
 
 /* Answers what has arrived on the struct udp_socket, a bounded number of datagrams. */
 void udp_readable(void *socket);

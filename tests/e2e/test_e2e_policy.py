@@ -10,7 +10,7 @@ import ssl
 import proto
 import pytest
 import redis
-from conftest import SERVER, SERVER6, run, wait_for
+from conftest import CLIENT6, SERVER, SERVER6, run, wait_for
 
 FOREIGN, FOREIGN6 = "192.0.2.9", "2001:db8::9"
 TOKEN = bytes(range(16))
@@ -303,6 +303,40 @@ def test_impossible_sources_are_dropped(bed, xkvd):
             raw.send(frame)
         with pytest.raises(socket.timeout):
             raw.reply()
+
+
+def test_our_own_address_from_a_wire(bed, xkvd):
+    """
+    What is for an address of another link XDP leaves to the kernel, which takes such IPv6 sources:
+    a reply would go to a program on this machine.  The machine's own datagrams look alike but for
+    the device.
+    """
+    d = xkvd("--save", "", "--allow", "10.77.0.0/24 fd77::/64")
+    ping = proto.request(proto.ping())
+    bed.run("server", "ip", "link", "add", "own0", "type", "veth", "peer", "name", "own1")
+    try:
+        bed.run("server", "ip", "link", "set", "own0", "up")
+        bed.run("server", "ip", "addr", "add", "fd99::1/64", "dev", "own0", "nodad")
+
+        def dropped():
+            return d.redis().info("stats")["udp_dropped_source"]
+
+        with bed.socket("server", socket.AF_INET6, timeout=5) as victim, \
+                bed.packet_socket("client") as raw:
+            victim.bind((SERVER6, 9999))
+            for count, source in enumerate((SERVER6, CLIENT6, SERVER6)):
+                raw.send(proto.frame(ping, src=source, dst="fd99::1", sport=9999))
+                wait_for(lambda at=count: dropped() == (at + 2) // 2, 10, "it is counted")
+            victim.sendto(ping, (SERVER6, 6379))
+            assert victim.recvfrom(2048)[1][:2] == (SERVER6, 6379)
+            victim.settimeout(0)
+            with pytest.raises(BlockingIOError):
+                victim.recv(2048)
+    finally:
+        bed.run("server", "ip", "link", "del", "own0", check=False)
+    for host in SERVER, SERVER6:
+        with d.udp(host, side="server") as udp:
+            assert udp.one(proto.ping()).status == 0, "this machine is answered"
 
 
 # Amplification ---------------------------------------------------------------------------------
