@@ -327,7 +327,7 @@ static const char *refuse(void *arg, const struct sockaddr *peer)
 	return net_refuses(arg, peer);
 }
 
-static void addresses_changed(void *arg)
+static bool addresses_changed(void *arg)
 {
 	struct xkvd *x = arg;
 
@@ -336,15 +336,17 @@ static void addresses_changed(void *arg)
 	server_follow_addresses(x->server);
 	attach_look(&x->attach);
 	publish_batch(x, false);
+	return false;
 }
 
-static void every_second(void *arg)
+static bool every_second(void *arg)
 {
 	struct xkvd *x = arg;
 
 	store_clock(x->store);
 	attach_look(&x->attach);
 	publish_batch(x, is_busy(x));
+	return false;
 }
 
 /* TCP and UDP, address changes, and the timer. */

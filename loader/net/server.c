@@ -49,7 +49,9 @@ struct extra {
 		ev_timer timer;
 	} w;
 	bool is_timer;
-	void (*cb)(void *arg);
+	ev_check again;	 /* while cb has more to do ... */
+	ev_idle no_wait; /* ... so that the loop does not wait */
+	bool (*cb)(void *arg);
 	void *arg;
 };
 
@@ -519,32 +521,59 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 
 /* --- watchers that main() adds --- */
 
+static void run_extra(struct extra *e)
+{
+	if (is_busy(e->srv))
+		return;
+	if (e->cb(e->arg)) {
+		ev_check_start(e->srv->loop, &e->again);
+		ev_idle_start(e->srv->loop, &e->no_wait);
+	} else {
+		ev_check_stop(e->srv->loop, &e->again);
+		ev_idle_stop(e->srv->loop, &e->no_wait);
+	}
+}
+
+static void on_extra_again(struct ev_loop *loop, ev_check *w, int events)
+{
+	(void)loop;
+	(void)events;
+	run_extra(w->data);
+}
+
 static void on_extra_io(struct ev_loop *loop, ev_io *w, int events)
 {
 	struct extra *e = w->data;
 
 	(void)loop;
 	(void)events;
-	if (!is_busy(e->srv))
-		e->cb(e->arg);
+	if (!ev_is_active(&e->again))
+		run_extra(e);
 }
 
 static void on_extra_timer(struct ev_loop *loop, ev_timer *w, int events)
 {
-	struct extra *e = w->data;
-
 	(void)loop;
 	(void)events;
-	if (!is_busy(e->srv))
-		e->cb(e->arg);
+	run_extra(w->data);
 }
 
-static struct extra *extra_new(struct server *s, void (*cb)(void *arg), void *arg)
+static void on_no_wait(struct ev_loop *loop, ev_idle *w, int events)
+{
+	(void)loop;
+	(void)w;
+	(void)events;
+}
+
+static struct extra *extra_new(struct server *s, bool (*cb)(void *arg), void *arg)
 {
 	struct extra *e = calloc(1, sizeof(*e));
 
 	if (!e)
 		return NULL;
+	ev_check_init(&e->again, on_extra_again);
+	ev_idle_init(&e->no_wait, on_no_wait);
+	e->again.data = e;
 	e->srv = s;
 	e->cb = cb;
 	e->arg = arg;
@@ -553,7 +582,7 @@ static struct extra *extra_new(struct server *s, void (*cb)(void *arg), void *ar
 	return e;
 }
 
-int server_add_fd(struct server *s, int fd, void (*cb)(void *arg), void *arg)
+int server_add_fd(struct server *s, int fd, bool (*cb)(void *arg), void *arg)
 {
 	struct extra *e = extra_new(s, cb, arg);
 
@@ -565,7 +594,7 @@ int server_add_fd(struct server *s, int fd, void (*cb)(void *arg), void *arg)
 	return 0;
 }
 
-int server_add_timer(struct server *s, double seconds, void (*cb)(void *arg), void *arg)
+int server_add_timer(struct server *s, double seconds, bool (*cb)(void *arg), void *arg)
 {
 	struct extra *e = extra_new(s, cb, arg);
 
@@ -954,6 +983,8 @@ static void free_extras(struct server *s)
 		struct extra *e = s->extras;
 
 		s->extras = e->next;
+		ev_check_stop(s->loop, &e->again);
+		ev_idle_stop(s->loop, &e->no_wait);
 		if (e->is_timer)
 			ev_timer_stop(s->loop, &e->w.timer);
 		else

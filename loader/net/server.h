@@ -58,13 +58,14 @@ int server_listen(struct server *s, char *err, size_t err_len);
 void server_follow_addresses(struct server *s);
 
 /*
- * Calls cb whenever `fd` (not owned) is readable, until the server is freed; the fd must be
- * non-blocking and cb must bound what it does in one call.  0 or -ENOMEM.
+ * Calls cb whenever `fd` (not owned) is readable, until the server is freed, and while it returns
+ * true also once in each round of the loop, which then does not wait.  The fd must be non-blocking
+ * and cb must bound what it does in one call.  0 or -ENOMEM.
  */
-int server_add_fd(struct server *s, int fd, void (*cb)(void *arg), void *arg);
+int server_add_fd(struct server *s, int fd, bool (*cb)(void *arg), void *arg);
 
 /* Calls cb every `seconds` while the server runs.  0 or -ENOMEM. */
-int server_add_timer(struct server *s, double seconds, void (*cb)(void *arg), void *arg);
+int server_add_timer(struct server *s, double seconds, bool (*cb)(void *arg), void *arg);
 
 /* The context of the loop's thread: for the callbacks above, never for another thread. */
 struct store_ctx *server_ctx(struct server *s);

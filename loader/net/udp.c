@@ -19,14 +19,17 @@
 
 #include "port_hint.h"
 #include "stats.h"
+#include "util/clock.h"
 #include "util/log.h"
 
 #define BATCH	       32
 #define BATCHES_A_CALL 4
+#define TURN_NS	       1000000
 #define SOCKET_BUFFER  (4 << 20)
 
 /* Memory for one recvmmsg(): datagrams, their senders, and where they were sent to. */
 struct udp_batch {
+	int got, next; /* datagrams; the first that is not answered */
 	struct mmsghdr msg[BATCH];
 	struct iovec iov[BATCH];
 	struct sockaddr_in6 from[BATCH];
@@ -150,8 +153,12 @@ static int open_address(struct udp *udp, const char *address, unsigned int port,
 			 strerror(-fd), hint);
 		return optional || fd == -EAFNOSUPPORT ? 0 : fd;
 	}
-	udp->socket[udp->count++] = (struct udp_socket){ udp, fd, family };
-	return 0;
+	udp->socket[udp->count] =
+		(struct udp_socket){ udp, fd, family, calloc(1, sizeof(struct udp_batch)) };
+	if (udp->socket[udp->count++].batch)
+		return 0;
+	snprintf(err, err_len, "not enough memory");
+	return -ENOMEM;
 }
 
 int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct store_ctx *ctx,
@@ -163,11 +170,6 @@ int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct 
 	*udp = (struct udp){ .net = net, .ctx = ctx, .stat = stat };
 	if (!cfg->port)
 		return 0;
-	udp->batch = calloc(1, sizeof(*udp->batch));
-	if (!udp->batch) {
-		snprintf(err, err_len, "not enough memory");
-		return -ENOMEM;
-	}
 	udp->check_link = !cfg->bind_count && cfg->interface[0];
 	for (unsigned int i = 0; !ret && i < cfg->bind_count; i++)
 		ret = open_address(udp, cfg->bind[i], cfg->port, err, err_len);
@@ -183,16 +185,18 @@ int udp_open(struct udp *udp, const struct config *cfg, struct net *net, struct 
 
 void udp_close(struct udp *udp)
 {
-	while (udp->count)
+	while (udp->count) {
 		close(udp->socket[--udp->count].fd);
-	free(udp->batch);
-	udp->batch = NULL;
+		free(udp->socket[udp->count].batch);
+	}
 }
 
 /* ---- datagrams ----------------------------------------------------------- */
 
-static int receive(int fd, struct udp_batch *b)
+static void receive(int fd, struct udp_batch *b)
 {
+	int got;
+
 	for (int i = 0; i < BATCH; i++) {
 		b->iov[i] = (struct iovec){ b->in[i], sizeof(b->in[i]) };
 		b->msg[i].msg_hdr = (struct msghdr){
@@ -204,7 +208,9 @@ static int receive(int fd, struct udp_batch *b)
 			.msg_controllen = sizeof(b->control[i]),
 		};
 	}
-	return recvmmsg(fd, b->msg, BATCH, 0, NULL);
+	got = recvmmsg(fd, b->msg, BATCH, 0, NULL);
+	b->got = got > 0 ? got : 0;
+	b->next = 0;
 }
 
 /*
@@ -273,15 +279,29 @@ static void answer(const struct udp *udp, int fd, struct udp_batch *b, int i)
 		log_debug("a reply could not be sent: %s", strerror(errno));
 }
 
-void udp_readable(void *arg)
+/* Is all answered?  If not, the time is over: a datagram may be many operations on large values. */
+static bool answer_all(const struct udp_socket *s, uint64_t end)
+{
+	struct udp_batch *b = s->batch;
+
+	while (b->next < b->got && monotonic_ns() < end)
+		answer(s->udp, s->fd, b, b->next++);
+	return b->next == b->got;
+}
+
+bool udp_readable(void *arg)
 {
 	struct udp_socket *s = arg;
-	struct udp_batch *b = s->udp->batch;
-	int got = BATCH;
+	uint64_t end = monotonic_ns() + TURN_NS;
 
-	for (int round = 0; round < BATCHES_A_CALL && got == BATCH; round++) {
-		got = receive(s->fd, b);
-		for (int i = 0; i < got; i++)
-			answer(s->udp, s->fd, b, i);
+	if (!answer_all(s, end))
+		return true;
+	for (int round = 0; round < BATCHES_A_CALL; round++) {
+		receive(s->fd, s->batch);
+		if (!answer_all(s, end))
+			return true;
+		if (s->batch->got < BATCH)
+			break;
 	}
+	return false;
 }

@@ -13,6 +13,7 @@
 struct udp_socket {
 	struct udp *udp;
 	int fd, family;
+	struct udp_batch *batch; /* owned */
 };
 
 struct udp {
@@ -22,7 +23,6 @@ struct udp {
 	bool check_link; /* the sockets are bound to all addresses: only our links count */
 	unsigned int count;
 	struct udp_socket socket[UDP_SOCKETS_MAX];
-	struct udp_batch *batch;
 };
 
 /*
@@ -37,7 +37,10 @@ void udp_close(struct udp *udp);
 /* To be called when our addresses may have changed. */
 void udp_follow_addresses(const struct udp *udp);
 
-/* Answers what has arrived on the struct udp_socket, a bounded number of datagrams. */
-void udp_readable(void *socket);
+/*
+ * Answers what has arrived on the struct udp_socket, for about a millisecond.  True: there is more,
+ * which nothing tells of, so it has to be called again after others had their turn.
+ */
+bool udp_readable(void *socket);
 
 #endif

@@ -40,16 +40,17 @@ struct hold {
 	bool held;
 };
 
-static void on_hold_signal(void *arg)
+static bool on_hold_signal(void *arg)
 {
 	struct signalfd_siginfo info;
 	struct hold *h = arg;
 
 	if (read(h->fd, &info, sizeof(info)) != sizeof(info))
-		return;
+		return false;
 	h->held = !h->held;
 	memstore_hold_scans(h->store, h->held);
 	log_notice("walks are %s", h->held ? "held" : "released");
+	return false;
 }
 
 /* Before any thread starts, so that every thread has the signal blocked. */

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * The UDP socket of xkvd, on loopback in a network namespace of its own.  In place of the store is
+ * what each datagram costs, by a clock that only the test moves.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "loader/net/stats.h"
+#include "loader/net/udp.h"
+
+#define PORT 6379
+
+static struct xkv_config shared = { .payload4 = 1472 };
+static struct net net = { .shared = &shared };
+static uint64_t stat[STATS];
+static struct udp udp;
+static int client;
+
+static uint64_t monotonic_ns = 1000000000; /* CLOCK_MONOTONIC, as everybody here sees it */
+static uint64_t cost_ns;		   /* of a datagram */
+static char served[64];			   /* the first byte of each datagram */
+static size_t served_count;
+
+/* ---- in place of the C library's and the store's -------------------------- */
+
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+	int ret = (int)syscall(SYS_clock_gettime, clock, now);
+
+	if (clock == CLOCK_MONOTONIC) {
+		now->tv_sec = (time_t)(monotonic_ns / 1000000000);
+		now->tv_nsec = (long)(monotonic_ns % 1000000000);
+	}
+	return ret;
+}
+
+void store_sender(struct store_ctx *ctx, const struct sockaddr *from)
+{
+	(void)ctx;
+	(void)from;
+}
+
+int store_datagram(struct store_ctx *ctx, const void *req, size_t req_len, void *reply,
+		   size_t reply_max, size_t reply_allowed)
+{
+	(void)ctx;
+	(void)reply_max;
+	(void)reply_allowed;
+	monotonic_ns += cost_ns;
+	served[served_count++] = *(const char *)req;
+	memcpy(reply, req, req_len);
+	return (int)req_len;
+}
+
+/* ---- fixture -------------------------------------------------------------- */
+
+static int open_udp(void **state)
+{
+	const struct config cfg = { .port = PORT, .interface = "" };
+	struct sockaddr_in to = { .sin_family = AF_INET,
+				  .sin_port = htons(PORT),
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	char err[256] = "";
+
+	(void)state;
+	memset(stat, 0, sizeof(stat));
+	memset(served, 0, sizeof(served));
+	served_count = 0;
+	cost_ns = 0;
+	assert_int_equal(udp_open(&udp, &cfg, &net, NULL, stat, err, sizeof(err)), 0);
+	client = socket(AF_INET, SOCK_DGRAM, 0);
+	assert_int_equal(connect(client, (struct sockaddr *)&to, sizeof(to)), 0);
+	return 0;
+}
+
+static int close_udp(void **state)
+{
+	(void)state;
+	udp_close(&udp);
+	close(client);
+	return 0;
+}
+
+/* On loopback a datagram has arrived when send() returns. */
+static void send_each(const char *bytes)
+{
+	for (; *bytes; bytes++)
+		assert_int_equal(send(client, bytes, 1, 0), 1);
+}
+
+/* The bytes that the client has received. */
+static const char *replies(void)
+{
+	static char got[64];
+	size_t count = 0;
+
+	while (recv(client, &got[count], 1, MSG_DONTWAIT) == 1)
+		count++;
+	got[count] = '\0';
+	return got;
+}
+
+/* ---- cases ---------------------------------------------------------------- */
+
+/* Datagrams that take long do not keep others from their turns; none is lost or overtaken. */
+static void test_turns(void **state)
+{
+	static const char *const turns[] = { "abc", "abcdef", "abcdefghi", "abcdefghij" };
+
+	(void)state;
+	cost_ns = 400000;
+	send_each("abcdefghij");
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(udp_readable(&udp.socket[0]), i < 3);
+		assert_string_equal(served, turns[i]);
+	}
+	assert_string_equal(replies(), "abcdefghij");
+}
+
+/* One that takes longer than a turn has one of its own; what came later waits behind the rest. */
+static void test_long_ones(void **state)
+{
+	(void)state;
+	cost_ns = 5000000;
+	send_each("ab");
+	assert_true(udp_readable(&udp.socket[0]));
+	assert_string_equal(served, "a");
+	send_each("c");
+	cost_ns = 0;
+	assert_false(udp_readable(&udp.socket[0]));
+	assert_string_equal(served, "abc");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_turns, open_udp, close_udp),
+		cmocka_unit_test_setup_teardown(test_long_ones, open_udp, close_udp),
+	};
+
+	if (geteuid() || unshare(CLONE_NEWNET) || system("ip link set dev lo up")) {
+		printf("needs root and network namespaces\n");
+		return 77;
+	}
+	return cmocka_run_group_tests_name("udp", tests, NULL, NULL);
+}
