@@ -386,6 +386,7 @@ static void stats_section(struct metrics *m, struct server *s)
 		     st[STAT_COMMANDS] + st[STAT_UDP_DRIVER] + st[STAT_UDP_XKVD]);
 	metric_count(m, "udp_operations_driver", st[STAT_UDP_DRIVER]);
 	metric_count(m, "udp_operations_xkvd", st[STAT_UDP_XKVD]);
+	metric_count(m, "udp_dropped_late", st[STAT_UDP_LATE]);
 	metric_count(m, "udp_dropped_source", st[STAT_UDP_SOURCE]);
 	metric_real(m, "instantaneous_ops_per_sec", s->operations.per_second, 0, "");
 	metric_count(m, "total_net_input_bytes", st[STAT_BYTES_IN]);

@@ -24,6 +24,7 @@ enum counter {
 	STAT_ACL_CHANNEL,
 	STAT_BYTES_IN,
 	STAT_BYTES_OUT,
+	STAT_UDP_LATE,	 /* datagrams that have waited for too long */
 	STAT_UDP_SOURCE, /* datagrams that claim to come from ourselves */
 	STAT_READS,	 /* calls that brought or sent something */
 	STAT_WRITES,

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "port_hint.h"
@@ -25,6 +26,7 @@
 #define BATCH	       32
 #define BATCHES_A_CALL 4
 #define TURN_NS	       1000000
+#define LATE_NS	       5000000000LL
 #define SOCKET_BUFFER  (4 << 20)
 
 /* Memory for one recvmmsg(): datagrams, their senders, and where they were sent to. */
@@ -45,6 +47,8 @@ static int set_options(int fd, int family)
 	int on = 1, size = SOCKET_BUFFER;
 
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)); /* the kernel may allow less */
+	if (setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof(on)))
+		return -errno;
 	if (family == AF_INET)
 		return setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof(on)) ? -errno : 0;
 	if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) ||
@@ -214,6 +218,37 @@ static void receive(int fd, struct udp_batch *b)
 }
 
 /*
+ * Has it waited for too long, while a script ran, or we were stopped?  A change that is repeated
+ * must not be done again: libxkv repeats one for 50 s, and the record of it lives for 60 s.  The
+ * kernel stamps with the time of day, which can be set: that matters only to what waits just then.
+ * Set back, it makes datagrams younger, even of the future; set forward, older.
+ */
+static bool is_late(const struct udp *udp, struct msghdr *msg)
+{
+	struct timespec now, then;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_TIMESTAMPNS)
+			continue;
+		memcpy(&then, CMSG_DATA(c), sizeof(then));
+		clock_gettime(CLOCK_REALTIME, &now);
+		if ((now.tv_sec - then.tv_sec) * 1000000000LL + now.tv_nsec - then.tv_nsec <=
+		    LATE_NS)
+			return false;
+		udp->stat[STAT_UDP_LATE]++;
+		return true;
+	}
+	return false;
+}
+
+/* Of control data the kernel takes with a reply what says where from. */
+static void keep_only(struct msghdr *msg, struct cmsghdr *c, size_t len)
+{
+	msg->msg_control = c;
+	msg->msg_controllen = CMSG_SPACE(len);
+}
+
+/*
  * Whether the datagram came in on one of our links and was sent to a unicast address of ours.  Also
  * prepares its control data so that the reply is sent from that address.
  */
@@ -229,6 +264,7 @@ static bool take_destination(const struct udp *udp, struct msghdr *msg)
 			if (udp->check_link && !net_has_link(udp->net, four->ipi_ifindex))
 				return false;
 			four->ipi_ifindex = 0;
+			keep_only(msg, c, sizeof(*four));
 			return four->ipi_spec_dst.s_addr == four->ipi_addr.s_addr;
 		}
 		if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
@@ -237,6 +273,7 @@ static bool take_destination(const struct udp *udp, struct msghdr *msg)
 				return false;
 			if (!IN6_IS_ADDR_LINKLOCAL(&six->ipi6_addr))
 				six->ipi6_ifindex = 0;
+			keep_only(msg, c, sizeof(*six));
 			return !IN6_IS_ADDR_MULTICAST(&six->ipi6_addr);
 		}
 	}
@@ -261,7 +298,7 @@ static void answer(const struct udp *udp, int fd, struct udp_batch *b, int i)
 	int ret;
 
 	if ((msg->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !b->from[i].sin6_port ||
-	    is_forged(udp, from, len) || !net_allows(udp->net, from, false) ||
+	    is_late(udp, msg) || is_forged(udp, from, len) || !net_allows(udp->net, from, false) ||
 	    !take_destination(udp, msg))
 		return;
 	store_sender(udp->ctx, from);

@@ -30,6 +30,7 @@ static struct udp udp;
 static int client;
 
 static uint64_t monotonic_ns = 1000000000; /* CLOCK_MONOTONIC, as everybody here sees it */
+static time_t set_forward;		   /* of CLOCK_REALTIME: seconds */
 static uint64_t cost_ns;		   /* of a datagram */
 static char served[64];			   /* the first byte of each datagram */
 static size_t served_count;
@@ -44,6 +45,8 @@ int clock_gettime(clockid_t clock, struct timespec *now)
 		now->tv_sec = (time_t)(monotonic_ns / 1000000000);
 		now->tv_nsec = (long)(monotonic_ns % 1000000000);
 	}
+	if (clock == CLOCK_REALTIME)
+		now->tv_sec += set_forward;
 	return ret;
 }
 
@@ -80,6 +83,7 @@ static int open_udp(void **state)
 	memset(served, 0, sizeof(served));
 	served_count = 0;
 	cost_ns = 0;
+	set_forward = 0;
 	assert_int_equal(udp_open(&udp, &cfg, &net, NULL, stat, err, sizeof(err)), 0);
 	client = socket(AF_INET, SOCK_DGRAM, 0);
 	assert_int_equal(connect(client, (struct sockaddr *)&to, sizeof(to)), 0);
@@ -144,11 +148,48 @@ static void test_long_ones(void **state)
 	assert_string_equal(served, "abc");
 }
 
+/*
+ * What has waited for more than 5 s is not done any more: the client has given up, or the record of
+ * an earlier copy is about to end.  A clock that is set back is no reason to drop anything.
+ */
+static void test_late_ones(void **state)
+{
+	(void)state;
+	send_each("ab");
+	set_forward = 6;
+	assert_false(udp_readable(&udp.socket[0]));
+	assert_int_equal(stat[STAT_UDP_LATE], 2);
+	set_forward = 0;
+	send_each("c");
+	assert_false(udp_readable(&udp.socket[0]));
+	send_each("d");
+	set_forward = -3600;
+	assert_false(udp_readable(&udp.socket[0]));
+	assert_string_equal(served, "cd");
+	assert_string_equal(replies(), "cd");
+	assert_int_equal(stat[STAT_UDP_LATE], 2);
+}
+
+/* One that waits in xkvd for its turn becomes late as well. */
+static void test_late_in_a_batch(void **state)
+{
+	(void)state;
+	cost_ns = 5000000;
+	send_each("ab");
+	assert_true(udp_readable(&udp.socket[0]));
+	set_forward = 6;
+	assert_false(udp_readable(&udp.socket[0]));
+	assert_string_equal(served, "a");
+	assert_int_equal(stat[STAT_UDP_LATE], 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_turns, open_udp, close_udp),
 		cmocka_unit_test_setup_teardown(test_long_ones, open_udp, close_udp),
+		cmocka_unit_test_setup_teardown(test_late_ones, open_udp, close_udp),
+		cmocka_unit_test_setup_teardown(test_late_in_a_batch, open_udp, close_udp),
 	};
 
 	if (geteuid() || unshare(CLONE_NEWNET) || system("ip link set dev lo up")) {
