@@ -374,12 +374,13 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 		ret = udp_open(&x->udp, x->cfg, &x->net, server_ctx(x->server),
 			       server_stat(x->server), err, ERR_LEN);
 	for (unsigned int i = 0; !ret && i < x->udp.count; i++)
-		ret = server_add_fd(x->server, x->udp.socket[i].fd, udp_readable,
+		ret = server_add_fd(x->server, x->udp.socket[i].fd, USES_CONTEXT, udp_readable,
 				    &x->udp.socket[i]);
 	if (!ret)
-		ret = server_add_fd(x->server, x->net.monitor, addresses_changed, x);
+		ret = server_add_fd(x->server, x->net.monitor, USES_NO_CONTEXT, addresses_changed,
+				    x);
 	if (!ret)
-		ret = server_add_timer(x->server, 1.0, every_second, x);
+		ret = server_add_timer(x->server, 1.0, USES_NO_CONTEXT, every_second, x);
 	if (ret == -ENOMEM)
 		snprintf(err, ERR_LEN, "not enough memory");
 	return ret;

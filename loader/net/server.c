@@ -49,6 +49,7 @@ struct extra {
 		ev_timer timer;
 	} w;
 	bool is_timer;
+	enum extra_use use;
 	ev_check again;	 /* while cb has more to do ... */
 	ev_idle no_wait; /* ... so that the loop does not wait */
 	bool (*cb)(void *arg);
@@ -523,7 +524,7 @@ static void on_expiry(struct ev_loop *loop, ev_timer *w, int events)
 
 static void run_extra(struct extra *e)
 {
-	if (is_busy(e->srv))
+	if (e->use == USES_CONTEXT && is_busy(e->srv))
 		return;
 	if (e->cb(e->arg)) {
 		ev_check_start(e->srv->loop, &e->again);
@@ -565,7 +566,8 @@ static void on_no_wait(struct ev_loop *loop, ev_idle *w, int events)
 	(void)events;
 }
 
-static struct extra *extra_new(struct server *s, bool (*cb)(void *arg), void *arg)
+static struct extra *extra_new(struct server *s, enum extra_use use, bool (*cb)(void *arg),
+			       void *arg)
 {
 	struct extra *e = calloc(1, sizeof(*e));
 
@@ -575,6 +577,7 @@ static struct extra *extra_new(struct server *s, bool (*cb)(void *arg), void *ar
 	ev_idle_init(&e->no_wait, on_no_wait);
 	e->again.data = e;
 	e->srv = s;
+	e->use = use;
 	e->cb = cb;
 	e->arg = arg;
 	e->next = s->extras;
@@ -582,9 +585,9 @@ static struct extra *extra_new(struct server *s, bool (*cb)(void *arg), void *ar
 	return e;
 }
 
-int server_add_fd(struct server *s, int fd, bool (*cb)(void *arg), void *arg)
+int server_add_fd(struct server *s, int fd, enum extra_use use, bool (*cb)(void *arg), void *arg)
 {
-	struct extra *e = extra_new(s, cb, arg);
+	struct extra *e = extra_new(s, use, cb, arg);
 
 	if (!e)
 		return -ENOMEM;
@@ -594,9 +597,10 @@ int server_add_fd(struct server *s, int fd, bool (*cb)(void *arg), void *arg)
 	return 0;
 }
 
-int server_add_timer(struct server *s, double seconds, bool (*cb)(void *arg), void *arg)
+int server_add_timer(struct server *s, double seconds, enum extra_use use, bool (*cb)(void *arg),
+		     void *arg)
 {
-	struct extra *e = extra_new(s, cb, arg);
+	struct extra *e = extra_new(s, use, cb, arg);
 
 	if (!e)
 		return -ENOMEM;

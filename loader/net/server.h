@@ -6,7 +6,7 @@
  *
  *	s = server_new(&options, err, sizeof(err));
  *	server_listen(s, err, sizeof(err));
- *	server_add_fd(s, udp_fd, on_datagram, udp);
+ *	server_add_fd(s, udp_fd, USES_CONTEXT, on_datagram, udp);
  *	code = server_run(s);
  *	server_free(s);
  */
@@ -61,11 +61,16 @@ void server_follow_addresses(struct server *s);
  * Calls cb whenever `fd` (not owned) is readable, until the server is freed, and while it returns
  * true also once in each round of the loop, which then does not wait.  The fd must be non-blocking
  * and cb must bound what it does in one call.  0 or -ENOMEM.
+ *
+ * With USES_NO_CONTEXT cb does without the store context (server_ctx()), and is also called in the
+ * middle of a command: while a script takes long.
  */
-int server_add_fd(struct server *s, int fd, bool (*cb)(void *arg), void *arg);
+enum extra_use { USES_CONTEXT, USES_NO_CONTEXT };
+int server_add_fd(struct server *s, int fd, enum extra_use use, bool (*cb)(void *arg), void *arg);
 
 /* Calls cb every `seconds` while the server runs.  0 or -ENOMEM. */
-int server_add_timer(struct server *s, double seconds, bool (*cb)(void *arg), void *arg);
+int server_add_timer(struct server *s, double seconds, enum extra_use use, bool (*cb)(void *arg),
+		     void *arg);
 
 /* The context of the loop's thread: for the callbacks above, never for another thread. */
 struct store_ctx *server_ctx(struct server *s);

@@ -88,7 +88,7 @@ static int serve(struct store *st, const struct config **cfg, const char *file)
 
 	if (!s)
 		return fail(err);
-	if (hold.fd < 0 || server_add_fd(s, hold.fd, on_hold_signal, &hold))
+	if (hold.fd < 0 || server_add_fd(s, hold.fd, USES_CONTEXT, on_hold_signal, &hold))
 		ret = fail("cannot catch SIGUSR2");
 	else
 		ret = server_listen(s, err, sizeof(err)) ? fail(err) : server_run(s);

@@ -170,6 +170,26 @@ def test_tcp_on_addresses_that_come(bed, xkvd, here, there):
         wait_for(served, 3, f"TCP on {here} is served")
 
 
+def test_addresses_that_come_while_a_script_runs(bed, xkvd):
+    d = xkvd("--save", "", "--busy-reply-threshold", "1")
+    here, there = ADDED[0]
+
+    def busy():
+        try:
+            d.redis().ping()
+        except redis.ResponseError as error:
+            return str(error).startswith("BUSY")
+
+    with bed.tcp("client") as script:
+        script.sendall(b"EVAL 'while true do end' 0\r\n")
+        wait_for(busy, 10, "the script is long")
+        with new_addresses(bed, here, there):
+            wait_for(lambda: not silent(d, here), 5, f"{here} is served, by the driver")
+        assert busy()
+        d.redis().script_kill()
+        assert b"Script killed" in script.recv(1000)
+
+
 @pytest.fixture(scope="module")
 def has_vlans(bed):
     """
