@@ -107,12 +107,17 @@ struct request {
 
 /* ---- time ------------------------------------------------------------- */
 
-static uint64_t now_us(void)
+static uint64_t clock_us(clockid_t clock)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
+	clock_gettime(clock, &ts);
 	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+static uint64_t now_us(void)
+{
+	return clock_us(CLOCK_MONOTONIC);
 }
 
 /*
@@ -682,23 +687,38 @@ static void pause_until(uint64_t until)
 }
 
 /*
+ * For how long copies may be sent of a request that was first sent at `first`, us of
+ * CLOCK_BOOTTIME: this clock goes on while this machine is suspended, as the server's does.  A copy
+ * that arrives after the server has forgotten the change would be executed again.
+ */
+static uint64_t copies_left_us(const struct request *req, uint64_t first)
+{
+	uint64_t limit = DEDUP_REPEAT_MS * 1000ULL, past;
+
+	if (!req->dedup)
+		return UINT64_MAX;
+	past = clock_us(CLOCK_BOOTTIME) - first;
+	return past < limit ? limit - past : 0;
+}
+
+/*
  * Sends the request until it is answered, with growing pauses.  1 and req->settled, or an error.
  */
 static int exchange(struct xkv *h, struct request *req, uint64_t deadline)
 {
-	uint64_t now = now_us(), last = deadline;
+	uint64_t now = now_us(), first = clock_us(CLOCK_BOOTTIME);
 	unsigned int turns = 0;
 
-	/* a copy that arrives after the server has forgotten the change would be executed again */
-	if (req->dedup && last > now + DEDUP_REPEAT_MS * 1000ULL)
-		last = now + DEDUP_REPEAT_MS * 1000ULL;
 	for (unsigned int n = 0; now < deadline; now = now_us()) {
-		uint64_t until = now + backoff_us(h, n);
-		int rc;
+		uint64_t wait = backoff_us(h, n), until = now + wait;
+		uint64_t copies_left = copies_left_us(req, first);
+		int rc = 0;
 
-		if (until > last || n >= h->retries)
+		if (wait > copies_left || n >= h->retries)
 			until = deadline;
-		rc = transmit(h, req);
+		/* none is left if this process was stopped meanwhile, or the machine suspended */
+		if (copies_left)
+			rc = transmit(h, req);
 		if (!rc)
 			rc = await(h, req, until);
 		if (rc && rc != XKV_E_REFUSED && rc != XKV_E_UNREACHABLE)

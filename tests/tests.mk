@@ -56,6 +56,7 @@ $(BUILD)/tests/%.bpf.o: tests/%.bpf.c
 
 $(BUILD)/tests/packet/test_commits.o: $(BUILD)/tests/packet/commits.skel.h
 $(BUILD)/tests/test_commits: private XLDFLAGS += -Wl,--wrap=bpf_object__open_mem
+$(BUILD)/tests/test_libxkv_once: private XLDFLAGS += -Wl,--wrap=clock_gettime,--wrap=send
 
 # Some tests may include skeletons.
 $(BUILD)/tests/%.o: tests/%.c | $(BUILD)/xkv.skel.h

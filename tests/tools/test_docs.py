@@ -152,6 +152,25 @@ def test_the_python_client_meets_what_it_has_to(bed, xkvd):
     assert client.get(b"large") == value
 
 
+def test_the_python_client_sends_no_late_copy(monkeypatch):
+    """The machine is suspended after the second copy: the server has forgotten the change."""
+    module = ModuleType("client")
+    exec(code("python"), module.__dict__)  # pylint: disable=exec-used
+    sent, client = [], object.__new__(module.Client)
+
+    class Silent:
+        send, settimeout = sent.append, lambda *_: None
+
+        def recv(self, _):
+            raise TimeoutError
+
+    monkeypatch.setattr(module.time, "clock_gettime", lambda _: 61 if len(sent) > 1 else 0)
+    client.socket = Silent()
+    with pytest.raises(TimeoutError, match="no reply"):
+        client.exchange(b"request")
+    assert len(sent) == 2
+
+
 def test_the_c_client(bed, xkvd, tmp_path):
     xkvd("--maxmemory", "64mb")
     (tmp_path / "hello.c").write_text(code("c"), encoding="utf-8")

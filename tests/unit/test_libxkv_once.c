@@ -10,10 +10,47 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "bpf/proto.h"
 #include "client/xkv.h"
 #include "fakeserver.h"
+
+/*
+ * libxkv's clocks and its send(), by --wrap: after this many changes that it has sent the process
+ * is stopped, or the machine suspended, for a minute.
+ */
+static struct {
+	unsigned int sends_left;
+	bool suspended;
+	time_t boot_s, monotonic_s; /* that the clocks are ahead */
+} stop_after;
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts);
+int __real_clock_gettime(clockid_t clock, struct timespec *ts);
+ssize_t __wrap_send(int fd, const void *buf, size_t len, int flags);
+ssize_t __real_send(int fd, const void *buf, size_t len, int flags);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
+{
+	int rc = __real_clock_gettime(clock, ts);
+
+	ts->tv_sec += clock == CLOCK_BOOTTIME ? stop_after.boot_s : stop_after.monotonic_s;
+	return rc;
+}
+
+ssize_t __wrap_send(int fd, const void *buf, size_t len, int flags)
+{
+	ssize_t rc = __real_send(fd, buf, len, flags);
+	const uint8_t *request = buf;
+
+	if (request[ops_at(request)] != XKV_OP_SESSION && stop_after.sends_left &&
+	    !--stop_after.sends_left) {
+		stop_after.boot_s = 60;
+		stop_after.monotonic_s = stop_after.suspended ? 0 : 60;
+	}
+	return rc;
+}
 
 /* What identifies the last changes that the server has seen: it keeps no more than that. */
 #define CHANGES 64
@@ -120,6 +157,32 @@ static void test_once(void **state)
 	}
 	assert_int_equal(once.id[first[1]], once.id[0] + 8);
 	assert_int_equal(once.id[first[2]], once.id[first[1]] + 8);
+}
+
+static void drop(struct fake *f, const struct datagram *req)
+{
+	(void)f;
+	note_change(req);
+}
+
+/* The server has forgotten a change after a minute, and would execute a copy as another one. */
+static void test_once_stopped(void **state)
+{
+	struct xkv_options opts = eager;
+	struct xkv_reply r;
+	struct xkv *h;
+
+	(void)state;
+	for (int suspended = 0; suspended < 2; suspended++) {
+		opts.timeout_ms = suspended ? 300 : 60300;
+		h = open_once(drop, &opts, 0, 0);
+		stop_after.sends_left = 2;
+		stop_after.suspended = suspended;
+		assert_int_equal(XKV_E_TIMEOUT, xkv_incr(h, "k", 1, 1, 0, &r));
+		stop_after.boot_s = stop_after.monotonic_s = 0;
+		assert_in_range(r.sent, 1, 2); /* 1 if this machine stalls */
+		close_once(h);
+	}
 }
 
 /* A server that does not know the flag: from then on without it, and with its room. */
@@ -465,6 +528,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_once),
+		cmocka_unit_test(test_once_stopped),
 		cmocka_unit_test(test_once_old_server),
 		cmocka_unit_test(test_once_off),
 		cmocka_unit_test(test_once_batch),
