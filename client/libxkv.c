@@ -96,13 +96,17 @@ struct xkv {
 struct request {
 	struct xkv_cmd *cmds;
 	unsigned int count;
-	bool atomic;	   /* all commands are done, or none */
-	unsigned int at;   /* atomic: the command that was refused, if none was done */
-	bool dedup;	   /* the server recognises its copies */
-	size_t len;	   /* payload including padding, bytes */
-	unsigned int sent; /* how often it was sent */
-	int settled;	   /* number of commands that the reply answered, or its error */
-	int failure;	   /* error to return if there is no answer */
+	bool atomic;	 /* all commands are done, or none */
+	unsigned int at; /* atomic: the command that was refused, if none was done */
+	bool dedup;	 /* the server recognises its copies */
+	size_t len;	 /* payload including padding, bytes */
+	/*
+	 * How often it was sent, and with the requests before it for the same commands, of which
+	 * the server has refused one copy each: the others may still be executed.
+	 */
+	unsigned int copies, sent;
+	int settled; /* number of commands that the reply answered, or its error */
+	int failure; /* error to return if there is no answer */
 };
 
 /* ---- time ------------------------------------------------------------- */
@@ -289,8 +293,8 @@ static uint64_t next_id(struct xkv *h, bool dedup)
 }
 
 /*
- * Builds a request with as many commands as fit in h->out, with a new id; req->atomic is the
- * caller's.
+ * Builds a request with as many commands as fit in h->out, with a new id; req->atomic and
+ * req->sent are the caller's.
  */
 static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size_t n, bool dedup)
 {
@@ -299,7 +303,9 @@ static void build(struct xkv *h, struct request *req, struct xkv_cmd *cmds, size
 	struct xkv_hdr hdr;
 	bool scan = cmds[0].command == CMD_SCAN;
 
-	*req = (struct request){ .cmds = cmds, .atomic = req->atomic, .failure = XKV_E_TIMEOUT };
+	*req = (struct request){
+		.cmds = cmds, .atomic = req->atomic, .sent = req->sent, .failure = XKV_E_TIMEOUT
+	};
 	req->dedup =
 		dedup && (any_changes(cmds, req->atomic ? n : 1) || cmds[0].command == CMD_SESSION);
 	if (h->has_token)
@@ -617,6 +623,7 @@ static int transmit(struct xkv *h, struct request *req)
 {
 	int err;
 
+	req->copies++;
 	req->sent++;
 	/* twice, because the first call may fail with the ICMP error of an earlier datagram */
 	for (int i = 0; i < 2; i++) {
@@ -790,7 +797,7 @@ static bool was_busy(const struct request *req, int rc)
  */
 static bool without_room(struct xkv *h, const struct request *req, unsigned int *tried, bool *dedup)
 {
-	if (req->sent == 1 && ++*tried < SESSIONS_TRIED)
+	if (req->copies == 1 && ++*tried < SESSIONS_TRIED)
 		return !new_session(h);
 	*dedup = false;
 	return !req->atomic && (req->cmds[0].flags & XKV_CAS);
@@ -809,7 +816,9 @@ static int deliver(struct xkv *h, struct request *req, struct xkv_cmd *cmds, siz
 
 	for (;;) {
 		if (dedup && any_changes(cmds, req->atomic ? n : 1) && !h->session_settled) {
-			*req = (struct request){ .cmds = cmds, .atomic = req->atomic };
+			*req = (struct request){
+				.cmds = cmds, .count = 1, .atomic = req->atomic, .sent = req->sent
+			};
 			rc = prove(h, deadline);
 			if (rc)
 				return rc;
@@ -826,6 +835,7 @@ static int deliver(struct xkv *h, struct request *req, struct xkv_cmd *cmds, siz
 			   !without_room(h, req, &sessions, &dedup)) {
 			return rc;
 		}
+		req->sent--; /* of this copy it is known that it was not executed */
 	}
 }
 
@@ -925,6 +935,7 @@ static size_t run_all(struct xkv *h, struct xkv_cmd *cmds, size_t n, int *err)
 			break;
 		/* unanswered commands are sent again, with padding if the server asked for it */
 		*err = 0;
+		req.sent = (unsigned int)req.settled < req.count ? req.sent - 1 : 0;
 	}
 	for (size_t i = done; i < n; i++)
 		cmds[i].reply.status = *err;
@@ -958,11 +969,14 @@ static int run_atomic(struct xkv *h, struct xkv_cmd *cmds, size_t n, size_t *fai
 	struct request req = { .atomic = true };
 	int err;
 
-	do {
+	for (;;) {
 		err = values_reserve(h);
 		if (!err)
 			err = deliver(h, &req, cmds, n);
-	} while (err == 1 && !req.settled); /* the server has asked for padding */
+		if (err != 1 || req.settled)
+			break;
+		req.sent--; /* the server has asked for padding */
+	}
 	for (size_t i = 0; i < n; i++) {
 		cmds[i].reply.sent = req.sent;
 		if (err < 0 && (err != XKV_E_ABORTED || i != req.at))

@@ -113,7 +113,7 @@ struct xkv_options {
 /* The result of a command. */
 struct xkv_reply {
 	int status;	   /* 0 or a negative enum xkv_error */
-	unsigned int sent; /* how often the request was sent */
+	unsigned int sent; /* how often it was sent, without copies that were refused */
 	const void *value; /* NULL = none; not NULL for an empty value */
 	/* of `value`; with XKV_E_TOO_LARGE the length of the value that would not fit */
 	size_t value_len;

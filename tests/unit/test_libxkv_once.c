@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <endian.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +23,7 @@
  */
 static struct {
 	unsigned int sends_left;
-	bool suspended;
+	bool suspended, answered;   /* until an answer is there, it goes on */
 	time_t boot_s, monotonic_s; /* that the clocks are ahead */
 } stop_after;
 
@@ -46,6 +47,8 @@ ssize_t __wrap_send(int fd, const void *buf, size_t len, int flags)
 
 	if (request[ops_at(request)] != XKV_OP_SESSION && stop_after.sends_left &&
 	    !--stop_after.sends_left) {
+		if (stop_after.answered)
+			poll(&(struct pollfd){ fd, POLLIN, 0 }, 1, 10000);
 		stop_after.boot_s = 60;
 		stop_after.monotonic_s = stop_after.suspended ? 0 : 60;
 	}
@@ -178,6 +181,7 @@ static void test_once_stopped(void **state)
 		h = open_once(drop, &opts, 0, 0);
 		stop_after.sends_left = 2;
 		stop_after.suspended = suspended;
+		stop_after.answered = false;
 		assert_int_equal(XKV_E_TIMEOUT, xkv_incr(h, "k", 1, 1, 0, &r));
 		stop_after.boot_s = stop_after.monotonic_s = 0;
 		assert_in_range(r.sent, 1, 2); /* 1 if this machine stalls */
@@ -456,6 +460,40 @@ static void test_no_session_late(void **state)
 	close_once(h);
 }
 
+/* No room from the second copy on; another client, or the first copy, has changed the entry. */
+static void handle_not_stored(struct fake *f, const struct datagram *req)
+{
+	if (req->byte[3] & XKV_F_ONCE) {
+		handle_second_refused(f, req);
+		return;
+	}
+	reply_begin(&f->reply, req);
+	reply_result(&f->reply, XKV_OP_SET, XKV_NOT_STORED, NULL, 0);
+	send_bytes(f, &f->reply);
+}
+
+/* The first copy may have been executed: the caller of XKV_CAS can see that. */
+static void test_no_session_sent(void **state)
+{
+	struct xkv_options opts = { .timeout_ms = 20000, .retry_ms = 50 };
+	struct xkv *h = open_once(handle_not_stored, &opts, 0, 0);
+	struct xkv_reply r;
+
+	(void)state;
+	assert_int_equal(XKV_E_NOT_STORED, xkv_cas(h, "k", 1, "v", 1, 0, 5, 0, &r));
+	assert_true(r.sent >= 2);
+	close_once(h);
+	/* there is no time left to send it without session */
+	h = open_once(handle_not_stored, &opts, 0, 0);
+	stop_after.sends_left = 2;
+	stop_after.suspended = false;
+	stop_after.answered = true;
+	assert_int_equal(XKV_E_TIMEOUT, xkv_cas(h, "k", 1, "v", 1, 0, 5, 0, &r));
+	stop_after.boot_s = stop_after.monotonic_s = 0;
+	assert_true(r.sent >= 1);
+	close_once(h);
+}
+
 /* Done before, and what it returned is lost: an error for that command, and the others go on. */
 static void test_repeated(void **state)
 {
@@ -524,6 +562,38 @@ static void test_busy(void **state)
 	close_once(h);
 }
 
+/* The second copy of the first request is refused, and the first one may be done later. */
+static void handle_second_busy(struct fake *f, const struct datagram *req)
+{
+	if (memcmp(f->first.byte + 8, req->byte + 8, 8) != 0) {
+		answer(f, req);
+	} else if (asked++) {
+		reply_begin(&f->reply, req);
+		reply_result(&f->reply, XKV_OP_INCR, XKV_BUSY, NULL, 0);
+		send_bytes(f, &f->reply);
+	}
+}
+
+/* Without ONCE: what was sent before another try counts, but not what was refused. */
+static void test_busy_sent(void **state)
+{
+	struct xkv_options opts = { .timeout_ms = 20000, .retry_ms = 50, .once = -1 };
+	struct xkv *h = open_once(handle_second_busy, &opts, 0, 0);
+	struct xkv_reply r;
+
+	(void)state;
+	asked = 0;
+	assert_int_equal(0, xkv_incr(h, "k", 1, 1, 0, &r));
+	assert_true(r.sent >= 2);
+	close_once(h);
+	opts.retry_ms = 20000;
+	h = open_once(handle_second_busy, &opts, 0, 0);
+	asked = 1;
+	assert_int_equal(0, xkv_incr(h, "k", 1, 1, 0, &r));
+	assert_int_equal(1, r.sent);
+	close_once(h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -538,8 +608,10 @@ int main(void)
 		cmocka_unit_test(test_session_timeout),
 		cmocka_unit_test(test_no_session_left),
 		cmocka_unit_test(test_no_session_late),
+		cmocka_unit_test(test_no_session_sent),
 		cmocka_unit_test(test_repeated),
 		cmocka_unit_test(test_busy),
+		cmocka_unit_test(test_busy_sent),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
