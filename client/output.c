@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Prints results and errors: on a terminal, in a pipe, as JSON. */
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -33,7 +32,7 @@ static void put_escaped(unsigned char byte)
 
 	if (found)
 		printf("\\%c", letter[found - plain]);
-	else if (isprint(byte))
+	else if (byte >= ' ' && byte <= '~') /* whatever the locale prints */
 		putchar(byte);
 	else
 		printf("\\x%02x", byte);

@@ -293,7 +293,9 @@ int main(int argc, char **argv)
 	struct input in = { 0 };
 	int code;
 
-	setlocale(LC_CTYPE, "C"); /* so that quoting does not depend on the locale */
+	/* the prompt drops what it cannot decode; all terminals of today have UTF-8 */
+	if (!setlocale(LC_CTYPE, "C.UTF-8"))
+		setlocale(LC_CTYPE, "");
 	c.style = isatty(STDOUT_FILENO) ? STYLE_QUOTED : STYLE_RAW;
 	parse_options(&c, &in, argc, argv);
 	if (optind < argc)

@@ -468,3 +468,16 @@ def test_odd_lines(line, tmp_path):
                           env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]})
     assert 0 <= done.returncode <= 4, done
     assert b"Sanitizer" not in done.stderr, done.stderr.decode(errors="replace")
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8", "POSIX", "none_NONE.UTF-8"])
+def test_text_at_the_prompt(locale, tmp_path):
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([XKV, "-h", "127.0.0.1", "-p", "1"], stdin=theirs, stdout=theirs,
+                          stderr=subprocess.PIPE,
+                          env={"HOME": str(tmp_path), "TERM": "dumb", "LC_ALL": locale}) as prompt:
+        os.close(theirs)
+        os.write(ours, "café€x\nquit\n".encode())
+        said = prompt.communicate(timeout=60)[1]
+        os.close(ours)
+    assert "there is no command 'café€x'" in said.decode(), said
