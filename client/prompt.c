@@ -5,6 +5,7 @@
  */
 #include <ctype.h>
 #include <editline/readline.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "cli.h"
 
 #define HISTORY_LINES 1000
+#define BLANKS	      " \t\n\v\f\r" /* all that isspace() knows */
 
 /* ---- words ------------------------------------------------------------ */
 
@@ -77,7 +79,7 @@ int words_split(char *line, struct word **words)
 	if (!*words)
 		return -1;
 	for (;;) {
-		line += strspn(line, " \t\n\v\f\r");
+		line += strspn(line, BLANKS);
 		if (!*line)
 			return n;
 		if (!next_word(&line, &(*words)[n++]))
@@ -91,18 +93,26 @@ static bool is_quit(int n, const struct word *words)
 	       (strcasecmp(words[0].data, "quit") == 0 || strcasecmp(words[0].data, "exit") == 0);
 }
 
+static bool is_comment(const char *line)
+{
+	return line[strspn(line, BLANKS)] == '#';
+}
+
 /* Runs a line.  False if it is `quit`; *code is the exit code of its command. */
 static bool run_line(struct cli *c, char *line, int *code)
 {
 	struct word *words;
-	int n = words_split(line, &words);
 	bool go_on = true;
+	int n;
 
+	if (is_comment(line))
+		return true;
+	n = words_split(line, &words);
 	if (n < 0)
 		*code = fail(c, EXIT_USAGE, "a quote is not closed, or text follows it");
 	else if (is_quit(n, words))
 		go_on = false;
-	else if (n && words[0].data[0] != '#')
+	else if (n)
 		*code = command_run(c, n, words);
 	free(words);
 	fflush(stdout);
@@ -170,13 +180,22 @@ static int from_terminal(struct cli *c)
 /* Runs a script.  Returns the exit code of its last command. */
 static int from_pipe(struct cli *c)
 {
+	bool go_on = true;
 	size_t size = 0;
 	char *line = NULL;
 	int code = EXIT_DONE;
+	ssize_t len;
 
-	while (getline(&line, &size, stdin) >= 0)
-		if (!run_line(c, line, &code))
-			break;
+	while (go_on && (len = getline(&line, &size, stdin)) >= 0) {
+		/* the rest of the line would be lost */
+		if (strlen(line) != (size_t)len)
+			code = fail(c, EXIT_USAGE,
+				    "a line has a zero byte in it: write it as \"\\x00\"");
+		else
+			go_on = run_line(c, line, &code);
+	}
+	if (ferror(stdin))
+		code = fail(c, EXIT_USAGE, "cannot read standard input: %s", strerror(errno));
 	free(line);
 	return code;
 }

@@ -470,6 +470,23 @@ def test_odd_lines(line, tmp_path):
     assert b"Sanitizer" not in done.stderr, done.stderr.decode(errors="replace")
 
 
+@pytest.mark.parametrize("lines, said", [
+    (b"help get\0 set\n", b'a line has a zero byte in it: write it as "\\x00"'),
+    (b"\0\n", b"zero byte"),
+    (b"# don't\n # \"\nhelp get\n", b""),
+    (None, b"cannot read standard input: Is a directory"),
+], ids=["zero", "zeros", "comments", "directory"])
+def test_lines_of_a_script(lines, said, tmp_path):
+    (tmp_path / "script").write_bytes(lines or b"")
+    name = os.open(tmp_path / "script" if lines else tmp_path, os.O_RDONLY)
+    done = subprocess.run([XKV, "-h", "127.0.0.1", "-p", "1"], stdin=name, capture_output=True,
+                          timeout=60, check=False)
+    os.close(name)
+    assert said in done.stderr and bool(said) == bool(done.stderr), done
+    assert done.returncode == (2 if said else 0), done
+    assert (b"get KEY" in done.stdout) == (not said), done
+
+
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8", "POSIX", "none_NONE.UTF-8"])
 def test_text_at_the_prompt(locale, tmp_path):
     ours, theirs = pty.openpty()
