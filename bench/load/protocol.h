@@ -24,7 +24,8 @@
 enum outcome {
 	AGAIN, /* r->keys keys of the request were not answered and have to be requested again */
 	DONE,
-	BROKEN, /* the reply violates the protocol, and was counted as such */
+	REFUSED, /* all keys that were not answered are, with an error, which was counted */
+	BROKEN,	 /* the reply violates the protocol, and was counted as such */
 };
 
 struct protocol {

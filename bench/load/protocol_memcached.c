@@ -192,7 +192,7 @@ static enum outcome take_values(const struct options *o, struct stats *s, struct
 	if (read_error(at, len, &error)) {
 		stat_add(s, error, r->asked - i);
 		request_answered(r, r->keys);
-		return DONE;
+		return REFUSED;
 	}
 	if (len != 5 || memcmp(at, "END\r\n", 5))
 		return protocol_broken(s);

@@ -170,7 +170,7 @@ static enum outcome take_error(struct stats *s, struct request *r, const struct 
 	if (r->must && which == STAT_BUSY)
 		return AGAIN;
 	request_answered(r, r->keys);
-	return DONE;
+	return REFUSED;
 }
 
 /* One value of a GET or MGET.  False if it is none. */

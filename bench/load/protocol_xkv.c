@@ -162,6 +162,12 @@ static enum stat_id stat_of(const struct request *r, unsigned int status)
 	}
 }
 
+/* Is the request padded?  Of others the reply has a length that the server knows. */
+static bool may_pad(const struct request *r)
+{
+	return r->op == OP_GET || r->op == OP_SCAN;
+}
+
 /* Raises the padding of the client; a reply to another request may already have done so. */
 static bool take_pad(struct stats *s, struct request *r, uint32_t want)
 {
@@ -216,14 +222,16 @@ static enum outcome take(const struct options *o, struct stats *s, struct reques
 		return protocol_broken(s);
 	if (reply.status) {
 		stat_add(s, STAT_REFUSED, r->keys);
-		return DONE;
+		request_answered(r, r->keys);
+		return REFUSED;
 	}
 	n = reply.count;
 	if (!n || n > r->asked)
 		return protocol_broken(s);
 	learn_scan_pad(r, n, len);
 	for (unsigned int i = 0; i < n; i++) {
-		if (!xkv_reply_next(&reply, &a) || a.opcode != opcode[r->op])
+		if (!xkv_reply_next(&reply, &a) || a.opcode != opcode[r->op] ||
+		    (a.status == XKV_PAD && !may_pad(r)))
 			return protocol_broken(s);
 		if (!take_result(o, s, r, request_key(r, i), &a))
 			request_settle(r, i, settled++);

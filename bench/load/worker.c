@@ -228,13 +228,13 @@ static void record_latency(struct worker *w, struct stats *s, const struct reque
 }
 
 /* The operation was answered, and with it the request, except after the GET of an OP_RMW. */
-static void record(struct worker *w, const struct request *r)
+static void record(struct worker *w, const struct request *r, enum outcome outcome)
 {
 	struct stats *s = stats_of(w, r);
 
 	w->last = w->now;
 	hist_record(&s->op[r->op], age(w, r->since));
-	if (r->op == OP_SCAN) {
+	if (r->op == OP_SCAN && outcome == DONE) {
 		stat_add(s, STAT_OPS, 1);
 		stat_add(s, STAT_SCANS, 1);
 	}
@@ -310,7 +310,7 @@ static void proceed(struct worker *w, struct request *r, enum outcome outcome, u
 		release(w, r);
 		return;
 	}
-	record(w, r);
+	record(w, r, outcome);
 	if (!r->rmw) {
 		release(w, r);
 		return;

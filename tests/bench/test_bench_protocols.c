@@ -153,10 +153,10 @@ static void resp_errors(void **state)
 {
 	(void)state;
 	ask(&protocol_resp, OP_SET, 2);
-	assert_int_equal(take(&protocol_resp, "-OOM command not allowed\r\n"), DONE);
+	assert_int_equal(take(&protocol_resp, "-OOM command not allowed\r\n"), REFUSED);
 	assert_int_equal(stats.count[STAT_NO_MEMORY], 2);
 	ask(&protocol_resp, OP_GET, 1);
-	assert_int_equal(take(&protocol_resp, "-ERR no\r\n"), DONE);
+	assert_int_equal(take(&protocol_resp, "-ERR no\r\n"), REFUSED);
 	assert_int_equal(stats.count[STAT_REFUSED], 1);
 	/* Replies to something else than was asked. */
 	ask(&protocol_resp, OP_GET, 1);

@@ -394,6 +394,49 @@ static void padding_has_to_grow(void **state)
 	assert_int_equal(stats.count[STAT_REFUSED], 1);
 }
 
+/* Only what reads is padded: else it would be sent for ever. */
+static void changes_are_not_padded(void **state)
+{
+	static const struct {
+		enum op op;
+		unsigned int opcode;
+	} changes[] = { { OP_SET, XKV_OP_SET }, { OP_DELETE, XKV_OP_DELETE } };
+	struct options o = sizes(16, 33);
+	uint8_t reply[DATAGRAM_MAX];
+	size_t len;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		memset(&stats, 0, sizeof(stats));
+		encode(&protocol_xkv, &o, changes[i].op, 1, 0);
+		len = add_result(reply, sizeof(struct xkv_hdr), changes[i].opcode, XKV_PAD, 400);
+		end_reply(reply, len, 1);
+		assert_int_equal(protocol_xkv.take(&o, &stats, &asked.r, reply, len), BROKEN);
+		assert_int_equal(stats.count[STAT_MALFORMED], 1);
+	}
+}
+
+/* The status of a header answers all keys, which a SET that follows the GET has again. */
+static void refused_requests_are_answered(void **state)
+{
+	struct options o = sizes(16, 33);
+	struct xkv_hdr hdr;
+	uint8_t reply[DATAGRAM_MAX];
+	size_t len = sizeof(hdr);
+
+	(void)state;
+	memset(&stats, 0, sizeof(stats));
+	encode(&protocol_xkv, &o, OP_GET, 3, 0);
+	end_reply(reply, len, 0);
+	memcpy(&hdr, reply, sizeof(hdr));
+	hdr.status = XKV_NOAUTH;
+	memcpy(reply, &hdr, sizeof(hdr));
+	assert_int_equal(protocol_xkv.take(&o, &stats, &asked.r, reply, len), REFUSED);
+	assert_int_equal(stats.count[STAT_REFUSED], 3);
+	assert_int_equal(asked.r.first, 3);
+	assert_int_equal(asked.r.keys, 0);
+}
+
 /* With --verify a value that is not one of the key's counts as corrupt. */
 static void wrong_values_are_found(void **state)
 {
@@ -470,6 +513,8 @@ int main(void)
 		cmocka_unit_test(broken_replies_are_refused),
 		cmocka_unit_test(unanswered_keys_are_asked_for_again),
 		cmocka_unit_test(padding_has_to_grow),
+		cmocka_unit_test(changes_are_not_padded),
+		cmocka_unit_test(refused_requests_are_answered),
 		cmocka_unit_test(wrong_values_are_found),
 		cmocka_unit_test(frames_have_right_checksums),
 	};

@@ -257,6 +257,33 @@ def test_a_get_with_its_set_is_one_request(bed, daemon):
     assert row["send_lag_us"]["count"] == row["latency_us"]["count"] == row["requests"]
 
 
+def refusing(request):
+    """Only a PING and a SET are done; the header refuses all others."""
+    if request[16] in (proto.OP_PING, proto.OP_SET):
+        return [misses(request, proto.OK)]
+    return [request[:3] + b"\x01\0" + bytes([proto.READ_ONLY]) + b"\0\x10" + request[8:16]]
+
+
+def test_refused_scans_are_not_done(bed, privileged):
+    with UdpServer(bed, refusing):
+        row = bench(bed, "-p", PORT, "--no-load", "-n", "100", "--scans", "100", status=3)
+    assert row["scans"] == row["ops"] == 0 and row["requests"] == 100
+    assert row["refused"] == 100 * row["workload"]["scan_length"]
+
+
+def test_a_set_behind_a_refused_get_has_its_keys(bed, privileged):
+    asked = []
+
+    def answer(request):
+        asked.append((request[16], request[4]))
+        return refusing(request)
+
+    with UdpServer(bed, answer):
+        row = bench(bed, "-p", PORT, "--no-load", "-n", "200", "--workload", "ycsb-f", status=3)
+    assert set(asked) == {(proto.OP_PING, 1), (proto.OP_GET, 1), (proto.OP_SET, 1)}
+    assert row["sets"] == sum(op == proto.OP_SET for op, _ in asked)
+
+
 @pytest.mark.long
 def test_ramp_of_gets_with_sets(bed, privileged):
     """Every second request asks twice: 400 answers a second are 267 requests."""
