@@ -68,7 +68,7 @@ int main(int argc, char **argv)
 	} else {
 		ret = run_load(argc, argv);
 	}
-	if (fflush(stdout)) {
+	if (fflush(stdout) || ferror(stdout)) {
 		message("cannot write the results to standard output");
 		return 1;
 	}

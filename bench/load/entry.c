@@ -27,7 +27,7 @@ unsigned int entry_value_size(const struct options *o, uint32_t key)
 	unsigned int size = sizes_of(&o->value_size, number_of(o, key) ^ VALUE_SALT);
 	unsigned int used = sizeof(struct xkv_hdr) + (o->token_set ? XKV_TOKEN_BYTES : 0) +
 			    sizeof(struct xkv_op) + XKV_PADDED(entry_key_size(o, key));
-	unsigned int room = (XKV_PAYLOAD_MAX4 - used) & ~7U;
+	unsigned int room = ((o->ipv6 ? XKV_PAYLOAD_MAX6 : XKV_PAYLOAD_MAX4) - used) & ~7U;
 
 	return size < room ? size : room;
 }

@@ -226,7 +226,8 @@ static int conclude(struct load *l, const struct result *result, const struct ra
 {
 	const struct stats *s = &result->stats;
 
-	report_result(l->o, result, ramp);
+	if (!report_result(l->o, result, ramp))
+		return 1;
 	if (l->hdr && hdr_write(l->hdr, &s->latency)) {
 		message("cannot write %s: %s", l->o->hdr, strerror(errno));
 		return 1;

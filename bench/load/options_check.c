@@ -13,22 +13,26 @@
 #define RAMP_SECONDS 2
 #define OPEN_DEPTH   1024 /* requests that an open loop may have out a client, without --depth */
 
-/* Payload that a datagram has: that of IPv6, unless the server's address is one of IPv4. */
-static unsigned int payload_max(const struct options *o)
+/* Is the server's address none of IPv4?  A name may have one of IPv6. */
+static bool maybe_ipv6(const struct options *o)
 {
 	struct in_addr address;
 
-	return inet_pton(AF_INET, o->host, &address) == 1 ? XKV_PAYLOAD_MAX4 : XKV_PAYLOAD_MAX6;
+	return inet_pton(AF_INET, o->host, &address) != 1;
 }
 
-static int check_datagram(const struct options *o)
+static int check_datagram(struct options *o)
 {
+	unsigned int payload;
+
+	o->ipv6 = maybe_ipv6(o);
+	payload = o->ipv6 ? XKV_PAYLOAD_MAX6 : XKV_PAYLOAD_MAX4;
 	if (o->protocol != PROTOCOL_XKV)
 		return 0;
 	/* One value of a distribution is cut to what its datagram holds: entry_value_size(). */
 	if (o->batch == 1 && sizes_have_tail(&o->value_size))
 		return 0;
-	return sizes_check_batch(o->key_size.max, o->value_size.max, o->batch, payload_max(o),
+	return sizes_check_batch(o->key_size.max, o->value_size.max, o->batch, payload,
 				 o->token_set);
 }
 

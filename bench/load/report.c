@@ -195,18 +195,20 @@ static json_t *ramp_json(const struct ramp *ramp)
 	return all;
 }
 
-static void report_json(const struct options *o, const struct result *r, const struct ramp *ramp)
+static bool report_json(const struct options *o, const struct result *r, const struct ramp *ramp)
 {
 	json_t *all = result_json(o, r);
+	bool done;
 
 	if (ramp)
 		set(all, "ramp", ramp_json(ramp));
-
-	if (!all || json_dumpf(all, stdout, JSON_REAL_PRECISION(9)))
-		message("cannot write the results");
-	else
+	done = all && !json_dumpf(all, stdout, JSON_REAL_PRECISION(9));
+	if (done)
 		putchar('\n');
+	else if (!ferror(stdout)) /* of which main() speaks */
+		message("out of memory for the results");
 	json_decref(all);
+	return done;
 }
 
 /* Counters that are always shown; the others only if they are not zero. */
@@ -290,7 +292,7 @@ void report_step(const struct options *o, const struct ramp_step *step, bool fir
 	fflush(stdout);
 }
 
-void report_result(const struct options *o, const struct result *r, const struct ramp *ramp)
+bool report_result(const struct options *o, const struct result *r, const struct ramp *ramp)
 {
 	char n[28];
 
@@ -298,7 +300,7 @@ void report_result(const struct options *o, const struct result *r, const struct
 		printf("%-16s %12s  requests per second, and at that:\n", "saturation",
 		       thousands(ramp->saturation, n));
 	if (o->json)
-		report_json(o, r, ramp);
-	else
-		report_table(o, r);
+		return report_json(o, r, ramp);
+	report_table(o, r);
+	return true;
 }

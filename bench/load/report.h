@@ -27,7 +27,10 @@ void report_progress_end(void);
 /* Prints a step of a ramp, with a header before the first, unless --json. */
 void report_step(const struct options *o, const struct ramp_step *step, bool first);
 
-/* Prints a table, or with --json an object, on standard output; `ramp` may be NULL. */
-void report_result(const struct options *o, const struct result *r, const struct ramp *ramp);
+/*
+ * Prints a table, or with --json an object, on standard output; `ramp` may be NULL.  False if that
+ * failed.
+ */
+bool report_result(const struct options *o, const struct result *r, const struct ramp *ramp);
 
 #endif

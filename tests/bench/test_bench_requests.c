@@ -169,6 +169,9 @@ static void sizes_belong_to_the_key(void **state)
 		unsigned int value_size = entry_value_size(&o, key);
 		struct xkv_op head;
 
+		o.ipv6 = true;
+		assert_true(encode_one(&o, OP_SET, key) <= XKV_PAYLOAD_MAX6);
+		o.ipv6 = false;
 		assert_true(encode_one(&o, OP_SET, key) <= XKV_PAYLOAD_MAX4);
 		memcpy(&head, asked.buf + 16, sizeof(head));
 		assert_int_equal(head.key_len, key_size);

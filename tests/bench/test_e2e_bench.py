@@ -284,6 +284,16 @@ def test_a_set_behind_a_refused_get_has_its_keys(bed, privileged):
     assert row["sets"] == sum(op == proto.OP_SET for op, _ in asked)
 
 
+@pytest.mark.parametrize("form", [["--json"], []], ids=["json", "table"])
+def test_results_that_cannot_be_written(bed, privileged, form):
+    options = ["-h", SERVER, "-p", PORT, "--no-load", "-n", "3000", "--rate", "3000",
+               "--ratio", "1:1", *form]  # more JSON than stdio has room for
+    with UdpServer(bed, lambda request: [misses(request)]):
+        done = bed.run("client", "sh", "-c", 'exec "$@" >/dev/full', "sh", BUILD / "xkv-bench",
+                       *options, check=False)
+    assert done.returncode == 1 and "cannot write the results" in done.stderr, done
+
+
 @pytest.mark.long
 def test_ramp_of_gets_with_sets(bed, privileged):
     """Every second request asks twice: 400 answers a second are 267 requests."""
