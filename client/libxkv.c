@@ -889,7 +889,7 @@ static int check(const struct xkv *h, struct xkv_cmd *cmd)
 		return XKV_E_INVALID;
 	if ((cmd->flags & XKV_KEEPTTL) && cmd->ttl_ms)
 		return XKV_E_INVALID;
-	if (cmd->ttl_ms > XKV_TTL_MAX && !(cmd->flags & XKV_ABSTTL))
+	if (cmd->ttl_ms > XKV_TTL_MAX)
 		return XKV_E_INVALID;
 	if (cmd->value_len > xkv_value_max(h, cmd->key_len)) {
 		cmd->reply.value_len = cmd->value_len;
@@ -987,13 +987,27 @@ static int run_atomic(struct xkv *h, struct xkv_cmd *cmds, size_t n, size_t *fai
 	return err < 0 ? err : 0;
 }
 
+/* May checked commands be one transaction?  Else an error, which all of them have as status. */
+static int check_together(const struct xkv *h, struct xkv_cmd *cmds, size_t n)
+{
+	int err = 0;
+
+	if (!n || n > XKV_ATOMIC_MAX)
+		err = XKV_E_INVALID;
+	else if (!fit_together(h, cmds, n))
+		err = XKV_E_TOO_LARGE;
+	for (size_t i = 0; err && i < n; i++)
+		cmds[i].reply.status = err;
+	return err;
+}
+
 int xkv_atomic(struct xkv *h, struct xkv_cmd *cmds, size_t n, size_t *failed)
 {
-	int err = n && n <= XKV_ATOMIC_MAX ? check_all(h, cmds, n, true) : XKV_E_INVALID;
+	int err = check_all(h, cmds, n, true);
 
 	values_reset(h);
-	if (!err && !fit_together(h, cmds, n))
-		err = XKV_E_TOO_LARGE;
+	if (!err)
+		err = check_together(h, cmds, n);
 	return err ? err : run_atomic(h, cmds, n, failed);
 }
 

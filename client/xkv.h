@@ -54,6 +54,7 @@ extern "C" {
 #define XKV_KEY_MAX	250	     /* longest key */
 #define XKV_TOKEN_BYTES 16	     /* length of a client token */
 #define XKV_TTL_MAX	(1ULL << 53) /* longest time to live, milliseconds */
+#define XKV_ATOMIC_MAX	48	     /* commands of a transaction */
 /* highest number of a database; servers may have fewer, 16 by default */
 #define XKV_DATABASE_MAX 255
 

@@ -263,6 +263,8 @@ static void test_arguments(void **state)
 	assert_int_equal(XKV_E_INVALID, xkv_set(h, "k", 1, "v", 1, 0, XKV_NX | XKV_XX, NULL));
 	assert_int_equal(XKV_E_INVALID, xkv_set(h, "k", 1, "v", 1, 1, XKV_KEEPTTL, NULL));
 	assert_int_equal(XKV_E_INVALID, xkv_set(h, "k", 1, "v", 1, XKV_TTL_MAX + 1, 0, NULL));
+	assert_int_equal(XKV_E_INVALID,
+			 xkv_set(h, "k", 1, "v", 1, XKV_TTL_MAX + 1, XKV_ABSTTL, NULL));
 	assert_int_equal(XKV_E_INVALID, xkv_delete(h, "k", 1, XKV_NX, NULL));
 	assert_int_equal(XKV_E_INVALID, xkv_expire(h, "k", 1, 1, XKV_NX));
 	assert_int_equal(XKV_E_INVALID, xkv_incr(h, "k", 1, 1, XKV_NX, NULL));
@@ -537,10 +539,16 @@ static void test_atomic(void **state)
 	assert_value(&cmds[1].reply, "bb");
 	assert_value(&cmds[2].reply, "cc");
 	assert_int_equal(XKV_E_INVALID, xkv_atomic(h, cmds, 0, NULL));
+	for (int i = 0; i < 49; i++)
+		cmds[i] = (struct xkv_cmd){ .command = XKV_CMD_GET, .key = "b", .key_len = 1 };
 	assert_int_equal(XKV_E_INVALID, xkv_atomic(h, cmds, 49, NULL));
+	assert_int_equal(XKV_E_INVALID, cmds[48].reply.status);
+	cmds[0].command = XKV_CMD_SET;
 	cmds[0].value = server.first.byte; /* any */
 	cmds[0].value_len = xkv_value_max(h, 1);
 	assert_int_equal(XKV_E_TOO_LARGE, xkv_atomic(h, cmds, 2, NULL));
+	assert_int_equal(XKV_E_TOO_LARGE, cmds[0].reply.status);
+	assert_int_equal(XKV_E_TOO_LARGE, cmds[1].reply.status);
 	cmds[0] = (struct xkv_cmd){ .command = XKV_CMD_PING };
 	assert_int_equal(XKV_E_INVALID, xkv_atomic(h, cmds, 2, NULL));
 	cmds[0] = (struct xkv_cmd){ .command = XKV_CMD_CHECK, .key = "a", .key_len = 1 };
