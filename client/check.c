@@ -151,14 +151,15 @@ static void check_json(const struct check_sums *s, const char *text)
 		end = strchr(text, '\n');
 		json_array_append_new(errors, json_stringn(text, (size_t)(end - text)));
 	}
-	object = json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
-			   "ok", !s->errors, "pages", (json_int_t)s->pages, "draining",
-			   (json_int_t)s->draining, "slots", (json_int_t)s->slots, "keys",
-			   (json_int_t)s->keys, "expired", (json_int_t)s->expired, "chain_buckets",
-			   (json_int_t)s->chain, "longest_chain", (json_int_t)s->longest, "free",
-			   (json_int_t)s->free, "parked", (json_int_t)s->parked, "orphans",
-			   (json_int_t)s->orphans, "held", (json_int_t)s->held, "sessions",
-			   (json_int_t)s->sessions);
+	object = json_pack(
+		"{s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "ok",
+		!s->errors, "all_read", !s->unread, "counters_compared", (int)s->counted, "pages",
+		(json_int_t)s->pages, "draining", (json_int_t)s->draining, "slots",
+		(json_int_t)s->slots, "keys", (json_int_t)s->keys, "expired",
+		(json_int_t)s->expired, "chain_buckets", (json_int_t)s->chain, "longest_chain",
+		(json_int_t)s->longest, "free", (json_int_t)s->free, "parked",
+		(json_int_t)s->parked, "orphans", (json_int_t)s->orphans, "held",
+		(json_int_t)s->held, "sessions", (json_int_t)s->sessions);
 	if (object)
 		json_object_set_new(object, "errors", errors);
 	out_json(object);

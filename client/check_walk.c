@@ -118,25 +118,34 @@ static int open_map(struct walk *w, const char *dir, enum map id, size_t value_s
 	return 0;
 }
 
+static int feed_failed(const struct walk *w)
+{
+	int err = -errno;
+
+	fprintf(w->report, "cannot map the ring of the change feed: %s\n", strerror(-err));
+	return err;
+}
+
 /* The ring of the change feed, if there is one: the element of a map of maps. */
 static int map_feed(struct walk *w)
 {
 	uint32_t zero = 0, id;
+	int fd, ret = 0;
 	void *at;
-	int fd;
 
 	if (w->fd[FEED] < 0 || bpf_map_lookup_elem(w->fd[FEED], &zero, &id))
 		return 0;
 	fd = bpf_map_get_fd_by_id(id);
 	if (fd < 0)
-		return errno == ENOENT ? 0 : -errno; /* just removed */
+		return errno == ENOENT ? 0 : feed_failed(w); /* just removed */
 	w->size[FEED] = sizeof(struct xkv_feed);
 	at = mmap(NULL, w->size[FEED], PROT_READ, MAP_SHARED, fd, 0);
-	close(fd);
 	if (at == MAP_FAILED)
-		return -errno;
-	w->at[FEED] = at;
-	return 0;
+		ret = feed_failed(w);
+	else
+		w->at[FEED] = at;
+	close(fd);
+	return ret;
 }
 
 static int open_maps(struct walk *w, const char *dir)

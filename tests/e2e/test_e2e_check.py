@@ -49,7 +49,8 @@ def test_sums(xkvd):
     (d.pins / "xkv_feed").unlink()
     assert sums(d.check())[2] == 20, "an older daemon, without transactions, has left the store"
     found = json.loads(d.check("--json").stdout)
-    assert found["ok"] and found["keys"] == 20 and found["longest_chain"] == 2
+    assert found["ok"] and found["all_read"] and found["counters_compared"]
+    assert found["keys"] == 20 and found["longest_chain"] == 2
     assert found["errors"] == []
     d.start()
     assert d.redis().mset({"a": 1, "b": 2}) and sums(d.check())[2] == 22
