@@ -218,7 +218,8 @@ static void on_interrupt(int sig)
 
 void watch_begin(void)
 {
-	struct sigaction sa = { .sa_handler = on_interrupt };
+	/* a request is waited for all the same: the second Ctrl-C ends the program */
+	struct sigaction sa = { .sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND };
 
 	watch_interrupted = 0;
 	sigaction(SIGINT, &sa, &watch_before);

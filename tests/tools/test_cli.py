@@ -9,6 +9,8 @@ import random
 import re
 import select
 import shutil
+import signal
+import socket
 import subprocess
 import threading
 import time
@@ -439,6 +441,23 @@ def test_what_is_wrong(line, why):
                           text=True,
                           timeout=60, check=False)
     assert done.returncode == 2 and done.stderr.startswith("xkv: ") and why in done.stderr, done
+
+
+def test_a_second_interrupt_ends_a_watch_that_waits():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.settimeout(60)
+        with subprocess.Popen([XKV, "-h", "127.0.0.1", "-p", str(silent.getsockname()[1]),
+                               "--timeout", "600000", "watch", "k"]) as watch:
+            try:
+                silent.recv(2000)
+                watch.send_signal(signal.SIGINT)
+                with pytest.raises(subprocess.TimeoutExpired):
+                    watch.wait(0.5)  # the first one is for the next read
+                watch.send_signal(signal.SIGINT)
+                assert watch.wait(60) == -signal.SIGINT
+            finally:
+                watch.kill()
 
 
 def test_stats_of_a_section_that_is_not_there(daemon):
