@@ -130,6 +130,8 @@ static bool parse_i64(const struct word *w, int64_t *n)
 	return true;
 }
 
+#define TIME_WANTED "the time has to be a whole number above 0, and 2^53 ms at most"
+
 /* Reads a time given in units of `unit` milliseconds. */
 static bool parse_time(const struct word *w, uint64_t unit, uint64_t *ms)
 {
@@ -289,6 +291,8 @@ static int print_scanned(void *arg, const char *key, size_t key_len, const struc
 	if (reply->status == XKV_E_TOO_LARGE) {
 		s->too_large++;
 		fail_too_large(s->c, &cmd);
+		if (s->c->style == STYLE_RAW)
+			out_nil(s->c); /* each key has a line */
 		return 0;
 	}
 	if (reply->status && reply->status != XKV_E_MISS)
@@ -355,8 +359,7 @@ static bool option_time(const struct cli *c, const char *command, struct xkv_cmd
 	/* the server takes 0 as no expiry, which is not what EX 0 means */
 	if (parse_time(&argv[1], unit, &cmd->ttl_ms) && cmd->ttl_ms)
 		return true;
-	return fail(c, EXIT_USAGE, "%s: %s %s: the time has to be a whole number above 0", command,
-		    argv[0].data, argv[1].data),
+	return fail(c, EXIT_USAGE, "%s: %s %s: " TIME_WANTED, command, argv[0].data, argv[1].data),
 	       false;
 }
 
@@ -645,8 +648,7 @@ static int cmd_expire(struct cli *c, int argc, struct word *argv)
 
 	(void)argc;
 	if (!parse_time(&argv[2], unit, &ms) || !ms)
-		return fail(c, EXIT_USAGE, "%s: '%s': the time has to be a whole number above 0",
-			    argv[0].data, argv[2].data);
+		return fail(c, EXIT_USAGE, "%s: '%s': " TIME_WANTED, argv[0].data, argv[2].data);
 	return set_expiry(c, &argv[1], ms);
 }
 
@@ -682,7 +684,7 @@ static const struct atomic_command {
 };
 #define ATOMIC_COMMANDS (sizeof(atomic_commands) / sizeof(atomic_commands[0]))
 
-/* Takes the words after the key.  NULL, or what is wrong with them. */
+/* Takes the words after the key.  NULL, or what is wrong with them; "": that has been said. */
 static const char *atomic_words(const struct cli *c, const struct atomic_command *a,
 				struct xkv_cmd *cmd, int argc, const struct word *argv)
 {
@@ -691,14 +693,13 @@ static const char *atomic_words(const struct cli *c, const struct atomic_command
 		return NULL;
 	switch (a->command) {
 	case XKV_CMD_INCR:
-		if (!parse_i64(&argv[2], &cmd->amount) || cmd->amount == INT64_MIN)
+		if (!parse_i64(&argv[2], &cmd->amount) || (a->sign < 0 && cmd->amount == INT64_MIN))
 			return "the amount is no whole number of 64 bits";
 		cmd->amount *= a->sign;
 		return NULL;
 	case XKV_CMD_EXPIRE:
-		return parse_time(&argv[2], a->unit, &cmd->ttl_ms) && cmd->ttl_ms
-			       ? NULL
-			       : "the time has to be a whole number above 0";
+		return parse_time(&argv[2], a->unit, &cmd->ttl_ms) && cmd->ttl_ms ? NULL
+										  : TIME_WANTED;
 	case XKV_CMD_CHECK:
 		return parse_u64(&argv[2], &cmd->version)
 			       ? NULL
@@ -710,7 +711,7 @@ static const char *atomic_words(const struct cli *c, const struct atomic_command
 	for (int i = 3, used; i < argc; i += used) {
 		used = set_option(c, a->name, cmd, argc - i, argv + i);
 		if (!used)
-			return "see above";
+			return "";
 	}
 	return contradiction(cmd, ~0U);
 }
@@ -741,7 +742,9 @@ static int atomic_parse(const struct cli *c, char *line, struct xkv_cmd *cmd)
 				 .key_len = argv[1].len };
 	why = atomic_words(c, a, cmd, argc, argv);
 	free(argv);
-	return why ? fail(c, EXIT_USAGE, "atomic: %s: %s", a->name, why) : 0;
+	if (why && *why)
+		fail(c, EXIT_USAGE, "atomic: %s: %s", a->name, why);
+	return why ? EXIT_USAGE : 0;
 }
 
 /* The result of a command that was done, on a line, as the command alone prints it. */
@@ -784,6 +787,11 @@ static int atomic_run(struct cli *c, struct xkv_cmd *cmds, size_t n)
 			    "nothing was done, because of command %zu: %s", failed + 1,
 			    xkv_strerror(status));
 	}
+	if (err == XKV_E_TOO_LARGE)
+		return fail(c, EXIT_SERVER,
+			    "the commands with their values do not fit a datagram together: use "
+			    "MULTI through TCP (redis-cli -h %s -p %u)",
+			    c->host, c->port);
 	if (err)
 		return fail_xkv(c, err);
 	for (size_t i = 0; i < n; i++)
@@ -793,9 +801,13 @@ static int atomic_run(struct cli *c, struct xkv_cmd *cmds, size_t n)
 
 static int cmd_atomic(struct cli *c, int argc, struct word *argv)
 {
-	struct xkv_cmd *cmds = calloc((size_t)argc, sizeof(*cmds));
+	struct xkv_cmd *cmds;
 	int err = 0;
 
+	if (argc - 1 > XKV_ATOMIC_MAX)
+		return fail(c, EXIT_USAGE, "atomic: at most %d commands are one transaction",
+			    XKV_ATOMIC_MAX);
+	cmds = calloc((size_t)argc, sizeof(*cmds));
 	if (!cmds)
 		return fail_xkv(c, XKV_E_OUT_OF_MEMORY);
 	for (int i = 1; i < argc && !err; i++)

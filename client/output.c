@@ -114,16 +114,32 @@ json_t *json_version(uint64_t version)
 	return json_string(text);
 }
 
+#define FAIL_BYTES 512
+
+/* The text, in which bytes are escaped if it is not UTF-8: it may quote what was typed. */
+static json_t *json_error(const char *text)
+{
+	char safe[4 * FAIL_BYTES], *to = safe;
+	json_t *string = json_string(text);
+
+	if (string)
+		return string;
+	for (; *text; text++)
+		to += sprintf(to, (unsigned char)*text < 0x80 ? "%c" : "\\x%02x",
+			      (unsigned char)*text);
+	return json_string(safe);
+}
+
 int fail(const struct cli *c, int code, const char *fmt, ...)
 {
-	char text[512];
+	char text[FAIL_BYTES];
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	if (c->style == STYLE_JSON)
-		out_json(json_pack("{s:s, s:i}", "error", text, "code", code));
+		out_json(json_pack("{s:o, s:i}", "error", json_error(text), "code", code));
 	else
 		fprintf(stderr, "xkv: %s\n", text);
 	return code;

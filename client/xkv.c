@@ -110,9 +110,10 @@ static void parse_token(struct cli *c, const char *name, const char *text)
 static void from_environment(struct cli *c)
 {
 	const char *host = getenv("XKV_HOST"), *port = getenv("XKV_PORT"),
-		   *token = getenv("XKV_TOKEN");
+		   *token = getenv("XKV_TOKEN"), *password = getenv("XKVCLI_AUTH");
 
-	c->password = getenv("XKVCLI_AUTH");
+	if (password && *password)
+		c->password = password;
 	if (host && *host)
 		c->host = host;
 	if (port && *port)

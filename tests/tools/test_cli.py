@@ -96,6 +96,16 @@ def test_atomic_all_or_nothing(daemon):
     assert json.loads(xkv(daemon, "--json", "atomic", "decr from 10"))["number"] == 90
 
 
+def test_atomic_at_its_limits(daemon):
+    xkv(daemon, "set", "least", "0")
+    assert xkv(daemon, "atomic", "incr least -9223372036854775808") == "-9223372036854775808\n"
+    xkv(daemon, "atomic", "decr least -9223372036854775808", code=2)
+    done = daemon.cli("atomic", *[f"set {key} {key * 800}" for key in "ab"], check=False)
+    assert done.returncode == 4 and "do not fit a datagram together" in done.stderr, done
+    done = daemon.cli("atomic", *["get least"] * 49, check=False)
+    assert done.returncode == 2 and "at most 48 commands" in done.stderr, done
+
+
 def test_append(daemon, tmp_path):
     xkv(daemon, "del", "a", code=1)
     assert xkv(daemon, "append", "a", "one") == "3\n"
@@ -163,7 +173,7 @@ def test_scan(daemon):
     daemon.redis().set("s:301", "x" * 2000)
     xkv(daemon, "set", "s:302", "behind")
     done = daemon.cli("scan", "s:299", "4", check=False)
-    assert done.returncode == 4 and done.stdout == "v299\n\nbehind\n"
+    assert done.returncode == 4 and done.stdout == "v299\n\n\nbehind\n"
     assert "2000 bytes" in done.stderr
 
 
@@ -417,6 +427,8 @@ def test_changes_go_on_in_a_flood_of_sessions(daemon):
 
 @pytest.mark.parametrize("line, why", [
     ("set a b EX 0", "set: EX 0: the time has to be a whole number above 0"),
+    ("set a b EX 9007199254741", "EX 9007199254741: the time has to be a whole number above 0, and "
+     "2^53 ms at most"),
     ("set a b PX -1", "set: PX -1: the time has to be a whole number above 0"),
     ("set a b EX 99999999999999999999", "whole number above 0"),
     ("set a b EX", "set: EX needs a time behind it"),
@@ -441,6 +453,26 @@ def test_what_is_wrong(line, why):
                           text=True,
                           timeout=60, check=False)
     assert done.returncode == 2 and done.stderr.startswith("xkv: ") and why in done.stderr, done
+
+
+@pytest.mark.parametrize("words, why", [
+    ([b"caf\xe9"], "there is no command 'caf\\xe9': "),
+    (["atomic", "set a b FOO"], "set: unknown option 'FOO'; "),
+    (["atomic", "expire a 0"], "atomic: expire: the time"),
+], ids=["bytes", "option", "time"])
+def test_errors_in_json(words, why):
+    """One object, whatever was typed."""
+    done = subprocess.run([XKV, "-h", "127.0.0.1", "-p", "1", "--json", *words],
+                          capture_output=True, timeout=60, check=False)
+    said = json.loads(done.stdout)
+    assert said["error"].startswith(why) and said["code"] == done.returncode == 2, done
+
+
+def test_an_empty_password_is_none(daemon):
+    """As with the other variables: an empty one is not sent, which would be an error."""
+    env = {**os.environ, "XKVCLI_AUTH": ""}
+    done = daemon.bed.run("client", XKV, "-h", SERVER, "stats", "server", check=False, env=env)
+    assert done.returncode == 0 and "tcp_port" in done.stdout, done
 
 
 def test_a_second_interrupt_ends_a_watch_that_waits():
