@@ -282,14 +282,15 @@ static void evict_clients(struct worker *w)
 /*
  * A client that does not read its replies is not read from while the clients take more than half of
  * maxmemory-clients.  Below that it is, because most libraries write all of a pipeline before they
- * read.
+ * read.  A read that waits until the socket can be written to is tried again by on_writable(): that
+ * there is something to read would keep the loop busy and help nothing.
  */
 static void read_or_wait(struct client *c)
 {
 	struct server *s = c->srv;
 	uint64_t limit = c->paused ? memory_limit(s) : 0;
 
-	if ((c->closing && !c->stream.conn.write_needs_read) ||
+	if ((c->closing && !c->stream.conn.write_needs_read) || c->stream.conn.read_needs_write ||
 	    (limit && server_client_memory(s) > limit / 2)) {
 		ev_io_stop(c->worker->loop, &c->stream.readable);
 		return;

@@ -178,9 +178,30 @@ static void test_a_handshake_byte_by_byte(void **state)
 	BIO_free(out);
 }
 
+static const struct transport *counted;
+static unsigned int reads;
+
+static ssize_t read_and_count(struct connection *conn, void *buffer, size_t len)
+{
+	reads++;
+	return counted->read(conn, buffer, len);
+}
+
+/* From now on the connection's reads are counted. */
+static void count_reads(struct connection *conn)
+{
+	static struct transport counting;
+
+	counted = conn->transport;
+	counting = *conn->transport;
+	counting.read = read_and_count;
+	conn->transport = &counting;
+	reads = 0;
+}
+
 /*
  * A read has to write: the peer asks for new keys again and again, and does not read the answers.
- * The client waits until it can write, and reads on then.
+ * The client waits until it can write, and only then reads on: until then the loop sleeps.
  */
 static void test_a_read_that_writes(void **state)
 {
@@ -198,8 +219,10 @@ static void test_a_read_that_writes(void **state)
 	round_of(b); /* ends that of the client */
 	assert_true(ev_is_active(&c->stream.writable));
 	send_text(b, "PING\r\n");
+	count_reads(conn);
 	for (int i = 0; i < 10; i++)
 		round_of(b);
+	assert_int_equal(reads, 0);
 	assert_int_equal(b->worker->stat[STAT_COMMANDS], 0);
 	receive(b, text, sizeof(text));
 	assert_memory_equal(text, "+PONG\r\n", 7);
