@@ -85,7 +85,7 @@ void connection_unix(struct connection *conn, int fd)
 
 size_t connection_memory(const struct connection *conn)
 {
-	return conn->ssl ? TLS_MEMORY : 0;
+	return conn->ssl ? TLS_MEMORY + conn->held->len : 0;
 }
 
 const char *connection_error(const struct connection *conn)

@@ -30,6 +30,14 @@ struct transport {
 	void (*close)(struct connection *conn);
 };
 
+/* What TLS has written and the socket has not taken: bytes[sent..len). */
+struct held {
+	int fd;	     /* not owned */
+	char *bytes; /* owned; NULL = there are none */
+	size_t sent, len;
+	size_t taken; /* of writev()'s bytes those that wait here; returned as written when sent */
+};
+
 /* Embedded in its owner. */
 struct connection {
 	const struct transport *transport;
@@ -37,6 +45,7 @@ struct connection {
 
 	/* Of TLS; else zero. */
 	struct ssl_st *ssl;    /* owned */
+	struct held *held;     /* owned */
 	bool more;	       /* there may be more to read, of which polling `fd` says nothing */
 	bool read_needs_write; /* the last read waits until fd is writable */
 	bool write_needs_read; /* the last write waits until fd is readable */

@@ -6,12 +6,97 @@
 #include <openssl/pem.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #if defined(OPENSSL_VERSION_NUMBER) && OPENSSL_VERSION_NUMBER < 0x30000000L
 #error "xkvd needs OpenSSL 3.0 or newer"
 #endif
+
+/* ---- output -------------------------------------------------------------- */
+
+/*
+ * If the socket takes a part of a record, OpenSSL can write nothing but the rest of it; but when it
+ * then reads that the peer wants new keys, it writes an answer, which ends the connection.  So it
+ * writes to a BIO that takes all of a record, and holds what the socket refuses.
+ */
+static BIO_METHOD *output_method; /* made with the first context, for all connections */
+
+static bool hold(struct held *h, const char *bytes, size_t len)
+{
+	char *more = realloc(h->bytes, h->len + len);
+
+	if (!more)
+		return false;
+	memcpy(more + h->len, bytes, len);
+	h->bytes = more;
+	h->len += len;
+	return true;
+}
+
+/* Takes all of it, or fails for good. */
+static int output_write(BIO *bio, const char *bytes, int len)
+{
+	struct held *h = BIO_get_data(bio);
+	ssize_t n = 0;
+
+	BIO_clear_retry_flags(bio);
+	if (!h->len)
+		n = write(h->fd, bytes, (size_t)len);
+	if (n < 0 && errno != EAGAIN && errno != EINTR)
+		return -1;
+	n = n < 0 ? 0 : n;
+	return n == len || hold(h, bytes + n, (size_t)(len - n)) ? len : -1;
+}
+
+static long output_control(BIO *bio, int command, long number, void *pointer)
+{
+	(void)bio;
+	(void)number;
+	(void)pointer;
+	return command == BIO_CTRL_FLUSH;
+}
+
+static bool has_output_method(void)
+{
+	BIO_METHOD *m = output_method;
+
+	if (m)
+		return true;
+	m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "xkv output");
+	if (!m || !BIO_meth_set_write(m, output_write) || !BIO_meth_set_ctrl(m, output_control)) {
+		BIO_meth_free(m);
+		return false;
+	}
+	output_method = m;
+	return true;
+}
+
+/* Whether nothing is held any more.  Else errno says why: EAGAIN, or what has broken `conn`. */
+static bool send_held(struct connection *conn)
+{
+	struct held *h = conn->held;
+	ssize_t n;
+
+	if (!h->len)
+		return true;
+	n = write(h->fd, h->bytes + h->sent, h->len - h->sent);
+	if (n < 0 && errno != EAGAIN && errno != EINTR) {
+		conn->broken = errno;
+		return false;
+	}
+	h->sent += n < 0 ? 0 : (size_t)n;
+	if (h->sent < h->len) {
+		errno = EAGAIN;
+		return false;
+	}
+	free(h->bytes);
+	h->bytes = NULL;
+	h->sent = h->len = 0;
+	return true;
+}
 
 /* ---- contexts ------------------------------------------------------------ */
 
@@ -199,7 +284,7 @@ SSL_CTX *tls_context_new(const struct config *cfg, char *err, size_t err_len)
 		return NULL;
 	}
 	ERR_clear_error();
-	ctx = SSL_CTX_new(TLS_server_method());
+	ctx = has_output_method() ? SSL_CTX_new(TLS_server_method()) : NULL;
 	if (!ctx) {
 		fails(err, err_len, "Failed to set up OpenSSL");
 		return NULL;
@@ -218,6 +303,8 @@ SSL_CTX *tls_context_new(const struct config *cfg, char *err, size_t err_len)
 
 /* In one read: as many of the largest size (16 KiB) as are read in one go; they may be tiny. */
 #define RECORDS_A_READ 64
+/* Held bytes beyond which nothing is read that asks for more: a record, and a hundred answers. */
+#define HELD_MAX (20 << 10)
 
 /*
  * What has come of a call that failed, as errno: EAGAIN if it waits for the socket, EPROTO if TLS
@@ -230,10 +317,6 @@ static ssize_t outcome(struct connection *conn, bool reading)
 	switch (SSL_get_error(conn->ssl, 0)) {
 	case SSL_ERROR_WANT_READ:
 		conn->write_needs_read = !reading;
-		errno = EAGAIN;
-		return -1;
-	case SSL_ERROR_WANT_WRITE:
-		conn->read_needs_write = reading;
 		errno = EAGAIN;
 		return -1;
 	case SSL_ERROR_ZERO_RETURN:
@@ -262,14 +345,11 @@ static bool is_broken(struct connection *conn)
  * Reads as much as is there, because epoll does not know of what OpenSSL has taken from the socket:
  * if something is left, or the end of the connection was met behind data, conn->more says so.
  */
-static ssize_t tls_read(struct connection *conn, void *buffer, size_t len)
+static ssize_t read_records(struct connection *conn, void *buffer, size_t len)
 {
 	size_t total = 0, n;
 	ssize_t ret;
 
-	conn->more = conn->read_needs_write = false;
-	if (is_broken(conn))
-		return -1;
 	for (unsigned int i = 0; i < RECORDS_A_READ && total < len; i++) {
 		if (SSL_read_ex(conn->ssl, (char *)buffer + total, len - total, &n) != 1) {
 			ret = outcome(conn, true);
@@ -284,21 +364,55 @@ static ssize_t tls_read(struct connection *conn, void *buffer, size_t len)
 	return (ssize_t)total;
 }
 
+/*
+ * Who does not read its replies is read from; who does not read what TLS itself has to say is not,
+ * for it may make that more and more.
+ */
+static ssize_t tls_read(struct connection *conn, void *buffer, size_t len)
+{
+	const struct held *held = conn->held;
+	ssize_t ret = -1;
+
+	conn->more = conn->read_needs_write = false;
+	if (is_broken(conn) || (!send_held(conn) && errno != EAGAIN))
+		return -1;
+	if (held->len <= HELD_MAX)
+		ret = read_records(conn, buffer, len);
+	conn->read_needs_write = held->len > (held->taken ? HELD_MAX : 0);
+	return ret;
+}
+
+/* One record; its bytes count as sent when the socket has taken all of it. */
+static ssize_t write_record(struct connection *conn, const char *bytes, size_t len)
+{
+	size_t n;
+
+	if (SSL_write_ex(conn->ssl, bytes, len, &n) != 1)
+		return outcome(conn, false);
+	if (!conn->held->len)
+		return (ssize_t)n;
+	conn->held->taken = n;
+	errno = EAGAIN;
+	return -1;
+}
+
 static ssize_t tls_writev(struct connection *conn, const struct iovec *iov, int count)
 {
-	size_t total = 0, n;
-	ssize_t ret;
+	size_t total, before = 0;
+	ssize_t n;
 
 	conn->write_needs_read = false;
-	if (is_broken(conn))
+	if (is_broken(conn) || !send_held(conn))
 		return -1;
-	for (int i = 0; i < count; i++)
-		for (size_t at = 0; at < iov[i].iov_len; at += n, total += n) {
-			if (SSL_write_ex(conn->ssl, (char *)iov[i].iov_base + at,
-					 iov[i].iov_len - at, &n) == 1)
-				continue;
-			ret = outcome(conn, false);
-			return total ? (ssize_t)total : ret;
+	total = conn->held->taken;
+	conn->held->taken = 0;
+	for (int i = 0; i < count; before += iov[i++].iov_len)
+		while (total - before < iov[i].iov_len) {
+			n = write_record(conn, (char *)iov[i].iov_base + (total - before),
+					 iov[i].iov_len - (total - before));
+			if (n < 0)
+				return total ? (ssize_t)total : -1;
+			total += (size_t)n;
 		}
 	return (ssize_t)total;
 }
@@ -306,14 +420,22 @@ static ssize_t tls_writev(struct connection *conn, const struct iovec *iov, int 
 /* Tells the peer that this is the end, if there is room for that in the socket. */
 static void say_goodbye(struct connection *conn)
 {
-	if (!is_broken(conn) && SSL_is_init_finished(conn->ssl))
-		SSL_shutdown(conn->ssl);
+	if (is_broken(conn) || !SSL_is_init_finished(conn->ssl))
+		return;
+	SSL_shutdown(conn->ssl);
+	send_held(conn);
 }
 
 static void tls_finish(struct connection *conn)
 {
 	say_goodbye(conn);
 	transport_tcp.finish(conn);
+}
+
+static void free_held(struct held *held)
+{
+	free(held->bytes);
+	free(held);
 }
 
 static void tls_close(struct connection *conn)
@@ -323,6 +445,8 @@ static void tls_close(struct connection *conn)
 	ERR_clear_error();
 	SSL_free(conn->ssl);
 	conn->ssl = NULL;
+	free_held(conn->held);
+	conn->held = NULL;
 	transport_tcp.close(conn);
 }
 
@@ -330,33 +454,57 @@ static const struct transport transport_tls = {
 	.read = tls_read, .writev = tls_writev, .finish = tls_finish, .close = tls_close
 };
 
+static BIO *output_new(struct held *held)
+{
+	BIO *bio = BIO_new(output_method);
+
+	if (bio) {
+		BIO_set_data(bio, held);
+		BIO_set_init(bio, 1);
+	}
+	return bio;
+}
+
 int tls_start(struct connection *conn, SSL_CTX *context)
 {
-	SSL *ssl = SSL_new(context);
+	struct held *held = calloc(1, sizeof(*held));
+	BIO *output = held ? output_new(held) : NULL;
+	SSL *ssl = output ? SSL_new(context) : NULL;
 
-	if (!ssl || SSL_set_fd(ssl, conn->fd) != 1) {
+	if (ssl) {
+		SSL_set0_wbio(ssl, output); /* owns it */
+		output = NULL;
+	}
+	if (!ssl || SSL_set_rfd(ssl, conn->fd) != 1) {
 		SSL_free(ssl);
+		BIO_free(output);
+		free(held);
 		ERR_clear_error();
 		return -ENOMEM;
 	}
+	held->fd = conn->fd;
 	SSL_set_accept_state(ssl);
 	conn->transport = &transport_tls;
 	conn->ssl = ssl;
+	conn->held = held;
 	return 0;
 }
 
 enum tls_step tls_handshake(struct connection *conn)
 {
-	conn->read_needs_write = false;
 	if (is_broken(conn))
 		return TLS_FAILED;
-	if (SSL_do_handshake(conn->ssl) == 1) {
-		/* What came with the last message of the handshake. */
-		conn->more = SSL_has_pending(conn->ssl);
-		return TLS_DONE;
+	if (!send_held(conn))
+		return errno == EAGAIN ? TLS_WANTS_WRITE : TLS_FAILED;
+	if (SSL_do_handshake(conn->ssl) != 1) {
+		outcome(conn, true);
+		if (errno != EAGAIN)
+			return TLS_FAILED;
+		return conn->held->len ? TLS_WANTS_WRITE : TLS_WANTS_READ;
 	}
-	outcome(conn, true);
-	if (errno != EAGAIN)
-		return TLS_FAILED;
-	return conn->read_needs_write ? TLS_WANTS_WRITE : TLS_WANTS_READ;
+	if (conn->held->len)
+		return TLS_WANTS_WRITE;
+	/* What came with the last message of the handshake. */
+	conn->more = SSL_has_pending(conn->ssl);
+	return TLS_DONE;
 }

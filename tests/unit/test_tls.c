@@ -178,6 +178,16 @@ static void test_a_handshake_byte_by_byte(void **state)
 	BIO_free(out);
 }
 
+/* Asks for new keys until `conn` does not read any more, at most `count` times. */
+static void want_keys(struct bed *b, const struct connection *conn, int count)
+{
+	for (int i = 0; i < count && !conn->read_needs_write; i++) {
+		assert_int_equal(SSL_key_update(b->peer, SSL_KEY_UPDATE_REQUESTED), 1);
+		assert_int_equal(SSL_do_handshake(b->peer), 1);
+		round_of(b);
+	}
+}
+
 static const struct transport *counted;
 static unsigned int reads;
 
@@ -210,11 +220,7 @@ static void test_a_read_that_writes(void **state)
 	struct connection *conn = &c->stream.conn;
 	char text[7];
 
-	for (int i = 0; i < 1000 && !conn->read_needs_write; i++) {
-		assert_int_equal(SSL_key_update(b->peer, SSL_KEY_UPDATE_REQUESTED), 1);
-		assert_int_equal(SSL_do_handshake(b->peer), 1);
-		round_of(b);
-	}
+	want_keys(b, conn, 1000);
 	assert_true(conn->read_needs_write);
 	round_of(b); /* ends that of the client */
 	assert_true(ev_is_active(&c->stream.writable));
@@ -266,30 +272,83 @@ static void test_a_write_that_reads(void **state)
 	assert_memory_equal(text, "+PONG\r\n$6\r\nbehind\r\n", sizeof(text));
 }
 
-/* Replies of many records go through a socket that takes a part of one at a time. */
-static void test_replies_in_parts(void **state)
+enum { VALUE = 300000, REPLY = VALUE + 11 };
+
+/* Stores `value`, whose bytes differ, as k. */
+static void store_value(struct bed *b, char value[VALUE])
 {
-	enum { SIZE = 300000 };
-	struct bed *b = *state;
-	char *value = malloc(SIZE), *text = malloc(2 * (SIZE + 11)), head[64];
+	char head[5];
 	size_t n;
 
-	connect_to(b);
-	for (size_t i = 0; i < SIZE; i++)
+	for (size_t i = 0; i < VALUE; i++)
 		value[i] = (char)(i * i / 7);
 	send_text(b, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$300000\r\n");
-	for (size_t at = 0; at < SIZE; round_of(b))
-		if (SSL_write_ex(b->peer, value + at, SIZE - at < 9999 ? SIZE - at : 9999, &n) == 1)
+	for (size_t at = 0; at < VALUE; round_of(b))
+		if (SSL_write_ex(b->peer, value + at, VALUE - at < 9999 ? VALUE - at : 9999, &n) ==
+		    1)
 			at += n;
 	send_text(b, "\r\n");
 	receive(b, head, 5);
 	assert_memory_equal(head, "+OK\r\n", 5);
+}
+
+static void is_reply(const char *text, const char *value)
+{
+	assert_memory_equal(text, "$300000\r\n", 9);
+	assert_memory_equal(text + 9, value, VALUE);
+}
+
+/* Replies of many records go through a socket that takes a part of one at a time. */
+static void test_replies_in_parts(void **state)
+{
+	struct bed *b = *state;
+	char *value = malloc(VALUE), *text = malloc(2 * REPLY);
+
+	connect_to(b);
+	store_value(b, value);
 	send_text(b, "GET k\r\nGET k\r\n");
-	receive(b, text, 2 * (SIZE + 11));
-	for (int i = 0; i < 2; i++) {
-		assert_memory_equal(text + i * (SIZE + 11), "$300000\r\n", 9);
-		assert_memory_equal(text + i * (SIZE + 11) + 9, value, SIZE);
-	}
+	receive(b, text, 2 * REPLY);
+	is_reply(text, value);
+	is_reply(text + REPLY, value);
+	free(value);
+	free(text);
+}
+
+/*
+ * The peer wants new keys while a record is sent in part: the answer is sent behind the record.
+ * How much waits so is limited, and counted.
+ */
+static void test_new_keys_within_a_reply(void **state)
+{
+	struct bed *b = *state;
+	struct client *c = connect_to(b);
+	struct connection *conn = &c->stream.conn;
+	char *value = malloc(VALUE), *text = malloc(REPLY + 7), last[7];
+	size_t idle = connection_memory(conn), full;
+
+	store_value(b, value);
+	send_text(b, "GET k\r\n");
+	for (int i = 0; i < ROUNDS && !conn->held->taken; i++)
+		round_of(b);
+	assert_int_not_equal(conn->held->taken, 0);
+	assert_true(connection_memory(conn) > idle);
+	want_keys(b, conn, 3);
+	assert_false(conn->read_needs_write);
+	send_text(b, "PING\r\n");
+	want_keys(b, conn, 2000);
+	assert_int_equal(b->worker->stat[STAT_COMMANDS], 3);
+	assert_true(conn->read_needs_write);
+	full = connection_memory(conn);
+	assert_in_range(full - idle, 10000, 24000);
+	send_text(b, "PING\r\n");
+	receive(b, text, REPLY + 7);
+	is_reply(text, value);
+	assert_memory_equal(text + REPLY, "+PONG\r\n", 7);
+	receive(b, last, 7);
+	assert_memory_equal(last, "+PONG\r\n", 7);
+	round_of(b);
+	assert_int_equal(connection_memory(conn), idle);
+	assert_null(conn->held->bytes);
 	free(value);
 	free(text);
 }
@@ -319,6 +378,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_read_that_writes, make, take_down),
 		cmocka_unit_test_setup_teardown(test_a_write_that_reads, make, take_down),
 		cmocka_unit_test_setup_teardown(test_replies_in_parts, make, take_down),
+		cmocka_unit_test_setup_teardown(test_new_keys_within_a_reply, make, take_down),
 		cmocka_unit_test_setup_teardown(test_many_records_at_once, make, take_down),
 	};
 
