@@ -662,7 +662,7 @@ static bool clients_fit(struct client *c, const struct config_pair *pairs, unsig
 		    !text_to_i64(pairs[i].value, strlen(pairs[i].value), &wanted) || wanted < 1 ||
 		    wanted > INT32_MAX)
 			continue;
-		possible = server_clients_possible((unsigned int)wanted);
+		possible = server_clients_possible(c->srv, (unsigned int)wanted);
 		if (possible >= wanted)
 			continue;
 		reply_error(reply_to(c),

@@ -5,6 +5,7 @@
  */
 #include "server.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <malloc.h>
@@ -31,7 +32,8 @@
 
 #define ACCEPTS_A_ROUND 100
 #define ACCEPT_PAUSE	0.5 /* seconds without accepting when file descriptors ran out */
-#define FDS_BESIDES	64  /* listeners, maps, log, snapshot: what is not a client */
+#define FDS_RESERVE	32  /* snapshots, CONFIG REWRITE, programs: what is open at times */
+#define FDS_UNKNOWN	128 /* open files where /proc does not tell */
 #define SAVE_RETRY	5   /* seconds before a background save that failed is tried again */
 
 /* Active expiry: 2 % of one CPU, or 25 % while a good part of what is looked at has expired. */
@@ -393,12 +395,17 @@ static void close_listeners(struct server *s)
 	}
 }
 
+static bool follows_addresses(const struct server *s)
+{
+	return !s->cfg->bind_count && s->cfg->interface[0];
+}
+
 void server_follow_addresses(struct server *s)
 {
 	unsigned int before = s->listener_count;
 	char err[256];
 
-	if (s->cfg->bind_count || !s->cfg->interface[0])
+	if (!follows_addresses(s))
 		return;
 	s->following_addresses = true;
 	if (listen_on_interface(s, LISTEN_TCP, err, sizeof(err)))
@@ -804,9 +811,30 @@ static void init_watchers(struct server *s)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-unsigned int server_clients_possible(unsigned int wanted)
+static unsigned int open_files(void)
 {
-	rlim_t want = (rlim_t)wanted + FDS_BESIDES;
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned int count = 0;
+
+	if (!dir)
+		return FDS_UNKNOWN;
+	while (readdir(dir))
+		count++;
+	closedir(dir);
+	return count - 3; /* ".", ".." and the directory itself */
+}
+
+/* Without clients: what is open, and may be opened while they are there. */
+static unsigned int count_fds_besides(const struct server *s)
+{
+	unsigned int listeners = follows_addresses(s) ? MAX_LISTENERS - s->listener_count : 0;
+
+	return open_files() + listeners + FDS_RESERVE;
+}
+
+unsigned int server_clients_possible(const struct server *s, unsigned int wanted)
+{
+	rlim_t want = (rlim_t)wanted + s->fds_besides;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= want)
@@ -823,7 +851,7 @@ unsigned int server_clients_possible(unsigned int wanted)
 	}
 	if (limit.rlim_cur >= want)
 		return wanted;
-	return limit.rlim_cur > FDS_BESIDES + 1 ? (unsigned int)limit.rlim_cur - FDS_BESIDES : 1;
+	return limit.rlim_cur > s->fds_besides ? (unsigned int)limit.rlim_cur - s->fds_besides : 1;
 }
 
 /* Certificates are read before anything takes effect: the old ones stay if they are no good. */
@@ -902,16 +930,20 @@ int server_has_users(struct server *s, bool users, char *err, size_t err_len)
 	return 0;
 }
 
+/* When everything is open but clients. */
 static int fit_open_files(struct server *s, char *err, size_t err_len)
 {
-	unsigned int possible = server_clients_possible(s->cfg->maxclients), failed;
+	unsigned int possible, failed;
 	char text[16];
 	const struct config_pair lower = { "maxclients", text };
 
+	s->fds_besides = count_fds_besides(s);
+	possible = server_clients_possible(s, s->cfg->maxclients);
 	if (possible >= s->cfg->maxclients)
 		return 0;
-	log_warning("maxclients lowered to %u: only %u files may be open (ulimit -n)", possible,
-		    possible + FDS_BESIDES);
+	log_warning("maxclients lowered to %u: too few files may be open (ulimit -n); %u are for "
+		    "other things",
+		    possible, s->fds_besides);
 	snprintf(text, sizeof(text), "%u", possible);
 	return server_configure(s, &lower, 1, &failed, err, err_len);
 }
@@ -959,10 +991,6 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	store_refuse_writes(s->store, false);
 	store_hold_writes(s->store, false);
 	s->opt.executor->start(s);
-	if (fit_open_files(s, err, err_len)) {
-		server_free(s);
-		return NULL;
-	}
 	init_watchers(s);
 	s->started = monotonic_seconds();
 	s->memory_whole = memory_whole();
@@ -1016,8 +1044,14 @@ void server_free(struct server *s)
 
 int server_run(struct server *s)
 {
-	int ret = workers_start(s);
+	char err[256];
+	int ret;
 
+	if (fit_open_files(s, err, sizeof(err))) {
+		log_warning("%s", err);
+		return 1;
+	}
+	ret = workers_start(s);
 	if (ret)
 		log_warning("cannot start all threads of io-threads: %s", strerror(ret));
 	accept_start(s);

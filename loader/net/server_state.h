@@ -45,6 +45,7 @@ struct server {
 	struct ev_loop *loop;	/* the first worker's, for the watchers below */
 	struct listener listeners[MAX_LISTENERS];
 	unsigned int listener_count;
+	unsigned int fds_besides;    /* file descriptors that clients leave to others */
 	struct ssl_ctx_st *tls;	     /* for new connections; NULL without `tls-port` */
 	struct ssl_ctx_st *tls_next; /* of a configuration that is being set */
 	bool following_addresses;    /* a port that is in use may be one of our own listeners */
@@ -96,7 +97,7 @@ static inline unsigned int server_port(const struct server *s)
 void server_follow_saves(struct server *s);
 
 /* How many clients the limit of open files permits, `wanted` at most; tries to raise it. */
-unsigned int server_clients_possible(unsigned int wanted);
+unsigned int server_clients_possible(const struct server *s, unsigned int wanted);
 
 /* Adds the counters of all workers and of the store up, since the start. */
 void server_stats(const struct server *s, uint64_t stat[STATS]);

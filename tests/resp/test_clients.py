@@ -3,11 +3,13 @@
 """Clients beside each other: long commands, clients that do not read, limits."""
 import contextlib
 import os
+import re
 import resource
 import shutil
 import socket
 import struct
 import subprocess
+import sys
 import time
 
 import pytest
@@ -397,19 +399,58 @@ def test_out_of_file_descriptors(tmp_path):
     assert daemon.stop() == 0
 
 
+# A program that opens `argv[1]` files and becomes another one, which inherits them.
+OPENER = """
+import os, sys
+for _ in range(int(sys.argv[1])):
+    os.set_inheritable(os.open("/dev/null", os.O_RDONLY), True)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+FEW_FILES = 140
+
+
+def with_few_files(place, opened):
+    """FEW_FILES may be open, and that many others are.  How many remain for clients."""
+    drop = ["setpriv", "--bounding-set=-sys_resource"] if os.geteuid() == 0 else []
+    argv = [*drop, "sh", "-c", f'ulimit -n {FEW_FILES}; exec "$@"', "sh", sys.executable, "-c",
+            OPENER, str(opened), *RESPD]
+    daemon = Daemon(argv, str(place), "--save", "", "--maxclients", "10000")
+    wait_for(lambda: "ready to accept" in daemon.log(), "the limit")
+    found = re.search(r"maxclients lowered to (\d+): .*; (\d+) are for other things", daemon.log())
+    clients, besides = map(int, found.groups())
+    assert clients + besides == FEW_FILES
+    assert besides >= opened + 32 + 8  # a reserve, and what any process has open
+    return daemon, clients
+
+
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv is not installed")
 def test_maxclients_follows_the_limit_of_open_files(tmp_path):
-    drop = ["setpriv", "--bounding-set=-sys_resource"] if os.geteuid() == 0 else []
-    argv = [*drop, "sh", "-c", 'ulimit -n 80; exec "$@"', "sh", *RESPD]
-    daemon = Daemon(argv, str(tmp_path), "--save", "", "--maxclients", "10000")
-    assert "maxclients lowered to 16" in daemon.log()
+    daemon, most = with_few_files(tmp_path, 0)
+    most = str(most).encode()
     with daemon.connect() as c:
-        assert c.call("CONFIG", "GET", "maxclients").endswith(b"$2\r\n16\r\n")
+        assert c.call("CONFIG", "GET", "maxclients").endswith(b"\r\n%s\r\n" % most)
         assert c.call("CONFIG", "SET", "timeout", 9, "maxclients", 500) == (
             b"-ERR CONFIG SET failed (possibly related to argument 'maxclients') - "
             b"The operating system is not able to handle the specified number of clients, "
-            b"try with 16\r\n")
+            b"try with %s\r\n" % most)
         assert c.call("CONFIG", "GET", "timeout").endswith(b"$1\r\n0\r\n")
+    assert daemon.stop() == 0
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv is not installed")
+def test_maxclients_leave_files_to_others(tmp_path):
+    """However many are open otherwise: snapshots are written while as many clients are there."""
+    daemon, most = with_few_files(tmp_path, 60)
+    clients = [daemon.connect()]
+    wait_for(lambda: b"connected_clients:1\r" in clients[0].call("INFO", "clients"), "others to go")
+    clients += [daemon.connect() for _ in range(most - 1)]
+    for c in clients:
+        assert c.call("SET", "a", 1) == b"+OK\r\n"
+    with daemon.connect() as c:
+        assert c.rest() == b"-ERR max number of clients reached\r\n"
+    assert clients[0].call("SAVE") == b"+OK\r\n"
+    for c in clients:
+        c.close()
     assert daemon.stop() == 0
 
 
