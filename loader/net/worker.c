@@ -149,6 +149,12 @@ void workers_end(struct server *s)
 
 /* --- turns --- */
 
+/* While a script serves others, no command in progress can go on: turns of these are in vain. */
+static bool has_turns(const struct worker *w)
+{
+	return w->ready.count || (w->working.count && !w->srv->busy);
+}
+
 void worker_enqueue(struct worker *w, struct client *c, bool long_command)
 {
 	if (c->queued)
@@ -156,6 +162,8 @@ void worker_enqueue(struct worker *w, struct client *c, bool long_command)
 	c->queued = long_command ? &w->working : &w->ready;
 	TAILQ_INSERT_TAIL(&c->queued->clients, c, turn);
 	c->queued->count++;
+	if (!has_turns(w))
+		return;
 	ev_idle_start(w->loop, &w->no_wait);
 	worker_wake(w);
 }
@@ -167,8 +175,22 @@ void worker_dequeue(struct worker *w, struct client *c)
 	TAILQ_REMOVE(&c->queued->clients, c, turn);
 	c->queued->count--;
 	c->queued = NULL;
-	if (!w->ready.count && !w->working.count)
+	if (!has_turns(w))
 		ev_idle_stop(w->loop, &w->no_wait);
+}
+
+/* The script is over: commands in progress go on, of all workers. */
+static void after_script(struct server *s)
+{
+	s->yielded = false;
+	for (unsigned int i = 0; i < s->worker_count; i++) {
+		struct worker *w = s->worker[i];
+
+		if (!has_turns(w))
+			continue;
+		ev_idle_start(w->loop, &w->no_wait);
+		worker_wake(w);
+	}
 }
 
 /* --- ends of rounds --- */
@@ -221,6 +243,8 @@ static void on_ends(struct ev_loop *loop, ev_prepare *watcher, int events)
 	if (!TAILQ_EMPTY(&w->unsent))
 		w->executor->before_replies(w);
 	end_rounds(w);
+	if (w->srv->yielded && !w->srv->busy)
+		after_script(w->srv);
 }
 
 bool worker_slice_left(const struct worker *w)
@@ -261,6 +285,7 @@ void worker_yield(struct client *c)
 	w->read_buffer = buffer;
 	w->read_used = 0;
 	w->srv->busy = c;
+	w->srv->yielded = true;
 	ev_run(w->loop, EVRUN_NOWAIT);
 	w->srv->busy = NULL;
 	w->read_buffer = shared;

@@ -12,6 +12,7 @@ from respserver import encode, in_memory, wait_for
 pytest_plugins = ["respserver"]
 
 THREADS = 3
+OK = b"+OK\r\n"
 
 
 @pytest.fixture
@@ -143,6 +144,20 @@ def test_slow_script_of_another_thread(three):
             assert killer.call("SCRIPT", "KILL") == b"+OK\r\n"
             assert slow.reply().startswith(b"-ERR Script killed")
             assert all(c.call("GET", "a") == b"$-1\r\n" for c in clients)
+
+
+def test_slow_script_and_long_commands_of_other_threads(three):
+    """A command in progress goes on when the script is killed; until then the next are refused."""
+    with connections(three, THREADS) as (slow, long, other):
+        other.call("CONFIG", "SET", "busy-reply-threshold", 20)
+        long.send(encode("MGET", *["a"] * 5000) * 40)
+        slow.send(encode("EVAL", "while true do end", 0))
+        wait_for(lambda: other.call("GET", "a").startswith(b"-BUSY"), "BUSY")
+        assert other.call("SCRIPT", "KILL") == OK
+        assert slow.reply().startswith(b"-ERR Script killed")
+        for _ in range(40):
+            reply = long.reply()
+            assert reply == b"*5000\r\n" + b"$-1\r\n" * 5000 or reply.startswith(b"-BUSY")
 
 
 @pytest.mark.parametrize("worker", range(THREADS))

@@ -105,11 +105,10 @@ static void test_idle(void **state)
 	expect(b, MESSAGE MESSAGE, 2 * strlen(MESSAGE));
 }
 
-/* A command that is not finished replies first, whatever it has replied until then. */
-static void test_unfinished(void **state)
+/* The client begins a command that takes several turns and replies `want`.  Returns its length. */
+static int begin_long_command(struct bed *b, char want[64 + KEYS * 8])
 {
-	struct bed *b = *state;
-	char *command = malloc(64 + KEYS * 8), *want = malloc(64 + KEYS * 8);
+	char *command = malloc(64 + KEYS * 8);
 	int len = sprintf(command, "*%d\r\n$4\r\nMGET\r\n", KEYS + 1);
 	int expected = sprintf(want, "*%d\r\n", KEYS);
 
@@ -121,13 +120,47 @@ static void test_unfinished(void **state)
 	while (!b->client->ran)
 		round_of(b);
 	assert_true(b->client->ran & RUN_UNFINISHED);
+	free(command);
+	return expected;
+}
+
+/* A command that is not finished replies first, whatever it has replied until then. */
+static void test_unfinished(void **state)
+{
+	struct bed *b = *state;
+	char *want = malloc(64 + KEYS * 8);
+	int expected = begin_long_command(b, want);
+
 	send_message(b);
 	send_message(b);
 	expected += sprintf(want + expected, MESSAGE MESSAGE);
 	expect(b, want, (size_t)expected);
 	send_message(b);
 	expect(b, MESSAGE, strlen(MESSAGE));
-	free(command);
+	free(want);
+}
+
+/*
+ * While a script of another client lets others be served, a command in progress does not keep the
+ * loop from sleeping; when the script is over, it goes on.
+ */
+static void test_unfinished_beside_a_script(void **state)
+{
+	struct bed *b = *state;
+	struct worker *w = b->server->worker[0];
+	struct client script = { .srv = b->server, .worker = w };
+	char *want = malloc(64 + KEYS * 8);
+	int expected = begin_long_command(b, want);
+
+	assert_true(ev_is_active(&w->no_wait));
+	for (int i = 0; i < ROUNDS && ev_is_active(&w->no_wait); i++)
+		worker_yield(&script);
+	assert_false(ev_is_active(&w->no_wait));
+	worker_yield(&script);
+	assert_false(ev_is_active(&w->no_wait));
+	assert_true(b->client->ran & RUN_UNFINISHED);
+	ev_run(b->server->loop, EVRUN_ONCE);
+	expect(b, want, (size_t)expected);
 	free(want);
 }
 
@@ -218,6 +251,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_idle, make, take_down),
 		cmocka_unit_test_setup_teardown(test_unfinished, make, take_down),
+		cmocka_unit_test_setup_teardown(test_unfinished_beside_a_script, make, take_down),
 		cmocka_unit_test_setup_teardown(test_limit, make, take_down),
 		cmocka_unit_test_setup_teardown(test_soft_limit, make, take_down),
 		cmocka_unit_test_setup_teardown(test_held_messages, make, take_down),
