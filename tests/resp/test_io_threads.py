@@ -2,7 +2,9 @@
 # tests/run: seconds 12
 """io-threads: clients of several event loops, what they do to each other, and how it ends."""
 import contextlib
+import os
 import random
+import re
 import signal
 import threading
 
@@ -144,6 +146,26 @@ def test_slow_script_of_another_thread(three):
             assert killer.call("SCRIPT", "KILL") == b"+OK\r\n"
             assert slow.reply().startswith(b"-ERR Script killed")
             assert all(c.call("GET", "a") == b"$-1\r\n" for c in clients)
+
+
+def test_time_of_the_main_thread(three):
+    """Whichever thread executes INFO, and however different their times are."""
+    pid, tick = three.process.pid, os.sysconf("SC_CLK_TCK")
+
+    def ticks():
+        with open(f"/proc/{pid}/task/{pid}/stat", encoding="ascii") as f:
+            fields = f.read().rpartition(")")[2].split()
+        return int(fields[11])
+
+    def info(c, name):
+        return round(float(re.search(rb"%s:(.*)\r" % name, c.call("INFO", "cpu"))[1]) * tick)
+
+    with connections(three, THREADS) as clients:
+        while info(clients[1], b"used_cpu_user") < 30:
+            clients[1].call("EVAL", "for i = 1, 1e6 do end", 0)
+        for c in clients:
+            before = ticks()
+            assert before <= info(c, b"used_cpu_user_main_thread") <= ticks()
 
 
 def test_slow_script_and_long_commands_of_other_threads(three):
