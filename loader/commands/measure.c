@@ -262,14 +262,26 @@ struct error_counts measure_errors_of(const struct server *s)
 	return sum;
 }
 
+static void metric_errors(struct metrics *m, const char *code, uint64_t count)
+{
+	char name[64], text[32];
+
+	snprintf(name, sizeof(name), "errorstat_%s", code);
+	for (char *at = name; *(at += strcspn(at, "#:\r\n"));)
+		*at = '_'; /* as Redis: it would end the name, or the line */
+	snprintf(text, sizeof(text), "count=%llu", (unsigned long long)count);
+	metric_text(m, name, text);
+}
+
 void errorstats_section(struct metrics *m, struct server *s)
 {
 	struct error_counts all = measure_errors_of(s);
-	char name[ERROR_CODE_MAX + 16], text[32];
+	uint64_t others = all.total;
 
 	for (unsigned int i = 0; i < ERROR_CODES && all.each[i].code[0]; i++) {
-		snprintf(name, sizeof(name), "errorstat_%s", all.each[i].code);
-		snprintf(text, sizeof(text), "count=%llu", (unsigned long long)all.each[i].count);
-		metric_text(m, name, text);
+		metric_errors(m, all.each[i].code, all.each[i].count);
+		others -= all.each[i].count;
 	}
+	if (others)
+		metric_errors(m, "ERRORSTATS_OVERFLOW", others);
 }

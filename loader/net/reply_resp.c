@@ -203,7 +203,7 @@ static void count_errors(struct error_counts *counts, const char *text, uint64_t
 	size_t len = strcspn(text, " \r");
 
 	counts->total += count;
-	for (unsigned int i = 0; i < ERROR_CODES && len < ERROR_CODE_MAX; i++) {
+	for (unsigned int i = 0; i < ERROR_CODES && len && len < ERROR_CODE_MAX; i++) {
 		if (!counts->each[i].code[0])
 			memcpy(counts->each[i].code, text, len);
 		if (memcmp(counts->each[i].code, text, len) || counts->each[i].code[len])

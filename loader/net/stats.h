@@ -38,7 +38,7 @@ enum counter {
 	STATS,
 };
 
-#define ERROR_CODES    32 /* more are counted in `total` only */
+#define ERROR_CODES    32 /* more, longer and empty ones are counted in `total` only */
 #define ERROR_CODE_MAX 16
 
 /* Error replies of a worker by their code, the first word ("ERR", "WRONGTYPE"). */

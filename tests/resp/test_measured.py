@@ -196,6 +196,28 @@ def test_command_statistics(c, xkv_debug):
     assert "cmdstat_get" not in r.info("commandstats") and not r.info("errorstats")
 
 
+def test_codes_of_errors(xkv, stock_redis):
+    """Scripts invent them: none breaks a line of INFO, and more than are listed are counted."""
+    listed = []
+    for server in xkv, stock_redis:
+        with server.connect() as c:
+            c.call("CONFIG", "RESETSTAT")
+            for code in "A:b#c\tx=1,y=2", "ERR", "A:b#c\tx=1,y=2":
+                c.call("EVAL", "return redis.error_reply(ARGV[1])", 0, code + " foo")
+            listed.append(c.call("INFO", "errorstats"))
+            if server is xkv:
+                for code in "", *(f"CODE{i}" for i in range(100)):
+                    c.call("EVAL", "return redis.error_reply(ARGV[1])", 0, code + " foo")
+                counts = re.findall(rb"\nerrorstat_(\w+).*:count=(\d+)\r",
+                                    c.call("INFO", "errorstats"))
+                assert sum(int(n) for _, n in counts) == 104
+                assert dict(counts)[b"CODE0"] == b"1"
+                assert dict(counts)[b"ERRORSTATS_OVERFLOW"] == b"71"
+            c.call("CONFIG", "RESETSTAT")
+    assert listed[0] == listed[1]
+    assert b"\r\nerrorstat_A_b_c\tx=1,y=2:count=2\r\n" in listed[0]
+
+
 def test_time_is_not_that_of_the_client(c, xkv_debug):
     """Neither waiting for the client nor for other clients counts."""
     with xkv_debug.connect() as slow:
