@@ -117,6 +117,11 @@ static int fail_no_bpffs(const char *dir, char *err, size_t err_len)
 		    dir);
 }
 
+int bpf_check_pin_dir(const char *dir, char *err, size_t err_len)
+{
+	return is_bpffs(dir) ? 0 : fail_no_bpffs(dir, err, err_len);
+}
+
 /* Makes the pin directory; it has to be in a BPF file system. */
 static int make_pin_dir(const char *dir, char *err, size_t err_len)
 {
@@ -132,7 +137,7 @@ static int make_pin_dir(const char *dir, char *err, size_t err_len)
 	}
 	ret = -errno;
 	if (ret == -EEXIST)
-		return is_bpffs(dir) ? 0 : fail_no_bpffs(dir, err, err_len);
+		return bpf_check_pin_dir(dir, err, err_len);
 	snprintf(parent, sizeof(parent), "%s", dir);
 	slash = strrchr(parent, '/');
 	if (slash && slash != parent)

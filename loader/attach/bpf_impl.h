@@ -34,6 +34,11 @@ __attribute__((format(printf, 4, 5))) static inline int fail(int err, char *text
 void bpf_log_through_ours(void);
 /* Where a map is pinned. */
 void bpf_map_path(char *path, size_t len, const struct config *cfg, int id);
+/*
+ * May xkvd make and remove files in this directory, which is there?  Not if it is no BPF file
+ * system: what is in it is somebody's.  0, or -errno with a sentence.
+ */
+int bpf_check_pin_dir(const char *dir, char *err, size_t err_len);
 /* Locks the pin directory against a second xkvd: a descriptor, or -errno with a sentence. */
 int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len);
 /*

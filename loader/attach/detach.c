@@ -270,6 +270,9 @@ int bpf_detach(const struct config *cfg, char *err, size_t err_len)
 	if (geteuid())
 		return fail(-EPERM, err, err_len, "xkvd --detach has to be run as root");
 	if (!access(cfg->pin_dir, F_OK)) {
+		ret = bpf_check_pin_dir(cfg->pin_dir, err, err_len);
+		if (ret)
+			return ret;
 		lock = bpf_lock_pin_dir(cfg->pin_dir, err, err_len);
 		if (lock < 0)
 			return lock;

@@ -101,6 +101,21 @@ def test_detach_removes_program_and_pins(bed, xkvd):
         assert udp.get(b"warm") is None
 
 
+def test_detach_leaves_ordinary_files(privileged, tmp_path):
+    """A directory named by mistake: nothing in it is xkvd's, whatever it is called."""
+    names = ["entries", "dump", "xkv_index", "xkv_config"]
+    for name in names:
+        (tmp_path / name).write_text("somebody's")
+    for directory in tmp_path, tmp_path / "entries":
+        done = run(BUILD / "xkvd", "--detach", "--pin-dir", directory, check=False)
+        assert done.returncode == 1 and f"{directory} is not in a BPF file system" in done.stderr
+    assert sorted(os.listdir(tmp_path)) == sorted(names)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    run(BUILD / "xkvd", "--detach", "--pin-dir", empty, check=False)
+    assert empty.exists()
+
+
 def test_detach_from_another_namespace_is_refused(bed, xkvd):
     """
     Otherwise that program would still acknowledge writes, into maps that are not pinned any more.
