@@ -12,6 +12,7 @@
  *   util/      log, clock, text, patterns, the machine's memory
  */
 #include <errno.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,7 @@ struct options {
 	enum job job;
 	bool adopt; /* `ip link` made the maps and attached the program: both have to exist */
 	const char *file;
+	char altname[IF_NAMESIZE]; /* what `interface` said, if that is not the real name */
 };
 
 struct xkvd {
@@ -134,6 +136,22 @@ static int make_absolute(struct config_builder *b)
 	return ret;
 }
 
+/*
+ * An interface may have further names (`ip link property add`).  All that compare names go by the
+ * real one, which the kernel says of links, so the others are replaced here.
+ */
+static int use_real_name(struct options *o, struct config_builder *b)
+{
+	unsigned int ifindex = if_nametoindex(b->cfg->interface);
+	char name[IF_NAMESIZE], err[256], *word = name;
+
+	if (!ifindex || !if_indextoname(ifindex, name) || !strcmp(name, b->cfg->interface))
+		return 0;
+	snprintf(o->altname, sizeof(o->altname), "%s", b->cfg->interface);
+	b->interface_given = false;
+	return config_set(b, "interface", 1, &word, err, sizeof(err));
+}
+
 /* Prints the lines of `err` if `ret` is an error.  True if it is. */
 static bool report(int ret, const char *err)
 {
@@ -170,6 +188,7 @@ static const struct config *configure(struct options *o, int argc, char *argv[])
 	bad |= report(commands_rename(b.cfg, err, sizeof(err)), err);
 	bad |= report(commands_users(&b, err, sizeof(err)), err);
 	bad |= report(make_absolute(&b), "not enough memory");
+	bad |= report(use_real_name(o, &b), "not enough memory");
 	cfg = config_finish(&b, err, sizeof(err));
 	bad |= report(!cfg, err);
 	if (!bad)
@@ -442,6 +461,9 @@ static int run(struct xkvd *x, const struct options *o)
 	log_notice("xkvd %s, pid %d", XKV_RELEASE, getpid());
 	if (config_file_is_open(x->cfg, o->file))
 		log_warning("%s holds a secret, and everybody may read it: chmod 640", o->file);
+	if (o->altname[0])
+		log_notice("interface %s is another name of %s, which is used from here on",
+			   o->altname, x->cfg->interface);
 	ret = start(x, o, err);
 	if (!ret)
 		code = server_run(x->server);

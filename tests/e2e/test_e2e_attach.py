@@ -213,6 +213,22 @@ def test_without_an_interface_it_warns(xkvd):
     assert state(d) == (0, "none", 0)
 
 
+def test_interface_by_another_name(bed, xkvd):
+    """Addresses and links come from the kernel with the real name."""
+    bed.run("server", "ip", "link", "property", "add", "dev", "xkv0", "altname", "kv0")
+    try:
+        d = xkvd("--save", "", "--interface", "kv0")
+        assert "interface kv0 is another name of xkv0" in d.log()
+        serves(d)
+        serves(d, SERVER6)
+        assert d.redis().config_get("interface") == {"interface": "xkv0"}
+        d.stop()
+        bed.run("server", BUILD / "xkvd", "--detach", "--interface", "kv0", "--pin-dir", d.pins)
+        assert not attached(bed)
+    finally:
+        bed.run("server", "ip", "link", "property", "del", "dev", "xkv0", "altname", "kv0")
+
+
 def test_interface_down_and_up(bed, xkvd):
     d = xkvd("--save", "")
     serves(d, SERVER6)
