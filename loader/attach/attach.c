@@ -324,6 +324,37 @@ static bool same_build(const struct bpf *b, int attached_fd)
 	return same;
 }
 
+/*
+ * Is it attached as `mode` says?  With `auto` it is generic only where native does not work, which
+ * may have changed: that is tried again.
+ */
+static bool fits_mode(const struct config *cfg, const struct attached *a)
+{
+	return a->generic ? cfg->mode == MODE_GENERIC : cfg->mode != MODE_GENERIC;
+}
+
+/*
+ * Takes the program off, and attaches ours as `mode` says: the kernel has no program in one mode
+ * beside one in the other.  Where that does not work ours goes where the old one was, so that the
+ * driver goes on answering.
+ */
+static int swap(const struct bpf *b, const struct config *cfg, struct attached *old, char *err,
+		size_t err_len)
+{
+	enum xdp_attach_mode was = old->generic ? XDP_MODE_SKB : XDP_MODE_NATIVE;
+	int ifindex = old->ifindex, ret;
+
+	ret = attached_take_off(old);
+	if (ret)
+		return fail(ret, err, err_len, "cannot take the older program off %s: %s",
+			    cfg->interface, strerror(-ret));
+	ret = attach_new(b, cfg, ifindex, err, err_len);
+	if (!ret || attach_mode(b, ifindex, was) || cfg->mode != MODE_AUTO)
+		return ret;
+	log_warning("%s", err);
+	return 0;
+}
+
 /* Sees to it that this build's program is on the interface.  *adopted: it was there. */
 static int attach_to(const struct bpf *b, const struct config *cfg, int ifindex, bool *adopted,
 		     char *err, size_t err_len)
@@ -336,24 +367,21 @@ static int attach_to(const struct bpf *b, const struct config *cfg, int ifindex,
 	our_ids(b, &ids);
 	if (!attached_find(ifindex, &ids, &old))
 		return attach_new(b, cfg, ifindex, err, err_len);
+	if (!fits_mode(cfg, &old))
+		return swap(b, cfg, &old, err, err_len);
 	*adopted = same_build(b, old.fd);
 	if (*adopted) {
 		attached_close(&old);
 		return 0;
 	}
-	if (old.dispatched) {
-		/* Another build of it: the new one first, so that no packet finds none. */
-		ret = attach_new(b, cfg, ifindex, err, err_len);
-		if (!ret)
-			return attached_take_off(&old);
-		attached_close(&old);
-		return ret;
-	}
-	ret = attached_take_off(&old);
-	if (ret)
-		return fail(ret, err, err_len, "cannot take the older program off %s: %s",
-			    cfg->interface, strerror(-ret));
-	return attach_new(b, cfg, ifindex, err, err_len);
+	if (!old.dispatched)
+		return swap(b, cfg, &old, err, err_len);
+	/* Another build of it: the new one first, so that no packet finds none. */
+	ret = attach_new(b, cfg, ifindex, err, err_len);
+	if (!ret)
+		return attached_take_off(&old);
+	attached_close(&old);
+	return ret;
 }
 
 /* ---- watching ------------------------------------------------------------ */

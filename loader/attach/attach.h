@@ -49,8 +49,8 @@ struct attach {
 
 /*
  * Attaches the XDP program to cfg->interface, native or generic as cfg->mode says, unless one that
- * uses these maps and is built alike is there already.  With `adopt` it only looks whether one is
- * there.  `bpf` and `cfg` must stay. 0, or -errno with a sentence.
+ * uses these maps and is built alike is there already, in that mode.  With `adopt` it only looks
+ * whether one is there.  `bpf` and `cfg` must stay. 0, or -errno with a sentence.
  */
 int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cfg, bool adopt,
 		char *err, size_t err_len);

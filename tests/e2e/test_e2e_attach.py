@@ -54,6 +54,22 @@ def test_mode(bed, xkvd, mode, expected):
     serves(d, SERVER6)
 
 
+@pytest.mark.parametrize("first, then", [("generic", "native"), ("native", "generic"),
+                                         ("generic", "auto")])
+def test_mode_of_an_adopted_program(bed, xkvd, first, then):
+    """The mode of the configuration holds, whatever an earlier xkvd has attached in."""
+    d = xkvd("--mode", first, "--save", "")
+    serves(d)
+    d.options[1] = then
+    d.restart()
+    assert attached(bed)["mode"] == (GENERIC if then == "generic" else NATIVE)
+    assert d.redis().get("warm") == b"value"
+    serves(d)
+    program = state(d)
+    d.restart()
+    assert state(d) == program, "adopted, where it is in that mode"
+
+
 @contextlib.contextmanager
 def refusing_native(bed):
     """veth refuses native XDP if the frames of its peer do not fit a page."""
@@ -72,6 +88,14 @@ def test_auto_falls_back_to_generic(bed, xkvd):
         d = xkvd("--mode", "auto", "--save", "")
         assert attached(bed)["mode"] == GENERIC
         assert "falling back to generic" in d.log()
+        serves(d)
+        d.stop()
+        d.options[1] = "native"
+        assert "cannot attach natively to xkv0" in refused(d)
+        assert attached(bed)["mode"] == GENERIC, "what serves goes on serving"
+        d.options[1] = "auto"
+        d.start()
+        assert d.redis().get("warm") == b"value"
         serves(d)
         d.stop()
         d.detach()
