@@ -25,11 +25,11 @@
 
 #define VLAN_LEVELS 2 /* a VLAN, and a VLAN on it: XDP reads no more tags */
 
-/* What net_publish() finds out: the rules that shall hold, and how far it has come. */
+/* What is found out about the interface, into a net of its own, and how far that has come. */
 struct survey {
 	struct net *net;
 	const struct config *cfg;
-	struct xkv_rules *rules;
+	struct xkv_rules *rules; /* net->seen */
 	unsigned int level;	 /* of links: 0 the interface, 1 VLANs on it, ... */
 	unsigned int below, end; /* net.link[] from and to where the level below stands */
 	/* looks at the addresses that `bind` names, then at the others */
@@ -263,6 +263,13 @@ static void add_allow(struct xkv_rules *r, const struct prefix *p)
 	add_prefix4(r, addr4, mask4);
 }
 
+static void remove_allow(struct xkv_rules *r)
+{
+	r->allow4_count = r->allow6_count = 0;
+	memset(r->allow4, 0, sizeof(r->allow4));
+	memset(r->allow6, 0, sizeof(r->allow6));
+}
+
 /* Should XDP answer for this address of ours?  With `bind`, only for those that it names. */
 static bool is_bound(const struct config *cfg, int family, const void *addr)
 {
@@ -339,7 +346,7 @@ static void look_at_address(struct survey *v, const struct nlmsghdr *h)
 	const void *own = value(find(IFA_RTA(info), len, IFA_LOCAL));
 
 	own = own ? own : addr;
-	if (h->nlmsg_type != RTM_NEWADDR || !link || !own || link == v->net->loopback ||
+	if (h->nlmsg_type != RTM_NEWADDR || !link || !own || info->ifa_index == v->net->loopback ||
 	    (info->ifa_family != AF_INET && info->ifa_family != AF_INET6) ||
 	    is_bound(v->cfg, info->ifa_family, own) != v->bound)
 		return;
@@ -347,8 +354,7 @@ static void look_at_address(struct survey *v, const struct nlmsghdr *h)
 		add_local4(v, link, own, info->ifa_prefixlen);
 	else
 		add_local6(v, link, own);
-	if (!v->cfg->allow_count)
-		add_subnet(v, info->ifa_family, addr ? addr : own, info->ifa_prefixlen);
+	add_subnet(v, info->ifa_family, addr ? addr : own, info->ifa_prefixlen);
 }
 
 /* Those that are served come first: there is room for so many. */
@@ -418,24 +424,39 @@ static void add_policy(struct xkv_rules *r, const struct config *cfg)
 	r->auth = cfg->udp_token_set	      ? XKV_AUTH_TOKEN
 		  : config_has_passwords(cfg) ? XKV_AUTH_CLOSED
 					      : XKV_AUTH_OPEN;
+	if (cfg->allow_count)
+		remove_allow(r);
 	for (unsigned int p = 0; p < cfg->allow_count; p++)
 		add_allow(r, &cfg->allow[p]);
 }
 
-static int make_rules(struct net *net, const struct config *cfg, struct xkv_rules *r,
-		      bool *too_many)
+/*
+ * Looks at the interface.  What was known stays known where it is gone, so that who has access can
+ * be changed meanwhile: -ENODEV.
+ */
+static int look_at_interface(struct net *net, const struct config *cfg, bool *too_many)
 {
-	struct survey v = { .net = net, .cfg = cfg, .rules = r };
+	struct net now = *net;
+	struct survey v = { .net = &now, .cfg = cfg, .rules = &now.seen };
+	unsigned int ifindex = if_nametoindex(cfg->interface);
 	int ret;
 
-	memset(r, 0, sizeof(*r));
-	add_policy(r, cfg);
+	if (cfg->interface[0] && !ifindex)
+		return -ENODEV;
+	memset(&now.seen, 0, sizeof(now.seen));
+	now.mtu = cfg->interface[0] ? interface_mtu(cfg->interface) : 1500;
+	now.loopback = strcmp(cfg->interface, "lo") ? if_nametoindex("lo") : 0;
 	ret = look_at_links(&v);
-	net->loopback = strcmp(cfg->interface, "lo") ? find_link(net, if_nametoindex("lo")) : NULL;
+	if (!ret && ifindex && !find_link(&now, ifindex))
+		return -ENODEV; /* it has gone since */
 	if (!ret && cfg->interface[0])
 		ret = look_at_addresses(&v);
+	if (ret)
+		return ret;
+	now.was_seen = true;
 	*too_many = v.too_many;
-	return ret;
+	*net = now;
+	return 0;
 }
 
 /* What the operator has to know of rules that are new. */
@@ -473,40 +494,43 @@ static void publish_sampling(struct xkv_config *s, const struct config *cfg)
 	__atomic_store_n(&s->hot_step, step, __ATOMIC_RELEASE);
 }
 
-static void publish_sizes(struct xkv_config *s, const struct config *cfg)
+static void publish_sizes(struct xkv_config *s, const struct config *cfg, unsigned int mtu)
 {
-	unsigned int mtu = cfg->interface[0] ? interface_mtu(cfg->interface) : 1500;
-
 	s->miss_reply = cfg->miss == MISS_REPLY;
 	s->payload4 = smaller(XKV_PAYLOAD_MAX4, (mtu - 28) & ~7U);
 	s->payload6 = smaller(XKV_PAYLOAD_MAX6, (mtu - 48) & ~7U);
 }
 
+static int fail_to_look(const struct config *cfg, int ret, char *err, size_t err_len)
+{
+	if (ret == -ENODEV)
+		snprintf(err, err_len, "there is no interface %s", cfg->interface);
+	else
+		snprintf(err, err_len, "cannot read the addresses of %s: %s", cfg->interface,
+			 strerror(-ret));
+	return ret;
+}
+
 int net_publish(struct net *net, const struct config *cfg, char *err, size_t err_len)
 {
 	static const uint8_t no_token[XKV_TOKEN_BYTES];
+	bool too_many = false, is_gone;
 	struct xkv_rules rules;
-	bool too_many;
-	int ret;
+	int ret = look_at_interface(net, cfg, &too_many);
 
-	if (cfg->interface[0] && !if_nametoindex(cfg->interface)) {
-		snprintf(err, err_len, "there is no interface %s", cfg->interface);
-		return -ENODEV;
-	}
-	ret = make_rules(net, cfg, &rules, &too_many);
-	if (ret) {
-		snprintf(err, err_len, "cannot read the addresses of %s: %s", cfg->interface,
-			 strerror(-ret));
-		return ret;
-	}
-	if (memcmp(net_rules(net), &rules, sizeof(rules)))
+	is_gone = ret == -ENODEV && net->was_seen;
+	if (ret && !is_gone)
+		return fail_to_look(cfg, ret, err, err_len);
+	rules = net->seen;
+	add_policy(&rules, cfg);
+	if (!is_gone && memcmp(net_rules(net), &rules, sizeof(rules)))
 		say_rules(cfg, &rules, too_many);
 	ret = net_switch_rules(net->shared, net->secrets, &rules,
 			       cfg->udp_token_set ? cfg->udp_token : no_token);
 	if (ret)
 		snprintf(err, err_len, "cannot wait for the XDP programs: %s", strerror(-ret));
 	else
-		publish_sizes(net->shared, cfg);
+		publish_sizes(net->shared, cfg, net->mtu);
 	publish_sampling(net->shared, cfg);
 	return ret;
 }
@@ -560,7 +584,7 @@ void net_changed(void *arg)
 	while (recv(net->monitor, buffer, sizeof(buffer), 0) > 0)
 		;
 	ret = net_publish(net, net->cfg, err, sizeof(err));
-	if (ret && ret != -ENODEV) /* that the interface is gone is said once: attach.c */
+	if (ret)
 		log_warning("%s", err);
 }
 

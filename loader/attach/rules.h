@@ -29,7 +29,11 @@ struct net {
 	struct xkv_secrets *secrets;	     /* the secret map */
 	struct net_link link[NET_LINKS_MAX]; /* the interface, its VLANs, loopback */
 	unsigned int links;
-	const struct net_link *loopback; /* where it is not the interface itself */
+	unsigned int loopback; /* its index; 0 = it is the interface itself */
+	unsigned int mtu;
+	/* what the interface had when it was there: its addresses, and its subnets as `allow` */
+	struct xkv_rules seen;
+	bool was_seen;
 	int monitor; /* netlink socket: readable when addresses may have changed */
 };
 
@@ -38,7 +42,10 @@ int net_open(struct net *net, const struct config *cfg, struct xkv_config *share
 	     struct xkv_secrets *secrets, char *err, size_t err_len);
 void net_close(struct net *net);
 
-/* Publishes policy and addresses as `cfg` has them now.  0, or -errno with a sentence. */
+/*
+ * Publishes policy and addresses as `cfg` has them now.  While the interface is gone, or has
+ * another name, the addresses are those that it had.  0, or -errno with a sentence.
+ */
 int net_publish(struct net *net, const struct config *cfg, char *err, size_t err_len);
 
 /*

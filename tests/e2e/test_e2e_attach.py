@@ -231,6 +231,29 @@ def test_interface_that_is_made_again(bed, xkvd):
     serves(d, SERVER6)
 
 
+def test_access_is_closed_while_the_interface_has_another_name(bed, xkvd):
+    """The program goes on serving there, so who may use it has to be what CONFIG SET says."""
+    d = xkvd("--save", "")
+    serves(d)
+    redis = d.redis(host="127.0.0.1", side="server")
+    bed.run("server", "ip", "link", "set", "dev", "xkv0", "name", "other")
+    wait_for(lambda: "xkv0 is called other now" in d.log(), what="the new name")
+    serves(d)
+    redis.config_set("allow", "10.99.0.0/16")
+    with d.udp(timeout=0.3) as udp, d.counted(replies=0), pytest.raises((AssertionError, OSError)):
+        udp.get(b"warm")
+    redis.config_set("allow", "", "miss", "reply")
+    serves(d)
+    serves(d, SERVER6)
+    bed.run("server", "ip", "link", "del", "dev", "other")
+    wait_for(lambda: state(d) == (0, "none", 0), what="INFO tells")
+    redis.config_set("allow", "10.99.0.0/16", "maxmemory", "1gb")
+    bed.up()
+    wait_for(lambda: state(d)[0], what="it is attached again")
+    with d.udp(timeout=0.3) as udp, d.counted(replies=0), pytest.raises((AssertionError, OSError)):
+        udp.get(b"warm")
+
+
 def test_without_an_interface_it_warns(xkvd):
     d = xkvd("--interface", "", "--save", "")
     assert "# no interface: " in d.log()
