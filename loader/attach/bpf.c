@@ -149,23 +149,38 @@ static int make_pin_dir(const char *dir, char *err, size_t err_len)
 		    ret == -ENOENT ? parent : "");
 }
 
+/* Who held the lock may have removed the directory: then it is of one that nobody sees. */
+static bool is_still(int fd, const char *dir)
+{
+	struct stat held, there;
+
+	return !fstat(fd, &held) && !stat(dir, &there) && held.st_dev == there.st_dev &&
+	       held.st_ino == there.st_ino;
+}
+
 int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len)
 {
-	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), ret = -EWOULDBLOCK;
 
 	if (fd < 0)
-		return fail(-errno, err, err_len, "cannot open %s: %s", dir, strerror(errno));
+		return fail(errno == ENOENT ? -ESTALE : -errno, err, err_len, "cannot open %s: %s",
+			    dir, strerror(errno));
 	/*
 	 * One that was killed may hold it a little longer, until the kernel is done with its last
 	 * call.
 	 */
-	for (int i = 0; i < LOCK_TRIES; i++) {
+	for (int i = 0; i < LOCK_TRIES && ret == -EWOULDBLOCK; i++) {
 		if (!flock(fd, LOCK_EX | LOCK_NB))
-			return fd;
-		usleep(LOCK_WAIT_US);
+			ret = is_still(fd, dir) ? fd : -ESTALE;
+		else
+			usleep(LOCK_WAIT_US);
 	}
+	if (ret >= 0)
+		return ret;
 	close(fd);
-	return fail(-EWOULDBLOCK, err, err_len,
+	if (ret == -ESTALE)
+		return fail(ret, err, err_len, "%s was removed meanwhile: try again", dir);
+	return fail(ret, err, err_len,
 		    "another xkvd is running on %s: stop it, or give this one its own pin-dir",
 		    dir);
 }
@@ -461,6 +476,22 @@ bool bpf_is_pinned(const struct config *cfg)
 	return !access(path, F_OK);
 }
 
+/* Makes the pin directory, where it is not there, and locks it. */
+static int open_pin_dir(struct bpf *b, const char *dir, char *err, size_t err_len)
+{
+	int ret;
+
+	do {
+		ret = make_pin_dir(dir, err, err_len);
+		if (!ret)
+			ret = bpf_lock_pin_dir(dir, err, err_len);
+	} while (ret == -ESTALE); /* `xkvd --detach` has removed it */
+	if (ret < 0)
+		return ret;
+	b->lock = ret;
+	return 0;
+}
+
 int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 {
 	int ret;
@@ -474,12 +505,9 @@ int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 			    "programs)");
 	ret = bpf_check_kernel(err, err_len);
 	if (!ret)
-		ret = make_pin_dir(cfg->pin_dir, err, err_len);
+		ret = open_pin_dir(b, cfg->pin_dir, err, err_len);
 	if (ret)
 		return ret;
-	b->lock = bpf_lock_pin_dir(cfg->pin_dir, err, err_len);
-	if (b->lock < 0)
-		return b->lock;
 	ret = upgrade(cfg, err, err_len);
 	if (!ret)
 		ret = open_locked(b, cfg, err, err_len);

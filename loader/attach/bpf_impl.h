@@ -39,7 +39,10 @@ void bpf_map_path(char *path, size_t len, const struct config *cfg, int id);
  * system: what is in it is somebody's.  0, or -errno with a sentence.
  */
 int bpf_check_pin_dir(const char *dir, char *err, size_t err_len);
-/* Locks the pin directory against a second xkvd: a descriptor, or -errno with a sentence. */
+/*
+ * Locks the pin directory against a second xkvd: a descriptor, or -errno with a sentence.  -ESTALE:
+ * it is not there any more.
+ */
 int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len);
 /*
  * Removes what xkvd has pinned, the configuration last (upgrade.c).  0, or -errno with a sentence.

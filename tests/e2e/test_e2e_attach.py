@@ -3,11 +3,13 @@
 # tests/run: seconds 41
 """Attaching by xkvd and by `ip link`: pins, adoption, and what is refused."""
 import contextlib
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import tempfile
+from pathlib import Path
 
 import pytest
 from conftest import BUILD, SERVER6, Xkvd, run, wait_for
@@ -307,6 +309,21 @@ def test_pins_of_another_layout(bed, xkvd):
     assert attached(bed), "what serves goes on serving"
     d.detach()
     d.start()
+    serves(d)
+
+
+def test_pin_dir_that_goes_while_xkvd_waits_for_it(xkvd):
+    """`xkvd --detach` removes the directory, and the lock of that is worth nothing then."""
+    d = xkvd("--save", "", run=False)
+    d.pins.mkdir()
+    held = os.open(d.pins, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    d.start(wait=False)
+    wait_for(lambda: any("xkv-test" in os.readlink(fd) for fd in
+                         Path(f"/proc/{d.process.pid}/fd").iterdir()), what="it waits")
+    d.pins.rmdir()
+    os.close(held)
+    d.wait_ready()
     serves(d)
 
 
