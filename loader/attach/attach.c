@@ -240,15 +240,43 @@ static int attach_mode(const struct bpf *b, int ifindex, enum xdp_attach_mode mo
 	return ret;
 }
 
+/* The program is of xkv, but not of our maps. */
+static int fail_other_xkv(const struct config *cfg, int fd, char *err, size_t err_len)
+{
+	struct owner o;
+
+	if (!owner_find(fd, &o))
+		return fail(-EBUSY, err, err_len,
+			    "cannot attach to %s: a program of xkv is there whose maps are pinned "
+			    "nowhere any more, so that what it stores is lost: `xkvd --detach "
+			    "--interface %s` takes it off",
+			    cfg->interface, cfg->interface);
+	if (o.pins[0])
+		return fail(-EBUSY, err, err_len,
+			    "cannot attach to %s: the program of another xkvd is there, with the "
+			    "maps in %s: use that pin-dir, or another interface",
+			    cfg->interface, o.pins);
+	return fail(-EBUSY, err, err_len,
+		    "cannot attach to %s: the program of another xkvd is there, process %u",
+		    cfg->interface, o.pid);
+}
+
 /* Somebody else's program is there: whose it is decides what to do. */
 static int fail_taken(const struct config *cfg, int ifindex, char *err, size_t err_len)
 {
+	static const struct map_ids any;
 	LIBBPF_OPTS(bpf_xdp_query_opts, there);
 	struct bpf_prog_info info = {};
 	__u32 len = sizeof(info);
 	unsigned int id = 0;
-	int fd;
+	struct attached a;
+	int fd, ret;
 
+	if (attached_find(ifindex, &any, &a)) {
+		ret = fail_other_xkv(cfg, a.fd, err, err_len);
+		attached_close(&a);
+		return ret;
+	}
 	if (!bpf_xdp_query(ifindex, 0, &there))
 		id = there.drv_prog_id	 ? there.drv_prog_id
 		     : there.skb_prog_id ? there.skb_prog_id

@@ -61,10 +61,11 @@ void bpf_close(struct bpf *b);
 struct bpf_object *bpf_open_xdp(const struct bpf *b, const char *name);
 
 /*
- * Takes the XDP program that uses the pinned maps from cfg->interface (or, if none is
- * named, from all of this network namespace) and removes the pins, and with them the data.  Logs
- * what it did, also if there was nothing to do.  -EBUSY: the pins stay, because a program that uses
- * the maps is still loaded, here or elsewhere.
+ * Takes the XDP program that uses the pinned maps from cfg->interface (or, if none is named, from
+ * all of this network namespace) and removes the pins, and with them the data.  Without pins it
+ * takes a program of xkv from cfg->interface if nobody has its maps.  Logs what it did, also if
+ * there was nothing to do.  -EBUSY: a program that uses the maps is still loaded, here or
+ * elsewhere, so the pins stay; or somebody has the maps.
  */
 int bpf_detach(const struct config *cfg, char *err, size_t err_len);
 

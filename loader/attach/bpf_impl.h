@@ -6,6 +6,7 @@
 #ifndef XKV_BPF_IMPL_H
 #define XKV_BPF_IMPL_H
 
+#include <limits.h>
 #include <linux/types.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -80,6 +81,16 @@ void attached_close(struct attached *a);
 int attached_take_off(struct attached *a);
 /* Does the program use one of these maps? */
 bool prog_uses(int prog_fd, const struct map_ids *ids);
+
+/* ---- owner.c ---- */
+
+struct owner {
+	char pins[PATH_MAX]; /* the directory in which the maps are pinned, or "" */
+	unsigned int pid;    /* then a process that has them open, or 0 */
+};
+
+/* Who has the maps of this program of ours?  False: nobody. */
+bool owner_find(int prog_fd, struct owner *o);
 
 /* ---- detach.c ---- */
 

@@ -201,21 +201,54 @@ int holders_check(const struct config *cfg, const struct map_ids *ids, char *err
 
 /* ---- detaching ----------------------------------------------------------- */
 
-/* Takes off the program that uses the maps; if none are given, any of ours.  1: it was there. */
-static int detach_interface(const struct map_ids *ids, const char *name, char *err, size_t err_len)
+static int take_off(struct attached *a, const char *name, char *err, size_t err_len)
 {
-	int ifindex = if_nametoindex(name), ret;
-	struct attached a;
+	int ret = attached_take_off(a);
 
-	if (!ifindex)
-		return fail(-ENODEV, err, err_len, "there is no interface %s", name);
-	if (!attached_find(ifindex, ids, &a))
-		return 0;
-	ret = attached_take_off(&a);
 	if (ret)
 		return fail(ret, err, err_len, "cannot detach from %s: %s", name, strerror(-ret));
 	log_notice("took the program off %s", name);
 	return 1;
+}
+
+/* Takes off the program that uses the maps.  1: it was there. */
+static int detach_interface(const struct map_ids *ids, const char *name, char *err, size_t err_len)
+{
+	int ifindex = if_nametoindex(name);
+	struct attached a;
+
+	if (!ifindex)
+		return fail(-ENODEV, err, err_len, "there is no interface %s", name);
+	return attached_find(ifindex, ids, &a) ? take_off(&a, name, err, err_len) : 0;
+}
+
+/*
+ * Without maps, a program of xkv is taken off only if nobody has its maps, either: it acknowledges
+ * writes that nobody will ever find.  1: it was there.
+ */
+static int detach_orphan(const struct config *cfg, char *err, size_t err_len)
+{
+	static const struct map_ids any;
+	int ifindex = if_nametoindex(cfg->interface);
+	struct attached a;
+	struct owner o;
+
+	if (!ifindex)
+		return fail(-ENODEV, err, err_len, "there is no interface %s", cfg->interface);
+	if (!attached_find(ifindex, &any, &a))
+		return 0;
+	if (!owner_find(a.fd, &o))
+		return take_off(&a, cfg->interface, err, err_len);
+	attached_close(&a);
+	if (o.pins[0])
+		return fail(-EBUSY, err, err_len,
+			    "the XDP program on %s uses the maps in %s, not those in %s: xkvd "
+			    "--detach --interface %s --pin-dir %s",
+			    cfg->interface, o.pins, cfg->pin_dir, cfg->interface, o.pins);
+	return fail(-EBUSY, err, err_len,
+		    "the XDP program on %s uses maps that process %u has, not those in %s: stop "
+		    "that process, and give its pin-dir",
+		    cfg->interface, o.pid, cfg->pin_dir);
 }
 
 int detach_everywhere(const struct map_ids *ids, char *err, size_t err_len)
@@ -232,6 +265,27 @@ int detach_everywhere(const struct map_ids *ids, char *err, size_t err_len)
 	return ret < 0 ? ret : 0;
 }
 
+/* Without an interface it is not clear which program is meant: those that nobody has are named. */
+static void name_orphans(void)
+{
+	static const struct map_ids any;
+	struct if_nameindex *all = if_nameindex();
+	struct attached a;
+	struct owner o;
+
+	for (struct if_nameindex *i = all; all && i->if_index; i++) {
+		if (!attached_find((int)i->if_index, &any, &a))
+			continue;
+		if (!owner_find(a.fd, &o))
+			log_warning("the XDP program on %s is of xkv, and its maps are pinned "
+				    "nowhere: xkvd --detach --interface %s takes it off",
+				    i->if_name, i->if_name);
+		attached_close(&a);
+	}
+	if (all)
+		if_freenameindex(all);
+}
+
 /* The program, then the pins, if nothing else uses the maps. */
 static int detach_locked(const struct config *cfg, char *err, size_t err_len)
 {
@@ -240,14 +294,17 @@ static int detach_locked(const struct config *cfg, char *err, size_t err_len)
 
 	bpf_pinned_ids(cfg, &ids);
 	if (cfg->interface[0])
-		ret = detach_interface(&ids, cfg->interface, err, err_len);
+		ret = ids.count ? detach_interface(&ids, cfg->interface, err, err_len)
+				: detach_orphan(cfg, err, err_len);
 	else if (ids.count)
 		ret = detach_everywhere(&ids, err, err_len);
 	if (ret < 0 && ret != -ENODEV)
 		return ret;
 	if (!ids.count && !ret)
-		log_notice("nothing to detach: no maps in %s, and no program of xkv%s%s",
-			   cfg->pin_dir, cfg->interface[0] ? " on " : "", cfg->interface);
+		log_notice("nothing to detach: no maps in %s%s%s", cfg->pin_dir,
+			   cfg->interface[0] ? ", and no program of xkv on " : "", cfg->interface);
+	if (!ids.count && !cfg->interface[0])
+		name_orphans();
 	/* An interface that is gone has taken its program along: the pins go all the same. */
 	left = holders_check(cfg, &ids, err, err_len);
 	if (!left)

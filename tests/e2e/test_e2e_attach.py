@@ -160,6 +160,42 @@ def test_detach_from_another_namespace_is_refused(bed, xkvd):
     assert not attached(bed) and not d.pins.exists()
 
 
+def test_detach_with_another_pin_dir_is_refused(bed, xkvd):
+    """A slip in --pin-dir must not take the program from an xkvd that is running, or was."""
+    d = xkvd("--save", "")
+    other = d.pins.with_name(d.pins.name + "-none")
+
+    def detach():
+        done = bed.run("server", BUILD / "xkvd", "--detach", "--interface", "xkv0", "--pin-dir",
+                       other, check=False)
+        assert attached(bed) and done.returncode == 1, done
+        return done.stderr
+
+    assert f"--detach --interface xkv0 --pin-dir {d.pins}" in detach()
+    shutil.rmtree(d.pins)
+    assert f"process {d.process.pid} has" in detach()
+    refusing = xkvd("--save", "", "--port", "6380", run=False)
+    log = refused(refusing)
+    assert f"another xkvd is there, process {d.process.pid}" in log
+    assert d.redis().ping()
+
+
+def test_program_whose_pins_are_gone(bed, xkvd):
+    """Nobody has its maps, so what it acknowledges is lost: it has to go, and xkvd says how."""
+    d = xkvd("--save", "")
+    d.stop()
+    shutil.rmtree(d.pins)
+    log = refused(d)
+    assert "pinned nowhere" in log and "`xkvd --detach --interface xkv0`" in log
+    done = bed.run("server", BUILD / "xkvd", "--detach", "--pin-dir", d.pins)
+    assert attached(bed) and "no program" not in done.stderr
+    assert "xkvd --detach --interface xkv0 takes it off" in done.stderr
+    bed.run("server", BUILD / "xkvd", "--detach", "--interface", "xkv0", "--pin-dir", d.pins)
+    assert not attached(bed)
+    d.start()
+    serves(d)
+
+
 def test_detach_leaves_maps_of_a_program_that_is_held(bed, xkvd):
     """Here a pin holds it; a link would have the same effect."""
     d = xkvd("--save", "")
