@@ -549,6 +549,16 @@ static int set_pairs(struct config_builder *b, const struct config_pair *pairs, 
 	return ret;
 }
 
+/* The pair that an error is about, if it names one; else `fallback`. */
+static unsigned int blamed(const struct config_pair *pairs, unsigned int count, const char *err,
+			   unsigned int fallback)
+{
+	for (unsigned int i = 0; i < count; i++)
+		if (strcasestr(err, pairs[i].name))
+			return i;
+	return fallback;
+}
+
 /* Applies `next`, or, if it is refused, `now` again: `next` may have been applied in part. */
 static int apply_or_restore(const struct config *now, const struct config *next,
 			    const struct config_hooks *hooks, char *err, size_t err_len)
@@ -581,15 +591,20 @@ int config_set_live(const struct config *now, const struct config_pair *pairs, u
 		return ret;
 	}
 	*next = config_finish(&b, err, err_len);
-	if (!*next)
+	if (!*next) {
+		*failed = blamed(pairs, count, err, *failed);
 		return -EINVAL;
+	}
 	first = first_with(PREPARED, pairs, count);
 	if (first < count) {
 		*failed = first;
 		ret = hooks->prepare(hooks->arg, *next, err, err_len);
 	}
-	if (!ret && hooks->apply && first_with(HOOKED, pairs, count) < count)
+	first = first_with(HOOKED, pairs, count);
+	if (!ret && hooks->apply && first < count) {
 		ret = apply_or_restore(now, *next, hooks, err, err_len);
+		*failed = ret ? blamed(pairs, count, err, first) : *failed;
+	}
 	if (ret) {
 		config_free(*next);
 		*next = NULL;

@@ -14,12 +14,12 @@ static int read_line(struct config_builder *b, char *line, size_t len, struct si
 	size_t word_len[MAX_WORDS + 1];
 	int n = 0, more;
 
-	while (n <= MAX_WORDS &&
-	       (more = text_next_word(&cursor, end, &words[n], &word_len[n])) > 0) {
-		if (n == 0 && words[0][0] == '#')
-			return 0;
+	if (line[strspn(line, " \t\r\n\v\f")] == '#')
+		return 0; /* whatever is in a comment: a quote need not be closed */
+	if (memchr(line, '\0', len))
+		return bad(err, "a zero byte");
+	while (n <= MAX_WORDS && (more = text_next_word(&cursor, end, &words[n], &word_len[n])) > 0)
 		n++;
-	}
 	if (n > MAX_WORDS)
 		return bad(err, "more than %d words", MAX_WORDS);
 	if (more < 0)
@@ -77,7 +77,8 @@ int config_read_args(struct config_builder *b, int argc, char *const argv[], cha
 	char text[512];
 	int ret = 0;
 
-	b->interface_given = false; /* options override the file */
+	/* Options override the file; but as in Redis 7.0 `save` adds to it, unless it is "". */
+	b->interface_given = b->allow_given = false;
 	for (int i = 0; i < argc;) {
 		const char *name = argv[i] + 2;
 		int values = 0;

@@ -69,14 +69,29 @@ static void write_users(FILE *out, const char *users, struct written *done)
 	done->users = true;
 }
 
+/* The name that the line begins with, as it is read: it may be in quotes.  "": there is none. */
+static void name_of(const char *line, char *name, size_t room)
+{
+	char *word = name, *cursor = name;
+	size_t len;
+
+	snprintf(name, room, "%s", line); /* no name is as long */
+	if (text_next_word(&cursor, name + strlen(name), &word, &len) <= 0 || *word == '#')
+		len = 0;
+	memmove(name, word, len);
+	name[len] = '\0';
+}
+
 /* The first line of a directive is replaced; further ones, which add to a list, are left out. */
 static void write_line(FILE *out, const struct config *cfg, const char *users, const char *line,
 		       struct written *done)
 {
-	size_t blanks = strspn(line, " \t"), len = strcspn(line + blanks, " \t\r\n");
-	const struct directive *d = table_find(line + blanks, len);
+	const struct directive *d;
+	char name[128];
 
-	if (text_is(line + blanks, len, "user")) {
+	name_of(line, name, sizeof(name));
+	d = table_find(name, strlen(name));
+	if (text_is(name, strlen(name), "user")) {
 		write_users(out, users, done);
 		return;
 	}
@@ -147,17 +162,29 @@ static int write_all(FILE *in, FILE *out, const struct config *cfg, const char *
 	return ferror(in) || ferror(out) ? -EIO : 0;
 }
 
-/* The new file must be readable by the next xkvd. */
-static int try_reading(const char *path)
+static int try_reading(const char *path, char *err, size_t err_len)
 {
 	struct config_builder b;
-	char err[512];
 	int ret = config_begin(&b, NULL);
 
 	if (ret)
 		return ret;
-	ret = config_read_file(&b, path, err, sizeof(err));
+	ret = config_read_file(&b, path, err, err_len);
 	config_abandon(&b);
+	return ret;
+}
+
+/*
+ * The new file must be readable by the next xkvd.  What is wrong in it is wrong in the old one,
+ * which somebody has edited: the sentence is of that.
+ */
+static int check_new(const char *temporary, const char *path, char *err, size_t err_len)
+{
+	int ret = try_reading(temporary, err, err_len);
+
+	if (ret && !try_reading(path, err, err_len))
+		try_reading(temporary, err, err_len);
+	err[strcspn(err, "\n")] = '\0';
 	return ret;
 }
 
@@ -168,15 +195,16 @@ int config_rewrite(const struct config *cfg, const char *path, const char *users
 	struct replacement r = { .out = NULL };
 	int ret = in ? replace_begin(&r, path) : -errno;
 
+	err[0] = '\0';
 	if (in && !ret) {
 		ret = write_all(in, r.out, cfg, users);
 		if (!ret)
-			ret = fflush(r.out) ? -errno : try_reading(r.temporary);
+			ret = fflush(r.out) ? -errno : check_new(r.temporary, path, err, err_len);
 		ret = replace_end(&r, ret);
 	}
 	if (in)
 		fclose(in);
-	if (ret)
+	if (ret && !err[0])
 		snprintf(err, err_len, "%s", strerror(-ret));
 	return ret;
 }

@@ -52,6 +52,26 @@ def test_rewrite(tmp_path):
     assert daemon.stop() == 0
 
 
+def test_names_in_quotes(tmp_path):
+    path = tmp_path / "xkvd.conf"
+    path.write_text("\"timeout\" 7\n'slowlog-max-len' 3\n#timeout's default\n")
+    daemon = start(path)
+    with daemon.connect() as c:
+        c.call("CONFIG", "SET", "timeout", 8)
+        assert c.call("CONFIG", "REWRITE") == b"+OK\r\n"
+    assert daemon.stop() == 0
+    assert path.read_text().splitlines()[:3] == ["timeout 8", "slowlog-max-len 3",
+                                                 "#timeout's default"]
+
+
+def test_config_set_names_what_was_wrong(tmp_path):
+    with in_memory(tmp_path) as daemon, daemon.connect() as c:
+        for pairs in (("proto-max-bulk-len", "512mb", "client-query-buffer-limit", "1mb"),
+                      ("client-query-buffer-limit", "1mb", "timeout", 5)):
+            error = c.call("CONFIG", "SET", *pairs)
+            assert b"related to argument '%s'" % pairs[0].encode() in error, error
+
+
 def test_symbolic_link_stays(tmp_path):
     (tmp_path / "etc").mkdir()
     path = tmp_path / "etc" / "xkvd.conf"
@@ -92,7 +112,8 @@ def test_rewrite_that_fails(tmp_path):
         c.call("CONFIG", "SET", "timeout", 8)
         path.write_text("timeout 7\nnonsense\n")
         error = c.call("CONFIG", "REWRITE")
-        assert error.startswith(b"-ERR Rewriting config file: "), "the next start would fail"
+        assert error == (b"-ERR Rewriting config file: %s:2: unknown directive \"nonsense\"\r\n"
+                         % str(path).encode()), "the next start would fail"
         assert path.read_text() == "timeout 7\nnonsense\n"
         path.unlink()
         error = c.call("CONFIG", "REWRITE")

@@ -302,6 +302,47 @@ static void test_arguments(void **state)
 	config_abandon(&b);
 }
 
+/* Who may connect must not be more than what the options say; `save` is as in Redis 7.0. */
+static void test_arguments_beside_a_file(void **state)
+{
+	char *wins[] = { "--allow", "10.0.0.0/8", "--allow", "11.0.0.0/8", "--save", "60 1" };
+	char *none[] = { "--save", "" };
+	struct config_builder b;
+	const struct config *cfg;
+	char err[256];
+
+	(void)state;
+	cfg = begin(&b);
+	assert_int_equal(
+		read_text(&b, "allow 12.0.0.0/8\nallow 13.0.0.0/8\nsave 900 1\n", err, sizeof(err)),
+		0);
+	assert_int_equal(config_read_args(&b, COUNT(wins), wins, err, sizeof(err)), 0);
+	assert_string_equal(value_of(cfg, "allow"), "10.0.0.0/8 11.0.0.0/8");
+	assert_string_equal(value_of(cfg, "save"), "900 1 60 1");
+	assert_int_equal(config_read_args(&b, COUNT(none), none, err, sizeof(err)), 0);
+	assert_int_equal(cfg->save_count, 0);
+	config_abandon(&b);
+}
+
+static void test_comments(void **state)
+{
+	static const char zero[] = "port 7000\0 7001\n";
+	char path[] = "/tmp/xkv-test-XXXXXX", err[512];
+	int fd = mkstemp(path);
+	struct config_builder b;
+
+	(void)state;
+	begin(&b);
+	assert_int_equal(read_text(&b, "# don't\n  #\"\ntimeout 7\n", err, sizeof(err)), 0);
+	assert_int_equal(b.cfg->timeout, 7);
+	assert_int_equal(write(fd, zero, sizeof(zero) - 1), sizeof(zero) - 1);
+	close(fd);
+	assert_int_equal(config_read_file(&b, path, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, ":1: a zero byte"));
+	unlink(path);
+	config_abandon(&b);
+}
+
 /* ---- CONFIG SET ---------------------------------------------------------- */
 
 /* In place of libc's: memory runs out after so many copies of strings, -1 = never. */
@@ -858,6 +899,8 @@ int main(void)
 		cmocka_unit_test(test_too_many),
 		cmocka_unit_test(test_unreadable_file),
 		cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_arguments_beside_a_file),
+		cmocka_unit_test(test_comments),
 		cmocka_unit_test(test_set_live),
 		cmocka_unit_test(test_apply),
 		cmocka_unit_test(test_a_configuration_never_changes),
