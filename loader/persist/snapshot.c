@@ -833,7 +833,7 @@ struct load {
 	int64_t now; /* Unix time in milliseconds */
 	uint64_t keys;
 	uint64_t expired;
-	uint64_t present;  /* keys that were already in the store */
+	uint64_t twice;	   /* keys that the file has more than once */
 	uint64_t others;   /* records that the store cannot hold; of the first of them: */
 	uint64_t other_at; /* offset */
 	char other[256];   /* reason */
@@ -884,7 +884,7 @@ static int set_key(struct load *load, const struct rdb_key *k)
 		nanosleep(&wait, NULL);
 	}
 	if (ret == -ECANCELED) {
-		load->present++;
+		load->twice++;
 		return 0;
 	}
 	if (ret == 0)
@@ -965,7 +965,7 @@ static int read_file(struct load *load, int fd)
 static int check_file(const struct load *job, int fd, enum rdb_other policy)
 {
 	struct load load = *job;
-	uint64_t count = store_count(load.st), max = store_max_keys(load.st);
+	uint64_t max = store_max_keys(load.st);
 	int ret = read_file(&load, fd);
 
 	if (ret)
@@ -977,10 +977,10 @@ static int check_file(const struct load *job, int fd, enum rdb_other policy)
 			 load.path, load.other_at, load.other, load.others);
 		return -ENOTSUP;
 	}
-	if (count + load.keys > max)
+	if (load.keys > max)
 		log_warning("%s has %" PRIu64 " keys, and the index was made for %" PRIu64
 			    ": look-ups in it take longer; raise max-keys",
-			    load.path, count + load.keys, max);
+			    load.path, load.keys, max);
 	return 0;
 }
 
@@ -993,9 +993,9 @@ static void log_loaded(const struct load *load)
 	if (load->others > OTHERS_LOGGED)
 		log_warning("%s: %" PRIu64 " more were skipped than are listed above", load->path,
 			    load->others - OTHERS_LOGGED);
-	if (load->present)
-		log_warning("%s: %" PRIu64 " keys were in the store already, and stay as they are",
-			    load->path, load->present);
+	if (load->twice)
+		log_warning("%s: %" PRIu64 " keys are there more than once: the first one counts",
+			    load->path, load->twice);
 	/* not load->lifted: an earlier xkvd, killed while it loaded, may have lifted the limit */
 	if (limit && used > limit)
 		log_warning("%s takes %" PRIu64 " MiB, and maxmemory is %" PRIu64
@@ -1005,7 +1005,6 @@ static void log_loaded(const struct load *load)
 
 static int load_file(struct load *load, int fd, enum rdb_other policy)
 {
-	bool was_empty = store_count(load->st) == 0;
 	int ret = check_file(load, fd, policy);
 
 	if (ret)
@@ -1019,16 +1018,12 @@ static int load_file(struct load *load, int fd, enum rdb_other policy)
 	}
 	ret = read_file(load, fd);
 	restore_limit(load);
-	/* the next start must not take a part of a snapshot for the whole data */
-	if (ret && was_empty && store_flush(load->ctx))
-		log_warning("the store still holds a part of %s: remove its pins", load->path);
 	store_ctx_put(load->ctx);
 	if (ret)
 		return ret;
 	log_loaded(load);
 	pthread_mutex_lock(&state.lock);
-	if (was_empty)
-		state.changes_saved = count_changes(load->st);
+	state.changes_saved = count_changes(load->st);
 	pthread_mutex_unlock(&state.lock);
 	return 0;
 }
@@ -1099,16 +1094,43 @@ int snapshot_set_aside(const struct config *cfg, char *err, unsigned int err_len
 	return ret;
 }
 
+/*
+ * Removes what is left of a load: the keys of one that failed, or in which an earlier xkvd was
+ * killed.  They are a part of a file that may be another one by now.
+ */
+static int remove_loaded(struct store *st, char *err, unsigned int err_len)
+{
+	uint64_t count = store_count(st);
+	struct store_ctx *ctx;
+	int ret;
+
+	if (!count)
+		return 0;
+	log_notice("removing %" PRIu64 " keys of a snapshot that was not loaded to its end", count);
+	ctx = store_ctx_get(st);
+	ret = ctx ? store_flush(ctx) : -errno;
+	store_ctx_put(ctx);
+	if (ret)
+		snprintf(err, err_len,
+			 "a part of a snapshot cannot be removed from the store: %s; remove all of "
+			 "it by xkvd --detach",
+			 strerror(-ret));
+	return ret;
+}
+
 int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
 		  unsigned int err_len)
 {
 	struct job job = { .st = st, .dir = cfg->dir, .name = cfg->dbfilename };
 	struct load load = { .st = st, .cfg = cfg, .err = err, .err_len = err_len };
 	char path[PATH_MAX];
-	int fd, ret;
+	int fd, ret, left;
 
 	init_once();
 	*keys = 0;
+	ret = remove_loaded(st, err, err_len);
+	if (ret)
+		return ret;
 	fd = open_file(&job);
 	if (fd < 0) {
 		snprintf(err, err_len, "%s", job.error);
@@ -1119,8 +1141,10 @@ int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 	load.now = (int64_t)store_now_ms(st);
 	ret = load_file(&load, fd, cfg->rdb_other);
 	close(fd);
-	if (ret)
-		return ret;
+	if (ret) {
+		left = remove_loaded(st, err, err_len);
+		return left ? left : ret;
+	}
 	*keys = state.info.loaded = load.keys;
 	state.info.expired = load.expired;
 	if (load.others)

@@ -73,10 +73,10 @@ void snapshot_status(struct snapshot_info *out);
  * Loads dir/dbfilename into the store.  0 and the number of keys that were set; -ENOENT if there is
  * no file; else a negative errno with a sentence in `err` that names file and offset.  Does not
  * write to the file; if a part of it was skipped, gives it a second name (dbfilename.original).
- * Checks the whole file, including its checksum, before it sets the first key; if the store fails
- * later, a store that was empty is empty again.  Keys that are already in the store are newer than
- * the file and stay.  To be called before clients can reach the store: a key that a client deletes
- * during the load might be set again.
+ * Checks the whole file, including its checksum, before it sets the first key.  To be called before
+ * clients can reach the store, for one that has never served: keys that it has are the remains of a
+ * load in which an xkvd was killed, and are removed first, also if there is no file.  If the store
+ * fails during the load, it is empty again.
  */
 int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
 		  unsigned int err_len);
