@@ -847,16 +847,13 @@ static bool is_past(const struct load *load, bool expires, int64_t expire_ms)
 }
 
 /*
- * Raises the limit by a page, and disables eviction, when the store is at maxmemory.  As in Redis,
- * maxmemory does not limit what is loaded, only later writes.  By a page only, so that memory is
- * not given to one size class while others have free slots.  True: try the key again.
+ * As in Redis, maxmemory does not limit what is loaded, only later writes.  Where entries may be
+ * evicted, that comes first: the limit is lifted when nothing can be evicted any more.
  */
-static bool lift_limit(struct load *load)
+static void lift_limit(struct load *load)
 {
-	if (!store_at_limit(load->st))
-		return false;
 	store_limit_lift(load->st);
-	return load->lifted = true;
+	load->lifted = true;
 }
 
 static void restore_limit(const struct load *load)
@@ -877,8 +874,10 @@ static int set_key(struct load *load, const struct rdb_key *k)
 	for (int i = 0; i < BUSY_RETRIES; i++) {
 		ret = store_set(load->ctx, k->key, k->key_len, k->value, k->value_len, XKV_NX, 0,
 				expire_ms, NULL);
-		if (ret == -ENOSPC && lift_limit(load))
+		if (ret == -ENOSPC && store_at_limit(load->st)) {
+			lift_limit(load);
 			continue;
+		}
 		if (ret != -EBUSY)
 			break;
 		nanosleep(&wait, NULL);
@@ -996,7 +995,6 @@ static void log_loaded(const struct load *load)
 	if (load->twice)
 		log_warning("%s: %" PRIu64 " keys are there more than once: the first one counts",
 			    load->path, load->twice);
-	/* not load->lifted: an earlier xkvd, killed while it loaded, may have lifted the limit */
 	if (limit && used > limit)
 		log_warning("%s takes %" PRIu64 " MiB, and maxmemory is %" PRIu64
 			    " MiB: writes that need memory are refused, or evict; raise maxmemory",
@@ -1016,6 +1014,8 @@ static int load_file(struct load *load, int fd, enum rdb_other policy)
 			 strerror(-ret));
 		return ret;
 	}
+	if (load->cfg->maxmemory_policy == STORE_NOEVICTION)
+		lift_limit(load); /* not when it is reached: each key would then wait for memory */
 	ret = read_file(load, fd);
 	restore_limit(load);
 	store_ctx_put(load->ctx);

@@ -95,7 +95,7 @@ void store_limit(struct store *st, uint64_t maxmemory, enum store_policy policy)
 
 void store_limit_lift(struct store *st)
 {
-	store_limit(st, store_memory(st) + XKV_PAGE_COST, STORE_NOEVICTION);
+	store_limit(st, 0, STORE_NOEVICTION);
 }
 
 /* Entries with a low score are evicted first. */

@@ -306,8 +306,8 @@ enum store_policy {
  */
 void store_limit(struct store *st, uint64_t maxmemory, enum store_policy policy);
 /*
- * Allows one page more than are in use now, and disables eviction, until the next store_limit().
- * For keys that must be stored whatever the limit: those of a snapshot.
+ * No limit and no eviction until the next store_limit(): for keys that must be stored whatever the
+ * limit, those of a snapshot.
  */
 void store_limit_lift(struct store *st);
 

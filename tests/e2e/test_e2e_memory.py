@@ -219,6 +219,8 @@ def test_a_snapshot_of_more_than_maxmemory(xkvd, policy):
         return
     assert client.dbsize() == 100000 and LIMIT < used(d) <= before + 4 * MB
     assert f"and maxmemory is {LIMIT // MB} MiB" in d.log()
+    if policy == "noeviction":  # no key of the file waited for memory in vain
+        assert "no memory: writes are refused" not in d.log()
     assert client.get("key:00077777") == b"00077777" + b"x" * 92
     client.set("key:00077777", "y" * 100)
     # More than fits the two pages that may exist in addition to the snapshot.
