@@ -7,9 +7,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -77,7 +79,8 @@ static int copy_to(int dir_fd, int from, const char *temp)
 
 	if (to < 0)
 		return -errno;
-	ret = copy_bytes(from, to);
+	/* on file systems that can, both files share their blocks until one is changed */
+	ret = ioctl(to, FICLONE, from) ? copy_bytes(from, to) : 0;
 	if (!ret && fsync(to))
 		ret = -errno;
 	if (close(to) && !ret)
@@ -118,7 +121,16 @@ static int link_or_copy(int dir_fd, const char *name, const struct stat *st, con
 	return copy(dir_fd, name, second);
 }
 
-int aside_keep(int dir_fd, const char *name, const char *suffix, char kept[NAME_MAX + 1])
+static int only_copy(int dir_fd, const char *name, const struct stat *st, const char *second)
+{
+	(void)st;
+	return copy(dir_fd, name, second);
+}
+
+/* Finds the second name, and makes it by `make` unless it is this file's already. */
+static int keep(int dir_fd, const char *name, const char *suffix, char kept[NAME_MAX + 1],
+		int (*make)(int dir_fd, const char *name, const struct stat *st,
+			    const char *second))
 {
 	struct stat original, other;
 	char number[16] = "";
@@ -132,13 +144,23 @@ int aside_keep(int dir_fd, const char *name, const char *suffix, char kept[NAME_
 		snprintf(number, sizeof(number), ".%d", i);
 		ret = fstatat(dir_fd, kept, &other, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
 		if (ret == -ENOENT)
-			ret = link_or_copy(dir_fd, name, &original, kept);
+			ret = make(dir_fd, name, &original, kept);
 		else if (!ret && !is_same(dir_fd, name, &original, kept, &other))
 			ret = -EEXIST;
 		if (ret != -EEXIST)
 			break;
 	}
 	return !ret && fsync(dir_fd) ? -errno : ret;
+}
+
+int aside_keep(int dir_fd, const char *name, const char *suffix, char kept[NAME_MAX + 1])
+{
+	return keep(dir_fd, name, suffix, kept, link_or_copy);
+}
+
+int aside_copy(int dir_fd, const char *name, const char *suffix, char kept[NAME_MAX + 1])
+{
+	return keep(dir_fd, name, suffix, kept, only_copy);
 }
 
 int aside_move(int dir_fd, const char *name, const char *suffix, char kept[NAME_MAX + 1])

@@ -13,7 +13,13 @@
  */
 int aside_keep(int dir_fd, const char *name, const char *suffix, char kept[NAME_MAX + 1]);
 
-/* The same, and removes the first name. */
+/*
+ * The same, always with a copy: for a file that stays under its first name for long, where somebody
+ * may write into it.
+ */
+int aside_copy(int dir_fd, const char *name, const char *suffix, char kept[NAME_MAX + 1]);
+
+/* As aside_keep(), and removes the first name. */
 int aside_move(int dir_fd, const char *name, const char *suffix, char kept[NAME_MAX + 1]);
 
 #endif

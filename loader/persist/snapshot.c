@@ -51,8 +51,6 @@ static struct {
 	bool joinable; /* `thread` is a background save that was not joined yet */
 	int event_fd;
 	uint64_t changes_saved; /* count_changes() at the start of the last successful save */
-	/* a part of the file was skipped when it was loaded, and it has no second name yet */
-	bool keep_original;
 	atomic_bool stop;
 	_Atomic uint64_t keys; /* that the save in progress has written */
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1 };
@@ -469,29 +467,6 @@ static int write_temp(struct job *job, int dir_fd, struct store_ctx *ctx)
 	return ret;
 }
 
-/*
- * If a part of the file was skipped when it was loaded, the next save would lose that part: gives
- * the file a second name.  This is done right after loading, and if that failed, before the save.
- */
-static int keep_original(struct job *job, int dir_fd)
-{
-	char kept[NAME_MAX + 1];
-	int ret;
-
-	if (!state.keep_original)
-		return 0;
-	ret = aside_keep(dir_fd, job->name, ORIGINAL, kept);
-	if (ret && ret != -ENOENT)
-		return fail(job, ret, "what was skipped cannot be kept aside: %s, for %s/%s; %s",
-			    strerror(-ret), job->dir, job->name, remedy(ret));
-	state.keep_original = false;
-	if (!ret)
-		log_notice("%s/%s is kept as %s: it holds what was skipped, and the next save "
-			   "replaces it",
-			   job->dir, job->name, kept);
-	return 0;
-}
-
 static int publish(struct job *job, int dir_fd)
 {
 	if (renameat(dir_fd, job->temp, dir_fd, job->name) < 0)
@@ -512,9 +487,7 @@ static int save_in(struct job *job, int dir_fd, struct store_ctx *ctx)
 	if (ret)
 		return ret;
 	remove_stale(dir_fd, job->dir);
-	ret = keep_original(job, dir_fd);
-	if (!ret)
-		ret = check_space(job, dir_fd, ctx);
+	ret = check_space(job, dir_fd, ctx);
 	if (ret)
 		return ret;
 	ret = write_temp(job, dir_fd, ctx);
@@ -960,6 +933,34 @@ static int read_file(struct load *load, int fd)
 	return ret;
 }
 
+/*
+ * Copies a file of which a part will be skipped: the next save replaces it, and would lose that
+ * part.  Before the first key is set, since only a store that was not loaded is loaded again.
+ */
+static int keep_original(const struct load *load)
+{
+	struct job job = { .dir = load->cfg->dir, .name = load->cfg->dbfilename };
+	void (*before)(int) = signal(SIGXFSZ, SIG_IGN); /* a limit is an error of write(2) */
+	int dir_fd = open_dir(&job), ret = dir_fd;
+	char kept[NAME_MAX + 1];
+
+	if (dir_fd >= 0) {
+		ret = aside_copy(dir_fd, job.name, ORIGINAL, kept);
+		close(dir_fd);
+	}
+	signal(SIGXFSZ, before);
+	if (ret)
+		snprintf(load->err, load->err_len,
+			 "%s: the next save would lose what is skipped, and the file cannot be "
+			 "copied: %s; %s, with the file in it",
+			 load->path, strerror(-ret), remedy(ret));
+	else
+		log_notice("%s is copied to %s: it holds what is skipped, and the next save "
+			   "replaces it",
+			   load->path, kept);
+	return ret;
+}
+
 /* Reads the whole file without changing the store, and decides whether it may be loaded. */
 static int check_file(const struct load *job, int fd, enum rdb_other policy)
 {
@@ -980,7 +981,7 @@ static int check_file(const struct load *job, int fd, enum rdb_other policy)
 		log_warning("%s has %" PRIu64 " keys, and the index was made for %" PRIu64
 			    ": look-ups in it take longer; raise max-keys",
 			    load.path, load.keys, max);
-	return 0;
+	return load.others ? keep_original(&load) : 0;
 }
 
 static void log_loaded(const struct load *load)
@@ -1062,18 +1063,6 @@ static int open_file(struct job *job)
 		    job->name, strerror(-ret));
 }
 
-/* Gives the file a second name, after a part of it was skipped. */
-static void note_skipped(struct job *job)
-{
-	int dir_fd = open_dir(job);
-
-	state.keep_original = true;
-	if (dir_fd < 0 || keep_original(job, dir_fd))
-		log_warning("%s", job->error);
-	if (dir_fd >= 0)
-		close(dir_fd);
-}
-
 int snapshot_set_aside(const struct config *cfg, char *err, unsigned int err_len)
 {
 	struct job job = { .dir = cfg->dir, .name = cfg->dbfilename };
@@ -1147,8 +1136,6 @@ int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 	}
 	*keys = state.info.loaded = load.keys;
 	state.info.expired = load.expired;
-	if (load.others)
-		note_skipped(&job);
 	return 0;
 }
 

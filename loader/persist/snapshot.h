@@ -72,7 +72,7 @@ void snapshot_status(struct snapshot_info *out);
 /*
  * Loads dir/dbfilename into the store.  0 and the number of keys that were set; -ENOENT if there is
  * no file; else a negative errno with a sentence in `err` that names file and offset.  Does not
- * write to the file; if a part of it was skipped, gives it a second name (dbfilename.original).
+ * write to the file; if a part of it is skipped, copies it first (dbfilename.original).
  * Checks the whole file, including its checksum, before it sets the first key.  To be called before
  * clients can reach the store, for one that has never served: keys that it has are the remains of a
  * load in which an xkvd was killed, and are removed first, also if there is no file.  If the store

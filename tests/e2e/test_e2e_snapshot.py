@@ -206,6 +206,29 @@ def test_what_was_skipped_outlives_the_saves_of_the_next_daemon(xkvd, stock):
     assert stock(d.dir / "dump.rdb.original").hget("hash", "field") == b"value"
 
 
+def test_what_is_skipped_cannot_be_kept(xkvd, stock):
+    """It does not start: a later xkvd, which adopts the store, would not know what a save loses."""
+    source = stock()
+    source.hset("hash", "field", "value")
+    source.set("string", "x")
+    source.save()
+    d = xkvd("--save", "", "--rdb-other-types", "skip", "--start-empty", "yes", run=False)
+    run("mount", "-t", "tmpfs", "-o", "size=4m", "xkv-test", d.dir)
+    try:
+        shutil.copy(os.path.join(source.config_get("dir")["dir"], "dump.rdb"), d.dir)
+        run("mount", "-o", "remount,ro", d.dir)
+        d.start(wait=False)
+        assert d.wait() == 1 and "mount it writable" in d.log()
+        run("mount", "-o", "remount,rw", d.dir)
+        assert os.listdir(d.dir) == ["dump.rdb"]
+        d.start()
+        d.redis().save()
+        assert stock(d.dir / "dump.rdb.original").hget("hash", "field") == b"value"
+    finally:
+        d.stop()
+        run("umount", d.dir)
+
+
 def test_writes_stop_when_the_snapshot_fails(xkvd):
     """stop-writes-on-bgsave-error as in Redis, in both front ends, until a save succeeds."""
     d = xkvd("--save", "3600 1000000")

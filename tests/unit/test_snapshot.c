@@ -240,11 +240,9 @@ static void test_others_by_option(void **state)
 	expect_entry(b, "b", "y", 0);
 }
 
-/* A file with a string and a list, which was skipped. */
-static void load_in_part(struct bed *b, const char *list)
+/* A file with a string and a list, which will be skipped. */
+static void put_file_with(struct bed *b, const char *list)
 {
-	uint64_t keys;
-
 	begin_file("REDIS0010");
 	ADD("\x00\x01"
 	    "a\x01x\x01\x04");
@@ -253,6 +251,13 @@ static void load_in_part(struct bed *b, const char *list)
 	end_file();
 	put_file(b);
 	b->cfg.rdb_other = RDB_OTHER_SKIP;
+}
+
+static void load_in_part(struct bed *b, const char *list)
+{
+	uint64_t keys;
+
+	put_file_with(b, list);
 	assert_int_equal(load(b, &keys), 0);
 }
 
@@ -312,7 +317,7 @@ static void test_whole_file_is_not_kept(void **state)
 	assert_int_equal(count_files(b->dir), 1);
 }
 
-/* Where it cannot be kept at once, a save fails before it would replace it. */
+/* Where it cannot be kept, nothing is loaded: no later xkvd would know of what was skipped. */
 static void test_original_that_cannot_be_kept(void **state)
 {
 	char name[NAME_MAX + 1] = "";
@@ -321,14 +326,38 @@ static void test_original_that_cannot_be_kept(void **state)
 	memset(name, 'd', NAME_MAX);
 	b->cfg.dbfilename = name;
 	snprintf(b->path, sizeof(b->path), "%s/%s", b->dir, name);
-	load_in_part(b, "list");
-	expect_save_error(b, -ENAMETOOLONG,
-			  "what was skipped cannot be kept aside: File name too "
-			  "long");
+	put_file_with(b, "list");
+	expect_load_error(b, -ENAMETOOLONG, "cannot be copied: File name too long; see `dir`");
+	assert_int_equal(store_count(b->st), 0);
 	expect_original(b, name, true);
 	assert_int_equal(count_files(b->dir), 1);
-	unlink(b->path);
-	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
+}
+
+static void test_original_beyond_the_limit_of_files(void **state)
+{
+	struct bed *b = *state;
+	struct rlimit before, small;
+
+	put_file_with(b, "list");
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	small = (struct rlimit){ .rlim_cur = 10, .rlim_max = before.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	expect_load_error(b, -EFBIG, "cannot be copied: File too large; raise the process's");
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+	assert_int_equal(count_files(b->dir), 1);
+}
+
+/* Writes into the file itself, as cp does, not into what was kept of it. */
+static void test_original_is_no_link(void **state)
+{
+	struct bed *b = *state;
+	int fd;
+
+	load_in_part(b, "list");
+	fd = open(b->path, O_WRONLY | O_TRUNC);
+	assert_int_equal(write(fd, "a backup", 8), 8);
+	close(fd);
+	expect_original(b, "dump.rdb.original", true);
 }
 
 static bool refuse_links;
@@ -342,22 +371,19 @@ int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags
 	return -1;
 }
 
-/* A file system without hard links gets a copy; one. */
-static void test_original_is_copied(void **state)
+/* On a file system without hard links it is copied. */
+static void test_set_aside_without_links(void **state)
 {
+	char err[256] = "";
 	struct bed *b = *state;
-	struct stat one, two;
-	char path[440];
 
+	begin_file("REDIS0010");
+	put_file(b);
 	refuse_links = true;
-	load_in_part(b, "list");
-	load_in_part(b, "list");
+	assert_int_equal(snapshot_set_aside(&b->cfg, err, sizeof(err)), 0);
 	refuse_links = false;
-	expect_original(b, "dump.rdb.original", true);
-	snprintf(path, sizeof(path), "%s.original", b->path);
-	assert_int_equal(stat(b->path, &one) | stat(path, &two), 0);
-	assert_int_not_equal(one.st_ino, two.st_ino);
-	assert_int_equal(count_files(b->dir), 2);
+	expect_original(b, "dump.rdb.unreadable", true);
+	assert_int_equal(count_files(b->dir), 1);
 }
 
 static void test_set_aside(void **state)
@@ -718,7 +744,9 @@ int main(void)
 		SNAPSHOT_TEST(test_original_is_kept),
 		SNAPSHOT_TEST(test_whole_file_is_not_kept),
 		SNAPSHOT_TEST(test_original_that_cannot_be_kept),
-		SNAPSHOT_TEST(test_original_is_copied),
+		SNAPSHOT_TEST(test_original_beyond_the_limit_of_files),
+		SNAPSHOT_TEST(test_original_is_no_link),
+		SNAPSHOT_TEST(test_set_aside_without_links),
 		SNAPSHOT_TEST(test_set_aside),
 		SNAPSHOT_TEST(test_part_of_another_load),
 		SNAPSHOT_TEST(test_store_fails),
