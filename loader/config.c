@@ -135,7 +135,7 @@ static const struct directive table[] = {
 	  "if the snapshot contains lists, sets, hashes or other types: refuse to start, or skip "
 	  "them" },
 	{ "start-empty", &type_flag, AT(load_empty), "no", 0, 0, 0, no_yes, "no|yes",
-	  "if the snapshot cannot be loaded: rename it and start without data" },
+	  "if the snapshot is damaged or of another format: rename it and start without data" },
 	{ "requirepass", &type_string, AT(requirepass), "", 0, 512, LIVE | HOOKED | PROTECTED | SECRET, NULL, "PASSWORD",
 	  "password for TCP clients; closes UDP unless there is a udp-token" },
 	{ "aclfile", &type_string, AT(aclfile), "", 0, 4095, PROTECTED, NULL, "FILE",

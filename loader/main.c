@@ -269,6 +269,7 @@ static int load(struct xkvd *x, char *err)
 {
 	char reason[ERR_LEN] = "";
 	uint64_t keys = 0;
+	bool unreadable;
 	int ret;
 
 	snapshot_clean(x->cfg);
@@ -279,13 +280,14 @@ static int load(struct xkvd *x, char *err)
 	ret = snapshot_load(x->store, x->cfg, &keys, reason, sizeof(reason));
 	if (!ret || ret == -ENOENT)
 		return 0;
-	if (x->cfg->load_empty) {
+	/* any other reason lies in the store or the directory: the file may be good */
+	unreadable = ret == -EBADMSG || ret == -ENOTSUP;
+	if (unreadable && x->cfg->load_empty) {
 		log_warning("%s", reason);
 		return snapshot_set_aside(x->cfg, err, ERR_LEN);
 	}
 	snprintf(err, ERR_LEN, "%.400s%s", reason,
-		 ret == -ENOTDIR ? ""
-				 : " (--start-empty yes sets the file aside and starts empty)");
+		 unreadable ? " (--start-empty yes sets the file aside and starts empty)" : "");
 	return ret;
 }
 

@@ -258,6 +258,17 @@ def test_start_empty(xkvd, good_file):
     assert (d.dir / aside[0]).read_bytes() == bad, "the next save does not touch it"
 
 
+def test_start_empty_keeps_a_file_that_does_not_fit(xkvd, good_file):
+    """An index for four keys, with its chains, takes 119."""
+    d = xkvd("--save", "", "--start-empty", "yes", "--max-keys", "4", run=False)
+    (d.dir / "dump.rdb").write_bytes(good_file)
+    d.start(wait=False)
+    assert d.wait() == 1
+    said = d.log().splitlines()[-1]
+    assert "raise maxmemory or max-keys" in said and "--start-empty" not in said, said
+    assert os.listdir(d.dir) == ["dump.rdb"] and (d.dir / "dump.rdb").read_bytes() == good_file
+
+
 def test_start_empty_twice_keeps_both(xkvd, good_file):
     d = xkvd("--save", "", "--start-empty", "yes", run=False)
     contents = [damages(good_file)[kind] for kind in ("flipped", "truncated")]
