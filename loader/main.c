@@ -214,15 +214,15 @@ static int check_limit(struct xkvd *x, const struct config *cfg, char *err, size
 	return 0;
 }
 
-/* An earlier xkvd had more databases. */
+/* An earlier xkvd had more databases.  Saves write their keys nevertheless: nothing gets lost. */
 static void warn_of_hidden(const struct store *st, unsigned int number)
 {
 	struct store_database db;
 
 	store_database(st, number, &db);
 	if (db.keys)
-		log_warning("database %u has %llu keys that nobody can use: raise databases, or "
-			    "FLUSHALL",
+		log_warning("database %u has %llu keys that nobody can use, and with which no "
+			    "snapshot can be loaded again: raise databases, or FLUSHALL",
 			    number, (unsigned long long)db.keys);
 }
 

@@ -167,3 +167,23 @@ def test_they_survive_the_daemon(xkvd):
         found = {db: daemon.redis(db=db).get("k") for db in DATABASES}
         assert found == {0: b"2", 1: b"1", 2: b"0", 15: b"15"}
         assert udp.get(b"k").value == b"2" and daemon.redis().dbsize() == 1
+
+
+def test_keys_above_databases(xkvd):
+    """They stay in the store and in snapshots, which then do not load: the log says so before."""
+    daemon = xkvd("--save", "", run=False)
+    daemon.start()
+    daemon.redis(db=5).set("k", "v")
+    daemon.stop()
+    daemon.options += ["--databases", "2"]
+    daemon.start()
+    said = "database 5 has 1 keys that nobody can use, and with which no snapshot can be loaded"
+    assert said in daemon.log()
+    daemon.redis().save()
+    daemon.stop()
+    daemon.detach()
+    daemon.start(wait=False)
+    assert daemon.wait() == 1 and "is in database 5, and `databases` is 2" in daemon.log()
+    daemon.options[-1] = "6"
+    daemon.start()
+    assert daemon.redis(db=5).get("k") == b"v"
