@@ -51,6 +51,8 @@ static struct {
 	bool joinable; /* `thread` is a background save that was not joined yet */
 	int event_fd;
 	uint64_t changes_saved; /* count_changes() at the start of the last successful save */
+	/* functions could not be read from the file, and it has no second name yet */
+	bool keep_unreadable;
 	atomic_bool stop;
 	_Atomic uint64_t keys; /* that the save in progress has written */
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1 };
@@ -327,6 +329,12 @@ static int check_space(struct job *job, int dir_fd, struct store_ctx *ctx)
 
 /* ---- functions ---- */
 
+/* Libraries, one behind the other, as rdb_function_record() writes them. */
+struct records {
+	uint8_t *bytes; /* owned */
+	size_t len;
+};
+
 static struct {
 	pthread_mutex_t lock;
 	uint8_t *records; /* owned */
@@ -362,21 +370,16 @@ static void write_functions(struct rdb_writer *w)
 	pthread_mutex_unlock(&functions.lock);
 }
 
-/* Adds a library that a file has. */
-static int add_function(const void *text, size_t len)
+/* Adds a library that a file has.  It is used only when the whole file was read. */
+static int add_function(struct records *to, const void *text, size_t len)
 {
-	uint8_t *grown;
-	int ret = -ENOMEM;
+	uint8_t *grown = realloc(to->bytes, to->len + RDB_DUMP_MAX(len));
 
-	pthread_mutex_lock(&functions.lock);
-	grown = realloc(functions.records, functions.len + RDB_DUMP_MAX(len));
-	if (grown) {
-		functions.records = grown;
-		functions.len += rdb_function_record(grown + functions.len, text, len);
-		ret = 0;
-	}
-	pthread_mutex_unlock(&functions.lock);
-	return ret;
+	if (!grown)
+		return -ENOMEM;
+	to->bytes = grown;
+	to->len += rdb_function_record(grown + to->len, text, len);
+	return 0;
 }
 
 /* ---- saving ---- */
@@ -467,6 +470,29 @@ static int write_temp(struct job *job, int dir_fd, struct store_ctx *ctx)
 	return ret;
 }
 
+/*
+ * The next save replaces a file from which functions could not be read, and would lose them: gives
+ * it a second name.  This is done when it was not read, and if that failed, before the save.
+ */
+static int keep_unreadable(struct job *job, int dir_fd)
+{
+	char kept[NAME_MAX + 1];
+	int ret;
+
+	if (!state.keep_unreadable)
+		return 0;
+	ret = aside_keep(dir_fd, job->name, UNREADABLE, kept);
+	if (ret && ret != -ENOENT)
+		return fail(job, ret,
+			    "functions in a damaged file cannot be kept: %s, for %s/%s; %s",
+			    strerror(-ret), job->dir, job->name, remedy(ret));
+	state.keep_unreadable = false;
+	if (!ret)
+		log_notice("%s/%s is kept as %s, too: the next save replaces it", job->dir,
+			   job->name, kept);
+	return 0;
+}
+
 static int publish(struct job *job, int dir_fd)
 {
 	if (renameat(dir_fd, job->temp, dir_fd, job->name) < 0)
@@ -487,7 +513,9 @@ static int save_in(struct job *job, int dir_fd, struct store_ctx *ctx)
 	if (ret)
 		return ret;
 	remove_stale(dir_fd, job->dir);
-	ret = check_space(job, dir_fd, ctx);
+	ret = keep_unreadable(job, dir_fd);
+	if (!ret)
+		ret = check_space(job, dir_fd, ctx);
 	if (ret)
 		return ret;
 	ret = write_temp(job, dir_fd, ctx);
@@ -810,6 +838,7 @@ struct load {
 	uint64_t others;   /* records that the store cannot hold; of the first of them: */
 	uint64_t other_at; /* offset */
 	char other[256];   /* reason */
+	struct records functions;
 	char *err;
 	unsigned int err_len;
 };
@@ -906,9 +935,9 @@ static int load_other(void *arg, const struct rdb_misfit *o)
 
 static int load_function(void *arg, const void *text, size_t len)
 {
-	const struct load *load = arg;
+	struct load *load = arg;
 
-	return load->ctx ? add_function(text, len) : 0;
+	return load->ctx ? add_function(&load->functions, text, len) : 0;
 }
 
 static int read_file(struct load *load, int fd)
@@ -1131,20 +1160,26 @@ int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 	ret = load_file(&load, fd, cfg->rdb_other);
 	close(fd);
 	if (ret) {
+		free(load.functions.bytes);
 		left = remove_loaded(st, err, err_len);
 		return left ? left : ret;
 	}
+	snapshot_set_functions(load.functions.bytes, load.functions.len);
 	*keys = state.info.loaded = load.keys;
 	state.info.expired = load.expired;
 	return 0;
 }
 
-/* The libraries are in front of the first key. */
-static int stop_at_key(void *arg, const struct rdb_key *k)
+/*
+ * The libraries are in front of the first key: without any, the rest of the file is of no interest.
+ * Else its checksum is, which is at the end.
+ */
+static int meet_key(void *arg, const struct rdb_key *k)
 {
-	(void)arg;
+	const struct records *found = arg;
+
 	(void)k;
-	return -ECANCELED;
+	return found->len ? 0 : -ECANCELED;
 }
 
 static int pass_over(void *arg, const struct rdb_misfit *o)
@@ -1156,26 +1191,50 @@ static int pass_over(void *arg, const struct rdb_misfit *o)
 
 static int take_function(void *arg, const void *text, size_t len)
 {
-	(void)arg;
-	return add_function(text, len);
+	return add_function(arg, text, len);
+}
+
+/* Reads the libraries.  0, -ENOENT if there is no file, or an error with its sentence. */
+static int read_functions(struct job *job, struct records *found)
+{
+	const struct rdb_sink sink = { .key = meet_key,
+				       .other = pass_over,
+				       .function = take_function,
+				       .arg = found,
+				       .databases = STORE_DATABASES };
+	int fd = open_file(job), ret;
+	struct rdb_report rep;
+
+	if (fd < 0)
+		return fd;
+	ret = rdb_read(fd, &sink, &rep);
+	close(fd);
+	if (!ret || ret == -ECANCELED)
+		return 0;
+	return fail(job, ret, "%s/%s, offset %" PRIu64 ": %s", job->dir, job->name, rep.offset,
+		    *rep.text ? rep.text : strerror(-ret));
 }
 
 void snapshot_load_functions(const struct config *cfg)
 {
 	struct job job = { .dir = cfg->dir, .name = cfg->dbfilename };
-	const struct rdb_sink sink = { .key = stop_at_key,
-				       .other = pass_over,
-				       .function = take_function };
-	struct rdb_report rep;
-	int fd, ret;
+	struct records found = { 0 };
+	int ret, dir_fd;
 
 	init_once();
-	fd = open_file(&job);
-	if (fd < 0)
+	ret = read_functions(&job, &found);
+	if (!ret) {
+		snapshot_set_functions(found.bytes, found.len);
 		return;
-	ret = rdb_read(fd, &sink, &rep);
-	close(fd);
-	if (ret && ret != -ECANCELED)
-		log_warning("%s/%s: functions may be missing: %s", cfg->dir, cfg->dbfilename,
-			    rep.text);
+	}
+	free(found.bytes);
+	if (ret == -ENOENT)
+		return;
+	log_warning("functions were not loaded: %s", job.error);
+	state.keep_unreadable = true;
+	dir_fd = open_dir(&job);
+	if (dir_fd < 0 || keep_unreadable(&job, dir_fd))
+		log_warning("%s", job.error);
+	if (dir_fd >= 0)
+		close(dir_fd);
 }

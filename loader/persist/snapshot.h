@@ -82,16 +82,18 @@ int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 		  unsigned int err_len);
 
 /*
- * The libraries of functions that saves write, as records (rdb.h), and that loading has found.
- * snapshot_set_functions() takes `records`, which were allocated by malloc(); snapshot_functions()
- * returns a copy with room for a footer (RDB_DUMP_FRAME), NULL without memory.
+ * The libraries of functions that saves write, and that were found in a file that was read to its
+ * end, as records (rdb.h).  snapshot_set_functions() takes `records`, which were allocated by
+ * malloc(); snapshot_functions() returns a copy with room for a footer (RDB_DUMP_FRAME), NULL
+ * without memory.
  */
 void snapshot_set_functions(void *records, size_t len);
 void *snapshot_functions(size_t *len);
 
 /*
  * For a store that has served before, and is newer than the file: takes only the libraries of
- * functions from dir/dbfilename.  Errors are logged.
+ * functions from dir/dbfilename, if it is undamaged up to its checksum.  Errors are logged, and the
+ * file gets a second name (dbfilename.unreadable); if that fails, saves fail until it has one.
  */
 void snapshot_load_functions(const struct config *cfg);
 

@@ -452,6 +452,82 @@ static void test_store_fails(void **state)
 	assert_int_equal(keys, 10);
 }
 
+#define LIBRARY "#!lua name=l\n"
+
+/* A file with a library of functions, and a key behind it. */
+static void put_library(struct bed *b)
+{
+	begin_file("REDIS0011");
+	ADD("\xf5\x0d" LIBRARY "\x00\x01"
+	    "a\x01x");
+	end_file();
+	put_file(b);
+}
+
+static size_t functions_len(void)
+{
+	size_t len;
+
+	free(snapshot_functions(&len));
+	return len;
+}
+
+/* An xkvd that adopts the store takes the functions only from a file whose checksum is right. */
+static void test_functions_alone(void **state)
+{
+	struct bed *b = *state;
+
+	snapshot_load_functions(&b->cfg);
+	assert_int_equal(functions_len(), 0);
+	put_library(b);
+	snapshot_load_functions(&b->cfg);
+	assert_int_equal(functions_len(), 2 + strlen(LIBRARY));
+	assert_int_equal(count_files(b->dir), 1);
+	snapshot_set_functions(NULL, 0);
+	file.bytes[20] ^= 1; /* in the text */
+	put_file(b);
+	snapshot_load_functions(&b->cfg);
+	assert_int_equal(functions_len(), 0);
+	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
+	expect_original(b, "dump.rdb.unreadable", true);
+	assert_int_equal(count_files(b->dir), 2);
+}
+
+/* The second name cannot be given: saves fail instead of replacing what could not be read. */
+static void test_functions_that_cannot_be_kept(void **state)
+{
+	char name[NAME_MAX + 1] = "";
+	struct bed *b = *state;
+
+	memset(name, 'd', NAME_MAX);
+	b->cfg.dbfilename = name;
+	snprintf(b->path, sizeof(b->path), "%s/%s", b->dir, name);
+	put_library(b);
+	assert_int_equal(truncate(b->path, 30), 0);
+	file.len = 30;
+	snapshot_load_functions(&b->cfg);
+	assert_int_equal(functions_len(), 0);
+	expect_save_error(b, -ENAMETOOLONG, "cannot be kept: File name too long");
+	expect_original(b, name, true);
+	unlink(b->path);
+	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
+}
+
+/* Those of a file that was not loaded to its end are not in use afterwards. */
+static void test_functions_of_a_load_that_fails(void **state)
+{
+	struct bed *b = *state;
+	uint64_t keys;
+
+	put_library(b);
+	memstore_fail_sets(b->st, 0, 1, -ENOSPC);
+	assert_int_equal(load(b, &keys), -ENOSPC);
+	assert_int_equal(functions_len(), 0);
+	assert_int_equal(load(b, &keys), 0);
+	assert_int_equal(functions_len(), 2 + strlen(LIBRARY));
+	snapshot_set_functions(NULL, 0);
+}
+
 static void test_directory_errors(void **state)
 {
 	struct bed *b = *state;
@@ -750,6 +826,9 @@ int main(void)
 		SNAPSHOT_TEST(test_set_aside),
 		SNAPSHOT_TEST(test_part_of_another_load),
 		SNAPSHOT_TEST(test_store_fails),
+		SNAPSHOT_TEST(test_functions_alone),
+		SNAPSHOT_TEST(test_functions_that_cannot_be_kept),
+		SNAPSHOT_TEST(test_functions_of_a_load_that_fails),
 		SNAPSHOT_TEST(test_directory_errors),
 		SNAPSHOT_TEST(test_not_writable),
 		SNAPSHOT_TEST(test_write_error_keeps_the_old),
