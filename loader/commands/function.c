@@ -23,6 +23,8 @@ TAILQ_HEAD(library_list, library);
 struct functions {
 	struct interpreter *lua;
 	struct library_list libraries;
+	/* without functions: those of the snapshot that did not load.  They go into the next one */
+	struct library_list unusable;
 };
 
 /* --- the libraries --- */
@@ -72,22 +74,55 @@ static void free_libraries(struct interpreter *lua, struct library_list *list)
 	}
 }
 
-/* Hands the texts of all libraries to snapshots. */
-static void publish(const struct functions *f)
+static size_t records_room(const struct library_list *list)
 {
 	const struct library *lib;
-	size_t room = RDB_DUMP_FRAME, len = 0;
-	unsigned char *records;
+	size_t room = 0;
 
-	TAILQ_FOREACH(lib, &f->libraries, link)
+	TAILQ_FOREACH(lib, list, link)
 		room += RDB_DUMP_MAX(lib->len);
-	records = malloc(room);
+	return room;
+}
+
+/* Writes a record for each library, and returns the length of them. */
+static size_t write_records(const struct library_list *list, unsigned char *to)
+{
+	const struct library *lib;
+	size_t len = 0;
+
+	TAILQ_FOREACH(lib, list, link)
+		len += rdb_function_record(to + len, lib->text, lib->len);
+	return len;
+}
+
+/* Drops libraries that did not load and whose names others have now: Redis refuses such a file. */
+static void drop_replaced(struct functions *f)
+{
+	struct library *lib, *next;
+
+	for (lib = TAILQ_FIRST(&f->unusable); lib; lib = next) {
+		next = TAILQ_NEXT(lib, link);
+		if (!find_library(&f->libraries, lib->name, strlen(lib->name)))
+			continue;
+		TAILQ_REMOVE(&f->unusable, lib, link);
+		library_free(f->lua, lib);
+	}
+}
+
+/* After a change: hands the texts of all libraries to snapshots. */
+static void publish(struct functions *f)
+{
+	unsigned char *records;
+	size_t len;
+
+	drop_replaced(f);
+	records = malloc(records_room(&f->libraries) + records_room(&f->unusable) + RDB_DUMP_FRAME);
 	if (!records) {
 		log_warning("out of memory: the next snapshot has functions as they were");
 		return;
 	}
-	TAILQ_FOREACH(lib, &f->libraries, link)
-		len += rdb_function_record(records + len, lib->text, lib->len);
+	len = write_records(&f->libraries, records);
+	len += write_records(&f->unusable, records + len);
 	snapshot_set_functions(records, len);
 }
 
@@ -231,6 +266,7 @@ static const char *load(struct interpreter *lua, struct library_list *list,
 struct reading {
 	struct interpreter *lua;
 	struct library_list *list;
+	struct library_list *unusable; /* of a snapshot */
 	char error[512];
 };
 
@@ -242,19 +278,36 @@ static int read_text(void *arg, const void *text, size_t len)
 	return load(r->lua, r->list, &copy, false, r->error, sizeof(r->error)) ? 0 : -ECANCELED;
 }
 
-/* One that does not load any more is left out. */
+/* Of one that does not load: keeps the text, and the name if its first line has one. */
+static int keep_unusable(const struct reading *r, const struct resp_arg *text)
+{
+	char line[LINE_MAX_BYTES], error[256], *engine, *name = line;
+	size_t len = take_line(text, line, error, sizeof(error));
+	struct library *lib;
+
+	if (!len || !read_line(line, len, &engine, &name, error, sizeof(error)) ||
+	    !function_name_ok(name, strlen(name)))
+		*(name = line) = '\0';
+	lib = new_library(name, text);
+	if (!lib)
+		return -ENOMEM;
+	TAILQ_INSERT_TAIL(r->unusable, lib, link);
+	log_warning("a library of functions cannot be loaded: %s; it stays in snapshots, until "
+		    "FUNCTION %s%s",
+		    r->error, *lib->name ? "DELETE " : "FLUSH", lib->name);
+	return 0;
+}
+
 static int read_saved(void *arg, const void *text, size_t len)
 {
-	const struct reading *r = arg;
+	const struct resp_arg copy = { .ptr = (char *)(uintptr_t)text, .len = len };
 
-	if (read_text(arg, text, len))
-		log_warning("a library of functions cannot be loaded: %s", r->error);
-	return 0;
+	return read_text(arg, text, len) ? keep_unusable(arg, &copy) : 0;
 }
 
 static void read_snapshot(struct functions *f)
 {
-	struct reading r = { .lua = f->lua, .list = &f->libraries };
+	struct reading r = { .lua = f->lua, .list = &f->libraries, .unusable = &f->unusable };
 	size_t len;
 	void *records = snapshot_functions(&len);
 
@@ -275,6 +328,7 @@ static struct functions *functions_of(struct shared *shared)
 	if (!f)
 		return NULL;
 	TAILQ_INIT(&f->libraries);
+	TAILQ_INIT(&f->unusable);
 	f->lua = interpreter_new();
 	if (!f->lua) {
 		free(f);
@@ -302,6 +356,7 @@ void functions_free(struct shared *shared)
 	if (!f)
 		return;
 	free_libraries(f->lua, &f->libraries);
+	free_libraries(f->lua, &f->unusable);
 	interpreter_free(f->lua);
 	free(f);
 	shared->functions = NULL;
@@ -354,17 +409,23 @@ void cmd_function_load(struct client *c, unsigned int argc, const struct resp_ar
 void cmd_function_delete(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct functions *f = functions(c);
+	struct library_list *list;
 	struct library *lib;
 
 	(void)argc;
 	if (!f)
 		return;
-	lib = find_library(&f->libraries, argv[2].ptr, argv[2].len);
+	list = &f->libraries;
+	lib = find_library(list, argv[2].ptr, argv[2].len);
+	if (!lib) {
+		list = &f->unusable;
+		lib = find_library(list, argv[2].ptr, argv[2].len);
+	}
 	if (!lib) {
 		reply_error(reply_to(c), "ERR Library not found");
 		return;
 	}
-	TAILQ_REMOVE(&f->libraries, lib, link);
+	TAILQ_REMOVE(list, lib, link);
 	library_free(f->lua, lib);
 	publish(f);
 	reply_ok(reply_to(c));
@@ -616,8 +677,10 @@ void cmd_function_restore(struct client *c, unsigned int argc, const struct resp
 		return;
 	r.lua = f->lua;
 	ret = rdb_functions_read(argv[2].ptr, argv[2].len, read_text, &r);
-	if (!ret && flush)
+	if (!ret && flush) {
 		free_libraries(f->lua, &f->libraries);
+		free_libraries(f->lua, &f->unusable);
+	}
 	if (!ret && join(f->lua, &f->libraries, &list, replace, r.error, sizeof(r.error))) {
 		publish(f);
 		reply_ok(reply_to(c));

@@ -198,6 +198,40 @@ def test_snapshots_between_servers(privileged, tmp_path):
             assert c.call("GET", "k") == b"$1\r\nw\r\n"
 
 
+def saved(c, place):
+    assert c.call("SAVE") == b"+OK\r\n"
+    return (place / "dump.rdb").read_bytes()
+
+
+def test_a_library_that_does_not_load(tmp_path):
+    """It stays in snapshots until it is deleted, or replaced by one of its name."""
+    def record(text):
+        return b"\xf5" + bytes([64 | len(text) >> 8, len(text) & 255]) + text
+
+    texts = [b"#!lua name=bad\nredis.no_such_thing()", b"#!lua\nno name",
+             b"#!lua name=old\nx.y = 1"]
+    good = library("l", "f").encode()
+    (tmp_path / "dump.rdb").write_bytes(
+        b"REDIS0011" + b"".join(map(record, [*texts, good])) + b"\xff" + bytes(8))
+    with in_memory(tmp_path) as daemon:
+        with daemon.connect() as c:
+            assert c.call("FCALL", "f", 0) == b"$3\r\nl.f\r\n"
+            c.call("FUNCTION", "LOAD", library("more", "g"))
+            file = saved(c, tmp_path)
+            assert all(text in file for text in [*texts, good])
+        daemon.process.kill()
+        daemon.process.wait()
+        daemon.start()
+        with daemon.connect() as c:
+            assert c.call("FCALL", "g", 0) == b"$6\r\nmore.g\r\n"
+            assert c.call("FUNCTION", "LOAD", library("old", "h")) == b"$3\r\nold\r\n"
+            assert c.call("FUNCTION", "DELETE", "bad") == b"+OK\r\n"
+            file = saved(c, tmp_path)
+            assert [text in file for text in [*texts, good]] == [False, True, False, True]
+            assert c.call("FUNCTION", "FLUSH") == b"+OK\r\n"
+            assert texts[1] not in saved(c, tmp_path)
+
+
 def test_busy_function(own):
     own.call(*FIRST)
     own.call("FUNCTION", "LOAD", "#!lua name=l\nredis.register_function('f', function(k)"
