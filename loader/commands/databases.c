@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "persist/snapshot.h"
+
 bool check_database(struct client *c, const struct resp_arg *arg, const char *error,
 		    unsigned int *out)
 {
@@ -66,6 +68,7 @@ void cmd_swapdb(struct client *c, unsigned int argc, const struct resp_arg *argv
 	}
 	if (a != b)
 		store_swap(c->srv->store, a, b);
+	snapshot_changed();
 	store_select(c->worker->ctx, c->session.db);
 	reply_ok(reply_to(c));
 }

@@ -115,6 +115,7 @@ static void publish(struct functions *f)
 	unsigned char *records;
 	size_t len;
 
+	snapshot_changed();
 	drop_replaced(f);
 	records = malloc(records_room(&f->libraries) + records_room(&f->unusable) + RDB_DUMP_FRAME);
 	if (!records) {
@@ -448,6 +449,7 @@ void cmd_function_flush(struct client *c, unsigned int argc, const struct resp_a
 	} else {
 		functions_free(shared_of(c->srv));
 		snapshot_set_functions(NULL, 0);
+		snapshot_changed();
 		reply_ok(reply_to(c));
 	}
 }

@@ -45,7 +45,7 @@
 #define UNREADABLE    "unreadable" /* dump.rdb.unreadable: see --start-empty */
 
 static struct {
-	pthread_mutex_t lock; /* for all but the last three */
+	pthread_mutex_t lock; /* for all but the last four */
 	struct snapshot_info info;
 	pthread_t thread;
 	bool joinable; /* `thread` is a background save that was not joined yet */
@@ -53,6 +53,7 @@ static struct {
 	uint64_t changes_saved; /* count_changes() at the start of the last successful save */
 	/* functions could not be read from the file, and it has no second name yet */
 	bool keep_unreadable;
+	_Atomic uint64_t changes; /* snapshot_changed() */
 	atomic_bool stop;
 	_Atomic uint64_t keys; /* that the save in progress has written */
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1 };
@@ -95,11 +96,16 @@ static uint64_t count_changes(const struct store *st)
 {
 	static const char *const names[] = { "inserts", "overwrites", "expiry_changes", "deletes",
 					     "moves",	"expires",    "evictions" };
-	uint64_t sum = 0;
+	uint64_t sum = atomic_load(&state.changes);
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		sum += store_counter(st, names[i]);
 	return sum;
+}
+
+void snapshot_changed(void)
+{
+	atomic_fetch_add(&state.changes, 1);
 }
 
 /* Sets the message of the job and returns `err`. */

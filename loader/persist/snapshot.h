@@ -107,9 +107,11 @@ int snapshot_set_aside(const struct config *cfg, char *err, unsigned int err_len
 void snapshot_clean(const struct config *cfg);
 
 /*
- * Number of changes (sets, deletes, expirations) since the last successful save, for the `save`
- * rules and INFO.
+ * Number of changes (sets, deletes, expirations, and those of snapshot_changed()) since the last
+ * successful save, for the `save` rules and INFO.
  */
 uint64_t snapshot_changes(const struct store *st);
+/* Counts a change that is none of a key: of functions, or of the numbers of databases. */
+void snapshot_changed(void);
 
 #endif

@@ -198,6 +198,31 @@ def test_snapshots_between_servers(privileged, tmp_path):
             assert c.call("GET", "k") == b"$1\r\nw\r\n"
 
 
+def changes(c):
+    info = c.call("INFO", "persistence")
+    return int(info.split(b"rdb_changes_since_last_save:")[1].split()[0])
+
+
+def test_changes_of_functions_are_changes(pair):
+    """For `save` rules and INFO, as those of SWAPDB."""
+    counts = []
+    for c in pair:
+        c.call(*FIRST)
+        c.call("FUNCTION", "LOAD", library("l", "f"))
+        reply = c.call("FUNCTION", "DUMP")
+        dump = reply[reply.index(b"\r\n") + 2:-2]
+        counts.append([])
+        for words in (("FUNCTION", "LOAD", "REPLACE", library("l", "f")),
+                      ("FUNCTION", "LOAD", library("l", "f")),
+                      ("FUNCTION", "DELETE", "l"), ("FUNCTION", "DELETE", "l"),
+                      ("FUNCTION", "RESTORE", dump), ("FUNCTION", "FLUSH"), ("FUNCTION", "LIST"),
+                      ("SWAPDB", 0, 1), ("SWAPDB", 0, 1), ("SWAPDB", 0, 0)):
+            before = changes(c)
+            c.call(*words)
+            counts[-1].append(changes(c) - before)
+    assert counts[0] == counts[1] == [1, 0, 1, 0, 1, 1, 0, 1, 1, 1]
+
+
 def saved(c, place):
     assert c.call("SAVE") == b"+OK\r\n"
     return (place / "dump.rdb").read_bytes()
