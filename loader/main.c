@@ -13,6 +13,7 @@
  */
 #include <errno.h>
 #include <net/if.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -479,6 +480,21 @@ static int run(struct xkvd *x, const struct options *o)
 	return code;
 }
 
+/*
+ * Those that have the log opened again wait until the server can do that: their default action ends
+ * the process, and a snapshot may be loaded for minutes.
+ */
+static void hold_signals(void)
+{
+	sigset_t held;
+
+	sigemptyset(&held);
+	sigaddset(&held, SIGHUP);
+	sigaddset(&held, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &held, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
 int main(int argc, char *argv[])
 {
 	static struct xkvd x; /* zeroed: stop() skips what was not opened */
@@ -507,6 +523,7 @@ int main(int argc, char *argv[])
 			fprintf(stderr, "xkvd: %s\n", err);
 		break;
 	case JOB_RUN:
+		hold_signals();
 		code = run(&x, &o);
 	}
 	config_free(x.cfg);

@@ -786,9 +786,15 @@ static void on_reopen_signal(struct ev_loop *loop, ev_signal *w, int events)
 static void init_signal(struct server *s, ev_signal *w,
 			void (*cb)(struct ev_loop *, ev_signal *, int), int number)
 {
+	sigset_t held;
+
 	ev_signal_init(w, cb, number);
 	w->data = s;
 	ev_signal_start(s->loop, w);
+	/* Those that came while the store was opened are taken now (main.c). */
+	sigemptyset(&held);
+	sigaddset(&held, number);
+	pthread_sigmask(SIG_UNBLOCK, &held, NULL);
 }
 
 static void init_watchers(struct server *s)
@@ -808,7 +814,7 @@ static void init_watchers(struct server *s)
 		s->snapshot_done.data = s;
 		ev_io_start(s->loop, &s->snapshot_done);
 	}
-	signal(SIGPIPE, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN); /* also where main() is another one, in tests */
 }
 
 static unsigned int open_files(void)

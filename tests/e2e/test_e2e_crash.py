@@ -175,19 +175,26 @@ def position(pid):
     return -1
 
 
-def kill_while_it_loads(d, big_file, part):
-    """Kills the daemon when it has read this part of the file again, and so set its keys."""
+def start_to_load(d, big_file, part):
+    """Starts, and waits until it has read this part of the file again, and so set its keys.
+
+    False if that was not seen in time."""
     shutil.copy(big_file, d.dir / "dump.rdb")
     wanted = part * big_file.stat().st_size
+    d.start(wait=False)
+    before = now = position(d.process.pid)
+    while before <= now and "keys loaded" not in d.log() and d.process.poll() is None:
+        before, now = now, position(d.process.pid)  # the first time, it checks the file
+    while -1 < now < wanted:
+        now = position(d.process.pid)
+    return now >= wanted
+
+
+def kill_while_it_loads(d, big_file, part):
     for _ in range(20):
-        d.start(wait=False)
-        before = now = position(d.process.pid)
-        while before <= now and "keys loaded" not in d.log() and d.process.poll() is None:
-            before, now = now, position(d.process.pid)  # the first time, it checks the file
-        while -1 < now < wanted:
-            now = position(d.process.pid)
+        loads = start_to_load(d, big_file, part)
         d.kill()
-        if now >= wanted and "keys loaded" not in d.log():
+        if loads and "keys loaded" not in d.log():
             assert d.pins.exists()
             return
         d.detach()
@@ -226,6 +233,25 @@ def test_what_a_killed_load_leaves_is_no_data(xkvd, big_file, other_file, then):
     expected = {b"key:0": b"new", b"other": b"x"} if then == "other" else {}
     assert {key: redis.get(key) for key in redis.scan_iter()} == expected
     assert redis.dbsize() == len(expected)
+
+
+def test_signals_while_it_loads(xkvd, big_file):
+    """logrotate sends SIGHUP or SIGUSR1 whenever it likes; the log is opened again after that."""
+    d = xkvd("--save", "", run=False)
+    for _ in range(20):
+        loads = start_to_load(d, big_file, 0.3)
+        for number in signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE:
+            d.signal(number)
+        too_late = "keys loaded" in d.log()
+        d.wait_ready()
+        if loads and not too_late:
+            break
+        d.stop()
+        d.detach()
+        d.log_path.write_text("")
+    assert loads and not too_late, "the signals came too late to test anything"
+    wait_for(lambda: "log opened again" in d.log(), 10, "it is opened")
+    assert d.redis().dbsize() == KEYS
 
 
 def test_killed_at_any_time_of_the_start(xkvd):
