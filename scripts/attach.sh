@@ -108,11 +108,26 @@ attach_ip() {
 	echo "next: $XKVD --interface $dev --adopt $PINS"
 }
 
+# Takes off what 'attach.sh ip' has attached; programs of others stay.
+detach_ip() {
+	[[ ! -d $PINS ]] || flock -n "$PINS" true ||
+		die "an xkvd is running on the maps in $PINS: stop it first"
+	[[ $(attached) = *"name xkv_xdp "* ]] || return 0
+	ip link set dev "$dev" xdpdrv off 2>/dev/null || true
+	ip link set dev "$dev" xdpgeneric off 2>/dev/null || true
+}
+
 detach() {
-	[[ ! -x $XKVD ]] || "$XKVD" --detach --interface "$dev" "$@" || warn "xkvd --detach failed: see above"
-	if [[ $(attached) = *"name xkv_xdp "* ]]; then # attached by 'attach.sh ip'; programs of others stay
-		ip link set dev "$dev" xdpdrv off 2>/dev/null || true
-		ip link set dev "$dev" xdpgeneric off 2>/dev/null || true
+	local said='' refused='' pins
+	pins=$(readlink -f "$PINS") # iproute2 makes it a link
+	if [[ -x $XKVD ]]; then
+		said=$("$XKVD" --detach --interface "$dev" "$@" 2>&1) || refused=yes
+	fi
+	if [[ ! -x $XKVD || $refused && $said = *"uses the maps in $pins,"* ]]; then
+		detach_ip
+	else
+		printf '%s\n' "$said" >&2
+		[[ ! $refused ]] || exit 1
 	fi
 	[[ -z $(attached) ]] || die "$dev still has an XDP program: 'bpftool net show dev $dev' tells whose"
 	# The pins made by 'attach.sh ip' keep the data; only print how to remove them.

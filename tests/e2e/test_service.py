@@ -26,7 +26,11 @@ def capabilities():
 def test_the_units_capabilities_are_enough(xkvd, tmp_path):
     """They suffice to start, adopt and detach; SYS_ADMIN is needed for look-ups by id."""
     daemon = xkvd(run=False)
-    plain = daemon.argv()
+    file = daemon.tmp / "xkvd.conf"
+    file.write_text("timeout 7\n")
+    os.chown(file, 0, 65534)  # CONFIG REWRITE leaves it to its group
+    program, *options = daemon.argv()
+    plain = [program, str(file), *options]
     bounded = ["setpriv", "--no-new-privs", "--bounding-set", "-all," + capabilities(), "--",
                *plain]
     daemon.argv = lambda: bounded
@@ -47,6 +51,15 @@ def test_the_units_capabilities_are_enough(xkvd, tmp_path):
     assert proto.decode(daemon.ask(KEY)).results[0].value == b"value"
     daemon.start()
     assert daemon.redis().get("key") == b"value"
+    daemon.redis().config_set("timeout", 8)
+    assert daemon.redis().config_rewrite()
+    assert "timeout 8" in file.read_text() and file.stat().st_gid == 65534
+
+
+def test_the_unit_checks_what_it_starts():
+    """Also the options: ExecStartPre fails before the xkvd that runs is stopped."""
+    checked = re.search(r"^ExecStartPre=\S+ --check-config (.*)$", UNIT, re.M).group(1)
+    assert checked == re.search(r"^ExecStart=\S+ (.*)$", UNIT, re.M).group(1)
 
 
 def test_attach_script_runs_xkvd_and_detaches(bed, xkvd):
@@ -62,6 +75,10 @@ def test_attach_script_runs_xkvd_and_detaches(bed, xkvd):
     assert proto.decode(daemon.ask(KEY)).results[0].value == b"value"
     status = bed.run("server", ROOT / "scripts/attach.sh", "status", "xkv0")
     assert "xdp" in status.stdout
+    refused = bed.run("server", ROOT / "scripts/attach.sh", "detach", "xkv0", "--pin-dir",
+                      daemon.pins, check=False)
+    assert refused.returncode == 1 and "another xkvd is running" in refused.stderr
+    assert proto.decode(daemon.ask(KEY)).results[0].value == b"value"
     daemon.stop()
     daemon.detach()
     bed.run("server", ROOT / "scripts/attach.sh", "detach", "xkv0", "--pin-dir", daemon.pins)
@@ -104,8 +121,12 @@ def test_iproute2_route(bed, xkvd):
         daemon.start()
         daemon.redis().set("key", "value")
         assert proto.decode(daemon.ask(KEY)).results[0].value == b"value"
+        running = bed.run("server", script, "detach", "xkv0", check=False)
+        assert running.returncode == 1 and "an xkvd is running" in running.stderr
         daemon.kill()
         assert proto.decode(daemon.ask(KEY)).results[0].value == b"value"
+        assert "maps stay pinned" in bed.run("server", script, "detach", "xkv0").stdout
+        assert os.listdir(pins)
     finally:
         bed.run("server", script, "detach", "xkv0", "--pin-dir", pins, check=False)
         wait_for(lambda: not shutil.rmtree(pins, ignore_errors=True) and not os.path.isdir(pins),
