@@ -22,43 +22,43 @@ D           = $(DESTDIR)
 at = sed -e 's|@SBINDIR@|$(SBINDIR)|g' -e 's|@BINDIR@|$(BINDIR)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' \
 	-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' -e 's|@PREFIX@|$(PREFIX)|g' \
 	-e 's|@SYSCONFDIR@|$(SYSCONFDIR)|g' -e 's|@VERSION@|$(VERSION)|g' $(1) > $(BUILD)/.at.tmp && \
-	$(INSTALL) -D -m $(3) $(BUILD)/.at.tmp $(D)$(2) && rm -f $(BUILD)/.at.tmp
+	$(INSTALL) -D -m $(3) $(BUILD)/.at.tmp "$(D)$(2)" && rm -f $(BUILD)/.at.tmp
 
 install: all
-	$(INSTALL) -D -m 755 $(BUILD)/xkvd $(D)$(SBINDIR)/xkvd
-	$(INSTALL) -D -m 755 $(BUILD)/xkv $(D)$(BINDIR)/xkv
-	$(INSTALL) -D -m 755 $(BUILD)/xkv-bench $(D)$(BINDIR)/xkv-bench
-	$(INSTALL) -D -m 755 scripts/xkv-snapshot $(D)$(BINDIR)/xkv-snapshot
-	$(INSTALL) -D -m 644 $(BUILD)/libxkv.a $(D)$(LIBDIR)/libxkv.a
-	$(INSTALL) -D -m 755 $(BUILD)/libxkv.so $(D)$(LIBDIR)/libxkv.so.$(SO_VERSION)
-	ln -sf libxkv.so.$(SO_VERSION) $(D)$(LIBDIR)/$(SO_NAME)
-	ln -sf $(SO_NAME) $(D)$(LIBDIR)/libxkv.so
-	$(INSTALL) -D -m 644 client/xkv.h $(D)$(INCLUDEDIR)/xkv.h
-	$(INSTALL) -D -m 644 $(BUILD)/xkv.bpf.o $(D)$(LIBDIR)/xkv/xkv.bpf.o
+	$(INSTALL) -D -m 755 $(BUILD)/xkvd "$(D)$(SBINDIR)/xkvd"
+	$(INSTALL) -D -m 755 $(BUILD)/xkv "$(D)$(BINDIR)/xkv"
+	$(INSTALL) -D -m 755 $(BUILD)/xkv-bench "$(D)$(BINDIR)/xkv-bench"
+	$(INSTALL) -D -m 755 scripts/xkv-snapshot "$(D)$(BINDIR)/xkv-snapshot"
+	$(INSTALL) -D -m 644 $(BUILD)/libxkv.a "$(D)$(LIBDIR)/libxkv.a"
+	$(INSTALL) -D -m 755 $(BUILD)/libxkv.so "$(D)$(LIBDIR)/libxkv.so.$(SO_VERSION)"
+	ln -sf libxkv.so.$(SO_VERSION) "$(D)$(LIBDIR)/$(SO_NAME)"
+	ln -sf $(SO_NAME) "$(D)$(LIBDIR)/libxkv.so"
+	$(INSTALL) -D -m 644 client/xkv.h "$(D)$(INCLUDEDIR)/xkv.h"
+	$(INSTALL) -D -m 644 $(BUILD)/xkv.bpf.o "$(D)$(LIBDIR)/xkv/xkv.bpf.o"
 	$(call at,scripts/attach.sh,$(LIBDIR)/xkv/attach.sh,755)
-	$(INSTALL) -D -m 644 scripts/lib.sh $(D)$(LIBDIR)/xkv/lib.sh
+	$(INSTALL) -D -m 644 scripts/lib.sh "$(D)$(LIBDIR)/xkv/lib.sh"
 	$(call at,scripts/libxkv.pc,$(LIBDIR)/pkgconfig/libxkv.pc,644)
 	$(call at,scripts/xkvd.service,$(UNITDIR)/xkvd.service,644)
 	$(call at,scripts/xkv-snapshot.service,$(UNITDIR)/xkv-snapshot.service,644)
 	$(call at,scripts/xkv-snapshot.timer,$(UNITDIR)/xkv-snapshot.timer,644)
 	$(call at,scripts/xkv-snapshot.cron,$(DOCDIR)/examples/xkv-snapshot.cron,644)
 	$(call at,scripts/xkvd.conf,$(DOCDIR)/examples/xkvd.conf,644)
-	[ -e $(D)$(SYSCONFDIR)/xkv/xkvd.conf ] || \
-		$(INSTALL) -D -m 640 $(D)$(DOCDIR)/examples/xkvd.conf $(D)$(SYSCONFDIR)/xkv/xkvd.conf
+	[ -e "$(D)$(SYSCONFDIR)/xkv/xkvd.conf" ] || \
+		$(INSTALL) -D -m 640 "$(D)$(DOCDIR)/examples/xkvd.conf" "$(D)$(SYSCONFDIR)/xkv/xkvd.conf"
 	for page in $(MAN_PAGES); do \
-		$(INSTALL) -D -m 644 $$page $(D)$(MANDIR)/man$${page##*.}/$${page##*/} || exit 1; done
+		$(INSTALL) -D -m 644 $$page "$(D)$(MANDIR)/man$${page##*.}/$${page##*/}" || exit 1; done
 	for doc in $(wildcard $(DOC_FILES)); do \
-		$(INSTALL) -D -m 644 $$doc $(D)$(DOCDIR)/$${doc##*/} || exit 1; done
+		$(INSTALL) -D -m 644 $$doc "$(D)$(DOCDIR)/$${doc##*/}" || exit 1; done
 	[ -n "$(DESTDIR)" ] || ldconfig
 
 # Does not remove the configuration and the data.
 uninstall:
-	rm -f $(D)$(SBINDIR)/xkvd $(D)$(BINDIR)/xkv $(D)$(BINDIR)/xkv-bench $(D)$(BINDIR)/xkv-snapshot
-	rm -f $(D)$(LIBDIR)/libxkv.a $(D)$(LIBDIR)/libxkv.so $(D)$(LIBDIR)/$(SO_NAME) \
-		$(D)$(LIBDIR)/libxkv.so.$(SO_VERSION) $(D)$(INCLUDEDIR)/xkv.h \
-		$(D)$(LIBDIR)/pkgconfig/libxkv.pc
-	rm -f $(D)$(UNITDIR)/xkvd.service $(D)$(UNITDIR)/xkv-snapshot.service \
-		$(D)$(UNITDIR)/xkv-snapshot.timer
-	rm -f $(foreach page,$(MAN_PAGES),$(D)$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
-	rm -rf $(D)$(LIBDIR)/xkv $(D)$(DOCDIR)
+	rm -f "$(D)$(SBINDIR)/xkvd" "$(D)$(BINDIR)/xkv" "$(D)$(BINDIR)/xkv-bench" "$(D)$(BINDIR)/xkv-snapshot"
+	rm -f "$(D)$(LIBDIR)/libxkv.a" "$(D)$(LIBDIR)/libxkv.so" "$(D)$(LIBDIR)/$(SO_NAME)" \
+		"$(D)$(LIBDIR)/libxkv.so.$(SO_VERSION)" "$(D)$(INCLUDEDIR)/xkv.h" \
+		"$(D)$(LIBDIR)/pkgconfig/libxkv.pc"
+	rm -f "$(D)$(UNITDIR)/xkvd.service" "$(D)$(UNITDIR)/xkv-snapshot.service" \
+		"$(D)$(UNITDIR)/xkv-snapshot.timer"
+	rm -f $(foreach page,$(MAN_PAGES),"$(D)$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
+	rm -rf "$(D)$(LIBDIR)/xkv" "$(D)$(DOCDIR)"
 	[ -n "$(DESTDIR)" ] || ldconfig

@@ -270,6 +270,9 @@ make -s uninstall "BUILD=${XKV_BUILD#"$XKV_ROOT"/}" "DESTDIR=$TMP/root" PREFIX=/
 	find "$TMP/root" ! -type d
 	fail "uninstall leaves the configuration only"
 }
+make -s install "BUILD=${XKV_BUILD#"$XKV_ROOT"/}" "DESTDIR=$TMP/a root" PREFIX=/usr >"$TMP/out" ||
+	fail "make install with a blank in DESTDIR"
+[[ -x "$TMP/a root/usr/sbin/xkvd" && ! -e $TMP/a ]] || fail "DESTDIR with a blank is one directory"
 ok "make install and uninstall: complete, linkable, units and configuration valid"
 
 # --- the benchmarks' command lines --------------------------------------------------------------
