@@ -88,9 +88,10 @@ static int parse_options(struct options *o, int *argc, char *argv[], struct conf
 
 	for (int i = 1; i < *argc; i++) {
 		word = argv[i];
-		if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
+		/* Further on, -h and -v may be values. */
+		if (!strcmp(word, "--help") || (i == 1 && !strcmp(word, "-h"))) {
 			o->job = JOB_HELP;
-		} else if (!strcmp(word, "--version") || !strcmp(word, "-v")) {
+		} else if (!strcmp(word, "--version") || (i == 1 && !strcmp(word, "-v"))) {
 			o->job = JOB_VERSION;
 		} else if (!strcmp(word, "--detach")) {
 			o->job = JOB_DETACH;

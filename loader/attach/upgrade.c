@@ -162,7 +162,10 @@ static int refuse(const struct config *cfg, struct head *head, char *err, size_t
 		    newer ? "the newer" : "that", newer ? ", or, to go back to this one" : "");
 }
 
-/* An xkvd that was killed while it pinned new maps: nothing was ever served from them. */
+/*
+ * An xkvd that was killed while it pinned new maps, or removed them after a start that failed:
+ * nothing was ever served from them.
+ */
 static int remove_half_made(const struct config *cfg, const struct head *head, char *err,
 			    size_t err_len)
 {
@@ -170,13 +173,14 @@ static int remove_half_made(const struct config *cfg, const struct head *head, c
 	int ret;
 
 	bpf_pinned_ids(cfg, &ids);
-	if (!ids.count || ids.count == BPF_MAPS || (head && (head->magic || head->layout)))
+	if (!ids.count || ids.count == BPF_MAPS || (head && head->magic))
 		return 0;
 	if (holders_check(cfg, &ids, err, err_len))
 		return 0; /* not half-made, but damaged */
 	ret = bpf_unpin(cfg, err, err_len);
 	if (!ret)
-		log_notice("removed the maps that an xkvd which was killed had begun to make");
+		log_notice("removed the maps that an xkvd which was killed had begun to make, or "
+			   "to remove");
 	return ret;
 }
 
@@ -185,10 +189,8 @@ int upgrade(const struct config *cfg, char *err, size_t err_len)
 	struct head *head = head_open(cfg);
 	int ret;
 
-	if (!head || !head->layout)
+	if (!head || !head->layout || head->layout == XKV_LAYOUT_VERSION)
 		ret = remove_half_made(cfg, head, err, err_len);
-	else if (head->layout == XKV_LAYOUT_VERSION)
-		ret = 0;
 	else if (head->layout == LAYOUT4)
 		ret = carry_over(cfg, head, err, err_len);
 	else

@@ -85,6 +85,15 @@ def test_bad_options(privileged, line):
     assert said.startswith("xkvd: ") and name in said
 
 
+def test_values_that_look_like_options(tmp_path):
+    file = tmp_path / "xkvd.conf"
+    file.write_text("port 6379\n")
+    for value in "-v", "-h":
+        done = run(BUILD / "xkvd", "--check-config", file, "--requirepass", value)
+        assert done.stdout == f"{file}: ok\n"
+        assert run(BUILD / "xkvd", value).stdout != done.stdout
+
+
 def test_all_that_is_wrong_is_said_at_once(privileged, tmp_path):
     file = tmp_path / "xkvd.conf"
     file.write_text("port 65536\nnonsense 1\ntimeout 5\nsave 1\n")

@@ -254,6 +254,18 @@ def test_signals_while_it_loads(xkvd, big_file):
     assert d.redis().dbsize() == KEYS
 
 
+def test_killed_while_it_removes_new_maps(xkvd, big_file):
+    """A first start that fails removes its maps; where that was interrupted the rest goes, too."""
+    d = xkvd("--save", "", run=False)
+    kill_while_it_loads(d, big_file, 0.1)
+    for name in "xkv_index", "xkv_pages":
+        (d.pins / name).unlink()
+    (d.dir / "dump.rdb").unlink()
+    d.start()
+    assert "removed the maps that an xkvd which was killed had begun" in d.log()
+    assert d.redis().dbsize() == 0
+
+
 def test_killed_at_any_time_of_the_start(xkvd):
     """The next start succeeds, whatever had been pinned by then."""
     d = xkvd("--save", "")
