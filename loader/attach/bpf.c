@@ -122,6 +122,25 @@ int bpf_check_pin_dir(const char *dir, char *err, size_t err_len)
 	return is_bpffs(dir) ? 0 : fail_no_bpffs(dir, err, err_len);
 }
 
+/*
+ * Who may write to the directory may put maps of his own in place of ours, and is read and written
+ * to by root then.
+ */
+static int check_owner(const char *dir, char *err, size_t err_len)
+{
+	struct stat st;
+
+	if (stat(dir, &st))
+		return fail(-errno, err, err_len, "cannot look at %s: %s", dir, strerror(errno));
+	if (st.st_uid || st.st_mode & (S_IWGRP | S_IWOTH))
+		return fail(-EPERM, err, err_len,
+			    "others than root may write to the pin directory %s, and so put maps "
+			    "of their own there: chown root %s && chmod 700 %s, or use another "
+			    "pin-dir",
+			    dir, dir, dir);
+	return 0;
+}
+
 /* Makes the pin directory; it has to be in a BPF file system. */
 static int make_pin_dir(const char *dir, char *err, size_t err_len)
 {
@@ -136,8 +155,10 @@ static int make_pin_dir(const char *dir, char *err, size_t err_len)
 		return fail_no_bpffs(dir, err, err_len);
 	}
 	ret = -errno;
-	if (ret == -EEXIST)
-		return bpf_check_pin_dir(dir, err, err_len);
+	if (ret == -EEXIST) {
+		ret = bpf_check_pin_dir(dir, err, err_len);
+		return ret ? ret : check_owner(dir, err, err_len);
+	}
 	snprintf(parent, sizeof(parent), "%s", dir);
 	slash = strrchr(parent, '/');
 	if (slash && slash != parent)

@@ -326,6 +326,20 @@ def test_interface_down_and_up(bed, xkvd):
     assert d.redis().dbsize() == 1
 
 
+def test_pin_dir_of_somebody_else(xkvd):
+    """Who may write there could put maps of his own in, before xkvd or while it is stopped."""
+    d = xkvd("--save", "", run=False)
+    d.pins.mkdir()
+    for mode, owner in (0o777, 0), (0o775, 0), (0o755, 65534):
+        os.chmod(d.pins, mode)
+        os.chown(d.pins, owner, 0)
+        assert f"others than root may write to the pin directory {d.pins}" in refused(d)
+        assert not os.listdir(d.pins)
+    os.chown(d.pins, 0, 0)
+    d.start()
+    serves(d)
+
+
 def test_second_daemon_on_the_same_pins(xkvd):
     d = xkvd("--save", "")
     second = xkvd("--save", "", "--port", "6380", run=False)
