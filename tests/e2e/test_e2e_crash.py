@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-# tests/run: seconds 65
+# tests/run: seconds 75
 """After a crash of xkvd the data plane still serves requests, and no data is lost."""
 import contextlib
 import os
