@@ -24,15 +24,17 @@
 #include "worker.h"
 #include "xdp.h"
 
-#define FRAME_SIZE XSK_UMEM__DEFAULT_FRAME_SIZE
-#define RING	   XSK_RING
-#define FRAMES	   (2 * RING) /* one half to receive into, one half to send from */
-#define UMEM_BYTES ((size_t)FRAMES * FRAME_SIZE)
-#define RECV_BATCH 64		 /* frames returned to the kernel at once */
-#define PROBE_NS   20000000ULL	 /* to wait for an answer to a probe */
-#define SETTLE_NS  2000000000ULL /* to look for better ports, for all clients together */
-#define PROBES	   8		 /* ports to try for each thread that there is */
-#define KICKS	   64		 /* in copy mode a system call sends some 32 frames */
+#define FRAME_SIZE    XSK_UMEM__DEFAULT_FRAME_SIZE
+#define RING	      XSK_RING
+#define FRAMES	      (2 * RING) /* one half to receive into, one half to send from */
+#define UMEM_BYTES    ((size_t)FRAMES * FRAME_SIZE)
+#define RECV_BATCH    64	    /* frames returned to the kernel at once */
+#define PROBE_NS      20000000ULL   /* to wait for an answer to a probe */
+#define SETTLE_NS     2000000000ULL /* to look for better ports, for all clients together */
+#define PROBES	      8		    /* ports to try for each thread that there is */
+#define BUSY_TRIES    200	    /* to open a socket, for two seconds in total */
+#define BUSY_SLEEP_US 10000
+#define KICKS	      64 /* in copy mode a system call sends some 32 frames */
 
 struct queue {
 	unsigned int number;
@@ -122,7 +124,20 @@ static const char *mode_of(struct queue *q)
 	return options.flags & XDP_OPTIONS_ZEROCOPY ? "zerocopy" : "copy";
 }
 
-static int open_queue(struct xdp *x, struct queue *q)
+static void close_queue(struct queue *q)
+{
+	if (q->socket)
+		xsk_socket__delete(q->socket);
+	if (q->umem)
+		xsk_umem__delete(q->umem);
+	if (q->umem_bytes)
+		munmap(q->umem_bytes, UMEM_BYTES);
+	q->socket = NULL;
+	q->umem = NULL;
+	q->umem_bytes = NULL;
+}
+
+static int open_socket(struct xdp *x, struct queue *q)
 {
 	static const __u16 flags[] = {
 		[XDP_MODE_AUTO] = 0, [XDP_MODE_COPY] = XDP_COPY, [XDP_MODE_ZEROCOPY] = XDP_ZEROCOPY
@@ -139,11 +154,26 @@ static int open_queue(struct xdp *x, struct queue *q)
 					 &q->tx, &config);
 	if (!err)
 		err = xsk_socket__update_xskmap(q->socket, bpf_map__fd(x->skel->maps.sockets));
+	if (err)
+		close_queue(q);
+	return err;
+}
+
+static int open_queue(struct xdp *x, struct queue *q)
+{
+	int err = open_socket(x, q);
+
+	/* the kernel frees the queue of a socket some time after that was closed */
+	for (unsigned int i = 0; err == -EBUSY && i < BUSY_TRIES; i++) {
+		usleep(BUSY_SLEEP_US);
+		err = open_socket(x, q);
+	}
 	if (err) {
 		message("cannot open an AF_XDP socket on queue %u of %s: %s%s", q->number,
 			x->o->interface, strerror(-err),
 			err == -EOPNOTSUPP ? "; the driver has no zero-copy, use --xdp-mode copy"
 			: err == -EINVAL   ? "; is there such a queue?"
+			: err == -EBUSY	   ? "; another process has one there"
 					   : "");
 		return err;
 	}
@@ -204,16 +234,8 @@ static void xdp_thread_close(struct worker *w)
 		if (w->client[i].fd >= 0)
 			close(w->client[i].fd);
 	}
-	for (unsigned int i = 0; t && i < t->queues; i++) {
-		struct queue *q = &t->queue[i];
-
-		if (q->socket)
-			xsk_socket__delete(q->socket);
-		if (q->umem)
-			xsk_umem__delete(q->umem);
-		if (q->umem_bytes)
-			munmap(q->umem_bytes, UMEM_BYTES);
-	}
+	for (unsigned int i = 0; t && i < t->queues; i++)
+		close_queue(&t->queue[i]);
 	if (t)
 		free(t->queue);
 	free(t);
