@@ -752,8 +752,10 @@ static void on_done(void *arg, unsigned int op, int ret, const struct store_entr
 
 	if (has_missed(&q->op[op], ret, e))
 		changes_miss(c, q->op[op].key, q->op[op].key_len);
-	if (!ret)
+	if (!ret) {
 		tracking_found(c, q->op[op].key, q->op[op].key_len);
+		transaction_found(c, q->op[op].key, q->op[op].key_len);
+	}
 	q->then[op].end(c, q->then[op].note, ret, e);
 	measure_errors(c, q->then[op].number);
 	if (c->unsent)
@@ -791,7 +793,8 @@ static void flush(struct worker *w)
 		commands_flush(q->then[0].client);
 	}
 	measure_batch(w);
-	store_origin(w->ctx, 0);
+	if (!q->measure.running) /* a client may be freed in the middle of another one's command */
+		store_origin(w->ctx, 0);
 }
 
 /* May operations of both be run together? */
@@ -801,9 +804,13 @@ static bool are_alike(struct client *a, struct client *b)
 	       tracking_of(a)->origin == tracking_of(b)->origin;
 }
 
+/*
+ * With several workers nothing waits: another one gets the lock while this one reads from its next
+ * client, and would reply to what comes after it (CLIENT PAUSE, CLIENT KILL, invalidations) first.
+ */
 static bool end_turn(struct client *c, bool stays)
 {
-	if (stays && queue_of(c)->count)
+	if (stays && queue_of(c)->count && c->srv->worker_count == 1)
 		return true;
 	flush(c->worker);
 	return false;

@@ -162,6 +162,7 @@ struct transaction {
 	bool failed;		/* a command was refused: EXEC will not execute the others */
 	bool writes;		/* one of the commands does */
 	bool pause_stops;	/* CLIENT PAUSE WRITE holds back one of the commands */
+	bool found_missing;	/* see transaction_found() */
 	bool runs;		/* commands are being executed together */
 	bool in_exec;		/* the reply of EXEC is not yet complete */
 	bool killed;		/* by SCRIPT KILL, a script of it: it is not tried again */
@@ -245,6 +246,11 @@ bool transaction_queues(struct client *c, const struct command *cmd, unsigned in
 bool command_writes(struct client *c, const struct command *cmd);
 /* Forgets what is queued and watched. */
 void transaction_end(struct client *c);
+/*
+ * A command of the client has found this key.  If it was missing when it was watched, EXEC must
+ * fail even if it is missing again then: versions do not tell that it has ever been there.
+ */
+void transaction_found(struct client *c, const void *key, size_t key_len);
 size_t transaction_memory(const struct transaction *t);
 
 /* "get" or "config|get", in `text` or static. */

@@ -143,6 +143,7 @@ static void forget_watched(struct transaction *t)
 	free(t->watched);
 	t->watched = NULL;
 	t->watched_count = t->watched_room = 0;
+	t->found_missing = false;
 }
 
 void transaction_end(struct client *c)
@@ -297,7 +298,7 @@ static void run_queued(struct client *c, const struct queued *q)
 static int check_watched(struct client *c)
 {
 	const struct transaction *t = transaction_of(c);
-	int ret = 0;
+	int ret = t->found_missing ? -ECANCELED : 0;
 
 	for (unsigned int i = 0; i < t->watched_count && !ret; i++) {
 		store_select(c->worker->ctx, t->watched[i].db);
@@ -416,6 +417,20 @@ static bool is_watched(const struct transaction *t, unsigned int db, const struc
 		    memcmp(t->watched[i].key, key->ptr, key->len) == 0)
 			return true;
 	return false;
+}
+
+void transaction_found(struct client *c, const void *key, size_t key_len)
+{
+	struct transaction *t = transaction_of(c);
+
+	if (t->in_exec)
+		return; /* it may be one of its own */
+	for (unsigned int i = 0; i < t->watched_count; i++) {
+		const struct watched *w = &t->watched[i];
+
+		t->found_missing |= !w->version && w->db == c->session.db &&
+				    w->key_len == key_len && memcmp(w->key, key, key_len) == 0;
+	}
 }
 
 /* On false the error was replied. */

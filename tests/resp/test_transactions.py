@@ -283,6 +283,25 @@ def test_watched_by_one_changed_by_another(xkv, own):
         own.call("HELLO", 2)
 
 
+@pytest.mark.parametrize("read", [("GET", "k"), ("MGET", "x", "k"), ("EXISTS", "k"),
+                                  ("EVAL", "return redis.call('get', 'k')", 0)])
+def test_watched_key_comes_and_goes(xkv, own, read):
+    """It was missing, and is again; but what the client has read in between is true no more."""
+    with xkv.connect() as other:
+        own.call("WATCH", "k")
+        other.call("SET", "k", "theirs")
+        own.call(*read)
+        other.call("DEL", "k")
+        own.call("MULTI")
+        own.call("SET", "x", "ours")
+        assert own.call("EXEC") == b"*-1\r\n"
+    own.call("WATCH", "k")
+    own.call("MULTI")
+    own.call("SET", "k", "ours")
+    own.call("GET", "k")
+    assert own.call("EXEC") == b"*2\r\n+OK\r\n$4\r\nours\r\n"
+
+
 def test_watched_key_expires(own):
     own.call("SET", "k", "v", "PX", 30)
     own.call("WATCH", "k")
