@@ -330,6 +330,23 @@ def test_told_with_the_reply(sides):
                 assert side.main.reply() == b"$1\r\n2\r\n"
 
 
+def test_own_transaction_that_ends_a_client(sides, xkv):
+    """The end of another client leaves it known whose changes the rest of the commands make."""
+    side = sides[0]
+    side.main.call("CLIENT", "TRACKING", "on", "BCAST", "NOLOOP")
+    with xkv.connect() as victim:
+        number = victim.call("CLIENT", "ID")[1:-2].decode()
+        side.main.call("MULTI")
+        side.main.call("SET", "a", 1)
+        side.main.call("CLIENT", "KILL", "ID", number)
+        assert side.main.call("EXEC") == b"*2\r\n+OK\r\n:1\r\n"
+    pushes = []
+    side.marker.call("SET", MARK, "1")
+    while not any(MARK in push for push in pushes):
+        pushes.append(side.main.reply())
+    assert keys_told(pushes) == []
+
+
 def test_prefixes_are_limited(own):
     """Each change is compared with all of them; what they take counts as the client's."""
     own.call("HELLO", 3)
