@@ -202,7 +202,7 @@ static void write_user(FILE *out, const struct acl_user *user)
 	acl_describe(user->rules, out);
 }
 
-char *acl_user_line(const struct acl_user *user)
+static char *rules_text(const struct acl_rules *rules)
 {
 	char *text = NULL;
 	size_t len;
@@ -210,11 +210,21 @@ char *acl_user_line(const struct acl_user *user)
 
 	if (!out)
 		return NULL;
-	write_user(out, user);
+	acl_describe(rules, out);
 	if (!fclose(out))
 		return text;
 	free(text);
 	return NULL;
+}
+
+char *acl_user_line(const struct acl_user *user)
+{
+	char *rules = rules_text(user->rules), *line = NULL;
+
+	if (rules && asprintf(&line, "user %s %s", user->name, rules) < 0)
+		line = NULL;
+	free(rules);
+	return line;
 }
 
 int acl_file_save(const char *path)
@@ -232,21 +242,6 @@ int acl_file_save(const char *path)
 	if (ret)
 		log_warning("cannot write the ACL file %s: %s", path, strerror(-ret));
 	return ret;
-}
-
-static char *rules_text(const struct acl_rules *rules)
-{
-	char *text = NULL;
-	size_t len;
-	FILE *out = open_memstream(&text, &len);
-
-	if (!out)
-		return NULL;
-	acl_describe(rules, out);
-	if (!fclose(out))
-		return text;
-	free(text);
-	return NULL;
 }
 
 /* Are the rules of the default user what `requirepass` alone makes them? */
