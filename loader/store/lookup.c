@@ -46,6 +46,16 @@ static uint64_t fingerprint_of(const struct store *st, uint8_t db, const void *k
 	return hash_key(key, (uint32_t)key_len, db, &st->secrets->hash) & st->cfg->fingerprint_mask;
 }
 
+static struct search search_for(struct store *st, uint64_t fingerprint, uint8_t db,
+				const uint64_t *key, size_t key_len)
+{
+	return (struct search){ .st = st,
+				.fingerprint = fingerprint,
+				.db = db,
+				.key = key,
+				.key_len = (uint32_t)key_len };
+}
+
 static const struct xkv_bucket *home_of(const struct store *st, uint64_t fingerprint)
 {
 	return &st->index[fingerprint & st->cfg->bucket_mask];
@@ -254,11 +264,7 @@ int lookup_hashed(struct store_ctx *ctx, const struct store_op *op, uint64_t fin
 		return -EAGAIN;
 	key[(op->key_len - 1) / 8] = 0;
 	memcpy(key, op->key, op->key_len);
-	s = (struct search){ .st = ctx->st,
-			     .fingerprint = fingerprint,
-			     .db = ctx->db,
-			     .key = key,
-			     .key_len = op->key_len };
+	s = search_for(ctx->st, fingerprint, ctx->db, key, op->key_len);
 	pages_hold(ctx->st);
 	ret = find_and_read(&s, value, out);
 	if (!ret && (op->opcode == XKV_OP_TOUCH || (value && !ctx->no_touch)))
@@ -323,11 +329,7 @@ bool witness_holds(const struct witness *w)
 int lookup_version(struct store *st, uint8_t db, const uint64_t *key, size_t key_len,
 		   uint64_t *version)
 {
-	struct search s = { .st = st,
-			    .fingerprint = fingerprint_of(st, db, key, key_len),
-			    .db = db,
-			    .key = key,
-			    .key_len = (uint32_t)key_len };
+	struct search s = search_for(st, fingerprint_of(st, db, key, key_len), db, key, key_len);
 	struct store_entry now;
 	int ret;
 
