@@ -205,7 +205,6 @@ static void end_rounds(struct worker *w)
 {
 	struct client *c;
 
-	worker_flush(w);
 	w->unsent_bytes = 0;
 	/* its round goes on, and ends anew */
 	if (w->srv->busy)
@@ -222,8 +221,10 @@ void worker_send(struct worker *w, struct client *c)
 		TAILQ_INSERT_TAIL(&w->unsent, c, sends);
 	c->unsent = true;
 	w->unsent_bytes += c->session.reply.out.bytes;
-	if (w->unsent_bytes > UNSENT_MAX)
+	if (w->unsent_bytes > UNSENT_MAX) {
+		worker_flush(w);
 		end_rounds(w);
+	}
 }
 
 void worker_unsend(struct worker *w, struct client *c)
