@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define CHUNK_BYTES  16384
+#define COPY_BYTES   2048
 #define CACHE_CHUNKS 64 /* up to 1 MiB is kept, so that busy clients cost no allocation */
 
 static _Thread_local struct outbox_chunk *cache;
@@ -98,6 +99,19 @@ char *outbox_reserve_chunk(struct outbox *o, size_t n)
 	return c->data;
 }
 
+/* Few bytes behind others need no chunk of their own.  False: they do. */
+static bool append_copy(struct outbox *to, const struct outbox *from)
+{
+	const struct outbox_chunk *c = from->head;
+
+	if (from->bytes > COPY_BYTES || !to->tail || c->next ||
+	    to->tail->cap - to->tail->len < from->bytes)
+		return false;
+	memcpy(to->tail->data + to->tail->len, c->data + c->start, from->bytes);
+	outbox_used(to, from->bytes);
+	return true;
+}
+
 void outbox_splice(struct outbox *to, struct outbox *from)
 {
 	if (from->failed || (from->bytes && to->limit && to->bytes + from->bytes > to->limit)) {
@@ -105,7 +119,7 @@ void outbox_splice(struct outbox *to, struct outbox *from)
 		give_up(to);
 		return;
 	}
-	if (to->failed || !from->head) {
+	if (to->failed || !from->head || append_copy(to, from)) {
 		outbox_free(from);
 		return;
 	}

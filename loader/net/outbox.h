@@ -53,7 +53,7 @@ static inline void outbox_used(struct outbox *o, size_t n)
 	o->bytes += n;
 }
 
-/* Moves all of `from` behind `to`; `from` is empty then.  If `from` has failed, `to` fails. */
+/* Moves or copies all of `from` behind `to`; it is empty then.  If it has failed, `to` fails. */
 void outbox_splice(struct outbox *to, struct outbox *from);
 
 /* Copies all bytes to `to`, and returns the end of the copy. */
