@@ -746,7 +746,7 @@ struct xkv_feed {
 #define XKV_TXN_KEYS   1024 /* most keys of a transaction */
 #define XKV_TXN_SPARES 1024 /* elements behind them for slots that are only taken and given back */
 #define XKV_TXN_MAX    (XKV_TXN_KEYS + XKV_TXN_SPARES)
-#define XKV_TXN_HAND   16 /* keys at whose places slots are kept for the next transaction */
+#define XKV_TXN_HAND   32 /* keys at whose places slots are kept for the next transaction */
 #define XKV_TXN_ANY    1  /* expected version: whatever the key holds; versions are even */
 
 /* What becomes of a key. */

@@ -14,7 +14,8 @@
 #include "txn.h"
 #include "util/text.h"
 
-#define TOLD_MAX (1U << 20) /* changes */
+#define TOLD_MAX	  (1U << 20) /* changes */
+#define VALUE_BYTES_LEAST 32	     /* that are allocated for a value: numbers change in place */
 
 /* ---- entries --------------------------------------------------------------- */
 
@@ -108,15 +109,21 @@ static struct overlay_entry *entry_of(const struct store_ctx *ctx, struct overla
 static int set_value(struct overlay *o, struct overlay_entry *e, const void *value, size_t len)
 {
 	size_t bytes = o->bytes + len - (e->has_value ? e->value_len : 0);
-	void *copy = bytes <= STORE_TXN_BYTES ? malloc(len + 1) : NULL; /* of 0 bytes not NULL */
+	bool fits = e->value && len <= VALUE_BYTES_LEAST;
+	void *room = e->value;
 
-	if (!copy)
-		return o->error = bytes <= STORE_TXN_BYTES ? -ENOMEM : -E2BIG;
+	if (bytes > STORE_TXN_BYTES)
+		return o->error = -E2BIG;
+	if (!fits)
+		room = malloc(len < VALUE_BYTES_LEAST ? VALUE_BYTES_LEAST : len);
+	if (!room)
+		return o->error = -ENOMEM;
 	o->bytes = bytes;
 	if (len)
-		memcpy(copy, value, len);
-	free(e->value);
-	e->value = copy;
+		memmove(room, value, len); /* it may be what was read from here */
+	if (!fits)
+		free(e->value);
+	e->value = room;
 	e->value_len = len;
 	e->has_value = true;
 	return 0;

@@ -538,7 +538,7 @@ static void test_waiting_for_less(void **state)
 /* What a transaction has kept for the next one is memory for others when there is no more. */
 static void test_hand_is_memory(void **state)
 {
-	unsigned int many = 20;
+	unsigned int many = XKV_TXN_HAND + 4;
 
 	(void)state;
 	limit_pages(1);
