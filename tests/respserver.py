@@ -155,6 +155,21 @@ def wait_for(condition, what):
     conftest.wait_for(condition, WAIT, what)
 
 
+@contextlib.contextmanager
+def all_at_once(daemon):
+    """What is sent meanwhile is there when the server goes on: it finds all clients ready."""
+    def state():
+        with open(f"/proc/{daemon.process.pid}/stat", encoding="ascii") as f:
+            return f.read().rpartition(")")[2].split()[0]
+
+    os.kill(daemon.process.pid, signal.SIGSTOP)
+    try:
+        wait_for(lambda: state() == "T", "the server to stop")
+        yield
+    finally:
+        os.kill(daemon.process.pid, signal.SIGCONT)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def no_process_stays():
     """A test that fails leaves its daemon behind."""

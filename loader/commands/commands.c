@@ -472,7 +472,7 @@ static const struct command table[] = {
 	  NULL },
 	{ "pubsub", NULL, -2, 0, 0, 0, 0, "pubsub", "", "Commands about channels.", pubsub_sub },
 	/* transactions */
-	{ "multi", cmd_multi, 1, NS | LS | F | B, 0, 0, 0, "transactions", "",
+	{ "multi", cmd_multi, 1, NS | LS | F | B | Q, 0, 0, 0, "transactions", "",
 	  "Begins a transaction: what follows is queued until EXEC.", NULL },
 	{ "exec", cmd_exec, 1, NS | LS, 0, 0, 0, "transactions", "",
 	  "Executes all queued commands at once, unless a watched key has changed.", NULL },
@@ -766,11 +766,13 @@ void commands_flush(struct client *c)
 {
 	struct queue *q = queue_of(c);
 
+	if (q->group.count)
+		group_run(c->worker);
 	if (!q->count)
 		return;
 	store_run(c->worker->ctx, q->op, q->count, on_done, q);
 	q->count = 0;
-	measure_batch(c->worker);
+	measure_others(c->worker);
 }
 
 /* Sets the store context up as the client's commands have it. */
@@ -783,14 +785,23 @@ static void set_up_store(struct client *c)
 	store_origin(ctx, tracking_of(c)->origin);
 }
 
+/* The first client that has something queued, NULL = there is none. */
+static struct client *first_queued(const struct queue *q)
+{
+	if (q->group.count)
+		return q->group.exec[0].client;
+	return q->count ? q->then[0].client : NULL;
+}
+
 /* What clients have queued in earlier turns. */
 static void flush(struct worker *w)
 {
 	struct queue *q = (struct queue *)w->commands;
+	struct client *first = first_queued(q);
 
-	if (q->count) {
-		set_up_store(q->then[0].client);
-		commands_flush(q->then[0].client);
+	if (first) {
+		set_up_store(first);
+		commands_flush(first);
 	}
 	measure_batch(w);
 	if (!q->measure.running) /* a client may be freed in the middle of another one's command */
@@ -810,7 +821,7 @@ static bool are_alike(struct client *a, struct client *b)
  */
 static bool end_turn(struct client *c, bool stays)
 {
-	if (stays && queue_of(c)->count && c->srv->worker_count == 1)
+	if (stays && first_queued(queue_of(c)) && c->srv->worker_count == 1)
 		return true;
 	flush(c->worker);
 	return false;
@@ -821,7 +832,7 @@ void command_queue(struct client *c, const struct store_op *op, command_end_fn *
 {
 	struct queue *q = queue_of(c);
 
-	if (q->count == QUEUE_OPS)
+	if (q->count == QUEUE_OPS || q->group.count)
 		commands_flush(c);
 	q->op[q->count] = *op;
 	q->then[q->count].client = c;
@@ -1139,10 +1150,11 @@ static void execute(struct client *c, const struct command *cmd, unsigned int ar
 
 static unsigned int run(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	const struct queue *q = queue_of(c);
+	struct client *first = first_queued(queue_of(c));
 	const struct command *cmd;
+	bool waits = false;
 
-	if (q->count && !are_alike(q->then[0].client, c))
+	if (first && !are_alike(first, c))
 		flush(c->worker);
 	client_skip_begin(c);
 	set_up_store(c);
@@ -1154,11 +1166,11 @@ static unsigned int run(struct client *c, unsigned int argc, const struct resp_a
 	transaction_of(c)->failed |= c->session.multi && !cmd;
 	if (cmd && client_postpones(c, cmd))
 		return RUN_POSTPONED;
-	if (cmd && !transaction_queues(c, cmd, argc, argv))
+	if (cmd && !(waits = group_takes(c, cmd)) && !transaction_queues(c, cmd, argc, argv))
 		execute(c, cmd, argc, argv);
 	tracking_after(c, cmd);
 	client_skip_end(c);
-	return run_flags(c);
+	return waits ? 0 : run_flags(c);
 }
 
 static unsigned int resume(struct client *c)

@@ -71,6 +71,32 @@ typedef void command_end_fn(struct client *c, unsigned int note, int ret,
  * PAUSE_ABOVE may wait to be sent.
  */
 #define QUEUE_OPS 32
+
+/* A command that was sent after MULTI. */
+struct queued {
+	const struct command *cmd;
+	unsigned int argc;
+	struct resp_arg *argv; /* owned, with the bytes behind it */
+};
+
+/*
+ * EXECs that wait to be executed together (group.c), of commands that one client or several have
+ * sent, and for which the store context is set up alike.
+ */
+struct exec_group {
+	unsigned int count, commands;
+	unsigned int alone; /* EXECs that do not wait, after a conflict */
+	struct waiting_exec {
+		struct client *client;
+		const struct command *cmd; /* EXEC */
+		struct queued *queued;	   /* owned */
+		unsigned int count;
+		struct reply reply;	   /* of EXEC, until the transaction is committed */
+		bool multi;		   /* to be replied after it: the OK of MULTI ... */
+		unsigned int queued_after; /* ... and so many QUEUED */
+	} exec[QUEUE_OPS];
+};
+
 struct queue {
 	unsigned int count;
 	struct store_op op[QUEUE_OPS]; /* keys and values are in the client's input */
@@ -80,6 +106,7 @@ struct queue {
 		unsigned int note;
 		unsigned int number; /* of the command, for measure_errors() */
 	} then[QUEUE_OPS];
+	struct exec_group group; /* empty if there are operations */
 	struct measure measure;
 };
 
@@ -161,6 +188,7 @@ struct transaction {
 	size_t bytes;		/* of the arguments that are queued */
 	bool failed;		/* a command was refused: EXEC will not execute the others */
 	bool writes;		/* one of the commands does */
+	bool alone;		/* one of the commands keeps EXEC out of a group */
 	bool pause_stops;	/* CLIENT PAUSE WRITE holds back one of the commands */
 	bool found_missing;	/* see transaction_found() */
 	bool runs;		/* commands are being executed together */
@@ -252,6 +280,33 @@ void transaction_end(struct client *c);
  */
 void transaction_found(struct client *c, const void *key, size_t key_len);
 size_t transaction_memory(const struct transaction *t);
+
+/* Executes a command for EXEC; *now: monotonic_ns() when it begins, then when it has ended. */
+void queued_run(struct client *c, const struct queued *q, uint64_t *now);
+/*
+ * Gives the first key of each command, up to `room`, for store_prefetch(): a command with several
+ * keys has them fetched itself.  Returns how many.
+ */
+unsigned int queued_keys(const struct queued *queued, unsigned int count, struct store_op *out,
+			 unsigned int room);
+void queued_free(struct queued *queued, unsigned int count);
+/* The transaction has no commands any more; their owner is another one. */
+void queued_forget(struct transaction *t);
+
+/* --- group commit (group.c) --- */
+
+#define GROUP_ARGS 16 /* of a command, at most */
+
+/*
+ * Takes the command if it is an EXEC that can wait for others; commands_flush() executes it.  If
+ * false, it is to be executed alone.
+ */
+bool group_takes(struct client *c, const struct command *cmd);
+/* Executes what waits, which is not nothing. */
+void group_run(struct worker *w);
+/* The replies of MULTI, and of a command that is queued, behind what waits. */
+void group_reply_multi(struct client *c);
+void group_reply_queued(struct client *c);
 
 /* "get" or "config|get", in `text` or static. */
 const char *command_full_name(const struct command *cmd, char text[COMMAND_NAME_MAX]);

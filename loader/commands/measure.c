@@ -34,7 +34,7 @@ static unsigned int time_bucket(uint64_t ns)
 
 /* --- measuring --- */
 
-static void finish(const struct measured *m)
+void measure_finish(const struct measured *m)
 {
 	struct command_stats *st = &measure_of(m->client->worker)->stats[command_id(m->cmd)];
 	const struct config *cfg = m->client->srv->cfg;
@@ -65,12 +65,20 @@ void measure_batch(struct worker *w)
 	for (unsigned int i = 0; i < m->count; i++)
 		m->batch[i].ns += share * m->batch[i].weight;
 	for (unsigned int i = 0; i < done; i++)
-		finish(&m->batch[i]);
+		measure_finish(&m->batch[i]);
 	m->count = m->running;
 	if (!m->running)
 		return;
 	m->batch[0] = m->batch[done];
 	m->batch[0].weight = 1;
+}
+
+void measure_others(struct worker *w)
+{
+	const struct measure *m = measure_of(w);
+
+	if (m->count > m->running)
+		measure_batch(w);
 }
 
 uint64_t measure_errors_total(const struct client *c)
@@ -98,6 +106,20 @@ void measure_begin(struct client *c, const struct command *cmd, uint64_t ns)
 	m->errors = c->worker->errors.total;
 }
 
+void measure_begin_text(struct client *c, const struct command *cmd, const char *text)
+{
+	struct measure *m = measure_of(c->worker);
+
+	measure_begin(c, cmd, 0);
+	m->batch[m->count - 1].start = text;
+	m->batch[m->count - 1].input = strlen(text);
+}
+
+bool measure_runs(struct worker *w)
+{
+	return measure_of(w)->running;
+}
+
 void measure_end(struct client *c)
 {
 	struct measure *m = measure_of(c->worker);
@@ -109,7 +131,7 @@ void measure_end(struct client *c)
 		if (progress_of(c)->step)
 			progress_of(c)->ns = m->batch[0].ns;
 		else
-			finish(&m->batch[0]);
+			measure_finish(&m->batch[0]);
 	}
 	m->running = false;
 }
@@ -118,7 +140,7 @@ void measure_inner(struct client *c, const struct command *cmd, uint64_t ns, boo
 {
 	struct measure *m = measure_of(c->worker);
 
-	finish(&(struct measured){ .client = c, .cmd = cmd, .ns = ns, .failed = failed });
+	measure_finish(&(struct measured){ .client = c, .cmd = cmd, .ns = ns, .failed = failed });
 	m->errors = measure_errors_total(c);
 	m->batch[m->count - 1].failed = false; /* that of the outer command is its own */
 }

@@ -82,11 +82,17 @@ struct measure {
 
 /* A command begins, or continues after it has taken `ns` before. */
 void measure_begin(struct client *c, const struct command *cmd, uint64_t ns);
+/* The same, of one that is not what the client's input begins with; `text`: it, in RESP, static. */
+void measure_begin_text(struct client *c, const struct command *cmd, const char *text);
+/* Does a command run, and has not returned yet? */
+bool measure_runs(struct worker *w);
 /* It has returned; an unfinished one keeps its time in its progress. */
 void measure_end(struct client *c);
 /* Sets the command that runs aside while others are executed in the middle of it; and back. */
 struct measured measure_suspend(struct client *c);
 void measure_resume(struct client *c, const struct measured *command);
+/* Counts a command that was measured so. */
+void measure_finish(const struct measured *m);
 /* It was refused before it began. */
 void measure_rejected(struct client *c, const struct command *cmd);
 /* The command that runs queues an operation.  Returns its number, for measure_errors(). */
@@ -99,6 +105,8 @@ uint64_t measure_errors_total(const struct client *c);
 void measure_tried(struct client *c, const struct error_counts *errors);
 /* Ends the batch: reads the clock and shares the time. */
 void measure_batch(struct worker *w);
+/* The same, unless nothing but the command that runs is in it. */
+void measure_others(struct worker *w);
 /* The errors that were replied by all workers. */
 struct error_counts measure_errors_of(const struct server *s);
 /* CONFIG RESETSTAT. */

@@ -85,10 +85,11 @@ int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 	return ret == -ECANCELED ? -EBUSY : ret;
 }
 
-void command_call(struct client *c, const struct command *cmd, unsigned int argc,
-		  const struct resp_arg *argv)
+/* *now: when the command before it ended, or it begins; then when it ended. */
+static void call(struct client *c, const struct command *cmd, unsigned int argc,
+		 const struct resp_arg *argv, uint64_t *now)
 {
-	uint64_t start = monotonic_ns(), errors = measure_errors_total(c);
+	uint64_t start = *now, errors = measure_errors_total(c);
 	const struct command *outer = c->session.last;
 	unsigned int db = c->session.db;
 
@@ -101,7 +102,16 @@ void command_call(struct client *c, const struct command *cmd, unsigned int argc
 	c->session.last = outer;
 	if (!LIST_EMPTY(&shared_of(c->srv)->monitors))
 		monitor_tell(c, db, cmd, argc, argv);
-	measure_inner(c, cmd, monotonic_ns() - start, measure_errors_total(c) != errors);
+	*now = monotonic_ns();
+	measure_inner(c, cmd, *now - start, measure_errors_total(c) != errors);
+}
+
+void command_call(struct client *c, const struct command *cmd, unsigned int argc,
+		  const struct resp_arg *argv)
+{
+	uint64_t now = monotonic_ns();
+
+	call(c, cmd, argc, argv, &now);
 }
 
 void command_run_atomic(struct client *c, command_atomic_fn *fn, void *arg)
@@ -114,12 +124,6 @@ void command_run_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 
 /* --- what is queued, and watched --- */
 
-struct queued {
-	const struct command *cmd;
-	unsigned int argc;
-	struct resp_arg *argv; /* owned, with the bytes behind it */
-};
-
 struct watched {
 	uint64_t version; /* 0 = there was no such key */
 	unsigned int db;
@@ -127,15 +131,19 @@ struct watched {
 	char key[XKV_KEY_MAX];
 };
 
-static void forget_queued(struct transaction *t)
+void queued_free(struct queued *queued, unsigned int count)
 {
-	for (unsigned int i = 0; i < t->count; i++)
-		free(t->queued[i].argv);
-	free(t->queued);
+	for (unsigned int i = 0; i < count; i++)
+		free(queued[i].argv);
+	free(queued);
+}
+
+void queued_forget(struct transaction *t)
+{
 	t->queued = NULL;
 	t->count = t->room = 0;
 	t->bytes = 0;
-	t->failed = t->writes = t->pause_stops = t->has_slot = t->crosses = false;
+	t->failed = t->writes = t->alone = t->pause_stops = t->has_slot = t->crosses = false;
 }
 
 static void forget_watched(struct transaction *t)
@@ -148,9 +156,12 @@ static void forget_watched(struct transaction *t)
 
 void transaction_end(struct client *c)
 {
+	struct transaction *t = transaction_of(c);
+
 	c->session.multi = false;
-	forget_queued(transaction_of(c));
-	forget_watched(transaction_of(c));
+	queued_free(t->queued, t->count);
+	queued_forget(t);
+	forget_watched(t);
 }
 
 bool command_writes(struct client *c, const struct command *cmd)
@@ -232,6 +243,7 @@ static bool queue_add(struct client *c, const struct command *cmd, unsigned int 
 	t->queued[t->count++] = (struct queued){ cmd, argc, copy };
 	t->bytes += bytes;
 	t->writes |= cmd->flags & CMD_WRITE;
+	t->alone |= !(cmd->flags & CMD_QUEUES) || argc > GROUP_ARGS;
 	t->pause_stops |= client_pause_stops(cmd);
 	if (c->srv->cfg->cluster)
 		note_slot(t, cmd, argc, argv);
@@ -249,7 +261,7 @@ bool transaction_queues(struct client *c, const struct command *cmd, unsigned in
 		transaction_of(c)->failed = true;
 		reply_error(reply_now(c), "ERR Command not allowed inside a transaction");
 	} else if (queue_add(c, cmd, argc, argv)) {
-		reply_status(reply_now(c), "QUEUED");
+		group_reply_queued(c);
 	} else {
 		transaction_of(c)->failed = true;
 		reply_error(reply_now(c), "ERR the transaction takes too much memory");
@@ -286,12 +298,28 @@ static bool still_permitted(struct client *c, const struct queued *q)
 	return false;
 }
 
-static void run_queued(struct client *c, const struct queued *q)
+void queued_run(struct client *c, const struct queued *q, uint64_t *now)
 {
 	if (c->closing && !c->session.authenticated) /* ACL DELUSER, of its own user */
 		reply_error(reply_to(c), "NOAUTH Authentication required.");
 	else if (acl_user_of(c)->unlimited || still_permitted(c, q))
-		command_call(c, q->cmd, q->argc, q->argv);
+		call(c, q->cmd, q->argc, q->argv, now);
+}
+
+unsigned int queued_keys(const struct queued *queued, unsigned int count, struct store_op *out,
+			 unsigned int room)
+{
+	unsigned int keys = 0;
+
+	for (unsigned int i = 0; i < count && keys < room; i++) {
+		const struct queued *q = &queued[i];
+
+		if (!q->cmd->first || q->cmd->flags & CMD_PUBSUB || q->cmd->first >= (int)q->argc)
+			continue;
+		out[keys].key = q->argv[q->cmd->first].ptr;
+		out[keys++].key_len = q->argv[q->cmd->first].len;
+	}
+	return keys;
 }
 
 /* 0, -ECANCELED, or an error of the store. */
@@ -313,6 +341,7 @@ static int check_watched(struct client *c)
 static int run_segment(struct client *c, void *arg)
 {
 	const struct transaction *t = transaction_of(c);
+	uint64_t now = monotonic_ns();
 	struct exec *x = arg;
 
 	x->at = x->first;
@@ -323,7 +352,7 @@ static int run_segment(struct client *c, void *arg)
 		reply_array(reply_to(c), t->count);
 	}
 	for (; x->at < t->count && !(t->queued[x->at].cmd->flags & CMD_WHOLE); x->at++)
-		run_queued(c, &t->queued[x->at]);
+		queued_run(c, &t->queued[x->at], &now);
 	/* a script may have been ended for it, in the middle */
 	return c->srv->stopping ? -ESHUTDOWN : true;
 }
@@ -335,9 +364,12 @@ static int run_segment(struct client *c, void *arg)
 static void run_all(struct client *c)
 {
 	const struct transaction *t = transaction_of(c);
+	struct store_op op[QUEUE_OPS];
 	struct exec x = { 0 };
+	uint64_t now;
 	int ret;
 
+	store_prefetch(c->worker->ctx, op, queued_keys(t->queued, t->count, op, QUEUE_OPS));
 	do {
 		ret = command_atomic(c, run_segment, &x);
 		if (!x.first && (ret || x.watch)) {
@@ -349,8 +381,10 @@ static void run_all(struct client *c)
 		}
 		for (unsigned int i = x.first; ret && i < x.at; i++)
 			reply_store_error(c, ret);
-		if (x.at < t->count)
-			run_queued(c, &t->queued[x.at++]);
+		if (x.at < t->count) {
+			now = monotonic_ns();
+			queued_run(c, &t->queued[x.at++], &now);
+		}
 		x.first = x.at;
 	} while (x.at < t->count);
 }
@@ -389,11 +423,11 @@ void cmd_multi(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	(void)argc;
 	(void)argv;
 	if (c->session.multi) {
-		reply_error(reply_to(c), "ERR MULTI calls can not be nested");
+		reply_error(reply_now(c), "ERR MULTI calls can not be nested");
 		return;
 	}
 	c->session.multi = true;
-	reply_ok(reply_to(c));
+	group_reply_multi(c);
 }
 
 void cmd_discard(struct client *c, unsigned int argc, const struct resp_arg *argv)

@@ -281,10 +281,17 @@ static void run_ops(struct store_ctx *ctx, const struct store_op *ops, unsigned 
 	}
 }
 
+void store_prefetch(struct store_ctx *ctx, const struct store_op *ops, unsigned int count)
+{
+	uint64_t fingerprint[LOOKUP_AHEAD];
+
+	if (count > 1)
+		lookup_ahead(ctx, ops, count, fingerprint);
+}
+
 void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
 	       store_done_fn *done, void *arg)
 {
-	uint64_t fingerprint[LOOKUP_AHEAD];
 	struct store_entry out;
 	int ret;
 
@@ -294,7 +301,7 @@ void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int c
 	}
 	for (unsigned int i = 0; i < count; i++) {
 		if (i % LOOKUP_AHEAD == 0)
-			lookup_ahead(ctx, ops + i, count - i, fingerprint);
+			store_prefetch(ctx, ops + i, count - i);
 		ret = store_do(ctx, &ops[i], &out);
 		done(arg, i, ret, &out);
 	}

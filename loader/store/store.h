@@ -76,6 +76,12 @@ void store_ctx_put(struct store_ctx *ctx);
 int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out);
 
 /*
+ * Has the CPU fetch what the first of these operations, up to 32, will need, all at once: without
+ * it each waits for its own.  Only their keys are used.
+ */
+void store_prefetch(struct store_ctx *ctx, const struct store_op *ops, unsigned int count);
+
+/*
  * Executes `count` operations in order, like store_do(), with as few system calls as possible.
  * Calls done(arg, number, result, entry) for each; it must not use this context, and the entry is
  * valid during the call only.  The operations are not atomic together: those of other threads and

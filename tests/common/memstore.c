@@ -698,6 +698,13 @@ void feed_adopted(struct store *st)
 	(void)st;
 }
 
+void store_prefetch(struct store_ctx *ctx, const struct store_op *ops, unsigned int count)
+{
+	(void)ctx;
+	(void)ops;
+	(void)count;
+}
+
 void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int count,
 	       store_done_fn *done, void *arg)
 {

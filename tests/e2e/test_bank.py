@@ -23,6 +23,8 @@ TOTAL = BALANCE * len(ACCOUNTS)
 # The two branches of the bank, with spaces in front of some balances, so that they take another
 # slot.  Transfers stay in a branch: a datagram holds all accounts of the first, spaces and all.
 BRANCHES = ((ACCOUNTS[:20], 40), (ACCOUNTS[20:], 300))
+TILLS = [f"till {number}" for number in range(10)]  # numbers without spaces, also below zero
+ACKNOWLEDGED = "transfers by pipelines"
 # Few buckets: the other keys, of clients of UDP, are in those of the accounts.
 STORE = ("--save", "", "--max-keys", "256")
 OTHERS = [b"other %d" % number for number in range(300)]
@@ -106,6 +108,47 @@ def by_amounts(_redis, udp, rng):
     return atomic(udp, *ops) is not None
 
 
+def several_execs(redis, transactions):
+    """What the EXECs reply, which xkvd finds at once, and commits together."""
+    connection = redis.connection_pool.get_connection("MULTI")
+    commands = [command for t in transactions for command in (("MULTI",), *t, ("EXEC",))]
+    try:
+        connection.send_packed_command(connection.pack_commands(commands))
+        replies = [connection.read_response() for _ in commands]
+    except BaseException:
+        connection.disconnect()
+        raise
+    finally:
+        redis.connection_pool.release(connection)
+    return [reply for reply in replies if isinstance(reply, list)]
+
+
+def by_pipeline(redis, _udp, rng):
+    """What is acknowledged is counted on both sides."""
+    return len(several_execs(redis, [
+        (("DECRBY", source, 3), ("INCRBY", to, 3), ("INCR", ACKNOWLEDGED))
+        for source, to in (rng.sample(TILLS, 2) for _ in range(8))]))
+
+
+def between_tills(_redis, udp, rng):
+    source, to = (till.encode() for till in rng.sample(TILLS, 2))
+    return atomic(udp, proto.incr(source, -1), proto.incr(to, 1)) is not None
+
+
+def read_tills(redis, udp, _rng):
+    """By a datagram, and in the midst of transfers."""
+    execs = several_execs(redis, [
+        (("INCRBY", TILLS[n], 5), ("DECRBY", TILLS[n + 1], 5), ("MGET", *TILLS))
+        for n in range(3)])
+    balances = [values for _, _, values in execs]
+    read = atomic(udp, *(proto.get(till.encode()) for till in TILLS), pad_to=proto.PAYLOAD_MAX4)
+    if read is not None:
+        balances.append([result.value for result in read])
+    for each in balances:
+        assert sum(map(int, each)) == BALANCE * len(TILLS), each
+    return len(balances)
+
+
 def read_by_exec(redis, _udp, _rng):
     """Half of them by each of two commands of a transaction."""
     with redis.pipeline(transaction=True) as p:
@@ -141,8 +184,8 @@ def others(_redis, udp, rng):
     return udp.ask(op) is not None
 
 
-TRANSFERS = (by_exec, by_script, by_versions, by_amounts)
-READERS = (read_by_exec, read_by_script, read_by_datagram)
+TRANSFERS = (by_exec, by_script, by_versions, by_amounts, by_pipeline, between_tills)
+READERS = (read_by_exec, read_by_script, read_by_datagram, read_tills)
 BROKEN = (redis_py.ConnectionError, redis_py.TimeoutError, redis_py.BusyLoadingError, OSError)
 
 
@@ -171,7 +214,7 @@ class Bank:
 
     def __init__(self, daemon):
         self.daemon = daemon
-        daemon.redis().mset({account: BALANCE for account in ACCOUNTS})
+        daemon.redis().mset({account: BALANCE for account in (*ACCOUNTS, *TILLS)})
         context = multiprocessing.get_context("fork")
         self.over, self.failed = context.Event(), context.SimpleQueue()
         seed = random.getrandbits(32)
@@ -213,6 +256,10 @@ class Bank:
     def check_books(self):
         balances = [int(balance) for balance in self.daemon.redis().mget(ACCOUNTS)]
         assert sum(balances) == TOTAL, balances
+        tills = [int(balance) for balance in self.daemon.redis().mget(TILLS)]
+        assert sum(tills) == BALANCE * len(TILLS), tills
+        done = int(self.daemon.redis().get(ACKNOWLEDGED))
+        assert done >= self.counts()["by_pipeline"]
         assert balances.count(BALANCE) < len(balances), "nobody has transferred anything"
 
 

@@ -2,30 +2,13 @@
 # tests/run: seconds 5
 """Clients that are ready at the same time: their commands are executed together."""
 import contextlib
-import os
-import signal
 
 import pytest
-from respserver import encode, wait_for
+from respserver import all_at_once, encode
 
 pytest_plugins = ["respserver"]
 
 CLIENTS = 100  # more than operations that run together
-
-
-@contextlib.contextmanager
-def all_at_once(daemon):
-    """What is sent meanwhile is there when the server goes on: it finds all clients ready."""
-    def state():
-        with open(f"/proc/{daemon.process.pid}/stat", encoding="ascii") as f:
-            return f.read().rpartition(")")[2].split()[0]
-
-    os.kill(daemon.process.pid, signal.SIGSTOP)
-    try:
-        wait_for(lambda: state() == "T", "the server to stop")
-        yield
-    finally:
-        os.kill(daemon.process.pid, signal.SIGCONT)
 
 
 @pytest.fixture
