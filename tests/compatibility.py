@@ -36,6 +36,7 @@ DIFFERS = {
     "mset": MANY, "mget": MANY + " and 4 MiB", "del": MANY, "unlink": MANY,
     "exists": MANY, "touch": MANY,
     "bitop": SOURCES, "pfmerge": SOURCES, "pfcount": SOURCES,
+    "pfadd": "changes nothing if it finds that the value is damaged",
     "keys": AT_ONE_MOMENT, "flushall": "a key that is set meanwhile may remain",
     "flushdb": "as FLUSHALL",
     "object|encoding": "what Redis would say after SET of the value",

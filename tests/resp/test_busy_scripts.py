@@ -150,7 +150,7 @@ def test_events_of_others_are_not_lost(own):
     with Connection(port) as sub:
         sub.call("SUBSCRIBE", "__keyevent@0__:set")
         sub.call("SUBSCRIBE", "c")
-        script = LUA_WAIT + "redis.call('PUBLISH', 'c', 'x') wait(100) error('x')"
+        script = LUA_WAIT + "redis.call('PUBLISH', 'c', 'x') wait(1000) error('x')"
         with busy(own, "EVAL", script, 0, before=encode("SET", "first", 1),
                   behind=encode("SET", "last", 1)):
             assert sub.reply().endswith(b"first\r\n")

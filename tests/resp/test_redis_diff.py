@@ -169,17 +169,28 @@ def brief(words):
     return [w if len(str(w)) < 60 else f"{str(w[:20])}... {len(w)} bytes" for w in words]
 
 
+def may_differ(words, name, reply):
+    """Redis keeps what a PFADD has added before it found that the rest is damaged; xkv does not."""
+    return name == "pfadd" and len(words) > 3 and reply.startswith(b"-INVALIDOBJ")
+
+
 def compare(pair, requests, context):
+    """False: what the servers hold may differ from here on."""
     for c in pair:
         c.send(b"".join(encode(*words) for words in requests))
     history = []
+    alike = True
     for words in requests:
         ours, theirs = (c.reply() for c in pair)
+        if not alike:
+            continue
         history.append((brief(words), ours[:60], theirs[:60]))
         name = words[0].lower() if isinstance(words[0], str) else ""
         if ours != theirs and not near(name, ours, theirs):
             pytest.fail(f"{context}: {len(history)} commands, of which the last are\n"
                         + "\n".join(map(str, history[-12:])), pytrace=False)
+        alike = not may_differ(words, name, ours)
+    return alike
 
 
 def counted(requests):
@@ -218,7 +229,8 @@ def test_any_commands_on_few_keys(both):
             c.call("HELLO", 2 + seed % 2)
         for _ in range(10):
             requests = [words.command() for _ in range(words.pick(1, 10, 60, 200))]
-            compare(both, counted(requests) if words.chance(0.5) else requests, context)
+            if not compare(both, counted(requests) if words.chance(0.5) else requests, context):
+                break
             assert keyspace(both[0]) == keyspace(both[1]), context
             compare(both, [[name, key] for key in KEYS for name in ("get", "pttl")], context)
         seed += 1
