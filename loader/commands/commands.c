@@ -815,13 +815,9 @@ static bool are_alike(struct client *a, struct client *b)
 	       tracking_of(a)->origin == tracking_of(b)->origin;
 }
 
-/*
- * With several workers nothing waits: another one gets the lock while this one reads from its next
- * client, and would reply to what comes after it (CLIENT PAUSE, CLIENT KILL, invalidations) first.
- */
 static bool end_turn(struct client *c, bool stays)
 {
-	if (stays && first_queued(queue_of(c)) && c->srv->worker_count == 1)
+	if (stays && first_queued(queue_of(c)))
 		return true;
 	flush(c->worker);
 	return false;

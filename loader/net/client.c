@@ -411,6 +411,8 @@ static void client_flush(struct client *c, bool leave)
 	size_t total = 0;
 	ssize_t n;
 
+	if (leave)
+		worker_before_leave(c->worker);
 	while (outbox(c)->bytes && !outbox(c)->failed && total < ROUND_WRITE) {
 		n = send_once(c, leave);
 		if (n < 0 && errno == EINTR)
@@ -555,13 +557,34 @@ void client_message_end(struct client *to)
 
 /* --- events --- */
 
+/* One call.  Others run meanwhile unless something waits: that is little for reading. */
+static ssize_t read_once(struct client *c, size_t len)
+{
+	struct connection *conn = &c->stream.conn;
+	char *to = c->stream.in.data + c->stream.in.len;
+	ssize_t n;
+	int error;
+
+	if (conn->ssl)
+		worker_before_leave(c->worker); /* deciphering is more */
+	if (c->worker->read_used)
+		return conn->transport->read(conn, to, len);
+	c->away = true;
+	worker_leave(c->worker);
+	n = conn->transport->read(conn, to, len);
+	error = errno;
+	worker_return(c->worker);
+	errno = error;
+	c->away = false;
+	return n;
+}
+
 static bool receive(struct client *c)
 {
 	struct worker *w = c->worker;
 	struct server *s = c->srv;
 	size_t room;
 	ssize_t n;
-	int error;
 
 	if (stream_pending(&c->stream) >= s->cfg->query_buffer_limit) {
 		log_closing(c, "its command passes client-query-buffer-limit");
@@ -581,14 +604,7 @@ static bool receive(struct client *c)
 		return false;
 	}
 	room = c->stream.in.cap - c->stream.in.len;
-	c->away = true;
-	worker_leave(w);
-	n = c->stream.conn.transport->read(&c->stream.conn, c->stream.in.data + c->stream.in.len,
-					   room < READ_MAX ? room : READ_MAX);
-	error = errno;
-	worker_return(w);
-	errno = error;
-	c->away = false;
+	n = read_once(c, room < READ_MAX ? room : READ_MAX);
 	if (n > 0) {
 		c->stream.in.len += (size_t)n;
 		w->stat[STAT_BYTES_IN] += (uint64_t)n;

@@ -38,7 +38,9 @@ struct executor {
 	unsigned int (*resume)(struct client *c);
 	/*
 	 * A turn of the client ends.  If its input `stays` as it is until flush(), what it has
-	 * queued may wait for what other clients queue.  Returns whether something does.
+	 * queued may wait for what other clients of its worker queue, until others may run: what
+	 * these execute (CLIENT PAUSE, CLIENT KILL) would be replied before.  Returns whether
+	 * something waits.
 	 */
 	bool (*end_turn)(struct client *c, bool stays);
 	/* Executes what is queued and replies: before input may move, or a client is freed. */

@@ -39,6 +39,12 @@ static void give_lock(struct worker *w)
 	pthread_mutex_unlock(&w->srv->lock);
 }
 
+void worker_before_leave(struct worker *w)
+{
+	if (w->srv->worker_count > 1)
+		worker_flush(w);
+}
+
 void worker_leave(struct worker *w)
 {
 	if (w->srv->worker_count > 1)

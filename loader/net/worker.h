@@ -99,6 +99,8 @@ void worker_wake(struct worker *w);
  * Meanwhile they may add to the client's outbox and mark it `dead`.  Not within a command.
  */
 void worker_leave(struct worker *w);
+/* Before it: what clients have queued must not come after what others do meanwhile. */
+void worker_before_leave(struct worker *w);
 void worker_return(struct worker *w);
 
 /*
