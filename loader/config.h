@@ -55,6 +55,7 @@ struct save_rule {
 /* rename-command; at start only, and not shown by CONFIG GET. */
 struct rename {
 	char from[24], to[72]; /* "" = the command cannot be called any more */
+	unsigned int line;     /* of the file; 0 = an option */
 };
 
 /* Bytes, or a percentage of something. */
@@ -170,6 +171,7 @@ struct config {
 /* A `user` directive. */
 struct config_user {
 	struct config_user *next;
+	unsigned int line; /* of the file; 0 = an option */
 	struct resp_arg name;
 	unsigned int count;
 	struct resp_arg word[]; /* with a NUL behind each; all are in the same piece of memory */
@@ -181,6 +183,8 @@ struct config_builder {
 	struct config_user *users;    /* in their order; owned */
 	bool save_given, allow_given; /* a further line adds to the list, the first replaces it */
 	bool interface_given;	      /* in this file, or in these options */
+	const char *path;	      /* of the file, NULL = there is none; not owned */
+	unsigned int line;	      /* of it that is being read; 0 = none */
 	char ignored[4096]; /* directives of Redis without an effect here, "a, b"; each once */
 };
 
@@ -193,6 +197,11 @@ int config_begin(struct config_builder *b, const struct config *from);
  * -EINVAL, or -errno of a file that cannot be read (also with a sentence).
  */
 int config_read_file(struct config_builder *b, const char *path, char *err, size_t err_len);
+
+/* "FILE:LINE: " before what is wrong there; "" without a line. */
+#define CONFIG_PLACE 4200
+const char *config_place(const struct config_builder *b, unsigned int line,
+			 char text[CONFIG_PLACE]);
 
 /*
  * Reads `--name value...` options, as many as there are.  0, or -EINVAL with a line for each error.

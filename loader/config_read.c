@@ -39,25 +39,35 @@ static int cannot_read(const char *path, int error, struct sink *err)
 	return error;
 }
 
+const char *config_place(const struct config_builder *b, unsigned int line, char text[CONFIG_PLACE])
+{
+	text[0] = '\0';
+	if (line)
+		snprintf(text, CONFIG_PLACE, "%s:%u: ", b->path, line);
+	return text;
+}
+
 int config_read_file(struct config_builder *b, const char *path, char *err, size_t err_len)
 {
 	struct sink all = sink_of(err, err_len), sink;
-	unsigned int number_of_line = 0, errors = 0;
-	char *line = NULL, text[512];
+	char *line = NULL, text[512], place[CONFIG_PLACE];
+	unsigned int errors = 0;
 	FILE *file = fopen(path, "re");
 	size_t room = 0;
 	ssize_t len;
 	int ret = 0;
 
 	b->interface_given = false;
+	b->path = path;
 	if (!file)
 		return cannot_read(path, -errno, &all);
 	while (errno = 0, (len = getline(&line, &room, file)) >= 0) {
-		number_of_line++;
+		b->line++;
 		sink = sink_of(text, sizeof(text));
 		if (read_line(b, line, (size_t)len, &sink) && ++errors <= MAX_ERRORS)
-			ret = bad(&all, "%s:%u: %s", path, number_of_line, text);
+			ret = bad(&all, "%s%s", config_place(b, b->line, place), text);
 	}
+	b->line = 0;
 	if (ferror(file))
 		ret = cannot_read(path, errno ? -errno : -EIO, &all);
 	if (errors > MAX_ERRORS)

@@ -163,8 +163,9 @@ static bool is_name(const char *text)
 }
 
 /* Names that clients know commands by; whether there are such commands is not known here. */
-static int add_rename(struct config *cfg, int argc, char *const argv[], struct sink *err)
+static int add_rename(struct config_builder *b, int argc, char *const argv[], struct sink *err)
 {
+	struct config *cfg = b->cfg;
 	struct rename *r = &cfg->rename[cfg->rename_count];
 
 	if (argc != 2)
@@ -177,6 +178,7 @@ static int add_rename(struct config *cfg, int argc, char *const argv[], struct s
 		return bad(err, "rename-command: %s: a name has to be one word of ASCII", argv[0]);
 	snprintf(r->from, sizeof(r->from), "%s", argv[0]);
 	snprintf(r->to, sizeof(r->to), "%s", argv[1]);
+	r->line = b->line;
 	cfg->rename_count++;
 	return 0;
 }
@@ -217,8 +219,11 @@ static int add_user(struct config_builder *b, int argc, char *const argv[], stru
 	while (*last)
 		last = &(*last)->next;
 	*last = user_new(argc, argv);
+	if (!*last)
+		return no_memory(err);
+	(*last)->line = b->line;
 	b->cfg->has_users = true;
-	return *last ? 0 : no_memory(err);
+	return 0;
 }
 
 void config_users_free(struct config_builder *b)
@@ -241,7 +246,7 @@ int config_set_redis(struct config_builder *b, const char *name, int argc, char 
 		return 0;
 	}
 	if (strcasecmp(name, "rename-command") == 0)
-		return add_rename(b->cfg, argc, argv, err);
+		return add_rename(b, argc, argv, err);
 	if (strcasecmp(name, "user") == 0)
 		return add_user(b, argc, argv, err);
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {

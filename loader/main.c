@@ -187,10 +187,12 @@ static const struct config *configure(struct options *o, int argc, char *argv[])
 	bad |= report(config_read_args(&b, argc - 1, argv + 1, err, sizeof(err)), err);
 	if (b.ignored[0])
 		fprintf(stderr, "xkvd: these directives of Redis have no effect: %s\n", b.ignored);
-	bad |= report(commands_rename(b.cfg, err, sizeof(err)), err);
+	bad |= report(commands_rename(&b, err, sizeof(err)), err);
 	bad |= report(commands_users(&b, err, sizeof(err)), err);
 	bad |= report(make_absolute(&b), "not enough memory");
 	bad |= report(use_real_name(o, &b), "not enough memory");
+	if (o->job == JOB_RUN || o->job == JOB_CHECK)
+		bad |= report(server_check(b.cfg, err, sizeof(err)), err);
 	cfg = config_finish(&b, err, sizeof(err));
 	bad |= report(!cfg, err);
 	if (!bad)

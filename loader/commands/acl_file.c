@@ -318,18 +318,21 @@ __attribute__((format(printf, 2, 3))) static void say(struct report *to, const c
 }
 
 /* A word is shown only if it cannot be a password. */
-static void define_user(const struct config *cfg, const struct config_user *user,
+static void define_user(const struct config_builder *b, const struct config_user *user,
 			struct acl_users *to, struct report *report)
 {
+	const struct config *cfg = b->cfg;
 	struct acl_rules *rules = acl_rules_new(cfg->acl_all_channels);
 	const char *name = user->name.ptr;
 	struct acl_words words;
+	char place[CONFIG_PLACE];
 	unsigned int failed = 0;
 	int ret = rules ? acl_words_merge(&words, user->count, user->word, &failed) : -ENOMEM;
 
+	config_place(b, user->line, place);
 	if (ret == -EINVAL)
-		say(report, "user %s: Unmatched parenthesis in acl selector starting at '%s'.",
-		    name, user->word[failed].ptr);
+		say(report, "%suser %s: Unmatched parenthesis in acl selector starting at '%s'.",
+		    place, name, user->word[failed].ptr);
 	else if (ret)
 		say(report, "not enough memory");
 	for (unsigned int i = 0; !ret && i < words.count; i++) {
@@ -337,17 +340,18 @@ static void define_user(const struct config *cfg, const struct config_user *user
 			acl_rules_apply(rules, words.word[i], words.len[i], cfg->acl_all_channels);
 
 		if (error == -ENOENT)
-			say(report, "user %s: '%s': %s", name, words.word[i],
+			say(report, "%suser %s: '%s': %s", place, name, words.word[i],
 			    acl_error_text(error));
 		else if (error)
-			say(report, "user %s: word %u: %s", name, i + 1, acl_error_text(error));
+			say(report, "%suser %s: word %u: %s", place, name, i + 1,
+			    acl_error_text(error));
 	}
 	if (!ret)
 		acl_words_free(&words);
 	if (!acl_is_word(name, user->name.len))
-		say(report, "user %s: Spaces not allowed in ACL usernames", name);
+		say(report, "%suser %s: Spaces not allowed in ACL usernames", place, name);
 	if (acl_find(to, name, user->name.len))
-		say(report, "user %s: is defined twice", name);
+		say(report, "%suser %s: is defined twice", place, name);
 	if (!acl_users_put(to, name, user->name.len, rules))
 		say(report, "not enough memory");
 }
@@ -374,7 +378,7 @@ int commands_users(const struct config_builder *b, char *err, size_t err_len)
 	else if (b->cfg->aclfile[0])
 		load_file(b->cfg, &next, &report);
 	for (const struct config_user *user = b->users; user; user = user->next)
-		define_user(b->cfg, user, &next, &report);
+		define_user(b, user, &next, &report);
 	if (!report.len && add_default(b->cfg, &next))
 		say(&report, "not enough memory");
 	if (!report.len)

@@ -652,9 +652,11 @@ static const char *rename_command(const struct rename *r)
 	return NULL;
 }
 
-int commands_rename(const struct config *cfg, char *err, size_t err_len)
+int commands_rename(const struct config_builder *b, char *err, size_t err_len)
 {
-	static struct rename rename[CONFIG_MAX_RENAME]; /* outlives `cfg` */
+	static struct rename rename[CONFIG_MAX_RENAME]; /* outlives the configuration */
+	const struct config *cfg = b->cfg;
+	char place[CONFIG_PLACE];
 	size_t len = 0;
 
 	memcpy(rename, cfg->rename, sizeof(rename));
@@ -664,8 +666,10 @@ int commands_rename(const struct config *cfg, char *err, size_t err_len)
 		const char *wrong = rename_command(&rename[i]);
 
 		if (wrong)
-			len += (size_t)snprintf(err + len, err_len - len, "%srename-command %s: %s",
-						len ? "\n" : "", rename[i].from, wrong);
+			len += (size_t)snprintf(err + len, err_len - len,
+						"%s%srename-command %s: %s", len ? "\n" : "",
+						config_place(b, rename[i].line, place),
+						rename[i].from, wrong);
 	}
 	return len ? -EINVAL : 0;
 }

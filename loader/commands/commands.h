@@ -5,14 +5,13 @@
 
 #include "net/executor.h"
 
-struct config;
 struct config_builder;
 
 /*
  * Gives commands the names that `rename-command` wants, for all clients; once, before
  * commands_executor().  0, or -EINVAL with a line for each error.
  */
-int commands_rename(const struct config *cfg, char *err, size_t err_len);
+int commands_rename(const struct config_builder *b, char *err, size_t err_len);
 
 /*
  * Makes the users that `user` directives or `aclfile` describe; once, before commands_executor().

@@ -860,6 +860,14 @@ unsigned int server_clients_possible(const struct server *s, unsigned int wanted
 	return limit.rlim_cur > s->fds_besides ? (unsigned int)limit.rlim_cur - s->fds_besides : 1;
 }
 
+int server_check(const struct config *cfg, char *err, size_t err_len)
+{
+	SSL_CTX *ctx = cfg->tls_port ? tls_context_new(cfg, err, err_len) : NULL;
+
+	SSL_CTX_free(ctx);
+	return cfg->tls_port && !ctx ? -EINVAL : 0;
+}
+
 /* Certificates are read before anything takes effect: the old ones stay if they are no good. */
 static int prepare_tls(void *arg, const struct config *next, char *err, size_t err_len)
 {

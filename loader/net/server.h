@@ -41,6 +41,9 @@ struct server_options {
 	void *refuse_arg;
 };
 
+/* Are the files in order that the configuration names for server_new()?  0, or -EINVAL and why. */
+int server_check(const struct config *cfg, char *err, size_t err_len);
+
 /* NULL with an error message. */
 struct server *server_new(const struct server_options *options, char *err, size_t err_len);
 void server_free(struct server *s);

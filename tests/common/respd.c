@@ -110,7 +110,7 @@ int main(int argc, char *argv[])
 		return fail("out of memory");
 	if ((file && config_read_file(&builder, file, err, sizeof(err))) ||
 	    config_read_args(&builder, argc - first, argv + first, err, sizeof(err)) ||
-	    commands_rename(builder.cfg, err, sizeof(err)) ||
+	    commands_rename(&builder, err, sizeof(err)) ||
 	    commands_users(&builder, err, sizeof(err))) {
 		config_abandon(&builder);
 		return fail(err);

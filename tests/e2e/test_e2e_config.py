@@ -65,6 +65,8 @@ LINES = {
     "max-keys -1": "max-keys",
     "interface a-name-that-is-too-long": "interface",
     "bind not-an-address": "not-an-address",
+    "rename-command nosuch x": "no such command",
+    "user u nosuch": "syntax error",
 }
 
 
@@ -96,13 +98,15 @@ def test_values_that_look_like_options(tmp_path):
 
 def test_all_that_is_wrong_is_said_at_once(privileged, tmp_path):
     file = tmp_path / "xkvd.conf"
-    file.write_text("port 65536\nnonsense 1\ntimeout 5\nsave 1\n")
+    file.write_text("port 65536\nnonsense 1\ntimeout 5\nsave 1\nrename-command nosuch x\n"
+                    "user u nosuch <x\ntls-port 6390\n")
     for argv in ([file], ["--check-config", file]):
         done = run(BUILD / "xkvd", *argv, "--loglevel", "loud", "--mode", "generic", check=False)
         assert done.returncode == 1 and done.stdout == ""
         wanted = (f"{file}:1: port", f"{file}:2: unknown", f"{file}:4: save", "loglevel",
-                  "mode needs")
-        for line, start in itertools.zip_longest(done.stderr.splitlines(), wanted):
+                  f"{file}:5: rename-command nosuch: ", f"{file}:6: user u: word 1: ",
+                  f"{file}:6: user u: word 2: ", "No tls-cert-file", "mode needs")
+        for line, start in itertools.zip_longest(done.stderr.splitlines(), wanted, fillvalue=""):
             assert line.startswith(f"xkvd: {start}")
 
 

@@ -751,12 +751,12 @@ def test_all_that_is_wrong_with_users_is_said_at_once(tmp_path):
     assert done.returncode == 1 and "secret" not in done.stderr
     assert done.stderr.splitlines() == [
         f"xkvd: {path}:8: user: takes a name and rules",
-        "xkvd: user bob: Unmatched parenthesis in acl selector starting at '(+get'.",
-        "xkvd: user carol: is defined twice",
-        "xkvd: user d: word 1: The password hash must be exactly 64 characters and contain only "
-        "lowercase hexadecimal characters",
-        "xkvd: user d: '+nonsense': Unknown command or category name in ACL",
-        "xkvd: user a b: Spaces not allowed in ACL usernames"]
+        f"xkvd: {path}:4: user bob: Unmatched parenthesis in acl selector starting at '(+get'.",
+        f"xkvd: {path}:6: user carol: is defined twice",
+        f"xkvd: {path}:7: user d: word 1: The password hash must be exactly 64 characters and "
+        "contain only lowercase hexadecimal characters",
+        f"xkvd: {path}:7: user d: '+nonsense': Unknown command or category name in ACL",
+        f"xkvd: {path}:9: user a b: Spaces not allowed in ACL usernames"]
     path.write_text(f"aclfile {tmp_path}/none\nuser a on\n")
     done = subprocess.run([str(BUILD / "xkvd"), "--check-config", str(path)], check=False,
                           stderr=subprocess.PIPE, text=True)
