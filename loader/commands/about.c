@@ -108,7 +108,7 @@ static void sort(struct client *c, unsigned int argc, const struct resp_arg *arg
 	if (!check_key(c, &argv[1]) || !sort_options(c, argc, argv, may_store, &store) ||
 	    (store && !check_key(c, store)))
 		return;
-	ret = store_touch(c->worker->ctx, argv[1].ptr, argv[1].len, true, &e);
+	ret = command_touch(c, &argv[1], true, &e);
 	if (ret == -ENOENT)
 		sorted_nothing(c, store);
 	else if (ret)

@@ -758,7 +758,7 @@ static void on_done(void *arg, unsigned int op, int ret, const struct store_entr
 		changes_miss(c, q->op[op].key, q->op[op].key_len);
 	if (!ret) {
 		tracking_found(c, q->op[op].key, q->op[op].key_len);
-		transaction_found(c, q->op[op].key, q->op[op].key_len);
+		transaction_found(c, c->session.db, q->op[op].key, q->op[op].key_len);
 	}
 	q->then[op].end(c, q->then[op].note, ret, e);
 	measure_errors(c, q->then[op].number);

@@ -101,7 +101,7 @@ static bool is_busy(struct client *c, const struct restore *r)
 {
 	struct store_entry e;
 
-	return !r->replace && !store_touch(c->worker->ctx, r->key->ptr, r->key->len, false, &e);
+	return !r->replace && !command_touch(c, r->key, false, &e);
 }
 
 /* What has expired already is not stored, as in Redis. */
@@ -127,7 +127,10 @@ static int store_restored(void *arg, const void *value, size_t len)
 		.expire_ms = r->expire_ms,
 		.cause = CAUSE_RESTORE,
 	};
-	return store_do(ctx, &set, &unused);
+	ret = store_do(ctx, &set, &unused);
+	if (!ret)
+		transaction_found(r->c, r->c->session.db, set.key, set.key_len);
+	return ret;
 }
 
 static void reply_restored(struct client *c, int ret, const char *what)

@@ -275,10 +275,11 @@ bool command_writes(struct client *c, const struct command *cmd);
 /* Forgets what is queued and watched. */
 void transaction_end(struct client *c);
 /*
- * A command of the client has found this key.  If it was missing when it was watched, EXEC must
- * fail even if it is missing again then: versions do not tell that it has ever been there.
+ * A command of the client has found this key of database `db`, or made it.  If it was missing when
+ * it was watched, EXEC must fail even if it is missing again then: versions do not tell that it has
+ * ever been there.
  */
-void transaction_found(struct client *c, const void *key, size_t key_len);
+void transaction_found(struct client *c, unsigned int db, const void *key, size_t key_len);
 size_t transaction_memory(const struct transaction *t);
 
 /* Executes a command for EXEC; *now: monotonic_ns() when it begins, then when it has ended. */
@@ -443,6 +444,9 @@ int value_resize(struct value *v, size_t len);
 typedef int command_change_fn(struct client *c, void *arg, struct value *v);
 bool command_change(struct client *c, const struct resp_arg *key, command_change_fn *change,
 		    void *arg);
+
+/* Does the key exist?  As store_touch(). */
+int command_touch(struct client *c, const struct resp_arg *key, bool uses, struct store_entry *e);
 
 /*
  * Reads a key, now; e->value is NULL if it does not exist.  Valid until the store is used again.

@@ -453,7 +453,7 @@ static bool is_watched(const struct transaction *t, unsigned int db, const struc
 	return false;
 }
 
-void transaction_found(struct client *c, const void *key, size_t key_len)
+void transaction_found(struct client *c, unsigned int db, const void *key, size_t key_len)
 {
 	struct transaction *t = transaction_of(c);
 
@@ -462,8 +462,8 @@ void transaction_found(struct client *c, const void *key, size_t key_len)
 	for (unsigned int i = 0; i < t->watched_count; i++) {
 		const struct watched *w = &t->watched[i];
 
-		t->found_missing |= !w->version && w->db == c->session.db &&
-				    w->key_len == key_len && memcmp(w->key, key, key_len) == 0;
+		t->found_missing |= !w->version && w->db == db && w->key_len == key_len &&
+				    memcmp(w->key, key, key_len) == 0;
 	}
 }
 

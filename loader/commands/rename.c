@@ -38,6 +38,8 @@ static int put(struct client *c, const struct renaming *r, const struct store_en
 	store_select(ctx, r->db);
 	ret = store_do(ctx, &set, &unused);
 	store_select(ctx, c->session.db);
+	if (!ret)
+		transaction_found(c, r->db, r->to->ptr, r->to->len);
 	if (ret || r->copy)
 		return ret;
 	ret = store_do(ctx, &delete, &unused);
@@ -60,7 +62,7 @@ static int move(struct client *c, const struct renaming *r)
 {
 	struct store_ctx *ctx = c->worker->ctx;
 	struct store_entry e;
-	int ret = store_touch(ctx, r->from->ptr, r->from->len, false, &e);
+	int ret = command_touch(c, r->from, false, &e);
 
 	if (ret)
 		return ret;
@@ -70,6 +72,8 @@ static int move(struct client *c, const struct renaming *r)
 		store_select(ctx, r->db);
 		ret = store_touch(ctx, r->to->ptr, r->to->len, false, &e);
 		store_select(ctx, c->session.db);
+		if (!ret)
+			transaction_found(c, r->db, r->to->ptr, r->to->len);
 		if (ret != -ENOENT)
 			return ret ? ret : -ECANCELED;
 	}

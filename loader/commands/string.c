@@ -392,7 +392,7 @@ static int set_all_new(struct client *c, void *arg)
 	int ret = -ENOENT;
 
 	for (unsigned int i = 1; i < call->argc && ret == -ENOENT; i += 2)
-		ret = store_touch(c->worker->ctx, call->argv[i].ptr, call->argv[i].len, false, &e);
+		ret = command_touch(c, &call->argv[i], false, &e);
 	if (ret == -ENOENT)
 		ret = 0;
 	else if (!ret)
@@ -403,6 +403,8 @@ static int set_all_new(struct client *c, void *arg)
 		set.value = call->argv[i + 1].ptr;
 		set.value_len = call->argv[i + 1].len;
 		ret = store_do(c->worker->ctx, &set, &e);
+		if (!ret)
+			transaction_found(c, c->session.db, set.key, set.key_len);
 	}
 	end_yes_no(c, 0, ret, &e);
 	return !ret;

@@ -57,6 +57,8 @@ static int try_update(struct client *c, const struct resp_arg *key, enum reads r
 	ret = reads == READS_EXPIRY ? store_touch(ctx, key->ptr, key->len, true, &e)
 				    : store_get(ctx, key->ptr, key->len, &e);
 	found = !ret;
+	if (found)
+		transaction_found(c, c->session.db, key->ptr, key->len);
 	if (ret && (ret != -ENOENT || reads != READS_ANY))
 		return ret;
 	ret = decide(c, arg, &e, &op);
@@ -67,7 +69,10 @@ static int try_update(struct client *c, const struct resp_arg *key, enum reads r
 	op.version = e.version;
 	op.key = key->ptr;
 	op.key_len = key->len;
-	return store_do(ctx, &op, &unused);
+	ret = store_do(ctx, &op, &unused);
+	if (!ret)
+		transaction_found(c, c->session.db, key->ptr, key->len);
+	return ret;
 }
 
 static int update(struct client *c, const struct resp_arg *key, enum reads reads,
@@ -157,6 +162,15 @@ bool command_change(struct client *c, const struct resp_arg *key, command_change
 	return !ret;
 }
 
+int command_touch(struct client *c, const struct resp_arg *key, bool uses, struct store_entry *e)
+{
+	int ret = store_touch(c->worker->ctx, key->ptr, key->len, uses, e);
+
+	if (!ret)
+		transaction_found(c, c->session.db, key->ptr, key->len);
+	return ret;
+}
+
 bool command_read(struct client *c, const struct resp_arg *key, struct store_entry *e)
 {
 	int ret;
@@ -167,7 +181,9 @@ bool command_read(struct client *c, const struct resp_arg *key, struct store_ent
 		changes_miss(c, key->ptr, key->len);
 	else if (ret)
 		reply_store_error(c, ret);
-	else
+	if (!ret) {
 		tracking_found(c, key->ptr, key->len);
+		transaction_found(c, c->session.db, key->ptr, key->len);
+	}
 	return !ret || ret == -ENOENT;
 }

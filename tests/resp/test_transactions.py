@@ -283,10 +283,21 @@ def test_watched_by_one_changed_by_another(xkv, own):
         own.call("HELLO", 2)
 
 
-@pytest.mark.parametrize("read", [("GET", "k"), ("MGET", "x", "k"), ("EXISTS", "k"),
-                                  ("EVAL", "return redis.call('get', 'k')", 0)])
+FINDS = [
+    ("GET", "k"), ("MGET", "x", "k"), ("EXISTS", "k"), ("EVAL", "return redis.call('get', 'k')", 0),
+    ("GETRANGE", "k", 0, 1), ("GETBIT", "k", 0), ("BITCOUNT", "k"), ("BITPOS", "k", 1),
+    ("DUMP", "k"),
+    ("LCS", "k", "other"), ("BITOP", "NOT", "to", "k"), ("OBJECT", "ENCODING", "k"), ("TTL", "k"),
+    ("SETRANGE", "k", 0, "x"), ("SETBIT", "k", 0, 1), ("INCRBYFLOAT", "k", 1), ("SORT", "k"),
+    ("MSETNX", "k", 1), ("RENAME", "k", "to"), ("RENAMENX", "other", "k"), ("COPY", "other", "k"),
+    ("RESTORE", "k", 0, "x"), ("GETEX", "k", "PERSIST"), ("EXPIRE", "k", 100, "XX"),
+]
+
+
+@pytest.mark.parametrize("read", FINDS)
 def test_watched_key_comes_and_goes(xkv, own, read):
     """It was missing, and is again; but what the client has read in between is true no more."""
+    own.call("SET", "other", "value")
     with xkv.connect() as other:
         own.call("WATCH", "k")
         other.call("SET", "k", "theirs")
@@ -300,6 +311,22 @@ def test_watched_key_comes_and_goes(xkv, own, read):
     own.call("SET", "k", "ours")
     own.call("GET", "k")
     assert own.call("EXEC") == b"*2\r\n+OK\r\n$4\r\nours\r\n"
+
+
+@pytest.mark.parametrize("write", [
+    ("SET", "k", 1), ("MSETNX", "k", 1), ("SETRANGE", "k", 0, "x"), ("APPEND", "k", "x"),
+    ("RENAME", "other", "k"), ("COPY", "other", "k"), ("PFADD", "k", "x"), ("SETBIT", "k", 0, 1),
+    ("BITOP", "NOT", "k", "other"), ("EVAL", "return redis.call('set', 'k', 1)", 0)])
+def test_watched_key_of_its_own(xkv, own, write):
+    """The client has made it, another one has deleted it."""
+    own.call("SET", "other", "value")
+    with xkv.connect() as other:
+        own.call("WATCH", "k")
+        assert not own.call(*write).startswith(b"-")
+        assert other.call("DEL", "k") == b":1\r\n"
+        own.call("MULTI")
+        own.call("SET", "x", "ours")
+        assert own.call("EXEC") == b"*-1\r\n"
 
 
 def test_watched_key_expires(own):
