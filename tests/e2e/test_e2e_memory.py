@@ -387,16 +387,16 @@ def test_free_slots_are_few_at_rest(xkvd):
     """Up to a quarter may be free while a class grows, afterwards not much more than a page."""
     d = xkvd("--save", "", "--max-keys", "65536")
     client = d.redis()
-    fill(client, 300000)
-    names = [f"key:{i:08d}" for i in range(0, 300000, 5)]
+    fill(client, 100000, 400)
+    names = [f"key:{i:08d}" for i in range(0, 100000, 5)]
     for first in range(0, len(names), 1000):
         client.delete(*names[first:first + 1000])
     full = used(d)
     wait_for(lambda: used(d) <= full - 3 * 2 * MB, 30, "three of the more than four pages' worth "
                                                        "are given back")
-    assert present(client, (f"key:{i:08d}" for i in range(300000))) == 240000
+    assert present(client, (f"key:{i:08d}" for i in range(100000))) == 80000
     at_rest = steady(d)
-    fill(client, 1, start=300000)
+    fill(client, 1, 400, start=100000)
     time.sleep(2)
     assert used(d) <= at_rest + 2 * MB + 4096, "one key more is no reason for pages ahead of need"
     accounted(d)
