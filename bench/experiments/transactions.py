@@ -30,13 +30,16 @@ def mset(keys):
     return encode("MSET", *(word for i in range(keys) for word in (f"key:{i}", "x" * 100)))
 
 
-GROUPS = {  # name: commands, and the bytes of their replies
+INCRS = encode("MULTI") + encode("INCR", "n") + encode("INCR", "m") + encode("EXEC")
+AT_ONCE = 16
+
+GROUPS = {  # name: commands, and the bytes of their replies, if they are known
     "SET": (encode("SET", "key", "x" * 100), len("+OK\r\n")),
     "MULTI, two SETs, EXEC": (
         encode("MULTI") + encode("SET", "a", 1) + encode("SET", "b", 1) + encode("EXEC"),
         len("+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n+OK\r\n")),
-    "MULTI, two INCRs, EXEC": (
-        encode("MULTI") + encode("INCR", "n") + encode("INCR", "m") + encode("EXEC"), None),
+    "MULTI, two INCRs, EXEC": (INCRS, None),
+    "16 of them at once": (INCRS * AT_ONCE, None),
     "MSET of 10": (mset(10), len("+OK\r\n")),
     "DEL of 10": (encode("DEL", *(f"key:{i}" for i in range(10))), None),
     "MGET of 10": (encode("MGET", *(f"full:{i}" for i in range(10))), None),
