@@ -53,7 +53,7 @@ XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd $(LUA_LIBS) $(SSL_LIBS) -lm -lpth
 CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf
 BENCH_LIBS := -lxdp -lbpf -ljansson -lhiredis -lm -lpthread
 
-BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-replay xkv-udpserver libxkv.a libxkv.so xkv.bpf.o)
+BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-exchange xkv-replay xkv-udpserver libxkv.a libxkv.so xkv.bpf.o)
 
 .PHONY: all tests check demo sanitize bench-quick bench-redis bench-resp bench-memory bench-hitratio bench-stages install uninstall clean lint format setup
 .SECONDARY: # intermediate objects are kept
@@ -111,6 +111,10 @@ $(BUILD)/xkv-bench: $(BENCH_OBJ)
 $(BUILD)/xkv-replay: $(BUILD)/bench/tools/replay.o $(TOOL_OBJ)
 	$(log) LD $@
 	$(Q)$(CC) $(XLDFLAGS) $^ -o $@ -lhiredis -lm
+
+$(BUILD)/xkv-exchange: $(BUILD)/bench/tools/exchange.o
+	$(log) LD $@
+	$(Q)$(CC) $(XLDFLAGS) $^ -o $@
 
 $(BUILD)/xkv-udpserver: $(BUILD)/bench/tools/udpserver.o $(TOOL_OBJ)
 	$(log) LD $@
