@@ -109,7 +109,7 @@ static struct overlay_entry *entry_of(const struct store_ctx *ctx, struct overla
 static int set_value(struct overlay *o, struct overlay_entry *e, const void *value, size_t len)
 {
 	size_t bytes = o->bytes + len - (e->has_value ? e->value_len : 0);
-	bool fits = e->value && len <= VALUE_BYTES_LEAST;
+	bool fits = e->value && e->value_len <= VALUE_BYTES_LEAST && len <= VALUE_BYTES_LEAST;
 	void *room = e->value;
 
 	if (bytes > STORE_TXN_BYTES)

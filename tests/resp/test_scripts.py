@@ -406,6 +406,22 @@ def test_a_transaction_takes_a_limited_amount_of_memory(kernel):
         assert sub.reply().endswith(b"only this one\r\n")
 
 
+def test_values_that_a_script_replaces_take_no_memory(kernel):
+    pid = next(line.split(b":")[1] for line in kernel.call("INFO", "server").split(b"\r\n")
+               if line.startswith(b"process_id:")).decode()
+
+    def resident(field):
+        with open(f"/proc/{pid}/status", encoding="ascii") as f:
+            return next(int(line.split()[1]) << 10 for line in f if line.startswith(field))
+
+    before = resident("VmRSS")
+    script = """local v = string.rep('x', 1048576)
+                for i = 1, 200 do redis.call('SET', 'k' .. i, v) redis.call('SET', 'k' .. i, 1) end
+                return redis.call('GET', 'k200')"""
+    assert kernel.call("EVAL", script, 0) == b"$1\r\n1\r\n"
+    assert resident("VmHWM") < before + (50 << 20)
+
+
 def test_deep_values(own):
     assert b"stack" in own.call("EVAL", "local t = {} t[1] = t return t", 0)
     assert b"stack" in own.call("EVAL", "local function f() return f() + 1 end return f()", 0)
