@@ -557,7 +557,10 @@ void client_message_end(struct client *to)
 
 /* --- events --- */
 
-/* One call.  Others run meanwhile unless something waits: that is little for reading. */
+/*
+ * One call.  Others run meanwhile unless something waits, and there is little to do: to fill what
+ * is left of the shared buffer.
+ */
 static ssize_t read_once(struct client *c, size_t len)
 {
 	struct connection *conn = &c->stream.conn;
@@ -565,8 +568,8 @@ static ssize_t read_once(struct client *c, size_t len)
 	ssize_t n;
 	int error;
 
-	if (conn->ssl)
-		worker_before_leave(c->worker); /* deciphering is more */
+	if (conn->ssl || !c->stream.in.shared)
+		worker_before_leave(c->worker);
 	if (c->worker->read_used)
 		return conn->transport->read(conn, to, len);
 	c->away = true;

@@ -708,15 +708,18 @@ static bool final_save(struct server *s)
 	return false;
 }
 
-/* What was accepted is done, and what was done is acknowledged. */
+/* What was accepted is done, ... */
+static void finish_rounds(struct server *s)
+{
+	for (unsigned int i = 0; i < s->worker_count && !is_busy(s); i++)
+		worker_flush(s->worker[i]);
+}
+
+/* ... and what was done is acknowledged. */
 static void send_replies(struct server *s)
 {
-	if (is_busy(s))
-		return;
-	for (unsigned int i = 0; i < s->worker_count; i++) {
-		worker_flush(s->worker[i]);
+	for (unsigned int i = 0; i < s->worker_count && !is_busy(s); i++)
 		clients_flush(s->worker[i]);
-	}
 }
 
 bool server_shutdown(struct server *s, enum shutdown_save save, bool force)
@@ -724,6 +727,7 @@ bool server_shutdown(struct server *s, enum shutdown_save save, bool force)
 	bool wanted = save == SHUTDOWN_SAVE || (save == SHUTDOWN_BY_RULES && s->cfg->save_count);
 
 	accept_stop(s);
+	finish_rounds(s);
 	s->stopping = true;
 	send_replies(s); /* saving may take long */
 	second_signal_exits(s, true);

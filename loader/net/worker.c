@@ -67,6 +67,10 @@ static void before_wait(struct ev_loop *loop)
 	struct server *s = w->srv;
 	uint64_t taken = s->taken;
 
+	/* of an event that came after on_ends() */
+	worker_before_leave(w);
+	if (!TAILQ_EMPTY(&w->unsent))
+		ev_async_send(loop, &w->wake);
 	worker_leave(w);
 	for (int i = 0; i < STAND_BACK && __atomic_load_n(&s->waiting, __ATOMIC_RELAXED); i++) {
 		if (__atomic_load_n(&s->taken, __ATOMIC_RELAXED) != taken)
