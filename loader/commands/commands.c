@@ -1137,7 +1137,7 @@ static void execute(struct client *c, const struct command *cmd, unsigned int ar
 {
 	unsigned int db = c->session.db;
 
-	if (!(cmd->flags & CMD_QUEUES))
+	if (!(cmd->flags & CMD_QUEUES) || measure_is_full(c->worker))
 		commands_flush(c);
 	c->session.last = cmd;
 	measure_begin(c, cmd, 0);

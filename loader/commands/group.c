@@ -31,8 +31,8 @@ static bool may_wait(struct client *c)
 {
 	const struct transaction *t = transaction_of(c);
 
-	return c->session.multi && t->count && t->count <= QUEUE_OPS && t->bytes <= GROUP_BYTES &&
-	       !t->alone && !t->failed && !t->crosses && !t->watched_count &&
+	return c->session.multi && t->count && t->keys <= QUEUE_OPS && t->bytes <= GROUP_BYTES &&
+	       !t->alone && !t->failed && !t->crosses && !t->watched &&
 	       c->session.skip == SKIP_NONE && !tracking_of(c)->flags &&
 	       LIST_EMPTY(&shared_of(c->srv)->monitors);
 }
@@ -48,12 +48,12 @@ bool group_takes(struct client *c, const struct command *cmd)
 		g->alone--;
 		return false;
 	}
-	if (queue_of(c)->count || g->commands + t->count > QUEUE_OPS)
+	if (queue_of(c)->count || g->keys + t->keys > QUEUE_OPS)
 		commands_flush(c);
 	g->exec[g->count++] = (struct waiting_exec){
 		.client = c, .cmd = cmd, .queued = t->queued, .count = t->count
 	};
-	g->commands += t->count;
+	g->keys += t->keys;
 	queued_forget(t);
 	c->session.multi = false;
 	c->session.last = cmd;
@@ -119,12 +119,14 @@ static void run_one(struct waiting_exec *x, struct error_counts *errors, uint64_
 static int run_all(struct worker *w, struct waiting_exec *exec, unsigned int count)
 {
 	struct error_counts errors = { 0 };
+	struct measured tried[QUEUE_OPS];
 	uint64_t now = monotonic_ns();
 	bool too_long = false;
 	int ret = store_txn_begin(w->ctx);
 
 	if (ret)
 		return ret;
+	measure_try(w, tried);
 	for (unsigned int i = 0; i < count; i++) {
 		run_one(&exec[i], &errors, &now);
 		too_long |= exec[i].reply.out.failed;
@@ -159,13 +161,11 @@ static void run_alone(const struct waiting_exec *x)
 /* All are measured as one, which each has its share of. */
 static bool run_together(struct worker *w, struct waiting_exec *exec, unsigned int count)
 {
-	const struct held_message *since = pubsub_hold(w->srv);
 	struct measured share;
 	int ret;
 
 	measure_begin_text(exec[0].client, exec[0].cmd, exec_text);
 	ret = run_all(w, exec, count);
-	pubsub_release(w->srv, since, !ret);
 	share = measure_suspend(exec[0].client);
 	share.ns /= count;
 	for (unsigned int i = 0; i < count && !ret; i++) {
@@ -181,13 +181,14 @@ static void reply(struct waiting_exec *x, bool committed)
 	struct client *c = x->client;
 	size_t before = c->session.reply.out.bytes;
 
-	if (committed) {
+	if (committed)
 		reply_splice(&c->session.reply, &x->reply);
-		queued_free(x->queued, x->count);
-	} else {
+	else
 		reply_free(&x->reply);
+	if (committed || c->session.reply.out.failed) /* it is about to be disconnected */
+		queued_free(x->queued, x->count);
+	else
 		run_alone(x);
-	}
 	if (x->multi)
 		reply_ok(reply_to(c));
 	for (unsigned int i = 0; i < x->queued_after; i++)
@@ -208,15 +209,12 @@ static void prefetch(struct worker *w, const struct waiting_exec *exec, unsigned
 
 static void run_group(struct worker *w, struct waiting_exec *exec, unsigned int count)
 {
-	uint64_t slice_end = w->slice_end;
 	bool committed;
 
-	w->slice_end = UINT64_MAX; /* long commands are not done in slices */
 	prefetch(w, exec, count);
 	committed = run_together(w, exec, count);
 	for (unsigned int i = 0; i < count; i++)
 		reply(&exec[i], committed);
-	w->slice_end = slice_end;
 }
 
 void group_run(struct worker *w)
@@ -226,7 +224,7 @@ void group_run(struct worker *w)
 	unsigned int count = g->count;
 	struct measured outer;
 
-	g->count = g->commands = 0; /* what it executes has what waits executed */
+	g->count = g->keys = 0; /* what it executes has what waits executed */
 	if (!measure_runs(w)) {
 		run_group(w, g->exec, count);
 		return;

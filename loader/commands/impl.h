@@ -39,7 +39,7 @@ enum command_flags {
 	CMD_STALE = 0x40,
 	CMD_FAST = 0x80,
 	CMD_NO_AUTH = 0x100,  /* may be called before AUTH */
-	CMD_QUEUES = 0x200,   /* uses command_queue(), and reply_now() for all else */
+	CMD_QUEUES = 0x200,   /* uses command_queue(); all other replies come behind what waits */
 	CMD_ANY_ARGS = 0x400, /* takes more than PLAIN_ARGS_MAX, without CMD_QUEUES */
 	CMD_NO_MULTI = 0x800, /* not after MULTI */
 	CMD_WHOLE = 0x1000,   /* acts on the store as it is, not on a transaction's view of it */
@@ -84,7 +84,7 @@ struct queued {
  * sent, and for which the store context is set up alike.
  */
 struct exec_group {
-	unsigned int count, commands;
+	unsigned int count, keys;
 	unsigned int alone; /* EXECs that do not wait, after a conflict */
 	struct waiting_exec {
 		struct client *client;
@@ -186,6 +186,7 @@ struct transaction {
 	struct watched *watched; /* owned */
 	unsigned int count, room, watched_count, watched_room;
 	size_t bytes;		/* of the arguments that are queued */
+	unsigned int keys;	/* that they name, at least one each */
 	bool failed;		/* a command was refused: EXEC will not execute the others */
 	bool writes;		/* one of the commands does */
 	bool alone;		/* one of the commands keeps EXEC out of a group */
@@ -295,8 +296,6 @@ void queued_free(struct queued *queued, unsigned int count);
 void queued_forget(struct transaction *t);
 
 /* --- group commit (group.c) --- */
-
-#define GROUP_ARGS 16 /* of a command, at most */
 
 /*
  * Takes the command if it is an EXEC that can wait for others; commands_flush() executes it.  If

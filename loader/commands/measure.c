@@ -139,8 +139,12 @@ void measure_end(struct client *c)
 void measure_inner(struct client *c, const struct command *cmd, uint64_t ns, bool failed)
 {
 	struct measure *m = measure_of(c->worker);
+	struct measured inner = { .client = c, .cmd = cmd, .ns = ns, .failed = failed };
 
-	measure_finish(&(struct measured){ .client = c, .cmd = cmd, .ns = ns, .failed = failed });
+	if (m->tried)
+		m->tried[m->tried_count++] = inner;
+	else
+		measure_finish(&inner);
 	m->errors = measure_errors_total(c);
 	m->batch[m->count - 1].failed = false; /* that of the outer command is its own */
 }
@@ -188,12 +192,28 @@ void measure_errors(struct client *c, unsigned int number)
 	m->errors = c->worker->errors.total;
 }
 
+void measure_try(struct worker *w, struct measured *tried)
+{
+	measure_of(w)->tried = tried;
+	measure_of(w)->tried_count = 0;
+}
+
 void measure_tried(struct client *c, const struct error_counts *errors)
 {
+	struct measure *m = measure_of(c->worker);
+
+	for (unsigned int i = 0; m->tried && errors && i < m->tried_count; i++)
+		measure_finish(&m->tried[i]);
+	m->tried = NULL;
 	if (errors)
 		error_counts_add(&c->worker->errors, errors);
 	else
-		measure_of(c->worker)->errors = c->worker->errors.total;
+		m->errors = c->worker->errors.total;
+}
+
+bool measure_is_full(struct worker *w)
+{
+	return measure_of(w)->count == BATCH_COMMANDS;
 }
 
 void measure_reset(struct worker *w)

@@ -73,9 +73,11 @@ struct latency_series {
 };
 
 struct measure {
-	unsigned int count; /* commands of the batch */
-	bool running;	    /* the last of them has not returned yet */
-	uint64_t errors;    /* worker.errors.total, as far as it was attributed to commands */
+	unsigned int count;	/* commands of the batch */
+	bool running;		/* the last of them has not returned yet */
+	uint64_t errors;	/* worker.errors.total, as far as it was attributed to commands */
+	struct measured *tried; /* those of a try, not owned; NULL: they count at once */
+	unsigned int tried_count;
 	struct measured batch[BATCH_COMMANDS];
 	struct command_stats stats[COMMAND_IDS];
 };
@@ -101,8 +103,12 @@ unsigned int measure_operation(struct client *c);
 void measure_errors(struct client *c, unsigned int number);
 /* The errors that commands of this client's worker have replied, those of its present try too. */
 uint64_t measure_errors_total(const struct client *c);
+/* A try begins; its commands, no more than `tried` has room for, count if it succeeds. */
+void measure_try(struct worker *w, struct measured *tried);
 /* A try (command_atomic()) is over; its replies are sent, with these errors, or NULL: dropped. */
 void measure_tried(struct client *c, const struct error_counts *errors);
+/* Must the batch end before another command begins?  What is queued then has to be executed. */
+bool measure_is_full(struct worker *w);
 /* Ends the batch: reads the clock and shares the time. */
 void measure_batch(struct worker *w);
 /* The same, unless nothing but the command that runs is in it. */

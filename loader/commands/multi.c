@@ -141,7 +141,7 @@ void queued_free(struct queued *queued, unsigned int count)
 void queued_forget(struct transaction *t)
 {
 	t->queued = NULL;
-	t->count = t->room = 0;
+	t->count = t->room = t->keys = 0;
 	t->bytes = 0;
 	t->failed = t->writes = t->alone = t->pause_stops = t->has_slot = t->crosses = false;
 }
@@ -223,6 +223,11 @@ static void note_slot(struct transaction *t, const struct command *cmd, unsigned
 	t->slot = slot;
 }
 
+static unsigned int key_count(const struct command *cmd, unsigned int argc)
+{
+	return cmd->last < 0 ? (argc - (unsigned int)cmd->first) / (unsigned int)cmd->step : 1;
+}
+
 static bool queue_add(struct client *c, const struct command *cmd, unsigned int argc,
 		      const struct resp_arg *argv)
 {
@@ -243,7 +248,8 @@ static bool queue_add(struct client *c, const struct command *cmd, unsigned int 
 	t->queued[t->count++] = (struct queued){ cmd, argc, copy };
 	t->bytes += bytes;
 	t->writes |= cmd->flags & CMD_WRITE;
-	t->alone |= !(cmd->flags & CMD_QUEUES) || argc > GROUP_ARGS;
+	t->alone |= !(cmd->flags & CMD_QUEUES);
+	t->keys += key_count(cmd, argc);
 	t->pause_stops |= client_pause_stops(cmd);
 	if (c->srv->cfg->cluster)
 		note_slot(t, cmd, argc, argv);

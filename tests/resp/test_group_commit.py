@@ -132,6 +132,28 @@ def test_one_of_them_fails(privileged, tmp_path):
         there = own.call("MGET", *(f"own:{i}" for i in range(16))).split(b"\r\n")
         assert there.count(b"$-1") == 2
         assert own.call("GET", "all") == b"$2\r\n14\r\n"
+        assert daemon.client().info("commandstats")["cmdstat_incr"]["calls"] == 2 * 14 + 2
+
+
+def test_nothing_behind_what_is_dropped(privileged, tmp_path):
+    """A client that is to be disconnected has no more of its EXECs executed."""
+    with kernel_clients(tmp_path) as (daemon, own, c, *_):
+        own.call("SET", "long", "x" * 30_000)
+        own.call("CONFIG", "SET", "client-output-buffer-limit", "normal 100000 0 0")
+        c.send(transaction(("INCR", "one"), *[("GET", "long")] * 4) + transaction(("INCR", "two")))
+        assert c.rest() == b""
+        assert own.call("EXISTS", "one", "two") == b":0\r\n"
+
+
+def test_long_replies_are_read_meanwhile(privileged, tmp_path):
+    """EXECs that reply much do not pile up, though all are there at once."""
+    with kernel_clients(tmp_path) as (daemon, own, c, *_):
+        own.call("SET", "long", "x" * (1 << 20))
+        own.call("CONFIG", "SET", "client-output-buffer-limit", "normal 50000000 0 0")
+        c.send(transaction(("INCR", "n"), ("MGET", *["long"] * 15)) * 8)
+        for i in range(8):
+            assert [c.reply() for _ in range(3)] == [b"+OK\r\n"] + [b"+QUEUED\r\n"] * 2
+            assert c.reply().startswith(b"*2\r\n:%d\r\n*15\r\n" % (i + 1))
 
 
 def test_more_than_a_transaction_takes(xkv, clients, own):

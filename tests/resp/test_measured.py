@@ -196,6 +196,18 @@ def test_command_statistics(c, xkv_debug):
     assert "cmdstat_get" not in r.info("commandstats") and not r.info("errorstats")
 
 
+def test_failures_of_a_long_pipeline(c, xkv_debug):
+    """Those of operations that are executed when many more commands have begun."""
+    c.call("SET", "text", "x")
+    for others in encode("PING") * 40, (encode("MULTI") + encode("DISCARD")) * 20:
+        c.call("CONFIG", "RESETSTAT")
+        c.send(others + encode("INCR", "text") * 32)
+        for _ in range(72):
+            c.reply()
+        incr = xkv_debug.client().info("commandstats")["cmdstat_incr"]
+        assert (incr["calls"], incr["failed_calls"]) == (32, 32)
+
+
 def test_codes_of_errors(xkv, stock_redis):
     """Scripts invent them: none breaks a line of INFO, and more than are listed are counted."""
     listed = []
