@@ -98,8 +98,8 @@ rename-command GET SET
         ("9", "include"), ("10", "loadmodule"), ("15", "min-replicas-to-write"),
         ("17", "min-slaves-to-write"), ("18", "unknown"), ("19", "rename-command")]
     assert lines[-4:] == ["these directives of Redis have no effect: hz, dynamic-hz",
-                          "rename-command NONE: there is no such command",
-                          "rename-command GET: there is a command of the new name",
+                          "20: rename-command NONE: there is no such command",
+                          "21: rename-command GET: there is a command of the new name",
                           "users are defined by `user` lines and by `aclfile`: use one of them"]
     assert "secret" not in said
 
