@@ -5,7 +5,7 @@
  *
  * They are executed in their order, and nobody sees the changes of one without those of the others,
  * which is one of the orders that clients may expect.  If the transaction fails, each is executed
- * alone, with the tries and errors that it has then.  Only what is simple waits: commands of a few
+ * alone, with the tries and errors that it has then.  Only what is simple waits: operations on
  * keys, without WATCH.  Replies to what a client sends behind its EXEC wait, too: those of MULTI
  * and of commands that are queued are noted, all else has the EXECs executed first (reply_now()).
  */
@@ -98,21 +98,17 @@ static void run_one(struct waiting_exec *x, struct error_counts *errors, uint64_
 {
 	struct client *c = x->client;
 	struct transaction *t = transaction_of(c);
-	struct session *s = &c->session;
-	struct reply outer = s->reply;
-	bool multi = s->multi;
+	bool multi = c->session.multi;
+	struct reply outer = compose_begin(c, errors);
 
-	reply_part(&s->reply, &outer);
-	s->reply.errors = errors;
-	s->multi = false;
-	s->composing = t->runs = t->in_exec = true;
+	c->session.multi = false;
+	t->runs = t->in_exec = true;
 	reply_array(reply_to(c), x->count);
 	for (unsigned int i = 0; i < x->count; i++)
 		queued_run(c, &x->queued[i], now);
-	s->composing = t->runs = t->in_exec = false;
-	s->multi = multi;
-	x->reply = s->reply;
-	s->reply = outer;
+	t->runs = t->in_exec = false;
+	c->session.multi = multi;
+	x->reply = compose_end(c, &outer);
 }
 
 /* 0, or an error, and nothing has changed. */

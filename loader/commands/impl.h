@@ -295,6 +295,13 @@ void queued_free(struct queued *queued, unsigned int count);
 /* The transaction has no commands any more; their owner is another one. */
 void queued_forget(struct transaction *t);
 
+/*
+ * What commands reply from here on is put together apart, because it may be dropped; returns what
+ * there was, for compose_end(), which returns the part.
+ */
+struct reply compose_begin(struct client *c, struct error_counts *errors);
+struct reply compose_end(struct client *c, const struct reply *outer);
+
 /* --- group commit (group.c) --- */
 
 /*

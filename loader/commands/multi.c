@@ -18,6 +18,27 @@
 
 /* --- executing together --- */
 
+struct reply compose_begin(struct client *c, struct error_counts *errors)
+{
+	struct session *s = &c->session;
+	struct reply outer = s->reply;
+
+	reply_part(&s->reply, &outer);
+	s->reply.errors = errors;
+	s->composing = true;
+	return outer;
+}
+
+struct reply compose_end(struct client *c, const struct reply *outer)
+{
+	struct session *s = &c->session;
+	struct reply part = s->reply;
+
+	s->reply = *outer;
+	s->composing = transaction_of(c)->in_exec;
+	return part;
+}
+
 /*
  * One try.  If it fails, the replies are dropped, and so is what it has changed in how to reply.
  * `changed`: whether anything was to be committed.
@@ -25,7 +46,7 @@
 static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *changed)
 {
 	struct session *s = &c->session;
-	struct reply outer = s->reply, inner;
+	struct reply outer, inner;
 	struct error_counts errors = { 0 };
 	enum reply_skip skip = s->skip;
 	unsigned int db = s->db;
@@ -33,20 +54,16 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 
 	if (ret)
 		return ret;
-	reply_part(&s->reply, &outer);
-	s->reply.errors = &errors;
-	s->composing = true;
+	outer = compose_begin(c, &errors);
 	ret = fn(c, arg);
 	commands_flush(c);
-	s->composing = transaction_of(c)->in_exec;
 	/* who has to be disconnected for replies that are too long has changed nothing */
 	*changed = ret > 0 && !s->reply.out.failed;
 	if (ret < 0)
 		store_txn_abort(c->worker->ctx);
 	else
 		ret = *changed ? store_txn_commit(c->worker->ctx) : store_txn_drop(c->worker->ctx);
-	inner = s->reply;
-	s->reply = outer;
+	inner = compose_end(c, &outer);
 	measure_tried(c, ret ? NULL : &errors);
 	if (ret) {
 		s->skip = skip;
