@@ -115,14 +115,13 @@ static void run_one(struct waiting_exec *x, struct error_counts *errors, uint64_
 static int run_all(struct worker *w, struct waiting_exec *exec, unsigned int count)
 {
 	struct error_counts errors = { 0 };
-	struct measured tried[QUEUE_OPS];
 	uint64_t now = monotonic_ns();
 	bool too_long = false;
 	int ret = store_txn_begin(w->ctx);
 
 	if (ret)
 		return ret;
-	measure_try(w, tried);
+	measure_try(w);
 	for (unsigned int i = 0; i < count; i++) {
 		run_one(&exec[i], &errors, &now);
 		too_long |= exec[i].reply.out.failed;

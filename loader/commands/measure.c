@@ -141,7 +141,7 @@ void measure_inner(struct client *c, const struct command *cmd, uint64_t ns, boo
 	struct measure *m = measure_of(c->worker);
 	struct measured inner = { .client = c, .cmd = cmd, .ns = ns, .failed = failed };
 
-	if (m->tried)
+	if (m->trying && m->tried_count < TRIED_COMMANDS)
 		m->tried[m->tried_count++] = inner;
 	else
 		measure_finish(&inner);
@@ -192,9 +192,9 @@ void measure_errors(struct client *c, unsigned int number)
 	m->errors = c->worker->errors.total;
 }
 
-void measure_try(struct worker *w, struct measured *tried)
+void measure_try(struct worker *w)
 {
-	measure_of(w)->tried = tried;
+	measure_of(w)->trying = true;
 	measure_of(w)->tried_count = 0;
 }
 
@@ -202,9 +202,9 @@ void measure_tried(struct client *c, const struct error_counts *errors)
 {
 	struct measure *m = measure_of(c->worker);
 
-	for (unsigned int i = 0; m->tried && errors && i < m->tried_count; i++)
+	for (unsigned int i = 0; errors && i < m->tried_count; i++)
 		measure_finish(&m->tried[i]);
-	m->tried = NULL;
+	m->trying = false;
 	if (errors)
 		error_counts_add(&c->worker->errors, errors);
 	else

@@ -29,6 +29,7 @@ struct worker;
 
 #define COMMAND_IDS	320 /* commands and subcommands, at most */
 #define BATCH_COMMANDS	64
+#define TRIED_COMMANDS	32
 #define TIME_STEPS	8		  /* of an octave: a percentile is exact to 1/8 */
 #define TIME_BUCKETS	(40 * TIME_STEPS) /* up to 2^40 ns, 18 minutes */
 #define LATENCY_SAMPLES 160		  /* kept of an event, as in Redis */
@@ -73,11 +74,12 @@ struct latency_series {
 };
 
 struct measure {
-	unsigned int count;	/* commands of the batch */
-	bool running;		/* the last of them has not returned yet */
-	uint64_t errors;	/* worker.errors.total, as far as it was attributed to commands */
-	struct measured *tried; /* those of a try, not owned; NULL: they count at once */
-	unsigned int tried_count;
+	unsigned int count;	  /* commands of the batch */
+	bool running;		  /* the last of them has not returned yet */
+	uint64_t errors;	  /* worker.errors.total, as far as it was attributed to commands */
+	bool trying;		  /* they are parts of a try, and count if it succeeds: ... */
+	unsigned int tried_count; /* ... up to TRIED_COMMANDS; more count at once */
+	struct measured tried[TRIED_COMMANDS];
 	struct measured batch[BATCH_COMMANDS];
 	struct command_stats stats[COMMAND_IDS];
 };
@@ -103,8 +105,8 @@ unsigned int measure_operation(struct client *c);
 void measure_errors(struct client *c, unsigned int number);
 /* The errors that commands of this client's worker have replied, those of its present try too. */
 uint64_t measure_errors_total(const struct client *c);
-/* A try begins; its commands, no more than `tried` has room for, count if it succeeds. */
-void measure_try(struct worker *w, struct measured *tried);
+/* A try begins. */
+void measure_try(struct worker *w);
 /* A try (command_atomic()) is over; its replies are sent, with these errors, or NULL: dropped. */
 void measure_tried(struct client *c, const struct error_counts *errors);
 /* Must the batch end before another command begins?  What is queued then has to be executed. */

@@ -54,6 +54,7 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 
 	if (ret)
 		return ret;
+	measure_try(c->worker);
 	outer = compose_begin(c, &errors);
 	ret = fn(c, arg);
 	commands_flush(c);

@@ -234,6 +234,7 @@ def test_repeated_after_a_conflict(kernel, script, reply):
     assert kernel.call("EVAL", LUA_WAIT + "redis.call('EXISTS', KEYS[1]) wait(50) " + script, 1,
                        "key") == reply
     assert b"errorstat_BUSY" not in kernel.call("INFO", "errorstats")
+    assert b"cmdstat_exists:calls=1," in kernel.call("INFO", "commandstats")
 
 
 def test_a_script_that_fails_saw_one_moment(kernel):
