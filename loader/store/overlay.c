@@ -222,16 +222,22 @@ static int has_other_version(const struct overlay_entry *e, struct store_entry *
 	return -ECANCELED;
 }
 
-/* Returns the value; it stays valid when the entry gets another. */
-static void give_old(struct overlay *o, struct overlay_entry *e, struct store_entry *out)
+/* Takes the value from the entry; it stays valid until the next one is taken. */
+static void take_value(struct overlay *o, struct overlay_entry *e)
 {
 	free(o->old);
 	o->old = e->value;
 	o->bytes -= e->value_len;
-	out->value = e->value;
-	out->value_len = e->value_len;
 	e->value = NULL;
 	e->has_value = false;
+}
+
+/* Returns the value; it stays valid when the entry gets another. */
+static void give_old(struct overlay *o, struct overlay_entry *e, struct store_entry *out)
+{
+	out->value = e->value;
+	out->value_len = e->value_len;
+	take_value(o, e);
 }
 
 static int write_value(struct overlay *o, struct overlay_entry *e, const void *value, size_t len,
@@ -338,8 +344,9 @@ static int do_delete(struct overlay *o, struct overlay_entry *e, const struct st
 		return has_other_version(e, out);
 	if (op->flags & XKV_RETURN)
 		give_old(o, e, out);
-	o->bytes -= e->has_value ? e->value_len : 0;
-	e->exists = e->has_value = false;
+	else if (e->has_value)
+		take_value(o, e);
+	e->exists = false;
 	e->action = e->expected ? XKV_TXN_DELETE : XKV_TXN_CHECK;
 	e->version = 0;
 	return 0;
