@@ -191,8 +191,8 @@ static const struct config *configure(struct options *o, int argc, char *argv[])
 	bad |= report(commands_users(&b, err, sizeof(err)), err);
 	bad |= report(make_absolute(&b), "not enough memory");
 	bad |= report(use_real_name(o, &b), "not enough memory");
-	if (o->job == JOB_RUN || o->job == JOB_CHECK)
-		bad |= report(server_check(b.cfg, err, sizeof(err)), err);
+	if (!bad && o->job == JOB_CHECK)
+		bad = report(server_check(b.cfg, err, sizeof(err)), err);
 	cfg = config_finish(&b, err, sizeof(err));
 	bad |= report(!cfg, err);
 	if (!bad)

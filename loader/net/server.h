@@ -41,7 +41,7 @@ struct server_options {
 	void *refuse_arg;
 };
 
-/* Are the files in order that the configuration names for server_new()?  0, or -EINVAL and why. */
+/* Are certificate and key of `tls-port` in order?  0, or -EINVAL and why. */
 int server_check(const struct config *cfg, char *err, size_t err_len);
 
 /* NULL with an error message. */

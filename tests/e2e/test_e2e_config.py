@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import redis as redis_py
-from conftest import BUILD, SERVER, run, wait_for
+from conftest import BUILD, PREFIX, SERVER, run, wait_for
 
 
 def attached(bed):
@@ -99,15 +99,26 @@ def test_values_that_look_like_options(tmp_path):
 def test_all_that_is_wrong_is_said_at_once(privileged, tmp_path):
     file = tmp_path / "xkvd.conf"
     file.write_text("port 65536\nnonsense 1\ntimeout 5\nsave 1\nrename-command nosuch x\n"
-                    "user u nosuch <x\ntls-port 6390\n")
+                    "user u nosuch <x\n")
     for argv in ([file], ["--check-config", file]):
         done = run(BUILD / "xkvd", *argv, "--loglevel", "loud", "--mode", "generic", check=False)
         assert done.returncode == 1 and done.stdout == ""
         wanted = (f"{file}:1: port", f"{file}:2: unknown", f"{file}:4: save", "loglevel",
                   f"{file}:5: rename-command nosuch: ", f"{file}:6: user u: word 1: ",
-                  f"{file}:6: user u: word 2: ", "No tls-cert-file", "mode needs")
+                  f"{file}:6: user u: word 2: ", "mode needs")
         for line, start in itertools.zip_longest(done.stderr.splitlines(), wanted, fillvalue=""):
             assert line.startswith(f"xkvd: {start}")
+
+
+def test_certificates_are_checked(tmp_path):
+    file = tmp_path / "xkvd.conf"
+    file.write_text(f"tls-port 6390\ntls-auth-clients no\ntls-cert-file {tmp_path}/none\n")
+    done = run(BUILD / "xkvd", "--check-config", file, check=False)
+    assert (done.returncode, done.stderr) == (1, "xkvd: No tls-key-file configured!\n")
+    done = run(BUILD / "xkvd", "--check-config", file, "--tls-key-file", "none", check=False)
+    assert done.returncode == 1 and f"Failed to load certificate: {tmp_path}/none" in done.stderr
+    assert run(BUILD / "xkvd", file, "--detach", "--pin-dir", f"/sys/fs/bpf/{PREFIX}-none",
+               check=False).returncode == 0
 
 
 def test_files_that_cannot_be_read(privileged, tmp_path):
