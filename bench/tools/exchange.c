@@ -86,7 +86,7 @@ static void send_request(int fd)
 	}
 	n = write(fd, filled, request_bytes);
 	if (n != (ssize_t)request_bytes)
-		err(1, "%zd of %zu bytes were sent", n, request_bytes);
+		errx(1, "%zd of %zu bytes were sent", n, request_bytes);
 }
 
 static size_t receive(int fd)
