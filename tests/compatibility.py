@@ -52,7 +52,7 @@ DIFFERS = {
     "exec": "at most 1,024 keys and 256 MiB; commands about the whole store end one transaction; "
             "repeated after a conflict, also what is not about keys (CLIENT KILL)",
     "watch": "a missing key that others made and deleted has not changed, unless the client has "
-             "found it meanwhile; BUSY during a slow script",
+             "found it meanwhile (not by KEYS, SCAN, RANDOMKEY); BUSY during a slow script",
     "eval": SCRIPT, "evalsha": SCRIPT, "eval_ro": SCRIPT, "evalsha_ro": SCRIPT,
     "script|kill": "also of a script that has written: nothing of it remains; not inside EXEC "
                    "once it has written",

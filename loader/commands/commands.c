@@ -748,6 +748,13 @@ static bool has_missed(const struct store_op *op, int ret, const struct store_en
 				  op->opcode == XKV_OP_TOUCH || op->flags & XKV_RETURN);
 }
 
+/* An operation has found an entry, or made one, or was refused because of what it has found. */
+static bool has_found(const struct store_op *op, int ret)
+{
+	return !ret || ret == -EDOM || ret == -ERANGE ||
+	       (ret == -ECANCELED && !(op->flags & XKV_XX));
+}
+
 static void on_done(void *arg, unsigned int op, int ret, const struct store_entry *e)
 {
 	const struct queue *q = arg;
@@ -756,10 +763,10 @@ static void on_done(void *arg, unsigned int op, int ret, const struct store_entr
 
 	if (has_missed(&q->op[op], ret, e))
 		changes_miss(c, q->op[op].key, q->op[op].key_len);
-	if (!ret) {
+	if (!ret)
 		tracking_found(c, q->op[op].key, q->op[op].key_len);
+	if (has_found(&q->op[op], ret))
 		transaction_found(c, c->session.db, q->op[op].key, q->op[op].key_len);
-	}
 	q->then[op].end(c, q->then[op].note, ret, e);
 	measure_errors(c, q->then[op].number);
 	if (c->unsent)
@@ -834,6 +841,8 @@ void command_queue(struct client *c, const struct store_op *op, command_end_fn *
 
 	if (q->count == QUEUE_OPS || q->group.count)
 		commands_flush(c);
+	if (is_dropped(c))
+		return;
 	q->op[q->count] = *op;
 	q->then[q->count].client = c;
 	q->then[q->count].end = end;
@@ -1139,6 +1148,8 @@ static void execute(struct client *c, const struct command *cmd, unsigned int ar
 
 	if (!(cmd->flags & CMD_QUEUES) || measure_is_full(c->worker))
 		commands_flush(c);
+	if (is_dropped(c))
+		return;
 	c->session.last = cmd;
 	measure_begin(c, cmd, 0);
 	tracking_before(c, cmd, argc, argv);

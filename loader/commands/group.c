@@ -50,6 +50,10 @@ bool group_takes(struct client *c, const struct command *cmd)
 	}
 	if (queue_of(c)->count || g->keys + t->keys > QUEUE_OPS)
 		commands_flush(c);
+	if (is_dropped(c)) {
+		transaction_end(c);
+		return true;
+	}
 	g->exec[g->count++] = (struct waiting_exec){
 		.client = c, .cmd = cmd, .queued = t->queued, .count = t->count
 	};
@@ -111,24 +115,36 @@ static void run_one(struct waiting_exec *x, struct error_counts *errors, uint64_
 	x->reply = compose_end(c, &outer);
 }
 
+/* Does the client have to be disconnected for what the EXECs up to number `last` reply? */
+static bool too_long(const struct waiting_exec *exec, unsigned int last)
+{
+	const struct client *c = exec[last].client;
+	const struct outbox *out = &c->session.reply.out;
+	size_t bytes = out->bytes;
+
+	for (unsigned int i = 0; out->limit && i <= last; i++)
+		bytes += exec[i].client == c ? exec[i].reply.out.bytes : 0;
+	return exec[last].reply.out.failed || (out->limit && bytes > out->limit);
+}
+
 /* 0, or an error, and nothing has changed. */
 static int run_all(struct worker *w, struct waiting_exec *exec, unsigned int count)
 {
 	struct error_counts errors = { 0 };
 	uint64_t now = monotonic_ns();
-	bool too_long = false;
+	bool failed = false;
 	int ret = store_txn_begin(w->ctx);
 
 	if (ret)
 		return ret;
 	measure_try(w);
-	for (unsigned int i = 0; i < count; i++) {
+	for (unsigned int i = 0; i < count && !failed; i++) {
 		run_one(&exec[i], &errors, &now);
-		too_long |= exec[i].reply.out.failed;
+		failed = too_long(exec, i);
 	}
-	if (too_long)
+	if (failed)
 		store_txn_abort(w->ctx);
-	ret = too_long ? -EMSGSIZE : store_txn_commit(w->ctx);
+	ret = failed ? -EMSGSIZE : store_txn_commit(w->ctx);
 	if (ret == -ECANCELED)
 		group_of(w)->alone = ALONE;
 	measure_tried(exec[0].client, ret ? NULL : &errors);
@@ -180,7 +196,7 @@ static void reply(struct waiting_exec *x, bool committed)
 		reply_splice(&c->session.reply, &x->reply);
 	else
 		reply_free(&x->reply);
-	if (committed || c->session.reply.out.failed) /* it is about to be disconnected */
+	if (committed || is_dropped(c))
 		queued_free(x->queued, x->count);
 	else
 		run_alone(x);

@@ -58,6 +58,12 @@ struct command {
 	const struct command *sub; /* subcommands, NULL = none */
 };
 
+/* Is it about to be disconnected because its replies are too long?  Nothing more is done for it. */
+static inline bool is_dropped(const struct client *c)
+{
+	return c->session.reply.out.failed;
+}
+
 /* --- the queue --- */
 
 /* Replies with the result of a queued operation; `note` is as given to command_queue(). */
@@ -186,7 +192,7 @@ struct transaction {
 	struct watched *watched; /* owned */
 	unsigned int count, room, watched_count, watched_room;
 	size_t bytes;		/* of the arguments that are queued */
-	unsigned int keys;	/* that they name, at least one each */
+	unsigned int keys;	/* that they name; one that is queued names at least one */
 	bool failed;		/* a command was refused: EXEC will not execute the others */
 	bool writes;		/* one of the commands does */
 	bool alone;		/* one of the commands keeps EXEC out of a group */
@@ -276,9 +282,9 @@ bool command_writes(struct client *c, const struct command *cmd);
 /* Forgets what is queued and watched. */
 void transaction_end(struct client *c);
 /*
- * A command of the client has found this key of database `db`, or made it.  If it was missing when
- * it was watched, EXEC must fail even if it is missing again then: versions do not tell that it has
- * ever been there.
+ * A command of the client has found this key of database `db`, or made it, or failed after that.
+ * If it was missing when it was watched, EXEC must fail even if it is missing again then: versions
+ * do not tell that it has ever been there.
  */
 void transaction_found(struct client *c, unsigned int db, const void *key, size_t key_len);
 size_t transaction_memory(const struct transaction *t);

@@ -89,6 +89,8 @@ int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 		fn(c, arg);
 		return 0;
 	}
+	if (is_dropped(c))
+		return 0;
 	t->runs = true;
 	t->killed = false;
 	while (ret == -ECANCELED && !t->killed && tries_left(c, &tries)) {

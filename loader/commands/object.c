@@ -126,6 +126,8 @@ static bool read_usage(struct client *c, const struct resp_arg *key, struct stor
 		reply_null(reply_to(c));
 	else if (ret)
 		reply_store_error(c, ret);
+	else
+		transaction_found(c, c->session.db, key->ptr, key->len);
 	return !ret;
 }
 

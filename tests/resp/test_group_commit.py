@@ -137,12 +137,26 @@ def test_one_of_them_fails(privileged, tmp_path):
 
 def test_nothing_behind_what_is_dropped(privileged, tmp_path):
     """A client that is to be disconnected has no more of its EXECs executed."""
-    with kernel_clients(tmp_path) as (daemon, own, c, *_):
+    with kernel_clients(tmp_path) as (daemon, own, *clients):
         own.call("SET", "long", "x" * 30_000)
         own.call("CONFIG", "SET", "client-output-buffer-limit", "normal 100000 0 0")
-        c.send(transaction(("INCR", "one"), *[("GET", "long")] * 4) + transaction(("INCR", "two")))
+        many = [("GET", "no")] * 20
+        too_long = transaction(("INCR", "one"), *[("GET", "long")] * 4, *many)
+        behind = [
+            transaction(("INCR", "two")), transaction(("INCR", "two"), *many),
+            transaction(("INCR", "two"), ("PING",)), encode("INCR", "two"),
+            encode("SETRANGE", "two", 1, "x"), encode("MSET", "two", 1, "three", 2),
+            encode("EVAL", "redis.call('SET', 'two', 1)", 0), encode("COPY", "long", "two")]
+        for c, commands in zip(clients, behind):
+            c.send(too_long + commands)
+            assert c.rest() == b""
+            assert own.call("EXISTS", "one", "two") == b":0\r\n", commands
+        c = clients[-1]
+        c.send(b"".join(transaction(("INCR", f"own:{i}"), *[("GET", "long")] * 2)
+                        for i in range(6)))
         assert c.rest() == b""
-        assert own.call("EXISTS", "one", "two") == b":0\r\n"
+        there = own.call("MGET", *(f"own:{i}" for i in range(6))).split(b"\r\n")[1:-1]
+        assert there == [b"$1", b"1"] * 2 + [b"$-1"] * 4
 
 
 def test_long_replies_are_read_meanwhile(privileged, tmp_path):

@@ -291,6 +291,7 @@ FINDS = [
     ("SETRANGE", "k", 0, "x"), ("SETBIT", "k", 0, 1), ("INCRBYFLOAT", "k", 1), ("SORT", "k"),
     ("MSETNX", "k", 1), ("RENAME", "k", "to"), ("RENAMENX", "other", "k"), ("COPY", "other", "k"),
     ("RESTORE", "k", 0, "x"), ("GETEX", "k", "PERSIST"), ("EXPIRE", "k", 100, "XX"),
+    ("SETNX", "k", 1), ("SET", "k", 1, "NX", "GET"), ("INCR", "k"), ("MEMORY", "USAGE", "k"),
 ]
 
 
@@ -307,6 +308,8 @@ def test_watched_key_comes_and_goes(xkv, own, read):
         own.call("SET", "x", "ours")
         assert own.call("EXEC") == b"*-1\r\n"
     own.call("WATCH", "k")
+    own.call("SET", "k", 1, "XX")
+    own.call("GETDEL", "k")
     own.call("MULTI")
     own.call("SET", "k", "ours")
     own.call("GET", "k")
