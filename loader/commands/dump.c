@@ -109,7 +109,6 @@ static int store_restored(void *arg, const void *value, size_t len)
 {
 	const struct restore *r = arg;
 	struct store_ctx *ctx = r->c->worker->ctx;
-	struct store_entry unused;
 	struct store_op set;
 	int ret;
 
@@ -127,10 +126,7 @@ static int store_restored(void *arg, const void *value, size_t len)
 		.expire_ms = r->expire_ms,
 		.cause = CAUSE_RESTORE,
 	};
-	ret = store_do(ctx, &set, &unused);
-	if (!ret)
-		transaction_found(r->c, r->c->session.db, set.key, set.key_len);
-	return ret;
+	return command_store(r->c, &set);
 }
 
 static void reply_restored(struct client *c, int ret, const char *what)

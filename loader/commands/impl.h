@@ -457,8 +457,9 @@ typedef int command_change_fn(struct client *c, void *arg, struct value *v);
 bool command_change(struct client *c, const struct resp_arg *key, command_change_fn *change,
 		    void *arg);
 
-/* Does the key exist?  As store_touch(). */
+/* As store_touch() and store_do(), in the client's database; notes what they find or make. */
 int command_touch(struct client *c, const struct resp_arg *key, bool uses, struct store_entry *e);
+int command_store(struct client *c, const struct store_op *op);
 
 /*
  * Reads a key, now; e->value is NULL if it does not exist.  Valid until the store is used again.

@@ -92,7 +92,7 @@ void measure_begin(struct client *c, const struct command *cmd, uint64_t ns)
 {
 	struct measure *m = measure_of(c->worker);
 
-	if (m->count == BATCH_COMMANDS || is_long(cmd))
+	if (measure_is_full(c->worker) || is_long(cmd))
 		measure_batch(c->worker);
 	m->batch[m->count++] = (struct measured){
 		.client = c,

@@ -402,9 +402,7 @@ static int set_all_new(struct client *c, void *arg)
 		set.key_len = call->argv[i].len;
 		set.value = call->argv[i + 1].ptr;
 		set.value_len = call->argv[i + 1].len;
-		ret = store_do(c->worker->ctx, &set, &e);
-		if (!ret)
-			transaction_found(c, c->session.db, set.key, set.key_len);
+		ret = command_store(c, &set);
 	}
 	end_yes_no(c, 0, ret, &e);
 	return !ret;

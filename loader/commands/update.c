@@ -48,7 +48,7 @@ static int try_update(struct client *c, const struct resp_arg *key, enum reads r
 		      command_update_fn *decide, void *arg, bool *written)
 {
 	struct store_ctx *ctx = c->worker->ctx;
-	struct store_entry e, unused;
+	struct store_entry e;
 	struct store_op op = { 0 };
 	bool found;
 	int ret;
@@ -69,10 +69,7 @@ static int try_update(struct client *c, const struct resp_arg *key, enum reads r
 	op.version = e.version;
 	op.key = key->ptr;
 	op.key_len = key->len;
-	ret = store_do(ctx, &op, &unused);
-	if (!ret)
-		transaction_found(c, c->session.db, key->ptr, key->len);
-	return ret;
+	return command_store(c, &op);
 }
 
 static int update(struct client *c, const struct resp_arg *key, enum reads reads,
@@ -168,6 +165,16 @@ int command_touch(struct client *c, const struct resp_arg *key, bool uses, struc
 
 	if (!ret)
 		transaction_found(c, c->session.db, key->ptr, key->len);
+	return ret;
+}
+
+int command_store(struct client *c, const struct store_op *op)
+{
+	struct store_entry unused;
+	int ret = store_do(c->worker->ctx, op, &unused);
+
+	if (!ret)
+		transaction_found(c, c->session.db, op->key, op->key_len);
 	return ret;
 }
 

@@ -6,9 +6,9 @@
  *
  * One worker runs at a time: it has the lock of the server, but while its loop waits for events,
  * and in calls that read or send the bytes of a client (worker_leave()).  So only that is done side
- * by side, which is most of the time that a request takes; commands are executed
- * one after the other, and may use the clients of other workers, whom they wake up (worker_wake()).
- * Only the worker itself frees its clients.
+ * by side, which is most of the time that a request takes; commands are executed one after the
+ * other, and may use the clients of other workers, whom they wake up (worker_wake()).  Only the
+ * worker itself frees its clients.
  */
 #ifndef XKV_WORKER_H
 #define XKV_WORKER_H
