@@ -2,6 +2,7 @@
 # tests/run: seconds 6
 """EVAL, EVALSHA, SCRIPT: what scripts may do, what they see, and what they leave behind."""
 import hashlib
+import os
 import re
 import threading
 import time
@@ -416,12 +417,14 @@ def test_values_that_a_script_replaces_take_no_memory(kernel, away):
         with open(f"/proc/{pid}/status", encoding="ascii") as f:
             return next(int(line.split()[1]) << 10 for line in f if line.startswith(field))
 
+    # the sanitizer's pass keeps 256 MiB of what is freed
+    most = (50 if os.environ.get("XKV_TEST_PASS") != "1" else 50 + 256) << 20
     before = resident("VmRSS")
     script = """local v = string.rep('x', 1048576)
-                for i = 1, 200 do redis.call('SET', 'k' .. i, v) redis.call(%s) end
-                return redis.call('EXISTS', 'k200')""" % away
+                for i = 1, 400 do redis.call('SET', 'k' .. i, v) redis.call(%s) end
+                return redis.call('EXISTS', 'k400')""" % away
     assert kernel.call("EVAL", script, 0) == b":%d\r\n" % ("SET" in away)
-    assert resident("VmHWM") < before + (50 << 20)
+    assert resident("VmHWM") < before + most
 
 
 def test_deep_values(own):
