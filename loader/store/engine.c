@@ -135,6 +135,7 @@ int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 {
 	struct store *st = ctx->st;
 	unsigned int class = class_for(st, need), units = large_units(need), busy = 0;
+	unsigned int count = class == XKV_CLASS_LARGE ? units : 1;
 	struct xkv_slots_args args = {
 		.cmd = XKV_SLOTS_ALLOC,
 		.class = class,
@@ -150,7 +151,7 @@ int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 			continue;
 		if (ret != -ENOSPC)
 			return ret;
-		if (++tries && st->no_slot(st, class, units, &until_ms))
+		if (++tries && st->no_slot(st, class, count, &until_ms))
 			break;
 	}
 	return -ENOSPC;
@@ -226,8 +227,24 @@ static int join(struct store_ctx *ctx, unsigned int nr)
 /* How often a request has stopped, by reason. */
 struct stops {
 	unsigned int busy, no_slot;
-	uint64_t until_ms; /* of no_slot() */
+	unsigned int class; /* of the last no_slot() */
+	uint64_t until_ms;  /* of no_slot() */
 };
+
+/*
+ * Gets a free slot of a class for a request that stopped: two if it stops there again, since it may
+ * need one for the entry and one for a chain bucket, and gives back what it took when it stops.  0
+ * or -ENOSPC.
+ */
+static int make_room_for(struct store *st, unsigned int class, struct stops *stops)
+{
+	bool again = stops->no_slot && stops->class == class;
+
+	stops->class = class;
+	if (++stops->no_slot > ROOM_TRIES)
+		return -ENOSPC;
+	return st->no_slot(st, class, again ? 2 : 1, &stops->until_ms);
+}
 
 /*
  * Does what a stopped request needs before it can continue.  True: run it again.  The tries are
@@ -247,8 +264,7 @@ static bool request_unblock(struct store_ctx *ctx, unsigned int nr, struct stops
 			rq->flags |= XKV_REQUEST_LAST;
 		return true;
 	case XKV_C_pass_no_slot:
-		if (++stops->no_slot > ROOM_TRIES ||
-		    ctx->st->no_slot(ctx->st, rq->need, 0, &stops->until_ms))
+		if (make_room_for(ctx->st, rq->need, stops))
 			rq->flags |= XKV_REQUEST_LAST;
 		return true;
 	case XKV_C_pass_full:

@@ -76,8 +76,8 @@ struct memory {
 /* maintenance.c: what waiting requests need of one size class.  Under need_lock. */
 struct need {
 	uint64_t posted, served; /* ticket numbers: a request waits until served >= its ticket */
-	unsigned int units;	 /* XKV_CLASS_LARGE: the most that a waiting request needs */
-	unsigned int tried;	 /* the units that `result` refers to */
+	unsigned int count;	 /* slots, or units: the most that a waiting request needs */
+	unsigned int tried;	 /* those that `result` refers to */
 	uint64_t until_ms;	 /* the latest deadline of the waiting requests (monotonic) */
 	int result;
 };
@@ -176,7 +176,7 @@ struct store {
 	} counted;		       /* those of the contexts that are in the map of counters */
 	_Atomic uint64_t datagram_ops; /* operations done by store_datagram() */
 	/* slots_grow(): called by the engine when an operation finds no free slot */
-	int (*no_slot)(struct store *st, unsigned int class, unsigned int units,
+	int (*no_slot)(struct store *st, unsigned int class, unsigned int count,
 		       uint64_t *until_ms);
 	struct memory mem;
 	struct maintenance maint;
@@ -365,13 +365,13 @@ void free_orphans(struct store *st);
 /* ---- maintenance.c ---- */
 
 /*
- * Makes sure that the class has a free slot (XKV_CLASS_LARGE: that `units` neighbouring units are
- * free).  Waits for the maintenance thread until *until_ms on the monotonic clock; 0 there is
- * replaced by GROW_WAIT_MS from now, so that all calls for one request share a deadline.  0,
- * -ENOSPC, or -EINVAL for an unknown class.  Thread safe.
+ * Makes sure that the class has `count` free slots, 1 or 2 (XKV_CLASS_LARGE: that `count`
+ * neighbouring units are free).  Waits for the maintenance thread until *until_ms on the monotonic
+ * clock; 0 there is replaced by GROW_WAIT_MS from now, so that all calls for one request share a
+ * deadline.  0, -ENOSPC, or -EINVAL for an unknown class.  Thread safe.
  */
 #define GROW_WAIT_MS 5000
-int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms);
+int slots_grow(struct store *st, unsigned int class, unsigned int count, uint64_t *until_ms);
 /* Serves the requests that wait in slots_grow().  Maintenance thread, or a test in its place. */
 void maintenance_serve(struct store *st);
 /* Starts the maintenance thread.  0 or -errno. */

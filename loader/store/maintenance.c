@@ -417,18 +417,23 @@ static bool compact(struct store *st, unsigned int units)
 
 /* ---- requests that wait for a slot --------------------------------------- */
 
-/* Is there a free slot, or can a span be made; for a large value: are there the units? */
-static bool is_available(struct store *st, unsigned int class, unsigned int units)
+/*
+ * Has the class `count` free slots, or can a span be made?  For a large value: are there so many
+ * units?
+ */
+static bool is_available(struct store *st, unsigned int class, unsigned int count)
 {
 	uint32_t page, first;
 	bool found;
 
 	if (class != XKV_CLASS_LARGE)
-		return !class_is_empty(st, class) || !span_carve(st, class);
+		return (!class_is_empty(st, class) &&
+			(count <= 1 || slots_of(st, class).free >= count)) ||
+		       !span_carve(st, class);
 	pthread_mutex_lock(&st->mem.units_lock);
-	found = units_take(st, units, &page, &first);
+	found = units_take(st, count, &page, &first);
 	if (found)
-		units_give(st, page, first, units);
+		units_give(st, page, first, count);
 	pthread_mutex_unlock(&st->mem.units_lock);
 	return found;
 }
@@ -491,20 +496,20 @@ static void clear_spare_class(struct store *st)
 }
 
 /*
- * Gets a free slot, or units for a large value: from new pages, from what is kept for the next
+ * Gets free slots, or units for a large value: from new pages, from what is kept for the next
  * transaction, from classes that have free slots, or by eviction.  0, -ENOSPC, or -EAGAIN if it is
  * not done at until_ms.
  */
-static int make_room(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
+static int make_room(struct store *st, unsigned int class, unsigned int count, uint64_t until_ms)
 {
 	unsigned int span =
-		class == XKV_CLASS_LARGE ? units : span_least(st->classes[class].slot_bytes);
+		class == XKV_CLASS_LARGE ? count : span_least(st->classes[class].slot_bytes);
 	uint64_t most = store_count(st) + EVICT_AT_ONCE, evicted = 0;
 
 	for (;;) {
 		unsigned int gone;
 
-		if (is_available(st, class, units))
+		if (is_available(st, class, count))
 			return 0;
 		if (monotonic_ms() >= until_ms)
 			return -EAGAIN;
@@ -520,7 +525,7 @@ static int make_room(struct store *st, unsigned int class, unsigned int units, u
 		if (!gone || evicted > most)
 			break;
 	}
-	if (is_available(st, class, units)) /* reclaim() may have freed it after the last check */
+	if (is_available(st, class, count)) /* reclaim() may have freed it after the last check */
 		return 0;
 	if (!set_spare_class(st, class))
 		log_refusal(st);
@@ -532,15 +537,15 @@ static void serve_need(struct store *st, unsigned int class)
 {
 	struct need *n = &st->maint.need[class];
 	uint64_t ticket = n->posted;
-	unsigned int units = n->units;
+	unsigned int count = n->count;
 	int ret;
 
-	n->units = 0;
+	n->count = 0;
 	pthread_mutex_unlock(&st->maint.need_lock);
-	ret = make_room(st, class, units, monotonic_ms() + ROOM_MS);
+	ret = make_room(st, class, count, monotonic_ms() + ROOM_MS);
 	pthread_mutex_lock(&st->maint.need_lock);
 	if (ret == -EAGAIN && monotonic_ms() < n->until_ms) {
-		n->units = n->units > units ? n->units : units;
+		n->count = n->count > count ? n->count : count;
 		st->maint.need_any = true; /* continues after the other classes had their turn */
 		return;
 	}
@@ -549,7 +554,7 @@ static void serve_need(struct store *st, unsigned int class)
 		st->maint.owed_until_ms = monotonic_ms() + OWED_MS;
 	}
 	n->result = ret == -EAGAIN ? -ENOSPC : ret;
-	n->tried = units;
+	n->tried = count;
 	n->served = ticket;
 	pthread_cond_broadcast(&st->maint.need_served);
 }
@@ -574,14 +579,14 @@ void maintenance_serve(struct store *st)
  * Posts a need to the maintenance thread and waits for the result.  Called with need_lock.
  * -ETIMEDOUT: not served before until_ms.
  */
-static int need_post(struct store *st, struct need *n, unsigned int units, uint64_t until_ms)
+static int need_post(struct store *st, struct need *n, unsigned int count, uint64_t until_ms)
 {
 	struct timespec until = to_timespec(until_ms);
 	uint64_t ticket = ++n->posted;
 	int ret = 0;
 
-	if (n->units < units)
-		n->units = units;
+	if (n->count < count)
+		n->count = count;
 	if (n->until_ms < until_ms)
 		n->until_ms = until_ms;
 	st->maint.need_any = true;
@@ -593,34 +598,34 @@ static int need_post(struct store *st, struct need *n, unsigned int units, uint6
 
 /*
  * Waits until the maintenance thread has served this need.  Posts it again if the thread failed to
- * get more units than this request needs, for another request.
+ * get more than this request needs, for another request.
  */
-static int need_wait(struct store *st, unsigned int class, unsigned int units, uint64_t until_ms)
+static int need_wait(struct store *st, unsigned int class, unsigned int count, uint64_t until_ms)
 {
 	struct need *n = &st->maint.need[class];
 	int ret;
 
 	pthread_mutex_lock(&st->maint.need_lock);
 	do
-		ret = need_post(st, n, units, until_ms);
-	while (ret == -ENOSPC && n->tried > units);
+		ret = need_post(st, n, count, until_ms);
+	while (ret == -ENOSPC && n->tried > count);
 	pthread_mutex_unlock(&st->maint.need_lock);
 	return ret == -ETIMEDOUT ? -ENOSPC : ret;
 }
 
-int slots_grow(struct store *st, unsigned int class, unsigned int units, uint64_t *until_ms)
+int slots_grow(struct store *st, unsigned int class, unsigned int count, uint64_t *until_ms)
 {
 	if (class >= st->class_count && class != XKV_CLASS_LARGE)
 		return -EINVAL;
 	if (class != XKV_CLASS_LARGE && class_is_empty(st, class))
 		st->maint.class[class].quiet = 0;
-	if (is_available(st, class, units))
+	if (is_available(st, class, count))
 		return 0;
 	if (!*until_ms)
 		*until_ms = monotonic_ms() + GROW_WAIT_MS;
 	if (!st->maint.runs)
-		return make_room(st, class, units, *until_ms) ? -ENOSPC : 0;
-	return need_wait(st, class, units, *until_ms);
+		return make_room(st, class, count, *until_ms) ? -ENOSPC : 0;
+	return need_wait(st, class, count, *until_ms);
 }
 
 /* ---- free slots in reserve ----------------------------------------------- */

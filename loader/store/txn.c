@@ -162,7 +162,7 @@ static int take_slots(struct store_ctx *ctx, unsigned int first, unsigned int co
 		if (args.outcome != XKV_C_pass_no_slot)
 			ret = wait_for_others(++busy);
 		else if (++tries > ROOM_TRIES || free_hand(ctx, first + count) ||
-			 st->no_slot(st, args.no_slot, 0, &until_ms))
+			 st->no_slot(st, args.no_slot, 1, &until_ms))
 			ret = -ENOSPC;
 	} while (!ret);
 	return ret;

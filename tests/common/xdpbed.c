@@ -362,7 +362,7 @@ int bed_grow(struct bed *b, unsigned int class)
 {
 	uint64_t until_ms = 0;
 
-	return slots_grow(b->st, class, 0, &until_ms);
+	return slots_grow(b->st, class, 1, &until_ms);
 }
 
 bool bed_warm(struct bed *b)

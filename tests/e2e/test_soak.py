@@ -17,7 +17,7 @@ from conftest import PREFIX, ROOT, run
 from test_e2e_check import poke
 
 # One round on a store with few buckets, so small that evictions begin at once.
-OPTIONS = ("--round", "4", "--max-keys", "8192", "--maxmemory", "24")
+OPTIONS = ("--round", "4", "--max-keys", "4096", "--maxmemory", "24")
 pytestmark = [pytest.mark.seconds(90), pytest.mark.usefixtures("privileged")]
 
 

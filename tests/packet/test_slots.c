@@ -129,10 +129,10 @@ static void test_wait_ends(void **state)
 	pthread_mutex_unlock(&bed.st->mem.units_lock);
 	bed_maintained(&bed, true); /* by nobody */
 	begin = store_now_ms(bed.st);
-	assert_int_equal(slots_grow(bed.st, class, 0, &until_ms), -ENOSPC);
+	assert_int_equal(slots_grow(bed.st, class, 1, &until_ms), -ENOSPC);
 	assert_in_range(store_now_ms(bed.st) - begin, GROW_WAIT_MS - 1, 20 * GROW_WAIT_MS);
 	begin = store_now_ms(bed.st);
-	assert_int_equal(slots_grow(bed.st, class, 0, &until_ms), -ENOSPC); /* the same request */
+	assert_int_equal(slots_grow(bed.st, class, 1, &until_ms), -ENOSPC); /* the same request */
 	assert_in_range(store_now_ms(bed.st) - begin, 0, GROW_WAIT_MS / 2);
 	bed_maintained(&bed, false);
 }
@@ -407,6 +407,34 @@ static void test_chain_no_slot(void **state)
 	numbered_hold(0, XKV_WAYS + 1);
 }
 
+/*
+ * The entry and its chain bucket need a slot of the same class, which has one: xkvd gets another
+ * one for the bucket.
+ */
+static void test_chain_of_the_same_class(void **state)
+{
+	size_t len = sizeof(struct xkv_chain) - XKV_SLOT_NEED(8, 0);
+	unsigned int class, keys = 0;
+	char key[16];
+
+	(void)state;
+	open_bed(MAX_KEYS);
+	bed.c->fingerprint_mask = 0;
+	class = bed.c->class_of[sizeof(struct xkv_chain) / 8];
+	do {
+		snprintf(key, sizeof(key), "same%u", keys++);
+		put(key, pattern(0), len, 0);
+	} while (bed.classes[class].free != 1);
+	for (; keys % XKV_WAYS; keys++) { /* a full bucket */
+		snprintf(key, sizeof(key), "other%u", keys);
+		put(key, key, strlen(key), 0);
+	}
+	assert_int_equal(bed.classes[class].free, 1);
+	put("the last", pattern(0), len, 0);
+	holds("the last", pattern(0), len);
+	account();
+}
+
 /* While a bucket is locked, only requests that have to change it, too, are passed on. */
 static void test_locked_bucket(void **state)
 {
@@ -449,7 +477,8 @@ int main(int argc, char **argv)
 		OWN(test_no_slot),	 OWN(test_page_refused),  OWN(test_free_count_lags),
 		OWN(test_wait_ends),	 OWN(test_adopt_spans),	  OWN(test_larger_class),
 		OWN(test_full),		 OWN(test_one_bucket),	  OWN(test_chain_shrinks),
-		OWN(test_chain_expires), OWN(test_chain_no_slot), OWN(test_locked_bucket),
+		OWN(test_chain_expires), OWN(test_chain_no_slot), OWN(test_chain_of_the_same_class),
+		OWN(test_locked_bucket),
 	};
 
 	return bed_begin(argc, argv) ?: BOTH_WAYS("slots", tests, NULL);
