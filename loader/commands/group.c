@@ -145,8 +145,10 @@ static int run_all(struct worker *w, struct waiting_exec *exec, unsigned int cou
 	if (failed)
 		store_txn_abort(w->ctx);
 	ret = failed ? -EMSGSIZE : store_txn_commit(w->ctx);
-	if (ret == -ECANCELED)
+	if (ret == -ECANCELED) {
+		w->stat[STAT_CONFLICTS]++;
 		group_of(w)->alone = ALONE;
+	}
 	measure_tried(exec[0].client, ret ? NULL : &errors);
 	return ret;
 }

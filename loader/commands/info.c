@@ -410,6 +410,7 @@ static void stats_section(struct metrics *m, struct server *s)
 	metric_count(m, "client_query_buffer_limit_disconnections", st[STAT_QUERY_CLOSED]);
 	metric_count(m, "client_output_buffer_limit_disconnections", st[STAT_OUTPUT_CLOSED]);
 	metric_count(m, "protocol_errors", st[STAT_PROTOCOL_ERRORS]);
+	metric_count(m, "transaction_conflicts", st[STAT_CONFLICTS]);
 	metric_count(m, "acl_access_denied_auth", st[STAT_ACL_AUTH]);
 	metric_count(m, "acl_access_denied_cmd", st[STAT_ACL_COMMAND]);
 	metric_count(m, "acl_access_denied_key", st[STAT_ACL_KEY]);

@@ -99,6 +99,7 @@ int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 
 		ret = attempt(c, fn, arg, &changed);
 		pubsub_release(c->srv, since, !ret && changed);
+		c->worker->stat[STAT_CONFLICTS] += ret == -ECANCELED;
 	}
 	tries_end(c, &tries);
 	t->runs = false;
