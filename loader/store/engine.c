@@ -18,7 +18,7 @@
 #define BUSY_YIELDS   5000 /* tries after which a retry sleeps instead of yielding the CPU */
 #define BUSY_SLEEP_US 50
 #define ROOM_TRIES    16  /* calls of no_slot() for an operation, which may need two slots */
-#define JOIN_COST     100 /* join() counts as so many of BUSY_TRIES */
+#define JOIN_COST     100 /* join() counts as so many tries */
 
 /* ---- running ------------------------------------------------------------- */
 
@@ -111,9 +111,9 @@ struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opco
  * The thread that holds the lock may not be running.  On a busy machine yielding does not give it
  * the CPU soon enough, so later tries sleep.
  */
-int wait_for_others(unsigned int tries)
+int wait_for_others(const struct store *st, unsigned int tries)
 {
-	if (tries >= BUSY_TRIES)
+	if (tries >= st->busy_tries)
 		return -EBUSY;
 	if (tries < BUSY_YIELDS)
 		sched_yield();
@@ -147,7 +147,7 @@ int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 	for (unsigned int tries = 0; tries < ROOM_TRIES;) {
 		ret = class == XKV_CLASS_LARGE ? span_take_large(st, &ctx->request[nr], units)
 					       : slots_run(st, &args);
-		if (ret == -EBUSY && !wait_for_others(++busy))
+		if (ret == -EBUSY && !wait_for_others(st, ++busy))
 			continue;
 		if (ret != -ENOSPC)
 			return ret;
@@ -260,7 +260,7 @@ static bool request_unblock(struct store_ctx *ctx, unsigned int nr, struct stops
 		return false;
 	switch (why) {
 	case XKV_C_pass_busy:
-		if (wait_for_others(++stops->busy))
+		if (wait_for_others(ctx->st, ++stops->busy))
 			rq->flags |= XKV_REQUEST_LAST;
 		return true;
 	case XKV_C_pass_no_slot:
@@ -274,7 +274,7 @@ static bool request_unblock(struct store_ctx *ctx, unsigned int nr, struct stops
 		if (!rq->keep)
 			return false; /* its result does not fit behind the others */
 		stops->busy += JOIN_COST;
-		if (join(ctx, nr) || stops->busy >= BUSY_TRIES)
+		if (join(ctx, nr) || stops->busy >= ctx->st->busy_tries)
 			rq->flags |= XKV_REQUEST_LAST;
 		return true;
 	}

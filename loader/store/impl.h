@@ -166,6 +166,7 @@ struct store {
 	unsigned int cpus;	     /* possible ones: elements of a per-CPU value */
 	_Atomic uint64_t maxmemory;  /* bytes, 0 = no limit */
 	_Atomic unsigned int policy; /* enum store_policy */
+	unsigned int busy_tries;     /* BUSY_TRIES; fewer in tests */
 	struct store_ctx ctx[XKV_BATCH_CONTEXTS];
 	pthread_mutex_t ctx_lock;
 	pthread_mutex_t txn_lock;    /* one transaction is committed at a time */
@@ -475,9 +476,9 @@ static inline uint64_t expiry_limited(uint64_t expire_ms)
 
 /*
  * Before try number `tries` of a contended operation: lets others go on.  0, or -EBUSY after
- * BUSY_TRIES.
+ * store.busy_tries.
  */
-int wait_for_others(unsigned int tries);
+int wait_for_others(const struct store *st, unsigned int tries);
 
 /* Clears a request for reuse, except for its prefilled slot. */
 void request_clear(struct xkv_request *rq);

@@ -228,6 +228,7 @@ struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_p
 	st->bpf = *bpf;
 	st->cpus = cpus;
 	st->no_slot = slots_grow;
+	st->busy_tries = BUSY_TRIES;
 	store_locks(st);
 	ret = store_map(st);
 	if (!ret) {

@@ -100,7 +100,7 @@ static int get_large(struct store_ctx *ctx, const struct store_op *op, struct st
 
 	if (!large_buffer(ctx))
 		return -ENOMEM;
-	for (int i = 0; i < BUSY_TRIES; i++) {
+	for (unsigned int i = 0; i < ctx->st->busy_tries; i++) {
 		pages_hold(ctx->st);
 		same = ctx->retired == ctx->st->mem.units_retired &&
 		       slot_copy(ctx->st, ctx->request[0].ref, &copy, ctx->large) &&
@@ -179,7 +179,7 @@ static int change_large(struct store_ctx *ctx, const struct store_op *op, struct
 	struct store_op change;
 	int ret;
 
-	for (int i = 0; i < BUSY_TRIES; i++) {
+	for (unsigned int i = 0; i < ctx->st->busy_tries; i++) {
 		ret = get_buffered(ctx, op, out);
 		if (ret && ret != -ENOENT)
 			return ret;
@@ -331,7 +331,7 @@ int store_usage(struct store_ctx *ctx, const void *key, size_t key_len, struct s
 
 	if (!is_valid(&op))
 		return -EMSGSIZE;
-	for (int i = 0; i < BUSY_TRIES; i++) {
+	for (unsigned int i = 0; i < ctx->st->busy_tries; i++) {
 		ret = do_small(ctx, &op, &e); /* which leaves the slot's reference */
 		if (ret)
 			return ret;

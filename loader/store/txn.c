@@ -160,7 +160,7 @@ static int take_slots(struct store_ctx *ctx, unsigned int first, unsigned int co
 			tries = busy = 0;
 		taken = now;
 		if (args.outcome != XKV_C_pass_no_slot)
-			ret = wait_for_others(++busy);
+			ret = wait_for_others(st, ++busy);
 		else if (++tries > ROOM_TRIES || free_hand(ctx, first + count) ||
 			 st->no_slot(st, args.no_slot, 1, &until_ms))
 			ret = -ENOSPC;
@@ -260,7 +260,7 @@ static int commit_keys(struct commit *c)
 		case XKV_C_pass_full:
 			return -ENOSPC;
 		default:
-			ret = wait_for_others(++busy);
+			ret = wait_for_others(c->ctx->st, ++busy);
 		}
 	} while (!ret);
 	return ret;

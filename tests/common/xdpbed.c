@@ -266,6 +266,11 @@ void bed_maintained(struct bed *b, bool on)
 	pthread_mutex_unlock(&b->st->maint.need_lock);
 }
 
+void bed_impatient(struct bed *b, bool on)
+{
+	b->st->busy_tries = on ? 200 : BUSY_TRIES;
+}
+
 void bed_close(struct bed *b)
 {
 	char err[400];

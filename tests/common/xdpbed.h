@@ -76,6 +76,9 @@ void bed_maintenance(struct bed *b, bool runs);
 /* A thread of the test does what the store's own one does for requests: maintenance_serve(). */
 void bed_maintained(struct bed *b, bool on);
 
+/* What is contended gives up after a few tries, where the test itself holds the lock. */
+void bed_impatient(struct bed *b, bool on);
+
 /* The configuration that bed_open() made, `fingerprint_mask` excepted. */
 void bed_configure(struct bed *b);
 

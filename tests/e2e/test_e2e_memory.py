@@ -422,7 +422,7 @@ def test_overwrites_of_large_values_need_no_new_pages(xkvd, size):
     client = d.redis()
     for i in range(16):
         client.set(i, b"x" * size)
-    steady(d, 10)  # pages that were added in advance have been returned
+    steady(d, 7)  # pages that were added in advance have been returned
     before = len(d.log())
     for i in range(20 if LONG else 8):
         client.set(i % 16, b"y" * size)

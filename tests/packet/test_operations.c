@@ -727,7 +727,9 @@ static void test_locked(void **state)
 	request_add(&req, OP(XKV_OP_GET, KEY("a")));
 	answers(&req, RESULTS(PONG), COUNTS(XKV_C_pings));
 	bed_counters(&bed, before);
+	bed_impatient(&bed, true);
 	assert_int_equal(store_get(bed.ctx, "a", 1, &e), -EBUSY);
+	bed_impatient(&bed, false);
 	count_check(before, COUNTS(XKV_C_op_busy));
 	slot->seq &= ~1ULL;
 	holds_text("a", "1");

@@ -438,13 +438,15 @@ static uint64_t fill_ring(void)
 	return written;
 }
 
-/* Each of these waits as long as xkvd ever does: many seconds where the CPUs are busy. */
+/* A write that waits for a reader of the ring, which does not come, is refused. */
 static void nobody_makes_room(void)
 {
+	bed_impatient(&bed, true);
 	assert_int_equal(store_delete(bed.ctx, "key", 3, NULL), -EBUSY);
 	assert_int_equal(store_txn_begin(bed.ctx), 0);
 	assert_int_equal(store_delete(bed.ctx, "key", 3, NULL), 0);
 	assert_int_equal(store_txn_commit(bed.ctx), -EBUSY);
+	bed_impatient(&bed, false);
 }
 
 /* A change that finds no room goes up from XDP, waits in xkvd, and goes on when there is room. */
@@ -571,7 +573,9 @@ static void test_relocation(void **state)
 	assert_true(drain_begin(bed.st, &span));
 	assert_int_equal(bed_grow(&bed, slot->class), 0);
 	bed_bucket(&bed, "key", 3)->head |= XKV_BUCKET_LOCK; /* it cannot be moved, at first */
+	bed_impatient(&bed, true);
 	drain_run(ctx);
+	bed_impatient(&bed, false);
 	bed_bucket(&bed, "key", 3)->head &= ~XKV_BUCKET_LOCK;
 	assert_ptr_equal(bed_slot(&bed, "key", 3), slot);
 	drain_run(ctx);

@@ -153,7 +153,9 @@ static void test_busy(void **state)
 	put_text("a", "1");
 	slot = bed_slot(&bed, "a", 1);
 	slot->seq |= 1;
+	bed_impatient(&bed, true);
 	ask(DRIVER, &p, &r);
+	bed_impatient(&bed, false);
 	slot->seq &= ~1ULL;
 	assert_true(r.passed);
 	aborted(&r, 2, XKV_BUSY);
