@@ -17,6 +17,7 @@ import functools
 import itertools
 import json
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -63,6 +64,31 @@ def wait_for(condition, seconds=10.0, what="the condition"):
         if time.monotonic() > end:
             pytest.fail(f"{what}: not within {seconds:g} s", pytrace=True)
         time.sleep(0.01)
+
+
+_ports = []  # sockets whose names reserve them
+
+
+def free_port():
+    """
+    A port, UDP and TCP, below those that the kernel gives to clients, and which no other test of
+    this machine has been given: what listens at it is what this process has started.
+    """
+    while True:
+        port = random.randrange(21000, 32000)
+        reserved = socket.socket(socket.AF_UNIX)
+        try:
+            reserved.bind(f"\0xkv-test-port-{port}")  # until this process ends
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                with socket.socket(socket.AF_INET, kind) as sock:
+                    reuse = kind == socket.SOCK_STREAM  # of connections that have ended
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+                    sock.bind(("127.0.0.1", port))
+        except OSError:
+            reserved.close()
+        else:
+            _ports.append(reserved)
+            return port
 
 
 def run(*argv, check=True, timeout=60, **more):

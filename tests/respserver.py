@@ -16,7 +16,7 @@ import subprocess
 
 import conftest
 import pytest
-from conftest import BUILD, PREFIX
+from conftest import BUILD, PREFIX, free_port
 
 redis = pytest.importorskip("redis")
 
@@ -32,12 +32,6 @@ local function wait(ms)
 end
 """
 WAIT = 20.0  # seconds for something that normally takes milliseconds
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Daemon:

@@ -8,16 +8,10 @@ import subprocess
 
 import proto
 import pytest
-from conftest import BUILD, Udp, run, wait_for
+from conftest import BUILD, Udp, free_port, run, wait_for
 
 HOST = "127.0.0.1"
 VALUE_ROOM = 1472 - 16 - 24  # what a reply holds of one value
-
-
-def free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind((HOST, 0))
-        return sock.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

@@ -59,6 +59,8 @@ def program(module, tmp_path_factory):
 class Linear:
     """One run of the program on the client's side."""
 
+    started = []
+
     def __init__(self, program, daemon, tmp, seconds, *options):
         self.log = tmp / "linear.log"
         reports = os.environ.get("XKV_LINEAR_REPORTS") or tmp
@@ -67,6 +69,8 @@ class Linear:
                 "client", program, "-server", conftest.SERVER, "-port", daemon.port, "-seed", SEED,
                 "-seconds", seconds, "-patience", PATIENCE, "-reports", reports, *options,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
+
+        Linear.started.append(self)
 
     def runs(self):
         return self.process.poll() is None
@@ -80,6 +84,17 @@ class Linear:
         found, status, said = report_of(self.process, self.log, seconds)
         print(found)
         return found, status, said
+
+
+@pytest.fixture(autouse=True)
+def no_client_stays():
+    """After a test that fails they would write to the next one's server, to the same keys."""
+    yield
+    for linear in Linear.started:
+        if linear.runs():
+            linear.process.kill()
+            linear.process.wait()
+    Linear.started.clear()
 
 
 def check_that_it_was_a_test(found, seconds):
