@@ -24,12 +24,15 @@ static int fail_tcp(const struct cli *c, const redisContext *tcp)
 	return fail(c, EXIT_UNREACHABLE, "%s port %u (TCP): %s", c->host, c->port, text);
 }
 
-/* Sends a command of up to two words.  NULL after an error message, with an exit code in *err. */
-static redisReply *ask(const struct cli *c, redisContext *tcp, const char *name, const char *arg,
-		       int *err)
+/*
+ * Sends a command of up to three words, `second` and `third` may be NULL.  NULL after an error
+ * message, with an exit code in *err.
+ */
+static redisReply *ask(const struct cli *c, redisContext *tcp, const char *name, const char *second,
+		       const char *third, int *err)
 {
-	redisReply *reply =
-		arg ? redisCommand(tcp, "%s %s", name, arg) : redisCommand(tcp, "%s", name);
+	const char *argv[] = { name, second, third };
+	redisReply *reply = redisCommandArgv(tcp, !second ? 1 : !third ? 2 : 3, argv, NULL);
 
 	*err = 0;
 	if (!reply) {
@@ -45,26 +48,31 @@ static redisReply *ask(const struct cli *c, redisContext *tcp, const char *name,
 }
 
 /* Runs a command of which only the success matters.  An exit code. */
-static int tell(const struct cli *c, redisContext *tcp, const char *name, const char *arg)
+static int tell(const struct cli *c, redisContext *tcp, const char *name, const char *second,
+		const char *third)
 {
 	int err;
-	redisReply *reply = ask(c, tcp, name, arg, &err);
+	redisReply *reply = ask(c, tcp, name, second, third, &err);
 
 	if (reply)
 		freeReplyObject(reply);
 	return err;
 }
 
-/* Gives the password, and selects the database.  An exit code. */
+/* Gives user and password, and selects the database.  An exit code. */
 static int log_in(const struct cli *c, redisContext *tcp)
 {
-	int err = c->password ? tell(c, tcp, "AUTH", c->password) : 0;
 	char database[16];
+	int err = 0;
 
+	if (c->user)
+		err = tell(c, tcp, "AUTH", c->user, c->password ? c->password : "");
+	else if (c->password)
+		err = tell(c, tcp, "AUTH", c->password, NULL);
 	if (err || !c->database)
 		return err;
 	snprintf(database, sizeof(database), "%u", c->database);
-	return tell(c, tcp, "SELECT", database);
+	return tell(c, tcp, "SELECT", database, NULL);
 }
 
 static redisContext *tcp_open(const struct cli *c, int *err)
@@ -109,7 +117,7 @@ int cmd_save(struct cli *c, int argc, struct word *argv)
 		return err;
 	err = wait_without_limit(c, tcp);
 	if (!err)
-		reply = ask(c, tcp, name, NULL, &err);
+		reply = ask(c, tcp, name, NULL, NULL, &err);
 	if (reply && c->style == STYLE_JSON)
 		out_json(json_pack("{s:b, s:s}", "ok", 1, "reply", reply->str ? reply->str : ""));
 	else if (reply)
@@ -124,7 +132,7 @@ int cmd_save(struct cli *c, int argc, struct word *argv)
 
 static redisReply *info(const struct cli *c, redisContext *tcp, const char *section, int *err)
 {
-	redisReply *reply = ask(c, tcp, "INFO", section, err);
+	redisReply *reply = ask(c, tcp, "INFO", section, NULL, err);
 
 	if (reply && !reply->str) {
 		*err = fail(c, EXIT_SERVER, "INFO: the server did not answer with text");

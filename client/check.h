@@ -12,11 +12,20 @@
 #ifndef XKV_CHECK_H
 #define XKV_CHECK_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #define CHECK_PIN_DIR "/sys/fs/bpf/xkv"
+
+/* What to say behind the error of opening a pinned map. */
+static inline const char *pin_hint(int error)
+{
+	return error == -ENOENT ? ": there is no store (--pin-dir DIR names another place)"
+	       : error == -EPERM || error == -EACCES ? ": only root may"
+						     : "";
+}
 
 /*
  * What a walk counted.  Each slot is one of: key, chain bucket, free, parked, orphan, held, or in

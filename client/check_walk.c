@@ -95,7 +95,7 @@ static int open_map(struct walk *w, const char *dir, enum map id, size_t value_s
 	if (w->fd[id] < 0 || bpf_obj_get_info_by_fd(w->fd[id], &info, &len)) {
 		int err = -errno;
 
-		fprintf(w->report, "cannot open %s: %s\n", path, strerror(-err));
+		fprintf(w->report, "cannot open %s: %s%s\n", path, strerror(-err), pin_hint(err));
 		return err;
 	}
 	if (info.value_size != value_size) {

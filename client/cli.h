@@ -44,7 +44,8 @@ struct cli {
 	unsigned int port;
 	unsigned int timeout_ms; /* 0 = the library's default */
 	unsigned int database;	 /* of all keys */
-	const char *password;	 /* for the commands over TCP, NULL = none */
+	const char *user;	 /* for the commands over TCP, NULL = default */
+	const char *password;	 /* the same, NULL = none */
 	bool has_token;
 	unsigned char token[XKV_TOKEN_BYTES];
 	enum style style;

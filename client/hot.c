@@ -30,7 +30,7 @@ static int open_map(const char *dir, const char *name, size_t value_size, char *
 	fd = bpf_obj_get(path);
 	if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &len)) {
 		ret = -errno;
-		snprintf(err, err_len, "cannot open %s: %s", path, strerror(-ret));
+		snprintf(err, err_len, "cannot open %s: %s%s", path, strerror(-ret), pin_hint(ret));
 	} else if (info.value_size != value_size) {
 		ret = -EPROTO;
 		snprintf(err, err_len, "%s was made by another version of xkv", path);

@@ -1347,7 +1347,8 @@ const char *xkv_strerror(int error)
 		{ XKV_E_BAD_KEY, "a key has 1 to 250 bytes" },
 		{ XKV_E_BAD_VERSION, "the server speaks another version of the protocol: upgrade "
 				     "client or server" },
-		{ XKV_E_NOAUTH, "the server wants a client token, and not the one that was sent" },
+		{ XKV_E_NOAUTH, "the server wants another client token, or has closed UDP "
+				"(requirepass or users, and no udp-token)" },
 		{ XKV_E_NOT_NUMBER, "the value is not an integer or out of range" },
 		{ XKV_E_OVERFLOW, "the sum would be out of range: 64 bits, signed" },
 		{ XKV_E_REPEATED, "the change was made or refused before; the answer, which had "

@@ -17,7 +17,16 @@
 
 #define INPUT_MAX (1U << 20) /* the longest value of the store */
 
-enum { OPT_TIMEOUT = 256, OPT_TOKEN, OPT_JSON, OPT_RAW, OPT_NO_RAW, OPT_HELP, OPT_VERSION };
+enum {
+	OPT_TIMEOUT = 256,
+	OPT_TOKEN,
+	OPT_JSON,
+	OPT_RAW,
+	OPT_NO_RAW,
+	OPT_USER,
+	OPT_HELP,
+	OPT_VERSION
+};
 
 /* The source of a value that is not in the command line. */
 struct input {
@@ -35,6 +44,7 @@ static void print_usage(FILE *to)
 	      "  -n DB          database of all keys (default: 0)\n"
 	      "  -a PASSWORD    password for commands over TCP: stats, save, bgsave, watch\n"
 	      "                 (default: XKVCLI_AUTH)\n"
+	      "  --user NAME    user for them (default: XKVCLI_USER, or the user `default`)\n"
 	      "  --token HEX    token for requests over UDP, 32 hex digits (default: XKV_TOKEN)\n"
 	      "  --timeout MS   time to wait for a reply, in milliseconds (default: 1000)\n"
 	      "  -x             read the value of the command from standard input\n"
@@ -110,10 +120,13 @@ static void parse_token(struct cli *c, const char *name, const char *text)
 static void from_environment(struct cli *c)
 {
 	const char *host = getenv("XKV_HOST"), *port = getenv("XKV_PORT"),
-		   *token = getenv("XKV_TOKEN"), *password = getenv("XKVCLI_AUTH");
+		   *token = getenv("XKV_TOKEN"), *password = getenv("XKVCLI_AUTH"),
+		   *user = getenv("XKVCLI_USER");
 
 	if (password && *password)
 		c->password = password;
+	if (user && *user)
+		c->user = user;
 	if (host && *host)
 		c->host = host;
 	if (port && *port)
@@ -155,6 +168,9 @@ static void take_option(struct cli *c, struct input *in, int opt)
 	case OPT_TOKEN:
 		parse_token(c, "--token", optarg);
 		break;
+	case OPT_USER:
+		c->user = optarg;
+		break;
 	case OPT_JSON:
 		c->style = STYLE_JSON;
 		break;
@@ -181,6 +197,7 @@ static void parse_options(struct cli *c, struct input *in, int argc, char **argv
 	static const struct option longs[] = {
 		{ "timeout", required_argument, NULL, OPT_TIMEOUT },
 		{ "token", required_argument, NULL, OPT_TOKEN },
+		{ "user", required_argument, NULL, OPT_USER },
 		{ "json", no_argument, NULL, OPT_JSON },
 		{ "raw", no_argument, NULL, OPT_RAW },
 		{ "no-raw", no_argument, NULL, OPT_NO_RAW },

@@ -3,6 +3,7 @@
 #include "config_impl.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "util/text.h"
 
@@ -100,7 +101,10 @@ int config_read_args(struct config_builder *b, int argc, char *const argv[], cha
 		for (i++; i + values < argc && strncmp(argv[i + values], "--", 2) != 0;)
 			values++;
 		if (config_set(b, name, values, argv + i, text, sizeof(text)))
-			ret = bad(&all, "%s", text);
+			ret = bad(&all, "%s%s", text,
+				  values > 1 && !access(argv[i + values - 1], F_OK)
+					  ? " (the configuration file comes before the options)"
+					  : "");
 		i += values;
 	}
 	return ret;

@@ -15,7 +15,8 @@ SYSCONFDIR = /etc
 SO_VERSION := $(VERSION)
 SO_NAME    := libxkv.so.0
 MAN_PAGES   = $(wildcard docs/*.[1-8])
-DOC_FILES   = README.md CHANGELOG.md LICENSE $(wildcard docs/*.md)
+DOC_FILES   = README.md CHANGELOG.md CONTRIBUTING.md LICENSE \
+	      $(wildcard docs/*.md docs/figures/*.svg docs/figures/*.md)
 D           = $(DESTDIR)
 
 # at INPUT OUTPUT MODE: installs a file with its @PLACES@ filled in
@@ -48,7 +49,7 @@ install: all
 	for page in $(MAN_PAGES); do \
 		$(INSTALL) -D -m 644 $$page "$(D)$(MANDIR)/man$${page##*.}/$${page##*/}" || exit 1; done
 	for doc in $(wildcard $(DOC_FILES)); do \
-		$(INSTALL) -D -m 644 $$doc "$(D)$(DOCDIR)/$${doc##*/}" || exit 1; done
+		$(INSTALL) -D -m 644 $$doc "$(D)$(DOCDIR)/$$doc" || exit 1; done
 	[ -n "$(DESTDIR)" ] || ldconfig
 
 # Does not remove the configuration and the data.

@@ -495,9 +495,10 @@ static void tell(const struct attach *a, enum attach_place before)
 		log_notice("%s: the XDP program is there again, %s mode%s", name, a->mode,
 			   alone_text(a));
 	if (a->place == PLACE_OURS && !strcmp(a->mode, "generic"))
-		log_warning("%s: generic XDP costs most of the speed; scripts/attach.sh check %s "
-			    "may say why native does not work",
-			    name, name);
+		log_warning(
+			"%s: generic XDP costs most of the speed; attach.sh check %s (scripts/, or "
+			"installed in lib/xkv/) may say why native does not work",
+			name, name);
 	if (a->place == PLACE_FREE && before != PLACE_FREE)
 		log_warning("%s: %s: xkvd answers UDP, slowly%s", name,
 			    before == PLACE_GONE ? "the interface is there again, without the XDP "
@@ -590,7 +591,11 @@ int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cf
 		.bpf = bpf, .cfg = cfg, .adopt = adopt, .mode = "none", .wait_ms = WAIT_FIRST_MS
 	};
 	if (!cfg->interface[0]) {
-		log_warning("no interface: TCP and UDP go through the kernel's stack, without XDP");
+		log_warning(
+			"no interface: all requests go through the kernel's stack, without XDP%s",
+			cfg->allow_count && cfg->bind_count
+				? ""
+				: ", and from loopback only (bind and allow)");
 		return 0;
 	}
 	ifindex = if_nametoindex(cfg->interface);

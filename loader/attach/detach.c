@@ -331,6 +331,9 @@ int bpf_detach(const struct config *cfg, char *err, size_t err_len)
 		if (ret)
 			return ret;
 		lock = bpf_lock_pin_dir(cfg->pin_dir, err, err_len);
+		if (lock == -EWOULDBLOCK)
+			return fail(lock, err, err_len, "an xkvd is running on %s: stop it first",
+				    cfg->pin_dir);
 		if (lock < 0)
 			return lock;
 	}

@@ -459,6 +459,14 @@ static int look_at_interface(struct net *net, const struct config *cfg, bool *to
 	return 0;
 }
 
+/* Has the interface addresses, and names `bind` none of them?  Those that it names come first. */
+static bool is_bound_elsewhere(const struct config *cfg, const struct xkv_rules *r)
+{
+	return cfg->bind_count && (r->local4_count || r->local6_count) &&
+	       (!r->local4_count || r->local4[0].link == XKV_LINK_NONE) &&
+	       (!r->local6_count || r->local6[0].link == XKV_LINK_NONE);
+}
+
 /* What the operator has to know of rules that are new. */
 static void say_rules(const struct config *cfg, const struct xkv_rules *r, bool too_many)
 {
@@ -474,6 +482,10 @@ static void say_rules(const struct config *cfg, const struct xkv_rules *r, bool 
 			    cfg->interface);
 	else if (!memcmp(r->local4_count ? r->local4[0].mac : r->local6[0].mac, no_mac, ETH_ALEN))
 		log_warning("frames of %s have no Ethernet header: XDP passes all of them",
+			    cfg->interface);
+	else if (is_bound_elsewhere(cfg, r))
+		log_warning("bind names no address of %s: nobody is answered there (bind * serves "
+			    "all of them)",
 			    cfg->interface);
 	if (too_many)
 		log_warning("%s has more than %d VLANs, or %d addresses of a kind: XDP passes what "
@@ -538,12 +550,15 @@ int net_publish(struct net *net, const struct config *cfg, char *err, size_t err
 /* ---- following changes --------------------------------------------------- */
 
 /* Who can do what is better read in the log than found out. */
-static void say_doors(const struct config *cfg)
+static void say_access(const struct config *cfg, const struct xkv_rules *rules)
 {
 	if (config_is_protected(cfg))
 		log_notice("protected mode: TCP from loopback only (set requirepass, allow or "
 			   "bind, or --protected-mode no)");
-	if (cfg->interface[0] && !config_has_passwords(cfg))
+	if (cfg->interface[0] && config_has_passwords(cfg) && !cfg->udp_token_set)
+		log_warning("UDP is closed: there is a password, or there are users, and no "
+			    "udp-token");
+	else if (cfg->interface[0] && !config_has_passwords(cfg) && !is_bound_elsewhere(cfg, rules))
 		log_notice("UDP: everybody in %s may read and change every key (requirepass with "
 			   "udp-token limits that)",
 			   cfg->allow_count ? "`allow`" : "the subnets of the interface");
@@ -556,6 +571,7 @@ int net_open(struct net *net, const struct config *cfg, struct xkv_config *share
 		.nl_family = AF_NETLINK,
 		.nl_groups = RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_LINK,
 	};
+	int ret;
 
 	*net = (struct net){ .cfg = cfg, .shared = shared, .secrets = secrets };
 	net->monitor = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
@@ -563,8 +579,10 @@ int net_open(struct net *net, const struct config *cfg, struct xkv_config *share
 		snprintf(err, err_len, "cannot watch addresses: %s", strerror(errno));
 		return -errno;
 	}
-	say_doors(cfg);
-	return net_publish(net, cfg, err, err_len);
+	ret = net_publish(net, cfg, err, err_len);
+	if (!ret)
+		say_access(cfg, net_rules(net));
+	return ret;
 }
 
 void net_close(struct net *net)

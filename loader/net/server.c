@@ -105,8 +105,9 @@ static void log_refused(struct server *s, const struct sockaddr *peer)
 	if (!count)
 		return;
 	address_text(peer, address);
-	log_notice("refused %u TCP connection%s by address, the last from %s", count,
-		   count == 1 ? "" : "s", address);
+	log_notice("refused %u TCP connection%s by address, the last from %s (`allow`, "
+		   "`protected-mode`)",
+		   count, count == 1 ? "" : "s", address);
 }
 
 /*
@@ -293,6 +294,8 @@ static int listen_on(struct server *s, enum listener_kind kind, const char *addr
 		return 0;
 	if (ret == -EADDRINUSE && !s->following_addresses)
 		port_hint(hint, sizeof(hint), true, number);
+	if (ret == -EADDRNOTAVAIL)
+		snprintf(hint, sizeof(hint), ": no interface has it (bind -%s does without)", host);
 	snprintf(err, err_len, "cannot listen on %s port %u: %s%s", host, number, strerror(-ret),
 		 hint);
 	return ret;

@@ -239,7 +239,7 @@ struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_p
 		store_clock(st);
 		store_limit(st, maxmemory, policy);
 		/* so that the first inserts do not wait for a page */
-		if (!st->mem.pages_used && pages_add(st, 1) < 0)
+		if (!st->mem.pages_used && pages_add(st, 1) < 0 && !store_at_limit(st))
 			log_warning("no memory for entries yet");
 		ret = maintenance_start(st);
 	}

@@ -76,6 +76,7 @@ def test_cannot_look(xkvd, tmp_path):
     d = xkvd("--save", "")
     missing = run(BUILD / "xkv", "check", "--pin-dir", tmp_path, check=False)
     assert missing.returncode == 2 and f"cannot open {tmp_path}/xkv_index" in missing.stderr
+    assert "there is no store" in missing.stderr
     for wrong in (["--pin-dir"], ["--pins", "x"], ["x"], ["--pin-dir", "x", "y"]):
         done = run(BUILD / "xkv", "check", *wrong, check=False)
         assert done.returncode == 2 and "check [--pin-dir DIR]" in done.stderr, done.stderr

@@ -344,5 +344,13 @@ def test_xkv_with_a_password_and_a_token(xkvd, module_daemon):
         assert "xkv_replies" in xkv(module_daemon, "stats", env=env)
         assert "NOAUTH" in module_daemon.cli("stats", check=False).stderr
         assert "xkv_replies" in xkv(module_daemon, "-a", "secret", "stats")
+        redis = module_daemon.redis(password="secret")
+        redis.execute_command("ACL", "SETUSER", "stats", "on", ">other", "+info")
+        assert "xkv_replies" in xkv(module_daemon, "--user", "stats", "-a", "other", "stats")
+        env = dict(module_daemon.bed.env, XKVCLI_USER="stats", XKVCLI_AUTH="other")
+        assert "xkv_replies" in xkv(module_daemon, "stats", env=env)
+        done = module_daemon.cli("--user", "stats", "stats", check=False)
+        assert done.returncode == SERVER_ERROR and "WRONGPASS" in done.stderr, done
     finally:
+        redis.execute_command("ACL", "DELUSER", "stats")
         module_daemon.redis(password="secret").config_set("requirepass", "", "udp-token", "")

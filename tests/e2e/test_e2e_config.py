@@ -42,6 +42,12 @@ def xkvd_says(*argv):
     return done.stderr
 
 
+def test_typical_mistakes_are_named(tmp_path):
+    file = tmp_path / "xkvd.conf"
+    file.write_text("port 1\n")
+    assert "(the configuration file comes before the options)" in xkvd_says("--port", "7000", file)
+
+
 LINES = {
     "port 65536": "port: 65536 is out of range",
     "port seven": 'port: "seven" is not a whole number',

@@ -469,6 +469,25 @@ def test_a_token_without_a_password(xkvd):
     assert not d.pins.exists()
 
 
+@pytest.mark.parametrize("options, said, answers", [
+    ((), "UDP: everybody in the subnets of the interface may read and change every key", True),
+    (("--bind", "127.0.0.1"), "bind names no address of xkv0: nobody is answered there", False),
+    (("--requirepass", "secret"), "UDP is closed: there is a password", False),
+    (("--requirepass", "secret", "--udp-token", "00112233445566778899aabbccddeeff"), None, False),
+])
+def test_the_log_says_who_is_answered_over_udp(bed, xkvd, options, said, answers):
+    d = xkvd("--save", "", *options, run=False)
+    d.start(wait=False)
+    wait_for(lambda: "ready to accept connections" in d.log(), 20, "xkvd is ready")
+    lines = [line for line in d.log().splitlines() if "UDP" in line or "bind" in line]
+    assert len(lines) == bool(said) and all(said in line for line in lines), lines
+    reply = None
+    with contextlib.suppress(ConnectionRefusedError):
+        with d.udp(timeout=10.0 if answers else 0.3) as udp:
+            reply = udp.ask(proto.ping())
+    assert answers == (reply is not None and reply.status == proto.OK)
+
+
 def test_protected_mode(bed, xkvd):
     """As in Redis: without any access control, TCP is accepted from loopback only."""
     d = xkvd("--save", "", "--protected-mode", "yes", "--enable-protected-configs", "local")

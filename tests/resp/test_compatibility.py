@@ -2,6 +2,7 @@
 # tests/run: once
 # tests/run: seconds 2
 """COMMAND DOCS beside Redis', and docs/compatibility.md, which is made from both."""
+import re
 import subprocess
 
 import compatibility
@@ -36,6 +37,14 @@ def test_the_page_is_current(ours, theirs):
     redis = {name: doc["group"] for name, doc in theirs.items()}
     assert PAGE.read_text(encoding="utf-8") == compatibility.page(redis, set(ours)), \
         "run tests/compatibility.py"
+
+
+def test_the_manual_names_all_commands(ours):
+    """xkvd(8), in its section COMMANDS; subcommands stand behind theirs."""
+    page = (PAGE.parent / "xkvd.8").read_text(encoding="utf-8").replace("\\-", "-")
+    section = page.partition(".SH COMMANDS")[2].partition(".SH ")[0].partition(".PP")[0]
+    named = set(re.findall(r"[A-Z][A-Z_]+", section))
+    assert {name for name in ours if "|" not in name and name.upper() not in named} == set()
 
 
 def test_the_page_names_all_commands(daemon, ours):

@@ -159,7 +159,7 @@ up() {
 	[[ $(redis-cli -p "$port" "$@" ping 2>/dev/null) = PONG ]]
 }
 # A port below the ephemeral range, in a network namespace of its own where there are privileges.
-port=$((20000 + RANDOM % 10000))
+port=$((12000 + RANDOM % 9000))
 if command -v redis-server >/dev/null && command -v redis-cli >/dev/null; then
 	mkdir "$TMP/redis"
 	redis-server --port "$port" --bind 127.0.0.1 --dir "$TMP/redis" --save '' --logfile "$TMP/redis.log" &
@@ -201,6 +201,10 @@ if command -v redis-server >/dev/null && command -v redis-cli >/dev/null; then
 	outcome 3 'REDISCLI_AUTH' job
 	outcome 0 '' job -a secret
 	outcome 0 '' env REDISCLI_AUTH=secret scripts/xkv-snapshot -p "$port" --dir "$TMP/copies"
+	REDISCLI_AUTH=secret redis-cli -p "$port" acl setuser backup on '>other' +info +bgsave \
+		'+config|get' >/dev/null
+	outcome 0 '' job --user backup -a other
+	outcome 3 'refuses' job --user backup -a wrong
 	# A directory in the place of the file: the server cannot rename its snapshot to it.
 	export REDISCLI_AUTH=secret
 	rm "$TMP/redis/dump.rdb"
