@@ -338,6 +338,8 @@ __noinline int op_run(struct xkv_request *rq)
 	else if (STOPS(outcome) && (rq->flags & XKV_REQUEST_BULK))
 		outcome = answer(rq, opcode, XKV_BUSY, XKV_C_op_busy);
 	if (!STOPS(outcome)) {
+		if (rq->flags & XKV_REQUEST_LAST)
+			rq->flags &= ~XKV_REQUEST_LAST; /* the next operation has its own tries */
 		op_used(rq, outcome, at, prefilled);
 		op_end(rq);
 	}

@@ -294,8 +294,8 @@ __noinline __u64 slot_take(__u32 class)
 }
 
 /*
- * A slot of the class, or of the next larger ones, or of spare_class.  So writes continue while
- * xkvd, notified by `wanted`, adds spans, or is not running.
+ * A slot of the class, or of the next larger ones, or from spare_class upwards.  So writes continue
+ * while xkvd, notified by `wanted`, adds spans, or is not running.
  */
 static __always_inline __u64 slot_take_near(__u32 class)
 {
@@ -311,7 +311,8 @@ static __always_inline __u64 slot_take_near(__u32 class)
 		if (!i && c)
 			__sync_fetch_and_add(&c->wanted, 1);
 	}
-	if (spare > class)
+	/* and upwards: an entry and its chain bucket need two */
+	for (; spare > class && spare < XKV_CLASS_LARGE && ref == LIST_EMPTY; spare++)
 		ref = slot_take(spare);
 	return ref;
 }

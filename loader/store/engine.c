@@ -13,12 +13,14 @@
 
 #include <bpf/bpf.h>
 
+#include "util/clock.h"
 #include "impl.h"
 
 #define BUSY_YIELDS   5000 /* tries after which a retry sleeps instead of yielding the CPU */
 #define BUSY_SLEEP_US 50
-#define ROOM_TRIES    16  /* calls of no_slot() for an operation, which may need two slots */
-#define JOIN_COST     100 /* join() counts as so many tries */
+/* Calls of no_slot() for a request: each operation may need two slots, of classes of their own. */
+#define ROOM_TRIES (16 + 2 * XKV_ATOMIC_MAX)
+#define JOIN_COST  100 /* join() counts as so many tries */
 
 /* ---- running ------------------------------------------------------------- */
 
@@ -131,6 +133,15 @@ int request_unprefill(struct store_ctx *ctx, unsigned int nr)
 	return ctx->request[nr].prefilled ? slots_run(ctx->st, &args) : 0;
 }
 
+/*
+ * Are the tries used up?  Where there is room each time but others are faster, as threads at the
+ * memory limit may be, the time decides.
+ */
+static bool no_more_tries(unsigned int tries, uint64_t until_ms)
+{
+	return tries > ROOM_TRIES && (!until_ms || monotonic_ms() >= until_ms);
+}
+
 int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 {
 	struct store *st = ctx->st;
@@ -144,7 +155,7 @@ int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 	uint64_t until_ms = 0;
 	int ret;
 
-	for (unsigned int tries = 0; tries < ROOM_TRIES;) {
+	for (unsigned int tries = 0; !no_more_tries(tries, until_ms);) {
 		ret = class == XKV_CLASS_LARGE ? span_take_large(st, &ctx->request[nr], units)
 					       : slots_run(st, &args);
 		if (ret == -EBUSY && !wait_for_others(st, ++busy))
@@ -227,23 +238,37 @@ static int join(struct store_ctx *ctx, unsigned int nr)
 /* How often a request has stopped, by reason. */
 struct stops {
 	unsigned int busy, no_slot;
-	unsigned int class; /* of the last no_slot() */
-	uint64_t until_ms;  /* of no_slot() */
+	unsigned int class, count; /* of the last no_slot() */
+	uint64_t until_ms;	   /* of no_slot() */
+	unsigned int done;	   /* operations of a datagram that were done before */
 };
 
 /*
- * Gets a free slot of a class for a request that stopped: two if it stops there again, since it may
- * need one for the entry and one for a chain bucket, and gives back what it took when it stops.  0
- * or -ENOSPC.
+ * Gets free slots of a class for a request that stopped: more each time that it stops there again,
+ * since it may need several, for an entry and a chain bucket, or for the operations of an ATOMIC
+ * datagram, and gives back what it took when it stops.  0 or -ENOSPC.
  */
-static int make_room_for(struct store *st, unsigned int class, struct stops *stops)
+static int make_room_for(struct store *st, const struct xkv_request *rq, struct stops *stops)
 {
-	bool again = stops->no_slot && stops->class == class;
+	unsigned int most = rq->flags & XKV_REQUEST_ATOMIC ? 2 * rq->count : 2;
 
-	stops->class = class;
-	if (++stops->no_slot > ROOM_TRIES)
+	if (!stops->no_slot || stops->class != rq->need)
+		stops->count = 1;
+	else if (stops->count < most)
+		stops->count *= 2;
+	stops->class = rq->need;
+	if (no_more_tries(++stops->no_slot, stops->until_ms))
 		return -ENOSPC;
-	return st->no_slot(st, class, again ? 2 : 1, &stops->until_ms);
+	return st->no_slot(st, rq->need, stops->count, &stops->until_ms);
+}
+
+/* After an operation was done, the next one has its own tries. */
+static void operation_done(const struct xkv_request *rq, struct stops *stops)
+{
+	if (rq->done == stops->done)
+		return;
+	stops->done = rq->done;
+	stops->busy = stops->no_slot = 0;
 }
 
 /*
@@ -264,7 +289,7 @@ static bool request_unblock(struct store_ctx *ctx, unsigned int nr, struct stops
 			rq->flags |= XKV_REQUEST_LAST;
 		return true;
 	case XKV_C_pass_no_slot:
-		if (make_room_for(ctx->st, rq->need, stops))
+		if (make_room_for(ctx->st, rq, stops))
 			rq->flags |= XKV_REQUEST_LAST;
 		return true;
 	case XKV_C_pass_full:
@@ -300,6 +325,7 @@ int requests_run_some(struct store_ctx *ctx, unsigned int first, unsigned int re
 			request_unprefill(ctx, before);
 			stops = (struct stops){ 0 };
 		}
+		operation_done(&ctx->request[at], &stops);
 	} while (request_unblock(ctx, at, &stops));
 	request_unprefill(ctx, at);
 	return (int)at + 1;

@@ -406,6 +406,11 @@ uint64_t feed_trim(struct store *st)
 	return freed;
 }
 
+bool feed_is_read(const struct store *st, uint64_t position)
+{
+	return !st->feed.ring || slowest(st->feed.ring) >= position;
+}
+
 void feed_load(struct store *st, uint64_t *unread, uint64_t *refused)
 {
 	const struct xkv_feed *ring = st->feed.ring;

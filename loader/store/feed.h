@@ -90,6 +90,9 @@ void feed_close(struct feed_reader *r);
  */
 uint64_t feed_trim(struct store *st);
 
+/* Have all readers read what is before this position?  Also if there are none.  Thread safe. */
+bool feed_is_read(const struct store *st, uint64_t position);
+
 /* Bytes in the ring that the slowest reader has not read, and changes that had to wait so far. */
 void feed_load(struct store *st, uint64_t *unread, uint64_t *refused);
 

@@ -366,7 +366,7 @@ void free_orphans(struct store *st);
 /* ---- maintenance.c ---- */
 
 /*
- * Makes sure that the class has `count` free slots, 1 or 2 (XKV_CLASS_LARGE: that `count`
+ * Makes sure that the class has `count` free slots (XKV_CLASS_LARGE: that `count`
  * neighbouring units are free).  Waits for the maintenance thread until *until_ms on the monotonic
  * clock; 0 there is replaced by GROW_WAIT_MS from now, so that all calls for one request share a
  * deadline.  0, -ENOSPC, or -EINVAL for an unknown class.  Thread safe.

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "impl.h"
 #include "util/clock.h"
@@ -31,9 +32,10 @@
 #define EVICT_AT_ONCE 64   /* entries, ... */
 #define EVICT_SHARE   64   /* ... but at most such a part of all */
 #define LARGER	      4	   /* spans of more than so many times the wanted units are drained last */
+#define READER_US     200  /* between looks whether a reader of the change feed has read on */
 #define ROOM_MS	      100  /* for one class, before requests of other classes have their turn */
 #define OWED_MS	      1000 /* how long units for a large value are left to the request that waits */
-#define SPARE_PERIODS 2	   /* how long spare_class stays set, so that the waiting request sees it */
+#define SPARE_PERIODS 10   /* how long spare_class stays set, so that the waiting request sees it */
 #define COMPACT_MS    1000 /* pause after a failed compact(), while no unit is taken or freed */
 #define COMPACT_SHARE 10   /* pause in any case, as a multiple of the time it took */
 #define REFUSED_MS    60000 /* between two log lines about refused writes */
@@ -226,25 +228,28 @@ static void trial_end(struct store *st, struct trial *t)
 }
 
 /*
- * Do the spans in units first .. end - 1 fit elsewhere, each large value in neighbouring units, and
- * then `spare` more neighbouring units?  The caller holds units_lock and has taken the free units
- * of the range.
+ * Do the spans in units first .. end - 1 fit elsewhere, each large value, and each slot of several
+ * units, in neighbouring units, and then `spare` more neighbouring units?  What does not fit would
+ * be evicted when it is moved.  The caller holds units_lock and has taken the free units of the
+ * range.
  */
 static bool fits_elsewhere(struct store *st, uint32_t page, uint32_t first, uint32_t end,
 			   unsigned int spare)
 {
 	struct trial t = { .count = 0 };
 	uint64_t small = 0, free = 0;
+	unsigned int least;
 	struct span s;
 	bool fits = !spare || trial_take(st, &t, spare);
 
 	for (uint32_t unit = first; fits && unit < end; unit++) {
 		if (!span_of_unit(st, page, unit, &s))
 			continue;
-		if (s.class == XKV_CLASS_LARGE)
-			fits = trial_take(st, &t, s.units);
-		else
+		least = s.class == XKV_CLASS_LARGE ? s.units : span_least(s.slot_bytes);
+		if (least == 1)
 			small += s.units;
+		for (unsigned int got = 0; least > 1 && fits && got < s.units; got += least)
+			fits = trial_take(st, &t, least);
 		unit = s.first + s.units - 1;
 	}
 	for (uint32_t number = 0; number < st->mem.pages; number++)
@@ -496,6 +501,19 @@ static void clear_spare_class(struct store *st)
 }
 
 /*
+ * The slots of large values that were evicted are free only when all readers of the change feed
+ * have read of that: to evict more meanwhile would be in vain.  False if they have.
+ */
+static bool wait_for_readers(struct store *st, uint64_t evicted)
+{
+	bool waits = !feed_is_read(st, evicted);
+
+	if (waits)
+		usleep(READER_US);
+	return waits;
+}
+
+/*
  * Gets free slots, or units for a large value: from new pages, from what is kept for the next
  * transaction, from classes that have free slots, or by eviction.  0, -ENOSPC, or -EAGAIN if it is
  * not done at until_ms.
@@ -504,11 +522,10 @@ static int make_room(struct store *st, unsigned int class, unsigned int count, u
 {
 	unsigned int span =
 		class == XKV_CLASS_LARGE ? count : span_least(st->classes[class].slot_bytes);
-	uint64_t most = store_count(st) + EVICT_AT_ONCE, evicted = 0;
+	uint64_t most = store_count(st) + EVICT_AT_ONCE, evicted = 0, told = 0;
+	unsigned int gone;
 
 	for (;;) {
-		unsigned int gone;
-
 		if (is_available(st, class, count))
 			return 0;
 		if (monotonic_ms() >= until_ms)
@@ -518,10 +535,14 @@ static int make_room(struct store *st, unsigned int class, unsigned int count, u
 			continue;
 		}
 		st->maint.at_limit = true;
-		if (txn_free_hand(st->maint.ctx) || reclaim(st, span) || compact(st, span))
+		if (feed_trim(st) && is_available(st, class, count))
+			return 0;
+		if (wait_for_readers(st, told) || txn_free_hand(st->maint.ctx) ||
+		    reclaim(st, span) || compact(st, span))
 			continue;
 		gone = evict(st->maint.ctx, entries_for(st, class, span), false);
 		evicted += gone;
+		told = feed_head(st);
 		if (!gone || evicted > most)
 			break;
 	}

@@ -142,6 +142,26 @@ static unsigned int slots_taken(const struct store *st, unsigned int first, unsi
 	return taken;
 }
 
+/*
+ * Where a class has no slot, nor can have one, a larger class will do, as for single operations
+ * (bpf/store.bpf.h: slot_take_near()).  False if none has a free slot.
+ */
+static bool use_larger_class(struct store *st, unsigned int first, unsigned int count,
+			     unsigned int class)
+{
+	unsigned int larger = st->cfg->spare_class;
+
+	for (unsigned int i = XKV_CLASSES_TRIED - 1; i; i--)
+		if (class + i < st->class_count && !class_is_empty(st, class + i))
+			larger = class + i;
+	if (larger <= class || class_is_empty(st, larger))
+		return false;
+	for (unsigned int i = first; i < first + count; i++)
+		if (!st->txn_key[i].prefilled && st->txn_key[i].class == class)
+			st->txn_key[i].class = larger;
+	return true;
+}
+
 /* A slot for each of these keys that is written.  0, -ENOSPC, -EBUSY or -errno. */
 static int take_slots(struct store_ctx *ctx, unsigned int first, unsigned int count)
 {
@@ -156,13 +176,16 @@ static int take_slots(struct store_ctx *ctx, unsigned int first, unsigned int co
 		if (ret || args.outcome == XKV_TXN_DONE)
 			return ret;
 		now = slots_taken(st, first, count);
-		if (now > taken)
+		if (now > taken) {
 			tries = busy = 0;
+			until_ms = 0; /* a thousand slots may take longer than one */
+		}
 		taken = now;
 		if (args.outcome != XKV_C_pass_no_slot)
 			ret = wait_for_others(st, ++busy);
 		else if (++tries > ROOM_TRIES || free_hand(ctx, first + count) ||
-			 st->no_slot(st, args.no_slot, 1, &until_ms))
+			 (st->no_slot(st, args.no_slot, 1, &until_ms) &&
+			  !use_larger_class(st, first, count, args.no_slot)))
 			ret = -ENOSPC;
 	} while (!ret);
 	return ret;
@@ -236,12 +259,33 @@ static void clear_state(struct commit *c)
 	}
 }
 
+/*
+ * No slot for a chain bucket: makes room for some, without what the next transaction has in hand.
+ * If there is none to be had, the last try takes slots of larger classes.
+ */
+static int make_room_for_buckets(struct commit *c, unsigned int class, unsigned int *spares)
+{
+	struct xkv_request *rq = c->ctx->request;
+	int ret = rq->flags & XKV_REQUEST_LAST ? -ENOSPC : free_hand(c->ctx, c->count);
+
+	if (ret)
+		return ret;
+	ret = *spares > XKV_TXN_SPARES ? -ENOSPC : make_spares(c->ctx, class, *spares);
+	*spares *= 2;
+	if (ret == -ENOSPC) {
+		rq->flags |= XKV_REQUEST_LAST;
+		ret = 0;
+	}
+	return ret;
+}
+
 static int commit_keys(struct commit *c)
 {
 	unsigned int busy = 0, spares = SPARES_FIRST;
 	struct xkv_txn_args args;
 	int ret;
 
+	c->ctx->request->flags &= ~XKV_REQUEST_LAST;
 	do {
 		clear_state(c);
 		c->ctx->request->cause = XKV_CAUSE_TXN;
@@ -253,9 +297,7 @@ static int commit_keys(struct commit *c)
 		case XKV_TXN_CONFLICT:
 			return -ECANCELED;
 		case XKV_C_pass_no_slot:
-			ret = spares > XKV_TXN_SPARES ? -ENOSPC
-						      : make_spares(c->ctx, args.no_slot, spares);
-			spares *= 2;
+			ret = make_room_for_buckets(c, args.no_slot, &spares);
 			break;
 		case XKV_C_pass_full:
 			return -ENOSPC;
