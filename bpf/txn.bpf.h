@@ -541,7 +541,7 @@ static __always_inline void txn_commit(struct xkv_txn_args *args)
 
 	if (!rq)
 		return;
-	rq->flags = XKV_REQUEST_XKVD;
+	rq->flags = XKV_REQUEST_XKVD | (rq->flags & XKV_REQUEST_LAST);
 	rq->now_ms = 0;
 	args->bucket = ~0U;
 	args->outcome = XKV_TXN_DONE;

@@ -13,12 +13,12 @@
 
 #include <bpf/bpf.h>
 
-#include "util/clock.h"
 #include "impl.h"
+#include "util/clock.h"
 
 #define BUSY_YIELDS   5000 /* tries after which a retry sleeps instead of yielding the CPU */
 #define BUSY_SLEEP_US 50
-/* Calls of no_slot() for a request: each operation may need two slots, of classes of their own. */
+/* Calls of no_slot(): each operation of an ATOMIC datagram may need slots of two classes. */
 #define ROOM_TRIES (16 + 2 * XKV_ATOMIC_MAX)
 #define JOIN_COST  100 /* join() counts as so many tries */
 
@@ -133,13 +133,10 @@ int request_unprefill(struct store_ctx *ctx, unsigned int nr)
 	return ctx->request[nr].prefilled ? slots_run(ctx->st, &args) : 0;
 }
 
-/*
- * Are the tries used up?  Where there is room each time but others are faster, as threads at the
- * memory limit may be, the time decides.
- */
-static bool no_more_tries(unsigned int tries, uint64_t until_ms)
+/* Is there a deadline that has not come yet? */
+static bool is_before(uint64_t until_ms)
 {
-	return tries > ROOM_TRIES && (!until_ms || monotonic_ms() >= until_ms);
+	return until_ms && monotonic_ms() < until_ms;
 }
 
 int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
@@ -155,7 +152,8 @@ int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 	uint64_t until_ms = 0;
 	int ret;
 
-	for (unsigned int tries = 0; !no_more_tries(tries, until_ms);) {
+	/* at the limit other threads may be faster, again and again: then the time decides */
+	for (unsigned int tries = 0; tries < ROOM_TRIES || is_before(until_ms);) {
 		ret = class == XKV_CLASS_LARGE ? span_take_large(st, &ctx->request[nr], units)
 					       : slots_run(st, &args);
 		if (ret == -EBUSY && !wait_for_others(st, ++busy))
@@ -257,18 +255,18 @@ static int make_room_for(struct store *st, const struct xkv_request *rq, struct 
 	else if (stops->count < most)
 		stops->count *= 2;
 	stops->class = rq->need;
-	if (no_more_tries(++stops->no_slot, stops->until_ms))
+	if (++stops->no_slot > ROOM_TRIES)
 		return -ENOSPC;
 	return st->no_slot(st, rq->need, stops->count, &stops->until_ms);
 }
 
-/* After an operation was done, the next one has its own tries. */
+/* The next operation has its own tries to get slots; for others a datagram waits once. */
 static void operation_done(const struct xkv_request *rq, struct stops *stops)
 {
 	if (rq->done == stops->done)
 		return;
 	stops->done = rq->done;
-	stops->busy = stops->no_slot = 0;
+	stops->no_slot = 0;
 }
 
 /*

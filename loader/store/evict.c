@@ -222,6 +222,7 @@ static bool evict_slot(struct store_ctx *ctx, uint64_t ref, unsigned int nr)
 	op->flags = XKV_CAS;
 	op->version = htobe64(copy.seq);
 	ctx->request[nr].flags |= XKV_REQUEST_EVICT;
+	ctx->st->evict.large += copy.value_len > XKV_FEED_INLINE;
 	return true;
 }
 

@@ -127,6 +127,7 @@ struct evict {
 	uint64_t clock_inserts; /* value of the counter `inserts` at the last clock tick */
 	/* the last evict() that found nothing: time (monotonic), CPU time, candidates_made() */
 	uint64_t failed_ms, failed_took_ms, failed_made;
+	uint64_t large; /* evictions of values that the change feed refers to */
 };
 
 /* scan.c: state of store_expire_cycle().  A round is one walk over all pages. */

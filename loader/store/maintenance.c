@@ -180,8 +180,11 @@ static void reserve_for_draining(const struct store *st, uint64_t surplus[XKV_CL
 		surplus[st->drain.spans[i].class] = 0;
 }
 
-/* Drains spans of classes that have free slots.  Returns the number of freed units. */
-static unsigned int reclaim(struct store *st, unsigned int want)
+/*
+ * Drains spans of classes that have free slots, but for the one that waits for more of them
+ * (XKV_CLASS_LARGE: none does).  Returns the number of freed units.
+ */
+static unsigned int reclaim(struct store *st, unsigned int waiting, unsigned int want)
 {
 	uint64_t surplus[XKV_CLASSES] = { 0 };
 
@@ -193,6 +196,7 @@ static unsigned int reclaim(struct store *st, unsigned int want)
 	}
 	if (!class_is_empty(st, XKV_CLASS_LARGE))
 		drain_large(st->maint.ctx);
+	surplus[waiting] = 0;
 	reserve_for_draining(st, surplus);
 	drain_surplus(st, surplus, want);
 	return st->drain.count ? drain_run(st->maint.ctx) : 0;
@@ -431,10 +435,12 @@ static bool is_available(struct store *st, unsigned int class, unsigned int coun
 	uint32_t page, first;
 	bool found;
 
-	if (class != XKV_CLASS_LARGE)
-		return (!class_is_empty(st, class) &&
-			(count <= 1 || slots_of(st, class).free >= count)) ||
-		       !span_carve(st, class);
+	if (class != XKV_CLASS_LARGE) {
+		while (class_is_empty(st, class) || (count > 1 && slots_of(st, class).free < count))
+			if (span_carve(st, class))
+				return false;
+		return true;
+	}
 	pthread_mutex_lock(&st->mem.units_lock);
 	found = units_take(st, count, &page, &first);
 	if (found)
@@ -522,7 +528,7 @@ static int make_room(struct store *st, unsigned int class, unsigned int count, u
 {
 	unsigned int span =
 		class == XKV_CLASS_LARGE ? count : span_least(st->classes[class].slot_bytes);
-	uint64_t most = store_count(st) + EVICT_AT_ONCE, evicted = 0, told = 0;
+	uint64_t most = store_count(st) + EVICT_AT_ONCE, evicted = 0, told = 0, large;
 	unsigned int gone;
 
 	for (;;) {
@@ -537,12 +543,14 @@ static int make_room(struct store *st, unsigned int class, unsigned int count, u
 		st->maint.at_limit = true;
 		if (feed_trim(st) && is_available(st, class, count))
 			return 0;
-		if (wait_for_readers(st, told) || txn_free_hand(st->maint.ctx) ||
-		    reclaim(st, span) || compact(st, span))
+		if (txn_free_hand(st->maint.ctx) || reclaim(st, class, span) ||
+		    wait_for_readers(st, told) || compact(st, span))
 			continue;
+		large = st->evict.large;
 		gone = evict(st->maint.ctx, entries_for(st, class, span), false);
 		evicted += gone;
-		told = feed_head(st);
+		if (st->evict.large != large)
+			told = feed_head(st);
 		if (!gone || evicted > most)
 			break;
 	}
@@ -839,7 +847,7 @@ static bool shrink(struct store *st)
 	want = clamp((over - 1) / XKV_PAGE_COST + 1, 1, RETURN_PAGES) * XKV_UNITS + UNITS_KEPT;
 	/* free slots are reclaimed only if entries can be evicted when writers need slots again */
 	if (free < want && evict_may(st, 0))
-		got = reclaim(st, want - free);
+		got = reclaim(st, XKV_CLASS_LARGE, want - free);
 	if (free < want && !got)
 		got = evict(st->maint.ctx, entries_for(st, XKV_CLASS_LARGE, want - free), true);
 	return_pages(st);

@@ -10,12 +10,14 @@
 #include <string.h>
 
 #include "impl.h"
+#include "util/clock.h"
 #include "lookup.h"
 #include "overlay.h"
 #include "util/log.h"
 
-#define ROOM_TRIES   16 /* calls of no_slot() without a slot more */
-#define SPARES_FIRST 32 /* doubled with each try */
+#define ROOM_TRIES   16			/* calls of no_slot() without a slot more */
+#define TAKE_WAIT_MS (4 * GROW_WAIT_MS) /* for all slots of a transaction */
+#define SPARES_FIRST 32			/* doubled with each try */
 
 /* ---- the keys -------------------------------------------------------------- */
 
@@ -27,6 +29,7 @@ struct commit {
 	bool writes;
 	bool puts;  /* it needs slots */
 	bool large; /* among them of large values */
+	bool last;  /* this is the last try */
 };
 
 static bool has_part(const struct overlay_entry *e)
@@ -146,8 +149,7 @@ static unsigned int slots_taken(const struct store *st, unsigned int first, unsi
  * Where a class has no slot, nor can have one, a larger class will do, as for single operations
  * (bpf/store.bpf.h: slot_take_near()).  False if none has a free slot.
  */
-static bool use_larger_class(struct store *st, unsigned int first, unsigned int count,
-			     unsigned int class)
+static bool use_larger_class(struct store *st, unsigned int count, unsigned int class)
 {
 	unsigned int larger = st->cfg->spare_class;
 
@@ -156,7 +158,7 @@ static bool use_larger_class(struct store *st, unsigned int first, unsigned int 
 			larger = class + i;
 	if (larger <= class || class_is_empty(st, larger))
 		return false;
-	for (unsigned int i = first; i < first + count; i++)
+	for (unsigned int i = 0; i < count; i++)
 		if (!st->txn_key[i].prefilled && st->txn_key[i].class == class)
 			st->txn_key[i].class = larger;
 	return true;
@@ -165,6 +167,7 @@ static bool use_larger_class(struct store *st, unsigned int first, unsigned int 
 /* A slot for each of these keys that is written.  0, -ENOSPC, -EBUSY or -errno. */
 static int take_slots(struct store_ctx *ctx, unsigned int first, unsigned int count)
 {
+	uint64_t end_ms = monotonic_ms() + TAKE_WAIT_MS;
 	unsigned int busy = 0, tries = 0, taken = 0, now;
 	struct store *st = ctx->st;
 	struct xkv_txn_args args;
@@ -178,14 +181,15 @@ static int take_slots(struct store_ctx *ctx, unsigned int first, unsigned int co
 		now = slots_taken(st, first, count);
 		if (now > taken) {
 			tries = busy = 0;
-			until_ms = 0; /* a thousand slots may take longer than one */
+			if (monotonic_ms() < end_ms) /* a thousand slots may take longer than one */
+				until_ms = 0;
 		}
 		taken = now;
 		if (args.outcome != XKV_C_pass_no_slot)
 			ret = wait_for_others(st, ++busy);
 		else if (++tries > ROOM_TRIES || free_hand(ctx, first + count) ||
 			 (st->no_slot(st, args.no_slot, 1, &until_ms) &&
-			  !use_larger_class(st, first, count, args.no_slot)))
+			  (first || !use_larger_class(st, count, args.no_slot))))
 			ret = -ENOSPC;
 	} while (!ret);
 	return ret;
@@ -265,18 +269,14 @@ static void clear_state(struct commit *c)
  */
 static int make_room_for_buckets(struct commit *c, unsigned int class, unsigned int *spares)
 {
-	struct xkv_request *rq = c->ctx->request;
-	int ret = rq->flags & XKV_REQUEST_LAST ? -ENOSPC : free_hand(c->ctx, c->count);
+	int ret = c->last ? -ENOSPC : free_hand(c->ctx, c->count);
 
 	if (ret)
 		return ret;
 	ret = *spares > XKV_TXN_SPARES ? -ENOSPC : make_spares(c->ctx, class, *spares);
 	*spares *= 2;
-	if (ret == -ENOSPC) {
-		rq->flags |= XKV_REQUEST_LAST;
-		ret = 0;
-	}
-	return ret;
+	c->last = ret == -ENOSPC;
+	return c->last ? 0 : ret;
 }
 
 static int commit_keys(struct commit *c)
@@ -285,9 +285,9 @@ static int commit_keys(struct commit *c)
 	struct xkv_txn_args args;
 	int ret;
 
-	c->ctx->request->flags &= ~XKV_REQUEST_LAST;
 	do {
 		clear_state(c);
+		c->ctx->request->flags = c->last ? XKV_REQUEST_LAST : 0;
 		c->ctx->request->cause = XKV_CAUSE_TXN;
 		c->ctx->request->origin = c->ctx->origin;
 		ret = run(c->ctx, XKV_TXN_COMMIT, 0, c->count, &args);

@@ -203,6 +203,71 @@ static void test_spare_classes(void **state)
 	account();
 }
 
+/* So many slots cannot be had: that is said at once, not after trying for as long as may be. */
+static void test_atomic_without_room(void **state)
+{
+	size_t len[2] = { 1000, 1400 };
+	unsigned int n = 0;
+	char key[32][16];
+	struct payload p;
+	struct reply r;
+	uint64_t begin_ms;
+
+	(void)state;
+	limit(2, STORE_NOEVICTION);
+	bed_maintenance(&bed, true);
+	begin(&p, 60, 0);
+	p.byte[3] |= XKV_F_ATOMIC;
+	for (unsigned int i = 0; i < 32; i++) {
+		while (class_of(len[i % 2]) == class_of(len[i % 2] + 1))
+			len[i % 2]++;
+		snprintf(key[i], sizeof(key[i]), "atomic%u", i);
+		put(key[i], value, len[i % 2], 0);
+		request_add(&p, &(struct operation){ .opcode = XKV_OP_APPEND,
+						     TEXT(key[i]),
+						     .value = value,
+						     .value_len = 1 });
+	}
+	while (!set("full", n, 100))
+		n++;
+	for (unsigned int i = 0; i < 300; i++) {
+		snprintf(key[0], sizeof(key[0]), "full%u", i);
+		assert_int_equal(store_delete(bed.ctx, key[0], strlen(key[0]), NULL), 0);
+	}
+	begin_ms = monotonic_ms();
+	ask(DAEMON, &p, &r);
+	assert_true(monotonic_ms() - begin_ms < GROW_WAIT_MS / 2);
+	bed_maintenance(&bed, false);
+	account();
+}
+
+/* Each operation finds the key locked: the datagram as a whole waits once. */
+static void test_busy_once(void **state)
+{
+	uint64_t begin_ns, one = 0, all = 0;
+	struct xkv_slot *slot;
+	struct payload p;
+	struct reply r;
+
+	(void)state;
+	put_text("k", "v");
+	slot = bed_slot(&bed, "k", 1);
+	slot->seq |= 1;
+	for (unsigned int ops = 1; ops <= 40; ops += 39) {
+		begin(&p, 4 + ops, 0);
+		for (unsigned int i = 0; i < ops; i++)
+			request_add(&p, &(struct operation){ .opcode = XKV_OP_DELETE, TEXT("k") });
+		begin_ns = monotonic_ns();
+		ask(DAEMON, &p, &r);
+		*(ops == 1 ? &one : &all) = monotonic_ns() - begin_ns;
+		assert_int_equal(r.count, ops);
+		for (unsigned int i = 0; i < ops; i++)
+			assert_int_equal(r.result[i].status, XKV_BUSY);
+	}
+	slot->seq &= ~1ULL;
+	assert_true(all < 10 * one);
+}
+
 /* ---- transactions ---------------------------------------------------------- */
 
 static int set_in_txn(const char *prefix, unsigned int from, unsigned int to, size_t len)
@@ -225,6 +290,25 @@ static void test_transaction_takes_a_larger_class(void **state)
 	assert_int_equal(set_in_txn("together", 0, 10, 16), 0);
 	assert_true(exists("together", 9));
 	account();
+}
+
+/* There is a slot for the entry, and none for its chain bucket; then one of a larger class. */
+static void test_no_slot_for_a_chain_bucket(void **state)
+{
+	(void)state;
+	for (int larger = 0; larger < 2; larger++) {
+		open_bed(MAX_KEYS);
+		one_bucket();
+		if (larger) {
+			assert_int_equal(set("large", 0, 600), 0);
+			assert_int_equal(store_delete(bed.ctx, "large0", 6, NULL), 0);
+		}
+		for (unsigned int n = 0; n < XKV_WAYS; n++)
+			assert_int_equal(set("key", n, 16), 0);
+		no_more_units();
+		assert_int_equal(set_in_txn("new", 0, 1, 16), larger ? 0 : -ENOSPC);
+		account();
+	}
 }
 
 /* What is kept for the next transaction serves for a chain bucket of this one. */
@@ -350,8 +434,11 @@ int main(int argc, char **argv)
 		ROOM(test_atomic_of_one_class),
 		ROOM(test_each_operation_has_its_tries),
 		ROOM(test_a_refused_operation_is_one),
+		ROOM(test_atomic_without_room),
+		ROOM(test_busy_once),
 		ROOM(test_spare_classes),
 		ROOM(test_transaction_takes_a_larger_class),
+		ROOM(test_no_slot_for_a_chain_bucket),
 		ROOM(test_hand_is_for_chain_buckets),
 		ROOM(test_the_oldest_go),
 		ROOM(test_evicting_waits_for_readers),
