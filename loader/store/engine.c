@@ -142,8 +142,8 @@ static bool is_before(uint64_t until_ms)
 int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 {
 	struct store *st = ctx->st;
-	unsigned int class = class_for(st, need), units = large_units(need), busy = 0;
-	unsigned int count = class == XKV_CLASS_LARGE ? units : 1;
+	unsigned int class = class_for(st, need), busy = 0;
+	unsigned int count = class == XKV_CLASS_LARGE ? large_units(need) : 1; /* units, or slots */
 	struct xkv_slots_args args = {
 		.cmd = XKV_SLOTS_ALLOC,
 		.class = class,
@@ -154,7 +154,7 @@ int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 
 	/* at the limit other threads may be faster, again and again: then the time decides */
 	for (unsigned int tries = 0; tries < ROOM_TRIES || is_before(until_ms);) {
-		ret = class == XKV_CLASS_LARGE ? span_take_large(st, &ctx->request[nr], units)
+		ret = class == XKV_CLASS_LARGE ? span_take_large(st, &ctx->request[nr], count)
 					       : slots_run(st, &args);
 		if (ret == -EBUSY && !wait_for_others(st, ++busy))
 			continue;

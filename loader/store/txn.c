@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "impl.h"
-#include "util/clock.h"
 #include "lookup.h"
 #include "overlay.h"
+#include "util/clock.h"
 #include "util/log.h"
 
 #define ROOM_TRIES   16			/* calls of no_slot() without a slot more */

@@ -352,5 +352,6 @@ def test_xkv_with_a_password_and_a_token(xkvd, module_daemon):
         done = module_daemon.cli("--user", "stats", "stats", check=False)
         assert done.returncode == SERVER_ERROR and "WRONGPASS" in done.stderr, done
     finally:
+        redis = module_daemon.redis(password="secret")
         redis.execute_command("ACL", "DELUSER", "stats")
-        module_daemon.redis(password="secret").config_set("requirepass", "", "udp-token", "")
+        redis.config_set("requirepass", "", "udp-token", "")

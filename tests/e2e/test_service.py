@@ -77,7 +77,8 @@ def test_attach_script_runs_xkvd_and_detaches(bed, xkvd):
     assert "xdp" in status.stdout
     refused = bed.run("server", ROOT / "scripts/attach.sh", "detach", "xkv0", "--pin-dir",
                       daemon.pins, check=False)
-    assert refused.returncode == 1 and "is running on" in refused.stderr
+    assert refused.returncode == 1
+    assert f"an xkvd is running on {daemon.pins}: stop it first" in refused.stderr
     assert proto.decode(daemon.ask(KEY)).results[0].value == b"value"
     daemon.stop()
     daemon.detach()

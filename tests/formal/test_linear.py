@@ -69,7 +69,6 @@ class Linear:
                 "client", program, "-server", conftest.SERVER, "-port", daemon.port, "-seed", SEED,
                 "-seconds", seconds, "-patience", PATIENCE, "-reports", reports, *options,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
-
         Linear.started.append(self)
 
     def runs(self):

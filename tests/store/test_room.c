@@ -95,6 +95,14 @@ static void one_bucket(void)
 	bed.c->fingerprint_mask = 0;
 }
 
+/* An operation of the datagram: APPEND of one byte. */
+static void add_append(struct payload *p, const char *key)
+{
+	request_add(p,
+		    &(struct operation){
+			    .opcode = XKV_OP_APPEND, TEXT(key), .value = value, .value_len = 1 });
+}
+
 /* ---- operations ------------------------------------------------------------ */
 
 /* An ATOMIC datagram gives back what it took when it stops, so it needs all its slots at once. */
@@ -145,10 +153,7 @@ static void test_each_operation_has_its_tries(void **state)
 		begin(&p, 2, 0);
 		p.byte[3] |= atomic ? XKV_F_ATOMIC : 0;
 		for (unsigned int i = 0; i < keys; i++)
-			request_add(&p, &(struct operation){ .opcode = XKV_OP_APPEND,
-							     TEXT(key[i]),
-							     .value = value,
-							     .value_len = 1 });
+			add_append(&p, key[i]);
 		ask(DAEMON, &p, &r);
 		assert_int_equal(r.status, XKV_OK);
 		assert_int_equal(r.count, keys);
@@ -223,10 +228,7 @@ static void test_atomic_without_room(void **state)
 			len[i % 2]++;
 		snprintf(key[i], sizeof(key[i]), "atomic%u", i);
 		put(key[i], value, len[i % 2], 0);
-		request_add(&p, &(struct operation){ .opcode = XKV_OP_APPEND,
-						     TEXT(key[i]),
-						     .value = value,
-						     .value_len = 1 });
+		add_append(&p, key[i]);
 	}
 	while (!set("full", n, 100))
 		n++;
