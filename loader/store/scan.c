@@ -262,6 +262,8 @@ uint64_t store_scan_end(const struct store *st)
 struct flush {
 	struct store_ctx *ctx;
 	unsigned int requests;
+	uint64_t expire_ms[XKV_BATCH_REQUESTS]; /* of the entries, 0 = never */
+	bool expired; /* an entry has, before its request was run, and is left */
 	int ret;
 };
 
@@ -269,9 +271,14 @@ static void flush_run(struct flush *f)
 {
 	if (f->requests && !f->ret)
 		f->ret = requests_run(f->ctx, f->requests);
-	for (unsigned int i = 0; i < f->requests && !f->ret; i++)
+	for (unsigned int i = 0; i < f->requests && !f->ret; i++) {
 		if (request_result(f->ctx, i)->status == XKV_BUSY)
 			f->ret = -EBUSY;
+		else if (request_result(f->ctx, i)->status == XKV_MISS &&
+			 !(f->ctx->request[i].flags & XKV_REQUEST_EXPIRED) &&
+			 has_expired(f->ctx->st, f->expire_ms[i]))
+			f->expired = true;
+	}
 	f->requests = 0;
 }
 
@@ -283,7 +290,7 @@ static int flush_one(void *arg, const void *key, size_t key_len, const struct st
 	f->ctx->request[f->requests].cause = XKV_CAUSE_FLUSH;
 	if (has_expired(f->ctx->st, entry->expire_ms))
 		f->ctx->request[f->requests].flags |= XKV_REQUEST_EXPIRED;
-	f->requests++;
+	f->expire_ms[f->requests++] = entry->expire_ms;
 	if (f->requests == XKV_BATCH_REQUESTS)
 		flush_run(f);
 	return f->ret;
@@ -292,16 +299,22 @@ static int flush_one(void *arg, const void *key, size_t key_len, const struct st
 int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool all)
 {
 	struct flush f = { .ctx = ctx };
-	/* scan() runs no requests, so flush_one() can use those of the context */
+	uint64_t begin = *cursor;
 	int ret;
 
 	if (!all && ctx->db && !stored_keys(ctx->st, ctx->db)) {
 		*cursor = 0;
 		return 0;
 	}
-	ret = scan(ctx, cursor, count, all ? ANY : ctx->db, false, true, flush_one, &f);
-	flush_run(&f);
-	return ret ? ret : f.ret;
+	do {
+		f.expired = false;
+		*cursor = begin;
+		/* runs no requests, so flush_one() can use those of the context */
+		ret = scan(ctx, cursor, count, all ? ANY : ctx->db, false, true, flush_one, &f);
+		flush_run(&f);
+		ret = ret ? ret : f.ret;
+	} while (!ret && f.expired);
+	return ret;
 }
 
 int store_flush(struct store_ctx *ctx)

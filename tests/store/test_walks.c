@@ -22,11 +22,14 @@
 #include "loader/config.h"
 #include "loader/persist/snapshot.h"
 #include "loader/store/store.h"
+#include "loader/util/clock.h"
 #include "fixture.h"
 #include "packet.h"
 #include "xdpbed.h"
 
-#define KEYS 100
+#define KEYS		100
+#define KEYS_OF_A_BATCH 30 /* that FLUSHALL deletes at once */
+#define ROUNDS		500
 
 static const struct config *cfg;
 static char dir[] = "/tmp/xkv-walks-XXXXXX";
@@ -103,6 +106,32 @@ static void test_a_key_that_is_locked_for_a_while(void **state)
 	assert_int_equal(info.last_keys, KEYS);
 }
 
+/*
+ * Between the walk that finds it and the request that deletes it an entry may expire, which takes
+ * some microseconds: so FLUSHALL begins shortly before a millisecond ends, many times.
+ */
+static void test_keys_that_expire_while_they_are_flushed(void **state)
+{
+	uint64_t end, from;
+	char key[8];
+
+	(void)state;
+	for (unsigned int round = 0; round < ROUNDS; round++) {
+		end = store_now_ms(bed.st) + 2;
+		for (unsigned int i = 0; i < KEYS_OF_A_BATCH; i++) {
+			snprintf(key, sizeof(key), "key%u", i);
+			put(key, "value", 5, end);
+		}
+		while (store_now_ms(bed.st) < end - 1)
+			;
+		from = monotonic_ns() + 1000000 - 2000 * (round % 64);
+		while (monotonic_ns() < from)
+			;
+		assert_int_equal(store_flush(bed.ctx), 0);
+		assert_int_equal(bed_index_count(&bed), 0);
+	}
+}
+
 static int fill(void **state)
 {
 	char key[8];
@@ -147,6 +176,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_a_key_that_is_locked_for_a_while, fill),
 		cmocka_unit_test_setup(test_a_key_that_stays_locked, fill),
+		cmocka_unit_test(test_keys_that_expire_while_they_are_flushed),
 	};
 
 	return bed_begin(argc, argv) ?: cmocka_run_group_tests(tests, open_store, close_store);
