@@ -169,6 +169,7 @@ static void server_section(struct metrics *m, struct server *s)
 	metric_text(m, "executable", realpath("/proc/self/exe", path) ? path : "");
 	metric_text(m, "config_file", s->opt.config_file ? s->opt.config_file : "");
 	metric_gauge(m, "io_threads_active", s->worker_count > 1);
+	metric_gauge(m, "io_threads", s->worker_count);
 }
 
 static void largest_buffers(const struct worker *w, size_t *input, size_t *output)

@@ -980,9 +980,18 @@ static void tune_allocator(void)
 		log_debug("the allocator takes no options");
 }
 
+/* One CPU is left to what else the kernel and xkvd do: packets, maintenance, snapshots. */
+static unsigned int default_threads(void)
+{
+	unsigned int cpus = cpus_usable();
+
+	return cpus > 1 ? cpus - 1 : 1;
+}
+
 struct server *server_new(const struct server_options *options, char *err, size_t err_len)
 {
 	struct server *s = calloc(1, sizeof(*s) + options->executor->server_bytes);
+	unsigned int threads;
 
 	if (!s) {
 		snprintf(err, err_len, "out of memory");
@@ -996,7 +1005,8 @@ struct server *server_new(const struct server_options *options, char *err, size_
 	if (s->cfg->io_threads > WORKERS_MAX)
 		log_warning("io-threads: %u threads are used, not %u", WORKERS_MAX,
 			    s->cfg->io_threads);
-	while (s->worker_count < s->cfg->io_threads && s->worker_count < WORKERS_MAX) {
+	threads = s->cfg->io_threads ?: default_threads();
+	while (s->worker_count < threads && s->worker_count < WORKERS_MAX) {
 		struct worker *w = worker_new(s);
 
 		if (!w) {

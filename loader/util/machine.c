@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * How much memory is left.  Nothing is cached, since limits and the cgroup of a process may change
- * at any time.
+ * How many CPUs there are, and how much memory is left.  Nothing is cached, since limits and the
+ * cgroup of a process may change at any time.
  */
 #include "machine.h"
 
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,4 +240,13 @@ uint64_t memory_whole_below(const char *root)
 uint64_t memory_whole(void)
 {
 	return memory_whole_below("");
+}
+
+/* A machine with more than 1,024 CPUs does not fit a cpu_set_t: then there are enough. */
+unsigned int cpus_usable(void)
+{
+	cpu_set_t set;
+	int count = sched_getaffinity(0, sizeof(set), &set) ? CPU_SETSIZE : CPU_COUNT(&set);
+
+	return count > 0 ? (unsigned int)count : 1;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of the machine, and of the cgroups that this process is in.  Thread safe; each call reads
- * the files of /proc and of the cgroups again.
+ * CPUs and memory of the machine, as far as this process may use them.  Thread safe; each call
+ * reads the files of /proc and of the cgroups again.
  */
 #ifndef XKV_MACHINE_H
 #define XKV_MACHINE_H
@@ -20,7 +20,10 @@ bool memory_is_short(void);
 /* The machine's memory in bytes, or the smallest limit of a cgroup if that is less. */
 uint64_t memory_whole(void);
 
-/* The same, with files of /proc and cgroups below the directory `root`: for tests. */
+/* CPUs that this process may run on (taskset, cpusets): 1 or more. */
+unsigned int cpus_usable(void);
+
+/* Memory, with files of /proc and cgroups below the directory `root`: for tests. */
 bool memory_is_short_below(const char *root);
 uint64_t memory_whole_below(const char *root);
 

@@ -37,6 +37,25 @@ def test_configuration(three):
         assert b"io_threads_active:1\r\n" in c.call("INFO", "server")
 
 
+@pytest.mark.parametrize("cpus", [1, 2, None])
+def test_by_default_one_for_each_cpu_but_one(tmp_path, cpus):
+    """Of those that xkvd may use, when it starts."""
+    usable = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, sorted(usable)[:cpus])
+        with in_memory(tmp_path, "--io-threads", "0") as daemon, daemon.connect() as c:
+            expected = min(max(len(os.sched_getaffinity(0)) - 1, 1), 4)
+            assert b"\r\nio_threads:%d\r\n" % expected in c.call("INFO", "server")
+    finally:
+        os.sched_setaffinity(0, usable)
+
+
+def test_more_than_there_can_be(tmp_path):
+    with in_memory(tmp_path, "--io-threads", "5") as daemon, daemon.connect() as c:
+        assert b"\r\nio_threads:4\r\n" in c.call("INFO", "server")
+        assert "io-threads: 4 threads are used, not 5" in daemon.log()
+
+
 def test_pipelines_of_many(three):
     """Each client gets its own replies, in order, of all sizes; counters are exact."""
     clients, failed = 9, []

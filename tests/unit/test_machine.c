@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* How much memory is left, by files of /proc and of cgroups that are made up here. */
 #include <stdarg.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -184,6 +185,22 @@ static void test_real_files(void **state)
 	memory_is_short(); /* whatever it says */
 }
 
+static void test_cpus(void **state)
+{
+	cpu_set_t all, one;
+
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	assert_int_equal(cpus_usable(), CPU_COUNT(&all));
+	CPU_ZERO(&one);
+	for (unsigned int i = 0; i < CPU_SETSIZE && !CPU_COUNT(&one); i++)
+		if (CPU_ISSET(i, &all))
+			CPU_SET(i, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	assert_int_equal(cpus_usable(), 1);
+	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -193,6 +210,7 @@ int main(void)
 		cmocka_unit_test_setup(test_mounts_of_containers, empty_tree),
 		cmocka_unit_test_setup(test_version_1, empty_tree),
 		cmocka_unit_test(test_real_files),
+		cmocka_unit_test(test_cpus),
 	};
 	char command[128];
 	int failed;
