@@ -130,6 +130,17 @@ def test_time(own):
     assert abs(now - time.time()) < 5
 
 
+def test_memory_doctor_and_malloc_stats(own):
+    own.call("FLUSHALL")
+    assert b"nearly empty" in own.call("MEMORY", "DOCTOR")
+    assert own.call("MEMORY", "MALLOC-STATS").endswith(b"\r\nStats not supported for the current "
+                                                       b"allocator\r\n")
+    for number in range(12):
+        assert own.call("SET", f"key{number}", b"x" * 600_000) == b"+OK\r\n"
+    assert b"nothing to say about the memory" in own.call("MEMORY", "DOCTOR")
+    own.call("FLUSHALL")
+
+
 def test_memory_stats_has_the_fields_of_redis(xkv, stock_redis):
     xkv.client().set("k", "v")
     stock_redis.client().set("k", "v")

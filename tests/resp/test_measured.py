@@ -101,6 +101,18 @@ def test_same_reports(two):
     assert got[0] == got[1]
 
 
+def test_debug_object_and_help(two):
+    """An address and a time differ; the rest of what Redis says does not."""
+    got = []
+    for daemon in two:
+        with daemon.connect() as one:
+            one.call("SET", "number", 12), one.call("SET", "text", "x" * 100)
+            replies = [one.call("DEBUG", "OBJECT", key) for key in ("number", "text", "none")]
+            got.append([re.sub(rb"0x[0-9a-f]+|lru:\d+", b"", reply) for reply in replies])
+            assert b"OBJECT <key>" in one.call("DEBUG", "HELP")
+    assert got[0] == got[1]
+
+
 def test_latency_doctor(c, xkv_debug):
     c.call("CONFIG", "SET", "latency-monitor-threshold", 0)
     c.call("LATENCY", "RESET")

@@ -329,6 +329,44 @@ static void test_token(void **state)
 	stop();
 }
 
+/* The operation of the last datagram that the server has got. */
+static struct found last_op(void)
+{
+	struct found o;
+	size_t at = ops_at(server.last.byte);
+
+	assert_true(read_op(server.last.byte, server.last.len, &at, &o));
+	return o;
+}
+
+/* What add, replace and touch are short for. */
+static void test_conditions(void **state)
+{
+	struct xkv_reply r;
+	struct found o;
+	struct xkv *h;
+
+	(void)state;
+	start(answer);
+	h = open_with(&patient);
+	assert_int_equal(0, xkv_add(h, "key", 3, "value", 5, 1000, &r));
+	o = last_op();
+	assert_int_equal(XKV_OP_SET, o.op.opcode);
+	assert_int_equal(XKV_NX, o.op.flags & (XKV_NX | XKV_XX | XKV_CAS));
+	assert_int_equal(1000, o.ttl);
+	assert_int_equal(5, o.value_len);
+	assert_int_equal(0, xkv_replace(h, "key", 3, "value", 5, 0, NULL));
+	o = last_op();
+	assert_int_equal(XKV_OP_SET, o.op.opcode);
+	assert_int_equal(XKV_XX, o.op.flags & (XKV_NX | XKV_XX | XKV_CAS));
+	assert_int_equal(0, o.ttl);
+	assert_int_equal(0, xkv_touch(h, "key", 3, &r));
+	o = last_op();
+	assert_int_equal(XKV_OP_TOUCH, o.op.opcode);
+	assert_int_equal(0, o.value_len);
+	close_once(h);
+}
+
 static void *hammer(void *arg)
 {
 	struct xkv *h = xkv_open("127.0.0.1", server.port, &eager, NULL);
@@ -585,9 +623,10 @@ int main(void)
 		cmocka_unit_test(test_scan_padded), cmocka_unit_test(test_ipv6),
 		cmocka_unit_test(test_name),	    cmocka_unit_test(test_open_errors),
 		cmocka_unit_test(test_arguments),   cmocka_unit_test(test_token),
-		cmocka_unit_test(test_threads),	    cmocka_unit_test(test_atomic),
-		cmocka_unit_test(test_database),    cmocka_unit_test(test_scan_in_a_database),
-		cmocka_unit_test(test_no_database), cmocka_unit_test(test_strerror),
+		cmocka_unit_test(test_conditions),  cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_atomic),	    cmocka_unit_test(test_database),
+		cmocka_unit_test(test_no_database), cmocka_unit_test(test_scan_in_a_database),
+		cmocka_unit_test(test_strerror),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
