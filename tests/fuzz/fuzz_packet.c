@@ -190,7 +190,7 @@ static size_t queueable_frame(uint8_t *frame)
 	op.ttl = 0;
 	request_begin(&req, random_u64(), NULL);
 	request_add(&req, &op);
-	if (!below(4))
+	if (req.len < XKV_PAYLOAD_MAX4 && !below(4)) /* the longest key and value exceed it */
 		request_pad(&req, below(XKV_PAYLOAD_MAX4 - req.len + 1) & ~(size_t)7, 0);
 	s = packet_plain(false, &req);
 	s.trailer = below(4) ? 0 : below(64);
