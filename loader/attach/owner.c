@@ -7,18 +7,17 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
 
 #include "bpf_impl.h"
+#include "util/process.h"
 
-#define BPFFS	    "/sys/fs/bpf"
-#define DEPTH_MAX   5 /* of directories with pins */
-#define INDEX_NAME  "/xkv_index"
-#define NUMBER_TEXT "0123456789"
+#define BPFFS	   "/sys/fs/bpf"
+#define DEPTH_MAX  5 /* of directories with pins */
+#define INDEX_NAME "/xkv_index"
 
 /* Is the map that is pinned here one that the program uses? */
 static bool uses_pinned(int prog_fd, const char *path)
@@ -64,57 +63,23 @@ static bool find_pins(int prog_fd, char *path, unsigned int depth)
 	return found;
 }
 
-/* Is this descriptor of a process, /proc/N/fdinfo/M, a map that the program uses? */
-static bool is_used_map(int prog_fd, const char *path)
+/* Is this file of another process a map that the program uses?  /proc/N/fdinfo/M says which. */
+static bool is_used_map(void *prog_fd, pid_t pid, const char *fd, const char *target)
 {
 	struct map_ids ids = { .count = 1 };
-	FILE *file = fopen(path, "re");
-	char line[128];
+	char path[64], line[128];
 	bool found = false;
+	FILE *file;
 
+	if (pid == getpid() || strcmp(target, "anon_inode:bpf-map"))
+		return false;
+	snprintf(path, sizeof(path), "/proc/%ld/fdinfo/%.16s", (long)pid, fd);
+	file = fopen(path, "re");
 	while (file && !found && fgets(line, sizeof(line), file))
 		found = sscanf(line, "map_id: %u", &ids.id[0]) == 1;
 	if (file)
 		fclose(file);
-	return found && prog_uses(prog_fd, &ids);
-}
-
-static bool has_open(int prog_fd, const char *pid)
-{
-	char path[64 + 2 * NAME_MAX], what[64];
-	const struct dirent *entry;
-	bool found = false;
-	ssize_t len;
-	DIR *d;
-
-	snprintf(path, sizeof(path), "/proc/%s/fd", pid);
-	d = opendir(path);
-	while (d && !found && (entry = readdir(d))) {
-		snprintf(path, sizeof(path), "/proc/%s/fd/%s", pid, entry->d_name);
-		len = readlink(path, what, sizeof(what) - 1);
-		what[len < 0 ? 0 : len] = '\0';
-		snprintf(path, sizeof(path), "/proc/%s/fdinfo/%s", pid, entry->d_name);
-		found = !strcmp(what, "anon_inode:bpf-map") && is_used_map(prog_fd, path);
-	}
-	if (d)
-		closedir(d);
-	return found;
-}
-
-/* The process that has a map of the program open, but for this one; 0 = none. */
-static unsigned int find_process(int prog_fd)
-{
-	const struct dirent *entry;
-	DIR *d = opendir("/proc");
-	unsigned int pid = 0;
-
-	while (d && !pid && (entry = readdir(d)))
-		if (strspn(entry->d_name, NUMBER_TEXT) == strlen(entry->d_name) &&
-		    strtol(entry->d_name, NULL, 10) != getpid() && has_open(prog_fd, entry->d_name))
-			pid = (unsigned int)strtol(entry->d_name, NULL, 10);
-	if (d)
-		closedir(d);
-	return pid;
+	return found && prog_uses(*(int *)prog_fd, &ids);
 }
 
 bool owner_find(int prog_fd, struct owner *o)
@@ -123,6 +88,6 @@ bool owner_find(int prog_fd, struct owner *o)
 	if (find_pins(prog_fd, o->pins, 0))
 		return true;
 	o->pins[0] = '\0';
-	o->pid = find_process(prog_fd);
+	o->pid = (unsigned int)process_with_file(is_used_map, &prog_fd);
 	return o->pid;
 }

@@ -5,13 +5,10 @@
  */
 #include "port_hint.h"
 
-#include <ctype.h>
-#include <dirent.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "util/process.h"
 
 #define TCP_LISTENING	0x0a
 #define UDP_UNCONNECTED 0x07
@@ -36,53 +33,32 @@ static unsigned long find_inode(const char *table, unsigned int state, unsigned 
 	return found;
 }
 
-/* Whether the process has this socket open. */
-static bool has_socket(const char *pid, const char *socket)
+static bool is_socket(void *socket, pid_t pid, const char *fd, const char *target)
 {
-	char path[PATH_MAX], target[64];
-	const struct dirent *entry;
-	bool found = false;
-	ssize_t len;
-	DIR *d;
-
-	snprintf(path, sizeof(path), "/proc/%s/fd", pid);
-	d = opendir(path);
-	while (d && !found && (entry = readdir(d))) {
-		snprintf(path, sizeof(path), "/proc/%s/fd/%s", pid, entry->d_name);
-		len = readlink(path, target, sizeof(target) - 1);
-		target[len > 0 ? len : 0] = '\0';
-		found = !strcmp(target, socket);
-	}
-	if (d)
-		closedir(d);
-	return found;
+	(void)pid;
+	(void)fd;
+	return !strcmp(target, socket);
 }
 
 /* "redis-server (process 12)", or nothing. */
-static bool find_process(unsigned long inode, char *text, size_t len)
+static void find_process(unsigned long inode, char *text, size_t len)
 {
-	char socket[64], path[PATH_MAX], name[32] = "";
-	const struct dirent *entry;
-	DIR *d = opendir("/proc");
-	bool found = false;
+	char socket[64], path[64], name[32];
+	pid_t pid;
 	FILE *f;
 
 	snprintf(socket, sizeof(socket), "socket:[%lu]", inode);
-	while (d && !found && (entry = readdir(d))) {
-		if (!isdigit((unsigned char)entry->d_name[0]) || !has_socket(entry->d_name, socket))
-			continue;
-		snprintf(path, sizeof(path), "/proc/%s/comm", entry->d_name);
-		f = fopen(path, "re");
-		found = f && fgets(name, sizeof(name), f);
-		if (f)
-			fclose(f);
+	pid = process_with_file(is_socket, socket);
+	if (!pid)
+		return;
+	snprintf(path, sizeof(path), "/proc/%ld/comm", (long)pid);
+	f = fopen(path, "re");
+	if (f && fgets(name, sizeof(name), f)) {
 		name[strcspn(name, "\n")] = '\0';
-		if (found)
-			snprintf(text, len, "%s (process %.16s)", name, entry->d_name);
+		snprintf(text, len, "%s (process %ld)", name, (long)pid);
 	}
-	if (d)
-		closedir(d);
-	return found;
+	if (f)
+		fclose(f);
 }
 
 void port_hint(char *text, size_t len, bool tcp, unsigned int port)
