@@ -68,10 +68,21 @@ func (g *generator) txn(gr *group) *txn {
 			t.parts = append(t.parts, g.part(gr, at, g.plain(t.how, gr.keys[at])))
 		}
 	}
-	if (t.how == asExec || t.how == asWatch) && g.chance(15) {
+	if t.how == asExec && g.chance(15) {
+		g.slowReads(t, gr, several)
+	} else if (t.how == asExec || t.how == asWatch) && g.chance(15) {
 		t.fillers = 100 + g.rng.Intn(800)
 	}
 	return t
+}
+
+// slowReads makes up a transaction that only reads, and takes long between the first two keys.
+func (g *generator) slowReads(t *txn, gr *group, several []int) {
+	t.parts = nil
+	for _, at := range several {
+		t.parts = append(t.parts, g.part(gr, at, request{kind: opGet}))
+	}
+	t.fillers = 100 + g.rng.Intn(800)
 }
 
 // some adds operations on any keys, the same one twice perhaps.

@@ -207,7 +207,7 @@ func (o *op) takeError(text string) error {
 	return nil
 }
 
-func either(condition bool, yes, no outcome) outcome {
+func either[T any](condition bool, yes, no T) T {
 	if condition {
 		return yes
 	}

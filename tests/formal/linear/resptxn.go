@@ -76,22 +76,25 @@ func names(t *txn) []string {
 // filler is a key that nobody judges.
 func filler(number int) string { return "lf:" + strconv.Itoa(number) }
 
-// fill is a command that makes a transaction take longer.
-func fill(keys int) []string {
-	words := []string{"MSET"}
+// fill is a command that makes a transaction take longer; one that only reads stays so.
+func fill(keys int, reads bool) []string {
+	words := []string{either(reads, "MGET", "MSET")}
 	for i := 0; i < keys; i++ {
-		words = append(words, filler(i), "f")
+		words = append(words, filler(i))
+		if !reads {
+			words = append(words, "f")
+		}
 	}
 	return words
 }
 
 // exec sends MULTI, the parts and EXEC.
 func (d *respDoor) exec(t *txn, parts []*part) error {
-	commands := [][]string{{"MULTI"}}
-	if t.fillers > 0 {
-		commands = append(commands, fill(t.fillers))
-	}
-	for _, p := range parts {
+	commands, behind := [][]string{{"MULTI"}}, either(t.reads(), 1, 0)
+	for i, p := range parts {
+		if t.fillers > 0 && i == behind {
+			commands = append(commands, fill(t.fillers, t.reads()))
+		}
 		commands = append(commands, words(p))
 	}
 	answers, ok := d.exchange(append(commands, []string{"EXEC"})...)
@@ -99,8 +102,8 @@ func (d *respDoor) exec(t *txn, parts []*part) error {
 		return nil
 	}
 	list := answers[len(answers)-1]
-	if t.fillers > 0 && len(list.list) > 0 {
-		list.list = list.list[1:]
+	if t.fillers > 0 && len(list.list) > behind {
+		list.list = append(list.list[:behind], list.list[behind+1:]...)
 	}
 	return t.takeList(list, parts)
 }
