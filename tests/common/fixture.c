@@ -89,7 +89,7 @@ unsigned int class_of(size_t value_len)
 
 const uint8_t *pattern(unsigned int seed)
 {
-	static uint8_t byte[2][PATTERN_BYTES];
+	static _Thread_local uint8_t byte[2][PATTERN_BYTES];
 
 	for (size_t i = 0; i < PATTERN_BYTES; i++)
 		byte[seed & 1][i] = (uint8_t)(i * 7 + i / 256 + 1 + seed * 101);

@@ -60,7 +60,10 @@ uint64_t count_of(unsigned int counter);
 /* The size class of an entry with such a value, and a key of up to 8 bytes. */
 unsigned int class_of(size_t value_len);
 
-/* Bytes that tell their offset; those of an odd seed differ from those of an even one. */
+/*
+ * Bytes that tell their offset; those of an odd seed differ from those of an even one.  Each thread
+ * has its own.
+ */
 #define PATTERN_BYTES 4096
 const uint8_t *pattern(unsigned int seed);
 

@@ -718,7 +718,7 @@ static void test_killed_with_slots(void **state)
 #define NUMBERS 4
 #define TURNS	3000
 
-static volatile bool stop;
+static atomic_bool stop;
 
 /* Increments of the numbers, by another thread; how many is returned. */
 static void *disturb(void *arg)
