@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
+# tests/run: slow
 # tests/run: seconds 4
 """Scripts that take long: what others get meanwhile, and how the scripts are ended."""
 import contextlib

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
+/* tests/run: slow */
 /* tests/run: seconds 25 */
 /*
  * Readers beside writers: entries that are overwritten, change their slot, stand in chains that

@@ -109,19 +109,20 @@ two_builds() {
 	# shellcheck disable=SC2016 # for the inner shell
 	program tests/test_env.sh <<<'[[ $XKV_BUILD = */build || $XKV_BUILD = */build/san ]]'
 	program tests/test_once.sh <<<'# tests/run: once'
+	program tests/test_slow.sh <<<'# tests/run: slow'
 	program tests/e2e/test_far.sh <<<'exit 0'
 	program tests/e2e/test_chosen.py <<<$'import pytest\n@pytest.mark.sanitized\ndef test_a():\n    pass\n@pytest.mark.long\ndef test_b():\n    pass\ndef test_c():\n    pass'
 }
 two_builds
 run --build build --build build/san
 grep -q 'san/test_chosen.py: test_a' "$TMP/out" || fail "the second build is named"
-sum "9 passed, 0 failed, 0 skipped" 0 "two builds, one sum: of the second a choice"
+sum "11 passed, 0 failed, 0 skipped" 0 "two builds, one sum: of the second a choice"
 two_builds
 run --tier fast --build build --build build/san
-sum "3 passed, 0 failed, 0 skipped" 0 "fast: one build, and nothing end to end"
+sum "3 passed, 0 failed, 0 skipped" 0 "fast: one build, nothing slow, and nothing end to end"
 two_builds
 run --tier long --build build --build build/san
-sum "13 passed, 0 failed, 0 skipped" 0 "long: everything on both"
+sum "15 passed, 0 failed, 0 skipped" 0 "long: everything on both"
 
 # Each notes when it begins and ends.
 # shellcheck disable=SC2016 # for the inner shell
