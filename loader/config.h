@@ -129,7 +129,7 @@ struct config {
 	unsigned int timeout;			  /* seconds, 0 = never */
 	unsigned int tcp_keepalive;		  /* seconds, 0 = off, default 300 */
 	unsigned int tcp_backlog;		  /* default 511 */
-	unsigned int io_threads;		  /* of TCP clients, 0 = default_threads() */
+	unsigned int io_threads;		  /* of TCP clients, 0 = as the CPUs are */
 	/* default 256 MiB; of subscribers 32 MiB, and 8 MiB for 60 seconds */
 	struct output_limit output_limit[OUTPUT_CLASSES];
 	/* of maxmemory, or of the machine's memory; 0 = no limit; default 5% */

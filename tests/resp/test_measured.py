@@ -106,7 +106,8 @@ def test_debug_object_and_help(two):
     got = []
     for daemon in two:
         with daemon.connect() as one:
-            one.call("SET", "number", 12), one.call("SET", "text", "x" * 100)
+            one.call("SET", "number", 12)
+            one.call("SET", "text", "x" * 100)
             replies = [one.call("DEBUG", "OBJECT", key) for key in ("number", "text", "none")]
             got.append([re.sub(rb"0x[0-9a-f]+|lru:\d+", b"", reply) for reply in replies])
             assert b"OBJECT <key>" in one.call("DEBUG", "HELP")

@@ -850,7 +850,7 @@ static void compare_all(struct mirror *m)
 static void test_rebuilt(void **state)
 {
 	struct mirror m = { 0 };
-	struct store_ctx *ctx = store_ctx_get(bed.st);
+	struct store_ctx *ctx;
 	pthread_t thread[4];
 
 	(void)state;
@@ -858,6 +858,7 @@ static void test_rebuilt(void **state)
 	puts("SKIP: reports of races, also suppressed ones, take all of the time");
 	skip();
 #endif
+	ctx = store_ctx_get(bed.st);
 	stop = false;
 	bed.st->maint.ctx = ctx;
 	bed_maintained(&bed, true);
