@@ -110,8 +110,8 @@ static __always_inline __u16 access_new(struct xkv_config *cfg, __u64 version)
 }
 
 /*
- * May the entry be changed?  The caller has locked it; its value will have `value_len` bytes.
- * False: it stays as it is.
+ * May the entry be changed?  The caller has locked it; its value will have `value_len` bytes, or
+ * has, if it is removed.  False: it stays as it is.
  */
 static __always_inline bool change_prepare(struct change *c, struct xkv_request *rq,
 					   enum xkv_change what, __u64 ref, struct xkv_slot *slot,

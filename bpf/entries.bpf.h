@@ -147,7 +147,7 @@ static __always_inline bool show_copy(struct shown *e, __u64 ref)
 		e->word[i] = from[i];
 	}
 	smp_rmb();
-	return !(e->seq & 1) && READ_ONCE(slot->seq) == e->seq && e->key_len <= XKV_KEY_MAX;
+	return !(e->seq & 1) && READ_ONCE(slot->seq) == e->seq && e->key_len <= XKV_KEY_LONG;
 }
 
 /* Does the copy belong to this bucket?  The slot may have been reused since its entry was read. */

@@ -32,16 +32,19 @@ static __always_inline __u32 feed_offset(__u64 at)
 	return at & (XKV_FEED_BYTES - 8);
 }
 
-/* Does the record of such a change have a value, or refer to one? */
-static __always_inline bool feed_has_value(__u32 what)
+/*
+ * Does the record of such a change have a value, or refer to one?  That of a long key always has:
+ * the key is in it.
+ */
+static __always_inline bool feed_has_value(__u32 what, __u32 key_len)
 {
-	return what <= XKV_CHANGE_OVERWRITE;
+	return what <= XKV_CHANGE_OVERWRITE || key_len == XKV_KEY_LONG;
 }
 
 /* Bytes of a record. */
 static __always_inline __u32 feed_bytes(__u32 what, __u32 key_len, __u32 value_len)
 {
-	if (!feed_has_value(what) || value_len > XKV_FEED_INLINE)
+	if (!feed_has_value(what, key_len) || value_len > XKV_FEED_INLINE)
 		value_len = 0;
 	return sizeof(struct xkv_feed_record) + XKV_PADDED(key_len) + XKV_PADDED(value_len);
 }
@@ -101,9 +104,9 @@ __noinline int feed_write(__u64 at, __u64 ref, __u64 version, __u64 kind, __u64 
 	head.frontend = kind >> 16;
 	r->version = version;
 	r->expire_ms = slot->expire_ms;
-	r->ref = feed_has_value(what) && value_len > XKV_FEED_INLINE ? ref : 0;
+	r->ref = feed_has_value(what, key_len) && value_len > XKV_FEED_INLINE ? ref : 0;
 	r->frees = frees;
-	r->value_len = feed_has_value(what) ? value_len : 0;
+	r->value_len = feed_has_value(what, key_len) ? value_len : 0;
 	r->cause = kind >> 24;
 	r->op_flags = kind >> 32;
 	r->origin = kind >> 48;

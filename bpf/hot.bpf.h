@@ -90,6 +90,8 @@ __noinline int hot_note(struct xkv_request *rq, __u32 written, __u32 bytes)
 			break;
 		*(__u64 *)&key.text[at] = IN(rq, rq->key_off + at);
 	}
+	if (key.len == XKV_KEY_LONG) /* of the digest, since many may begin alike */
+		*(__u64 *)&key.text[XKV_HOT_BEGIN] = IN(rq, rq->key_off + XKV_HOT_DIGEST);
 	hot_add(rq, &key, &use);
 	return 0;
 }

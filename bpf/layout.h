@@ -27,7 +27,7 @@
 
 #define XKV_LAYOUT_MAGIC   0x584b5631 /* "XKV1" */
 #define XKV_LAYOUT_CLOSED  0x584b5630 /* "XKV0": no longer in service; a newer xkvd set it */
-#define XKV_LAYOUT_VERSION 7 /* increment it when anything in this file changes its meaning */
+#define XKV_LAYOUT_VERSION 8 /* increment it when anything in this file changes its meaning */
 
 /* ---- references: where a slot is, in 40 bits ---------------------------- */
 
@@ -72,6 +72,7 @@ struct xkv_slot {
 	union {
 		struct {
 			__u8 key_len; /* of an entry: 1..XKV_KEY_MAX; 0 = free; else: */
+#define XKV_KEY_LONG   251	      /* of an entry whose key is longer: see below */
 #define XKV_KEY_PARKED 254	      /* free, but in no list: its span is draining */
 #define XKV_KEY_CHAIN  255	      /* not an entry, but an overflow bucket */
 			__u8 db;      /* of an entry: see xkv_config.stored */
@@ -97,12 +98,42 @@ struct xkv_slot {
 #define XKV_SLOT_NEED(klen, vlen) (sizeof(struct xkv_slot) + XKV_PADDED(klen) + XKV_PADDED(vlen))
 
 /*
+ * Long keys: the empty one, and those of XKV_KEY_MAX + 1 .. XKV_LONG_KEY_MAX bytes, which RESP can
+ * name.  Programs know their stored form only, which no request of a client can have: a key of
+ * XKV_KEY_LONG bytes, the begin of the key (filled up with zeros) and its SHA-256.  The value in
+ * the slot begins with a head: the length of the key, and what of it is not in the stored form.
+ */
+#define XKV_LONG_DIGEST 32
+#define XKV_LONG_BEGIN	(XKV_KEY_LONG - XKV_LONG_DIGEST)
+
+struct xkv_long_head {
+	__u32 key_len;
+	__u8 rest[]; /* key_len - XKV_LONG_BEGIN bytes, or none */
+} __attribute__((packed));
+
+#define XKV_LONG_HEAD_MAX (sizeof(struct xkv_long_head) + XKV_LONG_KEY_MAX - XKV_LONG_BEGIN)
+
+static inline __attribute__((always_inline)) int xkv_is_long(__u64 key_len)
+{
+	return key_len - 1 >= XKV_KEY_MAX; /* the empty one, too */
+}
+
+static inline __attribute__((always_inline)) __u64 xkv_long_head_bytes(__u64 key_len)
+{
+	return sizeof(struct xkv_long_head) +
+	       (key_len > XKV_LONG_BEGIN ? key_len - XKV_LONG_BEGIN : 0);
+}
+
+/* Most bytes behind the key in a slot: a value with its head. */
+#define XKV_SLOT_VALUE_MAX (XKV_VALUE_MAX + XKV_LONG_HEAD_MAX)
+
+/*
  * BPF programs access at most this much of a slot (header, key, and the largest value that fits a
  * datagram).  No slot starts in the last XKV_SLOT_WINDOW bytes of a page, so one check of the
  * offset makes every access safe.
  */
 #define XKV_SLOT_WINDOW 2048
-#define XKV_SLOT_MAX	XKV_SLOT_NEED(XKV_KEY_MAX, XKV_VALUE_MAX)
+#define XKV_SLOT_MAX	XKV_SLOT_NEED(XKV_KEY_LONG, XKV_SLOT_VALUE_MAX)
 
 /*
  * What becomes of an entry in a change (bpf/commit.bpf.h); from DELETE on, it is removed.  FLUSHALL
@@ -435,12 +466,14 @@ static inline __attribute__((always_inline)) __u16 xkv_access_used(__u32 track, 
 #define XKV_HOT_RATE_MAX 1000000
 #define XKV_HOT_HALF_NS	 60000000000ULL /* hot_half_ns; tests have another */
 #define XKV_HOT_KEYS	 2048
-#define XKV_HOT_TEXT	 64 /* bytes of a key that are kept */
+#define XKV_HOT_TEXT	 64 /* bytes of a key that are kept; of a long one */
+#define XKV_HOT_BEGIN	 56 /* ... its first ones, and 8 from here on of its stored form */
+#define XKV_HOT_DIGEST	 224
 
 /* bpftool shows an array of char as text if it ends with a zero byte. */
 struct xkv_hot_key {
 	char text[XKV_HOT_TEXT + 8]; /* zero-padded */
-	__u32 len;		     /* of the whole key */
+	__u32 len;		     /* of the whole key; XKV_KEY_LONG of any long one */
 	__u32 db;		     /* stored number */
 };
 
@@ -709,7 +742,7 @@ struct xkv_feed_record {
 	__u8 db;       /* stored number */
 	__u8 number;   /* what clients called it then */
 	__u8 zero[6];
-	/* key, padded to 8; value, padded to 8 */
+	/* key, padded to 8; value, padded to 8; the latter also of a removed XKV_KEY_LONG */
 };
 
 /* Causes that no opcode stands for; those from XKV_CAUSE_OTHER on mean something to xkvd only. */
@@ -852,8 +885,9 @@ _Static_assert(sizeof(struct xkv_dedup) == 128, "layout");
 _Static_assert(sizeof(struct xkv_txn_key) == 64 + XKV_HASH_WORDS * 8, "layout");
 _Static_assert(sizeof(struct xkv_feed_record) == 56, "layout");
 _Static_assert(sizeof(struct xkv_class) == 64, "layout");
-_Static_assert(XKV_KEY_MAX < XKV_KEY_PARKED, "layout");
-_Static_assert(XKV_SLOT_NEED(XKV_KEY_MAX, XKV_PAYLOAD_MAX4) <= XKV_SLOT_WINDOW, "layout");
+_Static_assert(XKV_KEY_MAX < XKV_KEY_LONG && XKV_KEY_LONG < XKV_KEY_PARKED, "layout");
+_Static_assert(XKV_PADDED(XKV_KEY_LONG) == XKV_HASH_WORDS * 8, "layout");
+_Static_assert(XKV_SLOT_NEED(XKV_KEY_LONG, XKV_PAYLOAD_MAX4) <= XKV_SLOT_WINDOW, "layout");
 _Static_assert(XKV_SLOT_MAX <= XKV_PAGE_BYTES - sizeof(struct xkv_page), "layout");
 _Static_assert(XKV_SLOT_WINDOW < XKV_UNIT_BYTES, "layout");
 

@@ -942,7 +942,7 @@ static __always_inline bool remove_locked(struct xkv_request *rq, struct xkv_slo
 {
 	struct change change;
 
-	if (!change_prepare(&change, rq, removal(rq), rq->ref, slot, 0))
+	if (!change_prepare(&change, rq, removal(rq), rq->ref, slot, slot->value_len))
 		return false;
 	change_frees(&change, rq->ref, slot);
 	if (entry_swap(rq, rq->ref, 0)) {

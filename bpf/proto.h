@@ -41,7 +41,8 @@
 #define XKV_MAGIC   0x584b /* "XK" */
 #define XKV_VERSION 1
 
-#define XKV_KEY_MAX	  250 /* memcached's limit */
+#define XKV_KEY_MAX	  250	/* memcached's limit */
+#define XKV_LONG_KEY_MAX  65536 /* of keys that RESP can name: see bpf/layout.h */
 #define XKV_VALUE_MAX	  (1U << 20)
 #define XKV_TOKEN_BYTES	  16
 #define XKV_SESSION_BYTES 8

@@ -129,6 +129,12 @@ static __always_inline void op_fields(struct xkv_request *rq, const struct xkv_o
 	rq->version = bpf_be64_to_cpu(op->version);
 }
 
+/* Only xkvd can name a stored key of XKV_KEY_LONG bytes. */
+static __always_inline __u32 key_max(const struct xkv_request *rq)
+{
+	return rq->flags & XKV_REQUEST_TRUSTED ? XKV_KEY_LONG : XKV_KEY_MAX;
+}
+
 /* Parses the current operation.  -1, or the outcome if it is refused, with its result. */
 __noinline int op_parse(struct xkv_request *rq)
 {
@@ -144,7 +150,7 @@ __noinline int op_parse(struct xkv_request *rq)
 	known = known_flags(op->opcode);
 	if (known < 0)
 		return answer(rq, op->opcode, XKV_BAD_OPCODE, XKV_C_op_bad_opcode);
-	if (has_key(op->opcode) && (!op->key_len || op->key_len > XKV_KEY_MAX))
+	if (has_key(op->opcode) && (!op->key_len || op->key_len > key_max(rq)))
 		return answer(rq, op->opcode, XKV_BAD_KEY, XKV_C_op_bad_key);
 	op_fields(rq, op);
 	if (op_is_bad(op, known) || is_misplaced(rq, op->opcode) ||

@@ -263,9 +263,10 @@ static __always_inline bool txn_changes(const struct xkv_txn_key *k)
 /* Bytes of its record in the feed. */
 static __always_inline __u32 txn_record_bytes(const struct xkv_txn_key *k)
 {
-	struct xkv_slot *slot = k->action == XKV_TXN_PUT ? slot_at(k->prefilled) : NULL;
+	bool put = k->action == XKV_TXN_PUT;
+	struct xkv_slot *slot = slot_at(put ? k->prefilled : k->ref);
 
-	return feed_bytes(slot ? XKV_CHANGE_CREATE : XKV_CHANGE_DELETE, k->key_len,
+	return feed_bytes(put ? XKV_CHANGE_CREATE : XKV_CHANGE_DELETE, k->key_len,
 			  slot ? slot->value_len : 0);
 }
 

@@ -6,6 +6,7 @@
  */
 #include "check.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
@@ -465,6 +466,16 @@ static bool key_is_double(struct chain *c, const struct xkv_slot *slot, uint64_t
 	return false;
 }
 
+/* Does the value begin with the head of a long key? */
+static bool has_long_key(const uint8_t *stored, uint32_t value_len)
+{
+	const struct xkv_long_head *head = (const void *)(stored + XKV_PADDED(XKV_KEY_LONG));
+	uint32_t key_len = value_len < sizeof(*head) ? 1 : le32toh(head->key_len);
+
+	return xkv_is_long(key_len) && key_len <= XKV_LONG_KEY_MAX &&
+	       xkv_long_head_bytes(key_len) <= value_len;
+}
+
 /* NULL if the slot holds a consistent entry that belongs to this bucket, else the error. */
 static const char *entry_error(struct walk *w, struct chain *c, uint64_t entry,
 			       const struct xkv_slot *slot)
@@ -477,9 +488,11 @@ static const char *entry_error(struct walk *w, struct chain *c, uint64_t entry,
 		return "is locked or free";
 	if (class != span_of_ref(w, entry & XKV_REF_MASK)->class)
 		return "has the wrong class";
-	if (!key_len || key_len > XKV_KEY_MAX || value_len > XKV_VALUE_MAX ||
+	if (!key_len || key_len > XKV_KEY_LONG || value_len > XKV_SLOT_VALUE_MAX ||
 	    XKV_SLOT_NEED(key_len, value_len) > span_of_ref(w, entry & XKV_REF_MASK)->slot_bytes)
 		return "has lengths that do not fit its class";
+	if (key_len == XKV_KEY_LONG && !has_long_key(key, value_len))
+		return "has no head with its long key";
 	if (!padded_with_zeros(key, key_len) ||
 	    !padded_with_zeros(key + XKV_PADDED(key_len), value_len))
 		return "is not padded with zeros";

@@ -166,12 +166,23 @@ void hot_free(struct hot_list *list)
 
 static size_t text_len(const struct xkv_hot_key *key)
 {
+	if (key->len == XKV_KEY_LONG)
+		return strnlen(key->text, XKV_HOT_BEGIN); /* nothing of the empty key */
 	return key->len < XKV_HOT_TEXT ? key->len : XKV_HOT_TEXT;
 }
 
 static double rate(const struct hot_list *list, uint64_t count)
 {
 	return list->seconds > 0 ? (double)count / list->seconds : 0;
+}
+
+/* Says that the text is not the whole key. */
+static void print_rest(const struct xkv_hot_key *key)
+{
+	if (key->len == XKV_KEY_LONG && key->text[0])
+		printf("... more than %d bytes", XKV_KEY_MAX);
+	else if (key->len != XKV_KEY_LONG && key->len > XKV_HOT_TEXT)
+		printf("... %u bytes", key->len);
 }
 
 static void print_table(const struct hot_list *list, size_t shown)
@@ -188,8 +199,7 @@ static void print_table(const struct hot_list *list, size_t shown)
 		if (e->database)
 			printf("database %u ", e->database);
 		out_quoted(e->key.text, text_len(&e->key));
-		if (e->key.len > XKV_HOT_TEXT)
-			printf("... %" PRIu64 " bytes", (uint64_t)e->key.len);
+		print_rest(&e->key);
 		putchar('\n');
 	}
 	if (list->sample_rate)

@@ -96,8 +96,9 @@ Every command and subcommand of Redis 7.0, and whether xkvd has it. A command th
 Redis does, with its error texts, in RESP2 and RESP3; where it *differs*, the last column says how.
 The page is made by `tests/compatibility.py`; a test checks that it is that of the code.
 
-Of all commands: keys have 1 to 250 bytes, values up to 1 MiB. Commands that take long are done in
-slices, between which other clients are served. `COMMAND DOCS` describes the arguments.
+Of all commands: keys have up to 64 KiB (over UDP 1 to 250 bytes), values up to 1 MiB. Commands that
+take long are done in slices, between which other clients are served. `COMMAND DOCS` describes the
+arguments.
 """
 
 

@@ -913,9 +913,9 @@ void reply_store_error(struct client *c, int error)
 
 bool check_key(struct client *c, const struct resp_arg *key)
 {
-	if (key->len >= 1 && key->len <= XKV_KEY_MAX)
+	if (key->len <= XKV_LONG_KEY_MAX)
 		return true;
-	reply_error(reply_now(c), "ERR key must be 1 to %d bytes", XKV_KEY_MAX);
+	reply_error(reply_now(c), "ERR key is longer than %d bytes", XKV_LONG_KEY_MAX);
 	return false;
 }
 

@@ -191,6 +191,7 @@ struct transaction {
 	struct queued *queued;	 /* owned */
 	struct watched *watched; /* owned */
 	unsigned int count, room, watched_count, watched_room;
+	size_t watched_bytes;	/* of their keys */
 	size_t bytes;		/* of the arguments that are queued */
 	unsigned int keys;	/* that they name; one that is queued names at least one */
 	bool failed;		/* a command was refused: EXEC will not execute the others */

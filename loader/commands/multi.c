@@ -149,7 +149,7 @@ struct watched {
 	uint64_t version; /* 0 = there was no such key */
 	unsigned int db;
 	size_t key_len;
-	char key[XKV_KEY_MAX];
+	char *key; /* owned */
 };
 
 void queued_free(struct queued *queued, unsigned int count)
@@ -169,9 +169,12 @@ void queued_forget(struct transaction *t)
 
 static void forget_watched(struct transaction *t)
 {
+	for (unsigned int i = 0; i < t->watched_count; i++)
+		free(t->watched[i].key);
 	free(t->watched);
 	t->watched = NULL;
 	t->watched_count = t->watched_room = 0;
+	t->watched_bytes = 0;
 	t->found_missing = false;
 }
 
@@ -192,7 +195,8 @@ bool command_writes(struct client *c, const struct command *cmd)
 
 size_t transaction_memory(const struct transaction *t)
 {
-	return t->bytes + t->room * sizeof(*t->queued) + t->watched_room * sizeof(*t->watched);
+	return t->bytes + t->room * sizeof(*t->queued) + t->watched_room * sizeof(*t->watched) +
+	       t->watched_bytes;
 }
 
 /* Room for one more in an array that doubles.  NULL without memory: the array stays. */
@@ -500,6 +504,7 @@ static bool watch(struct client *c, const struct resp_arg *key)
 	struct transaction *t = transaction_of(c);
 	struct watched *array, *w;
 	struct store_entry e;
+	char *copy;
 	int ret;
 
 	if (is_watched(t, c->session.db, key))
@@ -517,11 +522,18 @@ static bool watch(struct client *c, const struct resp_arg *key)
 		reply_store_error(c, ret);
 		return false;
 	}
+	copy = malloc(key->len + 1);
+	if (!copy) {
+		reply_store_error(c, -ENOMEM);
+		return false;
+	}
 	w = &t->watched[t->watched_count++];
 	w->version = ret ? 0 : e.version;
 	w->db = c->session.db;
 	w->key_len = key->len;
-	memcpy(w->key, key->ptr, key->len);
+	memcpy(copy, key->ptr, key->len);
+	w->key = copy;
+	t->watched_bytes += key->len;
 	return true;
 }
 

@@ -19,7 +19,7 @@ struct notice {
 static void publish(const struct notice *n, const char *kind, const void *subject,
 		    size_t subject_len, const void *message, size_t len)
 {
-	char channel[32 + XKV_KEY_MAX];
+	char channel[32 + XKV_LONG_KEY_MAX];
 	int begin = snprintf(channel, 32, "__%s@%u__:", kind, n->change->number);
 
 	memcpy(channel + begin, subject, subject_len);

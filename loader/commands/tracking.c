@@ -491,7 +491,7 @@ static bool enter_key(void *arg, unsigned int at, const char *const *flags)
 	struct client *c = ((void **)arg)[0];
 
 	(void)flags;
-	if (!call->argv[at].len || call->argv[at].len > XKV_KEY_MAX)
+	if (call->argv[at].len > XKV_LONG_KEY_MAX)
 		return true;
 	if (!enter(c, call->argv[at].ptr, call->argv[at].len))
 		log_warning("out of memory: a client is not told of changes of a key");
@@ -693,9 +693,9 @@ static bool overlap(const struct resp_arg *a, const char *text, size_t len)
 static bool few_prefixes(struct client *c, const struct wish *w)
 {
 	for (unsigned int i = 0; i < w->prefix_count; i++)
-		if (w->prefixes[i]->len > XKV_KEY_MAX) {
+		if (w->prefixes[i]->len > XKV_LONG_KEY_MAX) {
 			reply_error(reply_to(c), "ERR a prefix of more than %d bytes is of no key",
-				    XKV_KEY_MAX);
+				    XKV_LONG_KEY_MAX);
 			return false;
 		}
 	if (tracking_of(c)->prefix_count + w->prefix_count <= PREFIXES_MAX)

@@ -301,7 +301,8 @@ struct reader {
 	int err;
 	const struct rdb_sink *sink;
 	struct rdb_report *rep;
-	uint8_t *key; /* XKV_KEY_MAX bytes; allocated separately, so that ASan checks the bounds */
+	/* allocated separately, so that ASan checks the bounds: */
+	uint8_t *key;	  /* XKV_LONG_KEY_MAX bytes */
 	uint8_t *value;	  /* XKV_VALUE_MAX */
 	uint8_t *packed;  /* PACKED_MAX */
 	uint8_t *own_buf; /* BUFFER_SIZE */
@@ -729,11 +730,9 @@ static bool deliver(struct reader *r, const struct text *key, const struct text 
 	char name[200];
 
 	quote_key(name, sizeof(name), key);
-	if (key->len == 0)
-		return other(r, "a key is empty; xkv's keys have 1 to %d bytes", XKV_KEY_MAX);
-	if (key->len > XKV_KEY_MAX)
+	if (key->len > XKV_LONG_KEY_MAX)
 		return other(r, "%s has %" PRIu64 " bytes; xkv's keys have at most %d", name,
-			     key->len, XKV_KEY_MAX);
+			     key->len, XKV_LONG_KEY_MAX);
 	if (r->db >= databases)
 		return other(r, "%s is in database %" PRIu64 ", and `databases` is %u", name, r->db,
 			     databases);
@@ -753,7 +752,7 @@ static bool read_entry(struct reader *r, uint8_t type)
 	if (!type_is)
 		return fail(r, -EBADMSG, offset(r) - 1,
 			    "unknown type %u: the file is damaged, or from a newer program", type);
-	if (!get_string(r, r->key, XKV_KEY_MAX, &key))
+	if (!get_string(r, r->key, XKV_LONG_KEY_MAX, &key))
 		return false;
 	if (type == TYPE_STRING) {
 		ok = get_string(r, r->value, XKV_VALUE_MAX, &value) && deliver(r, &key, &value);
@@ -913,7 +912,7 @@ static struct reader *reader_new(void)
 
 	if (!r)
 		return NULL;
-	r->key = malloc(XKV_KEY_MAX);
+	r->key = malloc(XKV_LONG_KEY_MAX);
 	r->value = malloc(XKV_VALUE_MAX);
 	r->packed = malloc(PACKED_MAX);
 	r->own_buf = malloc(BUFFER_SIZE);

@@ -62,7 +62,7 @@ size_t rdb_key_size(size_t key_len, size_t value_len, uint64_t expire_ms);
  */
 struct rdb_key {
 	const void *key; /* key and value are valid during the call only */
-	size_t key_len;	 /* 1..XKV_KEY_MAX */
+	size_t key_len;	 /* 0..XKV_LONG_KEY_MAX */
 	const void *value;
 	size_t value_len; /* 0..XKV_VALUE_MAX */
 	bool expires;

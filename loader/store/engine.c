@@ -91,7 +91,7 @@ struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opco
 
 	request_clear(rq);
 	rq->flags = XKV_REQUEST_XKVD | XKV_REQUEST_TRUSTED;
-	if (ctx->no_touch)
+	if (ctx->no_touch || ctx->for_change)
 		rq->flags |= XKV_REQUEST_NO_TOUCH;
 	rq->origin = ctx->origin;
 	rq->db = db;
@@ -166,8 +166,8 @@ int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 	return -ENOSPC;
 }
 
-void slot_fill(struct xkv_slot *slot, uint8_t db, const void *key, size_t key_len,
-	       const void *value, size_t value_len)
+void *slot_fill(struct xkv_slot *slot, uint8_t db, const void *key, size_t key_len,
+		const void *value, size_t value_len)
 {
 	char *at = (char *)(slot + 1);
 	uint64_t pad = 0;
@@ -178,9 +178,10 @@ void slot_fill(struct xkv_slot *slot, uint8_t db, const void *key, size_t key_le
 	memcpy(at + (key_len & ~7UL), &pad, sizeof(pad));
 	memcpy(at, key, key_len);
 	at += XKV_PADDED(key_len);
-	if (value_len)
+	if (value)
 		memcpy(at, value, value_len);
 	memcpy(at + value_len, &pad, XKV_PADDED(value_len) - value_len);
+	return at;
 }
 
 int request_prefill(struct store_ctx *ctx, unsigned int nr, uint8_t db, const struct store_op *op)
@@ -198,7 +199,7 @@ int request_prefill(struct store_ctx *ctx, unsigned int nr, uint8_t db, const st
 void *large_buffer(struct store_ctx *ctx)
 {
 	if (!ctx->large)
-		ctx->large = malloc(XKV_VALUE_MAX);
+		ctx->large = malloc(XKV_SLOT_VALUE_MAX);
 	return ctx->large;
 }
 

@@ -10,6 +10,7 @@
 #include <bpf/bpf.h>
 
 #include "impl.h"
+#include "longkey.h"
 #include "util/grace.h"
 #include "util/log.h"
 
@@ -17,7 +18,8 @@ struct feed_reader {
 	struct store *st;
 	struct xkv_feed_reader *place; /* in the ring */
 	uint64_t next;		       /* position behind the record that was read last */
-	char *large;		       /* XKV_VALUE_MAX bytes, allocated on first use */
+	char *large;		       /* XKV_SLOT_VALUE_MAX bytes, allocated on first use */
+	char *key;		       /* XKV_LONG_KEY_MAX bytes, for a long key, as well */
 	bool keys_only;
 };
 
@@ -226,6 +228,7 @@ void feed_close(struct feed_reader *r)
 	pthread_mutex_unlock(&st->feed.lock);
 	feed_trim(st);
 	free(r->large);
+	free(r->key);
 	free(r);
 }
 
@@ -247,35 +250,72 @@ void feed_adopted(struct store *st)
 
 /* ---- reading --------------------------------------------------------------- */
 
-/* The value of a record that refers to a slot.  The slot is not reused before this was read. */
-static int read_large(struct feed_reader *r, const struct xkv_feed_record *rec,
+/*
+ * Up to `most` bytes of the value of a record that refers to a slot.  The slot is not reused before
+ * this was read.
+ */
+static int read_large(struct feed_reader *r, const struct xkv_feed_record *rec, size_t most,
 		      struct feed_change *out)
 {
 	const struct xkv_slot *slot;
 
 	if (!r->large)
-		r->large = malloc(XKV_VALUE_MAX);
+		r->large = malloc(XKV_SLOT_VALUE_MAX);
 	if (!r->large)
 		return -ENOMEM;
 	pages_hold(r->st);
 	slot = slot_of(r->st, rec->ref);
 	if (slot)
 		memcpy(r->large, (const char *)(slot + 1) + XKV_PADDED(rec->key_len),
-		       rec->value_len);
+		       rec->value_len < most ? rec->value_len : most);
 	pages_release(r->st);
 	out->value = r->large;
 	return slot ? 0 : -EIO;
 }
 
+/* Finds the long key in the value that was read, and leaves what is the value. */
+static int read_long_key(struct feed_reader *r, const struct xkv_feed_record *rec,
+			 struct feed_change *out)
+{
+	const char *value = out->value;
+
+	if (!r->key)
+		r->key = malloc(XKV_LONG_KEY_MAX);
+	if (!r->key)
+		return -ENOMEM;
+	if (!long_head_get(value, rec->value_len, &out->key_len))
+		return -EIO;
+	long_key_get(r->key, out->key_len, rec + 1, value);
+	out->key = r->key;
+	out->value = value + xkv_long_head_bytes(out->key_len);
+	out->value_len = rec->value_len - xkv_long_head_bytes(out->key_len);
+	return 0;
+}
+
+/* `wanted`: the value is, and not only the key that is in it. */
+static int read_value(struct feed_reader *r, const struct xkv_feed_record *rec, bool wanted,
+		      struct feed_change *out)
+{
+	int ret = 0;
+
+	out->value = (const char *)(rec + 1) + XKV_PADDED(rec->key_len);
+	if (rec->ref)
+		ret = read_large(r, rec, wanted ? XKV_SLOT_VALUE_MAX : XKV_LONG_HEAD_MAX, out);
+	if (!ret && rec->key_len == XKV_KEY_LONG)
+		ret = read_long_key(r, rec, out);
+	return ret;
+}
+
 static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
 		       struct feed_change *out)
 {
-	const char *key = (const char *)(rec + 1);
+	bool has_value = rec->what <= XKV_CHANGE_OVERWRITE, wanted = has_value && !r->keys_only;
+	int ret = 0;
 
 	*out = (struct feed_change){
 		.what = rec->what,
 		.frontend = rec->frontend,
-		.key = key,
+		.key = rec + 1,
 		.key_len = rec->key_len,
 		.value_len = rec->value_len,
 		.expire_ms = rec->expire_ms,
@@ -289,13 +329,13 @@ static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
 		.more = rec->flags & XKV_FEED_MORE,
 		.gone = rec->flags & XKV_FEED_GONE,
 	};
-	if (r->keys_only)
-		return 0;
-	if (rec->ref)
-		return read_large(r, rec, out);
-	if (rec->what <= XKV_CHANGE_OVERWRITE)
-		out->value = key + XKV_PADDED(rec->key_len);
-	return 0;
+	if (rec->key_len == XKV_KEY_LONG || wanted)
+		ret = read_value(r, rec, wanted, out);
+	if (!wanted)
+		out->value = NULL;
+	if (!has_value)
+		out->value_len = 0;
+	return ret;
 }
 
 int feed_next(struct feed_reader *r, struct feed_change *out)

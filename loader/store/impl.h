@@ -9,6 +9,7 @@
  *   evict.c drain.c    eviction of entries, and emptying of spans
  *   maintenance.c      the maintenance thread: keeps slots free, returns memory, makes room
  *   databases.c        the numbers of databases
+ *   longkey.c          the stored form of long keys, and operations on them
  *   scan.c store.c     walks and operations of the public interface (store.h)
  *   overlay.c txn.c    transactions (txn.h)
  *   open.c             opens the store from the parts above (open.h)
@@ -38,10 +39,11 @@ struct store_ctx {
 	unsigned int first;	     /* index of request[0] in the batch map */
 	bool taken;		     /* under ctx_lock */
 	bool no_touch;		     /* store_no_touch() */
+	bool for_change;	     /* what is read is half of a change, and not counted */
 	uint16_t origin;	     /* store_origin() */
 	uint8_t db;		     /* the selected database: its stored number */
 	uint64_t sender[2];	     /* client address of the next datagrams (xkv_request.source) */
-	void *large;		     /* XKV_VALUE_MAX bytes, allocated on first use */
+	void *large;		     /* XKV_SLOT_VALUE_MAX bytes, allocated on first use */
 	_Atomic uint64_t hits, misses; /* of lookup(), since the start */
 	/* memory.units_retired before the last run; its references are valid until that changes */
 	uint64_t retired;
@@ -430,15 +432,17 @@ struct slot_copy {
 	uint64_t seq, expire_ms;
 	uint32_t value_len;
 	uint8_t key_len, db;
-	uint64_t key[32]; /* zero-padded */
+	uint64_t key[XKV_HASH_WORDS]; /* zero-padded */
 };
 
 /*
- * Copies header and key of the slot, and its value to `value` (XKV_VALUE_MAX bytes) if that is not
- * NULL.  False if there is no such slot, it is free, or it changed during the copy.  The caller
+ * Copies header and key of the slot, and its value to `value` (XKV_SLOT_VALUE_MAX bytes) if that is
+ * not NULL.  False if there is no such slot, it is free, or it changed during the copy.  The caller
  * holds the pages.
  */
 bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void *value);
+/* The same with no more of the value than the head of a long key may have. */
+bool slot_copy_head(const struct store *st, uint64_t ref, struct slot_copy *out, void *head);
 
 /* The hash of a key, from which its fingerprint is made. */
 uint64_t key_hash(const struct store *st, const struct slot_copy *key);
@@ -494,9 +498,12 @@ struct xkv_op *request_make(struct store_ctx *ctx, unsigned int nr, uint8_t opco
  * killed.  0, -ENOSPC, -EBUSY.
  */
 int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need);
-/* Writes key and value into a slot that is not published. */
-void slot_fill(struct xkv_slot *slot, uint8_t db, const void *key, size_t key_len,
-	       const void *value, size_t value_len);
+/*
+ * Writes key and value into a slot that is not published.  If `value` is NULL, its bytes are left
+ * to the caller.  Returns where they are.
+ */
+void *slot_fill(struct xkv_slot *slot, uint8_t db, const void *key, size_t key_len,
+		const void *value, size_t value_len);
 /*
  * Takes a slot for the entry of `op` in `db`, fills it, and records it in the request, which will
  * publish it.  0, -ENOSPC, -EBUSY.
@@ -516,7 +523,7 @@ int requests_run(struct store_ctx *ctx, unsigned int requests);
  * number of the last request that was run, or -errno if this call ran none.
  */
 int requests_run_some(struct store_ctx *ctx, unsigned int first, unsigned int requests);
-/* The context's buffer of XKV_VALUE_MAX bytes, allocated on first use; NULL without memory. */
+/* The context's buffer of XKV_SLOT_VALUE_MAX bytes, allocated on first use; NULL without memory. */
 void *large_buffer(struct store_ctx *ctx);
 
 /* The result of a request that was run. */

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "impl.h"
+#include "longkey.h"
 
 #define TRIES	    4	/* as in BPF; then the engine has to do it */
 #define AHEAD_BYTES 256 /* of a slot: header, key, and a value of some 200 bytes */
@@ -251,7 +252,7 @@ int lookup_hashed(struct store_ctx *ctx, const struct store_op *op, uint64_t fin
 		  struct store_entry *out)
 {
 	struct xkv_request *rq = ctx->request; /* has the countdown to the next sample */
-	int64_t left = rq->hot_left - (int64_t)ctx->st->cfg->hot_step;
+	int64_t left = rq->hot_left - (ctx->for_change ? 0 : (int64_t)ctx->st->cfg->hot_step);
 	void *value = op->opcode == XKV_OP_GET ? large_buffer(ctx) : NULL;
 	uint64_t key[XKV_HASH_WORDS];
 	struct search s;
@@ -267,14 +268,15 @@ int lookup_hashed(struct store_ctx *ctx, const struct store_op *op, uint64_t fin
 	s = search_for(ctx->st, fingerprint, ctx->db, key, op->key_len);
 	pages_hold(ctx->st);
 	ret = find_and_read(&s, value, out);
-	if (!ret && (op->opcode == XKV_OP_TOUCH || (value && !ctx->no_touch)))
+	if (!ret && (op->opcode == XKV_OP_TOUCH || (value && !ctx->no_touch && !ctx->for_change)))
 		mark_access(ctx->st, s.slot);
 	pages_release(ctx->st);
 	if (ret == -EAGAIN)
 		return ret;
 	ctx->witness = s.witness;
 	rq->hot_left = left;
-	count_one(ret ? &ctx->misses : &ctx->hits);
+	if (!ctx->for_change)
+		count_one(ret ? &ctx->misses : &ctx->hits);
 	return ret;
 }
 
@@ -308,7 +310,7 @@ unsigned int lookup_ahead(struct store_ctx *ctx, const struct store_op *ops, uns
 		count = LOOKUP_AHEAD;
 	for (unsigned int i = 0; i < count; i++) {
 		op = &ops[i];
-		fingerprints[i] = op->key_len > XKV_KEY_MAX
+		fingerprints[i] = xkv_is_long(op->key_len)
 					  ? 0
 					  : fingerprint_of(st, ctx->db, op->key, op->key_len);
 		__builtin_prefetch(home_of(st, fingerprints[i]));

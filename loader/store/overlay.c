@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "impl.h"
+#include "longkey.h"
 #include "lookup.h"
 #include "txn.h"
 #include "util/text.h"
@@ -51,6 +52,7 @@ void overlay_end(struct overlay *o)
 		o->last = e->before;
 		o->bucket[e->fingerprint % OVERLAY_BUCKETS] = NULL;
 		free(e->value);
+		free(e->long_key);
 		if (!is_in_room(o, e))
 			free(e);
 	}
@@ -79,9 +81,9 @@ static struct overlay_entry *entry_new(struct overlay *o, const void *key, size_
 	return e;
 }
 
-/* The entry of a key of the selected database, a new one if there is none; NULL: see o->error. */
-static struct overlay_entry *entry_of(const struct store_ctx *ctx, struct overlay *o,
-				      const void *key, size_t key_len)
+/* The entry of a key in the selected database, a new one if there is none; NULL: see o->error. */
+static struct overlay_entry *entry_of_stored(const struct store_ctx *ctx, struct overlay *o,
+					     const void *key, size_t key_len)
 {
 	uint64_t fingerprint = hash_key(key, key_len, ctx->db, &ctx->st->secrets->hash) &
 			       ctx->st->cfg->fingerprint_mask;
@@ -104,6 +106,39 @@ static struct overlay_entry *entry_of(const struct store_ctx *ctx, struct overla
 	o->last = e;
 	o->count++;
 	return e;
+}
+
+/* The same for any key. */
+static struct overlay_entry *entry_of(const struct store_ctx *ctx, struct overlay *o,
+				      const void *key, size_t key_len)
+{
+	struct overlay_entry *e;
+	struct stored_key stored;
+
+	if (!xkv_is_long(key_len))
+		return entry_of_stored(ctx, o, key, key_len);
+	stored = long_key(key, key_len);
+	e = entry_of_stored(ctx, o, stored.word, XKV_KEY_LONG);
+	if (!e || e->long_key)
+		return e;
+	if (o->bytes + key_len <= STORE_TXN_BYTES)
+		e->long_key = malloc(key_len + 1);
+	if (!e->long_key) {
+		o->error = o->bytes + key_len <= STORE_TXN_BYTES ? -ENOMEM : -E2BIG;
+		return NULL;
+	}
+	if (key_len)
+		memcpy(e->long_key, key, key_len);
+	e->long_len = key_len;
+	o->bytes += key_len;
+	return e;
+}
+
+/* Its key as clients name it. */
+static const void *key_of(const struct overlay_entry *e, size_t *key_len)
+{
+	*key_len = e->long_key ? e->long_len : e->key_len;
+	return e->long_key ? e->long_key : (const void *)e->key;
 }
 
 static int set_value(struct overlay *o, struct overlay_entry *e, const void *value, size_t len)
@@ -141,13 +176,16 @@ static bool is_known(const struct overlay_entry *e, bool value)
 static int entry_load(struct store_ctx *ctx, struct overlay *o, struct overlay_entry *e, bool value,
 		      uint8_t opcode, overlay_read_fn *read)
 {
-	struct store_op op = { .opcode = opcode, .key = e->key, .key_len = e->key_len };
+	struct store_op op = { .opcode = opcode };
 	struct store_entry now;
-	int ret = read(ctx, &op, &now);
-	uint64_t version = ret ? 0 : now.version;
+	uint64_t version;
+	int ret;
 
+	op.key = key_of(e, &op.key_len);
+	ret = read(ctx, &op, &now);
 	if (ret && ret != -ENOENT)
 		return o->error = ret;
+	version = ret ? 0 : now.version;
 	if (e->expected == XKV_TXN_ANY) {
 		e->exists = !ret;
 		e->expire_ms = now.expire_ms;
@@ -295,15 +333,14 @@ static int do_incr(struct overlay *o, struct overlay_entry *e, const struct stor
 		   struct store_entry *out)
 {
 	char text[TEXT_NUMBER_MAX];
-	int64_t number = 0;
 	int ret = condition(op, e, live);
+	int64_t number;
 
 	if (ret)
 		return live ? has_other_version(e, out) : ret;
-	if (live && !text_to_i64(e->value, e->value_len, &number))
-		return -EDOM;
-	if (__builtin_add_overflow(number, op->amount, &number))
-		return -ERANGE;
+	ret = text_add_i64(live ? e->value : NULL, e->value_len, op->amount, &number);
+	if (ret)
+		return ret;
 	ret = write_value(o, e, text, text_from_i64(text, number), live ? e->expire_ms : 0);
 	describe(e, out);
 	out->number = number;
@@ -390,8 +427,7 @@ void overlay_tell(struct overlay *o, const struct overlay_entry *e, struct feed_
 	}
 	change.db = e->db;
 	change.number = (uint8_t)store_number(o->st, e->db);
-	change.key = e->key;
-	change.key_len = e->key_len;
+	change.key = key_of(e, &change.key_len);
 	o->told[o->told_count++] = change;
 }
 

@@ -31,6 +31,8 @@ struct overlay_entry {
 	uint64_t expire_ms, version;
 	void *value; /* owned */
 	size_t value_len, key_len;
+	void *long_key; /* owned; NULL if it is not long: else `key` is its stored form */
+	size_t long_len;
 	uint8_t db;	/* stored number */
 	uint64_t key[]; /* padded with zeros */
 };
@@ -40,7 +42,7 @@ struct overlay {
 	struct overlay_entry *part[XKV_TXN_KEYS]; /* those that are committed: see txn.c */
 	uint64_t retired;			  /* memory.units_retired at its begin */
 	const struct store *st;
-	size_t count, bytes; /* of entries, and of their values */
+	size_t count, bytes; /* of entries, and of their values and long keys */
 	uint64_t now_ms;  /* of its begin: nothing that it has seen expires in the middle of it */
 	uint64_t version; /* of the last change: odd, unlike those of the store */
 	int error;	  /* why it cannot be committed: see store_txn_error() */

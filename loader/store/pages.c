@@ -87,12 +87,14 @@ static uint64_t load_seq(const struct xkv_slot *slot)
 bool slot_lengths_fit(const struct store *st, uint64_t ref, uint32_t class, uint32_t key_len,
 		      uint32_t value_len)
 {
-	return class < XKV_CLASSES && key_len <= XKV_KEY_MAX && value_len <= XKV_VALUE_MAX &&
+	return class < XKV_CLASSES && key_len <= XKV_KEY_LONG && value_len <= XKV_SLOT_VALUE_MAX &&
 	       XKV_SLOT_NEED(key_len, value_len) <= st->classes[class].slot_bytes &&
 	       XKV_REF_OFFSET(ref) + XKV_SLOT_NEED(key_len, value_len) <= XKV_PAGE_BYTES;
 }
 
-bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void *value)
+/* Copies up to `most` bytes of the value. */
+static bool copy_slot(const struct store *st, uint64_t ref, struct slot_copy *out, void *value,
+		      size_t most)
 {
 	const struct xkv_slot *slot = slot_of(st, ref);
 	const char *key;
@@ -112,9 +114,20 @@ bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void
 	memset(out->key, 0, sizeof(out->key));
 	memcpy(out->key, key, out->key_len);
 	if (value)
-		memcpy(value, key + XKV_PADDED(out->key_len), out->value_len);
+		memcpy(value, key + XKV_PADDED(out->key_len),
+		       out->value_len < most ? out->value_len : most);
 	atomic_thread_fence(memory_order_acquire);
 	return __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) == out->seq;
+}
+
+bool slot_copy(const struct store *st, uint64_t ref, struct slot_copy *out, void *value)
+{
+	return copy_slot(st, ref, out, value, XKV_SLOT_VALUE_MAX);
+}
+
+bool slot_copy_head(const struct store *st, uint64_t ref, struct slot_copy *out, void *head)
+{
+	return copy_slot(st, ref, out, head, XKV_LONG_HEAD_MAX);
 }
 
 uint64_t key_hash(const struct store *st, const struct slot_copy *key)

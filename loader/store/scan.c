@@ -16,6 +16,7 @@
 #include <bpf/bpf.h>
 
 #include "impl.h"
+#include "longkey.h"
 #include "util/clock.h"
 
 #define EMPTY_BUCKETS 64 /* visited at most for each requested key, which bounds a call */
@@ -44,7 +45,11 @@ struct walk {
 		uint8_t len, db;
 	} met_key[BUCKET_KEYS];
 	int db;	     /* stored number of the database whose keys are reported, or ANY */
-	void *value; /* XKV_VALUE_MAX bytes, or NULL if values are not requested */
+	bool stored; /* long keys are reported in their stored form, with the head in the value */
+	void *value; /* XKV_SLOT_VALUE_MAX bytes, or NULL if values are not requested */
+	void *key;   /* XKV_LONG_KEY_MAX bytes: a long key; allocated on first use, as is */
+	void *head;  /* XKV_LONG_HEAD_MAX bytes: what is in front of its value */
+	bool no_memory;
 };
 
 static uint64_t load(const __u64 *word)
@@ -120,6 +125,26 @@ static bool met_before(struct walk *w, uint64_t hash, const struct slot_copy *ke
 
 enum entry_read { READ_ENTRY, READ_GONE, READ_AGAIN };
 
+/* Makes room for a long key and its head.  False: no memory. */
+static bool make_room(struct walk *w)
+{
+	if (!w->key)
+		w->key = malloc(XKV_LONG_KEY_MAX);
+	if (!w->head)
+		w->head = malloc(XKV_LONG_HEAD_MAX);
+	w->no_memory = !w->key || !w->head;
+	return !w->no_memory;
+}
+
+static bool copy_entry(struct walk *w, uint64_t ref, struct slot_copy *copy)
+{
+	if (!slot_copy(w->st, ref, copy, w->value))
+		return false;
+	if (copy->key_len != XKV_KEY_LONG || w->stored)
+		return true;
+	return make_room(w) && (w->value || slot_copy_head(w->st, ref, copy, w->head));
+}
+
 /*
  * Reads the entry behind a reference of the bucket.  READ_AGAIN: the slot does not hold a key of
  * this bucket (any more), so the bucket has to be read again.
@@ -129,7 +154,7 @@ static int read_entry(struct walk *w, uint64_t entry, struct slot_copy *copy, bo
 	const struct xkv_config *cfg = w->st->cfg;
 	uint64_t hash, fingerprint;
 
-	if (!slot_copy(w->st, entry & XKV_REF_MASK, copy, w->value))
+	if (!copy_entry(w, entry & XKV_REF_MASK, copy))
 		return READ_AGAIN;
 	hash = key_hash(w->st, copy);
 	fingerprint = hash & cfg->fingerprint_mask;
@@ -152,6 +177,27 @@ static bool wait_for_writer(unsigned int tries, uint64_t *since)
 	return monotonic_ms() - *since < READ_WAIT_MS;
 }
 
+/* Calls `fn` for an entry, of a long key without its head. */
+static int report(struct walk *w, const struct slot_copy *copy, store_scan_fn *fn, void *arg)
+{
+	const void *key = copy->key, *value = w->value ? w->value : w->head;
+	size_t key_len = copy->key_len, head = 0;
+
+	if (key_len == XKV_KEY_LONG && !w->stored) {
+		if (!long_head_get(value, copy->value_len, &key_len))
+			return -EIO;
+		long_key_get(w->key, key_len, copy->key, value);
+		key = w->key;
+		head = xkv_long_head_bytes(key_len);
+	}
+	return fn(arg, key, key_len,
+		  &(struct store_entry){ .value = w->value ? (char *)w->value + head : NULL,
+					 .value_len = copy->value_len - head,
+					 .expire_ms = copy->expire_ms,
+					 .version = copy->seq,
+					 .db = copy->db });
+}
+
 /*
  * Reports the keys of a bucket.  Reads it again while it changes; -EBUSY if it never stops, since
  * leaving a key out would lose it from a snapshot.
@@ -166,6 +212,8 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 
 	w->seen = 0;
 	for (unsigned int tries = 0; again && !ret; tries++) {
+		if (w->no_memory)
+			return -ENOMEM;
 		if (!wait_for_writer(tries, &since))
 			return -EBUSY;
 		pages_hold(w->st);
@@ -184,12 +232,7 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 				continue;
 			/* `fn` may block, or wait for the maintenance thread to add a page */
 			pages_release(w->st);
-			ret = fn(arg, copy.key, copy.key_len,
-				 &(struct store_entry){ .value = w->value,
-							.value_len = copy.value_len,
-							.expire_ms = copy.expire_ms,
-							.version = copy.seq,
-							.db = copy.db });
+			ret = report(w, &copy, fn, arg);
 			pages_hold(w->st);
 			++*keys;
 			if (w->st->mem.units_retired != retired) {
@@ -204,6 +247,7 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 	return ret;
 }
 
+/* `expired_too`: for those who remove the keys, in their stored form. */
 static int scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, int db, bool values,
 		bool expired_too, store_scan_fn *fn, void *arg)
 {
@@ -214,13 +258,14 @@ static int scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, int
 	int ret = 0;
 
 	if (w)
-		w->value = values ? malloc(XKV_VALUE_MAX) : NULL;
+		w->value = values ? malloc(XKV_SLOT_VALUE_MAX) : NULL;
 	if (!w || (values && !w->value)) {
 		free(w);
 		return -ENOMEM;
 	}
 	w->st = ctx->st;
 	w->db = db;
+	w->stored = expired_too;
 	while (!ret && *cursor < buckets && *cursor < end && (!keys || keys < count)) {
 		w->bucket = (*cursor)++;
 		if (load(&w->st->index[w->bucket].head) & XKV_REF_MASK)
@@ -232,6 +277,8 @@ static int scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, int
 	if (*cursor >= buckets)
 		*cursor = 0;
 	free(w->value);
+	free(w->key);
+	free(w->head);
 	free(w);
 	return ret;
 }

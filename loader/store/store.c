@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "impl.h"
+#include "longkey.h"
 #include "lookup.h"
 #include "overlay.h"
 #include "util/clock.h"
@@ -19,7 +20,13 @@
 
 static bool is_valid(const struct store_op *op)
 {
-	return op->key_len && op->key_len <= XKV_KEY_MAX && op->value_len <= XKV_VALUE_MAX;
+	return op->key_len <= XKV_LONG_KEY_MAX && op->value_len <= XKV_VALUE_MAX;
+}
+
+/* Can it be executed with the key as it is? */
+static bool fits_entry(const struct store_op *op)
+{
+	return !xkv_is_long(op->key_len) && op->value_len <= XKV_VALUE_MAX;
 }
 
 /* Does the operation fit a request?  The slot of a larger value is filled by xkvd. */
@@ -120,6 +127,16 @@ static int get_large(struct store_ctx *ctx, const struct store_op *op, struct st
 	return -EBUSY;
 }
 
+/* GET, of a value of any size; TTL, TOUCH. */
+static int read_entry(struct store_ctx *ctx, const struct store_op *get, struct store_entry *out)
+{
+	int ret = lookup(ctx, get, out);
+
+	if (ret == -EAGAIN)
+		ret = do_small(ctx, get, out);
+	return ret == -EFBIG ? get_large(ctx, get, out) : ret;
+}
+
 /*
  * Reads the entry of an operation's key, with its value in ctx->large, where the next operations of
  * this context do not overwrite it.
@@ -127,8 +144,11 @@ static int get_large(struct store_ctx *ctx, const struct store_op *op, struct st
 static int get_buffered(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
 	struct store_op get = { .opcode = XKV_OP_GET, .key = op->key, .key_len = op->key_len };
-	int ret = op_do(ctx, &get, out);
+	int ret;
 
+	ctx->for_change = true;
+	ret = read_entry(ctx, &get, out);
+	ctx->for_change = false;
 	if (ret || out->value == ctx->large)
 		return ret;
 	if (!large_buffer(ctx))
@@ -200,28 +220,28 @@ static int change_large(struct store_ctx *ctx, const struct store_op *op, struct
 
 /* ---- operations ---------------------------------------------------------- */
 
-int op_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
+static int entry_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
-	int ret = lookup_takes(op) ? lookup(ctx, op, out) : -EAGAIN;
+	int ret;
 
-	if (ret != -EAGAIN)
-		return ret;
+	if (lookup_takes(op))
+		return read_entry(ctx, op, out);
 	ret = do_small(ctx, op, out);
-	if (ret != -EFBIG)
-		return ret;
-	return op->opcode == XKV_OP_GET ? get_large(ctx, op, out) : change_large(ctx, op, out);
+	return ret == -EFBIG ? change_large(ctx, op, out) : ret;
 }
 
-static int do_valid(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
+int op_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
 	*out = (struct store_entry){ 0 };
-	return is_valid(op) ? op_do(ctx, op, out) : -EMSGSIZE;
+	if (fits_entry(op))
+		return entry_do(ctx, op, out);
+	return is_valid(op) ? long_do(ctx, op, entry_do, out) : -EMSGSIZE;
 }
 
 int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *out)
 {
 	if (!ctx->txn || !is_valid(op))
-		return do_valid(ctx, op, out);
+		return op_do(ctx, op, out);
 	*out = (struct store_entry){ 0 };
 	return overlay_do(ctx, ctx->txn, op, op_do, out);
 }
@@ -238,7 +258,7 @@ static unsigned int put_ops(struct store_ctx *ctx, const struct store_op *ops, u
 		count = XKV_BATCH_REQUESTS;
 	while (count > 1 && lookup_takes(&ops[count - 1]))
 		count--;
-	for (; n < count && is_valid(&ops[n]) && fits_request(&ops[n]); n++)
+	for (; n < count && fits_entry(&ops[n]) && fits_request(&ops[n]); n++)
 		put_op(ctx, n, &ops[n]);
 	return n;
 }
@@ -256,7 +276,7 @@ static void run_ops(struct store_ctx *ctx, const struct store_op *ops, unsigned 
 			first = at;
 			ahead = at + lookup_ahead(ctx, ops + at, count - at, fingerprint);
 		}
-		if (lookup_takes(&ops[at]) && is_valid(&ops[at])) {
+		if (lookup_takes(&ops[at]) && fits_entry(&ops[at])) {
 			ret = lookup_hashed(ctx, &ops[at], fingerprint[at - first], &out);
 			if (ret != -EAGAIN) {
 				done(arg, at++, ret, &out);
@@ -275,7 +295,7 @@ static void run_ops(struct store_ctx *ctx, const struct store_op *ops, unsigned 
 			done(arg, at++, ret, &out);
 		}
 		if (ret == -EFBIG) { /* this one does not fit a request, or the call failed */
-			ret = do_valid(ctx, &ops[at], &out);
+			ret = op_do(ctx, &ops[at], &out);
 			done(arg, at++, ret, &out);
 		}
 	}
@@ -325,12 +345,18 @@ static bool slot_usage(struct store_ctx *ctx, uint64_t version, struct store_usa
 int store_usage(struct store_ctx *ctx, const void *key, size_t key_len, struct store_usage *out)
 {
 	struct store_op op = { .opcode = XKV_OP_TTL, .key = key, .key_len = key_len };
+	struct stored_key stored;
 	struct store_entry e;
 	bool same;
 	int ret;
 
 	if (!is_valid(&op))
 		return -EMSGSIZE;
+	if (xkv_is_long(key_len)) {
+		stored = long_key(key, key_len);
+		op.key = stored.word;
+		op.key_len = XKV_KEY_LONG;
+	}
 	for (unsigned int i = 0; i < ctx->st->busy_tries; i++) {
 		ret = do_small(ctx, &op, &e); /* which leaves the slot's reference */
 		if (ret)

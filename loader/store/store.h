@@ -45,6 +45,9 @@ struct store_entry {
 };
 
 /*
+ * Keys may have up to XKV_LONG_KEY_MAX bytes, or none.  UDP clients can name those of 1 to
+ * XKV_KEY_MAX; the others are long keys (longkey.h).
+ *
  * An operation on one key (bpf/proto.h).  Key and value must not change until it has been executed.
  */
 struct store_op {

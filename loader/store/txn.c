@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "impl.h"
+#include "longkey.h"
 #include "lookup.h"
 #include "overlay.h"
 #include "util/clock.h"
@@ -72,9 +73,14 @@ static int collect(struct commit *c, struct overlay *o)
 	return 0;
 }
 
+static size_t head_bytes(const struct overlay_entry *e)
+{
+	return e->long_key ? xkv_long_head_bytes(e->long_len) : 0;
+}
+
 static size_t slot_need(const struct overlay_entry *e)
 {
-	return XKV_SLOT_NEED(e->key_len, e->value_len);
+	return XKV_SLOT_NEED(e->key_len, head_bytes(e) + e->value_len);
 }
 
 static void put_key(struct store *st, struct xkv_txn_key *k, const struct overlay_entry *e)
@@ -238,17 +244,25 @@ static int take_all(struct commit *c)
 	return ret;
 }
 
+static void fill_slot(struct xkv_slot *slot, const struct overlay_entry *e)
+{
+	void *at;
+
+	if (!e->long_key) {
+		slot_fill(slot, e->db, e->key, e->key_len, e->value, e->value_len);
+		return;
+	}
+	at = slot_fill(slot, e->db, e->key, e->key_len, NULL, head_bytes(e) + e->value_len);
+	memcpy(long_head_put(at, e->long_key, e->long_len), e->value, e->value_len);
+}
+
 static void fill_slots(struct commit *c)
 {
 	struct store *st = c->ctx->st;
 
-	for (unsigned int i = 0; i < c->count; i++) {
-		const struct overlay_entry *e = c->entry[i];
-
-		if (e->action == XKV_TXN_PUT)
-			slot_fill(slot_of(st, st->txn_key[i].prefilled), e->db, e->key, e->key_len,
-				  e->value, e->value_len);
-	}
+	for (unsigned int i = 0; i < c->count; i++)
+		if (c->entry[i]->action == XKV_TXN_PUT)
+			fill_slot(slot_of(st, st->txn_key[i].prefilled), c->entry[i]);
 }
 
 /* ---- the commit ------------------------------------------------------------ */

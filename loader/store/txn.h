@@ -21,7 +21,7 @@
 
 struct store_ctx;
 
-/* Most keys that a transaction may read or write, and most bytes of their values. */
+/* Most keys that a transaction may read or write, and most bytes of values and long keys. */
 #define STORE_TXN_KEYS	XKV_TXN_KEYS
 #define STORE_TXN_BYTES (256U << 20)
 

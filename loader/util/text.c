@@ -6,6 +6,7 @@
 #include "text.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <string.h>
 #include <strings.h>
 
@@ -31,6 +32,15 @@ bool text_to_i64(const char *s, size_t len, int64_t *out)
 	}
 	*out = negative ? (int64_t)(0 - value) : (int64_t)value;
 	return true;
+}
+
+int text_add_i64(const char *s, size_t len, int64_t amount, int64_t *sum)
+{
+	int64_t number = 0;
+
+	if (s && !text_to_i64(s, len, &number))
+		return -EDOM;
+	return __builtin_add_overflow(number, amount, sum) ? -ERANGE : 0;
 }
 
 size_t text_from_u64(char *dst, uint64_t value)

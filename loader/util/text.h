@@ -18,6 +18,12 @@
  */
 bool text_to_i64(const char *s, size_t len, int64_t *out);
 
+/*
+ * Adds to the number that a text is; NULL counts as 0.  0 and *sum, -EDOM (it is no number) or
+ * -ERANGE.
+ */
+int text_add_i64(const char *s, size_t len, int64_t amount, int64_t *sum);
+
 /* Writes a number, at most TEXT_NUMBER_MAX bytes, no final NUL.  Returns the number of bytes. */
 size_t text_from_u64(char *dst, uint64_t value);
 size_t text_from_i64(char *dst, int64_t value);

@@ -33,7 +33,7 @@ struct item {
 	uint64_t expire_ms;
 	uint64_t version;
 	uint32_t value_len;
-	uint8_t key_len;
+	uint32_t key_len;
 	uint8_t db;	/* stored number */
 	uint8_t data[]; /* key, then value */
 };
@@ -318,7 +318,7 @@ static struct item *item_new(uint8_t db, const void *key, size_t key_len, const 
 	if (!it)
 		return NULL;
 	it->next = NULL;
-	it->key_len = (uint8_t)key_len;
+	it->key_len = (uint32_t)key_len;
 	it->db = db;
 	it->value_len = (uint32_t)value_len;
 	memcpy(it->data, key, key_len);
@@ -523,7 +523,7 @@ int store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entr
 	int ret;
 
 	*out = (struct store_entry){ 0 };
-	if (!op->key_len || op->key_len > XKV_KEY_MAX || op->value_len > XKV_VALUE_MAX)
+	if (op->key_len > XKV_LONG_KEY_MAX || op->value_len > XKV_VALUE_MAX)
 		return -EMSGSIZE;
 	lock(ctx->st);
 	ret = do_locked(ctx, op, out);
@@ -819,7 +819,7 @@ int store_usage(struct store_ctx *ctx, const void *key, size_t key_len, struct s
 {
 	struct item **link;
 
-	if (!key_len || key_len > XKV_KEY_MAX)
+	if (key_len > XKV_LONG_KEY_MAX)
 		return -EMSGSIZE;
 	lock(ctx->st);
 	link = find(ctx->st, ctx->db, key, key_len);

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 75
 """After a crash of xkvd the data plane still serves requests, and no data is lost."""
+import base64
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -116,6 +118,37 @@ def test_what_is_there_after_a_crash(xkvd):
         assert udp.get(b"tcp-ttl").value == b"4"
         assert udp.set(b"udp", b"cas", flags=0x08,
                        version=versions[b"udp"]).status_name == "NOT_STORED"
+
+
+@pytest.mark.sanitized
+def test_long_keys_are_there_after_a_crash_and_in_snapshots(xkvd):
+    entries = {b"": b"of the empty key", b"k" * 251: b"1", b"k" * 5000: os.urandom(300_000),
+               b"K" * 65536: os.urandom(1000), b"short": b"2"}
+    d = xkvd("--save", "")
+    redis = d.redis()
+    for key, value in entries.items():
+        redis.set(key, value, ex=100 if value == b"1" else None)
+    d.kill()
+    d.start()
+    assert "adopted the store" in d.log()
+    assert d.check().returncode == 0
+    redis = d.redis()
+    assert {key: redis.get(key) for key in redis.scan_iter()} == entries
+    assert 90 < redis.ttl(b"k" * 251) <= 100
+    printed = (d.pins / "entries").read_text(errors="replace")  # their stored form
+    assert printed.count("\n") == len(entries) and printed.count("k" * 219) == 2
+    dumped = [json.loads(line)["key"] for line in (d.pins / "dump").read_text().splitlines()]
+    assert sorted(len(base64.b64decode(key["base64"])) for key in dumped
+                  if isinstance(key, dict)) == [251] * 4
+    redis.save()
+    d.stop()
+    d.detach()
+    d.start()
+    assert f"{len(entries)} keys loaded" in d.log()
+    redis = d.redis()
+    assert {key: redis.get(key) for key in redis.scan_iter()} == entries
+    assert redis.delete(*entries) == len(entries)
+    assert redis.dbsize() == 0
 
 
 @pytest.mark.sanitized

@@ -19,6 +19,9 @@ from respserver import RESPD, WAIT, Daemon, encode, in_kernel, wait_for
 pytest_plugins = ["respserver"]
 
 
+TOO_LONG = b"k" * 65537
+
+
 def pings_during(daemon, client, request):
     """The PINGs of another client answered from the request's arrival to the end of its replies."""
     number = int(client.call("CLIENT", "ID")[1:])
@@ -92,8 +95,8 @@ def test_long_commands_reply_in_order(own):
         requests += encode("SET", "7", "x") + encode("EXISTS", *keys) + encode("GET", "7")
         requests += encode("DBSIZE")
         expected += b"+OK\r\n:300\r\n$1\r\nx\r\n:300\r\n"
-        requests += encode("MGET", *keys, "") + encode("MSET", *pairs, "k" * 251, "v")
-        expected += b"-ERR key must be 1 to 250 bytes\r\n" * 2
+        requests += encode("MGET", *keys, TOO_LONG) + encode("MSET", *pairs, TOO_LONG, "v")
+        expected += b"-ERR key is longer than 65536 bytes\r\n" * 2
         requests += encode("DEL", *keys[:200]) + encode("KEYS", "7") + encode("DEL", "7", *keys)
         requests += encode("GET", "7")
         expected += b":200\r\n*0\r\n:100\r\n$-1\r\n"

@@ -201,7 +201,7 @@ SEQUENCES = {
 test_same_replies = replies_test(SEQUENCES)
 
 DATABASES = [0, 1, 2, 3, 15]
-KEYS = [b"a", b"b", b"key:2", b"8 bytes.", b"k" * 250]
+KEYS = [b"a", b"b", b"key:2", b"8 bytes.", b"k" * 250, b"k" * 300]
 
 
 def contents(connection):

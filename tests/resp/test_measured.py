@@ -185,7 +185,8 @@ def test_command_statistics(c, xkv_debug):
         c.reply()
     c.call("SET", "text", "x")
     for words in ("INCR", "text"), ("GET",), ("GET", "a", "b"), ("nonsense",), \
-            ("CONFIG", "BAD"), ("MGET", *["x"] * 100), ("GET", ""), ("DEBUG", "SLEEP", "0.02"):
+            ("CONFIG", "BAD"), ("MGET", *["x"] * 100), ("GET", "x" * 65537), \
+            ("DEBUG", "SLEEP", "0.02"):
         c.call(*words)
     stats = r.info("commandstats")
     assert stats["cmdstat_get"]["calls"] == 101, "those that were refused are no calls"

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <endian.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,6 +26,7 @@
 #include "client/check.h"
 #include "loader/store/store.h"
 #include "loader/store/impl.h"
+#include "loader/store/longkey.h"
 #include "fixture.h"
 #include "packet.h"
 #include "xdpbed.h"
@@ -440,6 +442,28 @@ static void test_damages(void **state)
 	}
 }
 
+/* Lengths of a long key that no head can have: of a short key, and of more than the value has. */
+static void test_long_key(void **state)
+{
+	static const uint32_t wrong[] = { 5, XKV_KEY_MAX, XKV_KEY_MAX + 7, XKV_LONG_KEY_MAX + 1 };
+	static const char key[XKV_KEY_MAX + 1];
+	struct stored_key stored = long_key(key, sizeof(key));
+	uint32_t *key_len;
+
+	(void)state;
+	put_bytes(key, sizeof(key), "value", 5, 0);
+	key_len = (uint32_t *)((char *)(bed_slot(&bed, stored.word, XKV_KEY_LONG) + 1) +
+			       XKV_PADDED(XKV_KEY_LONG));
+	finds(NULL, 0);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		POKE(*key_len, htole32(wrong[i]));
+		finds("has no head with its long key", 1);
+		mend();
+	}
+	assert_int_equal(store_delete(bed.ctx, key, sizeof(key), NULL), 0);
+	finds(NULL, 0);
+}
+
 static void count_inserts(int64_t by)
 {
 	uint32_t frontend = XKV_FRONTEND_XDP;
@@ -688,6 +712,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sound),
 		cmocka_unit_test_teardown(test_damages, mend_all),
+		cmocka_unit_test_teardown(test_long_key, mend_all),
 		cmocka_unit_test(test_counters),
 		cmocka_unit_test_teardown(test_set_aside, mend_all),
 		cmocka_unit_test_teardown(test_many_errors, mend_all),

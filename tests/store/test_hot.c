@@ -275,6 +275,30 @@ static void test_keys(void **state)
 	assert_int_equal(use_of("a\0\0", 3).reads, 1);
 }
 
+/* Of long keys, which may begin alike, a part of the digest counts; the empty key is one. */
+static void test_long_keys(void **state)
+{
+	char key[1000];
+	struct store_entry e;
+	struct hot_list list;
+	size_t rows = 0;
+
+	(void)state;
+	memset(key, 'k', sizeof(key));
+	for (size_t len = 991; len <= 1000; len++)
+		store_touch(bed.ctx, key, len, true, &e);
+	store_touch(bed.ctx, "", 0, true, &e);
+	list = look();
+	for (size_t i = 0; i < list.count; i++) {
+		assert_int_equal(list.entry[i].key.len, XKV_KEY_LONG);
+		assert_int_equal(list.entry[i].use.reads, 1);
+		rows += list.entry[i].key.text[0] == 'k';
+	}
+	assert_int_equal(rows, 10);
+	assert_int_equal(list.count, 11);
+	hot_free(&list);
+}
+
 /* Changes take effect at once, and what was noted before has the weight that it had. */
 static void test_rate(void **state)
 {
@@ -476,10 +500,11 @@ static int group_setup(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(test_driver),  CASE(test_driver_many), CASE(test_passed),
-		CASE(test_daemon),  CASE(test_own_work),    CASE(test_keys),
-		CASE(test_rate),    CASE(test_periodic),    CASE(test_halved),
-		CASE(test_seconds), CASE(test_refused),	    CASE(test_top_ten),
+		CASE(test_driver),    CASE(test_driver_many), CASE(test_passed),
+		CASE(test_daemon),    CASE(test_own_work),    CASE(test_keys),
+		CASE(test_long_keys), CASE(test_rate),	      CASE(test_periodic),
+		CASE(test_halved),    CASE(test_seconds),     CASE(test_refused),
+		CASE(test_top_ten),
 	};
 
 	return bed_begin(argc, argv)

@@ -116,7 +116,8 @@ static void on_got(void *arg, unsigned int op, int ret, const struct store_entry
 
 /*
  * More operations than are looked up side by side: of each ten a SET, a GET of the same key, one of
- * a missing key, a value that is too large for a request, and keys that are not valid.
+ * a missing key, a value that is too large for a request, and two that are not found as they are: a
+ * long key, and one that is not valid.
  */
 static void test_runs_of_operations(void **state)
 {
@@ -128,6 +129,7 @@ static void test_runs_of_operations(void **state)
 	memset(&g, 0, sizeof(g));
 	bed.ctx->request[0].hot_left = INT64_MAX;
 	put("large", zeros, 20000, 0);
+	put_bytes(long_key, sizeof(long_key), "L", 1, 0);
 	for (int i = 0; i < OPS; i++) {
 		snprintf(key[i], sizeof(key[i]), "k%d", i / 2);
 		snprintf(value[i], sizeof(value[i]), "%c", 'a' + i / 10 % 26);
@@ -137,7 +139,7 @@ static void test_runs_of_operations(void **state)
 					   .value = i % 10 ? NULL : value[i],
 					   .value_len = i % 10 ? 0 : 1 };
 		if (i % 10 == 5)
-			op[i].key_len = 0;
+			op[i].key_len = XKV_LONG_KEY_MAX + 1;
 		if (i % 10 == 6) {
 			op[i].key = long_key;
 			op[i].key_len = sizeof(long_key);
@@ -145,10 +147,12 @@ static void test_runs_of_operations(void **state)
 	}
 	store_run(bed.ctx, op, OPS, on_got, &g);
 	for (int i = 0; i < OPS; i++) {
-		bool invalid = i % 10 == 5 || i % 10 == 6, there = i % 10 == 1 || i % 10 == 3;
-		uint8_t first = i % 10 == 3 ? 0 : (uint8_t)value[i][0];
+		bool there = i % 10 == 1 || i % 10 == 3 || i % 10 == 6;
+		uint8_t first = i % 10 == 3 ? 0 : i % 10 == 6 ? 'L' : (uint8_t)value[i][0];
 
-		assert_int_equal(g.ret[i], invalid ? -EMSGSIZE : i % 10 && !there ? -ENOENT : 0);
+		assert_int_equal(g.ret[i], i % 10 == 5	      ? -EMSGSIZE
+					   : i % 10 && !there ? -ENOENT
+							      : 0);
 		assert_int_equal(g.first[i], 256 + (there ? first : 0));
 	}
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* tests/run: seconds 3 */
 /*
- * What operations mean inside a transaction (loader/store/overlay.c): the same as on the store.
- * Random ones are executed on both, and all that is told of them is compared.  XKV_MODEL_SEED
- * repeats a run.  And what makes a transaction fail before its commit.
+ * What operations mean inside a transaction (loader/store/overlay.c), and on long keys
+ * (loader/store/longkey.c): the same as on the store and on short ones.  Random ones are executed
+ * on both, and all that is told of them is compared.  XKV_MODEL_SEED repeats a run.  And what makes
+ * a transaction fail before its commit.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +33,16 @@
 #define TURNS  8	/* batches in each, at most */
 #define FAR_MS 10000000 /* does not come during the test */
 
-enum { STORE, TXN, SIDES };
+enum { STORE, OTHER, SIDES };
+
+/* In what the two sides differ. */
+struct difference {
+	size_t key_len[SIDES];
+	bool txn;	  /* the other side is in a transaction */
+	uint32_t largest; /* value */
+};
+
+static const struct difference *difference;
 
 /* What was told of an operation. */
 struct told {
@@ -42,7 +52,8 @@ struct told {
 
 struct side {
 	struct store_ctx *ctx;
-	char name[NAMES][4];
+	char *name[NAMES]; /* keys of `len` bytes; owned */
+	size_t len;
 	uint64_t version[NAMES], before[NAMES]; /* the last one that was told, the one before it */
 	struct told told[BATCH];
 };
@@ -77,7 +88,7 @@ static void run_on(struct side *s, const struct step *steps, unsigned int count)
 
 		op[i] = steps[i].op;
 		op[i].key = s->name[name];
-		op[i].key_len = strlen(s->name[name]);
+		op[i].key_len = s->len;
 		if (op[i].flags & XKV_CAS)
 			op[i].version = steps[i].stale ? s->before[name] : s->version[name];
 	}
@@ -104,9 +115,10 @@ static uint64_t expiry_to_come(const struct store_entry *e)
 
 static void compare(const struct step *step, unsigned int at)
 {
-	const struct store_entry *a = &sides[STORE].told[at].entry, *b = &sides[TXN].told[at].entry;
+	const struct store_entry *a = &sides[STORE].told[at].entry,
+				 *b = &sides[OTHER].told[at].entry;
 
-	assert_int_equal(sides[STORE].told[at].ret, sides[TXN].told[at].ret);
+	assert_int_equal(sides[STORE].told[at].ret, sides[OTHER].told[at].ret);
 	if (!describes(&sides[STORE].told[at]))
 		return;
 	if (!sides[STORE].told[at].ret || step->op.opcode == XKV_OP_SET)
@@ -118,7 +130,7 @@ static void compare(const struct step *step, unsigned int at)
 	assert_int_equal(expiry_to_come(a), expiry_to_come(b));
 	assert_int_equal(a->number, b->number);
 	assert_int_equal(kind_of_version(&sides[STORE], step->name, a->version),
-			 kind_of_version(&sides[TXN], step->name, b->version));
+			 kind_of_version(&sides[OTHER], step->name, b->version));
 }
 
 static void note_versions(const struct step *step, unsigned int at)
@@ -159,7 +171,7 @@ static void random_value(struct store_op *op, bool large)
 		op->value_len = strlen(op->value);
 		return;
 	}
-	op->value_len = !large || below(8) ? below(200) : below(8) ? 100000 : XKV_VALUE_MAX;
+	op->value_len = !large || below(8) ? below(200) : below(8) ? 100000 : difference->largest;
 	op->value = noise((uint32_t)below(100)) + below(XKV_VALUE_MAX - op->value_len + 1);
 }
 
@@ -238,7 +250,8 @@ static void test_operations_mean_the_same(void **state)
 	print_message("XKV_MODEL_SEED=%llu\n", (unsigned long long)random_state);
 	for (unsigned int round = 0; round < ROUNDS; round++) {
 		read_all();
-		assert_int_equal(store_txn_begin(sides[TXN].ctx), 0);
+		if (difference->txn)
+			assert_int_equal(store_txn_begin(sides[OTHER].ctx), 0);
 		for (uint64_t turns = 1 + below(TURNS); turns; turns--) {
 			unsigned int count = below(3) ? 1 : 1 + below(BATCH);
 
@@ -246,7 +259,8 @@ static void test_operations_mean_the_same(void **state)
 				steps[i] = random_step();
 			do_both(steps, count);
 		}
-		assert_int_equal(store_txn_commit(sides[TXN].ctx), 0);
+		if (difference->txn)
+			assert_int_equal(store_txn_commit(sides[OTHER].ctx), 0);
 	}
 	read_all();
 	account();
@@ -256,12 +270,19 @@ static int setup_sides(void **state)
 {
 	if (ask_setup(state))
 		return -1;
+	difference = *state;
 	sides[STORE].ctx = store_ctx_get(bed.st);
-	sides[TXN].ctx = bed.ctx;
-	for (int i = 0; i < SIDES; i++)
-		for (unsigned int name = 0; name < NAMES; name++)
-			snprintf(sides[i].name[name], sizeof(sides[i].name[name]), "%c%u",
-				 i ? 't' : 's', name);
+	sides[OTHER].ctx = bed.ctx;
+	for (int i = 0; i < SIDES; i++) {
+		sides[i].len = difference->key_len[i];
+		for (unsigned int name = 0; name < NAMES; name++) {
+			sides[i].name[name] = malloc(sides[i].len);
+			assert_non_null(sides[i].name[name]);
+			memset(sides[i].name[name], 'k', sides[i].len);
+			sides[i].name[name][sides[i].len - 2] = i ? 'o' : 's';
+			sides[i].name[name][sides[i].len - 1] = (char)('0' + name);
+		}
+	}
 	return sides[STORE].ctx ? 0 : -1;
 }
 
@@ -269,6 +290,9 @@ static int teardown_sides(void **state)
 {
 	store_txn_abort(bed.ctx);
 	store_ctx_put(sides[STORE].ctx);
+	for (int i = 0; i < SIDES; i++)
+		for (unsigned int name = 0; name < NAMES; name++)
+			free(sides[i].name[name]);
 	return ask_teardown(state);
 }
 
@@ -336,14 +360,21 @@ static void test_time_stands_still(void **state)
 	assert_int_equal(store_get(bed.ctx, "a", 1, &e), -ENOENT);
 }
 
+#define SAME(what, how)                                                                            \
+	{                                                                                          \
+		"the same: " what, test_operations_mean_the_same, setup_sides, teardown_sides,     \
+			(void *)(how)                                                              \
+	}
+
 int main(int argc, char *argv[])
 {
+	static const struct difference transaction = { { 2, 2 }, true, XKV_VALUE_MAX };
+	static const struct difference long_keys = { { 2, 300 }, false, 200000 };
+	static const struct difference both = { { 251, 251 }, true, XKV_VALUE_MAX };
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_operations_mean_the_same, setup_sides,
-						teardown_sides),
-		CASE(test_unreadable_key),
-		CASE(test_changed_between_two_reads),
-		CASE(test_time_stands_still),
+		SAME("transactions", &transaction),	  SAME("long keys", &long_keys),
+		SAME("long keys in transactions", &both), CASE(test_unreadable_key),
+		CASE(test_changed_between_two_reads),	  CASE(test_time_stands_still),
 	};
 
 	return bed_begin(argc, argv)

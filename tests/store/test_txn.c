@@ -308,7 +308,7 @@ static void test_batch(void **state)
 						   i % 3 ? 1 : 100000, 0, 0, 0, NULL),
 					 0);
 	}
-	op[7].key_len = 0;
+	op[7].key_len = XKV_LONG_KEY_MAX + 1;
 	txn();
 	set("k2", "22");
 	store_run(bed.ctx, op, 80, on_got, &g);
