@@ -694,7 +694,7 @@ struct xkv_lookup {
 
 #define XKV_LOOKUPS_MAX 64 /* no datagram holds more results */
 
-#define XKV_BATCH_CONTEXTS 8  /* threads of xkvd that can run operations at the same time */
+#define XKV_BATCH_CONTEXTS 12 /* threads of xkvd that can run operations at the same time */
 #define XKV_BATCH_REQUESTS 32 /* requests of each */
 
 /* Context of the syscall programs. */

@@ -13,7 +13,7 @@
 #include "worker.h"
 
 #define MAX_LISTENERS 64
-#define WORKERS_MAX   4 /* a store has contexts for eight threads */
+#define WORKERS_MAX   8 /* a store has contexts for twelve threads */
 
 enum listener_kind { LISTEN_TCP, LISTEN_TLS, LISTEN_UNIX };
 

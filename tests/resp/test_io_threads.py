@@ -9,7 +9,7 @@ import signal
 import threading
 
 import pytest
-from respserver import encode, in_memory, wait_for
+from respserver import encode, in_kernel, in_memory, wait_for
 
 pytest_plugins = ["respserver"]
 
@@ -44,16 +44,34 @@ def test_by_default_one_for_each_cpu_but_one(tmp_path, cpus):
     try:
         os.sched_setaffinity(0, sorted(usable)[:cpus])
         with in_memory(tmp_path, "--io-threads", "0") as daemon, daemon.connect() as c:
-            expected = min(max(len(os.sched_getaffinity(0)) - 1, 1), 4)
+            expected = min(max(len(os.sched_getaffinity(0)) - 1, 1), 8)
             assert b"\r\nio_threads:%d\r\n" % expected in c.call("INFO", "server")
     finally:
         os.sched_setaffinity(0, usable)
 
 
 def test_more_than_there_can_be(tmp_path):
-    with in_memory(tmp_path, "--io-threads", "5") as daemon, daemon.connect() as c:
-        assert b"\r\nio_threads:4\r\n" in c.call("INFO", "server")
-        assert "io-threads: 4 threads are used, not 5" in daemon.log()
+    with in_memory(tmp_path, "--io-threads", "9") as daemon, daemon.connect() as c:
+        assert b"\r\nio_threads:8\r\n" in c.call("INFO", "server")
+        assert "io-threads: 8 threads are used, not 9" in daemon.log()
+
+
+def test_eight_threads(tmp_path, privileged):
+    """Each has its context of the store, and what else works on it, snapshots, finds one, too."""
+    with in_kernel(tmp_path, "--io-threads", "8") as daemon:
+        clients = [daemon.connect() for _ in range(16)]
+        for c in clients:
+            c.send(encode("INCR", "sum") * 1000 + encode("BGSAVE", "SCHEDULE"))
+        for c in clients:
+            for _ in range(1000):
+                assert c.reply()[:1] == b":"
+            assert c.reply()[1:11] in (b"Background", b"ERR Backgr")
+        assert clients[0].call("GET", "sum") == b"$5\r\n16000\r\n"
+        wait_for(lambda: b"rdb_bgsave_in_progress:0" in clients[0].call("INFO", "persistence"),
+                 "the snapshot")
+        assert b"rdb_last_bgsave_status:ok" in clients[0].call("INFO", "persistence")
+        for c in clients:
+            c.close()
 
 
 def test_pipelines_of_many(three):
