@@ -12,7 +12,6 @@
 #include <time.h>
 
 #include "impl.h"
-#include "longkey.h"
 
 #define TRIES	    4	/* as in BPF; then the engine has to do it */
 #define AHEAD_BYTES 256 /* of a slot: header, key, and a value of some 200 bytes */
