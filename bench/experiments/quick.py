@@ -134,10 +134,11 @@ def beside_others(args, beds):
 
 
 def beside_itself(args, comparison, bed):
-    """{name: {ratio, and the operations per second that it is the ratio of}}."""
+    """{name: {ratio, and the operations per second that it is the ratio of}}, one by one."""
     c, found = comparison, {}
     cpus = args.pair if c.field == "cpus" else args.cpus
-    table = frames(args, bed, GUARDED, c.goals, c.option, f"{c.base},{c.value}", "--cpus", cpus)
+    table = frames(args, bed, GUARDED, c.goals, c.option, f"{c.base},{c.value}", "--cpus", cpus,
+                   "--batch-mode", "off")
     for (op, distribution), rows in table.items():
         rows = {row[c.field]: row for row in rows}
         found[f"{c.name}_{op}_{distribution}"] = {
