@@ -50,7 +50,7 @@ TOOL_OBJ  := $(patsubst %,$(BUILD)/bench/common/%.o,dist option message)
 SSL_LIBS   := $(shell pkg-config --libs openssl 2>/dev/null || echo -lssl -lcrypto)
 LUA_LIBS   := -llua5.1-cjson -llua5.1-bitop -llua5.1
 XKVD_LIBS  := -lxdp -lbpf -lev -llzf -lsystemd $(LUA_LIBS) $(SSL_LIBS) -lm -lpthread
-CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf
+CLI_LIBS   := -ledit -ljansson -lhiredis -lbpf $(SSL_LIBS)
 BENCH_LIBS := -lxdp -lbpf -ljansson -lhiredis -lm -lpthread
 
 BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-exchange xkv-replay xkv-udpserver libxkv.a libxkv.so xkv.bpf.o)

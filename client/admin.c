@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Commands that are not in the UDP protocol and use TCP to the same host and port: statistics,
- * snapshots, and `watch`, which computes rates from statistics.
+ * Commands that are not in the UDP protocol and use TCP (tcp.c): statistics, snapshots, and
+ * `watch`, which computes rates from statistics.
  */
 #include <errno.h>
-#include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,127 +11,39 @@
 #include <time.h>
 
 #include "cli.h"
-
-/* ---- TCP -------------------------------------------------------------- */
-
-static int fail_tcp(const struct cli *c, const redisContext *tcp)
-{
-	const char *text = tcp ? tcp->errstr : "out of memory";
-
-	if (tcp && tcp->err == REDIS_ERR_IO && (errno == EAGAIN || errno == EWOULDBLOCK))
-		text = "no answer in time";
-	return fail(c, EXIT_UNREACHABLE, "%s port %u (TCP): %s", c->host, c->port, text);
-}
-
-/*
- * Sends a command of up to three words, `second` and `third` may be NULL.  NULL after an error
- * message, with an exit code in *err.
- */
-static redisReply *ask(const struct cli *c, redisContext *tcp, const char *name, const char *second,
-		       const char *third, int *err)
-{
-	const char *argv[] = { name, second, third };
-	redisReply *reply = redisCommandArgv(tcp, !second ? 1 : !third ? 2 : 3, argv, NULL);
-
-	*err = 0;
-	if (!reply) {
-		*err = fail_tcp(c, tcp);
-	} else if (reply->type == REDIS_REPLY_ERROR) {
-		*err = fail(c, EXIT_SERVER, "%s: the server says: %s%s", name, reply->str,
-			    strncmp(reply->str, "NOAUTH", 6) ? ""
-							     : " (-a or XKVCLI_AUTH gives it)");
-		freeReplyObject(reply);
-		reply = NULL;
-	}
-	return reply;
-}
-
-/* Runs a command of which only the success matters.  An exit code. */
-static int tell(const struct cli *c, redisContext *tcp, const char *name, const char *second,
-		const char *third)
-{
-	int err;
-	redisReply *reply = ask(c, tcp, name, second, third, &err);
-
-	if (reply)
-		freeReplyObject(reply);
-	return err;
-}
-
-/* Gives user and password, and selects the database.  An exit code. */
-static int log_in(const struct cli *c, redisContext *tcp)
-{
-	char database[16];
-	int err = 0;
-
-	if (c->user)
-		err = tell(c, tcp, "AUTH", c->user, c->password ? c->password : "");
-	else if (c->password)
-		err = tell(c, tcp, "AUTH", c->password, NULL);
-	if (err || !c->database)
-		return err;
-	snprintf(database, sizeof(database), "%u", c->database);
-	return tell(c, tcp, "SELECT", database, NULL);
-}
-
-static redisContext *tcp_open(const struct cli *c, int *err)
-{
-	unsigned int ms = c->timeout_ms ? c->timeout_ms : 1000;
-	struct timeval tv = { .tv_sec = ms / 1000, .tv_usec = (int)(ms % 1000 * 1000) };
-	redisContext *tcp = redisConnectWithTimeout(c->host, (int)c->port, tv);
-
-	if (!tcp || tcp->err || redisSetTimeout(tcp, tv) != REDIS_OK)
-		*err = fail_tcp(c, tcp);
-	else
-		*err = log_in(c, tcp);
-	if (*err && tcp) {
-		redisFree(tcp);
-		tcp = NULL;
-	}
-	return tcp;
-}
+#include "tcp.h"
 
 /* ---- save ------------------------------------------------------------- */
-
-/* No timeout: a save may take long.  TCP keepalive detects a dead connection. */
-static int wait_without_limit(const struct cli *c, redisContext *tcp)
-{
-	struct timeval none = { 0 };
-
-	if (redisSetTimeout(tcp, none) == REDIS_OK && redisEnableKeepAlive(tcp) == REDIS_OK)
-		return 0;
-	return fail_tcp(c, tcp);
-}
 
 int cmd_save(struct cli *c, int argc, struct word *argv)
 {
 	const char *name = strcasecmp(argv[0].data, "save") ? "BGSAVE" : "SAVE";
 	redisReply *reply = NULL;
-	redisContext *tcp;
+	struct tcp *tcp;
 	int err;
 
 	(void)argc;
 	tcp = tcp_open(c, &err);
 	if (!tcp)
 		return err;
-	err = wait_without_limit(c, tcp);
+	err = tcp_wait_without_limit(c, tcp);
 	if (!err)
-		reply = ask(c, tcp, name, NULL, NULL, &err);
+		reply = tcp_ask(c, tcp, name, NULL, NULL, &err);
 	if (reply && c->style == STYLE_JSON)
 		out_json(json_pack("{s:b, s:s}", "ok", 1, "reply", reply->str ? reply->str : ""));
 	else if (reply)
 		out_text(c, reply->str ? reply->str : "OK");
 	if (reply)
 		freeReplyObject(reply);
-	redisFree(tcp);
+	tcp_close(tcp);
 	return err;
 }
 
 /* ---- stats ------------------------------------------------------------ */
 
-static redisReply *info(const struct cli *c, redisContext *tcp, const char *section, int *err)
+static redisReply *info(const struct cli *c, struct tcp *tcp, const char *section, int *err)
 {
-	redisReply *reply = ask(c, tcp, "INFO", section, NULL, err);
+	redisReply *reply = tcp_ask(c, tcp, "INFO", section, NULL, err);
 
 	if (reply && !reply->str) {
 		*err = fail(c, EXIT_SERVER, "INFO: the server did not answer with text");
@@ -190,7 +101,7 @@ static void add_field(void *arg, const char *section, const char *name, const ch
 int cmd_stats(struct cli *c, int argc, struct word *argv)
 {
 	redisReply *reply;
-	redisContext *tcp;
+	struct tcp *tcp;
 	int err;
 
 	tcp = tcp_open(c, &err);
@@ -209,7 +120,7 @@ int cmd_stats(struct cli *c, int argc, struct word *argv)
 	}
 	if (reply)
 		freeReplyObject(reply);
-	redisFree(tcp);
+	tcp_close(tcp);
 	return err;
 }
 
@@ -319,14 +230,15 @@ static void print_json_rates(const struct figures *f)
 static void print_rates(const struct cli *c, const struct figures *f)
 {
 	unsigned int rows = 0;
+	char place[512];
 
 	if (c->style == STYLE_JSON) {
 		print_json_rates(f);
 		return;
 	}
 	if (c->style == STYLE_QUOTED)
-		printf("\033[H\033[J%s port %u, every %g s, Ctrl-C ends\n", c->host, c->port,
-		       c->interval);
+		printf("\033[H\033[J%s, every %g s, Ctrl-C ends\n",
+		       tcp_place(c, place, sizeof(place)), c->interval);
 	printf("%-36s %20s %14s\n", "figure", "value", "per second");
 	for (unsigned int i = 0; i < f->count; i++) {
 		if (!f->field[i].changed)
@@ -353,7 +265,7 @@ int watch_stats(struct cli *c)
 {
 	static struct figures figures;
 	redisReply *reply;
-	redisContext *tcp;
+	struct tcp *tcp;
 	int err;
 
 	tcp = tcp_open(c, &err);
@@ -373,7 +285,7 @@ int watch_stats(struct cli *c)
 		fflush(stdout);
 	}
 	watch_end();
-	redisFree(tcp);
+	tcp_close(tcp);
 	/* Ctrl-C is the normal end, even in the middle of a reply */
 	return watch_interrupted ? EXIT_DONE : err;
 }

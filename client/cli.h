@@ -5,7 +5,8 @@
  *   xkv.c       options, environment; runs one command or the prompt
  *   prompt.c    reads lines: the prompt with its history, or a script on standard input
  *   commands.c  the table of commands, and the commands over UDP (libxkv)
- *   admin.c     the commands over TCP (hiredis): stats, save, watch
+ *   admin.c     the commands over TCP: stats, save, watch
+ *   tcp.c       their connection: TCP or a Unix socket, TLS, user and password
  *   check.c     the command check, which reads the pinned maps
  *   hot.c       the command hot, which reads the pinned maps
  *   output.c    prints results: on a terminal, in a pipe, as JSON
@@ -39,6 +40,16 @@ enum style {
 	STYLE_JSON,
 };
 
+/* TLS of the commands over TCP; files are NULL if there are none. */
+struct cli_tls {
+	bool on;
+	bool insecure;	    /* any certificate will do */
+	const char *cacert; /* the authorities: a file, or a directory; NULL = the system's */
+	const char *cacertdir;
+	const char *cert, *key; /* of the client */
+	const char *sni;	/* the server's name to ask for */
+};
+
 struct cli {
 	const char *host;
 	unsigned int port;
@@ -46,6 +57,8 @@ struct cli {
 	unsigned int database;	 /* of all keys */
 	const char *user;	 /* for the commands over TCP, NULL = default */
 	const char *password;	 /* the same, NULL = none */
+	const char *socket;	 /* the same, NULL = TCP to host and port */
+	struct cli_tls tls;
 	bool has_token;
 	unsigned char token[XKV_TOKEN_BYTES];
 	enum style style;

@@ -24,6 +24,14 @@ enum {
 	OPT_RAW,
 	OPT_NO_RAW,
 	OPT_USER,
+	OPT_PASS_FILE,
+	OPT_TLS,
+	OPT_CACERT,
+	OPT_CACERTDIR,
+	OPT_CERT,
+	OPT_KEY,
+	OPT_SNI,
+	OPT_INSECURE,
 	OPT_HELP,
 	OPT_VERSION
 };
@@ -45,6 +53,11 @@ static void print_usage(FILE *to)
 	      "  -a PASSWORD    password for commands over TCP: stats, save, bgsave, watch\n"
 	      "                 (default: XKVCLI_AUTH)\n"
 	      "  --user NAME    user for them (default: XKVCLI_USER, or the user `default`)\n"
+	      "  --pass-file F  file whose first line is the password for them\n"
+	      "  -s SOCKET      Unix socket for them, instead of TCP\n"
+	      "  --tls          TLS for them; --cacert FILE, --cacertdir DIR: the authorities to\n"
+	      "                 trust; --cert FILE, --key FILE: the client's certificate;\n"
+	      "                 --sni NAME; --insecure: any certificate will do\n"
 	      "  --token HEX    token for requests over UDP, 32 hex digits (default: XKV_TOKEN)\n"
 	      "  --timeout MS   time to wait for a reply, in milliseconds (default: 1000)\n"
 	      "  -x             read the value of the command from standard input\n"
@@ -135,8 +148,59 @@ static void from_environment(struct cli *c)
 		parse_token(c, "XKV_TOKEN", token);
 }
 
+/* The first line of the file, like --pass-file of other clients.  Kept until the program ends. */
+static const char *read_password(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	size_t size = 0;
+	char *line = NULL;
+	ssize_t len;
+
+	if (!file)
+		bad_option("--pass-file", path, strerror(errno));
+	errno = 0;
+	len = getline(&line, &size, file);
+	if (len < 0)
+		bad_option("--pass-file", path, errno ? strerror(errno) : "is empty");
+	fclose(file);
+	line[strcspn(line, "\r\n")] = 0;
+	return line;
+}
+
+/* An option of TLS for commands over TCP: whether it was one. */
+static bool take_tls_option(struct cli_tls *t, int opt)
+{
+	switch (opt) {
+	case OPT_TLS:
+		t->on = true;
+		return true;
+	case OPT_CACERT:
+		t->cacert = optarg;
+		return true;
+	case OPT_CACERTDIR:
+		t->cacertdir = optarg;
+		return true;
+	case OPT_CERT:
+		t->cert = optarg;
+		return true;
+	case OPT_KEY:
+		t->key = optarg;
+		return true;
+	case OPT_SNI:
+		t->sni = optarg;
+		return true;
+	case OPT_INSECURE:
+		t->insecure = true;
+		return true;
+	default:
+		return false;
+	}
+}
+
 static void take_option(struct cli *c, struct input *in, int opt)
 {
+	if (take_tls_option(&c->tls, opt))
+		return;
 	switch (opt) {
 	case 'h':
 		c->host = optarg;
@@ -149,6 +213,9 @@ static void take_option(struct cli *c, struct input *in, int opt)
 		break;
 	case 'a':
 		c->password = optarg;
+		break;
+	case 's':
+		c->socket = optarg;
 		break;
 	case 'x':
 		in->path = "-";
@@ -170,6 +237,9 @@ static void take_option(struct cli *c, struct input *in, int opt)
 		break;
 	case OPT_USER:
 		c->user = optarg;
+		break;
+	case OPT_PASS_FILE:
+		c->password = read_password(optarg);
 		break;
 	case OPT_JSON:
 		c->style = STYLE_JSON;
@@ -198,6 +268,14 @@ static void parse_options(struct cli *c, struct input *in, int argc, char **argv
 		{ "timeout", required_argument, NULL, OPT_TIMEOUT },
 		{ "token", required_argument, NULL, OPT_TOKEN },
 		{ "user", required_argument, NULL, OPT_USER },
+		{ "pass-file", required_argument, NULL, OPT_PASS_FILE },
+		{ "tls", no_argument, NULL, OPT_TLS },
+		{ "cacert", required_argument, NULL, OPT_CACERT },
+		{ "cacertdir", required_argument, NULL, OPT_CACERTDIR },
+		{ "cert", required_argument, NULL, OPT_CERT },
+		{ "key", required_argument, NULL, OPT_KEY },
+		{ "sni", required_argument, NULL, OPT_SNI },
+		{ "insecure", no_argument, NULL, OPT_INSECURE },
 		{ "json", no_argument, NULL, OPT_JSON },
 		{ "raw", no_argument, NULL, OPT_RAW },
 		{ "no-raw", no_argument, NULL, OPT_NO_RAW },
@@ -209,7 +287,7 @@ static void parse_options(struct cli *c, struct input *in, int argc, char **argv
 
 	from_environment(c);
 	/* "+": words after the command are not options of xkv; a value may be -1 */
-	while ((opt = getopt_long(argc, argv, "+h:p:n:a:xf:i:r:", longs, NULL)) != -1)
+	while ((opt = getopt_long(argc, argv, "+h:p:n:a:s:xf:i:r:", longs, NULL)) != -1)
 		take_option(c, in, opt);
 }
 

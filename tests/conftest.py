@@ -43,7 +43,7 @@ BED_OPTIONS = {"--interface": "xkv0", "--protected-mode": "no", "--enable-protec
                "--batch": "on" if os.environ.get("XKV_TEST_BATCH") else "auto"}
 SANITIZERS = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "runtime error:")
 
-pytest.register_assert_rewrite("respserver")
+pytest.register_assert_rewrite("respserver", "certificates")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000

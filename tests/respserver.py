@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import subprocess
+from pathlib import Path
 
 import conftest
 import pytest
@@ -134,6 +135,31 @@ class Connection:
 
     def __exit__(self, *_):
         self.close()
+
+
+class UnixConnection(Connection):
+    def __init__(self, path):  # pylint: disable=super-init-not-called
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(WAIT)
+        self.sock.connect(str(path))
+        self.file = self.sock.makefile("rb")
+
+
+class UnixDaemon(Daemon):
+    """Listens on a Unix socket only."""
+
+    def __init__(self, argv, cwd, *options):
+        self.path = Path(cwd) / "xkv.sock"
+        super().__init__(argv, str(cwd), "--save", "", "--unixsocket", str(self.path),
+                         "--port", "0", *options)
+
+    def listens(self):
+        with contextlib.suppress(OSError), self.connect():
+            return True
+        return False
+
+    def connect(self):
+        return UnixConnection(self.path)
 
 
 def encode(*args):

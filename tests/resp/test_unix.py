@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 4
 """The Unix socket, beside that of a stock Redis."""
-import contextlib
 import os
 import shutil
 import socket
@@ -9,34 +8,9 @@ import stat
 import subprocess
 
 import pytest
-from respserver import RESPD, WAIT, Connection, Daemon, encode, wait_for
+from respserver import RESPD, WAIT, UnixConnection, UnixDaemon, encode, wait_for
 
 pytest_plugins = ["respserver"]
-
-
-class UnixConnection(Connection):
-    def __init__(self, path):  # pylint: disable=super-init-not-called
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(WAIT)
-        self.sock.connect(str(path))
-        self.file = self.sock.makefile("rb")
-
-
-class UnixDaemon(Daemon):
-    """Listens on a Unix socket only."""
-
-    def __init__(self, argv, cwd, *options):
-        self.path = cwd / "xkv.sock"
-        super().__init__(argv, str(cwd), "--save", "", "--unixsocket", str(self.path),
-                         "--port", "0", *options)
-
-    def listens(self):
-        with contextlib.suppress(OSError), self.connect():
-            return True
-        return False
-
-    def connect(self):
-        return UnixConnection(self.path)
 
 
 @pytest.fixture(params=["xkv", "redis"])
