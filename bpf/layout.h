@@ -27,7 +27,10 @@
 
 #define XKV_LAYOUT_MAGIC   0x584b5631 /* "XKV1" */
 #define XKV_LAYOUT_CLOSED  0x584b5630 /* "XKV0": no longer in service; a newer xkvd set it */
-#define XKV_LAYOUT_VERSION 8 /* increment it when anything in this file changes its meaning */
+#define XKV_LAYOUT_VERSION 9 /* increment it when anything in this file changes its meaning */
+
+/* What CPUs write without each other is not in one cache line. */
+#define XKV_CACHE_LINE __attribute__((aligned(64)))
 
 /* ---- references: where a slot is, in 40 bits ---------------------------- */
 
@@ -300,7 +303,7 @@ struct xkv_dedup_set {
  * all keys of the store (xkv_counters) but those of the others.
  */
 struct xkv_database {
-	__u64 keys;
+	__u64 keys XKV_CACHE_LINE;
 };
 
 /* ---- configuration ------------------------------------------------------- */
@@ -380,7 +383,6 @@ struct xkv_config {
 	__u64 hot_step;		/* XKV_HOT_ONE / hot-sample-rate, 0 = no sampling */
 	__u64 hot_since_ns;	/* start of sampling, since boot */
 	__u64 hot_half_ns;	/* period after which the counts of xkv_hot are halved */
-	__u64 held_until_ns;	/* since boot: when XKV_WRITES_HELD has no effect any longer */
 	__u32 current;		/* rules[current & 1] are in force */
 	__u16 payload4;		/* largest reply over IPv4 and IPv6 */
 	__u16 payload6;
@@ -388,7 +390,6 @@ struct xkv_config {
 	__u8 batch;	     /* enum xkv_batch_mode */
 	__u16 access;	     /* the clock of slot.access, advanced by xkvd */
 	__u16 access_spread; /* XKV_TRACK_TIME: greatest initial age of a new entry */
-	__u8 read_only;	     /* enum xkv_read_only; 0: writes are executed */
 	__u8 spare_class;    /* a larger class with free slots, the last resort; 0 = none */
 	__u8 track;	     /* enum xkv_track */
 	__u8 feed;	     /* changes are recorded in xkv_feed */
@@ -402,7 +403,12 @@ struct xkv_config {
 	__u8 stored[2][XKV_DATABASES];
 	__u8 number[2][XKV_DATABASES]; /* and back: by stored number, how clients call it */
 	__u8 stored_current;	       /* stored[stored_current & 1] is in force */
-	__u8 zero[7];
+	/*
+	 * Changed again and again while transactions conflict: in a cache line of its own, which
+	 * reads do not need.
+	 */
+	__u64 held_until_ns XKV_CACHE_LINE; /* since boot: when XKV_WRITES_HELD has no effect */
+	__u8 read_only;			    /* enum xkv_read_only; 0: writes are executed */
 };
 
 /* Are packets served in bulks (bpf/bulk.bpf.h)? */

@@ -403,7 +403,7 @@ void reply_collected(struct client *c, FILE *file, char **text, size_t *len);
 struct tries {
 	unsigned int count;
 	uint64_t end_ns; /* monotonic: set after the first try */
-	bool holds;	 /* clients over UDP are held back: see store_hold_writes() */
+	bool holds;	 /* clients over UDP may be held back: see store_hold_writes() */
 };
 
 /* May it be tried, or tried once more?  Counts the try. */

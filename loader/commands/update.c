@@ -9,12 +9,11 @@
 #include "util/clock.h"
 
 /*
- * While others change the key over UDP: after some tries, they are held back.  No other TCP client
- * is served meanwhile, and a command that reads many large values takes long for each try: after
- * TRIES_LEAST, time is limited, too.
+ * While others change the key over UDP: after some tries, they are held back, as much as may be
+ * (store_hold_writes()): within TRIES_NS there is a hold of full length.  No other TCP client is
+ * served meanwhile.  A command that reads many large values takes long for each try.
  */
 #define TRIES_FREE  4
-#define TRIES	    1000
 #define TRIES_LEAST 16
 #define TRIES_NS    200000000
 
@@ -22,11 +21,11 @@ bool tries_left(struct client *c, struct tries *t)
 {
 	if (t->count == 1)
 		t->end_ns = monotonic_ns() + TRIES_NS;
-	if (t->count == TRIES || (t->count >= TRIES_LEAST && monotonic_ns() >= t->end_ns))
+	if (t->count >= TRIES_LEAST && monotonic_ns() >= t->end_ns)
 		return false;
 	if (t->count++ >= TRIES_FREE) {
 		t->holds = true;
-		store_hold_writes(c->srv->store, true); /* longer */
+		store_hold_writes(c->srv->store, true); /* anew */
 	}
 	return true;
 }

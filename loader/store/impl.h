@@ -155,6 +155,12 @@ struct feed {
 	void *committed_arg;
 };
 
+/* store_hold_writes() */
+struct hold {
+	uint64_t since_ns;	/* 0 = nothing is held */
+	uint64_t not_before_ns; /* when the next one may begin */
+};
+
 struct store {
 	struct bpf bpf;
 	/* mapped memory of the maps with these names */
@@ -188,6 +194,7 @@ struct store {
 	struct evict evict;
 	struct sweep sweep;
 	struct feed feed;
+	struct hold hold;
 };
 
 /* ---- stats.c ---- */

@@ -14,7 +14,12 @@
 #include "overlay.h"
 #include "util/clock.h"
 
-#define HOLD_NS 5000000000
+/*
+ * A hold ends after HOLD_NS, and is followed by HOLD_REST times as long without: writes are held
+ * for a fifth of the time at most, whatever transactions do.
+ */
+#define HOLD_NS	  10000000
+#define HOLD_REST 4
 
 /* ---- requests ------------------------------------------------------------ */
 
@@ -424,12 +429,30 @@ void store_refuse_writes(struct store *st, bool refuse)
 	set_read_only(st, XKV_WRITES_REFUSED, refuse);
 }
 
+static void hold_end(struct store *st, uint64_t now)
+{
+	uint64_t lasted = now - st->hold.since_ns;
+
+	if (st->cfg->read_only & XKV_WRITES_HELD) /* perhaps by an xkvd that was killed */
+		set_read_only(st, XKV_WRITES_HELD, false);
+	if (!st->hold.since_ns)
+		return;
+	if (lasted > HOLD_NS)
+		lasted = HOLD_NS;
+	st->hold.not_before_ns = st->hold.since_ns + (1 + HOLD_REST) * lasted;
+	st->hold.since_ns = 0;
+}
+
 void store_hold_writes(struct store *st, bool hold)
 {
-	if (hold)
-		__atomic_store_n(&st->cfg->held_until_ns, monotonic_ns() + HOLD_NS,
-				 __ATOMIC_RELEASE);
-	set_read_only(st, XKV_WRITES_HELD, hold);
+	uint64_t now = monotonic_ns();
+
+	hold_end(st, now);
+	if (!hold || now < st->hold.not_before_ns)
+		return;
+	st->hold.since_ns = now;
+	__atomic_store_n(&st->cfg->held_until_ns, now + HOLD_NS, __ATOMIC_RELEASE);
+	set_read_only(st, XKV_WRITES_HELD, true);
 }
 
 /* ---- contexts --------------------------------------------------------------- */

@@ -350,9 +350,9 @@ void store_udp_operations(const struct store *st, uint64_t *driver, uint64_t *he
 void store_refuse_writes(struct store *st, bool refuse);
 
 /*
- * Makes XDP leave such requests to store_datagram(), for 5 s or until it is told otherwise: so
- * that they do not change again and again what a transaction has read.  By the thread that calls
- * store_datagram().
+ * Makes XDP leave such requests to store_datagram(), so that they do not change again and again
+ * what a transaction has read: for 10 ms or until it is told otherwise, and not if that would be
+ * for more than a fifth of the time.  By the thread that calls store_datagram().
  */
 void store_hold_writes(struct store *st, bool hold);
 

@@ -142,6 +142,46 @@ def test_scripts_are_repeated(xkvd):
     assert redis.info("commandstats")["cmdstat_incr"]["calls"] == 2 * turn
 
 
+# In conflict at once while others write; else it goes on for long.
+READS_AND_BURNS = """
+redis.call("EXISTS", KEYS[1])
+for i = 1, 100000 do end
+redis.call("GET", KEYS[1])
+for i = 1, ARGV[1] do end
+return 1
+"""
+
+
+def test_slow_scripts_hold_nobody_back(xkvd):
+    """
+    A script has been in conflict until others were held back, and then takes long: they are served
+    in XDP again after a moment.
+    """
+    d = xkvd("--save", "")
+    redis, udp = d.redis(), d.udp(timeout=0.02)
+    waits = []
+
+    def write():
+        begin = time.monotonic()
+        while not udp.ask(proto.incr(b"hot", 1)):
+            pass
+        waits.append(time.monotonic() - begin)
+
+    def run():
+        redis.eval(READS_AND_BURNS, 1, "hot", 40000000)
+
+    udp.set(b"hot", b"0")
+    with Background(run) as script:
+        begin = time.monotonic()
+        while time.monotonic() - begin < SECONDS and not script.error:
+            write()
+        longest = max(waits)
+        script.done.set()
+        script.thread.join()
+    assert redis.info("stats")["transaction_conflicts"] > 4
+    assert longest < 0.3 and len(waits) > 100, (longest, len(waits))
+
+
 def test_scripts_outlive_what_they_read(xkvd):
     """What has been read stays in the transaction, though it expires before it is read again."""
     redis = xkvd("--save", "").redis()

@@ -24,6 +24,7 @@
 #include "loader/attach/rules.h"
 #include "loader/store/store.h"
 #include "loader/store/impl.h"
+#include "loader/util/clock.h"
 #include "exchange.h"
 #include "fixture.h"
 #include "packet.h"
@@ -33,6 +34,7 @@
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
 #define DRAWN_AT_ONCE 100
+#define MS	      1000000ULL /* in ns */
 
 /* In place of the C library's: draws no more than this, as it may where a signal comes. */
 ssize_t getrandom(void *to, size_t len, unsigned int flags)
@@ -363,6 +365,14 @@ static void test_read_only(void **state)
 	store_refuse_writes(bed.st, false);
 }
 
+/* For longer than xkvd would. */
+static void hold_writes(void)
+{
+	store_hold_writes(bed.st, true);
+	bed.c->read_only |= XKV_WRITES_HELD;
+	bed.c->held_until_ns = UINT64_MAX;
+}
+
 /* By a transaction of xkvd, which has to do them afterwards; in every shape of a packet. */
 static void test_writes_held(void **state)
 {
@@ -372,7 +382,7 @@ static void test_writes_held(void **state)
 
 	(void)state;
 	put("hello", "world", 5, 0);
-	store_hold_writes(bed.st, true);
+	hold_writes();
 	for (int i = 0; i < 10; i++) {
 		goes_up(&set, XKV_C_pass_busy);
 		goes_up(&del, XKV_C_pass_busy);
@@ -383,14 +393,48 @@ static void test_writes_held(void **state)
 	answers(&set, RESULTS({ XKV_OP_SET, XKV_READ_ONLY }), COUNTS(XKV_C_op_read_only));
 	store_refuse_writes(bed.st, false);
 	goes_up(&set, XKV_C_pass_busy);
-	store_hold_writes(bed.st, false);
-	answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
-	store_hold_writes(bed.st, true);
 	bed.c->held_until_ns = 1; /* xkvd was killed, long ago */
 	answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
-	store_hold_writes(bed.st, true);
-	goes_up(&set, XKV_C_pass_busy);
 	store_hold_writes(bed.st, false);
+	answers(&set, RESULTS({ XKV_OP_SET, 0, .version = ANY }), COUNTS(XKV_C_overwrites));
+}
+
+/* Does the driver leave a write to xkvd? */
+static bool is_held(void)
+{
+	struct payload set = REQUEST(XKV_OP_SET, KEY("hello"), VALUE("other"));
+	struct packet_spec s = packet_plain(false, &set);
+	uint8_t frame[PACKET_MAX];
+
+	assert_true(bed_run(&bed, frame, packet_build(&s, frame), &out));
+	return out.verdict == XDP_PASS;
+}
+
+/* By transactions that never end, and others that always begin: for a fifth of the time at most. */
+static void test_hold_is_bounded(void **state)
+{
+	uint64_t begin, now, last, held = 0;
+	unsigned int holds = 0;
+	bool was = false, is;
+
+	(void)state;
+	put("hello", "world", 5, 0);
+	begin = now = monotonic_ns();
+	for (unsigned int i = 0; now - begin < 300 * MS; i++) {
+		if (i & 1)
+			store_hold_writes(bed.st, true);
+		is = is_held();
+		holds += is && !was;
+		was = is;
+		last = now;
+		now = monotonic_ns();
+		if (is) /* this thread may have had to wait */
+			held += now - last < MS / 10 ? now - last : MS / 10;
+	}
+	store_hold_writes(bed.st, false);
+	assert_false(is_held());
+	assert_in_range(holds, 2, 100000);
+	assert_in_range(held, 1, 90 * MS);
 }
 
 static void test_not_ready(void **state)
@@ -515,9 +559,9 @@ int main(int argc, char **argv)
 		CASE(test_subnet_sources), CASE(test_rules_that_change),
 		CASE(test_secret),	   CASE(test_same_hash),
 		CASE(test_not_ready),	   CASE(test_read_only),
-		CASE(test_writes_held),	   CASE(test_other_port),
-		CASE(test_three_times),	   CASE(test_three_times_return),
-		CASE(test_pad_is_last),
+		CASE(test_writes_held),	   CASE(test_hold_is_bounded),
+		CASE(test_other_port),	   CASE(test_three_times),
+		CASE(test_three_times_return), CASE(test_pad_is_last),
 	};
 
 	return bed_begin(argc, argv) ?: BOTH_WAYS("rules", tests, exchange_begin);
