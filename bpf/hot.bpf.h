@@ -30,11 +30,7 @@ static __always_inline void hot_age(struct xkv_hot *hot, __u64 now)
 
 	if (!times || __sync_val_compare_and_swap(&hot->halved, last, now) != last)
 		return;
-	if (times > 63)
-		times = 63;
-	hot->reads >>= times;
-	hot->writes >>= times;
-	hot->bytes >>= times;
+	xkv_hot_halve(hot, times);
 }
 
 /*

@@ -490,6 +490,16 @@ struct xkv_hot {
 	__u64 halved;	 /* when the counts were last halved: since boot, in hot_half_ns */
 };
 
+/* Halves the counts `times` times. */
+static inline __attribute__((always_inline)) void xkv_hot_halve(struct xkv_hot *hot, __u64 times)
+{
+	if (times > 63)
+		times = 63;
+	hot->reads >>= times;
+	hot->writes >>= times;
+	hot->bytes >>= times;
+}
+
 /* ---- counters ------------------------------------------------------------ */
 
 /*

@@ -95,17 +95,6 @@ double hot_seconds(uint64_t now_ns, uint64_t since_ns, uint64_t half_ns)
 	return seconds;
 }
 
-static void halve(struct xkv_hot *use, uint64_t periods)
-{
-	uint64_t times = periods > use->halved ? periods - use->halved : 0;
-
-	if (times > 63)
-		times = 63;
-	use->reads >>= times;
-	use->writes >>= times;
-	use->bytes >>= times;
-}
-
 static int by_use(const void *a, const void *b)
 {
 	const struct hot_entry *one = a, *other = b;
@@ -147,7 +136,10 @@ int hot_read(const char *pin_dir, struct hot_list *list, char *err, size_t err_l
 	now_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 	half_ns = cfg.hot_half_ns ? cfg.hot_half_ns : 1; /* 0: xkvd is still starting */
 	for (size_t i = 0; i < list->count; i++) {
-		halve(&list->entry[i].use, now_ns / half_ns);
+		struct xkv_hot *use = &list->entry[i].use;
+		uint64_t periods = now_ns / half_ns;
+
+		xkv_hot_halve(use, periods > use->halved ? periods - use->halved : 0);
 		list->entry[i].database = database_of(&cfg, &list->entry[i].key);
 	}
 	qsort(list->entry, list->count, sizeof(*list->entry), by_use);

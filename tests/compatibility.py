@@ -40,7 +40,9 @@ DIFFERS = {
     "keys": AT_ONE_MOMENT, "flushall": "a key that is set meanwhile may remain",
     "flushdb": "as FLUSHALL",
     "object|encoding": "what Redis would say after SET of the value",
-    "object|freq": "0 to 7", "object|idletime": "an error: no time of use is stored",
+    "object|freq": "8 more for each doubling of the uses of the last minutes, of keys that "
+                   "samples have seen (`hot-sample-rate`); else 0 to 7",
+    "object|idletime": "an error: no time of use is stored",
     "object|refcount": "what Redis would say after SET of the value",
     "restore": "strings only; IDLETIME and FREQ have no effect",
     "sort": "an error if the key exists: a string cannot be sorted",

@@ -94,7 +94,7 @@ static const struct command object_sub[] = {
 	{ "encoding", cmd_object_encoding, 3, R | Q, 2, 2, 1, "generic", "<key>",
 	  "Return the representation that Redis would store the value in.", NULL },
 	{ "freq", cmd_object_freq, 3, R | WH, 2, 2, 1, "generic", "<key>",
-	  "Return how often the key is used, 0 to 7, with an LFU policy.", NULL },
+	  "Return how often the key is used, a logarithm up to 255, with an LFU policy.", NULL },
 	{ "idletime", cmd_object_idletime, 3, R | Q, 2, 2, 1, "generic", "<key>",
 	  "An error: idle times are not recorded.", NULL },
 	{ "refcount", cmd_object_refcount, 3, R | Q, 2, 2, 1, "generic", "<key>",

@@ -138,7 +138,10 @@ void cmd_object_freq(struct client *c, unsigned int argc, const struct resp_arg 
 	(void)argc;
 	if (!read_usage(c, &argv[2], &usage))
 		return;
-	if (is_lfu(c))
+	if (is_lfu(c) && usage.frequency == STORE_UNRECORDED)
+		reply_error(reply_to(c), "ERR access frequency not tracked: hot-sample-rate and "
+					 "maxmemory are 0");
+	else if (is_lfu(c))
 		reply_int(reply_to(c), usage.frequency);
 	else
 		reply_error(reply_to(c), "ERR An LFU maxmemory policy is not selected, access "

@@ -121,6 +121,11 @@ bool evict_may(const struct store *st, uint64_t expire_ms)
 	       (expire_ms || !only_volatile(st->policy));
 }
 
+bool evict_by_frequency(const struct store *st)
+{
+	return track_of(st->policy) == XKV_TRACK_FREQUENCY;
+}
+
 unsigned int evict_frequency(const struct store *st, uint16_t access)
 {
 	unsigned int count = access & XKV_LFU_COUNT;

@@ -405,8 +405,19 @@ bool evict_may(const struct store *st, uint64_t expire_ms);
 bool evict_entry(struct store_ctx *ctx, uint64_t ref);
 /* How often an entry with this `access` was used, 0..XKV_LFU_COUNT; 0 without an LFU policy. */
 unsigned int evict_frequency(const struct store *st, uint16_t access);
+/* Is how often entries are used to be known?  The limit may still be off. */
+bool evict_by_frequency(const struct store *st);
 /* Advances the clock that ages of entries are measured by. */
 void evict_tick(struct store *st);
+
+/* ---- hot.c ---- */
+
+/*
+ * store_usage.frequency of a key of `db` (stored number), padded with zeros, whose entry has this
+ * `access`.
+ */
+int hot_frequency(const struct store *st, uint8_t db, const uint64_t *key, size_t key_len,
+		  uint16_t access);
 
 /* ---- pages.c, reading ---- */
 

@@ -327,6 +327,34 @@ bool witness_holds(const struct witness *w)
 	return still(w->word, w->was);
 }
 
+int lookup_usage(struct store_ctx *ctx, const uint64_t *key, size_t key_len,
+		 struct store_usage *out)
+{
+	struct store *st = ctx->st;
+	struct search s =
+		search_for(st, fingerprint_of(st, ctx->db, key, key_len), ctx->db, key, key_len);
+	struct store_entry now;
+	struct span span;
+	uint16_t access = 0;
+	int ret;
+
+	pages_hold(st);
+	ret = find_and_read(&s, NULL, &now);
+	if (!ret && !span_of_ref(st, s.ref, &span))
+		ret = -EAGAIN;
+	if (!ret) {
+		out->bytes = span.slot_bytes;
+		access = __atomic_load_n(&s.slot->access, __ATOMIC_RELAXED);
+	}
+	pages_release(st);
+	if (ret == -EAGAIN)
+		return ret;
+	count_one(ret ? &ctx->misses : &ctx->hits);
+	if (!ret)
+		out->frequency = hot_frequency(st, ctx->db, key, key_len, access);
+	return ret;
+}
+
 int lookup_version(struct store *st, uint8_t db, const uint64_t *key, size_t key_len,
 		   uint64_t *version)
 {

@@ -59,6 +59,10 @@ bool lookup_expired(const struct store *st, uint64_t expire_ms);
 /* Is it still true?  The caller holds the pages. */
 bool witness_holds(const struct witness *w);
 
+/* store_usage() of a stored key, padded with zeros; or -EAGAIN. */
+int lookup_usage(struct store_ctx *ctx, const uint64_t *key, size_t key_len,
+		 struct store_usage *out);
+
 /*
  * The version of a key of `db` (stored number), 0 if it does not exist; this is no use of the key.
  * 0 or -EAGAIN.

@@ -332,47 +332,23 @@ void store_run(struct store_ctx *ctx, const struct store_op *ops, unsigned int c
 	}
 }
 
-/* The slot that request 0 has just found.  False: the entry has another one by now. */
-static bool slot_usage(struct store_ctx *ctx, uint64_t version, struct store_usage *out)
-{
-	uint64_t ref = ctx->request[0].ref;
-	struct xkv_slot *slot = slot_of(ctx->st, ref);
-	struct span span;
-
-	if (ctx->retired != ctx->st->mem.units_retired || !slot ||
-	    !span_of_ref(ctx->st, ref, &span))
-		return false;
-	out->bytes = span.slot_bytes;
-	out->frequency = evict_frequency(ctx->st, __atomic_load_n(&slot->access, __ATOMIC_RELAXED));
-	return __atomic_load_n(&slot->seq, __ATOMIC_ACQUIRE) == version;
-}
-
 int store_usage(struct store_ctx *ctx, const void *key, size_t key_len, struct store_usage *out)
 {
 	struct store_op op = { .opcode = XKV_OP_TTL, .key = key, .key_len = key_len };
-	struct stored_key stored;
-	struct store_entry e;
-	bool same;
-	int ret;
+	struct stored_key stored = { 0 };
+	int ret = -EAGAIN;
 
 	if (!is_valid(&op))
 		return -EMSGSIZE;
 	if (xkv_is_long(key_len)) {
 		stored = long_key(key, key_len);
-		op.key = stored.word;
-		op.key_len = XKV_KEY_LONG;
+		key_len = XKV_KEY_LONG;
+	} else {
+		memcpy(stored.word, key, key_len);
 	}
-	for (unsigned int i = 0; i < ctx->st->busy_tries; i++) {
-		ret = do_small(ctx, &op, &e); /* which leaves the slot's reference */
-		if (ret)
-			return ret;
-		pages_hold(ctx->st);
-		same = slot_usage(ctx, e.version, out);
-		pages_release(ctx->st);
-		if (same)
-			return 0;
-	}
-	return -EBUSY;
+	for (unsigned int i = 0; i < ctx->st->busy_tries && ret == -EAGAIN; i++)
+		ret = lookup_usage(ctx, stored.word, key_len, out);
+	return ret == -EAGAIN ? -EBUSY : ret;
 }
 
 /* ---- datagrams ----------------------------------------------------------- */

@@ -282,9 +282,15 @@ uint64_t store_scan_end(const struct store *st);
  * What the entry of `key` takes and how often it is used; not an access.  0 or -ENOENT, -EBUSY,
  * -EMSGSIZE.
  */
+#define STORE_UNRECORDED (-1)
 struct store_usage {
-	uint64_t bytes;		/* of its slot */
-	unsigned int frequency; /* with an LFU policy: 0..7, ticks of the clock with a use */
+	uint64_t bytes; /* of its slot */
+	/*
+	 * With an LFU policy.  8 and more: 8 for each doubling of the recent uses, estimated from
+	 * samples (hot-sample-rate).  Below, of keys that were not sampled: what eviction goes by.
+	 * STORE_UNRECORDED: nothing is.
+	 */
+	int frequency;
 };
 int store_usage(struct store_ctx *ctx, const void *key, size_t key_len, struct store_usage *out);
 

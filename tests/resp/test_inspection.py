@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 3
 """What tells of keys and of the server: expiry times, OBJECT, MEMORY, RANDOMKEY, TIME, WAIT."""
+import random
+import re
+import shutil
+import subprocess
 import time
 from collections import Counter
 
 import pytest
-from respserver import encode, in_kernel, in_memory, replies_test
+from respserver import encode, in_kernel, in_memory, replies_test, wait_for
 
 pytest_plugins = ["respserver"]
 
@@ -172,6 +176,53 @@ def test_frequency_needs_an_lfu_policy(privileged, tmp_path):
         c.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
         assert c.call("OBJECT", "FREQ", "k").startswith(error + b"not selected, access frequency")
         assert b"idle times are not recorded" in c.call("OBJECT", "IDLETIME", "k")
+
+
+def zipf(daemon, keys, reads):
+    """Reads keys as often as in zipf 1.2, key:0 most often, in random order."""
+    with daemon.client() as r, r.pipeline(transaction=False) as p:
+        r.mset({f"key:{i}": "x" for i in range(keys)})
+        chosen = random.Random(5).choices(range(keys), [(i + 1) ** -1.2 for i in range(keys)],
+                                          k=reads)
+        for at in range(0, reads, 1000):
+            for i in chosen[at:at + 1000]:
+                p.get(f"key:{i}")
+            p.execute()
+
+
+def hot_keys(daemon):
+    done = subprocess.run(["redis-cli", "-p", str(daemon.port), "--hotkeys"], check=True,
+                          capture_output=True, text=True, timeout=60)
+    return re.findall(r'hot key found with counter: \d+\s+keyname: "(\S+)"', done.stdout)
+
+
+@pytest.mark.skipif(not shutil.which("redis-cli"), reason="redis-cli is not installed")
+@pytest.mark.parametrize("maxmemory", ["0", "1gb"])
+def test_frequencies_are_in_the_order_of_use(privileged, tmp_path, maxmemory):
+    """Also of a store to which nothing is added, and without a limit."""
+    with in_kernel(tmp_path, "--maxmemory", maxmemory, "--maxmemory-policy", "allkeys-lfu",
+                   "--hot-sample-rate", "4") as daemon, daemon.client() as r:
+        zipf(daemon, 1000, 80_000)
+        often = [r.object("freq", f"key:{i}") for i in range(1000)]
+        assert often[0] > often[1] > often[2] > often[3] > max(often[10:]) and often[0] <= 255
+        assert sum(often[:30]) / 30 > 2 * sum(often[500:]) / 500
+        for _ in range(3):  # looking is no use; they may be halved meanwhile
+            assert all(r.object("freq", f"key:{i}") <= often[i] for i in range(1000))
+        wait_for(lambda: hot_keys(daemon)[:4] == [f"key:{i}" for i in range(4)], "the order")
+        long = "k" * 300
+        r.set(long, "x")
+        for _ in range(1000):
+            r.get(long)
+        assert r.object("freq", long) > r.object("freq", "key:100")
+
+
+def test_frequencies_that_nobody_records(privileged, tmp_path):
+    with in_kernel(tmp_path, "--maxmemory-policy", "allkeys-lfu", "--hot-sample-rate",
+                   "0") as daemon, daemon.connect() as c:
+        c.call("SET", "k", "v")
+        assert c.call("OBJECT", "FREQ", "k").startswith(b"-ERR access frequency not tracked")
+        c.call("CONFIG", "SET", "maxmemory", "1gb")
+        assert c.call("OBJECT", "FREQ", "k")[:1] == b":"
 
 
 @pytest.mark.parametrize("keys", [2, 10, 300])
