@@ -6,7 +6,7 @@
  * There is one ring for all CPUs.  Room is reserved while the entry is locked, so the records of a
  * key are in the order of its changes, and those of a transaction, which reserves once, are
  * together.  A ring for each CPU would need a number drawn from one counter to restore that order:
- * the same contended cache line as `head`.
+ * the same contended cache line as `head`.  tests/formal/model/feed.pml is the proof.
  *
  * Not BPF_MAP_TYPE_RINGBUF: its records have a size that the verifier knows, and do not leave the
  * function that reserved them, so those of a transaction could not be reserved together.
@@ -15,8 +15,6 @@
 #define XKV_FEED_BPF_H
 
 #include "store.bpf.h"
-
-#define FEED_TRIES 32 /* of a compare-and-exchange on `head` */
 
 static __always_inline struct xkv_feed *feed(void)
 {
@@ -61,21 +59,36 @@ static __always_inline __u64 feed_cause(__u64 cause, __u64 op_flags, __u64 origi
 	return cause << 24 | op_flags << 32 | origin << 48;
 }
 
+/* Is there room for so many bytes behind those that were taken? */
+static __always_inline bool feed_has_room(struct xkv_feed *f, __u64 taken, __u64 bytes)
+{
+	return taken + bytes - READ_ONCE(f->tail) <= XKV_FEED_BYTES;
+}
+
+/*
+ * Takes bytes, unless there is no room.  What could be taken can be reserved, since `head` moves on
+ * by what was taken only; what could not is given back.  No number of CPUs makes it fail: nothing
+ * is compared.  In a full ring `taken` is left alone, for the sake of those whose records still fit.
+ */
+static __always_inline bool feed_take(struct xkv_feed *f, __u64 bytes)
+{
+	if (!feed_has_room(f, READ_ONCE(f->taken), bytes))
+		return false;
+	if (feed_has_room(f, __sync_fetch_and_add(&f->taken, bytes), bytes))
+		return true;
+	__sync_fetch_and_add(&f->taken, -bytes);
+	return false;
+}
+
 /* Reserves room for records: their position, which is never 0.  0 if there is no room. */
 __noinline __u64 feed_reserve(__u64 bytes)
 {
 	struct xkv_feed *f = feed();
-	__u64 head;
 
 	if (!f)
 		return 0;
-	for (int i = 0; i < FEED_TRIES; i++) {
-		head = READ_ONCE(f->head);
-		if (head + bytes - READ_ONCE(f->tail) > XKV_FEED_BYTES)
-			break;
-		if (__sync_val_compare_and_swap(&f->head, head, head + bytes) == head)
-			return head;
-	}
+	if (feed_take(f, bytes))
+		return __sync_fetch_and_add(&f->head, bytes);
 	__sync_fetch_and_add(&f->refused, 1);
 	return 0;
 }

@@ -726,11 +726,11 @@ struct xkv_batch_args {
  * are at positions: bytes since the feed was started, at offset `position & (XKV_FEED_BYTES - 1)`
  * of `data`; one that begins near the end of the ring goes on in the space behind it.
  *
- *   tail <= positions of the readers <= head <= tail + XKV_FEED_BYTES
+ *   tail <= positions of the readers <= head <= taken, head <= tail + XKV_FEED_BYTES
  *
- * A program reserves room by moving `head`, and xkvd gives it back, filled with zeros, by moving
- * `tail`.  The first word of a record is written last: while it is 0, the record and all that
- * follow it cannot be read yet.
+ * A program makes sure of room by raising `taken`, reserves it by moving `head` as far, and xkvd
+ * gives it back, filled with zeros, by moving `tail`.  The first word of a record is written last:
+ * while it is 0, the record and all that follow it cannot be read yet.
  */
 #define XKV_FEED_BYTES	 (1U << 23)
 #define XKV_FEED_INLINE	 XKV_PAYLOAD_MAX4 /* larger values are not copied into the record */
@@ -778,15 +778,15 @@ struct xkv_feed_reader {
 	__u64 position; /* of the next record to be read */
 };
 
-/* `head` is written by programs, the rest by xkvd, except where noted. */
+/* Written by xkvd, except where noted. */
 struct xkv_feed {
-	__u64 head;
-	__u64 refused; /* by programs: changes that found no room */
-	__u64 pad1[6];
-	__u64 tail;    /* in a cache line of its own */
+	__u64 head;		      /* by programs */
+	__u64 taken;		      /* by programs; above `head` during a reservation only */
+	__u64 refused XKV_CACHE_LINE; /* by programs: changes that found no room */
+	__u64 tail XKV_CACHE_LINE;
 	__u64 trimmed; /* end of what is being filled with zeros */
-	__u64 pad2[6];
-	struct xkv_feed_reader reader[XKV_FEED_READERS]; /* by the readers: `position` */
+	/* by the readers: `position` */
+	struct xkv_feed_reader reader[XKV_FEED_READERS] XKV_CACHE_LINE;
 	__u8 data[XKV_FEED_BYTES + XKV_SLOT_WINDOW];
 };
 

@@ -14,6 +14,8 @@
 #include "util/grace.h"
 #include "util/log.h"
 
+#define TRIM_BYTES 65536 /* are given back at once, or a record more */
+
 struct feed_reader {
 	struct store *st;
 	struct xkv_feed_reader *place; /* in the ring */
@@ -59,7 +61,8 @@ static int ring_make(struct store *st)
 		return -errno;
 	ret = ring_map(st, fd);
 	if (!ret) {
-		st->feed.ring->head = st->feed.ring->tail = XKV_FEED_BYTES;
+		st->feed.ring->head = st->feed.ring->taken = XKV_FEED_BYTES;
+		st->feed.ring->tail = XKV_FEED_BYTES;
 		if (bpf_map_update_elem(st->bpf.map[BPF_FEED], &zero, &fd, BPF_ANY))
 			ret = -errno;
 	}
@@ -67,7 +70,7 @@ static int ring_make(struct store *st)
 	return ret;
 }
 
-/* An earlier xkvd was killed while it filled a record with zeros. */
+/* An earlier xkvd was killed while it filled records with zeros. */
 static void trim_finish(struct xkv_feed *ring)
 {
 	if (ring->trimmed <= ring->tail)
@@ -408,30 +411,45 @@ static bool record_frees(struct store *st, const struct xkv_feed_record *rec, ui
 	return !rec->frees || !slots_run(st, &args);
 }
 
-/* Fills a record with zeros.  `trimmed` says what was begun, should xkvd be killed meanwhile. */
-static void record_clear(struct xkv_feed *ring, uint64_t position, uint32_t bytes)
+/*
+ * Fills neighbouring records with zeros.  `trimmed` says what was begun, should xkvd be killed
+ * meanwhile.
+ */
+static void records_clear(struct xkv_feed *ring, uint64_t end)
 {
-	__atomic_store_n(&ring->trimmed, position + bytes, __ATOMIC_RELEASE);
-	memset(record_at(ring, position), 0, bytes);
-	__atomic_store_n(&ring->tail, position + bytes, __ATOMIC_RELEASE);
+	__atomic_store_n(&ring->trimmed, end, __ATOMIC_RELEASE);
+	memset(record_at(ring, ring->tail), 0, end - ring->tail);
+	__atomic_store_n(&ring->tail, end, __ATOMIC_RELEASE);
+}
+
+/*
+ * The end of the records from `at` on that can be cleared together: none is behind one that goes on
+ * behind the ring's end.  Each change reads `tail`, so it moves by many at once.
+ */
+static uint64_t records_end(struct store *st, uint64_t at, uint64_t end)
+{
+	uint64_t most = at + TRIM_BYTES, wrap = (at | (XKV_FEED_BYTES - 1)) + 1;
+	struct xkv_feed_record *rec;
+	uint32_t bytes;
+
+	while (at < end && at < most && at < wrap) {
+		rec = record_at(st->feed.ring, at);
+		bytes = record_bytes(rec);
+		if (!bytes || !record_frees(st, rec, at))
+			break;
+		at += bytes;
+	}
+	return at;
 }
 
 static uint64_t trim(struct store *st)
 {
 	struct xkv_feed *ring = st->feed.ring;
-	uint64_t begin = ring->tail, end = slowest(ring), at = begin;
-	struct xkv_feed_record *rec;
-	uint32_t bytes;
+	uint64_t begin = ring->tail, end = slowest(ring), to;
 
-	while (at < end) {
-		rec = record_at(ring, at);
-		bytes = record_bytes(rec);
-		if (!bytes || !record_frees(st, rec, at))
-			break;
-		record_clear(ring, at, bytes);
-		at += bytes;
-	}
-	return at - begin;
+	while ((to = records_end(st, ring->tail, end)) > ring->tail)
+		records_clear(ring, to);
+	return ring->tail - begin;
 }
 
 uint64_t feed_trim(struct store *st)

@@ -45,6 +45,8 @@ INTERRUPTED_LISTS = programs(xkvd0="2", xdp0="2")
 TWO_TRANSACTIONS = programs(xkvd0="TXN,1", xkvd1="TXN,1")
 TRANSACTION_AND_GETS = programs(xkvd0="TXN,1", xkvd1="GET,2")
 TWO_DATAGRAMS = programs(xkvd0="ATOMIC,1", xkvd1="ATOMIC,1")
+FEED = ["ONE=2", "OTHER=2", "TXN=1"]
+ROOM_FOR_ALL = ["ONE=1", "OTHER=2", "SAME=1", "CELLS=4", "ROOM_FOR_ALL"]
 ANY_ACTION = ["ACTIONS=CHECK+EDIT+PUT+REMOVE"]
 
 SOUND = [
@@ -62,6 +64,9 @@ SOUND = [
     Case("lists, interrupted", "lists", INTERRUPTED_LISTS),
     Case("lists, orphans", "lists", programs(xkvd0="1", xdp0="1") + ["ORPHANS"]),
     Case("order", "order", []),
+    Case("feed", "feed", FEED),
+    Case("feed, one key", "feed", ["ONE=2", "SAME=2", "OTHER=1"]),
+    Case("feed, room for all", "feed", ROOM_FOR_ALL),
     Case("two transactions", "txn", TWO_TRANSACTIONS),
     Case("two transactions, any action", "txn", TWO_TRANSACTIONS + ANY_ACTION),
     Case("two transactions, one bucket", "txn", TWO_TRANSACTIONS + ["SAME_BUCKET"]),
@@ -126,6 +131,15 @@ BROKEN = [
     without("TWO_GIVE_ORPHANS", "lost taken_twice taken_parked in_use",
             programs(xkvd0="1") + ["ORPHANS"], "lists"),
     without("PLAIN_UNLOCK", "out_of_order", [], "order"),
+    without("HEAD_FIRST", "overwrites out_of_order stuck", FEED, "feed"),
+    without("HEAD_IN_TWO_STEPS", "overwrites out_of_order", FEED, "feed"),
+    without("NO_SECOND_LOOK", "overwrites", FEED, "feed"),
+    without("NO_GIVE_BACK", "room_lost", FEED, "feed"),
+    without("COMPARE_AND_EXCHANGE", "refused_with_room", ROOM_FOR_ALL, "feed"),
+    without("FIRST_WORD_FIRST", "torn", FEED, "feed"),
+    without("TAIL_FIRST", "overwrites torn stuck", FEED, "feed"),
+    without("RESERVE_FIRST", "out_of_order", ["ONE=1", "SAME=1"], "feed"),
+    without("ONE_BY_ONE", "apart", FEED, "feed"),
     without("NO_VALIDATION", "not_serializable", TWO_TRANSACTIONS, "txn"),
     without("VALIDATE_FIRST", "not_serializable", TWO_TRANSACTIONS, "txn"),
     without("NO_ABSENT_LOCK", "not_serializable", TWO_TRANSACTIONS, "txn"),
@@ -146,6 +160,7 @@ CASES = SOUND + BROKEN
 QUICK = {"interrupted by a read", "lists, interrupted", "order", "NO_SEQ_RECHECK",
          "NO_ENTRY_RECHECK",
          "NO_CHANGE_COUNT", "SLOT_LOCK_IN_TWO_STEPS", "NO_ABA_TAG", "PLAIN_UNLOCK",
+         "feed", "feed, room for all", "COMPARE_AND_EXCHANGE", "NO_SECOND_LOOK",
          "two transactions", "transaction, interrupted", "transactions: NO_VALIDATION",
          "transactions: VALIDATE_FIRST", "transactions: NO_ABSENT_LOCK",
          "transactions: NO_SLOT_LOCK", "transactions: NO_UNRESERVE"}
@@ -253,7 +268,7 @@ def test_is_found_without_the_check(case, results):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model", ["entry", "txn"])
+@pytest.mark.parametrize("model", ["entry", "txn", "feed"])
 def test_every_line_is_reached(model, results):
     """What no case comes to is not checked, whatever Spin says.  (Helpers may have ways that some
     callers never take; they stand before the program.)"""

@@ -554,14 +554,22 @@ static void test_pad_is_last(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		CASE(test_not_local),	   CASE(test_many_addresses),
-		CASE(test_foreign),	   CASE(test_impossible_sources),
-		CASE(test_subnet_sources), CASE(test_rules_that_change),
-		CASE(test_secret),	   CASE(test_same_hash),
-		CASE(test_not_ready),	   CASE(test_read_only),
-		CASE(test_writes_held),	   CASE(test_hold_is_bounded),
-		CASE(test_other_port),	   CASE(test_three_times),
-		CASE(test_three_times_return), CASE(test_pad_is_last),
+		CASE(test_not_local),
+		CASE(test_many_addresses),
+		CASE(test_foreign),
+		CASE(test_impossible_sources),
+		CASE(test_subnet_sources),
+		CASE(test_rules_that_change),
+		CASE(test_secret),
+		CASE(test_same_hash),
+		CASE(test_not_ready),
+		CASE(test_read_only),
+		CASE(test_writes_held),
+		CASE(test_hold_is_bounded),
+		CASE(test_other_port),
+		CASE(test_three_times),
+		CASE(test_three_times_return),
+		CASE(test_pad_is_last),
 	};
 
 	return bed_begin(argc, argv) ?: BOTH_WAYS("rules", tests, exchange_begin);

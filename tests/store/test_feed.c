@@ -462,6 +462,7 @@ static void test_full_ring(void **state)
 			nobody_makes_room();
 		feed_load(bed.st, &unread, &refused);
 		assert_true(unread > XKV_FEED_BYTES - 200 && refused > 3);
+		assert_int_equal(bed.st->feed.ring->taken, bed.st->feed.ring->head);
 		while (feed_next(reader, &got) > 0) {
 			read++;
 			assert_true(got.value_len == 1000 || !got.value_len);
