@@ -51,8 +51,10 @@ DIFFERS = {
     "client|list": "some fields of Redis are missing",
     "client|info": "as CLIENT LIST", "client|pause": "not of requests over UDP",
     "client|unblock": "0: no command blocks",
-    "exec": "at most 1,024 keys and 256 MiB; commands about the whole store end one transaction; "
-            "repeated after a conflict, also what is not about keys (CLIENT KILL)",
+    "exec": "at most 1,024 keys and 256 MiB; commands about the whole store, and those that change "
+            "anything but keys (CONFIG SET), end one transaction",
+    "swapdb": "clients that track are told to forget all keys, which Redis leaves stale",
+    "slowlog|reset": "not in scripts",
     "watch": "a missing key that others made and deleted has not changed, unless the client has "
              "found it meanwhile (not by KEYS, SCAN, RANDOMKEY); BUSY during a slow script",
     "eval": SCRIPT, "evalsha": SCRIPT, "eval_ro": SCRIPT, "evalsha_ro": SCRIPT,

@@ -153,9 +153,9 @@ static void hand_all_on(struct changes *ch)
 	unsigned int n = 0;
 	struct told *t;
 
-	if (ch->flushed)
+	if (ch->of_all)
 		tracking_forget_all(ch->srv);
-	ch->flushed = false;
+	ch->of_all = false;
 	while (n < AT_ONCE && hand_on(ch))
 		n++;
 	tracking_changes_end(ch->srv);
@@ -254,13 +254,13 @@ bool changes_follow(struct server *s)
 	return ch->listener;
 }
 
-void changes_flushed(struct server *s)
+void changes_of_all(struct server *s)
 {
 	struct changes *ch = changes_of(s);
 
 	if (!ch->listener)
 		return;
-	ch->flushed = true;
+	ch->of_all = true;
 	wake(ch);
 }
 

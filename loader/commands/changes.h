@@ -50,7 +50,7 @@ struct changes {
 	struct told_list told; /* to be told in order with the feed; owned */
 	unsigned int notify;   /* enum notify, in force for what is told next */
 	unsigned int asked;    /* the same, as it was configured last */
-	bool flushed;	       /* by FLUSHALL: clients that track are to be told */
+	bool of_all;	       /* any key may have changed: clients that track are to be told */
 	bool in_txn;	       /* the last record was of a transaction that goes on */
 	uint64_t lost;	       /* by listeners that are gone */
 };
@@ -70,9 +70,9 @@ void changes_miss(struct client *c, const void *key, size_t key_len);
 
 /*
  * Has clients that track told, by the loop and not within a command, which may be a part of EXEC:
- * that all keys are gone; and that the table of keys is full.
+ * that any key may have changed, by FLUSHALL or SWAPDB; and that the table of keys is full.
  */
-void changes_flushed(struct server *s);
+void changes_of_all(struct server *s);
 void changes_table_full(struct server *s);
 
 /*

@@ -66,8 +66,11 @@ void cmd_swapdb(struct client *c, unsigned int argc, const struct resp_arg *argv
 		reply_error(reply_to(c), "ERR DB index is out of range");
 		return;
 	}
-	if (a != b)
+	if (a != b) {
+		transactions_swap(c, a, b);
 		store_swap(c->srv->store, a, b);
+		changes_of_all(c->srv);
+	}
 	snapshot_changed();
 	store_select(c->worker->ctx, c->session.db);
 	reply_ok(reply_to(c));

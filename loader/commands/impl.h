@@ -29,6 +29,11 @@
 /* argv[0] is the command's name (argv[1] the subcommand's). */
 typedef void command_fn(struct client *c, unsigned int argc, const struct resp_arg *argv);
 
+/*
+ * CMD_APART: what is executed in a transaction may be executed again, or be forgotten.  A command
+ * that acts on the store as it is, or that changes anything but keys, is no part of one: EXEC
+ * commits what stands before it, and executes it once.  Scripts may call only those that read.
+ */
 enum command_flags {
 	CMD_WRITE = 0x01,
 	CMD_READONLY = 0x02,
@@ -42,7 +47,7 @@ enum command_flags {
 	CMD_QUEUES = 0x200,   /* uses command_queue(); all other replies come behind what waits */
 	CMD_ANY_ARGS = 0x400, /* takes more than PLAIN_ARGS_MAX, without CMD_QUEUES */
 	CMD_NO_MULTI = 0x800, /* not after MULTI */
-	CMD_WHOLE = 0x1000,   /* acts on the store as it is, not on a transaction's view of it */
+	CMD_APART = 0x1000,   /* is no part of a transaction */
 	CMD_PUBSUB = 0x2000,  /* what Redis calls so; its keys are channels */
 	CMD_BUSY = 0x4000,    /* may be called while a script of another client runs */
 };
@@ -197,8 +202,9 @@ struct transaction {
 	bool failed;		/* a command was refused: EXEC will not execute the others */
 	bool writes;		/* one of the commands does */
 	bool alone;		/* one of the commands keeps EXEC out of a group */
+	bool apart;		/* one of the commands is no part of a transaction */
 	bool pause_stops;	/* CLIENT PAUSE WRITE holds back one of the commands */
-	bool found_missing;	/* see transaction_found() */
+	bool lost;		/* EXEC must fail: see transaction_found(), transactions_swap() */
 	bool runs;		/* commands are being executed together */
 	bool in_exec;		/* the reply of EXEC is not yet complete */
 	bool killed;		/* by SCRIPT KILL, a script of it: it is not tried again */
@@ -288,6 +294,11 @@ void transaction_end(struct client *c);
  * do not tell that it has ever been there.
  */
 void transaction_found(struct client *c, unsigned int db, const void *key, size_t key_len);
+/*
+ * SWAPDB is about to exchange two databases: a change of what is watched and exists in one of them.
+ * When they are back, what keys are does not tell what their names have meant.
+ */
+void transactions_swap(struct client *c, unsigned int a, unsigned int b);
 size_t transaction_memory(const struct transaction *t);
 
 /* Executes a command for EXEC; *now: monotonic_ns() when it begins, then when it has ended. */

@@ -304,7 +304,7 @@ static bool flush_step(struct client *c)
 		return false;
 	else
 		reply_ok(reply_to(c));
-	changes_flushed(c->srv);
+	changes_of_all(c->srv);
 	return true;
 }
 

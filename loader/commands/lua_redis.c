@@ -366,9 +366,8 @@ static const char *refusal(const struct interpreter *lua, const struct command *
 		return why;
 	if (lua->run->read_only && client_pause_stops(cmd))
 		return "ERR Write commands are not allowed from read-only scripts.";
-	if ((cmd->flags & CMD_WHOLE) && (cmd->flags & CMD_WRITE))
-		return "ERR FLUSHALL, FLUSHDB and SWAPDB are not allowed from script: they could "
-		       "not be undone";
+	if ((cmd->flags & CMD_APART) && !(cmd->flags & CMD_READONLY))
+		return "ERR This command is not allowed from script: it could not be undone";
 	if (lua->run->client->srv->writes_refused && (cmd->flags & CMD_WRITE))
 		return "MISCONF Errors writing to the RDB file: writes are refused";
 	return NULL;

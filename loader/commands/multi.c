@@ -164,7 +164,8 @@ void queued_forget(struct transaction *t)
 	t->queued = NULL;
 	t->count = t->room = t->keys = 0;
 	t->bytes = 0;
-	t->failed = t->writes = t->alone = t->pause_stops = t->has_slot = t->crosses = false;
+	t->failed = t->writes = t->alone = t->apart = t->pause_stops = false;
+	t->has_slot = t->crosses = false;
 }
 
 static void forget_watched(struct transaction *t)
@@ -175,7 +176,7 @@ static void forget_watched(struct transaction *t)
 	t->watched = NULL;
 	t->watched_count = t->watched_room = 0;
 	t->watched_bytes = 0;
-	t->found_missing = false;
+	t->lost = false;
 }
 
 void transaction_end(struct client *c)
@@ -274,6 +275,7 @@ static bool queue_add(struct client *c, const struct command *cmd, unsigned int 
 	t->bytes += bytes;
 	t->writes |= cmd->flags & CMD_WRITE;
 	t->alone |= !(cmd->flags & CMD_QUEUES);
+	t->apart |= cmd->flags & CMD_APART;
 	t->keys += key_count(cmd, argc);
 	t->pause_stops |= client_pause_stops(cmd);
 	if (c->srv->cfg->cluster)
@@ -357,18 +359,19 @@ unsigned int queued_keys(const struct queued *queued, unsigned int count, struct
 static int check_watched(struct client *c)
 {
 	const struct transaction *t = transaction_of(c);
-	int ret = t->found_missing ? -ECANCELED : 0;
+	int ret = t->lost ? -ECANCELED : 0;
 
 	for (unsigned int i = 0; i < t->watched_count && !ret; i++) {
-		store_select(c->worker->ctx, t->watched[i].db);
-		ret = store_txn_expect(c->worker->ctx, t->watched[i].key, t->watched[i].key_len,
-				       t->watched[i].version);
+		const struct watched *w = &t->watched[i];
+
+		store_select(c->worker->ctx, w->db);
+		ret = store_txn_expect(c->worker->ctx, w->key, w->key_len, w->version);
 	}
 	store_select(c->worker->ctx, c->session.db);
 	return ret;
 }
 
-/* Commands up to one that does not take part in transactions. */
+/* Commands up to one that is no part of a transaction. */
 static int run_segment(struct client *c, void *arg)
 {
 	const struct transaction *t = transaction_of(c);
@@ -382,15 +385,15 @@ static int run_segment(struct client *c, void *arg)
 			return false;
 		reply_array(reply_to(c), t->count);
 	}
-	for (; x->at < t->count && !(t->queued[x->at].cmd->flags & CMD_WHOLE); x->at++)
+	for (; x->at < t->count && !(t->queued[x->at].cmd->flags & CMD_APART); x->at++)
 		queued_run(c, &t->queued[x->at], &now);
 	/* a script may have been ended for it, in the middle */
 	return c->srv->stopping ? -ESHUTDOWN : true;
 }
 
 /*
- * Walks and counts do not see what a transaction has written: they end it, and what follows them is
- * another one.
+ * A command that is no part of a transaction ends it, and what follows is another one.  What is
+ * watched is compared before anything is executed.
  */
 static void run_all(struct client *c)
 {
@@ -420,6 +423,23 @@ static void run_all(struct client *c)
 	} while (x.at < t->count);
 }
 
+/* What was watched must not change between two transactions: clients over UDP are held back. */
+static void exec(struct client *c)
+{
+	const struct held_message *since = pubsub_hold(c->srv);
+	struct transaction *t = transaction_of(c);
+	bool holds = t->apart && t->watched_count;
+
+	if (holds)
+		store_hold_writes(c->srv->store, true);
+	t->in_exec = c->session.composing = true;
+	run_all(c);
+	t->in_exec = c->session.composing = false;
+	if (holds)
+		store_hold_writes(c->srv->store, false);
+	pubsub_release(c->srv, since, true); /* after the reply, which is that of all */
+}
+
 void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	uint64_t slice_end = c->worker->slice_end;
@@ -437,13 +457,8 @@ void cmd_exec(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	} else if (transaction_of(c)->crosses) {
 		reply_error(reply_to(c), "CROSSSLOT Keys in request don't hash to the same slot");
 	} else {
-		const struct held_message *since = pubsub_hold(c->srv);
-
 		c->worker->slice_end = UINT64_MAX; /* long commands are not done in slices */
-		transaction_of(c)->in_exec = c->session.composing = true;
-		run_all(c);
-		transaction_of(c)->in_exec = c->session.composing = false;
-		pubsub_release(c->srv, since, true); /* after the reply, which is that of all */
+		exec(c);
 		c->worker->slice_end = slice_end;
 	}
 	transaction_end(c);
@@ -493,9 +508,36 @@ void transaction_found(struct client *c, unsigned int db, const void *key, size_
 	for (unsigned int i = 0; i < t->watched_count; i++) {
 		const struct watched *w = &t->watched[i];
 
-		t->found_missing |= !w->version && w->db == db && w->key_len == key_len &&
-				    memcmp(w->key, key, key_len) == 0;
+		t->lost |= !w->version && w->db == db && w->key_len == key_len &&
+			   memcmp(w->key, key, key_len) == 0;
 	}
+}
+
+/* Also if that cannot be found out. */
+static bool exists_in(struct store_ctx *ctx, unsigned int db, const struct watched *w)
+{
+	struct store_entry e;
+
+	store_select(ctx, db);
+	return store_touch(ctx, w->key, w->key_len, false, &e) != -ENOENT;
+}
+
+void transactions_swap(struct client *c, unsigned int a, unsigned int b)
+{
+	struct store_ctx *ctx = c->worker->ctx;
+	struct client *other = NULL;
+
+	while ((other = client_next(c->srv, other))) {
+		struct transaction *t = transaction_of(other);
+
+		for (unsigned int i = 0; i < t->watched_count && !t->lost; i++) {
+			const struct watched *w = &t->watched[i];
+
+			t->lost = (w->db == a || w->db == b) &&
+				  (w->version || exists_in(ctx, a, w) || exists_in(ctx, b, w));
+		}
+	}
+	store_select(ctx, c->session.db);
 }
 
 /* On false the error was replied. */

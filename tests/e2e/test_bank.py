@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import random
+import threading
 import time
 
 import proto
@@ -270,6 +271,43 @@ def test_the_sum_never_changes(xkvd):
             bank.check()
             time.sleep(0.05)  # the time that the bank is open, not a wait for something
         wait_for(lambda: bank.each_has_done(10), 60, "all kinds of transactions")
+
+
+def test_two_banks_that_are_swapped(xkvd):
+    """Each in a database: nobody takes one's balance for the other's when SWAPDB comes between."""
+    daemon = xkvd(*STORE)
+    branch = ACCOUNTS[:10]
+    for db, balance in ((0, BALANCE), (1, 5 * BALANCE)):
+        daemon.redis(db=db).mset(dict.fromkeys(branch, balance))
+    over, done = threading.Event(), []
+
+    def transfers(seed):
+        rng, redis = random.Random(seed), daemon.redis(db=seed % 2)
+        while not over.is_set():
+            source, to = rng.sample(branch, 2)
+            with contextlib.suppress(redis_py.WatchError), redis.pipeline() as p:
+                p.watch(source, to)
+                has, had = int(p.get(source)), int(p.get(to))
+                p.multi()
+                p.set(source, has - 1)
+                p.set(to, had + 1)
+                p.execute()
+                done.append(seed)
+
+    threads = [threading.Thread(target=transfers, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    redis, swaps = daemon.redis(), 0
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end or swaps < 50 or len(done) < 50:
+        redis.execute_command("SWAPDB", 0, 1)
+        swaps += 1
+        time.sleep(0.002)  # what comes between two swaps
+    over.set()
+    for thread in threads:
+        thread.join()
+    sums = [sum(map(int, daemon.redis(db=db).mget(branch))) for db in (0, 1)]
+    assert sorted(sums) == [BALANCE * len(branch), 5 * BALANCE * len(branch)]
 
 
 def test_all_or_nothing_after_kill(xkvd):

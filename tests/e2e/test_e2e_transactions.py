@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 15
 """Transactions over TCP are atomic for clients that XDP serves, and survive kill -9 of xkvd."""
+import contextlib
 import threading
 import time
 
@@ -180,6 +181,46 @@ def test_slow_scripts_hold_nobody_back(xkvd):
         script.thread.join()
     assert redis.info("stats")["transaction_conflicts"] > 4
     assert longest < 0.3 and len(waits) > 100, (longest, len(waits))
+
+
+def exec_at_once(redis, *commands, watch=None):
+    """What EXEC replies; WATCH and EXEC come together, so what they compare is hardly changed."""
+    connection = redis.connection_pool.get_connection("MULTI")
+    words = [("WATCH", watch)] if watch else []
+    words += [("MULTI",), *commands, ("EXEC",)]
+    try:
+        connection.send_packed_command(connection.pack_commands(words))
+        return [connection.read_response() for _ in words][-1]
+    finally:
+        redis.connection_pool.release(connection)
+
+
+def test_what_is_not_about_keys_is_executed_once(xkvd):
+    """
+    A transaction is repeated when what it has read was changed over UDP, but not the commands in
+    it that could not be undone; and when EXEC replies nil, they were not executed at all.
+    """
+    d = xkvd("--save", "")
+    redis, udp = d.redis(), d.udp(timeout=10)
+    redis.set("key", 0)
+    steps = 200000
+    script = ("EVAL", READS_TWICE, 2, "key", "number", steps)
+
+    def write():
+        assert udp.one(proto.incr(b"key", 1)).status in (proto.OK, proto.BUSY)
+
+    conflicts = turn = 0
+    with Background(write) as writer:
+        while turn < 20 or conflicts < 20:
+            turn += 1
+            with contextlib.closing(d.redis()) as victim:
+                kill = ("CLIENT", "KILL", "ID", victim.client_id())
+                assert exec_at_once(redis, ("INCR", "other"), kill, script)[1] == 1
+            name, last = f"turn-{turn}", redis.client_getname()
+            done = exec_at_once(redis, ("CLIENT", "SETNAME", name), script, watch="key")
+            assert redis.client_getname() == (name if done else last)
+            assert not writer.error, writer.error
+            conflicts = redis.info("stats")["transaction_conflicts"]
 
 
 def test_scripts_outlive_what_they_read(xkvd):

@@ -363,3 +363,29 @@ def test_how_many(store, tmp_path, databases, error):
         assert c.call("SELECT", 255) == error
         assert c.call("CONFIG", "GET", "databases").endswith(b"\r\n%d\r\n" % databases)
         assert c.call("SELECT", databases) == b"-ERR DB index is out of range\r\n"
+
+
+@pytest.mark.parametrize("key", ["here", "there", "both"])
+def test_watched_key_is_swapped_there_and_back(xkv, own, key):
+    """What the client has read in between was another key, though all is as it was."""
+    own.call("MSET", "here", 0, "both", 0)
+    own.call("SELECT", 1)
+    own.call("MSET", "there", 1, "both", 1)
+    own.call("SELECT", 0)
+    with xkv.connect() as other:
+        own.call("WATCH", key)
+        for _ in range(2):
+            assert other.call("SWAPDB", 0, 1) == b"+OK\r\n"
+            own.call("GET", key)
+        own.call("MULTI")
+        own.call("SET", key, "ours")
+        assert own.call("EXEC") == b"*-1\r\n"
+        own.call("WATCH", key)
+        other.call("SWAPDB", 1, 1)  # these change nothing of database 0
+        other.call("SWAPDB", 2, 3)
+        own.call("MULTI")
+        own.call("SET", key, "ours")
+        own.call("SWAPDB", 0, 1)
+        own.call("GET", key)
+        assert own.call("EXEC").startswith(b"*3\r\n+OK\r\n+OK\r\n")
+        own.call("SWAPDB", 0, 1)

@@ -305,6 +305,24 @@ def test_table_is_limited(sides, xkv):
     side.other.call("CONFIG", "SET", "tracking-table-max-keys", 1000000)
 
 
+def test_databases_are_swapped(sides, xkv):
+    """Redis tells nobody: what its clients keep is stale for ever."""
+    side = sides[0]
+    side.main.call("CLIENT", "TRACKING", "on")
+    side.main.call("SET", "a", 1)
+    side.main.call("GET", "a")
+    side.other.call("SWAPDB", 3, 3)
+    assert side.main.call("PING") == b"+PONG\r\n"
+    side.other.call("SWAPDB", 0, 3)
+    assert side.main.reply() == b">2\r\n$10\r\ninvalidate\r\n_\r\n"
+    assert side.main.call("GET", "a") == b"_\r\n"
+    side.other.call("MULTI")
+    side.other.call("SWAPDB", 0, 3)
+    side.other.call("EXEC")
+    assert side.main.reply() == b">2\r\n$10\r\ninvalidate\r\n_\r\n"
+    assert side.main.call("GET", "a") == b"$1\r\n1\r\n"
+
+
 def test_own_write_before_the_read(sides, xkv):
     """What was changed before the read is no change, however late the feed is read."""
     side = sides[0]
