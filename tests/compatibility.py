@@ -100,9 +100,21 @@ Every command and subcommand of Redis 7.0, and whether xkvd has it. A command th
 Redis does, with its error texts, in RESP2 and RESP3; where it *differs*, the last column says how.
 The page is made by `tests/compatibility.py`; a test checks that it is that of the code.
 
+HELLO and INFO name version 7.4.0, which some clients insist on (redis-py and Jedis for their
+caches): what 7.2 and 7.4 have brought for strings and connections is there, see the end of the
+page. Everything else replies as 7.0.15, which the tests compare with.
+
 Of all commands: keys have up to 64 KiB (over UDP 1 to 250 bytes), values up to 1 MiB. Commands that
 take long are done in slices, between which other clients are served. `COMMAND DOCS` describes the
 arguments.
+"""
+
+LATER = """
+Also: MAXAGE of CLIENT KILL; `lib-name`, `lib-ver` and `watch` in CLIENT LIST, and its flag `T`;
+`entry-id` and two times in ACL LOG; CLIENT TRACKING keeps what a script reads, not the keys that it
+is given; `watching_clients` in INFO. Not so, but as in 7.0: BITCOUNT and BITPOS do not look at the
+range if there is no such key; TIME goes on while a script runs; ACL LOAD closes the connections of
+all users but `default`.
 """
 
 
@@ -158,7 +170,7 @@ def page(redis, ours):
         for name in names:
             text += "| {} | {} | {} |\n".format(name.upper().replace("|", " "), *state(name, ours))
     later = ", ".join(name.upper().replace("|", " ") for name in sorted(ours - set(redis)))
-    return text + (f"\n## Of later versions\n\n{later}.\n" if later else "")
+    return text + (f"\n## Of later versions\n\n{later}." + LATER)
 
 
 def listed(text):

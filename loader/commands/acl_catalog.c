@@ -41,7 +41,7 @@ static const struct {
 	{ " command asking readonly readwrite ", ACL_CONNECTION, 0 },
 	{ " lastsave role ", ACL_ADMIN | ACL_DANGEROUS, 0 },
 	{ " sort sort_ro ", ACL_SET | ACL_SORTEDSET | ACL_LIST | ACL_DANGEROUS, ACL_KEYSPACE },
-	{ " wait ", ACL_CONNECTION, ACL_KEYSPACE },
+	{ " wait waitaof ", ACL_CONNECTION, ACL_KEYSPACE },
 };
 
 static bool is_listed(const char *names, const char *name, size_t len)

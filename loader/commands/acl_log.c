@@ -24,12 +24,15 @@ struct acl_entry {
 	struct owned_text object, user;
 	char *client; /* owned: the last one, as CLIENT INFO has it */
 	int64_t ms;   /* Unix time of the last case */
+	int64_t first_ms;
+	uint64_t id;
 };
 TAILQ_HEAD(acl_entries, acl_entry);
 
 /* The latest first. */
 static struct acl_entries entries = TAILQ_HEAD_INITIALIZER(entries);
 static unsigned int entry_count;
+static uint64_t next_id;
 
 static int64_t now_ms(void)
 {
@@ -103,6 +106,8 @@ static struct acl_entry *entry_new(enum acl_verdict why, const char *context,
 		return NULL;
 	e->why = why;
 	e->context = context;
+	e->first_ms = now_ms();
+	e->id = next_id++;
 	if (keep(&e->object, object) && keep(&e->user, user))
 		return e;
 	entry_free(e);
@@ -160,7 +165,7 @@ static void reply_entry(struct reply *r, const struct acl_entry *e)
 					       [ACL_DENIED_AUTH] = "auth",
 					       [ACL_DENIED_CHANNEL] = "channel" };
 
-	reply_map(r, 7);
+	reply_map(r, 10);
 	reply_text(r, "count");
 	reply_int(r, (int64_t)e->count);
 	reply_text(r, "reason");
@@ -175,6 +180,12 @@ static void reply_entry(struct reply *r, const struct acl_entry *e)
 	reply_double(r, (double)(now_ms() - e->ms) / 1000);
 	reply_text(r, "client-info");
 	reply_text(r, e->client ? e->client : "");
+	reply_text(r, "entry-id");
+	reply_int(r, (int64_t)e->id);
+	reply_text(r, "timestamp-created");
+	reply_int(r, e->first_ms);
+	reply_text(r, "timestamp-last-updated");
+	reply_int(r, e->ms);
 }
 
 void cmd_acl_log(struct client *c, unsigned int argc, const struct resp_arg *argv)

@@ -274,7 +274,7 @@ static void print_client(FILE *out, struct client *c)
 	connection_address(&stream->conn, false, local);
 	fprintf(out,
 		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=%u sub=%u "
-		"psub=%u ssub=%u multi=%d qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
+		"psub=%u ssub=%u multi=%d watch=%u qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
 		"tot-mem=%zu "
 		"events=%s cmd=%s "
 		"user=%s redir=%lld resp=%u lib-name=%s lib-ver=%s",
@@ -282,9 +282,9 @@ static void print_client(FILE *out, struct client *c)
 		(long long)(now - c->since), (long long)(now - c->active), client_flags(c, flags),
 		s->db, s->subscribed[TOPIC_CHANNEL].count, s->subscribed[TOPIC_PATTERN].count,
 		s->subscribed[TOPIC_SHARD].count, s->multi ? (int)transaction_of(c)->count : -1,
-		stream_pending(stream), stream->in.cap - stream->in.len,
-		stream->parser.cap * sizeof(struct resp_arg), s->reply.out.bytes, c->memory,
-		ev_is_active(&stream->writable) ? "rw" : "r",
+		transaction_of(c)->watched_count, stream_pending(stream),
+		stream->in.cap - stream->in.len, stream->parser.cap * sizeof(struct resp_arg),
+		s->reply.out.bytes, c->memory, ev_is_active(&stream->writable) ? "rw" : "r",
 		s->last ? command_full_name(s->last, name) : "NULL", acl_user_of(c)->name,
 		tracking_of(c)->flags ? (long long)tracking_of(c)->redirect : -1, s->reply.protocol,
 		s->lib_name ? s->lib_name : "", s->lib_version ? s->lib_version : "");
@@ -345,6 +345,7 @@ struct client_filter {
 	const struct resp_arg *addr, *laddr; /* NULL = any */
 	const struct acl_user *user;	     /* NULL = any */
 	unsigned int ids;		     /* 0 = any */
+	int64_t age;			     /* seconds that it has been connected at least */
 	uint64_t id[PLAIN_ARGS_MAX];
 };
 
@@ -409,6 +410,7 @@ static bool filter_has(const struct client_filter *f, const struct client *c)
 	for (unsigned int i = 0; i < f->ids && !found; i++)
 		found = f->id[i] == c->id;
 	return found && (!f->type || is_of_type(c, f->type)) &&
+	       (!f->age || (int64_t)(monotonic_seconds() - c->since) >= f->age) &&
 	       (!f->user || f->user == acl_user_of(c)) &&
 	       (!f->addr || is_address_of(f->addr, c, true)) &&
 	       (!f->laddr || is_address_of(f->laddr, c, false));
@@ -444,6 +446,17 @@ static bool filter_user(struct client *c, const struct resp_arg *name, struct cl
 	return f->user;
 }
 
+static bool filter_age(struct client *c, const struct resp_arg *arg, struct client_filter *f)
+{
+	if (!text_to_i64(arg->ptr, arg->len, &f->age))
+		reply_error(reply_to(c), "ERR maxage is not an integer or out of range");
+	else if (f->age <= 0)
+		reply_error(reply_to(c), "ERR maxage should be greater than 0");
+	else
+		return true;
+	return false;
+}
+
 static bool kill_option(struct client *c, const struct resp_arg *word, const struct resp_arg *value,
 			struct client_filter *f)
 {
@@ -455,6 +468,8 @@ static bool kill_option(struct client *c, const struct resp_arg *word, const str
 		return filter_type(c, value, f);
 	if (arg_is(word, "user"))
 		return filter_user(c, value, f);
+	if (arg_is(word, "maxage"))
+		return filter_age(c, value, f);
 	if (arg_is(word, "addr")) {
 		f->addr = value;
 	} else if (arg_is(word, "laddr")) {

@@ -116,6 +116,7 @@ static const struct doc {
 	{ "type", "1.0.0", "O(1)", "key:k0" },
 	{ "unlink", "4.0.0", "O(N), N: number of keys", "key:k0*" },
 	{ "wait", "3.0.0", "O(1)", "numreplicas:i timeout:i" },
+	{ "waitaof", "7.2.0", "O(1)", "numlocal:i numreplicas:i timeout:i" },
 	/* connection */
 	{ "auth", "1.0.0", "O(1)", "username:s@6.0.0? password:s" },
 	{ "client", "2.4.0", "Depends on the subcommand", "" },
@@ -129,7 +130,7 @@ static const struct doc {
 	  "filter:o(ip:port:s!2.8.12 new-format:o(client-id:i=ID@2.8.12? "
 	  "normal_master_slave_pubsub:o(NORMAL MASTER@3.2.0 SLAVE REPLICA@5.0.0 "
 	  "PUBSUB)=TYPE@2.8.12? username:s=USER? ip:port:s=ADDR? ip:port:s=LADDR@6.2.0? "
-	  "yes/no:s=SKIPME?)*)" },
+	  "yes/no:s=SKIPME? maxage:i=MAXAGE@7.4.0?)*)" },
 	{ "client|list", "2.4.0", "O(N), N: number of clients",
 	  "normal_master_replica_pubsub:o(NORMAL MASTER REPLICA PUBSUB)=TYPE@5.0.0? "
 	  "id:b(client-id:i*)=ID@6.2.0?" },

@@ -110,8 +110,7 @@ void reply_key_flags(struct reply *r, const char *const *flags)
 		reply_status(r, flags[i]);
 }
 
-/* EVAL and its relatives name their keys behind a number. */
-static bool is_script(const struct command *cmd)
+bool command_runs_script(const struct command *cmd)
 {
 	return cmd->fn == cmd_eval || cmd->fn == cmd_eval_ro || cmd->fn == cmd_evalsha ||
 	       cmd->fn == cmd_evalsha_ro || cmd->fn == cmd_fcall || cmd->fn == cmd_fcall_ro;
@@ -154,7 +153,7 @@ bool command_each_key(const struct command *cmd, unsigned int argc, const struct
 	int last = cmd->last < 0 ? (int)argc + cmd->last : cmd->last;
 	unsigned int store;
 
-	if (is_script(cmd))
+	if (command_runs_script(cmd))
 		return each_script_key(cmd, argc, argv, fn, arg);
 	if (!cmd->first || cmd->flags & CMD_PUBSUB)
 		return true;
@@ -192,7 +191,7 @@ static const struct command *called(struct client *c, unsigned int argc,
 
 	if (!cmd)
 		reply_error(reply_to(c), "ERR Invalid command specified");
-	else if ((!cmd->first && !is_script(cmd)) || cmd->flags & CMD_PUBSUB)
+	else if ((!cmd->first && !command_runs_script(cmd)) || cmd->flags & CMD_PUBSUB)
 		reply_error(reply_to(c), "ERR The command has no key arguments");
 	else if (!command_arity_ok(cmd, argc))
 		reply_error(reply_to(c), "ERR Invalid number of arguments specified for command");

@@ -19,7 +19,12 @@
 #include "util/text.h"
 
 /* Reported to clients: the version whose behaviour the commands have. */
-#define REDIS_VERSION "7.0.15"
+/*
+ * The version that clients are told: the newest of which the commands and options that are about
+ * strings are all here.  Replies and error texts are those of 7.0 (docs/compatibility.md).
+ */
+#define REDIS_VERSION	  "7.4.0"
+#define REDIS_VERSION_NUM 0x070400
 
 /* Most arguments of a command without a list of keys, which is not done in slices. */
 #define PLAIN_ARGS_MAX 1024
@@ -351,6 +356,9 @@ const char *script_busy(const struct client *c);
 const char *const *command_key_flags(const struct command *cmd);
 void reply_key_flags(struct reply *r, const char *const *flags);
 
+/* EVAL and its relatives: they name their keys behind a number. */
+bool command_runs_script(const struct command *cmd);
+
 /* Calls fn for each key, argument `at`, until it returns false.  Returns whether it never did. */
 typedef bool command_key_use_fn(void *arg, unsigned int at, const char *const *flags);
 bool command_each_key(const struct command *cmd, unsigned int argc, const struct resp_arg *argv,
@@ -594,7 +602,7 @@ command_fn cmd_monitor;
 /* cluster.c */
 command_fn cmd_cluster, cmd_cluster_mode;
 /* about.c */
-command_fn cmd_time, cmd_role, cmd_wait, cmd_lolwut, cmd_sort, cmd_sort_ro;
+command_fn cmd_time, cmd_role, cmd_wait, cmd_waitaof, cmd_lolwut, cmd_sort, cmd_sort_ro;
 /* admin.c */
 command_fn cmd_ping, cmd_echo, cmd_hello, cmd_auth, cmd_quit, cmd_reset, cmd_info, cmd_config_get,
 	cmd_config_set, cmd_config_resetstat, cmd_client_setname, cmd_client_getname, cmd_client_id,

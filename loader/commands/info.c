@@ -184,24 +184,24 @@ static void largest_buffers(const struct worker *w, size_t *input, size_t *outpu
 	}
 }
 
-static unsigned int subscribers(const struct worker *w)
+static void count_clients(struct worker *w, unsigned int *pubsub, unsigned int *watching)
 {
-	const struct client *c;
-	unsigned int count = 0;
+	struct client *c;
 
-	TAILQ_FOREACH(c, &w->clients, link)
-		count += session_is_subscriber(&c->session);
-	return count;
+	TAILQ_FOREACH(c, &w->clients, link) {
+		*pubsub += session_is_subscriber(&c->session);
+		*watching += transaction_of(c)->watched_count > 0;
+	}
 }
 
 static void clients_section(struct metrics *m, struct server *s)
 {
 	size_t input = 0, output = 0;
-	unsigned int pubsub = 0;
+	unsigned int pubsub = 0, watching = 0;
 
 	for (unsigned int i = 0; i < s->worker_count; i++) {
 		largest_buffers(s->worker[i], &input, &output);
-		pubsub += subscribers(s->worker[i]);
+		count_clients(s->worker[i], &pubsub, &watching);
 	}
 	metric_gauge(m, "connected_clients", server_client_count(s));
 	metric_gauge(m, "cluster_connections", 0);
@@ -212,6 +212,7 @@ static void clients_section(struct metrics *m, struct server *s)
 	metric_gauge(m, "tracking_clients", tracking_clients(s));
 	metric_gauge(m, "clients_in_timeout_table", 0);
 	metric_gauge(m, "pubsub_clients", pubsub);
+	metric_gauge(m, "watching_clients", watching);
 }
 
 static uint64_t resident_bytes(void)

@@ -564,9 +564,9 @@ static void add_constants(lua_State *L, const struct constant *constants, size_t
 void lua_add_redis_log(lua_State *L)
 {
 	static const struct constant constants[] = {
-		{ "LOG_DEBUG", LOG_LEVEL_DEBUG },   { "LOG_VERBOSE", LOG_LEVEL_VERBOSE },
-		{ "LOG_NOTICE", LOG_LEVEL_NOTICE }, { "LOG_WARNING", LOG_LEVEL_WARNING },
-		{ "REDIS_VERSION_NUM", 0x07000f },
+		{ "LOG_DEBUG", LOG_LEVEL_DEBUG },	    { "LOG_VERBOSE", LOG_LEVEL_VERBOSE },
+		{ "LOG_NOTICE", LOG_LEVEL_NOTICE },	    { "LOG_WARNING", LOG_LEVEL_WARNING },
+		{ "REDIS_VERSION_NUM", REDIS_VERSION_NUM },
 	};
 
 	lua_pushcfunction(L, redis_log);

@@ -498,7 +498,7 @@ static bool enter_key(void *arg, unsigned int at, const char *const *flags)
 	return true;
 }
 
-/* Does it read, so that its keys are kept? */
+/* Does it read, so that its keys are kept?  Of a script, the commands that it calls do. */
 static bool keeps(unsigned int flags, const struct command *cmd)
 {
 	bool given = flags & TRACKING_CACHING;
@@ -507,7 +507,7 @@ static bool keeps(unsigned int flags, const struct command *cmd)
 		return false;
 	if ((flags & TRACKING_OPTIN && !given) || (flags & TRACKING_OPTOUT && given))
 		return false;
-	return cmd->flags & CMD_READONLY && !(cmd->flags & CMD_PUBSUB);
+	return cmd->flags & CMD_READONLY && !(cmd->flags & CMD_PUBSUB) && !command_runs_script(cmd);
 }
 
 void tracking_before(struct client *c, const struct command *cmd, unsigned int argc,

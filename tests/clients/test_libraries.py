@@ -4,7 +4,8 @@
 """Client libraries of other languages, and what stands on them, do their work with xkvd.
 
 go/ has go-redis, redsync (Redlock) and redis_rate; js/ has ioredis, node-redis, redlock and
-rate-limiter-flexible.  Where a library cannot be downloaded, its cases are skipped.
+rate-limiter-flexible; py/ the newest redis-py with its client-side cache.  Where a
+library cannot be downloaded, its cases are skipped.
 """
 import contextlib
 import os
@@ -12,9 +13,11 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 
 import pytest
-from conftest import ROOT, download, run
+from conftest import BUILD, ROOT, download, run
+from respserver import in_kernel
 
 pytest_plugins = ["respserver"]
 pytestmark = pytest.mark.seconds(120)
@@ -77,3 +80,19 @@ def test_go(go_clients, store, tmp_path, mode, count):
 def test_node(node_clients, store, tmp_path, mode, count):
     with server(store, tmp_path, mode) as daemon:
         assert passed(node_clients, daemon, mode, r"^ +ok \d+ - (?!.*# SKIP)") == count
+
+
+@pytest.fixture(scope="module")
+def redis_py(tmp_path_factory):
+    """That of the system is older than its cache."""
+    place = tmp_path_factory.mktemp("py")
+    download("redis-py", sys.executable, "-m", "pip", "install", "--quiet", "--target", place,
+             "redis==8.1.0")
+    return place
+
+
+def test_redis_py_keeps_what_it_has_read(redis_py, privileged, tmp_path):
+    with in_kernel(tmp_path) as daemon:
+        done = run(sys.executable, HERE / "py/client_cache.py", daemon.port, BUILD / "xkv",
+                   check=False, env=dict(os.environ, PYTHONPATH=str(redis_py)))
+        assert done.returncode == 0, done.stderr

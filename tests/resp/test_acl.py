@@ -405,8 +405,14 @@ def test_same_replies(users, name, version):
     for words in commands(SEQUENCES[name]):
         said, wanted = ours.call(*words), theirs.call(*words)
         if words[1:2] in ([b"GETUSER"], [b"LIST"]):  # single commands: in any order
-            said, wanted = (sorted(reply.split()) for reply in (said, wanted))
+            said, wanted = (sorted(w for w in reply.split() if w[:1] != b"$" and not is_later(w))
+                            for reply in (said, wanted))
         assert said == wanted, words
+
+
+def is_later(word):
+    """A rule about a command that the stock Redis is too old for."""
+    return any(name in str(word) for name in ("setinfo", "no-touch", "waitaof"))
 
 
 def ask(c, *words):
@@ -472,6 +478,8 @@ def test_log(users):
     def entry(e):
         # the command, as it was typed, and who it was
         assert " user=" in e.pop("client-info") and float(e.pop("age-seconds")) >= 0
+        for later in "entry-id", "timestamp-created", "timestamp-last-updated":
+            e.pop(later, None)
         return e
 
     logs = []
@@ -826,7 +834,7 @@ def test_random_rules(users):
         lines = [ask(c, "ACL", "LIST")[-1].split()[2:] for c in users]
         # Redis has ~* for %RW~*, and could not read it again behind another pattern
         words = [sorted(word.strip("()").replace("%RW~*", "~*") for word in line) for line in lines]
-        assert words[0] == words[1] or "setinfo" in str(words[0]), rules
+        assert words[0] == words[1] or any(map(is_later, words[0])), rules
         ours.call("ACL", "SETUSER", "t", "reset", "clearselectors", *lines[0])
         again = [line.split()[2:] for line in ask(ours, "ACL", "LIST") if line.startswith("user t")]
         assert [word for word in again[0] if word != "sanitize-payload"] == \

@@ -68,10 +68,18 @@ def test_each_command_is_documented(ours):
     assert [name for name, doc in ours.items() if "since" not in doc] == []
 
 
+def without_later(described):
+    """Without arguments that the stock Redis is too old for."""
+    if not isinstance(described, list):
+        return described
+    return [{k: without_later(v) for k, v in a.items()} if isinstance(a, dict) else a
+            for a in described if not isinstance(a, dict) or a.get("since", "") < "7.2"]
+
+
 @pytest.mark.parametrize("field", ["since", "group", "arguments"])
 def test_same_docs(ours, theirs, field):
     for name in sorted(set(ours) & set(theirs)):
-        assert (name, ours[name].get(field)) == (name, theirs[name].get(field))
+        assert (name, without_later(ours[name].get(field))) == (name, theirs[name].get(field))
 
 
 def test_redis_cli_helps(daemon):

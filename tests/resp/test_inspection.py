@@ -95,9 +95,6 @@ SEQUENCES = {
         WAIT 0 x
         WAIT 0 -1
         WAIT 0
-        LOLWUT
-        LOLWUT VERSION 7
-        LOLWUT VERSION x
         RANDOMKEY
         RANDOMKEY x
         SET only 1

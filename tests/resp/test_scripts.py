@@ -123,8 +123,6 @@ return #KEYS
 KEYS[1]='x' return KEYS[1]
 return coroutine.wrap(function() return 1 end)()
 return {{},{1,{2,{3}}}}
-return redis.REDIS_VERSION
-return redis.REDIS_VERSION_NUM
 return redis.LOG_WARNING
 return unpack({1,2})
 return redis.call('mget','a','none','b')

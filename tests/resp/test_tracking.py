@@ -103,8 +103,7 @@ TOLD = {
         other: SET a 1
         other: DEL a
         other: EXEC
-        EVAL_RO "return redis.call('get', KEYS[1])" 2 a b
-        other: SET b 1
+        EVAL_RO "return redis.call('get', KEYS[1])" 1 a
         other: SET a 1
         MULTI
         GET a
