@@ -191,6 +191,8 @@ static const struct directive table[] = {
 	  LIVE, NULL, "N",
 	  "keys that CLIENT TRACKING remembers; more: of the first ones, clients are told as if they "
 	  "had changed; 0: any number" },
+	{ "tracking-table-max-bytes", &type_size, AT(tracking_max_bytes), "256mb", 0, INT64_MAX, LIVE,
+	  NULL, "BYTES", "the same of the memory that these keys and their readers take; 0: any" },
 	{ "loglevel", &type_choice, AT(loglevel), "notice", 0, 0, LIVE, levels,
 	  "debug|verbose|notice|warning", "lowest level of messages that are logged" },
 	{ "logfile", &type_string, AT(logfile), "", 0, 4095, PROTECTED, NULL, "FILE",

@@ -144,6 +144,7 @@ struct config {
 	unsigned int notify;		/* enum notify, default 0 = no events */
 	unsigned int databases;		/* default 16 */
 	unsigned int tracking_max_keys; /* tracking-table-max-keys, 0 = no limit */
+	uint64_t tracking_max_bytes;	/* tracking-table-max-bytes, 0 = no limit */
 	bool cluster;			/* cluster-enabled emulated, default no */
 	struct rename rename[CONFIG_MAX_RENAME];
 	unsigned int rename_count;

@@ -281,6 +281,7 @@ void changes_second(struct server *s)
 	struct changes *ch = changes_of(s);
 
 	changes_follow(s);
+	tracking_second(s);
 	if (!are_wanted(s) && ch->unwanted++)
 		end(ch);
 }

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "tracking.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "impl.h"
-#include "util/log.h"
 #include "util/metrics.h"
 
-#define CHANNEL	     "__redis__:invalidate"
-#define PREFIXES_MAX 1024 /* of a client */
+#define CHANNEL	      "__redis__:invalidate"
+#define PREFIXES_MAX  1024	  /* of a client */
+#define CHANGED_BYTES (16U << 20) /* of keys that have changed, told of together */
+#define TRIM_BYTES    (4U << 20)  /* of the table: from here on it is given back */
+#define BLOCK_BYTES   24	  /* of a block of memory and of a slot of the table, besides */
 
 /* A client that has read a key. */
 struct reader {
@@ -22,8 +25,8 @@ struct reader {
 struct tracked {
 	struct hashtable_entry entry; /* tracked_keys.keys */
 	TAILQ_ENTRY(tracked) link;    /* tracked_keys.oldest */
-	struct reader *readers;	      /* owned */
-	unsigned int count;
+	struct reader *readers;	      /* owned; in the order of their IDs */
+	unsigned int count, room;
 	size_t len;
 	char key[];
 };
@@ -55,34 +58,6 @@ struct follower {
 static struct tracked_keys *keys_of(const struct server *s)
 {
 	return &shared_of(s)->tracked;
-}
-
-static uint64_t id_hash(uint64_t id)
-{
-	return id * 0x9e3779b97f4a7c15ULL;
-}
-
-static struct tracking *tracking_by_id(const struct tracked_keys *t, uint64_t id)
-{
-	struct hashtable_entry *e = hashtable_find(&t->ids, id_hash(id));
-
-	for (; e; e = hashtable_find_next(e)) {
-		struct tracking *x =
-			(struct tracking *)((char *)e - offsetof(struct tracking, by_id));
-
-		if (x->client->id == id)
-			return x;
-	}
-	return NULL;
-}
-
-static struct client *client_by_id(const struct server *s, uint64_t id)
-{
-	struct client *c = NULL;
-
-	while ((c = client_next(s, c)) && (c->id != id || c->dead))
-		;
-	return c;
 }
 
 /* --- messages --- */
@@ -182,6 +157,12 @@ static struct tracked *tracked_find(const struct tracked_keys *t, const void *ke
 	return NULL;
 }
 
+/* Without its readers. */
+static size_t tracked_bytes(size_t len)
+{
+	return sizeof(struct tracked) + len + BLOCK_BYTES;
+}
+
 static struct tracked *tracked_new(struct tracked_keys *t, const void *key, size_t len)
 {
 	struct tracked *k = calloc(1, sizeof(*k) + len);
@@ -195,6 +176,7 @@ static struct tracked *tracked_new(struct tracked_keys *t, const void *key, size
 		return NULL;
 	}
 	TAILQ_INSERT_TAIL(&t->oldest, k, link);
+	t->bytes += tracked_bytes(len);
 	return k;
 }
 
@@ -203,35 +185,74 @@ static void tracked_free(struct tracked_keys *t, struct tracked *k)
 	hashtable_remove(&t->keys, &k->entry);
 	TAILQ_REMOVE(&t->oldest, k, link);
 	t->items -= k->count;
+	t->bytes -= tracked_bytes(k->len) + k->room * sizeof(*k->readers);
 	free(k->readers);
 	free(k);
 }
 
+/* The place of a reader, or of the first one with a greater ID. */
+static unsigned int reader_place(const struct tracked *k, uint64_t id)
+{
+	unsigned int first = 0, end = k->count, middle;
+
+	if (end && k->readers[end - 1].id < id) /* the client that came last, mostly */
+		return end;
+	while (first < end) {
+		middle = (first + end) / 2;
+		if (k->readers[middle].id < id)
+			first = middle + 1;
+		else
+			end = middle;
+	}
+	return first;
+}
+
 static struct reader *reader_find(const struct tracked *k, uint64_t id)
 {
-	for (unsigned int i = 0; i < k->count; i++)
-		if (k->readers[i].id == id)
-			return &k->readers[i];
-	return NULL;
+	unsigned int at = reader_place(k, id);
+
+	return at < k->count && k->readers[at].id == id ? &k->readers[at] : NULL;
+}
+
+/* NULL: no memory. */
+static struct reader *reader_new(struct tracked_keys *t, struct tracked *k, uint64_t id)
+{
+	unsigned int at = reader_place(k, id), room = k->room ? 2 * k->room : 1;
+	struct reader *more;
+
+	if (k->count == k->room) {
+		more = reallocarray(k->readers, room, sizeof(*more));
+		if (!more)
+			return NULL;
+		t->bytes += (room - k->room) * sizeof(*more);
+		k->readers = more;
+		k->room = room;
+	}
+	memmove(&k->readers[at + 1], &k->readers[at], (k->count - at) * sizeof(*k->readers));
+	k->readers[at] = (struct reader){ .id = id };
+	k->count++;
+	t->items++;
+	return &k->readers[at];
 }
 
 /* Is its reader to be told?  One that has another mode by now is not. */
-static struct tracking *reader_tracks(const struct tracked_keys *t, const struct reader *r)
+static struct tracking *reader_tracks(const struct server *s, const struct reader *r)
 {
-	struct tracking *x = tracking_by_id(t, r->id);
+	struct client *c = client_by_id(s, r->id);
+	unsigned int flags = c ? tracking_of(c)->flags : 0;
 
-	return x && !(x->flags & TRACKING_BCAST) ? x : NULL;
+	return flags & TRACKING_ON && !(flags & TRACKING_BCAST) ? tracking_of(c) : NULL;
 }
 
 /* Tells the readers of a key for whom a change at `position` is one; they are none any more. */
-static void tracked_changed(struct tracked_keys *t, struct tracked *k, uint64_t position,
-			    uint16_t origin)
+static void tracked_changed(struct server *s, struct tracked *k, uint64_t position, uint16_t origin)
 {
 	const struct changed key = { 0, k->len, k->key };
+	struct tracked_keys *t = keys_of(s);
 	unsigned int kept = 0;
 
 	for (unsigned int i = 0; i < k->count; i++) {
-		struct tracking *x = reader_tracks(t, &k->readers[i]);
+		struct tracking *x = reader_tracks(s, &k->readers[i]);
 
 		if (x && k->readers[i].from > position)
 			k->readers[kept++] = k->readers[i];
@@ -246,34 +267,39 @@ static void tracked_changed(struct tracked_keys *t, struct tracked *k, uint64_t 
 
 static bool is_full(const struct server *s)
 {
-	uint64_t max = s->cfg->tracking_max_keys;
+	uint64_t max_keys = s->cfg->tracking_max_keys, max_bytes = s->cfg->tracking_max_bytes;
+	const struct tracked_keys *t = keys_of(s);
 
-	return max && keys_of(s)->keys.count > max;
+	return (max_keys && t->keys.count > max_keys) || (max_bytes && t->bytes > max_bytes);
 }
 
-/* False: no memory. */
+/* Has a command, or a transaction, read so much that not even all is kept until its end? */
+static bool is_overfull(const struct server *s)
+{
+	uint64_t max = s->cfg->tracking_max_bytes;
+
+	return max && keys_of(s)->bytes / 2 > max;
+}
+
+/* False: no memory, or no room. */
 static bool enter(struct client *c, const void *key, size_t len)
 {
 	struct tracked_keys *t = keys_of(c->srv);
 	struct tracked *k = tracked_find(t, key, len);
-	struct reader *more, *r;
+	struct reader *r;
 
+	if (k && reader_find(k, c->id))
+		return true;
+	if (is_overfull(c->srv))
+		return false;
 	if (!k)
 		k = tracked_new(t, key, len);
-	if (!k)
-		return false;
-	if (reader_find(k, c->id))
-		return true;
-	more = reallocarray(k->readers, k->count + 1, sizeof(*more));
-	if (!more) {
-		if (!k->count)
+	r = k ? reader_new(t, k, c->id) : NULL;
+	if (!r) {
+		if (k && !k->count)
 			tracked_free(t, k);
 		return false;
 	}
-	k->readers = more;
-	r = &more[k->count++];
-	*r = (struct reader){ .id = c->id };
-	t->items++;
 	/* within a transaction, the key may have been read before it is entered */
 	if (!transaction_of(c)->runs)
 		changes_positions(c->srv, &r->from, &r->head);
@@ -337,6 +363,7 @@ static void prefix_changed(struct server *s, struct key_prefix *p, const struct 
 	}
 	memcpy(key, c->key, c->key_len);
 	p->changed[p->count++] = (struct changed){ c->origin, c->key_len, key };
+	keys_of(s)->changed_bytes += c->key_len + sizeof(*more) + BLOCK_BYTES;
 }
 
 /* In the order of Redis' tree; the last of the same keys is the last change. */
@@ -395,6 +422,16 @@ static void prefix_tell(struct key_prefix *p)
 	tell_follower(f->tracking, p->changed, p->count);
 	while (p->count)
 		free(p->changed[--p->count].key);
+}
+
+static void prefixes_tell(struct tracked_keys *t)
+{
+	struct key_prefix *p;
+
+	TAILQ_FOREACH(p, &t->prefixes, link)
+		if (p->count)
+			prefix_tell(p);
+	t->changed_bytes = 0;
 }
 
 static struct key_prefix *prefix_get(struct tracked_keys *t, const char *text, size_t len)
@@ -463,24 +500,35 @@ void tracking_change(struct server *s, const struct feed_change *c)
 		return;
 	k = tracked_find(t, c->key, c->key_len);
 	if (k)
-		tracked_changed(t, k, c->position, c->origin);
+		tracked_changed(s, k, c->position, c->origin);
 	TAILQ_FOREACH(p, &t->prefixes, link)
 		if (has_prefix(c->key, c->key_len, p->text, p->len))
 			prefix_changed(s, p, c);
+	if (t->changed_bytes > CHANGED_BYTES)
+		prefixes_tell(t);
 }
 
 void tracking_changes_end(struct server *s)
 {
 	struct tracked_keys *t = keys_of(s);
-	struct key_prefix *p;
 
 	if (!t->ready)
 		return;
+	if (t->bytes > t->peak)
+		t->peak = t->bytes;
 	while (is_full(s)) /* the readers of the key that was entered first are told */
-		tracked_changed(t, TAILQ_FIRST(&t->oldest), UINT64_MAX, 0);
-	TAILQ_FOREACH(p, &t->prefixes, link)
-		if (p->count)
-			prefix_tell(p);
+		tracked_changed(s, TAILQ_FIRST(&t->oldest), UINT64_MAX, 0);
+	prefixes_tell(t);
+}
+
+void tracking_second(struct server *s)
+{
+	struct tracked_keys *t = keys_of(s);
+
+	if (t->peak < TRIM_BYTES || t->bytes > t->peak / 2)
+		return;
+	malloc_trim(0);
+	t->peak = t->bytes;
 }
 
 /* --- around commands --- */
@@ -494,7 +542,7 @@ static bool enter_key(void *arg, unsigned int at, const char *const *flags)
 	if (call->argv[at].len > XKV_LONG_KEY_MAX)
 		return true;
 	if (!enter(c, call->argv[at].ptr, call->argv[at].len))
-		log_warning("out of memory: a client is not told of changes of a key");
+		changes_of_all(c->srv); /* so that nobody keeps what it reads */
 	return true;
 }
 
@@ -580,7 +628,7 @@ void tracking_end(struct client *c)
 		return;
 	unfollow_all(t, x);
 	LIST_REMOVE(x, link);
-	hashtable_remove(&t->ids, &x->by_id);
+	t->client_count--;
 	*x = (struct tracking){ 0 };
 	if (!LIST_EMPTY(&t->clients))
 		return;
@@ -591,7 +639,6 @@ void tracking_end(struct client *c)
 void tracking_free(struct tracked_keys *t)
 {
 	hashtable_free(&t->keys);
-	hashtable_free(&t->ids);
 }
 
 /* Of nobody else: who has our origin is not told of our changes.  0: none is left. */
@@ -744,15 +791,14 @@ static bool begin(struct client *c, const struct wish *w)
 	struct tracking *x = tracking_of(c);
 	bool done = prepare(t);
 
-	if (done && !(x->flags & TRACKING_ON)) {
-		if (hashtable_insert(&t->ids, &x->by_id, id_hash(c->id)))
-			return false;
+	if (!done)
+		return false;
+	if (!(x->flags & TRACKING_ON)) {
 		x->client = c;
 		LIST_INIT(&x->prefixes);
 		LIST_INSERT_HEAD(&t->clients, x, link);
+		t->client_count++;
 	}
-	if (!done)
-		return false;
 	x->flags = TRACKING_ON | w->flags;
 	x->redirect = (uint64_t)w->redirect;
 	if (!(w->flags & TRACKING_NOLOOP))
@@ -896,7 +942,7 @@ void cmd_client_trackinginfo(struct client *c, unsigned int argc, const struct r
 
 unsigned int tracking_clients(const struct server *s)
 {
-	return (unsigned int)keys_of(s)->ids.count;
+	return keys_of(s)->client_count;
 }
 
 void tracking_metrics(struct metrics *m, const struct server *s)
@@ -906,4 +952,5 @@ void tracking_metrics(struct metrics *m, const struct server *s)
 	metric_gauge(m, "tracking_total_keys", (int64_t)t->keys.count);
 	metric_gauge(m, "tracking_total_items", (int64_t)t->items);
 	metric_gauge(m, "tracking_total_prefixes", t->prefix_count);
+	metric_gauge(m, "tracking_total_bytes", (int64_t)t->bytes);
 }

@@ -48,8 +48,7 @@ struct tracking {
 	unsigned int prefix_count;
 	size_t prefix_bytes; /* as if nobody else had them */
 	struct client *client;
-	struct hashtable_entry by_id; /* tracked_keys.ids */
-	LIST_ENTRY(tracking) link;    /* tracked_keys.clients */
+	LIST_ENTRY(tracking) link; /* tracked_keys.clients */
 };
 
 TAILQ_HEAD(tracked_list, tracked);
@@ -62,9 +61,10 @@ struct tracked_keys {
 	struct tracked_list oldest;  /* the same; owned */
 	struct prefix_list prefixes; /* owned */
 	struct tracking_clients clients;
-	struct hashtable ids; /* of these clients */
-	unsigned int prefix_count;
-	size_t items; /* pairs of key and client */
+	unsigned int prefix_count, client_count;
+	size_t items;	      /* pairs of key and client */
+	size_t bytes, peak;   /* of keys and readers; the most, since memory was given back */
+	size_t changed_bytes; /* of the keys that prefixes are to be told of */
 	uint64_t secret[2];
 	uint16_t last_origin;
 	bool ready;
@@ -88,6 +88,9 @@ void tracking_change(struct server *s, const struct feed_change *change);
 void tracking_changes_end(struct server *s);
 /* The same: all keys are gone, or changes were lost, so whatever was kept is not valid any more. */
 void tracking_forget_all(struct server *s);
+
+/* Gives memory back that the table has had for long. */
+void tracking_second(struct server *s);
 
 /* Ends it for a client, which is not told. */
 void tracking_end(struct client *c);

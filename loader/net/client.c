@@ -669,20 +669,37 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 
 /* --- life --- */
 
+/* One to one: the factor is odd. */
+static uint64_t id_hash(uint64_t id)
+{
+	return id * 0x9e3779b97f4a7c15ULL;
+}
+
+struct client *client_by_id(const struct server *s, uint64_t id)
+{
+	struct hashtable_entry *e =
+		hashtable_find(&s->ids, id_hash(id)); /* no other has this hash */
+	struct client *c = e ? (struct client *)((char *)e - offsetof(struct client, by_id)) : NULL;
+
+	return c && !c->dead ? c : NULL;
+}
+
 void client_new(struct worker *w, struct connection conn)
 {
 	struct server *s = w->srv;
 	struct client *c = calloc(1, sizeof(*c) + w->executor->client_bytes);
+	uint64_t id = s->last_client_id + 1;
 
-	if (!c) {
+	if (!c || hashtable_insert(&s->ids, &c->by_id, id_hash(id))) {
 		log_warning("out of memory for a client");
 		conn.transport->close(&conn);
+		free(c);
 		return;
 	}
 	c->srv = s;
 	c->worker = w;
 	c->stream.conn = conn;
-	c->id = ++s->last_client_id;
+	c->id = s->last_client_id = id;
 	c->since = c->active = monotonic_seconds();
 	session_init(&c->session, !w->executor->requires_auth(),
 		     s->cfg->output_limit[OUTPUT_NORMAL].hard);
@@ -729,6 +746,7 @@ void client_free(struct client *c)
 	ev_io_stop(w->loop, &c->stream.readable);
 	ev_io_stop(w->loop, &c->stream.writable);
 	TAILQ_REMOVE(&w->clients, c, link);
+	hashtable_remove(&c->srv->ids, &c->by_id);
 	leave_counts(c);
 	c->stream.conn.transport->close(&c->stream.conn);
 	w->executor->cancel(c);

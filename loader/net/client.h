@@ -31,9 +31,10 @@ struct client {
 	struct server *srv;
 	struct worker *worker;
 	uint64_t id;
-	double since, active; /* by monotonic_seconds() */
-	double over_since;    /* when its output passed the soft limit; 0 = it does not */
-	size_t memory;	      /* bytes that it takes, as they are counted in worker.client_memory */
+	struct hashtable_entry by_id; /* server.ids */
+	double since, active;	      /* by monotonic_seconds() */
+	double over_since;	      /* when its output passed the soft limit; 0 = it does not */
+	size_t memory; /* bytes that it takes, as they are counted in worker.client_memory */
 	struct stream stream;
 	struct session session;
 	unsigned int ran; /* enum run_flags of the last command */
@@ -94,6 +95,8 @@ void clients_flush(struct worker *w);
 
 /* The clients of all workers: the one behind `c`, the first for NULL; NULL = that was the last. */
 struct client *client_next(const struct server *s, const struct client *c);
+/* The client of this ID, NULL: there is none, or it is being closed. */
+struct client *client_by_id(const struct server *s, uint64_t id);
 
 /* Where a command of this client replies. */
 static inline struct reply *reply_to(struct client *c)

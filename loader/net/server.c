@@ -1069,6 +1069,7 @@ void server_free(struct server *s)
 	s->opt.executor->server_free(s);
 	for (unsigned int i = 0; i < s->worker_count; i++)
 		worker_free(s->worker[i]);
+	hashtable_free(&s->ids);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
 }

@@ -10,6 +10,7 @@
 #include <pthread.h>
 
 #include "server.h"
+#include "util/hashtable.h"
 #include "worker.h"
 
 #define MAX_LISTENERS 64
@@ -55,6 +56,7 @@ struct server {
 	ev_io snapshot_done;
 	struct extra *extras;
 	uint64_t last_client_id;
+	struct hashtable ids;  /* of the clients of all workers */
 	double started;	       /* by monotonic_seconds() */
 	uint64_t memory_whole; /* bytes: of the machine, or of our cgroup */
 	uint64_t memory_peak;  /* bytes of the store, as info_sample() has seen them */

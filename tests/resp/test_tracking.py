@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 4
 """CLIENT TRACKING beside Redis: who is told of what, and when not."""
+import random
+from pathlib import Path
+
 import pytest
 from respserver import commands, encode, replies_test, wait_for
 
@@ -302,6 +305,77 @@ def test_table_is_limited(sides, xkv):
     side.main.call("CLIENT", "TRACKING", "off")
     assert info(side.other, "tracking_total_keys") == info(side.other, "tracking_clients") == 0
     side.other.call("CONFIG", "SET", "tracking-table-max-keys", 1000000)
+
+
+def resident(xkv):
+    """Bytes of memory of the server's process."""
+    status = Path(f"/proc/{xkv.process.pid}/status").read_text(encoding="ascii")
+    return int(status.partition("RssAnon:")[2].split()[0]) << 10
+
+
+def test_table_is_limited_in_bytes(sides, xkv):
+    """By long keys, which need not exist; the oldest go, and the memory is given back."""
+    side = sides[0]
+    assert side.other.call("CONFIG", "SET", "tracking-table-max-bytes", "32mb") == b"+OK\r\n"
+    before = resident(xkv)
+    side.main.call("CLIENT", "TRACKING", "on")
+    long = b"x" * 60000
+    told = []
+    for i in range(2000):  # 120 MB
+        side.main.send(encode("GET", b"%d %s" % (i, long)))
+        told += pushes_before(side)
+    assert info(side.other, "tracking_total_bytes") < 33 << 20
+    assert 1400 < len(told) < 1500, len(told)
+    assert told[0].split(b"\r\n")[5].startswith(b"0 x")
+    assert resident(xkv) - before < 64 << 20
+    side.main.call("CLIENT", "TRACKING", "off")
+    assert info(side.other, "tracking_total_bytes") == 0
+    wait_for(lambda: resident(xkv) - before < 8 << 20, "the memory to be given back")
+    side.other.call("CONFIG", "SET", "tracking-table-max-bytes", "256mb")
+
+
+def test_more_than_the_table_at_once(sides, xkv):
+    """What a single command reads is not kept beyond twice the limit: all is forgotten."""
+    side = sides[0]
+    side.other.call("CONFIG", "SET", "tracking-table-max-bytes", "1mb")
+    side.main.call("CLIENT", "TRACKING", "on")
+    keys = [b"%d %s" % (i, b"x" * 60000) for i in range(100)]
+    assert side.main.call("MGET", *keys) == b"*100\r\n" + 100 * b"_\r\n"
+    assert side.main.reply() == b">2\r\n$10\r\ninvalidate\r\n_\r\n"
+    assert info(side.other, "tracking_total_keys") == 0
+    side.main.call("GET", keys[0])
+    side.other.call("SET", keys[0], 1)
+    assert side.main.reply().startswith(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$60002\r\n0 x")
+    side.other.call("CONFIG", "SET", "tracking-table-max-bytes", "256mb")
+
+
+def test_many_readers_of_a_key(sides, xkv):
+    """They come in any order, go, and come back; each is told once, and by the one it named."""
+    side = sides[0]
+    readers = [xkv.connect() for _ in range(50)]
+    told_id = side.main.call("CLIENT", "ID")[1:-2]
+    order = random.Random(1).sample(range(50), 50)
+    for turn in range(3):
+        for n in order:
+            readers[n].call("HELLO", 3)
+            to = ("REDIRECT", told_id) if n % 2 else ()
+            assert readers[n].call("CLIENT", "TRACKING", "on", *to) == b"+OK\r\n"
+            readers[n].call("GET", "k")
+            readers[n].call("GET", "k")
+        readers[order[turn]].call("CLIENT", "TRACKING", "off")
+        assert info(side.other, "tracking_total_items") == 50
+        side.other.call("SET", "k", turn)
+        message = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n"
+        for n in order:
+            if n % 2 == 0 and n != order[turn]:
+                assert readers[n].reply() == message
+            assert readers[n].call("PING") == b"+PONG\r\n"
+        for _ in range(25 - order[turn] % 2):
+            assert side.main.reply() == message
+        assert side.main.call("PING") == b"+PONG\r\n"
+        assert info(side.other, "tracking_total_items") == 0
+    for reader in readers:
+        reader.close()
 
 
 def test_databases_are_swapped(sides, xkv):

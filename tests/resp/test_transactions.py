@@ -441,6 +441,17 @@ def test_nothing_is_left_of_a_transaction_that_fails(xkv, own, store):
     assert own.call("DBSIZE") == b":0\r\n"
 
 
+def test_watched_keys_count(store, tmp_path):
+    """As memory of the client, long keys as they are, which need not exist."""
+    with store(tmp_path, "--maxmemory-clients", "32mb") as daemon:
+        with daemon.connect() as c:
+            with pytest.raises(ConnectionError):
+                for i in range(1000):  # 60 MB
+                    assert c.call("WATCH", b"%d %s" % (i, b"x" * 60000)) == b"+OK\r\n"
+            assert i > 400
+        assert "clients take more than maxmemory-clients" in daemon.log()
+
+
 def test_replies_exceed_the_limit(store, tmp_path):
     """The client is disconnected, and all is done, or nothing."""
     with store(tmp_path, "--client-output-buffer-limit", "normal", "1mb", "0", "0") as daemon:
