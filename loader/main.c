@@ -352,6 +352,11 @@ static const char *refuse(void *arg, const struct sockaddr *peer)
 	return net_refuses(arg, peer);
 }
 
+static bool listens(void *arg, unsigned int ifindex)
+{
+	return net_listens(arg, ifindex);
+}
+
 static bool addresses_changed(void *arg)
 {
 	struct xkvd *x = arg;
@@ -387,7 +392,8 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 		.adopt = adopt,
 		.config_arg = x,
 		.refuse = refuse,
-		.refuse_arg = &x->net,
+		.listens = listens,
+		.net_arg = &x->net,
 	};
 	int ret = 0;
 

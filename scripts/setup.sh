@@ -75,6 +75,7 @@ kernels kmod           loads its drivers
 kernels iproute2       its devices, and the taps outside
 kernels ethtool        statistics of its queues
 kernels redis-tools    redis-cli
+kernels ?libteam-utils teamnl: the mode of a team
 compilers ?clang-14    the oldest clang that the BPF programs are tried with
 lint  cppcheck         checks C
 lint  shellcheck       checks shell scripts

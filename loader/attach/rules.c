@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <errno.h>
+#include <linux/if_bridge.h>
 #include <linux/if_ether.h>
 #include <linux/if_link.h>
 #include <linux/netlink.h>
@@ -23,18 +24,15 @@
 #include "util/address.h"
 #include "util/grace.h"
 
-#define VLAN_LEVELS 2 /* a VLAN, and a VLAN on it: XDP reads no more tags */
+#define BOND_STATE_ACTIVE 0 /* of linux/if_bonding.h, which does not go with net/if.h */
 
 /* What is found out about the interface, into a net of its own, and how far that has come. */
 struct survey {
 	struct net *net;
 	const struct config *cfg;
 	struct xkv_rules *rules; /* net->seen */
-	unsigned int level;	 /* of links: 0 the interface, 1 VLANs on it, ... */
-	unsigned int below, end; /* net.link[] from and to where the level below stands */
 	/* looks at the addresses that `bind` names, then at the others */
 	bool bound;
-	bool too_many;
 };
 
 /* ---- netlink ------------------------------------------------------------- */
@@ -138,6 +136,13 @@ bool net_has_link(const struct net *net, unsigned int ifindex)
 	return find_link(net, ifindex);
 }
 
+bool net_listens(const struct net *net, unsigned int ifindex)
+{
+	const struct net_link *link = find_link(net, ifindex);
+
+	return link && ifindex != net->loopback && (!link->number || link->number == XKV_LINK_NONE);
+}
+
 /*
  * A frame without an Ethernet header must not be taken for one with: its link has a MAC that no
  * such frame is for.
@@ -150,78 +155,154 @@ static void link_mac(struct net_link *link, const struct ifinfomsg *info, const 
 		memset(link->mac, 0xff, ETH_ALEN);
 }
 
-static void add_link(struct survey *v, const struct nlmsghdr *h, const struct ifinfomsg *info,
-		     uint32_t number)
+static const struct rtattr *link_attr(const struct nlmsghdr *h, unsigned short type)
 {
-	struct net_link *link = &v->net->link[v->net->links];
+	return find(IFLA_RTA(NLMSG_DATA(h)), (int)IFLA_PAYLOAD(h), type);
+}
 
-	if (v->net->links == NET_LINKS_MAX) {
-		v->too_many = true;
-		return;
-	}
-	*link = (struct net_link){ .ifindex = (unsigned int)info->ifi_index, .number = number };
-	link_mac(link, info, value(find(IFLA_RTA(info), (int)IFLA_PAYLOAD(h), IFLA_ADDRESS)));
-	v->net->links++;
+/* 0 to 255, or -1: there is none. */
+static int byte(const struct rtattr *a)
+{
+	return a ? *(const uint8_t *)RTA_DATA(a) : -1;
 }
 
 /*
- * A VLAN on a link of the level below; what lies below it in another namespace has nothing to do
- * with us.
+ * The bridge, bond or team that takes in all frames of this link that no VLAN on it takes, by its
+ * index.  0: there is none, or it drops them, since the port is blocked (by STP, or it is one that
+ * a bond does not use now).  A team does not say which of its ports it uses.
  */
-static void look_at_vlan(struct survey *v, const struct nlmsghdr *h, const struct ifinfomsg *info)
+static unsigned int master_of(const struct nlmsghdr *h)
 {
-	int len = (int)IFLA_PAYLOAD(h);
-	const uint32_t *lower = value(find(IFLA_RTA(info), len, IFLA_LINK));
-	const struct rtattr *linkinfo = find(IFLA_RTA(info), len, IFLA_LINKINFO);
-	const struct rtattr *data = find_in(linkinfo, IFLA_INFO_DATA);
-	const char *kind = value(find_in(linkinfo, IFLA_INFO_KIND));
+	const uint32_t *master = value(link_attr(h, IFLA_MASTER));
+	const struct rtattr *info = link_attr(h, IFLA_LINKINFO);
+	const char *kind = value(find_in(info, IFLA_INFO_SLAVE_KIND));
+	const struct rtattr *data = find_in(info, IFLA_INFO_SLAVE_DATA);
+	bool takes = false;
+
+	if (!master || !kind)
+		return 0;
+	if (!strcmp(kind, "bridge"))
+		takes = byte(find_in(data, IFLA_BRPORT_STATE)) == BR_STATE_FORWARDING;
+	else if (!strcmp(kind, "bond"))
+		takes = byte(find_in(data, IFLA_BOND_SLAVE_STATE)) == BOND_STATE_ACTIVE;
+	else if (!strcmp(kind, "team"))
+		takes = true;
+	return takes ? *master : 0;
+}
+
+static struct net_link *add_link(struct survey *v, const struct nlmsghdr *h, uint32_t number)
+{
+	const struct ifinfomsg *info = NLMSG_DATA(h);
+	struct net_link *link = &v->net->link[v->net->links];
+
+	if (v->net->links == NET_LINKS_MAX) {
+		v->net->too_many = true;
+		return NULL;
+	}
+	*link = (struct net_link){
+		.ifindex = (unsigned int)info->ifi_index,
+		.master = master_of(h),
+		.number = number,
+	};
+	link_mac(link, info, value(link_attr(h, IFLA_ADDRESS)));
+	v->net->links++;
+	return link;
+}
+
+/*
+ * A VLAN on a link of ours; what lies below it in another namespace has nothing to do with us.  XDP
+ * reads two tags.
+ */
+static void look_at_vlan(struct survey *v, const struct nlmsghdr *h, const struct rtattr *data)
+{
+	const uint32_t *lower = value(link_attr(h, IFLA_LINK));
 	const uint16_t *id = value(find_in(data, IFLA_VLAN_ID));
 	const __be16 *protocol = value(find_in(data, IFLA_VLAN_PROTOCOL));
 	const struct net_link *below = lower ? find_link(v->net, *lower) : NULL;
 	uint32_t tag;
 
-	if (!kind || strcmp(kind, "vlan") || !id || !below ||
-	    find(IFLA_RTA(info), len, IFLA_LINK_NETNSID) || below->number == XKV_LINK_NONE ||
-	    below < v->net->link + v->below || below >= v->net->link + v->end)
+	if (!id || !below || link_attr(h, IFLA_LINK_NETNSID) || below->number >> 16)
 		return;
 	tag = XKV_LINK_TAG(protocol && *protocol == htons(ETH_P_8021AD), *id);
 	/* VLAN 0 is left to the stack: the tag stands for none here. */
-	add_link(v, h, info, tag ? XKV_LINK_IN(below->number, tag) : XKV_LINK_NONE);
+	add_link(v, h, tag ? XKV_LINK_IN(below->number, tag) : XKV_LINK_NONE);
 }
 
-static void look_at_link(struct survey *v, const struct nlmsghdr *h)
+static const struct net_link *find_port(const struct net *net, unsigned int master)
+{
+	for (unsigned int i = 0; i < net->links; i++)
+		if (net->link[i].master == master)
+			return &net->link[i];
+	return NULL;
+}
+
+/*
+ * What a link of ours is a port of.  A bridge has a MAC of its own.  The ports of a bond or a team
+ * have its MAC; where each keeps its own (balance-alb), that is the one which frames are sent to.
+ */
+static void look_at_master(struct survey *v, const struct nlmsghdr *h, const struct rtattr *data,
+			   bool is_bridge)
 {
 	const struct ifinfomsg *info = NLMSG_DATA(h);
-	const char *name;
+	const struct net_link *port = find_port(v->net, (unsigned int)info->ifi_index);
+	struct net_link *link;
+	bool filters;
 
-	if (h->nlmsg_type != RTM_NEWLINK || find_link(v->net, (unsigned int)info->ifi_index))
+	if (!port)
 		return;
-	if (v->level) {
-		look_at_vlan(v, h, info);
-		return;
-	}
-	name = value(find(IFLA_RTA(info), (int)IFLA_PAYLOAD(h), IFLA_IFNAME));
+	/* Which VLAN of such a bridge a frame is in is left to the stack. */
+	filters = is_bridge && byte(find_in(data, IFLA_BR_VLAN_FILTERING)) > 0;
+	link = add_link(v, h, filters ? XKV_LINK_NONE : port->number);
+	if (link && !is_bridge)
+		memcpy(link->mac, port->mac, ETH_ALEN);
+	if (filters)
+		v->net->filtering = (unsigned int)info->ifi_index;
+}
+
+/* The interface itself, and loopback. */
+static void look_at_root(struct survey *v, const struct nlmsghdr *h)
+{
+	const char *name = value(link_attr(h, IFLA_IFNAME));
+
 	/*
 	 * On loopback both addresses are ours, and XDP drops what claims to come from us: all of it
 	 * is left to the stack.
 	 */
 	if (name && !strcmp(name, "lo"))
-		add_link(v, h, info, XKV_LINK_NONE);
+		add_link(v, h, XKV_LINK_NONE);
 	else if (name && !strcmp(name, v->cfg->interface))
-		add_link(v, h, info, 0);
+		add_link(v, h, 0);
 }
 
-/* The interface and loopback, then what lies on the interface, then what lies on that. */
+static void look_at_link(struct survey *v, const struct nlmsghdr *h)
+{
+	const struct ifinfomsg *info = NLMSG_DATA(h);
+	const struct rtattr *linkinfo = link_attr(h, IFLA_LINKINFO);
+	const struct rtattr *data = find_in(linkinfo, IFLA_INFO_DATA);
+	const char *kind = value(find_in(linkinfo, IFLA_INFO_KIND));
+
+	if (h->nlmsg_type != RTM_NEWLINK || find_link(v->net, (unsigned int)info->ifi_index))
+		return;
+	look_at_root(v, h);
+	if (!kind || find_link(v->net, (unsigned int)info->ifi_index))
+		return;
+	if (!strcmp(kind, "vlan"))
+		look_at_vlan(v, h, data);
+	else if (!strcmp(kind, "bridge") || !strcmp(kind, "bond") || !strcmp(kind, "team"))
+		look_at_master(v, h, data, !strcmp(kind, "bridge"));
+}
+
+/* The interface and loopback, then what stands on the interface, what stands on that, ... */
 static int look_at_links(struct survey *v)
 {
-	int ret = 0;
+	unsigned int before;
+	int ret;
 
 	v->net->links = 0;
-	for (v->level = 0; !ret && v->level <= VLAN_LEVELS; v->level++) {
-		v->below = v->end;
-		v->end = v->net->links;
+	do {
+		before = v->net->links;
 		ret = dump(v, RTM_GETLINK, look_at_link);
-	}
+	} while (!ret && v->net->links > before);
 	return ret;
 }
 
@@ -297,7 +378,7 @@ static void add_local4(struct survey *v, const struct net_link *link, const void
 	struct xkv_local4 *l = &v->rules->local4[v->rules->local4_count];
 
 	if (v->rules->local4_count == XKV_LOCAL_MAX) {
-		v->too_many = true;
+		v->net->too_many = true;
 		return;
 	}
 	memcpy(&l->addr, own, 4);
@@ -313,7 +394,7 @@ static void add_local6(struct survey *v, const struct net_link *link, const void
 	struct xkv_local6 *l = &v->rules->local6[v->rules->local6_count];
 
 	if (v->rules->local6_count == XKV_LOCAL_MAX) {
-		v->too_many = true;
+		v->net->too_many = true;
 		return;
 	}
 	memcpy(l->addr, own, 16);
@@ -434,7 +515,7 @@ static void add_policy(struct xkv_rules *r, const struct config *cfg)
  * Looks at the interface.  What was known stays known where it is gone, so that who has access can
  * be changed meanwhile: -ENODEV.
  */
-static int look_at_interface(struct net *net, const struct config *cfg, bool *too_many)
+static int look_at_interface(struct net *net, const struct config *cfg)
 {
 	struct net now = *net;
 	struct survey v = { .net = &now, .cfg = cfg, .rules = &now.seen };
@@ -444,6 +525,8 @@ static int look_at_interface(struct net *net, const struct config *cfg, bool *to
 	if (cfg->interface[0] && !ifindex)
 		return -ENODEV;
 	memset(&now.seen, 0, sizeof(now.seen));
+	now.too_many = false;
+	now.filtering = 0;
 	now.mtu = cfg->interface[0] ? interface_mtu(cfg->interface) : 1500;
 	now.loopback = strcmp(cfg->interface, "lo") ? if_nametoindex("lo") : 0;
 	ret = look_at_links(&v);
@@ -454,7 +537,6 @@ static int look_at_interface(struct net *net, const struct config *cfg, bool *to
 	if (ret)
 		return ret;
 	now.was_seen = true;
-	*too_many = v.too_many;
 	*net = now;
 	return 0;
 }
@@ -468,9 +550,10 @@ static bool is_bound_elsewhere(const struct config *cfg, const struct xkv_rules 
 }
 
 /* What the operator has to know of rules that are new. */
-static void say_rules(const struct config *cfg, const struct xkv_rules *r, bool too_many)
+static void say_rules(const struct net *net, const struct config *cfg, const struct xkv_rules *r)
 {
 	static const uint8_t no_mac[ETH_ALEN] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
+	char bridge[IF_NAMESIZE];
 
 	if (!cfg->interface[0])
 		return;
@@ -487,10 +570,13 @@ static void say_rules(const struct config *cfg, const struct xkv_rules *r, bool 
 		log_warning("bind names no address of %s: nobody is answered there (bind * serves "
 			    "all of them)",
 			    cfg->interface);
-	if (too_many)
-		log_warning("%s has more than %d VLANs, or %d addresses of a kind: XDP passes what "
-			    "is for the others",
-			    cfg->interface, NET_LINKS_MAX - 2, XKV_LOCAL_MAX);
+	if (net->filtering && if_indextoname(net->filtering, bridge))
+		log_warning("%s filters VLANs: XDP passes what is for its addresses", bridge);
+	if (net->too_many)
+		log_warning(
+			"%s has more than %d VLANs and bridges, or %d addresses of a kind: XDP passes what "
+			"is for the others",
+			cfg->interface, NET_LINKS_MAX - 2, XKV_LOCAL_MAX);
 }
 
 /* Which uses of keys are noted; rates are of the time since that began. */
@@ -526,17 +612,17 @@ static int fail_to_look(const struct config *cfg, int ret, char *err, size_t err
 int net_publish(struct net *net, const struct config *cfg, char *err, size_t err_len)
 {
 	static const uint8_t no_token[XKV_TOKEN_BYTES];
-	bool too_many = false, is_gone;
+	bool is_first = !net->was_seen, is_gone;
 	struct xkv_rules rules;
-	int ret = look_at_interface(net, cfg, &too_many);
+	int ret = look_at_interface(net, cfg);
 
 	is_gone = ret == -ENODEV && net->was_seen;
 	if (ret && !is_gone)
 		return fail_to_look(cfg, ret, err, err_len);
 	rules = net->seen;
 	add_policy(&rules, cfg);
-	if (!is_gone && memcmp(net_rules(net), &rules, sizeof(rules)))
-		say_rules(cfg, &rules, too_many);
+	if (!is_gone && (is_first || memcmp(net_rules(net), &rules, sizeof(rules))))
+		say_rules(net, cfg, &rules);
 	ret = net_switch_rules(net->shared, net->secrets, &rules,
 			       cfg->udp_token_set ? cfg->udp_token : no_token);
 	if (ret)

@@ -2,7 +2,8 @@
 /*
  * Who is who on the network: the addresses that are ours, the sources that may
  * be answered, and how large a reply they may get.  Kept in the config map, so
- * that XDP and xkvd decide alike; follows the addresses of the interface.
+ * that XDP and xkvd decide alike; follows the addresses of the interface, and of
+ * the VLANs, bridges, bonds and teams that get its frames.
  */
 #ifndef XKV_NET_H
 #define XKV_NET_H
@@ -15,21 +16,25 @@
 #include "bpf/layout.h"
 #include "config.h"
 
-#define NET_LINKS_MAX 66 /* the interface, loopback, and 64 VLANs */
+#define NET_LINKS_MAX 66 /* the interface, loopback, and 64 VLANs and masters */
 
 struct net_link {
 	unsigned int ifindex;
-	uint32_t number; /* XKV_LINK_...: the tags that its frames have */
-	uint8_t mac[8];	 /* 6 of it */
+	unsigned int master; /* index of the bridge, bond or team that takes what arrives; or 0 */
+	uint32_t number;     /* XKV_LINK_...: the tags that its frames have */
+	uint8_t mac[8];	     /* 6 of it */
 };
 
 struct net {
 	const struct config *cfg;
-	struct xkv_config *shared;	     /* the config map */
-	struct xkv_secrets *secrets;	     /* the secret map */
-	struct net_link link[NET_LINKS_MAX]; /* the interface, its VLANs, loopback */
+	struct xkv_config *shared;   /* the config map */
+	struct xkv_secrets *secrets; /* the secret map */
+	/* loopback, the interface, its VLANs, what it is a port of, the VLANs on that, ... */
+	struct net_link link[NET_LINKS_MAX];
 	unsigned int links;
-	unsigned int loopback; /* its index; 0 = it is the interface itself */
+	bool too_many;		/* there were more */
+	unsigned int filtering; /* index of a bridge of these that filters VLANs, or 0 */
+	unsigned int loopback;	/* its index; 0 = it is the interface itself */
 	unsigned int mtu;
 	/* what the interface had when it was there: its addresses, and its subnets as `allow` */
 	struct xkv_rules seen;
@@ -78,10 +83,13 @@ size_t net_reply_allowed(const struct net *net, const struct sockaddr *source, s
 /* The rules that hold, until they are published again. */
 const struct xkv_rules *net_rules(const struct net *net);
 
-/* Is this an address of the interface, or of one of its VLANs? */
+/* Is this an address of the interface, its VLANs, or what it is a port of? */
 bool net_is_own(const struct net *net, const struct sockaddr *source);
 
-/* Is this the index of the interface, one of its VLANs, or loopback? */
+/* Is this the index of one of these, or of loopback? */
 bool net_has_link(const struct net *net, unsigned int ifindex);
+
+/* Does TCP listen on the addresses of this link, where `bind` names none?  Not in VLANs. */
+bool net_listens(const struct net *net, unsigned int ifindex);
 
 #endif

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <malloc.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -175,7 +176,7 @@ static void accepted(const struct listener *l, int fd, const struct sockaddr *pe
 {
 	struct server *s = l->srv;
 	struct worker *w = least_worker(s);
-	const char *why = s->opt.refuse ? s->opt.refuse(s->opt.refuse_arg, peer) : NULL;
+	const char *why = s->opt.refuse ? s->opt.refuse(s->opt.net_arg, peer) : NULL;
 	struct connection conn;
 
 	connection_of(&conn, l, fd);
@@ -301,7 +302,7 @@ static int listen_on(struct server *s, enum listener_kind kind, const char *addr
 	return ret;
 }
 
-/* The addresses that the interface has now. */
+/* The addresses that the interface, or what it is a port of, has now. */
 static int listen_on_interface(struct server *s, enum listener_kind kind, char *err, size_t err_len)
 {
 	char address[NI_MAXHOST];
@@ -316,8 +317,8 @@ static int listen_on_interface(struct server *s, enum listener_kind kind, char *
 	for (struct ifaddrs *i = list; i && !ret; i = i->ifa_next) {
 		int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
 
-		if (strcmp(i->ifa_name, s->cfg->interface) != 0 ||
-		    (family != AF_INET && family != AF_INET6))
+		if ((family != AF_INET && family != AF_INET6) ||
+		    !s->opt.listens(s->opt.net_arg, if_nametoindex(i->ifa_name)))
 			continue;
 		if (getnameinfo(i->ifa_addr,
 				family == AF_INET ? sizeof(struct sockaddr_in)
@@ -333,6 +334,11 @@ static int listen_on_interface(struct server *s, enum listener_kind kind, char *
 	return ret;
 }
 
+static bool follows_addresses(const struct server *s)
+{
+	return !s->cfg->bind_count && s->opt.listens;
+}
+
 /* On all addresses, at the port for TCP or TLS. */
 static int listen_all(struct server *s, enum listener_kind kind, char *err, size_t err_len)
 {
@@ -345,7 +351,7 @@ static int listen_all(struct server *s, enum listener_kind kind, char *err, size
 		ret = listen_on(s, kind, cfg->bind[i], false, err, err_len);
 	for (unsigned int i = 0; i < 2 && !cfg->bind_count && !ret; i++)
 		ret = listen_on(s, kind, loopback[i], false, err, err_len);
-	if (!ret && !cfg->bind_count && cfg->interface[0])
+	if (!ret && follows_addresses(s))
 		ret = listen_on_interface(s, kind, err, err_len);
 	if (!ret && s->listener_count == before) {
 		snprintf(err, err_len, "none of the addresses of `bind` can be listened on");
@@ -396,11 +402,6 @@ static void close_listeners(struct server *s)
 		if (l->kind == LISTEN_UNIX)
 			unix_remove(s->cfg->unixsocket);
 	}
-}
-
-static bool follows_addresses(const struct server *s)
-{
-	return !s->cfg->bind_count && s->cfg->interface[0];
 }
 
 void server_follow_addresses(struct server *s)

@@ -38,7 +38,9 @@ struct server_options {
 	 * may.  The function may be NULL.
 	 */
 	const char *(*refuse)(void *arg, const struct sockaddr *peer);
-	void *refuse_arg;
+	/* Without `bind`: are this link's addresses listened on?  NULL = of no link. */
+	bool (*listens)(void *arg, unsigned int ifindex);
+	void *net_arg; /* of both */
 };
 
 /* Are certificate and key of `tls-port` in order?  0, or -EINVAL and why. */
@@ -50,7 +52,8 @@ void server_free(struct server *s);
 
 /*
  * Listens on `unixsocket`, and, with `port` or `tls-port`, on every address of `bind`; without one
- * on 127.0.0.1, ::1 and the addresses of the interface.  0, or -errno with an error message.
+ * on 127.0.0.1, ::1 and the addresses of the interface or what it is a port of.  0, or -errno with
+ * an error message.
  */
 int server_listen(struct server *s, char *err, size_t err_len);
 

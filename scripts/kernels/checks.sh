@@ -144,6 +144,56 @@ smoke_batched() {
 	ends
 }
 
+# stacked WHAT CLIENT LINK: the driver answers for the address of up0, which gets the frames of
+# xkv0.  CLIENT is the device on the other side, LINK the commands that make up0, in the machine.
+stacked() {
+	local nic=$1 client=$2 device=xkv0 server=10.77.3.1 side=inside
+	if ! guest "${3//$'\n'/ }" >output; then
+		report skipped "$nic: $(tail -n 1 output)"
+	else
+		guest "ip link set up0 up; ip link set xkv0 up; ip addr add $server/24 dev up0"
+		guest "in_client ip addr add 10.77.3.2/24 dev $client"
+		guest "in_client ip link set $client up"
+		start xkv0 native --bind "$server"
+		check "$nic: set over UDP" OK "$(ask xkv set udp two)"
+		check "$nic: get over TCP" two "$(ask redis-cli get udp)"
+		burst
+		ends
+		guest "in_client ip addr del 10.77.3.2/24 dev $client"
+	fi
+	guest "ip link del up0; ip link set xkv0 nomaster; ip link set xkv0 up" >output || true
+}
+
+# Bridges, bonds and teams that xkv0 is a port of, and VLANs on it and on these.
+all_stacked() {
+	local module mode on='ip link set xkv0 down && ip link set xkv0 master'
+	local vlan='type vlan id 5'
+	for module in bridge bonding team 8021q; do guest modprobe "$module" >output || true; done
+	guest 'ethtool -K xkv0 txvlan off rxvlan off' || true
+	guest 'in_client ethtool -K xkv1 txvlan off rxvlan off' || true
+	guest "in_client ip link add link xkv1 name xkv1.5 $vlan" || true
+	stacked bridge xkv1 "ip link add up0 type bridge && $on up0"
+	for mode in active-backup balance-rr balance-xor balance-alb; do
+		stacked "bond $mode" xkv1 \
+			"ip link add up0 type bond mode $mode miimon 100 && $on up0"
+	done
+	stacked team xkv1 "ip link add up0 type team &&
+		teamnl up0 setoption mode roundrobin && $on up0"
+	stacked VLAN xkv1.5 "ip link add link xkv0 name up0 $vlan"
+	stacked 'VLAN on a bridge' xkv1.5 "ip link add low0 type bridge && $on low0 &&
+		ip link set low0 up && ip link add link low0 name up0 $vlan"
+	guest 'ip link del low0' || true
+	stacked 'bridge of a VLAN' xkv1.5 "ip link add link xkv0 name xkv0.5 $vlan &&
+		ip link set xkv0.5 up && ip link add up0 type bridge &&
+		ip link set xkv0.5 master up0"
+	guest 'ip link del xkv0.5' || true
+	stacked 'bridge of a bond' xkv1 "ip link add low0 type bond mode balance-xor miimon 100 &&
+		$on low0 && ip link set low0 up && ip link add up0 type bridge &&
+		ip link set low0 master up0"
+	guest 'ip link del low0' || true
+	guest 'in_client ip link del xkv1.5' || true
+}
+
 # c_test NAME: each case of a C test counts; what passed is shown as one line
 c_test() {
 	local out line status=0 passed=0 began=$SECONDS
@@ -170,6 +220,7 @@ run_checks() {
 	local name
 	KERNEL=$(guest uname -r)
 	smoke veth xkv0 native 10.77.0.1 inside
+	all_stacked
 	smoke virtio_net virtio0 native 10.77.1.1 outside
 	smoke_batched virtio_net virtio0 10.77.1.1 outside
 	smoke e1000 e1000 generic 10.77.2.1 outside

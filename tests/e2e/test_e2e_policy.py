@@ -17,12 +17,17 @@ TOKEN = bytes(range(16))
 PAYLOAD_MAX = 1472
 
 
+def route_foreign(bed):
+    for address, via in (f"{FOREIGN}/32", "10.77.0.2"), (f"{FOREIGN6}/128", "fd77::2"):
+        bed.run("server", "ip", "route", "replace", address, "via", via)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def foreign(bed):
     """Addresses of the client outside the subnets, with a route back to them."""
-    for address, via in (f"{FOREIGN}/32", "10.77.0.2"), (f"{FOREIGN6}/128", "fd77::2"):
+    for address in f"{FOREIGN}/32", f"{FOREIGN6}/128":
         bed.run("client", "ip", "addr", "replace", address, "dev", "lo")
-        bed.run("server", "ip", "route", "replace", address, "via", via)
+    route_foreign(bed)
     bed.run("client", "ip", "link", "set", "dev", "lo", "up")
     assert bed.ping(SERVER) and bed.ping(SERVER6)
 
@@ -123,11 +128,11 @@ def test_allow_changes_while_it_runs(bed, xkvd):
 
 
 @contextlib.contextmanager
-def new_addresses(bed, here, there):
+def new_addresses(bed, here, there, device="xkv0"):
     """A further subnet on the veth pair, temporarily."""
     more = ["nodad"] if ":" in here else []
     length = 64 if ":" in here else 24
-    ends = [("server", here, "xkv0"), ("client", there, "xkv1")]
+    ends = [("server", here, device), ("client", there, "xkv1")]
     for side, address, device in ends:
         bed.run(side, "ip", "addr", "add", f"{address}/{length}", "dev", device, *more)
     try:
@@ -251,6 +256,109 @@ def test_vlans(bed, xkvd, has_vlans, tags):
         with d.counted(replies=1):
             assert silent_frame(bed, proto.frame(proto.request(proto.ping()), vlans=wire,
                                                  **ask)) is False
+
+
+@contextlib.contextmanager
+def upper(bed, kind, *options):
+    """
+    xkv0 becomes the port of a bridge, bond or team, `up0`, whose MAC is another than its own where
+    it may be.
+    """
+    made = bed.run("server", "ip", "link", "add", "up0", "type", kind, *options, check=False)
+    if made.returncode:
+        pytest.skip(f"this kernel has no device of type {kind}")
+    try:
+        if kind == "bridge":
+            bed.run("server", "ip", "link", "set", "dev", "up0", "address", "02:00:00:77:00:0b")
+        bed.run("server", "ip", "link", "set", "dev", "up0", "addrgenmode", "none", "up")
+        yield
+    finally:
+        bed.run("server", "ip", "link", "del", "dev", "up0", check=False)
+        for address in f"{SERVER}/24", f"{SERVER6}/64":
+            bed.run("server", "ip", "addr", "replace", address, "dev", "xkv0", "nodad")
+        bed.run("server", "ip", "link", "set", "dev", "xkv0", "address",
+                proto.SERVER_MAC.hex(":"), "up")
+        bed.run("client", "ip", "neigh", "flush", "dev", "xkv1")
+        route_foreign(bed)
+
+
+def enslave(bed, master="up0"):
+    """Moves xkv0 into its master, or out of it, as the tools of distributions do."""
+    if master and bed.run("server", "ip", "-d", "link", "show", "up0").stdout.count("bond"):
+        bed.run("server", "ip", "link", "set", "dev", "xkv0", "down")
+    where = ["master", master] if master else ["nomaster"]
+    bed.run("server", "ip", "link", "set", "dev", "xkv0", *where)
+    bed.run("server", "ip", "link", "set", "dev", "xkv0", "up")
+    bed.run("client", "ip", "neigh", "flush", "dev", "xkv1")
+
+
+def by_the_driver(d, host):
+    """Whether a PING to this address comes to be answered by the driver."""
+    def served():
+        with contextlib.suppress(AssertionError):
+            return not silent(d, host) and answered(d, host)
+
+    wait_for(served, 5, f"the driver answers for {host}")
+    return True
+
+
+MASTERS = [("bridge",), ("bond", "mode", "active-backup"), ("bond", "mode", "802.3ad"),
+           ("bond", "mode", "balance-alb"), ("team",)]
+
+
+@pytest.mark.parametrize("kind", MASTERS, ids="-".join)
+def test_addresses_of_what_it_is_a_port_of(bed, xkvd, kind):
+    """A bridge's, bond's or team's, from the start and when they come and go."""
+    with upper(bed, *kind):
+        enslave(bed)
+        bed.run("server", "ip", "addr", "flush", "dev", "xkv0")
+        for address in f"{SERVER}/24", f"{SERVER6}/64":
+            bed.run("server", "ip", "addr", "add", address, "dev", "up0", "nodad")
+        d = xkvd("--save", "")
+        assert "no address yet" not in d.log()
+        for host in SERVER, SERVER6:
+            assert by_the_driver(d, host)
+        assert d.redis().ping()
+        with new_addresses(bed, *ADDED[0], device="up0"):
+            assert by_the_driver(d, ADDED[0][0])
+        enslave(bed, None)
+        wait_for(lambda: not in_rules(d), 5, "the addresses are not served any more")
+        enslave(bed)
+        assert by_the_driver(d, SERVER)
+
+
+def in_rules(d):
+    """How many addresses the driver answers for."""
+    config = d.map_dump("xkv_config")[0]["formatted"]["value"]
+    rules = config["rules"][config["current"] & 1]
+    return sum(local["link"] == 0 for family in ("local4", "local6")
+               for local in rules[family][:rules[f"{family}_count"]])
+
+
+def test_a_port_that_is_blocked(bed, xkvd):
+    """What a bridge does not take in, the driver does not answer; nor where VLANs are filtered."""
+    with upper(bed, "bridge"):
+        enslave(bed)
+        bed.run("server", "ip", "addr", "flush", "dev", "xkv0")
+        bed.run("server", "ip", "addr", "add", f"{SERVER}/24", "dev", "up0")
+        d = xkvd("--save", "")
+        assert by_the_driver(d, SERVER)
+        bed.run("server", "ip", "link", "set", "dev", "up0", "type", "bridge", "stp_state", "1",
+                "forward_delay", "3000")
+        for state in "down", "up":
+            bed.run("server", "ip", "link", "set", "dev", "xkv0", state)
+        wait_for(lambda: not in_rules(d), 5, "the port is blocked")
+        bed.run("server", "ip", "link", "set", "dev", "up0", "type", "bridge", "stp_state", "0")
+        for state in "down", "up":
+            bed.run("server", "ip", "link", "set", "dev", "xkv0", state)
+        assert by_the_driver(d, SERVER)
+        filtered = bed.run("server", "ip", "link", "set", "dev", "up0", "type", "bridge",
+                           "vlan_filtering", "1", check=False)
+        if filtered.returncode:
+            return  # no CONFIG_BRIDGE_VLAN_FILTERING
+        wait_for(lambda: not in_rules(d), 5, "VLANs are filtered")
+        assert answered(d, by_xdp=False)
+        assert "up0 filters VLANs" in d.log()
 
 
 def test_the_mac_that_is_ours(bed, xkvd):

@@ -2,8 +2,8 @@
 /*
  * What xkvd makes of an interface: addresses with their VLANs, MACs, network and broadcast
  * addresses, in a network namespace of its own.  The rules are published into memory that no
- * program reads.  VLANs, which not every kernel has, are put into what the kernel says of links and
- * addresses.
+ * program reads.  VLANs, bonds, teams, and bridges that filter VLANs, which not every kernel has,
+ * are put into what the kernel says of links and addresses.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,25 +35,36 @@ static struct xkv_secrets secrets;
 
 /* ---- what the kernel says ------------------------------------------------ */
 
-#define VLAN(n) (1000 + (n)) /* index of a link */
+#define VLAN(n)	  (1000 + (n)) /* index of a link */
+#define MASTER(n) (2000 + (n))
+#define D0	  1 /* the interface itself, in place of what the kernel says of it */
 
-static const struct vlan {
+struct fake {
 	unsigned int index, lower; /* lower: 0 is d0, 1 is d1 */
 	uint16_t protocol, id;
 	bool elsewhere; /* `lower` is an index in another namespace */
 	const char *addr4, *addr6;
-} vlans[] = {
-	/* An upper link may come before its lower one. */
-	{ VLAN(69), VLAN(6), 0x8100, 9, false, "10.2.9.1", NULL },
-	{ VLAN(5), 0, 0x8100, 5, false, "10.2.5.1", "fd02:5::1" },
-	{ VLAN(6), 0, 0x88a8, 6, false, "10.2.6.1", NULL },
-	{ VLAN(610), VLAN(69), 0x8100, 10, false, "10.2.10.1", NULL },
-	{ VLAN(0), 0, 0x8100, 0, false, "10.2.0.1", NULL },
-	{ VLAN(15), 1, 0x8100, 5, false, "10.3.5.1", NULL },
-	{ VLAN(7), 0, 0x8100, 7, true, "10.2.7.1", NULL },
+	const char *kind; /* NULL: a VLAN */
+	/* what it is a port of, and whether that takes in what arrives */
+	unsigned int master;
+	const char *master_kind;
+	bool blocked;
+	bool filters; /* VLANs */
 };
 
-static unsigned int vlan_count = sizeof(vlans) / sizeof(vlans[0]);
+static const struct fake vlans[] = {
+	/* An upper link may come before its lower one. */
+	{ VLAN(69), VLAN(6), 0x8100, 9, false, .addr4 = "10.2.9.1" },
+	{ VLAN(5), 0, 0x8100, 5, false, .addr4 = "10.2.5.1", .addr6 = "fd02:5::1" },
+	{ VLAN(6), 0, 0x88a8, 6, false, .addr4 = "10.2.6.1" },
+	{ VLAN(610), VLAN(69), 0x8100, 10, false, .addr4 = "10.2.10.1" },
+	{ VLAN(0), 0, 0x8100, 0, false, .addr4 = "10.2.0.1" },
+	{ VLAN(15), 1, 0x8100, 5, false, .addr4 = "10.3.5.1" },
+	{ VLAN(7), 0, 0x8100, 7, true, .addr4 = "10.2.7.1" },
+};
+
+static const struct fake *fakes = vlans;
+static unsigned int fake_count = sizeof(vlans) / sizeof(vlans[0]);
 static uint16_t asked; /* RTM_GET... of the dump that has just begun */
 
 static struct rtattr *put(struct nlmsghdr *h, unsigned short type, const void *data, size_t len)
@@ -72,33 +83,74 @@ static void close_nest(struct nlmsghdr *h, struct rtattr *outer)
 	outer->rta_len = (unsigned short)((char *)h + h->nlmsg_len - (char *)outer);
 }
 
-static size_t vlan_link(const struct vlan *v, void *at)
+static void put_byte(struct nlmsghdr *h, unsigned short type, uint8_t byte)
 {
-	const uint8_t mac[6] = { 2, 0, 0, 0, 0x0d, (uint8_t)v->id };
-	uint32_t lower = v->lower > 1 ? v->lower : if_nametoindex(v->lower ? "d1" : "d0");
-	struct rtattr *info, *data;
-	uint16_t protocol = htons(v->protocol);
+	put(h, type, &byte, 1);
+}
+
+static void put_port(struct nlmsghdr *h, const struct fake *f)
+{
+	struct rtattr *data;
+
+	if (!f->master)
+		return;
+	put(h, IFLA_INFO_SLAVE_KIND, f->master_kind, strlen(f->master_kind) + 1);
+	if (!strcmp(f->master_kind, "team"))
+		return; /* it says nothing of its ports */
+	data = put(h, IFLA_INFO_SLAVE_DATA, "", 0);
+	if (!strcmp(f->master_kind, "bridge"))
+		put_byte(h, IFLA_BRPORT_STATE, f->blocked ? 4 : 3);
+	else
+		put_byte(h, IFLA_BOND_SLAVE_STATE, f->blocked);
+	close_nest(h, data);
+}
+
+static void put_kind(struct nlmsghdr *h, const struct fake *f)
+{
+	const char *kind = f->index == D0 ? "veth" : f->kind ? f->kind : "vlan";
+	uint16_t protocol = htons(f->protocol);
+	struct rtattr *data;
+
+	put(h, IFLA_INFO_KIND, kind, strlen(kind) + 1);
+	data = put(h, IFLA_INFO_DATA, "", 0);
+	if (!strcmp(kind, "vlan")) {
+		put(h, IFLA_VLAN_PROTOCOL, &protocol, sizeof(protocol));
+		put(h, IFLA_VLAN_ID, &f->id, sizeof(f->id));
+	} else if (!strcmp(kind, "bridge")) {
+		put_byte(h, IFLA_BR_VLAN_FILTERING, f->filters);
+	}
+	close_nest(h, data);
+}
+
+static size_t fake_link(const struct fake *f, void *at)
+{
+	const uint8_t mac[6] = { 2, 0, 0, 0, f->kind ? 0xbb : 0x0d, (uint8_t)f->id };
+	uint32_t lower = f->lower > 1 ? f->lower : if_nametoindex(f->lower ? "d1" : "d0");
+	int index = f->index == D0 ? (int)if_nametoindex("d0") : (int)f->index;
 	struct nlmsghdr *h = at;
+	struct rtattr *info;
 
 	*h = (struct nlmsghdr){ .nlmsg_len = NLMSG_LENGTH(sizeof(struct ifinfomsg)),
 				.nlmsg_type = RTM_NEWLINK };
 	*(struct ifinfomsg *)NLMSG_DATA(h) =
-		(struct ifinfomsg){ .ifi_type = ARPHRD_ETHER, .ifi_index = (int)v->index };
+		(struct ifinfomsg){ .ifi_type = ARPHRD_ETHER, .ifi_index = index };
 	put(h, IFLA_ADDRESS, mac, sizeof(mac));
-	put(h, IFLA_LINK, &lower, sizeof(lower));
-	if (v->elsewhere)
+	if (f->index == D0)
+		put(h, IFLA_IFNAME, "d0", 3);
+	if (!f->kind)
+		put(h, IFLA_LINK, &lower, sizeof(lower));
+	if (f->elsewhere)
 		put(h, IFLA_LINK_NETNSID, &lower, sizeof(lower));
+	if (f->master)
+		put(h, IFLA_MASTER, &f->master, sizeof(f->master));
 	info = put(h, IFLA_LINKINFO, "", 0);
-	put(h, IFLA_INFO_KIND, "vlan", 5);
-	data = put(h, IFLA_INFO_DATA, "", 0);
-	put(h, IFLA_VLAN_PROTOCOL, &protocol, sizeof(protocol));
-	put(h, IFLA_VLAN_ID, &v->id, sizeof(v->id));
-	close_nest(h, data);
+	put_kind(h, f);
+	put_port(h, f);
 	close_nest(h, info);
 	return h->nlmsg_len;
 }
 
-static size_t vlan_addr(const struct vlan *v, const char *addr, int family, void *at)
+static size_t fake_addr(const struct fake *f, const char *addr, int family, void *at)
 {
 	struct nlmsghdr *h = at;
 	uint8_t byte[16] = {};
@@ -110,13 +162,13 @@ static size_t vlan_addr(const struct vlan *v, const char *addr, int family, void
 	*(struct ifaddrmsg *)NLMSG_DATA(h) =
 		(struct ifaddrmsg){ .ifa_family = (uint8_t)family,
 				    .ifa_prefixlen = family == AF_INET ? 24 : 64,
-				    .ifa_index = v->index };
+				    .ifa_index = f->index };
 	inet_pton(family, addr, byte);
 	put(h, IFA_ADDRESS, byte, family == AF_INET ? 4 : 16);
 	return h->nlmsg_len;
 }
 
-/* In place of the C library's: a dump of ours begins with the VLANs. */
+/* In place of the C library's: a dump of ours begins with the fakes. */
 ssize_t send(int fd, const void *data, size_t len, int flags)
 {
 	asked = ((const struct nlmsghdr *)data)->nlmsg_type;
@@ -127,15 +179,15 @@ ssize_t recv(int fd, void *to, size_t room, int flags)
 {
 	char *at = to;
 
-	if (!(flags & MSG_TRUNC) || !asked || !vlan_count)
+	if (!(flags & MSG_TRUNC) || !asked || !fake_count)
 		return syscall(SYS_recvfrom, fd, to, room, flags, NULL, NULL);
-	for (unsigned int i = 0; i < vlan_count; i++) {
+	for (unsigned int i = 0; i < fake_count; i++) {
 		if (asked == RTM_GETLINK) {
-			at += vlan_link(&vlans[i], at);
+			at += fake_link(&fakes[i], at);
 			continue;
 		}
-		at += vlan_addr(&vlans[i], vlans[i].addr4, AF_INET, at);
-		at += vlan_addr(&vlans[i], vlans[i].addr6, AF_INET6, at);
+		at += fake_addr(&fakes[i], fakes[i].addr4, AF_INET, at);
+		at += fake_addr(&fakes[i], fakes[i].addr6, AF_INET6, at);
 	}
 	asked = 0;
 	return at - (char *)to;
@@ -288,12 +340,98 @@ static void test_changes(void **state)
 	assert_memory_equal(find4("10.1.0.5")->mac, "\x02\0\0\0\x0d\x77", 6);
 	assert_memory_equal(find4("10.2.5.1")->mac, "\x02\0\0\0\x0d\x05", 6);
 	follow("ip link set dev d0 address 02:00:00:00:0d:00");
-	vlan_count = 2; /* 6, on which 69 is, has gone */
+	fake_count = 2; /* 6, on which 69 is, has gone */
 	publish();
 	assert_null(find4("10.2.6.1"));
 	assert_null(find4("10.2.9.1"));
 	assert_non_null(find4("10.2.5.1"));
-	vlan_count = sizeof(vlans) / sizeof(vlans[0]);
+	fake_count = sizeof(vlans) / sizeof(vlans[0]);
+	close_net();
+}
+
+/* Publishes with these links in place of the VLANs. */
+static void with(const struct fake *table, unsigned int count)
+{
+	fakes = table;
+	fake_count = count;
+	publish();
+}
+
+#define WITH(...)                                                                                  \
+	with((struct fake[]){ __VA_ARGS__ },                                                       \
+	     sizeof((struct fake[]){ __VA_ARGS__ }) / sizeof(struct fake))
+
+/*
+ * Addresses of what the interface is a port of: with the MAC that frames to them have, in the VLANs
+ * that stand on it, and while it takes in what arrives.
+ */
+static void test_masters(void **state)
+{
+	static const char *const kinds[] = { "bridge", "bond", "team" };
+
+	(void)state;
+	open_net("d0");
+	for (unsigned int i = 0; i < 3; i++) {
+		struct fake port = { .index = D0, .master = MASTER(1), .master_kind = kinds[i] };
+		struct fake master = { .index = MASTER(1),
+				       .id = 9,
+				       .kind = kinds[i],
+				       .addr4 = "10.6.1.1",
+				       .addr6 = "fd06::1" };
+		struct fake vlan = { VLAN(5), MASTER(1), 0x8100, 5, .addr4 = "10.6.5.1" };
+		struct fake bound = { .index = MASTER(1),
+				      .kind = kinds[i],
+				      .master = MASTER(2),
+				      .master_kind = "bridge",
+				      .addr4 = "10.6.1.1" };
+		struct fake bridge = {
+			.index = MASTER(2), .id = 7, .kind = "bridge", .addr4 = "10.6.2.1"
+		};
+
+		WITH(vlan, master, port); /* in any order */
+		assert_int_equal(find4("10.6.1.1")->link, 0);
+		assert_int_equal(find6("fd06::1")->link, 0);
+		assert_memory_equal(find4("10.6.1.1")->mac,
+				    i ? "\x02\0\0\0\x0d\0" : "\x02\0\0\0\xbb\x09", 6);
+		assert_int_equal(find4("10.6.5.1")->link, 5);
+		assert_true(net_has_link(&net, MASTER(1)) && net_listens(&net, MASTER(1)));
+		assert_true(net_has_link(&net, VLAN(5)) && !net_listens(&net, VLAN(5)));
+		assert_true(allows("10.6.1.2") && allows("10.6.5.2"));
+		port.blocked = true;
+		WITH(vlan, master, port);
+		assert_int_equal(!find4("10.6.1.1") && !find4("10.6.5.1"), i < 2);
+		port.blocked = false;
+		WITH(bridge, bound, port); /* one in the other */
+		assert_int_equal(find4("10.6.2.1")->link, 0);
+		assert_memory_equal(find4("10.6.2.1")->mac, "\x02\0\0\0\xbb\x07", 6);
+		WITH(master); /* of another */
+		assert_null(find4("10.6.1.1"));
+		port.master_kind = "vrf";
+		WITH(port, master);
+		assert_null(find4("10.6.1.1"));
+	}
+	with(vlans, sizeof(vlans) / sizeof(vlans[0]));
+	close_net();
+}
+
+/* In which VLAN frames are, such a bridge decides: its addresses are left to the stack. */
+static void test_bridge_that_filters(void **state)
+{
+	const struct fake port = { .index = D0, .master = MASTER(1), .master_kind = "bridge" };
+	struct fake bridge = {
+		.index = MASTER(1), .kind = "bridge", .addr4 = "10.6.1.1", .filters = true
+	};
+
+	(void)state;
+	open_net("d0");
+	WITH(port, bridge);
+	assert_int_equal(find4("10.6.1.1")->link, XKV_LINK_NONE);
+	assert_int_equal(find4("10.1.0.5")->link, 0);
+	assert_true(allows("10.6.1.2") && net_listens(&net, MASTER(1)));
+	bridge.filters = false;
+	WITH(port, bridge);
+	assert_int_equal(find4("10.6.1.1")->link, 0);
+	with(vlans, sizeof(vlans) / sizeof(vlans[0]));
 	close_net();
 }
 
@@ -402,6 +540,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_subnets),	     cmocka_unit_test(test_vlans),
+		cmocka_unit_test(test_masters),	     cmocka_unit_test(test_bridge_that_filters),
 		cmocka_unit_test(test_bind),	     cmocka_unit_test(test_changes),
 		cmocka_unit_test(test_without_macs), cmocka_unit_test(test_many_addresses),
 		cmocka_unit_test(test_publishing),   cmocka_unit_test(test_users_close_udp),
