@@ -453,10 +453,10 @@ void config_free(const struct config *value)
 
 bool config_has_passwords(const struct config *cfg)
 {
-	return cfg->requirepass[0] || cfg->aclfile[0] || cfg->has_users;
+	return cfg->requirepass[0] || cfg->aclfile[0] || cfg->closed_by_users;
 }
 
-const struct config *config_with_users(const struct config *now, bool users, char *err,
+const struct config *config_with_users(const struct config *now, bool close_udp, char *err,
 				       size_t err_len)
 {
 	struct sink sink = sink_of(err, err_len);
@@ -466,7 +466,7 @@ const struct config *config_with_users(const struct config *now, bool users, cha
 		no_memory(&sink);
 		return NULL;
 	}
-	b.cfg->has_users = users;
+	b.cfg->closed_by_users = close_udp;
 	return config_finish(&b, err, err_len);
 }
 

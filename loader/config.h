@@ -119,7 +119,8 @@ struct config {
 	const char *aclfile;			  /* default "" = none */
 	bool acl_all_channels;			  /* acl-pubsub-default, default no */
 	unsigned int acllog_max_len;		  /* default 128 */
-	bool has_users;				  /* `user` directives, ACL SETUSER */
+	bool has_users;				  /* there are `user` directives */
+	bool closed_by_users;			  /* UDP, see config_with_users() */
 	bool protected_mode;			  /* default yes */
 	enum protected_configs protected_configs; /* enable-protected-configs, default no */
 	enum protected_configs debug_command;	  /* enable-debug-command, default no */
@@ -230,14 +231,14 @@ void config_abandon(struct config_builder *b);
 /* NULL is ignored.  Overwrites what is secret. */
 void config_free(const struct config *cfg);
 
-/* Is access not open to everybody: is there a password, or are there users? */
+/* Is access not open to everybody: is there a password, or are there users who close UDP? */
 bool config_has_passwords(const struct config *cfg);
 
 /*
- * A copy, the caller's, that has users or has none: they come and go at run time, too.  NULL, with
- * a sentence.
+ * A copy, the caller's, in which users close UDP, or none does: they come and go at run time, too.
+ * NULL, with a sentence.
  */
-const struct config *config_with_users(const struct config *now, bool users, char *err,
+const struct config *config_with_users(const struct config *now, bool close_udp, char *err,
 				       size_t err_len);
 
 /* Is TCP limited to loopback?  It is in protected mode without password, `bind` and `allow`. */

@@ -223,6 +223,7 @@ static int add_user(struct config_builder *b, int argc, char *const argv[], stru
 		return no_memory(err);
 	(*last)->line = b->line;
 	b->cfg->has_users = true;
+	b->cfg->closed_by_users = true; /* until the rules are known */
 	return 0;
 }
 

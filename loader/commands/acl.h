@@ -263,11 +263,15 @@ char *acl_user_line(const struct acl_user *user);
 /* ACL SAVE: 0 or -errno, and the log has the reason. */
 int acl_file_save(const char *path);
 /*
- * Would a configuration have `user` lines if these were the rules of `default`?  Not if that is the
- * only user, and is what `requirepass` makes it.
+ * UDP knows no users: it acts as the client that has not authenticated, and may do all that its
+ * protocol offers.  Would a user with these rules close it, if there is no token?  `default` does
+ * if it is not what it is without a password; another does if it is on and has rights to keys,
+ * since keys are not for everybody then.
  */
-bool acl_has_users(const struct config *cfg, const struct acl_rules *of_default);
-/* To be called when users have changed: UDP is open again if there are none any more. */
+bool acl_closes_udp(const struct config *cfg, bool is_default, const struct acl_rules *rules);
+/* What closes UDP: "requirepass", "aclfile", "user NAME"; "": nothing. */
+void acl_udp_closed_by(const struct config *cfg, char *text, size_t room);
+/* To be called when users have changed: UDP is open again if none closes it any more. */
 void acl_tell_server(struct server *s);
 /* `user` lines for CONFIG REWRITE, malloc()ed; "" if there is nothing to say.  NULL: no memory. */
 char *acl_config_lines(const struct config *cfg);

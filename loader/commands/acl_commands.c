@@ -66,16 +66,17 @@ static struct acl_rules *changed_by(struct client *c, struct acl_rules *rules,
 }
 
 /*
- * UDP knows no users, and must not be open while TCP is closed: it is closed before a user is
- * defined, or `default` is limited.  If it cannot be, the error is replied.
+ * UDP must not be open while TCP is closed: it is closed before the rules of the user who closes it
+ * hold.  If it cannot be, the error is replied.
  */
-static bool udp_follows(struct client *c, const struct acl_user *user,
+static bool udp_follows(struct client *c, const struct resp_arg *name, bool is_default,
 			const struct acl_rules *rules)
 {
-	bool users = user != acl_default || acl_has_users(c->srv->cfg, rules);
-	char err[256] = "";
+	char err[256] = "", text[160];
 
-	if (!users || !server_has_users(c->srv, true, err, sizeof(err)))
+	snprintf(text, sizeof(text), "%.*s", shown(name), name->ptr);
+	if (!acl_closes_udp(c->srv->cfg, is_default, rules) ||
+	    !server_close_udp(c->srv, text, err, sizeof(err)))
 		return true;
 	reply_error(reply_to(c), "ERR UDP cannot be closed: %s", err);
 	return false;
@@ -90,7 +91,7 @@ static void set_user(struct client *c, const struct resp_arg *name, const struct
 	rules = changed_by(c, rules, words);
 	if (!rules)
 		return;
-	if (!udp_follows(c, user, rules)) {
+	if (!udp_follows(c, name, user == acl_default, rules)) {
 		acl_rules_free(rules);
 		return;
 	}

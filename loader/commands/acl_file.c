@@ -257,20 +257,54 @@ static bool are_plain(const struct config *cfg, const struct acl_rules *rules)
 	return same;
 }
 
-bool acl_has_users(const struct config *cfg, const struct acl_rules *of_default)
+static bool gives_keys(const struct acl_rules *rules)
 {
-	return acl_users()->count > 1 || !are_plain(cfg, of_default);
+	for (unsigned int i = 0; i < rules->selector_count; i++)
+		if (rules->selectors[i]->all_keys || rules->selectors[i]->keys.count)
+			return rules->on;
+	return false;
+}
+
+bool acl_closes_udp(const struct config *cfg, bool is_default, const struct acl_rules *rules)
+{
+	return is_default ? !are_plain(cfg, rules) : gives_keys(rules);
+}
+
+/* The first user who closes UDP, or NULL. */
+static const struct acl_user *closing_user(const struct config *cfg)
+{
+	const struct acl_users *all = acl_users();
+
+	for (unsigned int i = 0; i < all->count; i++)
+		if (acl_closes_udp(cfg, all->list[i] == acl_default, all->list[i]->rules))
+			return all->list[i];
+	return NULL;
+}
+
+void acl_udp_closed_by(const struct config *cfg, char *text, size_t room)
+{
+	const struct acl_user *user = closing_user(cfg);
+
+	text[0] = '\0';
+	if (cfg->udp_token_set)
+		return;
+	if (cfg->requirepass[0])
+		snprintf(text, room, "requirepass");
+	else if (cfg->aclfile[0])
+		snprintf(text, room, "aclfile");
+	else if (user)
+		snprintf(text, room, "user %s", user->name);
 }
 
 void acl_tell_server(struct server *s)
 {
-	bool users = acl_has_users(s->cfg, acl_default->rules);
+	const struct acl_user *user = closing_user(s->cfg);
 	char err[256] = "";
 
 	/* With a token that is what decides of UDP, whether it still fits or not. */
-	if (!users && s->cfg->udp_token_set)
+	if (!user && s->cfg->udp_token_set)
 		return;
-	if (server_has_users(s, users, err, sizeof(err)))
+	if (server_close_udp(s, user ? user->name : NULL, err, sizeof(err)))
 		log_warning("UDP stays as it is: %s", err);
 }
 
@@ -366,7 +400,7 @@ static void load_file(const struct config *cfg, struct acl_users *to, struct rep
 	free(errors);
 }
 
-int commands_users(const struct config_builder *b, char *err, size_t err_len)
+int commands_users(struct config_builder *b, char *err, size_t err_len)
 {
 	struct report report = { .text = err, .room = err_len };
 	struct acl_users next = { 0 };
@@ -383,6 +417,8 @@ int commands_users(const struct config_builder *b, char *err, size_t err_len)
 		say(&report, "not enough memory");
 	if (!report.len)
 		acl_users_adopt(&next);
+	if (!report.len && !b->cfg->udp_token_set)
+		b->cfg->closed_by_users = closing_user(b->cfg);
 	acl_users_free(&next);
 	return report.len ? -EINVAL : 0;
 }

@@ -17,7 +17,7 @@ int commands_rename(const struct config_builder *b, char *err, size_t err_len);
  * Makes the users that `user` directives or `aclfile` describe; once, before commands_executor().
  * 0, or -EINVAL with a line for each error; then they are as before.
  */
-int commands_users(const struct config_builder *b, char *err, size_t err_len);
+int commands_users(struct config_builder *b, char *err, size_t err_len);
 
 /* For server_options.executor; static. */
 const struct executor *commands_executor(void);

@@ -9,6 +9,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "acl.h"
 #include "attach/attach.h"
 #include "impl.h"
 #include "persist/snapshot.h"
@@ -541,8 +542,11 @@ static void xkv_section(struct metrics *m, struct server *s)
 {
 	static const struct attach nowhere = { .mode = "none" };
 	const struct attach *a = s->opt.attach ? s->opt.attach : &nowhere;
+	char closed[160];
 
+	acl_udp_closed_by(s->cfg, closed, sizeof(closed));
 	metric_text(m, "xkv_interface", s->cfg->interface);
+	metric_text(m, "udp_closed_by", closed);
 	metric_gauge(m, "xkv_writes_refused", s->writes_refused);
 	metric_gauge(m, "xkv_max_keys", (int64_t)store_max_keys(s->store));
 	metric_gauge(m, "xkv_store_memory", (int64_t)store_memory(s->store));

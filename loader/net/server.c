@@ -930,14 +930,28 @@ int server_configure(struct server *s, const struct config_pair *pairs, unsigned
 	return 0;
 }
 
-int server_has_users(struct server *s, bool users, char *err, size_t err_len)
+/* One who has just added a user for a dashboard has to learn that, and how to get it back. */
+static void say_udp(const char *user)
+{
+	if (!user)
+		log_notice("UDP is open: no user closes it any more");
+	else if (!strcmp(user, "default"))
+		log_warning("UDP is closed for everybody: the user `default`, as which it acts, is "
+			    "limited, and there is no udp-token");
+	else
+		log_warning("UDP is closed for everybody: the user `%s` has rights to keys, and "
+			    "there is no udp-token (ACL SETUSER %s off, or resetkeys, opens it)",
+			    user, user);
+}
+
+int server_close_udp(struct server *s, const char *user, char *err, size_t err_len)
 {
 	const struct config *next;
 	int ret;
 
-	if (users == s->cfg->has_users)
+	if (!!user == s->cfg->closed_by_users)
 		return 0;
-	next = config_with_users(s->cfg, users, err, err_len);
+	next = config_with_users(s->cfg, user, err, err_len);
 	if (!next)
 		return -EINVAL;
 	ret = s->opt.apply ? s->opt.apply(s->opt.config_arg, next, err, err_len) : 0;
@@ -946,8 +960,7 @@ int server_has_users(struct server *s, bool users, char *err, size_t err_len)
 		return ret;
 	}
 	if (!next->udp_token_set && config_has_passwords(next) != config_has_passwords(s->cfg))
-		log_notice(users ? "UDP is closed: there are users, and no udp-token"
-				 : "UDP is open: there are no users any more");
+		say_udp(user);
 	put_into_force(s, next);
 	return 0;
 }

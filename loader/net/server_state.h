@@ -84,11 +84,11 @@ int server_configure(struct server *s, const struct config_pair *pairs, unsigned
 		     unsigned int *failed, char *err, size_t err_len);
 
 /*
- * Whether there are users may change at run time, and whether UDP is open depends on it: to be
- * called before users are defined, and after the last one is gone.  0, or -errno with a sentence;
- * then nothing has changed.
+ * Users come and go at run time, and whether UDP is open depends on them: to be called before there
+ * is one who closes it, with the name, and after the last of these has gone, with NULL.  0, or
+ * -errno with a sentence; then nothing has changed.
  */
-int server_has_users(struct server *s, bool users, char *err, size_t err_len);
+int server_close_udp(struct server *s, const char *user, char *err, size_t err_len);
 
 /* The TCP port to tell others: that of TLS where there is no other. */
 static inline unsigned int server_port(const struct server *s)

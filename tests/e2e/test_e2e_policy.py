@@ -714,6 +714,8 @@ def test_the_udp_front_end_closes_while_it_runs(xkvd):
 
 @pytest.mark.parametrize("rules, undo", [
     (["default", "off"], ["setuser", "default", "on"]),
+    (["reader", "on", "nopass", "(%R~a* +get)"], ["setuser", "reader", "off"]),
+    (["writer", "on", "nopass", "%W~a*", "+set"], ["setuser", "writer", "resetkeys"]),
     (["default", ">mine"], ["setuser", "default", "nopass"]),
     (["default", "-flushall"], ["setuser", "default", "allcommands"]),
     (["other", "on", ">mine", "+get", "~*"], ["deluser", "other"])])
@@ -728,14 +730,53 @@ def test_users_that_come_at_run_time_close_udp(bed, xkvd, rules, undo):
             reply = each.ask(proto.get(b"key"))
             assert reply.status == proto.NOAUTH and not reply.results
             assert each.ask(proto.set_(b"key", b"3")).status == proto.NOAUTH
+        assert own.info("xkv")["udp_closed_by"] == f"user {rules[0]}"
+        said = [line for line in d.log().splitlines() if "UDP is closed for everybody" in line]
+        assert len(said) == 1 and " # " in said[0] and f"`{rules[0]}`" in said[0]
         own.execute_command("acl", *undo)
+        assert own.info("xkv")["udp_closed_by"] == ""
         assert udp.get(b"key").value == slow.get(b"key").value == b"2"
+
+
+STATS = ["on", ">mine", "+info", "+ping", "+config|get", "&*"]
+
+
+def test_users_without_keys_leave_udp_open(bed, xkvd):
+    """At run time, and in `user` lines: a user for a dashboard is no outage."""
+    d = xkvd("--save", "")
+    own = bed.redis("127.0.0.1", side="server")
+    with d.udp() as udp:
+        for rules in ["stats", *STATS], ["app", ">mine", "~*", "+@all"]:  # the second is off
+            own.execute_command("acl", "setuser", *rules)
+            assert udp.set(b"key", b"1").status == 0
+        own.execute_command("acl", "setuser", "app", "on")
+        assert noauth(d)
+        own.execute_command("acl", "deluser", "app")
+        assert udp.get(b"key").value == b"1"
+    assert own.info("xkv")["udp_closed_by"] == ""
+    d.close()
+    d = xkvd("--save", "", "--user", "stats", *STATS)
+    assert answered(d) and "UDP is closed" not in d.log()
+    own.execute_command("acl", "setuser", "stats", "~*")
+    assert noauth(d)
+
+
+@pytest.mark.parametrize("options, by", [
+    (["--requirepass", "secret"], "requirepass"), (["--aclfile", "users.acl"], "aclfile"),
+    (["--requirepass", "secret", "--udp-token", TOKEN.hex()], "")])
+def test_info_says_what_closes_udp(bed, xkvd, tmp_path, options, by):
+    (tmp_path / "users.acl").touch()
+    options = [str(tmp_path / option) if option.endswith(".acl") else option for option in options]
+    d = xkvd("--save", "", *options)
+    own = bed.redis("127.0.0.1", side="server", password="secret" if "secret" in options else None)
+    assert own.info("xkv")["udp_closed_by"] == by
+    assert noauth(d)
 
 
 def test_users_of_run_time_and_a_token(bed, xkvd):
     d = xkvd("--save", "", "--enable-protected-configs", "local")
     own = bed.redis("127.0.0.1", side="server")
-    own.execute_command("acl", "setuser", "other", "on", ">mine")
+    own.execute_command("acl", "setuser", "other", "on", ">mine", "~*")
     assert noauth(d, TOKEN)
     own.config_set("udp-token", TOKEN.hex())  # needs no requirepass then
     with d.udp(token=TOKEN) as udp:
