@@ -39,7 +39,8 @@ PROGRAMS=("$XKV_BUILD"/{xkvd,xkv,xkv-bench} ip ethtool redis-cli nsenter modprob
 APPLETS=(sh mount cat sleep ls mkdir rm head uname grep kill echo test seq stty readlink basename
 	timeout)
 TESTS=("$XKV_BUILD"/tests/test_{parse,rules,requests,operations,slots,relocate,reads,changes,txn})
-MODULES=(veth virtio_pci virtio_net e1000 bridge bonding team 8021q)
+MODULES=(veth virtio_pci virtio_net e1000 bridge bonding team
+	team_mode_roundrobin 8021q)
 command -v teamnl >/dev/null && PROGRAMS+=(teamnl)
 # All of it ends with this script, whatever ends that.
 BED=(setpriv --pdeathsig KILL unshare --net --pid --fork --kill-child --mount-proc

@@ -9,6 +9,7 @@ INCLUDEDIR = $(PREFIX)/include
 MANDIR     = $(PREFIX)/share/man
 DOCDIR     = $(PREFIX)/share/doc/xkv
 UNITDIR    = $(PREFIX)/lib/systemd/system
+SYSUSERS   = $(PREFIX)/lib/sysusers.d/xkv.conf
 # A program in /usr is configured in /etc, one in /usr/local too: that is where administrators look.
 SYSCONFDIR = /etc
 
@@ -47,6 +48,7 @@ install: all
 	$(call at,scripts/xkvd.conf,$(DOCDIR)/examples/xkvd.conf,644)
 	[ -e "$(D)$(SYSCONFDIR)/xkv/xkvd.conf" ] || \
 		$(INSTALL) -D -m 640 "$(D)$(DOCDIR)/examples/xkvd.conf" "$(D)$(SYSCONFDIR)/xkv/xkvd.conf"
+	$(INSTALL) -D -m 644 scripts/xkv.sysusers "$(D)$(SYSUSERS)"
 	for page in $(MAN_PAGES); do \
 		$(INSTALL) -D -m 644 $$page "$(D)$(MANDIR)/man$${page##*.}/$${page##*/}" || exit 1; done
 	for doc in $(wildcard $(DOC_FILES)); do \
@@ -60,7 +62,7 @@ uninstall:
 		"$(D)$(LIBDIR)/libxkv.so.$(SO_VERSION)" "$(D)$(INCLUDEDIR)/xkv.h" \
 		"$(D)$(LIBDIR)/pkgconfig/libxkv.pc"
 	rm -f "$(D)$(UNITDIR)/xkvd.service" "$(D)$(UNITDIR)/xkv-snapshot.service" \
-		"$(D)$(UNITDIR)/xkv-snapshot.timer"
+		"$(D)$(UNITDIR)/xkv-snapshot.timer" "$(D)$(SYSUSERS)"
 	rm -f $(foreach page,$(MAN_PAGES),"$(D)$(MANDIR)/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
 	rm -rf "$(D)$(LIBDIR)/xkv" "$(D)$(DOCDIR)"
 	[ -n "$(DESTDIR)" ] || ldconfig

@@ -16,12 +16,14 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <linux/capability.h>
 #include <linux/magic.h>
 #include <xdp/libxdp.h>
 
@@ -97,6 +99,41 @@ int bpf_check_kernel(char *err, size_t err_len)
 	return 0;
 }
 
+/* The capabilities that hold now; all of them if the kernel does not say. */
+static uint64_t capabilities(void)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+
+	if (syscall(SYS_capget, &head, data))
+		return UINT64_MAX;
+	return (uint64_t)data[1].effective << 32 | data[0].effective;
+}
+
+/*
+ * CAP_BPF and CAP_PERFMON are contained in CAP_SYS_ADMIN, and not enough: the kernel wants that one
+ * of whoever opens a map or program by its id, as those are whose pages are in a map of maps.
+ */
+int bpf_check_capabilities(const struct config *cfg, char *err, size_t err_len)
+{
+	static const struct {
+		unsigned int number;
+		const char *name, *what_for;
+	} needed[] = {
+		{ CAP_SYS_ADMIN, "CAP_SYS_ADMIN", "find BPF maps and programs by their ids" },
+		{ CAP_NET_ADMIN, "CAP_NET_ADMIN", "attach programs to an interface" },
+	};
+	uint64_t have = capabilities();
+
+	for (unsigned int i = 0; i < (cfg->interface[0] ? 2 : 1); i++)
+		if (!(have >> needed[i].number & 1))
+			return fail(-EPERM, err, err_len,
+				    "xkvd lacks %s (to %s): start it as root, or give it that "
+				    "(AmbientCapabilities, as in xkvd.service)",
+				    needed[i].name, needed[i].what_for);
+	return 0;
+}
+
 static bool is_bpffs(const char *path)
 {
 	struct statfs fs;
@@ -123,8 +160,8 @@ int bpf_check_pin_dir(const char *dir, char *err, size_t err_len)
 }
 
 /*
- * Who may write to the directory may put maps of his own in place of ours, and is read and written
- * to by root then.
+ * Who may write to the directory may put maps of his own in place of ours.  Root and the user that
+ * xkvd runs as are trusted.
  */
 static int check_owner(const char *dir, char *err, size_t err_len)
 {
@@ -132,12 +169,12 @@ static int check_owner(const char *dir, char *err, size_t err_len)
 
 	if (stat(dir, &st))
 		return fail(-errno, err, err_len, "cannot look at %s: %s", dir, strerror(errno));
-	if (st.st_uid || st.st_mode & (S_IWGRP | S_IWOTH))
+	if ((st.st_uid && st.st_uid != geteuid()) || st.st_mode & (S_IWGRP | S_IWOTH))
 		return fail(-EPERM, err, err_len,
-			    "others than root may write to the pin directory %s, and so put maps "
-			    "of their own there: chown root %s && chmod 700 %s, or use another "
-			    "pin-dir",
-			    dir, dir, dir);
+			    "others than root and the user of xkvd may write to the pin directory "
+			    "%s, and so put maps of their own there: chown %u %s && chmod 700 %s, "
+			    "or use another pin-dir",
+			    dir, geteuid(), dir, dir);
 	return 0;
 }
 
@@ -398,7 +435,7 @@ static const char *load_hint(int err)
 	switch (-err) {
 	case EPERM:
 	case EACCES:
-		return ": run it as root, or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN";
+		return ": capabilities of a user namespace are not enough";
 	case ENOMEM:
 		return ": not enough memory: lower max-keys";
 	case E2BIG:
@@ -520,11 +557,9 @@ int bpf_open(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
 	memset(b, 0, sizeof(*b));
 	b->lock = -1;
 	bpf_log_through_ours();
-	if (geteuid())
-		return fail(-EPERM, err, err_len,
-			    "xkvd has to be started as root (it loads BPF "
-			    "programs)");
-	ret = bpf_check_kernel(err, err_len);
+	ret = bpf_check_capabilities(cfg, err, err_len);
+	if (!ret)
+		ret = bpf_check_kernel(err, err_len);
 	if (!ret)
 		ret = open_pin_dir(b, cfg->pin_dir, err, err_len);
 	if (ret)

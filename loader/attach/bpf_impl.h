@@ -33,6 +33,8 @@ __attribute__((format(printf, 4, 5))) static inline int fail(int err, char *text
 
 /* The messages of libbpf and libxdp go to our log, one level down. */
 void bpf_log_through_ours(void);
+/* Has xkvd the capabilities that it needs?  0, or -EPERM with the name of one that it lacks. */
+int bpf_check_capabilities(const struct config *cfg, char *err, size_t err_len);
 /* Where a map is pinned. */
 void bpf_map_path(char *path, size_t len, const struct config *cfg, int id);
 /*

@@ -324,8 +324,9 @@ int bpf_detach(const struct config *cfg, char *err, size_t err_len)
 	int lock = -1, ret;
 
 	bpf_log_through_ours();
-	if (geteuid())
-		return fail(-EPERM, err, err_len, "xkvd --detach has to be run as root");
+	ret = bpf_check_capabilities(cfg, err, err_len);
+	if (ret)
+		return ret;
 	if (!access(cfg->pin_dir, F_OK)) {
 		ret = bpf_check_pin_dir(cfg->pin_dir, err, err_len);
 		if (ret)

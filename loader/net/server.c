@@ -295,6 +295,9 @@ static int listen_on(struct server *s, enum listener_kind kind, const char *addr
 		return 0;
 	if (ret == -EADDRINUSE && !s->following_addresses)
 		port_hint(hint, sizeof(hint), true, number);
+	if (ret == -EACCES)
+		snprintf(hint, sizeof(hint), ": CAP_NET_BIND_SERVICE is needed below %u",
+			 IPPORT_RESERVED);
 	if (ret == -EADDRNOTAVAIL)
 		snprintf(hint, sizeof(hint), ": no interface has it (bind -%s does without)", host);
 	snprintf(err, err_len, "cannot listen on %s port %u: %s%s", host, number, strerror(-ret),

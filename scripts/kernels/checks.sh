@@ -168,7 +168,9 @@ stacked() {
 all_stacked() {
 	local module mode on='ip link set xkv0 down && ip link set xkv0 master'
 	local vlan='type vlan id 5'
-	for module in bridge bonding team 8021q; do guest modprobe "$module" >output || true; done
+	for module in bridge bonding team_mode_roundrobin 8021q; do
+		guest modprobe "$module" >output || true
+	done
 	guest 'ethtool -K xkv0 txvlan off rxvlan off' || true
 	guest 'in_client ethtool -K xkv1 txvlan off rxvlan off' || true
 	guest "in_client ip link add link xkv1 name xkv1.5 $vlan" || true

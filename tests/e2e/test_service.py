@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 9
-"""xkvd as its unit runs it: with the capabilities of xkvd.service and no others, with sd_notify,
-and attached to an interface by scripts/attach.sh.
+"""xkvd as its unit runs it: with the capabilities of xkvd.service, with sd_notify, and attached to an interface by scripts/attach.sh.
 """
 import os
 import re
 import shutil
 import signal
 import socket
+import tempfile
+from pathlib import Path
 
 import proto
 import pytest
@@ -17,26 +18,59 @@ UNIT = (ROOT / "scripts/xkvd.service").read_text(encoding="utf-8")
 KEY = proto.request(proto.get(b"key"))
 
 
-def capabilities():
-    names = re.search(r"^CapabilityBoundingSet=(.*)$", UNIT, re.M).group(1).split()
-    return ",".join("+" + name[len("CAP_"):].lower() for name in names)
+USER = 65534  # in place of the unit's
+
+
+def words(name):
+    return re.search(rf"^{name}=(.*)$", UNIT, re.M).group(1).split()
+
+
+CAPABILITIES = [name.removeprefix("CAP_").lower() for name in words("AmbientCapabilities")]
+
+
+@pytest.fixture
+def as_service(xkvd):
+    """
+    Prepares a daemon that runs as the unit has it run: as another user than root, with the unit's
+    capabilities but those `without`, in a directory of its own, which is the result's `home`.
+    """
+    with tempfile.TemporaryDirectory() as home:
+        os.chown(home, USER, USER)
+        program = shutil.copy(BUILD / "xkvd", home)
+
+        def prepare(*options, without=()):
+            daemon = xkvd(*options, run=False)
+            daemon.home, daemon.dir = Path(home), Path(home) / "data"
+            daemon.dir.mkdir()
+            os.chown(daemon.dir, USER, USER)
+            caps = "-all" + "".join(f",+{name}" for name in CAPABILITIES if name not in without)
+            argv = ["setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups",
+                    "--no-new-privs", "--inh-caps", caps, "--ambient-caps", caps,
+                    "--bounding-set", caps, "--", program, *daemon.argv()[1:]]
+            daemon.argv = lambda: argv
+            before = re.search(r"^ExecStartPre=\+/bin/sh -c '(.*?)'", UNIT, re.M | re.S).group(1)
+            run("sh", "-c", before.replace("/sys/fs/bpf/xkv", str(daemon.pins))
+                .replace("xkv:xkv", f"{USER}:{USER}"))
+            return daemon
+
+        yield prepare
 
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
-def test_the_units_capabilities_are_enough(xkvd, tmp_path):
-    """They suffice to start, adopt and detach; SYS_ADMIN is needed for look-ups by id."""
-    daemon = xkvd(run=False)
-    file = daemon.tmp / "xkvd.conf"
+@pytest.mark.skipif(BUILD.name == "cov", reason="nobody cannot write coverage's counts")
+def test_the_units_user_and_capabilities_are_enough(as_service):
+    """To start, save, adopt and detach; also what an xkvd that ran as root has left."""
+    daemon = as_service("--port", "1000")
+    file = daemon.home / "xkvd.conf"
     file.write_text("timeout 7\n")
-    os.chown(file, 0, 65534)  # CONFIG REWRITE leaves it to its group
-    program, *options = daemon.argv()
-    plain = [program, str(file), *options]
-    bounded = ["setpriv", "--no-new-privs", "--bounding-set", "-all," + capabilities(), "--",
-               *plain]
-    daemon.argv = lambda: bounded
-    address = str(tmp_path / "notify")
+    os.chown(file, USER, USER)
+    argv = daemon.argv()
+    at = argv.index(str(daemon.home / "xkvd")) + 1
+    daemon.argv = lambda: [*argv[:at], str(file), *argv[at:]]
+    address = str(daemon.home / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(address)
+        os.chown(address, USER, USER)
         notify.settimeout(20)
         daemon.bed.env["NOTIFY_SOCKET"] = address
         try:
@@ -50,10 +84,41 @@ def test_the_units_capabilities_are_enough(xkvd, tmp_path):
     daemon.kill()
     assert proto.decode(daemon.ask(KEY)).results[0].value == b"value"
     daemon.start()
-    assert daemon.redis().get("key") == b"value"
+    assert daemon.redis().get("key") == b"value" and daemon.redis().save()
+    assert daemon.redis().info("xkv")["xkv_attached"] == 1
     daemon.redis().config_set("timeout", 8)
     assert daemon.redis().config_rewrite()
-    assert "timeout 8" in file.read_text() and file.stat().st_gid == 65534
+    assert "timeout 8" in file.read_text()
+    assert all(path.stat().st_uid == USER for path in daemon.pins.iterdir())
+    daemon.stop()
+    detach = [*argv[:at], "--detach", "--interface", "xkv0", "--pin-dir", daemon.pins]
+    assert "removed the maps" in daemon.bed.run("server", *detach).stderr
+
+
+LACKING = {
+    "net_admin": "xkvd lacks CAP_NET_ADMIN",
+    "sys_admin": "xkvd lacks CAP_SYS_ADMIN",
+    "net_bind_service": "cannot listen on 127.0.0.1 port 1000: Permission denied: "
+                        "CAP_NET_BIND_SERVICE",
+}
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
+@pytest.mark.skipif(BUILD.name == "cov", reason="nobody cannot write coverage's counts")
+@pytest.mark.parametrize("name", CAPABILITIES)
+def test_each_of_the_units_capabilities_is_needed(as_service, name):
+    """And the error has its name."""
+    daemon = as_service("--port", "1000", without=[name])
+    daemon.start(wait=False)
+    assert daemon.wait() == 1
+    assert LACKING[name] in daemon.log().splitlines()[-1]
+
+
+def test_the_unit_bounds_what_it_gives():
+    assert words("CapabilityBoundingSet") == words("AmbientCapabilities")
+    assert words("User") == words("Group") == ["xkv"]
+    sysusers = (ROOT / "scripts/xkv.sysusers").read_text(encoding="utf-8")
+    assert re.search(r"^u xkv - ", sysusers, re.M)
 
 
 def test_the_unit_checks_what_it_starts():

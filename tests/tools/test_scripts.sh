@@ -230,7 +230,8 @@ make -s install "BUILD=${XKV_BUILD#"$XKV_ROOT"/}" "DESTDIR=$TMP/root" PREFIX=/us
 for file in /usr/sbin/xkvd /usr/bin/xkv /usr/bin/xkv-bench /usr/bin/xkv-snapshot /usr/lib/libxkv.so \
 	/usr/lib/libxkv.so.0 /usr/lib/libxkv.a /usr/include/xkv.h /usr/lib/pkgconfig/libxkv.pc \
 	/usr/lib/xkv/xkv.bpf.o /usr/lib/xkv/attach.sh /usr/lib/systemd/system/xkvd.service \
-	/usr/lib/systemd/system/xkv-snapshot.timer /etc/xkv/xkvd.conf; do
+	/usr/lib/systemd/system/xkv-snapshot.timer /usr/lib/sysusers.d/xkv.conf \
+	/etc/xkv/xkvd.conf; do
 	[[ -r $TMP/root$file ]] || fail "make install brings $file"
 done
 if grep -rl '@[A-Z]*DIR@\|@PREFIX@\|@VERSION@' "$TMP/root" --include='*.*' | grep -v '\.so\|\.a$'; then
