@@ -40,7 +40,7 @@ int sizes_parse(struct sizes *s, const char *text, enum sizes_of_what what, unsi
 		}
 	}
 	*s = (struct sizes){ 0 };
-	fields = sscanf(text, "%4u%n-%4u%n", &s->min, &used, &s->max, &used);
+	fields = sscanf(text, "%7u%n-%7u%n", &s->min, &used, &s->max, &used);
 	if (fields == 1)
 		s->max = s->min;
 	if (fields > 0 && !text[used] && strspn(text, "0123456789-") == strlen(text) &&

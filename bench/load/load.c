@@ -201,9 +201,9 @@ static int load_keys(struct load *l)
 	uint64_t stored = result.stats.count[STAT_SETS];
 	char n[28];
 
-	if (!err && !interrupted && stored < l->o->keys) {
-		message("only %llu of %u keys were stored: the server refused the others",
-			(unsigned long long)stored, l->o->keys);
+	if (!interrupted && stored < l->o->keys) {
+		message("only %llu of %u keys were stored%s", (unsigned long long)stored,
+			l->o->keys, err ? "" : ": the server refused the others");
 		err = -EIO;
 	}
 	if (!err && l->o->progress)

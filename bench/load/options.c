@@ -155,8 +155,9 @@ static const struct option_row rows[] = {
 	  .help = "number of the first key, default 0" },
 	{ "key-size", "B", 0, read_key_size, FIELD(key_size), .min = 8, .max = XKV_KEY_MAX,
 	  .help = "bytes, 8 to 250, default 16; a range (20-45), etc or twitter" },
-	{ "value-size", "B", 0, read_value_size, FIELD(value_size), .max = 1400,
-	  .help = "bytes, 0 to 1400, default 128; a range, etc or twitter" },
+	{ "value-size", "B", 0, read_value_size, FIELD(value_size), .max = XKV_VALUE_MAX,
+	  .help = "bytes, 0 to 1400, over TCP to 1048576, default 128; a\n"
+		  "range, etc or twitter" },
 	{ "ratio", "SET:GET", 0, option_ratio, FIELD(ratio),
 	  .help = "proportion of SETs and GETs, default 0:1" },
 	{ "deletes", "PCT", 0, option_real, FIELD(deletes), .most = 100,

@@ -9,9 +9,11 @@
 #include "options.h"
 #include "workload.h"
 
-#define RAMP_RATE    10000 /* requests/s of the first step */
-#define RAMP_SECONDS 2
-#define OPEN_DEPTH   1024 /* requests that an open loop may have out a client, without --depth */
+#define DATAGRAM_VALUE_MAX 1400
+#define STREAM_VALUES_MAX  (15U << 20) /* less than REPLY_MAX of transport_tcp.c */
+#define RAMP_RATE	   10000       /* requests/s of the first step */
+#define RAMP_SECONDS	   2
+#define OPEN_DEPTH	   1024 /* requests that an open loop may have out a client, without --depth */
 
 /* Is the server's address none of IPv4?  A name may have one of IPv6. */
 static bool maybe_ipv6(const struct options *o)
@@ -21,6 +23,20 @@ static bool maybe_ipv6(const struct options *o)
 	return inet_pton(AF_INET, o->host, &address) != 1;
 }
 
+/* The values of one request over TCP, or of its reply, have to fit the memory for a reply. */
+static int check_stream(const struct options *o)
+{
+	unsigned int keys = o->scans > 0 && o->scan_length > o->batch ? o->scan_length : o->batch;
+
+	if (keys > REQUEST_KEYS_MAX)
+		keys = REQUEST_KEYS_MAX;
+	if ((uint64_t)keys * o->value_size.max <= STREAM_VALUES_MAX)
+		return 0;
+	return refuse("the %u values of a request have up to %llu bytes, more than %u MiB: lower "
+		      "--value-size, --batch or --scan-length",
+		      keys, (unsigned long long)keys * o->value_size.max, STREAM_VALUES_MAX >> 20);
+}
+
 static int check_datagram(struct options *o)
 {
 	unsigned int payload;
@@ -28,7 +44,11 @@ static int check_datagram(struct options *o)
 	o->ipv6 = maybe_ipv6(o);
 	payload = o->ipv6 ? XKV_PAYLOAD_MAX6 : XKV_PAYLOAD_MAX4;
 	if (o->protocol != PROTOCOL_XKV)
-		return 0;
+		return check_stream(o);
+	if (o->value_size.max > DATAGRAM_VALUE_MAX)
+		return refuse("--value-size: at most %d over UDP; larger ones with --protocol resp "
+			      "or memcached",
+			      DATAGRAM_VALUE_MAX);
 	/* One value of a distribution is cut to what its datagram holds: entry_value_size(). */
 	if (o->batch == 1 && sizes_have_tail(&o->value_size))
 		return 0;

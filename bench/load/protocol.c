@@ -5,7 +5,7 @@
 #include "entry.h"
 
 #define COMMAND_ROOM 64
-#define ENTRY_ROOM   (XKV_KEY_MAX + XKV_PAYLOAD_MAX4 + 32)
+#define ENTRY_ROOM   (XKV_KEY_MAX + 32) /* without the value */
 
 const struct protocol *protocol_of(const struct options *o)
 {
@@ -18,10 +18,12 @@ const struct protocol *protocol_of(const struct options *o)
 	return all[o->protocol];
 }
 
-size_t protocol_room(const struct protocol *p, unsigned int keys)
+size_t protocol_room(const struct protocol *p, const struct options *o, const struct request *r)
 {
-	keys = keys < REQUEST_KEYS_MAX ? keys : REQUEST_KEYS_MAX;
-	return p->stream ? COMMAND_ROOM + (size_t)keys * ENTRY_ROOM : DATAGRAM_MAX;
+	size_t keys = r->keys < REQUEST_KEYS_MAX ? r->keys : REQUEST_KEYS_MAX;
+	size_t value = r->op == OP_SET ? o->value_size.max : 0;
+
+	return p->stream ? COMMAND_ROOM + keys * (ENTRY_ROOM + value) : DATAGRAM_MAX;
 }
 
 void protocol_value(const struct options *o, struct stats *s, uint32_t key, const uint8_t *value,

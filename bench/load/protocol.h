@@ -33,7 +33,7 @@ struct protocol {
 	bool stream; /* over TCP: replies arrive in the order of the requests and have no id */
 
 	/*
-	 * Writes the request into `buf` (protocol_room() bytes for r->keys) and sets r->asked.
+	 * Writes the request into `buf` (protocol_room() bytes) and sets r->asked.
 	 * `nonce` makes the values of a SET unique.  Returns the length in bytes.
 	 */
 	size_t (*encode)(const struct options *o, uint8_t *buf, struct request *r, uint64_t nonce);
@@ -66,8 +66,8 @@ extern const struct protocol protocol_xkv, protocol_resp, protocol_memcached;
 /* The protocol of the options. */
 const struct protocol *protocol_of(const struct options *o);
 
-/* Upper bound of the bytes that encode() writes for a request with so many keys. */
-size_t protocol_room(const struct protocol *p, unsigned int keys);
+/* Upper bound of the bytes that encode() writes for the request. */
+size_t protocol_room(const struct protocol *p, const struct options *o, const struct request *r);
 
 /* For implementations: counts a received value, and checks it with --verify. */
 void protocol_value(const struct options *o, struct stats *s, uint32_t key, const uint8_t *value,

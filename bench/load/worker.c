@@ -177,7 +177,7 @@ static uint64_t next_id(const struct request *r)
 static void send_request(struct worker *w, struct request *r)
 {
 	const struct options *o = w->phase->o;
-	size_t room = protocol_room(w->protocol, r->keys), len;
+	size_t room = protocol_room(w->protocol, o, r), len;
 	uint8_t *buf = w->transport->reserve(w, r->client, room);
 
 	if (!buf) {
@@ -287,19 +287,25 @@ static void lose(struct worker *w, struct request *r)
 /* While loading, a request is repeated, but not for ever. */
 static bool may_load_again(struct worker *w, struct request *r)
 {
+	if (++r->tries < LOAD_TRIES)
+		return true;
+	worker_fail(w, "loading gave up: the server is busy or does not answer");
+	return false;
+}
+
+/* It will refuse the keys that are left, too: loading ends. */
+static void end_if_full(struct worker *w)
+{
 	if (w->stats.count[STAT_NO_MEMORY])
 		worker_fail(w, "the store is full: raise xkvd's maxmemory or max-keys, or lower "
 			       "--keys");
-	else if (++r->tries >= LOAD_TRIES)
-		worker_fail(w, "loading gave up: the server is busy or does not answer");
-	else
-		return true;
-	return false;
 }
 
 /* Handles the outcome of a reply; the request is not in w->out. */
 static void proceed(struct worker *w, struct request *r, enum outcome outcome, unsigned int keys)
 {
+	if (r->must)
+		end_if_full(w);
 	if (outcome == AGAIN && r->must && r->keys == keys && !may_load_again(w, r))
 		outcome = BROKEN;
 	if (outcome == AGAIN) {

@@ -287,6 +287,8 @@ static void command_line(void **state)
 	assert_int_equal(o.scan_length, 100);
 	assert_int_equal(parse(&o, "--value-size 1400 -h 10.77.0.1 --key-size 32"), 0);
 	assert_int_equal(parse(&o, "--value-size 1392 -h fd77::1"), 0);
+	assert_int_equal(parse(&o, "--value-size 1048576 --batch 15 --protocol resp"), 0);
+	assert_int_equal(parse(&o, "--value-size 1-100000 --protocol memcached"), 0);
 	assert_int_equal(parse(&o, "--rate 5000.5 --warmup 0.5 --pin 0,1 -c 4 -t 2 --retries 0"),
 			 0);
 	assert_true(o.rate == 5000.5);
@@ -411,6 +413,9 @@ static void bad_command_lines_are_refused(void **state)
 		"--keys 10001 --key-size 8",
 		"--key-size 251",
 		"--value-size 1401",
+		"--value-size 1048577 --protocol resp",
+		"--value-size 1048576 --batch 16 --protocol resp",
+		"--value-size 200000 --scans 10 --protocol resp",
 		"--value-size 1400 --key-size 250",
 		"--value-size 1400 --key-size 33",
 		"--value-size 1400 --key-size 24 --token 00112233445566778899aabbccddeeff",

@@ -35,7 +35,7 @@ static const char *ask(const struct protocol *p, enum op op, unsigned int keys)
 	r = (struct request){ .client = &client, .op = op, .id = 0xabcd, .keys = keys, .key = key };
 	memset(&stats, 0, sizeof(stats));
 	len = p->encode(&o, buf, &r, 7);
-	assert_true(len <= protocol_room(p, keys));
+	assert_true(len <= protocol_room(p, &o, &r));
 	buf[len] = 0;
 	return (const char *)buf;
 }
