@@ -166,21 +166,29 @@ int request_take_slot(struct store_ctx *ctx, unsigned int nr, size_t need)
 	return -ENOSPC;
 }
 
+/*
+ * Writes zeros from the end of `len` bytes to the end of their last word, and no further: a slot
+ * ends there if the entry fits exactly.
+ */
+static void pad_with_zeros(char *at, size_t len)
+{
+	memset(at + len, 0, XKV_PADDED(len) - len);
+}
+
 void *slot_fill(struct xkv_slot *slot, uint8_t db, const void *key, size_t key_len,
 		const void *value, size_t value_len)
 {
 	char *at = (char *)(slot + 1);
-	uint64_t pad = 0;
 
 	slot->key_len = key_len;
 	slot->db = db;
 	slot->value_len = value_len;
-	memcpy(at + (key_len & ~7UL), &pad, sizeof(pad));
 	memcpy(at, key, key_len);
+	pad_with_zeros(at, key_len);
 	at += XKV_PADDED(key_len);
 	if (value)
 		memcpy(at, value, value_len);
-	memcpy(at + value_len, &pad, XKV_PADDED(value_len) - value_len);
+	pad_with_zeros(at, value_len);
 	return at;
 }
 

@@ -274,6 +274,48 @@ static void test_latest_expiry(void **state)
 	assert_int_equal(entry_of("b", 1).expire_ms, XKV_TTL_MAX);
 }
 
+#define BESIDE (4 * XKV_TXN_HAND) /* keys of a length; every other one gives its slot away */
+
+/* A key of `len` bytes, in letters that tell it from the others. */
+static char *key_of_length(size_t len, unsigned int n)
+{
+	static char key[XKV_KEY_MAX];
+
+	memset(key, 'k', len);
+	for (size_t i = 0; i < len && i < 2; i++, n /= 16)
+		key[i] = (char)('a' + n % 16);
+	return key;
+}
+
+static void set_empty(size_t len, unsigned int n)
+{
+	assert_int_equal(store_set(bed.ctx, key_of_length(len, n), len, NULL, 0, 0, 0, 0, NULL), 0);
+}
+
+/* An entry that fills its slot exactly leaves the entries beside it as they were. */
+static void test_exact_fits(void **state)
+{
+	uint64_t version[BESIDE];
+
+	(void)state;
+	for (size_t len = 2; len <= XKV_KEY_MAX; len++) {
+		for (unsigned int n = 0; n < BESIDE; n++)
+			set_empty(len, n);
+		for (unsigned int n = 0; n < BESIDE; n++)
+			version[n] = entry_of(key_of_length(len, n), len).version;
+		for (unsigned int n = 0; n < BESIDE; n += 2)
+			assert_int_equal(store_delete(bed.ctx, key_of_length(len, n), len, NULL),
+					 0);
+		txn();
+		for (unsigned int n = 0; n < BESIDE; n += 2)
+			set_empty(len, n);
+		assert_int_equal(commit(), 0);
+		for (unsigned int n = 1; n < BESIDE; n += 2)
+			assert_int_equal(entry_of(key_of_length(len, n), len).version, version[n]);
+	}
+	account();
+}
+
 struct got {
 	int ret[80];
 	size_t len[80];
@@ -1127,6 +1169,7 @@ int main(int argc, char *argv[])
 		CASE(test_expiry_alone),
 		CASE(test_expires_before_the_commit),
 		CASE(test_latest_expiry),
+		CASE(test_exact_fits),
 		CASE(test_batch),
 		CASE(test_read_key_was_changed),
 		CASE(test_written_key_was_changed),
