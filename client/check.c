@@ -167,7 +167,7 @@ static void check_json(const struct check_sums *s, const char *text)
 
 int cmd_check(struct cli *c, int argc, struct word *argv)
 {
-	const char *pin_dir = CHECK_PIN_DIR;
+	const char *pin_dir = c->pin_dir;
 	struct check_sums sums;
 	char *text = NULL;
 	size_t len = 0;

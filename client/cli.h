@@ -62,6 +62,8 @@ struct cli {
 	bool has_token;
 	unsigned char token[XKV_TOKEN_BYTES];
 	enum style style;
+	const char *pin_dir; /* `check`, `hot`: where the maps are pinned */
+	unsigned long line;  /* of standard input, for errors; 0 = it is no script */
 	double interval;     /* `watch`: seconds between two reads */
 	unsigned long looks; /* `watch`: number of reads, 0 = until interrupted */
 	struct xkv *h;	     /* opened by the first command that needs it */

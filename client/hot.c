@@ -245,7 +245,7 @@ static bool take_words(int argc, struct word *argv, unsigned long *count, const 
 
 int cmd_hot(struct cli *c, int argc, struct word *argv)
 {
-	const char *pin_dir = CHECK_PIN_DIR;
+	const char *pin_dir = c->pin_dir;
 	unsigned long count = SHOWN;
 	struct hot_list list;
 	char err[4400];

@@ -138,8 +138,13 @@ int fail(const struct cli *c, int code, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (c->style == STYLE_JSON)
+	if (c->style == STYLE_JSON && c->line)
+		out_json(json_pack("{s:o, s:i, s:I}", "error", json_error(text), "code", code,
+				   "line", (json_int_t)c->line));
+	else if (c->style == STYLE_JSON)
 		out_json(json_pack("{s:o, s:i}", "error", json_error(text), "code", code));
+	else if (c->line)
+		fprintf(stderr, "xkv: line %lu: %s\n", c->line, text);
 	else
 		fprintf(stderr, "xkv: %s\n", text);
 	return code;

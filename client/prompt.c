@@ -187,6 +187,7 @@ static int from_pipe(struct cli *c)
 	ssize_t len;
 
 	while (go_on && (len = getline(&line, &size, stdin)) >= 0) {
+		c->line++;
 		/* the rest of the line would be lost */
 		if (strlen(line) != (size_t)len)
 			code = fail(c, EXIT_USAGE,
@@ -194,6 +195,7 @@ static int from_pipe(struct cli *c)
 		else
 			go_on = run_line(c, line, &code);
 	}
+	c->line = 0;
 	if (ferror(stdin))
 		code = fail(c, EXIT_USAGE, "cannot read standard input: %s", strerror(errno));
 	free(line);

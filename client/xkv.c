@@ -13,6 +13,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "cli.h"
 
 #define INPUT_MAX (1U << 20) /* the longest value of the store */
@@ -25,6 +26,7 @@ enum {
 	OPT_NO_RAW,
 	OPT_USER,
 	OPT_PASS_FILE,
+	OPT_PIN_DIR,
 	OPT_TLS,
 	OPT_CACERT,
 	OPT_CACERTDIR,
@@ -60,6 +62,8 @@ static void print_usage(FILE *to)
 	      "                 --sni NAME; --insecure: any certificate will do\n"
 	      "  --token HEX    token for requests over UDP, 32 hex digits (default: XKV_TOKEN)\n"
 	      "  --timeout MS   time to wait for a reply, in milliseconds (default: 1000)\n"
+	      "  --pin-dir DIR  check, hot: where the maps are pinned\n"
+	      "                 (default: " CHECK_PIN_DIR ")\n"
 	      "  -x             read the value of the command from standard input\n"
 	      "  -f FILE        read the value of the command from a file\n"
 	      "  -i SECONDS     watch: interval between reads (default: 1)\n"
@@ -238,6 +242,9 @@ static void take_option(struct cli *c, struct input *in, int opt)
 	case OPT_USER:
 		c->user = optarg;
 		break;
+	case OPT_PIN_DIR:
+		c->pin_dir = optarg;
+		break;
 	case OPT_PASS_FILE:
 		c->password = read_password(optarg);
 		break;
@@ -268,6 +275,7 @@ static void parse_options(struct cli *c, struct input *in, int argc, char **argv
 		{ "timeout", required_argument, NULL, OPT_TIMEOUT },
 		{ "token", required_argument, NULL, OPT_TOKEN },
 		{ "user", required_argument, NULL, OPT_USER },
+		{ "pin-dir", required_argument, NULL, OPT_PIN_DIR },
 		{ "pass-file", required_argument, NULL, OPT_PASS_FILE },
 		{ "tls", no_argument, NULL, OPT_TLS },
 		{ "cacert", required_argument, NULL, OPT_CACERT },
@@ -385,7 +393,9 @@ static int run_once(struct cli *c, struct input *in, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	struct cli c = { .host = "127.0.0.1", .port = XKV_PORT, .interval = 1 };
+	struct cli c = {
+		.host = "127.0.0.1", .port = XKV_PORT, .pin_dir = CHECK_PIN_DIR, .interval = 1
+	};
 	struct input in = { 0 };
 	int code;
 

@@ -13,7 +13,7 @@
 #define STREAM_VALUES_MAX  (15U << 20) /* less than REPLY_MAX of transport_tcp.c */
 #define RAMP_RATE	   10000       /* requests/s of the first step */
 #define RAMP_SECONDS	   2
-#define OPEN_DEPTH	   1024 /* requests that an open loop may have out a client, without --depth */
+#define OPEN_DEPTH	   1024 /* requests that an open loop may have out a client by itself */
 
 /* Is the server's address none of IPv4?  A name may have one of IPv6. */
 static bool maybe_ipv6(const struct options *o)

@@ -538,6 +538,24 @@ def test_lines_of_a_script(lines, said, tmp_path):
     assert (b"get KEY" in done.stdout) == (not said), done
 
 
+def test_errors_of_a_script_name_their_line(daemon):
+    lines = "set a text\n\n# a comment\nincr a\nget a\nnonsense\n"
+    done = daemon.cli(input=lines, check=False)
+    assert [error[:12] for error in done.stderr.splitlines()] == ["xkv: line 4:", "xkv: line 6:"]
+    assert done.returncode == 2 and done.stdout.splitlines()[-1] == "text"
+    answers = [json.loads(line) for line in xkv(daemon, "--json", input=lines, code=2).splitlines()]
+    assert [answer["line"] for answer in answers if "error" in answer] == [4, 6]
+    assert "line" not in json.loads(xkv(daemon, "--json", "incr", "a", code=4))
+
+
+@pytest.mark.parametrize("words", [
+    ["--pin-dir", "DIR", "check"], ["check", "--pin-dir", "DIR"], ["--pin-dir", "DIR", "hot"],
+    ["hot", "-n", "3", "--pin-dir", "DIR"], ["--pin-dir", "/none", "check", "--pin-dir", "DIR"],
+], ids=" ".join)
+def test_the_pin_directory_anywhere(daemon, words):
+    assert xkv(daemon, *(daemon.pins if word == "DIR" else word for word in words))
+
+
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8", "POSIX", "none_NONE.UTF-8"])
 def test_text_at_the_prompt(locale, tmp_path):
     ours, theirs = pty.openpty()
