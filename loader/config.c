@@ -615,27 +615,31 @@ int config_set_live(const struct config *now, const struct config_pair *pairs, u
 }
 
 /* Compiles a pattern once, not for each name: it may be long, and there may be many. */
-static void match(const char *pattern, bool wanted[TABLE_SIZE])
+static bool match(const char *pattern, bool wanted[TABLE_SIZE])
 {
 	struct glob glob;
 
-	glob_compile(&glob, pattern, strlen(pattern), true);
+	if (!glob_compile(&glob, pattern, strlen(pattern), true))
+		return false;
 	for (size_t i = 0; i < TABLE_SIZE; i++)
 		wanted[i] |= glob_test(&glob, table[i].name, strlen(table[i].name));
+	return true;
 }
 
-void config_get(const struct config *cfg, const char *const *patterns, unsigned int count,
+bool config_get(const struct config *cfg, const char *const *patterns, unsigned int count,
 		void (*fn)(void *arg, const char *name, const char *value), void *arg)
 {
 	char value[VALUE_TEXT + 1];
 	bool wanted[TABLE_SIZE] = { false };
 
 	for (unsigned int i = 0; i < count; i++)
-		match(patterns[i], wanted);
+		if (!match(patterns[i], wanted))
+			return false;
 	for (const struct directive *d = NULL; (d = table_next(d));)
 		if (wanted[d - table] && !directive_text(cfg, d, value))
 			fn(arg, d->name, d->flags & SECRET && value[0] ? CONFIG_HIDDEN : value);
 	explicit_bzero(value, sizeof(value));
+	return true;
 }
 
 void config_help(FILE *stream)

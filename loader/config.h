@@ -294,9 +294,10 @@ int config_set_live(const struct config *now, const struct config_pair *pairs, u
 /*
  * CONFIG GET: calls fn for each directive that matches one of the glob patterns, with its value as
  * text.  CONFIG_HIDDEN replaces a secret that is set; config_set() refuses that word as a secret.
+ * False: a pattern is too long (GLOB_TOO_LONG).
  */
 #define CONFIG_HIDDEN "<hidden>"
-void config_get(const struct config *cfg, const char *const *patterns, unsigned int count,
+bool config_get(const struct config *cfg, const char *const *patterns, unsigned int count,
 		void (*fn)(void *arg, const char *name, const char *value), void *arg);
 
 /*

@@ -76,7 +76,8 @@ DIFFERS = {
     "memory|doctor": "its own report", "memory|malloc-stats": "no statistics",
     "monitor": "of commands over TCP, not of requests over UDP",
     "role": "master, without replicas",
-    "psubscribe": "patterns of at most 255 characters beside their stars",
+    "psubscribe": "patterns of at most 255 characters beside their stars, not counting literal "
+                  "ends",
     "publish": "in a transaction: after the reply of EXEC",
     "spublish": "in a transaction: after the reply of EXEC",
     "failover": "no: an error", "psync": "no: an error", "sync": "no: an error",

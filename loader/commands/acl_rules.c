@@ -39,12 +39,12 @@ static int pattern_add(struct acl_patterns *p, const char *text, size_t len, uns
 	new = calloc(1, sizeof(*new) + len + 1);
 	if (!new)
 		return -ENOMEM;
-	new->glob = glob_new(text, len, false);
 	new->rights = rights;
 	new->len = len;
 	memcpy(new->text, text, len);
 	list[p->count++] = new; /* freed with the list, also if it is not complete */
-	return new->glob ? 0 : -ENOMEM;
+	new->glob = glob_new(text, len, false);
+	return new->glob ? 0 : -errno;
 }
 
 static void patterns_clear(struct acl_patterns *p)
@@ -566,6 +566,8 @@ const char *acl_error_text(int error)
 		       "lowercase hexadecimal characters";
 	case -ECHILD:
 		return "Allowing first-arg of a subcommand is not supported";
+	case -E2BIG:
+		return GLOB_TOO_LONG;
 	case -ENOMEM:
 		return "out of memory";
 	default:

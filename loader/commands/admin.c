@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "persist/snapshot.h"
+#include "util/glob.h"
 #include "util/clock.h"
 #include "util/log.h"
 
@@ -619,9 +620,13 @@ void cmd_config_get(struct client *c, unsigned int argc, const struct resp_arg *
 	if (!patterns)
 		return;
 	reply_part(&found.text, reply_to(c));
-	config_get(c->srv->cfg, (const char *const *)patterns, argc - 2, add_directive, &found);
-	reply_map(reply_to(c), found.count);
-	reply_splice(reply_to(c), &found.text);
+	if (config_get(c->srv->cfg, (const char *const *)patterns, argc - 2, add_directive,
+		       &found)) {
+		reply_map(reply_to(c), found.count);
+		reply_splice(reply_to(c), &found.text);
+	} else {
+		reply_error(reply_to(c), "ERR " GLOB_TOO_LONG);
+	}
 	strings_free(patterns, argc - 2);
 }
 

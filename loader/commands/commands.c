@@ -1439,33 +1439,36 @@ static size_t list_names(struct reply *r, const struct command *cmd, const struc
 	return count;
 }
 
-/* FILTERBY MODULE|ACLCAT|PATTERN and its value.  False: a syntax error. */
-static bool list_filter(unsigned int argc, const struct resp_arg *argv, struct list_filter *f)
+/* FILTERBY MODULE|ACLCAT|PATTERN and its value.  NULL, or the error. */
+static const char *list_filter(unsigned int argc, const struct resp_arg *argv, struct list_filter *f)
 {
 	f->categories = ~0U;
 	f->none = false;
 	glob_compile(&f->pattern, "*", 1, false);
 	if (argc == 2)
-		return true;
+		return NULL;
 	if (argc != 5 || !arg_is(&argv[2], "filterby"))
-		return false;
+		return "ERR syntax error";
 	if (arg_is(&argv[3], "pattern"))
-		glob_compile(&f->pattern, argv[4].ptr, argv[4].len, true);
-	else if (arg_is(&argv[3], "aclcat"))
+		return glob_compile(&f->pattern, argv[4].ptr, argv[4].len, true)
+			       ? NULL
+			       : "ERR " GLOB_TOO_LONG;
+	if (arg_is(&argv[3], "aclcat"))
 		f->categories = acl_category(argv[4].ptr, argv[4].len);
 	else
 		f->none = true;
-	return !f->none || arg_is(&argv[3], "module");
+	return !f->none || arg_is(&argv[3], "module") ? NULL : "ERR syntax error";
 }
 
 static void cmd_command_list(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct list_filter filter;
+	const char *error = list_filter(argc, argv, &filter);
 	struct reply names;
 	size_t count = 0;
 
-	if (!list_filter(argc, argv, &filter)) {
-		reply_error(reply_to(c), "ERR syntax error");
+	if (error) {
+		reply_error(reply_to(c), "%s", error);
 		return;
 	}
 	reply_part(&names, reply_to(c));

@@ -457,24 +457,28 @@ void cmd_function_flush(struct client *c, unsigned int argc, const struct resp_a
 /* --- FUNCTION LIST, STATS --- */
 
 struct listing {
-	bool code;
-	const struct resp_arg *pattern; /* NULL = all */
+	bool code, some; /* some: those that match */
+	struct glob pattern;
 };
 
 /* On false the error was replied. */
 static bool list_options(struct client *c, unsigned int argc, const struct resp_arg *argv,
 			 struct listing *l)
 {
-	*l = (struct listing){ 0 };
+	l->code = l->some = false;
 	for (unsigned int i = 2; i < argc; i++) {
 		if (!l->code && arg_is(&argv[i], "withcode")) {
 			l->code = true;
-		} else if (!l->pattern && arg_is(&argv[i], "libraryname")) {
+		} else if (!l->some && arg_is(&argv[i], "libraryname")) {
 			if (++i == argc) {
 				reply_error(reply_to(c), "ERR library name argument was not given");
 				return false;
 			}
-			l->pattern = &argv[i];
+			l->some = true;
+			if (!glob_compile(&l->pattern, argv[i].ptr, argv[i].len, true)) {
+				reply_error(reply_to(c), "ERR " GLOB_TOO_LONG);
+				return false;
+			}
 		} else {
 			reply_error(reply_to(c), "ERR Unknown argument %.*s", (int)argv[i].len,
 				    argv[i].ptr);
@@ -486,8 +490,7 @@ static bool list_options(struct client *c, unsigned int argc, const struct resp_
 
 static bool is_listed(const struct listing *l, const struct library *lib)
 {
-	return !l->pattern ||
-	       glob_match(l->pattern->ptr, l->pattern->len, lib->name, strlen(lib->name), true);
+	return !l->some || glob_test(&l->pattern, lib->name, strlen(lib->name));
 }
 
 static void reply_function(struct reply *r, const struct function *f)

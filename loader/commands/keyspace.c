@@ -334,38 +334,45 @@ struct found {
 	bool none;		 /* nothing can match */
 	bool wrapped;		 /* RANDOMKEY: the walk goes on from the first bucket */
 	unsigned int slot;	 /* CLUSTER: of these keys `keys_left`, or 0: how many there are */
-	struct glob glob;
+	struct glob *glob;	 /* owned; NULL = all keys */
 };
 
 void found_free(struct found *f)
 {
-	if (f)
-		reply_free(&f->keys);
+	if (!f)
+		return;
+	reply_free(&f->keys);
+	free(f->glob);
 	free(f);
 }
 
 size_t found_memory(const struct found *f)
 {
-	return f ? sizeof(*f) + f->keys.out.memory : 0;
+	if (!f)
+		return 0;
+	return sizeof(*f) + f->keys.out.memory + (f->glob ? glob_bytes(f->glob) : 0);
 }
 
 /* Begins a walk for keys that match, all if `pattern` is NULL.  NULL with an error. */
 static struct found *find_keys(struct client *c, const struct resp_arg *pattern,
 			       command_step_fn *step)
 {
-	struct found *f = malloc(sizeof(*f));
+	struct found *f = calloc(1, sizeof(*f));
 
+	if (f && pattern && !(pattern->len == 1 && *pattern->ptr == '*')) {
+		f->glob = glob_new(pattern->ptr, pattern->len, false);
+		if (!f->glob) {
+			reply_error(reply_to(c), "ERR %s",
+				    errno == E2BIG ? GLOB_TOO_LONG : "out of memory");
+			free(f);
+			return NULL;
+		}
+	}
 	if (!f) {
 		reply_error(reply_to(c), "ERR out of memory");
 		return NULL;
 	}
 	reply_part(&f->keys, reply_to(c));
-	f->count = f->keys_left = f->end = f->wrapped = 0;
-	if (pattern)
-		glob_compile(&f->glob, pattern->ptr, pattern->len, false);
-	else
-		glob_compile(&f->glob, "*", 1, false);
-	f->none = f->glob.never;
 	long_begin(c, step)->found = f;
 	return f;
 }
@@ -377,7 +384,7 @@ static int add_found(void *arg, const void *key, size_t key_len, const struct st
 	(void)entry;
 	if (f->keys_left)
 		f->keys_left--;
-	if (f->none || (!glob_matches_all(&f->glob) && !glob_test(&f->glob, key, key_len)))
+	if (f->none || (f->glob && !glob_test(f->glob, key, key_len)))
 		return 0;
 	reply_bulk(&f->keys, key, key_len);
 	f->count++;
@@ -627,7 +634,7 @@ void cmd_scan(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	f = find_keys(c, o.pattern, scan_step);
 	if (!f)
 		return;
-	f->none |= !o.strings;
+	f->none = !o.strings;
 	f->keys_left = o.count;
 	if (__builtin_mul_overflow(o.count, SCAN_BUCKETS, &f->end) ||
 	    __builtin_add_overflow(f->end, cursor, &f->end))

@@ -9,6 +9,7 @@
  */
 #include "pubsub.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -97,15 +98,13 @@ static void topic_free(struct topic *t)
 	free(t);
 }
 
-/* 0, -ENOMEM, or -E2BIG: a pattern that could match nothing, because it is too long. */
+/* 0, -ENOMEM, or -E2BIG: GLOB_TOO_LONG. */
 static int topic_compile(struct topic *t)
 {
 	if (t->kind != TOPIC_PATTERN)
 		return 0;
 	t->pattern = glob_new(t->name, t->len, false);
-	if (!t->pattern)
-		return -ENOMEM;
-	return t->pattern->never ? -E2BIG : 0;
+	return t->pattern ? 0 : -errno;
 }
 
 /* 0, or an error of topic_compile(). */
@@ -209,7 +208,7 @@ static void subscription_end(struct pubsub *p, struct subscription *s)
 	drop_if_unused(p, t);
 }
 
-/* 0, also if it had subscribed already, -ENOMEM, or -E2BIG for a pattern that is too long. */
+/* 0, also if it had subscribed already, or an error of topic_compile(). */
 static int subscribe(struct client *c, enum topic_kind kind, const char *name, size_t len)
 {
 	struct pubsub *p = pubsub_of(c->srv);
@@ -302,8 +301,7 @@ static void change(struct client *c, enum topic_kind kind, bool on, const struct
 	else
 		unsubscribe(c, kind, name->ptr, name->len);
 	if (ret == -E2BIG)
-		reply_error(reply_to(c), "ERR a pattern has at most %d characters beside *",
-			    GLOB_TEXT_MAX);
+		reply_error(reply_to(c), "ERR " GLOB_TOO_LONG);
 	else if (ret)
 		reply_error(reply_to(c), "ERR out of memory");
 	else
@@ -583,8 +581,10 @@ static void reply_topics(struct client *c, enum topic_kind kind, unsigned int ar
 			    (int)argv[1].len, argv[1].ptr);
 		return;
 	}
-	if (argc == 3)
-		glob_compile(&glob, argv[2].ptr, argv[2].len, false);
+	if (argc == 3 && !glob_compile(&glob, argv[2].ptr, argv[2].len, false)) {
+		reply_error(reply_to(c), "ERR " GLOB_TOO_LONG);
+		return;
+	}
 	reply_part(&names, reply_to(c));
 	for (t = p->ready ? TAILQ_FIRST(&p->topics[kind].list) : NULL; t; t = TAILQ_NEXT(t, link))
 		if (argc == 2 || glob_test(&glob, t->name, t->len)) {

@@ -2,11 +2,13 @@
 /*
  * Glob matching without back-tracking, so that a client cannot keep the server busy with a pattern.
  * A pattern becomes a nondeterministic automaton whose state i means that its first i elements have
- * matched.  All states are advanced over a character at once, as bits of a few words.
+ * matched.  All states are advanced over a character at once, as bits of a few words.  The plain
+ * characters at the pattern's ends are compared beside it, and may be as many as keys have.
  */
 #include "glob.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +44,7 @@ static void add_element(struct glob *g, const struct set *set)
 	uint64_t bit = 1ULL << g->elements % 64;
 
 	if (g->elements == GLOB_TEXT_MAX) {
-		g->never = true;
+		g->too_long = true;
 		return;
 	}
 	for (unsigned int c = 0; c < 256; c++)
@@ -100,55 +102,122 @@ static const char *add_class(struct glob *g, const char *s, const char *end, boo
 	return s < end ? s + 1 : s;
 }
 
-void glob_compile(struct glob *g, const char *pattern, size_t len, bool ignore_case)
+/* The elements of plain characters, up to `end`. */
+static void add_run(struct glob *g, const char *s, const char *end, bool ignore_case)
 {
-	const char *p = pattern, *end = pattern + len;
+	for (; s < end && !g->too_long; s++) {
+		if (*s == '\\' && s + 1 < end)
+			s++;
+		add_char(g, *s, ignore_case);
+	}
+}
+
+static struct glob_literal literal(const char *s, const char *end)
+{
+	struct glob_literal l = { .text = s, .bytes = (size_t)(end - s) };
+
+	for (; s < end; s++, l.chars++)
+		if (*s == '\\' && s + 1 < end)
+			s++;
+	return l;
+}
+
+bool glob_compile(struct glob *g, const char *pattern, size_t len, bool ignore_case)
+{
+	const char *p = pattern, *end = pattern + len, *run = pattern;
 	static const struct set all = { { ~0ULL, ~0ULL, ~0ULL, ~0ULL } };
+	bool ends_known = false;
 
 	g->elements = 0;
-	g->never = false;
+	g->too_long = false;
+	g->ignore_case = ignore_case;
 	memset(g->star, 0, sizeof(g->star));
 	memset(g->element[0], 0, sizeof(g->element[0]));
-	while (p < end && !g->never) {
-		char c = *p++;
+	while (p < end && !g->too_long) {
+		char c = *p;
 
-		if (c == '*') {
-			g->star[g->elements / 64] |= 1ULL << g->elements % 64;
-		} else if (c == '?') {
-			add_element(g, &all);
-		} else if (c == '[') {
-			p = add_class(g, p, end, ignore_case);
-		} else {
-			if (c == '\\' && p < end)
-				c = *p++;
-			add_char(g, c, ignore_case);
+		if (c != '*' && c != '?' && c != '[') {
+			p += c == '\\' && p + 1 < end ? 2 : 1;
+			continue;
 		}
+		if (ends_known)
+			add_run(g, run, p, ignore_case);
+		else
+			g->prefix = literal(run, p);
+		ends_known = true;
+		p++;
+		if (c == '*')
+			g->star[g->elements / 64] |= 1ULL << g->elements % 64;
+		else if (c == '?')
+			add_element(g, &all);
+		else
+			p = add_class(g, p, end, ignore_case);
+		run = p;
 	}
+	g->suffix = literal(run, end);
+	if (!ends_known) {
+		g->prefix = g->suffix;
+		g->suffix = literal(end, end);
+	}
+	return !g->too_long;
+}
+
+/* The words of elements that it does not have are never read. */
+static size_t automaton_bytes(const struct glob *g)
+{
+	return offsetof(struct glob, element) + (g->elements / 64 + 1) * sizeof(g->element[0]);
 }
 
 size_t glob_bytes(const struct glob *g)
 {
-	/* The words of elements that it does not have are never read. */
-	return offsetof(struct glob, element) + (g->elements / 64 + 1) * sizeof(g->element[0]);
+	return automaton_bytes(g) + g->prefix.bytes + g->suffix.bytes;
 }
 
 struct glob *glob_new(const char *pattern, size_t len, bool ignore_case)
 {
 	struct glob g, *copy;
+	char *text;
 
-	glob_compile(&g, pattern, len, ignore_case);
+	if (!glob_compile(&g, pattern, len, ignore_case)) {
+		errno = E2BIG;
+		return NULL;
+	}
 	copy = malloc(glob_bytes(&g));
-	if (copy)
-		memcpy(copy, &g, glob_bytes(&g));
+	if (!copy)
+		return NULL;
+	memcpy(copy, &g, automaton_bytes(&g));
+	text = (char *)copy + automaton_bytes(&g);
+	memcpy(text, g.prefix.text, g.prefix.bytes);
+	memcpy(text + g.prefix.bytes, g.suffix.text, g.suffix.bytes);
+	copy->prefix.text = text;
+	copy->suffix.text = text + g.prefix.bytes;
 	return copy;
 }
 
-bool glob_test(const struct glob *g, const char *text, size_t len)
+/* Is it the literal?  `text` has as many characters. */
+static bool is_literal(const struct glob *g, const struct glob_literal *l, const char *text)
+{
+	const char *s = l->text, *end = s + l->bytes;
+
+	if (l->chars == l->bytes && !g->ignore_case)
+		return memcmp(s, text, l->bytes) == 0;
+	for (; s < end; s++, text++) {
+		if (*s == '\\' && s + 1 < end)
+			s++;
+		if (*s != *text && (!g->ignore_case ||
+				    tolower((unsigned char)*s) != tolower((unsigned char)*text)))
+			return false;
+	}
+	return true;
+}
+
+/* Does the automaton accept what is between the ends? */
+static bool accepts(const struct glob *g, const char *text, size_t len)
 {
 	uint64_t state[GLOB_WORDS] = { 1 };
 	unsigned int last = g->elements / 64;
 
-	if (g->never || len < g->elements)
+	if (len < g->elements)
 		return false;
 	for (size_t i = 0; i < len; i++) {
 		uint64_t carry = 0, any = 0;
@@ -166,11 +235,11 @@ bool glob_test(const struct glob *g, const char *text, size_t len)
 	return state[last] >> g->elements % 64 & 1;
 }
 
-bool glob_match(const char *pattern, size_t pattern_len, const char *text, size_t text_len,
-		bool ignore_case)
+bool glob_test(const struct glob *g, const char *text, size_t len)
 {
-	struct glob g;
+	size_t ends = g->prefix.chars + g->suffix.chars;
 
-	glob_compile(&g, pattern, pattern_len, ignore_case);
-	return glob_test(&g, text, text_len);
+	return !g->too_long && len >= ends && is_literal(g, &g->prefix, text) &&
+	       is_literal(g, &g->suffix, text + len - g->suffix.chars) &&
+	       accepts(g, text + g->prefix.chars, len - ends);
 }

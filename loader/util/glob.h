@@ -10,39 +10,43 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* characters that a pattern matches beside its stars; keys, commands and directives are shorter */
+/* characters that a pattern matches beside its stars, between its first and its last special one */
 #define GLOB_TEXT_MAX 255
 #define GLOB_WORDS    ((GLOB_TEXT_MAX + 1) / 64)
+#define GLOB_TOO_LONG \
+	"a pattern has at most 255 characters beside * between its first and its last special one"
+
+/* Plain characters of a pattern, some escaped. */
+struct glob_literal {
+	const char *text;
+	size_t bytes, chars;
+};
 
 /* A compiled pattern. */
 struct glob {
+	struct glob_literal prefix, suffix; /* in the pattern, or behind the glob: glob_new() */
+	bool ignore_case;
+	bool too_long;			   /* more than GLOB_TEXT_MAX elements: matches no text */
 	unsigned int elements;		   /* each matches one character */
-	bool never;			   /* more than GLOB_TEXT_MAX elements: matches no text */
 	uint64_t star[GLOB_WORDS];	   /* bit i: a star follows the first i elements */
 	uint64_t element[GLOB_WORDS][256]; /* bit i: element i matches this character */
 };
 
-/* Compiles a pattern of `len` bytes, in linear time.  Any bytes are a valid pattern. */
-void glob_compile(struct glob *g, const char *pattern, size_t len, bool ignore_case);
-
 /*
- * Does the whole text match?  In time linear in its length.
+ * Compiles a pattern of `len` bytes, which has to stay, in linear time.  Any bytes are a valid
+ * pattern.  False: GLOB_TOO_LONG.
  */
+bool glob_compile(struct glob *g, const char *pattern, size_t len, bool ignore_case);
+
+/* Does the whole text match?  In time linear in its length. */
 bool glob_test(const struct glob *g, const char *text, size_t len);
 
-/* The same for a pattern that is kept, in no more memory than it needs.  NULL: no memory. */
+/*
+ * The same for a pattern that is kept, in no more memory than it needs, to be freed with free().
+ * NULL with errno: ENOMEM, or E2BIG for GLOB_TOO_LONG.
+ */
 struct glob *glob_new(const char *pattern, size_t len, bool ignore_case);
-/* Bytes that glob_new() has allocated, to be freed with free(). */
+/* Bytes that glob_new() has allocated. */
 size_t glob_bytes(const struct glob *g);
-
-/* Does every text match? */
-static inline bool glob_matches_all(const struct glob *g)
-{
-	return !g->elements && (g->star[0] & 1);
-}
-
-/* Compiles a pattern and tests one text. */
-bool glob_match(const char *pattern, size_t pattern_len, const char *text, size_t text_len,
-		bool ignore_case);
 
 #endif

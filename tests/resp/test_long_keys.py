@@ -111,3 +111,35 @@ def test_watched_keys_are_counted(own):
     assert memory() > before + 20 * 60000
     own.call("UNWATCH")
     assert memory() < before + 100000
+
+
+TOO_LONG = (b"a pattern has at most 255 characters beside * between its first and its last special "
+            b"one\r\n")
+
+
+def test_long_patterns(own):
+    """Ends of patterns are as long as keys; what is too long between them is refused."""
+    long = "k" * 300
+    own.call("SET", long + "1", "v")
+    own.call("SET", long + "2", "v")
+    assert own.call("KEYS", long + "1") == commands_reply(long + "1")
+    assert own.call("KEYS", "*" + long[1:] + "2") == commands_reply(long + "2")
+    assert own.call("KEYS", long + "[1]") == commands_reply(long + "1")
+    scan = own.call("SCAN", "0", "MATCH", long + "?", "COUNT", "100000")
+    assert scan.count(long.encode()) == 2
+    assert own.call("ACL", "SETUSER", "u", "on", "nopass", "+@all", f"~{long}*") == b"+OK\r\n"
+    assert own.call("ACL", "DRYRUN", "u", "GET", long + "1") == b"+OK\r\n"
+    assert own.call("ACL", "DELUSER", "u") == b":1\r\n"
+    middle = "*" + "k" * 256 + "*"
+    for words in (["KEYS", middle], ["SCAN", "0", "MATCH", middle], ["CONFIG", "GET", middle],
+                  ["PUBSUB", "CHANNELS", middle], ["FUNCTION", "LIST", "LIBRARYNAME", middle],
+                  ["COMMAND", "LIST", "FILTERBY", "PATTERN", middle]):
+        assert own.call(*words) == b"-ERR " + TOO_LONG, words
+    for sign in "~&":
+        reply = own.call("ACL", "SETUSER", "u", "resetchannels", sign + middle)
+        assert reply.startswith(b"-ERR Error in ACL SETUSER modifier") and reply.endswith(TOO_LONG)
+
+
+def commands_reply(key):
+    """An array of one key."""
+    return b"*1\r\n$%d\r\n%s\r\n" % (len(key), key.encode())

@@ -846,6 +846,22 @@ static const struct {
 	{ "*.[ch]", "glob.c", true },
 };
 
+static bool glob_match(const char *pattern, size_t pattern_len, const char *text, size_t len,
+		       bool ignore_case)
+{
+	struct glob g, *kept;
+	bool match;
+
+	if (!glob_compile(&g, pattern, pattern_len, ignore_case))
+		return false;
+	kept = glob_new(pattern, pattern_len, ignore_case);
+	assert_non_null(kept);
+	match = glob_test(&g, text, len);
+	assert_int_equal(glob_test(kept, text, len), match);
+	free(kept);
+	return match;
+}
+
 static void test_globs(void **state)
 {
 	(void)state;
@@ -871,10 +887,10 @@ static void test_glob_cost(void **state)
 	assert_true(glob_match(pattern, GLOB_TEXT_MAX, text, sizeof(text), false));
 	assert_false(glob_match(pattern, GLOB_TEXT_MAX + 1, text, sizeof(text), false));
 	glob_compile(&g, pattern, sizeof(pattern), false);
-	assert_true(g.never);
+	assert_true(g.too_long);
 	memset(pattern, '*', sizeof(pattern));
-	glob_compile(&g, pattern, sizeof(pattern), false);
-	assert_true(glob_matches_all(&g));
+	assert_true(glob_compile(&g, pattern, sizeof(pattern), false));
+	assert_true(glob_test(&g, text, sizeof(text)));
 	for (size_t i = 0; i < 2 * sizeof(text); i += 2)
 		memcpy(pattern + i, "a*", 2);
 	assert_true(glob_match(pattern, 2 * sizeof(text), text, sizeof(text), false));
@@ -887,6 +903,32 @@ static void test_glob_cost(void **state)
 	pattern[sizeof(pattern) - 2] = 'a';
 	pattern[sizeof(pattern) - 1] = ']';
 	assert_true(glob_match(pattern, sizeof(pattern), text, 1, false));
+}
+
+/* Ends as long as keys are, with specials only between them. */
+static void test_glob_long_ends(void **state)
+{
+	static char text[60000], pattern[sizeof(text) + 8];
+	size_t half = sizeof(text) / 2;
+
+	(void)state;
+	memset(text, 'a', sizeof(text));
+	memcpy(pattern, text, sizeof(text));
+	assert_true(glob_match(pattern, sizeof(text), text, sizeof(text), false));
+	assert_false(glob_match(pattern, sizeof(text), text, sizeof(text) - 1, false));
+	assert_false(glob_match(pattern, sizeof(text) - 1, text, sizeof(text), false));
+	memcpy(pattern + half, "*\\a", 3);
+	memset(pattern + half + 3, 'a', half);
+	assert_true(glob_match(pattern, sizeof(text), text, sizeof(text), false));
+	assert_false(glob_match(pattern, sizeof(text), text, sizeof(text) - 3, false)); /* overlap */
+	text[sizeof(text) - 1] = 'A';
+	assert_false(glob_match(pattern, sizeof(text), text, sizeof(text), false));
+	assert_true(glob_match(pattern, sizeof(text), text, sizeof(text), true));
+	memcpy(pattern + 1, "?", 1);
+	assert_false(glob_match(pattern, sizeof(text), text, sizeof(text), true)); /* too long */
+	errno = 0;
+	assert_null(glob_new(pattern, sizeof(text), false));
+	assert_int_equal(errno, E2BIG);
 }
 
 int main(void)
@@ -916,6 +958,7 @@ int main(void)
 		cmocka_unit_test(test_word_equality),
 		cmocka_unit_test(test_globs),
 		cmocka_unit_test(test_glob_cost),
+		cmocka_unit_test(test_glob_long_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
