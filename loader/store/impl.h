@@ -113,6 +113,7 @@ struct maintenance {
 		unsigned int units;   /* neighbouring units that were needed */
 	} compact_failed;	      /* the last compact() without success */
 	uint64_t refused_ms; /* time of the last log line about refused writes, 0 = never */
+	uint64_t over_ms;    /* and about memory above maxmemory */
 };
 
 /* drain.c, used by the maintenance thread only: the spans that are being emptied. */

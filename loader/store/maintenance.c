@@ -708,12 +708,25 @@ static bool units_are_owed(const struct store *st)
 	return st->mem.large_taken == st->maint.owed_at && monotonic_ms() < st->maint.owed_until_ms;
 }
 
-/* Adds a span, in a new page if necessary. */
+/* Bytes above maxmemory, after that was lowered. */
+static uint64_t over_limit(const struct store *st)
+{
+	uint64_t limit = st->maxmemory, memory = store_memory(st);
+
+	return limit && memory > limit ? memory - limit : 0;
+}
+
+/*
+ * Adds a span, in a new page if necessary.  Not above a limit that was lowered, where shrink() made
+ * the free units to return them: reserves come from eviction there.
+ */
 static int grow(struct store *st, unsigned int class)
 {
 	int ret;
 
 	if (st->maint.at_limit && units_are_owed(st))
+		return -ENOSPC;
+	if (over_limit(st) && evict_may(st, 0))
 		return -ENOSPC;
 	ret = span_carve(st, class);
 	if (ret != -ENOSPC)
@@ -788,27 +801,20 @@ static void update_large(struct store *st)
 		st->mem.large_units = 0;
 }
 
-/* Bytes above maxmemory, after that was lowered. */
-static uint64_t over_limit(const struct store *st)
-{
-	uint64_t limit = st->maxmemory, memory = store_memory(st);
-
-	return limit && memory > limit ? memory - limit : 0;
-}
-
 /* Returns pages to the kernel while at least a page's worth of units is free and not needed. */
 static void return_pages(struct store *st)
 {
+	bool over = over_limit(st);
 	uint64_t keep = 0, free = units_free(st);
-	unsigned int given = 0;
+	unsigned int given = 0, spare = over ? 0 : st->mem.large_units;
 	uint32_t page = 0;
 
-	if (is_growing(st) && !over_limit(st))
+	if (is_growing(st) && !over)
 		keep = st->mem.pages_used * (XKV_UNITS / 8);
 	keep = keep > UNITS_KEPT ? keep : UNITS_KEPT;
 	for (; given < RETURN_PAGES && free >= keep + XKV_UNITS; given++, free -= XKV_UNITS - 1)
 		/* the next large value must still find its units */
-		if (!emptiest_page(st, st->mem.large_units, &page) ||
+		if (!emptiest_page(st, spare, &page) ||
 		    !drain_range(st->maint.ctx, page, 1, XKV_UNITS - 1) || page_remove(st, page))
 			break;
 	if (given)
@@ -832,26 +838,57 @@ static void return_memory(struct store *st)
 	return_pages(st);
 }
 
+/* Logs what holds the store above maxmemory, at most once a minute. */
+static void log_over_limit(struct store *st, uint64_t over)
+{
+	uint64_t now = monotonic_ms();
+
+	if (st->maint.over_ms && now - st->maint.over_ms < REFUSED_MS)
+		return;
+	st->maint.over_ms = now;
+	log_warning(
+		"the store is %llu bytes above maxmemory (%llu bytes): %s; it has %llu keys and "
+		"%llu free units of 4 KiB, and %zu spans are being emptied",
+		(unsigned long long)over, (unsigned long long)st->maxmemory,
+		st->policy == STORE_NOEVICTION ? "maxmemory-policy is noeviction"
+					       : "the policy finds nothing to evict",
+		(unsigned long long)store_count(st), (unsigned long long)units_free(st),
+		st->drain.count);
+}
+
 /*
  * Evicts entries and returns pages while the store exceeds maxmemory, as many at a time as
- * return_pages() can return.  False if there was no progress.
+ * return_pages() can return.  Units that reclaim() frees are progress only if more are free
+ * afterwards: the entries of the drained spans may have taken as many.  If no page can be emptied,
+ * entries are evicted however many units are free, since large values need neighbouring ones.
+ * False if there was no progress.
  */
 static bool shrink(struct store *st)
 {
 	uint64_t over = over_limit(st), free = units_free(st), want;
-	unsigned int before = st->mem.pages_used, got = 0;
+	unsigned int before = st->mem.pages_used;
+	bool gained;
 
-	if (!over || st->policy == STORE_NOEVICTION)
+	if (!over)
 		return false;
+	if (st->policy == STORE_NOEVICTION) {
+		log_over_limit(st, over);
+		return false;
+	}
 	st->maint.at_limit = true;
 	want = clamp((over - 1) / XKV_PAGE_COST + 1, 1, RETURN_PAGES) * XKV_UNITS + UNITS_KEPT;
+	want = free < want ? want - free : XKV_UNITS;
 	/* free slots are reclaimed only if entries can be evicted when writers need slots again */
-	if (free < want && evict_may(st, 0))
-		got = reclaim(st, XKV_CLASS_LARGE, want - free);
-	if (free < want && !got)
-		got = evict(st->maint.ctx, entries_for(st, XKV_CLASS_LARGE, want - free), true);
+	if (evict_may(st, 0))
+		reclaim(st, XKV_CLASS_LARGE, want);
+	gained = units_free(st) > free;
 	return_pages(st);
-	return got || st->mem.pages_used < before;
+	if (gained || st->mem.pages_used < before)
+		return true;
+	if (evict(st->maint.ctx, entries_for(st, XKV_CLASS_LARGE, want), true))
+		return true;
+	log_over_limit(st, over);
+	return false;
 }
 
 /* ---- the thread ---------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* tests/run: seconds 18 */
+/* tests/run: seconds 28 */
 /*
  * Memory under pressure: spans and units that are short, in pieces, or about to be of another size,
  * on a store of a few pages whose maintenance the test does itself.
@@ -582,6 +582,55 @@ static void test_lower_limit(void **state)
 	account();
 }
 
+/* Lowers the limit to `lower`, and waits until the store is below. */
+static void shrinks_to(uint64_t lower)
+{
+	uint64_t begin = store_now_ms(bed.st);
+
+	store_limit(bed.st, lower, STORE_ALLKEYS_LRU);
+	bed_maintenance(&bed, true);
+	while (store_memory(bed.st) > lower)
+		assert_true(store_now_ms(bed.st) < begin + 20000);
+	bed_maintenance(&bed, false);
+	account();
+}
+
+/* Small entries, with or without a large value, again after an adoption and when all are gone. */
+static void test_lower_limit_of_small_entries(void **state)
+{
+	uint64_t low, middle;
+
+	(void)state;
+	limit_pages(4);
+	low = bed.st->maxmemory;
+	limit_pages(7);
+	middle = bed.st->maxmemory;
+	for (int large = 1; large >= 0; large--) {
+		limit_pages(12);
+		if (large)
+			assert_int_equal(set("large", 0, 1000000), 0);
+		fill("key", 50);
+		shrinks_to(middle);
+		assert_null(bed_adopt(&bed));
+		shrinks_to(low);
+		assert_int_equal(store_flush(bed.ctx), 0);
+	}
+}
+
+/* Pages of two large values each, which fit nowhere else, although enough units are free in all. */
+static void test_lower_limit_of_large_values(void **state)
+{
+	uint64_t lower;
+
+	(void)state;
+	limit_pages(10);
+	lower = bed.st->maxmemory;
+	limit_pages(80);
+	fill("large", 900000);
+	shrinks_to(lower);
+	assert_in_range(store_count(bed.st), 5, 20);
+}
+
 /* ---- expiry ---------------------------------------------------------------- */
 
 /* The walk for expired keys rests while no key has an expiry, and goes on when one gets one. */
@@ -626,6 +675,8 @@ int main(int argc, char **argv)
 		CASE(test_waiting_for_less),
 		CASE(test_hand_is_memory),
 		CASE(test_lower_limit),
+		CASE(test_lower_limit_of_small_entries),
+		CASE(test_lower_limit_of_large_values),
 		CASE(test_expiry_rests),
 	};
 
