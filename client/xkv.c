@@ -156,10 +156,12 @@ static void from_environment(struct cli *c)
 static const char *read_password(const char *path)
 {
 	FILE *file = fopen(path, "re");
+	static char *line;
 	size_t size = 0;
-	char *line = NULL;
 	ssize_t len;
 
+	free(line); /* of an option before */
+	line = NULL;
 	if (!file)
 		bad_option("--pass-file", path, strerror(errno));
 	errno = 0;
