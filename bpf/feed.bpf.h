@@ -80,6 +80,24 @@ static __always_inline bool feed_take(struct xkv_feed *f, __u64 bytes)
 	return false;
 }
 
+/*
+ * There is no room: does nobody miss the records any more?  Then none are made from now on.  In this
+ * order: who finds the feed off finds that it was given up, and what is read of slots meanwhile is
+ * not believed (loader/store/feed.c).
+ */
+static __always_inline void feed_give_up(struct xkv_feed *f)
+{
+	struct xkv_config *cfg = config();
+
+	if (!cfg || (__s64)(bpf_ktime_get_ns() - READ_ONCE(f->alive_ns)) < XKV_FEED_ALIVE_NS)
+		return;
+	for (int i = 0; i < XKV_FEED_READERS; i++)
+		if (f->reader[i].name[0] && !f->reader[i].ends)
+			return;
+	__sync_fetch_and_add(&f->given_up, 1);
+	WRITE_ONCE(cfg->feed, 0);
+}
+
 /* Reserves room for records: their position, which is never 0.  0 if there is no room. */
 __noinline __u64 feed_reserve(__u64 bytes)
 {
@@ -90,6 +108,7 @@ __noinline __u64 feed_reserve(__u64 bytes)
 	if (feed_take(f, bytes))
 		return __sync_fetch_and_add(&f->head, bytes);
 	__sync_fetch_and_add(&f->refused, 1);
+	feed_give_up(f);
 	return 0;
 }
 

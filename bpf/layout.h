@@ -776,15 +776,24 @@ struct xkv_feed_record {
 struct xkv_feed_reader {
 	char name[24];	/* zero-terminated; empty: the place is free */
 	__u64 position; /* of the next record to be read */
+	__u64 ends;	/* it is of no use without its xkvd, as are those that it tells */
 };
+
+/*
+ * So long after xkvd was last seen alive, a full ring whose readers all end with xkvd is given up: a
+ * program switches the feed off, and writes go on.  An xkvd that only stood still begins again.
+ */
+#define XKV_FEED_ALIVE_NS 1000000000
 
 /* Written by xkvd, except where noted. */
 struct xkv_feed {
 	__u64 head;		      /* by programs */
 	__u64 taken;		      /* by programs; above `head` during a reservation only */
 	__u64 refused XKV_CACHE_LINE; /* by programs: changes that found no room */
+	__u64 given_up;		      /* by programs: how often */
 	__u64 tail XKV_CACHE_LINE;
-	__u64 trimmed; /* end of what is being filled with zeros */
+	__u64 trimmed;	/* end of what is being filled with zeros */
+	__u64 alive_ns; /* since boot: when xkvd has last looked for what it can trim */
 	/* by the readers: `position` */
 	struct xkv_feed_reader reader[XKV_FEED_READERS] XKV_CACHE_LINE;
 	__u8 data[XKV_FEED_BYTES + XKV_SLOT_WINDOW];

@@ -138,6 +138,7 @@ static bool hand_on(struct changes *ch)
 	if (!c && !listener_gap(ch->listener))
 		return false;
 	if (!c) {
+		ch->in_txn = false;
 		tracking_forget_all(ch->srv);
 		return true;
 	}
@@ -304,4 +305,5 @@ void changes_metrics(struct metrics *m, const struct server *s)
 	metric_gauge(m, "xkv_feed_unread_bytes", ch->listener ? (int64_t)unread : 0);
 	metric_count(m, "xkv_feed_waits", refused);
 	metric_count(m, "xkv_feed_lost", ch->lost + lost);
+	metric_count(m, "xkv_feed_given_up", feed_given_up(s->store));
 }

@@ -84,12 +84,14 @@ static bool put(struct queue *q, const struct feed_change *c)
 /* Queues what can be read now, up to a bound.  Returns how many changes. */
 static unsigned int read_some(struct listener *l)
 {
-	struct feed_change c;
+	struct feed_change c = { 0 };
 	unsigned int n = 0, lost = 0;
+	int ret;
 
 	pthread_mutex_lock(&l->reading);
-	while (n < AT_ONCE && feed_next(l->reader, &c) == 1) {
+	while (n < AT_ONCE && ((ret = feed_next(l->reader, &c)) == 1 || ret == -ESTALE)) {
 		pthread_mutex_lock(&l->lock);
+		l->filling.gap |= ret == -ESTALE;
 		lost += !put(&l->filling, &c);
 		pthread_mutex_unlock(&l->lock);
 		n++;
@@ -191,6 +193,7 @@ struct listener *listener_new(struct store *st, listener_wake_fn *wake, void *ar
 	ret = -feed_open(st, READER, &l->reader, &resumed);
 	if (!ret) {
 		feed_keys_only(l->reader);
+		feed_ends_with_xkvd(l->reader);
 		l->reached = feed_position(l->reader);
 		ret = start(l);
 	}

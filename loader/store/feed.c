@@ -11,6 +11,7 @@
 
 #include "impl.h"
 #include "longkey.h"
+#include "util/clock.h"
 #include "util/grace.h"
 #include "util/log.h"
 
@@ -20,6 +21,7 @@ struct feed_reader {
 	struct store *st;
 	struct xkv_feed_reader *place; /* in the ring */
 	uint64_t next;		       /* position behind the record that was read last */
+	uint64_t given_up;	       /* ring->given_up when it began */
 	char *large;		       /* XKV_SLOT_VALUE_MAX bytes, allocated on first use */
 	char *key;		       /* XKV_LONG_KEY_MAX bytes, for a long key, as well */
 	bool keys_only;
@@ -146,18 +148,53 @@ static struct xkv_feed_reader *place_for(struct xkv_feed *ring, const char *name
 	return free;
 }
 
-/* A new reader begins behind all changes that may have missed that somebody listens. */
-static int reader_begin(struct store *st, struct feed_reader *r, const char *name)
+static uint64_t times_given_up(const struct xkv_feed *ring)
 {
-	int ret = 0;
+	return __atomic_load_n(&ring->given_up, __ATOMIC_ACQUIRE);
+}
 
-	feed_switch(st, true);
-	ret = wait_for_programs(st);
+static void is_alive(struct xkv_feed *ring)
+{
+	__atomic_store_n(&ring->alive_ns, monotonic_ns(), __ATOMIC_RELEASE);
+}
+
+/*
+ * Has all programs make records.  One that has begun before may just give the feed up, because we
+ * were not seen for long: it has ended after the wait, and then it is tried again.
+ */
+static int feed_begin(struct store *st, uint64_t *given_up)
+{
+	int ret;
+
+	is_alive(st->feed.ring);
+	do {
+		*given_up = times_given_up(st->feed.ring);
+		feed_switch(st, true);
+		ret = wait_for_programs(st);
+	} while (!ret && (times_given_up(st->feed.ring) != *given_up || !st->cfg->feed));
+	return ret;
+}
+
+/* A reader begins behind all changes that may have missed that somebody listens. */
+static int reader_begin(struct store *st, struct feed_reader *r)
+{
+	int ret = feed_begin(st, &r->given_up);
+
+	if (!ret)
+		r->next = __atomic_load_n(&st->feed.ring->head, __ATOMIC_ACQUIRE);
+	return ret;
+}
+
+static int reader_begin_new(struct store *st, struct feed_reader *r, const char *name)
+{
+	int ret = reader_begin(st, r);
+
 	if (ret) {
 		feed_switch(st, has_readers(st->feed.ring));
 		return ret;
 	}
-	r->place->position = __atomic_load_n(&st->feed.ring->head, __ATOMIC_ACQUIRE);
+	r->place->position = r->next;
+	r->place->ends = false;
 	strcpy(r->place->name, name);
 	return 0;
 }
@@ -176,14 +213,15 @@ static int reader_open(struct store *st, const char *name, struct feed_reader *r
 	number = r->place - st->feed.ring->reader;
 	if (st->feed.claimed & 1U << number)
 		return -EEXIST;
-	*resumed = is_open(r->place);
-	if (!*resumed)
-		ret = reader_begin(st, r, name);
-	if (ret)
-		return ret;
-	st->feed.claimed |= 1U << number;
+	is_alive(st->feed.ring);
+	r->given_up = times_given_up(st->feed.ring);
 	r->next = r->place->position;
-	return 0;
+	*resumed = is_open(r->place) && st->cfg->feed; /* it may have been given up */
+	if (!*resumed)
+		ret = reader_begin_new(st, r, name);
+	if (!ret)
+		st->feed.claimed |= 1U << number;
+	return ret;
 }
 
 int feed_open(struct store *st, const char *name, struct feed_reader **out, bool *resumed)
@@ -216,6 +254,7 @@ static void reader_end(struct store *st, struct xkv_feed_reader *place)
 {
 	st->feed.claimed &= ~(1U << (place - st->feed.ring->reader));
 	memset(place->name, 0, sizeof(place->name));
+	place->ends = false;
 }
 
 void feed_close(struct feed_reader *r)
@@ -341,7 +380,29 @@ static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
 	return ret;
 }
 
-int feed_next(struct feed_reader *r, struct feed_change *out)
+/* The feed was given up since it began: what is not read is out of date, its slots are reused. */
+static bool is_given_up(const struct feed_reader *r)
+{
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return times_given_up(r->st->feed.ring) != r->given_up;
+}
+
+static int begin_again(struct feed_reader *r)
+{
+	struct store *st = r->st;
+	int ret;
+
+	pthread_mutex_lock(&st->feed.lock);
+	ret = reader_begin(st, r);
+	if (!ret)
+		__atomic_store_n(&r->place->position, r->next, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&st->feed.lock);
+	log_warning(
+		"xkvd stood still while the change feed was full: changes were lost to listeners");
+	return ret ? ret : -ESTALE;
+}
+
+static int next_change(struct feed_reader *r, struct feed_change *out)
 {
 	struct xkv_feed *ring = r->st->feed.ring;
 	const struct xkv_feed_record *rec;
@@ -365,6 +426,18 @@ int feed_next(struct feed_reader *r, struct feed_change *out)
 		return ret;
 	r->next += bytes;
 	return 1;
+}
+
+int feed_next(struct feed_reader *r, struct feed_change *out)
+{
+	int ret = next_change(r, out);
+
+	return is_given_up(r) ? begin_again(r) : ret;
+}
+
+void feed_ends_with_xkvd(struct feed_reader *r)
+{
+	r->place->ends = true;
 }
 
 void feed_keys_only(struct feed_reader *r)
@@ -459,6 +532,7 @@ uint64_t feed_trim(struct store *st)
 	if (!st->feed.ring)
 		return 0;
 	pthread_mutex_lock(&st->feed.lock);
+	is_alive(st->feed.ring);
 	freed = trim(st);
 	pthread_mutex_unlock(&st->feed.lock);
 	return freed;
@@ -467,6 +541,11 @@ uint64_t feed_trim(struct store *st)
 bool feed_is_read(const struct store *st, uint64_t position)
 {
 	return !st->feed.ring || slowest(st->feed.ring) >= position;
+}
+
+uint64_t feed_given_up(const struct store *st)
+{
+	return st->feed.ring ? times_given_up(st->feed.ring) : 0;
 }
 
 void feed_load(struct store *st, uint64_t *unread, uint64_t *refused)

@@ -8,7 +8,8 @@
  *   feed_trim()  gives back what all readers have read
  *
  * No record is lost: without room in the ring a change waits.  So readers have to go on reading,
- * and a thread that reads must not change the store.
+ * and a thread that reads must not change the store.  Only if xkvd is gone, and with it all that
+ * its readers tell, changes go on without records: feed_ends_with_xkvd().
  *
  * The ring is pinned with the store.  A reader of an xkvd that was killed keeps its position, and
  * goes on there if the next xkvd opens one of the same name before feed_adopted().
@@ -55,12 +56,23 @@ struct feed_change {
  */
 int feed_open(struct store *st, const char *name, struct feed_reader **out, bool *resumed);
 
+/*
+ * This reader's changes are for those that xkvd serves: without xkvd, nobody misses them.  If all
+ * readers are such, the ring is full, and xkvd has not been seen alive for XKV_FEED_ALIVE_NS, the
+ * programs record no changes any more, instead of refusing them.  The ring is kept for any other
+ * reader, until the next xkvd comes.
+ */
+void feed_ends_with_xkvd(struct feed_reader *r);
+
 /* This reader wants no values: `value` is always NULL. */
 void feed_keys_only(struct feed_reader *r);
 
 /*
  * The next change: 1, 0 if there is none at the moment, or -ENOMEM.  A change counts as read when
  * the next one is asked for: a reader that is killed gets it again.  One thread per reader.
+ *
+ * -ESTALE: xkvd stood still for so long that the feed was given up.  Changes were lost that have
+ * taken effect before this call returned; later ones will be read.
  */
 int feed_next(struct feed_reader *r, struct feed_change *out);
 
@@ -95,6 +107,9 @@ bool feed_is_read(const struct store *st, uint64_t position);
 
 /* Bytes in the ring that the slowest reader has not read, and changes that had to wait so far. */
 void feed_load(struct store *st, uint64_t *unread, uint64_t *refused);
+
+/* How often the feed was given up, since the ring was made. */
+uint64_t feed_given_up(const struct store *st);
 
 /* Forgets the readers of an earlier xkvd that feed_open() was not called for. */
 void feed_adopted(struct store *st);

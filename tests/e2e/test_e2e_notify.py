@@ -2,6 +2,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 6
 """Keyspace events about what UDP clients change, in the driver and through xkvd."""
+import contextlib
+import os
+import signal
+
 import proto
 import pytest
 from conftest import wait_for
@@ -102,20 +106,57 @@ def test_tracking(xkvd):
             assert sub.get_message(timeout=10)["data"] == [b"a"], op
 
 
+def write_more_than_the_ring_takes(udp):
+    """Twice as much.  Some writes are refused, until the feed is given up."""
+    written = 0
+    while written < 15000:
+        with contextlib.suppress(AssertionError, ConnectionRefusedError):  # no reply, nobody there
+            written += udp.one(proto.set_(b"a", b"x" * 1000)).status == proto.OK
+
+
 def test_killed(xkvd):
-    """The reader of an xkvd that was killed holds nothing up, and the next one has its own."""
+    """
+    Nobody misses the changes, as those who would be told are gone with xkvd: once the ring of the
+    feed is full, writes go on without records.  The next xkvd has a reader of its own.
+    """
     d = xkvd("--save", "", "--notify-keyspace-events", "EA")
     udp = d.udp(timeout=0.5)
-    udp.set(b"a", b"1")
+    udp.set(b"a", b"x" * 1000)
     d.kill()
-    # XDP answers until the ring of the feed is full; then nobody does
-    with pytest.raises(ConnectionRefusedError):
-        for _ in range(20000):
-            udp.ask(proto.set_(b"a", b"x" * 1000))
+    write_more_than_the_ring_takes(udp)
     d.start()
     events, udp = Events(d), d.udp()
     wait_for(lambda: udp.set(b"a", b"y" * 1000).status == proto.OK, 20, "SETs by XDP")
     assert events.next(1) == [("set", "a")]
+
+
+def test_stopped(xkvd):
+    """An xkvd that stood still, so that writes went on without records, says so to who tracks."""
+    d = xkvd("--save", "")
+    redis = d.redis()
+    sub = redis.pubsub(ignore_subscribe_messages=True)
+    sub.subscribe("__redis__:invalidate")
+    sub.get_message(timeout=10)
+    told = next(c["id"] for c in redis.client_list() if c["sub"] == "1")
+    main = redis.connection_pool.get_connection("GET")
+    udp, patient = d.udp(timeout=0.2), d.udp(timeout=10)
+    patient.set(b"a", b"x" * 1000)
+    patient.set(b"kept", b"value")
+    main.send_command("CLIENT", "TRACKING", "on", "REDIRECT", told)
+    main.read_response()
+    main.send_command("GET", "kept")
+    main.read_response()
+    os.kill(d.process.pid, signal.SIGSTOP)
+    write_more_than_the_ring_takes(udp)
+    assert udp.set(b"kept", b"other").status == proto.OK
+    os.kill(d.process.pid, signal.SIGCONT)
+    assert sub.get_message(timeout=10)["data"] is None
+    assert redis.info("xkv")["xkv_feed_given_up"] > 0
+    main.send_command("GET", "kept")
+    main.read_response()
+    assert patient.set(b"kept", b"third").status == proto.OK
+    assert sub.get_message(timeout=10)["data"] == [b"kept"]
+    assert "xkvd stood still" in d.log()
 
 
 def test_slow_loop(xkvd):

@@ -473,6 +473,77 @@ static void test_full_ring(void **state)
 	}
 }
 
+static bool is_written(void)
+{
+	struct operation op = { .opcode = XKV_OP_SET, TEXT("key") };
+	struct reply r = { 0 };
+
+	ask_op(DRIVER, &op, &r);
+	return !r.passed && r.result[0].status == XKV_OK;
+}
+
+/* The first write that finds no room may still be refused when the ring is given up. */
+static bool is_refused(void)
+{
+	(void)is_written();
+	return !is_written();
+}
+
+/* Fills the ring, the first record refers to a large value, and xkvd is not seen any more. */
+static void fill_and_stand_still(void)
+{
+	static uint8_t value[XKV_FEED_INLINE + 1];
+
+	put("large", value, sizeof(value), 0);
+	fill_ring();
+	feed_ends_with_xkvd(reader); /* not before: to fill it may take long */
+	bed.st->feed.ring->alive_ns = 0;
+}
+
+/* A ring that is full is given up if nobody misses it without xkvd, and xkvd is not seen. */
+static void test_given_up(void **state)
+{
+	struct feed_reader *log = listen_as("log", false);
+	static uint8_t other[XKV_FEED_INLINE + 1] = "other";
+	struct feed_change change;
+
+	(void)state;
+	fill_and_stand_still();
+	assert_true(is_refused()); /* the log needs it */
+	while (feed_next(log, &change) > 0)
+		;
+	feed_close(log);
+	bed.st->feed.ring->alive_ns = monotonic_ns() + 60000000000;
+	assert_true(is_refused());
+	bed.st->feed.ring->alive_ns = 0;
+	assert_false(is_refused());
+	assert_false(bed.c->feed);
+	assert_int_equal(store_delete(bed.ctx, "large", 5, NULL), 0);
+	put("other", other, sizeof(other), 0); /* perhaps in the slot that the first record has */
+	assert_int_equal(feed_next(reader, &got), -ESTALE);
+	nothing_more();
+	assert_true(bed.c->feed);
+	assert_true(feed_trim(bed.st) > XKV_FEED_BYTES - 2000);
+	set_by(DRIVER, "a", "1", 1);
+	next_has(XKV_CHANGE_CREATE, "a", "1", 1);
+	nothing_more();
+}
+
+/* The next xkvd's reader has missed changes, though its place was never closed. */
+static void test_given_up_and_killed(void **state)
+{
+	(void)state;
+	fill_and_stand_still();
+	assert_false(is_refused());
+	assert_null(bed_adopt(&bed));
+	assert_false(bed.c->feed);
+	reader = listen_as("test", false);
+	feed_adopted(bed.st);
+	nothing_more();
+	set_by(DRIVER, "a", "1", 1);
+	next_has(XKV_CHANGE_CREATE, "a", "1", 1);
+}
+
 static void test_two_readers(void **state)
 {
 	struct feed_reader *slow = listen_as("slow", false), *none = NULL;
@@ -901,6 +972,8 @@ int main(int argc, char **argv)
 		TEST(test_atomic_datagram),
 		TEST(test_transaction_without_readers),
 		TEST(test_full_ring),
+		TEST(test_given_up),
+		TEST(test_given_up_and_killed),
 		TEST(test_two_readers),
 		TEST(test_large_values),
 		TEST(test_slot_that_is_referred_to),
