@@ -67,6 +67,8 @@ struct memory {
 	uint16_t longest_run[XKV_PAGES_MAX];
 	uint64_t unit_map[XKV_PAGES_MAX][XKV_UNITS / 64]; /* bit set: the unit is free */
 	_Atomic uint64_t units_retired; /* incremented when units may get slots of another size */
+	uint64_t spans_changed;		/* spans made and released */
+	uint64_t short_until_ms;	/* memory was short at the last look: no page until then */
 	struct {
 		_Atomic uint64_t slots; /* in the spans of the class */
 		_Atomic uint64_t units;
@@ -113,7 +115,12 @@ struct maintenance {
 		unsigned int units;   /* neighbouring units that were needed */
 	} compact_failed;	      /* the last compact() without success */
 	uint64_t refused_ms; /* time of the last log line about refused writes, 0 = never */
-	uint64_t over_ms;    /* and about memory above maxmemory */
+	struct {
+		uint64_t surplus[XKV_CLASSES], spans_changed;
+		bool known;
+		uint64_t walks; /* over all pages */
+	} none;			/* surplus for which find_candidates() found no span */
+	uint64_t over_ms;	/* and about memory above maxmemory */
 };
 
 /* drain.c, used by the maintenance thread only: the spans that are being emptied. */

@@ -146,6 +146,20 @@ static struct candidate *find_candidates(struct store *st, const uint64_t surplu
 }
 
 /*
+ * Would find_candidates() find no span, as the last time?  No class has more surplus than then, and
+ * no span was made or released.  Each refused write would walk over all pages otherwise.
+ */
+static bool finds_none(const struct store *st, const uint64_t surplus[XKV_CLASSES])
+{
+	if (!st->maint.none.known || st->maint.none.spans_changed != st->mem.spans_changed)
+		return false;
+	for (unsigned int class = 0; class < XKV_CLASSES; class ++)
+		if (surplus[class] > st->maint.none.surplus[class])
+			return false;
+	return true;
+}
+
+/*
  * Starts to drain the emptiest spans, of each class up to its surplus, until they have `most`
  * units.  Returns the number of units.
  */
@@ -156,7 +170,13 @@ static unsigned int drain_surplus(struct store *st, uint64_t surplus[XKV_CLASSES
 	struct candidate *c;
 	size_t count;
 
+	if (finds_none(st, surplus))
+		return 0;
+	st->maint.none.spans_changed = st->mem.spans_changed;
+	memcpy(st->maint.none.surplus, surplus, sizeof(st->maint.none.surplus));
+	st->maint.none.walks++;
 	c = find_candidates(st, surplus, most, &count);
+	st->maint.none.known = !count;
 	if (count)
 		qsort(c, count, sizeof(*c), emptiest_first);
 	for (size_t i = 0; i < count && units < most; i++) {
@@ -462,7 +482,8 @@ static void log_refusal(struct store *st)
 			    "the policy finds nothing to evict",
 			    (unsigned long long)st->maxmemory);
 	else
-		log_warning("no memory: writes are refused, as the machine has no more to give");
+		log_warning("no memory: writes are refused, as the machine, or "
+			    "a cgroup that xkvd is in, has no more memory to give");
 }
 
 /*

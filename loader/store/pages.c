@@ -15,8 +15,11 @@
 
 #include "impl.h"
 #include "page_ids.h"
+#include "util/clock.h"
 #include "util/log.h"
 #include "util/machine.h"
+
+#define SHORT_MS 100 /* how long a machine that was short of memory is taken to be */
 
 /* ---- size classes -------------------------------------------------------- */
 
@@ -286,14 +289,30 @@ static bool free_number(const struct store *st, uint32_t *number)
 	return *number < XKV_PAGES_MAX;
 }
 
+/*
+ * Is the machine, or a cgroup, short of memory?  Looking takes some files of /proc and /sys, too
+ * long for each write that is refused: a yes is believed for some time.
+ */
+static bool is_short(struct store *st)
+{
+	uint64_t now = monotonic_ms();
+
+	if (now < __atomic_load_n(&st->mem.short_until_ms, __ATOMIC_RELAXED))
+		return true;
+	if (!memory_is_short())
+		return false;
+	__atomic_store_n(&st->mem.short_until_ms, now + SHORT_MS, __ATOMIC_RELAXED);
+	return true;
+}
+
 /* How many of `want` pages maxmemory and the machine's memory allow to add. */
-static unsigned int pages_allowed(const struct store *st, unsigned int want)
+static unsigned int pages_allowed(struct store *st, unsigned int want)
 {
 	uint64_t limit = st->maxmemory, used = store_memory(st);
 
 	if (limit && limit < used + (uint64_t)want * XKV_PAGE_COST)
 		want = limit > used ? (limit - used) / XKV_PAGE_COST : 0;
-	return want && !memory_is_short() ? want : 0;
+	return want && !is_short(st) ? want : 0;
 }
 
 /* Puts new pages into the map of pages and publishes them.  Returns how many, or -errno. */

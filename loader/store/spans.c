@@ -170,6 +170,7 @@ static void count_span(struct store *st, const struct span *s, bool more)
 
 	st->mem.class[s->class].slots += sign * s->slots;
 	st->mem.class[s->class].units += sign * s->units;
+	st->mem.spans_changed++;
 }
 
 /* Links the slots of a span into the free list of its class. */

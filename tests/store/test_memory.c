@@ -554,6 +554,26 @@ static void test_hand_is_memory(void **state)
 	account();
 }
 
+/* What found no span to drain is tried again when slots became free, not by each refused write. */
+static void test_refused_writes_do_not_walk(void **state)
+{
+	uint64_t walks;
+
+	(void)state;
+	limit_pages(2);
+	fill("key", 100);
+	assert_int_equal(set("no", 0, 100), -ENOSPC);
+	walks = bed.st->maint.none.walks;
+	for (unsigned int n = 0; n < 100; n++)
+		assert_int_equal(set("no", n, 100), -ENOSPC);
+	assert_int_equal(bed.st->maint.none.walks, walks);
+	for (unsigned int n = 0; n < 5000; n++)
+		assert_int_equal(drop("key", n), 0);
+	assert_int_equal(set("other", 0, 2000), 0);
+	assert_true(bed.st->maint.none.walks > walks);
+	account();
+}
+
 /* ---- a lower limit --------------------------------------------------------- */
 
 /* What is above a maxmemory that was lowered goes, without any write; what may not go stays. */
@@ -674,6 +694,7 @@ int main(int argc, char **argv)
 		CASE(test_room_by_eviction),
 		CASE(test_waiting_for_less),
 		CASE(test_hand_is_memory),
+		CASE(test_refused_writes_do_not_walk),
 		CASE(test_lower_limit),
 		CASE(test_lower_limit_of_small_entries),
 		CASE(test_lower_limit_of_large_values),
