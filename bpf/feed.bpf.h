@@ -68,7 +68,7 @@ static __always_inline bool feed_has_room(struct xkv_feed *f, __u64 taken, __u64
 /*
  * Takes bytes, unless there is no room.  What could be taken can be reserved, since `head` moves on
  * by what was taken only; what could not is given back.  No number of CPUs makes it fail: nothing
- * is compared.  In a full ring `taken` is left alone, for the sake of those whose records still fit.
+ * is compared.  In a full ring `taken` is left alone: others' records may still fit.
  */
 static __always_inline bool feed_take(struct xkv_feed *f, __u64 bytes)
 {
