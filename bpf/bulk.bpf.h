@@ -188,7 +188,7 @@ __noinline int bulk_takes_set(struct xdp_md *ctx, __u32 length, __u32 value_len,
 	if ((value_len & 7) && !rest_is_clean(*last, value_len & 7))
 		return false;
 	c = class_at(class_of(cfg, words));
-	return c && READ_ONCE(c->free);
+	return c && xkv_class_free(c);
 }
 
 /* What the words of a request say that can be noted. */

@@ -235,10 +235,21 @@ struct xkv_chain {
 /* ---- size classes -------------------------------------------------------- */
 
 /*
- * Free slots are in two stacks, so that all of them can be examined while they are in use
+ * Free slots are in several lists, so that CPUs seldom meet: each has one of its own, which it
+ * shares with others if there are more than XKV_LISTS.  It gives slots there, and takes them from
+ * there or, when that is empty, from the next list that is not.
+ *
+ * A list is two stacks, so that all of its slots can be examined while they are in use
  * (XKV_SLOTS_FILTER): slots are pushed to head[which & 1], and popped from there or, when that is
  * empty, from the other.
  */
+#define XKV_LISTS 16 /* a power of two; as many are in use as config.list_mask says */
+struct xkv_list {
+	__u64 head[2]; /* tag and reference of the first free slot */
+	__u64 free;    /* slots in the list; approximate while they change */
+	__u64 failed;  /* exchanges of a head; only -DXKV_COUNT_FAILED counts them */
+} XKV_CACHE_LINE;
+
 #define XKV_CLASSES	  96
 #define XKV_CLASSES_TRIED 4 /* for a slot: its own, then larger ones */
 
@@ -247,13 +258,23 @@ struct xkv_chain {
 #define XKV_CLASS_LARGE (XKV_CLASSES - 1)
 
 struct xkv_class {
-	__u64 head[2]; /* tag and reference of the first free slot */
-	__u64 free;    /* slots in the lists; approximate while they change */
-	__u64 wanted;  /* how often they were found empty: tells xkvd to add spans */
+	__u64 wanted; /* how often the lists were found empty: tells xkvd to add spans */
 	__u32 slot_bytes;
-	__u32 which;
-	__u64 pad[3]; /* a cache line for each class */
+	__u32 which;	  /* of all lists */
+	__u32 first_list; /* 0; unlike a constant, or the number of a CPU, without bounds */
+	__u32 zero;
+	struct xkv_list list[XKV_LISTS];
 };
+
+/* Free slots of a class; approximate while they change. */
+static inline __attribute__((always_inline)) __u64 xkv_class_free(const struct xkv_class *c)
+{
+	__u64 free = 0;
+
+	for (int i = 0; i < XKV_LISTS; i++)
+		free += *(const volatile __u64 *)&c->list[i].free;
+	return free;
+}
 
 /* ---- the dedup cache ------------------------------------------------------ */
 
@@ -393,6 +414,7 @@ struct xkv_config {
 	__u8 spare_class;    /* a larger class with free slots, the last resort; 0 = none */
 	__u8 track;	     /* enum xkv_track */
 	__u8 feed;	     /* changes are recorded in xkv_feed */
+	__u8 list_mask;	     /* lists of free slots of each class - 1 */
 	__u16 databases;     /* clients may use those below */
 	struct xkv_rules rules[2];
 	__u8 class_of[XKV_SLOT_WINDOW / 8]; /* by (bytes needed + 7) / 8 */
@@ -889,8 +911,9 @@ enum xkv_slots_cmd {
 struct xkv_slots_args {
 	__u32 cmd;
 	__u32 class;
-	__u32 request; /* ALLOC sets `prefilled` of this request, FREE and CHAIN clear it */
-	__u32 count;   /* LINK: slots; FILTER: in: swap the lists first; out: slots examined */
+	/* ALLOC sets `prefilled` of this request, FREE and CHAIN clear it; LINK: of the list */
+	__u32 request;
+	__u32 count; /* LINK: slots; FILTER: in: swap the lists first; out: slots examined */
 	/*
 	 * LINK: first of the slots; FREE with ~0 as request: slot; CHAIN: bucket; FEED: position;
 	 * COUNT: hits
@@ -909,7 +932,7 @@ _Static_assert(sizeof(struct xkv_bucket) == 64, "layout");
 _Static_assert(sizeof(struct xkv_dedup) == 128, "layout");
 _Static_assert(sizeof(struct xkv_txn_key) == 64 + XKV_HASH_WORDS * 8, "layout");
 _Static_assert(sizeof(struct xkv_feed_record) == 56, "layout");
-_Static_assert(sizeof(struct xkv_class) == 64, "layout");
+_Static_assert(sizeof(struct xkv_class) == 64 * (1 + XKV_LISTS), "layout");
 _Static_assert(XKV_KEY_MAX < XKV_KEY_LONG && XKV_KEY_LONG < XKV_KEY_PARKED, "layout");
 _Static_assert(XKV_PADDED(XKV_KEY_LONG) == XKV_HASH_WORDS * 8, "layout");
 _Static_assert(XKV_SLOT_NEED(XKV_KEY_LONG, XKV_PAYLOAD_MAX4) <= XKV_SLOT_WINDOW, "layout");

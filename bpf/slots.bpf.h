@@ -16,7 +16,7 @@ static __always_inline int slots_link(struct xkv_slots_args *args)
 
 	if (!last || !c || !span || span->state != XKV_SPAN_NEW)
 		return -EINVAL;
-	if (list_push(c, args->first, last, args->count))
+	if (list_push(c, list_at(c, args->request), args->first, last, args->count))
 		return -EBUSY;
 	span->state = XKV_SPAN_LINKED;
 	return 0;
@@ -53,10 +53,13 @@ static __always_inline int slots_count(const struct xkv_slots_args *args)
 #define FILTERED 512 /* slots examined in a run */
 
 struct filter {
-	__u32 class, moved;
+	__u32 class, moved, number, last; /* the lists number..last are still to be examined */
 };
 
-/* Moves a slot from the retired list to the active one, or parks it if its span is draining. */
+/*
+ * Moves a slot from the retired stack of a list to the active one, or parks it if its span is
+ * draining.
+ */
 static int filter_slot(__u32 i, struct filter *x)
 {
 	struct xkv_class *c = class_at(x->class);
@@ -64,12 +67,12 @@ static int filter_slot(__u32 i, struct filter *x)
 
 	if (!c)
 		return 1;
-	ref = list_pop(c, c->which ^ 1);
+	ref = list_pop(list_at(c, x->number), c->which ^ 1);
 	if (ref == LIST_EMPTY)
-		return 1;
+		return x->number++ == x->last;
 	if (ref == LIST_BUSY)
 		return 0;
-	slot_give(ref);
+	slot_give_to(ref, x->number);
 	x->moved++;
 	return 0;
 }
@@ -78,10 +81,12 @@ static int filter_slot(__u32 i, struct filter *x)
 static __always_inline int slots_filter(struct xkv_slots_args *args)
 {
 	struct xkv_class *c = class_at(args->class);
-	struct filter x = { .class = args->class };
+	struct xkv_config *cfg = config();
+	struct filter x = { .class = args->class, .number = args->request };
 
-	if (!c)
+	if (!c || !cfg)
 		return -EINVAL;
+	x.last = x.number + cfg->list_mask;
 	if (args->count)
 		c->which++;
 	bpf_loop(FILTERED, filter_slot, &x, 0);

@@ -207,6 +207,21 @@ static __always_inline struct xkv_class *class_at(__u32 class)
 	return bpf_map_lookup_elem(&xkv_classes, &class);
 }
 
+/* The number of the list that this CPU gives slots to. */
+static __always_inline __u32 own_list(void)
+{
+	return bpf_get_smp_processor_id();
+}
+
+static __always_inline struct xkv_list *list_at(struct xkv_class *c, __u32 number)
+{
+	struct xkv_config *cfg = config();
+
+	number &= cfg ? cfg->list_mask : 0;
+	barrier_var(number);
+	return &c->list[number & (XKV_LISTS - 1)];
+}
+
 static __always_inline __u64 list_head(__u64 old, __u64 ref)
 {
 	return (((old >> XKV_REF_BITS) + 1) << XKV_REF_BITS) | (ref & XKV_REF_MASK);
@@ -252,10 +267,18 @@ static __always_inline bool park(__u64 ref)
 #define LIST_EMPTY 0ULL
 #define LIST_BUSY  (~0ULL)
 
-/* Pops the first slot of one of the two lists: its reference, LIST_EMPTY or LIST_BUSY. */
-static __always_inline __u64 list_pop(struct xkv_class *c, __u32 which)
+/* An exchange of the head was in vain: another CPU was first. */
+static __always_inline void list_failed(struct xkv_list *list)
 {
-	__u64 *list = &c->head[which & 1], head = READ_ONCE(*list), ref = head & XKV_REF_MASK;
+#ifdef XKV_COUNT_FAILED /* it is a write more to a contended line */
+	__sync_fetch_and_add(&list->failed, 1);
+#endif
+}
+
+/* Pops the first slot of one of the two stacks: its reference, LIST_EMPTY or LIST_BUSY. */
+static __always_inline __u64 list_pop(struct xkv_list *list, __u32 which)
+{
+	__u64 *top = &list->head[which & 1], head = READ_ONCE(*top), ref = head & XKV_REF_MASK;
 	struct xkv_slot *slot;
 
 	if (!ref)
@@ -264,33 +287,47 @@ static __always_inline __u64 list_pop(struct xkv_class *c, __u32 which)
 	if (!slot)
 		return LIST_BUSY;
 	smp_rmb();
-	if (__sync_val_compare_and_swap(list, head, list_head(head, READ_ONCE(slot->next))) != head)
+	if (__sync_val_compare_and_swap(top, head, list_head(head, READ_ONCE(slot->next))) !=
+	    head) {
+		list_failed(list);
 		return LIST_BUSY;
-	__sync_fetch_and_add(&c->free, -1);
+	}
+	__sync_fetch_and_add(&list->free, -1);
 	return ref;
 }
 
-/* Takes a free slot: its reference, LIST_EMPTY or LIST_BUSY. */
+/*
+ * Takes a free slot from the first list that has one, beginning with this CPU's: its reference,
+ * LIST_EMPTY or LIST_BUSY.  To the verifier `number` and `last` are any numbers; if it knew bounds,
+ * it would follow each way through the lists.
+ */
 __noinline __u64 slot_take(__u32 class)
 {
 	struct xkv_class *c = class_at(class);
-	__u64 ref = LIST_EMPTY;
-	__u32 which;
+	struct xkv_config *cfg = config();
+	__u32 which, number, last;
+	struct xkv_list *list;
+	__u64 ref;
 
-	if (!c)
+	if (!c || !cfg)
 		return LIST_EMPTY;
-	for (int i = 0; i < LIST_TRIES; i++) {
+	number = c->first_list + own_list();
+	last = number + READ_ONCE(cfg->list_mask);
+	for (int i = 0; i < LIST_TRIES + XKV_LISTS; i++) {
+		list = list_at(c, number);
 		which = READ_ONCE(c->which);
-		ref = list_pop(c, which);
+		ref = list_pop(list, which);
 		if (ref == LIST_EMPTY)
-			ref = list_pop(c, which ^ 1);
-		if (ref == LIST_EMPTY)
+			ref = list_pop(list, which ^ 1);
+		if (ref != LIST_EMPTY && ref != LIST_BUSY && !park(ref))
 			return ref;
-		if (ref != LIST_BUSY && !park(ref))
-			return ref;
-		ref = LIST_BUSY;
+		if (ref != LIST_EMPTY)
+			continue;
+		if (number == last)
+			return LIST_EMPTY;
+		number++;
 	}
-	return ref;
+	return LIST_BUSY;
 }
 
 /*
@@ -325,30 +362,31 @@ static __always_inline __u64 slot_take_for(struct xkv_request *rq)
 	return slot_take_near(rq->need);
 }
 
-/* Pushes the linked slots first..last.  0 or -EBUSY. */
-static __always_inline int list_push(struct xkv_class *c, __u64 first, struct xkv_slot *last,
-				     __u32 slots)
+/* Pushes the linked slots first..last to a list of their class.  0 or -EBUSY. */
+static __always_inline int list_push(struct xkv_class *c, struct xkv_list *list, __u64 first,
+				     struct xkv_slot *last, __u32 slots)
 {
-	__u64 head, *list;
+	__u64 head, *top;
 
 	for (int i = 0; i < LIST_TRIES; i++) {
-		list = &c->head[READ_ONCE(c->which) & 1];
-		head = READ_ONCE(*list);
+		top = &list->head[READ_ONCE(c->which) & 1];
+		head = READ_ONCE(*top);
 		WRITE_ONCE(last->next, head & XKV_REF_MASK);
 		smp_wmb();
-		if (__sync_val_compare_and_swap(list, head, list_head(head, first)) == head) {
-			__sync_fetch_and_add(&c->free, slots);
+		if (__sync_val_compare_and_swap(top, head, list_head(head, first)) == head) {
+			__sync_fetch_and_add(&list->free, slots);
 			return 0;
 		}
+		list_failed(list);
 	}
 	return -EBUSY;
 }
 
 /*
- * Frees a slot that the caller has locked, or taken from a list.  One that cannot be pushed is
- * marked as an orphan, for xkvd to free.
+ * Frees a slot that the caller has locked, or taken from a list, to the list of this number.  One
+ * that cannot be pushed is marked as an orphan, for xkvd to free.
  */
-__noinline int slot_give(__u64 ref)
+__noinline int slot_give_to(__u64 ref, __u32 number)
 {
 	struct xkv_slot *slot = slot_at(ref);
 	struct xkv_counters *n;
@@ -361,7 +399,7 @@ __noinline int slot_give(__u64 ref)
 		return -EINVAL;
 	slot->class &= XKV_CLASS_MASK;
 	slot->key_len = 0;
-	if (park(ref) || !list_push(c, ref, slot, 1))
+	if (park(ref) || !list_push(c, list_at(c, number), ref, slot, 1))
 		return 0;
 	barrier(); /* `class` has no address */
 	slot->class |= XKV_CLASS_ORPHAN;
@@ -370,6 +408,11 @@ __noinline int slot_give(__u64 ref)
 	if (n)
 		__sync_fetch_and_add(&n->orphans, 1);
 	return 0;
+}
+
+static __always_inline int slot_give(__u64 ref)
+{
+	return slot_give_to(ref, own_list());
 }
 
 /* ---- keys ---------------------------------------------------------------- */

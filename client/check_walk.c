@@ -565,17 +565,27 @@ static uint64_t changes(uint64_t from, uint64_t to)
 	return ((to >> XKV_REF_BITS) - (from >> XKV_REF_BITS)) & ((1 << (64 - XKV_REF_BITS)) - 1);
 }
 
-/* Reads heads and count of a class consistently.  False: they changed at each try. */
-static bool class_read(const struct xkv_class *c, uint64_t head[2], uint64_t *count)
+#define STACKS (2 * XKV_LISTS)
+
+static const __u64 *stack_of(const struct xkv_class *c, unsigned int i)
 {
-	for (int i = 0; i < STILL_TRIES; i++) {
-		head[0] = load(&c->head[0]);
-		head[1] = load(&c->head[1]);
-		*count = load(&c->free);
-		if (load(&c->head[0]) == head[0] && load(&c->head[1]) == head[1])
-			return true;
+	return &c->list[i / 2].head[i % 2];
+}
+
+/* Reads heads and count of a class consistently.  False: they changed at each try. */
+static bool class_read(const struct xkv_class *c, uint64_t head[STACKS], uint64_t *count)
+{
+	bool still = false;
+
+	for (int try = 0; try < STILL_TRIES && !still; try++) {
+		for (unsigned int i = 0; i < STACKS; i++)
+			head[i] = load(stack_of(c, i));
+		*count = xkv_class_free(c);
+		still = true;
+		for (unsigned int i = 0; i < STACKS; i++)
+			still = still && load(stack_of(c, i)) == head[i];
 	}
-	return false;
+	return still;
 }
 
 /* NULL if a slot that is in a free list is free, else the error. */
@@ -641,17 +651,17 @@ static void check_free(struct walk *w, uint64_t ref, uint32_t class)
 	w->sums->free++;
 }
 
-/* Checks both lists of a class, if they can be read consistently. */
+/* Checks the lists of a class, if they can be read consistently. */
 static enum taken class_take(struct walk *w, uint32_t class, uint64_t *ref)
 {
 	const struct xkv_class *c = &w->classes[class];
-	uint64_t head[2], count, n = 0;
+	uint64_t head[STACKS], count, n = 0;
 	enum taken taken = TAKEN;
 
 	if (!class_read(c, head, &count))
 		return TOO_FAST;
-	for (int i = 0; taken == TAKEN && i < 2; i++)
-		taken = list_read(w, &c->head[i], head[i], class, ref, &n);
+	for (unsigned int i = 0; taken == TAKEN && i < STACKS; i++)
+		taken = list_read(w, stack_of(c, i), head[i], class, ref, &n);
 	if (taken != TAKEN)
 		return taken;
 	for (uint64_t i = 0; i < n; i++)

@@ -330,16 +330,18 @@ int spans_adopt(struct store *st, uint32_t page);
 void spans_release(struct store *st, const struct span *spans, size_t count);
 
 /*
- * Are the free lists of a class empty?  Reads the lists, not the counter xkv_class.free, which is
- * updated after them.
+ * Are the free lists of a class empty?  Reads the lists, not their counters, which are updated
+ * after them.
  */
 static inline bool class_is_empty(const struct store *st, unsigned int class)
 {
-	const struct xkv_class *c = &st->classes[class];
+	const struct xkv_list *list = st->classes[class].list;
+	uint64_t heads = 0;
 
-	return !((__atomic_load_n(&c->head[0], __ATOMIC_ACQUIRE) |
-		  __atomic_load_n(&c->head[1], __ATOMIC_ACQUIRE)) &
-		 XKV_REF_MASK);
+	for (int i = 0; i < XKV_LISTS; i++)
+		heads |= __atomic_load_n(&list[i].head[0], __ATOMIC_ACQUIRE) |
+			 __atomic_load_n(&list[i].head[1], __ATOMIC_ACQUIRE);
+	return !(heads & XKV_REF_MASK);
 }
 
 /* Units of a slot of XKV_CLASS_LARGE. */

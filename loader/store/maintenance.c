@@ -55,7 +55,7 @@ struct slots {
 static struct slots slots_of(const struct store *st, unsigned int class)
 {
 	const struct xkv_class *c = &st->classes[class];
-	int64_t free = __atomic_load_n(&c->free, __ATOMIC_RELAXED);
+	int64_t free = xkv_class_free(c);
 
 	return (struct slots){
 		.all = st->mem.class[class].slots,

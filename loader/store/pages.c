@@ -41,13 +41,16 @@ static uint32_t next_size(uint32_t size)
 
 void classes_init(struct store *st)
 {
-	uint32_t size = 40, class = 0;
+	uint32_t size = 40, class = 0, lists = 1;
 
 	for (; size < XKV_LARGE; size = next_size(size))
 		st->classes[class ++].slot_bytes = size;
 	st->classes[class ++].slot_bytes = XKV_LARGE;
 	st->classes[XKV_CLASS_LARGE].slot_bytes = XKV_SLOT_MAX;
 	st->class_count = class;
+	while (lists < st->cpus && lists < XKV_LISTS)
+		lists *= 2;
+	st->cfg->list_mask = lists - 1;
 	for (size_t unit = 0; unit < sizeof(st->cfg->class_of); unit++)
 		st->cfg->class_of[unit] = class_for(st, unit * 8);
 }

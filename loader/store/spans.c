@@ -173,12 +173,25 @@ static void count_span(struct store *st, const struct span *s, bool more)
 	st->mem.spans_changed++;
 }
 
-/* Links the slots of a span into the free list of its class. */
+/* The free list of a class with the fewest slots. */
+static unsigned int shortest_list(const struct store *st, unsigned int class)
+{
+	const struct xkv_list *list = st->classes[class].list;
+	unsigned int least = 0;
+
+	for (unsigned int i = 1; i <= st->cfg->list_mask; i++)
+		if ((int64_t)list[i].free < (int64_t)list[least].free)
+			least = i;
+	return least;
+}
+
+/* Links the slots of a span into a free list of its class. */
 static int span_link(struct store *st, const struct span *s)
 {
 	struct xkv_slots_args args = {
 		.cmd = XKV_SLOTS_LINK,
 		.class = s->class,
+		.request = shortest_list(st, s->class),
 		.count = s->slots,
 		.first = span_ref(s, 0),
 		.last = span_ref(s, s->slots - 1),

@@ -780,7 +780,7 @@ static void test_list_tag(void **state)
 	struct payload set = REQUEST(XKV_OP_SET, KEY("a"), VALUE("1"));
 	struct payload del = REQUEST(XKV_OP_DELETE, KEY("a"));
 	const struct xkv_class *c = &bed.classes[bed.c->class_of[XKV_SLOT_NEED(1, 1) / 8]];
-	const __u64 *head = &c->head[c->which & 1];
+	const __u64 *head = &c->list[0].head[c->which & 1];
 	uint64_t before, ref = *head & XKV_REF_MASK;
 
 	(void)state;

@@ -291,14 +291,14 @@ static void test_adopt_prefilled(void **state)
 	open_bed(MAX_KEYS);
 	put_text("key", "value");
 	args.class = bed_slot(&bed, "key", 3)->class;
-	free = bed.classes[args.class].free;
+	free = bed.classes[args.class].list[0].free;
 	for (size_t i = 0; i < n; i++) {
 		args.request = frames[i];
 		assert_int_equal(slots_run(bed.st, &args), 0);
 	}
-	assert_int_equal(bed.classes[args.class].free, free - n);
+	assert_int_equal(bed.classes[args.class].list[0].free, free - n);
 	assert_null(bed_adopt(&bed));
-	assert_int_equal(bed.classes[args.class].free, free);
+	assert_int_equal(bed.classes[args.class].list[0].free, free);
 	for (size_t i = 0; i < n; i++)
 		assert_true(!bed.batch[frames[i]].prefilled);
 	holds_text("key", "value");

@@ -105,14 +105,14 @@ static void test_free_count_lags(void **state)
 	(void)state;
 	open_bed(MAX_KEYS);
 	class = bed.c->class_of[XKV_SLOT_NEED(1, 100) / 8];
-	bed.classes[class].free = 3;
+	bed.classes[class].list[0].free = 3;
 	put("a", pattern(0), 100, 0);
 	holds("a", pattern(0), 100);
-	bed.classes[class].free -= 3;
+	bed.classes[class].list[0].free -= 3;
 	account();
-	bed.classes[XKV_CLASS_LARGE].free = 3;
+	bed.classes[XKV_CLASS_LARGE].list[0].free = 3;
 	put("b", large, sizeof(large), 0);
-	bed.classes[XKV_CLASS_LARGE].free -= 3;
+	bed.classes[XKV_CLASS_LARGE].list[0].free -= 3;
 	account();
 }
 
@@ -431,12 +431,12 @@ static void test_chain_of_the_same_class(void **state)
 	do {
 		snprintf(key, sizeof(key), "same%u", keys++);
 		put(key, pattern(0), len, 0);
-	} while (bed.classes[class].free != 1);
+	} while (bed.classes[class].list[0].free != 1);
 	for (; keys % XKV_WAYS; keys++) { /* a full bucket */
 		snprintf(key, sizeof(key), "other%u", keys);
 		put(key, key, strlen(key), 0);
 	}
-	assert_int_equal(bed.classes[class].free, 1);
+	assert_int_equal(bed.classes[class].list[0].free, 1);
 	put("the last", pattern(0), len, 0);
 	holds("the last", pattern(0), len);
 	account();

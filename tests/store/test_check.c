@@ -77,10 +77,10 @@ static struct xkv_class *class_at(const struct xkv_slot *slot)
 	return &bed.classes[slot->class & XKV_CLASS_MASK];
 }
 
-/* The list of a class that slots are given to, and the first of them. */
+/* Where slots of a class are given to, and the first of them. */
 static __u64 *list_of(const struct xkv_slot *slot)
 {
-	return &class_at(slot)->head[class_at(slot)->which & 1];
+	return &class_at(slot)->list[0].head[class_at(slot)->which & 1];
 }
 
 static struct xkv_slot *free_slot_of(const struct xkv_slot *slot)
@@ -147,7 +147,7 @@ static struct xkv_slot *lose_slot(bool counted)
 
 	POKE(*list_of(like), slot->next);
 	if (counted)
-		POKE(class_at(like)->free, class_at(like)->free - 1);
+		POKE(class_at(like)->list[0].free, class_at(like)->list[0].free - 1);
 	return slot;
 }
 
@@ -158,7 +158,7 @@ static void damage_lost(void)
 
 static void damage_miscounted(void)
 {
-	POKE(class_at(key_slot(0))->free, class_at(key_slot(0))->free + 1);
+	POKE(class_at(key_slot(0))->list[0].free, class_at(key_slot(0))->list[0].free + 1);
 }
 
 static void damage_tag(void)
@@ -205,7 +205,7 @@ static void give(struct xkv_slot *slot)
 {
 	POKE(slot->next, *list_of(slot) & XKV_REF_MASK);
 	POKE(*list_of(slot), bed_ref(&bed, slot));
-	POKE(class_at(slot)->free, class_at(slot)->free + 1);
+	POKE(class_at(slot)->list[0].free, class_at(slot)->list[0].free + 1);
 }
 
 static void damage_free_chain(void)
@@ -268,7 +268,7 @@ static void damage_chain_empty(void)
 	struct xkv_chain *last = chain_of(KEYS / XKV_WAYS), *more = (struct xkv_chain *)slot;
 
 	POKE(*list_of(like), slot->next);
-	POKE(class_at(like)->free, class_at(like)->free - 1);
+	POKE(class_at(like)->list[0].free, class_at(like)->list[0].free - 1);
 	POKE(slot->key_len, XKV_KEY_CHAIN);
 	POKE(slot->home, 0);
 	POKE(more->bucket.head, 0);
@@ -522,7 +522,7 @@ static void test_many_errors(void **state)
 	struct xkv_slot *like = key_slot(0);
 
 	(void)state;
-	while (class_at(like)->free < 12000)
+	while (class_at(like)->list[0].free < 12000)
 		assert_int_equal(span_carve(bed.st, like->class), 0);
 	POKE(*list_of(like), 0);
 	finds("... and ", 1);

@@ -339,15 +339,15 @@ static void test_spare_slots_can_be_emptied(void **state)
 	assert_true(span_with_chain(class, &s));
 	class = class_for(bed.st, sizeof(struct xkv_chain));
 	for (unsigned int i = 0; i < XKV_CLASSES_TRIED; i++) { /* none has any */
-		heads[i][0] = bed.classes[class + i].head[0];
-		heads[i][1] = bed.classes[class + i].head[1];
-		bed.classes[class + i].head[0] = bed.classes[class + i].head[1] = 0;
+		heads[i][0] = bed.classes[class + i].list[0].head[0];
+		heads[i][1] = bed.classes[class + i].list[0].head[1];
+		bed.classes[class + i].list[0].head[0] = bed.classes[class + i].list[0].head[1] = 0;
 	}
 	assert_true(drain_begin(bed.st, &s));
 	assert_int_equal(drain_run(bed.ctx), s.units);
 	for (unsigned int i = 0; i < XKV_CLASSES_TRIED; i++) {
-		bed.classes[class + i].head[0] = heads[i][0];
-		bed.classes[class + i].head[1] = heads[i][1];
+		bed.classes[class + i].list[0].head[0] = heads[i][0];
+		bed.classes[class + i].list[0].head[1] = heads[i][1];
 	}
 	account();
 }

@@ -68,8 +68,8 @@ static unsigned int leave_free(const char *prefix, size_t len, unsigned int left
 
 	do
 		assert_int_equal(set(prefix, n++, len), 0);
-	while (bed.classes[class].free > left);
-	assert_int_equal(bed.classes[class].free, left);
+	while (bed.classes[class].list[0].free > left);
+	assert_int_equal(bed.classes[class].list[0].free, left);
 	return n;
 }
 
@@ -202,8 +202,8 @@ static void test_spare_classes(void **state)
 	assert_int_equal(set("n", 1, 1), 0);
 	for (keys++; keys < 2 * XKV_WAYS; keys++)
 		assert_int_equal(set("key", keys, 2000), 0);
-	assert_int_equal(bed.classes[middle].free, 1);
-	assert_int_equal(bed.classes[large].free, 1);
+	assert_int_equal(bed.classes[middle].list[0].free, 1);
+	assert_int_equal(bed.classes[large].list[0].free, 1);
 	assert_int_equal(set("n", 2, 1), 0);
 	account();
 }

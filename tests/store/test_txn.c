@@ -629,7 +629,7 @@ static void test_new_chains_without_slots(void **state)
 	(void)state;
 	while (class_of(len) != class)
 		len++;
-	for (int i = 0; bed.classes[class].free; i++) {
+	for (int i = 0; bed.classes[class].list[0].free; i++) {
 		snprintf(key, sizeof(key), "f%d", i);
 		put(key, zeros, len, 0);
 	}
