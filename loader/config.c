@@ -427,7 +427,7 @@ const struct config *config_finish(struct config_builder *b, char *err, size_t e
 		return NULL;
 	}
 	b->cfg = NULL;
-	config_users_free(b);
+	config_parsed_free(b);
 	return cfg;
 }
 
@@ -435,7 +435,7 @@ void config_abandon(struct config_builder *b)
 {
 	config_free(b->cfg);
 	b->cfg = NULL;
-	config_users_free(b);
+	config_parsed_free(b);
 }
 
 void config_free(const struct config *value)

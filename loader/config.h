@@ -53,9 +53,14 @@ struct save_rule {
 };
 
 /* rename-command; at start only, and not shown by CONFIG GET. */
+/* Of files that are read; 0 = an option. */
+struct config_line {
+	unsigned int file, line; /* the number of the file, from 0 */
+};
+
 struct rename {
 	char from[24], to[72]; /* "" = the command cannot be called any more */
-	unsigned int line;     /* of the file; 0 = an option */
+	struct config_line at;
 };
 
 /* Bytes, or a percentage of something. */
@@ -173,11 +178,13 @@ struct config {
 /* A `user` directive. */
 struct config_user {
 	struct config_user *next;
-	unsigned int line; /* of the file; 0 = an option */
+	struct config_line at;
 	struct resp_arg name;
 	unsigned int count;
 	struct resp_arg word[]; /* with a NUL behind each; all are in the same piece of memory */
 };
+
+#define CONFIG_MAX_FILES 64
 
 /* A configuration while it is built, with what only parsing has to know. */
 struct config_builder {
@@ -185,9 +192,10 @@ struct config_builder {
 	struct config_user *users;    /* in their order; owned */
 	bool save_given, allow_given; /* a further line adds to the list, the first replaces it */
 	bool interface_given;	      /* in this file, or in these options */
-	const char *path;	      /* of the file, NULL = there is none; not owned */
-	unsigned int line;	      /* of it that is being read; 0 = none */
-	char ignored[4096]; /* directives of Redis without an effect here, "a, b"; each once */
+	char *file[CONFIG_MAX_FILES]; /* that were read, with what they include; owned */
+	unsigned int file_count;
+	struct config_line at; /* that is being read; line 0 = none */
+	char ignored[4096];    /* directives of Redis without an effect here, "a, b"; each once */
 };
 
 /* Starts from the defaults, or with `from` from a copy of it.  0 or -ENOMEM. */
@@ -195,14 +203,14 @@ int config_begin(struct config_builder *b, const struct config *from);
 
 /*
  * Reads a file of `name value` lines (Redis' syntax: # comments, "quoted" strings) to its end,
- * whatever is wrong: writes a line with file and number for each error to `err` and returns
- * -EINVAL, or -errno of a file that cannot be read (also with a sentence).
+ * and those that it includes, whatever is wrong: writes a line with file and number for each error
+ * to `err` and returns -EINVAL, or -errno of a file that cannot be read (also with a sentence).
  */
 int config_read_file(struct config_builder *b, const char *path, char *err, size_t err_len);
 
 /* "FILE:LINE: " before what is wrong there; "" without a line. */
 #define CONFIG_PLACE 4200
-const char *config_place(const struct config_builder *b, unsigned int line,
+const char *config_place(const struct config_builder *b, const struct config_line *at,
 			 char text[CONFIG_PLACE]);
 
 /*

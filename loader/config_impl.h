@@ -70,7 +70,7 @@ bool directive_is_list(const struct directive *d);
 int config_set_redis(struct config_builder *b, const char *name, int argc, char *const argv[],
 		     struct sink *err);
 /* Frees what `user` directives have said. */
-void config_users_free(struct config_builder *b);
+void config_parsed_free(struct config_builder *b);
 /* Notes that a directive has no effect. */
 void config_ignore(struct config_builder *b, const char *name);
 

@@ -2,14 +2,45 @@
 /* Directives from a file and from the command line; reports all errors, not only the first one. */
 #include "config_impl.h"
 
+#include <glob.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "util/text.h"
 
 #define MAX_ERRORS 20 /* of a file that are reported one by one */
 
-static int read_line(struct config_builder *b, char *line, size_t len, struct sink *err)
+static int read_file(struct config_builder *b, const char *path, struct sink *all);
+
+/* As in Redis 7.0: a pattern need not match, a file has to be there. */
+static int include(struct config_builder *b, int argc, char *const argv[], struct sink *all,
+		   struct sink *err)
+{
+	glob_t found = { 0 };
+	int ret = 0;
+
+	if (argc != 1)
+		return bad(err, "include: takes one file, or a pattern");
+	if (!argv[0][strcspn(argv[0], "*?[")]) {
+		if (access(argv[0], R_OK))
+			return bad(err, "include: cannot read %s: %s", argv[0], strerror(errno));
+		return read_file(b, argv[0], all) ? -ECANCELED : 0;
+	}
+	ret = glob(argv[0], 0, NULL, &found);
+	if (ret && ret != GLOB_NOMATCH)
+		return bad(err, "include: cannot read what %s names", argv[0]);
+	ret = 0;
+	for (size_t i = 0; i < found.gl_pathc; i++)
+		if (read_file(b, found.gl_pathv[i], all))
+			ret = -ECANCELED;
+	globfree(&found);
+	return ret;
+}
+
+/* -ECANCELED: the errors, of an included file, have been written to `all`. */
+static int read_line(struct config_builder *b, char *line, size_t len, struct sink *all,
+		     struct sink *err)
 {
 	char *words[MAX_WORDS + 1], *cursor = line, *end = line + len;
 	size_t word_len[MAX_WORDS + 1];
@@ -31,6 +62,8 @@ static int read_line(struct config_builder *b, char *line, size_t len, struct si
 		if (strlen(words[i]) != word_len[i])
 			return bad(err, "a value must not hold a zero byte");
 	}
+	if (n && !strcasecmp(words[0], "include"))
+		return include(b, n - 1, words + 1, all, err);
 	return n ? config_set(b, words[0], n - 1, words + 1, err->text, err->size) : 0;
 }
 
@@ -40,45 +73,78 @@ static int cannot_read(const char *path, int error, struct sink *err)
 	return error;
 }
 
-const char *config_place(const struct config_builder *b, unsigned int line, char text[CONFIG_PLACE])
+const char *config_place(const struct config_builder *b, const struct config_line *at,
+			 char text[CONFIG_PLACE])
 {
 	text[0] = '\0';
-	if (line)
-		snprintf(text, CONFIG_PLACE, "%s:%u: ", b->path, line);
+	if (at->line)
+		snprintf(text, CONFIG_PLACE, "%s:%u: ", b->file[at->file], at->line);
 	return text;
 }
 
-int config_read_file(struct config_builder *b, const char *path, char *err, size_t err_len)
+/* All lines of a file whose name has been noted as the last one. */
+static int read_lines(struct config_builder *b, FILE *in, struct sink *all)
 {
-	struct sink all = sink_of(err, err_len), sink;
 	char *line = NULL, text[512], place[CONFIG_PLACE];
+	const char *path = b->file[b->file_count - 1];
 	unsigned int errors = 0;
-	FILE *file = fopen(path, "re");
+	struct sink sink;
 	size_t room = 0;
 	ssize_t len;
-	int ret = 0;
+	int ret = 0, one;
 
-	b->interface_given = false;
-	b->path = path;
-	if (!file)
-		return cannot_read(path, -errno, &all);
-	while (errno = 0, (len = getline(&line, &room, file)) >= 0) {
-		b->line++;
+	b->at = (struct config_line){ .file = b->file_count - 1 };
+	while (errno = 0, (len = getline(&line, &room, in)) >= 0) {
+		b->at.line++;
 		sink = sink_of(text, sizeof(text));
-		if (read_line(b, line, (size_t)len, &sink) && ++errors <= MAX_ERRORS)
-			ret = bad(&all, "%s%s", config_place(b, b->line, place), text);
+		one = read_line(b, line, (size_t)len, all, &sink);
+		if (one == -ECANCELED)
+			ret = -EINVAL;
+		else if (one && ++errors <= MAX_ERRORS)
+			ret = bad(all, "%s%s", config_place(b, &b->at, place), text);
 	}
-	b->line = 0;
-	if (ferror(file))
-		ret = cannot_read(path, errno ? -errno : -EIO, &all);
+	if (ferror(in))
+		ret = cannot_read(path, errno ? -errno : -EIO, all);
 	if (errors > MAX_ERRORS)
-		bad(&all, "%s: %u more lines are wrong: is it a configuration file?", path,
+		bad(all, "%s: %u more lines are wrong: is it a configuration file?", path,
 		    errors - MAX_ERRORS);
 	if (line)
 		explicit_bzero(line, room);
 	free(line);
-	fclose(file);
 	return ret;
+}
+
+/* One file, and those that it includes, each at its place. */
+static int read_file(struct config_builder *b, const char *path, struct sink *all)
+{
+	struct config_line outer = b->at;
+	FILE *in;
+	int ret;
+
+	if (b->file_count == CONFIG_MAX_FILES)
+		return bad(all, "%s: more than %d files: do they include each other?", path,
+			   CONFIG_MAX_FILES);
+	in = fopen(path, "re");
+	if (!in)
+		return cannot_read(path, -errno, all);
+	b->file[b->file_count] = strdup(path);
+	if (b->file[b->file_count]) {
+		b->file_count++;
+		ret = read_lines(b, in, all);
+	} else {
+		ret = no_memory(all);
+	}
+	fclose(in);
+	b->at = outer;
+	return ret;
+}
+
+int config_read_file(struct config_builder *b, const char *path, char *err, size_t err_len)
+{
+	struct sink all = sink_of(err, err_len);
+
+	b->interface_given = false;
+	return read_file(b, path, &all);
 }
 
 int config_read_args(struct config_builder *b, int argc, char *const argv[], char *err,

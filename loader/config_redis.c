@@ -92,7 +92,7 @@ static const char *const ignored[] = {
 static const struct {
 	const char *name, *harmless, *reason;
 } refused[] = {
-	{ "include", NULL, "one file is read; put its lines here" },
+	{ "include", NULL, "only a configuration file can include others" },
 	{ "loadmodule", NULL, "there are no modules" },
 	{ "min-replicas-to-write", "0", "there are no replicas" },
 	{ "min-slaves-to-write", "0", "there are no replicas" },
@@ -178,7 +178,7 @@ static int add_rename(struct config_builder *b, int argc, char *const argv[], st
 		return bad(err, "rename-command: %s: a name has to be one word of ASCII", argv[0]);
 	snprintf(r->from, sizeof(r->from), "%s", argv[0]);
 	snprintf(r->to, sizeof(r->to), "%s", argv[1]);
-	r->line = b->line;
+	r->at = b->at;
 	cfg->rename_count++;
 	return 0;
 }
@@ -221,13 +221,13 @@ static int add_user(struct config_builder *b, int argc, char *const argv[], stru
 	*last = user_new(argc, argv);
 	if (!*last)
 		return no_memory(err);
-	(*last)->line = b->line;
+	(*last)->at = b->at;
 	b->cfg->has_users = true;
 	b->cfg->closed_by_users = true; /* until the rules are known */
 	return 0;
 }
 
-void config_users_free(struct config_builder *b)
+void config_parsed_free(struct config_builder *b)
 {
 	while (b->users) {
 		struct config_user *user = b->users;
@@ -237,6 +237,8 @@ void config_users_free(struct config_builder *b)
 			explicit_bzero(user->word[i].ptr, user->word[i].len);
 		free(user);
 	}
+	while (b->file_count)
+		free(b->file[--b->file_count]);
 }
 
 int config_set_redis(struct config_builder *b, const char *name, int argc, char *const argv[],

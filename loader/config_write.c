@@ -14,7 +14,7 @@
 /* Which directives have been written, by their position in the table; and MARK. */
 struct written {
 	bool is[MAX_TABLE];
-	bool mark, users;
+	bool mark, users, includes;
 	int error; /* -ENOMEM: a value is missing, the file must not be used */
 };
 
@@ -95,6 +95,7 @@ static void write_line(FILE *out, const struct config *cfg, const char *users, c
 		write_users(out, users, done);
 		return;
 	}
+	done->includes |= text_is(name, strlen(name), "include");
 	if (!d || !directive_is_live(d)) {
 		fputs(line, out);
 		return;
@@ -157,8 +158,8 @@ static int write_all(FILE *in, FILE *out, const struct config *cfg, const char *
 	free(line);
 	write_rest(out, cfg, defaults.cfg, users, &done);
 	config_abandon(&defaults);
-	if (done.error)
-		return done.error;
+	if (done.error || done.includes)
+		return done.error ? done.error : -ENOTSUP;
 	return ferror(in) || ferror(out) ? -EIO : 0;
 }
 
@@ -198,6 +199,9 @@ int config_rewrite(const struct config *cfg, const char *path, const char *users
 	err[0] = '\0';
 	if (in && !ret) {
 		ret = write_all(in, r.out, cfg, users);
+		/* What they set would be set twice, or stay set. */
+		if (ret == -ENOTSUP)
+			snprintf(err, err_len, "it includes other files: change those by hand");
 		if (!ret)
 			ret = fflush(r.out) ? -errno : check_new(r.temporary, path, err, err_len);
 		ret = replace_end(&r, ret);

@@ -363,7 +363,7 @@ static void define_user(const struct config_builder *b, const struct config_user
 	unsigned int failed = 0;
 	int ret = rules ? acl_words_merge(&words, user->count, user->word, &failed) : -ENOMEM;
 
-	config_place(b, user->line, place);
+	config_place(b, &user->at, place);
 	if (ret == -EINVAL)
 		say(report, "%suser %s: Unmatched parenthesis in acl selector starting at '%s'.",
 		    place, name, user->word[failed].ptr);

@@ -675,7 +675,7 @@ int commands_rename(const struct config_builder *b, char *err, size_t err_len)
 		if (wrong)
 			len += (size_t)snprintf(err + len, err_len - len,
 						"%s%srename-command %s: %s", len ? "\n" : "",
-						config_place(b, rename[i].line, place),
+						config_place(b, &rename[i].at, place),
 						rename[i].from, wrong);
 	}
 	return len ? -EINVAL : 0;

@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 from conftest import PREFIX, run
-from respserver import BUILD, Daemon
+from respserver import BUILD, RESPD, Daemon
 
 pytest_plugins = ["respserver"]
 
@@ -102,6 +102,42 @@ rename-command GET SET
                           "21: rename-command GET: there is a command of the new name",
                           "users are defined by `user` lines and by `aclfile`: use one of them"]
     assert "secret" not in said
+
+
+def test_include(tmp_path):
+    """At its place: the last line holds; patterns in order, and they need not match."""
+    main, parts = tmp_path / "redis.conf", tmp_path / "conf.d"
+    parts.mkdir()
+    (parts / "10.conf").write_text(f"timeout 10\nmaxclients 100\ninclude {parts}/deep\n")
+    (parts / "20.conf").write_text('timeout 20\nuser stats on nopass +ping\n')
+    (parts / "deep").write_text("tcp-keepalive 77\n")
+    main.write_text(f"maxclients 50\ninclude {parts}/*.conf\ninclude {parts}/*.none\n"
+                    f"INCLUDE '{parts}/deep'\nslowlog-max-len 9\n")
+    daemon = Daemon([*RESPD, str(main)], str(tmp_path))
+    with daemon.connect() as c:
+        for name, value in (("timeout", 20), ("maxclients", 100), ("tcp-keepalive", 77),
+                            ("slowlog-max-len", 9)):
+            assert c.call("CONFIG", "GET", name).endswith(b"\r\n%d\r\n" % value), name
+        assert c.call("ACL", "USERS").endswith(b"$5\r\nstats\r\n")
+        before = main.read_text()
+        assert b"it includes other files" in c.call("CONFIG", "REWRITE")
+        assert main.read_text() == before
+    assert daemon.stop() == 0
+
+
+def test_errors_of_included_files(tmp_path):
+    """Each with the file that it is in."""
+    main, part = tmp_path / "redis.conf", tmp_path / "part"
+    part.write_text(f"port x\ninclude {tmp_path}/none\nrename-command NONE x\n")
+    main.write_text(f"timeout x\ninclude {part}\ninclude\nmaxclients x\n")
+    status, said = check(main)
+    assert status == 1
+    assert [line.split(": ")[1] for line in said.splitlines()] == [
+        f"{main}:1", f"{part}:1", f"{part}:2", f"{main}:3", f"{main}:4", f"{part}:3"]
+    assert f"include: cannot read {tmp_path}/none: No such file" in said
+    part.write_text(f"include {part}\n")
+    status, said = check(part)
+    assert status == 1 and "do they include each other?" in said
 
 
 def test_renamed_commands(store, tmp_path):
