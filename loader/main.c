@@ -12,6 +12,7 @@
  *   util/      log, clock, text, patterns, the machine's memory
  */
 #include <errno.h>
+#include <limits.h>
 #include <net/if.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,6 +42,7 @@ struct options {
 	bool adopt; /* `ip link` made the maps and attached the program: both have to exist */
 	const char *file;
 	char altname[IF_NAMESIZE]; /* what `interface` said, if that is not the real name */
+	char open_file[PATH_MAX];  /* of the configuration, that everybody may read, with secrets */
 };
 
 struct xkvd {
@@ -161,11 +163,19 @@ static bool report(int ret, const char *err)
 
 	for (; ret && *err; err += len + (err[len] == '\n')) {
 		len = strcspn(err, "\n");
-		fprintf(stderr, "xkvd: ");
+		fprintf(stderr, "%sxkvd: ", log_priority(LOG_LEVEL_WARNING));
 		fwrite(err, 1, len, stderr);
 		fputc('\n', stderr);
 	}
 	return ret != 0;
+}
+
+/* The first of the files that everybody may read, if there is a secret in any. */
+static void note_open_file(struct options *o, const struct config_builder *b)
+{
+	for (unsigned int i = b->file_count; i--;)
+		if (config_file_is_open(b->cfg, b->file[i]))
+			snprintf(o->open_file, sizeof(o->open_file), "%s", b->file[i]);
 }
 
 /*
@@ -186,7 +196,9 @@ static const struct config *configure(struct options *o, int argc, char *argv[])
 		bad |= report(config_read_file(&b, o->file, err, sizeof(err)), err);
 	bad |= report(config_read_args(&b, argc - 1, argv + 1, err, sizeof(err)), err);
 	if (b.ignored[0])
-		fprintf(stderr, "xkvd: these directives of Redis have no effect: %s\n", b.ignored);
+		fprintf(stderr, "%sxkvd: these directives of Redis have no effect: %s\n",
+			log_priority(LOG_LEVEL_NOTICE), b.ignored);
+	note_open_file(o, &b);
 	bad |= report(commands_rename(&b, err, sizeof(err)), err);
 	bad |= report(commands_users(&b, err, sizeof(err)), err);
 	bad |= report(make_absolute(&b), "not enough memory");
@@ -429,10 +441,21 @@ static int attach(struct xkvd *x, const struct options *o, char *err)
 	return ret;
 }
 
+/* systemd starts xkvd every second until the interface is there: that costs no store each time. */
+static int find_interface(const struct config *cfg, char *err)
+{
+	if (!cfg->interface[0] || if_nametoindex(cfg->interface))
+		return 0;
+	snprintf(err, ERR_LEN, "there is no interface %s", cfg->interface);
+	return -ENODEV;
+}
+
 static int start(struct xkvd *x, const struct options *o, char *err)
 {
-	int ret = open_store(x, o, err);
+	int ret = find_interface(x->cfg, err);
 
+	if (!ret)
+		ret = open_store(x, o, err);
 	if (!ret)
 		ret = net_open(&x->net, x->cfg, store_config(x->store), store_secrets(x->store),
 			       err, ERR_LEN);
@@ -471,8 +494,9 @@ static int run(struct xkvd *x, const struct options *o)
 	}
 	log_set_level(x->cfg->loglevel);
 	log_notice("xkvd %s, pid %d", XKV_RELEASE, getpid());
-	if (config_file_is_open(x->cfg, o->file))
-		log_warning("%s holds a secret, and everybody may read it: chmod 640", o->file);
+	if (o->open_file[0])
+		log_warning("%s may hold a secret, and everybody may read it: chmod 640",
+			    o->open_file);
 	if (o->altname[0])
 		log_notice("interface %s is another name of %s, which is used from here on",
 			   o->altname, x->cfg->interface);

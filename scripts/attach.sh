@@ -30,8 +30,10 @@ usage() {
 	exit 2
 }
 
+hints=0
 hint() {
 	printf '  hint  %s\n' "$*"
+	hints=$((hints + 1))
 }
 
 driver() {
@@ -82,15 +84,37 @@ check_channels() {
 	esac
 }
 
+# What to expect.  A driver that is not named here may have native XDP all the same.
+verdict() {
+	local said
+	case $(driver) in
+	veth)
+		said='native XDP; replies arrive if the peer has an XDP program, too (pass.bpf.o will do)'
+		;;
+	virtio_net | mlx4_en | mlx5_core | ena | bnxt_en | i40e | ice | igb | igc | ixgbe | \
+		ixgbevf | gve | mana | hv_netvsc | sfc | nfp | qede | tun)
+		said='native XDP'
+		;;
+	*) said="not known of this driver: '--mode auto' tries native XDP, and then generic" ;;
+	esac
+	((hints == 0)) || said+=", see the hints"
+	echo "  verdict  $said"
+}
+
 check() {
 	ip link show dev "$dev" >/dev/null 2>&1 ||
 		die "there is no interface $dev: 'ip -br link' lists them"
+	if [[ $(ip -o link show dev "$dev") = *'<LOOPBACK'* ]]; then
+		echo "$dev: loopback: nothing to check, xkvd answers there through the kernel's stack"
+		return
+	fi
 	command -v ethtool >/dev/null || die "ethtool is missing: run 'apt-get install -y ethtool'"
 	echo "$dev: driver $(driver)"
 	check_mtu
 	check_offloads
 	check_channels
 	[[ $(ip -o link show dev "$dev") = *,UP[,\>]* ]] || hint "$dev is down: run 'ip link set dev $dev up'"
+	verdict
 }
 
 attached() {

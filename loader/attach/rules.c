@@ -762,6 +762,15 @@ bool net_allows(const struct net *net, const struct sockaddr *source, bool conne
 	return allows4(r, four) && !is_nobody(r, four);
 }
 
+#define PROTECTED(why)                                                                             \
+	"DENIED xkvd is running in protected mode because " why                                    \
+	", and neither `allow` nor `bind` "                                                        \
+	"says who may connect. In this mode connections are only accepted from the loopback "      \
+	"interface. To connect from other computers, do one of the following and restart xkvd: "   \
+	"1) set a password with `requirepass` (UDP then needs `udp-token`); 2) name the sources "  \
+	"that may connect with `allow`; 3) name the addresses to listen on with `bind`; "          \
+	"4) start it with '--protected-mode no', if everybody who can reach it may do everything."
+
 /*
  * Protected mode is for loopback alone, as in Redis: our other addresses stand for remote clients,
  * too, where something translates theirs.
@@ -771,14 +780,10 @@ const char *net_refuses(const struct net *net, const struct sockaddr *peer)
 	if (peer->sa_family == AF_UNIX || address_is_loopback(peer))
 		return NULL;
 	if (config_is_protected(net->cfg))
-		return "DENIED xkvd is running in protected mode because no password is set, and "
-		       "neither `allow` nor `bind` says who may connect. In this mode connections "
-		       "are only accepted from the loopback interface. To connect from other "
-		       "computers, do one of the following and restart xkvd: 1) set a password "
-		       "with `requirepass` (UDP then needs `udp-token`); 2) name the sources that "
-		       "may connect with `allow`; 3) name the addresses to listen on with `bind`; "
-		       "4) start it with '--protected-mode no', if everybody who can reach it may "
-		       "do everything.";
+		return config_has_passwords(net->cfg)
+			       ? PROTECTED("`requirepass` is not set (passwords of users do not "
+					   "end this mode)")
+			       : PROTECTED("no password is set for the user `default`");
 	return net_allows(net, peer, true)
 		       ? NULL
 		       : "DENIED connections from this address are not allowed: `allow` in the "

@@ -9,7 +9,9 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -19,16 +21,36 @@
 #define RATE_SECONDS 10
 
 static atomic_int log_fd = STDERR_FILENO;
+static atomic_bool to_journal;
 static atomic_int threshold = LOG_LEVEL_NOTICE;
+
+/* Is standard error the socket that the unit got from systemd-journald, see sd_journal(3)? */
+static bool is_journal(void)
+{
+	const char *stream = getenv("JOURNAL_STREAM");
+	unsigned long long device, inode;
+	struct stat st;
+
+	return stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 &&
+	       !fstat(STDERR_FILENO, &st) && st.st_dev == device && st.st_ino == inode;
+}
 
 int log_reserve_stdio(void)
 {
 	int fd;
 
+	atomic_store(&to_journal, is_journal());
 	do
 		fd = open("/dev/null", O_RDWR);
 	while (fd >= 0 && fd <= STDERR_FILENO);
 	return fd < 0 ? -errno : close(fd);
+}
+
+const char *log_priority(enum log_level level)
+{
+	static const char *const text[] = { "<7>", "<6>", "<5>", "<4>" }; /* see sd-daemon(3) */
+
+	return atomic_load_explicit(&to_journal, memory_order_relaxed) ? text[level] : "";
 }
 
 /*
@@ -43,6 +65,7 @@ int log_open(const char *path)
 
 	if (fd < 0)
 		return -errno;
+	atomic_store(&to_journal, !path[0] && is_journal());
 	if (to == STDERR_FILENO || to == fd) {
 		atomic_store(&log_fd, fd);
 		return 0;
@@ -60,7 +83,10 @@ void log_set_level(enum log_level level)
 	atomic_store_explicit(&threshold, (int)level, memory_order_relaxed);
 }
 
-/* Redis' line format, for its log tools: 1234:M 20 Nov 2026 11:12:13.456 * text */
+/*
+ * Redis' line format, for its log tools: 1234:M 20 Nov 2026 11:12:13.456 * text.  The journal takes
+ * the priority off.
+ */
 static size_t line_head(char *line, size_t size, enum log_level level)
 {
 	static const char marks[] = ".-*#";
@@ -70,7 +96,7 @@ static size_t line_head(char *line, size_t size, enum log_level level)
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	localtime_r(&now.tv_sec, &local);
-	len = (size_t)snprintf(line, size, "%d:M ", (int)getpid());
+	len = (size_t)snprintf(line, size, "%s%d:M ", log_priority(level), (int)getpid());
 	len += strftime(line + len, size - len, "%d %b %Y %H:%M:%S", &local);
 	len += (size_t)snprintf(line + len, size - len, ".%03ld %c ", now.tv_nsec / 1000000,
 				marks[level]);

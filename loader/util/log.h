@@ -22,6 +22,9 @@ int log_open(const char *path);
 /* Discards lines below this level.  Thread safe. */
 void log_set_level(enum log_level level);
 
+/* What begins a line on standard error for systemd-journald, if that is what it goes to; or "". */
+const char *log_priority(enum log_level level);
+
 /* Writes one line with time, pid and level, cut at 2 KiB.  Keeps errno.  Thread safe. */
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

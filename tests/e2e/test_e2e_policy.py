@@ -622,6 +622,17 @@ def test_protected_mode(bed, xkvd):
         assert told(bed, SERVER).startswith(b"-DENIED")
 
 
+def test_protected_mode_names_the_state_of_the_user(bed, xkvd):
+    """Passwords of users do not end it: the error does not claim that there is none."""
+    xkvd("--save", "", "--protected-mode", "yes")
+    assert b"no password is set for the user `default`" in told(bed, SERVER)
+    own = bed.redis("127.0.0.1", side="server")
+    own.execute_command("acl", "setuser", "default", ">secret")
+    said = told(bed, SERVER)
+    assert b"no password is set" not in said
+    assert b"`requirepass` is not set (passwords of users do not end this mode)" in said
+
+
 @pytest.mark.parametrize("option", [("--bind", f"{SERVER} 127.0.0.1"), ("--allow", "10.77.0.0/24")])
 def test_who_says_who_may_come_in_is_not_protected(bed, xkvd, option):
     xkvd("--save", "", "--protected-mode", "yes", *option)

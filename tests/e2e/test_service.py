@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 9
-"""xkvd as its unit runs it: with the capabilities of xkvd.service, with sd_notify, and attached to an interface by scripts/attach.sh.
+"""xkvd as its unit runs it: with the capabilities of xkvd.service, with sd_notify, and attached to
+an interface by scripts/attach.sh.
 """
 import os
 import re
@@ -150,6 +151,30 @@ def test_attach_script_runs_xkvd_and_detaches(bed, xkvd):
     bed.run("server", ROOT / "scripts/attach.sh", "detach", "xkv0", "--pin-dir", daemon.pins)
     assert "nothing is attached" in bed.run("server", ROOT / "scripts/attach.sh", "status",
                                             "xkv0").stdout
+
+
+def test_attach_script_gives_a_verdict(bed):
+    check = [ROOT / "scripts/attach.sh", "check"]
+    assert re.search(r"^  verdict  native XDP; .*peer", bed.run("server", *check, "xkv0").stdout,
+                     re.M)
+    done = bed.run("server", *check, "lo")
+    assert "nothing to check" in done.stdout and "mtu" not in done.stdout
+
+
+def test_it_does_not_give_up_without_the_interface(bed, xkvd):
+    """systemd starts it again for as long as it takes; each try ends before anything is made."""
+    assert re.search(r"^\[Unit\]\n(?:(?!\[).*\n)*StartLimitIntervalSec=0$", UNIT, re.M)
+    assert words("Restart") == ["on-failure"]
+    daemon = xkvd("--interface", "late0", run=False)
+    daemon.start(wait=False)
+    assert daemon.wait() == 1 and "there is no interface late0" in daemon.log()
+    assert not daemon.pins.exists()
+    bed.run("server", "ip", "link", "property", "add", "dev", "xkv0", "altname", "late0")
+    try:
+        daemon.start()
+        assert daemon.redis().info("xkv")["xkv_attached"] == 1
+    finally:
+        bed.run("server", "ip", "link", "property", "del", "dev", "xkv0", "altname", "late0")
 
 
 @pytest.mark.skipif(not shutil.which("redis-check-rdb"), reason="redis-check-rdb is not installed")

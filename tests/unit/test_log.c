@@ -134,6 +134,40 @@ static void test_without_standard_error(void **state)
 	assert_int_equal(size_of(victim_path), 0);
 }
 
+/* Standard error is what systemd says it is: lines there have priorities, a file's have none. */
+static void test_journal(void **state)
+{
+	char stream[64], line[256] = "";
+	int kept = dup(STDERR_FILENO), pipes[2];
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(pipe(pipes), 0);
+	dup2(pipes[1], STDERR_FILENO);
+	fstat(STDERR_FILENO, &st);
+	snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)st.st_dev,
+		 (unsigned long long)st.st_ino);
+	setenv("JOURNAL_STREAM", stream, 1);
+	assert_int_equal(log_open(""), 0);
+	for (int level = LOG_LEVEL_NOTICE; level <= LOG_LEVEL_WARNING; level++) {
+		log_write((enum log_level)level, "text");
+		assert_true(read(pipes[0], line, sizeof(line)) > 4);
+		assert_memory_equal(line, level == LOG_LEVEL_NOTICE ? "<5>" : "<4>", 3);
+	}
+	assert_int_equal(log_open(log_path), 0);
+	assert_string_equal(log_priority(LOG_LEVEL_WARNING), "");
+	setenv("JOURNAL_STREAM", "1:1", 1); /* inherited, and not ours */
+	assert_int_equal(log_open(""), 0);
+	log_warning("text");
+	assert_true(read(pipes[0], line, sizeof(line)) > 4);
+	assert_true(line[0] != '<');
+	unsetenv("JOURNAL_STREAM");
+	dup2(kept, STDERR_FILENO);
+	close(kept);
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
 static int make_files(void **state)
 {
 	int fd;
@@ -162,6 +196,7 @@ int main(void)
 		cmocka_unit_test(test_a_file_that_cannot_be_opened),
 		cmocka_unit_test(test_rotation),
 		cmocka_unit_test(test_without_standard_error),
+		cmocka_unit_test(test_journal),
 	};
 
 	return cmocka_run_group_tests(tests, make_files, remove_files);
