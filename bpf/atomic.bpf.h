@@ -156,7 +156,7 @@ __noinline int atomic_begin(struct xkv_request *rq)
 		outcome = atomic_parse(rq, i);
 		if (outcome != XKV_TXN_DONE)
 			break;
-		bit = 1ULL << (rq->fingerprint >> 58);
+		bit = 1ULL << (rq->fingerprint >> 40 & 63);
 		if ((seen & bit) && atomic_repeats(rq, i))
 			return answer(rq, rq->opcode, XKV_BAD_REQUEST, XKV_C_op_bad_request);
 		seen |= bit;

@@ -44,9 +44,12 @@ static inline __attribute__((always_inline)) __u64 hash_word(__u64 word,
 	return (__u64)low * high;
 }
 
+#define XKV_HASH_DB_SHIFT 60 /* the bits from here on are the lowest ones of the database */
+
 /*
  * The hash of a key of `len` bytes in database `db`, from the sums of its products and of its
- * words.  What is added to the sum tells lengths and databases apart.
+ * words.  What is added to the sum tells lengths and databases apart.  The uppermost bits, which
+ * are part of the tag in the index, let a walk over one database pass by most keys of others.
  */
 static inline __attribute__((always_inline)) __u64 hash_end(__u64 products, __u64 words, __u32 len,
 							    __u32 db, const struct xkv_secret *s)
@@ -55,7 +58,8 @@ static inline __attribute__((always_inline)) __u64 hash_end(__u64 products, __u6
 
 	sum = (sum ^ sum >> 32) * s->mix[0];
 	sum = (sum ^ sum >> 32) * s->mix[1];
-	return sum ^ sum >> 32;
+	sum ^= sum >> 32;
+	return (sum & ((1ULL << XKV_HASH_DB_SHIFT) - 1)) | (__u64)db << XKV_HASH_DB_SHIFT;
 }
 
 #ifdef __bpf__

@@ -9,7 +9,8 @@
 #include "util/glob.h"
 
 #define SCAN_COUNT   10
-#define SCAN_BUCKETS 64	 /* looked at per key that was asked for, so that a call is bounded */
+#define SCAN_BUCKETS 64	 /* looked at per key that was asked for, beyond ... */
+#define SCAN_LEAST   16384 /* so many, and more: a call is bounded */
 #define KEYS_A_LOOK  100 /* between two looks at the clock */
 #define RANDOM_OF    16	 /* RANDOMKEY takes one of so many, from a random bucket on */
 
@@ -406,7 +407,8 @@ static bool walk_on(struct client *c, store_scan_fn *fn, int *ret)
 	struct progress *w = progress_of(c);
 
 	do {
-		*ret = store_scan_db(c->worker->ctx, &w->cursor, KEYS_A_LOOK, false, fn, w->found);
+		*ret = store_scan_db(c->worker->ctx, &w->cursor, UINT64_MAX, KEYS_A_LOOK, fn,
+				     w->found);
 	} while (!*ret && w->cursor && worker_slice_left(c->worker));
 	return *ret || !w->cursor;
 }
@@ -500,15 +502,6 @@ static int pick_found(void *arg, const void *key, size_t key_len, const struct s
 	return f->count == RANDOM_OF;
 }
 
-/* The keys that a step may look for without passing `end`, which bounds its buckets. */
-static unsigned int random_count(const struct client *c, const struct progress *w)
-{
-	uint64_t end = w->found->wrapped ? w->found->end : store_scan_end(c->srv->store);
-	uint64_t keys = (end - w->cursor - 1) / SCAN_BUCKETS;
-
-	return keys < RANDOM_OF ? (unsigned int)keys : RANDOM_OF;
-}
-
 /* Walks from f->end, a random bucket, to the last one, and from the first one to f->end. */
 static bool randomkey_step(struct client *c)
 {
@@ -519,8 +512,8 @@ static bool randomkey_step(struct client *c)
 
 	do {
 		was_wrapped = f->wrapped;
-		ret = store_scan_db(c->worker->ctx, &w->cursor, random_count(c, w), false,
-				    pick_found, f);
+		ret = store_scan_db(c->worker->ctx, &w->cursor, f->wrapped ? f->end : UINT64_MAX,
+				    RANDOM_OF, pick_found, f);
 		f->wrapped |= !w->cursor;
 		done = ret || (f->wrapped && w->cursor >= f->end) || (was_wrapped && !w->cursor);
 	} while (!done && worker_slice_left(c->worker));
@@ -604,10 +597,10 @@ static bool scan_step(struct client *c)
 	int ret;
 
 	do {
-		ret = store_scan_db(c->worker->ctx, &w->cursor,
+		ret = store_scan_db(c->worker->ctx, &w->cursor, f->end,
 				    f->keys_left < KEYS_A_LOOK ? (unsigned int)f->keys_left
 							       : KEYS_A_LOOK,
-				    false, add_found, f);
+				    add_found, f);
 		if (ret || !w->cursor || !f->keys_left || w->cursor >= f->end)
 			goto done;
 	} while (worker_slice_left(c->worker));
@@ -637,6 +630,7 @@ void cmd_scan(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	f->none = !o.strings;
 	f->keys_left = o.count;
 	if (__builtin_mul_overflow(o.count, SCAN_BUCKETS, &f->end) ||
+	    __builtin_add_overflow(f->end, SCAN_LEAST, &f->end) ||
 	    __builtin_add_overflow(f->end, cursor, &f->end))
 		f->end = UINT64_MAX;
 	progress_of(c)->cursor = cursor;

@@ -19,8 +19,14 @@
 #include "longkey.h"
 #include "util/clock.h"
 
-#define EMPTY_BUCKETS 64 /* visited at most for each requested key, which bounds a call */
-#define SKIPS_A_KEY   16 /* keys of other databases that count as one, which bounds it, too */
+/*
+ * What bounds a call, in buckets without a key that may be of the database.  So many are passed by
+ * whatever was requested, a mebibyte of the index: some 100 us.
+ */
+#define BUCKETS_A_CALL 16384
+#define BUCKETS_A_KEY  64 /* more for each requested key */
+#define COST_READ      16 /* of a bucket whose keys are looked at */
+#define SKIPS_A_KEY    16 /* keys of other databases that count as one, which bounds it, too */
 #define COST_REMOVAL  32 /* of an expired entry, relative to ... */
 #define COST_LOOK     1	 /* ... examining an entry that stays */
 /* how to wait for an entry that is locked, or changes all the time */
@@ -45,6 +51,7 @@ struct walk {
 		uint8_t len, db;
 	} met_key[BUCKET_KEYS];
 	int db;	     /* stored number of the database whose keys are reported, or ANY */
+	uint64_t db_mask, db_bits; /* of entries that may be of it */
 	bool stored; /* long keys are reported in their stored form, with the head in the value */
 	void *value; /* XKV_SLOT_VALUE_MAX bytes, or NULL if values are not requested */
 	void *key;   /* XKV_LONG_KEY_MAX bytes: a long key; allocated on first use, as is */
@@ -57,12 +64,17 @@ static uint64_t load(const __u64 *word)
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
+static bool may_be_of_db(const struct walk *w, uint64_t entry)
+{
+	return entry && (entry & w->db_mask) == w->db_bits;
+}
+
 static void read_entries(struct walk *w, const struct xkv_bucket *b)
 {
 	for (int way = 0; way < XKV_WAYS && w->entries < BUCKET_KEYS; way++) {
 		uint64_t entry = load(&b->entry[way]);
 
-		if (entry)
+		if (may_be_of_db(w, entry))
 			w->entry[w->entries++] = entry;
 	}
 }
@@ -247,54 +259,84 @@ static int report_bucket(struct walk *w, bool expired_too, unsigned int *keys, s
 	return ret;
 }
 
-/* `expired_too`: for those who remove the keys, in their stored form. */
-static int scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, int db, bool values,
-		bool expired_too, store_scan_fn *fn, void *arg)
+/* May the bucket have keys of the database, or a chain that has? */
+static bool may_have_keys(const struct walk *w)
 {
-	uint64_t buckets = ctx->st->bpf.buckets,
-		 end = *cursor + (uint64_t)count * EMPTY_BUCKETS + 1;
-	struct walk *w = calloc(1, sizeof(*w));
-	unsigned int keys = 0;
-	int ret = 0;
+	const struct xkv_bucket *b = &w->st->index[w->bucket];
+	bool may = load(&b->head) & XKV_REF_MASK;
 
-	if (w)
-		w->value = values ? malloc(XKV_SLOT_VALUE_MAX) : NULL;
-	if (!w || (values && !w->value)) {
-		free(w);
-		return -ENOMEM;
-	}
+	for (int way = 0; way < XKV_WAYS; way++) /* without branches: most buckets are passed by */
+		may |= may_be_of_db(w, load(&b->entry[way]));
+	return may;
+}
+
+static struct walk *walk_new(const struct store_ctx *ctx, int db, bool values)
+{
+	struct walk *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
 	w->st = ctx->st;
 	w->db = db;
-	w->stored = expired_too;
-	while (!ret && *cursor < buckets && *cursor < end && (!keys || keys < count)) {
-		w->bucket = (*cursor)++;
-		if (load(&w->st->index[w->bucket].head) & XKV_REF_MASK)
-			ret = report_bucket(w, expired_too, &keys, fn, arg);
-		else if (memcmp(&w->st->index[w->bucket].entry, (uint64_t[XKV_WAYS]){},
-				sizeof(w->st->index->entry)))
-			ret = report_bucket(w, expired_too, &keys, fn, arg);
+	if (db != ANY) {
+		w->db_mask = ctx->st->cfg->fingerprint_mask & ~0ULL << XKV_HASH_DB_SHIFT;
+		w->db_bits = (uint64_t)db << XKV_HASH_DB_SHIFT & w->db_mask;
 	}
-	if (*cursor >= buckets)
-		*cursor = 0;
+	w->value = values ? malloc(XKV_SLOT_VALUE_MAX) : NULL;
+	if (!values || w->value)
+		return w;
+	free(w);
+	return NULL;
+}
+
+static void walk_free(struct walk *w)
+{
 	free(w->value);
 	free(w->key);
 	free(w->head);
 	free(w);
+}
+
+/* Looks at buckets before `end`.  `expired_too`: of those who remove keys, in their stored form. */
+static int scan(struct store_ctx *ctx, uint64_t *cursor, uint64_t end, unsigned int count, int db,
+		bool values, bool expired_too, store_scan_fn *fn, void *arg)
+{
+	uint64_t budget = BUCKETS_A_CALL + (uint64_t)count * BUCKETS_A_KEY, spent = 0;
+	struct walk *w = walk_new(ctx, db, values);
+	unsigned int keys = 0;
+	int ret = 0;
+
+	if (!w)
+		return -ENOMEM;
+	if (end > ctx->st->bpf.buckets)
+		end = ctx->st->bpf.buckets;
+	w->stored = expired_too;
+	while (!ret && *cursor < end && spent < budget && (!keys || keys < count)) {
+		w->bucket = (*cursor)++;
+		spent++;
+		if (may_have_keys(w)) {
+			spent += COST_READ;
+			ret = report_bucket(w, expired_too, &keys, fn, arg);
+		}
+	}
+	if (*cursor >= ctx->st->bpf.buckets)
+		*cursor = 0;
+	walk_free(w);
 	return ret;
 }
 
 int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
 	       store_scan_fn *fn, void *arg)
 {
-	return scan(ctx, cursor, count, ANY, values, false, fn, arg);
+	return scan(ctx, cursor, UINT64_MAX, count, ANY, values, false, fn, arg);
 }
 
-int store_scan_db(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
+int store_scan_db(struct store_ctx *ctx, uint64_t *cursor, uint64_t end, unsigned int count,
 		  store_scan_fn *fn, void *arg)
 {
 	/* of database 0 that takes as long as some buckets */
 	if (!ctx->db || stored_keys(ctx->st, ctx->db))
-		return scan(ctx, cursor, count, ctx->db, values, false, fn, arg);
+		return scan(ctx, cursor, end, count, ctx->db, false, false, fn, arg);
 	*cursor = 0;
 	return 0;
 }
@@ -357,7 +399,8 @@ int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count
 		f.expired = false;
 		*cursor = begin;
 		/* runs no requests, so flush_one() can use those of the context */
-		ret = scan(ctx, cursor, count, all ? ANY : ctx->db, false, true, flush_one, &f);
+		ret = scan(ctx, cursor, UINT64_MAX, count, all ? ANY : ctx->db, false, true,
+			   flush_one, &f);
 		flush_run(&f);
 		ret = ret ? ret : f.ret;
 	} while (!ret && f.expired);

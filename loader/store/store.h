@@ -269,10 +269,11 @@ int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool
 	       store_scan_fn *fn, void *arg);
 
 /*
- * The same for the keys of the selected database.  It looks at those of all others on its way, so a
- * call may report none; at its end at once if the database has no key.
+ * The same for the keys of the selected database, without values, as far as the cursor `end`.  It
+ * passes by those of others, so a call may report none; at its end at once if the database has no
+ * key.
  */
-int store_scan_db(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
+int store_scan_db(struct store_ctx *ctx, uint64_t *cursor, uint64_t end, unsigned int count,
 		  store_scan_fn *fn, void *arg);
 
 /* The cursors of store_scan() are less than this: one that is drawn from them begins anywhere. */

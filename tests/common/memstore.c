@@ -783,8 +783,8 @@ static int report(struct item *items, int db, bool values, store_scan_fn *fn, vo
 	return ret;
 }
 
-static int scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, int db, bool values,
-		store_scan_fn *fn, void *arg)
+static int scan(struct store_ctx *ctx, uint64_t *cursor, uint64_t end, unsigned int count, int db,
+		bool values, store_scan_fn *fn, void *arg)
 {
 	unsigned int seen = 0;
 
@@ -804,20 +804,20 @@ static int scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, int
 		ret = report(items, db, values, fn, arg, &seen);
 		if (ret)
 			return ret;
-	} while (*cursor && seen < count);
+	} while (*cursor && *cursor < end && seen < count);
 	return 0;
 }
 
 int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
 	       store_scan_fn *fn, void *arg)
 {
-	return scan(ctx, cursor, count, ANY, values, fn, arg);
+	return scan(ctx, cursor, UINT64_MAX, count, ANY, values, fn, arg);
 }
 
-int store_scan_db(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
+int store_scan_db(struct store_ctx *ctx, uint64_t *cursor, uint64_t end, unsigned int count,
 		  store_scan_fn *fn, void *arg)
 {
-	return scan(ctx, cursor, count, ctx->db, values, fn, arg);
+	return scan(ctx, cursor, end, count, ctx->db, false, fn, arg);
 }
 
 uint64_t store_scan_end(const struct store *st)

@@ -42,6 +42,38 @@ def test_value_length(own):
     assert own.call("INCR", "k") == b"-ERR value is not an integer or out of range\r\n"
 
 
+def test_arguments_that_are_too_long(own):
+    """They are read and answered, and nothing of their command is executed."""
+    error = (b"-ERR an argument is longer than proto-max-bulk-len (2097152 bytes); values are "
+             b"limited to 1 MiB\r\n")
+    assert own.call("CONFIG", "SET", "proto-max-bulk-len", "2mb") == b"+OK\r\n"
+    for size in (2 << 20) + 1, 3_000_000, 5_000_000, 100_000_000:
+        assert own.call("SET", "k", b"x" * size) == error
+    assert own.call("MSET", "a", 1, "b", b"y" * 3_000_000, "c", 1) == error
+    assert own.call("SET", b"z" * 3_000_000, b"z" * 3_000_000) == error
+    assert own.call("EXISTS", "a", "b", "c", "k") == b":0\r\n"
+    own.send(encode("SET", "k", 1) + encode("SET", "k", b"\r\n" * 1_500_000) + encode("GET", "k"))
+    assert own.reply() + own.reply() + own.reply() == b"+OK\r\n" + error + b"$1\r\n1\r\n"
+    assert own.call("MULTI") == b"+OK\r\n"
+    assert own.call("SET", "k", 2) == b"+QUEUED\r\n"
+    assert own.call("SET", "k", b"x" * 3_000_000) == error
+    assert own.call("EXEC").startswith(b"-EXECABORT")
+    assert own.call("GET", "k") == b"$1\r\n1\r\n"
+
+
+def test_the_longest_argument(own):
+    """Of 512 MiB is read in bounded memory; one byte more is Redis' protocol error."""
+    part = b"x" * (1 << 20)
+    own.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n" % (512 << 20))
+    for _ in range(512):
+        own.send(part)
+    own.send(b"\r\n" + encode("PING"))
+    assert own.reply().startswith(b"-ERR an argument is longer than proto-max-bulk-len")
+    assert own.reply() == b"+PONG\r\n"
+    own.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n" % ((512 << 20) + 1))
+    assert own.reply() == b"-ERR Protocol error: invalid bulk length\r\n"
+
+
 def test_append_of_every_size(own):
     """Around the words, the size classes, a frame, and what goes into a slot without the engine."""
     rng = random.Random(3)
@@ -196,6 +228,34 @@ def test_scan_finds_every_key_once(xkv, own):
     assert set(r.scan_iter(match="key:1*", count=7)) == {k for k in keys if k.startswith(b"key:1")}
     assert set(r.keys("key:*")) == keys
     assert r.dbsize() == 5000
+
+
+def test_scan_of_few_keys(privileged, tmp_path):
+    """Few calls, however few keys there are: none, some, and some beside many of others."""
+    def scanned(client):
+        cursor, calls, found = None, 0, set()
+        while cursor != 0:
+            cursor, keys = client.scan(cursor or 0)
+            calls += 1
+            found |= set(keys)
+        return calls, found
+
+    with in_kernel(tmp_path, "--max-keys", "1000000") as daemon:
+        r, small = daemon.client(), daemon.client(db=1)
+        assert scanned(r)[0] <= 20
+        few = {b"a", b"b", b"c"}
+        r.mset(dict.fromkeys(few, 1))
+        calls, found = scanned(r)
+        assert calls <= 20 and found == few
+        for i in range(0, 20_000, 1000):
+            r.mset({f"other:{j}": 1 for j in range(i, i + 1000)})
+        small.mset(dict.fromkeys(few, 1))
+        calls, found = scanned(small)
+        assert calls <= 20 and found == few
+        assert set(small.keys()) == few and {small.randomkey() for _ in range(50)} <= few
+        small.flushdb()
+        assert small.dbsize() == 0 and small.randomkey() is None
+        assert r.dbsize() == 20_000 + len(few)
 
 
 def test_expired_keys_are_gone(xkv, own):
