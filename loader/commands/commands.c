@@ -1191,6 +1191,17 @@ static unsigned int run(struct client *c, unsigned int argc, const struct resp_a
 	return waits ? 0 : run_flags(c);
 }
 
+static void refuse_long(struct client *c)
+{
+	client_skip_begin(c);
+	reply_error(reply_now(c),
+		    "ERR an argument is longer than proto-max-bulk-len (%llu bytes); values are "
+		    "limited to 1 MiB",
+		    (unsigned long long)c->srv->cfg->proto_max_bulk_len);
+	transaction_of(c)->failed |= c->session.multi;
+	client_skip_end(c);
+}
+
 static unsigned int resume(struct client *c)
 {
 	if (c->srv->busy)
@@ -1246,6 +1257,7 @@ const struct executor *commands_executor(void)
 		.worker_bytes = sizeof(struct queue),
 		.server_bytes = sizeof(struct shared),
 		.run = run,
+		.refuse_long = refuse_long,
 		.resume = resume,
 		.end_turn = end_turn,
 		.flush = flush,

@@ -9,10 +9,10 @@
 #include "util/glob.h"
 
 #define SCAN_COUNT   10
-#define SCAN_BUCKETS 64	 /* looked at per key that was asked for, beyond ... */
+#define SCAN_BUCKETS 64	   /* looked at per key that was asked for, beyond ... */
 #define SCAN_LEAST   16384 /* so many, and more: a call is bounded */
-#define KEYS_A_LOOK  100 /* between two looks at the clock */
-#define RANDOM_OF    16	 /* RANDOMKEY takes one of so many, from a random bucket on */
+#define KEYS_A_LOOK  100   /* between two looks at the clock */
+#define RANDOM_OF    16	   /* RANDOMKEY takes one of so many, from a random bucket on */
 
 static void queue_key(struct client *c, uint8_t opcode, const struct resp_arg *key,
 		      command_end_fn *end, unsigned int note)

@@ -129,7 +129,13 @@ static bool execute_one(struct client *c)
 		log_closing(c, "out of memory");
 		c->dead = true;
 		return false;
+	case RESP_REFUSED:
+		c->ran = 0;
+		c->stream.in.pos += c->stream.parser.pos;
+		c->worker->executor->refuse_long(c);
+		return true;
 	case RESP_MORE:
+		c->stream.in.pos += resp_forget(&c->stream.parser);
 		break;
 	}
 	return false;

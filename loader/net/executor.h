@@ -34,6 +34,8 @@ struct executor {
 	 * behind it waits; the arguments stay valid, but the bytes that they point to may move.
 	 */
 	unsigned int (*run)(struct client *c, unsigned int argc, const struct resp_arg *argv);
+	/* Replies to a command with an argument beyond proto-max-bulk-len, which was not kept. */
+	void (*refuse_long)(struct client *c);
 	/* Continues an unfinished command while worker_slice_left(); returns as run(). */
 	unsigned int (*resume)(struct client *c);
 	/*

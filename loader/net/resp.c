@@ -26,7 +26,7 @@ static void start_command(struct resp_parser *p)
 		resp_parser_free(p);
 	p->argc = p->left = 0;
 	p->pos = p->scanned = 0;
-	p->in_multibulk = p->in_bulk = p->done = false;
+	p->in_multibulk = p->in_bulk = p->done = p->refused = false;
 }
 
 static bool add_arg(struct resp_parser *p, size_t off, size_t len)
@@ -116,12 +116,33 @@ static enum resp_status bulk_header(struct resp_parser *p, char *buf, size_t len
 		snprintf(p->error, sizeof(p->error), "expected '$', got '%c'", first);
 		return RESP_ERROR;
 	}
-	if (!ok || bulk < 0 || (uint64_t)bulk > limits->max_bulk)
+	if (!ok || bulk < 0 || bulk > RESP_BULK_MAX)
 		return fail(p, "invalid bulk length");
 	if (bulk > RESP_UNAUTH_BULK && limits->unauthenticated)
 		return fail(p, "unauthenticated bulk length");
-	p->bulk = (size_t)bulk;
+	if ((uint64_t)bulk > limits->max_bulk)
+		p->refused = true;
+	p->bulk = (size_t)bulk + 2;
 	p->in_bulk = true;
+	return RESP_COMMAND;
+}
+
+/* Reads an argument and its line end, or passes by what there is of it. */
+static enum resp_status parse_bulk(struct resp_parser *p, size_t len)
+{
+	size_t there = len - p->pos;
+
+	if (there < p->bulk) {
+		if (p->refused) {
+			p->bulk -= there;
+			p->pos = len;
+		}
+		return RESP_MORE;
+	}
+	if (!p->refused && !add_arg(p, p->pos, p->bulk - 2))
+		return RESP_NOMEM;
+	p->pos += p->bulk;
+	p->in_bulk = false;
 	return RESP_COMMAND;
 }
 
@@ -143,15 +164,15 @@ static enum resp_status parse_multibulk(struct resp_parser *p, char *buf, size_t
 			if (st != RESP_COMMAND)
 				return st;
 		}
-		/* pos may be len + 1 while the '\n' of the header is missing */
-		if (p->pos > len || len - p->pos < p->bulk + 2)
-			return RESP_MORE;
-		if (!add_arg(p, p->pos, p->bulk))
-			return RESP_NOMEM;
-		p->pos += p->bulk + 2;
-		p->in_bulk = false;
+		st = parse_bulk(p, len);
+		if (st != RESP_COMMAND)
+			return st;
 	}
-	return finish(p, buf);
+	if (!p->refused)
+		return finish(p, buf);
+	p->argc = 0;
+	p->done = true;
+	return RESP_REFUSED;
 }
 
 static enum resp_status parse_inline(struct resp_parser *p, char *buf, size_t len)
@@ -180,14 +201,24 @@ enum resp_status resp_parse(struct resp_parser *p, char *buf, size_t len,
 		start_command(p);
 	if (!len)
 		return RESP_MORE;
-	return buf[0] == '*' ? parse_multibulk(p, buf, len, limits) : parse_inline(p, buf, len);
+	if (p->in_multibulk || buf[0] == '*')
+		return parse_multibulk(p, buf, len, limits);
+	return parse_inline(p, buf, len);
 }
 
 size_t resp_missing(const struct resp_parser *p, size_t len)
 {
-	size_t end = p->pos + p->bulk + 2;
+	size_t end = p->pos + p->bulk;
 
-	return !p->done && p->in_bulk && end > len ? end - len : 0;
+	return !p->done && !p->refused && p->in_bulk && end > len ? end - len : 0;
+}
+
+size_t resp_forget(struct resp_parser *p)
+{
+	size_t bytes = p->refused ? p->pos : 0;
+
+	p->pos -= bytes;
+	return bytes;
 }
 
 void resp_parser_free(struct resp_parser *p)

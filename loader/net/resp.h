@@ -13,6 +13,7 @@
 #define RESP_INLINE_MAX	 65536 /* bytes of one line: an inline command or a length */
 #define RESP_UNAUTH_ARGS 10    /* what a client may send before AUTH, as in Redis 7 */
 #define RESP_UNAUTH_BULK 16384
+#define RESP_BULK_MAX	 (512U << 20) /* longer is a protocol error, as in Redis by default */
 
 /* One argument; points into the buffer that was parsed.  Not NUL-terminated, may hold any byte. */
 struct resp_arg {
@@ -24,7 +25,7 @@ struct resp_arg {
 };
 
 struct resp_limits {
-	size_t max_bulk;      /* bytes of one argument; more is a protocol error */
+	size_t max_bulk;      /* bytes of one argument; a command with more is RESP_REFUSED */
 	bool unauthenticated; /* the RESP_UNAUTH_ limits hold */
 };
 
@@ -37,7 +38,8 @@ struct resp_parser {
 	bool in_multibulk;
 	bool in_bulk; /* the length `bulk` was read, its bytes are still to come */
 	bool done;
-	size_t bulk;
+	bool refused;	/* an argument is too long: what is read of the command may be forgotten */
+	size_t bulk;	/* bytes of the argument, with its line end */
 	size_t pos;	/* bytes from the start of the command that are parsed */
 	size_t scanned; /* bytes behind pos that hold no end of line */
 	char error[64]; /* after RESP_ERROR: text for the client */
@@ -46,6 +48,7 @@ struct resp_parser {
 enum resp_status {
 	RESP_MORE,    /* the command is not complete: call again with more bytes */
 	RESP_COMMAND, /* argc (perhaps 0: nothing to do) and argv are valid; it took `pos` bytes */
+	RESP_REFUSED, /* the end of a command with an argument too long; it took `pos` bytes */
 	RESP_ERROR,   /* not RESP: send `error` and close */
 	RESP_NOMEM,
 };
@@ -54,9 +57,15 @@ enum resp_status {
  * Parses the command that starts at `buf`.  After RESP_MORE call again with the same bytes and more
  * behind them; the buffer may have moved.  After RESP_COMMAND the next call starts the next
  * command, at buf + pos.  Quotes and escapes of inline commands are resolved in the buffer.
+ *
+ * A refused command is not kept: after RESP_MORE, resp_forget() says how many of its bytes the
+ * buffer need not hold any more.
  */
 enum resp_status resp_parse(struct resp_parser *p, char *buf, size_t len,
 			    const struct resp_limits *limits);
+
+/* Bytes at the start of the command that the next call is not to be given again. */
+size_t resp_forget(struct resp_parser *p);
 
 /* Bytes missing of the argument being read, with `len` in the buffer; 0 if that is unknown. */
 size_t resp_missing(const struct resp_parser *p, size_t len);

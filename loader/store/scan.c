@@ -27,8 +27,8 @@
 #define BUCKETS_A_KEY  64 /* more for each requested key */
 #define COST_READ      16 /* of a bucket whose keys are looked at */
 #define SKIPS_A_KEY    16 /* keys of other databases that count as one, which bounds it, too */
-#define COST_REMOVAL  32 /* of an expired entry, relative to ... */
-#define COST_LOOK     1	 /* ... examining an entry that stays */
+#define COST_REMOVAL   32 /* of an expired entry, relative to ... */
+#define COST_LOOK      1  /* ... examining an entry that stays */
 /* how to wait for an entry that is locked, or changes all the time */
 #define READ_WAIT_MS  2000 /* in total: the thread that holds the lock may not be running */
 #define READ_YIELDS   1000 /* tries that yield the CPU; later ones sleep */
@@ -50,7 +50,7 @@ struct walk {
 		uint64_t word[XKV_HASH_WORDS];
 		uint8_t len, db;
 	} met_key[BUCKET_KEYS];
-	int db;	     /* stored number of the database whose keys are reported, or ANY */
+	int db; /* stored number of the database whose keys are reported, or ANY */
 	uint64_t db_mask, db_bits; /* of entries that may be of it */
 	bool stored; /* long keys are reported in their stored form, with the head in the value */
 	void *value; /* XKV_SLOT_VALUE_MAX bytes, or NULL if values are not requested */

@@ -64,11 +64,22 @@ static uint64_t feed(const uint8_t *data, size_t size, const struct resp_limits 
 		len += step;
 		data += step;
 		size -= step;
-		while (len && (st = resp_parse(&p, buf, len, limits)) == RESP_COMMAND) {
+		while (len) {
+			st = resp_parse(&p, buf, len, limits);
+			if (st != RESP_COMMAND && st != RESP_REFUSED)
+				break;
 			hash = mix_command(hash, &p, buf, len);
+			hash = mix(hash, &st, sizeof(st));
 			len -= p.pos;
 			memmove(buf, buf + p.pos, len);
 			st = RESP_MORE;
+		}
+		if (st == RESP_MORE) {
+			size_t taken = resp_forget(&p);
+
+			check(taken <= len);
+			len -= taken;
+			memmove(buf, buf + taken, len);
 		}
 		resp_missing(&p, len);
 	}

@@ -55,14 +55,20 @@ static size_t parse_steps(const char *data, size_t len, size_t step,
 		rest = buf;
 		have += more;
 		do {
-			size_t shift = (size_t)(have - start);
+			size_t shift = (size_t)(have - start), taken;
 
 			st = resp_parse(&p, rest, shift, limits);
-			if (st != RESP_COMMAND)
+			taken = p.pos;
+			if (st == RESP_COMMAND)
+				at = print_command(&p, out, at);
+			else if (st == RESP_REFUSED)
+				out[at++] = '?';
+			else
+				taken = resp_forget(&p);
+			start += taken;
+			memmove(rest, rest + taken, shift - taken);
+			if (st != RESP_COMMAND && st != RESP_REFUSED)
 				break;
-			at = print_command(&p, out, at);
-			start += p.pos;
-			memmove(rest, rest + p.pos, shift - p.pos);
 		} while (have > start);
 	}
 	if (st == RESP_ERROR) {
@@ -100,7 +106,9 @@ static const struct {
 	{ LITERAL("*1\r\nPING\r\n"), LITERAL("!expected '$', got 'P'"), false },
 	{ LITERAL("*1\r\n$x\r\n"), LITERAL("!invalid bulk length"), false },
 	{ LITERAL("*1\r\n$-1\r\n"), LITERAL("!invalid bulk length"), false },
-	{ LITERAL("*1\r\n$2097153\r\n"), LITERAL("!invalid bulk length"), false },
+	{ LITERAL("*1\r\n$536870913\r\n"), LITERAL("!invalid bulk length"), false },
+	{ LITERAL("*1\r\n$2097153\r\n"), LITERAL("!unauthenticated bulk length"), true },
+	{ LITERAL("*1\r\n$2097153\r\nx"), LITERAL(""), false },
 	{ LITERAL("*11\r\n"), LITERAL("!unauthenticated multibulk length"), true },
 	{ LITERAL("*1\r\n$16385\r\n"), LITERAL("!unauthenticated bulk length"), true },
 	{ LITERAL("*10\r\n$16384\r\n"), LITERAL(""), true },
@@ -120,6 +128,23 @@ static void test_parser(void **state)
 			assert_int_equal(n, cases[i].parsed_len);
 			assert_memory_equal(out, cases[i].parsed, n);
 		}
+}
+
+/* A command with an argument beyond the limit is passed by, wherever its bytes are cut. */
+static void test_refused(void **state)
+{
+	static const char data[] = "*3\r\n$3\r\nSET\r\n$9\r\n*1\r\n$4\r\nx\r\n$1\r\nv\r\n"
+				   "*1\r\n$4\r\nPING\r\n*1\r\n$5\r\n12345\r\n*1\r\n$0\r\n\r\n";
+	struct resp_limits limits = { .max_bulk = 4 };
+	char out[64];
+
+	(void)state;
+	for (size_t step = 1; step < sizeof(data); step++) {
+		size_t n = parse_steps(data, sizeof(data) - 1, step, &limits, out);
+
+		assert_int_equal(n, strlen("?[PING]?[]"));
+		assert_memory_equal(out, "?[PING]?[]", n);
+	}
 }
 
 static void expect_too_long(char first, char second, const char *error)
@@ -307,10 +332,10 @@ static int free_cache(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_parser),	       cmocka_unit_test(test_long_lines),
-		cmocka_unit_test(test_many_arguments), cmocka_unit_test(test_missing),
-		cmocka_unit_test(test_reply_types),    cmocka_unit_test(test_large_replies),
-		cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_parser),	      cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_long_lines),    cmocka_unit_test(test_many_arguments),
+		cmocka_unit_test(test_missing),	      cmocka_unit_test(test_reply_types),
+		cmocka_unit_test(test_large_replies), cmocka_unit_test(test_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, free_cache);
