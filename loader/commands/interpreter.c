@@ -27,6 +27,21 @@ static int reply_run_error(lua_State *L);
 
 /* ---- memory ---------------------------------------------------------------- */
 
+/*
+ * Looks at the clock after many bytes: an instruction of Lua may make a text, or a table, that is
+ * large.  True: the script has to end, for which it gets no memory; its next hook says why.
+ */
+static bool must_end(struct interpreter *lua, size_t bytes)
+{
+	if (!lua->run || lua->collects)
+		return false;
+	lua->allocated += bytes;
+	if (lua->allocated < LUA_CHECK_BYTES)
+		return false;
+	lua->allocated = 0;
+	return script_yield(lua->run);
+}
+
 static void *allocate(void *arg, void *block, size_t old, size_t new)
 {
 	struct interpreter *lua = arg;
@@ -38,6 +53,8 @@ static void *allocate(void *arg, void *block, size_t old, size_t new)
 		return NULL;
 	}
 	if (new > old && lua->memory + new - old > LUA_MEMORY_MAX && !lua->collects)
+		return NULL;
+	if (new > old && must_end(lua, new - old))
 		return NULL;
 	moved = realloc(block, new);
 	if (moved)
@@ -132,7 +149,10 @@ static int global_loadstring(lua_State *L)
 	size_t len;
 	const char *text = luaL_checklstring(L, 1, &len);
 
-	return load_text(L, text, len, luaL_optstring(L, 2, text));
+	int results = load_text(L, text, len, luaL_optstring(L, 2, text));
+
+	lua_check_time(L);
+	return results;
 }
 
 /* load(function): the pieces that it returns are joined first. */
@@ -145,6 +165,7 @@ static int global_load(lua_State *L)
 	luaL_checktype(L, 1, LUA_TFUNCTION);
 	luaL_buffinit(L, &all);
 	for (;;) {
+		lua_check_time(L);
 		lua_pushvalue(L, 1);
 		lua_call(L, 0, 1);
 		if (lua_isnil(L, -1) || (lua_isstring(L, -1) && !lua_objlen(L, -1)))
@@ -195,6 +216,7 @@ static int global_collectgarbage(lua_State *L)
 		lua_pushnumber(L, lua_gc(L, LUA_GCCOUNT, 0) + lua_gc(L, LUA_GCCOUNTB, 0) / 1024.);
 	else
 		lua_pushinteger(L, strcmp(what, "collect") ? 0 : lua_gc(L, LUA_GCCOLLECT, 0));
+	lua_check_time(L);
 	return 1;
 }
 
@@ -261,6 +283,7 @@ static void open_libraries(lua_State *L)
 	open_library(L, "bit", luaopen_bit);
 	open_library(L, "struct", lua_open_struct);
 	open_library(L, "cmsgpack", lua_open_cmsgpack);
+	lua_own_patterns(L);
 	lua_guard_libraries(L);
 	lua_own_random(L);
 }
@@ -570,6 +593,10 @@ static int reply_run_error(lua_State *L)
 	const char *text, *source, *line;
 
 	if (!lua_istable(L, -1)) {
+		if (lua->run->ended) { /* must_end() */
+			reply_error(r, "%s script: %s", lua->run->ended, lua->run->name);
+			return 0;
+		}
 		text = lua_tostring(L, -1); /* out of memory, an error in the error handler */
 		reply_error(r, "ERR %s script: %s", text ? text : "unknown error", lua->run->name);
 		return 0;

@@ -250,6 +250,8 @@ static int run_library(lua_State *L)
 	if (lua_istable(L, -1)) {
 		lua_getfield(L, -1, "err");
 		lua_pushfstring(L, "Error registering functions: %s", lua_tostring(L, -1));
+	} else if (lua_of(L)->run->ended) { /* it got no more memory */
+		lua_pushfstring(L, "Error registering functions: %s", lua_of(L)->run->ended);
 	} else {
 		lua_pushfstring(L, "Error registering functions: ERR %s", lua_tostring(L, -1));
 	}

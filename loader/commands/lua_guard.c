@@ -8,19 +8,41 @@
 
 #include "lua_impl.h"
 
-#define PATTERN_MAX   10000 /* bytes: matching takes about 200 bytes of stack for each */
-#define SHIFT_MAX     1000  /* how far before its first element a table may be inserted into */
-#define ENCODE_MAX    (512UL << 20) /* bytes of a text in JSON, each character taking 6 */
-#define ENCODE_KEEP   (1UL << 20)   /* buffers for more are not kept for the next script */
-#define DEPTH_DEFAULT 1000	    /* of tables in tables, in cjson */
-#define SPARSE_RATIO  10	    /* the largest of cjson.encode_sparse_array() */
+#define ARGUMENT_MAX  (16UL << 20) /* bytes of a text that a function reads or makes at once */
+#define ITEMS_MAX     1000000	   /* of a table that becomes a text */
+#define COMPARISONS   256	   /* between two looks at the clock */
+#define REPEATS	      10000	   /* alike */
+#define SHIFT_MAX     1000 /* how far before its first element a table may be inserted into */
+#define ENCODE_MAX    (96UL << 20) /* bytes of a text in JSON, each character taking 6 */
+#define ENCODE_KEEP   (1UL << 20)  /* buffers for more are not kept for the next script */
+#define DEPTH_DEFAULT 1000	   /* of tables in tables, in cjson */
+#define SPARSE_RATIO  10	   /* the largest of cjson.encode_sparse_array() */
 #define SPARSE_SAFE   10000
 #define CJSON	      "xkv cjson"
 
-/* Called as the guarded function itself, whose name errors therefore have. */
+/*
+ * Called as the guarded function itself, whose name errors therefore have.  The hook counts
+ * instructions, and would look at the clock only after many calls that each take long.
+ */
 static int call_guarded(lua_State *L)
 {
-	return lua_tocfunction(L, lua_upvalueindex(2))(L);
+	int results = lua_tocfunction(L, lua_upvalueindex(2))(L);
+
+	lua_check_time(L);
+	return results;
+}
+
+/* No argument is longer: what the function does cannot be interrupted. */
+static int guard_long(lua_State *L)
+{
+	size_t len;
+
+	for (int i = lua_gettop(L); i > 0; i--) {
+		len = lua_type(L, i) == LUA_TSTRING ? lua_objlen(L, i) : 0;
+		if (len > ARGUMENT_MAX)
+			return luaL_argerror(L, i, "string too long");
+	}
+	return call_guarded(L);
 }
 
 /* Written raw, a proxy would get elements that later scripts see. */
@@ -32,27 +54,65 @@ static int guard_insert(lua_State *L)
 	return call_guarded(L);
 }
 
-static int guard_rep(lua_State *L)
+/* Not the library's own, which takes seconds for a short text that is repeated very often. */
+static int string_rep(lua_State *L)
 {
-	if (lua_type(L, 1) == LUA_TSTRING && !lua_objlen(L, 1) && lua_isnumber(L, 2)) {
-		lua_settop(L, 1);
-		return 1;
+	size_t len;
+	const char *text = luaL_checklstring(L, 1, &len);
+	int count = luaL_checkint(L, 2);
+	luaL_Buffer b;
+
+	if (count > 0 && len > LUA_MEMORY_MAX / (size_t)count) {
+		lua_pushliteral(L, "not enough memory");
+		return lua_error(L);
 	}
+	luaL_buffinit(L, &b);
+	for (int i = 0; len && i < count; i++) {
+		luaL_addlstring(&b, text, len);
+		if (i % REPEATS == 0)
+			lua_check_time(L);
+	}
+	luaL_pushresult(&b);
+	lua_check_time(L);
+	return 1;
+}
+
+/* One that counts comparisons.  Its upvalue is the script's function; nil: the operator <. */
+static int compare(lua_State *L)
+{
+	struct interpreter *lua = lua_of(L);
+	bool less;
+
+	if (++lua->comparisons % COMPARISONS == 0)
+		lua_check_time(L);
+	if (lua_isnil(L, lua_upvalueindex(1))) {
+		less = lua_lessthan(L, 1, 2);
+	} else {
+		lua_pushvalue(L, lua_upvalueindex(1));
+		lua_insert(L, 1);
+		lua_call(L, 2, 1);
+		less = lua_toboolean(L, -1);
+	}
+	lua_pushboolean(L, less);
+	return 1;
+}
+
+static int guard_sort(lua_State *L)
+{
+	luaL_checktype(L, 1, LUA_TTABLE);
+	if (!lua_isnoneornil(L, 2))
+		luaL_checktype(L, 2, LUA_TFUNCTION);
+	lua_settop(L, 2);
+	lua_pushcclosure(L, compare, 1);
 	return call_guarded(L);
 }
 
-/* The matcher calls itself for each item of a pattern. */
-static int guard_pattern(lua_State *L)
+static int guard_concat(lua_State *L)
 {
-	if (lua_type(L, 2) == LUA_TSTRING && lua_objlen(L, 2) > PATTERN_MAX &&
-	    strpbrk(lua_tostring(L, 2), "^$*+?.([%-"))
-		return luaL_error(L, "pattern too complex");
+	if (lua_istable(L, 1) &&
+	    luaL_optnumber(L, 4, (double)lua_objlen(L, 1)) - luaL_optnumber(L, 3, 1) > ITEMS_MAX)
+		return luaL_error(L, "too many items to concatenate");
 	return call_guarded(L);
-}
-
-static int guard_find(lua_State *L)
-{
-	return lua_toboolean(L, 4) ? call_guarded(L) : guard_pattern(L);
 }
 
 /* The library negates the number of digits, which has no positive counterpart (CVE-2024-31449). */
@@ -81,6 +141,23 @@ static void guard(lua_State *L, const char *name, lua_CFunction with)
 	lua_insert(L, -2);
 	lua_pushcclosure(L, with, 2);
 	lua_setfield(L, -2, name);
+}
+
+/* Guards all functions of the table on top. */
+static void guard_all(lua_State *L, lua_CFunction with)
+{
+	lua_pushnil(L);
+	while (lua_next(L, -2)) {
+		bool function = lua_iscfunction(L, -1);
+		const char *name = lua_tostring(L, -2);
+
+		lua_pop(L, 1);
+		if (!function)
+			continue;
+		lua_pushvalue(L, -2);
+		guard(L, name, with);
+		lua_pop(L, 1);
+	}
 }
 
 /* --- cjson, which ends the process if it has no memory for a text --- */
@@ -181,6 +258,7 @@ static void new_cjson(lua_State *L)
 
 	lua_pushcfunction(L, luaopen_cjson);
 	lua_call(L, 0, 1);
+	guard(L, "decode", guard_long);
 	guard(L, "encode", guard_encode);
 	guard(L, "encode_sparse_array", guard_sparse);
 	guard(L, "encode_keep_buffer", guard_keep_buffer);
@@ -220,17 +298,35 @@ void lua_guard_libraries(lua_State *L)
 		lua_CFunction with;
 	} guards[] = {
 		{ "table", "insert", guard_insert },
-		{ "string", "rep", guard_rep },
-		{ "string", "find", guard_find },
-		{ "string", "match", guard_pattern },
-		{ "string", "gmatch", guard_pattern },
-		{ "string", "gfind", guard_pattern },
-		{ "string", "gsub", guard_pattern },
+		{ "table", "remove", call_guarded },
+		{ "table", "maxn", call_guarded },
+		{ "table", "sort", guard_sort },
+		{ "table", "concat", guard_concat },
+		{ "string", "rep", string_rep },
+		{ "string", "find", call_guarded },
+		{ "string", "match", call_guarded },
+		{ "string", "gmatch", call_guarded },
+		{ "string", "gsub", call_guarded },
+		{ "string", "format", guard_long },
+		{ "string", "reverse", guard_long },
+		{ "string", "lower", guard_long },
+		{ "string", "upper", guard_long },
+		{ "string", "sub", call_guarded },
+		{ "string", "byte", call_guarded },
+		{ "string", "char", call_guarded },
+		{ "_G", "next", call_guarded },
 		{ "bit", "tohex", guard_tohex },
 		{ "coroutine", "create", guard_coroutine },
 		{ "coroutine", "wrap", guard_coroutine },
 	};
 
+	static const char *const libraries[] = { "cmsgpack", "struct" };
+
+	for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++) {
+		lua_getglobal(L, libraries[i]);
+		guard_all(L, guard_long);
+		lua_pop(L, 1);
+	}
 	for (size_t i = 0; i < sizeof(guards) / sizeof(guards[0]); i++) {
 		lua_getglobal(L, guards[i].library);
 		guard(L, guards[i].name, guards[i].with);

@@ -10,13 +10,16 @@
 #include "impl.h"
 #include "interpreter.h"
 
-#define LUA_CHECK_EVERY 100000	      /* instructions between two looks at the clock */
+#define LUA_CHECK_EVERY 1000	      /* instructions between two looks at the clock */
 #define LAST_MAX	4096	      /* bytes of a script whose SHA is remembered */
+#define LUA_CHECK_BYTES (1 << 20)     /* allocated between two looks at the clock */
 #define LUA_MEMORY_MAX	(256UL << 20) /* bytes that all scripts and their values may take */
 
 struct interpreter {
 	lua_State *state;
-	size_t memory; /* bytes that `state` has allocated */
+	size_t memory;		  /* bytes that `state` has allocated */
+	size_t allocated;	  /* bytes since the last look at the clock */
+	unsigned int comparisons; /* of table.sort() */
 	unsigned int scripts;
 	struct script_run *run;	 /* NULL = none */
 	struct library *loading; /* that registers its functions; NULL = none */
@@ -45,6 +48,8 @@ void lua_collect(lua_State *L, int step);
 void lua_check_writable(lua_State *L, int index);
 /* Puts guards before functions of the libraries, which are globals (lua_guard.c). */
 void lua_guard_libraries(lua_State *L);
+/* Gives the global `string` functions about patterns that look at the clock (lua_pattern.c). */
+void lua_own_patterns(lua_State *L);
 /* Gives the global `math` the random numbers of Redis (lua_random.c). */
 void lua_own_random(lua_State *L);
 /* Makes the global `cjson`, and makes it again as it was, if a script has changed it. */

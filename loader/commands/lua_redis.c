@@ -471,6 +471,7 @@ static int redis_sha1hex(lua_State *L)
 	text = lua_tolstring(L, 1, &len);
 	script_sha(text ? text : "", text ? len : 0, sha);
 	lua_pushstring(L, sha);
+	lua_check_time(L);
 	return 1;
 }
 

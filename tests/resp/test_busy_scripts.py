@@ -280,3 +280,62 @@ def test_shutdown(tmp_path, how):
                 daemon.process.terminate()
             assert b"shutting down" in c.reply()
             assert daemon.process.wait(20) == 0
+
+
+# What the libraries do in C, where no hook ends it.
+IN_C = {
+    "match": "('a'):rep(3000):match(('.-'):rep(8)..'b')",
+    "find": "('a'):rep(3000):find(('.-'):rep(8)..'b')",
+    "gsub": "('a'):rep(3000):gsub(('.-'):rep(8)..'b', '')",
+    "gmatch": "(('a'):rep(3000):gmatch(('.-'):rep(8)..'b'))()",
+    "balance": "('('):rep(1e6):match('%b()')",
+    "rep": "local s = ('x'):rep(1e6)",
+    "reverse": "s:reverse()",
+    "upper": "s:upper()",
+    "format": "('%q'):format(s)",
+    "concat": "table.concat(t, ',')",
+    "operator": "local x = s .. 'y'",
+    "sort": "table.sort(t, function(a, b) return a > b end) table.sort(t)",
+    "large sort": "local u = {} for i = 1, 1e6 do u[i] = i * 7919 % 1000003 end table.sort(u)",
+    "native order": "table.sort(t, rawequal)",
+    "sha1hex": "redis.sha1hex(s)",
+    "decode": "pcall(cjson.decode, s)",
+    "encode": "cjson.encode(t)",
+    "pack": "cmsgpack.pack(t)",
+    "loadstring": "loadstring(text)",
+    "unpack": "unpack(few)",
+    "insert": "table.insert(t, 1, 1) table.remove(t, 1)",
+    "collect": "collectgarbage()",
+    "caught": "pcall(string.match, ('a'):rep(3000), ('.-'):rep(8)..'b')",
+}
+BEFORE = """local s = ('x'):rep(1e6) local text = ('a=1 '):rep(1e5) local t, few = {}, {}
+for i = 1, 1e5 do t[i] = i end for i = 1, 7000 do few[i] = i end """
+
+
+@pytest.mark.parametrize("name", IN_C)
+def test_others_are_served_during_a_call(own, name):
+    """Within the threshold and 100 ms, and a bit for a machine that does something else."""
+    with busy(own, "EVAL", f"{BEFORE} while true do {IN_C[name]} end", 0) as other:
+        gaps = []
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:
+            before = time.monotonic()
+            assert other.call("PING") == BUSY
+            gaps.append(time.monotonic() - before)
+        before = time.monotonic()
+        assert other.call("SCRIPT", "KILL") == b"+OK\r\n"
+        assert own.reply().startswith(KILLED)
+        gaps.append(time.monotonic() - before)
+        print(f"longest gap: {max(gaps) * 1000:.1f} ms")
+        assert max(gaps) < 0.2, max(gaps)
+
+
+@pytest.mark.parametrize("name", ["match", "find", "gsub", "gmatch", "balance", "rep", "reverse",
+                                  "upper", "format", "operator"])
+def test_libraries_are_ended_during_a_call(own, name):
+    """While a library is loaded it sees the methods of texts, and no other library."""
+    before = time.monotonic()
+    reply = own.call("FUNCTION", "LOAD", "#!lua name=l\n"
+                     f"local s = ('x'):rep(1e6) while true do {IN_C[name]} end")
+    assert reply == b"-ERR Error registering functions: ERR FUNCTION LOAD timeout\r\n"
+    assert time.monotonic() - before < 0.8
