@@ -1452,7 +1452,8 @@ static size_t list_names(struct reply *r, const struct command *cmd, const struc
 }
 
 /* FILTERBY MODULE|ACLCAT|PATTERN and its value.  NULL, or the error. */
-static const char *list_filter(unsigned int argc, const struct resp_arg *argv, struct list_filter *f)
+static const char *list_filter(unsigned int argc, const struct resp_arg *argv,
+			       struct list_filter *f)
 {
 	f->categories = ~0U;
 	f->none = false;

@@ -13,7 +13,7 @@
 /* characters that a pattern matches beside its stars, between its first and its last special one */
 #define GLOB_TEXT_MAX 255
 #define GLOB_WORDS    ((GLOB_TEXT_MAX + 1) / 64)
-#define GLOB_TOO_LONG \
+#define GLOB_TOO_LONG                                                                              \
 	"a pattern has at most 255 characters beside * between its first and its last special one"
 
 /* Plain characters of a pattern, some escaped. */

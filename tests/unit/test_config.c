@@ -920,7 +920,8 @@ static void test_glob_long_ends(void **state)
 	memcpy(pattern + half, "*\\a", 3);
 	memset(pattern + half + 3, 'a', half);
 	assert_true(glob_match(pattern, sizeof(text), text, sizeof(text), false));
-	assert_false(glob_match(pattern, sizeof(text), text, sizeof(text) - 3, false)); /* overlap */
+	assert_false(
+		glob_match(pattern, sizeof(text), text, sizeof(text) - 3, false)); /* overlap */
 	text[sizeof(text) - 1] = 'A';
 	assert_false(glob_match(pattern, sizeof(text), text, sizeof(text), false));
 	assert_true(glob_match(pattern, sizeof(text), text, sizeof(text), true));
