@@ -397,7 +397,7 @@ static void events_format(const struct config *cfg, const struct directive *d, F
 
 	if ((bits & NOTIFY_ALL) == NOTIFY_ALL) {
 		putc('A', out);
-		bits &= ~(unsigned int)NOTIFY_ALL;
+		bits &= ~(unsigned int)(NOTIFY_ALL | NOTIFY_NEW); /* as Redis: A hides n */
 	}
 	for (unsigned int i = 0; event_letters[i]; i++)
 		if (bits >> i & 1)

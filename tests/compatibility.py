@@ -50,27 +50,33 @@ DIFFERS = {
     "wait": "0 at once: there are no replicas", "migrate": "no: an error; DUMP and RESTORE",
     "client|list": "some fields of Redis are missing",
     "client|info": "as CLIENT LIST", "client|pause": "not of requests over UDP",
+    "client|reply": "after OFF, QUIT and ACL DELUSER of the own user close the connection, "
+                    "which Redis leaves open",
+    "client|tracking": "in a transaction: clients are told of changes before it, too",
     "client|unblock": "0: no command blocks",
     "exec": "at most 1,024 keys and 256 MiB; commands about the whole store, and those that change "
             "anything but keys (CONFIG SET), end one transaction",
     "swapdb": "clients that track are told to forget all keys, which Redis leaves stale",
     "slowlog|reset": "not in scripts",
+    "slowlog|get": "at most 256 bytes of a client's name",
     "watch": "a missing key that others made and deleted has not changed, unless the client has "
              "found it meanwhile (not by KEYS, SCAN, RANDOMKEY); BUSY during a slow script",
     "eval": SCRIPT, "evalsha": SCRIPT, "eval_ro": SCRIPT, "evalsha_ro": SCRIPT,
     "script|kill": "also of a script that has written: nothing of it remains; not inside EXEC "
                    "once it has written",
     "fcall": SCRIPT, "fcall_ro": SCRIPT, "function|kill": "as SCRIPT KILL",
-    "function|load": "at most 1 MiB; kept by snapshots",
+    "function|load": "at most 1 MiB, of which the first line has 511 bytes; kept by snapshots",
     "script|debug": "NO only", "script|load": "kept until SCRIPT FLUSH or the end of xkvd",
     "msetnx": "at most 1,024 keys",
+    "acl|list": "single commands in alphabetical order; in Redis in that of a hash table",
     "acl|cat": "of the commands that xkv has",
     "config|get": "of [its own directives](configuration.md)",
     "config|set": "of [its own directives](configuration.md)",
     "command|docs": "summary and complexity are xkv's; no history",
     "command|info": "no tips, fewer flags", "command": "as COMMAND INFO",
     "debug": "OBJECT, SLEEP and SET-ACTIVE-EXPIRE only",
-    "info": "section Xkv is added; forks, AOF, replicas are always 0",
+    "info": "section Xkv is added; forks, AOF, replicas are always 0, `used_memory_scripts_eval` "
+            "as well: scripts are in `used_memory_vm_eval`",
     "latency|doctor": "of TCP commands; its own report", "lolwut": "the version only",
     "memory|usage": "the slot that holds key and value", "memory|stats": "of store and daemon",
     "memory|doctor": "its own report", "memory|malloc-stats": "no statistics",
@@ -78,6 +84,7 @@ DIFFERS = {
     "role": "master, without replicas",
     "psubscribe": "patterns of at most 255 characters beside their stars, not counting literal "
                   "ends",
+    "subscribe": "in a transaction: keyspace events of changes before it are told, too",
     "publish": "in a transaction: after the reply of EXEC",
     "spublish": "in a transaction: after the reply of EXEC",
     "failover": "no: an error", "psync": "no: an error", "sync": "no: an error",
@@ -105,7 +112,8 @@ HELLO and INFO name version 7.4.0, which some clients insist on (redis-py and Je
 caches): what 7.2 and 7.4 have brought for strings and connections is there, see the end of the
 page. Everything else replies as 7.0.15, which the tests compare with.
 
-Of all commands: keys have up to 64 KiB (over UDP 1 to 250 bytes), values up to 1 MiB. Commands that
+Of all commands: keys have up to 64 KiB (over UDP 1 to 250 bytes), values up to 1 MiB; times to live
+end in the year 287,396 (2^53 ms since 1970), and later ones are stored as that. Commands that
 take long are done in slices, between which other clients are served. `COMMAND DOCS` describes the
 arguments.
 """

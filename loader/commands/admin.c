@@ -63,10 +63,6 @@ void cmd_auth(struct client *c, unsigned int argc, const struct resp_arg *argv)
 /* Names must not break the lines of CLIENT LIST. */
 static bool is_name(struct client *c, const char *what, const struct resp_arg *name)
 {
-	if (name->len > CLIENT_TEXT_MAX) {
-		reply_error(reply_to(c), "ERR %s must be %d bytes at most", what, CLIENT_TEXT_MAX);
-		return false;
-	}
 	for (size_t i = 0; i < name->len; i++)
 		if (name->ptr[i] < '!' || name->ptr[i] > '~') {
 			reply_error(reply_to(c),
@@ -720,7 +716,7 @@ void cmd_config_set(struct client *c, unsigned int argc, const struct resp_arg *
 	int ret = -ENOMEM;
 
 	if (count % 2) {
-		reply_error(reply_to(c), "ERR wrong number of arguments for 'config|set' command");
+		reply_error(reply_to(c), "ERR syntax error");
 		return;
 	}
 	words = strings_from(c, count, argv + 2);

@@ -18,7 +18,7 @@ static const struct {
 	{ " expire pexpire expireat pexpireat persist setrange ", { "RW", "update" } },
 	{ " sort ", { "RO", "access" } }, /* what it writes is its destination */
 	{ " strlen exists touch type watch ", { "RO" } },
-	{ " pfcount ", { "RW", "access" } },
+	{ " pfcount pfdebug ", { "RW", "access" } },
 	{ " rename renamenx ",
 	  { "RW", "access", "delete" } }, /* of the first; see flags_of_call() */
 	{ " copy ", { "RO", "access" } },
@@ -195,6 +195,8 @@ static const struct command *called(struct client *c, unsigned int argc,
 		reply_error(reply_to(c), "ERR The command has no key arguments");
 	else if (!command_arity_ok(cmd, argc))
 		reply_error(reply_to(c), "ERR Invalid number of arguments specified for command");
+	else if (cmd->fn == cmd_pfmerge && argc == 2) /* as Redis, which expects sources */
+		reply_error(reply_to(c), "ERR Invalid arguments specified for command");
 	else
 		return cmd;
 	return NULL;

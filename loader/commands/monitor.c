@@ -15,7 +15,7 @@ void cmd_monitor(struct client *c, unsigned int argc, const struct resp_arg *arg
 {
 	(void)argc;
 	(void)argv;
-	if (transaction_of(c)->runs) {
+	if (transaction_of(c)->in_exec) {
 		reply_error(reply_to(c), "ERR MONITOR isn't allowed for DENY BLOCKING client");
 		return;
 	}

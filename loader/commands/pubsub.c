@@ -369,7 +369,11 @@ void cmd_psubscribe(struct client *c, unsigned int argc, const struct resp_arg *
 
 void cmd_ssubscribe(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
-	change_all(c, TOPIC_SHARD, true, argc, argv);
+	if (transaction_of(c)->in_exec)
+		reply_error(reply_to(c),
+			    "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client");
+	else
+		change_all(c, TOPIC_SHARD, true, argc, argv);
 }
 
 static void end_some(struct client *c, enum topic_kind kind, unsigned int argc,

@@ -138,7 +138,7 @@ static int do_copy(struct client *c, void *arg)
 	const struct renaming *r = arg;
 	int ret = move(c, r);
 
-	if (ret == -ENOENT)
+	if (ret == -ENOENT && r->copy) /* as Redis: MOVE writes, which is no miss */
 		changes_miss(c, r->from->ptr, r->from->len);
 	if (ret && ret != -ENOENT && ret != -ECANCELED)
 		reply_store_error(c, ret);

@@ -10,13 +10,14 @@
 /* As in Redis: what is kept of a command. */
 #define KEPT_ARGS  32
 #define KEPT_BYTES 128
+#define KEPT_NAME  256 /* Redis keeps all of it */
 
 struct slow_entry {
 	TAILQ_ENTRY(slow_entry) link;
 	uint64_t id, us;
 	int64_t time; /* Unix time in seconds */
 	char peer[ADDRESS_TEXT];
-	char name[CLIENT_TEXT_MAX + 1];
+	char name[KEPT_NAME + 1];
 	unsigned int argc;
 	struct {
 		char *text; /* owned */

@@ -200,7 +200,7 @@ void reply_push(struct reply *r, size_t items)
 /* The code ends with a space, or the text. */
 static void count_errors(struct error_counts *counts, const char *text, uint64_t count)
 {
-	size_t len = strcspn(text, " \r");
+	size_t len = strcspn(text, " \r\n");
 
 	counts->total += count;
 	for (unsigned int i = 0; i < ERROR_CODES && len && len < ERROR_CODE_MAX; i++) {
@@ -226,23 +226,29 @@ void error_counts_add(struct error_counts *to, const struct error_counts *more)
 
 void reply_error(struct reply *r, const char *fmt, ...)
 {
-	char text[1024];
+	char code[ERROR_CODE_MAX + 1], *at; /* the beginning of the text */
 	va_list ap;
 	int n;
 
-	text[0] = '-';
 	va_start(ap, fmt);
-	n = vsnprintf(text + 1, sizeof(text) - 3, fmt, ap);
+	n = vsnprintf(code, sizeof(code), fmt, ap);
 	va_end(ap);
-	if (n < 0)
+	if (n < 0) {
 		n = 0;
-	if ((size_t)n > sizeof(text) - 4)
-		n = (int)sizeof(text) - 4;
-	for (int i = 1; i <= n; i++)
-		if (text[i] == '\r' || text[i] == '\n')
-			text[i] = ' ';
-	end_line(text + 1 + n);
-	append(r, text, (size_t)n + 3);
+		code[0] = '\0';
+	}
 	if (r->errors)
-		count_errors(r->errors, text + 1, 1);
+		count_errors(r->errors, code, 1);
+	at = reserve(r, (size_t)n + 4);
+	if (!at)
+		return;
+	*at++ = '-';
+	va_start(ap, fmt);
+	vsnprintf(at, (size_t)n + 1, fmt, ap);
+	va_end(ap);
+	for (int i = 0; i < n; i++)
+		if (at[i] == '\r' || at[i] == '\n')
+			at[i] = ' ';
+	end_line(at + n);
+	outbox_used(&r->out, (size_t)n + 3);
 }

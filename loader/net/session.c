@@ -26,8 +26,8 @@ void session_reset(struct session *s, bool authenticated)
 	s->reply.protocol = PROTOCOL_RESP2;
 	s->authenticated = authenticated;
 	s->user = NULL;
-	s->multi = s->no_evict = s->no_touch = s->reply.muted = false;
-	s->skip = SKIP_NONE;
+	s->multi = s->no_evict = s->no_touch = false;
+	s->reply.muted = s->skip == SKIP_THIS; /* its own reply is skipped */
 	s->db = 0;
 	free(s->name);
 	s->name = NULL;

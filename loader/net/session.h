@@ -13,8 +13,6 @@
 
 #include "reply.h"
 
-#define CLIENT_TEXT_MAX 256 /* bytes of a client's name, and of its library's name and version */
-
 struct acl_user;
 struct command;
 

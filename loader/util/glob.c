@@ -239,6 +239,8 @@ bool glob_test(const struct glob *g, const char *text, size_t len)
 {
 	size_t ends = g->prefix.chars + g->suffix.chars;
 
+	if (!len && g->star[0] & 1)
+		return false;
 	return !g->too_long && len >= ends && is_literal(g, &g->prefix, text) &&
 	       is_literal(g, &g->suffix, text + len - g->suffix.chars) &&
 	       accepts(g, text + g->prefix.chars, len - ends);

@@ -38,7 +38,10 @@ struct glob {
  */
 bool glob_compile(struct glob *g, const char *pattern, size_t len, bool ignore_case);
 
-/* Does the whole text match?  In time linear in its length. */
+/*
+ * Does the whole text match?  In time linear in its length.  As in Redis, a star alone does not
+ * match the empty text.
+ */
 bool glob_test(const struct glob *g, const char *text, size_t len);
 
 /*

@@ -123,6 +123,7 @@ SEQUENCES = {
     """,
     "databases": """
         SET a 1
+        MOVE nothere 3
         MOVE a 3
         SELECT 3
         INCR a

@@ -818,7 +818,7 @@ static const struct {
 	const char *pattern, *text;
 	bool match;
 } globs[] = {
-	{ "*", "", true },
+	{ "*", "", false },
 	{ "", "", true },
 	{ "", "a", false },
 	{ "?", "", false },
