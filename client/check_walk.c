@@ -486,6 +486,8 @@ static const char *entry_error(struct walk *w, struct chain *c, uint64_t entry,
 
 	if (load(&slot->seq) & 1)
 		return "is locked or free";
+	if (!load(&slot->seq)) /* no commit gives this: it was written over from the slot before */
+		return "has version 0";
 	if (class != span_of_ref(w, entry & XKV_REF_MASK)->class)
 		return "has the wrong class";
 	if (!key_len || key_len > XKV_KEY_LONG || value_len > XKV_SLOT_VALUE_MAX ||
