@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Servers that speak RESP, for tests that have `pytest_plugins = ["respserver"]`.
 
-xkvd's front end is tried twice: on the kernel's store (xkvd itself, as root), and on that of
-tests/common/memstore.c, which is a daemon whose command line is in XKV_RESPD (default
-build/tests/respd).
+xkvd's front end is tried twice: on the kernel's store (xkvd itself, as root), and on the same store
+with its engine in user space (tests/common/engine.h), a daemon whose command line is in XKV_RESPD
+(default build/tests/respd).
 """
 import contextlib
 import os

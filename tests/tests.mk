@@ -17,7 +17,7 @@ all: $(BUILD)/pass.bpf.o
 # BUILD/tests/NAME whatever folder it is in.  It is linked with the parts that it includes from: files
 # of tests/ without a main(), and archives of xkvd's, the client's and the load generator's objects, so
 # that only what it calls comes along.
-# tests/common/memstore.c takes the place of loader/store/store.c where memstore.h is included.
+# tests/common/userstore.c is the store on the engine in user space (engine.h), without BPF.
 TEST_LIBS  := -lcmocka -lhiredis $(XKVD_LIBS) $(CLI_LIBS) -lm
 TEST_C     := $(wildcard tests/*.c tests/*/*.c)
 TEST_MAIN  := $(shell grep -l '^int main\b' $(TEST_C) 2>/dev/null)
@@ -25,9 +25,12 @@ TEST_BIN   := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(TEST_MAIN))))
 TEST_PARTS := $(basename $(filter-out $(TEST_MAIN),$(TEST_C)))
 includes    = $(shell grep -qE '^#include .*$(2)' $(1).c && echo $(3))
 parts       = $(foreach p,$(TEST_PARTS),$(call includes,$(1),"$(notdir $(p)).h",$(BUILD)/$(p).o)) \
+	      $(call includes,$(1),"userstore.h",$(ENGINE)) \
 	      $(call includes,$(1),bench/,$(BUILD)/tests/bench.a) \
 	      $(call includes,$(1),(client/|xdpbed.h),$(BUILD)/tests/client.a) \
-	      $(call includes,$(1),(loader/|memstore.h),$(BUILD)/tests/loader.a)
+	      $(call includes,$(1),(loader/|userstore.h),$(BUILD)/tests/loader.a)
+
+ENGINE      = $(BUILD)/tests/common/engine.o $(BUILD)/tests/common/userbpf.o
 
 tests: $(TEST_BIN)
 
@@ -57,6 +60,19 @@ $(BUILD)/tests/%.bpf.o: tests/%.bpf.c
 $(BUILD)/tests/packet/test_commits.o: $(BUILD)/tests/packet/commits.skel.h
 $(BUILD)/tests/test_commits: private XLDFLAGS += -Wl,--wrap=bpf_object__open_mem
 $(BUILD)/tests/test_libxkv_once: private XLDFLAGS += -Wl,--wrap=clock_gettime,--wrap=send
+
+$(addprefix $(BUILD)/tests/,respd test_snapshot): private XLDFLAGS += -Wl,--wrap=store_scan,--wrap=store_do
+
+# The BPF programs for user space: what is global in them stays among them.  ThreadSanitizer would
+# find what they mean to do: read what others write, and look whether it has changed.
+ENGINE_FLAGS  := -D__bpf__ -D__TARGET_ARCH_$(ARCH) -Itests/common/engine -Wno-unused-parameter -Wno-attributes \
+	-Wno-address-of-packed-member -Wno-implicit-fallthrough -Wno-missing-prototypes -Wno-strict-prototypes
+ENGINE_GLOBAL := engine_maps engine_map_count engine_run engine_slots engine_commit
+$(BUILD)/tests/common/engine.o: tests/common/engine.c
+	$(log) CC $@
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(filter-out -fsanitize=thread,$(XCFLAGS)) -iquote tests/common $(CFLAGS) $(ENGINE_FLAGS) -c $< -o $@
+	$(Q)objcopy $(ENGINE_GLOBAL:%=-G %) $@
 
 # Some tests may include skeletons.
 $(BUILD)/tests/%.o: tests/%.c | $(BUILD)/xkv.skel.h

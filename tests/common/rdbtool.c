@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Snapshots from the command line, on the store of tests/common/memstore.c, for
+ * Snapshots from the command line, on the store of tests/common/userstore.c, for
  * test_snapshot.py:
  *
  *   rdbtool load FILE [skip]   loads; prints one line a key: hex key, hex value, expiry in ms
@@ -16,7 +16,7 @@
 
 #include "loader/config.h"
 #include "loader/persist/snapshot.h"
-#include "memstore.h"
+#include "userstore.h"
 
 static void print_hex(const void *data, size_t len)
 {
@@ -122,12 +122,12 @@ int main(int argc, char **argv)
 	cfg.dbfilename = slash + 1;
 	if (argc > 3 && strcmp(argv[3], "skip") == 0)
 		cfg.rdb_other = RDB_OTHER_SKIP;
-	st = memstore_new();
+	st = userstore_new();
 	ctx = st ? store_ctx_get(st) : NULL;
 	if (!ctx)
 		return 1;
 	ret = strcmp(argv[1], "load") == 0 ? load(st, ctx, &cfg) : save(st, ctx, &cfg);
 	store_ctx_put(ctx);
-	memstore_free(st);
+	userstore_free(st);
 	return ret ? 1 : 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * xkvd without BPF: the RESP front end, configuration, snapshots and log on the
- * in-memory store of memstore.c.  Takes xkvd's directives; needs no root.
+ * xkvd without BPF: the RESP front end, configuration, snapshots and log on the store of userstore.c.
+ * Takes xkvd's directives; needs no root.  RESPD_PAGES in the environment limits the store's pages,
+ * so that it gets full.
  * SIGUSR2 holds walks over the store, and lets them go on again, so that a
  * save lasts as long as a test wants.
  */
@@ -17,7 +18,9 @@
 #include "loader/util/log.h"
 #include "loader/net/server.h"
 #include "loader/persist/snapshot.h"
-#include "memstore.h"
+#include "engine.h"
+#include "storefaults.h"
+#include "userstore.h"
 
 static int fail(const char *text)
 {
@@ -35,7 +38,6 @@ static int load(struct store *st, const struct config *cfg)
 }
 
 struct hold {
-	struct store *store;
 	int fd;
 	bool held;
 };
@@ -48,7 +50,7 @@ static bool on_hold_signal(void *arg)
 	if (read(h->fd, &info, sizeof(info)) != sizeof(info))
 		return false;
 	h->held = !h->held;
-	memstore_hold_scans(h->store, h->held);
+	faults_hold_scans(h->held);
 	log_notice("walks are %s", h->held ? "held" : "released");
 	return false;
 }
@@ -65,24 +67,31 @@ static int hold_fd(void)
 	return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
+struct respd {
+	struct store *store;
+	const struct config **cfg;
+};
+
 static void adopt(void *arg, const struct config *next)
 {
-	const struct config **cfg = arg;
+	struct respd *d = arg;
 
-	config_free(*cfg);
-	*cfg = next;
+	store_limit(d->store, next->maxmemory, next->maxmemory_policy);
+	config_free(*d->cfg);
+	*d->cfg = next;
 }
 
-static int serve(struct store *st, const struct config **cfg, const char *file)
+static int serve(struct store *st, const struct config **cfg, const char *file, int signal)
 {
+	struct respd d = { .store = st, .cfg = cfg };
 	struct server_options options = { .cfg = *cfg,
 					  .store = st,
 					  .executor = commands_executor(),
 					  .config_file = file,
 					  .adopt = adopt,
-					  .config_arg = cfg };
+					  .config_arg = &d };
 	char err[512];
-	struct hold hold = { .store = st, .fd = hold_fd() };
+	struct hold hold = { .fd = signal };
 	struct server *s = server_new(&options, err, sizeof(err));
 	int ret;
 
@@ -100,7 +109,7 @@ static int serve(struct store *st, const struct config **cfg, const char *file)
 int main(int argc, char *argv[])
 {
 	const char *file = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
-	int first = file ? 2 : 1, ret;
+	int first = file ? 2 : 1, signal, ret;
 	struct config_builder builder;
 	const struct config *cfg;
 	struct store *st;
@@ -121,15 +130,17 @@ int main(int argc, char *argv[])
 	log_set_level(cfg->loglevel);
 	if (log_open(cfg->logfile))
 		return fail("cannot open the log file");
-	st = memstore_new();
+	signal = hold_fd();
+	st = userstore_new();
 	if (!st)
 		return fail("out of memory");
-	if (cfg->max_keys)
-		memstore_set_max_keys(st, cfg->max_keys);
+	if (getenv("RESPD_PAGES"))
+		user_bpf_limit_pages(atoi(getenv("RESPD_PAGES")));
+	store_limit(st, cfg->maxmemory, cfg->maxmemory_policy);
 	ret = load(st, cfg);
 	if (!ret)
-		ret = serve(st, &cfg, file);
-	memstore_free(st);
+		ret = serve(st, &cfg, file, signal);
+	userstore_free(st);
 	config_free(cfg);
 	return ret;
 }

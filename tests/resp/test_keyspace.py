@@ -3,10 +3,12 @@
 """Where xkvd differs from Redis on purpose: keys up to 64 KiB, values up to 1 MiB, one database, a
 store that may be full.  And what must hold of keys and values beyond their replies.
 """
+import itertools
 import os
 import random
 import time
 
+import pytest
 from respserver import encode, in_kernel, in_memory, wait_for
 
 pytest_plugins = ["respserver"]
@@ -156,30 +158,50 @@ FULL = (b"-OOM command not allowed when the store is full: "
 AT_LIMIT = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 
 
-def test_full_store(tmp_path):
-    with in_memory(tmp_path, "--max-keys", "4") as daemon, daemon.connect() as c:
-        for i in range(4):
-            assert c.call("SET", i, i) == b"+OK\r\n"
-        assert c.call("SET", 5, 5) == FULL
-        assert c.call("SET", 3, "again") == b"+OK\r\n"
-        c.call("DEL", 0)
-        assert c.call("SET", 5, 5) == b"+OK\r\n"
+@pytest.fixture
+def full(tmp_path, monkeypatch):
+    """
+    A connection to a server with one page, of which entries have taken all, some of them 0 to 9; and
+    the name of a key for which there is room if another one goes: its bucket is not full.
+    """
+    monkeypatch.setenv("RESPD_PAGES", "1")
+    with in_memory(tmp_path) as daemon, daemon.connect() as c:
+        keys = itertools.count()
+        refused = 0
+        while refused < 100:  # some only need a bucket more than others
+            reply = c.call("SET", next(keys), 0)
+            assert reply in (b"+OK\r\n", FULL)
+            refused = refused + 1 if reply == FULL else 0
+        assert next(keys) > 1000
+        assert c.call("DEL", 0) == b":1\r\n"
+        new = next(key for key in map("n{}".format, range(1000))
+                   if c.call("SET", key, 0) == b"+OK\r\n")
+        assert c.call("DEL", new) == b":1\r\n"
+        assert c.call("SET", 0, 0) == b"+OK\r\n"
+        yield c, new
 
 
-def test_full_store_in_a_pipeline(tmp_path):
+def test_full_store(full):
+    c, new = full
+    assert c.call("SET", new, 5) == FULL
+    assert c.call("SET", 3, "again") == b"+OK\r\n"
+    c.call("DEL", 0)
+    assert c.call("SET", new, 5) == b"+OK\r\n"
+
+
+def test_full_store_in_a_pipeline(full):
     """What finds no room says so in its place, and what follows goes on."""
-    with in_memory(tmp_path, "--max-keys", "4") as daemon, daemon.connect() as c:
-        script = [(("MSET", 1, 1, 2, 2, 3, 3), b"+OK\r\n"), (("INCR", 4), b":1\r\n"),
-                  (("INCR", 5), FULL),
-                  (("APPEND", 5, "x"), FULL), (("GET", 5), b"$-1\r\n"),
-                  (("MSET", 1, "a", 5, 5, 2, "b"), FULL),
-                  (("MGET", 1, 5, 4), b"*3\r\n$1\r\na\r\n$-1\r\n$1\r\n1\r\n"),
-                  (("INCR", 4), b":2\r\n"),
-                  (("DEL", 4, 5), b":1\r\n"), (("SETNX", 5, 5), b":1\r\n"), (("SETNX", 4, 5), FULL),
-                  (("INCR", 5), b":6\r\n"), (("EXISTS", 4, 5), b":1\r\n")]
-        c.send(b"".join(encode(*args) for args, _ in script))
-        for args, reply in script:
-            assert c.reply() == reply, args
+    c, new = full
+    script = [(("INCR", new), FULL), (("APPEND", new, "x"), FULL), (("GET", new), b"$-1\r\n"),
+              (("MSET", 1, "a", new, 5, 2, "b"), FULL),
+              (("MGET", 1, new, 4), b"*3\r\n$1\r\n0\r\n$-1\r\n$1\r\n0\r\n"),
+              (("INCR", 4), b":1\r\n"),
+              (("DEL", 4, new), b":1\r\n"), (("SETNX", new, 5), b":1\r\n"),
+              (("SETNX", 4, 5), FULL),
+              (("INCR", new), b":6\r\n"), (("EXISTS", 4, new), b":1\r\n")]
+    c.send(b"".join(encode(*args) for args, _ in script))
+    for args, reply in script:
+        assert c.reply() == reply, args
 
 
 def test_full_memory_in_a_pipeline(privileged, tmp_path):

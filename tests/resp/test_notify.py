@@ -274,8 +274,6 @@ def test_listens_only_while_wanted(own):
 
 def test_evicted_and_restarted(store, tmp_path):
     """At start from the configuration; and what is evicted is told."""
-    if store.__name__ == "in_memory":
-        pytest.skip("evicts nothing")
     with store(tmp_path, "--notify-keyspace-events", "Ee", "--maxmemory", "16mb",
                "--maxmemory-policy", "allkeys-random") as daemon:
         with daemon.connect() as c, daemon.connect() as sub:

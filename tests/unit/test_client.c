@@ -15,7 +15,7 @@
 #include "loader/commands/commands.h"
 #include "loader/commands/pubsub.h"
 #include "loader/net/client.h"
-#include "memstore.h"
+#include "userstore.h"
 
 #define KEYS	5000 /* of a command that is done in slices */
 #define LIMIT	100000
@@ -42,7 +42,7 @@ static int make(void **state)
 	assert_int_equal(config_begin(&b->builder, NULL), 0);
 	b->builder.cfg->output_limit[OUTPUT_NORMAL].hard = LIMIT;
 	options.cfg = b->builder.cfg;
-	options.store = b->store = memstore_new();
+	options.store = b->store = userstore_new();
 	b->server = server_new(&options, err, sizeof(err));
 	assert_non_null(b->server);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
@@ -59,7 +59,7 @@ static int take_down(void **state)
 	struct bed *b = *state;
 
 	server_free(b->server);
-	memstore_free(b->store);
+	userstore_free(b->store);
 	config_abandon(&b->builder);
 	close(b->fd);
 	free(b);

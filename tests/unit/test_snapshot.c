@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
  * loader/persist/snapshot.c on a real file system, with everything that goes wrong there.  The
- * store is memstore.
+ * store is userstore.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,8 @@
 #include "loader/persist/rdb.h"
 #include "loader/persist/snapshot.h"
 #include "loader/util/log.h"
-#include "memstore.h"
+#include "storefaults.h"
+#include "userstore.h"
 #include "rdbfile.h"
 
 struct bed {
@@ -61,7 +62,7 @@ static int set_up(void **state)
 	snprintf(b->path, sizeof(b->path), "%s/dump.rdb", b->dir);
 	b->cfg.dir = b->dir;
 	b->cfg.dbfilename = (char *)"dump.rdb";
-	b->st = memstore_new();
+	b->st = userstore_new();
 	b->ctx = b->st ? store_ctx_get(b->st) : NULL;
 	*state = b;
 	return b->ctx ? 0 : -1;
@@ -71,10 +72,10 @@ static int tear_down(void **state)
 {
 	struct bed *b = *state;
 
-	memstore_hold_scans(b->st, false);
+	faults_hold_scans(false);
 	snapshot_wait();
 	store_ctx_put(b->ctx);
-	memstore_free(b->st);
+	userstore_free(b->st);
 	nftw(b->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 	free(b);
 	return 0;
@@ -176,11 +177,14 @@ static void test_expired_are_not_loaded(void **state)
 	struct bed *b = *state;
 	uint64_t keys;
 
-	set(b, "a", "1", store_now_ms(b->st) + 3600000);
+	uint64_t expires = store_now_ms(b->st) + 200;
+
+	set(b, "a", "1", expires);
 	set(b, "b", "2", 0);
 	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
 	assert_int_equal(store_flush(b->ctx), 0);
-	memstore_advance(b->st, 3600001);
+	while (store_now_ms(b->st) <= expires)
+		sched_yield();
 	assert_int_equal(load(b, &keys), 0);
 	assert_int_equal(keys, 1);
 	assert_int_equal(store_count(b->st), 1);
@@ -438,16 +442,14 @@ static void test_store_fails(void **state)
 		set(b, name, "value", 0);
 	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
 	assert_int_equal(store_flush(b->ctx), 0);
-	memstore_set_max_keys(b->st, 9);
+	faults_fail_sets(9, 1, -ENOSPC);
 	expect_load_error(b, -ENOSPC,
 			  "the store did not take the key: No space left on device; "
 			  "raise maxmemory or max-keys, or add memory");
-	memstore_set_max_keys(b->st, 10);
-	assert_int_equal(store_flush(b->ctx), 0);
-	memstore_fail_sets(b->st, 5, 1, -ENOSPC);
+	faults_fail_sets(5, 1, -ENOSPC);
 	expect_load_error(b, -ENOSPC, "the store did not take the key");
 	assert_int_equal(store_count(b->st), 0);
-	memstore_fail_sets(b->st, 5, 3, -EBUSY);
+	faults_fail_sets(5, 3, -EBUSY);
 	assert_int_equal(load(b, &keys), 0);
 	assert_int_equal(keys, 10);
 }
@@ -520,7 +522,7 @@ static void test_functions_of_a_load_that_fails(void **state)
 	uint64_t keys;
 
 	put_library(b);
-	memstore_fail_sets(b->st, 0, 1, -ENOSPC);
+	faults_fail_sets(0, 1, -ENOSPC);
 	assert_int_equal(load(b, &keys), -ENOSPC);
 	assert_int_equal(functions_len(), 0);
 	assert_int_equal(load(b, &keys), 0);
@@ -617,7 +619,7 @@ static void test_disk_full(void **state)
 	set(b, "a", "small", 0);
 	assert_int_equal(snapshot_save(b->st, &b->cfg), 0);
 	set(b, "a", big, 0);
-	memstore_hold_scans(b->st, true);
+	faults_hold_scans(true);
 	snprintf(other, sizeof(other), "%s/other", b->dir);
 	fd = open(other, O_WRONLY | O_CREAT, 0600);
 	assert_true(fd >= 0);
@@ -627,7 +629,7 @@ static void test_disk_full(void **state)
 	for (ssize_t n = 1; n > 0;)
 		n = write(fd, big, sizeof(big));
 	close(fd);
-	memstore_hold_scans(b->st, false);
+	faults_hold_scans(false);
 	snapshot_wait();
 	{
 		struct snapshot_info info;
@@ -721,14 +723,14 @@ static void test_background(void **state)
 	struct snapshot_info info;
 
 	set(b, "a", "1", 0);
-	memstore_hold_scans(b->st, true);
+	faults_hold_scans(true);
 	assert_int_equal(snapshot_bgsave(b->st, &b->cfg), 0);
 	assert_int_equal(snapshot_bgsave(b->st, &b->cfg), -EINPROGRESS);
 	assert_int_equal(snapshot_save(b->st, &b->cfg), -EINPROGRESS);
 	snapshot_status(&info);
 	assert_true(info.in_progress);
 	assert_int_equal(poll(&p, 1, 0), 0);
-	memstore_hold_scans(b->st, false);
+	faults_hold_scans(false);
 	assert_int_equal(poll(&p, 1, 10000), 1);
 	snapshot_reap();
 	assert_int_equal(poll(&p, 1, 0), 0);
@@ -748,10 +750,10 @@ static void test_cancel(void **state)
 	struct snapshot_info info;
 
 	set(b, "a", "1", 0);
-	memstore_hold_scans(b->st, true);
+	faults_hold_scans(true);
 	assert_int_equal(snapshot_bgsave(b->st, &b->cfg), 0);
 	snapshot_cancel();
-	memstore_hold_scans(b->st, false);
+	faults_hold_scans(false);
 	snapshot_wait();
 	snapshot_status(&info);
 	assert_false(info.last_ok);
@@ -767,12 +769,12 @@ static void test_rename_fails(void **state)
 	struct snapshot_info info;
 
 	set(b, "a", "1", 0);
-	memstore_hold_scans(b->st, true);
+	faults_hold_scans(true);
 	assert_int_equal(snapshot_bgsave(b->st, &b->cfg), 0);
 	while (count_files(b->dir) < 1)
 		sched_yield();
 	assert_int_equal(mkdir(b->path, 0700), 0);
-	memstore_hold_scans(b->st, false);
+	faults_hold_scans(false);
 	snapshot_wait();
 	snapshot_status(&info);
 	assert_non_null(strstr(info.last_error, "renaming"));
@@ -793,10 +795,10 @@ static void test_changes(void **state)
 	assert_int_equal(store_delete(b->ctx, "b", 1, NULL), 0);
 	assert_int_equal(store_expire(b->ctx, "a", 1, 0), 0);
 	assert_int_equal(snapshot_changes(b->st) - base, 5);
-	memstore_hold_scans(b->st, true);
+	faults_hold_scans(true);
 	assert_int_equal(snapshot_bgsave(b->st, &b->cfg), 0);
 	set(b, "c", "3", 0); /* may be in the file or not: it counts for the next one */
-	memstore_hold_scans(b->st, false);
+	faults_hold_scans(false);
 	snapshot_wait();
 	assert_int_equal(snapshot_changes(b->st), 1);
 	b->cfg.dbfilename = (char *)"no/slash";

@@ -16,7 +16,7 @@
 #include "loader/commands/commands.h"
 #include "loader/net/client.h"
 #include "loader/net/tls.h"
-#include "memstore.h"
+#include "userstore.h"
 
 #define ROUNDS 20000
 
@@ -75,7 +75,7 @@ static int make(void **state)
 	set(b, "tls-key-file", key);
 	set(b, "tls-auth-clients", "no");
 	options.cfg = b->builder.cfg;
-	options.store = b->store = memstore_new();
+	options.store = b->store = userstore_new();
 	b->server = server_new(&options, err, sizeof(err));
 	assert_non_null(b->server);
 	b->worker = b->server->worker[0];
@@ -99,7 +99,7 @@ static int take_down(void **state)
 	struct bed *b = *state;
 
 	server_free(b->server);
-	memstore_free(b->store);
+	userstore_free(b->store);
 	config_abandon(&b->builder);
 	SSL_free(b->peer);
 	SSL_CTX_free(b->ours);

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "storefaults.h"
+
+#include <pthread.h>
+
+#include "bpf/proto.h"
+#include "loader/store/store.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over everything below */
+static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
+static bool held;
+static unsigned int sets_before, sets_failing;
+static int sets_err;
+
+/* What the linker calls the functions themselves, and what it puts in front of them. */
+int __real_store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
+		      store_scan_fn *fn, void *arg);
+int __wrap_store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
+		      store_scan_fn *fn, void *arg);
+int __real_store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *entry);
+int __wrap_store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *entry);
+
+void faults_hold_scans(bool hold)
+{
+	pthread_mutex_lock(&lock);
+	held = hold;
+	pthread_cond_broadcast(&released);
+	pthread_mutex_unlock(&lock);
+}
+
+void faults_fail_sets(unsigned int after, unsigned int count, int err)
+{
+	pthread_mutex_lock(&lock);
+	sets_before = after;
+	sets_failing = count;
+	sets_err = err;
+	pthread_mutex_unlock(&lock);
+}
+
+int __wrap_store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
+		      store_scan_fn *fn, void *arg)
+{
+	pthread_mutex_lock(&lock);
+	while (held && values)
+		pthread_cond_wait(&released, &lock);
+	pthread_mutex_unlock(&lock);
+	return __real_store_scan(ctx, cursor, count, values, fn, arg);
+}
+
+static int next_set_fails(void)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&lock);
+	if (sets_before)
+		sets_before--;
+	else if (sets_failing) {
+		sets_failing--;
+		err = sets_err;
+	}
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+int __wrap_store_do(struct store_ctx *ctx, const struct store_op *op, struct store_entry *entry)
+{
+	int err = op->opcode == XKV_OP_SET ? next_set_fails() : 0;
+
+	return err ? err : __real_store_do(ctx, op, entry);
+}
