@@ -81,9 +81,9 @@ static __always_inline bool feed_take(struct xkv_feed *f, __u64 bytes)
 }
 
 /*
- * There is no room: does nobody miss the records any more?  Then none are made from now on.  In this
- * order: who finds the feed off finds that it was given up, and what is read of slots meanwhile is
- * not believed (loader/store/feed.c).
+ * There is no room: does nobody miss the records any more?  Then none are made from now on.  In
+ * this order: who finds the feed off finds that it was given up, and what is read of slots
+ * meanwhile is not believed (loader/store/feed.c).
  */
 static __always_inline void feed_give_up(struct xkv_feed *f)
 {

@@ -802,8 +802,8 @@ struct xkv_feed_reader {
 };
 
 /*
- * So long after xkvd was last seen alive, a full ring whose readers all end with xkvd is given up: a
- * program switches the feed off, and writes go on.  An xkvd that only stood still begins again.
+ * So long after xkvd was last seen alive, a full ring whose readers all end with xkvd is given up:
+ * a program switches the feed off, and writes go on.  An xkvd that only stood still begins again.
  */
 #define XKV_FEED_ALIVE_NS 1000000000
 

@@ -61,17 +61,20 @@ $(BUILD)/tests/packet/test_commits.o: $(BUILD)/tests/packet/commits.skel.h
 $(BUILD)/tests/test_commits: private XLDFLAGS += -Wl,--wrap=bpf_object__open_mem
 $(BUILD)/tests/test_libxkv_once: private XLDFLAGS += -Wl,--wrap=clock_gettime,--wrap=send
 
-$(addprefix $(BUILD)/tests/,respd test_snapshot): private XLDFLAGS += -Wl,--wrap=store_scan,--wrap=store_do
+$(BUILD)/tests/respd $(BUILD)/tests/test_snapshot: \
+	private XLDFLAGS += -Wl,--wrap=store_scan,--wrap=store_do
 
 # The BPF programs for user space: what is global in them stays among them.  ThreadSanitizer would
 # find what they mean to do: read what others write, and look whether it has changed.
-ENGINE_FLAGS  := -D__bpf__ -D__TARGET_ARCH_$(ARCH) -Itests/common/engine -Wno-unused-parameter -Wno-attributes \
-	-Wno-address-of-packed-member -Wno-implicit-fallthrough -Wno-missing-prototypes -Wno-strict-prototypes
+ENGINE_FLAGS  := -D__bpf__ -D__TARGET_ARCH_$(ARCH) -Itests/common/engine \
+	-Wno-unused-parameter -Wno-attributes -Wno-address-of-packed-member \
+	-Wno-implicit-fallthrough -Wno-missing-prototypes -Wno-strict-prototypes
 ENGINE_GLOBAL := engine_maps engine_map_count engine_run engine_slots engine_commit
 $(BUILD)/tests/common/engine.o: tests/common/engine.c
 	$(log) CC $@
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(filter-out -fsanitize=thread,$(XCFLAGS)) -iquote tests/common $(CFLAGS) $(ENGINE_FLAGS) -c $< -o $@
+	$(Q)$(CC) $(filter-out -fsanitize=thread,$(XCFLAGS)) -iquote tests/common $(CFLAGS) \
+		$(ENGINE_FLAGS) -c $< -o $@
 	$(Q)objcopy $(ENGINE_GLOBAL:%=-G %) $@
 
 # Some tests may include skeletons.

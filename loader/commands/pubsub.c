@@ -370,8 +370,7 @@ void cmd_psubscribe(struct client *c, unsigned int argc, const struct resp_arg *
 void cmd_ssubscribe(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	if (transaction_of(c)->in_exec)
-		reply_error(reply_to(c),
-			    "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client");
+		reply_error(reply_to(c), "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client");
 	else
 		change_all(c, TOPIC_SHARD, true, argc, argv);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * xkvd without BPF: the RESP front end, configuration, snapshots and log on the store of userstore.c.
- * Takes xkvd's directives; needs no root.  RESPD_PAGES in the environment limits the store's pages,
- * so that it gets full.
+ * xkvd without BPF: the RESP front end, configuration, snapshots and log on the store of
+ * userstore.c.  Takes xkvd's directives; needs no root.  RESPD_PAGES in the environment limits the
+ * store's pages, so that it gets full.
  * SIGUSR2 holds walks over the store, and lets them go on again, so that a
  * save lasts as long as a test wants.
  */

@@ -161,8 +161,8 @@ AT_LIMIT = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 @pytest.fixture
 def full(tmp_path, monkeypatch):
     """
-    A connection to a server with one page, of which entries have taken all, some of them 0 to 9; and
-    the name of a key for which there is room if another one goes: its bucket is not full.
+    A connection to a server with one page, of which entries have taken all, some of them 0 to 9;
+    and the name of a key for which there is room if another one goes: its bucket is not full.
     """
     monkeypatch.setenv("RESPD_PAGES", "1")
     with in_memory(tmp_path) as daemon, daemon.connect() as c:

@@ -41,7 +41,7 @@ PROTOCOL = [
     b"*1\r\n$4\r\nPING\r\n", b"*0\r\nPING\r\n", b"*-1\r\nPING\r\n", b"*-10\r\n*1\r\n$4\r\nPING\r\n",
     b"*x\r\n", b"*\r\n", b"*1x\r\n", b"*+1\r\n", b"* 1\r\n", b"*01\r\n", b"*2147483648\r\n",
     b"*9999999999999999999\r\n", b"*1\r\nPING\r\n", b"*1\r\n:4\r\n", b"*1\r\n\r\n", b"*1\r\n\n\r\n",
-    b"*1\r\n$x\r\n", b"*1\r\n$-1\r\n", b"*1\r\n$\r\n", b"*1\r\n$2097153\r\n",
+    b"*1\r\n$x\r\n", b"*1\r\n$-1\r\n", b"*1\r\n$\r\n",
     b"*1\r\n$99999999999\r\n", b"*1\r\n$4\r\nPINGxx*1\r\n$4\r\nPING\r\n", b"*1\r\n$4\rxPING\r\n",
     b"*1\r\n$0\r\n\r\n", b"*2\r\n$4\r\nECHO\r\n$0\r\n\r\n", b"*2\r\n$4\r\nECHO\r\n*3\r\n",
     b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*x\r\n",

@@ -4,7 +4,7 @@
 import threading
 
 import pytest
-from respserver import encode, in_kernel, replies_test
+from respserver import encode, replies_test
 
 pytest_plugins = ["respserver"]
 
