@@ -140,6 +140,7 @@ struct shared {
 	struct tracked_keys tracked;
 	LIST_HEAD(monitors, client) monitors;
 	struct interpreter *lua;     /* script.c; owned, NULL = not yet made */
+	uint64_t scripts_evicted;    /* before the last SCRIPT FLUSH */
 	struct functions *functions; /* function.c; owned, NULL = not yet made */
 	struct script_run *script;   /* that is being executed; NULL = none */
 	struct slowlog slowlog;

@@ -403,6 +403,8 @@ static void stats_section(struct metrics *m, struct server *s)
 	metric_count(m, "tls_errors", st[STAT_TLS_ERRORS]);
 	metric_count(m, "expired_keys", st[STAT_EXPIRED]);
 	metric_count(m, "evicted_keys", st[STAT_EVICTED]);
+	metric_count(m, "evicted_scripts",
+		     shared_of(s)->scripts_evicted + interpreter_evicted(shared_of(s)->lua));
 	metric_count(m, "keyspace_hits", st[STAT_HITS]);
 	metric_count(m, "keyspace_misses", st[STAT_MISSES]);
 	metric_gauge(m, "pubsub_channels", (int64_t)pubsub_topics(s, TOPIC_CHANNEL));

@@ -17,9 +17,12 @@
 #define CHUNK_NAME  "@user_script"
 #define SCRIPTS	    "xkv scripts" /* in the registry: compiled scripts by their SHA */
 #define FLAGS	    "xkv flags"	  /* their flags, by their SHA, too */
+#define CACHED	    "xkv cached"  /* struct cached of those that may be evicted */
 #define GLOBALS	    "xkv globals" /* what scripts see as their globals */
 #define GC_ABOVE    (16 << 20)	  /* bytes more than after the last full collection */
 #define UNPACK_MAX  8000	  /* as Lua: LUAI_MAXCSTACK */
+#define CACHED_MAX  500		  /* scripts of EVAL that are kept, as in Redis 7.4 */
+#define CACHED_FEW  16		  /* that are not worth a full collection */
 #define GC_PERIOD   50 /* scripts between two steps of the collector, each of so many KiB */
 #define REPLY_ERROR "xkv reply error"
 
@@ -350,10 +353,18 @@ static int set_up(lua_State *L)
 	lua_setfield(L, LUA_REGISTRYINDEX, SCRIPTS);
 	lua_newtable(L);
 	lua_setfield(L, LUA_REGISTRYINDEX, FLAGS);
+	lua_newtable(L);
+	lua_setfield(L, LUA_REGISTRYINDEX, CACHED);
 	lua_pushcfunction(L, reply_run_error);
 	lua_setfield(L, LUA_REGISTRYINDEX, REPLY_ERROR);
 	return 0;
 }
+
+/* A script that came with EVAL: it may be evicted. */
+struct cached {
+	TAILQ_ENTRY(cached) link;
+	char sha[SCRIPT_SHA_TEXT];
+};
 
 struct interpreter *interpreter_new(void)
 {
@@ -361,6 +372,7 @@ struct interpreter *interpreter_new(void)
 
 	if (!lua)
 		return NULL;
+	TAILQ_INIT(&lua->cached);
 	lua->state = lua_newstate(allocate, lua);
 	if (lua->state && !lua_cpcall(lua->state, set_up, lua))
 		return lua;
@@ -370,8 +382,14 @@ struct interpreter *interpreter_new(void)
 
 void interpreter_free(struct interpreter *lua)
 {
+	struct cached *e;
+
 	if (!lua)
 		return;
+	while ((e = TAILQ_FIRST(&lua->cached))) {
+		TAILQ_REMOVE(&lua->cached, e, link);
+		free(e);
+	}
 	if (lua->state)
 		lua_close(lua->state);
 	free(lua);
@@ -385,6 +403,11 @@ size_t interpreter_memory(const struct interpreter *lua)
 unsigned int interpreter_scripts(const struct interpreter *lua)
 {
 	return lua ? lua->scripts : 0;
+}
+
+uint64_t interpreter_evicted(const struct interpreter *lua)
+{
+	return lua ? lua->evicted : 0;
 }
 
 /* ---- scripts --------------------------------------------------------------- */
@@ -424,6 +447,7 @@ struct known {
 	const struct resp_arg *text;
 	unsigned int flags;
 	bool found;
+	struct cached *cached; /* NULL: it stays */
 };
 
 static int ask_script(lua_State *L)
@@ -436,6 +460,9 @@ static int ask_script(lua_State *L)
 	lua_getfield(L, LUA_REGISTRYINDEX, FLAGS);
 	lua_getfield(L, -1, k->sha);
 	k->flags = (unsigned int)lua_tointeger(L, -1);
+	lua_getfield(L, LUA_REGISTRYINDEX, CACHED);
+	lua_getfield(L, -1, k->sha);
+	k->cached = lua_touserdata(L, -1);
 	return 0;
 }
 
@@ -447,7 +474,81 @@ bool interpreter_knows(struct interpreter *lua, const char *sha, unsigned int *f
 	lua_settop(lua->state, 0);
 	if (flags)
 		*flags = k.flags;
+	if (k.cached && flags) { /* it is used */
+		TAILQ_REMOVE(&lua->cached, k.cached, link);
+		TAILQ_INSERT_TAIL(&lua->cached, k.cached, link);
+	}
 	return k.found;
+}
+
+/* Sets entries of a script to nil, which takes no memory: the keys are there. */
+static int forget_script(lua_State *L)
+{
+	static const char *const tables[] = { CACHED, FLAGS, SCRIPTS };
+	const struct known *k = lua_touserdata(L, 1);
+
+	for (size_t i = 0; i < (k->found ? 1 : 3); i++) {
+		lua_getfield(L, LUA_REGISTRYINDEX, tables[i]);
+		lua_pushnil(L);
+		lua_setfield(L, -2, k->sha);
+	}
+	return 0;
+}
+
+/* Forgets a script, or (`keep`) only that it may be evicted. */
+static bool forget(struct interpreter *lua, const char *sha, bool keep)
+{
+	struct known k = { .sha = sha, .found = keep };
+	int failed;
+
+	lua->collects = true;
+	failed = lua_cpcall(lua->state, forget_script, &k);
+	lua->collects = false;
+	lua_settop(lua->state, 0);
+	return !failed;
+}
+
+static void uncache(struct interpreter *lua, struct cached *e)
+{
+	TAILQ_REMOVE(&lua->cached, e, link);
+	lua->cached_count--;
+	free(e);
+}
+
+void interpreter_keep(struct interpreter *lua, const char *sha)
+{
+	struct known k = { .sha = sha };
+
+	lua_cpcall(lua->state, ask_script, &k);
+	lua_settop(lua->state, 0);
+	if (k.cached && forget(lua, sha, true))
+		uncache(lua, k.cached);
+}
+
+/* Evicts all but so many of the scripts that came with EVAL, those not used for longest first. */
+static void evict(struct interpreter *lua, unsigned int most)
+{
+	struct cached *e;
+
+	while (lua->cached_count > most) {
+		e = TAILQ_FIRST(&lua->cached);
+		if (!forget(lua, e->sha, false))
+			return;
+		uncache(lua, e);
+		lua->scripts--;
+		lua->evicted++;
+	}
+}
+
+/* Half of the memory is for what scripts do. */
+static void make_room(struct interpreter *lua)
+{
+	evict(lua, CACHED_MAX - 1);
+	if (lua->memory <= LUA_MEMORY_MAX / 2 || lua->cached_count < CACHED_FEW)
+		return;
+	evict(lua, lua->cached_count / 2);
+	lua_collect(lua->state, 0);
+	lua->kept = lua->memory;
 }
 
 static int load_script(lua_State *L)
@@ -465,23 +566,56 @@ static int load_script(lua_State *L)
 	lua_getfield(L, LUA_REGISTRYINDEX, FLAGS);
 	lua_pushinteger(L, (lua_Integer)k->flags);
 	lua_setfield(L, -2, k->sha);
-	lua_pop(L, 1);
+	lua_getfield(L, LUA_REGISTRYINDEX, CACHED);
+	if (k->cached)
+		lua_pushlightuserdata(L, k->cached);
+	else
+		lua_pushnil(L);
+	lua_setfield(L, -2, k->sha);
+	lua_pop(L, 2);
 	lua_setfield(L, -3, k->sha);
 	return 0;
 }
 
+/* Should there be no memory, again without the scripts that can be evicted.  0, or Lua's error. */
+static int load_known(struct interpreter *lua, struct known *k)
+{
+	int ret = lua_cpcall(lua->state, load_script, k);
+
+	if (ret != LUA_ERRMEM || !lua->cached_count)
+		return ret;
+	lua_settop(lua->state, 0);
+	evict(lua, 0);
+	lua_collect(lua->state, 0);
+	lua->kept = lua->memory;
+	return lua_cpcall(lua->state, load_script, k);
+}
+
 bool interpreter_load(struct interpreter *lua, const char *sha, const struct resp_arg *text,
-		      unsigned int flags, char *error, size_t error_len)
+		      unsigned int flags, bool keep, char *error, size_t error_len)
 {
 	struct known k = { .sha = sha, .text = text, .flags = flags };
-	bool loaded = !lua_cpcall(lua->state, load_script, &k);
 
-	if (!loaded)
+	if (!keep) {
+		k.cached = calloc(1, sizeof(*k.cached)); /* without memory it stays */
+		make_room(lua);
+	}
+	if (load_known(lua, &k)) {
 		snprintf(error, error_len, "ERR Error compiling script (new function): %s",
 			 lua_tostring(lua->state, -1));
+		lua_settop(lua->state, 0);
+		if (forget(lua, sha, false))
+			free(k.cached);
+		return false;
+	}
 	lua_settop(lua->state, 0);
-	lua->scripts += loaded;
-	return loaded;
+	lua->scripts++;
+	if (k.cached) {
+		memcpy(k.cached->sha, sha, SCRIPT_SHA_TEXT);
+		TAILQ_INSERT_TAIL(&lua->cached, k.cached, link);
+		lua->cached_count++;
+	}
+	return true;
 }
 
 /* ---- running --------------------------------------------------------------- */

@@ -45,11 +45,16 @@ enum script_flags {
 };
 extern const char *const script_flag_names[SCRIPT_FLAGS];
 
-/* Is it known?  Its flags are in `flags`, if that is not NULL. */
+/* Is it known?  Its flags are in `flags`; if that is not NULL it counts as used. */
 bool interpreter_knows(struct interpreter *lua, const char *sha, unsigned int *flags);
-/* Compiles a script and keeps it with its flags.  False, and the reason is in `error`. */
+/*
+ * Compiles a script and keeps it with its flags: until SCRIPT FLUSH (`keep`), or until it makes
+ * room for others.  False, and the reason is in `error`.
+ */
 bool interpreter_load(struct interpreter *lua, const char *sha, const struct resp_arg *text,
-		      unsigned int flags, char *error, size_t error_len);
+		      unsigned int flags, bool keep, char *error, size_t error_len);
+/* Keeps a script that is known until SCRIPT FLUSH. */
+void interpreter_keep(struct interpreter *lua, const char *sha);
 
 /* A run of a script that is known. */
 struct script_run {
@@ -105,5 +110,7 @@ void library_free(struct interpreter *lua, struct library *lib);
 
 size_t interpreter_memory(const struct interpreter *lua);
 unsigned int interpreter_scripts(const struct interpreter *lua);
+/* Scripts that made room for others. */
+uint64_t interpreter_evicted(const struct interpreter *lua);
 
 #endif

@@ -21,6 +21,10 @@ struct interpreter {
 	size_t allocated;	  /* bytes since the last look at the clock */
 	unsigned int comparisons; /* of table.sort() */
 	unsigned int scripts;
+	TAILQ_HEAD(cached_list, cached)
+	cached; /* of EVAL, the one that was not used for longest first */
+	unsigned int cached_count;
+	uint64_t evicted;	 /* scripts */
 	struct script_run *run;	 /* NULL = none */
 	struct library *loading; /* that registers its functions; NULL = none */
 	bool cjson_used;	 /* it has settings, or a long buffer, of a script */

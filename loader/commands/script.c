@@ -202,13 +202,13 @@ static bool take_shebang(struct resp_arg *text, unsigned int *flags, char *error
 
 /* Compiles the script, unless it is known.  On false the error was replied. */
 static bool load(struct client *c, struct interpreter *lua, const char *sha, struct resp_arg text,
-		 unsigned int *flags)
+		 bool keep, unsigned int *flags)
 {
 	char error[1024];
 
 	if (interpreter_knows(lua, sha, flags) ||
 	    (take_shebang(&text, flags, error, sizeof(error)) &&
-	     interpreter_load(lua, sha, &text, *flags, error, sizeof(error))))
+	     interpreter_load(lua, sha, &text, *flags, keep, error, sizeof(error))))
 		return true;
 	reply_error(reply_to(c), "%s", error);
 	return false;
@@ -269,7 +269,7 @@ static void eval(struct client *c, unsigned int argc, const struct resp_arg *arg
 		return;
 	interpreter_sha(lua, &argv[1], sha);
 	run.name = sha;
-	if (load(c, lua, sha, argv[1], &flags))
+	if (load(c, lua, sha, argv[1], false, &flags))
 		script_run(c, lua, &run, flags, read_only);
 }
 
@@ -339,8 +339,10 @@ void cmd_script_load(struct client *c, unsigned int argc, const struct resp_arg 
 	if (!lua)
 		return;
 	interpreter_sha(lua, &argv[2], sha);
-	if (load(c, lua, sha, argv[2], &flags))
-		reply_text(reply_to(c), sha);
+	if (!load(c, lua, sha, argv[2], true, &flags))
+		return;
+	interpreter_keep(lua, sha);
+	reply_text(reply_to(c), sha);
 }
 
 void cmd_script_exists(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -364,6 +366,7 @@ void cmd_script_flush(struct client *c, unsigned int argc, const struct resp_arg
 		reply_error(reply_to(c), "ERR SCRIPT FLUSH only support SYNC|ASYNC option");
 		return;
 	}
+	shared->scripts_evicted += interpreter_evicted(shared->lua);
 	interpreter_free(shared->lua);
 	shared->lua = NULL;
 	reply_ok(reply_to(c));

@@ -523,3 +523,37 @@ def test_messages_of_scripts(kernel):
     assert kernel.call("EVAL", "return redis.call('publish', 'news', 'yes')", 0) == b":1\r\n"
     assert listener.reply() == b"*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$3\r\nyes\r\n"
     listener.close()
+
+
+def info_field(c, name):
+    return int(re.search(rb"^%s:(\d+)" % name, c.call("INFO", "everything"), re.M)[1])
+
+
+def test_scripts_of_eval_are_evicted(own):
+    """The one that was not used for longest first; what SCRIPT LOAD has loaded stays."""
+    own.call("SCRIPT", "FLUSH")
+    evicted = info_field(own, b"evicted_scripts")
+    loaded = own.call("SCRIPT", "LOAD", "return 'loaded'").split()[1]
+    own.call("EVAL", "return 'kept'", 0)
+    kept = own.call("SCRIPT", "LOAD", "return 'kept'").split()[1]
+    own.call("EVAL", "return 'used'", 0)
+    own.call("EVAL", "return 'unused'", 0)
+    used = hashlib.sha1(b"return 'used'").hexdigest()
+    unused = hashlib.sha1(b"return 'unused'").hexdigest()
+    for i in range(700):
+        assert own.call("EVAL", f"return {i}", 0) == b":%d\r\n" % i
+        assert own.call("EVALSHA", used, 0) == b"$4\r\nused\r\n"
+    assert own.call("EVALSHA", unused, 0).startswith(b"-NOSCRIPT")
+    assert own.call("SCRIPT", "EXISTS", loaded, kept, used) == b"*3\r\n:1\r\n:1\r\n:1\r\n"
+    assert info_field(own, b"number_of_cached_scripts") == 502
+    assert info_field(own, b"evicted_scripts") == evicted + 202
+
+
+def test_long_scripts_are_evicted(own):
+    """However much memory they take."""
+    own.call("SCRIPT", "FLUSH")
+    text = "x" * 1_000_000
+    for i in range(300):
+        assert own.call("EVAL", f"return #'{text}{i:03}'", 0) == b":1000003\r\n"
+    assert info_field(own, b"used_memory_lua") < 256 << 20
+    own.call("SCRIPT", "FLUSH")
