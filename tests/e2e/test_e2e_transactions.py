@@ -186,11 +186,13 @@ def test_slow_scripts_hold_nobody_back(xkvd):
         begin = time.monotonic()
         while time.monotonic() - begin < max(SECONDS, 8 * alone) and not script.error:
             write()
-        longest = max(waits)
+        lasted = time.monotonic() - begin
         script.done.set()
         script.thread.join()
     assert redis.info("stats")["transaction_conflicts"] >= 4
-    assert longest < alone / 2 and len(waits) > 100, (longest, len(waits))
+    # A wait may be long for other reasons on a busy machine, but not the most of the time.
+    held = sum(wait for wait in waits if wait > alone / 2)
+    assert held < lasted / 4 and len(waits) > 100, (held, lasted, alone, sorted(waits)[-5:])
 
 
 def exec_at_once(redis, *commands, watch=None):
