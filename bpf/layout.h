@@ -26,7 +26,6 @@
 #include "proto.h"
 
 #define XKV_LAYOUT_MAGIC   0x584b5631 /* "XKV1" */
-#define XKV_LAYOUT_CLOSED  0x584b5630 /* "XKV0": no longer in service; a newer xkvd set it */
 #define XKV_LAYOUT_VERSION 9 /* increment it when anything in this file changes its meaning */
 
 /* What CPUs write without each other is not in one cache line. */

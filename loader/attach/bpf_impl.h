@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What bpf.c (maps and pins), attach.c (the interface), detach.c and layout4.c share.  Nobody else
- * includes this.
+ * What bpf.c (maps and pins), attach.c (the interface), detach.c, owner.c and upgrade.c share.
+ * Nobody else includes this.
  */
 #ifndef XKV_BPF_IMPL_H
 #define XKV_BPF_IMPL_H
@@ -96,8 +96,6 @@ bool owner_find(int prog_fd, struct owner *o);
 
 /* ---- detach.c ---- */
 
-/* Takes the program off all interfaces of this network namespace.  0, or -errno with a sentence. */
-int detach_everywhere(const struct map_ids *ids, char *err, size_t err_len);
 /*
  * Is an XDP program loaded that uses one of these maps?  Waits a little for those that are just
  * being freed.  -EBUSY with a sentence that says where it is, if that can be found out.

@@ -251,7 +251,8 @@ static int detach_orphan(const struct config *cfg, char *err, size_t err_len)
 		    cfg->interface, o.pid, cfg->pin_dir);
 }
 
-int detach_everywhere(const struct map_ids *ids, char *err, size_t err_len)
+/* Takes the program off all interfaces of this network namespace.  0, or -errno with a sentence. */
+static int detach_everywhere(const struct map_ids *ids, char *err, size_t err_len)
 {
 	struct if_nameindex *all = if_nameindex(), *i;
 	int ret = 0;

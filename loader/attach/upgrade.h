@@ -11,9 +11,8 @@
 
 /*
  * To be called with the pin directory locked, before anything in it is adopted.  A store of our
- * layout is left as it is. One of the layout before is saved to dir/dbfilename and removed, so that
- * the start goes on with that file; any other store is closed, so that the driver
- * acknowledges nothing that would be lost.  0, or -errno with a sentence.
+ * layout is left as it is; any other one is refused, and goes on being served by the driver.  0, or
+ * -errno with a sentence.
  */
 int upgrade(const struct config *cfg, char *err, size_t err_len);
 

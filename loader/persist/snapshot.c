@@ -61,8 +61,6 @@ static struct {
 /* One save. */
 struct job {
 	struct store *st;
-	snapshot_source *source; /* if not NULL: writes the keys, instead of those of st */
-	void *source_arg;
 	const char *dir;
 	const char *name;
 	char temp[NAME_MAX + 1];
@@ -443,23 +441,6 @@ static int write_keys(struct job *job, struct store_ctx *ctx, int fd)
 	return ret ? fail_walk(job, ret) : 0;
 }
 
-static int write_source(struct job *job, int fd)
-{
-	struct rdb_writer *w = rdb_writer_new(fd);
-	int ret, written;
-
-	if (!w)
-		return fail(job, -ENOMEM, "out of memory");
-	rdb_write_header(w, 0, 0);
-	ret = job->source(job->source_arg, w, job->error, sizeof(job->error));
-	written = ret ? rdb_writer_error(w) : rdb_write_end(w);
-	rdb_writer_free(w);
-	if (!written)
-		return ret;
-	errno = -written;
-	return fail_step(job, "writing");
-}
-
 /* Writes the temporary file; when this returns 0, it is on the disk. */
 static int write_temp(struct job *job, int dir_fd, struct store_ctx *ctx)
 {
@@ -468,7 +449,7 @@ static int write_temp(struct job *job, int dir_fd, struct store_ctx *ctx)
 
 	if (fd < 0)
 		return fail_step(job, "creating");
-	ret = job->source ? write_source(job, fd) : write_keys(job, ctx, fd);
+	ret = write_keys(job, ctx, fd);
 	if (!ret && fsync(fd) < 0)
 		ret = fail_step(job, "syncing");
 	if (close(fd) < 0 && !ret)
@@ -551,61 +532,6 @@ static int save(struct job *job)
 		fail(job, ret, "the store has no context left for the save: %s", strerror(-ret));
 	}
 	close(dir_fd);
-	return ret;
-}
-
-/* ---- saving keys from another source ---- */
-
-/* Gives an existing file a second name. */
-static int keep_aside(struct job *job, int dir_fd, const char *aside)
-{
-	char name[NAME_MAX + 1];
-	int ret = aside_keep(dir_fd, job->name, aside, name);
-
-	if (!ret)
-		log_notice("%s/%s is kept as %s", job->dir, job->name, name);
-	if (!ret || ret == -ENOENT)
-		return 0;
-	return fail(job, ret, "keeping %s/%s aside failed: %s; %s", job->dir, job->name,
-		    strerror(-ret), remedy(ret));
-}
-
-static int save_source_in(struct job *job, int dir_fd, const char *aside)
-{
-	int ret = check_writable(job, dir_fd);
-
-	if (ret)
-		return ret;
-	remove_stale(dir_fd, job->dir);
-	ret = write_temp(job, dir_fd, NULL);
-	if (!ret)
-		ret = keep_aside(job, dir_fd, aside);
-	if (!ret)
-		ret = publish(job, dir_fd);
-	if (ret)
-		unlinkat(dir_fd, job->temp, 0);
-	return ret;
-}
-
-int snapshot_write(const struct config *cfg, snapshot_source *source, void *arg, const char *aside,
-		   char *err, size_t err_len)
-{
-	struct job job = {
-		.source = source, .source_arg = arg, .dir = cfg->dir, .name = cfg->dbfilename
-	};
-	void (*before)(int) = signal(SIGXFSZ, SIG_IGN); /* a limit is an error of write(2) */
-	int ret = check_name(&job), dir_fd;
-
-	snprintf(job.temp, sizeof(job.temp), TEMP_PREFIX "%ld" TEMP_SUFFIX, (long)getpid());
-	if (!ret) {
-		dir_fd = open_dir(&job);
-		ret = dir_fd < 0 ? dir_fd : save_source_in(&job, dir_fd, aside);
-		if (dir_fd >= 0)
-			close(dir_fd);
-	}
-	signal(SIGXFSZ, before);
-	if (ret)
-		snprintf(err, err_len, "%s", job.error);
 	return ret;
 }
 

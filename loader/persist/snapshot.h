@@ -17,7 +17,6 @@
 #include <time.h>
 
 struct config;
-struct rdb_writer;
 struct store;
 
 struct snapshot_info {
@@ -41,16 +40,6 @@ struct snapshot_info {
  * a sentence in snapshot_info.last_error.
  */
 int snapshot_save(struct store *st, const struct config *cfg);
-
-/*
- * Writes a file with the keys that `source` writes, instead of those of a store, and makes it
- * durable.  An existing file gets a second name, with the suffix `aside` (aside.h).  `source`
- * returns 0, or -errno with a clause in `err`.  0, or -errno with a sentence in `err`.  Not thread
- * safe: sets a signal disposition.
- */
-typedef int snapshot_source(void *arg, struct rdb_writer *w, char *err, size_t err_len);
-int snapshot_write(const struct config *cfg, snapshot_source *source, void *arg, const char *aside,
-		   char *err, size_t err_len);
 
 /*
  * Starts a save in a thread.  0, -EINPROGRESS if a save is running, or -errno.  When it has ended,

@@ -232,7 +232,7 @@ struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_p
 	store_locks(st);
 	ret = store_map(st);
 	if (!ret) {
-		*fresh = st->cfg->magic != XKV_LAYOUT_MAGIC && st->cfg->magic != XKV_LAYOUT_CLOSED;
+		*fresh = st->cfg->magic != XKV_LAYOUT_MAGIC;
 		ret = st->cfg->layout ? store_adopt(st) : store_format(st);
 	}
 	if (!ret) {
