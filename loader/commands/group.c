@@ -32,7 +32,7 @@ static bool may_wait(struct client *c)
 	const struct transaction *t = transaction_of(c);
 
 	return c->session.multi && t->count && t->keys <= QUEUE_OPS && t->bytes <= GROUP_BYTES &&
-	       !t->alone && !t->failed && !t->crosses && !t->watched &&
+	       !t->alone && !t->failed && !t->crosses && !t->watched_count &&
 	       c->session.skip == SKIP_NONE && !tracking_of(c)->flags &&
 	       LIST_EMPTY(&shared_of(c->srv)->monitors);
 }

@@ -138,6 +138,7 @@ struct shared {
 	struct pubsub pubsub;
 	struct changes changes;
 	struct tracked_keys tracked;
+	uint64_t watch_secret[2]; /* multi.c: of the tables of watched keys; 0 = not yet drawn */
 	LIST_HEAD(monitors, client) monitors;
 	struct interpreter *lua;     /* script.c; owned, NULL = not yet made */
 	uint64_t scripts_evicted;    /* before the last SCRIPT FLUSH */
@@ -199,10 +200,12 @@ struct progress {
 
 /* multi.c: what a client has sent since MULTI, and watches; one per client. */
 struct transaction {
-	struct queued *queued;	 /* owned */
-	struct watched *watched; /* owned */
-	unsigned int count, room, watched_count, watched_room;
-	size_t watched_bytes;	/* of their keys */
+	struct queued *queued; /* owned */
+	unsigned int count, room;
+	TAILQ_HEAD(watched_list, watched) watched; /* owned; initialized with the first one */
+	struct hashtable watched_keys;		   /* the same */
+	unsigned int watched_count;
+	size_t watched_bytes;	/* that they take */
 	size_t bytes;		/* of the arguments that are queued */
 	unsigned int keys;	/* that they name; one that is queued names at least one */
 	bool failed;		/* a command was refused: EXEC will not execute the others */

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "acl.h"
 #include "impl.h"
@@ -146,10 +147,12 @@ void command_run_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 /* --- what is queued, and watched --- */
 
 struct watched {
+	struct hashtable_entry entry;
+	TAILQ_ENTRY(watched) link;
 	uint64_t version; /* 0 = there was no such key */
 	unsigned int db;
 	size_t key_len;
-	char *key; /* owned */
+	char key[];
 };
 
 void queued_free(struct queued *queued, unsigned int count)
@@ -168,13 +171,21 @@ void queued_forget(struct transaction *t)
 	t->has_slot = t->crosses = false;
 }
 
+static struct watched *first_watched(const struct transaction *t)
+{
+	return t->watched_count ? TAILQ_FIRST(&t->watched) : NULL;
+}
+
 static void forget_watched(struct transaction *t)
 {
-	for (unsigned int i = 0; i < t->watched_count; i++)
-		free(t->watched[i].key);
-	free(t->watched);
-	t->watched = NULL;
-	t->watched_count = t->watched_room = 0;
+	struct watched *w, *next;
+
+	for (w = first_watched(t); w; w = next) {
+		next = TAILQ_NEXT(w, link);
+		free(w);
+	}
+	hashtable_free(&t->watched_keys);
+	t->watched_count = 0;
 	t->watched_bytes = 0;
 	t->lost = false;
 }
@@ -196,8 +207,8 @@ bool command_writes(struct client *c, const struct command *cmd)
 
 size_t transaction_memory(const struct transaction *t)
 {
-	return t->bytes + t->room * sizeof(*t->queued) + t->watched_room * sizeof(*t->watched) +
-	       t->watched_bytes;
+	return t->bytes + t->room * sizeof(*t->queued) + t->watched_bytes +
+	       t->watched_keys.size * sizeof(*t->watched_keys.slots);
 }
 
 /* Room for one more in an array that doubles.  NULL without memory: the array stays. */
@@ -361,9 +372,7 @@ static int check_watched(struct client *c)
 	const struct transaction *t = transaction_of(c);
 	int ret = t->lost ? -ECANCELED : 0;
 
-	for (unsigned int i = 0; i < t->watched_count && !ret; i++) {
-		const struct watched *w = &t->watched[i];
-
+	for (const struct watched *w = first_watched(t); w && !ret; w = TAILQ_NEXT(w, link)) {
 		store_select(c->worker->ctx, w->db);
 		ret = store_txn_expect(c->worker->ctx, w->key, w->key_len, w->version);
 	}
@@ -490,27 +499,45 @@ void cmd_discard(struct client *c, unsigned int argc, const struct resp_arg *arg
 
 /* --- WATCH --- */
 
-static bool is_watched(const struct transaction *t, unsigned int db, const struct resp_arg *key)
+/* Before the first key is watched.  0 or -errno. */
+static int draw_secret(struct client *c)
 {
-	for (unsigned int i = 0; i < t->watched_count; i++)
-		if (t->watched[i].db == db && t->watched[i].key_len == key->len &&
-		    memcmp(t->watched[i].key, key->ptr, key->len) == 0)
-			return true;
-	return false;
+	uint64_t *secret = shared_of(c->srv)->watch_secret;
+
+	if (secret[0] || getrandom(secret, 16, 0) == 16)
+		return 0;
+	return -errno;
+}
+
+static uint64_t watched_hash(const struct client *c, const void *key, size_t key_len)
+{
+	return hashtable_hash(shared_of(c->srv)->watch_secret, key, key_len);
+}
+
+/* NULL: it is not watched. */
+static struct watched *watched_find(struct client *c, unsigned int db, const void *key,
+				    size_t key_len, uint64_t hash)
+{
+	struct hashtable_entry *e = hashtable_find(&transaction_of(c)->watched_keys, hash);
+	struct watched *w;
+
+	for (; e; e = hashtable_find_next(e)) {
+		w = (struct watched *)e;
+		if (w->db == db && w->key_len == key_len && memcmp(w->key, key, key_len) == 0)
+			return w;
+	}
+	return NULL;
 }
 
 void transaction_found(struct client *c, unsigned int db, const void *key, size_t key_len)
 {
 	struct transaction *t = transaction_of(c);
+	const struct watched *w;
 
-	if (t->in_exec)
-		return; /* it may be one of its own */
-	for (unsigned int i = 0; i < t->watched_count; i++) {
-		const struct watched *w = &t->watched[i];
-
-		t->lost |= !w->version && w->db == db && w->key_len == key_len &&
-			   memcmp(w->key, key, key_len) == 0;
-	}
+	if (!t->watched_count || t->in_exec) /* it may be one of its own */
+		return;
+	w = watched_find(c, db, key, key_len, watched_hash(c, key, key_len));
+	t->lost |= w && !w->version;
 }
 
 /* Also if that cannot be found out. */
@@ -529,58 +556,63 @@ void transactions_swap(struct client *c, unsigned int a, unsigned int b)
 
 	while ((other = client_next(c->srv, other))) {
 		struct transaction *t = transaction_of(other);
+		const struct watched *w = first_watched(t);
 
-		for (unsigned int i = 0; i < t->watched_count && !t->lost; i++) {
-			const struct watched *w = &t->watched[i];
-
+		for (; w && !t->lost; w = TAILQ_NEXT(w, link))
 			t->lost = (w->db == a || w->db == b) &&
 				  (w->version || exists_in(ctx, a, w) || exists_in(ctx, b, w));
-		}
 	}
 	store_select(ctx, c->session.db);
+}
+
+/* 0 or -ENOMEM. */
+static int watched_add(struct client *c, const struct resp_arg *key, uint64_t hash,
+		       uint64_t version)
+{
+	struct transaction *t = transaction_of(c);
+	struct watched *w = malloc(sizeof(*w) + key->len);
+
+	if (!w || hashtable_insert(&t->watched_keys, &w->entry, hash)) {
+		free(w);
+		return -ENOMEM;
+	}
+	if (!t->watched_count)
+		TAILQ_INIT(&t->watched);
+	TAILQ_INSERT_TAIL(&t->watched, w, link);
+	t->watched_count++;
+	t->watched_bytes += sizeof(*w) + key->len;
+	w->version = version;
+	w->db = c->session.db;
+	w->key_len = key->len;
+	memcpy(w->key, key->ptr, key->len);
+	return 0;
 }
 
 /* On false the error was replied. */
 static bool watch(struct client *c, const struct resp_arg *key)
 {
-	struct transaction *t = transaction_of(c);
-	struct watched *array, *w;
+	uint64_t hash = watched_hash(c, key->ptr, key->len);
 	struct store_entry e;
-	char *copy;
 	int ret;
 
-	if (is_watched(t, c->session.db, key))
+	if (watched_find(c, c->session.db, key->ptr, key->len, hash))
 		return true;
-	array = t->watched_count < STORE_TXN_KEYS
-			? grow(t->watched, t->watched_count, &t->watched_room, sizeof(*array))
-			: NULL;
-	if (!array) {
+	if (transaction_of(c)->watched_count == STORE_TXN_KEYS) {
 		reply_error(reply_to(c), "ERR more than 1024 keys are watched");
 		return false;
 	}
-	t->watched = array;
 	ret = store_touch(c->worker->ctx, key->ptr, key->len, false, &e);
-	if (ret && ret != -ENOENT) {
+	if (!ret || ret == -ENOENT)
+		ret = watched_add(c, key, hash, ret ? 0 : e.version);
+	if (ret)
 		reply_store_error(c, ret);
-		return false;
-	}
-	copy = malloc(key->len + 1);
-	if (!copy) {
-		reply_store_error(c, -ENOMEM);
-		return false;
-	}
-	w = &t->watched[t->watched_count++];
-	w->version = ret ? 0 : e.version;
-	w->db = c->session.db;
-	w->key_len = key->len;
-	memcpy(copy, key->ptr, key->len);
-	w->key = copy;
-	t->watched_bytes += key->len;
-	return true;
+	return !ret;
 }
 
 void cmd_watch(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
+	int ret;
+
 	if (c->session.multi) {
 		reply_error(reply_to(c), "ERR WATCH inside MULTI is not allowed");
 		return;
@@ -588,6 +620,11 @@ void cmd_watch(struct client *c, unsigned int argc, const struct resp_arg *argv)
 	for (unsigned int i = 1; i < argc; i++)
 		if (!check_key(c, &argv[i]))
 			return;
+	ret = draw_secret(c);
+	if (ret) {
+		reply_store_error(c, ret);
+		return;
+	}
 	for (unsigned int i = 1; i < argc; i++)
 		if (!watch(c, &argv[i]))
 			return;

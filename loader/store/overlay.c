@@ -16,6 +16,7 @@
 #include "util/text.h"
 
 #define TOLD_MAX	  (1U << 20) /* changes */
+#define BUCKETS_GROW	  8	     /* times as many when there is an entry for each */
 #define VALUE_BYTES_LEAST 32	     /* that are allocated for a value: numbers change in place */
 
 /* ---- entries --------------------------------------------------------------- */
@@ -30,12 +31,49 @@ struct overlay *overlay_begin(struct store_ctx *ctx)
 	if (!o)
 		return NULL;
 	o->st = st;
+	o->bucket = o->few;
+	o->buckets = OVERLAY_BUCKETS;
 	o->retired = st->mem.units_retired;
 	o->version = 1;
 	o->now_ms = store_now_ms(st);
 	o->listens = st->cfg->feed;
 	o->error = 0;
 	return o;
+}
+
+static struct overlay_entry **bucket_of(const struct overlay *o, uint64_t fingerprint)
+{
+	return &o->bucket[fingerprint & (o->buckets - 1)];
+}
+
+static void entry_link(struct overlay *o, struct overlay_entry *e)
+{
+	struct overlay_entry **bucket = bucket_of(o, e->fingerprint);
+
+	e->next = *bucket;
+	*bucket = e;
+}
+
+static void buckets_free(struct overlay *o)
+{
+	if (o->bucket != o->few)
+		free(o->bucket);
+}
+
+/* Without memory the chains get longer. */
+static void more_buckets(struct overlay *o)
+{
+	struct overlay_entry **more = calloc(BUCKETS_GROW * o->buckets, sizeof(*more));
+
+	if (!more)
+		return;
+	if (o->bucket == o->few)
+		memset(o->few, 0, sizeof(o->few));
+	buckets_free(o);
+	o->bucket = more;
+	o->buckets *= BUCKETS_GROW;
+	for (struct overlay_entry *e = o->last; e; e = e->before)
+		entry_link(o, e);
 }
 
 static bool is_in_room(const struct overlay *o, const struct overlay_entry *e)
@@ -50,12 +88,13 @@ void overlay_end(struct overlay *o)
 
 	while ((e = o->last)) {
 		o->last = e->before;
-		o->bucket[e->fingerprint % OVERLAY_BUCKETS] = NULL;
+		*bucket_of(o, e->fingerprint) = NULL;
 		free(e->value);
 		free(e->long_key);
 		if (!is_in_room(o, e))
 			free(e);
 	}
+	buckets_free(o);
 	free(o->old);
 	free(o->told);
 	o->old = NULL;
@@ -87,9 +126,9 @@ static struct overlay_entry *entry_of_stored(const struct store_ctx *ctx, struct
 {
 	uint64_t fingerprint = hash_key(key, key_len, ctx->db, &ctx->st->secrets->hash) &
 			       ctx->st->cfg->fingerprint_mask;
-	struct overlay_entry **bucket = &o->bucket[fingerprint % OVERLAY_BUCKETS], *e;
+	struct overlay_entry *e;
 
-	for (e = *bucket; e; e = e->next)
+	for (e = *bucket_of(o, fingerprint); e; e = e->next)
 		if (e->fingerprint == fingerprint && e->db == ctx->db && e->key_len == key_len &&
 		    memcmp(e->key, key, key_len) == 0)
 			return e;
@@ -98,10 +137,11 @@ static struct overlay_entry *entry_of_stored(const struct store_ctx *ctx, struct
 		o->error = o->count < STORE_TXN_KEYS ? -ENOMEM : -E2BIG;
 		return NULL;
 	}
+	if (o->count >= o->buckets)
+		more_buckets(o);
 	e->fingerprint = fingerprint;
 	e->db = ctx->db;
-	e->next = *bucket;
-	*bucket = e;
+	entry_link(o, e);
 	e->before = o->last;
 	o->last = e;
 	o->count++;

@@ -15,8 +15,10 @@
 #include "lookup.h"
 #include "store.h"
 
+/* For a transaction of some dozens of keys; what a larger one needs is allocated. */
 #define OVERLAY_BUCKETS 256
-#define OVERLAY_ROOM	8192 /* for the entries of a transaction of some dozens of keys */
+#define OVERLAY_ROOM	8192 /* bytes of entries */
+#define OVERLAY_PARTS	64
 
 /* A key as the transaction sees it. */
 struct overlay_entry {
@@ -37,10 +39,18 @@ struct overlay_entry {
 	uint64_t key[]; /* padded with zeros */
 };
 
+/* One that is committed. */
+struct overlay_part {
+	uint64_t order; /* see txn.c */
+	struct overlay_entry *entry;
+};
+
 struct overlay {
-	struct overlay_entry *bucket[OVERLAY_BUCKETS], *last;
-	struct overlay_entry *part[XKV_TXN_KEYS]; /* those that are committed: see txn.c */
-	uint64_t retired;			  /* memory.units_retired at its begin */
+	struct overlay_entry **bucket, *last; /* `buckets` of them, owned unless they are `few` */
+	size_t buckets;			      /* a power of two */
+	struct overlay_entry *few[OVERLAY_BUCKETS];
+	struct overlay_part few_parts[OVERLAY_PARTS];
+	uint64_t retired; /* memory.units_retired at its begin */
 	const struct store *st;
 	size_t count, bytes; /* of entries, and of their values and long keys */
 	uint64_t now_ms;  /* of its begin: nothing that it has seen expires in the middle of it */

@@ -24,7 +24,7 @@
 
 struct commit {
 	struct store_ctx *ctx;
-	struct overlay_entry **entry; /* `count` of them; the program needs them in order */
+	struct overlay_part *part; /* `count` of them; the program needs them in order */
 	unsigned int count;
 	uint64_t bucket_mask;
 	bool writes;
@@ -44,29 +44,34 @@ static bool locks_bucket(const struct overlay_entry *e)
 	return e->action >= XKV_TXN_DELETE || !e->expected;
 }
 
-/* The program locks each bucket once: keys of one bucket are neighbours. */
-static int by_bucket(const void *a, const void *b, void *arg)
+/*
+ * The program locks each bucket once: keys of one bucket are neighbours.  Those that need no bucket
+ * come first.
+ */
+static uint64_t order_of(const struct commit *c, const struct overlay_entry *e)
 {
-	const struct overlay_entry *const *x = a, *const *y = b;
-	uint64_t mask = *(uint64_t *)arg, one = (*x)->fingerprint & mask,
-		 other = (*y)->fingerprint & mask;
-	bool first = locks_bucket(*x), second = locks_bucket(*y);
-
-	if (first != second)
-		return first ? 1 : -1;
-	return one < other ? -1 : one > other;
+	return (uint64_t)locks_bucket(e) << 63 | (e->fingerprint & c->bucket_mask);
 }
 
-/* 0 or -E2BIG. */
+static int by_order(const void *a, const void *b)
+{
+	const struct overlay_part *x = a, *y = b;
+
+	return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* 0 or -ENOMEM. */
 static int collect(struct commit *c, struct overlay *o)
 {
-	c->entry = o->part;
+	c->part = o->few_parts;
+	if (o->count > OVERLAY_PARTS)
+		c->part = malloc(o->count * sizeof(*c->part));
+	if (!c->part)
+		return -ENOMEM;
 	for (struct overlay_entry *e = o->last; e; e = e->before) {
 		if (!has_part(e))
 			continue;
-		if (c->count == XKV_TXN_KEYS)
-			return -E2BIG;
-		c->entry[c->count++] = e;
+		c->part[c->count++] = (struct overlay_part){ order_of(c, e), e };
 		c->writes |= e->action != XKV_TXN_CHECK;
 		c->puts |= e->action == XKV_TXN_PUT;
 	}
@@ -137,8 +142,8 @@ static int take_all_large(struct commit *c)
 	int ret = free_hand(c->ctx, c->count);
 
 	for (unsigned int i = 0; i < c->count && !ret; i++)
-		if (c->entry[i]->action == XKV_TXN_PUT && key[i].class == XKV_CLASS_LARGE)
-			ret = take_large(c, &key[i], slot_need(c->entry[i]));
+		if (c->part[i].entry->action == XKV_TXN_PUT && key[i].class == XKV_CLASS_LARGE)
+			ret = take_large(c, &key[i], slot_need(c->part[i].entry));
 	return ret;
 }
 
@@ -261,8 +266,8 @@ static void fill_slots(struct commit *c)
 	struct store *st = c->ctx->st;
 
 	for (unsigned int i = 0; i < c->count; i++)
-		if (c->entry[i]->action == XKV_TXN_PUT)
-			fill_slot(slot_of(st, st->txn_key[i].prefilled), c->entry[i]);
+		if (c->part[i].entry->action == XKV_TXN_PUT)
+			fill_slot(slot_of(st, st->txn_key[i].prefilled), c->part[i].entry);
 }
 
 /* ---- the commit ------------------------------------------------------------ */
@@ -327,9 +332,9 @@ static int commit_locked(struct commit *c)
 	struct store *st = c->ctx->st;
 	int ret;
 
-	qsort_r(c->entry, c->count, sizeof(struct overlay_entry *), by_bucket, &c->bucket_mask);
+	qsort(c->part, c->count, sizeof(*c->part), by_order);
 	for (unsigned int i = 0; i < c->count; i++) {
-		put_key(st, &st->txn_key[i], c->entry[i]);
+		put_key(st, &st->txn_key[i], c->part[i].entry);
 		c->large |= st->txn_key[i].class == XKV_CLASS_LARGE;
 	}
 	ret = c->puts ? take_all(c) : 0;
@@ -365,7 +370,7 @@ static int has_version(struct store *st, const struct overlay_entry *e)
 static int check_witnesses(const struct commit *c)
 {
 	for (unsigned int i = 0; i < c->count; i++) {
-		const struct overlay_entry *e = c->entry[i];
+		const struct overlay_entry *e = c->part[i].entry;
 
 		if (!e->witness.word)
 			continue;
@@ -387,8 +392,8 @@ static int validate(const struct commit *c, uint64_t retired)
 	int ret = 0;
 
 	for (unsigned int i = 0; i < c->count && !ret; i++)
-		if (!c->entry[i]->witness.word)
-			ret = has_version(st, c->entry[i]);
+		if (!c->part[i].entry->witness.word)
+			ret = has_version(st, c->part[i].entry);
 	if (ret)
 		return ret;
 	pages_hold(st);
@@ -411,6 +416,8 @@ static int commit(struct store_ctx *ctx, struct overlay *o)
 		ret = commit_locked(&c);
 		pthread_mutex_unlock(&ctx->st->txn_lock);
 	}
+	if (c.part != o->few_parts)
+		free(c.part);
 	return ret;
 }
 
