@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "impl.h"
+#include "store/txn.h"
 #include "util/metrics.h"
 
 #define CHANNEL	      "__redis__:invalidate"
@@ -281,31 +282,64 @@ static bool is_overfull(const struct server *s)
 	return max && keys_of(s)->bytes / 2 > max;
 }
 
-/* False: no memory, or no room. */
-static bool enter(struct client *c, const void *key, size_t len)
+/* The client as a reader of the key; NULL: no memory, or no room. */
+static struct reader *reader_get(struct client *c, const void *key, size_t len, bool *is_new)
 {
 	struct tracked_keys *t = keys_of(c->srv);
 	struct tracked *k = tracked_find(t, key, len);
-	struct reader *r;
+	struct reader *r = k ? reader_find(k, c->id) : NULL;
 
-	if (k && reader_find(k, c->id))
-		return true;
+	*is_new = !r;
+	if (r)
+		return r;
 	if (is_overfull(c->srv))
-		return false;
+		return NULL;
 	if (!k)
 		k = tracked_new(t, key, len);
 	r = k ? reader_new(t, k, c->id) : NULL;
-	if (!r) {
-		if (k && !k->count)
-			tracked_free(t, k);
-		return false;
-	}
-	/* within a transaction, the key may have been read before it is entered */
-	if (!transaction_of(c)->runs)
-		changes_positions(c->srv, &r->from, &r->head);
-	if (is_full(c->srv))
+	if (k && !k->count)
+		tracked_free(t, k);
+	if (r && is_full(c->srv))
 		changes_table_full(c->srv);
-	return true;
+	return r;
+}
+
+/* False: no memory, or no room. */
+static bool enter(struct client *c, const void *key, size_t len)
+{
+	struct reader *r;
+	bool is_new;
+
+	if (transaction_of(c)->runs && store_txn_reads_own(c->worker->ctx, key, len))
+		return true; /* tracking_own_read() */
+	r = reader_get(c, key, len, &is_new);
+	/* within a transaction, the key may have been read before it is entered */
+	if (r && is_new && !transaction_of(c)->runs)
+		changes_positions(c->srv, &r->from, &r->head);
+	return r;
+}
+
+void tracking_own_read(void *arg, const void *key, size_t key_len, bool outdated, uint64_t position)
+{
+	struct client *c = arg;
+	struct tracking *x = tracking_of(c);
+	const struct changed changed = { 0, key_len, (char *)(uintptr_t)key };
+	struct reader *r;
+	bool is_new;
+
+	if (!(x->flags & TRACKING_ON) || x->flags & TRACKING_BCAST)
+		return; /* not any more */
+	r = reader_get(c, key, key_len, &is_new);
+	if (!r) {
+		changes_of_all(c->srv); /* so that nobody keeps what it reads */
+		return;
+	}
+	/* otherwise the transaction's own record tells of it */
+	if (!position)
+		return;
+	if ((outdated || !is_new) && !x->origin) /* what had been read before it was changed */
+		invalidate(x, &changed, 1);
+	*r = (struct reader){ .id = c->id, .from = position };
 }
 
 void tracking_found(struct client *c, const void *key, size_t key_len)

@@ -77,6 +77,9 @@ void tracking_before(struct client *c, const struct command *cmd, unsigned int a
 		     const struct resp_arg *argv);
 /* The client's next command has been executed. */
 void tracking_after(struct client *c, const struct command *cmd);
+/* Of store_txn_commit_reads(), by the client `arg`. */
+void tracking_own_read(void *arg, const void *key, size_t key_len, bool outdated,
+		       uint64_t position);
 /* A read, after tracking_before(), has found a key. */
 void tracking_found(struct client *c, const void *key, size_t key_len);
 

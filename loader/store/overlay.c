@@ -120,18 +120,42 @@ static struct overlay_entry *entry_new(struct overlay *o, const void *key, size_
 	return e;
 }
 
+static struct overlay_entry *find_stored(const struct store_ctx *ctx, const struct overlay *o,
+					 const void *key, size_t key_len, uint64_t *fingerprint)
+{
+	struct overlay_entry *e;
+
+	*fingerprint = hash_key(key, key_len, ctx->db, &ctx->st->secrets->hash) &
+		       ctx->st->cfg->fingerprint_mask;
+	for (e = *bucket_of(o, *fingerprint); e; e = e->next)
+		if (e->fingerprint == *fingerprint && e->db == ctx->db && e->key_len == key_len &&
+		    memcmp(e->key, key, key_len) == 0)
+			return e;
+	return NULL;
+}
+
+struct overlay_entry *overlay_find(const struct store_ctx *ctx, const struct overlay *o,
+				   const void *key, size_t key_len)
+{
+	struct stored_key stored;
+	uint64_t fingerprint;
+
+	if (!xkv_is_long(key_len))
+		return find_stored(ctx, o, key, key_len, &fingerprint);
+	stored = long_key(key, key_len);
+	return find_stored(ctx, o, stored.word, XKV_KEY_LONG, &fingerprint);
+}
+
 /* The entry of a key in the selected database, a new one if there is none; NULL: see o->error. */
 static struct overlay_entry *entry_of_stored(const struct store_ctx *ctx, struct overlay *o,
 					     const void *key, size_t key_len)
 {
-	uint64_t fingerprint = hash_key(key, key_len, ctx->db, &ctx->st->secrets->hash) &
-			       ctx->st->cfg->fingerprint_mask;
 	struct overlay_entry *e;
+	uint64_t fingerprint;
 
-	for (e = *bucket_of(o, fingerprint); e; e = e->next)
-		if (e->fingerprint == fingerprint && e->db == ctx->db && e->key_len == key_len &&
-		    memcmp(e->key, key, key_len) == 0)
-			return e;
+	e = find_stored(ctx, o, key, key_len, &fingerprint);
+	if (e)
+		return e;
 	e = o->count < STORE_TXN_KEYS ? entry_new(o, key, key_len) : NULL;
 	if (!e) {
 		o->error = o->count < STORE_TXN_KEYS ? -ENOMEM : -E2BIG;
@@ -174,8 +198,7 @@ static struct overlay_entry *entry_of(const struct store_ctx *ctx, struct overla
 	return e;
 }
 
-/* Its key as clients name it. */
-static const void *key_of(const struct overlay_entry *e, size_t *key_len)
+const void *overlay_key(const struct overlay_entry *e, size_t *key_len)
 {
 	*key_len = e->long_key ? e->long_len : e->key_len;
 	return e->long_key ? e->long_key : (const void *)e->key;
@@ -221,7 +244,7 @@ static int entry_load(struct store_ctx *ctx, struct overlay *o, struct overlay_e
 	uint64_t version;
 	int ret;
 
-	op.key = key_of(e, &op.key_len);
+	op.key = overlay_key(e, &op.key_len);
 	ret = read(ctx, &op, &now);
 	if (ret && ret != -ENOENT)
 		return o->error = ret;
@@ -467,7 +490,7 @@ void overlay_tell(struct overlay *o, const struct overlay_entry *e, struct feed_
 	}
 	change.db = e->db;
 	change.number = (uint8_t)store_number(o->st, e->db);
-	change.key = key_of(e, &change.key_len);
+	change.key = overlay_key(e, &change.key_len);
 	o->told[o->told_count++] = change;
 }
 
@@ -553,7 +576,10 @@ int overlay_do(struct store_ctx *ctx, struct overlay *o, const struct store_op *
 	live = is_live(o, e);
 	existed = e->exists;
 	ret = do_change(o, e, op, live, out);
-	if (!ret)
-		tell_change(o, e, op, existed, live);
-	return ret;
+	if (ret)
+		return ret;
+	e->outdated |= e->read_own;
+	e->read_own = false;
+	tell_change(o, e, op, existed, live);
+	return 0;
 }

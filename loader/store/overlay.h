@@ -30,6 +30,8 @@ struct overlay_entry {
 	enum xkv_txn_action action;
 	bool exists;	/* it may have expired */
 	bool has_value; /* `value` is known; false after its expiry was read, or changed, alone */
+	bool read_own;	/* store_txn_reads_own(), since it was changed last */
+	bool outdated;	/* the same, but it was changed after that */
 	uint64_t expire_ms, version;
 	void *value; /* owned */
 	size_t value_len, key_len;
@@ -79,6 +81,13 @@ typedef int overlay_read_fn(struct store_ctx *ctx, const struct store_op *op,
  */
 int overlay_get(struct store_ctx *ctx, struct overlay *o, const void *key, size_t key_len,
 		bool value, overlay_read_fn *read, struct overlay_entry **out);
+
+/* The entry of a key that the transaction knows, or NULL. */
+struct overlay_entry *overlay_find(const struct store_ctx *ctx, const struct overlay *o,
+				   const void *key, size_t key_len);
+
+/* Its key as clients name it. */
+const void *overlay_key(const struct overlay_entry *e, size_t *key_len);
 
 /* Notes for listeners, if there are any, what an operation or store_txn_note() has done. */
 void overlay_tell(struct overlay *o, const struct overlay_entry *e, struct feed_change change);

@@ -447,16 +447,45 @@ int store_txn_expect(struct store_ctx *ctx, const void *key, size_t key_len, uin
 	return e->expected == version ? 0 : -ECANCELED;
 }
 
-int store_txn_commit(struct store_ctx *ctx)
+bool store_txn_reads_own(struct store_ctx *ctx, const void *key, size_t key_len)
+{
+	struct overlay_entry *e = ctx->txn ? overlay_find(ctx, ctx->txn, key, key_len) : NULL;
+
+	if (!e || e->action == XKV_TXN_CHECK)
+		return false;
+	return e->read_own = true;
+}
+
+static void tell_own_reads(const struct store_ctx *ctx, store_own_read_fn *fn, void *arg)
+{
+	for (const struct overlay_entry *e = ctx->txn->last; e; e = e->before) {
+		size_t len;
+		const void *key = overlay_key(e, &len);
+
+		if (e->read_own || e->outdated)
+			fn(arg, key, len, e->outdated, e->read_own ? ctx->request->record : 0);
+	}
+}
+
+int store_txn_commit_reads(struct store_ctx *ctx, store_own_read_fn *fn, void *arg)
 {
 	const struct feed *feed = &ctx->st->feed;
-	int ret = commit(ctx, ctx->txn);
+	int ret;
 
+	ctx->request->record = 0; /* then, where its records end */
+	ret = commit(ctx, ctx->txn);
+	if (!ret && fn)
+		tell_own_reads(ctx, fn, arg);
 	if (!ret && feed->committed)
 		feed->committed(feed->committed_arg, ctx->txn->told, ctx->txn->told_count,
 				ctx->st->cfg->feed && has_changes(ctx->txn));
 	store_txn_abort(ctx);
 	return ret;
+}
+
+int store_txn_commit(struct store_ctx *ctx)
+{
+	return store_txn_commit_reads(ctx, NULL, NULL);
 }
 
 int store_txn_drop(struct store_ctx *ctx)

@@ -14,6 +14,7 @@
 #ifndef XKV_STORE_TXN_H
 #define XKV_STORE_TXN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -53,6 +54,21 @@ void store_txn_note(struct store_ctx *ctx, const void *key, size_t key_len, uint
  *   -ENOSPC, -EBUSY, -ENOMEM
  */
 int store_txn_commit(struct store_ctx *ctx);
+
+/*
+ * Somebody reads `key` who wants to be told of its changes.  True: the transaction has changed it,
+ * so that what is read comes with its commit.
+ */
+bool store_txn_reads_own(struct store_ctx *ctx, const void *key, size_t key_len);
+
+/*
+ * store_txn_commit(), which calls `fn` before it returns 0 for each key that was read so.
+ * `outdated`: the transaction has changed it again.  If it was read after its last change, later
+ * changes have `position` in the change feed, or a higher one; else that is 0.
+ */
+typedef void store_own_read_fn(void *arg, const void *key, size_t key_len, bool outdated,
+			       uint64_t position);
+int store_txn_commit_reads(struct store_ctx *ctx, store_own_read_fn *fn, void *arg);
 
 /*
  * Ends the transaction without its changes.  0 if all that it has read was true at one point in

@@ -114,6 +114,61 @@ TOLD = {
         FLUSHALL
         EXEC
     """,
+    "what a transaction reads of itself": """
+        CLIENT TRACKING on
+        MULTI
+        PFADD a e
+        STRLEN a
+        EXEC
+        other: SET a 1
+        other: SET a 2
+        GET a
+        MULTI
+        SET a 3
+        GET a
+        EXEC
+        other: SET a 4
+        MULTI
+        GET a
+        SET a 5
+        GET a
+        EXEC
+        other: SET a 6
+        MULTI
+        SET a 7
+        GET a
+        EXPIRE a 100
+        EXEC
+        other: SET a 8
+        MULTI
+        SET a 7
+        GET a
+        SET a 8
+        GET a
+        EXEC
+        other: SET a 9
+        MULTI
+        DEL a
+        EXISTS a
+        EXEC
+        other: SET a 9
+        EVAL "redis.call('set', KEYS[1], 1) return redis.call('get', KEYS[1])" 1 a
+        other: SET a 2
+        other: SET a 3
+        CLIENT TRACKING on NOLOOP
+        MULTI
+        GET a
+        SET a 4
+        GET a
+        EXEC
+        other: SET a 5
+        MULTI
+        SET a 6
+        GET a
+        SET a 7
+        EXEC
+        other: SET a 8
+    """,
     "optin": """
         CLIENT TRACKING on OPTIN
         GET a
