@@ -52,7 +52,8 @@ DIFFERS = {
     "client|info": "as CLIENT LIST", "client|pause": "not of requests over UDP",
     "client|reply": "after OFF, QUIT and ACL DELUSER of the own user close the connection, "
                     "which Redis leaves open",
-    "client|tracking": "in a transaction: clients are told of changes before it, too",
+    "client|tracking": "in a transaction: clients are told of changes before it, too; null, for "
+                       "all keys, is written in the protocol of who gets it",
     "client|unblock": "0: no command blocks",
     "exec": "at most 1,024 keys and 256 MiB; commands about the whole store, and those that change "
             "anything but keys (CONFIG SET), end one transaction",
@@ -68,6 +69,8 @@ DIFFERS = {
     "function|load": "at most 1 MiB, of which the first line has 511 bytes; kept by snapshots",
     "script|debug": "NO only", "script|load": "kept until SCRIPT FLUSH or the end of xkvd",
     "msetnx": "at most 1,024 keys",
+    "acl|deluser": "in a transaction of the user itself: what follows is NOAUTH; Redis ends its "
+                   "reply there",
     "acl|list": "single commands in alphabetical order; in Redis in that of a hash table",
     "acl|cat": "of the commands that xkv has",
     "config|get": "of [its own directives](configuration.md)",

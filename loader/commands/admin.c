@@ -413,10 +413,47 @@ static bool filter_has(const struct client_filter *f, const struct client *c)
 	       (!f->laddr || is_address_of(f->laddr, c, false));
 }
 
+static int by_id(const void *a, const void *b)
+{
+	const struct client *x = *(struct client *const *)a, *y = *(struct client *const *)b;
+
+	return (x->id > y->id) - (x->id < y->id);
+}
+
+static void print_line(FILE *out, struct client *c)
+{
+	print_client(out, c);
+	putc('\n', out);
+}
+
+/* In the order in which they came; without memory for that, in any. */
+static void print_clients(FILE *out, const struct server *s, const struct client_filter *f)
+{
+	struct client **sorted, *each = NULL;
+	unsigned int count = 0, n = 0;
+
+	while ((each = client_next(s, each)))
+		count++;
+	sorted = calloc(count + 1, sizeof(struct client *));
+	while ((each = client_next(s, each))) {
+		if (each->dead || !filter_has(f, each))
+			continue;
+		if (sorted)
+			sorted[n++] = each;
+		else
+			print_line(out, each);
+	}
+	if (n)
+		qsort(sorted, n, sizeof(struct client *), by_id);
+	for (unsigned int i = 0; i < n; i++)
+		print_line(out, sorted[i]);
+	free(sorted);
+}
+
 void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct client_filter filter = { .type = NULL };
-	struct client *each;
+	struct client *named;
 	char *text = NULL;
 	size_t len;
 	FILE *out;
@@ -426,11 +463,13 @@ void cmd_client_list(struct client *c, unsigned int argc, const struct resp_arg 
 	out = reply_collect(c, &text, &len);
 	if (!out)
 		return;
-	for (each = NULL; (each = client_next(c->srv, each));)
-		if (!each->dead && filter_has(&filter, each)) {
-			print_client(out, each);
-			putc('\n', out);
-		}
+	if (!filter.ids)
+		print_clients(out, c->srv, &filter);
+	for (unsigned int i = 0; i < filter.ids; i++) { /* as often as it is named */
+		named = client_by_id(c->srv, filter.id[i]);
+		if (named)
+			print_line(out, named);
+	}
 	reply_collected(c, out, &text, &len);
 }
 

@@ -94,7 +94,8 @@ void cmd_client_reply(struct client *c, unsigned int argc, const struct resp_arg
 
 	(void)argc;
 	if (arg_is(&argv[2], "on")) {
-		s->skip = SKIP_NONE;
+		if (s->skip == SKIP_THIS) /* SKIP in the same EXEC is for what follows */
+			s->skip = SKIP_NONE;
 		s->reply.muted = false;
 		reply_ok(reply_to(c));
 	} else if (arg_is(&argv[2], "off")) {

@@ -64,7 +64,8 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 	if (ret < 0)
 		store_txn_abort(c->worker->ctx);
 	else
-		ret = *changed ? store_txn_commit(c->worker->ctx) : store_txn_drop(c->worker->ctx);
+		ret = *changed ? store_txn_commit_reads(c->worker->ctx, tracking_own_read, c)
+			       : store_txn_drop(c->worker->ctx);
 	inner = compose_end(c, &outer);
 	measure_tried(c, ret ? NULL : &errors);
 	if (ret) {
@@ -273,6 +274,8 @@ static bool queue_add(struct client *c, const struct command *cmd, unsigned int 
 	struct resp_arg *copy;
 	size_t bytes;
 
+	if (t->failed)
+		return true; /* nothing will be executed */
 	if (transaction_memory(t) > c->srv->cfg->query_buffer_limit)
 		return false;
 	array = grow(t->queued, t->count, &t->room, sizeof(*array));
@@ -294,6 +297,38 @@ static bool queue_add(struct client *c, const struct command *cmd, unsigned int 
 	return true;
 }
 
+struct checked {
+	struct client *client;
+	const struct resp_arg *argv;
+};
+
+static bool check_queued_key(void *arg, unsigned int at, const char *const *flags)
+{
+	const struct checked *x = arg;
+
+	(void)flags;
+	return check_key(x->client, &x->argv[at]);
+}
+
+/* Is each key and value short enough?  What EXEC would refuse is refused now; or false. */
+static bool could_be_served(struct client *c, const struct command *cmd, unsigned int argc,
+			    const struct resp_arg *argv)
+{
+	bool has_values = cmd->flags & CMD_WRITE && !strcmp(cmd->group, "string");
+	struct checked x = { c, argv };
+	unsigned int i = 0;
+
+	while (i < argc && argv[i].len <= XKV_LONG_KEY_MAX)
+		i++;
+	if (i == argc || command_runs_script(cmd)) /* a script may leave a key alone */
+		return true;
+	if (!command_each_key(cmd, argc, argv, check_queued_key, &x))
+		return false;
+	while (has_values && i < argc && check_value(c, &argv[i]))
+		i++;
+	return !has_values || i == argc;
+}
+
 bool transaction_queues(struct client *c, const struct command *cmd, unsigned int argc,
 			const struct resp_arg *argv)
 {
@@ -304,6 +339,8 @@ bool transaction_queues(struct client *c, const struct command *cmd, unsigned in
 	if (cmd->flags & CMD_NO_MULTI) {
 		transaction_of(c)->failed = true;
 		reply_error(reply_now(c), "ERR Command not allowed inside a transaction");
+	} else if (!could_be_served(c, cmd, argc, argv)) {
+		transaction_of(c)->failed = true;
 	} else if (queue_add(c, cmd, argc, argv)) {
 		group_reply_queued(c);
 	} else {

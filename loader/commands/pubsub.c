@@ -323,11 +323,19 @@ static bool change_step(struct client *c)
 	return true;
 }
 
+/* Keyspace events of the commands before are for those who were subscribed then. */
+static void tell_changes(struct client *c)
+{
+	if (!transaction_of(c)->in_exec)
+		changes_before_replies(c->worker);
+}
+
 static void change_all(struct client *c, enum topic_kind kind, bool on, unsigned int argc,
 		       const struct resp_arg *argv)
 {
 	struct progress *p;
 
+	tell_changes(c);
 	/* EXEC does nothing in slices, and its commands are not in the input. */
 	if (argc > DIRECT_CHANGES && argv == c->stream.parser.argv) {
 		p = long_begin(c, change_step);
@@ -344,9 +352,11 @@ static void change_all(struct client *c, enum topic_kind kind, bool on, unsigned
 static void unsubscribe_all(struct client *c, enum topic_kind kind)
 {
 	struct pubsub *p = pubsub_of(c->srv);
-	struct subscription *s = TAILQ_FIRST(&c->session.subscribed[kind].list);
+	struct subscription *s;
 	struct topic *t;
 
+	tell_changes(c);
+	s = TAILQ_FIRST(&c->session.subscribed[kind].list);
 	if (!s)
 		confirm(c, kind, false, NULL, 0);
 	for (; s; s = TAILQ_FIRST(&c->session.subscribed[kind].list)) {

@@ -4,7 +4,7 @@
 """Client libraries of other languages, and what stands on them, do their work with xkvd.
 
 go/ has go-redis, redsync (Redlock) and redis_rate; js/ has ioredis, node-redis, redlock and
-rate-limiter-flexible; py/ the newest redis-py with its client-side cache.  Where a
+rate-limiter-flexible; py/ the newest redis-py with its client-side cache, and Django.  Where a
 library cannot be downloaded, its cases are skipped.
 """
 import contextlib
@@ -82,17 +82,17 @@ def test_node(node_clients, store, tmp_path, mode, count):
         assert passed(node_clients, daemon, mode, r"^ +ok \d+ - (?!.*# SKIP)") == count
 
 
-@pytest.fixture(scope="module")
-def redis_py(tmp_path_factory):
-    """That of the system is older than its cache."""
-    place = tmp_path_factory.mktemp("py")
-    download("redis-py", sys.executable, "-m", "pip", "install", "--quiet", "--target", place,
-             "redis==8.1.0")
-    return place
+# That of the system is older than its cache.
+PYTHON = {"client_cache.py": ["redis==8.1.0"],
+          "django_caches.py": ["django==5.2.19", "django-redis==7.0.0", "redis==8.1.0"]}
 
 
-def test_redis_py_keeps_what_it_has_read(redis_py, privileged, tmp_path):
+@pytest.mark.parametrize("script", PYTHON)
+def test_python(script, privileged, tmp_path):
+    place = tmp_path / "packages"
+    download(" and ".join(PYTHON[script]), sys.executable, "-m", "pip", "install", "--quiet",
+             "--target", place, *PYTHON[script])
     with in_kernel(tmp_path) as daemon:
-        done = run(sys.executable, HERE / "py/client_cache.py", daemon.port, BUILD / "xkv",
-                   check=False, env=dict(os.environ, PYTHONPATH=str(redis_py)))
+        done = run(sys.executable, HERE / "py" / script, daemon.port, BUILD / "xkv",
+                   check=False, env=dict(os.environ, PYTHONPATH=str(place)))
         assert done.returncode == 0, done.stderr

@@ -484,3 +484,20 @@ def test_client_list(xkv, own):
     assert rows[0]["addr"].endswith(":%d" % own.sock.getsockname()[1])
     assert b"cmd=client|info" in own.call("CLIENT", "INFO")
     assert int(own.call("CLIENT", "ID")[1:]) == int(rows[0]["id"])
+
+
+def test_client_list_has_the_order_of_redis(pair, xkv, stock_redis):
+    """That of their coming; or as they are named, also twice."""
+    found = []
+    for c, server in zip(pair, (xkv, stock_redis), strict=True):
+        others = [server.connect() for _ in range(4)]
+        ids = [int(other.call("CLIENT", "ID")[1:]) for other in others]
+        for other in (others[2], others[0], others[3]):
+            other.call("PING")
+        named = [ids[3], ids[0], 10**9, ids[1], ids[0]]
+        listed = [[ids.index(int(n)) for n in re.findall(rb"\bid=(\d+)", reply) if int(n) in ids]
+                  for reply in (c.call("CLIENT", "LIST"), c.call("CLIENT", "LIST", "ID", *named))]
+        found.append(listed)
+        for other in others:
+            other.close()
+    assert found[0] == found[1] == [[0, 1, 2, 3], [3, 0, 1, 0]]

@@ -3,20 +3,25 @@
 """What commands leave behind in connections, beside a stock redis-server.
 
 Random sequences over several connections: transactions, scripts, publish and subscribe, tracking,
-names, protocols, users.  One command at a time is sent to both servers; then what came at each
-connection is compared: its replies in order, invalidations in order, and its messages.  Where
+names, protocols, users, functions, pauses, connections that are cut.  A command, or a pipeline of
+some, is sent to both servers; then what came at each connection is compared: its replies in order,
+invalidations in order, and its messages; after some also what CLIENT LIST says of it.  Where
 messages stand between replies is not compared: xkv publishes after the reply of EXEC; nor in which
-order matching patterns are told, which in Redis is that of a hash table.
+order matching patterns are told, which in Redis is that of a hash table; nor how null is written to
+who is told of FLUSHALL by redirection: Redis writes it in the protocol of the client that tracks.
 
 XKV_DIFF_SEED (default 1, in check-long any) repeats what a failure names, XKV_DIFF_SECONDS (default
 6, in check-long 60) is how long it looks for one.  A failure prints its sequence without the
 steps that it does not need.
 
 Not asked for, since xkv differs on purpose: WATCH of a missing key; SWAPDB with tracking clients or
-in MULTI; scripts that fail after a write; what closes a connection after CLIENT REPLY OFF; options
-of HELLO that are wrong; subscribing to keyspace events, PUBLISH and tracking in MULTI after a
-change there; rules of users, whose order in Redis is that of a hash table (test_acl.py).
+in MULTI; ACL DELUSER in MULTI, perhaps of the own user; scripts that fail after a write; what
+closes a connection after CLIENT REPLY OFF; options of HELLO that are wrong; subscribing to keyspace
+events, PUBLISH and tracking in MULTI after a change there; rules of users, whose order in Redis is
+that of a hash table (test_acl.py).  Nor is what one client sends while another waits for the end of
+a pause: the order of both would differ.
 """
+import hashlib
 import os
 import random
 import re
@@ -109,13 +114,40 @@ def test_skip_lasts_until_the_end_of_reset(pair, before):
     for c in pair:
         if before:
             c.call(before)
-        c.send(encode("CLIENT", "REPLY", "SKIP") + encode("RESET") + encode("PING"))
-        c.send(encode("CLIENT", "REPLY", "OFF") + encode("RESET") + encode("ECHO", "end"))
+    ours, theirs = until_end(pair, "CLIENT REPLY SKIP", "RESET", "PING", "CLIENT REPLY OFF",
+                             "RESET")
+    assert ours == theirs
+
+
+def until_end(pair, *lines):
+    """What both say to all at once, some without a reply."""
     ours, theirs = ([], [])
     for c, got in zip(pair, (ours, theirs), strict=True):
-        while not got or b"end" not in got[-1]:
+        c.send(b"".join(encode(*line.split()) for line in (*lines, "ECHO end")))
+        while not got or b"$3\r\nend" not in got[-1]:
             got.append(c.reply())
+    return ours, theirs
+
+
+@pytest.mark.parametrize("words", ["SKIP", "SKIP ON", "OFF ON", "ON SKIP", "SKIP SKIP"])
+def test_skip_in_a_transaction_is_for_what_follows_it(pair, words):
+    ours, theirs = until_end(pair, "MULTI", *(f"CLIENT REPLY {word}" for word in words.split()),
+                             "PING", "EXEC", "ECHO 1", "ECHO 2")
     assert ours == theirs
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_who_is_subscribed_is_told_of_what_follows(pair, version):
+    """Also in one pipeline: not of changes before, and of all before the end of it."""
+    for c in pair:
+        c.call("HELLO", version)
+        c.call("CONFIG", "SET", "notify-keyspace-events", "KA")
+    more = ["SET a 3", "INCR a", "UNSUBSCRIBE"] * (version == 3)
+    ours, theirs = until_end(pair, "SET a 1", "SUBSCRIBE __keyspace@0__:a", *more, "UNSUBSCRIBE",
+                             "SET a 2", "PSUBSCRIBE *:a", *more, "PUNSUBSCRIBE", "SET a 5")
+    assert sorted(ours) == sorted(theirs)  # messages come behind replies
+    for c in pair:
+        c.call("CONFIG", "SET", "notify-keyspace-events", "")
 
 
 # --- random sequences ---
@@ -135,9 +167,17 @@ SCRIPTS = ["return redis.call('get', KEYS[1])", "return redis.call('set', KEYS[1
            "redis.call('get', KEYS[1]) return redis.call('nope')",
            "redis.setresp(3) return redis.call('get', KEYS[1])", "return redis.status_reply('s')",
            "return tostring(redis.acl_check_cmd('set', KEYS[1], 'v'))"]
-SHA = "0" * 40
+SHAS = ["0" * 40, *(hashlib.sha1(s.encode()).hexdigest() for s in SCRIPTS)]
 LIBRARY = "#!lua name=lib\nredis.register_function('f', function(k, a) " \
           "return redis.call('get', k[1]) end)"
+WRITERS = """#!lua name=writers
+redis.register_function('set', function(k, a) return redis.call('set', k[1], 'f') end)
+redis.register_function{function_name='ro', callback=function(k) return #k end,
+    flags={'no-writes', 'allow-stale'}}"""
+
+
+DIFFERS_IN_STATES = ("WATCH", "SUBSCRIBE", "PSUBSCRIBE", "SWAPDB", "PUBLISH", "SPUBLISH", "SELECT",
+                     "HELLO", "AUTH")
 
 
 def has_events(seed):
@@ -146,7 +186,7 @@ def has_events(seed):
 
 
 class Words:
-    """The steps of an episode: (client, words, inline?, cut?)."""
+    """The steps of an episode: (client, commands, how): "", "inline", "cut" in two, "gone"."""
 
     def __init__(self, seed):
         self.rng = random.Random(seed)
@@ -162,6 +202,7 @@ class Words:
             ["GET", key], ["GET", key], ["SET", key, "v"], ["SET", key, "5"], ["INCR", key],
             ["DEL", key, other], ["MGET", key, other], ["MSET", key, "1", other, "2"],
             ["RENAME", key, other], ["COPY", key, other, "REPLACE"], ["EXISTS", key],
+            ["COPY", key, other, "DB", self.pick("0", "1", "99", "x"), *self.pick([], ["REPLACE"])],
             ["MOVE", key, self.pick("0", "1", "99", "x")], ["APPEND", key, "x"], ["GETDEL", key],
             ["SETRANGE", key, "1", "x"], ["PFADD", key, "e"], ["STRLEN", key], ["PERSIST", key],
             [self.pick("EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT"), key, self.pick(*EXTREME)],
@@ -174,13 +215,20 @@ class Words:
         script = self.pick(*SCRIPTS)
         return self.pick(
             ["MULTI"], ["MULTI"], ["EXEC"], ["EXEC"], ["EXEC"], ["DISCARD"], ["UNWATCH"],
-            ["WATCH", key], ["WATCH", key], ["RESET"], ["PING"], ["PING", "x"],
+            ["WATCH", key], ["WATCH", key], ["RESET"], ["RESET"], ["PING"], ["PING", "x"],
             ["CLIENT", "KILL", "ID", self.pick("@0", "@1")],
             ["SWAPDB", "0", self.pick("0", "1", "x")],
             ["EVAL", script, "1", key, "v"], ["EVAL_RO", script, "1", key, "v"],
-            ["EVALSHA", SHA, "0"], ["SCRIPT", "EXISTS", SHA], ["EVAL", script, "2", key],
-            ["FUNCTION", "LOAD", self.pick("", "REPLACE"), LIBRARY], ["FCALL", "f", "1", key],
-            ["FCALL_RO", "f", "1", key], ["FUNCTION", "FLUSH"],
+            [self.pick("EVALSHA", "EVALSHA_RO"), self.pick(*SHAS), self.pick("0", "1", "1", "2"),
+             key, "v"],
+            ["SCRIPT", "LOAD", script], ["SCRIPT", "EXISTS", *self.some(SHAS)],
+            ["SCRIPT", "FLUSH", *self.pick([], ["SYNC"], ["ASYNC"], ["bad"])],
+            ["EVAL", script, "2", key],
+            ["WAIT", "0", "0"], ["WAIT", "1", self.pick("1", "-1", "x")],
+            ["FUNCTION", "LOAD", *self.pick([], ["REPLACE"], ["bad"]), self.pick(LIBRARY, WRITERS)],
+            [self.pick("FCALL", "FCALL_RO"), self.pick("f", "set", "ro", "none"), "1", key],
+            ["FUNCTION", "DELETE", self.pick("lib", "writers", "none")], ["FUNCTION", "FLUSH"],
+            ["FUNCTION", self.pick("KILL", "STATS")],
             ["CLIENT", "TRACKING", "ON", *self.pick([], ["OPTIN"], ["OPTOUT"], ["NOLOOP"],
              ["BCAST"], ["BCAST", "PREFIX", "a"], ["OPTIN", "OPTOUT"], ["REDIRECT", "@0"],
              ["REDIRECT", "@1"], ["REDIRECT", "123456"])],
@@ -189,8 +237,8 @@ class Words:
             ["CLIENT", "REPLY", self.pick("ON", "ON", "SKIP", "SKIP", "OFF", "bad")],
             ["CLIENT", "NO-EVICT", self.pick("on", "off", "x")],
             ["CLIENT", "SETNAME", self.pick("name", "", "a b", "n" * 300)], ["CLIENT", "GETNAME"],
-            ["CLIENT", "PAUSE", self.pick("0", "-1", "x"), self.pick("WRITE", "ALL", "bad")],
-            ["CLIENT", "UNPAUSE"],
+            ["CLIENT", "PAUSE", self.pick("0", "-1", "x"), self.pick("WRITE", "bad")],
+            ["CLIENT", "PAUSE", "1000000", "WRITE"], ["CLIENT", "UNPAUSE"], ["CLIENT", "UNPAUSE"],
             ["HELLO", self.pick("2", "3", "3", "4", "x")], ["HELLO"],
             ["HELLO", self.pick("2", "3"), "AUTH", user, "pw", "SETNAME", "n"],
             ["AUTH", user, self.pick("pw", "pw", "wrong")], ["AUTH", "pw"],
@@ -210,24 +258,38 @@ class Words:
             ["ACL", "DELUSER", user], ["ACL", "WHOAMI"], ["ACL", "USERS"],
             ["ACL", "DRYRUN", user, *self.key_command()],
             ["CONFIG", "SET", "notify-keyspace-events",
-             self.pick("KEA", "E$g", "Kn", "KEAm", "AKEn", "q", "") if self.events else "q"],
+             self.pick("KEA", "E$g", "Kn", "KEAm", "q", "") if self.events else "q"],
             ["CONFIG", "GET", "notify-keyspace-events"],
             ["COMMAND", self.pick("GETKEYS", "GETKEYSANDFLAGS"),
              *self.pick(self.key_command(), self.state_command(), ["SORT", key, "STORE", "b"],
                         ["BITOP", "AND", key, "b"], ["PFMERGE", key, "b"])])
 
-    def step(self):
+    def command(self):
         words = self.pick(self.key_command, self.state_command, self.other_command)()
-        if self.rng.random() < 0.03 and words[0] != "HELLO":
+        if self.rng.random() < 0.03 and words[0] != "HELLO" and words[1:2] != ["PAUSE"]:
             words = self.pick(words[:-1] or words, [*words, "more"], [words[0].lower(), *words[1:]])
-        inline = self.rng.random() < 0.1 and all(re.fullmatch(r"[\w:|@-]+", w) for w in words)
-        if words[0] == "CLIENT" and "REPLY" in words:
+        return words
+
+    def pipeline(self):
+        """Of what is the same in any state that the commands before it make."""
+        commands = [self.command() for _ in range(self.rng.randrange(2, 8))]
+        return [c for c in commands if c[0].upper() not in DIFFERS_IN_STATES
+                and c[1:2] not in (["TRACKING"], ["DELUSER"])] or [["PING"]]
+
+    def step(self):
+        commands = self.pipeline() if self.rng.random() < 0.15 else [self.command()]
+        inline = self.rng.random() < 0.1 and all(re.fullmatch(r"[\w:|@-]+", w)
+                                                 for words in commands for w in words)
+        if any(c[0] == "CLIENT" and "REPLY" in c for c in commands):
             client = 0
-        elif words[0] in ("ACL", "CLIENT"):  # may close itself, which needs a reply in Redis
-            client = self.rng.randrange(1, CLIENTS)
+        elif any(c[0] in ("ACL", "CLIENT") for c in commands):
+            client = self.rng.randrange(1, CLIENTS)  # may close itself: Redis needs a reply then
         else:
             client = self.rng.randrange(CLIENTS)
-        return client, words, inline, self.rng.random() < 0.1
+        if client == 0:
+            commands = [c for c in commands if c[0] not in ("ACL", "CLIENT") or "REPLY" in c]
+        how = self.pick(*10 * [""], "cut", "gone") if self.rng.random() < 0.5 else ""
+        return client, commands, "inline" if inline else how
 
 
 def end_of(data, at):
@@ -254,6 +316,10 @@ def without_own(message):
     return re.sub(rb"(version\r\n)\$\d+\r\n[0-9.]+", rb"\1", message)
 
 
+UNPAUSE = [["CLIENT", "UNPAUSE"]]
+SAME_OF_CLIENTS = ("name", "db", "sub", "psub", "ssub", "multi", "resp", "user")
+
+
 class Side:
     """A server, its connections, and what came at them."""
 
@@ -263,33 +329,56 @@ class Side:
 
     def begin(self):
         self.close()
-        for words in ("FLUSHALL", "SCRIPT FLUSH", "FUNCTION FLUSH", "CLIENT UNPAUSE",
+        for words in ("CLIENT UNPAUSE", "FLUSHALL", "SCRIPT FLUSH", "FUNCTION FLUSH",
                       "ACL DELUSER alice bob"):
             self.control.call(*words.split())
         self.control.call("CONFIG", "SET", "notify-keyspace-events", "")
         self.ids, self.data = [b""] * CLIENTS, [b""] * CLIENTS
         self.clients = [self.daemon.connect() for _ in range(CLIENTS)]
-        for i, c in enumerate(self.clients):
-            self.ids[i] = c.call("CLIENT", "ID")[1:-2].decode()
+        for i in range(CLIENTS):
+            self.ids[i] = self.clients[i].call("CLIENT", "ID")[1:-2].decode()
+
+    def await_gone(self, *ids):
+        while ids and b"id=" in self.control.call("CLIENT", "LIST", "ID", *ids):
+            pass
+
+    def renew(self, i):
+        """Another connection in place of one that goes, which the server has seen."""
+        self.clients[i].close()
+        self.await_gone(self.ids[i])
+        self.clients[i], self.data[i] = self.daemon.connect(), b""
+        self.ids[i] = self.clients[i].call("CLIENT", "ID")[1:-2].decode()
 
     def close(self):
         for c in self.clients:
             c.close()
         self.clients = []
+        self.await_gone(*self.ids)  # what was postponed is not done any more
+
+    def encoded(self, words, inline):
+        words = [self.ids[int(w[1])] if w in ("@0", "@1") else w for w in words]
+        return " ".join(words).encode() + b"\r\n" if inline else encode(*words)
 
     def send(self, step):
-        client, words, inline, cut = step
-        words = [self.ids[int(w[1])] if w in ("@0", "@1") else w for w in words]
-        data = " ".join(words).encode() + b"\r\n" if inline else encode(*words)
-        at = len(data) // 2 if cut else 0
+        client, commands, how = step
+        data = b"".join(self.encoded(words, how == "inline") for words in commands)
+        at = len(data) // 2 if how in ("cut", "gone") else 0
         try:
-            for piece in (data[:at], data[at:]):
+            for piece in (data[:at], data[at:] if how != "gone" else b""):
                 if piece:
                     self.clients[client].send(piece)
-                    if cut:
+                    if at:
                         self.control.call("PING")
         except OSError:
             pass  # it was closed
+        if how == "gone":
+            self.renew(client)
+
+    def listed(self):
+        """What CLIENT LIST says of the clients that is not of this server alone."""
+        lines = self.control.call("CLIENT", "LIST", "ID", *self.ids).decode().splitlines()[1:]
+        return [re.sub(r"multi=\d+", "multi=n", " ".join(
+            f for f in line.split() if f.partition("=")[0] in SAME_OF_CLIENTS)) for line in lines]
 
     def collect(self, seconds=0.0):
         """What came until now: the second PING is replied after what came of the first round."""
@@ -315,9 +404,15 @@ class Side:
             except ValueError:  # the rest is yet to come
                 break
             told = invalidations if found[1] or b"\ninv" in found[0] else messages
-            told.append(data[at:end])
+            told.append(re.sub(rb"(\$-1|_)\r\n$", b"null", data[at:end]))
             data = data[:at] + data[end:]
         return without_own(data), sorted(messages), invalidations
+
+
+def postponed(side):
+    """IDs of the clients that wait for the end of a pause."""
+    return set(re.findall(r"^id=(\d+) .* flags=\w*b",
+                          side.control.call("CLIENT", "LIST").decode(), re.M))
 
 
 def differs_on_purpose(stock, client, words, events):
@@ -331,7 +426,8 @@ def differs_on_purpose(stock, client, words, events):
         return in_multi and events
     if name == "swapdb":
         return in_multi or re.search(rb" flags=\w*t", stock.control.call("CLIENT", "LIST"))
-    return in_multi and (name in ("publish", "spublish") or words[1:2] == ["TRACKING"])
+    return in_multi and (name in ("publish", "spublish")
+                         or words[1:2] in (["TRACKING"], ["DELUSER"]))
 
 
 def run(sides, steps, events):
@@ -340,10 +436,15 @@ def run(sides, steps, events):
         side.begin()
     ours, theirs = sides
     for n, step in enumerate(steps):
-        if differs_on_purpose(theirs, *step[:2], events):
+        waits = postponed(theirs) - {theirs.ids[step[0]]}
+        if (waits and step[1] != UNPAUSE) or any(
+                differs_on_purpose(theirs, step[0], words, events) for words in step[1]):
             continue
         for side in (theirs, ours):
-            side.send(step)
+            if waits:
+                side.control.call(*UNPAUSE[0])  # else who is served first: this one, or who waits?
+            else:
+                side.send(step)
             side.collect()
         end = time.monotonic() + LATE
         for i in range(CLIENTS):
@@ -352,6 +453,8 @@ def run(sides, steps, events):
                     return n + 1, (i, got, expected)
                 ours.collect(0.01)
                 theirs.collect()
+        if n % 8 == 7 and (got := ours.listed()) != (expected := theirs.listed()):
+            return n + 1, ("LIST", got, expected)
         for side in sides:
             side.data = [b"+closed\r\n" if d.endswith(b"+closed\r\n") else b"" for d in side.data]
     return None

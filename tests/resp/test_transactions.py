@@ -416,6 +416,43 @@ def test_too_much_is_queued(xkv, own):
     own.call("CONFIG", "SET", "client-query-buffer-limit", "1gb", "proto-max-bulk-len", "512mb")
 
 
+@pytest.mark.parametrize("words, why", [
+    (["SET", "k", bytes((1 << 20) + 1)], b"value is larger than 1 MiB"),
+    (["MSET", "a", "1", "k", bytes(1_200_000), "b", "2"], b"value is larger than 1 MiB"),
+    (["SETRANGE", "k", "0", bytes(1_200_000)], b"value is larger than 1 MiB"),
+    (["GET", bytes((64 << 10) + 1)], b"key is longer than 65536 bytes"),
+    (["DEL", "a", bytes(2_000_000)], b"key is longer than 65536 bytes"),
+    (["SET", "k", bytes(3 << 20)], b"an argument is longer than proto-max-bulk-len "
+                                   b"(2097152 bytes); values are limited to 1 MiB"),
+])
+def test_what_is_too_long_is_refused_when_it_is_queued(own, words, why):
+    """And not by EXEC, which would do the rest."""
+    own.call("CONFIG", "SET", "proto-max-bulk-len", "2mb")
+    own.call("MULTI")
+    assert own.call("SET", "other", "v") == b"+QUEUED\r\n"
+    assert own.call(*words) == b"-ERR " + why + b"\r\n"
+    assert own.call("SET", "third", "v") == b"+QUEUED\r\n"
+    assert own.call("EXEC").startswith(b"-EXECABORT")
+    assert own.call("DBSIZE") == b":0\r\n"
+    own.call("CONFIG", "SET", "proto-max-bulk-len", "512mb")
+
+
+def test_what_may_be_long_is_queued(xkv, own):
+    """Scripts and messages; as long as a value may be; nothing is kept behind an error."""
+    own.call("MULTI")
+    for words in (["EVAL", "return #ARGV[1]", "1", bytes(100_000), bytes(1_500_000)],
+                  ["PUBLISH", "channel", bytes(1_500_000)], ["SET", "k", bytes(1 << 20)],
+                  ["PFADD", "h", bytes(1_500_000)], ["ECHO", bytes(1_500_000)]):
+        assert own.call(*words) == b"+QUEUED\r\n"
+    assert own.call("EXEC").startswith(b"*5\r\n:1500000\r\n:0\r\n+OK\r\n:1\r\n$1500000\r\n")
+    own.call("MULTI")
+    own.call("nonsense")
+    assert own.call("SET", "k", bytes(1_000_000)) == b"+QUEUED\r\n"
+    with xkv.connect() as other:
+        assert b" multi=0 " in other.call("CLIENT", "LIST")
+    own.call("DISCARD")
+
+
 def test_closed_between_multi_and_exec(xkv, own):
     for _ in range(20):
         with xkv.connect() as c:
