@@ -386,7 +386,8 @@ def test_table_is_limited_in_bytes(sides, xkv):
     assert told[0].split(b"\r\n")[5].startswith(b"0 x")
     assert resident(xkv) - before < 64 << 20
     side.main.call("CLIENT", "TRACKING", "off")
-    assert info(side.other, "tracking_total_bytes") == 0
+    wait_for(lambda: info(side.other, "tracking_total_bytes") == 0,
+             "clients of the case before to be gone, too")
     wait_for(lambda: resident(xkv) - before < 8 << 20, "the memory to be given back")
     side.other.call("CONFIG", "SET", "tracking-table-max-bytes", "256mb")
 
