@@ -79,11 +79,11 @@ static __always_inline void listener_cancel(const struct change *c)
 static __always_inline __u64 new_version(struct xkv_request *rq)
 {
 	__u32 frontend = FRONTEND(rq), cpu = bpf_get_smp_processor_id() & (XKV_VERSION_CPUS - 1);
-	struct xkv_counters *c = counters(frontend);
+	struct xkv_tally *t = tally(frontend);
 
-	if (!c)
+	if (!t)
 		return 0;
-	return ((add_one(&c->version, frontend) * XKV_VERSION_CPUS + cpu) * XKV_FRONTENDS +
+	return ((add_one(&t->version, frontend) * XKV_VERSION_CPUS + cpu) * XKV_FRONTENDS +
 		frontend) *
 	       2;
 }

@@ -25,8 +25,8 @@
 #include "hash.h"
 #include "proto.h"
 
-#define XKV_LAYOUT_MAGIC   0x584b5631 /* "XKV1" */
-#define XKV_LAYOUT_VERSION 9 /* increment it when anything in this file changes its meaning */
+#define XKV_LAYOUT_MAGIC 0x584b5631 /* "XKV1" */
+#define XKV_DATA_VERSION 10	    /* increment it when anything of the data changes its meaning */
 
 /* What CPUs write without each other is not in one cache line. */
 #define XKV_CACHE_LINE __attribute__((aligned(64)))
@@ -396,7 +396,7 @@ enum xkv_read_only {
 /* Written by xkvd.  While it is all zero, as `ip link` leaves it, everything is passed on. */
 struct xkv_config {
 	__u32 magic;		/* XKV_LAYOUT_MAGIC: the store is ready */
-	__u32 layout;		/* XKV_LAYOUT_VERSION */
+	__u32 layout;		/* XKV_DATA_VERSION */
 	__u64 fingerprint_mask; /* all ones; tests clear bits to make keys collide */
 	__u64 bucket_mask;	/* buckets of `index` - 1 */
 	__u64 tai_offset_ms;	/* CLOCK_TAI - Unix time */
@@ -524,11 +524,14 @@ static inline __attribute__((always_inline)) void xkv_hot_halve(struct xkv_hot *
 /* ---- counters ------------------------------------------------------------ */
 
 /*
- * Every packet and every operation raises one; the last group counts events besides.  An outcome of
- * the first group ends the datagram, without a reply if it is the first operation's.
+ * Every packet and every operation raises one; the last group of each table counts events besides.
+ * An outcome of the first group ends the datagram, without a reply if it is the first operation's.
+ *
+ * Statistics are scratch: they begin anew when a program comes that counts something else.  Tallies
+ * are data: changes of the store, from which follows what it holds.
  */
 /* clang-format off */
-#define XKV_COUNTERS(X)                                                                            \
+#define XKV_STATISTICS(X)                                                                          \
 	/* operations that could not be done here: passed on by XDP, retried by xkvd */            \
 	X(pass_miss) X(pass_busy) X(pass_no_slot) X(pass_full) X(pass_too_large)                   \
 	/* passed on untouched: not for us, or not in a form that we serve */                      \
@@ -540,25 +543,35 @@ static inline __attribute__((always_inline)) void xkv_hot_halve(struct xkv_hot *
 	X(drop_foreign) X(drop_source) X(drop_reply_flag) X(drop_repeated) X(drop_internal)        \
 	/* datagrams answered, and those answered with just a header and an error */               \
 	X(replies) X(error_version) X(error_request) X(error_auth) X(error_once)                   \
+	/* events */                                                                               \
+	X(once_repeated) X(sessions) X(atomic_done) X(atomic_aborted) X(checks)                    \
 	/* operations refused; those up to op_pad end the reply */                                 \
 	X(op_bad_request) X(op_bad_opcode) X(op_bad_key) X(op_pad) X(op_too_large)                 \
 	X(op_no_memory) X(op_busy) X(op_read_only)                                                 \
 	/* operations done */                                                                      \
-	X(pings) X(get_hits) X(get_misses) X(inserts) X(overwrites) X(moves) X(not_stored)         \
-	X(deletes) X(expires) X(evictions) X(expiry_changes) X(op_misses) X(not_number)            \
-	X(relocations) X(checks)                                                                   \
+	X(pings) X(get_hits) X(get_misses) X(not_stored) X(op_misses) X(not_number)
+
+#define XKV_TALLIES(X)                                                                             \
+	/* operations done, that changed something */                                              \
+	X(inserts) X(overwrites) X(moves) X(deletes) X(expires) X(evictions) X(expiry_changes)     \
+	X(relocations)                                                                             \
 	/* events inside the store */                                                              \
-	X(chained) X(unchained) X(orphans) X(ttls_given) X(once_repeated) X(sessions)              \
-	/* ATOMIC datagrams */                                                                     \
-	X(atomic_done) X(atomic_aborted)
+	X(chained) X(unchained) X(orphans) X(ttls_given)
+
+#define XKV_COUNTERS(X) XKV_STATISTICS(X) XKV_TALLIES(X)
 /* clang-format on */
 
 #define XKV_COUNTER_ENUM(name) XKV_C_##name,
 enum xkv_counter { XKV_COUNTERS(XKV_COUNTER_ENUM) XKV_COUNTER_COUNT };
+#define XKV_STATISTIC_COUNT XKV_C_inserts /* the others are tallies */
 
 #define XKV_COUNTER_FIELD(name) __u64 name;
 struct xkv_counters {
-	XKV_COUNTERS(XKV_COUNTER_FIELD)
+	XKV_STATISTICS(XKV_COUNTER_FIELD)
+};
+
+struct xkv_tally {
+	XKV_TALLIES(XKV_COUNTER_FIELD)
 	__u64 version; /* next number of this CPU and front end: see XKV_VERSIONS_PER_US */
 };
 
@@ -924,6 +937,7 @@ struct xkv_slots_args {
 _Static_assert(2ULL * XKV_VERSION_CPUS * XKV_FRONTENDS << XKV_VERSION_BITS == 0 &&
 		       (2ULL * XKV_VERSION_CPUS * XKV_FRONTENDS << (XKV_VERSION_BITS - 1)) != 0,
 	       "layout");
+_Static_assert(sizeof(struct xkv_counters) == XKV_STATISTIC_COUNT * 8, "layout");
 _Static_assert(sizeof(struct xkv_slot) == 24, "layout");
 _Static_assert(sizeof(struct xkv_page) == XKV_UNIT_BYTES, "layout");
 _Static_assert(XKV_CLASS_LARGE <= XKV_CLASS_MASK, "layout");

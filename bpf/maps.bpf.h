@@ -106,6 +106,15 @@ struct {
 	__type(value, struct xkv_counters);
 } xkv_counters SEC(".maps");
 
+/* The same, of what is data. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, XKV_FRONTENDS);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+	__type(key, __u32);
+	__type(value, struct xkv_tally);
+} xkv_tally SEC(".maps");
+
 /* The request that a CPU is working on in XDP, which does not nest. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

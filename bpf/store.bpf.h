@@ -120,6 +120,11 @@ static __always_inline struct xkv_counters *counters(__u32 frontend)
 	return bpf_map_lookup_elem(&xkv_counters, &frontend);
 }
 
+static __always_inline struct xkv_tally *tally(__u32 frontend)
+{
+	return bpf_map_lookup_elem(&xkv_tally, &frontend);
+}
+
 /* The front end of a request. */
 #define FRONTEND(rq) ((rq)->flags & XKV_REQUEST_XKVD)
 
@@ -134,22 +139,36 @@ static __always_inline __u64 add_one(__u64 *counter, __u32 frontend)
 	return (*counter)++;
 }
 
+/* A counter of this CPU. */
+static __always_inline __u64 *counter_at(__u32 frontend, __u32 which)
+{
+	struct xkv_counters *c;
+	struct xkv_tally *t;
+
+	if (which < XKV_STATISTIC_COUNT) {
+		c = counters(frontend);
+		return c ? (__u64 *)c + which : NULL;
+	}
+	t = which < XKV_COUNTER_COUNT ? tally(frontend) : NULL;
+	return t ? (__u64 *)t + (which - XKV_STATISTIC_COUNT) : NULL;
+}
+
 /* Adds to a counter of XDP. */
 static __always_inline void count_many(__u32 which, __u32 many)
 {
-	struct xkv_counters *c = counters(XKV_FRONTEND_XDP);
+	__u64 *counter = counter_at(XKV_FRONTEND_XDP, which);
 
-	if (c && which < XKV_COUNTER_COUNT)
-		((__u64 *)c)[which] += many;
+	if (counter)
+		*counter += many;
 }
 
 static __always_inline void count(struct xkv_request *rq, __u32 which)
 {
 	__u32 frontend = FRONTEND(rq);
-	struct xkv_counters *c = counters(frontend);
+	__u64 *counter = counter_at(frontend, which);
 
-	if (c && which < XKV_COUNTER_COUNT)
-		add_one(&((__u64 *)c)[which], frontend);
+	if (counter)
+		add_one(counter, frontend);
 }
 
 static __always_inline struct xkv_page *page_at(__u64 ref)
@@ -389,8 +408,8 @@ static __always_inline int list_push(struct xkv_class *c, struct xkv_list *list,
 __noinline int slot_give_to(__u64 ref, __u32 number)
 {
 	struct xkv_slot *slot = slot_at(ref);
-	struct xkv_counters *n;
 	struct xkv_class *c;
+	struct xkv_tally *n;
 
 	if (!slot)
 		return -EINVAL;
@@ -404,7 +423,7 @@ __noinline int slot_give_to(__u64 ref, __u32 number)
 	barrier(); /* `class` has no address */
 	slot->class |= XKV_CLASS_ORPHAN;
 	barrier();
-	n = counters(XKV_FRONTEND_XKVD);
+	n = tally(XKV_FRONTEND_XKVD);
 	if (n)
 		__sync_fetch_and_add(&n->orphans, 1);
 	return 0;

@@ -189,7 +189,7 @@ int xkv_xdp(struct xdp_md *ctx)
 	why = cfg->magic == XKV_LAYOUT_MAGIC ? serve(ctx, cfg) : XKV_C_pass_not_ready;
 	/* the compiler knows the ranges of the functions, the verifier does not */
 	barrier_var(why);
-	if (why < XKV_COUNTER_COUNT)
+	if (why < XKV_STATISTIC_COUNT)
 		((__u64 *)c)[why]++;
 	if (why == XKV_C_replies)
 		return XDP_TX;
@@ -244,7 +244,7 @@ int xkv_bulk_xdp(struct xdp_md *ctx)
 		return bulk_foreign(ctx, b);
 	why = serve_noted(ctx, b);
 	barrier_var(why);
-	if (why < XKV_COUNTER_COUNT)
+	if (why < XKV_STATISTIC_COUNT)
 		((__u64 *)c)[why]++;
 	return why == XKV_C_replies ? XDP_PASS : XDP_DROP;
 }

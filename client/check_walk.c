@@ -30,12 +30,12 @@ enum mark { UNSEEN, INDEXED, CHAIN, FREE, HELD };
 
 static const char *const holder[] = { "nobody", "index", "a chain", "a free list", "xkvd" };
 
-enum map { INDEX, PAGES, CLASSES, DEDUP, CONFIG, SECRET, COUNTERS, BATCH, TXN, FEED, DBS, MAPS };
+enum map { INDEX, PAGES, CLASSES, DEDUP, CONFIG, SECRET, TALLY, BATCH, TXN, FEED, DBS, MAPS };
 
-static const char *const map_names[MAPS] = { "xkv_index",    "xkv_pages",    "xkv_classes",
-					     "xkv_once",     "xkv_config",   "xkv_secret",
-					     "xkv_counters", "xkv_batch",    "xkv_txn",
-					     "xkv_feed",     "xkv_databases" };
+static const char *const map_names[MAPS] = { "xkv_index", "xkv_pages",	  "xkv_classes",
+					     "xkv_once",  "xkv_config",	  "xkv_secret",
+					     "xkv_tally", "xkv_batch",	  "xkv_txn",
+					     "xkv_feed",  "xkv_databases" };
 
 /* A span, as described by the header of its page. */
 struct span {
@@ -154,7 +154,7 @@ static int open_maps(struct walk *w, const char *dir)
 	static const size_t value_size[MAPS] = {
 		[INDEX] = sizeof(struct xkv_bucket),  [PAGES] = sizeof(uint32_t),
 		[CLASSES] = sizeof(struct xkv_class), [DEDUP] = sizeof(struct xkv_dedup_set),
-		[CONFIG] = sizeof(struct xkv_config), [COUNTERS] = sizeof(struct xkv_counters),
+		[CONFIG] = sizeof(struct xkv_config), [TALLY] = sizeof(struct xkv_tally),
 		[BATCH] = sizeof(struct xkv_request), [SECRET] = sizeof(struct xkv_secrets),
 		[TXN] = sizeof(struct xkv_txn_key),   [FEED] = sizeof(uint32_t),
 		[DBS] = sizeof(struct xkv_database),
@@ -172,9 +172,9 @@ static int open_maps(struct walk *w, const char *dir)
 	w->cfg = w->at[CONFIG];
 	w->databases = w->at[DBS];
 	w->secrets = w->at[SECRET];
-	if (!ret && w->cfg->layout != XKV_LAYOUT_VERSION) {
+	if (!ret && w->cfg->layout != XKV_DATA_VERSION) {
 		fprintf(w->report, "the store in %s has layout %u, and this is for %u\n", dir,
-			w->cfg->layout, XKV_LAYOUT_VERSION);
+			w->cfg->layout, XKV_DATA_VERSION);
 		ret = -EPROTO;
 	}
 	return ret;
@@ -852,15 +852,15 @@ struct counted {
 static int read_counters(struct walk *w, struct counted *sum)
 {
 	int cpus = libbpf_num_possible_cpus(), ret = 0;
-	struct xkv_counters *each = cpus > 0 ? calloc((size_t)cpus, sizeof(*each)) : NULL;
+	struct xkv_tally *each = cpus > 0 ? calloc((size_t)cpus, sizeof(*each)) : NULL;
 
 	if (!each)
 		return -ENOMEM;
 	*sum = (struct counted){};
 	for (uint32_t frontend = 0; !ret && frontend < XKV_FRONTENDS; frontend++) {
-		ret = bpf_map_lookup_elem(w->fd[COUNTERS], &frontend, each) ? -errno : 0;
+		ret = bpf_map_lookup_elem(w->fd[TALLY], &frontend, each) ? -errno : 0;
 		for (int i = 0; !ret && i < cpus; i++) {
-			const struct xkv_counters *c = &each[i];
+			const struct xkv_tally *c = &each[i];
 			uint64_t out = c->deletes + c->expires + c->evictions;
 
 			sum->keys += c->inserts - out;

@@ -52,10 +52,10 @@ static int read_config(const char *dir, struct xkv_config *cfg, char *err, size_
 	if (bpf_map_lookup_elem(fd, &zero, cfg)) {
 		ret = -errno;
 		snprintf(err, err_len, "cannot read %s/xkv_config: %s", dir, strerror(-ret));
-	} else if (cfg->layout != XKV_LAYOUT_VERSION) {
+	} else if (cfg->layout != XKV_DATA_VERSION) {
 		ret = -EPROTO;
 		snprintf(err, err_len, "the store in %s has layout %u, and this is for %u", dir,
-			 cfg->layout, XKV_LAYOUT_VERSION);
+			 cfg->layout, XKV_DATA_VERSION);
 	}
 	close(fd);
 	return ret;

@@ -511,11 +511,11 @@ class Xkvd:
         daemon need not run.
         """
         total = {}
-        dump = self.map_dump("xkv_counters")
-        for frontend in frontends:
-            for cpu in dump[frontend]["formatted"]["values"]:
-                for name, value in cpu["value"].items():
-                    total[name] = total.get(name, 0) + value
+        for dump in self.map_dump("xkv_counters"), self.map_dump("xkv_tally"):
+            for frontend in frontends:
+                for cpu in dump[frontend]["formatted"]["values"]:
+                    for name, value in cpu["value"].items():
+                        total[name] = total.get(name, 0) + value
         return total
 
     @contextlib.contextmanager

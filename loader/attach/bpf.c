@@ -49,6 +49,7 @@ static const char *const map_names[BPF_MAPS] = {
 	[BPF_TXN] = "xkv_txn",
 	[BPF_FEED] = "xkv_feed",
 	[BPF_DATABASES] = "xkv_databases",
+	[BPF_TALLY] = "xkv_tally",
 };
 
 /* What is pinned beside the maps, to `cat`. */

@@ -28,6 +28,7 @@ enum bpf_map_id {
 	BPF_TXN,
 	BPF_FEED,
 	BPF_DATABASES,
+	BPF_TALLY,
 	BPF_MAPS,
 };
 

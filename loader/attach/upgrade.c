@@ -45,14 +45,14 @@ static void head_close(const struct head *head)
 
 static int refuse(const struct config *cfg, const struct head *head, char *err, size_t err_len)
 {
-	bool newer = head->layout > XKV_LAYOUT_VERSION;
+	bool newer = head->layout > XKV_DATA_VERSION;
 
 	return fail(-EINVAL, err, err_len,
 		    "the store in %s was made by %s version of xkvd (layout %u, this one has %u). "
 		    "Nothing was changed, and the driver goes on serving it. Start %s version "
 		    "again%s, `xkv save`, stop it, `xkvd --detach`, and start this one, which "
 		    "loads the snapshot",
-		    cfg->pin_dir, newer ? "a newer" : "an older", head->layout, XKV_LAYOUT_VERSION,
+		    cfg->pin_dir, newer ? "a newer" : "an older", head->layout, XKV_DATA_VERSION,
 		    newer ? "the newer" : "that", newer ? ", or, to go back to this one" : "");
 }
 
@@ -83,7 +83,7 @@ int upgrade(const struct config *cfg, char *err, size_t err_len)
 	const struct head *head = head_open(cfg);
 	int ret;
 
-	if (!head || !head->layout || head->layout == XKV_LAYOUT_VERSION)
+	if (!head || !head->layout || head->layout == XKV_DATA_VERSION)
 		ret = remove_half_made(cfg, head, err, err_len);
 	else
 		ret = refuse(cfg, head, err, err_len);

@@ -92,7 +92,7 @@ int version_first(const struct timespec *now, uint64_t *number)
 /* Versions start at a number made from the time, so that none is used again in new maps. */
 static int versions_init(struct store *st)
 {
-	struct xkv_counters *each = calloc(st->cpus, sizeof(*each));
+	struct xkv_tally *each = calloc(st->cpus, sizeof(*each));
 	struct timespec now;
 	uint64_t first;
 	int ret;
@@ -104,9 +104,8 @@ static int versions_init(struct store *st)
 	for (unsigned int cpu = 0; cpu < st->cpus; cpu++)
 		each[cpu].version = first;
 	for (uint32_t frontend = 0; !ret && frontend < XKV_FRONTENDS; frontend++)
-		ret = bpf_map_update_elem(st->bpf.map[BPF_COUNTERS], &frontend, each, BPF_ANY)
-			      ? -errno
-			      : 0;
+		ret = bpf_map_update_elem(st->bpf.map[BPF_TALLY], &frontend, each, BPF_ANY) ? -errno
+											    : 0;
 	free(each);
 	return ret;
 }
@@ -143,7 +142,7 @@ static int store_format(struct store *st)
 	st->cfg->payload6 = XKV_PAYLOAD_MAX6;
 	databases_init(st);
 	classes_init(st);
-	st->cfg->layout = XKV_LAYOUT_VERSION; /* last: the store is complete and can be adopted */
+	st->cfg->layout = XKV_DATA_VERSION; /* last: the store is complete and can be adopted */
 	return 0;
 }
 
@@ -152,7 +151,7 @@ static int store_adopt(struct store *st)
 {
 	int ret;
 
-	if (st->cfg->layout != XKV_LAYOUT_VERSION)
+	if (st->cfg->layout != XKV_DATA_VERSION)
 		return -EPROTO;
 	classes_adopt(st);
 	ret = pages_adopt(st);
@@ -249,7 +248,7 @@ struct store *store_open(const struct bpf *bpf, uint64_t maxmemory, enum store_p
 		snprintf(err, err_len,
 			 "the pinned store has layout version %u, this xkvd knows %u: save with "
 			 "the xkvd that made it, stop it, then `xkvd --detach` and start again",
-			 st->cfg->layout, XKV_LAYOUT_VERSION);
+			 st->cfg->layout, XKV_DATA_VERSION);
 	else
 		snprintf(err, err_len, "cannot %s the store: %s", st->mem.pages ? "adopt" : "open",
 			 strerror(-ret));

@@ -43,16 +43,31 @@ void counters_settle(struct store *st)
 	pthread_mutex_unlock(&st->counts_lock);
 }
 
-/* Adds up a front end's counters of all CPUs.  False if they cannot be read. */
-static bool add_frontend(const struct store *st, uint32_t frontend, struct xkv_counters *each,
-			 uint64_t sum[XKV_COUNTER_COUNT])
+#define WORDS(type) (sizeof(type) / sizeof(uint64_t))
+#define WORDS_MOST                                                                                 \
+	(WORDS(struct xkv_tally) > WORDS(struct xkv_counters) ? WORDS(struct xkv_tally)            \
+							      : WORDS(struct xkv_counters))
+
+/* Adds up `count` of the `words` that each CPU has for a front end.  False: unreadable. */
+static bool add_words(const struct store *st, enum bpf_map_id map, uint32_t frontend,
+		      uint64_t *each, size_t words, uint64_t *sum, size_t count)
 {
-	if (bpf_map_lookup_elem(st->bpf.map[BPF_COUNTERS], &frontend, each))
+	if (bpf_map_lookup_elem(st->bpf.map[map], &frontend, each))
 		return false;
 	for (unsigned int cpu = 0; cpu < st->cpus; cpu++)
-		for (int i = 0; i < XKV_COUNTER_COUNT; i++)
-			sum[i] += ((uint64_t *)&each[cpu])[i];
+		for (size_t i = 0; i < count; i++)
+			sum[i] += each[cpu * words + i];
 	return true;
+}
+
+/* Adds up a front end's counters of all CPUs.  False if they cannot be read. */
+static bool add_frontend(const struct store *st, uint32_t frontend, uint64_t *each,
+			 uint64_t sum[XKV_COUNTER_COUNT])
+{
+	return add_words(st, BPF_COUNTERS, frontend, each, WORDS(struct xkv_counters), sum,
+			 XKV_STATISTIC_COUNT) &&
+	       add_words(st, BPF_TALLY, frontend, each, WORDS(struct xkv_tally),
+			 sum + XKV_STATISTIC_COUNT, XKV_COUNTER_COUNT - XKV_STATISTIC_COUNT);
 }
 
 /*
@@ -62,7 +77,7 @@ static bool add_frontend(const struct store *st, uint32_t frontend, struct xkv_c
 static bool read_frontends(const struct store *st, uint32_t frontends,
 			   uint64_t sum[XKV_COUNTER_COUNT])
 {
-	struct xkv_counters *each = calloc(st->cpus, sizeof(*each));
+	uint64_t *each = calloc(st->cpus, WORDS_MOST * sizeof(*each));
 	uint64_t hits = 0, misses = 0;
 	bool ok = each;
 
@@ -153,7 +168,8 @@ uint64_t store_memory(const struct store *st)
 	       (uint64_t)XKV_TXN_MAX * sizeof(struct xkv_txn_key) +
 	       (uint64_t)XKV_HOT_KEYS * HOT_COST +
 	       (uint64_t)st->cpus *
-		       (sizeof(struct xkv_request) + XKV_FRONTENDS * sizeof(struct xkv_counters));
+		       (sizeof(struct xkv_request) +
+			XKV_FRONTENDS * (sizeof(struct xkv_counters) + sizeof(struct xkv_tally)));
 }
 
 bool store_at_limit(const struct store *st)

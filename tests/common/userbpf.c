@@ -70,6 +70,7 @@ static const char *const ids[BPF_MAPS] = {
 	[BPF_TXN] = "xkv_txn",
 	[BPF_FEED] = "xkv_feed",
 	[BPF_DATABASES] = "xkv_databases",
+	[BPF_TALLY] = "xkv_tally",
 };
 
 static int failed(int err)

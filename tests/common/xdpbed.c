@@ -192,11 +192,13 @@ static const char *open_store(struct bed *b, bool new)
 	b->secrets = store_secrets(b->st);
 	b->cpus = libbpf_num_possible_cpus();
 	b->each_cpu = calloc(b->cpus, sizeof(*b->each_cpu));
+	b->each_tally = calloc(b->cpus, sizeof(*b->each_tally));
 	b->classes = map_shared(b->bpf.map[BPF_CLASSES], XKV_CLASSES * sizeof(*b->classes));
 	b->index = map_shared(b->bpf.map[BPF_INDEX], b->bpf.buckets * sizeof(*b->index));
 	b->once = map_shared(b->bpf.map[BPF_ONCE], XKV_DEDUP_SETS * sizeof(*b->once));
 	b->batch = map_shared(b->bpf.map[BPF_BATCH], FRAMES * sizeof(*b->batch));
-	if (!b->ctx || !b->each_cpu || !b->classes || !b->index || !b->once || !b->batch)
+	if (!b->ctx || !b->each_cpu || !b->each_tally || !b->classes || !b->index || !b->once ||
+	    !b->batch)
 		return failure("cannot map the store: %s", strerror(errno));
 	bed_maintenance(b, false);
 	if (new)
@@ -220,6 +222,7 @@ static void close_store(struct bed *b)
 	store_ctx_put(b->ctx);
 	store_close(b->st);
 	free(b->each_cpu);
+	free(b->each_tally);
 }
 
 const char *bed_adopt(struct bed *b)
@@ -417,11 +420,17 @@ void bed_counters(const struct bed *b, uint64_t sum[XKV_COUNTER_COUNT])
 	if (b->st)
 		counters_settle(b->st);
 	for (uint32_t frontend = 0; frontend < XKV_FRONTENDS; frontend++) {
-		if (bpf_map_lookup_elem(b->bpf.map[BPF_COUNTERS], &frontend, b->each_cpu))
+		if (bpf_map_lookup_elem(b->bpf.map[BPF_COUNTERS], &frontend, b->each_cpu) ||
+		    bpf_map_lookup_elem(b->bpf.map[BPF_TALLY], &frontend, b->each_tally))
 			return;
 		for (unsigned int cpu = 0; cpu < b->cpus; cpu++)
 			for (int i = 0; i < XKV_COUNTER_COUNT; i++)
-				sum[i] += ((uint64_t *)&b->each_cpu[cpu])[i];
+				sum[i] +=
+					i < XKV_STATISTIC_COUNT
+						? ((uint64_t *)&b->each_cpu[cpu])[i]
+						: ((uint64_t *)&b
+							   ->each_tally[cpu])[i -
+									      XKV_STATISTIC_COUNT];
 	}
 }
 

@@ -34,6 +34,7 @@ struct bed {
 	struct xkv_request *batch;   /* mapped */
 	unsigned int cpus;
 	struct xkv_counters *each_cpu;
+	struct xkv_tally *each_tally;
 	char pin_dir[128];
 };
 

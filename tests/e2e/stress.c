@@ -792,6 +792,29 @@ static struct tally add_up(void)
 	return sum;
 }
 
+/* Adds what a map has of the counters `first`..`end` - 1 to the sums of the CPUs. */
+static void add_counters(const char *map, int cpus, size_t words, int first, int end,
+			 uint64_t (*sum)[XKV_COUNTER_COUNT])
+{
+	uint64_t *each = calloc(cpus, words * sizeof(*each));
+	char path[4096];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", opt.pin_dir, map);
+	fd = bpf_obj_get(path);
+	if (!each || fd < 0)
+		die("cannot read %s: %s", path, strerror(errno));
+	for (uint32_t frontend = 0; frontend < XKV_FRONTENDS; frontend++) {
+		if (bpf_map_lookup_elem(fd, &frontend, each))
+			die("cannot read %s: %s", path, strerror(errno));
+		for (int cpu = 0; cpu < cpus; cpu++)
+			for (int i = first; i < end; i++)
+				sum[cpu][i] += each[cpu * words + i - first];
+	}
+	close(fd);
+	free(each);
+}
+
 /* The counters of the kernel's side, in all and the replies of each CPU. */
 static void print_counters(void)
 {
@@ -799,35 +822,27 @@ static void print_counters(void)
 #define COUNTER_NAME(name) #name,
 		XKV_COUNTERS(COUNTER_NAME)
 	};
-	int cpus = libbpf_num_possible_cpus(), fd;
-	struct xkv_counters *each = calloc(cpus > 0 ? cpus : 1, sizeof(*each));
-	struct xkv_counters *sum = calloc(cpus > 0 ? cpus : 1, sizeof(*sum));
-	char path[4096];
+	int cpus = libbpf_num_possible_cpus();
+	uint64_t(*sum)[XKV_COUNTER_COUNT] = calloc(cpus > 0 ? cpus : 1, sizeof(*sum));
 
-	snprintf(path, sizeof(path), "%s/xkv_counters", opt.pin_dir);
-	fd = bpf_obj_get(path);
-	if (cpus < 1 || !each || !sum || fd < 0)
-		die("cannot read %s: %s", path, strerror(errno));
-	for (uint32_t frontend = 0; frontend < XKV_FRONTENDS; frontend++) {
-		if (bpf_map_lookup_elem(fd, &frontend, each))
-			die("cannot read %s: %s", path, strerror(errno));
-		for (size_t i = 0; i < cpus * sizeof(*sum) / sizeof(uint64_t); i++)
-			((uint64_t *)sum)[i] += ((uint64_t *)each)[i];
-	}
+	if (cpus < 1 || !sum)
+		die("cannot read the counters: %s", strerror(errno));
+	add_counters("xkv_counters", cpus, sizeof(struct xkv_counters) / 8, 0, XKV_STATISTIC_COUNT,
+		     sum);
+	add_counters("xkv_tally", cpus, sizeof(struct xkv_tally) / 8, XKV_STATISTIC_COUNT,
+		     XKV_COUNTER_COUNT, sum);
 	printf(", \"replies_by_cpu\": [");
 	for (int cpu = 0; cpu < cpus; cpu++)
-		printf("%s%" PRIu64, cpu ? ", " : "", (uint64_t)sum[cpu].replies);
+		printf("%s%" PRIu64, cpu ? ", " : "", sum[cpu][XKV_C_replies]);
 	printf("], \"counters\": {");
 	for (int i = 0; i < XKV_COUNTER_COUNT; i++) {
 		uint64_t all = 0;
 
 		for (int cpu = 0; cpu < cpus; cpu++)
-			all += ((uint64_t *)&sum[cpu])[i];
+			all += sum[cpu][i];
 		printf("%s\"%s\": %" PRIu64, i ? ", " : "", names[i], all);
 	}
 	printf("}");
-	close(fd);
-	free(each);
 	free(sum);
 }
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from conftest import ROOT, run
 
-CURRENT = int(re.search(r"XKV_LAYOUT_VERSION (\d+)", (ROOT / "bpf/layout.h").read_text())[1])
+CURRENT = int(re.search(r"XKV_DATA_VERSION (\d+)", (ROOT / "bpf/layout.h").read_text())[1])
 
 
 def set_layout(d, layout):

@@ -17,7 +17,7 @@ UNREACHABLE = {  # what no frame can bring about there, and why
 
 def counters():
     layout = (ROOT / "bpf/layout.h").read_text()
-    table = re.search(r"#define XKV_COUNTERS\(X\)(.*?[^\\])\n", layout, re.DOTALL)
+    table = re.search(r"#define XKV_STATISTICS\(X\)(.*)#define XKV_COUNTERS", layout, re.DOTALL)
     return set(re.findall(r"\bX\((\w+)\)", table.group(1)))
 
 

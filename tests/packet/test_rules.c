@@ -293,7 +293,7 @@ static void test_secret(void **state)
 	const struct xkv_secret *s = &bed.secrets->hash;
 
 	(void)state;
-	assert_int_equal(bed.c->layout, XKV_LAYOUT_VERSION);
+	assert_int_equal(bed.c->layout, XKV_DATA_VERSION);
 	for (unsigned int i = 0; i + 1 < XKV_HASH_WORDS; i++) /* two words of zeros: 2^-128 */
 		assert_true(s->word[i].low | s->word[i].high | s->word[i + 1].low |
 			    s->word[i + 1].high);

@@ -76,7 +76,7 @@ static uint64_t first_at(time_t sec, long nsec)
 static void test_versions_do_not_come_back(void **state)
 {
 	const time_t since = 1735689600, last = since + 16 * 365 * 86400L;
-	struct xkv_counters *each = bed.each_cpu;
+	struct xkv_tally *each = bed.each_tally;
 	struct timespec now;
 	uint32_t frontend = 0;
 	uint64_t before;
@@ -96,8 +96,7 @@ static void test_versions_do_not_come_back(void **state)
 	clock_gettime(CLOCK_REALTIME, &now);
 	before = first_at(now.tv_sec - 3600, 0);
 	for (; frontend < XKV_FRONTENDS; frontend++) {
-		assert_int_equal(bpf_map_lookup_elem(bed.bpf.map[BPF_COUNTERS], &frontend, each),
-				 0);
+		assert_int_equal(bpf_map_lookup_elem(bed.bpf.map[BPF_TALLY], &frontend, each), 0);
 		for (unsigned int cpu = 0; cpu < bed.cpus; cpu++)
 			assert_in_range(each[cpu].version, before, first_at(now.tv_sec + 1, 0));
 	}

@@ -468,10 +468,9 @@ static void count_inserts(int64_t by)
 {
 	uint32_t frontend = XKV_FRONTEND_XDP;
 
-	assert_int_equal(bpf_map_lookup_elem(bed.bpf.map[BPF_COUNTERS], &frontend, bed.each_cpu),
-			 0);
-	bed.each_cpu[0].inserts += (uint64_t)by;
-	assert_int_equal(bpf_map_update_elem(bed.bpf.map[BPF_COUNTERS], &frontend, bed.each_cpu, 0),
+	assert_int_equal(bpf_map_lookup_elem(bed.bpf.map[BPF_TALLY], &frontend, bed.each_tally), 0);
+	bed.each_tally[0].inserts += (uint64_t)by;
+	assert_int_equal(bpf_map_update_elem(bed.bpf.map[BPF_TALLY], &frontend, bed.each_tally, 0),
 			 0);
 }
 
@@ -543,7 +542,7 @@ static void test_cannot_look(void **state)
 	fclose(report);
 	assert_non_null(strstr(text, "cannot open /sys/fs/bpf/xkv-test-none/xkv_index: "));
 	free(text);
-	POKE(bed.c->layout, XKV_LAYOUT_VERSION + 1);
+	POKE(bed.c->layout, XKV_DATA_VERSION + 1);
 	finds("this is for", -EPROTO);
 	mend();
 }
