@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * libFuzzer: the RESP parser must find the same commands however its input is
- * cut.  The first two bytes choose the limits and how the rest is split; build with
- * clang -fsanitize=fuzzer,address,undefined tests/fuzz/fuzz_resp.c loader/net/resp.c
- * loader/util/text.c
+ * libFuzzer: the RESP parser must find the same commands however its input is cut.  The first two
+ * bytes choose the limits and how the rest is split.
+ *
+ *   clang -g -O1 -std=gnu17 -D_GNU_SOURCE -I. -Iloader -fsanitize=fuzzer,address,undefined \
+ *           tests/fuzz/fuzz_resp.c loader/net/resp.c loader/util/text.c -o build/fuzz_resp
+ *   build/fuzz_resp -max_total_time=300 -max_len=24000 CORPUS
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -37,6 +39,16 @@ static uint64_t mix_command(uint64_t hash, const struct resp_parser *p, const ch
 	return mix(hash, &p->argc, sizeof(p->argc));
 }
 
+/* What the parser need not see again; the bytes that are left. */
+static size_t forget(struct resp_parser *p, char *buf, size_t len)
+{
+	size_t taken = resp_forget(p);
+
+	check(taken <= len);
+	memmove(buf, buf + taken, len - taken);
+	return len - taken;
+}
+
 /* Feeds the input in pieces; every piece comes in a new buffer that ends where the bytes end. */
 static uint64_t feed(const uint8_t *data, size_t size, const struct resp_limits *limits,
 		     uint32_t seed)
@@ -66,6 +78,8 @@ static uint64_t feed(const uint8_t *data, size_t size, const struct resp_limits 
 		size -= step;
 		while (len) {
 			st = resp_parse(&p, buf, len, limits);
+			if (st == RESP_MORE)
+				len = forget(&p, buf, len);
 			if (st != RESP_COMMAND && st != RESP_REFUSED)
 				break;
 			hash = mix_command(hash, &p, buf, len);
@@ -73,13 +87,6 @@ static uint64_t feed(const uint8_t *data, size_t size, const struct resp_limits 
 			len -= p.pos;
 			memmove(buf, buf + p.pos, len);
 			st = RESP_MORE;
-		}
-		if (st == RESP_MORE) {
-			size_t taken = resp_forget(&p);
-
-			check(taken <= len);
-			len -= taken;
-			memmove(buf, buf + taken, len);
 		}
 		resp_missing(&p, len);
 	}

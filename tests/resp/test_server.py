@@ -295,6 +295,39 @@ def test_strangers_cannot_make_us_keep_what_they_send(tmp_path):
         daemon.stop()
 
 
+def test_what_strangers_may_send(tmp_path, stock_redis):
+    """Ten arguments of 16 KB until AUTH, as in Redis: what is longer is not read."""
+    def said(port, data):
+        with socket.create_connection(("127.0.0.1", port), WAIT) as s:
+            with contextlib.suppress(ConnectionError):
+                s.sendall(data + encode("ECHO", "end"))
+            s.shutdown(socket.SHUT_WR)
+            got = b""
+            with contextlib.suppress(ConnectionError):
+                while piece := s.recv(1 << 16):
+                    got += piece
+            return got
+
+    long, auth = b"x" * 16384, encode("AUTH", "secret")
+    tries = [encode(*"abcdefghij"), b"*11\r\n", encode("AUTH", long), encode("AUTH", long + b"x"),
+             b"*2\r\n$4\r\nAUTH\r\n$2097152\r\n", encode(*[long] * 10), b"*2000000000\r\n",
+             b"y" * 70000 + b"\r\n", b"*2\r\n$" + b"1" * 70000, b"*11\r\n" + auth,
+             auth + encode("ECHO", long * 2), auth + encode("MGET", *"abcdefghijkl")]
+    daemon = Daemon(RESPD, str(tmp_path), "--save", "", "--requirepass", "secret")
+    with stock_redis.connect() as c:
+        c.call("CONFIG", "SET", "requirepass", "secret")
+    try:
+        for data in tries:
+            ours, theirs = said(daemon.port, data), said(stock_redis.port, data)
+            # who closes with bytes unread may lose its reply
+            assert ours == theirs or (not theirs and b"unauthenticated" in ours), data[:40]
+    finally:
+        daemon.stop()
+        with stock_redis.connect() as c:
+            c.call("AUTH", "secret")
+            c.call("CONFIG", "SET", "requirepass", "")
+
+
 def hold_walks(daemon):
     daemon.process.send_signal(signal.SIGUSR2)
     wait_for(lambda: "walks are held" in daemon.log(), "SIGUSR2")
