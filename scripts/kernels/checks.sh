@@ -164,6 +164,15 @@ stacked() {
 	guest "ip link del up0; ip link set xkv0 nomaster; ip link set xkv0 up" >output || true
 }
 
+# The client's side in LACP, too.  A port of a bond keeps its XDP program.
+lacp_partner() {
+	local bond='type bond mode 802.3ad miimon 100 lacp_rate fast' command
+	for command in "link set xkv1 down" "link add bond1 $bond" "link set xkv1 master bond1" \
+		"link set bond1 up"; do
+		guest "in_client ip $command" >output || true
+	done
+}
+
 # Bridges, bonds and teams that xkv0 is a port of, and VLANs on it and on these.
 all_stacked() {
 	local module mode on='ip link set xkv0 down && ip link set xkv0 master'
@@ -175,10 +184,17 @@ all_stacked() {
 	guest 'in_client ethtool -K xkv1 txvlan off rxvlan off' || true
 	guest "in_client ip link add link xkv1 name xkv1.5 $vlan" || true
 	stacked bridge xkv1 "ip link add up0 type bridge && $on up0"
-	for mode in active-backup balance-rr balance-xor balance-alb; do
+	for mode in active-backup balance-{rr,xor,tlb,alb} broadcast 802.3ad; do
 		stacked "bond $mode" xkv1 \
 			"ip link add up0 type bond mode $mode miimon 100 && $on up0"
 	done
+	stacked 'VLAN on a bond' xkv1.5 "ip link add low0 type bond mode active-backup miimon 100 &&
+		$on low0 && ip link set low0 up && ip link add link low0 name up0 $vlan"
+	guest 'ip link del low0' || true
+	lacp_partner
+	stacked 'bond 802.3ad, with a partner' bond1 \
+		"ip link add up0 type bond mode 802.3ad miimon 100 lacp_rate fast && $on up0"
+	guest 'in_client ip link del bond1; in_client ip link set xkv1 up' || true
 	stacked team xkv1 "ip link add up0 type team &&
 		teamnl up0 setoption mode roundrobin && $on up0"
 	stacked VLAN xkv1.5 "ip link add link xkv0 name up0 $vlan"
