@@ -66,6 +66,7 @@ test  tcpdump          captures what XDP sends
 test  tshark           shows that the captures have no checksum error
 test  ?golang-go       the linearizability test (Porcupine, from the Go module proxy)
 test  ?spin            checks the model of the entry protocol
+test  ?systemd-container the units, under systemd
 test  ?strace           kills xkvd at system calls of an upgrade
 test  ?libclang-rt-dev run-time library of the fuzz targets
 kernels qemu-system-x86 the emulator that other kernels boot in

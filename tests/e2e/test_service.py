@@ -123,7 +123,7 @@ def test_the_unit_bounds_what_it_gives():
 
 
 def test_the_unit_checks_what_it_starts():
-    """Also the options: ExecStartPre fails before the xkvd that runs is stopped."""
+    """The options, too."""
     checked = re.search(r"^ExecStartPre=\S+ --check-config (.*)$", UNIT, re.M).group(1)
     assert checked == re.search(r"^ExecStart=\S+ (.*)$", UNIT, re.M).group(1)
 
