@@ -154,11 +154,11 @@ static void hand_all_on(struct changes *ch)
 	unsigned int n = 0;
 	struct told *t;
 
+	while (n < AT_ONCE && hand_on(ch))
+		n++;
 	if (ch->of_all)
 		tracking_forget_all(ch->srv);
 	ch->of_all = false;
-	while (n < AT_ONCE && hand_on(ch))
-		n++;
 	tracking_changes_end(ch->srv);
 	if (n == AT_ONCE) { /* others have their turn */
 		wake(ch);

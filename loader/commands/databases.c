@@ -70,6 +70,7 @@ void cmd_swapdb(struct client *c, unsigned int argc, const struct resp_arg *argv
 		transactions_swap(c, a, b);
 		store_swap(c->srv->store, a, b);
 		changes_of_all(c->srv);
+		changes_before_replies(c->worker); /* what is read from here on is not meant */
 	}
 	snapshot_changed();
 	store_select(c->worker->ctx, c->session.db);

@@ -306,6 +306,7 @@ static bool flush_step(struct client *c)
 	else
 		reply_ok(reply_to(c));
 	changes_of_all(c->srv);
+	changes_before_replies(c->worker); /* what is read from here on is not meant */
 	return true;
 }
 

@@ -521,8 +521,7 @@ static int redis_acl_check_cmd(lua_State *L)
 	argv = lua_newuserdata(L, argc * sizeof(*argv));
 	if (!take_args(L, argc, argv))
 		return fail(L, true,
-			    "ERR redis.acl_check_cmd() command arguments must be strings "
-			    "or integers");
+			    "ERR Lua redis lib command arguments must be strings or integers");
 	cmd = command_find(argc, argv);
 	if (!cmd || !command_arity_ok(cmd, argc))
 		return fail(L, true, "ERR Invalid command passed to redis.acl_check_cmd()");

@@ -827,6 +827,8 @@ static bool begin(struct client *c, const struct wish *w)
 
 	if (!done)
 		return false;
+	if (!transaction_of(c)->in_exec)
+		changes_before_replies(c->worker); /* which are not for this client */
 	if (!(x->flags & TRACKING_ON)) {
 		x->client = c;
 		LIST_INIT(&x->prefixes);

@@ -488,6 +488,20 @@ int store_txn_commit(struct store_ctx *ctx)
 	return store_txn_commit_reads(ctx, NULL, NULL);
 }
 
+/* What it has changed is not told, what it has noted is. */
+static void tell_notes(const struct store_ctx *ctx)
+{
+	const struct feed *feed = &ctx->st->feed;
+	struct overlay *o = ctx->txn;
+	unsigned int notes = 0;
+
+	for (unsigned int i = 0; i < o->told_count; i++)
+		if ((int)o->told[i].what == FEED_NOTE)
+			o->told[notes++] = o->told[i];
+	if (feed->committed && notes)
+		feed->committed(feed->committed_arg, o->told, notes, false);
+}
+
 int store_txn_drop(struct store_ctx *ctx)
 {
 	int ret;
@@ -495,6 +509,8 @@ int store_txn_drop(struct store_ctx *ctx)
 	for (struct overlay_entry *e = ctx->txn->last; e; e = e->before)
 		e->action = XKV_TXN_CHECK;
 	ret = commit(ctx, ctx->txn);
+	if (!ret)
+		tell_notes(ctx);
 	store_txn_abort(ctx);
 	return ret;
 }

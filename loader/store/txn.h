@@ -72,7 +72,7 @@ int store_txn_commit_reads(struct store_ctx *ctx, store_own_read_fn *fn, void *a
 
 /*
  * Ends the transaction without its changes.  0 if all that it has read was true at one point in
- * time, else an error as above.
+ * time, else an error as above.  What store_txn_note() was called for is told.
  */
 int store_txn_drop(struct store_ctx *ctx);
 
