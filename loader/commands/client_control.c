@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "impl.h"
+#include "script.h"
 
 /* --- PAUSE --- */
 
@@ -18,19 +19,19 @@ static bool can_wait(const struct client *c)
 				 !memchr(start, '\'', c->stream.parser.pos));
 }
 
-bool client_pause_stops(const struct command *cmd)
+bool client_pause_stops(struct client *c, const struct command *cmd, const struct resp_arg *argv)
 {
+	if (command_runs_script(cmd))
+		return script_may_write(c, cmd, argv);
 	return cmd->flags & CMD_WRITE || cmd->fn == cmd_publish || cmd->fn == cmd_spublish ||
-	       cmd->fn == cmd_eval || cmd->fn == cmd_evalsha || cmd->fn == cmd_fcall;
+	       (cmd->fn == cmd_exec && transaction_of(c)->pause_stops);
 }
 
-bool client_postpones(struct client *c, const struct command *cmd)
+bool client_postpones(struct client *c, const struct command *cmd, const struct resp_arg *argv)
 {
 	const struct pause *p = &c->worker->pause;
-	bool stops =
-		client_pause_stops(cmd) || (cmd->fn == cmd_exec && transaction_of(c)->pause_stops);
 
-	return p->until_ns && (p->all || stops) && can_wait(c);
+	return p->until_ns && (p->all || client_pause_stops(c, cmd, argv)) && can_wait(c);
 }
 
 static void too_many(struct client *c, const struct resp_arg *argv)

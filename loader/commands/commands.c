@@ -1182,7 +1182,7 @@ static unsigned int run(struct client *c, unsigned int argc, const struct resp_a
 		cmd = NULL;
 	}
 	transaction_of(c)->failed |= c->session.multi && !cmd;
-	if (cmd && client_postpones(c, cmd))
+	if (cmd && client_postpones(c, cmd, argv))
 		return RUN_POSTPONED;
 	if (cmd && !(waits = group_takes(c, cmd)) && !transaction_queues(c, cmd, argc, argv))
 		execute(c, cmd, argc, argv);

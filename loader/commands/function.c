@@ -697,6 +697,16 @@ void cmd_function_restore(struct client *c, unsigned int argc, const struct resp
 
 /* --- FCALL --- */
 
+unsigned int function_flags(struct client *c, const struct resp_arg *name)
+{
+	const struct functions *f = functions_of(shared_of(c->srv));
+	const struct function *fn = NULL;
+
+	if (f)
+		fn = find_function(&f->libraries, name->ptr, name->len);
+	return fn ? fn->flags : 0;
+}
+
 static void fcall(struct client *c, unsigned int argc, const struct resp_arg *argv, bool read_only)
 {
 	const struct functions *f = functions(c);

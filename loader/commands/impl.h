@@ -396,12 +396,12 @@ void monitor_tell(struct client *c, unsigned int db, const struct command *cmd, 
 void monitor_end(struct client *c);
 
 /*
- * client_control.c: does CLIENT PAUSE WRITE hold back such a command?  As in Redis also PUBLISH and
- * scripts.
+ * client_control.c: does CLIENT PAUSE WRITE hold back such a command?  As in Redis also PUBLISH,
+ * and scripts that may write.
  */
-bool client_pause_stops(const struct command *cmd);
+bool client_pause_stops(struct client *c, const struct command *cmd, const struct resp_arg *argv);
 /* Does CLIENT PAUSE hold this command back? */
-bool client_postpones(struct client *c, const struct command *cmd);
+bool client_postpones(struct client *c, const struct command *cmd, const struct resp_arg *argv);
 /* CLIENT REPLY SKIP: around a command; the end has no effect while the command is unfinished. */
 void client_skip_begin(struct client *c);
 void client_skip_end(struct client *c);

@@ -364,7 +364,7 @@ static const char *refusal(const struct interpreter *lua, const struct command *
 	why = denied(lua, cmd, argc, argv);
 	if (why)
 		return why;
-	if (lua->run->read_only && client_pause_stops(cmd))
+	if (lua->run->read_only && client_pause_stops(lua->run->client, cmd, argv))
 		return "ERR Write commands are not allowed from read-only scripts.";
 	if ((cmd->flags & CMD_APART) && !(cmd->flags & CMD_READONLY))
 		return "ERR This command is not allowed from script: it could not be undone";

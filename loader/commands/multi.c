@@ -291,7 +291,7 @@ static bool queue_add(struct client *c, const struct command *cmd, unsigned int 
 	t->alone |= !(cmd->flags & CMD_QUEUES);
 	t->apart |= cmd->flags & CMD_APART;
 	t->keys += key_count(cmd, argc);
-	t->pause_stops |= client_pause_stops(cmd);
+	t->pause_stops |= client_pause_stops(c, cmd, argv);
 	if (c->srv->cfg->cluster)
 		note_slot(t, cmd, argc, argv);
 	return true;

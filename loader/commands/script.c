@@ -327,6 +327,30 @@ void cmd_evalsha_ro(struct client *c, unsigned int argc, const struct resp_arg *
 	evalsha(c, argc, argv, true);
 }
 
+static unsigned int flags_of_call(struct client *c, const struct command *cmd,
+				  const struct resp_arg *argv)
+{
+	struct interpreter *lua = shared_of(c->srv)->lua;
+	char sha[SCRIPT_SHA_TEXT], error[128];
+	struct resp_arg text = argv[1];
+	unsigned int flags = 0;
+
+	if (cmd->fn == cmd_fcall || cmd->fn == cmd_fcall_ro)
+		return function_flags(c, &text);
+	if (cmd->fn == cmd_eval || cmd->fn == cmd_eval_ro)
+		return take_shebang(&text, &flags, error, sizeof(error)) ? flags : 0;
+	return lua && take_sha(&text, sha) && interpreter_knows(lua, sha, &flags) ? flags : 0;
+}
+
+bool script_may_write(struct client *c, const struct command *cmd, const struct resp_arg *argv)
+{
+	unsigned int flags = flags_of_call(c, cmd, argv);
+
+	if (flags & SCRIPT_HAS_FLAGS)
+		return !(flags & SCRIPT_NO_WRITES);
+	return cmd->fn == cmd_eval || cmd->fn == cmd_evalsha || cmd->fn == cmd_fcall;
+}
+
 /* --- SCRIPT --- */
 
 void cmd_script_load(struct client *c, unsigned int argc, const struct resp_arg *argv)

@@ -174,6 +174,34 @@ def test_who_is_told_of_what(pair, lines):
     assert sorted(ours) == sorted(theirs)
 
 
+def test_a_pause_of_writes_holds_back_what_may_write(pair, xkv, stock_redis):
+    """Of scripts and functions, what says so of itself; else EVAL, not EVAL_RO."""
+    reads, writes = "#!lua flags=no-writes\nreturn 1", "#!lua\nreturn 2"
+    shas = [hashlib.sha1(text.encode()).hexdigest() for text in (reads, writes)]
+    tries = [["EVAL", reads, "0"], ["EVAL_RO", reads, "0"], ["EVALSHA", shas[0], "0"],
+             ["FCALL", "ro", "0"], ["FCALL_RO", "ro", "0"], ["EVAL_RO", "return 3", "0"],
+             ["EVAL", writes, "0"], ["EVAL_RO", writes, "0"], ["EVALSHA_RO", shas[1], "0"],
+             ["FCALL_RO", "set", "1", "k"], ["FCALL", "none", "0"], ["EVAL", "return 4", "0"]]
+    held = 6  # of these
+    said = []
+    for c, server in zip(pair, (xkv, stock_redis), strict=True):
+        c.call("FUNCTION", "LOAD", "REPLACE", WRITERS)
+        for text in (reads, writes):
+            c.call("SCRIPT", "LOAD", text)
+        c.call("CLIENT", "PAUSE", "100000", "WRITE")
+        clients = [server.connect() for _ in tries]
+        for client, words in zip(clients, tries, strict=True):
+            client.send(encode(*words))
+        said.append([client.reply() for client in clients[:-held]])
+        assert not select.select([client.sock for client in clients[-held:]], [], [], 0.1)[0]
+        c.call("CLIENT", "UNPAUSE")
+        said[-1] += [client.reply() for client in clients[-held:]]
+        for client in clients:
+            client.close()
+        c.call("FUNCTION", "FLUSH")
+    assert said[0] == said[1]
+
+
 # --- random sequences ---
 
 KEYS = ["a", "b", "{a}c", "", "user:1"]
