@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # make            builds into build/          make demo    the whole thing, live
-# make check      builds and runs the tests   make bench-quick   the ratios (also bench-redis, -resp, -memory, -hitratio, -stages)
+# make check      builds and runs the tests   make bench-quick   the ratios (also bench-redis, -resp, -memory, -hitratio, -stages, -pauses)
 # make check-fast, check-long   two minutes, and all there is: docs/testing.md
 # make figures    the thesis' experiments beside Redis and memcached, docs/benchmarks.md
 # make format     formats all C files as .clang-format says
@@ -24,14 +24,16 @@ WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 ifeq ($(WERROR),1)
 WARN    += -Werror
 endif
-XCFLAGS := -std=gnu17 $(WARN) -fPIC -D_GNU_SOURCE -DXKV_RELEASE='"$(VERSION)"' -iquote . -iquote loader -I$(BUILD) -MMD -MP $(SAN)
+# GUARDS=1: a checking build, whose slots end with a word that no entry reaches (bpf/layout.h).
+CHECKING := $(if $(filter 1,$(GUARDS)),-DXKV_GUARDS)
+XCFLAGS := -std=gnu17 $(WARN) -fPIC -D_GNU_SOURCE -DXKV_RELEASE='"$(VERSION)"' -iquote . -iquote loader -I$(BUILD) -MMD -MP $(SAN) $(CHECKING)
 XLDFLAGS := $(LDFLAGS) $(SAN)
 
 # The byte order, multi-arch include path and barriers of the BPF code follow the machine that it is built on.
 ARCH    := $(shell uname -m | sed 's/x86_64/x86/;s/aarch64/arm64/')
 BPFFLAGS := -O2 -g -target bpf -mcpu=v3 -std=gnu17 -D__TARGET_ARCH_$(ARCH) \
 	-I/usr/include/$(shell $(CC) -dumpmachine) -iquote . \
-	-Wall -Wextra -Wno-unused-parameter -MMD -MP $(if $(filter 1,$(WERROR)),-Werror)
+	-Wall -Wextra -Wno-unused-parameter -MMD -MP $(if $(filter 1,$(WERROR)),-Werror) $(CHECKING)
 
 ifeq ($(V),1)
 Q :=
@@ -55,7 +57,9 @@ BENCH_LIBS := -lxdp -lbpf -ljansson -lhiredis -lm -lpthread
 
 BIN := $(addprefix $(BUILD)/,xkvd xkv xkv-bench xkv-exchange xkv-replay xkv-udpserver libxkv.a libxkv.so xkv.bpf.o)
 
-.PHONY: all tests check demo sanitize bench-quick bench-redis bench-resp bench-memory bench-hitratio bench-stages install uninstall clean lint format setup
+BENCHES := $(addprefix bench-,quick redis resp memory hitratio stages pauses)
+
+.PHONY: all tests check demo sanitize $(BENCHES) install uninstall clean lint format setup
 .SECONDARY: # intermediate objects are kept
 all: $(BIN)
 

@@ -96,8 +96,20 @@ struct xkv_slot {
 #define XKV_CLASS_ORPHAN 0x80
 #define XKV_CLASS_MASK	 0x7f
 
+/*
+ * In a checking build (-DXKV_GUARDS) no entry reaches into the last word of its slot, which always
+ * holds XKV_GUARD: whoever writes beyond an entry that fits exactly has written there.
+ */
+#ifdef XKV_GUARDS
+#define XKV_GUARD_BYTES 8
+#else
+#define XKV_GUARD_BYTES 0
+#endif
+#define XKV_GUARD 0x4755415244454421 /* "GUARDED!" */
+
 /* Bytes that an entry takes in a slot. */
-#define XKV_SLOT_NEED(klen, vlen) (sizeof(struct xkv_slot) + XKV_PADDED(klen) + XKV_PADDED(vlen))
+#define XKV_SLOT_NEED(klen, vlen)                                                                  \
+	(sizeof(struct xkv_slot) + XKV_PADDED(klen) + XKV_PADDED(vlen) + XKV_GUARD_BYTES)
 
 /*
  * Long keys: the empty one, and those of XKV_KEY_MAX + 1 .. XKV_LONG_KEY_MAX bytes, which RESP can
@@ -218,6 +230,7 @@ struct xkv_bucket {
 struct xkv_chain {
 	struct xkv_slot slot;
 	struct xkv_bucket bucket;
+	__u8 guard[XKV_GUARD_BYTES];
 };
 
 /* Overflow buckets of a chain. */

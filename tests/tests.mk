@@ -135,7 +135,7 @@ model:
 	@tests/formal/test_spin.py
 
 sanitize:
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san SAN='$(SAN_FLAGS)' all tests
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san GUARDS=1 SAN='$(SAN_FLAGS)' all tests
 
 # The tests of RESP once more, on servers with several threads.
 .PHONY: threads

@@ -84,20 +84,6 @@ static int take_slot(struct store_ctx *ctx, size_t need, unsigned int own)
 	return ret;
 }
 
-static void fill(struct store_ctx *ctx, const struct slot_copy *copy)
-{
-	struct xkv_slot *slot = slot_of(ctx->st, ctx->request->prefilled);
-	char *key = (char *)(slot + 1);
-
-	slot->key_len = copy->key_len;
-	slot->db = copy->db;
-	slot->value_len = copy->value_len;
-	memcpy(key, copy->key, XKV_PADDED(copy->key_len));
-	if (copy->value_len)
-		memset(key + XKV_PADDED(copy->key_len) + XKV_PADDED(copy->value_len) - 8, 0, 8);
-	memcpy(key + XKV_PADDED(copy->key_len), ctx->large, copy->value_len);
-}
-
 /*
  * Relocates the entry of a slot, or evicts it if there is no room and the policy allows it.  0 also
  * if a writer changed the slot meanwhile: the next pass tries again.  -ENOSPC if it has to stay.
@@ -122,7 +108,8 @@ static int move_entry(struct store_ctx *ctx, uint64_t ref, unsigned int class)
 	}
 	if (ret)
 		return ret;
-	fill(ctx, &copy);
+	slot_fill(slot_of(st, ctx->request->prefilled), copy.db, copy.key, copy.key_len, ctx->large,
+		  copy.value_len);
 	op = request_make(ctx, 0, XKV_OP_SET, copy.db, copy.key, copy.key_len);
 	op->flags = XKV_CAS;
 	op->version = htobe64(copy.seq);

@@ -17,6 +17,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
+#include "guards.h"
 #include "impl.h"
 #include "util/log.h"
 
@@ -268,6 +269,7 @@ void store_close(struct store *st)
 	maintenance_stop(st);
 	feed_unmap(st);
 	counters_settle(st);
+	guards_drop_all(st);
 	pages_close(st);
 	free(st->drain.spans);
 	for (int i = 0; i < XKV_BATCH_CONTEXTS; i++) {

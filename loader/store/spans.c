@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "guards.h"
 #include "impl.h"
 
 #define GROWTH_SHARE 8	/* the next span has an eighth of the class's units */
@@ -162,6 +163,7 @@ static void span_fill(const struct span *s)
 		slot->key_len = 0;
 		slot->next = span_ref(s, i + 1);
 	}
+	guards_set(s);
 }
 
 static void count_span(struct store *st, const struct span *s, bool more)
@@ -293,6 +295,7 @@ void spans_release(struct store *st, const struct span *spans, size_t count)
 	pthread_mutex_lock(&st->mem.units_lock);
 	st->mem.units_retired++;
 	for (size_t i = 0; i < count; i++) {
+		guards_drop(&spans[i]);
 		span_unname(st, &spans[i]);
 		count_span(st, &spans[i], false);
 		units_give(st, spans[i].page, spans[i].first, spans[i].units);
@@ -333,6 +336,7 @@ int spans_adopt(struct store *st, uint32_t page)
 		if (unit[at].state == XKV_SPAN_NEW && is_prefilled(st, span_ref(&s, 0)))
 			unit[at].state = XKV_SPAN_LINKED;
 		count_span(st, &s, true);
+		guards_adopt(&s);
 		if (unit[at].state == XKV_SPAN_NEW)
 			spans_release(st, &s, 1);
 		else if (unit[at].state == XKV_SPAN_DRAINING)

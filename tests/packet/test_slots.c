@@ -148,7 +148,7 @@ static void test_wait_ends(void **state)
 static void test_adopt_spans(void **state)
 {
 	struct xkv_unit *unit;
-	uint64_t before;
+	uint64_t before, *guard;
 
 	(void)state;
 	open_bed(MAX_KEYS);
@@ -161,6 +161,8 @@ static void test_adopt_spans(void **state)
 	unit[300] = (struct xkv_unit){
 		.first = 300, .class = XKV_CLASS_LARGE, .state = XKV_SPAN_DRAINING, .parked = 1
 	};
+	guard = (uint64_t *)((char *)unit + 301 * XKV_UNIT_BYTES) - 1;
+	*guard = XKV_GUARD; /* of a checking build */
 	assert_null(bed_adopt(&bed));
 	assert_int_equal(units_free(bed.st), before - 1);
 	assert_int_equal(drain_run(bed.ctx), 1);

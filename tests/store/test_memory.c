@@ -408,7 +408,9 @@ static void test_room_for_slots_of_several_units(void **state)
 	(void)state;
 	limit_pages(1);
 	for (unsigned int class = 0; class < SCATTERED; class ++) {
-		assert_int_equal(set("s", class, bed.st->classes[class].slot_bytes - 32), 0);
+		assert_int_equal(
+			set("s", class, bed.st->classes[class].slot_bytes - XKV_SLOT_NEED(8, 0)),
+			0);
 		assert_int_equal(bed.st->mem.class[class].units, 1);
 		do
 			assert_int_equal(set("keep", kept++, 136), 0);

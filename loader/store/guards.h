@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The guard words of a checking build (XKV_GUARDS in bpf/layout.h): the last word of each slot,
+ * which no entry reaches.  BPF programs, and a kernel's maps, are not seen by sanitizers; what has
+ * written beyond a slot is found by its guard.  With AddressSanitizer, xkvd's own access to a guard
+ * is reported at once.  In other builds these do nothing.
+ */
+#ifndef XKV_STORE_GUARDS_H
+#define XKV_STORE_GUARDS_H
+
+#include "impl.h"
+
+#ifdef XKV_GUARDS
+
+/* Writes the guards of a span that nothing refers to yet. */
+void guards_set(const struct span *s);
+
+/* The guards of a span that another xkvd has made are forbidden to this one, too. */
+void guards_adopt(const struct span *s);
+
+/* Ends the process if a guard was written.  The span's memory may be used for something else. */
+void guards_drop(const struct span *s);
+
+/* The same for all spans of the store. */
+void guards_drop_all(const struct store *st);
+
+#else
+
+static inline void guards_set(const struct span *s)
+{
+	(void)s;
+}
+
+static inline void guards_adopt(const struct span *s)
+{
+	(void)s;
+}
+
+static inline void guards_drop(const struct span *s)
+{
+	(void)s;
+}
+
+static inline void guards_drop_all(const struct store *st)
+{
+	(void)st;
+}
+
+#endif
+#endif
