@@ -87,6 +87,13 @@ unsigned int class_of(size_t value_len)
 	return bed.c->class_of[XKV_SLOT_NEED(1, value_len) / 8];
 }
 
+size_t exact_fit(size_t key_len, size_t least)
+{
+	size_t need = XKV_SLOT_NEED(key_len, least);
+
+	return XKV_PADDED(least) + bed.classes[bed.c->class_of[need / 8]].slot_bytes - need;
+}
+
 const uint8_t *pattern(unsigned int seed)
 {
 	static _Thread_local uint8_t byte[2][PATTERN_BYTES];

@@ -61,6 +61,12 @@ uint64_t count_of(unsigned int counter);
 unsigned int class_of(size_t value_len);
 
 /*
+ * The length of a value, from `least` bytes on, that with a key of so many bytes fills the smallest
+ * slot for it to the end.
+ */
+size_t exact_fit(size_t key_len, size_t least);
+
+/*
  * Bytes that tell their offset; those of an odd seed differ from those of an even one.  Each thread
  * has its own.
  */

@@ -287,6 +287,17 @@ static void damage_locked_slot(void)
 	POKE(key_slot(9)->seq, key_slot(9)->seq | 1);
 }
 
+/* Written over from the slot before. */
+static void damage_version(void)
+{
+	POKE(key_slot(9)->seq, 0);
+}
+
+static void damage_free_version(void)
+{
+	POKE(free_slot_of(key_slot(0))->seq, 0);
+}
+
 static void damage_lengths(void)
 {
 	POKE_SIZE(key_slot(9), value_len, 1U << 19);
@@ -380,6 +391,8 @@ static const struct damage {
 	{ damage_chain_empty, "the counters say 8 chain buckets, index has 9" },
 	{ damage_locked_bucket, "bucket 0 is locked" },
 	{ damage_locked_slot, "is locked or free" },
+	{ damage_version, "has version 0" },
+	{ damage_free_version, "but it is in use" },
 	{ damage_lengths, "has lengths that do not fit its class" },
 	{ damage_padding, "is not padded with zeros" },
 	{ damage_class, "has the wrong class" },

@@ -2,10 +2,11 @@
 /* tests/run: seconds 20 */
 /*
  * Random operations through every front end (XDP, the datagrams that xkvd answers, the calls of
- * loader/store/store.h), one after the other, against the reference model.  With fingerprints cut
- * down to one, four and many values, and with one bucket for all of them, so that keys stand in
- * chains and chains get full; and deletions of keys of one chain in every order.  XKV_MODEL_SEED
- * and XKV_MODEL_ROUNDS repeat a run or make it longer.
+ * loader/store/store.h, alone and in a transaction), one after the other, against the reference
+ * model.  Keys have all lengths; values are often empty, or fill their slots to the end.  With
+ * fingerprints cut down to one, four and many values, and with one bucket for all of them, so that
+ * keys stand in chains and chains get full; and deletions of keys of one chain in every order.
+ * XKV_MODEL_SEED and XKV_MODEL_ROUNDS repeat a run or make it longer.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,6 +24,7 @@
 #include "bpf/layout.h"
 #include "loader/store/store.h"
 #include "loader/store/impl.h"
+#include "loader/store/txn.h"
 #include "fixture.h"
 #include "model.h"
 #include "packet.h"
@@ -60,7 +62,7 @@ static uint64_t random_ttl(uint8_t *flags)
 	return 0;
 }
 
-static size_t random_len(void)
+static size_t random_len(size_t key_len)
 {
 	switch (below(8)) {
 	case 0:
@@ -69,6 +71,8 @@ static size_t random_len(void)
 		return below(300);
 	case 2:
 		return 0;
+	case 3:
+		return exact_fit(key_len, below(below(4) ? 40 : 300));
 	}
 	return below(40);
 }
@@ -92,7 +96,7 @@ static void random_value(struct step *s)
 		op->value_len = (size_t)snprintf((char *)s->value, sizeof(s->value), "%ld",
 						 (long)random_number());
 	} else {
-		op->value_len = random_len();
+		op->value_len = random_len(op->key_len);
 		if (op->value_len > most)
 			op->value_len = most;
 		op->value = noise((uint32_t)random_u64());
@@ -274,9 +278,26 @@ static int call(struct step *s, struct store_entry *old)
 	}
 }
 
+/* The result is as foretold; that there is no room shows at the end of a transaction. */
+static void check_call(const struct step *s, const struct forecast *f, int ret, bool txn,
+		       const struct store_entry *old)
+{
+	bool full = f->r.status == XKV_NO_MEMORY;
+
+	assert_int_equal(ret, txn && full ? 0 : status_errno(f->r.status));
+	if ((s->op.flags & XKV_RETURN) && (!ret || ret == -ECANCELED)) {
+		assert_int_equal(old->value != NULL, f->r.value != NULL);
+		assert_int_equal(old->value_len, f->r.value_len);
+		if (old->value)
+			assert_memory_equal(old->value, f->r.value, f->r.value_len);
+	}
+	if (txn)
+		assert_int_equal(store_txn_commit(bed.ctx), full ? -ENOSPC : 0);
+}
+
 /* What the call has changed is seen by the next look at the entry, from which the new version is
  * learnt. */
-static void through_calls(struct step *s)
+static void through_calls(struct step *s, bool txn)
 {
 	struct store_entry old = { 0 }, e;
 	struct forecast f;
@@ -295,14 +316,10 @@ static void through_calls(struct step *s)
 		s->op.value = noise((uint32_t)random_u64());
 	}
 	model_run(s->k, &s->op, SIZE_MAX / 2, &f);
+	if (txn)
+		assert_int_equal(store_txn_begin(bed.ctx), 0);
 	ret = call(s, &old);
-	assert_int_equal(ret, status_errno(f.r.status));
-	if ((s->op.flags & XKV_RETURN) && (!ret || ret == -ECANCELED)) {
-		assert_int_equal(old.value != NULL, f.r.value != NULL);
-		assert_int_equal(old.value_len, f.r.value_len);
-		if (old.value)
-			assert_memory_equal(old.value, f.r.value, f.r.value_len);
-	}
+	check_call(s, &f, ret, txn, &old);
 	if (f.changes_version && alive(s->k)) {
 		assert_int_equal(store_get(bed.ctx, s->k->byte, s->k->len, &e), 0);
 		note_version(s->k, &f, e.version);
@@ -314,13 +331,19 @@ static void through_calls(struct step *s)
 
 /* ---- running it ---------------------------------------------------------- */
 
+/* Short ones, so that several fit a datagram, and one of each length. */
+static size_t key_len(unsigned int i)
+{
+	return i < KEYS - XKV_KEY_MAX ? 1 + below(60) : i - (KEYS - XKV_KEY_MAX) + 1;
+}
+
 static void make_keys(void)
 {
 	model_reset();
 	for (int i = 0; i < KEYS; i++) {
 		struct key *k = &keys[i];
 
-		k->len = i < 8 ? i + 1U : i < 12 ? XKV_KEY_MAX - (i & 1U) : 1 + below(60);
+		k->len = i < 8 ? i + 1U : i < 12 ? XKV_KEY_MAX - (i & 1U) : key_len(i);
 		for (size_t j = 0; j < k->len; j++)
 			k->byte[j] = (uint8_t)random_u64();
 		k->byte[0] = (uint8_t)i; /* no two alike */
@@ -361,7 +384,7 @@ static void one_round(void)
 	struct step s;
 
 	random_step(&s);
-	switch (below(4)) {
+	switch (below(5)) {
 	case 0:
 		through_xdp(&s, 1);
 		break;
@@ -369,7 +392,8 @@ static void one_round(void)
 		through_xdp_many();
 		break;
 	case 2:
-		through_calls(&s);
+	case 3:
+		through_calls(&s, below(2));
 		break;
 	default:
 		through_xkvd(&s);
@@ -500,7 +524,7 @@ static void order_step(unsigned int which, uint8_t opcode, size_t len)
 	if (below(2))
 		through_xdp(&s, 1);
 	else
-		through_calls(&s);
+		through_calls(&s, below(2));
 	for (unsigned int i = 0; i < ORDER_KEYS; i++)
 		check_entry(&keys[i]);
 }

@@ -3,8 +3,9 @@
 /*
  * What operations mean inside a transaction (loader/store/overlay.c), and on long keys
  * (loader/store/longkey.c): the same as on the store and on short ones.  Random ones are executed
- * on both, and all that is told of them is compared.  XKV_MODEL_SEED repeats a run.  And what makes
- * a transaction fail before its commit.
+ * on both, and all that is told of them is compared; with keys of each length, and values that are
+ * empty or fill their slots to the end.  XKV_MODEL_SEED repeats a run.  And what makes a
+ * transaction fail before its commit.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,20 +28,24 @@
 
 /* ---- both sides --------------------------------------------------------------- */
 
-#define NAMES  5
-#define BATCH  4
-#define ROUNDS 1000	/* transactions */
-#define TURNS  8	/* batches in each, at most */
-#define FAR_MS 10000000 /* does not come during the test */
+#define NAMES	    5
+#define LONGEST	    300
+#define BATCH	    4
+#define ROUNDS	    1040     /* transactions */
+#define SAME_LENGTH 4	     /* rounds in which the keys have one length */
+#define TURNS	    8	     /* batches in each, at most */
+#define FAR_MS	    10000000 /* does not come during the test */
 
 enum { STORE, OTHER, SIDES };
 
 /* In what the two sides differ. */
 struct difference {
-	size_t key_len[SIDES];
-	bool txn;	  /* the other side is in a transaction */
-	uint32_t largest; /* value */
+	size_t key_len[SIDES]; /* of the other side EACH */
+	bool txn;	       /* the other side is in a transaction */
+	uint32_t largest;      /* value */
 };
+
+#define EACH SIZE_MAX /* key_len: each from 0 to XKV_KEY_MAX and some more */
 
 static const struct difference *difference;
 
@@ -52,8 +57,8 @@ struct told {
 
 struct side {
 	struct store_ctx *ctx;
-	char *name[NAMES]; /* keys of `len` bytes; owned */
-	size_t len;
+	char name[NAMES][LONGEST]; /* keys; the empty one is the first of its side only */
+	size_t len[NAMES];
 	uint64_t version[NAMES], before[NAMES]; /* the last one that was told, the one before it */
 	struct told told[BATCH];
 };
@@ -88,7 +93,7 @@ static void run_on(struct side *s, const struct step *steps, unsigned int count)
 
 		op[i] = steps[i].op;
 		op[i].key = s->name[name];
-		op[i].key_len = s->len;
+		op[i].key_len = s->len[name];
 		if (op[i].flags & XKV_CAS)
 			op[i].version = steps[i].stale ? s->before[name] : s->version[name];
 	}
@@ -162,6 +167,17 @@ static uint64_t random_expiry(void)
 	return 0;
 }
 
+/* A value that ends where the slot of its key does, in a transaction or without one. */
+static size_t random_fit(void)
+{
+	size_t len = sides[OTHER].len[NAMES - 1], least = below(200) & ~7UL;
+
+	if (!xkv_is_long(len))
+		return exact_fit(len, least);
+	len = xkv_long_head_bytes(len);
+	return exact_fit(XKV_KEY_LONG, XKV_PADDED(len) + least) - len;
+}
+
 static void random_value(struct store_op *op, bool large)
 {
 	static const char *const numbers[] = { "0", "17", "-9223372036854775808", "x", "" };
@@ -171,7 +187,10 @@ static void random_value(struct store_op *op, bool large)
 		op->value_len = strlen(op->value);
 		return;
 	}
-	op->value_len = !large || below(8) ? below(200) : below(8) ? 100000 : difference->largest;
+	op->value_len = !below(4)	     ? random_fit()
+			: !large || below(8) ? below(200)
+			: below(8)	     ? 100000
+					     : difference->largest;
 	op->value = noise((uint32_t)below(100)) + below(XKV_VALUE_MAX - op->value_len + 1);
 }
 
@@ -240,6 +259,25 @@ static void read_all(void)
 	}
 }
 
+/* Keys of this length, but one that is shorter: see struct side. */
+static void name_keys(struct side *s, size_t len)
+{
+	for (unsigned int name = 0; name < NAMES; name++) {
+		s->len[name] = len || !name ? len : 1;
+		memset(s->name[name], 'k', LONGEST);
+		if (s->len[name])
+			s->name[name][s->len[name] - 1] =
+				(char)('0' + name + (s == &sides[OTHER]) * NAMES);
+	}
+}
+
+/* Keys of the next length, none of which is there. */
+static void next_length(unsigned int round)
+{
+	assert_int_equal(store_flush(bed.ctx), 0);
+	name_keys(&sides[OTHER], round / SAME_LENGTH % (XKV_KEY_MAX + 8));
+}
+
 static void test_operations_mean_the_same(void **state)
 {
 	const char *seed = getenv("XKV_MODEL_SEED");
@@ -249,6 +287,8 @@ static void test_operations_mean_the_same(void **state)
 	random_state = seed ? strtoull(seed, NULL, 0) : store_now_ms(bed.st);
 	print_message("XKV_MODEL_SEED=%llu\n", (unsigned long long)random_state);
 	for (unsigned int round = 0; round < ROUNDS; round++) {
+		if (difference->key_len[OTHER] == EACH && round % SAME_LENGTH == 0)
+			next_length(round);
 		read_all();
 		if (difference->txn)
 			assert_int_equal(store_txn_begin(sides[OTHER].ctx), 0);
@@ -273,16 +313,9 @@ static int setup_sides(void **state)
 	difference = *state;
 	sides[STORE].ctx = store_ctx_get(bed.st);
 	sides[OTHER].ctx = bed.ctx;
-	for (int i = 0; i < SIDES; i++) {
-		sides[i].len = difference->key_len[i];
-		for (unsigned int name = 0; name < NAMES; name++) {
-			sides[i].name[name] = malloc(sides[i].len);
-			assert_non_null(sides[i].name[name]);
-			memset(sides[i].name[name], 'k', sides[i].len);
-			sides[i].name[name][sides[i].len - 2] = i ? 'o' : 's';
-			sides[i].name[name][sides[i].len - 1] = (char)('0' + name);
-		}
-	}
+	for (int i = 0; i < SIDES; i++)
+		if (difference->key_len[i] != EACH)
+			name_keys(&sides[i], difference->key_len[i]);
 	return sides[STORE].ctx ? 0 : -1;
 }
 
@@ -290,9 +323,6 @@ static int teardown_sides(void **state)
 {
 	store_txn_abort(bed.ctx);
 	store_ctx_put(sides[STORE].ctx);
-	for (int i = 0; i < SIDES; i++)
-		for (unsigned int name = 0; name < NAMES; name++)
-			free(sides[i].name[name]);
 	return ask_teardown(state);
 }
 
@@ -371,10 +401,15 @@ int main(int argc, char *argv[])
 	static const struct difference transaction = { { 2, 2 }, true, XKV_VALUE_MAX };
 	static const struct difference long_keys = { { 2, 300 }, false, 200000 };
 	static const struct difference both = { { 251, 251 }, true, XKV_VALUE_MAX };
+	static const struct difference each = { { 2, EACH }, true, 20000 };
 	const struct CMUnitTest tests[] = {
-		SAME("transactions", &transaction),	  SAME("long keys", &long_keys),
-		SAME("long keys in transactions", &both), CASE(test_unreadable_key),
-		CASE(test_changed_between_two_reads),	  CASE(test_time_stands_still),
+		SAME("transactions", &transaction),
+		SAME("long keys", &long_keys),
+		SAME("long keys in transactions", &both),
+		SAME("keys of each length in transactions", &each),
+		CASE(test_unreadable_key),
+		CASE(test_changed_between_two_reads),
+		CASE(test_time_stands_still),
 	};
 
 	return bed_begin(argc, argv)
