@@ -342,6 +342,26 @@ class Udp:
         self.close()
 
 
+stores = set()  # directories where the maps of stores are pinned that a case may write to
+
+
+def check_store(pins, *argv):
+    """What `xkv check` says of a store, whether its xkvd runs or not: a finished process."""
+    return run(BUILD / "xkv", *argv, "check", "--pin-dir", pins, check=False)
+
+
+@pytest.fixture(autouse=True)
+def stores_are_sound():
+    """
+    After each case the stores that go on are checked; one that ends is when its daemon is closed.
+    """
+    yield
+    for pins in stores:
+        if pins.exists():
+            checked = check_store(pins)
+            assert checked.returncode != 1, f"xkv check:\n{checked.stdout}"
+
+
 class Xkvd:
     """One daemon on a bed.  It keeps its directories over stop() and start()."""
 
@@ -356,6 +376,7 @@ class Xkvd:
         self.options = [str(o) for o in options]
         self.port = int(self._option("--port", "6379"))
         self.process = None
+        stores.add(self.pins)
 
     def _option(self, name, default):
         return self.options[self.options.index(name) + 1] if name in self.options else default
@@ -430,8 +451,7 @@ class Xkvd:
                             "--pin-dir", self.pins, check=check)
 
     def check(self, *argv):
-        """What `xkv check` says of the store, running or not: a finished process."""
-        return run(BUILD / "xkv", *argv, "check", "--pin-dir", self.pins, check=False)
+        return check_store(self.pins, *argv)
 
     def is_batched(self):
         return self._option("--batch", BED_OPTIONS["--batch"]) != "off"
@@ -460,6 +480,7 @@ class Xkvd:
         Ends it and removes all that it pinned; complains about slots that are lost and what a
         sanitizer found.
         """
+        stores.discard(self.pins)
         try:
             self.stop()
             checked = self.check()

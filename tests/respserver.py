@@ -17,7 +17,7 @@ from pathlib import Path
 
 import conftest
 import pytest
-from conftest import BUILD, PREFIX, free_port
+from conftest import BUILD, PREFIX, check_store, free_port, stores
 
 redis = pytest.importorskip("redis")
 
@@ -203,14 +203,18 @@ def no_process_stays():
 @contextlib.contextmanager
 def in_kernel(place, *options):
     """xkvd without an interface, on maps of its own; the index is small enough to have chains."""
-    argv = [str(BUILD / "xkvd"), "--pin-dir",
-            f"/sys/fs/bpf/xkv-test-{PREFIX}-{secrets.token_hex(3)}"]
+    pins = Path(f"/sys/fs/bpf/xkv-test-{PREFIX}-{secrets.token_hex(3)}")
+    argv = [str(BUILD / "xkvd"), "--pin-dir", str(pins)]
     daemon = Daemon(argv, str(place), "--save", "", "--max-keys", "2048", *options)
+    stores.add(pins)
     try:
         yield daemon
         assert daemon.stop() == 0, daemon.log()
         assert "Sanitizer" not in daemon.log(), daemon.log()
+        checked = check_store(pins)
+        assert checked.returncode == 0, f"xkv check:\n{checked.stdout}"
     finally:
+        stores.discard(pins)
         if daemon.process.poll() is None:
             daemon.process.kill()
             daemon.process.wait()
