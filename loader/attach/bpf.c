@@ -35,23 +35,6 @@
 #define LOCK_TRIES   20
 #define LOCK_WAIT_US 50000
 
-static const char *const map_names[BPF_MAPS] = {
-	[BPF_INDEX] = "xkv_index",
-	[BPF_PAGES] = "xkv_pages",
-	[BPF_CLASSES] = "xkv_classes",
-	[BPF_ONCE] = "xkv_once",
-	[BPF_CONFIG] = "xkv_config",
-	[BPF_SECRET] = "xkv_secret",
-	[BPF_HOT] = "xkv_hot",
-	[BPF_COUNTERS] = "xkv_counters",
-	[BPF_FRAMES] = "xkv_frames",
-	[BPF_BATCH] = "xkv_batch",
-	[BPF_TXN] = "xkv_txn",
-	[BPF_FEED] = "xkv_feed",
-	[BPF_DATABASES] = "xkv_databases",
-	[BPF_TALLY] = "xkv_tally",
-};
-
 /* What is pinned beside the maps, to `cat`. */
 static const char *const iterators[] = { "entries", "dump" };
 #define ITERATORS (sizeof(iterators) / sizeof(iterators[0]))
@@ -248,7 +231,7 @@ int bpf_lock_pin_dir(const char *dir, char *err, size_t err_len)
 
 void bpf_map_path(char *path, size_t len, const struct config *cfg, int id)
 {
-	snprintf(path, len, "%s/%s", cfg->pin_dir, map_names[id]);
+	snprintf(path, len, "%s/%s", cfg->pin_dir, bpf_map_names[id]);
 }
 
 /* Buckets of `index` for so many keys: a power of two. */
@@ -295,7 +278,7 @@ static int check_pinned(struct bpf_map *map, int id, const struct bpf_map_info *
 /* Adopts one pinned map: 1 if it is there and fits, 0 if it is not there. */
 static int adopt_map(struct bpf *b, const struct config *cfg, int id, char *err, size_t err_len)
 {
-	struct bpf_map *map = bpf_object__find_map_by_name(b->object, map_names[id]);
+	struct bpf_map *map = bpf_object__find_map_by_name(b->object, bpf_map_names[id]);
 	struct bpf_map_info info = {};
 	__u32 len = sizeof(info);
 	char path[512];
@@ -353,7 +336,7 @@ static int size_maps(struct bpf *b, const struct config *cfg)
 	struct bpf_map *map;
 
 	b->buckets = buckets_for(keys_for(cfg));
-	map = bpf_object__find_map_by_name(b->object, map_names[BPF_INDEX]);
+	map = bpf_object__find_map_by_name(b->object, bpf_map_names[BPF_INDEX]);
 	return bpf_map__set_max_entries(map, b->buckets);
 }
 
@@ -420,7 +403,7 @@ static struct bpf_object *open_on_maps(const struct bpf *b, enum bpf_prog_type t
 	int ret = 0;
 
 	for (int id = 0; object && !ret && id < BPF_MAPS; id++) {
-		map = bpf_object__find_map_by_name(object, map_names[id]);
+		map = bpf_object__find_map_by_name(object, bpf_map_names[id]);
 		ret = bpf_map__reuse_fd(map, b->map[id]);
 	}
 	if (ret) {
@@ -517,7 +500,7 @@ static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_
 			    "says more)",
 			    strerror(-ret), load_hint(ret));
 	for (int id = 0; id < BPF_MAPS; id++)
-		b->map[id] = bpf_object__find_map_fd_by_name(b->object, map_names[id]);
+		b->map[id] = bpf_object__find_map_fd_by_name(b->object, bpf_map_names[id]);
 	b->run = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_run"));
 	b->slots = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_slots"));
 	b->commit = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_commit"));

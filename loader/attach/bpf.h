@@ -32,6 +32,9 @@ enum bpf_map_id {
 	BPF_MAPS,
 };
 
+/* What the object calls them. */
+extern const char *const bpf_map_names[BPF_MAPS];
+
 struct bpf {
 	int map[BPF_MAPS];	   /* file descriptors */
 	int run;		   /* of SEC("syscall") xkv_run */

@@ -447,6 +447,7 @@ struct known {
 	const struct resp_arg *text;
 	unsigned int flags;
 	bool found;
+	bool stays;	       /* forget_script(): it is only not evicted any more */
 	struct cached *cached; /* NULL: it stays */
 };
 
@@ -487,7 +488,7 @@ static int forget_script(lua_State *L)
 	static const char *const tables[] = { CACHED, FLAGS, SCRIPTS };
 	const struct known *k = lua_touserdata(L, 1);
 
-	for (size_t i = 0; i < (k->found ? 1 : 3); i++) {
+	for (size_t i = 0; i < (k->stays ? 1 : 3); i++) {
 		lua_getfield(L, LUA_REGISTRYINDEX, tables[i]);
 		lua_pushnil(L);
 		lua_setfield(L, -2, k->sha);
@@ -495,10 +496,10 @@ static int forget_script(lua_State *L)
 	return 0;
 }
 
-/* Forgets a script, or (`keep`) only that it may be evicted. */
-static bool forget(struct interpreter *lua, const char *sha, bool keep)
+/* Forgets a script, or, if it `stays`, only that it may be evicted. */
+static bool forget(struct interpreter *lua, const char *sha, bool stays)
 {
-	struct known k = { .sha = sha, .found = keep };
+	struct known k = { .sha = sha, .stays = stays };
 	int failed;
 
 	lua->collects = true;

@@ -55,24 +55,6 @@ static const struct {
 	int (*run)(void *args);
 } programs[] = { { 1 << 20, engine_run }, { 2 << 20, engine_slots }, { 3 << 20, engine_commit } };
 
-/* As in loader/attach/bpf.c. */
-static const char *const ids[BPF_MAPS] = {
-	[BPF_INDEX] = "xkv_index",
-	[BPF_PAGES] = "xkv_pages",
-	[BPF_CLASSES] = "xkv_classes",
-	[BPF_ONCE] = "xkv_once",
-	[BPF_CONFIG] = "xkv_config",
-	[BPF_SECRET] = "xkv_secret",
-	[BPF_HOT] = "xkv_hot",
-	[BPF_COUNTERS] = "xkv_counters",
-	[BPF_FRAMES] = "xkv_frames",
-	[BPF_BATCH] = "xkv_batch",
-	[BPF_TXN] = "xkv_txn",
-	[BPF_FEED] = "xkv_feed",
-	[BPF_DATABASES] = "xkv_databases",
-	[BPF_TALLY] = "xkv_tally",
-};
-
 static int failed(int err)
 {
 	errno = err;
@@ -413,10 +395,10 @@ int user_bpf_open(struct bpf *b, unsigned int buckets)
 		const struct engine_map *is = &engine_maps[i];
 
 		ret = map_make(&maps[i], is,
-			       strcmp(is->name, ids[BPF_INDEX]) ? is->entries : buckets);
+			       strcmp(is->name, bpf_map_names[BPF_INDEX]) ? is->entries : buckets);
 		map_count = i + 1;
 		for (int id = 0; id < BPF_MAPS; id++)
-			if (!strcmp(is->name, ids[id]))
+			if (!strcmp(is->name, bpf_map_names[id]))
 				b->map[id] = maps[i].fd;
 	}
 	b->run = programs[0].fd;

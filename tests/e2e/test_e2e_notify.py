@@ -83,10 +83,8 @@ def test_events_of_atomic_datagrams(xkvd):
     events.nothing()
 
 
-def test_tracking(xkvd):
-    """CLIENT TRACKING tells of keys that UDP clients change, by whichever way."""
-    d = xkvd("--save", "")
-    redis = d.redis()
+def tracker(redis):
+    """A subscriber, and a function that calls commands on a connection whose keys it is told of."""
     sub = redis.pubsub(ignore_subscribe_messages=True)
     sub.subscribe("__redis__:invalidate")
     sub.get_message(timeout=10)
@@ -98,6 +96,13 @@ def test_tracking(xkvd):
         return main.read_response()
 
     call("CLIENT", "TRACKING", "on", "REDIRECT", told)
+    return sub, call
+
+
+def test_tracking(xkvd):
+    """CLIENT TRACKING tells of keys that UDP clients change, by whichever way."""
+    d = xkvd("--save", "")
+    sub, call = tracker(d.redis())
     for udp in (d.udp(), d.udp().by_xkvd()):
         for op in (proto.set_(b"a", b"1"), proto.incr(b"a", 1), proto.expire(b"a", 100000),
                    proto.delete(b"a")):
@@ -134,26 +139,18 @@ def test_stopped(xkvd):
     """An xkvd that stood still, so that writes went on without records, says so to who tracks."""
     d = xkvd("--save", "")
     redis = d.redis()
-    sub = redis.pubsub(ignore_subscribe_messages=True)
-    sub.subscribe("__redis__:invalidate")
-    sub.get_message(timeout=10)
-    told = next(c["id"] for c in redis.client_list() if c["sub"] == "1")
-    main = redis.connection_pool.get_connection("GET")
     udp, patient = d.udp(timeout=0.2), d.udp(timeout=10)
     patient.set(b"a", b"x" * 1000)
     patient.set(b"kept", b"value")
-    main.send_command("CLIENT", "TRACKING", "on", "REDIRECT", told)
-    main.read_response()
-    main.send_command("GET", "kept")
-    main.read_response()
+    sub, call = tracker(redis)
+    call("GET", "kept")
     os.kill(d.process.pid, signal.SIGSTOP)
     write_more_than_the_ring_takes(udp)
     assert udp.set(b"kept", b"other").status == proto.OK
     os.kill(d.process.pid, signal.SIGCONT)
     assert sub.get_message(timeout=10)["data"] is None
     assert redis.info("xkv")["xkv_feed_given_up"] > 0
-    main.send_command("GET", "kept")
-    main.read_response()
+    call("GET", "kept")
     assert patient.set(b"kept", b"third").status == proto.OK
     assert sub.get_message(timeout=10)["data"] == [b"kept"]
     assert "xkvd stood still" in d.log()
