@@ -153,7 +153,7 @@ tsan:
 TSAN_TESTS ?= unit store test_snapshot.py test_redis_diff.py test_io_threads.py
 
 # The figures of docs/benchmarks.md and docs/performance.md; as root.  BENCH_FLAGS: options.
-bench-quick bench-redis bench-resp bench-memory bench-hitratio bench-stages: bench-%: all
+$(BENCHES): bench-%: all
 	@XKV_BUILD=$(BUILD) bench/experiments/$*.py $(BENCH_FLAGS)
 
 # The thesis' experiments beside Redis and memcached, and what docs/benchmarks.md says of them; as root.

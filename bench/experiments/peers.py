@@ -94,8 +94,11 @@ def connect(port):
     return connection
 
 
-def start(stack, name, program, cpu, keys=1 << 20, connections=10000):
-    """A server on this CPU, for so many keys and connections, ready to answer."""
+def start(stack, name, program, cpu, keys=1 << 20, connections=10000, more=(), inside=()):
+    """
+    A server on this CPU, for so many keys and connections, ready to answer; with more options, and
+    by way of the command `inside`.
+    """
     port = free_port()
     directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="xkv-bench-"))
     pins = f"/sys/fs/bpf/xkv-resp-{os.getpid()}-{port}"
@@ -104,7 +107,7 @@ def start(stack, name, program, cpu, keys=1 << 20, connections=10000):
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     options = [word.format(port=port, directory=directory, pins=pins, keys=max(keys, 1 << 20),
                            connections=connections) for word in PEERS[name].options]
-    daemon = Daemon(stack, ["taskset", "-c", str(cpu), str(program), *options])
+    daemon = Daemon(stack, [*inside, "taskset", "-c", str(cpu), str(program), *options, *more])
     wait_until(lambda: answers(port), 20, f"{name} does not answer", daemon.process)
     return Server(name, daemon.pid, port)
 

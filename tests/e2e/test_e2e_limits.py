@@ -151,6 +151,7 @@ def test_limit_of_a_cgroup(xkvd):
     with cgroup(d, 128 << 20):
         d.start()
         keys = fill(d.redis())
+        assert "or a cgroup that xkvd is in, has no more memory to give" in d.log()
         d.kill()
         d.start()
         redis = d.redis()
