@@ -180,6 +180,7 @@ void cmd_reset(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	(void)argc;
 	(void)argv;
+	changes_before_replies(c->worker); /* what this client has subscribed to until now */
 	pubsub_leave(c);
 	tracking_end(c);
 	transaction_end(c);

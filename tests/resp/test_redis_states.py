@@ -151,6 +151,10 @@ def test_who_is_subscribed_is_told_of_what_follows(pair, version):
                              "SET a 2", "PSUBSCRIBE *:a", *more, "PUNSUBSCRIBE", "SET a 5")
     assert sorted(ours) == sorted(theirs)  # messages come behind replies
     for c in pair:
+        c.call("PSUBSCRIBE", "*:a")
+    ours, theirs = until_end(pair, *["SET a 1"] * (version == 3), "RESET", "SET a 2")
+    assert sorted(ours) == sorted(theirs)
+    for c in pair:
         c.call("CONFIG", "SET", "notify-keyspace-events", "")
 
 
