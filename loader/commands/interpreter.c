@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "lua_impl.h"
+#include "util/machine.h"
 
 #define CHUNK_NAME  "@user_script"
 #define SCRIPTS	    "xkv scripts" /* in the registry: compiled scripts by their SHA */
@@ -20,6 +21,7 @@
 #define CACHED	    "xkv cached"  /* struct cached of those that may be evicted */
 #define GLOBALS	    "xkv globals" /* what scripts see as their globals */
 #define GC_ABOVE    (16 << 20)	  /* bytes more than after the last full collection */
+#define LOOK_BYTES  (1 << 20)	  /* between two looks at how much memory is left */
 #define UNPACK_MAX  8000	  /* as Lua: LUAI_MAXCSTACK */
 #define CACHED_MAX  500		  /* scripts of EVAL that are kept, as in Redis 7.4 */
 #define CACHED_FEW  16		  /* that are not worth a full collection */
@@ -45,6 +47,22 @@ static bool must_end(struct interpreter *lua, size_t bytes)
 	return script_yield(lua->run);
 }
 
+/*
+ * Is so little memory left that a script has to end, before the kernel ends xkvd?  Looked at after
+ * each mebibyte beyond what the reserve has for scripts.
+ */
+static bool is_crowded(struct interpreter *lua, size_t memory)
+{
+	if (memory < lua->seen)
+		lua->seen = memory;
+	if (memory <= lua->spared || memory - lua->seen < LOOK_BYTES)
+		return false;
+	if (memory_is_short())
+		return true;
+	lua->seen = memory;
+	return false;
+}
+
 static void *allocate(void *arg, void *block, size_t old, size_t new)
 {
 	struct interpreter *lua = arg;
@@ -55,7 +73,8 @@ static void *allocate(void *arg, void *block, size_t old, size_t new)
 		free(block);
 		return NULL;
 	}
-	if (new > old && lua->memory + new - old > LUA_MEMORY_MAX && !lua->collects)
+	if (new > old && !lua->collects &&
+	    (lua->memory + new - old > LUA_MEMORY_MAX || is_crowded(lua, lua->memory + new - old)))
 		return NULL;
 	if (new > old && must_end(lua, new - old))
 		return NULL;
@@ -373,6 +392,7 @@ struct interpreter *interpreter_new(void)
 	if (!lua)
 		return NULL;
 	TAILQ_INIT(&lua->cached);
+	lua->spared = memory_reserve(memory_whole()) / 4;
 	lua->state = lua_newstate(allocate, lua);
 	if (lua->state && !lua_cpcall(lua->state, set_up, lua))
 		return lua;

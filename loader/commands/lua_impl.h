@@ -19,6 +19,8 @@ struct interpreter {
 	lua_State *state;
 	size_t memory;		  /* bytes that `state` has allocated */
 	size_t allocated;	  /* bytes since the last look at the clock */
+	size_t spared;		  /* bytes that it may have even if memory is short */
+	size_t seen;		  /* `memory` when it was last found that memory is not short */
 	unsigned int comparisons; /* of table.sort() */
 	unsigned int scripts;
 	TAILQ_HEAD(cached_list, cached)

@@ -20,6 +20,7 @@
 #include "executor.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/machine.h"
 
 #define ROUND_COMMANDS 256
 #define ROUND_OUTPUT   (256 << 10)
@@ -34,6 +35,9 @@
 #define UNAUTH_INPUT_MAX (RESP_UNAUTH_ARGS * RESP_UNAUTH_BULK + 2 * READ_BYTES)
 /* least value of maxmemory-clients in bytes, if it is a percentage */
 #define SHARE_LEAST (64ULL << 20)
+/* between two looks at how much memory is left */
+#define LOOK_NS	   100000000
+#define LOOK_BYTES (1 << 20)
 /* bytes that clients must have freed before malloc_trim() is worth its time */
 #define TRIM_ABOVE (4 << 20)
 
@@ -224,8 +228,33 @@ static void account(struct client *c, size_t memory)
 		w->client_memory_peak = w->client_memory;
 }
 
+/* Looked at again soon, and after some more bytes: it takes some files of /proc and /sys. */
+static bool memory_is_low(struct server *s)
+{
+	size_t bytes = server_client_memory(s);
+	uint64_t now = monotonic_ns();
+
+	if (now - s->memory_seen_ns < LOOK_NS && bytes < s->memory_seen_at + LOOK_BYTES)
+		return s->memory_short;
+	s->memory_short = memory_is_short();
+	s->memory_seen_ns = now;
+	s->memory_seen_at = bytes;
+	return s->memory_short;
+}
+
+/*
+ * A percentage is what clients may take of memory that there is.  If only the reserve is left,
+ * which the store does not use, they have half of it: the kernel would end xkvd otherwise.
+ */
+static uint64_t left_of(struct server *s, uint64_t limit)
+{
+	uint64_t half = memory_reserve(s->memory_whole) / 2;
+
+	return limit > half && server_client_memory(s) > half && memory_is_low(s) ? half : limit;
+}
+
 /* maxmemory-clients in bytes, 0 = no limit. */
-static uint64_t memory_limit(const struct server *s)
+static uint64_t memory_limit(struct server *s)
 {
 	const struct share *share = &s->cfg->maxmemory_clients;
 	uint64_t whole = s->cfg->maxmemory, limit;
@@ -235,7 +264,7 @@ static uint64_t memory_limit(const struct server *s)
 	if (!whole)
 		whole = s->memory_whole;
 	limit = whole / 100 * share->percent;
-	return limit > SHARE_LEAST ? limit : SHARE_LEAST;
+	return left_of(s, limit > SHARE_LEAST ? limit : SHARE_LEAST);
 }
 
 struct client *client_next(const struct server *s, const struct client *c)

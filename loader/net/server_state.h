@@ -59,8 +59,12 @@ struct server {
 	struct hashtable ids;  /* of the clients of all workers */
 	double started;	       /* by monotonic_seconds() */
 	uint64_t memory_whole; /* bytes: of the machine, or of our cgroup */
-	uint64_t memory_peak;  /* bytes of the store, as info_sample() has seen them */
-	double sampled_at;     /* the last info_sample(), by monotonic_seconds() */
+	/* whether memory was short when it was last looked at, and what clients took */
+	bool memory_short;
+	uint64_t memory_seen_ns;
+	size_t memory_seen_at;
+	uint64_t memory_peak; /* bytes of the store, as info_sample() has seen them */
+	double sampled_at;    /* the last info_sample(), by monotonic_seconds() */
 	struct rate operations, input, output; /* commands and UDP operations; bytes over TCP */
 	char run_id[41];		       /* random, another one after each start */
 	uint64_t stat_base[STATS];	       /* what CONFIG RESETSTAT has found */

@@ -111,9 +111,9 @@ static bytes reclaimable(const struct version *v, const char *dir)
 	return sum;
 }
 
-static bytes reserve(bytes limit)
+uint64_t memory_reserve(uint64_t whole)
 {
-	bytes share = limit / RESERVE_SHARE, most = limit / RESERVE_MOST_SHARE;
+	uint64_t share = whole / RESERVE_SHARE, most = whole / RESERVE_MOST_SHARE;
 
 	if (share >= RESERVE_LEAST)
 		return share;
@@ -133,10 +133,10 @@ static bool cgroup_is_short(const struct version *v, const char *dir, bytes *lea
 	used = limit == UNLIMITED ? UNLIMITED : read_number(dir, v->usage);
 	if (used == UNLIMITED)
 		return false;
-	if (used + reserve(limit) <= limit)
+	if (used + memory_reserve(limit) <= limit)
 		return false;
 	cache = reclaimable(v, dir);
-	return used - (cache < used ? cache : used) + reserve(limit) > limit;
+	return used - (cache < used ? cache : used) + memory_reserve(limit) > limit;
 }
 
 /* ---- all cgroups of this process ----------------------------------------- */

@@ -17,6 +17,9 @@
  */
 bool memory_is_short(void);
 
+/* What is kept free of so much memory of a cgroup, for all else than the store. */
+uint64_t memory_reserve(uint64_t whole);
+
 /* The machine's memory in bytes, or the smallest limit of a cgroup if that is less. */
 uint64_t memory_whole(void);
 

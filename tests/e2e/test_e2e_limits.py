@@ -163,6 +163,26 @@ def test_limit_of_a_cgroup(xkvd):
 
 
 @needs_little_memory
+def test_clients_at_the_limit_of_a_cgroup(xkvd):
+    """The store has left only its reserve: clients and scripts do not take so much that we die."""
+    d = xkvd("--save", "", "--max-keys", 10000, run=False)
+    with cgroup(d, 128 << 20), contextlib.ExitStack() as stack:
+        d.start()
+        redis, pid = d.redis(), d.process.pid
+        keys = fill(redis)
+        for _ in range(60):
+            client = stack.enter_context(d.bed.tcp("client"))
+            with contextlib.suppress(OSError):  # it may have been closed
+                client.sendall(b"*2\r\n$4\r\nECHO\r\n$2000000\r\n" + bytes(1500000))
+        assert redis.ping() and redis.info("clients")["connected_clients"] < 40
+        assert "clients take more than maxmemory-clients" in d.log()
+        with pytest.raises(redis_py.ResponseError, match="not enough memory"):
+            redis.eval("local t = {} for i = 1, 2000 do t[i] = (i .. 'x'):rep(50000) end", 0)
+        assert redis.eval("return redis.call('strlen', KEYS[1])", 1, "fill:0") == 100000
+        assert redis.dbsize() == keys and d.process.pid == pid and d.process.poll() is None
+
+
+@needs_little_memory
 def test_store_over_the_limit_of_its_cgroup(xkvd):
     """
     The store was made with more memory: it can be adopted, served, saved and reduced, but does not
