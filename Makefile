@@ -88,8 +88,9 @@ $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(XCFLAGS) $(CFLAGS) -c $< -o $@
 
-$(XKVD_OBJ): | $(BUILD)/xkv.skel.h
+$(XKVD_OBJ): | $(BUILD)/xkv.skel.h $(BUILD)/tcp.skel.h
 $(BUILD)/loader/attach/bpf.o: $(BUILD)/xkv.skel.h
+$(BUILD)/loader/attach/tcp.o: $(BUILD)/tcp.skel.h
 $(BENCH_OBJ): | $(patsubst %.bpf.c,$(BUILD)/%.skel.h,$(wildcard bench/bpf/*.bpf.c))
 
 $(BUILD)/libxkv.a: $(LIB_OBJ)

@@ -167,7 +167,7 @@ static __always_inline bool bulk_admits(struct packet *p, struct xkv_config *cfg
 	p->proto = bpf_htons(ETH_P_IP);
 	p->current = READ_ONCE(cfg->current);
 	return p->eth->h_proto == p->proto && !(p->eth->h_dest[0] & 1) &&
-	       parse_ip4(p, &cursor, &ip_payload) == CONTINUE &&
+	       parse_ip4(p, &cursor, &ip_payload, IPPROTO_UDP) == CONTINUE &&
 	       parse_udp(p, cursor, ip_payload, rules_of(cfg, p->current)) == CONTINUE &&
 	       admit(p, cfg) == CONTINUE && rules_of(cfg, p->current)->auth == XKV_AUTH_OPEN;
 }

@@ -140,6 +140,12 @@ static __always_inline __u64 write_result(__u64 *to, void *end, __u64 opcode, __
 	return sum;
 }
 
+/* As copy_from_packet(). */
+static __noinline __u64 copy_to_packet(__u64 *to, const __u64 *from, const void *end, __u32 words)
+{
+	return copy_summed(to, from, true, end, words);
+}
+
 #define GONE (~0ULL)
 
 /*

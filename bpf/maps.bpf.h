@@ -175,6 +175,17 @@ struct {
 	__array(values, struct xkv_feed_map);
 } xkv_feed SEC(".maps");
 
+/*
+ * Programs that xkv_xdp leaves packets to which are not UDP: bpf/tcp.bpf.c, if xkvd has put it
+ * there.  A miss means: the packet goes up.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} xkv_doors SEC(".maps");
+
 /* The keys of an ATOMIC datagram in XDP.  Not pinned: they are not used after its packet. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -92,7 +92,9 @@ static __always_inline __u64 ip4_sum(struct iphdr *ip)
 	return (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
 }
 
-static __always_inline int parse_ip4(struct packet *p, void **cursor, __u32 *ip_payload)
+/* `protocol`: what the packet has to carry, UDP or TCP. */
+static __always_inline int parse_ip4(struct packet *p, void **cursor, __u32 *ip_payload,
+				     __u8 protocol)
 {
 	struct iphdr *ip = *cursor;
 	__u32 total;
@@ -104,7 +106,7 @@ static __always_inline int parse_ip4(struct packet *p, void **cursor, __u32 *ip_
 		return XKV_C_pass_ip_header;
 	if (ip->ihl != 5)
 		return XKV_C_pass_ip_options;
-	if (ip->protocol != IPPROTO_UDP)
+	if (ip->protocol != protocol)
 		return XKV_C_pass_not_udp;
 	if (ip->frag_off & bpf_htons(IP_FRAGMENT))
 		return XKV_C_pass_ip_fragment;
@@ -118,7 +120,8 @@ static __always_inline int parse_ip4(struct packet *p, void **cursor, __u32 *ip_
 	return CONTINUE;
 }
 
-static __always_inline int parse_ip6(struct packet *p, void **cursor, __u32 *ip_payload)
+static __always_inline int parse_ip6(struct packet *p, void **cursor, __u32 *ip_payload,
+				     __u8 protocol)
 {
 	struct ipv6hdr *ip = *cursor;
 
@@ -127,17 +130,15 @@ static __always_inline int parse_ip6(struct packet *p, void **cursor, __u32 *ip_
 	if (ip->version != 6)
 		return XKV_C_pass_ip_header;
 	switch (ip->nexthdr) {
-	case IPPROTO_UDP:
-		break;
 	case IPPROTO_HOPOPTS:
 	case IPPROTO_ROUTING:
 	case IPPROTO_FRAGMENT:
 	case IPPROTO_DSTOPTS:
 	case IPPROTO_AH:
 		return XKV_C_pass_ip6_extension;
-	default:
-		return XKV_C_pass_not_udp;
 	}
+	if (ip->nexthdr != protocol)
+		return XKV_C_pass_not_udp;
 	p->ip6 = ip;
 	__builtin_memcpy(p->source, &ip->saddr, sizeof(p->source));
 	__builtin_memcpy(p->dest, &ip->daddr, sizeof(p->dest));
@@ -175,9 +176,9 @@ static __always_inline int parse(struct packet *p, struct xkv_config *cfg)
 		return why;
 	p->ip_off = cursor - p->data;
 	if (p->proto == bpf_htons(ETH_P_IP))
-		why = parse_ip4(p, &cursor, &ip_payload);
+		why = parse_ip4(p, &cursor, &ip_payload, IPPROTO_UDP);
 	else if (p->proto == bpf_htons(ETH_P_IPV6))
-		why = parse_ip6(p, &cursor, &ip_payload);
+		why = parse_ip6(p, &cursor, &ip_payload, IPPROTO_UDP);
 	else
 		return XKV_C_pass_ethertype;
 	return why != CONTINUE ? why : parse_udp(p, cursor, ip_payload, rules_of(cfg, p->current));
@@ -455,15 +456,10 @@ static __always_inline __u64 copy_summed(__u64 *to, const __u64 *from, bool out,
 	return halves_sum(&sum);
 }
 
-/* Static, since they take pointers; not inlined, so that the loop has all registers. */
+/* Static, since it takes pointers; not inlined, so that the loop has all registers. */
 static __noinline __u64 copy_from_packet(__u64 *to, const __u64 *from, const void *end, __u32 words)
 {
 	return copy_summed(to, from, false, end, words);
-}
-
-static __noinline __u64 copy_to_packet(__u64 *to, const __u64 *from, const void *end, __u32 words)
-{
-	return copy_summed(to, from, true, end, words);
 }
 
 /* The bytes after the last whole word of the payload, zero-padded. */

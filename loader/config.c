@@ -33,6 +33,7 @@ static const char *const policies[] = { "noeviction",	   "allkeys-lru",  "allkey
 					"allkeys-random",  "volatile-lru", "volatile-lfu",
 					"volatile-random", "volatile-ttl", NULL };
 static const char *const misses[] = { "pass", "reply", NULL };
+static const char *const fast_paths[] = { "off", "on", NULL };
 /* in the order of enum xkv_batch_mode */
 static const char *const batches[] = { "off", "on", "auto", NULL };
 static const char *const foreigns[] = { "pass", "drop", NULL };
@@ -110,6 +111,8 @@ static const struct directive table[] = {
 	  "read misses over UDP: pass them up to xkvd, or reply from the driver" },
 	{ "batch", &type_choice, AT(batch), "auto", 0, 0, LIVE, batches, "off|on|auto",
 	  "serve packets in batches (native XDP): never, always, or while that is faster" },
+	{ "tcp-fast-path", &type_choice, AT(tcp_fast_path), "off", 0, 0, 0, fast_paths, "off|on",
+	  "answer simple commands over TCP in the driver; experimental" },
 	{ "allow", &type_prefixes, AT(allow), "", 0, 0, HOOKED | MULTI | PROTECTED, NULL, "PREFIX...",
 	  "source prefixes that get UDP replies and may connect over TCP; default: the "
 	  "subnets of the interface" },

@@ -162,6 +162,7 @@ struct config {
 	unsigned int maxmemory_policy; /* enum store_policy, default noeviction */
 	enum miss_policy miss;	       /* default pass */
 	unsigned int batch;	       /* enum xkv_batch_mode, default auto */
+	unsigned int tcp_fast_path;    /* 1 = on; default off */
 	enum foreign_policy foreign;   /* default pass */
 	/* empty = the subnets of the interface, with replies of at most 3 times the request */
 	struct prefix allow[CONFIG_MAX_ALLOW];

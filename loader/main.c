@@ -25,6 +25,7 @@
 #include "attach/rules.h"
 #include "commands/commands.h"
 #include "config.h"
+#include "net/flows.h"
 #include "net/server.h"
 #include "net/udp.h"
 #include "persist/snapshot.h"
@@ -53,6 +54,7 @@ struct xkvd {
 	struct net net;
 	struct udp udp;
 	struct server *server;
+	struct flows *flows;   /* NULL = tcp-fast-path is off */
 	bool fresh;	       /* the store is new, or has never served a request */
 	uint64_t replies_seen; /* by is_busy() */
 };
@@ -388,6 +390,9 @@ static bool every_second(void *arg)
 	store_clock(x->store);
 	attach_look(&x->attach);
 	publish_batch(x, is_busy(x));
+	tcp_path_look(&x->attach);
+	if (x->flows)
+		flows_tend(x->flows);
 	return false;
 }
 
@@ -429,6 +434,26 @@ static int open_front_ends(struct xkvd *x, const struct options *o, char *err)
 	return ret;
 }
 
+/* Where it does not work, TCP goes through the kernel's stack, as without it. */
+static int open_tcp_path(struct xkvd *x, char *err)
+{
+	if (!x->cfg->tcp_fast_path)
+		tcp_path_detach(x->cfg);
+	if (!x->cfg->tcp_fast_path || x->attach.place != PLACE_OURS)
+		return 0;
+	if (tcp_path_open(&x->attach, err, ERR_LEN)) {
+		log_warning("%s", err);
+		return 0;
+	}
+	x->flows = flows_new(x->attach.tcp.flows, x->attach.tcp.owners);
+	if (!x->flows) {
+		snprintf(err, ERR_LEN, "not enough memory");
+		return -ENOMEM;
+	}
+	server_use_flows(x->server, x->flows);
+	return 0;
+}
+
 static int attach(struct xkvd *x, const struct options *o, char *err)
 {
 	int ret;
@@ -436,9 +461,10 @@ static int attach(struct xkvd *x, const struct options *o, char *err)
 	store_start(x->store);
 	is_busy(x); /* from now on */
 	ret = attach_open(&x->attach, &x->bpf, x->cfg, o->adopt, err, ERR_LEN);
-	if (!ret)
-		publish_batch(x, false);
-	return ret;
+	if (ret)
+		return ret;
+	publish_batch(x, false);
+	return open_tcp_path(x, err);
 }
 
 /* systemd starts xkvd every second until the interface is there: that costs no store each time. */
@@ -472,6 +498,7 @@ static void stop(struct xkvd *x)
 {
 	if (x->server)
 		server_free(x->server);
+	flows_free(x->flows);
 	udp_close(&x->udp);
 	net_close(&x->net);
 	snapshot_wait();

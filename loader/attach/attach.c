@@ -47,6 +47,41 @@ bool prog_uses(int prog_fd, const struct map_ids *ids)
 	return false;
 }
 
+int prog_map(int prog_fd, const char *name)
+{
+	struct bpf_prog_info info = {};
+	__u32 used[MAPS_MAX] = {}, len = sizeof(info);
+	struct bpf_map_info map;
+	int fd;
+
+	info.nr_map_ids = MAPS_MAX;
+	info.map_ids = (__u64)(unsigned long)used;
+	if (bpf_obj_get_info_by_fd(prog_fd, &info, &len))
+		return 0;
+	for (unsigned int i = 0; i < info.nr_map_ids && i < MAPS_MAX; i++) {
+		fd = bpf_map_get_fd_by_id(used[i]);
+		if (fd <= 0)
+			continue;
+		memset(&map, 0, sizeof(map));
+		len = sizeof(map);
+		if (!bpf_obj_get_info_by_fd(fd, &map, &len) && !strcmp(map.name, name))
+			return fd;
+		close(fd);
+	}
+	return 0;
+}
+
+int attached_map(unsigned int program, const char *name)
+{
+	int prog_fd = bpf_prog_get_fd_by_id(program), fd;
+
+	if (prog_fd < 0)
+		return 0;
+	fd = prog_map(prog_fd, name);
+	close(prog_fd);
+	return fd;
+}
+
 /* Is this one of our programs?  And does it use one of the maps, if some are given? */
 static bool is_ours(int prog_fd, const struct map_ids *ids)
 {
@@ -190,7 +225,7 @@ static void our_ids(const struct bpf *b, struct map_ids *ids)
 		ids->id[ids->count++] = info.id;
 }
 
-static unsigned int prog_id(int fd)
+unsigned int prog_number(int fd)
 {
 	struct bpf_prog_info info = {};
 	__u32 len = sizeof(info);
@@ -439,7 +474,7 @@ static bool note_ours(struct attach *a, int ifindex, enum attach_place place)
 	our_ids(a->bpf, &ids);
 	if (!attached_find(ifindex, &ids, &found))
 		return false;
-	note(a, place, prog_id(found.fd), found.generic ? "generic" : "native");
+	note(a, place, prog_number(found.fd), found.generic ? "generic" : "native");
 	a->alone = !found.dispatched;
 	bulk_close(&a->bulk);
 	if (!found.generic)
@@ -579,6 +614,7 @@ void attach_look(struct attach *a)
 void attach_close(struct attach *a)
 {
 	bulk_close(&a->bulk);
+	tcp_path_close(&a->tcp);
 }
 
 int attach_open(struct attach *a, const struct bpf *bpf, const struct config *cfg, bool adopt,

@@ -12,6 +12,7 @@
 
 #include "bpf.h"
 #include "bulk.h"
+#include "tcp.h"
 
 /* What is where the program should be. */
 enum attach_place {
@@ -33,6 +34,7 @@ struct attach {
 	const char *mode;     /* native, generic, none */
 	unsigned int program; /* the kernel's number, 0 = none */
 	struct bulk bulk;
+	struct tcp_path tcp;
 
 	/* the last look: each change is told once */
 	enum attach_place place;

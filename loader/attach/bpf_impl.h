@@ -83,6 +83,12 @@ void attached_close(struct attached *a);
 int attached_take_off(struct attached *a);
 /* Does the program use one of these maps? */
 bool prog_uses(int prog_fd, const struct map_ids *ids);
+/* The descriptor of the map of this name that the program uses, or 0. */
+int prog_map(int prog_fd, const char *name);
+/* The kernel's number of a program, 0 = it does not say. */
+unsigned int prog_number(int fd);
+/* As prog_map(), of a program by its number. */
+int attached_map(unsigned int program, const char *name);
 
 /* ---- owner.c ---- */
 

@@ -20,31 +20,6 @@
 #define SELF  "xkv_self"
 #define NOTES "xkv_bulk"
 
-/* The descriptor of the map of this name that the program uses, or 0. */
-static int map_of(int prog_fd, const char *name)
-{
-	struct bpf_prog_info info = {};
-	__u32 used[MAPS_MAX] = {}, len = sizeof(info);
-	struct bpf_map_info map;
-	int fd;
-
-	info.nr_map_ids = MAPS_MAX;
-	info.map_ids = (__u64)(unsigned long)used;
-	if (bpf_obj_get_info_by_fd(prog_fd, &info, &len))
-		return 0;
-	for (unsigned int i = 0; i < info.nr_map_ids && i < MAPS_MAX; i++) {
-		fd = bpf_map_get_fd_by_id(used[i]);
-		if (fd <= 0)
-			continue;
-		memset(&map, 0, sizeof(map));
-		len = sizeof(map);
-		if (!bpf_obj_get_info_by_fd(fd, &map, &len) && !strcmp(map.name, name))
-			return fd;
-		close(fd);
-	}
-	return 0;
-}
-
 /* A program that redirects its frame to the device, as xkv_xdp does; -errno. */
 static int load_probe(int self)
 {
@@ -82,8 +57,8 @@ static bool probe(const struct bulk *b)
 
 void bulk_open(struct bulk *b, int prog_fd)
 {
-	b->self = map_of(prog_fd, SELF);
-	b->notes = map_of(prog_fd, NOTES);
+	b->self = prog_map(prog_fd, SELF);
+	b->notes = prog_map(prog_fd, NOTES);
 }
 
 static int use_map(const struct bpf_object *object, const char *name, int fd)

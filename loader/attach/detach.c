@@ -22,6 +22,7 @@
 #include <bpf/bpf.h>
 
 #include "bpf_impl.h"
+#include "tcp.h"
 
 #define HOLDER_TRIES   200 /* the kernel frees what is off behind our back, after grace periods */
 #define HOLDER_WAIT_US 10000
@@ -307,6 +308,7 @@ static int detach_locked(const struct config *cfg, char *err, size_t err_len)
 	if (!ids.count && !cfg->interface[0])
 		name_orphans();
 	/* An interface that is gone has taken its program along: the pins go all the same. */
+	tcp_path_detach(cfg);
 	left = holders_check(cfg, &ids, err, err_len);
 	if (!left)
 		left = bpf_unpin(cfg, err, err_len);

@@ -398,6 +398,7 @@ static void adopt(struct client *c, struct acl_users *next)
 		if (all->list[i] != acl_default)
 			acl_close_clients(c, all->list[i]);
 	acl_users_adopt(next);
+	driver_take_back(c->srv);
 }
 
 void cmd_acl_load(struct client *c, unsigned int argc, const struct resp_arg *argv)

@@ -301,6 +301,7 @@ void acl_tell_server(struct server *s)
 	const struct acl_user *user = closing_user(s->cfg);
 	char err[256] = "";
 
+	driver_take_back(s);
 	/* With a token that is what decides of UDP, whether it still fits or not. */
 	if (!user && s->cfg->udp_token_set)
 		return;

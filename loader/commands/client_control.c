@@ -57,6 +57,7 @@ void cmd_client_pause(struct client *c, unsigned int argc, const struct resp_arg
 		reply_error(reply_to(c), "ERR timeout is negative");
 	else {
 		workers_pause(c->srv, (uint64_t)ms, !write);
+		driver_take_back(c->srv);
 		reply_ok(reply_to(c));
 	}
 }

@@ -1268,6 +1268,7 @@ const struct executor *commands_executor(void)
 		.start = changes_start,
 		.sample = every_second,
 		.requires_auth = acl_requires_auth,
+		.driver_rights = driver_rights,
 	};
 
 	fill_names();

@@ -584,6 +584,11 @@ command_fn cmd_latency_doctor, cmd_latency_graph, cmd_latency_histogram, cmd_lat
 command_fn cmd_command_getkeys, cmd_command_getkeysandflags;
 /* client_control.c */
 command_fn cmd_client_pause, cmd_client_unpause, cmd_client_reply, cmd_client_unblock;
+/* driver.c: what the driver may answer for the client, as it is now. */
+struct flow_rights driver_rights(struct client *c);
+/* From the next request on, xkvd answers all clients, until each has sent a command. */
+void driver_take_back(struct server *s);
+
 /* tracking.c */
 command_fn cmd_client_caching, cmd_client_getredir, cmd_client_tracking, cmd_client_trackinginfo;
 /* pubsub.c */

@@ -540,6 +540,22 @@ static void batch_metrics(struct metrics *m, const struct attach *a, unsigned in
 	metric_count(m, "xkv_batch_lost", st.lost);
 }
 
+#define XKV_TCP_NAME(name) "xkv_tcp_" #name,
+
+static void tcp_metrics(struct metrics *m, const struct attach *a, const struct server *s)
+{
+	static const char *const names[] = { XKV_TCP_COUNTERS(XKV_TCP_NAME) };
+	uint64_t counters[XKV_TCP_COUNTER_COUNT];
+
+	if (!s->flows)
+		return;
+	tcp_path_counters(&a->tcp, counters);
+	metric_gauge(m, "xkv_tcp_flows", flows_count(s->flows));
+	metric_gauge(m, "xkv_tcp_armed", flows_armed(s->flows));
+	for (unsigned int i = 0; i < XKV_TCP_COUNTER_COUNT; i++)
+		metric_count(m, names[i], counters[i]);
+}
+
 static void xkv_section(struct metrics *m, struct server *s)
 {
 	static const struct attach nowhere = { .mode = "none" };
@@ -556,6 +572,7 @@ static void xkv_section(struct metrics *m, struct server *s)
 	metric_text(m, "xkv_mode", a->mode ? a->mode : "none");
 	metric_gauge(m, "xkv_program_id", a->program);
 	batch_metrics(m, a, s->cfg->batch);
+	tcp_metrics(m, a, s);
 	changes_metrics(m, s);
 	store_counters(s->store, store_metric, m);
 }

@@ -22,6 +22,7 @@ void cmd_monitor(struct client *c, unsigned int argc, const struct resp_arg *arg
 	if (c->session.monitor)
 		return; /* as in Redis: no reply */
 	c->session.monitor = true;
+	driver_take_back(c->srv);
 	LIST_INSERT_HEAD(&shared_of(c->srv)->monitors, c, monitors);
 	reply_ok(reply_to(c));
 }

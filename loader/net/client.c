@@ -462,6 +462,7 @@ static void client_flush(struct client *c, bool leave)
 		c->worker->stat[STAT_WRITES]++;
 	}
 	c->worker->stat[STAT_BYTES_OUT] += total;
+	c->flow.written += (uint32_t)total;
 	if (total)
 		touch(c);
 	write_or_wait(c);
@@ -508,6 +509,30 @@ static void settle(struct client *c)
 	evict_clients(c->worker); /* may free this client */
 }
 
+/* Is there nothing left to be executed or said, but what its outbox holds? */
+static bool is_at_rest(struct client *c)
+{
+	return !stream_pending(&c->stream) && !c->paused && !c->closing && !c->dead && !c->queued &&
+	       !(c->ran & (RUN_UNFINISHED | RUN_POSTPONED)) && !c->session.held.out.head &&
+	       !outbox(c)->failed;
+}
+
+/* Lets the driver answer what comes next, if it may. */
+static void publish(struct client *c)
+{
+	struct flows *flows = c->srv->flows;
+	struct flow_rights rights = { 0 };
+
+	if (!flows || c->flow.unfit || c->stream.conn.transport != &transport_tcp)
+		return;
+	if (is_at_rest(c))
+		rights = c->worker->executor->driver_rights(c);
+	if (rights.commands)
+		flow_publish(flows, &c->flow, c->stream.conn.fd, outbox(c)->bytes, &rights);
+	else
+		flow_take_back(flows, &c->flow);
+}
+
 /* Its replies are sent together with those of other clients: client_end_round(). */
 static void run_round(struct client *c)
 {
@@ -519,6 +544,7 @@ static void run_round(struct client *c)
 /* Execution resumes when little is unsent, which is known only after sending. */
 void client_end_round(struct client *c)
 {
+	publish(c);
 	if (!c->dead)
 		client_flush(c, true);
 	if (c->paused && outbox(c)->bytes < RESUME_BELOW) {
@@ -574,6 +600,8 @@ struct reply *client_message(struct client *to)
 {
 	struct session *s = &to->session;
 
+	if (to->srv->flows)
+		flow_take_back(to->srv->flows, &to->flow);
 	s->reply.out.limit = output_limit(to)->hard;
 	if (!(to->ran & RUN_UNFINISHED) && !s->composing)
 		return &s->reply;
@@ -646,6 +674,7 @@ static bool receive(struct client *c)
 	if (n > 0) {
 		c->stream.in.len += (size_t)n;
 		w->stat[STAT_BYTES_IN] += (uint64_t)n;
+		c->flow.read += (uint32_t)n;
 		w->stat[STAT_READS]++;
 		touch(c);
 		return true;
@@ -700,6 +729,27 @@ static void on_writable(struct ev_loop *loop, ev_io *w, int events)
 		serve_input(c);
 	else
 		settle(c);
+}
+
+/* --- the driver --- */
+
+double client_active(const struct client *c)
+{
+	double used = c->srv->flows ? (double)flow_used_ns(c->srv->flows, &c->flow) / 1e9 : 0;
+
+	return used > c->active ? used : c->active;
+}
+
+bool client_was_used(struct client *c, double since)
+{
+	double used = client_active(c);
+
+	if (used > c->active) {
+		c->active = used;
+		TAILQ_REMOVE(&c->worker->clients, c, link);
+		TAILQ_INSERT_TAIL(&c->worker->clients, c, link);
+	}
+	return c->active >= since;
 }
 
 /* --- life --- */
@@ -783,6 +833,8 @@ void client_free(struct client *c)
 	TAILQ_REMOVE(&w->clients, c, link);
 	hashtable_remove(&c->srv->ids, &c->by_id);
 	leave_counts(c);
+	if (c->srv->flows)
+		flow_end(c->srv->flows, &c->flow);
 	c->stream.conn.transport->close(&c->stream.conn);
 	w->executor->cancel(c);
 	stream_free_input(&c->stream);

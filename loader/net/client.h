@@ -15,6 +15,7 @@
 #include <sys/queue.h>
 
 #include "executor.h"
+#include "flows.h"
 #include "server_state.h"
 #include "session.h"
 #include "stream.h"
@@ -36,6 +37,7 @@ struct client {
 	double over_since;	      /* when its output passed the soft limit; 0 = it does not */
 	size_t memory; /* bytes that it takes, as they are counted in worker.client_memory */
 	struct stream stream;
+	struct flow flow;
 	struct session session;
 	unsigned int ran; /* enum run_flags of the last command */
 	/*
@@ -62,6 +64,14 @@ void client_new(struct worker *w, struct connection conn);
 void client_free(struct client *c);
 /* The same for any other client: at once, or, if it is another worker's, soon. */
 void client_close(struct client *c);
+
+/*
+ * Has the client been active since then (monotonic_seconds()), also by commands that the driver has
+ * answered?
+ */
+bool client_was_used(struct client *c, double since);
+/* When it was active last, by monotonic_seconds(). */
+double client_active(const struct client *c);
 
 /* Executes waiting commands of one client for one round, or resumes one. */
 void client_turn(struct client *c);

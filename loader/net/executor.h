@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "flows.h"
+
 struct client;
 struct resp_arg;
 struct server;
@@ -57,6 +59,8 @@ struct executor {
 	void (*server_free)(struct server *s);
 	/* Must a client that has not authenticated do so? */
 	bool (*requires_auth)(void);
+	/* What may the driver answer for the client, as it is now? */
+	struct flow_rights (*driver_rights)(struct client *c);
 	/* The server has its workers, and a configuration. */
 	void (*start)(struct server *s);
 	/* Samples what INFO reports as peak and per second; called every second. */

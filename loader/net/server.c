@@ -1005,6 +1005,11 @@ static unsigned int default_threads(void)
 	return cpus > 1 ? cpus - 1 : 1;
 }
 
+void server_use_flows(struct server *s, struct flows *flows)
+{
+	s->flows = flows;
+}
+
 struct server *server_new(const struct server_options *options, char *err, size_t err_len)
 {
 	struct server *s = calloc(1, sizeof(*s) + options->executor->server_bytes);

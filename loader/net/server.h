@@ -50,6 +50,10 @@ int server_check(const struct config *cfg, char *err, size_t err_len);
 struct server *server_new(const struct server_options *options, char *err, size_t err_len);
 void server_free(struct server *s);
 
+struct flows;
+/* From now on the driver answers clients, too (flows.h); `flows` stays the caller's. */
+void server_use_flows(struct server *s, struct flows *flows);
+
 /*
  * Listens on `unixsocket`, and, with `port` or `tls-port`, on every address of `bind`; without one
  * on 127.0.0.1, ::1 and the addresses of the interface or what it is a port of.  0, or -errno with

@@ -56,6 +56,7 @@ struct server {
 	ev_io snapshot_done;
 	struct extra *extras;
 	uint64_t last_client_id;
+	struct flows *flows;   /* not owned; NULL = the driver answers no client over TCP */
 	struct hashtable ids;  /* of the clients of all workers */
 	double started;	       /* by monotonic_seconds() */
 	uint64_t memory_whole; /* bytes: of the machine, or of our cgroup */

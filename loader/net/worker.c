@@ -371,7 +371,7 @@ static void close_idle_clients(struct worker *w)
 	for (c = TAILQ_FIRST(&w->clients); s->cfg->timeout && c && c->active < limit; c = next) {
 		next = TAILQ_NEXT(c, link);
 		if (c->unsent || c->ran & RUN_POSTPONED || c->session.monitor ||
-		    session_is_subscriber(&c->session))
+		    session_is_subscriber(&c->session) || client_was_used(c, limit))
 			continue; /* it waits for us, not we for it */
 		log_verbose("closing idle client id %llu", (unsigned long long)c->id);
 		client_free(c);

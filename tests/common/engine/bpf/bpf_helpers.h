@@ -26,6 +26,7 @@
 #define bpf_xdp_load_bytes(...)			    engine_none(0, __VA_ARGS__)
 #define bpf_xdp_store_bytes(...)		    engine_none(0, __VA_ARGS__)
 #define bpf_redirect_map(...)			    engine_none(0, __VA_ARGS__)
+#define bpf_tail_call(...)			    engine_none(0, __VA_ARGS__)
 #define bpf_seq_write(...)			    engine_none(0, __VA_ARGS__)
 
 #endif

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Flows: the two views of a connection (bpf/tcp.h), and the rules for what the driver may answer.
+ *
+ * The rules, and what happens without them (each was tried under loss, duplicates, corruption and
+ * reordering in both directions):
+ *  - A request is eaten only if it is the next byte that the client sends: what the kernel holds
+ *    out of order would lie at a wrong place.
+ *  - ... if all that was sent to the client is acknowledged, and xkvd has read and answered all
+ *    that went up (xkv_owner.position).  So at most one injected reply is under way.
+ *  - ... and if its checksums are right: an owner that is armed would answer noise.
+ *  - A reply is kept until it is acknowledged.  It alone acknowledges its request, so a client that
+ *    misses it repeats the request, and gets the same bytes: the driver needs no timer.
+ *  - While it is not acknowledged, the kernel's pure acknowledgements do not acknowledge its
+ *    request.
+ */
+#ifndef XKV_FLOW_BPF_H
+#define XKV_FLOW_BPF_H
+
+#include "segment.bpf.h"
+
+#define FLOW_TRIES 1024	      /* to lock a flow: a request is executed meanwhile */
+#define FAR	   (1U << 26) /* no window is as large */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, XKV_FLOWS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct xkv_flow_key);
+	__type(value, struct xkv_flow);
+} xkv_flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, XKV_OWNERS_MAX);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct xkv_owner);
+} xkv_owners SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, XKV_TCP_COUNTER_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} xkv_tcp_counters SEC(".maps");
+
+static __always_inline void tcp_count(__u32 which)
+{
+	__u64 *counter = bpf_map_lookup_elem(&xkv_tcp_counters, &which);
+
+	if (counter)
+		(*counter)++;
+}
+
+/* Both programs of a flow may run at the same time, on different CPUs.  False: one takes long. */
+__noinline int flow_lock(struct xkv_flow *f)
+{
+	for (int i = 0; f && i < FLOW_TRIES; i++)
+		if (!__sync_val_compare_and_swap(&f->lock, 0, 1))
+			return true;
+	return false;
+}
+
+static __always_inline void flow_unlock(struct xkv_flow *f)
+{
+	smp_wmb();
+	barrier();
+	WRITE_ONCE(f->lock, 0);
+}
+
+static __always_inline bool flow_is_plain(const struct xkv_flow *f)
+{
+	return !(f->eaten | f->injected);
+}
+
+/* ---- from one view to the other --------------------------------------------- */
+
+static __always_inline __u32 reply_end(const struct xkv_flow *f)
+{
+	return f->reply_seq + f->reply_len;
+}
+
+static __always_inline __u32 request_end(const struct xkv_flow *f)
+{
+	return f->request_seq + f->request_len;
+}
+
+/*
+ * The kernel's view of an acknowledgement.  All replies before the last are acknowledged, so only
+ * that one has a beginning and an end that count.
+ */
+static __always_inline __u32 ack_to_kernel(const struct xkv_flow *f, __u32 ack)
+{
+	if (!BEFORE(ack, reply_end(f)))
+		return ack - f->injected;
+	if (BEFORE(f->reply_seq, ack))
+		ack = f->reply_seq;
+	return ack - (f->injected - f->reply_len);
+}
+
+/* The kernel's view of the place where the last reply was injected. */
+static __always_inline __u32 injected_at(const struct xkv_flow *f)
+{
+	return f->reply_seq - (f->injected - f->reply_len);
+}
+
+/* The client's view of an edge of a block that the kernel has received. */
+static __always_inline __u32 edge_to_client(const struct xkv_flow *f, __u32 edge, bool right)
+{
+	__u32 eaten_at = f->request_seq - (f->eaten - f->request_len);
+	__s32 after = edge - eaten_at;
+
+	return edge + (after < 0 || (right && !after) ? f->eaten - f->request_len : f->eaten);
+}
+
+/*
+ * Translates the blocks of selective acknowledgements behind the time stamps; returns by how much
+ * the sum of the header has changed.
+ */
+static __always_inline __u64 translate_blocks(const struct segment *s, const struct xkv_flow *f,
+					      struct tcphdr *tcp, void *end, bool to_client)
+{
+	__u32 at = s->stamps ? TCP_STAMPS : 0, count;
+	__be32 *first = option_at(tcp, s->header, end, at), *left, *right, old[2];
+	__u64 change = 0;
+
+	if (!first || (*first & bpf_htonl(SACK_MASK)) != bpf_htonl(SACK_FIRST))
+		return 0;
+	count = ((bpf_ntohl(*first) & 0xff) - 2) / 8;
+	for (__u32 i = 0; i < SACKS_MAX; i++) {
+		left = option_at(tcp, s->header, end, at + 4 + 8 * i);
+		right = option_at(tcp, s->header, end, at + 8 + 8 * i);
+		if (i >= count || !left || !right)
+			break;
+		old[0] = *left;
+		old[1] = *right;
+		*left = bpf_htonl(to_client ? edge_to_client(f, bpf_ntohl(old[0]), false)
+					    : ack_to_kernel(f, bpf_ntohl(old[0])));
+		*right = bpf_htonl(to_client ? edge_to_client(f, bpf_ntohl(old[1]), true)
+					     : ack_to_kernel(f, bpf_ntohl(old[1])));
+		change += (__u64)(__u32)~old[0] + *left + (__u32)~old[1] + *right;
+	}
+	return change;
+}
+
+/* Sets the numbers of a segment; returns by how much the sum of its header has changed. */
+static __always_inline __u64 renumber(const struct segment *s, struct tcphdr *tcp, __u32 seq,
+				      __u32 ack)
+{
+	__be32 old_seq = tcp->seq, old_ack = tcp->ack_seq;
+
+	tcp->seq = bpf_htonl(seq);
+	if (s->flags & TCP_ACK)
+		tcp->ack_seq = bpf_htonl(ack);
+	return (__u64)(__u32)~old_seq + tcp->seq + (__u32)~old_ack + tcp->ack_seq;
+}
+
+/* ---- from the client --------------------------------------------------------- */
+
+/* Notes what a segment acknowledges. */
+static __always_inline void note_ack(struct xkv_flow *f, const struct segment *s)
+{
+	if (f->unacked && !BEFORE(s->ack, reply_end(f)) && !BEFORE(f->server_next, s->ack))
+		f->unacked = 0;
+	f->client_window = s->window;
+}
+
+/* Does the client lack the reply that was injected? */
+static __always_inline bool misses_reply(const struct xkv_flow *f, const struct segment *s,
+					 __u32 now)
+{
+	if (!f->unacked || s->flags & TCP_RST)
+		return false;
+	if (s->len)
+		return BEFORE(s->seq, request_end(f));
+	return !(s->flags & TCP_FIN) && s->ack == f->reply_seq && now != f->repeated_ms;
+}
+
+/*
+ * Says the segment only that the reply is missing?  The kernel must not take that for a loss of its
+ * own data.
+ */
+static __always_inline bool is_about_reply(const struct xkv_flow *f, const struct segment *s)
+{
+	return f->unacked && !s->len && s->flags == TCP_ACK && s->ack == f->reply_seq &&
+	       s->header > TCP_HEADER + (s->stamps ? TCP_STAMPS : 0);
+}
+
+/* Why a request cannot be answered now, or -1. */
+static __always_inline int flow_refuses(const struct xkv_flow *f, const struct segment *s,
+					__u64 position)
+{
+	if (f->unacked || s->seq != f->client_next || s->ack != f->server_next ||
+	    s->stamps != !!f->has_stamps)
+		return XKV_TCP_C_pass_order;
+	if ((__u32)(position >> 32) != s->seq - f->eaten - f->client_first ||
+	    (__u32)position != ack_to_kernel(f, s->ack) - f->server_first)
+		return XKV_TCP_C_pass_unarmed;
+	return -1;
+}
+
+static __always_inline bool reply_fits(const struct xkv_flow *f, const struct segment *s, __u32 len)
+{
+	return len <= f->mss && len <= s->window << (f->client_scale & 15);
+}
+
+/* The time stamp of a segment that is sent now: it never goes back. */
+static __always_inline __be32 stamp_now(struct xkv_flow *f, __u32 now)
+{
+	__u32 stamp = now + f->stamp_offset;
+
+	if (BEFORE(stamp, f->stamp_last))
+		stamp = f->stamp_last;
+	f->stamp_last = stamp;
+	return bpf_htonl(stamp);
+}
+
+/* The request is eaten, and a reply of `len` bytes takes its place. */
+static __always_inline void flow_advance(struct xkv_flow *f, const struct segment *s, __u32 len,
+					 __u32 now)
+{
+	__u32 acked = ack_to_kernel(f, s->ack);
+
+	f->ack_owed = acked != f->kernel_acked;
+	f->owed_seq = s->seq - f->eaten;
+	f->owed_ack = f->kernel_acked = acked;
+	f->owed_stamp = s->stamp;
+	f->owed_echo = s->echo;
+	f->request_seq = s->seq;
+	f->request_len = s->len;
+	f->reply_seq = s->ack;
+	f->reply_len = len;
+	f->eaten += s->len;
+	f->injected += len;
+	f->client_next = request_end(f);
+	f->server_next = reply_end(f);
+	f->unacked = 1;
+	f->repeated_ms = now;
+}
+
+/* Notes a segment that goes up to the kernel. */
+static __always_inline void note_up(struct xkv_flow *f, const struct segment *s)
+{
+	__u32 end = s->seq + s->len + (s->flags & TCP_FIN), acked;
+
+	if (!f->client_seen || (BEFORE(f->client_next, end) && end - f->client_next < FAR))
+		f->client_next = end;
+	f->client_seen = 1;
+	acked = ack_to_kernel(f, s->ack);
+	if (f->ready && s->flags & TCP_ACK && BEFORE(f->kernel_acked, acked))
+		f->kernel_acked = acked;
+}
+
+/* ---- from the kernel --------------------------------------------------------- */
+
+/* The first segment that the kernel sends tells its numbers, and how many bytes lie behind it. */
+static __always_inline void flow_begin(struct xkv_flow *f, struct __sk_buff *skb,
+				       const struct segment *s)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct bpf_tcp_sock *tp;
+	__u32 end = s->seq + s->len;
+
+	if (!sk)
+		return;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return;
+	tp = bpf_tcp_sock(sk);
+	if (!tp || s->flags & (TCP_FIN | TCP_RST))
+		return;
+	f->client_first = tp->rcv_nxt - (__u32)tp->bytes_received;
+	f->server_first = tp->snd_una - (__u32)tp->bytes_acked;
+	if (!f->client_seen || BEFORE(f->client_next, tp->rcv_nxt))
+		f->client_next = tp->rcv_nxt;
+	f->client_seen = 1;
+	f->server_next = BEFORE(end, tp->snd_nxt) ? tp->snd_nxt : end;
+	f->kernel_acked = tp->snd_una;
+	f->reply_seq = f->server_first;
+	f->request_seq = f->client_first;
+	f->ready = 1;
+}
+
+/* Notes a segment that is sent to the client, with its sequence number there. */
+static __always_inline void note_sent(struct xkv_flow *f, const struct segment *s, __u32 seq)
+{
+	__u32 end = seq + s->len + (s->flags & TCP_FIN), now = bpf_ktime_get_ns() / 1000000;
+	__u32 stamp = bpf_ntohl(s->stamp);
+
+	if (BEFORE(f->server_next, end))
+		f->server_next = end;
+	if (!(s->flags & TCP_RST))
+		f->window = s->window << (f->server_scale & 15);
+	if (!s->stamps)
+		return;
+	if (!f->stamp_offset || (__s32)(stamp - now - f->stamp_offset) > 0)
+		f->stamp_offset = stamp - now;
+	if (BEFORE(f->stamp_last, stamp) || !f->stamp_last)
+		f->stamp_last = stamp;
+}
+
+/* Is this old data of the kernel, which the client has acknowledged to the driver? */
+static __always_inline bool is_old(const struct xkv_flow *f, const struct segment *s)
+{
+	return f->injected && BEFORE(s->seq, injected_at(f)) && (s->len || s->flags & TCP_FIN);
+}
+
+static __always_inline __u32 seq_to_client(const struct xkv_flow *f, const struct segment *s)
+{
+	if (f->injected && BEFORE(s->seq, injected_at(f)))
+		return s->seq + (f->injected - f->reply_len);
+	return s->seq + f->injected;
+}
+
+static __always_inline __u32 ack_to_client(const struct xkv_flow *f, const struct segment *s)
+{
+	__u32 ack = s->ack + f->eaten;
+
+	/* Data may acknowledge it: the kernel repeats that until the client has all before it. */
+	if (!f->unacked || s->len || s->flags & TCP_FIN)
+		return ack;
+	ack -= f->request_len;
+	return BEFORE(f->request_seq, ack) ? f->request_seq : ack;
+}
+
+#endif

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * TCP segments: what is in them, their checksums, and segments that are made.
+ */
+#ifndef XKV_SEGMENT_BPF_H
+#define XKV_SEGMENT_BPF_H
+
+#include <linux/tcp.h>
+
+#include "packet.bpf.h"
+#include "tcp.h"
+
+#define TCP_FIN	   0x01
+#define TCP_SYN	   0x02
+#define TCP_RST	   0x04
+#define TCP_PSH	   0x08
+#define TCP_ACK	   0x10
+#define TCP_HEADER 20
+#define TCP_STAMPS 12 /* bytes of options, with their padding */
+/* No operation twice, then time stamps; as all stacks send them with data. */
+#define STAMPS_FIRST 0x0101080a
+/* The same before selective acknowledgements, without their length. */
+#define SACK_FIRST 0x01010500
+#define SACK_MASK  0xffffff00
+#define SACKS_MAX  4
+#define ECN_CE	   3
+#define OPTIONS	   (60 - TCP_HEADER)
+
+/* Before a becomes b, where numbers wrap. */
+#define BEFORE(a, b) ((__s32)((a) - (b)) < 0)
+
+/*
+ * What is known of a segment, without pointers: these do not survive a change of its size, nor a
+ * call.
+ */
+struct segment {
+	struct xkv_flow_key key;
+	__u64 address_sum;     /* of addresses and protocol */
+	__u32 ip_off, tcp_off; /* where the headers are */
+	__u32 header, len;     /* bytes of the TCP header, and behind it */
+	__u32 seq, ack;
+	__u32 window; /* as on the wire, host byte order */
+	__be32 stamp, echo;
+	__u8 to[ETH_ALEN], from[ETH_ALEN];
+	__u8 ip4; /* else IPv6 */
+	__u8 flags;
+	__u8 stamps;
+	__u8 ecn_ce;
+};
+
+/* The TCP header of a segment, again; NULL if it is not there. */
+static __always_inline struct tcphdr *tcp_header(const struct segment *s, void *data, void *end)
+{
+	__u32 off = s->tcp_off;
+	struct tcphdr *tcp;
+
+	barrier_var(off);
+	tcp = data + (off & 127);
+	barrier_var(tcp);
+	return (void *)(tcp + 1) <= end ? tcp : NULL;
+}
+
+/* The word of the options at `at`, a multiple of 4. */
+static __always_inline __be32 *option_at(struct tcphdr *tcp, __u32 header, void *end, __u32 at)
+{
+	__be32 *word = (__be32 *)((void *)(tcp + 1) + (at & 63));
+
+	barrier_var(word);
+	return (void *)(word + 1) <= end && at + 4 <= header - TCP_HEADER ? word : NULL;
+}
+
+static __always_inline void parse_stamps(struct segment *s, struct tcphdr *tcp, void *end)
+{
+	__be32 *first = option_at(tcp, s->header, end, 0);
+	__be32 *value = option_at(tcp, s->header, end, 4);
+	__be32 *echo = option_at(tcp, s->header, end, 8);
+
+	s->stamps = first && value && echo && *first == bpf_htonl(STAMPS_FIRST);
+	s->stamp = s->stamps && value ? *value : 0;
+	s->echo = s->stamps && echo ? *echo : 0;
+}
+
+static __always_inline void parse_key(struct segment *s, const struct packet *p,
+				      const struct tcphdr *tcp, bool sent)
+{
+	s->key.client[0] = sent ? p->dest[0] : p->source[0];
+	s->key.client[1] = sent ? p->dest[1] : p->source[1];
+	s->key.server[0] = sent ? p->source[0] : p->dest[0];
+	s->key.server[1] = sent ? p->source[1] : p->dest[1];
+	s->key.client_port = sent ? tcp->dest : tcp->source;
+	s->key.server_port = sent ? tcp->source : tcp->dest;
+	s->key.zero = 0;
+	s->address_sum = (__u64)bpf_htons(IPPROTO_TCP) + HALVES(p->source[0]) +
+			 HALVES(p->source[1]) + HALVES(p->dest[0]) + HALVES(p->dest[1]);
+}
+
+/*
+ * Parses the segment between `data` and `end`.  `sent`: it is on its way to the client.  False if
+ * it is none, or cannot be of a flow.
+ */
+static __always_inline bool parse_segment(struct segment *s, void *data, void *end, bool sent)
+{
+	struct packet p = { .data = data, .end = end };
+	__u32 ip_payload = 0;
+	struct tcphdr *tcp;
+	void *cursor;
+	int why;
+
+	if (parse_link(&p, &cursor, false) != CONTINUE || p.link)
+		return false;
+	s->ip_off = cursor - data;
+	if (p.proto == bpf_htons(ETH_P_IP))
+		why = parse_ip4(&p, &cursor, &ip_payload, IPPROTO_TCP);
+	else if (p.proto == bpf_htons(ETH_P_IPV6))
+		why = parse_ip6(&p, &cursor, &ip_payload, IPPROTO_TCP);
+	else
+		return false;
+	tcp = cursor;
+	if (why != CONTINUE || (void *)(tcp + 1) > end)
+		return false;
+	s->ip4 = p.ip4 != NULL;
+	s->tcp_off = cursor - data;
+	s->header = tcp->doff * 4;
+	if (s->header < TCP_HEADER || s->header > ip_payload)
+		return false;
+	s->len = ip_payload - s->header;
+	s->seq = bpf_ntohl(tcp->seq);
+	s->ack = bpf_ntohl(tcp->ack_seq);
+	s->window = bpf_ntohs(tcp->window);
+	s->flags = ((__u8 *)tcp)[13];
+	s->ecn_ce = p.ip4   ? (p.ip4->tos & 3) == ECN_CE
+		    : p.ip6 ? (p.ip6->flow_lbl[0] >> 4 & 3) == ECN_CE
+			    : 0;
+	__builtin_memcpy(s->to, p.eth->h_dest, ETH_ALEN);
+	__builtin_memcpy(s->from, p.eth->h_source, ETH_ALEN);
+	parse_stamps(s, tcp, end);
+	parse_key(s, &p, tcp, sent);
+	return true;
+}
+
+static __always_inline __u64 header_sum(struct tcphdr *tcp, __u32 header, void *end)
+{
+	__be32 *word = (__be32 *)tcp;
+	__u64 sum = 0;
+
+	for (__u32 i = 0; i < 15; i++) {
+		if (i * 4 >= header || (void *)(word + 1) > end)
+			break;
+		sum += *word++;
+	}
+	return sum;
+}
+
+/*
+ * Copies the payload to the beginning of `out`, with zeros behind it, and verifies the checksum.
+ * False also for a segment that is too long, or not in one piece.
+ */
+__noinline int segment_load(struct xdp_md *ctx, struct segment *s, struct xkv_request *rq)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	void *payload, *last;
+	struct tcphdr *tcp;
+	__u64 sum, word;
+	__u32 len;
+
+	if (!s || !rq)
+		return false;
+	tcp = tcp_header(s, data, end);
+	len = s->len;
+	if (!tcp || len > XKV_REQUEST_BYTES)
+		return false;
+	payload = (void *)tcp + (s->header & 63);
+	barrier_var(payload);
+	if (payload + len > end)
+		return false;
+	last = payload + (len & (XKV_REQUEST_WORDS * 8 - 8));
+	sum = copy_from_packet(rq->out_word, payload, end, len / 8 & (XKV_REQUEST_WORDS - 1));
+	word = len & 7 ? last_word(last, end, len & 7) : 0;
+	OUT(rq, len) = word;
+	sum += HALVES(word) + header_sum(tcp, s->header, end) + s->address_sum +
+	       bpf_htons(s->header + len);
+	return fold(sum) == 0xffff;
+}
+
+/* ---- segments that are made ------------------------------------------------- */
+
+/* A segment to be made in place of another one, to where that came from. */
+struct answer {
+	const struct segment *to;
+	__u32 seq, ack, window;
+	__u32 len, sum; /* of its payload */
+	__be32 stamp, echo;
+};
+
+/* The bytes of its headers. */
+static __always_inline __u32 answer_headers(const struct segment *to)
+{
+	return sizeof(struct ethhdr) + (to->ip4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) +
+	       TCP_HEADER + (to->stamps ? TCP_STAMPS : 0);
+}
+
+static __always_inline void answer_ip4(struct iphdr *ip, __u32 source, __u32 dest, __u32 tcp_len)
+{
+	__be32 *word = (__be32 *)ip;
+	__be32 version_length = bpf_htonl(0x45000000 | (sizeof(*ip) + tcp_len));
+	__be32 dont_fragment = bpf_htonl(0x4000);
+	__be32 hops_protocol = bpf_htonl(HOPS << 24 | IPPROTO_TCP << 16);
+
+	word[0] = version_length;
+	word[1] = dont_fragment;
+	word[2] = hops_protocol;
+	ip->check = ~fold((__u64)version_length + dont_fragment + hops_protocol + source + dest);
+	ip->saddr = source;
+	ip->daddr = dest;
+}
+
+static __always_inline void answer_ip6(struct ipv6hdr *ip, const __u64 *source, const __u64 *dest,
+				       __u32 tcp_len)
+{
+	*(__be32 *)ip = bpf_htonl(6U << 28);
+	ip->payload_len = bpf_htons(tcp_len);
+	ip->nexthdr = IPPROTO_TCP;
+	ip->hop_limit = HOPS;
+	__builtin_memcpy(&ip->saddr, source, 2 * sizeof(*source));
+	__builtin_memcpy(&ip->daddr, dest, 2 * sizeof(*dest));
+}
+
+/* Writes the TCP header at `word`; false: there is no room. */
+static __always_inline bool answer_tcp(__be32 *word, void *end, const struct answer *a, __u32 flags,
+				       bool sent)
+{
+	const struct segment *to = a->to;
+	__u32 header = TCP_HEADER + (to->stamps ? TCP_STAMPS : 0);
+	__be16 client = to->key.client_port, server = to->key.server_port;
+	__u64 sum;
+
+	if ((void *)(word + 5) > end)
+		return false;
+	((__be16 *)word)[0] = sent ? client : server;
+	((__be16 *)word)[1] = sent ? server : client;
+	word[1] = bpf_htonl(a->seq);
+	word[2] = bpf_htonl(a->ack);
+	word[3] = bpf_htonl(header / 4 << 28 | flags << 16 | (a->window & 0xffff));
+	word[4] = 0;
+	sum = to->address_sum + bpf_htons(header + a->len) + a->sum + client + server + word[1] +
+	      word[2] + word[3];
+	if (to->stamps) {
+		if ((void *)(word + 8) > end)
+			return false;
+		word[5] = bpf_htonl(STAMPS_FIRST);
+		word[6] = a->stamp;
+		word[7] = a->echo;
+		sum += (__u64)word[5] + word[6] + word[7];
+	}
+	*(__u16 *)&word[4] = (__u16)~fold(sum);
+	return true;
+}
+
+/*
+ * Writes the headers into a packet that has the size.  `sent`: the other segment was on its way to
+ * the client.  False: there is no room.
+ */
+static __always_inline bool answer_write(void *data, void *end, const struct answer *a, __u32 flags,
+					 bool sent)
+{
+	const struct segment *to = a->to;
+	__u32 tcp_len = TCP_HEADER + (to->stamps ? TCP_STAMPS : 0) + a->len;
+	const __u64 *source = sent ? to->key.client : to->key.server;
+	const __u64 *dest = sent ? to->key.server : to->key.client;
+	struct ethhdr *eth = data;
+
+	if (data + sizeof(*eth) + sizeof(struct iphdr) > end)
+		return false;
+	__builtin_memcpy(eth->h_dest, to->from, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, to->to, ETH_ALEN);
+	if (to->ip4) {
+		eth->h_proto = bpf_htons(ETH_P_IP);
+		answer_ip4((struct iphdr *)(eth + 1), source[0], dest[0], tcp_len);
+		return answer_tcp((void *)(eth + 1) + sizeof(struct iphdr), end, a, flags, sent);
+	}
+	if (data + sizeof(*eth) + sizeof(struct ipv6hdr) > end)
+		return false;
+	eth->h_proto = bpf_htons(ETH_P_IPV6);
+	answer_ip6((struct ipv6hdr *)(eth + 1), source, dest, tcp_len);
+	return answer_tcp((void *)(eth + 1) + sizeof(struct ipv6hdr), end, a, flags, sent);
+}
+
+#endif

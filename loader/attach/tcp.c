@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* See tcp.h. */
+#include "tcp.h"
+
+#include <errno.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "attach.h"
+#include "bpf_impl.h"
+#include "tcp.skel.h"
+#include "util/log.h"
+
+#define TCP_XDP "xkv_tcp_xdp"
+#define TCP_OUT "xkv_tcp_out"
+#define TCP_ACK "xkv_tcp_ack"
+#define DOORS	"xkv_doors"
+
+#define TC_HANDLE   0x786b
+#define TC_FIRST    1	  /* priorities: what the driver has sent is no business of others, */
+#define TC_LAST	    49152 /* and what they change is translated after them */
+#define OWNERS_SIZE (XKV_OWNERS_MAX * sizeof(struct xkv_owner))
+
+/* What is pinned beside the maps of the store. */
+static const char *const pins[] = { "xkv_flows", "xkv_owners", "xkv_tcp_counters", DOORS };
+enum { PIN_FLOWS, PIN_OWNERS, PIN_COUNTERS, PIN_DOORS, PINS };
+
+static void pin_path(char *path, size_t len, const struct config *cfg, int which)
+{
+	snprintf(path, len, "%s/%s", cfg->pin_dir, pins[which]);
+}
+
+/* ---- loading --------------------------------------------------------------- */
+
+/* Takes the maps of the store, and of an earlier xkvd; makes no others but ours. */
+static int use_maps(struct bpf_object *object, const struct bpf *bpf, const struct config *cfg)
+{
+	struct bpf_map *map;
+	char path[512];
+	int ret = 0, fd;
+
+	bpf_object__for_each_map(map, object) {
+		bpf_map__set_pin_path(map, NULL);
+		bpf_map__set_autocreate(map, !strcmp(bpf_map__name(map), "xkv_segment"));
+	}
+	for (int id = 0; !ret && id < BPF_MAPS; id++) {
+		bpf_map_path(path, sizeof(path), cfg, id);
+		map = bpf_object__find_map_by_name(object, strrchr(path, '/') + 1);
+		if (map && bpf->map[id] > 0) {
+			bpf_map__set_autocreate(map, true);
+			ret = bpf_map__reuse_fd(map, bpf->map[id]);
+		}
+	}
+	for (int which = 0; !ret && which < PIN_DOORS; which++) {
+		map = bpf_object__find_map_by_name(object, pins[which]);
+		bpf_map__set_autocreate(map, true);
+		pin_path(path, sizeof(path), cfg, which);
+		fd = bpf_obj_get(path);
+		if (fd < 0)
+			continue;
+		ret = bpf_map__reuse_fd(map, fd);
+		close(fd);
+	}
+	return ret;
+}
+
+static struct bpf_object *open_programs(void)
+{
+	LIBBPF_OPTS(bpf_object_open_opts, opts, .object_name = "xkv_tcp");
+	struct bpf_program *prog;
+	struct bpf_object *object;
+	size_t size = 0;
+	const void *elf = tcp_bpf__elf_bytes(&size);
+
+	object = bpf_object__open_mem(elf, size, &opts);
+	if (!object)
+		return NULL;
+	prog = bpf_object__find_program_by_name(object, TCP_XDP);
+	bpf_program__set_type(prog, BPF_PROG_TYPE_XDP);
+	bpf_program__set_expected_attach_type(prog, BPF_XDP); /* as the one that calls it has */
+	return object;
+}
+
+/* Pins a map, or finds it pinned.  Returns a descriptor of it, or -errno. */
+static int keep_map(const struct bpf_object *object, const struct config *cfg, int which)
+{
+	int fd = bpf_object__find_map_fd_by_name(object, pins[which]);
+	char path[512];
+
+	pin_path(path, sizeof(path), cfg, which);
+	if (bpf_obj_pin(fd, path) && errno != EEXIST)
+		return -errno;
+	fd = dup(fd);
+	return fd < 0 ? -errno : fd;
+}
+
+static int keep_maps(struct tcp_path *t, const struct bpf_object *object, const struct config *cfg)
+{
+	t->flows = keep_map(object, cfg, PIN_FLOWS);
+	t->owner_map = keep_map(object, cfg, PIN_OWNERS);
+	t->counters = keep_map(object, cfg, PIN_COUNTERS);
+	if (t->flows < 0 || t->owner_map < 0 || t->counters < 0)
+		return t->flows < 0 ? t->flows : t->owner_map < 0 ? t->owner_map : t->counters;
+	t->owners = mmap(NULL, OWNERS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, t->owner_map, 0);
+	if (t->owners != MAP_FAILED)
+		return 0;
+	t->owners = NULL;
+	return -errno;
+}
+
+/* ---- attaching ------------------------------------------------------------- */
+
+static int attach_tc(int prog, int ifindex, bool egress)
+{
+	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = ifindex,
+		    .attach_point = egress ? BPF_TC_EGRESS : BPF_TC_INGRESS);
+	LIBBPF_OPTS(bpf_tc_opts, opts, .handle = TC_HANDLE, .priority = egress ? TC_LAST : TC_FIRST,
+		    .flags = BPF_TC_F_REPLACE);
+	int ret = bpf_tc_hook_create(&hook);
+
+	if (ret && ret != -EEXIST)
+		return ret;
+	opts.prog_fd = prog;
+	return bpf_tc_attach(&hook, &opts);
+}
+
+static void detach_tc(int ifindex, bool egress)
+{
+	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = ifindex,
+		    .attach_point = egress ? BPF_TC_EGRESS : BPF_TC_INGRESS);
+	LIBBPF_OPTS(bpf_tc_opts, opts, .handle = TC_HANDLE,
+		    .priority = egress ? TC_LAST : TC_FIRST);
+
+	bpf_tc_detach(&hook, &opts);
+}
+
+/* Is the program there, and has it this number?  0, or -errno. */
+static int query_tc(int prog, int ifindex, bool egress)
+{
+	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = ifindex,
+		    .attach_point = egress ? BPF_TC_EGRESS : BPF_TC_INGRESS);
+	LIBBPF_OPTS(bpf_tc_opts, opts, .handle = TC_HANDLE,
+		    .priority = egress ? TC_LAST : TC_FIRST);
+	int ret = bpf_tc_query(&hook, &opts);
+
+	return ret ? ret : opts.prog_id == prog_number(prog) ? 0 : -ESTALE;
+}
+
+/*
+ * Lets the XDP program call ours.  Its map is pinned: the kernel empties one that nobody has open.
+ */
+static int open_door(struct tcp_path *t, const struct attach *a)
+{
+	int door = attached_map(a->program, DOORS), ret;
+	__u32 zero = 0;
+	char path[512];
+
+	if (!door)
+		return -ENOENT;
+	pin_path(path, sizeof(path), a->cfg, PIN_DOORS);
+	unlink(path);
+	ret = bpf_obj_pin(door, path) || bpf_map_update_elem(door, &zero, &t->xdp, BPF_ANY) ? -errno
+											    : 0;
+	close(door);
+	if (!ret)
+		t->program = a->program;
+	return ret;
+}
+
+/* Attaches what is not there.  0, or -errno and *what. */
+static int attach_missing(struct attach *a, const char **what)
+{
+	struct tcp_path *t = &a->tcp;
+	int ret = 0;
+
+	*what = "attach the tc programs";
+	if (query_tc(t->out, a->ifindex, true))
+		ret = attach_tc(t->out, a->ifindex, true);
+	if (!ret && query_tc(t->ack, a->ifindex, false))
+		ret = attach_tc(t->ack, a->ifindex, false);
+	if (!ret && t->program != a->program) {
+		*what = "have the XDP program call that of TCP";
+		ret = open_door(t, a);
+	}
+	return ret;
+}
+
+static int keep_program(const struct bpf_object *object, const char *name)
+{
+	int fd = bpf_program__fd(bpf_object__find_program_by_name(object, name));
+
+	return fd < 0 ? -EINVAL : dup(fd);
+}
+
+int tcp_path_open(struct attach *a, char *err, size_t err_len)
+{
+	struct bpf_object *object = open_programs();
+	const char *what = "load the programs";
+	struct tcp_path *t = &a->tcp;
+	int ret = object ? use_maps(object, a->bpf, a->cfg) : -errno;
+
+	*t = (struct tcp_path){ 0 };
+	if (!ret)
+		ret = bpf_object__load(object);
+	if (!ret)
+		ret = keep_maps(t, object, a->cfg);
+	if (!ret) {
+		t->xdp = keep_program(object, TCP_XDP);
+		t->out = keep_program(object, TCP_OUT);
+		t->ack = keep_program(object, TCP_ACK);
+		ret = attach_missing(a, &what);
+	}
+	bpf_object__close(object);
+	if (!ret)
+		return 0;
+	tcp_path_close(t);
+	return fail(ret, err, err_len, "tcp-fast-path is off: cannot %s: %s", what, strerror(-ret));
+}
+
+void tcp_path_look(struct attach *a)
+{
+	struct tcp_path *t = &a->tcp;
+	const char *what;
+	int ret;
+
+	if (!t->owners || a->place != PLACE_OURS)
+		return;
+	ret = attach_missing(a, &what);
+	if (ret)
+		log_debug("tcp-fast-path: cannot %s: %s", what, strerror(-ret));
+}
+
+void tcp_path_close(struct tcp_path *t)
+{
+	const int fds[] = { t->flows, t->owner_map, t->counters, t->xdp, t->out, t->ack };
+
+	if (t->owners)
+		munmap(t->owners, OWNERS_SIZE);
+	for (unsigned int i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+		if (fds[i] > 0)
+			close(fds[i]);
+	*t = (struct tcp_path){ 0 };
+}
+
+void tcp_path_counters(const struct tcp_path *t, uint64_t counters[XKV_TCP_COUNTER_COUNT])
+{
+	unsigned int cpus = (unsigned int)libbpf_num_possible_cpus();
+	__u64 *each = t->owners ? calloc(cpus, sizeof(*each)) : NULL;
+
+	memset(counters, 0, XKV_TCP_COUNTER_COUNT * sizeof(*counters));
+	for (__u32 i = 0; each && i < XKV_TCP_COUNTER_COUNT; i++)
+		if (!bpf_map_lookup_elem(t->counters, &i, each))
+			for (unsigned int cpu = 0; cpu < cpus; cpu++)
+				counters[i] += each[cpu];
+	free(each);
+}
+
+void tcp_path_detach(const struct config *cfg)
+{
+	int ifindex = cfg->interface[0] ? (int)if_nametoindex(cfg->interface) : 0;
+	char path[512];
+	bool any = false;
+
+	for (int which = 0; which < PINS; which++) {
+		pin_path(path, sizeof(path), cfg, which);
+		any |= !unlink(path);
+	}
+	if (!ifindex || !any)
+		return;
+	detach_tc(ifindex, true);
+	detach_tc(ifindex, false);
+}

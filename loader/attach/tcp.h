@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Requests over TCP that the driver answers (bpf/tcp.bpf.c): its programs on the interface, and the
+ * maps that they share with xkvd.  One thread, the event loop's.
+ *
+ * The programs outlive xkvd, as that of UDP does: what they have answered is not known to the
+ * kernel, so each segment of such a connection has to be translated until its last one.
+ */
+#ifndef XKV_ATTACH_TCP_H
+#define XKV_ATTACH_TCP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bpf/tcp.h"
+#include "config.h"
+
+struct attach;
+
+struct tcp_path {
+	int flows, owner_map, counters; /* descriptors of maps, 0 = none */
+	int xdp, out, ack;		/* of the programs */
+	unsigned int program;		/* the attached one that calls ours; 0 = none */
+	struct xkv_owner *owners;	/* XKV_OWNERS_MAX, mapped; NULL = the path is off */
+};
+
+/*
+ * Loads the programs of a->tcp, and attaches them beside that of `a`.  Flows that an earlier xkvd
+ * has left are translated on, until they are gone.  0, or -errno with a sentence; then the path is
+ * off.
+ */
+int tcp_path_open(struct attach *a, char *err, size_t err_len);
+/*
+ * Every second: attaches again what others have taken off, and what belongs to an XDP program that
+ * was put back.  Meanwhile connections that the driver has answered stand still.
+ */
+void tcp_path_look(struct attach *a);
+/* Closes the descriptors.  The programs stay. */
+void tcp_path_close(struct tcp_path *t);
+
+/* Sums over all CPUs.  All zero if the path is off. */
+void tcp_path_counters(const struct tcp_path *t, uint64_t counters[XKV_TCP_COUNTER_COUNT]);
+
+/*
+ * `xkvd --detach`, and a start without the path: takes the programs from the interface, and removes
+ * the pins, if there are any.  Connections that were answered in the driver hang after that, so
+ * their xkvd must have ended.
+ */
+void tcp_path_detach(const struct config *cfg);
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See flows.h. */
+#include "flows.h"
+
+#include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <bpf/bpf.h>
+
+#include "util/address.h"
+#include "util/clock.h"
+
+#define ROUNDS_FIRST 2 /* who sends fewer commands is not worth a flow */
+/* after its close, a connection may have segments in the network for as long: twice the MSL */
+#define LINGER_S 65
+
+/* A flow whose connection is closed, and which was used. */
+struct ended {
+	STAILQ_ENTRY(ended) link;
+	struct xkv_flow_key key;
+	uint32_t owner;
+	uint64_t id;
+	double since;
+};
+
+struct flows {
+	int map;
+	struct xkv_owner *owners;
+	uint32_t *unused; /* places of owners; owned */
+	unsigned int unused_count, count;
+	uint64_t last_id;
+	STAILQ_HEAD(ended_list, ended) ended; /* the oldest first; owned */
+};
+
+/* Of the flow between these ports, 0 = there is none. */
+static uint64_t id_of(const struct flows *all, const struct xkv_flow_key *key)
+{
+	struct xkv_flow flow;
+
+	return bpf_map_lookup_elem(all->map, key, &flow) ? 0 : flow.id;
+}
+
+/* Flows of an earlier xkvd, whose sockets are gone. */
+static void adopt(struct flows *all)
+{
+	struct xkv_flow_key key, *last = NULL;
+	struct ended *e;
+
+	while (!bpf_map_get_next_key(all->map, last, &key)) {
+		e = calloc(1, sizeof(*e));
+		if (!e)
+			return;
+		e->key = key;
+		e->id = id_of(all, &key);
+		e->since = monotonic_seconds();
+		STAILQ_INSERT_TAIL(&all->ended, e, link);
+		all->count++;
+		last = &e->key;
+	}
+}
+
+struct flows *flows_new(int map, struct xkv_owner *owners)
+{
+	struct flows *all = calloc(1, sizeof(*all));
+
+	if (!all)
+		return NULL;
+	all->unused = calloc(XKV_OWNERS_MAX, sizeof(*all->unused));
+	if (!all->unused) {
+		free(all);
+		return NULL;
+	}
+	all->map = map;
+	all->owners = owners;
+	all->last_id = monotonic_ns() << 8; /* none that an earlier xkvd has used */
+	STAILQ_INIT(&all->ended);
+	for (uint32_t i = XKV_OWNERS_MAX - 1; i > 0; i--)
+		all->unused[all->unused_count++] = i;
+	for (uint32_t i = 1; i < XKV_OWNERS_MAX; i++)
+		__atomic_store_n(&owners[i].armed, 0, __ATOMIC_RELAXED);
+	adopt(all);
+	return all;
+}
+
+void flows_free(struct flows *all)
+{
+	struct ended *e;
+
+	if (!all)
+		return;
+	while ((e = STAILQ_FIRST(&all->ended))) {
+		STAILQ_REMOVE_HEAD(&all->ended, link);
+		free(e);
+	}
+	free(all->unused);
+	free(all);
+}
+
+/* ---- making ------------------------------------------------------------------ */
+
+/* Fills in the address and the port as they are on the wire. */
+static bool put_address(const struct sockaddr_storage *from, uint64_t address[2], __be16 *port)
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)from;
+	const struct sockaddr_in *in = (const struct sockaddr_in *)from;
+
+	if (address_is_loopback((const struct sockaddr *)from))
+		return false;
+	memset(address, 0, 2 * sizeof(*address));
+	if (from->ss_family == AF_INET) {
+		memcpy(address, &in->sin_addr, sizeof(in->sin_addr));
+		*port = in->sin_port;
+		return true;
+	}
+	if (from->ss_family != AF_INET6)
+		return false;
+	if (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr))
+		memcpy(address, &in6->sin6_addr.s6_addr[12], 4);
+	else
+		memcpy(address, &in6->sin6_addr, sizeof(in6->sin6_addr));
+	*port = in6->sin6_port;
+	return true;
+}
+
+static bool find_key(int fd, struct xkv_flow_key *key)
+{
+	struct sockaddr_storage peer, own;
+	socklen_t peer_len = sizeof(peer), own_len = sizeof(own);
+
+	memset(key, 0, sizeof(*key));
+	return !getpeername(fd, (struct sockaddr *)&peer, &peer_len) &&
+	       !getsockname(fd, (struct sockaddr *)&own, &own_len) &&
+	       put_address(&peer, (uint64_t *)key->client, &key->client_port) &&
+	       put_address(&own, (uint64_t *)key->server, &key->server_port);
+}
+
+static bool tcp_info(int fd, struct tcp_info *info)
+{
+	socklen_t len = sizeof(*info);
+
+	memset(info, 0, sizeof(*info));
+	return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &len);
+}
+
+static void make(struct flows *all, struct flow *f, int fd)
+{
+	struct xkv_flow flow = { .id = all->last_id + 1 };
+	struct tcp_info info;
+
+	f->unfit = !find_key(fd, &f->key) || !tcp_info(fd, &info);
+	if (f->unfit || !all->unused_count)
+		return;
+	flow.owner = all->unused[all->unused_count - 1];
+	flow.mss = info.tcpi_snd_mss < XKV_TCP_REPLY_MAX ? (__u16)info.tcpi_snd_mss
+							 : XKV_TCP_REPLY_MAX;
+	if (info.tcpi_options & TCPI_OPT_WSCALE) {
+		flow.client_scale = info.tcpi_snd_wscale;
+		flow.server_scale = info.tcpi_rcv_wscale;
+	}
+	flow.has_stamps = !!(info.tcpi_options & TCPI_OPT_TIMESTAMPS);
+	if (bpf_map_update_elem(all->map, &f->key, &flow, BPF_ANY))
+		return; /* there are too many: this one goes on as it is */
+	f->owner = flow.owner;
+	f->id = all->last_id = flow.id;
+	memset(&all->owners[f->owner], 0, sizeof(all->owners[f->owner]));
+	all->unused_count--;
+	all->count++;
+}
+
+/*
+ * Are all segments in order that came before the flow was made?  The driver has not seen them, and
+ * bytes that the kernel holds out of order would lie at a wrong place.
+ */
+static bool check(struct flow *f, int fd)
+{
+	struct tcp_info info;
+
+	if (!f->checked)
+		f->checked = tcp_info(fd, &info) && !info.tcpi_rcv_ooopack;
+	return f->checked;
+}
+
+/* ---- publishing --------------------------------------------------------------- */
+
+void flow_publish(struct flows *all, struct flow *f, int fd, size_t unsent,
+		  const struct flow_rights *rights)
+{
+	struct xkv_owner *o = &all->owners[f->owner];
+	uint64_t position = (uint64_t)f->read << 32 | (uint32_t)(f->written + unsent);
+
+	if (!f->owner) {
+		if (!f->unfit && ++f->rounds > ROUNDS_FIRST)
+			make(all, f, fd);
+		return; /* nothing that is on its way now has been seen */
+	}
+	if (!check(f, fd))
+		return;
+	o->id = f->id;
+	o->resp3 = rights->resp3;
+	o->no_touch = rights->no_touch;
+	o->db = (uint8_t)rights->db;
+	o->epoch = all->owners[0].epoch;
+	__atomic_store_n(&o->position, position, __ATOMIC_RELEASE);
+	__atomic_store_n(&o->armed, rights->commands, __ATOMIC_RELEASE);
+}
+
+void flow_take_back(struct flows *all, struct flow *f)
+{
+	if (f->owner)
+		__atomic_store_n(&all->owners[f->owner].armed, 0, __ATOMIC_SEQ_CST);
+}
+
+void flows_take_back(struct flows *all)
+{
+	__atomic_fetch_add(&all->owners[0].epoch, 1, __ATOMIC_SEQ_CST);
+}
+
+/* ---- ending ------------------------------------------------------------------- */
+
+/* Another connection may have these ports by now. */
+static void forget(struct flows *all, const struct xkv_flow_key *key, uint64_t id, uint32_t owner)
+{
+	if (id_of(all, key) == id)
+		bpf_map_delete_elem(all->map, key);
+	all->count--;
+	if (owner)
+		all->unused[all->unused_count++] = owner;
+}
+
+void flow_end(struct flows *all, struct flow *f)
+{
+	struct ended *e;
+
+	if (!f->owner)
+		return;
+	flow_take_back(all, f);
+	all->owners[f->owner].id = 0;
+	if (!all->owners[f->owner].requests) {
+		forget(all, &f->key, f->id, f->owner);
+	} else if ((e = calloc(1, sizeof(*e)))) {
+		e->key = f->key;
+		e->owner = f->owner;
+		e->id = f->id;
+		e->since = monotonic_seconds();
+		STAILQ_INSERT_TAIL(&all->ended, e, link);
+	} /* else its place is lost until the next start */
+	f->owner = 0;
+}
+
+void flows_tend(struct flows *all)
+{
+	double now = monotonic_seconds();
+	struct ended *e;
+
+	while ((e = STAILQ_FIRST(&all->ended)) && now - e->since > LINGER_S) {
+		STAILQ_REMOVE_HEAD(&all->ended, link);
+		forget(all, &e->key, e->id, e->owner);
+		free(e);
+	}
+}
+
+/* ---- what was done there ------------------------------------------------------ */
+
+uint64_t flow_used_ns(const struct flows *all, const struct flow *f)
+{
+	return f->owner ? __atomic_load_n(&all->owners[f->owner].used_ns, __ATOMIC_RELAXED) : 0;
+}
+
+uint64_t flow_requests(const struct flows *all, const struct flow *f)
+{
+	return f->owner ? __atomic_load_n(&all->owners[f->owner].requests, __ATOMIC_RELAXED) : 0;
+}
+
+unsigned int flows_armed(const struct flows *all)
+{
+	unsigned int armed = 0;
+
+	for (uint32_t i = 1; i < XKV_OWNERS_MAX; i++)
+		armed += all->owners[i].id && all->owners[i].armed &&
+			 all->owners[i].epoch == all->owners[0].epoch;
+	return armed;
+}
+
+unsigned int flows_count(const struct flows *all)
+{
+	return all->count;
+}

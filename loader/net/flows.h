@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Connections that the driver may answer on (bpf/tcp.h): which, up to where, and which commands.
+ *
+ * A flow is made for a connection that has sent some commands.  From then on the connection is
+ * published before each write that answers all that was read, and taken back before anything is
+ * sent that no command has asked for, or when what the driver does not know has changed.
+ *
+ * Used by whoever has the lock of the server (worker.h).
+ */
+#ifndef XKV_FLOWS_H
+#define XKV_FLOWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "bpf/tcp.h"
+
+/* What the driver may do for a connection; all zero: nothing. */
+struct flow_rights {
+	uint32_t commands; /* bits by enum xkv_tcp_command */
+	bool resp3, no_touch;
+	unsigned int db;
+};
+
+/* Of a client; all zero: there is no flow. */
+struct flow {
+	uint32_t read, written; /* bytes of the connection, modulo 2^32 */
+	uint32_t owner;		/* its place among the owners; 0 = none */
+	uint64_t id;
+	unsigned int rounds; /* in which it could have been answered there, before it is made */
+	bool unfit;	     /* the connection is none that the driver sees */
+	bool checked;	     /* nothing was out of order when the flow was made, and later */
+	struct xkv_flow_key key;
+};
+
+struct flows;
+
+/*
+ * `map` is the kernel's map of flows, `owners` its mapped XKV_OWNERS_MAX owners; both stay the
+ * caller's.  NULL without memory.
+ */
+struct flows *flows_new(int map, struct xkv_owner *owners);
+void flows_free(struct flows *all);
+
+/*
+ * A connection has no command left to be answered but by `unsent` bytes that are about to be
+ * written, and may be answered in the driver with these rights.
+ */
+void flow_publish(struct flows *all, struct flow *f, int fd, size_t unsent,
+		  const struct flow_rights *rights);
+/* From the next request on, xkvd answers this connection, or all of them. */
+void flow_take_back(struct flows *all, struct flow *f);
+void flows_take_back(struct flows *all);
+/* The connection is closed. */
+void flow_end(struct flows *all, struct flow *f);
+/* When the driver has answered last, monotonic ns; 0 = never.  And how often. */
+uint64_t flow_used_ns(const struct flows *all, const struct flow *f);
+uint64_t flow_requests(const struct flows *all, const struct flow *f);
+
+/* Every second: forgets flows whose connections have been closed for long. */
+void flows_tend(struct flows *all);
+/* Connections that may be answered in the driver now, and flows that there are. */
+unsigned int flows_armed(const struct flows *all);
+unsigned int flows_count(const struct flows *all);
+
+#endif

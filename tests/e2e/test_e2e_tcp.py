@@ -1,0 +1,422 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+# tests/run: seconds 40
+"""Commands over TCP that the driver answers: the same replies, in order, each executed once."""
+import contextlib
+import fcntl
+import heapq
+import os
+import random
+import select
+import socket
+import struct
+import threading
+import time
+
+import pytest
+from conftest import LONG, SERVER, SERVER6, _setns, run
+
+ON = ("--tcp-fast-path", "on", "--save", "")
+TAP, TAP_ADDRESS, TAP_ADDRESS6 = "tap0", "10.77.0.3", "fd77::3"
+
+
+def encode(*words):
+    """A command, as all clients send it."""
+    words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
+
+
+class Connection:
+    """Sends commands, and reads replies as bytes; nothing is sent that was not asked for."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.file = sock.makefile("rb")
+
+    def send(self, *words):
+        self.sock.sendall(encode(*words))
+
+    def reply(self):
+        line = self.file.readline()
+        assert line.endswith(b"\r\n"), line
+        if line[:1] == b"$" and line != b"$-1\r\n":
+            return line + self.file.read(int(line[1:]) + 2)
+        if line[:1] in b"*%>":
+            count = int(line[1:]) * (2 if line[:1] == b"%" else 1)
+            return line + b"".join(self.reply() for _ in range(count))
+        return line
+
+    def ask(self, *words):
+        self.send(*words)
+        return self.reply()
+
+    def close(self):
+        self.file.close()
+        self.sock.close()
+
+
+def bulk(value):
+    return b"$%d\r\n%s\r\n" % (len(value), value)
+
+
+@contextlib.contextmanager
+def connected(d, host=SERVER):
+    c = Connection(d.bed.tcp("client", host))
+    try:
+        yield c
+    finally:
+        c.close()
+
+
+def figures(d):
+    """INFO xkv on a connection of its own, which is too short for the driver."""
+    with connected(d) as c:
+        lines = c.ask("INFO", "xkv").decode().splitlines()
+    return {name[8:]: int(value) for name, _, value in (line.partition(":") for line in lines)
+            if name.startswith("xkv_tcp_")}
+
+
+def answered(d, fn):
+    """How many requests the driver has answered while fn() ran."""
+    before = figures(d)["requests"]
+    fn()
+    return figures(d)["requests"] - before
+
+
+def warm(c):
+    """From here on the connection is known to the driver."""
+    for _ in range(6):
+        assert c.ask("ECHO", "warm") == bulk(b"warm")
+
+
+@pytest.mark.parametrize("host", [SERVER, SERVER6])
+def test_commands(xkvd, host):
+    d = xkvd(*ON)
+    with connected(d, host) as c:
+        warm(c)
+
+        def commands():
+            assert c.ask("SET", "key", "value") == b"+OK\r\n"
+            assert c.ask("get", "key") == bulk(b"value")
+            assert c.ask("GET", "missing") == b"$-1\r\n"
+            assert [c.ask("INCR", "n") for _ in range(12)][-1] == b":12\r\n"
+            assert c.ask("DECR", "n") == b":11\r\n"
+            assert c.ask("DECR", "minus") == b":-1\r\n"
+            assert c.ask("SET", "empty", "") == b"+OK\r\n"
+            assert c.ask("GET", "empty") == b"$0\r\n\r\n"
+            assert c.ask("DEL", "key") == b":1\r\n"
+            assert c.ask("UNLINK", "key") == b":0\r\n"
+            assert c.ask("PING") == b"+PONG\r\n"
+
+        # a new size of entries may need xkvd once
+        assert answered(d, commands) >= 20
+
+
+def test_lengths(xkvd):
+    d = xkvd(*ON)
+    with connected(d) as c:
+        warm(c)
+        for length in (*range(34), 63, 64, 65, 100, 127, 128, 200, 400):
+            value = random.randbytes(length)
+            for key_len in (1, 7, 8, 9, 16, 100, 249, 250):
+                key = b"k" * key_len
+                assert c.ask("SET", key, value) == b"+OK\r\n"
+                assert c.ask("GET", key) == bulk(value)
+                assert c.ask("DEL", key) == b":1\r\n"
+
+
+def test_what_the_driver_leaves(xkvd):
+    """What it cannot do, or must not, xkvd answers as ever, on the same connection."""
+    d = xkvd(*ON)
+    with connected(d) as c:
+        warm(c)
+        assert c.ask("SET", "text", "no number") == b"+OK\r\n"
+        assert c.ask("INCR", "text").startswith(b"-ERR value is not an integer")
+        assert c.ask("GET").startswith(b"-ERR wrong number")
+        assert c.ask("SET", "k", "v", "NX") == b"+OK\r\n"
+        assert c.ask("GET", "") == b"$-1\r\n"
+        assert c.ask("SET", "long" * 100, "v") == b"+OK\r\n"
+        assert c.ask("GET", "long" * 100) == bulk(b"v")
+        big = b"x" * 100000
+        assert c.ask("SET", "big", big) == b"+OK\r\n"
+        assert c.ask("GET", "big") == bulk(big)
+        c.sock.sendall(b"PING\r\n")
+        assert c.reply() == b"+PONG\r\n"
+        c.sock.sendall(encode("GET", "k")[:-3])
+        time.sleep(0.02)
+        c.sock.sendall(encode("GET", "k")[-3:])
+        assert c.reply() == bulk(b"v")
+        c.sock.sendall(encode("GET", "k") * 3)
+        assert [c.reply() for _ in range(3)] == [bulk(b"v")] * 3
+        assert c.ask("GET", "k") == bulk(b"v")
+
+
+def test_states_of_a_client(xkvd):
+    """Database, protocol and transactions are those of the connection."""
+    d = xkvd(*ON)
+    with connected(d) as c:
+        warm(c)
+        assert c.ask("SET", "k", "zero") == b"+OK\r\n"
+        assert c.ask("SELECT", 1) == b"+OK\r\n"
+        assert c.ask("GET", "k") == b"$-1\r\n"
+        assert c.ask("SET", "k", "one") == b"+OK\r\n"
+        assert c.ask("GET", "k") == bulk(b"one")
+        assert c.ask("SELECT", 0) == b"+OK\r\n"
+        assert c.ask("GET", "k") == bulk(b"zero")
+        assert c.ask("MULTI") == b"+OK\r\n"
+        assert c.ask("GET", "k") == b"+QUEUED\r\n"
+        assert c.ask("INCR", "n") == b"+QUEUED\r\n"
+        assert c.ask("EXEC") == b"*2\r\n" + bulk(b"zero") + b":1\r\n"
+        assert c.ask("GET", "n") == bulk(b"1")
+        assert c.ask("HELLO", 3).startswith(b"%")
+        assert c.ask("GET", "none") == b"_\r\n"
+        assert c.ask("RESET") == b"+RESET\r\n"
+        assert c.ask("GET", "none") == b"$-1\r\n"
+        assert c.ask("WATCH", "k") == b"+OK\r\n"
+        assert c.ask("SET", "k", "mine") == b"+OK\r\n"
+        assert c.ask("MULTI") == b"+OK\r\n"
+        assert c.ask("GET", "k") == b"+QUEUED\r\n"
+        assert c.ask("EXEC") == b"*-1\r\n"
+        c.send("CLIENT", "REPLY", "OFF")
+        c.send("GET", "k")
+        assert c.ask("CLIENT", "REPLY", "ON") == b"+OK\r\n"
+        assert c.ask("GET", "k") == bulk(b"mine")
+        subscribed = b"*3\r\n" + bulk(b"subscribe") + bulk(b"news") + b":1\r\n"
+        assert c.ask("SUBSCRIBE", "news") == subscribed
+        assert c.ask("GET", "k").startswith(b"-ERR Can't execute 'get'")
+
+
+def test_others_take_it_back(xkvd):
+    """What concerns all connections takes effect with the next command of each."""
+    d = xkvd(*ON)
+    with connected(d) as c, connected(d) as other:
+        warm(c)
+        assert c.ask("SET", "k", "v") == b"+OK\r\n"
+        assert other.ask("MONITOR") == b"+OK\r\n"
+        assert c.ask("GET", "k") == bulk(b"v")
+        assert b'"SET"' not in (line := other.reply()) and b'"GET" "k"' in line, line
+        other.close()
+    with connected(d) as c, connected(d) as admin:
+        warm(c)
+        assert c.ask("GET", "k") == bulk(b"v")
+        assert admin.ask("ACL", "SETUSER", "default", "-get") == b"+OK\r\n"
+        assert c.ask("GET", "k").startswith(b"-NOPERM")
+        assert admin.ask("ACL", "SETUSER", "default", "+@all") == b"+OK\r\n"
+        assert admin.ask("CLIENT", "PAUSE", 300) == b"+OK\r\n"
+        begin = time.monotonic()
+        assert c.ask("GET", "k") == bulk(b"v")
+        assert time.monotonic() - begin > 0.2
+
+
+def test_tracking_is_told(xkvd):
+    d = xkvd(*ON)
+    with connected(d) as c, connected(d) as writer:
+        warm(writer)
+        assert c.ask("HELLO", 3).startswith(b"%")
+        assert c.ask("CLIENT", "TRACKING", "ON") == b"+OK\r\n"
+        for i in range(20):
+            assert writer.ask("SET", "k", i) == b"+OK\r\n"
+            assert c.ask("GET", "k") == bulk(b"%d" % i)
+            assert writer.ask("INCR", "k") == b":%d\r\n" % (i + 1)
+            assert c.reply() == b">2\r\n" + bulk(b"invalidate") + b"*1\r\n" + bulk(b"k")
+
+
+def test_killed(xkvd):
+    """kill -9: connections that were answered in the driver end, and others are answered again."""
+    d = xkvd(*ON)
+    with connected(d) as c:
+        warm(c)
+        assert answered(d, lambda: [c.ask("INCR", "n") for _ in range(100)]) >= 98
+        d.kill()
+        c.sock.settimeout(10)
+        with contextlib.suppress(ConnectionResetError):
+            assert c.file.read() == b""
+    d.start()
+    with connected(d) as c:
+        warm(c)
+        assert answered(d, lambda: [c.ask("INCR", "n") for _ in range(100)]) >= 98
+        assert c.ask("GET", "n") == bulk(b"200")
+
+
+# ---- a network that loses, repeats, reorders and corrupts -------------------------------------
+
+
+class Relay(threading.Thread):
+    """
+    Another host: what its stack sends into a tap device goes to the server over the client's end of
+    the pair, and back, with what networks do to packets.
+    """
+
+    def __init__(self, bed, **harm):
+        super().__init__(daemon=True)
+        self.harm, self.late, self.turn, self.stop = harm, [], 0, False
+        self.netns = f"{bed.name}-far"
+        run("ip", "netns", "add", self.netns)
+        self.tap = self._tap()
+        self.wire = bed.packet_socket("client")
+        self.wire.setblocking(False)
+        self.begin()
+
+    def _tap(self):
+        """The device is made in the namespace of its users."""
+        made = []
+
+        def make():
+            fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+            there = os.open(f"/run/netns/{self.netns}", os.O_RDONLY)
+            _setns(there)
+            tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+            fcntl.ioctl(tap, 0x400454CA, struct.pack("16sH22x", TAP.encode(), 0x1002))
+            made.append(tap)
+            os.close(fd)
+            os.close(there)
+
+        thread = threading.Thread(target=make)
+        thread.start()
+        thread.join()
+        return made[0]
+
+    def begin(self):
+        def inside(*argv):
+            run("nsenter", f"--net=/run/netns/{self.netns}", "--", *argv)
+
+        inside("sh", "-c", "echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad")
+        inside("ip", "link", "set", TAP, "up")
+        inside("ip", "addr", "add", f"{TAP_ADDRESS}/24", "dev", TAP)
+        inside("ip", "addr", "add", f"{TAP_ADDRESS6}/64", "dev", TAP, "nodad")
+
+    def pass_on(self, frame, send):
+        """One frame, after what happens to it."""
+        harm, now = self.harm, time.monotonic()
+        if frame[12:14] not in (b"\x08\x00", b"\x86\xdd") or frame[23] == 58 or frame[20] == 58:
+            send(frame)
+            return
+        if random.random() < harm.get("loss", 0):
+            return
+        if random.random() < harm.get("corrupt", 0):
+            at = random.randrange(14, len(frame))
+            frame = frame[:at] + bytes([frame[at] ^ 1 << random.randrange(8)]) + frame[at + 1:]
+        for _ in range(1 + (random.random() < harm.get("repeat", 0))):
+            delay = random.random() * 0.004 if random.random() < harm.get("reorder", 0) else 0
+            if delay:
+                self.turn += 1
+                heapq.heappush(self.late, (now + delay, self.turn, frame, send))
+            else:
+                send(frame)
+
+    def _to_wire(self, frame):
+        with contextlib.suppress(OSError):
+            self.wire.send(frame)
+
+    def _to_tap(self, frame):
+        with contextlib.suppress(OSError):
+            os.write(self.tap, frame)
+
+    def run(self):
+        while not self.stop:
+            wait = max(0, min(0.05, self.late[0][0] - time.monotonic())) if self.late else 0.05
+            ready, _, _ = select.select([self.tap, self.wire], [], [], wait)
+            while self.late and self.late[0][0] <= time.monotonic():
+                _, _, frame, send = heapq.heappop(self.late)
+                send(frame)
+            with contextlib.suppress(BlockingIOError):
+                if self.tap in ready:
+                    for _ in range(64):
+                        self.pass_on(os.read(self.tap, 2048), self._to_wire)
+            with contextlib.suppress(BlockingIOError):
+                if self.wire in ready:
+                    for _ in range(64):
+                        self.pass_on(self.wire.recv(2048), self._to_tap)
+
+    def close(self):
+        self.stop = True
+        self.join()
+        os.close(self.tap)
+        self.wire.close()
+        run("ip", "netns", "del", self.netns)
+
+
+class Caller(threading.Thread):
+    """A client that knows what each reply has to be: of keys of its own, and one that is shared."""
+
+    def __init__(self, netns, host, number, seconds):
+        super().__init__(daemon=True)
+        self.netns, self.host, self.number = netns, host, number
+        self.seconds, self.error, self.done, self.increments = seconds, None, 0, 0
+        self.random = random.Random(number)
+
+    def run(self):
+        try:
+            fd = os.open(f"/run/netns/{self.netns}", os.O_RDONLY)
+            _setns(fd)
+            os.close(fd)
+            family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            sock.settimeout(60)
+            sock.connect((self.host, 6379))
+            c = Connection(sock)
+            self.talk(c)
+            c.close()
+        except Exception as error:  # pylint: disable=broad-except
+            self.error = error
+
+    def talk(self, c):
+        own, counter, value, count = f"own:{self.number}", f"n:{self.number}", None, 0
+        end = time.monotonic() + self.seconds
+        while time.monotonic() < end:
+            step = self.random.randrange(20)
+            if step < 8:
+                assert c.ask("GET", own) == (b"$-1\r\n" if value is None else bulk(value))
+            elif step < 11:
+                value = self.random.randbytes(self.random.randrange(120))
+                assert c.ask("SET", own, value) == b"+OK\r\n"
+            elif step < 16:
+                count += 1
+                assert c.ask("INCR", counter) == b":%d\r\n" % count
+                assert c.ask("INCR", "all").startswith(b":")
+                self.increments += 1
+            elif step < 17:
+                assert c.ask("DEL", own) == b":%d\r\n" % (value is not None)
+                value = None
+            elif step < 18:
+                assert c.ask("GET", "constant") == bulk(b"c" * 100)
+            elif step < 19:
+                c.sock.sendall(encode("ECHO", "a") + encode("GET", counter) + encode("PING"))
+                assert [c.reply() for _ in range(3)] == \
+                    [bulk(b"a"), bulk(b"%d" % count) if count else b"$-1\r\n", b"+PONG\r\n"]
+            else:
+                text = self.random.randbytes(self.random.randrange(5000))
+                assert c.ask("ECHO", text) == bulk(text)
+            self.done += 1
+
+
+HARM = {"loss": 0.02, "repeat": 0.02, "reorder": 0.05, "corrupt": 0.01}
+
+
+@pytest.mark.parametrize("harm", [{}, HARM], ids=["clean", "harmed"])
+@pytest.mark.parametrize("host", [SERVER, SERVER6])
+def test_any_network(xkvd, harm, host):
+    """Each reply is right, each increment is executed once, and nobody hangs."""
+    d = xkvd(*ON)
+    seconds = 120 if LONG else 5
+    relay = Relay(d.bed, **harm)
+    try:
+        relay.start()
+        with connected(d) as c:
+            assert c.ask("SET", "constant", "c" * 100) == b"+OK\r\n"
+        callers = [Caller(relay.netns, host, i, seconds) for i in range(12)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join(seconds + 90)
+        assert not any(caller.is_alive() for caller in callers), figures(d)
+        assert not [caller.error for caller in callers if caller.error], \
+            ([caller.error for caller in callers], figures(d))
+    finally:
+        relay.close()
+    seen = figures(d)
+    done = sum(caller.done for caller in callers)
+    with connected(d) as c:
+        assert c.ask("GET", "all") == bulk(b"%d" % sum(x.increments for x in callers))
+    assert done > 200 and seen["requests"] > done / 4, (done, seen)
