@@ -31,7 +31,7 @@ XLDFLAGS := $(LDFLAGS) $(SAN)
 
 # The byte order, multi-arch include path and barriers of the BPF code follow the machine that it is built on.
 ARCH    := $(shell uname -m | sed 's/x86_64/x86/;s/aarch64/arm64/')
-BPFFLAGS := -O2 -g -target bpf -mcpu=v3 -std=gnu17 -D__TARGET_ARCH_$(ARCH) \
+BPFFLAGS := $(BPF_DEFINES) -O2 -g -target bpf -mcpu=v3 -std=gnu17 -D__TARGET_ARCH_$(ARCH) \
 	-I/usr/include/$(shell $(CC) -dumpmachine) -iquote . \
 	-Wall -Wextra -Wno-unused-parameter -MMD -MP $(if $(filter 1,$(WERROR)),-Werror) $(CHECKING)
 

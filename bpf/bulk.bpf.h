@@ -188,7 +188,7 @@ __noinline int bulk_takes_set(struct xdp_md *ctx, __u32 length, __u32 value_len,
 	if ((value_len & 7) && !rest_is_clean(*last, value_len & 7))
 		return false;
 	c = class_at(class_of(cfg, words));
-	return c && xkv_class_free(c);
+	return c && class_has_slot(c);
 }
 
 /* What the words of a request say that can be noted. */
@@ -624,7 +624,7 @@ static __always_inline __u64 bulk_write(struct packet *p, const struct xkv_note 
 	__u32 need = XKV_SLOT_NEED(n->key_len, n->value_len) / 8;
 	struct change change;
 
-	if (__sync_val_compare_and_swap(&slot->seq, seq, seq | 1) != seq)
+	if (!EXCHANGE(slot, &slot->seq, seq, seq | 1))
 		return 0;
 	if (need >= CLASS_WORDS || class_of(cfg, need) != slot->class || is_recorded(cfg, slot) ||
 	    !change_prepare(&change, rq, XKV_CHANGE_OVERWRITE, n->ref, slot, n->value_len)) {

@@ -70,7 +70,7 @@ static __always_inline bool dedup_lock(struct xkv_dedup *o)
 {
 	__u64 lock = READ_ONCE(o->lock);
 
-	return !(lock & 1) && __sync_val_compare_and_swap(&o->lock, lock, lock + 1) == lock;
+	return !(lock & 1) && EXCHANGE(session, &o->lock, lock, lock + 1);
 }
 
 static __always_inline void dedup_unlock(struct xkv_dedup *o)

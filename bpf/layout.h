@@ -259,7 +259,6 @@ struct xkv_chain {
 struct xkv_list {
 	__u64 head[2]; /* tag and reference of the first free slot */
 	__u64 free;    /* slots in the list; approximate while they change */
-	__u64 failed;  /* exchanges of a head; only -DXKV_COUNT_FAILED counts them */
 } XKV_CACHE_LINE;
 
 #define XKV_CLASSES	  96

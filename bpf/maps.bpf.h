@@ -202,4 +202,22 @@ struct {
 	__type(value, struct xkv_txn_key);
 } xkv_atomic_xkvd SEC(".maps");
 
+#ifdef XKV_COUNT_EXCHANGES /* `make exchanges` */
+struct xkv_exchange {
+	__u64 done, failed;
+};
+
+/* By CPU: compare-and-exchanges of what several CPUs write. */
+struct xkv_exchanges {
+	struct xkv_exchange take, give, bucket, slot, session;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct xkv_exchanges);
+} xkv_exchanges SEC(".maps");
+#endif
+
 #endif

@@ -271,7 +271,7 @@ static __always_inline struct xkv_slot *lock_found(struct xkv_request *rq)
 {
 	struct xkv_slot *slot = slot_at(rq->ref);
 
-	if (!slot || __sync_val_compare_and_swap(&slot->seq, rq->seq, rq->seq | 1) != rq->seq)
+	if (!slot || !EXCHANGE(slot, &slot->seq, rq->seq, rq->seq | 1))
 		return NULL;
 	return slot;
 }

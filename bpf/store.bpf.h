@@ -219,6 +219,31 @@ struct slot_window {
 
 #define WINDOW(slot) ((struct slot_window *)(slot))
 
+/* ---- what several CPUs write ---------------------------------------------- */
+
+/*
+ * Has the word been exchanged?  If not, another CPU was first.  `what` is for `make exchanges`,
+ * which counts both (struct xkv_exchanges).
+ */
+#ifdef XKV_COUNT_EXCHANGES
+#define EXCHANGE(what, word, old, new)                                                             \
+	count_exchange(__builtin_offsetof(struct xkv_exchanges, what),                             \
+		       __sync_val_compare_and_swap(word, old, new) == (old))
+
+static __always_inline bool count_exchange(__u32 what, bool done)
+{
+	__u32 zero = 0;
+	void *all = bpf_map_lookup_elem(&xkv_exchanges, &zero);
+	struct xkv_exchange *x = all + what;
+
+	if (all)
+		__sync_fetch_and_add(done ? &x->done : &x->failed, 1);
+	return done;
+}
+#else
+#define EXCHANGE(what, word, old, new) (__sync_val_compare_and_swap(word, old, new) == (old))
+#endif
+
 /* ---- free lists (Treiber stacks; the tag in the head guards against ABA) -- */
 
 static __always_inline struct xkv_class *class_at(__u32 class)
@@ -239,6 +264,12 @@ static __always_inline struct xkv_list *list_at(struct xkv_class *c, __u32 numbe
 	number &= cfg ? cfg->list_mask : 0;
 	barrier_var(number);
 	return &c->list[number & (XKV_LISTS - 1)];
+}
+
+/* Has any list a free slot?  Mostly this CPU's own has, and the lines of the others stay theirs. */
+static __always_inline bool class_has_slot(struct xkv_class *c)
+{
+	return READ_ONCE(list_at(c, own_list())->free) || xkv_class_free(c);
 }
 
 static __always_inline __u64 list_head(__u64 old, __u64 ref)
@@ -286,14 +317,6 @@ static __always_inline bool park(__u64 ref)
 #define LIST_EMPTY 0ULL
 #define LIST_BUSY  (~0ULL)
 
-/* An exchange of the head was in vain: another CPU was first. */
-static __always_inline void list_failed(struct xkv_list *list)
-{
-#ifdef XKV_COUNT_FAILED /* it is a write more to a contended line */
-	__sync_fetch_and_add(&list->failed, 1);
-#endif
-}
-
 /* Pops the first slot of one of the two stacks: its reference, LIST_EMPTY or LIST_BUSY. */
 static __always_inline __u64 list_pop(struct xkv_list *list, __u32 which)
 {
@@ -306,11 +329,8 @@ static __always_inline __u64 list_pop(struct xkv_list *list, __u32 which)
 	if (!slot)
 		return LIST_BUSY;
 	smp_rmb();
-	if (__sync_val_compare_and_swap(top, head, list_head(head, READ_ONCE(slot->next))) !=
-	    head) {
-		list_failed(list);
+	if (!EXCHANGE(take, top, head, list_head(head, READ_ONCE(slot->next))))
 		return LIST_BUSY;
-	}
 	__sync_fetch_and_add(&list->free, -1);
 	return ref;
 }
@@ -392,11 +412,10 @@ static __always_inline int list_push(struct xkv_class *c, struct xkv_list *list,
 		head = READ_ONCE(*top);
 		WRITE_ONCE(last->next, head & XKV_REF_MASK);
 		smp_wmb();
-		if (__sync_val_compare_and_swap(top, head, list_head(head, first)) == head) {
+		if (EXCHANGE(give, top, head, list_head(head, first))) {
 			__sync_fetch_and_add(&list->free, slots);
 			return 0;
 		}
-		list_failed(list);
 	}
 	return -EBUSY;
 }
@@ -681,7 +700,7 @@ static __always_inline bool bucket_lock(struct xkv_bucket *home)
 	for (int i = 0; i < LOCK_TRIES; i++) {
 		head = READ_ONCE(home->head);
 		if (!(head & XKV_BUCKET_LOCK) &&
-		    __sync_val_compare_and_swap(&home->head, head, head | XKV_BUCKET_LOCK) == head)
+		    EXCHANGE(bucket, &home->head, head, head | XKV_BUCKET_LOCK))
 			return true;
 	}
 	return false;

@@ -125,7 +125,7 @@ __noinline int txn_lock(struct xkv_request *rq, __u32 index)
 	if (k->action == XKV_TXN_CHECK || !k->ref)
 		return XKV_TXN_DONE;
 	slot = slot_at(k->ref);
-	if (!slot || __sync_val_compare_and_swap(&slot->seq, k->seq, k->seq | 1) != k->seq)
+	if (!slot || !EXCHANGE(slot, &slot->seq, k->seq, k->seq | 1))
 		return XKV_C_pass_busy;
 	k->state = XKV_TXN_LOCKED;
 	return XKV_TXN_DONE;

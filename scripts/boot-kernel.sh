@@ -27,6 +27,10 @@
 #       `guest start_xkvd --interface virtio0 --max-keys 1000000`, `guest cat /log`.
 #       The end of the shell ends the machine.
 #
+#   scripts/boot-kernel.sh --exchanges [KERNEL]
+#       Counts failed compare-and-exchanges under load, in a build that counts them:
+#       `make exchanges`.
+#
 # The machine's size: XKV_GUEST_CPUS=2, XKV_GUEST_QUEUES=2 (of virtio0) and
 # XKV_GUEST_MEMORY=2048 (MiB).  Runs as root, after `make all tests`.
 set -euo pipefail
@@ -37,7 +41,7 @@ export XKV_BUILD
 KERNELS_DIR=$XKV_ROOT/scripts/kernels
 PROGRAMS=("$XKV_BUILD"/{xkvd,xkv,xkv-bench} ip ethtool redis-cli nsenter modprobe)
 APPLETS=(sh mount cat sleep ls mkdir rm head uname grep kill echo test seq stty readlink basename
-	timeout)
+	timeout tr sort taskset)
 TESTS=("$XKV_BUILD"/tests/test_{parse,rules,requests,operations,slots,relocate,reads,changes,txn})
 MODULES=(veth virtio_pci virtio_net e1000 bridge bonding team
 	team_mode_roundrobin 8021q)
@@ -141,11 +145,12 @@ count() {
 	grep -c "^$1 " results || true
 }
 
-shell='' KERNELS=() OBJECTS=()
+mode=checks KERNELS=() OBJECTS=()
 for arg; do
 	case $arg in
-	--shell) shell=1 ;;
-	-*) warn "usage: boot-kernel.sh [--shell] [KERNEL...] [OBJECT...]"; exit 2 ;;
+	--shell) mode=shell ;;
+	--exchanges) mode=exchanges TESTS=("$XKV_BUILD/tests/stress") ;;
+	-*) warn "usage: boot-kernel.sh [--shell|--exchanges] [KERNEL...] [OBJECT...]"; exit 2 ;;
 	*.o) OBJECTS+=("$(realpath -e -- "$arg")") ;;
 	*.deb) KERNELS+=("$(realpath -e -- "$arg")") ;;
 	*) KERNELS+=("$arg") ;;
@@ -164,9 +169,9 @@ TMP=$(mktemp -d)
 trap 'rm -rf "$TMP"' EXIT
 cd "$TMP"
 make_root
-if [[ $shell ]]; then
+if [[ $mode != checks ]]; then
 	prepare "${KERNELS[-1]}"
-	"${BED[@]}" shell
+	"${BED[@]}" "$mode"
 	exit
 fi
 : >results

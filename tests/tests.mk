@@ -117,6 +117,15 @@ check-kernels: all tests
 	@scripts/setup.sh kernels
 	@XKV_BUILD=$(BUILD) scripts/boot-kernel.sh $(KERNELS)
 
+# Compare-and-exchanges in vain, on 16 CPUs of an emulated machine: docs/performance.md
+.PHONY: exchanges
+exchanges:
+	@scripts/setup.sh kernels
+	@$(MAKE) --no-print-directory $(JOBS) BUILD=$(BUILD)/count \
+		BPF_DEFINES=-DXKV_COUNT_EXCHANGES all $(BUILD)/count/tests/stress
+	@XKV_BUILD=$(BUILD)/count XKV_GUEST_CPUS=16 scripts/boot-kernel.sh --exchanges $(KERNELS); \
+		status=$$?; $(give_back); exit $$status
+
 # Is there one order of all that clients did to a key?  Some minutes, as root; needs Go.
 LINEAR_SECONDS ?= 240
 .PHONY: linear

@@ -198,6 +198,14 @@ struct progress {
 	struct lcs *lcs;     /* of LCS; owned */
 };
 
+STAILQ_HEAD(held_line_list, held_line);
+
+/* monitor.c: lines that wait for the end of a try of a transaction. */
+struct held_lines {
+	struct held_line_list list; /* owned */
+	size_t bytes;
+};
+
 /* multi.c: what a client has sent since MULTI, and watches; one per client. */
 struct transaction {
 	struct queued *queued; /* owned */
@@ -205,19 +213,20 @@ struct transaction {
 	TAILQ_HEAD(watched_list, watched) watched; /* owned; initialized with the first one */
 	struct hashtable watched_keys;		   /* the same */
 	unsigned int watched_count;
-	size_t watched_bytes;	/* that they take */
-	size_t bytes;		/* of the arguments that are queued */
-	unsigned int keys;	/* that they name; one that is queued names at least one */
-	bool failed;		/* a command was refused: EXEC will not execute the others */
-	bool writes;		/* one of the commands does */
-	bool alone;		/* one of the commands keeps EXEC out of a group */
-	bool apart;		/* one of the commands is no part of a transaction */
-	bool pause_stops;	/* CLIENT PAUSE WRITE holds back one of the commands */
-	bool lost;		/* EXEC must fail: see transaction_found(), transactions_swap() */
-	bool runs;		/* commands are being executed together */
-	bool in_exec;		/* the reply of EXEC is not yet complete */
-	bool killed;		/* by SCRIPT KILL, a script of it: it is not tried again */
-	bool has_slot, crosses; /* in an emulated cluster: has `slot`; keys have several */
+	size_t watched_bytes;	  /* that they take */
+	size_t bytes;		  /* of the arguments that are queued */
+	unsigned int keys;	  /* that they name; one that is queued names at least one */
+	bool failed;		  /* a command was refused: EXEC will not execute the others */
+	bool writes;		  /* one of the commands does */
+	bool alone;		  /* one of the commands keeps EXEC out of a group */
+	bool apart;		  /* one of the commands is no part of a transaction */
+	bool pause_stops;	  /* CLIENT PAUSE WRITE holds back one of the commands */
+	bool lost;		  /* EXEC must fail: see transaction_found(), transactions_swap() */
+	struct held_lines *lines; /* of what may be repeated; else NULL */
+	bool runs;		  /* commands are being executed together */
+	bool in_exec;		  /* the reply of EXEC is not yet complete */
+	bool killed;		  /* by SCRIPT KILL, a script of it: it is not tried again */
+	bool has_slot, crosses;	  /* in an emulated cluster: has `slot`; keys have several */
 	unsigned int slot;
 };
 
@@ -392,6 +401,8 @@ bool command_arg_is_secret(const struct command *cmd, const struct resp_arg *arg
 /* monitor.c: tells the clients that monitor of a command that was executed. */
 void monitor_tell(struct client *c, unsigned int db, const struct command *cmd, unsigned int argc,
 		  const struct resp_arg *argv);
+/* Tells them of the commands of a try that is over, or of nothing, if it will be repeated. */
+void monitor_release(struct client *c, bool send);
 /* Ends MONITOR; no effect if the client does not monitor. */
 void monitor_end(struct client *c);
 

@@ -2,7 +2,8 @@
 /*
  * MONITOR: clients that are told of each command that another client has executed over TCP.  As in
  * Redis, commands that fail are among them, those that were not executed (unknown, wrong number of
- * arguments) and administrative ones are not.
+ * arguments) and administrative ones are not.  Of a transaction that is repeated, only the last try
+ * is told of.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,14 @@
 #include <sys/time.h>
 
 #include "impl.h"
+
+#define HELD_MAX (64 << 20) /* bytes of lines of a try; what is beyond is told at once */
+
+/* A line about a command of a transaction that is not committed yet. */
+struct held_line {
+	STAILQ_ENTRY(held_line) link;
+	char *text; /* owned */
+};
 
 void cmd_monitor(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
@@ -82,23 +91,62 @@ static char *line_of(struct client *c, unsigned int db, const struct command *cm
 	return NULL;
 }
 
+static void tell(struct server *s, const char *line)
+{
+	struct client *to;
+
+	LIST_FOREACH(to, &shared_of(s)->monitors, monitors)
+	{
+		if (to->closing)
+			continue;
+		reply_status(client_message(to), line);
+		client_message_end(to);
+	}
+}
+
+/* Takes the line, unless it is to be told at once. */
+static bool hold(struct held_lines *lines, char *line)
+{
+	struct held_line *h;
+
+	if (!lines || lines->bytes > HELD_MAX)
+		return false;
+	h = malloc(sizeof(*h));
+	if (!h)
+		return false;
+	h->text = line;
+	STAILQ_INSERT_TAIL(&lines->list, h, link);
+	lines->bytes += sizeof(*h) + strlen(line);
+	return true;
+}
+
 void monitor_tell(struct client *c, unsigned int db, const struct command *cmd, unsigned int argc,
 		  const struct resp_arg *argv)
 {
-	struct client *to;
 	char *line;
 
 	if (cmd->flags & CMD_ADMIN)
 		return;
 	line = line_of(c, db, cmd, argc, argv);
+	if (!line || hold(transaction_of(c)->lines, line))
+		return;
 	if (c->session.monitor)
 		commands_flush(c); /* its reply comes before the line about it */
-	LIST_FOREACH(to, &shared_of(c->srv)->monitors, monitors)
-	{
-		if (to->closing || !line)
-			continue;
-		reply_status(client_message(to), line);
-		client_message_end(to);
-	}
+	tell(c->srv, line);
 	free(line);
+}
+
+void monitor_release(struct client *c, bool send)
+{
+	struct held_lines *lines = transaction_of(c)->lines;
+	struct held_line *h;
+
+	while ((h = STAILQ_FIRST(&lines->list))) {
+		STAILQ_REMOVE_HEAD(&lines->list, link);
+		if (send)
+			tell(c->srv, h->text);
+		free(h->text);
+		free(h);
+	}
+	lines->bytes = 0;
 }

@@ -83,6 +83,7 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 {
 	struct transaction *t = transaction_of(c);
+	struct held_lines lines = { .list = STAILQ_HEAD_INITIALIZER(lines.list) };
 	struct tries tries = { 0 };
 	int ret = -ECANCELED;
 
@@ -95,16 +96,19 @@ int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 		return 0;
 	t->runs = true;
 	t->killed = false;
+	t->lines = &lines;
 	while (ret == -ECANCELED && !t->killed && tries_left(c, &tries)) {
 		const struct held_message *since = pubsub_hold(c->srv);
 		bool changed = false;
 
 		ret = attempt(c, fn, arg, &changed);
 		pubsub_release(c->srv, since, !ret && changed);
+		monitor_release(c, ret != -ECANCELED);
 		c->worker->stat[STAT_CONFLICTS] += ret == -ECANCELED;
 	}
 	tries_end(c, &tries);
 	t->runs = false;
+	t->lines = NULL;
 	return ret == -ECANCELED ? -EBUSY : ret;
 }
 

@@ -41,12 +41,18 @@ struct changed {
 
 /* BCAST PREFIX */
 struct key_prefix {
-	TAILQ_ENTRY(key_prefix) link; /* tracked_keys.prefixes */
+	struct hashtable_entry entry; /* tracked_keys.prefixes */
+	TAILQ_ENTRY(key_prefix) link; /* tracked_keys.changed, if it has `changed` */
 	struct follower_list followers;
 	struct changed *changed; /* owned */
 	unsigned int count, room;
 	size_t len;
 	char text[];
+};
+
+struct prefix_length {
+	size_t len;
+	unsigned int count; /* prefixes of this length */
 };
 
 /* A client that follows a prefix. */
@@ -373,9 +379,92 @@ void tracking_forget_all(struct server *s)
 
 /* --- prefixes --- */
 
-static bool has_prefix(const char *key, size_t key_len, const char *text, size_t len)
+/*
+ * Of each length that prefixes have, a key has one beginning; so it meets as many prefixes as match
+ * and looks for as many as there are lengths up to its own, whatever the number of prefixes.  The
+ * hash goes on from one to the next: the bytes are the coefficients of a polynomial modulo a prime,
+ * at a secret point, so that clients cannot make hashes collide.
+ */
+#define PRIME ((1ULL << 61) - 1)
+
+static uint64_t hash_begin(const struct tracked_keys *t)
 {
-	return key_len >= len && memcmp(key, text, len) == 0;
+	return t->secret[1] >> 4;
+}
+
+static uint64_t hash_on(const struct tracked_keys *t, uint64_t hash, const char *bytes, size_t len)
+{
+	unsigned __int128 x;
+
+	for (size_t i = 0; i < len; i++) {
+		x = (unsigned __int128)hash * (t->secret[0] >> 4) + (unsigned char)bytes[i];
+		hash = (uint64_t)(x & PRIME) + (uint64_t)(x >> 61);
+		hash -= hash >= PRIME ? PRIME : 0;
+	}
+	return hash;
+}
+
+static struct key_prefix *prefix_find(const struct tracked_keys *t, uint64_t hash, const char *text,
+				      size_t len)
+{
+	struct hashtable_entry *e = t->prefixes.count ? hashtable_find(&t->prefixes, hash) : NULL;
+
+	for (; e; e = hashtable_find_next(e)) {
+		struct key_prefix *p = (struct key_prefix *)e; /* its first member */
+
+		if (p->len == len && memcmp(p->text, text, len) == 0)
+			return p;
+	}
+	return NULL;
+}
+
+/* The place of a length, or of the first one that is greater. */
+static struct prefix_length *length_place(const struct tracked_keys *t, size_t len)
+{
+	unsigned int first = 0, end = t->length_count, middle;
+
+	while (first < end) {
+		middle = (first + end) / 2;
+		if (t->lengths[middle].len < len)
+			first = middle + 1;
+		else
+			end = middle;
+	}
+	return t->lengths + first;
+}
+
+/* False: no memory. */
+static bool length_add(struct tracked_keys *t, size_t len)
+{
+	unsigned int room = 2 * t->length_room + 8;
+	struct prefix_length *at, *end, *more;
+
+	if (t->length_count == t->length_room) {
+		more = reallocarray(t->lengths, room, sizeof(*more));
+		if (!more)
+			return false;
+		t->lengths = more;
+		t->length_room = room;
+	}
+	at = length_place(t, len);
+	end = t->lengths + t->length_count;
+	if (at == end || at->len != len) {
+		memmove(at + 1, at, (size_t)(end - at) * sizeof(*at));
+		*at = (struct prefix_length){ len, 0 };
+		t->length_count++;
+	}
+	at->count++;
+	return true;
+}
+
+static void length_drop(struct tracked_keys *t, size_t len)
+{
+	struct prefix_length *at = length_place(t, len);
+
+	if (--at->count)
+		return;
+	t->length_count--;
+	memmove(at, at + 1, (size_t)(t->lengths + t->length_count - at) * sizeof(*at));
 }
 
 static void prefix_changed(struct server *s, struct key_prefix *p, const struct feed_change *c)
@@ -396,8 +485,29 @@ static void prefix_changed(struct server *s, struct key_prefix *p, const struct 
 		return;
 	}
 	memcpy(key, c->key, c->key_len);
+	if (!p->count)
+		TAILQ_INSERT_TAIL(&keys_of(s)->changed, p, link);
 	p->changed[p->count++] = (struct changed){ c->origin, c->key_len, key };
 	keys_of(s)->changed_bytes += c->key_len + sizeof(*more) + BLOCK_BYTES;
+}
+
+/* A key has changed: of each prefix that it has. */
+static void prefixes_changed(struct server *s, const struct feed_change *c)
+{
+	struct tracked_keys *t = keys_of(s);
+	uint64_t hash = hash_begin(t);
+	const char *key = c->key;
+	struct key_prefix *p;
+	size_t at = 0, len;
+
+	for (unsigned int i = 0; i < t->length_count && t->lengths[i].len <= c->key_len; i++) {
+		len = t->lengths[i].len;
+		hash = hash_on(t, hash, key + at, len - at);
+		at = len;
+		p = prefix_find(t, hash, key, len);
+		if (p)
+			prefix_changed(s, p, c);
+	}
 }
 
 /* In the order of Redis' tree; the last of the same keys is the last change. */
@@ -462,38 +572,45 @@ static void prefixes_tell(struct tracked_keys *t)
 {
 	struct key_prefix *p;
 
-	TAILQ_FOREACH(p, &t->prefixes, link)
-		if (p->count)
-			prefix_tell(p);
+	while ((p = TAILQ_FIRST(&t->changed))) {
+		TAILQ_REMOVE(&t->changed, p, link);
+		prefix_tell(p);
+	}
 	t->changed_bytes = 0;
 }
 
 static struct key_prefix *prefix_get(struct tracked_keys *t, const char *text, size_t len)
 {
-	struct key_prefix *p;
+	uint64_t hash = hash_on(t, hash_begin(t), text, len);
+	struct key_prefix *p = prefix_find(t, hash, text, len);
 
-	TAILQ_FOREACH(p, &t->prefixes, link)
-		if (p->len == len && memcmp(p->text, text, len) == 0)
-			return p;
+	if (p)
+		return p;
 	p = calloc(1, sizeof(*p) + len);
-	if (!p)
+	if (!p || !length_add(t, len)) {
+		free(p);
 		return NULL;
+	}
 	p->len = len;
 	memcpy(p->text, text, len);
 	LIST_INIT(&p->followers);
-	TAILQ_INSERT_TAIL(&t->prefixes, p, link);
-	t->prefix_count++;
-	return p;
+	if (!hashtable_insert(&t->prefixes, &p->entry, hash))
+		return p;
+	length_drop(t, len);
+	free(p);
+	return NULL;
 }
 
 static void prefix_drop(struct tracked_keys *t, struct key_prefix *p)
 {
 	if (!LIST_EMPTY(&p->followers))
 		return;
+	if (p->count)
+		TAILQ_REMOVE(&t->changed, p, link);
 	while (p->count)
 		free(p->changed[--p->count].key);
-	TAILQ_REMOVE(&t->prefixes, p, link);
-	t->prefix_count--;
+	hashtable_remove(&t->prefixes, &p->entry);
+	length_drop(t, p->len);
 	free(p->changed);
 	free(p);
 }
@@ -527,7 +644,6 @@ void tracking_change(struct server *s, const struct feed_change *c)
 {
 	struct tracked_keys *t = keys_of(s);
 	struct tracked *k;
-	struct key_prefix *p;
 
 	/* of FLUSHALL, clients are told at its end */
 	if (LIST_EMPTY(&t->clients) || (int)c->what == FEED_NOTE || c->cause == XKV_CAUSE_FLUSH)
@@ -535,9 +651,7 @@ void tracking_change(struct server *s, const struct feed_change *c)
 	k = tracked_find(t, c->key, c->key_len);
 	if (k)
 		tracked_changed(s, k, c->position, c->origin);
-	TAILQ_FOREACH(p, &t->prefixes, link)
-		if (has_prefix(c->key, c->key_len, p->text, p->len))
-			prefix_changed(s, p, c);
+	prefixes_changed(s, c);
 	if (t->changed_bytes > CHANGED_BYTES)
 		prefixes_tell(t);
 }
@@ -633,7 +747,7 @@ static bool prepare(struct tracked_keys *t)
 	if (getrandom(t->secret, sizeof(t->secret), 0) != (ssize_t)sizeof(t->secret))
 		return false;
 	TAILQ_INIT(&t->oldest);
-	TAILQ_INIT(&t->prefixes);
+	TAILQ_INIT(&t->changed);
 	LIST_INIT(&t->clients);
 	return t->ready = true;
 }
@@ -673,6 +787,8 @@ void tracking_end(struct client *c)
 void tracking_free(struct tracked_keys *t)
 {
 	hashtable_free(&t->keys);
+	hashtable_free(&t->prefixes);
+	free(t->lengths);
 }
 
 /* Of nobody else: who has our origin is not told of our changes.  0: none is left. */
@@ -770,7 +886,7 @@ static bool overlap(const struct resp_arg *a, const char *text, size_t len)
 	return memcmp(a->ptr, text, a->len < len ? a->len : len) == 0;
 }
 
-/* Each change of any key is compared with all prefixes.  On false the error was replied. */
+/* On false the error was replied. */
 static bool few_prefixes(struct client *c, const struct wish *w)
 {
 	for (unsigned int i = 0; i < w->prefix_count; i++)
@@ -987,6 +1103,6 @@ void tracking_metrics(struct metrics *m, const struct server *s)
 
 	metric_gauge(m, "tracking_total_keys", (int64_t)t->keys.count);
 	metric_gauge(m, "tracking_total_items", (int64_t)t->items);
-	metric_gauge(m, "tracking_total_prefixes", t->prefix_count);
+	metric_gauge(m, "tracking_total_prefixes", (int64_t)t->prefixes.count);
 	metric_gauge(m, "tracking_total_bytes", (int64_t)t->bytes);
 }

@@ -53,15 +53,19 @@ struct tracking {
 
 TAILQ_HEAD(tracked_list, tracked);
 TAILQ_HEAD(prefix_list, key_prefix);
+struct prefix_length;
 LIST_HEAD(tracking_clients, tracking);
 
 /* Who has read what; one per server. */
 struct tracked_keys {
 	struct hashtable keys;
-	struct tracked_list oldest;  /* the same; owned */
-	struct prefix_list prefixes; /* owned */
+	struct tracked_list oldest;    /* the same; owned */
+	struct hashtable prefixes;     /* owned */
+	struct prefix_list changed;    /* those that are to be told of keys */
+	struct prefix_length *lengths; /* that prefixes have, the shortest first; owned */
+	unsigned int length_count, length_room;
 	struct tracking_clients clients;
-	unsigned int prefix_count, client_count;
+	unsigned int client_count;
 	size_t items;	      /* pairs of key and client */
 	size_t bytes, peak;   /* of keys and readers; the most, since memory was given back */
 	size_t changed_bytes; /* of the keys that prefixes are to be told of */

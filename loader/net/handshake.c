@@ -17,6 +17,7 @@ struct handshake {
 	struct connection conn; /* owned */
 	ev_io ready;
 	double since; /* by monotonic_seconds() */
+	bool runs;    /* OpenSSL calculates, without the lock: nobody may touch it */
 };
 
 static void log_failure(struct worker *w, const struct connection *conn, const char *why)
@@ -63,9 +64,17 @@ static void fail(struct handshake *h, const char *why)
 	conn.transport->close(&conn);
 }
 
-bool handshake_drop_oldest(struct worker *w, const char *why)
+/* Of a worker at most one runs. */
+static struct handshake *oldest(const struct worker *w)
 {
 	struct handshake *h = TAILQ_FIRST(&w->handshakes.list);
+
+	return h && h->runs ? TAILQ_NEXT(h, link) : h;
+}
+
+bool handshake_drop_oldest(struct worker *w, const char *why)
+{
+	struct handshake *h = oldest(w);
 
 	if (h)
 		fail(h, why);
@@ -74,7 +83,7 @@ bool handshake_drop_oldest(struct worker *w, const char *why)
 
 double handshakes_since(const struct worker *w)
 {
-	const struct handshake *h = TAILQ_FIRST(&w->handshakes.list);
+	const struct handshake *h = oldest(w);
 
 	return h ? h->since : HUGE_VAL;
 }
@@ -131,6 +140,21 @@ static void become_client(struct handshake *h)
 	client_new(w, conn);
 }
 
+/* A step takes milliseconds: others run meanwhile. */
+static enum tls_step step(struct handshake *h)
+{
+	struct worker *w = h->worker;
+	enum tls_step done;
+
+	h->runs = true;
+	worker_before_leave(w);
+	worker_leave(w);
+	done = tls_handshake(&h->conn);
+	worker_return(w);
+	h->runs = false;
+	return done;
+}
+
 static void on_ready(struct ev_loop *loop, ev_io *io, int events)
 {
 	struct handshake *h = io->data;
@@ -139,7 +163,7 @@ static void on_ready(struct ev_loop *loop, ev_io *io, int events)
 	(void)events;
 	if (!slice_left(h->worker))
 		return; /* it is still ready in the next round */
-	switch (tls_handshake(&h->conn)) {
+	switch (step(h)) {
 	case TLS_DONE:
 		become_client(h);
 		break;

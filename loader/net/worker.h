@@ -4,11 +4,11 @@
  * they share (the read buffer, the store context, the slice of time for long commands, counters).
  * What there is once per process is in server_state.h.
  *
- * One worker runs at a time: it has the lock of the server, but while its loop waits for events,
- * and in calls that read or send the bytes of a client (worker_leave()).  So only that is done side
- * by side, which is most of the time that a request takes; commands are executed one after the
- * other, and may use the clients of other workers, whom they wake up (worker_wake()).  Only the
- * worker itself frees its clients.
+ * One worker runs at a time: it has the lock of the server, but while its loop waits for events, in
+ * calls that read or send the bytes of a client, and in TLS handshakes (worker_leave()).  So only
+ * that is done side by side, which is most of the time that a request takes; commands are executed
+ * one after the other, and may use the clients of other workers, whom they wake up (worker_wake()).
+ * Only the worker itself frees its clients.
  */
 #ifndef XKV_WORKER_H
 #define XKV_WORKER_H

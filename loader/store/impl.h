@@ -67,7 +67,7 @@ struct memory {
 	uint16_t longest_run[XKV_PAGES_MAX];
 	uint64_t unit_map[XKV_PAGES_MAX][XKV_UNITS / 64]; /* bit set: the unit is free */
 	_Atomic uint64_t units_retired; /* incremented when units may get slots of another size */
-	uint64_t spans_changed;		/* spans made and released */
+	uint64_t spans_changed;		/* atomic: spans made and released */
 	uint64_t short_until_ms;	/* memory was short at the last look: no page until then */
 	struct {
 		_Atomic uint64_t slots; /* in the spans of the class */

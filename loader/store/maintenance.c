@@ -151,7 +151,9 @@ static struct candidate *find_candidates(struct store *st, const uint64_t surplu
  */
 static bool finds_none(const struct store *st, const uint64_t surplus[XKV_CLASSES])
 {
-	if (!st->maint.none.known || st->maint.none.spans_changed != st->mem.spans_changed)
+	uint64_t changed = __atomic_load_n(&st->mem.spans_changed, __ATOMIC_RELAXED);
+
+	if (!st->maint.none.known || st->maint.none.spans_changed != changed)
 		return false;
 	for (unsigned int class = 0; class < XKV_CLASSES; class ++)
 		if (surplus[class] > st->maint.none.surplus[class])
@@ -172,7 +174,7 @@ static unsigned int drain_surplus(struct store *st, uint64_t surplus[XKV_CLASSES
 
 	if (finds_none(st, surplus))
 		return 0;
-	st->maint.none.spans_changed = st->mem.spans_changed;
+	st->maint.none.spans_changed = __atomic_load_n(&st->mem.spans_changed, __ATOMIC_RELAXED);
 	memcpy(st->maint.none.surplus, surplus, sizeof(st->maint.none.surplus));
 	st->maint.none.walks++;
 	c = find_candidates(st, surplus, most, &count);

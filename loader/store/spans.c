@@ -172,7 +172,7 @@ static void count_span(struct store *st, const struct span *s, bool more)
 
 	st->mem.class[s->class].slots += sign * s->slots;
 	st->mem.class[s->class].units += sign * s->units;
-	st->mem.spans_changed++;
+	__atomic_fetch_add(&st->mem.spans_changed, 1, __ATOMIC_RELAXED);
 }
 
 /* The free list of a class with the fewest slots. */

@@ -2,15 +2,18 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # Boots the kernel and the initial RAM disk of the working directory, and runs the
-# checks (bed.sh checks) or a shell (bed.sh shell).  boot-kernel.sh starts it in
+# checks (bed.sh checks), a shell (bed.sh shell) or counts (bed.sh exchanges).
+# boot-kernel.sh starts it in
 # network and process namespaces of its own, where the clients run.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 # shellcheck source=scripts/kernels/checks.sh
 . "$(dirname "$0")/checks.sh"
+# shellcheck source=scripts/kernels/exchanges.sh
+. "$(dirname "$0")/exchanges.sh"
 
-BOOT_SECONDS=180
+BOOT_SECONDS=600
 CHECKS_SECONDS=3600 # without KVM the packet tests take minutes, on 6.1 many
 CPUS=${XKV_GUEST_CPUS:-2}
 QUEUES=${XKV_GUEST_QUEUES:-2}
@@ -65,6 +68,10 @@ case $1 in
 checks)
 	boot timeout "$CHECKS_SECONDS"
 	run_checks
+	;;
+exchanges)
+	boot
+	run_exchanges
 	;;
 shell)
 	boot

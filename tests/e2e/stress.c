@@ -33,9 +33,9 @@
 #include "stress_frontends.h"
 #include "stress_model.h"
 
-#define KEYS_MAX       1000
-#define WORKERS_MAX    60
-#define CPUS_MAX       8     /* for which keys and workers are enough */
+#define KEYS_MAX       2000
+#define WORKERS_MAX    80
+#define CPUS_MAX       16    /* for which keys and workers are enough */
 #define SHARED_RING    65536 /* versions whose times are known */
 #define OWN_RING       1024
 #define PRIVATE_KEYS   24 /* of each worker */
@@ -84,7 +84,7 @@ static struct {
 	double seconds;
 	bool killed; /* somebody kills xkvd meanwhile: what needs it may get no answer */
 	bool hot;    /* one key only */
-	uint64_t mask, buckets;
+	uint64_t mask, buckets, lists;
 } opt = { .pin_dir = "/sys/fs/bpf/xkv", .port = XKV_PORT, .seconds = 60 };
 
 static struct key keys[KEYS_MAX];
@@ -682,9 +682,11 @@ static void *map_pin(const char *name, size_t size)
 	return at;
 }
 
-/* Takes bits from the fingerprints, or buckets, so that keys stand in chains.  The store must be
- * empty. */
-static void make_keys_crowd(void)
+/*
+ * Takes bits from the fingerprints, or buckets, so that keys stand in chains, or lists of free
+ * slots, so that CPUs meet.  The store must be empty.
+ */
+static void make_crowd(void)
 {
 	struct xkv_config *cfg = map_pin("xkv_config", sizeof(*cfg));
 
@@ -692,6 +694,8 @@ static void make_keys_crowd(void)
 		cfg->fingerprint_mask = opt.mask;
 	if (opt.buckets && opt.buckets <= cfg->bucket_mask)
 		cfg->bucket_mask = opt.buckets - 1;
+	if (opt.lists && opt.lists <= cfg->list_mask)
+		cfg->list_mask = opt.lists - 1;
 	munmap(cfg, sizeof(*cfg));
 }
 
@@ -911,6 +915,7 @@ static void parse_options(int argc, char **argv)
 		{ "hot", no_argument, NULL, 'o' },
 		{ "mask", required_argument, NULL, 'm' },
 		{ "buckets", required_argument, NULL, 'b' },
+		{ "lists", required_argument, NULL, 'l' },
 		{ "account", no_argument, NULL, 'a' },
 		{},
 	};
@@ -943,13 +948,16 @@ static void parse_options(int argc, char **argv)
 		case 'b':
 			opt.buckets = strtoull(optarg, NULL, 0);
 			break;
+		case 'l':
+			opt.lists = strtoull(optarg, NULL, 0);
+			break;
 		case 'a':
 			only_account = true;
 			break;
 		default:
 			die("usage: stress --pin-dir DIR [--seconds S] [--seed N] [--port P] "
-			    "[--killed] [--hot] [--mask HEX] [--buckets N] | --account --pin-dir "
-			    "DIR");
+			    "[--killed] [--hot] [--mask HEX] [--buckets N] [--lists N] | --account "
+			    "--pin-dir DIR");
 		}
 	if (only_account)
 		exit(account() != 0);
@@ -965,7 +973,7 @@ int main(int argc, char **argv)
 		if (getrandom(&stress_seed, sizeof(stress_seed), 0) < 0)
 			die("getrandom: %s", strerror(errno));
 	setvbuf(stderr, NULL, _IOLBF, 0);
-	make_keys_crowd();
+	make_crowd();
 	make_workers();
 	make_keys();
 	for (int i = 0; i < worker_count; i++)

@@ -47,6 +47,7 @@ TRANSACTION_AND_GETS = programs(xkvd0="TXN,1", xkvd1="GET,2")
 TWO_DATAGRAMS = programs(xkvd0="ATOMIC,1", xkvd1="ATOMIC,1")
 FEED = ["ONE=2", "OTHER=2", "TXN=1"]
 ROOM_FOR_ALL = ["ONE=1", "OTHER=2", "SAME=1", "CELLS=4", "ROOM_FOR_ALL"]
+GIVE_UP = ["ONE=2", "OTHER=2", "GIVE_UP"]
 ANY_ACTION = ["ACTIONS=CHECK+EDIT+PUT+REMOVE"]
 
 SOUND = [
@@ -67,6 +68,9 @@ SOUND = [
     Case("feed", "feed", FEED),
     Case("feed, one key", "feed", ["ONE=2", "SAME=2", "OTHER=1"]),
     Case("feed, room for all", "feed", ROOM_FOR_ALL),
+    Case("feed, given up", "feed", GIVE_UP),
+    Case("feed, given up, one key", "feed", ["ONE=2", "SAME=2", "CELLS=1", "GIVE_UP"]),
+    Case("feed, a log stays", "feed", GIVE_UP + ["LOG"]),
     Case("two transactions", "txn", TWO_TRANSACTIONS),
     Case("two transactions, any action", "txn", TWO_TRANSACTIONS + ANY_ACTION),
     Case("two transactions, one bucket", "txn", TWO_TRANSACTIONS + ["SAME_BUCKET"]),
@@ -140,6 +144,11 @@ BROKEN = [
     without("TAIL_FIRST", "overwrites torn stuck", FEED, "feed"),
     without("RESERVE_FIRST", "out_of_order", ["ONE=1", "SAME=1"], "feed"),
     without("ONE_BY_ONE", "apart", FEED, "feed"),
+    without("OFF_FIRST", "believed missed", GIVE_UP, "feed"),
+    without("LOOK_FIRST", "believed", GIVE_UP, "feed"),
+    without("NO_WAIT", "missed out_of_order", GIVE_UP, "feed"),
+    without("NO_RETRY", "missed out_of_order", GIVE_UP, "feed"),
+    without("IGNORE_LOG", "log_lost", GIVE_UP + ["LOG"], "feed"),
     without("NO_VALIDATION", "not_serializable", TWO_TRANSACTIONS, "txn"),
     without("VALIDATE_FIRST", "not_serializable", TWO_TRANSACTIONS, "txn"),
     without("NO_ABSENT_LOCK", "not_serializable", TWO_TRANSACTIONS, "txn"),
@@ -160,7 +169,8 @@ CASES = SOUND + BROKEN
 QUICK = {"interrupted by a read", "lists, interrupted", "order", "NO_SEQ_RECHECK",
          "NO_ENTRY_RECHECK",
          "NO_CHANGE_COUNT", "SLOT_LOCK_IN_TWO_STEPS", "NO_ABA_TAG", "PLAIN_UNLOCK",
-         "feed", "feed, room for all", "COMPARE_AND_EXCHANGE", "NO_SECOND_LOOK",
+         "feed", "feed, room for all", "IGNORE_LOG", "OFF_FIRST",
+         "COMPARE_AND_EXCHANGE", "NO_SECOND_LOOK",
          "two transactions", "transaction, interrupted", "transactions: NO_VALIDATION",
          "transactions: VALIDATE_FIRST", "transactions: NO_ABSENT_LOCK",
          "transactions: NO_SLOT_LOCK", "transactions: NO_UNRESERVE"}

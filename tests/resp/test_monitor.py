@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from respserver import WAIT, commands, encode, in_memory, wait_for
+from respserver import LUA_WAIT, WAIT, commands, encode, in_memory, wait_for
 
 pytest_plugins = ["respserver"]
 
@@ -52,6 +52,14 @@ NOT_SHOWN = """
     SAVE nonsense
     MONITOR x
 """
+
+
+def all_lines(c):
+    """The same of scripts, too."""
+    said = []
+    while END not in said:
+        said.append(re.sub(rb"\+\d+\.\d+ \[[^]]*(\[::1\]:\d+)?\] ", b"", c.line()).strip())
+    return said
 
 
 def lines(c):
@@ -116,6 +124,20 @@ def test_own_commands(pair):
         said.append(re.sub(rb"\+\d+\.\d+ \[[^]]*\]", b"LINE", got))
     assert said[0] == said[1]
     assert said[0].endswith(b'$-1\r\nLINE "CLIENT" "GETNAME"\r\n+RESET\r\n$-1\r\n')
+
+
+def test_repeated_transaction(own, xkv):
+    """Of the try that failed, because a key had expired, nothing is told."""
+    script = (LUA_WAIT + "redis.call('EXISTS', 'key') wait(90) redis.call('GET', 'key') "
+              "return redis.call('ECHO', 'inner')")
+    with xkv.connect() as monitor:
+        monitor.call("MONITOR")
+        own.send(encode("SET", "key", 1, "PX", 60) + encode("MULTI") + encode("PING", "first") +
+                 encode("EVAL", script, 0) + encode("EXEC") + encode("echo", "end"))
+        said = [line for line in all_lines(monitor) if b'"TIME"' not in line]
+    names = [line.split()[0].strip(b'"') for line in said]
+    assert names == [b"SET", b"MULTI", b"PING", b"EXISTS", b"GET", b"ECHO", b"EVAL", b"EXEC",
+                     b"echo"]
 
 
 def test_quit(pair):

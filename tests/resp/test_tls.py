@@ -419,6 +419,44 @@ def test_handshakes_give_way_to_clients(certs, tmp_path):
             c.close()
 
 
+def hello(ctx):
+    """The first message of a client."""
+    sent = ssl.MemoryBIO()
+    client = ctx.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return sent.read()
+
+
+def test_handshakes_do_not_hold_up_other_threads(certs, tmp_path):
+    """A step of one takes longer than hundreds of commands: here with a large group."""
+    openssl("req", "-x509", "-newkey", "rsa:2048", "-noenc", "-subj", "/CN=rsa",
+            "-keyout", tmp_path / "key", "-out", tmp_path / "crt")
+    openssl("genpkey", "-genparam", "-algorithm", "DH", "-pkeyopt", "group:ffdhe8192", "-out",
+            tmp_path / "dh")
+    ctx = context(certs, max=ssl.TLSVersion.TLSv1_2)
+    ctx.set_ciphers("DHE")
+    first = hello(ctx)
+    with stopped(TlsDaemon(RESPD, tmp_path, certs, "--io-threads", "2", "--tls-auth-clients", "no",
+                           "--tls-cert-file", str(tmp_path / "crt"), "--tls-key-file",
+                           str(tmp_path / "key"), "--tls-dh-params-file",
+                           str(tmp_path / "dh"))) as daemon, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(daemon.connect()) for _ in range(60)]
+        for c in clients:
+            c.call("PING")
+        for c in clients[1::2]:  # those of one thread, which gets all handshakes
+            c.close()
+        wait_for(lambda: daemon.info("connected_clients") <= 31, "clients to be gone")
+        pings = [0] * 24
+        for number in range(len(pings)):
+            with socket.create_connection(("127.0.0.1", daemon.tls_port), WAIT) as peer:
+                peer.sendall(first)
+                while not select.select([peer], [], [], 0)[0]:
+                    assert clients[0].call("PING") == b"+PONG\r\n"
+                    pings[number] += 1
+    assert sorted(pings)[len(pings) // 4] > 60, pings
+
+
 @pytest.mark.parametrize("text", [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
                                   b"*1\r\n$4\r\nPING\r\n", bytes(range(256)) * 100, b"\x16\x03"],
                          ids=["http", "resp", "bytes", "short"])

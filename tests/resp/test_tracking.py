@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 4
 """CLIENT TRACKING beside Redis: who is told of what, and when not."""
+import contextlib
 import os
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -500,8 +502,75 @@ def test_own_transaction_that_ends_a_client(sides, xkv):
     assert keys_told(pushes) == []
 
 
+def random_prefixes(rng):
+    """Some that do not overlap."""
+    chosen = []
+    for _ in range(rng.randrange(1, 5)):
+        text = "".join(rng.choice("ab") for _ in range(rng.randrange(7)))
+        if not any(text.startswith(p) or p.startswith(text) for p in chosen):
+            chosen.append(text)
+    return chosen
+
+
+def test_random_prefixes(own, xkv):
+    """Prefixes of prefixes, of many clients that come and go: each is told of what is its."""
+    rng = random.Random(int(os.environ.get("XKV_DIFF_SEED") or 1))
+    clients = {}
+    for step in range(60):
+        c = xkv.connect()
+        clients[c] = random_prefixes(rng)
+        c.call("HELLO", 3)
+        words = [w for p in clients[c] for w in ("PREFIX", p)]
+        assert c.call("CLIENT", "TRACKING", "on", "BCAST", *words) == b"+OK\r\n"
+        if step % 3 == 2:
+            gone = rng.choice(list(clients))
+            del clients[gone]
+            assert gone.call("CLIENT", "TRACKING", "off") == b"+OK\r\n"
+            gone.close()
+    total = {p for prefixes in clients.values() for p in prefixes}
+    assert b"tracking_total_prefixes:%d\r\n" % len(total) in own.call("INFO", "stats")
+    keys = {"".join(rng.choice("ab") for _ in range(rng.randrange(1, 10))) for _ in range(100)}
+    own.send(b"".join(encode("SET", key, 1) for key in keys))
+    assert [own.reply() for _ in keys] == [b"+OK\r\n"] * len(keys)
+    for c, prefixes in clients.items():
+        mine = {key.encode() for key in keys if any(key.startswith(p) for p in prefixes)}
+        told = []
+        while len(told) < len(mine):
+            told += keys_told([c.reply()])
+        assert sorted(told) == sorted(mine)
+        assert c.call("PING") == b"+PONG\r\n"  # and nothing else before it
+        c.close()
+
+
+def test_many_prefixes_cost_little(own, xkv):
+    """A change finds its prefixes, whatever the number of the others."""
+    changes = b"".join(encode("SET", "key:%d" % i, 1) for i in range(20000))
+
+    def seconds():
+        began = time.monotonic()
+        own.send(changes)
+        for _ in range(20000):
+            own.reply()
+        return time.monotonic() - began
+
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(xkv.connect()) for _ in range(20)]
+        on = ("CLIENT", "TRACKING", "on", "BCAST")
+        clients[0].call("HELLO", 3)
+        clients[0].call(*on, "PREFIX", "none")
+        few = min(seconds() for _ in range(3))
+        for number, c in enumerate(clients):
+            c.call("HELLO", 3)
+            for first in range(0, 1020, 170):
+                words = [w for i in range(first, first + 170)
+                         for w in ("PREFIX", f"key:{number}:{i:04}")]
+                assert c.call(*on, *words) == b"+OK\r\n"
+        many = min(seconds() for _ in range(3))
+    assert many < 4 * few + 0.1
+
+
 def test_prefixes_are_limited(own):
-    """Each change is compared with all of them; what they take counts as the client's."""
+    """What they take counts as the client's."""
     own.call("HELLO", 3)
     on = ("CLIENT", "TRACKING", "on", "BCAST")
     assert own.call(*on, "PREFIX", "x" * 65537).startswith(

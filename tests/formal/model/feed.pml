@@ -14,6 +14,13 @@
  *    transaction one behind the other;
  *  - in the end all that was reserved was read, and all room is there again;
  *  - with -DROOM_FOR_ALL, where all records fit into the ring, no change is refused.
+ *
+ * With -DGIVE_UP xkvd may stand still for long, and who finds the ring full then switches the feed
+ * off; it is noticed when xkvd goes on, and clients read their keys anew.  Values are in slots that
+ * records refer to, and are used again by a change without a record.
+ *  - what such a slot holds is never believed;
+ *  - a client that was told of all changes, or to read anew, has each key's last version;
+ *  - with -DLOG, somebody who stays when xkvd is gone reads, too: no change is without a record.
  */
 
 /* ---- the programs: how many changes each makes, 0 = it does not run ---- */
@@ -46,11 +53,19 @@ byte body[CELLS];       /* the version of the key */
 bool locked[2];         /* by key */
 byte version[2];        /* by key */
 
+#ifdef GIVE_UP
+bool feed_on = true, alive = true;
+byte given_up; /* how often */
+bool running[5], waited[5]; /* by process; from before somebody began to wait */
+#endif
+#define GARBAGE 99 /* in `body`: the slot belongs to another key by now */
+
 /* What an observer knows. */
 byte todo;              /* programs that have not ended */
 byte owner[CELLS];      /* program that may write the cell; 0: nobody */
 
 hidden byte overwrites, torn, out_of_order, apart, room_lost, refused_with_room;
+hidden byte believed, missed, log_lost;
 
 inline lock(key, done)
 {
@@ -64,8 +79,37 @@ inline lock(key, done)
 
 #define HAS_ROOM(taken_, cells) (taken_ + cells - tail <= CELLS)
 
+#ifdef GIVE_UP
+
+#if defined(LOG) && !defined(IGNORE_LOG) /* as if all readers ended with xkvd */
+#define MAY_GIVE_UP false
+#else
+#define MAY_GIVE_UP true
+#endif
+
+/* feed_give_up() */
+inline give_up()
+{
+	if
+	:: atomic { !alive && MAY_GIVE_UP } ->
+#ifdef OFF_FIRST /* it is off before that is said */
+		atomic { feed_on = false };
+		atomic { given_up++ }
+#else
+		atomic { given_up++ };
+		atomic { feed_on = false }
+#endif
+	:: else
+	fi
+}
+
+#endif
+
 inline refuse()
 {
+#ifdef GIVE_UP
+	give_up();
+#endif
 #ifdef ROOM_FOR_ALL
 	refused_with_room = true;
 	assert(!refused_with_room);
@@ -203,6 +247,30 @@ inline write_record(position, key, flags)
 	atomic { version[key]++; locked[key] = false }
 }
 
+/* Nobody listens: the slot is used again at once, whatever refers to it. */
+inline change_without_record(key)
+{
+	d_step {
+#ifdef LOG
+		log_lost = true;
+		assert(!log_lost);
+#endif
+		seen = 0;
+		do
+		:: seen < CELLS ->
+			if
+			:: body[seen] && first[seen] == 1 + key -> body[seen] = GARBAGE
+			:: else
+			fi;
+			seen++
+		:: else -> break
+		od;
+		seen = 0;
+		version[key]++;
+		locked[key] = false
+	}
+}
+
 inline change_one(key)
 {
 #ifdef RESERVE_FIRST /* before the key is locked */
@@ -223,13 +291,23 @@ inline change_one(key)
 	lock(key, got);
 	if
 	:: got ->
+#ifdef GIVE_UP
+		if
+		:: atomic { !feed_on } -> change_without_record(key); goto changed
+		:: atomic { feed_on }
+		fi;
+#endif
 		reserve(1);
 		if
 		:: at != NONE -> write_record(at, key, 0)
 		:: else -> atomic { locked[key] = false }
 		fi
 	:: else /* busy */
-	fi
+	fi;
+#ifdef GIVE_UP
+changed:
+	skip
+#endif
 #endif
 }
 
@@ -275,6 +353,14 @@ inline change_both()
 	fi
 }
 
+#ifdef GIVE_UP /* who waits for programs waits for runs that have begun */
+#define BEGIN_RUN running[_pid] = true;
+#define END_RUN	  atomic { running[_pid] = false; waited[_pid] = false };
+#else
+#define BEGIN_RUN
+#define END_RUN
+#endif
+
 proctype program(byte key, changes)
 {
 	byte at, seen, tries;
@@ -282,7 +368,9 @@ proctype program(byte key, changes)
 
 	do
 	:: changes && key < 2 ->
+		BEGIN_RUN
 		change_one(key);
+		END_RUN
 		changes--;
 		at = 0
 	:: changes && key == 2 ->
@@ -345,6 +433,115 @@ proctype reader()
 	od
 }
 
+#ifdef GIVE_UP
+
+/* ---- xkvd: feed_next() and begin_again(), if it may stand still ---- */
+
+#ifdef NO_WAIT /* programs that have found the feed off may still run */
+#define RUNS_ENDED true
+#else
+#define RUNS_ENDED (!waited[1] && !waited[2] && !waited[3])
+#endif
+
+#ifdef NO_RETRY /* it is not looked whether somebody has given the feed up meanwhile */
+#define HAS_BEGUN true
+#else
+#define HAS_BEGUN (given_up == mine && feed_on)
+#endif
+
+inline begin_again()
+{
+	atomic { alive = true };
+	do
+	::	atomic { mine = given_up };
+		atomic { feed_on = true };
+		atomic {
+			waited[1] = running[1];
+			waited[2] = running[2];
+			waited[3] = running[3]
+		}
+		RUNS_ENDED;
+		if
+		:: atomic { HAS_BEGUN } -> break
+		:: else
+		fi
+	od;
+	atomic { position = head };
+	/* clients are told to forget all; they read again, and wait for who has locked the key */
+	atomic { !locked[0] -> last[0] = version[0] };
+	atomic { !locked[1] -> last[1] = version[1] }
+}
+
+/* Of a change that a client knows already nothing follows. */
+inline believe()
+{
+	believed = value == GARBAGE;
+	assert(!believed);
+	if
+	:: value > last[key] ->
+		out_of_order = value != last[key] + 1;
+		assert(!out_of_order);
+		last[key] = value
+	:: else
+	fi;
+	position++;
+	value = 0;
+	key = 0
+}
+
+proctype listener()
+{
+	byte position, key, value, mine, last[2];
+
+	do
+	:: atomic {
+#ifdef LOOK_FIRST /* whether it was given up, before the value is read */
+			position != head && first[CELL(position)] && given_up == mine
+		};
+		atomic {
+			key = first[CELL(position)] - 1;
+			value = body[CELL(position)];
+			believe()
+		}
+#else
+			position != head && first[CELL(position)] ->
+			key = first[CELL(position)] - 1;
+			value = body[CELL(position)]
+		};
+		if
+		:: atomic { given_up == mine -> believe() }
+		:: atomic { given_up != mine -> value = 0; key = 0 }; begin_again()
+		fi
+#endif
+	:: atomic { given_up != mine }; begin_again()
+#ifndef LOG /* who stays has not read yet, so there is no room to give back */
+	:: atomic { tail != position && first[CELL(tail)] -> alive = true };
+		clear(tail);
+		atomic { tail++ }
+#endif
+	:: atomic {
+			!todo && position == head && given_up == mine ->
+			missed = last[0] != version[0] || last[1] != version[1];
+			assert(!missed);
+			break
+		}
+	od
+}
+
+/* xkvd was not seen for long. */
+proctype time()
+{
+	byte times = 2;
+
+	do
+	:: times -> atomic { alive = false; times-- }
+	:: break
+	od;
+	times = 0
+}
+
+#endif
+
 inline start(key, changes)
 {
 	if
@@ -359,6 +556,11 @@ init {
 		start(0, SAME);
 		start(1, OTHER);
 		start(2, TXN);
+#ifdef GIVE_UP
+		run listener();
+		run time()
+#else
 		run reader()
+#endif
 	}
 }
