@@ -8,14 +8,19 @@
  *   classes   the size classes with their free lists
  *   once      the dedup cache: the last replies of sessions
  *   config    settings that can change at run time
- *   counters  event counts, per front end and CPU
+ *   tally     changes and the next version, per front end and CPU
  *   databases keys of each database
  *   secret    the secret of the hash and the UDP token
+ *   feed      the change feed, while somebody listens
+ *
+ * These are the data.  The others are scratch, made anew by an xkvd that has another layout of them
+ * (loader/attach/scratch.h), and without a version:
+ *
+ *   counters  statistics, per front end and CPU
  *   hot       the most used keys
  *   frames    the request that a CPU is working on in XDP, with its reply
  *   batch     the same for the commands of xkvd, mapped into its memory
  *   txn       the keys of the transaction that xkvd commits
- *   feed      the change feed, while somebody listens
  *
  * All of it is in host byte order; the maps never leave the machine.
  */

@@ -345,9 +345,9 @@ class Udp:
 stores = set()  # directories where the maps of stores are pinned that a case may write to
 
 
-def check_store(pins, *argv):
+def check_store(pins, *argv, build=BUILD):
     """What `xkv check` says of a store, whether its xkvd runs or not: a finished process."""
-    return run(BUILD / "xkv", *argv, "check", "--pin-dir", pins, check=False)
+    return run(build / "xkv", *argv, "check", "--pin-dir", pins, check=False)
 
 
 @pytest.fixture(autouse=True)
@@ -376,13 +376,14 @@ class Xkvd:
         self.options = [str(o) for o in options]
         self.port = int(self._option("--port", "6379"))
         self.process = None
+        self.build = BUILD
         stores.add(self.pins)
 
     def _option(self, name, default):
         return self.options[self.options.index(name) + 1] if name in self.options else default
 
     def argv(self):
-        argv = [str(BUILD / "xkvd")]
+        argv = [str(self.build / "xkvd")]
         for option, value in BED_OPTIONS.items():
             if option not in self.options:
                 argv += [option, value]
@@ -451,7 +452,7 @@ class Xkvd:
                             "--pin-dir", self.pins, check=check)
 
     def check(self, *argv):
-        return check_store(self.pins, *argv)
+        return check_store(self.pins, *argv, build=self.build)
 
     def is_batched(self):
         return self._option("--batch", BED_OPTIONS["--batch"]) != "off"

@@ -215,14 +215,33 @@ int attached_take_off(struct attached *a)
 	return ret;
 }
 
-static void our_ids(const struct bpf *b, struct map_ids *ids)
+static void map_id(const struct bpf *b, enum bpf_map_id id, struct map_ids *ids)
 {
 	struct bpf_map_info info = {};
 	__u32 len = sizeof(info);
 
 	ids->count = 0;
-	if (!bpf_obj_get_info_by_fd(b->map[BPF_INDEX], &info, &len))
+	if (!bpf_obj_get_info_by_fd(b->map[id], &info, &len))
 		ids->id[ids->count++] = info.id;
+}
+
+static void our_ids(const struct bpf *b, struct map_ids *ids)
+{
+	map_id(b, BPF_INDEX, ids);
+}
+
+/* An older program goes on with the scratch maps of its own version (scratch.h). */
+static bool uses_our_scratch(const struct bpf *b, int prog_fd)
+{
+	static const enum bpf_map_id used[] = { BPF_COUNTERS, BPF_HOT, BPF_FRAMES };
+	struct map_ids ids;
+	bool uses = true;
+
+	for (size_t i = 0; uses && i < sizeof(used) / sizeof(used[0]); i++) {
+		map_id(b, used[i], &ids);
+		uses = prog_uses(prog_fd, &ids);
+	}
+	return uses;
 }
 
 unsigned int prog_number(int fd)
@@ -372,10 +391,11 @@ static int program_tag(int fd, unsigned char tag[BPF_TAG_SIZE])
 static bool same_build(const struct bpf *b, int attached_fd)
 {
 	unsigned char ours[BPF_TAG_SIZE], theirs[BPF_TAG_SIZE];
-	struct bpf_object *object = bpf_open_xdp(b, XDP_PROG);
+	struct bpf_object *object;
 	bool same = false;
 	int fd;
 
+	object = uses_our_scratch(b, attached_fd) ? bpf_open_xdp(b, XDP_PROG) : NULL;
 	if (!object)
 		return false;
 	if (!bpf_object__load(object)) {
@@ -418,6 +438,33 @@ static int swap(const struct bpf *b, const struct config *cfg, struct attached *
 	return 0;
 }
 
+/* Ours takes the place of a program that is there alone, in one step: no packet finds none. */
+static int replace_alone(const struct bpf *b, const struct attached *old)
+{
+	LIBBPF_OPTS(bpf_xdp_attach_opts, opts, .old_prog_fd = old->fd);
+	__u32 mode = old->generic ? XDP_FLAGS_SKB_MODE : XDP_FLAGS_DRV_MODE;
+	struct bpf_object *object = bpf_open_xdp(b, XDP_PROG);
+	const struct bpf_program *prog;
+	int ret = object ? bpf_object__load(object) : -errno;
+
+	if (!ret) {
+		prog = bpf_object__find_program_by_name(object, XDP_PROG);
+		ret = bpf_xdp_attach(old->ifindex, bpf_program__fd(prog), XDP_FLAGS_REPLACE | mode,
+				     &opts);
+	}
+	bpf_object__close(object);
+	return ret;
+}
+
+static int take_place(const struct bpf *b, const struct config *cfg, struct attached *old,
+		      char *err, size_t err_len)
+{
+	if (replace_alone(b, old))
+		return swap(b, cfg, old, err, err_len);
+	attached_close(old);
+	return 0;
+}
+
 /* Sees to it that this build's program is on the interface.  *adopted: it was there. */
 static int attach_to(const struct bpf *b, const struct config *cfg, int ifindex, bool *adopted,
 		     char *err, size_t err_len)
@@ -438,7 +485,7 @@ static int attach_to(const struct bpf *b, const struct config *cfg, int ifindex,
 		return 0;
 	}
 	if (!old.dispatched)
-		return swap(b, cfg, &old, err, err_len);
+		return take_place(b, cfg, &old, err, err_len);
 	/* Another build of it: the new one first, so that no packet finds none. */
 	ret = attach_new(b, cfg, ifindex, err, err_len);
 	if (!ret)
@@ -476,6 +523,10 @@ static bool note_ours(struct attach *a, int ifindex, enum attach_place place)
 		return false;
 	note(a, place, prog_number(found.fd), found.generic ? "generic" : "native");
 	a->alone = !found.dispatched;
+	if (a->adopt && !uses_our_scratch(a->bpf, found.fd))
+		log_warning("the program on %s is of another version of xkv: what it counts is not "
+			    "seen until the new xkv.bpf.o is loaded with `ip link`",
+			    a->cfg->interface);
 	bulk_close(&a->bulk);
 	if (!found.generic)
 		bulk_open(&a->bulk, found.fd);

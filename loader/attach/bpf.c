@@ -28,6 +28,7 @@
 #include <xdp/libxdp.h>
 
 #include "bpf/layout.h"
+#include "scratch.h"
 #include "upgrade.h"
 #include "xkv.skel.h"
 
@@ -275,8 +276,16 @@ static int check_pinned(struct bpf_map *map, int id, const struct bpf_map_info *
 	return 0;
 }
 
-/* Adopts one pinned map: 1 if it is there and fits, 0 if it is not there. */
-static int adopt_map(struct bpf *b, const struct config *cfg, int id, char *err, size_t err_len)
+/* Scratch maps of another layout, which are to be replaced: descriptors, -1 = none. */
+struct replaced {
+	int fd[BPF_MAPS];
+};
+
+/*
+ * Adopts one pinned map: 1 if it is there and fits, or can be replaced, 0 if it is not there.
+ */
+static int adopt_map(struct bpf *b, const struct config *cfg, int id, struct replaced *old,
+		     char *err, size_t err_len)
 {
 	struct bpf_map *map = bpf_object__find_map_by_name(b->object, bpf_map_names[id]);
 	struct bpf_map_info info = {};
@@ -290,6 +299,11 @@ static int adopt_map(struct bpf *b, const struct config *cfg, int id, char *err,
 		return errno == ENOENT ? 0
 				       : fail(-errno, err, err_len, "cannot open %s: %s", path,
 					      strerror(errno));
+	if (is_scratch(id) && !scratch_fits(b->object, map, fd)) {
+		old->fd[id] = fd;
+		ret = scratch_check(id, map, fd, err, err_len);
+		return ret ? ret : 1;
+	}
 	ret = bpf_obj_get_info_by_fd(fd, &info, &len) ? -errno : 0;
 	if (!ret)
 		ret = check_pinned(map, id, &info, path, err, err_len);
@@ -303,19 +317,17 @@ static int adopt_map(struct bpf *b, const struct config *cfg, int id, char *err,
 	return ret ? ret : 1;
 }
 
-/* Is made if an older xkvd has not: nothing in it has to be carried over. */
-static bool is_scratch(int id)
-{
-	return id == BPF_TXN || id == BPF_FEED;
-}
-
-/* All maps are there, or none: anything else is somebody else's directory or a half-made one. */
-static int adopt_maps(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
+/*
+ * All maps of the data are there, or none: anything else is somebody else's directory, or one that
+ * is half made.
+ */
+static int adopt_maps(struct bpf *b, const struct config *cfg, struct replaced *old, char *err,
+		      size_t err_len)
 {
 	int found = 0, any = 0, ret;
 
 	for (int id = 0; id < BPF_MAPS; id++) {
-		ret = adopt_map(b, cfg, id, err, err_len);
+		ret = adopt_map(b, cfg, id, old, err, err_len);
 		if (ret < 0)
 			return ret;
 		found += ret || is_scratch(id);
@@ -340,17 +352,29 @@ static int size_maps(struct bpf *b, const struct config *cfg)
 	return bpf_map__set_max_entries(map, b->buckets);
 }
 
-/* Pins the maps that an older xkvd has not made. */
-static int pin_scratch(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
+/* Pins the scratch maps that were made, some of them in the place of others. */
+static int pin_scratch(struct bpf *b, const struct config *cfg, const struct replaced *old,
+		       char *err, size_t err_len)
 {
+	bool any = false;
 	char path[512];
+	int ret = 0;
 
-	for (int id = 0; id < BPF_MAPS; id++) {
+	for (int id = 0; id < BPF_MAPS && !ret; id++) {
 		bpf_map_path(path, sizeof(path), cfg, id);
-		if (is_scratch(id) && bpf_obj_pin(b->map[id], path) && errno != EEXIST)
-			return fail(-errno, err, err_len, "cannot pin %s: %s", path,
-				    strerror(errno));
+		if (is_scratch(id))
+			scratch_clean(path);
+		if (old->fd[id] >= 0)
+			ret = scratch_replace(id, b->map[id], old->fd[id], path);
+		else if (is_scratch(id) && bpf_obj_pin(b->map[id], path) && errno != EEXIST)
+			ret = -errno;
+		any |= old->fd[id] >= 0;
+		if (ret)
+			return fail(ret, err, err_len, "cannot pin %s: %s", path, strerror(-ret));
 	}
+	if (any)
+		log_notice("the store is of another version of xkvd with the same layout of the "
+			   "data: statistics begin anew");
 	return 0;
 }
 
@@ -480,7 +504,8 @@ static void pin_iterators(const struct bpf *b, const struct config *cfg)
 	bpf_object__close(object);
 }
 
-static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
+static int open_maps(struct bpf *b, const struct config *cfg, struct replaced *old, char *err,
+		     size_t err_len)
 {
 	int ret;
 
@@ -488,7 +513,7 @@ static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_
 	if (!b->object)
 		return fail(-errno, err, err_len, "cannot open the BPF object: %s",
 			    strerror(errno));
-	ret = adopt_maps(b, cfg, err, err_len);
+	ret = adopt_maps(b, cfg, old, err, err_len);
 	if (!ret && !b->adopted)
 		ret = size_maps(b, cfg);
 	if (ret)
@@ -504,9 +529,22 @@ static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_
 	b->run = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_run"));
 	b->slots = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_slots"));
 	b->commit = bpf_program__fd(bpf_object__find_program_by_name(b->object, "xkv_commit"));
-	ret = b->adopted ? pin_scratch(b, cfg, err, err_len) : pin_maps(b, cfg, err, err_len);
+	ret = b->adopted ? pin_scratch(b, cfg, old, err, err_len) : pin_maps(b, cfg, err, err_len);
 	if (!ret)
 		pin_iterators(b, cfg);
+	return ret;
+}
+
+static int open_locked(struct bpf *b, const struct config *cfg, char *err, size_t err_len)
+{
+	struct replaced old;
+	int ret;
+
+	memset(&old, -1, sizeof(old));
+	ret = open_maps(b, cfg, &old, err, err_len);
+	for (int id = 0; id < BPF_MAPS; id++)
+		if (old.fd[id] >= 0)
+			close(old.fd[id]);
 	return ret;
 }
 
@@ -618,6 +656,8 @@ int bpf_unpin(const struct config *cfg, char *err, size_t err_len)
 	}
 	for (int id = 0; id < BPF_MAPS; id++) {
 		bpf_map_path(path, sizeof(path), cfg, id);
+		if (is_scratch(id))
+			scratch_clean(path);
 		if (id != BPF_CONFIG && !ret)
 			ret = unpin(path, err, err_len);
 	}
