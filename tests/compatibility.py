@@ -85,8 +85,8 @@ DIFFERS = {
     "memory|doctor": "its own report", "memory|malloc-stats": "no statistics",
     "monitor": "of commands over TCP, not of requests over UDP",
     "role": "master, without replicas",
-    "psubscribe": "patterns of at most 255 characters beside their stars, not counting literal "
-                  "ends",
+    "psubscribe": "patterns with ? or [ of at most 255 characters beside their stars, not "
+                  "counting literal ends",
     "subscribe": "in a transaction: keyspace events of changes before it are told, too",
     "publish": "in a transaction: after the reply of EXEC",
     "spublish": "in a transaction: after the reply of EXEC",

@@ -584,7 +584,7 @@ static void reply_topics(struct client *c, enum topic_kind kind, unsigned int ar
 	const struct pubsub *p = pubsub_of(c->srv);
 	const struct topic *t;
 	struct reply names;
-	struct glob glob;
+	struct glob *glob = NULL;
 	size_t count = 0;
 
 	if (argc > 3) {
@@ -594,16 +594,17 @@ static void reply_topics(struct client *c, enum topic_kind kind, unsigned int ar
 			    (int)argv[1].len, argv[1].ptr);
 		return;
 	}
-	if (argc == 3 && !glob_compile(&glob, argv[2].ptr, argv[2].len, false)) {
-		reply_error(reply_to(c), "ERR " GLOB_TOO_LONG);
+	if (argc == 3 && !(glob = glob_new(argv[2].ptr, argv[2].len, false))) {
+		reply_error(reply_to(c), "ERR %s", errno == E2BIG ? GLOB_TOO_LONG : "out of memory");
 		return;
 	}
 	reply_part(&names, reply_to(c));
 	for (t = p->ready ? TAILQ_FIRST(&p->topics[kind].list) : NULL; t; t = TAILQ_NEXT(t, link))
-		if (argc == 2 || glob_test(&glob, t->name, t->len)) {
+		if (!glob || glob_test(glob, t->name, t->len)) {
 			reply_bulk(&names, t->name, t->len);
 			count++;
 		}
+	free(glob);
 	reply_array(reply_to(c), count);
 	reply_splice(reply_to(c), &names);
 }

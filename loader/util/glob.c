@@ -4,6 +4,10 @@
  * A pattern becomes a nondeterministic automaton whose state i means that its first i elements have
  * matched.  All states are advanced over a character at once, as bits of a few words.  The plain
  * characters at the pattern's ends are compared beside it, and may be as many as keys have.
+ *
+ * A pattern that is too long for that but has only plain characters and stars becomes a list of
+ * texts, each of which is searched for behind the one before it: the first place leaves most of the
+ * text to those that follow.
  */
 #include "glob.h"
 
@@ -131,6 +135,7 @@ bool glob_compile(struct glob *g, const char *pattern, size_t len, bool ignore_c
 	g->elements = 0;
 	g->too_long = false;
 	g->ignore_case = ignore_case;
+	g->texts_bytes = 0;
 	memset(g->star, 0, sizeof(g->star));
 	memset(g->element[0], 0, sizeof(g->element[0]));
 	while (p < end && !g->too_long) {
@@ -162,15 +167,61 @@ bool glob_compile(struct glob *g, const char *pattern, size_t len, bool ignore_c
 	return !g->too_long;
 }
 
+/* The first star from `s` on, or `end`.  NULL: another special character comes before it. */
+static const char *next_star(const char *s, const char *end)
+{
+	for (; s < end && *s != '*'; s++) {
+		if (*s == '?' || *s == '[')
+			return NULL;
+		if (*s == '\\' && s + 1 < end)
+			s++;
+	}
+	return s;
+}
+
+/*
+ * Lists the texts between the first and the last star in `to`, if that is not NULL: each behind its
+ * length, without what escapes characters.  False: the pattern has other special characters.
+ */
+static bool list_texts(struct glob *g, const char *pattern, const char *end, char *to)
+{
+	const char *s = pattern, *star = next_star(s, end);
+
+	g->prefix = literal(s, star ? star : s);
+	g->texts_bytes = g->texts_chars = 0;
+	while (star && star < end) {
+		uint32_t chars;
+
+		s = star + 1;
+		star = next_star(s, end);
+		g->suffix = literal(s, star ? star : s);
+		chars = (uint32_t)g->suffix.chars;
+		if (star == end || !chars)
+			continue;
+		g->texts_bytes += sizeof(chars) + chars;
+		g->texts_chars += chars;
+		if (!to)
+			continue;
+		to = mempcpy(to, &chars, sizeof(chars));
+		for (; chars; chars--, s++) {
+			s += *s == '\\';
+			*to++ = *s;
+		}
+	}
+	return star;
+}
+
 /* The words of elements that it does not have are never read. */
 static size_t automaton_bytes(const struct glob *g)
 {
-	return offsetof(struct glob, element) + (g->elements / 64 + 1) * sizeof(g->element[0]);
+	size_t words = g->texts_bytes ? 0 : g->elements / 64 + 1;
+
+	return offsetof(struct glob, element) + words * sizeof(g->element[0]);
 }
 
 size_t glob_bytes(const struct glob *g)
 {
-	return automaton_bytes(g) + g->prefix.bytes + g->suffix.bytes;
+	return automaton_bytes(g) + g->prefix.bytes + g->suffix.bytes + g->texts_bytes;
 }
 
 struct glob *glob_new(const char *pattern, size_t len, bool ignore_case)
@@ -179,18 +230,22 @@ struct glob *glob_new(const char *pattern, size_t len, bool ignore_case)
 	char *text;
 
 	if (!glob_compile(&g, pattern, len, ignore_case)) {
-		errno = E2BIG;
-		return NULL;
+		if (ignore_case || !list_texts(&g, pattern, pattern + len, NULL)) {
+			errno = E2BIG;
+			return NULL;
+		}
+		g.too_long = false;
 	}
 	copy = malloc(glob_bytes(&g));
 	if (!copy)
 		return NULL;
 	memcpy(copy, &g, automaton_bytes(&g));
 	text = (char *)copy + automaton_bytes(&g);
-	memcpy(text, g.prefix.text, g.prefix.bytes);
-	memcpy(text + g.prefix.bytes, g.suffix.text, g.suffix.bytes);
 	copy->prefix.text = text;
-	copy->suffix.text = text + g.prefix.bytes;
+	copy->suffix.text = mempcpy(text, g.prefix.text, g.prefix.bytes);
+	copy->texts = mempcpy(text + g.prefix.bytes, g.suffix.text, g.suffix.bytes);
+	if (g.texts_bytes)
+		list_texts(&g, pattern, pattern + len, copy->texts);
 	return copy;
 }
 
@@ -235,6 +290,27 @@ static bool accepts(const struct glob *g, const char *text, size_t len)
 	return state[last] >> g->elements % 64 & 1;
 }
 
+/* Are the listed texts, one behind the other, in `text`? */
+static bool has_texts(const struct glob *g, const char *text, size_t len)
+{
+	const char *t = g->texts, *end = text + len;
+
+	if (len < g->texts_chars)
+		return false;
+	while (t < g->texts + g->texts_bytes) {
+		uint32_t chars;
+
+		memcpy(&chars, t, sizeof(chars));
+		t += sizeof(chars);
+		text = memmem(text, (size_t)(end - text), t, chars);
+		if (!text)
+			return false;
+		text += chars;
+		t += chars;
+	}
+	return true;
+}
+
 bool glob_test(const struct glob *g, const char *text, size_t len)
 {
 	size_t ends = g->prefix.chars + g->suffix.chars;
@@ -243,5 +319,5 @@ bool glob_test(const struct glob *g, const char *text, size_t len)
 		return false;
 	return !g->too_long && len >= ends && is_literal(g, &g->prefix, text) &&
 	       is_literal(g, &g->suffix, text + len - g->suffix.chars) &&
-	       accepts(g, text + g->prefix.chars, len - ends);
+	       (g->texts_bytes ? has_texts : accepts)(g, text + g->prefix.chars, len - ends);
 }

@@ -10,11 +10,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* characters that a pattern matches beside its stars, between its first and its last special one */
+/*
+ * Characters that a pattern matches beside its stars, between its first and its last special one.
+ * As many as you like if stars are all that is special in it, and glob_new() compiles it.
+ */
 #define GLOB_TEXT_MAX 255
 #define GLOB_WORDS    ((GLOB_TEXT_MAX + 1) / 64)
 #define GLOB_TOO_LONG                                                                              \
-	"a pattern has at most 255 characters beside * between its first and its last special one"
+	"a pattern with ? or [, or of names in any case, has at most 255 characters beside * between "  \
+	"its first and its last special one"
 
 /* Plain characters of a pattern, some escaped. */
 struct glob_literal {
@@ -27,6 +31,8 @@ struct glob {
 	struct glob_literal prefix, suffix; /* in the pattern, or behind the glob: glob_new() */
 	bool ignore_case;
 	bool too_long;			   /* more than GLOB_TEXT_MAX elements: matches no text */
+	char *texts;			   /* to be found between the ends, behind the glob */
+	size_t texts_bytes, texts_chars;   /* 0: the automaton decides */
 	unsigned int elements;		   /* each matches one character */
 	uint64_t star[GLOB_WORDS];	   /* bit i: a star follows the first i elements */
 	uint64_t element[GLOB_WORDS][256]; /* bit i: element i matches this character */
@@ -46,6 +52,7 @@ bool glob_test(const struct glob *g, const char *text, size_t len);
 
 /*
  * The same for a pattern that is kept, in no more memory than it needs, to be freed with free().
+ * If case matters it may have texts of any length between stars.
  * NULL with errno: ENOMEM, or E2BIG for GLOB_TOO_LONG.
  */
 struct glob *glob_new(const char *pattern, size_t len, bool ignore_case);

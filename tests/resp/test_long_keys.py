@@ -4,6 +4,9 @@
 
 And what does not show in one client's replies: changes of several at once, what is kept for them.
 """
+import random
+import re
+
 import pytest
 import test_bits
 import test_databases
@@ -14,7 +17,7 @@ import test_replies
 import test_strings
 import test_tracking
 import test_transactions
-from respserver import commands, encode, in_kernel
+from respserver import Connection, commands, encode, in_kernel
 from test_notify import configure, subscribers, until_marked  # noqa: F401
 from test_tracking import same_messages, sides  # noqa: F401
 
@@ -113,8 +116,8 @@ def test_watched_keys_are_counted(own):
     assert memory() < before + 100000
 
 
-TOO_LONG = (b"a pattern has at most 255 characters beside * between its first and its last special "
-            b"one\r\n")
+TOO_LONG = (b"a pattern with ? or [, or of names in any case, has at most 255 characters beside * "
+            b"between its first and its last special one\r\n")
 
 
 def test_long_patterns(own):
@@ -131,13 +134,54 @@ def test_long_patterns(own):
     assert own.call("ACL", "DRYRUN", "u", "GET", long + "1") == b"+OK\r\n"
     assert own.call("ACL", "DELUSER", "u") == b":1\r\n"
     middle = "*" + "k" * 256 + "*"
-    for words in (["KEYS", middle], ["SCAN", "0", "MATCH", middle], ["CONFIG", "GET", middle],
-                  ["PUBSUB", "CHANNELS", middle], ["FUNCTION", "LIST", "LIBRARYNAME", middle],
+    for words in (["KEYS", "?" + middle], ["SCAN", "0", "MATCH", middle + "[a]"],
+                  ["CONFIG", "GET", middle], ["PUBSUB", "CHANNELS", middle + "?"],
+                  ["FUNCTION", "LIST", "LIBRARYNAME", middle],
                   ["COMMAND", "LIST", "FILTERBY", "PATTERN", middle]):
         assert own.call(*words) == b"-ERR " + TOO_LONG, words
+    middle += "?"
     for sign in "~&":
         reply = own.call("ACL", "SETUSER", "u", "resetchannels", sign + middle)
         assert reply.startswith(b"-ERR Error in ACL SETUSER modifier") and reply.endswith(TOO_LONG)
+
+
+def test_long_patterns_of_stars(pair):
+    """Texts between stars are as long as keys, too."""
+    rnd = random.Random(7)
+    keys = ["".join(rnd.choice("aaaab*\\") for _ in range(rnd.choice([0, 1, 260, 700, 20000])))
+            for _ in range(12)]
+    for c in pair:
+        c.call("MSET", *[word for key in keys for word in (key, "v")])
+    found = 0
+    for _ in range(150):
+        pattern = re.sub(r"([*\\])", r"\\\1", rnd.choice(keys))
+        for _ in range(rnd.randrange(1, 4)):
+            at = rnd.randrange(len(pattern) + 1)
+            pattern = pattern[:at] + "*" + pattern[at + rnd.randrange(300):]
+        got, expected = [sorted(c.call("KEYS", pattern).split(b"\r\n")) for c in pair]
+        assert got == expected, pattern
+        found += len(got) > 2
+    assert 20 < found < 140, found
+
+
+def test_what_long_patterns_are_for(own):
+    """In SCAN, subscriptions and rights, too."""
+    text = "k" * 300
+    pattern, key = f"*{text}*\\*{text}*", f"a{text}b*{text}c"
+    own.call("SET", key, "v")
+    own.call("SET", key.replace("*", "+"), "v")
+    assert own.call("SCAN", "0", "MATCH", pattern, "COUNT", "100000").endswith(commands_reply(key))
+    own.call("ACL", "SETUSER", "u", "reset", "on", "nopass", "+@all", f"~{pattern}", f"&{pattern}")
+    assert own.call("ACL", "DRYRUN", "u", "GET", key) == b"+OK\r\n"
+    assert own.call("ACL", "DRYRUN", "u", "GET", key[1:]) == b"+OK\r\n"
+    assert own.call("ACL", "DRYRUN", "u", "GET", key[:-2]).startswith(b"$")
+    assert own.call("ACL", "DELUSER", "u") == b":1\r\n"
+    with Connection(own.sock.getpeername()[1]) as c:
+        c.call("PSUBSCRIBE", pattern)
+        c.call("SUBSCRIBE", key)
+        assert own.call("PUBLISH", key, "m") == b":2\r\n"
+        assert own.call("PUBLISH", key[3:], "m") == b":0\r\n"
+        assert own.call("PUBSUB", "CHANNELS", pattern) == commands_reply(key)
 
 
 def commands_reply(key):

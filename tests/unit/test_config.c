@@ -932,6 +932,110 @@ static void test_glob_long_ends(void **state)
 	assert_int_equal(errno, E2BIG);
 }
 
+/* What stringmatchlen() of Redis decides, in as many steps as the product of the lengths. */
+static bool matches_simply(const char *pattern, size_t pattern_len, const char *text, size_t len)
+{
+	bool *row = calloc(len + 1, sizeof(*row)), match;
+
+	row[0] = true; /* the pattern so far matches the first i characters */
+	for (size_t p = 0; p < pattern_len; p++) {
+		bool star = pattern[p] == '*';
+
+		p += pattern[p] == '\\' && p + 1 < pattern_len;
+		for (size_t i = star ? 1 : len + 1; star ? i <= len : i-- > 0; i += star)
+			row[i] = star ? row[i] || row[i - 1]
+				      : i && row[i - 1] && text[i - 1] == pattern[p];
+	}
+	match = row[len];
+	free(row);
+	return match;
+}
+
+/* Adds up to `most` characters of few kinds, so that they are found at many places. */
+static size_t add_random(char *to, size_t most)
+{
+	size_t count = (size_t)random() % (most + 1);
+
+	for (size_t i = 0; i < count; i++)
+		to[i] = "aaaaab\0*"[random() % 8];
+	return count;
+}
+
+/* A text, and a pattern that it matches, unless something is changed at last. */
+static void random_texts(char *pattern, size_t *pattern_len, char *text, size_t *len)
+{
+	size_t pieces = 1 + (size_t)random() % 6, longest = random() % 3 ? 200 : 600;
+
+	*pattern_len = *len = 0;
+	for (size_t i = 0; i < pieces; i++) {
+		size_t count = add_random(text + *len, longest);
+
+		for (size_t c = 0; c < count; c++, ++*len) {
+			if (text[*len] == '*' || random() % 50 == 0)
+				pattern[(*pattern_len)++] = '\\';
+			pattern[(*pattern_len)++] = text[*len];
+		}
+		for (long stars = random() % 3; stars; stars--)
+			pattern[(*pattern_len)++] = '*';
+		if (*pattern_len && pattern[*pattern_len - 1] == '*')
+			*len += add_random(text + *len, 50);
+	}
+	if (*len && random() % 2)
+		text[(size_t)random() % *len] = "ab"[random() % 2];
+	if (*len && random() % 4 == 0)
+		--*len;
+}
+
+static void test_glob_texts(void **state)
+{
+	static char pattern[16384], text[8192];
+	unsigned int long_ones = 0, matched = 0, tries = getenv("XKV_TEST_LONG") ? 20000 : 2000;
+
+	(void)state;
+	srandom(1);
+	for (unsigned int i = 0; i < tries; i++) {
+		size_t pattern_len, len;
+		struct glob *g;
+		bool match;
+
+		random_texts(pattern, &pattern_len, text, &len);
+		match = (len || !pattern_len) && /* a star does not match the empty text */
+			matches_simply(pattern, pattern_len, text, len);
+		g = glob_new(pattern, pattern_len, false);
+		assert_non_null(g);
+		assert_int_equal(glob_test(g, text, len), match);
+		long_ones += g->texts_bytes > 0;
+		matched += g->texts_bytes && match;
+		free(g);
+	}
+	assert_in_range(matched, long_ones / 10, long_ones * 9 / 10);
+	assert_in_range(long_ones, tries / 5, tries);
+}
+
+/* Texts that nearly match at each place: as many steps as the pattern and the text are long. */
+static void test_glob_texts_cost(void **state)
+{
+	static char text[65536], pattern[sizeof(text) + 1];
+	struct glob *g;
+
+	(void)state;
+	memset(text, 'a', sizeof(text));
+	memset(pattern, 'a', sizeof(pattern));
+	pattern[0] = pattern[sizeof(pattern) - 1] = '*';
+	for (size_t i = 0; i < sizeof(text); i += 300 + i / 4) {
+		pattern[i] = '*';
+		pattern[sizeof(pattern) / 2] = 'b';
+		g = glob_new(pattern, sizeof(pattern), false);
+		assert_non_null(g);
+		for (int n = 0; n < 100; n++)
+			assert_false(glob_test(g, text, sizeof(text)));
+		free(g);
+	}
+	pattern[1] = '?';
+	assert_null(glob_new(pattern, sizeof(pattern), false));
+	assert_int_equal(errno, E2BIG);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -960,6 +1064,8 @@ int main(void)
 		cmocka_unit_test(test_globs),
 		cmocka_unit_test(test_glob_cost),
 		cmocka_unit_test(test_glob_long_ends),
+		cmocka_unit_test(test_glob_texts),
+		cmocka_unit_test(test_glob_texts_cost),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
