@@ -25,7 +25,9 @@
 #define UNPACK_MAX  8000	  /* as Lua: LUAI_MAXCSTACK */
 #define CACHED_MAX  500		  /* scripts of EVAL that are kept, as in Redis 7.4 */
 #define CACHED_FEW  16		  /* that are not worth a full collection */
-#define GC_PERIOD   50 /* scripts between two steps of the collector, each of so many KiB */
+#define LOAD_PIECE  1024 /* bytes of a text that are compiled between two looks at the clock */
+#define GC_STEP	    64	 /* KiB of work between two looks at the clock */
+#define GC_PERIOD   50	 /* scripts between two steps of the collector, each of so many KiB */
 #define REPLY_ERROR "xkv reply error"
 
 static int reply_run_error(lua_State *L);
@@ -74,7 +76,8 @@ static void *allocate(void *arg, void *block, size_t old, size_t new)
 		return NULL;
 	}
 	if (new > old && !lua->collects &&
-	    (lua->memory + new - old > LUA_MEMORY_MAX || is_crowded(lua, lua->memory + new - old)))
+	    (new > LUA_BLOCK_MAX || lua->memory + new - old > LUA_MEMORY_MAX ||
+	     is_crowded(lua, lua->memory + new - old)))
 		return NULL;
 	if (new > old && must_end(lua, new - old))
 		return NULL;
@@ -147,6 +150,31 @@ void lua_push_globals(lua_State *L)
 	lua_getfield(L, LUA_REGISTRYINDEX, GLOBALS);
 }
 
+/* What is not yet compiled of a text. */
+struct text {
+	const char *at;
+	size_t left;
+};
+
+/* The next piece: that of some statements takes longer the more there are before it. */
+static const char *next_piece(lua_State *L, void *arg, size_t *len)
+{
+	struct text *t = arg;
+	const char *piece = t->at;
+
+	if (lua_of(L)->run)
+		lua_check_time(L);
+	*len = t->left < LOAD_PIECE ? t->left : LOAD_PIECE;
+	t->at += *len;
+	t->left -= *len;
+	return piece;
+}
+
+int lua_load_text(lua_State *L, const char *text, size_t len, const char *name)
+{
+	return lua_load(L, next_piece, &(struct text){ text, len }, name);
+}
+
 /* Text only: bytecode could break out of the interpreter. */
 static int load_text(lua_State *L, const char *text, size_t len, const char *name)
 {
@@ -156,7 +184,7 @@ static int load_text(lua_State *L, const char *text, size_t len, const char *nam
 		return 2;
 	}
 	lua_pushstring(L, name); /* anchored, also if it is cut off at a zero byte */
-	if (!luaL_loadbuffer(L, text, len, name)) {
+	if (!lua_load_text(L, text, len, name)) {
 		lua_getfield(L, LUA_REGISTRYINDEX, GLOBALS);
 		lua_setfenv(L, -2);
 		return 1;
@@ -237,7 +265,9 @@ static int global_collectgarbage(lua_State *L)
 	if (strcmp(what, "count") == 0)
 		lua_pushnumber(L, lua_gc(L, LUA_GCCOUNT, 0) + lua_gc(L, LUA_GCCOUNTB, 0) / 1024.);
 	else
-		lua_pushinteger(L, strcmp(what, "collect") ? 0 : lua_gc(L, LUA_GCCOLLECT, 0));
+		lua_pushinteger(L, 0);
+	if (strcmp(what, "collect") == 0)
+		lua_collect(L, 0);
 	lua_check_time(L);
 	return 1;
 }
@@ -306,6 +336,8 @@ static void open_libraries(lua_State *L)
 	open_library(L, "struct", lua_open_struct);
 	open_library(L, "cmsgpack", lua_open_cmsgpack);
 	lua_own_patterns(L);
+	lua_own_tables(L);
+	lua_own_coroutines(L);
 	lua_guard_libraries(L);
 	lua_own_random(L);
 }
@@ -580,7 +612,7 @@ static int load_script(lua_State *L)
 		return luaL_error(L, "attempt to load a binary chunk");
 	lua_getfield(L, LUA_REGISTRYINDEX, SCRIPTS);
 	lua_pushliteral(L, CHUNK_NAME); /* anchored while it is compiled (CVE-2025-49844) */
-	if (luaL_loadbuffer(L, k->text->ptr, k->text->len, CHUNK_NAME))
+	if (lua_load_text(L, k->text->ptr, k->text->len, CHUNK_NAME))
 		return lua_error(L);
 	lua_getfield(L, LUA_REGISTRYINDEX, GLOBALS);
 	lua_setfenv(L, -2);
@@ -612,27 +644,43 @@ static int load_known(struct interpreter *lua, struct known *k)
 	return lua_cpcall(lua->state, load_script, k);
 }
 
-bool interpreter_load(struct interpreter *lua, const char *sha, const struct resp_arg *text,
+/* Why the script on top cannot be compiled, in `error`. */
+static void describe_load(const struct interpreter *lua, char *error, size_t error_len)
+{
+	const char *text = lua_tostring(lua->state, -1);
+
+	if (lua->run->ended)
+		snprintf(error, error_len, "%s", lua->run->ended);
+	else
+		snprintf(error, error_len, "ERR Error compiling script (new function): %s",
+			 text ? text : "what was read before has changed");
+}
+
+bool interpreter_load(struct interpreter *lua, struct script_run *run, const struct resp_arg *text,
 		      unsigned int flags, bool keep, char *error, size_t error_len)
 {
-	struct known k = { .sha = sha, .text = text, .flags = flags };
+	struct known k = { .sha = run->name, .text = text, .flags = flags };
+	bool failed;
 
+	lua->run = run;
 	if (!keep) {
 		k.cached = calloc(1, sizeof(*k.cached)); /* without memory it stays */
 		make_room(lua);
 	}
-	if (load_known(lua, &k)) {
-		snprintf(error, error_len, "ERR Error compiling script (new function): %s",
-			 lua_tostring(lua->state, -1));
-		lua_settop(lua->state, 0);
-		if (forget(lua, sha, false))
+	failed = load_known(lua, &k);
+	lua_sethook(lua->state, NULL, 0, 0); /* if it was ended */
+	if (failed)
+		describe_load(lua, error, error_len);
+	lua->run = NULL;
+	lua_settop(lua->state, 0);
+	if (failed) {
+		if (forget(lua, k.sha, false))
 			free(k.cached);
 		return false;
 	}
-	lua_settop(lua->state, 0);
 	lua->scripts++;
 	if (k.cached) {
-		memcpy(k.cached->sha, sha, SCRIPT_SHA_TEXT);
+		memcpy(k.cached->sha, k.sha, SCRIPT_SHA_TEXT);
 		TAILQ_INSERT_TAIL(&lua->cached, k.cached, link);
 		lua->cached_count++;
 	}
@@ -645,6 +693,8 @@ void lua_time_hook(lua_State *L, lua_Debug *where)
 {
 	(void)where;
 	lua_check_time(L);
+	if (lua_gethookcount(L) == 1) /* lua_tick() */
+		lua_sethook(L, lua_time_hook, LUA_MASKCOUNT, LUA_CHECK_EVERY);
 }
 
 /* Ends a script again at each line, should it catch the error; also around a coroutine. */
@@ -725,6 +775,7 @@ static int run_protected(lua_State *L)
 	lua_pushcfunction(L, describe_error);
 	args = push_code(L, lua->run);
 	lua_sethook(L, lua_time_hook, LUA_MASKCOUNT, LUA_CHECK_EVERY);
+	lua_tick(L);
 	if (lua_pcall(L, args, 1, 1))
 		return lua_error(L);
 	reply_part(&lua->reply, reply_to(lua->run->client));
@@ -772,8 +823,17 @@ static int reply_run_error(lua_State *L)
 static int run_collector(lua_State *L)
 {
 	const int *step = lua_touserdata(L, 1);
+	const struct interpreter *lua = lua_of(L);
 
-	lua_gc(L, *step ? LUA_GCSTEP : LUA_GCCOLLECT, *step);
+	if (*step) {
+		lua_gc(L, LUA_GCSTEP, *step);
+		return 0;
+	}
+	for (int cycles = 0; cycles < 2;) { /* what is garbage since one began is left by that */
+		cycles += lua_gc(L, LUA_GCSTEP, GC_STEP);
+		if (lua->run && !script_clean_up(lua->run))
+			break;
+	}
 	return 0;
 }
 
@@ -809,6 +869,7 @@ bool interpreter_run(struct interpreter *lua, struct script_run *run)
 	lua->run = run;
 	lua->resp = PROTOCOL_RESP2;
 	failed = lua_cpcall(L, run_protected, lua);
+	lua_tick(NULL);
 	lua_sethook(L, NULL, 0, 0);
 	if (failed) {
 		reply_free(&lua->reply);

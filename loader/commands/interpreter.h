@@ -47,12 +47,6 @@ extern const char *const script_flag_names[SCRIPT_FLAGS];
 
 /* Is it known?  Its flags are in `flags`; if that is not NULL it counts as used. */
 bool interpreter_knows(struct interpreter *lua, const char *sha, unsigned int *flags);
-/*
- * Compiles a script and keeps it with its flags: until SCRIPT FLUSH (`keep`), or until it makes
- * room for others.  False, and the reason is in `error`.
- */
-bool interpreter_load(struct interpreter *lua, const char *sha, const struct resp_arg *text,
-		      unsigned int flags, bool keep, char *error, size_t error_len);
 /* Keeps a script that is known until SCRIPT FLUSH. */
 void interpreter_keep(struct interpreter *lua, const char *sha);
 
@@ -77,6 +71,15 @@ struct script_run {
  * or what it has read has changed.
  */
 const char *script_yield(struct script_run *run);
+/* Serves others if it took long, while its memory is freed.  False: that has no use any more. */
+bool script_clean_up(struct script_run *run);
+
+/*
+ * Compiles a script, which is run->name, and keeps it with its flags: until SCRIPT FLUSH (`keep`),
+ * or until it makes room for others.  False, and the reason is in `error`.
+ */
+bool interpreter_load(struct interpreter *lua, struct script_run *run, const struct resp_arg *text,
+		      unsigned int flags, bool keep, char *error, size_t error_len);
 
 /* Executes it and replies to the client.  False: with an error. */
 bool interpreter_run(struct interpreter *lua, struct script_run *run);

@@ -126,7 +126,8 @@ static bool is_array(lua_State *L, size_t *count)
 	lua_pushnil(L);
 	while (lua_next(L, -2)) {
 		lua_pop(L, 1);
-		++*count;
+		if (++*count % CHECK_EVERY == 0)
+			lua_check_time(L);
 		key = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : 0;
 		array &= key >= 1 && key == floor(key);
 		last = key > last ? key : last;

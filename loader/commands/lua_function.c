@@ -237,13 +237,16 @@ static int run_library(lua_State *L)
 
 	push_loading_globals(L);
 	show_globals(L);
-	if (luaL_loadbuffer(L, body->ptr, body->len, CHUNK_NAME)) {
-		lua_pushfstring(L, "Error compiling function: %s", lua_tostring(L, -1));
+	if (lua_load_text(L, body->ptr, body->len, CHUNK_NAME)) {
+		const char *why = lua_of(L)->run->ended;
+
+		lua_pushfstring(L, "Error compiling function: %s", why ? why : lua_tostring(L, -1));
 		return lua_error(L);
 	}
 	push_environment(L);
 	lua_setfenv(L, -2);
 	lua_sethook(L, lua_time_hook, LUA_MASKCOUNT, LUA_CHECK_EVERY);
+	lua_tick(L);
 	if (!lua_pcall(L, 0, 0, 0))
 		return 0;
 	lua_sethook(L, NULL, 0, 0);
@@ -273,6 +276,7 @@ bool interpreter_load_library(struct interpreter *lua, struct library *lib,
 	lua->run = &run;
 	lua->loading = lib;
 	loaded = !lua_cpcall(lua->state, run_library, (void *)(uintptr_t)body);
+	lua_tick(NULL);
 	lua_sethook(lua->state, NULL, 0, 0);
 	lua->loading = NULL;
 	lua->run = NULL;

@@ -8,12 +8,11 @@
 
 #include "lua_impl.h"
 
-#define ARGUMENT_MAX  (16UL << 20) /* bytes of a text that a function reads or makes at once */
-#define ITEMS_MAX     1000000	   /* of a table that becomes a text */
+#define ARGUMENT_MAX  (16UL << 20) /* bytes of texts that a function reads at once */
 #define COMPARISONS   256	   /* between two looks at the clock */
 #define REPEATS	      10000	   /* alike */
-#define SHIFT_MAX     1000 /* how far before its first element a table may be inserted into */
-#define ENCODE_MAX    (96UL << 20) /* bytes of a text in JSON, each character taking 6 */
+#define ENCODE_MAX    (32UL << 20) /* bytes of a text in JSON, each character taking 6 */
+#define ENCODE_VALUES 300000	   /* in such a text */
 #define ENCODE_KEEP   (1UL << 20)  /* buffers for more are not kept for the next script */
 #define DEPTH_DEFAULT 1000	   /* of tables in tables, in cjson */
 #define SPARSE_RATIO  10	   /* the largest of cjson.encode_sparse_array() */
@@ -32,25 +31,16 @@ static int call_guarded(lua_State *L)
 	return results;
 }
 
-/* No argument is longer: what the function does cannot be interrupted. */
+/* The arguments are not longer, together: what the function does cannot be interrupted. */
 static int guard_long(lua_State *L)
 {
-	size_t len;
+	size_t len = 0;
 
-	for (int i = lua_gettop(L); i > 0; i--) {
-		len = lua_type(L, i) == LUA_TSTRING ? lua_objlen(L, i) : 0;
+	for (int i = 1; i <= lua_gettop(L); i++) {
+		len += lua_type(L, i) == LUA_TSTRING ? lua_objlen(L, i) : 0;
 		if (len > ARGUMENT_MAX)
 			return luaL_argerror(L, i, "string too long");
 	}
-	return call_guarded(L);
-}
-
-/* Written raw, a proxy would get elements that later scripts see. */
-static int guard_insert(lua_State *L)
-{
-	lua_check_writable(L, 1);
-	if (lua_gettop(L) == 3 && (int)lua_tointeger(L, 2) < -SHIFT_MAX)
-		return luaL_argerror(L, 2, "position out of bounds");
 	return call_guarded(L);
 }
 
@@ -107,14 +97,6 @@ static int guard_sort(lua_State *L)
 	return call_guarded(L);
 }
 
-static int guard_concat(lua_State *L)
-{
-	if (lua_istable(L, 1) &&
-	    luaL_optnumber(L, 4, (double)lua_objlen(L, 1)) - luaL_optnumber(L, 3, 1) > ITEMS_MAX)
-		return luaL_error(L, "too many items to concatenate");
-	return call_guarded(L);
-}
-
 /* The library negates the number of digits, which has no positive counterpart (CVE-2024-31449). */
 static int guard_tohex(lua_State *L)
 {
@@ -122,14 +104,7 @@ static int guard_tohex(lua_State *L)
 		lua_pushinteger(L, -8);
 		lua_replace(L, 2);
 	}
-	return call_guarded(L);
-}
-
-/* A new coroutine has a count of instructions of its own, after which its hook is called. */
-static int guard_coroutine(lua_State *L)
-{
-	lua_check_time(L);
-	return call_guarded(L);
+	return guard_long(L);
 }
 
 /* Replaces the function `name` of the table on top; its upvalue stays the first. */
@@ -143,12 +118,12 @@ static void guard(lua_State *L, const char *name, lua_CFunction with)
 	lua_setfield(L, -2, name);
 }
 
-/* Guards all functions of the table on top. */
+/* Guards all functions of the table on top that have no guard yet. */
 static void guard_all(lua_State *L, lua_CFunction with)
 {
 	lua_pushnil(L);
 	while (lua_next(L, -2)) {
-		bool function = lua_iscfunction(L, -1);
+		bool function = lua_iscfunction(L, -1) && lua_tocfunction(L, -1) != guard_tohex;
 		const char *name = lua_tostring(L, -2);
 
 		lua_pop(L, 1);
@@ -165,13 +140,14 @@ static void guard_all(lua_State *L, lua_CFunction with)
 struct encoding {
 	struct interpreter *lua;
 	size_t bytes; /* at most as many are needed */
+	unsigned int values;
 	int depth;
 };
 
 static void add_bytes(lua_State *L, struct encoding *e, size_t bytes)
 {
 	e->bytes += bytes;
-	if (e->bytes > ENCODE_MAX)
+	if (e->bytes > ENCODE_MAX || ++e->values > ENCODE_VALUES)
 		luaL_error(L, "Cannot serialise, the text could be too long");
 }
 
@@ -297,39 +273,26 @@ void lua_guard_libraries(lua_State *L)
 		const char *library, *name;
 		lua_CFunction with;
 	} guards[] = {
-		{ "table", "insert", guard_insert },
-		{ "table", "remove", call_guarded },
-		{ "table", "maxn", call_guarded },
-		{ "table", "sort", guard_sort },
-		{ "table", "concat", guard_concat },
-		{ "string", "rep", string_rep },
-		{ "string", "find", call_guarded },
-		{ "string", "match", call_guarded },
-		{ "string", "gmatch", call_guarded },
-		{ "string", "gsub", call_guarded },
-		{ "string", "format", guard_long },
-		{ "string", "reverse", guard_long },
-		{ "string", "lower", guard_long },
-		{ "string", "upper", guard_long },
-		{ "string", "sub", call_guarded },
-		{ "string", "byte", call_guarded },
-		{ "string", "char", call_guarded },
-		{ "_G", "next", call_guarded },
+		{ "table", "sort", guard_sort },      { "string", "rep", string_rep },
+		{ "string", "find", call_guarded },   { "string", "match", call_guarded },
+		{ "string", "gmatch", call_guarded }, { "string", "gsub", call_guarded },
+		{ "string", "format", guard_long },   { "string", "reverse", guard_long },
+		{ "string", "lower", guard_long },    { "string", "upper", guard_long },
+		{ "string", "sub", call_guarded },    { "string", "byte", call_guarded },
+		{ "string", "char", guard_long },     { "_G", "next", call_guarded },
 		{ "bit", "tohex", guard_tohex },
-		{ "coroutine", "create", guard_coroutine },
-		{ "coroutine", "wrap", guard_coroutine },
 	};
 
-	static const char *const libraries[] = { "cmsgpack", "struct" };
+	static const char *const libraries[] = { "cmsgpack", "struct", "math", "bit" };
 
-	for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++) {
-		lua_getglobal(L, libraries[i]);
-		guard_all(L, guard_long);
-		lua_pop(L, 1);
-	}
 	for (size_t i = 0; i < sizeof(guards) / sizeof(guards[0]); i++) {
 		lua_getglobal(L, guards[i].library);
 		guard(L, guards[i].name, guards[i].with);
+		lua_pop(L, 1);
+	}
+	for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++) {
+		lua_getglobal(L, libraries[i]);
+		guard_all(L, guard_long);
 		lua_pop(L, 1);
 	}
 }

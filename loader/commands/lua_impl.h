@@ -14,6 +14,11 @@
 #define LAST_MAX	4096	      /* bytes of a script whose SHA is remembered */
 #define LUA_CHECK_BYTES (1 << 20)     /* allocated between two looks at the clock */
 #define LUA_MEMORY_MAX	(256UL << 20) /* bytes that all scripts and their values may take */
+/*
+ * Bytes of one text, of the elements of a table that are an array, or of its others: what an
+ * instruction, or a function that cannot be interrupted, does with one takes milliseconds.
+ */
+#define LUA_BLOCK_MAX (32UL << 20)
 
 struct interpreter {
 	lua_State *state;
@@ -45,6 +50,9 @@ struct interpreter *lua_of(lua_State *L);
 /* Serves others if the script takes long; raises an error if it has to end. */
 void lua_check_time(lua_State *L);
 
+/* As luaL_loadbuffer(), but looks at the clock, and ends with its error. */
+int lua_load_text(lua_State *L, const char *text, size_t len, const char *name);
+
 /*
  * Collects garbage: all of it, or `step` KiB of work.  In protected mode: the collector allocates,
  * and without memory Lua would end the process.  The stack stays.
@@ -56,6 +64,12 @@ void lua_check_writable(lua_State *L, int index);
 void lua_guard_libraries(lua_State *L);
 /* Gives the global `string` functions about patterns that look at the clock (lua_pattern.c). */
 void lua_own_patterns(lua_State *L);
+/* Gives the global `table` functions that look at the clock (lua_table.c). */
+void lua_own_tables(lua_State *L);
+/* Gives the global `coroutine` functions that know which coroutine runs (lua_tick.c). */
+void lua_own_coroutines(lua_State *L);
+/* Has the hook of the coroutine, which runs now, called each 10 ms; NULL: no script runs. */
+void lua_tick(lua_State *L);
 /* Gives the global `math` the random numbers of Redis (lua_random.c). */
 void lua_own_random(lua_State *L);
 /* Makes the global `cjson`, and makes it again as it was, if a script has changed it. */

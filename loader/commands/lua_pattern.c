@@ -12,8 +12,9 @@
 
 #include "lua_impl.h"
 
-#define PATTERN_MAX 10000 /* bytes: matching takes about 200 bytes of stack for each */
-#define STEPS	    1024  /* between two looks at the clock */
+#define PATTERN_MAX 10000	/* bytes: matching takes about 200 bytes of stack for each */
+#define STEPS	    1024	/* between two looks at the clock */
+#define FIND_PIECE  (1UL << 20) /* bytes that are searched between two looks at the clock */
 #define SPECIALS    "^$*+?.([%-"
 
 enum { UNFINISHED = -1, POSITION = -2 }; /* lengths of captures */
@@ -350,8 +351,17 @@ static void check_pattern(lua_State *L, const char *p, size_t len)
 static int find_plain(lua_State *L, const char *s, size_t init, size_t len, const char *p,
 		      size_t p_len)
 {
-	const char *at = memmem(s + init, len - init, p, p_len);
+	size_t piece = p_len > FIND_PIECE ? p_len : FIND_PIECE, from = init;
+	const char *at = NULL;
 
+	for (; !at && len - from >= p_len; from += piece) {
+		size_t left = len - from, most = piece + p_len - 1;
+
+		at = memmem(s + from, left < most ? left : most, p, p_len);
+		lua_check_time(L);
+		if (left <= piece)
+			break;
+	}
 	if (!at) {
 		lua_pushnil(L);
 		return 1;

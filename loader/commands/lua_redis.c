@@ -12,6 +12,7 @@
 #define DEPTH_MAX 1000 /* of tables in tables that are replied */
 #define FEW_ARGS  16   /* of a command: more, and longer replies, are in Lua's memory */
 #define FEW_BYTES 512
+#define MEMBERS	  16384 /* of a map that are counted between two looks at the clock */
 
 void lua_push_error(lua_State *L, const char *text)
 {
@@ -41,7 +42,8 @@ static void reply_lua_map(lua_State *L, struct reply *r, bool map, int depth)
 
 	lua_pushnil(L);
 	while (lua_next(L, -2)) {
-		count++;
+		if (++count % MEMBERS == 0)
+			lua_check_time(L);
 		lua_pop(L, 1);
 	}
 	(map ? reply_map : reply_set)(r, count);

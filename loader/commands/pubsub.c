@@ -595,7 +595,8 @@ static void reply_topics(struct client *c, enum topic_kind kind, unsigned int ar
 		return;
 	}
 	if (argc == 3 && !(glob = glob_new(argv[2].ptr, argv[2].len, false))) {
-		reply_error(reply_to(c), "ERR %s", errno == E2BIG ? GLOB_TOO_LONG : "out of memory");
+		reply_error(reply_to(c), "ERR %s",
+			    errno == E2BIG ? GLOB_TOO_LONG : "out of memory");
 		return;
 	}
 	reply_part(&names, reply_to(c));

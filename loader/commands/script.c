@@ -23,6 +23,9 @@ static const char unkillable[] =
 struct execution {
 	struct interpreter *lua;
 	struct script_run *run;
+	const struct resp_arg *text; /* is compiled first, unless it is known; NULL: it is */
+	unsigned int flags;	     /* enum script_flags */
+	bool read_only;		     /* the command that runs it */
 };
 
 /* The interpreter of scripts, made when it is needed; NULL, and the error was replied. */
@@ -35,18 +38,6 @@ static struct interpreter *interpreter(struct client *c)
 	if (!shared->lua)
 		reply_error(reply_to(c), "ERR no memory for the Lua interpreter");
 	return shared->lua;
-}
-
-static int execute(struct client *c, void *arg)
-{
-	const struct execution *e = arg;
-
-	if (e->run->ended) { /* in an earlier try */
-		reply_error(reply_to(c), "%s", e->run->ended);
-		return false;
-	}
-	e->run->wrote = false;
-	return interpreter_run(e->lua, e->run);
 }
 
 /* --- others, while a script takes long --- */
@@ -96,6 +87,15 @@ const char *script_yield(struct script_run *run)
 	if (c->srv->stopping)
 		run->ended = "ERR the server is shutting down";
 	return run->ended;
+}
+
+bool script_clean_up(struct script_run *run)
+{
+	struct client *c = run->client;
+
+	if (c && run->slow && !c->srv->stopping)
+		serve_others(c);
+	return !c || !c->srv->stopping;
 }
 
 bool script_count_keys(struct client *c, unsigned int argc, int64_t keys, struct script_run *run)
@@ -201,14 +201,14 @@ static bool take_shebang(struct resp_arg *text, unsigned int *flags, char *error
 /* --- running --- */
 
 /* Compiles the script, unless it is known.  On false the error was replied. */
-static bool load(struct client *c, struct interpreter *lua, const char *sha, struct resp_arg text,
-		 bool keep, unsigned int *flags)
+static bool load(struct client *c, struct execution *e, bool keep)
 {
+	struct resp_arg text = *e->text;
 	char error[1024];
 
-	if (interpreter_knows(lua, sha, flags) ||
-	    (take_shebang(&text, flags, error, sizeof(error)) &&
-	     interpreter_load(lua, sha, &text, *flags, keep, error, sizeof(error))))
+	if (interpreter_knows(e->lua, e->run->name, &e->flags) ||
+	    (take_shebang(&text, &e->flags, error, sizeof(error)) &&
+	     interpreter_load(e->lua, e->run, &text, e->flags, keep, error, sizeof(error))))
 		return true;
 	reply_error(reply_to(c), "%s", error);
 	return false;
@@ -230,29 +230,48 @@ static const char *refused(const struct client *c, unsigned int flags, bool read
 	return NULL;
 }
 
-void script_run(struct client *c, struct interpreter *lua, struct script_run *run,
-		unsigned int flags, bool read_only)
+static int execute(struct client *c, void *arg)
 {
-	const char *why = refused(c, flags, read_only);
+	struct execution *e = arg;
+	const char *why = e->run->ended; /* in an earlier try */
+
+	if (!why && e->text && !load(c, e, false))
+		return false;
+	if (!why)
+		why = refused(c, e->flags, e->read_only);
+	if (why) {
+		reply_error(reply_to(c), "%s", why);
+		return false;
+	}
+	e->run->read_only = e->read_only || e->flags & SCRIPT_NO_WRITES;
+	e->run->wrote = false;
+	return interpreter_run(e->lua, e->run);
+}
+
+/* Calls `fn` as a transaction; if it takes long, others are served. */
+static void run_slowly(struct client *c, command_atomic_fn *fn, struct execution *e)
+{
+	struct script_run *run = e->run;
 	uint64_t slice_end = c->worker->slice_end;
 	unsigned int db = c->session.db;
 	uint64_t busy_ns = (uint64_t)c->srv->cfg->busy_threshold * 1000000;
 	struct shared *shared = shared_of(c->srv);
 
-	if (why) {
-		reply_error(reply_to(c), "%s", why);
-		return;
-	}
 	run->client = c;
-	run->read_only = read_only || flags & SCRIPT_NO_WRITES;
 	run->start_ns = monotonic_ns();
 	run->busy_ns = busy_ns ? run->start_ns + busy_ns : UINT64_MAX;
 	c->worker->slice_end = UINT64_MAX; /* long commands are not done in slices */
 	shared->script = run;
-	command_run_atomic(c, execute, &(struct execution){ lua, run });
+	command_run_atomic(c, fn, e);
 	shared->script = NULL;
 	client_select(c, db); /* a script's SELECT is for the script */
 	c->worker->slice_end = slice_end;
+}
+
+void script_run(struct client *c, struct interpreter *lua, struct script_run *run,
+		unsigned int flags, bool read_only)
+{
+	run_slowly(c, execute, &(struct execution){ lua, run, NULL, flags, read_only });
 }
 
 static void eval(struct client *c, unsigned int argc, const struct resp_arg *argv, bool read_only)
@@ -260,7 +279,6 @@ static void eval(struct client *c, unsigned int argc, const struct resp_arg *arg
 	char sha[SCRIPT_SHA_TEXT];
 	struct interpreter *lua;
 	struct script_run run;
-	unsigned int flags;
 
 	if (!keys_and_args(c, argc, argv, &run))
 		return;
@@ -269,8 +287,7 @@ static void eval(struct client *c, unsigned int argc, const struct resp_arg *arg
 		return;
 	interpreter_sha(lua, &argv[1], sha);
 	run.name = sha;
-	if (load(c, lua, sha, argv[1], false, &flags))
-		script_run(c, lua, &run, flags, read_only);
+	run_slowly(c, execute, &(struct execution){ lua, &run, &argv[1], 0, read_only });
 }
 
 void cmd_eval(struct client *c, unsigned int argc, const struct resp_arg *argv)
@@ -353,20 +370,28 @@ bool script_may_write(struct client *c, const struct command *cmd, const struct 
 
 /* --- SCRIPT --- */
 
+static int load_and_keep(struct client *c, void *arg)
+{
+	struct execution *e = arg;
+
+	if (!load(c, e, true))
+		return false;
+	interpreter_keep(e->lua, e->run->name);
+	reply_text(reply_to(c), e->run->name);
+	return true;
+}
+
 void cmd_script_load(struct client *c, unsigned int argc, const struct resp_arg *argv)
 {
 	struct interpreter *lua = interpreter(c);
 	char sha[SCRIPT_SHA_TEXT];
-	unsigned int flags;
+	struct script_run run = { .name = sha };
 
 	(void)argc;
 	if (!lua)
 		return;
 	interpreter_sha(lua, &argv[2], sha);
-	if (!load(c, lua, sha, argv[2], true, &flags))
-		return;
-	interpreter_keep(lua, sha);
-	reply_text(reply_to(c), sha);
+	run_slowly(c, load_and_keep, &(struct execution){ lua, &run, &argv[2], 0, false });
 }
 
 void cmd_script_exists(struct client *c, unsigned int argc, const struct resp_arg *argv)

@@ -17,8 +17,8 @@
 #define GLOB_TEXT_MAX 255
 #define GLOB_WORDS    ((GLOB_TEXT_MAX + 1) / 64)
 #define GLOB_TOO_LONG                                                                              \
-	"a pattern with ? or [, or of names in any case, has at most 255 characters beside * between "  \
-	"its first and its last special one"
+	"a pattern with ? or [, or of names in any case, has at most 255 characters beside * "     \
+	"between its first and its last special one"
 
 /* Plain characters of a pattern, some escaped. */
 struct glob_literal {

@@ -3,9 +3,12 @@
 # tests/run: seconds 4
 """Scripts that take long: what others get meanwhile, and how the scripts are ended."""
 import contextlib
+import secrets
 import time
+from pathlib import Path
 
 import pytest
+from conftest import BUILD
 from respserver import (LUA_WAIT, Connection, commands, encode, in_kernel, in_memory,
                         wait_for)
 
@@ -25,7 +28,11 @@ def busy(c, *command, before=b"", behind=b""):
         assert other.call("CONFIG", "SET", "busy-reply-threshold", 20) == b"+OK\r\n"
         c.send(before + encode(*command) + behind)
         wait_for(lambda: other.call("PING").startswith(b"-BUSY"), "the script to take long")
-        yield other
+        try:
+            yield other
+        except BaseException:
+            other.send(encode("SCRIPT", "KILL"))  # for the tests that follow
+            raise
 
 
 @pytest.fixture
@@ -308,26 +315,155 @@ IN_C = {
     "collect": "collectgarbage()",
     "caught": "pcall(string.match, ('a'):rep(3000), ('.-'):rep(8)..'b')",
 }
+# The same with what a script may have at most: BEFORE, and what is repeated.
+LARGE = {
+    "front insert": ("fill(1.8e6)", "table.insert(t, 1, 1) table.remove(t, 1)"),
+    "foreach": ("fill(1.8e6)", "table.foreach(t, type)"),
+    "foreachi": ("fill(1.8e6)", "table.foreachi(t, rawequal)"),
+    "next": ("fill(1.8e6) for i = 1, 1.8e6 do t[i] = nil end", "next(t)"),
+    "next of names": ("name(4e5) for k in pairs(t) do t[k] = nil end", "next(t)"),
+    "maxn": ("name(4e5)", "table.maxn(t)"),
+    "unpack": ("fill(1e6)", "pcall(unpack, t)"),
+    "concat": ("fill(1e6)", "table.concat(t, ',')"),
+    "concat texts": ("t = {} for i = 1, 30 do t[i] = long(1e6) end", "table.concat(t)"),
+    "array": ("", "fill(1.8e6)"),
+    "names": ("", "name(4e5)"),
+    "small tables": ("", "t = {} for i = 1, 1e6 do t[i] = {} end"),
+    "collect": ("t = {} for i = 1, 1e6 do t[i] = {i} end", "collectgarbage()"),
+    "atomic step": ("t = {} for i = 1, 1e6 do t[i] = {i} end",
+                    "for i = 1, 1e6 do t[i][1] = {} end"),
+    "weak tables": ("t = setmetatable({}, {__mode = 'k'}) for i = 1, 4e5 do t[{}] = 1 end",
+                    "local x = {}"),
+    "join": ("s = long(32e6)", "local x = s .. 'y'"),
+    "join again": ("s = long(32e6) u = s .. 'y'", "local x = s .. 'y'"),
+    "less": ("s = long(32e6) u = s .. 'y'", "local x = s < u"),
+    "to a number": ("s = '1' .. (' '):rep(32e6)", "local x = s + 1"),
+    "in a coroutine": ("s = '1' .. (' '):rep(32e6)",
+                       "coroutine.wrap(function() while true do local x = s + 1 end end)()"),
+    "base": ("s = ('f'):rep(32e6)", "tonumber(s, 16)"),
+    "sub": ("s = long(32e6)", "s:sub(2)"),
+    "byte": ("s = long(32e6)", "pcall(string.byte, s, 1, -1) string.char(s:byte(1, 5000))"),
+    "plain find": ("s = long(32e6) u = long(1000) .. 'b'", "s:find(u, 1, true)"),
+    "long find": ("s = ('ab'):rep(16e6) u = ('ab'):rep(8e6) .. 'b'", "s:find(u, 1, true)"),
+    "long rep": ("", "long(32e6)"),
+    "long sha1hex": ("s = long(32e6)", "redis.sha1hex(s)"),
+    "long lower": ("s = long(16e6)", "s:lower()"),
+    "long format": ("s = ('\\0'):rep(10e6)", "pcall(string.format, '%q', s)"),
+    "many numbers": ("s = ('1'):rep(4e6) t = {} for i = 1, 4000 do t[i] = s end",
+                     "pcall(math.max, unpack(t)) pcall(bit.bor, s, s, s)"),
+    "encode numbers": ("t = {} for i = 1, 149e3 do t[i] = i + 0.123456789 end",
+                       "cjson.encode(t)"),
+    "encode a text": ("s = ('\\0'):rep(5e6)", "cjson.encode(s)"),
+    "decode": ("s = '[' .. ('1.5e-5,'):rep(1e6) .. '1]'", "cjson.decode(s)"),
+    "decode tables": ("s = '[' .. ('[],'):rep(5e6) .. '1]'", "pcall(cjson.decode, s)"),
+    "struct": ("s = long(16e6)", "struct.unpack('s', struct.pack('s', s))"),
+    "cmsgpack": ("fill(1e6)", "cmsgpack.unpack(cmsgpack.pack(t))"),
+    "load": ("s = ('a=1 '):rep(7e6)", "loadstring(s)"),
+    "load breaks": ("s = 'while true do ' .. ('do break end '):rep(12e4) .. ' end'",
+                    "loadstring(s)"),
+    "load names": ("t = {} for i = 1, 2e5 do t[i] = 'x' .. i .. '=1 ' end s = table.concat(t)",
+                   "loadstring(s)"),
+    "log": ("s = long(32e6)", "redis.log(redis.LOG_DEBUG, s)"),
+    "echo": ("s = long(32e6)", "redis.pcall('echo', s)"),
+    "error": ("s = ('a '):rep(16e6)", "redis.error_reply(s)"),
+}
+LARGE_BEFORE = """local s, t, u
+local function fill(n) t = {} for i = 1, n do t[i] = i end end
+local function name(n) t = {} for i = 1, n do t['a' .. i] = i end end
+local function long(n) return ('a'):rep(n) end """
+OWN_LIMIT = 0.1 if BUILD.name == "build" else 1  # seconds; sanitizers take more
 BEFORE = """local s = ('x'):rep(1e6) local text = ('a=1 '):rep(1e5) local t, few = {}, {}
 for i = 1, 1e5 do t[i] = i end for i = 1, 7000 do few[i] = i end """
 
 
-@pytest.mark.parametrize("name", IN_C)
-def test_others_are_served_during_a_call(own, name):
-    """Within the threshold and 100 ms, and a bit for a machine that does something else."""
-    with busy(own, "EVAL", f"{BEFORE} while true do {IN_C[name]} end", 0) as other:
-        gaps = []
-        until = time.monotonic() + 0.3
-        while time.monotonic() < until:
-            before = time.monotonic()
-            assert other.call("PING") == BUSY
-            gaps.append(time.monotonic() - before)
-        before = time.monotonic()
-        assert other.call("SCRIPT", "KILL") == b"+OK\r\n"
-        assert own.reply().startswith(KILLED)
-        gaps.append(time.monotonic() - before)
-        print(f"longest gap: {max(gaps) * 1000:.1f} ms")
-        assert max(gaps) < 0.2, max(gaps)
+def own_time(daemon):
+    """Seconds for which its threads had a CPU: what others on the machine take is not in it."""
+    total = 0
+    for task in Path(f"/proc/{daemon.process.pid}/task").iterdir():
+        total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+class Gaps:
+    """How long others wait for replies."""
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.longest = self.longest_own = 0
+
+    def call(self, c, *command):
+        before, before_own = time.monotonic(), own_time(self.daemon)
+        reply = c.call(*command)
+        self.longest = max(self.longest, time.monotonic() - before)
+        self.longest_own = max(self.longest_own, own_time(self.daemon) - before_own)
+        return reply
+
+    def short_enough(self, tries_left=0):
+        print(f"longest gap: {self.longest * 1000:.1f} ms, own {self.longest_own * 1000:.1f} ms")
+        assert tries_left or self.longest_own < OWN_LIMIT
+        return self.longest_own < OWN_LIMIT
+
+
+@pytest.mark.parametrize("name", [*IN_C, *LARGE])
+def test_others_are_served_during_a_call(xkv, own, name):
+    """Within the threshold and 100 ms; up to three times, as CPUs are slower while others work."""
+    before, repeated = LARGE.get(name) or (BEFORE, IN_C[name])
+    if name in LARGE:
+        before = LARGE_BEFORE + before
+    for left in 2, 1, 0:
+        gaps, begun = Gaps(xkv), secrets.token_hex(8)
+        script = f"{before} redis.log(redis.LOG_WARNING, '{begun}') while true do {repeated} end"
+        with busy(own, "EVAL", script, 0) as other:
+            wait_for(lambda: gaps.call(other, "PING") != BUSY or begun in xkv.log(), "the calls")
+            until = time.monotonic() + (0.3 if name in IN_C else 0.6)
+            while time.monotonic() < until:
+                assert gaps.call(other, "PING") == BUSY
+            assert gaps.call(other, "SCRIPT", "KILL") == b"+OK\r\n"
+            while (reply := gaps.call(other, "PING")) == BUSY:  # while its memory is freed
+                pass
+            assert reply == b"+PONG\r\n" and own.reply().startswith(KILLED)
+        if gaps.short_enough(left):
+            break
+
+
+@pytest.mark.parametrize("command", [["EVAL"], ["SCRIPT", "LOAD"]])
+def test_others_are_served_while_a_script_is_compiled(xkv, own, command):
+    text = "while true do " + "do break end " * 120000 + " end"
+    with busy(own, *command, text, *[0] * (len(command) == 1)) as other:
+        gaps = Gaps(xkv)
+        for _ in range(50):
+            assert gaps.call(other, "PING") == BUSY
+        assert gaps.call(other, "SCRIPT", "KILL") == b"+OK\r\n"
+        assert own.reply().startswith(KILLED.removesuffix(b" script: "))
+        gaps.short_enough()
+    assert own.call("EVAL", "return 1", 0) == b":1\r\n"
+
+
+@pytest.mark.parametrize("call", ["s:find(('.-'):rep(8) .. 'b')", "local x = s < u",
+                                  "table.insert(t, 1, 1) table.remove(t, 1)", "loadstring(text)"])
+def test_stopped_during_a_call(tmp_path, call):
+    """By a signal, which is seen while others are served."""
+    before = """local s, t = ('a'):rep(32e6), {} local u = s .. 'y' for i = 1, 1e6 do t[i] = i end
+                local text = 'while true do ' .. ('do break end '):rep(12e4) .. ' end' """
+    with in_memory(tmp_path) as daemon, daemon.connect() as c:
+        with busy(c, "EVAL", f"{before} while true do pcall(function() {call} end) end", 0):
+            before = own_time(daemon)
+            daemon.process.terminate()
+            assert b"shutting down" in c.reply()
+            assert own_time(daemon) - before < OWN_LIMIT
+            assert daemon.process.wait(20) == 0
+
+
+@pytest.mark.parametrize("script, error", [
+    ("return #('a'):rep(2^25)", b"not enough memory"),
+    ("local t = {} for i = 1, 2^21 + 1 do t[i] = i end", b"not enough memory"),
+    ("local t = {} for i = 1, 2^19 + 1 do t['a' .. i] = i end", b"not enough memory"),
+    ("return bit.bor(('1'):rep(2^24 + 1))", b"string too long"),
+    ("return math.max(('1'):rep(2^24), ('1'):rep(2^24))", b"string too long"),
+    ("local t = {} for i = 1, 3e5 do t[i] = i end cjson.encode(t)", b"Cannot serialise"),
+])
+def test_limits_of_what_is_done_at_once(own, script, error):
+    assert error in own.call("EVAL", script, 0)
 
 
 @pytest.mark.parametrize("name", ["match", "find", "gsub", "gmatch", "balance", "rep", "reverse",

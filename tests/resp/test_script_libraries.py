@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # tests/run: seconds 3
-"""The libraries `struct` and `cmsgpack` of scripts, beside Redis' own, and with hostile input."""
+"""Libraries of scripts that are ours, beside Redis' own, and with hostile input."""
 import pytest
 
 pytest_plugins = ["respserver"]
@@ -174,9 +174,109 @@ struct.x = 1
 """
 
 
-@pytest.mark.parametrize("library", [STRUCT, CMSGPACK], ids=["struct", "cmsgpack"])
+# Functions of Lua's libraries that are ours.
+TABLE = r"""
+local t = {1,2,3} table.insert(t, 9) return t
+local t = {1,2,3} table.insert(t, 1, 9) return t
+local t = {1,2,3} table.insert(t, 3, 9) return t
+local t = {1,2,3} table.insert(t, 4, 9) return t
+local t = {1,2,3} table.insert(t, 7, 9) return {#t, t[7]}
+local t = {1,2,3} table.insert(t, 0, 9) return {t[0], t[1], t[2], t[3], t[4]}
+local t = {1,2,3} table.insert(t, -2, 9) return {t[-2], t[-1], t[0], t[1], t[4]}
+local t = {1,2,3} table.insert(t, '2', 'x') return t
+local t = {1,2,3} table.insert(t, 2.9, 'x') return t
+local t = {} table.insert(t, nil) return #t
+table.insert({}, 1, 2, 3)
+table.insert({})
+table.insert()
+table.insert({}, {}, 1)
+table.insert({}, nil, 1)
+table.insert('x', 1)
+local t = {1,2,3} return {table.remove(t), t}
+local t = {1,2,3} return {table.remove(t, 1), t}
+local t = {1,2,3} return {table.remove(t, 3), t}
+local t = {1,2,3} return {select('#', table.remove(t, 4)), t}
+local t = {1,2,3} return {select('#', table.remove(t, 0)), t}
+local t = {1,2,3} return {table.remove(t, '2'), t}
+local t = {} return {select('#', table.remove(t)), t}
+table.remove({}, {})
+table.remove()
+return table.concat({1,2,'x',4.5})
+return table.concat({1,2,'x',4.5}, ', ')
+return table.concat({1,2,3,4}, '-', 2)
+return table.concat({1,2,3,4}, '-', 2, 3)
+return table.concat({1,2,3,4}, '-', 3, 2)
+return table.concat({1,2,3,4}, '-', 4, 5)
+return table.concat({1,{},3})
+return table.concat({1,nil,3}, ',', 1, 3)
+return table.concat({}, 'x')
+return table.concat({'a','b'}, 5)
+return table.concat({'a','b'}, {})
+return table.concat({'a','b'}, ',', 'x')
+return table.concat({'a','b'}, ',', 1, 'x')
+return table.concat('x')
+return table.concat()
+return #table.concat({('a'):rep(1e5),('b'):rep(1e5)}, ('c'):rep(1e5))
+local r = {} table.foreach({5,6,7}, function(k, v) r[#r+1] = k * 100 + v end) return r
+return table.foreach({5,6,7}, function(k, v) if v == 6 then return k end end)
+return table.foreach({a=1}, function(k, v) return k end)
+return {table.foreach({1}, function() return 1, 2 end)}
+return {select('#', table.foreach({1}, function() end))}
+table.foreach({1}, 1)
+table.foreach(1, print)
+table.foreach({1}, function() error('x') end)
+local r = {} table.foreachi({5,6,7,x=1}, function(k, v) r[#r+1] = k * 100 + v end) return r
+return table.foreachi({5,6,7}, function(k, v) if v == 6 then return k end end)
+return {select('#', table.foreachi({1}, function() end))}
+table.foreachi({1}, 1)
+return table.maxn({1, 2, [7] = 1, [9.5] = 1, [-3] = 1, x = 100})
+return table.maxn({})
+return table.maxn({[-1] = 1})
+table.maxn()
+table.foreachi(1, type)
+"""
+
+COROUTINE = r"""
+return {coroutine.resume(coroutine.create(function(a, b) return b, a end), 1, 2)}
+local c = coroutine.create(function(a) local b = coroutine.yield(a + 1) return b * 2 end) return \
+{coroutine.resume(c, 1), select(2, coroutine.resume(c, 7)), tostring(coroutine.resume(c)), \
+select(2, coroutine.resume(c))}
+local c = coroutine.wrap(function(a) for i = 1, 3 do a = coroutine.yield(a, i) end return 'end' \
+end) return {c('a'), c('b'), c('c'), c('d')}
+local c = coroutine.wrap(function() return 1 end) c() c()
+local c = coroutine.wrap(function() error('x') end) c()
+local c = coroutine.wrap(function() error({err = 'x y'}) end) c()
+return {coroutine.resume(coroutine.create(function() error('x') end))}
+return {coroutine.resume(coroutine.create(function() redis.call('nosuch') end))}
+local c c = coroutine.create(function() return coroutine.resume(c) end) return \
+{coroutine.resume(c)}
+local c c = coroutine.wrap(function() return c() end) return c()
+local c, d c = coroutine.create(function() return coroutine.resume(d) end) d = \
+coroutine.create(function() return coroutine.resume(c) end) return {coroutine.resume(c)}
+local c c = coroutine.create(function() return coroutine.status(c) end) return \
+{coroutine.status(c), select(2, coroutine.resume(c)), coroutine.status(c)}
+return {select('#', coroutine.resume(coroutine.create(function() end)))}
+return {coroutine.resume(coroutine.create(function() return unpack({1,2,3}) end))}
+return {pcall(coroutine.resume)}
+return {pcall(coroutine.resume, 1)}
+return {pcall(coroutine.create, 1)}
+return {pcall(coroutine.create, type)}
+return {pcall(coroutine.wrap, type)}
+coroutine.create()
+return {pcall(coroutine.yield, 1)}
+local function f(n) if n == 0 then return 0 end return 1 + coroutine.wrap(f)(n - 1) end return \
+f(100)
+local c = coroutine.wrap(function() local n = 0 while true do n = n + 1 coroutine.yield(n) end \
+end) for i = 1, 3000 do c() end return c()
+local c = coroutine.create(function() local t = {} for i = 1, 7000 do t[i] = i end return \
+unpack(t) end) return select('#', coroutine.resume(c))
+"""
+
+
+@pytest.mark.parametrize("library", [STRUCT, CMSGPACK, TABLE, COROUTINE],
+                         ids=["struct", "cmsgpack", "table", "coroutine"])
 def test_same_as_redis(pair, library):
-    for script in library.strip("\n").split("\n"):
+    for script in library.strip("\n").replace("\\\n", "").split("\n"):
         ours, theirs = (c.call("EVAL", script, 0) for c in pair)
         assert ours == theirs, script
 
