@@ -829,6 +829,10 @@ static int run_collector(lua_State *L)
 		lua_gc(L, LUA_GCSTEP, *step);
 		return 0;
 	}
+	if (lua->memory < GC_ABOVE) {
+		lua_gc(L, LUA_GCCOLLECT, 0);
+		return 0;
+	}
 	for (int cycles = 0; cycles < 2;) { /* what is garbage since one began is left by that */
 		cycles += lua_gc(L, LUA_GCSTEP, GC_STEP);
 		if (lua->run && !script_clean_up(lua->run))

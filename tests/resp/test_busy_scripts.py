@@ -317,17 +317,17 @@ IN_C = {
 }
 # The same with what a script may have at most: BEFORE, and what is repeated.
 LARGE = {
-    "front insert": ("fill(1.8e6)", "table.insert(t, 1, 1) table.remove(t, 1)"),
-    "foreach": ("fill(1.8e6)", "table.foreach(t, type)"),
-    "foreachi": ("fill(1.8e6)", "table.foreachi(t, rawequal)"),
-    "next": ("fill(1.8e6) for i = 1, 1.8e6 do t[i] = nil end", "next(t)"),
-    "next of names": ("name(4e5) for k in pairs(t) do t[k] = nil end", "next(t)"),
-    "maxn": ("name(4e5)", "table.maxn(t)"),
+    "front insert": ("fill(1.1e6)", "table.insert(t, 1, 1) table.remove(t, 1)"),
+    "foreach": ("fill(1.1e6)", "table.foreach(t, type)"),
+    "foreachi": ("fill(1.1e6)", "table.foreachi(t, rawequal)"),
+    "next": ("fill(1.1e6) for i = 1, 1.1e6 do t[i] = nil end", "next(t)"),
+    "next of names": ("name(14e4) for k in pairs(t) do t[k] = nil end", "next(t)"),
+    "maxn": ("name(14e4)", "table.maxn(t)"),
     "unpack": ("fill(1e6)", "pcall(unpack, t)"),
     "concat": ("fill(1e6)", "table.concat(t, ',')"),
     "concat texts": ("t = {} for i = 1, 30 do t[i] = long(1e6) end", "table.concat(t)"),
-    "array": ("", "fill(1.8e6)"),
-    "names": ("", "name(4e5)"),
+    "array": ("", "fill(1.1e6) collectgarbage()"),
+    "names": ("", "name(14e4) collectgarbage()"),
     "small tables": ("", "t = {} for i = 1, 1e6 do t[i] = {} end"),
     "collect": ("t = {} for i = 1, 1e6 do t[i] = {i} end", "collectgarbage()"),
     "atomic step": ("t = {} for i = 1, 1e6 do t[i] = {i} end",
@@ -364,7 +364,7 @@ LARGE = {
     "load names": ("t = {} for i = 1, 2e5 do t[i] = 'x' .. i .. '=1 ' end s = table.concat(t)",
                    "loadstring(s)"),
     "log": ("s = long(32e6)", "redis.log(redis.LOG_DEBUG, s)"),
-    "echo": ("s = long(32e6)", "redis.pcall('echo', s)"),
+    "echo": ("s = long(32e6)", "redis.pcall('echo', s) collectgarbage()"),
     "error": ("s = ('a '):rep(16e6)", "redis.error_reply(s)"),
 }
 LARGE_BEFORE = """local s, t, u
