@@ -380,7 +380,7 @@ class Caller(threading.Thread):
                 assert c.ask("DEL", own) == b":%d\r\n" % (value is not None)
                 value = None
             elif step < 18:
-                assert c.ask("GET", "constant") == bulk(b"c" * 100)
+                self.talk_ahead(c, counter, count)
             elif step < 19:
                 c.sock.sendall(encode("ECHO", "a") + encode("GET", counter) + encode("PING"))
                 assert [c.reply() for _ in range(3)] == \
@@ -389,6 +389,19 @@ class Caller(threading.Thread):
                 text = self.random.randbytes(self.random.randrange(5000))
                 assert c.ask("ECHO", text) == bulk(text)
             self.done += 1
+
+    def talk_ahead(self, c, counter, count):
+        """Segments with commands for xkvd and for the driver, sent without waiting for replies."""
+        expected = []
+        for _ in range(self.random.randrange(2, 9)):
+            words, reply = self.random.choice([
+                (("ECHO", b"e" * (length := self.random.randrange(3000))), bulk(b"e" * length)),
+                (("GET", counter), bulk(b"%d" % count) if count else b"$-1\r\n"),
+                (("GET", "constant"), bulk(b"c" * 100)),
+                (("PING",), b"+PONG\r\n")])
+            c.send(*words)
+            expected.append(reply)
+        assert [c.reply() for _ in expected] == expected
 
 
 HARM = {"loss": 0.02, "repeat": 0.02, "reorder": 0.05, "corrupt": 0.01}
