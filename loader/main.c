@@ -371,6 +371,22 @@ static bool listens(void *arg, unsigned int ifindex)
 	return net_listens(arg, ifindex);
 }
 
+/*
+ * Without signals: one that is pending, as the timer of scripts sends it, ends the verifier's work,
+ * and a program that is being loaded is not.
+ */
+static void look_at_interface(struct xkvd *x, bool busy)
+{
+	sigset_t all, before;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	attach_look(&x->attach);
+	publish_batch(x, busy);
+	tcp_path_look(&x->attach);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 static bool addresses_changed(void *arg)
 {
 	struct xkvd *x = arg;
@@ -378,8 +394,7 @@ static bool addresses_changed(void *arg)
 	net_changed(&x->net);
 	udp_follow_addresses(&x->udp);
 	server_follow_addresses(x->server);
-	attach_look(&x->attach);
-	publish_batch(x, false);
+	look_at_interface(x, false);
 	return false;
 }
 
@@ -388,9 +403,7 @@ static bool every_second(void *arg)
 	struct xkvd *x = arg;
 
 	store_clock(x->store);
-	attach_look(&x->attach);
-	publish_batch(x, is_busy(x));
-	tcp_path_look(&x->attach);
+	look_at_interface(x, is_busy(x));
 	if (x->flows)
 		flows_tend(x->flows);
 	return false;

@@ -10,6 +10,7 @@
 #define ALIKE_MS   60000 /* cases are one entry if no more time is between them */
 #define ALIKE_SCAN 10	 /* entries that are looked at for that */
 #define TEXT_MAX   1024	 /* bytes that are kept of a name: a user chooses how long it is */
+#define CLIENT_MAX 256	 /* bytes of each name that a client has given itself, the same */
 
 struct owned_text {
 	char *bytes;
@@ -148,7 +149,7 @@ void acl_log_add(struct client *c, enum acl_context context, enum acl_verdict wh
 	if (!e)
 		return;
 	free(e->client);
-	e->client = client_info(c);
+	e->client = client_info(c, CLIENT_MAX);
 	e->count++;
 	e->ms = now_ms();
 	TAILQ_INSERT_HEAD(&entries, e, link);

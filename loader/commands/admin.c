@@ -5,6 +5,7 @@
 #include "acl.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -260,8 +261,11 @@ static const char *client_flags(struct client *c, char text[CLIENT_FLAGS])
 	return text;
 }
 
-/* One client as CLIENT LIST shows it; fields of Redis' that have no meaning here are left out. */
-static void print_client(FILE *out, struct client *c)
+/*
+ * One client as CLIENT LIST shows it; fields of Redis' that have no meaning here are left out.  Of
+ * the names that it has given itself, and of its user's, at most `most` bytes.
+ */
+static void print_client(FILE *out, struct client *c, int most)
 {
 	const struct stream *stream = &c->stream;
 	const struct session *s = &c->session;
@@ -271,25 +275,25 @@ static void print_client(FILE *out, struct client *c)
 	connection_address(&stream->conn, true, peer);
 	connection_address(&stream->conn, false, local);
 	fprintf(out,
-		"id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=%u sub=%u "
+		"id=%llu addr=%s laddr=%s fd=%d name=%.*s age=%lld idle=%lld flags=%s db=%u sub=%u "
 		"psub=%u ssub=%u multi=%d watch=%u qbuf=%zu qbuf-free=%zu argv-mem=%zu obl=0 oll=0 omem=%zu "
 		"tot-mem=%zu "
 		"events=%s cmd=%s "
-		"user=%s redir=%lld resp=%u lib-name=%s lib-ver=%s",
-		(unsigned long long)c->id, peer, local, stream->conn.fd, s->name ? s->name : "",
-		(long long)(now - c->since), (long long)(now - client_active(c)),
-		client_flags(c, flags), s->db, s->subscribed[TOPIC_CHANNEL].count,
-		s->subscribed[TOPIC_PATTERN].count, s->subscribed[TOPIC_SHARD].count,
-		s->multi ? (int)transaction_of(c)->count : -1, transaction_of(c)->watched_count,
-		stream_pending(stream), stream->in.cap - stream->in.len,
-		stream->parser.cap * sizeof(struct resp_arg), s->reply.out.bytes, c->memory,
-		ev_is_active(&stream->writable) ? "rw" : "r",
-		s->last ? command_full_name(s->last, name) : "NULL", acl_user_of(c)->name,
+		"user=%.*s redir=%lld resp=%u lib-name=%.*s lib-ver=%.*s",
+		(unsigned long long)c->id, peer, local, stream->conn.fd, most,
+		s->name ? s->name : "", (long long)(now - c->since),
+		(long long)(now - client_active(c)), client_flags(c, flags), s->db,
+		s->subscribed[TOPIC_CHANNEL].count, s->subscribed[TOPIC_PATTERN].count,
+		s->subscribed[TOPIC_SHARD].count, s->multi ? (int)transaction_of(c)->count : -1,
+		transaction_of(c)->watched_count, stream_pending(stream),
+		stream->in.cap - stream->in.len, stream->parser.cap * sizeof(struct resp_arg),
+		s->reply.out.bytes, c->memory, ev_is_active(&stream->writable) ? "rw" : "r",
+		s->last ? command_full_name(s->last, name) : "NULL", most, acl_user_of(c)->name,
 		tracking_of(c)->flags ? (long long)tracking_of(c)->redirect : -1, s->reply.protocol,
-		s->lib_name ? s->lib_name : "", s->lib_version ? s->lib_version : "");
+		most, s->lib_name ? s->lib_name : "", most, s->lib_version ? s->lib_version : "");
 }
 
-char *client_info(struct client *c)
+char *client_info(struct client *c, int most)
 {
 	char *text = NULL;
 	size_t len;
@@ -297,7 +301,7 @@ char *client_info(struct client *c)
 
 	if (!out)
 		return NULL;
-	print_client(out, c);
+	print_client(out, c, most);
 	if (!fclose(out))
 		return text;
 	free(text);
@@ -332,7 +336,7 @@ void cmd_client_info(struct client *c, unsigned int argc, const struct resp_arg 
 	(void)argv;
 	if (!out)
 		return;
-	print_client(out, c);
+	print_client(out, c, INT_MAX);
 	putc('\n', out);
 	reply_collected(c, out, &text, &len);
 }
@@ -424,7 +428,7 @@ static int by_id(const void *a, const void *b)
 
 static void print_line(FILE *out, struct client *c)
 {
-	print_client(out, c);
+	print_client(out, c, INT_MAX);
 	putc('\n', out);
 }
 

@@ -392,8 +392,8 @@ bool command_in_one_slot(const struct command *cmd, unsigned int argc, const str
 void slot_count_keys(struct client *c, unsigned int slot);
 void slot_list_keys(struct client *c, unsigned int slot, uint64_t most);
 
-/* admin.c: a client as CLIENT INFO has it, malloc()ed; NULL: no memory. */
-char *client_info(struct client *c);
+/* admin.c: a client as CLIENT INFO has it, malloc()ed, its names cut at `most`; NULL: no memory. */
+char *client_info(struct client *c, int most);
 
 /* slowlog.c: is an argument a password, which must not be shown? */
 bool command_arg_is_secret(const struct command *cmd, const struct resp_arg *argv, unsigned int i);

@@ -2,8 +2,8 @@
 /*
  * MONITOR: clients that are told of each command that another client has executed over TCP.  As in
  * Redis, commands that fail are among them, those that were not executed (unknown, wrong number of
- * arguments) and administrative ones are not.  Of a transaction that is repeated, only the last try
- * is told of.
+ * arguments) and administrative ones are not.  A transaction is told of when it is committed, so of
+ * one that is repeated only the last try, unless it is very long.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #include "impl.h"
 
-#define HELD_MAX (64 << 20) /* bytes of lines of a try; what is beyond is told at once */
+#define HELD_MAX (4 << 20) /* bytes of lines of a try: beyond, they are told before its end */
 
 /* A line about a command of a transaction that is not committed yet. */
 struct held_line {
@@ -130,6 +130,8 @@ void monitor_tell(struct client *c, unsigned int db, const struct command *cmd, 
 	line = line_of(c, db, cmd, argc, argv);
 	if (!line || hold(transaction_of(c)->lines, line))
 		return;
+	if (transaction_of(c)->lines)
+		monitor_release(c, true); /* what was before it */
 	if (c->session.monitor)
 		commands_flush(c); /* its reply comes before the line about it */
 	tell(c->srv, line);

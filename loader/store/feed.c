@@ -160,14 +160,16 @@ static void is_alive(struct xkv_feed *ring)
 
 /*
  * Has all programs make records.  One that has begun before may just give the feed up, because we
- * were not seen for long: it has ended after the wait, and then it is tried again.
+ * were not seen for long: it has ended after the wait, and then it is tried again.  So it is if we
+ * stood still once more, or the wait was long: each try says anew that we are alive, or the next
+ * write would give the feed up as well, and that would not end while there are writes.
  */
 static int feed_begin(struct store *st, uint64_t *given_up)
 {
 	int ret;
 
-	is_alive(st->feed.ring);
 	do {
+		is_alive(st->feed.ring);
 		*given_up = times_given_up(st->feed.ring);
 		feed_switch(st, true);
 		ret = wait_for_programs(st);

@@ -518,6 +518,22 @@ def test_log(users):
         assert f"acl_access_denied_{name}:0" not in said
 
 
+def test_log_of_long_names(users):
+    """What a client calls itself is kept 128 times, so not all of it."""
+    c = users[0]
+    user_in(c, "+@all", "~a")
+    c.call("ACL", "LOG", "RESET")
+    c.call("AUTH", "u", "x")
+    name = b"n" * 100000
+    for words in (["CLIENT", "SETNAME", name], ["CLIENT", "SETINFO", "LIB-NAME", name],
+                  ["CLIENT", "SETINFO", "LIB-VER", name]):
+        assert c.call(*words) == b"+OK\r\n"
+    assert c.call("GET", "b").startswith(b"-NOPERM")
+    said = c.call("ACL", "LOG")
+    assert len(said) < 4096 and b"name=" + name[:256] + b" age=" in said
+    assert len(c.call("CLIENT", "INFO")) > 3 * len(name)
+
+
 def test_deleted_users_are_disconnected(xkv, users):
     c = users[0]
     user_in(c, "+@all", "~*", "&*")

@@ -454,7 +454,7 @@ def test_handshakes_do_not_hold_up_other_threads(certs, tmp_path):
                 while not select.select([peer], [], [], 0)[0]:
                     assert clients[0].call("PING") == b"+PONG\r\n"
                     pings[number] += 1
-    assert sorted(pings)[len(pings) // 4] > 60, pings
+    assert sorted(pings)[len(pings) // 2] > 40, pings  # with the lock held there are a few
 
 
 @pytest.mark.parametrize("text", [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",

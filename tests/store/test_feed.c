@@ -529,6 +529,46 @@ static void test_given_up(void **state)
 	nothing_more();
 }
 
+/* Writes into a full ring whenever records are made, of an xkvd that at first is not seen. */
+#define STOPS 3
+static atomic_bool begun_again;
+static void *write_meanwhile(void *arg)
+{
+	(void)arg;
+	for (int i = 0; !begun_again && i < 100;) {
+		if (!__atomic_load_n(&bed.c->feed, __ATOMIC_ACQUIRE))
+			continue;
+		if (i++ < STOPS)
+			__atomic_store_n(&bed.st->feed.ring->alive_ns, 0, __ATOMIC_RELEASE);
+		(void)is_written();
+	}
+	return NULL;
+}
+
+/* xkvd stands still again while it begins again: that ends, whatever is written meanwhile. */
+static void test_given_up_again(void **state)
+{
+	pthread_t writer;
+	uint64_t before;
+
+	(void)state;
+	fill_and_stand_still();
+	assert_false(is_refused());
+	before = feed_given_up(bed.st);
+	begun_again = false;
+	assert_int_equal(pthread_create(&writer, NULL, write_meanwhile, NULL), 0);
+	assert_int_equal(feed_next(reader, &got), -ESTALE);
+	begun_again = true;
+	pthread_join(writer, NULL);
+	while (feed_next(reader, &got)) /* given up once more, after it had begun */
+		;
+	assert_true(feed_given_up(bed.st) - before <= 2 * STOPS);
+	nothing_more();
+	feed_trim(bed.st);
+	set_by(DRIVER, "a", "1", 1);
+	next_has(XKV_CHANGE_CREATE, "a", "1", 1);
+}
+
 /* The next xkvd's reader has missed changes, though its place was never closed. */
 static void test_given_up_and_killed(void **state)
 {
@@ -973,6 +1013,7 @@ int main(int argc, char **argv)
 		TEST(test_transaction_without_readers),
 		TEST(test_full_ring),
 		TEST(test_given_up),
+		TEST(test_given_up_again),
 		TEST(test_given_up_and_killed),
 		TEST(test_two_readers),
 		TEST(test_large_values),

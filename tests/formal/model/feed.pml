@@ -451,9 +451,9 @@ proctype reader()
 
 inline begin_again()
 {
-	atomic { alive = true };
 	do
-	::	atomic { mine = given_up };
+	::	atomic { alive = true };
+		atomic { mine = given_up };
 		atomic { feed_on = true };
 		atomic {
 			waited[1] = running[1];
