@@ -20,7 +20,9 @@
 #include "segment.bpf.h"
 
 #define FLOW_TRIES 1024	      /* to lock a flow: a request is executed meanwhile */
-#define FAR	   (1U << 26) /* no window is as large */
+#define FAR	   (1U << 26) /* beyond what the client may send ahead, before that is known */
+#define ANCHOR_MAX (5U << 28) /* comparisons with the last reply hold for 2^31 bytes */
+#define ANCHOR	   (1U << 30) /* no window is as large: what is as old is acknowledged */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -173,7 +175,7 @@ static __always_inline bool misses_reply(const struct xkv_flow *f, const struct 
 	if (!f->unacked || s->flags & TCP_RST)
 		return false;
 	if (s->len)
-		return BEFORE(s->seq, request_end(f));
+		return BEFORE(s->seq, request_end(f)) && request_end(f) - s->seq < FAR;
 	return !(s->flags & TCP_FIN) && s->ack == f->reply_seq && now != f->repeated_ms;
 }
 
@@ -239,14 +241,43 @@ static __always_inline void flow_advance(struct xkv_flow *f, const struct segmen
 	f->repeated_ms = now;
 }
 
+/* What the kernel may hold beyond the next byte: not more than it has offered. */
+static __always_inline __u32 ahead_most(const struct xkv_flow *f)
+{
+	return f->ready ? 2 * f->window + 65536 : FAR;
+}
+
+static __always_inline void note_client_next(struct xkv_flow *f, const struct segment *s)
+{
+	__u32 end = s->seq + s->len + (s->flags & TCP_FIN);
+
+	if (!f->client_seen ||
+	    (BEFORE(f->client_next, end) && end - f->client_next < ahead_most(f)))
+		f->client_next = end;
+	f->client_seen = 1;
+	if (f->eaten && !f->unacked && f->client_next - request_end(f) > ANCHOR_MAX) {
+		f->request_seq = f->client_next - ANCHOR;
+		f->request_len = 0;
+	}
+}
+
+/*
+ * A segment that cannot be verified here, but which the kernel may take: what is noted of it only
+ * forbids, or is what was expected exactly.
+ */
+static __always_inline void note_unknown(struct xkv_flow *f, const struct segment *s)
+{
+	if (f->unacked && s->flags & TCP_ACK && s->ack == f->server_next)
+		f->unacked = 0;
+	note_client_next(f, s);
+}
+
 /* Notes a segment that goes up to the kernel. */
 static __always_inline void note_up(struct xkv_flow *f, const struct segment *s)
 {
-	__u32 end = s->seq + s->len + (s->flags & TCP_FIN), acked;
+	__u32 acked;
 
-	if (!f->client_seen || (BEFORE(f->client_next, end) && end - f->client_next < FAR))
-		f->client_next = end;
-	f->client_seen = 1;
+	note_client_next(f, s);
 	acked = ack_to_kernel(f, s->ack);
 	if (f->ready && s->flags & TCP_ACK && BEFORE(f->kernel_acked, acked))
 		f->kernel_acked = acked;
@@ -290,6 +321,10 @@ static __always_inline void note_sent(struct xkv_flow *f, const struct segment *
 
 	if (BEFORE(f->server_next, end))
 		f->server_next = end;
+	if (f->injected && f->server_next - reply_end(f) > ANCHOR_MAX) {
+		f->reply_seq = f->server_next - ANCHOR;
+		f->reply_len = f->unacked = f->ack_owed = 0;
+	}
 	if (!(s->flags & TCP_RST))
 		f->window = s->window << (f->server_scale & 15);
 	if (!s->stamps)

@@ -131,7 +131,8 @@ static __always_inline bool resp_command(struct xkv_request *rq, struct resp_com
 	__u32 len = a->arg[0].len;
 	__u64 name = low_bytes(text_word(rq, a->arg[0].at), len) & UPPERCASE;
 
-	if (len > 6)
+	/* A blank or a zero byte at its end would look like the padding of a shorter name. */
+	if (!len || len > 6 || !(TEXT(rq, a->arg[0].at + len - 1) & 0x40))
 		return false;
 	c->args = 2;
 	c->amount = 1;

@@ -151,9 +151,12 @@ static __always_inline __u64 header_sum(struct tcphdr *tcp, __u32 header, void *
 	return sum;
 }
 
+enum { SEGMENT_WRONG, SEGMENT_RIGHT, SEGMENT_UNKNOWN };
+
 /*
  * Copies the payload to the beginning of `out`, with zeros behind it, and verifies the checksum.
- * False also for a segment that is too long, or not in one piece.
+ * SEGMENT_UNKNOWN: only the kernel can tell, since the segment is too long, not in one piece, or
+ * was put together by GRO, which leaves the sum of the pseudo header alone.
  */
 __noinline int segment_load(struct xdp_md *ctx, struct segment *s, struct xkv_request *rq)
 {
@@ -164,22 +167,25 @@ __noinline int segment_load(struct xdp_md *ctx, struct segment *s, struct xkv_re
 	__u32 len;
 
 	if (!s || !rq)
-		return false;
+		return SEGMENT_WRONG;
 	tcp = tcp_header(s, data, end);
 	len = s->len;
-	if (!tcp || len > XKV_REQUEST_BYTES)
-		return false;
+	if (!tcp)
+		return SEGMENT_WRONG;
+	if (len > XKV_REQUEST_BYTES ||
+	    tcp->check == fold(s->address_sum + bpf_htons(s->header + len)))
+		return SEGMENT_UNKNOWN;
 	payload = (void *)tcp + (s->header & 63);
 	barrier_var(payload);
 	if (payload + len > end)
-		return false;
+		return SEGMENT_UNKNOWN;
 	last = payload + (len & (XKV_REQUEST_WORDS * 8 - 8));
 	sum = copy_from_packet(rq->out_word, payload, end, len / 8 & (XKV_REQUEST_WORDS - 1));
 	word = len & 7 ? last_word(last, end, len & 7) : 0;
 	OUT(rq, len) = word;
 	sum += HALVES(word) + header_sum(tcp, s->header, end) + s->address_sum +
 	       bpf_htons(s->header + len);
-	return fold(sum) == 0xffff;
+	return fold(sum) == 0xffff ? SEGMENT_RIGHT : SEGMENT_WRONG;
 }
 
 /* ---- segments that are made ------------------------------------------------- */

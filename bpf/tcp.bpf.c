@@ -34,6 +34,7 @@ struct request {
 	struct resp_command command;
 	bool known; /* there is a command that may be answered here */
 	bool verified;
+	bool unknown; /* not verified, but the kernel may take it */
 };
 
 /* Is this a segment in which a request may be, and nothing else that the kernel has to know? */
@@ -223,6 +224,8 @@ static __always_inline int from_client(struct xdp_md *ctx, struct xkv_flow *f, s
 
 	if (!r->verified) {
 		tcp_count(XKV_TCP_C_pass_checksum);
+		if (r->unknown)
+			note_unknown(f, s);
 	} else if (f->ready) {
 		note_ack(f, s);
 		if (misses_reply(f, s, now))
@@ -263,7 +266,7 @@ int xkv_tcp_xdp(struct xdp_md *ctx)
 	struct xkv_flow *f;
 	struct segment *s;
 	__u32 zero = 0, owner;
-	int action;
+	int action, sum;
 
 	s = bpf_map_lookup_elem(&xkv_segment, &zero);
 	if (!s || !segment_parse(ctx, s) || s->flags & TCP_SYN)
@@ -274,7 +277,9 @@ int xkv_tcp_xdp(struct xdp_md *ctx)
 		return XDP_PASS;
 	owner = f->owner;
 	r.owner = bpf_map_lookup_elem(&xkv_owners, &owner);
-	r.verified = segment_load(ctx, s, r.rq);
+	sum = segment_load(ctx, s, r.rq);
+	r.verified = sum == SEGMENT_RIGHT;
+	r.unknown = sum == SEGMENT_UNKNOWN;
 	r.known = r.verified && r.owner && is_candidate(s) && !resp_split(r.rq, s->len) &&
 		  resp_command(r.rq, &r.command);
 	if (!flow_lock(f)) {

@@ -383,7 +383,8 @@ static void look_at_interface(struct xkvd *x, bool busy)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	attach_look(&x->attach);
 	publish_batch(x, busy);
-	tcp_path_look(&x->attach);
+	if (tcp_path_look(&x->attach))
+		server_reset_answered(x->server);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 

@@ -32,9 +32,10 @@
 static const char *const pins[] = { "xkv_flows", "xkv_owners", "xkv_tcp_counters", DOORS };
 enum { PIN_FLOWS, PIN_OWNERS, PIN_COUNTERS, PIN_DOORS, PINS };
 
+/* With the number of their layout: those of another one are not adopted. */
 static void pin_path(char *path, size_t len, const struct config *cfg, int which)
 {
-	snprintf(path, len, "%s/%s", cfg->pin_dir, pins[which]);
+	snprintf(path, len, "%s/%s_v%d", cfg->pin_dir, pins[which], XKV_TCP_VERSION);
 }
 
 /* ---- loading --------------------------------------------------------------- */
@@ -224,17 +225,23 @@ int tcp_path_open(struct attach *a, char *err, size_t err_len)
 	return fail(ret, err, err_len, "tcp-fast-path is off: cannot %s: %s", what, strerror(-ret));
 }
 
-void tcp_path_look(struct attach *a)
+bool tcp_path_look(struct attach *a)
 {
 	struct tcp_path *t = &a->tcp;
 	const char *what;
 	int ret;
 
-	if (!t->owners || a->place != PLACE_OURS)
-		return;
+	if (!t->owners)
+		return false;
+	if (a->place != PLACE_OURS)
+		return true;
+	if (t->program == a->program && !query_tc(t->out, a->ifindex, true) &&
+	    !query_tc(t->ack, a->ifindex, false))
+		return false;
 	ret = attach_missing(a, &what);
 	if (ret)
 		log_debug("tcp-fast-path: cannot %s: %s", what, strerror(-ret));
+	return true;
 }
 
 void tcp_path_close(struct tcp_path *t)

@@ -33,9 +33,10 @@ struct tcp_path {
 int tcp_path_open(struct attach *a, char *err, size_t err_len);
 /*
  * Every second: attaches again what others have taken off, and what belongs to an XDP program that
- * was put back.  Meanwhile connections that the driver has answered stand still.
+ * was put back.  True: something was or is missing, so what has passed since was not translated,
+ * and connections that the driver has answered make no sense any more.
  */
-void tcp_path_look(struct attach *a);
+bool tcp_path_look(struct attach *a);
 /* Closes the descriptors.  The programs stay. */
 void tcp_path_close(struct tcp_path *t);
 

@@ -25,6 +25,7 @@ struct ended {
 	uint32_t owner;
 	uint64_t id;
 	double since;
+	uint32_t moved; /* changes with each segment that passes */
 };
 
 struct flows {
@@ -44,6 +45,21 @@ static uint64_t id_of(const struct flows *all, const struct xkv_flow_key *key)
 	return bpf_map_lookup_elem(all->map, key, &flow) ? 0 : flow.id;
 }
 
+/*
+ * Has a segment passed since the last look?  The kernel may send for long what a slow client has
+ * asked for before the close.
+ */
+static bool still_moves(const struct flows *all, struct ended *e)
+{
+	uint32_t before = e->moved;
+	struct xkv_flow flow;
+
+	if (bpf_map_lookup_elem(all->map, &e->key, &flow) || flow.id != e->id)
+		return false;
+	e->moved = flow.server_next + flow.client_next + flow.kernel_acked + flow.stamp_last;
+	return e->moved != before;
+}
+
 /* Flows of an earlier xkvd, whose sockets are gone. */
 static void adopt(struct flows *all)
 {
@@ -57,6 +73,7 @@ static void adopt(struct flows *all)
 		e->key = key;
 		e->id = id_of(all, &key);
 		e->since = monotonic_seconds();
+		still_moves(all, e);
 		STAILQ_INSERT_TAIL(&all->ended, e, link);
 		all->count++;
 		last = &e->key;
@@ -151,8 +168,10 @@ static void make(struct flows *all, struct flow *f, int fd)
 	struct xkv_flow flow = { .id = all->last_id + 1 };
 	struct tcp_info info;
 
+	if (!all->unused_count)
+		return;
 	f->unfit = !find_key(fd, &f->key) || !tcp_info(fd, &info);
-	if (f->unfit || !all->unused_count)
+	if (f->unfit)
 		return;
 	flow.owner = all->unused[all->unused_count - 1];
 	flow.mss = info.tcpi_snd_mss < XKV_TCP_REPLY_MAX ? (__u16)info.tcpi_snd_mss
@@ -162,7 +181,8 @@ static void make(struct flows *all, struct flow *f, int fd)
 		flow.server_scale = info.tcpi_rcv_wscale;
 	}
 	flow.has_stamps = !!(info.tcpi_options & TCPI_OPT_TIMESTAMPS);
-	if (bpf_map_update_elem(all->map, &f->key, &flow, BPF_ANY))
+	f->unfit = bpf_map_update_elem(all->map, &f->key, &flow, BPF_ANY) != 0;
+	if (f->unfit)
 		return; /* there are too many: this one goes on as it is */
 	f->owner = flow.owner;
 	f->id = all->last_id = flow.id;
@@ -179,8 +199,10 @@ static bool check(struct flow *f, int fd)
 {
 	struct tcp_info info;
 
-	if (!f->checked)
+	if (!f->checked) {
 		f->checked = tcp_info(fd, &info) && !info.tcpi_rcv_ooopack;
+		f->unfit = !f->checked;
+	}
 	return f->checked;
 }
 
@@ -246,6 +268,7 @@ void flow_end(struct flows *all, struct flow *f)
 		e->owner = f->owner;
 		e->id = f->id;
 		e->since = monotonic_seconds();
+		still_moves(all, e);
 		STAILQ_INSERT_TAIL(&all->ended, e, link);
 	} /* else its place is lost until the next start */
 	f->owner = 0;
@@ -258,6 +281,11 @@ void flows_tend(struct flows *all)
 
 	while ((e = STAILQ_FIRST(&all->ended)) && now - e->since > LINGER_S) {
 		STAILQ_REMOVE_HEAD(&all->ended, link);
+		if (still_moves(all, e)) {
+			e->since = now;
+			STAILQ_INSERT_TAIL(&all->ended, e, link);
+			continue;
+		}
 		forget(all, &e->key, e->id, e->owner);
 		free(e);
 	}

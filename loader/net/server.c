@@ -736,7 +736,9 @@ bool server_shutdown(struct server *s, enum shutdown_save save, bool force)
 	accept_stop(s);
 	finish_rounds(s);
 	s->stopping = true;
-	send_replies(s); /* saving may take long */
+	if (s->flows)
+		flows_take_back(s->flows); /* what is written now would not be saved */
+	send_replies(s);		   /* saving may take long */
 	second_signal_exits(s, true);
 	if (wanted)
 		sd_notify(0, "STOPPING=1\nSTATUS=Saving the final snapshot");
@@ -1008,6 +1010,23 @@ static unsigned int default_threads(void)
 void server_use_flows(struct server *s, struct flows *flows)
 {
 	s->flows = flows;
+}
+
+void server_reset_answered(struct server *s)
+{
+	const struct linger reset = { .l_onoff = 1 };
+	struct client *next;
+
+	for (struct client *c = s->flows ? client_next(s, NULL) : NULL; c; c = next) {
+		next = client_next(s, c);
+		if (c->dead || !flow_requests(s->flows, &c->flow))
+			continue;
+		setsockopt(c->stream.conn.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+		if (c == s->busy)
+			c->dead = true;
+		else
+			client_close(c);
+	}
 }
 
 struct server *server_new(const struct server_options *options, char *err, size_t err_len)

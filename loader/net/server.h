@@ -53,6 +53,8 @@ void server_free(struct server *s);
 struct flows;
 /* From now on the driver answers clients, too (flows.h); `flows` stays the caller's. */
 void server_use_flows(struct server *s, struct flows *flows);
+/* Resets the connections that it has answered: what they would get now is not to be trusted. */
+void server_reset_answered(struct server *s);
 
 /*
  * Listens on `unixsocket`, and, with `port` or `tls-port`, on every address of `bind`; without one

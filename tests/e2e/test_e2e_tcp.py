@@ -134,6 +134,8 @@ def test_what_the_driver_leaves(xkvd):
         assert c.ask("SET", "text", "no number") == b"+OK\r\n"
         assert c.ask("INCR", "text").startswith(b"-ERR value is not an integer")
         assert c.ask("GET").startswith(b"-ERR wrong number")
+        for name in ("GET ", "GET\0", "DEL  ", "PING\0\0", " GET", "G", "\0"):
+            assert c.ask(name, "text").startswith(b"-ERR unknown command"), name
         assert c.ask("SET", "k", "v", "NX") == b"+OK\r\n"
         assert c.ask("GET", "") == b"$-1\r\n"
         assert c.ask("SET", "long" * 100, "v") == b"+OK\r\n"
@@ -237,6 +239,38 @@ def test_killed(xkvd):
         warm(c)
         assert answered(d, lambda: [c.ask("INCR", "n") for _ in range(100)]) >= 98
         assert c.ask("GET", "n") == bulk(b"200")
+
+
+def test_taken_off(xkvd):
+    """Who takes the programs of tc off breaks what was answered in the driver, and no more."""
+    d = xkvd(*ON)
+    with connected(d) as c:
+        warm(c)
+        assert answered(d, lambda: [c.ask("INCR", "n") for _ in range(50)]) >= 48
+        d.bed.run("server", "tc", "qdisc", "del", "dev", "xkv0", "clsact")
+        c.sock.settimeout(20)
+        with contextlib.suppress(ConnectionResetError):
+            assert c.file.read() == b""
+    with connected(d) as c:
+        warm(c)
+        assert answered(d, lambda: [c.ask("INCR", "n") for _ in range(50)]) >= 48
+        assert c.ask("GET", "n") == bulk(b"100")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("up", [False, True])
+def test_numbers_far_from_the_last_reply(xkvd, up):
+    """More than 2 GiB after the driver has answered last."""
+    d = xkvd(*ON)
+    with connected(d) as c:
+        warm(c)
+        big = b"x" * (1 << 20)
+        assert c.ask("SET", "big", big) == b"+OK\r\n"
+        assert answered(d, lambda: [c.ask("PING") for _ in range(10)]) == 10
+        for _ in range(2500):
+            c.send(*(("SET", "big", big) if up else ("GET", "big")))
+            assert c.reply() == (b"+OK\r\n" if up else bulk(big))
+        assert answered(d, lambda: [c.ask("PING") for _ in range(10)]) >= 9
 
 
 # ---- a network that loses, repeats, reorders and corrupts -------------------------------------
