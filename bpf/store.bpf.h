@@ -147,10 +147,16 @@ static __always_inline __u64 *counter_at(__u32 frontend, __u32 which)
 
 	if (which < XKV_STATISTIC_COUNT) {
 		c = counters(frontend);
-		return c ? (__u64 *)c + which : NULL;
+		if (!c)
+			return NULL;
+		barrier_var(c); /* else newer compilers add before they compare */
+		return (__u64 *)c + which;
 	}
 	t = which < XKV_COUNTER_COUNT ? tally(frontend) : NULL;
-	return t ? (__u64 *)t + (which - XKV_STATISTIC_COUNT) : NULL;
+	if (!t)
+		return NULL;
+	barrier_var(t);
+	return (__u64 *)t + (which - XKV_STATISTIC_COUNT);
 }
 
 /* Adds to a counter of XDP. */

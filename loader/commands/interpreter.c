@@ -40,7 +40,7 @@ static int reply_run_error(lua_State *L);
  */
 static bool must_end(struct interpreter *lua, size_t bytes)
 {
-	if (!lua->run || lua->collects)
+	if (!lua->run || lua->unlimited)
 		return false;
 	lua->allocated += bytes;
 	if (lua->allocated < LUA_CHECK_BYTES)
@@ -75,7 +75,7 @@ static void *allocate(void *arg, void *block, size_t old, size_t new)
 		free(block);
 		return NULL;
 	}
-	if (new > old && !lua->collects &&
+	if (new > old && !lua->unlimited &&
 	    (new > LUA_BLOCK_MAX || lua->memory + new - old > LUA_MEMORY_MAX ||
 	     is_crowded(lua, lua->memory + new - old)))
 		return NULL;
@@ -554,9 +554,9 @@ static bool forget(struct interpreter *lua, const char *sha, bool stays)
 	struct known k = { .sha = sha, .stays = stays };
 	int failed;
 
-	lua->collects = true;
+	lua->unlimited = true;
 	failed = lua_cpcall(lua->state, forget_script, &k);
-	lua->collects = false;
+	lua->unlimited = false;
 	lua_settop(lua->state, 0);
 	return !failed;
 }
@@ -846,10 +846,10 @@ void lua_collect(lua_State *L, int step)
 	struct interpreter *lua = lua_of(L);
 	int top = lua_gettop(L);
 
-	lua->collects = true;
+	lua->unlimited = true;
 	if (lua_cpcall(L, run_collector, &step))
 		log_debug("the collector of Lua has not ended: out of memory");
-	lua->collects = false;
+	lua->unlimited = false;
 	lua_settop(L, top);
 }
 

@@ -14,6 +14,7 @@
 #define ENCODE_MAX    (32UL << 20) /* bytes of a text in JSON, each character taking 6 */
 #define ENCODE_VALUES 300000	   /* in such a text */
 #define ENCODE_KEEP   (1UL << 20)  /* buffers for more are not kept for the next script */
+#define DECODE_VALUES (1UL << 20)  /* in a text that is read, about */
 #define DEPTH_DEFAULT 1000	   /* of tables in tables, in cjson */
 #define SPARSE_RATIO  10	   /* the largest of cjson.encode_sparse_array() */
 #define SPARSE_SAFE   10000
@@ -223,6 +224,50 @@ static int same_cjson(lua_State *L)
 	return 1;
 }
 
+/* About how many values a text in JSON has: tables, and what stands between commas. */
+static size_t count_values(const char *text, size_t len)
+{
+	size_t count = 1;
+
+	for (size_t i = 0; i < len; i++)
+		count += text[i] == ',' || text[i] == '[' || text[i] == '{';
+	return count;
+}
+
+/*
+ * The library loses its buffer, as long as the text, if memory ends while it works.  So it gets
+ * what it asks for, which the number of values bounds; who takes more than there is fails after it.
+ */
+static int guard_decode(lua_State *L)
+{
+	struct interpreter *lua = lua_of(L);
+	const char *text;
+	int failed;
+	size_t len;
+
+	if (lua_gettop(L) != 1 || lua_type(L, 1) != LUA_TSTRING)
+		return guard_long(L);
+	text = lua_tolstring(L, 1, &len);
+	if (len > ARGUMENT_MAX)
+		return luaL_argerror(L, 1, "string too long");
+	if (count_values(text, len) > DECODE_VALUES)
+		return luaL_error(L, "Too many values to decode");
+	lua_pushvalue(L, lua_upvalueindex(1));
+	lua_pushcclosure(L, lua_tocfunction(L, lua_upvalueindex(2)), 1);
+	lua_insert(L, 1);
+	lua->unlimited = true;
+	failed = lua_pcall(L, 1, LUA_MULTRET, 0);
+	lua->unlimited = false;
+	if (failed) {
+		luaL_where(L, 1);
+		lua_insert(L, -2);
+		lua_concat(L, 2);
+		return lua_error(L);
+	}
+	lua_check_time(L);
+	return lua_gettop(L);
+}
+
 int luaopen_cjson(lua_State *L);
 
 /* Pushes the library as it is at first. */
@@ -234,7 +279,7 @@ static void new_cjson(lua_State *L)
 
 	lua_pushcfunction(L, luaopen_cjson);
 	lua_call(L, 0, 1);
-	guard(L, "decode", guard_long);
+	guard(L, "decode", guard_decode);
 	guard(L, "encode", guard_encode);
 	guard(L, "encode_sparse_array", guard_sparse);
 	guard(L, "encode_keep_buffer", guard_keep_buffer);

@@ -36,7 +36,7 @@ struct interpreter {
 	struct library *loading; /* that registers its functions; NULL = none */
 	bool cjson_used;	 /* it has settings, or a long buffer, of a script */
 	unsigned int runs;	 /* since the last step of the collector */
-	bool collects;		 /* the limit of memory does not hold meanwhile */
+	bool unlimited;		 /* the limit of memory does not hold meanwhile */
 	size_t kept;		 /* memory after the last full collection */
 	enum protocol resp;	 /* of replies that the script sees: redis.setresp() */
 	size_t last_len;	 /* the script that was last asked for */

@@ -461,6 +461,7 @@ def test_stopped_during_a_call(tmp_path, call):
     ("return bit.bor(('1'):rep(2^24 + 1))", b"string too long"),
     ("return math.max(('1'):rep(2^24), ('1'):rep(2^24))", b"string too long"),
     ("local t = {} for i = 1, 3e5 do t[i] = i end cjson.encode(t)", b"Cannot serialise"),
+    ("cjson.decode('[' .. ('1,'):rep(1.1e6) .. '1]')", b"Too many values"),
 ])
 def test_limits_of_what_is_done_at_once(own, script, error):
     assert error in own.call("EVAL", script, 0)
