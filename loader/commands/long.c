@@ -11,10 +11,10 @@
 #include "impl.h"
 #include "store/txn.h"
 
-#define DIRECT_ARGS   64	/* of a command about several keys that is done at once */
-#define SLICED_ABOVE  1024	/* keys: then one after the other rather than not at all */
-#define CHECKS_A_LOOK 1024	/* arguments checked between two looks at the clock */
-#define ATOMIC_BYTES  (4 << 20) /* longer replies are made as the client reads them */
+#define DIRECT_ARGS   64	      /* of a command about several keys that is done at once */
+#define SLICED_ABOVE  1024	      /* keys: then one after the other rather than not at all */
+#define CHECKS_A_LOOK 1024	      /* arguments checked between two looks at the clock */
+#define ATOMIC_BYTES  STORE_TXN_BYTES /* longer replies are made as the client reads them */
 
 _Static_assert(DIRECT_ARGS <= PLAIN_ARGS_MAX, "more arguments than these are refused before");
 
