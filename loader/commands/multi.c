@@ -42,10 +42,9 @@ struct reply compose_end(struct client *c, const struct reply *outer)
 
 /*
  * One try.  If it fails, the replies are dropped, and so is what it has changed in how to reply.
- * `changed`: whether anything was to be committed; `keys`: how many it has used.
+ * `changed`: whether anything was to be committed.
  */
-static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *changed,
-		   unsigned int *keys)
+static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *changed)
 {
 	struct session *s = &c->session;
 	struct reply outer, inner;
@@ -62,7 +61,6 @@ static int attempt(struct client *c, command_atomic_fn *fn, void *arg, bool *cha
 	commands_flush(c);
 	/* who has to be disconnected for replies that are too long has changed nothing */
 	*changed = ret > 0 && !s->reply.out.failed;
-	*keys = store_txn_keys(c->worker->ctx);
 	if (ret < 0)
 		store_txn_abort(c->worker->ctx);
 	else
@@ -103,7 +101,7 @@ int command_atomic(struct client *c, command_atomic_fn *fn, void *arg)
 		const struct held_message *since = pubsub_hold(c->srv);
 		bool changed = false;
 
-		ret = attempt(c, fn, arg, &changed, &tries.keys);
+		ret = attempt(c, fn, arg, &changed);
 		pubsub_release(c->srv, since, !ret && changed);
 		monitor_release(c, ret != -ECANCELED);
 		c->worker->stat[STAT_CONFLICTS] += ret == -ECANCELED;
@@ -483,12 +481,12 @@ static void exec(struct client *c)
 	bool holds = t->apart && t->watched_count;
 
 	if (holds)
-		store_hold_writes(c->srv->store, true, t->keys + t->watched_count);
+		store_hold_writes(c->srv->store, true);
 	t->in_exec = c->session.composing = true;
 	run_all(c);
 	t->in_exec = c->session.composing = false;
 	if (holds)
-		store_hold_writes(c->srv->store, false, 0);
+		store_hold_writes(c->srv->store, false);
 	pubsub_release(c->srv, since, true); /* after the reply, which is that of all */
 }
 
@@ -641,7 +639,7 @@ static bool watch(struct client *c, const struct resp_arg *key)
 	if (watched_find(c, c->session.db, key->ptr, key->len, hash))
 		return true;
 	if (transaction_of(c)->watched_count == STORE_TXN_KEYS) {
-		reply_error(reply_to(c), "ERR more than 65536 keys are watched");
+		reply_error(reply_to(c), "ERR more than 1024 keys are watched");
 		return false;
 	}
 	ret = store_touch(c->worker->ctx, key->ptr, key->len, false, &e);

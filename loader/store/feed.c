@@ -353,8 +353,7 @@ static int read_value(struct feed_reader *r, const struct xkv_feed_record *rec, 
 static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
 		       struct feed_change *out)
 {
-	bool has_value = rec->what <= XKV_CHANGE_OVERWRITE && !(rec->flags & XKV_FEED_LEAN);
-	bool wanted = has_value && !r->keys_only;
+	bool has_value = rec->what <= XKV_CHANGE_OVERWRITE, wanted = has_value && !r->keys_only;
 	int ret = 0;
 
 	*out = (struct feed_change){

@@ -16,14 +16,9 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define ROOM_TRIES    16		 /* calls of no_slot() without a slot more */
-#define EVICT_TRIES   8			 /* those that may be in vain */
-#define TAKE_WAIT_MS  (4 * GROW_WAIT_MS) /* for all slots of a transaction */
-#define SPARE_WAIT_MS 500  /* for those of chain buckets, if entries are evicted for them */
-#define BUSY_MS	      2000 /* of tries to commit many keys, each of which takes long */
-#define SPARES_FIRST  32   /* or a share of the keys; doubled with each try */
-#define SPARES_SHARE  32
-#define SPARES_MOST   1024 /* or one for each key */
+#define ROOM_TRIES   16			/* calls of no_slot() without a slot more */
+#define TAKE_WAIT_MS (4 * GROW_WAIT_MS) /* for all slots of a transaction */
+#define SPARES_FIRST 32			/* doubled with each try */
 
 /* ---- the keys -------------------------------------------------------------- */
 
@@ -152,20 +147,13 @@ static int take_all_large(struct commit *c)
 	return ret;
 }
 
-/* Has the key the slot that XKV_TXN_TAKE takes, if any? */
-static bool has_slot(const struct store *st, const struct xkv_txn_key *k)
+static unsigned int slots_taken(const struct store *st, unsigned int first, unsigned int count)
 {
-	return k->action != XKV_TXN_PUT ||
-	       (k->prefilled && slot_of(st, k->prefilled)->class == k->class);
-}
+	unsigned int taken = 0;
 
-/* The first of these keys without one: XKV_TXN_TAKE has come so far. */
-static unsigned int taken_up_to(const struct store *st, unsigned int first, unsigned int end)
-{
-	while (first < end &&
-	       (st->txn_key[first].class == XKV_CLASS_LARGE || has_slot(st, &st->txn_key[first])))
-		first++;
-	return first;
+	for (unsigned int i = first; i < first + count; i++)
+		taken += st->txn_key[i].prefilled != 0;
+	return taken;
 }
 
 /*
@@ -187,67 +175,50 @@ static bool use_larger_class(struct store *st, unsigned int count, unsigned int 
 	return true;
 }
 
-/*
- * A slot for each of these keys that is written; by until_ms, if that is not 0.  0, -ENOSPC, -EBUSY
- * or -errno.
- */
-static int take_slots(struct store_ctx *ctx, unsigned int first, unsigned int count,
-		      uint64_t until_ms)
+/* A slot for each of these keys that is written.  0, -ENOSPC, -EBUSY or -errno. */
+static int take_slots(struct store_ctx *ctx, unsigned int first, unsigned int count)
 {
-	uint64_t end_ms = until_ms ? 0 : monotonic_ms() + TAKE_WAIT_MS;
-	unsigned int busy = 0, tries = 0, at = first, end = first + count;
-	unsigned int failed = first, now;
+	uint64_t end_ms = monotonic_ms() + TAKE_WAIT_MS;
+	unsigned int busy = 0, tries = 0, taken = 0, now;
 	struct store *st = ctx->st;
 	struct xkv_txn_args args;
+	uint64_t until_ms = 0;
 	int ret;
 
 	do {
-		ret = run(ctx, XKV_TXN_TAKE, at, end - at, &args);
+		ret = run(ctx, XKV_TXN_TAKE, first, count, &args);
 		if (ret || args.outcome == XKV_TXN_DONE)
 			return ret;
-		now = taken_up_to(st, at, end);
-		if (now > at) {
+		now = slots_taken(st, first, count);
+		if (now > taken) {
 			tries = busy = 0;
-			if (monotonic_ms() < end_ms) /* many slots may take longer than one */
+			if (monotonic_ms() < end_ms) /* a thousand slots may take longer than one */
 				until_ms = 0;
 		}
-		at = now;
-		if (args.outcome != XKV_C_pass_no_slot) {
+		taken = now;
+		if (args.outcome != XKV_C_pass_no_slot)
 			ret = wait_for_others(st, ++busy);
-		} else if (++tries > ROOM_TRIES || free_hand(ctx, end)) {
+		else if (++tries > ROOM_TRIES || free_hand(ctx, first + count) ||
+			 (st->no_slot(st, args.no_slot, 1, &until_ms) &&
+			  (first || !use_larger_class(st, count, args.no_slot))))
 			ret = -ENOSPC;
-		} else if (st->no_slot(st, args.no_slot, 1, &until_ms) &&
-			   (first || !use_larger_class(st, count, args.no_slot))) {
-			/* not even one more since; an eviction may find nothing for once */
-			if (at == failed && (!st->policy || tries > EVICT_TRIES))
-				ret = -ENOSPC;
-			failed = at;
-		}
 	} while (!ret);
 	return ret;
 }
 
 /*
- * Makes sure that a class has so many free slots, by taking them all, at the places behind the
- * keys: new keys may need an overflow bucket each, and the store makes room only for a class that
- * has no free slot at all.  Not for long if that evicts entries: their spans are not emptied while
- * the transaction holds slots in them, so in vain it would evict ever more.
+ * Makes sure that a class has so many free slots, by taking them all: new keys may need an overflow
+ * bucket each, and the store makes room only for a class that has no free slot at all.
  */
-static int make_spares(struct commit *c, unsigned int class, unsigned int count)
+static int make_spares(struct store_ctx *ctx, unsigned int class, unsigned int count)
 {
-	unsigned int first = c->count > XKV_TXN_HAND ? c->count : XKV_TXN_HAND;
-	struct store *st = c->ctx->st;
-	int ret = txn_keys_grow(st, first + count), freed;
-	uint64_t until_ms = 0;
+	int ret, freed;
 
-	if (ret)
-		return ret;
-	for (unsigned int i = first; i < first + count; i++)
-		st->txn_key[i] = (struct xkv_txn_key){ .action = XKV_TXN_PUT, .class = class };
-	if (st->policy != STORE_NOEVICTION && store_at_limit(st))
-		until_ms = monotonic_ms() + SPARE_WAIT_MS;
-	ret = take_slots(c->ctx, first, count, until_ms);
-	freed = txn_free_slots(c->ctx, first, count);
+	for (unsigned int i = 0; i < count; i++)
+		ctx->st->txn_key[XKV_TXN_KEYS + i] =
+			(struct xkv_txn_key){ .action = XKV_TXN_PUT, .class = class };
+	ret = take_slots(ctx, XKV_TXN_KEYS, count);
+	freed = txn_free_slots(ctx, XKV_TXN_KEYS, count);
 	return ret ? ret : freed;
 }
 
@@ -256,9 +227,13 @@ static bool have_slots(const struct commit *c)
 {
 	const struct store *st = c->ctx->st;
 
-	for (unsigned int i = 0; i < c->count; i++)
-		if (!has_slot(st, &st->txn_key[i]))
+	for (unsigned int i = 0; i < c->count; i++) {
+		const struct xkv_txn_key *k = &st->txn_key[i];
+
+		if (k->action == XKV_TXN_PUT &&
+		    (!k->prefilled || slot_of(st, k->prefilled)->class != k->class))
 			return false;
+	}
 	return true;
 }
 
@@ -268,7 +243,7 @@ static int take_all(struct commit *c)
 	int ret = 0;
 
 	if (!have_slots(c))
-		ret = take_slots(c->ctx, 0, c->count, 0);
+		ret = take_slots(c->ctx, 0, c->count);
 	if (!ret && c->large)
 		ret = take_all_large(c);
 	return ret;
@@ -317,8 +292,7 @@ static int make_room_for_buckets(struct commit *c, unsigned int class, unsigned 
 
 	if (ret)
 		return ret;
-	ret = *spares > SPARES_MOST && *spares > c->count ? -ENOSPC
-							  : make_spares(c, class, *spares);
+	ret = *spares > XKV_TXN_SPARES ? -ENOSPC : make_spares(c->ctx, class, *spares);
 	*spares *= 2;
 	c->last = ret == -ENOSPC;
 	return c->last ? 0 : ret;
@@ -328,11 +302,8 @@ static int commit_keys(struct commit *c)
 {
 	unsigned int busy = 0, spares = SPARES_FIRST;
 	struct xkv_txn_args args;
-	uint64_t end_ms = 0;
 	int ret;
 
-	if (spares < c->count / SPARES_SHARE)
-		spares = c->count / SPARES_SHARE;
 	do {
 		clear_state(c);
 		c->ctx->request->flags = c->last ? XKV_REQUEST_LAST : 0;
@@ -349,14 +320,8 @@ static int commit_keys(struct commit *c)
 			break;
 		case XKV_C_pass_full:
 			return -ENOSPC;
-		case XKV_TXN_TOO_LONG:
-			return -EFBIG;
 		default:
 			ret = wait_for_others(c->ctx->st, ++busy);
-			if (busy == 1)
-				end_ms = monotonic_ms() + BUSY_MS;
-			else if (c->count > XKV_TXN_FIRST && monotonic_ms() > end_ms)
-				ret = -EBUSY;
 		}
 	} while (!ret);
 	return ret;
@@ -365,10 +330,8 @@ static int commit_keys(struct commit *c)
 static int commit_locked(struct commit *c)
 {
 	struct store *st = c->ctx->st;
-	int ret = txn_keys_grow(st, c->count);
+	int ret;
 
-	if (ret)
-		return ret;
 	qsort(c->part, c->count, sizeof(*c->part), by_order);
 	for (unsigned int i = 0; i < c->count; i++) {
 		put_key(st, &st->txn_key[i], c->part[i].entry);
@@ -467,11 +430,6 @@ static bool has_changes(const struct overlay *o)
 }
 
 /* ---- the interface --------------------------------------------------------- */
-
-unsigned int store_txn_keys(const struct store_ctx *ctx)
-{
-	return ctx->txn->count;
-}
 
 int store_txn_begin(struct store_ctx *ctx)
 {
@@ -580,8 +538,8 @@ void store_txn_abort(struct store_ctx *ctx)
 
 int txn_adopt(struct store *st)
 {
-	for (unsigned int i = 0; i < st->txn_room; i++)
+	for (unsigned int i = 0; i < XKV_TXN_KEYS; i++)
 		if (is_prefilled(st, st->txn_key[i].prefilled))
 			st->txn_key[i].prefilled = 0; /* see take_large() */
-	return txn_free_slots(&st->ctx[0], 0, st->txn_room);
+	return txn_free_slots(&st->ctx[0], 0, XKV_TXN_MAX);
 }
