@@ -3,16 +3,13 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "util/clock.h"
+#include "consumer.h"
 
 #define READER	    "xkvd"
-#define AT_ONCE	    1024    /* changes that are read before room is made in the ring */
-#define IDLE_NS	    1000000 /* between two looks at a feed that had nothing new */
-#define QUEUE_FIRST 65536   /* bytes */
+#define QUEUE_FIRST 65536 /* bytes */
 
 /* Changes behind each other: struct feed_change, key, padding. */
 struct queue {
@@ -23,15 +20,11 @@ struct queue {
 
 struct listener {
 	struct store *st;
-	struct feed_reader *reader;
+	struct consumer *consumer;
 	listener_wake_fn *wake;
 	void *wake_arg;
-	pthread_t thread;
-	pthread_mutex_t reading; /* of `reader`; taken before `lock` */
-	pthread_mutex_t lock;	 /* of `filling` and `stopping` */
-	pthread_cond_t stopped;
-	bool stopping;
-	struct queue filling;	    /* by the thread */
+	pthread_mutex_t lock;	    /* of `filling` */
+	struct queue filling;	    /* by the consumer */
 	struct queue emptying;	    /* by the loop */
 	size_t at;		    /* in `emptying` */
 	struct feed_change current; /* that listener_next() has returned */
@@ -81,33 +74,44 @@ static bool put(struct queue *q, const struct feed_change *c)
 	return true;
 }
 
-/* Queues what can be read now, up to a bound.  Returns how many changes. */
-static unsigned int read_some(struct listener *l)
-{
-	struct feed_change c = { 0 };
-	unsigned int n = 0, lost = 0;
-	int ret;
+/* ---- the consumer ---------------------------------------------------------- */
 
-	pthread_mutex_lock(&l->reading);
-	while (n < AT_ONCE && ((ret = feed_next(l->reader, &c)) == 1 || ret == -ESTALE)) {
-		pthread_mutex_lock(&l->lock);
-		l->filling.gap |= ret == -ESTALE;
-		lost += !put(&l->filling, &c);
-		pthread_mutex_unlock(&l->lock);
-		n++;
-	}
-	__atomic_store_n(&l->reached, feed_position(l->reader), __ATOMIC_SEQ_CST);
-	pthread_mutex_unlock(&l->reading);
-	__atomic_fetch_add(&l->told, n, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&l->lost, lost, __ATOMIC_RELAXED);
-	return n;
+static bool on_change(void *arg, const struct feed_change *c)
+{
+	struct listener *l = arg;
+	bool queued;
+
+	pthread_mutex_lock(&l->lock);
+	queued = put(&l->filling, c);
+	pthread_mutex_unlock(&l->lock);
+	__atomic_fetch_add(&l->told, 1, __ATOMIC_RELAXED);
+	if (!queued)
+		__atomic_fetch_add(&l->lost, 1, __ATOMIC_RELAXED);
+	return true;
 }
 
-/* ---- the thread ------------------------------------------------------------ */
+static void on_gap(void *arg)
+{
+	struct listener *l = arg;
+
+	pthread_mutex_lock(&l->lock);
+	l->filling.gap = true;
+	pthread_mutex_unlock(&l->lock);
+	__atomic_fetch_add(&l->lost, 1, __ATOMIC_RELAXED);
+}
+
+static enum consumed on_end(void *arg, uint64_t position)
+{
+	struct listener *l = arg;
+
+	__atomic_store_n(&l->reached, position, __ATOMIC_SEQ_CST);
+	return CONSUMED;
+}
 
 /* Wakes the loop if what was read is of use to it. */
-static void wake_loop(struct listener *l, unsigned int changes)
+static void wake_loop(void *arg, unsigned int changes)
 {
+	struct listener *l = arg;
 	uint64_t awaited = __atomic_load_n(&l->awaited, __ATOMIC_SEQ_CST);
 
 	if (awaited && awaited <= listener_reached(l))
@@ -118,55 +122,21 @@ static void wake_loop(struct listener *l, unsigned int changes)
 		l->wake(l->wake_arg);
 }
 
-/* True: it is to end. */
-static bool rest(struct listener *l, bool idle)
-{
-	uint64_t until = monotonic_ns() + IDLE_NS;
-	struct timespec ts = { (time_t)(until / 1000000000), (long)(until % 1000000000) };
-	bool stopping;
-
-	pthread_mutex_lock(&l->lock);
-	if (idle && !l->stopping)
-		pthread_cond_timedwait(&l->stopped, &l->lock, &ts);
-	stopping = l->stopping;
-	pthread_mutex_unlock(&l->lock);
-	return stopping;
-}
-
-static void *listen_main(void *arg)
-{
-	struct listener *l = arg;
-	unsigned int changes;
-
-	do {
-		changes = read_some(l);
-		feed_trim(l->st);
-		wake_loop(l, changes);
-	} while (!rest(l, !changes));
-	return NULL;
-}
-
-/* Signals are for the loop. */
-static int start(struct listener *l)
-{
-	sigset_t all, before;
-	int ret;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &before);
-	ret = pthread_create(&l->thread, NULL, listen_main, l);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return ret;
-}
+static const struct consumer_type listening = {
+	.ends_with_xkvd = true,
+	.keys_only = true,
+	.change = on_change,
+	.gap = on_gap,
+	.end = on_end,
+	.after = wake_loop,
+};
 
 /* ---- for the loop ---------------------------------------------------------- */
 
 static void destroy(struct listener *l)
 {
-	feed_close(l->reader);
-	pthread_cond_destroy(&l->stopped);
+	consumer_close(l->consumer, false);
 	pthread_mutex_destroy(&l->lock);
-	pthread_mutex_destroy(&l->reading);
 	free(l->filling.bytes);
 	free(l->emptying.bytes);
 	free(l);
@@ -175,7 +145,6 @@ static void destroy(struct listener *l)
 struct listener *listener_new(struct store *st, listener_wake_fn *wake, void *arg)
 {
 	struct listener *l = calloc(1, sizeof(*l));
-	pthread_condattr_t clock;
 	bool resumed;
 	int ret;
 
@@ -184,36 +153,23 @@ struct listener *listener_new(struct store *st, listener_wake_fn *wake, void *ar
 	l->st = st;
 	l->wake = wake;
 	l->wake_arg = arg;
-	pthread_mutex_init(&l->reading, NULL);
 	pthread_mutex_init(&l->lock, NULL);
-	pthread_condattr_init(&clock);
-	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-	pthread_cond_init(&l->stopped, &clock);
-	pthread_condattr_destroy(&clock);
-	ret = -feed_open(st, READER, &l->reader, &resumed);
+	ret = consumer_open(st, READER, &listening, l, &l->consumer, &resumed);
 	if (!ret) {
-		feed_keys_only(l->reader);
-		feed_ends_with_xkvd(l->reader);
-		l->reached = feed_position(l->reader);
-		ret = start(l);
+		l->reached = feed_position(consumer_reader(l->consumer));
+		ret = consumer_start(l->consumer);
 	}
 	if (!ret)
 		return l;
 	destroy(l);
-	errno = ret;
+	errno = -ret;
 	return NULL;
 }
 
 void listener_free(struct listener *l)
 {
-	if (!l)
-		return;
-	pthread_mutex_lock(&l->lock);
-	l->stopping = true;
-	pthread_cond_signal(&l->stopped);
-	pthread_mutex_unlock(&l->lock);
-	pthread_join(l->thread, NULL);
-	destroy(l);
+	if (l)
+		destroy(l);
 }
 
 /* Exchanges the two queues.  The empty one keeps its memory, unless that is much. */
@@ -249,7 +205,7 @@ const struct feed_change *listener_next(struct listener *l)
 void listener_catch_up(struct listener *l)
 {
 	if (listener_reached(l) < feed_head(l->st))
-		read_some(l);
+		consumer_round(l->consumer);
 }
 
 uint64_t listener_reached(const struct listener *l)

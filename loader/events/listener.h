@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Somebody in xkvd who is told of all changes of the store, of both front ends: a thread reads the
- * change feed (store/feed.h) and queues the changes for another thread, that of the event loop.
+ * Somebody in xkvd who is told of all changes of the store, of both front ends: a consumer of the
+ * change feed (consumer.h) that queues the changes for another thread, that of the event loop.
  *
- * The thread never waits for the loop.  The locks that both take are held for the exchange of two
+ * It never waits for the loop.  The locks that both take are held for the exchange of two
  * queues, and while either of them reads.  If the queue is full, the thread goes on reading, and
  * the changes are lost, which listener_gap() tells.  So a command that waits in the loop for room
  * in the ring of the feed never waits for the loop itself, however full the queue is; and changes

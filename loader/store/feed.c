@@ -24,7 +24,7 @@ struct feed_reader {
 	uint64_t given_up;	       /* ring->given_up when it began */
 	char *large;		       /* XKV_SLOT_VALUE_MAX bytes, allocated on first use */
 	char *key;		       /* XKV_LONG_KEY_MAX bytes, for a long key, as well */
-	bool keys_only;
+	bool keys_only, holds;
 };
 
 static struct xkv_feed_record *record_at(struct xkv_feed *ring, uint64_t position)
@@ -259,6 +259,13 @@ static void reader_end(struct store *st, struct xkv_feed_reader *place)
 	place->ends = false;
 }
 
+static void reader_free(struct feed_reader *r)
+{
+	free(r->large);
+	free(r->key);
+	free(r);
+}
+
 void feed_close(struct feed_reader *r)
 {
 	struct store *st = r ? r->st : NULL;
@@ -271,9 +278,19 @@ void feed_close(struct feed_reader *r)
 		feed_rest(st);
 	pthread_mutex_unlock(&st->feed.lock);
 	feed_trim(st);
-	free(r->large);
-	free(r->key);
-	free(r);
+	reader_free(r);
+}
+
+void feed_leave(struct feed_reader *r)
+{
+	struct store *st = r ? r->st : NULL;
+
+	if (!r)
+		return;
+	pthread_mutex_lock(&st->feed.lock);
+	st->feed.claimed &= ~(1U << (r->place - st->feed.ring->reader));
+	pthread_mutex_unlock(&st->feed.lock);
+	reader_free(r);
 }
 
 void feed_adopted(struct store *st)
@@ -364,7 +381,7 @@ static int read_change(struct feed_reader *r, const struct xkv_feed_record *rec,
 		.value_len = rec->value_len,
 		.expire_ms = rec->expire_ms,
 		.version = rec->version,
-		.position = r->place->position,
+		.position = r->next,
 		.origin = rec->origin,
 		.cause = rec->cause,
 		.op_flags = rec->op_flags,
@@ -412,7 +429,8 @@ static int next_change(struct feed_reader *r, struct feed_change *out)
 	int ret;
 
 	for (;;) {
-		__atomic_store_n(&r->place->position, r->next, __ATOMIC_RELEASE);
+		if (!r->holds)
+			feed_done(r);
 		if (r->next == __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE))
 			return 0; /* of a full ring, that is where the oldest record stands */
 		rec = record_at(ring, r->next);
@@ -447,9 +465,38 @@ void feed_keys_only(struct feed_reader *r)
 	r->keys_only = true;
 }
 
+void feed_hold(struct feed_reader *r)
+{
+	r->holds = true;
+}
+
+void feed_done(struct feed_reader *r)
+{
+	__atomic_store_n(&r->place->position, r->next, __ATOMIC_RELEASE);
+}
+
+void feed_again(struct feed_reader *r)
+{
+	r->next = r->place->position;
+}
+
+bool feed_seek(struct feed_reader *r, uint64_t position)
+{
+	if (position < r->place->position || position > feed_head(r->st))
+		return false;
+	r->next = position;
+	feed_done(r);
+	return true;
+}
+
 uint64_t feed_position(const struct feed_reader *r)
 {
 	return r->place->position;
+}
+
+uint64_t feed_reached(const struct feed_reader *r)
+{
+	return r->next;
 }
 
 uint64_t feed_head(const struct store *st)

@@ -68,6 +68,21 @@ void feed_ends_with_xkvd(struct feed_reader *r);
 void feed_keys_only(struct feed_reader *r);
 
 /*
+ * This reader says itself what it has read, by feed_done(): until then the changes stay in the
+ * ring, and feed_again() has them read once more.  So they are not lost before what is made of them
+ * is safe.
+ */
+void feed_hold(struct feed_reader *r);
+void feed_done(struct feed_reader *r);
+void feed_again(struct feed_reader *r);
+
+/*
+ * Goes on at a position that feed_reached() returned in an earlier xkvd, with a reader that was
+ * resumed.  False: it is not in the ring any more, or not yet.
+ */
+bool feed_seek(struct feed_reader *r, uint64_t position);
+
+/*
  * The next change: 1, 0 if there is none at the moment, or -ENOMEM.  A change counts as read when
  * the next one is asked for: a reader that is killed gets it again.  One thread per reader.
  *
@@ -78,6 +93,8 @@ int feed_next(struct feed_reader *r, struct feed_change *out);
 
 /* All changes with a position below this have been read.  By the reader's thread. */
 uint64_t feed_position(const struct feed_reader *r);
+/* The same with those that feed_next() has returned and feed_done() has not been told of. */
+uint64_t feed_reached(const struct feed_reader *r);
 
 /* All changes that have taken effect before this call have a lower position. */
 uint64_t feed_head(const struct store *st);
@@ -95,6 +112,8 @@ void feed_on_commit(struct store *st, feed_commit_fn *fn, void *arg);
 
 /* Listens no longer.  Does nothing for NULL. */
 void feed_close(struct feed_reader *r);
+/* The same, but its changes are kept in the ring, for the next xkvd. */
+void feed_leave(struct feed_reader *r);
 
 /*
  * Makes room of what all readers have read.  To be called every millisecond or so while readers are

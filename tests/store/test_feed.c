@@ -35,7 +35,7 @@ static struct feed_reader *reader;
 static struct feed_change got;
 
 /* All that were opened: those of an xkvd that is killed are never closed. */
-static struct feed_reader *opened[64];
+static struct feed_reader *opened[128];
 static unsigned int opened_count;
 
 static struct feed_reader *listen_as(const char *name, bool resumes)
@@ -608,6 +608,50 @@ static void test_two_readers(void **state)
 	next_is(XKV_CHANGE_CREATE, "c");
 }
 
+/* What a reader holds is in the ring until it says so, also for the next xkvd. */
+static void test_held(void **state)
+{
+	struct feed_reader *held = listen_as("held", false);
+	struct feed_change change;
+	uint64_t reached;
+
+	(void)state;
+	feed_hold(held);
+	put_text("a", "1");
+	put_text("b", "1");
+	assert_int_equal(feed_next(held, &change), 1);
+	assert_int_equal(change.position, feed_position(held));
+	assert_int_equal(feed_next(held, &change), 1);
+	reached = feed_reached(held);
+	assert_int_equal(feed_next(held, &change), 0);
+	feed_again(held);
+	assert_int_equal(feed_next(held, &change), 1);
+	assert_memory_equal(change.key, "a", 1);
+	while (feed_next(reader, &got) > 0)
+		;
+	assert_int_equal(feed_trim(bed.st), 0);
+	feed_done(held);
+	assert_true(feed_trim(bed.st) > 0);
+	assert_true(change.position < feed_position(held));
+
+	assert_null(bed_adopt(&bed));
+	reader = listen_as("test", true);
+	held = listen_as("held", true);
+	feed_adopted(bed.st);
+	feed_hold(held);
+	assert_false(feed_seek(held, reached + 8)); /* beyond the end */
+	assert_true(feed_seek(held, reached));
+	put_text("c", "1");
+	assert_int_equal(feed_next(held, &change), 1);
+	assert_memory_equal(change.key, "c", 1);
+	feed_leave(held);
+	put_text("d", "1");
+	held = listen_as("held", true);
+	assert_int_equal(feed_next(held, &change), 1);
+	assert_memory_equal(change.key, "c", 1); /* was not done */
+	feed_close(held);
+}
+
 /* ---- large values ------------------------------------------------------------- */
 
 #define LARGE 100000
@@ -1015,6 +1059,7 @@ int main(int argc, char **argv)
 		TEST(test_given_up),
 		TEST(test_given_up_again),
 		TEST(test_given_up_and_killed),
+		TEST(test_held),
 		TEST(test_two_readers),
 		TEST(test_large_values),
 		TEST(test_slot_that_is_referred_to),

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A consumer of the change feed (store/feed.h): a name, a position, and functions that a thread of
+ * its own calls with each change of the store, of both front ends.  Each consumer has a reader and
+ * a thread, so one that has to wait (a disk that is slow) does not hold the others up.
+ *
+ * The thread must not change the store, and must not wait for anybody who does: a change may be
+ * waiting for the room that it makes in the ring.
+ */
+#ifndef XKV_EVENTS_CONSUMER_H
+#define XKV_EVENTS_CONSUMER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "store/feed.h"
+
+struct consumer;
+
+/* What has become of the changes that were handed on since the last CONSUMED. */
+enum consumed {
+	CONSUMED,	/* they are not needed any more */
+	CONSUMED_PART,	/* nothing yet: they stay in the ring, and what follows comes first */
+	CONSUMED_AGAIN, /* they have to be handed on once more */
+};
+
+struct consumer_type {
+	/* may the feed be given up without xkvd (feed_ends_with_xkvd()), and are values wanted? */
+	bool ends_with_xkvd, keys_only;
+	/* Before a round: may changes be handed on now?  NULL: always. */
+	bool (*begin)(void *arg);
+	/* A change, valid during the call.  False: enough for this round. */
+	bool (*change)(void *arg, const struct feed_change *c);
+	/* Changes were lost that came before the next one (feed_next(): -ESTALE). */
+	void (*gap)(void *arg);
+	/* A round ends: all with a position below this have been handed on. */
+	enum consumed (*end)(void *arg, uint64_t position);
+	/* By the thread only, after a round in which so many changes came.  NULL: nothing. */
+	void (*after)(void *arg, unsigned int changes);
+};
+
+/*
+ * Opens a reader; its changes are handed on when consumer_start() was called.  `name`, *resumed and
+ * the result are those of feed_open().
+ */
+int consumer_open(struct store *st, const char *name, const struct consumer_type *type, void *arg,
+		  struct consumer **out, bool *resumed);
+/* 0 or -errno. */
+int consumer_start(struct consumer *c);
+/*
+ * Ends the thread, if it runs, and closes the reader; with `keep` the changes that were not handed
+ * on stay in the ring.  NULL is ignored.
+ */
+void consumer_close(struct consumer *c, bool keep);
+
+/* One round in the calling thread. */
+void consumer_round(struct consumer *c);
+/* Has the thread begin its next round at once. */
+void consumer_wake(struct consumer *c);
+/* The reader: before consumer_start(), or in one of the functions above. */
+struct feed_reader *consumer_reader(struct consumer *c);
+
+#endif
