@@ -242,6 +242,11 @@ void rdb_write_header(struct rdb_writer *w, uint64_t keys, uint64_t used_memory)
 	rdb_write_database(w, 0, keys, 0);
 }
 
+void rdb_write_base_mark(struct rdb_writer *w)
+{
+	put_aux(w, "aof-base", "1");
+}
+
 void rdb_write_key(struct rdb_writer *w, const void *key, size_t key_len, const void *value,
 		   size_t value_len, uint64_t expire_ms)
 {

@@ -33,6 +33,9 @@ void rdb_writer_free(struct rdb_writer *w);
  */
 void rdb_write_header(struct rdb_writer *w, uint64_t keys, uint64_t used_memory);
 
+/* Says that the file is the base of an append-only file. */
+void rdb_write_base_mark(struct rdb_writer *w);
+
 /* Selects a database, with hints: about how many keys it will have, and how many that expire. */
 void rdb_write_database(struct rdb_writer *w, unsigned int db, uint64_t keys, uint64_t expiring);
 

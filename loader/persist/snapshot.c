@@ -29,6 +29,8 @@
 
 #include "aside.h"
 #include "config.h"
+#include "fill.h"
+#include "image.h"
 #include "rdb.h"
 #include "store/store.h"
 #include "util/clock.h"
@@ -37,8 +39,6 @@
 #define SCAN_COUNT    1024
 #define FILE_OVERHEAD 8192 /* bytes of a file without keys, rounded up */
 #define OTHERS_LOGGED 10
-#define BUSY_RETRIES  1000
-#define BUSY_WAIT_NS  100000 /* between them: a tenth of a second in total */
 #define TEMP_PREFIX   "temp-"
 #define TEMP_SUFFIX   ".rdb"
 #define ORIGINAL      "original"   /* dump.rdb.original: a file of which a part was skipped */
@@ -367,13 +367,6 @@ void *snapshot_functions(size_t *len)
 	return copy;
 }
 
-static void write_functions(struct rdb_writer *w)
-{
-	pthread_mutex_lock(&functions.lock);
-	rdb_write_functions(w, functions.records, functions.len);
-	pthread_mutex_unlock(&functions.lock);
-}
-
 /* Adds a library that a file has.  It is used only when the whole file was read. */
 static int add_function(struct records *to, const void *text, size_t len)
 {
@@ -388,57 +381,23 @@ static int add_function(struct records *to, const void *text, size_t len)
 
 /* ---- saving ---- */
 
-struct walk {
-	struct job *job;
-	struct rdb_writer *w;
-	uint8_t number[STORE_DATABASES]; /* when the walk began: a SWAPDB comes after it */
-};
-
-static int write_key(void *arg, const void *key, size_t key_len, const struct store_entry *entry)
-{
-	struct walk *walk = arg;
-
-	rdb_write_select(walk->w, walk->number[entry->db]);
-	rdb_write_key(walk->w, key, key_len, entry->value, entry->value_len, entry->expire_ms);
-	walk->job->keys++;
-	atomic_store_explicit(&state.keys, walk->job->keys, memory_order_relaxed);
-	return atomic_load(&state.stop) ? -ECANCELED : rdb_writer_error(walk->w);
-}
-
-static void write_head(struct walk *walk, struct store *st)
-{
-	struct store_database db;
-
-	store_numbers(st, walk->number);
-	store_database(st, 0, &db);
-	rdb_write_header(walk->w, db.keys, store_memory(st));
-	for (unsigned int i = 1; i < STORE_DATABASES; i++) {
-		store_database(st, i, &db);
-		if (db.keys)
-			rdb_write_database(walk->w, i, db.keys, db.expiring);
-	}
-}
-
 static int write_keys(struct job *job, struct store_ctx *ctx, int fd)
 {
-	struct walk walk = { .job = job, .w = rdb_writer_new(fd) };
-	uint64_t cursor = 0;
-	int ret, written;
+	struct image im = { .fd = fd, .stop = &state.stop, .keys = &state.keys };
+	void *records = snapshot_functions(&im.functions_len);
+	int ret;
 
-	if (!walk.w)
+	if (!records)
 		return fail(job, -ENOMEM, "out of memory");
-	write_head(&walk, job->st);
-	write_functions(walk.w);
-	do {
-		ret = store_scan(ctx, &cursor, SCAN_COUNT, true, write_key, &walk);
-	} while (!ret && cursor);
-	written = ret ? rdb_writer_error(walk.w) : rdb_write_end(walk.w);
-	rdb_writer_free(walk.w);
-	if (written) {
-		errno = -written;
-		return fail_step(job, "writing");
-	}
-	return ret ? fail_walk(job, ret) : 0;
+	im.functions = records;
+	store_numbers(job->st, im.number); /* when the walk begins: a SWAPDB comes after it */
+	ret = image_write(&im, job->st, ctx);
+	free(records);
+	job->keys = atomic_load(&state.keys);
+	if (!ret)
+		return 0;
+	errno = -ret;
+	return im.walk_failed ? fail_walk(job, ret) : fail_step(job, "writing");
 }
 
 /* Writes the temporary file; when this returns 0, it is on the disk. */
@@ -759,9 +718,9 @@ uint64_t snapshot_changes(const struct store *st)
 /* The state of one pass over the file. */
 struct load {
 	struct store *st;
-	struct store_ctx *ctx; /* NULL: check the file only */
 	const struct config *cfg;
-	bool lifted; /* the store's limit differs from maxmemory */
+	struct fill fill;
+	bool sets; /* false: check the file only */
 	const char *path;
 	int64_t now; /* Unix time in milliseconds */
 	uint64_t keys;
@@ -780,42 +739,23 @@ static bool is_past(const struct load *load, bool expires, int64_t expire_ms)
 	return expires && expire_ms <= load->now;
 }
 
-/*
- * As in Redis, maxmemory does not limit what is loaded, only later writes.  Where entries may be
- * evicted, that comes first: the limit is lifted when nothing can be evicted any more.
- */
-static void lift_limit(struct load *load)
-{
-	store_limit_lift(load->st);
-	load->lifted = true;
-}
-
-static void restore_limit(const struct load *load)
-{
-	if (load->lifted)
-		store_limit(load->st, load->cfg->maxmemory, load->cfg->maxmemory_policy);
-}
-
 static int set_key(struct load *load, const struct rdb_key *k)
 {
-	const struct timespec wait = { .tv_nsec = BUSY_WAIT_NS };
 	uint64_t expire_ms = k->expires ? (uint64_t)k->expire_ms : 0;
-	int ret = -EBUSY;
+	struct store_op op = {
+		.opcode = XKV_OP_SET,
+		.flags = XKV_NX,
+		.key = k->key,
+		.key_len = k->key_len,
+		.value = k->value,
+		.value_len = k->value_len,
+		.expire_ms = expire_ms < XKV_TTL_MAX ? expire_ms : XKV_TTL_MAX,
+	};
+	struct store_entry out;
+	int ret;
 
-	if (expire_ms > XKV_TTL_MAX)
-		expire_ms = XKV_TTL_MAX;
-	store_select(load->ctx, k->db);
-	for (int i = 0; i < BUSY_RETRIES; i++) {
-		ret = store_set(load->ctx, k->key, k->key_len, k->value, k->value_len, XKV_NX, 0,
-				expire_ms, NULL);
-		if (ret == -ENOSPC && store_at_limit(load->st)) {
-			lift_limit(load);
-			continue;
-		}
-		if (ret != -EBUSY)
-			break;
-		nanosleep(&wait, NULL);
-	}
+	store_select(load->fill.ctx, k->db);
+	ret = fill_do(&load->fill, &op, &out);
 	if (ret == -ECANCELED) {
 		load->twice++;
 		return 0;
@@ -825,8 +765,7 @@ static int set_key(struct load *load, const struct rdb_key *k)
 	else
 		snprintf(load->err, load->err_len,
 			 "%s, offset %" PRIu64 ": the store did not take the key: %s%s", load->path,
-			 k->offset, strerror(-ret),
-			 ret == -ENOSPC ? "; raise maxmemory or max-keys, or add memory" : "");
+			 k->offset, strerror(-ret), fill_remedy(ret));
 	return ret;
 }
 
@@ -838,7 +777,7 @@ static int load_key(void *arg, const struct rdb_key *k)
 		load->expired++;
 		return 0;
 	}
-	if (load->ctx)
+	if (load->sets)
 		return set_key(load, k);
 	load->keys++;
 	return 0;
@@ -860,7 +799,7 @@ static int load_other(void *arg, const struct rdb_misfit *o)
 		load->other_at = o->offset;
 		snprintf(load->other, sizeof(load->other), "%s", o->what);
 	}
-	if (load->ctx && load->others <= OTHERS_LOGGED)
+	if (load->sets && load->others <= OTHERS_LOGGED)
 		log_warning("%s, offset %" PRIu64 ": skipped: %s", load->path, o->offset, o->what);
 	return 0;
 }
@@ -869,7 +808,7 @@ static int load_function(void *arg, const void *text, size_t len)
 {
 	struct load *load = arg;
 
-	return load->ctx ? add_function(&load->functions, text, len) : 0;
+	return load->sets ? add_function(&load->functions, text, len) : 0;
 }
 
 static int read_file(struct load *load, int fd)
@@ -888,7 +827,7 @@ static int read_file(struct load *load, int fd)
 		snprintf(load->err, load->err_len,
 			 "%s, offset %" PRIu64 ": %s; put a good copy in its place", load->path,
 			 rep.offset, rep.text);
-	if (!ret && !load->ctx && !rep.checksummed)
+	if (!ret && !load->sets && !rep.checksummed)
 		log_notice("%s has no checksum: damage inside values would not be noticed",
 			   load->path);
 	return ret;
@@ -969,18 +908,12 @@ static int load_file(struct load *load, int fd, enum rdb_other policy)
 
 	if (ret)
 		return ret;
-	load->ctx = store_ctx_get(load->st);
-	if (!load->ctx) {
-		ret = -errno;
-		snprintf(load->err, load->err_len, "the store has no context left: %s",
-			 strerror(-ret));
+	ret = fill_begin(&load->fill, load->st, load->cfg, load->err, load->err_len);
+	if (ret)
 		return ret;
-	}
-	if (load->cfg->maxmemory_policy == STORE_NOEVICTION)
-		lift_limit(load); /* not when it is reached: each key would then wait for memory */
+	load->sets = true;
 	ret = read_file(load, fd);
-	restore_limit(load);
-	store_ctx_put(load->ctx);
+	fill_end(&load->fill);
 	if (ret)
 		return ret;
 	log_loaded(load);
@@ -1044,30 +977,6 @@ int snapshot_set_aside(const struct config *cfg, char *err, unsigned int err_len
 	return ret;
 }
 
-/*
- * Removes what is left of a load: the keys of one that failed, or in which an earlier xkvd was
- * killed.  They are a part of a file that may be another one by now.
- */
-static int remove_loaded(struct store *st, char *err, unsigned int err_len)
-{
-	uint64_t count = store_count(st);
-	struct store_ctx *ctx;
-	int ret;
-
-	if (!count)
-		return 0;
-	log_notice("removing %" PRIu64 " keys of a snapshot that was not loaded to its end", count);
-	ctx = store_ctx_get(st);
-	ret = ctx ? store_flush(ctx) : -errno;
-	store_ctx_put(ctx);
-	if (ret)
-		snprintf(err, err_len,
-			 "a part of a snapshot cannot be removed from the store: %s; remove all of "
-			 "it by xkvd --detach",
-			 strerror(-ret));
-	return ret;
-}
-
 int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, char *err,
 		  unsigned int err_len)
 {
@@ -1078,7 +987,7 @@ int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 
 	init_once();
 	*keys = 0;
-	ret = remove_loaded(st, err, err_len);
+	ret = fill_remove_rest(st, err, err_len);
 	if (ret)
 		return ret;
 	fd = open_file(&job);
@@ -1093,7 +1002,7 @@ int snapshot_load(struct store *st, const struct config *cfg, uint64_t *keys, ch
 	close(fd);
 	if (ret) {
 		free(load.functions.bytes);
-		left = remove_loaded(st, err, err_len);
+		left = fill_remove_rest(st, err, err_len);
 		return left ? left : ret;
 	}
 	snapshot_set_functions(load.functions.bytes, load.functions.len);

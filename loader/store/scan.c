@@ -297,9 +297,16 @@ static void walk_free(struct walk *w)
 	free(w);
 }
 
-/* Looks at buckets before `end`.  `expired_too`: of those who remove keys, in their stored form. */
+/* What a walk reports. */
+enum scan_of {
+	SCAN_LIVE,
+	SCAN_EXPIRED_TOO,
+	SCAN_STORED, /* expired ones, too, in their stored form: of those who remove keys */
+};
+
+/* Looks at buckets before `end`. */
 static int scan(struct store_ctx *ctx, uint64_t *cursor, uint64_t end, unsigned int count, int db,
-		bool values, bool expired_too, store_scan_fn *fn, void *arg)
+		bool values, enum scan_of of, store_scan_fn *fn, void *arg)
 {
 	uint64_t budget = BUCKETS_A_CALL + (uint64_t)count * BUCKETS_A_KEY, spent = 0;
 	struct walk *w = walk_new(ctx, db, values);
@@ -310,13 +317,13 @@ static int scan(struct store_ctx *ctx, uint64_t *cursor, uint64_t end, unsigned 
 		return -ENOMEM;
 	if (end > ctx->st->bpf.buckets)
 		end = ctx->st->bpf.buckets;
-	w->stored = expired_too;
+	w->stored = of == SCAN_STORED;
 	while (!ret && *cursor < end && spent < budget && (!keys || keys < count)) {
 		w->bucket = (*cursor)++;
 		spent++;
 		if (may_have_keys(w)) {
 			spent += COST_READ;
-			ret = report_bucket(w, expired_too, &keys, fn, arg);
+			ret = report_bucket(w, of != SCAN_LIVE, &keys, fn, arg);
 		}
 	}
 	if (*cursor >= ctx->st->bpf.buckets)
@@ -328,7 +335,13 @@ static int scan(struct store_ctx *ctx, uint64_t *cursor, uint64_t end, unsigned 
 int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
 	       store_scan_fn *fn, void *arg)
 {
-	return scan(ctx, cursor, UINT64_MAX, count, ANY, values, false, fn, arg);
+	return scan(ctx, cursor, UINT64_MAX, count, ANY, values, SCAN_LIVE, fn, arg);
+}
+
+int store_scan_all(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, store_scan_fn *fn,
+		   void *arg)
+{
+	return scan(ctx, cursor, UINT64_MAX, count, ANY, true, SCAN_EXPIRED_TOO, fn, arg);
 }
 
 int store_scan_db(struct store_ctx *ctx, uint64_t *cursor, uint64_t end, unsigned int count,
@@ -336,7 +349,7 @@ int store_scan_db(struct store_ctx *ctx, uint64_t *cursor, uint64_t end, unsigne
 {
 	/* of database 0 that takes as long as some buckets */
 	if (!ctx->db || stored_keys(ctx->st, ctx->db))
-		return scan(ctx, cursor, end, count, ctx->db, false, false, fn, arg);
+		return scan(ctx, cursor, end, count, ctx->db, false, SCAN_LIVE, fn, arg);
 	*cursor = 0;
 	return 0;
 }
@@ -399,7 +412,7 @@ int store_flush_some(struct store_ctx *ctx, uint64_t *cursor, unsigned int count
 		f.expired = false;
 		*cursor = begin;
 		/* runs no requests, so flush_one() can use those of the context */
-		ret = scan(ctx, cursor, UINT64_MAX, count, all ? ANY : ctx->db, false, true,
+		ret = scan(ctx, cursor, UINT64_MAX, count, all ? ANY : ctx->db, false, SCAN_STORED,
 			   flush_one, &f);
 		flush_run(&f);
 		ret = ret ? ret : f.ret;

@@ -268,6 +268,10 @@ typedef int store_scan_fn(void *arg, const void *key, size_t key_len,
 int store_scan(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, bool values,
 	       store_scan_fn *fn, void *arg);
 
+/* The same with values, and with entries that have expired and are still there. */
+int store_scan_all(struct store_ctx *ctx, uint64_t *cursor, unsigned int count, store_scan_fn *fn,
+		   void *arg);
+
 /*
  * The same for the keys of the selected database, without values, as far as the cursor `end`.  It
  * passes by those of others, so a call may report none; at its end at once if the database has no
