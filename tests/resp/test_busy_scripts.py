@@ -328,10 +328,10 @@ LARGE = {
     "concat texts": ("t = {} for i = 1, 30 do t[i] = long(1e6) end", "table.concat(t)"),
     "array": ("", "fill(1.1e6) collectgarbage()"),
     "names": ("", "name(14e4) collectgarbage()"),
-    "small tables": ("", "t = {} for i = 1, 1e6 do t[i] = {} end"),
+    "small tables": ("", "t = {} for i = 1, 6e5 do t[i] = {} end"),
     "collect": ("t = {} for i = 1, 1e6 do t[i] = {i} end", "collectgarbage()"),
-    "atomic step": ("t = {} for i = 1, 1e6 do t[i] = {i} end",
-                    "for i = 1, 1e6 do t[i][1] = {} end"),
+    "atomic step": ("t = {} for i = 1, 4e5 do t[i] = {i} end",
+                    "for i = 1, 4e5 do t[i][1] = {} end"),
     "weak tables": ("t = setmetatable({}, {__mode = 'k'}) for i = 1, 4e5 do t[{}] = 1 end",
                     "local x = {}"),
     "join": ("s = long(32e6)", "local x = s .. 'y'"),
@@ -371,7 +371,7 @@ LARGE_BEFORE = """local s, t, u
 local function fill(n) t = {} for i = 1, n do t[i] = i end end
 local function name(n) t = {} for i = 1, n do t['a' .. i] = i end end
 local function long(n) return ('a'):rep(n) end """
-OWN_LIMIT = 0.1 if BUILD.name == "build" else 1  # seconds; sanitizers take more
+OWN_LIMIT, MEASURED = (0.1, 0.3) if BUILD.name == "build" else (1, 0.1)  # s; sanitizers take more
 BEFORE = """local s = ('x'):rep(1e6) local text = ('a=1 '):rep(1e5) local t, few = {}, {}
 for i = 1, 1e5 do t[i] = i end for i = 1, 7000 do few[i] = i end """
 
@@ -404,6 +404,7 @@ class Gaps:
         return self.longest_own < OWN_LIMIT
 
 
+@pytest.mark.parametrize("store", ["memory"], indirect=True, scope="module")
 @pytest.mark.parametrize("name", [*IN_C, *LARGE])
 def test_others_are_served_during_a_call(xkv, own, name):
     """Within the threshold and 100 ms; up to three times, as CPUs are slower while others work."""
@@ -415,7 +416,7 @@ def test_others_are_served_during_a_call(xkv, own, name):
         script = f"{before} redis.log(redis.LOG_WARNING, '{begun}') while true do {repeated} end"
         with busy(own, "EVAL", script, 0) as other:
             wait_for(lambda: gaps.call(other, "PING") != BUSY or begun in xkv.log(), "the calls")
-            until = time.monotonic() + (0.3 if name in IN_C else 0.6)
+            until = time.monotonic() + MEASURED
             while time.monotonic() < until:
                 assert gaps.call(other, "PING") == BUSY
             assert gaps.call(other, "SCRIPT", "KILL") == b"+OK\r\n"
@@ -452,19 +453,6 @@ def test_stopped_during_a_call(tmp_path, call):
             assert b"shutting down" in c.reply()
             assert own_time(daemon) - before < OWN_LIMIT
             assert daemon.process.wait(20) == 0
-
-
-@pytest.mark.parametrize("script, error", [
-    ("return #('a'):rep(2^25)", b"not enough memory"),
-    ("local t = {} for i = 1, 2^21 + 1 do t[i] = i end", b"not enough memory"),
-    ("local t = {} for i = 1, 2^19 + 1 do t['a' .. i] = i end", b"not enough memory"),
-    ("return bit.bor(('1'):rep(2^24 + 1))", b"string too long"),
-    ("return math.max(('1'):rep(2^24), ('1'):rep(2^24))", b"string too long"),
-    ("local t = {} for i = 1, 3e5 do t[i] = i end cjson.encode(t)", b"Cannot serialise"),
-    ("cjson.decode('[' .. ('1,'):rep(1.1e6) .. '1]')", b"Too many values"),
-])
-def test_limits_of_what_is_done_at_once(own, script, error):
-    assert error in own.call("EVAL", script, 0)
 
 
 @pytest.mark.parametrize("name", ["match", "find", "gsub", "gmatch", "balance", "rep", "reverse",

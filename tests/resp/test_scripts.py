@@ -278,6 +278,14 @@ def test_nothing_stays_between_scripts(own):
     ("table.insert({}, 2147483653, 1)", b"position out of bounds"),
     ("return #(''):rep(2147483647)", b":0\r\n"),
     ("local s, t = ('x'):rep(3e7), {} for i = 1, 20 do t[i] = s end return t", b"too large"),
+    # what is done at once is limited
+    ("return #('a'):rep(2^25)", b"not enough memory"),
+    ("local t = {} for i = 1, 2^21 + 1 do t[i] = i end", b"not enough memory"),
+    ("local t = {} for i = 1, 2^19 + 1 do t['a' .. i] = i end", b"not enough memory"),
+    ("return bit.bor(('1'):rep(2^24 + 1))", b"string too long"),
+    ("return math.max(('1'):rep(2^24), ('1'):rep(2^24))", b"string too long"),
+    ("local t = {} for i = 1, 3e5 do t[i] = i end cjson.encode(t)", b"Cannot serialise"),
+    ("cjson.decode('[' .. ('1,'):rep(1.1e6) .. '1]')", b"Too many values"),
 ])
 def test_functions_that_have_limits(own, script, reply):
     assert reply in own.call("EVAL", script, 0)
