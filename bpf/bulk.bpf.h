@@ -242,7 +242,7 @@ static __always_inline bool note_request(struct xdp_md *ctx, struct xkv_note *n,
 	n->db = database_of(cfg, 0);
 	if (!note_key(n, payload + 5, p->end, key_len, &s->hash, &sum))
 		return false;
-	n->address_sum = address_sum(p);
+	n->address_sum = address_sum(p, IPPROTO_UDP);
 	word = halves_sum(&sum);
 	key_end = FAST_KEY_OFF + XKV_PADDED(key_len);
 	if (len > key_end)

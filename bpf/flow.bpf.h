@@ -71,6 +71,12 @@ static __always_inline void flow_unlock(struct xkv_flow *f)
 	WRITE_ONCE(f->lock, 0);
 }
 
+/* Of a clock that time stamps and repeats go by. */
+static __always_inline __u32 milliseconds(void)
+{
+	return bpf_ktime_get_ns() / 1000000;
+}
+
 static __always_inline bool flow_is_plain(const struct xkv_flow *f)
 {
 	return !(f->eaten | f->injected);
@@ -316,7 +322,7 @@ static __always_inline void flow_begin(struct xkv_flow *f, struct __sk_buff *skb
 /* Notes a segment that is sent to the client, with its sequence number there. */
 static __always_inline void note_sent(struct xkv_flow *f, const struct segment *s, __u32 seq)
 {
-	__u32 end = seq + s->len + (s->flags & TCP_FIN), now = bpf_ktime_get_ns() / 1000000;
+	__u32 end = seq + s->len + (s->flags & TCP_FIN), now = milliseconds();
 	__u32 stamp = bpf_ntohl(s->stamp);
 
 	if (BEFORE(f->server_next, end))

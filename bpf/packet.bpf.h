@@ -147,6 +147,16 @@ static __always_inline int parse_ip6(struct packet *p, void **cursor, __u32 *ip_
 	return CONTINUE;
 }
 
+static __always_inline int parse_ip(struct packet *p, void **cursor, __u32 *ip_payload,
+				    __u8 protocol)
+{
+	if (p->proto == bpf_htons(ETH_P_IP))
+		return parse_ip4(p, cursor, ip_payload, protocol);
+	if (p->proto == bpf_htons(ETH_P_IPV6))
+		return parse_ip6(p, cursor, ip_payload, protocol);
+	return XKV_C_pass_ethertype;
+}
+
 static __always_inline int parse_udp(struct packet *p, void *cursor, __u32 ip_payload,
 				     struct xkv_rules *rules)
 {
@@ -175,12 +185,7 @@ static __always_inline int parse(struct packet *p, struct xkv_config *cfg)
 	if (why != CONTINUE)
 		return why;
 	p->ip_off = cursor - p->data;
-	if (p->proto == bpf_htons(ETH_P_IP))
-		why = parse_ip4(p, &cursor, &ip_payload, IPPROTO_UDP);
-	else if (p->proto == bpf_htons(ETH_P_IPV6))
-		why = parse_ip6(p, &cursor, &ip_payload, IPPROTO_UDP);
-	else
-		return XKV_C_pass_ethertype;
+	why = parse_ip(p, &cursor, &ip_payload, IPPROTO_UDP);
 	return why != CONTINUE ? why : parse_udp(p, cursor, ip_payload, rules_of(cfg, p->current));
 }
 
@@ -358,9 +363,9 @@ static __always_inline __u64 halves_sum(const struct halves *h)
 }
 
 /* The sum of addresses and protocol: it stays the same when source and destination are swapped. */
-static __always_inline __u64 address_sum(const struct packet *p)
+static __always_inline __u64 address_sum(const struct packet *p, __u8 protocol)
 {
-	return (__u64)bpf_htons(IPPROTO_UDP) + HALVES(p->source[0]) + HALVES(p->source[1]) +
+	return (__u64)bpf_htons(protocol) + HALVES(p->source[0]) + HALVES(p->source[1]) +
 	       HALVES(p->dest[0]) + HALVES(p->dest[1]);
 }
 
@@ -387,7 +392,7 @@ static __always_inline int request_init(struct packet *p, struct xkv_config *cfg
 	rq->payload_off = (void *)(p->udp + 1) - p->data;
 	rq->length = p->end - p->data;
 	rq->ip4 = p->ip4 != NULL;
-	rq->address_sum = address_sum(p);
+	rq->address_sum = address_sum(p, IPPROTO_UDP);
 	rq->overwritten = 0;
 	rq->flags = 0;
 	rq->now_ms = 0;
@@ -476,20 +481,17 @@ static __always_inline __u64 last_word(const __u8 *byte, const void *end, __u32 
 }
 
 /*
- * Copies the payload into the request, zero-padded to a word, and returns the sum of its 16-bit
- * words.  By words, not by a helper: the CPU can forward them to later loads of words.
+ * Copies a payload into a request's `in` or `out`, zero-padded to a word, and returns the sum of
+ * its 16-bit words.  By words, not by a helper: the CPU can forward them to later loads of words.
  */
-static __always_inline __u64 copy_in(struct packet *p, struct xkv_request *rq)
+static __always_inline __u64 copy_payload(__u64 *to, __u8 *payload, const void *end, __u32 len)
 {
-	__u8 *payload = (__u8 *)(p->udp + 1),
-	     *last = payload + (rq->req_len & (XKV_REQUEST_WORDS * 8 - 8));
-	__u32 len = rq->req_len;
+	__u8 *last = payload + (len & (XKV_REQUEST_WORDS * 8 - 8));
 	__u64 sum, word;
 
-	sum = copy_from_packet(rq->in_word, (__u64 *)payload, p->end,
-			       len / 8 & (XKV_REQUEST_WORDS - 1));
-	word = len & 7 ? last_word(last, p->end, len & 7) : 0;
-	IN(rq, len) = word;
+	sum = copy_from_packet(to, (__u64 *)payload, end, len / 8 & (XKV_REQUEST_WORDS - 1));
+	word = len & 7 ? last_word(last, end, len & 7) : 0;
+	to[(len >> 3) & (XKV_REQUEST_WORDS - 1)] = word;
 	return sum + HALVES(word);
 }
 
@@ -542,7 +544,7 @@ static __always_inline bool checksum_is_right(struct packet *p, __u64 address_su
 /* Copies the payload into the request and verifies its checksum. */
 static __always_inline int copy_and_verify(struct packet *p, struct xkv_request *rq)
 {
-	__u64 sum = copy_in(p, rq);
+	__u64 sum = copy_payload(rq->in_word, (__u8 *)(p->udp + 1), p->end, rq->req_len);
 
 	return checksum_is_right(p, rq->address_sum, sum) ? CONTINUE : XKV_C_pass_checksum;
 }
@@ -562,19 +564,20 @@ static __always_inline void swap_link(struct ethhdr *eth)
 }
 
 /* Words are summed before they are stored: a load spanning several stores would stall on them. */
-static __always_inline void swap_ip4(struct iphdr *ip, __u32 ip_payload)
+static __always_inline void write_ip4(struct iphdr *ip, __be32 source, __be32 dest,
+				      __u32 ip_payload, __u32 protocol)
 {
-	__be32 *word = (__be32 *)ip, source = ip->saddr, dest = ip->daddr;
+	__be32 *word = (__be32 *)ip;
 	__be32 version_length = bpf_htonl(0x45000000 | (sizeof(*ip) + ip_payload));
 	__be32 dont_fragment = bpf_htonl(0x4000); /* then the id may be 0 (RFC 6864) */
-	__be32 hops_protocol = bpf_htonl(HOPS << 24 | IPPROTO_UDP << 16);
+	__be32 hops_protocol = bpf_htonl(HOPS << 24 | protocol << 16);
 
 	word[0] = version_length;
 	word[1] = dont_fragment;
 	word[2] = hops_protocol;
 	ip->check = ~fold((__u64)version_length + dont_fragment + hops_protocol + source + dest);
-	ip->saddr = dest;
-	ip->daddr = source;
+	ip->saddr = source;
+	ip->daddr = dest;
 }
 
 static __always_inline void swap_ip6(struct ipv6hdr *ip, __u32 ip_payload)
@@ -598,7 +601,7 @@ static __always_inline void swap_headers(struct packet *p, __u64 address_sum, __
 
 	swap_link(p->eth);
 	if (p->ip4)
-		swap_ip4(p->ip4, udp_len);
+		write_ip4(p->ip4, p->ip4->daddr, p->ip4->saddr, udp_len, IPPROTO_UDP);
 	else if (p->ip6)
 		swap_ip6(p->ip6, udp_len);
 	check = ~fold(udp_sum(address_sum, source, dest, bpf_htons(udp_len)) + sum);

@@ -118,7 +118,7 @@ __noinline int resp_split(struct xkv_request *rq, __u32 len)
 
 /* How a command is executed. */
 struct resp_command {
-	__s32 command; /* enum xkv_tcp_command, -1 = it is not known here */
+	__u32 command; /* enum xkv_tcp_command */
 	__u32 args;
 	__u32 opcode;
 	__s64 amount; /* of INCR */

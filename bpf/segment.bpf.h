@@ -24,10 +24,16 @@
 #define SACK_MASK  0xffffff00
 #define SACKS_MAX  4
 #define ECN_CE	   3
-#define OPTIONS	   (60 - TCP_HEADER)
 
 /* Before a becomes b, where numbers wrap. */
 #define BEFORE(a, b) ((__s32)((a) - (b)) < 0)
+
+/* A sum of 32-bit words, with end-around carry: its 16-bit words have the same sum. */
+static __always_inline __u32 sum_of_halves(__u64 sum)
+{
+	sum = HALVES(sum);
+	return HALVES(sum);
+}
 
 /*
  * What is known of a segment, without pointers: these do not survive a change of its size, nor a
@@ -35,9 +41,9 @@
  */
 struct segment {
 	struct xkv_flow_key key;
-	__u64 address_sum;     /* of addresses and protocol */
-	__u32 ip_off, tcp_off; /* where the headers are */
-	__u32 header, len;     /* bytes of the TCP header, and behind it */
+	__u64 address_sum; /* of addresses and protocol */
+	__u32 tcp_off;	   /* where its header is */
+	__u32 header, len; /* bytes of that, and behind it */
 	__u32 seq, ack;
 	__u32 window; /* as on the wire, host byte order */
 	__be32 stamp, echo;
@@ -90,8 +96,7 @@ static __always_inline void parse_key(struct segment *s, const struct packet *p,
 	s->key.client_port = sent ? tcp->dest : tcp->source;
 	s->key.server_port = sent ? tcp->source : tcp->dest;
 	s->key.zero = 0;
-	s->address_sum = (__u64)bpf_htons(IPPROTO_TCP) + HALVES(p->source[0]) +
-			 HALVES(p->source[1]) + HALVES(p->dest[0]) + HALVES(p->dest[1]);
+	s->address_sum = address_sum(p, IPPROTO_TCP);
 }
 
 /*
@@ -104,19 +109,12 @@ static __always_inline bool parse_segment(struct segment *s, void *data, void *e
 	__u32 ip_payload = 0;
 	struct tcphdr *tcp;
 	void *cursor;
-	int why;
 
-	if (parse_link(&p, &cursor, false) != CONTINUE || p.link)
-		return false;
-	s->ip_off = cursor - data;
-	if (p.proto == bpf_htons(ETH_P_IP))
-		why = parse_ip4(&p, &cursor, &ip_payload, IPPROTO_TCP);
-	else if (p.proto == bpf_htons(ETH_P_IPV6))
-		why = parse_ip6(&p, &cursor, &ip_payload, IPPROTO_TCP);
-	else
+	if (parse_link(&p, &cursor, false) != CONTINUE || p.link ||
+	    parse_ip(&p, &cursor, &ip_payload, IPPROTO_TCP) != CONTINUE)
 		return false;
 	tcp = cursor;
-	if (why != CONTINUE || (void *)(tcp + 1) > end)
+	if ((void *)(tcp + 1) > end)
 		return false;
 	s->ip4 = p.ip4 != NULL;
 	s->tcp_off = cursor - data;
@@ -161,9 +159,9 @@ enum { SEGMENT_WRONG, SEGMENT_RIGHT, SEGMENT_UNKNOWN };
 __noinline int segment_load(struct xdp_md *ctx, struct segment *s, struct xkv_request *rq)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	void *payload, *last;
 	struct tcphdr *tcp;
-	__u64 sum, word;
+	void *payload;
+	__u64 sum;
 	__u32 len;
 
 	if (!s || !rq)
@@ -179,12 +177,8 @@ __noinline int segment_load(struct xdp_md *ctx, struct segment *s, struct xkv_re
 	barrier_var(payload);
 	if (payload + len > end)
 		return SEGMENT_UNKNOWN;
-	last = payload + (len & (XKV_REQUEST_WORDS * 8 - 8));
-	sum = copy_from_packet(rq->out_word, payload, end, len / 8 & (XKV_REQUEST_WORDS - 1));
-	word = len & 7 ? last_word(last, end, len & 7) : 0;
-	OUT(rq, len) = word;
-	sum += HALVES(word) + header_sum(tcp, s->header, end) + s->address_sum +
-	       bpf_htons(s->header + len);
+	sum = copy_payload(rq->out_word, payload, end, len);
+	sum += header_sum(tcp, s->header, end) + s->address_sum + bpf_htons(s->header + len);
 	return fold(sum) == 0xffff ? SEGMENT_RIGHT : SEGMENT_WRONG;
 }
 
@@ -203,21 +197,6 @@ static __always_inline __u32 answer_headers(const struct segment *to)
 {
 	return sizeof(struct ethhdr) + (to->ip4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) +
 	       TCP_HEADER + (to->stamps ? TCP_STAMPS : 0);
-}
-
-static __always_inline void answer_ip4(struct iphdr *ip, __u32 source, __u32 dest, __u32 tcp_len)
-{
-	__be32 *word = (__be32 *)ip;
-	__be32 version_length = bpf_htonl(0x45000000 | (sizeof(*ip) + tcp_len));
-	__be32 dont_fragment = bpf_htonl(0x4000);
-	__be32 hops_protocol = bpf_htonl(HOPS << 24 | IPPROTO_TCP << 16);
-
-	word[0] = version_length;
-	word[1] = dont_fragment;
-	word[2] = hops_protocol;
-	ip->check = ~fold((__u64)version_length + dont_fragment + hops_protocol + source + dest);
-	ip->saddr = source;
-	ip->daddr = dest;
 }
 
 static __always_inline void answer_ip6(struct ipv6hdr *ip, const __u64 *source, const __u64 *dest,
@@ -281,7 +260,7 @@ static __always_inline bool answer_write(void *data, void *end, const struct ans
 	__builtin_memcpy(eth->h_source, to->to, ETH_ALEN);
 	if (to->ip4) {
 		eth->h_proto = bpf_htons(ETH_P_IP);
-		answer_ip4((struct iphdr *)(eth + 1), source[0], dest[0], tcp_len);
+		write_ip4((struct iphdr *)(eth + 1), source[0], dest[0], tcp_len, IPPROTO_TCP);
 		return answer_tcp((void *)(eth + 1) + sizeof(struct iphdr), end, a, flags, sent);
 	}
 	if (data + sizeof(*eth) + sizeof(struct ipv6hdr) > end)

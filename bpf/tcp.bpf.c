@@ -20,11 +20,6 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-static __always_inline __u32 milliseconds(void)
-{
-	return bpf_ktime_get_ns() / 1000000;
-}
-
 /* ---- from the client --------------------------------------------------------- */
 
 /* What is known of a segment that may be a request. */
@@ -33,8 +28,7 @@ struct request {
 	struct xkv_owner *owner;
 	struct resp_command command;
 	bool known; /* there is a command that may be answered here */
-	bool verified;
-	bool unknown; /* not verified, but the kernel may take it */
+	int sum;    /* SEGMENT_...: its checksum */
 };
 
 /* Is this a segment in which a request may be, and nothing else that the kernel has to know? */
@@ -72,8 +66,7 @@ __noinline int keep_reply(struct xkv_flow *f, struct xkv_request *rq, __u32 from
 	word = LE64(low_bytes(text_word(rq, from + (len & ~7U)), len & 7));
 	f->reply[len / 8 & 255] = word;
 	sum += HALVES(word);
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	f->reply_sum = (sum & 0xffffffff) + (sum >> 32);
+	f->reply_sum = sum_of_halves(sum);
 	return 0;
 }
 
@@ -222,9 +215,9 @@ static __always_inline int from_client(struct xdp_md *ctx, struct xkv_flow *f, s
 	__u32 now = milliseconds();
 	int action;
 
-	if (!r->verified) {
+	if (r->sum != SEGMENT_RIGHT) {
 		tcp_count(XKV_TCP_C_pass_checksum);
-		if (r->unknown)
+		if (r->sum == SEGMENT_UNKNOWN)
 			note_unknown(f, s);
 	} else if (f->ready) {
 		note_ack(f, s);
@@ -238,7 +231,7 @@ static __always_inline int from_client(struct xdp_md *ctx, struct xkv_flow *f, s
 		if (action != NOT_ANSWERED)
 			return action;
 	}
-	if (r->verified)
+	if (r->sum == SEGMENT_RIGHT)
 		note_up(f, s);
 	to_kernel(ctx, f, s);
 	return XDP_PASS;
@@ -266,22 +259,22 @@ int xkv_tcp_xdp(struct xdp_md *ctx)
 	struct xkv_flow *f;
 	struct segment *s;
 	__u32 zero = 0, owner;
-	int action, sum;
+	int action;
 
 	s = bpf_map_lookup_elem(&xkv_segment, &zero);
 	if (!s || !segment_parse(ctx, s) || s->flags & TCP_SYN)
 		return XDP_PASS;
 	f = bpf_map_lookup_elem(&xkv_flows, &s->key);
+	if (!f)
+		return XDP_PASS;
 	r.rq = bpf_map_lookup_elem(&xkv_frames, &zero);
-	if (!f || !r.rq)
+	if (!r.rq)
 		return XDP_PASS;
 	owner = f->owner;
 	r.owner = bpf_map_lookup_elem(&xkv_owners, &owner);
-	sum = segment_load(ctx, s, r.rq);
-	r.verified = sum == SEGMENT_RIGHT;
-	r.unknown = sum == SEGMENT_UNKNOWN;
-	r.known = r.verified && r.owner && is_candidate(s) && !resp_split(r.rq, s->len) &&
-		  resp_command(r.rq, &r.command);
+	r.sum = segment_load(ctx, s, r.rq);
+	r.known = r.sum == SEGMENT_RIGHT && r.owner && is_candidate(s) &&
+		  !resp_split(r.rq, s->len) && resp_command(r.rq, &r.command);
 	if (!flow_lock(f)) {
 		tcp_count(XKV_TCP_C_drop_busy);
 		return XDP_DROP;
@@ -293,6 +286,13 @@ int xkv_tcp_xdp(struct xdp_md *ctx)
 
 /* ---- to the client ----------------------------------------------------------- */
 
+/* Makes a segment on its way to the client an acknowledgement from there.  False: no memory. */
+static __always_inline bool become_ack(struct __sk_buff *skb, struct answer *a)
+{
+	return !bpf_skb_change_tail(skb, answer_headers(a->to), 0) &&
+	       answer_write((void *)(long)skb->data, (void *)(long)skb->data_end, a, TCP_ACK, true);
+}
+
 /*
  * The client has acknowledged this data, in a request that the driver has eaten, but the kernel
  * does not know: the segment becomes that acknowledgement.
@@ -300,10 +300,7 @@ int xkv_tcp_xdp(struct xdp_md *ctx)
 static __always_inline int acknowledge(struct __sk_buff *skb, struct answer *a)
 {
 	tcp_count(XKV_TCP_C_self_acked);
-	if (bpf_skb_change_tail(skb, answer_headers(a->to), 0) ||
-	    !answer_write((void *)(long)skb->data, (void *)(long)skb->data_end, a, TCP_ACK, true))
-		return TC_ACT_SHOT;
-	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+	return become_ack(skb, a) ? bpf_redirect(skb->ifindex, BPF_F_INGRESS) : TC_ACT_SHOT;
 }
 
 static __always_inline void acknowledge_old(const struct xkv_flow *f, const struct segment *s,
@@ -334,8 +331,7 @@ static __always_inline int change_sum(struct __sk_buff *skb, __u32 at, __u64 cha
 {
 	if (!change)
 		return TC_ACT_UNSPEC;
-	change = (change & 0xffffffff) + (change >> 32);
-	change = (change & 0xffffffff) + (change >> 32);
+	change = sum_of_halves(change);
 	return bpf_l4_csum_replace(skb, at, 0, change, 0) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 
@@ -418,10 +414,6 @@ int xkv_tcp_ack(struct __sk_buff *skb)
 	bpf_clone_redirect(skb, skb->ifindex, 0); /* if that fails the request is repeated */
 	skb->mark = 0;
 	tcp_count(XKV_TCP_C_acks);
-	if (bpf_skb_change_tail(skb, answer_headers(&s), 0) ||
-	    !answer_write((void *)(long)skb->data, (void *)(long)skb->data_end, &a, TCP_ACK,
-			  true) ||
-	    bpf_skb_change_type(skb, PACKET_HOST))
-		return TC_ACT_SHOT;
-	return TC_ACT_UNSPEC;
+	return become_ack(skb, &a) && !bpf_skb_change_type(skb, PACKET_HOST) ? TC_ACT_UNSPEC
+									     : TC_ACT_SHOT;
 }

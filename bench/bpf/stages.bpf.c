@@ -117,7 +117,7 @@ __noinline int load_unverified(struct xdp_md *ctx, struct xkv_request *rq)
 	if (!rq || locate(ctx, rq, &p) != CONTINUE)
 		return XKV_C_pass_length;
 	prefetch_bucket(&p, rq);
-	copy_in(&p, rq);
+	copy_payload(rq->in_word, (__u8 *)(p.udp + 1), p.end, rq->req_len);
 	return CONTINUE;
 }
 
@@ -160,7 +160,7 @@ static __always_inline void swap_unsummed(struct packet *p, __u32 len)
 
 	swap_link(p->eth);
 	if (p->ip4)
-		swap_ip4(p->ip4, udp_len);
+		write_ip4(p->ip4, p->ip4->daddr, p->ip4->saddr, udp_len, IPPROTO_UDP);
 	p->udp->source = p->udp->dest;
 	p->udp->dest = port;
 	p->udp->len = bpf_htons(udp_len);

@@ -307,8 +307,8 @@ static int detach_locked(const struct config *cfg, char *err, size_t err_len)
 			   cfg->interface[0] ? ", and no program of xkv on " : "", cfg->interface);
 	if (!ids.count && !cfg->interface[0])
 		name_orphans();
-	/* An interface that is gone has taken its program along: the pins go all the same. */
 	tcp_path_detach(cfg);
+	/* An interface that is gone has taken its program along: the pins go all the same. */
 	left = holders_check(cfg, &ids, err, err_len);
 	if (!left)
 		left = bpf_unpin(cfg, err, err_len);

@@ -52,8 +52,7 @@ static int use_maps(struct bpf_object *object, const struct bpf *bpf, const stru
 		bpf_map__set_autocreate(map, !strcmp(bpf_map__name(map), "xkv_segment"));
 	}
 	for (int id = 0; !ret && id < BPF_MAPS; id++) {
-		bpf_map_path(path, sizeof(path), cfg, id);
-		map = bpf_object__find_map_by_name(object, strrchr(path, '/') + 1);
+		map = bpf_object__find_map_by_name(object, bpf_map_names[id]);
 		if (map && bpf->map[id] > 0) {
 			bpf_map__set_autocreate(map, true);
 			ret = bpf_map__reuse_fd(map, bpf->map[id]);
@@ -118,40 +117,51 @@ static int keep_maps(struct tcp_path *t, const struct bpf_object *object, const 
 
 /* ---- attaching ------------------------------------------------------------- */
 
-static int attach_tc(int prog, int ifindex, bool egress)
+/* Where a program of tc is, by itself or beside those of others. */
+struct tc_place {
+	struct bpf_tc_hook hook;
+	struct bpf_tc_opts opts;
+};
+
+static struct tc_place tc_place(int ifindex, bool egress)
 {
 	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = ifindex,
 		    .attach_point = egress ? BPF_TC_EGRESS : BPF_TC_INGRESS);
-	LIBBPF_OPTS(bpf_tc_opts, opts, .handle = TC_HANDLE, .priority = egress ? TC_LAST : TC_FIRST,
-		    .flags = BPF_TC_F_REPLACE);
-	int ret = bpf_tc_hook_create(&hook);
+	LIBBPF_OPTS(bpf_tc_opts, opts, .handle = TC_HANDLE,
+		    .priority = egress ? TC_LAST : TC_FIRST);
 
+	return (struct tc_place){ hook, opts };
+}
+
+static bool is_attached(int prog, int ifindex, bool egress)
+{
+	struct tc_place at = tc_place(ifindex, egress);
+
+	return !bpf_tc_query(&at.hook, &at.opts) && at.opts.prog_id == prog_number(prog);
+}
+
+/* 1: it was not there. */
+static int attach_tc(int prog, int ifindex, bool egress)
+{
+	struct tc_place at = tc_place(ifindex, egress);
+	int ret;
+
+	if (is_attached(prog, ifindex, egress))
+		return 0;
+	ret = bpf_tc_hook_create(&at.hook);
 	if (ret && ret != -EEXIST)
 		return ret;
-	opts.prog_fd = prog;
-	return bpf_tc_attach(&hook, &opts);
+	at.opts.prog_fd = prog;
+	at.opts.flags = BPF_TC_F_REPLACE;
+	ret = bpf_tc_attach(&at.hook, &at.opts);
+	return ret ? ret : 1;
 }
 
 static void detach_tc(int ifindex, bool egress)
 {
-	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = ifindex,
-		    .attach_point = egress ? BPF_TC_EGRESS : BPF_TC_INGRESS);
-	LIBBPF_OPTS(bpf_tc_opts, opts, .handle = TC_HANDLE,
-		    .priority = egress ? TC_LAST : TC_FIRST);
+	struct tc_place at = tc_place(ifindex, egress);
 
-	bpf_tc_detach(&hook, &opts);
-}
-
-/* Is the program there, and has it this number?  0, or -errno. */
-static int query_tc(int prog, int ifindex, bool egress)
-{
-	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = ifindex,
-		    .attach_point = egress ? BPF_TC_EGRESS : BPF_TC_INGRESS);
-	LIBBPF_OPTS(bpf_tc_opts, opts, .handle = TC_HANDLE,
-		    .priority = egress ? TC_LAST : TC_FIRST);
-	int ret = bpf_tc_query(&hook, &opts);
-
-	return ret ? ret : opts.prog_id == prog_number(prog) ? 0 : -ESTALE;
+	bpf_tc_detach(&at.hook, &at.opts);
 }
 
 /*
@@ -175,22 +185,25 @@ static int open_door(struct tcp_path *t, const struct attach *a)
 	return ret;
 }
 
-/* Attaches what is not there.  0, or -errno and *what. */
+/* Attaches what is not there.  1: something was not; or -errno and *what. */
 static int attach_missing(struct attach *a, const char **what)
 {
 	struct tcp_path *t = &a->tcp;
-	int ret = 0;
+	bool missing;
+	int ret;
 
 	*what = "attach the tc programs";
-	if (query_tc(t->out, a->ifindex, true))
-		ret = attach_tc(t->out, a->ifindex, true);
-	if (!ret && query_tc(t->ack, a->ifindex, false))
+	ret = attach_tc(t->out, a->ifindex, true);
+	missing = ret;
+	if (ret >= 0)
 		ret = attach_tc(t->ack, a->ifindex, false);
-	if (!ret && t->program != a->program) {
+	missing |= ret;
+	if (ret >= 0 && t->program != a->program) {
 		*what = "have the XDP program call that of TCP";
+		missing = true;
 		ret = open_door(t, a);
 	}
-	return ret;
+	return ret < 0 ? ret : missing;
 }
 
 static int keep_program(const struct bpf_object *object, const char *name)
@@ -219,7 +232,7 @@ int tcp_path_open(struct attach *a, char *err, size_t err_len)
 		ret = attach_missing(a, &what);
 	}
 	bpf_object__close(object);
-	if (!ret)
+	if (ret >= 0)
 		return 0;
 	tcp_path_close(t);
 	return fail(ret, err, err_len, "tcp-fast-path is off: cannot %s: %s", what, strerror(-ret));
@@ -235,13 +248,10 @@ bool tcp_path_look(struct attach *a)
 		return false;
 	if (a->place != PLACE_OURS)
 		return true;
-	if (t->program == a->program && !query_tc(t->out, a->ifindex, true) &&
-	    !query_tc(t->ack, a->ifindex, false))
-		return false;
 	ret = attach_missing(a, &what);
-	if (ret)
+	if (ret < 0)
 		log_debug("tcp-fast-path: cannot %s: %s", what, strerror(-ret));
-	return true;
+	return ret;
 }
 
 void tcp_path_close(struct tcp_path *t)

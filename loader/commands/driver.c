@@ -5,7 +5,6 @@
  */
 #include "acl.h"
 #include "impl.h"
-#include "util/clock.h"
 
 #define EVERYTHING ((1U << XKV_TCP_COMMANDS) - 1)
 
@@ -24,8 +23,8 @@ static bool is_watched_over(const struct client *c)
 {
 	const struct server *s = c->srv;
 
-	return !LIST_EMPTY(&shared_of(s)->monitors) || s->stopping ||
-	       c->worker->pause.until_ns > monotonic_ns() || s->cfg->rename_count;
+	return !LIST_EMPTY(&shared_of(s)->monitors) || s->stopping || c->worker->pause.until_ns ||
+	       s->cfg->rename_count;
 }
 
 struct flow_rights driver_rights(struct client *c)

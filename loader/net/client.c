@@ -391,12 +391,17 @@ void clients_tend_memory(struct worker *w)
 /* --- output --- */
 
 /* Keeps worker.clients in the order of activity, for `timeout`. */
+static void active_at(struct client *c, double when)
+{
+	c->active = when;
+	TAILQ_REMOVE(&c->worker->clients, c, link);
+	TAILQ_INSERT_TAIL(&c->worker->clients, c, link);
+}
+
 static void touch(struct client *c)
 {
 	c->worker->now_ns = monotonic_ns();
-	c->active = (double)c->worker->now_ns / 1e9;
-	TAILQ_REMOVE(&c->worker->clients, c, link);
-	TAILQ_INSERT_TAIL(&c->worker->clients, c, link);
+	active_at(c, (double)c->worker->now_ns / 1e9);
 }
 
 /* A peer that goes is not worth a line, nor a counter. */
@@ -744,11 +749,8 @@ bool client_was_used(struct client *c, double since)
 {
 	double used = client_active(c);
 
-	if (used > c->active) {
-		c->active = used;
-		TAILQ_REMOVE(&c->worker->clients, c, link);
-		TAILQ_INSERT_TAIL(&c->worker->clients, c, link);
-	}
+	if (used > c->active)
+		active_at(c, used);
 	return c->active >= since;
 }
 
